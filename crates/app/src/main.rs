@@ -1,0 +1,2 @@
+//! The `panoply` command.
+fn main() {}

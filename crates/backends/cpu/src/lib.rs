@@ -1,0 +1,3 @@
+//! The CPU backend.
+#![allow(unsafe_code)] // SIMD intrinsics, the thread team, and uninitialised outputs.
+pub mod team;

@@ -1,0 +1,2 @@
+//! The vocabulary of Panoply.
+pub mod dtype;

@@ -1,0 +1,87 @@
+//! Unit tests under valgrind's memcheck: reads of uninitialised or freed memory, writes out of bounds, lost memory.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+
+use crate::process::{Workspace, capture, find_program, run};
+use crate::steps::{self, Outcome, Step};
+
+/// What is run: the crate whose library tests are built, and the filters that choose among them (all, without one).
+struct Target {
+    library: &'static str,
+    filters: &'static [&'static str],
+}
+
+const CORE: Target = Target { library: "panoply_core", filters: &[] };
+const CPU: Target = Target { library: "panoply_cpu", filters: &["team", "buffer"] };
+
+/// Property tests draw this many cases here, because memcheck makes each some thirty times slower.
+const PROPERTY_CASES: &str = "8";
+
+/// Runs every target. Fails where valgrind is missing, since it was asked for by name.
+pub fn command(workspace: &Workspace) -> Result<()> {
+    if find_program("valgrind").is_none() {
+        bail!("valgrind is not installed; on Debian: apt-get install valgrind");
+    }
+    steps::run(workspace, &[Step { name: "valgrind", work: |workspace| memcheck(workspace, &[CORE, CPU]) }], false)
+}
+
+/// Runs the core crate's tests, or is skipped where valgrind is missing.
+pub fn short_step(workspace: &Workspace) -> Result<Outcome> {
+    if find_program("valgrind").is_none() {
+        return Ok(Outcome::Skipped("valgrind is not installed".to_string()));
+    }
+    memcheck(workspace, &[CORE])
+}
+
+fn memcheck(workspace: &Workspace, targets: &[Target]) -> Result<Outcome> {
+    // The whole workspace is built, as for the tests, so that nothing is built twice with other features.
+    let messages = capture(&mut workspace.cargo("test --workspace --lib --no-run --message-format=json"))?;
+    for target in targets {
+        let binary = test_binary(&messages, target.library)
+            .with_context(|| format!("cargo named no test binary for {}", target.library))?;
+        let mut command = workspace.command("valgrind");
+        command
+            .args(["--quiet", "--error-exitcode=99", "--leak-check=full"])
+            .args(["--show-leak-kinds=definite", "--errors-for-leak-kinds=definite"])
+            // A spinning thread would otherwise starve the one that it waits for.
+            .arg("--fair-sched=yes")
+            .arg(binary)
+            .args(["--test-threads=1"])
+            .args(target.filters)
+            .env("PROPTEST_CASES", PROPERTY_CASES)
+            // Memcheck does not know AVX-512.
+            .env("PANOPLY_SIMD", "avx2");
+        run(&mut command)?;
+    }
+    Ok(Outcome::Passed)
+}
+
+/// The executable that cargo's JSON messages name for the tests of `library`.
+fn test_binary(messages: &str, library: &str) -> Option<PathBuf> {
+    let name = format!("\"name\":\"{library}\"");
+    messages.lines().filter(|line| line.contains(&name)).find_map(|line| {
+        let (_, rest) = line.split_once("\"executable\":\"")?;
+        let (path, _) = rest.split_once('"')?;
+        Some(PathBuf::from(path))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_test_binary_is_read_from_the_messages() {
+        let messages = concat!(
+            r#"{"target":{"name":"panoply_core"},"executable":null}"#,
+            "\n",
+            r#"{"target":{"name":"panoply_cpu"},"executable":"/target/debug/deps/panoply_cpu-1"}"#,
+            "\n",
+            r#"{"target":{"name":"panoply_core"},"executable":"/target/debug/deps/panoply_core-2"}"#,
+        );
+        assert_eq!(test_binary(messages, "panoply_core"), Some("/target/debug/deps/panoply_core-2".into()));
+        assert_eq!(test_binary(messages, "panoply_runtime"), None);
+    }
+}

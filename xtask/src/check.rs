@@ -37,7 +37,7 @@ fn tests(workspace: &Workspace) -> Result<Outcome> {
         run(&mut workspace.cargo("nextest run --workspace"))?;
     } else {
         say("cargo-nextest is not installed: using `cargo test`");
-        run(&mut workspace.cargo("test --workspace --lib --bins --tests --examples"))?;
+        run(&mut workspace.cargo("test --workspace --lib --bins --tests --examples --no-fail-fast"))?;
     }
     Ok(Outcome::Passed)
 }

@@ -25,7 +25,7 @@ Usage: cargo xtask <command>
   test [--keep-going]   set up, then run every check; stops at the first failure unless told to keep going
   setup                 check the tools and packages that the tests need, and install what can be installed
   tidy [--json]         sizes, layering, unsafe without a reason, unfinished work
-  valgrind              unit tests of the core crate, and the CPU backend's team and buffers, under memcheck
+  valgrind              unit tests of the core crate, and the CPU backend's team and memory, under memcheck
   audit [CHECK]...      licences, advisories, bans and sources of the dependencies (needs cargo-deny)
   bench [ARGUMENT]...   the runtime's benchmarks, then `panoply bench` with the arguments given
 ";

@@ -14,7 +14,7 @@ struct Target {
 }
 
 const CORE: Target = Target { library: "panoply_core", filters: &[] };
-const CPU: Target = Target { library: "panoply_cpu", filters: &["team"] };
+const CPU: Target = Target { library: "panoply_cpu", filters: &["team", "memory"] };
 
 /// Property tests draw this many cases here, because memcheck makes each some thirty times slower.
 const PROPERTY_CASES: &str = "8";

@@ -25,7 +25,8 @@ Usage: cargo xtask <command>
   test [--keep-going]   set up, then run every check; stops at the first failure unless told to keep going
   setup                 check the tools and packages that the tests need, and install what can be installed
   tidy [--json]         sizes, layering, unsafe without a reason, unfinished work
-  valgrind              unit tests of the core crate, and the CPU backend's team and memory, under memcheck
+  valgrind [FILTER]...  under memcheck: the core crate's unit tests and the CPU backend's for its team and memory;
+                        with filters, the CPU backend's unit tests that match them
   audit [CHECK]...      licences, advisories, bans and sources of the dependencies (needs cargo-deny)
   bench [ARGUMENT]...   the runtime's benchmarks, then `panoply bench` with the arguments given
 ";
@@ -50,7 +51,7 @@ fn dispatch(arguments: &[&str]) -> Result<()> {
         ["setup"] => setup::command(&workspace),
         ["tidy"] => tidy::command(&workspace, tidy::Format::Plain),
         ["tidy", "--json"] => tidy::command(&workspace, tidy::Format::Json),
-        ["valgrind"] => valgrind::command(&workspace),
+        ["valgrind", filters @ ..] => valgrind::command(&workspace, filters),
         ["audit", checks @ ..] => audit::command(&workspace, checks),
         ["bench", rest @ ..] => bench::command(&workspace, rest),
         ["help" | "--help" | "-h"] => {

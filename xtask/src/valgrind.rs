@@ -5,26 +5,28 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 use crate::process::{Workspace, capture, find_program, run};
-use crate::steps::{self, Outcome, Step};
+use crate::steps::Outcome;
 
 /// What is run: the crate whose library tests are built, and the filters that choose among them (all, without one).
-struct Target {
+struct Target<'a> {
     library: &'static str,
-    filters: &'static [&'static str],
+    filters: &'a [&'a str],
 }
 
-const CORE: Target = Target { library: "panoply_core", filters: &[] };
-const CPU: Target = Target { library: "panoply_cpu", filters: &["team", "memory"] };
+const CORE: Target<'static> = Target { library: "panoply_core", filters: &[] };
+const CPU: Target<'static> = Target { library: "panoply_cpu", filters: &["team", "memory"] };
 
 /// Property tests draw this many cases here, because memcheck makes each some thirty times slower.
 const PROPERTY_CASES: &str = "8";
 
-/// Runs every target. Fails where valgrind is missing, since it was asked for by name.
-pub fn command(workspace: &Workspace) -> Result<()> {
+/// Runs every target; with `filters`, the tests of the CPU backend that match them. Fails where valgrind is missing,
+/// since it was asked for by name.
+pub fn command(workspace: &Workspace, filters: &[&str]) -> Result<()> {
     if find_program("valgrind").is_none() {
         bail!("valgrind is not installed; on Debian: apt-get install valgrind");
     }
-    steps::run(workspace, &[Step { name: "valgrind", work: |workspace| memcheck(workspace, &[CORE, CPU]) }], false)
+    let targets = if filters.is_empty() { vec![CORE, CPU] } else { vec![Target { filters, ..CPU }] };
+    memcheck(workspace, &targets).map(drop)
 }
 
 /// Runs the core crate's tests, or is skipped where valgrind is missing.
@@ -35,7 +37,7 @@ pub fn short_step(workspace: &Workspace) -> Result<Outcome> {
     memcheck(workspace, &[CORE])
 }
 
-fn memcheck(workspace: &Workspace, targets: &[Target]) -> Result<Outcome> {
+fn memcheck(workspace: &Workspace, targets: &[Target<'_>]) -> Result<Outcome> {
     // The whole workspace is built, as for the tests, so that nothing is built twice with other features.
     let messages = capture(&mut workspace.cargo("test --workspace --lib --no-run --message-format=json"))?;
     for target in targets {
@@ -60,7 +62,7 @@ fn memcheck(workspace: &Workspace, targets: &[Target]) -> Result<Outcome> {
 }
 
 /// A filter that matches no test would pass by doing nothing.
-fn every_filter_matches(workspace: &Workspace, binary: &Path, target: &Target) -> Result<()> {
+fn every_filter_matches(workspace: &Workspace, binary: &Path, target: &Target<'_>) -> Result<()> {
     let names = capture(workspace.command(binary).arg("--list"))?;
     let tests: Vec<&str> = names.lines().filter_map(|line| line.strip_suffix(": test")).collect();
     if tests.is_empty() {

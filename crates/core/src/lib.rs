@@ -1,2 +1,3 @@
 //! The vocabulary of Panoply.
+pub mod cpu_set;
 pub mod dtype;

@@ -149,6 +149,33 @@ mod tests {
     }
 
     #[test]
+    fn a_thread_without_the_capability_is_refused_at_a_limit_of_zero() {
+        use rustix::process::{Resource, getrlimit};
+        use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+        if getrlimit(Resource::Rtprio).current != Some(0) {
+            eprintln!("skipped: RLIMIT_RTPRIO permits real-time priorities to everybody here");
+            return;
+        }
+        std::thread::spawn(|| {
+            // Capabilities belong to the thread: the other tests keep theirs.
+            let mut sets = capabilities(None).unwrap();
+            sets.effective -= CapabilitySet::SYS_NICE;
+            set_capabilities(None, sets).unwrap();
+            let error = set_realtime(RealtimePriority::SIGNAL).unwrap_err();
+            assert!(
+                matches!(
+                    error,
+                    PlacementError::RealtimeDenied { priority: 50, rtprio_limit: Some(0), has_cap_sys_nice: false }
+                ),
+                "{error:?}"
+            );
+            assert_eq!(scheduling().unwrap(), Scheduling::Normal);
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
     fn the_refusal_names_capability_and_limit() {
         let denied = |rtprio_limit, has_cap_sys_nice| {
             PlacementError::RealtimeDenied { priority: 50, rtprio_limit, has_cap_sys_nice }.to_string()

@@ -8,6 +8,9 @@ use super::nodes::Node;
 use super::sysfs::{Problem, Tree};
 use super::topology::CPUS;
 
+/// Hardware threads that a core may claim; the widest processors have eight.
+pub const THREADS_PER_CORE_MAX: usize = 64;
+
 /// One physical core.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Core {
@@ -38,10 +41,13 @@ pub(super) fn read_cores(tree: &mut Tree<'_>, online: &CpuSet, nodes: &[Node]) -
         if taken.contains(cpu) {
             continue;
         }
-        let wanted = sharing(cpu, claim, &numbers);
-        let mut cpus = CpuSet::from_cpus([cpu]).unwrap_or_default();
-        for other in (&(&wanted & online) - &taken).iter().filter(|other| *other != cpu) {
-            if claims.get(&other).is_some_and(|claim| sharing(other, claim, &numbers).contains(cpu)) {
+        let alone = CpuSet::from_cpus([cpu]).unwrap_or_default();
+        let wanted = sharing(claim, &numbers).unwrap_or(&alone);
+        let mut cpus = alone.clone();
+        for other in (&(wanted & online) - &taken).iter().filter(|other| *other != cpu) {
+            let claim = claims.get(&other);
+            let agrees = claim.and_then(|claim| sharing(claim, &numbers)).is_some_and(|cpus| cpus.contains(cpu));
+            if agrees {
                 cpus = &cpus | &CpuSet::from_cpus([other]).unwrap_or_default();
             } else {
                 let problem = Problem::Inconsistent("lists a sibling that does not list it back; they are kept apart");
@@ -65,7 +71,10 @@ fn read_claim(tree: &mut Tree<'_>, cpu: usize) -> Claim {
     let siblings = tree
         .optional_cpus(&format!("{folder}/core_cpus_list"))
         .or_else(|| tree.optional_cpus(&format!("{folder}/thread_siblings_list")))
-        .filter(|cpus| cpus.contains(cpu));
+        .filter(|cpus| cpus.contains(cpu) && cpus.len() <= THREADS_PER_CORE_MAX);
+    if siblings.is_none() {
+        tree.note(&folder, Problem::Inconsistent("holds no usable list of siblings; core numbers decide"));
+    }
     // Some machines write -1 for "unknown".
     let package = tree.number(&format!("{folder}/physical_package_id")).and_then(|id| u32::try_from(id).ok());
     let core = tree.number(&format!("{folder}/core_id")).and_then(|id| u32::try_from(id).ok());
@@ -86,11 +95,7 @@ fn by_number(claims: &BTreeMap<usize, Claim>) -> ByNumber {
     numbers
 }
 
-fn sharing(cpu: usize, claim: &Claim, numbers: &ByNumber) -> CpuSet {
-    if let Some(siblings) = &claim.siblings {
-        return siblings.clone();
-    }
-    let number = claim.package.zip(claim.core);
-    let same = number.and_then(|number| numbers.get(&number)).cloned();
-    same.unwrap_or_else(|| CpuSet::from_cpus([cpu]).unwrap_or_default())
+/// The CPUs that this one says it shares a core with; `None` when it does not say.
+fn sharing<'a>(claim: &'a Claim, numbers: &'a ByNumber) -> Option<&'a CpuSet> {
+    claim.siblings.as_ref().or_else(|| numbers.get(&claim.package.zip(claim.core)?))
 }

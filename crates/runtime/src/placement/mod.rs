@@ -35,7 +35,7 @@ mod topology;
 mod tests;
 
 pub use cgroup::CpuQuota;
-pub use cores::Core;
+pub use cores::{Core, THREADS_PER_CORE_MAX};
 pub use error::PlacementError;
 pub use nodes::{NODE_MAX, Node};
 pub use panoply_core::cpu_set::CpuSet;

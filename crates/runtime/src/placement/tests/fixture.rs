@@ -17,7 +17,10 @@ impl Fixture {
     pub fn new() -> Fixture {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let root = std::env::temp_dir().join(format!("panoply-placement-{}-{count}", std::process::id()));
+        // Thousands of small files: in memory where the system offers that.
+        let memory = PathBuf::from("/dev/shm");
+        let parent = if memory.is_dir() { memory } else { std::env::temp_dir() };
+        let root = parent.join(format!("panoply-placement-{}-{count}", std::process::id()));
         fs::create_dir_all(&root).unwrap();
         Fixture { root }
     }

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use proptest::prelude::*;
+
 use super::fixture::{Fixture, GPU, NIC};
 use crate::placement::{CpuSet, DeviceKind, FILE_BYTES_MAX, NOTES_MAX, Plan, Problem, Topology};
 
@@ -151,40 +153,41 @@ fn siblings_that_disagree_are_kept_apart() {
     assert_eq!(cores, ["0", "1-2", "3"]);
 }
 
+/// Every kind of file that is read.
+const FILES: [&str; 17] = [
+    "sys/devices/system/cpu/online",
+    "sys/devices/system/cpu/offline",
+    "sys/devices/system/cpu/possible",
+    "sys/devices/system/cpu/cpu0/topology/core_id",
+    "sys/devices/system/cpu/cpu0/topology/core_cpus_list",
+    "sys/devices/system/cpu/cpu1/topology/physical_package_id",
+    "sys/devices/system/node/node0/cpulist",
+    "sys/devices/system/node/node0/meminfo",
+    "sys/devices/system/node/node0/distance",
+    "sys/bus/pci/devices/0000:00:03.0/class",
+    "sys/bus/pci/devices/0000:00:03.0/vendor",
+    "sys/bus/pci/devices/0000:00:03.0/device",
+    "sys/bus/pci/devices/0000:00:03.0/numa_node",
+    "sys/bus/pci/devices/not-an-address/class",
+    "proc/self/cgroup",
+    "sys/fs/cgroup/cpu.max",
+    "sys/fs/cgroup/cpuset.cpus.effective",
+];
+
 #[test]
 fn garbage_in_any_file_is_a_note() {
     let garbage: [&[u8]; 8] =
         [b"", b"\n", b"\xff\xfe\x00", b"-1", b"999999999999999999999", b"0-8192", b"0x", b"max max max"];
-    let files = [
-        "sys/devices/system/cpu/online",
-        "sys/devices/system/cpu/offline",
-        "sys/devices/system/cpu/possible",
-        "sys/devices/system/cpu/cpu0/topology/core_id",
-        "sys/devices/system/cpu/cpu0/topology/core_cpus_list",
-        "sys/devices/system/cpu/cpu1/topology/physical_package_id",
-        "sys/devices/system/node/node0/cpulist",
-        "sys/devices/system/node/node0/meminfo",
-        "sys/devices/system/node/node0/distance",
-        "sys/bus/pci/devices/0000:00:03.0/class",
-        "sys/bus/pci/devices/0000:00:03.0/vendor",
-        "sys/bus/pci/devices/0000:00:03.0/device",
-        "sys/bus/pci/devices/0000:00:03.0/numa_node",
-        "sys/bus/pci/devices/not-an-address/class",
-        "proc/self/cgroup",
-        "sys/fs/cgroup/cpu.max",
-        "sys/fs/cgroup/cpuset.cpus.effective",
-    ];
     for text in garbage {
-        for file in files {
+        for file in FILES {
             read(&Fixture::container().file("proc/self/cgroup", "0::/\n").file(file, text));
         }
-        let all = files.iter().fold(Fixture::container(), |machine, file| machine.file(file, text));
+        let all = FILES.iter().fold(Fixture::container(), |machine, file| machine.file(file, text));
         assert!(!read(&all).notes().is_empty());
     }
     let long = Fixture::container().file("sys/devices/system/cpu/online", vec![b'0'; FILE_BYTES_MAX + 1]);
     assert!(read(&long).notes().iter().any(|note| matches!(note.problem, Problem::TooLarge { .. })));
 }
-
 #[test]
 fn folders_pipes_and_paths_upwards_do_not_hold_the_reader_up() {
     let machine = Fixture::container()
@@ -211,9 +214,27 @@ fn notes_are_bounded() {
 }
 
 #[test]
+#[cfg(target_os = "linux")]
 fn this_machine_is_read() {
     let topology = Topology::current();
     check(&topology);
     assert_eq!(topology.allowed(), &(&crate::placement::affinity::current().unwrap() & topology.online()));
     println!("{}", Plan::for_devices(&topology).unwrap());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_mixture_of_broken_files_gives_a_topology(
+        changes in proptest::collection::vec((0..FILES.len(), "[0-9a-fx,: \\-\n]{0,20}|\\PC{0,20}"), 0..8),
+        mask in proptest::option::of(proptest::collection::vec(0..12usize, 0..4)),
+    ) {
+        let mut machine = Fixture::container().file("proc/self/cgroup", "0::/\n");
+        for (file, text) in &changes {
+            machine = machine.file(FILES[*file], text);
+        }
+        let mask = mask.map(|cpus| CpuSet::from_cpus(cpus).unwrap());
+        check(&Topology::read_with_affinity(machine.root(), mask.as_ref()));
+    }
 }

@@ -1,2 +1,3 @@
 //! Placeholder while the workspace is laid out.
+pub mod partition;
 pub mod placement;

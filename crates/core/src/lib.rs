@@ -14,6 +14,8 @@ pub mod backend;
 pub mod buffer;
 pub mod clock;
 pub mod device;
+//! The vocabulary of Panoply.
+pub mod cpu_set;
 pub mod dtype;
 pub mod error;
 pub mod lease;

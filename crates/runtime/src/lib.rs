@@ -27,6 +27,8 @@ pub mod placement;
 pub mod pool;
 mod queue;
 #[cfg(not(loom))]
+mod room;
+#[cfg(not(loom))]
 mod router;
 #[cfg(not(loom))]
 pub mod runtime;
@@ -37,9 +39,6 @@ mod slot;
 mod sync;
 #[cfg(not(loom))]
 pub mod worker;
-
-#[cfg(all(test, not(loom)))]
-mod simulation;
 
 #[cfg(not(loom))]
 pub use device_worker::supervisor::Shutdown;

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use panoply_core::{Error, Outcome, Result, Value};
@@ -45,7 +45,8 @@ struct Sent {
 pub(crate) struct Deadline {
     pub(crate) at: Instant,
     pub(crate) timers: Arc<Timers>,
-    pub(crate) armed: bool,
+    /// The waker that the timers will call.
+    pub(crate) armed: Option<Waker>,
 }
 
 impl<T> Pending<T> {
@@ -146,8 +147,9 @@ impl Sent {
             if Instant::now() >= deadline.at {
                 return Poll::Ready(Err(self.too_late()));
             }
-            if !std::mem::replace(&mut deadline.armed, true) {
+            if !deadline.armed.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
                 deadline.timers.wake_at(deadline.at, context.waker());
+                deadline.armed = Some(context.waker().clone());
             }
         }
         Poll::Pending

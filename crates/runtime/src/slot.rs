@@ -139,9 +139,10 @@ impl<Q, A> Receiver<Q, A> {
         }
         if state & WAITER != 0 {
             // SAFETY: both sides only read the waker while WAITER is set.
-            let same = self.slot.waker.with(|waker| unsafe {
-                (*waker).as_ref().is_some_and(|waker| waker.will_wake(context.waker()))
-            });
+            let same = self
+                .slot
+                .waker
+                .with(|waker| unsafe { (*waker).as_ref().is_some_and(|waker| waker.will_wake(context.waker())) });
             if same {
                 return Poll::Pending;
             }

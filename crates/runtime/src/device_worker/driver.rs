@@ -242,7 +242,8 @@ impl Driver {
             let reason = "the engine lost track of the op".to_owned();
             return self.lose_engine(now, Error::DeviceFault { device: self.lane.info.id, reason });
         }
-        let overdue = self.flights.oldest().is_some_and(|oldest| now.duration_since(oldest) > self.lane.limits.op_time_max);
+        let overdue =
+            self.flights.oldest().is_some_and(|oldest| now.duration_since(oldest) > self.lane.limits.op_time_max);
         if overdue {
             let after = self.lane.limits.op_time_max;
             return self.lose_engine(now, Error::Timeout { device: self.lane.info.id, after });

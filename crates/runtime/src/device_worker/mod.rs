@@ -16,15 +16,15 @@
 //! 5. A worker that is stuck inside its engine for longer than the op's bound is replaced: the supervisor answers what the
 //!    engine held, and a new thread with a new engine goes on with the same queue. The stuck thread leaves when it returns.
 
-use std::collections::VecDeque;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use panoply_core::{DeviceId, DeviceInfo, Error, Op, Outcome, Result, Value};
 
 use crate::queue::{PushError, Queue};
+use crate::room::Room;
 use crate::sleeper::Sleeper;
 use crate::slot::{Receiver, Ticket};
 
@@ -308,34 +308,6 @@ impl Lane {
             }
             _ => Error::ShuttingDown,
         }
-    }
-}
-
-/// Callers that wait for room in a full queue. The list is locked only while somebody waits.
-#[derive(Default)]
-struct Room {
-    waiting: AtomicUsize,
-    wakers: Mutex<VecDeque<Waker>>,
-}
-
-impl Room {
-    fn wait(&self, waker: &Waker) {
-        let mut wakers = self.wakers.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if !wakers.iter().any(|known| known.will_wake(waker)) {
-            wakers.push_back(waker.clone());
-        }
-        self.waiting.store(wakers.len(), Ordering::Relaxed);
-        fence(Ordering::SeqCst);
-    }
-
-    fn wake_all(&self) {
-        fence(Ordering::SeqCst);
-        if self.waiting.load(Ordering::Relaxed) == 0 {
-            return;
-        }
-        let mut wakers = self.wakers.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        self.waiting.store(0, Ordering::Relaxed);
-        wakers.drain(..).for_each(Waker::wake);
     }
 }
 

@@ -8,10 +8,10 @@ use std::fmt;
 use panoply_core::cpu_set::CpuSet;
 
 use super::error::PlacementError;
-use panoply_core::PciAddress;
 use super::planner;
 use super::request::{Affinity, Request, Role};
 use super::topology::Topology;
+use panoply_core::PciAddress;
 
 /// The place of one worker.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -137,7 +137,7 @@ impl Runtime {
             Err((ticket, Error::Busy { .. })) if may_wait => Some(ticket),
             Err((_, error)) => return Err(error),
         };
-        let deadline = options.deadline.map(|at| Deadline { at, timers: Arc::clone(&self.timers), armed: false });
+        let deadline = options.deadline.map(|at| Deadline { at, timers: Arc::clone(&self.timers), armed: None });
         Ok(Pending::sent(receiver, lane, unsent, deadline, O::output))
     }
 }

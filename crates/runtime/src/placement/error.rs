@@ -3,8 +3,8 @@
 use std::io;
 
 use panoply_core::cpu_set::CpuSet;
+use panoply_core::device::PciAddress;
 
-use super::pci::PciAddress;
 use super::request::Role;
 
 /// Why a plan cannot be made or a thread cannot be placed.
@@ -84,12 +84,6 @@ pub enum PlacementError {
         expected: Vec<u32>,
         /// The node asked for.
         got: u32,
-    },
-    /// A text that is no PCI address.
-    #[error("expected a PCI address such as 0000:17:00.0, got {got:?}")]
-    BadPciAddress {
-        /// The text, shortened when it is long.
-        got: String,
     },
     /// A thread was to be pinned to no CPU at all.
     #[error("expected at least one CPU to pin the thread to, got none")]

@@ -6,9 +6,9 @@
 use std::fmt;
 
 use panoply_core::cpu_set::CpuSet;
+use panoply_core::device::PciAddress;
 
 use super::error::PlacementError;
-use super::pci::PciAddress;
 use super::planner;
 use super::request::{Affinity, Request, Role};
 use super::topology::Topology;

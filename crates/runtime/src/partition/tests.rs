@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
+use super::hash::mix;
+use super::ring::{Place, place};
 use super::*;
 
 fn identity(key: &u64) -> u64 {

@@ -3,9 +3,9 @@
 use std::io;
 
 use panoply_core::cpu_set::CpuSet;
+use panoply_core::device::PciAddress;
 
 use super::request::Role;
-use panoply_core::PciAddress;
 
 /// Why a plan cannot be made or a thread cannot be placed.
 #[derive(Debug, thiserror::Error)]

@@ -1,6 +1,6 @@
 //! PCI devices: where they sit, and which of them are accelerators.
 
-use panoply_core::PciAddress;
+use panoply_core::device::PciAddress;
 
 use super::sysfs::{Problem, Tree};
 
@@ -12,7 +12,7 @@ const DEVICES: &str = "sys/bus/pci/devices";
 /// What a PCI device is to Panoply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
-pub enum DeviceKind {
+pub enum PciKind {
     /// A graphics or compute processor.
     Gpu,
     /// An Intel QuickAssist endpoint.
@@ -39,7 +39,7 @@ pub struct PciDevice {
     /// Which product of that vendor.
     pub product: u16,
     /// What it is to Panoply.
-    pub kind: DeviceKind,
+    pub kind: PciKind,
     /// The NUMA node nearest to it; `None` when the firmware does not say.
     pub node: Option<u32>,
     /// True for a virtual function whose physical function is on this machine too: the same hardware, listed again.
@@ -74,25 +74,25 @@ const INTEL_FPGA_PRODUCTS: [u16; 5] = [0x09c4, 0x09c5, 0x0b2b, 0x0b30, 0xbcce];
 const INTEL_NPU_PRODUCTS: [u16; 4] = [0x7d1d, 0xad1d, 0x643e, 0xb03e];
 
 /// What a device is, from its class code (24 bits), vendor and product.
-pub fn classify(class: u32, vendor: u16, product: u16) -> DeviceKind {
+pub fn classify(class: u32, vendor: u16, product: u16) -> PciKind {
     let (base, subclass) = (class >> 16 & 0xff, class >> 8 & 0xffff);
     match (vendor, base, subclass) {
         // Before the vendors: Google and Xilinx make network cards too.
-        (_, _, 0x0200 | 0x0207) => DeviceKind::Nic,
-        (vendor::INTEL, _, 0x0b40) => DeviceKind::Qat,
-        (vendor::INTEL, ..) if QAT_PRODUCTS.contains(&product) => DeviceKind::Qat,
-        (_, 0x03, _) if DISPLAY_ONLY_VENDORS.contains(&vendor) => DeviceKind::Other,
-        (_, 0x03, _) => DeviceKind::Gpu,
+        (_, _, 0x0200 | 0x0207) => PciKind::Nic,
+        (vendor::INTEL, _, 0x0b40) => PciKind::Qat,
+        (vendor::INTEL, ..) if QAT_PRODUCTS.contains(&product) => PciKind::Qat,
+        (_, 0x03, _) if DISPLAY_ONLY_VENDORS.contains(&vendor) => PciKind::Other,
+        (_, 0x03, _) => PciKind::Gpu,
         // AMD Instinct cards call themselves processing accelerators.
-        (vendor::AMD, _, 0x1200) => DeviceKind::Gpu,
-        (vendor::HABANA, _, 0x1200) => DeviceKind::Tpu,
-        (vendor::INTEL, _, 0x1200) if INTEL_NPU_PRODUCTS.contains(&product) => DeviceKind::Tpu,
-        (vendor::INTEL, _, 0x1200) if INTEL_FPGA_PRODUCTS.contains(&product) => DeviceKind::Fpga,
-        (vendor::XILINX | vendor::ALTERA, ..) if base != 0x06 => DeviceKind::Fpga,
+        (vendor::AMD, _, 0x1200) => PciKind::Gpu,
+        (vendor::HABANA, _, 0x1200) => PciKind::Tpu,
+        (vendor::INTEL, _, 0x1200) if INTEL_NPU_PRODUCTS.contains(&product) => PciKind::Tpu,
+        (vendor::INTEL, _, 0x1200) if INTEL_FPGA_PRODUCTS.contains(&product) => PciKind::Fpga,
+        (vendor::XILINX | vendor::ALTERA, ..) if base != 0x06 => PciKind::Fpga,
         // Google's disks (01), network cards (02) and bridges (06) are not TPUs.
-        (vendor::GOOGLE, ..) if !matches!(base, 0x01 | 0x02 | 0x06) => DeviceKind::Tpu,
-        (vendor::GOOGLE_EDGE, ..) if product == 0x089a => DeviceKind::Tpu,
-        _ => DeviceKind::Other,
+        (vendor::GOOGLE, ..) if !matches!(base, 0x01 | 0x02 | 0x06) => PciKind::Tpu,
+        (vendor::GOOGLE_EDGE, ..) if product == 0x089a => PciKind::Tpu,
+        _ => PciKind::Other,
     }
 }
 
@@ -101,7 +101,7 @@ pub(super) fn read_devices(tree: &mut Tree<'_>, node_ids: &[u32]) -> Vec<PciDevi
     let mut devices = Vec::new();
     for name in tree.entries(DEVICES) {
         let folder = format!("{DEVICES}/{name}");
-        let Ok(address) = name.parse() else {
+        let Ok(address) = name.parse::<PciAddress>() else {
             tree.note(&folder, Problem::malformed("a PCI address", &name));
             continue;
         };
@@ -152,22 +152,22 @@ mod tests {
     #[test]
     fn accelerators_are_told_from_the_rest() {
         let kinds = [
-            (0x030200, 0x10de, 0x2335, DeviceKind::Gpu),
-            (0x030000, 0x8086, 0x46a6, DeviceKind::Gpu),
-            (0x120000, 0x1002, 0x74a1, DeviceKind::Gpu),
-            (0x030000, 0x1a03, 0x2000, DeviceKind::Other),
-            (0x0b4000, 0x8086, 0x4940, DeviceKind::Qat),
-            (0x088000, 0x8086, 0x37c8, DeviceKind::Qat),
-            (0x020000, 0x15b3, 0xa2dc, DeviceKind::Nic),
-            (0x020000, 0x1ae0, 0x0042, DeviceKind::Nic),
-            (0x020700, 0x15b3, 0x101b, DeviceKind::Nic),
-            (0x010802, 0x1ae0, 0x001f, DeviceKind::Other),
-            (0x088000, 0x1ae0, 0x005e, DeviceKind::Tpu),
-            (0x120000, 0x8086, 0x643e, DeviceKind::Tpu),
-            (0x120000, 0x10ee, 0x5000, DeviceKind::Fpga),
-            (0x120000, 0x1172, 0x2494, DeviceKind::Fpga),
-            (0x120000, 0x8086, 0x0b30, DeviceKind::Fpga),
-            (0x060000, 0x8086, 0x1237, DeviceKind::Other),
+            (0x030200, 0x10de, 0x2335, PciKind::Gpu),
+            (0x030000, 0x8086, 0x46a6, PciKind::Gpu),
+            (0x120000, 0x1002, 0x74a1, PciKind::Gpu),
+            (0x030000, 0x1a03, 0x2000, PciKind::Other),
+            (0x0b4000, 0x8086, 0x4940, PciKind::Qat),
+            (0x088000, 0x8086, 0x37c8, PciKind::Qat),
+            (0x020000, 0x15b3, 0xa2dc, PciKind::Nic),
+            (0x020000, 0x1ae0, 0x0042, PciKind::Nic),
+            (0x020700, 0x15b3, 0x101b, PciKind::Nic),
+            (0x010802, 0x1ae0, 0x001f, PciKind::Other),
+            (0x088000, 0x1ae0, 0x005e, PciKind::Tpu),
+            (0x120000, 0x8086, 0x643e, PciKind::Tpu),
+            (0x120000, 0x10ee, 0x5000, PciKind::Fpga),
+            (0x120000, 0x1172, 0x2494, PciKind::Fpga),
+            (0x120000, 0x8086, 0x0b30, PciKind::Fpga),
+            (0x060000, 0x8086, 0x1237, PciKind::Other),
         ];
         for (class, vendor, product, kind) in kinds {
             assert_eq!(classify(class, vendor, product), kind, "{class:06x} {vendor:04x}:{product:04x}");

@@ -6,12 +6,12 @@
 use std::fmt;
 
 use panoply_core::cpu_set::CpuSet;
+use panoply_core::device::PciAddress;
 
 use super::error::PlacementError;
 use super::planner;
 use super::request::{Affinity, Request, Role};
 use super::topology::Topology;
-use panoply_core::PciAddress;
 
 /// The place of one worker.
 #[derive(Clone, Debug, PartialEq, Eq)]

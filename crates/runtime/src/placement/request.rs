@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use panoply_core::PciAddress;
+use panoply_core::device::{DeviceInfo, DeviceKind, PciAddress};
 
-use super::pci::DeviceKind;
+use super::pci::PciKind;
 use super::topology::Topology;
 
 /// Workers that a plan holds at most, application workers included.
@@ -50,15 +50,29 @@ impl Role {
         }
     }
 
-    /// The role that serves devices of this kind.
-    pub const fn for_device(kind: DeviceKind) -> Option<Role> {
+    /// The role that serves an opened device of this kind.
+    pub const fn for_kind(kind: DeviceKind) -> Role {
         match kind {
-            DeviceKind::Gpu => Some(Role::Gpu),
-            DeviceKind::Qat => Some(Role::Crypto),
-            DeviceKind::Nic => Some(Role::Network),
-            DeviceKind::Tpu => Some(Role::Ml),
-            DeviceKind::Fpga => Some(Role::Signal),
-            DeviceKind::Other => None,
+            DeviceKind::DiscreteGpu | DeviceKind::IntegratedGpu => Role::Gpu,
+            DeviceKind::CryptoAccelerator => Role::Crypto,
+            DeviceKind::NetworkProcessor => Role::Network,
+            DeviceKind::Tpu => Role::Ml,
+            DeviceKind::Fpga => Role::Signal,
+            DeviceKind::VideoEngine => Role::Video,
+            // The work is done by the cores themselves.
+            _ => Role::Application,
+        }
+    }
+
+    /// The role that serves PCI devices of this kind.
+    pub const fn for_pci(kind: PciKind) -> Option<Role> {
+        match kind {
+            PciKind::Gpu => Some(Role::Gpu),
+            PciKind::Qat => Some(Role::Crypto),
+            PciKind::Nic => Some(Role::Network),
+            PciKind::Tpu => Some(Role::Ml),
+            PciKind::Fpga => Some(Role::Signal),
+            PciKind::Other => None,
         }
     }
 }
@@ -111,6 +125,12 @@ impl Demand {
         Demand { role, device: None, node: None, workers, affinity: Affinity::Exclusive }
     }
 
+    /// Exclusive workers for an opened device, near it where it says where it is.
+    pub fn for_info(info: &DeviceInfo, workers: usize) -> Demand {
+        let role = Role::for_kind(info.kind);
+        Demand { device: info.pci_address, node: info.numa_node, ..Demand::new(role, workers) }
+    }
+
     /// Near this node.
     pub fn on_node(self, node: u32) -> Demand {
         Demand { node: Some(node), ..self }
@@ -158,14 +178,14 @@ impl Default for WorkersPerDevice {
 
 impl WorkersPerDevice {
     /// Workers for a device of this kind.
-    pub fn of(&self, kind: DeviceKind) -> usize {
+    pub fn of(&self, kind: PciKind) -> usize {
         match kind {
-            DeviceKind::Gpu => self.gpu,
-            DeviceKind::Qat => self.qat,
-            DeviceKind::Nic => self.nic,
-            DeviceKind::Tpu => self.tpu,
-            DeviceKind::Fpga => self.fpga,
-            DeviceKind::Other => 0,
+            PciKind::Gpu => self.gpu,
+            PciKind::Qat => self.qat,
+            PciKind::Nic => self.nic,
+            PciKind::Tpu => self.tpu,
+            PciKind::Fpga => self.fpga,
+            PciKind::Other => 0,
         }
     }
 }
@@ -191,7 +211,7 @@ impl Request {
     pub fn for_devices(topology: &Topology, workers: &WorkersPerDevice) -> Request {
         let mut request = Request::new();
         for device in topology.devices().iter().filter(|device| !device.is_virtual_function) {
-            let (Some(role), count) = (Role::for_device(device.kind), workers.of(device.kind)) else { continue };
+            let (Some(role), count) = (Role::for_pci(device.kind), workers.of(device.kind)) else { continue };
             if count > 0 {
                 let demand = Demand::new(role, count).for_device(device.address);
                 request.demands.push(Demand { node: device.node, ..demand });

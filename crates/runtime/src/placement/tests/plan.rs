@@ -128,6 +128,18 @@ fn virtual_functions_are_the_same_hardware() {
 }
 
 #[test]
+fn opened_devices_say_where_they_are() {
+    use panoply_core::device::{Api, DeviceId, DeviceInfo, DeviceKind};
+    let id = DeviceId { api: Api::Cuda, index: 0 };
+    let mut info = DeviceInfo::new(id, "test", DeviceKind::DiscreteGpu);
+    (info.pci_address, info.numa_node) = ("0000:90:00.0".parse().ok(), Some(1));
+    let topology = Topology::read(Fixture::two_sockets().root());
+    let plan = Plan::new(&topology, &Request::new().with(Demand::for_info(&info, 1))).unwrap();
+    let slot = plan.role(Role::Gpu).next().unwrap();
+    assert_eq!((slot.node, slot.device, slot.cpus.to_string()), (1, info.pci_address, "32".into()));
+}
+
+#[test]
 fn a_node_without_cpus_borrows_from_the_nearest() {
     let machine = Fixture::new().online("0-7");
     machine.node(0, "0-3", 1024, "10 30 40").node(1, "4-7", 1024, "30 10 20").node(2, "", 1024, "40 20 10");

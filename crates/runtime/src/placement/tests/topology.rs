@@ -5,7 +5,7 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::fixture::{Fixture, GPU, NIC};
-use crate::placement::{CpuSet, DeviceKind, FILE_BYTES_MAX, NOTES_MAX, Plan, Problem, Topology};
+use crate::placement::{CpuSet, FILE_BYTES_MAX, NOTES_MAX, PciKind, Plan, Problem, Topology};
 
 fn cpus(text: &str) -> CpuSet {
     text.parse().unwrap()
@@ -47,7 +47,7 @@ fn a_two_socket_host_is_read_without_a_hole() {
     assert_eq!(topology.nodes()[0].distance_to(1), 21);
     let count = |kind, node| topology.devices().iter().filter(|d| (d.kind, d.node) == (kind, Some(node))).count();
     for node in [0, 1] {
-        let kinds = [DeviceKind::Gpu, DeviceKind::Qat, DeviceKind::Nic, DeviceKind::Tpu, DeviceKind::Fpga];
+        let kinds = [PciKind::Gpu, PciKind::Qat, PciKind::Nic, PciKind::Tpu, PciKind::Fpga];
         assert_eq!(kinds.map(|kind| count(kind, node)), [2, 1, 1, 1, 0]);
     }
 }

@@ -1,3 +1,6 @@
 //! The CPU backend.
 #![allow(unsafe_code)] // SIMD intrinsics, the thread team, and uninitialised outputs.
+pub mod parts;
+pub mod simd;
 pub mod team;
+pub mod transpose;

@@ -84,8 +84,9 @@ pub fn copy_strided(team: &Team, view: &Strided<'_>, out: &mut [u8]) -> Result<(
     copy_strided_at(Simd::detect(), team, view, out)
 }
 
-/// [`copy_strided`] with an explicit instruction level, which this CPU must have.
+/// [`copy_strided`] with an explicit instruction level; one that this CPU lacks is lowered.
 pub fn copy_strided_at(simd: Simd, team: &Team, view: &Strided<'_>, out: &mut [u8]) -> Result<(), StridedError> {
+    let simd = simd.min(Simd::detect());
     let elements = view.check(out.len())?;
     if elements == 0 {
         return Ok(());

@@ -1,14 +1,3 @@
-//! The CPU backend.
-#![allow(unsafe_code)] // SIMD intrinsics, the thread team, and uninitialised outputs.
-pub mod gather;
-mod levels;
-pub mod normalize;
-pub mod parts;
-pub mod pixel;
-pub mod resize;
-pub mod simd;
-pub mod team;
-pub mod transpose;
 //! The CPU backend: the reference answer and the fast path.
 //!
 //! One device per NUMA node. The worker thread that owns the engine computes on it; large ops spread over the node's
@@ -20,9 +9,16 @@ pub mod transpose;
 pub mod backend;
 mod context;
 mod engine;
+pub mod gather;
+mod levels;
 mod memory;
+pub mod normalize;
 mod ops;
+pub mod parts;
+pub mod pixel;
+pub mod resize;
 pub mod simd;
 pub mod team;
+pub mod transpose;
 
 pub use backend::CpuBackend;

@@ -7,6 +7,7 @@
 #![allow(unsafe_code)] // SIMD intrinsics, the thread team, and blocks of pooled memory.
 
 pub mod backend;
+pub mod color;
 mod context;
 mod engine;
 pub mod gather;

@@ -3,7 +3,7 @@
 //! The column taps are tables over the *elements* of a row, so interleaved channels are no special case. With AVX-512,
 //! sixteen outputs whose inputs lie within 32 elements are permuted out of two registers; others are gathered.
 
-use super::Sizes;
+use super::{Sizes, divide};
 use crate::levels::simd_levels;
 use crate::parts::Parts;
 use crate::pixel::Pixel;
@@ -56,10 +56,11 @@ struct Tap {
 }
 
 impl Tap {
+    /// The position is `((2·index + 1) · input - output) / (2 · output)`, in exact integers.
     fn new(index: usize, input: usize, output: usize) -> Tap {
-        let position = ((index as f64 + 0.5) * (input as f64 / output as f64) - 0.5).max(0.0);
-        let first = (position as usize).min(input - 1);
-        Tap { first, second: (first + 1).min(input - 1), weight: (position - first as f64) as f32 }
+        let (first, rest) = divide(2 * index + 1, input, output, 2 * output);
+        let first = first.min(input - 1);
+        Tap { first, second: (first + 1).min(input - 1), weight: (rest as f64 / (2 * output) as f64) as f32 }
     }
 }
 

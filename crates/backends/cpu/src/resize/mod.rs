@@ -15,7 +15,7 @@ mod area;
 mod bilinear;
 mod nearest;
 
-pub use area::area;
+pub use area::{AreaPixel, area};
 pub use bilinear::bilinear;
 pub use nearest::nearest;
 
@@ -72,9 +72,23 @@ impl Sizes {
 
 /// The input pixels `start..end` that output pixel `index` of an axis covers.
 fn cover(index: usize, input: usize, output: usize) -> std::ops::Range<usize> {
-    let start = index as u128 * input as u128 / output as u128;
-    let end = ((index + 1) as u128 * input as u128).div_ceil(output as u128);
-    start as usize..end as usize
+    let (start, _) = divide(index, input, 0, output);
+    let (end, rest) = divide(index + 1, input, 0, output);
+    start..end + usize::from(rest > 0)
+}
+
+/// Quotient and remainder of `max(0, a · b - c)` by `d`, in 64 bits where they suffice.
+fn divide(a: usize, b: usize, c: usize, d: usize) -> (usize, usize) {
+    match a.checked_mul(b) {
+        Some(product) => {
+            let left = product.saturating_sub(c);
+            (left / d, left % d)
+        }
+        None => {
+            let left = (a as u128 * b as u128).saturating_sub(c as u128);
+            ((left / d as u128) as usize, (left % d as u128) as usize)
+        }
+    }
 }
 
 #[cfg(test)]

@@ -6,11 +6,13 @@
 //! * [`dtype`], [`shape`], [`lease`], [`buffer`], [`pool`], [`tensor`]: data;
 //! * [`op`]: what can be done with it, in six domains;
 //! * [`device`], [`backend`]: who does it;
-//! * [`outcome`], [`error`]: what comes of it.
+//! * [`outcome`], [`error`]: what comes of it;
+//! * [`clock`]: time, real or virtual.
 #![allow(unsafe_code)] // Shared buffers over raw memory, and the lock-free list of returned leases.
 
 pub mod backend;
 pub mod buffer;
+pub mod clock;
 pub mod device;
 pub mod dtype;
 pub mod error;

@@ -3,7 +3,9 @@
 //! Indices are checked as a whole before anything is written; [`Indices`] is the proof. A negative index counts from
 //! the end, so `-1` is the last.
 
+use crate::levels::simd_levels;
 use crate::parts::Parts;
+use crate::simd::Simd;
 use crate::team::Team;
 
 /// Less output than this is not worth waking another thread for.
@@ -33,8 +35,9 @@ pub struct OutOfRange {
 impl<'a> Indices<'a> {
     /// Checks indices against the length of their axis.
     pub fn unsigned(values: &'a [u32], len: usize) -> Result<Indices<'a>, OutOfRange> {
-        let largest = values.iter().copied().max();
-        if largest.is_none_or(|largest| (largest as usize) < len) {
+        let mut largest = 0;
+        max_unsigned(Simd::detect(), values, &mut largest);
+        if values.is_empty() || (largest as usize) < len {
             return Ok(Indices { values: values.into(), below: len });
         }
         let position = values.iter().position(|&value| value as usize >= len).unwrap_or(0);
@@ -43,7 +46,8 @@ impl<'a> Indices<'a> {
 
     /// Checks indices against the length of their axis; negative ones count from its end.
     pub fn signed(values: &'a [i32], len: usize) -> Result<Indices<'a>, OutOfRange> {
-        let smallest = values.iter().copied().min().unwrap_or(0);
+        let mut smallest = 0;
+        min_signed(Simd::detect(), values, &mut smallest);
         if smallest >= 0 {
             return Indices::unsigned(bytemuck::cast_slice(values), len);
         }
@@ -68,6 +72,18 @@ impl<'a> Indices<'a> {
     /// True when there are none.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
+    }
+}
+
+simd_levels! {
+    fn max_unsigned(values: &[u32], largest: &mut u32) {
+        *largest = values.iter().copied().fold(0, u32::max);
+    }
+}
+
+simd_levels! {
+    fn min_signed(values: &[i32], smallest: &mut i32) {
+        *smallest = values.iter().copied().fold(0, i32::min);
     }
 }
 
@@ -107,7 +123,7 @@ pub fn take_along(
 ) {
     assert_eq!(input.len(), outer * indices.below * inner * element_bytes, "the input must have the stated size");
     assert_eq!(output.len(), indices.len() * element_bytes, "the output must have the stated size");
-    assert!(output.is_empty() || indices.len() % (outer * inner) == 0, "indices must come in whole rows");
+    assert!(output.is_empty() || indices.len().is_multiple_of(outer * inner), "indices must come in whole rows");
     if output.is_empty() {
         return;
     }

@@ -57,7 +57,7 @@ pub fn normalize<I: Pixel, O: Pixel>(
         return;
     }
     let period = affine.channels() * inner;
-    assert!(period > 0 && input.len() % period == 0, "the length must be a whole number of images");
+    assert!(period > 0 && input.len().is_multiple_of(period), "the length must be a whole number of images");
     let plan = Plan::new(affine, inner);
     let parts = Parts::new(output);
     team.run_ranges(input.len(), TASK_ELEMENTS_MIN, &|range| {

@@ -42,12 +42,12 @@ pub fn convert(simd: Simd, team: &Team, conversion: &Conversion, matrix: &Matrix
                 (true, false) if to == ColorFormat::Gray => {
                     scale(simd, matrix.gray_of_y, &source[rows.luma()], part(rows.luma()));
                 }
-                (true, false) => rows.to_color(simd, matrix, (from, to), source, &part),
+                (true, false) => rows.write_colors(simd, matrix, (from, to), source, &part),
                 _ if from == ColorFormat::Gray => {
                     scale(simd, matrix.y_of_gray, &source[rows.luma()], part(rows.luma()));
                     rows.chroma(to).into_iter().for_each(|range| part(range).fill(NEUTRAL));
                 }
-                _ => rows.from_color(simd, matrix, (from, to), source, &part),
+                _ => rows.write_yuv(simd, matrix, (from, to), source, &part),
             }
         }
     });
@@ -100,7 +100,7 @@ impl Rows {
         }
     }
 
-    fn to_color(
+    fn write_colors(
         &self,
         simd: Simd,
         matrix: &Matrix,
@@ -135,7 +135,7 @@ impl Rows {
         }
     }
 
-    fn from_color(
+    fn write_yuv(
         &self,
         simd: Simd,
         matrix: &Matrix,

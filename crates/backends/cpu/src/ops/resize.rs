@@ -4,7 +4,8 @@ use panoply_core::op::compute::{Resize, ResizeMode};
 use panoply_core::{DType, Element, Error, Result, Value, bf16, f16};
 
 use crate::context::Context;
-use crate::resize::{AreaPixel, Sizes, area, bilinear, nearest};
+use crate::pixel::Pixel;
+use crate::resize::{Sizes, area, bilinear, nearest};
 
 pub(crate) fn run(op: &Resize, context: &mut Context) -> Result<Value> {
     match op.input.dtype() {
@@ -16,7 +17,7 @@ pub(crate) fn run(op: &Resize, context: &mut Context) -> Result<Value> {
     }
 }
 
-fn resize<T: Element + AreaPixel>(op: &Resize, context: &mut Context) -> Result<Value> {
+fn resize<T: Element + Pixel>(op: &Resize, context: &mut Context) -> Result<Value> {
     let (shape, axis) = (op.input.shape(), op.height_axis()?);
     let sizes = Sizes {
         planes: shape[..axis].iter().product(),

@@ -8,14 +8,14 @@
 //!   weighted by distance, rows after columns; there is no antialiasing;
 //! * **area**: the mean of input pixels `floor(i · scale) .. ceil((i + 1) · scale)`.
 //!
-//! Sums are `f32`, except the area mode over `u8`, which is exact; `u8` results are rounded to nearest, ties to even.
+//! Sums are `f32`; over `u8` the area mode is exact all the same. `u8` results are rounded to nearest, ties to even.
 //! Not-a-numbers spread to every output pixel that weighs them, also by zero, as IEEE arithmetic has it.
 
 mod area;
 mod bilinear;
 mod nearest;
 
-pub use area::{AreaPixel, area};
+pub use area::area;
 pub use bilinear::bilinear;
 pub use nearest::nearest;
 

@@ -11,8 +11,11 @@ use crate::team::Team;
 /// Less output than this is not worth waking another thread for.
 const TASK_BYTES_MIN: usize = 64 * 1024;
 /// How many rows ahead of the copy the memory is asked for.
-#[cfg(target_arch = "x86_64")]
 const PREFETCH_ROWS: usize = 8;
+/// How many single elements ahead of the copy the memory is asked for.
+const PREFETCH_ELEMENTS: usize = 64;
+/// A longer axis is not in the nearest caches: its elements are asked for ahead, which halved the time for 64 MiB.
+const NEAR_BYTES_MAX: usize = 1024 * 1024;
 
 /// Indices that are all below a known length.
 #[derive(Clone, Debug)]
@@ -148,13 +151,29 @@ fn take_elements<const N: usize>(team: &Team, indices: &Indices<'_>, input: &[u8
             let axis = &input[outer * below..(outer + 1) * below];
             // SAFETY: the ranges are disjoint.
             let to = unsafe { parts.range(at..at + len) };
-            for (to, &index) in to.iter_mut().zip(&indices.values[first..first + len]) {
-                // SAFETY: `Indices` has checked that every index is below `below`, the length of `axis`.
-                *to = unsafe { *axis.get_unchecked(index as usize) };
-            }
+            // SAFETY: `Indices` has checked that every index is below `below`, the length of `axis`.
+            unsafe { pick(axis, &indices.values[first..first + len], to) };
             at += len;
         }
     });
+}
+
+/// Copies `axis[index]` for each index.
+///
+/// # Safety
+/// Every index must be below the length of the axis.
+unsafe fn pick<const N: usize>(axis: &[[u8; N]], indices: &[u32], to: &mut [[u8; N]]) {
+    let ahead = if size_of_val(axis) > NEAR_BYTES_MAX { indices.get(PREFETCH_ELEMENTS..).unwrap_or(&[]) } else { &[] };
+    let (to_ahead, to_last) = to.split_at_mut(ahead.len());
+    for ((to, &index), &soon) in to_ahead.iter_mut().zip(indices).zip(ahead) {
+        prefetch(axis.as_ptr().wrapping_add(soon as usize).cast());
+        // SAFETY: the caller vouches for the indices.
+        *to = unsafe { *axis.get_unchecked(index as usize) };
+    }
+    for (to, &index) in to_last.iter_mut().zip(&indices[ahead.len()..]) {
+        // SAFETY: as above.
+        *to = unsafe { *axis.get_unchecked(index as usize) };
+    }
 }
 
 fn take_rows(team: &Team, indices: &Indices<'_>, row_bytes: usize, input: &[u8], output: &mut [u8]) {
@@ -165,9 +184,10 @@ fn take_rows(team: &Team, indices: &Indices<'_>, row_bytes: usize, input: &[u8],
         for row in range {
             let (outer, nth) = (row / count, row % count);
             let axis = &input[outer * below * row_bytes..(outer + 1) * below * row_bytes];
-            #[cfg(target_arch = "x86_64")]
             if let Some(&ahead) = indices.values.get(nth + PREFETCH_ROWS) {
-                prefetch(&axis[ahead as usize * row_bytes..]);
+                let row = axis.as_ptr().wrapping_add(ahead as usize * row_bytes);
+                prefetch(row);
+                prefetch(row.wrapping_add(64));
             }
             let start = indices.values[nth] as usize * row_bytes;
             // SAFETY: each row is written by the one task that has it.
@@ -177,16 +197,16 @@ fn take_rows(team: &Team, indices: &Indices<'_>, row_bytes: usize, input: &[u8],
     });
 }
 
-/// Asks for the first lines of a row that will be copied soon.
-#[cfg(target_arch = "x86_64")]
+/// Asks for memory that will be read soon.
 #[inline(always)]
-fn prefetch(row: &[u8]) {
-    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+fn prefetch(address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
     // SAFETY: prefetching is a hint; no address can make it fail. SSE is part of x86-64.
     unsafe {
-        _mm_prefetch::<_MM_HINT_T0>(row.as_ptr().cast());
-        _mm_prefetch::<_MM_HINT_T0>(row.as_ptr().wrapping_add(64).cast());
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast());
     }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
 }
 
 fn along_elements<const N: usize>(

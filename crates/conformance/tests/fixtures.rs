@@ -6,6 +6,14 @@ use panoply_conformance::suite::Tolerance;
 use panoply_conformance::values::difference;
 use panoply_core::{Operation, Tensor};
 
+#[path = "fixtures/color_convert.rs"]
+mod color_convert;
+#[path = "fixtures/gather.rs"]
+mod gather;
+#[path = "fixtures/normalize.rs"]
+mod normalize;
+#[path = "fixtures/resize.rs"]
+mod resize;
 #[path = "fixtures/transpose.rs"]
 mod transpose;
 

@@ -7,11 +7,19 @@
 #![allow(unsafe_code)] // SIMD intrinsics, the thread team, and blocks of pooled memory.
 
 pub mod backend;
+pub mod color;
 mod context;
 mod engine;
+pub mod gather;
+mod levels;
 mod memory;
+pub mod normalize;
 mod ops;
+pub mod parts;
+pub mod pixel;
+pub mod resize;
 pub mod simd;
 pub mod team;
+pub mod transpose;
 
 pub use backend::CpuBackend;

@@ -3,6 +3,10 @@
 use panoply_core::op::compute::ComputeOp;
 use panoply_core::{Op, Result, Value};
 
+mod color_convert;
+mod gather;
+mod normalize;
+mod resize;
 mod transfer;
 mod transpose;
 
@@ -20,6 +24,10 @@ pub fn reference(op: &Op) -> Result<Value> {
 
 fn compute(op: &ComputeOp) -> Result<Value> {
     match op {
+        ComputeOp::ColorConvert(op) => color_convert::run(op),
+        ComputeOp::Gather(op) => gather::run(op),
+        ComputeOp::Normalize(op) => normalize::run(op),
+        ComputeOp::Resize(op) => resize::run(op),
         ComputeOp::Transfer(op) => transfer::run(op),
         ComputeOp::Transpose(op) => transpose::run(op),
     }

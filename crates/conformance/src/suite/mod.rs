@@ -3,6 +3,10 @@
 
 use panoply_core::{Op, Operation};
 
+mod color_convert;
+mod gather;
+mod normalize;
+mod resize;
 mod transfer;
 mod transpose;
 
@@ -59,6 +63,10 @@ impl Tolerance {
 /// Every case of the suite.
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
+    cases.extend(color_convert::cases());
+    cases.extend(gather::cases());
+    cases.extend(normalize::cases());
+    cases.extend(resize::cases());
     cases.extend(transfer::cases());
     cases.extend(transpose::cases());
     cases

@@ -6,6 +6,10 @@ use panoply_core::{Op, Result, Value};
 
 use crate::context::Context;
 
+mod color_convert;
+mod gather;
+mod normalize;
+mod resize;
 mod transfer;
 mod transpose;
 
@@ -23,6 +27,10 @@ pub(crate) fn run(op: &Op, context: &mut Context) -> Result<Value> {
 
 fn run_compute(op: &ComputeOp, context: &mut Context) -> Result<Value> {
     match op {
+        ComputeOp::ColorConvert(op) => color_convert::run(op, context),
+        ComputeOp::Gather(op) => gather::run(op, context),
+        ComputeOp::Normalize(op) => normalize::run(op, context),
+        ComputeOp::Resize(op) => resize::run(op, context),
         ComputeOp::Transfer(op) => transfer::run(op, context),
         ComputeOp::Transpose(op) => transpose::run(op, context),
     }

@@ -5,9 +5,17 @@ use super::{Describe, Op, Operation, Value};
 use crate::error::Result;
 use crate::tensor::Tensor;
 
+mod color_convert;
+mod gather;
+mod normalize;
+mod resize;
 mod transfer;
 mod transpose;
 
+pub use color_convert::{ColorConvert, ColorFormat, ColorRange, ColorStandard};
+pub use gather::Gather;
+pub use normalize::Normalize;
+pub use resize::{ImageLayout, RESIZE_ROW_ELEMENTS_MAX, Resize, ResizeMode};
 pub use transfer::Transfer;
 pub use transpose::Transpose;
 
@@ -54,6 +62,10 @@ macro_rules! compute_ops {
 }
 
 compute_ops! {
+    ColorConvert => Tensor, Value::into_tensor;
+    Gather => Tensor, Value::into_tensor;
+    Normalize => Tensor, Value::into_tensor;
+    Resize => Tensor, Value::into_tensor;
     Transfer => Tensor, Value::into_tensor;
     Transpose => Tensor, Value::into_tensor;
 }

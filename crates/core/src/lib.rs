@@ -1,2 +1,3 @@
 //! The vocabulary of Panoply.
 pub mod dtype;
+pub mod expr;

@@ -1,3 +1,4 @@
 //! The CPU backend.
 #![allow(unsafe_code)] // SIMD intrinsics, the thread team, and uninitialised outputs.
+pub mod simd;
 pub mod team;

@@ -2,3 +2,4 @@
 #![allow(unsafe_code)] // SIMD intrinsics, the thread team, and uninitialised outputs.
 pub mod simd;
 pub mod team;
+pub mod vmath;

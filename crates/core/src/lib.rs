@@ -4,6 +4,7 @@
 //! no I/O, no vendor library, no wire format. Modules in reading order:
 //!
 //! * [`dtype`], [`shape`], [`lease`], [`buffer`], [`pool`], [`tensor`]: data;
+//! * [`expr`]: the elementwise expression behind the op `Map`;
 //! * [`op`]: what can be done with it, in six domains;
 //! * [`device`], [`backend`]: who does it;
 //! * [`outcome`], [`error`]: what comes of it.
@@ -13,8 +14,8 @@ pub mod backend;
 pub mod buffer;
 pub mod device;
 pub mod dtype;
-pub mod expr;
 pub mod error;
+pub mod expr;
 pub mod lease;
 pub mod op;
 pub mod outcome;

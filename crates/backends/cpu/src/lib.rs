@@ -9,6 +9,7 @@
 pub mod backend;
 mod context;
 mod engine;
+mod map;
 mod memory;
 mod ops;
 pub mod simd;

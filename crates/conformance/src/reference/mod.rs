@@ -3,6 +3,7 @@
 use panoply_core::op::compute::ComputeOp;
 use panoply_core::{Op, Result, Value};
 
+mod map;
 mod transfer;
 mod transpose;
 
@@ -20,6 +21,7 @@ pub fn reference(op: &Op) -> Result<Value> {
 
 fn compute(op: &ComputeOp) -> Result<Value> {
     match op {
+        ComputeOp::Map(op) => map::run(op),
         ComputeOp::Transfer(op) => transfer::run(op),
         ComputeOp::Transpose(op) => transpose::run(op),
     }

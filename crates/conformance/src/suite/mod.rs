@@ -3,6 +3,7 @@
 
 use panoply_core::{Op, Operation};
 
+mod map;
 mod transfer;
 mod transpose;
 
@@ -59,6 +60,7 @@ impl Tolerance {
 /// Every case of the suite.
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
+    cases.extend(map::cases());
     cases.extend(transfer::cases());
     cases.extend(transpose::cases());
     cases

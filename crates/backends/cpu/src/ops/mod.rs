@@ -6,6 +6,7 @@ use panoply_core::{Op, Result, Value};
 
 use crate::context::Context;
 
+mod map;
 mod transfer;
 mod transpose;
 
@@ -23,6 +24,7 @@ pub(crate) fn run(op: &Op, context: &mut Context) -> Result<Value> {
 
 fn run_compute(op: &ComputeOp, context: &mut Context) -> Result<Value> {
     match op {
+        ComputeOp::Map(op) => map::run(op, context),
         ComputeOp::Transfer(op) => transfer::run(op, context),
         ComputeOp::Transpose(op) => transpose::run(op, context),
     }

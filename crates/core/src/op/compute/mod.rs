@@ -5,9 +5,11 @@ use super::{Describe, Op, Operation, Value};
 use crate::error::Result;
 use crate::tensor::Tensor;
 
+mod map;
 mod transfer;
 mod transpose;
 
+pub use map::Map;
 pub use transfer::Transfer;
 pub use transpose::Transpose;
 
@@ -54,6 +56,7 @@ macro_rules! compute_ops {
 }
 
 compute_ops! {
+    Map => Tensor, Value::into_tensor;
     Transfer => Tensor, Value::into_tensor;
     Transpose => Tensor, Value::into_tensor;
 }

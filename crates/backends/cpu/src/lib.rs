@@ -12,6 +12,7 @@ mod context;
 mod engine;
 pub mod gather;
 mod levels;
+mod map;
 mod memory;
 pub mod normalize;
 mod ops;
@@ -21,5 +22,6 @@ pub mod resize;
 pub mod simd;
 pub mod team;
 pub mod transpose;
+pub mod vmath;
 
 pub use backend::CpuBackend;

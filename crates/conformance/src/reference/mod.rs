@@ -7,6 +7,7 @@ mod color_convert;
 mod gather;
 mod normalize;
 mod resize;
+mod map;
 mod transfer;
 mod transpose;
 
@@ -28,6 +29,7 @@ fn compute(op: &ComputeOp) -> Result<Value> {
         ComputeOp::Gather(op) => gather::run(op),
         ComputeOp::Normalize(op) => normalize::run(op),
         ComputeOp::Resize(op) => resize::run(op),
+        ComputeOp::Map(op) => map::run(op),
         ComputeOp::Transfer(op) => transfer::run(op),
         ComputeOp::Transpose(op) => transpose::run(op),
     }

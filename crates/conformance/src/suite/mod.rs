@@ -7,6 +7,7 @@ mod color_convert;
 mod gather;
 mod normalize;
 mod resize;
+mod map;
 mod transfer;
 mod transpose;
 
@@ -67,6 +68,7 @@ pub fn cases() -> Vec<Case> {
     cases.extend(gather::cases());
     cases.extend(normalize::cases());
     cases.extend(resize::cases());
+    cases.extend(map::cases());
     cases.extend(transfer::cases());
     cases.extend(transpose::cases());
     cases

@@ -10,6 +10,7 @@ mod color_convert;
 mod gather;
 mod normalize;
 mod resize;
+mod map;
 mod transfer;
 mod transpose;
 
@@ -31,6 +32,7 @@ fn run_compute(op: &ComputeOp, context: &mut Context) -> Result<Value> {
         ComputeOp::Gather(op) => gather::run(op, context),
         ComputeOp::Normalize(op) => normalize::run(op, context),
         ComputeOp::Resize(op) => resize::run(op, context),
+        ComputeOp::Map(op) => map::run(op, context),
         ComputeOp::Transfer(op) => transfer::run(op, context),
         ComputeOp::Transpose(op) => transpose::run(op, context),
     }

@@ -16,6 +16,11 @@ pub use color_convert::{ColorConvert, ColorFormat, ColorRange, ColorStandard};
 pub use gather::Gather;
 pub use normalize::Normalize;
 pub use resize::{ImageLayout, RESIZE_ROW_ELEMENTS_MAX, Resize, ResizeMode};
+mod map;
+mod transfer;
+mod transpose;
+
+pub use map::Map;
 pub use transfer::Transfer;
 pub use transpose::Transpose;
 
@@ -66,6 +71,7 @@ compute_ops! {
     Gather => Tensor, Value::into_tensor;
     Normalize => Tensor, Value::into_tensor;
     Resize => Tensor, Value::into_tensor;
+    Map => Tensor, Value::into_tensor;
     Transfer => Tensor, Value::into_tensor;
     Transpose => Tensor, Value::into_tensor;
 }

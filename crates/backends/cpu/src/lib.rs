@@ -1,4 +1,6 @@
 //! The CPU backend.
 #![allow(unsafe_code)] // SIMD intrinsics, the thread team, and uninitialised outputs.
+pub mod search;
 pub mod simd;
 pub mod team;
+pub mod topk;

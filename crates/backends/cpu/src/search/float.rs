@@ -70,7 +70,8 @@ impl<'a, T: RowElement> FloatScorer<'a, T> {
         if let (RowIds::From(id), Some(rows)) = (ids, T::as_f32(self.rows)) {
             first = count - count % BLOCK_ROWS;
             let rows = &rows[id as usize * self.dim..];
-            self.scan_block(rows, self.dim, RowIds::From(id), first, true, &scratch.row_scales, sink);
+            let Scratch { row_scales, partial, .. } = scratch;
+            self.scan_block(rows, self.dim, RowIds::From(id), first, true, row_scales, partial, sink);
         }
         if first == count {
             return;
@@ -86,7 +87,7 @@ impl<'a, T: RowElement> FloatScorer<'a, T> {
         let staged = &mut scratch.staged;
         lanes::run(self.simd, Widen { rows: self.rows, dim: self.dim, ids: rest, count, stride, to: staged });
         let scales = scratch.row_scales.get(first..).unwrap_or_default();
-        self.scan_block(&scratch.staged, stride, rest, count, false, scales, sink);
+        self.scan_block(&scratch.staged, stride, rest, count, false, scales, &mut scratch.partial, sink);
     }
 
     #[allow(clippy::too_many_arguments)] // The pieces of one block, named at the only two calls.
@@ -98,13 +99,17 @@ impl<'a, T: RowElement> FloatScorer<'a, T> {
         valid: usize,
         prefetch: bool,
         row_scales: &[f32],
+        partial: &mut Vec<f32>,
         sink: &mut Sink,
     ) {
         for (index, panel) in self.packed.panels().iter().enumerate() {
             let sink = self.tile_sink(*panel, ids, valid, row_scales, sink);
             let differences = self.metric == Metric::Euclidean;
             let prefetch = prefetch && index == 0;
-            lanes::run(self.simd, TileScan { rows, stride, queries: &self.packed, differences, prefetch, sink });
+            lanes::run(
+                self.simd,
+                TileScan { rows, stride, queries: &self.packed, differences, prefetch, partial, sink },
+            );
         }
     }
 

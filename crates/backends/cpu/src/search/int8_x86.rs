@@ -53,7 +53,10 @@ pub(super) unsafe fn dots_vnni(rows: &[&[i8]; ROWS], query: &[i8], query_sum: i3
             }
         }
     }
-    let halves = sums.map(|sum| _mm256_add_epi32(_mm512_castsi512_si256(sum), _mm512_extracti64x4_epi64::<1>(sum)));
+    let mut halves = [_mm256_setzero_si256(); ROWS];
+    for (half, sum) in halves.iter_mut().zip(sums) {
+        *half = _mm256_add_epi32(_mm512_castsi512_si256(sum), _mm512_extracti64x4_epi64::<1>(sum));
+    }
     sum8(halves).map(|sum| sum - 128 * query_sum)
 }
 
@@ -177,8 +180,10 @@ unsafe fn products<const R: usize, const C: usize>(
     for quad in 0..quads {
         // SAFETY: the caller's promise.
         unsafe {
-            let queries: [__m512i; C] =
-                std::array::from_fn(|c| _mm512_loadu_si512(lines.add((quad * C + c) * 64).cast()));
+            let mut queries = [_mm512_setzero_si512(); C];
+            for (c, query) in queries.iter_mut().enumerate() {
+                *query = _mm512_loadu_si512(lines.add((quad * C + c) * 64).cast());
+            }
             for (r, sums) in sums.iter_mut().enumerate() {
                 let row = _mm512_set1_epi32(rows.add(r * stride + quad * 4).cast::<i32>().read_unaligned());
                 for c in 0..C {

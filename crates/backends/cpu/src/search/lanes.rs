@@ -64,6 +64,8 @@ pub(super) trait Lanes: Copy {
     unsafe fn exceeds(value: Self::V, bound: Self::V) -> u32;
     /// Asks for the cache line at `from`, which may be any address.
     unsafe fn prefetch<T>(from: *const T);
+    /// The same, but no nearer than the second-level cache.
+    unsafe fn prefetch_far<T>(from: *const T);
 }
 
 /// An element of a row that widens to `f32` without loss.
@@ -107,6 +109,23 @@ row_elements!(
     bf16, load_bf16, value => value.to_f32(), _elements => None;
     i8, load_i8, value => f32::from(value), _elements => None
 );
+
+/// Reads `N` vectors, `stride` numbers apart. (A loop, because a closure would not be compiled with the instructions of
+/// the function around it.)
+///
+/// # Safety
+/// As [`Lanes`] says, for every one of the vectors.
+#[inline(always)]
+pub(super) unsafe fn load_each<L: Lanes, const N: usize>(from: *const f32, stride: usize) -> [L::V; N] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut vectors = [L::splat(0.0); N];
+        for (index, vector) in vectors.iter_mut().enumerate() {
+            *vector = L::load_f32(from.add(index * stride));
+        }
+        vectors
+    }
+}
 
 /// Reads the `len` < `L::WIDTH` elements that are left, with zeros behind them.
 ///
@@ -220,6 +239,9 @@ impl Lanes for Portable {
 
     #[inline(always)]
     unsafe fn prefetch<T>(_from: *const T) {}
+
+    #[inline(always)]
+    unsafe fn prefetch_far<T>(_from: *const T) {}
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -97,10 +97,11 @@ impl Lanes for Avx512 {
     unsafe fn sum8(values: [__m512; 8]) -> [f32; 8] {
         // SAFETY: as above.
         unsafe {
-            Avx2::sum8(values.map(|value| {
-                let upper = _mm512_extractf32x8_ps::<1>(value);
-                _mm256_add_ps(_mm512_castps512_ps256(value), upper)
-            }))
+            let mut halves = [_mm256_setzero_ps(); 8];
+            for (half, value) in halves.iter_mut().zip(values) {
+                *half = _mm256_add_ps(_mm512_castps512_ps256(value), _mm512_extractf32x8_ps::<1>(value));
+            }
+            Avx2::sum8(halves)
         }
     }
 
@@ -114,6 +115,12 @@ impl Lanes for Avx512 {
     unsafe fn prefetch<T>(from: *const T) {
         // SAFETY: a prefetch never faults.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(from.cast()) }
+    }
+
+    #[inline(always)]
+    unsafe fn prefetch_far<T>(from: *const T) {
+        // SAFETY: a prefetch never faults.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(from.cast()) }
     }
 }
 
@@ -206,5 +213,11 @@ impl Lanes for Avx2 {
     unsafe fn prefetch<T>(from: *const T) {
         // SAFETY: a prefetch never faults.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(from.cast()) }
+    }
+
+    #[inline(always)]
+    unsafe fn prefetch_far<T>(from: *const T) {
+        // SAFETY: a prefetch never faults.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(from.cast()) }
     }
 }

@@ -1,7 +1,7 @@
 //! Few queries: each row is read once, as vectors along its dimensions, and scored against every query while it is in the
 //! first-level cache. For one query this runs at the speed of memory.
 
-use super::lanes::{Kernel, LANES_MAX, Lanes, RowElement, exceeds, load_part};
+use super::lanes::{Kernel, LANES_MAX, Lanes, RowElement, exceeds, load_each, load_part};
 use super::sink::{RowIds, Sink};
 
 /// Sums that a step keeps in registers: eight rows with one query, four with two, two with four.
@@ -72,8 +72,8 @@ impl<T: RowElement> RowScan<'_, T> {
     #[inline(always)]
     unsafe fn scan<L: Lanes, const DIFFERENCES: bool>(mut self) {
         for first in (0..self.count).step_by(SUMS) {
-            let rows = self.row_pointers(first);
-            let ahead = self.row_pointers(first + SUMS);
+            let rows = row_pointers(self.rows, self.dim, self.ids, first, self.count);
+            let ahead = row_pointers(self.rows, self.dim, self.ids, first + SUMS, self.count);
             let mut query = self.first_query;
             // SAFETY: `row_pointers` gives whole rows, and queries below `count` are whole and padded.
             unsafe {
@@ -86,15 +86,6 @@ impl<T: RowElement> RowScan<'_, T> {
                 }
             }
         }
-    }
-
-    /// Where the eight rows from `first` on begin. Behind the last row the last row is repeated.
-    #[inline(always)]
-    fn row_pointers(&self, first: usize) -> [*const T; SUMS] {
-        std::array::from_fn(|index| {
-            let row = self.ids.get((first + index).min(self.count - 1)) as usize;
-            self.rows[row * self.dim..][..self.dim].as_ptr()
-        })
     }
 
     /// Scores eight rows against `Q` queries, `R` rows at a time, and gives back `Q`.
@@ -112,17 +103,20 @@ impl<T: RowElement> RowScan<'_, T> {
         let stride = self.queries.stride;
         let from = self.queries.values[query * stride..][..Q * stride].as_ptr();
         for part in 0..SUMS / R {
-            // SAFETY: the caller's promise; `from` holds Q padded queries.
+            // SAFETY: the caller's promise; `from` holds Q padded queries, and `part` is one of the eight rows' parts of R.
             let mut sums = unsafe {
-                let rows: [*const T; R] = std::array::from_fn(|r| rows[part * R + r]);
-                let ahead: [*const T; R] = std::array::from_fn(|r| ahead[part * R + r]);
-                products::<L, T, R, Q, DIFFERENCES>(rows, ahead, from, stride, self.dim)
+                let (rows, ahead) = (rows.as_ptr().add(part * R).cast(), ahead.as_ptr().add(part * R).cast());
+                products::<L, T, R, Q, DIFFERENCES>(&*rows, &*ahead, from, stride, self.dim)
             };
             let valid = self.count.saturating_sub(first + part * R).min(R);
             self.scale::<R>(first + part * R, query, &mut sums);
             for (q, sums) in sums.chunks_exact(R).enumerate() {
                 let bound = self.sink.bounds()[query + q];
-                if sums.iter().fold(false, |any, sum| any | exceeds(*sum, bound)) {
+                let mut any = false;
+                for sum in sums {
+                    any |= exceeds(*sum, bound);
+                }
+                if any {
                     self.offer(first + part * R, query + q, &sums[..valid]);
                 }
             }
@@ -152,6 +146,17 @@ impl<T: RowElement> RowScan<'_, T> {
     }
 }
 
+/// Where the eight rows from `first` on begin. Behind the last of `count` rows that one is repeated.
+#[inline(always)]
+fn row_pointers<T>(rows: &[T], dim: usize, ids: RowIds<'_>, first: usize, count: usize) -> [*const T; SUMS] {
+    let mut pointers = [std::ptr::null(); SUMS];
+    for (index, pointer) in pointers.iter_mut().enumerate() {
+        let row = ids.get((first + index).min(count - 1)) as usize;
+        *pointer = rows[row * dim..][..dim].as_ptr();
+    }
+    pointers
+}
+
 /// The closeness of `R` rows and `Q` queries (see [`super::tile`]), `R` for the first query, then `R` for the next; `R * Q` is eight.
 ///
 /// # Safety
@@ -159,8 +164,8 @@ impl<T: RowElement> RowScan<'_, T> {
 /// up to whole vectors, are readable at `queries`.
 #[inline(always)]
 unsafe fn products<L: Lanes, T: RowElement, const R: usize, const Q: usize, const DIFFERENCES: bool>(
-    rows: [*const T; R],
-    ahead: [*const T; R],
+    rows: &[*const T; R],
+    ahead: &[*const T; R],
     queries: *const f32,
     stride: usize,
     dim: usize,
@@ -170,7 +175,7 @@ unsafe fn products<L: Lanes, T: RowElement, const R: usize, const Q: usize, cons
         let mut sums = [L::splat(0.0); SUMS];
         let mut k = 0;
         while k + L::WIDTH <= dim {
-            let query: [L::V; Q] = std::array::from_fn(|q| L::load_f32(queries.add(q * stride + k)));
+            let query = load_each::<L, Q>(queries.add(k), stride);
             for r in 0..R {
                 L::prefetch(ahead[r].wrapping_add(k));
                 accumulate::<L, R, Q, DIFFERENCES>(&mut sums, r, T::load::<L>(rows[r].add(k)), &query);
@@ -178,7 +183,7 @@ unsafe fn products<L: Lanes, T: RowElement, const R: usize, const Q: usize, cons
             k += L::WIDTH;
         }
         if k < dim {
-            let query: [L::V; Q] = std::array::from_fn(|q| L::load_f32(queries.add(q * stride + k)));
+            let query = load_each::<L, Q>(queries.add(k), stride);
             for r in 0..R {
                 let row = load_part::<L, T>(rows[r].add(k), dim - k);
                 accumulate::<L, R, Q, DIFFERENCES>(&mut sums, r, row, &query);
@@ -225,10 +230,7 @@ impl<T: RowElement> Kernel for SquaredNorms<'_, T> {
     unsafe fn run<L: Lanes>(self) {
         let count = self.out.len();
         for first in (0..count).step_by(SUMS) {
-            let rows: [*const T; SUMS] = std::array::from_fn(|index| {
-                let row = self.ids.get((first + index).min(count - 1)) as usize;
-                self.rows[row * self.dim..][..self.dim].as_ptr()
-            });
+            let rows = row_pointers(self.rows, self.dim, self.ids, first, count);
             // SAFETY: the rows hold `dim` elements; the caller's promise about instructions goes on.
             let squares = unsafe { squares::<L, T>(rows, self.dim) };
             self.out[first..].iter_mut().zip(squares).for_each(|(out, square)| *out = square);

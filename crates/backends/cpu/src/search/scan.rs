@@ -30,6 +30,7 @@ pub(super) trait Scorer: Sync {
 pub(super) struct Scratch {
     ids: Vec<u32>,
     pub(super) staged: Vec<f32>,
+    pub(super) partial: Vec<f32>,
     pub(super) staged_bytes: Vec<u8>,
     pub(super) row_scales: Vec<f32>,
     pub(super) row_squares: Vec<i32>,
@@ -100,14 +101,14 @@ impl<'a> Scan<'a> {
         (PIECE_ELEMENTS / self.dim.max(1)).clamp(BLOCK_ROWS, PIECE_ROWS_MAX) / BLOCK_ROWS * BLOCK_ROWS
     }
 
-    /// Rows that a worker claims at once: about a piece of rows that count, and several claims for each worker.
+    /// Rows that a worker claims at once: an eighth of its share, in whole pieces where there are enough.
     fn chunk_rows(&self, workers: usize) -> usize {
         if workers == 1 {
             return self.rows.max(1);
         }
-        let sparse = self.rows.div_ceil(self.passing.max(1));
         let share = self.rows.div_ceil(workers * 8);
-        self.piece_rows().saturating_mul(sparse).min(share.next_multiple_of(BLOCK_ROWS)).max(BLOCK_ROWS)
+        let piece = self.piece_rows();
+        share.next_multiple_of(if share > piece { piece } else { BLOCK_ROWS })
     }
 
     fn scan_chunk<S: Scorer>(&self, scorer: &S, rows: std::ops::Range<usize>, sink: &mut Sink, scratch: &mut Scratch) {

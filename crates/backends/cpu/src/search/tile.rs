@@ -5,7 +5,7 @@
 //! in registers. The finished tile is compared with the bounds of its queries there too: in most tiles nothing exceeds
 //! them and nothing is ever written to memory.
 
-use super::lanes::{Kernel, Lanes, exceeds};
+use super::lanes::{Kernel, Lanes, exceeds, load_each};
 use super::sink::{RowIds, Sink};
 use crate::simd::Simd;
 
@@ -56,11 +56,14 @@ impl PackedQueries {
         let panels = panels(count, if simd == Simd::Avx512 { 16 } else { 8 });
         let mut packed = vec![0.0; panels.last().map_or(0, |panel| (panel.first + panel.lanes) * dim)];
         for panel in &panels {
-            let lines = &mut packed[panel.first * dim..];
-            for lane in 0..panel.count {
-                let query = &queries[(panel.first + lane) * stride..][..dim];
-                for (k, value) in query.iter().enumerate() {
-                    lines[k * panel.lanes + lane] = *value;
+            let lines = &mut packed[panel.first * dim..][..panel.lanes * dim];
+            // A few dimensions of every query at a time keep the lines that are written in the first-level cache.
+            for (block, lines) in lines.chunks_mut(LINE_F32 * panel.lanes).enumerate() {
+                for lane in 0..panel.count {
+                    let query = &queries[(panel.first + lane) * stride + block * LINE_F32..];
+                    for (line, value) in lines.chunks_exact_mut(panel.lanes).zip(query) {
+                        line[lane] = *value;
+                    }
                 }
             }
         }
@@ -96,6 +99,8 @@ pub(super) struct TileScan<'a> {
     pub(super) differences: bool,
     /// Ask for the rows behind these while they are scanned.
     pub(super) prefetch: bool,
+    /// Room for unfinished sums.
+    pub(super) partial: &'a mut Vec<f32>,
     pub(super) sink: TileSink<'a>,
 }
 
@@ -118,6 +123,9 @@ impl Kernel for TileScan<'_> {
 }
 
 impl TileScan<'_> {
+    /// Goes through the rows once for each part of the dimensions, so that the panel's part stays in the first-level
+    /// cache; in between, the sums of the rows wait in `partial`.
+    ///
     /// # Safety
     /// The CPU has the instructions of `L`.
     #[inline(always)]
@@ -127,18 +135,41 @@ impl TileScan<'_> {
         assert!(blocks == 0 || dim <= self.stride && (blocks * R - 1) * self.stride + dim <= self.rows.len());
         let lines = self.queries.lines(&self.sink.panel);
         assert!(lines.len() >= dim * C * L::WIDTH);
-        for block in 0..blocks {
-            // SAFETY: the assertions above: all R rows of the block lie in `rows`, and `lines` holds the panel. The
-            // prefetched address is never read.
-            unsafe {
-                let rows = self.rows.as_ptr().add(block * R * self.stride);
-                let ahead = if self.prefetch { rows.wrapping_add(R * self.stride) } else { rows };
-                let sums = if self.differences {
-                    products::<L, R, C, true>(rows, self.stride, lines.as_ptr(), dim, ahead)
-                } else {
-                    products::<L, R, C, false>(rows, self.stride, lines.as_ptr(), dim, ahead)
-                };
-                self.sink.compare::<L, R, C>(block * R, sums);
+        let parts = dim.div_ceil(PART_DIM_MAX / C).max(1);
+        let part_dim = dim.div_ceil(parts);
+        if parts > 1 {
+            self.partial.resize(blocks * R * C * L::WIDTH, 0.0);
+        }
+        let mut ahead = self.rows.as_ptr().wrapping_add(blocks * R * self.stride);
+        for part in 0..parts {
+            let from = part * part_dim;
+            let part_dim = part_dim.min(dim - from);
+            for block in 0..blocks {
+                // SAFETY: the assertions above: all R rows of the block lie in `rows`, `lines` holds the panel, and
+                // `partial` holds the sums of every block where there are several parts. `ahead` is never read.
+                unsafe {
+                    let at = Operands {
+                        rows: self.rows.as_ptr().add(block * R * self.stride + from),
+                        stride: self.stride,
+                        lines: lines.as_ptr().add(from * C * L::WIDTH),
+                        dim: part_dim,
+                        ahead,
+                        ahead_step: if self.prefetch { LINE_F32 } else { 0 },
+                    };
+                    ahead = ahead.wrapping_add(part_dim * R.div_ceil(LINE_F32) * at.ahead_step);
+                    let partial = self.partial.as_mut_ptr().wrapping_add(block * R * C * L::WIDTH);
+                    let sums = if part == 0 { [[L::splat(0.0); C]; R] } else { load_sums::<L, R, C>(partial) };
+                    let sums = if self.differences {
+                        at.products::<L, R, C, true>(sums)
+                    } else {
+                        at.products::<L, R, C, false>(sums)
+                    };
+                    if part + 1 == parts {
+                        self.sink.compare::<L, R, C>(block * R, sums);
+                    } else {
+                        store_sums::<L, R, C>(partial, &sums);
+                    }
+                }
             }
         }
     }
@@ -180,7 +211,7 @@ impl TileSink<'_> {
                 }
             }
             let bounds = self.sink.bounds()[lanes].as_ptr();
-            let bounds: [L::V; C] = std::array::from_fn(|c| L::load_f32(bounds.add(c * L::WIDTH)));
+            let bounds = load_each::<L, C>(bounds, L::WIDTH);
             let mut any = 0;
             for sums in &sums {
                 for c in 0..C {
@@ -222,37 +253,48 @@ impl TileSink<'_> {
 /// The widest panel of any level, in lanes.
 const TILE_LANES_MAX: usize = 32;
 
-/// The closeness of `R` rows and `C` vectors of queries: sums of products, or of squared differences with a minus.
-///
-/// # Safety
-/// The CPU has the instructions of `L`. `R` rows of `dim` numbers, `stride` apart, are readable at `rows`, and
-/// `dim * C * L::WIDTH` numbers at `lines`.
-#[inline(always)]
-unsafe fn products<L: Lanes, const R: usize, const C: usize, const DIFFERENCES: bool>(
+/// One part of a tile: where its rows and its panel are.
+struct Operands {
     rows: *const f32,
     stride: usize,
     lines: *const f32,
     dim: usize,
+    /// What will be needed next, and how far to go on for each dimension; zero asks for the same line again.
     ahead: *const f32,
-) -> [[L::V; C]; R] {
-    // SAFETY: offsets stay below `dim` in each row and in the panel (the caller's promise).
-    unsafe {
-        let mut sums = [[L::splat(0.0); C]; R];
-        for k in 0..dim {
-            let queries: [L::V; C] = std::array::from_fn(|c| L::load_f32(lines.add((k * C + c) * L::WIDTH)));
-            // The tile reads R / 16 of a cache line for each dimension.
-            for line in 0..R.div_ceil(LINE_F32) {
-                L::prefetch(ahead.wrapping_add((k * R.div_ceil(LINE_F32) + line) * LINE_F32));
-            }
-            for (r, sums) in sums.iter_mut().enumerate() {
-                let row = L::splat(*rows.add(r * stride + k));
-                for c in 0..C {
-                    sums[c] = if DIFFERENCES {
-                        let difference = L::sub(row, queries[c]);
-                        L::nfma(difference, difference, sums[c])
-                    } else {
-                        L::fma(row, queries[c], sums[c])
-                    };
+    ahead_step: usize,
+}
+
+impl Operands {
+    /// Adds to `sums` the products of `R` rows and `C` vectors of queries, or takes off their squared differences.
+    ///
+    /// # Safety
+    /// The CPU has the instructions of `L`. `R` rows of `dim` numbers, `stride` apart, are readable at `rows`, and
+    /// `dim * C * L::WIDTH` numbers at `lines`.
+    #[inline(always)]
+    unsafe fn products<L: Lanes, const R: usize, const C: usize, const DIFFERENCES: bool>(
+        self,
+        mut sums: [[L::V; C]; R],
+    ) -> [[L::V; C]; R] {
+        let mut ahead = self.ahead;
+        // SAFETY: offsets stay below `dim` in each row and in the panel (the caller's promise).
+        unsafe {
+            for k in 0..self.dim {
+                let queries = load_each::<L, C>(self.lines.add(k * C * L::WIDTH), L::WIDTH);
+                // The tile reads R / 16 of a cache line for each dimension.
+                for _ in 0..R.div_ceil(LINE_F32) {
+                    L::prefetch_far(ahead);
+                    ahead = ahead.wrapping_add(self.ahead_step);
+                }
+                for (r, sums) in sums.iter_mut().enumerate() {
+                    let row = L::splat(*self.rows.add(r * self.stride + k));
+                    for c in 0..C {
+                        sums[c] = if DIFFERENCES {
+                            let difference = L::sub(row, queries[c]);
+                            L::nfma(difference, difference, sums[c])
+                        } else {
+                            L::fma(row, queries[c], sums[c])
+                        };
+                    }
                 }
             }
         }
@@ -260,5 +302,34 @@ unsafe fn products<L: Lanes, const R: usize, const C: usize, const DIFFERENCES: 
     }
 }
 
+/// # Safety
+/// The CPU has the instructions of `L`; `R * C` vectors are readable at `from`.
+#[inline(always)]
+unsafe fn load_sums<L: Lanes, const R: usize, const C: usize>(from: *const f32) -> [[L::V; C]; R] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut sums = [[L::splat(0.0); C]; R];
+        for (r, sums) in sums.iter_mut().enumerate() {
+            *sums = load_each::<L, C>(from.add(r * C * L::WIDTH), L::WIDTH);
+        }
+        sums
+    }
+}
+
+/// # Safety
+/// The CPU has the instructions of `L`; `R * C` vectors are writable at `to`.
+#[inline(always)]
+unsafe fn store_sums<L: Lanes, const R: usize, const C: usize>(to: *mut f32, sums: &[[L::V; C]; R]) {
+    for (r, sums) in sums.iter().enumerate() {
+        for (c, sum) in sums.iter().enumerate() {
+            // SAFETY: the caller's promise.
+            unsafe { L::store(to.add((r * C + c) * L::WIDTH), *sum) };
+        }
+    }
+}
+
 /// `f32` in a cache line.
 const LINE_F32: usize = 16;
+
+/// Dimensions of a part, for a panel one vector wide: half of a first-level cache of 48 KiB with the longest vectors.
+const PART_DIM_MAX: usize = 384;

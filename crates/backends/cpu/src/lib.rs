@@ -1,9 +1,3 @@
-//! The CPU backend.
-#![allow(unsafe_code)] // SIMD intrinsics, the thread team, and uninitialised outputs.
-pub mod search;
-pub mod simd;
-pub mod team;
-pub mod topk;
 //! The CPU backend: the reference answer and the fast path.
 //!
 //! One device per NUMA node. The worker thread that owns the engine computes on it; large ops spread over the node's
@@ -17,7 +11,9 @@ mod context;
 mod engine;
 mod memory;
 mod ops;
+pub mod search;
 pub mod simd;
 pub mod team;
+pub mod topk;
 
 pub use backend::CpuBackend;

@@ -8,7 +8,7 @@
 use super::order::Key;
 
 /// The largest k for which a sorted list beats a buffer.
-const SORTED_K_MAX: usize = 64;
+const SORTED_K_MAX: usize = 32;
 
 /// Keeps the `k` smallest keys that were offered.
 pub(crate) struct Keeper<K> {

@@ -8,15 +8,6 @@
 
 use panoply_core::dtype::{Element, bf16, f16};
 
-/// Which end of the order is wanted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Extreme {
-    /// The largest elements, the largest first.
-    Largest,
-    /// The smallest elements, the smallest first.
-    Smallest,
-}
-
 /// An element that has a rank: an unsigned integer that is smaller for smaller values.
 pub trait Ranked: Element {
     /// The rank of a value.
@@ -28,8 +19,6 @@ pub trait Ranked: Element {
 
 /// An unsigned integer that can be joined with an index into a key.
 pub trait Rank: Copy + Ord + Default + Send + Sync {
-    /// The largest rank: that of NaN where the element has one.
-    const MAX: Self;
     /// Rank and index in one integer.
     type Key: Key;
 
@@ -63,7 +52,6 @@ impl Key for u128 {
 macro_rules! ranks {
     ($($rank:ty => $key:ty),*) => {$(
         impl Rank for $rank {
-            const MAX: $rank = <$rank>::MAX;
             type Key = $key;
 
             #[inline(always)]

@@ -6,6 +6,10 @@ use panoply_conformance::suite::Tolerance;
 use panoply_conformance::values::difference;
 use panoply_core::{Operation, Tensor};
 
+#[path = "fixtures/search.rs"]
+mod search;
+#[path = "fixtures/topk.rs"]
+mod topk;
 #[path = "fixtures/transpose.rs"]
 mod transpose;
 

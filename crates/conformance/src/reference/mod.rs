@@ -3,6 +3,8 @@
 use panoply_core::op::compute::ComputeOp;
 use panoply_core::{Op, Result, Value};
 
+mod search;
+mod topk;
 mod transfer;
 mod transpose;
 
@@ -20,6 +22,8 @@ pub fn reference(op: &Op) -> Result<Value> {
 
 fn compute(op: &ComputeOp) -> Result<Value> {
     match op {
+        ComputeOp::Search(op) => search::run(op),
+        ComputeOp::TopK(op) => topk::run(op),
         ComputeOp::Transfer(op) => transfer::run(op),
         ComputeOp::Transpose(op) => transpose::run(op),
     }

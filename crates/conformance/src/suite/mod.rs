@@ -3,6 +3,8 @@
 
 use panoply_core::{Op, Operation};
 
+mod search;
+mod topk;
 mod transfer;
 mod transpose;
 
@@ -59,6 +61,8 @@ impl Tolerance {
 /// Every case of the suite.
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
+    cases.extend(search::cases());
+    cases.extend(topk::cases());
     cases.extend(transfer::cases());
     cases.extend(transpose::cases());
     cases

@@ -6,6 +6,8 @@ use panoply_core::{Op, Result, Value};
 
 use crate::context::Context;
 
+mod search;
+mod topk;
 mod transfer;
 mod transpose;
 
@@ -23,6 +25,8 @@ pub(crate) fn run(op: &Op, context: &mut Context) -> Result<Value> {
 
 fn run_compute(op: &ComputeOp, context: &mut Context) -> Result<Value> {
     match op {
+        ComputeOp::Search(op) => search::run(op, context),
+        ComputeOp::TopK(op) => topk::run(op, context),
         ComputeOp::Transfer(op) => transfer::run(op, context),
         ComputeOp::Transpose(op) => transpose::run(op, context),
     }

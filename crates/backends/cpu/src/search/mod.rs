@@ -17,14 +17,13 @@ mod scan;
 mod sink;
 mod tile;
 
-pub use sink::Metric;
-
 use crate::simd::Simd;
 use crate::team::Team;
 use float::FloatScorer;
 use int8::Int8Scorer;
 use lanes::RowElement;
-use panoply_core::dtype::{bf16, f16};
+use panoply_core::op::compute::Metric;
+use panoply_core::{bf16, f16};
 use scan::{Scan, Scorer};
 use std::sync::{Mutex, PoisonError};
 

@@ -7,28 +7,25 @@
 use crate::topk::keep::Keeper;
 use crate::topk::order::{Rank, Ranked, f32_of_rank};
 
-/// How near two vectors are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Metric {
-    /// The dot product; larger is nearer.
-    Dot,
-    /// The cosine of the angle; larger is nearer. A zero vector scores 0 with everything.
-    Cosine,
-    /// The Euclidean distance (not squared); smaller is nearer.
-    Euclidean,
+pub(super) use panoply_core::op::compute::Metric;
+
+/// How a metric's scores and closeness are ordered.
+trait MetricOrder: Sized {
+    /// The score that stands for a closeness.
+    fn score(self, closeness: f32) -> f32;
+    /// The order of scores, the best first and NaN last.
+    fn rank(self, score: f32) -> u32;
+    /// The score whose rank this is.
+    fn score_of_rank(self, rank: u32) -> f32;
+    /// A closeness at or below this cannot give a better score than `worst`.
+    fn bound(self, worst: f32) -> f32;
 }
 
-impl Metric {
-    /// The score in places for which no row is left.
-    pub fn missing_score(self) -> f32 {
-        if self == Metric::Euclidean { f32::INFINITY } else { f32::NEG_INFINITY }
-    }
-
+impl MetricOrder for Metric {
     fn score(self, closeness: f32) -> f32 {
         if self == Metric::Euclidean { (-closeness).sqrt() } else { closeness }
     }
 
-    /// The order of scores, the best first and NaN last.
     fn rank(self, score: f32) -> u32 {
         match self {
             Metric::Euclidean => score.rank(),
@@ -37,7 +34,6 @@ impl Metric {
         }
     }
 
-    /// The score inside a key.
     fn score_of_rank(self, rank: u32) -> f32 {
         match self {
             Metric::Dot | Metric::Cosine if rank != u32::MAX => f32_of_rank(rank.reversed()),
@@ -45,9 +41,8 @@ impl Metric {
         }
     }
 
-    /// A closeness at or below this cannot give a better score than `worst`. Rounding the square up keeps every
-    /// distance whose root might still round below `worst`.
     fn bound(self, worst: f32) -> f32 {
+        // Rounding the square up keeps every distance whose root might still round below `worst`.
         if self == Metric::Euclidean { -(worst * worst).next_up() } else { worst }
     }
 }

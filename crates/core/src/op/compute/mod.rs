@@ -5,9 +5,13 @@ use super::{Describe, Op, Operation, Value};
 use crate::error::Result;
 use crate::tensor::Tensor;
 
+mod search;
+mod topk;
 mod transfer;
 mod transpose;
 
+pub use search::{Metric, Neighbors, Search};
+pub use topk::TopK;
 pub use transfer::Transfer;
 pub use transpose::Transpose;
 
@@ -54,6 +58,8 @@ macro_rules! compute_ops {
 }
 
 compute_ops! {
+    Search => Neighbors, Neighbors::from_value;
+    TopK => (Tensor, Tensor), Value::into_pair;
     Transfer => Tensor, Value::into_tensor;
     Transpose => Tensor, Value::into_tensor;
 }

@@ -14,6 +14,10 @@ mod gather;
 mod normalize;
 #[path = "fixtures/resize.rs"]
 mod resize;
+#[path = "fixtures/search.rs"]
+mod search;
+#[path = "fixtures/topk.rs"]
+mod topk;
 #[path = "fixtures/transpose.rs"]
 mod transpose;
 

@@ -23,5 +23,9 @@ pub mod simd;
 pub mod team;
 pub mod transpose;
 pub mod vmath;
+pub mod search;
+pub mod simd;
+pub mod team;
+pub mod topk;
 
 pub use backend::CpuBackend;

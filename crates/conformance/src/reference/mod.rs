@@ -8,6 +8,8 @@ mod gather;
 mod normalize;
 mod resize;
 mod map;
+mod search;
+mod topk;
 mod transfer;
 mod transpose;
 
@@ -30,6 +32,8 @@ fn compute(op: &ComputeOp) -> Result<Value> {
         ComputeOp::Normalize(op) => normalize::run(op),
         ComputeOp::Resize(op) => resize::run(op),
         ComputeOp::Map(op) => map::run(op),
+        ComputeOp::Search(op) => search::run(op),
+        ComputeOp::TopK(op) => topk::run(op),
         ComputeOp::Transfer(op) => transfer::run(op),
         ComputeOp::Transpose(op) => transpose::run(op),
     }

@@ -8,6 +8,8 @@ mod gather;
 mod normalize;
 mod resize;
 mod map;
+mod search;
+mod topk;
 mod transfer;
 mod transpose;
 
@@ -69,6 +71,8 @@ pub fn cases() -> Vec<Case> {
     cases.extend(normalize::cases());
     cases.extend(resize::cases());
     cases.extend(map::cases());
+    cases.extend(search::cases());
+    cases.extend(topk::cases());
     cases.extend(transfer::cases());
     cases.extend(transpose::cases());
     cases

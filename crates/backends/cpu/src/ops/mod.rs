@@ -11,6 +11,8 @@ mod gather;
 mod normalize;
 mod resize;
 mod map;
+mod search;
+mod topk;
 mod transfer;
 mod transpose;
 
@@ -33,6 +35,8 @@ fn run_compute(op: &ComputeOp, context: &mut Context) -> Result<Value> {
         ComputeOp::Normalize(op) => normalize::run(op, context),
         ComputeOp::Resize(op) => resize::run(op, context),
         ComputeOp::Map(op) => map::run(op, context),
+        ComputeOp::Search(op) => search::run(op, context),
+        ComputeOp::TopK(op) => topk::run(op, context),
         ComputeOp::Transfer(op) => transfer::run(op, context),
         ComputeOp::Transpose(op) => transpose::run(op, context),
     }

@@ -21,6 +21,13 @@ mod transfer;
 mod transpose;
 
 pub use map::Map;
+mod search;
+mod topk;
+mod transfer;
+mod transpose;
+
+pub use search::{Metric, Neighbors, Search};
+pub use topk::TopK;
 pub use transfer::Transfer;
 pub use transpose::Transpose;
 
@@ -72,6 +79,8 @@ compute_ops! {
     Normalize => Tensor, Value::into_tensor;
     Resize => Tensor, Value::into_tensor;
     Map => Tensor, Value::into_tensor;
+    Search => Neighbors, Neighbors::from_value;
+    TopK => (Tensor, Tensor), Value::into_pair;
     Transfer => Tensor, Value::into_tensor;
     Transpose => Tensor, Value::into_tensor;
 }

@@ -365,13 +365,14 @@ fn pack_block<S: Stored>(
     tap_weights: &[usize],
     packed: &mut [S::Real],
 ) {
+    let channels = packed.len() / (filters * tap_weights.len());
     let first = group * view.group_stride + filter * view.filter_stride;
-    let taps = tap_weights.len();
-    for (channel, part) in packed.chunks_exact_mut(filters * taps).enumerate() {
-        let channel_first = first + channel * view.channel_stride;
-        for (tap, part) in tap_weights.iter().zip(part.chunks_exact_mut(filters)) {
-            for (index, to) in part.iter_mut().enumerate() {
-                *to = view.data[channel_first + index * view.filter_stride + tap].real();
+    for index in 0..filters {
+        let mut to = packed[index..].iter_mut().step_by(filters);
+        for channel in 0..channels {
+            let weights = &view.data[first + index * view.filter_stride + channel * view.channel_stride..];
+            for (tap, to) in tap_weights.iter().zip(to.by_ref()) {
+                *to = weights[*tap].real();
             }
         }
     }

@@ -143,24 +143,25 @@ impl PanelLayout {
             let (before, cells) = part.split_at_mut(self.left);
             before.fill(S::Real::default());
             let used = (rows.len() + self.row_span) * self.pitch;
-            for (index, row) in cells[..used].chunks_exact_mut(self.pitch).enumerate() {
+            for (index, start) in (0..used).step_by(self.pitch).enumerate() {
                 let phase_row = rows.start as isize + self.row_first + index as isize;
-                self.fill_row(plane, *phase, phase_row, row);
+                self.fill_row(plane, *phase, phase_row, &mut cells[start..]);
             }
         }
     }
 
-    fn fill_row<S: Stored>(&self, plane: &[S], phase: [usize; 2], phase_row: isize, row: &mut [S::Real]) {
+    /// Fills the first `pitch` of `cells`. What follows belongs to the next row, and may be overwritten with zeros.
+    fn fill_row<S: Stored>(&self, plane: &[S], phase: [usize; 2], phase_row: isize, cells: &mut [S::Real]) {
         let [height, width] = self.source;
         let source_row = phase_row * self.stride[0] as isize + phase[0] as isize;
         if phase_row < 0 || source_row >= height as isize {
-            return row.fill(S::Real::default());
+            return cells[..self.pitch].fill(S::Real::default());
         }
         let source = &plane[source_row as usize * width..][..width];
         let first = self.data.start as usize * self.stride[1] + phase[1];
         let source = source.get(first..).unwrap_or_default();
         let count = source.len().div_ceil(self.stride[1]).min(self.data.len());
-        let (data, zeros) = row.split_at_mut(count);
+        let (data, rest) = cells.split_at_mut(count);
         if self.stride[1] == 1 {
             S::widen(&source[..count], data);
         } else {
@@ -168,9 +169,15 @@ impl PanelLayout {
                 *to = from.real();
             }
         }
-        zeros.fill(S::Real::default());
+        let zeros = self.pitch - count;
+        match rest.first_chunk_mut::<ZEROS_AT_ONCE>() {
+            Some(chunk) if zeros <= ZEROS_AT_ONCE => *chunk = [S::Real::default(); ZEROS_AT_ONCE],
+            _ => rest[..zeros].fill(S::Real::default()),
+        }
     }
 }
 
 /// Numbers of f32 in a cache line.
 const LINE_NUMBERS: usize = 16;
+/// Zeros after a row that are written with one store, into the next row if they are too many.
+const ZEROS_AT_ONCE: usize = 4;

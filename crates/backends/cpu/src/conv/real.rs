@@ -29,8 +29,9 @@ macro_rules! stored_as_computed {
             fn real(self) -> $scalar {
                 self
             }
+            #[inline]
             fn widen(from: &[$scalar], to: &mut [$scalar]) {
-                to.copy_from_slice(from);
+                copy_row(from, to);
             }
             fn narrow(from: &[$scalar], to: &mut [$scalar]) {
                 to.copy_from_slice(from);
@@ -61,3 +62,20 @@ macro_rules! stored_as_half {
 }
 
 stored_as_half!(f16, bf16);
+
+/// Copies a run that is mostly the width of an image: short enough for the call of a general copy to cost as much as
+/// the copy itself.
+#[inline]
+fn copy_row<T: Copy>(from: &[T], to: &mut [T]) {
+    const STEP: usize = 16;
+    const INLINE_MAX: usize = 16 * STEP;
+    let len = from.len().min(to.len());
+    if !(STEP..=INLINE_MAX).contains(&len) {
+        return to[..len].copy_from_slice(&from[..len]);
+    }
+    let last = len - STEP;
+    for start in (0..last).step_by(STEP) {
+        to[start..start + STEP].copy_from_slice(&from[start..start + STEP]);
+    }
+    to[last..len].copy_from_slice(&from[last..len]);
+}

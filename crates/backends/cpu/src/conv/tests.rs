@@ -218,7 +218,9 @@ fn timing() {
         ("7x7 stride 2", ConvShape { channels: 3, input: [224, 224], kernel: [7, 7], stride: [2, 2], padding: [3; 4], ..base }),
         ("depthwise", ConvShape { groups: 64, ..base }),
     ];
-    let team = Team::new(2);
+    let threads = std::env::var("CONV_THREADS").ok().and_then(|text| text.parse().ok()).unwrap_or(2);
+    let only = std::env::var("CONV_CASE").unwrap_or_default();
+    let team = Team::new(threads);
     let mut workspace = ConvWorkspace::new();
     let best = |run: &mut dyn FnMut()| {
         let mut best = f64::INFINITY;
@@ -230,7 +232,7 @@ fn timing() {
         }
         best
     };
-    for (name, shape) in cases {
+    for (name, shape) in cases.into_iter().filter(|case| case.0.contains(&only)) {
         let real = |len: usize| -> Vec<f32> { numbers(len, 5).into_iter().map(|value| value as f32).collect() };
         let (input, weights, gradient) = (real(shape.input_len()), real(shape.weight_len()), real(shape.output_len()));
         let (mut output, mut input_gradient) = (gradient.clone(), input.clone());

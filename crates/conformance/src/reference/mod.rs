@@ -1,0 +1,26 @@
+//! What each op means, in plain loops. One file per op. Nothing here is fast, and nothing here is shared with an engine.
+
+use panoply_core::op::compute::ComputeOp;
+use panoply_core::{Op, Result, Value};
+
+mod transfer;
+mod transpose;
+
+/// The answer to an op, computed on the host.
+pub fn reference(op: &Op) -> Result<Value> {
+    match op {
+        Op::Compute(op) => compute(op),
+        Op::Crypto(op) => match *op {},
+        Op::Network(op) => match *op {},
+        Op::Ml(op) => match *op {},
+        Op::Signal(op) => match *op {},
+        Op::Video(op) => match *op {},
+    }
+}
+
+fn compute(op: &ComputeOp) -> Result<Value> {
+    match op {
+        ComputeOp::Transfer(op) => transfer::run(op),
+        ComputeOp::Transpose(op) => transpose::run(op),
+    }
+}

@@ -1,0 +1,59 @@
+//! The compute domain: arithmetic on tensors. One file per op, each with the op's struct, its builder methods, its
+//! checks and its output's shape; the list below is all that connects them.
+
+use super::{Describe, Op, Operation, Value};
+use crate::error::Result;
+use crate::tensor::Tensor;
+
+mod transfer;
+mod transpose;
+
+pub use transfer::Transfer;
+pub use transpose::Transpose;
+
+/// Declares [`ComputeOp`]: one variant per op struct, each with its typed output and how that is made of a [`Value`].
+macro_rules! compute_ops {
+    ($($name:ident => $output:ty, $from_value:expr;)*) => {
+        /// An op of the compute domain.
+        #[derive(Clone, Debug)]
+        #[allow(clippy::large_enum_variant)] // An op lives in its task record; a box would be an allocation per op.
+        #[allow(missing_docs)] // Each variant holds the struct of the same name, which is documented.
+        pub enum ComputeOp {
+            $($name($name),)*
+        }
+
+        impl ComputeOp {
+            pub(crate) fn describe(&self) -> &dyn Describe {
+                match self {
+                    $(ComputeOp::$name(op) => op,)*
+                }
+            }
+
+            pub(crate) fn describe_mut(&mut self) -> &mut dyn Describe {
+                match self {
+                    $(ComputeOp::$name(op) => op,)*
+                }
+            }
+        }
+
+        $(
+            impl Operation for $name {
+                type Output = $output;
+
+                fn into_op(self) -> Result<Op> {
+                    self.validate()?;
+                    Ok(Op::Compute(ComputeOp::$name(self)))
+                }
+
+                fn output(value: Value) -> Result<$output> {
+                    $from_value(value)
+                }
+            }
+        )*
+    };
+}
+
+compute_ops! {
+    Transfer => Tensor, Value::into_tensor;
+    Transpose => Tensor, Value::into_tensor;
+}

@@ -1,6 +1,3 @@
-//! The CPU backend.
-#![allow(unsafe_code)] // SIMD intrinsics, the thread team, and uninitialised outputs.
-pub mod conv;
 //! The CPU backend: the reference answer and the fast path.
 //!
 //! One device per NUMA node. The worker thread that owns the engine computes on it; large ops spread over the node's
@@ -11,6 +8,7 @@ pub mod conv;
 
 pub mod backend;
 mod context;
+pub mod conv;
 mod engine;
 mod memory;
 mod ops;

@@ -244,14 +244,7 @@ impl<S: Stored> Pass<'_, S> {
     }
 
     /// Adds one block of channels to every tile of the unit. `weight_start` products of each output are done already.
-    fn tiles(
-        &self,
-        unit: &Unit<'_>,
-        panel: &[S::Real],
-        offsets: &[usize],
-        weight_start: usize,
-        sums: &Sums<S::Real>,
-    ) {
+    fn tiles(&self, unit: &Unit<'_>, panel: &[S::Real], offsets: &[usize], weight_start: usize, sums: &Sums<S::Real>) {
         let (job, scratch) = (self.job, self.scratch);
         let depth = job.channels * scratch.stencil.taps.len();
         let lanes = S::Real::lanes(self.simd);
@@ -260,7 +253,8 @@ impl<S: Stored> Pass<'_, S> {
         let mut first = 0;
         while first < unit.runs.len() {
             let left = unit.runs.len() - first;
-            let vectors = if left >= self.split.tile_vectors { self.split.tile_vectors } else { left.min(TILE_VECTORS) };
+            let vectors =
+                if left >= self.split.tile_vectors { self.split.tile_vectors } else { left.min(TILE_VECTORS) };
             let mut filter = unit.filters.start;
             while filter < unit.filters.end {
                 let filters = block_at(self.simd, unit.filters.end - filter);

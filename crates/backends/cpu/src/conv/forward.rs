@@ -3,7 +3,8 @@
 use super::correlate::{Activate, Correlation, Placement, WeightView, correlate};
 use super::real::Stored;
 use super::shape::ConvShape;
-use super::workspace::{ConvWorkspace, HasScratch};
+use super::tile::Real;
+use super::workspace::{ConvWorkspace, HasScratch, Scratch};
 use crate::simd::Simd;
 use crate::team::Team;
 
@@ -36,19 +37,7 @@ pub fn forward<S: Stored>(
     assert_eq!((input.len(), weights.len()), (shape.input_len(), shape.weight_len()), "input and weights");
     assert_eq!(output.len(), shape.output_len(), "output");
     let scratch = S::Real::scratch(workspace);
-    let stencil = &mut scratch.stencil;
-    (stencil.source, stencil.output, stencil.stride) = (shape.input, shape.output(), shape.stride);
-    stencil.taps.clear();
-    scratch.tap_weights.clear();
-    for row in 0..shape.kernel[0] {
-        for column in 0..shape.kernel[1] {
-            stencil.taps.push([
-                (row * shape.dilation[0]) as isize - shape.padding[0] as isize,
-                (column * shape.dilation[1]) as isize - shape.padding[1] as isize,
-            ]);
-            scratch.tap_weights.push(row * shape.kernel[1] + column);
-        }
-    }
+    set_stencil(scratch, shape);
     let job = Correlation {
         batch: shape.batch,
         groups: shape.groups,
@@ -97,7 +86,8 @@ pub fn backward_input<S: Stored>(
             for row in 0..shape.kernel[0] {
                 for column in 0..shape.kernel[1] {
                     let reach = |axis: usize, tap: usize| {
-                        let distance = (origin[axis] + shape.padding[axis]) as isize - (tap * shape.dilation[axis]) as isize;
+                        let distance =
+                            (origin[axis] + shape.padding[axis]) as isize - (tap * shape.dilation[axis]) as isize;
                         let step = shape.stride[axis] as isize;
                         (distance.rem_euclid(step) == 0).then(|| distance.div_euclid(step))
                     };
@@ -124,6 +114,23 @@ pub fn backward_input<S: Stored>(
                 placement: Placement { plane: shape.input, origin, step: shape.stride },
             };
             correlate(simd.min(Simd::detect()), team, scratch, &job, input_gradient);
+        }
+    }
+}
+
+/// The stencil by which outputs read inputs.
+pub(super) fn set_stencil<T: Real>(scratch: &mut Scratch<T>, shape: &ConvShape) {
+    let stencil = &mut scratch.stencil;
+    (stencil.source, stencil.output, stencil.stride) = (shape.input, shape.output(), shape.stride);
+    stencil.taps.clear();
+    scratch.tap_weights.clear();
+    for row in 0..shape.kernel[0] {
+        for column in 0..shape.kernel[1] {
+            stencil.taps.push([
+                (row * shape.dilation[0]) as isize - shape.padding[0] as isize,
+                (column * shape.dilation[1]) as isize - shape.padding[1] as isize,
+            ]);
+            scratch.tap_weights.push(row * shape.kernel[1] + column);
         }
     }
 }

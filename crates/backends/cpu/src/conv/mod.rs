@@ -16,12 +16,14 @@ mod real;
 mod shape;
 mod tile;
 mod vector;
+mod weight;
 mod workspace;
 
 pub use correlate::Activate;
 pub use forward::{Epilogue, backward_input, forward};
 pub use real::Stored;
 pub use shape::ConvShape;
+pub use weight::backward_weight;
 pub use workspace::ConvWorkspace;
 
 #[cfg(test)]

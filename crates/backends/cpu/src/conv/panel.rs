@@ -150,6 +150,19 @@ impl PanelLayout {
         }
     }
 
+    /// Copies rows of a dense plane of outputs to this pitch, with zeros between them and up to the end of `flat`.
+    pub fn spread<S: Stored>(&self, rows: &[S], flat: &mut [S::Real]) {
+        let mut filled = 0;
+        for row in rows.chunks_exact(self.columns.max(1)) {
+            let (data, gap) = flat[filled..].split_at_mut(self.columns);
+            S::widen(row, data);
+            let gap_len = gap.len().min(self.pitch - self.columns);
+            gap[..gap_len].fill(S::Real::default());
+            filled += self.columns + gap_len;
+        }
+        flat[filled..].fill(S::Real::default());
+    }
+
     /// Fills the first `pitch` of `cells`. What follows belongs to the next row, and may be overwritten with zeros.
     fn fill_row<S: Stored>(&self, plane: &[S], phase: [usize; 2], phase_row: isize, cells: &mut [S::Real]) {
         let [height, width] = self.source;

@@ -115,7 +115,8 @@ fn close<S: Float>(what: &str, shape: &ConvShape, simd: Simd, got: &[S], wanted:
     for (index, got) in got.iter().enumerate() {
         let off = (got.value() - wanted[index]).abs();
         // One rounding of the result, and the errors of a sum in f32 or f64.
-        let allowed = S::EPSILON * wanted[index].abs() + 4.0 * S::EPSILON.min(f32::EPSILON as f64) * sizes[index] + 1e-30;
+        let allowed =
+            S::EPSILON * wanted[index].abs() + 4.0 * S::EPSILON.min(f32::EPSILON as f64) * sizes[index] + 1e-30;
         assert!(off <= allowed, "{what} {simd:?} {shape:?} at {index}: {got:?}, not {}", wanted[index]);
     }
 }
@@ -136,6 +137,7 @@ fn check<S: Float>() {
         }
         let mut sizes: Vec<f64> = output.iter().map(|value| value.abs()).collect();
         let mut input_gradient = (vec![0.0; shape.input_len()], vec![0.0; shape.input_len()]);
+        let mut weight_gradient = (vec![0.0; shape.weight_len()], vec![0.0; shape.weight_len()]);
         products(&shape, |i, w, o| {
             let product = input[i].value() * weights[w].value();
             output[o] += product;
@@ -143,6 +145,9 @@ fn check<S: Float>() {
             let product = gradient[o].value() * weights[w].value();
             input_gradient.0[i] += product;
             input_gradient.1[i] += product.abs();
+            let product = gradient[o].value() * input[i].value();
+            weight_gradient.0[w] += product;
+            weight_gradient.1[w] += product.abs();
         });
         for simd in Simd::available() {
             let mut outputs = Vec::new();
@@ -156,6 +161,10 @@ fn check<S: Float>() {
                 let mut got = vec![S::of(f64::NAN); shape.input_len()];
                 backward_input(simd, team, &mut workspace, &shape, (&gradient, &weights), &mut got);
                 close("backward input", &shape, simd, &got, &input_gradient.0, &input_gradient.1);
+
+                let mut got = vec![S::of(f64::NAN); shape.weight_len()];
+                backward_weight(simd, team, &mut workspace, &shape, (&input, &gradient), &mut got);
+                close("backward weight", &shape, simd, &got, &weight_gradient.0, &weight_gradient.1);
             }
             assert_eq!(outputs[0], outputs[1], "the number of threads changed the result");
         }
@@ -215,7 +224,10 @@ fn timing() {
         ("3x3 batch 1", ConvShape { batch: 1, ..base }),
         ("1x1", ConvShape { kernel: [1, 1], padding: [0; 4], ..base }),
         ("3x3 stride 2", ConvShape { stride: [2, 2], ..base }),
-        ("7x7 stride 2", ConvShape { channels: 3, input: [224, 224], kernel: [7, 7], stride: [2, 2], padding: [3; 4], ..base }),
+        (
+            "7x7 stride 2",
+            ConvShape { channels: 3, input: [224, 224], kernel: [7, 7], stride: [2, 2], padding: [3; 4], ..base },
+        ),
         ("depthwise", ConvShape { groups: 64, ..base }),
     ];
     let threads = std::env::var("CONV_THREADS").ok().and_then(|text| text.parse().ok()).unwrap_or(2);
@@ -246,5 +258,10 @@ fn timing() {
             backward_input(simd, &team, &mut workspace, &shape, (&gradient, &weights), &mut input_gradient)
         });
         println!("{name}: backward input {:.3} ms, {:.0} GFLOP/s", took * 1e3, flops / took / 1e9);
+        let mut weight_gradient = weights.clone();
+        let took = best(&mut || {
+            backward_weight(simd, &team, &mut workspace, &shape, (&input, &gradient), &mut weight_gradient)
+        });
+        println!("{name}: backward weight {:.3} ms, {:.0} GFLOP/s", took * 1e3, flops / took / 1e9);
     }
 }

@@ -4,7 +4,7 @@
 //! panel in which every tap is a constant offset (see `panel`), so a tap costs a few unaligned loads and no copying.
 //! A gradient tile is `filters × taps`, and the sum over pixels runs inside it, in vector lanes.
 
-use super::vector::{Plain, Vector};
+use super::vector::{Plain, Vector, all_lanes};
 use crate::simd::Simd;
 
 /// Where the lanes of one vector of pixels go: bit `i` of `mask` says that lane `i` is a pixel of the output, and those
@@ -32,7 +32,8 @@ pub(super) struct Tile<'a, T> {
     pub lanes: &'a [LaneRun],
 }
 
-/// One gradient tile: `sums[filter * taps + tap] += Σ gradient[filter][pixel] * panel[pixel + offset[tap]]`.
+/// One gradient tile: `sums[filter][tap] += gradient[filter][pixel] * panel[pixel + offset[tap]]`, each sum a vector of
+/// partial sums, one for each lane.
 pub(super) struct GradientTile<'a, T> {
     /// The output gradient of the first filter on the panel's pitch, the next filter's `gradient_stride` further on.
     pub gradient: *const T,
@@ -42,7 +43,7 @@ pub(super) struct GradientTile<'a, T> {
     pub offsets: &'a [usize],
     /// Which lanes of each vector of pixels count.
     pub lanes: &'a [LaneRun],
-    /// The first filter's sums, the next filter's `sums_stride` further on.
+    /// The vectors of the first filter's sums, the next filter's `sums_stride` numbers further on.
     pub sums: *mut T,
     pub sums_stride: usize,
 }
@@ -138,14 +139,17 @@ unsafe fn tile_body<V: Vector, const F: usize, const P: usize>(tile: &Tile<'_, V
 }
 
 #[inline(always)]
-unsafe fn gradient_body<V: Vector, const F: usize, const N: usize>(tile: &GradientTile<'_, V::Scalar>)
-where
-    V::Scalar: std::ops::AddAssign,
-{
+unsafe fn gradient_body<V: Vector, const F: usize, const N: usize>(tile: &GradientTile<'_, V::Scalar>) {
     // SAFETY: the caller upholds the contract of `GradientTile` for `F` filters and `N` taps, and the CPU has `V`'s level.
     unsafe {
         let offsets = tile.offsets.as_ptr().cast::<[usize; N]>().read();
+        let place = |filter: usize, tap: usize| tile.sums.add(filter * tile.sums_stride + tap * V::LANES);
         let mut sums = [[V::splat(std::mem::zeroed()); N]; F];
+        for filter in 0..F {
+            for tap in 0..N {
+                sums[filter][tap] = V::load(place(filter, tap));
+            }
+        }
         for (step, run) in tile.lanes.iter().enumerate() {
             let pixel = step * V::LANES;
             let mut source = [V::splat(std::mem::zeroed()); N];
@@ -161,14 +165,14 @@ where
         }
         for filter in 0..F {
             for tap in 0..N {
-                *tile.sums.add(filter * tile.sums_stride + tap) += sums[filter][tap].sum();
+                sums[filter][tap].compress(place(filter, tap), all_lanes(V::LANES));
             }
         }
     }
 }
 
-/// Makes the functions that pick a kernel by its constants. Sizes outside the list are never asked for; they get the
-/// smallest kernel, which no caller can reach (see `filter_blocks` and `gradient_taps`).
+/// Makes the functions that pick a kernel by its constants. Sizes outside the list are never asked for: callers take
+/// them from `filter_blocks`, `GRADIENT_FILTERS` and `gradient_taps`.
 macro_rules! kernel_table {
     ($pick_tile:ident, $pick_gradient:ident, $tile:ident, $gradient:ident,
      [$(($filters:literal, $vectors:literal)),*], [$(($gradient_filters:literal, $taps:literal)),*]) => {
@@ -179,10 +183,7 @@ macro_rules! kernel_table {
             }
         }
 
-        fn $pick_gradient<V: Vector>(filters: usize, taps: usize) -> GradientTileFn<V::Scalar>
-        where
-            V::Scalar: std::ops::AddAssign,
-        {
+        fn $pick_gradient<V: Vector>(filters: usize, taps: usize) -> GradientTileFn<V::Scalar> {
             match (filters, taps) {
                 $(($gradient_filters, $taps) => $gradient::<V, $gradient_filters, $taps>,)*
                 _ => unreachable!("no gradient kernel of {filters} filters and {taps} taps"),
@@ -200,10 +201,7 @@ macro_rules! kernel_entries {
         }
 
         $(#[target_feature(enable = $feature)])?
-        unsafe fn $gradient<V: Vector, const F: usize, const N: usize>(tile: &GradientTile<'_, V::Scalar>)
-        where
-            V::Scalar: std::ops::AddAssign,
-        {
+        unsafe fn $gradient<V: Vector, const F: usize, const N: usize>(tile: &GradientTile<'_, V::Scalar>) {
             // SAFETY: passed on to the caller, who also guarantees the CPU's level.
             unsafe { gradient_body::<V, F, N>(tile) }
         }

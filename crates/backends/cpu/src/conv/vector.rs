@@ -22,8 +22,6 @@ pub(super) trait Vector: Copy {
     unsafe fn compress(self, to: *mut Self::Scalar, mask: u32);
     /// Undoes [`Vector::compress`]: reads as many numbers as `mask` has bits into those lanes, zero in the others.
     unsafe fn expand(from: *const Self::Scalar, mask: u32) -> Self;
-    /// The sum of all lanes.
-    unsafe fn sum(self) -> Self::Scalar;
 }
 
 /// The mask with all lanes of `V` set.
@@ -71,10 +69,6 @@ macro_rules! plain_vector {
                 // SAFETY: the caller guarantees as many numbers as the mask has bits.
                 Plain(unsafe { expand_lanes(from, mask) })
             }
-            #[inline(always)]
-            unsafe fn sum(self) -> $scalar {
-                self.0.iter().sum()
-            }
         }
     };
 }
@@ -119,7 +113,7 @@ mod x86 {
 
     macro_rules! avx512_vector {
         ($vector:ty, $scalar:ty, $lanes:literal, $mask:ty, $splat:ident, $load:ident, $load_where:ident, $fma:ident,
-         $store:ident, $store_where:ident, $compress:ident, $expand:ident, $sum:ident) => {
+         $store:ident, $store_where:ident, $compress:ident, $expand:ident) => {
             impl Vector for $vector {
                 type Scalar = $scalar;
                 const LANES: usize = $lanes;
@@ -166,11 +160,6 @@ mod x86 {
                         $expand(mask as $mask, packed)
                     }
                 }
-                #[inline(always)]
-                unsafe fn sum(self) -> $scalar {
-                    // SAFETY: the caller guarantees AVX-512.
-                    unsafe { $sum(self) }
-                }
             }
         };
     }
@@ -187,8 +176,7 @@ mod x86 {
         _mm512_storeu_ps,
         _mm512_mask_storeu_ps,
         _mm512_maskz_compress_ps,
-        _mm512_maskz_expand_ps,
-        _mm512_reduce_add_ps
+        _mm512_maskz_expand_ps
     );
     avx512_vector!(
         __m512d,
@@ -202,8 +190,7 @@ mod x86 {
         _mm512_storeu_pd,
         _mm512_mask_storeu_pd,
         _mm512_maskz_compress_pd,
-        _mm512_maskz_expand_pd,
-        _mm512_reduce_add_pd
+        _mm512_maskz_expand_pd
     );
 
     macro_rules! avx2_vector {
@@ -255,13 +242,6 @@ mod x86 {
                         let lanes: [$scalar; $lanes] = expand_lanes(from, mask);
                         $load(lanes.as_ptr())
                     }
-                }
-                #[inline(always)]
-                unsafe fn sum(self) -> $scalar {
-                    let mut lanes = [0.0; $lanes];
-                    // SAFETY: the caller guarantees AVX2; the array has `LANES` numbers.
-                    unsafe { $store(lanes.as_mut_ptr(), self) };
-                    lanes.iter().sum()
                 }
             }
         };

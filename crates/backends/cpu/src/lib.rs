@@ -12,6 +12,7 @@ pub mod conv;
 mod engine;
 mod memory;
 mod ops;
+pub mod pool2d;
 pub mod simd;
 pub mod team;
 

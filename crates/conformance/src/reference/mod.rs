@@ -3,6 +3,8 @@
 use panoply_core::op::compute::ComputeOp;
 use panoply_core::{Op, Result, Value};
 
+mod conv2d;
+mod pool2d;
 mod transfer;
 mod transpose;
 
@@ -20,6 +22,10 @@ pub fn reference(op: &Op) -> Result<Value> {
 
 fn compute(op: &ComputeOp) -> Result<Value> {
     match op {
+        ComputeOp::Conv2d(op) => conv2d::forward(op),
+        ComputeOp::Conv2dBackwardInput(op) => conv2d::backward_input(op),
+        ComputeOp::Conv2dBackwardWeight(op) => conv2d::backward_weight(op),
+        ComputeOp::Pool2d(op) => pool2d::run(op),
         ComputeOp::Transfer(op) => transfer::run(op),
         ComputeOp::Transpose(op) => transpose::run(op),
     }

@@ -3,6 +3,8 @@
 
 use panoply_core::{Op, Operation};
 
+mod conv2d;
+mod pool2d;
 mod transfer;
 mod transpose;
 
@@ -59,6 +61,8 @@ impl Tolerance {
 /// Every case of the suite.
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
+    cases.extend(conv2d::cases());
+    cases.extend(pool2d::cases());
     cases.extend(transfer::cases());
     cases.extend(transpose::cases());
     cases

@@ -6,8 +6,8 @@
 //!    block of filters while its part of the panel is in the nearest cache. Sums go on in the output.
 //! 4. The sum of one output runs over channels and taps in one fixed order, whatever the bands and threads.
 
+use super::blocks::{block, largest};
 use super::real::Stored;
-use super::shape::block;
 use super::tile::{Kernel, LaneRun, RealKernels as _, SINGLE_FILTER_VECTORS, TILE_VECTORS, Tile, filter_blocks};
 use super::workspace::{Scratch, SharedSlice, SharedSlots, Slot, at_least};
 use crate::simd::Simd;
@@ -257,7 +257,7 @@ impl<S: Stored> Pass<'_, S> {
                 if left >= self.split.tile_vectors { self.split.tile_vectors } else { left.min(TILE_VECTORS) };
             let mut filter = unit.filters.start;
             while filter < unit.filters.end {
-                let filters = block_at(self.simd, unit.filters.end - filter);
+                let filters = largest(filter_blocks(self.simd), unit.filters.end - filter);
                 let Kernel(kernel) = S::Real::tile(self.simd, filters, vectors);
                 let bias = if weight_start == 0 { group_bias[filter..].as_ptr() } else { std::ptr::null() };
                 let tile = Tile {
@@ -303,11 +303,6 @@ impl<S: Stored> Pass<'_, S> {
     }
 }
 
-/// The largest block of filters that `left` filters fill.
-fn block_at(simd: Simd, left: usize) -> usize {
-    filter_blocks(simd).iter().copied().find(|size| *size <= left).unwrap_or(1)
-}
-
 fn widen_bias<S: Stored>(job: &Correlation<'_, S>, bias: &mut Vec<S::Real>) {
     let bias = at_least(bias, job.groups * job.filters);
     match job.bias {
@@ -342,7 +337,7 @@ fn pack_weights<S: Stored>(
             let mut rest = part;
             let mut filter = filters.start;
             while filter < filters.end {
-                let size = block_at(simd, filters.end - filter);
+                let size = largest(filter_blocks(simd), filters.end - filter);
                 let (part, after) = rest.split_at_mut(size * depth);
                 pack_block(&job.weights, group, filter, size, tap_weights, part);
                 (rest, filter) = (after, filter + size);

@@ -1,8 +1,8 @@
 //! The forward convolution and the gradient of its input: both set up a stencil and let `correlate` run it.
 
+use super::ConvShape;
 use super::correlate::{Activate, Correlation, Placement, WeightView, correlate};
 use super::real::Stored;
-use super::shape::ConvShape;
 use super::tile::Real;
 use super::workspace::{ConvWorkspace, HasScratch, Scratch};
 use crate::simd::Simd;
@@ -97,6 +97,7 @@ pub fn backward_input<S: Stored>(
                     }
                 }
             }
+            scratch.stencil.drop_idle_taps(&mut scratch.tap_weights);
             let job = Correlation {
                 batch: shape.batch,
                 groups: shape.groups,
@@ -133,4 +134,5 @@ pub(super) fn set_stencil<T: Real>(scratch: &mut Scratch<T>, shape: &ConvShape) 
             scratch.tap_weights.push(row * shape.kernel[1] + column);
         }
     }
+    stencil.drop_idle_taps(&mut scratch.tap_weights);
 }

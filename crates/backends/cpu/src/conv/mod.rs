@@ -6,23 +6,25 @@
 //! every element type, and for the gradient of the input (a convolution of the output's gradient with the weights
 //! transposed). f16 and bf16 are computed in f32 and rounded once, at the end.
 //!
-//! Contract: the caller has validated the sizes ([`ConvShape`]); slices have the lengths that the shape says. Results do
+//! Contract: the caller has validated the sizes ([`ConvShape::new`]); slices have the lengths that the shape says. Results do
 //! not depend on the number of threads.
 
+mod activation;
+mod blocks;
 mod correlate;
 mod forward;
 mod panel;
 mod real;
-mod shape;
 mod tile;
 mod vector;
 mod weight;
 mod workspace;
 
+pub use activation::Activated;
 pub use correlate::Activate;
 pub use forward::{Epilogue, backward_input, forward};
+pub use panoply_core::op::compute::ConvShape;
 pub use real::Stored;
-pub use shape::ConvShape;
 pub use weight::backward_weight;
 pub use workspace::ConvWorkspace;
 

@@ -26,6 +26,30 @@ pub(super) struct Stencil {
     pub taps: Vec<[isize; 2]>,
 }
 
+impl Stencil {
+    /// Drops the taps that read nothing but padding, so that what is left reaches no further than the images are large,
+    /// and the entries of `tap_weights` that belong to them.
+    pub fn drop_idle_taps(&mut self, tap_weights: &mut Vec<usize>) {
+        let reads = |axis: usize, tap: isize| {
+            let step = self.stride[axis] as isize;
+            let first = (-tap).max(0) as usize;
+            let first = first.div_ceil(self.stride[axis]);
+            first < self.output[axis] && first as isize * step + tap < self.source[axis] as isize
+        };
+        let mut kept = 0;
+        for index in 0..self.taps.len() {
+            let tap = self.taps[index];
+            if reads(0, tap[0]) && reads(1, tap[1]) {
+                self.taps[kept] = tap;
+                tap_weights[kept] = tap_weights[index];
+                kept += 1;
+            }
+        }
+        self.taps.truncate(kept);
+        tap_weights.truncate(kept);
+    }
+}
+
 /// Where a panel keeps what a [`Stencil`] reads.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PanelLayout {

@@ -8,9 +8,10 @@
 //!    end does not become a NaN by meeting a zero.
 //! 3. Sums stay vectors, one partial sum for each lane, until the end.
 
+use super::ConvShape;
+use super::blocks::{block, largest};
 use super::forward::set_stencil;
 use super::real::Stored;
-use super::shape::{ConvShape, block};
 use super::tile::{GRADIENT_FILTERS, GradientKernel, GradientTile, RealKernels as _, gradient_taps};
 use super::workspace::{ConvWorkspace, HasScratch, Scratch, SharedSlice, SharedSlots, Slot, at_least};
 use crate::simd::Simd;
@@ -44,6 +45,12 @@ pub fn backward_weight<S: Stored>(
     let simd = simd.min(Simd::detect());
     let scratch = S::Real::scratch(workspace);
     set_stencil(scratch, shape);
+    if scratch.stencil.taps.len() < shape.taps() {
+        weight_gradient.fill(S::default());
+    }
+    if scratch.stencil.taps.is_empty() {
+        return;
+    }
     scratch.layout.rebuild(&scratch.stencil);
     let split = Split::new(team, shape, scratch.layout.pitch);
     let rows = shape.output()[0];
@@ -141,7 +148,7 @@ impl<S: Stored> Pass<'_, S> {
         let inputs_len = split.channels * channel_len + lanes;
         let panel = at_least(&mut slot.panel, inputs_len + split.filters * gradient_len);
         let (inputs, gradients) = panel.split_at_mut(inputs_len);
-        let depth = unit.channels.len() * shape.taps();
+        let depth = unit.channels.len() * self.scratch.stencil.taps.len();
         let sums = at_least(&mut slot.outputs, unit.filters.len() * depth * lanes);
         sums.fill(S::Real::default());
         for image in 0..shape.batch {
@@ -178,7 +185,7 @@ impl<S: Stored> Pass<'_, S> {
 
     fn tiles(&self, unit: &Unit, band: &Band<'_, S::Real>, sums: &mut [S::Real]) {
         let lanes = S::Real::lanes(self.simd);
-        let depth = unit.channels.len() * self.shape.taps();
+        let depth = unit.channels.len() * self.scratch.stencil.taps.len();
         let offsets = &self.scratch.offsets[..depth];
         let mut filter = 0;
         while filter < unit.filters.len() {
@@ -209,16 +216,18 @@ impl<S: Stored> Pass<'_, S> {
     fn store(&self, unit: &Unit, sums: &[S::Real]) {
         let shape = self.shape;
         let lanes = S::Real::lanes(self.simd);
-        let depth = unit.channels.len() * shape.taps();
+        let taps = &self.scratch.tap_weights;
+        let depth = unit.channels.len() * taps.len();
         let row = shape.group_channels() * shape.taps();
         for (filter, sums) in unit.filters.clone().zip(sums.chunks_exact(depth * lanes)) {
             let start = (unit.group * shape.group_filters() + filter) * row + unit.channels.start * shape.taps();
             // SAFETY: no other unit has these filters and channels.
-            let weights = unsafe { self.output.part(start, depth) };
-            for (weight, sums) in weights.iter_mut().zip(sums.chunks_exact(lanes)) {
+            let weights = unsafe { self.output.part(start, unit.channels.len() * shape.taps()) };
+            for (index, sums) in sums.chunks_exact(lanes).enumerate() {
                 let mut total = S::Real::default();
                 sums.iter().for_each(|sum| total += *sum);
-                S::narrow(&[total], std::slice::from_mut(weight));
+                let place = index / taps.len() * shape.taps() + taps[index % taps.len()];
+                S::narrow(&[total], std::slice::from_mut(&mut weights[place]));
             }
         }
     }
@@ -230,9 +239,4 @@ struct Band<'a, T> {
     gradients: &'a [T],
     gradient_len: usize,
     runs: &'a [super::tile::LaneRun],
-}
-
-/// The largest of `sizes`, which end with one, that `left` fills.
-fn largest(sizes: &[usize], left: usize) -> usize {
-    sizes.iter().copied().find(|size| *size <= left).unwrap_or(1)
 }

@@ -6,6 +6,8 @@ use panoply_core::{Op, Result, Value};
 
 use crate::context::Context;
 
+mod conv2d;
+mod pool2d;
 mod transfer;
 mod transpose;
 
@@ -23,6 +25,10 @@ pub(crate) fn run(op: &Op, context: &mut Context) -> Result<Value> {
 
 fn run_compute(op: &ComputeOp, context: &mut Context) -> Result<Value> {
     match op {
+        ComputeOp::Conv2d(op) => conv2d::run(op, context),
+        ComputeOp::Conv2dBackwardInput(op) => conv2d::run_backward_input(op, context),
+        ComputeOp::Conv2dBackwardWeight(op) => conv2d::run_backward_weight(op, context),
+        ComputeOp::Pool2d(op) => pool2d::run(op, context),
         ComputeOp::Transfer(op) => transfer::run(op, context),
         ComputeOp::Transpose(op) => transpose::run(op, context),
     }

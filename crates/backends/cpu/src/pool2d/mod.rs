@@ -4,73 +4,30 @@
 //! padding is never copied; windows are clipped to the image. A NaN in a window makes the window's result NaN, also
 //! for the maximum. f16 and bf16 are computed in f32 and rounded once.
 //!
-//! Contract: the op's validation guarantees that every window touches the image ([`PoolShape`]); the slices have the
-//! lengths that the shape says.
+//! Contract: the op's validation guarantees that every window touches the image; the slices have the lengths that the
+//! shape says.
 
 mod join;
 
 use std::ops::Range;
 
+pub use panoply_core::op::compute::{PoolKind, PoolShape};
+
 use crate::conv::Stored;
 use crate::simd::Simd;
 use crate::team::Team;
-use join::{Average, Join, Max, Number};
-
-/// What becomes of a window.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PoolKind {
-    /// The largest number.
-    Max,
-    /// The sum divided by a count.
-    Average {
-        /// Divide by the size of the window, padding included, rather than by the numbers of the image in it.
-        count_padding: bool,
-    },
-}
-
-/// Sizes of a pooling. Pairs are (vertical, horizontal).
-///
-/// The image has at least one row and one column, kernel and stride are at least one, the padding (top, left, bottom,
-/// right) is smaller than the kernel on its axis, and the kernel fits the padded image.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PoolShape {
-    /// Images times channels.
-    pub planes: usize,
-    /// Height and width of an image.
-    pub input: [usize; 2],
-    /// Height and width of a window.
-    pub kernel: [usize; 2],
-    /// Steps between neighbouring windows.
-    pub stride: [usize; 2],
-    /// Rows and columns beside the image that windows may cover: top, left, bottom, right.
-    pub padding: [usize; 4],
-}
-
-impl PoolShape {
-    /// Height and width of the output.
-    pub fn output(&self) -> [usize; 2] {
-        std::array::from_fn(|axis| {
-            let padded = self.input[axis] + self.padding[axis] + self.padding[axis + 2];
-            (padded - self.kernel[axis]) / self.stride[axis] + 1
-        })
-    }
-
-    /// The part of the image that the window at `index` covers along one axis.
-    fn window(&self, axis: usize, index: usize) -> Range<usize> {
-        let start = index * self.stride[axis];
-        let end = (start + self.kernel[axis]).saturating_sub(self.padding[axis]);
-        start.saturating_sub(self.padding[axis])..end.min(self.input[axis])
-    }
-}
+pub use join::Number;
+use join::{Average, Join, Max};
 
 /// Pools every plane of `input` into `output`.
 pub fn pool2d<S: Stored>(simd: Simd, team: &Team, shape: &PoolShape, kind: PoolKind, input: &[S], output: &mut [S])
 where
     S::Real: Number,
 {
+    let planes = shape.batch * shape.channels;
     let plane = shape.input[0] * shape.input[1];
     let pooled = shape.output()[0] * shape.output()[1];
-    assert_eq!((input.len(), output.len()), (shape.planes * plane, shape.planes * pooled), "input and output");
+    assert_eq!((input.len(), output.len()), (planes * plane, planes * pooled), "input and output");
     let run: PlanesFn<S> = match (simd.min(Simd::detect()), kind) {
         #[cfg(target_arch = "x86_64")]
         (Simd::Avx512, PoolKind::Max) => planes_avx512::<S, Max>,
@@ -80,13 +37,13 @@ where
         (Simd::Avx2, PoolKind::Max) => planes_avx2::<S, Max>,
         #[cfg(target_arch = "x86_64")]
         (Simd::Avx2, PoolKind::Average { .. }) => planes_avx2::<S, Average>,
-        (_, PoolKind::Max) => planes::<S, Max>,
-        (_, PoolKind::Average { .. }) => planes::<S, Average>,
+        (_, PoolKind::Max) => planes_plain::<S, Max>,
+        (_, PoolKind::Average { .. }) => planes_plain::<S, Average>,
     };
     let count_padding = kind == PoolKind::Average { count_padding: true };
     let output = Outputs { start: output.as_mut_ptr(), plane: pooled };
     let grain = (GRAIN_NUMBERS / plane.max(1)).max(1);
-    team.run_ranges(shape.planes, grain, &|range| {
+    team.run_ranges(planes, grain, &|range| {
         // SAFETY: ranges are disjoint, so no other thread has these planes; `output` outlives the job.
         let output = unsafe { output.planes(&range) };
         // SAFETY: the level was limited to what the CPU has.
@@ -113,6 +70,13 @@ where
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn planes_avx2<S: Stored, J: Join<S::Real>>(shape: &PoolShape, pad: bool, input: &[S], output: &mut [S])
+where
+    S::Real: Number,
+{
+    planes::<S, J>(shape, pad, input, output);
+}
+
+fn planes_plain<S: Stored, J: Join<S::Real>>(shape: &PoolShape, pad: bool, input: &[S], output: &mut [S])
 where
     S::Real: Number,
 {

@@ -16,7 +16,7 @@ fn numbers(len: usize) -> Vec<f64> {
 }
 
 fn shapes() -> Vec<PoolShape> {
-    let base = PoolShape { planes: 6, input: [11, 13], kernel: [2, 2], stride: [2, 2], padding: [0; 4] };
+    let base = PoolShape { batch: 2, channels: 3, input: [11, 13], kernel: [2, 2], stride: [2, 2], padding: [0; 4] };
     vec![
         base,
         PoolShape { kernel: [3, 3], padding: [1; 4], ..base },
@@ -27,9 +27,9 @@ fn shapes() -> Vec<PoolShape> {
         PoolShape { kernel: [1, 1], stride: [1, 1], ..base },
         PoolShape { kernel: [1, 1], stride: [4, 3], ..base },
         PoolShape { input: [1, 1], kernel: [3, 3], padding: [1; 4], ..base },
-        PoolShape { input: [2, 1031], planes: 3, ..base },
-        PoolShape { input: [56, 56], planes: 64, kernel: [3, 3], padding: [1; 4], ..base },
-        PoolShape { planes: 0, ..base },
+        PoolShape { input: [2, 1031], batch: 1, ..base },
+        PoolShape { input: [56, 56], channels: 32, kernel: [3, 3], padding: [1; 4], ..base },
+        PoolShape { channels: 0, ..base },
     ]
 }
 
@@ -37,7 +37,7 @@ fn shapes() -> Vec<PoolShape> {
 fn naive(shape: &PoolShape, kind: PoolKind, input: &[f64]) -> Vec<f64> {
     let [height, width] = shape.output();
     let mut output = Vec::new();
-    for plane in 0..shape.planes {
+    for plane in 0..shape.batch * shape.channels {
         for y in 0..height {
             for x in 0..width {
                 let mut seen = Vec::new();
@@ -73,7 +73,7 @@ where
     S::Real: Number,
 {
     for shape in shapes() {
-        let exact = numbers(shape.planes * shape.input[0] * shape.input[1]);
+        let exact = numbers(shape.batch * shape.channels * shape.input[0] * shape.input[1]);
         let input: Vec<S> = exact.iter().map(|number| of(*number)).collect();
         for kind in KINDS {
             let expected = naive(&shape, kind, &exact);
@@ -101,7 +101,7 @@ fn every_type_agrees_with_plain_loops() {
 
 #[test]
 fn nan_and_infinity_stay_in_their_windows() {
-    let shape = PoolShape { planes: 1, input: [9, 40], kernel: [3, 3], stride: [2, 2], padding: [1; 4] };
+    let shape = PoolShape { batch: 1, channels: 1, input: [9, 40], kernel: [3, 3], stride: [2, 2], padding: [1; 4] };
     for position in 0..9 * 40 {
         for special in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
             let mut exact = numbers(9 * 40);

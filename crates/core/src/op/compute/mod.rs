@@ -5,9 +5,19 @@ use super::{Describe, Op, Operation, Value};
 use crate::error::Result;
 use crate::tensor::Tensor;
 
+mod activation;
+mod conv2d;
+mod conv2d_backward;
+mod conv_shape;
+mod pool2d;
 mod transfer;
 mod transpose;
 
+pub use activation::Activation;
+pub use conv_shape::{ConvOptions, ConvShape};
+pub use conv2d::Conv2d;
+pub use conv2d_backward::{Conv2dBackwardInput, Conv2dBackwardWeight};
+pub use pool2d::{Pool2d, PoolKind, PoolShape};
 pub use transfer::Transfer;
 pub use transpose::Transpose;
 
@@ -54,6 +64,10 @@ macro_rules! compute_ops {
 }
 
 compute_ops! {
+    Conv2d => Tensor, Value::into_tensor;
+    Conv2dBackwardInput => Tensor, Value::into_tensor;
+    Conv2dBackwardWeight => Tensor, Value::into_tensor;
+    Pool2d => Tensor, Value::into_tensor;
     Transfer => Tensor, Value::into_tensor;
     Transpose => Tensor, Value::into_tensor;
 }

@@ -101,14 +101,19 @@ fn activate(x: f64, activation: Activation) -> f64 {
     }
 }
 
-/// The probability that a standard normal number is below `x`, by Simpson's rule over the density.
+/// The probability that a standard normal number is below `x`: a power series near zero, a continued fraction in the
+/// tails, where the probability itself is small and must be right to its own last digits.
 fn normal_probability(x: f64) -> f64 {
-    if x.is_nan() || x.abs() > 9.0 {
-        return if x.is_nan() { x } else { f64::from(x > 0.0) };
+    let density = (-0.5 * x * x).exp() / (2.0 * std::f64::consts::PI).sqrt();
+    if x.abs() < 3.0 {
+        let (mut term, mut sum) = (x, x);
+        for step in 1..100 {
+            term *= x * x / f64::from(2 * step + 1);
+            sum += term;
+        }
+        return 0.5 + density * sum;
     }
-    let density = |x: f64| (-0.5 * x * x).exp() / (2.0 * std::f64::consts::PI).sqrt();
-    let steps = 8000;
-    let width = x / f64::from(steps);
-    let inner: f64 = (1..steps).map(|step| f64::from(2 + step % 2 * 2) * density(f64::from(step) * width)).sum();
-    0.5 + (density(0.0) + inner + density(x)) * width / 3.0
+    let fraction = (1..200).rev().fold(x.abs(), |fraction, step| x.abs() + f64::from(step) / fraction);
+    let tail = density / fraction;
+    if x < 0.0 { tail } else { 1.0 - tail }
 }

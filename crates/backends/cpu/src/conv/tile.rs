@@ -99,6 +99,7 @@ pub(super) fn gradient_taps(simd: Simd) -> &'static [usize] {
 }
 
 #[inline(always)]
+#[allow(clippy::needless_range_loop)] // Loops over constants, unrolled into registers; every array is indexed alike.
 unsafe fn tile_body<V: Vector, const F: usize, const P: usize>(tile: &Tile<'_, V::Scalar>) {
     // SAFETY: the caller upholds the contract of `Tile` for `F` filters and `P` vectors, and the CPU has `V`'s level.
     unsafe {
@@ -139,6 +140,7 @@ unsafe fn tile_body<V: Vector, const F: usize, const P: usize>(tile: &Tile<'_, V
 }
 
 #[inline(always)]
+#[allow(clippy::needless_range_loop)] // Loops over constants, unrolled into registers; every array is indexed alike.
 unsafe fn gradient_body<V: Vector, const F: usize, const N: usize>(tile: &GradientTile<'_, V::Scalar>) {
     // SAFETY: the caller upholds the contract of `GradientTile` for `F` filters and `N` taps, and the CPU has `V`'s level.
     unsafe {

@@ -6,6 +6,10 @@ use panoply_conformance::suite::Tolerance;
 use panoply_conformance::values::difference;
 use panoply_core::{Operation, Tensor};
 
+#[path = "fixtures/conv2d.rs"]
+mod conv2d;
+#[path = "fixtures/pool2d.rs"]
+mod pool2d;
 #[path = "fixtures/transpose.rs"]
 mod transpose;
 

@@ -18,6 +18,10 @@ mod resize;
 mod search;
 #[path = "fixtures/topk.rs"]
 mod topk;
+#[path = "fixtures/conv2d.rs"]
+mod conv2d;
+#[path = "fixtures/pool2d.rs"]
+mod pool2d;
 #[path = "fixtures/transpose.rs"]
 mod transpose;
 

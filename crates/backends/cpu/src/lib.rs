@@ -9,6 +9,7 @@
 pub mod backend;
 pub mod color;
 mod context;
+pub mod conv;
 mod engine;
 pub mod gather;
 mod levels;
@@ -19,6 +20,7 @@ mod ops;
 pub mod parts;
 pub mod pixel;
 pub mod resize;
+pub mod pool2d;
 pub mod simd;
 pub mod team;
 pub mod transpose;

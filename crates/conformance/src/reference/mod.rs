@@ -10,6 +10,8 @@ mod resize;
 mod map;
 mod search;
 mod topk;
+mod conv2d;
+mod pool2d;
 mod transfer;
 mod transpose;
 
@@ -34,6 +36,10 @@ fn compute(op: &ComputeOp) -> Result<Value> {
         ComputeOp::Map(op) => map::run(op),
         ComputeOp::Search(op) => search::run(op),
         ComputeOp::TopK(op) => topk::run(op),
+        ComputeOp::Conv2d(op) => conv2d::forward(op),
+        ComputeOp::Conv2dBackwardInput(op) => conv2d::backward_input(op),
+        ComputeOp::Conv2dBackwardWeight(op) => conv2d::backward_weight(op),
+        ComputeOp::Pool2d(op) => pool2d::run(op),
         ComputeOp::Transfer(op) => transfer::run(op),
         ComputeOp::Transpose(op) => transpose::run(op),
     }

@@ -10,6 +10,8 @@ mod resize;
 mod map;
 mod search;
 mod topk;
+mod conv2d;
+mod pool2d;
 mod transfer;
 mod transpose;
 
@@ -73,6 +75,8 @@ pub fn cases() -> Vec<Case> {
     cases.extend(map::cases());
     cases.extend(search::cases());
     cases.extend(topk::cases());
+    cases.extend(conv2d::cases());
+    cases.extend(pool2d::cases());
     cases.extend(transfer::cases());
     cases.extend(transpose::cases());
     cases

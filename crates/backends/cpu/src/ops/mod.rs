@@ -13,6 +13,8 @@ mod resize;
 mod map;
 mod search;
 mod topk;
+mod conv2d;
+mod pool2d;
 mod transfer;
 mod transpose;
 
@@ -37,6 +39,10 @@ fn run_compute(op: &ComputeOp, context: &mut Context) -> Result<Value> {
         ComputeOp::Map(op) => map::run(op, context),
         ComputeOp::Search(op) => search::run(op, context),
         ComputeOp::TopK(op) => topk::run(op, context),
+        ComputeOp::Conv2d(op) => conv2d::run(op, context),
+        ComputeOp::Conv2dBackwardInput(op) => conv2d::run_backward_input(op, context),
+        ComputeOp::Conv2dBackwardWeight(op) => conv2d::run_backward_weight(op, context),
+        ComputeOp::Pool2d(op) => pool2d::run(op, context),
         ComputeOp::Transfer(op) => transfer::run(op, context),
         ComputeOp::Transpose(op) => transpose::run(op, context),
     }

@@ -28,6 +28,19 @@ mod transpose;
 
 pub use search::{Metric, Neighbors, Search};
 pub use topk::TopK;
+mod activation;
+mod conv2d;
+mod conv2d_backward;
+mod conv_shape;
+mod pool2d;
+mod transfer;
+mod transpose;
+
+pub use activation::Activation;
+pub use conv_shape::{ConvOptions, ConvShape};
+pub use conv2d::Conv2d;
+pub use conv2d_backward::{Conv2dBackwardInput, Conv2dBackwardWeight};
+pub use pool2d::{Pool2d, PoolKind, PoolShape};
 pub use transfer::Transfer;
 pub use transpose::Transpose;
 
@@ -81,6 +94,10 @@ compute_ops! {
     Map => Tensor, Value::into_tensor;
     Search => Neighbors, Neighbors::from_value;
     TopK => (Tensor, Tensor), Value::into_pair;
+    Conv2d => Tensor, Value::into_tensor;
+    Conv2dBackwardInput => Tensor, Value::into_tensor;
+    Conv2dBackwardWeight => Tensor, Value::into_tensor;
+    Pool2d => Tensor, Value::into_tensor;
     Transfer => Tensor, Value::into_tensor;
     Transpose => Tensor, Value::into_tensor;
 }

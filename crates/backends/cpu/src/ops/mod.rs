@@ -16,7 +16,7 @@ mod resize;
 mod search;
 mod topk;
 mod transfer;
-mod transpose;
+pub(crate) mod transpose;
 
 /// Runs one op to its end on the calling thread and the context's team.
 pub(crate) fn run(op: &Op, context: &mut Context) -> Result<Value> {

@@ -1,6 +1,3 @@
-//! The CPU backend.
-#![allow(unsafe_code)] // SIMD intrinsics, the thread team, and uninitialised outputs.
-pub mod gemm;
 //! The CPU backend: the reference answer and the fast path.
 //!
 //! One device per NUMA node. The worker thread that owns the engine computes on it; large ops spread over the node's
@@ -15,6 +12,7 @@ mod context;
 pub mod conv;
 mod engine;
 pub mod gather;
+pub mod gemm;
 mod levels;
 mod map;
 mod memory;

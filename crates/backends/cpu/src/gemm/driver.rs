@@ -20,7 +20,7 @@ use super::element::Accumulator;
 use super::kernel::Kernel;
 use super::pack::{Format, Layout, chunk_steps, pack_panel, panel_words};
 use super::view::{MatRef, SharedPtr};
-use super::workspace::{ScratchPool, Workspace};
+use super::workspace::{OutOfMemory, ScratchPool, Workspace};
 use crate::team::Team;
 
 /// Words that one packing task writes, about.
@@ -29,13 +29,18 @@ const PACK_TASK_WORDS: usize = 16 << 10;
 const BLOCK_ROWS_MAX: usize = 128;
 const BLOCK_COLS_MAX: usize = 512;
 /// Blocks for each thread below which blocks are made smaller, so that threads finish together.
-const BLOCKS_PER_THREAD: usize = 24;
+const BLOCKS_PER_THREAD: usize = 16;
 
 /// Who takes finished sums.
 pub(super) trait Sink<A>: Sync {
     /// Memory of the whole result in which sums may be kept, with its leading dimension; `None` where they must be
     /// kept in scratch memory.
     fn place(&self) -> Option<(SharedPtr<A>, usize)>;
+
+    /// True where the place already holds sums to add to.
+    fn resumes(&self) -> bool {
+        false
+    }
 
     /// Takes a finished tile.
     ///
@@ -100,7 +105,7 @@ pub(super) fn multiply<F: Format, A: Accumulator>(
     a: MatRef<'_, F::Source>,
     b: MatRef<'_, F::Source>,
     sink: &dyn Sink<A>,
-) {
+) -> Result<(), OutOfMemory> {
     let threads = team.map_or(1, Team::threads);
     let plan = Plan::new::<F, A>(kernel, a.rows(), b.rows(), a.cols(), threads, workspace.pack_bytes_max);
     let Workspace { packed_a, packed_b, scratch, stages, scratch_taken, .. } = workspace;
@@ -117,9 +122,9 @@ pub(super) fn multiply<F: Format, A: Accumulator>(
         a,
         b,
         sink,
-        packed_a: SharedPtr::new(packed_a.get(halves * plan.a_panels_max * plan.a_panel_words)),
-        packed_b: SharedPtr::new(packed_b.get(halves * plan.b_panels_max * plan.b_panel_words)),
-        scratch: SharedPtr::new(scratch.get(scratch_len)),
+        packed_a: SharedPtr::new(packed_a.get(halves * plan.a_panels_max * plan.a_panel_words)?),
+        packed_b: SharedPtr::new(packed_b.get(halves * plan.b_panels_max * plan.b_panel_words)?),
+        scratch: SharedPtr::new(scratch.get(scratch_len)?),
         scratch_pool: ScratchPool { taken: scratch_taken },
         block_len,
         stages,
@@ -132,6 +137,7 @@ pub(super) fn multiply<F: Format, A: Accumulator>(
         Some(team) => team.run(tasks, &|index| job.run_task(index)),
         None => (0..tasks).for_each(|index| job.run_task(index)),
     }
+    Ok(())
 }
 
 impl Plan {
@@ -321,7 +327,7 @@ impl<F: Format, A: Accumulator> Job<'_, F, A> {
 
     /// All tiles of a block, one depth after the other; `sums` is the block's upper left corner.
     fn multiply_panels(&self, stage: &Stage, a_panels: Range<usize>, b_panels: Range<usize>, sums: *mut A, ld: usize) {
-        let (plan, kernel) = (&self.plan, self.kernel);
+        let (plan, kernel, resumes) = (&self.plan, self.kernel, self.sink.resumes());
         // SAFETY: only kernels chosen where the tile unit was permitted ask for it.
         #[cfg(target_arch = "x86_64")]
         let _tiles = kernel.uses_tiles.then(|| unsafe { super::kernel::amx::TileState::load() });
@@ -341,7 +347,7 @@ impl<F: Format, A: Accumulator> Job<'_, F, A> {
                     // SAFETY: rule 3: both panels are packed for `steps` steps from `step` (a multiple of a chunk) on,
                     // and this task alone has these sums.
                     unsafe {
-                        (kernel.tile)(steps, a, b, dst, ld, rows.len(), cols.len(), step > 0);
+                        (kernel.tile)(steps, a, b, dst, ld, rows.len(), cols.len(), step > 0 || resumes);
                         if step + steps == plan.steps {
                             self.sink.tile(rows, cols.clone(), dst, ld);
                         }

@@ -2,7 +2,9 @@
 
 use panoply_core::dtype::{Complex64, bf16, f16};
 
-use super::activation::{Activation, activate_f32, activate_f64};
+use panoply_core::op::compute::Activation;
+
+use super::activation::{activate_f32, activate_f64};
 
 /// The type in which products are summed.
 pub trait Accumulator: bytemuck::Pod + Send + Sync + PartialEq {

@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
+use panoply_core::op::compute::Activation;
+
 use super::Isa;
-use super::activation::Activation;
 use super::driver::Sink;
 use super::element::{Accumulator, Output};
 use super::view::{MatRef, SharedPtr};
@@ -53,11 +54,26 @@ pub(super) struct WriteBack<'a, T: Output> {
     pub(super) ld: usize,
     pub(super) epilogue: Epilogue<'a, T>,
     pub(super) isa: Isa,
+    /// Sums kept apart from the result, with their leading dimension.
+    pub(super) sums: Option<(SharedPtr<T::Acc>, usize)>,
+    /// Which part of the inner dimension this is.
+    pub(super) pass: Pass,
+}
+
+/// A long inner dimension is multiplied in several passes over the same sums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Pass {
+    pub(super) first: bool,
+    pub(super) last: bool,
+}
+
+impl Pass {
+    pub(super) const ONLY: Pass = Pass { first: true, last: true };
 }
 
 impl<T: Output> WriteBack<'_, T> {
     /// Where sums may be kept in the result itself: the result has the accumulator's type.
-    fn sums_live_in_result() -> bool {
+    pub(super) fn sums_live_in_result() -> bool {
         std::any::TypeId::of::<T>() == std::any::TypeId::of::<T::Acc>()
     }
 
@@ -82,11 +98,15 @@ impl<T: Output> WriteBack<'_, T> {
 impl<T: Output> Sink<T::Acc> for WriteBack<'_, T> {
     fn place(&self) -> Option<(SharedPtr<T::Acc>, usize)> {
         // The cast changes nothing: the types were just found to be the same.
-        Self::sums_live_in_result().then(|| (self.out.cast(), self.ld))
+        self.sums.or_else(|| Self::sums_live_in_result().then(|| (self.out.cast(), self.ld)))
+    }
+
+    fn resumes(&self) -> bool {
+        !self.pass.first
     }
 
     unsafe fn tile(&self, rows: Range<usize>, cols: Range<usize>, acc: *const T::Acc, acc_ld: usize) {
-        if Self::sums_live_in_result() && self.epilogue.is_plain() {
+        if !self.pass.last || (Self::sums_live_in_result() && self.epilogue.is_plain()) {
             return;
         }
         // SAFETY: the caller's contract.
@@ -193,11 +213,12 @@ fn activate<A: Accumulator>(strip: &mut [A], activation: Activation) {
         };
     }
     match activation {
-        Activation::None => {}
         Activation::Relu => each!(Relu),
         Activation::Gelu => each!(Gelu),
         Activation::Silu => each!(Silu),
         Activation::Sigmoid => each!(Sigmoid),
         Activation::Tanh => each!(Tanh),
+        // None; the op's checks let no unknown activation through.
+        _ => {}
     }
 }

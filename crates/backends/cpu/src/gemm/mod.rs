@@ -6,7 +6,7 @@
 //!   [`Gemm::multiply`] writes a row-major result, [`Gemm::multiply_batch`] many of them, and [`Gemm::tiles`] hands each
 //!   finished block of f32 sums to a closure instead of writing it (a search keeps its best in there).
 //! * [`MatRef`]: an operand with any strides; packing absorbs them, so a transpose or a slice costs nothing extra.
-//! * [`Epilogue`]: alpha, `beta * C0`, bias and [`Activation`], applied while a tile is still in the first-level cache.
+//! * [`Epilogue`]: alpha, `beta * C0`, bias and activation, applied while a tile is still in the first-level cache.
 //! * [`Workspace`]: pack buffers that an engine keeps between calls.
 //!
 //! Sums are kept in f32 for f32, f16 and bf16, in f64 for f64, in i32 (wrapping) for i32, i8 and u8, and in complex f32
@@ -32,10 +32,9 @@ mod vector;
 mod view;
 mod workspace;
 
-pub use activation::Activation;
 pub use element::{Accumulator, Operand, Output};
 pub use epilogue::{Bias, Epilogue};
 pub use kernel::Isa;
 pub use route::{BatchItem, Factor, Gemm, Tile};
 pub use view::MatRef;
-pub use workspace::Workspace;
+pub use workspace::{OutOfMemory, Workspace};

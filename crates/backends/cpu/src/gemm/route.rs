@@ -7,11 +7,11 @@ use panoply_core::dtype::{Complex64, bf16, f16};
 
 use super::driver::{self, Sink};
 use super::element::{Operand, Output};
-use super::epilogue::{Bias, Epilogue, WriteBack};
+use super::epilogue::{Bias, Epilogue, Pass, WriteBack};
 use super::kernel::{self, Isa};
 use super::pack::{Complex, Double, Float, HalfPair, Int, Quad, ShortPair};
 use super::view::{MatRef, SharedPtr};
-use super::workspace::{Workspace, lock};
+use super::workspace::{OutOfMemory, Workspace, lock};
 use super::{small, vector};
 use crate::team::Team;
 
@@ -21,6 +21,12 @@ const SMALL_WORK_MAX: usize = 16 * 16 * 16;
 const TEAM_WORK_MIN: usize = 96 * 96 * 96;
 /// Multiplications of one matrix up to which a batch is spread by matrices rather than by blocks.
 const BATCH_ITEM_WORK_MAX: usize = 512 * 512 * 512;
+
+/// Elements of the inner dimension that are packed for one pass; longer ones take several.
+const PASS_DEPTH_MAX: usize = 1 << 15;
+
+/// The longest inner dimension of a product by tiles, whose sums never leave scratch memory.
+const TILES_DEPTH_MAX: usize = 1 << 24;
 
 /// What products are made with. Cheap to make; the workspace is what is worth keeping.
 pub struct Gemm<'t> {
@@ -81,9 +87,9 @@ impl<'t> Gemm<'t> {
         epilogue: &Epilogue<'_, R>,
         c: &mut [R],
         ld: usize,
-    ) {
+    ) -> Result<(), OutOfMemory> {
         check_shapes(&a, &b, epilogue, c.len(), ld);
-        product(Some(self.team), self.workspace, self.isa, a, b, epilogue, SharedPtr::new(c), ld);
+        product(Some(self.team), self.workspace, self.isa, a, b, epilogue, SharedPtr::new(c), ld)
     }
 
     /// Writes `count` products of `m` by `n` one after the other to `c`; `item` says what number `i` is made of. Small
@@ -96,9 +102,9 @@ impl<'t> Gemm<'t> {
         count: usize,
         item: &(dyn Fn(usize) -> BatchItem<'a, T, R> + Sync),
         c: &mut [R],
-    ) {
+    ) -> Result<(), OutOfMemory> {
         if count == 0 {
-            return;
+            return Ok(());
         }
         let first = item(0);
         let (m, n, k) = (first.a.rows(), first.b.cols(), first.a.cols());
@@ -111,14 +117,13 @@ impl<'t> Gemm<'t> {
             let BatchItem { a, b, epilogue } = item(index);
             assert!(a.rows() == m && b.cols() == n, "items of a batch have one shape");
             check_shapes(&a, &b, &epilogue, len, n);
-            product(team, workspace, isa, a, b, &epilogue, SharedPtr::from_raw(out.at(index * len)), n);
+            product(team, workspace, isa, a, b, &epilogue, SharedPtr::from_raw(out.at(index * len)), n)
         };
         if whole {
-            (0..count).for_each(|index| run(Some(self.team), self.workspace, index));
-            return;
+            return (0..count).try_for_each(|index| run(Some(self.team), self.workspace, index));
         }
         self.workspace.reserve_members(threads);
-        let (members, next) = (&self.workspace.members, AtomicUsize::new(0));
+        let (members, next, refused_bytes) = (&self.workspace.members, AtomicUsize::new(0), AtomicUsize::new(0));
         let claim = (TEAM_WORK_MIN / work.max(1)).clamp(1, count.div_ceil(8 * threads));
         self.team.run(threads, &|member| {
             let mut workspace = lock(&members[member]);
@@ -127,33 +132,41 @@ impl<'t> Gemm<'t> {
                 if start >= count {
                     break;
                 }
-                (start..count.min(start + claim)).for_each(|index| run(None, &mut workspace, index));
+                let items = start..count.min(start + claim);
+                if let Err(refused) = items.into_iter().try_for_each(|index| run(None, &mut workspace, index)) {
+                    refused_bytes.fetch_max(refused.asked_bytes, Ordering::Relaxed);
+                }
             }
         });
+        match refused_bytes.into_inner() {
+            0 => Ok(()),
+            asked_bytes => Err(OutOfMemory { asked_bytes }),
+        }
     }
 
     /// Calls `consume` with every block of `a · b`, each element in exactly one of them, from any thread of the team.
     ///
     /// # Panics
-    /// Where shapes disagree, and where `consume` does.
+    /// Where shapes disagree, where the inner dimension is above 2^24, and where `consume` does.
     pub fn tiles<T: Factor<Acc = f32>>(
         &mut self,
         a: MatRef<'_, T>,
         b: MatRef<'_, T>,
         consume: &(dyn Fn(Tile<'_>) + Sync),
-    ) {
+    ) -> Result<(), OutOfMemory> {
         assert_eq!(a.cols(), b.rows(), "the inner dimensions differ");
         let (m, n, k) = (a.rows(), b.cols(), a.cols());
+        assert!(k <= TILES_DEPTH_MAX, "the inner dimension is too long");
         if m == 0 || n == 0 {
-            return;
+            return Ok(());
         }
         if k == 0 {
             let zeros = vec![0.0; n];
             (0..m).for_each(|row| consume(Tile { rows: row..row + 1, cols: 0..n, values: &zeros, ld: n }));
-            return;
+            return Ok(());
         }
         let team = (m.saturating_mul(n).saturating_mul(k) >= TEAM_WORK_MIN).then_some(self.team);
-        T::packed_product(team, self.workspace, self.isa, a, b, &TileSink { consume });
+        T::packed_product(team, self.workspace, self.isa, a, b, &TileSink { consume })
     }
 }
 
@@ -203,23 +216,49 @@ fn product<T: Factor, R: Output<Acc = T::Acc>>(
     epilogue: &Epilogue<'_, R>,
     out: SharedPtr<R>,
     ld: usize,
-) {
+) -> Result<(), OutOfMemory> {
     let (m, n, k) = (a.rows(), b.cols(), a.cols());
     if m == 0 || n == 0 {
-        return;
+        return Ok(());
     }
-    let write = WriteBack { out, ld, epilogue: *epilogue, isa };
+    let write = WriteBack { out, ld, epilogue: *epilogue, isa, sums: None, pass: Pass::ONLY };
     let work = m.saturating_mul(n).saturating_mul(k);
     let team = team.filter(|_| work >= TEAM_WORK_MIN);
     if work <= SMALL_WORK_MAX {
         small::multiply(isa, a, b, &write);
+        Ok(())
     } else if n == 1 {
-        vector::multiply(team, workspace, isa, a, b.transposed(), &write, vector::Along::Rows);
+        vector::multiply(team, workspace, isa, a, b.transposed(), &write, vector::Along::Rows)
     } else if m == 1 {
-        vector::multiply(team, workspace, isa, b.transposed(), a, &write, vector::Along::Cols);
+        vector::multiply(team, workspace, isa, b.transposed(), a, &write, vector::Along::Cols)
+    } else if k <= PASS_DEPTH_MAX {
+        T::packed_product(team, workspace, isa, a, b, &write)
     } else {
-        T::packed_product(team, workspace, isa, a, b, &write);
+        product_in_passes(team, workspace, a, b, write)
     }
+}
+
+/// A product whose inner dimension is too long to be packed at once.
+fn product_in_passes<T: Factor, R: Output<Acc = T::Acc>>(
+    team: Option<&Team>,
+    workspace: &mut Workspace,
+    a: MatRef<'_, T>,
+    b: MatRef<'_, T>,
+    mut write: WriteBack<'_, R>,
+) -> Result<(), OutOfMemory> {
+    let (m, n, k) = (a.rows(), b.cols(), a.cols());
+    let mut partial_sums = std::mem::take(&mut workspace.partial_sums);
+    if !WriteBack::<R>::sums_live_in_result() {
+        write.sums = Some((SharedPtr::new(partial_sums.get(m.saturating_mul(n))?), n));
+    }
+    for start in (0..k).step_by(PASS_DEPTH_MAX) {
+        let end = k.min(start + PASS_DEPTH_MAX);
+        write.pass = Pass { first: start == 0, last: end == k };
+        let b_rows = b.transposed().columns(start, end).transposed();
+        T::packed_product(team, workspace, write.isa, a.columns(start, end), b_rows, &write)?;
+    }
+    workspace.partial_sums = partial_sums;
+    Ok(())
 }
 
 /// An operand for which there are kernels.
@@ -234,7 +273,7 @@ pub trait Factor: Operand {
         a: MatRef<'_, Self>,
         b: MatRef<'_, Self>,
         sink: &dyn Sink<Self::Acc>,
-    );
+    ) -> Result<(), OutOfMemory>;
 }
 
 macro_rules! factors {
@@ -248,7 +287,7 @@ macro_rules! factors {
                 a: MatRef<'_, Self>,
                 b: MatRef<'_, Self>,
                 sink: &dyn Sink<Self::Acc>,
-            ) {
+            ) -> Result<(), OutOfMemory> {
                 let b = b.transposed();
                 macro_rules! $with {
                     ($format:ty, $kernel:expr) => {

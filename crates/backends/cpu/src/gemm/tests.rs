@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 
 use panoply_core::dtype::{Complex64, bf16, f16};
+use panoply_core::op::compute::Activation;
 
 use super::*;
 use crate::team::Team;
@@ -77,7 +78,7 @@ where
     let poison = T::sample(3.25).widen();
     let mut c = vec![poison; m * ld];
     let mut workspace = Workspace::new();
-    Gemm::new(team, &mut workspace).with_isa(isa).multiply(a, b, &Epilogue::default(), &mut c, ld);
+    Gemm::new(team, &mut workspace).with_isa(isa).multiply(a, b, &Epilogue::default(), &mut c, ld).unwrap();
     for row in 0..m {
         for col in 0..n {
             let (want, magnitude) = naive(&a, &b, row, col);
@@ -147,12 +148,12 @@ fn many_stages() {
     let (a, b) = (matrix::<f32>(m * k, 1), matrix::<f32>(k * n, 2));
     let (av, bv) = (arrange(&a, m, k, 0), arrange(&b, k, n, 0));
     let mut want = vec![0.0_f32; m * n];
-    Gemm::new(&team, &mut Workspace::new()).multiply(av, bv, &Epilogue::default(), &mut want, n);
+    Gemm::new(&team, &mut Workspace::new()).multiply(av, bv, &Epilogue::default(), &mut want, n).unwrap();
     for pack_bytes_max in [1, 20_000, 40_000] {
         let mut workspace = Workspace::with_pack_bytes_max(pack_bytes_max);
         for _ in 0..20 {
             let mut c = vec![f32::NAN; m * n];
-            Gemm::new(&team, &mut workspace).multiply(av, bv, &Epilogue::default(), &mut c, n);
+            Gemm::new(&team, &mut workspace).multiply(av, bv, &Epilogue::default(), &mut c, n).unwrap();
             assert!(c == want);
         }
     }
@@ -173,7 +174,7 @@ fn epilogues_of_every_kind() {
                     let bias = if per_row { Bias::PerRow(&bias[..m]) } else { Bias::PerColumn(&bias[..n]) };
                     let epilogue = Epilogue { alpha: 0.5, add: Some((2.0, added)), bias: Some(bias), activation };
                     let mut c = vec![f32::NAN; m * n];
-                    Gemm::new(&team, &mut workspace).with_isa(isa).multiply(av, bv, &epilogue, &mut c, n);
+                    Gemm::new(&team, &mut workspace).with_isa(isa).multiply(av, bv, &epilogue, &mut c, n).unwrap();
                     for (index, got) in c.iter().enumerate() {
                         let (row, col) = (index / n, index % n);
                         let ((sum, _), magnitude) = naive(&av, &bv, row, col);
@@ -201,8 +202,8 @@ fn half_results_are_rounded_once() {
         let (a, b) = (matrix::<bf16>(m * k, 1), matrix::<bf16>(k * n, 2));
         let (av, bv) = (arrange(&a, m, k, 0), arrange(&b, k, n, 0));
         let (mut half, mut full) = (vec![bf16::ZERO; m * n], vec![0.0_f32; m * n]);
-        Gemm::new(&team, &mut workspace).with_isa(isa).multiply(av, bv, &Epilogue::default(), &mut half, n);
-        Gemm::new(&team, &mut workspace).with_isa(isa).multiply(av, bv, &Epilogue::default(), &mut full, n);
+        Gemm::new(&team, &mut workspace).with_isa(isa).multiply(av, bv, &Epilogue::default(), &mut half, n).unwrap();
+        Gemm::new(&team, &mut workspace).with_isa(isa).multiply(av, bv, &Epilogue::default(), &mut full, n).unwrap();
         assert!(half.iter().zip(&full).all(|(half, full)| *half == bf16::from_f32(*full)));
     }
 }
@@ -217,7 +218,7 @@ fn nan_and_infinity_reach_exactly_their_row_and_column() {
         (a[5 * k + 38], a[44 * k]) = (bf16::NAN, bf16::INFINITY);
         let mut c = vec![0.0_f32; m * n];
         let (av, bv) = (arrange(&a, m, k, 0), arrange(&b, k, n, 0));
-        Gemm::new(&team, &mut workspace).with_isa(isa).multiply(av, bv, &Epilogue::default(), &mut c, n);
+        Gemm::new(&team, &mut workspace).with_isa(isa).multiply(av, bv, &Epilogue::default(), &mut c, n).unwrap();
         for (row, values) in c.chunks(n).enumerate() {
             let fits = |value: &f32| match row {
                 5 => value.is_nan(),
@@ -243,7 +244,7 @@ fn batches_with_a_shared_operand() {
                 epilogue: Epilogue::<f32>::default(),
             };
             let mut c = vec![f32::NAN; count * m * n];
-            Gemm::new(&team, &mut workspace).multiply_batch(count, &item, &mut c);
+            Gemm::new(&team, &mut workspace).multiply_batch(count, &item, &mut c).unwrap();
             for (index, got) in c.iter().enumerate() {
                 let (batch, row, col) = (index / (m * n), index / n % m, index % n);
                 let BatchItem { a, b, .. } = item(batch);
@@ -262,14 +263,16 @@ fn tiles_cover_the_product_once() {
         let (a, b) = (matrix::<f32>(m * k, 1), matrix::<f32>(k * n, 2));
         let (av, bv) = (arrange(&a, m, k, 0), arrange(&b, k, n, 1));
         let seen = Mutex::new(vec![f32::NAN; m * n]);
-        Gemm::new(&team, &mut workspace).tiles(av, bv, &|tile| {
-            let mut seen = seen.lock().expect("no panic before");
-            for (row, values) in tile.rows_with_values() {
-                let to = &mut seen[row * n + tile.cols.start..][..values.len()];
-                assert!(to.iter().all(|value| value.is_nan()), "given twice");
-                to.copy_from_slice(values);
-            }
-        });
+        Gemm::new(&team, &mut workspace)
+            .tiles(av, bv, &|tile| {
+                let mut seen = seen.lock().expect("no panic before");
+                for (row, values) in tile.rows_with_values() {
+                    let to = &mut seen[row * n + tile.cols.start..][..values.len()];
+                    assert!(to.iter().all(|value| value.is_nan()), "given twice");
+                    to.copy_from_slice(values);
+                }
+            })
+            .unwrap();
         let seen = seen.into_inner().expect("no panic before");
         for (index, got) in seen.iter().enumerate() {
             let ((want, _), magnitude) = naive(&av, &bv, index / n, index % n);
@@ -286,11 +289,13 @@ fn a_panicking_consumer_does_not_hang_the_team() {
     let (av, bv) = (arrange(&a, 300, 300, 0), arrange(&b, 300, 300, 0));
     for _ in 0..20 {
         let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            Gemm::new(&team, &mut workspace).tiles(av, bv, &|tile| assert!(tile.rows.start < 100, "asked for"));
+            Gemm::new(&team, &mut workspace)
+                .tiles(av, bv, &|tile| assert!(tile.rows.start < 100, "asked for"))
+                .unwrap();
         }));
         assert!(caught.is_err());
     }
-    Gemm::new(&team, &mut workspace).tiles(av, bv, &|_| {});
+    Gemm::new(&team, &mut workspace).tiles(av, bv, &|_| {}).unwrap();
 }
 
 #[test]
@@ -302,7 +307,7 @@ fn a_warm_workspace_stays_as_it_is() {
     let mut c = vec![0.0_f32; 200 * 200];
     let mut held = Vec::new();
     for _ in 0..3 {
-        Gemm::new(&team, &mut workspace).multiply(view, view, &Epilogue::default(), &mut c, 200);
+        Gemm::new(&team, &mut workspace).multiply(view, view, &Epilogue::default(), &mut c, 200).unwrap();
         held.push(workspace.held_bytes());
     }
     assert!(held[0] > 0 && held.iter().all(|bytes| *bytes == held[0]));

@@ -11,7 +11,7 @@ use super::element::{Accumulator, Operand, Output};
 use super::epilogue::WriteBack;
 use super::kernel::Isa;
 use super::view::MatRef;
-use super::workspace::Workspace;
+use super::workspace::{OutOfMemory, Workspace};
 use crate::simd::Simd;
 use crate::team::Team;
 
@@ -38,8 +38,8 @@ pub(super) fn multiply<T: Operand, R: Output<Acc = T::Acc>>(
     vector: MatRef<'_, T>,
     write: &WriteBack<'_, R>,
     along: Along,
-) {
-    let wide: &mut [T::Acc] = workspace.scratch.get(vector.cols());
+) -> Result<(), OutOfMemory> {
+    let wide: &mut [T::Acc] = workspace.scratch.get(vector.cols())?;
     for (k, to) in wide.iter_mut().enumerate() {
         *to = vector.get(0, k).widen();
     }
@@ -57,6 +57,7 @@ pub(super) fn multiply<T: Operand, R: Output<Acc = T::Acc>>(
         Some(team) => team.run_ranges(lines.rows(), 16, &body),
         None => body(0..lines.rows()),
     }
+    Ok(())
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -42,6 +42,12 @@ impl<'a, T> MatRef<'a, T> {
         MatRef { rows: self.cols, cols: self.rows, row_stride: self.col_stride, col_stride: self.row_stride, ..self }
     }
 
+    /// The columns `start..end`, which must be inside.
+    pub(super) fn columns(self, start: usize, end: usize) -> Self {
+        assert!(start <= end && end <= self.cols, "columns outside the matrix");
+        MatRef { data: self.data.wrapping_add(start * self.col_stride), cols: end - start, ..self }
+    }
+
     /// How many rows there are.
     pub fn rows(&self) -> usize {
         self.rows

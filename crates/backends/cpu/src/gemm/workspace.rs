@@ -9,10 +9,18 @@ pub struct Workspace {
     pub(super) packed_a: AlignedBuffer,
     pub(super) packed_b: AlignedBuffer,
     pub(super) scratch: AlignedBuffer,
+    pub(super) partial_sums: AlignedBuffer,
     pub(super) stages: Vec<super::driver::Stage>,
     pub(super) scratch_taken: Vec<AtomicBool>,
     /// One workspace for each thread that multiplies small matrices of a batch by itself.
     pub(super) members: Vec<Mutex<Workspace>>,
+}
+
+/// The workspace could not grow; nothing useful was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutOfMemory {
+    /// How many bytes one buffer was to have.
+    pub asked_bytes: usize,
 }
 
 /// Bytes of one operand that are packed at a time, unless the owner says otherwise.
@@ -38,6 +46,7 @@ impl Workspace {
             packed_a: AlignedBuffer::default(),
             packed_b: AlignedBuffer::default(),
             scratch: AlignedBuffer::default(),
+            partial_sums: AlignedBuffer::default(),
             stages: Vec::new(),
             scratch_taken: Vec::new(),
             members: Vec::new(),
@@ -47,7 +56,8 @@ impl Workspace {
     /// Bytes held now.
     pub fn held_bytes(&self) -> usize {
         let members: usize = self.members.iter().map(|member| lock(member).held_bytes()).sum();
-        self.packed_a.held_bytes() + self.packed_b.held_bytes() + self.scratch.held_bytes() + members
+        let own = [&self.packed_a, &self.packed_b, &self.scratch, &self.partial_sums];
+        own.into_iter().map(AlignedBuffer::held_bytes).sum::<usize>() + members
     }
 
     /// Gives all memory back.
@@ -101,15 +111,17 @@ pub(super) struct AlignedBuffer {
 struct Line([u64; 8]);
 
 impl AlignedBuffer {
-    /// At least `len` elements with unspecified (but initialised) values, growing where that is needed.
-    pub(super) fn get<T: bytemuck::Pod>(&mut self, len: usize) -> &mut [T] {
-        let lines = (len * size_of::<T>()).div_ceil(size_of::<Line>());
+    /// `len` elements with unspecified (but initialised) values, growing where that is needed.
+    pub(super) fn get<T: bytemuck::Pod>(&mut self, len: usize) -> Result<&mut [T], OutOfMemory> {
+        let bytes = len.saturating_mul(size_of::<T>());
+        let lines = bytes.div_ceil(size_of::<Line>());
         if self.lines.len() < lines {
             // The old contents are not wanted: freeing first keeps the peak low.
             self.lines = Vec::new();
-            self.lines = vec![bytemuck::Zeroable::zeroed(); lines];
+            self.lines.try_reserve_exact(lines).map_err(|_| OutOfMemory { asked_bytes: bytes })?;
+            self.lines.resize(lines, bytemuck::Zeroable::zeroed());
         }
-        &mut bytemuck::cast_slice_mut(&mut self.lines[..lines])[..len]
+        Ok(&mut bytemuck::cast_slice_mut(&mut self.lines[..lines])[..len])
     }
 
     fn held_bytes(&self) -> usize {

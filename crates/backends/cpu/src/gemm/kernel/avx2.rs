@@ -42,6 +42,7 @@ macro_rules! kernel {
         }
 
         #[target_feature(enable = "avx2,fma")]
+        #[allow(clippy::needless_range_loop)] // Constant bounds over registers read best as indices.
         unsafe fn fixed<const R: usize>(
             steps: usize,
             mut a: *const $word,
@@ -162,6 +163,7 @@ pub(super) mod complex {
     }
 
     #[target_feature(enable = "avx2,fma")]
+    #[allow(clippy::needless_range_loop)] // Constant bounds over registers read best as indices.
     unsafe fn fixed<const R: usize>(steps: usize, mut a: *const u64, mut b: *const u64, to: *mut Complex64) {
         let mut by_real = [[_mm256_setzero_ps(); 2]; R];
         let mut by_imaginary = [[_mm256_setzero_ps(); 2]; R];

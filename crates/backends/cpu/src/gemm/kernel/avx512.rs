@@ -50,6 +50,7 @@ macro_rules! kernel {
         }
 
         #[target_feature(enable = $features)]
+        #[allow(clippy::needless_range_loop)] // Constant bounds over registers read best as indices.
         unsafe fn fixed<const R: usize, const V: usize>(
             steps: usize,
             mut a: *const $word,
@@ -60,6 +61,12 @@ macro_rules! kernel {
             accumulate: bool,
         ) {
             let mut sums: [[$sum; V]; R] = [[$zero; V]; R];
+            for r in 0..R {
+                for v in 0..V {
+                    // The result's lines arrive while the products are made.
+                    _mm_prefetch::<_MM_HINT_T0>(dst.wrapping_add(r * ld + v * $lanes).cast());
+                }
+            }
             let mut left = steps;
             while left > 0 {
                 let count = left.min(CHUNK);
@@ -186,6 +193,7 @@ pub(super) mod complex {
     }
 
     #[target_feature(enable = "avx512f")]
+    #[allow(clippy::needless_range_loop)] // Constant bounds over registers read best as indices.
     unsafe fn fixed<const R: usize, const V: usize>(
         steps: usize,
         mut a: *const u64,

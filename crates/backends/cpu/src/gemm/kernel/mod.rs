@@ -39,6 +39,12 @@ impl Isa {
         Isa { simd: if supported { simd } else { Simd::Scalar }, bf16_dot: false, amx: false }
     }
 
+    /// All that this process may use where `simd` is its best level, else that level's vectors alone.
+    pub fn at_level(simd: Simd) -> Isa {
+        let best = Isa::detect();
+        if simd == best.simd { best } else { Isa::vectors_only(simd) }
+    }
+
     /// Every combination that this process can run, lowest first: what a test goes through.
     pub fn available() -> Vec<Isa> {
         let mut all: Vec<Isa> = Simd::available().into_iter().map(Isa::vectors_only).collect();

@@ -7,6 +7,7 @@ use std::ops::{Deref, DerefMut};
 use panoply_core::{DType, Element, HostBufferMut, Result, Shape, Tensor};
 
 use crate::conv::ConvWorkspace;
+use crate::gemm::Workspace;
 use crate::map::PlanCache;
 use crate::memory::HostMemory;
 use crate::ops::transpose::copy_into;
@@ -25,12 +26,21 @@ pub(crate) struct Context {
     pub(crate) map_plans: PlanCache,
     /// Panels and packed weights of convolutions.
     pub(crate) conv: ConvWorkspace,
+    /// Pack buffers of matrix products.
+    pub(crate) gemm: Workspace,
 }
 
 impl Context {
     /// A context over a team and memory.
     pub(crate) fn new(team: Team, simd: Simd, memory: HostMemory) -> Context {
-        Context { team, simd, memory, map_plans: PlanCache::default(), conv: ConvWorkspace::new() }
+        Context {
+            team,
+            simd,
+            memory,
+            map_plans: PlanCache::default(),
+            conv: ConvWorkspace::new(),
+            gemm: Workspace::new(),
+        }
     }
 
     /// An output to be written in full; its contents are arbitrary until then.

@@ -10,6 +10,7 @@ mod color_convert;
 mod conv2d;
 mod gather;
 mod map;
+mod matmul;
 mod normalize;
 mod pool2d;
 mod resize;
@@ -37,6 +38,7 @@ fn run_compute(op: &ComputeOp, context: &mut Context) -> Result<Value> {
         ComputeOp::Conv2dBackwardInput(op) => conv2d::run_backward_input(op, context),
         ComputeOp::Conv2dBackwardWeight(op) => conv2d::run_backward_weight(op, context),
         ComputeOp::Gather(op) => gather::run(op, context),
+        ComputeOp::MatMul(op) => matmul::run(op, context),
         ComputeOp::Map(op) => map::run(op, context),
         ComputeOp::Normalize(op) => normalize::run(op, context),
         ComputeOp::Pool2d(op) => pool2d::run(op, context),

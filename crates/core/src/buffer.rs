@@ -48,6 +48,7 @@ pub struct HostBuffer {
 
 /// What keeps a host buffer's memory alive.
 #[derive(Clone)]
+#[allow(dead_code)] // Held for its destructor alone.
 enum Owner {
     /// One allocation that holds both the reference count and the bytes.
     Blocks(Arc<[Block]>),

@@ -6,12 +6,15 @@
 //! * [`dtype`], [`shape`], [`lease`], [`buffer`], [`pool`], [`tensor`]: data;
 //! * [`expr`]: the elementwise expression behind the op `Map`;
 //! * [`op`]: what can be done with it, in six domains;
-//! * [`device`], [`backend`]: who does it;
-//! * [`outcome`], [`error`]: what comes of it.
+//! * [`device`], [`backend`], [`cpu_set`]: who does it, and where;
+//! * [`outcome`], [`error`]: what comes of it;
+//! * [`clock`]: time, real or virtual.
 #![allow(unsafe_code)] // Shared buffers over raw memory, and the lock-free list of returned leases.
 
 pub mod backend;
 pub mod buffer;
+pub mod clock;
+pub mod cpu_set;
 pub mod device;
 pub mod dtype;
 pub mod error;

@@ -6,6 +6,8 @@ use std::ops::{Deref, DerefMut};
 
 use panoply_core::{DType, Element, HostBufferMut, Result, Shape, Tensor};
 
+use crate::conv::ConvWorkspace;
+use crate::map::PlanCache;
 use crate::memory::HostMemory;
 use crate::simd::Simd;
 use crate::team::Team;
@@ -18,12 +20,22 @@ pub(crate) struct Context {
     pub(crate) simd: Simd,
     /// Memory for outputs.
     pub(crate) memory: HostMemory,
+    /// Compiled expressions.
+    pub(crate) map_plans: PlanCache,
+    /// Panels and packed weights of convolutions.
+    pub(crate) conv: ConvWorkspace,
 }
 
 impl Context {
     /// A context over a team and memory.
     pub(crate) fn new(team: Team, simd: Simd, memory: HostMemory) -> Context {
-        Context { team, simd, memory }
+        Context {
+            team,
+            simd,
+            memory,
+            map_plans: PlanCache::default(),
+            conv: ConvWorkspace::new(),
+        }
     }
 
     /// An output to be written in full; its contents are arbitrary until then.

@@ -7,11 +7,27 @@
 #![allow(unsafe_code)] // SIMD intrinsics, the thread team, and blocks of pooled memory.
 
 pub mod backend;
+pub mod color;
 mod context;
+pub mod conv;
 mod engine;
+pub mod gather;
+mod levels;
+mod map;
 mod memory;
+pub mod normalize;
 mod ops;
+pub mod parts;
+pub mod pixel;
+pub mod resize;
+pub mod pool2d;
 pub mod simd;
 pub mod team;
+pub mod transpose;
+pub mod vmath;
+pub mod search;
+pub mod simd;
+pub mod team;
+pub mod topk;
 
 pub use backend::CpuBackend;

@@ -3,6 +3,15 @@
 
 use panoply_core::{Op, Operation};
 
+mod color_convert;
+mod gather;
+mod normalize;
+mod resize;
+mod map;
+mod search;
+mod topk;
+mod conv2d;
+mod pool2d;
 mod transfer;
 mod transpose;
 
@@ -59,6 +68,15 @@ impl Tolerance {
 /// Every case of the suite.
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
+    cases.extend(color_convert::cases());
+    cases.extend(gather::cases());
+    cases.extend(normalize::cases());
+    cases.extend(resize::cases());
+    cases.extend(map::cases());
+    cases.extend(search::cases());
+    cases.extend(topk::cases());
+    cases.extend(conv2d::cases());
+    cases.extend(pool2d::cases());
     cases.extend(transfer::cases());
     cases.extend(transpose::cases());
     cases

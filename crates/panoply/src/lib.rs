@@ -25,6 +25,7 @@
 //! * [`prelude`]: what a program that runs ops needs. [`op`] has every op, by domain.
 //! * [`worker`]: a program's own workers in pools, each with a thread, a state and a queue of its own.
 //! * [`placement`]: which CPUs workers run on, near which devices.
+//! * [`testing`]: virtual devices that fail on command.
 //! * [`backend`]: the two traits behind every device, for authors of a backend.
 //!
 //! # Features
@@ -40,6 +41,7 @@ mod builder;
 mod compiled;
 pub mod prelude;
 mod runtime;
+pub mod testing;
 pub mod worker;
 
 pub use builder::Builder;
@@ -48,7 +50,7 @@ pub use runtime::{Runtime, runtime};
 pub use panoply_core::{
     Absence, Api, Capabilities, Complex64, DType, DeviceId, DeviceInfo, DeviceKind, Domain, Element, Error, ErrorKind,
     Fallback, Location, OpenOptions, Operation, Outcome, PciAddress, Report, Result, Shape, Strides, Tensor, bf16,
-    buffer, f16, op,
+    buffer, expr, f16, op,
 };
 pub use panoply_runtime::{
     BackendReport, BuildError, Pending, PendingOutcome, RunOptions, Shutdown, WorkerCounters, WorkerLimits,

@@ -6,4 +6,5 @@ pub use crate::{
     Api, Complex64, DType, DeviceId, DeviceInfo, Element, Error, ErrorKind, Location, Operation, Outcome, Pending,
     Report, RunOptions, Runtime, Shape, Tensor, bf16, f16,
 };
+pub use panoply_core::expr::Expr;
 pub use panoply_core::op::compute::*;

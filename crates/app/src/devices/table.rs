@@ -32,8 +32,7 @@ struct Widths([usize; 4]);
 
 impl Widths {
     fn new(lines: &[[String; 5]], screen_width: usize) -> Widths {
-        let widest =
-            |column: usize| lines.iter().map(|cells| cells[column].chars().count()).max().unwrap_or(0);
+        let widest = |column: usize| lines.iter().map(|cells| cells[column].chars().count()).max().unwrap_or(0);
         let (id, kind, memory) = ((widest(0) + 2).max(INDENT), widest(2) + 2, widest(3) + 2);
         let left = screen_width.saturating_sub(id + kind + memory + widest(4));
         Widths([id, (widest(1) + 2).min(left).max(NAME_WIDTH_MIN), kind, memory])

@@ -19,15 +19,13 @@ pub mod normalize;
 mod ops;
 pub mod parts;
 pub mod pixel;
-pub mod resize;
 pub mod pool2d;
-pub mod simd;
-pub mod team;
-pub mod transpose;
-pub mod vmath;
+pub mod resize;
 pub mod search;
 pub mod simd;
 pub mod team;
 pub mod topk;
+pub mod transpose;
+pub mod vmath;
 
 pub use backend::CpuBackend;

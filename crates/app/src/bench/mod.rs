@@ -10,7 +10,9 @@ mod random;
 mod row;
 mod workload;
 
-use std::io::IsTerminal;
+use std::fs::File;
+use std::io::{IsTerminal, Write};
+use std::path::Path;
 
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -28,6 +30,7 @@ pub fn run(options: &BenchOptions, screen: &mut Screen) -> Result<(), Failure> {
     if options.list_only {
         return list(options, screen);
     }
+    let chart = options.plot.as_deref().map(Chart::create).transpose()?;
     let runtime = start(options)?;
     let devices = first_of_each_api(&runtime);
     let case_width = options.cases.iter().map(|work| work.name().chars().count()).max().unwrap_or(0);
@@ -46,9 +49,8 @@ pub fn run(options: &BenchOptions, screen: &mut Screen) -> Result<(), Failure> {
         }
     }
     progress.finish_and_clear();
-    if let Some(path) = &options.plot {
-        let written = std::fs::write(path, plot::svg(&rows));
-        written.with_context(|| format!("the chart could not be written to {}", path.display()))?;
+    if let Some(chart) = chart {
+        chart.write(&rows)?;
     }
     complete(&rows)
 }
@@ -101,6 +103,24 @@ fn show(row: &Row, case_width: usize, format: Format, screen: &mut Screen) -> Re
         Format::Table => screen.line(row.line(case_width))?,
     }
     screen.flush()
+}
+
+/// The file of the chart, created before anything is measured: a path that does not work is found out at once.
+struct Chart<'a> {
+    path: &'a Path,
+    file: File,
+}
+
+impl Chart<'_> {
+    fn create(path: &Path) -> Result<Chart<'_>, Failure> {
+        let file = File::create(path).with_context(|| format!("the chart cannot be written to {}", path.display()))?;
+        Ok(Chart { path, file })
+    }
+
+    fn write(mut self, rows: &[Row]) -> Result<(), Failure> {
+        let written = self.file.write_all(plot::svg(rows).as_bytes());
+        Ok(written.with_context(|| format!("the chart could not be written to {}", self.path.display()))?)
+    }
 }
 
 fn progress_bar(steps: usize) -> ProgressBar {

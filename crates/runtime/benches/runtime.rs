@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use panoply_core::op::compute::{Map, Transpose};
 use panoply_core::Tensor;
+use panoply_core::op::compute::{Map, Transpose};
 use panoply_cpu::CpuBackend;
 use panoply_runtime::worker::BoxError;
 use panoply_runtime::{Envelope, PoolOptions, Runtime, Worker, WorkerPool};

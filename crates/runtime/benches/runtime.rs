@@ -6,6 +6,7 @@
 //!
 //! The yardsticks: two bare threads that park and unpark each other, and a queue of the standard library. Machines are
 //! noisy, so each figure is the median of several rounds, and what counts is the ratio.
+#![allow(unsafe_code)] // The allocator that counts.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::hint::black_box;

@@ -35,8 +35,8 @@ use crate::partition::{Partitioner, RoundRobin, choose};
 use crate::placement::affinity::pin_current;
 use crate::queue::PushError;
 use crate::slot::{Receiver, slot};
-use crate::worker::thread::{Keeper, Letter, Mailbox};
-use crate::worker::{Envelope, Worker, WorkerError};
+use crate::worker::thread::{Keeper, Letter, LetterTicket, Mailbox, Postmark};
+use crate::worker::{Worker, WorkerError};
 
 /// How a pool is made.
 #[derive(Clone, Debug)]
@@ -173,23 +173,23 @@ impl<W: Worker> WorkerPool<W> {
 
     /// Sends to the next worker in turn, waiting while its queue is full.
     pub fn send(&self, message: W::Message) -> Result<(), WorkerError> {
-        self.post(self.next_turn(), message, None, None)
+        self.post(self.next_turn(), message, self.postmark(None))
     }
 
     /// Sends to one worker, waiting while its queue is full.
     pub fn send_to(&self, worker: usize, message: W::Message) -> Result<(), WorkerError> {
-        self.post(worker, message, None, None)
+        self.post(worker, message, self.postmark(None))
     }
 
     /// Sends to the worker that the partitioner chooses for the message.
     pub fn send_partitioned(&self, message: W::Message) -> Result<(), WorkerError> {
         let worker = choose(self.partitioner.as_ref(), &message, self.workers())?;
-        self.post(worker, message, None, None)
+        self.post(worker, message, self.postmark(None))
     }
 
     /// Sends to one worker and says who sent it.
     pub fn send_from(&self, source: u32, worker: usize, message: W::Message) -> Result<(), WorkerError> {
-        self.post(worker, message, Some(source), None)
+        self.post(worker, message, self.postmark(Some(source)))
     }
 
     /// Sends to one worker if there is room; otherwise hands the message back.
@@ -197,7 +197,7 @@ impl<W: Worker> WorkerPool<W> {
         let Some(mailbox) = self.mailboxes.get(worker) else {
             return Err((message, WorkerError::NoSuchWorker { worker, workers: self.workers() }));
         };
-        let letter = self.letter(mailbox, worker, message, None);
+        let letter = Letter { message, ticket: self.postmark(None) };
         match mailbox.queue.push(letter) {
             Ok(()) => {
                 mailbox.sleeper.wake();
@@ -205,9 +205,9 @@ impl<W: Worker> WorkerPool<W> {
             }
             Err(PushError::Full(letter)) => {
                 let queue_depth_max = mailbox.queue.capacity();
-                Err((letter.envelope.message, WorkerError::Busy { worker, queue_depth_max }))
+                Err((letter.message, WorkerError::Busy { worker, queue_depth_max }))
             }
-            Err(PushError::Closed(letter)) => Err((letter.envelope.message, self.refusal(worker))),
+            Err(PushError::Closed(letter)) => Err((letter.message, self.refusal(worker))),
         }
     }
 
@@ -226,8 +226,9 @@ impl<W: Worker> WorkerPool<W> {
 
     /// Asks one worker.
     pub fn request_to(&self, worker: usize, message: W::Message) -> Result<PendingReply<W>, WorkerError> {
-        let (ticket, receiver) = slot(());
-        self.post(worker, message, None, Some(ticket))?;
+        let sent_at = self.timestamps.then(Instant::now);
+        let (ticket, receiver) = slot(Postmark { source: None, sent_at });
+        self.post(worker, message, ticket)?;
         Ok(PendingReply { receiver, worker })
     }
 
@@ -292,31 +293,24 @@ impl<W: Worker> WorkerPool<W> {
     }
 
     fn next_turn(&self) -> usize {
-        self.turn.fetch_add(1, Ordering::Relaxed) % self.workers()
+        match self.workers() {
+            1 => 0,
+            workers => self.turn.fetch_add(1, Ordering::Relaxed) % workers,
+        }
     }
 
-    fn letter(&self, mailbox: &Mailbox<W>, worker: usize, message: W::Message, source: Option<u32>) -> Letter<W> {
-        let envelope = Envelope {
-            id: mailbox.next_id.fetch_add(1, Ordering::Relaxed),
-            source,
-            target: worker as u32,
-            sent_at: self.timestamps.then(Instant::now),
-            message,
-        };
-        Letter { envelope, reply: None }
+    /// What a letter that wants no reply carries: mostly nothing.
+    fn postmark(&self, source: Option<u32>) -> LetterTicket<W> {
+        if source.is_none() && !self.timestamps {
+            return LetterTicket::<W>::none();
+        }
+        slot(Postmark { source, sent_at: self.timestamps.then(Instant::now) }).0
     }
 
-    fn post(
-        &self,
-        worker: usize,
-        message: W::Message,
-        source: Option<u32>,
-        reply: Option<crate::slot::Ticket<(), crate::worker::thread::Reply<W>>>,
-    ) -> Result<(), WorkerError> {
+    fn post(&self, worker: usize, message: W::Message, ticket: LetterTicket<W>) -> Result<(), WorkerError> {
         let workers = self.workers();
         let mailbox = self.mailboxes.get(worker).ok_or(WorkerError::NoSuchWorker { worker, workers })?;
-        let mut letter = self.letter(mailbox, worker, message, source);
-        letter.reply = reply;
+        let letter = Letter { message, ticket };
         match mailbox.queue.push(letter) {
             Ok(()) => {}
             Err(PushError::Closed(_)) => return Err(self.refusal(worker)),
@@ -337,12 +331,9 @@ impl<W: Worker> WorkerPool<W> {
                 Poll::Pending
             }
         };
-        let mut result = Poll::Pending;
-        crate::sleeper::spin(&mut || {
-            result = send();
-            result.is_ready()
-        });
-        if let Poll::Ready(result) = result {
+        if crate::sleeper::spin(&mut || mailbox.queue.has_room_for_a_run())
+            && let Poll::Ready(result) = send()
+        {
             return result;
         }
         let sent = block_until(None, |context| {
@@ -380,7 +371,7 @@ impl<W: Worker> Drop for WorkerPool<W> {
 /// A reply under way. It comes from `.await` or from [`PendingReply::wait`].
 #[must_use = "a reply that nobody waits for is lost; use `send` where none is needed"]
 pub struct PendingReply<W: Worker> {
-    receiver: Receiver<(), Result<W::Reply, WorkerError>>,
+    receiver: Receiver<Postmark, Result<W::Reply, WorkerError>>,
     worker: usize,
 }
 

@@ -6,14 +6,14 @@ use panoply_conformance::suite::Tolerance;
 use panoply_conformance::values::difference;
 use panoply_core::{Operation, Tensor};
 
-#[path = "fixtures/map.rs"]
-mod map;
 #[path = "fixtures/color_convert.rs"]
 mod color_convert;
 #[path = "fixtures/conv2d.rs"]
 mod conv2d;
 #[path = "fixtures/gather.rs"]
 mod gather;
+#[path = "fixtures/map.rs"]
+mod map;
 #[path = "fixtures/normalize.rs"]
 mod normalize;
 #[path = "fixtures/pool2d.rs"]

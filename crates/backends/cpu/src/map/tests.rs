@@ -1,3 +1,5 @@
+//! Plans and passes on every level of vector instructions, with one thread and with several.
+
 use panoply_core::expr::{BinaryOp, Expr, Program, UnaryOp};
 use panoply_core::{DType, Element, Shape, Tensor};
 

@@ -14,6 +14,8 @@ mod conv2d;
 mod gather;
 #[path = "fixtures/map.rs"]
 mod map;
+#[path = "fixtures/matmul.rs"]
+mod matmul;
 #[path = "fixtures/normalize.rs"]
 mod normalize;
 #[path = "fixtures/pool2d.rs"]

@@ -56,8 +56,9 @@ pub(super) enum Place {
 }
 
 impl Plan {
-    /// Compiles a program. Fails as [`Program::types`] does.
+    /// Compiles a program for this level, or the CPU's own if that is lower. Fails as [`Program::types`] does.
     pub(crate) fn compile(program: &Program, input_dtypes: &[DType], simd: Simd) -> Result<Plan> {
+        let simd = simd.min(Simd::detect());
         let types = program.types(input_dtypes)?;
         let output_dtype = types.output();
         let mut compiler = Compiler::new(program, types.values(), simd);

@@ -4,6 +4,7 @@
 //! no I/O, no vendor library, no wire format. Modules in reading order:
 //!
 //! * [`dtype`], [`shape`], [`lease`], [`buffer`], [`pool`], [`tensor`]: data;
+//! * [`expr`]: the elementwise expression behind the op `Map`;
 //! * [`op`]: what can be done with it, in six domains;
 //! * [`device`], [`backend`], [`cpu_set`]: who does it, and where;
 //! * [`outcome`], [`error`]: what comes of it;
@@ -17,6 +18,7 @@ pub mod cpu_set;
 pub mod device;
 pub mod dtype;
 pub mod error;
+pub mod expr;
 pub mod lease;
 pub mod op;
 pub mod outcome;

@@ -40,6 +40,9 @@ mod sync;
 #[cfg(not(loom))]
 pub mod worker;
 
+#[cfg(all(test, not(loom)))]
+mod simulation;
+
 #[cfg(not(loom))]
 pub use device_worker::supervisor::Shutdown;
 #[cfg(not(loom))]

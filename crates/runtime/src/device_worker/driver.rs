@@ -56,6 +56,7 @@ pub(crate) struct Driver {
     generation: Arc<Generation>,
     batch: Vec<Item>,
     finished: Vec<Finished>,
+    last_landed: Option<Instant>,
     reopen: Reopen,
 }
 
@@ -88,6 +89,7 @@ impl Driver {
             generation,
             batch: Vec::new(),
             finished: Vec::new(),
+            last_landed: None,
             reopen: Reopen::default(),
         }
     }
@@ -242,8 +244,9 @@ impl Driver {
             let reason = "the engine lost track of the op".to_owned();
             return self.lose_engine(now, Error::DeviceFault { device: self.lane.info.id, reason });
         }
-        let overdue =
-            self.flights.oldest().is_some_and(|oldest| now.duration_since(oldest) > self.lane.limits.op_time_max);
+        // The device works its ops off in order, so it hangs when nothing has landed for too long, however many wait.
+        let since = self.flights.oldest().map(|oldest| oldest.max(self.last_landed.unwrap_or(oldest)));
+        let overdue = since.is_some_and(|since| now.saturating_duration_since(since) > self.lane.limits.op_time_max);
         if overdue {
             let after = self.lane.limits.op_time_max;
             return self.lose_engine(now, Error::Timeout { device: self.lane.info.id, after });
@@ -257,6 +260,7 @@ impl Driver {
             return false;
         }
         let now = self.clock.now();
+        self.last_landed = Some(now);
         let mut lost = None;
         let mut finished = std::mem::take(&mut self.finished);
         for done in finished.drain(..) {

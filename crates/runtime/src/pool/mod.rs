@@ -140,6 +140,7 @@ impl<W: Worker> WorkerPool<W> {
         P: Partitioner<W::Message> + 'static,
     {
         check(&options)?;
+        partitioner.for_workers(options.workers)?;
         let mailboxes = (0..options.workers).map(|_| Arc::new(Mailbox::new(options.queue_depth_max))).collect();
         let pool = WorkerPool {
             mailboxes,

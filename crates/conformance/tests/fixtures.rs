@@ -6,6 +6,22 @@ use panoply_conformance::suite::Tolerance;
 use panoply_conformance::values::difference;
 use panoply_core::{Operation, Tensor};
 
+#[path = "fixtures/color_convert.rs"]
+mod color_convert;
+#[path = "fixtures/conv2d.rs"]
+mod conv2d;
+#[path = "fixtures/gather.rs"]
+mod gather;
+#[path = "fixtures/map.rs"]
+mod map;
+#[path = "fixtures/matmul.rs"]
+mod matmul;
+#[path = "fixtures/normalize.rs"]
+mod normalize;
+#[path = "fixtures/pool2d.rs"]
+mod pool2d;
+#[path = "fixtures/resize.rs"]
+mod resize;
 #[path = "fixtures/search.rs"]
 mod search;
 #[path = "fixtures/topk.rs"]

@@ -7,6 +7,9 @@ use std::time::{Duration, Instant};
 pub trait Clock: Send + Sync {
     /// The time now.
     fn now(&self) -> Instant;
+
+    /// Lets time pass.
+    fn sleep(&self, time: Duration);
 }
 
 /// The system's monotonic clock.
@@ -16,6 +19,10 @@ pub struct SystemClock;
 impl Clock for SystemClock {
     fn now(&self) -> Instant {
         Instant::now()
+    }
+
+    fn sleep(&self, time: Duration) {
+        std::thread::sleep(time);
     }
 }
 
@@ -47,5 +54,10 @@ impl Default for VirtualClock {
 impl Clock for VirtualClock {
     fn now(&self) -> Instant {
         self.start + Duration::from_nanos(self.elapsed_ns.load(Ordering::Relaxed))
+    }
+
+    /// Moves the clock forward instead of waiting.
+    fn sleep(&self, time: Duration) {
+        self.advance(time);
     }
 }

@@ -188,15 +188,21 @@ impl FromStr for PciAddress {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<PciAddress, Error> {
+        let hex = |digits: &str, lengths: std::ops::RangeInclusive<usize>| {
+            let valid = lengths.contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+            valid.then(|| u32::from_str_radix(digits, 16).ok()).flatten()
+        };
         let parse = || {
-            let (rest, function) = text.rsplit_once('.')?;
-            let mut parts = rest.rsplit(':');
-            let device = u8::from_str_radix(parts.next()?, 16).ok()?;
-            let bus = u8::from_str_radix(parts.next()?, 16).ok()?;
-            let domain = parts.next().map_or(Some(0), |part| u32::from_str_radix(part, 16).ok())?;
-            let function = u8::from_str_radix(function, 16).ok()?;
-            let fits = parts.next().is_none() && device < 32 && function < 8;
-            fits.then_some(PciAddress { domain, bus, device, function })
+            let mut parts = text.splitn(3, ':');
+            let (domain, bus, rest) = (parts.next()?, parts.next()?, parts.next()?);
+            let (device, function) = rest.split_once('.')?;
+            let address = PciAddress {
+                domain: hex(domain, 4..=8)?,
+                bus: hex(bus, 2..=2)? as u8,
+                device: hex(device, 2..=2)? as u8,
+                function: hex(function, 1..=1)? as u8,
+            };
+            (address.device < 32 && address.function < 8).then_some(address)
         };
         parse().ok_or_else(|| Error::invalid("PCI address", "domain:bus:device.function, such as 0000:3b:00.0", text))
     }
@@ -300,7 +306,7 @@ mod tests {
         for text in ["", "cpu:", "cpu:-1", "gpu9:0"] {
             assert!(text.parse::<DeviceId>().is_err(), "{text}");
         }
-        for text in ["", "3b:00", "0000:3b:20.0", "0000:3b:00.8", "a:b:c:d.0", "0000:3b:00.é"] {
+        for text in ["", "3b:00.0", "0000:3b:20.0", "0000:3b:00.8", "a:b:c:d.0", "+000:3b:00.0", "0000:3b:00.é"] {
             assert!(text.parse::<PciAddress>().is_err(), "{text}");
         }
     }

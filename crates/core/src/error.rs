@@ -94,6 +94,9 @@ pub enum Error {
         /// What was given.
         got: String,
     },
+    /// The expression of a map is not valid for its inputs.
+    #[error("map: {0}")]
+    Expression(#[from] crate::expr::ExprError),
     /// The elements do not lie one after the other in memory, as a slice must.
     #[error("a tensor of shape {shape:?} with strides {strides:?} is not contiguous; make it so with `contiguous()`")]
     NotContiguous {
@@ -209,6 +212,7 @@ impl Error {
             | Error::SizeOverflow { .. }
             | Error::OutOfBounds { .. }
             | Error::InvalidArgument { .. }
+            | Error::Expression(_)
             | Error::NotContiguous { .. }
             | Error::NotOnHost { .. }
             | Error::Unsupported { .. }

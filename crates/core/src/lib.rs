@@ -4,8 +4,9 @@
 //! no I/O, no vendor library, no wire format. Modules in reading order:
 //!
 //! * [`dtype`], [`shape`], [`lease`], [`buffer`], [`pool`], [`tensor`]: data;
+//! * [`expr`]: the elementwise expression behind the op `Map`;
 //! * [`op`]: what can be done with it, in six domains;
-//! * [`device`], [`backend`]: who does it;
+//! * [`device`], [`backend`], [`cpu_set`]: who does it, and where;
 //! * [`outcome`], [`error`]: what comes of it;
 //! * [`clock`]: time, real or virtual.
 #![allow(unsafe_code)] // Shared buffers over raw memory, and the lock-free list of returned leases.
@@ -13,9 +14,11 @@
 pub mod backend;
 pub mod buffer;
 pub mod clock;
+pub mod cpu_set;
 pub mod device;
 pub mod dtype;
 pub mod error;
+pub mod expr;
 pub mod lease;
 pub mod op;
 pub mod outcome;

@@ -192,6 +192,30 @@ impl Tensor {
         Ok(self.indices().map(|index| all[index]).collect())
     }
 
+    /// The same elements one after the other: this tensor where they lie so already, else a copy. It must be on the host.
+    pub fn contiguous(&self) -> Result<Tensor> {
+        if self.is_contiguous() {
+            return Ok(self.clone());
+        }
+        let size = self.dtype.size_bytes();
+        let source = self.host_bytes()?;
+        let mut target = HostBufferMut::zeroed(self.len_bytes())?;
+        for (index, element) in self.indices().zip(target.bytes_mut().chunks_exact_mut(size)) {
+            element.copy_from_slice(&source[index * size..][..size]);
+        }
+        Tensor::from_host(self.dtype, self.shape, target.freeze())
+    }
+
+    /// The elements as bytes, where they are contiguous and on the host.
+    pub fn as_bytes(&self) -> Result<&[u8]> {
+        if !self.is_contiguous() {
+            let (shape, strides) = (self.shape.to_vec(), self.strides.to_vec());
+            return Err(Error::NotContiguous { shape, strides });
+        }
+        let start = if self.elements() == 0 { 0 } else { self.offset * self.dtype.size_bytes() };
+        Ok(&self.host_bytes()?[start..start + self.len_bytes()])
+    }
+
     /// The whole host buffer behind this view, as elements. Views index it with `offset` and `strides`.
     pub fn host_elements<T: Element>(&self) -> Result<&[T]> {
         if T::DTYPE != self.dtype {

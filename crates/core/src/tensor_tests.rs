@@ -18,6 +18,9 @@ fn views_share_the_buffer_and_agree_with_index_arithmetic() {
     let part = tensor.slice(1, 1, 3).unwrap().slice_step(2, 0, 4, 2).unwrap();
     assert_eq!(part.to_vec::<i32>().unwrap(), [4, 6, 8, 10, 16, 18, 20, 22]);
     assert!(!part.is_contiguous() && matches!(part.as_slice::<i32>(), Err(Error::NotContiguous { .. })));
+    assert_eq!(part.contiguous().unwrap().as_slice::<i32>().unwrap(), part.to_vec::<i32>().unwrap());
+    assert_eq!(tensor.slice(0, 1, 2).unwrap().as_bytes().unwrap()[..4], 12_i32.to_ne_bytes());
+    assert!(part.as_bytes().is_err());
     let wide = counting(&[3, 1]).broadcast_to([2, 3, 2]).unwrap();
     assert_eq!(wide.to_vec::<i32>().unwrap(), [0, 0, 1, 1, 2, 2, 0, 0, 1, 1, 2, 2]);
 }

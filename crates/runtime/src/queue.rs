@@ -157,6 +157,7 @@ impl<T> Queue<T> {
     }
 
     /// Takes one item, if one is ready.
+    #[cfg(test)]
     pub(crate) fn pop(&self) -> Option<T> {
         let mut item = None;
         self.pop_many(1, |popped| item = Some(popped));

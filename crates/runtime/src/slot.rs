@@ -65,14 +65,6 @@ impl<Q, A> Ticket<Q, A> {
         slot.question.with_mut(|question| unsafe { (*question).take() })
     }
 
-    /// Puts a question back, for whoever gets the ticket next.
-    pub(crate) fn restore_question(&mut self, question: Q) {
-        if let Some(slot) = &self.slot {
-            // SAFETY: as in `take_question`.
-            slot.question.with_mut(|place| unsafe { *place = Some(question) });
-        }
-    }
-
     /// Whether nobody waits for the answer any more.
     pub(crate) fn is_cancelled(&self) -> bool {
         self.slot.as_ref().is_some_and(|slot| slot.state.load(Ordering::Relaxed) & CANCELLED != 0)
@@ -139,9 +131,10 @@ impl<Q, A> Receiver<Q, A> {
         }
         if state & WAITER != 0 {
             // SAFETY: both sides only read the waker while WAITER is set.
-            let same = self.slot.waker.with(|waker| unsafe {
-                (*waker).as_ref().is_some_and(|waker| waker.will_wake(context.waker()))
-            });
+            let same = self
+                .slot
+                .waker
+                .with(|waker| unsafe { (*waker).as_ref().is_some_and(|waker| waker.will_wake(context.waker())) });
             if same {
                 return Poll::Pending;
             }

@@ -7,13 +7,26 @@
 #![allow(unsafe_code)] // SIMD intrinsics, the thread team, and blocks of pooled memory.
 
 pub mod backend;
+pub mod color;
 mod context;
+pub mod conv;
 mod engine;
+pub mod gather;
+pub mod gemm;
+mod levels;
+mod map;
 mod memory;
+pub mod normalize;
 mod ops;
+pub mod parts;
+pub mod pixel;
+pub mod pool2d;
+pub mod resize;
 pub mod search;
 pub mod simd;
 pub mod team;
 pub mod topk;
+pub mod transpose;
+pub mod vmath;
 
 pub use backend::CpuBackend;

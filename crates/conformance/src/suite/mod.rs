@@ -3,6 +3,14 @@
 
 use panoply_core::{Op, Operation};
 
+mod color_convert;
+mod conv2d;
+mod gather;
+mod map;
+mod matmul;
+mod normalize;
+mod pool2d;
+mod resize;
 mod search;
 mod topk;
 mod transfer;
@@ -61,6 +69,14 @@ impl Tolerance {
 /// Every case of the suite.
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
+    cases.extend(color_convert::cases());
+    cases.extend(conv2d::cases());
+    cases.extend(gather::cases());
+    cases.extend(map::cases());
+    cases.extend(matmul::cases());
+    cases.extend(normalize::cases());
+    cases.extend(pool2d::cases());
+    cases.extend(resize::cases());
     cases.extend(search::cases());
     cases.extend(topk::cases());
     cases.extend(transfer::cases());

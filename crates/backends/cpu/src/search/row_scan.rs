@@ -1,6 +1,7 @@
 //! Few queries: each row is read once, as vectors along its dimensions, and scored against every query while it is in the
 //! first-level cache. For one query this runs at the speed of memory.
 
+use super::float::inverse_of_square;
 use super::lanes::{Kernel, LANES_MAX, Lanes, RowElement, exceeds, load_each};
 use super::sink::{RowIds, Sink};
 
@@ -55,9 +56,22 @@ pub(super) struct RowScan<'a, T> {
     pub(super) first_query: usize,
     /// Squared differences instead of products.
     pub(super) differences: bool,
-    /// What each scanned row's and each query's closeness is multiplied by (cosine).
-    pub(super) scales: Option<(&'a [f32], &'a [f32])>,
+    pub(super) scales: Scales<'a>,
     pub(super) sink: &'a mut Sink,
+}
+
+/// What each scanned row's and each query's closeness is multiplied by: for the cosine, one over their lengths.
+#[derive(Clone, Copy)]
+pub(super) enum Scales<'a> {
+    None,
+    Ready {
+        rows: &'a [f32],
+        queries: &'a [f32],
+    },
+    /// The rows' lengths are computed as the rows are read.
+    FromRows {
+        queries: &'a [f32],
+    },
 }
 
 impl<T: RowElement> Kernel for RowScan<'_, T> {
@@ -66,7 +80,13 @@ impl<T: RowElement> Kernel for RowScan<'_, T> {
     #[inline(always)]
     unsafe fn run<L: Lanes>(self) {
         // SAFETY: the caller's promise about instructions goes on.
-        unsafe { if self.differences { self.scan::<L, true>() } else { self.scan::<L, false>() } }
+        unsafe {
+            match (self.differences, self.scales) {
+                (true, _) => self.scan::<L, true, false>(),
+                (false, Scales::FromRows { .. }) => self.scan::<L, false, true>(),
+                (false, _) => self.scan::<L, false, false>(),
+            }
+        }
     }
 }
 
@@ -74,7 +94,7 @@ impl<T: RowElement> RowScan<'_, T> {
     /// # Safety
     /// The CPU has the instructions of `L`.
     #[inline(always)]
-    unsafe fn scan<L: Lanes, const DIFFERENCES: bool>(mut self) {
+    unsafe fn scan<L: Lanes, const DIFFERENCES: bool, const LENGTHS: bool>(mut self) {
         let checked = Checked::new(self.rows, self.dim, self.ids, self.count);
         let far = SUMS * self.dim * size_of::<T>() > AHEAD_BYTES_MAX;
         for first in (0..self.count).step_by(SUMS) {
@@ -90,9 +110,9 @@ impl<T: RowElement> RowScan<'_, T> {
             unsafe {
                 while query < self.queries.count {
                     query += match self.queries.count - query {
-                        1 => self.step::<L, 8, 1, DIFFERENCES>(first, query, &rows, &ahead),
-                        2 | 3 => self.step::<L, 4, 2, DIFFERENCES>(first, query, &rows, &ahead),
-                        _ => self.step::<L, 2, 4, DIFFERENCES>(first, query, &rows, &ahead),
+                        1 => self.step::<L, 8, 1, DIFFERENCES, LENGTHS>(first, query, &rows, &ahead),
+                        2 | 3 => self.step::<L, 4, 2, DIFFERENCES, LENGTHS>(first, query, &rows, &ahead),
+                        _ => self.step::<L, 2, 4, DIFFERENCES, LENGTHS>(first, query, &rows, &ahead),
                     };
                 }
             }
@@ -104,7 +124,7 @@ impl<T: RowElement> RowScan<'_, T> {
     /// # Safety
     /// The CPU has the instructions of `L`, the rows hold `dim` elements, and the queries exist.
     #[inline(always)]
-    unsafe fn step<L: Lanes, const R: usize, const Q: usize, const DIFFERENCES: bool>(
+    unsafe fn step<L: Lanes, const R: usize, const Q: usize, const DIFFERENCES: bool, const LENGTHS: bool>(
         &mut self,
         first: usize,
         query: usize,
@@ -115,12 +135,12 @@ impl<T: RowElement> RowScan<'_, T> {
         let from = self.queries.values[query * stride..][..Q * stride].as_ptr();
         for part in 0..SUMS / R {
             // SAFETY: the caller's promise; `from` holds Q padded queries, and `part` is one of the eight rows' parts of R.
-            let mut sums = unsafe {
+            let (mut sums, squares) = unsafe {
                 let (rows, ahead) = (rows.as_ptr().add(part * R).cast(), ahead.as_ptr().add(part * R).cast());
-                products::<L, T, R, Q, DIFFERENCES>(&*rows, &*ahead, from, stride, self.dim)
+                products::<L, T, R, Q, DIFFERENCES, LENGTHS>(&*rows, &*ahead, from, stride, self.dim)
             };
             let valid = self.count.saturating_sub(first + part * R).min(R);
-            self.scale::<R>(first + part * R, query, &mut sums);
+            self.scale::<R>(first + part * R, query, &mut sums, &squares);
             for (q, sums) in sums.chunks_exact(R).enumerate() {
                 let bound = self.sink.bounds()[query + q];
                 let mut any = false;
@@ -135,14 +155,23 @@ impl<T: RowElement> RowScan<'_, T> {
         Q
     }
 
-    /// Multiplies by what the cosine needs.
+    /// Multiplies by what the cosine needs. `squares` are the rows' sums of squares where those were computed.
     #[inline(always)]
-    fn scale<const R: usize>(&self, first: usize, query: usize, sums: &mut [f32; SUMS]) {
-        if let Some((row_scales, query_scales)) = self.scales {
-            for (index, sum) in sums.iter_mut().enumerate() {
-                let row = (first + index % R).min(self.count - 1);
-                *sum = *sum * row_scales[row] * query_scales[query + index / R];
-            }
+    fn scale<const R: usize>(&self, first: usize, query: usize, sums: &mut [f32; SUMS], squares: &[f32; SUMS]) {
+        let queries = match self.scales {
+            Scales::None => return,
+            Scales::Ready { queries, .. } | Scales::FromRows { queries } => queries,
+        };
+        let mut scales = [0.0; R];
+        for (r, scale) in scales.iter_mut().enumerate() {
+            let row = (first + r).min(self.count - 1);
+            *scale = match self.scales {
+                Scales::Ready { rows, .. } => rows[row],
+                _ => inverse_of_square(squares[r], self.rows, self.dim, self.ids.get(row)),
+            };
+        }
+        for (index, sum) in sums.iter_mut().enumerate() {
+            *sum = *sum * scales[index % R] * queries[query + index / R];
         }
     }
 
@@ -195,28 +224,41 @@ impl<'a, T> Checked<'a, T> {
     }
 }
 
-/// The closeness of `R` rows and `Q` queries (see [`super::tile`]), `R` for the first query, then `R` for the next; `R * Q` is eight.
+/// The closeness of `R` rows and `Q` queries (see [`super::tile`]), `R` for the first query, then `R` for the next; `R * Q`
+/// is eight. With `LENGTHS` also the sum of squares of each row.
 ///
 /// # Safety
 /// The CPU has the instructions of `L`; the rows hold `dim` elements, and `Q` queries of `stride` numbers, `dim` rounded
 /// up to whole vectors, are readable at `queries`.
 #[inline(always)]
-unsafe fn products<L: Lanes, T: RowElement, const R: usize, const Q: usize, const DIFFERENCES: bool>(
+unsafe fn products<
+    L: Lanes,
+    T: RowElement,
+    const R: usize,
+    const Q: usize,
+    const DIFFERENCES: bool,
+    const LENGTHS: bool,
+>(
     rows: &[*const T; R],
     ahead: &[*const T; R],
     queries: *const f32,
     stride: usize,
     dim: usize,
-) -> [f32; SUMS] {
+) -> ([f32; SUMS], [f32; SUMS]) {
     // SAFETY: offsets stay below `dim` in the rows and below the padded length in the queries.
     unsafe {
         let mut sums = [L::splat(0.0); SUMS];
+        let mut squares = [L::splat(0.0); SUMS];
         let mut k = 0;
         while k + L::WIDTH <= dim {
             let query = load_each::<L, Q>(queries.add(k), stride);
             for (r, (row, ahead)) in rows.iter().zip(ahead).enumerate() {
                 L::prefetch(ahead.wrapping_add(k));
-                accumulate::<L, R, Q, DIFFERENCES>(&mut sums, r, T::load::<L>(row.add(k)), &query);
+                let row = T::load::<L>(row.add(k));
+                accumulate::<L, R, Q, DIFFERENCES>(&mut sums, r, row, &query);
+                if LENGTHS {
+                    squares[r] = L::fma(row, row, squares[r]);
+                }
             }
             k += L::WIDTH;
         }
@@ -225,9 +267,12 @@ unsafe fn products<L: Lanes, T: RowElement, const R: usize, const Q: usize, cons
             for (r, row) in rows.iter().enumerate() {
                 let row = T::load_part::<L>(row.add(k), dim - k);
                 accumulate::<L, R, Q, DIFFERENCES>(&mut sums, r, row, &query);
+                if LENGTHS {
+                    squares[r] = L::fma(row, row, squares[r]);
+                }
             }
         }
-        L::sum8(sums)
+        (L::sum8(sums), if LENGTHS { L::sum8(squares) } else { [0.0; SUMS] })
     }
 }
 

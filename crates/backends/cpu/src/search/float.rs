@@ -1,6 +1,6 @@
 //! Scoring with `f32` arithmetic: rows of any element type, widened on the way, against queries widened beforehand.
 
-use super::lanes::{self, Kernel, LANES_MAX, Lanes, RowElement, load_part};
+use super::lanes::{self, Kernel, LANES_MAX, Lanes, RowElement};
 use super::row_scan::{PaddedQueries, RowScan, SquaredNorms};
 use super::scan::{Scorer, Scratch};
 use super::sink::{Metric, RowIds, Sink};
@@ -135,7 +135,9 @@ impl<T: RowElement> Scorer for FloatScorer<'_, T> {
         if self.metric == Metric::Cosine {
             self.row_scales(ids, count, &mut scratch.row_scales);
         }
-        self.scan_panels(ids, count, sink, scratch);
+        if !self.packed.panels().is_empty() {
+            self.scan_panels(ids, count, sink, scratch);
+        }
         if self.packed.packed_count() < self.padded.count() {
             let scales = (self.metric == Metric::Cosine).then_some((&scratch.row_scales[..], &self.query_scales[..]));
             lanes::run(
@@ -196,7 +198,7 @@ impl<T: RowElement> Kernel for Widen<'_, T> {
                     k += L::WIDTH;
                 }
                 if k < self.dim {
-                    L::store(to.add(k), load_part::<L, T>(row.as_ptr().add(k), self.dim - k));
+                    L::store(to.add(k), T::load_part::<L>(row.as_ptr().add(k), self.dim - k));
                 }
             }
         }

@@ -1,11 +1,15 @@
 //! Few queries: each row is read once, as vectors along its dimensions, and scored against every query while it is in the
 //! first-level cache. For one query this runs at the speed of memory.
 
-use super::lanes::{Kernel, LANES_MAX, Lanes, RowElement, exceeds, load_each, load_part};
+use super::lanes::{Kernel, LANES_MAX, Lanes, RowElement, exceeds, load_each};
 use super::sink::{RowIds, Sink};
 
 /// Sums that a step keeps in registers: eight rows with one query, four with two, two with four.
 const SUMS: usize = 8;
+
+/// How much may be asked for ahead of its use: more would push out of the first-level cache what is needed first. Longer
+/// rows ask for their own next lines instead of the next rows.
+const AHEAD_BYTES_MAX: usize = 32 << 10;
 
 /// Queries as `f32`, each padded with zeros to whole vectors.
 pub(super) struct PaddedQueries {
@@ -71,11 +75,18 @@ impl<T: RowElement> RowScan<'_, T> {
     /// The CPU has the instructions of `L`.
     #[inline(always)]
     unsafe fn scan<L: Lanes, const DIFFERENCES: bool>(mut self) {
+        let checked = Checked::new(self.rows, self.dim, self.ids, self.count);
+        let far = SUMS * self.dim * size_of::<T>() > AHEAD_BYTES_MAX;
         for first in (0..self.count).step_by(SUMS) {
-            let rows = row_pointers(self.rows, self.dim, self.ids, first, self.count);
-            let ahead = row_pointers(self.rows, self.dim, self.ids, first + SUMS, self.count);
+            let rows = checked.eight(first);
+            let mut ahead = checked.eight(first + SUMS);
+            if far {
+                for (ahead, row) in ahead.iter_mut().zip(rows) {
+                    *ahead = row.wrapping_byte_add(AHEAD_BYTES_MAX / 2 / SUMS);
+                }
+            }
             let mut query = self.first_query;
-            // SAFETY: `row_pointers` gives whole rows, and queries below `count` are whole and padded.
+            // SAFETY: `checked` gives whole rows, and queries below `count` are whole and padded.
             unsafe {
                 while query < self.queries.count {
                     query += match self.queries.count - query {
@@ -146,15 +157,42 @@ impl<T: RowElement> RowScan<'_, T> {
     }
 }
 
-/// Where the eight rows from `first` on begin. Behind the last of `count` rows that one is repeated.
-#[inline(always)]
-fn row_pointers<T>(rows: &[T], dim: usize, ids: RowIds<'_>, first: usize, count: usize) -> [*const T; SUMS] {
-    let mut pointers = [std::ptr::null(); SUMS];
-    for (index, pointer) in pointers.iter_mut().enumerate() {
-        let row = ids.get((first + index).min(count - 1)) as usize;
-        *pointer = rows[row * dim..][..dim].as_ptr();
+/// Rows whose ids have been checked once, so that a pointer to one needs no further check.
+#[derive(Clone, Copy)]
+struct Checked<'a, T> {
+    rows: &'a [T],
+    dim: usize,
+    ids: RowIds<'a>,
+    count: usize,
+}
+
+impl<'a, T> Checked<'a, T> {
+    #[inline(always)]
+    fn new(rows: &'a [T], dim: usize, ids: RowIds<'a>, count: usize) -> Self {
+        let end = match ids {
+            RowIds::From(first) => first as usize + count,
+            RowIds::List(ids) => ids[..count].iter().max().map_or(0, |id| *id as usize + 1),
+        };
+        assert!(end * dim <= rows.len());
+        Checked { rows, dim, ids, count }
     }
-    pointers
+
+    /// Where the eight rows from `first` on begin. Behind the last row that one is repeated. `count` is above zero.
+    #[inline(always)]
+    fn eight(&self, first: usize) -> [*const T; SUMS] {
+        let mut pointers = [self.rows.as_ptr(); SUMS];
+        for (index, pointer) in pointers.iter_mut().enumerate() {
+            let index = (first + index).min(self.count - 1);
+            let row = match self.ids {
+                RowIds::From(id) => id as usize + index,
+                // SAFETY: `new` sliced the list to `count`, and `index` is below that.
+                RowIds::List(ids) => unsafe { *ids.get_unchecked(index) as usize },
+            };
+            // SAFETY: `new` made sure that every listed row lies in `rows`.
+            *pointer = unsafe { self.rows.as_ptr().add(row * self.dim) };
+        }
+        pointers
+    }
 }
 
 /// The closeness of `R` rows and `Q` queries (see [`super::tile`]), `R` for the first query, then `R` for the next; `R * Q` is eight.
@@ -176,16 +214,16 @@ unsafe fn products<L: Lanes, T: RowElement, const R: usize, const Q: usize, cons
         let mut k = 0;
         while k + L::WIDTH <= dim {
             let query = load_each::<L, Q>(queries.add(k), stride);
-            for r in 0..R {
-                L::prefetch(ahead[r].wrapping_add(k));
-                accumulate::<L, R, Q, DIFFERENCES>(&mut sums, r, T::load::<L>(rows[r].add(k)), &query);
+            for (r, (row, ahead)) in rows.iter().zip(ahead).enumerate() {
+                L::prefetch(ahead.wrapping_add(k));
+                accumulate::<L, R, Q, DIFFERENCES>(&mut sums, r, T::load::<L>(row.add(k)), &query);
             }
             k += L::WIDTH;
         }
         if k < dim {
             let query = load_each::<L, Q>(queries.add(k), stride);
-            for r in 0..R {
-                let row = load_part::<L, T>(rows[r].add(k), dim - k);
+            for (r, row) in rows.iter().enumerate() {
+                let row = T::load_part::<L>(row.add(k), dim - k);
                 accumulate::<L, R, Q, DIFFERENCES>(&mut sums, r, row, &query);
             }
         }
@@ -228,9 +266,9 @@ impl<T: RowElement> Kernel for SquaredNorms<'_, T> {
 
     #[inline(always)]
     unsafe fn run<L: Lanes>(self) {
-        let count = self.out.len();
-        for first in (0..count).step_by(SUMS) {
-            let rows = row_pointers(self.rows, self.dim, self.ids, first, count);
+        let checked = Checked::new(self.rows, self.dim, self.ids, self.out.len());
+        for first in (0..self.out.len()).step_by(SUMS) {
+            let rows = checked.eight(first);
             // SAFETY: the rows hold `dim` elements; the caller's promise about instructions goes on.
             let squares = unsafe { squares::<L, T>(rows, self.dim) };
             self.out[first..].iter_mut().zip(squares).for_each(|(out, square)| *out = square);
@@ -255,7 +293,7 @@ unsafe fn squares<L: Lanes, T: RowElement>(rows: [*const T; SUMS], dim: usize) -
         }
         if k < dim {
             for r in 0..SUMS {
-                let value = load_part::<L, T>(rows[r].add(k), dim - k);
+                let value = T::load_part::<L>(rows[r].add(k), dim - k);
                 sums[r] = L::fma(value, value, sums[r]);
             }
         }

@@ -1,4 +1,5 @@
 //! The command as its users meet it: run as a process, without a terminal.
+#![allow(clippy::unwrap_used)] // A test that cannot go on should say where.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Output, Stdio};

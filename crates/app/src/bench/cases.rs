@@ -2,11 +2,18 @@
 //!
 //! Names are stable, so that figures of different versions, machines and libraries can be joined on them.
 
+use panoply::DType;
+
 /// 1024 · 1024 elements.
 const MI: usize = 1 << 20;
 
 /// Every case, in the order in which they are measured.
 pub const CASES: &[Work] = &[
+    Work::MatMul { dtype: DType::F32, size: 256 },
+    Work::MatMul { dtype: DType::F32, size: 1024 },
+    Work::MatMul { dtype: DType::F32, size: 2048 },
+    Work::MatMul { dtype: DType::BF16, size: 1024 },
+    Work::MatMul { dtype: DType::F16, size: 1024 },
     Work::Add { elements: 64 },
     Work::Add { elements: MI },
     Work::ScaleAddRelu { elements: 16 * MI },
@@ -23,6 +30,8 @@ pub const CASES: &[Work] = &[
 /// One op with its sizes. Elements are f32 unless it says otherwise; inputs are seeded random normals.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Work {
+    /// The product of two square matrices.
+    MatMul { dtype: DType, size: usize },
     /// The sum of two vectors.
     Add { elements: usize },
     /// relu(2x + y) of two vectors, fused.
@@ -56,6 +65,7 @@ impl Work {
     /// The case's name.
     pub fn name(&self) -> String {
         match *self {
+            Work::MatMul { dtype, size } => format!("matmul/{dtype}/{size}"),
             Work::Add { elements } => format!("add/f32/{}", count_name(elements)),
             Work::ScaleAddRelu { elements } => format!("map/relu(2x+y)/f32/{}", count_name(elements)),
             Work::Transpose { rows, columns } => format!("transpose/f32/{rows}x{columns}"),
@@ -73,6 +83,7 @@ impl Work {
     /// How much work one run is.
     pub fn amount(&self) -> Amount {
         match *self {
+            Work::MatMul { size, .. } => Amount::Flops(2.0 * (size * size * size) as f64),
             // What the smallest vectors show is the time of one op, not the speed of memory.
             Work::Add { elements } if elements < MI => Amount::TimeOnly,
             Work::Add { elements } | Work::ScaleAddRelu { elements } => f32s(3 * elements),
@@ -113,6 +124,8 @@ mod tests {
     fn names_stay_what_others_join_on() {
         let names: Vec<String> = CASES.iter().map(Work::name).collect();
         let joined = [
+            "matmul/f32/1024",
+            "matmul/bf16/1024",
             "add/f32/1Mi",
             "map/relu(2x+y)/f32/16Mi",
             "conv2d/f32/8x64x56x56k3",

@@ -2,7 +2,7 @@
 
 use std::f32::consts::TAU;
 
-use panoply::{Result, Tensor};
+use panoply::{DType, Error, Result, Tensor, bf16, f16};
 
 /// A sequence of standard normals.
 pub struct Normals {
@@ -19,6 +19,17 @@ impl Normals {
     pub fn tensor(&mut self, shape: impl AsRef<[usize]>) -> Result<Tensor> {
         let count = shape.as_ref().iter().product();
         Tensor::from_vec(self.values(count), shape)
+    }
+
+    /// A tensor of f32, f16 or bf16.
+    pub fn tensor_of(&mut self, dtype: DType, shape: impl AsRef<[usize]>) -> Result<Tensor> {
+        let mut values = || self.values(shape.as_ref().iter().product());
+        match dtype {
+            DType::F32 => self.tensor(shape),
+            DType::F16 => Tensor::from_vec(values().into_iter().map(f16::from_f32).collect(), shape),
+            DType::BF16 => Tensor::from_vec(values().into_iter().map(bf16::from_f32).collect(), shape),
+            got => Err(Error::DTypeUnsupported { what: "random normals", expected: "f32, f16 or bf16", got }),
+        }
     }
 
     /// So many normals, two at a time by the method of Box and Muller.

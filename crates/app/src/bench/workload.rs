@@ -15,6 +15,10 @@ const SEED: u64 = 7;
 pub fn prepare(work: &Work) -> panoply::Result<Runner> {
     let mut normals = Normals::new(SEED);
     Ok(match *work {
+        Work::MatMul { dtype, size } => {
+            let (a, b) = (normals.tensor_of(dtype, [size, size])?, normals.tensor_of(dtype, [size, size])?);
+            repeat(MatMul::new(&a, &b))
+        }
         Work::Add { elements } => repeat(Map::add(&normals.tensor([elements])?, &normals.tensor([elements])?)),
         Work::ScaleAddRelu { elements } => {
             let (x, y) = (normals.tensor([elements])?, normals.tensor([elements])?);

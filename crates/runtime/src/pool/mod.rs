@@ -32,7 +32,8 @@ use panoply_core::cpu_set::CpuSet;
 
 use crate::blocking::block_until;
 use crate::partition::{Partitioner, RoundRobin, choose};
-use crate::placement::affinity::pin_current;
+use crate::placement::PlacementError;
+use crate::placement::affinity::{RealtimePriority, pin_current, set_realtime};
 use crate::queue::PushError;
 use crate::slot::{Receiver, slot};
 use crate::worker::thread::{Keeper, Letter, LetterTicket, Mailbox, Postmark};
@@ -53,6 +54,9 @@ pub struct PoolOptions {
     pub timestamps: bool,
     /// The CPUs of worker 0, 1, …; a worker beyond the list runs anywhere.
     pub cpus: Vec<CpuSet>,
+    /// The real-time priority of the workers' threads, for work that must not be late. Where it is not permitted the pool
+    /// does not start, and its error says what is missing.
+    pub realtime: Option<RealtimePriority>,
     /// The wait before a failed worker's first restart; doubled for each further failure in a row.
     pub restart_wait_min: Duration,
     /// The longest wait before a restart.
@@ -70,6 +74,7 @@ impl Default for PoolOptions {
             tick_every: None,
             timestamps: false,
             cpus: Vec::new(),
+            realtime: None,
             restart_wait_min: Duration::from_millis(1),
             restart_wait_max: Duration::from_secs(1),
             restarts_max: 10,
@@ -279,9 +284,7 @@ impl<W: Worker> WorkerPool<W> {
         let thread = std::thread::Builder::new()
             .name(format!("{}-{index}", options.name))
             .spawn(move || {
-                if let Some(cpus) = options.cpus.get(index)
-                    && let Err(error) = pin_current(cpus)
-                {
+                if let Err(error) = settle(index, &options) {
                     let _ = started.send(Err(WorkerError::InitFailed { worker: index, reason: error.to_string() }));
                     return;
                 }
@@ -400,6 +403,14 @@ impl<W: Worker> Future for PendingReply<W> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         self.receiver.poll(context).map(|reply| reply.unwrap_or(Err(WorkerError::Stopped)))
     }
+}
+
+/// Puts the calling thread where the options want it.
+fn settle(index: usize, options: &PoolOptions) -> Result<(), PlacementError> {
+    if let Some(cpus) = options.cpus.get(index) {
+        pin_current(cpus)?;
+    }
+    options.realtime.map_or(Ok(()), set_realtime)
 }
 
 fn check(options: &PoolOptions) -> Result<(), WorkerError> {

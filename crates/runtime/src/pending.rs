@@ -39,7 +39,13 @@ struct Sent {
     /// Still to be put into a full queue.
     unsent: Option<OpTicket>,
     deadline: Option<Deadline>,
+    /// Whether the op is so small that its outcome comes while a caller spins. The caller of a larger one would only take
+    /// a CPU from those who compute it.
+    small: bool,
 }
+
+/// The inputs of an op that is done within a caller's spin.
+const SMALL_OP_BYTES_MAX: usize = 32 << 10;
 
 /// A caller's own limit. A blocked caller keeps it by itself; an awaited op is woken by the runtime's timers.
 pub(crate) struct Deadline {
@@ -59,9 +65,10 @@ impl<T> Pending<T> {
         lane: Arc<Lane>,
         unsent: Option<OpTicket>,
         deadline: Option<Deadline>,
+        input_bytes: usize,
         convert: fn(Value) -> Result<T>,
     ) -> Pending<T> {
-        let sent = Sent { receiver, lane, unsent, deadline };
+        let sent = Sent { receiver, lane, unsent, deadline, small: input_bytes <= SMALL_OP_BYTES_MAX };
         Pending { inner: PendingOutcome { state: State::Sent(sent), convert } }
     }
 
@@ -126,7 +133,7 @@ impl Sent {
                 Err(TimedOut) => return Err(self.too_late()),
             }
         }
-        match self.receiver.wait(limit) {
+        match self.receiver.wait_for(limit, self.small) {
             Ok(answer) => answer.unwrap_or(Err(Error::ShuttingDown)),
             Err(TimedOut) => Err(self.too_late()),
         }

@@ -25,6 +25,9 @@ use std::time::{Duration, Instant};
 /// How long an idle helper spins before it parks. Back-to-back ops arrive within this time.
 const SPIN_US_MAX: u64 = 60;
 
+/// After so long an idle helper offers its CPU to others: the caller that brings the next op may be waiting for it.
+const YIELD_AFTER_US: u64 = 5;
+
 const OPEN: u64 = 1 << 31;
 const INSIDE_MASK: u64 = OPEN - 1;
 const STOP: u64 = u64::MAX;
@@ -194,7 +197,7 @@ impl Shared {
 
     /// Waits for a job newer than `seen` and enters it. `None` means that the team is being dropped.
     fn wait_for_job(&self, index: usize, seen: u32) -> Option<u32> {
-        let mut spin_until = Instant::now() + Duration::from_micros(SPIN_US_MAX);
+        let mut idle_since = Instant::now();
         let mut spins = 0_u32;
         loop {
             let gate = self.gate.load(Ordering::Acquire);
@@ -209,8 +212,15 @@ impl Shared {
                 continue;
             }
             spins += 1;
-            if !spins.is_multiple_of(64) || Instant::now() < spin_until {
+            if !spins.is_multiple_of(64) {
                 std::hint::spin_loop();
+                continue;
+            }
+            let idle = idle_since.elapsed();
+            if idle < Duration::from_micros(SPIN_US_MAX) {
+                if idle > Duration::from_micros(YIELD_AFTER_US) {
+                    std::thread::yield_now();
+                }
                 continue;
             }
             self.sleeping[index].store(true, Ordering::Relaxed);
@@ -219,7 +229,7 @@ impl Shared {
                 std::thread::park();
             }
             self.sleeping[index].store(false, Ordering::Relaxed);
-            spin_until = Instant::now() + Duration::from_micros(SPIN_US_MAX);
+            idle_since = Instant::now();
         }
     }
 }

@@ -131,6 +131,7 @@ impl Runtime {
             return Err(Error::DeadlineExceeded { late_by: accepted - deadline });
         }
         let lane = Arc::clone(&choose(&self.candidates, &op, options.device)?.lane);
+        let input_bytes = op.input_bytes();
         let (ticket, receiver) = slot(Task { op, accepted, deadline: options.deadline });
         let unsent = match lane.try_send(ticket) {
             Ok(()) => None,
@@ -138,7 +139,7 @@ impl Runtime {
             Err((_, error)) => return Err(error),
         };
         let deadline = options.deadline.map(|at| Deadline { at, timers: Arc::clone(&self.timers), armed: None });
-        Ok(Pending::sent(receiver, lane, unsent, deadline, O::output))
+        Ok(Pending::sent(receiver, lane, unsent, deadline, input_bytes, O::output))
     }
 }
 

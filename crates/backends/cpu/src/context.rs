@@ -7,8 +7,10 @@ use std::ops::{Deref, DerefMut};
 use panoply_core::{DType, Element, HostBufferMut, Result, Shape, Tensor};
 
 use crate::conv::ConvWorkspace;
+use crate::gemm::Workspace;
 use crate::map::PlanCache;
 use crate::memory::HostMemory;
+use crate::ops::transpose::copy_into;
 use crate::simd::Simd;
 use crate::team::Team;
 
@@ -24,12 +26,21 @@ pub(crate) struct Context {
     pub(crate) map_plans: PlanCache,
     /// Panels and packed weights of convolutions.
     pub(crate) conv: ConvWorkspace,
+    /// Pack buffers of matrix products.
+    pub(crate) gemm: Workspace,
 }
 
 impl Context {
     /// A context over a team and memory.
     pub(crate) fn new(team: Team, simd: Simd, memory: HostMemory) -> Context {
-        Context { team, simd, memory, map_plans: PlanCache::default(), conv: ConvWorkspace::new() }
+        Context {
+            team,
+            simd,
+            memory,
+            map_plans: PlanCache::default(),
+            conv: ConvWorkspace::new(),
+            gemm: Workspace::new(),
+        }
     }
 
     /// An output to be written in full; its contents are arbitrary until then.
@@ -49,7 +60,10 @@ impl Context {
         if tensor.is_contiguous() {
             return Ok(Cow::Borrowed(tensor.as_slice()?));
         }
-        Ok(Cow::Owned(tensor.to_vec()?))
+        tensor.host_elements::<T>()?;
+        let mut copy = vec![T::zeroed(); tensor.elements()];
+        copy_into(tensor, self, bytemuck::cast_slice_mut(&mut copy))?;
+        Ok(Cow::Owned(copy))
     }
 }
 

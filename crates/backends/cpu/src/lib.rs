@@ -12,6 +12,7 @@ mod context;
 pub mod conv;
 mod engine;
 pub mod gather;
+pub mod gemm;
 mod levels;
 mod map;
 mod memory;

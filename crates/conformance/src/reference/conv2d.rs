@@ -89,7 +89,7 @@ fn for_each_tap(
     }
 }
 
-fn activate(x: f64, activation: Activation) -> f64 {
+pub(super) fn activate(x: f64, activation: Activation) -> f64 {
     match activation {
         Activation::Relu if x < 0.0 => 0.0,
         Activation::Gelu | Activation::Silu if x == f64::NEG_INFINITY => 0.0,

@@ -7,6 +7,7 @@ mod color_convert;
 mod conv2d;
 mod gather;
 mod map;
+mod matmul;
 mod normalize;
 mod pool2d;
 mod resize;
@@ -35,6 +36,7 @@ fn compute(op: &ComputeOp) -> Result<Value> {
         ComputeOp::Conv2dBackwardWeight(op) => conv2d::backward_weight(op),
         ComputeOp::Gather(op) => gather::run(op),
         ComputeOp::Map(op) => map::run(op),
+        ComputeOp::MatMul(op) => matmul::run(op),
         ComputeOp::Normalize(op) => normalize::run(op),
         ComputeOp::Pool2d(op) => pool2d::run(op),
         ComputeOp::Resize(op) => resize::run(op),

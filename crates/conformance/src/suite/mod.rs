@@ -7,6 +7,7 @@ mod color_convert;
 mod conv2d;
 mod gather;
 mod map;
+mod matmul;
 mod normalize;
 mod pool2d;
 mod resize;
@@ -72,6 +73,7 @@ pub fn cases() -> Vec<Case> {
     cases.extend(conv2d::cases());
     cases.extend(gather::cases());
     cases.extend(map::cases());
+    cases.extend(matmul::cases());
     cases.extend(normalize::cases());
     cases.extend(pool2d::cases());
     cases.extend(resize::cases());

@@ -10,13 +10,14 @@ mod color_convert;
 mod conv2d;
 mod gather;
 mod map;
+mod matmul;
 mod normalize;
 mod pool2d;
 mod resize;
 mod search;
 mod topk;
 mod transfer;
-mod transpose;
+pub(crate) mod transpose;
 
 /// Runs one op to its end on the calling thread and the context's team.
 pub(crate) fn run(op: &Op, context: &mut Context) -> Result<Value> {
@@ -38,6 +39,7 @@ fn run_compute(op: &ComputeOp, context: &mut Context) -> Result<Value> {
         ComputeOp::Conv2dBackwardWeight(op) => conv2d::run_backward_weight(op, context),
         ComputeOp::Gather(op) => gather::run(op, context),
         ComputeOp::Map(op) => map::run(op, context),
+        ComputeOp::MatMul(op) => matmul::run(op, context),
         ComputeOp::Normalize(op) => normalize::run(op, context),
         ComputeOp::Pool2d(op) => pool2d::run(op, context),
         ComputeOp::Resize(op) => resize::run(op, context),

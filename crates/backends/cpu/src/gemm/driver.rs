@@ -1,0 +1,370 @@
+//! The blocked product: pack, multiply panel pairs, hand finished sums on.
+//!
+//! The result is cut into stages (as much of A and of B as fits the pack buffers, all of k), a stage into blocks (one
+//! task each), a block into tiles (one kernel call each). The whole product is one job of the team, so threads meet
+//! only here:
+//!
+//! 1. Tasks are numbered stage by stage: first the packing of a stage, then its blocks. The team hands them out in
+//!    order, so a task that waits only for lower numbers waits for tasks that somebody is already running.
+//! 2. Packing stage `s` waits until the packing of `s - 1` and the blocks of `s - 2` are done: pack buffers come in
+//!    pairs, and the blocks of `s - 1` may still be reading the other half.
+//! 3. A block of stage `s` waits until the packing of `s` and the blocks of `s - 1` are done. So both counters only
+//!    ever count completed stages plus a part of the next, and one number tells how far the job is.
+//! 4. A task that panics (a consumer's closure may) marks the job as broken; waiting tasks then return at once.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use super::Isa;
+use super::element::Accumulator;
+use super::kernel::Kernel;
+use super::pack::{Format, Layout, chunk_steps, pack_panel, panel_words};
+use super::view::{MatRef, SharedPtr};
+use super::workspace::{OutOfMemory, ScratchPool, Workspace};
+use crate::team::Team;
+
+/// Words that one packing task writes, about.
+const PACK_TASK_WORDS: usize = 16 << 10;
+/// A block's largest size: A's part and B's part for one depth fit the second-level cache together.
+const BLOCK_ROWS_MAX: usize = 128;
+const BLOCK_COLS_MAX: usize = 512;
+/// Blocks for each thread below which blocks are made smaller, so that threads finish together.
+const BLOCKS_PER_THREAD: usize = 16;
+
+/// Who takes finished sums.
+pub(super) trait Sink<A>: Sync {
+    /// Memory of the whole result in which sums may be kept, with its leading dimension; `None` where they must be
+    /// kept in scratch memory.
+    fn place(&self) -> Option<(SharedPtr<A>, usize)>;
+
+    /// True where the place already holds sums to add to.
+    fn resumes(&self) -> bool {
+        false
+    }
+
+    /// Takes a finished tile.
+    ///
+    /// # Safety
+    /// `acc` holds the tile's sums, `ld` elements from row to row, and no other task handles these elements.
+    unsafe fn tile(&self, rows: Range<usize>, cols: Range<usize>, acc: *const A, ld: usize);
+
+    /// Takes a finished block, after all its tiles.
+    ///
+    /// # Safety
+    /// As for [`Sink::tile`].
+    unsafe fn block(&self, _rows: Range<usize>, _cols: Range<usize>, _acc: *const A, _ld: usize) {}
+}
+
+/// A part of the result and the numbers of its tasks.
+#[derive(Clone, Debug)]
+pub(super) struct Stage {
+    first_task: usize,
+    a_panels: Range<usize>,
+    b_panels: Range<usize>,
+    a_half: usize,
+    b_half: usize,
+    a_tasks: usize,
+    b_tasks: usize,
+    blocks_down: usize,
+    blocks_across: usize,
+    packed_before: usize,
+    blocks_before: usize,
+}
+
+impl Stage {
+    fn packs(&self) -> usize {
+        self.a_tasks + self.b_tasks
+    }
+
+    fn blocks(&self) -> usize {
+        self.blocks_down * self.blocks_across
+    }
+}
+
+/// How big everything is.
+struct Plan {
+    steps: usize,
+    depth: usize,
+    a_panel_words: usize,
+    b_panel_words: usize,
+    a_panels_max: usize,
+    b_panels_max: usize,
+    a_panels_per_task: usize,
+    b_panels_per_task: usize,
+    block_a_panels: usize,
+    block_b_panels: usize,
+}
+
+/// Multiplies `a` (one row per line) with `b` (one *column of the right operand* per line); both have k columns, at
+/// least one. `team` is `None` where the calling thread works alone.
+pub(super) fn multiply<F: Format, A: Accumulator>(
+    team: Option<&Team>,
+    workspace: &mut Workspace,
+    isa: Isa,
+    kernel: &Kernel<F::Word, A>,
+    a: MatRef<'_, F::Source>,
+    b: MatRef<'_, F::Source>,
+    sink: &dyn Sink<A>,
+) -> Result<(), OutOfMemory> {
+    let threads = team.map_or(1, Team::threads);
+    let plan = Plan::new::<F, A>(kernel, a.rows(), b.rows(), a.cols(), threads, workspace.pack_bytes_max);
+    let Workspace { packed_a, packed_b, scratch, stages, scratch_taken, .. } = workspace;
+    let tasks = plan.list_stages(a.rows().div_ceil(kernel.rows), b.rows().div_ceil(kernel.cols), stages);
+    let halves = stages.len().min(2);
+    let block_len = plan.block_a_panels * kernel.rows * plan.block_b_panels * kernel.cols;
+    let scratch_len = if sink.place().is_some() { 0 } else { threads * block_len };
+    // Cleared each time: a consumer that panicked never gave its scratch memory back.
+    scratch_taken.clear();
+    scratch_taken.resize_with(threads, AtomicBool::default);
+    let job = Job::<F, A> {
+        isa,
+        kernel,
+        a,
+        b,
+        sink,
+        packed_a: SharedPtr::new(packed_a.get(halves * plan.a_panels_max * plan.a_panel_words)?),
+        packed_b: SharedPtr::new(packed_b.get(halves * plan.b_panels_max * plan.b_panel_words)?),
+        scratch: SharedPtr::new(scratch.get(scratch_len)?),
+        scratch_pool: ScratchPool { taken: scratch_taken },
+        block_len,
+        stages,
+        packed: AtomicUsize::new(0),
+        finished: AtomicUsize::new(0),
+        broken: AtomicBool::new(false),
+        plan,
+    };
+    match team {
+        Some(team) => team.run(tasks, &|index| job.run_task(index)),
+        None => (0..tasks).for_each(|index| job.run_task(index)),
+    }
+    Ok(())
+}
+
+impl Plan {
+    fn new<F: Format, A>(
+        kernel: &Kernel<F::Word, A>,
+        m: usize,
+        n: usize,
+        k: usize,
+        threads: usize,
+        pack_bytes_max: usize,
+    ) -> Plan {
+        let steps = k.div_ceil(F::GROUP).next_multiple_of(kernel.step_unit);
+        let chunk = chunk_steps::<F::Word>();
+        let a_panel_words = panel_words::<F::Word>(Layout::Chunked, kernel.rows, steps);
+        let b_panel_words = panel_words::<F::Word>(Layout::Stepped, kernel.cols, steps);
+        let depths = steps.div_ceil(kernel.depth_steps);
+        let (a_panels, b_panels) = (m.div_ceil(kernel.rows), n.div_ceil(kernel.cols));
+        let a_panels_max = even_part(a_panels, pack_bytes_max / (a_panel_words * size_of::<F::Word>()));
+        let b_panels_max = even_part(b_panels, pack_bytes_max / (b_panel_words * size_of::<F::Word>()));
+        let mut block_a_panels = (BLOCK_ROWS_MAX / kernel.rows).clamp(1, a_panels_max);
+        let mut block_b_panels = (BLOCK_COLS_MAX / kernel.cols).clamp(1, b_panels_max);
+        let blocks = |down: usize, across: usize| a_panels_max.div_ceil(down) * b_panels_max.div_ceil(across);
+        while threads > 1
+            && blocks(block_a_panels, block_b_panels) < BLOCKS_PER_THREAD * threads
+            && block_a_panels * block_b_panels > 1
+        {
+            if block_a_panels * kernel.rows * 2 >= block_b_panels * kernel.cols && block_a_panels > 1 {
+                block_a_panels = block_a_panels.div_ceil(2);
+            } else {
+                block_b_panels = block_b_panels.div_ceil(2);
+            }
+        }
+        Plan {
+            steps,
+            depth: steps.div_ceil(depths).next_multiple_of(chunk),
+            a_panel_words,
+            b_panel_words,
+            a_panels_max,
+            b_panels_max,
+            a_panels_per_task: (PACK_TASK_WORDS / a_panel_words).max(1),
+            b_panels_per_task: (PACK_TASK_WORDS / b_panel_words).max(1),
+            block_a_panels,
+            block_b_panels,
+        }
+    }
+
+    /// Fills `stages` and says how many tasks there are.
+    fn list_stages(&self, a_panels: usize, b_panels: usize, stages: &mut Vec<Stage>) -> usize {
+        stages.clear();
+        let (mut tasks, mut packed, mut finished) = (0, 0, 0);
+        for (a_index, a_start) in (0..a_panels).step_by(self.a_panels_max).enumerate() {
+            let a_end = a_panels.min(a_start + self.a_panels_max);
+            for b_start in (0..b_panels).step_by(self.b_panels_max) {
+                let b_end = b_panels.min(b_start + self.b_panels_max);
+                // A is packed with the first stage that needs it and kept for those that follow.
+                let a_packs = if b_start == 0 { (a_end - a_start).div_ceil(self.a_panels_per_task) } else { 0 };
+                let stage = Stage {
+                    first_task: tasks,
+                    a_panels: a_start..a_end,
+                    b_panels: b_start..b_end,
+                    a_half: a_index % 2,
+                    b_half: stages.len() % 2,
+                    a_tasks: a_packs,
+                    b_tasks: (b_end - b_start).div_ceil(self.b_panels_per_task),
+                    blocks_down: (a_end - a_start).div_ceil(self.block_a_panels),
+                    blocks_across: (b_end - b_start).div_ceil(self.block_b_panels),
+                    packed_before: packed,
+                    blocks_before: finished,
+                };
+                tasks += stage.packs() + stage.blocks();
+                packed += stage.packs();
+                finished += stage.blocks();
+                stages.push(stage);
+            }
+        }
+        tasks
+    }
+}
+
+/// The size of equal parts of `total`, each at most `most` (but at least one).
+fn even_part(total: usize, most: usize) -> usize {
+    total.div_ceil(total.div_ceil(most.max(1)).max(1)).max(1)
+}
+
+/// One product under way.
+struct Job<'a, F: Format, A> {
+    isa: Isa,
+    kernel: &'a Kernel<F::Word, A>,
+    a: MatRef<'a, F::Source>,
+    b: MatRef<'a, F::Source>,
+    sink: &'a dyn Sink<A>,
+    packed_a: SharedPtr<F::Word>,
+    packed_b: SharedPtr<F::Word>,
+    scratch: SharedPtr<A>,
+    scratch_pool: ScratchPool<'a>,
+    block_len: usize,
+    plan: Plan,
+    stages: &'a [Stage],
+    packed: AtomicUsize,
+    finished: AtomicUsize,
+    broken: AtomicBool,
+}
+
+impl<F: Format, A: Accumulator> Job<'_, F, A> {
+    fn run_task(&self, index: usize) {
+        let number = self.stages.partition_point(|stage| stage.first_task <= index) - 1;
+        let stage = &self.stages[number];
+        let task = index - stage.first_task;
+        let _guard = BreakOnPanic(&self.broken);
+        if task < stage.packs() {
+            let two_back = if number >= 2 { self.stages[number - 1].blocks_before } else { 0 };
+            if self.wait(&self.packed, stage.packed_before) && self.wait(&self.finished, two_back) {
+                self.pack(stage, task);
+                self.packed.fetch_add(1, Ordering::Release);
+            }
+        } else if self.wait(&self.packed, stage.packed_before + stage.packs())
+            && self.wait(&self.finished, stage.blocks_before)
+        {
+            self.multiply_block(stage, task - stage.packs());
+            self.finished.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    /// Waits until `counter` has reached `target`; false where the job is broken.
+    fn wait(&self, counter: &AtomicUsize, target: usize) -> bool {
+        let mut spins = 0_u32;
+        while counter.load(Ordering::Acquire) < target {
+            if self.broken.load(Ordering::Relaxed) {
+                return false;
+            }
+            spins += 1;
+            if spins < 20_000 { std::hint::spin_loop() } else { std::thread::yield_now() }
+        }
+        true
+    }
+
+    fn pack(&self, stage: &Stage, task: usize) {
+        let plan = &self.plan;
+        let a_side = task < stage.a_tasks;
+        let (layout, lines, height, words, per_task, panels) = if a_side {
+            (Layout::Chunked, &self.a, self.kernel.rows, plan.a_panel_words, plan.a_panels_per_task, &stage.a_panels)
+        } else {
+            (Layout::Stepped, &self.b, self.kernel.cols, plan.b_panel_words, plan.b_panels_per_task, &stage.b_panels)
+        };
+        let first = panels.start + per_task * if a_side { task } else { task - stage.a_tasks };
+        for panel in first..panels.end.min(first + per_task) {
+            let at = if a_side { self.a_panel(stage, panel) } else { self.b_panel(stage, panel) };
+            // SAFETY: the panel lies inside its half of the pack buffer, this task alone writes it, and by rule 2
+            // nobody reads that half now.
+            let to = unsafe { std::slice::from_raw_parts_mut(at, words) };
+            pack_panel::<F>(self.isa.simd, layout, lines, panel * height, height, plan.steps, to);
+        }
+    }
+
+    fn a_panel(&self, stage: &Stage, panel: usize) -> *mut F::Word {
+        let slot = stage.a_half * self.plan.a_panels_max + panel - stage.a_panels.start;
+        self.packed_a.at(slot * self.plan.a_panel_words)
+    }
+
+    fn b_panel(&self, stage: &Stage, panel: usize) -> *mut F::Word {
+        let slot = stage.b_half * self.plan.b_panels_max + panel - stage.b_panels.start;
+        self.packed_b.at(slot * self.plan.b_panel_words)
+    }
+
+    fn multiply_block(&self, stage: &Stage, block: usize) {
+        let plan = &self.plan;
+        let a_first = stage.a_panels.start + block % stage.blocks_down * plan.block_a_panels;
+        let b_first = stage.b_panels.start + block / stage.blocks_down * plan.block_b_panels;
+        let a_panels = a_first..stage.a_panels.end.min(a_first + plan.block_a_panels);
+        let b_panels = b_first..stage.b_panels.end.min(b_first + plan.block_b_panels);
+        let rows = a_panels.start * self.kernel.rows..self.a.rows().min(a_panels.end * self.kernel.rows);
+        let cols = b_panels.start * self.kernel.cols..self.b.rows().min(b_panels.end * self.kernel.cols);
+        let claimed = self.sink.place().is_none().then(|| self.scratch_pool.claim());
+        let (sums, ld) = match (self.sink.place(), claimed) {
+            (Some((result, ld)), _) => (result.at(rows.start * ld + cols.start), ld),
+            (None, slot) => {
+                (self.scratch.at(slot.unwrap_or(0) * self.block_len), plan.block_b_panels * self.kernel.cols)
+            }
+        };
+        self.multiply_panels(stage, a_panels, b_panels, sums, ld);
+        // SAFETY: the block's sums are complete, and only this task has this block (and this scratch memory).
+        unsafe { self.sink.block(rows, cols, sums, ld) };
+        if let Some(slot) = claimed {
+            self.scratch_pool.give_back(slot);
+        }
+    }
+
+    /// All tiles of a block, one depth after the other; `sums` is the block's upper left corner.
+    fn multiply_panels(&self, stage: &Stage, a_panels: Range<usize>, b_panels: Range<usize>, sums: *mut A, ld: usize) {
+        let (plan, kernel, resumes) = (&self.plan, self.kernel, self.sink.resumes());
+        // SAFETY: only kernels chosen where the tile unit was permitted ask for it.
+        #[cfg(target_arch = "x86_64")]
+        let _tiles = kernel.uses_tiles.then(|| unsafe { super::kernel::amx::TileState::load() });
+        for step in (0..plan.steps).step_by(plan.depth) {
+            let steps = plan.depth.min(plan.steps - step);
+            for b_panel in b_panels.clone() {
+                let col = b_panel * kernel.cols;
+                let cols = col..self.b.rows().min(col + kernel.cols);
+                let b = self.b_panel(stage, b_panel).wrapping_add(step * kernel.cols);
+                for a_panel in a_panels.clone() {
+                    let row = a_panel * kernel.rows;
+                    let rows = row..self.a.rows().min(row + kernel.rows);
+                    let a = self.a_panel(stage, a_panel).wrapping_add(step * kernel.rows);
+                    let down = (a_panel - a_panels.start) * kernel.rows;
+                    let across = (b_panel - b_panels.start) * kernel.cols;
+                    let dst = sums.wrapping_add(down * ld + across);
+                    // SAFETY: rule 3: both panels are packed for `steps` steps from `step` (a multiple of a chunk) on,
+                    // and this task alone has these sums.
+                    unsafe {
+                        (kernel.tile)(steps, a, b, dst, ld, rows.len(), cols.len(), step > 0 || resumes);
+                        if step + steps == plan.steps {
+                            self.sink.tile(rows, cols.clone(), dst, ld);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Marks the job as broken where a task ends by panicking.
+struct BreakOnPanic<'a>(&'a AtomicBool);
+
+impl Drop for BreakOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+}

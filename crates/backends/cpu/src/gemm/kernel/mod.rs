@@ -1,0 +1,204 @@
+//! Micro-kernels: the product of a panel of A and a panel of B, with all sums in registers.
+
+#[cfg(target_arch = "x86_64")]
+pub(super) mod amx;
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod scalar;
+
+use std::sync::OnceLock;
+
+use panoply_core::dtype::Complex64;
+
+use crate::simd::Simd;
+
+/// The instructions that a product may use: the vector level and the matrix extensions above it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Isa {
+    pub(super) simd: Simd,
+    pub(super) bf16_dot: bool,
+    pub(super) amx: bool,
+}
+
+impl Isa {
+    /// Everything that this process may use. Looked up once.
+    pub fn detect() -> Isa {
+        static ISA: OnceLock<Isa> = OnceLock::new();
+        *ISA.get_or_init(|| {
+            let simd = Simd::detect();
+            let widest = simd == Simd::Avx512;
+            Isa { simd, bf16_dot: widest && has_bf16_dot(), amx: widest && has_amx() }
+        })
+    }
+
+    /// The vector level `simd` (lowered to what the CPU has) without matrix extensions.
+    pub fn vectors_only(simd: Simd) -> Isa {
+        let supported = Simd::available().contains(&simd);
+        Isa { simd: if supported { simd } else { Simd::Scalar }, bf16_dot: false, amx: false }
+    }
+
+    /// All that this process may use where `simd` is its best level, else that level's vectors alone.
+    pub fn at_level(simd: Simd) -> Isa {
+        let best = Isa::detect();
+        if simd == best.simd { best } else { Isa::vectors_only(simd) }
+    }
+
+    /// Every combination that this process can run, lowest first: what a test goes through.
+    pub fn available() -> Vec<Isa> {
+        let mut all: Vec<Isa> = Simd::available().into_iter().map(Isa::vectors_only).collect();
+        let best = Isa::detect();
+        if best.bf16_dot {
+            all.push(Isa { amx: false, ..best });
+        }
+        if best.amx {
+            all.push(best);
+        }
+        all
+    }
+
+    /// True where the tile unit multiplies bf16 and i8.
+    pub fn has_tiles(self) -> bool {
+        self.amx
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has_bf16_dot() -> bool {
+    is_x86_feature_detected!("avx512bf16")
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has_amx() -> bool {
+    amx::permitted()
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn has_bf16_dot() -> bool {
+    false
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn has_amx() -> bool {
+    false
+}
+
+/// Multiplies one panel pair: `dst[rows, cols] (+)= a * b` over `steps` steps, `dst` row-major with `ld` elements from
+/// row to row. `rows` and `cols` are at least one and at most the kernel's; `accumulate` adds to what is there.
+///
+/// # Safety
+/// `a` and `b` point to packed panels of `steps` steps, aligned to 64 bytes, `dst` to `rows` rows of `cols` elements
+/// that nobody else touches, and the CPU has the kernel's instructions.
+pub(super) type TileFn<W, A> = unsafe fn(
+    steps: usize,
+    a: *const W,
+    b: *const W,
+    dst: *mut A,
+    ld: usize,
+    rows: usize,
+    cols: usize,
+    accumulate: bool,
+);
+
+/// A micro-kernel with what the driver needs to know about it.
+#[derive(Clone, Copy)]
+pub(super) struct Kernel<W, A> {
+    /// Most rows of a tile: the height of A's panels.
+    pub(super) rows: usize,
+    /// Most columns of a tile: the height of B's panels.
+    pub(super) cols: usize,
+    /// Steps come in multiples of this.
+    pub(super) step_unit: usize,
+    /// Steps after which sums are put down, so that a panel of B stays in the first-level cache.
+    pub(super) depth_steps: usize,
+    /// True where a thread must load the tile configuration before and release it after.
+    pub(super) uses_tiles: bool,
+    pub(super) tile: TileFn<W, A>,
+}
+
+impl<W, A> Kernel<W, A> {
+    const fn plain(rows: usize, cols: usize, depth_steps: usize, tile: TileFn<W, A>) -> Self {
+        Kernel { rows, cols, step_unit: 1, depth_steps, uses_tiles: false, tile }
+    }
+}
+
+/// Sums of f32 products.
+pub(super) fn for_f32(isa: Isa) -> Kernel<u32, f32> {
+    match isa.simd {
+        #[cfg(target_arch = "x86_64")]
+        Simd::Avx512 => Kernel::plain(14, 32, 384, avx512::f32::tile),
+        #[cfg(target_arch = "x86_64")]
+        Simd::Avx2 => Kernel::plain(6, 16, 256, avx2::f32::tile),
+        _ => Kernel::plain(4, 16, 256, scalar::tile::<u32, f32, 4, 16>),
+    }
+}
+
+/// Sums of f64 products.
+pub(super) fn for_f64(isa: Isa) -> Kernel<u64, f64> {
+    match isa.simd {
+        #[cfg(target_arch = "x86_64")]
+        Simd::Avx512 => Kernel::plain(14, 16, 384, avx512::f64::tile),
+        #[cfg(target_arch = "x86_64")]
+        Simd::Avx2 => Kernel::plain(6, 8, 256, avx2::f64::tile),
+        _ => Kernel::plain(4, 8, 256, scalar::tile::<u64, f64, 4, 8>),
+    }
+}
+
+/// Sums of i32 products, wrapping.
+pub(super) fn for_i32(isa: Isa) -> Kernel<u32, i32> {
+    match isa.simd {
+        #[cfg(target_arch = "x86_64")]
+        Simd::Avx512 => Kernel::plain(14, 32, 384, avx512::i32::tile),
+        #[cfg(target_arch = "x86_64")]
+        Simd::Avx2 => Kernel::plain(6, 16, 256, avx2::i32::tile),
+        _ => Kernel::plain(4, 16, 256, scalar::tile::<u32, i32, 4, 16>),
+    }
+}
+
+/// Sums of complex products.
+pub(super) fn for_complex(isa: Isa) -> Kernel<u64, Complex64> {
+    match isa.simd {
+        #[cfg(target_arch = "x86_64")]
+        Simd::Avx512 => Kernel::plain(6, 16, 384, avx512::complex::tile),
+        #[cfg(target_arch = "x86_64")]
+        Simd::Avx2 => Kernel::plain(3, 8, 256, avx2::complex::tile),
+        _ => Kernel::plain(4, 4, 256, scalar::tile::<u64, Complex64, 4, 4>),
+    }
+}
+
+/// Sums of products of bf16 pairs; `None` where the CPU cannot multiply bf16 itself.
+pub(super) fn for_bf16_pairs(isa: Isa) -> Option<Kernel<u32, f32>> {
+    #[cfg(target_arch = "x86_64")]
+    {
+        if isa.amx {
+            return Some(amx::kernel(amx::bf16_tile));
+        }
+        if isa.bf16_dot {
+            return Some(Kernel::plain(14, 32, 384, avx512::bf16::tile));
+        }
+    }
+    let _ = isa;
+    None
+}
+
+/// Sums of products of i16 pairs; `None` below AVX2.
+pub(super) fn for_i16_pairs(isa: Isa) -> Option<Kernel<u32, i32>> {
+    match isa.simd {
+        #[cfg(target_arch = "x86_64")]
+        Simd::Avx512 => Some(Kernel::plain(14, 32, 384, avx512::i16::tile)),
+        #[cfg(target_arch = "x86_64")]
+        Simd::Avx2 => Some(Kernel::plain(6, 16, 256, avx2::i16::tile)),
+        _ => None,
+    }
+}
+
+/// Sums of products of four signed or unsigned bytes; `None` without a tile unit.
+pub(super) fn for_byte_quads(isa: Isa, signed: bool) -> Option<Kernel<u32, i32>> {
+    #[cfg(target_arch = "x86_64")]
+    if isa.amx {
+        return Some(amx::kernel(if signed { amx::i8_tile } else { amx::u8_tile }));
+    }
+    let _ = (isa, signed);
+    None
+}

@@ -1,0 +1,297 @@
+//! Packing: operands are rearranged once into the order in which a kernel reads them, whatever their strides.
+//!
+//! A kernel works in *steps* along k. One step takes one *word* of each line (a row of A or a column of B): 32 bits for
+//! f32, i32, a pair of bf16 or i16 and four i8; 64 bits for f64 and complex. Lines come in panels of `height` lines:
+//!
+//! * `Layout::Chunked` (A): for each chunk of 64 bytes of steps, line after line. A row-major A is copied by cache lines.
+//! * `Layout::Stepped` (B): for each step, the words of all lines side by side.
+//!
+//! Steps past the end of k and lines past the last are filled with zeros as far as a kernel reads them.
+
+use std::marker::PhantomData;
+
+use panoply_core::dtype::{Complex64, bf16};
+
+use super::element::Operand;
+use super::view::MatRef;
+use crate::simd::Simd;
+
+/// How `GROUP` neighbouring elements along k become one word.
+pub(super) trait Format: Send + Sync + 'static {
+    type Source: Copy + Send + Sync + 'static;
+    type Word: bytemuck::Pod + Send + Sync;
+    /// Elements in a word.
+    const GROUP: usize;
+    /// The word of `GROUP` elements.
+    fn word(elements: impl Fn(usize) -> Self::Source) -> Self::Word;
+    /// What stands where k has ended inside a word.
+    fn zero() -> Self::Source;
+}
+
+/// Widened to f32.
+pub(super) struct Float<S>(PhantomData<fn(S)>);
+/// Widened to i32.
+pub(super) struct Int<S>(PhantomData<fn(S)>);
+/// Two elements widened to i16.
+pub(super) struct ShortPair<S>(PhantomData<fn(S)>);
+/// Four bytes.
+pub(super) struct Quad<S>(PhantomData<fn(S)>);
+/// Two bf16.
+pub(super) struct HalfPair;
+/// One f64.
+pub(super) struct Double;
+/// Real and imaginary part.
+pub(super) struct Complex;
+
+macro_rules! format {
+    ([$($generic:tt)*] $format:ty, $source:ty, $word:ty, $group:literal, $zero:expr, $at:ident => $make:expr) => {
+        impl<$($generic)*> Format for $format {
+            type Source = $source;
+            type Word = $word;
+            const GROUP: usize = $group;
+            #[inline(always)]
+            fn word($at: impl Fn(usize) -> $source) -> $word {
+                $make
+            }
+            #[inline(always)]
+            fn zero() -> $source {
+                $zero
+            }
+        }
+    };
+}
+
+format!([S: Operand<Acc = f32>] Float<S>, S, u32, 1, bytemuck::Zeroable::zeroed(), at => at(0).widen().to_bits());
+format!([S: Operand<Acc = i32>] Int<S>, S, u32, 1, bytemuck::Zeroable::zeroed(), at => at(0).widen() as u32);
+format!([S: Operand<Acc = i32>] ShortPair<S>, S, u32, 2, bytemuck::Zeroable::zeroed(), at =>
+    (at(0).widen() as u32 & 0xffff) | ((at(1).widen() as u32) << 16));
+format!([] Quad<i8>, i8, u32, 4, 0, at => u32::from_le_bytes([at(0) as u8, at(1) as u8, at(2) as u8, at(3) as u8]));
+format!([] Quad<u8>, u8, u32, 4, 0, at => u32::from_le_bytes([at(0), at(1), at(2), at(3)]));
+format!([] HalfPair, bf16, u32, 2, bf16::ZERO, at =>
+    u32::from(at(0).to_bits()) | (u32::from(at(1).to_bits()) << 16));
+format!([] Double, f64, u64, 1, 0.0, at => at(0).to_bits());
+format!([] Complex, Complex64, u64, 1, Complex64::new(0.0, 0.0), at =>
+    u64::from(at(0).re.to_bits()) | (u64::from(at(0).im.to_bits()) << 32));
+
+/// The order of words inside a panel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Layout {
+    /// Chunks of 64 bytes along k, line after line.
+    Chunked,
+    /// Step after step, lines side by side.
+    Stepped,
+}
+
+/// Steps in a chunk: 64 bytes of words.
+pub(super) const fn chunk_steps<W>() -> usize {
+    64 / size_of::<W>()
+}
+
+/// Words that a panel of `height` lines and `steps` steps takes.
+pub(super) fn panel_words<W>(layout: Layout, height: usize, steps: usize) -> usize {
+    match layout {
+        Layout::Chunked => steps.next_multiple_of(chunk_steps::<W>()) * height,
+        Layout::Stepped => steps * height,
+    }
+}
+
+/// Packs the lines `first..first + height` of `lines` (one line per row, k along the columns) into `panel`, for
+/// `steps` steps.
+pub(super) fn pack_panel<F: Format>(
+    simd: Simd,
+    layout: Layout,
+    lines: &MatRef<'_, F::Source>,
+    first: usize,
+    height: usize,
+    steps: usize,
+    panel: &mut [F::Word],
+) {
+    match simd {
+        // SAFETY: a level above `Scalar` is only ever taken from `Simd::available`, so this CPU has the instructions.
+        #[cfg(target_arch = "x86_64")]
+        Simd::Avx512 => unsafe { pack_avx512::<F>(layout, lines, first, height, steps, panel) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Simd::Avx2 => unsafe { pack_avx2::<F>(layout, lines, first, height, steps, panel) },
+        _ => pack::<F>(layout, lines, first, height, steps, panel, transpose_block),
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma")]
+unsafe fn pack_avx512<F: Format>(
+    layout: Layout,
+    lines: &MatRef<'_, F::Source>,
+    first: usize,
+    height: usize,
+    steps: usize,
+    panel: &mut [F::Word],
+) {
+    pack::<F>(layout, lines, first, height, steps, panel, |block, size, to, stride, lines| {
+        if size_of::<F::Word>() == 4 {
+            let (block, to) = (bytemuck::cast_slice(block), bytemuck::cast_slice_mut(to));
+            // SAFETY: the feature is enabled on the enclosing function; lengths are checked inside.
+            unsafe { super::transpose::transpose_16x16(block, to, stride, lines) }
+        } else {
+            transpose_block(block, size, to, stride, lines);
+        }
+    });
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+unsafe fn pack_avx2<F: Format>(
+    layout: Layout,
+    lines: &MatRef<'_, F::Source>,
+    first: usize,
+    height: usize,
+    steps: usize,
+    panel: &mut [F::Word],
+) {
+    pack::<F>(layout, lines, first, height, steps, panel, transpose_block);
+}
+
+/// Words of a square block: at most 16 by 16.
+const BLOCK: usize = 16;
+
+#[inline(always)]
+fn pack<F: Format>(
+    layout: Layout,
+    lines: &MatRef<'_, F::Source>,
+    first: usize,
+    height: usize,
+    steps: usize,
+    panel: &mut [F::Word],
+    transpose: impl Fn(&[F::Word], usize, &mut [F::Word], usize, usize),
+) {
+    let size = chunk_steps::<F::Word>();
+    let live = height.min(lines.rows() - first);
+    match layout {
+        Layout::Chunked if lines.col_stride() == 1 => {
+            for (chunk, to) in panel.chunks_exact_mut(size * height).enumerate() {
+                for line in 0..live {
+                    words_along::<F>(lines, first + line, chunk * size, &mut to[line * size..][..size]);
+                }
+            }
+        }
+        Layout::Chunked => {
+            for (chunk, to) in panel.chunks_exact_mut(size * height).enumerate() {
+                for start in (0..live).step_by(size) {
+                    let count = size.min(live - start);
+                    let mut block = [bytemuck::Zeroable::zeroed(); BLOCK * BLOCK];
+                    for step in 0..size {
+                        words_across::<F>(
+                            lines,
+                            first + start,
+                            chunk * size + step,
+                            &mut block[step * size..][..count],
+                        );
+                    }
+                    transpose(&block[..size * size], size, &mut to[start * size..], size, count);
+                }
+            }
+        }
+        Layout::Stepped if lines.col_stride() == 1 && lines.row_stride() != 1 => {
+            for start in (0..height).step_by(size) {
+                pack_stepped_along::<F>(lines, first, start, height, steps, panel, &transpose);
+            }
+        }
+        Layout::Stepped => {
+            for (step, to) in panel.chunks_exact_mut(height).take(steps).enumerate() {
+                words_across::<F>(lines, first, step, &mut to[..live]);
+                to[live..].fill(bytemuck::Zeroable::zeroed());
+            }
+        }
+    }
+}
+
+/// One group of lines of a stepped panel whose k lies side by side in memory: blocks of words are transposed.
+#[inline(always)]
+fn pack_stepped_along<F: Format>(
+    lines: &MatRef<'_, F::Source>,
+    first: usize,
+    start: usize,
+    height: usize,
+    steps: usize,
+    panel: &mut [F::Word],
+    transpose: &impl Fn(&[F::Word], usize, &mut [F::Word], usize, usize),
+) {
+    let size = chunk_steps::<F::Word>();
+    let live = height.min(lines.rows() - first).saturating_sub(start).min(size);
+    let wide = size.min(height - start);
+    let mut block = [bytemuck::Zeroable::zeroed(); BLOCK * BLOCK];
+    for step in (0..steps).step_by(size) {
+        for line in 0..live {
+            words_along::<F>(lines, first + start + line, step, &mut block[line * size..][..size]);
+        }
+        let count = size.min(steps - step);
+        let to = &mut panel[step * height + start..];
+        if wide == size {
+            transpose(&block[..size * size], size, to, height, count);
+        } else {
+            for (offset, words) in to.chunks_mut(height).take(count).enumerate() {
+                for (line, word) in words.iter_mut().take(wide).enumerate() {
+                    *word = block[line * size + offset];
+                }
+            }
+        }
+    }
+}
+
+/// Writes `lines` rows of `size` words: row `i` takes word `i` of each of the `size` rows of `block`.
+#[inline(always)]
+fn transpose_block<W: Copy>(block: &[W], size: usize, to: &mut [W], stride: usize, lines: usize) {
+    for (line, row) in to.chunks_mut(stride).take(lines).enumerate() {
+        for (step, word) in row.iter_mut().take(size).enumerate() {
+            *word = block[step * size + line];
+        }
+    }
+}
+
+/// The words of one line from step `step` on, zeros past the end of k.
+#[inline(always)]
+fn words_along<F: Format>(lines: &MatRef<'_, F::Source>, line: usize, step: usize, to: &mut [F::Word]) {
+    let start = step * F::GROUP;
+    if let Some(elements) = lines.row_slice(line, start, to.len() * F::GROUP) {
+        for (word, group) in to.iter_mut().zip(elements.chunks_exact(F::GROUP)) {
+            *word = F::word(|index| group[index]);
+        }
+        return;
+    }
+    for (offset, word) in to.iter_mut().enumerate() {
+        *word = word_at::<F>(lines, line, step + offset);
+    }
+}
+
+/// The words of the lines from `first` on at one step.
+#[inline(always)]
+fn words_across<F: Format>(lines: &MatRef<'_, F::Source>, first: usize, step: usize, to: &mut [F::Word]) {
+    let columns = lines.transposed();
+    let start = step * F::GROUP;
+    let empty: &[F::Source] = &[];
+    let mut rows = [empty; 4];
+    let mut adjacent = true;
+    for (index, row) in rows.iter_mut().take(F::GROUP).enumerate() {
+        match columns.row_slice(start + index, first, to.len()) {
+            Some(elements) => *row = elements,
+            None => adjacent = false,
+        }
+    }
+    if adjacent {
+        for (offset, word) in to.iter_mut().enumerate() {
+            *word = F::word(|index| rows[index][offset]);
+        }
+        return;
+    }
+    for (offset, word) in to.iter_mut().enumerate() {
+        *word = word_at::<F>(lines, first + offset, step);
+    }
+}
+
+#[inline(always)]
+fn word_at<F: Format>(lines: &MatRef<'_, F::Source>, line: usize, step: usize) -> F::Word {
+    F::word(|index| {
+        let k = step * F::GROUP + index;
+        if k < lines.cols() { lines.get(line, k) } else { F::zero() }
+    })
+}

@@ -1,0 +1,169 @@
+//! Matrix times vector: every element of the matrix is used once, so the speed of memory is the limit and nothing is
+//! packed.
+//!
+//! The matrix is seen as lines (rows of A, or columns of B), each of which gives one element of the result. Lines whose
+//! elements are neighbours are summed one by one; where neighbouring lines are neighbours in memory, many are summed
+//! together.
+
+use std::ops::Range;
+
+use super::element::{Accumulator, Operand, Output};
+use super::epilogue::WriteBack;
+use super::kernel::Isa;
+use super::view::MatRef;
+use super::workspace::{OutOfMemory, Workspace};
+use crate::simd::Simd;
+use crate::team::Team;
+
+/// The direction of the result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Along {
+    /// One column: lines are rows.
+    Rows,
+    /// One row: lines are columns.
+    Cols,
+}
+
+/// Lines that are summed together.
+const STRIP: usize = 256;
+/// Sums that a dot product keeps side by side.
+const LANES: usize = 64;
+
+/// Writes the product of `lines` (one line per row) and `vector` (one row) to `write`.
+pub(super) fn multiply<T: Operand, R: Output<Acc = T::Acc>>(
+    team: Option<&Team>,
+    workspace: &mut Workspace,
+    isa: Isa,
+    lines: MatRef<'_, T>,
+    vector: MatRef<'_, T>,
+    write: &WriteBack<'_, R>,
+    along: Along,
+) -> Result<(), OutOfMemory> {
+    let wide: &mut [T::Acc] = workspace.scratch.get(vector.cols())?;
+    for (k, to) in wide.iter_mut().enumerate() {
+        *to = vector.get(0, k).widen();
+    }
+    let wide: &[T::Acc] = wide;
+    let body = |range: Range<usize>| match isa.simd {
+        // SAFETY: `isa` holds only what this CPU has.
+        #[cfg(target_arch = "x86_64")]
+        Simd::Avx512 => unsafe { range_avx512(&lines, wide, range, write, along) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Simd::Avx2 => unsafe { range_avx2(&lines, wide, range, write, along) },
+        _ => range_loops::<T, R, { cfg!(target_arch = "aarch64") }>(&lines, wide, range, write, along),
+    };
+    match team {
+        Some(team) => team.run_ranges(lines.rows(), 16, &body),
+        None => body(0..lines.rows()),
+    }
+    Ok(())
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma")]
+unsafe fn range_avx512<T: Operand, R: Output<Acc = T::Acc>>(
+    lines: &MatRef<'_, T>,
+    vector: &[T::Acc],
+    range: Range<usize>,
+    write: &WriteBack<'_, R>,
+    along: Along,
+) {
+    range_loops::<T, R, true>(lines, vector, range, write, along);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+unsafe fn range_avx2<T: Operand, R: Output<Acc = T::Acc>>(
+    lines: &MatRef<'_, T>,
+    vector: &[T::Acc],
+    range: Range<usize>,
+    write: &WriteBack<'_, R>,
+    along: Along,
+) {
+    range_loops::<T, R, true>(lines, vector, range, write, along);
+}
+
+#[inline(always)]
+fn range_loops<T: Operand, R: Output<Acc = T::Acc>, const FUSED: bool>(
+    lines: &MatRef<'_, T>,
+    vector: &[T::Acc],
+    range: Range<usize>,
+    write: &WriteBack<'_, R>,
+    along: Along,
+) {
+    for start in range.clone().step_by(STRIP) {
+        let count = STRIP.min(range.end - start);
+        let mut sums = [<T::Acc as bytemuck::Zeroable>::zeroed(); STRIP];
+        if lines.col_stride() == 1 {
+            for (offset, sum) in sums[..count].iter_mut().enumerate() {
+                let line = lines.row_slice(start + offset, 0, vector.len()).unwrap_or(&[]);
+                *sum = dot::<T, FUSED>(line, vector);
+            }
+        } else {
+            sum_lines_together::<T, FUSED>(lines, vector, start, &mut sums[..count]);
+        }
+        let (rows, cols, ld) = match along {
+            Along::Rows => (start..start + count, 0..1, 1),
+            Along::Cols => (0..1, start..start + count, STRIP),
+        };
+        // SAFETY: the lines are inside the result, no other range has them, and `sums` holds `count` sums.
+        unsafe { write.put(rows, cols, sums.as_ptr(), ld) };
+    }
+}
+
+#[inline(always)]
+fn dot<T: Operand, const FUSED: bool>(line: &[T], vector: &[T::Acc]) -> T::Acc {
+    let mut lanes = [<T::Acc as bytemuck::Zeroable>::zeroed(); LANES];
+    let (mut elements, mut factors) = (line.chunks_exact(LANES), vector.chunks_exact(LANES));
+    for (elements, factors) in elements.by_ref().zip(factors.by_ref()) {
+        for lane in 0..LANES {
+            lanes[lane] = lanes[lane].plus_product::<FUSED>(elements[lane].widen(), factors[lane]);
+        }
+    }
+    for (lane, (element, factor)) in elements.remainder().iter().zip(factors.remainder()).enumerate() {
+        lanes[lane] = lanes[lane].plus_product::<FUSED>(element.widen(), *factor);
+    }
+    // A tree keeps the rounding error low and is the same at every level of vector instructions.
+    let mut half = LANES / 2;
+    while half > 0 {
+        for lane in 0..half {
+            lanes[lane] = lanes[lane].plus(lanes[lane + half]);
+        }
+        half /= 2;
+    }
+    lanes[0]
+}
+
+/// Adds the products of the lines from `start` on to `sums`, four elements of each at a time.
+#[inline(always)]
+fn sum_lines_together<T: Operand, const FUSED: bool>(
+    lines: &MatRef<'_, T>,
+    vector: &[T::Acc],
+    start: usize,
+    sums: &mut [T::Acc],
+) {
+    let across = lines.transposed();
+    let count = sums.len();
+    let row = |k: usize| across.row_slice(k, start, count);
+    let mut k = 0;
+    while k < vector.len() {
+        let four = if k + 4 <= vector.len() { Some((row(k), row(k + 1), row(k + 2), row(k + 3))) } else { None };
+        if let Some((Some(first), Some(second), Some(third), Some(fourth))) = four {
+            for (index, sum) in sums.iter_mut().enumerate() {
+                let sum_two = sum
+                    .plus_product::<FUSED>(first[index].widen(), vector[k])
+                    .plus_product::<FUSED>(second[index].widen(), vector[k + 1]);
+                *sum = sum_two
+                    .plus_product::<FUSED>(third[index].widen(), vector[k + 2])
+                    .plus_product::<FUSED>(fourth[index].widen(), vector[k + 3]);
+            }
+            k += 4;
+        } else {
+            for (index, sum) in sums.iter_mut().enumerate() {
+                *sum = sum.plus_product::<FUSED>(lines.get(start + index, k).widen(), vector[k]);
+            }
+            k += 1;
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Memory that matrix products reuse from call to call.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Pack buffers and scratch tiles. An engine owns one; once warm, a product of a size seen before allocates nothing.
+pub struct Workspace {
+    pub(super) pack_bytes_max: usize,
+    pub(super) packed_a: AlignedBuffer,
+    pub(super) packed_b: AlignedBuffer,
+    pub(super) scratch: AlignedBuffer,
+    pub(super) partial_sums: AlignedBuffer,
+    pub(super) stages: Vec<super::driver::Stage>,
+    pub(super) scratch_taken: Vec<AtomicBool>,
+    /// One workspace for each thread that multiplies small matrices of a batch by itself.
+    pub(super) members: Vec<Mutex<Workspace>>,
+}
+
+/// The workspace could not grow; nothing useful was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutOfMemory {
+    /// How many bytes one buffer was to have.
+    pub asked_bytes: usize,
+}
+
+/// Bytes of one operand that are packed at a time, unless the owner says otherwise.
+const PACK_BYTES_MAX: usize = 24 << 20;
+
+impl Default for Workspace {
+    fn default() -> Workspace {
+        Workspace::with_pack_bytes_max(PACK_BYTES_MAX)
+    }
+}
+
+impl Workspace {
+    /// A workspace that holds nothing yet.
+    pub fn new() -> Workspace {
+        Workspace::default()
+    }
+
+    /// A workspace that packs about `pack_bytes_max` bytes of each operand at a time (one panel at the least), with
+    /// two buffers for each operand.
+    pub fn with_pack_bytes_max(pack_bytes_max: usize) -> Workspace {
+        Workspace {
+            pack_bytes_max,
+            packed_a: AlignedBuffer::default(),
+            packed_b: AlignedBuffer::default(),
+            scratch: AlignedBuffer::default(),
+            partial_sums: AlignedBuffer::default(),
+            stages: Vec::new(),
+            scratch_taken: Vec::new(),
+            members: Vec::new(),
+        }
+    }
+
+    /// Bytes held now.
+    pub fn held_bytes(&self) -> usize {
+        let members: usize = self.members.iter().map(|member| lock(member).held_bytes()).sum();
+        let own = [&self.packed_a, &self.packed_b, &self.scratch, &self.partial_sums];
+        own.into_iter().map(AlignedBuffer::held_bytes).sum::<usize>() + members
+    }
+
+    /// Gives all memory back.
+    pub fn release(&mut self) {
+        *self = Workspace::with_pack_bytes_max(self.pack_bytes_max);
+    }
+
+    pub(super) fn reserve_members(&mut self, count: usize) {
+        if self.members.len() < count {
+            self.members.resize_with(count, Default::default);
+        }
+    }
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// Scratch tiles, one for each thread of a job, claimed for the length of a task.
+pub(super) struct ScratchPool<'a> {
+    pub(super) taken: &'a [AtomicBool],
+}
+
+impl ScratchPool<'_> {
+    /// The index of a tile that nobody else has. There are as many as threads, so one is always free.
+    pub(super) fn claim(&self) -> usize {
+        loop {
+            for (index, taken) in self.taken.iter().enumerate() {
+                if !taken.load(Ordering::Relaxed) && !taken.swap(true, Ordering::Acquire) {
+                    return index;
+                }
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    pub(super) fn give_back(&self, index: usize) {
+        self.taken[index].store(false, Ordering::Release);
+    }
+}
+
+/// Zero-initialised memory that starts on a cache line.
+#[derive(Default)]
+pub(super) struct AlignedBuffer {
+    lines: Vec<Line>,
+}
+
+/// One cache line.
+#[derive(Clone, Copy, bytemuck::Zeroable, bytemuck::Pod)]
+#[repr(C, align(64))]
+struct Line([u64; 8]);
+
+impl AlignedBuffer {
+    /// `len` elements with unspecified (but initialised) values, growing where that is needed.
+    pub(super) fn get<T: bytemuck::Pod>(&mut self, len: usize) -> Result<&mut [T], OutOfMemory> {
+        let bytes = len.saturating_mul(size_of::<T>());
+        let lines = bytes.div_ceil(size_of::<Line>());
+        if self.lines.len() < lines {
+            // The old contents are not wanted: freeing first keeps the peak low.
+            self.lines = Vec::new();
+            self.lines.try_reserve_exact(lines).map_err(|_| OutOfMemory { asked_bytes: bytes })?;
+            self.lines.resize(lines, bytemuck::Zeroable::zeroed());
+        }
+        Ok(&mut bytemuck::cast_slice_mut(&mut self.lines[..lines])[..len])
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.lines.len() * size_of::<Line>()
+    }
+}

@@ -28,7 +28,7 @@ fn resize<T: Element + Pixel>(op: &Resize, context: &mut Context) -> Result<Valu
     let input = context.contiguous::<T>(&op.input)?;
     let mut output = context.output::<T>(op.output_shape()?)?;
     match op.mode {
-        ResizeMode::Nearest => nearest(&context.team, &sizes, &input, &mut output),
+        ResizeMode::Nearest => nearest(context.simd, &context.team, &sizes, &input, &mut output),
         ResizeMode::Bilinear => bilinear(context.simd, &context.team, &sizes, &input, &mut output),
         ResizeMode::Area => area(context.simd, &context.team, &sizes, &input, &mut output),
     }

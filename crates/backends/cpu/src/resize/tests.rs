@@ -64,7 +64,7 @@ fn naive(
     sum
 }
 
-fn check<T: Pixel>(tolerance: f64) {
+fn check<T: Pixel + bytemuck::Pod>(tolerance: f64) {
     let team = Team::new(2);
     for (input, output) in SIZES {
         for (planes, channels) in [(1, 1), (3, 1), (2, 3), (1, 4), (1, 17)] {
@@ -76,7 +76,7 @@ fn check<T: Pixel>(tolerance: f64) {
                 for simd in Simd::available() {
                     let mut result = vec![T::default(); sizes.rows_out() * sizes.row_out()];
                     match mode {
-                        "nearest" => nearest(&team, &sizes, &source, &mut result),
+                        "nearest" => nearest(simd, &team, &sizes, &source, &mut result),
                         "area" => area(simd, &team, &sizes, &source, &mut result),
                         _ => bilinear(simd, &team, &sizes, &source, &mut result),
                     }
@@ -149,5 +149,5 @@ fn empty_images_stay_empty() {
     bilinear::<f32>(Simd::detect(), &Team::single(), &sizes, &[], &mut []);
     let sizes = Sizes { planes: 1, channels: 3, input: (4, 4), output: (0, 8) };
     area::<u8>(Simd::detect(), &Team::single(), &sizes, &[0; 48], &mut []);
-    nearest::<u8>(&Team::single(), &sizes, &[0; 48], &mut []);
+    nearest::<u8>(Simd::detect(), &Team::single(), &sizes, &[0; 48], &mut []);
 }

@@ -29,7 +29,7 @@ pub unsafe fn transpose_avx512<const N: usize>(block: &Block<N>, stream: bool) {
             _ => tiles_avx512::<N, 2>(block, stream),
         };
         if done < block.lengths.1 {
-            transpose_avx2(&block.from_inner(done), false);
+            transpose_avx2(&block.rest_from(done), false);
         }
     }
 }
@@ -57,7 +57,7 @@ impl<const N: usize> Block<N> {
     ///
     /// # Safety
     /// `inner` must be below the inner length.
-    unsafe fn from_inner(&self, inner: usize) -> Block<N> {
+    unsafe fn rest_from(&self, inner: usize) -> Block<N> {
         // SAFETY: the element is one of the block.
         let (from, to) = unsafe { (self.from.offset(inner as isize * self.inner), self.to.add(inner)) };
         Block { from, to, lengths: (self.lengths.0, self.lengths.1 - inner), ..*self }

@@ -82,7 +82,7 @@ impl<'a, T: RowElement> FloatScorer<'a, T> {
         self.scan_block(&scratch.staged, stride, rest, count, false, scales, &mut scratch.partial, sink);
     }
 
-    #[allow(clippy::too_many_arguments)] // The pieces of one block, named at the only two calls.
+    /// Scans one run of rows with every panel; only the first panel asks for what lies behind them.
     fn scan_block(
         &self,
         rows: &[f32],

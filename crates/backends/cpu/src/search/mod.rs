@@ -1,9 +1,9 @@
 //! Exact nearest neighbours: scoring and selection in one pass, so that the scores of all rows are never written out.
 //!
-//! * [`sink`]: the metrics, and the k best of each query.
-//! * [`scan`]: how rows are shared between threads and results are merged.
-//! * [`float`] and [`int8`]: preparing queries and rows for the kernels.
-//! * [`tile`] (many queries) and [`row_scan`] (few): the kernels, written in the vector operations of [`lanes`].
+//! * `sink`: the metrics, and the k best of each query.
+//! * `scan`: how rows are shared between threads and results are merged.
+//! * `float` and `int8`: preparing queries and rows for the kernels.
+//! * `tile` (many queries) and `row_scan` (few): the kernels, written in the vector operations of `lanes`.
 //!
 //! Scores are computed in `f32` (rows and queries of smaller types are widened without loss), except for `i8` rows with
 //! `i8` queries, whose sums are exact integers. Distances are sums of squared differences, never `|r|² - 2r·q + |q|²`, so

@@ -1,7 +1,7 @@
 //! The k largest or smallest elements of each lane, in order.
 //!
 //! A lane is scanned in blocks; a block in which nothing beats the k-th best so far costs one vector comparison for each
-//! vector of elements and nothing else. What does beat it goes to a [`keep::Keeper`]. The order is that of [`order`]:
+//! vector of elements and nothing else. What does beat it goes to a `Keeper`. The order is that of `order`:
 //! ties go to the smaller index, -0 equals +0, and NaN is larger than +∞.
 
 pub(crate) mod keep;

@@ -14,6 +14,8 @@ struct Target<'a> {
 }
 
 const CORE: Target<'static> = Target { library: "panoply_core", filters: &[] };
+const RUNTIME: Target<'static> =
+    Target { library: "panoply_runtime", filters: &["queue::", "slot::", "sleeper::", "flights::"] };
 const CPU: Target<'static> = Target { library: "panoply_cpu", filters: &["team", "memory"] };
 
 /// Property tests draw this many cases here, because memcheck makes each some thirty times slower.
@@ -25,16 +27,16 @@ pub fn command(workspace: &Workspace, filters: &[&str]) -> Result<()> {
     if find_program("valgrind").is_none() {
         bail!("valgrind is not installed; on Debian: apt-get install valgrind");
     }
-    let targets = if filters.is_empty() { vec![CORE, CPU] } else { vec![Target { filters, ..CPU }] };
+    let targets = if filters.is_empty() { vec![CORE, RUNTIME, CPU] } else { vec![Target { filters, ..CPU }] };
     memcheck(workspace, &targets).map(drop)
 }
 
-/// Runs the core crate's tests, or is skipped where valgrind is missing.
+/// Runs the tests of the core crate and of the runtime's lock-free parts, or is skipped where valgrind is missing.
 pub fn short_step(workspace: &Workspace) -> Result<Outcome> {
     if find_program("valgrind").is_none() {
         return Ok(Outcome::Skipped("valgrind is not installed".to_string()));
     }
-    memcheck(workspace, &[CORE])
+    memcheck(workspace, &[CORE, RUNTIME])
 }
 
 fn memcheck(workspace: &Workspace, targets: &[Target<'_>]) -> Result<Outcome> {

@@ -1,2 +1,38 @@
-//! The `panoply` command.
-fn main() {}
+//! The `panoply` command: what is in this machine, where work would run, and how fast it is.
+//!
+//! Modules in reading order: [`arguments`] is what was typed, [`configuration`] is what it means, one module per command
+//! does it ([`devices`], [`plan`], [`bench`]), [`screen`] is where it goes, and [`failure`] is how it can end.
+
+mod arguments;
+mod bench;
+mod configuration;
+mod devices;
+mod failure;
+mod plan;
+mod screen;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use arguments::Arguments;
+use configuration::Configuration;
+use failure::Failure;
+use screen::Screen;
+
+fn main() -> ExitCode {
+    failure::end_on_interrupt();
+    let arguments = Arguments::parse();
+    let outcome = Configuration::resolve(arguments).and_then(run);
+    failure::exit_code(outcome)
+}
+
+fn run(configuration: Configuration) -> Result<(), Failure> {
+    let mut screen = Screen::of_this_process();
+    match configuration {
+        Configuration::Devices(options) => devices::show(&options, &mut screen)?,
+        Configuration::Plan(options) => plan::show(&options, &mut screen)?,
+        Configuration::Bench(options) => bench::run(&options, &mut screen)?,
+    }
+    screen.finish()
+}

@@ -12,6 +12,8 @@ mod color_convert;
 mod conv2d;
 #[path = "fixtures/gather.rs"]
 mod gather;
+#[path = "fixtures/map.rs"]
+mod map;
 #[path = "fixtures/matmul.rs"]
 mod matmul;
 #[path = "fixtures/normalize.rs"]

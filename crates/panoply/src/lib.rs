@@ -1,1 +1,66 @@
-//! Placeholder while the workspace is laid out.
+//! One runtime over every accelerator in a machine.
+//!
+//! A program says *what* it wants done; Panoply finds the hardware that is there, runs the work on it, and says where it
+//! ran. Nothing has to be installed: what is missing at run time is a value that says why.
+//!
+//! ```
+//! use panoply::prelude::*;
+//!
+//! let runtime = Runtime::new()?;
+//! let matrix = Tensor::from_vec(vec![1.0_f32, 2.0, 3.0, 4.0, 5.0, 6.0], [2, 3])?;
+//!
+//! // `run` gives a future that needs no particular executor; `wait` blocks instead.
+//! let turned = runtime.run(Transpose::new(&matrix)).wait()?;
+//! assert_eq!(turned.as_slice::<f32>()?, [1.0, 4.0, 2.0, 5.0, 3.0, 6.0]);
+//!
+//! // Every op comes with a receipt, for those who ask for it.
+//! let Outcome { report, .. } = runtime.run(Transpose::new(&matrix)).with_report().wait()?;
+//! println!("ran on {} in {:?} after {:?} in the queue", report.device, report.ran, report.queued);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Where to go from here, in reading order:
+//!
+//! * [`Runtime`] and [`Builder`]: which backends, which bounds.
+//! * [`prelude`]: what a program that runs ops needs. [`op`] has every op, by domain.
+//! * [`worker`]: a program's own workers in pools, each with a thread, a state and a queue of its own.
+//! * [`placement`]: which CPUs workers run on, near which devices.
+//! * [`testing`]: virtual devices that fail on command.
+//! * [`backend`]: the two traits behind every device, for authors of a backend.
+//!
+//! # Features
+//!
+//! A feature selects a backend and nothing else. All of them are on by default, as none needs anything but `cargo` to
+//! build.
+//!
+//! | feature | backend |
+//! | --- | --- |
+//! | `cpu` | the processor's own cores |
+
+mod builder;
+mod compiled;
+pub mod prelude;
+mod runtime;
+pub mod testing;
+pub mod worker;
+
+pub use builder::Builder;
+pub use runtime::{Runtime, runtime};
+
+pub use panoply_core::{
+    Absence, Api, Capabilities, Complex64, DType, DeviceId, DeviceInfo, DeviceKind, Domain, Element, Error, ErrorKind,
+    Fallback, Location, OpenOptions, Operation, Outcome, PciAddress, Report, Result, Shape, Strides, Tensor, bf16,
+    buffer, expr, f16, op,
+};
+pub use panoply_runtime::{
+    BackendReport, BuildError, Pending, PendingOutcome, RunOptions, Shutdown, WorkerCounters, WorkerLimits,
+    WorkerReport, WorkerState, placement,
+};
+
+/// For authors of a backend: the traits [`Backend`](backend::Backend) and [`Engine`](backend::Engine), with their
+/// contract and everything that passes through them.
+pub mod backend {
+    pub use panoply_core::backend::*;
+    pub use panoply_core::op::{Describe, Op, Value};
+    pub use panoply_core::{Buffer, DeviceBuffer, HostBuffer, HostBufferMut};
+}

@@ -15,7 +15,7 @@
 
 use std::mem::MaybeUninit;
 
-use crate::sync::{AtomicUsize, CacheLine, Ordering, UnsafeCell, spin_loop};
+use crate::sync::{AtomicBool, AtomicUsize, CacheLine, Ordering, UnsafeCell, spin_loop};
 
 /// The most items a queue may be made for.
 pub const QUEUE_DEPTH_MAX: usize = 1 << 20;
@@ -26,6 +26,9 @@ const CLOSED: usize = 1 << (usize::BITS - 1);
 pub(crate) struct Queue<T> {
     tail: CacheLine<AtomicUsize>,
     head: CacheLine<AtomicUsize>,
+    /// Mirrors the bit in `tail`, on a line that nobody writes until then: who waits for items looks here, not at `tail`,
+    /// which every push must own.
+    closing: CacheLine<AtomicBool>,
     slots: Box<[Slot<T>]>,
     mask: usize,
 }
@@ -58,6 +61,7 @@ impl<T> Queue<T> {
         Queue {
             tail: CacheLine(AtomicUsize::new(0)),
             head: CacheLine(AtomicUsize::new(0)),
+            closing: CacheLine(AtomicBool::new(false)),
             slots: (0..capacity).map(slot).collect(),
             mask: capacity - 1,
         }
@@ -74,20 +78,37 @@ impl<T> Queue<T> {
         (self.tail.load(Ordering::Acquire) & !CLOSED).wrapping_sub(head) & !CLOSED
     }
 
+    /// Whether a pop would find something, or the queue has been closed. Touches nothing that a push needs.
+    pub(crate) fn has_news(&self) -> bool {
+        let head = self.head.load(Ordering::Relaxed);
+        let sequence = self.slots[head & self.mask].sequence.load(Ordering::Acquire);
+        sequence == head.wrapping_add(1) & !CLOSED || self.closing.load(Ordering::Acquire)
+    }
+
+    /// Whether a good part of the queue is free, or it has been closed: the time for a producer that met a full queue to go
+    /// on. Filling each slot the moment it is freed would cost both sides a cache miss for every item.
+    pub(crate) fn has_room_for_a_run(&self) -> bool {
+        self.len() <= self.capacity() - self.capacity().div_ceil(4) || self.closing.load(Ordering::Acquire)
+    }
+
     /// True once the queue is closed and everything that got in has been claimed: nothing will ever come out again.
     pub(crate) fn is_finished(&self) -> bool {
+        if !self.closing.load(Ordering::Acquire) {
+            return false;
+        }
         let tail = self.tail.load(Ordering::Acquire);
         tail & CLOSED != 0 && self.head.load(Ordering::Acquire) == tail & !CLOSED
     }
 
     /// True once the queue takes nothing any more.
     pub(crate) fn is_closed(&self) -> bool {
-        self.tail.load(Ordering::Acquire) & CLOSED != 0
+        self.closing.load(Ordering::Acquire)
     }
 
     /// Takes nothing from now on. What is in it can still be popped.
     pub(crate) fn close(&self) {
         self.tail.fetch_or(CLOSED, Ordering::AcqRel);
+        self.closing.store(true, Ordering::Release);
     }
 
     /// Puts an item in.
@@ -126,6 +147,11 @@ impl<T> Queue<T> {
     /// Takes up to `count_max` items that are ready, oldest first, and returns how many. An item whose push is not
     /// finished yet ends the run.
     pub(crate) fn pop_many(&self, count_max: usize, mut receive: impl FnMut(T)) -> usize {
+        self.pop_numbered(count_max, |_, item| receive(item))
+    }
+
+    /// [`Queue::pop_many`] that also tells each item's position, counted from the queue's beginning.
+    pub(crate) fn pop_numbered(&self, count_max: usize, mut receive: impl FnMut(usize, T)) -> usize {
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
             let mut ready = 0;
@@ -164,14 +190,14 @@ impl<T> Queue<T> {
         item
     }
 
-    fn take_claimed(&self, head: usize, count: usize, receive: &mut impl FnMut(T)) {
+    fn take_claimed(&self, head: usize, count: usize, receive: &mut impl FnMut(usize, T)) {
         for offset in 0..count {
             let position = head.wrapping_add(offset) & !CLOSED;
             let slot = &self.slots[position & self.mask];
             // SAFETY: this pop claimed `position`, and the slot was seen ready for it with acquire ordering (rule 1).
             let item = slot.item.with(|place| unsafe { (*place).assume_init_read() });
             slot.sequence.store(position.wrapping_add(self.slots.len()) & !CLOSED, Ordering::Release);
-            receive(item);
+            receive(position, item);
         }
     }
 

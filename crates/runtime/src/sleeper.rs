@@ -19,6 +19,12 @@ pub(crate) const SPIN_US_MAX: u64 = 50;
 #[cfg(loom)]
 pub(crate) const SPIN_US_MAX: u64 = 0;
 
+/// After so long, whoever spins offers its CPU to others: the thread it waits for may be next in line for it.
+const YIELD_AFTER_US: u64 = 15;
+
+/// The most pause instructions between two looks: below half a microsecond.
+const SPIN_PAUSES_MAX: u32 = 8;
+
 /// See the module's rules.
 #[derive(Debug, Default)]
 pub(crate) struct Sleeper {
@@ -88,16 +94,22 @@ pub(crate) fn spin(ready: &mut impl FnMut() -> bool) -> bool {
     if SPIN_US_MAX == 0 || single_cpu() {
         return false;
     }
-    let until = Instant::now() + Duration::from_micros(SPIN_US_MAX);
+    let start = Instant::now();
+    let mut pauses = 1;
     loop {
-        for _ in 0..32 {
-            spin_loop();
-            if ready() {
-                return true;
-            }
+        // Looking less and less often leaves the line that is looked at to whoever writes it: items arrive in runs
+        // instead of one by one, each at the price of two cache misses.
+        (0..pauses).for_each(|_| spin_loop());
+        if ready() {
+            return true;
         }
-        if Instant::now() >= until {
+        pauses = (pauses * 2).min(SPIN_PAUSES_MAX);
+        let spun = start.elapsed();
+        if spun >= Duration::from_micros(SPIN_US_MAX) {
             return false;
+        }
+        if spun >= Duration::from_micros(YIELD_AFTER_US) {
+            thread::yield_now();
         }
     }
 }

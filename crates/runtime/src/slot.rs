@@ -58,6 +58,11 @@ pub(crate) fn slot<Q, A>(question: Q) -> (Ticket<Q, A>, Receiver<Q, A>) {
 }
 
 impl<Q, A> Ticket<Q, A> {
+    /// No duty at all: nothing was asked. It takes the place of a ticket where most messages want no answer.
+    pub(crate) fn none() -> Ticket<Q, A> {
+        Ticket { slot: None }
+    }
+
     /// The question; `None` once it was taken.
     pub(crate) fn take_question(&mut self) -> Option<Q> {
         let slot = self.slot.as_ref()?;

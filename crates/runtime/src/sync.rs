@@ -5,9 +5,7 @@ mod primitives {
     pub(crate) use loom::cell::UnsafeCell;
     pub(crate) use loom::hint::spin_loop;
     pub(crate) use loom::sync::Arc;
-    #[cfg(test)]
-    pub(crate) use loom::sync::atomic::AtomicBool;
-    pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering, fence};
+    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicUsize, Ordering, fence};
     pub(crate) use loom::thread;
 }
 
@@ -15,7 +13,7 @@ mod primitives {
 mod primitives {
     pub(crate) use std::hint::spin_loop;
     pub(crate) use std::sync::Arc;
-    pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering, fence};
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicUsize, Ordering, fence};
     pub(crate) use std::thread;
 
     /// The standard cell, reached the way loom's is.

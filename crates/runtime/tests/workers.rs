@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use panoply_runtime::partition::{ConsistentHash, HashBy, RangeBy};
+use panoply_runtime::placement::affinity::RealtimePriority;
 use panoply_runtime::pool::WorkerStatus;
 use panoply_runtime::worker::BoxError;
 use panoply_runtime::{Envelope, PoolOptions, Worker, WorkerError, WorkerPool};
@@ -238,6 +239,22 @@ fn partitioners_send_each_key_to_its_worker() {
         let again: Vec<_> = (0..50).map(ask).collect();
         assert_eq!(first, again);
         assert!((0..3).all(|index| first.contains(&Answer::Index(index))));
+    }
+}
+
+#[test]
+fn a_realtime_pool_runs_or_says_what_is_missing() {
+    let options = PoolOptions { realtime: Some(RealtimePriority::SIGNAL), ..options(1) };
+    let make = |index| Recorder { index, seen: Rc::default(), handled: Arc::default() };
+    match WorkerPool::start(options, make) {
+        Ok(pool) => assert_eq!(pool.request(Say::Count).unwrap().wait().unwrap(), Answer::Number(1)),
+        Err(error) => {
+            println!("not permitted here: {error}");
+            assert!(
+                matches!(&error, WorkerError::InitFailed { reason, .. } if reason.contains("CAP_SYS_NICE")),
+                "{error}"
+            );
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use crate::conv::ConvWorkspace;
 use crate::gemm::Workspace;
 use crate::map::PlanCache;
 use crate::memory::HostMemory;
+use crate::ops::transpose::copy_into;
 use crate::simd::Simd;
 use crate::team::Team;
 
@@ -59,7 +60,10 @@ impl Context {
         if tensor.is_contiguous() {
             return Ok(Cow::Borrowed(tensor.as_slice()?));
         }
-        Ok(Cow::Owned(tensor.to_vec()?))
+        tensor.host_elements::<T>()?;
+        let mut copy = vec![T::zeroed(); tensor.elements()];
+        copy_into(tensor, self, bytemuck::cast_slice_mut(&mut copy))?;
+        Ok(Cow::Owned(copy))
     }
 }
 

@@ -159,7 +159,7 @@ fn awkward(dtype: DType, seed: u64) -> Tensor {
         .map(|index| {
             // Every special value meets every other one of the second operand.
             if index < special.len() * special.len() {
-                let place = if seed % 2 == 0 { index / special.len() } else { index % special.len() };
+                let place = if seed.is_multiple_of(2) { index / special.len() } else { index % special.len() };
                 return special[place];
             }
             match dtype {

@@ -1,3 +1,5 @@
+//! Building, sharing, typing and printing expressions.
+
 use super::*;
 
 const DEPTH: usize = 10_000;

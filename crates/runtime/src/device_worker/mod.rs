@@ -27,6 +27,7 @@ use crate::queue::{PushError, Queue};
 use crate::room::Room;
 use crate::sleeper::Sleeper;
 use crate::slot::{Receiver, Ticket};
+use crate::sync::CacheLine;
 
 pub(crate) mod driver;
 pub(crate) mod flights;
@@ -172,7 +173,8 @@ pub(crate) struct Lane {
 
 #[derive(Default)]
 pub(crate) struct Counts {
-    pub(crate) accepted: AtomicU64,
+    /// Written by callers; the rest by the worker. Neither shall slow the other down.
+    pub(crate) accepted: CacheLine<AtomicU64>,
     pub(crate) completed: AtomicU64,
     pub(crate) failed: AtomicU64,
     pub(crate) cancelled: AtomicU64,
@@ -250,7 +252,7 @@ impl Lane {
 
     /// Whether an idle worker has a reason to take a step.
     pub(crate) fn has_news(&self) -> bool {
-        self.queue.len() > 0 || self.queue.is_closed()
+        self.queue.has_news()
     }
 
     /// Refuses everything from now on, without ending the worker's duty to what it has.

@@ -32,11 +32,12 @@ use panoply_core::cpu_set::CpuSet;
 
 use crate::blocking::block_until;
 use crate::partition::{Partitioner, RoundRobin, choose};
-use crate::placement::affinity::pin_current;
+use crate::placement::PlacementError;
+use crate::placement::affinity::{RealtimePriority, pin_current, set_realtime};
 use crate::queue::PushError;
 use crate::slot::{Receiver, slot};
-use crate::worker::thread::{Keeper, Letter, Mailbox};
-use crate::worker::{Envelope, Worker, WorkerError};
+use crate::worker::thread::{Keeper, Letter, LetterTicket, Mailbox, Postmark};
+use crate::worker::{Worker, WorkerError};
 
 /// How a pool is made.
 #[derive(Clone, Debug)]
@@ -53,6 +54,9 @@ pub struct PoolOptions {
     pub timestamps: bool,
     /// The CPUs of worker 0, 1, …; a worker beyond the list runs anywhere.
     pub cpus: Vec<CpuSet>,
+    /// The real-time priority of the workers' threads, for work that must not be late. Where it is not permitted the pool
+    /// does not start, and its error says what is missing.
+    pub realtime: Option<RealtimePriority>,
     /// The wait before a failed worker's first restart; doubled for each further failure in a row.
     pub restart_wait_min: Duration,
     /// The longest wait before a restart.
@@ -70,6 +74,7 @@ impl Default for PoolOptions {
             tick_every: None,
             timestamps: false,
             cpus: Vec::new(),
+            realtime: None,
             restart_wait_min: Duration::from_millis(1),
             restart_wait_max: Duration::from_secs(1),
             restarts_max: 10,
@@ -173,23 +178,23 @@ impl<W: Worker> WorkerPool<W> {
 
     /// Sends to the next worker in turn, waiting while its queue is full.
     pub fn send(&self, message: W::Message) -> Result<(), WorkerError> {
-        self.post(self.next_turn(), message, None, None)
+        self.post(self.next_turn(), message, self.postmark(None))
     }
 
     /// Sends to one worker, waiting while its queue is full.
     pub fn send_to(&self, worker: usize, message: W::Message) -> Result<(), WorkerError> {
-        self.post(worker, message, None, None)
+        self.post(worker, message, self.postmark(None))
     }
 
     /// Sends to the worker that the partitioner chooses for the message.
     pub fn send_partitioned(&self, message: W::Message) -> Result<(), WorkerError> {
         let worker = choose(self.partitioner.as_ref(), &message, self.workers())?;
-        self.post(worker, message, None, None)
+        self.post(worker, message, self.postmark(None))
     }
 
     /// Sends to one worker and says who sent it.
     pub fn send_from(&self, source: u32, worker: usize, message: W::Message) -> Result<(), WorkerError> {
-        self.post(worker, message, Some(source), None)
+        self.post(worker, message, self.postmark(Some(source)))
     }
 
     /// Sends to one worker if there is room; otherwise hands the message back.
@@ -197,7 +202,7 @@ impl<W: Worker> WorkerPool<W> {
         let Some(mailbox) = self.mailboxes.get(worker) else {
             return Err((message, WorkerError::NoSuchWorker { worker, workers: self.workers() }));
         };
-        let letter = self.letter(mailbox, worker, message, None);
+        let letter = Letter { message, ticket: self.postmark(None) };
         match mailbox.queue.push(letter) {
             Ok(()) => {
                 mailbox.sleeper.wake();
@@ -205,9 +210,9 @@ impl<W: Worker> WorkerPool<W> {
             }
             Err(PushError::Full(letter)) => {
                 let queue_depth_max = mailbox.queue.capacity();
-                Err((letter.envelope.message, WorkerError::Busy { worker, queue_depth_max }))
+                Err((letter.message, WorkerError::Busy { worker, queue_depth_max }))
             }
-            Err(PushError::Closed(letter)) => Err((letter.envelope.message, self.refusal(worker))),
+            Err(PushError::Closed(letter)) => Err((letter.message, self.refusal(worker))),
         }
     }
 
@@ -226,8 +231,9 @@ impl<W: Worker> WorkerPool<W> {
 
     /// Asks one worker.
     pub fn request_to(&self, worker: usize, message: W::Message) -> Result<PendingReply<W>, WorkerError> {
-        let (ticket, receiver) = slot(());
-        self.post(worker, message, None, Some(ticket))?;
+        let sent_at = self.timestamps.then(Instant::now);
+        let (ticket, receiver) = slot(Postmark { source: None, sent_at });
+        self.post(worker, message, ticket)?;
         Ok(PendingReply { receiver, worker })
     }
 
@@ -278,9 +284,7 @@ impl<W: Worker> WorkerPool<W> {
         let thread = std::thread::Builder::new()
             .name(format!("{}-{index}", options.name))
             .spawn(move || {
-                if let Some(cpus) = options.cpus.get(index)
-                    && let Err(error) = pin_current(cpus)
-                {
+                if let Err(error) = settle(index, &options) {
                     let _ = started.send(Err(WorkerError::InitFailed { worker: index, reason: error.to_string() }));
                     return;
                 }
@@ -292,31 +296,24 @@ impl<W: Worker> WorkerPool<W> {
     }
 
     fn next_turn(&self) -> usize {
-        self.turn.fetch_add(1, Ordering::Relaxed) % self.workers()
+        match self.workers() {
+            1 => 0,
+            workers => self.turn.fetch_add(1, Ordering::Relaxed) % workers,
+        }
     }
 
-    fn letter(&self, mailbox: &Mailbox<W>, worker: usize, message: W::Message, source: Option<u32>) -> Letter<W> {
-        let envelope = Envelope {
-            id: mailbox.next_id.fetch_add(1, Ordering::Relaxed),
-            source,
-            target: worker as u32,
-            sent_at: self.timestamps.then(Instant::now),
-            message,
-        };
-        Letter { envelope, reply: None }
+    /// What a letter that wants no reply carries: mostly nothing.
+    fn postmark(&self, source: Option<u32>) -> LetterTicket<W> {
+        if source.is_none() && !self.timestamps {
+            return LetterTicket::<W>::none();
+        }
+        slot(Postmark { source, sent_at: self.timestamps.then(Instant::now) }).0
     }
 
-    fn post(
-        &self,
-        worker: usize,
-        message: W::Message,
-        source: Option<u32>,
-        reply: Option<crate::slot::Ticket<(), crate::worker::thread::Reply<W>>>,
-    ) -> Result<(), WorkerError> {
+    fn post(&self, worker: usize, message: W::Message, ticket: LetterTicket<W>) -> Result<(), WorkerError> {
         let workers = self.workers();
         let mailbox = self.mailboxes.get(worker).ok_or(WorkerError::NoSuchWorker { worker, workers })?;
-        let mut letter = self.letter(mailbox, worker, message, source);
-        letter.reply = reply;
+        let letter = Letter { message, ticket };
         match mailbox.queue.push(letter) {
             Ok(()) => {}
             Err(PushError::Closed(_)) => return Err(self.refusal(worker)),
@@ -337,12 +334,9 @@ impl<W: Worker> WorkerPool<W> {
                 Poll::Pending
             }
         };
-        let mut result = Poll::Pending;
-        crate::sleeper::spin(&mut || {
-            result = send();
-            result.is_ready()
-        });
-        if let Poll::Ready(result) = result {
+        if crate::sleeper::spin(&mut || mailbox.queue.has_room_for_a_run())
+            && let Poll::Ready(result) = send()
+        {
             return result;
         }
         let sent = block_until(None, |context| {
@@ -380,7 +374,7 @@ impl<W: Worker> Drop for WorkerPool<W> {
 /// A reply under way. It comes from `.await` or from [`PendingReply::wait`].
 #[must_use = "a reply that nobody waits for is lost; use `send` where none is needed"]
 pub struct PendingReply<W: Worker> {
-    receiver: Receiver<(), Result<W::Reply, WorkerError>>,
+    receiver: Receiver<Postmark, Result<W::Reply, WorkerError>>,
     worker: usize,
 }
 
@@ -409,6 +403,14 @@ impl<W: Worker> Future for PendingReply<W> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         self.receiver.poll(context).map(|reply| reply.unwrap_or(Err(WorkerError::Stopped)))
     }
+}
+
+/// Puts the calling thread where the options want it.
+fn settle(index: usize, options: &PoolOptions) -> Result<(), PlacementError> {
+    if let Some(cpus) = options.cpus.get(index) {
+        pin_current(cpus)?;
+    }
+    options.realtime.map_or(Ok(()), set_realtime)
 }
 
 fn check(options: &PoolOptions) -> Result<(), WorkerError> {

@@ -14,25 +14,37 @@ use crate::queue::Queue;
 use crate::room::Room;
 use crate::sleeper::Sleeper;
 use crate::slot::Ticket;
+use crate::sync::CacheLine;
 
 /// How many letters are taken from the queue at once.
 const LETTERS_AT_ONCE: usize = 256;
 
 pub(crate) type Reply<W> = Result<<W as Worker>::Reply, WorkerError>;
 
-/// A message with the duty to answer it, if it is a request.
+/// A message on its way. Most carry nothing else, so that several fit a cache line; what a few carry (a sender, a time, the
+/// duty to reply) lies behind the ticket.
 pub(crate) struct Letter<W: Worker> {
-    pub(crate) envelope: Envelope<W::Message>,
-    pub(crate) reply: Option<Ticket<(), Reply<W>>>,
+    pub(crate) message: W::Message,
+    pub(crate) ticket: LetterTicket<W>,
+}
+
+pub(crate) type LetterTicket<W> = Ticket<Postmark, Reply<W>>;
+
+/// What is known of a letter's way.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Postmark {
+    pub(crate) source: Option<u32>,
+    pub(crate) sent_at: Option<Instant>,
 }
 
 /// What a worker shares with the pool's users.
 pub(crate) struct Mailbox<W: Worker> {
     pub(crate) queue: Queue<Letter<W>>,
+    /// Written by the worker for every batch, so it has a line of its own.
+    pub(crate) handled: CacheLine<AtomicU64>,
+    // What follows is read by both sides and seldom written.
     pub(crate) sleeper: Sleeper,
     pub(crate) room: Room,
-    pub(crate) next_id: AtomicU64,
-    pub(crate) handled: AtomicU64,
     pub(crate) restarts: AtomicU64,
     pub(crate) paused: AtomicBool,
     /// Written on transitions only.
@@ -45,8 +57,7 @@ impl<W: Worker> Mailbox<W> {
             queue: Queue::new(queue_depth_max),
             sleeper: Sleeper::new(),
             room: Room::default(),
-            next_id: AtomicU64::new(1),
-            handled: AtomicU64::new(0),
+            handled: CacheLine(AtomicU64::new(0)),
             restarts: AtomicU64::new(0),
             paused: AtomicBool::new(false),
             status: std::sync::Mutex::new(WorkerStatus::Starting),
@@ -64,7 +75,7 @@ impl<W: Worker> Mailbox<W> {
     }
 
     fn has_news(&self) -> bool {
-        self.queue.is_closed() || (self.queue.len() > 0 && !self.paused.load(Ordering::Acquire))
+        self.queue.is_closed() || (self.queue.has_news() && !self.paused.load(Ordering::Acquire))
     }
 }
 
@@ -74,7 +85,8 @@ pub(crate) struct Keeper<W: Worker, F> {
     pub(crate) mailbox: Arc<Mailbox<W>>,
     pub(crate) options: PoolOptions,
     pub(crate) make: Arc<F>,
-    letters: VecDeque<Letter<W>>,
+    /// Taken from the queue, each with its number.
+    letters: VecDeque<(u64, Letter<W>)>,
     failures_in_a_row: u32,
 }
 
@@ -149,8 +161,8 @@ impl<W: Worker, F: Fn(usize) -> W> Keeper<W, F> {
             }
             let paused = mailbox.paused.load(Ordering::Acquire) && !mailbox.queue.is_closed();
             let limit = LETTERS_AT_ONCE.saturating_sub(self.letters.len());
-            let popped =
-                if paused { 0 } else { mailbox.queue.pop_many(limit, |letter| self.letters.push_back(letter)) };
+            let keep = |position: usize, letter| self.letters.push_back((position as u64 + 1, letter));
+            let popped = if paused { 0 } else { mailbox.queue.pop_numbered(limit, keep) };
             if popped > 0 {
                 mailbox.room.wake_all();
             } else if mailbox.queue.is_finished() {
@@ -166,16 +178,16 @@ impl<W: Worker, F: Fn(usize) -> W> Keeper<W, F> {
     /// Handles what was taken from the queue. On a failure the rest stays for the next worker.
     fn handle_letters(&mut self, worker: &mut W) -> Result<(), WorkerError> {
         while !self.letters.is_empty() {
-            let mut reply = None;
+            let mut unanswered = LetterTicket::<W>::none();
             let mut handled = 0;
+            let target = self.index as u32;
             let result = catch_unwind(AssertUnwindSafe(|| {
-                while let Some(letter) = self.letters.pop_front() {
-                    reply = letter.reply;
+                while let Some((id, Letter { message, ticket })) = self.letters.pop_front() {
                     handled += 1;
-                    let answer = worker.handle(letter.envelope)?;
-                    if let Some(ticket) = reply.take() {
-                        ticket.answer(Ok(answer));
-                    }
+                    unanswered = ticket;
+                    let Postmark { source, sent_at } = unanswered.take_question().unwrap_or_default();
+                    let answer = worker.handle(Envelope { id, source, target, sent_at, message })?;
+                    std::mem::replace(&mut unanswered, Ticket::none()).answer(Ok(answer));
                 }
                 Ok(())
             }));
@@ -186,9 +198,7 @@ impl<W: Worker, F: Fn(usize) -> W> Keeper<W, F> {
                     if handled > 1 {
                         self.failures_in_a_row = 0;
                     }
-                    if let Some(ticket) = reply {
-                        ticket.answer(Err(error.clone()));
-                    }
+                    unanswered.answer(Err(error.clone()));
                     return Err(error);
                 }
             }
@@ -229,12 +239,8 @@ impl<W: Worker, F: Fn(usize) -> W> Keeper<W, F> {
     /// Ends for good: every letter that is there, or still comes, is answered with the error.
     fn leave(&mut self, error: WorkerError) {
         self.mailbox.close();
-        let refuse = |letter: Letter<W>| {
-            if let Some(ticket) = letter.reply {
-                ticket.answer(Err(error.clone()));
-            }
-        };
-        self.letters.drain(..).for_each(refuse);
+        let refuse = |letter: Letter<W>| letter.ticket.answer(Err(error.clone()));
+        self.letters.drain(..).for_each(|(_, letter)| refuse(letter));
         while !self.mailbox.queue.is_finished() {
             if self.mailbox.queue.pop_many(LETTERS_AT_ONCE, refuse) == 0 {
                 std::thread::yield_now();

@@ -13,7 +13,8 @@ use crate::parts::Parts;
 use crate::pixel::round_to_u8;
 use crate::simd::Simd;
 use crate::team::Team;
-use interleave::{deinterleave3, swap_outer_u8};
+use interleave::swap_outer_u8;
+pub(crate) use interleave::{deinterleave3, interleave3};
 use matrix::Matrix;
 use panoply_core::op::compute::{ColorFormat, ColorRange, ColorStandard};
 

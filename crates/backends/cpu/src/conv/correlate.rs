@@ -6,6 +6,7 @@
 //!    block of filters while its part of the panel is in the nearest cache. Sums go on in the output.
 //! 4. The sum of one output runs over channels and taps in one fixed order, whatever the bands and threads.
 
+use super::ahead::Ahead;
 use super::blocks::{block, largest};
 use super::real::Stored;
 use super::tile::{Kernel, LaneRun, RealKernels as _, SINGLE_FILTER_VECTORS, TILE_VECTORS, Tile, filter_blocks};
@@ -18,7 +19,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Numbers in a panel: half of a typical second-level cache, in f32.
 const PANEL_NUMBERS_MAX: usize = 160 << 10;
 /// Channels times rows of taps in a block: their part of the panel stays in the first-level cache for one tile.
-const BLOCK_TAP_ROWS_MAX: usize = 192;
+const BLOCK_TAP_ROWS_MAX: usize = 96;
+/// Rows of output in a band, where the panel allows it.
+const BAND_ROWS_MIN: usize = 4;
 /// Below this many products the calling thread is done before another one is awake.
 const PRODUCTS_FOR_TEAM_MIN: usize = 1 << 18;
 /// Units for each thread, so that a thread that lags costs little.
@@ -99,12 +102,12 @@ pub(super) fn correlate<S: Stored>(
     team.run(tasks, &|task| {
         // SAFETY: every task has its own index, and the slot is borrowed once in it.
         let slot = unsafe { shared.take(task) };
-        loop {
-            let unit = next.fetch_add(1, Ordering::Relaxed);
-            if unit >= split.units(job) {
-                break;
-            }
-            pass.unit(unit, slot);
+        let claim = || Some(next.fetch_add(1, Ordering::Relaxed)).filter(|unit| *unit < split.units(job));
+        let mut claimed = claim();
+        while let Some(unit) = claimed {
+            // The unit after this one is claimed already, so that its images can be fetched meanwhile.
+            claimed = claim();
+            pass.run(unit, claimed, slot);
         }
     });
     scratch.slots = slots;
@@ -127,16 +130,23 @@ impl Split {
         let [rows, columns] = scratch.stencil.output;
         let taps = scratch.stencil.taps.len();
         let tap_rows = (taps as f64).sqrt().ceil().max(1.0) as usize;
-        let block_channels = (BLOCK_TAP_ROWS_MAX / tap_rows).max(1).min(job.channels);
+        let mut block_channels = (BLOCK_TAP_ROWS_MAX / tap_rows).max(1).min(job.channels);
         let mut band_rows = rows;
-        while band_rows > 1 && block_channels * layout.channel_len(band_rows) > PANEL_NUMBERS_MAX {
-            band_rows = band_rows.div_ceil(2);
+        while block_channels * layout.channel_len(band_rows) > PANEL_NUMBERS_MAX {
+            // Bands of a few rows copy the rows around them too often; then fewer channels are the lesser evil.
+            if band_rows > BAND_ROWS_MIN || block_channels == 1 && band_rows > 1 {
+                band_rows = band_rows.div_ceil(2);
+            } else if block_channels > 1 {
+                block_channels = block_channels.div_ceil(2);
+            } else {
+                break;
+            }
         }
         let images = job.batch * job.groups;
         let units_wanted = if team.threads() == 1 { 1 } else { UNITS_PER_THREAD * team.threads() };
         // A band of less than two tiles wastes lanes and copies the rows around it too often.
         let lanes = S::Real::lanes(simd);
-        let band_rows_min = (2 * TILE_VECTORS * lanes).div_ceil(layout.pitch).max(4).min(band_rows);
+        let band_rows_min = (2 * TILE_VECTORS * lanes).div_ceil(layout.pitch).max(BAND_ROWS_MIN).min(band_rows);
         let bands_wanted = units_wanted.div_ceil(images).min(rows);
         band_rows = band_rows.min(rows.div_ceil(bands_wanted)).max(band_rows_min);
         let bands = rows.div_ceil(band_rows);
@@ -154,6 +164,20 @@ impl Split {
             chunks: job.filters.div_ceil(chunk_filters),
             tile_vectors: if job.filters == 1 { SINGLE_FILTER_VECTORS } else { TILE_VECTORS },
             products: images.saturating_mul(job.filters * rows * columns).saturating_mul(job.channels * taps),
+        }
+    }
+
+    /// Blocks of channels. There is one even where there are no channels: it stores the bias.
+    fn blocks<S: Stored>(&self, job: &Correlation<'_, S>) -> usize {
+        job.channels.div_ceil(self.block_channels.max(1)).max(1)
+    }
+
+    /// Vectors of the next tile, where so many are left: the last two tiles are about equally wide.
+    fn vectors(&self, left: usize) -> usize {
+        match left {
+            left if left >= self.tile_vectors && self.tile_vectors > TILE_VECTORS => self.tile_vectors,
+            left if left > TILE_VECTORS && left < 2 * TILE_VECTORS => left.div_ceil(2),
+            left => left.min(TILE_VECTORS),
         }
     }
 
@@ -187,29 +211,47 @@ struct Sums<T> {
 }
 
 impl<S: Stored> Pass<'_, S> {
-    fn unit(&self, index: usize, slot: &mut Slot<S::Real>) {
+    fn unit(&self, index: usize) -> Unit<'_> {
         let (job, split) = (self.job, self.split);
-        let [rows, columns] = self.scratch.stencil.output;
         let (index, chunk) = (index / split.chunks, index % split.chunks);
         let (image, band) = (index / split.bands, index % split.bands);
-        let unit = Unit {
+        Unit {
             image,
             group: image % job.groups,
             filters: block(job.filters, split.chunk_filters, chunk),
-            rows: block(rows, split.band_rows, band),
+            rows: block(self.scratch.stencil.output[0], split.band_rows, band),
             runs: if band + 1 == split.bands { &self.scratch.last_runs } else { &self.scratch.full_runs },
-        };
+        }
+    }
+
+    /// The images of a unit, to be fetched over the steps of the unit before it.
+    fn ahead(&self, unit: usize, steps: usize) -> Ahead<'_, S> {
+        let unit = self.unit(unit);
+        let [height, width] = self.scratch.stencil.source;
+        let rows = self.scratch.layout.source_rows(&unit.rows);
+        let planes = &self.job.source[unit.image * self.job.channels * height * width..];
+        let planes = &planes[..self.job.channels * height * width];
+        Ahead::new(planes, height * width, rows.start * width, rows.end * width, steps)
+    }
+
+    /// Computes one unit, and fetches the images of the next.
+    fn run(&self, index: usize, next: Option<usize>, slot: &mut Slot<S::Real>) {
+        let job = self.job;
+        let columns = self.scratch.stencil.output[1];
+        let unit = self.unit(index);
+        let steps = unit.runs.len().div_ceil(self.split.tile_vectors) * self.split.blocks(job);
+        let ahead = next.map_or_else(Ahead::nothing, |next| self.ahead(next, steps));
         let run = unit.rows.len() * columns;
         let in_place = S::IN_PLACE && job.placement == Placement::dense(job.placement.plane);
         let sums = if in_place {
             let stride = job.placement.plane[0] * columns;
-            let first = (image * job.filters + unit.filters.start) * stride + unit.rows.start * columns;
+            let first = (unit.image * job.filters + unit.filters.start) * stride + unit.rows.start * columns;
             let start = self.output.pointer(first, (unit.filters.len() - 1) * stride + run).cast::<S::Real>();
             Sums { start, stride }
         } else {
             Sums { start: at_least(&mut slot.outputs, unit.filters.len() * run).as_mut_ptr(), stride: run }
         };
-        self.sum(&unit, &mut slot.panel, &sums);
+        self.sum(&unit, &mut slot.panel, &sums, ahead);
         for (index, filter) in unit.filters.clone().enumerate() {
             // SAFETY: the sums of one filter and band, written above, in the unit's own outputs or its own slot.
             let sums = unsafe { std::slice::from_raw_parts_mut(sums.start.add(index * sums.stride), run) };
@@ -223,7 +265,7 @@ impl<S: Stored> Pass<'_, S> {
     }
 
     /// Leaves the unit's sums, bias included, in `sums`.
-    fn sum(&self, unit: &Unit<'_>, panel: &mut Vec<S::Real>, sums: &Sums<S::Real>) {
+    fn sum(&self, unit: &Unit<'_>, panel: &mut Vec<S::Real>, sums: &Sums<S::Real>, mut ahead: Ahead<'_, S>) {
         let (job, split, scratch) = (self.job, self.split, self.scratch);
         let plane = scratch.stencil.source[0] * scratch.stencil.source[1];
         let taps = scratch.stencil.taps.len();
@@ -231,20 +273,27 @@ impl<S: Stored> Pass<'_, S> {
         // Vectors of pixels read past the last pixel by less than one tile.
         let slack = SINGLE_FILTER_VECTORS * S::Real::lanes(self.simd);
         let panel = at_least(panel, split.block_channels * channel_len + slack);
-        let blocks = job.channels.div_ceil(split.block_channels.max(1)).max(1);
-        for index in 0..blocks {
+        for index in 0..split.blocks(job) {
             let channels = block(job.channels, split.block_channels, index);
             for (channel, part) in channels.clone().zip(panel.chunks_exact_mut(channel_len.max(1))) {
                 let source = &job.source[(unit.image * job.channels + channel) * plane..][..plane];
-                scratch.layout.fill(source, unit.rows.clone(), split.band_rows, part);
+                scratch.layout.fill(self.simd, source, unit.rows.clone(), split.band_rows, part);
             }
             let offsets = &scratch.offsets[..channels.len() * taps];
-            self.tiles(unit, panel, offsets, channels.start * taps, sums);
+            self.tiles(unit, panel, offsets, channels.start * taps, sums, &mut ahead);
         }
     }
 
     /// Adds one block of channels to every tile of the unit. `weight_start` products of each output are done already.
-    fn tiles(&self, unit: &Unit<'_>, panel: &[S::Real], offsets: &[usize], weight_start: usize, sums: &Sums<S::Real>) {
+    fn tiles(
+        &self,
+        unit: &Unit<'_>,
+        panel: &[S::Real],
+        offsets: &[usize],
+        weight_start: usize,
+        sums: &Sums<S::Real>,
+        ahead: &mut Ahead<'_, S>,
+    ) {
         let (job, scratch) = (self.job, self.scratch);
         let depth = job.channels * scratch.stencil.taps.len();
         let lanes = S::Real::lanes(self.simd);

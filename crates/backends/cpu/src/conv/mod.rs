@@ -10,6 +10,7 @@
 //! not depend on the number of threads.
 
 mod activation;
+mod ahead;
 mod blocks;
 mod correlate;
 mod forward;

@@ -11,7 +11,8 @@
 
 use super::real::Stored;
 use super::tile::LaneRun;
-use super::vector::all_lanes;
+use super::vector::LaneMask;
+use crate::simd::Simd;
 use std::ops::Range;
 
 /// The taps of a convolution, and the images that they read, without regard to channels.
@@ -134,6 +135,14 @@ impl PanelLayout {
         if rows == 0 { 0 } else { rows * self.pitch - (self.pitch - self.columns) }
     }
 
+    /// The rows of a source plane that `rows` rows of output read.
+    pub fn source_rows(&self, rows: &Range<usize>) -> Range<usize> {
+        let step = self.stride[0] as isize;
+        let first = (rows.start as isize + self.row_first) * step;
+        let end = (rows.end as isize + self.row_first + self.row_span as isize) * step;
+        first.clamp(0, self.source[0] as isize) as usize..end.clamp(0, self.source[0] as isize) as usize
+    }
+
     /// Appends each tap's distance from the flat pixel, for `channels` channels of a panel of `rows` rows.
     pub fn push_offsets(&self, rows: usize, channels: usize, offsets: &mut Vec<usize>) {
         for channel in 0..channels {
@@ -154,14 +163,35 @@ impl PanelLayout {
             for lane in 0..lanes.min(flat - first) {
                 mask |= u32::from((first + lane) % self.pitch < self.columns) << lane;
             }
-            debug_assert!(mask <= all_lanes(lanes));
-            runs.push(LaneRun { mask, start });
+            runs.push(LaneRun { mask: LaneMask::new(mask), start });
         }
     }
 
     /// Copies the rows that the output rows `rows` read from one source plane into its part of a panel that is laid out
     /// for `panel_rows` rows of output.
-    pub fn fill<S: Stored>(&self, plane: &[S], rows: Range<usize>, panel_rows: usize, panel: &mut [S::Real]) {
+    ///
+    /// `simd` must be a level that the CPU has.
+    pub fn fill<S: Stored>(
+        &self,
+        simd: Simd,
+        plane: &[S],
+        rows: Range<usize>,
+        panel_rows: usize,
+        panel: &mut [S::Real],
+    ) {
+        match simd {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the caller guarantees that the CPU has this level.
+            Simd::Avx512 => unsafe { fill_avx512(self, plane, rows, panel_rows, panel) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the caller guarantees that the CPU has this level.
+            Simd::Avx2 => unsafe { fill_avx2(self, plane, rows, panel_rows, panel) },
+            _ => self.fill_phases(plane, rows, panel_rows, panel),
+        }
+    }
+
+    #[inline(always)]
+    fn fill_phases<S: Stored>(&self, plane: &[S], rows: Range<usize>, panel_rows: usize, panel: &mut [S::Real]) {
         let phase_len = self.phase_len(panel_rows);
         for (phase, part) in self.phases.iter().zip(panel.chunks_exact_mut(phase_len)) {
             let (before, cells) = part.split_at_mut(self.left);
@@ -188,6 +218,7 @@ impl PanelLayout {
     }
 
     /// Fills the first `pitch` of `cells`. What follows belongs to the next row, and may be overwritten with zeros.
+    #[inline(always)]
     fn fill_row<S: Stored>(&self, plane: &[S], phase: [usize; 2], phase_row: isize, cells: &mut [S::Real]) {
         let [height, width] = self.source;
         let source_row = phase_row * self.stride[0] as isize + phase[0] as isize;
@@ -212,6 +243,32 @@ impl PanelLayout {
             _ => rest[..zeros].fill(S::Real::default()),
         }
     }
+}
+
+/// [`PanelLayout::fill_phases`], copying with vectors of 512 bits.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+unsafe fn fill_avx512<S: Stored>(
+    layout: &PanelLayout,
+    plane: &[S],
+    rows: Range<usize>,
+    panel_rows: usize,
+    panel: &mut [S::Real],
+) {
+    layout.fill_phases(plane, rows, panel_rows, panel);
+}
+
+/// [`PanelLayout::fill_phases`], copying with vectors of 256 bits.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+unsafe fn fill_avx2<S: Stored>(
+    layout: &PanelLayout,
+    plane: &[S],
+    rows: Range<usize>,
+    panel_rows: usize,
+    panel: &mut [S::Real],
+) {
+    layout.fill_phases(plane, rows, panel_rows, panel);
 }
 
 /// Numbers of f32 in a cache line.

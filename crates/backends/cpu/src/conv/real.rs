@@ -29,7 +29,7 @@ macro_rules! stored_as_computed {
             fn real(self) -> $scalar {
                 self
             }
-            #[inline]
+            #[inline(always)]
             fn widen(from: &[$scalar], to: &mut [$scalar]) {
                 copy_row(from, to);
             }
@@ -65,7 +65,7 @@ stored_as_half!(f16, bf16);
 
 /// Copies a run that is mostly the width of an image: short enough for the call of a general copy to cost as much as
 /// the copy itself.
-#[inline]
+#[inline(always)]
 fn copy_row<T: Copy>(from: &[T], to: &mut [T]) {
     const STEP: usize = 16;
     const INLINE_MAX: usize = 16 * STEP;

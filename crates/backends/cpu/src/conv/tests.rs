@@ -208,7 +208,8 @@ fn activation_sees_every_output_once() {
     assert!(plain.iter().zip(&negated).all(|(a, b)| *a == -*b && *a > 0.0));
 }
 
-/// Prints timings: `cargo test --release -p panoply-cpu conv::tests::timing -- --ignored --nocapture`.
+/// Prints timings: `cargo test --release -p panoply-cpu conv::tests::timing -- --ignored --nocapture`. `CONV_THREADS` sets
+/// the threads and `CONV_CASE` names one case.
 #[test]
 #[ignore = "a measurement, not a check"]
 fn timing() {
@@ -249,7 +250,7 @@ fn timing() {
         }
         best
     };
-    for (name, shape) in cases.into_iter().filter(|case| case.0.contains(&only)) {
+    for (name, shape) in cases.into_iter().filter(|case| only.is_empty() || case.0 == only) {
         let real = |len: usize| -> Vec<f32> { numbers(len, 5).into_iter().map(|value| value as f32).collect() };
         let (input, weights, gradient) = (real(shape.input_len()), real(shape.weight_len()), real(shape.output_len()));
         let (mut output, mut input_gradient) = (gradient.clone(), input.clone());

@@ -4,14 +4,14 @@
 //! panel in which every tap is a constant offset (see `panel`), so a tap costs a few unaligned loads and no copying.
 //! A gradient tile is `filters × taps`, and the sum over pixels runs inside it, in vector lanes.
 
-use super::vector::{Plain, Vector, all_lanes};
+use super::vector::{LaneMask, Plain, Vector};
 use crate::simd::Simd;
 
-/// Where the lanes of one vector of pixels go: bit `i` of `mask` says that lane `i` is a pixel of the output, and those
-/// pixels lie one after another from `start`, because a row of the output follows the row before it.
+/// Where the lanes of one vector of pixels go: the lanes that are pixels of the output, which lie one after another from
+/// `start`, because a row of the output follows the row before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LaneRun {
-    pub mask: u32,
+    pub mask: LaneMask,
     pub start: usize,
 }
 
@@ -130,10 +130,17 @@ unsafe fn tile_body<V: Vector, const F: usize, const P: usize>(tile: &Tile<'_, V
             }
             weights = weights.add(F);
         }
+        // One branch for the tile: whether some lane is to be left out changes from tile to tile, and is hard to predict.
+        let whole = runs.iter().all(|run| run.mask == LaneMask::all(V::LANES));
         for filter in 0..F {
             for vector in 0..P {
                 let run = runs[vector];
-                sums[filter][vector].compress(tile.output.add(filter * tile.output_stride + run.start), run.mask);
+                let output = tile.output.add(filter * tile.output_stride + run.start);
+                if whole {
+                    sums[filter][vector].store(output);
+                } else {
+                    sums[filter][vector].compress(output, run.mask);
+                }
             }
         }
     }
@@ -167,7 +174,7 @@ unsafe fn gradient_body<V: Vector, const F: usize, const N: usize>(tile: &Gradie
         }
         for filter in 0..F {
             for tap in 0..N {
-                sums[filter][tap].compress(place(filter, tap), all_lanes(V::LANES));
+                sums[filter][tap].store(place(filter, tap));
             }
         }
     }

@@ -14,19 +14,42 @@ pub(super) trait Vector: Copy {
     unsafe fn splat(value: Self::Scalar) -> Self;
     /// Loads `LANES` numbers, from any alignment.
     unsafe fn load(from: *const Self::Scalar) -> Self;
-    /// Loads the lanes whose bit is set in `mask` and zeroes the others. All `LANES` numbers must be readable.
-    unsafe fn load_where(from: *const Self::Scalar, mask: u32) -> Self;
+    /// Loads the selected lanes and zeroes the others. All `LANES` numbers must be readable.
+    unsafe fn load_where(from: *const Self::Scalar, mask: LaneMask) -> Self;
+    /// Stores `LANES` numbers, at any alignment.
+    unsafe fn store(self, to: *mut Self::Scalar);
     /// `self * factor + sum`, lane by lane. Fused where the instruction set has it.
     unsafe fn mul_add(self, factor: Self, sum: Self) -> Self;
-    /// Writes the lanes whose bit is set in `mask` one after another; nothing beyond them is touched.
-    unsafe fn compress(self, to: *mut Self::Scalar, mask: u32);
-    /// Undoes [`Vector::compress`]: reads as many numbers as `mask` has bits into those lanes, zero in the others.
-    unsafe fn expand(from: *const Self::Scalar, mask: u32) -> Self;
+    /// Writes the selected lanes one after another; nothing beyond them is touched.
+    unsafe fn compress(self, to: *mut Self::Scalar, mask: LaneMask);
+    /// Undoes [`Vector::compress`]: reads as many numbers as lanes are selected into those lanes, zero in the others.
+    unsafe fn expand(from: *const Self::Scalar, mask: LaneMask) -> Self;
 }
 
-/// The mask with all lanes of `V` set.
-pub(super) const fn all_lanes(lanes: usize) -> u32 {
-    u32::MAX >> (32 - lanes)
+/// Some lanes of a vector: bit `i` selects lane `i`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LaneMask {
+    selected: u32,
+    /// As many bits as are selected, from the lowest on. Kept because not every CPU counts bits in one instruction.
+    packed: u32,
+}
+
+impl LaneMask {
+    /// The lanes whose bit is set.
+    pub fn new(selected: u32) -> LaneMask {
+        LaneMask { selected, packed: ((1_u64 << selected.count_ones()) - 1) as u32 }
+    }
+
+    /// The first `lanes` lanes.
+    pub const fn all(lanes: usize) -> LaneMask {
+        let bits = u32::MAX >> (32 - lanes);
+        LaneMask { selected: bits, packed: bits }
+    }
+
+    #[inline(always)]
+    fn has(self, lane: usize) -> bool {
+        self.selected >> lane & 1 == 1
+    }
 }
 
 /// Plain Rust that the compiler turns into 128-bit vectors where there are any.
@@ -49,10 +72,15 @@ macro_rules! plain_vector {
                 Plain(unsafe { from.cast::<[$scalar; $lanes]>().read_unaligned() })
             }
             #[inline(always)]
-            unsafe fn load_where(from: *const $scalar, mask: u32) -> Self {
+            unsafe fn load_where(from: *const $scalar, mask: LaneMask) -> Self {
                 // SAFETY: as for `load`.
                 let all = unsafe { Self::load(from) }.0;
-                Plain(std::array::from_fn(|lane| if mask >> lane & 1 == 1 { all[lane] } else { 0.0 }))
+                Plain(std::array::from_fn(|lane| if mask.has(lane) { all[lane] } else { 0.0 }))
+            }
+            #[inline(always)]
+            unsafe fn store(self, to: *mut $scalar) {
+                // SAFETY: the caller guarantees room for `LANES` numbers.
+                unsafe { to.cast::<[$scalar; $lanes]>().write_unaligned(self.0) }
             }
             #[inline(always)]
             unsafe fn mul_add(self, factor: Self, sum: Self) -> Self {
@@ -60,12 +88,12 @@ macro_rules! plain_vector {
                 Plain(std::array::from_fn(|lane| self.0[lane] * factor.0[lane] + sum.0[lane]))
             }
             #[inline(always)]
-            unsafe fn compress(self, to: *mut $scalar, mask: u32) {
+            unsafe fn compress(self, to: *mut $scalar, mask: LaneMask) {
                 // SAFETY: the caller guarantees room for as many numbers as the mask has bits.
                 unsafe { compress_lanes(&self.0, to, mask) }
             }
             #[inline(always)]
-            unsafe fn expand(from: *const $scalar, mask: u32) -> Self {
+            unsafe fn expand(from: *const $scalar, mask: LaneMask) -> Self {
                 // SAFETY: the caller guarantees as many numbers as the mask has bits.
                 Plain(unsafe { expand_lanes(from, mask) })
             }
@@ -77,14 +105,10 @@ plain_vector!(f32, 4);
 plain_vector!(f64, 2);
 
 #[inline(always)]
-unsafe fn compress_lanes<T: Copy, const N: usize>(lanes: &[T; N], to: *mut T, mask: u32) {
-    if mask == all_lanes(N) {
-        // SAFETY: all lanes are selected, so the caller guarantees room for all of them.
-        return unsafe { to.cast::<[T; N]>().write_unaligned(*lanes) };
-    }
+unsafe fn compress_lanes<T: Copy, const N: usize>(lanes: &[T; N], to: *mut T, mask: LaneMask) {
     let mut written = 0;
     for (lane, value) in lanes.iter().enumerate() {
-        if mask >> lane & 1 == 1 {
+        if mask.has(lane) {
             // SAFETY: `written` counts the selected lanes so far, for which the caller guarantees room.
             unsafe { to.add(written).write(*value) };
             written += 1;
@@ -93,11 +117,11 @@ unsafe fn compress_lanes<T: Copy, const N: usize>(lanes: &[T; N], to: *mut T, ma
 }
 
 #[inline(always)]
-unsafe fn expand_lanes<T: Copy + Default, const N: usize>(from: *const T, mask: u32) -> [T; N] {
+unsafe fn expand_lanes<T: Copy + Default, const N: usize>(from: *const T, mask: LaneMask) -> [T; N] {
     let mut lanes = [T::default(); N];
     let mut read = 0;
     for (lane, value) in lanes.iter_mut().enumerate() {
-        if mask >> lane & 1 == 1 {
+        if mask.has(lane) {
             // SAFETY: `read` counts the selected lanes so far, which the caller guarantees to be readable.
             *value = unsafe { from.add(read).read() };
             read += 1;
@@ -108,7 +132,7 @@ unsafe fn expand_lanes<T: Copy + Default, const N: usize>(from: *const T, mask: 
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::{Vector, all_lanes, compress_lanes, expand_lanes};
+    use super::{LaneMask, Vector, compress_lanes, expand_lanes};
     use std::arch::x86_64::*;
 
     macro_rules! avx512_vector {
@@ -129,9 +153,14 @@ mod x86 {
                     unsafe { $load(from) }
                 }
                 #[inline(always)]
-                unsafe fn load_where(from: *const $scalar, mask: u32) -> Self {
+                unsafe fn load_where(from: *const $scalar, mask: LaneMask) -> Self {
                     // SAFETY: the caller guarantees AVX-512 and readable lanes.
-                    unsafe { $load_where(mask as $mask, from) }
+                    unsafe { $load_where(mask.selected as $mask, from) }
+                }
+                #[inline(always)]
+                unsafe fn store(self, to: *mut $scalar) {
+                    // SAFETY: the caller guarantees AVX-512 and room for `LANES` numbers.
+                    unsafe { $store(to, self) }
                 }
                 #[inline(always)]
                 unsafe fn mul_add(self, factor: Self, sum: Self) -> Self {
@@ -139,26 +168,14 @@ mod x86 {
                     unsafe { $fma(self, factor, sum) }
                 }
                 #[inline(always)]
-                unsafe fn compress(self, to: *mut $scalar, mask: u32) {
+                unsafe fn compress(self, to: *mut $scalar, mask: LaneMask) {
                     // SAFETY: the caller guarantees AVX-512 and room for the selected lanes; only those are written.
-                    unsafe {
-                        if mask == all_lanes($lanes) {
-                            return $store(to, self);
-                        }
-                        let packed = $compress(mask as $mask, self);
-                        $store_where(to, ((1_u32 << mask.count_ones()) - 1) as $mask, packed);
-                    }
+                    unsafe { $store_where(to, mask.packed as $mask, $compress(mask.selected as $mask, self)) }
                 }
                 #[inline(always)]
-                unsafe fn expand(from: *const $scalar, mask: u32) -> Self {
+                unsafe fn expand(from: *const $scalar, mask: LaneMask) -> Self {
                     // SAFETY: the caller guarantees AVX-512 and the numbers for the selected lanes; only those are read.
-                    unsafe {
-                        if mask == all_lanes($lanes) {
-                            return $load(from);
-                        }
-                        let packed = $load_where(((1_u32 << mask.count_ones()) - 1) as $mask, from);
-                        $expand(mask as $mask, packed)
-                    }
+                    unsafe { $expand(mask.selected as $mask, $load_where(mask.packed as $mask, from)) }
                 }
             }
         };
@@ -211,9 +228,14 @@ mod x86 {
                     unsafe { $load(from) }
                 }
                 #[inline(always)]
-                unsafe fn load_where(from: *const $scalar, mask: u32) -> Self {
+                unsafe fn load_where(from: *const $scalar, mask: LaneMask) -> Self {
                     // SAFETY: the caller guarantees AVX2 and readable lanes.
-                    unsafe { $mask_load(from, $masks(mask)) }
+                    unsafe { $mask_load(from, $masks(mask.selected)) }
+                }
+                #[inline(always)]
+                unsafe fn store(self, to: *mut $scalar) {
+                    // SAFETY: the caller guarantees AVX2 and room for `LANES` numbers.
+                    unsafe { $store(to, self) }
                 }
                 #[inline(always)]
                 unsafe fn mul_add(self, factor: Self, sum: Self) -> Self {
@@ -221,10 +243,10 @@ mod x86 {
                     unsafe { $fma(self, factor, sum) }
                 }
                 #[inline(always)]
-                unsafe fn compress(self, to: *mut $scalar, mask: u32) {
+                unsafe fn compress(self, to: *mut $scalar, mask: LaneMask) {
                     // SAFETY: the caller guarantees AVX2 and room for the selected lanes; the array has `LANES` numbers.
                     unsafe {
-                        if mask == all_lanes($lanes) {
+                        if mask == LaneMask::all($lanes) {
                             return $store(to, self);
                         }
                         let mut lanes = [0.0; $lanes];
@@ -233,10 +255,10 @@ mod x86 {
                     }
                 }
                 #[inline(always)]
-                unsafe fn expand(from: *const $scalar, mask: u32) -> Self {
+                unsafe fn expand(from: *const $scalar, mask: LaneMask) -> Self {
                     // SAFETY: the caller guarantees AVX2 and the numbers for the selected lanes.
                     unsafe {
-                        if mask == all_lanes($lanes) {
+                        if mask == LaneMask::all($lanes) {
                             return $load(from);
                         }
                         let lanes: [$scalar; $lanes] = expand_lanes(from, mask);

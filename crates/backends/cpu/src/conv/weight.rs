@@ -172,7 +172,7 @@ impl<S: Stored> Pass<'_, S> {
         let first = image * shape.channels + unit.group * shape.group_channels();
         for (channel, part) in unit.channels.clone().zip(inputs.chunks_exact_mut(channel_len)) {
             let source = &self.input[(first + channel) * plane..][..plane];
-            layout.fill(source, rows.clone(), self.split.band_rows, part);
+            layout.fill(self.simd, source, rows.clone(), self.split.band_rows, part);
         }
         let [height, width] = shape.output();
         let first = image * shape.filters + unit.group * shape.group_filters();

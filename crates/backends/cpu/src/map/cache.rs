@@ -27,6 +27,7 @@ impl PlanCache {
         inputs: impl Iterator<Item = DType>,
         simd: Simd,
     ) -> Result<Arc<Plan>> {
+        let simd = simd.min(Simd::detect());
         let mut dtypes = [DType::F32; INPUTS_MAX as usize];
         let mut count = 0;
         for dtype in inputs {

@@ -27,7 +27,7 @@ const THREAD_WORK_MIN: usize = 32 << 10;
 const GRAIN_ELEMENTS: usize = 1024;
 
 /// Outputs of at least this size are written past the caches.
-const STREAM_BYTES_MIN: usize = 32 << 20;
+const STREAM_BYTES_MIN: usize = 16 << 20;
 
 /// Computes the plan's program for every element of `shape` into `output`.
 ///
@@ -111,6 +111,21 @@ impl<'a> Pass<'a> {
     /// # Safety
     /// The range lies within the output, nobody else writes it, and the inputs' memory is alive.
     unsafe fn range(&self, range: Range<usize>) {
+        if self.scratch_blocks == 0 {
+            // SAFETY: the caller's promise; without scratch blocks the pointer is never used.
+            unsafe { self.blocks(range, std::ptr::null_mut()) }
+        } else {
+            // SAFETY: the caller's promise.
+            unsafe { self.range_with_scratch(range) }
+        }
+    }
+
+    /// Kept apart, so that only calls with scratch blocks pay for the large stack frame.
+    ///
+    /// # Safety
+    /// As for [`Pass::range`].
+    #[inline(never)]
+    unsafe fn range_with_scratch(&self, range: Range<usize>) {
         let mut stack = MaybeUninit::<Scratch<STACK_REGISTERS_MAX>>::uninit();
         let mut heap: Vec<MaybeUninit<Scratch<1>>> = Vec::new();
         let scratch: *mut u8 = if self.scratch_blocks <= STACK_REGISTERS_MAX {

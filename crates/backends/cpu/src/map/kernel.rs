@@ -248,7 +248,9 @@ fn f32_unary_fn(op: UnaryOp, simd: Simd) -> BlockFn {
         UnaryOp::Gelu => block_fn::<Lanewise<functions::Gelu>>(simd),
         UnaryOp::GeluTanh => block_fn::<Lanewise<functions::GeluTanh>>(simd),
         UnaryOp::Silu => block_fn::<Lanewise<functions::Silu>>(simd),
-        _ => pick!(UnaryOp, op, simd, Unary<f32>: Neg Abs Sqrt Rsqrt Recip Relu Floor Ceil Round Sin Cos; _ => Not),
+        UnaryOp::Sin => block_fn::<Lanewise<functions::Sin>>(simd),
+        UnaryOp::Cos => block_fn::<Lanewise<functions::Cos>>(simd),
+        _ => pick!(UnaryOp, op, simd, Unary<f32>: Neg Abs Sqrt Rsqrt Recip Relu Floor Ceil Round; _ => Not),
     }
 }
 

@@ -11,6 +11,7 @@ use panoply_core::expr::{BinaryOp, Node, Program, UnaryOp, Value};
 use panoply_core::{DType, Result};
 
 use super::convert::{cast_fn, constant_word, copy_fn, kind_of, load_fn, round_constant, round_fn, store_fn};
+use super::fuse::{Fate, fates};
 use super::kernel::{BlockFn, Kind, binary_fn, fill_fn, ternary_fn, unary_fn};
 use crate::simd::Simd;
 
@@ -55,8 +56,9 @@ pub(super) enum Place {
 }
 
 impl Plan {
-    /// Compiles a program. Fails as [`Program::types`] does.
+    /// Compiles a program for this level, or the CPU's own if that is lower. Fails as [`Program::types`] does.
     pub(crate) fn compile(program: &Program, input_dtypes: &[DType], simd: Simd) -> Result<Plan> {
+        let simd = simd.min(Simd::detect());
         let types = program.types(input_dtypes)?;
         let output_dtype = types.output();
         let mut compiler = Compiler::new(program, types.values(), simd);
@@ -87,6 +89,7 @@ struct Compiler<'a> {
     program: &'a Program,
     values: &'a [Value],
     simd: Simd,
+    fates: Vec<Fate>,
     /// The node that computes each node's value: itself, or its operand where it changes nothing.
     origin: Vec<u32>,
     last_reader: Vec<u32>,
@@ -109,6 +112,7 @@ impl<'a> Compiler<'a> {
             program,
             values,
             simd,
+            fates: fates(program, values),
             origin: (0..count as u32).collect(),
             last_reader: vec![0; count],
             places: vec![None; count],
@@ -126,10 +130,7 @@ impl<'a> Compiler<'a> {
             if let Some(operand) = compiler.unchanged(*node) {
                 compiler.origin[id] = compiler.origin[operand as usize];
             }
-            for operand in node.operands() {
-                let origin = compiler.origin[operand as usize];
-                compiler.last_reader[origin as usize] = id as u32;
-            }
+            compiler.each_read(id as u32, |compiler, origin| compiler.last_reader[origin as usize] = id as u32);
         }
         compiler
     }
@@ -154,12 +155,18 @@ impl<'a> Compiler<'a> {
             let id = id as u32;
             let Value::Typed(dtype) = self.values[id as usize] else { continue };
             if self.origin[id as usize] != id {
-                self.release_operands(id, *node);
+                self.release_operands(id);
                 continue;
             }
             let to_output = id == last && store_fn(dtype, self.simd).is_none();
-            self.node(id, *node, dtype, to_output);
-            self.release_operands(id, *node);
+            match self.fates[id as usize] {
+                Fate::Absorbed => continue,
+                Fate::Fused(fusion) => {
+                    self.call(id, fusion.block_fn(self.simd), fusion.operands, Kind::F32, to_output);
+                }
+                Fate::Alone => self.node(id, *node, dtype, to_output),
+            }
+            self.release_operands(id);
         }
     }
 
@@ -182,7 +189,13 @@ impl<'a> Compiler<'a> {
             Node::Ternary(op, a, b, c) => (ternary_fn(op, kind, self.simd), [a, b, c]),
         };
         // The program was typed, so the kernel exists.
-        let Some(run) = run else { return };
+        if let Some(run) = run {
+            self.call(id, run, operands, kind, to_output);
+        }
+    }
+
+    /// One kernel call with the operands of a node.
+    fn call(&mut self, id: u32, run: BlockFn, operands: [u32; 3], kind: Kind, to_output: bool) {
         let mut borrowed = [None; 3];
         let mut sources = [Place::Output; 3];
         for index in 0..3 {
@@ -223,12 +236,8 @@ impl<'a> Compiler<'a> {
         let from = match self.values[operand as usize] {
             Value::Constant(value) => {
                 let place = self.constant(round_constant(value, to), kind);
-                if to_output {
-                    self.step(fill_fn(kind.size_bytes(), self.simd), Place::Output, [place; 3]);
-                } else {
-                    let target = self.target(id, kind.size_bytes(), false);
-                    self.step(fill_fn(kind.size_bytes(), self.simd), target, [place; 3]);
-                }
+                let target = self.target(id, kind.size_bytes(), to_output);
+                self.step(fill_fn(kind.size_bytes(), self.simd), target, [place; 3]);
                 return;
             }
             Value::Typed(from) => from,
@@ -322,21 +331,37 @@ impl<'a> Compiler<'a> {
         })
     }
 
-    fn release_operands(&mut self, id: u32, node: Node) {
-        for operand in node.operands() {
-            let origin = self.origin[operand as usize];
-            // An alias hands its reading on: the register stays until the alias's own last reader.
-            if self.last_reader[origin as usize] != id {
-                continue;
+    /// Calls `visit` with the origin of each value that the node's call reads.
+    fn each_read(&mut self, id: u32, visit: impl Fn(&mut Self, u32)) {
+        let reads = match self.fates[id as usize] {
+            Fate::Absorbed => return,
+            Fate::Fused(fusion) => fusion.operands.map(Some),
+            Fate::Alone => {
+                let mut reads = [None; 3];
+                reads
+                    .iter_mut()
+                    .zip(self.program.nodes()[id as usize].operands())
+                    .for_each(|(read, id)| *read = Some(id));
+                reads
             }
-            if let Some(Place::Register(register)) = self.places[origin as usize]
-                && origin != self.origin[id as usize]
-            {
-                // Forgotten, so that an operand that is read twice is released once.
-                self.places[origin as usize] = None;
-                self.free.push(register);
-            }
+        };
+        for read in reads.into_iter().flatten() {
+            visit(self, self.origin[read as usize]);
         }
+    }
+
+    fn release_operands(&mut self, id: u32) {
+        self.each_read(id, |compiler, origin| {
+            // An alias hands its reading on: the register stays until the alias's own last reader.
+            if compiler.last_reader[origin as usize] != id || origin == compiler.origin[id as usize] {
+                return;
+            }
+            if let Some(Place::Register(register)) = compiler.places[origin as usize] {
+                // Forgotten, so that an operand that is read twice is released once.
+                compiler.places[origin as usize] = None;
+                compiler.free.push(register);
+            }
+        });
     }
 
     fn step(&mut self, run: BlockFn, target: Place, sources: [Place; 3]) {

@@ -17,7 +17,7 @@ mod resize;
 mod search;
 mod topk;
 mod transfer;
-mod transpose;
+pub(crate) mod transpose;
 
 /// Runs one op to its end on the calling thread and the context's team.
 pub(crate) fn run(op: &Op, context: &mut Context) -> Result<Value> {
@@ -38,8 +38,8 @@ fn run_compute(op: &ComputeOp, context: &mut Context) -> Result<Value> {
         ComputeOp::Conv2dBackwardInput(op) => conv2d::run_backward_input(op, context),
         ComputeOp::Conv2dBackwardWeight(op) => conv2d::run_backward_weight(op, context),
         ComputeOp::Gather(op) => gather::run(op, context),
-        ComputeOp::MatMul(op) => matmul::run(op, context),
         ComputeOp::Map(op) => map::run(op, context),
+        ComputeOp::MatMul(op) => matmul::run(op, context),
         ComputeOp::Normalize(op) => normalize::run(op, context),
         ComputeOp::Pool2d(op) => pool2d::run(op, context),
         ComputeOp::Resize(op) => resize::run(op, context),

@@ -1,7 +1,7 @@
 //! Scoring with `f32` arithmetic: rows of any element type, widened on the way, against queries widened beforehand.
 
-use super::lanes::{self, Kernel, LANES_MAX, Lanes, RowElement, load_part};
-use super::row_scan::{PaddedQueries, RowScan, SquaredNorms};
+use super::lanes::{self, Kernel, LANES_MAX, Lanes, RowElement};
+use super::row_scan::{PaddedQueries, RowScan, Scales, SquaredNorms};
 use super::scan::{Scorer, Scratch};
 use super::sink::{Metric, RowIds, Sink};
 use super::tile::{BLOCK_ROWS, PackedQueries, Panel, TileScan, TileSink};
@@ -55,12 +55,7 @@ impl<'a, T: RowElement> FloatScorer<'a, T> {
         let out = &mut scales[..count];
         lanes::run(self.simd, SquaredNorms { rows: self.rows, dim: self.dim, ids, out });
         for (index, scale) in scales[..count].iter_mut().enumerate() {
-            *scale = if SQUARE_SAFE.contains(scale) {
-                1.0 / scale.sqrt()
-            } else {
-                let row = ids.get(index) as usize * self.dim;
-                inverse(exact_norm(&self.rows[row..][..self.dim]))
-            };
+            *scale = inverse_of_square(*scale, self.rows, self.dim, ids.get(index));
         }
     }
 
@@ -76,10 +71,7 @@ impl<'a, T: RowElement> FloatScorer<'a, T> {
         if first == count {
             return;
         }
-        let rest = match ids {
-            RowIds::From(id) => RowIds::From(id + first as u32),
-            RowIds::List(ids) => RowIds::List(&ids[first..]),
-        };
+        let rest = ids.from(first);
         // One line more than a whole number of lines keeps rows from meeting in the same cache sets.
         let stride = self.dim.next_multiple_of(LANES_MAX) + LANES_MAX;
         let count = count - first;
@@ -132,32 +124,49 @@ impl<T: RowElement> Scorer for FloatScorer<'_, T> {
     }
 
     fn scan(&self, ids: RowIds<'_>, count: usize, sink: &mut Sink, scratch: &mut Scratch) {
-        if self.metric == Metric::Cosine {
+        let cosine = self.metric == Metric::Cosine;
+        let alone = self.packed.panels().is_empty() && self.row_norms.is_none();
+        if cosine && !alone {
             self.row_scales(ids, count, &mut scratch.row_scales);
         }
-        self.scan_panels(ids, count, sink, scratch);
-        if self.packed.packed_count() < self.padded.count() {
-            let scales = (self.metric == Metric::Cosine).then_some((&scratch.row_scales[..], &self.query_scales[..]));
-            lanes::run(
-                self.simd,
-                RowScan {
-                    rows: self.rows,
-                    dim: self.dim,
-                    ids,
-                    count,
-                    queries: &self.padded,
-                    first_query: self.packed.packed_count(),
-                    differences: self.metric == Metric::Euclidean,
-                    scales,
-                    sink,
-                },
-            );
+        if !self.packed.panels().is_empty() {
+            self.scan_panels(ids, count, sink, scratch);
         }
+        if self.packed.packed_count() == self.padded.count() {
+            return;
+        }
+        let scales = match (cosine, alone) {
+            (false, _) => Scales::None,
+            (true, false) => Scales::Ready { rows: &scratch.row_scales, queries: &self.query_scales },
+            (true, true) => Scales::FromRows { queries: &self.query_scales },
+        };
+        let scan = RowScan {
+            rows: self.rows,
+            dim: self.dim,
+            ids,
+            count,
+            queries: &self.padded,
+            first_query: self.packed.packed_count(),
+            differences: self.metric == Metric::Euclidean,
+            scales,
+            sink,
+        };
+        lanes::run(self.simd, scan);
     }
 }
 
 /// Sums of squares in this range have lost nothing to overflow or underflow worth speaking of.
 const SQUARE_SAFE: std::ops::Range<f32> = 1.0e-30..1.0e37;
+
+/// One over the length of row `id`, whose sum of squares is known.
+#[inline(always)]
+pub(super) fn inverse_of_square<T: RowElement>(square: f32, rows: &[T], dim: usize, id: u32) -> f32 {
+    if SQUARE_SAFE.contains(&square) {
+        1.0 / square.sqrt()
+    } else {
+        inverse(exact_norm(&rows[id as usize * dim..][..dim]))
+    }
+}
 
 /// The length of a vector, whatever the size of its elements.
 pub(super) fn exact_norm<T: RowElement>(vector: &[T]) -> f32 {
@@ -196,7 +205,7 @@ impl<T: RowElement> Kernel for Widen<'_, T> {
                     k += L::WIDTH;
                 }
                 if k < self.dim {
-                    L::store(to.add(k), load_part::<L, T>(row.as_ptr().add(k), self.dim - k));
+                    L::store(to.add(k), T::load_part::<L>(row.as_ptr().add(k), self.dim - k));
                 }
             }
         }

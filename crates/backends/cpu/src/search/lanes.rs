@@ -48,9 +48,33 @@ pub(super) trait Lanes: Copy {
 
     unsafe fn splat(value: f32) -> Self::V;
     unsafe fn load_f32(from: *const f32) -> Self::V;
+    /// Reads `len` < `WIDTH` elements, with zeros behind them.
+    #[inline(always)]
+    unsafe fn load_part_f32(from: *const f32, len: usize) -> Self::V {
+        // SAFETY: the caller's promise; the padded array holds a whole vector.
+        unsafe { Self::load_f32(padded(from, len).as_ptr()) }
+    }
     unsafe fn load_f16(from: *const f16) -> Self::V;
+    /// Reads `len` < `WIDTH` elements, with zeros behind them.
+    #[inline(always)]
+    unsafe fn load_part_f16(from: *const f16, len: usize) -> Self::V {
+        // SAFETY: the caller's promise; the padded array holds a whole vector.
+        unsafe { Self::load_f16(padded(from, len).as_ptr()) }
+    }
     unsafe fn load_bf16(from: *const bf16) -> Self::V;
+    /// Reads `len` < `WIDTH` elements, with zeros behind them.
+    #[inline(always)]
+    unsafe fn load_part_bf16(from: *const bf16, len: usize) -> Self::V {
+        // SAFETY: the caller's promise; the padded array holds a whole vector.
+        unsafe { Self::load_bf16(padded(from, len).as_ptr()) }
+    }
     unsafe fn load_i8(from: *const i8) -> Self::V;
+    /// Reads `len` < `WIDTH` elements, with zeros behind them.
+    #[inline(always)]
+    unsafe fn load_part_i8(from: *const i8, len: usize) -> Self::V {
+        // SAFETY: the caller's promise; the padded array holds a whole vector.
+        unsafe { Self::load_i8(padded(from, len).as_ptr()) }
+    }
     unsafe fn store(to: *mut f32, value: Self::V);
     unsafe fn sub(a: Self::V, b: Self::V) -> Self::V;
     unsafe fn mul(a: Self::V, b: Self::V) -> Self::V;
@@ -78,10 +102,15 @@ pub(super) trait RowElement: Copy + Send + Sync + Default + 'static {
     /// # Safety
     /// As [`Lanes`] says.
     unsafe fn load<L: Lanes>(from: *const Self) -> L::V;
+    /// Reads `len` < `L::WIDTH` elements, with zeros behind them.
+    ///
+    /// # Safety
+    /// As [`Lanes`] says.
+    unsafe fn load_part<L: Lanes>(from: *const Self, len: usize) -> L::V;
 }
 
 macro_rules! row_elements {
-    ($($element:ty, $load:ident, $value:ident => $widen:expr, $elements:ident => $as_f32:expr);*) => {$(
+    ($($element:ty, $load:ident, $load_part:ident, $value:ident => $widen:expr, $elements:ident => $as_f32:expr);*) => {$(
         impl RowElement for $element {
             #[inline(always)]
             fn widen(self) -> f32 {
@@ -99,15 +128,21 @@ macro_rules! row_elements {
                 // SAFETY: the caller keeps the contract of `Lanes`.
                 unsafe { L::$load(from) }
             }
+
+            #[inline(always)]
+            unsafe fn load_part<L: Lanes>(from: *const Self, len: usize) -> L::V {
+                // SAFETY: the caller keeps the contract of `Lanes`.
+                unsafe { L::$load_part(from, len) }
+            }
         }
     )*};
 }
 
 row_elements!(
-    f32, load_f32, value => value, elements => Some(elements);
-    f16, load_f16, value => value.to_f32(), _elements => None;
-    bf16, load_bf16, value => value.to_f32(), _elements => None;
-    i8, load_i8, value => f32::from(value), _elements => None
+    f32, load_f32, load_part_f32, value => value, elements => Some(elements);
+    f16, load_f16, load_part_f16, value => value.to_f32(), _elements => None;
+    bf16, load_bf16, load_part_bf16, value => value.to_f32(), _elements => None;
+    i8, load_i8, load_part_i8, value => f32::from(value), _elements => None
 );
 
 /// Reads `N` vectors, `stride` numbers apart. (A loop, because a closure would not be compiled with the instructions of
@@ -127,18 +162,18 @@ pub(super) unsafe fn load_each<L: Lanes, const N: usize>(from: *const f32, strid
     }
 }
 
-/// Reads the `len` < `L::WIDTH` elements that are left, with zeros behind them.
+/// The `len` < [`LANES_MAX`] elements at `from` with zeros behind them, for levels without masked loads.
 ///
 /// # Safety
-/// As [`Lanes`] says, for `len` elements.
+/// `len` elements are readable at `from`.
 #[inline(always)]
-pub(super) unsafe fn load_part<L: Lanes, T: RowElement>(from: *const T, len: usize) -> L::V {
+unsafe fn padded<T: RowElement>(from: *const T, len: usize) -> [T; LANES_MAX] {
     let mut padded = [T::default(); LANES_MAX];
-    // SAFETY: `len` elements are readable (the caller's promise) and fit the array; the array holds a whole vector.
-    unsafe {
-        std::ptr::copy_nonoverlapping(from, padded.as_mut_ptr(), len.min(LANES_MAX));
-        T::load::<L>(padded.as_ptr())
+    for (index, element) in padded.iter_mut().enumerate().take(len) {
+        // SAFETY: the caller's promise.
+        *element = unsafe { from.add(index).read_unaligned() };
     }
+    padded
 }
 
 /// Not (`value` ≤ `bound`): true also if either is NaN, so that nothing undecided is lost.

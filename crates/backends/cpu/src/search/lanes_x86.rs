@@ -23,6 +23,12 @@ pub(super) unsafe fn run_avx2<K: Kernel>(kernel: K) -> K::Output {
     unsafe { kernel.run::<Avx2>() }
 }
 
+/// A mask of the first `len` < 16 lanes.
+#[inline(always)]
+fn first_lanes(len: usize) -> u16 {
+    (1 << len) - 1
+}
+
 #[derive(Clone, Copy)]
 pub(in crate::search) struct Avx512;
 
@@ -46,9 +52,21 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
+    unsafe fn load_part_f32(from: *const f32, len: usize) -> __m512 {
+        // SAFETY: as above; the mask leaves only the elements that are there.
+        unsafe { _mm512_maskz_loadu_ps(first_lanes(len), from) }
+    }
+
+    #[inline(always)]
     unsafe fn load_f16(from: *const f16) -> __m512 {
         // SAFETY: as above.
         unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(from.cast())) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_part_f16(from: *const f16, len: usize) -> __m512 {
+        // SAFETY: as above, masked.
+        unsafe { _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(first_lanes(len), from.cast())) }
     }
 
     #[inline(always)]
@@ -58,9 +76,24 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
+    unsafe fn load_part_bf16(from: *const bf16, len: usize) -> __m512 {
+        // SAFETY: as above, masked.
+        unsafe {
+            let part = _mm256_maskz_loadu_epi16(first_lanes(len), from.cast());
+            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(part)))
+        }
+    }
+
+    #[inline(always)]
     unsafe fn load_i8(from: *const i8) -> __m512 {
         // SAFETY: as above.
         unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from.cast()))) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_part_i8(from: *const i8, len: usize) -> __m512 {
+        // SAFETY: as above, masked.
+        unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(first_lanes(len), from))) }
     }
 
     #[inline(always)]

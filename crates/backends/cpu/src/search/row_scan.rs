@@ -1,11 +1,16 @@
 //! Few queries: each row is read once, as vectors along its dimensions, and scored against every query while it is in the
 //! first-level cache. For one query this runs at the speed of memory.
 
-use super::lanes::{Kernel, LANES_MAX, Lanes, RowElement, exceeds, load_each, load_part};
+use super::float::inverse_of_square;
+use super::lanes::{Kernel, LANES_MAX, Lanes, RowElement, exceeds, load_each};
 use super::sink::{RowIds, Sink};
 
 /// Sums that a step keeps in registers: eight rows with one query, four with two, two with four.
 const SUMS: usize = 8;
+
+/// How much may be asked for ahead of its use: more would push out of the first-level cache what is needed first. Longer
+/// rows ask for their own next lines instead of the next rows.
+const AHEAD_BYTES_MAX: usize = 32 << 10;
 
 /// Queries as `f32`, each padded with zeros to whole vectors.
 pub(super) struct PaddedQueries {
@@ -51,9 +56,22 @@ pub(super) struct RowScan<'a, T> {
     pub(super) first_query: usize,
     /// Squared differences instead of products.
     pub(super) differences: bool,
-    /// What each scanned row's and each query's closeness is multiplied by (cosine).
-    pub(super) scales: Option<(&'a [f32], &'a [f32])>,
+    pub(super) scales: Scales<'a>,
     pub(super) sink: &'a mut Sink,
+}
+
+/// What each scanned row's and each query's closeness is multiplied by: for the cosine, one over their lengths.
+#[derive(Clone, Copy)]
+pub(super) enum Scales<'a> {
+    None,
+    Ready {
+        rows: &'a [f32],
+        queries: &'a [f32],
+    },
+    /// The rows' lengths are computed as the rows are read.
+    FromRows {
+        queries: &'a [f32],
+    },
 }
 
 impl<T: RowElement> Kernel for RowScan<'_, T> {
@@ -62,7 +80,13 @@ impl<T: RowElement> Kernel for RowScan<'_, T> {
     #[inline(always)]
     unsafe fn run<L: Lanes>(self) {
         // SAFETY: the caller's promise about instructions goes on.
-        unsafe { if self.differences { self.scan::<L, true>() } else { self.scan::<L, false>() } }
+        unsafe {
+            match (self.differences, self.scales) {
+                (true, _) => self.scan::<L, true, false>(),
+                (false, Scales::FromRows { .. }) => self.scan::<L, false, true>(),
+                (false, _) => self.scan::<L, false, false>(),
+            }
+        }
     }
 }
 
@@ -70,18 +94,25 @@ impl<T: RowElement> RowScan<'_, T> {
     /// # Safety
     /// The CPU has the instructions of `L`.
     #[inline(always)]
-    unsafe fn scan<L: Lanes, const DIFFERENCES: bool>(mut self) {
+    unsafe fn scan<L: Lanes, const DIFFERENCES: bool, const LENGTHS: bool>(mut self) {
+        let checked = Checked::new(self.rows, self.dim, self.ids, self.count);
+        let far = SUMS * self.dim * size_of::<T>() > AHEAD_BYTES_MAX;
         for first in (0..self.count).step_by(SUMS) {
-            let rows = row_pointers(self.rows, self.dim, self.ids, first, self.count);
-            let ahead = row_pointers(self.rows, self.dim, self.ids, first + SUMS, self.count);
+            let rows = checked.eight(first);
+            let mut ahead = checked.eight(first + SUMS);
+            if far {
+                for (ahead, row) in ahead.iter_mut().zip(rows) {
+                    *ahead = row.wrapping_byte_add(AHEAD_BYTES_MAX / 2 / SUMS);
+                }
+            }
             let mut query = self.first_query;
-            // SAFETY: `row_pointers` gives whole rows, and queries below `count` are whole and padded.
+            // SAFETY: `checked` gives whole rows, and queries below `count` are whole and padded.
             unsafe {
                 while query < self.queries.count {
                     query += match self.queries.count - query {
-                        1 => self.step::<L, 8, 1, DIFFERENCES>(first, query, &rows, &ahead),
-                        2 | 3 => self.step::<L, 4, 2, DIFFERENCES>(first, query, &rows, &ahead),
-                        _ => self.step::<L, 2, 4, DIFFERENCES>(first, query, &rows, &ahead),
+                        1 => self.step::<L, 8, 1, DIFFERENCES, LENGTHS>(first, query, &rows, &ahead),
+                        2 | 3 => self.step::<L, 4, 2, DIFFERENCES, LENGTHS>(first, query, &rows, &ahead),
+                        _ => self.step::<L, 2, 4, DIFFERENCES, LENGTHS>(first, query, &rows, &ahead),
                     };
                 }
             }
@@ -93,7 +124,7 @@ impl<T: RowElement> RowScan<'_, T> {
     /// # Safety
     /// The CPU has the instructions of `L`, the rows hold `dim` elements, and the queries exist.
     #[inline(always)]
-    unsafe fn step<L: Lanes, const R: usize, const Q: usize, const DIFFERENCES: bool>(
+    unsafe fn step<L: Lanes, const R: usize, const Q: usize, const DIFFERENCES: bool, const LENGTHS: bool>(
         &mut self,
         first: usize,
         query: usize,
@@ -104,12 +135,12 @@ impl<T: RowElement> RowScan<'_, T> {
         let from = self.queries.values[query * stride..][..Q * stride].as_ptr();
         for part in 0..SUMS / R {
             // SAFETY: the caller's promise; `from` holds Q padded queries, and `part` is one of the eight rows' parts of R.
-            let mut sums = unsafe {
+            let (mut sums, squares) = unsafe {
                 let (rows, ahead) = (rows.as_ptr().add(part * R).cast(), ahead.as_ptr().add(part * R).cast());
-                products::<L, T, R, Q, DIFFERENCES>(&*rows, &*ahead, from, stride, self.dim)
+                products::<L, T, R, Q, DIFFERENCES, LENGTHS>(&*rows, &*ahead, from, stride, self.dim)
             };
             let valid = self.count.saturating_sub(first + part * R).min(R);
-            self.scale::<R>(first + part * R, query, &mut sums);
+            self.scale::<R>(first + part * R, query, &mut sums, &squares);
             for (q, sums) in sums.chunks_exact(R).enumerate() {
                 let bound = self.sink.bounds()[query + q];
                 let mut any = false;
@@ -124,14 +155,23 @@ impl<T: RowElement> RowScan<'_, T> {
         Q
     }
 
-    /// Multiplies by what the cosine needs.
+    /// Multiplies by what the cosine needs. `squares` are the rows' sums of squares where those were computed.
     #[inline(always)]
-    fn scale<const R: usize>(&self, first: usize, query: usize, sums: &mut [f32; SUMS]) {
-        if let Some((row_scales, query_scales)) = self.scales {
-            for (index, sum) in sums.iter_mut().enumerate() {
-                let row = (first + index % R).min(self.count - 1);
-                *sum = *sum * row_scales[row] * query_scales[query + index / R];
-            }
+    fn scale<const R: usize>(&self, first: usize, query: usize, sums: &mut [f32; SUMS], squares: &[f32; SUMS]) {
+        let queries = match self.scales {
+            Scales::None => return,
+            Scales::Ready { queries, .. } | Scales::FromRows { queries } => queries,
+        };
+        let mut scales = [0.0; R];
+        for (r, scale) in scales.iter_mut().enumerate() {
+            let row = (first + r).min(self.count - 1);
+            *scale = match self.scales {
+                Scales::Ready { rows, .. } => rows[row],
+                _ => inverse_of_square(squares[r], self.rows, self.dim, self.ids.get(row)),
+            };
+        }
+        for (index, sum) in sums.iter_mut().enumerate() {
+            *sum = *sum * scales[index % R] * queries[query + index / R];
         }
     }
 
@@ -146,50 +186,93 @@ impl<T: RowElement> RowScan<'_, T> {
     }
 }
 
-/// Where the eight rows from `first` on begin. Behind the last of `count` rows that one is repeated.
-#[inline(always)]
-fn row_pointers<T>(rows: &[T], dim: usize, ids: RowIds<'_>, first: usize, count: usize) -> [*const T; SUMS] {
-    let mut pointers = [std::ptr::null(); SUMS];
-    for (index, pointer) in pointers.iter_mut().enumerate() {
-        let row = ids.get((first + index).min(count - 1)) as usize;
-        *pointer = rows[row * dim..][..dim].as_ptr();
-    }
-    pointers
+/// Rows whose ids have been checked once, so that a pointer to one needs no further check.
+#[derive(Clone, Copy)]
+struct Checked<'a, T> {
+    rows: &'a [T],
+    dim: usize,
+    ids: RowIds<'a>,
+    count: usize,
 }
 
-/// The closeness of `R` rows and `Q` queries (see [`super::tile`]), `R` for the first query, then `R` for the next; `R * Q` is eight.
+impl<'a, T> Checked<'a, T> {
+    #[inline(always)]
+    fn new(rows: &'a [T], dim: usize, ids: RowIds<'a>, count: usize) -> Self {
+        let end = match ids {
+            RowIds::From(first) => first as usize + count,
+            RowIds::List(ids) => ids[..count].iter().max().map_or(0, |id| *id as usize + 1),
+        };
+        assert!(end * dim <= rows.len());
+        Checked { rows, dim, ids, count }
+    }
+
+    /// Where the eight rows from `first` on begin. Behind the last row that one is repeated. `count` is above zero.
+    #[inline(always)]
+    fn eight(&self, first: usize) -> [*const T; SUMS] {
+        let mut pointers = [self.rows.as_ptr(); SUMS];
+        for (index, pointer) in pointers.iter_mut().enumerate() {
+            let index = (first + index).min(self.count - 1);
+            let row = match self.ids {
+                RowIds::From(id) => id as usize + index,
+                // SAFETY: `new` sliced the list to `count`, and `index` is below that.
+                RowIds::List(ids) => unsafe { *ids.get_unchecked(index) as usize },
+            };
+            // SAFETY: `new` made sure that every listed row lies in `rows`.
+            *pointer = unsafe { self.rows.as_ptr().add(row * self.dim) };
+        }
+        pointers
+    }
+}
+
+/// The closeness of `R` rows and `Q` queries (see [`super::tile`]), `R` for the first query, then `R` for the next; `R * Q`
+/// is eight. With `LENGTHS` also the sum of squares of each row.
 ///
 /// # Safety
 /// The CPU has the instructions of `L`; the rows hold `dim` elements, and `Q` queries of `stride` numbers, `dim` rounded
 /// up to whole vectors, are readable at `queries`.
 #[inline(always)]
-unsafe fn products<L: Lanes, T: RowElement, const R: usize, const Q: usize, const DIFFERENCES: bool>(
+unsafe fn products<
+    L: Lanes,
+    T: RowElement,
+    const R: usize,
+    const Q: usize,
+    const DIFFERENCES: bool,
+    const LENGTHS: bool,
+>(
     rows: &[*const T; R],
     ahead: &[*const T; R],
     queries: *const f32,
     stride: usize,
     dim: usize,
-) -> [f32; SUMS] {
+) -> ([f32; SUMS], [f32; SUMS]) {
     // SAFETY: offsets stay below `dim` in the rows and below the padded length in the queries.
     unsafe {
         let mut sums = [L::splat(0.0); SUMS];
+        let mut squares = [L::splat(0.0); SUMS];
         let mut k = 0;
         while k + L::WIDTH <= dim {
             let query = load_each::<L, Q>(queries.add(k), stride);
-            for r in 0..R {
-                L::prefetch(ahead[r].wrapping_add(k));
-                accumulate::<L, R, Q, DIFFERENCES>(&mut sums, r, T::load::<L>(rows[r].add(k)), &query);
+            for (r, (row, ahead)) in rows.iter().zip(ahead).enumerate() {
+                L::prefetch(ahead.wrapping_add(k));
+                let row = T::load::<L>(row.add(k));
+                accumulate::<L, R, Q, DIFFERENCES>(&mut sums, r, row, &query);
+                if LENGTHS {
+                    squares[r] = L::fma(row, row, squares[r]);
+                }
             }
             k += L::WIDTH;
         }
         if k < dim {
             let query = load_each::<L, Q>(queries.add(k), stride);
-            for r in 0..R {
-                let row = load_part::<L, T>(rows[r].add(k), dim - k);
+            for (r, row) in rows.iter().enumerate() {
+                let row = T::load_part::<L>(row.add(k), dim - k);
                 accumulate::<L, R, Q, DIFFERENCES>(&mut sums, r, row, &query);
+                if LENGTHS {
+                    squares[r] = L::fma(row, row, squares[r]);
+                }
             }
         }
-        L::sum8(sums)
+        (L::sum8(sums), if LENGTHS { L::sum8(squares) } else { [0.0; SUMS] })
     }
 }
 
@@ -228,9 +311,9 @@ impl<T: RowElement> Kernel for SquaredNorms<'_, T> {
 
     #[inline(always)]
     unsafe fn run<L: Lanes>(self) {
-        let count = self.out.len();
-        for first in (0..count).step_by(SUMS) {
-            let rows = row_pointers(self.rows, self.dim, self.ids, first, count);
+        let checked = Checked::new(self.rows, self.dim, self.ids, self.out.len());
+        for first in (0..self.out.len()).step_by(SUMS) {
+            let rows = checked.eight(first);
             // SAFETY: the rows hold `dim` elements; the caller's promise about instructions goes on.
             let squares = unsafe { squares::<L, T>(rows, self.dim) };
             self.out[first..].iter_mut().zip(squares).for_each(|(out, square)| *out = square);
@@ -255,7 +338,7 @@ unsafe fn squares<L: Lanes, T: RowElement>(rows: [*const T; SUMS], dim: usize) -
         }
         if k < dim {
             for r in 0..SUMS {
-                let value = load_part::<L, T>(rows[r].add(k), dim - k);
+                let value = T::load_part::<L>(rows[r].add(k), dim - k);
                 sums[r] = L::fma(value, value, sums[r]);
             }
         }

@@ -64,6 +64,16 @@ impl RowIds<'_> {
     }
 }
 
+impl<'a> RowIds<'a> {
+    /// The ids from the one at `first` on.
+    pub(super) fn from(self, first: usize) -> RowIds<'a> {
+        match self {
+            RowIds::From(id) => RowIds::From(id + first as u32),
+            RowIds::List(ids) => RowIds::List(&ids[first..]),
+        }
+    }
+}
+
 /// The k best rows so far of each query of a group, as one worker has seen them.
 pub(super) struct Sink {
     metric: Metric,

@@ -28,13 +28,13 @@ pub(super) struct Panel {
     pub(super) lanes: usize,
 }
 
-/// Divides `count` queries into panels of one or two vectors of `vector` lanes. A rest of up to half a vector is left
-/// over: scanning those queries one by one costs less than a panel that is more than half empty.
+/// Divides `count` queries into panels of one or two vectors of `vector` lanes. A rest of up to half a vector, or a quarter
+/// behind a panel of one, is left over: scanning those queries one by one costs less than a panel that is mostly empty.
 pub(super) fn panels(count: usize, vector: usize) -> Vec<Panel> {
     let mut panels = Vec::new();
     let mut first = 0;
     while count - first > vector / 2 {
-        let one = count - first <= vector + vector / 2;
+        let one = count - first <= vector + vector / 4;
         let (width, lanes) = if one { (PanelWidth::One, vector) } else { (PanelWidth::Two, vector * 2) };
         let count = lanes.min(count - first);
         panels.push(Panel { width, first, count, lanes });

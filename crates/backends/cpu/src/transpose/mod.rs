@@ -13,6 +13,8 @@
 //! moves more than [`TASK_BYTES_MIN`].
 
 pub mod tile;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
 use crate::parts::Parts;
 use crate::simd::Simd;
@@ -22,8 +24,11 @@ use std::ops::Range;
 
 /// Less than this is not worth waking another thread for.
 const TASK_BYTES_MIN: usize = 128 * 1024;
-/// Edge of the blocks, in elements, that the tile and gather loops work through.
-const BLOCK: usize = 64;
+/// Edge of the blocks that the tile and gather loops work through: long enough in bytes to use whole pages' worth of
+/// address translations, short enough in elements to stay in the cache.
+const fn block_edge(element_bytes: usize) -> usize {
+    if element_bytes < 4 { 256 / element_bytes } else { 64 }
+}
 
 /// Elements in memory that a view refers to.
 #[derive(Clone, Copy, Debug)]
@@ -293,25 +298,34 @@ fn copy_blocks<const N: usize>(
     inner: Axis,
     out: &mut [[u8; N]],
 ) {
+    let edge = block_edge(N);
+    // A short side leaves room for a longer other one.
+    let across_edge = edge * (edge / inner.len.min(edge)).max(1);
+    let inner_edge = edge * (edge / across.len.min(edge)).max(1);
     let planes = out.len() / (across.len * inner.len);
-    let (across_blocks, inner_blocks) = (across.len.div_ceil(BLOCK), inner.len.div_ceil(BLOCK));
+    let (across_blocks, inner_blocks) = (across.len.div_ceil(across_edge), inner.len.div_ceil(inner_edge));
     let plane_blocks = across_blocks * inner_blocks;
     let stream = tile::should_stream(out.len() * N);
     let parts = Parts::new(out);
-    let block_bytes = across.len.min(BLOCK) * inner.len.min(BLOCK) * N;
+    let block_bytes = across.len.min(across_edge) * inner.len.min(inner_edge) * N;
     team.run_ranges(planes * plane_blocks, (TASK_BYTES_MIN / block_bytes).max(1), &|blocks| {
         let mut walk = Walk::new(rest, blocks.start / plane_blocks);
         let mut in_plane = blocks.start % plane_blocks;
         for _ in blocks {
-            let first_across = in_plane / inner_blocks * BLOCK;
-            let first_inner = in_plane % inner_blocks * BLOCK;
-            let lengths = (BLOCK.min(across.len - first_across), BLOCK.min(inner.len - first_inner));
+            let first_across = in_plane / inner_blocks * across_edge;
+            let first_inner = in_plane % inner_blocks * inner_edge;
             let position = walk.position + first_across as isize * across.stride + first_inner as isize * inner.stride;
             let out_position = walk.out_position + first_across * across.out_stride + first_inner;
             // SAFETY: the block lies within the checked view and within the output; blocks do not overlap.
             unsafe {
-                let (from, to) = (source.at(position), parts.as_mut_ptr().add(out_position));
-                let block = tile::Block { from, to, inner: inner.stride, out_across: across.out_stride, lengths };
+                let block = tile::Block {
+                    from: source.at(position),
+                    to: parts.as_mut_ptr().add(out_position),
+                    inner: inner.stride,
+                    out_across: across.out_stride,
+                    lengths: (across_edge.min(across.len - first_across), inner_edge.min(inner.len - first_inner)),
+                    from_end: source.elements.as_ptr_range().end,
+                };
                 if across.stride == 1 { block.transpose(simd, stream) } else { block.gather(across.stride) }
             }
             in_plane += 1;

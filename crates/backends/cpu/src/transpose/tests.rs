@@ -63,6 +63,12 @@ fn permutations_of_awkward_shapes() {
     permute(&[2, 64, 5, 24], &[0, 2, 1, 3]);
     permute(&[3, 5, 7, 11, 2], &[4, 2, 0, 3, 1]);
     permute(&[1, 33, 1, 31], &[3, 2, 1, 0]);
+    for channels in 2..=17 {
+        permute(&[2, channels, 211], &[0, 2, 1]);
+        permute(&[2, 211, channels], &[0, 2, 1]);
+    }
+    permute(&[3, 40_000], &[1, 0]);
+    permute(&[40_000, 3], &[1, 0]);
 }
 
 #[test]

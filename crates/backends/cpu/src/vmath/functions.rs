@@ -3,7 +3,7 @@
 //! Polynomials are minimax fits, weighted for the relative error of the whole function. A clamp against a constant puts
 //! the variable second, which lets NaN through (see [`Lanes::min`]).
 
-use super::lanes::Lanes;
+use super::lanes::{LANES_MAX, Lanes};
 
 /// A function of one f32, applied to all lanes.
 pub trait Lanewise {
@@ -42,6 +42,10 @@ lanewise! {
     GeluTanh => gelu_tanh,
     /// [`silu`] as a type.
     Silu => silu,
+    /// [`sin`] as a type.
+    Sin => sin,
+    /// [`cos`] as a type.
+    Cos => cos,
 }
 
 /// ln 2 in two parts: the first has nine bits, so that its product with an exponent is exact.
@@ -101,7 +105,7 @@ pub fn tanh<L: Lanes>(x: L) -> L {
     let magnitude = x.abs();
     // tanh x = x + x³ p(x²) near zero, where the other form cancels.
     let square = x.mul(x);
-    let p = polynomial(square, [-0.333_332_78, 0.133_313_29, -0.053_729_227, 0.020_602, -0.005_660_780_5]);
+    let p = polynomial(square, [-0.333_332_78, 0.133_313_29, -0.053_729_23, 0.020_602, -0.005_660_780_5]);
     let small = p.mul(square).mul_add(x, x);
     let grown = exp(magnitude.add(magnitude)).add(L::splat(1.0));
     let large = L::splat(1.0).sub(L::splat(2.0).div(grown)).copysign(x);
@@ -127,7 +131,15 @@ pub fn erf<L: Lanes>(x: L) -> L {
     let square = x.mul(x);
     let p = polynomial(
         square,
-        [1.128_379_1, -0.376_126_26, 0.112_835_85, -0.026_853_812, 0.005_188_327_6, -0.000_801_019_25, 7.853_857_6e-5],
+        [
+            std::f32::consts::FRAC_2_SQRT_PI,
+            -0.376_126_26,
+            0.112_835_85,
+            -0.026_853_812,
+            0.005_188_327_6,
+            -0.000_801_019_25,
+            7.853_858e-5,
+        ],
     );
     let small = p.mul(x);
     let (decay, p) = upper_tail(x.abs().mul(L::splat(std::f32::consts::SQRT_2)));
@@ -149,10 +161,58 @@ pub fn gelu<L: Lanes>(x: L) -> L {
 #[inline(always)]
 pub fn gelu_tanh<L: Lanes>(x: L) -> L {
     // (1 + tanh u) / 2 = sigmoid(2u).
-    const LINEAR: f32 = 1.595_769_1;
+    const LINEAR: f32 = 1.595_769_2;
     const CUBIC: f32 = 0.071_354_814;
     let inner = x.mul(x).mul_add(L::splat(CUBIC), L::splat(LINEAR)).mul(x);
     weigh(L::splat(-f32::MAX).max(x), inner)
+}
+
+/// The sine of `x` radians.
+#[inline(always)]
+pub fn sin<L: Lanes>(x: L) -> L {
+    circular(x, 0.0, f32::sin)
+}
+
+/// The cosine of `x` radians.
+#[inline(always)]
+pub fn cos<L: Lanes>(x: L) -> L {
+    circular(x, 1.0, f32::cos)
+}
+
+/// The sine of `x` plus so many quarter turns. Beyond the reach of the reduction, `fallback` computes lane by lane.
+#[inline(always)]
+fn circular<L: Lanes>(x: L, quarters: f32, fallback: fn(f32) -> f32) -> L {
+    /// Below this, quarter turns can be taken off in three steps without losing digits. It takes fused products.
+    const REDUCED_X_MAX: f32 = 100_000.0;
+    if !L::FUSED || !L::all(x.abs().lt(L::splat(REDUCED_X_MAX))) {
+        return each_lane(x, fallback);
+    }
+    let n = x.mul(L::splat(std::f32::consts::FRAC_2_PI)).round();
+    let r = n.mul_add(L::splat(-std::f32::consts::FRAC_PI_2), x);
+    let r = n.mul_add(L::splat(4.371_139e-8), r);
+    let r = n.mul_add(L::splat(1.715_124_5e-15), r);
+    let square = r.mul(r);
+    let p = polynomial(square, [-0.166_666_55, 0.008_332_174, -0.000_195_166_55]);
+    let sine = p.mul(square).mul_add(r, r);
+    let p = polynomial(square, [0.041_666_646, -0.001_388_736_1, 2.443_772_8e-5]);
+    let cosine = p.mul(square).mul_add(square, square.mul_add(L::splat(-0.5), L::splat(1.0)));
+    // Of the quarter turns, the last bit exchanges sine and cosine and the one before it changes the sign.
+    let n = n.add(L::splat(quarters));
+    let halves = n.mul_add(L::splat(0.5), L::splat(-0.25)).round();
+    let wholes = halves.mul_add(L::splat(0.5), L::splat(-0.25)).round();
+    let exchanged = halves.mul_add(L::splat(-2.0), n).eq(L::splat(1.0));
+    let sign = wholes.mul_add(L::splat(-2.0), halves).mul_add(L::splat(-2.0), L::splat(1.0));
+    L::select(exchanged, cosine, sine).mul(sign)
+}
+
+#[inline(always)]
+fn each_lane<L: Lanes>(x: L, function: fn(f32) -> f32) -> L {
+    let mut values = [0.0; LANES_MAX];
+    // SAFETY: a vector has at most `LANES_MAX` lanes, and one exists already.
+    unsafe { x.store(values.as_mut_ptr()) };
+    values[..L::LEN].iter_mut().for_each(|value| *value = function(*value));
+    // SAFETY: as above.
+    unsafe { L::load(values.as_ptr()) }
 }
 
 /// `value · sigmoid(x)`, with full precision in both tails.

@@ -8,6 +8,8 @@ pub const LANES_MAX: usize = 16;
 pub trait Lanes: Copy {
     /// How many there are; at most [`LANES_MAX`].
     const LEN: usize;
+    /// Whether [`Lanes::mul_add`] rounds once.
+    const FUSED: bool;
     /// One truth value for each lane.
     type Mask: Copy;
 
@@ -49,6 +51,8 @@ pub trait Lanes: Copy {
     fn lt(self, other: Self) -> Self::Mask;
     /// `self == other`.
     fn eq(self, other: Self) -> Self::Mask;
+    /// Whether the mask holds in every lane.
+    fn all(mask: Self::Mask) -> bool;
     /// `if_true` where the mask holds, else `if_false`.
     fn select(mask: Self::Mask, if_true: Self, if_false: Self) -> Self;
     /// `self · 2ⁿ` for whole `n` from -252 to 252, with one rounding: overflow and subnormal results are right.
@@ -59,6 +63,7 @@ pub trait Lanes: Copy {
 
 impl Lanes for f32 {
     const LEN: usize = 1;
+    const FUSED: bool = cfg!(any(target_arch = "aarch64", target_feature = "fma"));
     type Mask = bool;
 
     #[inline(always)]
@@ -101,11 +106,7 @@ impl Lanes for f32 {
     #[inline(always)]
     fn mul_add(self, factor: f32, addend: f32) -> f32 {
         // Without the instruction a fused product is a slow call into the mathematics library.
-        if cfg!(any(target_arch = "aarch64", target_feature = "fma")) {
-            f32::mul_add(self, factor, addend)
-        } else {
-            self * factor + addend
-        }
+        if Self::FUSED { f32::mul_add(self, factor, addend) } else { self * factor + addend }
     }
 
     #[inline(always)]
@@ -141,6 +142,11 @@ impl Lanes for f32 {
     #[inline(always)]
     fn eq(self, other: f32) -> bool {
         self == other
+    }
+
+    #[inline(always)]
+    fn all(mask: bool) -> bool {
+        mask
     }
 
     #[inline(always)]

@@ -2,9 +2,9 @@
 //!
 //! Every function reads `input`, writes `output` (of the same length; a longer one is cut) and treats subnormal numbers,
 //! infinities and NaN as IEEE 754 and [`panoply_core::expr`] say. Measured over all magnitudes against f64, the largest
-//! errors in units in the last place are: `exp` 1, `log` 1, `tanh` 2, `sigmoid` 3, `erf` 3, `gelu` 7, `silu` 4,
+//! errors in units in the last place are: `exp` 1, `log` 1, `tanh` 2, `sigmoid` 3, `erf` 3, `gelu` 7, `silu` 4, `sin` 2, `cos` 2,
 //! and for `gelu_tanh` 5 or 2⁻²³ of `x`. (`silu` is within 2⁻¹⁴² where its value is below 2⁻¹²⁰.) The functions are generic over [`Lanes`], so kernels that hold values in registers
-//! (softmax, matmul epilogues) can call [`functions`] directly.
+//! (softmax, matmul epilogues) can call [`functions`] directly. A level above the CPU's own is lowered to it.
 
 pub mod functions;
 pub mod lanes;
@@ -49,18 +49,22 @@ slice_functions! {
     gelu_tanh, gelu_tanh_in_place => GeluTanh;
     /// `x · sigmoid(x)` of each element.
     silu, silu_in_place => Silu;
+    /// The sine of each element.
+    sin, sin_in_place => Sin;
+    /// The cosine of each element.
+    cos, cos_in_place => Cos;
 }
 
 fn apply<F: Lanewise>(simd: Simd, input: &[f32], output: &mut [f32]) {
     let len = input.len().min(output.len());
-    // SAFETY: both slices have `len` elements and the level is one that this CPU has, as every `Simd` value is.
-    unsafe { run::<F>(simd, input.as_ptr(), output.as_mut_ptr(), len) }
+    // SAFETY: both slices have `len` elements, and the level is at most what this CPU has.
+    unsafe { run::<F>(simd.min(Simd::detect()), input.as_ptr(), output.as_mut_ptr(), len) }
 }
 
 fn apply_in_place<F: Lanewise>(simd: Simd, values: &mut [f32]) {
     let (len, values) = (values.len(), values.as_mut_ptr());
     // SAFETY: as in `apply`; `run` allows its two pointers to be equal.
-    unsafe { run::<F>(simd, values, values, len) }
+    unsafe { run::<F>(simd.min(Simd::detect()), values, values, len) }
 }
 
 /// Applies `F` to `len` elements.

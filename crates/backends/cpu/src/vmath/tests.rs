@@ -1,9 +1,11 @@
+//! The functions against f64 over all magnitudes.
+
 use super::*;
 use panoply_core::expr::UnaryOp;
 
 type SliceFunction = fn(Simd, &[f32], &mut [f32]);
 
-const FUNCTIONS: [(SliceFunction, UnaryOp, f64); 7] = [
+const FUNCTIONS: [(SliceFunction, UnaryOp, f64); 9] = [
     (exp, UnaryOp::Exp, 1.0),
     (log, UnaryOp::Log, 1.0),
     (tanh, UnaryOp::Tanh, 2.0),
@@ -11,6 +13,8 @@ const FUNCTIONS: [(SliceFunction, UnaryOp, f64); 7] = [
     (erf, UnaryOp::Erf, 3.0),
     (gelu, UnaryOp::Gelu, 7.0),
     (silu, UnaryOp::Silu, 4.0),
+    (sin, UnaryOp::Sin, 2.0),
+    (cos, UnaryOp::Cos, 2.0),
 ];
 
 /// Every 4099th bit pattern (subnormal, infinite and NaN ones included) and a dense range of everyday values.

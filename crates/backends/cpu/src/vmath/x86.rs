@@ -49,6 +49,7 @@ macro_rules! register_methods {
 
 impl Lanes for Avx2Lanes {
     const LEN: usize = 8;
+    const FUSED: bool = true;
     type Mask = __m256;
 
     #[inline(always)]
@@ -67,6 +68,12 @@ impl Lanes for Avx2Lanes {
     fn splat(value: f32) -> Self {
         // SAFETY: called only inside functions that were entered after the CPU was found to have AVX2.
         Self(unsafe { _mm256_set1_ps(value) })
+    }
+
+    #[inline(always)]
+    fn all(mask: __m256) -> bool {
+        // SAFETY: a mask comes from a comparison of values of this type.
+        unsafe { _mm256_movemask_ps(mask) == 0xff }
     }
 
     #[inline(always)]
@@ -111,6 +118,7 @@ impl Lanes for Avx2Lanes {
 
 impl Lanes for Avx512Lanes {
     const LEN: usize = 16;
+    const FUSED: bool = true;
     type Mask = __mmask16;
 
     #[inline(always)]
@@ -129,6 +137,11 @@ impl Lanes for Avx512Lanes {
     fn splat(value: f32) -> Self {
         // SAFETY: called only inside functions that were entered after the CPU was found to have AVX-512.
         Self(unsafe { _mm512_set1_ps(value) })
+    }
+
+    #[inline(always)]
+    fn all(mask: __mmask16) -> bool {
+        mask == __mmask16::MAX
     }
 
     #[inline(always)]

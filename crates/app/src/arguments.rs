@@ -1,0 +1,93 @@
+//! What was typed. Nothing here is checked beyond its form; [`crate::configuration`] says what it means.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// One runtime over every accelerator in this machine.
+///
+/// Panoply runs work on whatever hardware is there and says where it ran. This command shows what it finds, where
+/// workers would run, and how fast the ops are.
+#[derive(Debug, Parser)]
+#[command(name = "panoply", version, arg_required_else_help = true, after_long_help = GUIDE, after_help = HINT)]
+pub struct Arguments {
+    #[command(subcommand)]
+    pub command: CommandArguments,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum CommandArguments {
+    /// Lists every device, and for every backend without one the reason
+    Devices(DevicesArguments),
+    /// Shows which CPUs workers would run on, near which devices
+    Plan(PlanArguments),
+    /// Measures ops through the whole runtime
+    Bench(BenchArguments),
+}
+
+#[derive(Args, Debug)]
+pub struct DevicesArguments {
+    /// Only devices of this API; may be given more than once
+    #[arg(long, value_name = "API")]
+    pub api: Vec<String>,
+    /// Prints one JSON object instead of a table
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct PlanArguments {
+    /// Prints one JSON object instead of a table
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "A case is named after its op, its element type and its size, such as matmul/f32/1024. \
+    A time is the best of all repeats, from the call until the output is there.")]
+pub struct BenchArguments {
+    /// Only cases whose names begin with one of these
+    #[arg(value_name = "CASE-PREFIX")]
+    pub prefixes: Vec<String>,
+    /// Only the first device of this API; may be given more than once [default: every API with a device]
+    #[arg(long, value_name = "API")]
+    pub api: Vec<String>,
+    /// Time spent on each case, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
+    pub seconds: f64,
+    /// Threads that a CPU device computes with [default: one per CPU of its NUMA node]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<usize>,
+    /// Writes a bar chart as SVG as well
+    #[arg(long, value_name = "FILE.svg")]
+    pub plot: Option<PathBuf>,
+    /// Prints one JSON object per case and line instead of a table
+    #[arg(long)]
+    pub json: bool,
+    /// Names the cases and measures nothing
+    #[arg(long)]
+    pub list: bool,
+}
+
+const HINT: &str = "Examples, environment variables and exit codes: panoply --help";
+
+const GUIDE: &str = "\
+Examples:
+  panoply devices                          what is in this machine
+  panoply devices --json | jq '.backends[].devices[].id'
+  panoply plan                             where workers would run
+  panoply bench --list                     the cases that can be measured
+  panoply bench matmul search              every case whose name begins so
+  panoply bench --threads 1 --json > one.jsonl
+  panoply bench --plot speed.svg           a table now, a bar chart for later
+
+Environment:
+  PANOPLY_SIMD   scalar, neon, avx2 or avx512: use no wider vector instructions than these
+  NO_COLOR       if set to anything, no colour; there is none in pipes and files anyway
+  COLUMNS        the width of tables [default: the terminal's, or 100]
+
+Exit codes:
+  0    all went well, also when the reader of a pipe went away
+  1    something could not be done; the last line on the error output says what
+  2    the command line made no sense
+  130  ended by Ctrl-C";

@@ -1,0 +1,161 @@
+//! One result, as JSON and as a line of the table.
+
+use std::time::Duration;
+
+use panoply::{DeviceId, Error};
+use serde::Serialize;
+
+use super::cases::{Amount, Work};
+use super::measure::Times;
+
+/// What was measured, or why it could not be.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    pub case: String,
+    pub api: &'static str,
+    pub device: String,
+    pub threads: usize,
+    #[serde(flatten)]
+    pub result: Measured,
+}
+
+#[derive(Clone, Debug, Serialize)]
+#[serde(untagged)]
+pub enum Measured {
+    Done(Figures),
+    Failed { error: String },
+}
+
+/// The figures of one case. Rates are those of the best time.
+#[derive(Clone, Debug, Serialize)]
+pub struct Figures {
+    /// The best time.
+    pub ms: f64,
+    /// The median time.
+    pub wall_ms: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gflops: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gb_per_s: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queries_per_s: Option<f64>,
+    pub repeats: usize,
+}
+
+impl Row {
+    /// The row of a case that was run.
+    pub fn new(work: &Work, device: DeviceId, threads: usize, times: Result<Times, Error>) -> Row {
+        let result = match times {
+            Ok(times) => Measured::Done(Figures::new(work.amount(), times)),
+            Err(error) => Measured::Failed { error: error.to_string() },
+        };
+        Row { case: work.name(), api: device.api.name(), device: device.to_string(), threads, result }
+    }
+
+    /// The line of the table.
+    pub fn line(&self, case_width: usize) -> String {
+        let (case, device) = (&self.case, &self.device);
+        match &self.result {
+            Measured::Done(figures) => {
+                let (best, median) = (time_text(figures.ms), time_text(figures.wall_ms));
+                let (rate, unit) = figures.rate().map_or((String::new(), ""), |(rate, unit)| (rate_text(rate), unit));
+                let repeats = figures.repeats;
+                format!("{case:<case_width$}  {device:<8}{best:>11}{median:>11}{rate:>10} {unit:<10}{repeats:>8}")
+            }
+            Measured::Failed { error } => format!("{case:<case_width$}  {device:<8}{:>11}  {error}", "failed"),
+        }
+    }
+}
+
+/// The head of the table.
+pub fn head(case_width: usize) -> String {
+    format!(
+        "{:<case_width$}  {:<8}{:>11}{:>11}{:>10} {:<10}{:>8}",
+        "CASE", "DEVICE", "BEST", "MEDIAN", "RATE", "", "RUNS"
+    )
+}
+
+impl Figures {
+    fn new(amount: Amount, times: Times) -> Figures {
+        let seconds = times.best.as_secs_f64().max(1e-9);
+        let rate = |amount: f64| Some(significant(amount / seconds));
+        let mut figures = Figures {
+            ms: milliseconds(times.best),
+            wall_ms: milliseconds(times.median),
+            gflops: None,
+            gb_per_s: None,
+            queries_per_s: None,
+            repeats: times.repeats,
+        };
+        match amount {
+            Amount::Flops(flops) => figures.gflops = rate(flops / 1e9),
+            Amount::Bytes(bytes) => figures.gb_per_s = rate(bytes / 1e9),
+            Amount::Queries(queries) => figures.queries_per_s = rate(queries),
+            Amount::TimeOnly => {}
+        }
+        figures
+    }
+
+    /// The rate and its unit, where the case has one.
+    pub fn rate(&self) -> Option<(f64, &'static str)> {
+        let in_gflops = self.gflops.map(|rate| (rate, "GFLOP/s"));
+        let in_bytes = self.gb_per_s.map(|rate| (rate, "GB/s"));
+        in_gflops.or(in_bytes).or(self.queries_per_s.map(|rate| (rate, "queries/s")))
+    }
+}
+
+/// A time in the unit that suits it.
+pub fn time_text(ms: f64) -> String {
+    if ms < 1.0 {
+        format!("{:.2} µs", ms * 1e3)
+    } else if ms < 1000.0 {
+        format!("{ms:.3} ms")
+    } else {
+        format!("{:.3} s", ms / 1e3)
+    }
+}
+
+/// A rate with as many decimals as say something.
+pub fn rate_text(rate: f64) -> String {
+    if rate >= 100.0 { format!("{rate:.0}") } else { format!("{rate:.2}") }
+}
+
+fn milliseconds(time: Duration) -> f64 {
+    significant(time.as_secs_f64() * 1e3)
+}
+
+/// Six decimals: a millisecond to the nanosecond.
+fn significant(value: f64) -> f64 {
+    (value * 1e6).round() / 1e6
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_has_the_fields_that_others_join_on() {
+        let work = Work::Transpose { rows: 64, columns: 64 };
+        let times = Times { best: Duration::from_micros(2), median: Duration::from_micros(3), repeats: 5 };
+        let row = Row::new(&work, "cpu:0".parse().unwrap(), 2, Ok(times));
+        assert_eq!(
+            serde_json::to_string(&row).unwrap(),
+            r#"{"case":"transpose/f32/64x64","api":"cpu","device":"cpu:0","threads":2,"ms":0.002,"wall_ms":0.003,"gb_per_s":16.384,"repeats":5}"#
+        );
+    }
+
+    #[test]
+    fn a_row_that_failed_says_why() {
+        let work = Work::Transpose { rows: 64, columns: 64 };
+        let row = Row::new(&work, "cpu:0".parse().unwrap(), 2, Err(Error::Cancelled));
+        assert!(serde_json::to_string(&row).unwrap().ends_with(r#""error":"cancelled by the caller"}"#));
+        assert!(row.line(20).contains("failed  cancelled"));
+    }
+
+    #[test]
+    fn times_have_a_unit_that_suits() {
+        assert_eq!(time_text(0.0015), "1.50 µs");
+        assert_eq!(time_text(2.5), "2.500 ms");
+        assert_eq!(time_text(2500.0), "2.500 s");
+    }
+}

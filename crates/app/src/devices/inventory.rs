@@ -1,0 +1,134 @@
+//! Everything that is known of the devices, in the form in which it is printed as JSON. What an API does not tell is
+//! `null`.
+
+use panoply::{Absence, BackendReport, DeviceInfo, Runtime, WorkerReport, WorkerState};
+use serde::Serialize;
+
+/// The whole document.
+#[derive(Serialize)]
+pub struct Inventory {
+    /// Panoply's version.
+    pub version: &'static str,
+    pub backends: Vec<BackendRow>,
+}
+
+/// One API.
+#[derive(Serialize)]
+pub struct BackendRow {
+    pub api: &'static str,
+    /// Why there is no device; `null` where there are some.
+    pub absent: Option<AbsenceRow>,
+    pub devices: Vec<DeviceRow>,
+}
+
+#[derive(Serialize)]
+pub struct AbsenceRow {
+    /// `not_compiled`, `library_missing`, `no_device`, `denied` or `other`.
+    pub kind: &'static str,
+    pub reason: String,
+}
+
+#[derive(Serialize)]
+pub struct DeviceRow {
+    pub id: String,
+    pub name: String,
+    pub kind: &'static str,
+    /// True for a virtual device: no hardware is behind it.
+    pub simulated: bool,
+    pub memory_total_bytes: Option<u64>,
+    pub memory_available_bytes: Option<u64>,
+    pub memory_used_bytes: Option<u64>,
+    pub memory_used_percent: Option<f64>,
+    pub driver_version: Option<String>,
+    pub compute_capability: Option<String>,
+    pub compute_units: Option<u32>,
+    pub threads_per_block_max: Option<u32>,
+    pub shared_memory_bytes_max: Option<u64>,
+    pub pci_address: Option<String>,
+    pub numa_node: Option<u32>,
+    pub domains: Vec<&'static str>,
+    pub features: Vec<String>,
+    pub worker: Option<WorkerRow>,
+}
+
+#[derive(Serialize)]
+pub struct WorkerRow {
+    /// `opening`, `ready`, `reopening`, `failed` or `stopped`.
+    pub state: &'static str,
+    /// Why it is not ready.
+    pub trouble: Option<String>,
+    pub queued: usize,
+    pub queue_depth_max: usize,
+    pub accepted: u64,
+    pub completed: u64,
+    pub failed: u64,
+}
+
+/// What this runtime knows of its devices now.
+pub fn take(runtime: &Runtime) -> Inventory {
+    let workers = runtime.workers();
+    let backends = runtime.backends().iter().map(|report| backend(report, &workers)).collect();
+    Inventory { version: env!("CARGO_PKG_VERSION"), backends }
+}
+
+fn backend(report: &BackendReport, workers: &[WorkerReport]) -> BackendRow {
+    let (devices, absent) = match &report.devices {
+        Ok(devices) if devices.is_empty() => {
+            (Vec::new(), Some(AbsenceRow { kind: "no_device", reason: "no device was found".to_owned() }))
+        }
+        Ok(devices) => (devices.iter().map(|info| device(info, workers)).collect(), None),
+        Err(absence) => (Vec::new(), Some(AbsenceRow { kind: absence_kind(absence), reason: absence.to_string() })),
+    };
+    BackendRow { api: report.api.name(), absent, devices }
+}
+
+fn absence_kind(absence: &Absence) -> &'static str {
+    match absence {
+        Absence::NotCompiled { .. } => "not_compiled",
+        Absence::LibraryMissing { .. } => "library_missing",
+        Absence::NoDevice { .. } => "no_device",
+        Absence::Denied { .. } => "denied",
+        _ => "other",
+    }
+}
+
+fn device(info: &DeviceInfo, workers: &[WorkerReport]) -> DeviceRow {
+    DeviceRow {
+        id: info.id.to_string(),
+        name: info.name.clone(),
+        kind: info.kind.name(),
+        simulated: info.is_simulated(),
+        memory_total_bytes: info.memory_total_bytes,
+        memory_available_bytes: info.memory_available_bytes,
+        memory_used_bytes: info.memory_used_bytes(),
+        memory_used_percent: info.memory_usage_percent().map(|percent| (percent * 10.0).round() / 10.0),
+        driver_version: info.driver_version.clone(),
+        compute_capability: info.compute_capability.clone(),
+        compute_units: info.compute_units,
+        threads_per_block_max: info.threads_per_block_max,
+        shared_memory_bytes_max: info.shared_memory_bytes_max,
+        pci_address: info.pci_address.map(|address| address.to_string()),
+        numa_node: info.numa_node,
+        domains: info.capabilities.domains.iter().map(|domain| domain.name()).collect(),
+        features: info.capabilities.features.clone(),
+        worker: workers.iter().find(|worker| worker.device == info.id).map(worker),
+    }
+}
+
+fn worker(report: &WorkerReport) -> WorkerRow {
+    WorkerRow {
+        state: match report.state {
+            WorkerState::Opening => "opening",
+            WorkerState::Ready => "ready",
+            WorkerState::Reopening => "reopening",
+            WorkerState::Failed => "failed",
+            WorkerState::Stopped => "stopped",
+        },
+        trouble: report.trouble.as_ref().map(ToString::to_string),
+        queued: report.queued,
+        queue_depth_max: report.queue_depth_max,
+        accepted: report.counters.accepted,
+        completed: report.counters.completed,
+        failed: report.counters.failed,
+    }
+}

@@ -1,0 +1,77 @@
+//! How a command can end, and with which exit code.
+
+use std::fmt::Display;
+use std::io;
+use std::process::ExitCode;
+
+/// The command did not do all it was asked for.
+const FAILED: u8 = 1;
+/// The command line made no sense. The parser of arguments uses the same code.
+const USAGE: u8 = 2;
+/// Ended by Ctrl-C: 128 and the number of the signal.
+const INTERRUPTED: i32 = 130;
+
+/// Why a command ended early.
+#[derive(Debug)]
+pub enum Failure {
+    /// Whoever read our output has gone away. Not an error: they have what they wanted.
+    ReaderGone,
+    /// The command line made no sense.
+    Usage(String),
+    /// Something went wrong on the way.
+    Run(anyhow::Error),
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Failure {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Failure::ReaderGone,
+            _ => Failure::Run(anyhow::Error::new(error).context("the output could not be written")),
+        }
+    }
+}
+
+impl From<serde_json::Error> for Failure {
+    fn from(error: serde_json::Error) -> Failure {
+        Failure::from(io::Error::from(error))
+    }
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Failure {
+        Failure::Run(error)
+    }
+}
+
+impl From<panoply::BuildError> for Failure {
+    fn from(error: panoply::BuildError) -> Failure {
+        Failure::Run(anyhow::Error::new(error).context("no runtime could be started"))
+    }
+}
+
+/// Says what went wrong, if anything, and gives the exit code.
+pub fn exit_code(outcome: Result<(), Failure>) -> ExitCode {
+    match outcome {
+        Ok(()) | Err(Failure::ReaderGone) => ExitCode::SUCCESS,
+        Err(Failure::Usage(message)) => {
+            complain(message);
+            ExitCode::from(USAGE)
+        }
+        Err(Failure::Run(error)) => {
+            complain(format!("{error:#}"));
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+/// Ends the process at once on Ctrl-C. What was printed before stays; there is nothing else to save.
+pub fn end_on_interrupt() {
+    // Where no handler can be set the system's own one ends the process just as well.
+    let _ = ctrlc::set_handler(|| std::process::exit(INTERRUPTED));
+}
+
+/// Says something on the error output. If nobody reads that either, there is nobody left to tell.
+pub fn complain(message: impl Display) {
+    use std::io::Write;
+    let _ = writeln!(io::stderr(), "error: {message}");
+}

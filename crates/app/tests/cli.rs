@@ -1,0 +1,201 @@
+//! The command as its users meet it: run as a process, without a terminal.
+#![allow(clippy::unwrap_used)] // A test that cannot go on should say where.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_panoply"));
+    command.args(arguments).env_remove("COLUMNS").env_remove("PANOPLY_SIMD");
+    command
+}
+
+fn run(arguments: &[&str]) -> Output {
+    command(arguments).output().unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// What a run that goes well prints; it complains about nothing.
+fn printed(arguments: &[&str]) -> String {
+    let output = run(arguments);
+    assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(0), ""), "{arguments:?}");
+    stdout(&output)
+}
+
+fn json(arguments: &[&str]) -> Value {
+    serde_json::from_str(&printed(arguments)).unwrap()
+}
+
+/// What a run that is refused complains about; it prints nothing.
+fn refused(arguments: &[&str], code: i32) -> String {
+    let output = run(arguments);
+    assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(code), ""), "{arguments:?}");
+    stderr(&output)
+}
+
+fn widest(text: &str) -> usize {
+    text.lines().map(|line| line.chars().count()).max().unwrap_or(0)
+}
+
+#[test]
+fn help_teaches() {
+    let help = printed(&["--help"]);
+    for word in ["devices", "plan", "bench", "Examples:", "PANOPLY_SIMD", "NO_COLOR", "Exit codes:", "130"] {
+        assert!(help.contains(word), "{word} is missing in\n{help}");
+    }
+    assert!(printed(&["bench", "--help"]).contains("--plot"));
+    assert!(printed(&["--version"]).starts_with("panoply "));
+}
+
+#[test]
+fn nothing_to_do_shows_the_help() {
+    let output = run(&[]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("Usage: panoply"));
+}
+
+#[test]
+fn devices_are_a_table_without_colour_that_fits_a_hundred_columns() {
+    let table = printed(&["devices"]);
+    assert!(table.starts_with("DEVICE") && table.contains("cpu:0") && table.contains("ready"), "{table}");
+    assert!(table.contains("domains: compute") && table.contains(" %)"), "{table}");
+    assert!(widest(&table) <= 100 && !table.contains('\x1b'), "{table}");
+}
+
+#[test]
+fn devices_fit_the_width_that_is_asked_for() {
+    let output = command(&["devices"]).env("COLUMNS", "64").output().unwrap();
+    let table = stdout(&output);
+    assert!(widest(&table) <= 64, "{table}");
+}
+
+#[test]
+fn devices_as_json_tell_everything() {
+    let inventory = json(&["devices", "--json", "--api", "cpu"]);
+    let backend = &inventory["backends"][0];
+    assert_eq!((backend["api"].as_str(), backend["absent"].is_null()), (Some("cpu"), true));
+    let device = &backend["devices"][0];
+    assert_eq!(device["id"], "cpu:0");
+    assert_eq!(device["worker"]["state"], "ready");
+    assert_eq!(device["simulated"], false);
+    assert!(device["compute_units"].as_u64().unwrap() >= 1);
+    assert!(device["features"].is_array() && device["pci_address"].is_null());
+}
+
+#[test]
+fn the_vector_level_can_be_lowered() {
+    let output = command(&["devices", "--json"]).env("PANOPLY_SIMD", "scalar").output().unwrap();
+    let inventory: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(inventory["backends"][0]["devices"][0]["compute_capability"], "scalar");
+}
+
+#[test]
+fn an_api_that_is_unknown_or_absent_is_refused_with_a_reason() {
+    let message = refused(&["devices", "--api", "abacus"], 2);
+    assert!(message.contains("expected one of cpu,") && message.contains("got abacus"), "{message}");
+    let message = refused(&["devices", "--api", "simulated"], 1);
+    assert!(message.contains("no device was found: simulated: "), "{message}");
+}
+
+#[test]
+fn the_plan_is_a_table_and_json() {
+    let table = printed(&["plan"]);
+    assert!(table.contains("node role") && table.contains("application"), "{table}");
+    let plan = json(&["plan", "--json"]);
+    let slots = plan["slots"].as_array().unwrap();
+    let is_application = |slot: &&Value| slot["role"] == "application";
+    let application = slots.iter().find(is_application).unwrap();
+    assert!(!application["cpus"].as_array().unwrap().is_empty());
+    assert!(plan["machine"]["cpus_effective"].as_u64().unwrap() >= 1);
+}
+
+#[test]
+fn bench_lists_its_cases() {
+    let list = printed(&["bench", "--list"]);
+    assert!(list.lines().any(|line| line == "add/f32/64"), "{list}");
+    let names = json(&["bench", "--list", "--json", "add/"]);
+    assert!(names.as_array().unwrap().iter().all(|name| name.as_str().unwrap().starts_with("add/")));
+}
+
+#[test]
+fn bench_prints_a_table() {
+    let table = printed(&["bench", "add/f32/64", "--seconds", "0.01"]);
+    assert!(table.starts_with("CASE") && table.lines().count() == 2, "{table}");
+    assert!(table.contains("add/f32/64") && table.contains("cpu:0") && table.contains("µs"), "{table}");
+    assert!(widest(&table) <= 100);
+}
+
+#[test]
+fn bench_prints_json_lines() {
+    let arguments = ["bench", "add/f32/", "--api", "cpu", "--seconds", "0.01", "--threads", "1", "--json"];
+    let rows: Vec<Value> = printed(&arguments).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(rows.len(), 2);
+    for row in &rows {
+        assert_eq!((row["api"].as_str(), row["device"].as_str()), (Some("cpu"), Some("cpu:0")));
+        assert_eq!(row["threads"], 1);
+        assert!(row["ms"].as_f64().unwrap() > 0.0 && row["ms"].as_f64() <= row["wall_ms"].as_f64());
+        assert!(row["repeats"].as_u64().unwrap() >= 3);
+    }
+    assert!(rows[0].get("gb_per_s").is_none() && rows[1]["gb_per_s"].as_f64().unwrap() > 0.0);
+}
+
+#[test]
+fn bench_draws_a_chart() {
+    let path = std::env::temp_dir().join(format!("panoply-cli-{}.svg", std::process::id()));
+    printed(&["bench", "add/f32/64", "--seconds", "0.01", "--plot", path.to_str().unwrap()]);
+    let chart = std::fs::read_to_string(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    assert!(chart.starts_with("<svg") && chart.contains("add/f32/64 cpu") && chart.contains("class=\"bar\""));
+}
+
+#[test]
+fn bench_refuses_what_makes_no_sense_before_it_measures() {
+    let message = refused(&["bench", "matmull"], 2);
+    assert!(message.contains("no case begins with `matmull`") && message.contains("add/f32/64"), "{message}");
+    for seconds in ["0", "-1", "nan", "inf", "1e9"] {
+        let message = refused(&["bench", &format!("--seconds={seconds}")], 2);
+        assert!(message.contains("--seconds: expected more than 0"), "{message}");
+    }
+    assert!(refused(&["bench", "--threads", "0"], 2).contains("--threads: expected 1 to"));
+    let message = refused(&["bench", "--plot", "/nonexistent/folder/chart.svg"], 1);
+    assert!(message.contains("/nonexistent/folder/chart.svg"), "{message}");
+}
+
+#[test]
+fn a_reader_that_goes_away_is_not_an_error() {
+    for arguments in
+        [&["devices", "--json"][..], &["plan"], &["bench", "--list"], &["bench", "add", "--seconds", "0.01"]]
+    {
+        let mut child = command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let mut complaint = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut complaint).unwrap();
+        assert_eq!((child.wait().unwrap().code(), complaint.as_str()), (Some(0), ""), "{arguments:?}");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_ends_at_once_and_keeps_the_rows_so_far() {
+    let arguments = ["bench", "add/", "map/", "--json", "--seconds", "0.7"];
+    let mut child = command(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut reader = BufReader::new(child.stdout.take().unwrap());
+    let mut first = String::new();
+    reader.read_line(&mut first).unwrap();
+    let interrupted = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(interrupted.success());
+    let start = std::time::Instant::now();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(start.elapsed().as_millis() < 600, "it went on for {:?}", start.elapsed());
+    let row: Value = serde_json::from_str(&first).unwrap();
+    assert_eq!(row["case"], "add/f32/64");
+}

@@ -1,0 +1,86 @@
+//! Builds a runtime, beginning with every backend of this build.
+
+use std::sync::Arc;
+
+use panoply_core::{Absence, Api, Backend, OpenOptions};
+use panoply_runtime::{BuildError, WorkerLimits};
+
+use crate::compiled;
+use crate::runtime::Runtime;
+
+/// Chooses what a [`Runtime`] is made of. [`Runtime::builder`] begins with every backend of this build.
+///
+/// ```
+/// use panoply::{Api, OpenOptions, Runtime, WorkerLimits};
+///
+/// let runtime = Runtime::builder()
+///     .only([Api::Cpu])
+///     .limits(WorkerLimits { queue_depth_max: 64, ..Default::default() })
+///     .open_options(OpenOptions { threads: Some(1), ..Default::default() })
+///     .build()?;
+/// assert!(runtime.devices().count() >= 1);
+/// # Ok::<(), panoply::BuildError>(())
+/// ```
+#[must_use = "a builder does nothing until `build`"]
+pub struct Builder {
+    backends: Vec<Arc<dyn Backend>>,
+    absent: Vec<(Api, Absence)>,
+    inner: panoply_runtime::Builder,
+}
+
+impl Builder {
+    /// A builder that begins with every backend of this build.
+    pub(crate) fn new() -> Builder {
+        let mut builder =
+            Builder { backends: Vec::new(), absent: Vec::new(), inner: panoply_runtime::Runtime::builder() };
+        for known in compiled::known() {
+            match known.backend {
+                Ok(backend) => builder.backends.push(backend),
+                Err(absence) => builder.absent.push((known.api, absence)),
+            }
+        }
+        builder
+    }
+
+    /// Keeps the backends of these APIs and leaves out all others that are there so far. An API that Panoply has no
+    /// backend for is listed as absent, with that reason.
+    pub fn only(mut self, apis: impl AsRef<[Api]>) -> Builder {
+        let apis = apis.as_ref();
+        self.backends.retain(|backend| apis.contains(&backend.api()));
+        self.absent.retain(|(api, _)| apis.contains(api));
+        for api in apis {
+            let listed = self.backends.iter().any(|backend| backend.api() == *api)
+                || self.absent.iter().any(|(absent, _)| absent == api);
+            if !listed {
+                let reason = "this version of Panoply has no backend for it".to_owned();
+                self.absent.push((*api, Absence::NoDevice { reason }));
+            }
+        }
+        self
+    }
+
+    /// Adds a backend: one's own, or a virtual one. Devices are tried in the order in which their backends were added.
+    pub fn backend(mut self, backend: Arc<dyn Backend>) -> Builder {
+        self.backends.push(backend);
+        self
+    }
+
+    /// The bounds of every device worker.
+    pub fn limits(mut self, limits: WorkerLimits) -> Builder {
+        self.inner = self.inner.limits(limits);
+        self
+    }
+
+    /// How devices are opened.
+    pub fn open_options(mut self, open: OpenOptions) -> Builder {
+        self.inner = self.inner.open_options(open);
+        self
+    }
+
+    /// Finds the devices, starts their workers, and waits for them to be opened.
+    pub fn build(self) -> Result<Runtime, BuildError> {
+        let with_backends = self.backends.into_iter().fold(self.inner, |inner, backend| inner.backend(backend));
+        let complete = self.absent.into_iter().fold(with_backends, |inner, (api, absence)| inner.absent(api, absence));
+        complete.build().map(Runtime::from)
+    }
+}

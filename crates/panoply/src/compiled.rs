@@ -1,0 +1,27 @@
+//! The backends of this build. The only place that looks at the features.
+
+use std::sync::Arc;
+
+use panoply_core::{Absence, Api, Backend};
+
+/// One API that Panoply has code for.
+pub(crate) struct Known {
+    pub(crate) api: Api,
+    /// Its backend, or why this build has none.
+    pub(crate) backend: Result<Arc<dyn Backend>, Absence>,
+}
+
+/// Every API that Panoply has code for. Where several devices suit an op equally well, the earlier is taken.
+pub(crate) fn known() -> Vec<Known> {
+    vec![Known { api: Api::Cpu, backend: cpu() }]
+}
+
+#[cfg(feature = "cpu")]
+fn cpu() -> Result<Arc<dyn Backend>, Absence> {
+    Ok(Arc::new(panoply_cpu::CpuBackend::new()))
+}
+
+#[cfg(not(feature = "cpu"))]
+fn cpu() -> Result<Arc<dyn Backend>, Absence> {
+    Err(Absence::NotCompiled { feature: "cpu" })
+}

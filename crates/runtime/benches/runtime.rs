@@ -1,0 +1,263 @@
+//! What the runtime itself costs, each figure beside its yardstick in the same run:
+//!
+//! ```text
+//! cargo bench -p panoply-runtime
+//! ```
+//!
+//! The yardsticks: two bare threads that park and unpark each other, and a queue of the standard library. Machines are
+//! noisy, so each figure is the median of several rounds, and what counts is the ratio.
+#![allow(unsafe_code)] // The allocator that counts.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use panoply_core::Tensor;
+use panoply_core::op::compute::{Map, Transpose};
+use panoply_cpu::CpuBackend;
+use panoply_runtime::worker::BoxError;
+use panoply_runtime::{Envelope, PoolOptions, Runtime, Worker, WorkerPool};
+
+/// Counts allocations, so that the cost of a small op can be stated in them.
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: hands everything to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's contract is the system allocator's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: as above.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn main() {
+    // `cargo test --benches` and `cargo nextest` call this with other arguments; they want no measurement.
+    if !std::env::args().any(|argument| argument == "--bench") {
+        println!("run with: cargo bench -p panoply-runtime");
+        return;
+    }
+    println!("{:<58} {:>12}  {}", "what", "figure", "yardstick in the same run");
+    let throughput = messages_per_second();
+    let channel = channel_messages_per_second();
+    row("messages, one producer to one worker, handled", format!("{:.1} M/s", throughput / 1e6), {
+        format!("std::sync::mpsc::sync_channel {:.1} M/s", channel / 1e6)
+    });
+    let bare = park_round_trip_us();
+    let parked = request_us(true);
+    row("request/reply to a parked worker", format!("{parked:.2} µs"), {
+        format!("bare park/unpark {bare:.2} µs, ratio {:.2}", parked / bare)
+    });
+    row("request/reply to a hot worker", format!("{:.2} µs", request_us(false)), String::new());
+    let idle = idle_percent();
+    row("eight idle workers", format!("{idle:.3} % of a core"), String::new());
+    small_ops(parked);
+}
+
+fn row(what: &str, figure: String, yardstick: String) {
+    println!("{what:<58} {figure:>12}  {yardstick}");
+}
+
+/// Adds up what it is sent, and answers with the sum.
+struct Sum(u64, Arc<AtomicU64>);
+
+impl Worker for Sum {
+    type Message = u64;
+    type Reply = u64;
+
+    fn handle(&mut self, envelope: Envelope<u64>) -> Result<u64, BoxError> {
+        self.0 = self.0.wrapping_add(envelope.message);
+        Ok(self.0)
+    }
+
+    fn shutdown(&mut self) {
+        self.1.store(self.0, Ordering::Relaxed);
+    }
+}
+
+fn pool(workers: usize) -> (WorkerPool<Sum>, Arc<AtomicU64>) {
+    let total = Arc::new(AtomicU64::new(0));
+    let shared = Arc::clone(&total);
+    let options = PoolOptions { workers, queue_depth_max: 4096, ..PoolOptions::default() };
+    match WorkerPool::start(options, move |_| Sum(0, Arc::clone(&shared))) {
+        Ok(pool) => (pool, total),
+        Err(error) => panic!("the pool does not start: {error}"),
+    }
+}
+
+fn messages_per_second() -> f64 {
+    const MESSAGES: u64 = 4_000_000;
+    median(7, || {
+        let (pool, total) = pool(1);
+        let start = Instant::now();
+        for number in 0..MESSAGES {
+            if pool.send(number).is_err() {
+                panic!("the pool stopped");
+            }
+        }
+        pool.stop();
+        let took = start.elapsed();
+        assert_eq!(total.load(Ordering::Relaxed), MESSAGES * (MESSAGES - 1) / 2, "every message was handled");
+        MESSAGES as f64 / took.as_secs_f64()
+    })
+}
+
+fn channel_messages_per_second() -> f64 {
+    const MESSAGES: u64 = 1_000_000;
+    median(5, || {
+        let (sender, receiver) = std::sync::mpsc::sync_channel::<u64>(4096);
+        let start = Instant::now();
+        let consumer = std::thread::spawn(move || receiver.iter().fold(0_u64, u64::wrapping_add));
+        for number in 0..MESSAGES {
+            sender.send(number).ok();
+        }
+        drop(sender);
+        assert_eq!(consumer.join().ok(), Some(MESSAGES * (MESSAGES - 1) / 2));
+        MESSAGES as f64 / start.elapsed().as_secs_f64()
+    })
+}
+
+/// Two threads that park and unpark each other; both are parked when the round begins.
+fn park_round_trip_us() -> f64 {
+    let (ping, pong) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let stop = Arc::new(AtomicBool::new(false));
+    let main = std::thread::current();
+    let there = {
+        let (ping, pong, stop) = (Arc::clone(&ping), Arc::clone(&pong), Arc::clone(&stop));
+        std::thread::spawn(move || {
+            while !stop.load(Ordering::Acquire) {
+                while !ping.swap(false, Ordering::AcqRel) {
+                    if stop.load(Ordering::Acquire) {
+                        return;
+                    }
+                    std::thread::park();
+                }
+                pong.store(true, Ordering::Release);
+                main.unpark();
+            }
+        })
+    };
+    let took = median_of(&mut times(600, || {
+        std::thread::sleep(Duration::from_micros(300));
+        let start = Instant::now();
+        ping.store(true, Ordering::Release);
+        there.thread().unpark();
+        while !pong.swap(false, Ordering::AcqRel) {
+            std::thread::park();
+        }
+        start.elapsed().as_secs_f64() * 1e6
+    }));
+    stop.store(true, Ordering::Release);
+    there.thread().unpark();
+    there.join().ok();
+    took
+}
+
+/// A request and its reply; `parked` waits long enough before each for the worker to sleep.
+fn request_us(parked: bool) -> f64 {
+    let (pool, _) = pool(1);
+    let rounds = if parked { 600 } else { 20_000 };
+    median_of(&mut times(rounds, || {
+        if parked {
+            std::thread::sleep(Duration::from_micros(300));
+        }
+        let start = Instant::now();
+        match pool.request(1).map(|reply| reply.wait()) {
+            Ok(Ok(sum)) => black_box(sum),
+            other => panic!("no reply: {other:?}"),
+        };
+        start.elapsed().as_secs_f64() * 1e6
+    }))
+}
+
+fn idle_percent() -> f64 {
+    let (pool, _) = pool(8);
+    std::thread::sleep(Duration::from_millis(100));
+    let (start, before) = (Instant::now(), cpu_time());
+    std::thread::sleep(Duration::from_secs(2));
+    let percent = (cpu_time() - before).as_secs_f64() / start.elapsed().as_secs_f64() * 100.0;
+    drop(pool);
+    percent
+}
+
+/// CPU time that this process has used.
+fn cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// Small ops through the whole runtime: submit, queue, run, outcome.
+fn small_ops(parked_round_trip_us: f64) {
+    let runtime = match Runtime::builder().backend(Arc::new(CpuBackend::new())).build() {
+        Ok(runtime) => runtime,
+        Err(error) => panic!("no runtime: {error}"),
+    };
+    let Ok(values) = Tensor::from_vec(vec![1.0_f32; 64], [64]) else { panic!("no tensor") };
+    let add = || match runtime.run(Map::add(&values, &values)).wait() {
+        Ok(sum) => black_box(sum),
+        Err(error) => panic!("no sum: {error}"),
+    };
+    let timed = |rounds: usize, pause: Option<Duration>| {
+        median_of(&mut times(rounds, || {
+            if let Some(pause) = pause {
+                std::thread::sleep(pause);
+            }
+            let start = Instant::now();
+            add();
+            start.elapsed().as_secs_f64() * 1e6
+        }))
+    };
+    let parked = timed(600, Some(Duration::from_micros(300)));
+    row("add of 64 f32 through the runtime, parked", format!("{parked:.2} µs"), {
+        format!("parked request/reply {parked_round_trip_us:.2} µs, {:+.2} µs", parked - parked_round_trip_us)
+    });
+    row("add of 64 f32 through the runtime, hot", format!("{:.2} µs", timed(20_000, None)), String::new());
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    (0..1000).for_each(|_| drop(add()));
+    let each = (ALLOCATIONS.load(Ordering::Relaxed) - before) as f64 / 1000.0;
+    row("  allocations for each of them", format!("{each:.2}"), "the output and the task record".to_owned());
+    let Ok(matrix) = Tensor::from_vec(vec![1.0_f32; 64], [8, 8]) else { panic!("no tensor") };
+    let many = median(5, || {
+        let start = Instant::now();
+        let mut window = std::collections::VecDeque::new();
+        for _ in 0..100_000 {
+            window.push_back(runtime.run(Transpose::new(&matrix)));
+            if window.len() == 256 {
+                window.pop_front().map(|pending| pending.wait().map(black_box));
+            }
+        }
+        window.into_iter().for_each(|pending| drop(pending.wait()));
+        100_000.0 / start.elapsed().as_secs_f64()
+    });
+    row("small ops, one caller, 256 under way", format!("{:.2} M/s", many / 1e6), String::new());
+}
+
+fn times(rounds: usize, mut once: impl FnMut() -> f64) -> Vec<f64> {
+    (0..rounds).map(|_| once()).collect()
+}
+
+fn median(rounds: usize, once: impl FnMut() -> f64) -> f64 {
+    median_of(&mut times(rounds, once))
+}
+
+fn median_of(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}

@@ -97,14 +97,7 @@ fn exp(x: f32) -> f32 {
     const LN2_HIGH: f32 = 0.693_359_4;
     const LN2_LOW: f32 = -2.121_944_4e-4;
     const ROUNDER: f32 = 12_582_912.0; // 1.5 * 2^23: adding it leaves the nearest integer in the low bits.
-    // Comparisons rather than `clamp`: NaN must come out as NaN.
-    let bounded = if x > 88.8 {
-        88.8
-    } else if x < -87.4 {
-        -87.4
-    } else {
-        x
-    };
+    let bounded = x.clamp(-87.4, 88.8);
     let shifted = bounded * LOG2_E + ROUNDER;
     let whole = shifted - ROUNDER;
     let rest = bounded - whole * LN2_HIGH - whole * LN2_LOW;

@@ -25,6 +25,8 @@ use crate::team::Team;
 
 /// Words that one packing task writes, about.
 const PACK_TASK_WORDS: usize = 16 << 10;
+/// Steps that one packing task takes of lines whose elements are not neighbours; whole chunks.
+const PACK_STEPS_ACROSS: usize = 64;
 /// A block's largest size: A's part and B's part for one depth fit the second-level cache together.
 const BLOCK_ROWS_MAX: usize = 128;
 const BLOCK_COLS_MAX: usize = 512;
@@ -89,10 +91,30 @@ struct Plan {
     b_panel_words: usize,
     a_panels_max: usize,
     b_panels_max: usize,
-    a_panels_per_task: usize,
-    b_panels_per_task: usize,
+    a_piece: Piece,
+    b_piece: Piece,
     block_a_panels: usize,
     block_b_panels: usize,
+}
+
+/// What one packing task does: some steps of some panels.
+#[derive(Clone, Copy)]
+struct Piece {
+    steps: usize,
+    panels: usize,
+}
+
+impl Piece {
+    /// Where k lies side by side in memory a task packs all steps of a few panels. Elsewhere it packs a few steps of
+    /// many panels, which are neighbours in memory: one panel at a time would touch a page for each step.
+    fn new<F: Format>(lines: &MatRef<'_, F::Source>, height: usize, steps: usize) -> Piece {
+        let steps = if lines.col_stride() == 1 { steps } else { steps.min(PACK_STEPS_ACROSS) };
+        Piece { steps, panels: (PACK_TASK_WORDS / (height * steps)).max(1) }
+    }
+
+    fn tasks(self, panels: usize, steps: usize) -> usize {
+        panels.div_ceil(self.panels) * steps.div_ceil(self.steps)
+    }
 }
 
 /// Multiplies `a` (one row per line) with `b` (one *column of the right operand* per line); both have k columns, at
@@ -107,7 +129,7 @@ pub(super) fn multiply<F: Format, A: Accumulator>(
     sink: &dyn Sink<A>,
 ) -> Result<(), OutOfMemory> {
     let threads = team.map_or(1, Team::threads);
-    let plan = Plan::new::<F, A>(kernel, a.rows(), b.rows(), a.cols(), threads, workspace.pack_bytes_max);
+    let plan = Plan::new::<F, A>(kernel, &a, &b, threads, workspace.pack_bytes_max);
     let Workspace { packed_a, packed_b, scratch, stages, scratch_taken, .. } = workspace;
     let tasks = plan.list_stages(a.rows().div_ceil(kernel.rows), b.rows().div_ceil(kernel.cols), stages);
     let halves = stages.len().min(2);
@@ -143,12 +165,12 @@ pub(super) fn multiply<F: Format, A: Accumulator>(
 impl Plan {
     fn new<F: Format, A>(
         kernel: &Kernel<F::Word, A>,
-        m: usize,
-        n: usize,
-        k: usize,
+        a: &MatRef<'_, F::Source>,
+        b: &MatRef<'_, F::Source>,
         threads: usize,
         pack_bytes_max: usize,
     ) -> Plan {
+        let (m, n, k) = (a.rows(), b.rows(), a.cols());
         let steps = k.div_ceil(F::GROUP).next_multiple_of(kernel.step_unit);
         let chunk = chunk_steps::<F::Word>();
         let a_panel_words = panel_words::<F::Word>(Layout::Chunked, kernel.rows, steps);
@@ -177,8 +199,8 @@ impl Plan {
             b_panel_words,
             a_panels_max,
             b_panels_max,
-            a_panels_per_task: (PACK_TASK_WORDS / a_panel_words).max(1),
-            b_panels_per_task: (PACK_TASK_WORDS / b_panel_words).max(1),
+            a_piece: Piece::new::<F>(a, kernel.rows, steps),
+            b_piece: Piece::new::<F>(b, kernel.cols, steps),
             block_a_panels,
             block_b_panels,
         }
@@ -193,7 +215,7 @@ impl Plan {
             for b_start in (0..b_panels).step_by(self.b_panels_max) {
                 let b_end = b_panels.min(b_start + self.b_panels_max);
                 // A is packed with the first stage that needs it and kept for those that follow.
-                let a_packs = if b_start == 0 { (a_end - a_start).div_ceil(self.a_panels_per_task) } else { 0 };
+                let a_packs = if b_start == 0 { self.a_piece.tasks(a_end - a_start, self.steps) } else { 0 };
                 let stage = Stage {
                     first_task: tasks,
                     a_panels: a_start..a_end,
@@ -201,7 +223,7 @@ impl Plan {
                     a_half: a_index % 2,
                     b_half: stages.len() % 2,
                     a_tasks: a_packs,
-                    b_tasks: (b_end - b_start).div_ceil(self.b_panels_per_task),
+                    b_tasks: self.b_piece.tasks(b_end - b_start, self.steps),
                     blocks_down: (a_end - a_start).div_ceil(self.block_a_panels),
                     blocks_across: (b_end - b_start).div_ceil(self.block_b_panels),
                     packed_before: packed,
@@ -277,18 +299,25 @@ impl<F: Format, A: Accumulator> Job<'_, F, A> {
     fn pack(&self, stage: &Stage, task: usize) {
         let plan = &self.plan;
         let a_side = task < stage.a_tasks;
-        let (layout, lines, height, words, per_task, panels) = if a_side {
-            (Layout::Chunked, &self.a, self.kernel.rows, plan.a_panel_words, plan.a_panels_per_task, &stage.a_panels)
+        let (layout, lines, height, piece, panels) = if a_side {
+            (Layout::Chunked, &self.a, self.kernel.rows, plan.a_piece, &stage.a_panels)
         } else {
-            (Layout::Stepped, &self.b, self.kernel.cols, plan.b_panel_words, plan.b_panels_per_task, &stage.b_panels)
+            (Layout::Stepped, &self.b, self.kernel.cols, plan.b_piece, &stage.b_panels)
         };
-        let first = panels.start + per_task * if a_side { task } else { task - stage.a_tasks };
-        for panel in first..panels.end.min(first + per_task) {
+        let task = if a_side { task } else { task - stage.a_tasks };
+        let groups = panels.len().div_ceil(piece.panels);
+        let first = panels.start + task % groups * piece.panels;
+        let start = task / groups * piece.steps;
+        let steps = piece.steps.min(plan.steps - start);
+        let inner = |step: usize| (step * F::GROUP).min(lines.cols());
+        let part = lines.columns(inner(start), inner(start + steps));
+        for panel in first..panels.end.min(first + piece.panels) {
             let at = if a_side { self.a_panel(stage, panel) } else { self.b_panel(stage, panel) };
-            // SAFETY: the panel lies inside its half of the pack buffer, this task alone writes it, and by rule 2
-            // nobody reads that half now.
-            let to = unsafe { std::slice::from_raw_parts_mut(at, words) };
-            pack_panel::<F>(self.isa.simd, layout, lines, panel * height, height, plan.steps, to);
+            let words = panel_words::<F::Word>(layout, height, steps);
+            // SAFETY: these steps of the panel lie inside its half of the pack buffer, this task alone writes them, and
+            // by rule 2 nobody reads that half now.
+            let to = unsafe { std::slice::from_raw_parts_mut(at.wrapping_add(start * height), words) };
+            pack_panel::<F>(self.isa.simd, layout, &part, panel * height, height, steps, to);
         }
     }
 

@@ -1,0 +1,118 @@
+//! Reductions along one axis: sum, mean, maximum, minimum and the index of either.
+//!
+//! * **Rounding.** Floats are added in f32 lanes (f64 for f64) for at most [`BLOCK_STEPS`] steps, then the lanes are
+//!   added to f64 totals. How an axis is cut into blocks and chunks depends on the extents alone, so the answer is the
+//!   same for every number of threads and every SIMD level.
+//! * **Integers.** Sums wrap in their own type. Means add up in i64 and are rounded once, to f32.
+//! * **NaN.** Maximum and minimum are NaN as soon as one element is; the index of either is that of the first NaN.
+//!   Of equal elements the first is the one indexed.
+//! * **Empty axis.** Sums are 0 and means NaN. Maxima, minima and indices do not exist; callers must not ask.
+
+mod arg;
+mod fold;
+mod traverse;
+
+#[cfg(test)]
+mod tests;
+
+use half::{bf16, f16};
+use panoply_core::dtype::{Complex64, Element};
+
+use crate::extents::Extents;
+use crate::simd::Simd;
+use crate::team::Team;
+use fold::{ExactMean, Extreme, FloatMean, FloatSum, Greatest, Least, Ordered, Real, WrappingSum};
+
+pub use arg::{arg_max, arg_min};
+
+/// The most additions that a lane makes before it is added to its f64 total.
+const BLOCK_STEPS: usize = 16;
+
+/// An element type that can be summed.
+pub trait Sum: Element {
+    /// Writes the sum over the axis to `out`, which has one element for each line.
+    fn sum(simd: Simd, team: &Team, input: &[Self], extents: Extents, out: &mut [Self]);
+}
+
+/// An element type that has a mean.
+pub trait Mean: Element {
+    /// The type of the mean: f32 for integers, the type itself otherwise.
+    type Output: Element;
+    /// Writes the mean over the axis to `out`, which has one element for each line.
+    fn mean(simd: Simd, team: &Team, input: &[Self], extents: Extents, out: &mut [Self::Output]);
+}
+
+/// Writes the greatest element along the axis to `out`. The axis must not be empty.
+pub fn max<T: Order>(simd: Simd, team: &Team, input: &[T], extents: Extents, out: &mut [T]) {
+    traverse::reduce::<T, Extreme<Greatest>>(simd, team, input, extents, out);
+}
+
+/// Writes the least element along the axis to `out`. The axis must not be empty.
+pub fn min<T: Order>(simd: Simd, team: &Team, input: &[T], extents: Extents, out: &mut [T]) {
+    traverse::reduce::<T, Extreme<Least>>(simd, team, input, extents, out);
+}
+
+/// An element type with an order: every real type.
+pub trait Order: Ordered {}
+impl<T: Ordered> Order for T {}
+
+macro_rules! float_sums {
+    ($($float:ty),*) => {$(
+        impl Sum for $float {
+            fn sum(simd: Simd, team: &Team, input: &[Self], extents: Extents, out: &mut [Self]) {
+                traverse::reduce::<$float, FloatSum>(simd, team, input, extents, out);
+            }
+        }
+        impl Mean for $float {
+            type Output = $float;
+            fn mean(simd: Simd, team: &Team, input: &[Self], extents: Extents, out: &mut [Self]) {
+                traverse::reduce::<$float, FloatMean>(simd, team, input, extents, out);
+            }
+        }
+    )*};
+}
+float_sums!(f32, f16, bf16, f64);
+
+macro_rules! integer_sums {
+    ($($integer:ty),*) => {$(
+        impl Sum for $integer {
+            fn sum(simd: Simd, team: &Team, input: &[Self], extents: Extents, out: &mut [Self]) {
+                traverse::reduce::<$integer, WrappingSum>(simd, team, input, extents, out);
+            }
+        }
+        impl Mean for $integer {
+            type Output = f32;
+            fn mean(simd: Simd, team: &Team, input: &[Self], extents: Extents, out: &mut [f32]) {
+                traverse::reduce::<$integer, ExactMean>(simd, team, input, extents, out);
+            }
+        }
+    )*};
+}
+integer_sums!(i32, u32, i8, u8);
+
+/// Complex numbers are added part by part: as pairs of f32 along a tensor twice as wide.
+fn parts(extents: Extents) -> Extents {
+    Extents { inner: extents.inner * 2, ..extents }
+}
+
+impl Sum for Complex64 {
+    fn sum(simd: Simd, team: &Team, input: &[Self], extents: Extents, out: &mut [Self]) {
+        f32::sum(simd, team, bytemuck::cast_slice(input), parts(extents), bytemuck::cast_slice_mut(out));
+    }
+}
+
+impl Mean for Complex64 {
+    type Output = Complex64;
+    fn mean(simd: Simd, team: &Team, input: &[Self], extents: Extents, out: &mut [Self]) {
+        f32::mean(simd, team, bytemuck::cast_slice(input), parts(extents), bytemuck::cast_slice_mut(out));
+    }
+}
+
+/// The sum of `values` in f64, for kernels that need a row's total.
+#[inline(always)]
+pub(crate) fn row_total<T: Real>(values: &[T]) -> f64 {
+    traverse::fold_row::<T, FloatSum>(values)
+}
+
+pub(crate) use fold::Real as RealElement;
+pub(crate) use traverse::max_of_row;

@@ -115,6 +115,33 @@ impl<T: Real> Fold<T> for FloatSum {
     }
 }
 
+/// The sum of floats that are computed in their own type.
+pub(crate) struct WideSum;
+
+impl<W: Wide> Fold<W> for WideSum {
+    type Block = W;
+    type Total = f64;
+    type Output = W;
+    const EMPTY: W = W::ZERO;
+    const NOTHING: f64 = 0.0;
+    #[inline(always)]
+    fn take(block: W, element: W) -> W {
+        block + element
+    }
+    #[inline(always)]
+    fn flush(total: f64, block: W) -> f64 {
+        total + block.to_f64()
+    }
+    #[inline(always)]
+    fn join(left: f64, right: f64) -> f64 {
+        left + right
+    }
+    #[inline(always)]
+    fn finish(total: f64, _count: usize) -> W {
+        W::from_f64(total)
+    }
+}
+
 /// The mean of floats: their sum, divided before it is rounded.
 pub(crate) struct FloatMean;
 

@@ -21,9 +21,12 @@ use panoply_core::dtype::{Complex64, Element};
 use crate::extents::Extents;
 use crate::simd::Simd;
 use crate::team::Team;
-use fold::{ExactMean, Extreme, FloatMean, FloatSum, Greatest, Least, Ordered, Real, WrappingSum};
+use fold::{ExactMean, Extreme, FloatMean, FloatSum, WideSum, WrappingSum};
 
 pub use arg::{arg_max, arg_min};
+pub(crate) use fold::{Greatest, Least, Preference};
+pub use fold::{Ordered, Real, Wide};
+pub(crate) use traverse::max_of_row;
 
 /// The most additions that a lane makes before it is added to its f64 total.
 const BLOCK_STEPS: usize = 16;
@@ -43,18 +46,14 @@ pub trait Mean: Element {
 }
 
 /// Writes the greatest element along the axis to `out`. The axis must not be empty.
-pub fn max<T: Order>(simd: Simd, team: &Team, input: &[T], extents: Extents, out: &mut [T]) {
+pub fn max<T: Ordered>(simd: Simd, team: &Team, input: &[T], extents: Extents, out: &mut [T]) {
     traverse::reduce::<T, Extreme<Greatest>>(simd, team, input, extents, out);
 }
 
 /// Writes the least element along the axis to `out`. The axis must not be empty.
-pub fn min<T: Order>(simd: Simd, team: &Team, input: &[T], extents: Extents, out: &mut [T]) {
+pub fn min<T: Ordered>(simd: Simd, team: &Team, input: &[T], extents: Extents, out: &mut [T]) {
     traverse::reduce::<T, Extreme<Least>>(simd, team, input, extents, out);
 }
-
-/// An element type with an order: every real type.
-pub trait Order: Ordered {}
-impl<T: Ordered> Order for T {}
 
 macro_rules! float_sums {
     ($($float:ty),*) => {$(
@@ -108,11 +107,14 @@ impl Mean for Complex64 {
     }
 }
 
-/// The sum of `values` in f64, for kernels that need a row's total.
+/// The sum of a row in f64, for kernels that need it.
 #[inline(always)]
 pub(crate) fn row_total<T: Real>(values: &[T]) -> f64 {
     traverse::fold_row::<T, FloatSum>(values)
 }
 
-pub(crate) use fold::Real as RealElement;
-pub(crate) use traverse::max_of_row;
+/// The sum of values that are computed in their own type.
+#[inline(always)]
+pub(crate) fn wide_total<W: Wide>(values: &[W]) -> f64 {
+    traverse::fold_row::<W, WideSum>(values)
+}

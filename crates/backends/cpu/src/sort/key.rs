@@ -42,8 +42,8 @@ pub trait Word: Copy + Ord + Send + Sync + 'static {
     fn pair(self, position: u32) -> Self::Pair;
     /// The position in a pair.
     fn position(pair: Self::Pair) -> u32;
-    /// Sorts words. `scratch` is grown as needed.
-    fn sort(simd: crate::simd::Simd, words: &mut [Self], scratch: &mut Vec<Self>);
+    /// Sorts words on the calling thread.
+    fn sort(simd: crate::simd::Simd, words: &mut [Self]);
 }
 
 macro_rules! words {
@@ -80,8 +80,8 @@ macro_rules! words {
             fn position(pair: $pair) -> u32 {
                 pair as u32
             }
-            fn sort(simd: crate::simd::Simd, words: &mut [Self], scratch: &mut Vec<Self>) {
-                $sort(simd, words, scratch);
+            fn sort(simd: crate::simd::Simd, words: &mut [Self]) {
+                $sort(simd, words);
             }
         }
     )*};
@@ -89,7 +89,7 @@ macro_rules! words {
 words! {
     u32, u64, 32, super::line::sort_words;
     u64, u128, 64, super::line::sort_words;
-    u128, u128, 0, |_, words: &mut [u128], _: &mut Vec<u128>| words.sort_unstable();
+    u128, u128, 0, |_, words: &mut [u128]| words.sort_unstable();
 }
 
 macro_rules! float_keys {

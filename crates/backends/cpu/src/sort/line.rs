@@ -9,15 +9,11 @@ const TINY_LEN_MAX: usize = 2;
 
 /// Sorts `words` on the calling thread.
 #[cfg(target_arch = "x86_64")]
-pub(super) fn sort_words<W: VectorWord + super::key::Word>(simd: Simd, words: &mut [W], scratch: &mut Vec<W>) {
+pub(super) fn sort_words<W: VectorWord>(simd: Simd, words: &mut [W]) {
     if words.len() > TINY_LEN_MAX && simd.min(Simd::detect()) == Simd::Avx512 && counts_bits() {
-        let room = words.len() + W::LANES;
-        if scratch.len() < room {
-            scratch.resize(room, W::ZERO);
-        }
         let splits = 2 * words.len().ilog2() + 8;
         // SAFETY: `Simd::detect` and `counts_bits` found every instruction that the quicksort is compiled with.
-        unsafe { quicksort(words, scratch, splits) };
+        unsafe { quicksort(words, splits) };
     } else {
         words.sort_unstable();
     }
@@ -25,7 +21,7 @@ pub(super) fn sort_words<W: VectorWord + super::key::Word>(simd: Simd, words: &m
 
 /// Sorts `words` on the calling thread.
 #[cfg(not(target_arch = "x86_64"))]
-pub(super) fn sort_words<W: super::key::Word>(_simd: Simd, words: &mut [W], _scratch: &mut Vec<W>) {
+pub(super) fn sort_words<W: super::key::Word>(_simd: Simd, words: &mut [W]) {
     words.sort_unstable();
 }
 

@@ -143,7 +143,7 @@ fn sort_line<T: SortKey>(simd: Simd, team: &Team, line: &[T], descending: bool, 
     if size_of::<T>() != size_of::<T::Word>() {
         own.resize(line.len(), T::Word::ZERO);
         source.fill(0, &mut own);
-        T::Word::sort(simd, &mut own, &mut Vec::new());
+        T::Word::sort(simd, &mut own);
         return decode(&own, out);
     }
     // SAFETY: the word has the size of the element and, both being plain numbers of one size, its alignment; any bits
@@ -153,7 +153,7 @@ fn sort_line<T: SortKey>(simd: Simd, team: &Team, line: &[T], descending: bool, 
         spread::sort(simd, team, &source, words, &|_, words| dispatch(simd, DecodeInPlace::<T>::new(words, descending)));
     } else {
         source.fill(0, words);
-        T::Word::sort(simd, words, &mut Vec::new());
+        T::Word::sort(simd, words);
         dispatch(simd, DecodeInPlace::<T>::new(words, descending));
     }
 }
@@ -171,7 +171,7 @@ fn arg_sort_line<T: SortKey>(simd: Simd, team: &Team, line: &[T], descending: bo
         });
     } else {
         source.fill(0, &mut pairs);
-        Pair::<T>::sort(simd, &mut pairs, &mut Vec::new());
+        Pair::<T>::sort(simd, &mut pairs);
         out.iter_mut().zip(&pairs).for_each(|(out, pair)| *out = T::Word::position(*pair));
     }
 }

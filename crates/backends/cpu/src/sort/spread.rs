@@ -12,13 +12,17 @@ use crate::simd::Simd;
 use crate::team::Team;
 
 /// Bits of the prefix: the table stays in the first-level cache.
-const PREFIX_BITS: u32 = 14;
+const PREFIX_BITS: u32 = 12;
 /// Buckets: one cache line of each is open for writing at a time, and all of them fit the first-level cache.
 const BUCKETS: usize = 256;
 /// Words in the sample.
 const SAMPLE_WORDS: usize = 8192;
+/// Bytes in a cache line.
+const LINE_BYTES: usize = 64;
+/// Outputs of at least this size would not stay in the cache until their buckets are sorted.
+const STREAM_BYTES_MIN: usize = 16 << 20;
 /// Words that are encoded at a time.
-const BLOCK_WORDS: usize = 1024;
+const BLOCK_WORDS: usize = 512;
 
 /// Where words come from.
 pub(super) trait Source<W>: Sync {
@@ -50,12 +54,9 @@ pub(super) fn sort<W: Word>(
     });
 
     let starts = counts_to_starts(&mut counts);
-    let shared_counts = Disjoint::new(&mut counts);
     let shared_words = Disjoint::new(words);
     team.run(chunks, &|chunk| {
-        // SAFETY: every task has its own chunk.
-        let places = unsafe { shared_counts.part(chunk..chunk + 1) };
-        let places = &mut places[0];
+        let places = counts[chunk];
         dispatch(simd, Place { source, range: range(chunk), buckets: &buckets, places, words: &shared_words });
     });
 
@@ -63,7 +64,7 @@ pub(super) fn sort<W: Word>(
         let range = starts[bucket]..starts[bucket + 1];
         // SAFETY: buckets do not overlap.
         let words = unsafe { shared_words.part(range.clone()) };
-        W::sort(simd, words, &mut Vec::new());
+        W::sort(simd, words);
         emit(range.start, words);
     });
 }
@@ -92,7 +93,7 @@ struct Buckets<W> {
     low: W,
     high: W,
     shift: u32,
-    table: Vec<u8>,
+    table: Box<[u8; 1 << PREFIX_BITS]>,
 }
 
 impl<W: Word> Buckets<W> {
@@ -105,13 +106,13 @@ impl<W: Word> Buckets<W> {
         for (index, run) in sample.chunks_exact_mut(RUN).enumerate() {
             source.fill((index * (len / runs)).min(len - RUN), run);
         }
-        W::sort(simd, &mut sample, &mut Vec::new());
+        W::sort(simd, &mut sample);
         let (low, high) = (sample[0], sample[count - 1]);
         let shift = high.minus(low).width().saturating_sub(PREFIX_BITS);
-        let mut buckets = Buckets { low, high, shift, table: vec![0; 1 << PREFIX_BITS] };
+        let mut buckets = Buckets { low, high, shift, table: Box::new([0; 1 << PREFIX_BITS]) };
         let mut seen = 0;
         let mut prefixes = sample.iter().map(|word| usize::from(buckets.prefix(*word))).peekable();
-        let mut table = vec![0; 1 << PREFIX_BITS];
+        let mut table = Box::new([0; 1 << PREFIX_BITS]);
         for (prefix, bucket) in table.iter_mut().enumerate() {
             // The middle of the prefix's own share decides, so that a crowded prefix does not drag its neighbours in.
             let before = seen;
@@ -171,27 +172,101 @@ impl<W: Word> Kernel for Count<'_, W> {
     }
 }
 
-/// Writes the words of a chunk to their buckets.
+/// Writes the words of a chunk to their buckets. Words are collected in one cache line for each bucket and written
+/// line by line: single words scattered over so many places would each wait for memory.
 struct Place<'a, W> {
     source: &'a dyn SourceOf<W>,
     range: std::ops::Range<usize>,
     buckets: &'a Buckets<W>,
-    places: &'a mut [usize; BUCKETS],
+    places: [usize; BUCKETS],
     words: &'a Disjoint<'a, W>,
 }
+
+/// One cache line of each bucket, aligned to cache lines.
+#[repr(align(64))]
+struct Lines([[u8; LINE_BYTES]; BUCKETS]);
 
 impl<W: Word> Kernel for Place<'_, W> {
     type Output = ();
     #[inline(always)]
     fn run<L: Level>(self) {
-        let (start, len) = (self.words.as_mut_ptr(), self.words.len());
-        self.buckets.for_each(self.source, self.range, |word, bucket| {
-            let place = self.places[bucket];
-            self.places[bucket] = place + 1;
-            assert!(place < len);
-            // SAFETY: the place lies inside (asserted), and only this chunk writes to it: the counts that the places
-            // come from were taken from the same words.
-            unsafe { start.add(place).write(word) };
+        let per_line = LINE_BYTES / size_of::<W>();
+        let start = self.words.as_mut_ptr();
+        let stream = self.words.len() * size_of::<W>() >= STREAM_BYTES_MIN;
+        // Counting from the cache line that the output starts in, places whose low bits are zero start a line.
+        let skew = start.addr() % LINE_BYTES / size_of::<W>();
+        let first = self.places;
+        let mut places = first;
+        let mut lines = Lines([[0; LINE_BYTES]; BUCKETS]);
+        self.buckets.for_each(self.source, self.range.clone(), |word, bucket| {
+            let place = places[bucket];
+            let slot = (place + skew) % per_line;
+            if slot == 0 && place > first[bucket] {
+                // The full line is written when the next word arrives: by then its words have left the store buffer
+                // and can be read back in one piece.
+                if place - first[bucket] >= per_line {
+                    // SAFETY: a whole line of this chunk's own places ends here; its start is aligned.
+                    unsafe { write_line(&lines.0[bucket], start.add(place - per_line).cast(), stream) };
+                } else {
+                    self.write_part(&lines, bucket, first[bucket]..place, skew);
+                }
+            }
+            places[bucket] = place + 1;
+            // SAFETY: the slot lies inside the bucket's line, which is aligned for every word.
+            unsafe { lines.0[bucket].as_mut_ptr().cast::<W>().add(slot).write(word) };
         });
+        for bucket in 0..BUCKETS {
+            let end = places[bucket];
+            let line_start = ((end + skew).saturating_sub(1) / per_line * per_line).saturating_sub(skew);
+            self.write_part(&lines, bucket, line_start.max(first[bucket])..end, skew);
+        }
+        finish_lines();
+    }
+}
+
+impl<W: Word> Place<'_, W> {
+    /// Writes the collected words for `places`, which lie on one line.
+    #[inline(always)]
+    fn write_part(&self, lines: &Lines, bucket: usize, places: std::ops::Range<usize>, skew: usize) {
+        let per_line = LINE_BYTES / size_of::<W>();
+        let slot = (places.start + skew) % per_line;
+        assert!(places.end <= self.words.len() && slot + places.len() <= per_line);
+        // SAFETY: the places lie inside and on one line (asserted), and only this chunk writes to them: the counts that
+        // they come from were taken from the same words.
+        unsafe {
+            let line = lines.0[bucket].as_ptr().cast::<W>();
+            let target = self.words.as_mut_ptr().add(places.start);
+            std::ptr::copy_nonoverlapping(line.add(slot), target, places.len());
+        }
+    }
+}
+
+/// Writes one cache line, past the caches with `stream`.
+///
+/// # Safety
+/// `to` must be writable for a line and aligned to one.
+#[inline(always)]
+unsafe fn write_line(line: &[u8; LINE_BYTES], to: *mut u8, stream: bool) {
+    #[cfg(target_arch = "x86_64")]
+    if stream {
+        use std::arch::x86_64::{_mm_loadu_si128, _mm_stream_si128};
+        for part in (0..LINE_BYTES).step_by(16) {
+            // SAFETY: the part lies inside both lines, and the target is aligned. SSE2 is part of the architecture.
+            unsafe { _mm_stream_si128(to.add(part).cast(), _mm_loadu_si128(line.as_ptr().add(part).cast())) };
+        }
+        return;
+    }
+    let _ = stream;
+    // SAFETY: the caller vouches for a line.
+    unsafe { std::ptr::copy_nonoverlapping(line.as_ptr(), to, LINE_BYTES) };
+}
+
+/// Makes streamed lines visible to the other threads.
+#[inline(always)]
+fn finish_lines() {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: SSE is part of the architecture.
+    unsafe {
+        std::arch::x86_64::_mm_sfence();
     }
 }

@@ -1,9 +1,9 @@
 //! Quicksort of words in AVX-512 registers.
 //!
 //! A partition step compares a vector with the pivot and packs the smaller words to the front of the slice and the
-//! others into a scratch buffer, without a branch on the data. Packed vectors are stored whole: at the front the lanes
-//! past the packed ones land on words that were read already, in the scratch buffer they are overwritten by the next
-//! store. Short slices are sorted by a bitonic network in registers.
+//! others to its back, in place and without a branch on the data. To make room, the first and last few vectors are kept
+//! in registers; from then on each step reads at the end that has less room. Short slices are sorted by a bitonic network
+//! in registers.
 
 use std::arch::x86_64::*;
 
@@ -190,35 +190,48 @@ fn first_lanes(count: usize) -> u16 {
     if count >= 16 { u16::MAX } else { (1 << count) - 1 }
 }
 
-/// Vectors that the network in registers sorts at most.
-const NETWORK_VECTORS: usize = 8;
+/// Repeats the body for `$index` = 0, 1, …, 15, as long as it is below `$count`. The compiler does not unroll loops
+/// of this size by itself, and vectors that are indexed by a variable would live in memory.
+macro_rules! unrolled {
+    ($index:ident < $count:expr => $body:block) => {
+        unrolled!(@ $index, $count, $body, 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15)
+    };
+    (@ $index:ident, $count:expr, $body:block, $($value:literal)*) => {
+        $({
+            let $index: usize = $value;
+            if $index < $count $body
+        })*
+    };
+}
 
-/// Sorts `words`. `scratch` must have room for them and one vector more.
+/// Vectors that the network in registers sorts at most.
+const NETWORK_VECTORS: usize = 16;
+
+/// Sorts `words`; after `splits_left` partitions in a row it gives up on luck and lets the standard library finish.
 ///
 /// # Safety
-/// The CPU must have AVX-512 F, BW, DQ and VL.
+/// The CPU must have AVX-512 F, BW, DQ and VL, BMI1, BMI2 and POPCNT.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi1,bmi2,popcnt")]
-pub(super) unsafe fn quicksort<W: VectorWord>(mut words: &mut [W], scratch: &mut [W], mut splits_left: u32) {
-    assert!(scratch.len() >= words.len() + W::LANES);
+pub(super) unsafe fn quicksort<W: VectorWord>(mut words: &mut [W], mut splits_left: u32) {
     while words.len() > NETWORK_VECTORS * W::LANES {
         if splits_left == 0 {
             return words.sort_unstable();
         }
         splits_left -= 1;
-        // SAFETY: AVX-512 is there, the slice is longer than the samples, and the scratch buffer is long enough.
+        // SAFETY: AVX-512 is there, and the slice is longer than the samples and than the vectors kept in registers.
         let (pivot, below) = unsafe {
             let pivot = choose_pivot(words);
-            (pivot, partition::<W, false>(words, scratch, pivot))
+            (pivot, partition::<W, false>(words, pivot))
         };
         if below > 0 {
             let (left, right) = words.split_at_mut(below);
             // SAFETY: AVX-512 is there.
-            unsafe { quicksort(left, scratch, splits_left) };
+            unsafe { quicksort(left, splits_left) };
             words = right;
         } else {
             // The pivot is the smallest word: all its equals are in place once they are at the front.
             // SAFETY: as above.
-            let equal = unsafe { partition::<W, true>(words, scratch, pivot) };
+            let equal = unsafe { partition::<W, true>(words, pivot) };
             words = &mut words[equal..];
         }
     }
@@ -240,42 +253,96 @@ unsafe fn choose_pivot<W: VectorWord>(words: &[W]) -> W {
     samples[count / 2]
 }
 
+/// Vectors that are read at a time.
+const STEP: usize = 4;
+
 /// Moves the words below the pivot (or, with `UP_TO`, those not above it) to the front; returns how many they are.
+/// The slice must be longer than two steps.
 #[inline(always)]
-unsafe fn partition<W: VectorWord, const UP_TO: bool>(words: &mut [W], scratch: &mut [W], pivot: W) -> usize {
-    let (len, front, back) = (words.len(), words.as_mut_ptr(), scratch.as_mut_ptr());
-    let (mut read, mut low, mut high) = (0, 0, 0);
-    // SAFETY: `low <= read` always, so a whole vector stored at `low` ends within the words that were read; `high` is
-    // at most `read`, so a whole vector stored there ends within `len + LANES`. The rest is stored lane by lane.
+unsafe fn partition<W: VectorWord, const UP_TO: bool>(words: &mut [W], pivot: W) -> usize {
+    let step = STEP * W::LANES;
+    let start = words.as_mut_ptr();
+    let mut split = Split::<W, UP_TO> { start, low: 0, high: words.len() };
+    let (mut read, mut end) = (step, words.len() - step);
+    // SAFETY: the first and last step are kept here, which leaves two steps of room. A step is read where there is less
+    // room, so that both ends have at least one step of room before it is written, and one vector before each vector.
+    // At the very end the kept vectors fill what is left. All of it lies inside the slice.
     unsafe {
-        let pivot = W::splat(pivot);
-        let side = |vector| if UP_TO { !W::below(pivot, vector) } else { W::below(vector, pivot) };
-        while read + 4 * W::LANES <= len {
-            let vectors = [0, 1, 2, 3].map(|ahead| W::load(front.add(read + ahead * W::LANES)));
-            read += 4 * W::LANES;
-            for vector in vectors {
-                let mask = side(vector) & first_lanes(W::LANES);
-                let count = mask.count_ones() as usize;
-                W::store(front.add(low), W::pack(mask, vector));
-                W::store(back.add(high), W::pack(!mask, vector));
-                low += count;
-                high += W::LANES - count;
-            }
+        let first = [0, 1, 2, 3].map(|index| W::load(start.add(index * W::LANES)));
+        let last = [0, 1, 2, 3].map(|index| W::load(start.add(end + index * W::LANES)));
+        let pivots = W::splat(pivot);
+        while end - read >= step {
+            let from = take_side(&mut read, &mut end, step, split.low, split.high);
+            let vectors = [0, 1, 2, 3].map(|index| W::load(start.add(from + index * W::LANES)));
+            unrolled!(index < STEP => { split.put(vectors[index], pivots) });
         }
-        while read < len {
-            let rest = W::LANES.min(len - read);
-            let vector = W::load_some(front.add(read), rest);
-            read += rest;
-            let mask = side(vector) & first_lanes(rest);
-            let count = mask.count_ones() as usize;
-            W::store_some(front.add(low), count, W::pack(mask, vector));
-            W::store_some(back.add(high), rest - count, W::pack(!mask & first_lanes(rest), vector));
-            low += count;
-            high += rest - count;
+        while end - read >= W::LANES {
+            let from = take_side(&mut read, &mut end, W::LANES, split.low, split.high);
+            split.put(W::load(start.add(from)), pivots);
         }
-        std::ptr::copy_nonoverlapping(back, front.add(low), high);
+        if read < end {
+            split.put_some(W::load_some(start.add(read), end - read), end - read, pivots);
+        }
+        unrolled!(index < STEP => { split.put(first[index], pivots) });
+        unrolled!(index < STEP => { split.put(last[index], pivots) });
     }
-    low
+    split.low
+}
+
+/// Takes `count` words from the end that has less room to write to, and returns where they start. The side changes at
+/// random, so this is arithmetic and not a branch.
+#[inline(always)]
+fn take_side(read: &mut usize, end: &mut usize, count: usize, low: usize, high: usize) -> usize {
+    let front = usize::from(*read - low <= high - *end).wrapping_neg();
+    let from = (*read & front) | ((*end - count) & !front);
+    *read += count & front;
+    *end -= count & !front;
+    from
+}
+
+/// Where the next packed words go: upwards from `low`, downwards from `high`.
+struct Split<W, const UP_TO: bool> {
+    start: *mut W,
+    low: usize,
+    high: usize,
+}
+
+impl<W: VectorWord, const UP_TO: bool> Split<W, UP_TO> {
+    /// Which lanes belong to the front.
+    #[inline(always)]
+    unsafe fn side(vector: __m512i, pivots: __m512i) -> u16 {
+        // SAFETY: the caller vouches for AVX-512.
+        unsafe { if UP_TO { !W::below(pivots, vector) } else { W::below(vector, pivots) } }
+    }
+
+    /// Packs a vector; there must be room for a whole one at the front and for its words at the back.
+    #[inline(always)]
+    unsafe fn put(&mut self, vector: __m512i, pivots: __m512i) {
+        // SAFETY: the caller vouches for AVX-512 and for the room. The front is written first, because at the very end
+        // the room at the back is part of the whole vector written there.
+        unsafe {
+            let mask = Self::side(vector, pivots) & first_lanes(W::LANES);
+            let count = mask.count_ones() as usize;
+            W::store(self.start.add(self.low), W::pack(mask, vector));
+            self.low += count;
+            self.high -= W::LANES - count;
+            W::store_some(self.start.add(self.high), W::LANES - count, W::pack(!mask, vector));
+        }
+    }
+
+    /// Packs the first `len` words of a vector and touches nothing else.
+    #[inline(always)]
+    unsafe fn put_some(&mut self, vector: __m512i, len: usize, pivots: __m512i) {
+        // SAFETY: as in `put`, for `len` words.
+        unsafe {
+            let mask = Self::side(vector, pivots) & first_lanes(len);
+            let count = mask.count_ones() as usize;
+            W::store_some(self.start.add(self.low), count, W::pack(mask, vector));
+            self.low += count;
+            self.high -= len - count;
+            W::store_some(self.start.add(self.high), len - count, W::pack(!mask & first_lanes(len), vector));
+        }
+    }
 }
 
 /// Sorts at most [`NETWORK_VECTORS`] vectors of words.
@@ -289,6 +356,7 @@ unsafe fn sort_short<W: VectorWord>(words: &mut [W]) {
             1 => sort_network::<W, 1>(words),
             2 => sort_network::<W, 2>(words),
             3 | 4 => sort_network::<W, 4>(words),
+            5..=8 => sort_network::<W, 8>(words),
             _ => sort_network::<W, NETWORK_VECTORS>(words),
         }
     }
@@ -300,21 +368,18 @@ unsafe fn sort_network<W: VectorWord, const N: usize>(words: &mut [W]) {
     // SAFETY: AVX-512 is there; only words of the slice are read and written.
     unsafe {
         let mut vectors = [W::splat(W::LAST); N];
-        for (index, vector) in vectors.iter_mut().enumerate() {
+        unrolled!(index < N => {
             let rest = words.len().saturating_sub(index * W::LANES).min(W::LANES);
-            *vector = sort_vector::<W>(W::load_some(start.wrapping_add(index * W::LANES), rest));
-        }
-        let mut run = 1;
-        while run < N {
-            for pair in vectors.chunks_exact_mut(2 * run) {
-                merge_runs::<W>(pair);
-            }
-            run *= 2;
-        }
-        for (index, vector) in vectors.iter().enumerate() {
+            vectors[index] = sort_vector::<W>(W::load_some(start.wrapping_add(index * W::LANES), rest));
+        });
+        merge_pairs::<W, 1, N>(&mut vectors);
+        merge_pairs::<W, 2, N>(&mut vectors);
+        merge_pairs::<W, 4, N>(&mut vectors);
+        merge_pairs::<W, 8, N>(&mut vectors);
+        unrolled!(index < N => {
             let rest = words.len().saturating_sub(index * W::LANES).min(W::LANES);
-            W::store_some(start.wrapping_add(index * W::LANES), rest, *vector);
-        }
+            W::store_some(start.wrapping_add(index * W::LANES), rest, vectors[index]);
+        });
     }
 }
 
@@ -343,32 +408,52 @@ unsafe fn sort_vector<W: VectorWord>(mut vector: __m512i) -> __m512i {
     }
 }
 
-/// Merges two sorted runs, one after the other in `vectors`, into one.
+/// Merges neighbouring sorted runs of `RUN` vectors. Everything is unrolled, so that the vectors stay in registers.
 #[inline(always)]
-unsafe fn merge_runs<W: VectorWord>(vectors: &mut [__m512i]) {
-    let half = vectors.len() / 2;
+unsafe fn merge_pairs<W: VectorWord, const RUN: usize, const N: usize>(vectors: &mut [__m512i; N]) {
+    if N < 2 * RUN {
+        return;
+    }
     // SAFETY: the caller vouches for AVX-512.
     unsafe {
-        // The second run reversed makes the pair bitonic: the smaller of each two words belong to the first half.
-        vectors[half..].reverse();
-        for index in 0..half {
-            let (a, b) = (vectors[index], vectors[half + index]);
-            let b = if W::LANES == 16 { W::exchange::<15>(b) } else { W::exchange::<7>(b) };
-            vectors[index] = W::smaller(a, b);
-            vectors[half + index] = W::greater(a, b);
-        }
-        let mut distance = half / 2;
-        while distance > 0 {
-            for index in (0..vectors.len()).filter(|index| index & distance == 0) {
-                let (a, b) = (vectors[index], vectors[index + distance]);
-                vectors[index] = W::smaller(a, b);
-                vectors[index + distance] = W::greater(a, b);
+        let runs = *vectors;
+        unrolled!(low < N => {
+            if low & RUN == 0 {
+                // The second run reversed makes the pair bitonic: the smaller of each two words are the first half.
+                let b = runs[(low ^ (2 * RUN - 1)) % N];
+                let b = if W::LANES == 16 { W::exchange::<15>(b) } else { W::exchange::<7>(b) };
+                vectors[low] = W::smaller(runs[low], b);
+                vectors[(low + RUN) % N] = W::greater(runs[low], b);
             }
-            distance /= 2;
+        });
+        if RUN >= 8 {
+            clean::<W, 4, N>(vectors);
         }
-        for vector in vectors {
-            let wide = if W::LANES == 16 { compare::<W, 8>(*vector) } else { *vector };
-            *vector = compare::<W, 1>(compare::<W, 2>(compare::<W, 4>(wide)));
+        if RUN >= 4 {
+            clean::<W, 2, N>(vectors);
         }
+        if RUN >= 2 {
+            clean::<W, 1, N>(vectors);
+        }
+        unrolled!(index < N => {
+            let vector = vectors[index];
+            let wide = if W::LANES == 16 { compare::<W, 8>(vector) } else { vector };
+            vectors[index] = compare::<W, 1>(compare::<W, 2>(compare::<W, 4>(wide)));
+        });
+    }
+}
+
+/// Compares vectors `DISTANCE` apart, lane by lane.
+#[inline(always)]
+unsafe fn clean<W: VectorWord, const DISTANCE: usize, const N: usize>(vectors: &mut [__m512i; N]) {
+    // SAFETY: the caller vouches for AVX-512.
+    unsafe {
+        unrolled!(low < N => {
+            if low & DISTANCE == 0 {
+                let (a, b) = (vectors[low], vectors[(low + DISTANCE) % N]);
+                vectors[low] = W::smaller(a, b);
+                vectors[(low + DISTANCE) % N] = W::greater(a, b);
+            }
+        });
     }
 }

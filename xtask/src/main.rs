@@ -1,2 +1,64 @@
-//! The repository's own tooling.
-fn main() {}
+//! The repository's own tooling: `cargo xtask <command>`.
+//!
+//! It uses the standard library and `anyhow` only, because every command waits for it to be built. Each command is one
+//! module; [`process`] runs other programs and [`steps`] runs a list of checks and sums them up.
+
+mod audit;
+mod bench;
+mod check;
+mod loom;
+mod process;
+mod setup;
+mod steps;
+mod tidy;
+mod valgrind;
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+
+use crate::process::Workspace;
+
+const USAGE: &str = "\
+Usage: cargo xtask <command>
+
+  test [--keep-going]   set up, then run every check; stops at the first failure unless told to keep going
+  setup                 check the tools and packages that the tests need, and install what can be installed
+  tidy [--json]         sizes, layering, unsafe without a reason, unfinished work
+  valgrind [FILTER]...  under memcheck: the core crate's unit tests and the CPU backend's for its team and memory;
+                        with filters, the CPU backend's unit tests that match them
+  audit [CHECK]...      licences, advisories, bans and sources of the dependencies (needs cargo-deny)
+  bench [ARGUMENT]...   the runtime's benchmarks, then `panoply bench` with the arguments given
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match dispatch(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn dispatch(arguments: &[&str]) -> Result<()> {
+    let workspace = Workspace::find()?;
+    match arguments {
+        ["test"] => check::everything(&workspace, false),
+        ["test", "--keep-going"] => check::everything(&workspace, true),
+        ["setup"] => setup::command(&workspace),
+        ["tidy"] => tidy::command(&workspace, tidy::Format::Plain),
+        ["tidy", "--json"] => tidy::command(&workspace, tidy::Format::Json),
+        ["valgrind", filters @ ..] => valgrind::command(&workspace, filters),
+        ["audit", checks @ ..] => audit::command(&workspace, checks),
+        ["bench", rest @ ..] => bench::command(&workspace, rest),
+        ["help" | "--help" | "-h"] => {
+            process::say(USAGE.trim_end());
+            Ok(())
+        }
+        [] => bail!("a command is missing\n\n{USAGE}"),
+        _ => bail!("`{}` is not understood\n\n{USAGE}", arguments.join(" ")),
+    }
+}

@@ -1,1 +1,19 @@
-//! Placeholder while the workspace is laid out.
+//! One suite that every backend runs, and engines that fail on command.
+//!
+//! * [`reference`](mod@reference): what each op means, in plain loops that favour clarity over speed. It is checked
+//!   against independent figures (`fixtures/`), and every engine is checked against it.
+//! * [`suite`]: the cases, every op with every element type and the awkward shapes, each with its tolerance.
+//! * [`check`]: runs cases on an engine and compares.
+//! * [`fixture`]: reads the independent figures.
+//! * [`virtual_device`]: simulated devices with scripted latency, errors, hangs and loss, for the runtime's tests and for
+//!   users who test how their own programs degrade.
+
+pub mod check;
+pub mod fixture;
+pub mod reference;
+pub mod suite;
+pub mod values;
+pub mod virtual_device;
+
+pub use check::{Summary, check_backend, run_one};
+pub use suite::{Case, Tolerance, cases};

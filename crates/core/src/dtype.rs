@@ -53,6 +53,14 @@ impl DType {
         }
     }
 
+    /// The alignment that one element needs.
+    pub const fn align_bytes(self) -> usize {
+        match self {
+            DType::Complex64 => 4,
+            other => other.size_bytes(),
+        }
+    }
+
     /// True for f32, f16, bf16 and f64.
     pub const fn is_float(self) -> bool {
         matches!(self, DType::F32 | DType::F16 | DType::BF16 | DType::F64)
@@ -117,6 +125,7 @@ mod tests {
     fn sizes_agree_with_the_rust_types() {
         fn check<T: Element>() {
             assert_eq!(T::DTYPE.size_bytes(), size_of::<T>());
+            assert_eq!(T::DTYPE.align_bytes(), align_of::<T>());
         }
         check::<f32>();
         check::<f16>();

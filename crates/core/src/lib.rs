@@ -1,2 +1,38 @@
-//! The vocabulary of Panoply.
+//! The vocabulary of Panoply: what a device, a tensor, an op, an engine and an outcome are.
+//!
+//! Everything else stands on this crate, and it stands on nothing but element types and error derivation: no threads,
+//! no I/O, no vendor library, no wire format. Modules in reading order:
+//!
+//! * [`dtype`], [`shape`], [`lease`], [`buffer`], [`pool`], [`tensor`]: data;
+//! * [`expr`]: the elementwise expression behind the op `Map`;
+//! * [`op`]: what can be done with it, in six domains;
+//! * [`device`], [`backend`], [`cpu_set`]: who does it, and where;
+//! * [`outcome`], [`error`]: what comes of it;
+//! * [`clock`]: time, real or virtual.
+#![allow(unsafe_code)] // Shared buffers over raw memory, and the lock-free list of returned leases.
+
+pub mod backend;
+pub mod buffer;
+pub mod clock;
+pub mod cpu_set;
+pub mod device;
 pub mod dtype;
+pub mod error;
+pub mod expr;
+pub mod lease;
+pub mod op;
+pub mod outcome;
+pub mod pool;
+pub mod shape;
+mod sync;
+pub mod tensor;
+
+pub use backend::{Absence, Backend, Engine, Finished, Health, Item, MemoryStats, OpenOptions, Support};
+pub use buffer::{Buffer, DeviceBuffer, HostBuffer, HostBufferMut};
+pub use device::{Api, Capabilities, DeviceId, DeviceInfo, DeviceKind, PciAddress};
+pub use dtype::{Complex64, DType, Element, bf16, f16};
+pub use error::{Error, ErrorKind, Result};
+pub use op::{Describe, Domain, Op, Operation, Value};
+pub use outcome::{Fallback, Outcome, Report};
+pub use shape::{RANK_MAX, Shape, Strides};
+pub use tensor::{Location, Tensor};

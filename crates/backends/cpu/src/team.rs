@@ -209,7 +209,7 @@ impl Shared {
                 continue;
             }
             spins += 1;
-            if spins % 64 != 0 || Instant::now() < spin_until {
+            if !spins.is_multiple_of(64) || Instant::now() < spin_until {
                 std::hint::spin_loop();
                 continue;
             }

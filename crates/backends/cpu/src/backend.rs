@@ -1,0 +1,171 @@
+//! Finds the CPU's NUMA nodes and opens them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use panoply_core::{
+    Absence, Api, Backend, Capabilities, DeviceId, DeviceInfo, DeviceKind, Domain, Engine, Op, OpenOptions, Result,
+    Support,
+};
+
+use crate::context::Context;
+use crate::engine::CpuEngine;
+use crate::memory::HostMemory;
+use crate::simd::Simd;
+use crate::team::Team;
+
+/// The most NUMA nodes that are looked for.
+const NODES_MAX: u32 = 1024;
+
+/// The backend for the processor's own cores: one device per NUMA node that has CPUs this process may use.
+pub struct CpuBackend {
+    root: PathBuf,
+}
+
+impl CpuBackend {
+    /// The backend for this machine.
+    pub fn new() -> CpuBackend {
+        CpuBackend { root: PathBuf::from("/") }
+    }
+
+    /// A backend that reads `sys` and `proc` below another folder, for tests.
+    pub fn with_root(root: impl Into<PathBuf>) -> CpuBackend {
+        CpuBackend { root: root.into() }
+    }
+}
+
+impl Default for CpuBackend {
+    fn default() -> CpuBackend {
+        CpuBackend::new()
+    }
+}
+
+impl Backend for CpuBackend {
+    fn api(&self) -> Api {
+        Api::Cpu
+    }
+
+    fn discover(&self) -> Result<Vec<DeviceInfo>, Absence> {
+        let nodes = node_numbers(&self.root);
+        let name = model_name(&self.root).unwrap_or_else(|| std::env::consts::ARCH.to_owned());
+        // A machine without NUMA, or one that hides it, is one device.
+        let nodes: Vec<Option<u32>> = if nodes.is_empty() { vec![None] } else { nodes.into_iter().map(Some).collect() };
+        let devices = nodes.iter().zip(0..).map(|(node, index)| describe(&self.root, &name, *node, index));
+        Ok(devices.collect())
+    }
+
+    fn supports(&self, _device: &DeviceInfo, op: &Op) -> Support {
+        let mut elsewhere = None;
+        panoply_core::Describe::for_each_input(op, &mut |tensor| {
+            if let panoply_core::Location::Device(device) = tensor.location() {
+                elsewhere = Some(device);
+            }
+        });
+        match elsewhere {
+            Some(device) => Support::No(format!("an input lives on {device}; transfer it to the host first")),
+            None => Support::Yes,
+        }
+    }
+
+    fn open(&self, device: &DeviceInfo, options: &OpenOptions) -> Result<Box<dyn Engine>> {
+        let available = std::thread::available_parallelism().map_or(1, usize::from);
+        let team = Team::new(options.threads.unwrap_or(available));
+        let context = Context::new(team, Simd::detect(), HostMemory::new(options.pool_bytes_max));
+        Ok(Box::new(CpuEngine::new(device.clone(), context)))
+    }
+}
+
+fn describe(root: &Path, name: &str, node: Option<u32>, index: u32) -> DeviceInfo {
+    let id = DeviceId { api: Api::Cpu, index };
+    let mut info = DeviceInfo::new(id, name, DeviceKind::Cpu);
+    let meminfo = match node {
+        Some(node) => root.join(format!("sys/devices/system/node/node{node}/meminfo")),
+        None => root.join("proc/meminfo"),
+    };
+    let meminfo = fs::read_to_string(meminfo).unwrap_or_default();
+    info.memory_total_bytes = meminfo_bytes(&meminfo, "MemTotal:");
+    info.memory_available_bytes =
+        meminfo_bytes(&meminfo, "MemAvailable:").or_else(|| free_and_reclaimable_bytes(&meminfo));
+    info.compute_capability = Some(Simd::detect().name().to_owned());
+    info.compute_units = std::thread::available_parallelism().ok().and_then(|count| u32::try_from(count.get()).ok());
+    info.numa_node = node;
+    info.capabilities = Capabilities { domains: vec![Domain::Compute], features: features() };
+    info
+}
+
+/// A node's `meminfo` has no `MemAvailable`: free pages and the page cache come close.
+fn free_and_reclaimable_bytes(meminfo: &str) -> Option<u64> {
+    let cache = meminfo_bytes(meminfo, "FilePages:").unwrap_or(0);
+    Some(meminfo_bytes(meminfo, "MemFree:")? + cache)
+}
+
+fn meminfo_bytes(meminfo: &str, key: &str) -> Option<u64> {
+    let line = meminfo.lines().find(|line| line.split_whitespace().any(|word| word == key))?;
+    let kib: u64 = line.split_whitespace().rev().nth(1)?.parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+/// The numbers of the NUMA nodes that have CPUs, in order.
+fn node_numbers(root: &Path) -> Vec<u32> {
+    let Ok(entries) = fs::read_dir(root.join("sys/devices/system/node")) else { return Vec::new() };
+    let numbers = entries.take(NODES_MAX as usize * 2).filter_map(|entry| {
+        let entry = entry.ok()?;
+        let number = entry.file_name().to_str()?.strip_prefix("node")?.parse().ok()?;
+        let cpus = fs::read_to_string(entry.path().join("cpulist")).ok()?;
+        (!cpus.trim().is_empty()).then_some(number)
+    });
+    let mut numbers: Vec<u32> = numbers.collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+fn model_name(root: &Path) -> Option<String> {
+    let cpuinfo = fs::read_to_string(root.join("proc/cpuinfo")).ok()?;
+    let line = cpuinfo.lines().find(|line| line.starts_with("model name"))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
+}
+
+#[cfg(target_arch = "x86_64")]
+fn features() -> Vec<String> {
+    let known = [
+        ("avx2", is_x86_feature_detected!("avx2")),
+        ("fma", is_x86_feature_detected!("fma")),
+        ("f16c", is_x86_feature_detected!("f16c")),
+        ("avx512f", is_x86_feature_detected!("avx512f")),
+        ("avx512bf16", is_x86_feature_detected!("avx512bf16")),
+        ("avx512vnni", is_x86_feature_detected!("avx512vnni")),
+    ];
+    known.into_iter().filter(|(_, present)| *present).map(|(name, _)| name.to_owned()).collect()
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn features() -> Vec<String> {
+    vec![Simd::detect().name().to_owned()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_has_a_cpu() {
+        let devices = CpuBackend::new().discover().unwrap();
+        assert!(!devices.is_empty());
+        assert!(devices.iter().all(|device| device.kind == DeviceKind::Cpu && device.has_available(1)));
+    }
+
+    #[test]
+    fn a_machine_that_tells_nothing_is_one_device() {
+        let devices = CpuBackend::with_root("/nonexistent").discover().unwrap();
+        assert_eq!(devices.len(), 1);
+        assert_eq!((devices[0].memory_total_bytes, devices[0].numa_node), (None, None));
+    }
+
+    #[test]
+    fn meminfo_is_read_in_both_forms() {
+        assert_eq!(meminfo_bytes("MemTotal:  1024 kB\n", "MemTotal:"), Some(1 << 20));
+        assert_eq!(meminfo_bytes("Node 0 MemTotal:  2 kB\n", "MemTotal:"), Some(2048));
+        assert_eq!(meminfo_bytes("MemTotal: many kB\n", "MemTotal:"), None);
+        assert_eq!(meminfo_bytes("", "MemTotal:"), None);
+    }
+}

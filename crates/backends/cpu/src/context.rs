@@ -1,0 +1,107 @@
+//! What an op has at hand while it runs: threads, vector level, memory for outputs, and workspaces that stay warm.
+
+use std::borrow::Cow;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+
+use panoply_core::{DType, Element, HostBufferMut, Result, Shape, Tensor};
+
+use crate::conv::ConvWorkspace;
+use crate::map::PlanCache;
+use crate::memory::HostMemory;
+use crate::simd::Simd;
+use crate::team::Team;
+
+/// Owned by the engine, lent to one op at a time.
+pub(crate) struct Context {
+    /// The threads of the node.
+    pub(crate) team: Team,
+    /// The vector instructions to use.
+    pub(crate) simd: Simd,
+    /// Memory for outputs.
+    pub(crate) memory: HostMemory,
+    /// Compiled expressions.
+    pub(crate) map_plans: PlanCache,
+    /// Panels and packed weights of convolutions.
+    pub(crate) conv: ConvWorkspace,
+}
+
+impl Context {
+    /// A context over a team and memory.
+    pub(crate) fn new(team: Team, simd: Simd, memory: HostMemory) -> Context {
+        Context {
+            team,
+            simd,
+            memory,
+            map_plans: PlanCache::default(),
+            conv: ConvWorkspace::new(),
+        }
+    }
+
+    /// An output to be written in full; its contents are arbitrary until then.
+    pub(crate) fn output<T: Element>(&mut self, shape: Shape) -> Result<Output<T>> {
+        let bytes = shape.elements() * size_of::<T>();
+        Ok(Output { buffer: self.memory.take(bytes)?, shape, element: PhantomData })
+    }
+
+    /// An output of a type known only at run time, as bytes.
+    pub(crate) fn output_bytes(&mut self, dtype: DType, shape: Shape) -> Result<OutputBytes> {
+        let buffer = self.memory.take(shape.elements() * dtype.size_bytes())?;
+        Ok(OutputBytes { buffer, dtype, shape })
+    }
+
+    /// The elements of a tensor one after the other: borrowed where they lie so already, else copied.
+    pub(crate) fn contiguous<'a, T: Element>(&mut self, tensor: &'a Tensor) -> Result<Cow<'a, [T]>> {
+        if tensor.is_contiguous() {
+            return Ok(Cow::Borrowed(tensor.as_slice()?));
+        }
+        Ok(Cow::Owned(tensor.to_vec()?))
+    }
+}
+
+/// A typed output being written.
+pub(crate) struct Output<T: Element> {
+    buffer: HostBufferMut,
+    shape: Shape,
+    element: PhantomData<T>,
+}
+
+impl<T: Element> Output<T> {
+    /// Ends the writing.
+    pub(crate) fn into_tensor(self) -> Result<Tensor> {
+        Tensor::from_host(T::DTYPE, self.shape, self.buffer.freeze())
+    }
+}
+
+impl<T: Element> Deref for Output<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        bytemuck::cast_slice(self.buffer.bytes())
+    }
+}
+
+impl<T: Element> DerefMut for Output<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        bytemuck::cast_slice_mut(self.buffer.bytes_mut())
+    }
+}
+
+/// An output of any element type being written as bytes.
+pub(crate) struct OutputBytes {
+    buffer: HostBufferMut,
+    dtype: DType,
+    shape: Shape,
+}
+
+impl OutputBytes {
+    /// The bytes, to be written in full.
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        self.buffer.bytes_mut()
+    }
+
+    /// Ends the writing.
+    pub(crate) fn into_tensor(self) -> Result<Tensor> {
+        Tensor::from_host(self.dtype, self.shape, self.buffer.freeze())
+    }
+}

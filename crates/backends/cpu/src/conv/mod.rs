@@ -1,0 +1,32 @@
+//! Two-dimensional convolution of NCHW images, and its gradients.
+//!
+//! The images are copied, band by band, into panels in which every tap is a constant offset (`panel`); then the
+//! convolution is a matrix product over shifted views of the panel (`tile`), without the copies of im2col. Strides,
+//! dilation, groups and padding only change the offsets and what is copied, so there is one path for all of them, for
+//! every element type, and for the gradient of the input (a convolution of the output's gradient with the weights
+//! transposed). f16 and bf16 are computed in f32 and rounded once, at the end.
+//!
+//! Contract: the caller has validated the sizes ([`ConvShape::new`]); slices have the lengths that the shape says. Results do
+//! not depend on the number of threads.
+
+mod activation;
+mod blocks;
+mod correlate;
+mod forward;
+mod panel;
+mod real;
+mod tile;
+mod vector;
+mod weight;
+mod workspace;
+
+pub use activation::Activated;
+pub use correlate::Activate;
+pub use forward::{Epilogue, backward_input, forward};
+pub use panoply_core::op::compute::ConvShape;
+pub use real::Stored;
+pub use weight::backward_weight;
+pub use workspace::ConvWorkspace;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,272 @@
+//! The kernels against plain loops in f64.
+
+use super::*;
+use crate::simd::Simd;
+use crate::team::Team;
+
+fn numbers(len: usize, seed: u64) -> Vec<f64> {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    (0..len)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 40) as f64 / (1_u64 << 23) as f64 - 1.0
+        })
+        .collect()
+}
+
+/// Calls `visit(input index, weight index, output index)` for every product of the convolution.
+fn products(shape: &ConvShape, mut visit: impl FnMut(usize, usize, usize)) {
+    let [out_h, out_w] = shape.output();
+    let [in_h, in_w] = shape.input;
+    let (channels, filters) = (shape.group_channels(), shape.group_filters());
+    for n in 0..shape.batch {
+        for f in 0..shape.filters {
+            for c in 0..channels {
+                for y in 0..out_h {
+                    for x in 0..out_w {
+                        for ky in 0..shape.kernel[0] {
+                            for kx in 0..shape.kernel[1] {
+                                let iy = (y * shape.stride[0] + ky * shape.dilation[0]).wrapping_sub(shape.padding[0]);
+                                let ix = (x * shape.stride[1] + kx * shape.dilation[1]).wrapping_sub(shape.padding[1]);
+                                if iy >= in_h || ix >= in_w {
+                                    continue;
+                                }
+                                let channel = n * shape.channels + f / filters * channels + c;
+                                visit(
+                                    (channel * in_h + iy) * in_w + ix,
+                                    ((f * channels + c) * shape.kernel[0] + ky) * shape.kernel[1] + kx,
+                                    ((n * shape.filters + f) * out_h + y) * out_w + x,
+                                );
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn shapes() -> Vec<ConvShape> {
+    let base = ConvShape {
+        batch: 2,
+        channels: 3,
+        filters: 5,
+        groups: 1,
+        input: [11, 13],
+        kernel: [3, 3],
+        stride: [1, 1],
+        dilation: [1, 1],
+        padding: [1, 1, 1, 1],
+    };
+    vec![
+        base,
+        ConvShape { batch: 1, channels: 1, filters: 1, input: [1, 1], kernel: [1, 1], padding: [0; 4], ..base },
+        ConvShape { channels: 70, filters: 17, input: [9, 7], ..base },
+        ConvShape { padding: [0; 4], ..base },
+        ConvShape { padding: [0, 3, 2, 1], ..base },
+        ConvShape { padding: [5, 6, 4, 7], ..base },
+        ConvShape { kernel: [1, 1], padding: [0; 4], filters: 8, ..base },
+        ConvShape { kernel: [1, 1], padding: [2, 3, 1, 0], ..base },
+        ConvShape { kernel: [2, 5], ..base },
+        ConvShape { stride: [2, 2], ..base },
+        ConvShape { stride: [3, 2], dilation: [2, 3], padding: [2, 1, 0, 3], ..base },
+        ConvShape { stride: [5, 4], kernel: [1, 2], padding: [0; 4], ..base },
+        ConvShape { dilation: [2, 3], padding: [3, 2, 1, 4], ..base },
+        ConvShape { channels: 6, filters: 6, groups: 6, ..base },
+        ConvShape { channels: 6, filters: 12, groups: 6, stride: [2, 1], ..base },
+        ConvShape { channels: 8, filters: 20, groups: 2, input: [17, 40], ..base },
+        ConvShape { kernel: [11, 13], padding: [0; 4], ..base },
+        ConvShape { kernel: [7, 7], stride: [2, 2], padding: [3; 4], input: [31, 29], ..base },
+        ConvShape { input: [1, 200], kernel: [1, 9], padding: [0, 4, 0, 4], ..base },
+        ConvShape { input: [64, 64], filters: 16, batch: 1, channels: 40, ..base },
+        ConvShape { kernel: [2, 1], dilation: [1 << 40, 1 << 40], padding: [1 << 40, 0, 0, 2], ..base },
+        ConvShape { kernel: [2, 2], dilation: [1 << 40; 2], padding: [1 << 39; 4], ..base },
+        ConvShape { stride: [1 << 40, 3], padding: [1 << 39, 1, 1 << 39, 1], ..base },
+        ConvShape { input: [0, 5], padding: [2, 1, 1, 1], ..base },
+        ConvShape { input: [5, 0], padding: [2, 1, 1, 3], ..base },
+        ConvShape { batch: 0, ..base },
+        ConvShape { filters: 0, ..base },
+        ConvShape { channels: 0, ..base },
+    ]
+}
+
+trait Float: Stored + PartialEq + std::fmt::Debug {
+    fn of(value: f64) -> Self;
+    fn value(self) -> f64;
+    const EPSILON: f64;
+}
+
+macro_rules! float {
+    ($scalar:ty, $of:expr, $value:expr, $epsilon:expr) => {
+        impl Float for $scalar {
+            fn of(value: f64) -> Self {
+                $of(value)
+            }
+            fn value(self) -> f64 {
+                $value(self)
+            }
+            const EPSILON: f64 = $epsilon;
+        }
+    };
+}
+float!(f32, |v| v as f32, f64::from, 1.0 / (1 << 22) as f64);
+float!(f64, |v| v, |v| v, 1e-15);
+float!(half::f16, half::f16::from_f64, half::f16::to_f64, 1.0 / 1024.0);
+float!(half::bf16, half::bf16::from_f64, half::bf16::to_f64, 1.0 / 128.0);
+
+fn close<S: Float>(what: &str, shape: &ConvShape, simd: Simd, got: &[S], wanted: &[f64], sizes: &[f64]) {
+    for (index, got) in got.iter().enumerate() {
+        let off = (got.value() - wanted[index]).abs();
+        // One rounding of the result, and the errors of a sum in f32 or f64.
+        let allowed =
+            S::EPSILON * wanted[index].abs() + 4.0 * S::EPSILON.min(f32::EPSILON as f64) * sizes[index] + 1e-30;
+        assert!(off <= allowed, "{what} {simd:?} {shape:?} at {index}: {got:?}, not {}", wanted[index]);
+    }
+}
+
+fn check<S: Float>() {
+    let teams = [Team::single(), Team::new(2)];
+    let mut workspace = ConvWorkspace::new();
+    for shape in shapes() {
+        let rounded = |len: usize, seed: u64| -> Vec<S> { numbers(len, seed).into_iter().map(S::of).collect() };
+        let input = rounded(shape.input_len(), 1);
+        let weights = rounded(shape.weight_len(), 2);
+        let bias = rounded(shape.filters, 3);
+        let gradient = rounded(shape.output_len(), 4);
+        let plane: usize = shape.output().iter().product();
+        let mut output = vec![0.0; shape.output_len()];
+        for (index, value) in output.iter_mut().enumerate() {
+            *value = bias[index / plane % shape.filters].value();
+        }
+        let mut sizes: Vec<f64> = output.iter().map(|value| value.abs()).collect();
+        let mut input_gradient = (vec![0.0; shape.input_len()], vec![0.0; shape.input_len()]);
+        let mut weight_gradient = (vec![0.0; shape.weight_len()], vec![0.0; shape.weight_len()]);
+        products(&shape, |i, w, o| {
+            let product = input[i].value() * weights[w].value();
+            output[o] += product;
+            sizes[o] += product.abs();
+            let product = gradient[o].value() * weights[w].value();
+            input_gradient.0[i] += product;
+            input_gradient.1[i] += product.abs();
+            let product = gradient[o].value() * input[i].value();
+            weight_gradient.0[w] += product;
+            weight_gradient.1[w] += product.abs();
+        });
+        for simd in Simd::available() {
+            let mut outputs = Vec::new();
+            for team in &teams {
+                let mut got = vec![S::of(f64::NAN); shape.output_len()];
+                let epilogue = Epilogue { bias: Some(&bias), activate: None };
+                forward(simd, team, &mut workspace, &shape, (&input, &weights), &epilogue, &mut got);
+                close("forward", &shape, simd, &got, &output, &sizes);
+                outputs.push(got);
+
+                let mut got = vec![S::of(f64::NAN); shape.input_len()];
+                backward_input(simd, team, &mut workspace, &shape, (&gradient, &weights), &mut got);
+                close("backward input", &shape, simd, &got, &input_gradient.0, &input_gradient.1);
+
+                let mut got = vec![S::of(f64::NAN); shape.weight_len()];
+                backward_weight(simd, team, &mut workspace, &shape, (&input, &gradient), &mut got);
+                close("backward weight", &shape, simd, &got, &weight_gradient.0, &weight_gradient.1);
+            }
+            assert_eq!(outputs[0], outputs[1], "the number of threads changed the result");
+        }
+    }
+}
+
+#[test]
+fn f32_agrees_with_plain_loops() {
+    check::<f32>();
+}
+
+#[test]
+fn f64_agrees_with_plain_loops() {
+    check::<f64>();
+}
+
+#[test]
+fn halves_agree_with_plain_loops() {
+    check::<half::f16>();
+    check::<half::bf16>();
+}
+
+#[test]
+fn activation_sees_every_output_once() {
+    let shape = shapes()[0];
+    let (input, weights) = (vec![1.0_f32; shape.input_len()], vec![1.0_f32; shape.weight_len()]);
+    let mut plain = vec![0.0; shape.output_len()];
+    let mut workspace = ConvWorkspace::new();
+    let team = Team::new(2);
+    let simd = Simd::detect();
+    forward(simd, &team, &mut workspace, &shape, (&input, &weights), &Epilogue::none(), &mut plain);
+    let negate = |sums: &mut [f32]| sums.iter_mut().for_each(|sum| *sum = -*sum);
+    let mut negated = vec![0.0; shape.output_len()];
+    let epilogue = Epilogue { bias: None, activate: Some(&negate) };
+    forward(simd, &team, &mut workspace, &shape, (&input, &weights), &epilogue, &mut negated);
+    assert!(plain.iter().zip(&negated).all(|(a, b)| *a == -*b && *a > 0.0));
+}
+
+/// Prints timings: `cargo test --release -p panoply-cpu conv::tests::timing -- --ignored --nocapture`.
+#[test]
+#[ignore = "a measurement, not a check"]
+fn timing() {
+    let base = ConvShape {
+        batch: 8,
+        channels: 64,
+        filters: 64,
+        groups: 1,
+        input: [56, 56],
+        kernel: [3, 3],
+        stride: [1, 1],
+        dilation: [1, 1],
+        padding: [1; 4],
+    };
+    let cases = [
+        ("3x3", base),
+        ("3x3 512x7x7", ConvShape { channels: 512, filters: 512, input: [7, 7], ..base }),
+        ("3x3 batch 1", ConvShape { batch: 1, ..base }),
+        ("1x1", ConvShape { kernel: [1, 1], padding: [0; 4], ..base }),
+        ("3x3 stride 2", ConvShape { stride: [2, 2], ..base }),
+        (
+            "7x7 stride 2",
+            ConvShape { channels: 3, input: [224, 224], kernel: [7, 7], stride: [2, 2], padding: [3; 4], ..base },
+        ),
+        ("depthwise", ConvShape { groups: 64, ..base }),
+    ];
+    let threads = std::env::var("CONV_THREADS").ok().and_then(|text| text.parse().ok()).unwrap_or(2);
+    let only = std::env::var("CONV_CASE").unwrap_or_default();
+    let team = Team::new(threads);
+    let mut workspace = ConvWorkspace::new();
+    let best = |run: &mut dyn FnMut()| {
+        let mut best = f64::INFINITY;
+        let end = std::time::Instant::now() + std::time::Duration::from_millis(700);
+        while std::time::Instant::now() < end {
+            let start = std::time::Instant::now();
+            run();
+            best = best.min(start.elapsed().as_secs_f64());
+        }
+        best
+    };
+    for (name, shape) in cases.into_iter().filter(|case| case.0.contains(&only)) {
+        let real = |len: usize| -> Vec<f32> { numbers(len, 5).into_iter().map(|value| value as f32).collect() };
+        let (input, weights, gradient) = (real(shape.input_len()), real(shape.weight_len()), real(shape.output_len()));
+        let (mut output, mut input_gradient) = (gradient.clone(), input.clone());
+        let flops = 2.0 * (shape.output_len() * shape.group_channels() * shape.taps()) as f64;
+        let simd = Simd::detect();
+        let took = best(&mut || {
+            forward(simd, &team, &mut workspace, &shape, (&input, &weights), &Epilogue::none(), &mut output)
+        });
+        println!("{name}: forward {:.3} ms, {:.0} GFLOP/s", took * 1e3, flops / took / 1e9);
+        let took = best(&mut || {
+            backward_input(simd, &team, &mut workspace, &shape, (&gradient, &weights), &mut input_gradient)
+        });
+        println!("{name}: backward input {:.3} ms, {:.0} GFLOP/s", took * 1e3, flops / took / 1e9);
+        let mut weight_gradient = weights.clone();
+        let took = best(&mut || {
+            backward_weight(simd, &team, &mut workspace, &shape, (&input, &gradient), &mut weight_gradient)
+        });
+        println!("{name}: backward weight {:.3} ms, {:.0} GFLOP/s", took * 1e3, flops / took / 1e9);
+    }
+}

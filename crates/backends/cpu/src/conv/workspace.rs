@@ -1,0 +1,142 @@
+//! Memory that convolutions reuse from call to call.
+
+use super::panel::{PanelLayout, Stencil};
+use super::tile::{LaneRun, Real};
+use std::cell::UnsafeCell;
+
+/// What a convolution needs besides its operands. One engine owns one workspace; it grows to the largest call so far.
+#[derive(Default)]
+pub struct ConvWorkspace {
+    single: Scratch<f32>,
+    double: Scratch<f64>,
+}
+
+impl ConvWorkspace {
+    /// An empty workspace.
+    pub fn new() -> ConvWorkspace {
+        ConvWorkspace::default()
+    }
+
+    /// Bytes held at the moment.
+    pub fn bytes(&self) -> usize {
+        self.single.numbers() * size_of::<f32>() + self.double.numbers() * size_of::<f64>()
+    }
+}
+
+/// The part of a workspace for one number type.
+#[derive(Default)]
+pub struct Scratch<T> {
+    pub(super) stencil: Stencil,
+    pub(super) layout: PanelLayout,
+    /// Offsets of a block of channels.
+    pub(super) offsets: Vec<usize>,
+    /// Lane runs of a full band and of the last band.
+    pub(super) full_runs: Vec<LaneRun>,
+    pub(super) last_runs: Vec<LaneRun>,
+    /// Which of the kernel's weights each tap of the stencil is.
+    pub(super) tap_weights: Vec<usize>,
+    pub(super) packed: Vec<T>,
+    pub(super) bias: Vec<T>,
+    pub(super) slots: Vec<Slot<T>>,
+}
+
+/// The panel and the outputs of one thread.
+#[derive(Default)]
+pub(super) struct Slot<T> {
+    pub panel: Vec<T>,
+    pub outputs: Vec<T>,
+}
+
+impl<T: Real> Scratch<T> {
+    fn numbers(&self) -> usize {
+        let slots = self.slots.iter().map(|slot| slot.panel.capacity() + slot.outputs.capacity());
+        self.packed.capacity() + self.bias.capacity() + slots.sum::<usize>()
+    }
+}
+
+/// The scratch of a number type.
+pub trait HasScratch: Sized {
+    #[doc(hidden)]
+    fn scratch(workspace: &mut ConvWorkspace) -> &mut Scratch<Self>;
+}
+
+impl HasScratch for f32 {
+    fn scratch(workspace: &mut ConvWorkspace) -> &mut Scratch<f32> {
+        &mut workspace.single
+    }
+}
+
+impl HasScratch for f64 {
+    fn scratch(workspace: &mut ConvWorkspace) -> &mut Scratch<f64> {
+        &mut workspace.double
+    }
+}
+
+/// Makes `buffer` at least `len` long and lends it. What it holds is left over from earlier calls.
+pub(super) fn at_least<T: Real>(buffer: &mut Vec<T>, len: usize) -> &mut [T] {
+    if buffer.len() < len {
+        buffer.resize(len, T::default());
+    }
+    &mut buffer[..len]
+}
+
+/// Slots that the tasks of one job take, each by its own index.
+pub(super) struct SharedSlots<'a, T>(&'a [UnsafeCell<Slot<T>>]);
+
+// SAFETY: a slot is reached only through `take`, whose caller guarantees that no other thread has the same index.
+unsafe impl<T: Send> Sync for SharedSlots<'_, T> {}
+
+impl<'a, T> SharedSlots<'a, T> {
+    pub fn new(slots: &'a mut Vec<Slot<T>>, count: usize) -> SharedSlots<'a, T>
+    where
+        T: Default,
+    {
+        if slots.len() < count {
+            slots.resize_with(count, Slot::default);
+        }
+        let slots: &mut [Slot<T>] = slots;
+        // SAFETY: `UnsafeCell<Slot>` has the layout of `Slot`, and the exclusive borrow is given up for its lifetime.
+        SharedSlots(unsafe { &*(std::ptr::from_mut(slots) as *const [UnsafeCell<Slot<T>>]) })
+    }
+
+    /// # Safety
+    /// No two threads use the same index at a time, and no two borrows of one index overlap.
+    #[allow(clippy::mut_from_ref)]
+    pub unsafe fn take(&self, index: usize) -> &mut Slot<T> {
+        // SAFETY: the caller guarantees that this is the only borrow.
+        unsafe { &mut *self.0[index].get() }
+    }
+}
+
+/// A slice that several threads write to, each to its own part.
+#[derive(Clone, Copy)]
+pub(super) struct SharedSlice<T> {
+    start: *mut T,
+    len: usize,
+}
+
+// SAFETY: the accessors are unsafe, and their callers guarantee that threads touch disjoint parts.
+unsafe impl<T: Send> Sync for SharedSlice<T> {}
+// SAFETY: as for `Sync`.
+unsafe impl<T: Send> Send for SharedSlice<T> {}
+
+impl<T> SharedSlice<T> {
+    pub fn new(slice: &mut [T]) -> SharedSlice<T> {
+        SharedSlice { start: slice.as_mut_ptr(), len: slice.len() }
+    }
+
+    /// The address of `start`, good for `len` numbers as long as the slice lives.
+    pub fn pointer(&self, start: usize, len: usize) -> *mut T {
+        assert!(start <= self.len && len <= self.len - start, "part of a shared slice");
+        // SAFETY: within the slice, as asserted.
+        unsafe { self.start.add(start) }
+    }
+
+    /// # Safety
+    /// The slice still lives, and no other thread touches this part meanwhile.
+    #[allow(clippy::mut_from_ref)]
+    pub unsafe fn part(&self, start: usize, len: usize) -> &mut [T] {
+        // SAFETY: within the slice, as `pointer` asserts; alone in it, as the caller guarantees.
+        unsafe { std::slice::from_raw_parts_mut(self.pointer(start, len), len) }
+    }
+}

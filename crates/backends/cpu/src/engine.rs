@@ -1,0 +1,63 @@
+//! The CPU engine: runs each item to its end when it is submitted.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use panoply_core::{DeviceInfo, Engine, Error, Finished, Health, Item, MemoryStats};
+
+use crate::context::Context;
+use crate::ops;
+
+/// One NUMA node's cores, opened.
+pub(crate) struct CpuEngine {
+    info: DeviceInfo,
+    context: Context,
+    finished: Vec<Finished>,
+}
+
+impl CpuEngine {
+    /// An engine over a context.
+    pub(crate) fn new(info: DeviceInfo, context: Context) -> CpuEngine {
+        CpuEngine { info, context, finished: Vec::new() }
+    }
+
+    fn run(&mut self, item: Item) -> Finished {
+        let result = catch_unwind(AssertUnwindSafe(|| ops::run(&item.op, &mut self.context)));
+        let result = result.unwrap_or_else(|panic| {
+            let message = panic_message(panic.as_ref());
+            Err(Error::EnginePanicked { device: self.info.id, message })
+        });
+        Finished::alone(item, result)
+    }
+}
+
+impl Engine for CpuEngine {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn submit(&mut self, batch: &mut Vec<Item>) {
+        for item in batch.drain(..) {
+            let done = self.run(item);
+            self.finished.push(done);
+        }
+    }
+
+    fn poll(&mut self, finished: &mut Vec<Finished>, _wait_max: Duration) -> usize {
+        finished.append(&mut self.finished);
+        0
+    }
+
+    fn memory(&mut self) -> MemoryStats {
+        self.context.memory.stats()
+    }
+
+    fn health(&mut self) -> Health {
+        Health::default()
+    }
+}
+
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
+}

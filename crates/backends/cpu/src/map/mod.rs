@@ -1,0 +1,21 @@
+//! Map on the CPU: a fused elementwise expression in one pass over memory.
+//!
+//! `plan` compiles a program into kernel calls over a few scratch blocks; `execute` walks the output in blocks that stay
+//! in the first-level cache, reads inputs where they lie if it can, and lets the last call write the output itself.
+//! `kernel`, `number` and `convert` are the loops, compiled for each level of vector instructions; `layout` handles
+//! broadcasting and strides; `cache` keeps plans, so that a small op costs a lookup and one kernel call.
+
+mod cache;
+mod convert;
+mod execute;
+mod kernel;
+mod layout;
+mod number;
+mod plan;
+mod stream;
+
+#[cfg(test)]
+mod tests;
+
+pub(crate) use cache::PlanCache;
+pub(crate) use execute::execute;

@@ -1,0 +1,168 @@
+use panoply_core::expr::{BinaryOp, Expr, Program, UnaryOp};
+use panoply_core::{DType, Element, Shape, Tensor};
+
+use super::plan::Plan;
+use super::{PlanCache, execute};
+use crate::simd::Simd;
+use crate::team::Team;
+
+fn run<T: Element>(program: &Program, inputs: &[&Tensor], shape: &[usize], simd: Simd, team: &Team) -> Vec<T> {
+    let dtypes: Vec<DType> = inputs.iter().map(|input| input.dtype()).collect();
+    let plan = Plan::compile(program, &dtypes, simd).unwrap();
+    let shape = Shape::new(shape).unwrap();
+    // Uneven bytes before the output would not be aligned; a vector of elements is.
+    let mut output: Vec<T> = vec![T::zeroed(); shape.elements()];
+    let bytes = bytemuck::cast_slice_mut(&mut output);
+    execute(&plan, inputs.iter().copied(), &shape, bytes, team).unwrap();
+    output
+}
+
+fn ramp(len: usize, scale: f32) -> Tensor {
+    Tensor::from_vec((0..len).map(|index| (index as f32 - len as f32 / 2.0) * scale).collect(), [len]).unwrap()
+}
+
+#[test]
+fn every_level_and_team_gives_the_same_answer() {
+    let (x, y) = (Expr::input(0), Expr::input(1));
+    let program = ((&x * 2.0 + &y).relu() - x.max(0.25) / 3.0).finish().unwrap();
+    for len in [0, 1, 15, 16, 17, 1023, 1024, 1025, 5000, 200_003] {
+        let (a, b) = (ramp(len, 0.37), ramp(len, -0.11));
+        let naive = a.as_slice::<f32>().unwrap().iter().zip(b.as_slice::<f32>().unwrap());
+        let expected: Vec<f32> = naive.map(|(a, b)| (a * 2.0 + b).max(0.0) - a.max(0.25) / 3.0).collect();
+        for simd in Simd::available() {
+            for team in [Team::single(), Team::new(2), Team::new(3)] {
+                assert_eq!(run::<f32>(&program, &[&a, &b], &[len], simd, &team), expected, "{len} {}", simd.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn large_outputs_are_streamed_whole() {
+    let len = (9 << 20) + 37;
+    let x = ramp(len, 0.5);
+    // An output that does not start on a cache line.
+    let program = (Expr::input(0) + 1.0).finish().unwrap();
+    for simd in Simd::available() {
+        let plan = Plan::compile(&program, &[DType::F32], simd).unwrap();
+        let mut output = vec![0.0_f32; len + 3];
+        let bytes = bytemuck::cast_slice_mut(&mut output[3..]);
+        execute(&plan, [&x].into_iter(), &Shape::new([len]).unwrap(), bytes, &Team::new(2)).unwrap();
+        let input = x.as_slice::<f32>().unwrap();
+        assert!(output[3..].iter().zip(input).all(|(got, x)| *got == x + 1.0), "{}", simd.name());
+    }
+}
+
+#[test]
+fn every_operation_agrees_between_levels() {
+    let values: Vec<f32> = (0..1500).map(|index| (index as f32 - 700.0) * 0.013).collect();
+    let (x, y) = (ramp(1500, 0.021), Tensor::from_vec(values, [1500]).unwrap());
+    let team = Team::single();
+    let close = |a: f32, b: f32| a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= 2e-6 * a.abs().max(b.abs());
+    for op in UnaryOp::ALL {
+        let program = Expr::input(0).unary(*op).finish().unwrap();
+        let plain: Vec<f32> = run(&program, &[&x], &[1500], Simd::Scalar, &team);
+        let fast: Vec<f32> = run(&program, &[&x], &[1500], Simd::detect(), &team);
+        assert!(plain.iter().zip(&fast).all(|(a, b)| close(*a, *b)), "{}", op.name());
+    }
+    for op in BinaryOp::ALL {
+        let program = Expr::input(0).binary(*op, Expr::input(1)).finish().unwrap();
+        let plain: Vec<f32> = run(&program, &[&x, &y], &[1500], Simd::Scalar, &team);
+        let fast: Vec<f32> = run(&program, &[&x, &y], &[1500], Simd::detect(), &team);
+        assert!(plain.iter().zip(&fast).all(|(a, b)| close(*a, *b)), "{}", op.name());
+    }
+}
+
+#[test]
+fn a_wide_expression_takes_its_registers_from_the_heap() {
+    let x = Expr::input(0);
+    let parts: Vec<Expr> = (0..100).map(|step| (&x * f64::from(step)).abs()).collect();
+    let sum = parts.iter().rev().fold(Expr::constant(0.0), |sum, part| sum + part);
+    let input = ramp(3000, 0.01);
+    let got: Vec<f32> = run(&sum.finish().unwrap(), &[&input], &[3000], Simd::detect(), &Team::new(2));
+    for (got, x) in got.iter().zip(input.as_slice::<f32>().unwrap()) {
+        assert!((got - x.abs() * 4950.0).abs() <= 1e-2, "{got} for {x}");
+    }
+}
+
+#[test]
+fn registers_are_reused() {
+    let x = Expr::input(0);
+    let chain = (0..1000).fold(x.clone(), |value, _| (value + &x).abs());
+    let plan = Plan::compile(&chain.finish().unwrap(), &[DType::F32], Simd::Scalar).unwrap();
+    assert_eq!(plan.registers, 2);
+    let add = (Expr::input(0) + Expr::input(1)).finish().unwrap();
+    let plan = Plan::compile(&add, &[DType::F32, DType::F32], Simd::Scalar).unwrap();
+    assert_eq!((plan.registers, plan.steps.len()), (0, 1));
+}
+
+#[test]
+fn plans_are_found_again() {
+    let mut cache = PlanCache::default();
+    let program = (Expr::input(0) + 1.0).finish().unwrap();
+    let first = cache.get(&program, [DType::F32].into_iter(), Simd::Scalar).unwrap();
+    let again = cache.get(&program, [DType::F32].into_iter(), Simd::Scalar).unwrap();
+    assert!(std::sync::Arc::ptr_eq(&first, &again));
+    let other = cache.get(&program, [DType::F64].into_iter(), Simd::Scalar).unwrap();
+    assert_eq!(other.output_dtype(), DType::F64);
+}
+
+#[test]
+fn wrong_inputs_are_refused() {
+    let program = (Expr::input(0) + 1.0).finish().unwrap();
+    let plan = Plan::compile(&program, &[DType::F32], Simd::Scalar).unwrap();
+    let shape = Shape::new([4]).unwrap();
+    let (x, team) = (ramp(4, 1.0), Team::single());
+    let mut output = [0_u8; 16];
+    assert!(execute(&plan, [].into_iter(), &shape, &mut output, &team).is_err());
+    assert!(execute(&plan, [&x].into_iter(), &shape, &mut output[..12], &team).is_err());
+    let halves = Tensor::zeros(DType::F16, [4]).unwrap();
+    assert!(execute(&plan, [&halves].into_iter(), &shape, &mut output, &team).is_err());
+    assert!(execute(&plan, [&ramp(3, 1.0)].into_iter(), &shape, &mut output, &team).is_err());
+}
+
+#[test]
+#[ignore = "a measurement"]
+fn measure() {
+    use std::time::Instant;
+    let team = Team::new(2);
+    let simd = Simd::detect();
+    let (x, y) = (Expr::input(0), Expr::input(1));
+    let cases = [
+        ("add/64", (&x + &y), 64),
+        ("add/4Ki", (&x + &y), 4096),
+        ("add/64Ki", (&x + &y), 65536),
+        ("add/1Mi", (&x + &y), 1 << 20),
+        ("add/16Mi", (&x + &y), 1 << 24),
+        ("relu(2x+y)/64", (&x * 2.0 + &y).relu(), 64),
+        ("relu(2x+y)/64Ki", (&x * 2.0 + &y).relu(), 65536),
+        ("relu(2x+y)/1Mi", (&x * 2.0 + &y).relu(), 1 << 20),
+        ("relu(2x+y)/16Mi", (&x * 2.0 + &y).relu(), 1 << 24),
+        ("exp/1Mi", x.clone().exp(), 1 << 20),
+        ("gelu/1Mi", x.clone().gelu(), 1 << 20),
+        ("tanh/1Mi", x.clone().tanh(), 1 << 20),
+        ("log/1Mi", x.clone().log(), 1 << 20),
+        ("sin/1Mi", x.clone().sin(), 1 << 20),
+    ];
+    for (name, expr, len) in cases {
+        let program = expr.finish().unwrap();
+        let shape = Shape::new([len]).unwrap();
+        let inputs = [ramp(len, 1e-5), ramp(len, 2e-5)];
+        let inputs = &inputs[..program.inputs() as usize];
+        let plan = Plan::compile(&program, &vec![DType::F32; inputs.len()], simd).unwrap();
+        let mut output = vec![0.0_f32; len];
+        let mut best = f64::INFINITY;
+        let repeat = (1 << 16) / len.min(1 << 16);
+        let started = Instant::now();
+        while started.elapsed().as_millis() < 700 {
+            let start = Instant::now();
+            for _ in 0..repeat {
+                let bytes = bytemuck::cast_slice_mut(&mut output);
+                execute(&plan, inputs.iter(), &shape, bytes, &team).unwrap();
+            }
+            best = best.min(start.elapsed().as_secs_f64() / repeat as f64);
+        }
+        let bytes = (inputs.len() + 1) * len * 4;
+        println!("{name:20} {:10.3} us {:7.1} GB/s", best * 1e6, bytes as f64 / best / 1e9);
+    }
+}

@@ -1,0 +1,114 @@
+//! Host memory for outputs: small ones from the allocator, large ones from a pool of warm pages.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use panoply_core::buffer::{HOST_ALIGN_BYTES, HostBufferMut};
+use panoply_core::pool::{Pool, Source};
+use panoply_core::{Error, MemoryStats, Result};
+
+/// Outputs of at least this size come from the pool. Below it the allocator reuses its own memory well.
+const POOLED_BYTES_MIN: usize = 64 << 10;
+/// Blocks of at least this size ask for huge pages: fewer faults and fewer TLB misses.
+const HUGE_PAGE_BYTES: usize = 2 << 20;
+/// What the pool keeps for reuse where the caller does not say.
+const POOL_BYTES_DEFAULT: usize = 1 << 30;
+
+/// The engine's supply of output memory.
+pub(crate) struct HostMemory {
+    pool: Pool<HostPages>,
+}
+
+impl HostMemory {
+    /// Memory whose pool keeps at most so many bytes.
+    pub(crate) fn new(pool_bytes_max: Option<usize>) -> HostMemory {
+        HostMemory { pool: Pool::new(HostPages, pool_bytes_max.unwrap_or(POOL_BYTES_DEFAULT)) }
+    }
+
+    /// Initialised memory with arbitrary contents, to be overwritten.
+    pub(crate) fn take(&mut self, bytes: usize) -> Result<HostBufferMut> {
+        if bytes < POOLED_BYTES_MIN {
+            return HostBufferMut::zeroed(bytes);
+        }
+        let lease = self.pool.lend(bytes)?;
+        let start = lease.block.start;
+        // SAFETY: the block is aligned to a cache line, holds at least `bytes` initialised bytes, and belongs to the
+        // lease alone until that is dropped.
+        Ok(unsafe { HostBufferMut::from_raw(start, bytes, Arc::new(lease)) })
+    }
+
+    /// The pool's figures.
+    pub(crate) fn stats(&mut self) -> MemoryStats {
+        self.pool.stats()
+    }
+}
+
+struct HostPages;
+
+impl Source for HostPages {
+    type Block = Pages;
+
+    fn allocate(&mut self, bytes: usize) -> Result<Pages> {
+        let align = if bytes >= HUGE_PAGE_BYTES { HUGE_PAGE_BYTES } else { HOST_ALIGN_BYTES };
+        let out_of_memory =
+            || Error::OutOfMemory { place: "the host".to_owned(), asked: bytes as u64, free: 0, largest: 0 };
+        let layout = Layout::from_size_align(bytes.max(1), align).map_err(|_| out_of_memory())?;
+        // SAFETY: the layout has a size above zero.
+        let start = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(out_of_memory)?;
+        advise_huge_pages(start, bytes);
+        Ok(Pages { start, layout })
+    }
+}
+
+/// One block of zeroed host memory.
+struct Pages {
+    start: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: the block is plain memory with one owner.
+unsafe impl Send for Pages {}
+// SAFETY: sharing a block shares its address only; its bytes are reached through the buffer that holds the lease.
+unsafe impl Sync for Pages {}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `allocate` with this layout, freed once.
+        unsafe { dealloc(self.start.as_ptr(), self.layout) };
+    }
+}
+
+/// A hint; where it is refused the memory works all the same.
+fn advise_huge_pages(start: NonNull<u8>, bytes: usize) {
+    #[cfg(target_os = "linux")]
+    if bytes >= HUGE_PAGE_BYTES {
+        // SAFETY: the range was just allocated, is aligned to a page, and the advice changes no contents.
+        unsafe { libc::madvise(start.as_ptr().cast(), bytes, libc::MADV_HUGEPAGE) };
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = (start, bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_outputs_reuse_their_pages() {
+        let mut memory = HostMemory::new(None);
+        let first = memory.take(3 << 20).unwrap().freeze();
+        let address = first.bytes().as_ptr();
+        drop(first);
+        let second = memory.take(3 << 20).unwrap().freeze();
+        assert_eq!(second.bytes().as_ptr(), address);
+        let stats = memory.stats();
+        assert_eq!((stats.hits, stats.misses), (1, 1));
+    }
+
+    #[test]
+    fn absurd_sizes_are_out_of_memory() {
+        let mut memory = HostMemory::new(None);
+        assert!(matches!(memory.take(isize::MAX as usize / 2), Err(Error::OutOfMemory { .. })));
+    }
+}

@@ -1,0 +1,80 @@
+//! Conv2d and its gradients: from ops to the kernels of [`crate::conv`].
+
+use panoply_core::op::compute::{Activation, Conv2d, Conv2dBackwardInput, Conv2dBackwardWeight};
+use panoply_core::{DType, Element, Error, Result, Value, bf16, f16};
+
+use crate::context::Context;
+use crate::conv::{Activated, Epilogue, Stored, backward_input, backward_weight, forward};
+
+pub(crate) fn run(op: &Conv2d, context: &mut Context) -> Result<Value> {
+    match op.input.dtype() {
+        DType::F32 => run_forward::<f32>(op, context),
+        DType::F64 => run_forward::<f64>(op, context),
+        DType::F16 => run_forward::<f16>(op, context),
+        DType::BF16 => run_forward::<bf16>(op, context),
+        got => Err(unsupported("conv2d", got)),
+    }
+}
+
+pub(crate) fn run_backward_input(op: &Conv2dBackwardInput, context: &mut Context) -> Result<Value> {
+    match op.gradient.dtype() {
+        DType::F32 => input_gradient::<f32>(op, context),
+        DType::F64 => input_gradient::<f64>(op, context),
+        DType::F16 => input_gradient::<f16>(op, context),
+        DType::BF16 => input_gradient::<bf16>(op, context),
+        got => Err(unsupported("conv2d_backward_input", got)),
+    }
+}
+
+pub(crate) fn run_backward_weight(op: &Conv2dBackwardWeight, context: &mut Context) -> Result<Value> {
+    match op.input.dtype() {
+        DType::F32 => weight_gradient::<f32>(op, context),
+        DType::F64 => weight_gradient::<f64>(op, context),
+        DType::F16 => weight_gradient::<f16>(op, context),
+        DType::BF16 => weight_gradient::<bf16>(op, context),
+        got => Err(unsupported("conv2d_backward_weight", got)),
+    }
+}
+
+fn run_forward<S: Element + Stored>(op: &Conv2d, context: &mut Context) -> Result<Value>
+where
+    S::Real: Activated,
+{
+    let shape = op.conv_shape()?;
+    let input = context.contiguous::<S>(&op.input)?;
+    let weights = context.contiguous::<S>(&op.weights)?;
+    let bias = op.bias.as_ref().map(|bias| context.contiguous::<S>(bias)).transpose()?;
+    let mut output = context.output::<S>(op.output_shape()?)?;
+    let activate = |sums: &mut [S::Real]| S::Real::activate(sums, op.activation);
+    let epilogue = Epilogue {
+        bias: bias.as_deref(),
+        activate: if op.activation == Activation::None { None } else { Some(&activate) },
+    };
+    let Context { team, simd, conv, .. } = context;
+    forward(*simd, team, conv, &shape, (&input, &weights), &epilogue, &mut output);
+    output.into_tensor().map(Value::Tensor)
+}
+
+fn input_gradient<S: Element + Stored>(op: &Conv2dBackwardInput, context: &mut Context) -> Result<Value> {
+    let shape = op.conv_shape()?;
+    let gradient = context.contiguous::<S>(&op.gradient)?;
+    let weights = context.contiguous::<S>(&op.weights)?;
+    let mut output = context.output::<S>(op.output_shape()?)?;
+    let Context { team, simd, conv, .. } = context;
+    backward_input(*simd, team, conv, &shape, (&gradient, &weights), &mut output);
+    output.into_tensor().map(Value::Tensor)
+}
+
+fn weight_gradient<S: Element + Stored>(op: &Conv2dBackwardWeight, context: &mut Context) -> Result<Value> {
+    let shape = op.conv_shape()?;
+    let input = context.contiguous::<S>(&op.input)?;
+    let gradient = context.contiguous::<S>(&op.gradient)?;
+    let mut output = context.output::<S>(op.output_shape()?)?;
+    let Context { team, simd, conv, .. } = context;
+    backward_weight(*simd, team, conv, &shape, (&input, &gradient), &mut output);
+    output.into_tensor().map(Value::Tensor)
+}
+
+fn unsupported(what: &'static str, got: DType) -> Error {
+    Error::DTypeUnsupported { what, expected: "f32, f16, bf16 or f64", got }
+}

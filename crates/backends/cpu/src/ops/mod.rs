@@ -1,0 +1,49 @@
+//! From an op to a kernel: one file per op. Each checks what only the data can tell, dispatches on the element type,
+//! and writes into an output of the context.
+
+use panoply_core::op::compute::ComputeOp;
+use panoply_core::{Op, Result, Value};
+
+use crate::context::Context;
+
+mod color_convert;
+mod gather;
+mod normalize;
+mod resize;
+mod map;
+mod search;
+mod topk;
+mod conv2d;
+mod pool2d;
+mod transfer;
+mod transpose;
+
+/// Runs one op to its end on the calling thread and the context's team.
+pub(crate) fn run(op: &Op, context: &mut Context) -> Result<Value> {
+    match op {
+        Op::Compute(op) => run_compute(op, context),
+        Op::Crypto(op) => match *op {},
+        Op::Network(op) => match *op {},
+        Op::Ml(op) => match *op {},
+        Op::Signal(op) => match *op {},
+        Op::Video(op) => match *op {},
+    }
+}
+
+fn run_compute(op: &ComputeOp, context: &mut Context) -> Result<Value> {
+    match op {
+        ComputeOp::ColorConvert(op) => color_convert::run(op, context),
+        ComputeOp::Gather(op) => gather::run(op, context),
+        ComputeOp::Normalize(op) => normalize::run(op, context),
+        ComputeOp::Resize(op) => resize::run(op, context),
+        ComputeOp::Map(op) => map::run(op, context),
+        ComputeOp::Search(op) => search::run(op, context),
+        ComputeOp::TopK(op) => topk::run(op, context),
+        ComputeOp::Conv2d(op) => conv2d::run(op, context),
+        ComputeOp::Conv2dBackwardInput(op) => conv2d::run_backward_input(op, context),
+        ComputeOp::Conv2dBackwardWeight(op) => conv2d::run_backward_weight(op, context),
+        ComputeOp::Pool2d(op) => pool2d::run(op, context),
+        ComputeOp::Transfer(op) => transfer::run(op, context),
+        ComputeOp::Transpose(op) => transpose::run(op, context),
+    }
+}

@@ -1,0 +1,204 @@
+//! Scoring with `f32` arithmetic: rows of any element type, widened on the way, against queries widened beforehand.
+
+use super::lanes::{self, Kernel, LANES_MAX, Lanes, RowElement, load_part};
+use super::row_scan::{PaddedQueries, RowScan, SquaredNorms};
+use super::scan::{Scorer, Scratch};
+use super::sink::{Metric, RowIds, Sink};
+use super::tile::{BLOCK_ROWS, PackedQueries, Panel, TileScan, TileSink};
+use crate::simd::Simd;
+
+/// Scores rows against one group of queries.
+pub(super) struct FloatScorer<'a, T> {
+    simd: Simd,
+    metric: Metric,
+    rows: &'a [T],
+    dim: usize,
+    row_norms: Option<&'a [f32]>,
+    padded: PaddedQueries,
+    packed: PackedQueries,
+    /// One over each query's length, with padding for whole panels; empty unless the metric is the cosine.
+    query_scales: Vec<f32>,
+}
+
+impl<'a, T: RowElement> FloatScorer<'a, T> {
+    /// Prepares `count` queries of `dim` elements.
+    pub(super) fn new<Q: RowElement>(
+        simd: Simd,
+        metric: Metric,
+        rows: &'a [T],
+        queries: &[Q],
+        dim: usize,
+        count: usize,
+        row_norms: Option<&'a [f32]>,
+    ) -> Self {
+        let simd = simd.min(Simd::detect());
+        let padded = PaddedQueries::new(queries, dim, count);
+        let packed = PackedQueries::new(simd, padded.values(), padded.stride(), dim, count);
+        let mut query_scales = Vec::new();
+        if metric == Metric::Cosine {
+            query_scales.extend(queries.chunks_exact(dim.max(1)).take(count).map(|query| inverse(exact_norm(query))));
+            query_scales.resize(count.max(packed.lanes_end()), 0.0);
+        }
+        FloatScorer { simd, metric, rows, dim, row_norms, padded, packed, query_scales }
+    }
+
+    /// One over each row's length, with padding for a whole block.
+    fn row_scales(&self, ids: RowIds<'_>, count: usize, scales: &mut Vec<f32>) {
+        scales.clear();
+        scales.resize(count.next_multiple_of(BLOCK_ROWS), 0.0);
+        if let Some(norms) = self.row_norms {
+            for (index, scale) in scales[..count].iter_mut().enumerate() {
+                *scale = inverse(norms[ids.get(index) as usize]);
+            }
+            return;
+        }
+        let out = &mut scales[..count];
+        lanes::run(self.simd, SquaredNorms { rows: self.rows, dim: self.dim, ids, out });
+        for (index, scale) in scales[..count].iter_mut().enumerate() {
+            *scale = if SQUARE_SAFE.contains(scale) {
+                1.0 / scale.sqrt()
+            } else {
+                let row = ids.get(index) as usize * self.dim;
+                inverse(exact_norm(&self.rows[row..][..self.dim]))
+            };
+        }
+    }
+
+    /// Scans rows that are `f32` where they are, and others (and the last, incomplete block) through a widened copy.
+    fn scan_panels(&self, ids: RowIds<'_>, count: usize, sink: &mut Sink, scratch: &mut Scratch) {
+        let mut first = 0;
+        if let (RowIds::From(id), Some(rows)) = (ids, T::as_f32(self.rows)) {
+            first = count - count % BLOCK_ROWS;
+            let rows = &rows[id as usize * self.dim..];
+            let Scratch { row_scales, partial, .. } = scratch;
+            self.scan_block(rows, self.dim, RowIds::From(id), first, true, row_scales, partial, sink);
+        }
+        if first == count {
+            return;
+        }
+        let rest = match ids {
+            RowIds::From(id) => RowIds::From(id + first as u32),
+            RowIds::List(ids) => RowIds::List(&ids[first..]),
+        };
+        // One line more than a whole number of lines keeps rows from meeting in the same cache sets.
+        let stride = self.dim.next_multiple_of(LANES_MAX) + LANES_MAX;
+        let count = count - first;
+        scratch.staged.resize(count.next_multiple_of(BLOCK_ROWS) * stride, 0.0);
+        let staged = &mut scratch.staged;
+        lanes::run(self.simd, Widen { rows: self.rows, dim: self.dim, ids: rest, count, stride, to: staged });
+        let scales = scratch.row_scales.get(first..).unwrap_or_default();
+        self.scan_block(&scratch.staged, stride, rest, count, false, scales, &mut scratch.partial, sink);
+    }
+
+    #[allow(clippy::too_many_arguments)] // The pieces of one block, named at the only two calls.
+    fn scan_block(
+        &self,
+        rows: &[f32],
+        stride: usize,
+        ids: RowIds<'_>,
+        valid: usize,
+        prefetch: bool,
+        row_scales: &[f32],
+        partial: &mut Vec<f32>,
+        sink: &mut Sink,
+    ) {
+        for (index, panel) in self.packed.panels().iter().enumerate() {
+            let sink = self.tile_sink(*panel, ids, valid, row_scales, sink);
+            let differences = self.metric == Metric::Euclidean;
+            let prefetch = prefetch && index == 0;
+            lanes::run(
+                self.simd,
+                TileScan { rows, stride, queries: &self.packed, differences, prefetch, partial, sink },
+            );
+        }
+    }
+
+    fn tile_sink<'s>(
+        &'s self,
+        panel: Panel,
+        ids: RowIds<'s>,
+        valid: usize,
+        row_scales: &'s [f32],
+        sink: &'s mut Sink,
+    ) -> TileSink<'s> {
+        let scales = (self.metric == Metric::Cosine).then_some((row_scales, &self.query_scales[..]));
+        TileSink { panel, valid, ids, scales, sink }
+    }
+}
+
+impl<T: RowElement> Scorer for FloatScorer<'_, T> {
+    fn lanes_end(&self) -> usize {
+        self.packed.lanes_end()
+    }
+
+    fn scan(&self, ids: RowIds<'_>, count: usize, sink: &mut Sink, scratch: &mut Scratch) {
+        if self.metric == Metric::Cosine {
+            self.row_scales(ids, count, &mut scratch.row_scales);
+        }
+        self.scan_panels(ids, count, sink, scratch);
+        if self.packed.packed_count() < self.padded.count() {
+            let scales = (self.metric == Metric::Cosine).then_some((&scratch.row_scales[..], &self.query_scales[..]));
+            lanes::run(
+                self.simd,
+                RowScan {
+                    rows: self.rows,
+                    dim: self.dim,
+                    ids,
+                    count,
+                    queries: &self.padded,
+                    first_query: self.packed.packed_count(),
+                    differences: self.metric == Metric::Euclidean,
+                    scales,
+                    sink,
+                },
+            );
+        }
+    }
+}
+
+/// Sums of squares in this range have lost nothing to overflow or underflow worth speaking of.
+const SQUARE_SAFE: std::ops::Range<f32> = 1.0e-30..1.0e37;
+
+/// The length of a vector, whatever the size of its elements.
+pub(super) fn exact_norm<T: RowElement>(vector: &[T]) -> f32 {
+    vector.iter().map(|value| f64::from(value.widen()).powi(2)).sum::<f64>().sqrt() as f32
+}
+
+/// One over a length; zero for a zero vector, so that it scores 0.
+pub(super) fn inverse(norm: f32) -> f32 {
+    if norm == 0.0 { 0.0 } else { (1.0 / norm).clamp(-f32::MAX, f32::MAX) }
+}
+
+/// Copies `count` rows as `f32`, `stride` apart.
+struct Widen<'a, T> {
+    rows: &'a [T],
+    dim: usize,
+    ids: RowIds<'a>,
+    count: usize,
+    stride: usize,
+    to: &'a mut [f32],
+}
+
+impl<T: RowElement> Kernel for Widen<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<L: Lanes>(self) {
+        for (index, to) in self.to.chunks_exact_mut(self.stride).take(self.count).enumerate() {
+            let row = &self.rows[self.ids.get(index) as usize * self.dim..][..self.dim];
+            let to = to.as_mut_ptr();
+            let mut k = 0;
+            // SAFETY: whole vectors below `dim` are in the row; the stride is a multiple of every vector and no less
+            // than `dim`, so the last store fits too.
+            unsafe {
+                while k + L::WIDTH <= self.dim {
+                    L::store(to.add(k), T::load::<L>(row.as_ptr().add(k)));
+                    k += L::WIDTH;
+                }
+                if k < self.dim {
+                    L::store(to.add(k), load_part::<L, T>(row.as_ptr().add(k), self.dim - k));
+                }
+            }
+        }
+    }
+}

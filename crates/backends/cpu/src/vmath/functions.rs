@@ -1,0 +1,214 @@
+//! The elementary functions, once for all vector types.
+//!
+//! Polynomials are minimax fits, weighted for the relative error of the whole function. A clamp against a constant puts
+//! the variable second, which lets NaN through (see [`Lanes::min`]).
+
+use super::lanes::Lanes;
+
+/// A function of one f32, applied to all lanes.
+pub trait Lanewise {
+    /// The function's value in every lane.
+    fn call<L: Lanes>(x: L) -> L;
+}
+
+macro_rules! lanewise {
+    ($($(#[$doc:meta])* $name:ident => $function:ident,)*) => {$(
+        $(#[$doc])*
+        pub struct $name;
+
+        impl Lanewise for $name {
+            #[inline(always)]
+            fn call<L: Lanes>(x: L) -> L {
+                $function(x)
+            }
+        }
+    )*};
+}
+
+lanewise! {
+    /// [`exp`] as a type.
+    Exp => exp,
+    /// [`log`] as a type.
+    Log => log,
+    /// [`tanh`] as a type.
+    Tanh => tanh,
+    /// [`sigmoid`] as a type.
+    Sigmoid => sigmoid,
+    /// [`erf`] as a type.
+    Erf => erf,
+    /// [`gelu`] as a type.
+    Gelu => gelu,
+    /// [`gelu_tanh`] as a type.
+    GeluTanh => gelu_tanh,
+    /// [`silu`] as a type.
+    Silu => silu,
+}
+
+/// ln 2 in two parts: the first has nine bits, so that its product with an exponent is exact.
+const LN_2_HIGH: f32 = 0.693_359_4;
+const LN_2_LOW: f32 = -2.121_944_4e-4;
+
+/// `e` to the power of `x`.
+#[inline(always)]
+pub fn exp<L: Lanes>(x: L) -> L {
+    // Beyond these the result is infinite or rounds to zero.
+    let x = L::splat(89.0).min(x);
+    let x = L::splat(-105.0).max(x);
+    let n = x.mul(L::splat(std::f32::consts::LOG2_E)).round();
+    let r = n.mul_add(L::splat(-LN_2_HIGH), x);
+    let r = n.mul_add(L::splat(-LN_2_LOW), r);
+    // exp(r) = 1 + r + r² p(r) for |r| ≤ ln 2 / 2.
+    let p = polynomial(r, [0.499_999_93, 0.166_665_15, 0.041_668_457, 0.008_369_419, 0.001_381_314_2]);
+    let tail = p.mul_add(r.mul(r), r);
+    L::splat(1.0).add(tail).scale(n)
+}
+
+/// The natural logarithm.
+#[inline(always)]
+pub fn log<L: Lanes>(x: L) -> L {
+    let subnormal = x.lt(L::splat(f32::MIN_POSITIVE));
+    let normal = L::select(subnormal, x.mul(L::splat(8_388_608.0)), x);
+    let (mantissa, exponent) = normal.split();
+    let exponent = L::select(subnormal, exponent.sub(L::splat(23.0)), exponent);
+    // log(1 + f) = f - f²/2 + f³ p(f) for -1/4 ≤ f < 1/2.
+    let f = mantissa.sub(L::splat(1.0));
+    let square = f.mul(f);
+    let p = polynomial(
+        f,
+        [
+            0.333_334_5,
+            -0.250_000_96,
+            0.199_908_61,
+            -0.166_473_12,
+            0.144_784,
+            -0.131_611_97,
+            0.104_629_96,
+            -0.045_074_467,
+        ],
+    );
+    let tail = p.mul(f).mul(square);
+    let tail = exponent.mul_add(L::splat(LN_2_LOW), tail);
+    let tail = square.mul_add(L::splat(-0.5), tail);
+    let y = exponent.mul_add(L::splat(LN_2_HIGH), f.add(tail));
+    let y = L::select(x.lt(L::splat(f32::INFINITY)), y, x);
+    let y = L::select(x.eq(L::splat(0.0)), L::splat(f32::NEG_INFINITY), y);
+    L::select(x.lt(L::splat(0.0)), L::splat(f32::NAN), y)
+}
+
+/// The hyperbolic tangent.
+#[inline(always)]
+pub fn tanh<L: Lanes>(x: L) -> L {
+    let magnitude = x.abs();
+    // tanh x = x + x³ p(x²) near zero, where the other form cancels.
+    let square = x.mul(x);
+    let p = polynomial(square, [-0.333_332_78, 0.133_313_29, -0.053_729_227, 0.020_602, -0.005_660_780_5]);
+    let small = p.mul(square).mul_add(x, x);
+    let grown = exp(magnitude.add(magnitude)).add(L::splat(1.0));
+    let large = L::splat(1.0).sub(L::splat(2.0).div(grown)).copysign(x);
+    L::select(magnitude.lt(L::splat(0.625)), small, large)
+}
+
+/// `1 / (1 + exp(-x))`.
+#[inline(always)]
+pub fn sigmoid<L: Lanes>(x: L) -> L {
+    weigh(L::splat(1.0), x)
+}
+
+/// `x · sigmoid(x)`.
+#[inline(always)]
+pub fn silu<L: Lanes>(x: L) -> L {
+    weigh(L::splat(-f32::MAX).max(x), x)
+}
+
+/// The error function.
+#[inline(always)]
+pub fn erf<L: Lanes>(x: L) -> L {
+    // erf x = x p(x²) up to 1, then 1 - 2 Q(√2 x).
+    let square = x.mul(x);
+    let p = polynomial(
+        square,
+        [1.128_379_1, -0.376_126_26, 0.112_835_85, -0.026_853_812, 0.005_188_327_6, -0.000_801_019_25, 7.853_857_6e-5],
+    );
+    let small = p.mul(x);
+    let (decay, p) = upper_tail(x.abs().mul(L::splat(std::f32::consts::SQRT_2)));
+    let large = decay.mul(p).mul_add(L::splat(-2.0), L::splat(1.0)).copysign(x);
+    L::select(x.abs().lt(L::splat(1.0)), small, large)
+}
+
+/// `x · Φ(x)` with the normal distribution's Φ.
+#[inline(always)]
+pub fn gelu<L: Lanes>(x: L) -> L {
+    let (decay, p) = upper_tail(x.abs());
+    let positive = L::splat(1.0).sub(decay.mul(p)).mul(x);
+    // In this order nothing is subnormal before the last product.
+    let negative = p.mul(L::splat(-f32::MAX).max(x)).mul(decay);
+    L::select(x.lt(L::splat(0.0)), negative, positive)
+}
+
+/// `x / 2 · (1 + tanh(√(2/π) (x + 0.044715 x³)))`.
+#[inline(always)]
+pub fn gelu_tanh<L: Lanes>(x: L) -> L {
+    // (1 + tanh u) / 2 = sigmoid(2u).
+    const LINEAR: f32 = 1.595_769_1;
+    const CUBIC: f32 = 0.071_354_814;
+    let inner = x.mul(x).mul_add(L::splat(CUBIC), L::splat(LINEAR)).mul(x);
+    weigh(L::splat(-f32::MAX).max(x), inner)
+}
+
+/// `value · sigmoid(x)`, with full precision in both tails.
+#[inline(always)]
+fn weigh<L: Lanes>(value: L, x: L) -> L {
+    // NaN passes through exp, whatever the sign of the comparison.
+    let decay = exp(L::splat(0.0).sub(x.abs()));
+    let share = L::select(x.lt(L::splat(0.0)), decay, L::splat(1.0));
+    share.div(decay.add(L::splat(1.0))).mul(value)
+}
+
+/// Two factors of `Q(x) = 1 - Φ(x)` for `x ≥ 0`, with full relative precision: `exp(-x²/2)` and the rest.
+#[inline(always)]
+fn upper_tail<L: Lanes>(x: L) -> (L, L) {
+    // Beyond this the result is zero; the bound keeps infinities out of the products below.
+    let x = L::splat(16.0).min(x);
+    // Q(x) = exp(-x²/2) p(1 / (1 + 0.3 x)). The rounding error of x² would show in the exponential, so it is put back.
+    let t = L::splat(1.0).div(x.mul_add(L::splat(0.3), L::splat(1.0)));
+    let p = polynomial(
+        t,
+        [
+            5.072_028_6e-7,
+            0.119_674_86,
+            0.119_690_925,
+            0.109_552_86,
+            0.080_858_13,
+            0.090_259_34,
+            -0.069_977_47,
+            0.181_746_87,
+            -0.221_426_17,
+            0.109_792_63,
+            -0.020_172_492,
+        ],
+    );
+    let (square, rest) = exact_square(x);
+    let decay = exp(square.mul(L::splat(-0.5)));
+    (rest.mul(decay).mul_add(L::splat(-0.5), decay), p)
+}
+
+/// `x²` and what its rounding left out. Splitting `x` gives the same with and without a fused multiply-add.
+#[inline(always)]
+fn exact_square<L: Lanes>(x: L) -> (L, L) {
+    let square = x.mul(x);
+    let shifted = x.mul(L::splat(4097.0));
+    let high = shifted.sub(shifted.sub(x));
+    let low = x.sub(high);
+    let rest = high.mul(high).sub(square).add(high.add(high).mul(low)).add(low.mul(low));
+    (square, rest)
+}
+
+/// `c₀ + c₁ x + c₂ x² + …` by Horner's rule.
+#[inline(always)]
+fn polynomial<L: Lanes, const N: usize>(x: L, coefficients: [f32; N]) -> L {
+    let mut sum = L::splat(coefficients[N - 1]);
+    for coefficient in coefficients[..N - 1].iter().rev() {
+        sum = sum.mul_add(x, L::splat(*coefficient));
+    }
+    sum
+}

@@ -1,0 +1,18 @@
+//! The CPU backend against the reference, every case of the suite, on every device of this machine.
+
+use panoply_conformance::{cases, check_backend};
+use panoply_core::Backend;
+use panoply_cpu::CpuBackend;
+
+#[test]
+fn every_case_agrees_with_the_reference() {
+    let backend = CpuBackend::new();
+    let devices = backend.discover().unwrap();
+    let cases = cases();
+    for device in &devices {
+        let summary = check_backend(&backend, device, &cases).unwrap();
+        assert!(summary.failed.is_empty(), "{}: {summary}", device.id);
+        assert!(summary.unsupported.is_empty(), "the CPU runs everything: {:?}", summary.unsupported);
+        assert_eq!(summary.passed, cases.len());
+    }
+}

@@ -1,0 +1,97 @@
+//! Runs cases on an engine and compares the answers with the reference.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use panoply_core::op::compute::Transfer;
+use panoply_core::{
+    Backend, DeviceInfo, Engine, Error, Item, Location, Op, OpenOptions, Operation, Result, Support, Tensor, Value,
+};
+
+use crate::reference::reference;
+use crate::suite::Case;
+use crate::values::difference;
+
+/// The longest that one case may take on an engine.
+const CASE_SECONDS_MAX: u64 = 60;
+
+/// What came of a run of the suite on one device.
+#[derive(Clone, Debug, Default)]
+pub struct Summary {
+    /// Cases whose answers agreed.
+    pub passed: usize,
+    /// Cases whose answers did not, with what was wrong.
+    pub failed: Vec<(String, String)>,
+    /// Cases that the device does not claim to run, with its reasons.
+    pub unsupported: Vec<(String, String)>,
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, what) in &self.failed {
+            writeln!(f, "FAILED {name}: {what}")?;
+        }
+        write!(f, "{} passed, {} failed, {} unsupported", self.passed, self.failed.len(), self.unsupported.len())
+    }
+}
+
+/// Opens one device of a backend and runs the cases on it.
+pub fn check_backend(backend: &dyn Backend, device: &DeviceInfo, cases: &[Case]) -> Result<Summary> {
+    let mut engine = backend.open(device, &OpenOptions::default())?;
+    let mut summary = Summary::default();
+    for case in cases {
+        if let Support::No(reason) = backend.supports(device, &case.op) {
+            summary.unsupported.push((case.name.clone(), reason));
+            continue;
+        }
+        match check_case(engine.as_mut(), case) {
+            None => summary.passed += 1,
+            Some(what) => summary.failed.push((case.name.clone(), what)),
+        }
+    }
+    Ok(summary)
+}
+
+/// Runs one op on an engine and brings the answer to the host.
+pub fn run_one(engine: &mut dyn Engine, op: Op) -> Result<Value> {
+    let value = submit_and_wait(engine, op)?;
+    value.try_map(|tensor| match tensor.location() {
+        Location::Host => Ok(tensor),
+        Location::Device(_) => submit_and_wait(engine, Transfer::to_host(&tensor).into_op()?)?.into_tensor(),
+    })
+}
+
+fn check_case(engine: &mut dyn Engine, case: &Case) -> Option<String> {
+    match (reference(&case.op), run_one(engine, case.op.clone())) {
+        (Ok(expected), Ok(got)) => compare(&expected, &got, case),
+        (Err(expected), Err(got)) if expected.kind() == got.kind() => None,
+        (Err(expected), Err(got)) => Some(format!("expected the error «{expected}», got «{got}»")),
+        (Ok(_), Err(got)) => Some(format!("expected an answer, got the error «{got}»")),
+        (Err(expected), Ok(_)) => Some(format!("expected the error «{expected}», got an answer")),
+    }
+}
+
+fn compare(expected: &Value, got: &Value, case: &Case) -> Option<String> {
+    let (expected, got): (Vec<&Tensor>, Vec<&Tensor>) = (expected.tensors().collect(), got.tensors().collect());
+    if expected.len() != got.len() {
+        return Some(format!("expected {} tensors, got {}", expected.len(), got.len()));
+    }
+    expected.iter().zip(got).find_map(|(expected, got)| difference(expected, got, case.tolerance))
+}
+
+fn submit_and_wait(engine: &mut dyn Engine, op: Op) -> Result<Value> {
+    let mut batch = vec![Item { token: 1, op }];
+    engine.submit(&mut batch);
+    let (started, limit) = (Instant::now(), Duration::from_secs(CASE_SECONDS_MAX));
+    let mut finished = Vec::new();
+    while finished.is_empty() {
+        engine.poll(&mut finished, Duration::from_millis(10));
+        if started.elapsed() > limit {
+            return Err(Error::Timeout { device: engine.info().id, after: limit });
+        }
+    }
+    match finished.pop() {
+        Some(done) if done.token == 1 && finished.is_empty() => done.result,
+        _ => Err(Error::invalid("the engine's answer", "one item with token 1", "something else")),
+    }
+}

@@ -1,0 +1,46 @@
+//! What each op means, in plain loops. One file per op. Nothing here is fast, and nothing here is shared with an engine.
+
+use panoply_core::op::compute::ComputeOp;
+use panoply_core::{Op, Result, Value};
+
+mod color_convert;
+mod gather;
+mod normalize;
+mod resize;
+mod map;
+mod search;
+mod topk;
+mod conv2d;
+mod pool2d;
+mod transfer;
+mod transpose;
+
+/// The answer to an op, computed on the host.
+pub fn reference(op: &Op) -> Result<Value> {
+    match op {
+        Op::Compute(op) => compute(op),
+        Op::Crypto(op) => match *op {},
+        Op::Network(op) => match *op {},
+        Op::Ml(op) => match *op {},
+        Op::Signal(op) => match *op {},
+        Op::Video(op) => match *op {},
+    }
+}
+
+fn compute(op: &ComputeOp) -> Result<Value> {
+    match op {
+        ComputeOp::ColorConvert(op) => color_convert::run(op),
+        ComputeOp::Gather(op) => gather::run(op),
+        ComputeOp::Normalize(op) => normalize::run(op),
+        ComputeOp::Resize(op) => resize::run(op),
+        ComputeOp::Map(op) => map::run(op),
+        ComputeOp::Search(op) => search::run(op),
+        ComputeOp::TopK(op) => topk::run(op),
+        ComputeOp::Conv2d(op) => conv2d::forward(op),
+        ComputeOp::Conv2dBackwardInput(op) => conv2d::backward_input(op),
+        ComputeOp::Conv2dBackwardWeight(op) => conv2d::backward_weight(op),
+        ComputeOp::Pool2d(op) => pool2d::run(op),
+        ComputeOp::Transfer(op) => transfer::run(op),
+        ComputeOp::Transpose(op) => transpose::run(op),
+    }
+}

@@ -1,0 +1,148 @@
+//! Finds and opens virtual devices, and lets a test look at them and steer them while they run.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use panoply_core::clock::{Clock, SystemClock};
+use panoply_core::{
+    Absence, Api, Backend, Describe, DeviceId, DeviceInfo, Engine, Error, Location, Op, OpenOptions, Result, Support,
+};
+
+use super::engine::VirtualEngine;
+use super::script::{Fault, Script};
+
+/// A backend of virtual devices whose answers come from another backend.
+pub struct VirtualBackend {
+    answers: Arc<dyn Backend>,
+    clock: Arc<dyn Clock>,
+    devices: Vec<Arc<VirtualControl>>,
+}
+
+/// One virtual device, seen from a test.
+pub struct VirtualControl {
+    pub(super) script: Script,
+    pub(super) injected: Mutex<VecDeque<Fault>>,
+    pub(super) counts: Counts,
+}
+
+#[derive(Default)]
+pub(super) struct Counts {
+    pub(super) opened: AtomicU64,
+    pub(super) open_attempts: AtomicU64,
+    pub(super) submitted: AtomicU64,
+    pub(super) next_token: AtomicU64,
+    pub(super) live_bytes: AtomicU64,
+}
+
+/// What a virtual device has seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counters {
+    /// How often it was opened.
+    pub opened: u64,
+    /// How many ops reached it.
+    pub submitted: u64,
+    /// Bytes that live in its memory now.
+    pub live_bytes: u64,
+}
+
+impl VirtualBackend {
+    /// A backend without devices, whose devices will answer as `answers` does.
+    pub fn new(answers: Arc<dyn Backend>) -> VirtualBackend {
+        VirtualBackend { answers, clock: Arc::new(SystemClock), devices: Vec::new() }
+    }
+
+    /// Devices live by this clock.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> VirtualBackend {
+        self.clock = clock;
+        self
+    }
+
+    /// Adds a device.
+    pub fn device(mut self, script: Script) -> VirtualBackend {
+        let control = VirtualControl { script, injected: Mutex::default(), counts: Counts::default() };
+        self.devices.push(Arc::new(control));
+        self
+    }
+
+    /// The controls of a device, to be kept while the runtime owns the backend.
+    pub fn control(&self, index: usize) -> Option<Arc<VirtualControl>> {
+        self.devices.get(index).cloned()
+    }
+}
+
+impl VirtualControl {
+    /// The next op that reaches the device meets this fault, before anything the script says.
+    pub fn inject(&self, fault: Fault) {
+        self.injected.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push_back(fault);
+    }
+
+    /// What the device has seen.
+    pub fn counters(&self) -> Counters {
+        Counters {
+            opened: self.counts.opened.load(Ordering::Relaxed),
+            submitted: self.counts.submitted.load(Ordering::Relaxed),
+            live_bytes: self.counts.live_bytes.load(Ordering::Relaxed),
+        }
+    }
+
+    /// The fault for the op that has just arrived.
+    pub(super) fn next_fault(&self) -> Option<Fault> {
+        let number = self.counts.submitted.fetch_add(1, Ordering::Relaxed);
+        let injected = self.injected.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).pop_front();
+        injected.or_else(|| self.script.fault(number))
+    }
+}
+
+impl Backend for VirtualBackend {
+    fn api(&self) -> Api {
+        Api::Simulated
+    }
+
+    fn discover(&self) -> Result<Vec<DeviceInfo>, Absence> {
+        let models = self.answers.discover()?;
+        let model = models.first().ok_or(Absence::NoDevice { reason: "nothing to simulate".to_owned() })?;
+        let devices = self.devices.iter().zip(0..).map(|(control, index)| {
+            let mut info = model.clone();
+            info.id = DeviceId { api: Api::Simulated, index };
+            info.name = format!("simulated device {index}");
+            info.numa_node = None;
+            info.memory_total_bytes = control.script.memory_bytes.or(info.memory_total_bytes);
+            info.memory_available_bytes = control.script.memory_bytes.or(info.memory_available_bytes);
+            info
+        });
+        Ok(devices.collect())
+    }
+
+    fn supports(&self, device: &DeviceInfo, op: &Op) -> Support {
+        let mut support = Support::Yes;
+        op.for_each_input(&mut |tensor| match tensor.location() {
+            Location::Device(owner) if owner != device.id => {
+                support = Support::No(format!("an input lives on {owner}"));
+            }
+            _ => {}
+        });
+        support
+    }
+
+    fn open(&self, device: &DeviceInfo, options: &OpenOptions) -> Result<Box<dyn Engine>> {
+        let unavailable = |reason: &str| Error::DeviceUnavailable { device: device.id, reason: reason.to_owned() };
+        let control =
+            self.devices.get(device.id.index as usize).ok_or_else(|| unavailable("there is no such device"))?;
+        let attempt = control.counts.open_attempts.fetch_add(1, Ordering::Relaxed);
+        if attempt < u64::from(control.script.failing_opens) {
+            return Err(unavailable("the script says that opening fails"));
+        }
+        let opens_max = control.script.failing_opens_after;
+        if opens_max > 0 && control.counts.opened.load(Ordering::Relaxed) >= opens_max {
+            return Err(unavailable("the script says that the device is gone"));
+        }
+        let models = self.answers.discover().map_err(|absence| unavailable(&absence.to_string()))?;
+        let model = models.first().ok_or_else(|| unavailable("nothing to simulate"))?;
+        // One thread is enough for a device that is slow on purpose.
+        let options = OpenOptions { threads: Some(1), ..options.clone() };
+        let answers = self.answers.open(model, &options)?;
+        control.counts.opened.fetch_add(1, Ordering::Relaxed);
+        Ok(Box::new(VirtualEngine::new(device.clone(), answers, Arc::clone(control), Arc::clone(&self.clock))))
+    }
+}

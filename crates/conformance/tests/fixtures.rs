@@ -1,0 +1,38 @@
+//! The reference against independent figures: one module per op, each reading the file that its script made.
+
+use panoply_conformance::fixture::Fixture;
+use panoply_conformance::reference::reference;
+use panoply_conformance::suite::Tolerance;
+use panoply_conformance::values::difference;
+use panoply_core::{Operation, Tensor};
+
+#[path = "fixtures/color_convert.rs"]
+mod color_convert;
+#[path = "fixtures/gather.rs"]
+mod gather;
+#[path = "fixtures/normalize.rs"]
+mod normalize;
+#[path = "fixtures/resize.rs"]
+mod resize;
+#[path = "fixtures/search.rs"]
+mod search;
+#[path = "fixtures/topk.rs"]
+mod topk;
+#[path = "fixtures/conv2d.rs"]
+mod conv2d;
+#[path = "fixtures/pool2d.rs"]
+mod pool2d;
+#[path = "fixtures/transpose.rs"]
+mod transpose;
+
+/// The tensors of `fixtures/<name>.txt`.
+fn fixture(text: &str) -> Fixture {
+    Fixture::parse(text).unwrap()
+}
+
+/// Runs the reference on an op and compares its first tensor with the figures.
+fn expect(op: impl Operation, expected: &Tensor, tolerance: Tolerance) {
+    let value = reference(&op.into_op().unwrap()).unwrap();
+    let got = value.tensors().next().unwrap();
+    assert_eq!(difference(expected, got, tolerance), None);
+}

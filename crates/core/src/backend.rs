@@ -1,0 +1,185 @@
+//! The two traits that connect an API to Panoply.
+//!
+//! A [`Backend`] is shared by all threads: it finds devices, says what each of them can run, and opens them. An
+//! [`Engine`] is one opened device. It is made on the worker thread that owns it, never leaves that thread, and needs
+//! to be neither `Send` nor `Sync`; every method takes `&mut self`.
+//!
+//! The contract of an engine:
+//!
+//! 1. `submit` takes every item out of the batch and returns without waiting for the device where the device can work
+//!    by itself. (The CPU engine computes in `submit`: its device is the thread that calls it.)
+//! 2. Each submitted item comes out of `poll` exactly once, with its own result, in the order of submission. One bad
+//!    item never fails its neighbours.
+//! 3. A device that is gone answers [`Error::DeviceLost`] for every item; the worker then drops the engine and opens a
+//!    new one.
+//! 4. Nothing here panics on what a caller or a device says. A worker catches panics nevertheless, and treats the engine
+//!    as lost.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::device::{Api, DeviceInfo};
+use crate::error::{Error, Result};
+use crate::op::{Op, Value};
+
+/// The code for one API.
+pub trait Backend: Send + Sync {
+    /// Which API this is.
+    fn api(&self) -> Api;
+
+    /// The devices that are there now, or why there are none. Never panics, and does not keep devices open.
+    fn discover(&self) -> Result<Vec<DeviceInfo>, Absence>;
+
+    /// Whether this device runs this op, with these element types and shapes. Called by whoever submits an op, on the
+    /// caller's thread, so it must be quick and must not touch the device.
+    fn supports(&self, device: &DeviceInfo, op: &Op) -> Support;
+
+    /// Opens a device. Called on the worker thread that will own the engine.
+    fn open(&self, device: &DeviceInfo, options: &OpenOptions) -> Result<Box<dyn Engine>>;
+}
+
+/// One opened device, owned by one thread.
+pub trait Engine {
+    /// What the device is.
+    fn info(&self) -> &DeviceInfo;
+
+    /// Takes all items out of `batch` and starts them.
+    fn submit(&mut self, batch: &mut Vec<Item>);
+
+    /// Appends what has finished to `finished`, in the order of submission, and returns how many items are still under
+    /// way. Where nothing has finished it may wait, at most `wait_max`.
+    fn poll(&mut self, finished: &mut Vec<Finished>, wait_max: Duration) -> usize;
+
+    /// What the engine's memory pools hold.
+    fn memory(&mut self) -> MemoryStats;
+
+    /// How the device is.
+    fn health(&mut self) -> Health;
+}
+
+/// How to open a device.
+#[derive(Clone, Debug, Default)]
+pub struct OpenOptions {
+    /// How many threads an engine that computes on the CPU may use, the worker's own included. `None`: all CPUs that
+    /// the worker thread may run on.
+    pub threads: Option<usize>,
+    /// The most bytes that the engine's pools may keep for reuse. `None`: the engine's own choice.
+    pub pool_bytes_max: Option<usize>,
+}
+
+/// One op on its way through an engine.
+#[derive(Debug)]
+pub struct Item {
+    /// The worker's name for it; comes back in [`Finished`].
+    pub token: u64,
+    /// What to do. The engine may assume that it was validated.
+    pub op: Op,
+}
+
+/// One op that an engine is done with.
+#[derive(Debug)]
+pub struct Finished {
+    /// The worker's name for it.
+    pub token: u64,
+    /// The op as it was submitted, handed back so that it can be tried elsewhere.
+    pub op: Op,
+    /// What came of it.
+    pub result: Result<Value>,
+    /// How many ops ran together with it, itself included.
+    pub batch_size: u32,
+    /// Bytes that crossed between host and device for it.
+    pub bytes_moved: u64,
+    /// Time spent moving them, where the engine can tell.
+    pub transferred: Option<Duration>,
+}
+
+impl Finished {
+    /// An item that ran alone, with nothing moved.
+    pub fn alone(item: Item, result: Result<Value>) -> Finished {
+        Finished { token: item.token, op: item.op, result, batch_size: 1, bytes_moved: 0, transferred: None }
+    }
+}
+
+/// Why an API has no device here.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Absence {
+    /// The backend was left out of this build.
+    #[error("not compiled in: build with the feature `{feature}`")]
+    NotCompiled {
+        /// The feature that brings it.
+        feature: &'static str,
+    },
+    /// The vendor's library is not installed.
+    #[error("library not found (tried {})", tried.join(", "))]
+    LibraryMissing {
+        /// The names that were tried.
+        tried: Vec<String>,
+    },
+    /// The library is there, but it sees no device.
+    #[error("no device: {reason}")]
+    NoDevice {
+        /// What was looked for, or what the driver said.
+        reason: String,
+    },
+    /// A device is there, but this process may not use it.
+    #[error("not permitted: {reason}")]
+    Denied {
+        /// What is missing.
+        reason: String,
+    },
+}
+
+/// Whether a device runs an op.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Support {
+    /// It does.
+    Yes,
+    /// It does not, for this reason.
+    No(String),
+}
+
+impl Support {
+    /// True for [`Support::Yes`].
+    pub fn is_yes(&self) -> bool {
+        *self == Support::Yes
+    }
+}
+
+/// What an engine's memory pools hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryStats {
+    /// Bytes lent out now.
+    pub lent_bytes: u64,
+    /// Bytes kept for reuse.
+    pub cached_bytes: u64,
+    /// The most bytes that were lent and cached at once.
+    pub peak_bytes: u64,
+    /// Allocations served from the cache.
+    pub hits: u64,
+    /// Allocations that went to the system or the driver.
+    pub misses: u64,
+}
+
+/// How a device is. What it does not tell is `None`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Health {
+    /// The hottest sensor.
+    pub temperature_celsius: Option<f32>,
+    /// Power drawn.
+    pub power_watts: Option<f32>,
+    /// Share of time in use, 0 to 100.
+    pub utilisation_percent: Option<f32>,
+    /// Share of memory in use, 0 to 100.
+    pub memory_percent: Option<f32>,
+    /// True while the device slows itself down.
+    pub throttled: Option<bool>,
+    /// The fault that makes the engine unusable, if there is one.
+    pub fault: Option<Error>,
+}
+
+impl fmt::Debug for dyn Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Engine({})", self.info().id)
+    }
+}

@@ -1,0 +1,230 @@
+//! Buffers: bytes on the host or in a device's memory, shared by reference count.
+//!
+//! A host buffer is made once, written through [`HostBufferMut`] while it has a single owner, and never changes after
+//! that. It is either an allocation of its own, a block from a pool that takes it back, or memory that the caller owns
+//! and lends without a copy. A device buffer is a handle: its bytes are reached only by the worker that owns the
+//! device, and dropping the last handle sends the allocation home (see [`crate::lease`]).
+
+use std::any::Any;
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::device::DeviceId;
+use crate::dtype::Element;
+use crate::error::{Error, Result};
+use crate::lease::Lease;
+
+/// The alignment of every host buffer that Panoply allocates: a cache line, and the widest vector register.
+pub const HOST_ALIGN_BYTES: usize = 64;
+
+/// Bytes, wherever they are. Cloning shares them.
+#[derive(Clone, Debug)]
+pub enum Buffer {
+    /// In the host's memory.
+    Host(HostBuffer),
+    /// In a device's memory.
+    Device(DeviceBuffer),
+}
+
+impl Buffer {
+    /// How many bytes there are.
+    pub fn len_bytes(&self) -> usize {
+        match self {
+            Buffer::Host(host) => host.bytes().len(),
+            Buffer::Device(device) => device.len_bytes(),
+        }
+    }
+}
+
+/// Bytes in the host's memory that no longer change.
+#[derive(Clone)]
+pub struct HostBuffer {
+    start: NonNull<u8>,
+    len_bytes: usize,
+    #[allow(dead_code)] // Held for its destructor alone.
+    owner: Owner,
+}
+
+/// What keeps a host buffer's memory alive.
+#[derive(Clone)]
+#[allow(dead_code)] // Held for its destructor alone.
+enum Owner {
+    /// One allocation that holds both the reference count and the bytes.
+    Blocks(Arc<[Block]>),
+    /// Anything else: a pool's block, or the caller's own memory.
+    Other(Arc<dyn Any + Send + Sync>),
+}
+
+/// One cache line of bytes.
+#[repr(align(64))]
+#[derive(Clone, Copy)]
+#[allow(dead_code)] // Read and written through pointers.
+struct Block([u8; HOST_ALIGN_BYTES]);
+
+// SAFETY: the bytes are immutable while they are shared, and `owner`, which keeps them alive, is itself Send and Sync.
+unsafe impl Send for HostBuffer {}
+// SAFETY: as above.
+unsafe impl Sync for HostBuffer {}
+
+impl HostBuffer {
+    /// A zero-copy view of memory that the caller owns: a `Vec`, an `Arc<[T]>`, a memory map. It is kept until the last
+    /// view of it is dropped.
+    pub fn from_owner<T: Element, O: AsRef<[T]> + Send + Sync + 'static>(owner: O) -> HostBuffer {
+        let owner = Arc::new(owner);
+        // The slice is taken once, after the owner has its final address, and never asked for again: an `as_ref` that
+        // answers differently later cannot hurt.
+        let bytes: &[u8] = bytemuck::cast_slice((*owner).as_ref());
+        let (start, len_bytes) = (NonNull::from(bytes).cast(), bytes.len());
+        HostBuffer { start, len_bytes, owner: Owner::Other(owner) }
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: `start` and `len_bytes` describe initialised memory that `owner` keeps alive and nobody writes.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len_bytes) }
+    }
+}
+
+impl fmt::Debug for HostBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HostBuffer({} bytes)", self.len_bytes)
+    }
+}
+
+/// Host memory with a single owner, being written. [`HostBufferMut::freeze`] makes it a [`HostBuffer`].
+pub struct HostBufferMut {
+    buffer: HostBuffer,
+}
+
+impl HostBufferMut {
+    /// Zeroed memory in an allocation of its own.
+    pub fn zeroed(len_bytes: usize) -> Result<HostBufferMut> {
+        let blocks = len_bytes.div_ceil(HOST_ALIGN_BYTES);
+        if len_bytes > crate::shape::TENSOR_BYTES_MAX - 2 * HOST_ALIGN_BYTES {
+            let place = "the host".to_owned();
+            return Err(Error::OutOfMemory { place, asked: len_bytes as u64, free: 0, largest: 0 });
+        }
+        // SAFETY: all zeroes is a valid array of bytes.
+        let mut blocks: Arc<[Block]> = unsafe { Arc::new_zeroed_slice(blocks).assume_init() };
+        let start = match Arc::get_mut(&mut blocks) {
+            Some(blocks) => NonNull::from(blocks).cast(),
+            None => NonNull::<Block>::dangling().cast(),
+        };
+        Ok(HostBufferMut { buffer: HostBuffer { start, len_bytes, owner: Owner::Blocks(blocks) } })
+    }
+
+    /// Memory that something else owns, such as a block on loan from a pool.
+    ///
+    /// # Safety
+    /// `start` must be aligned to [`HOST_ALIGN_BYTES`] and point to `len_bytes` initialised bytes that stay in place
+    /// and that nobody else touches until `owner` is dropped.
+    pub unsafe fn from_raw(start: NonNull<u8>, len_bytes: usize, owner: Arc<dyn Any + Send + Sync>) -> HostBufferMut {
+        HostBufferMut { buffer: HostBuffer { start, len_bytes, owner: Owner::Other(owner) } }
+    }
+
+    /// The bytes, to be written.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: this value is the only owner (both constructors see to it), the memory is initialised and alive.
+        unsafe { std::slice::from_raw_parts_mut(self.buffer.start.as_ptr(), self.buffer.len_bytes) }
+    }
+
+    /// The bytes as they are now.
+    pub fn bytes(&self) -> &[u8] {
+        self.buffer.bytes()
+    }
+
+    /// Ends the writing.
+    pub fn freeze(self) -> HostBuffer {
+        self.buffer
+    }
+}
+
+/// One allocation in a device's memory, as its owner knows it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct DeviceAllocation {
+    /// The device that owns it.
+    pub device: DeviceId,
+    /// The owner's name for it. Unique among that engine's allocations.
+    pub token: u64,
+    /// How many bytes it holds.
+    pub len_bytes: usize,
+}
+
+/// A handle to bytes in a device's memory. Dropping the last one sends the allocation home.
+#[derive(Clone)]
+pub struct DeviceBuffer(Arc<Lease<DeviceAllocation>>);
+
+impl DeviceBuffer {
+    /// A handle to an allocation that its owner has lent.
+    pub fn new(allocation: Lease<DeviceAllocation>) -> DeviceBuffer {
+        DeviceBuffer(Arc::new(allocation))
+    }
+
+    /// The device that owns the bytes.
+    pub fn device(&self) -> DeviceId {
+        self.0.device
+    }
+
+    /// The owner's name for the allocation.
+    pub fn token(&self) -> u64 {
+        self.0.token
+    }
+
+    /// How many bytes it holds.
+    pub fn len_bytes(&self) -> usize {
+        self.0.len_bytes
+    }
+}
+
+impl fmt::Debug for DeviceBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DeviceBuffer({} bytes on {})", self.len_bytes(), self.device())
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::device::Api;
+    use crate::lease::Home;
+
+    #[test]
+    fn zeroed_memory_is_aligned_written_and_frozen() {
+        for len in [0, 1, 63, 64, 65, 4096] {
+            let mut buffer = HostBufferMut::zeroed(len).unwrap();
+            assert!(buffer.bytes_mut().iter().all(|byte| *byte == 0));
+            buffer.bytes_mut().fill(7);
+            let frozen = buffer.freeze();
+            assert_eq!(frozen.bytes().len(), len);
+            assert_eq!(frozen.bytes().as_ptr() as usize % HOST_ALIGN_BYTES, 0);
+            assert!(frozen.clone().bytes().iter().all(|byte| *byte == 7));
+        }
+        assert!(matches!(HostBufferMut::zeroed(usize::MAX), Err(Error::OutOfMemory { .. })));
+    }
+
+    #[test]
+    fn callers_memory_is_viewed_without_a_copy() {
+        let owner: Arc<[f32]> = Arc::from(vec![1.0, 2.0]);
+        let address = owner.as_ptr() as usize;
+        let buffer = HostBuffer::from_owner::<f32, _>(owner.clone());
+        assert_eq!(buffer.bytes().as_ptr() as usize, address);
+        assert_eq!(Arc::strong_count(&owner), 2);
+        drop(buffer);
+        assert_eq!(Arc::strong_count(&owner), 1);
+    }
+
+    #[test]
+    fn the_last_handle_releases_a_device_allocation() {
+        let home = Home::new();
+        let device = DeviceId { api: Api::Simulated, index: 0 };
+        let handle = DeviceBuffer::new(home.lend(DeviceAllocation { device, token: 9, len_bytes: 16 }));
+        let second = handle.clone();
+        drop(handle);
+        home.take_back(|_| panic!("a handle is still alive"));
+        std::thread::spawn(move || drop(second)).join().unwrap();
+        let mut released = Vec::new();
+        home.take_back(|allocation| released.push(allocation.token));
+        assert_eq!(released, [9]);
+    }
+}

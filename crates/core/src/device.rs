@@ -1,0 +1,328 @@
+//! Devices: what hardware there is, as one API reaches it.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::Error;
+use crate::op::Domain;
+
+/// The API through which a device is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Api {
+    /// The processor's own cores.
+    Cpu,
+    /// NVIDIA's CUDA.
+    Cuda,
+    /// AMD's HIP.
+    Rocm,
+    /// Vulkan compute.
+    Vulkan,
+    /// Apple's Metal.
+    Metal,
+    /// WebGPU, through wgpu.
+    Wgpu,
+    /// OpenCL.
+    OpenCl,
+    /// PJRT plugins: TPUs and others.
+    Pjrt,
+    /// Intel QuickAssist.
+    Qat,
+    /// Network cards and data processing units.
+    Dpu,
+    /// Programmable logic.
+    Fpga,
+    /// Video engines.
+    Video,
+    /// A virtual device of the test kit. Never real hardware.
+    Simulated,
+}
+
+impl Api {
+    /// Every API, in the order in which the documentation lists them.
+    pub const ALL: [Api; 13] = [
+        Api::Cpu,
+        Api::Cuda,
+        Api::Rocm,
+        Api::Vulkan,
+        Api::Metal,
+        Api::Wgpu,
+        Api::OpenCl,
+        Api::Pjrt,
+        Api::Qat,
+        Api::Dpu,
+        Api::Fpga,
+        Api::Video,
+        Api::Simulated,
+    ];
+
+    /// The name used in device ids, on the command line and in metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Api::Cpu => "cpu",
+            Api::Cuda => "cuda",
+            Api::Rocm => "rocm",
+            Api::Vulkan => "vulkan",
+            Api::Metal => "metal",
+            Api::Wgpu => "wgpu",
+            Api::OpenCl => "opencl",
+            Api::Pjrt => "pjrt",
+            Api::Qat => "qat",
+            Api::Dpu => "dpu",
+            Api::Fpga => "fpga",
+            Api::Video => "video",
+            Api::Simulated => "simulated",
+        }
+    }
+}
+
+impl fmt::Display for Api {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Api {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Api, Error> {
+        Api::ALL.into_iter().find(|api| api.name() == text).ok_or_else(|| {
+            let names: Vec<_> = Api::ALL.iter().map(|api| api.name()).collect();
+            Error::invalid("API", format!("one of {}", names.join(", ")), text)
+        })
+    }
+}
+
+/// Which device: its API and its index there. Written `cuda:0`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DeviceId {
+    /// The API that reaches it.
+    pub api: Api,
+    /// Its index among that API's devices.
+    pub index: u32,
+}
+
+impl fmt::Display for DeviceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format!("{}:{}", self.api, self.index))
+    }
+}
+
+impl FromStr for DeviceId {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<DeviceId, Error> {
+        let (api, index) = text.split_once(':').unwrap_or((text, "0"));
+        let index = index.parse().map_err(|_| Error::invalid("device", "API:INDEX, such as cpu:0", text))?;
+        Ok(DeviceId { api: api.parse()?, index })
+    }
+}
+
+/// What sort of hardware a device is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DeviceKind {
+    /// Processor cores.
+    Cpu,
+    /// A graphics processor with memory of its own.
+    DiscreteGpu,
+    /// A graphics processor that shares the host's memory.
+    IntegratedGpu,
+    /// A graphics API implemented on the CPU.
+    SoftwareGpu,
+    /// A tensor processor.
+    Tpu,
+    /// Programmable logic.
+    Fpga,
+    /// A crypto or compression accelerator.
+    CryptoAccelerator,
+    /// A network card or data processing unit.
+    NetworkProcessor,
+    /// A video encoder or decoder.
+    VideoEngine,
+}
+
+impl DeviceKind {
+    /// The name used in tables and JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            DeviceKind::Cpu => "cpu",
+            DeviceKind::DiscreteGpu => "gpu",
+            DeviceKind::IntegratedGpu => "integrated gpu",
+            DeviceKind::SoftwareGpu => "software gpu",
+            DeviceKind::Tpu => "tpu",
+            DeviceKind::Fpga => "fpga",
+            DeviceKind::CryptoAccelerator => "crypto accelerator",
+            DeviceKind::NetworkProcessor => "network processor",
+            DeviceKind::VideoEngine => "video engine",
+        }
+    }
+}
+
+impl fmt::Display for DeviceKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A PCI address: domain, bus, device and function. Written `0000:3b:00.0`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PciAddress {
+    /// The PCI domain (segment).
+    pub domain: u32,
+    /// The bus.
+    pub bus: u8,
+    /// The device on the bus, below 32.
+    pub device: u8,
+    /// The device's function, below 8.
+    pub function: u8,
+}
+
+impl fmt::Display for PciAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format!("{:04x}:{:02x}:{:02x}.{:x}", self.domain, self.bus, self.device, self.function))
+    }
+}
+
+impl FromStr for PciAddress {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<PciAddress, Error> {
+        let hex = |digits: &str, lengths: std::ops::RangeInclusive<usize>| {
+            let valid = lengths.contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+            valid.then(|| u32::from_str_radix(digits, 16).ok()).flatten()
+        };
+        let parse = || {
+            let mut parts = text.splitn(3, ':');
+            let (domain, bus, rest) = (parts.next()?, parts.next()?, parts.next()?);
+            let (device, function) = rest.split_once('.')?;
+            let address = PciAddress {
+                domain: hex(domain, 4..=8)?,
+                bus: hex(bus, 2..=2)? as u8,
+                device: hex(device, 2..=2)? as u8,
+                function: hex(function, 1..=1)? as u8,
+            };
+            (address.device < 32 && address.function < 8).then_some(address)
+        };
+        parse().ok_or_else(|| Error::invalid("PCI address", "domain:bus:device.function, such as 0000:3b:00.0", text))
+    }
+}
+
+/// What a device is and has. What an API does not tell is `None`, never zero.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeviceInfo {
+    /// Its id, unique in this process.
+    pub id: DeviceId,
+    /// The name that its driver gives it.
+    pub name: String,
+    /// What sort of hardware it is.
+    pub kind: DeviceKind,
+    /// Bytes of memory in all.
+    pub memory_total_bytes: Option<u64>,
+    /// Bytes of memory that can still be had.
+    pub memory_available_bytes: Option<u64>,
+    /// The driver's version, as it writes it.
+    pub driver_version: Option<String>,
+    /// The compute capability or its equivalent: `9.0`, `gfx942`, `avx512`.
+    pub compute_capability: Option<String>,
+    /// The most threads in one block or workgroup.
+    pub threads_per_block_max: Option<u32>,
+    /// The most bytes of shared (workgroup) memory in one block.
+    pub shared_memory_bytes_max: Option<u64>,
+    /// Cores, multiprocessors or compute units.
+    pub compute_units: Option<u32>,
+    /// Where it sits on the PCI bus.
+    pub pci_address: Option<PciAddress>,
+    /// The NUMA node that it belongs to.
+    pub numa_node: Option<u32>,
+    /// What it can do.
+    pub capabilities: Capabilities,
+}
+
+/// What a device can do, in words that a person or a filter can read. Whether it runs a certain op is the backend's
+/// to answer.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Capabilities {
+    /// The domains in which it runs at least one op.
+    pub domains: Vec<Domain>,
+    /// Features by name: `avx512`, `amx-bf16`, `tensor-cores`, `subgroups`.
+    pub features: Vec<String>,
+}
+
+impl DeviceInfo {
+    /// A device of which only the id, the name and the kind are known.
+    pub fn new(id: DeviceId, name: impl Into<String>, kind: DeviceKind) -> DeviceInfo {
+        DeviceInfo {
+            id,
+            name: name.into(),
+            kind,
+            memory_total_bytes: None,
+            memory_available_bytes: None,
+            driver_version: None,
+            compute_capability: None,
+            threads_per_block_max: None,
+            shared_memory_bytes_max: None,
+            compute_units: None,
+            pci_address: None,
+            numa_node: None,
+            capabilities: Capabilities::default(),
+        }
+    }
+
+    /// Bytes of memory in use, where the total and the available amount are known.
+    pub fn memory_used_bytes(&self) -> Option<u64> {
+        Some(self.memory_total_bytes?.saturating_sub(self.memory_available_bytes?))
+    }
+
+    /// How much of the memory is in use, from 0 to 100. `None` where it is not known, or there is none.
+    pub fn memory_usage_percent(&self) -> Option<f64> {
+        let total = self.memory_total_bytes.filter(|total| *total > 0)?;
+        Some(self.memory_used_bytes()? as f64 / total as f64 * 100.0)
+    }
+
+    /// Whether so many bytes could be allocated now. A device that does not tell is assumed to have them.
+    pub fn has_available(&self, bytes: u64) -> bool {
+        self.memory_available_bytes.is_none_or(|available| available >= bytes)
+    }
+
+    /// True for a virtual device of the test kit.
+    pub fn is_simulated(&self) -> bool {
+        self.id.api == Api::Simulated
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_and_addresses_round_trip() {
+        for text in ["cpu:0", "cuda:3", "simulated:12"] {
+            assert_eq!(text.parse::<DeviceId>().unwrap().to_string(), text);
+        }
+        assert_eq!("cpu".parse::<DeviceId>().unwrap().to_string(), "cpu:0");
+        assert_eq!("0000:3b:00.0".parse::<PciAddress>().unwrap().to_string(), "0000:3b:00.0");
+        assert_eq!("10000:e1:1f.7".parse::<PciAddress>().unwrap().to_string(), "10000:e1:1f.7");
+        for text in ["", "cpu:", "cpu:-1", "gpu9:0"] {
+            assert!(text.parse::<DeviceId>().is_err(), "{text}");
+        }
+        for text in ["", "3b:00.0", "0000:3b:20.0", "0000:3b:00.8", "a:b:c:d.0", "+000:3b:00.0", "0000:3b:00.é"] {
+            assert!(text.parse::<PciAddress>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn memory_figures() {
+        let id = DeviceId { api: Api::Cpu, index: 0 };
+        let mut info = DeviceInfo::new(id, "test", DeviceKind::Cpu);
+        assert_eq!(info.memory_usage_percent(), None);
+        assert!(info.has_available(u64::MAX));
+        info.memory_total_bytes = Some(1000);
+        info.memory_available_bytes = Some(250);
+        assert_eq!(info.memory_used_bytes(), Some(750));
+        assert_eq!(info.memory_usage_percent(), Some(75.0));
+        assert!(info.has_available(250) && !info.has_available(251));
+        info.memory_total_bytes = Some(0);
+        assert_eq!(info.memory_usage_percent(), None);
+    }
+}

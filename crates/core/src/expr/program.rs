@@ -1,0 +1,104 @@
+//! The finished expression: canonical, hashed and immutable.
+
+use core::fmt;
+use std::sync::Arc;
+
+use super::node::{Node, NodeId, mix};
+
+/// A finished elementwise expression. Cloning is one counter's increment.
+///
+/// Nodes come in the order of a depth-first walk from the result, operands first: equal expressions have equal nodes
+/// however they were built. No node is there twice, none is unused, and the last one is the result.
+#[derive(Clone)]
+pub struct Program {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Inner {
+    hash: u64,
+    inputs: u32,
+    nodes: Box<[Node]>,
+}
+
+impl Program {
+    /// The nodes; the last one is the result.
+    pub fn nodes(&self) -> &[Node] {
+        &self.inner.nodes
+    }
+
+    /// One more than the largest index of an input that is read; 0 for a constant.
+    pub fn inputs(&self) -> u32 {
+        self.inner.inputs
+    }
+
+    /// A hash of the nodes that is the same in every process and on every platform: the key of kernel caches.
+    pub fn hash(&self) -> u64 {
+        self.inner.hash
+    }
+
+    /// Copies what `root` needs out of `nodes`, in canonical order.
+    pub(super) fn from_nodes(nodes: &[Node], root: NodeId) -> Program {
+        const UNSEEN: NodeId = NodeId::MAX;
+        let mut renamed = vec![UNSEEN; nodes.len()];
+        let mut ordered = Vec::new();
+        let mut pending = vec![root];
+        while let Some(&id) = pending.last() {
+            if renamed[id as usize] != UNSEEN {
+                pending.pop();
+                continue;
+            }
+            let node = nodes[id as usize];
+            let waiting = pending.len();
+            pending.extend(node.operands().rev().filter(|&operand| renamed[operand as usize] == UNSEEN));
+            if pending.len() == waiting {
+                pending.pop();
+                renamed[id as usize] = ordered.len() as NodeId;
+                ordered.push(node.renamed(|operand| renamed[operand as usize]));
+            }
+        }
+        let hash = ordered.iter().fold(0, |hash, node| mix(hash ^ node.stable_hash()));
+        let inputs = ordered.iter().map(|node| if let Node::Input(index) = node { index.saturating_add(1) } else { 0 });
+        let inputs = inputs.max().unwrap_or(0);
+        Program { inner: Arc::new(Inner { hash, inputs, nodes: ordered.into() }) }
+    }
+}
+
+impl PartialEq for Program {
+    fn eq(&self, other: &Program) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner) || self.inner == other.inner
+    }
+}
+
+impl Eq for Program {}
+
+impl core::hash::Hash for Program {
+    fn hash<H: core::hash::Hasher>(&self, state: &mut H) {
+        state.write_u64(self.inner.hash);
+    }
+}
+
+/// One assignment for each node: `%0 = x0; %1 = 2; %2 = mul(%0, %1)`.
+impl fmt::Display for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (id, node) in self.nodes().iter().enumerate() {
+            let separator = if id == 0 { "" } else { "; " };
+            write!(f, "{separator}%{id} = ")?;
+            match *node {
+                Node::Input(index) => write!(f, "x{index}"),
+                Node::Const(constant) => write!(f, "{}", constant.value()),
+                Node::Unary(op, a) => write!(f, "{}(%{a})", op.name()),
+                Node::Binary(op, a, b) => write!(f, "{}(%{a}, %{b})", op.name()),
+                Node::Ternary(op, a, b, c) => write!(f, "{}(%{a}, %{b}, %{c})", op.name()),
+                Node::Cast(dtype, a) => write!(f, "cast_{dtype}(%{a})"),
+            }?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Program({self})")
+    }
+}

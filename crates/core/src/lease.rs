@@ -1,0 +1,195 @@
+//! Values on loan: whoever drops a lease sends the value home to its owner, without a lock and without allocating.
+//!
+//! Device memory and pooled host memory belong to one worker, but handles to them travel to any thread. The rules:
+//!
+//! 1. A [`Lease`] owns a node that was allocated when the value was lent. Dropping the lease pushes that node onto its
+//!    home's list: one compare-and-swap, no allocation, never blocking. So the list is bounded by what was lent.
+//! 2. Only the owner takes nodes off, and always the whole list at once with one swap; so there is no ABA problem.
+//! 3. When the owner is gone the home is closed, and a lease that comes back late drops its value there and then. A
+//!    node pushed while the home was being closed is dropped with the home, when the last lease has let go of it.
+
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+
+use crate::sync::{Arc, AtomicBool, AtomicPtr, Ordering};
+
+/// The owner's end: lends values and takes back what was returned. Closed when it is dropped.
+pub struct Home<T: Send> {
+    returns: Arc<Returns<T>>,
+}
+
+/// A value on loan. Dropping it sends the value home.
+pub struct Lease<T: Send> {
+    node: ManuallyDrop<Box<Node<T>>>,
+    returns: Arc<Returns<T>>,
+}
+
+struct Returns<T> {
+    head: AtomicPtr<Node<T>>,
+    closed: AtomicBool,
+}
+
+struct Node<T> {
+    value: T,
+    next: *mut Node<T>,
+}
+
+impl<T: Send> Home<T> {
+    /// A home that has lent nothing yet.
+    pub fn new() -> Home<T> {
+        let head = AtomicPtr::new(std::ptr::null_mut());
+        Home { returns: Arc::new(Returns { head, closed: AtomicBool::new(false) }) }
+    }
+
+    /// Lends a value.
+    pub fn lend(&self, value: T) -> Lease<T> {
+        let node = ManuallyDrop::new(Box::new(Node { value, next: std::ptr::null_mut() }));
+        Lease { node, returns: self.returns.clone() }
+    }
+
+    /// Hands every value that has come home to `receive`, the last returned first.
+    pub fn take_back(&self, mut receive: impl FnMut(T)) {
+        if self.returns.head.load(Ordering::Relaxed).is_null() {
+            return;
+        }
+        self.returns.drain(&mut receive);
+    }
+}
+
+impl<T: Send> Default for Home<T> {
+    fn default() -> Home<T> {
+        Home::new()
+    }
+}
+
+impl<T: Send> Drop for Home<T> {
+    fn drop(&mut self) {
+        self.returns.closed.store(true, Ordering::Release);
+        self.returns.drain(&mut drop);
+    }
+}
+
+impl<T: Send> Deref for Lease<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.node.value
+    }
+}
+
+impl<T: Send> Drop for Lease<T> {
+    fn drop(&mut self) {
+        // SAFETY: the node is taken exactly once, here, and the lease is not used again.
+        let node = unsafe { ManuallyDrop::take(&mut self.node) };
+        if !self.returns.closed.load(Ordering::Acquire) {
+            self.returns.push(node);
+        }
+    }
+}
+
+// SAFETY: a lease gives `&T` to whoever shares it and moves the `T` to whoever drops it; the raw `next` pointer is only
+// touched by the list's protocol.
+unsafe impl<T: Send> Send for Lease<T> {}
+// SAFETY: sharing a lease shares `&T` only.
+unsafe impl<T: Send + Sync> Sync for Lease<T> {}
+
+impl<T> Returns<T> {
+    fn push(&self, node: Box<Node<T>>) {
+        let node = Box::into_raw(node);
+        let mut head = self.head.load(Ordering::Relaxed);
+        loop {
+            // SAFETY: until the exchange below succeeds this thread alone owns the node.
+            unsafe { (*node).next = head };
+            match self.head.compare_exchange_weak(head, node, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(current) => head = current,
+            }
+        }
+    }
+
+    fn drain(&self, receive: &mut impl FnMut(T)) {
+        let mut next = self.head.swap(std::ptr::null_mut(), Ordering::Acquire);
+        while !next.is_null() {
+            // SAFETY: the swap made this thread the only owner of the whole chain; each node came from `Box::into_raw`.
+            let node = unsafe { Box::from_raw(next) };
+            next = node.next;
+            receive(node.value);
+        }
+    }
+}
+
+impl<T> Drop for Returns<T> {
+    fn drop(&mut self) {
+        self.drain(&mut drop);
+    }
+}
+
+// SAFETY: nodes are handed over by atomic operations with release and acquire ordering; see the rules above.
+unsafe impl<T: Send> Send for Returns<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Sync for Returns<T> {}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+
+    struct Counted(std::sync::Arc<AtomicUsize>);
+
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn values_come_home_and_late_ones_are_dropped() {
+        let dropped = std::sync::Arc::new(AtomicUsize::new(0));
+        let home = Home::new();
+        let early = home.lend(Counted(dropped.clone()));
+        let late = home.lend(Counted(dropped.clone()));
+        drop(early);
+        let mut returned = Vec::new();
+        home.take_back(|value| returned.push(value));
+        assert_eq!(returned.len(), 1);
+        assert_eq!(dropped.load(std::sync::atomic::Ordering::Relaxed), 0);
+        drop(home);
+        drop(late);
+        drop(returned);
+        assert_eq!(dropped.load(std::sync::atomic::Ordering::Relaxed), 2);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+
+    #[test]
+    fn loom_every_value_is_received_or_dropped_exactly_once() {
+        loom::model(|| {
+            let dropped = loom::sync::Arc::new(loom::sync::atomic::AtomicUsize::new(0));
+            let home = Home::new();
+            let leases: Vec<_> = (0..2).map(|_| home.lend(Counted(dropped.clone()))).collect();
+            let threads: Vec<_> = leases.into_iter().map(|lease| loom::thread::spawn(move || drop(lease))).collect();
+            let mut received = 0;
+            home.take_back(|value| {
+                received += 1;
+                drop(value);
+            });
+            drop(home);
+            for thread in threads {
+                thread.join().unwrap();
+            }
+            assert!(received <= 2);
+            assert_eq!(dropped.load(Ordering::SeqCst), 2);
+        });
+    }
+
+    struct Counted(loom::sync::Arc<loom::sync::atomic::AtomicUsize>);
+
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! The compute domain: arithmetic on tensors. One file per op, each with the op's struct, its builder methods, its
+//! checks and its output's shape; the list below is all that connects them.
+
+use super::{Describe, Op, Operation, Value};
+use crate::error::Result;
+use crate::tensor::Tensor;
+
+mod color_convert;
+mod gather;
+mod normalize;
+mod resize;
+mod transfer;
+mod transpose;
+
+pub use color_convert::{ColorConvert, ColorFormat, ColorRange, ColorStandard};
+pub use gather::Gather;
+pub use normalize::Normalize;
+pub use resize::{ImageLayout, RESIZE_ROW_ELEMENTS_MAX, Resize, ResizeMode};
+mod map;
+mod transfer;
+mod transpose;
+
+pub use map::Map;
+mod search;
+mod topk;
+mod transfer;
+mod transpose;
+
+pub use search::{Metric, Neighbors, Search};
+pub use topk::TopK;
+mod activation;
+mod conv2d;
+mod conv2d_backward;
+mod conv_shape;
+mod pool2d;
+mod transfer;
+mod transpose;
+
+pub use activation::Activation;
+pub use conv_shape::{ConvOptions, ConvShape};
+pub use conv2d::Conv2d;
+pub use conv2d_backward::{Conv2dBackwardInput, Conv2dBackwardWeight};
+pub use pool2d::{Pool2d, PoolKind, PoolShape};
+pub use transfer::Transfer;
+pub use transpose::Transpose;
+
+/// Declares [`ComputeOp`]: one variant per op struct, each with its typed output and how that is made of a [`Value`].
+macro_rules! compute_ops {
+    ($($name:ident => $output:ty, $from_value:expr;)*) => {
+        /// An op of the compute domain.
+        #[derive(Clone, Debug)]
+        #[allow(clippy::large_enum_variant)] // An op lives in its task record; a box would be an allocation per op.
+        #[allow(missing_docs)] // Each variant holds the struct of the same name, which is documented.
+        pub enum ComputeOp {
+            $($name($name),)*
+        }
+
+        impl ComputeOp {
+            pub(crate) fn describe(&self) -> &dyn Describe {
+                match self {
+                    $(ComputeOp::$name(op) => op,)*
+                }
+            }
+
+            pub(crate) fn describe_mut(&mut self) -> &mut dyn Describe {
+                match self {
+                    $(ComputeOp::$name(op) => op,)*
+                }
+            }
+        }
+
+        $(
+            impl Operation for $name {
+                type Output = $output;
+
+                fn into_op(self) -> Result<Op> {
+                    self.validate()?;
+                    Ok(Op::Compute(ComputeOp::$name(self)))
+                }
+
+                fn output(value: Value) -> Result<$output> {
+                    $from_value(value)
+                }
+            }
+        )*
+    };
+}
+
+compute_ops! {
+    ColorConvert => Tensor, Value::into_tensor;
+    Gather => Tensor, Value::into_tensor;
+    Normalize => Tensor, Value::into_tensor;
+    Resize => Tensor, Value::into_tensor;
+    Map => Tensor, Value::into_tensor;
+    Search => Neighbors, Neighbors::from_value;
+    TopK => (Tensor, Tensor), Value::into_pair;
+    Conv2d => Tensor, Value::into_tensor;
+    Conv2dBackwardInput => Tensor, Value::into_tensor;
+    Conv2dBackwardWeight => Tensor, Value::into_tensor;
+    Pool2d => Tensor, Value::into_tensor;
+    Transfer => Tensor, Value::into_tensor;
+    Transpose => Tensor, Value::into_tensor;
+}

@@ -1,0 +1,231 @@
+//! Search: the exact nearest neighbours of each query.
+
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::op::{Describe, Value};
+use crate::shape::Shape;
+use crate::tensor::Tensor;
+
+/// How near two vectors are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Metric {
+    /// The dot product; larger is nearer.
+    Dot,
+    /// The cosine of the angle between the vectors; larger is nearer. A zero vector scores 0 with everything.
+    Cosine,
+    /// The Euclidean distance (the root, not its square); smaller is nearer.
+    Euclidean,
+}
+
+impl Metric {
+    /// Every metric.
+    pub const ALL: [Metric; 3] = [Metric::Dot, Metric::Cosine, Metric::Euclidean];
+
+    /// The name used on the command line and in benchmarks.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Metric::Dot => "dot",
+            Metric::Cosine => "cosine",
+            Metric::Euclidean => "euclidean",
+        }
+    }
+
+    /// Whether a smaller score is nearer.
+    pub const fn smaller_is_nearer(self) -> bool {
+        matches!(self, Metric::Euclidean)
+    }
+
+    /// The score in places for which no row is left: farther than any number.
+    pub const fn missing_score(self) -> f32 {
+        if self.smaller_is_nearer() { f32::INFINITY } else { f32::NEG_INFINITY }
+    }
+}
+
+/// For each query the `k` nearest rows, found exactly.
+///
+/// Rows are f32, f16, bf16 or i8; queries have the same element type, or f32. Scores are computed in f32, those of i8 rows
+/// with i8 queries from exact integer sums. Each query's neighbours come nearest first; rows of equal score come in
+/// order of their ids. A score that is NaN comes after every number. Where fewer than `k` rows may be returned, the places
+/// that are left have the id `u32::MAX` and the score [`Metric::missing_score`]; a `k` of zero gives empty outputs.
+#[derive(Clone, Debug)]
+pub struct Search {
+    /// The rows to search, `[n, d]`. At most `u32::MAX` of them.
+    pub rows: Tensor,
+    /// The queries, `[q, d]`.
+    pub queries: Tensor,
+    /// What near means.
+    pub metric: Metric,
+    /// How many neighbours of each query are wanted.
+    pub k: usize,
+    /// Which rows may be returned: a u32 tensor `[words]` in which bit `r % 32` of word `r / 32` stands for row `r`.
+    pub filter: Option<Tensor>,
+    /// The Euclidean length of each row, f32 `[n]`: saves the cosine from computing it anew. It is taken on trust. Other
+    /// metrics do not look at it.
+    pub row_norms: Option<Tensor>,
+}
+
+impl Search {
+    /// The `k` nearest of all rows.
+    pub fn new(rows: &Tensor, queries: &Tensor, metric: Metric, k: usize) -> Search {
+        Search { rows: rows.clone(), queries: queries.clone(), metric, k, filter: None, row_norms: None }
+    }
+
+    /// Only among the rows whose bit is set.
+    pub fn filter(mut self, words: &Tensor) -> Search {
+        self.filter = Some(words.clone());
+        self
+    }
+
+    /// With the length of each row known.
+    pub fn row_norms(mut self, norms: &Tensor) -> Search {
+        self.row_norms = Some(norms.clone());
+        self
+    }
+
+    /// The shape of the ids and of the scores, `[q, k]`.
+    pub fn output_shape(&self) -> Result<Shape> {
+        expect_rank("search: queries", &self.queries, 2)?;
+        Shape::new([self.queries.shape()[0], self.k])
+    }
+
+    fn check_dtypes(&self) -> Result<()> {
+        let (rows, queries) = (self.rows.dtype(), self.queries.dtype());
+        if !matches!(rows, DType::F32 | DType::F16 | DType::BF16 | DType::I8) {
+            return Err(Error::DTypeUnsupported { what: "search: rows", expected: "f32, f16, bf16 or i8", got: rows });
+        }
+        if queries != rows && queries != DType::F32 {
+            return Err(Error::DTypeMismatch { what: "search: queries", expected: rows, got: queries });
+        }
+        expect_dtype("search: filter", self.filter.as_ref(), DType::U32)?;
+        expect_dtype("search: row norms", self.row_norms.as_ref(), DType::F32)
+    }
+
+    fn check_shapes(&self) -> Result<()> {
+        expect_rank("search: rows", &self.rows, 2)?;
+        expect_rank("search: queries", &self.queries, 2)?;
+        let (rows, queries) = (self.rows.shape(), self.queries.shape());
+        if rows[1] != queries[1] {
+            let expected = vec![queries[0], rows[1]];
+            return Err(Error::ShapeMismatch { what: "search: queries", expected, got: queries.to_vec() });
+        }
+        if u32::try_from(rows[0]).is_err() {
+            return Err(Error::OutOfBounds { what: "search: rows", limit: u32::MAX as usize, got: rows[0] });
+        }
+        if let Some(filter) = &self.filter {
+            expect_rank("search: filter", filter, 1)?;
+            let words = rows[0].div_ceil(32);
+            if filter.elements() < words {
+                let expected = format!("at least {words} words");
+                return Err(Error::invalid("search: filter", expected, filter.elements()));
+            }
+        }
+        if let Some(norms) = &self.row_norms
+            && norms.shape().dims() != [rows[0]]
+        {
+            let (expected, got) = (vec![rows[0]], norms.shape().to_vec());
+            return Err(Error::ShapeMismatch { what: "search: row norms", expected, got });
+        }
+        self.output_shape().map(drop)
+    }
+}
+
+impl Describe for Search {
+    fn name(&self) -> &'static str {
+        "search"
+    }
+
+    fn validate(&self) -> Result<()> {
+        self.check_dtypes()?;
+        self.check_shapes()
+    }
+
+    fn for_each_input(&self, visit: &mut dyn FnMut(&Tensor)) {
+        visit(&self.rows);
+        visit(&self.queries);
+        self.filter.iter().chain(&self.row_norms).for_each(visit);
+    }
+
+    fn for_each_input_mut(&mut self, visit: &mut dyn FnMut(&mut Tensor)) {
+        visit(&mut self.rows);
+        visit(&mut self.queries);
+        self.filter.iter_mut().chain(&mut self.row_norms).for_each(visit);
+    }
+}
+
+/// What a [`Search`] finds: for each query a line of `k` neighbours, the nearest first.
+#[derive(Clone, Debug)]
+pub struct Neighbors {
+    /// The indices of the rows, u32 `[q, k]`; `u32::MAX` where no row is left.
+    pub ids: Tensor,
+    /// Their scores, f32 `[q, k]`.
+    pub scores: Tensor,
+}
+
+impl Neighbors {
+    /// From the ids and the scores that an engine returned.
+    pub fn from_value(value: Value) -> Result<Neighbors> {
+        let (ids, scores) = value.into_pair()?;
+        Ok(Neighbors { ids, scores })
+    }
+}
+
+fn expect_rank(what: &'static str, tensor: &Tensor, rank: usize) -> Result<()> {
+    if tensor.shape().rank() != rank {
+        return Err(Error::RankMismatch { what, expected: rank.to_string().into(), got: tensor.shape().rank() });
+    }
+    Ok(())
+}
+
+fn expect_dtype(what: &'static str, tensor: Option<&Tensor>, expected: DType) -> Result<()> {
+    match tensor {
+        Some(tensor) if tensor.dtype() != expected => Err(Error::DTypeMismatch { what, expected, got: tensor.dtype() }),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dtype::f16;
+
+    fn zeros<T: crate::Element>(dims: impl AsRef<[usize]>) -> Tensor {
+        Tensor::from_vec(vec![T::zeroed(); dims.as_ref().iter().product()], dims).unwrap()
+    }
+
+    #[test]
+    fn shapes_and_their_errors() {
+        let (rows, queries) = (zeros::<f32>([40, 8]), zeros::<f32>([3, 8]));
+        let search = Search::new(&rows, &queries, Metric::Dot, 100);
+        search.validate().unwrap();
+        assert_eq!(search.output_shape().unwrap().dims(), [3, 100]);
+        let wrong = Search::new(&rows, &zeros::<f32>([3, 7]), Metric::Dot, 1);
+        assert!(matches!(wrong.validate(), Err(Error::ShapeMismatch { what: "search: queries", .. })));
+        let wrong = Search::new(&zeros::<f32>([8]), &queries, Metric::Dot, 1);
+        assert!(matches!(wrong.validate(), Err(Error::RankMismatch { what: "search: rows", .. })));
+        let wrong = Search::new(&rows, &queries, Metric::Dot, usize::MAX);
+        assert!(matches!(wrong.validate(), Err(Error::SizeOverflow { .. })));
+        let wrong = search.clone().filter(&zeros::<u32>([1]));
+        assert!(matches!(wrong.validate(), Err(Error::InvalidArgument { what: "search: filter", .. })));
+        search.clone().filter(&zeros::<u32>([2])).validate().unwrap();
+        let wrong = search.clone().row_norms(&zeros::<f32>([41]));
+        assert!(matches!(wrong.validate(), Err(Error::ShapeMismatch { what: "search: row norms", .. })));
+        let endless = zeros::<f32>([1, 8]).broadcast_to([1 << 33, 8]).unwrap();
+        let wrong = Search::new(&endless, &queries, Metric::Dot, 1);
+        assert!(matches!(wrong.validate(), Err(Error::OutOfBounds { what: "search: rows", .. })));
+    }
+
+    #[test]
+    fn element_types_and_their_errors() {
+        let (f32s, f16s, i8s, i32s) =
+            (zeros::<f32>([4, 2]), zeros::<f16>([4, 2]), zeros::<i8>([4, 2]), zeros::<i32>([4, 2]));
+        for (rows, queries) in [(&f16s, &f32s), (&i8s, &f32s), (&i8s, &i8s), (&f16s, &f16s)] {
+            Search::new(rows, queries, Metric::Cosine, 1).validate().unwrap();
+        }
+        let wrong = Search::new(&f32s, &f16s, Metric::Cosine, 1);
+        assert!(matches!(wrong.validate(), Err(Error::DTypeMismatch { what: "search: queries", .. })));
+        let wrong = Search::new(&i32s, &i32s, Metric::Cosine, 1);
+        assert!(matches!(wrong.validate(), Err(Error::DTypeUnsupported { what: "search: rows", .. })));
+        let wrong = Search::new(&f32s, &f32s, Metric::Cosine, 1).filter(&i8s);
+        assert!(matches!(wrong.validate(), Err(Error::DTypeMismatch { what: "search: filter", .. })));
+    }
+}

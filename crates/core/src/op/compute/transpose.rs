@@ -1,0 +1,63 @@
+//! Transpose: the axes in another order, written out contiguously.
+
+use crate::error::Result;
+use crate::op::Describe;
+use crate::shape::{RANK_MAX, Shape};
+use crate::tensor::Tensor;
+
+/// Writes the input with its axes in another order as a new contiguous tensor, for every element type.
+/// [`Tensor::permute`] gives the same as a view, without moving anything.
+#[derive(Clone, Debug)]
+pub struct Transpose {
+    /// The tensor to transpose.
+    pub input: Tensor,
+    order: [u8; RANK_MAX],
+    order_len: u8,
+}
+
+impl Transpose {
+    /// All axes reversed, as numpy's `.T`.
+    pub fn new(input: &Tensor) -> Transpose {
+        let order: Vec<usize> = (0..input.shape().rank()).rev().collect();
+        Transpose::with_order(input, &order)
+    }
+
+    /// `order[i]` is the old axis that becomes axis `i`.
+    pub fn with_order(input: &Tensor, order: &[usize]) -> Transpose {
+        let mut stored = [u8::MAX; RANK_MAX];
+        for (slot, axis) in stored.iter_mut().zip(order) {
+            *slot = u8::try_from(*axis).unwrap_or(u8::MAX);
+        }
+        Transpose { input: input.clone(), order: stored, order_len: u8::try_from(order.len()).unwrap_or(u8::MAX) }
+    }
+
+    /// The input as a view with its axes in the wanted order; fails where the order is not a permutation.
+    pub fn view(&self) -> Result<Tensor> {
+        let order: Vec<usize> =
+            self.order.iter().take(usize::from(self.order_len)).map(|axis| usize::from(*axis)).collect();
+        self.input.permute(&order)
+    }
+
+    /// The output's shape.
+    pub fn output_shape(&self) -> Result<Shape> {
+        Ok(*self.view()?.shape())
+    }
+}
+
+impl Describe for Transpose {
+    fn name(&self) -> &'static str {
+        "transpose"
+    }
+
+    fn validate(&self) -> Result<()> {
+        self.view().map(drop)
+    }
+
+    fn for_each_input(&self, visit: &mut dyn FnMut(&Tensor)) {
+        visit(&self.input);
+    }
+
+    fn for_each_input_mut(&mut self, visit: &mut dyn FnMut(&mut Tensor)) {
+        visit(&mut self.input);
+    }
+}

@@ -1,0 +1,188 @@
+//! Size-classed pools: memory that is given back is kept for the next request of its class.
+//!
+//! The logic is the same for host memory, pinned host memory and device memory; a [`Source`] makes and frees the actual
+//! blocks. A pool belongs to one worker. What it lends travels as a [`Lease`] to any thread and comes home by itself.
+//! When a pool has warmed up, the hot path asks the source for nothing.
+
+use crate::backend::MemoryStats;
+use crate::error::{Error, Result};
+use crate::lease::{Home, Lease};
+
+/// The smallest class. Requests below it share one class.
+const CLASS_BYTES_MIN: usize = 4096;
+/// Classes per doubling: a block is at most a quarter larger than what was asked for.
+const CLASSES_PER_DOUBLING: usize = 4;
+const CLASS_COUNT: usize = (usize::BITS as usize - 12) * CLASSES_PER_DOUBLING;
+
+/// Where a pool's blocks come from. Dropping a block frees it.
+pub trait Source {
+    /// A block of memory.
+    type Block: Send;
+
+    /// A new block of at least this many bytes; its contents are initialised.
+    fn allocate(&mut self, bytes: usize) -> Result<Self::Block>;
+}
+
+/// A block together with the size of its class.
+#[derive(Debug)]
+pub struct Pooled<B> {
+    /// The block.
+    pub block: B,
+    class: usize,
+}
+
+/// A pool over a source.
+pub struct Pool<S: Source> {
+    source: S,
+    home: Home<Pooled<S::Block>>,
+    free: Vec<Vec<S::Block>>,
+    cached_bytes_max: usize,
+    stats: MemoryStats,
+}
+
+impl<S: Source> Pool<S> {
+    /// A pool that keeps at most so many bytes for reuse.
+    pub fn new(source: S, cached_bytes_max: usize) -> Pool<S> {
+        let free = std::iter::repeat_with(Vec::new).take(CLASS_COUNT).collect();
+        Pool { source, home: Home::new(), free, cached_bytes_max, stats: MemoryStats::default() }
+    }
+
+    /// Lends a block of at least `bytes`. Its contents are what the last user left. Where the source has no room the
+    /// cache is emptied and the source asked once more.
+    pub fn lend(&mut self, bytes: usize) -> Result<Lease<Pooled<S::Block>>> {
+        self.collect();
+        let class = class_of(bytes);
+        let class_bytes = class_bytes(class).ok_or_else(|| Error::OutOfMemory {
+            place: "a pool".to_owned(),
+            asked: bytes as u64,
+            free: 0,
+            largest: 0,
+        })?;
+        let block = match self.free[class].pop() {
+            Some(block) => {
+                self.stats.hits += 1;
+                self.stats.cached_bytes -= class_bytes as u64;
+                block
+            }
+            None => {
+                self.stats.misses += 1;
+                self.allocate(class_bytes)?
+            }
+        };
+        self.stats.lent_bytes += class_bytes as u64;
+        self.stats.peak_bytes = self.stats.peak_bytes.max(self.stats.lent_bytes + self.stats.cached_bytes);
+        Ok(self.home.lend(Pooled { block, class }))
+    }
+
+    /// Frees what is kept for reuse, down to `keep_bytes`.
+    pub fn trim(&mut self, keep_bytes: usize) {
+        self.collect();
+        for class in (0..CLASS_COUNT).rev() {
+            let Some(class_bytes) = class_bytes(class) else { continue };
+            while self.stats.cached_bytes > keep_bytes as u64 && self.free[class].pop().is_some() {
+                self.stats.cached_bytes -= class_bytes as u64;
+            }
+        }
+    }
+
+    /// The pool's figures now.
+    pub fn stats(&mut self) -> MemoryStats {
+        self.collect();
+        self.stats
+    }
+
+    fn allocate(&mut self, bytes: usize) -> Result<S::Block> {
+        match self.source.allocate(bytes) {
+            Err(Error::OutOfMemory { .. }) if self.stats.cached_bytes > 0 => {
+                self.trim(0);
+                self.source.allocate(bytes)
+            }
+            other => other,
+        }
+    }
+
+    /// Takes back what has come home; beyond the cap it is freed at once.
+    fn collect(&mut self) {
+        let Pool { home, free, stats, cached_bytes_max, .. } = self;
+        home.take_back(|Pooled { block, class }| {
+            let bytes = class_bytes(class).unwrap_or(0) as u64;
+            stats.lent_bytes -= bytes;
+            if stats.cached_bytes + bytes <= *cached_bytes_max as u64 {
+                stats.cached_bytes += bytes;
+                free[class].push(block);
+            }
+        });
+    }
+}
+
+/// The class whose blocks hold at least `bytes`.
+fn class_of(bytes: usize) -> usize {
+    let bytes = bytes.max(CLASS_BYTES_MIN);
+    let doubling = (usize::BITS - 1 - bytes.leading_zeros()) as usize;
+    let quarter = 1_usize << (doubling - 2);
+    let above = (bytes - (1 << doubling)).div_ceil(quarter);
+    (doubling - 12) * CLASSES_PER_DOUBLING + above
+}
+
+/// The size of a class's blocks; `None` where it does not fit the address space.
+fn class_bytes(class: usize) -> Option<usize> {
+    let doubling = class / CLASSES_PER_DOUBLING + 12;
+    let base = 1_usize.checked_shl(u32::try_from(doubling).ok()?)?;
+    let bytes = base.checked_add((base >> 2).checked_mul(class % CLASSES_PER_DOUBLING)?)?;
+    (class < CLASS_COUNT && bytes <= isize::MAX as usize).then_some(bytes)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    struct Limited {
+        left: usize,
+    }
+
+    impl Source for Limited {
+        type Block = usize;
+
+        fn allocate(&mut self, bytes: usize) -> Result<usize> {
+            if bytes > self.left {
+                let (asked, free) = (bytes as u64, self.left as u64);
+                return Err(Error::OutOfMemory { place: "test".to_owned(), asked, free, largest: free });
+            }
+            Ok(bytes)
+        }
+    }
+
+    #[test]
+    fn what_comes_back_is_reused_and_the_cap_holds() {
+        let mut pool = Pool::new(Limited { left: usize::MAX }, 16 << 10);
+        let first = pool.lend(5000).unwrap();
+        assert_eq!(first.block, 5120);
+        drop(first);
+        let second = pool.lend(5100).unwrap();
+        assert_eq!((pool.stats().hits, pool.stats().misses), (1, 1));
+        let large = pool.lend(1 << 20).unwrap();
+        drop((second, large));
+        let stats = pool.stats();
+        assert_eq!((stats.lent_bytes, stats.cached_bytes), (0, 5120));
+        pool.trim(0);
+        assert_eq!(pool.stats().cached_bytes, 0);
+    }
+
+    #[test]
+    fn impossible_requests_are_out_of_memory() {
+        let mut pool = Pool::new(Limited { left: 1 << 20 }, usize::MAX);
+        assert!(matches!(pool.lend(2 << 20), Err(Error::OutOfMemory { .. })));
+        assert!(matches!(pool.lend(usize::MAX), Err(Error::OutOfMemory { .. })));
+        assert!(matches!(pool.lend(isize::MAX as usize), Err(Error::OutOfMemory { .. })));
+    }
+
+    proptest! {
+        #[test]
+        fn classes_hold_what_they_promise(bytes in 0_usize..(1 << 48)) {
+            let size = class_bytes(class_of(bytes)).unwrap();
+            prop_assert!(size >= bytes);
+            prop_assert!(size <= CLASS_BYTES_MIN.max(bytes + bytes / 4 + 1));
+        }
+    }
+}

@@ -1,0 +1,365 @@
+//! Tensors: an element type, a shape, strides and a buffer.
+
+use std::fmt;
+
+use crate::buffer::{Buffer, DeviceBuffer, HostBuffer, HostBufferMut};
+use crate::device::DeviceId;
+use crate::dtype::{DType, Element};
+use crate::error::{Error, Result};
+use crate::shape::{Reach, Shape, Strides, TENSOR_BYTES_MAX};
+
+/// A view of elements in a buffer. Cloning, slicing, transposing and broadcasting share the buffer; the elements never
+/// change. Every constructor proves that all elements lie inside the buffer.
+#[derive(Clone)]
+pub struct Tensor {
+    buffer: Buffer,
+    offset: usize,
+    shape: Shape,
+    strides: Strides,
+    dtype: DType,
+}
+
+/// Where a tensor's elements are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Location {
+    /// In the host's memory.
+    Host,
+    /// In this device's memory.
+    Device(DeviceId),
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Location::Host => f.pad("host"),
+            Location::Device(device) => device.fmt(f),
+        }
+    }
+}
+
+impl Tensor {
+    /// A tensor over the vector's own memory.
+    pub fn from_vec<T: Element>(values: Vec<T>, shape: impl AsRef<[usize]>) -> Result<Tensor> {
+        Tensor::from_owner::<T, _>(values, shape)
+    }
+
+    /// A tensor that holds a copy of the values.
+    pub fn from_slice<T: Element>(values: &[T], shape: impl AsRef<[usize]>) -> Result<Tensor> {
+        let shape = Shape::new(shape)?;
+        expect_elements(&shape, values.len())?;
+        let mut buffer = HostBufferMut::zeroed(size_of_val(values))?;
+        buffer.bytes_mut().copy_from_slice(bytemuck::cast_slice(values));
+        Tensor::from_host(T::DTYPE, shape, buffer.freeze())
+    }
+
+    /// A zero-copy view of memory that the caller owns (an `Arc<[T]>`, a memory map); it is kept until the last view of
+    /// it is dropped.
+    pub fn from_owner<T, O>(owner: O, shape: impl AsRef<[usize]>) -> Result<Tensor>
+    where
+        T: Element,
+        O: AsRef<[T]> + Send + Sync + 'static,
+    {
+        let shape = Shape::new(shape)?;
+        let buffer = HostBuffer::from_owner::<T, O>(owner);
+        expect_elements(&shape, buffer.bytes().len() / size_of::<T>())?;
+        Tensor::from_host(T::DTYPE, shape, buffer)
+    }
+
+    /// A tensor of one element.
+    pub fn scalar<T: Element>(value: T) -> Result<Tensor> {
+        Tensor::from_slice(&[value], [])
+    }
+
+    /// A tensor of zeroes.
+    pub fn zeros(dtype: DType, shape: impl AsRef<[usize]>) -> Result<Tensor> {
+        let shape = Shape::new(shape)?;
+        let bytes = shape.elements() * dtype.size_bytes();
+        Tensor::from_host(dtype, shape, HostBufferMut::zeroed(bytes)?.freeze())
+    }
+
+    /// A contiguous tensor at the start of a host buffer.
+    pub fn from_host(dtype: DType, shape: Shape, buffer: HostBuffer) -> Result<Tensor> {
+        Tensor::from_parts(dtype, shape, shape.contiguous_strides(), 0, Buffer::Host(buffer))
+    }
+
+    /// A contiguous tensor at the start of a device buffer.
+    pub fn from_device(dtype: DType, shape: Shape, buffer: DeviceBuffer) -> Result<Tensor> {
+        Tensor::from_parts(dtype, shape, shape.contiguous_strides(), 0, Buffer::Device(buffer))
+    }
+
+    /// Any view of any buffer; `offset` and the strides count elements. Fails where an element would lie outside the
+    /// buffer, or where host memory is not aligned for the element type.
+    pub fn from_parts(dtype: DType, shape: Shape, strides: Strides, offset: usize, buffer: Buffer) -> Result<Tensor> {
+        if strides.len() != shape.rank() {
+            let expected = shape.rank().to_string().into();
+            return Err(Error::RankMismatch { what: "strides", expected, got: strides.len() });
+        }
+        let available = buffer.len_bytes() / dtype.size_bytes();
+        let overflow = || Error::SizeOverflow { what: "strides", got: shape.to_vec(), limit: TENSOR_BYTES_MAX };
+        match strides.reach(&shape) {
+            Reach::Nothing => {}
+            Reach::Overflow => return Err(overflow()),
+            Reach::Between(low, high) => {
+                let offset_signed = isize::try_from(offset).map_err(|_| overflow())?;
+                let first = offset_signed.checked_add(low).ok_or_else(overflow)?;
+                let last = offset_signed.checked_add(high).ok_or_else(overflow)?;
+                if first < 0 || last as usize >= available {
+                    let got = if first < 0 { first.unsigned_abs() } else { last as usize };
+                    let limit = available.saturating_sub(1);
+                    return Err(Error::OutOfBounds { what: "the last element of the view", limit, got });
+                }
+            }
+        }
+        if let Buffer::Host(host) = &buffer
+            && !(host.bytes().as_ptr() as usize).is_multiple_of(dtype.align_bytes())
+        {
+            let address = host.bytes().as_ptr() as usize;
+            return Err(Error::invalid("host memory", format!("alignment for {dtype}"), format!("{address:#x}")));
+        }
+        Ok(Tensor { buffer, offset, shape, strides, dtype })
+    }
+
+    /// The element type.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// The dimensions.
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// The strides, in elements.
+    pub fn strides(&self) -> &Strides {
+        &self.strides
+    }
+
+    /// The index of the first element in the buffer.
+    pub fn offset(&self) -> usize {
+        self.offset
+    }
+
+    /// The buffer that this is a view of.
+    pub fn buffer(&self) -> &Buffer {
+        &self.buffer
+    }
+
+    /// How many elements there are.
+    pub fn elements(&self) -> usize {
+        self.shape.elements()
+    }
+
+    /// How many bytes the elements would take one after the other.
+    pub fn len_bytes(&self) -> usize {
+        self.elements() * self.dtype.size_bytes()
+    }
+
+    /// Where the elements are.
+    pub fn location(&self) -> Location {
+        match &self.buffer {
+            Buffer::Host(_) => Location::Host,
+            Buffer::Device(device) => Location::Device(device.device()),
+        }
+    }
+
+    /// Whether the elements lie one after the other, in row-major order.
+    pub fn is_contiguous(&self) -> bool {
+        let mut step = 1;
+        self.elements() == 0
+            || self.shape.iter().zip(self.strides.iter()).rev().all(|(dim, stride)| {
+                let fits = *dim == 1 || *stride == step;
+                step *= *dim as isize;
+                fits
+            })
+    }
+
+    /// The elements as a slice, where they are contiguous and on the host.
+    pub fn as_slice<T: Element>(&self) -> Result<&[T]> {
+        let all = self.host_elements::<T>()?;
+        if !self.is_contiguous() {
+            let (shape, strides) = (self.shape.to_vec(), self.strides.to_vec());
+            return Err(Error::NotContiguous { shape, strides });
+        }
+        if self.elements() == 0 { Ok(&[]) } else { Ok(&all[self.offset..self.offset + self.elements()]) }
+    }
+
+    /// The elements in row-major order, copied; the tensor must be on the host.
+    pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
+        if self.is_contiguous() {
+            return Ok(self.as_slice()?.to_vec());
+        }
+        let all = self.host_elements::<T>()?;
+        Ok(self.indices().map(|index| all[index]).collect())
+    }
+
+    /// The same elements one after the other: this tensor where they lie so already, else a copy. It must be on the host.
+    pub fn contiguous(&self) -> Result<Tensor> {
+        if self.is_contiguous() {
+            return Ok(self.clone());
+        }
+        let size = self.dtype.size_bytes();
+        let source = self.host_bytes()?;
+        let mut target = HostBufferMut::zeroed(self.len_bytes())?;
+        for (index, element) in self.indices().zip(target.bytes_mut().chunks_exact_mut(size)) {
+            element.copy_from_slice(&source[index * size..][..size]);
+        }
+        Tensor::from_host(self.dtype, self.shape, target.freeze())
+    }
+
+    /// The elements as bytes, where they are contiguous and on the host.
+    pub fn as_bytes(&self) -> Result<&[u8]> {
+        if !self.is_contiguous() {
+            let (shape, strides) = (self.shape.to_vec(), self.strides.to_vec());
+            return Err(Error::NotContiguous { shape, strides });
+        }
+        let start = if self.elements() == 0 { 0 } else { self.offset * self.dtype.size_bytes() };
+        Ok(&self.host_bytes()?[start..start + self.len_bytes()])
+    }
+
+    /// The whole host buffer behind this view, as elements. Views index it with `offset` and `strides`.
+    pub fn host_elements<T: Element>(&self) -> Result<&[T]> {
+        if T::DTYPE != self.dtype {
+            return Err(Error::DTypeMismatch {
+                what: "element type of the slice",
+                expected: self.dtype,
+                got: T::DTYPE,
+            });
+        }
+        let bytes = self.host_bytes()?;
+        let whole = bytes.len() - bytes.len() % size_of::<T>();
+        bytemuck::try_cast_slice(&bytes[..whole])
+            .map_err(|error| Error::invalid("host memory", format!("alignment for {}", self.dtype), error))
+    }
+
+    /// The whole host buffer behind this view, as bytes.
+    pub fn host_bytes(&self) -> Result<&[u8]> {
+        match &self.buffer {
+            Buffer::Host(host) => Ok(host.bytes()),
+            Buffer::Device(device) => Err(Error::NotOnHost { device: device.device() }),
+        }
+    }
+
+    /// The positions of the elements in the buffer, in row-major order.
+    pub fn indices(&self) -> impl Iterator<Item = usize> + '_ {
+        let mut position = [0_usize; crate::shape::RANK_MAX];
+        let mut current = self.offset as isize;
+        (0..self.elements()).map(move |_| {
+            let here = current as usize;
+            for axis in (0..self.shape.rank()).rev() {
+                position[axis] += 1;
+                current += self.strides[axis];
+                if position[axis] < self.shape[axis] {
+                    break;
+                }
+                current -= self.strides[axis] * self.shape[axis] as isize;
+                position[axis] = 0;
+            }
+            here
+        })
+    }
+}
+
+/// Views: same buffer, other arrangement.
+impl Tensor {
+    /// The same elements in another shape. The tensor must be contiguous.
+    pub fn reshape(&self, shape: impl AsRef<[usize]>) -> Result<Tensor> {
+        let shape = Shape::new(shape)?;
+        if shape.elements() != self.elements() {
+            let (expected, got) = (self.shape.to_vec(), shape.to_vec());
+            return Err(Error::ShapeMismatch { what: "reshape", expected, got });
+        }
+        if !self.is_contiguous() {
+            let (shape, strides) = (self.shape.to_vec(), self.strides.to_vec());
+            return Err(Error::NotContiguous { shape, strides });
+        }
+        Ok(Tensor { shape, strides: shape.contiguous_strides(), ..self.clone() })
+    }
+
+    /// The axes in another order: `order[i]` is the old axis that becomes axis `i`.
+    pub fn permute(&self, order: &[usize]) -> Result<Tensor> {
+        let rank = self.shape.rank();
+        let mut seen = [false; crate::shape::RANK_MAX];
+        let valid =
+            order.len() == rank && order.iter().all(|axis| *axis < rank && !std::mem::replace(&mut seen[*axis], true));
+        if !valid {
+            return Err(Error::invalid("permute", format!("each axis below {rank} once"), format!("{order:?}")));
+        }
+        let dims: Vec<usize> = order.iter().map(|axis| self.shape[*axis]).collect();
+        let steps: Vec<isize> = order.iter().map(|axis| self.strides[*axis]).collect();
+        Ok(Tensor { shape: Shape::new(dims)?, strides: Strides::new(steps)?, ..self.clone() })
+    }
+
+    /// The last two axes exchanged.
+    pub fn transpose(&self) -> Result<Tensor> {
+        let rank = self.shape.rank();
+        if rank < 2 {
+            return Err(Error::RankMismatch { what: "transpose", expected: "at least 2".into(), got: rank });
+        }
+        let mut order: Vec<usize> = (0..rank).collect();
+        order.swap(rank - 2, rank - 1);
+        self.permute(&order)
+    }
+
+    /// The indices `start`, `start + 1`, … below `end` along one axis.
+    pub fn slice(&self, axis: usize, start: usize, end: usize) -> Result<Tensor> {
+        self.slice_step(axis, start, end, 1)
+    }
+
+    /// Every `step`-th index from `start` below `end` along one axis.
+    pub fn slice_step(&self, axis: usize, start: usize, end: usize, step: usize) -> Result<Tensor> {
+        let dim = *self.shape.get(axis).ok_or(Error::OutOfBounds {
+            what: "axis",
+            limit: self.shape.rank().saturating_sub(1),
+            got: axis,
+        })?;
+        if end > dim {
+            return Err(Error::OutOfBounds { what: "end of the slice", limit: dim, got: end });
+        }
+        if start > end || step == 0 {
+            let got = format!("{start}..{end} in steps of {step}");
+            return Err(Error::invalid("slice", "start ≤ end and a step of at least 1", got));
+        }
+        let shape = self.shape.with_dim(axis, (end - start).div_ceil(step))?;
+        let mut steps = self.strides.to_vec();
+        let moved = if shape.elements() == 0 { 0 } else { start as isize * steps[axis] };
+        let step = isize::try_from(step).unwrap_or(isize::MAX);
+        steps[axis] = if shape[axis] > 1 { steps[axis].saturating_mul(step) } else { steps[axis] };
+        let offset = self.offset.saturating_add_signed(moved);
+        Tensor::from_parts(self.dtype, shape, Strides::new(steps)?, offset, self.buffer.clone())
+    }
+
+    /// Stretches dimensions of one to the given shape, as numpy's broadcasting does, without copying.
+    pub fn broadcast_to(&self, shape: impl AsRef<[usize]>) -> Result<Tensor> {
+        let shape = Shape::new(shape)?;
+        let mismatch =
+            || Error::ShapeMismatch { what: "broadcast_to", expected: shape.to_vec(), got: self.shape.to_vec() };
+        let added = shape.rank().checked_sub(self.shape.rank()).ok_or_else(mismatch)?;
+        let mut steps = [0_isize; crate::shape::RANK_MAX];
+        for (axis, (dim, stride)) in self.shape.iter().zip(self.strides.iter()).enumerate() {
+            let wanted = shape[axis + added];
+            steps[axis + added] = match *dim {
+                same if same == wanted => *stride,
+                1 => 0,
+                _ => return Err(mismatch()),
+            };
+        }
+        Ok(Tensor { shape, strides: Strides::new(&steps[..shape.rank()])?, ..self.clone() })
+    }
+}
+
+impl fmt::Debug for Tensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tensor({} {:?} on {})", self.dtype, self.shape, self.location())
+    }
+}
+
+fn expect_elements(shape: &Shape, got: usize) -> Result<()> {
+    if shape.elements() != got {
+        return Err(Error::ShapeMismatch { what: "values for the shape", expected: shape.to_vec(), got: vec![got] });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[path = "tensor_tests.rs"]
+mod tests;

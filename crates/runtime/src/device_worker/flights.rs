@@ -1,0 +1,167 @@
+//! The ops that an engine holds: a table that the worker fills and that its supervisor may empty.
+//!
+//! 1. Each entry is an atomic pointer to a ticket, or null. Whoever swaps a ticket out owns it and must answer it. So an
+//!    op that the worker finishes and the supervisor gives up at the same moment is answered exactly once.
+//! 2. Only the worker puts tickets in. The rest of an entry's data is the worker's alone.
+//! 3. A token names an entry and the use of that entry, so an engine that answers twice, or with a made-up token, is
+//!    found out and ignored.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::time::Instant;
+
+use super::{OpTicket, Times};
+
+/// The entries that worker and supervisor share.
+pub(crate) struct FlightTable {
+    tickets: Box<[AtomicPtr<()>]>,
+}
+
+impl FlightTable {
+    fn new(capacity: usize) -> FlightTable {
+        FlightTable { tickets: (0..capacity).map(|_| AtomicPtr::new(std::ptr::null_mut())).collect() }
+    }
+
+    /// Takes every ticket out and hands it to `receive`.
+    pub(crate) fn take_all(&self, mut receive: impl FnMut(OpTicket)) {
+        for index in 0..self.tickets.len() {
+            if let Some(ticket) = self.take(index) {
+                receive(ticket);
+            }
+        }
+    }
+
+    fn take(&self, index: usize) -> Option<OpTicket> {
+        let raw = self.tickets.get(index)?.swap(std::ptr::null_mut(), Ordering::AcqRel);
+        // SAFETY: a non-null entry came from `OpTicket::into_raw`, and the swap took it out for good (rule 1).
+        (!raw.is_null()).then(|| unsafe { OpTicket::from_raw(raw) })
+    }
+}
+
+impl Drop for FlightTable {
+    fn drop(&mut self) {
+        self.take_all(drop);
+    }
+}
+
+/// The worker's side of the table.
+pub(crate) struct Flights {
+    table: Arc<FlightTable>,
+    uses: Vec<Use>,
+    free: Vec<u32>,
+}
+
+struct Use {
+    number: u32,
+    active: bool,
+    times: Times,
+}
+
+/// An op that has landed.
+pub(crate) struct Landed {
+    /// `None` where the supervisor answered it meanwhile.
+    pub(crate) ticket: Option<OpTicket>,
+    pub(crate) times: Times,
+}
+
+impl Flights {
+    pub(crate) fn new(capacity: usize, now: Instant) -> Flights {
+        let capacity = capacity.clamp(1, 1 << 16);
+        let times = Times { accepted: now, submitted: now };
+        Flights {
+            table: Arc::new(FlightTable::new(capacity)),
+            uses: (0..capacity).map(|_| Use { number: 0, active: false, times }).collect(),
+            free: (0..capacity as u32).rev().collect(),
+        }
+    }
+
+    /// The shared side.
+    pub(crate) fn table(&self) -> Arc<FlightTable> {
+        Arc::clone(&self.table)
+    }
+
+    /// How many more ops fit.
+    pub(crate) fn room(&self) -> usize {
+        self.free.len()
+    }
+
+    /// Whether no op is under way.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.free.len() == self.uses.len()
+    }
+
+    /// Puts a ticket in and returns its token. There must be room.
+    pub(crate) fn take_off(&mut self, ticket: OpTicket, times: Times) -> u64 {
+        let Some(index) = self.free.pop() else {
+            debug_assert!(false, "the worker takes no more ops than there is room for");
+            return u64::MAX;
+        };
+        let entry = &mut self.uses[index as usize];
+        entry.number = entry.number.wrapping_add(1);
+        entry.active = true;
+        entry.times = times;
+        self.table.tickets[index as usize].store(ticket.into_raw(), Ordering::Release);
+        (u64::from(entry.number) << 32) | u64::from(index)
+    }
+
+    /// Takes the op of this token out; `None` for a token that is not under way.
+    pub(crate) fn land(&mut self, token: u64) -> Option<Landed> {
+        let (number, index) = ((token >> 32) as u32, token as u32);
+        let entry = self.uses.get_mut(index as usize).filter(|entry| entry.active && entry.number == number)?;
+        entry.active = false;
+        let times = entry.times;
+        self.free.push(index);
+        Some(Landed { ticket: self.table.take(index as usize), times })
+    }
+
+    /// When the op that is under way longest was submitted.
+    pub(crate) fn oldest(&self) -> Option<Instant> {
+        self.uses.iter().filter(|entry| entry.active).map(|entry| entry.times.submitted).min()
+    }
+
+    /// Takes everything out.
+    pub(crate) fn land_all(&mut self, mut receive: impl FnMut(OpTicket, Times)) {
+        for index in 0..self.uses.len() {
+            if std::mem::replace(&mut self.uses[index].active, false) {
+                self.free.push(index as u32);
+                if let Some(ticket) = self.table.take(index) {
+                    receive(ticket, self.uses[index].times);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::ticket;
+    use super::*;
+
+    fn times() -> Times {
+        let now = Instant::now();
+        Times { accepted: now, submitted: now }
+    }
+
+    #[test]
+    fn wrong_tokens_are_found_out() {
+        let mut flights = Flights::new(2, Instant::now());
+        let (first, _receiver) = ticket();
+        let token = flights.take_off(first, times());
+        assert!(flights.land(token ^ (1 << 32)).is_none());
+        assert!(flights.land(u64::MAX).is_none());
+        assert!(flights.land(token).is_some_and(|landed| landed.ticket.is_some()));
+        assert!(flights.land(token).is_none(), "an op lands once");
+        assert_eq!(flights.room(), 2);
+    }
+
+    #[test]
+    fn what_the_supervisor_took_lands_without_a_ticket() {
+        let mut flights = Flights::new(2, Instant::now());
+        let (first, _receiver) = ticket();
+        let token = flights.take_off(first, times());
+        let mut taken = 0;
+        flights.table().take_all(|_| taken += 1);
+        assert_eq!(taken, 1);
+        assert!(flights.land(token).is_some_and(|landed| landed.ticket.is_none()));
+    }
+}

@@ -1,0 +1,183 @@
+//! The futures that the runtime hands out. They need no executor: poll them anywhere, or block with `wait`.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use panoply_core::{Error, Outcome, Result, Value};
+
+use crate::blocking::block_until;
+use crate::device_worker::{Lane, OpAnswer, OpReceiver, OpTicket};
+use crate::runtime::Timers;
+use crate::slot::TimedOut;
+
+/// An op under way. Its output comes from `.await` or from [`Pending::wait`]; dropping it cancels the op if it has not
+/// been started yet.
+#[must_use = "dropping a pending op cancels it"]
+pub struct Pending<T> {
+    inner: PendingOutcome<T>,
+}
+
+/// An op under way whose report is wanted too; see [`Pending::with_report`].
+#[must_use = "dropping a pending op cancels it"]
+pub struct PendingOutcome<T> {
+    state: State,
+    convert: fn(Value) -> Result<T>,
+}
+
+enum State {
+    /// Refused before it was accepted.
+    Refused(Option<Error>),
+    Sent(Sent),
+}
+
+struct Sent {
+    receiver: OpReceiver,
+    lane: Arc<Lane>,
+    /// Still to be put into a full queue.
+    unsent: Option<OpTicket>,
+    deadline: Option<Deadline>,
+}
+
+/// A caller's own limit. A blocked caller keeps it by itself; an awaited op is woken by the runtime's timers.
+pub(crate) struct Deadline {
+    pub(crate) at: Instant,
+    pub(crate) timers: Arc<Timers>,
+    /// The waker that the timers will call.
+    pub(crate) armed: Option<Waker>,
+}
+
+impl<T> Pending<T> {
+    pub(crate) fn refused(error: Error, convert: fn(Value) -> Result<T>) -> Pending<T> {
+        Pending { inner: PendingOutcome { state: State::Refused(Some(error)), convert } }
+    }
+
+    pub(crate) fn sent(
+        receiver: OpReceiver,
+        lane: Arc<Lane>,
+        unsent: Option<OpTicket>,
+        deadline: Option<Deadline>,
+        convert: fn(Value) -> Result<T>,
+    ) -> Pending<T> {
+        let sent = Sent { receiver, lane, unsent, deadline };
+        Pending { inner: PendingOutcome { state: State::Sent(sent), convert } }
+    }
+
+    /// Blocks until the output is there.
+    pub fn wait(self) -> Result<T> {
+        self.inner.wait().map(|outcome| outcome.output)
+    }
+
+    /// The same op, giving its report together with its output.
+    pub fn with_report(self) -> PendingOutcome<T> {
+        self.inner
+    }
+
+    /// Whether the outcome is there, so that `wait` would return at once.
+    pub fn is_done(&self) -> bool {
+        match &self.inner.state {
+            State::Refused(_) => true,
+            State::Sent(sent) => sent.receiver.is_done(),
+        }
+    }
+}
+
+impl<T> PendingOutcome<T> {
+    /// Blocks until the outcome is there.
+    pub fn wait(mut self) -> Result<Outcome<T>> {
+        let answer = match &mut self.state {
+            State::Refused(error) => Err(error.take().unwrap_or(Error::Cancelled)),
+            State::Sent(sent) => sent.wait(),
+        };
+        typed(answer, self.convert)
+    }
+}
+
+impl<T> Future for Pending<T> {
+    type Output = Result<T>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T>> {
+        Pin::new(&mut self.inner).poll(context).map(|outcome| outcome.map(|outcome| outcome.output))
+    }
+}
+
+impl<T> Future for PendingOutcome<T> {
+    type Output = Result<Outcome<T>>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Outcome<T>>> {
+        let convert = self.convert;
+        let answer = match &mut self.state {
+            State::Refused(error) => Poll::Ready(Err(error.take().unwrap_or(Error::Cancelled))),
+            State::Sent(sent) => sent.poll(context),
+        };
+        answer.map(|answer| typed(answer, convert))
+    }
+}
+
+impl Sent {
+    fn wait(&mut self) -> OpAnswer {
+        let limit = self.deadline.as_ref().map(|deadline| deadline.at);
+        if self.unsent.is_some() {
+            match block_until(limit, |context| self.send(context)) {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => return Err(error),
+                Err(TimedOut) => return Err(self.too_late()),
+            }
+        }
+        match self.receiver.wait(limit) {
+            Ok(answer) => answer.unwrap_or(Err(Error::ShuttingDown)),
+            Err(TimedOut) => Err(self.too_late()),
+        }
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<OpAnswer> {
+        if self.unsent.is_some()
+            && let Poll::Ready(Err(error)) = self.send(context)
+        {
+            return Poll::Ready(Err(error));
+        }
+        if self.unsent.is_none()
+            && let Poll::Ready(answer) = self.receiver.poll(context)
+        {
+            return Poll::Ready(answer.unwrap_or(Err(Error::ShuttingDown)));
+        }
+        if let Some(deadline) = &mut self.deadline {
+            if Instant::now() >= deadline.at {
+                return Poll::Ready(Err(self.too_late()));
+            }
+            if !deadline.armed.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
+                deadline.timers.wake_at(deadline.at, context.waker());
+                deadline.armed = Some(context.waker().clone());
+            }
+        }
+        Poll::Pending
+    }
+
+    /// Tries to put the op into the queue; where that is full the waker is called when there may be room.
+    fn send(&mut self, context: &Context<'_>) -> Poll<Result<()>> {
+        for last_try in [false, true] {
+            let Some(ticket) = self.unsent.take() else { return Poll::Ready(Ok(())) };
+            match self.lane.try_send(ticket) {
+                Ok(()) => return Poll::Ready(Ok(())),
+                Err((ticket, Error::Busy { .. })) => self.unsent = Some(ticket),
+                Err((_, error)) => return Poll::Ready(Err(error)),
+            }
+            if !last_try {
+                self.lane.wait_for_room(context.waker());
+            }
+        }
+        Poll::Pending
+    }
+
+    fn too_late(&self) -> Error {
+        let late_by = self.deadline.as_ref().map_or_else(Default::default, |deadline| deadline.at.elapsed());
+        Error::DeadlineExceeded { late_by }
+    }
+}
+
+fn typed<T>(answer: OpAnswer, convert: fn(Value) -> Result<T>) -> Result<Outcome<T>> {
+    let Outcome { output, report } = answer?;
+    Ok(Outcome { output: convert(output)?, report })
+}

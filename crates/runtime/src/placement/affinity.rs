@@ -1,0 +1,189 @@
+//! Puts the calling thread where the plan wants it.
+//!
+//! Every function acts on the calling thread alone. On systems other than Linux they compile and answer
+//! [`PlacementError::Unsupported`]; a worker then runs wherever the system puts it, which is slower but right.
+
+use panoply_core::cpu_set::CpuSet;
+
+use super::error::PlacementError;
+use super::plan::Slot;
+
+#[cfg(target_os = "linux")]
+use super::sys_linux as sys;
+#[cfg(not(target_os = "linux"))]
+use super::sys_other as sys;
+
+/// The CPUs that the calling thread may run on.
+pub fn current() -> Result<CpuSet, PlacementError> {
+    sys::affinity()
+}
+
+/// Lets the calling thread run on these CPUs only, and gives back the CPUs that the system really granted: it leaves out
+/// those that are offline or outside the process's cpuset, and refuses when none is left.
+pub fn pin_current(cpus: &CpuSet) -> Result<CpuSet, PlacementError> {
+    if cpus.is_empty() {
+        return Err(PlacementError::EmptyCpuSet);
+    }
+    sys::set_affinity(cpus)?;
+    sys::affinity()
+}
+
+/// Pins the calling thread to the CPUs of its slot. See [`pin_current`].
+pub fn apply(slot: &Slot) -> Result<CpuSet, PlacementError> {
+    pin_current(&slot.cpus)
+}
+
+/// How a thread is scheduled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Scheduling {
+    /// Shares its CPU with everybody else.
+    Normal,
+    /// `SCHED_FIFO`: runs until it blocks, before every normal thread.
+    Realtime(RealtimePriority),
+    /// Some other policy that somebody else has set.
+    Other,
+}
+
+/// A real-time priority: 1 is the lowest, 99 the highest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RealtimePriority(u8);
+
+impl RealtimePriority {
+    /// The lowest priority.
+    pub const MIN: RealtimePriority = RealtimePriority(1);
+    /// The highest priority. The kernel's own housekeeping runs at this one, so workers should stay below.
+    pub const MAX: RealtimePriority = RealtimePriority(99);
+    /// For signal workers: above normal threads, at the level of the kernel's interrupt threads.
+    pub const SIGNAL: RealtimePriority = RealtimePriority(50);
+
+    /// A priority from 1 to 99.
+    pub fn new(priority: u8) -> Result<RealtimePriority, PlacementError> {
+        let (min, max) = (RealtimePriority::MIN.0, RealtimePriority::MAX.0);
+        if (min..=max).contains(&priority) {
+            Ok(RealtimePriority(priority))
+        } else {
+            Err(PlacementError::PriorityOutOfRange { min, max, got: priority })
+        }
+    }
+
+    /// The number.
+    pub fn get(self) -> u8 {
+        self.0
+    }
+}
+
+/// Runs the calling thread at a real-time priority from now on. A worker that spins at such a priority starves every
+/// normal thread on its CPU, so it must block when it has nothing to do.
+pub fn set_realtime(priority: RealtimePriority) -> Result<(), PlacementError> {
+    sys::set_realtime(priority)
+}
+
+/// Runs the calling thread as a normal thread again.
+pub fn set_normal() -> Result<(), PlacementError> {
+    sys::set_normal()
+}
+
+/// How the calling thread is scheduled.
+pub fn scheduling() -> Result<Scheduling, PlacementError> {
+    sys::scheduling()
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_is_pinned_and_says_so() {
+        let allowed = current().unwrap();
+        let pinned = std::thread::spawn(|| {
+            let allowed = current().unwrap();
+            for cpu in &allowed {
+                let one = CpuSet::from_cpus([cpu]).unwrap();
+                assert_eq!(pin_current(&one).unwrap(), one);
+                assert_eq!(current().unwrap(), one);
+                assert_eq!(rustix::thread::sched_getcpu(), cpu);
+            }
+            pin_current(&allowed).unwrap()
+        });
+        assert_eq!(pinned.join().unwrap(), allowed);
+        assert_eq!(current().unwrap(), allowed, "other threads stay where they were");
+    }
+
+    #[test]
+    fn pinning_to_nothing_or_to_cpus_that_do_not_exist_is_refused() {
+        assert!(matches!(pin_current(&CpuSet::new()), Err(PlacementError::EmptyCpuSet)));
+        let before = current().unwrap();
+        let beyond = CpuSet::from_cpus([8191]).unwrap();
+        if !before.contains(8191) {
+            let error = pin_current(&beyond).unwrap_err();
+            assert!(matches!(&error, PlacementError::PinRefused { expected, .. } if *expected == beyond), "{error}");
+            assert_eq!(current().unwrap(), before);
+        }
+    }
+
+    #[test]
+    fn realtime_works_or_says_what_is_missing() {
+        assert!(matches!(
+            RealtimePriority::new(0),
+            Err(PlacementError::PriorityOutOfRange { min: 1, max: 99, got: 0 })
+        ));
+        assert!(RealtimePriority::new(100).is_err());
+        std::thread::spawn(|| {
+            let priority = RealtimePriority::MIN;
+            match set_realtime(priority) {
+                Ok(()) => {
+                    assert_eq!(scheduling().unwrap(), Scheduling::Realtime(priority));
+                    set_normal().unwrap();
+                    assert_eq!(scheduling().unwrap(), Scheduling::Normal);
+                }
+                Err(error @ PlacementError::RealtimeDenied { .. }) => {
+                    eprintln!("real-time priorities are not permitted here: {error}");
+                    assert_eq!(scheduling().unwrap(), Scheduling::Normal);
+                }
+                Err(error) => panic!("{error}"),
+            }
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn a_thread_without_the_capability_is_refused_at_a_limit_of_zero() {
+        use rustix::process::{Resource, getrlimit};
+        use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+        if getrlimit(Resource::Rtprio).current != Some(0) {
+            eprintln!("skipped: RLIMIT_RTPRIO permits real-time priorities to everybody here");
+            return;
+        }
+        std::thread::spawn(|| {
+            // Capabilities belong to the thread: the other tests keep theirs.
+            let mut sets = capabilities(None).unwrap();
+            sets.effective -= CapabilitySet::SYS_NICE;
+            set_capabilities(None, sets).unwrap();
+            let error = set_realtime(RealtimePriority::SIGNAL).unwrap_err();
+            assert!(
+                matches!(
+                    error,
+                    PlacementError::RealtimeDenied { priority: 50, rtprio_limit: Some(0), has_cap_sys_nice: false }
+                ),
+                "{error:?}"
+            );
+            assert_eq!(scheduling().unwrap(), Scheduling::Normal);
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn the_refusal_names_capability_and_limit() {
+        let denied = |rtprio_limit, has_cap_sys_nice| {
+            PlacementError::RealtimeDenied { priority: 50, rtprio_limit, has_cap_sys_nice }.to_string()
+        };
+        for word in ["CAP_SYS_NICE", "RLIMIT_RTPRIO is 0", "ulimit -r 50"] {
+            assert!(denied(Some(0), false).contains(word), "{}", denied(Some(0), false));
+        }
+        assert!(denied(Some(0), true).contains("rt_runtime_us"));
+        assert!(denied(None, false).contains("rt_runtime_us"));
+    }
+}

@@ -1,0 +1,175 @@
+//! What the process's control group leaves it: which CPUs, and how much of their time.
+//!
+//! Version 2 is read from `/sys/fs/cgroup`, version 1 from `/sys/fs/cgroup/<controller>`; a machine may have both. In a
+//! container the group's path is often that of the host while the mount shows the container's own group at its root, so
+//! a path that is not there stands for the root of the mount.
+
+use panoply_core::cpu_set::CpuSet;
+
+use super::sysfs::{Problem, Tree};
+
+/// Levels of nested groups that are looked at.
+const DEPTH_MAX: usize = 64;
+
+/// Lines of `/proc/self/cgroup` that are looked at: there is one per hierarchy.
+const HIERARCHIES_MAX: usize = 64;
+
+/// CPU time that a control group grants: `quota_us` in every `period_us`, summed over all CPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CpuQuota {
+    /// Microseconds of CPU time per period.
+    pub quota_us: u64,
+    /// The period in microseconds, never zero.
+    pub period_us: u64,
+}
+
+impl CpuQuota {
+    /// Whole CPUs that the quota keeps busy, at least one. Rounded down: a worker on a fraction of a CPU is throttled in
+    /// the middle of its work.
+    pub fn cpus(&self) -> usize {
+        usize::try_from(self.quota_us / self.period_us).unwrap_or(usize::MAX).max(1)
+    }
+
+    fn is_below(&self, other: &CpuQuota) -> bool {
+        u128::from(self.quota_us) * u128::from(other.period_us)
+            < u128::from(other.quota_us) * u128::from(self.period_us)
+    }
+}
+
+/// Both limits; `None` where there is no limit.
+#[derive(Default)]
+pub(super) struct Limits {
+    pub cpus: Option<CpuSet>,
+    pub quota: Option<CpuQuota>,
+}
+
+/// Reads the limits of the control group that `/proc/self/cgroup` names.
+pub(super) fn read_limits(tree: &mut Tree<'_>) -> Limits {
+    let mut limits = Limits::default();
+    let groups = tree.optional_text("proc/self/cgroup").unwrap_or_default();
+    for line in groups.lines().take(HIERARCHIES_MAX) {
+        let mut fields = line.splitn(3, ':');
+        let (Some(_), Some(controllers), Some(path)) = (fields.next(), fields.next(), fields.next()) else {
+            tree.note("proc/self/cgroup", Problem::malformed("hierarchy:controllers:path", line));
+            continue;
+        };
+        if controllers.is_empty() {
+            for mount in ["sys/fs/cgroup", "sys/fs/cgroup/unified"] {
+                limits.read_version_2(tree, mount, path);
+            }
+        }
+        for controller in controllers.split(',') {
+            match controller {
+                "cpuset" => limits.read_cpuset(tree, "sys/fs/cgroup/cpuset", path),
+                "cpu" if tree.exists("sys/fs/cgroup/cpu") => limits.read_cfs(tree, "sys/fs/cgroup/cpu", path),
+                "cpu" => limits.read_cfs(tree, "sys/fs/cgroup/cpu,cpuacct", path),
+                _ => {}
+            }
+        }
+    }
+    limits
+}
+
+impl Limits {
+    fn read_version_2(&mut self, tree: &mut Tree<'_>, mount: &str, path: &str) {
+        for group in ancestry(tree, mount, path) {
+            // The nearest file already takes the groups above it into account.
+            if self.cpus.is_none() {
+                self.cpus =
+                    tree.optional_cpus(&format!("{group}/cpuset.cpus.effective")).filter(|cpus| !cpus.is_empty());
+            }
+            let file = format!("{group}/cpu.max");
+            if let Some(text) = tree.optional_text(&file) {
+                match parse_cpu_max(&text) {
+                    Some(quota) => self.limit(quota),
+                    None => tree.note(&file, Problem::malformed("a quota and a period in microseconds", &text)),
+                }
+            }
+        }
+    }
+
+    fn read_cpuset(&mut self, tree: &mut Tree<'_>, mount: &str, path: &str) {
+        for group in ancestry(tree, mount, path) {
+            for file in ["cpuset.effective_cpus", "cpuset.cpus"] {
+                if self.cpus.is_none() {
+                    self.cpus = tree.optional_cpus(&format!("{group}/{file}")).filter(|cpus| !cpus.is_empty());
+                }
+            }
+        }
+    }
+
+    fn read_cfs(&mut self, tree: &mut Tree<'_>, mount: &str, path: &str) {
+        for group in ancestry(tree, mount, path) {
+            let (quota, period) = (format!("{group}/cpu.cfs_quota_us"), format!("{group}/cpu.cfs_period_us"));
+            if !tree.exists(&quota) {
+                continue;
+            }
+            let (Some(quota_us), Some(period_us)) = (tree.number(&quota), tree.number(&period)) else { continue };
+            match (u64::try_from(quota_us), u64::try_from(period_us)) {
+                (Ok(quota_us), Ok(period_us)) if period_us > 0 => self.limit(Some(CpuQuota { quota_us, period_us })),
+                // A quota of -1 is no limit.
+                (Err(_), _) => {}
+                _ => tree.note(&period, Problem::malformed("a period in microseconds", &period_us.to_string())),
+            }
+        }
+    }
+
+    /// Every group on the way up limits its descendants: the smallest share counts.
+    fn limit(&mut self, quota: Option<CpuQuota>) {
+        if let Some(quota) = quota
+            && self.quota.is_none_or(|known| quota.is_below(&known))
+        {
+            self.quota = Some(quota);
+        }
+    }
+}
+
+/// The group's folder and those above it, down to the mount itself.
+fn ancestry(tree: &Tree<'_>, mount: &str, path: &str) -> Vec<String> {
+    let names: Vec<&str> = path.split('/').filter(|name| !name.is_empty()).collect();
+    let mut folders = vec![mount.to_owned()];
+    // A path with `..` lies outside this process's view of the hierarchy.
+    if names.len() <= DEPTH_MAX && names.iter().all(|name| *name != "..") {
+        for name in names {
+            let folder = format!("{}/{name}", folders[folders.len() - 1]);
+            if !tree.exists(&folder) {
+                break;
+            }
+            folders.push(folder);
+        }
+    }
+    folders.reverse();
+    folders
+}
+
+/// Reads `150000 100000` or `max 100000`. The outer `None` is garbage, the inner one no limit.
+fn parse_cpu_max(text: &str) -> Option<Option<CpuQuota>> {
+    let mut words = text.split_ascii_whitespace();
+    let quota = words.next()?;
+    let period_us: u64 = words.next().unwrap_or("100000").parse().ok()?;
+    if period_us == 0 || words.next().is_some() {
+        return None;
+    }
+    if quota == "max" {
+        return Some(None);
+    }
+    Some(Some(CpuQuota { quota_us: quota.parse().ok()?, period_us }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotas_become_whole_cpus() {
+        let cpus = |text| parse_cpu_max(text).unwrap().map(|quota| quota.cpus());
+        assert_eq!(cpus("max 100000\n"), None);
+        assert_eq!(cpus("150000 100000"), Some(1));
+        assert_eq!(cpus("400000 100000"), Some(4));
+        assert_eq!(cpus("5000 100000"), Some(1));
+        assert_eq!(cpus("300000"), Some(3));
+        for garbage in ["", "max 0", "-1 100000", "1 2 3", "many 100000", "100000 99999999999999999999999"] {
+            assert_eq!(parse_cpu_max(garbage), None, "{garbage:?}");
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Gives every worker its CPUs, near its device.
+//!
+//! [`Plan::new`] either satisfies the request, with a note for everything that had to give way, or says in a typed error
+//! which part of the request contradicts the machine. The rules it follows are those of the module `planner`.
+
+use std::fmt;
+
+use panoply_core::cpu_set::CpuSet;
+use panoply_core::device::PciAddress;
+
+use super::error::PlacementError;
+use super::planner;
+use super::request::{Affinity, Request, Role};
+use super::topology::Topology;
+
+/// The place of one worker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Slot {
+    /// What the worker is for.
+    pub role: Role,
+    /// The device it serves.
+    pub device: Option<PciAddress>,
+    /// The NUMA node it is on.
+    pub node: u32,
+    /// The CPUs it runs on. Never empty, never beyond what the process is allowed.
+    pub cpus: CpuSet,
+    /// How alone it is there.
+    pub affinity: Affinity,
+}
+
+/// Where the plan had to differ from the request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PlanNote {
+    /// Some exclusive workers share instead, as their node has too few cores or the quota too little time.
+    Degraded {
+        /// What the workers are for.
+        role: Role,
+        /// The device they serve.
+        device: Option<PciAddress>,
+        /// The node they are on.
+        node: u32,
+        /// Workers that share.
+        shared: usize,
+        /// Workers that were to be exclusive.
+        wanted: usize,
+    },
+    /// The node asked for has no CPU that the process may use.
+    Moved {
+        /// What the workers are for.
+        role: Role,
+        /// The device they serve.
+        device: Option<PciAddress>,
+        /// The node asked for.
+        wanted: u32,
+        /// The nearest node with allowed CPUs.
+        got: u32,
+    },
+    /// A worker is pinned to a CPU of another node than its device's.
+    PinnedFar {
+        /// What the worker is for.
+        role: Role,
+        /// The CPU it is pinned to.
+        cpu: usize,
+        /// The node asked for.
+        wanted: u32,
+        /// The node of the CPU.
+        got: u32,
+    },
+    /// Pinned workers hold every core of a node, so the others run on those too.
+    PinnedShared {
+        /// The node.
+        node: u32,
+    },
+    /// More application workers than cores are left: they share.
+    ApplicationsShared {
+        /// Application workers asked for.
+        workers: usize,
+        /// Cores that are left.
+        cores: usize,
+    },
+    /// The control group's quota keeps fewer CPUs busy than the process may use.
+    Quota {
+        /// CPUs that the quota keeps busy.
+        cpus: usize,
+        /// CPUs that are allowed.
+        allowed: usize,
+    },
+}
+
+/// Where every worker runs: one slot per worker, in the order of nodes and roles.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    slots: Vec<Slot>,
+    notes: Vec<PlanNote>,
+}
+
+impl Plan {
+    /// A place for every worker of the request.
+    pub fn new(topology: &Topology, request: &Request) -> Result<Plan, PlacementError> {
+        let (slots, notes) = planner::place(topology, request)?;
+        Ok(Plan { slots, notes })
+    }
+
+    /// Workers for every accelerator of the machine, in the numbers of the default table.
+    pub fn for_devices(topology: &Topology) -> Result<Plan, PlacementError> {
+        Plan::new(topology, &Request::for_devices(topology, &Default::default()))
+    }
+
+    /// One slot per worker.
+    pub fn slots(&self) -> &[Slot] {
+        &self.slots
+    }
+
+    /// Where the plan had to differ from the request.
+    pub fn notes(&self) -> &[PlanNote] {
+        &self.notes
+    }
+
+    /// The slots of one role.
+    pub fn role(&self, role: Role) -> impl Iterator<Item = &Slot> {
+        self.slots.iter().filter(move |slot| slot.role == role)
+    }
+}
+
+/// A table with one line per group of like slots, and the notes below it.
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{:<5}{:<13}{:<15}{:>7}  {:<11}cpus", "node", "role", "device", "workers", "affinity")?;
+        for group in self.slots.chunk_by(Slot::is_like) {
+            let Slot { role, device, node, affinity, .. } = &group[0];
+            let device = device.map_or("-".to_owned(), |address| address.to_string());
+            let cpus = group.iter().fold(CpuSet::new(), |cpus, slot| &cpus | &slot.cpus);
+            writeln!(f, "{node:<5}{role:<13}{device:<15}{:>7}  {affinity:<11}{cpus}", group.len())?;
+        }
+        self.notes.iter().try_for_each(|note| writeln!(f, "note: {note}"))
+    }
+}
+
+impl Slot {
+    fn is_like(&self, other: &Slot) -> bool {
+        (self.node, self.role, self.device, self.affinity) == (other.node, other.role, other.device, other.affinity)
+    }
+}
+
+impl fmt::Display for PlanNote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at = |device: &Option<PciAddress>| device.map(|address| format!(" of {address}")).unwrap_or_default();
+        match self {
+            PlanNote::Degraded { role, device, node, shared, wanted } => {
+                let of = at(device);
+                write!(f, "{shared} of {wanted} {role} workers{of} share the free CPUs of node {node}: too few cores")
+            }
+            PlanNote::Moved { role, device, wanted, got } => {
+                let of = at(device);
+                write!(f, "{role} workers{of} run on node {got}: no CPU of node {wanted} is allowed")
+            }
+            PlanNote::PinnedFar { role, cpu, wanted, got } => {
+                write!(f, "{role} worker pinned to CPU {cpu} of node {got}, away from node {wanted}")
+            }
+            PlanNote::PinnedShared { node } => {
+                write!(f, "pinned workers hold every core of node {node}; shared workers run there too")
+            }
+            PlanNote::ApplicationsShared { workers, cores } => {
+                write!(f, "{workers} application workers share {cores} free cores")
+            }
+            PlanNote::Quota { cpus, allowed } => {
+                write!(f, "the CPU quota keeps {cpus} of {allowed} allowed CPUs busy")
+            }
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! How a plan is made.
+//!
+//! The rules, in the order in which they are applied:
+//!
+//! 1. A pinned worker gets its CPU. The rest of that core is left alone while there are cores enough.
+//! 2. Roles are served in the order of [`Role`]; within a role every device gets its first exclusive worker before any
+//!    gets its second. A worker goes to its device's node, or to the nearest one that has allowed CPUs.
+//! 3. An exclusive worker gets one CPU of a core, and the core's other hardware threads stay idle.
+//! 4. Where cores run short an exclusive worker becomes a shared one: on its own node, over the CPUs that nobody holds.
+//!    The plan's notes say so. Every node with shared workers, and the machine as a whole, keeps a core for them, and
+//!    exclusive workers stay below the CPU quota.
+//! 5. Application workers get the cores that are left, one each; on a node with shared workers they share with those.
+
+use panoply_core::cpu_set::CpuSet;
+
+use super::error::PlacementError;
+use super::plan::{PlanNote, Slot};
+use super::request::{Affinity, DEMANDS_MAX, Demand, Request, Role, WORKERS_MAX};
+use super::site::Site;
+use super::topology::Topology;
+
+/// A slot for every worker of the request.
+pub(super) fn place(topology: &Topology, request: &Request) -> Result<(Vec<Slot>, Vec<PlanNote>), PlacementError> {
+    check(topology, request)?;
+    let mut planner = Planner { topology, sites: Site::all(topology), slots: Vec::new(), notes: Vec::new() };
+    let exclusive_max = planner.place_pinned(request);
+    let mut jobs = planner.assign_sites(request);
+    planner.grant(&mut jobs, exclusive_max);
+    planner.place(&jobs);
+    planner.place_applications(request);
+    planner.slots.sort_by_key(|slot| (slot.node, slot.role));
+    Ok((planner.slots, planner.notes))
+}
+
+/// Rejects what no plan can satisfy.
+fn check(topology: &Topology, request: &Request) -> Result<(), PlacementError> {
+    if request.demands.len() > DEMANDS_MAX {
+        return Err(PlacementError::TooManyDemands { got: request.demands.len(), max: DEMANDS_MAX });
+    }
+    let counts = request.demands.iter().map(|demand| demand.workers).chain(request.applications);
+    let workers = counts.fold(0usize, usize::saturating_add);
+    if workers > WORKERS_MAX {
+        return Err(PlacementError::TooManyWorkers { got: workers, max: WORKERS_MAX });
+    }
+    if request.applications == Some(0) {
+        return Err(PlacementError::ZeroWorkers { role: Role::Application, device: None });
+    }
+    for (index, demand) in request.demands.iter().enumerate() {
+        check_demand(topology, demand)?;
+        if let Affinity::Pinned(cpu) = demand.affinity {
+            let same = request.demands[..index].iter().find(|earlier| earlier.affinity == demand.affinity);
+            if let Some(earlier) = same {
+                return Err(PlacementError::PinnedTwice { cpu, first: earlier.role, second: demand.role });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_demand(topology: &Topology, demand: &Demand) -> Result<(), PlacementError> {
+    let Demand { role, device, workers, .. } = *demand;
+    if workers == 0 {
+        return Err(PlacementError::ZeroWorkers { role, device });
+    }
+    if let Some(got) = demand.node.filter(|node| topology.node(*node).is_none()) {
+        let expected = topology.nodes().iter().map(|node| node.id).collect();
+        return Err(PlacementError::UnknownNode { role, expected, got });
+    }
+    let Affinity::Pinned(cpu) = demand.affinity else { return Ok(()) };
+    if !topology.online().contains(cpu) {
+        return Err(PlacementError::PinnedOffline { role, expected: topology.online().clone(), got: cpu });
+    }
+    if !topology.allowed().contains(cpu) {
+        return Err(PlacementError::PinnedNotAllowed { role, expected: topology.allowed().clone(), got: cpu });
+    }
+    if workers > 1 {
+        return Err(PlacementError::PinnedWorkers { role, cpu, got: workers });
+    }
+    Ok(())
+}
+
+/// A demand that is not pinned, and what becomes of it.
+struct Job<'a> {
+    demand: &'a Demand,
+    site: usize,
+    /// Workers that get a core of their own.
+    granted: usize,
+}
+
+struct Planner<'a> {
+    topology: &'a Topology,
+    sites: Vec<Site>,
+    slots: Vec<Slot>,
+    notes: Vec<PlanNote>,
+}
+
+impl Planner<'_> {
+    /// Rule 1. Gives back how many exclusive workers the CPU quota leaves room for beside one application worker.
+    fn place_pinned(&mut self, request: &Request) -> usize {
+        let (effective, allowed) = (self.topology.effective_cpus(), self.topology.allowed().len());
+        if effective < allowed {
+            self.notes.push(PlanNote::Quota { cpus: effective, allowed });
+        }
+        let mut pinned = 0;
+        for demand in &request.demands {
+            let Affinity::Pinned(cpu) = demand.affinity else { continue };
+            let Some(site) = self.sites.iter_mut().find(|site| site.cpus.contains(cpu)) else { continue };
+            site.pin(cpu);
+            pinned += 1;
+            let node = site.node;
+            if let Some(wanted) = demand.node.filter(|wanted| *wanted != node) {
+                self.notes.push(PlanNote::PinnedFar { role: demand.role, cpu, wanted, got: node });
+            }
+            self.add(demand, node, CpuSet::from_cpus([cpu]).unwrap_or_default(), demand.affinity);
+        }
+        effective.saturating_sub(pinned + 1)
+    }
+
+    /// Rule 2, second half: a node for every demand.
+    fn assign_sites<'r>(&mut self, request: &'r Request) -> Vec<Job<'r>> {
+        let mut demands: Vec<&Demand> =
+            request.demands.iter().filter(|demand| !matches!(demand.affinity, Affinity::Pinned(_))).collect();
+        demands.sort_by_key(|demand| demand.role);
+        let mut jobs = Vec::with_capacity(demands.len());
+        // Devices that say where they are come first, so that the others go where there is room.
+        for named in [true, false] {
+            for demand in demands.iter().filter(|demand| demand.node.is_some() == named) {
+                let site = self.site_for(demand);
+                match demand.affinity {
+                    Affinity::Exclusive => self.sites[site].wanted += demand.workers,
+                    _ => self.sites[site].has_shared = true,
+                }
+                jobs.push(Job { demand, site, granted: 0 });
+            }
+        }
+        jobs.sort_by_key(|job| job.demand.role);
+        jobs
+    }
+
+    fn site_for(&mut self, demand: &Demand) -> usize {
+        let Some(wanted) = demand.node else {
+            // The most room; the first of equals.
+            let room = |site: &Site| site.free.len() as isize - site.wanted as isize;
+            let roomiest = (0..self.sites.len()).min_by_key(|index| -room(&self.sites[*index]));
+            return roomiest.unwrap_or(0);
+        };
+        let home = self.topology.node(wanted);
+        let distance = |site: &Site| home.map_or(u32::MAX, |home| home.distance_to(site.node));
+        let nearest = (0..self.sites.len()).min_by_key(|index| distance(&self.sites[*index])).unwrap_or(0);
+        let got = self.sites[nearest].node;
+        if got != wanted {
+            self.notes.push(PlanNote::Moved { role: demand.role, device: demand.device, wanted, got });
+        }
+        nearest
+    }
+
+    /// Rules 2 and 4: which of the exclusive workers get a core of their own.
+    fn grant(&mut self, jobs: &mut [Job<'_>], exclusive_max: usize) {
+        let mut left: Vec<usize> = self.sites.iter().map(Site::exclusive_max).collect();
+        let none_remains = self.sites.iter().zip(&left).all(|(site, left)| site.free.len() <= site.wanted.min(*left));
+        if none_remains && let Some(last) = left.iter().rposition(|left| *left > 0) {
+            left[last] = self.sites[last].free.len() - 1;
+        }
+        let mut budget = exclusive_max;
+        for role in Role::ALL {
+            let mut progress = true;
+            while progress {
+                progress = false;
+                let same_role = jobs.iter_mut().filter(|job| job.demand.role == role);
+                for job in same_role.filter(|job| job.demand.affinity == Affinity::Exclusive) {
+                    if job.granted < job.demand.workers && left[job.site] > 0 && budget > 0 {
+                        job.granted += 1;
+                        left[job.site] -= 1;
+                        budget -= 1;
+                        progress = true;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Rules 3 and 4: cores for the granted workers, then the rest of the node for those that share.
+    fn place(&mut self, jobs: &[Job<'_>]) {
+        for job in jobs {
+            for _ in 0..job.granted {
+                let Some(cpu) = self.sites[job.site].take_core() else { break };
+                self.add(job.demand, self.sites[job.site].node, cpu, Affinity::Exclusive);
+            }
+        }
+        for job in jobs {
+            let Demand { role, device, workers, affinity, .. } = *job.demand;
+            let shared = workers - job.granted;
+            if shared == 0 {
+                continue;
+            }
+            let node = self.sites[job.site].node;
+            if affinity == Affinity::Exclusive {
+                self.notes.push(PlanNote::Degraded { role, device, node, shared, wanted: workers });
+            }
+            let cpus = self.share(job.site);
+            for _ in 0..shared {
+                self.add(job.demand, node, cpus.clone(), Affinity::Shared);
+            }
+        }
+    }
+
+    /// Rule 5.
+    fn place_applications(&mut self, request: &Request) {
+        let cores: usize = self.sites.iter().map(|site| site.free.len()).sum();
+        let busy = self.slots.iter().filter(|slot| slot.affinity != Affinity::Shared).count();
+        let within_quota = self.topology.effective_cpus().saturating_sub(busy);
+        let workers = request.applications.unwrap_or(cores.min(within_quota).max(1));
+        let crowded = workers > cores;
+        if crowded {
+            self.notes.push(PlanNote::ApplicationsShared { workers, cores });
+        }
+        for site in self.deal(workers) {
+            let node = self.sites[site].node;
+            let demand = Demand::new(Role::Application, 1);
+            if crowded || self.sites[site].has_sharers {
+                let cpus = self.share(site);
+                self.add(&demand, node, cpus, Affinity::Shared);
+            } else if let Some(cpu) = self.sites[site].take_core() {
+                self.add(&demand, node, cpu, Affinity::Exclusive);
+            }
+        }
+    }
+
+    /// The site of each application worker: in turn, each site as often as it has cores left. More workers than that go
+    /// round the sites that have any, or round all of them when no core is left anywhere.
+    fn deal(&self, workers: usize) -> Vec<usize> {
+        let sites = 0..self.sites.len();
+        let cores = |index: usize| self.sites[index].free.len();
+        let rounds = sites.clone().map(cores).max().unwrap_or(0);
+        let in_turn = (0..rounds).flat_map(|round| sites.clone().filter(move |index| cores(*index) > round));
+        let mut dealt: Vec<usize> = in_turn.take(workers).collect();
+        let open: Vec<usize> = sites.filter(|index| rounds == 0 || cores(*index) > 0).collect();
+        dealt.extend(open.iter().cycle().copied().take(workers - dealt.len()));
+        dealt
+    }
+
+    /// The CPUs of a site for its shared workers.
+    fn share(&mut self, site: usize) -> CpuSet {
+        let site = &mut self.sites[site];
+        let first_time = !site.has_sharers;
+        site.has_sharers = true;
+        if first_time && site.free.is_empty() {
+            self.notes.push(PlanNote::PinnedShared { node: site.node });
+        }
+        site.shared_cpus()
+    }
+
+    fn add(&mut self, demand: &Demand, node: u32, cpus: CpuSet, affinity: Affinity) {
+        self.slots.push(Slot { role: demand.role, device: demand.device, node, cpus, affinity });
+    }
+}

@@ -1,0 +1,233 @@
+//! What a plan is asked for: which roles want workers, near which devices, and how alone they want to be.
+
+use std::fmt;
+
+use panoply_core::device::{DeviceInfo, DeviceKind, PciAddress};
+
+use super::pci::PciKind;
+use super::topology::Topology;
+
+/// Workers that a plan holds at most, application workers included.
+pub const WORKERS_MAX: usize = 65_536;
+
+/// Demands that a request holds at most.
+pub const DEMANDS_MAX: usize = 8192;
+
+/// What a worker is for. The order is the order in which workers are given their cores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Role {
+    /// Feeds a GPU.
+    Gpu,
+    /// Feeds a cryptography or compression engine.
+    Crypto,
+    /// Moves packets.
+    Network,
+    /// Feeds a TPU or another neural processor.
+    Ml,
+    /// Processes signals; may want a real-time priority.
+    Signal,
+    /// Feeds a video engine.
+    Video,
+    /// Runs the program's own work on what the others leave.
+    Application,
+}
+
+impl Role {
+    /// Every role, in the order in which they are given their cores.
+    pub const ALL: [Role; 7] =
+        [Role::Gpu, Role::Crypto, Role::Network, Role::Ml, Role::Signal, Role::Video, Role::Application];
+
+    /// The name used in plans and messages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Role::Gpu => "gpu",
+            Role::Crypto => "crypto",
+            Role::Network => "network",
+            Role::Ml => "ml",
+            Role::Signal => "signal",
+            Role::Video => "video",
+            Role::Application => "application",
+        }
+    }
+
+    /// The role that serves an opened device of this kind.
+    pub const fn for_kind(kind: DeviceKind) -> Role {
+        match kind {
+            DeviceKind::DiscreteGpu | DeviceKind::IntegratedGpu => Role::Gpu,
+            DeviceKind::CryptoAccelerator => Role::Crypto,
+            DeviceKind::NetworkProcessor => Role::Network,
+            DeviceKind::Tpu => Role::Ml,
+            DeviceKind::Fpga => Role::Signal,
+            DeviceKind::VideoEngine => Role::Video,
+            // The work is done by the cores themselves.
+            _ => Role::Application,
+        }
+    }
+
+    /// The role that serves PCI devices of this kind.
+    pub const fn for_pci(kind: PciKind) -> Option<Role> {
+        match kind {
+            PciKind::Gpu => Some(Role::Gpu),
+            PciKind::Qat => Some(Role::Crypto),
+            PciKind::Nic => Some(Role::Network),
+            PciKind::Tpu => Some(Role::Ml),
+            PciKind::Fpga => Some(Role::Signal),
+            PciKind::Other => None,
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// How much of a core a worker has to itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Affinity {
+    /// One CPU of a physical core that no other worker uses; the core's other hardware threads stay idle.
+    Exclusive,
+    /// Any CPU of the node that no exclusive worker holds.
+    Shared,
+    /// This CPU. Other workers keep off its core while there are cores enough.
+    Pinned(usize),
+}
+
+impl fmt::Display for Affinity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Affinity::Exclusive => "exclusive",
+            Affinity::Shared => "shared",
+            Affinity::Pinned(_) => "pinned",
+        })
+    }
+}
+
+/// Workers for one device, or for one role that needs no device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Demand {
+    /// What the workers are for.
+    pub role: Role,
+    /// The device they serve.
+    pub device: Option<PciAddress>,
+    /// The NUMA node to be near to; `None` is the node with the most free cores.
+    pub node: Option<u32>,
+    /// How many workers, at least one.
+    pub workers: usize,
+    /// How alone they want to be.
+    pub affinity: Affinity,
+}
+
+impl Demand {
+    /// Exclusive workers without a device, on any node.
+    pub fn new(role: Role, workers: usize) -> Demand {
+        Demand { role, device: None, node: None, workers, affinity: Affinity::Exclusive }
+    }
+
+    /// Exclusive workers for an opened device, near it where it says where it is.
+    pub fn for_info(info: &DeviceInfo, workers: usize) -> Demand {
+        let role = Role::for_kind(info.kind);
+        Demand { device: info.pci_address, node: info.numa_node, ..Demand::new(role, workers) }
+    }
+
+    /// Near this node.
+    pub fn on_node(self, node: u32) -> Demand {
+        Demand { node: Some(node), ..self }
+    }
+
+    /// For this device.
+    pub fn for_device(self, device: PciAddress) -> Demand {
+        Demand { device: Some(device), ..self }
+    }
+
+    /// As alone as this.
+    pub fn with_affinity(self, affinity: Affinity) -> Demand {
+        Demand { affinity, ..self }
+    }
+}
+
+/// How many workers each kind of device gets. Zero leaves devices of that kind without workers.
+///
+/// | kind | default | because |
+/// | --- | --- | --- |
+/// | GPU | 2 | one prepares the next batch while the other waits for its stream |
+/// | QAT | 2 | one fills the request ring while the other drains the response ring |
+/// | NIC | 2 | one receives, one transmits |
+/// | TPU | 2 | as for a GPU |
+/// | FPGA | 1 | one stream in, one out, in lock step |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WorkersPerDevice {
+    /// Workers per GPU.
+    pub gpu: usize,
+    /// Workers per QAT endpoint.
+    pub qat: usize,
+    /// Workers per network port.
+    pub nic: usize,
+    /// Workers per TPU.
+    pub tpu: usize,
+    /// Workers per FPGA.
+    pub fpga: usize,
+}
+
+impl Default for WorkersPerDevice {
+    fn default() -> WorkersPerDevice {
+        WorkersPerDevice { gpu: 2, qat: 2, nic: 2, tpu: 2, fpga: 1 }
+    }
+}
+
+impl WorkersPerDevice {
+    /// Workers for a device of this kind.
+    pub fn of(&self, kind: PciKind) -> usize {
+        match kind {
+            PciKind::Gpu => self.gpu,
+            PciKind::Qat => self.qat,
+            PciKind::Nic => self.nic,
+            PciKind::Tpu => self.tpu,
+            PciKind::Fpga => self.fpga,
+            PciKind::Other => 0,
+        }
+    }
+}
+
+/// Everything that wants workers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Request {
+    /// Workers for devices and roles, in any order.
+    pub demands: Vec<Demand>,
+    /// Application workers; `None` is one for every core that is left, as far as the CPU quota goes. At least one
+    /// is always planned.
+    pub applications: Option<usize>,
+}
+
+impl Request {
+    /// A request for application workers only.
+    pub fn new() -> Request {
+        Request::default()
+    }
+
+    /// Exclusive workers for every accelerator of the machine. Virtual functions are left out where their physical
+    /// function is there: the hardware is the same.
+    pub fn for_devices(topology: &Topology, workers: &WorkersPerDevice) -> Request {
+        let mut request = Request::new();
+        for device in topology.devices().iter().filter(|device| !device.is_virtual_function) {
+            let (Some(role), count) = (Role::for_pci(device.kind), workers.of(device.kind)) else { continue };
+            if count > 0 {
+                let demand = Demand::new(role, count).for_device(device.address);
+                request.demands.push(Demand { node: device.node, ..demand });
+            }
+        }
+        request
+    }
+
+    /// With one more demand.
+    pub fn with(mut self, demand: Demand) -> Request {
+        self.demands.push(demand);
+        self
+    }
+
+    /// With this many application workers.
+    pub fn with_applications(self, workers: usize) -> Request {
+        Request { applications: Some(workers), ..self }
+    }
+}

@@ -1,0 +1,98 @@
+//! The scheduler calls of Linux.
+//!
+//! They go through libc where rustix stops: its CPU masks end at 1024 CPUs, and it has no scheduling policies. The
+//! policy is set through the pthread calls, as musl refuses the `sched_` ones.
+#![allow(unsafe_code)]
+
+use std::io;
+
+use panoply_core::cpu_set::{CPU_MAX, CpuSet};
+use rustix::process::{Resource, getrlimit};
+use rustix::thread::{CapabilitySet, capabilities};
+
+use super::affinity::{RealtimePriority, Scheduling};
+use super::error::PlacementError;
+
+type Word = libc::c_ulong;
+const WORD_BITS: usize = Word::BITS as usize;
+const MASK_WORDS: usize = (CPU_MAX + 1) / WORD_BITS;
+
+/// A kernel CPU mask: an array of longs, least significant bit first, wide enough for every kernel.
+type Mask = [Word; MASK_WORDS];
+
+pub(super) fn affinity() -> Result<CpuSet, PlacementError> {
+    let mut mask: Mask = [0; MASK_WORDS];
+    // SAFETY: the pointer refers to `size_of::<Mask>()` writable bytes, the length given, and to longs, the alignment
+    // that the kernel's mask has. Zero stands for the calling thread.
+    let status = unsafe { libc::sched_getaffinity(0, size_of::<Mask>(), mask.as_mut_ptr().cast()) };
+    if status != 0 {
+        return Err(PlacementError::System { call: "sched_getaffinity", source: io::Error::last_os_error() });
+    }
+    let cpus = (0..=CPU_MAX).filter(|cpu| mask[cpu / WORD_BITS] >> (cpu % WORD_BITS) & 1 == 1);
+    // The mask is exactly as wide as a set, so every number fits.
+    Ok(CpuSet::from_cpus(cpus).unwrap_or_default())
+}
+
+pub(super) fn set_affinity(cpus: &CpuSet) -> Result<(), PlacementError> {
+    let mut mask: Mask = [0; MASK_WORDS];
+    for cpu in cpus {
+        mask[cpu / WORD_BITS] |= 1 << (cpu % WORD_BITS);
+    }
+    // SAFETY: the pointer refers to `size_of::<Mask>()` readable bytes, the length given, and to longs, the alignment
+    // that the kernel's mask has. Zero stands for the calling thread.
+    let status = unsafe { libc::sched_setaffinity(0, size_of::<Mask>(), mask.as_ptr().cast()) };
+    if status == 0 {
+        return Ok(());
+    }
+    Err(PlacementError::PinRefused { expected: cpus.clone(), source: io::Error::last_os_error() })
+}
+
+pub(super) fn set_realtime(priority: RealtimePriority) -> Result<(), PlacementError> {
+    match set_policy(libc::SCHED_FIFO, priority.get().into()) {
+        Err(error) if error.raw_os_error() == Some(libc::EPERM) => Err(denied(priority)),
+        other => other.map_err(|source| PlacementError::System { call: "pthread_setschedparam", source }),
+    }
+}
+
+pub(super) fn set_normal() -> Result<(), PlacementError> {
+    set_policy(libc::SCHED_OTHER, 0).map_err(|source| PlacementError::System { call: "pthread_setschedparam", source })
+}
+
+pub(super) fn scheduling() -> Result<Scheduling, PlacementError> {
+    let mut policy = 0;
+    let mut parameters = empty_parameters();
+    // SAFETY: `pthread_self` is the calling thread, which is alive; both pointers refer to writable values of the types
+    // that the call fills in.
+    let status = unsafe { libc::pthread_getschedparam(libc::pthread_self(), &mut policy, &mut parameters) };
+    if status != 0 {
+        let source = io::Error::from_raw_os_error(status);
+        return Err(PlacementError::System { call: "pthread_getschedparam", source });
+    }
+    let priority = u8::try_from(parameters.sched_priority).unwrap_or(0);
+    Ok(match policy {
+        libc::SCHED_OTHER => Scheduling::Normal,
+        libc::SCHED_FIFO => RealtimePriority::new(priority).map_or(Scheduling::Other, Scheduling::Realtime),
+        _ => Scheduling::Other,
+    })
+}
+
+fn set_policy(policy: libc::c_int, priority: libc::c_int) -> io::Result<()> {
+    let mut parameters = empty_parameters();
+    parameters.sched_priority = priority;
+    // SAFETY: `pthread_self` is the calling thread, which is alive; the pointer refers to a fully set-up value.
+    let status = unsafe { libc::pthread_setschedparam(libc::pthread_self(), policy, &parameters) };
+    if status == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(status)) }
+}
+
+fn empty_parameters() -> libc::sched_param {
+    // SAFETY: the type holds integers only (musl adds reserved ones), for which all zero bits are a value.
+    unsafe { std::mem::zeroed() }
+}
+
+fn denied(priority: RealtimePriority) -> PlacementError {
+    PlacementError::RealtimeDenied {
+        priority: priority.get(),
+        rtprio_limit: getrlimit(Resource::Rtprio).current,
+        has_cap_sys_nice: capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_NICE)),
+    }
+}

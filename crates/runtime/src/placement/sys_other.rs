@@ -1,0 +1,28 @@
+//! The answer of systems whose scheduler cannot be told where threads run.
+
+use std::env::consts::OS;
+
+use panoply_core::cpu_set::CpuSet;
+
+use super::affinity::{RealtimePriority, Scheduling};
+use super::error::PlacementError;
+
+pub(super) fn affinity() -> Result<CpuSet, PlacementError> {
+    Err(PlacementError::Unsupported { what: "reading a thread's CPU affinity", os: OS })
+}
+
+pub(super) fn set_affinity(_cpus: &CpuSet) -> Result<(), PlacementError> {
+    Err(PlacementError::Unsupported { what: "pinning a thread to CPUs", os: OS })
+}
+
+pub(super) fn set_realtime(_priority: RealtimePriority) -> Result<(), PlacementError> {
+    Err(PlacementError::Unsupported { what: "a real-time priority", os: OS })
+}
+
+pub(super) fn set_normal() -> Result<(), PlacementError> {
+    Err(PlacementError::Unsupported { what: "a scheduling policy", os: OS })
+}
+
+pub(super) fn scheduling() -> Result<Scheduling, PlacementError> {
+    Err(PlacementError::Unsupported { what: "reading a thread's scheduling policy", os: OS })
+}

@@ -1,0 +1,335 @@
+//! A bounded lock-free queue that can be closed: many producers, and a consumer that takes several items at once.
+//!
+//! A ring of slots, each with a sequence number that says whose turn it is. The rules, for a ring of `capacity` slots:
+//!
+//! 1. A slot whose sequence equals position `p` is free for the push that claims `p`; when the item is in, its sequence
+//!    becomes `p + 1`. A slot with sequence `p + 1` is ready for the pop that claims `p`; when the item is out, its
+//!    sequence becomes `p + capacity`, the position of the next push that will use it.
+//! 2. `tail` and `head` are claimed by compare-and-swap; the winner owns the slots between the old and the new value. A
+//!    consumer claims a whole run of ready slots with one swap. Several consumers are safe: a supervisor may empty the
+//!    queue of a worker that hangs.
+//! 3. Closing sets one bit of `tail`. A push that has not claimed its position by then fails and gives its item back; one
+//!    that has will finish. So once the queue is closed, `head == tail` means that it is empty for ever: no item is
+//!    stranded behind a consumer that has left.
+//! 4. Nothing is ever dropped silently: whoever drops the queue drops the items in it.
+
+use std::mem::MaybeUninit;
+
+use crate::sync::{AtomicUsize, CacheLine, Ordering, UnsafeCell, spin_loop};
+
+/// The most items a queue may be made for.
+pub const QUEUE_DEPTH_MAX: usize = 1 << 20;
+
+const CLOSED: usize = 1 << (usize::BITS - 1);
+
+/// See the module's rules.
+pub(crate) struct Queue<T> {
+    tail: CacheLine<AtomicUsize>,
+    head: CacheLine<AtomicUsize>,
+    slots: Box<[Slot<T>]>,
+    mask: usize,
+}
+
+struct Slot<T> {
+    sequence: AtomicUsize,
+    item: UnsafeCell<MaybeUninit<T>>,
+}
+
+/// Why an item was not taken; it is handed back.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum PushError<T> {
+    /// Every slot is in use.
+    Full(T),
+    /// The queue takes nothing any more.
+    Closed(T),
+}
+
+// SAFETY: an item is written by the one push that claimed its slot and read by the one pop that claimed it, ordered by
+// the slot's sequence number (release, then acquire).
+unsafe impl<T: Send> Send for Queue<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Sync for Queue<T> {}
+
+impl<T> Queue<T> {
+    /// A queue for at least `depth` items: rounded up to a power of two, at least 2, at most [`QUEUE_DEPTH_MAX`].
+    pub(crate) fn new(depth: usize) -> Queue<T> {
+        let capacity = depth.clamp(2, QUEUE_DEPTH_MAX).next_power_of_two();
+        let slot = |index| Slot { sequence: AtomicUsize::new(index), item: UnsafeCell::new(MaybeUninit::uninit()) };
+        Queue {
+            tail: CacheLine(AtomicUsize::new(0)),
+            head: CacheLine(AtomicUsize::new(0)),
+            slots: (0..capacity).map(slot).collect(),
+            mask: capacity - 1,
+        }
+    }
+
+    /// How many items fit.
+    pub(crate) fn capacity(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// How many items are in the queue, or about to be; a moment's view.
+    pub(crate) fn len(&self) -> usize {
+        let head = self.head.load(Ordering::Acquire);
+        (self.tail.load(Ordering::Acquire) & !CLOSED).wrapping_sub(head) & !CLOSED
+    }
+
+    /// True once the queue is closed and everything that got in has been claimed: nothing will ever come out again.
+    pub(crate) fn is_finished(&self) -> bool {
+        let tail = self.tail.load(Ordering::Acquire);
+        tail & CLOSED != 0 && self.head.load(Ordering::Acquire) == tail & !CLOSED
+    }
+
+    /// True once the queue takes nothing any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.tail.load(Ordering::Acquire) & CLOSED != 0
+    }
+
+    /// Takes nothing from now on. What is in it can still be popped.
+    pub(crate) fn close(&self) {
+        self.tail.fetch_or(CLOSED, Ordering::AcqRel);
+    }
+
+    /// Puts an item in.
+    pub(crate) fn push(&self, item: T) -> Result<(), PushError<T>> {
+        let mut tail = self.tail.load(Ordering::Relaxed);
+        loop {
+            if tail & CLOSED != 0 {
+                return Err(PushError::Closed(item));
+            }
+            let slot = &self.slots[tail & self.mask];
+            let sequence = slot.sequence.load(Ordering::Acquire);
+            if sequence == tail {
+                let next = tail.wrapping_add(1) & !CLOSED;
+                match self.tail.compare_exchange_weak(tail, next, Ordering::Relaxed, Ordering::Relaxed) {
+                    Ok(_) => {
+                        // SAFETY: this push claimed position `tail`, and the slot is free for it (rule 1).
+                        slot.item.with_mut(|place| unsafe { (*place).write(item) });
+                        slot.sequence.store(next, Ordering::Release);
+                        return Ok(());
+                    }
+                    Err(current) => tail = current,
+                }
+            } else if self.distance(sequence, tail) > self.slots.len() {
+                // The slot still holds the item of the lap before.
+                if self.tail.load(Ordering::Relaxed) == tail {
+                    return Err(PushError::Full(item));
+                }
+                tail = self.tail.load(Ordering::Relaxed);
+            } else {
+                tail = self.tail.load(Ordering::Relaxed);
+                spin_loop();
+            }
+        }
+    }
+
+    /// Takes up to `count_max` items that are ready, oldest first, and returns how many. An item whose push is not
+    /// finished yet ends the run.
+    pub(crate) fn pop_many(&self, count_max: usize, mut receive: impl FnMut(T)) -> usize {
+        let mut head = self.head.load(Ordering::Relaxed);
+        loop {
+            let mut ready = 0;
+            while ready < count_max {
+                let position = head.wrapping_add(ready) & !CLOSED;
+                let sequence = self.slots[position & self.mask].sequence.load(Ordering::Acquire);
+                if sequence != position.wrapping_add(1) & !CLOSED {
+                    break;
+                }
+                ready += 1;
+            }
+            if ready == 0 {
+                let current = self.head.load(Ordering::Relaxed);
+                if current == head {
+                    return 0;
+                }
+                head = current;
+                continue;
+            }
+            let next = head.wrapping_add(ready) & !CLOSED;
+            match self.head.compare_exchange_weak(head, next, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => {
+                    self.take_claimed(head, ready, &mut receive);
+                    return ready;
+                }
+                Err(current) => head = current,
+            }
+        }
+    }
+
+    /// Takes one item, if one is ready.
+    #[cfg(test)]
+    pub(crate) fn pop(&self) -> Option<T> {
+        let mut item = None;
+        self.pop_many(1, |popped| item = Some(popped));
+        item
+    }
+
+    fn take_claimed(&self, head: usize, count: usize, receive: &mut impl FnMut(T)) {
+        for offset in 0..count {
+            let position = head.wrapping_add(offset) & !CLOSED;
+            let slot = &self.slots[position & self.mask];
+            // SAFETY: this pop claimed `position`, and the slot was seen ready for it with acquire ordering (rule 1).
+            let item = slot.item.with(|place| unsafe { (*place).assume_init_read() });
+            slot.sequence.store(position.wrapping_add(self.slots.len()) & !CLOSED, Ordering::Release);
+            receive(item);
+        }
+    }
+
+    /// How far `sequence` is ahead of `tail` on the ring of positions; more than the capacity means behind.
+    fn distance(&self, sequence: usize, tail: usize) -> usize {
+        sequence.wrapping_sub(tail) & !CLOSED
+    }
+}
+
+impl<T> Drop for Queue<T> {
+    fn drop(&mut self) {
+        while self.pop_many(usize::MAX, drop) > 0 {}
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn items_come_out_in_order_and_the_bound_holds() {
+        let queue = Queue::new(3);
+        assert_eq!(queue.capacity(), 4);
+        for lap in 0..10 {
+            for item in 0..4 {
+                queue.push(lap * 4 + item).unwrap();
+            }
+            assert_eq!(queue.push(99), Err(PushError::Full(99)));
+            let mut out = Vec::new();
+            assert_eq!(queue.pop_many(3, |item| out.push(item)), 3);
+            assert_eq!(queue.pop(), Some(lap * 4 + 3));
+            assert_eq!(out, [lap * 4, lap * 4 + 1, lap * 4 + 2]);
+            assert_eq!((queue.pop(), queue.len()), (None, 0));
+        }
+    }
+
+    #[test]
+    fn absurd_depths_are_brought_into_range() {
+        assert_eq!(Queue::<u8>::new(0).capacity(), 2);
+        assert_eq!(Queue::<u8>::new(usize::MAX).capacity(), QUEUE_DEPTH_MAX);
+    }
+
+    #[test]
+    fn a_closed_queue_gives_out_what_it_has_and_takes_nothing() {
+        let queue = Queue::new(4);
+        queue.push(1).unwrap();
+        queue.close();
+        assert_eq!(queue.push(2), Err(PushError::Closed(2)));
+        assert!(!queue.is_finished() && queue.is_closed());
+        assert_eq!((queue.pop(), queue.pop()), (Some(1), None));
+        assert!(queue.is_finished());
+    }
+
+    #[test]
+    fn what_is_left_is_dropped_with_the_queue() {
+        let item = Arc::new(());
+        let queue = Queue::new(4);
+        queue.push(item.clone()).unwrap();
+        drop(queue);
+        assert_eq!(Arc::strong_count(&item), 1);
+    }
+
+    #[test]
+    fn producers_and_consumers_lose_nothing() {
+        const EACH: usize = 20_000;
+        let queue = Arc::new(Queue::new(64));
+        let producers: Vec<_> = (0..3)
+            .map(|producer| {
+                let queue = Arc::clone(&queue);
+                std::thread::spawn(move || {
+                    for number in 0..EACH {
+                        let mut item = producer * EACH + number;
+                        while let Err(PushError::Full(back)) = queue.push(item) {
+                            item = back;
+                            std::thread::yield_now();
+                        }
+                    }
+                })
+            })
+            .collect();
+        let mut seen = vec![false; 3 * EACH];
+        let mut count = 0;
+        let mut last = [None; 3];
+        while count < 3 * EACH {
+            let popped = queue.pop_many(16, |item| {
+                assert!(!std::mem::replace(&mut seen[item], true));
+                assert!(last[item / EACH].is_none_or(|last| last < item), "each producer's order is kept");
+                last[item / EACH] = Some(item);
+                count += 1;
+            });
+            if popped == 0 {
+                std::thread::yield_now();
+            }
+        }
+        producers.into_iter().for_each(|producer| producer.join().unwrap());
+        assert!(seen.into_iter().all(|seen| seen));
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use crate::sync::{Arc, thread};
+
+    #[test]
+    fn loom_two_producers_one_consumer() {
+        loom::model(|| {
+            let queue = Arc::new(Queue::new(2));
+            let producers: Vec<_> = (0..2)
+                .map(|item| {
+                    let queue = queue.clone();
+                    thread::spawn(move || queue.push(item).is_ok())
+                })
+                .collect();
+            let mut taken = 0;
+            queue.pop_many(2, |_| taken += 1);
+            let pushed = producers.into_iter().filter(|_| true).map(|thread| thread.join().unwrap());
+            let pushed = pushed.filter(|pushed| *pushed).count();
+            while queue.pop().is_some() {
+                taken += 1;
+            }
+            assert_eq!(pushed, taken);
+        });
+    }
+
+    #[test]
+    fn loom_close_strands_nothing() {
+        loom::model(|| {
+            let queue = Arc::new(Queue::new(2));
+            let producer = {
+                let queue = queue.clone();
+                thread::spawn(move || queue.push(1).is_ok())
+            };
+            queue.close();
+            let mut taken = 0;
+            while !queue.is_finished() {
+                taken += queue.pop_many(2, |_| {});
+                thread::yield_now();
+            }
+            let pushed = producer.join().unwrap();
+            assert_eq!(usize::from(pushed), taken);
+        });
+    }
+
+    #[test]
+    fn loom_two_consumers_share_without_overlap() {
+        loom::model(|| {
+            let queue = Arc::new(Queue::new(2));
+            queue.push(1).unwrap();
+            queue.push(2).unwrap();
+            let other = {
+                let queue = queue.clone();
+                thread::spawn(move || queue.pop_many(2, |_| {}))
+            };
+            let mine = queue.pop_many(2, |_| {});
+            let theirs = other.join().unwrap();
+            assert_eq!(mine + theirs, 2);
+        });
+    }
+}

@@ -1,0 +1,159 @@
+//! Spin briefly, then park: how a worker waits for its queue, and how others wake it.
+//!
+//! 1. A worker that finds nothing to do spins for a bounded time, looking again and again. While work keeps coming it
+//!    never sleeps, and whoever gives it work pays no system call.
+//! 2. Then it publishes its thread handle in `parked`, looks once more, and parks. A waker looks at `parked` after it has
+//!    published the work. Both put a sequentially consistent fence between their two steps, so at least one of them sees
+//!    the other: a wake-up is never lost.
+//! 3. Whoever swaps the handle out owns it and unparks that thread, exactly once. So it does not matter which thread
+//!    sleeps here: a worker's replacement uses the same sleeper.
+
+use std::time::{Duration, Instant};
+
+use crate::sync::{AtomicPtr, Ordering, fence, spin_loop, thread};
+
+/// How long a worker spins before it parks: longer than the gap between ops of a busy caller, shorter than anyone
+/// notices on a processor meter.
+#[cfg(not(loom))]
+pub(crate) const SPIN_US_MAX: u64 = 50;
+#[cfg(loom)]
+pub(crate) const SPIN_US_MAX: u64 = 0;
+
+/// See the module's rules.
+#[derive(Debug, Default)]
+pub(crate) struct Sleeper {
+    parked: AtomicPtr<thread::Thread>,
+}
+
+impl Sleeper {
+    /// A sleeper that nobody sleeps in.
+    pub(crate) fn new() -> Sleeper {
+        Sleeper { parked: AtomicPtr::new(std::ptr::null_mut()) }
+    }
+
+    /// Wakes whoever is parked. Call it after the work has been published.
+    pub(crate) fn wake(&self) {
+        fence(Ordering::SeqCst);
+        if !self.parked.load(Ordering::Relaxed).is_null() {
+            self.wake_parked();
+        }
+    }
+
+    /// Waits until `ready` answers true, until woken, or until the time limit. May return early; the caller looks again.
+    pub(crate) fn sleep(&self, limit: Option<Instant>, mut ready: impl FnMut() -> bool) {
+        if spin(&mut ready) {
+            return;
+        }
+        let handle = Box::into_raw(Box::new(thread::current()));
+        self.forget(self.parked.swap(handle, Ordering::AcqRel));
+        fence(Ordering::SeqCst);
+        if !ready() {
+            park(limit);
+        }
+        // Take the handle back, unless a waker already has.
+        if self.parked.compare_exchange(handle, std::ptr::null_mut(), Ordering::AcqRel, Ordering::Acquire).is_ok() {
+            self.forget(handle);
+        }
+    }
+
+    #[cold]
+    fn wake_parked(&self) {
+        let handle = self.parked.swap(std::ptr::null_mut(), Ordering::AcqRel);
+        if !handle.is_null() {
+            // SAFETY: the swap made this thread the handle's only owner (rule 3); it came from `Box::into_raw`.
+            unsafe { Box::from_raw(handle) }.unpark();
+        }
+    }
+
+    fn forget(&self, handle: *mut thread::Thread) {
+        if !handle.is_null() {
+            // SAFETY: the caller took the handle out of `parked`, so it is its only owner.
+            drop(unsafe { Box::from_raw(handle) });
+        }
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        self.forget(self.parked.swap(std::ptr::null_mut(), Ordering::AcqRel));
+    }
+}
+
+/// Looks at `ready` again and again for [`SPIN_US_MAX`], and tells whether it became true. Where there is a single CPU
+/// nothing can change while this thread spins, so it looks only once.
+pub(crate) fn spin(ready: &mut impl FnMut() -> bool) -> bool {
+    if ready() {
+        return true;
+    }
+    if SPIN_US_MAX == 0 || single_cpu() {
+        return false;
+    }
+    let until = Instant::now() + Duration::from_micros(SPIN_US_MAX);
+    loop {
+        for _ in 0..32 {
+            spin_loop();
+            if ready() {
+                return true;
+            }
+        }
+        if Instant::now() >= until {
+            return false;
+        }
+    }
+}
+
+fn single_cpu() -> bool {
+    use std::sync::OnceLock;
+    static SINGLE: OnceLock<bool> = OnceLock::new();
+    *SINGLE.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from) == 1)
+}
+
+#[cfg(not(loom))]
+fn park(limit: Option<Instant>) {
+    match limit {
+        Some(limit) => std::thread::park_timeout(limit.saturating_duration_since(Instant::now())),
+        None => std::thread::park(),
+    }
+}
+
+#[cfg(loom)]
+fn park(_limit: Option<Instant>) {
+    loom::thread::park();
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use crate::sync::{Arc, AtomicBool};
+
+    #[test]
+    fn loom_a_wake_up_is_never_lost() {
+        loom::model(|| {
+            let shared = Arc::new((Sleeper::new(), AtomicBool::new(false)));
+            let waker = {
+                let shared = shared.clone();
+                thread::spawn(move || {
+                    shared.1.store(true, Ordering::Release);
+                    shared.0.wake();
+                })
+            };
+            while !shared.1.load(Ordering::Acquire) {
+                shared.0.sleep(None, || shared.1.load(Ordering::Acquire));
+            }
+            waker.join().unwrap();
+        });
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_ends_the_sleep() {
+        let sleeper = Sleeper::new();
+        let start = Instant::now();
+        sleeper.sleep(Some(start + Duration::from_millis(5)), || false);
+        assert!(start.elapsed() >= Duration::from_millis(4));
+    }
+}

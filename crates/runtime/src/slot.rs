@@ -1,0 +1,284 @@
+//! One question, one answer: the record that a caller and a worker share.
+//!
+//! A slot is a single allocation that carries the question to the worker and the answer back. Its two ends are a
+//! [`Ticket`] (the worker's duty to answer) and a [`Receiver`] (the caller's right to one answer). The rules:
+//!
+//! 1. A ticket is answered once, by value. A ticket that is dropped unanswered answers "abandoned", so a panic, a closed
+//!    queue or a lost worker cannot leave a caller waiting.
+//! 2. `state` has three bits. DONE is set by the ticket after the answer is written; WAITER by the receiver after its waker
+//!    is written; CANCELLED when the receiver is dropped. Every change is one atomic read-modify-write, so each side learns
+//!    what the other had done before.
+//! 3. The waker's cell belongs to the receiver while WAITER is clear. While WAITER is set the ticket may read it, once,
+//!    when it sets DONE. A receiver that wants to change the waker first clears WAITER; if DONE was set by then, the ticket
+//!    may be reading, and the receiver leaves the cell alone: the answer is there anyway.
+//! 4. The answer's cell belongs to the ticket until DONE is set, and to the receiver after that.
+
+use std::task::{Context, Poll, Waker};
+#[cfg(not(loom))]
+use std::time::Instant;
+
+use crate::sync::{Arc, AtomicU8, Ordering, UnsafeCell};
+
+const DONE: u8 = 1;
+const WAITER: u8 = 2;
+const CANCELLED: u8 = 4;
+
+/// What a ticket and a receiver share.
+struct Slot<Q, A> {
+    state: AtomicU8,
+    question: UnsafeCell<Option<Q>>,
+    answer: UnsafeCell<Option<A>>,
+    waker: UnsafeCell<Option<Waker>>,
+}
+
+// SAFETY: every cell is reached by one side at a time; see the module's rules.
+unsafe impl<Q: Send, A: Send> Send for Slot<Q, A> {}
+// SAFETY: as above.
+unsafe impl<Q: Send, A: Send> Sync for Slot<Q, A> {}
+
+/// The duty to answer.
+pub(crate) struct Ticket<Q, A> {
+    slot: Option<Arc<Slot<Q, A>>>,
+}
+
+/// The right to one answer.
+pub(crate) struct Receiver<Q, A> {
+    slot: Arc<Slot<Q, A>>,
+}
+
+/// A new slot that holds a question.
+pub(crate) fn slot<Q, A>(question: Q) -> (Ticket<Q, A>, Receiver<Q, A>) {
+    let slot = Arc::new(Slot {
+        state: AtomicU8::new(0),
+        question: UnsafeCell::new(Some(question)),
+        answer: UnsafeCell::new(None),
+        waker: UnsafeCell::new(None),
+    });
+    (Ticket { slot: Some(slot.clone()) }, Receiver { slot })
+}
+
+impl<Q, A> Ticket<Q, A> {
+    /// The question; `None` once it was taken.
+    pub(crate) fn take_question(&mut self) -> Option<Q> {
+        let slot = self.slot.as_ref()?;
+        // SAFETY: the question's cell is reached through the ticket alone, and there is one ticket.
+        slot.question.with_mut(|question| unsafe { (*question).take() })
+    }
+
+    /// Whether nobody waits for the answer any more.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.slot.as_ref().is_some_and(|slot| slot.state.load(Ordering::Relaxed) & CANCELLED != 0)
+    }
+
+    /// Answers.
+    pub(crate) fn answer(mut self, answer: A) {
+        if let Some(slot) = self.slot.take() {
+            slot.finish(Some(answer));
+        }
+    }
+
+    /// The ticket as a raw pointer, to be kept in an atomic; see [`Ticket::from_raw`].
+    pub(crate) fn into_raw(mut self) -> *mut () {
+        self.slot.take().map_or(std::ptr::null_mut(), |slot| Arc::into_raw(slot).cast_mut().cast())
+    }
+
+    /// The ticket that [`Ticket::into_raw`] made.
+    ///
+    /// # Safety
+    /// `raw` came from `into_raw` of a ticket of the same type and was not made a ticket again since.
+    pub(crate) unsafe fn from_raw(raw: *mut ()) -> Ticket<Q, A> {
+        // SAFETY: the caller vouches for the pointer.
+        Ticket { slot: (!raw.is_null()).then(|| unsafe { Arc::from_raw(raw.cast_const().cast()) }) }
+    }
+}
+
+impl<Q, A> Drop for Ticket<Q, A> {
+    fn drop(&mut self) {
+        if let Some(slot) = self.slot.take() {
+            slot.finish(None);
+        }
+    }
+}
+
+impl<Q, A> Slot<Q, A> {
+    fn finish(&self, answer: Option<A>) {
+        // SAFETY: DONE is not set, so the answer's cell is the ticket's (rule 4), and there is one ticket.
+        self.answer.with_mut(|place| unsafe { *place = answer });
+        let before = self.state.fetch_or(DONE, Ordering::AcqRel);
+        if before & WAITER != 0 {
+            // SAFETY: WAITER was set when DONE was, so the receiver leaves the cell alone from now on (rule 3).
+            self.waker.with(|waker| unsafe {
+                if let Some(waker) = &*waker {
+                    waker.wake_by_ref();
+                }
+            });
+        }
+    }
+}
+
+impl<Q, A> Receiver<Q, A> {
+    /// Whether the answer is there.
+    pub(crate) fn is_done(&self) -> bool {
+        self.slot.state.load(Ordering::Acquire) & DONE != 0
+    }
+
+    /// The answer if it is there; otherwise `context` is woken when it is. `Ready(None)`: the ticket was abandoned, or the
+    /// answer was taken before.
+    pub(crate) fn poll(&mut self, context: &Context<'_>) -> Poll<Option<A>> {
+        let state = self.slot.state.load(Ordering::Acquire);
+        if state & DONE != 0 {
+            return Poll::Ready(self.take());
+        }
+        if state & WAITER != 0 {
+            // SAFETY: both sides only read the waker while WAITER is set.
+            let same = self
+                .slot
+                .waker
+                .with(|waker| unsafe { (*waker).as_ref().is_some_and(|waker| waker.will_wake(context.waker())) });
+            if same {
+                return Poll::Pending;
+            }
+            let before = self.slot.state.fetch_and(!WAITER, Ordering::AcqRel);
+            if before & DONE != 0 {
+                return Poll::Ready(self.take());
+            }
+        }
+        // SAFETY: WAITER is clear and DONE was not set when it was cleared, so the cell is the receiver's (rule 3).
+        self.slot.waker.with_mut(|waker| unsafe { *waker = Some(context.waker().clone()) });
+        let before = self.slot.state.fetch_or(WAITER, Ordering::AcqRel);
+        if before & DONE != 0 { Poll::Ready(self.take()) } else { Poll::Pending }
+    }
+
+    /// Waits for the answer, spinning briefly and then parking. `Err(TimedOut)` where it was not there by the limit.
+    #[cfg(not(loom))]
+    pub(crate) fn wait(&mut self, limit: Option<Instant>) -> Result<Option<A>, TimedOut> {
+        if crate::sleeper::spin(&mut || self.is_done()) {
+            return Ok(self.take());
+        }
+        crate::blocking::block_until(limit, |context| self.poll(context))
+    }
+
+    fn take(&self) -> Option<A> {
+        // SAFETY: DONE was seen with acquire ordering, so the cell is the receiver's (rule 4).
+        self.slot.answer.with_mut(|answer| unsafe { (*answer).take() })
+    }
+}
+
+/// The limit passed before the answer came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TimedOut;
+
+impl<Q, A> Drop for Receiver<Q, A> {
+    fn drop(&mut self) {
+        self.slot.state.fetch_or(CANCELLED, Ordering::Relaxed);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn the_answer_arrives_once() {
+        let (mut ticket, mut receiver) = slot::<u32, u32>(20);
+        let worker = std::thread::spawn(move || {
+            let question = ticket.take_question().unwrap();
+            std::thread::sleep(Duration::from_millis(2));
+            ticket.answer(question + 1);
+        });
+        assert_eq!(receiver.wait(None), Ok(Some(21)));
+        assert_eq!(receiver.wait(None), Ok(None));
+        worker.join().unwrap();
+    }
+
+    #[test]
+    fn an_abandoned_ticket_answers_too() {
+        let (ticket, mut receiver) = slot::<(), u32>(());
+        drop(ticket);
+        assert_eq!(receiver.wait(None), Ok(None));
+    }
+
+    #[test]
+    fn a_limit_ends_the_wait_and_a_dropped_receiver_is_seen() {
+        let (ticket, mut receiver) = slot::<(), u32>(());
+        assert_eq!(receiver.wait(Some(Instant::now() + Duration::from_millis(2))), Err(TimedOut));
+        assert!(!ticket.is_cancelled());
+        drop(receiver);
+        assert!(ticket.is_cancelled());
+        ticket.answer(1);
+    }
+
+    #[test]
+    fn a_raw_ticket_keeps_its_duty() {
+        let (ticket, mut receiver) = slot::<(), u32>(());
+        let raw = ticket.into_raw();
+        // SAFETY: `raw` was made above and is used once.
+        unsafe { Ticket::<(), u32>::from_raw(raw) }.answer(5);
+        assert_eq!(receiver.wait(None), Ok(Some(5)));
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use crate::sync::{AtomicUsize, thread};
+    use std::task::Wake;
+
+    struct CountWakes(AtomicUsize);
+
+    impl Wake for CountWakes {
+        fn wake(self: std::sync::Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn loom_an_answer_wakes_or_is_seen() {
+        loom::model(|| {
+            let (ticket, mut receiver) = slot::<(), u32>(());
+            let worker = thread::spawn(move || ticket.answer(7));
+            let first = std::sync::Arc::new(CountWakes(AtomicUsize::new(0)));
+            let second = std::sync::Arc::new(CountWakes(AtomicUsize::new(0)));
+            let wakers = [Waker::from(first.clone()), Waker::from(second.clone())];
+            let mut answer = receiver.poll(&Context::from_waker(&wakers[0]));
+            if answer.is_pending() {
+                answer = receiver.poll(&Context::from_waker(&wakers[1]));
+            }
+            worker.join().unwrap();
+            match answer {
+                Poll::Ready(answer) => assert_eq!(answer, Some(7)),
+                Poll::Pending => {
+                    assert_eq!(second.0.load(Ordering::SeqCst), 1, "the last waker is woken");
+                    assert_eq!(receiver.poll(&Context::from_waker(&wakers[1])), Poll::Ready(Some(7)));
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn loom_a_dropped_ticket_is_an_answer() {
+        loom::model(|| {
+            let (ticket, mut receiver) = slot::<(), u32>(());
+            let worker = thread::spawn(move || drop(ticket));
+            worker.join().unwrap();
+            assert!(receiver.is_done());
+            let waker = Waker::noop();
+            assert_eq!(receiver.poll(&Context::from_waker(waker)), Poll::Ready(None));
+        });
+    }
+
+    #[test]
+    fn loom_a_cancelled_slot_is_freed_by_the_last_end() {
+        loom::model(|| {
+            let (ticket, receiver) = slot::<Arc<()>, u32>(Arc::new(()));
+            let worker = thread::spawn(move || {
+                let cancelled = ticket.is_cancelled();
+                ticket.answer(1);
+                cancelled
+            });
+            drop(receiver);
+            worker.join().unwrap();
+        });
+    }
+}

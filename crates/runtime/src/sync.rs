@@ -1,0 +1,53 @@
+//! The synchronisation primitives of this crate: the standard ones, or loom's when its model checker runs the tests.
+
+#[cfg(loom)]
+mod primitives {
+    pub(crate) use loom::cell::UnsafeCell;
+    pub(crate) use loom::hint::spin_loop;
+    pub(crate) use loom::sync::Arc;
+    #[cfg(test)]
+    pub(crate) use loom::sync::atomic::AtomicBool;
+    pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering, fence};
+    pub(crate) use loom::thread;
+}
+
+#[cfg(not(loom))]
+mod primitives {
+    pub(crate) use std::hint::spin_loop;
+    pub(crate) use std::sync::Arc;
+    pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering, fence};
+    pub(crate) use std::thread;
+
+    /// The standard cell, reached the way loom's is.
+    #[derive(Debug, Default)]
+    pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+
+    impl<T> UnsafeCell<T> {
+        pub(crate) fn new(value: T) -> UnsafeCell<T> {
+            UnsafeCell(std::cell::UnsafeCell::new(value))
+        }
+
+        pub(crate) fn with<R>(&self, read: impl FnOnce(*const T) -> R) -> R {
+            read(self.0.get())
+        }
+
+        pub(crate) fn with_mut<R>(&self, write: impl FnOnce(*mut T) -> R) -> R {
+            write(self.0.get())
+        }
+    }
+}
+
+pub(crate) use primitives::*;
+
+/// Keeps what it holds on a cache line of its own, so that two threads do not fight over a neighbour.
+#[repr(align(128))]
+#[derive(Debug, Default)]
+pub(crate) struct CacheLine<T>(pub(crate) T);
+
+impl<T> std::ops::Deref for CacheLine<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}

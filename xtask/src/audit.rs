@@ -1,0 +1,15 @@
+//! `cargo xtask audit`: the dependencies' licences, advisories, bans and sources, as `deny.toml` has them.
+
+use anyhow::{Result, bail};
+
+use crate::process::{Workspace, run, succeeds};
+
+/// Runs cargo-deny. Without `checks` all four are run; the advisories need the network.
+pub fn command(workspace: &Workspace, checks: &[&str]) -> Result<()> {
+    if !succeeds(&mut workspace.cargo("deny --version")) {
+        bail!("cargo-deny is not installed; install it with `cargo install cargo-deny --locked`");
+    }
+    let all = ["licenses", "advisories", "bans", "sources"];
+    let checks = if checks.is_empty() { &all } else { checks };
+    run(workspace.cargo("deny check").args(checks))
+}

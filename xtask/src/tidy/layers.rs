@@ -1,0 +1,132 @@
+//! Which crate may depend on which: the arrows of the architecture, as data.
+
+use super::manifest::{Dependency, Manifest};
+use super::report::Report;
+
+/// A layer and the layers that it may use. Tests (`dev-dependencies`) may use anything.
+const LAYERS: [(&str, &[&str]); 10] = [
+    ("app", &["panoply"]),
+    ("panoply", &["vector", "nn", "runtime", "backends", "conformance", "core"]),
+    ("vector", &["runtime", "core"]),
+    ("nn", &["runtime", "core"]),
+    ("runtime", &["core"]),
+    ("backends", &["kernels", "core"]),
+    ("kernels", &["core"]),
+    ("conformance", &["core"]),
+    ("core", &[]),
+    ("xtask", &[]),
+];
+
+/// Crates that belong to programs: a library has typed errors and leaves the command line alone.
+const PROGRAMS_ONLY: [&str; 2] = ["anyhow", "clap"];
+const PROGRAMS: [&str; 2] = ["app", "xtask"];
+
+/// Checks every arrow between the repository's packages.
+pub fn check(manifests: &[Manifest], report: &mut Report) {
+    for manifest in manifests.iter().filter(|manifest| !manifest.package.is_empty()) {
+        // Examples, fuzz targets and the like stand outside the layers: they may use anything.
+        let Some(layer) = layer_of(&manifest.file) else { continue };
+        let Some((_, allowed)) = LAYERS.iter().find(|(name, _)| *name == layer) else {
+            report.fail("layers", &manifest.file, 0, format!("the layer `{layer}` is not in the table of layers"));
+            continue;
+        };
+        for dependency in &manifest.dependencies {
+            check_dependency(manifests, manifest, layer, allowed, dependency, report);
+        }
+    }
+}
+
+fn check_dependency(
+    manifests: &[Manifest],
+    manifest: &Manifest,
+    layer: &str,
+    allowed: &[&str],
+    dependency: &Dependency,
+    report: &mut Report,
+) {
+    let name = dependency.package.as_str();
+    if PROGRAMS_ONLY.contains(&name) && !PROGRAMS.contains(&layer) {
+        report.fail("layers", &manifest.file, dependency.line, format!("`{name}` is for programs only"));
+    }
+    let Some(target) = manifests.iter().find(|other| other.package == name) else { return };
+    let target_layer = layer_of(&target.file);
+    if !target_layer.is_some_and(|target_layer| allowed.contains(&target_layer)) {
+        let text = format!("`{layer}` must not depend on `{name}`; it may use: {}", allowed.join(", "));
+        report.fail("layers", &manifest.file, dependency.line, text);
+    }
+}
+
+/// The layer of the package whose manifest this is: `crates/<layer>/…`, or `xtask`.
+fn layer_of(file: &str) -> Option<&str> {
+    let mut parts = file.split('/');
+    match parts.next()? {
+        "crates" => parts.next(),
+        "xtask" => Some("xtask"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A repository of packages, each with its folder and what it depends on.
+    fn broken(packages: &[(&str, &str, &[&str])]) -> Vec<String> {
+        let manifests: Vec<Manifest> = packages
+            .iter()
+            .map(|(folder, package, dependencies)| Manifest {
+                file: format!("{folder}/Cargo.toml"),
+                package: package.to_string(),
+                dependencies: dependencies
+                    .iter()
+                    .map(|name| Dependency { package: name.to_string(), line: 1 })
+                    .collect(),
+            })
+            .collect();
+        let mut report = Report::default();
+        check(&manifests, &mut report);
+        report.findings.into_iter().map(|finding| format!("{}: {}", finding.file, finding.text)).collect()
+    }
+
+    #[test]
+    fn the_planned_arrows_are_allowed() {
+        let found = broken(&[
+            ("crates/core", "panoply-core", &["half"]),
+            ("crates/kernels", "panoply-kernels", &["panoply-core"]),
+            ("crates/runtime", "panoply-runtime", &["panoply-core"]),
+            ("crates/backends/cpu", "panoply-cpu", &["panoply-core", "panoply-kernels"]),
+            ("crates/conformance", "panoply-conformance", &["panoply-core"]),
+            ("crates/vector", "panoply-vector", &["panoply-runtime"]),
+            ("crates/panoply", "panoply", &["panoply-cpu", "panoply-conformance", "panoply-vector", "panoply-core"]),
+            ("crates/app", "panoply-app", &["panoply", "clap", "anyhow"]),
+            ("examples", "examples", &["panoply", "panoply-cpu", "anyhow"]),
+            ("xtask", "xtask", &["anyhow"]),
+        ]);
+        assert_eq!(found, [] as [&str; 0]);
+    }
+
+    #[test]
+    fn arrows_the_other_way_are_broken() {
+        let core = ("crates/core", "panoply-core", &[] as &[&str]);
+        let cpu = ("crates/backends/cpu", "panoply-cpu", &[] as &[&str]);
+        let found = broken(&[core, cpu, ("crates/runtime", "panoply-runtime", &["panoply-core", "panoply-cpu"])]);
+        assert_eq!(found, ["crates/runtime/Cargo.toml: `runtime` must not depend on `panoply-cpu`; it may use: core"]);
+        let found = broken(&[cpu, ("crates/backends/cuda", "panoply-cuda", &["panoply-cpu"])]);
+        assert_eq!(found.len(), 1, "backends do not know each other");
+        let found = broken(&[core, ("crates/app", "panoply-app", &["panoply-core"])]);
+        assert_eq!(found.len(), 1, "the app uses the façade");
+        let found = broken(&[("examples", "examples", &[]), ("crates/core", "panoply-core", &["examples"])]);
+        assert_eq!(found.len(), 1, "nothing depends on examples");
+    }
+
+    #[test]
+    fn a_new_layer_must_be_entered_in_the_table() {
+        assert_eq!(broken(&[("crates/extra", "panoply-extra", &[])]).len(), 1);
+    }
+
+    #[test]
+    fn libraries_do_not_use_what_belongs_to_programs() {
+        let found = broken(&[("crates/core", "panoply-core", &["anyhow"])]);
+        assert_eq!(found, ["crates/core/Cargo.toml: `anyhow` is for programs only"]);
+    }
+}

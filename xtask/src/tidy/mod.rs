@@ -1,0 +1,96 @@
+//! `cargo xtask tidy`: what the compiler and clippy do not look at.
+//!
+//! It shows how the code's sizes drift and fails on hard limits. Every rule works on the text of the files, after
+//! [`Source`] has told code from comments and literals, so it also sees code that this machine's build leaves out.
+
+mod functions;
+mod layers;
+mod manifest;
+mod report;
+mod rules;
+mod source;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use self::report::Report;
+pub use self::source::Source;
+use crate::process::{Workspace, say};
+use crate::steps::Outcome;
+
+/// Folders that hold no sources of ours.
+const FOLDERS_LEFT_OUT: [&str; 4] = ["target", "dist", ".git", "node_modules"];
+
+/// How the report is printed.
+#[derive(Clone, Copy)]
+pub enum Format {
+    /// For people.
+    Plain,
+    /// For programs: one JSON object.
+    Json,
+}
+
+/// Prints the report and fails when a hard limit is broken.
+pub fn command(workspace: &Workspace, format: Format) -> Result<()> {
+    let report = examine(&workspace.root)?;
+    say(&match format {
+        Format::Plain => report.plain(),
+        Format::Json => report.json(),
+    });
+    match report.failures() {
+        0 => Ok(()),
+        count => bail!("tidy: {count} broken rule{}", if count == 1 { "" } else { "s" }),
+    }
+}
+
+/// The same as a step of `cargo xtask test`.
+pub fn step(workspace: &Workspace) -> Result<Outcome> {
+    command(workspace, Format::Plain)?;
+    Ok(Outcome::Passed)
+}
+
+/// Every Rust file below `folder`, sorted.
+pub fn rust_files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = files_below(folder)?;
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "rs"));
+    Ok(files)
+}
+
+fn examine(root: &Path) -> Result<Report> {
+    let mut report = Report::default();
+    let mut manifests = Vec::new();
+    for path in files_below(root)? {
+        let name = path.strip_prefix(root).unwrap_or(&path).to_string_lossy().replace('\\', "/");
+        let kind = rules::Kind::of(&name);
+        if kind == rules::Kind::Other {
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {name}"))?;
+        if kind == rules::Kind::Manifest {
+            manifests.push(manifest::Manifest::parse(&name, &text));
+        }
+        rules::check(&name, kind, &text, &mut report);
+    }
+    layers::check(&manifests, &mut report);
+    Ok(report)
+}
+
+fn files_below(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    let mut folders = vec![folder.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        let entries = std::fs::read_dir(&folder).with_context(|| format!("cannot list {}", folder.display()))?;
+        for entry in entries {
+            let entry = entry?;
+            let kind = entry.file_type()?;
+            if kind.is_dir() && !FOLDERS_LEFT_OUT.iter().any(|left_out| entry.file_name() == *left_out) {
+                folders.push(entry.path());
+            } else if kind.is_file() {
+                files.push(entry.path());
+            }
+        }
+    }
+    files.sort();
+    Ok(files)
+}

@@ -1,0 +1,103 @@
+//! Unit tests under valgrind's memcheck: reads of uninitialised or freed memory, writes out of bounds, lost memory.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use crate::process::{Workspace, capture, find_program, run};
+use crate::steps::Outcome;
+
+/// What is run: the crate whose library tests are built, and the filters that choose among them (all, without one).
+struct Target<'a> {
+    library: &'static str,
+    filters: &'a [&'a str],
+}
+
+const CORE: Target<'static> = Target { library: "panoply_core", filters: &[] };
+const CPU: Target<'static> = Target { library: "panoply_cpu", filters: &["team", "memory"] };
+
+/// Property tests draw this many cases here, because memcheck makes each some thirty times slower.
+const PROPERTY_CASES: &str = "8";
+
+/// Runs every target; with `filters`, the tests of the CPU backend that match them. Fails where valgrind is missing,
+/// since it was asked for by name.
+pub fn command(workspace: &Workspace, filters: &[&str]) -> Result<()> {
+    if find_program("valgrind").is_none() {
+        bail!("valgrind is not installed; on Debian: apt-get install valgrind");
+    }
+    let targets = if filters.is_empty() { vec![CORE, CPU] } else { vec![Target { filters, ..CPU }] };
+    memcheck(workspace, &targets).map(drop)
+}
+
+/// Runs the core crate's tests, or is skipped where valgrind is missing.
+pub fn short_step(workspace: &Workspace) -> Result<Outcome> {
+    if find_program("valgrind").is_none() {
+        return Ok(Outcome::Skipped("valgrind is not installed".to_string()));
+    }
+    memcheck(workspace, &[CORE])
+}
+
+fn memcheck(workspace: &Workspace, targets: &[Target<'_>]) -> Result<Outcome> {
+    // The whole workspace is built, as for the tests, so that nothing is built twice with other features.
+    let messages = capture(&mut workspace.cargo("test --workspace --lib --no-run --message-format=json"))?;
+    for target in targets {
+        let binary = test_binary(&messages, target.library)
+            .with_context(|| format!("cargo named no test binary for {}", target.library))?;
+        every_filter_matches(workspace, &binary, target)?;
+        let mut command = workspace.command("valgrind");
+        command
+            .args(["--quiet", "--error-exitcode=99", "--leak-check=full"])
+            .args(["--show-leak-kinds=definite", "--errors-for-leak-kinds=definite"])
+            // A spinning thread would otherwise starve the one that it waits for.
+            .arg("--fair-sched=yes")
+            .arg(binary)
+            .args(["--test-threads=1"])
+            .args(target.filters)
+            .env("PROPTEST_CASES", PROPERTY_CASES)
+            // Memcheck does not know AVX-512.
+            .env("PANOPLY_SIMD", "avx2");
+        run(&mut command)?;
+    }
+    Ok(Outcome::Passed)
+}
+
+/// A filter that matches no test would pass by doing nothing.
+fn every_filter_matches(workspace: &Workspace, binary: &Path, target: &Target<'_>) -> Result<()> {
+    let names = capture(workspace.command(binary).arg("--list"))?;
+    let tests: Vec<&str> = names.lines().filter_map(|line| line.strip_suffix(": test")).collect();
+    if tests.is_empty() {
+        bail!("{} has no unit tests", target.library);
+    }
+    match target.filters.iter().find(|filter| !tests.iter().any(|test| test.contains(**filter))) {
+        Some(filter) => bail!("no unit test of {} matches `{filter}`", target.library),
+        None => Ok(()),
+    }
+}
+
+/// The executable that cargo's JSON messages name for the tests of `library`.
+fn test_binary(messages: &str, library: &str) -> Option<PathBuf> {
+    let name = format!("\"name\":\"{library}\"");
+    messages.lines().filter(|line| line.contains(&name)).find_map(|line| {
+        let (_, rest) = line.split_once("\"executable\":\"")?;
+        let (path, _) = rest.split_once('"')?;
+        Some(PathBuf::from(path))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_test_binary_is_read_from_the_messages() {
+        let messages = concat!(
+            r#"{"target":{"name":"panoply_core"},"executable":null}"#,
+            "\n",
+            r#"{"target":{"name":"panoply_cpu"},"executable":"/target/debug/deps/panoply_cpu-1"}"#,
+            "\n",
+            r#"{"target":{"name":"panoply_core"},"executable":"/target/debug/deps/panoply_core-2"}"#,
+        );
+        assert_eq!(test_binary(messages, "panoply_core"), Some("/target/debug/deps/panoply_core-2".into()));
+        assert_eq!(test_binary(messages, "panoply_runtime"), None);
+    }
+}

@@ -23,6 +23,12 @@ impl Extents {
         Extents { outer: rows, axis: len, inner: 1 }
     }
 
+    /// A shape around one of its axes, which must exist.
+    pub fn around(dims: &[usize], axis: usize) -> Extents {
+        let product = |range: &[usize]| range.iter().product();
+        Extents { outer: product(&dims[..axis]), axis: dims[axis], inner: product(&dims[axis + 1..]) }
+    }
+
     /// How many elements the tensor has.
     pub fn elements(&self) -> usize {
         self.outer * self.axis * self.inner

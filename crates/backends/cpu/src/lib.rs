@@ -1,11 +1,3 @@
-//! The CPU backend.
-#![allow(unsafe_code)] // SIMD intrinsics, the thread team, and uninitialised outputs.
-mod disjoint;
-pub mod extents;
-mod lanes;
-pub mod layernorm;
-pub mod reduce;
-pub mod scan;
 //! The CPU backend: the reference answer and the fast path.
 //!
 //! One device per NUMA node. The worker thread that owns the engine computes on it; large ops spread over the node's
@@ -19,7 +11,10 @@ pub mod color;
 mod context;
 pub mod conv;
 mod engine;
+pub mod extents;
 pub mod gather;
+mod lanes;
+pub mod layernorm;
 mod levels;
 mod map;
 mod memory;
@@ -27,7 +22,9 @@ pub mod normalize;
 mod ops;
 pub mod parts;
 pub mod pixel;
+pub mod reduce;
 pub mod resize;
+pub mod scan;
 pub mod pool2d;
 pub mod simd;
 pub mod softmax;
@@ -37,6 +34,8 @@ pub mod transpose;
 pub mod vmath;
 pub mod search;
 pub mod simd;
+pub mod softmax;
+pub mod sort;
 pub mod team;
 pub mod topk;
 

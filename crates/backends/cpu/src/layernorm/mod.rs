@@ -8,9 +8,9 @@
 #[cfg(test)]
 mod tests;
 
-use crate::disjoint::Disjoint;
 use crate::extents::Extents;
 use crate::lanes::{Kernel, Level, dispatch};
+use crate::parts::Parts;
 use crate::reduce::{Real, Wide, row_total, wide_total};
 use crate::simd::Simd;
 use crate::team::Team;
@@ -50,11 +50,11 @@ pub fn layer_norm<T: Normal>(simd: Simd, team: &Team, input: &[T], len: usize, n
     }
     let extents = Extents::rows(input.len() / len, len);
     assert_eq!(extents.elements(), input.len());
-    let shared = Disjoint::new(out);
+    let shared = Parts::new(out);
     team.run_ranges(extents.outer, GRAIN_ELEMENTS.div_ceil(len), &|rows| {
         let range = rows.start * len..rows.end * len;
         // SAFETY: the ranges of one job do not overlap.
-        let out = unsafe { shared.part(range.clone()) };
+        let out = unsafe { shared.range(range.clone()) };
         dispatch(simd, Rows { input: &input[range], len, norm, out });
     });
 }

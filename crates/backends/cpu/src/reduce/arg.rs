@@ -5,9 +5,9 @@
 
 use super::fold::{Greatest, Least, Ordered, Preference, is_nan};
 use super::traverse::{ALONE_ELEMENTS_MAX, TILE_COLUMNS, max_of_row};
-use crate::disjoint::Disjoint;
 use crate::extents::Extents;
 use crate::lanes::{Kernel, Level, dispatch};
+use crate::parts::Parts;
 use crate::simd::Simd;
 use crate::team::Team;
 
@@ -51,11 +51,11 @@ fn search_rows<T: Ordered, P: Preference>(
     let chunks = if len < 2 * CHUNK_ELEMENTS { 1 } else { len.div_ceil(CHUNK_ELEMENTS) };
     let chunk_len = if chunks == 1 { len } else { CHUNK_ELEMENTS };
     let mut found = vec![(P::worst::<T>(), 0_u32); extents.outer * chunks];
-    let shared = Disjoint::new(&mut found);
+    let shared = Parts::new(&mut found);
     let grain = if input.len() <= ALONE_ELEMENTS_MAX { extents.outer } else { ALONE_ELEMENTS_MAX.div_ceil(chunk_len) };
     team.run_ranges(extents.outer * chunks, grain, &|tasks| {
         // SAFETY: the ranges of one job do not overlap.
-        let found = unsafe { shared.part(tasks.clone()) };
+        let found = unsafe { shared.range(tasks.clone()) };
         for (task, found) in tasks.zip(found) {
             let start = task % chunks * chunk_len;
             let row = &input[task / chunks * len..][start..len.min(start + chunk_len)];
@@ -107,7 +107,7 @@ fn search_columns<T: Ordered, P: Preference>(
     let chunk_rows = super::traverse::column_chunk_rows(extents);
     let chunks = axis.div_ceil(chunk_rows);
     let mut found = vec![(P::worst::<T>(), 0_u32); outer * chunks * inner];
-    let shared = Disjoint::new(&mut found);
+    let shared = Parts::new(&mut found);
     let body = |task: usize| {
         let (tile, chunk, slab) = (task % tiles, task / tiles % chunks, task / tiles / chunks);
         let columns = tile * TILE_COLUMNS..inner.min((tile + 1) * TILE_COLUMNS);
@@ -115,7 +115,7 @@ fn search_columns<T: Ordered, P: Preference>(
         let part = &input[(slab * axis + rows.start) * inner + columns.start..];
         let start = (slab * chunks + chunk) * inner + columns.start;
         // SAFETY: every task has its own slab, chunk and tile.
-        let found = unsafe { shared.part(start..start + columns.len()) };
+        let found = unsafe { shared.range(start..start + columns.len()) };
         let preference = Default::default();
         dispatch(simd, SearchColumns::<T, P> { input: part, stride: inner, rows: rows.len(), found, preference });
         found.iter_mut().for_each(|found| found.1 += rows.start as u32);

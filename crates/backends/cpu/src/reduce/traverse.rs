@@ -7,9 +7,9 @@ use panoply_core::dtype::Element;
 
 use super::BLOCK_STEPS;
 use super::fold::{Fold, Ordered, Preference};
-use crate::disjoint::Disjoint;
 use crate::extents::Extents;
 use crate::lanes::{Kernel, Level, dispatch};
+use crate::parts::Parts;
 use crate::simd::Simd;
 use crate::team::Team;
 
@@ -56,11 +56,11 @@ fn reduce_rows<T: Element, F: Fold<T>>(
 ) {
     let len = extents.axis;
     if len < 2 * CHUNK_ELEMENTS {
-        let shared = Disjoint::new(out);
+        let shared = Parts::new(out);
         let grain = if input.len() <= ALONE_ELEMENTS_MAX { extents.outer } else { ALONE_ELEMENTS_MAX.div_ceil(len) };
         team.run_ranges(extents.outer, grain, &|rows| {
             // SAFETY: the ranges of one job do not overlap.
-            let out = unsafe { shared.part(rows.clone()) };
+            let out = unsafe { shared.range(rows.clone()) };
             let input = &input[rows.start * len..rows.end * len];
             dispatch(simd, Rows::<T, F> { input, len, out });
         });
@@ -68,13 +68,13 @@ fn reduce_rows<T: Element, F: Fold<T>>(
     }
     let chunks = len.div_ceil(CHUNK_ELEMENTS);
     let mut totals = vec![F::NOTHING; extents.outer * chunks];
-    let shared = Disjoint::new(&mut totals);
+    let shared = Parts::new(&mut totals);
     team.run(extents.outer * chunks, &|task| {
         let row = &input[task / chunks * len..][..len];
         let start = task % chunks * CHUNK_ELEMENTS;
         let chunk = &row[start..len.min(start + CHUNK_ELEMENTS)];
         // SAFETY: every task has its own index.
-        let total = unsafe { shared.part(task..task + 1) };
+        let total = unsafe { shared.range(task..task + 1) };
         total[0] = dispatch(simd, Row::<T, F> { row: chunk, fold: Default::default() });
     });
     for (out, totals) in out.iter_mut().zip(totals.chunks_exact(chunks)) {
@@ -95,7 +95,7 @@ fn reduce_columns<T: Element, F: Fold<T>>(
     let chunk_rows = column_chunk_rows(extents);
     let chunks = axis.div_ceil(chunk_rows);
     let mut totals = vec![F::NOTHING; if chunks > 1 { outer * chunks * inner } else { 0 }];
-    let (shared_out, shared_totals) = (Disjoint::new(out), Disjoint::new(&mut totals));
+    let (shared_out, shared_totals) = (Parts::new(out), Parts::new(&mut totals));
     let body = |task: usize| {
         let (tile, chunk, slab) = (task % tiles, task / tiles % chunks, task / tiles / chunks);
         let columns = tile * TILE_COLUMNS..inner.min((tile + 1) * TILE_COLUMNS);
@@ -107,11 +107,11 @@ fn reduce_columns<T: Element, F: Fold<T>>(
         if chunks > 1 {
             let start = (slab * chunks + chunk) * inner + columns.start;
             // SAFETY: every task has its own slab, chunk and tile.
-            unsafe { shared_totals.part(start..start + columns.len()) }.copy_from_slice(folded);
+            unsafe { shared_totals.range(start..start + columns.len()) }.copy_from_slice(folded);
         } else {
             let start = slab * inner + columns.start;
             // SAFETY: with one chunk every task has its own slab and tile.
-            let out = unsafe { shared_out.part(start..start + columns.len()) };
+            let out = unsafe { shared_out.range(start..start + columns.len()) };
             out.iter_mut().zip(folded).for_each(|(out, total)| *out = F::finish(*total, axis));
         }
     };

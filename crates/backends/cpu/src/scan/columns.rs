@@ -4,9 +4,9 @@ use panoply_core::dtype::Element;
 
 use super::Direction;
 use super::operator::Operator;
-use crate::disjoint::Disjoint;
 use crate::extents::Extents;
 use crate::lanes::{Kernel, Level, dispatch};
+use crate::parts::Parts;
 use crate::simd::Simd;
 use crate::team::Team;
 
@@ -25,7 +25,7 @@ pub(super) fn scan<T: Element, O: Operator<T>>(
 ) {
     let Extents { outer, axis, inner } = extents;
     let tiles = inner.div_ceil(TILE_COLUMNS);
-    let shared = Disjoint::new(out);
+    let shared = Parts::new(out);
     let grain = GRAIN_ELEMENTS.div_ceil(axis * inner.min(TILE_COLUMNS));
     team.run_ranges(outer * tiles, grain, &|tasks| {
         for task in tasks {
@@ -40,7 +40,7 @@ pub(super) fn scan<T: Element, O: Operator<T>>(
 
 struct Tile<'a, T: Element, O> {
     input: &'a [T],
-    out: &'a Disjoint<'a, T>,
+    out: &'a Parts<'a, T>,
     start: usize,
     width: usize,
     extents: Extents,
@@ -59,7 +59,7 @@ impl<T: Element, O: Operator<T>> Kernel for Tile<'_, T, O> {
             let place = self.start + row * self.extents.inner;
             let line = &self.input[place..place + self.width];
             // SAFETY: every tile has its own columns of its slab.
-            let out = unsafe { self.out.part(place..place + self.width) };
+            let out = unsafe { self.out.range(place..place + self.width) };
             for ((out, element), carry) in out.iter_mut().zip(line).zip(carries.iter_mut()) {
                 let before = *carry;
                 *carry = O::advance(before, O::lift(*element));

@@ -8,9 +8,9 @@ use panoply_core::dtype::Element;
 
 use super::operator::Operator;
 use super::{BLOCK, Direction};
-use crate::disjoint::Disjoint;
 use crate::extents::Extents;
 use crate::lanes::{Kernel, Level, dispatch};
+use crate::parts::Parts;
 use crate::simd::Simd;
 use crate::team::Team;
 
@@ -36,12 +36,12 @@ pub(super) fn scan<T: Element, O: Operator<T>>(
         }
         return;
     }
-    let shared = Disjoint::new(out);
+    let shared = Parts::new(out);
     team.run_ranges(extents.outer, CHUNK_ELEMENTS.div_ceil(len), &|rows| {
         for row in rows {
             let range = row * len..(row + 1) * len;
             // SAFETY: every row belongs to one range.
-            let out = unsafe { shared.part(range.clone()) };
+            let out = unsafe { shared.range(range.clone()) };
             scan_row::<T, O>(simd, &input[range], direction, out);
         }
     });
@@ -71,11 +71,11 @@ fn scan_long_row<T: Element, O: Operator<T>>(
 ) {
     let chunks = row.len().div_ceil(CHUNK_ELEMENTS);
     let mut befores = vec![O::NOTHING; chunks];
-    let shared = Disjoint::new(&mut befores);
+    let shared = Parts::new(&mut befores);
     team.run(chunks, &|chunk| {
         let part = &row[chunk_range(chunk, row.len(), direction)];
         // SAFETY: every task has its own chunk.
-        let total = unsafe { shared.part(chunk..chunk + 1) };
+        let total = unsafe { shared.range(chunk..chunk + 1) };
         total[0] = scan_chunk::<T, O>(simd, part, direction, O::NOTHING, None);
     });
     let mut before = O::NOTHING;
@@ -83,11 +83,11 @@ fn scan_long_row<T: Element, O: Operator<T>>(
         let after = O::merge(before, *total);
         *total = std::mem::replace(&mut before, after);
     }
-    let shared = Disjoint::new(out);
+    let shared = Parts::new(out);
     team.run(chunks, &|chunk| {
         let range = chunk_range(chunk, row.len(), direction);
         // SAFETY: every task has its own chunk.
-        let out = unsafe { shared.part(range.clone()) };
+        let out = unsafe { shared.range(range.clone()) };
         scan_chunk::<T, O>(simd, &row[range], direction, befores[chunk], Some(out));
     });
 }

@@ -1,9 +1,9 @@
 //! Softmax along an axis that is not contiguous: neighbouring columns side by side in vector lanes.
 
 use super::{GRAIN_ELEMENTS, Soft};
-use crate::disjoint::Disjoint;
 use crate::extents::Extents;
 use crate::lanes::{Kernel, Level, dispatch};
+use crate::parts::Parts;
 use crate::reduce::{Greatest, Ordered, Preference, Wide};
 use crate::simd::Simd;
 use crate::team::Team;
@@ -16,7 +16,7 @@ const TILE_COLUMNS: usize = 128;
 pub(super) fn softmax<T: Soft>(simd: Simd, team: &Team, input: &[T], extents: Extents, log: bool, out: &mut [T]) {
     let Extents { outer, axis, inner } = extents;
     let tiles = inner.div_ceil(TILE_COLUMNS);
-    let shared = Disjoint::new(out);
+    let shared = Parts::new(out);
     let grain = GRAIN_ELEMENTS.div_ceil(axis * inner.min(TILE_COLUMNS));
     team.run_ranges(outer * tiles, grain, &|tasks| {
         for task in tasks {
@@ -30,7 +30,7 @@ pub(super) fn softmax<T: Soft>(simd: Simd, team: &Team, input: &[T], extents: Ex
 
 struct Tile<'a, T> {
     input: &'a [T],
-    out: &'a Disjoint<'a, T>,
+    out: &'a Parts<'a, T>,
     start: usize,
     width: usize,
     extents: Extents,
@@ -60,7 +60,7 @@ impl<T: Soft> Kernel for Tile<'_, T> {
         }
         for place in places {
             // SAFETY: every tile has its own columns of its slab.
-            let out = unsafe { self.out.part(place..place + width) };
+            let out = unsafe { self.out.range(place..place + width) };
             let line = out.iter_mut().zip(&input[place..place + width]);
             for ((out, element), (max, total)) in line.zip(max.iter().zip(&totals)) {
                 let below = element.widen() - *max;

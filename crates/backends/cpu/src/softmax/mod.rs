@@ -10,9 +10,9 @@ mod exponential;
 #[cfg(test)]
 mod tests;
 
-use crate::disjoint::Disjoint;
 use crate::extents::Extents;
 use crate::lanes::{Kernel, Level, dispatch};
+use crate::parts::Parts;
 use crate::reduce::{self, Greatest, Ordered, Real, Wide, max_of_row, wide_total};
 use crate::simd::Simd;
 use crate::team::Team;
@@ -46,11 +46,11 @@ pub fn softmax<T: Soft>(simd: Simd, team: &Team, input: &[T], extents: Extents, 
         }
         return;
     }
-    let shared = Disjoint::new(out);
+    let shared = Parts::new(out);
     team.run_ranges(extents.outer, GRAIN_ELEMENTS.div_ceil(len), &|rows| {
         let range = rows.start * len..rows.end * len;
         // SAFETY: the ranges of one job do not overlap.
-        let out = unsafe { shared.part(range.clone()) };
+        let out = unsafe { shared.range(range.clone()) };
         dispatch(simd, Rows { input: &input[range], len, log, out });
     });
 }
@@ -63,17 +63,17 @@ fn long_row<T: Soft>(simd: Simd, team: &Team, row: &[T], log: bool, out: &mut [T
     let chunks = row.len().div_ceil(GRAIN_ELEMENTS);
     let range = |chunk: usize| chunk * GRAIN_ELEMENTS..row.len().min((chunk + 1) * GRAIN_ELEMENTS);
     let mut totals = vec![0.0; chunks];
-    let shared = Disjoint::new(&mut totals);
+    let shared = Parts::new(&mut totals);
     team.run(chunks, &|chunk| {
         // SAFETY: every task has its own chunk.
-        let total = unsafe { shared.part(chunk..chunk + 1) };
+        let total = unsafe { shared.range(chunk..chunk + 1) };
         total[0] = dispatch(simd, Total { row: &row[range(chunk)], max });
     });
     let total: f64 = totals.iter().sum();
-    let shared = Disjoint::new(out);
+    let shared = Parts::new(out);
     team.run(chunks, &|chunk| {
         // SAFETY: every task has its own chunk.
-        let out = unsafe { shared.part(range(chunk)) };
+        let out = unsafe { shared.range(range(chunk)) };
         dispatch(simd, Finish { row: &row[range(chunk)], max, total, log, out });
     });
 }

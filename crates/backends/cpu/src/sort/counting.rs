@@ -1,7 +1,7 @@
 //! Sorting elements of 8 or 16 bits by counting them.
 
 use super::key::{SortKey, Word};
-use crate::disjoint::Disjoint;
+use crate::parts::Parts;
 use crate::team::Team;
 
 /// Elements that one task counts at least.
@@ -13,10 +13,10 @@ pub(super) fn sort<T: SortKey>(team: &Team, input: &[T], descending: bool, out: 
     let tasks = if input.len() < 2 * GRAIN_ELEMENTS { 1 } else { team.threads() };
     let piece = input.len().div_ceil(tasks);
     let mut counts = vec![0_usize; tasks * values];
-    let shared = Disjoint::new(&mut counts);
+    let shared = Parts::new(&mut counts);
     team.run(tasks, &|task| {
         // SAFETY: every task has its own table.
-        let counts = unsafe { shared.part(task * values..(task + 1) * values) };
+        let counts = unsafe { shared.range(task * values..(task + 1) * values) };
         for element in &input[input.len().min(task * piece)..input.len().min((task + 1) * piece)] {
             counts[usize::from(element.encode().bits_from(0)) & (values - 1)] += 1;
         }

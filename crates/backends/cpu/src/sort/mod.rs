@@ -20,9 +20,9 @@ mod tests;
 
 use panoply_core::dtype::Element;
 
-use crate::disjoint::Disjoint;
 use crate::extents::Extents;
 use crate::lanes::{Kernel, Level, dispatch};
+use crate::parts::Parts;
 use crate::simd::Simd;
 use crate::team::Team;
 pub use key::{SortKey, Word};
@@ -59,12 +59,12 @@ pub fn take_along<T: Element>(team: &Team, input: &[T], extents: Extents, positi
     assert_eq!(input.len(), positions.len());
     assert_eq!(input.len(), out.len());
     let Extents { axis, inner, .. } = extents;
-    let shared = Disjoint::new(out);
+    let shared = Parts::new(out);
     team.run_ranges(input.len() / inner.max(1), LONG_LINE_LEN.div_ceil(inner.max(1)), &|rows| {
         for row in rows {
             let slab = &input[row / axis * axis * inner..][..axis * inner];
             // SAFETY: every row belongs to one range.
-            let out = unsafe { shared.part(row * inner..(row + 1) * inner) };
+            let out = unsafe { shared.range(row * inner..(row + 1) * inner) };
             for (column, (out, position)) in out.iter_mut().zip(&positions[row * inner..]).enumerate() {
                 *out = slab[*position as usize * inner + column];
             }
@@ -86,7 +86,7 @@ fn for_each_line<T: Element, U: Element>(
     if input.is_empty() {
         return;
     }
-    let shared = Disjoint::new(out);
+    let shared = Parts::new(out);
     let tile_columns = if axis >= LONG_LINE_LEN { 1 } else { TILE_COLUMNS.min(inner) };
     let tiles = inner.div_ceil(tile_columns);
     let run_tile = |team: &Team, tile: usize, lines: &mut (Vec<T>, Vec<U>)| {
@@ -94,7 +94,7 @@ fn for_each_line<T: Element, U: Element>(
         let start = slab * axis * inner;
         if inner == 1 {
             // SAFETY: every tile is one line of its own.
-            return body(team, &input[start..start + axis], unsafe { shared.part(start..start + axis) });
+            return body(team, &input[start..start + axis], unsafe { shared.range(start..start + axis) });
         }
         let columns = tile_columns.min(inner - first);
         let (line, sorted) = lines;
@@ -111,7 +111,7 @@ fn for_each_line<T: Element, U: Element>(
         for row in 0..axis {
             let place = start + row * inner + first;
             // SAFETY: every tile has its own columns of its slab.
-            let out = unsafe { shared.part(place..place + columns) };
+            let out = unsafe { shared.range(place..place + columns) };
             out.iter_mut().enumerate().for_each(|(column, out)| *out = sorted[column * axis + row]);
         }
     };
@@ -163,10 +163,10 @@ fn arg_sort_line<T: SortKey>(simd: Simd, team: &Team, line: &[T], descending: bo
     let source = Positions { simd, line, descending };
     let mut pairs = vec![Pair::<T>::ZERO; line.len()];
     if line.len() >= LONG_LINE_LEN {
-        let shared = Disjoint::new(out);
+        let shared = Parts::new(out);
         spread::sort(simd, team, &source, &mut pairs, &|start, pairs| {
             // SAFETY: the sorted parts do not overlap.
-            let out = unsafe { shared.part(start..start + pairs.len()) };
+            let out = unsafe { shared.range(start..start + pairs.len()) };
             out.iter_mut().zip(pairs).for_each(|(out, pair)| *out = T::Word::position(*pair));
         });
     } else {

@@ -6,8 +6,8 @@
 //! the first or last prefix, which keeps the buckets in order.
 
 use super::key::Word;
-use crate::disjoint::Disjoint;
 use crate::lanes::{Kernel, Level, dispatch};
+use crate::parts::Parts;
 use crate::simd::Simd;
 use crate::team::Team;
 
@@ -46,15 +46,15 @@ pub(super) fn sort<W: Word>(
     let range = |chunk: usize| len.min(chunk * chunk_len)..len.min((chunk + 1) * chunk_len);
 
     let mut counts = vec![[0_usize; BUCKETS]; chunks];
-    let shared_counts = Disjoint::new(&mut counts);
+    let shared_counts = Parts::new(&mut counts);
     team.run(chunks, &|chunk| {
         // SAFETY: every task has its own chunk.
-        let counts = unsafe { shared_counts.part(chunk..chunk + 1) };
+        let counts = unsafe { shared_counts.range(chunk..chunk + 1) };
         dispatch(simd, Count { source, range: range(chunk), buckets: &buckets, counts: &mut counts[0] });
     });
 
     let starts = counts_to_starts(&mut counts);
-    let shared_words = Disjoint::new(words);
+    let shared_words = Parts::new(words);
     team.run(chunks, &|chunk| {
         let places = counts[chunk];
         dispatch(simd, Place { source, range: range(chunk), buckets: &buckets, places, words: &shared_words });
@@ -63,7 +63,7 @@ pub(super) fn sort<W: Word>(
     team.run(BUCKETS, &|bucket| {
         let range = starts[bucket]..starts[bucket + 1];
         // SAFETY: buckets do not overlap.
-        let words = unsafe { shared_words.part(range.clone()) };
+        let words = unsafe { shared_words.range(range.clone()) };
         W::sort(simd, words);
         emit(range.start, words);
     });
@@ -179,7 +179,7 @@ struct Place<'a, W> {
     range: std::ops::Range<usize>,
     buckets: &'a Buckets<W>,
     places: [usize; BUCKETS],
-    words: &'a Disjoint<'a, W>,
+    words: &'a Parts<'a, W>,
 }
 
 /// One cache line of each bucket, aligned to cache lines.

@@ -8,20 +8,20 @@ use panoply_core::{Operation, Tensor};
 
 #[path = "fixtures/color_convert.rs"]
 mod color_convert;
+#[path = "fixtures/conv2d.rs"]
+mod conv2d;
 #[path = "fixtures/gather.rs"]
 mod gather;
 #[path = "fixtures/normalize.rs"]
 mod normalize;
+#[path = "fixtures/pool2d.rs"]
+mod pool2d;
 #[path = "fixtures/resize.rs"]
 mod resize;
 #[path = "fixtures/search.rs"]
 mod search;
 #[path = "fixtures/topk.rs"]
 mod topk;
-#[path = "fixtures/conv2d.rs"]
-mod conv2d;
-#[path = "fixtures/pool2d.rs"]
-mod pool2d;
 #[path = "fixtures/transpose.rs"]
 mod transpose;
 

@@ -49,16 +49,8 @@ fn a_million_ops_get_exactly_one_outcome_each() {
 
 /// Two clients against two devices; the runtime is shut down near the end, or aborted in every other round.
 fn run_round(round: u64, tally: &Tally) -> u64 {
-    let rates = Rates {
-        error: 5_000,
-        hang: 4,
-        block: 4,
-        lost: 150,
-        panic: 20,
-        out_of_memory: 2_000,
-        forget: 50,
-        twice: 500,
-    };
+    let rates =
+        Rates { error: 5_000, hang: 4, block: 4, lost: 150, panic: 20, out_of_memory: 2_000, forget: 50, twice: 500 };
     let script = |seed| Script::new().resident().random_faults(seed, rates, Duration::from_millis(60));
     let backend = VirtualBackend::new(Arc::new(CpuBackend::new())).device(script(round)).device(script(round + 100));
     let controls = [backend.control(0).unwrap(), backend.control(1).unwrap()];

@@ -29,13 +29,7 @@ pub(crate) struct Context {
 impl Context {
     /// A context over a team and memory.
     pub(crate) fn new(team: Team, simd: Simd, memory: HostMemory) -> Context {
-        Context {
-            team,
-            simd,
-            memory,
-            map_plans: PlanCache::default(),
-            conv: ConvWorkspace::new(),
-        }
+        Context { team, simd, memory, map_plans: PlanCache::default(), conv: ConvWorkspace::new() }
     }
 
     /// An output to be written in full; its contents are arbitrary until then.

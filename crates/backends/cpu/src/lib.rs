@@ -32,11 +32,15 @@ pub mod sort;
 pub mod team;
 pub mod transpose;
 pub mod vmath;
+pub mod pool2d;
+pub mod resize;
 pub mod search;
 pub mod simd;
 pub mod softmax;
 pub mod sort;
 pub mod team;
 pub mod topk;
+pub mod transpose;
+pub mod vmath;
 
 pub use backend::CpuBackend;

@@ -4,14 +4,14 @@ use panoply_core::op::compute::ComputeOp;
 use panoply_core::{Op, Result, Value};
 
 mod color_convert;
+mod conv2d;
 mod gather;
-mod normalize;
-mod resize;
 mod map;
+mod normalize;
+mod pool2d;
+mod resize;
 mod search;
 mod topk;
-mod conv2d;
-mod pool2d;
 mod transfer;
 mod transpose;
 
@@ -30,16 +30,16 @@ pub fn reference(op: &Op) -> Result<Value> {
 fn compute(op: &ComputeOp) -> Result<Value> {
     match op {
         ComputeOp::ColorConvert(op) => color_convert::run(op),
-        ComputeOp::Gather(op) => gather::run(op),
-        ComputeOp::Normalize(op) => normalize::run(op),
-        ComputeOp::Resize(op) => resize::run(op),
-        ComputeOp::Map(op) => map::run(op),
-        ComputeOp::Search(op) => search::run(op),
-        ComputeOp::TopK(op) => topk::run(op),
         ComputeOp::Conv2d(op) => conv2d::forward(op),
         ComputeOp::Conv2dBackwardInput(op) => conv2d::backward_input(op),
         ComputeOp::Conv2dBackwardWeight(op) => conv2d::backward_weight(op),
+        ComputeOp::Gather(op) => gather::run(op),
+        ComputeOp::Map(op) => map::run(op),
+        ComputeOp::Normalize(op) => normalize::run(op),
         ComputeOp::Pool2d(op) => pool2d::run(op),
+        ComputeOp::Resize(op) => resize::run(op),
+        ComputeOp::Search(op) => search::run(op),
+        ComputeOp::TopK(op) => topk::run(op),
         ComputeOp::Transfer(op) => transfer::run(op),
         ComputeOp::Transpose(op) => transpose::run(op),
     }

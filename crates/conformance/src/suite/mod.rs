@@ -4,14 +4,14 @@
 use panoply_core::{Op, Operation};
 
 mod color_convert;
+mod conv2d;
 mod gather;
-mod normalize;
-mod resize;
 mod map;
+mod normalize;
+mod pool2d;
+mod resize;
 mod search;
 mod topk;
-mod conv2d;
-mod pool2d;
 mod transfer;
 mod transpose;
 
@@ -69,14 +69,14 @@ impl Tolerance {
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     cases.extend(color_convert::cases());
+    cases.extend(conv2d::cases());
     cases.extend(gather::cases());
-    cases.extend(normalize::cases());
-    cases.extend(resize::cases());
     cases.extend(map::cases());
+    cases.extend(normalize::cases());
+    cases.extend(pool2d::cases());
+    cases.extend(resize::cases());
     cases.extend(search::cases());
     cases.extend(topk::cases());
-    cases.extend(conv2d::cases());
-    cases.extend(pool2d::cases());
     cases.extend(transfer::cases());
     cases.extend(transpose::cases());
     cases

@@ -4,8 +4,8 @@
 //! Ids are compared like scores, so a case must not hang on how scores that are almost equal are rounded: either the rows
 //! are few and random, or all scores are exact.
 
-use panoply_core::op::compute::{Metric, Search};
 use panoply_core::DType;
+use panoply_core::op::compute::{Metric, Search};
 
 use super::{Case, Tolerance};
 use crate::values::{Random, random_tensor, tensor_of};

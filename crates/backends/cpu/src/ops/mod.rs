@@ -7,14 +7,14 @@ use panoply_core::{Op, Result, Value};
 use crate::context::Context;
 
 mod color_convert;
+mod conv2d;
 mod gather;
-mod normalize;
-mod resize;
 mod map;
+mod normalize;
+mod pool2d;
+mod resize;
 mod search;
 mod topk;
-mod conv2d;
-mod pool2d;
 mod transfer;
 mod transpose;
 
@@ -33,16 +33,16 @@ pub(crate) fn run(op: &Op, context: &mut Context) -> Result<Value> {
 fn run_compute(op: &ComputeOp, context: &mut Context) -> Result<Value> {
     match op {
         ComputeOp::ColorConvert(op) => color_convert::run(op, context),
-        ComputeOp::Gather(op) => gather::run(op, context),
-        ComputeOp::Normalize(op) => normalize::run(op, context),
-        ComputeOp::Resize(op) => resize::run(op, context),
-        ComputeOp::Map(op) => map::run(op, context),
-        ComputeOp::Search(op) => search::run(op, context),
-        ComputeOp::TopK(op) => topk::run(op, context),
         ComputeOp::Conv2d(op) => conv2d::run(op, context),
         ComputeOp::Conv2dBackwardInput(op) => conv2d::run_backward_input(op, context),
         ComputeOp::Conv2dBackwardWeight(op) => conv2d::run_backward_weight(op, context),
+        ComputeOp::Gather(op) => gather::run(op, context),
+        ComputeOp::Map(op) => map::run(op, context),
+        ComputeOp::Normalize(op) => normalize::run(op, context),
         ComputeOp::Pool2d(op) => pool2d::run(op, context),
+        ComputeOp::Resize(op) => resize::run(op, context),
+        ComputeOp::Search(op) => search::run(op, context),
+        ComputeOp::TopK(op) => topk::run(op, context),
         ComputeOp::Transfer(op) => transfer::run(op, context),
         ComputeOp::Transpose(op) => transpose::run(op, context),
     }

@@ -5,42 +5,33 @@ use super::{Describe, Op, Operation, Value};
 use crate::error::Result;
 use crate::tensor::Tensor;
 
+mod activation;
 mod color_convert;
+mod conv2d;
+mod conv2d_backward;
+mod conv_shape;
 mod gather;
-mod normalize;
-mod resize;
-mod transfer;
-mod transpose;
-
-pub use color_convert::{ColorConvert, ColorFormat, ColorRange, ColorStandard};
-pub use gather::Gather;
-pub use normalize::Normalize;
-pub use resize::{ImageLayout, RESIZE_ROW_ELEMENTS_MAX, Resize, ResizeMode};
 mod map;
-mod transfer;
-mod transpose;
-
-pub use map::Map;
+mod normalize;
+mod pool2d;
+mod resize;
 mod search;
 mod topk;
 mod transfer;
 mod transpose;
 
-pub use search::{Metric, Neighbors, Search};
-pub use topk::TopK;
-mod activation;
-mod conv2d;
-mod conv2d_backward;
-mod conv_shape;
-mod pool2d;
-mod transfer;
-mod transpose;
-
 pub use activation::Activation;
+pub use color_convert::{ColorConvert, ColorFormat, ColorRange, ColorStandard};
 pub use conv_shape::{ConvOptions, ConvShape};
 pub use conv2d::Conv2d;
 pub use conv2d_backward::{Conv2dBackwardInput, Conv2dBackwardWeight};
+pub use gather::Gather;
+pub use map::Map;
+pub use normalize::Normalize;
 pub use pool2d::{Pool2d, PoolKind, PoolShape};
+pub use resize::{ImageLayout, RESIZE_ROW_ELEMENTS_MAX, Resize, ResizeMode};
+pub use search::{Metric, Neighbors, Search};
+pub use topk::TopK;
 pub use transfer::Transfer;
 pub use transpose::Transpose;
 
@@ -88,16 +79,16 @@ macro_rules! compute_ops {
 
 compute_ops! {
     ColorConvert => Tensor, Value::into_tensor;
-    Gather => Tensor, Value::into_tensor;
-    Normalize => Tensor, Value::into_tensor;
-    Resize => Tensor, Value::into_tensor;
-    Map => Tensor, Value::into_tensor;
-    Search => Neighbors, Neighbors::from_value;
-    TopK => (Tensor, Tensor), Value::into_pair;
     Conv2d => Tensor, Value::into_tensor;
     Conv2dBackwardInput => Tensor, Value::into_tensor;
     Conv2dBackwardWeight => Tensor, Value::into_tensor;
+    Gather => Tensor, Value::into_tensor;
+    Map => Tensor, Value::into_tensor;
+    Normalize => Tensor, Value::into_tensor;
     Pool2d => Tensor, Value::into_tensor;
+    Resize => Tensor, Value::into_tensor;
+    Search => Neighbors, Neighbors::from_value;
+    TopK => (Tensor, Tensor), Value::into_pair;
     Transfer => Tensor, Value::into_tensor;
     Transpose => Tensor, Value::into_tensor;
 }

@@ -9,7 +9,7 @@ use half::{bf16, f16};
 use crate::simd::Simd;
 
 /// What a kernel may know about the level it is compiled for.
-pub(crate) trait Level: Copy {
+pub trait Level: Copy {
     /// Whether `mul_add` is one instruction. Without it `mul_add` is a slow library call.
     const FUSED: bool;
 }

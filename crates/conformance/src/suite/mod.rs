@@ -6,11 +6,16 @@ use panoply_core::{Op, Operation};
 mod color_convert;
 mod conv2d;
 mod gather;
+mod layernorm;
 mod map;
 mod normalize;
 mod pool2d;
+mod reduce;
 mod resize;
+mod scan;
 mod search;
+mod softmax;
+mod sort;
 mod topk;
 mod transfer;
 mod transpose;
@@ -77,6 +82,11 @@ pub fn cases() -> Vec<Case> {
     cases.extend(resize::cases());
     cases.extend(search::cases());
     cases.extend(topk::cases());
+    cases.extend(layernorm::cases());
+    cases.extend(reduce::cases());
+    cases.extend(scan::cases());
+    cases.extend(softmax::cases());
+    cases.extend(sort::cases());
     cases.extend(transfer::cases());
     cases.extend(transpose::cases());
     cases

@@ -40,13 +40,7 @@ fn search<T: Ordered, P: Preference>(simd: Simd, team: &Team, input: &[T], exten
     }
 }
 
-fn search_rows<T: Ordered, P: Preference>(
-    simd: Simd,
-    team: &Team,
-    input: &[T],
-    extents: Extents,
-    out: &mut [u32],
-) {
+fn search_rows<T: Ordered, P: Preference>(simd: Simd, team: &Team, input: &[T], extents: Extents, out: &mut [u32]) {
     let len = extents.axis;
     let chunks = if len < 2 * CHUNK_ELEMENTS { 1 } else { len.div_ceil(CHUNK_ELEMENTS) };
     let chunk_len = if chunks == 1 { len } else { CHUNK_ELEMENTS };
@@ -95,13 +89,7 @@ impl<T: Ordered, P: Preference> Kernel for SearchRow<'_, T, P> {
     }
 }
 
-fn search_columns<T: Ordered, P: Preference>(
-    simd: Simd,
-    team: &Team,
-    input: &[T],
-    extents: Extents,
-    out: &mut [u32],
-) {
+fn search_columns<T: Ordered, P: Preference>(simd: Simd, team: &Team, input: &[T], extents: Extents, out: &mut [u32]) {
     let Extents { outer, axis, inner } = extents;
     let tiles = inner.div_ceil(TILE_COLUMNS);
     let chunk_rows = super::traverse::column_chunk_rows(extents);
@@ -121,7 +109,8 @@ fn search_columns<T: Ordered, P: Preference>(
         found.iter_mut().for_each(|found| found.1 += rows.start as u32);
     };
     let tasks = outer * chunks * tiles;
-    let grain = if input.len() <= ALONE_ELEMENTS_MAX { tasks } else { (ALONE_ELEMENTS_MAX * tasks).div_ceil(input.len()) };
+    let grain =
+        if input.len() <= ALONE_ELEMENTS_MAX { tasks } else { (ALONE_ELEMENTS_MAX * tasks).div_ceil(input.len()) };
     team.run_ranges(tasks, grain, &|range| range.for_each(body));
     for (line, out) in out.iter_mut().enumerate() {
         let first = line / inner * chunks * inner + line % inner;

@@ -25,8 +25,8 @@ pub(crate) trait Fold<T: Element>: Send + Sync {
     fn flush(total: Self::Total, block: Self::Block) -> Self::Total;
     /// Two totals joined; the left one covers the earlier elements.
     fn join(left: Self::Total, right: Self::Total) -> Self::Total;
-    /// The answer for a line of `count` elements.
-    fn finish(total: Self::Total, count: usize) -> Self::Output;
+    /// The answer. Sums are divided by `divisor`, which is one unless a mean is wanted.
+    fn finish(total: Self::Total, divisor: usize) -> Self::Output;
 }
 
 /// A float and the type it is computed in.
@@ -88,7 +88,7 @@ reals! {
     bf16 => f32, widen_bf16, narrow_bf16;
 }
 
-/// The sum of floats.
+/// The sum of floats, divided before it is rounded.
 pub(crate) struct FloatSum;
 
 impl<T: Real> Fold<T> for FloatSum {
@@ -110,8 +110,8 @@ impl<T: Real> Fold<T> for FloatSum {
         left + right
     }
     #[inline(always)]
-    fn finish(total: f64, _count: usize) -> T {
-        T::narrow(T::Wide::from_f64(total))
+    fn finish(total: f64, divisor: usize) -> T {
+        T::narrow(T::Wide::from_f64(total / divisor as f64))
     }
 }
 
@@ -137,35 +137,8 @@ impl<W: Wide> Fold<W> for WideSum {
         left + right
     }
     #[inline(always)]
-    fn finish(total: f64, _count: usize) -> W {
+    fn finish(total: f64, _divisor: usize) -> W {
         W::from_f64(total)
-    }
-}
-
-/// The mean of floats: their sum, divided before it is rounded.
-pub(crate) struct FloatMean;
-
-impl<T: Real> Fold<T> for FloatMean {
-    type Block = T::Wide;
-    type Total = f64;
-    type Output = T;
-    const EMPTY: T::Wide = T::Wide::ZERO;
-    const NOTHING: f64 = 0.0;
-    #[inline(always)]
-    fn take(block: T::Wide, element: T) -> T::Wide {
-        block + element.widen()
-    }
-    #[inline(always)]
-    fn flush(total: f64, block: T::Wide) -> f64 {
-        total + block.to_f64()
-    }
-    #[inline(always)]
-    fn join(left: f64, right: f64) -> f64 {
-        left + right
-    }
-    #[inline(always)]
-    fn finish(total: f64, count: usize) -> T {
-        T::narrow(T::Wide::from_f64(total / count as f64))
     }
 }
 
@@ -196,7 +169,7 @@ macro_rules! integer_folds {
                 left.wrapping_add(right)
             }
             #[inline(always)]
-            fn finish(total: $integer, _count: usize) -> $integer {
+            fn finish(total: $integer, _divisor: usize) -> $integer {
                 total
             }
         }
@@ -220,8 +193,8 @@ macro_rules! integer_folds {
                 left + right
             }
             #[inline(always)]
-            fn finish(total: i64, count: usize) -> f32 {
-                (total as f64 / count as f64) as f32
+            fn finish(total: i64, divisor: usize) -> f32 {
+                (total as f64 / divisor as f64) as f32
             }
         }
     )*};
@@ -349,7 +322,7 @@ macro_rules! extreme {
                 <$preference>::keep(left, right)
             }
             #[inline(always)]
-            fn finish(total: T::Key, _count: usize) -> T {
+            fn finish(total: T::Key, _divisor: usize) -> T {
                 T::from_key(total)
             }
         }

@@ -21,7 +21,7 @@ use panoply_core::dtype::{Complex64, Element};
 use crate::extents::Extents;
 use crate::simd::Simd;
 use crate::team::Team;
-use fold::{ExactMean, Extreme, FloatMean, FloatSum, WideSum, WrappingSum};
+use fold::{ExactMean, Extreme, FloatSum, WideSum, WrappingSum};
 
 pub use arg::{arg_max, arg_min};
 pub(crate) use fold::{Greatest, Least, Preference};
@@ -47,25 +47,25 @@ pub trait Mean: Element {
 
 /// Writes the greatest element along the axis to `out`. The axis must not be empty.
 pub fn max<T: Ordered>(simd: Simd, team: &Team, input: &[T], extents: Extents, out: &mut [T]) {
-    traverse::reduce::<T, Extreme<Greatest>>(simd, team, input, extents, out);
+    traverse::reduce::<T, Extreme<Greatest>>(simd, team, input, extents, 1, out);
 }
 
 /// Writes the least element along the axis to `out`. The axis must not be empty.
 pub fn min<T: Ordered>(simd: Simd, team: &Team, input: &[T], extents: Extents, out: &mut [T]) {
-    traverse::reduce::<T, Extreme<Least>>(simd, team, input, extents, out);
+    traverse::reduce::<T, Extreme<Least>>(simd, team, input, extents, 1, out);
 }
 
 macro_rules! float_sums {
     ($($float:ty),*) => {$(
         impl Sum for $float {
             fn sum(simd: Simd, team: &Team, input: &[Self], extents: Extents, out: &mut [Self]) {
-                traverse::reduce::<$float, FloatSum>(simd, team, input, extents, out);
+                traverse::reduce::<$float, FloatSum>(simd, team, input, extents, 1, out);
             }
         }
         impl Mean for $float {
             type Output = $float;
             fn mean(simd: Simd, team: &Team, input: &[Self], extents: Extents, out: &mut [Self]) {
-                traverse::reduce::<$float, FloatMean>(simd, team, input, extents, out);
+                traverse::reduce::<$float, FloatSum>(simd, team, input, extents, extents.axis, out);
             }
         }
     )*};
@@ -76,13 +76,13 @@ macro_rules! integer_sums {
     ($($integer:ty),*) => {$(
         impl Sum for $integer {
             fn sum(simd: Simd, team: &Team, input: &[Self], extents: Extents, out: &mut [Self]) {
-                traverse::reduce::<$integer, WrappingSum>(simd, team, input, extents, out);
+                traverse::reduce::<$integer, WrappingSum>(simd, team, input, extents, 1, out);
             }
         }
         impl Mean for $integer {
             type Output = f32;
             fn mean(simd: Simd, team: &Team, input: &[Self], extents: Extents, out: &mut [f32]) {
-                traverse::reduce::<$integer, ExactMean>(simd, team, input, extents, out);
+                traverse::reduce::<$integer, ExactMean>(simd, team, input, extents, extents.axis, out);
             }
         }
     )*};

@@ -100,7 +100,10 @@ fn means_divide_once() {
     every_way(|simd, team| {
         let mut out = [0.0_f32; 4];
         i32::mean(simd, team, &input, extents, &mut out);
-        assert_eq!(out, [2_147_483_645.0, 2_147_483_644.0, 2_147_483_639.0, 2_147_483_638.0].map(|mean: f64| mean as f32));
+        assert_eq!(
+            out,
+            [2_147_483_645.0, 2_147_483_644.0, 2_147_483_639.0, 2_147_483_638.0].map(|mean: f64| mean as f32)
+        );
     });
     let mut out = [0.0_f32];
     f32::mean(Simd::detect(), &team, &[1.0, 2.0, 4.5], Extents::row(3), &mut out);

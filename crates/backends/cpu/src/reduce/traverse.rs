@@ -23,27 +23,30 @@ const SHORT_LEN_MAX: usize = 512;
 const CHUNK_ELEMENTS: usize = 1 << 18;
 /// Tensors with fewer elements than this stay on the calling thread.
 pub(super) const ALONE_ELEMENTS_MAX: usize = 1 << 15;
+/// Rows whose totals are held at a time.
+const TOTALS: usize = 128;
 /// Columns that are folded side by side; their blocks and totals stay in the first-level cache.
 pub(super) const TILE_COLUMNS: usize = 512;
 /// Steps between flushes of a column, in rows.
 const COLUMN_BLOCK_ROWS: usize = BLOCK_STEPS * 4;
 
-/// Writes the fold of every line to `out`.
+/// Writes the fold of every line, divided by `divisor`, to `out`.
 pub(super) fn reduce<T: Element, F: Fold<T>>(
     simd: Simd,
     team: &Team,
     input: &[T],
     extents: Extents,
+    divisor: usize,
     out: &mut [F::Output],
 ) {
     assert_eq!(input.len(), extents.elements());
     assert_eq!(out.len(), extents.lines());
     if input.is_empty() {
-        out.fill(F::finish(F::NOTHING, extents.axis));
+        out.fill(F::finish(F::NOTHING, divisor));
     } else if extents.inner == 1 {
-        reduce_rows::<T, F>(simd, team, input, extents, out);
+        reduce_rows::<T, F>(simd, team, input, extents, divisor, out);
     } else {
-        reduce_columns::<T, F>(simd, team, input, extents, out);
+        reduce_columns::<T, F>(simd, team, input, extents, divisor, out);
     }
 }
 
@@ -52,6 +55,7 @@ fn reduce_rows<T: Element, F: Fold<T>>(
     team: &Team,
     input: &[T],
     extents: Extents,
+    divisor: usize,
     out: &mut [F::Output],
 ) {
     let len = extents.axis;
@@ -61,8 +65,13 @@ fn reduce_rows<T: Element, F: Fold<T>>(
         team.run_ranges(extents.outer, grain, &|rows| {
             // SAFETY: the ranges of one job do not overlap.
             let out = unsafe { shared.range(rows.clone()) };
-            let input = &input[rows.start * len..rows.end * len];
-            dispatch(simd, Rows::<T, F> { input, len, out });
+            for (rows, out) in rows.step_by(TOTALS).zip(out.chunks_mut(TOTALS)) {
+                let mut totals = [F::NOTHING; TOTALS];
+                let totals = &mut totals[..out.len()];
+                let input = &input[rows * len..(rows + out.len()) * len];
+                dispatch(simd, Rows::<T, F> { input, len, totals });
+                out.iter_mut().zip(totals).for_each(|(out, total)| *out = F::finish(*total, divisor));
+            }
         });
         return;
     }
@@ -74,12 +83,12 @@ fn reduce_rows<T: Element, F: Fold<T>>(
         let start = task % chunks * CHUNK_ELEMENTS;
         let chunk = &row[start..len.min(start + CHUNK_ELEMENTS)];
         // SAFETY: every task has its own index.
-        let total = unsafe { shared.range(task..task + 1) };
-        total[0] = dispatch(simd, Row::<T, F> { row: chunk, fold: Default::default() });
+        let totals = unsafe { shared.range(task..task + 1) };
+        dispatch(simd, Rows::<T, F> { input: chunk, len: chunk.len(), totals });
     });
     for (out, totals) in out.iter_mut().zip(totals.chunks_exact(chunks)) {
         let total = totals.iter().copied().reduce(F::join).unwrap_or(F::NOTHING);
-        *out = F::finish(total, len);
+        *out = F::finish(total, divisor);
     }
 }
 
@@ -88,6 +97,7 @@ fn reduce_columns<T: Element, F: Fold<T>>(
     team: &Team,
     input: &[T],
     extents: Extents,
+    divisor: usize,
     out: &mut [F::Output],
 ) {
     let Extents { outer, axis, inner } = extents;
@@ -112,7 +122,7 @@ fn reduce_columns<T: Element, F: Fold<T>>(
             let start = slab * inner + columns.start;
             // SAFETY: with one chunk every task has its own slab and tile.
             let out = unsafe { shared_out.range(start..start + columns.len()) };
-            out.iter_mut().zip(folded).for_each(|(out, total)| *out = F::finish(*total, axis));
+            out.iter_mut().zip(folded).for_each(|(out, total)| *out = F::finish(*total, divisor));
         }
     };
     let tasks = outer * chunks * tiles;
@@ -125,7 +135,7 @@ fn reduce_columns<T: Element, F: Fold<T>>(
         for (line, out) in out.iter_mut().enumerate() {
             let first = line / inner * chunks * inner + line % inner;
             let total = (1..chunks).fold(totals[first], |total, chunk| F::join(total, totals[first + chunk * inner]));
-            *out = F::finish(total, axis);
+            *out = F::finish(total, divisor);
         }
     }
 }
@@ -136,32 +146,20 @@ pub(super) fn column_chunk_rows(extents: Extents) -> usize {
     if extents.axis < 2 * rows { extents.axis } else { rows }
 }
 
+/// The totals of rows of `len` elements.
 struct Rows<'a, T: Element, F: Fold<T>> {
     input: &'a [T],
     len: usize,
-    out: &'a mut [F::Output],
+    totals: &'a mut [F::Total],
 }
 
 impl<T: Element, F: Fold<T>> Kernel for Rows<'_, T, F> {
     type Output = ();
     #[inline(always)]
     fn run<L: Level>(self) {
-        for (row, out) in self.input.chunks_exact(self.len).zip(self.out) {
-            *out = F::finish(fold_row::<T, F>(row), self.len);
+        for (row, total) in self.input.chunks_exact(self.len).zip(self.totals) {
+            *total = fold_row::<T, F>(row);
         }
-    }
-}
-
-struct Row<'a, T: Element, F: Fold<T>> {
-    row: &'a [T],
-    fold: std::marker::PhantomData<F>,
-}
-
-impl<T: Element, F: Fold<T>> Kernel for Row<'_, T, F> {
-    type Output = F::Total;
-    #[inline(always)]
-    fn run<L: Level>(self) -> F::Total {
-        fold_row::<T, F>(self.row)
     }
 }
 

@@ -32,7 +32,8 @@ pub(super) fn scan<T: Element, O: Operator<T>>(
             let first = task % tiles * TILE_COLUMNS;
             let width = TILE_COLUMNS.min(inner - first);
             let start = task / tiles * axis * inner + first;
-            let tile = Tile::<T, O> { input, out: &shared, start, width, extents, direction, operator: Default::default() };
+            let tile =
+                Tile::<T, O> { input, out: &shared, start, width, extents, direction, operator: Default::default() };
             dispatch(simd, tile);
         }
     });

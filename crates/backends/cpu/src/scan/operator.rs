@@ -28,6 +28,8 @@ pub(crate) trait Operator<T: Element>: Send + Sync + 'static {
     fn merge(earlier: Self::Carry, later: Self::Carry) -> Self::Carry;
     /// The element for a local after a carry.
     fn settle(carry: Self::Carry, local: Self::Local) -> T;
+    /// Whether a contiguous axis is accumulated in blocks: sums of floats, whose additions would wait for each other.
+    const IN_BLOCKS: bool = false;
     /// Whether the AVX-512 kernel for sums of f32 computes exactly this.
     const IS_F32_SUM: bool = false;
 }
@@ -46,6 +48,7 @@ macro_rules! float_operators {
             type Carry = f64;
             const IDENTITY: $wide = 0.0;
             const NOTHING: f64 = 0.0;
+            const IN_BLOCKS: bool = true;
             const IS_F32_SUM: bool = $is_f32;
             #[inline(always)]
             fn lift(element: $float) -> $wide {

@@ -9,7 +9,6 @@ use panoply_core::dtype::Element;
 use super::operator::Operator;
 use super::{BLOCK, Direction};
 use crate::extents::Extents;
-use crate::lanes::{Kernel, Level, dispatch};
 use crate::parts::Parts;
 use crate::simd::Simd;
 use crate::team::Team;
@@ -62,13 +61,7 @@ fn scan_row<T: Element, O: Operator<T>>(simd: Simd, row: &[T], direction: Direct
     }
 }
 
-fn scan_long_row<T: Element, O: Operator<T>>(
-    simd: Simd,
-    team: &Team,
-    row: &[T],
-    direction: Direction,
-    out: &mut [T],
-) {
+fn scan_long_row<T: Element, O: Operator<T>>(simd: Simd, team: &Team, row: &[T], direction: Direction, out: &mut [T]) {
     let chunks = row.len().div_ceil(CHUNK_ELEMENTS);
     let mut befores = vec![O::NOTHING; chunks];
     let shared = Parts::new(&mut befores);
@@ -105,9 +98,10 @@ fn scan_chunk<T: Element, O: Operator<T>>(
     if O::IS_F32_SUM && simd.min(Simd::detect()) == Simd::Avx512 {
         return vector_chunk::<T, O>(chunk, direction, before, out);
     }
-    match out {
-        Some(out) => dispatch(simd, Chunk::<T, O, true> { chunk, direction, before, out }),
-        None => dispatch(simd, Chunk::<T, O, false> { chunk, direction, before, out: &mut [] }),
+    if O::IN_BLOCKS {
+        scan_blocks::<T, O>(chunk, direction, before, out)
+    } else {
+        scan_one_by_one::<T, O>(chunk, direction, before, out)
     }
 }
 
@@ -131,45 +125,57 @@ fn vector_chunk<T: Element, O: Operator<T>>(
     }
 }
 
-struct Chunk<'a, T: Element, O: Operator<T>, const STORE: bool> {
-    chunk: &'a [T],
+/// Scans a chunk element by element, for operators that are exact or quick enough one after the other.
+fn scan_one_by_one<T: Element, O: Operator<T>>(
+    chunk: &[T],
     direction: Direction,
     before: O::Carry,
-    out: &'a mut [T],
+    mut out: Option<&mut [T]>,
+) -> O::Carry {
+    let mut total = O::NOTHING;
+    for step in 0..chunk.len() {
+        let place = if direction.reverse { chunk.len() - 1 - step } else { step };
+        let earlier = total;
+        total = O::advance(total, O::lift(chunk[place]));
+        if let Some(out) = &mut out {
+            let running = if direction.exclusive { earlier } else { total };
+            out[place] = O::settle(O::merge(before, running), O::IDENTITY);
+        }
+    }
+    total
 }
 
-impl<T: Element, O: Operator<T>, const STORE: bool> Kernel for Chunk<'_, T, O, STORE> {
-    type Output = O::Carry;
-    #[inline(always)]
-    fn run<L: Level>(self) -> O::Carry {
-        let len = self.chunk.len();
-        let mut total = O::NOTHING;
-        let mut done = 0;
-        while done < len {
-            let count = BLOCK.min(len - done);
-            let place = if self.direction.reverse { len - done - count } else { done };
-            let elements = &self.chunk[place..place + count];
-            let mut locals = [O::IDENTITY; BLOCK];
-            if self.direction.reverse {
-                locals.iter_mut().zip(elements.iter().rev()).for_each(|(local, element)| *local = O::lift(*element));
-            } else {
-                locals.iter_mut().zip(elements).for_each(|(local, element)| *local = O::lift(*element));
-            }
-            accumulate::<T, O>(&mut locals);
-            if STORE {
-                let carry = O::merge(self.before, total);
-                let out = &mut self.out[place..place + count];
-                settle::<T, O>(carry, &locals, self.direction, out);
-            }
-            total = O::advance(total, locals[BLOCK - 1]);
-            done += count;
+/// Scans a chunk block by block, for sums of floats.
+fn scan_blocks<T: Element, O: Operator<T>>(
+    chunk: &[T],
+    direction: Direction,
+    before: O::Carry,
+    mut out: Option<&mut [T]>,
+) -> O::Carry {
+    let len = chunk.len();
+    let mut total = O::NOTHING;
+    let mut done = 0;
+    while done < len {
+        let count = BLOCK.min(len - done);
+        let place = if direction.reverse { len - done - count } else { done };
+        let elements = &chunk[place..place + count];
+        let mut locals = [O::IDENTITY; BLOCK];
+        if direction.reverse {
+            locals.iter_mut().zip(elements.iter().rev()).for_each(|(local, element)| *local = O::lift(*element));
+        } else {
+            locals.iter_mut().zip(elements).for_each(|(local, element)| *local = O::lift(*element));
         }
-        total
+        accumulate::<T, O>(&mut locals);
+        if let Some(out) = &mut out {
+            settle::<T, O>(O::merge(before, total), &locals, direction, &mut out[place..place + count]);
+        }
+        total = O::advance(total, locals[BLOCK - 1]);
+        done += count;
     }
+    total
 }
 
 /// Turns a block's locals into their running values.
-#[inline(always)]
 fn accumulate<T: Element, O: Operator<T>>(locals: &mut [O::Local; BLOCK]) {
     let (groups, _) = locals.as_chunks_mut::<GROUP>();
     for group in groups.iter_mut() {
@@ -191,7 +197,6 @@ fn accumulate<T: Element, O: Operator<T>>(locals: &mut [O::Local; BLOCK]) {
 }
 
 /// Writes a block's running values.
-#[inline(always)]
 fn settle<T: Element, O: Operator<T>>(
     carry: O::Carry,
     locals: &[O::Local; BLOCK],

@@ -74,7 +74,10 @@ fn check<T: Element, A: Copy>(
                         assert!(close(*got, *expected), "{extents:?} {direction:?} {simd:?} {index}: {got:?}");
                     }
                     let first = first.get_or_insert_with(|| out.clone());
-                    assert!(bytemuck::cast_slice::<T, u8>(first) == bytemuck::cast_slice::<T, u8>(&out), "{extents:?} {simd:?}");
+                    assert!(
+                        bytemuck::cast_slice::<T, u8>(first) == bytemuck::cast_slice::<T, u8>(&out),
+                        "{extents:?} {simd:?}"
+                    );
                 }
             }
         }
@@ -90,8 +93,20 @@ fn float_sums() {
     let close = |got: f64, expected: f64, relative: f64| (got - expected).abs() <= relative * (expected.abs() + 4.0);
     check(f32::scan_sum, |bits| unit(bits) as f32, 0.0, |a, x| a + f64::from(x), |g, e| close(g.into(), e, 3e-7));
     check(f64::scan_sum, unit, 0.0, |a, x| a + x, |g, e| close(g, e, 1e-12));
-    check(f16::scan_sum, |bits| f16::from_f64(unit(bits)), 0.0, |a, x| a + f64::from(x), |g, e| close(g.into(), e, 1e-3));
-    check(bf16::scan_sum, |bits| bf16::from_f64(unit(bits)), 0.0, |a, x| a + f64::from(x), |g, e| close(g.into(), e, 8e-3));
+    check(
+        f16::scan_sum,
+        |bits| f16::from_f64(unit(bits)),
+        0.0,
+        |a, x| a + f64::from(x),
+        |g, e| close(g.into(), e, 1e-3),
+    );
+    check(
+        bf16::scan_sum,
+        |bits| bf16::from_f64(unit(bits)),
+        0.0,
+        |a, x| a + f64::from(x),
+        |g, e| close(g.into(), e, 8e-3),
+    );
 }
 
 #[test]

@@ -34,7 +34,9 @@ fn check<T: Soft>(make: impl Fn(f64) -> T, value: impl Fn(T) -> f64, relative: f
             (state >> 11) as f64 / (1_u64 << 49) as f64 - 8.0
         };
         let input: Vec<T> = (0..extents.elements()).map(|_| make(next())).collect();
-        for (log, simd) in [false, true].into_iter().flat_map(|log| Simd::available().into_iter().map(move |s| (log, s))) {
+        for (log, simd) in
+            [false, true].into_iter().flat_map(|log| Simd::available().into_iter().map(move |s| (log, s)))
+        {
             for team in [Team::single(), Team::new(2)] {
                 let mut out = vec![make(0.5); input.len()];
                 softmax(simd, &team, &input, extents, log, &mut out);

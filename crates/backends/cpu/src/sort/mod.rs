@@ -72,6 +72,9 @@ pub fn take_along<T: Element>(team: &Team, input: &[T], extents: Extents, positi
     });
 }
 
+/// What is done with one line and its place in the output.
+type LineBody<'a, T, U> = dyn Fn(&Team, &[T], &mut [U]) + Sync + 'a;
+
 /// Calls `body` with every line of `input` and its place in `out`, both contiguous. A long line gets the whole team,
 /// short ones are shared out.
 fn for_each_line<T: Element, U: Element>(
@@ -79,7 +82,7 @@ fn for_each_line<T: Element, U: Element>(
     input: &[T],
     extents: Extents,
     out: &mut [U],
-    body: &(dyn Fn(&Team, &[T], &mut [U]) + Sync),
+    body: &LineBody<'_, T, U>,
 ) {
     let Extents { axis, inner, .. } = extents;
     assert_eq!(input.len(), extents.elements());
@@ -150,7 +153,9 @@ fn sort_line<T: SortKey>(simd: Simd, team: &Team, line: &[T], descending: bool, 
     // are a valid word and a valid element.
     let words = unsafe { std::slice::from_raw_parts_mut(out.as_mut_ptr().cast::<T::Word>(), out.len()) };
     if line.len() >= LONG_LINE_LEN {
-        spread::sort(simd, team, &source, words, &|_, words| dispatch(simd, DecodeInPlace::<T>::new(words, descending)));
+        spread::sort(simd, team, &source, words, &|_, words| {
+            dispatch(simd, DecodeInPlace::<T>::new(words, descending))
+        });
     } else {
         source.fill(0, words);
         T::Word::sort(simd, words);

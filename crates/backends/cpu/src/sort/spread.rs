@@ -133,12 +133,7 @@ impl<W: Word> Buckets<W> {
 
     /// Calls `visit` with every word of `range` and its bucket.
     #[inline(always)]
-    fn for_each(
-        &self,
-        source: &dyn SourceOf<W>,
-        range: std::ops::Range<usize>,
-        mut visit: impl FnMut(W, usize),
-    ) {
+    fn for_each(&self, source: &dyn SourceOf<W>, range: std::ops::Range<usize>, mut visit: impl FnMut(W, usize)) {
         let mut words = [W::ZERO; BLOCK_WORDS];
         let mut prefixes = [0_u16; BLOCK_WORDS];
         let mut start = range.start;

@@ -28,9 +28,7 @@ fn check<T: SortKey + PartialOrd>(input: &[T], extents: Extents) {
     for descending in [false, true] {
         let mut expected = vec![0_u32; input.len()];
         for line in 0..extents.lines() {
-            let place = |row: usize| {
-                (line / extents.inner * extents.axis + row) * extents.inner + line % extents.inner
-            };
+            let place = |row: usize| (line / extents.inner * extents.axis + row) * extents.inner + line % extents.inner;
             let mut order: Vec<u32> = (0..extents.axis as u32).collect();
             order.sort_by(|a, b| {
                 let order = total(&input[place(*a as usize)], &input[place(*b as usize)]);
@@ -76,7 +74,8 @@ fn every_short_length() {
 
 #[test]
 fn rows_and_columns() {
-    for (outer, axis, inner) in [(50, 31, 1), (3, 70, 5), (2, 129, 33), (1, 1, 100), (7, 0, 3), (0, 3, 3), (900, 20, 1)] {
+    for (outer, axis, inner) in [(50, 31, 1), (3, 70, 5), (2, 129, 33), (1, 1, 100), (7, 0, 3), (0, 3, 3), (900, 20, 1)]
+    {
         check_all(Extents { outer, axis, inner }, axis as u64);
     }
 }

@@ -142,7 +142,10 @@ mod tests {
         assert_eq!(op.row_dims().unwrap(), [3, 4]);
         assert!(matches!(LayerNorm::new(&input).bias(&half).validate(), Err(Error::DTypeMismatch { .. })));
         for axes in [0, 4, usize::MAX] {
-            assert!(matches!(LayerNorm::new(&input).trailing_axes(axes).validate(), Err(Error::InvalidArgument { .. })));
+            assert!(matches!(
+                LayerNorm::new(&input).trailing_axes(axes).validate(),
+                Err(Error::InvalidArgument { .. })
+            ));
         }
         for epsilon in [f64::NAN, -1.0, f64::INFINITY] {
             assert!(matches!(LayerNorm::new(&input).epsilon(epsilon).validate(), Err(Error::InvalidArgument { .. })));

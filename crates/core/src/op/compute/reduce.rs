@@ -185,7 +185,11 @@ impl Describe for Reduce {
         let count = self.count()?;
         if count == 0 && shape.elements() > 0 {
             let expected = "at least one element along the axes";
-            return Err(Error::invalid("reduce: the extreme of nothing", expected, format!("{:?}", self.input.shape())));
+            return Err(Error::invalid(
+                "reduce: the extreme of nothing",
+                expected,
+                format!("{:?}", self.input.shape()),
+            ));
         }
         match self.reduction {
             Reduction::ArgMax | Reduction::ArgMin => check_positions(count, "reduce: elements for a position"),

@@ -16,14 +16,24 @@ mod gather;
 mod map;
 #[path = "fixtures/matmul.rs"]
 mod matmul;
+#[path = "fixtures/layernorm.rs"]
+mod layernorm;
 #[path = "fixtures/normalize.rs"]
 mod normalize;
 #[path = "fixtures/pool2d.rs"]
 mod pool2d;
+#[path = "fixtures/reduce.rs"]
+mod reduce;
 #[path = "fixtures/resize.rs"]
 mod resize;
+#[path = "fixtures/scan.rs"]
+mod scan;
 #[path = "fixtures/search.rs"]
 mod search;
+#[path = "fixtures/softmax.rs"]
+mod softmax;
+#[path = "fixtures/sort.rs"]
+mod sort;
 #[path = "fixtures/topk.rs"]
 mod topk;
 #[path = "fixtures/transpose.rs"]

@@ -6,12 +6,18 @@ use panoply_core::{Op, Result, Value};
 mod color_convert;
 mod conv2d;
 mod gather;
+mod layernorm;
+mod lines;
 mod map;
 mod matmul;
 mod normalize;
 mod pool2d;
+mod reduce;
 mod resize;
+mod scan;
 mod search;
+mod softmax;
+mod sort;
 mod topk;
 mod transfer;
 mod transpose;
@@ -42,6 +48,13 @@ fn compute(op: &ComputeOp) -> Result<Value> {
         ComputeOp::Resize(op) => resize::run(op),
         ComputeOp::Search(op) => search::run(op),
         ComputeOp::TopK(op) => topk::run(op),
+        ComputeOp::LayerNorm(op) => layernorm::run(op),
+        ComputeOp::Reduce(op) => reduce::run(op),
+        ComputeOp::Scan(op) => scan::run(op),
+        ComputeOp::Softmax(op) => softmax::run(op),
+        ComputeOp::Sort(op) => sort::run(op),
+        ComputeOp::ArgSort(op) => sort::run_arg(op),
+        ComputeOp::SortPairs(op) => sort::run_pairs(op),
         ComputeOp::Transfer(op) => transfer::run(op),
         ComputeOp::Transpose(op) => transpose::run(op),
     }

@@ -9,12 +9,17 @@ use crate::context::Context;
 mod color_convert;
 mod conv2d;
 mod gather;
+mod layernorm;
 mod map;
 mod matmul;
 mod normalize;
 mod pool2d;
+mod reduce;
 mod resize;
+mod scan;
 mod search;
+mod softmax;
+mod sort;
 mod topk;
 mod transfer;
 pub(crate) mod transpose;
@@ -45,6 +50,13 @@ fn run_compute(op: &ComputeOp, context: &mut Context) -> Result<Value> {
         ComputeOp::Resize(op) => resize::run(op, context),
         ComputeOp::Search(op) => search::run(op, context),
         ComputeOp::TopK(op) => topk::run(op, context),
+        ComputeOp::LayerNorm(op) => layernorm::run(op, context),
+        ComputeOp::Reduce(op) => reduce::run(op, context),
+        ComputeOp::Scan(op) => scan::run(op, context),
+        ComputeOp::Softmax(op) => softmax::run(op, context),
+        ComputeOp::Sort(op) => sort::run(op, context),
+        ComputeOp::ArgSort(op) => sort::run_arg(op, context),
+        ComputeOp::SortPairs(op) => sort::run_pairs(op, context),
         ComputeOp::Transfer(op) => transfer::run(op, context),
         ComputeOp::Transpose(op) => transpose::run(op, context),
     }

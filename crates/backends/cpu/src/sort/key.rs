@@ -1,0 +1,153 @@
+//! Elements as unsigned words whose order is the order of sorting.
+
+use half::{bf16, f16};
+use panoply_core::dtype::Element;
+
+/// An element that can be sorted.
+pub trait SortKey: Element {
+    /// The unsigned word that stands for it.
+    type Word: Word;
+    /// How many bits of the word are used: 8, 16, 32 or 64.
+    const BITS: u32;
+    /// The word for this element. Smaller elements have smaller words, -0 comes before +0, and every NaN becomes the
+    /// last word.
+    fn encode(self) -> Self::Word;
+    /// The element for a word; NaNs come back as the one quiet NaN.
+    fn decode(word: Self::Word) -> Self;
+    /// The same element with -0 made +0, so that both have one word.
+    fn merge_zeros(self) -> Self {
+        self
+    }
+}
+
+/// An unsigned word that is sorted.
+pub trait Word: Copy + Ord + Send + Sync + 'static {
+    /// Zero.
+    const ZERO: Self;
+    /// The word with every bit set.
+    const LAST: Self;
+    /// The word with every bit inverted, which turns the order around.
+    fn invert(self) -> Self;
+    /// The difference to a smaller or equal word.
+    fn minus(self, smaller: Self) -> Self;
+    /// The low 16 bits of the word shifted right.
+    fn bits_from(self, shift: u32) -> u16;
+    /// The word with these low bits.
+    fn from_bits(bits: u16) -> Self;
+    /// How many bits the word needs.
+    fn width(self) -> u32;
+    /// The word with the position of its element below it, which makes words distinct and sorting stable.
+    type Pair: Word;
+    /// Joins a word and a position.
+    fn pair(self, position: u32) -> Self::Pair;
+    /// The position in a pair.
+    fn position(pair: Self::Pair) -> u32;
+    /// Sorts words on the calling thread.
+    fn sort(simd: crate::simd::Simd, words: &mut [Self]);
+}
+
+macro_rules! words {
+    ($($word:ty, $pair:ty, $position_bits:expr, $sort:expr;)*) => {$(
+        impl Word for $word {
+            const ZERO: Self = 0;
+            const LAST: Self = <$word>::MAX;
+            type Pair = $pair;
+            #[inline(always)]
+            fn invert(self) -> Self {
+                !self
+            }
+            #[inline(always)]
+            fn minus(self, smaller: Self) -> Self {
+                self.wrapping_sub(smaller)
+            }
+            #[inline(always)]
+            fn bits_from(self, shift: u32) -> u16 {
+                (self >> shift) as u16
+            }
+            #[inline(always)]
+            fn from_bits(bits: u16) -> Self {
+                <$word>::from(bits)
+            }
+            #[inline(always)]
+            fn width(self) -> u32 {
+                <$word>::BITS - self.leading_zeros()
+            }
+            #[inline(always)]
+            fn pair(self, position: u32) -> $pair {
+                (<$pair>::from(self) << $position_bits) | <$pair>::from(position)
+            }
+            #[inline(always)]
+            fn position(pair: $pair) -> u32 {
+                pair as u32
+            }
+            fn sort(simd: crate::simd::Simd, words: &mut [Self]) {
+                $sort(simd, words);
+            }
+        }
+    )*};
+}
+words! {
+    u32, u64, 32, super::line::sort_words;
+    u64, u128, 64, super::line::sort_words;
+    u128, u128, 0, |_, words: &mut [u128]| words.sort_unstable();
+}
+
+macro_rules! float_keys {
+    ($($float:ty, $bits:ty, $signed:ty, $word:ty;)*) => {$(
+        impl SortKey for $float {
+            type Word = $word;
+            const BITS: u32 = <$bits>::BITS;
+            #[inline(always)]
+            fn encode(self) -> $word {
+                const SIGN: $bits = 1 << (<$bits>::BITS - 1);
+                let bits = self.to_bits();
+                // Negative numbers count downwards: all their bits are inverted. Others only move above them.
+                let flip = ((bits as $signed) >> (<$bits>::BITS - 1)) as $bits | SIGN;
+                let infinite = <$float>::INFINITY.to_bits();
+                <$word>::from(if bits & !SIGN > infinite { <$bits>::MAX } else { bits ^ flip })
+            }
+            #[inline(always)]
+            fn decode(word: $word) -> $float {
+                const SIGN: $bits = 1 << (<$bits>::BITS - 1);
+                let bits = word as $bits;
+                let flip = !((bits as $signed) >> (<$bits>::BITS - 1)) as $bits | SIGN;
+                let quiet = <$float>::NAN.to_bits();
+                <$float>::from_bits(if bits == <$bits>::MAX { quiet } else { bits ^ flip })
+            }
+            #[inline(always)]
+            fn merge_zeros(self) -> $float {
+                let bits = self.to_bits();
+                <$float>::from_bits(if bits << 1 == 0 { 0 } else { bits })
+            }
+        }
+    )*};
+}
+float_keys! {
+    f32, u32, i32, u32;
+    f64, u64, i64, u64;
+    f16, u16, i16, u32;
+    bf16, u16, i16, u32;
+}
+
+macro_rules! integer_keys {
+    ($($integer:ty, $bits:ty, $offset:expr;)*) => {$(
+        impl SortKey for $integer {
+            type Word = u32;
+            const BITS: u32 = <$bits>::BITS;
+            #[inline(always)]
+            fn encode(self) -> u32 {
+                u32::from(self as $bits ^ $offset)
+            }
+            #[inline(always)]
+            fn decode(word: u32) -> $integer {
+                (word as $bits ^ $offset) as $integer
+            }
+        }
+    )*};
+}
+integer_keys! {
+    i32, u32, 1 << 31;
+    u32, u32, 0;
+    i8, u8, 1 << 7;
+    u8, u8, 0;
+}

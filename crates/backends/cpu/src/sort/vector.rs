@@ -1,0 +1,459 @@
+//! Quicksort of words in AVX-512 registers.
+//!
+//! A partition step compares a vector with the pivot and packs the smaller words to the front of the slice and the
+//! others to its back, in place and without a branch on the data. To make room, the first and last few vectors are kept
+//! in registers; from then on each step reads at the end that has less room. Short slices are sorted by a bitonic network
+//! in registers.
+
+use std::arch::x86_64::*;
+
+/// A word that is sorted in 512-bit vectors.
+pub(super) trait VectorWord: Copy + Ord {
+    /// Words in one vector.
+    const LANES: usize;
+    /// The word that sorts after all others.
+    const LAST: Self;
+    /// Reads a vector of words.
+    unsafe fn load(from: *const Self) -> __m512i;
+    /// Reads the first `count` words, and [`VectorWord::LAST`] for the others.
+    unsafe fn load_some(from: *const Self, count: usize) -> __m512i;
+    /// Writes a vector of words.
+    unsafe fn store(to: *mut Self, vector: __m512i);
+    /// Writes the first `count` words.
+    unsafe fn store_some(to: *mut Self, count: usize, vector: __m512i);
+    /// Lane by lane the smaller word.
+    unsafe fn smaller(a: __m512i, b: __m512i) -> __m512i;
+    /// `low` with the greater word of `a` and `b` in the lanes of `mask`.
+    unsafe fn greater_into(low: __m512i, mask: u16, a: __m512i, b: __m512i) -> __m512i;
+    /// Lane by lane the greater word.
+    unsafe fn greater(a: __m512i, b: __m512i) -> __m512i;
+    /// The vector with lane `i` taken from lane `i ^ flip`.
+    unsafe fn exchange<const FLIP: usize>(vector: __m512i) -> __m512i;
+    /// The word in every lane.
+    unsafe fn splat(word: Self) -> __m512i;
+    /// The lanes whose word is below the pivot.
+    unsafe fn below(vector: __m512i, pivot: __m512i) -> u16;
+    /// The lanes of `mask` moved to the front.
+    unsafe fn pack(mask: u16, vector: __m512i) -> __m512i;
+}
+
+const fn flipped<const LANES: usize>(flip: usize) -> [u32; LANES] {
+    let mut lanes = [0; LANES];
+    let mut lane = 0;
+    while lane < LANES {
+        lanes[lane] = (lane ^ flip) as u32;
+        lane += 1;
+    }
+    lanes
+}
+
+/// The lanes that take the greater word when lane `i` is compared with lane `i ^ flip`.
+const fn upper_lanes(flip: usize) -> u16 {
+    let bit = 1 << flip.ilog2();
+    let (mut mask, mut lane) = (0, 0);
+    while lane < 16 {
+        if lane & bit != 0 {
+            mask |= 1 << lane;
+        }
+        lane += 1;
+    }
+    mask
+}
+
+impl VectorWord for u32 {
+    const LANES: usize = 16;
+    const LAST: u32 = u32::MAX;
+    #[inline(always)]
+    unsafe fn load(from: *const u32) -> __m512i {
+        // SAFETY: the caller vouches for sixteen readable words and for AVX-512.
+        unsafe { _mm512_loadu_si512(from.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn load_some(from: *const u32, count: usize) -> __m512i {
+        // SAFETY: the caller vouches for `count` readable words and for AVX-512; masked lanes are not read.
+        unsafe { _mm512_mask_loadu_epi32(_mm512_set1_epi32(-1), first_lanes(count), from.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn store(to: *mut u32, vector: __m512i) {
+        // SAFETY: the caller vouches for sixteen writable words and for AVX-512.
+        unsafe { _mm512_storeu_si512(to.cast(), vector) }
+    }
+    #[inline(always)]
+    unsafe fn store_some(to: *mut u32, count: usize, vector: __m512i) {
+        // SAFETY: the caller vouches for `count` writable words and for AVX-512; masked lanes are not written.
+        unsafe { _mm512_mask_storeu_epi32(to.cast(), first_lanes(count), vector) }
+    }
+    #[inline(always)]
+    unsafe fn smaller(a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: the caller vouches for AVX-512.
+        unsafe { _mm512_min_epu32(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn greater_into(low: __m512i, mask: u16, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: the caller vouches for AVX-512.
+        unsafe { _mm512_mask_max_epu32(low, mask, a, b) }
+    }
+    #[inline(always)]
+    unsafe fn greater(a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: the caller vouches for AVX-512.
+        unsafe { _mm512_max_epu32(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn exchange<const FLIP: usize>(vector: __m512i) -> __m512i {
+        let lanes = const { flipped::<16>(FLIP) };
+        // SAFETY: the array holds sixteen words; the caller vouches for AVX-512.
+        unsafe { _mm512_permutexvar_epi32(_mm512_loadu_si512(lanes.as_ptr().cast()), vector) }
+    }
+    #[inline(always)]
+    unsafe fn splat(word: u32) -> __m512i {
+        // SAFETY: the caller vouches for AVX-512.
+        unsafe { _mm512_set1_epi32(word as i32) }
+    }
+    #[inline(always)]
+    unsafe fn below(vector: __m512i, pivot: __m512i) -> u16 {
+        // SAFETY: the caller vouches for AVX-512.
+        unsafe { _mm512_cmplt_epu32_mask(vector, pivot) }
+    }
+    #[inline(always)]
+    unsafe fn pack(mask: u16, vector: __m512i) -> __m512i {
+        // SAFETY: the caller vouches for AVX-512.
+        unsafe { _mm512_maskz_compress_epi32(mask, vector) }
+    }
+}
+
+impl VectorWord for u64 {
+    const LANES: usize = 8;
+    const LAST: u64 = u64::MAX;
+    #[inline(always)]
+    unsafe fn load(from: *const u64) -> __m512i {
+        // SAFETY: the caller vouches for eight readable words and for AVX-512.
+        unsafe { _mm512_loadu_si512(from.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn load_some(from: *const u64, count: usize) -> __m512i {
+        // SAFETY: the caller vouches for `count` readable words and for AVX-512; masked lanes are not read.
+        unsafe { _mm512_mask_loadu_epi64(_mm512_set1_epi64(-1), first_lanes(count) as u8, from.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn store(to: *mut u64, vector: __m512i) {
+        // SAFETY: the caller vouches for eight writable words and for AVX-512.
+        unsafe { _mm512_storeu_si512(to.cast(), vector) }
+    }
+    #[inline(always)]
+    unsafe fn store_some(to: *mut u64, count: usize, vector: __m512i) {
+        // SAFETY: the caller vouches for `count` writable words and for AVX-512; masked lanes are not written.
+        unsafe { _mm512_mask_storeu_epi64(to.cast(), first_lanes(count) as u8, vector) }
+    }
+    #[inline(always)]
+    unsafe fn smaller(a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: the caller vouches for AVX-512.
+        unsafe { _mm512_min_epu64(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn greater_into(low: __m512i, mask: u16, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: the caller vouches for AVX-512.
+        unsafe { _mm512_mask_max_epu64(low, mask as u8, a, b) }
+    }
+    #[inline(always)]
+    unsafe fn greater(a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: the caller vouches for AVX-512.
+        unsafe { _mm512_max_epu64(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn exchange<const FLIP: usize>(vector: __m512i) -> __m512i {
+        let lanes = const { flipped::<8>(FLIP) };
+        // SAFETY: the array holds eight words; the caller vouches for AVX-512.
+        unsafe {
+            let lanes = _mm512_cvtepu32_epi64(_mm256_loadu_si256(lanes.as_ptr().cast()));
+            _mm512_permutexvar_epi64(lanes, vector)
+        }
+    }
+    #[inline(always)]
+    unsafe fn splat(word: u64) -> __m512i {
+        // SAFETY: the caller vouches for AVX-512.
+        unsafe { _mm512_set1_epi64(word as i64) }
+    }
+    #[inline(always)]
+    unsafe fn below(vector: __m512i, pivot: __m512i) -> u16 {
+        // SAFETY: the caller vouches for AVX-512.
+        unsafe { u16::from(_mm512_cmplt_epu64_mask(vector, pivot)) }
+    }
+    #[inline(always)]
+    unsafe fn pack(mask: u16, vector: __m512i) -> __m512i {
+        // SAFETY: the caller vouches for AVX-512.
+        unsafe { _mm512_maskz_compress_epi64(mask as u8, vector) }
+    }
+}
+
+#[inline(always)]
+fn first_lanes(count: usize) -> u16 {
+    if count >= 16 { u16::MAX } else { (1 << count) - 1 }
+}
+
+/// Repeats the body for `$index` = 0, 1, …, 15, as long as it is below `$count`. The compiler does not unroll loops
+/// of this size by itself, and vectors that are indexed by a variable would live in memory.
+macro_rules! unrolled {
+    ($index:ident < $count:expr => $body:block) => {
+        unrolled!(@ $index, $count, $body, 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15)
+    };
+    (@ $index:ident, $count:expr, $body:block, $($value:literal)*) => {
+        $({
+            let $index: usize = $value;
+            if $index < $count $body
+        })*
+    };
+}
+
+/// Vectors that the network in registers sorts at most.
+const NETWORK_VECTORS: usize = 16;
+
+/// Sorts `words`; after `splits_left` partitions in a row it gives up on luck and lets the standard library finish.
+///
+/// # Safety
+/// The CPU must have AVX-512 F, BW, DQ and VL, BMI1, BMI2 and POPCNT.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi1,bmi2,popcnt")]
+pub(super) unsafe fn quicksort<W: VectorWord>(mut words: &mut [W], mut splits_left: u32) {
+    while words.len() > NETWORK_VECTORS * W::LANES {
+        if splits_left == 0 {
+            return words.sort_unstable();
+        }
+        splits_left -= 1;
+        // SAFETY: AVX-512 is there, and the slice is longer than the samples and than the vectors kept in registers.
+        let (pivot, below) = unsafe {
+            let pivot = choose_pivot(words);
+            (pivot, partition::<W, false>(words, pivot))
+        };
+        if below > 0 {
+            let (left, right) = words.split_at_mut(below);
+            // SAFETY: AVX-512 is there.
+            unsafe { quicksort(left, splits_left) };
+            words = right;
+        } else {
+            // The pivot is the smallest word: all its equals are in place once they are at the front.
+            // SAFETY: as above.
+            let equal = unsafe { partition::<W, true>(words, pivot) };
+            words = &mut words[equal..];
+        }
+    }
+    // SAFETY: AVX-512 is there, and the slice fits the network.
+    unsafe { sort_short(words) };
+}
+
+/// The median of words taken from all over the slice, which must be longer than four vectors.
+#[inline(always)]
+unsafe fn choose_pivot<W: VectorWord>(words: &[W]) -> W {
+    let mut samples = [W::LAST; 64];
+    let count = if words.len() > 2048 { 4 * W::LANES } else { W::LANES };
+    let step = words.len() / count;
+    for (index, sample) in samples[..count].iter_mut().enumerate() {
+        *sample = words[index * step + step / 2];
+    }
+    // SAFETY: the caller vouches for AVX-512; four vectors of either width fit the array.
+    unsafe { sort_short(&mut samples[..count]) };
+    samples[count / 2]
+}
+
+/// Vectors that are read at a time.
+const STEP: usize = 4;
+
+/// Moves the words below the pivot (or, with `UP_TO`, those not above it) to the front; returns how many they are.
+/// The slice must be longer than two steps.
+#[inline(always)]
+unsafe fn partition<W: VectorWord, const UP_TO: bool>(words: &mut [W], pivot: W) -> usize {
+    let step = STEP * W::LANES;
+    let start = words.as_mut_ptr();
+    let mut split = Split::<W, UP_TO> { start, low: 0, high: words.len() };
+    let (mut read, mut end) = (step, words.len() - step);
+    // SAFETY: the first and last step are kept here, which leaves two steps of room. A step is read where there is less
+    // room, so that both ends have at least one step of room before it is written, and one vector before each vector.
+    // At the very end the kept vectors fill what is left. All of it lies inside the slice.
+    unsafe {
+        let first = [0, 1, 2, 3].map(|index| W::load(start.add(index * W::LANES)));
+        let last = [0, 1, 2, 3].map(|index| W::load(start.add(end + index * W::LANES)));
+        let pivots = W::splat(pivot);
+        while end - read >= step {
+            let from = take_side(&mut read, &mut end, step, split.low, split.high);
+            let vectors = [0, 1, 2, 3].map(|index| W::load(start.add(from + index * W::LANES)));
+            unrolled!(index < STEP => { split.put(vectors[index], pivots) });
+        }
+        while end - read >= W::LANES {
+            let from = take_side(&mut read, &mut end, W::LANES, split.low, split.high);
+            split.put(W::load(start.add(from)), pivots);
+        }
+        if read < end {
+            split.put_some(W::load_some(start.add(read), end - read), end - read, pivots);
+        }
+        unrolled!(index < STEP => { split.put(first[index], pivots) });
+        unrolled!(index < STEP => { split.put(last[index], pivots) });
+    }
+    split.low
+}
+
+/// Takes `count` words from the end that has less room to write to, and returns where they start. The side changes at
+/// random, so this is arithmetic and not a branch.
+#[inline(always)]
+fn take_side(read: &mut usize, end: &mut usize, count: usize, low: usize, high: usize) -> usize {
+    let front = usize::from(*read - low <= high - *end).wrapping_neg();
+    let from = (*read & front) | ((*end - count) & !front);
+    *read += count & front;
+    *end -= count & !front;
+    from
+}
+
+/// Where the next packed words go: upwards from `low`, downwards from `high`.
+struct Split<W, const UP_TO: bool> {
+    start: *mut W,
+    low: usize,
+    high: usize,
+}
+
+impl<W: VectorWord, const UP_TO: bool> Split<W, UP_TO> {
+    /// Which lanes belong to the front.
+    #[inline(always)]
+    unsafe fn side(vector: __m512i, pivots: __m512i) -> u16 {
+        // SAFETY: the caller vouches for AVX-512.
+        unsafe { if UP_TO { !W::below(pivots, vector) } else { W::below(vector, pivots) } }
+    }
+
+    /// Packs a vector; there must be room for a whole one at the front and for its words at the back.
+    #[inline(always)]
+    unsafe fn put(&mut self, vector: __m512i, pivots: __m512i) {
+        // SAFETY: the caller vouches for AVX-512 and for the room. The front is written first, because at the very end
+        // the room at the back is part of the whole vector written there.
+        unsafe {
+            let mask = Self::side(vector, pivots) & first_lanes(W::LANES);
+            let count = mask.count_ones() as usize;
+            W::store(self.start.add(self.low), W::pack(mask, vector));
+            self.low += count;
+            self.high -= W::LANES - count;
+            W::store_some(self.start.add(self.high), W::LANES - count, W::pack(!mask, vector));
+        }
+    }
+
+    /// Packs the first `len` words of a vector and touches nothing else.
+    #[inline(always)]
+    unsafe fn put_some(&mut self, vector: __m512i, len: usize, pivots: __m512i) {
+        // SAFETY: as in `put`, for `len` words.
+        unsafe {
+            let mask = Self::side(vector, pivots) & first_lanes(len);
+            let count = mask.count_ones() as usize;
+            W::store_some(self.start.add(self.low), count, W::pack(mask, vector));
+            self.low += count;
+            self.high -= len - count;
+            W::store_some(self.start.add(self.high), len - count, W::pack(!mask & first_lanes(len), vector));
+        }
+    }
+}
+
+/// Sorts at most [`NETWORK_VECTORS`] vectors of words.
+#[inline(always)]
+unsafe fn sort_short<W: VectorWord>(words: &mut [W]) {
+    let vectors = words.len().div_ceil(W::LANES);
+    // SAFETY: the caller vouches for AVX-512; each network has room for that many vectors.
+    unsafe {
+        match vectors {
+            0 => {}
+            1 => sort_network::<W, 1>(words),
+            2 => sort_network::<W, 2>(words),
+            3 | 4 => sort_network::<W, 4>(words),
+            5..=8 => sort_network::<W, 8>(words),
+            _ => sort_network::<W, NETWORK_VECTORS>(words),
+        }
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi1,bmi2,popcnt")]
+unsafe fn sort_network<W: VectorWord, const N: usize>(words: &mut [W]) {
+    let start = words.as_mut_ptr();
+    // SAFETY: AVX-512 is there; only words of the slice are read and written.
+    unsafe {
+        let mut vectors = [W::splat(W::LAST); N];
+        unrolled!(index < N => {
+            let rest = words.len().saturating_sub(index * W::LANES).min(W::LANES);
+            vectors[index] = sort_vector::<W>(W::load_some(start.wrapping_add(index * W::LANES), rest));
+        });
+        merge_pairs::<W, 1, N>(&mut vectors);
+        merge_pairs::<W, 2, N>(&mut vectors);
+        merge_pairs::<W, 4, N>(&mut vectors);
+        merge_pairs::<W, 8, N>(&mut vectors);
+        unrolled!(index < N => {
+            let rest = words.len().saturating_sub(index * W::LANES).min(W::LANES);
+            W::store_some(start.wrapping_add(index * W::LANES), rest, vectors[index]);
+        });
+    }
+}
+
+/// Compares lane `i` with lane `i ^ FLIP` and puts the smaller word first.
+#[inline(always)]
+unsafe fn compare<W: VectorWord, const FLIP: usize>(vector: __m512i) -> __m512i {
+    // SAFETY: the caller vouches for AVX-512.
+    unsafe {
+        let other = W::exchange::<FLIP>(vector);
+        W::greater_into(W::smaller(vector, other), const { upper_lanes(FLIP) }, vector, other)
+    }
+}
+
+/// Sorts the lanes of one vector.
+#[inline(always)]
+unsafe fn sort_vector<W: VectorWord>(mut vector: __m512i) -> __m512i {
+    // SAFETY: the caller vouches for AVX-512.
+    unsafe {
+        vector = compare::<W, 1>(vector);
+        vector = compare::<W, 1>(compare::<W, 3>(vector));
+        vector = compare::<W, 1>(compare::<W, 2>(compare::<W, 7>(vector)));
+        if W::LANES == 16 {
+            vector = compare::<W, 1>(compare::<W, 2>(compare::<W, 4>(compare::<W, 15>(vector))));
+        }
+        vector
+    }
+}
+
+/// Merges neighbouring sorted runs of `RUN` vectors. Everything is unrolled, so that the vectors stay in registers.
+#[inline(always)]
+unsafe fn merge_pairs<W: VectorWord, const RUN: usize, const N: usize>(vectors: &mut [__m512i; N]) {
+    if N < 2 * RUN {
+        return;
+    }
+    // SAFETY: the caller vouches for AVX-512.
+    unsafe {
+        let runs = *vectors;
+        unrolled!(low < N => {
+            if low & RUN == 0 {
+                // The second run reversed makes the pair bitonic: the smaller of each two words are the first half.
+                let b = runs[(low ^ (2 * RUN - 1)) % N];
+                let b = if W::LANES == 16 { W::exchange::<15>(b) } else { W::exchange::<7>(b) };
+                vectors[low] = W::smaller(runs[low], b);
+                vectors[(low + RUN) % N] = W::greater(runs[low], b);
+            }
+        });
+        if RUN >= 8 {
+            clean::<W, 4, N>(vectors);
+        }
+        if RUN >= 4 {
+            clean::<W, 2, N>(vectors);
+        }
+        if RUN >= 2 {
+            clean::<W, 1, N>(vectors);
+        }
+        unrolled!(index < N => {
+            let vector = vectors[index];
+            let wide = if W::LANES == 16 { compare::<W, 8>(vector) } else { vector };
+            vectors[index] = compare::<W, 1>(compare::<W, 2>(compare::<W, 4>(wide)));
+        });
+    }
+}
+
+/// Compares vectors `DISTANCE` apart, lane by lane.
+#[inline(always)]
+unsafe fn clean<W: VectorWord, const DISTANCE: usize, const N: usize>(vectors: &mut [__m512i; N]) {
+    // SAFETY: the caller vouches for AVX-512.
+    unsafe {
+        unrolled!(low < N => {
+            if low & DISTANCE == 0 {
+                let (a, b) = (vectors[low], vectors[(low + DISTANCE) % N]);
+                vectors[low] = W::smaller(a, b);
+                vectors[(low + DISTANCE) % N] = W::greater(a, b);
+            }
+        });
+    }
+}

@@ -1,0 +1,252 @@
+//! Reduce: many elements become one, along any set of axes.
+
+use super::axis::check_positions;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::op::Describe;
+use crate::shape::{RANK_MAX, Shape};
+use crate::tensor::Tensor;
+
+/// What a [`Reduce`] computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reduction {
+    /// The sum. Floats of 16 bits are added in f32 or better and rounded once; integers wrap in their own type. Zero
+    /// where there is nothing to add.
+    Sum,
+    /// The mean: f32 for integers, which are added exactly, the type itself otherwise. NaN of nothing.
+    Mean,
+    /// The largest element; NaN as soon as one is.
+    Max,
+    /// The smallest element; NaN as soon as one is.
+    Min,
+    /// The position of the largest element as `u32`: of the first among equals, of the first NaN where there is one.
+    ArgMax,
+    /// The position of the smallest element as `u32`: of the first among equals, of the first NaN where there is one.
+    ArgMin,
+}
+
+impl Reduction {
+    /// Every reduction.
+    pub const ALL: [Reduction; 6] =
+        [Reduction::Sum, Reduction::Mean, Reduction::Max, Reduction::Min, Reduction::ArgMax, Reduction::ArgMin];
+
+    /// The name in messages and benchmarks.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Reduction::Sum => "sum",
+            Reduction::Mean => "mean",
+            Reduction::Max => "max",
+            Reduction::Min => "min",
+            Reduction::ArgMax => "argmax",
+            Reduction::ArgMin => "argmin",
+        }
+    }
+
+    /// The output's element type for inputs of this one.
+    pub const fn output_dtype(self, input: DType) -> DType {
+        match self {
+            Reduction::ArgMax | Reduction::ArgMin => DType::U32,
+            Reduction::Mean if input.is_integer() => DType::F32,
+            _ => input,
+        }
+    }
+}
+
+/// Reduces a tensor along all axes, or those that [`Reduce::axes`] names. They disappear from the shape unless
+/// [`Reduce::keep_dims`] keeps them as ones.
+///
+/// Defined for every element type; complex numbers have no order, so only their sum and mean exist. A position is that
+/// among the reduced elements in row-major order. Nothing has no maximum: [`Reduction::Max`], [`Reduction::Min`] and the positions of
+/// an empty set are an error, unless the output is empty too. Sums are the same for every run on one device; devices may
+/// differ by rounding.
+#[derive(Clone, Debug)]
+pub struct Reduce {
+    /// The tensor to reduce.
+    pub input: Tensor,
+    /// What to compute.
+    pub reduction: Reduction,
+    /// Whether reduced axes stay, with a length of one.
+    pub keeps_dims: bool,
+    /// The axes, where not all of them are reduced.
+    axes: Option<([u8; RANK_MAX], u8)>,
+}
+
+impl Reduce {
+    /// Reduces along all axes.
+    pub fn new(input: &Tensor, reduction: Reduction) -> Reduce {
+        Reduce { input: input.clone(), reduction, keeps_dims: false, axes: None }
+    }
+
+    /// The sum of all elements.
+    pub fn sum(input: &Tensor) -> Reduce {
+        Reduce::new(input, Reduction::Sum)
+    }
+
+    /// The mean of all elements.
+    pub fn mean(input: &Tensor) -> Reduce {
+        Reduce::new(input, Reduction::Mean)
+    }
+
+    /// The largest of all elements.
+    pub fn max(input: &Tensor) -> Reduce {
+        Reduce::new(input, Reduction::Max)
+    }
+
+    /// The smallest of all elements.
+    pub fn min(input: &Tensor) -> Reduce {
+        Reduce::new(input, Reduction::Min)
+    }
+
+    /// The position of the largest of all elements.
+    pub fn arg_max(input: &Tensor) -> Reduce {
+        Reduce::new(input, Reduction::ArgMax)
+    }
+
+    /// The position of the smallest of all elements.
+    pub fn arg_min(input: &Tensor) -> Reduce {
+        Reduce::new(input, Reduction::ArgMin)
+    }
+
+    /// Along these axes only, each named once, in any order. With none, every element is a set of its own.
+    pub fn axes(mut self, axes: &[usize]) -> Reduce {
+        let mut stored = [u8::MAX; RANK_MAX];
+        for (slot, axis) in stored.iter_mut().zip(axes) {
+            *slot = u8::try_from(*axis).unwrap_or(u8::MAX);
+        }
+        self.axes = Some((stored, u8::try_from(axes.len()).unwrap_or(u8::MAX)));
+        self
+    }
+
+    /// Keeps the reduced axes, with a length of one.
+    pub fn keep_dims(mut self) -> Reduce {
+        self.keeps_dims = true;
+        self
+    }
+
+    /// Whether each axis of the input is reduced. Fails where an axis does not exist or is named twice.
+    pub fn reduced(&self) -> Result<Vec<bool>> {
+        let rank = self.input.shape().rank();
+        let Some((axes, count)) = self.axes else {
+            return Ok(vec![true; rank]);
+        };
+        if usize::from(count) > rank {
+            let expected = format!("at most {rank}, each axis once");
+            return Err(Error::invalid("reduce: axes", expected, count));
+        }
+        let mut reduced = vec![false; rank];
+        for axis in axes.into_iter().take(usize::from(count)).map(usize::from) {
+            match reduced.get_mut(axis) {
+                None => {
+                    let limit = rank.saturating_sub(1);
+                    return Err(Error::OutOfBounds { what: "reduce: axis", limit, got: axis });
+                }
+                Some(true) => return Err(Error::invalid("reduce: axes", "each axis once", format!("{axis} twice"))),
+                Some(axis) => *axis = true,
+            }
+        }
+        Ok(reduced)
+    }
+
+    /// How many elements become one.
+    pub fn count(&self) -> Result<usize> {
+        let reduced = self.reduced()?;
+        let dims = self.input.shape().iter().zip(&reduced).filter(|(_, reduced)| **reduced);
+        Ok(dims.map(|(dim, _)| *dim).product())
+    }
+
+    /// The output's element type.
+    pub fn output_dtype(&self) -> DType {
+        self.reduction.output_dtype(self.input.dtype())
+    }
+
+    /// The output's shape.
+    pub fn output_shape(&self) -> Result<Shape> {
+        let reduced = self.reduced()?;
+        let dims = self.input.shape().iter().zip(&reduced);
+        let kept = dims.filter_map(|(dim, reduced)| if *reduced { self.keeps_dims.then_some(1) } else { Some(*dim) });
+        Shape::new(kept.collect::<Vec<usize>>())
+    }
+}
+
+impl Describe for Reduce {
+    fn name(&self) -> &'static str {
+        "reduce"
+    }
+
+    fn validate(&self) -> Result<()> {
+        let shape = self.output_shape()?;
+        if matches!(self.reduction, Reduction::Sum | Reduction::Mean) {
+            return Ok(());
+        }
+        if self.input.dtype() == DType::Complex64 {
+            let expected = "f32, f16, bf16, f64, i32, u32, i8 or u8";
+            return Err(Error::DTypeUnsupported { what: "reduce: an order", expected, got: DType::Complex64 });
+        }
+        let count = self.count()?;
+        if count == 0 && shape.elements() > 0 {
+            let expected = "at least one element along the axes";
+            return Err(Error::invalid(
+                "reduce: the extreme of nothing",
+                expected,
+                format!("{:?}", self.input.shape()),
+            ));
+        }
+        match self.reduction {
+            Reduction::ArgMax | Reduction::ArgMin => check_positions(count, "reduce: elements for a position"),
+            _ => Ok(()),
+        }
+    }
+
+    fn for_each_input(&self, visit: &mut dyn FnMut(&Tensor)) {
+        visit(&self.input);
+    }
+
+    fn for_each_input_mut(&mut self, visit: &mut dyn FnMut(&mut Tensor)) {
+        visit(&mut self.input);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tensor(dims: &[usize]) -> Tensor {
+        Tensor::zeros(DType::F32, dims).unwrap()
+    }
+
+    #[test]
+    fn shapes_and_types() {
+        let input = tensor(&[2, 3, 4]);
+        let dims = |op: Reduce| op.output_shape().unwrap().to_vec();
+        assert_eq!(dims(Reduce::sum(&input)), [0_usize; 0]);
+        assert_eq!(dims(Reduce::sum(&input).keep_dims()), [1, 1, 1]);
+        assert_eq!(dims(Reduce::sum(&input).axes(&[2, 0])), [3]);
+        assert_eq!(dims(Reduce::sum(&input).axes(&[1]).keep_dims()), [2, 1, 4]);
+        assert_eq!(dims(Reduce::sum(&input).axes(&[])), [2, 3, 4]);
+        assert_eq!(Reduce::arg_max(&input).output_dtype(), DType::U32);
+        assert_eq!(Reduction::Mean.output_dtype(DType::I8), DType::F32);
+        assert_eq!(Reduction::Mean.output_dtype(DType::F16), DType::F16);
+    }
+
+    #[test]
+    fn axes_must_exist_and_differ() {
+        let input = tensor(&[2, 3]);
+        let error = Reduce::sum(&input).axes(&[2]).validate().unwrap_err();
+        assert_eq!(error, Error::OutOfBounds { what: "reduce: axis", limit: 1, got: 2 });
+        assert!(Reduce::sum(&input).axes(&[usize::MAX]).validate().is_err());
+        assert!(Reduce::sum(&input).axes(&[0; 300]).validate().is_err());
+        assert!(matches!(Reduce::sum(&input).axes(&[1, 1]).validate(), Err(Error::InvalidArgument { .. })));
+    }
+
+    #[test]
+    fn nothing_has_a_sum_but_no_maximum() {
+        let empty = tensor(&[2, 0]);
+        assert!(Reduce::sum(&empty).validate().is_ok() && Reduce::mean(&empty).validate().is_ok());
+        assert!(matches!(Reduce::max(&empty).validate(), Err(Error::InvalidArgument { .. })));
+        assert!(matches!(Reduce::arg_min(&empty).axes(&[1]).validate(), Err(Error::InvalidArgument { .. })));
+        assert!(Reduce::max(&empty).axes(&[0]).validate().is_ok());
+        let complex = Tensor::zeros(DType::Complex64, [3]).unwrap();
+        assert!(Reduce::mean(&complex).validate().is_ok());
+        assert!(matches!(Reduce::min(&complex).validate(), Err(Error::DTypeUnsupported { .. })));
+    }
+}

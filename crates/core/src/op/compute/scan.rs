@@ -1,0 +1,131 @@
+//! Scan: running sums, products, maxima and minima along one axis.
+
+use super::axis::check_axis;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::op::Describe;
+use crate::shape::Shape;
+use crate::tensor::Tensor;
+
+/// What a [`Scan`] accumulates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ScanKind {
+    /// The running sum. Floats are accumulated in their own type or better; integers wrap.
+    Sum,
+    /// The running product. Floats are accumulated in their own type or better; integers wrap.
+    Product,
+    /// The running maximum; NaN from the first NaN on.
+    Max,
+    /// The running minimum; NaN from the first NaN on.
+    Min,
+}
+
+impl ScanKind {
+    /// Every kind.
+    pub const ALL: [ScanKind; 4] = [ScanKind::Sum, ScanKind::Product, ScanKind::Max, ScanKind::Min];
+
+    /// The name in messages and benchmarks.
+    pub const fn name(self) -> &'static str {
+        match self {
+            ScanKind::Sum => "sum",
+            ScanKind::Product => "product",
+            ScanKind::Max => "max",
+            ScanKind::Min => "min",
+        }
+    }
+}
+
+/// Writes at each place what the elements up to it come to, along the last axis unless [`Scan::axis`] says otherwise:
+/// with its own element, or without it ([`Scan::exclusive`]); from the first element on, or from the last
+/// ([`Scan::reverse`]).
+///
+/// Defined for every element type but complex64; the output has the input's shape and type. An exclusive scan starts
+/// with what changes nothing: 0, 1, or the lowest or highest value of the type (an infinity for floats).
+#[derive(Clone, Debug)]
+pub struct Scan {
+    /// The tensor to scan, of at least one dimension.
+    pub input: Tensor,
+    /// What to accumulate.
+    pub kind: ScanKind,
+    /// The axis to go along.
+    pub axis: usize,
+    /// Whether to start at the last element.
+    pub reversed: bool,
+    /// Whether each place leaves its own element out.
+    pub excludes_own: bool,
+}
+
+impl Scan {
+    /// An inclusive scan along the last axis, forwards.
+    pub fn new(input: &Tensor, kind: ScanKind) -> Scan {
+        let axis = input.shape().rank().saturating_sub(1);
+        Scan { input: input.clone(), kind, axis, reversed: false, excludes_own: false }
+    }
+
+    /// The running sum along the last axis.
+    pub fn sum(input: &Tensor) -> Scan {
+        Scan::new(input, ScanKind::Sum)
+    }
+
+    /// Along this axis instead of the last.
+    pub fn axis(mut self, axis: usize) -> Scan {
+        self.axis = axis;
+        self
+    }
+
+    /// From the last element to the first.
+    pub fn reverse(mut self) -> Scan {
+        self.reversed = true;
+        self
+    }
+
+    /// Without each place's own element.
+    pub fn exclusive(mut self) -> Scan {
+        self.excludes_own = true;
+        self
+    }
+
+    /// The output's shape: the input's.
+    pub fn output_shape(&self) -> Shape {
+        *self.input.shape()
+    }
+}
+
+impl Describe for Scan {
+    fn name(&self) -> &'static str {
+        "scan"
+    }
+
+    fn validate(&self) -> Result<()> {
+        if self.input.dtype() == DType::Complex64 {
+            let expected = "f32, f16, bf16, f64, i32, u32, i8 or u8";
+            return Err(Error::DTypeUnsupported { what: "scan", expected, got: DType::Complex64 });
+        }
+        check_axis(self.input.shape(), self.axis, "scan: input", "scan: axis")
+    }
+
+    fn for_each_input(&self, visit: &mut dyn FnMut(&Tensor)) {
+        visit(&self.input);
+    }
+
+    fn for_each_input_mut(&mut self, visit: &mut dyn FnMut(&mut Tensor)) {
+        visit(&mut self.input);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn axes_and_types_are_checked() {
+        let input = Tensor::zeros(DType::I8, [2, 3]).unwrap();
+        assert!(Scan::sum(&input).reverse().exclusive().validate().is_ok());
+        let error = Scan::sum(&input).axis(2).validate().unwrap_err();
+        assert_eq!(error, Error::OutOfBounds { what: "scan: axis", limit: 1, got: 2 });
+        let scalar = Tensor::zeros(DType::F32, []).unwrap();
+        assert!(matches!(Scan::sum(&scalar).validate(), Err(Error::RankMismatch { .. })));
+        let complex = Tensor::zeros(DType::Complex64, [3]).unwrap();
+        assert!(matches!(Scan::sum(&complex).validate(), Err(Error::DTypeUnsupported { .. })));
+    }
+}

@@ -12,12 +12,12 @@ mod color_convert;
 mod conv2d;
 #[path = "fixtures/gather.rs"]
 mod gather;
+#[path = "fixtures/layernorm.rs"]
+mod layernorm;
 #[path = "fixtures/map.rs"]
 mod map;
 #[path = "fixtures/matmul.rs"]
 mod matmul;
-#[path = "fixtures/layernorm.rs"]
-mod layernorm;
 #[path = "fixtures/normalize.rs"]
 mod normalize;
 #[path = "fixtures/pool2d.rs"]

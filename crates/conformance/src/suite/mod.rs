@@ -77,18 +77,18 @@ pub fn cases() -> Vec<Case> {
     cases.extend(color_convert::cases());
     cases.extend(conv2d::cases());
     cases.extend(gather::cases());
+    cases.extend(layernorm::cases());
     cases.extend(map::cases());
     cases.extend(matmul::cases());
     cases.extend(normalize::cases());
     cases.extend(pool2d::cases());
-    cases.extend(resize::cases());
-    cases.extend(search::cases());
-    cases.extend(topk::cases());
-    cases.extend(layernorm::cases());
     cases.extend(reduce::cases());
+    cases.extend(resize::cases());
     cases.extend(scan::cases());
+    cases.extend(search::cases());
     cases.extend(softmax::cases());
     cases.extend(sort::cases());
+    cases.extend(topk::cases());
     cases.extend(transfer::cases());
     cases.extend(transpose::cases());
     cases

@@ -91,25 +91,25 @@ macro_rules! compute_ops {
 }
 
 compute_ops! {
+    ArgSort => Tensor, Value::into_tensor;
     ColorConvert => Tensor, Value::into_tensor;
     Conv2d => Tensor, Value::into_tensor;
     Conv2dBackwardInput => Tensor, Value::into_tensor;
     Conv2dBackwardWeight => Tensor, Value::into_tensor;
     Gather => Tensor, Value::into_tensor;
+    LayerNorm => Tensor, Value::into_tensor;
     Map => Tensor, Value::into_tensor;
     MatMul => Tensor, Value::into_tensor;
     Normalize => Tensor, Value::into_tensor;
     Pool2d => Tensor, Value::into_tensor;
-    Resize => Tensor, Value::into_tensor;
-    Search => Neighbors, Neighbors::from_value;
-    TopK => (Tensor, Tensor), Value::into_pair;
-    LayerNorm => Tensor, Value::into_tensor;
     Reduce => Tensor, Value::into_tensor;
+    Resize => Tensor, Value::into_tensor;
     Scan => Tensor, Value::into_tensor;
+    Search => Neighbors, Neighbors::from_value;
     Softmax => Tensor, Value::into_tensor;
     Sort => Tensor, Value::into_tensor;
-    ArgSort => Tensor, Value::into_tensor;
     SortPairs => (Tensor, Tensor), Value::into_pair;
+    TopK => (Tensor, Tensor), Value::into_pair;
     Transfer => Tensor, Value::into_tensor;
     Transpose => Tensor, Value::into_tensor;
 }

@@ -90,7 +90,9 @@ fn unit(bits: u64) -> f64 {
 
 #[test]
 fn float_sums() {
-    let close = |got: f64, expected: f64, relative: f64| (got - expected).abs() <= relative * (expected.abs() + 4.0);
+    // A running sum of 300,000 random signs wanders some hundreds away from zero; an error is relative to that, however
+    // close to zero the sum has come back.
+    let close = |got: f64, expected: f64, relative: f64| (got - expected).abs() <= relative * (expected.abs() + 100.0);
     check(f32::scan_sum, |bits| unit(bits) as f32, 0.0, |a, x| a + f64::from(x), |g, e| close(g.into(), e, 3e-7));
     check(f64::scan_sum, unit, 0.0, |a, x| a + x, |g, e| close(g, e, 1e-12));
     check(

@@ -165,7 +165,7 @@ impl Lanes for f32 {
     #[inline(always)]
     fn split(self) -> (f32, f32) {
         let bits = self.to_bits() as i32;
-        let exponent = (bits - 0.75_f32.to_bits() as i32) >> 23;
-        (f32::from_bits((bits - (exponent << 23)) as u32), exponent as f32)
+        let exponent = bits.wrapping_sub(0.75_f32.to_bits() as i32) >> 23;
+        (f32::from_bits(bits.wrapping_sub(exponent << 23) as u32), exponent as f32)
     }
 }

@@ -1,66 +1,47 @@
-//! Activations of finished sums.
+//! Activations of finished sums: the functions of matrix products, compiled for each vector level.
 
 use panoply_core::op::compute::Activation;
 
-/// A number that activations are defined for.
-pub trait Activated: Copy {
-    /// The activation of every number of a run.
-    fn activate(run: &mut [Self], activation: Activation);
+use crate::gemm::Accumulator;
+use crate::simd::Simd;
+
+/// Replaces every number of a run by its activation.
+pub fn activate<T: Accumulator>(simd: Simd, run: &mut [T], activation: Activation) {
+    match simd.min(Simd::detect()) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the level was limited to what the CPU has.
+        Simd::Avx512 => unsafe { activate_avx512(run, activation) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the level was limited to what the CPU has.
+        Simd::Avx2 => unsafe { activate_avx2(run, activation) },
+        _ => activate_each(run, activation),
+    }
 }
 
-macro_rules! activated {
-    ($($scalar:ty),*) => {$(
-        impl Activated for $scalar {
-            fn activate(run: &mut [$scalar], activation: Activation) {
-                match activation {
-                    Activation::None => {}
-                    Activation::Relu => {
-                        for number in run {
-                            *number = if *number < 0.0 { 0.0 } else { *number };
-                        }
-                    }
-                    _ => {
-                        for number in run {
-                            *number = activate(f64::from(*number), activation) as $scalar;
-                        }
-                    }
-                }
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+unsafe fn activate_avx512<T: Accumulator>(run: &mut [T], activation: Activation) {
+    activate_each(run, activation);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+unsafe fn activate_avx2<T: Accumulator>(run: &mut [T], activation: Activation) {
+    activate_each(run, activation);
+}
+
+/// One loop for each activation: a branch inside the loop would keep it from becoming vector code.
+#[inline(always)]
+fn activate_each<T: Accumulator>(run: &mut [T], activation: Activation) {
+    macro_rules! each {
+        ($($kind:ident),*) => {
+            match activation {
+                $(Activation::$kind => run.iter_mut().for_each(|x| *x = x.activated(Activation::$kind)),)*
+                _ => run.iter_mut().for_each(|x| *x = x.activated(activation)),
             }
-        }
-    )*};
-}
-
-activated!(f32, f64);
-
-fn activate(x: f64, activation: Activation) -> f64 {
-    // The gated functions approach zero at minus infinity, where the formulas give `-inf * 0`.
-    match activation {
-        Activation::Gelu | Activation::Silu if x == f64::NEG_INFINITY => 0.0,
-        Activation::Gelu => 0.5 * x * (1.0 + erf(x * std::f64::consts::FRAC_1_SQRT_2)),
-        Activation::Silu => x / (1.0 + (-x).exp()),
-        Activation::Sigmoid => 1.0 / (1.0 + (-x).exp()),
-        Activation::Tanh => x.tanh(),
-        _ => x,
+        };
     }
-}
-
-/// The error function, by the series `2/√π · exp(-x²) · Σ 2ⁿ x²ⁿ⁺¹ / (2n+1)!!`, all of whose terms have the same sign.
-fn erf(x: f64) -> f64 {
-    /// From here on the result is one to the last bit.
-    const ONE_FROM: f64 = 6.0;
-    if x.is_nan() {
-        return x;
-    }
-    if x.abs() >= ONE_FROM {
-        return x.signum();
-    }
-    let (mut term, mut sum, mut odd) = (x, x, 1.0);
-    while term.abs() > f64::EPSILON * 0.25 * sum.abs() {
-        odd += 2.0;
-        term *= 2.0 * x * x / odd;
-        sum += term;
-    }
-    std::f64::consts::FRAC_2_SQRT_PI * (-x * x).exp() * sum
+    each!(Relu, Gelu, Silu, Sigmoid, Tanh);
 }
 
 #[cfg(test)]
@@ -68,21 +49,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn erf_has_its_known_values() {
-        for (x, known) in
-            [(0.0, 0.0), (0.5, 0.520_499_877_813_046_5), (1.0, 0.842_700_792_949_714_9), (3.0, 0.999_977_909_503_001_4)]
-        {
-            assert!((erf(x) - known).abs() < 1e-15 && (erf(-x) + known).abs() < 1e-15, "{x}");
-        }
-        assert!(erf(f64::NAN).is_nan() && erf(f64::INFINITY) == 1.0);
-    }
-
-    #[test]
     fn infinities_and_nan_are_kept_or_tamed() {
-        for activation in [Activation::Relu, Activation::Gelu, Activation::Silu, Activation::Sigmoid, Activation::Tanh]
-        {
+        let all = [Activation::Relu, Activation::Gelu, Activation::Silu, Activation::Sigmoid, Activation::Tanh];
+        for (simd, activation) in Simd::available().into_iter().flat_map(|simd| all.map(|kind| (simd, kind))) {
             let mut run = [f32::NEG_INFINITY, f32::NAN, f32::INFINITY];
-            f32::activate(&mut run, activation);
+            activate(simd, &mut run, activation);
             assert_eq!(run[0], if activation == Activation::Tanh { -1.0 } else { 0.0 });
             assert!(run[1].is_nan() && run[2] >= 1.0, "{activation:?} {run:?}");
         }

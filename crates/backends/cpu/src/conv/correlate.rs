@@ -301,9 +301,8 @@ impl<S: Stored> Pass<'_, S> {
         let group_bias = &scratch.bias[unit.group * job.filters..][..job.filters];
         let mut first = 0;
         while first < unit.runs.len() {
-            let left = unit.runs.len() - first;
-            let vectors =
-                if left >= self.split.tile_vectors { self.split.tile_vectors } else { left.min(TILE_VECTORS) };
+            let vectors = self.split.vectors(unit.runs.len() - first);
+            ahead.step();
             let mut filter = unit.filters.start;
             while filter < unit.filters.end {
                 let filters = largest(filter_blocks(self.simd), unit.filters.end - filter);

@@ -21,7 +21,7 @@ mod vector;
 mod weight;
 mod workspace;
 
-pub use activation::Activated;
+pub use activation::activate;
 pub use correlate::Activate;
 pub use forward::{Epilogue, backward_input, forward};
 pub use panoply_core::op::compute::ConvShape;

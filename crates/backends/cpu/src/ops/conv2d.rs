@@ -4,7 +4,8 @@ use panoply_core::op::compute::{Activation, Conv2d, Conv2dBackwardInput, Conv2dB
 use panoply_core::{DType, Element, Error, Result, Value, bf16, f16};
 
 use crate::context::Context;
-use crate::conv::{Activated, Epilogue, Stored, backward_input, backward_weight, forward};
+use crate::conv::{Epilogue, Stored, activate, backward_input, backward_weight, forward};
+use crate::gemm::Accumulator;
 
 pub(crate) fn run(op: &Conv2d, context: &mut Context) -> Result<Value> {
     match op.input.dtype() {
@@ -38,14 +39,15 @@ pub(crate) fn run_backward_weight(op: &Conv2dBackwardWeight, context: &mut Conte
 
 fn run_forward<S: Element + Stored>(op: &Conv2d, context: &mut Context) -> Result<Value>
 where
-    S::Real: Activated,
+    S::Real: Accumulator,
 {
     let shape = op.conv_shape()?;
     let input = context.contiguous::<S>(&op.input)?;
     let weights = context.contiguous::<S>(&op.weights)?;
     let bias = op.bias.as_ref().map(|bias| context.contiguous::<S>(bias)).transpose()?;
     let mut output = context.output::<S>(op.output_shape()?)?;
-    let activate = |sums: &mut [S::Real]| S::Real::activate(sums, op.activation);
+    let level = context.simd;
+    let activate = |sums: &mut [S::Real]| activate(level, sums, op.activation);
     let epilogue = Epilogue {
         bias: bias.as_deref(),
         activate: if op.activation == Activation::None { None } else { Some(&activate) },

@@ -17,6 +17,11 @@ pub const CASES: &[Work] = &[
     Work::Add { elements: 64 },
     Work::Add { elements: MI },
     Work::ScaleAddRelu { elements: 16 * MI },
+    Work::Sum { elements: 16 * MI },
+    Work::RunningSum { elements: 16 * MI },
+    Work::Sort { elements: 16 * MI },
+    Work::Softmax { rows: 8192, columns: 1024 },
+    Work::LayerNorm { rows: 8192, columns: 1024 },
     Work::Transpose { rows: 4096, columns: 4096 },
     Work::TopK { rows: 64, columns: 65_536, k: 10 },
     Work::Conv2d { batch: 8, channels: 64, side: 56, kernel: 3 },
@@ -36,6 +41,16 @@ pub enum Work {
     Add { elements: usize },
     /// relu(2x + y) of two vectors, fused.
     ScaleAddRelu { elements: usize },
+    /// The sum of a vector.
+    Sum { elements: usize },
+    /// The sums of a vector's beginnings.
+    RunningSum { elements: usize },
+    /// A vector in ascending order.
+    Sort { elements: usize },
+    /// The softmax of each row.
+    Softmax { rows: usize, columns: usize },
+    /// Each row shifted and scaled to mean 0 and variance 1.
+    LayerNorm { rows: usize, columns: usize },
     /// A matrix written out with its axes exchanged.
     Transpose { rows: usize, columns: usize },
     /// The largest elements of each row, with their positions.
@@ -68,6 +83,11 @@ impl Work {
             Work::MatMul { dtype, size } => format!("matmul/{dtype}/{size}"),
             Work::Add { elements } => format!("add/f32/{}", count_name(elements)),
             Work::ScaleAddRelu { elements } => format!("map/relu(2x+y)/f32/{}", count_name(elements)),
+            Work::Sum { elements } => format!("reduce/sum/f32/{}", count_name(elements)),
+            Work::RunningSum { elements } => format!("scan/sum/f32/{}", count_name(elements)),
+            Work::Sort { elements } => format!("sort/f32/{}", count_name(elements)),
+            Work::Softmax { rows, columns } => format!("softmax/f32/{rows}x{columns}"),
+            Work::LayerNorm { rows, columns } => format!("layernorm/f32/{rows}x{columns}"),
             Work::Transpose { rows, columns } => format!("transpose/f32/{rows}x{columns}"),
             Work::TopK { rows, columns, k } => format!("topk/f32/{rows}x{columns}/k{k}"),
             Work::Conv2d { batch, channels, side, kernel } => {
@@ -87,7 +107,12 @@ impl Work {
             // What the smallest vectors show is the time of one op, not the speed of memory.
             Work::Add { elements } if elements < MI => Amount::TimeOnly,
             Work::Add { elements } | Work::ScaleAddRelu { elements } => f32s(3 * elements),
-            Work::Transpose { rows, columns } => f32s(2 * rows * columns),
+            Work::Sum { elements } => f32s(elements),
+            Work::RunningSum { elements } => f32s(2 * elements),
+            Work::Sort { .. } => Amount::TimeOnly,
+            Work::Softmax { rows, columns } | Work::LayerNorm { rows, columns } | Work::Transpose { rows, columns } => {
+                f32s(2 * rows * columns)
+            }
             Work::TopK { rows, columns, .. } => f32s(rows * columns),
             Work::Conv2d { batch, channels, side, kernel } => {
                 Amount::Flops(2.0 * (batch * side * side * channels * channels * kernel * kernel) as f64)
@@ -128,6 +153,9 @@ mod tests {
             "matmul/bf16/1024",
             "add/f32/1Mi",
             "map/relu(2x+y)/f32/16Mi",
+            "reduce/sum/f32/16Mi",
+            "scan/sum/f32/16Mi",
+            "sort/f32/16Mi",
             "conv2d/f32/8x64x56x56k3",
             "search/dot/f32/100000x128/q1k10",
             "search/dot/f32/100000x768/q64k10",

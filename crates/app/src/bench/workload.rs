@@ -24,6 +24,11 @@ pub fn prepare(work: &Work) -> panoply::Result<Runner> {
             let (x, y) = (normals.tensor([elements])?, normals.tensor([elements])?);
             repeat(Map::new((Expr::input(0) * 2.0 + Expr::input(1)).relu(), &[&x, &y]))
         }
+        Work::Sum { elements } => repeat(Reduce::sum(&normals.tensor([elements])?)),
+        Work::RunningSum { elements } => repeat(Scan::sum(&normals.tensor([elements])?)),
+        Work::Sort { elements } => repeat(Sort::new(&normals.tensor([elements])?)),
+        Work::Softmax { rows, columns } => repeat(Softmax::new(&normals.tensor([rows, columns])?)),
+        Work::LayerNorm { rows, columns } => repeat(LayerNorm::new(&normals.tensor([rows, columns])?)),
         Work::Transpose { rows, columns } => repeat(Transpose::new(&normals.tensor([rows, columns])?)),
         Work::TopK { rows, columns, k } => repeat(TopK::new(&normals.tensor([rows, columns])?, k)),
         Work::Conv2d { batch, channels, side, kernel } => {

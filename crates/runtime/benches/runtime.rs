@@ -54,7 +54,7 @@ fn main() {
         println!("run with: cargo bench -p panoply-runtime");
         return;
     }
-    println!("{:<58} {:>12}  {}", "what", "figure", "yardstick in the same run");
+    row("what", "figure".to_owned(), "yardstick in the same run".to_owned());
     let throughput = messages_per_second();
     let channel = channel_messages_per_second();
     row("messages, one producer to one worker, handled", format!("{:.1} M/s", throughput / 1e6), {

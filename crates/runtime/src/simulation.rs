@@ -1,5 +1,6 @@
 //! Thousands of schedules under a virtual clock: clients, queues, workers, failing devices and shutdown, one seeded random
 //! step at a time, in one thread. A failure names its seed, and the same seed fails again.
+#![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};

@@ -1,4 +1,5 @@
 //! The runtime's promises, kept while devices fail on command.
+#![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -39,7 +40,8 @@ fn expect_right(answer: panoply_core::Result<Tensor>) {
 #[test]
 fn each_fault_is_a_typed_error_and_the_next_op_succeeds() {
     let (runtime, control) = runtime(Script::new(), limits());
-    let faults: [(Fault, fn(&Error) -> bool); 8] = [
+    type Expected = fn(&Error) -> bool;
+    let faults: [(Fault, Expected); 8] = [
         (Fault::Error, |error| matches!(error, Error::DeviceFault { .. })),
         (Fault::OutOfMemory, |error| matches!(error, Error::OutOfMemory { .. })),
         (Fault::Lost, |error| matches!(error, Error::DeviceLost { .. })),

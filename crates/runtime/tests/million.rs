@@ -1,5 +1,6 @@
 //! A million ops through devices that fail at random, with shutdowns in the middle: exactly one outcome each, and nothing
 //! left behind. Panics of the engine print; that is part of the show.
+#![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -75,7 +76,7 @@ fn run_round(round: u64, tally: &Tally) -> u64 {
             while done.load(Ordering::Relaxed) < each * CLIENTS * 9 / 10 {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            if round % 2 == 0 { runtime.shutdown(Duration::from_secs(30)) } else { runtime.abort() }
+            if round.is_multiple_of(2) { runtime.shutdown(Duration::from_secs(30)) } else { runtime.abort() }
         });
     });
     let workers = runtime.workers();

@@ -1,4 +1,5 @@
 //! A program's own workers: delivery, partitioning, supervision, pause and stop.
+#![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use std::cell::Cell;
 use std::rc::Rc;

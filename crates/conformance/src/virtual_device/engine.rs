@@ -159,7 +159,7 @@ impl Engine for VirtualEngine {
 
     fn health(&mut self) -> Health {
         let reason = "the script says that the device is lost".to_owned();
-        let fault = self.lost.then(|| Error::DeviceLost { device: self.info.id, reason });
+        let fault = self.lost.then_some(Error::DeviceLost { device: self.info.id, reason });
         Health { fault, ..Health::default() }
     }
 }

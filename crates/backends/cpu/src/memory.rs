@@ -79,12 +79,15 @@ impl Drop for Pages {
     }
 }
 
-/// A hint; where it is refused the memory works all the same.
-fn advise_huge_pages(start: NonNull<u8>, bytes: usize) {
+/// Asks for huge pages under memory that nobody has touched yet. A hint; where it is refused the memory works all the same.
+pub(crate) fn advise_huge_pages(start: NonNull<u8>, bytes: usize) {
     #[cfg(target_os = "linux")]
     if bytes >= HUGE_PAGE_BYTES {
-        // SAFETY: the range was just allocated, is aligned to a page, and the advice changes no contents.
-        unsafe { libc::madvise(start.as_ptr().cast(), bytes, libc::MADV_HUGEPAGE) };
+        const PAGE_BYTES: usize = 4096;
+        let skip = start.as_ptr().align_offset(PAGE_BYTES).min(bytes);
+        let page = start.as_ptr().wrapping_add(skip);
+        // SAFETY: whole pages of memory that the caller owns; the advice changes no contents.
+        unsafe { libc::madvise(page.cast(), bytes - skip, libc::MADV_HUGEPAGE) };
     }
     #[cfg(not(target_os = "linux"))]
     let _ = (start, bytes);

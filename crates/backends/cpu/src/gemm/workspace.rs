@@ -1,7 +1,10 @@
 //! Memory that matrix products reuse from call to call.
 
+use std::ptr::NonNull;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::memory::advise_huge_pages;
 
 /// Pack buffers and scratch tiles. An engine owns one; once warm, a product of a size seen before allocates nothing.
 pub struct Workspace {
@@ -119,6 +122,7 @@ impl AlignedBuffer {
             // The old contents are not wanted: freeing first keeps the peak low.
             self.lines = Vec::new();
             self.lines.try_reserve_exact(lines).map_err(|_| OutOfMemory { asked_bytes: bytes })?;
+            advise_huge_pages(NonNull::from(self.lines.spare_capacity_mut()).cast(), bytes);
             self.lines.resize(lines, bytemuck::Zeroable::zeroed());
         }
         Ok(&mut bytemuck::cast_slice_mut(&mut self.lines[..lines])[..len])

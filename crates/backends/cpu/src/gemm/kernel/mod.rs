@@ -127,7 +127,7 @@ impl<W, A> Kernel<W, A> {
 pub(super) fn for_f32(isa: Isa) -> Kernel<u32, f32> {
     match isa.simd {
         #[cfg(target_arch = "x86_64")]
-        Simd::Avx512 => Kernel::plain(14, 32, 384, avx512::f32::tile),
+        Simd::Avx512 => Kernel::plain(14, 32, 256, avx512::f32::tile),
         #[cfg(target_arch = "x86_64")]
         Simd::Avx2 => Kernel::plain(6, 16, 256, avx2::f32::tile),
         _ => Kernel::plain(4, 16, 256, scalar::tile::<u32, f32, 4, 16>),
@@ -149,7 +149,7 @@ pub(super) fn for_f64(isa: Isa) -> Kernel<u64, f64> {
 pub(super) fn for_i32(isa: Isa) -> Kernel<u32, i32> {
     match isa.simd {
         #[cfg(target_arch = "x86_64")]
-        Simd::Avx512 => Kernel::plain(14, 32, 384, avx512::i32::tile),
+        Simd::Avx512 => Kernel::plain(14, 32, 256, avx512::i32::tile),
         #[cfg(target_arch = "x86_64")]
         Simd::Avx2 => Kernel::plain(6, 16, 256, avx2::i32::tile),
         _ => Kernel::plain(4, 16, 256, scalar::tile::<u32, i32, 4, 16>),

@@ -64,3 +64,8 @@ pub mod backend {
     pub use panoply_core::op::{Describe, Op, Value};
     pub use panoply_core::{Buffer, DeviceBuffer, HostBuffer, HostBufferMut};
 }
+
+/// The examples of the README, compiled and run with the doctests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -1,3 +1,5 @@
+//! Colours against the documented formulas, at every vector level.
+
 use super::*;
 use ColorFormat::{Bgr, Gray, I420, Nv12, Rgb};
 

@@ -1,3 +1,5 @@
+//! Resizing against the definitions, at every vector level.
+
 use super::*;
 use crate::pixel::{Pixel, round_to_u8};
 use crate::simd::Simd;

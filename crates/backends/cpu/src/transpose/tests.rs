@@ -1,3 +1,5 @@
+//! Strided copies against the definition, at every vector level.
+
 use super::*;
 
 /// The definition: every element, one by one.

@@ -1,3 +1,5 @@
+//! What convolution and pooling accept and refuse.
+
 use proptest::prelude::*;
 
 use crate::dtype::DType;

@@ -234,3 +234,9 @@ impl Error {
         Error::InvalidArgument { what, expected: expected.into(), got: got.to_string() }
     }
 }
+
+/// What a caught panic said.
+pub fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
+}

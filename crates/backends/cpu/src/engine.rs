@@ -3,6 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
+use panoply_core::error::panic_message;
 use panoply_core::{DeviceInfo, Engine, Error, Finished, Health, Item, MemoryStats};
 
 use crate::context::Context;
@@ -55,9 +56,4 @@ impl Engine for CpuEngine {
     fn health(&mut self) -> Health {
         Health::default()
     }
-}
-
-fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
 }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use panoply_core::clock::Clock;
+use panoply_core::error::panic_message;
 use panoply_core::{Backend, Engine, Error, Finished, Item, OpenOptions, Outcome, Report, Result};
 
 use super::flights::{FlightTable, Flights, Landed};
@@ -352,10 +353,4 @@ fn answer(lane: &Lane, ticket: OpTicket, times: Times, done: Finished, now: Inst
     let counter = if answer.is_ok() { &lane.counts.completed } else { &lane.counts.failed };
     counter.fetch_add(1, Ordering::Relaxed);
     ticket.answer(answer);
-}
-
-/// What a panic said.
-pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
 }

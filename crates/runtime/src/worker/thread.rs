@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
+use panoply_core::error::panic_message;
+
 use super::{BoxError, Envelope, Worker, WorkerError};
-use crate::device_worker::driver::panic_message;
 use crate::pool::{PoolOptions, WorkerStatus};
 use crate::queue::Queue;
 use crate::room::Room;

@@ -8,7 +8,8 @@
 //! * [`device_worker`]: one thread and one engine per device, and how every op gets exactly one outcome.
 //! * [`worker`], [`pool`], [`partition`]: a program's own workers, in pools, with typed replies and supervision.
 //! * [`placement`]: which CPUs workers run on.
-//! * `queue`, `sleeper`, `slot`: the three lock-free parts that everything above is made of.
+//! * `queue`, `sleeper`, `slot`: the three lock-free parts that everything above is made of, and `uneven_fence`, which
+//!   makes waking cheap.
 //!
 //! The crate knows no backend: they are handed in as `dyn Backend`.
 #![allow(unsafe_code)] // The lock-free queue, slot, sleeper and table of flights, and the scheduler's system calls.
@@ -37,6 +38,7 @@ mod sleeper;
 #[cfg_attr(loom, allow(dead_code))]
 mod slot;
 mod sync;
+mod uneven_fence;
 #[cfg(not(loom))]
 pub mod worker;
 

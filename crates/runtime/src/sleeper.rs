@@ -3,14 +3,15 @@
 //! 1. A worker that finds nothing to do spins for a bounded time, looking again and again. While work keeps coming it
 //!    never sleeps, and whoever gives it work pays no system call.
 //! 2. Then it publishes its thread handle in `parked`, looks once more, and parks. A waker looks at `parked` after it has
-//!    published the work. Both put a sequentially consistent fence between their two steps, so at least one of them sees
-//!    the other: a wake-up is never lost.
+//!    published the work. Both put a fence between their two steps (see `uneven_fence`), so at least one of them sees the
+//!    other: a wake-up is never lost.
 //! 3. Whoever swaps the handle out owns it and unparks that thread, exactly once. So it does not matter which thread
 //!    sleeps here: a worker's replacement uses the same sleeper.
 
 use std::time::{Duration, Instant};
 
-use crate::sync::{AtomicPtr, Ordering, fence, spin_loop, thread};
+use crate::sync::{AtomicPtr, Ordering, spin_loop, thread};
+use crate::uneven_fence;
 
 /// How long a worker spins before it parks: longer than the gap between ops of a busy caller, shorter than anyone
 /// notices on a processor meter.
@@ -39,7 +40,7 @@ impl Sleeper {
 
     /// Wakes whoever is parked. Call it after the work has been published.
     pub(crate) fn wake(&self) {
-        fence(Ordering::SeqCst);
+        uneven_fence::frequent();
         if !self.parked.load(Ordering::Relaxed).is_null() {
             self.wake_parked();
         }
@@ -52,9 +53,9 @@ impl Sleeper {
         }
         let handle = Box::into_raw(Box::new(thread::current()));
         self.forget(self.parked.swap(handle, Ordering::AcqRel));
-        fence(Ordering::SeqCst);
+        let reliable = uneven_fence::rare();
         if !ready() {
-            park(limit);
+            park(if reliable { limit } else { soonest(limit) });
         }
         // Take the handle back, unless a waker already has.
         if self.parked.compare_exchange(handle, std::ptr::null_mut(), Ordering::AcqRel, Ordering::Acquire).is_ok() {
@@ -112,6 +113,12 @@ pub(crate) fn spin(ready: &mut impl FnMut() -> bool) -> bool {
             thread::yield_now();
         }
     }
+}
+
+/// A nap instead of a sleep, for the case that a wake-up could be missed.
+fn soonest(limit: Option<Instant>) -> Option<Instant> {
+    let nap = Instant::now() + Duration::from_millis(1);
+    Some(limit.map_or(nap, |limit| limit.min(nap)))
 }
 
 fn single_cpu() -> bool {

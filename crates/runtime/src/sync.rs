@@ -13,7 +13,9 @@ mod primitives {
 mod primitives {
     pub(crate) use std::hint::spin_loop;
     pub(crate) use std::sync::Arc;
-    pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicUsize, Ordering, fence};
+    #[cfg(not(target_os = "linux"))]
+    pub(crate) use std::sync::atomic::fence;
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicUsize, Ordering};
     pub(crate) use std::thread;
 
     /// The standard cell, reached the way loom's is.

@@ -172,14 +172,13 @@ fn a_pause_keeps_messages_and_resume_handles_them() {
 #[test]
 fn a_full_queue_hands_the_message_back_or_waits() {
     let (pool, handled) = pool(PoolOptions { queue_depth_max: 2, ..options(1) });
-    pool.send(Say::Sleep(Duration::from_millis(20))).unwrap();
-    std::thread::sleep(Duration::from_millis(5));
+    pool.send(Say::Sleep(Duration::from_millis(400))).unwrap();
     let refused = (0..5).find_map(|_| pool.try_send_to(0, Say::Count).err());
     assert!(matches!(refused, Some((Say::Count, WorkerError::Busy { worker: 0, queue_depth_max: 2 }))));
     for _ in 0..5 {
         pool.send(Say::Count).unwrap();
     }
-    let slow = pool.request(Say::Sleep(Duration::from_millis(60))).unwrap();
+    let slow = pool.request(Say::Sleep(Duration::from_millis(500))).unwrap();
     assert_eq!(slow.wait_for(Duration::from_millis(5)), Err(WorkerError::TimedOut { worker: 0 }));
     pool.stop();
     assert!(handled.load(Ordering::Relaxed) >= 7);

@@ -245,6 +245,9 @@ impl Driver {
             let reason = "the engine lost track of the op".to_owned();
             return self.lose_engine(now, Error::DeviceFault { device: self.lane.info.id, reason });
         }
+        if self.flights.is_empty() {
+            return Step::Worked;
+        }
         // The device works its ops off in order, so it hangs when nothing has landed for too long, however many wait.
         let since = self.flights.oldest().map(|oldest| oldest.max(self.last_landed.unwrap_or(oldest)));
         let overdue = since.is_some_and(|since| now.saturating_duration_since(since) > self.lane.limits.op_time_max);
@@ -252,7 +255,7 @@ impl Driver {
             let after = self.lane.limits.op_time_max;
             return self.lose_engine(now, Error::Timeout { device: self.lane.info.id, after });
         }
-        if delivered || self.flights.is_empty() { Step::Worked } else { Step::InFlight }
+        if delivered { Step::Worked } else { Step::InFlight }
     }
 
     /// Answers what the engine has finished.

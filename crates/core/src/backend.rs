@@ -91,12 +91,22 @@ pub struct Finished {
     pub bytes_moved: u64,
     /// Time spent moving them, where the engine can tell.
     pub transferred: Option<Duration>,
+    /// Time that the device itself worked on it, where the engine can tell.
+    pub device_time: Option<Duration>,
 }
 
 impl Finished {
     /// An item that ran alone, with nothing moved.
     pub fn alone(item: Item, result: Result<Value>) -> Finished {
-        Finished { token: item.token, op: item.op, result, batch_size: 1, bytes_moved: 0, transferred: None }
+        Finished {
+            token: item.token,
+            op: item.op,
+            result,
+            batch_size: 1,
+            bytes_moved: 0,
+            transferred: None,
+            device_time: None,
+        }
     }
 }
 

@@ -25,6 +25,8 @@ pub struct Report {
     pub transferred: Option<Duration>,
     /// From the moment the engine got it until it was finished.
     pub ran: Duration,
+    /// Time that the device itself worked on it, where the engine tells: without queues, launches and waits.
+    pub device_time: Option<Duration>,
     /// How many ops ran together with it, itself included.
     pub batch_size: u32,
     /// Bytes that crossed between host and device for it.

@@ -348,6 +348,7 @@ fn answer(lane: &Lane, ticket: OpTicket, times: Times, done: Finished, now: Inst
             queued: times.submitted.saturating_duration_since(times.accepted),
             transferred: done.transferred,
             ran: now.saturating_duration_since(times.submitted),
+            device_time: done.device_time,
             batch_size: done.batch_size,
             bytes_moved: done.bytes_moved,
             fallback: None,

@@ -1,0 +1,179 @@
+//! The CUDA engine: queues each item on the device and hands it back when the device has passed it.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+use panoply_core::error::panic_message;
+use panoply_core::{DeviceInfo, Engine, Error, Finished, Health, Item, MemoryStats, Result, Value};
+
+use crate::context::Context;
+use crate::driver::{Event, Stream};
+use crate::memory::Block;
+use crate::ops;
+
+/// How long a poll asks the device without a pause before it lets other threads run in between.
+const SPIN_MAX: Duration = Duration::from_micros(100);
+/// The pause after that.
+const PAUSE: Duration = Duration::from_micros(20);
+
+/// One opened device.
+pub(crate) struct CudaEngine {
+    info: DeviceInfo,
+    context: Context,
+    flights: VecDeque<Flight>,
+    /// Pairs of events that no flight uses.
+    marks: Vec<Marks>,
+    lost: Option<Error>,
+}
+
+/// An item on the device.
+struct Flight {
+    item: Item,
+    result: Result<Value>,
+    marks: Option<Marks>,
+    held: Vec<Block>,
+    bytes_moved: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Marks {
+    start: Event,
+    stop: Event,
+}
+
+impl CudaEngine {
+    /// An engine over a context.
+    pub(crate) fn new(info: DeviceInfo, context: Context) -> CudaEngine {
+        CudaEngine { info, context, flights: VecDeque::new(), marks: Vec::new(), lost: None }
+    }
+
+    fn start(&mut self, item: Item) {
+        if let Some(error) = &self.lost {
+            let result = Err(error.clone());
+            self.flights.push_back(Flight { item, result, marks: None, held: Vec::new(), bytes_moved: 0 });
+            return;
+        }
+        let marks = self.mark_start();
+        let result = marks.and_then(|marks| {
+            let ran = catch_unwind(AssertUnwindSafe(|| ops::run(&item.op, &mut self.context)));
+            let result = ran.unwrap_or_else(|panic| {
+                let message = panic_message(panic.as_ref());
+                Err(Error::EnginePanicked { device: self.info.id, message })
+            });
+            // Also after a failure: what was queued before it still uses the scratch.
+            self.context.driver.record(marks.stop, Stream::Compute)?;
+            Ok((marks, result))
+        });
+        let (held, bytes_moved) = self.context.take_held();
+        let (marks, result) = match result {
+            Ok((marks, result)) => (Some(marks), result),
+            Err(error) => (None, Err(error)),
+        };
+        self.notice_loss(&result);
+        self.flights.push_back(Flight { item, result, marks, held, bytes_moved });
+    }
+
+    fn mark_start(&mut self) -> Result<Marks> {
+        let driver = &self.context.driver;
+        let marks = match self.marks.pop() {
+            Some(marks) => marks,
+            None => Marks { start: driver.event()?, stop: driver.event()? },
+        };
+        driver.record(marks.start, Stream::Compute)?;
+        Ok(marks)
+    }
+
+    fn notice_loss<T>(&mut self, result: &Result<T>) {
+        if let Err(error @ Error::DeviceLost { .. }) = result {
+            self.lost = Some(error.clone());
+        }
+    }
+
+    /// Hands back what the device has passed, in order.
+    fn collect(&mut self, finished: &mut Vec<Finished>) {
+        while let Some(flight) = self.flights.front() {
+            let passed = match (flight.marks, &self.lost) {
+                (Some(marks), None) => self.context.driver.is_past(marks.stop),
+                _ => Ok(true),
+            };
+            match passed {
+                Ok(false) => return,
+                Ok(true) => {}
+                Err(error) => self.lost = Some(lost(&self.info, error)),
+            }
+            if let Some(flight) = self.flights.pop_front() {
+                finished.push(self.land(flight));
+            }
+        }
+    }
+
+    fn land(&mut self, flight: Flight) -> Finished {
+        let Flight { item, result, marks, held, bytes_moved } = flight;
+        drop(held);
+        let mut device_time = None;
+        let result = match (&self.lost, marks) {
+            (Some(error), _) => Err(error.clone()),
+            (None, Some(marks)) => {
+                device_time = self.context.driver.between(marks.start, marks.stop).ok();
+                self.marks.push(marks);
+                result
+            }
+            (None, None) => result,
+        };
+        Finished { bytes_moved, device_time, ..Finished::alone(item, result) }
+    }
+}
+
+/// A device that cannot even say whether it has passed a mark is gone.
+fn lost(info: &DeviceInfo, error: Error) -> Error {
+    match error {
+        error @ Error::DeviceLost { .. } => error,
+        other => Error::DeviceLost { device: info.id, reason: other.to_string() },
+    }
+}
+
+impl Engine for CudaEngine {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn submit(&mut self, batch: &mut Vec<Item>) {
+        for item in batch.drain(..) {
+            self.start(item);
+        }
+    }
+
+    fn poll(&mut self, finished: &mut Vec<Finished>, wait_max: Duration) -> usize {
+        let before = finished.len();
+        self.collect(finished);
+        if finished.len() > before || self.flights.is_empty() || wait_max.is_zero() {
+            return self.flights.len();
+        }
+        let begin = Instant::now();
+        while finished.len() == before && begin.elapsed() < wait_max {
+            if begin.elapsed() > SPIN_MAX {
+                std::thread::sleep(PAUSE);
+            } else {
+                std::hint::spin_loop();
+            }
+            self.collect(finished);
+        }
+        self.flights.len()
+    }
+
+    fn memory(&mut self) -> MemoryStats {
+        self.context.memory.stats()
+    }
+
+    fn health(&mut self) -> Health {
+        let mut health = self.context.driver.libraries().map(|libraries| libraries.health()).unwrap_or_default();
+        health.fault = self.lost.clone();
+        if let Ok((free, total)) = self.context.driver.memory_info()
+            && total > 0
+        {
+            health.memory_percent = Some((total - free) as f32 / total as f32 * 100.0);
+        }
+        health
+    }
+}

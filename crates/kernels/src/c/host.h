@@ -1,0 +1,311 @@
+// The host's side of the dialect: a block's threads are fibres of one OS thread, blocks run one after the other.
+//
+// 1. A fibre runs until it reaches a barrier or a shuffle, and then gives way to the next.
+// 2. A barrier opens when every fibre that has not returned has arrived at it; a warp's barrier, when every lane has.
+// 3. A round in which no fibre gets anywhere is a deadlock: lanes of one warp, or threads of one block, have parted ways
+//    around a barrier. On a GPU that is undefined; here the launch says so and stops.
+// 4. The block's memory is filled with garbage before every block, so that nothing depends on what was there.
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <tuple>
+#include <utility>
+#include <vector>
+#if !defined(__x86_64__)
+#include <ucontext.h>
+#endif
+
+typedef int8_t i8;
+typedef uint8_t u8;
+typedef int16_t i16;
+typedef uint16_t u16;
+typedef int32_t i32;
+typedef uint32_t u32;
+typedef long long i64;
+typedef unsigned long long u64;
+typedef float f32;
+typedef double f64;
+
+#define KERNEL static void
+#define DEVICE static inline
+#define GLOBAL
+#define SHARED static
+#define DYNAMIC_SHARED(type, name) type *name = (type *)emulation::dynamic_shared.data()
+#define RESTRICT __restrict__
+#define ALIGNED(bytes) __attribute__((aligned(bytes)))
+#define LAUNCH_BOUNDS(threads, blocks)
+#define UNROLL
+#define WARP 32
+#define BARRIER() emulation::block_barrier()
+#define WARP_BARRIER() emulation::warp_barrier()
+#define FENCE() ((void)0)
+#define LOAD_VOLATILE(p) (*(p))
+#define STORE_VOLATILE(p, v) (*(p) = (v))
+
+namespace emulation {
+
+struct place { u32 x, y, z; };
+static const size_t STACK_BYTES = 256 << 10;
+static const u32 THREADS_MAX = 1024;
+
+static place thread, block, block_size, grid_size;
+static std::vector<u64> dynamic_shared;
+
+struct barrier { u32 arrived = 0, members = 0; u64 generation = 0; };
+struct fibre {
+    char *stack = nullptr;
+#if defined(__x86_64__)
+    void *top = nullptr;
+#else
+    ucontext_t context;
+#endif
+    bool finished = false;
+};
+
+static fibre fibres[THREADS_MAX];
+static barrier whole, warps[THREADS_MAX / WARP];
+static u64 slots[THREADS_MAX];
+static u32 current, threads;
+static bool moved;
+static void (*body)();
+
+#if defined(__x86_64__)
+static void *scheduler;
+extern "C" void panoply_emulation_switch(void **save, void *load);
+asm(R"(
+.text
+.local panoply_emulation_switch
+.type panoply_emulation_switch, @function
+panoply_emulation_switch:
+    pushq %rbp
+    pushq %rbx
+    pushq %r12
+    pushq %r13
+    pushq %r14
+    pushq %r15
+    movq %rsp, (%rdi)
+    movq %rsi, %rsp
+    popq %r15
+    popq %r14
+    popq %r13
+    popq %r12
+    popq %rbx
+    popq %rbp
+    ret
+)");
+static void leave() { panoply_emulation_switch(&fibres[current].top, scheduler); }
+static void enter(u32 index) { panoply_emulation_switch(&scheduler, fibres[index].top); }
+static void prepare(fibre &f, void (*start)())
+{
+    char *end = f.stack + STACK_BYTES;
+    void **top = (void **)((uintptr_t)end & ~(uintptr_t)15);
+    *--top = nullptr;
+    *--top = (void *)start;
+    for (int i = 0; i < 6; i++) *--top = nullptr;
+    f.top = top;
+}
+#else
+static ucontext_t scheduler;
+static void leave() { swapcontext(&fibres[current].context, &scheduler); }
+static void enter(u32 index) { swapcontext(&scheduler, &fibres[index].context); }
+static void prepare(fibre &f, void (*start)())
+{
+    getcontext(&f.context);
+    f.context.uc_stack.ss_sp = f.stack;
+    f.context.uc_stack.ss_size = STACK_BYTES;
+    f.context.uc_link = nullptr;
+    makecontext(&f.context, start, 0);
+}
+#endif
+
+static void select(u32 index)
+{
+    current = index;
+    thread.x = index % block_size.x;
+    thread.y = index / block_size.x % block_size.y;
+    thread.z = index / block_size.x / block_size.y;
+}
+
+static void open_if_complete(barrier &b)
+{
+    if (b.members != 0 && b.arrived == b.members) {
+        b.arrived = 0;
+        b.generation++;
+        moved = true;
+    }
+}
+
+static void wait(barrier &b)
+{
+    u64 generation = b.generation;
+    b.arrived++;
+    moved = true;
+    open_if_complete(b);
+    while (b.generation == generation) leave();
+}
+
+static inline void block_barrier() { wait(whole); }
+static inline void warp_barrier() { wait(warps[current / WARP]); }
+
+static void start()
+{
+    body();
+    fibre &f = fibres[current];
+    f.finished = true;
+    moved = true;
+    whole.members--;
+    warps[current / WARP].members--;
+    open_if_complete(whole);
+    open_if_complete(warps[current / WARP]);
+    for (;;) leave();
+}
+
+static void run_block()
+{
+    threads = block_size.x * block_size.y * block_size.z;
+    if (threads == 0 || threads > THREADS_MAX) { fprintf(stderr, "a block of %u threads\n", threads); abort(); }
+    whole = barrier();
+    whole.members = threads;
+    for (u32 w = 0; w < THREADS_MAX / WARP; w++) warps[w] = barrier();
+    for (u32 i = 0; i < threads; i++) {
+        fibre &f = fibres[i];
+        if (!f.stack) f.stack = (char *)malloc(STACK_BYTES);
+        f.finished = false;
+        prepare(f, start);
+        warps[i / WARP].members++;
+    }
+    for (u32 left = threads; left > 0;) {
+        moved = false;
+        left = 0;
+        for (u32 i = 0; i < threads; i++) {
+            if (fibres[i].finished) continue;
+            select(i);
+            enter(i);
+            left += !fibres[i].finished;
+        }
+        if (left > 0 && !moved) {
+            fprintf(stderr, "deadlock: threads of block %u,%u,%u have parted ways around a barrier\n", block.x, block.y, block.z);
+            abort();
+        }
+    }
+}
+
+template <class V> static V exchange(V value, u32 from)
+{
+    u32 base = current / WARP * WARP;
+    u64 bits = 0;
+    memcpy(&bits, &value, sizeof value);
+    slots[current] = bits;
+    warp_barrier();
+    u64 other = slots[base + (from % WARP)];
+    warp_barrier();
+    V result;
+    memcpy(&result, &other, sizeof result);
+    return result;
+}
+
+template <class... A> struct call {
+    static void (*function)(A...);
+    static void **arguments;
+    template <size_t... I> static void with(std::index_sequence<I...>)
+    {
+        function(*(typename std::remove_const<typename std::remove_reference<A>::type>::type *)arguments[I]...);
+    }
+    static void run() { with(std::index_sequence_for<A...>()); }
+    static void launch(void (*f)(A...), void **args)
+    {
+        function = f;
+        arguments = args;
+        body = run;
+    }
+};
+template <class... A> void (*call<A...>::function)(A...);
+template <class... A> void **call<A...>::arguments;
+template <class... A> static void bind(void (*f)(A...), void **args) { call<A...>::launch(f, args); }
+
+static void run_grid(const u32 *grid, const u32 *size, u64 shared_bytes)
+{
+    grid_size = place{grid[0], grid[1], grid[2]};
+    block_size = place{size[0], size[1], size[2]};
+    for (block.z = 0; block.z < grid_size.z; block.z++)
+        for (block.y = 0; block.y < grid_size.y; block.y++)
+            for (block.x = 0; block.x < grid_size.x; block.x++) {
+                dynamic_shared.assign(shared_bytes / 8 + 2, 0xcdcdcdcdcdcdcdcdULL);
+                run_block();
+            }
+}
+
+} // namespace emulation
+
+#define PANOPLY_HOST_ENTRY(name)                                                                        \
+    extern "C" void panoply_launch(void **arguments, const u32 *grid, const u32 *block, u64 shared)     \
+    {                                                                                                   \
+        emulation::bind(name, arguments);                                                               \
+        emulation::run_grid(grid, block, shared);                                                       \
+    }
+
+DEVICE u32 thread_x() { return emulation::thread.x; }
+DEVICE u32 thread_y() { return emulation::thread.y; }
+DEVICE u32 thread_z() { return emulation::thread.z; }
+DEVICE u32 block_x() { return emulation::block.x; }
+DEVICE u32 block_y() { return emulation::block.y; }
+DEVICE u32 block_z() { return emulation::block.z; }
+DEVICE u32 block_size_x() { return emulation::block_size.x; }
+DEVICE u32 block_size_y() { return emulation::block_size.y; }
+DEVICE u32 block_size_z() { return emulation::block_size.z; }
+DEVICE u32 grid_size_x() { return emulation::grid_size.x; }
+DEVICE u32 grid_size_y() { return emulation::grid_size.y; }
+DEVICE u32 grid_size_z() { return emulation::grid_size.z; }
+DEVICE u32 lane() { return emulation::current % WARP; }
+
+DEVICE u32 shuffle_u32(u32 x, u32 from) { return emulation::exchange(x, from); }
+DEVICE u32 shuffle_xor_u32(u32 x, u32 mask) { return emulation::exchange(x, lane() ^ mask); }
+DEVICE u32 shuffle_up_u32(u32 x, u32 by) { return emulation::exchange(x, lane() >= by ? lane() - by : lane()); }
+DEVICE u32 shuffle_down_u32(u32 x, u32 by) { return emulation::exchange(x, lane() + by < WARP ? lane() + by : lane()); }
+DEVICE u32 ballot(i32 predicate)
+{
+    using namespace emulation;
+    u32 base = current / WARP * WARP, mask = 0;
+    slots[current] = predicate != 0;
+    warp_barrier();
+    for (u32 i = 0; i < WARP && base + i < threads; i++) mask |= (u32)slots[base + i] << i;
+    warp_barrier();
+    return mask;
+}
+
+DEVICE u32 f32_bits(f32 x) { u32 y; memcpy(&y, &x, 4); return y; }
+DEVICE f32 bits_f32(u32 x) { f32 y; memcpy(&y, &x, 4); return y; }
+DEVICE u64 f64_bits(f64 x) { u64 y; memcpy(&y, &x, 8); return y; }
+DEVICE f64 bits_f64(u64 x) { f64 y; memcpy(&y, &x, 8); return y; }
+DEVICE u32 count_ones(u32 x) { return (u32)__builtin_popcount(x); }
+DEVICE u32 leading_zeros(u32 x) { return x ? (u32)__builtin_clz(x) : 32; }
+DEVICE u32 reverse_bits(u32 x)
+{
+    u32 y = 0;
+    for (int i = 0; i < 32; i++) y |= ((x >> i) & 1u) << (31 - i);
+    return y;
+}
+DEVICE f32 rsqrtf(f32 x) { return 1.0f / sqrtf(x); }
+DEVICE f64 rsqrt(f64 x) { return 1.0 / sqrt(x); }
+
+template <class P, class V> static P atomic_add(P *p, V v) { P old = *p; *p = (P)(old + v); return old; }
+template <class P, class V> static P atomic_max(P *p, V v) { P old = *p; if (old < (P)v) *p = (P)v; return old; }
+template <class P, class V> static P atomic_min(P *p, V v) { P old = *p; if ((P)v < old) *p = (P)v; return old; }
+template <class P, class V> static P atomic_or(P *p, V v) { P old = *p; *p = (P)(old | v); return old; }
+template <class P, class V> static P atomic_exchange(P *p, V v) { P old = *p; *p = (P)v; return old; }
+template <class P, class V, class W> static P atomic_cas(P *p, V expected, W v)
+{
+    P old = *p;
+    if (old == (P)expected) *p = (P)v;
+    return old;
+}
+#define ATOMIC_ADD(p, v) atomic_add(p, v)
+#define ATOMIC_MAX(p, v) atomic_max(p, v)
+#define ATOMIC_MIN(p, v) atomic_min(p, v)
+#define ATOMIC_OR(p, v) atomic_or(p, v)
+#define ATOMIC_CAS(p, expected, v) atomic_cas(p, expected, v)
+#define ATOMIC_EXCHANGE(p, v) atomic_exchange(p, v)

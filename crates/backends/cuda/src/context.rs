@@ -11,11 +11,13 @@ use crate::driver::{Address, Driver, Launch, Stream};
 use crate::kernels::Kernels;
 use crate::library::Libraries;
 use crate::memory::{Block, DeviceMemory};
+use crate::ops::map::Maps;
+use crate::strides::Axes;
 
 /// The most axes of a layout; see `layout` in the kernels' prelude.
-const LAYOUT_AXES_MAX: usize = 8;
+pub(crate) const LAYOUT_AXES_MAX: usize = 8;
 /// Room for one launch's arguments.
-const ARGUMENT_BYTES_MAX: usize = 1536;
+pub(crate) const ARGUMENT_BYTES_MAX: usize = 1536;
 const ARGUMENTS_MAX: usize = 40;
 
 /// Owned by the engine, lent to one op at a time.
@@ -24,6 +26,8 @@ pub(crate) struct Context {
     pub(crate) memory: DeviceMemory,
     pub(crate) device: DeviceId,
     kernels: Kernels,
+    /// Generated elementwise kernels.
+    pub(crate) maps: Maps,
     /// What the op under way must keep until it has finished.
     held: Vec<Block>,
     bytes_moved: u64,
@@ -64,7 +68,7 @@ impl Output {
 impl Context {
     pub(crate) fn new(driver: Rc<dyn Driver>, device: DeviceId, dialect: Dialect, cached_bytes_max: usize) -> Context {
         let memory = DeviceMemory::new(Rc::clone(&driver), device, cached_bytes_max);
-        Context { driver, memory, device, kernels: Kernels::new(device, dialect), held: Vec::new(), bytes_moved: 0 }
+        Context { driver, memory, device, kernels: Kernels::new(device, dialect), maps: Maps::default(), held: Vec::new(), bytes_moved: 0 }
     }
 
     /// The vendor's libraries, where the device has them.
@@ -213,6 +217,28 @@ impl Layout {
             layout.stride[axis] = *stride as i64;
         }
         layout
+    }
+
+    /// Size and stride of each axis, the last one first.
+    pub(crate) fn axes(&self) -> impl Iterator<Item = (usize, i64)> {
+        (0..self.rank as usize).map(|axis| (self.size[axis] as usize, self.stride[axis]))
+    }
+
+    /// The layout of one of several views.
+    pub(crate) fn of_axes<const N: usize>(axes: &Axes<N>, view: usize) -> Layout {
+        let mut layout = Layout { rank: axes.rank as u32, ..Layout::default() };
+        for axis in 0..axes.rank {
+            layout.size[axis] = u32::try_from(axes.sizes[axis]).unwrap_or(u32::MAX);
+            layout.stride[axis] = axes.strides[view][axis];
+        }
+        layout
+    }
+}
+
+impl View {
+    /// One of several views that go over the same axes.
+    pub(crate) fn of_axes<const N: usize>(address: Address, axes: &Axes<N>, view: usize) -> View {
+        View { address, layout: Layout::of_axes(axes, view) }
     }
 }
 

@@ -21,5 +21,6 @@ mod kernels;
 mod library;
 mod memory;
 mod ops;
+mod strides;
 
 pub use backend::CudaBackend;

@@ -28,6 +28,8 @@ pub(crate) struct Context {
     kernels: Kernels,
     /// Generated elementwise kernels.
     pub(crate) maps: Maps,
+    /// Numbers that are zero whenever no kernel runs.
+    counters: Option<Block>,
     /// What the op under way must keep until it has finished.
     held: Vec<Block>,
     bytes_moved: u64,
@@ -68,7 +70,7 @@ impl Output {
 impl Context {
     pub(crate) fn new(driver: Rc<dyn Driver>, device: DeviceId, dialect: Dialect, cached_bytes_max: usize) -> Context {
         let memory = DeviceMemory::new(Rc::clone(&driver), device, cached_bytes_max);
-        Context { driver, memory, device, kernels: Kernels::new(device, dialect), maps: Maps::default(), held: Vec::new(), bytes_moved: 0 }
+        Context { driver, memory, device, kernels: Kernels::new(device, dialect), maps: Maps::default(), counters: None, held: Vec::new(), bytes_moved: 0 }
     }
 
     /// The vendor's libraries, where the device has them.
@@ -200,6 +202,22 @@ impl Context {
             unsafe { self.driver.upload(target, bytes.as_ptr(), bytes.len(), Stream::Compute)? };
         }
         Ok(())
+    }
+
+    /// How many numbers [`Context::counters`] has.
+    pub(crate) const COUNTERS: usize = 4096;
+
+    /// `u32` numbers that are zero when a kernel starts, and that it leaves at zero: with them the last block of several to
+    /// finish knows that it is the last.
+    pub(crate) fn counters(&mut self) -> Result<Address> {
+        if let Some(block) = &self.counters {
+            return Ok(block.block.0);
+        }
+        let block = self.memory.scratch(Context::COUNTERS * 4)?;
+        let address = block.block.0;
+        self.fill(address, 0, Context::COUNTERS * 4)?;
+        self.counters = Some(block);
+        Ok(address)
     }
 
     /// What the op that was just submitted must keep, and the bytes that it moved.

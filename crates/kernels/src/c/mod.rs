@@ -61,6 +61,8 @@ units! {
     STRIDED = "strided";
     /// Elementwise expressions that are too long to be compiled.
     INTERPRET = "interpret" on "elementwise.h";
+    /// Reductions along axes.
+    REDUCE = "reduce" on "walk.h", "accumulate.h";
 }
 
 /// A kernel: an entry of a unit, with its parameters.

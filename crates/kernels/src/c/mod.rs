@@ -63,6 +63,10 @@ units! {
     INTERPRET = "interpret" on "elementwise.h";
     /// Reductions along axes.
     REDUCE = "reduce" on "walk.h", "accumulate.h";
+    /// Softmax along an axis.
+    SOFTMAX = "softmax" on "rows.h";
+    /// Layer normalisation.
+    LAYERNORM = "layernorm" on "rows.h";
 }
 
 /// A kernel: an entry of a unit, with its parameters.

@@ -6,8 +6,11 @@ use panoply_core::{Error, Op, Result, Support, Value};
 
 use crate::context::Context;
 
+mod layernorm;
 pub(crate) mod map;
 mod reduce;
+mod rows;
+mod softmax;
 mod transfer;
 mod transpose;
 
@@ -27,6 +30,8 @@ fn run_compute(op: &ComputeOp, context: &mut Context) -> Result<Value> {
     match op {
         ComputeOp::Map(op) => map::run(op, context),
         ComputeOp::Reduce(op) => reduce::run(op, context),
+        ComputeOp::LayerNorm(op) => layernorm::run(op, context),
+        ComputeOp::Softmax(op) => softmax::run(op, context),
         ComputeOp::Transfer(op) => transfer::run(op, context),
         ComputeOp::Transpose(op) => transpose::run(op, context),
         _ => Err(Error::Unsupported { op: "this op", reason: "the CUDA backend does not have it".to_owned() }),
@@ -49,6 +54,8 @@ fn supports_compute(op: &ComputeOp) -> Support {
     match op {
         ComputeOp::Map(_) => Support::Yes,
         ComputeOp::Reduce(_) => Support::Yes,
+        ComputeOp::LayerNorm(_) => Support::Yes,
+        ComputeOp::Softmax(_) => Support::Yes,
         ComputeOp::Transfer(_) => Support::Yes,
         ComputeOp::Transpose(_) => Support::Yes,
         _ => Support::No("the CUDA backend does not have it yet".to_owned()),

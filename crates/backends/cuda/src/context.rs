@@ -12,6 +12,7 @@ use crate::kernels::Kernels;
 use crate::library::Libraries;
 use crate::memory::{Block, DeviceMemory};
 use crate::ops::map::Maps;
+use crate::ops::scan::ScanBoard;
 use crate::strides::Axes;
 
 /// The most axes of a layout; see `layout` in the kernels' prelude.
@@ -28,6 +29,8 @@ pub(crate) struct Context {
     kernels: Kernels,
     /// Generated elementwise kernels.
     pub(crate) maps: Maps,
+    /// Where scans leave word from tile to tile.
+    pub(crate) scans: ScanBoard,
     /// Numbers that are zero whenever no kernel runs.
     counters: Option<Block>,
     /// What the op under way must keep until it has finished.
@@ -70,7 +73,7 @@ impl Output {
 impl Context {
     pub(crate) fn new(driver: Rc<dyn Driver>, device: DeviceId, dialect: Dialect, cached_bytes_max: usize) -> Context {
         let memory = DeviceMemory::new(Rc::clone(&driver), device, cached_bytes_max);
-        Context { driver, memory, device, kernels: Kernels::new(device, dialect), maps: Maps::default(), counters: None, held: Vec::new(), bytes_moved: 0 }
+        Context { driver, memory, device, kernels: Kernels::new(device, dialect), maps: Maps::default(), scans: ScanBoard::default(), counters: None, held: Vec::new(), bytes_moved: 0 }
     }
 
     /// The vendor's libraries, where the device has them.
@@ -218,6 +221,11 @@ impl Context {
         self.fill(address, 0, Context::COUNTERS * 4)?;
         self.counters = Some(block);
         Ok(address)
+    }
+
+    /// Keeps a block until the op under way has finished.
+    pub(crate) fn hold(&mut self, block: Option<Block>) {
+        self.held.extend(block);
     }
 
     /// What the op that was just submitted must keep, and the bytes that it moved.

@@ -63,6 +63,8 @@ units! {
     INTERPRET = "interpret" on "elementwise.h";
     /// Reductions along axes.
     REDUCE = "reduce" on "walk.h", "accumulate.h";
+    /// Running sums and their like.
+    SCAN = "scan" on "walk.h";
     /// Softmax along an axis.
     SOFTMAX = "softmax" on "rows.h";
     /// Layer normalisation.

@@ -10,6 +10,7 @@ mod layernorm;
 pub(crate) mod map;
 mod reduce;
 mod rows;
+pub(crate) mod scan;
 mod softmax;
 mod transfer;
 mod transpose;
@@ -31,6 +32,7 @@ fn run_compute(op: &ComputeOp, context: &mut Context) -> Result<Value> {
         ComputeOp::Map(op) => map::run(op, context),
         ComputeOp::Reduce(op) => reduce::run(op, context),
         ComputeOp::LayerNorm(op) => layernorm::run(op, context),
+        ComputeOp::Scan(op) => scan::run(op, context),
         ComputeOp::Softmax(op) => softmax::run(op, context),
         ComputeOp::Transfer(op) => transfer::run(op, context),
         ComputeOp::Transpose(op) => transpose::run(op, context),
@@ -55,6 +57,7 @@ fn supports_compute(op: &ComputeOp) -> Support {
         ComputeOp::Map(_) => Support::Yes,
         ComputeOp::Reduce(_) => Support::Yes,
         ComputeOp::LayerNorm(_) => Support::Yes,
+        ComputeOp::Scan(_) => Support::Yes,
         ComputeOp::Softmax(_) => Support::Yes,
         ComputeOp::Transfer(_) => Support::Yes,
         ComputeOp::Transpose(_) => Support::Yes,

@@ -10,7 +10,7 @@ DEVICE REAL normal(REAL x, REAL mean, REAL scale, GLOBAL const T *weight, GLOBAL
 }
 
 #if defined(ROWS)
-KERNEL LAUNCH_BOUNDS(BLOCK, 1) layernorm_rows(GLOBAL T *RESTRICT target, GLOBAL const T *RESTRICT source, GLOBAL const T *RESTRICT weight,
+KERNEL LAUNCH_BOUNDS(BLOCK, BLOCKS_MIN) layernorm_rows(GLOBAL T *RESTRICT target, GLOBAL const T *RESTRICT source, GLOBAL const T *RESTRICT weight,
     GLOBAL const T *RESTRICT bias, u64 rows, u32 len, f64 epsilon, u32 is_rms)
 {
     u64 row = own_row();
@@ -62,7 +62,7 @@ KERNEL LAUNCH_BOUNDS(BLOCK, 1) layernorm_rows(GLOBAL T *RESTRICT target, GLOBAL 
 
 #if defined(LONG_ROWS)
 // A block for each row.
-KERNEL LAUNCH_BOUNDS(BLOCK, 1) layernorm_long(GLOBAL T *RESTRICT target, GLOBAL const T *RESTRICT source, GLOBAL const T *RESTRICT weight,
+KERNEL LAUNCH_BOUNDS(BLOCK, BLOCKS_MIN) layernorm_long(GLOBAL T *RESTRICT target, GLOBAL const T *RESTRICT source, GLOBAL const T *RESTRICT weight,
     GLOBAL const T *RESTRICT bias, u64 len, f64 epsilon, u32 is_rms)
 {
     GLOBAL const T *from = source + block_x() * len;

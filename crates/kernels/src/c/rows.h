@@ -27,6 +27,9 @@ typedef struct ALIGNED(VECTOR_BYTES) { T at[VECTOR]; } vector_t;
 #define BLOCK 256
 #endif
 
+// Enough for 64 registers of each thread.
+#define BLOCKS_MIN (1024 / BLOCK)
+
 DEVICE REAL real_sum(REAL a, REAL b) { return a + b; }
 DEVICE REAL real_max(REAL a, REAL b) { return REAL_MAX(a, b); }
 

@@ -2,7 +2,7 @@
 // another axis than the last, are read twice.
 
 #if defined(ROWS)
-KERNEL LAUNCH_BOUNDS(BLOCK, 1) softmax_rows(GLOBAL T *RESTRICT target, GLOBAL const T *RESTRICT source, u64 rows, u32 len, u32 is_log)
+KERNEL LAUNCH_BOUNDS(BLOCK, BLOCKS_MIN) softmax_rows(GLOBAL T *RESTRICT target, GLOBAL const T *RESTRICT source, u64 rows, u32 len, u32 is_log)
 {
     u64 row = own_row();
     u32 me = own_place();
@@ -95,7 +95,7 @@ DEVICE stats_t stats_over_group(stats_t s)
 }
 
 // `splits` blocks for each row, each with `chunk` elements.
-KERNEL LAUNCH_BOUNDS(BLOCK, 1) row_stats(GLOBAL stats_t *RESTRICT partials, GLOBAL const T *RESTRICT source, u64 len, u32 splits, u64 chunk)
+KERNEL LAUNCH_BOUNDS(BLOCK, BLOCKS_MIN) row_stats(GLOBAL stats_t *RESTRICT partials, GLOBAL const T *RESTRICT source, u64 len, u32 splits, u64 chunk)
 {
     u64 row = block_x() / splits, split = block_x() % splits;
     u64 begin = split * chunk, end = begin + chunk < len ? begin + chunk : len;
@@ -110,7 +110,7 @@ KERNEL LAUNCH_BOUNDS(BLOCK, 1) row_stats(GLOBAL stats_t *RESTRICT partials, GLOB
     if (thread_x() == 0) partials[block_x()] = s;
 }
 
-KERNEL LAUNCH_BOUNDS(BLOCK, 1) row_apply(GLOBAL T *RESTRICT target, GLOBAL const T *RESTRICT source, GLOBAL const stats_t *RESTRICT partials,
+KERNEL LAUNCH_BOUNDS(BLOCK, BLOCKS_MIN) row_apply(GLOBAL T *RESTRICT target, GLOBAL const T *RESTRICT source, GLOBAL const stats_t *RESTRICT partials,
     u64 len, u32 splits, u64 chunk, u32 is_log)
 {
     u64 row = block_x() / splits, split = block_x() % splits;
@@ -132,7 +132,7 @@ KERNEL LAUNCH_BOUNDS(BLOCK, 1) row_apply(GLOBAL T *RESTRICT target, GLOBAL const
 
 #if defined(COLUMNS)
 // Lines of `len` elements, `inner` apart: a warp beside each other, the block's warps below each other.
-KERNEL LAUNCH_BOUNDS(BLOCK, 1) softmax_columns(GLOBAL T *RESTRICT target, GLOBAL const T *RESTRICT source, u64 len, u64 inner, u32 tiles, u32 is_log)
+KERNEL LAUNCH_BOUNDS(BLOCK, BLOCKS_MIN) softmax_columns(GLOBAL T *RESTRICT target, GLOBAL const T *RESTRICT source, u64 len, u64 inner, u32 tiles, u32 is_log)
 {
     SHARED stats_t shared[BLOCK];
     u32 t = thread_x(), y = t / WARP, warps = BLOCK / WARP;

@@ -8,8 +8,8 @@ use crate::driver::{Address, Launch};
 pub(crate) const WARP_LANES: usize = 32;
 const WARPS_PER_BLOCK: usize = 8;
 const VECTOR_BYTES: usize = 16;
-/// Elements that one thread holds.
-const VALUES_PER_THREAD_MAX: usize = 32;
+/// Registers that one thread has for its elements, of 32 bits each.
+const VALUE_REGISTERS_MAX: usize = 32;
 /// The most threads of one row.
 const GROUP_MAX: usize = 512;
 
@@ -29,7 +29,8 @@ impl Rows {
     pub(crate) fn new(dtype: DType, len: usize, addresses: &[Address]) -> Option<Rows> {
         let vector = vector(dtype, len, addresses);
         let vectors = len.div_ceil(vector).max(1);
-        let items_max = VALUES_PER_THREAD_MAX / vector;
+        let values_max = VALUE_REGISTERS_MAX / dtype.size_bytes().div_ceil(4);
+        let items_max = values_max / vector;
         let mut group = WARP_LANES;
         while group * items_max < vectors {
             // From a warp to a block of eight.

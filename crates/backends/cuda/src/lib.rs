@@ -21,5 +21,6 @@ mod kernels;
 mod library;
 mod memory;
 mod ops;
+mod staging;
 
 pub use backend::CudaBackend;

@@ -11,12 +11,14 @@ use crate::driver::{Address, Driver, Event, Launch, Stream};
 use crate::kernels::Kernels;
 use crate::library::Libraries;
 use crate::memory::{Block, DeviceMemory};
+use crate::ops::map::Maps;
 use crate::staging::{SMALL_BYTES_MAX, Staging};
+use crate::strides::Axes;
 
 /// The most axes of a layout; see `layout` in the kernels' prelude.
-const LAYOUT_AXES_MAX: usize = 8;
+pub(crate) const LAYOUT_AXES_MAX: usize = 8;
 /// Room for one launch's arguments.
-const ARGUMENT_BYTES_MAX: usize = 1536;
+pub(crate) const ARGUMENT_BYTES_MAX: usize = 1536;
 const ARGUMENTS_MAX: usize = 40;
 
 /// Owned by the engine, lent to one op at a time.
@@ -26,6 +28,8 @@ pub(crate) struct Context {
     pub(crate) device: DeviceId,
     staging: Staging,
     kernels: Kernels,
+    /// Generated elementwise kernels.
+    pub(crate) maps: Maps,
     /// Events that no op uses.
     events: Vec<Event>,
     /// What the op under way has queued so far.
@@ -83,7 +87,8 @@ impl Context {
         let memory = DeviceMemory::new(Rc::clone(&driver), device, cached_bytes_max);
         let staging = Staging::new(Rc::clone(&driver));
         let kernels = Kernels::new(device, dialect);
-        Context { driver, memory, device, staging, kernels, events: Vec::new(), queued: Queued::default() }
+        let (maps, events, queued) = (Maps::default(), Vec::new(), Queued::default());
+        Context { driver, memory, device, staging, kernels, maps, events, queued }
     }
 
     /// The vendor's libraries, where the device has them.
@@ -286,6 +291,28 @@ impl Layout {
             layout.stride[axis] = *stride as i64;
         }
         layout
+    }
+
+    /// Size and stride of each axis, the last one first.
+    pub(crate) fn axes(&self) -> impl Iterator<Item = (usize, i64)> {
+        (0..self.rank as usize).map(|axis| (self.size[axis] as usize, self.stride[axis]))
+    }
+
+    /// The layout of one of several views.
+    pub(crate) fn of_axes<const N: usize>(axes: &Axes<N>, view: usize) -> Layout {
+        let mut layout = Layout { rank: axes.rank as u32, ..Layout::default() };
+        for axis in 0..axes.rank {
+            layout.size[axis] = u32::try_from(axes.sizes[axis]).unwrap_or(u32::MAX);
+            layout.stride[axis] = axes.strides[view][axis];
+        }
+        layout
+    }
+}
+
+impl View {
+    /// One of several views that go over the same axes.
+    pub(crate) fn of_axes<const N: usize>(address: Address, axes: &Axes<N>, view: usize) -> View {
+        View { address, layout: Layout::of_axes(axes, view) }
     }
 }
 

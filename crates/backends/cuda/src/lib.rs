@@ -22,5 +22,6 @@ mod library;
 mod memory;
 mod ops;
 mod staging;
+mod strides;
 
 pub use backend::CudaBackend;

@@ -65,6 +65,12 @@ units! {
     INTERPRET = "interpret" on "elementwise.h";
 }
 
+/// Search with few queries: scores and the choice of the nearest in one pass.
+pub const SEARCH_FEW: Unit = Unit {
+    name: "search_few",
+    text: concat!(include_str!("search_score.h"), include_str!("sorted_keys.h"), include_str!("search_few.c")),
+};
+
 /// A kernel: an entry of a unit, with its parameters.
 #[derive(Clone, Debug)]
 pub struct Kernel {

@@ -8,6 +8,7 @@ use crate::context::Context;
 
 pub(crate) mod map;
 mod matmul;
+mod search;
 mod transfer;
 mod transpose;
 
@@ -27,6 +28,7 @@ fn run_compute(op: &ComputeOp, context: &mut Context) -> Result<Value> {
     match op {
         ComputeOp::MatMul(op) => matmul::run(op, context),
         ComputeOp::Map(op) => map::run(op, context),
+        ComputeOp::Search(op) => search::run(op, context),
         ComputeOp::Transfer(op) => transfer::run(op, context),
         ComputeOp::Transpose(op) => transpose::run(op, context),
         _ => Err(Error::Unsupported { op: "this op", reason: "the CUDA backend does not have it".to_owned() }),
@@ -49,6 +51,7 @@ fn supports_compute(op: &ComputeOp) -> Support {
     match op {
         ComputeOp::MatMul(_) => Support::Yes,
         ComputeOp::Map(_) => Support::Yes,
+        ComputeOp::Search(op) => search::supports(op),
         ComputeOp::Transfer(_) => Support::Yes,
         ComputeOp::Transpose(_) => Support::Yes,
         _ => Support::No("the CUDA backend does not have it yet".to_owned()),

@@ -53,6 +53,8 @@ macro_rules! units {
 units! {
     /// Copies between layouts.
     STRIDED = "strided";
+    /// Sort, argsort and sort by key.
+    SORT = "sort";
 }
 
 /// A kernel: an entry of a unit, with its parameters.

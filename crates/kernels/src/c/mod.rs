@@ -53,6 +53,8 @@ macro_rules! units {
 units! {
     /// Copies between layouts.
     STRIDED = "strided";
+    /// Images of another size.
+    RESIZE = "resize";
     /// Sort, argsort and sort by key.
     SORT = "sort";
 }

@@ -6,6 +6,7 @@ use panoply_core::{Error, Op, Result, Support, Value};
 
 use crate::context::Context;
 
+mod resize;
 mod sort;
 mod transfer;
 mod transpose;
@@ -25,6 +26,7 @@ pub(crate) fn run(op: &Op, context: &mut Context) -> Result<Value> {
 fn run_compute(op: &ComputeOp, context: &mut Context) -> Result<Value> {
     match op {
         ComputeOp::ArgSort(op) => sort::run_arg(op, context),
+        ComputeOp::Resize(op) => resize::run(op, context),
         ComputeOp::Sort(op) => sort::run(op, context),
         ComputeOp::SortPairs(op) => sort::run_pairs(op, context),
         ComputeOp::Transfer(op) => transfer::run(op, context),
@@ -48,6 +50,7 @@ pub(crate) fn supports(op: &Op) -> Support {
 fn supports_compute(op: &ComputeOp) -> Support {
     match op {
         ComputeOp::ArgSort(_) | ComputeOp::Sort(_) | ComputeOp::SortPairs(_) => Support::Yes,
+        ComputeOp::Resize(_) => Support::Yes,
         ComputeOp::Transfer(_) => Support::Yes,
         ComputeOp::Transpose(_) => Support::Yes,
         _ => Support::No("the CUDA backend does not have it yet".to_owned()),

@@ -112,7 +112,7 @@ impl Task {
     /// Keys of one thread where a block sorts a whole line in its memory.
     fn block_items_max(&self) -> usize {
         match (self.dtype.size_bytes() > 4, self.value_bytes > 0) {
-            (false, false) => 20,
+            (false, false) => 16,
             (false, true) => 12,
             (true, false) => 10,
             (true, true) => 8,
@@ -121,11 +121,8 @@ impl Task {
 
     /// Keys of one thread in a tile of a longer line.
     fn tile_items(&self) -> usize {
-        match (self.dtype.size_bytes().max(self.value_bytes) > 4, self.value_bytes > 0) {
-            (false, false) => 20,
-            (false, true) => 16,
-            (true, _) => 10,
-        }
+        // More would not fit into the registers of two blocks on one multiprocessor.
+        if self.dtype.size_bytes().max(self.value_bytes) > 4 { 10 } else { 16 }
     }
 }
 

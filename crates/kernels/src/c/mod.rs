@@ -51,6 +51,8 @@ macro_rules! units {
 }
 
 units! {
+    /// Products of matrices.
+    MATMUL = "matmul";
     /// Copies between layouts.
     STRIDED = "strided";
     /// Images of another size.

@@ -8,6 +8,7 @@ use crate::context::Context;
 
 mod resize;
 mod sort;
+mod matmul;
 mod transfer;
 mod transpose;
 
@@ -29,6 +30,7 @@ fn run_compute(op: &ComputeOp, context: &mut Context) -> Result<Value> {
         ComputeOp::Resize(op) => resize::run(op, context),
         ComputeOp::Sort(op) => sort::run(op, context),
         ComputeOp::SortPairs(op) => sort::run_pairs(op, context),
+        ComputeOp::MatMul(op) => matmul::run(op, context),
         ComputeOp::Transfer(op) => transfer::run(op, context),
         ComputeOp::Transpose(op) => transpose::run(op, context),
         _ => Err(Error::Unsupported { op: "this op", reason: "the CUDA backend does not have it".to_owned() }),
@@ -51,6 +53,7 @@ fn supports_compute(op: &ComputeOp) -> Support {
     match op {
         ComputeOp::ArgSort(_) | ComputeOp::Sort(_) | ComputeOp::SortPairs(_) => Support::Yes,
         ComputeOp::Resize(_) => Support::Yes,
+        ComputeOp::MatMul(_) => Support::Yes,
         ComputeOp::Transfer(_) => Support::Yes,
         ComputeOp::Transpose(_) => Support::Yes,
         _ => Support::No("the CUDA backend does not have it yet".to_owned()),

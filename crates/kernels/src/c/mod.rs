@@ -55,6 +55,10 @@ units! {
     MATMUL = "matmul";
     /// Copies between layouts.
     STRIDED = "strided";
+    /// Convolutions and their gradients.
+    CONV = "conv";
+    /// Maxima and averages of windows.
+    POOL = "pool";
     /// Images of another size.
     RESIZE = "resize";
     /// Sort, argsort and sort by key.

@@ -6,8 +6,10 @@ use panoply_core::{Error, Op, Result, Support, Value};
 
 use crate::context::Context;
 
+mod pool2d;
 mod resize;
 mod sort;
+mod conv2d;
 mod matmul;
 mod transfer;
 mod transpose;
@@ -27,6 +29,10 @@ pub(crate) fn run(op: &Op, context: &mut Context) -> Result<Value> {
 fn run_compute(op: &ComputeOp, context: &mut Context) -> Result<Value> {
     match op {
         ComputeOp::ArgSort(op) => sort::run_arg(op, context),
+        ComputeOp::Conv2d(op) => conv2d::run(op, context),
+        ComputeOp::Conv2dBackwardInput(op) => conv2d::run_backward_input(op, context),
+        ComputeOp::Conv2dBackwardWeight(op) => conv2d::run_backward_weight(op, context),
+        ComputeOp::Pool2d(op) => pool2d::run(op, context),
         ComputeOp::Resize(op) => resize::run(op, context),
         ComputeOp::Sort(op) => sort::run(op, context),
         ComputeOp::SortPairs(op) => sort::run_pairs(op, context),
@@ -52,6 +58,8 @@ pub(crate) fn supports(op: &Op) -> Support {
 fn supports_compute(op: &ComputeOp) -> Support {
     match op {
         ComputeOp::ArgSort(_) | ComputeOp::Sort(_) | ComputeOp::SortPairs(_) => Support::Yes,
+        ComputeOp::Conv2d(_) | ComputeOp::Conv2dBackwardInput(_) | ComputeOp::Conv2dBackwardWeight(_) => Support::Yes,
+        ComputeOp::Pool2d(_) => Support::Yes,
         ComputeOp::Resize(_) => Support::Yes,
         ComputeOp::MatMul(_) => Support::Yes,
         ComputeOp::Transfer(_) => Support::Yes,

@@ -55,6 +55,8 @@ units! {
     MATMUL = "matmul";
     /// Copies between layouts.
     STRIDED = "strided";
+    /// Images in another arrangement of colours.
+    COLOR = "color";
     /// Convolutions and their gradients.
     CONV = "conv";
     /// Maxima and averages of windows.

@@ -9,6 +9,7 @@ use crate::context::Context;
 mod pool2d;
 mod resize;
 mod sort;
+mod color_convert;
 mod conv2d;
 mod matmul;
 mod transfer;
@@ -29,6 +30,7 @@ pub(crate) fn run(op: &Op, context: &mut Context) -> Result<Value> {
 fn run_compute(op: &ComputeOp, context: &mut Context) -> Result<Value> {
     match op {
         ComputeOp::ArgSort(op) => sort::run_arg(op, context),
+        ComputeOp::ColorConvert(op) => color_convert::run(op, context),
         ComputeOp::Conv2d(op) => conv2d::run(op, context),
         ComputeOp::Conv2dBackwardInput(op) => conv2d::run_backward_input(op, context),
         ComputeOp::Conv2dBackwardWeight(op) => conv2d::run_backward_weight(op, context),
@@ -58,6 +60,7 @@ pub(crate) fn supports(op: &Op) -> Support {
 fn supports_compute(op: &ComputeOp) -> Support {
     match op {
         ComputeOp::ArgSort(_) | ComputeOp::Sort(_) | ComputeOp::SortPairs(_) => Support::Yes,
+        ComputeOp::ColorConvert(_) => Support::Yes,
         ComputeOp::Conv2d(_) | ComputeOp::Conv2dBackwardInput(_) | ComputeOp::Conv2dBackwardWeight(_) => Support::Yes,
         ComputeOp::Pool2d(_) => Support::Yes,
         ComputeOp::Resize(_) => Support::Yes,

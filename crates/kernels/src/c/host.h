@@ -278,6 +278,17 @@ DEVICE u32 ballot(i32 predicate)
     return mask;
 }
 
+DEVICE u32 match_byte(u32 x)
+{
+    using namespace emulation;
+    u32 base = current / WARP * WARP, mask = 0;
+    slots[current] = x & 255u;
+    warp_barrier();
+    for (u32 i = 0; i < WARP && base + i < threads; i++) mask |= (u32)(slots[base + i] == (x & 255u)) << i;
+    warp_barrier();
+    return mask;
+}
+
 DEVICE u32 f32_bits(f32 x) { u32 y; memcpy(&y, &x, 4); return y; }
 DEVICE f32 bits_f32(u32 x) { f32 y; memcpy(&y, &x, 4); return y; }
 DEVICE u64 f64_bits(f64 x) { u64 y; memcpy(&y, &x, 8); return y; }

@@ -63,6 +63,16 @@ units! {
     STRIDED = "strided";
     /// Elementwise expressions that are too long to be compiled.
     INTERPRET = "interpret" on "elementwise.h";
+    /// Images in another arrangement of colours.
+    COLOR = "color";
+    /// Convolutions and their gradients.
+    CONV = "conv";
+    /// Maxima and averages of windows.
+    POOL = "pool";
+    /// Images of another size.
+    RESIZE = "resize";
+    /// Sort, argsort and sort by key.
+    SORT = "sort";
 }
 
 /// Search with few queries: scores and the choice of the nearest in one pass.

@@ -10,6 +10,7 @@
 //   BARRIER()              waits for all threads of the block; WARP_BARRIER() for those of the warp
 //   lane(), WARP           place in the warp, and its width
 //   shuffle_…              values of other lanes; every lane of the warp must take part
+//   match_byte(x)          the lanes whose lowest eight bits are the same; every lane must take part
 //   ATOMIC_…               on device or block memory, relaxed; return the old value
 //   FENCE()                what was written before is seen by the whole device before what is written after
 //   LOAD_VOLATILE(p)       a load that is not taken from a register or a stale cache
@@ -46,8 +47,11 @@ typedef double f64;
 #define BARRIER() __syncthreads()
 #define WARP_BARRIER() __syncwarp()
 #define FENCE() __threadfence()
-#define LOAD_VOLATILE(p) (*(volatile decltype(*(p)) *)(p))
-#define STORE_VOLATILE(p, v) (*(volatile decltype(*(p)) *)(p) = (v))
+#define LOAD_VOLATILE(p) load_volatile(p)
+#define STORE_VOLATILE(p, v) store_volatile(p, v)
+
+template <class V> DEVICE V load_volatile(const V *p) { return *(const volatile V *)p; }
+template <class V, class W> DEVICE void store_volatile(V *p, W v) { *(volatile V *)p = (V)v; }
 
 DEVICE u32 thread_x(void) { return threadIdx.x; }
 DEVICE u32 thread_y(void) { return threadIdx.y; }
@@ -76,6 +80,17 @@ DEVICE f64 bits_f64(u64 x) { return __longlong_as_double((i64)x); }
 DEVICE u32 count_ones(u32 x) { return (u32)__popc(x); }
 DEVICE u32 leading_zeros(u32 x) { return (u32)__clz((i32)x); }
 DEVICE u32 reverse_bits(u32 x) { return __brev(x); }
+
+// The lanes of the warp whose lowest eight bits are the same as this lane's.
+DEVICE u32 match_byte(u32 x)
+{
+    u32 same = 0xffffffffu;
+    UNROLL for (u32 bit = 0; bit < 8; bit++) {
+        u32 set = (x >> bit) & 1u;
+        same &= ballot((i32)set) ^ (set - 1u);
+    }
+    return same;
+}
 
 #define ATOMIC_ADD(p, v) atomicAdd(p, v)
 #define ATOMIC_MAX(p, v) atomicMax(p, v)

@@ -15,13 +15,13 @@ const SCRIPT: &str = include_str!("bundle.sh");
 
 /// Builds with optimisation and fills `target/bundle`.
 pub fn command(workspace: &Workspace) -> Result<()> {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace.root().join("target"), PathBuf::from);
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace.root.join("target"), PathBuf::from);
     let folder = target.join("bundle");
     fs::create_dir_all(&folder).with_context(|| format!("{} cannot be created", folder.display()))?;
     run(&mut workspace.cargo("build --release --package panoply-app"))?;
     place(&target.join("release").join("panoply"), &folder.join("panoply"))?;
     for backend in BACKENDS {
-        let manifest = workspace.root().join("crates/backends").join(backend).join("Cargo.toml");
+        let manifest = workspace.root.join("crates/backends").join(backend).join("Cargo.toml");
         if manifest.exists() {
             let built = build_tests(workspace, &format!("panoply-{backend}"))?;
             place(&built, &folder.join(format!("conformance-{backend}")))?;
@@ -29,7 +29,7 @@ pub fn command(workspace: &Workspace) -> Result<()> {
     }
     let script = folder.join("run.sh");
     fs::write(&script, SCRIPT).with_context(|| format!("{} cannot be written", script.display()))?;
-    let peers = workspace.root().join("docs/peers");
+    let peers = workspace.root.join("docs/peers");
     for peer in fs::read_dir(&peers).with_context(|| format!("{} cannot be read", peers.display()))? {
         let path = peer?.path();
         if let Some(name) = path.file_name() {
@@ -51,7 +51,7 @@ fn build_tests(workspace: &Workspace, package: &str) -> Result<PathBuf> {
     let path = told.lines().filter_map(|line| line.trim().strip_prefix("Executable ")).next_back();
     let path = path.and_then(|line| line.split_once('(')).map(|(_, path)| path.trim_end_matches(')'));
     let path = path.with_context(|| format!("cargo does not say where the tests of {package} are:\n{told}"))?;
-    Ok(workspace.root().join(path))
+    Ok(workspace.root.join(path))
 }
 
 /// Copies a program without its symbols, where `strip` is installed.

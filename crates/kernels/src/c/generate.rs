@@ -202,7 +202,12 @@ fn write_types(text: &mut String, output: DType, form: &MapForm<'_>) -> std::fmt
 }
 
 /// `compute` of what `element` says for each input, as it is stored.
-fn write_result(text: &mut String, output: DType, form: &MapForm<'_>, element: impl Fn(usize) -> String) -> std::fmt::Result {
+fn write_result(
+    text: &mut String,
+    output: DType,
+    form: &MapForm<'_>,
+    element: impl Fn(usize) -> String,
+) -> std::fmt::Result {
     write!(text, "{}(compute(", storage(output).2)?;
     for (index, dtype) in form.dtypes.iter().enumerate() {
         let separator = if index == 0 { "" } else { ", " };
@@ -214,7 +219,11 @@ fn write_result(text: &mut String, output: DType, form: &MapForm<'_>, element: i
 
 fn write_flat(text: &mut String, output: DType, form: &MapForm<'_>, vectors: u32) -> std::fmt::Result {
     let (width, threads) = (form.width, MAP_BLOCK_THREADS);
-    writeln!(text, "KERNEL LAUNCH_BOUNDS({threads}, 1) map(GLOBAL {} *RESTRICT target, inputs_t in, u64 count)", storage(output).0)?;
+    writeln!(
+        text,
+        "KERNEL LAUNCH_BOUNDS({threads}, 1) map(GLOBAL {} *RESTRICT target, inputs_t in, u64 count)",
+        storage(output).0
+    )?;
     text.push_str("{\n");
     writeln!(text, "    u64 first = ((u64)block_x() * {} + thread_x()) * {width};", threads * vectors)?;
     for (index, dtype) in form.dtypes.iter().enumerate() {
@@ -230,7 +239,10 @@ fn write_flat(text: &mut String, output: DType, form: &MapForm<'_>, vectors: u32
     let step = threads * width;
     writeln!(text, "        UNROLL\n        for (u32 u = 0; u < {vectors}; u++) {{")?;
     for index in vector_inputs(form) {
-        writeln!(text, "            a{index}[u] = *(GLOBAL const vector_{index} *)(in.p{index} + first + u * {step});")?;
+        writeln!(
+            text,
+            "            a{index}[u] = *(GLOBAL const vector_{index} *)(in.p{index} + first + u * {step});"
+        )?;
     }
     writeln!(text, "        }}\n        UNROLL\n        for (u32 u = 0; u < {vectors}; u++) {{")?;
     writeln!(text, "            vector_out r;\n            UNROLL\n            for (u32 e = 0; e < {width}; e++) {{")?;
@@ -239,7 +251,10 @@ fn write_flat(text: &mut String, output: DType, form: &MapForm<'_>, vectors: u32
         Access::Vector => format!("a{index}[u].at[e]"),
         _ => format!("s{index}"),
     })?;
-    writeln!(text, ";\n            }}\n            *(GLOBAL vector_out *)(target + first + u * {step}) = r;\n        }}")?;
+    writeln!(
+        text,
+        ";\n            }}\n            *(GLOBAL vector_out *)(target + first + u * {step}) = r;\n        }}"
+    )?;
     text.push_str("        return;\n    }\n");
     writeln!(text, "    for (u32 u = 0; u < {vectors}; u++) {{\n        for (u32 e = 0; e < {width}; e++) {{")?;
     writeln!(text, "            u64 i = first + u * {step} + e;\n            if (i < count) target[i] = ")?;
@@ -284,7 +299,10 @@ fn write_strided(text: &mut String, output: DType, form: &MapForm<'_>, rank: u32
     for (index, access) in form.accesses.iter().enumerate() {
         match access {
             Access::Vector => {
-                writeln!(text, "    vector_{index} a{index} = *(GLOBAL const vector_{index} *)(in.p{index} + o{index});")?;
+                writeln!(
+                    text,
+                    "    vector_{index} a{index} = *(GLOBAL const vector_{index} *)(in.p{index} + o{index});"
+                )?;
             }
             Access::Same => writeln!(text, "    {} s{index} = in.p{index}[o{index}];", storage(form.dtypes[index]).0)?,
             Access::Single => {

@@ -57,6 +57,8 @@ macro_rules! units {
 }
 
 units! {
+    /// Products of matrices.
+    MATMUL = "matmul";
     /// Copies between layouts.
     STRIDED = "strided";
     /// Elementwise expressions that are too long to be compiled.
@@ -69,7 +71,23 @@ units! {
     SOFTMAX = "softmax" on "rows.h";
     /// Layer normalisation.
     LAYERNORM = "layernorm" on "rows.h";
+    /// Images in another arrangement of colours.
+    COLOR = "color";
+    /// Convolutions and their gradients.
+    CONV = "conv";
+    /// Maxima and averages of windows.
+    POOL = "pool";
+    /// Images of another size.
+    RESIZE = "resize";
+    /// Sort, argsort and sort by key.
+    SORT = "sort";
 }
+
+/// Search with few queries: scores and the choice of the nearest in one pass.
+pub const SEARCH_FEW: Unit = Unit {
+    name: "search_few",
+    text: concat!(include_str!("search_score.h"), include_str!("sorted_keys.h"), include_str!("search_few.c")),
+};
 
 /// A kernel: an entry of a unit, with its parameters.
 #[derive(Clone, Debug)]

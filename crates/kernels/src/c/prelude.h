@@ -10,10 +10,12 @@
 //   BARRIER()              waits for all threads of the block; WARP_BARRIER() for those of the warp
 //   lane(), WARP           place in the warp, and its width
 //   shuffle_…              values of other lanes; every lane of the warp must take part
+//   match_byte(x)          the lanes whose lowest eight bits are the same; every lane must take part
 //   ATOMIC_…               on device or block memory, relaxed; return the old value
 //   FENCE()                what was written before is seen by the whole device before what is written after
 //   LOAD_VOLATILE(p)       a load that is not taken from a register or a stale cache
 //   UNROLL                 before a loop with a known number of rounds
+//   PERSISTENT             before a variable of the file that keeps its value between launches; zero at first
 //
 // f16 and bf16 are u16 in memory and f32 in registers.
 
@@ -45,8 +47,11 @@ typedef double f64;
 #define BARRIER() __syncthreads()
 #define WARP_BARRIER() __syncwarp()
 #define FENCE() __threadfence()
-#define LOAD_VOLATILE(p) (*(volatile decltype(*(p)) *)(p))
-#define STORE_VOLATILE(p, v) (*(volatile decltype(*(p)) *)(p) = (v))
+#define LOAD_VOLATILE(p) load_volatile(p)
+#define STORE_VOLATILE(p, v) store_volatile(p, v)
+
+template <class V> DEVICE V load_volatile(const V *p) { return *(const volatile V *)p; }
+template <class V, class W> DEVICE void store_volatile(V *p, W v) { *(volatile V *)p = (V)v; }
 
 DEVICE u32 thread_x(void) { return threadIdx.x; }
 DEVICE u32 thread_y(void) { return threadIdx.y; }
@@ -78,6 +83,17 @@ DEVICE u32 count_ones(u32 x) { return (u32)__popc(x); }
 DEVICE u32 leading_zeros(u32 x) { return (u32)__clz((i32)x); }
 DEVICE u32 reverse_bits(u32 x) { return __brev(x); }
 
+// The lanes of the warp whose lowest eight bits are the same as this lane's.
+DEVICE u32 match_byte(u32 x)
+{
+    u32 same = 0xffffffffu;
+    UNROLL for (u32 bit = 0; bit < 8; bit++) {
+        u32 set = (x >> bit) & 1u;
+        same &= ballot((i32)set) ^ (set - 1u);
+    }
+    return same;
+}
+
 #define ATOMIC_ADD(p, v) atomicAdd(p, v)
 #define ATOMIC_MAX(p, v) atomicMax(p, v)
 #define ATOMIC_MIN(p, v) atomicMin(p, v)
@@ -98,6 +114,10 @@ DEVICE u16 f32_to_f16(f32 x)
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x));
     return y;
 }
+
+// Search and TopK: see the list at their host versions.
+#define PERSISTENT static __device__
+DEVICE i32 dot4_i8(u32 a, u32 b, i32 sum) { return __dp4a((i32)a, (i32)b, sum); }
 
 #elif defined(PANOPLY_HOST)
 
@@ -134,6 +154,18 @@ typedef struct ALIGNED(8) { f32 re, im; } complex64;
 typedef struct ALIGNED(8) { u32 x, y; } u32x2;
 typedef struct ALIGNED(16) { u32 x, y, z, w; } u32x4;
 typedef struct ALIGNED(16) { f32 x, y, z, w; } f32x4;
+
+// A load of what will not be read again soon.
+#if defined(PANOPLY_CUDA)
+DEVICE u32x4 load_stream(GLOBAL const u32x4 *p)
+{
+    u32x4 v;
+    asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+    return v;
+}
+#else
+DEVICE u32x4 load_stream(GLOBAL const u32x4 *p) { return *p; }
+#endif
 
 DEVICE f32 bf16_to_f32(u16 x) { return bits_f32((u32)x << 16); }
 

@@ -78,7 +78,8 @@ impl Plan {
     /// Whether every input lies as the output does, or is a single element.
     fn is_flat(&self) -> bool {
         self.axes.rank == 0
-            || self.axes.rank == 1 && self.axes.strides[..self.inputs].iter().all(|strides| strides[0] == 0 || strides[0] == 1)
+            || self.axes.rank == 1
+                && self.axes.strides[..self.inputs].iter().all(|strides| strides[0] == 0 || strides[0] == 1)
     }
 
     /// Whether the strides fit into the arguments of a launch.
@@ -180,9 +181,9 @@ fn generate(program: &Program, output: DType, plan: &mut Plan, target: Address, 
     let launch = Launch::new(u32::try_from(blocks).unwrap_or(u32::MAX), MAP_BLOCK_THREADS);
     let form = plan.form(reach, width);
     let mut maps = std::mem::take(&mut context.maps);
-    let launched = maps.kernel(program, &form).and_then(|kernel| {
-        context.launch(kernel, launch, &mut arguments.u64(elements as u64))
-    });
+    let launched = maps
+        .kernel(program, &form)
+        .and_then(|kernel| context.launch(kernel, launch, &mut arguments.u64(elements as u64)));
     context.maps = maps;
     launched
 }
@@ -206,9 +207,9 @@ fn interpret(program: &Program, output: DType, plan: &mut Plan, target: Address,
     plan.flatten(context)?;
     let elements = plan.axes.elements();
     let mut maps = std::mem::take(&mut context.maps);
-    let code = maps.code(program, &plan.dtypes[..plan.inputs], context).map(|code| {
-        (code.block.block.0, code.slots, code.words.elements() / INSTRUCTION_WORDS)
-    });
+    let code = maps
+        .code(program, &plan.dtypes[..plan.inputs], context)
+        .map(|code| (code.block.block.0, code.slots, code.words.elements() / INSTRUCTION_WORDS));
     context.maps = maps;
     let (code, slots, count) = code?;
     let blocks_max = (SLOT_BYTES_MAX / (slots as usize * 8 * MAP_BLOCK_THREADS as usize)).max(1);

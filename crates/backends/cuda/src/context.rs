@@ -5,8 +5,9 @@ use std::ffi::c_void;
 use std::rc::Rc;
 
 use panoply_core::{Buffer, DType, DeviceId, Error, MemoryStats, Result, Shape, Tensor};
-use panoply_kernels::c::{Dialect, Kernel, STRIDED};
+use panoply_kernels::c::{Dialect, Kernel};
 
+use crate::complaint::{Complaint, Complaints};
 use crate::driver::{Address, Driver, Event, Launch, Stream};
 use crate::kernels::Kernels;
 use crate::library::Libraries;
@@ -33,6 +34,7 @@ pub(crate) struct Context {
     pub(crate) maps: Maps,
     /// Where scans leave word from tile to tile.
     pub(crate) scans: ScanBoard,
+    complaints: Complaints,
     /// Numbers that are zero whenever no kernel runs.
     counters: Option<Block>,
     /// Events that no op uses.
@@ -53,6 +55,8 @@ pub(crate) struct Queued {
     pub(crate) copies: Option<(Event, Event)>,
     /// Whether it ends with a copy to the host.
     pub(crate) downloads: bool,
+    /// What its kernels may have found wrong with its input.
+    complaint: Option<Complaint>,
 }
 
 /// A tensor's elements on the device, in any layout.
@@ -93,7 +97,8 @@ impl Context {
         let staging = Staging::new(Rc::clone(&driver));
         let kernels = Kernels::new(device, dialect);
         let (maps, scans, events, queued) = (Maps::default(), ScanBoard::default(), Vec::new(), Queued::default());
-        Context { driver, memory, device, staging, kernels, maps, scans, counters: None, events, queued }
+        let (complaints, counters) = (Complaints::new(Rc::clone(&driver)), None);
+        Context { driver, memory, device, staging, kernels, maps, scans, complaints, counters, events, queued }
     }
 
     /// The vendor's libraries, where the device has them.
@@ -161,24 +166,6 @@ impl Context {
     /// Copies within the device.
     pub(crate) fn copy(&mut self, target: Address, source: Address, bytes: usize) -> Result<()> {
         if bytes == 0 { Ok(()) } else { self.driver.copy(target, source, bytes, Stream::Compute) }
-    }
-
-    /// The elements of a view, one after the other.
-    pub(crate) fn copy_view(&mut self, target: Address, view: &View, dtype: DType, elements: usize) -> Result<()> {
-        if elements == 0 {
-            return Ok(());
-        }
-        let word = match dtype.size_bytes() {
-            1 => "u8",
-            2 => "u16",
-            4 => "u32",
-            _ => "u64",
-        };
-        let kernel = Kernel::new(STRIDED, "gather_view").word("T", word);
-        let mut arguments =
-            Arguments::new().address(target).address(view.address).layout(&view.layout).u64(elements as u64);
-        let launch = self.blocks(elements, 256, 4);
-        self.launch(&kernel, launch, &mut arguments)
     }
 
     /// A launch for a grid-stride loop over so many elements, `per_thread` of them for each thread, in at most as many
@@ -264,6 +251,19 @@ impl Context {
         self.fill(address, 0, Context::COUNTERS * 4)?;
         self.counters = Some(block);
         Ok(address)
+    }
+
+    /// A word for what the kernels of the op under way find wrong with its input: zero, unless one of them writes it. The op
+    /// then ends with the error that `describe` makes of the word and of `detail`. An op has one such word at most.
+    pub(crate) fn complaint(&mut self, describe: fn(u64, u64) -> Error, detail: u64) -> Result<Address> {
+        let (complaint, address) = self.complaints.lend(describe, detail)?;
+        self.queued.complaint = Some(complaint);
+        Ok(address)
+    }
+
+    /// What the kernels of an op that has finished found wrong with its input.
+    pub(crate) fn settle(&mut self, queued: &mut Queued) -> Result<()> {
+        queued.complaint.take().map_or(Ok(()), |complaint| self.complaints.settle(complaint))
     }
 
     /// Keeps a block until the op under way has finished.

@@ -106,7 +106,7 @@ impl CudaEngine {
     }
 
     fn land(&mut self, flight: Flight) -> Finished {
-        let Flight { item, result, marks, queued } = flight;
+        let Flight { item, result, marks, mut queued } = flight;
         if let Some(error) = &self.lost {
             return Finished::alone(item, Err(error.clone()));
         }
@@ -119,7 +119,8 @@ impl CudaEngine {
         };
         let device_time = between(marks.map(|marks| (marks.start, marks.stop)));
         let transferred = between(queued.copies);
-        let result = result.and_then(|value| value.try_map(settled));
+        let complaint = self.context.settle(&mut queued);
+        let result = result.and_then(|value| complaint.and_then(|()| value.try_map(settled)));
         Finished { bytes_moved: queued.bytes_moved, device_time, transferred, ..Finished::alone(item, result) }
     }
 }

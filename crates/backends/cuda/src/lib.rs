@@ -14,7 +14,9 @@
 #![allow(unsafe_code)]
 
 mod backend;
+mod complaint;
 mod context;
+mod copies;
 mod driver;
 mod engine;
 mod kernels;

@@ -6,8 +6,10 @@ use panoply_core::{Error, Op, Result, Support, Value};
 
 use crate::context::Context;
 
+mod gather;
 mod layernorm;
 pub(crate) mod map;
+mod normalize;
 mod reduce;
 mod rows;
 pub(crate) mod scan;
@@ -48,6 +50,8 @@ fn run_compute(op: &ComputeOp, context: &mut Context) -> Result<Value> {
         ComputeOp::MatMul(op) => matmul::run(op, context),
         ComputeOp::Map(op) => map::run(op, context),
         ComputeOp::Reduce(op) => reduce::run(op, context),
+        ComputeOp::Gather(op) => gather::run(op, context),
+        ComputeOp::Normalize(op) => normalize::run(op, context),
         ComputeOp::LayerNorm(op) => layernorm::run(op, context),
         ComputeOp::Scan(op) => scan::run(op, context),
         ComputeOp::Softmax(op) => softmax::run(op, context),
@@ -80,6 +84,8 @@ fn supports_compute(op: &ComputeOp) -> Support {
         ComputeOp::MatMul(_) => Support::Yes,
         ComputeOp::Map(_) => Support::Yes,
         ComputeOp::Reduce(_) => Support::Yes,
+        ComputeOp::Gather(_) => Support::Yes,
+        ComputeOp::Normalize(_) => Support::Yes,
         ComputeOp::LayerNorm(_) => Support::Yes,
         ComputeOp::Scan(_) => Support::Yes,
         ComputeOp::Softmax(_) => Support::Yes,

@@ -7,8 +7,7 @@ use panoply_conformance::values::difference;
 use panoply_conformance::{Case, cases, run_one};
 use panoply_core::op::compute::{ComputeOp, Transfer};
 use panoply_core::{
-    Backend, Buffer, Describe, DeviceInfo, Engine, Finished, Item, Op, OpenOptions, Operation, Result,
-    Support, Tensor,
+    Backend, Buffer, Describe, DeviceInfo, Engine, Finished, Item, Op, OpenOptions, Operation, Result, Support, Tensor,
 };
 use panoply_cuda::CudaBackend;
 use std::time::Duration;

@@ -260,7 +260,8 @@ mod tests {
 
     #[test]
     fn parameters_become_macros() {
-        let kernel = Kernel::new(STRIDED, "gather_view").dtype("T", DType::BF16).integer("BLOCK", 256).flag("WIDE", true);
+        let kernel =
+            Kernel::new(STRIDED, "gather_view").dtype("T", DType::BF16).integer("BLOCK", 256).flag("WIDE", true);
         let source = kernel.source(Dialect::Cuda);
         for line in ["#define PANOPLY_CUDA 1", "#define T u16", "#define T_LOAD(x) bf16_to_f32(x)", "#define BLOCK 256"]
         {

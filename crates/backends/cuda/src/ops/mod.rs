@@ -6,21 +6,21 @@ use panoply_core::{Error, Op, Result, Support, Value};
 
 use crate::context::Context;
 
+mod color_convert;
+mod conv2d;
 mod gather;
 mod layernorm;
 pub(crate) mod map;
+mod matmul;
 mod normalize;
+mod pool2d;
 mod reduce;
+mod resize;
 mod rows;
 pub(crate) mod scan;
-mod softmax;
-mod pool2d;
-mod resize;
-mod sort;
-mod color_convert;
-mod conv2d;
-mod matmul;
 mod search;
+mod softmax;
+mod sort;
 mod transfer;
 mod transpose;
 

@@ -217,8 +217,7 @@ impl Product {
         let kernel = self.kernel("convolve", dtype, false, true);
         context.launch(&kernel, self.tiles(parts), &mut self.arguments(of_parts, parts))?;
         let kernel = self.kernel("add_parts", dtype, false, true);
-        let mut arguments =
-            Arguments::new().address(operands.out).address(sums).u64(count as u64).u32(parts as u32);
+        let mut arguments = Arguments::new().address(operands.out).address(sums).u64(count as u64).u32(parts as u32);
         let launch = context.blocks(count, THREADS, 1);
         context.launch(&kernel, launch, &mut arguments)
     }

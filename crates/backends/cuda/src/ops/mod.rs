@@ -6,14 +6,14 @@ use panoply_core::{Error, Op, Result, Support, Value};
 
 use crate::context::Context;
 
-pub(crate) mod map;
-mod pool2d;
-mod resize;
-mod sort;
 mod color_convert;
 mod conv2d;
+pub(crate) mod map;
 mod matmul;
+mod pool2d;
+mod resize;
 mod search;
+mod sort;
 mod transfer;
 mod transpose;
 

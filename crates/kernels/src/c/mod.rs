@@ -63,6 +63,14 @@ units! {
     STRIDED = "strided";
     /// Elementwise expressions that are too long to be compiled.
     INTERPRET = "interpret" on "elementwise.h";
+    /// Reductions along axes.
+    REDUCE = "reduce" on "walk.h", "accumulate.h";
+    /// Running sums and their like.
+    SCAN = "scan" on "walk.h";
+    /// Softmax along an axis.
+    SOFTMAX = "softmax" on "rows.h";
+    /// Layer normalisation.
+    LAYERNORM = "layernorm" on "rows.h";
     /// Images in another arrangement of colours.
     COLOR = "color";
     /// Convolutions and their gradients.

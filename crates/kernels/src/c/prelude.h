@@ -71,7 +71,9 @@ DEVICE u32 shuffle_u32(u32 x, u32 from) { return __shfl_sync(0xffffffffu, x, fro
 DEVICE u32 shuffle_xor_u32(u32 x, u32 mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
 DEVICE u32 shuffle_up_u32(u32 x, u32 by) { return __shfl_up_sync(0xffffffffu, x, by); }
 DEVICE u32 shuffle_down_u32(u32 x, u32 by) { return __shfl_down_sync(0xffffffffu, x, by); }
-DEVICE u32 ballot(i32 predicate) { return __ballot_sync(0xffffffffu, predicate); }
+// CUDA has a ballot(bool) of its own, without synchronisation, which a comparison would select.
+DEVICE u32 ballot_of(i32 predicate) { return __ballot_sync(0xffffffffu, predicate); }
+#define ballot(predicate) ballot_of((i32)(predicate))
 
 DEVICE u32 f32_bits(f32 x) { return __float_as_uint(x); }
 DEVICE f32 bits_f32(u32 x) { return __uint_as_float(x); }

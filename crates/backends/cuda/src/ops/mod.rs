@@ -6,6 +6,15 @@ use panoply_core::{Error, Op, Result, Support, Value};
 
 use crate::context::Context;
 
+mod layernorm;
+pub(crate) mod map;
+mod reduce;
+mod rows;
+pub(crate) mod scan;
+mod softmax;
+mod pool2d;
+mod resize;
+mod sort;
 mod color_convert;
 mod conv2d;
 pub(crate) mod map;
@@ -42,6 +51,10 @@ fn run_compute(op: &ComputeOp, context: &mut Context) -> Result<Value> {
         ComputeOp::SortPairs(op) => sort::run_pairs(op, context),
         ComputeOp::MatMul(op) => matmul::run(op, context),
         ComputeOp::Map(op) => map::run(op, context),
+        ComputeOp::Reduce(op) => reduce::run(op, context),
+        ComputeOp::LayerNorm(op) => layernorm::run(op, context),
+        ComputeOp::Scan(op) => scan::run(op, context),
+        ComputeOp::Softmax(op) => softmax::run(op, context),
         ComputeOp::Search(op) => search::run(op, context),
         ComputeOp::Transfer(op) => transfer::run(op, context),
         ComputeOp::Transpose(op) => transpose::run(op, context),
@@ -70,6 +83,10 @@ fn supports_compute(op: &ComputeOp) -> Support {
         ComputeOp::Resize(_) => Support::Yes,
         ComputeOp::MatMul(_) => Support::Yes,
         ComputeOp::Map(_) => Support::Yes,
+        ComputeOp::Reduce(_) => Support::Yes,
+        ComputeOp::LayerNorm(_) => Support::Yes,
+        ComputeOp::Scan(_) => Support::Yes,
+        ComputeOp::Softmax(_) => Support::Yes,
         ComputeOp::Search(op) => search::supports(op),
         ComputeOp::Transfer(_) => Support::Yes,
         ComputeOp::Transpose(_) => Support::Yes,

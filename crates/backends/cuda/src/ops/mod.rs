@@ -6,12 +6,13 @@ use panoply_core::{Error, Op, Result, Support, Value};
 
 use crate::context::Context;
 
+mod color_convert;
+mod conv2d;
+mod conv2d_cudnn;
+mod matmul;
 mod pool2d;
 mod resize;
 mod sort;
-mod color_convert;
-mod conv2d;
-mod matmul;
 mod transfer;
 mod transpose;
 

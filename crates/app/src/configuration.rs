@@ -45,6 +45,8 @@ pub struct PlanOptions {
 pub struct BenchOptions {
     /// What to measure, in order. Never empty.
     pub cases: Vec<Work>,
+    /// Whether the cases were asked for by name.
+    pub named: bool,
     /// `None` is every API.
     pub apis: Option<Vec<Api>>,
     pub time_per_case: Duration,
@@ -83,6 +85,7 @@ fn bench(arguments: BenchArguments) -> Result<BenchOptions, Failure> {
     }
     Ok(BenchOptions {
         cases: chosen_cases(&arguments.prefixes)?,
+        named: !arguments.prefixes.is_empty(),
         apis: apis(&arguments.api)?,
         time_per_case: Duration::from_secs_f64(seconds),
         threads: arguments.threads,

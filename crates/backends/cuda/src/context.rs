@@ -4,18 +4,21 @@
 use std::ffi::c_void;
 use std::rc::Rc;
 
-use panoply_core::{Buffer, DType, DeviceId, Error, HostBufferMut, Result, Shape, Tensor};
+use panoply_core::{Buffer, DType, DeviceId, Error, MemoryStats, Result, Shape, Tensor};
 use panoply_kernels::c::{Dialect, Kernel, STRIDED};
 
-use crate::driver::{Address, Driver, Launch, Stream};
+use crate::driver::{Address, Driver, Event, Launch, Stream};
 use crate::kernels::Kernels;
 use crate::library::Libraries;
 use crate::memory::{Block, DeviceMemory};
+use crate::ops::map::Maps;
+use crate::staging::{SMALL_BYTES_MAX, Staging};
+use crate::strides::Axes;
 
 /// The most axes of a layout; see `layout` in the kernels' prelude.
-const LAYOUT_AXES_MAX: usize = 8;
+pub(crate) const LAYOUT_AXES_MAX: usize = 8;
 /// Room for one launch's arguments.
-const ARGUMENT_BYTES_MAX: usize = 1536;
+pub(crate) const ARGUMENT_BYTES_MAX: usize = 1536;
 const ARGUMENTS_MAX: usize = 40;
 
 /// Owned by the engine, lent to one op at a time.
@@ -23,10 +26,28 @@ pub(crate) struct Context {
     pub(crate) driver: Rc<dyn Driver>,
     pub(crate) memory: DeviceMemory,
     pub(crate) device: DeviceId,
+    staging: Staging,
     kernels: Kernels,
-    /// What the op under way must keep until it has finished.
-    held: Vec<Block>,
-    bytes_moved: u64,
+    /// Generated elementwise kernels.
+    pub(crate) maps: Maps,
+    /// Events that no op uses.
+    events: Vec<Event>,
+    /// What the op under way has queued so far.
+    queued: Queued,
+}
+
+/// What an op that was submitted leaves behind until it has finished.
+#[derive(Default)]
+pub(crate) struct Queued {
+    /// Memory that its kernels use.
+    #[allow(dead_code)] // Held so that the pool does not lend it again.
+    pub(crate) held: Vec<Block>,
+    /// Bytes between host and device.
+    pub(crate) bytes_moved: u64,
+    /// Around its large copies.
+    pub(crate) copies: Option<(Event, Event)>,
+    /// Whether it ends with a copy to the host.
+    pub(crate) downloads: bool,
 }
 
 /// A tensor's elements on the device, in any layout.
@@ -64,7 +85,10 @@ impl Output {
 impl Context {
     pub(crate) fn new(driver: Rc<dyn Driver>, device: DeviceId, dialect: Dialect, cached_bytes_max: usize) -> Context {
         let memory = DeviceMemory::new(Rc::clone(&driver), device, cached_bytes_max);
-        Context { driver, memory, device, kernels: Kernels::new(device, dialect), held: Vec::new(), bytes_moved: 0 }
+        let staging = Staging::new(Rc::clone(&driver));
+        let kernels = Kernels::new(device, dialect);
+        let (maps, events, queued) = (Maps::default(), Vec::new(), Queued::default());
+        Context { driver, memory, device, staging, kernels, maps, events, queued }
     }
 
     /// The vendor's libraries, where the device has them.
@@ -112,7 +136,7 @@ impl Context {
     pub(crate) fn scratch(&mut self, bytes: usize) -> Result<Address> {
         let block = self.memory.scratch(bytes)?;
         let address = block.block.0;
-        self.held.push(block);
+        self.queued.held.push(block);
         Ok(address)
     }
 
@@ -180,27 +204,81 @@ impl Context {
     /// A tensor on the host with what is at this address when the compute stream gets here.
     pub(crate) fn download(&mut self, source: Address, dtype: DType, shape: Shape) -> Result<Tensor> {
         let bytes = shape.elements() * dtype.size_bytes();
-        let mut target = HostBufferMut::zeroed(bytes)?;
-        self.bytes_moved += bytes as u64;
+        let mut target = self.staging.target(bytes)?;
         if bytes > 0 {
+            let computed = self.event()?;
+            self.driver.record(computed, Stream::Compute)?;
+            self.driver.wait_for(Stream::Download, computed)?;
+            self.events.push(computed);
+            self.begin_copies(Stream::Download)?;
             // SAFETY: the buffer is not handed out before the op has finished.
-            unsafe { self.driver.download(target.bytes_mut().as_mut_ptr(), source, bytes, Stream::Compute)? };
+            unsafe { self.driver.download(target.bytes_mut().as_mut_ptr(), source, bytes, Stream::Download)? };
+            self.end_copies(Stream::Download)?;
+            self.queued.downloads = true;
+            self.queued.bytes_moved += bytes as u64;
         }
         Tensor::from_host(dtype, shape, target.freeze())
     }
 
+    /// Small copies go with the kernels; large ones have a stream of their own, which the kernels wait for.
     fn upload(&mut self, target: Address, bytes: &[u8]) -> Result<()> {
-        self.bytes_moved += bytes.len() as u64;
-        if !bytes.is_empty() {
+        self.queued.bytes_moved += bytes.len() as u64;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        if bytes.len() <= SMALL_BYTES_MAX {
             // SAFETY: the target was lent by this context; the op that holds the bytes is kept until it has finished.
-            unsafe { self.driver.upload(target, bytes.as_ptr(), bytes.len(), Stream::Compute)? };
+            return unsafe { self.driver.upload(target, bytes.as_ptr(), bytes.len(), Stream::Compute) };
+        }
+        self.begin_copies(Stream::Upload)?;
+        self.staging.upload(target, bytes)?;
+        let done = self.end_copies(Stream::Upload)?;
+        self.driver.wait_for(Stream::Compute, done)
+    }
+
+    fn begin_copies(&mut self, stream: Stream) -> Result<()> {
+        if self.queued.copies.is_none() {
+            let (start, stop) = (self.event()?, self.event()?);
+            self.driver.record(start, stream)?;
+            self.queued.copies = Some((start, stop));
         }
         Ok(())
     }
 
-    /// What the op that was just submitted must keep, and the bytes that it moved.
-    pub(crate) fn take_held(&mut self) -> (Vec<Block>, u64) {
-        (std::mem::take(&mut self.held), std::mem::take(&mut self.bytes_moved))
+    fn end_copies(&mut self, stream: Stream) -> Result<Event> {
+        let stop = match self.queued.copies {
+            Some((_, stop)) => stop,
+            None => self.event()?,
+        };
+        self.driver.record(stop, stream)?;
+        Ok(stop)
+    }
+
+    /// An event that nobody uses.
+    pub(crate) fn event(&mut self) -> Result<Event> {
+        self.events.pop().map_or_else(|| self.driver.event(), Ok)
+    }
+
+    /// Gives an event back that no op waits for any more.
+    pub(crate) fn give_back(&mut self, event: Event) {
+        self.events.push(event);
+    }
+
+    /// What the op that was just submitted leaves behind.
+    pub(crate) fn take_queued(&mut self) -> Queued {
+        std::mem::take(&mut self.queued)
+    }
+
+    /// What the pools of device memory and of pinned host memory hold.
+    pub(crate) fn memory_stats(&mut self) -> MemoryStats {
+        let (device, pinned) = (self.memory.stats(), self.staging.stats());
+        MemoryStats {
+            lent_bytes: device.lent_bytes + pinned.lent_bytes,
+            cached_bytes: device.cached_bytes + pinned.cached_bytes,
+            peak_bytes: device.peak_bytes + pinned.peak_bytes,
+            hits: device.hits + pinned.hits,
+            misses: device.misses + pinned.misses,
+        }
     }
 }
 
@@ -213,6 +291,28 @@ impl Layout {
             layout.stride[axis] = *stride as i64;
         }
         layout
+    }
+
+    /// Size and stride of each axis, the last one first.
+    pub(crate) fn axes(&self) -> impl Iterator<Item = (usize, i64)> {
+        (0..self.rank as usize).map(|axis| (self.size[axis] as usize, self.stride[axis]))
+    }
+
+    /// The layout of one of several views.
+    pub(crate) fn of_axes<const N: usize>(axes: &Axes<N>, view: usize) -> Layout {
+        let mut layout = Layout { rank: axes.rank as u32, ..Layout::default() };
+        for axis in 0..axes.rank {
+            layout.size[axis] = u32::try_from(axes.sizes[axis]).unwrap_or(u32::MAX);
+            layout.stride[axis] = axes.strides[view][axis];
+        }
+        layout
+    }
+}
+
+impl View {
+    /// One of several views that go over the same axes.
+    pub(crate) fn of_axes<const N: usize>(address: Address, axes: &Axes<N>, view: usize) -> View {
+        View { address, layout: Layout::of_axes(axes, view) }
     }
 }
 

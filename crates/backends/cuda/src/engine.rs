@@ -5,12 +5,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use panoply_core::error::panic_message;
-use panoply_core::{DeviceInfo, Engine, Error, Finished, Health, Item, MemoryStats, Result, Value};
+use panoply_core::{
+    DeviceInfo, Engine, Error, Finished, Health, HostBufferMut, Item, Location, MemoryStats, Result, Tensor, Value,
+};
 
-use crate::context::Context;
+use crate::context::{Context, Queued};
 use crate::driver::{Event, Stream};
-use crate::memory::Block;
 use crate::ops;
+use crate::staging::SMALL_BYTES_MAX;
 
 /// How long a poll asks the device without a pause before it lets other threads run in between.
 const SPIN_MAX: Duration = Duration::from_micros(100);
@@ -22,8 +24,6 @@ pub(crate) struct CudaEngine {
     info: DeviceInfo,
     context: Context,
     flights: VecDeque<Flight>,
-    /// Pairs of events that no flight uses.
-    marks: Vec<Marks>,
     lost: Option<Error>,
 }
 
@@ -32,8 +32,7 @@ struct Flight {
     item: Item,
     result: Result<Value>,
     marks: Option<Marks>,
-    held: Vec<Block>,
-    bytes_moved: u64,
+    queued: Queued,
 }
 
 #[derive(Clone, Copy)]
@@ -45,13 +44,13 @@ struct Marks {
 impl CudaEngine {
     /// An engine over a context.
     pub(crate) fn new(info: DeviceInfo, context: Context) -> CudaEngine {
-        CudaEngine { info, context, flights: VecDeque::new(), marks: Vec::new(), lost: None }
+        CudaEngine { info, context, flights: VecDeque::new(), lost: None }
     }
 
     fn start(&mut self, item: Item) {
         if let Some(error) = &self.lost {
             let result = Err(error.clone());
-            self.flights.push_back(Flight { item, result, marks: None, held: Vec::new(), bytes_moved: 0 });
+            self.flights.push_back(Flight { item, result, marks: None, queued: Queued::default() });
             return;
         }
         let marks = self.mark_start();
@@ -61,26 +60,24 @@ impl CudaEngine {
                 let message = panic_message(panic.as_ref());
                 Err(Error::EnginePanicked { device: self.info.id, message })
             });
-            // Also after a failure: what was queued before it still uses the scratch.
-            self.context.driver.record(marks.stop, Stream::Compute)?;
             Ok((marks, result))
         });
-        let (held, bytes_moved) = self.context.take_held();
+        let queued = self.context.take_queued();
         let (marks, result) = match result {
             Ok((marks, result)) => (Some(marks), result),
             Err(error) => (None, Err(error)),
         };
+        // Also after a failure: what was queued before it still uses the scratch.
+        let stream = if queued.downloads { Stream::Download } else { Stream::Compute };
+        let marked = marks.map_or(Ok(()), |marks| self.context.driver.record(marks.stop, stream));
+        let result = marked.and(result);
         self.notice_loss(&result);
-        self.flights.push_back(Flight { item, result, marks, held, bytes_moved });
+        self.flights.push_back(Flight { item, result, marks, queued });
     }
 
     fn mark_start(&mut self) -> Result<Marks> {
-        let driver = &self.context.driver;
-        let marks = match self.marks.pop() {
-            Some(marks) => marks,
-            None => Marks { start: driver.event()?, stop: driver.event()? },
-        };
-        driver.record(marks.start, Stream::Compute)?;
+        let marks = Marks { start: self.context.event()?, stop: self.context.event()? };
+        self.context.driver.record(marks.start, Stream::Compute)?;
         Ok(marks)
     }
 
@@ -109,20 +106,32 @@ impl CudaEngine {
     }
 
     fn land(&mut self, flight: Flight) -> Finished {
-        let Flight { item, result, marks, held, bytes_moved } = flight;
-        drop(held);
-        let mut device_time = None;
-        let result = match (&self.lost, marks) {
-            (Some(error), _) => Err(error.clone()),
-            (None, Some(marks)) => {
-                device_time = self.context.driver.between(marks.start, marks.stop).ok();
-                self.marks.push(marks);
-                result
-            }
-            (None, None) => result,
+        let Flight { item, result, marks, queued } = flight;
+        if let Some(error) = &self.lost {
+            return Finished::alone(item, Err(error.clone()));
+        }
+        let mut between = |marks: Option<(Event, Event)>| {
+            let (start, stop) = marks?;
+            let time = self.context.driver.between(start, stop).ok();
+            self.context.give_back(start);
+            self.context.give_back(stop);
+            time
         };
-        Finished { bytes_moved, device_time, ..Finished::alone(item, result) }
+        let device_time = between(marks.map(|marks| (marks.start, marks.stop)));
+        let transferred = between(queued.copies);
+        let result = result.and_then(|value| value.try_map(settled));
+        Finished { bytes_moved: queued.bytes_moved, device_time, transferred, ..Finished::alone(item, result) }
     }
+}
+
+/// A small output on the host moves out of pinned memory, which is too precious to lie in a caller's drawer.
+fn settled(tensor: Tensor) -> Result<Tensor> {
+    if tensor.location() != Location::Host || tensor.len_bytes() > SMALL_BYTES_MAX {
+        return Ok(tensor);
+    }
+    let mut copy = HostBufferMut::zeroed(tensor.len_bytes())?;
+    copy.bytes_mut().copy_from_slice(tensor.as_bytes()?);
+    Tensor::from_host(tensor.dtype(), *tensor.shape(), copy.freeze())
 }
 
 /// A device that cannot even say whether it has passed a mark is gone.
@@ -163,7 +172,7 @@ impl Engine for CudaEngine {
     }
 
     fn memory(&mut self) -> MemoryStats {
-        self.context.memory.stats()
+        self.context.memory_stats()
     }
 
     fn health(&mut self) -> Health {

@@ -21,5 +21,7 @@ mod kernels;
 mod library;
 mod memory;
 mod ops;
+mod staging;
+mod strides;
 
 pub use backend::CudaBackend;

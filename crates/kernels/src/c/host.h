@@ -321,3 +321,12 @@ template <class P, class V, class W> static P atomic_cas(P *p, V expected, W v)
 #define ATOMIC_OR(p, v) atomic_or(p, v)
 #define ATOMIC_CAS(p, expected, v) atomic_cas(p, expected, v)
 #define ATOMIC_EXCHANGE(p, v) atomic_exchange(p, v)
+
+// Search and TopK.
+#define PERSISTENT static
+// The sum of four products of signed bytes, and another.
+DEVICE i32 dot4_i8(u32 a, u32 b, i32 sum)
+{
+    for (int i = 0; i < 4; i++) sum += (i32)(i8)(a >> 8 * i) * (i32)(i8)(b >> 8 * i);
+    return sum;
+}

@@ -15,6 +15,7 @@
 //   FENCE()                what was written before is seen by the whole device before what is written after
 //   LOAD_VOLATILE(p)       a load that is not taken from a register or a stale cache
 //   UNROLL                 before a loop with a known number of rounds
+//   PERSISTENT             before a variable of the file that keeps its value between launches; zero at first
 //
 // f16 and bf16 are u16 in memory and f32 in registers.
 
@@ -112,6 +113,10 @@ DEVICE u16 f32_to_f16(f32 x)
     return y;
 }
 
+// Search and TopK: see the list at their host versions.
+#define PERSISTENT static __device__
+DEVICE i32 dot4_i8(u32 a, u32 b, i32 sum) { return __dp4a((i32)a, (i32)b, sum); }
+
 #elif defined(PANOPLY_HOST)
 
 DEVICE f32 f16_to_f32(u16 x)
@@ -147,6 +152,18 @@ typedef struct ALIGNED(8) { f32 re, im; } complex64;
 typedef struct ALIGNED(8) { u32 x, y; } u32x2;
 typedef struct ALIGNED(16) { u32 x, y, z, w; } u32x4;
 typedef struct ALIGNED(16) { f32 x, y, z, w; } f32x4;
+
+// A load of what will not be read again soon.
+#if defined(PANOPLY_CUDA)
+DEVICE u32x4 load_stream(GLOBAL const u32x4 *p)
+{
+    u32x4 v;
+    asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+    return v;
+}
+#else
+DEVICE u32x4 load_stream(GLOBAL const u32x4 *p) { return *p; }
+#endif
 
 DEVICE f32 bf16_to_f32(u16 x) { return bits_f32((u32)x << 16); }
 

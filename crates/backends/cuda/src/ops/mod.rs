@@ -9,9 +9,11 @@ use crate::context::Context;
 mod color_convert;
 mod conv2d;
 mod conv2d_cudnn;
+pub(crate) mod map;
 mod matmul;
 mod pool2d;
 mod resize;
+mod search;
 mod sort;
 mod transfer;
 mod transpose;
@@ -40,6 +42,8 @@ fn run_compute(op: &ComputeOp, context: &mut Context) -> Result<Value> {
         ComputeOp::Sort(op) => sort::run(op, context),
         ComputeOp::SortPairs(op) => sort::run_pairs(op, context),
         ComputeOp::MatMul(op) => matmul::run(op, context),
+        ComputeOp::Map(op) => map::run(op, context),
+        ComputeOp::Search(op) => search::run(op, context),
         ComputeOp::Transfer(op) => transfer::run(op, context),
         ComputeOp::Transpose(op) => transpose::run(op, context),
         _ => Err(Error::Unsupported { op: "this op", reason: "the CUDA backend does not have it".to_owned() }),
@@ -66,6 +70,8 @@ fn supports_compute(op: &ComputeOp) -> Support {
         ComputeOp::Pool2d(_) => Support::Yes,
         ComputeOp::Resize(_) => Support::Yes,
         ComputeOp::MatMul(_) => Support::Yes,
+        ComputeOp::Map(_) => Support::Yes,
+        ComputeOp::Search(op) => search::supports(op),
         ComputeOp::Transfer(_) => Support::Yes,
         ComputeOp::Transpose(_) => Support::Yes,
         _ => Support::No("the CUDA backend does not have it yet".to_owned()),

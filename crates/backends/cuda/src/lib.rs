@@ -19,6 +19,8 @@ mod context;
 mod copies;
 mod driver;
 mod engine;
+#[cfg(test)]
+mod fault_tests;
 mod kernels;
 mod library;
 mod memory;

@@ -17,12 +17,103 @@
 // DIVIDES     1 where rows and columns are divided by the stride, and only those that it divides count
 // ACTIVATION  as in `activate`; BIAS 1 where each m has one
 // PARTS       1 where the sums of parts of k are written by themselves, unrounded
+//
+// With AROUND there is instead what a library's convolution needs around it: `turn` and `finish`.
 
 #define TILE 64
 #define DEPTH 16
 #define THREADS 256
 
 typedef T_ACC sum;
+
+DEVICE sum activate(sum x)
+{
+#if ACTIVATION == 1
+    return x < (sum)0 ? (sum)0 : x;
+#elif ACTIVATION == 2
+    // Far below zero the factor is nothing, and takes even an infinity with it.
+    sum factor = (sum)(1.0 + erf((f64)x * 0.70710678118654752440));
+    return factor == (sum)0 ? (sum)0 : x * factor * (sum)0.5;
+#elif ACTIVATION == 3
+    // An infinity below zero is nothing.
+    f64 below = exp(-(f64)x);
+    return isinf(below) ? (sum)0 * (x == x) : (sum)((f64)x / (1.0 + below));
+#elif ACTIVATION == 4
+    return (sum)(1.0 / (1.0 + exp(-(f64)x)));
+#elif ACTIVATION == 5
+    return (sum)tanh((f64)x);
+#else
+    return x;
+#endif
+}
+
+#if defined(AROUND)
+
+// Transposes matrices of 16-bit numbers and applies a function: out[matrix][column][row] = f(in[matrix][row][column]). With
+// PAIRS both extents are even, and two numbers move at once. Blocks: columns, rows, matrices.
+#if T_BYTES == 2
+KERNEL LAUNCH_BOUNDS(THREADS, 4) turn(GLOBAL T *RESTRICT out, GLOBAL const T *RESTRICT in, u64 matrices, u64 rows, u64 columns)
+{
+    SHARED ALIGNED(16) u16 tile[TILE][TILE + 2];
+    u32 warp = thread_x() / WARP, l = lane();
+    u64 first_column = (u64)block_x() * TILE;
+    for (u64 matrix = block_z(); matrix < matrices; matrix += grid_size_z()) {
+        for (u64 first_row = (u64)block_y() * TILE; first_row < rows; first_row += (u64)grid_size_y() * TILE) {
+            GLOBAL const T *from = in + matrix * rows * columns;
+            GLOBAL T *to = out + matrix * rows * columns;
+            UNROLL for (u32 i = 0; i < TILE / 8; i++) {
+                u32 r = warp + i * 8;
+                u64 row = first_row + r;
+#if PAIRS
+                u64 column = first_column + 2 * l;
+                if (row < rows && column < columns)
+                    *(u32 *)&tile[r][2 * l] = *(GLOBAL const u32 *)&from[row * columns + column];
+#else
+                UNROLL for (u32 half = 0; half < TILE; half += WARP) {
+                    u64 column = first_column + l + half;
+                    if (row < rows && column < columns) tile[r][l + half] = from[row * columns + column];
+                }
+#endif
+            }
+            BARRIER();
+            UNROLL for (u32 i = 0; i < TILE / 8; i++) {
+                u32 c = warp + i * 8;
+                u64 column = first_column + c;
+#if PAIRS
+                u64 row = first_row + 2 * l;
+                if (row < rows && column < columns) {
+                    u32 low = T_STORE(activate(T_LOAD(tile[2 * l][c]))), high = T_STORE(activate(T_LOAD(tile[2 * l + 1][c])));
+                    *(GLOBAL u32 *)&to[column * rows + row] = low | high << 16;
+                }
+#else
+                UNROLL for (u32 half = 0; half < TILE; half += WARP) {
+                    u64 row = first_row + l + half;
+                    if (row < rows && column < columns)
+                        to[column * rows + row] = T_STORE(activate(T_LOAD(tile[l + half][c])));
+                }
+#endif
+            }
+            BARRIER();
+        }
+    }
+}
+#endif
+
+// Adds each plane's bias and applies the function, in place. Blocks: planes, parts of a plane.
+KERNEL LAUNCH_BOUNDS(THREADS, 4) finish(GLOBAL T *RESTRICT out, GLOBAL const T *RESTRICT bias, u64 pixels, u32 filters)
+{
+    GLOBAL T *plane = out + (u64)block_x() * pixels;
+#if BIAS
+    sum add = T_LOAD(bias[block_x() % filters]);
+#else
+    sum add = (sum)0;
+#endif
+    for (u64 i = (u64)block_y() * THREADS + thread_x(); i < pixels; i += (u64)grid_size_y() * THREADS) {
+        plane[i] = T_STORE(activate(T_LOAD(plane[i]) + add));
+    }
+}
+
+#else
 
 #if PARTS
 typedef sum stored;
@@ -75,27 +166,6 @@ DEVICE sum gathered(GLOBAL const T *b, const product *size, i64 plane, POS y, PO
 #endif
     if (y < 0 || x < 0 || y >= (POS)size->height || x >= (POS)size->width) return (sum)0;
     return T_LOAD(b[plane + (i64)y * size->width + x]);
-}
-
-DEVICE sum activate(sum x)
-{
-#if ACTIVATION == 1
-    return x < (sum)0 ? (sum)0 : x;
-#elif ACTIVATION == 2
-    // Far below zero the factor is nothing, and takes even an infinity with it.
-    sum factor = (sum)(1.0 + erf((f64)x * 0.70710678118654752440));
-    return factor == (sum)0 ? (sum)0 : x * factor * (sum)0.5;
-#elif ACTIVATION == 3
-    // An infinity below zero is nothing.
-    f64 below = exp(-(f64)x);
-    return isinf(below) ? (sum)0 * (x == x) : (sum)((f64)x / (1.0 + below));
-#elif ACTIVATION == 4
-    return (sum)(1.0 / (1.0 + exp(-(f64)x)));
-#elif ACTIVATION == 5
-    return (sum)tanh((f64)x);
-#else
-    return x;
-#endif
 }
 
 DEVICE stored finished(sum x, GLOBAL const T *bias, i64 m)
@@ -211,3 +281,5 @@ KERNEL LAUNCH_BOUNDS(THREADS, 4) add_parts(GLOBAL T *RESTRICT out, GLOBAL const 
         out[i] = T_STORE(total);
     }
 }
+
+#endif

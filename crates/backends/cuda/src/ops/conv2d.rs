@@ -5,8 +5,10 @@ use panoply_core::op::compute::{Activation, Conv2d, Conv2dBackwardInput, Conv2dB
 use panoply_core::{DType, Result, Value};
 use panoply_kernels::c::{CONV, Kernel};
 
+use super::conv2d_cudnn::{self, Job};
 use crate::context::{Arguments, Context};
 use crate::driver::{Address, Launch};
+use crate::library::cudnn::{Pass, Tensors};
 
 /// `TILE`, `DEPTH` and `THREADS` of the kernel.
 const TILE: usize = 64;
@@ -25,9 +27,12 @@ pub(crate) fn run(op: &Conv2d, context: &mut Context) -> Result<Value> {
     let (input, weights) = (context.input(&op.input)?, context.input(&op.weights)?);
     let bias = op.bias.as_ref().map(|bias| context.input(bias)).transpose()?;
     let output = context.output(op.input.dtype(), op.output_shape()?)?;
-    let operands = Operands { a: weights, b: input, bias, out: output.address };
-    let product = Product { activation: op.activation, ..Product::forward(&shape) };
-    product.run(op.input.dtype(), operands, context)?;
+    let (dtype, activation) = (op.input.dtype(), op.activation);
+    let tensors = Tensors { input, weights, output: output.address, bias };
+    if !conv2d_cudnn::run(&Job { shape, dtype, pass: Pass::Forward, tensors, activation }, context)? {
+        let operands = Operands { a: weights, b: input, bias, out: output.address };
+        Product { activation, ..Product::forward(&shape) }.run(dtype, operands, context)?;
+    }
     Ok(Value::Tensor(output.into_tensor()))
 }
 
@@ -35,8 +40,12 @@ pub(crate) fn run_backward_input(op: &Conv2dBackwardInput, context: &mut Context
     let shape = op.conv_shape()?;
     let (gradient, weights) = (context.input(&op.gradient)?, context.input(&op.weights)?);
     let output = context.output(op.gradient.dtype(), op.output_shape()?)?;
-    let operands = Operands { a: weights, b: gradient, bias: None, out: output.address };
-    Product::to_input(&shape).run(op.gradient.dtype(), operands, context)?;
+    let (dtype, activation) = (op.gradient.dtype(), Activation::None);
+    let tensors = Tensors { input: output.address, weights, output: gradient, bias: None };
+    if !conv2d_cudnn::run(&Job { shape, dtype, pass: Pass::Input, tensors, activation }, context)? {
+        let operands = Operands { a: weights, b: gradient, bias: None, out: output.address };
+        Product::to_input(&shape).run(dtype, operands, context)?;
+    }
     Ok(Value::Tensor(output.into_tensor()))
 }
 
@@ -44,8 +53,12 @@ pub(crate) fn run_backward_weight(op: &Conv2dBackwardWeight, context: &mut Conte
     let shape = op.conv_shape()?;
     let (input, gradient) = (context.input(&op.input)?, context.input(&op.gradient)?);
     let output = context.output(op.input.dtype(), op.output_shape()?)?;
-    let operands = Operands { a: gradient, b: input, bias: None, out: output.address };
-    Product::to_weights(&shape).run(op.input.dtype(), operands, context)?;
+    let (dtype, activation) = (op.input.dtype(), Activation::None);
+    let tensors = Tensors { input, weights: output.address, output: gradient, bias: None };
+    if !conv2d_cudnn::run(&Job { shape, dtype, pass: Pass::Weights, tensors, activation }, context)? {
+        let operands = Operands { a: gradient, b: input, bias: None, out: output.address };
+        Product::to_weights(&shape).run(dtype, operands, context)?;
+    }
     Ok(Value::Tensor(output.into_tensor()))
 }
 
@@ -217,8 +230,7 @@ impl Product {
         let kernel = self.kernel("convolve", dtype, false, true);
         context.launch(&kernel, self.tiles(parts), &mut self.arguments(of_parts, parts))?;
         let kernel = self.kernel("add_parts", dtype, false, true);
-        let mut arguments =
-            Arguments::new().address(operands.out).address(sums).u64(count as u64).u32(parts as u32);
+        let mut arguments = Arguments::new().address(operands.out).address(sums).u64(count as u64).u32(parts as u32);
         let launch = context.blocks(count, THREADS, 1);
         context.launch(&kernel, launch, &mut arguments)
     }
@@ -310,7 +322,7 @@ fn padded(shape: &ConvShape) -> [usize; 2] {
 }
 
 /// How the kernel counts activations; the last is the hyperbolic tangent.
-fn activation_number(activation: Activation) -> u64 {
+pub(super) fn activation_number(activation: Activation) -> u64 {
     match activation {
         Activation::None => 0,
         Activation::Relu => 1,

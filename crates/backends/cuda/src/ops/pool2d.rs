@@ -43,8 +43,7 @@ pub(crate) fn run(op: &Pool2d, context: &mut Context) -> Result<Value> {
         shape.padding[1],
     ]
     .map(|size| size as u64);
-    let mut arguments =
-        Arguments::new().address(input).address(output.address).u64(outputs as u64).structure(&windows);
+    let mut arguments = Arguments::new().address(input).address(output.address).u64(outputs as u64).structure(&windows);
     let blocks = (outputs * lanes).div_ceil(THREADS);
     context.launch(&kernel, Launch::new(blocks as u32, THREADS as u32), &mut arguments)?;
     Ok(Value::Tensor(output.into_tensor()))

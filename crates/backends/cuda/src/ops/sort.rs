@@ -269,7 +269,8 @@ fn sort_by_digits(task: &Task, lines: &Lines, places: Places, context: &mut Cont
     count_digits(&kernel("histogram"), lines, places.keys, published.counts, context)?;
 
     let mut keys = Relay::new(places.keys, places.keys_out, lines.elements() * passes, passes, context)?;
-    let mut values = Relay::new(places.values, places.values_out, lines.elements() * task.value_bytes, passes, context)?;
+    let mut values =
+        Relay::new(places.values, places.values_out, lines.elements() * task.value_bytes, passes, context)?;
     let kernel = kernel("sort_digit");
     for pass in 0..passes {
         let (from, to) = keys.next();
@@ -293,17 +294,10 @@ fn sort_by_digits(task: &Task, lines: &Lines, places: Places, context: &mut Cont
     Ok(())
 }
 
-fn count_digits(
-    kernel: &Kernel,
-    lines: &Lines,
-    keys: Address,
-    counts: Address,
-    context: &mut Context,
-) -> Result<()> {
+fn count_digits(kernel: &Kernel, lines: &Lines, keys: Address, counts: Address, context: &mut Context) -> Result<()> {
     let most = context.driver.properties().multiprocessors as usize * 3;
     let parts = lines.length.div_ceil(COUNT_KEYS).min(most.div_ceil(lines.lines));
-    let mut arguments =
-        Arguments::new().address(keys).address(counts).u64(lines.length as u64).u32(parts as u32);
+    let mut arguments = Arguments::new().address(keys).address(counts).u64(lines.length as u64).u32(parts as u32);
     context.launch(kernel, Launch::new((lines.lines * parts) as u32, COUNT_THREADS), &mut arguments)
 }
 

@@ -12,8 +12,8 @@
 #define SUMS (ROWS * QUERIES)
 // What remains in a lane of all sums when the lanes have added theirs.
 #define HELD (SUMS > LANES ? SUMS / LANES : 1)
-// Loads under way in a merge.
-#define MERGE_STEPS 8
+// Loads under way in a merge, for each query.
+#define MERGE_STEPS (QUERIES < 8 ? 8 / QUERIES : 1)
 #define TICKETS_MAX 4096
 
 PERSISTENT u32 tickets[TICKETS_MAX];
@@ -199,19 +199,19 @@ DEVICE void merge_parts(const nearest *lists, GLOBAL const u64 *parts_keys, u32 
 {
     u32 total = parts * lists->k, share = (lists->capacity - lists->k) / 2;
     if (share > THREADS) share = THREADS;
-    for (u32 query = 0; query < QUERIES; query++) {
-        GLOBAL const u64 *keys = parts_keys + (u64)query * total;
-        for (u32 base = 0; base < total; base += share * MERGE_STEPS) {
-            u64 loaded[MERGE_STEPS];
-            UNROLL for (u32 t = 0; t < MERGE_STEPS; t++) {
-                u32 i = base + t * share + thread_x();
-                loaded[t] = thread_x() < share && i < total ? *(GLOBAL const volatile u64 *)&keys[i] : MISSING_KEY;
+    for (u32 base = 0; base < total; base += share * MERGE_STEPS) {
+        u64 loaded[MERGE_STEPS][QUERIES];
+        UNROLL for (u32 t = 0; t < MERGE_STEPS; t++) {
+            u32 i = base + t * share + thread_x();
+            int present = thread_x() < share && i < total;
+            UNROLL for (u32 query = 0; query < QUERIES; query++) {
+                loaded[t][query] = present ? *(GLOBAL const volatile u64 *)&parts_keys[(u64)query * total + i] : MISSING_KEY;
             }
-            UNROLL for (u32 t = 0; t < MERGE_STEPS; t++) {
-                if (base + t * share >= total) break;
-                make_room(lists, share);
-                offer(lists, query, loaded[t]);
-            }
+        }
+        UNROLL for (u32 t = 0; t < MERGE_STEPS; t++) {
+            if (base + t * share >= total) break;
+            make_room(lists, share);
+            UNROLL for (u32 query = 0; query < QUERIES; query++) offer(lists, query, loaded[t][query]);
         }
     }
     BARRIER();

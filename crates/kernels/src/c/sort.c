@@ -308,10 +308,15 @@ KERNEL LAUNCH_BOUNDS(512, 3) histogram(GLOBAL const raw *RESTRICT keys, GLOBAL u
             own[i] = at < length ? keys[at] : 0;
         }
         UNROLL for (u32 i = 0; i < 8; i++) {
-            if (base + i * 512 + t >= length) continue;
+            i32 counts_here = base + i * 512 + t < length;
             key k = order(own[i]);
-            UNROLL for (u32 pass = 0; pass < PASSES; pass++) {
-                ATOMIC_ADD(&mine[pass * DIGITS + ((u32)(k >> (pass * 8)) & (DIGITS - 1))], 1u);
+            UNROLL for (u32 pass = 0; pass + 1 < PASSES; pass++) {
+                if (counts_here) ATOMIC_ADD(&mine[pass * DIGITS + ((u32)(k >> (pass * 8)) & (DIGITS - 1))], 1u);
+            }
+            // The highest digits of numbers of like size are the same: a warp counts them together.
+            u32 highest = (u32)(k >> ((PASSES - 1) * 8)), same = match_byte(highest) & ballot(counts_here);
+            if (counts_here && (same & ((1u << lane()) - 1)) == 0) {
+                ATOMIC_ADD(&mine[(PASSES - 1) * DIGITS + highest], count_ones(same));
             }
         }
     }

@@ -271,6 +271,8 @@ mod tests {
     use panoply_kernels::c::Dialect;
 
     use super::*;
+    use crate::driver::Driver;
+    use crate::driver::cuda::{self, CudaDriver};
     use crate::driver::emulated::EmulatedDriver;
 
     /// A context on the emulated device, where there is a compiler for it.
@@ -318,5 +320,58 @@ mod tests {
             let wanted = (numbers[index].to_f32() + bias[index / 35 % 3].to_f32()).max(0.0);
             assert_eq!(number.to_f32(), wanted, "{index}");
         }
+    }
+
+    /// Where there are a GPU and the library, it has plans for every pass in every layout that is looked for, and says how
+    /// long each takes.
+    #[test]
+    fn the_library_has_plans() {
+        let devices = match cuda::discover() {
+            Ok(devices) => devices,
+            Err(absence) => return println!("skipped: {absence}"),
+        };
+        for info in devices {
+            let driver = Rc::new(CudaDriver::open(&info).unwrap());
+            let Some(cudnn) = driver.libraries().and_then(|libraries| libraries.cudnn()) else {
+                println!("skipped: {} has no cuDNN", info.id);
+                continue;
+            };
+            let mut context = Context::new(driver.clone(), info.id, Dialect::Cuda, 1 << 30);
+            for dtype in [DType::F16, DType::BF16, DType::F32] {
+                for pass in [Pass::Forward, Pass::Input, Pass::Weights] {
+                    let job = large_job(dtype, pass, &mut context);
+                    assert!(job.is_eligible());
+                    for channels_last in job.layouts() {
+                        time_plans(cudnn, &job, channels_last, &mut context);
+                    }
+                    drop(context.take_queued());
+                }
+            }
+        }
+    }
+
+    fn large_job(dtype: DType, pass: Pass, context: &mut Context) -> Job {
+        let options = ConvOptions { padding: [1; 4], ..ConvOptions::default() };
+        let shape = ConvShape::new([64, 256, 56, 56], [256, 256, 3, 3], &options).unwrap();
+        let mut zeroed = |elements: usize| {
+            let address = context.scratch(elements * dtype.size_bytes()).unwrap();
+            context.fill(address, 0, elements * dtype.size_bytes()).unwrap();
+            address
+        };
+        let (input, weights) = (zeroed(shape.input_len()), zeroed(shape.weight_len()));
+        let tensors = Tensors { input, weights, output: zeroed(shape.output_len()), bias: None };
+        Job { shape, dtype, pass, tensors, activation: Activation::None }
+    }
+
+    fn time_plans(cudnn: &Cudnn, job: &Job, channels_last: bool, context: &mut Context) {
+        let plans = cudnn.plans(&job.problem(channels_last)).unwrap();
+        println!("{} {:?}, channels last: {channels_last}: {} plans", job.dtype, job.pass, plans.len());
+        let bytes = plans.iter().map(|plan| plan.workspace_bytes).max().unwrap_or(0);
+        let room = job.room(channels_last, bytes, context).unwrap();
+        for plan in &plans {
+            let time = job.time(cudnn, plan, &room, context).unwrap();
+            println!("  {time:?} with {} bytes of workspace", plan.workspace_bytes);
+        }
+        assert!(!plans.is_empty() || !channels_last);
     }
 }

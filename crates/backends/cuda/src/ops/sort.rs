@@ -17,6 +17,8 @@ const TILE_THREADS: usize = 384;
 /// Threads of a block that counts, and the keys of one round of such a block.
 const COUNT_THREADS: u32 = 512;
 const COUNT_KEYS: usize = 512 * 8;
+/// Such blocks on one multiprocessor.
+const COUNT_BLOCKS: usize = 3;
 const DIGITS: usize = 256;
 /// From this length on, a tile's sum and its mark take more than 32 bits.
 const NARROW_STATUS_ELEMENTS: usize = 1 << 30;
@@ -295,7 +297,7 @@ fn sort_by_digits(task: &Task, lines: &Lines, places: Places, context: &mut Cont
 }
 
 fn count_digits(kernel: &Kernel, lines: &Lines, keys: Address, counts: Address, context: &mut Context) -> Result<()> {
-    let most = context.driver.properties().multiprocessors as usize * 3;
+    let most = context.driver.properties().multiprocessors as usize * COUNT_BLOCKS;
     let parts = lines.length.div_ceil(COUNT_KEYS).min(most.div_ceil(lines.lines));
     let mut arguments = Arguments::new().address(keys).address(counts).u64(lines.length as u64).u32(parts as u32);
     context.launch(kernel, Launch::new((lines.lines * parts) as u32, COUNT_THREADS), &mut arguments)

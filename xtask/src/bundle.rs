@@ -1,5 +1,5 @@
 //! `cargo xtask bundle`: everything that a host with a GPU and no Rust needs, in one folder: the `panoply` command, the
-//! conformance tests of every GPU backend, and a script that runs them.
+//! conformance and unit tests of every GPU backend, and a script that runs them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,21 +15,24 @@ const SCRIPT: &str = include_str!("bundle.sh");
 
 /// Builds with optimisation and fills `target/bundle`.
 pub fn command(workspace: &Workspace) -> Result<()> {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace.root().join("target"), PathBuf::from);
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace.root.join("target"), PathBuf::from);
     let folder = target.join("bundle");
     fs::create_dir_all(&folder).with_context(|| format!("{} cannot be created", folder.display()))?;
     run(&mut workspace.cargo("build --release --package panoply-app"))?;
     place(&target.join("release").join("panoply"), &folder.join("panoply"))?;
     for backend in BACKENDS {
-        let manifest = workspace.root().join("crates/backends").join(backend).join("Cargo.toml");
+        let manifest = workspace.root.join("crates/backends").join(backend).join("Cargo.toml");
         if manifest.exists() {
-            let built = build_tests(workspace, &format!("panoply-{backend}"))?;
-            place(&built, &folder.join(format!("conformance-{backend}")))?;
+            let package = format!("panoply-{backend}");
+            let conformance = build_tests(workspace, &package, "--test conformance")?;
+            place(&conformance, &folder.join(format!("conformance-{backend}")))?;
+            let units = build_tests(workspace, &package, "--lib")?;
+            place(&units, &folder.join(format!("units-{backend}")))?;
         }
     }
     let script = folder.join("run.sh");
     fs::write(&script, SCRIPT).with_context(|| format!("{} cannot be written", script.display()))?;
-    let peers = workspace.root().join("docs/peers");
+    let peers = workspace.root.join("docs/peers");
     for peer in fs::read_dir(&peers).with_context(|| format!("{} cannot be read", peers.display()))? {
         let path = peer?.path();
         if let Some(name) = path.file_name() {
@@ -40,9 +43,9 @@ pub fn command(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
-/// Builds a package's conformance tests and finds the program that cargo made of them.
-fn build_tests(workspace: &Workspace, package: &str) -> Result<PathBuf> {
-    let mut cargo = workspace.cargo("test --release --no-run --test conformance --package");
+/// Builds some of a package's tests and finds the program that cargo made of them.
+fn build_tests(workspace: &Workspace, package: &str, which: &str) -> Result<PathBuf> {
+    let mut cargo = workspace.cargo(&format!("test --release --no-run {which} --package"));
     let output = cargo.arg(package).output().context("cargo cannot be run")?;
     let told = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() {
@@ -51,7 +54,7 @@ fn build_tests(workspace: &Workspace, package: &str) -> Result<PathBuf> {
     let path = told.lines().filter_map(|line| line.trim().strip_prefix("Executable ")).next_back();
     let path = path.and_then(|line| line.split_once('(')).map(|(_, path)| path.trim_end_matches(')'));
     let path = path.with_context(|| format!("cargo does not say where the tests of {package} are:\n{told}"))?;
-    Ok(workspace.root().join(path))
+    Ok(workspace.root.join(path))
 }
 
 /// Copies a program without its symbols, where `strip` is installed.

@@ -37,6 +37,19 @@ impl CudaBackend {
     }
 }
 
+impl CudaBackend {
+    pub(crate) fn open_engine(&self, device: &DeviceInfo, options: &OpenOptions) -> Result<CudaEngine> {
+        let (driver, dialect): (Rc<dyn Driver>, Dialect) = match &self.emulated {
+            Some(compiler) => (Rc::new(EmulatedDriver::new(device.id, compiler.clone())), Dialect::Host),
+            None => (Rc::new(CudaDriver::open(device)?), Dialect::Cuda),
+        };
+        let (_, total) = driver.memory_info()?;
+        let cached_bytes_max = options.pool_bytes_max.unwrap_or((total as f64 * POOL_SHARE) as usize);
+        let context = Context::new(driver, device.id, dialect, cached_bytes_max);
+        Ok(CudaEngine::new(device.clone(), context))
+    }
+}
+
 impl Default for CudaBackend {
     fn default() -> CudaBackend {
         CudaBackend::new()
@@ -74,14 +87,7 @@ impl Backend for CudaBackend {
     }
 
     fn open(&self, device: &DeviceInfo, options: &OpenOptions) -> Result<Box<dyn Engine>> {
-        let (driver, dialect): (Rc<dyn Driver>, Dialect) = match &self.emulated {
-            Some(compiler) => (Rc::new(EmulatedDriver::new(device.id, compiler.clone())), Dialect::Host),
-            None => (Rc::new(CudaDriver::open(device)?), Dialect::Cuda),
-        };
-        let (_, total) = driver.memory_info()?;
-        let cached_bytes_max = options.pool_bytes_max.unwrap_or((total as f64 * POOL_SHARE) as usize);
-        let context = Context::new(driver, device.id, dialect, cached_bytes_max);
-        Ok(Box::new(CudaEngine::new(device.clone(), context)))
+        Ok(Box::new(self.open_engine(device, options)?))
     }
 }
 

@@ -12,6 +12,7 @@ use crate::kernels::Kernels;
 use crate::library::Libraries;
 use crate::memory::{Block, DeviceMemory};
 use crate::ops::map::Maps;
+use crate::ops::scan::ScanBoard;
 use crate::staging::{SMALL_BYTES_MAX, Staging};
 use crate::strides::Axes;
 
@@ -30,6 +31,10 @@ pub(crate) struct Context {
     kernels: Kernels,
     /// Generated elementwise kernels.
     pub(crate) maps: Maps,
+    /// Where scans leave word from tile to tile.
+    pub(crate) scans: ScanBoard,
+    /// Numbers that are zero whenever no kernel runs.
+    counters: Option<Block>,
     /// Events that no op uses.
     events: Vec<Event>,
     /// What the op under way has queued so far.
@@ -87,8 +92,8 @@ impl Context {
         let memory = DeviceMemory::new(Rc::clone(&driver), device, cached_bytes_max);
         let staging = Staging::new(Rc::clone(&driver));
         let kernels = Kernels::new(device, dialect);
-        let (maps, events, queued) = (Maps::default(), Vec::new(), Queued::default());
-        Context { driver, memory, device, staging, kernels, maps, events, queued }
+        let (maps, scans, events, queued) = (Maps::default(), ScanBoard::default(), Vec::new(), Queued::default());
+        Context { driver, memory, device, staging, kernels, maps, scans, counters: None, events, queued }
     }
 
     /// The vendor's libraries, where the device has them.
@@ -243,6 +248,27 @@ impl Context {
             self.queued.copies = Some((start, stop));
         }
         Ok(())
+    }
+
+    /// How many numbers [`Context::counters`] has.
+    pub(crate) const COUNTERS: usize = 4096;
+
+    /// `u32` numbers that are zero when a kernel starts, and that it leaves at zero: with them the last block of several to
+    /// finish knows that it is the last.
+    pub(crate) fn counters(&mut self) -> Result<Address> {
+        if let Some(block) = &self.counters {
+            return Ok(block.block.0);
+        }
+        let block = self.memory.scratch(Context::COUNTERS * 4)?;
+        let address = block.block.0;
+        self.fill(address, 0, Context::COUNTERS * 4)?;
+        self.counters = Some(block);
+        Ok(address)
+    }
+
+    /// Keeps a block until the op under way has finished.
+    pub(crate) fn hold(&mut self, block: Option<Block>) {
+        self.queued.held.extend(block);
     }
 
     fn end_copies(&mut self, stream: Stream) -> Result<Event> {

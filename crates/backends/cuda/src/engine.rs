@@ -14,9 +14,9 @@ use crate::driver::{Event, Stream};
 use crate::ops;
 use crate::staging::SMALL_BYTES_MAX;
 
-/// How long a poll asks the device without a pause before it lets other threads run in between.
-const SPIN_MAX: Duration = Duration::from_micros(100);
-/// The pause after that.
+/// For how long after a submission the device is asked without a pause: a pause costs a short op more than it takes.
+const EAGER_MAX: Duration = Duration::from_millis(2);
+/// The pause between questions after that.
 const PAUSE: Duration = Duration::from_micros(20);
 
 /// One opened device.
@@ -24,6 +24,8 @@ pub(crate) struct CudaEngine {
     info: DeviceInfo,
     context: Context,
     flights: VecDeque<Flight>,
+    /// When the last batch was submitted.
+    submitted: Option<Instant>,
     lost: Option<Error>,
 }
 
@@ -44,7 +46,12 @@ struct Marks {
 impl CudaEngine {
     /// An engine over a context.
     pub(crate) fn new(info: DeviceInfo, context: Context) -> CudaEngine {
-        CudaEngine { info, context, flights: VecDeque::new(), lost: None }
+        CudaEngine { info, context, flights: VecDeque::new(), submitted: None, lost: None }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn context_mut(&mut self) -> &mut Context {
+        &mut self.context
     }
 
     fn start(&mut self, item: Item) {
@@ -151,6 +158,7 @@ impl Engine for CudaEngine {
         for item in batch.drain(..) {
             self.start(item);
         }
+        self.submitted = Some(Instant::now());
     }
 
     fn poll(&mut self, finished: &mut Vec<Finished>, wait_max: Duration) -> usize {
@@ -161,10 +169,10 @@ impl Engine for CudaEngine {
         }
         let begin = Instant::now();
         while finished.len() == before && begin.elapsed() < wait_max {
-            if begin.elapsed() > SPIN_MAX {
+            if self.submitted.is_some_and(|at| at.elapsed() > EAGER_MAX) {
                 std::thread::sleep(PAUSE);
             } else {
-                std::hint::spin_loop();
+                std::thread::yield_now();
             }
             self.collect(finished);
         }

@@ -17,6 +17,8 @@ mod backend;
 mod context;
 mod driver;
 mod engine;
+#[cfg(test)]
+mod fault_tests;
 mod kernels;
 mod library;
 mod memory;

@@ -71,18 +71,16 @@ DEVICE void make_room(const nearest *lists, u32 more)
 // The lanes' sums are added; a lane keeps those from `first_held` on.
 DEVICE void add_lanes(sum *s)
 {
-    u32 count = SUMS;
-    UNROLL for (u32 mask = LANES / 2; mask > 0; mask /= 2) {
-        if (count > 1) {
-            count /= 2;
-            int upper = (lane() & mask) != 0;
-            UNROLL for (u32 i = 0; i < count; i++) {
-                sum kept = upper ? s[i + count] : s[i], given = upper ? s[i] : s[i + count];
+    UNROLL for (u32 step = 0; (LANES >> step) > 1; step++) {
+        u32 mask = (LANES / 2) >> step, half = SUMS >> (step + 1);
+        int upper = (lane() & mask) != 0;
+        UNROLL for (u32 i = 0; i < (SUMS + 1) / 2; i++) {
+            if (i < half) {
+                sum kept = upper ? s[i + half] : s[i], given = upper ? s[i] : s[i + half];
                 s[i] = kept + shuffle_xor_sum(given, mask);
             }
-        } else {
-            s[0] += shuffle_xor_sum(s[0], mask);
         }
+        if (half == 0) s[0] += shuffle_xor_sum(s[0], mask);
     }
 }
 

@@ -19,6 +19,9 @@ const PARTS_BYTES_MAX: usize = 256 << 20;
 /// The least rounds of rows for one block: below it, merging costs more than sharing gains.
 const PART_ROUNDS_MIN: usize = 2;
 
+/// Queries that are searched anew are few; each is split for as many blocks as if this share of them were.
+const CHOSEN_SHARE: usize = 16;
+
 /// How the kernel is built and launched.
 struct Plan {
     queries: usize,
@@ -88,6 +91,14 @@ pub(super) fn run(task: &Task, context: &mut Context) -> Result<()> {
     let blocks = context.driver.properties().multiprocessors as usize * plan.blocks;
     let parts = plan.parts(task, groups, blocks);
     launch(task, &plan, 0, groups, parts, blocks.min(groups * parts), context)
+}
+
+/// The queries whose numbers are on the device, after how many they are. Where that is none, every block returns at once.
+pub(super) fn run_chosen(task: &Task, chosen: Address, context: &mut Context) -> Result<()> {
+    let plan = Plan::new(task, 1);
+    let blocks = context.driver.properties().multiprocessors as usize * plan.blocks;
+    let parts = plan.parts(task, task.query_count, blocks * CHOSEN_SHARE);
+    launch(task, &plan, chosen, task.query_count, parts, blocks, context)
 }
 
 fn launch(

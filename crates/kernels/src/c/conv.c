@@ -15,8 +15,6 @@
 // POS         i32 where every row and column fits, else i64
 // INDEX       u32 where every n and k fits, else u64
 // DIVIDES     1 where rows and columns are divided by the stride, and only those that it divides count
-// ACTIVATION  as in `activate`; BIAS 1 where each m has one
-// PARTS       1 where the sums of parts of k are written by themselves, unrounded
 //
 // With AROUND there is instead what a library's convolution needs around it: `turn` and `finish`.
 
@@ -26,25 +24,24 @@
 
 typedef T_ACC sum;
 
-DEVICE sum activate(sum x)
+DEVICE sum activate(sum x, u32 activation)
 {
-#if ACTIVATION == 1
-    return x < (sum)0 ? (sum)0 : x;
-#elif ACTIVATION == 2
-    // Far below zero the factor is nothing, and takes even an infinity with it.
-    sum factor = (sum)(1.0 + erf((f64)x * 0.70710678118654752440));
-    return factor == (sum)0 ? (sum)0 : x * factor * (sum)0.5;
-#elif ACTIVATION == 3
-    // An infinity below zero is nothing.
-    f64 below = exp(-(f64)x);
-    return isinf(below) ? (sum)0 * (x == x) : (sum)((f64)x / (1.0 + below));
-#elif ACTIVATION == 4
-    return (sum)(1.0 / (1.0 + exp(-(f64)x)));
-#elif ACTIVATION == 5
-    return (sum)tanh((f64)x);
-#else
-    return x;
-#endif
+    f64 wide = (f64)x;
+    switch (activation) {
+    case 0: return x;
+    case 1: return x < (sum)0 ? (sum)0 : x;
+    case 2: {
+        // Far below zero the factor is nothing, and takes even an infinity with it.
+        sum factor = (sum)(1.0 + erf(wide * 0.70710678118654752440));
+        return factor == (sum)0 ? (sum)0 : x * factor * (sum)0.5;
+    }
+    case 3: {
+        f64 below = exp(-wide);
+        return isinf(below) ? (sum)0 : (sum)(wide / (1.0 + below));
+    }
+    case 4: return (sum)(1.0 / (1.0 + exp(-wide)));
+    default: return (sum)tanh(wide);
+    }
 }
 
 #if defined(AROUND)
@@ -52,7 +49,8 @@ DEVICE sum activate(sum x)
 // Transposes matrices of 16-bit numbers and applies a function: out[matrix][column][row] = f(in[matrix][row][column]). With
 // PAIRS both extents are even, and two numbers move at once. Blocks: columns, rows, matrices.
 #if T_BYTES == 2
-KERNEL LAUNCH_BOUNDS(THREADS, 4) turn(GLOBAL T *RESTRICT out, GLOBAL const T *RESTRICT in, u64 matrices, u64 rows, u64 columns)
+KERNEL LAUNCH_BOUNDS(THREADS, 4) turn(GLOBAL T *RESTRICT out, GLOBAL const T *RESTRICT in, u64 matrices, u64 rows, u64 columns,
+                                      u32 activation)
 {
     SHARED ALIGNED(16) u16 tile[TILE][TILE + 2];
     u32 warp = thread_x() / WARP, l = lane();
@@ -82,14 +80,15 @@ KERNEL LAUNCH_BOUNDS(THREADS, 4) turn(GLOBAL T *RESTRICT out, GLOBAL const T *RE
 #if PAIRS
                 u64 row = first_row + 2 * l;
                 if (row < rows && column < columns) {
-                    u32 low = T_STORE(activate(T_LOAD(tile[2 * l][c]))), high = T_STORE(activate(T_LOAD(tile[2 * l + 1][c])));
+                    u32 low = T_STORE(activate(T_LOAD(tile[2 * l][c]), activation));
+                    u32 high = T_STORE(activate(T_LOAD(tile[2 * l + 1][c]), activation));
                     *(GLOBAL u32 *)&to[column * rows + row] = low | high << 16;
                 }
 #else
                 UNROLL for (u32 half = 0; half < TILE; half += WARP) {
                     u64 row = first_row + l + half;
                     if (row < rows && column < columns)
-                        to[column * rows + row] = T_STORE(activate(T_LOAD(tile[l + half][c])));
+                        to[column * rows + row] = T_STORE(activate(T_LOAD(tile[l + half][c]), activation));
                 }
 #endif
             }
@@ -100,28 +99,17 @@ KERNEL LAUNCH_BOUNDS(THREADS, 4) turn(GLOBAL T *RESTRICT out, GLOBAL const T *RE
 #endif
 
 // Adds each plane's bias and applies the function, in place. Blocks: planes, parts of a plane.
-KERNEL LAUNCH_BOUNDS(THREADS, 4) finish(GLOBAL T *RESTRICT out, GLOBAL const T *RESTRICT bias, u64 pixels, u32 filters)
+KERNEL LAUNCH_BOUNDS(THREADS, 4) finish(GLOBAL T *RESTRICT out, GLOBAL const T *RESTRICT bias, u64 pixels, u32 filters,
+                                        u32 activation)
 {
     GLOBAL T *plane = out + (u64)block_x() * pixels;
-#if BIAS
-    sum add = T_LOAD(bias[block_x() % filters]);
-#else
-    sum add = (sum)0;
-#endif
+    sum add = bias ? T_LOAD(bias[block_x() % filters]) : (sum)0;
     for (u64 i = (u64)block_y() * THREADS + thread_x(); i < pixels; i += (u64)grid_size_y() * THREADS) {
-        plane[i] = T_STORE(activate(T_LOAD(plane[i]) + add));
+        plane[i] = T_STORE(activate(T_LOAD(plane[i]) + add, activation));
     }
 }
 
 #else
-
-#if PARTS
-typedef sum stored;
-#define STORED(x) (x)
-#else
-typedef T stored;
-#define STORED(x) T_STORE(x)
-#endif
 
 // One of n and k: how many rows and columns it has, where they are, and what one plane is worth in elements of the image
 // and in elements of the other matrix (a for k, out for n).
@@ -135,8 +123,9 @@ typedef struct {
     i64 a_row, out_row, a_group, b_group, out_group;
     // The image, and what its rows and columns are divided by.
     i64 height, width, divide_y, divide_x;
-    // How much of k one part has, and elements from one part of out to the next.
+    // How much of k one part has, how many parts there are, and elements from one part of out to the next.
     i64 part_k, parts, part_out;
+    i64 activation;
 } product;
 
 typedef struct {
@@ -168,16 +157,19 @@ DEVICE sum gathered(GLOBAL const T *b, const product *size, i64 plane, POS y, PO
     return T_LOAD(b[plane + (i64)y * size->width + x]);
 }
 
-DEVICE stored finished(sum x, GLOBAL const T *bias, i64 m)
+// Writes a sum: finished, or as it is where it is one of several parts.
+DEVICE void put(GLOBAL void *out, i64 at, sum x, GLOBAL const T *bias, i64 m, const product *size)
 {
-#if BIAS
-    x += T_LOAD(bias[m]);
-#endif
-    return STORED(activate(x));
+    if (size->parts > 1) {
+        ((GLOBAL sum *)out)[at] = x;
+    } else {
+        if (bias) x += T_LOAD(bias[m]);
+        ((GLOBAL T *)out)[at] = T_STORE(activate(x, (u32)size->activation));
+    }
 }
 
 // Each block has a tile of 64 × 64 sums, each of its threads 4 × 4 of them. Blocks: tiles of n, tiles of m, groups × parts.
-KERNEL LAUNCH_BOUNDS(THREADS, 2) convolve(GLOBAL stored *RESTRICT out, GLOBAL const T *RESTRICT a, GLOBAL const T *RESTRICT b,
+KERNEL LAUNCH_BOUNDS(THREADS, 2) convolve(GLOBAL void *RESTRICT out, GLOBAL const T *RESTRICT a, GLOBAL const T *RESTRICT b,
                                           GLOBAL const T *RESTRICT bias, product size, side of_n, side of_k)
 {
     SHARED ALIGNED(16) sum a_tile[DEPTH][TILE + 4];
@@ -233,20 +225,20 @@ KERNEL LAUNCH_BOUNDS(THREADS, 2) convolve(GLOBAL stored *RESTRICT out, GLOBAL co
         BARRIER();
     }
 
-    out += group * size.out_group + part * size.part_out;
+    i64 out_first = group * size.out_group + part * size.part_out;
     UNROLL for (u32 j = 0; j < 4; j++) {
         if (n_first + col + j >= size.n) break;
-        i64 to = place_of(&of_n, (INDEX)(n_first + col + j)).other;
+        i64 to = out_first + place_of(&of_n, (INDEX)(n_first + col + j)).other;
         UNROLL for (u32 i = 0; i < 4; i++) {
             i64 m = m_first + row + i;
-            if (m < size.m) out[to + m * size.out_row] = finished(sums[i][j], bias, group * size.m + m);
+            if (m < size.m) put(out, to + m * size.out_row, sums[i][j], bias, group * size.m + m, &size);
         }
     }
 }
 
 // Where few m share an image, as in depthwise convolutions, a thread has one sum and nothing is shared. Blocks: n, groups × m.
 KERNEL LAUNCH_BOUNDS(THREADS, 4)
-convolve_directly(GLOBAL stored *RESTRICT out, GLOBAL const T *RESTRICT a, GLOBAL const T *RESTRICT b,
+convolve_directly(GLOBAL void *RESTRICT out, GLOBAL const T *RESTRICT a, GLOBAL const T *RESTRICT b,
                   GLOBAL const T *RESTRICT bias, product size, side of_n, side of_k)
 {
     i64 n = (i64)block_x() * THREADS + thread_x(), planes = size.k / (of_k.height * of_k.width);
@@ -267,7 +259,7 @@ convolve_directly(GLOBAL stored *RESTRICT out, GLOBAL const T *RESTRICT a, GLOBA
                 }
             }
         }
-        out[group * size.out_group + own.other + m * size.out_row] = finished(total, bias, line);
+        put(out, group * size.out_group + own.other + m * size.out_row, total, bias, line, &size);
     }
 }
 

@@ -212,7 +212,7 @@ impl Product {
         if parts > 1 {
             return self.run_in_parts(dtype, operands, parts, context);
         }
-        let kernel = |entry| self.kernel(entry, dtype, operands.bias.is_some(), false);
+        let kernel = |entry| self.kernel(entry, dtype);
         if self.m <= DIRECT_ROWS_MAX && !self.splits {
             let lines = (self.groups * self.m).min(GRID_MAX) as u32;
             let launch = Launch::grid([self.n.count().div_ceil(THREADS as usize) as u32, lines, 1], THREADS);
@@ -227,9 +227,9 @@ impl Product {
         let count = self.elements();
         let sums = context.scratch(count * parts * sum_bytes)?;
         let of_parts = Operands { out: sums, ..operands };
-        let kernel = self.kernel("convolve", dtype, false, true);
+        let kernel = self.kernel("convolve", dtype);
         context.launch(&kernel, self.tiles(parts), &mut self.arguments(of_parts, parts))?;
-        let kernel = self.kernel("add_parts", dtype, false, true);
+        let kernel = self.kernel("add_parts", dtype);
         let mut arguments = Arguments::new().address(operands.out).address(sums).u64(count as u64).u32(parts as u32);
         let launch = context.blocks(count, THREADS, 1);
         context.launch(&kernel, launch, &mut arguments)
@@ -248,7 +248,7 @@ impl Product {
         Launch::grid([columns as u32, rows as u32, (self.groups * parts) as u32], THREADS)
     }
 
-    fn kernel(&self, entry: &'static str, dtype: DType, has_bias: bool, in_parts: bool) -> Kernel {
+    fn kernel(&self, entry: &'static str, dtype: DType) -> Kernel {
         let reach = self.padded.into_iter().max().unwrap_or(0);
         let numbers = self.n.count().max(self.k.count());
         Kernel::new(CONV, entry)
@@ -256,9 +256,6 @@ impl Product {
             .word("POS", if reach < 1 << 29 { "i32" } else { "i64" })
             .word("INDEX", if u32::try_from(numbers).is_ok() { "u32" } else { "u64" })
             .flag("DIVIDES", self.divide != [1, 1])
-            .integer("ACTIVATION", activation_number(self.activation))
-            .flag("BIAS", has_bias)
-            .flag("PARTS", in_parts)
     }
 
     fn arguments(&self, operands: Operands, parts: usize) -> Arguments {
@@ -280,6 +277,7 @@ impl Product {
             part_k,
             parts,
             self.elements(),
+            activation_number(self.activation) as usize,
         ]
         .map(|size| size as u64);
         Arguments::new()
@@ -322,7 +320,7 @@ fn padded(shape: &ConvShape) -> [usize; 2] {
 }
 
 /// How the kernel counts activations; the last is the hyperbolic tangent.
-pub(super) fn activation_number(activation: Activation) -> u64 {
+pub(super) fn activation_number(activation: Activation) -> u32 {
     match activation {
         Activation::None => 0,
         Activation::Relu => 1,

@@ -233,7 +233,7 @@ impl Job {
             return Ok(());
         }
         let pairs = rows.is_multiple_of(2) && columns.is_multiple_of(2);
-        let kernel = self.kernel("turn", activation).flag("PAIRS", pairs);
+        let kernel = self.kernel("turn").flag("PAIRS", pairs);
         let grid = [columns.div_ceil(TILE), rows.div_ceil(TILE).min(GRID_MAX), matrices.min(GRID_MAX)];
         let mut arguments =
             Arguments::new().address(target).address(source).u64(matrices as u64).u64(rows as u64).u64(columns as u64);
@@ -243,22 +243,20 @@ impl Job {
     /// Adds the bias to the output and applies the activation, in place.
     fn finish(&self, context: &mut Context) -> Result<()> {
         let pixels: usize = self.shape.output().iter().product();
-        let kernel = self.kernel("finish", self.activation).flag("BIAS", self.tensors.bias.is_some());
+        let kernel = self.kernel("finish").flag("PAIRS", false);
         let mut arguments = Arguments::new()
             .address(self.tensors.output)
             .address(self.tensors.bias.unwrap_or(0))
             .u64(pixels as u64)
-            .u32(self.shape.filters as u32);
+            .u32(self.shape.filters as u32)
+            .u32(activation_number(self.activation));
         let columns = pixels.div_ceil(THREADS as usize * 4).min(GRID_MAX);
         let grid = [self.shape.batch * self.shape.filters, columns, 1];
         context.launch(&kernel, Launch::grid(grid.map(|size| size as u32), THREADS), &mut arguments)
     }
 
-    fn kernel(&self, entry: &'static str, activation: Activation) -> Kernel {
-        Kernel::new(CONV, entry)
-            .dtype("T", self.dtype)
-            .flag("AROUND", true)
-            .integer("ACTIVATION", activation_number(activation))
+    fn kernel(&self, entry: &'static str) -> Kernel {
+        Kernel::new(CONV, entry).dtype("T", self.dtype).flag("AROUND", true)
     }
 }
 

@@ -355,7 +355,7 @@ DEVICE u32 look_back(GLOBAL const STATUS *published, u32 tile)
 }
 
 // One digit of all lines. `ticket` hands out tiles in order, so that the tiles before one are always under way.
-KERNEL LAUNCH_BOUNDS(THREADS, 2)
+KERNEL LAUNCH_BOUNDS(THREADS, T_BYTES < 8 && V_BYTES == 0 ? 3 : 2)
 sort_digit(GLOBAL const raw *RESTRICT keys, GLOBAL const value *RESTRICT values, GLOBAL raw *RESTRICT keys_out,
            GLOBAL value *RESTRICT values_out, GLOBAL const u32 *RESTRICT counts, GLOBAL STATUS *RESTRICT published,
            GLOBAL u32 *RESTRICT ticket, rule as, u64 length, u32 tiles, u32 pass)

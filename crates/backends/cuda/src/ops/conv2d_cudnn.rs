@@ -362,7 +362,10 @@ mod tests {
     }
 
     fn time_plans(cudnn: &Cudnn, job: &Job, channels_last: bool, context: &mut Context) {
-        let plans = cudnn.plans(&job.problem(channels_last)).unwrap();
+        let plans = cudnn.plans(&job.problem(channels_last)).unwrap_or_else(|error| {
+            println!("no plan: {error}");
+            Vec::new()
+        });
         println!("{} {:?}, channels last: {channels_last}: {} plans", job.dtype, job.pass, plans.len());
         let bytes = plans.iter().map(|plan| plan.workspace_bytes).max().unwrap_or(0);
         let room = job.room(channels_last, bytes, context).unwrap();

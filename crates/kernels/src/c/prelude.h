@@ -90,7 +90,7 @@ DEVICE u32 match_byte(u32 x)
     UNROLL for (u32 bit = 1; bit < 256; bit *= 2) {
         u32 votes;
         // Lanes without the bit look for those without it.
-        asm volatile("{ .reg .pred p; .reg .b32 b;\n"
+        asm("{ .reg .pred p; .reg .b32 b;\n"
             "  and.b32 b, %1, %2; setp.ne.u32 p, b, 0;\n"
             "  vote.sync.ballot.b32 %0, p, 0xffffffff;\n"
             "  @!p not.b32 %0, %0; }"

@@ -145,16 +145,21 @@ DEVICE place place_of(const side *s, INDEX number)
     return p;
 }
 
-DEVICE sum gathered(GLOBAL const T *b, const product *size, i64 plane, POS y, POS x)
+// Whether this is a pixel of the image; divides its row and column where they are to be divided.
+DEVICE i32 is_in_image(const product *size, POS *y, POS *x)
 {
 #if DIVIDES
-    POS row = y / (POS)size->divide_y, column = x / (POS)size->divide_x;
-    if (row * (POS)size->divide_y != y || column * (POS)size->divide_x != x) return (sum)0;
-    y = row;
-    x = column;
+    POS row = *y / (POS)size->divide_y, column = *x / (POS)size->divide_x;
+    if (row * (POS)size->divide_y != *y || column * (POS)size->divide_x != *x) return 0;
+    *y = row;
+    *x = column;
 #endif
-    if (y < 0 || x < 0 || y >= (POS)size->height || x >= (POS)size->width) return (sum)0;
-    return T_LOAD(b[plane + (i64)y * size->width + x]);
+    return *y >= 0 && *x >= 0 && *y < (POS)size->height && *x < (POS)size->width;
+}
+
+DEVICE sum gathered(GLOBAL const T *b, const product *size, i64 plane, POS y, POS x)
+{
+    return is_in_image(size, &y, &x) ? T_LOAD(b[plane + (i64)y * size->width + x]) : (sum)0;
 }
 
 // Writes a sum: finished, or as it is where it is one of several parts.
@@ -235,6 +240,116 @@ KERNEL LAUNCH_BOUNDS(THREADS, 2) convolve(GLOBAL void *RESTRICT out, GLOBAL cons
         }
     }
 }
+
+#if T_BYTES == 2
+
+// The same for 16-bit numbers, by matrix units: a block has 128 × 128 sums, a warp 64 × 32 of them. Here k is a tap first
+// and a channel then, a multiple of DEEP; `a` is turned to match, so that its rows are read sixteen bytes at a time, and a
+// tile of b is DEEP channels of one tap, whose pixel is found once.
+#define WIDE 128
+#define DEEP 32
+#define PITCH (DEEP + 8)
+
+typedef struct {
+    u16 a[WIDE][PITCH], b[WIDE][PITCH];
+} tiles;
+
+// Sixteen channels of one pixel, two to a word; zeros where there is no such pixel.
+DEVICE void load_channels(u32 *words, GLOBAL const T *from, i64 step, i32 is_there)
+{
+    UNROLL for (u32 i = 0; i < 8; i++) words[i] = 0;
+    if (!is_there) return;
+    UNROLL for (u32 i = 0; i < 8; i++) {
+        u32 low = from[2 * i * step], high = from[(2 * i + 1) * step];
+        words[i] = low | high << 16;
+    }
+}
+
+DEVICE void multiply_tiles(f32 sums[4][4][4], const tiles *now, u32 first_m, u32 first_n)
+{
+    // Which row of the four matrices that are loaded at once this lane names, and where in the row.
+    u32 matrix = lane() / 8, row = lane() % 8;
+    UNROLL for (u32 k = 0; k < DEEP; k += 16) {
+        u32 a[4][4], b[2][4];
+        UNROLL for (u32 i = 0; i < 4; i++)
+            load_matrices(a[i], &now->a[first_m + i * 16 + matrix % 2 * 8 + row][k + matrix / 2 * 8]);
+        UNROLL for (u32 j = 0; j < 2; j++)
+            load_matrices(b[j], &now->b[first_n + j * 16 + matrix / 2 * 8 + row][k + matrix % 2 * 8]);
+        UNROLL for (u32 i = 0; i < 4; i++) {
+            UNROLL for (u32 j = 0; j < 4; j++) {
+#if defined(T_IS_f16)
+                multiply_f16(sums[i][j], a[i], &b[j / 2][j % 2 * 2]);
+#else
+                multiply_bf16(sums[i][j], a[i], &b[j / 2][j % 2 * 2]);
+#endif
+            }
+        }
+    }
+}
+
+// Blocks: tiles of n, tiles of m, groups.
+KERNEL LAUNCH_BOUNDS(THREADS, 2) convolve_tiles(GLOBAL void *RESTRICT out, GLOBAL const T *RESTRICT a,
+                                                GLOBAL const T *RESTRICT b, GLOBAL const T *RESTRICT bias, product size,
+                                                side of_n, side of_k)
+{
+    SHARED ALIGNED(16) tiles both[2];
+    u32 t = thread_x(), group = block_z(), warp = t / WARP;
+    i64 m_first = (i64)block_y() * WIDE, n_first = (i64)block_x() * WIDE;
+    // A thread loads half a row of each tile: of a, sixteen k of one m; of b, sixteen channels of one n.
+    u32 a_m = t / 2, a_k = t % 2 * 16, b_n = t % WIDE, b_k = t / WIDE * 16;
+    i32 has_m = m_first + a_m < size.m, has_n = n_first + b_n < size.n;
+    place own = place_of(&of_n, (INDEX)(has_n ? n_first + b_n : 0));
+    a += group * size.a_group + (has_m ? m_first + a_m : 0) * size.a_row + a_k;
+    b += group * size.b_group + own.plane + b_k * of_k.plane;
+    i64 channels = size.k / (of_k.height * of_k.width), channel = 0;
+    i32 row = 0, column = 0;
+    u32x4 zero = {0, 0, 0, 0}, a_next[2];
+    u32 b_next[8];
+    f32 sums[4][4][4];
+    UNROLL for (u32 i = 0; i < 64; i++) sums[i / 16][i / 4 % 4][i % 4] = 0.0f;
+
+    u32 rounds = (u32)(size.k / DEEP);
+    for (u32 round = 0; round <= rounds; round++) {
+        // This round's loads are under way while the round before is multiplied.
+        if (round < rounds) {
+            a_next[0] = has_m ? *(GLOBAL const u32x4 *)(a + (i64)round * DEEP) : zero;
+            a_next[1] = has_m ? *(GLOBAL const u32x4 *)(a + (i64)round * DEEP + 8) : zero;
+            POS y = own.y + (POS)row * (POS)of_k.mul_y, x = own.x + (POS)column * (POS)of_k.mul_x;
+            i32 is_there = has_n && is_in_image(&size, &y, &x);
+            load_channels(b_next, b + channel * of_k.plane + (i64)y * size.width + x, of_k.plane, is_there);
+            channel += DEEP;
+            if (channel == channels) {
+                channel = 0;
+                column++;
+                if (column == (i32)of_k.width) {
+                    column = 0;
+                    row++;
+                }
+            }
+        }
+        if (round > 0) multiply_tiles(sums, &both[(round - 1) % 2], warp / 4 * 64, warp % 4 * 32);
+        if (round < rounds) {
+            tiles *next = &both[round % 2];
+            UNROLL for (u32 i = 0; i < 2; i++) {
+                *(u32x4 *)&next->a[a_m][a_k + i * 8] = a_next[i];
+                u32x4 words = {b_next[4 * i], b_next[4 * i + 1], b_next[4 * i + 2], b_next[4 * i + 3]};
+                *(u32x4 *)&next->b[b_n][b_k + i * 8] = words;
+            }
+        }
+        BARRIER();
+    }
+
+    UNROLL for (u32 j = 0; j < 8; j++) {
+        i64 n = n_first + warp % 4 * 32 + j / 2 * 8 + lane() % 4 * 2 + j % 2;
+        if (n >= size.n) continue;
+        i64 to = group * size.out_group + place_of(&of_n, (INDEX)n).other;
+        UNROLL for (u32 i = 0; i < 8; i++) {
+            i64 m = m_first + warp / 4 * 64 + i / 2 * 16 + lane() / 4 + i % 2 * 8;
+            if (m < size.m) put(out, to + m * size.out_row, sums[i / 2][j / 2][i % 2 * 2 + j % 2], bias, group * size.m + m, &size);
+        }
+    }
+}
+#endif
 
 // Where few m share an image, as in depthwise convolutions, a thread has one sum and nothing is shared. Blocks: n, groups × m.
 KERNEL LAUNCH_BOUNDS(THREADS, 4)

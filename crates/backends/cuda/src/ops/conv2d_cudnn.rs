@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use panoply_core::op::compute::{Activation, ConvShape};
 use panoply_core::{DType, Result};
-use panoply_kernels::c::{CONV, Kernel};
 
-use super::conv2d::activation_number;
+use super::conv2d::{activation_number, around, turn};
 use crate::context::{Arguments, Context};
 use crate::driver::{Address, Launch, Stream};
 use crate::library::cudnn::{ALIGN_BYTES, Cudnn, Pass, Plan, Problem, Tensors};
@@ -22,9 +21,9 @@ const GROUP_MIN: usize = 8;
 const WORKSPACE_BYTES_MAX: usize = 2 << 30;
 /// Runs of which the fastest counts.
 const TIMED_RUNS: usize = 3;
-/// `THREADS` and `TILE` of the kernels.
+/// `THREADS` of the kernel.
 const THREADS: u32 = 256;
-const TILE: usize = 64;
+/// The largest extent of a grid beyond its first axis.
 const GRID_MAX: usize = 65_535;
 
 /// A convolution or a gradient, and where its tensors are.
@@ -193,13 +192,13 @@ impl Job {
             // The result is not read.
             (which != self.result_index()).then_some(tensor)
         }) {
-            self.turn(to, from, [dims[0], dims[1], dims[2] * dims[3]], Activation::None, context)?;
+            turn(self.dtype, to, from, [dims[0], dims[1], dims[2] * dims[3]], Activation::None, context)?;
         }
         if cudnn.run(plan, turned, room.workspace).is_err() {
             return Ok(false);
         }
         let (to, from, dims) = self.tensors_of(turned)[self.result_index()];
-        self.turn(to, from, [dims[0], dims[2] * dims[3], dims[1]], self.activation, context)?;
+        turn(self.dtype, to, from, [dims[0], dims[2] * dims[3], dims[1]], self.activation, context)?;
         Ok(true)
     }
 
@@ -220,30 +219,10 @@ impl Job {
         }
     }
 
-    /// Transposes each of so many matrices of rows × columns, and applies a function.
-    fn turn(
-        &self,
-        target: Address,
-        source: Address,
-        [matrices, rows, columns]: [usize; 3],
-        activation: Activation,
-        context: &mut Context,
-    ) -> Result<()> {
-        if matrices * rows * columns == 0 {
-            return Ok(());
-        }
-        let pairs = rows.is_multiple_of(2) && columns.is_multiple_of(2);
-        let kernel = self.kernel("turn").flag("PAIRS", pairs);
-        let grid = [columns.div_ceil(TILE), rows.div_ceil(TILE).min(GRID_MAX), matrices.min(GRID_MAX)];
-        let mut arguments =
-            Arguments::new().address(target).address(source).u64(matrices as u64).u64(rows as u64).u64(columns as u64);
-        context.launch(&kernel, Launch::grid(grid.map(|size| size as u32), THREADS), &mut arguments)
-    }
-
     /// Adds the bias to the output and applies the activation, in place.
     fn finish(&self, context: &mut Context) -> Result<()> {
         let pixels: usize = self.shape.output().iter().product();
-        let kernel = self.kernel("finish").flag("PAIRS", false);
+        let kernel = around("finish", self.dtype).flag("PAIRS", false);
         let mut arguments = Arguments::new()
             .address(self.tensors.output)
             .address(self.tensors.bias.unwrap_or(0))
@@ -253,10 +232,6 @@ impl Job {
         let columns = pixels.div_ceil(THREADS as usize * 4).min(GRID_MAX);
         let grid = [self.shape.batch * self.shape.filters, columns, 1];
         context.launch(&kernel, Launch::grid(grid.map(|size| size as u32), THREADS), &mut arguments)
-    }
-
-    fn kernel(&self, entry: &'static str) -> Kernel {
-        Kernel::new(CONV, entry).dtype("T", self.dtype).flag("AROUND", true)
     }
 }
 
@@ -297,8 +272,7 @@ mod tests {
             let source = context.input(&Tensor::from_vec(numbers.clone(), [matrices, rows, columns]).unwrap()).unwrap();
             let shape = Shape::new([matrices, columns, rows]).unwrap();
             let target = context.scratch(numbers.len() * 2).unwrap();
-            let turn = job(0, None, [1, 1, 1, 1]);
-            turn.turn(target, source, [matrices, rows, columns], Activation::Relu, &mut context).unwrap();
+            turn(DType::F16, target, source, [matrices, rows, columns], Activation::Relu, &mut context).unwrap();
             let turned = context.download(target, DType::F16, shape).unwrap().to_vec::<f16>().unwrap();
             for (index, number) in turned.iter().enumerate() {
                 let (row, column) = (index % rows, index / rows % columns);

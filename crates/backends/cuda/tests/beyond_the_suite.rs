@@ -59,7 +59,7 @@ fn run(backend: &dyn Backend, cases: &[Case]) {
         Err(absence) => return println!("skipped: {absence}"),
     };
     for device in devices {
-        let summary = check_backend(backend, &device, cases).unwrap();
+        let summary = check_backend(backend, &device, cases).unwrap_or_else(|error| panic!("{}: {error}", device.id));
         assert!(summary.failed.is_empty(), "{} failed: {:#?}", device.id, summary.failed);
         assert_eq!(summary.passed, cases.len(), "{}: {:#?}", device.id, summary.unsupported);
     }

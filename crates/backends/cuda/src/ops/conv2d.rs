@@ -362,7 +362,7 @@ pub(super) fn turn(
     if matrices * rows * columns == 0 {
         return Ok(());
     }
-    let aligned = (target | source) % 4 == 0;
+    let aligned = (target | source).is_multiple_of(4);
     let pairs = aligned && rows.is_multiple_of(2) && columns.is_multiple_of(2);
     let grid = [columns.div_ceil(TILE), rows.div_ceil(TILE).min(GRID_MAX), matrices.min(GRID_MAX)];
     let mut arguments = Arguments::new()

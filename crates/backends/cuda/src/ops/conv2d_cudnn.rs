@@ -113,7 +113,7 @@ impl Job {
 
     /// In which layouts plans are looked for: 16-bit engines with channels last, and as images lie where nothing follows.
     fn layouts(&self) -> impl Iterator<Item = bool> {
-        let fits = self.shape.group_channels() % 8 == 0 && self.shape.group_filters() % 8 == 0;
+        let fits = self.shape.group_channels().is_multiple_of(8) && self.shape.group_filters().is_multiple_of(8);
         let is_plain = self.tensors.bias.is_none() && self.activation == Activation::None;
         let turned = self.is_half() && fits;
         let as_it_is = !self.is_half() || is_plain;

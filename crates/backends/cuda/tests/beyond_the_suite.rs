@@ -2,7 +2,7 @@
 //! contiguous and not, sorted digit by digit; convolutions large enough for the vendor's library, in every type that it
 //! takes. On every GPU of this machine, and on the emulated device where there is a C++ compiler.
 
-use panoply_conformance::values::random_tensor;
+use panoply_conformance::values::{random_tensor, tensor_of};
 use panoply_conformance::{Case, Tolerance, check_backend};
 use panoply_core::op::compute::{
     Activation, ArgSort, Conv2d, Conv2dBackwardInput, Conv2dBackwardWeight, Sort, SortPairs,
@@ -21,6 +21,13 @@ fn long_lines() -> Vec<Case> {
             cases.push(Case::new(name("sort_pairs"), SortPairs::new(&keys, &follow).axis(axis), Tolerance::Exact));
         }
     }
+    let special = [f64::NAN, f64::INFINITY, -0.0, 0.0, f64::NEG_INFINITY, 1.5, -f64::NAN, -1.5];
+    let numbers: Vec<f64> = (0..20_011_usize).map(|n| if n % 3 == 0 { special[n / 3 % 8] } else { n as f64 }).collect();
+    let keys = tensor_of(DType::F32, &[20_011], &numbers);
+    cases.push(Case::new("sort/special/rising", Sort::new(&keys), Tolerance::Exact));
+    cases.push(Case::new("sort/special/falling", Sort::new(&keys).descending(), Tolerance::Exact));
+    cases.push(Case::new("sort/special/stable", Sort::new(&keys).stable(), Tolerance::Exact));
+    cases.push(Case::new("argsort/special", ArgSort::new(&keys), Tolerance::Exact));
     cases
 }
 

@@ -14,6 +14,8 @@
 // T_BYTES     the size of a key; its type is a `rule`
 // V_BYTES     the size of a value that follows its key; 0: none
 // ITEMS       keys of one thread in a tile
+// CODED       1 where keys change to `order` in the first pass over digits and back in the last, and move as that in
+//             between. NaNs then all come out as one, so it is not for sorts that keep everything.
 //
 // Where no values are given, those that come out are the positions of the keys on their lines. Where keys_out is null,
 // sorted keys are not wanted.
@@ -60,6 +62,8 @@ typedef struct {
     u64 sign;
     // What is turned over at last: everything, where the largest comes first.
     u64 turn;
+    // Floats of a smaller magnitude are equal: 1 where the sign of a zero does not count, else 0.
+    u64 equal_below;
 } rule;
 
 DEVICE key order(raw bits, const rule *as)
@@ -67,13 +71,28 @@ DEVICE key order(raw bits, const rule *as)
     key k = (key)bits;
     if (as->infinity != 0) {
         key magnitude = k & (SIGN - 1);
-        k = magnitude == 0 ? SIGN : (k & SIGN) ? ~k & MASK : k | SIGN;
+        k = magnitude < (key)as->equal_below ? SIGN : (k & SIGN) ? ~k & MASK : k | SIGN;
         k = magnitude > (key)as->infinity ? MASK : k;
     }
     return k ^ (key)as->sign ^ (key)as->turn;
 }
 
-DEVICE u32 digit_of(raw bits, u32 shift, const rule *as) { return (u32)(order(bits, as) >> shift) & (DIGITS - 1); }
+// The bits again, where no floats were made equal.
+DEVICE raw bits_of(key k, const rule *as)
+{
+    k ^= (key)as->sign ^ (key)as->turn;
+    if (as->infinity != 0) k = (k & SIGN) ? k ^ SIGN : ~k & MASK;
+    return (raw)k;
+}
+
+DEVICE u32 digit_of(raw bits, u32 shift, const rule *as)
+{
+#if CODED
+    return (u32)((key)bits >> shift) & (DIGITS - 1);
+#else
+    return (u32)(order(bits, as) >> shift) & (DIGITS - 1);
+#endif
+}
 
 // ---------------------------------------------------------------------------------------------------- short lines
 #if defined(SHORT)
@@ -196,48 +215,55 @@ DEVICE u32 sum_before(u32 count, u32 *sums)
 DEVICE u32 slot_of(u32 item) { return thread_x() / WARP * (WARP * ITEMS) + item * WARP + lane(); }
 
 // The place of each key among those of its digit in its warp, above the digit. Keys beyond `count` rank as the last of the
-// highest digit, which leaves them at the tile's end.
+// highest digit, which leaves them at the tile's end; coded keys are there by themselves.
 DEVICE void rank_in_warps(const raw *keys, u32 *ranks, u32 shift, u32 count, const rule *as, ranking *r)
 {
     u32 *mine = r->of_warp[thread_x() / WARP], below = (1u << lane()) - 1;
     UNROLL for (u32 d = 0; d < DIGITS / WARP; d++) mine[d * WARP + lane()] = 0;
     UNROLL for (u32 i = 0; i < ITEMS; i++) {
-        u32 digit = slot_of(i) < count ? digit_of(keys[i], shift, as) : DIGITS - 1, same = match_byte(digit);
-        ranks[i] = digit | count_ones(same & below) << 8 | count_ones(same) << 16;
+        u32 digit = CODED || slot_of(i) < count ? digit_of(keys[i], shift, as) : DIGITS - 1, same = match_byte(digit);
+        // The last lane of a digit counts for all.
+        ranks[i] = digit | count_ones(same & below) << 8 | (same >> lane() == 1u) << 16;
     }
     WARP_BARRIER();
     UNROLL for (u32 i = 0; i < ITEMS; i++) {
-        u32 digit = ranks[i] & 255u, before = (ranks[i] >> 8) & 255u, all = ranks[i] >> 16, seen = mine[digit];
+        u32 digit = ranks[i] & 255u, rank = mine[digit] + ((ranks[i] >> 8) & 255u);
         WARP_BARRIER();
-        if (before + 1 == all) mine[digit] = seen + all;
+        if (ranks[i] >> 16) mine[digit] = rank + 1;
         WARP_BARRIER();
-        ranks[i] = digit | (seen + before) << 8;
+        ranks[i] = digit | rank << 8;
     }
     BARRIER();
 }
 
-// Turns the warps' counts into sums over the warps before; returns the count of this thread's digit in the tile.
-DEVICE u32 sum_warps(ranking *r)
+// How often this thread's digit occurs in the tile.
+DEVICE u32 count_in_tile(const ranking *r)
 {
-    u32 sum = 0, digit = thread_x();
-    if (digit < DIGITS) {
-        UNROLL for (u32 w = 0; w < WARPS; w++) {
-            u32 count = r->of_warp[w][digit];
-            r->of_warp[w][digit] = sum;
-            sum += count;
-        }
+    u32 sum = 0;
+    if (thread_x() < DIGITS) {
+        UNROLL for (u32 w = 0; w < WARPS; w++) sum += r->of_warp[w][thread_x()];
     }
     return sum;
+}
+
+// Where each warp's keys of this thread's digit begin, in a tile where all warps' begin at `start`.
+DEVICE void start_warps(u32 start, ranking *r)
+{
+    if (thread_x() < DIGITS) {
+        UNROLL for (u32 w = 0; w < WARPS; w++) {
+            u32 count = r->of_warp[w][thread_x()];
+            r->of_warp[w][thread_x()] = start;
+            start += count;
+        }
+    }
+    BARRIER();
 }
 
 // Turns ranks in warps into places in the tile.
 DEVICE void place_in_tile(u32 *ranks, const ranking *r)
 {
     const u32 *mine = r->of_warp[thread_x() / WARP];
-    UNROLL for (u32 i = 0; i < ITEMS; i++) {
-        u32 digit = ranks[i] & 255u;
-        ranks[i] = r->start[digit] + mine[digit] + (ranks[i] >> 8);
-    }
+    UNROLL for (u32 i = 0; i < ITEMS; i++) ranks[i] = mine[ranks[i] & 255u] + (ranks[i] >> 8);
 }
 
 #if defined(BLOCK)
@@ -261,9 +287,7 @@ KERNEL LAUNCH_BOUNDS(THREADS, 2) sort_block(GLOBAL const raw *RESTRICT keys, GLO
     }
     for (u32 pass = 0; pass < PASSES; pass++) {
         rank_in_warps(own, ranks, pass * 8, length, &as, &r);
-        u32 before = sum_before(sum_warps(&r), r.sums[0]);
-        if (thread_x() < DIGITS) r.start[thread_x()] = before;
-        BARRIER();
+        start_warps(sum_before(count_in_tile(&r), r.sums[0]), &r);
         place_in_tile(ranks, &r);
         UNROLL for (u32 i = 0; i < ITEMS; i++) {
             exchange[ranks[i]] = own[i];
@@ -372,11 +396,14 @@ sort_digit(GLOBAL const raw *RESTRICT keys, GLOBAL const value *RESTRICT values,
     keys += line * length + begin;
     raw own[ITEMS];
     u32 ranks[ITEMS];
-    UNROLL for (u32 i = 0; i < ITEMS; i++) own[i] = slot_of(i) < count ? keys[slot_of(i)] : 0;
+    UNROLL for (u32 i = 0; i < ITEMS; i++) own[i] = slot_of(i) < count ? keys[slot_of(i)] : (raw)MASK;
+    if (CODED && pass == 0) {
+        UNROLL for (u32 i = 0; i < ITEMS; i++) own[i] = slot_of(i) < count ? (raw)order(own[i], &as) : (raw)MASK;
+    }
     rank_in_warps(own, ranks, shift, count, &as, &r);
 
     published += ((u64)line * tiles) * DIGITS;
-    u32 total = sum_warps(&r), base = 0;
+    u32 total = count_in_tile(&r), base = 0;
     if (tile == 0) {
         // The first tile of a line begins where the lower digits of the whole line end.
         u32 whole = t < DIGITS ? counts[((u64)line * PASSES + pass) * DIGITS + t] : 0;
@@ -386,8 +413,7 @@ sort_digit(GLOBAL const raw *RESTRICT keys, GLOBAL const value *RESTRICT values,
         STORE_VOLATILE(&published[(u64)tile * DIGITS + t], OWN | (STATUS)total);
     }
     u32 before = sum_before(total, r.sums[0]);
-    if (t < DIGITS) r.start[t] = before;
-    BARRIER();
+    start_warps(before, &r);
     place_in_tile(ranks, &r);
     raw *sorted = (raw *)exchange;
     UNROLL for (u32 i = 0; i < ITEMS; i++) sorted[ranks[i]] = own[i];
@@ -395,7 +421,6 @@ sort_digit(GLOBAL const raw *RESTRICT keys, GLOBAL const value *RESTRICT values,
         base = look_back(published + t, tile);
         STORE_VOLATILE(&published[(u64)tile * DIGITS + t], ALL | (STATUS)(base + total));
     }
-    BARRIER();
     // From a place in the tile to its place on the line.
     if (t < DIGITS) r.start[t] = base - before;
     BARRIER();
@@ -404,6 +429,7 @@ sort_digit(GLOBAL const raw *RESTRICT keys, GLOBAL const value *RESTRICT values,
         u32 slot = t + i * THREADS;
         raw bits = sorted[slot];
         places[i] = slot + r.start[digit_of(bits, shift, &as)];
+        if (CODED && pass == PASSES - 1) bits = bits_of(bits, &as);
         if (keys_out && slot < count) keys_out[line * length + places[i]] = bits;
     }
 #if V_BYTES > 0

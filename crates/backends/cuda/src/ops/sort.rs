@@ -24,7 +24,7 @@ const DIGITS: usize = 256;
 const NARROW_STATUS_ELEMENTS: usize = 1 << 30;
 
 pub(crate) fn run(op: &Sort, context: &mut Context) -> Result<Value> {
-    let task = Task { dtype: op.input.dtype(), falls: op.falls, value_bytes: 0 };
+    let task = Task { dtype: op.input.dtype(), falls: op.falls, value_bytes: 0, is_stable: op.is_stable };
     let keys = context.input(&op.input)?;
     let output = context.output(op.input.dtype(), op.output_shape())?;
     let places = Places { keys, values: 0, keys_out: output.address, values_out: 0 };
@@ -33,7 +33,7 @@ pub(crate) fn run(op: &Sort, context: &mut Context) -> Result<Value> {
 }
 
 pub(crate) fn run_arg(op: &ArgSort, context: &mut Context) -> Result<Value> {
-    let task = Task { dtype: op.input.dtype(), falls: op.falls, value_bytes: 4 };
+    let task = Task { dtype: op.input.dtype(), falls: op.falls, value_bytes: 4, is_stable: true };
     let keys = context.input(&op.input)?;
     let output = context.output(DType::U32, op.output_shape())?;
     let places = Places { keys, values: 0, keys_out: 0, values_out: output.address };
@@ -43,7 +43,7 @@ pub(crate) fn run_arg(op: &ArgSort, context: &mut Context) -> Result<Value> {
 
 pub(crate) fn run_pairs(op: &SortPairs, context: &mut Context) -> Result<Value> {
     let value_bytes = op.values.dtype().size_bytes();
-    let task = Task { dtype: op.keys.dtype(), falls: op.falls, value_bytes };
+    let task = Task { dtype: op.keys.dtype(), falls: op.falls, value_bytes, is_stable: true };
     let (keys, values) = (context.input(&op.keys)?, context.input(&op.values)?);
     let sorted = context.output(op.keys.dtype(), *op.keys.shape())?;
     let moved = context.output(op.values.dtype(), *op.values.shape())?;
@@ -58,6 +58,8 @@ struct Task {
     falls: bool,
     /// Bytes of what follows a key; none where nothing does.
     value_bytes: usize,
+    /// Whether zeros of either sign and NaNs keep their order and their bits.
+    is_stable: bool,
 }
 
 /// Where elements come from and go to, contiguous in the tensor's order. Values from nowhere are the keys' positions; keys
@@ -99,14 +101,20 @@ impl Lines {
 }
 
 impl Task {
-    fn kernel(&self, entry: &'static str) -> Kernel {
+    fn kernel(&self, entry: &'static str, coded: bool) -> Kernel {
         Kernel::new(SORT, entry)
             .integer("T_BYTES", self.dtype.size_bytes() as u64)
             .integer("V_BYTES", self.value_bytes as u64)
+            .flag("CODED", coded)
     }
 
-    /// The kernel's `rule`.
-    fn rule(&self) -> [u64; 3] {
+    /// Whether keys move as what decides their order: where nothing follows them, and nothing is lost.
+    fn is_coded(&self) -> bool {
+        self.value_bytes == 0 && (!self.is_stable || self.dtype.is_integer())
+    }
+
+    /// The kernel's `rule`, for keys that move as they are or coded.
+    fn rule(&self, coded: bool) -> [u64; 4] {
         let bits = self.dtype.size_bytes() * 8;
         let infinity = match self.dtype {
             DType::F32 => u64::from(f32::INFINITY.to_bits()),
@@ -117,7 +125,7 @@ impl Task {
         };
         let is_signed = matches!(self.dtype, DType::I32 | DType::I8);
         let sign = if is_signed { 1 << (bits - 1) } else { 0 };
-        [infinity, sign, if self.falls { u64::MAX >> (64 - bits) } else { 0 }]
+        [infinity, sign, if self.falls { u64::MAX >> (64 - bits) } else { 0 }, u64::from(!coded)]
     }
 
     /// Keys of one thread where a block sorts a whole line in its memory.
@@ -161,26 +169,26 @@ fn sort_short(task: &Task, lines: &Lines, places: Places, context: &mut Context)
         .address(places.values)
         .address(places.keys_out)
         .address(places.values_out)
-        .structure(&task.rule())
+        .structure(&task.rule(false))
         .u64(lines.lines as u64)
         .u64(lines.inner as u64)
         .u32(lines.length as u32)
         .u32(padded as u32);
     let launch = Launch::new(blocks as u32, (slots / 2) as u32);
-    context.launch(&task.kernel("sort_lines").flag("SHORT", true), launch, &mut arguments)
+    context.launch(&task.kernel("sort_lines", false).flag("SHORT", true), launch, &mut arguments)
 }
 
 fn sort_in_blocks(task: &Task, lines: &Lines, places: Places, context: &mut Context) -> Result<()> {
     // Few different sizes, so that few kernels are compiled.
     let most = task.block_items_max();
     let items = lines.length.div_ceil(TILE_THREADS).next_multiple_of(4).min(most);
-    let kernel = task.kernel("sort_block").flag("BLOCK", true).integer("ITEMS", items as u64);
+    let kernel = task.kernel("sort_block", false).flag("BLOCK", true).integer("ITEMS", items as u64);
     let mut arguments = Arguments::new()
         .address(places.keys)
         .address(places.values)
         .address(places.keys_out)
         .address(places.values_out)
-        .structure(&task.rule())
+        .structure(&task.rule(false))
         .u64(lines.inner as u64)
         .u32(lines.length as u32);
     context.launch(&kernel, Launch::new(lines.lines as u32, TILE_THREADS as u32), &mut arguments)
@@ -283,7 +291,7 @@ fn sort_by_digits(task: &Task, lines: &Lines, places: Places, context: &mut Cont
     let mut keys = Relay::new(places.keys, places.keys_out, lines.elements() * passes, passes, context)?;
     let mut values =
         Relay::new(places.values, places.values_out, lines.elements() * task.value_bytes, passes, context)?;
-    let kernel = task.kernel("sort_digit").integer("ITEMS", items as u64).word("STATUS", status);
+    let kernel = task.kernel("sort_digit", task.is_coded()).integer("ITEMS", items as u64).word("STATUS", status);
     for pass in 0..passes {
         let (from, to) = keys.next();
         let (values_from, values_to) = values.next();
@@ -295,7 +303,7 @@ fn sort_by_digits(task: &Task, lines: &Lines, places: Places, context: &mut Cont
             .address(published.counts)
             .address(published.status + (pass * published.status_bytes_per_pass) as u64)
             .address(published.tickets + (pass * 4) as u64)
-            .structure(&task.rule())
+            .structure(&task.rule(task.is_coded()))
             .u64(lines.length as u64)
             .u32(tiles as u32)
             .u32(pass as u32);
@@ -309,11 +317,11 @@ fn count_digits(task: &Task, lines: &Lines, keys: Address, counts: Address, cont
     let parts = lines.length.div_ceil(COUNT_KEYS).min(most.div_ceil(lines.lines));
     // It knows nothing of values or tiles, and so is the same for all.
     let keys_only = Task { value_bytes: 0, ..*task };
-    let kernel = keys_only.kernel("histogram").integer("ITEMS", 1).flag("COUNTS", true);
+    let kernel = keys_only.kernel("histogram", false).integer("ITEMS", 1).flag("COUNTS", true);
     let mut arguments = Arguments::new()
         .address(keys)
         .address(counts)
-        .structure(&task.rule())
+        .structure(&task.rule(task.is_coded()))
         .u64(lines.length as u64)
         .u32(parts as u32);
     context.launch(&kernel, Launch::new((lines.lines * parts) as u32, COUNT_THREADS), &mut arguments)

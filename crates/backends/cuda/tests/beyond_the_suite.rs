@@ -56,6 +56,14 @@ fn convolutions() -> Vec<Case> {
         cases.push(Case::new(name("input"), op, close(580.0)));
         let op = Conv2dBackwardWeight::new(&input, &gradient, [3, 3]).padding([1; 4]);
         cases.push(Case::new(name("weights"), op, close(424.0)));
+        // Too small for the library, and in whole tiles of channels.
+        let (input, weights) = (random_tensor(dtype, &[1, 64, 9, 11], 7), random_tensor(dtype, &[64, 32, 3, 2], 8));
+        let small = Conv2d::new(&input, &weights).padding([1, 0, 1, 1]).stride([2, 1]).groups(2);
+        cases.push(Case::new(name("small"), small.clone(), close(196.0)));
+        let gradient = small.output_shape().map(|shape| random_tensor(dtype, &shape, 9));
+        let gradient = gradient.unwrap_or_else(|error| panic!("{error}"));
+        let small = Conv2dBackwardInput::new(&gradient, &weights, [9, 11]).padding([1, 0, 1, 1]);
+        cases.push(Case::new(name("small input"), small.stride([2, 1]).groups(2), close(196.0)));
     }
     cases
 }

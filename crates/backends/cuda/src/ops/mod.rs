@@ -20,6 +20,7 @@ pub(crate) mod scan;
 mod search;
 mod softmax;
 mod sort;
+pub(crate) mod together;
 mod transfer;
 mod transpose;
 

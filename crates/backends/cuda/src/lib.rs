@@ -27,5 +27,6 @@ mod memory;
 mod ops;
 mod staging;
 mod strides;
+mod warm;
 
 pub use backend::CudaBackend;

@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::ptr::NonNull;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use libloading::Library;
@@ -29,6 +30,9 @@ const GUARD: u8 = 0xab;
 
 /// Kernels use the emulator's own state, which is one for each compiled kernel.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// Kernels compiled by this process.
+static COMPILED: AtomicU64 = AtomicU64::new(0);
 
 type LaunchFunction = unsafe extern "C" fn(*mut *mut c_void, *const u32, *const u32, u64);
 
@@ -77,7 +81,9 @@ impl EmulatedDriver {
         if file.exists() {
             return Ok(file);
         }
-        let fresh = folder.join(format!("{:016x}-{}.tmp", hasher.finish(), std::process::id()));
+        // Other threads and processes may compile the same kernel; each renames its own file into place.
+        let number = COMPILED.fetch_add(1, Ordering::Relaxed);
+        let fresh = folder.join(format!("{:016x}-{}-{number}.tmp", hasher.finish(), std::process::id()));
         let mut child = Command::new(&self.compiler)
             .args(["-std=c++17", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-shared", "-fPIC", "-w"])
             .args(["-x", "c++", "-", "-o"])

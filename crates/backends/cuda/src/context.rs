@@ -41,6 +41,8 @@ pub(crate) struct Context {
     events: Vec<Event>,
     /// What the op under way has queued so far.
     queued: Queued,
+    /// Whether kernels are only loaded, and nothing is queued.
+    rehearsal: bool,
 }
 
 /// What an op that was submitted leaves behind until it has finished.
@@ -97,8 +99,21 @@ impl Context {
         let staging = Staging::new(Rc::clone(&driver));
         let kernels = Kernels::new(device, dialect);
         let (maps, scans, events, queued) = (Maps::default(), ScanBoard::default(), Vec::new(), Queued::default());
-        let (complaints, counters) = (Complaints::new(Rc::clone(&driver)), None);
-        Context { driver, memory, device, staging, kernels, maps, scans, complaints, counters, events, queued }
+        let (complaints, counters, rehearsal) = (Complaints::new(Rc::clone(&driver)), None, false);
+        Context {
+            driver,
+            memory,
+            device,
+            staging,
+            kernels,
+            maps,
+            scans,
+            complaints,
+            counters,
+            events,
+            queued,
+            rehearsal,
+        }
     }
 
     /// The vendor's libraries, where the device has them.
@@ -153,6 +168,9 @@ impl Context {
     /// Queues a kernel. The arguments must be what the kernel's text declares; addresses must come from this context.
     pub(crate) fn launch(&mut self, kernel: &Kernel, launch: Launch, arguments: &mut Arguments) -> Result<()> {
         let function = self.kernels.get(&*self.driver, kernel)?;
+        if self.rehearsal {
+            return Ok(());
+        }
         // SAFETY: ops build the arguments for the kernel whose text they name, from addresses that this context lent and
         // keeps until the op has finished.
         unsafe { self.driver.launch(function, &launch, arguments.pointers(), Stream::Compute) }
@@ -160,12 +178,12 @@ impl Context {
 
     /// Fills memory with one byte.
     pub(crate) fn fill(&mut self, target: Address, byte: u8, bytes: usize) -> Result<()> {
-        if bytes == 0 { Ok(()) } else { self.driver.fill(target, byte, bytes, Stream::Compute) }
+        if bytes == 0 || self.rehearsal { Ok(()) } else { self.driver.fill(target, byte, bytes, Stream::Compute) }
     }
 
     /// Copies within the device.
     pub(crate) fn copy(&mut self, target: Address, source: Address, bytes: usize) -> Result<()> {
-        if bytes == 0 { Ok(()) } else { self.driver.copy(target, source, bytes, Stream::Compute) }
+        if bytes == 0 || self.rehearsal { Ok(()) } else { self.driver.copy(target, source, bytes, Stream::Compute) }
     }
 
     /// A launch for a grid-stride loop over so many elements, `per_thread` of them for each thread, in at most as many
@@ -197,7 +215,7 @@ impl Context {
     pub(crate) fn download(&mut self, source: Address, dtype: DType, shape: Shape) -> Result<Tensor> {
         let bytes = shape.elements() * dtype.size_bytes();
         let mut target = self.staging.target(bytes)?;
-        if bytes > 0 {
+        if bytes > 0 && !self.rehearsal {
             let computed = self.event()?;
             self.driver.record(computed, Stream::Compute)?;
             self.driver.wait_for(Stream::Download, computed)?;
@@ -215,7 +233,7 @@ impl Context {
     /// Small copies go with the kernels; large ones have a stream of their own, which the kernels wait for.
     fn upload(&mut self, target: Address, bytes: &[u8]) -> Result<()> {
         self.queued.bytes_moved += bytes.len() as u64;
-        if bytes.is_empty() {
+        if bytes.is_empty() || self.rehearsal {
             return Ok(());
         }
         if bytes.len() <= SMALL_BYTES_MAX {
@@ -278,6 +296,19 @@ impl Context {
         };
         self.driver.record(stop, stream)?;
         Ok(stop)
+    }
+
+    /// Lets `run` load what it needs without queueing anything.
+    pub(crate) fn rehearse(&mut self, run: impl FnOnce(&mut Context)) {
+        self.rehearsal = true;
+        run(self);
+        self.rehearsal = false;
+        self.take_queued();
+    }
+
+    /// Whether nothing must be queued now: ops that call a library leave it at having planned.
+    pub(crate) fn is_rehearsal(&self) -> bool {
+        self.rehearsal
     }
 
     /// An event that nobody uses.

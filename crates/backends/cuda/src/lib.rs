@@ -29,5 +29,6 @@ mod memory;
 mod ops;
 mod staging;
 mod strides;
+mod warm;
 
 pub use backend::CudaBackend;

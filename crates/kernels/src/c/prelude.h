@@ -87,9 +87,16 @@ DEVICE u32 reverse_bits(u32 x) { return __brev(x); }
 DEVICE u32 match_byte(u32 x)
 {
     u32 same = 0xffffffffu;
-    UNROLL for (u32 bit = 0; bit < 8; bit++) {
-        u32 set = (x >> bit) & 1u;
-        same &= ballot((i32)set) ^ (set - 1u);
+    UNROLL for (u32 bit = 1; bit < 256; bit *= 2) {
+        u32 votes;
+        // Lanes without the bit look for those without it.
+        asm("{ .reg .pred p; .reg .b32 b;\n"
+            "  and.b32 b, %1, %2; setp.ne.u32 p, b, 0;\n"
+            "  vote.sync.ballot.b32 %0, p, 0xffffffff;\n"
+            "  @!p not.b32 %0, %0; }"
+            : "=r"(votes)
+            : "r"(x), "r"(bit));
+        same &= votes;
     }
     return same;
 }

@@ -22,6 +22,7 @@ pub(crate) mod scan;
 mod search;
 mod softmax;
 mod sort;
+pub(crate) mod together;
 mod transfer;
 mod transpose;
 

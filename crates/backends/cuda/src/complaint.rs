@@ -73,3 +73,27 @@ impl Drop for Complaints {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use panoply_core::{Api, DeviceId};
+
+    use super::*;
+    use crate::driver::emulated::EmulatedDriver;
+
+    #[test]
+    fn a_word_that_was_written_becomes_an_error() {
+        let device = DeviceId { api: Api::Cuda, index: 0 };
+        let mut complaints = Complaints::new(Rc::new(EmulatedDriver::new(device, "c++".into())));
+        let describe = |word: u64, detail: u64| Error::invalid("a word", format!("{detail}"), word);
+        let (silent, _) = complaints.lend(describe, 1).unwrap();
+        let (loud, address) = complaints.lend(describe, 2).unwrap();
+        // SAFETY: the word was just lent and lives in the table.
+        unsafe { (address as *mut u64).write_volatile(7) };
+        assert_eq!(complaints.settle(silent), Ok(()));
+        assert_eq!(complaints.settle(loud), Err(describe(7, 2)));
+        // A word that comes back is clean again, however many were lent.
+        let lent: Vec<_> = (0..2 * PAGE_WORDS).map(|_| complaints.lend(describe, 0).unwrap().0).collect();
+        assert!(lent.into_iter().all(|complaint| complaints.settle(complaint).is_ok()));
+    }
+}

@@ -53,7 +53,7 @@ impl Context {
                 to.push(axes.sizes[place], [contiguous[place]]);
             }
         }
-        let tile = if size < 4 { 64 } else { 32 };
+        let tile = if size <= 4 { 64 } else { 32 };
         let (rows, columns) = (axes.sizes[0], axes.sizes[axis]);
         let (row_tiles, column_tiles) = (rows.div_ceil(tile), columns.div_ceil(tile));
         let blocks = row_tiles * column_tiles * from.elements();

@@ -2,7 +2,7 @@
 
 // The words of a view, one after the other.
 #if defined(GATHER_VIEW)
-KERNEL LAUNCH_BOUNDS(256, 4) gather_view(GLOBAL T *RESTRICT target, GLOBAL const T *RESTRICT source, layout view, u64 count)
+KERNEL LAUNCH_BOUNDS(256, 4) gather_view(GLOBAL T *RESTRICT target, GLOBAL const T *RESTRICT source, FIXED layout view, u64 count)
 {
     u64 step = (u64)grid_size_x() * block_size_x();
     for (u64 i = (u64)block_x() * block_size_x() + thread_x(); i < count; i += step) {
@@ -16,7 +16,7 @@ KERNEL LAUNCH_BOUNDS(256, 4) gather_view(GLOBAL T *RESTRICT target, GLOBAL const
 // Rows run along the target's neighbours, columns along the source's. A block has one square of one batch.
 #if defined(TILE)
 KERNEL LAUNCH_BOUNDS(256, 4) transpose_tiles(GLOBAL T *RESTRICT target, GLOBAL const T *RESTRICT source, u64 rows, u64 columns,
-    i64 source_step, i64 target_step, layout source_batch, layout target_batch, u32 row_tiles, u32 column_tiles)
+    i64 source_step, i64 target_step, FIXED layout source_batch, FIXED layout target_batch, u32 row_tiles, u32 column_tiles)
 {
     SHARED T square[TILE][TILE + 1];
     u32 tile = block_x() % (row_tiles * column_tiles), batch = block_x() / (row_tiles * column_tiles);

@@ -1,5 +1,12 @@
 // Places in layouts, and values that travel between threads as words.
 
+// Before an argument whose address is taken: without it every thread would have a copy.
+#if defined(PANOPLY_CUDA)
+#define FIXED const __grid_constant__
+#else
+#define FIXED const
+#endif
+
 // As layout_offset, with 32-bit arithmetic where the number allows it, and without a division for the outermost axis.
 DEVICE i64 place_of(const layout *view, u64 number)
 {

@@ -203,7 +203,8 @@ impl Driver for CudaDriver {
     }
 
     unsafe fn pin(&self, start: NonNull<u8>, bytes: usize) -> Result<()> {
-        let flags = sys::CU_MEMHOSTREGISTER_PORTABLE;
+        // Mapped, so that kernels can write a word there themselves.
+        let flags = sys::CU_MEMHOSTREGISTER_PORTABLE | sys::CU_MEMHOSTREGISTER_DEVICEMAP;
         // SAFETY: the caller vouches for the range.
         self.check(unsafe { sys::cuMemHostRegister_v2(start.as_ptr().cast(), bytes, flags) }.result())
     }

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use panoply_conformance::run_one;
-use panoply_core::op::compute::{Map, Transfer};
-use panoply_core::{Backend, DType, DeviceInfo, Engine, Error, Finished, Item, OpenOptions, Operation, Tensor};
+use panoply_core::op::compute::{Map, MatMul, Metric, Search, Transfer};
+use panoply_core::{Backend, DType, DeviceInfo, Engine, Error, Finished, Item, Op, OpenOptions, Operation, Tensor};
 use panoply_kernels::c::Kernel;
 
 use crate::CudaBackend;
@@ -119,6 +119,59 @@ fn ops_come_back_once_and_in_order() {
         assert_eq!(outcomes, [(5, true), (3, false), (9, true), (1, true)]);
         assert_eq!(finished[0].bytes_moved, 8000);
     }
+}
+
+/// Callers that multiply small matrices, or search the same rows, at the same time: one launch, and each its own answer.
+#[test]
+fn equal_ops_run_together() {
+    for (backend, info) in devices() {
+        let mut engine = open(&backend, &info);
+        let matrix = |seed: usize| {
+            let values = (0..35).map(|i| ((i * 7 + seed * 3) % 11) as f32 - 5.0).collect();
+            Tensor::from_vec(values, [5, 7]).unwrap()
+        };
+        let ops: Vec<_> = (0..9).map(|i| MatMul::new(&matrix(i), &matrix(i + 1)).transpose_b()).collect();
+        let alone: Vec<Vec<f32>> = ops.iter().map(|op| floats(&mut engine, op.clone().into_op().unwrap())).collect();
+        assert_eq!(together(&mut engine, ops.into_iter().map(|op| op.into_op().unwrap()).collect()), alone);
+
+        let rows = Tensor::from_vec((0..700).map(|i| ((i * 13) % 31) as f32).collect(), [100, 7]).unwrap();
+        let rows = resident(&mut engine, &rows);
+        let query = |i: usize| matrix(i).slice(0, 0, 1 + i % 2).unwrap();
+        let ops: Vec<_> = (0..6).map(|i| Search::new(&rows, &query(i), Metric::Dot, 3)).collect();
+        let same_size = |ops: &[Search], count: usize| -> Vec<Search> {
+            ops.iter().filter(|op| op.queries.shape()[0] == count).cloned().collect()
+        };
+        for count in [1, 2] {
+            let ops = same_size(&ops, count);
+            let alone: Vec<Vec<f32>> =
+                ops.iter().map(|op| floats(&mut engine, op.clone().into_op().unwrap())).collect();
+            assert_eq!(together(&mut engine, ops.into_iter().map(|op| op.into_op().unwrap()).collect()), alone);
+        }
+    }
+}
+
+/// The last tensor of an op's answer, on the host.
+fn floats(engine: &mut CudaEngine, op: Op) -> Vec<f32> {
+    let value = run_one(engine, op).unwrap();
+    value.tensors().last().unwrap().to_vec::<f32>().unwrap()
+}
+
+fn resident(engine: &mut CudaEngine, tensor: &Tensor) -> Tensor {
+    let op = Transfer::to_device(tensor, engine.info().id).into_op().unwrap();
+    engine.submit(&mut vec![Item { token: 1, op }]);
+    wait(engine).pop().unwrap().result.unwrap().into_tensor().unwrap()
+}
+
+/// The same of ops that are submitted as one batch, which must run as one.
+fn together(engine: &mut CudaEngine, ops: Vec<Op>) -> Vec<Vec<f32>> {
+    let count = ops.len() as u32;
+    let mut batch = ops.into_iter().zip(0..).map(|(op, token)| Item { token, op }).collect();
+    engine.submit(&mut batch);
+    let finished = wait(engine);
+    assert!(finished.iter().all(|done| done.batch_size == count), "they did not run together");
+    let last = |done: Finished| done.result.unwrap().tensors().last().unwrap().clone();
+    let outputs: Vec<Tensor> = finished.into_iter().map(last).collect();
+    outputs.iter().map(|output| floats(engine, Transfer::to_host(output).into_op().unwrap())).collect()
 }
 
 fn wait(engine: &mut CudaEngine) -> Vec<Finished> {

@@ -14,7 +14,9 @@
 #![allow(unsafe_code)]
 
 mod backend;
+mod complaint;
 mod context;
+mod copies;
 mod driver;
 mod engine;
 #[cfg(test)]
@@ -25,5 +27,6 @@ mod memory;
 mod ops;
 mod staging;
 mod strides;
+mod warm;
 
 pub use backend::CudaBackend;

@@ -60,7 +60,7 @@ units! {
     /// Products of matrices.
     MATMUL = "matmul";
     /// Copies between layouts.
-    STRIDED = "strided";
+    STRIDED = "strided" on "walk.h";
     /// Elementwise expressions that are too long to be compiled.
     INTERPRET = "interpret" on "elementwise.h";
     /// Reductions along axes.
@@ -69,6 +69,10 @@ units! {
     SCAN = "scan" on "walk.h";
     /// Softmax along an axis.
     SOFTMAX = "softmax" on "rows.h";
+    /// Elements or rows picked by index.
+    GATHER = "gather";
+    /// Images scaled and shifted channel by channel.
+    NORMALIZE = "normalize";
     /// Layer normalisation.
     LAYERNORM = "layernorm" on "rows.h";
     /// Images in another arrangement of colours.
@@ -113,6 +117,7 @@ pub const SEARCH_MANY: Unit = Unit {
         include_str!("search_keys.h"),
         include_str!("search_score.h"),
         include_str!("search_bounds.h"),
+        include_str!("group_multiply.h"),
         include_str!("search_many.c")
     ),
 };
@@ -289,7 +294,8 @@ mod tests {
 
     #[test]
     fn parameters_become_macros() {
-        let kernel = Kernel::new(STRIDED, "copy").dtype("T", DType::BF16).integer("BLOCK", 256).flag("WIDE", true);
+        let kernel =
+            Kernel::new(STRIDED, "gather_view").dtype("T", DType::BF16).integer("BLOCK", 256).flag("WIDE", true);
         let source = kernel.source(Dialect::Cuda);
         for line in ["#define PANOPLY_CUDA 1", "#define T u16", "#define T_LOAD(x) bf16_to_f32(x)", "#define BLOCK 256"]
         {

@@ -136,7 +136,7 @@ DEVICE ACC look_back(const board *b, i64 first, i64 ticket)
     }
 }
 
-KERNEL LAUNCH_BOUNDS(THREADS, 1) scan_rows(GLOBAL T *RESTRICT target, GLOBAL const T *RESTRICT source, u64 len, u32 tiles,
+KERNEL LAUNCH_BOUNDS(THREADS, BLOCKS_MIN) scan_rows(GLOBAL T *RESTRICT target, GLOBAL const T *RESTRICT source, u64 len, u32 tiles,
     u32 is_reversed, u32 is_exclusive, GLOBAL u64 *status, GLOBAL f64 *values, u32 epoch, GLOBAL u32 *tickets)
 {
     SHARED ACC of_warp[THREADS / WARP];

@@ -2,7 +2,8 @@
 // the query's list of candidates.
 //
 // Parameters besides those of search_bounds.h: BLOCK_QUERIES and BLOCK_ROWS, the sizes of a tile; WARP_QUERIES and WARP_ROWS, the part of
-// one warp; STAGES, chunks of rows in the block's memory; RESIDENT, whether the queries stay there; FIRST, see below.
+// one warp; STAGES, chunks of rows in the block's memory; RESIDENT, whether the queries stay there; GROUPED, whether four warps multiply together (then
+// WARP_QUERIES is 16, and WARP_ROWS and BLOCK_ROWS are 128); FIRST, see below.
 //
 // A block keeps its queries and goes through tiles of rows. Both come in chunks of 128 bytes of each vector: a chunk lies in the
 // block's memory as lines of 128 bytes, whose eight pieces of 16 bytes are permuted by the line's number, so that the matrix loads
@@ -29,12 +30,16 @@
 
 #if defined(T_IS_f32)
 #define MULTIPLY multiply_f32
+#define MULTIPLY_GROUP group_multiply_f32
 #elif defined(T_IS_f16)
 #define MULTIPLY multiply_f16
+#define MULTIPLY_GROUP group_multiply_f16
 #elif defined(T_IS_bf16)
 #define MULTIPLY multiply_bf16
+#define MULTIPLY_GROUP group_multiply_bf16
 #else
 #define MULTIPLY multiply_i8
+#define MULTIPLY_GROUP group_multiply_i8
 #endif
 
 typedef struct {
@@ -217,9 +222,24 @@ DEVICE const u8 *matrix_line(const u8 *chunk, u32 line, u32 piece_number)
     return chunk + line * CHUNK_BYTES + ((piece_number ^ (line & 7u)) << 4);
 }
 
-// Adds the products of one chunk.
-DEVICE void multiply_chunk(sums a, const u8 *queries, const u8 *rows)
+// Adds the products of one chunk, or begins with them. `queries` and `rows` are the block's.
+#if GROUPED
+DEVICE void multiply_chunk(sums a, const u8 *queries, const u8 *rows, u32 warp_query, u32 warp_row, int add)
 {
+    u64 x = tile_descriptor(queries + warp_query / 64 * 64 * CHUNK_BYTES), y = tile_descriptor(rows);
+    GROUP_BEGIN();
+    UNROLL for (u32 step = 0; step < 4; step++) MULTIPLY_GROUP(&a[0][0][0], x + step * 2, y + step * 2, add || step > 0);
+    GROUP_COMMIT();
+    GROUP_WAIT();
+}
+#else
+DEVICE void multiply_chunk(sums a, const u8 *queries, const u8 *rows, u32 warp_query, u32 warp_row, int add)
+{
+    queries += warp_query * CHUNK_BYTES;
+    rows += warp_row * CHUNK_BYTES;
+    if (!add) {
+        UNROLL for (u32 i = 0; i < QUERY_TILES * ROW_TILES * 4; i++) a[i / (ROW_TILES * 4)][i / 4 % ROW_TILES][i % 4] = 0;
+    }
     UNROLL for (u32 step = 0; step < 4; step++) {
         u32 x[QUERY_TILES][4], y[ROW_TILES][2];
         UNROLL for (u32 m = 0; m < QUERY_TILES; m++) {
@@ -233,6 +253,7 @@ DEVICE void multiply_chunk(sums a, const u8 *queries, const u8 *rows)
         }
     }
 }
+#endif
 
 // What the block knows of its queries. All threads of the block.
 DEVICE void learn_queries(GLOBAL const sum *squares, GLOBAL const u64 *limits)
@@ -284,9 +305,9 @@ KERNEL LAUNCH_BOUNDS(THREADS, 2) search_many(GLOBAL const T *RESTRICT rows, GLOB
         if (++load_chunk == chunks) load_chunk = 0, load_tile += grid_size_y();
     }
     sums a;
-    UNROLL for (u32 i = 0; i < QUERY_TILES * ROW_TILES * 4; i++) a[i / (ROW_TILES * 4)][i / 4 % ROW_TILES][i % 4] = 0;
     while (tile < tiles) {
         COPY_ASYNC_WAIT(STAGES - 2);
+        if (GROUPED) TENSOR_FENCE();
         BARRIER();
         if (load_tile < tiles) {
             u8 *target = stages + load_stage * STAGE_BYTES;
@@ -299,14 +320,13 @@ KERNEL LAUNCH_BOUNDS(THREADS, 2) search_many(GLOBAL const T *RESTRICT rows, GLOB
 
         const u8 *rows_here = stages + stage * STAGE_BYTES;
         const u8 *queries_here = RESIDENT ? memory + chunk * QUERY_CHUNK_BYTES : rows_here + ROW_CHUNK_BYTES;
-        multiply_chunk(a, queries_here + warp_query * CHUNK_BYTES, rows_here + warp_row * CHUNK_BYTES);
+        multiply_chunk(a, queries_here, rows_here, warp_query, warp_row, chunk > 0);
         if (++stage == STAGES) stage = 0;
         if (++chunk == chunks) {
             chunk = 0;
             u32 row_base = tile * tile_step * BLOCK_ROWS + warp_row;
             if (FIRST) write_all(a, warp_query, row_base, tile * BLOCK_ROWS + warp_row);
             else choose(a, warp_query, row_base, &collections[warp]);
-            UNROLL for (u32 i = 0; i < QUERY_TILES * ROW_TILES * 4; i++) a[i / (ROW_TILES * 4)][i / 4 % ROW_TILES][i % 4] = 0;
             tile += grid_size_y();
         }
     }

@@ -9,9 +9,11 @@ use crate::context::Context;
 mod color_convert;
 mod conv2d;
 mod conv2d_cudnn;
+mod gather;
 mod layernorm;
 pub(crate) mod map;
 mod matmul;
+mod normalize;
 mod pool2d;
 mod reduce;
 mod resize;
@@ -20,6 +22,7 @@ pub(crate) mod scan;
 mod search;
 mod softmax;
 mod sort;
+pub(crate) mod together;
 mod transfer;
 mod transpose;
 
@@ -42,9 +45,11 @@ fn run_compute(op: &ComputeOp, context: &mut Context) -> Result<Value> {
         ComputeOp::Conv2d(op) => conv2d::run(op, context),
         ComputeOp::Conv2dBackwardInput(op) => conv2d::run_backward_input(op, context),
         ComputeOp::Conv2dBackwardWeight(op) => conv2d::run_backward_weight(op, context),
+        ComputeOp::Gather(op) => gather::run(op, context),
         ComputeOp::LayerNorm(op) => layernorm::run(op, context),
         ComputeOp::Map(op) => map::run(op, context),
         ComputeOp::MatMul(op) => matmul::run(op, context),
+        ComputeOp::Normalize(op) => normalize::run(op, context),
         ComputeOp::Pool2d(op) => pool2d::run(op, context),
         ComputeOp::Reduce(op) => reduce::run(op, context),
         ComputeOp::Resize(op) => resize::run(op, context),
@@ -74,8 +79,6 @@ pub(crate) fn supports(op: &Op) -> Support {
 fn supports_compute(op: &ComputeOp) -> Support {
     match op {
         ComputeOp::Search(op) => search::supports(op),
-        ComputeOp::Gather(_) => Support::No("the CUDA backend does not have it yet".to_owned()),
-        ComputeOp::Normalize(_) => Support::No("the CUDA backend does not have it yet".to_owned()),
         ComputeOp::TopK(_) => Support::No("the CUDA backend does not have it yet".to_owned()),
         _ => Support::Yes,
     }

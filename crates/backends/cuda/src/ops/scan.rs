@@ -12,6 +12,11 @@ use crate::strides::Axes;
 
 const WARP_LANES: usize = 32;
 const VECTOR_BYTES: usize = 16;
+/// Registers that one thread has for its elements, of 32 bits each.
+const VALUE_REGISTERS_MAX: usize = 32;
+/// Threads that a multiprocessor runs at once, with 64 registers each.
+const THREADS_PER_MULTIPROCESSOR: usize = 1024;
+const BLOCKS_MIN: usize = 8;
 const COLUMN_THREADS: usize = 128;
 /// With fewer lines than this, and longer ones, a transposed copy costs less than idle threads.
 const LINES_MIN: usize = 8192;
@@ -50,12 +55,7 @@ impl Lines {
         let aligned = (target | source).is_multiple_of(VECTOR_BYTES as u64) && self.len.is_multiple_of(width);
         let vector = if aligned { width } else { 1 };
         let vectors = self.len.div_ceil(vector);
-        let (threads, items) = match vectors {
-            0..=32 => (WARP_LANES, 1),
-            33..=128 => (WARP_LANES, 4),
-            // 32 values for each thread, whatever their width.
-            _ => (8 * WARP_LANES, (32 / vector).min(8)),
-        };
+        let (threads, items) = tile(vectors, vector, dtype);
         let tiles = vectors.div_ceil(threads * items);
         let blocks = self.outer * self.inner * tiles;
         let (mut status, mut values, mut epoch, mut tickets) = (0, 0, 0, 0);
@@ -68,6 +68,7 @@ impl Lines {
         }
         let kernel = kernel(op, "scan_rows", threads)
             .flag("ROWS", true)
+            .integer("BLOCKS_MIN", (THREADS_PER_MULTIPROCESSOR / threads).min(BLOCKS_MIN) as i64)
             .integer("ITEMS", items as i64)
             .integer("VECTOR", vector as i64)
             .integer("VECTOR_BYTES", (vector * dtype.size_bytes()) as i64);
@@ -119,6 +120,20 @@ impl Lines {
         context.copy_view(turned, &turn(source, self.inner, self.len), dtype, elements)?;
         self.rows(op, scanned, turned, context)?;
         context.copy_view(target, &turn(scanned, self.len, self.inner), dtype, elements)
+    }
+}
+
+/// Threads of a tile, and vectors of each. A row of many tiles has large ones: each tile looks back over those before it, and
+/// that takes about as long whatever their size.
+fn tile(vectors: usize, vector: usize, dtype: DType) -> (usize, usize) {
+    let registers = dtype.size_bytes().div_ceil(4);
+    // Each vector also has a running value of its own.
+    let (items_max, items_cap) = (VALUE_REGISTERS_MAX / (vector * registers), 8 / registers);
+    match vectors {
+        0..=32 => (WARP_LANES, 1),
+        33..=128 => (WARP_LANES, 4),
+        129..=2048 => (8 * WARP_LANES, items_max.min(items_cap)),
+        _ => (16 * WARP_LANES, items_max.min(items_cap)),
     }
 }
 

@@ -37,6 +37,8 @@ const LIST_KEYS_MAX: usize = 16384;
 const LISTS_BYTES_MAX: usize = 256 << 20;
 /// How much larger a pass is than the one before, at most.
 const GROWTH_MAX: usize = 32;
+/// The one compute capability with instructions for four warps together in this form.
+const GROUPED_CAPABILITY: u32 = 90;
 const MEASURE_THREADS: usize = 256;
 const PACK_THREADS: usize = 256;
 const SELECT_THREADS: usize = 512;
@@ -208,7 +210,7 @@ impl<'a> Turn<'a> {
         if tiles <= most && self.exact {
             return vec![all];
         }
-        let growth = (self.capacity / (2 * self.task.k)).clamp(2, GROWTH_MAX);
+        let growth = (self.capacity / (2 * self.task.k)).clamp(2, super::tuned("GROWTH", GROWTH_MAX));
         let mut size = (self.task.k * 2).next_multiple_of(TILE_ROWS).max(LIST_KEYS_MIN) / TILE_ROWS;
         size = size.min(most).min(tiles);
         let mut passes = vec![Pass { tiles: size, step: tiles / size }];
@@ -302,6 +304,8 @@ impl<'a> Turn<'a> {
 
 /// How the tiles lie in a block's memory.
 struct Shape {
+    /// Whether four warps multiply together.
+    grouped: bool,
     warp_queries: usize,
     warp_rows: usize,
     stages: usize,
@@ -320,7 +324,9 @@ impl Shape {
         let stages = ((most - kept) / stage).clamp(2, STAGES_MAX);
         // The kernel moves to the next boundary of 1024 bytes.
         let shared_bytes = kept + stages * stage + 1024;
-        Shape { warp_queries: 64, warp_rows: 32, stages, resident, shared_bytes }
+        let grouped = super::tuned("GROUPED", 1) == 1 && context.driver.properties().capability == GROUPED_CAPABILITY;
+        let (warp_queries, warp_rows) = if grouped { (16, TILE_ROWS) } else { (64, 32) };
+        Shape { grouped, warp_queries, warp_rows, stages, resident, shared_bytes }
     }
 
     fn threads(&self) -> usize {
@@ -335,5 +341,6 @@ impl Shape {
             .integer("WARP_ROWS", self.warp_rows)
             .integer("STAGES", self.stages)
             .flag("RESIDENT", self.resident)
+            .flag("GROUPED", self.grouped)
     }
 }

@@ -8,6 +8,7 @@ use crate::context::Context;
 
 mod color_convert;
 mod conv2d;
+mod conv2d_cudnn;
 mod layernorm;
 pub(crate) mod map;
 mod matmul;

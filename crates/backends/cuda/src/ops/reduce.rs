@@ -77,7 +77,8 @@ impl Work {
     fn vector(&self, strides: impl Iterator<Item = i64>) -> usize {
         let width = VECTOR_BYTES / self.dtype.size_bytes();
         let mut strides = strides;
-        let aligned = self.source.is_multiple_of(VECTOR_BYTES as u64) && strides.all(|stride| stride % width as i64 == 0);
+        let aligned =
+            self.source.is_multiple_of(VECTOR_BYTES as u64) && strides.all(|stride| stride % width as i64 == 0);
         if aligned { width } else { 1 }
     }
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use panoply_core::{Absence, Api, Backend, OpenOptions};
-use panoply_runtime::{BuildError, WorkerLimits};
+use panoply_core::{Absence, Api, Backend, DeviceId, OpenOptions};
+use panoply_runtime::{Batching, BuildError, Exploration, FallbackPolicy, HealthRules, WorkerLimits};
 
 use crate::compiled;
 use crate::runtime::Runtime;
@@ -74,6 +74,36 @@ impl Builder {
     /// How devices are opened.
     pub fn open_options(mut self, open: OpenOptions) -> Builder {
         self.inner = self.inner.open_options(open);
+        self
+    }
+
+    /// When a device counts as hot, full or faulty.
+    pub fn health(mut self, rules: HealthRules) -> Builder {
+        self.inner = self.inner.health(rules);
+        self
+    }
+
+    /// When ops that could run as one go to an engine.
+    pub fn batching(mut self, batching: Batching) -> Builder {
+        self.inner = self.inner.batching(batching);
+        self
+    }
+
+    /// What happens to an op when its device fails, unless its caller says otherwise.
+    pub fn fallback(mut self, policy: FallbackPolicy) -> Builder {
+        self.inner = self.inner.fallback(policy);
+        self
+    }
+
+    /// How much the router tries out.
+    pub fn exploration(mut self, exploration: Exploration) -> Builder {
+        self.inner = self.inner.exploration(exploration);
+        self
+    }
+
+    /// Devices that shall not be opened.
+    pub fn leave_out(mut self, devices: impl IntoIterator<Item = DeviceId>) -> Builder {
+        self.inner = self.inner.leave_out(devices);
         self
     }
 

@@ -49,13 +49,14 @@ pub use builder::Builder;
 pub use runtime::{Runtime, runtime};
 
 pub use panoply_core::{
-    Absence, Api, Capabilities, Complex64, DType, Describe, DeviceId, DeviceInfo, DeviceKind, Domain, Element, Error,
-    ErrorKind, Fallback, Location, OpenOptions, Operation, Outcome, PciAddress, Report, Result, Shape, Strides, Tensor,
-    bf16, buffer, expr, f16, op,
+    Absence, Alternative, Api, Capabilities, Complex64, DType, Describe, DeviceId, DeviceInfo, DeviceKind, Domain,
+    Element, Error, ErrorKind, Fallback, Location, OpenOptions, Operation, Outcome, PciAddress, Prediction, Report,
+    Result, Shape, Strides, Tensor, bf16, buffer, expr, f16, op,
 };
 pub use panoply_runtime::{
-    BackendReport, BuildError, Pending, PendingOutcome, RunOptions, Shutdown, WorkerCounters, WorkerLimits,
-    WorkerReport, WorkerState, placement,
+    BackendReport, Batching, BuildError, Circuit, DeviceChange, Exploration, FallbackPolicy, Goal, HealthReport,
+    HealthRules, Pending, PendingOutcome, Priority, Profile, ProfileError, Rediscovery, RunOptions, Shutdown,
+    WorkerCounters, WorkerLimits, WorkerReport, WorkerState, placement, telemetry,
 };
 
 /// For authors of a backend: the traits [`Backend`](backend::Backend) and [`Engine`](backend::Engine), with their

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use panoply_core::{Absence, Api, Backend, DeviceId, OpenOptions};
 use panoply_runtime::{Batching, BuildError, Exploration, FallbackPolicy, HealthRules, WorkerLimits};
 
-use crate::compiled;
 use crate::runtime::Runtime;
+use crate::{compiled, learned};
 
 /// Chooses what a [`Runtime`] is made of. [`Runtime::builder`] begins with every backend of this build.
 ///
@@ -26,13 +26,18 @@ pub struct Builder {
     backends: Vec<Arc<dyn Backend>>,
     absent: Vec<(Api, Absence)>,
     inner: panoply_runtime::Builder,
+    profile: bool,
 }
 
 impl Builder {
     /// A builder that begins with every backend of this build.
     pub(crate) fn new() -> Builder {
-        let mut builder =
-            Builder { backends: Vec::new(), absent: Vec::new(), inner: panoply_runtime::Runtime::builder() };
+        let mut builder = Builder {
+            backends: Vec::new(),
+            absent: Vec::new(),
+            inner: panoply_runtime::Runtime::builder(),
+            profile: true,
+        };
         for known in compiled::known() {
             match known.backend {
                 Ok(backend) => builder.backends.push(backend),
@@ -107,10 +112,19 @@ impl Builder {
         self
     }
 
-    /// Finds the devices, starts their workers, and waits for them to be opened.
+    /// Begins without what was learned before.
+    pub fn without_profile(mut self) -> Builder {
+        self.profile = false;
+        self
+    }
+
+    /// Finds the devices, starts their workers, waits for them to be opened, and has the router begin with what
+    /// `panoply bench --calibrate` has learned about them.
     pub fn build(self) -> Result<Runtime, BuildError> {
         let with_backends = self.backends.into_iter().fold(self.inner, |inner, backend| inner.backend(backend));
         let complete = self.absent.into_iter().fold(with_backends, |inner, (api, absence)| inner.absent(api, absence));
-        complete.build().map(Runtime::from)
+        let runtime = complete.build()?;
+        let warnings = if self.profile { learned::apply(&runtime) } else { Vec::new() };
+        Ok(Runtime::new_with(runtime, warnings))
     }
 }

@@ -199,7 +199,8 @@ impl Landing<'_> {
         let own_ns = device_ns.filter(|_| lane.info.id.api == Api::Cpu);
         let run_ns = own_ns.or_else(|| flight.alone.then(|| (ran_ns - transfer_ns).max(1.0)));
         let service_ns = own_ns.unwrap_or(match (flight.alone, device_ns) {
-            (true, Some(device_ns)) => device_ns,
+            // The device's own time spans its copies, which are predicted apart.
+            (true, Some(device_ns)) => (device_ns - transfer_ns).max(device_ns / 10.0),
             _ => share_ns,
         });
         let output_bytes = done.result.as_ref().map_or(0, |value| value.tensors().map(Tensor::len_bytes).sum());

@@ -16,7 +16,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use panoply_core::{Absence, Alternative, Api, Backend, DeviceId, DeviceInfo, Error, OpenOptions, Operation, Result};
+use panoply_core::{
+    Absence, Alternative, Api, Backend, DeviceId, DeviceInfo, Error, Op, OpenOptions, Operation, Result,
+};
 
 use crate::device_worker::supervisor::{Shutdown, Supervisor};
 use crate::device_worker::{LaneSetup, WorkerReport};
@@ -118,6 +120,15 @@ impl Runtime {
         let (op, now) = (op.into_op()?, Instant::now());
         let wishes = Wishes::of(options, &self.router.lanes, self.policy, now)?;
         Ok(self.router.alternatives(&op, &wishes, now, None))
+    }
+
+    /// The device that an op would be sent to now. Nothing is run.
+    pub fn decide(&self, op: &Op, options: &RunOptions) -> Result<DeviceId> {
+        let now = Instant::now();
+        let wishes = Wishes::of(options, &self.router.lanes, self.policy, now)?;
+        let target = self.router.choose(op, &wishes, now)?.forecast.target;
+        let candidate = self.router.lanes.get(usize::from(target));
+        candidate.map(|candidate| candidate.lane.info.id).ok_or(Error::ShuttingDown)
     }
 
     /// Every figure that the runtime counts, at this moment.

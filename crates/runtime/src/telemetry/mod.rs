@@ -19,8 +19,8 @@ mod prometheus;
 /// Buckets of a histogram: the first holds zeros and ones, each further one twice the range.
 const BUCKETS: usize = 44;
 
-/// How often something had which size, in powers of two.
-pub(crate) struct Histogram {
+/// How often something had which size, in powers of two. One thread writes it, anyone reads it.
+pub struct Histogram {
     buckets: [AtomicU64; BUCKETS],
     sum: AtomicU64,
 }
@@ -38,12 +38,13 @@ pub struct Distribution {
 }
 
 impl Histogram {
-    pub(crate) fn new() -> Histogram {
+    /// An empty one.
+    pub fn new() -> Histogram {
         Histogram { buckets: [const { AtomicU64::new(0) }; BUCKETS], sum: AtomicU64::new(0) }
     }
 
-    /// Counts a value. Called by one thread only.
-    pub(crate) fn note(&self, value: u64) {
+    /// Counts a value. Counts of threads that do so at the same time may be lost.
+    pub fn note(&self, value: u64) {
         let bucket = (64 - value.leading_zeros() as usize).min(BUCKETS - 1);
         add(&self.buckets[bucket], 1);
         add(&self.sum, value);
@@ -53,11 +54,18 @@ impl Histogram {
         self.note(nanoseconds(time));
     }
 
-    pub(crate) fn read(&self) -> Distribution {
+    /// The counts so far.
+    pub fn read(&self) -> Distribution {
         let counts: Vec<u64> = self.buckets.iter().map(|bucket| bucket.load(Ordering::Relaxed)).collect();
         let used = counts.iter().rposition(|count| *count > 0).map_or(0, |last| last + 1);
         let buckets = counts[..used].iter().enumerate().map(|(index, count)| ((1_u64 << index) - 1, *count)).collect();
         Distribution { buckets, sum: self.sum.load(Ordering::Relaxed), count: counts.iter().sum() }
+    }
+}
+
+impl Default for Histogram {
+    fn default() -> Histogram {
+        Histogram::new()
     }
 }
 

@@ -170,7 +170,11 @@ impl Sent {
             match self.lane.try_send(ticket) {
                 Ok(()) => return Poll::Ready(Ok(())),
                 Err((ticket, Error::Busy { .. })) => self.unsent = Some(ticket),
-                Err((_, error)) => return Poll::Ready(Err(error)),
+                // The lane is gone: the op goes elsewhere, or its error comes as its answer.
+                Err((ticket, error)) => {
+                    self.lane.refuse(ticket, error);
+                    return Poll::Ready(Ok(()));
+                }
             }
             if !last_try {
                 self.lane.wait_for_room(context.waker());

@@ -14,6 +14,7 @@ mod engine;
 pub mod extents;
 pub mod gather;
 pub mod gemm;
+mod health;
 mod lanes;
 pub mod layernorm;
 mod levels;

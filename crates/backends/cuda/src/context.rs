@@ -402,20 +402,12 @@ impl Arguments {
         self.push(&[u64::from(value)])
     }
 
-    pub(crate) fn i32(self, value: i32) -> Arguments {
-        self.push(&[u64::from(value as u32)])
-    }
-
     pub(crate) fn u64(self, value: u64) -> Arguments {
         self.push(&[value])
     }
 
     pub(crate) fn i64(self, value: i64) -> Arguments {
         self.push(&[value as u64])
-    }
-
-    pub(crate) fn f32(self, value: f32) -> Arguments {
-        self.push(&[u64::from(value.to_bits())])
     }
 
     pub(crate) fn f64(self, value: f64) -> Arguments {

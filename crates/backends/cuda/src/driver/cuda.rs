@@ -178,7 +178,6 @@ fn properties(device: sys::CUdevice) -> Result<Properties, DriverError> {
         multiprocessors: attribute(A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)? as u32,
         shared_bytes_max: attribute(A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)? as u32,
         capability: major * 10 + minor,
-        l2_bytes: attribute(A::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)? as u64,
     })
 }
 
@@ -328,11 +327,6 @@ impl Driver for CudaDriver {
 
     fn libraries(&self) -> Option<&Libraries> {
         self.libraries.as_ref()
-    }
-
-    fn make_current(&self) -> Result<()> {
-        // SAFETY: the context lives as long as the driver.
-        self.check(unsafe { result::ctx::set_current(self.context) })
     }
 }
 

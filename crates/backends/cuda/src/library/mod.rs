@@ -7,9 +7,11 @@ use cudarc::driver::sys;
 use panoply_core::{DeviceId, DeviceInfo, Error, Health, PciAddress};
 
 pub(crate) mod cublas;
+pub(crate) mod cufft;
 pub(crate) mod nvml;
 
 use cublas::Cublas;
+use cufft::Cufft;
 use nvml::Nvml;
 
 /// Handles to the libraries. Made on the engine's thread, with the device's context current.
@@ -17,6 +19,7 @@ pub(crate) struct Libraries {
     device: DeviceId,
     stream: sys::CUstream,
     cublas: OnceCell<Result<Cublas, String>>,
+    cufft: OnceCell<Result<Cufft, String>>,
     nvml: OnceCell<Result<Nvml, String>>,
     pci_address: Option<PciAddress>,
     uncorrected_errors: Cell<u64>,
@@ -30,6 +33,7 @@ impl Libraries {
             device: info.id,
             stream,
             cublas: OnceCell::new(),
+            cufft: OnceCell::new(),
             nvml: OnceCell::new(),
             pci_address: info.pci_address,
             uncorrected_errors: Cell::new(0),
@@ -40,6 +44,11 @@ impl Libraries {
     /// cuBLASLt, where it is installed.
     pub(crate) fn cublas(&self) -> Option<&Cublas> {
         self.cublas.get_or_init(|| Cublas::open(self.device, self.stream.cast())).as_ref().ok()
+    }
+
+    /// cuFFT, where it is installed.
+    pub(crate) fn cufft(&self) -> Option<&Cufft> {
+        self.cufft.get_or_init(|| Cufft::open(self.device, self.stream.cast())).as_ref().ok()
     }
 
     /// What NVML says of the device.

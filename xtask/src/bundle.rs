@@ -1,5 +1,5 @@
 //! `cargo xtask bundle`: everything that a host with a GPU and no Rust needs, in one folder: the `panoply` command, the
-//! conformance tests of every GPU backend, and a script that runs them.
+//! conformance and unit tests of every GPU backend, and a script that runs them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,8 +23,11 @@ pub fn command(workspace: &Workspace) -> Result<()> {
     for backend in BACKENDS {
         let manifest = workspace.root.join("crates/backends").join(backend).join("Cargo.toml");
         if manifest.exists() {
-            let built = build_tests(workspace, &format!("panoply-{backend}"))?;
-            place(&built, &folder.join(format!("conformance-{backend}")))?;
+            let package = format!("panoply-{backend}");
+            let conformance = build_tests(workspace, &package, "--test conformance")?;
+            place(&conformance, &folder.join(format!("conformance-{backend}")))?;
+            let units = build_tests(workspace, &package, "--lib")?;
+            place(&units, &folder.join(format!("units-{backend}")))?;
         }
     }
     let script = folder.join("run.sh");
@@ -40,9 +43,9 @@ pub fn command(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
-/// Builds a package's conformance tests and finds the program that cargo made of them.
-fn build_tests(workspace: &Workspace, package: &str) -> Result<PathBuf> {
-    let mut cargo = workspace.cargo("test --release --no-run --test conformance --package");
+/// Builds some of a package's tests and finds the program that cargo made of them.
+fn build_tests(workspace: &Workspace, package: &str, which: &str) -> Result<PathBuf> {
+    let mut cargo = workspace.cargo(&format!("test --release --no-run {which} --package"));
     let output = cargo.arg(package).output().context("cargo cannot be run")?;
     let told = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() {

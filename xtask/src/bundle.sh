@@ -19,10 +19,28 @@ XDG_RUNTIME_DIR=${XDG_RUNTIME_DIR:-/tmp}
 export LD_LIBRARY_PATH XDG_RUNTIME_DIR
 
 failed=0
+
+# Kernels are compiled one after the other by each process, so the ops are checked side by side.
 check() {
+    logs=$(mktemp -d)
     for tests in "$here"/conformance-*; do
+        name=$(basename "$tests")
+        for op in $("$tests" --nocapture list_of_ops | sed -n 's/^op //p'); do
+            (PANOPLY_CASES=$op/ "$tests" --nocapture gpu >"$logs/$name.$op" 2>&1; echo $? >"$logs/$name.$op.status") &
+        done
+        wait
+        for status in "$logs/$name".*.status; do
+            log=${status%.status}
+            echo "== $(basename "$log"): $(grep -E ' passed, ' "$log" | head -n 1)"
+            if [ "$(cat "$status")" != 0 ]; then
+                failed=1
+                cat "$log"
+            fi
+        done
+    done
+    for tests in "$here"/units-*; do
         echo "== $(basename "$tests")"
-        "$tests" --nocapture gpu || failed=1
+        "$tests" || failed=1
     done
 }
 

@@ -50,6 +50,7 @@ pub struct BenchOptions {
     /// `None` is every API.
     pub apis: Option<Vec<Api>>,
     pub time_per_case: Duration,
+    pub repeats_max: usize,
     /// `None` is the engine's own choice.
     pub threads: Option<usize>,
     pub plot: Option<PathBuf>,
@@ -88,6 +89,7 @@ fn bench(arguments: BenchArguments) -> Result<BenchOptions, Failure> {
         named: !arguments.prefixes.is_empty(),
         apis: apis(&arguments.api)?,
         time_per_case: Duration::from_secs_f64(seconds),
+        repeats_max: arguments.repeats,
         threads: arguments.threads,
         plot: arguments.plot,
         format: format(arguments.json),

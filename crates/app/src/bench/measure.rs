@@ -6,8 +6,8 @@ use super::workload::Runner;
 
 /// The fewest repeats that are timed, however long they take.
 const REPEATS_MIN: usize = 3;
-/// The most repeats that are timed; beyond this a median gets no better.
-const REPEATS_MAX: usize = 1_000_000;
+/// Runs before the first that is timed.
+const WARM_UPS: usize = 3;
 
 /// The times of one case.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -19,13 +19,14 @@ pub struct Times {
     pub repeats: usize,
 }
 
-/// Runs the case twice to warm up, then until the time is used up.
-pub fn measure(runner: &Runner, time_per_case: Duration) -> panoply::Result<Times> {
-    runner()?;
-    runner()?;
+/// Runs the case a few times to warm up, then until the time or the repeats are used up.
+pub fn measure(runner: &Runner, time_per_case: Duration, repeats_max: usize) -> panoply::Result<Times> {
+    for _ in 0..WARM_UPS {
+        runner()?;
+    }
     let (mut times, mut device) = (Vec::new(), Vec::new());
     let begin = Instant::now();
-    while times.len() < REPEATS_MIN || (begin.elapsed() < time_per_case && times.len() < REPEATS_MAX) {
+    while times.len() < REPEATS_MIN || (begin.elapsed() < time_per_case && times.len() < repeats_max) {
         let start = Instant::now();
         let on_device = runner()?;
         times.push(start.elapsed());

@@ -14,14 +14,19 @@
 #![allow(unsafe_code)]
 
 mod backend;
+mod complaint;
 mod context;
+mod copies;
 mod driver;
 mod engine;
+#[cfg(test)]
+mod fault_tests;
 mod kernels;
 mod library;
 mod memory;
 mod ops;
 mod staging;
 mod strides;
+mod warm;
 
 pub use backend::CudaBackend;

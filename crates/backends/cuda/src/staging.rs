@@ -28,6 +28,8 @@ pub(crate) const SMALL_BYTES_MAX: usize = 256 << 10;
 /// Pinned memory that is kept for reuse.
 const PINNED_CACHE_BYTES: usize = 4 << 30;
 const PAGE_BYTES: usize = 4096;
+/// Blocks of at least this size ask for huge pages: the device's copies then touch fewer of them.
+const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// The pinned memory of one engine.
 pub(crate) struct Staging {
@@ -197,9 +199,15 @@ impl Pages {
     fn new(bytes: usize) -> Result<Pages> {
         let out_of_memory =
             || Error::OutOfMemory { place: "the host".to_owned(), asked: bytes as u64, free: 0, largest: 0 };
-        let layout = Layout::from_size_align(bytes.max(1), PAGE_BYTES).map_err(|_| out_of_memory())?;
+        let align = if bytes >= HUGE_PAGE_BYTES { HUGE_PAGE_BYTES } else { PAGE_BYTES };
+        let layout = Layout::from_size_align(bytes.max(1), align).map_err(|_| out_of_memory())?;
         // SAFETY: the layout's size is above zero.
         let start = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(out_of_memory)?;
+        #[cfg(target_os = "linux")]
+        if bytes >= HUGE_PAGE_BYTES {
+            // SAFETY: whole pages of memory that was just allocated; the advice changes no contents.
+            unsafe { libc::madvise(start.as_ptr().cast(), bytes, libc::MADV_HUGEPAGE) };
+        }
         Ok(Pages { start, layout })
     }
 }

@@ -24,6 +24,18 @@ fn run(backend: &dyn Backend) {
     }
 }
 
+/// For scripts that check the ops side by side.
+#[test]
+fn list_of_ops() {
+    let mut ops: Vec<String> =
+        cases().iter().filter_map(|case| Some(case.name.split_once('/')?.0.to_owned())).collect();
+    ops.dedup();
+    for op in &ops {
+        println!("op {op}");
+    }
+    assert!(ops.len() > 10);
+}
+
 #[test]
 fn every_case_on_every_gpu() {
     run(&CudaBackend::new());

@@ -330,3 +330,69 @@ DEVICE i32 dot4_i8(u32 a, u32 b, i32 sum)
     for (int i = 0; i < 4; i++) sum += (i32)(i8)(a >> 8 * i) * (i32)(i8)(b >> 8 * i);
     return sum;
 }
+#define NOINLINE static
+// Copies 16 bytes to the block's memory, or zeros; it may take effect as late as the wait.
+DEVICE void copy_async_16(void *target, GLOBAL const void *source, int present)
+{
+    if (present) memcpy(target, source, 16);
+    else memset(target, 0, 16);
+}
+#define COPY_ASYNC_COMMIT() ((void)0)
+#define COPY_ASYNC_WAIT(groups) ((void)0)
+// What was copied to the block's memory is seen by matrix units that read it by themselves.
+#define TENSOR_FENCE() ((void)0)
+
+// Four matrices of eight rows of 16 bytes. Lane l names row l % 8 of matrix l / 8, and gets of each matrix word l % 4 of row l / 4.
+DEVICE void load_matrices(u32 *r, const void *row)
+{
+    using namespace emulation;
+    u32 base = current / WARP * WARP, l = lane();
+    slots[current] = (u64)(uintptr_t)row;
+    warp_barrier();
+    for (u32 i = 0; i < 4; i++) memcpy(&r[i], (const char *)(uintptr_t)slots[base + i * 8 + l / 4] + l % 4 * 4, 4);
+    warp_barrier();
+}
+
+// d += a * b by the lanes of a warp. In words of 32 bits, a is 16 rows of 8 and b 8 rows of 8; a lane holds of a the words t and
+// t + 4 of the rows g and g + 8, of b the words t and t + 4 of row g, and of d the columns 2t and 2t + 1 of the rows g and g + 8,
+// where g is lane / 4 and t is lane % 4.
+namespace emulation {
+static u32 operands[THREADS_MAX][6];
+template <class N, class F> static void multiply(N *d, const u32 *a, const u32 *b, F word_product)
+{
+    u32 base = current / WARP * WARP, g = lane() / 4, t = lane() % 4;
+    memcpy(operands[current], a, 16);
+    memcpy(operands[current] + 4, b, 8);
+    warp_barrier();
+    for (u32 i = 0; i < 4; i++) {
+        u32 row = g + i / 2 * 8, column = 2 * t + i % 2;
+        for (u32 w = 0; w < 8; w++) {
+            u32 x = operands[base + row % 8 * 4 + w % 4][row / 8 + w / 4 * 2], y = operands[base + column * 4 + w % 4][4 + w / 4];
+            d[i] += word_product(x, y);
+        }
+    }
+    warp_barrier();
+}
+} // namespace emulation
+DEVICE f32 f16_to_f32(u16 x);
+DEVICE void multiply_f16(f32 *d, const u32 *a, const u32 *b)
+{
+    emulation::multiply(d, a, b, [](u32 x, u32 y) {
+        return f16_to_f32((u16)x) * f16_to_f32((u16)y) + f16_to_f32((u16)(x >> 16)) * f16_to_f32((u16)(y >> 16));
+    });
+}
+DEVICE void multiply_bf16(f32 *d, const u32 *a, const u32 *b)
+{
+    emulation::multiply(d, a, b, [](u32 x, u32 y) {
+        return bits_f32(x << 16) * bits_f32(y << 16) + bits_f32(x & 0xffff0000u) * bits_f32(y & 0xffff0000u);
+    });
+}
+// The factors are cut to 11 significant bits.
+DEVICE void multiply_f32(f32 *d, const u32 *a, const u32 *b)
+{
+    emulation::multiply(d, a, b, [](u32 x, u32 y) { return bits_f32(x & 0xffffe000u) * bits_f32(y & 0xffffe000u); });
+}
+DEVICE void multiply_i8(i32 *d, const u32 *a, const u32 *b)
+{
+    emulation::multiply(d, a, b, [](u32 x, u32 y) { return dot4_i8(x, y, 0); });
+}

@@ -21,7 +21,7 @@ pub const PRELUDE: &str = include_str!("prelude.h");
 pub const HOST_EMULATION: &str = include_str!("host.h");
 
 /// The most parameters of one kernel.
-const PARAMETERS_MAX: usize = 12;
+const PARAMETERS_MAX: usize = 16;
 
 /// What compiles the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -60,9 +60,21 @@ units! {
     /// Products of matrices.
     MATMUL = "matmul";
     /// Copies between layouts.
-    STRIDED = "strided";
+    STRIDED = "strided" on "walk.h";
     /// Elementwise expressions that are too long to be compiled.
     INTERPRET = "interpret" on "elementwise.h";
+    /// Reductions along axes.
+    REDUCE = "reduce" on "walk.h", "accumulate.h";
+    /// Running sums and their like.
+    SCAN = "scan" on "walk.h";
+    /// Softmax along an axis.
+    SOFTMAX = "softmax" on "rows.h";
+    /// Elements or rows picked by index.
+    GATHER = "gather";
+    /// Images scaled and shifted channel by channel.
+    NORMALIZE = "normalize";
+    /// Layer normalisation.
+    LAYERNORM = "layernorm" on "rows.h";
     /// Images in another arrangement of colours.
     COLOR = "color";
     /// Convolutions and their gradients.
@@ -75,12 +87,46 @@ units! {
     RESIZE = "resize";
     /// Sort, argsort and sort by key.
     SORT = "sort";
+    /// Rows padded with zeros, for search.
+    SEARCH_PACK = "search_pack";
 }
 
 /// Search with few queries: scores and the choice of the nearest in one pass.
 pub const SEARCH_FEW: Unit = Unit {
     name: "search_few",
-    text: concat!(include_str!("search_score.h"), include_str!("sorted_keys.h"), include_str!("search_few.c")),
+    text: concat!(
+        include_str!("search_keys.h"),
+        include_str!("search_score.h"),
+        include_str!("sorted_keys.h"),
+        include_str!("search_few.c")
+    ),
+};
+
+/// Search with many queries: what must be known of rows and queries beforehand.
+pub const SEARCH_MEASURE: Unit = Unit {
+    name: "search_measure",
+    text: concat!(
+        include_str!("search_keys.h"),
+        include_str!("search_score.h"),
+        include_str!("search_bounds.h"),
+        include_str!("search_measure.c")
+    ),
+};
+/// Search with many queries: candidates from the matrix unit.
+pub const SEARCH_MANY: Unit = Unit {
+    name: "search_many",
+    text: concat!(
+        include_str!("search_keys.h"),
+        include_str!("search_score.h"),
+        include_str!("search_bounds.h"),
+        include_str!("group_multiply.h"),
+        include_str!("search_many.c")
+    ),
+};
+/// Search with many queries: the nearest of the candidates.
+pub const SEARCH_SELECT: Unit = Unit {
+    name: "search_select",
+    text: concat!(include_str!("search_keys.h"), include_str!("sorted_keys.h"), include_str!("search_select.c")),
 };
 
 /// A kernel: an entry of a unit, with its parameters.
@@ -250,7 +296,8 @@ mod tests {
 
     #[test]
     fn parameters_become_macros() {
-        let kernel = Kernel::new(STRIDED, "copy").dtype("T", DType::BF16).integer("BLOCK", 256).flag("WIDE", true);
+        let kernel =
+            Kernel::new(STRIDED, "gather_view").dtype("T", DType::BF16).integer("BLOCK", 256).flag("WIDE", true);
         let source = kernel.source(Dialect::Cuda);
         for line in ["#define PANOPLY_CUDA 1", "#define T u16", "#define T_LOAD(x) bf16_to_f32(x)", "#define BLOCK 256"]
         {

@@ -71,7 +71,9 @@ DEVICE u32 shuffle_u32(u32 x, u32 from) { return __shfl_sync(0xffffffffu, x, fro
 DEVICE u32 shuffle_xor_u32(u32 x, u32 mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
 DEVICE u32 shuffle_up_u32(u32 x, u32 by) { return __shfl_up_sync(0xffffffffu, x, by); }
 DEVICE u32 shuffle_down_u32(u32 x, u32 by) { return __shfl_down_sync(0xffffffffu, x, by); }
-DEVICE u32 ballot(i32 predicate) { return __ballot_sync(0xffffffffu, predicate); }
+// CUDA has a ballot(bool) of its own, without synchronisation, which a comparison would select.
+DEVICE u32 ballot_of(i32 predicate) { return __ballot_sync(0xffffffffu, predicate); }
+#define ballot(predicate) ballot_of((i32)(predicate))
 
 DEVICE u32 f32_bits(f32 x) { return __float_as_uint(x); }
 DEVICE f32 bits_f32(u32 x) { return __uint_as_float(x); }
@@ -85,9 +87,16 @@ DEVICE u32 reverse_bits(u32 x) { return __brev(x); }
 DEVICE u32 match_byte(u32 x)
 {
     u32 same = 0xffffffffu;
-    UNROLL for (u32 bit = 0; bit < 8; bit++) {
-        u32 set = (x >> bit) & 1u;
-        same &= ballot((i32)set) ^ (set - 1u);
+    UNROLL for (u32 bit = 1; bit < 256; bit *= 2) {
+        u32 votes;
+        // Lanes without the bit look for those without it.
+        asm("{ .reg .pred p; .reg .b32 b;\n"
+            "  and.b32 b, %1, %2; setp.ne.u32 p, b, 0;\n"
+            "  vote.sync.ballot.b32 %0, p, 0xffffffff;\n"
+            "  @!p not.b32 %0, %0; }"
+            : "=r"(votes)
+            : "r"(x), "r"(bit));
+        same &= votes;
     }
     return same;
 }
@@ -115,7 +124,33 @@ DEVICE u16 f32_to_f16(f32 x)
 
 // Search and TopK: see the list at their host versions.
 #define PERSISTENT static __device__
+#define NOINLINE static __device__ __noinline__
 DEVICE i32 dot4_i8(u32 a, u32 b, i32 sum) { return __dp4a((i32)a, (i32)b, sum); }
+DEVICE u32 shared_address(const void *p) { return (u32)__cvta_generic_to_shared(p); }
+DEVICE void copy_async_16(void *target, GLOBAL const void *source, int present)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(target)), "l"(source),
+        "r"(present ? 16 : 0) : "memory");
+}
+#define COPY_ASYNC_COMMIT() asm volatile("cp.async.commit_group;" ::: "memory")
+#define COPY_ASYNC_WAIT(groups) asm volatile("cp.async.wait_group %0;" ::"n"(groups) : "memory")
+#define TENSOR_FENCE() asm volatile("fence.proxy.async;" ::: "memory")
+DEVICE void load_matrices(u32 *r, const void *row)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+        : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_address(row)) : "memory");
+}
+#define MULTIPLY_TILE(name, shape, types, number, letter)                                                              \
+    DEVICE void name(number *d, const u32 *a, const u32 *b)                                                             \
+    {                                                                                                                  \
+        asm("mma.sync.aligned." shape ".row.col." types " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+            : "+" letter(d[0]), "+" letter(d[1]), "+" letter(d[2]), "+" letter(d[3])                                    \
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));                                        \
+    }
+MULTIPLY_TILE(multiply_f16, "m16n8k16", "f32.f16.f16.f32", f32, "f")
+MULTIPLY_TILE(multiply_bf16, "m16n8k16", "f32.bf16.bf16.f32", f32, "f")
+MULTIPLY_TILE(multiply_f32, "m16n8k8", "f32.tf32.tf32.f32", f32, "f")
+MULTIPLY_TILE(multiply_i8, "m16n8k32", "s32.s8.s8.s32", i32, "r")
 
 #elif defined(PANOPLY_HOST)
 

@@ -12,8 +12,8 @@
 #define SUMS (ROWS * QUERIES)
 // What remains in a lane of all sums when the lanes have added theirs.
 #define HELD (SUMS > LANES ? SUMS / LANES : 1)
-// Loads under way in a merge.
-#define MERGE_STEPS 8
+// Loads under way in a merge, for each query.
+#define MERGE_STEPS (QUERIES < 8 ? 8 / QUERIES : 1)
 #define TICKETS_MAX 4096
 
 PERSISTENT u32 tickets[TICKETS_MAX];
@@ -25,21 +25,25 @@ typedef struct {
     u32 capacity, k;
 } nearest;
 
-// Adds a key. There must be room.
+// Adds a key. Where there is no room it is only counted.
 DEVICE void offer(const nearest *lists, u32 query, u64 key)
 {
     if (key < lists->thresholds[query]) {
         u32 place = ATOMIC_ADD(&lists->counts[query], 1u);
-        lists->keys[query * lists->capacity + place] = key;
+        if (place < lists->capacity) lists->keys[query * lists->capacity + place] = key;
     }
 }
 
-// Sorts the lists, cuts them to the k nearest and sets the thresholds. All threads of the block.
-DEVICE void tighten(const nearest *lists)
+// The longest list's number of keys. All threads of the block, and nobody offers meanwhile.
+DEVICE u32 most_keys(const nearest *lists)
 {
     u32 most = 0;
     for (u32 query = 0; query < QUERIES; query++) most = lists->counts[query] > most ? lists->counts[query] : most;
-    u32 size = power_of_two_at_least(most);
+    return most;
+}
+
+DEVICE void sort_lists(const nearest *lists, u32 size)
+{
     for (u32 query = 0; query < QUERIES; query++) {
         for (u32 i = lists->counts[query] + thread_x(); i < size; i += THREADS) {
             lists->keys[query * lists->capacity + i] = MISSING_KEY;
@@ -47,6 +51,27 @@ DEVICE void tighten(const nearest *lists)
     }
     BARRIER();
     sort_keys(lists->keys, QUERIES, lists->capacity, size);
+}
+
+// As sort_lists, for the k nearest alone.
+DEVICE void rank_lists(const nearest *lists, u32 size)
+{
+    u32 k = lists->k;
+    rank_keys(lists->keys, lists->counts, QUERIES, lists->capacity, size, k);
+    for (u32 i = thread_x(); i < QUERIES * k; i += THREADS) {
+        u32 query = i / k, place = i % k;
+        u64 *list = lists->keys + query * lists->capacity;
+        if (place < lists->counts[query]) list[place] = list[lists->capacity - k + place];
+    }
+    BARRIER();
+}
+
+// Sorts the lists, cuts them to the k nearest and sets the thresholds. All threads of the block, after a barrier.
+DEVICE void tighten(const nearest *lists)
+{
+    u32 most = most_keys(lists), size = power_of_two_at_least(most);
+    if (size <= RANKED_MAX && most + lists->k <= lists->capacity) rank_lists(lists, size);
+    else sort_lists(lists, size);
     if (thread_x() < QUERIES) {
         u32 query = thread_x(), count = lists->counts[query];
         lists->counts[query] = count < lists->k ? count : lists->k;
@@ -71,18 +96,16 @@ DEVICE void make_room(const nearest *lists, u32 more)
 // The lanes' sums are added; a lane keeps those from `first_held` on.
 DEVICE void add_lanes(sum *s)
 {
-    u32 count = SUMS;
-    UNROLL for (u32 mask = LANES / 2; mask > 0; mask /= 2) {
-        if (count > 1) {
-            count /= 2;
-            int upper = (lane() & mask) != 0;
-            UNROLL for (u32 i = 0; i < count; i++) {
-                sum kept = upper ? s[i + count] : s[i], given = upper ? s[i] : s[i + count];
+    UNROLL for (u32 step = 0; (LANES >> step) > 1; step++) {
+        u32 mask = (LANES / 2) >> step, half = SUMS >> (step + 1);
+        int upper = (lane() & mask) != 0;
+        UNROLL for (u32 i = 0; i < (SUMS + 1) / 2; i++) {
+            if (i < half) {
+                sum kept = upper ? s[i + half] : s[i], given = upper ? s[i] : s[i + half];
                 s[i] = kept + shuffle_xor_sum(given, mask);
             }
-        } else {
-            s[0] += shuffle_xor_sum(s[0], mask);
         }
+        if (half == 0) s[0] += shuffle_xor_sum(s[0], mask);
     }
 }
 
@@ -186,6 +209,7 @@ DEVICE void load_queries(value *values, sum *squares, GLOBAL const Q *queries, G
         }
     }
     BARRIER();
+    if (!ROW_SQUARES) return;
     for (u32 query = thread_x() / WARP; query < QUERIES; query += THREADS / WARP) {
         sum square = 0;
         for (u32 i = lane(); i < length; i += WARP) {
@@ -196,27 +220,57 @@ DEVICE void load_queries(value *values, sum *squares, GLOBAL const Q *queries, G
     }
 }
 
-// Merges the lists of all parts of a group. All threads of the block; the lists are empty at first.
-DEVICE void merge_parts(const nearest *lists, GLOBAL const u64 *parts_keys, u32 parts)
+// Makes the lists empty. All threads of the block.
+DEVICE void clear(const nearest *lists)
 {
-    u32 total = parts * lists->k, share = (lists->capacity - lists->k) / 2;
-    if (share > THREADS) share = THREADS;
-    for (u32 query = 0; query < QUERIES; query++) {
-        GLOBAL const u64 *keys = parts_keys + (u64)query * total;
-        for (u32 base = 0; base < total; base += share * MERGE_STEPS) {
-            u64 loaded[MERGE_STEPS];
-            UNROLL for (u32 t = 0; t < MERGE_STEPS; t++) {
-                u32 i = base + t * share + thread_x();
-                loaded[t] = thread_x() < share && i < total ? *(GLOBAL const volatile u64 *)&keys[i] : MISSING_KEY;
-            }
-            UNROLL for (u32 t = 0; t < MERGE_STEPS; t++) {
-                if (base + t * share >= total) break;
-                make_room(lists, share);
-                offer(lists, query, loaded[t]);
-            }
-        }
+    BARRIER();
+    if (thread_x() < QUERIES) {
+        lists->thresholds[thread_x()] = MISSING_KEY;
+        lists->counts[thread_x()] = 0;
     }
     BARRIER();
+}
+
+// Offers keys of every query from `begin` to `end`, those of a query `total` apart. At most `share` of a query at a time, with room
+// made before, or all at once where `share` is 0.
+DEVICE void offer_parts(const nearest *lists, GLOBAL const u64 *parts_keys, u32 begin, u32 end, u32 total, u32 share)
+{
+    u32 width = share && share < THREADS ? share : THREADS;
+    for (u32 base = begin; base < end; base += width * MERGE_STEPS) {
+        u64 loaded[MERGE_STEPS][QUERIES];
+        UNROLL for (u32 t = 0; t < MERGE_STEPS; t++) {
+            u32 i = base + t * width + thread_x();
+            int present = thread_x() < width && i < end;
+            UNROLL for (u32 query = 0; query < QUERIES; query++) {
+                loaded[t][query] = present ? *(GLOBAL const volatile u64 *)&parts_keys[(u64)query * total + i] : MISSING_KEY;
+            }
+        }
+        UNROLL for (u32 t = 0; t < MERGE_STEPS; t++) {
+            if (base + t * width >= end) break;
+            if (share) make_room(lists, width);
+            UNROLL for (u32 query = 0; query < QUERIES; query++) offer(lists, query, loaded[t][query]);
+        }
+    }
+}
+
+// Merges the lists of all parts of a group. All threads of the block. The nearest of each part come first: the k-th of some of them
+// is a threshold that little of the rest passes. Should it not fit all the same, everything is offered again, bit by bit.
+DEVICE void merge_parts(const nearest *lists, GLOBAL const u64 *parts_keys, u32 parts)
+{
+    u32 total = parts * lists->k, share = (lists->capacity - lists->k) / 2, some = parts;
+    if (some > RANKED_MAX) some = RANKED_MAX;
+    if (some > share) some = share;
+    clear(lists);
+    offer_parts(lists, parts_keys, 0, some, total, 0);
+    BARRIER();
+    tighten(lists);
+    offer_parts(lists, parts_keys, some, total, total, 0);
+    BARRIER();
+    if (most_keys(lists) > lists->capacity) {
+        clear(lists);
+        offer_parts(lists, parts_keys, 0, total, total, share);
+        BARRIER();
+    }
     tighten(lists);
 }
 
@@ -224,9 +278,9 @@ DEVICE void merge_parts(const nearest *lists, GLOBAL const u64 *parts_keys, u32 
 DEVICE int finishes_group(u32 group, u32 parts)
 {
     SHARED u32 last;
-    FENCE();
     BARRIER();
     if (thread_x() == 0) {
+        FENCE();
         u32 before = ATOMIC_ADD(&tickets[group % TICKETS_MAX], 1u);
         last = before == parts - 1;
         if (last) tickets[group % TICKETS_MAX] = 0;
@@ -258,11 +312,7 @@ KERNEL LAUNCH_BOUNDS(THREADS, BLOCKS) search_few(GLOBAL const T *RESTRICT rows, 
         u32 group = (u32)(item / parts), part = (u32)(item % parts);
         BARRIER();
         load_queries(values, query_squares, queries, chosen, group, query_count, dim);
-        if (thread_x() < QUERIES) {
-            thresholds[thread_x()] = MISSING_KEY;
-            counts[thread_x()] = 0;
-        }
-        BARRIER();
+        clear(&lists);
         u32 since = 0;
         for (u64 round = part; round < rounds; round += parts) {
             if (since == rounds_between) {
@@ -281,11 +331,6 @@ KERNEL LAUNCH_BOUNDS(THREADS, BLOCKS) search_few(GLOBAL const T *RESTRICT rows, 
                 target[((u64)query * k + place) * parts + part] = place < counts[query] ? memory[query * capacity + place] : MISSING_KEY;
             }
             if (!finishes_group(group, parts)) continue;
-            if (thread_x() < QUERIES) {
-                thresholds[thread_x()] = MISSING_KEY;
-                counts[thread_x()] = 0;
-            }
-            BARRIER();
             merge_parts(&lists, target, parts);
         }
         for (u32 i = thread_x(); i < QUERIES * k_wanted; i += THREADS) {

@@ -352,6 +352,9 @@ fn answer(lane: &Lane, ticket: OpTicket, times: Times, done: Finished, now: Inst
             batch_size: done.batch_size,
             bytes_moved: done.bytes_moved,
             fallback: None,
+            attempts: 1,
+            predicted: None,
+            alternatives: Vec::new(),
         },
     });
     let counter = if answer.is_ok() { &lane.counts.completed } else { &lane.counts.failed };

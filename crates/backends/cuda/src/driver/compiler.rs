@@ -58,7 +58,7 @@ impl Compiler {
         let text = CString::new(source).map_err(|_| "its text has a zero byte".to_owned())?;
         let program = result::create_program(&text, None).map_err(|error| error.to_string())?;
         let (target, binary) = target(self.capability);
-        let options = [target, "--std=c++17".to_owned()];
+        let options = [target, "--std=c++17".to_owned(), "--disable-warnings".to_owned()];
         // SAFETY: the program was just created and is destroyed below.
         let compiled = unsafe { result::compile_program(program, &options) };
         let image = match compiled {

@@ -68,6 +68,7 @@ fn info(index: c_int) -> Result<DeviceInfo, DriverError> {
         device: attribute(A::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID)? as u8,
         function: 0,
     });
+    info.uuid = result::device::get_uuid(device).ok().map(|uuid| uuid.bytes.map(|byte| byte as u8));
     let mut features = Vec::new();
     if major >= 7 {
         features.push("tensor-cores".to_owned());

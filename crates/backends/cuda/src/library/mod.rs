@@ -7,10 +7,12 @@ use cudarc::driver::sys;
 use panoply_core::{DeviceId, DeviceInfo, Error, Health, PciAddress};
 
 pub(crate) mod cublas;
+pub(crate) mod cudnn;
 pub(crate) mod cufft;
 pub(crate) mod nvml;
 
 use cublas::Cublas;
+use cudnn::Cudnn;
 use cufft::Cufft;
 use nvml::Nvml;
 
@@ -19,6 +21,7 @@ pub(crate) struct Libraries {
     device: DeviceId,
     stream: sys::CUstream,
     cublas: OnceCell<Result<Cublas, String>>,
+    cudnn: OnceCell<Result<Cudnn, String>>,
     cufft: OnceCell<Result<Cufft, String>>,
     nvml: OnceCell<Result<Nvml, String>>,
     pci_address: Option<PciAddress>,
@@ -33,6 +36,7 @@ impl Libraries {
             device: info.id,
             stream,
             cublas: OnceCell::new(),
+            cudnn: OnceCell::new(),
             cufft: OnceCell::new(),
             nvml: OnceCell::new(),
             pci_address: info.pci_address,
@@ -44,6 +48,11 @@ impl Libraries {
     /// cuBLASLt, where it is installed.
     pub(crate) fn cublas(&self) -> Option<&Cublas> {
         self.cublas.get_or_init(|| Cublas::open(self.device, self.stream.cast())).as_ref().ok()
+    }
+
+    /// cuDNN, where it is installed.
+    pub(crate) fn cudnn(&self) -> Option<&Cudnn> {
+        self.cudnn.get_or_init(|| Cudnn::open(self.stream.cast())).as_ref().ok()
     }
 
     /// cuFFT, where it is installed.

@@ -106,7 +106,9 @@ impl Lines {
             }
             Kind::Forward | Kind::Inverse | Kind::FromReal => self.source,
         };
-        plan.run(source, self.target, workspace)?;
+        if !context.is_rehearsal() {
+            plan.run(source, self.target, workspace)?;
+        }
         if self.kind == Kind::Inverse {
             let count = self.lines * self.len;
             let mut arguments = Arguments::new().address(self.target).u64(count as u64).f32(self.factor());

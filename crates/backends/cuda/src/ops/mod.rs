@@ -7,15 +7,24 @@ use panoply_core::{Error, Op, Result, Support, Value};
 
 use crate::context::Context;
 
-pub(crate) mod map;
-mod pool2d;
-mod resize;
-mod sort;
 mod color_convert;
 mod conv2d;
+mod conv2d_cudnn;
 mod fft;
+mod gather;
+mod layernorm;
+pub(crate) mod map;
 mod matmul;
+mod normalize;
+mod pool2d;
+mod reduce;
+mod resize;
+mod rows;
+pub(crate) mod scan;
 mod search;
+mod softmax;
+mod sort;
+pub(crate) mod together;
 mod transfer;
 mod transpose;
 
@@ -38,13 +47,19 @@ fn run_compute(op: &ComputeOp, context: &mut Context) -> Result<Value> {
         ComputeOp::Conv2d(op) => conv2d::run(op, context),
         ComputeOp::Conv2dBackwardInput(op) => conv2d::run_backward_input(op, context),
         ComputeOp::Conv2dBackwardWeight(op) => conv2d::run_backward_weight(op, context),
+        ComputeOp::Gather(op) => gather::run(op, context),
+        ComputeOp::LayerNorm(op) => layernorm::run(op, context),
+        ComputeOp::Map(op) => map::run(op, context),
+        ComputeOp::MatMul(op) => matmul::run(op, context),
+        ComputeOp::Normalize(op) => normalize::run(op, context),
         ComputeOp::Pool2d(op) => pool2d::run(op, context),
+        ComputeOp::Reduce(op) => reduce::run(op, context),
         ComputeOp::Resize(op) => resize::run(op, context),
+        ComputeOp::Scan(op) => scan::run(op, context),
+        ComputeOp::Search(op) => search::run(op, context),
+        ComputeOp::Softmax(op) => softmax::run(op, context),
         ComputeOp::Sort(op) => sort::run(op, context),
         ComputeOp::SortPairs(op) => sort::run_pairs(op, context),
-        ComputeOp::MatMul(op) => matmul::run(op, context),
-        ComputeOp::Map(op) => map::run(op, context),
-        ComputeOp::Search(op) => search::run(op, context),
         ComputeOp::Transfer(op) => transfer::run(op, context),
         ComputeOp::Transpose(op) => transpose::run(op, context),
         _ => Err(Error::Unsupported { op: "this op", reason: "the CUDA backend does not have it".to_owned() }),
@@ -65,17 +80,9 @@ pub(crate) fn supports(op: &Op) -> Support {
 
 fn supports_compute(op: &ComputeOp) -> Support {
     match op {
-        ComputeOp::ArgSort(_) | ComputeOp::Sort(_) | ComputeOp::SortPairs(_) => Support::Yes,
-        ComputeOp::ColorConvert(_) => Support::Yes,
-        ComputeOp::Conv2d(_) | ComputeOp::Conv2dBackwardInput(_) | ComputeOp::Conv2dBackwardWeight(_) => Support::Yes,
-        ComputeOp::Pool2d(_) => Support::Yes,
-        ComputeOp::Resize(_) => Support::Yes,
-        ComputeOp::MatMul(_) => Support::Yes,
-        ComputeOp::Map(_) => Support::Yes,
         ComputeOp::Search(op) => search::supports(op),
-        ComputeOp::Transfer(_) => Support::Yes,
-        ComputeOp::Transpose(_) => Support::Yes,
-        _ => Support::No("the CUDA backend does not have it yet".to_owned()),
+        ComputeOp::TopK(_) => Support::No("the CUDA backend does not have it yet".to_owned()),
+        _ => Support::Yes,
     }
 }
 

@@ -83,6 +83,12 @@ impl Describe for Ifft {
     fn for_each_input_mut(&mut self, visit: &mut dyn FnMut(&mut Tensor)) {
         visit(&mut self.input);
     }
+
+    /// Additions and multiplications of a fast algorithm, in units of the elements.
+    fn work(&self) -> u64 {
+        let len = self.input.shape().get(self.axis).copied().unwrap_or(0);
+        (self.input.elements() as u64).saturating_mul(u64::from(len.max(2).ilog2()))
+    }
 }
 
 #[cfg(test)]

@@ -19,6 +19,9 @@ const PARTS_BYTES_MAX: usize = 256 << 20;
 /// The least rounds of rows for one block: below it, merging costs more than sharing gains.
 const PART_ROUNDS_MIN: usize = 2;
 
+/// Queries that are searched anew are few; each is split for as many blocks as if this share of them were.
+const CHOSEN_SHARE: usize = 16;
+
 /// How the kernel is built and launched.
 struct Plan {
     queries: usize,
@@ -35,13 +38,17 @@ struct Plan {
 impl Plan {
     fn new(task: &Task, queries: usize) -> Plan {
         let lanes = task.lanes();
-        let (rows, steps, threads, blocks) = match queries {
-            1 => (2, 4, 512, 2),
-            4 => (2, 4, 256, 2),
+        // A round of at most 128 rows keeps the first choice of the nearest cheap.
+        let (rows, steps, threads, blocks) = match (queries, lanes) {
+            (1, 4) => (2, 4, 256, 4),
+            (1, _) => (2, 4, 512, 2),
+            (4, _) => (2, 4, 256, 2),
             _ => (4, 1, 256, 2),
         };
+        let (rows, steps) = (super::tuned("ROWS", rows), super::tuned("STEPS", steps));
+        let (threads, blocks) = (super::tuned("THREADS", threads), super::tuned("BLOCKS", blocks));
         let round = threads / lanes * rows;
-        let capacity = (task.k + 2 * round.max(64)).next_power_of_two();
+        let capacity = (2 * task.k + 2 * round.max(64)).next_power_of_two();
         let shared_bytes = queries * (capacity * 8 + task.dim * 4);
         Plan { queries, rows, steps, threads, blocks, capacity, shared_bytes, lanes }
     }
@@ -88,6 +95,14 @@ pub(super) fn run(task: &Task, context: &mut Context) -> Result<()> {
     let blocks = context.driver.properties().multiprocessors as usize * plan.blocks;
     let parts = plan.parts(task, groups, blocks);
     launch(task, &plan, 0, groups, parts, blocks.min(groups * parts), context)
+}
+
+/// The queries whose numbers are on the device, after how many they are. Where that is none, every block returns at once.
+pub(super) fn run_chosen(task: &Task, chosen: Address, context: &mut Context) -> Result<()> {
+    let plan = Plan::new(task, 1);
+    let blocks = context.driver.properties().multiprocessors as usize * plan.blocks;
+    let parts = plan.parts(task, task.query_count, blocks * CHOSEN_SHARE);
+    launch(task, &plan, chosen, task.query_count, parts, blocks, context)
 }
 
 fn launch(

@@ -1,5 +1,7 @@
 //! Search: the nearest rows of each query, in passes over the rows that never write a distance out.
 //!
+//! * `many`: tiles of queries and rows on the matrix unit; a threshold from a sample of the rows keeps all but a few scores from
+//!   ever leaving the registers.
 //! * `few`: one pass that scores rows with up to sixteen queries at a time and keeps the nearest in the block's memory. It
 //!   takes every element type and any order of rows, and is what the other path falls back to.
 
@@ -11,6 +13,7 @@ use crate::context::Context;
 use crate::driver::Address;
 
 mod few;
+mod many;
 
 /// The most neighbours of one query.
 const K_MAX: usize = 2048;
@@ -36,12 +39,17 @@ pub(crate) fn run(op: &Search, context: &mut Context) -> Result<Value> {
     let scores = context.output(DType::F32, shape)?;
     if shape.elements() > 0 {
         let task = Task::new(op, context, ids.address, scores.address)?;
-        few::run(&task, context)?;
+        if many::takes(&task) {
+            many::run(task, context)?;
+        } else {
+            few::run(&task, context)?;
+        }
     }
     Ok(Value::Pair(ids.into_tensor(), scores.into_tensor()))
 }
 
 /// What there is to do, with everything on the device.
+#[derive(Clone, Copy)]
 struct Task {
     row_type: DType,
     query_type: DType,
@@ -94,25 +102,35 @@ impl Task {
 
     /// Lanes that share a row. It decides the order of the sums, so every path asks here.
     fn lanes(&self) -> usize {
-        match self.dim / self.piece() {
+        let lanes = match self.dim / self.piece() {
             0..=31 => 4,
             32..=127 => 8,
             _ => 16,
-        }
+        };
+        tuned("LANES", lanes)
     }
 
     /// A kernel with the parameters that all of search have.
     fn with_parameters(&self, kernel: Kernel) -> Kernel {
-        let metric = match self.metric {
-            Metric::Dot => 0,
-            Metric::Cosine => 1,
-            Metric::Euclidean => 2,
-        };
         kernel
             .dtype("T", self.row_type)
             .dtype("Q", self.query_type)
-            .integer("METRIC", metric)
+            .integer("METRIC", self.metric_number())
             .integer("PIECE", self.piece())
             .integer("LANES", self.lanes())
     }
+
+    /// The metric's number in the kernels.
+    fn metric_number(&self) -> usize {
+        match self.metric {
+            Metric::Dot => 0,
+            Metric::Cosine => 1,
+            Metric::Euclidean => 2,
+        }
+    }
+}
+
+/// A parameter that a measurement may set.
+fn tuned(name: &str, default: usize) -> usize {
+    std::env::var(format!("PANOPLY_SEARCH_{name}")).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }

@@ -410,6 +410,10 @@ impl Arguments {
         self.push(&[value as u64])
     }
 
+    pub(crate) fn f32(self, value: f32) -> Arguments {
+        self.push(&[u64::from(value.to_bits())])
+    }
+
     pub(crate) fn f64(self, value: f64) -> Arguments {
         self.push(&[value.to_bits()])
     }

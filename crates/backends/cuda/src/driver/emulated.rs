@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::ptr::NonNull;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use libloading::Library;
@@ -26,6 +27,9 @@ const ALIGN_BYTES: usize = 256;
 /// Bytes after every allocation that no kernel may touch.
 const GUARD_BYTES: usize = 64;
 const GUARD: u8 = 0xab;
+
+/// Names of files under way: two engines of one process may compile the same text at once.
+static COMPILED: AtomicU64 = AtomicU64::new(0);
 
 /// Kernels use the emulator's own state, which is one for each compiled kernel.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -77,7 +81,8 @@ impl EmulatedDriver {
         if file.exists() {
             return Ok(file);
         }
-        let fresh = folder.join(format!("{:016x}-{}.tmp", hasher.finish(), std::process::id()));
+        let number = COMPILED.fetch_add(1, Ordering::Relaxed);
+        let fresh = folder.join(format!("{:016x}-{}-{number}.tmp", hasher.finish(), std::process::id()));
         let mut child = Command::new(&self.compiler)
             .args(["-std=c++17", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-shared", "-fPIC", "-w"])
             .args(["-x", "c++", "-", "-o"])

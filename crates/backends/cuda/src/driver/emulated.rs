@@ -28,6 +28,9 @@ const ALIGN_BYTES: usize = 256;
 const GUARD_BYTES: usize = 64;
 const GUARD: u8 = 0xab;
 
+/// Names of files under way: two engines of one process may compile the same text at once.
+static COMPILED: AtomicU64 = AtomicU64::new(0);
+
 /// Kernels use the emulator's own state, which is one for each compiled kernel.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
@@ -82,7 +85,10 @@ impl EmulatedDriver {
         if file.exists() {
             return Ok(file);
         }
+<<<<<<< HEAD
         // Other threads and processes may compile the same kernel; each renames its own file into place.
+=======
+>>>>>>> celem
         let number = COMPILED.fetch_add(1, Ordering::Relaxed);
         let fresh = folder.join(format!("{:016x}-{}-{number}.tmp", hasher.finish(), std::process::id()));
         let mut child = Command::new(&self.compiler)

@@ -85,10 +85,7 @@ impl EmulatedDriver {
         if file.exists() {
             return Ok(file);
         }
-<<<<<<< HEAD
         // Other threads and processes may compile the same kernel; each renames its own file into place.
-=======
->>>>>>> celem
         let number = COMPILED.fetch_add(1, Ordering::Relaxed);
         let fresh = folder.join(format!("{:016x}-{}-{number}.tmp", hasher.finish(), std::process::id()));
         let mut child = Command::new(&self.compiler)

@@ -78,13 +78,15 @@ mod tests {
                 .flag("BLOCKS", true),
             f32(SCAN, "scan_rows")
                 .integer("KIND", 0)
-                .integer("THREADS", 512)
-                .integer("BLOCKS_MIN", 2)
-                .integer("ITEMS", 8)
+                .integer("THREADS", 128)
+                .integer("BLOCKS_MIN", 8)
+                .integer("ITEMS", 6)
                 .integer("VECTOR", 4)
                 .integer("VECTOR_BYTES", 16)
+                .flag("REVERSED", false)
+                .flag("EXCLUSIVE", false)
                 .flag("ROWS", true),
-            f32_rows(SOFTMAX, "softmax_rows", "ROWS"),
+            f32_rows(SOFTMAX, "softmax_rows", "ROWS").flag("IS_LOG", false),
             f32_rows(LAYERNORM, "layernorm_rows", "ROWS"),
             Kernel::new(GATHER, "gather").word("T", "u64").dtype("I", DType::I32),
             Kernel::new(NORMALIZE, "normalize")

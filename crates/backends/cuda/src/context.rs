@@ -409,10 +409,6 @@ impl Arguments {
         self.push(&[u64::from(value)])
     }
 
-    pub(crate) fn i32(self, value: i32) -> Arguments {
-        self.push(&[u64::from(value as u32)])
-    }
-
     pub(crate) fn u64(self, value: u64) -> Arguments {
         self.push(&[value])
     }

@@ -16,7 +16,8 @@
 // INDEX       u32 where every n and k fits, else u64
 // DIVIDES     1 where rows and columns are divided by the stride, and only those that it divides count
 //
-// With AROUND there is instead what a library's convolution needs around it: `turn` and `finish`.
+// TILES, MATRIX_UNITS, DIRECT and PARTS choose the kernel. With AROUND there is instead what a library's convolution needs
+// around it: `turn` and `finish`.
 
 #define TILE 64
 #define DEPTH 16
@@ -24,24 +25,27 @@
 
 typedef T_ACC sum;
 
-DEVICE sum activate(sum x, u32 activation)
+// Not inlined: it is long, and called once for each of a thread's sums.
+NOINLINE sum activate_far(sum x, u32 activation)
 {
     f64 wide = (f64)x;
-    switch (activation) {
-    case 0: return x;
-    case 1: return x < (sum)0 ? (sum)0 : x;
-    case 2: {
+    if (activation == 2) {
         // Far below zero the factor is nothing, and takes even an infinity with it.
         sum factor = (sum)(1.0 + erf(wide * 0.70710678118654752440));
         return factor == (sum)0 ? (sum)0 : x * factor * (sum)0.5;
     }
-    case 3: {
-        f64 below = exp(-wide);
-        return isinf(below) ? (sum)0 : (sum)(wide / (1.0 + below));
-    }
-    case 4: return (sum)(1.0 / (1.0 + exp(-wide)));
-    default: return (sum)tanh(wide);
-    }
+    if (activation == 5) return (sum)tanh(wide);
+    f64 below = exp(-wide);
+    if (activation == 4) return (sum)(1.0 / (1.0 + below));
+    return isinf(below) ? (sum)0 : (sum)(wide / (1.0 + below));
+}
+
+// 0: the number itself, 1: relu, 2: gelu, 3: silu, 4: sigmoid, 5: the hyperbolic tangent.
+DEVICE sum activate(sum x, u32 activation)
+{
+    if (activation == 0) return x;
+    if (activation == 1) return x < (sum)0 ? (sum)0 : x;
+    return activate_far(x, activation);
 }
 
 #if defined(AROUND)
@@ -173,6 +177,8 @@ DEVICE void put(GLOBAL void *out, i64 at, sum x, GLOBAL const T *bias, i64 m, co
     }
 }
 
+#if defined(TILES)
+
 // Each block has a tile of 64 × 64 sums, each of its threads 4 × 4 of them. Blocks: tiles of n, tiles of m, groups × parts.
 KERNEL LAUNCH_BOUNDS(THREADS, 2) convolve(GLOBAL void *RESTRICT out, GLOBAL const T *RESTRICT a, GLOBAL const T *RESTRICT b,
                                           GLOBAL const T *RESTRICT bias, product size, side of_n, side of_k)
@@ -241,7 +247,9 @@ KERNEL LAUNCH_BOUNDS(THREADS, 2) convolve(GLOBAL void *RESTRICT out, GLOBAL cons
     }
 }
 
-#if T_BYTES == 2
+#endif
+
+#if defined(MATRIX_UNITS)
 
 // The same for 16-bit numbers, by matrix units: a block has 128 × 128 sums, a warp 64 × 32 of them. Here k is a tap first
 // and a channel then, a multiple of DEEP; `a` is turned to match, so that its rows are read sixteen bytes at a time, and a
@@ -351,6 +359,8 @@ KERNEL LAUNCH_BOUNDS(THREADS, 2) convolve_tiles(GLOBAL void *RESTRICT out, GLOBA
 }
 #endif
 
+#if defined(DIRECT)
+
 // Where few m share an image, as in depthwise convolutions, a thread has one sum and nothing is shared. Blocks: n, groups × m.
 KERNEL LAUNCH_BOUNDS(THREADS, 4)
 convolve_directly(GLOBAL void *RESTRICT out, GLOBAL const T *RESTRICT a, GLOBAL const T *RESTRICT b,
@@ -378,6 +388,10 @@ convolve_directly(GLOBAL void *RESTRICT out, GLOBAL const T *RESTRICT a, GLOBAL 
     }
 }
 
+#endif
+
+#if defined(PARTS)
+
 // The sums of all parts, in their order.
 KERNEL LAUNCH_BOUNDS(THREADS, 4) add_parts(GLOBAL T *RESTRICT out, GLOBAL const sum *RESTRICT parts, u64 count, u32 rounds)
 {
@@ -388,5 +402,7 @@ KERNEL LAUNCH_BOUNDS(THREADS, 4) add_parts(GLOBAL T *RESTRICT out, GLOBAL const 
         out[i] = T_STORE(total);
     }
 }
+
+#endif
 
 #endif

@@ -42,6 +42,8 @@ pub(crate) struct EmulatedDriver {
     compiler: PathBuf,
     blocks: RefCell<HashMap<Address, Layout>>,
     used_bytes: Cell<u64>,
+    /// Each in a place of its own, which the functions that were handed out point to.
+    #[allow(clippy::vec_box)]
     functions: RefCell<Vec<Box<Loaded>>>,
 }
 
@@ -55,8 +57,7 @@ struct Loaded {
 impl EmulatedDriver {
     /// A device whose kernels this compiler compiles.
     pub(crate) fn new(device: DeviceId, compiler: PathBuf) -> EmulatedDriver {
-        let properties =
-            Properties { multiprocessors: 4, shared_bytes_max: 96 << 10, capability: 0, l2_bytes: 1 << 20 };
+        let properties = Properties { multiprocessors: 4, shared_bytes_max: 96 << 10, capability: 0 };
         EmulatedDriver {
             device,
             properties,
@@ -81,6 +82,7 @@ impl EmulatedDriver {
         if file.exists() {
             return Ok(file);
         }
+        // Other threads and processes may compile the same kernel; each renames its own file into place.
         let number = COMPILED.fetch_add(1, Ordering::Relaxed);
         let fresh = folder.join(format!("{:016x}-{}-{number}.tmp", hasher.finish(), std::process::id()));
         let mut child = Command::new(&self.compiler)
@@ -256,10 +258,6 @@ impl Driver for EmulatedDriver {
 
     fn libraries(&self) -> Option<&Libraries> {
         None
-    }
-
-    fn make_current(&self) -> Result<()> {
-        Ok(())
     }
 }
 

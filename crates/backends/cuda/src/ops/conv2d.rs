@@ -14,6 +14,11 @@ use crate::library::cudnn::{Pass, Tensors};
 const TILE: usize = 64;
 const DEPTH: usize = 16;
 const THREADS: u32 = 256;
+/// The kernels, each with the word that chooses it.
+const TILES: (&str, &str) = ("convolve", "TILES");
+const MATRIX_UNITS: (&str, &str) = ("convolve_tiles", "MATRIX_UNITS");
+const DIRECT: (&str, &str) = ("convolve_directly", "DIRECT");
+const PARTS: (&str, &str) = ("add_parts", "PARTS");
 /// Up to so many filters (channels, for the input's gradient) of a group, sharing tiles does not pay.
 const DIRECT_ROWS_MAX: usize = 4;
 /// The least of k that a part of a split sum has.
@@ -227,7 +232,7 @@ impl Product {
         if self.m <= DIRECT_ROWS_MAX && !self.splits {
             let lines = (self.groups * self.m).min(GRID_MAX) as u32;
             let launch = Launch::grid([self.n.count().div_ceil(THREADS as usize) as u32, lines, 1], THREADS);
-            return context.launch(&kernel("convolve_directly"), launch, &mut self.arguments(operands, 1));
+            return context.launch(&kernel(DIRECT), launch, &mut self.arguments(operands, 1));
         }
         if let Some(matrices) = self.turned
             && self.suits_matrix_units(dtype)
@@ -238,9 +243,9 @@ impl Product {
             let (columns, rows) = (self.n.count().div_ceil(WIDE), self.m.div_ceil(WIDE));
             let launch = Launch::grid([columns as u32, rows as u32, self.groups as u32], THREADS);
             let by_tap = Product { a_row: self.k.count(), ..*self };
-            return context.launch(&kernel("convolve_tiles"), launch, &mut by_tap.arguments(operands, 1));
+            return context.launch(&kernel(MATRIX_UNITS), launch, &mut by_tap.arguments(operands, 1));
         }
-        context.launch(&kernel("convolve"), self.tiles(1), &mut self.arguments(operands, 1))
+        context.launch(&kernel(TILES), self.tiles(1), &mut self.arguments(operands, 1))
     }
 
     /// Whether the kernel for matrix units takes it: 16-bit numbers, whole tiles of channels, and enough rows.
@@ -258,9 +263,9 @@ impl Product {
         let count = self.elements();
         let sums = context.scratch(count * parts * sum_bytes)?;
         let of_parts = Operands { out: sums, ..operands };
-        let kernel = self.kernel("convolve", dtype);
+        let kernel = self.kernel(TILES, dtype);
         context.launch(&kernel, self.tiles(parts), &mut self.arguments(of_parts, parts))?;
-        let kernel = self.kernel("add_parts", dtype);
+        let kernel = self.kernel(PARTS, dtype);
         let mut arguments = Arguments::new().address(operands.out).address(sums).u64(count as u64).u32(parts as u32);
         let launch = context.blocks(count, THREADS, 1);
         context.launch(&kernel, launch, &mut arguments)
@@ -279,11 +284,12 @@ impl Product {
         Launch::grid([columns as u32, rows as u32, (self.groups * parts) as u32], THREADS)
     }
 
-    fn kernel(&self, entry: &'static str, dtype: DType) -> Kernel {
+    fn kernel(&self, (entry, chosen): (&'static str, &'static str), dtype: DType) -> Kernel {
         let reach = self.padded.into_iter().max().unwrap_or(0);
         let numbers = self.n.count().max(self.k.count());
         Kernel::new(CONV, entry)
             .dtype("T", dtype)
+            .flag(chosen, true)
             .word("POS", if reach < 1 << 29 { "i32" } else { "i64" })
             .word("INDEX", if u32::try_from(numbers).is_ok() { "u32" } else { "u64" })
             .flag("DIVIDES", self.divide != [1, 1])

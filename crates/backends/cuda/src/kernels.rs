@@ -45,8 +45,8 @@ impl Kernels {
 mod tests {
     use panoply_core::{Api, DType};
     use panoply_kernels::c::{
-        COLOR, CONV, GATHER, INTERPRET, LAYERNORM, MATMUL, NORMALIZE, POOL, REDUCE, RESIZE, SCAN, SEARCH_PACK, SOFTMAX,
-        SORT, STRIDED, UNITS,
+        COLOR, CONV, FFT, GATHER, INTERPRET, LAYERNORM, MATMUL, NORMALIZE, POOL, REDUCE, RESIZE, SCAN, SEARCH_PACK,
+        SOFTMAX, SORT, STRIDED, UNITS,
     };
 
     use super::*;
@@ -103,6 +103,11 @@ mod tests {
                 .integer("ACTIVATION", 0)
                 .flag("BIAS", true)
                 .flag("PARTS", false),
+            Kernel::new(FFT, "butterfly")
+                .integer("RADIX", 8)
+                .integer("SIGN", -1)
+                .integer("LOAD", 0)
+                .integer("STORE", 0),
             f32(POOL, "pool").word("INDEX", "u32").flag("MAX", true).flag("COUNT_PADDING", false).integer("LANES", 1),
             f32(RESIZE, "resize").flag("MODE_NEAREST", true).integer("ROWS", 4).word("INDEX", "u32"),
             f32(SORT, "sort_lines")

@@ -7,6 +7,7 @@ use panoply_core::{Error, Op, Result, Support, Value};
 use crate::context::Context;
 
 mod search;
+mod topk;
 mod transfer;
 mod transpose;
 
@@ -25,6 +26,7 @@ pub(crate) fn run(op: &Op, context: &mut Context) -> Result<Value> {
 fn run_compute(op: &ComputeOp, context: &mut Context) -> Result<Value> {
     match op {
         ComputeOp::Search(op) => search::run(op, context),
+        ComputeOp::TopK(op) => topk::run(op, context),
         ComputeOp::Transfer(op) => transfer::run(op, context),
         ComputeOp::Transpose(op) => transpose::run(op, context),
         _ => Err(Error::Unsupported { op: "this op", reason: "the CUDA backend does not have it".to_owned() }),
@@ -46,6 +48,7 @@ pub(crate) fn supports(op: &Op) -> Support {
 fn supports_compute(op: &ComputeOp) -> Support {
     match op {
         ComputeOp::Search(op) => search::supports(op),
+        ComputeOp::TopK(op) => topk::supports(op),
         ComputeOp::Transfer(_) => Support::Yes,
         ComputeOp::Transpose(_) => Support::Yes,
         _ => Support::No("the CUDA backend does not have it yet".to_owned()),

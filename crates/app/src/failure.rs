@@ -70,6 +70,12 @@ pub fn end_on_interrupt() {
     let _ = ctrlc::set_handler(|| std::process::exit(INTERRUPTED));
 }
 
+/// Says on the error output what its user should know though it is no error.
+pub fn warn(message: impl Display) {
+    use std::io::Write;
+    let _ = writeln!(io::stderr(), "warning: {message}");
+}
+
 /// Says something on the error output. If nobody reads that either, there is nobody left to tell.
 pub fn complain(message: impl Display) {
     use std::io::Write;

@@ -1,13 +1,15 @@
 //! The `panoply` command: what is in this machine, where work would run, and how fast it is.
 //!
 //! Modules in reading order: [`arguments`] is what was typed, [`configuration`] is what it means, one module per command
-//! does it ([`devices`], [`plan`], [`bench`]), [`screen`] is where it goes, and [`failure`] is how it can end.
+//! does it ([`devices`], [`plan`], [`bench`], [`explain`]), [`screen`] is where it goes, and [`failure`] is how it can end.
 
 mod arguments;
 mod bench;
 mod configuration;
 mod devices;
+mod explain;
 mod failure;
+mod op_kind;
 mod plan;
 mod screen;
 
@@ -33,6 +35,7 @@ fn run(configuration: Configuration) -> Result<(), Failure> {
         Configuration::Devices(options) => devices::show(&options, &mut screen)?,
         Configuration::Plan(options) => plan::show(&options, &mut screen)?,
         Configuration::Bench(options) => bench::run(&options, &mut screen)?,
+        Configuration::Explain(options) => explain::show(&options, &mut screen)?,
     }
     screen.finish()
 }

@@ -2,20 +2,26 @@
 //! launches. Everything is queued on the compute stream; nothing here waits for the device.
 
 use std::ffi::c_void;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
-use panoply_core::{Buffer, DType, DeviceId, Error, HostBufferMut, Result, Shape, Tensor};
-use panoply_kernels::c::{Dialect, Kernel, STRIDED};
+use panoply_core::{Buffer, DType, DeviceId, Error, MemoryStats, Result, Shape, Tensor};
+use panoply_kernels::c::{Dialect, Kernel};
 
-use crate::driver::{Address, Driver, Launch, Stream};
+use crate::complaint::{Complaint, Complaints};
+use crate::driver::{Address, Driver, Event, Launch, Stream};
 use crate::kernels::Kernels;
 use crate::library::Libraries;
 use crate::memory::{Block, DeviceMemory};
+use crate::ops::map::Maps;
+use crate::ops::scan::ScanBoard;
+use crate::staging::{SMALL_BYTES_MAX, Staging};
+use crate::strides::Axes;
 
 /// The most axes of a layout; see `layout` in the kernels' prelude.
-const LAYOUT_AXES_MAX: usize = 8;
+pub(crate) const LAYOUT_AXES_MAX: usize = 8;
 /// Room for one launch's arguments.
-const ARGUMENT_BYTES_MAX: usize = 1536;
+pub(crate) const ARGUMENT_BYTES_MAX: usize = 1536;
 const ARGUMENTS_MAX: usize = 40;
 
 /// Owned by the engine, lent to one op at a time.
@@ -23,10 +29,37 @@ pub(crate) struct Context {
     pub(crate) driver: Rc<dyn Driver>,
     pub(crate) memory: DeviceMemory,
     pub(crate) device: DeviceId,
+    staging: Staging,
     kernels: Kernels,
-    /// What the op under way must keep until it has finished.
-    held: Vec<Block>,
-    bytes_moved: u64,
+    /// Generated elementwise kernels.
+    pub(crate) maps: Maps,
+    /// Where scans leave word from tile to tile.
+    pub(crate) scans: ScanBoard,
+    complaints: Complaints,
+    /// Numbers that are zero whenever no kernel runs.
+    counters: Option<Block>,
+    /// Events that no op uses.
+    events: Vec<Event>,
+    /// What the op under way has queued so far.
+    queued: Queued,
+    /// Whether kernels are only loaded, and nothing is queued.
+    rehearsal: bool,
+}
+
+/// What an op that was submitted leaves behind until it has finished.
+#[derive(Default)]
+pub(crate) struct Queued {
+    /// Memory that its kernels use.
+    #[allow(dead_code)] // Held so that the pool does not lend it again.
+    pub(crate) held: Vec<Block>,
+    /// Bytes between host and device.
+    pub(crate) bytes_moved: u64,
+    /// Around its large copies.
+    pub(crate) copies: Option<(Event, Event)>,
+    /// Whether it ends with a copy to the host.
+    pub(crate) downloads: bool,
+    /// What its kernels may have found wrong with its input.
+    complaint: Option<Complaint>,
 }
 
 /// A tensor's elements on the device, in any layout.
@@ -64,7 +97,24 @@ impl Output {
 impl Context {
     pub(crate) fn new(driver: Rc<dyn Driver>, device: DeviceId, dialect: Dialect, cached_bytes_max: usize) -> Context {
         let memory = DeviceMemory::new(Rc::clone(&driver), device, cached_bytes_max);
-        Context { driver, memory, device, kernels: Kernels::new(device, dialect), held: Vec::new(), bytes_moved: 0 }
+        let staging = Staging::new(Rc::clone(&driver));
+        let kernels = Kernels::new(device, dialect);
+        let (maps, scans, events, queued) = (Maps::default(), ScanBoard::default(), Vec::new(), Queued::default());
+        let (complaints, counters, rehearsal) = (Complaints::new(Rc::clone(&driver)), None, false);
+        Context {
+            driver,
+            memory,
+            device,
+            staging,
+            kernels,
+            maps,
+            scans,
+            complaints,
+            counters,
+            events,
+            queued,
+            rehearsal,
+        }
     }
 
     /// The vendor's libraries, where the device has them.
@@ -112,13 +162,16 @@ impl Context {
     pub(crate) fn scratch(&mut self, bytes: usize) -> Result<Address> {
         let block = self.memory.scratch(bytes)?;
         let address = block.block.0;
-        self.held.push(block);
+        self.queued.held.push(block);
         Ok(address)
     }
 
     /// Queues a kernel. The arguments must be what the kernel's text declares; addresses must come from this context.
     pub(crate) fn launch(&mut self, kernel: &Kernel, launch: Launch, arguments: &mut Arguments) -> Result<()> {
         let function = self.kernels.get(&*self.driver, kernel)?;
+        if self.rehearsal {
+            return Ok(());
+        }
         // SAFETY: ops build the arguments for the kernel whose text they name, from addresses that this context lent and
         // keeps until the op has finished.
         unsafe { self.driver.launch(function, &launch, arguments.pointers(), Stream::Compute) }
@@ -126,30 +179,12 @@ impl Context {
 
     /// Fills memory with one byte.
     pub(crate) fn fill(&mut self, target: Address, byte: u8, bytes: usize) -> Result<()> {
-        if bytes == 0 { Ok(()) } else { self.driver.fill(target, byte, bytes, Stream::Compute) }
+        if bytes == 0 || self.rehearsal { Ok(()) } else { self.driver.fill(target, byte, bytes, Stream::Compute) }
     }
 
     /// Copies within the device.
     pub(crate) fn copy(&mut self, target: Address, source: Address, bytes: usize) -> Result<()> {
-        if bytes == 0 { Ok(()) } else { self.driver.copy(target, source, bytes, Stream::Compute) }
-    }
-
-    /// The elements of a view, one after the other.
-    pub(crate) fn copy_view(&mut self, target: Address, view: &View, dtype: DType, elements: usize) -> Result<()> {
-        if elements == 0 {
-            return Ok(());
-        }
-        let word = match dtype.size_bytes() {
-            1 => "u8",
-            2 => "u16",
-            4 => "u32",
-            _ => "u64",
-        };
-        let kernel = Kernel::new(STRIDED, "gather_view").word("T", word);
-        let mut arguments =
-            Arguments::new().address(target).address(view.address).layout(&view.layout).u64(elements as u64);
-        let launch = self.blocks(elements, 256, 4);
-        self.launch(&kernel, launch, &mut arguments)
+        if bytes == 0 || self.rehearsal { Ok(()) } else { self.driver.copy(target, source, bytes, Stream::Compute) }
     }
 
     /// A launch for a grid-stride loop over so many elements, `per_thread` of them for each thread, in at most as many
@@ -180,27 +215,134 @@ impl Context {
     /// A tensor on the host with what is at this address when the compute stream gets here.
     pub(crate) fn download(&mut self, source: Address, dtype: DType, shape: Shape) -> Result<Tensor> {
         let bytes = shape.elements() * dtype.size_bytes();
-        let mut target = HostBufferMut::zeroed(bytes)?;
-        self.bytes_moved += bytes as u64;
-        if bytes > 0 {
+        let mut target = self.staging.target(bytes)?;
+        if bytes > 0 && !self.rehearsal {
+            let computed = self.event()?;
+            self.driver.record(computed, Stream::Compute)?;
+            self.driver.wait_for(Stream::Download, computed)?;
+            self.events.push(computed);
+            self.begin_copies(Stream::Download)?;
             // SAFETY: the buffer is not handed out before the op has finished.
-            unsafe { self.driver.download(target.bytes_mut().as_mut_ptr(), source, bytes, Stream::Compute)? };
+            unsafe { self.driver.download(target.bytes_mut().as_mut_ptr(), source, bytes, Stream::Download)? };
+            self.end_copies(Stream::Download)?;
+            self.queued.downloads = true;
+            self.queued.bytes_moved += bytes as u64;
         }
         Tensor::from_host(dtype, shape, target.freeze())
     }
 
+    /// Small copies go with the kernels; large ones have a stream of their own, which the kernels wait for.
     fn upload(&mut self, target: Address, bytes: &[u8]) -> Result<()> {
-        self.bytes_moved += bytes.len() as u64;
-        if !bytes.is_empty() {
+        self.queued.bytes_moved += bytes.len() as u64;
+        if bytes.is_empty() || self.rehearsal {
+            return Ok(());
+        }
+        if bytes.len() <= SMALL_BYTES_MAX {
             // SAFETY: the target was lent by this context; the op that holds the bytes is kept until it has finished.
-            unsafe { self.driver.upload(target, bytes.as_ptr(), bytes.len(), Stream::Compute)? };
+            return unsafe { self.driver.upload(target, bytes.as_ptr(), bytes.len(), Stream::Compute) };
+        }
+        self.begin_copies(Stream::Upload)?;
+        self.staging.upload(target, bytes)?;
+        let done = self.end_copies(Stream::Upload)?;
+        self.driver.wait_for(Stream::Compute, done)
+    }
+
+    fn begin_copies(&mut self, stream: Stream) -> Result<()> {
+        if self.queued.copies.is_none() {
+            let (start, stop) = (self.event()?, self.event()?);
+            self.driver.record(start, stream)?;
+            self.queued.copies = Some((start, stop));
         }
         Ok(())
     }
 
-    /// What the op that was just submitted must keep, and the bytes that it moved.
-    pub(crate) fn take_held(&mut self) -> (Vec<Block>, u64) {
-        (std::mem::take(&mut self.held), std::mem::take(&mut self.bytes_moved))
+    /// How many numbers [`Context::counters`] has.
+    pub(crate) const COUNTERS: usize = 4096;
+
+    /// `u32` numbers that are zero when a kernel starts, and that it leaves at zero: with them the last block of several to
+    /// finish knows that it is the last.
+    pub(crate) fn counters(&mut self) -> Result<Address> {
+        if let Some(block) = &self.counters {
+            return Ok(block.block.0);
+        }
+        let block = self.memory.scratch(Context::COUNTERS * 4)?;
+        let address = block.block.0;
+        self.lasting(|context| context.fill(address, 0, Context::COUNTERS * 4))?;
+        self.counters = Some(block);
+        Ok(address)
+    }
+
+    /// A word for what the kernels of the op under way find wrong with its input: zero, unless one of them writes it. The op
+    /// then ends with the error that `describe` makes of the word and of `detail`. An op has one such word at most.
+    pub(crate) fn complaint(&mut self, describe: fn(u64, u64) -> Error, detail: u64) -> Result<Address> {
+        let (complaint, address) = self.complaints.lend(describe, detail)?;
+        self.queued.complaint = Some(complaint);
+        Ok(address)
+    }
+
+    /// What the kernels of an op that has finished found wrong with its input.
+    pub(crate) fn settle(&mut self, queued: &mut Queued) -> Result<()> {
+        queued.complaint.take().map_or(Ok(()), |complaint| self.complaints.settle(complaint))
+    }
+
+    /// Queues what later ops count on, in a rehearsal too.
+    pub(crate) fn lasting<T>(&mut self, queue: impl FnOnce(&mut Context) -> T) -> T {
+        let rehearsal = std::mem::replace(&mut self.rehearsal, false);
+        let queued = queue(self);
+        self.rehearsal = rehearsal;
+        queued
+    }
+
+    fn end_copies(&mut self, stream: Stream) -> Result<Event> {
+        let stop = match self.queued.copies {
+            Some((_, stop)) => stop,
+            None => self.event()?,
+        };
+        self.driver.record(stop, stream)?;
+        Ok(stop)
+    }
+
+    /// Lets `run` load what it needs without queueing anything.
+    pub(crate) fn rehearse(&mut self, run: impl FnOnce(&mut Context)) {
+        self.rehearsal = true;
+        // Whatever becomes of it, the next op is no rehearsal.
+        drop(catch_unwind(AssertUnwindSafe(|| run(self))));
+        self.rehearsal = false;
+        let mut queued = self.take_queued();
+        // No kernel ran, so none has complained.
+        drop(self.settle(&mut queued));
+    }
+
+    /// Whether nothing must be queued now: ops that call a library leave it at having planned.
+    pub(crate) fn is_rehearsal(&self) -> bool {
+        self.rehearsal
+    }
+
+    /// An event that nobody uses.
+    pub(crate) fn event(&mut self) -> Result<Event> {
+        self.events.pop().map_or_else(|| self.driver.event(), Ok)
+    }
+
+    /// Gives an event back that no op waits for any more.
+    pub(crate) fn give_back(&mut self, event: Event) {
+        self.events.push(event);
+    }
+
+    /// What the op that was just submitted leaves behind.
+    pub(crate) fn take_queued(&mut self) -> Queued {
+        std::mem::take(&mut self.queued)
+    }
+
+    /// What the pools of device memory and of pinned host memory hold.
+    pub(crate) fn memory_stats(&mut self) -> MemoryStats {
+        let (device, pinned) = (self.memory.stats(), self.staging.stats());
+        MemoryStats {
+            lent_bytes: device.lent_bytes + pinned.lent_bytes,
+            cached_bytes: device.cached_bytes + pinned.cached_bytes,
+            peak_bytes: device.peak_bytes + pinned.peak_bytes,
+            hits: device.hits + pinned.hits,
+            misses: device.misses + pinned.misses,
+        }
     }
 }
 
@@ -213,6 +355,28 @@ impl Layout {
             layout.stride[axis] = *stride as i64;
         }
         layout
+    }
+
+    /// Size and stride of each axis, the last one first.
+    pub(crate) fn axes(&self) -> impl Iterator<Item = (usize, i64)> {
+        (0..self.rank as usize).map(|axis| (self.size[axis] as usize, self.stride[axis]))
+    }
+
+    /// The layout of one of several views.
+    pub(crate) fn of_axes<const N: usize>(axes: &Axes<N>, view: usize) -> Layout {
+        let mut layout = Layout { rank: axes.rank as u32, ..Layout::default() };
+        for axis in 0..axes.rank {
+            layout.size[axis] = u32::try_from(axes.sizes[axis]).unwrap_or(u32::MAX);
+            layout.stride[axis] = axes.strides[view][axis];
+        }
+        layout
+    }
+}
+
+impl View {
+    /// One of several views that go over the same axes.
+    pub(crate) fn of_axes<const N: usize>(address: Address, axes: &Axes<N>, view: usize) -> View {
+        View { address, layout: Layout::of_axes(axes, view) }
     }
 }
 
@@ -243,10 +407,6 @@ impl Arguments {
 
     pub(crate) fn u32(self, value: u32) -> Arguments {
         self.push(&[u64::from(value)])
-    }
-
-    pub(crate) fn i32(self, value: i32) -> Arguments {
-        self.push(&[u64::from(value as u32)])
     }
 
     pub(crate) fn u64(self, value: u64) -> Arguments {

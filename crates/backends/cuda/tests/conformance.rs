@@ -1,6 +1,8 @@
 //! Every case of the suite on every GPU of this machine, and on the emulated device where there is a C++ compiler.
 //! `PANOPLY_CASES=prefix` runs the cases whose names begin so.
 
+#![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
+
 use panoply_conformance::{cases, check_backend};
 use panoply_core::Backend;
 use panoply_cuda::CudaBackend;
@@ -22,6 +24,18 @@ fn run(backend: &dyn Backend) {
         assert!(summary.failed.is_empty(), "{} failed: {:#?}", device.id, summary.failed);
         assert!(summary.passed > 0);
     }
+}
+
+/// For scripts that check the ops side by side.
+#[test]
+fn list_of_ops() {
+    let mut ops: Vec<String> =
+        cases().iter().filter_map(|case| Some(case.name.split_once('/')?.0.to_owned())).collect();
+    ops.dedup();
+    for op in &ops {
+        println!("op {op}");
+    }
+    assert!(ops.len() > 10);
 }
 
 #[test]

@@ -6,15 +6,13 @@
 //    around a barrier. On a GPU that is undefined; here the launch says so and stops.
 // 4. The block's memory is filled with garbage before every block, so that nothing depends on what was there.
 
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <tuple>
-#include <utility>
-#include <vector>
+// Only C's headers: C++'s take longer to compile than most kernels.
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #if !defined(__x86_64__)
 #include <ucontext.h>
 #endif
@@ -34,7 +32,7 @@ typedef double f64;
 #define DEVICE static inline
 #define GLOBAL
 #define SHARED static
-#define DYNAMIC_SHARED(type, name) type *name = (type *)emulation::dynamic_shared.data()
+#define DYNAMIC_SHARED(type, name) type *name = (type *)emulation::dynamic_shared
 #define RESTRICT __restrict__
 #define ALIGNED(bytes) __attribute__((aligned(bytes)))
 #define LAUNCH_BOUNDS(threads, blocks)
@@ -53,7 +51,7 @@ static const size_t STACK_BYTES = 256 << 10;
 static const u32 THREADS_MAX = 1024;
 
 static place thread, block, block_size, grid_size;
-static std::vector<u64> dynamic_shared;
+static u64 *dynamic_shared;
 
 struct barrier { u32 arrived = 0, members = 0; u64 generation = 0; };
 struct fibre {
@@ -208,14 +206,15 @@ template <class V> static V exchange(V value, u32 from)
     return result;
 }
 
+template <size_t... I> struct sequence {};
+template <size_t N, size_t... I> struct count_up : count_up<N - 1, N - 1, I...> {};
+template <size_t... I> struct count_up<0, I...> { typedef sequence<I...> type; };
+
 template <class... A> struct call {
     static void (*function)(A...);
     static void **arguments;
-    template <size_t... I> static void with(std::index_sequence<I...>)
-    {
-        function(*(typename std::remove_const<typename std::remove_reference<A>::type>::type *)arguments[I]...);
-    }
-    static void run() { with(std::index_sequence_for<A...>()); }
+    template <size_t... I> static void with(sequence<I...>) { function(*(A *)arguments[I]...); }
+    static void run() { with(typename count_up<sizeof...(A)>::type()); }
     static void launch(void (*f)(A...), void **args)
     {
         function = f;
@@ -231,12 +230,14 @@ static void run_grid(const u32 *grid, const u32 *size, u64 shared_bytes)
 {
     grid_size = place{grid[0], grid[1], grid[2]};
     block_size = place{size[0], size[1], size[2]};
+    dynamic_shared = (u64 *)aligned_alloc(128, (shared_bytes + 16 + 127) / 128 * 128);
     for (block.z = 0; block.z < grid_size.z; block.z++)
         for (block.y = 0; block.y < grid_size.y; block.y++)
             for (block.x = 0; block.x < grid_size.x; block.x++) {
-                dynamic_shared.assign(shared_bytes / 8 + 2, 0xcdcdcdcdcdcdcdcdULL);
+                memset(dynamic_shared, 0xcd, shared_bytes + 16);
                 run_block();
             }
+    free(dynamic_shared);
 }
 
 } // namespace emulation
@@ -273,6 +274,17 @@ DEVICE u32 ballot(i32 predicate)
     slots[current] = predicate != 0;
     warp_barrier();
     for (u32 i = 0; i < WARP && base + i < threads; i++) mask |= (u32)slots[base + i] << i;
+    warp_barrier();
+    return mask;
+}
+
+DEVICE u32 match_byte(u32 x)
+{
+    using namespace emulation;
+    u32 base = current / WARP * WARP, mask = 0;
+    slots[current] = x & 255u;
+    warp_barrier();
+    for (u32 i = 0; i < WARP && base + i < threads; i++) mask |= (u32)(slots[base + i] == (x & 255u)) << i;
     warp_barrier();
     return mask;
 }

@@ -7,10 +7,13 @@
 //! without touching the heap.
 
 use std::fmt::Write;
-use std::hash::{Hash, Hasher};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use panoply_core::DType;
+
+pub mod generate;
+pub mod interpret;
 
 /// The macros that make one text compile everywhere.
 pub const PRELUDE: &str = include_str!("prelude.h");
@@ -38,12 +41,15 @@ pub struct Unit {
     pub text: &'static str,
 }
 
-/// Declares a unit per file of this folder.
+/// Declares a unit per file of this folder. A unit may stand on headers, which come before its own text.
 macro_rules! units {
-    ($($(#[$doc:meta])* $name:ident = $file:literal;)*) => {
+    ($($(#[$doc:meta])* $name:ident = $file:literal $(on $($header:literal),*)?;)*) => {
         $(
             $(#[$doc])*
-            pub const $name: Unit = Unit { name: $file, text: include_str!(concat!($file, ".c")) };
+            pub const $name: Unit = Unit {
+                name: $file,
+                text: concat!($($(include_str!($header),)*)? include_str!(concat!($file, ".c"))),
+            };
         )*
         /// Every unit.
         pub const UNITS: &[Unit] = &[$($name),*];
@@ -51,8 +57,36 @@ macro_rules! units {
 }
 
 units! {
+    /// Products of matrices.
+    MATMUL = "matmul";
     /// Copies between layouts.
-    STRIDED = "strided";
+    STRIDED = "strided" on "walk.h";
+    /// Elementwise expressions that are too long to be compiled.
+    INTERPRET = "interpret" on "elementwise.h";
+    /// Reductions along axes.
+    REDUCE = "reduce" on "walk.h", "accumulate.h";
+    /// Running sums and their like.
+    SCAN = "scan" on "walk.h";
+    /// Softmax along an axis.
+    SOFTMAX = "softmax" on "rows.h";
+    /// Elements or rows picked by index.
+    GATHER = "gather";
+    /// Images scaled and shifted channel by channel.
+    NORMALIZE = "normalize";
+    /// Layer normalisation.
+    LAYERNORM = "layernorm" on "rows.h";
+    /// Images in another arrangement of colours.
+    COLOR = "color";
+    /// Convolutions and their gradients.
+    CONV = "conv";
+    /// Fourier transforms.
+    FFT = "fft";
+    /// Maxima and averages of windows.
+    POOL = "pool";
+    /// Images of another size.
+    RESIZE = "resize";
+    /// Sort, argsort and sort by key.
+    SORT = "sort";
     /// Rows padded with zeros, for search.
     SEARCH_PACK = "search_pack";
 }
@@ -110,8 +144,8 @@ pub struct Kernel {
 #[derive(Clone, Debug)]
 enum Text {
     Unit(Unit),
-    /// Generated text and its name.
-    Generated(Arc<str>, &'static str),
+    /// Generated text, its name, and its hash, so that finding the compiled kernel does not read the text.
+    Generated(Arc<str>, &'static str, u64),
 }
 
 /// The value of a parameter.
@@ -133,7 +167,9 @@ impl Kernel {
 
     /// An entry of generated text. `name` is for messages.
     pub fn generated(name: &'static str, text: Arc<str>, entry: &'static str) -> Kernel {
-        Kernel::of(Text::Generated(text, name), entry)
+        let mut hasher = DefaultHasher::new();
+        text.hash(&mut hasher);
+        Kernel::of(Text::Generated(text, name, hasher.finish()), entry)
     }
 
     fn of(text: Text, entry: &'static str) -> Kernel {
@@ -175,7 +211,7 @@ impl Kernel {
     pub fn name(&self) -> String {
         let unit = match &self.text {
             Text::Unit(unit) => unit.name,
-            Text::Generated(_, name) => name,
+            Text::Generated(_, name, _) => name,
         };
         format!("{unit}/{}", self.entry)
     }
@@ -202,7 +238,7 @@ impl Kernel {
         text.push_str(PRELUDE);
         text.push_str(match &self.text {
             Text::Unit(unit) => unit.text,
-            Text::Generated(generated, _) => generated,
+            Text::Generated(generated, ..) => generated,
         });
         if dialect == Dialect::Host {
             let _ = writeln!(text, "\nPANOPLY_HOST_ENTRY({})", self.entry);
@@ -236,7 +272,7 @@ impl PartialEq for Kernel {
     fn eq(&self, other: &Kernel) -> bool {
         let same_text = match (&self.text, &other.text) {
             (Text::Unit(a), Text::Unit(b)) => a.name == b.name,
-            (Text::Generated(a, _), Text::Generated(b, _)) => Arc::ptr_eq(a, b) || a == b,
+            (Text::Generated(a, ..), Text::Generated(b, ..)) => Arc::ptr_eq(a, b) || a == b,
             _ => false,
         };
         same_text && self.entry == other.entry && self.parameters[..self.count] == other.parameters[..other.count]
@@ -249,7 +285,7 @@ impl Hash for Kernel {
     fn hash<H: Hasher>(&self, state: &mut H) {
         match &self.text {
             Text::Unit(unit) => unit.name.hash(state),
-            Text::Generated(text, _) => text.hash(state),
+            Text::Generated(_, _, hash) => hash.hash(state),
         }
         self.entry.hash(state);
         self.parameters[..self.count].hash(state);
@@ -262,7 +298,8 @@ mod tests {
 
     #[test]
     fn parameters_become_macros() {
-        let kernel = Kernel::new(STRIDED, "copy").dtype("T", DType::BF16).integer("BLOCK", 256).flag("WIDE", true);
+        let kernel =
+            Kernel::new(STRIDED, "gather_view").dtype("T", DType::BF16).integer("BLOCK", 256).flag("WIDE", true);
         let source = kernel.source(Dialect::Cuda);
         for line in ["#define PANOPLY_CUDA 1", "#define T u16", "#define T_LOAD(x) bf16_to_f32(x)", "#define BLOCK 256"]
         {

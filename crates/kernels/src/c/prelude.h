@@ -10,6 +10,7 @@
 //   BARRIER()              waits for all threads of the block; WARP_BARRIER() for those of the warp
 //   lane(), WARP           place in the warp, and its width
 //   shuffle_…              values of other lanes; every lane of the warp must take part
+//   match_byte(x)          the lanes whose lowest eight bits are the same; every lane must take part
 //   ATOMIC_…               on device or block memory, relaxed; return the old value
 //   FENCE()                what was written before is seen by the whole device before what is written after
 //   LOAD_VOLATILE(p)       a load that is not taken from a register or a stale cache
@@ -46,8 +47,11 @@ typedef double f64;
 #define BARRIER() __syncthreads()
 #define WARP_BARRIER() __syncwarp()
 #define FENCE() __threadfence()
-#define LOAD_VOLATILE(p) (*(volatile decltype(*(p)) *)(p))
-#define STORE_VOLATILE(p, v) (*(volatile decltype(*(p)) *)(p) = (v))
+#define LOAD_VOLATILE(p) load_volatile(p)
+#define STORE_VOLATILE(p, v) store_volatile(p, v)
+
+template <class V> DEVICE V load_volatile(const V *p) { return *(const volatile V *)p; }
+template <class V, class W> DEVICE void store_volatile(V *p, W v) { *(volatile V *)p = (V)v; }
 
 DEVICE u32 thread_x(void) { return threadIdx.x; }
 DEVICE u32 thread_y(void) { return threadIdx.y; }
@@ -67,9 +71,9 @@ DEVICE u32 shuffle_u32(u32 x, u32 from) { return __shfl_sync(0xffffffffu, x, fro
 DEVICE u32 shuffle_xor_u32(u32 x, u32 mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
 DEVICE u32 shuffle_up_u32(u32 x, u32 by) { return __shfl_up_sync(0xffffffffu, x, by); }
 DEVICE u32 shuffle_down_u32(u32 x, u32 by) { return __shfl_down_sync(0xffffffffu, x, by); }
-// Named apart from a function of old that the compiler would prefer for a truth value.
-DEVICE u32 warp_ballot(i32 predicate) { return __ballot_sync(0xffffffffu, predicate); }
-#define ballot warp_ballot
+// CUDA has a ballot(bool) of its own, without synchronisation, which a comparison would select.
+DEVICE u32 ballot_of(i32 predicate) { return __ballot_sync(0xffffffffu, predicate); }
+#define ballot(predicate) ballot_of((i32)(predicate))
 
 DEVICE u32 f32_bits(f32 x) { return __float_as_uint(x); }
 DEVICE f32 bits_f32(u32 x) { return __uint_as_float(x); }
@@ -78,6 +82,24 @@ DEVICE f64 bits_f64(u64 x) { return __longlong_as_double((i64)x); }
 DEVICE u32 count_ones(u32 x) { return (u32)__popc(x); }
 DEVICE u32 leading_zeros(u32 x) { return (u32)__clz((i32)x); }
 DEVICE u32 reverse_bits(u32 x) { return __brev(x); }
+
+// The lanes of the warp whose lowest eight bits are the same as this lane's.
+DEVICE u32 match_byte(u32 x)
+{
+    u32 same = 0xffffffffu;
+    UNROLL for (u32 bit = 1; bit < 256; bit *= 2) {
+        u32 votes;
+        // Lanes without the bit look for those without it.
+        asm("{ .reg .pred p; .reg .b32 b;\n"
+            "  and.b32 b, %1, %2; setp.ne.u32 p, b, 0;\n"
+            "  vote.sync.ballot.b32 %0, p, 0xffffffff;\n"
+            "  @!p not.b32 %0, %0; }"
+            : "=r"(votes)
+            : "r"(x), "r"(bit));
+        same &= votes;
+    }
+    return same;
+}
 
 #define ATOMIC_ADD(p, v) atomicAdd(p, v)
 #define ATOMIC_MAX(p, v) atomicMax(p, v)

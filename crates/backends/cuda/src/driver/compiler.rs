@@ -42,7 +42,7 @@ impl Compiler {
         let (major, minor) = version();
         let key = [source, &self.driver_version, &format!("{} {major}.{minor}", self.capability)].join("\0");
         let file = self.cache.as_ref().map(|cache| cache.join(format!("{:016x}.kernel", hash(key.as_bytes()))));
-        if let Some(image) = file.as_ref().and_then(|file| read(file)) {
+        if let Some(image) = file.as_ref().and_then(read) {
             return Ok(image);
         }
         let image = self
@@ -58,7 +58,7 @@ impl Compiler {
         let text = CString::new(source).map_err(|_| "its text has a zero byte".to_owned())?;
         let program = result::create_program(&text, None).map_err(|error| error.to_string())?;
         let (target, binary) = target(self.capability);
-        let options = [target, "--std=c++17".to_owned()];
+        let options = [target, "--std=c++17".to_owned(), "--disable-warnings".to_owned()];
         // SAFETY: the program was just created and is destroyed below.
         let compiled = unsafe { result::compile_program(program, &options) };
         let image = match compiled {

@@ -135,7 +135,7 @@ DEVICE void copy_async_16(void *target, GLOBAL const void *source, int present)
 }
 #define COPY_ASYNC_COMMIT() asm volatile("cp.async.commit_group;" ::: "memory")
 #define COPY_ASYNC_WAIT(groups) asm volatile("cp.async.wait_group %0;" ::"n"(groups) : "memory")
-#define TENSOR_FENCE() asm volatile("fence.proxy.async;" ::: "memory")
+#define TENSOR_FENCE() asm volatile("fence.proxy.async.shared::cta;" ::: "memory")
 DEVICE void load_matrices(u32 *r, const void *row)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"

@@ -3,7 +3,7 @@
 
 use panoply_core::op::compute::ComputeOp;
 use panoply_core::op::signal::SignalOp;
-use panoply_core::{Error, Op, Result, Support, Value};
+use panoply_core::{Op, Result, Support, Value};
 
 use crate::context::Context;
 
@@ -64,7 +64,6 @@ fn run_compute(op: &ComputeOp, context: &mut Context) -> Result<Value> {
         ComputeOp::SortPairs(op) => sort::run_pairs(op, context),
         ComputeOp::Transfer(op) => transfer::run(op, context),
         ComputeOp::Transpose(op) => transpose::run(op, context),
-        _ => Err(Error::Unsupported { op: "this op", reason: "the CUDA backend does not have it".to_owned() }),
     }
 }
 

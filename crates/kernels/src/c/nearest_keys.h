@@ -7,6 +7,8 @@
 
 // Loads under way in a merge, for each query.
 #define MERGE_STEPS (QUERIES < 8 ? 8 / QUERIES : 1)
+// Parts whose nearest give the first threshold.
+#define MERGE_SOME 64
 #define TICKETS_MAX 4096
 
 PERSISTENT u32 tickets[TICKETS_MAX];
@@ -107,23 +109,47 @@ DEVICE sort_key load_fresh(GLOBAL const sort_key *p)
 #endif
 }
 
-// Offers keys of every query from `begin` to `end`, those of a query `total` apart. At most `share` of a query at a time, with room
-// made before, or all at once where `share` is 0.
-DEVICE void offer_parts(const nearest *lists, GLOBAL const sort_key *parts_keys, u32 begin, u32 end, u32 total, u32 share)
+// What a thread has loaded of each query's keys: number base + t * width + thread.
+typedef sort_key loaded_keys[MERGE_STEPS][QUERIES];
+
+DEVICE void load_parts(loaded_keys loaded, GLOBAL const sort_key *parts_keys, u32 base, u32 width, u32 total)
 {
-    u32 width = share && share < THREADS ? share : THREADS;
-    for (u32 base = begin; base < end; base += width * MERGE_STEPS) {
-        sort_key loaded[MERGE_STEPS][QUERIES];
-        UNROLL for (u32 t = 0; t < MERGE_STEPS; t++) {
-            u32 i = base + t * width + thread_x();
-            int present = thread_x() < width && i < end;
-            UNROLL for (u32 query = 0; query < QUERIES; query++) {
-                loaded[t][query] = present ? load_fresh(&parts_keys[(u64)query * total + i]) : last_key();
-            }
+    UNROLL for (u32 t = 0; t < MERGE_STEPS; t++) {
+        u32 i = base + t * width + thread_x();
+        int present = thread_x() < width && i < total;
+        UNROLL for (u32 query = 0; query < QUERIES; query++) {
+            loaded[t][query] = present ? load_fresh(&parts_keys[(u64)query * total + i]) : last_key();
         }
+    }
+}
+
+// Offers all keys, those of a query `total` apart, bit by bit.
+DEVICE void offer_carefully(const nearest *lists, GLOBAL const sort_key *parts_keys, u32 total)
+{
+    u32 share = (lists->capacity - lists->k) / 2, width = share < THREADS ? share : THREADS;
+    for (u32 base = 0; base < total; base += width * MERGE_STEPS) {
+        loaded_keys loaded;
+        load_parts(loaded, parts_keys, base, width, total);
         UNROLL for (u32 t = 0; t < MERGE_STEPS; t++) {
-            if (base + t * width >= end) break;
-            if (share) make_room(lists, width);
+            if (base + t * width >= total) break;
+            make_room(lists, width);
+            UNROLL for (u32 query = 0; query < QUERIES; query++) offer(lists, query, loaded[t][query]);
+        }
+    }
+}
+
+// Offers all keys after the first `some`. Those must be in the lists already.
+DEVICE void offer_rest(const nearest *lists, const loaded_keys first_loaded, GLOBAL const sort_key *parts_keys, u32 some, u32 total)
+{
+    UNROLL for (u32 t = 0; t < MERGE_STEPS; t++) {
+        UNROLL for (u32 query = 0; query < QUERIES; query++) {
+            if (t * THREADS + thread_x() >= some) offer(lists, query, first_loaded[t][query]);
+        }
+    }
+    for (u32 base = THREADS * MERGE_STEPS; base < total; base += THREADS * MERGE_STEPS) {
+        loaded_keys loaded;
+        load_parts(loaded, parts_keys, base, THREADS, total);
+        UNROLL for (u32 t = 0; t < MERGE_STEPS; t++) {
             UNROLL for (u32 query = 0; query < QUERIES; query++) offer(lists, query, loaded[t][query]);
         }
     }
@@ -133,18 +159,20 @@ DEVICE void offer_parts(const nearest *lists, GLOBAL const sort_key *parts_keys,
 // is a threshold that little of the rest passes. Should it not fit all the same, everything is offered again, bit by bit.
 DEVICE void merge_parts(const nearest *lists, GLOBAL const sort_key *parts_keys, u32 parts)
 {
-    u32 total = parts * lists->k, share = (lists->capacity - lists->k) / 2, some = parts;
-    if (some > RANKED_MAX) some = RANKED_MAX;
-    if (some > share) some = share;
+    u32 total = parts * lists->k, some = parts < MERGE_SOME ? parts : MERGE_SOME;
+    loaded_keys loaded;
+    load_parts(loaded, parts_keys, 0, THREADS, total);
     clear(lists);
-    offer_parts(lists, parts_keys, 0, some, total, 0);
+    UNROLL for (u32 query = 0; query < QUERIES; query++) {
+        if (thread_x() < some) offer(lists, query, loaded[0][query]);
+    }
     BARRIER();
     tighten(lists);
-    offer_parts(lists, parts_keys, some, total, total, 0);
+    offer_rest(lists, loaded, parts_keys, some, total);
     BARRIER();
     if (most_keys(lists) > lists->capacity) {
         clear(lists);
-        offer_parts(lists, parts_keys, 0, total, total, share);
+        offer_carefully(lists, parts_keys, total);
         BARRIER();
     }
     tighten(lists);
@@ -156,11 +184,8 @@ DEVICE int finishes_group(u32 group, u32 parts)
     SHARED u32 last;
     BARRIER();
     if (thread_x() == 0) {
-        FENCE();
-        u32 before = ATOMIC_ADD(&tickets[group % TICKETS_MAX], 1u);
-        last = before == parts - 1;
+        last = atomic_add_ordered(&tickets[group % TICKETS_MAX], 1u) == parts - 1;
         if (last) tickets[group % TICKETS_MAX] = 0;
-        FENCE();
     }
     BARRIER();
     return (int)last;

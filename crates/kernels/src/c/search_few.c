@@ -163,7 +163,8 @@ KERNEL LAUNCH_BOUNDS(THREADS, BLOCKS) search_few(GLOBAL const T *RESTRICT rows, 
         clear(&lists);
         u32 since = 0;
         for (u64 round = part; round < rounds; round += parts) {
-            if (since == rounds_between) {
+            // The first round alone gives a threshold.
+            if (since == rounds_between || round == (u64)part + parts) {
                 make_room(&lists, rounds_between * ROUND_ROWS);
                 since = 0;
             }

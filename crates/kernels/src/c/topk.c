@@ -32,7 +32,7 @@ DEVICE u32 rank_of(T x) { return LARGEST ? ~ascending_rank(x) : ascending_rank(x
 DEVICE u64 lane_start(u64 number, u32 length, u64 inner) { return number / inner * length * inner + number % inner; }
 
 // One round's keys, THREADS of them at a time, with room made before. All threads of the block.
-DEVICE void offer_carefully(const nearest *lists, const sort_key *keys)
+DEVICE void offer_round(const nearest *lists, const sort_key *keys)
 {
     UNROLL for (u32 t = 0; t < STEPS; t++) {
         make_room(lists, THREADS);
@@ -67,7 +67,7 @@ DEVICE void offer_part(const nearest *lists, GLOBAL const T *input, u32 length, 
             BARRIER();
             if (thread_x() == 0) lists->counts[0] = before;
             BARRIER();
-            offer_carefully(lists, keys);
+            offer_round(lists, keys);
         }
     }
 }

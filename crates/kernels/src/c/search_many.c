@@ -122,8 +122,9 @@ NOINLINE void collect(collected *mine, u32 near, sum a, sum b, u32 query, u32 ro
     if (row >= job.row_count || !row_allowed(job.filter, row)) return;
     row_facts facts = {row_first, 0.0f};
     UNROLL for (u32 i = 0; i < 2; i++) {
-        if (!((near >> i) & 1u)) continue;
         u32 which = query + i * 8;
+        // What is not a number passes every bound, also that of places without a query.
+        if (!((near >> i) & 1u) || job.query_base + which >= job.query_count) continue;
         u64 key = row;
         if (EXACT) {
             key = key_of(certain_score(i ? b : a, query_squares[which], 0.0f, facts, job.dim), row);

@@ -5,8 +5,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use panoply_core::{
-    Absence, Api, Backend, Capabilities, Describe, DeviceId, DeviceInfo, DeviceKind, Domain, Engine, Error, Location,
-    Op, OpenOptions, Result, Support, Warmth,
+    Absence, Api, Backend, Capabilities, DeviceId, DeviceInfo, DeviceKind, Domain, Engine, Error, Op, OpenOptions,
+    Result, Support, Warmth,
 };
 use panoply_kernels::c::Dialect;
 
@@ -84,16 +84,8 @@ impl Backend for CudaBackend {
         }
     }
 
-    fn supports(&self, device: &DeviceInfo, op: &Op) -> Support {
-        let mut elsewhere = None;
-        op.for_each_input(&mut |tensor| match tensor.location() {
-            Location::Device(other) if other != device.id => elsewhere = Some(other),
-            _ => {}
-        });
-        match elsewhere {
-            Some(other) => Support::No(format!("an input lives on {other}; transfer it to the host first")),
-            None => ops::supports(op),
-        }
+    fn supports(&self, _device: &DeviceInfo, op: &Op) -> Support {
+        ops::supports(op)
     }
 
     fn warmth(&self, device: &DeviceInfo, op: &Op) -> Warmth {

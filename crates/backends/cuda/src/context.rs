@@ -2,6 +2,7 @@
 //! launches. Everything is queued on the compute stream; nothing here waits for the device.
 
 use std::ffi::c_void;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 use panoply_core::{Buffer, DType, DeviceId, Error, MemoryStats, Result, Shape, Tensor};
@@ -266,7 +267,7 @@ impl Context {
         }
         let block = self.memory.scratch(Context::COUNTERS * 4)?;
         let address = block.block.0;
-        self.fill(address, 0, Context::COUNTERS * 4)?;
+        self.lasting(|context| context.fill(address, 0, Context::COUNTERS * 4))?;
         self.counters = Some(block);
         Ok(address)
     }
@@ -284,9 +285,12 @@ impl Context {
         queued.complaint.take().map_or(Ok(()), |complaint| self.complaints.settle(complaint))
     }
 
-    /// Keeps a block until the op under way has finished.
-    pub(crate) fn hold(&mut self, block: Option<Block>) {
-        self.queued.held.extend(block);
+    /// Queues what later ops count on, in a rehearsal too.
+    pub(crate) fn lasting<T>(&mut self, queue: impl FnOnce(&mut Context) -> T) -> T {
+        let rehearsal = std::mem::replace(&mut self.rehearsal, false);
+        let queued = queue(self);
+        self.rehearsal = rehearsal;
+        queued
     }
 
     fn end_copies(&mut self, stream: Stream) -> Result<Event> {
@@ -301,9 +305,12 @@ impl Context {
     /// Lets `run` load what it needs without queueing anything.
     pub(crate) fn rehearse(&mut self, run: impl FnOnce(&mut Context)) {
         self.rehearsal = true;
-        run(self);
+        // Whatever becomes of it, the next op is no rehearsal.
+        drop(catch_unwind(AssertUnwindSafe(|| run(self))));
         self.rehearsal = false;
-        self.take_queued();
+        let mut queued = self.take_queued();
+        // No kernel ran, so none has complained.
+        drop(self.settle(&mut queued));
     }
 
     /// Whether nothing must be queued now: ops that call a library leave it at having planned.
@@ -400,10 +407,6 @@ impl Arguments {
 
     pub(crate) fn u32(self, value: u32) -> Arguments {
         self.push(&[u64::from(value)])
-    }
-
-    pub(crate) fn i32(self, value: i32) -> Arguments {
-        self.push(&[u64::from(value as u32)])
     }
 
     pub(crate) fn u64(self, value: u64) -> Arguments {

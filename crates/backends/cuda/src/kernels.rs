@@ -93,7 +93,7 @@ mod tests {
                 .integer("VECTOR", 4)
                 .integer("T_VECTOR_BYTES", 4)
                 .integer("R_VECTOR_BYTES", 8),
-            Kernel::new(COLOR, "convert").dtype("T", DType::U8).integer("FROM", 0).integer("TO", 1).word("INDEX", "u32"),
+            Kernel::new(COLOR, "convert").dtype("T", DType::U8).integer("SIDE", 2).word("INDEX", "u32"),
             f32(CONV, "convolve")
                 .word("POS", "i32")
                 .word("INDEX", "u32")

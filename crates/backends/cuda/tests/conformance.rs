@@ -1,6 +1,8 @@
 //! Every case of the suite on every GPU of this machine, and on the emulated device where there is a C++ compiler.
 //! `PANOPLY_CASES=prefix` runs the cases whose names begin so.
 
+#![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
+
 use panoply_conformance::{cases, check_backend};
 use panoply_core::Backend;
 use panoply_cuda::CudaBackend;

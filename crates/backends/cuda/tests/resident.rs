@@ -2,6 +2,8 @@
 //! contiguous on its way, so this is where kernels meet other layouts, and indices that the host has not seen.
 //! `PANOPLY_CASES=prefix` runs the cases whose names begin so.
 
+#![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
+
 use panoply_conformance::reference::reference;
 use panoply_conformance::values::difference;
 use panoply_conformance::{Case, cases, run_one};

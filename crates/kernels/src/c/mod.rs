@@ -79,6 +79,8 @@ units! {
     COLOR = "color";
     /// Convolutions and their gradients.
     CONV = "conv";
+    /// Fourier transforms.
+    FFT = "fft";
     /// Maxima and averages of windows.
     POOL = "pool";
     /// Images of another size.

@@ -28,6 +28,9 @@ const ALIGN_BYTES: usize = 256;
 const GUARD_BYTES: usize = 64;
 const GUARD: u8 = 0xab;
 
+/// Names of files under way: two engines of one process may compile the same text at once.
+static COMPILED: AtomicU64 = AtomicU64::new(0);
+
 /// Kernels use the emulator's own state, which is one for each compiled kernel.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
@@ -42,6 +45,8 @@ pub(crate) struct EmulatedDriver {
     compiler: PathBuf,
     blocks: RefCell<HashMap<Address, Layout>>,
     used_bytes: Cell<u64>,
+    /// Each in a place of its own, which the functions that were handed out point to.
+    #[allow(clippy::vec_box)]
     functions: RefCell<Vec<Box<Loaded>>>,
 }
 
@@ -55,8 +60,7 @@ struct Loaded {
 impl EmulatedDriver {
     /// A device whose kernels this compiler compiles.
     pub(crate) fn new(device: DeviceId, compiler: PathBuf) -> EmulatedDriver {
-        let properties =
-            Properties { multiprocessors: 4, shared_bytes_max: 96 << 10, capability: 0, l2_bytes: 1 << 20 };
+        let properties = Properties { multiprocessors: 4, shared_bytes_max: 96 << 10, capability: 0 };
         EmulatedDriver {
             device,
             properties,
@@ -257,10 +261,6 @@ impl Driver for EmulatedDriver {
 
     fn libraries(&self) -> Option<&Libraries> {
         None
-    }
-
-    fn make_current(&self) -> Result<()> {
-        Ok(())
     }
 }
 

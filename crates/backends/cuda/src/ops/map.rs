@@ -300,7 +300,7 @@ impl Maps {
                 let count = code.words.len();
                 let words = Tensor::from_vec(code.words, [count])?;
                 let block = context.memory.scratch(words.len_bytes())?;
-                context.place(block.block.0, &words)?;
+                context.lasting(|context| context.place(block.block.0, &words))?;
                 known.push(Code { program: program.clone(), dtypes: dtypes.into(), words, slots: code.slots, block });
                 known.len() - 1
             }

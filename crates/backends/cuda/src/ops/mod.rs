@@ -2,6 +2,7 @@
 //! what computes it. Nothing here waits for the device.
 
 use panoply_core::op::compute::ComputeOp;
+use panoply_core::op::signal::SignalOp;
 use panoply_core::{Error, Op, Result, Support, Value};
 
 use crate::context::Context;
@@ -9,6 +10,7 @@ use crate::context::Context;
 mod color_convert;
 mod conv2d;
 mod conv2d_cudnn;
+mod fft;
 mod gather;
 mod layernorm;
 pub(crate) mod map;
@@ -33,7 +35,7 @@ pub(crate) fn run(op: &Op, context: &mut Context) -> Result<Value> {
         Op::Crypto(op) => match *op {},
         Op::Network(op) => match *op {},
         Op::Ml(op) => match *op {},
-        Op::Signal(op) => match *op {},
+        Op::Signal(op) => run_signal(op, context),
         Op::Video(op) => match *op {},
     }
 }
@@ -71,7 +73,7 @@ pub(crate) fn supports(op: &Op) -> Support {
         Op::Crypto(op) => match *op {},
         Op::Network(op) => match *op {},
         Op::Ml(op) => match *op {},
-        Op::Signal(op) => match *op {},
+        Op::Signal(op) => supports_signal(op),
         Op::Video(op) => match *op {},
     }
 }
@@ -81,5 +83,18 @@ fn supports_compute(op: &ComputeOp) -> Support {
         ComputeOp::Search(op) => search::supports(op),
         ComputeOp::TopK(_) => Support::No("the CUDA backend does not have it yet".to_owned()),
         _ => Support::Yes,
+    }
+}
+
+fn run_signal(op: &SignalOp, context: &mut Context) -> Result<Value> {
+    match op {
+        SignalOp::Fft(op) => fft::run(op, context),
+        SignalOp::Ifft(op) => fft::run_inverse(op, context),
+    }
+}
+
+fn supports_signal(op: &SignalOp) -> Support {
+    match op {
+        SignalOp::Fft(_) | SignalOp::Ifft(_) => Support::Yes,
     }
 }

@@ -153,6 +153,9 @@ fn kernel(op: &Scan, entry: &'static str, threads: usize) -> Kernel {
 #[derive(Default)]
 pub(crate) struct ScanBoard {
     block: Option<Block>,
+    /// Smaller boards, which kernels under way may still use; together they are smaller than the present one.
+    #[allow(dead_code)] // Held so that the pool does not lend them.
+    retired: Vec<Block>,
     tiles: usize,
     epoch: u32,
 }
@@ -165,18 +168,21 @@ const BOARD_TILES_MIN: usize = 1 << 16;
 impl Context {
     /// Statuses for so many tiles, and this launch's epoch, which none of them has.
     fn scan_board(&mut self, tiles: usize) -> Result<(Address, u32)> {
-        if self.scans.tiles < tiles || self.scans.epoch == EPOCH_MAX {
+        if self.scans.tiles < tiles {
             let capacity = tiles.next_power_of_two().max(BOARD_TILES_MIN);
             let block = self.memory.scratch(capacity * 8)?;
-            self.fill(block.block.0, 0, capacity * 8)?;
-            // Kernels under way still use the old one: it goes when this op has finished.
             let old = self.scans.block.replace(block);
-            self.hold(old);
+            self.scans.retired.extend(old);
             self.scans.tiles = capacity;
+            self.scans.epoch = EPOCH_MAX;
+        }
+        let address = self.scans.block.as_ref().map_or(0, |block| block.block.0);
+        if self.scans.epoch == EPOCH_MAX {
+            let bytes = self.scans.tiles * 8;
+            self.lasting(|context| context.fill(address, 0, bytes))?;
             self.scans.epoch = 0;
         }
         self.scans.epoch += 1;
-        let address = self.scans.block.as_ref().map_or(0, |block| block.block.0);
         Ok((address, self.scans.epoch))
     }
 }

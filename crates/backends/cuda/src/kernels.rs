@@ -45,8 +45,8 @@ impl Kernels {
 mod tests {
     use panoply_core::{Api, DType};
     use panoply_kernels::c::{
-        COLOR, CONV, GATHER, INTERPRET, LAYERNORM, MATMUL, NORMALIZE, POOL, REDUCE, RESIZE, SCAN, SEARCH_PACK, SOFTMAX,
-        SORT, STRIDED, UNITS,
+        COLOR, CONV, FFT, GATHER, INTERPRET, LAYERNORM, MATMUL, NORMALIZE, POOL, REDUCE, RESIZE, SCAN, SEARCH_PACK,
+        SOFTMAX, SORT, STRIDED, UNITS,
     };
 
     use super::*;
@@ -86,6 +86,11 @@ mod tests {
                 .flag("ROWS", true),
             f32_rows(SOFTMAX, "softmax_rows", "ROWS"),
             f32_rows(LAYERNORM, "layernorm_rows", "ROWS"),
+            Kernel::new(FFT, "butterfly")
+                .integer("RADIX", 4)
+                .integer("SIGN", -1)
+                .integer("LOAD", 0)
+                .integer("STORE", 0),
             Kernel::new(GATHER, "gather").word("T", "u64").dtype("I", DType::I32),
             Kernel::new(NORMALIZE, "normalize")
                 .dtype("T", DType::U8)

@@ -35,6 +35,7 @@ fn run(backend: &dyn Backend) {
 fn list_of_ops() {
     let mut ops: Vec<String> =
         cases().iter().filter_map(|case| Some(case.name.split_once('/')?.0.to_owned())).collect();
+    ops.sort();
     ops.dedup();
     for op in &ops {
         println!("op {op}");

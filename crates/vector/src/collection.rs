@@ -1,0 +1,4 @@
+//! What a program holds.
+
+/// A collection of vectors.
+pub struct Collection {}

@@ -73,6 +73,9 @@ pub enum Error {
         /// The fields that exist.
         known: String,
     },
+    /// A filter was not accepted.
+    #[error(transparent)]
+    Filter(#[from] crate::filter::FilterError),
     /// There is something at the path already.
     #[error("{} exists already; open it, or choose another path", path.display())]
     AlreadyExists {

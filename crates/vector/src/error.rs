@@ -131,6 +131,14 @@ pub enum Error {
         /// The failure.
         reason: String,
     },
+    /// Too many writes wait already. An awaited write does not wait for room, since that would block its executor.
+    #[error(
+        "{writes_waiting_max} writes wait already; await some of them first, or use the blocking form, which waits"
+    )]
+    Busy {
+        /// How many writes may wait.
+        writes_waiting_max: usize,
+    },
     /// The collection was closed, or its writer has ended.
     #[error("the collection is closed")]
     Closed,

@@ -1,4 +1,0 @@
-//! What a program holds.
-
-/// A collection of vectors.
-pub struct Collection {}

@@ -12,7 +12,7 @@ fn in_memory(dimension: usize, metric: Metric) -> Collection {
 }
 
 fn equals(field: &str, value: Value) -> Filter {
-    Filter::parse_json(&json!({ "eq": { field: value } })).unwrap()
+    Filter::from_json(&json!({ field: value })).unwrap()
 }
 
 #[test]

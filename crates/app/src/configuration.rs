@@ -1,5 +1,7 @@
 //! What the arguments mean: checked, and with every default filled in.
 
+pub mod vectors;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -8,6 +10,7 @@ use panoply::Api;
 use crate::arguments::{Arguments, BenchArguments, CommandArguments};
 use crate::bench::cases::{self, Work};
 use crate::failure::Failure;
+use vectors::{DemoOptions, VectorsOptions};
 
 /// The longest time that may be asked for one case.
 const SECONDS_PER_CASE_MAX: f64 = 3600.0;
@@ -20,6 +23,8 @@ pub enum Configuration {
     Devices(DevicesOptions),
     Plan(PlanOptions),
     Bench(BenchOptions),
+    Vectors(VectorsOptions),
+    Demo(DemoOptions),
 }
 
 /// How a result is written.
@@ -65,6 +70,8 @@ impl Configuration {
             }
             CommandArguments::Plan(arguments) => Configuration::Plan(PlanOptions { format: format(arguments.json) }),
             CommandArguments::Bench(arguments) => Configuration::Bench(bench(arguments)?),
+            CommandArguments::Vectors(arguments) => Configuration::Vectors(VectorsOptions::resolve(arguments)?),
+            CommandArguments::Demo(arguments) => Configuration::Demo(DemoOptions::resolve(arguments)),
         })
     }
 }

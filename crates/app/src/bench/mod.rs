@@ -7,7 +7,7 @@ pub mod cases;
 mod measure;
 mod plot;
 mod random;
-mod row;
+pub mod row;
 mod workload;
 
 use std::fs::File;

@@ -16,6 +16,7 @@
 //! 2. Memory is bounded by the batch that is asked for, however large the file is.
 //! 3. What cannot be read is a [`FormatError`] that says where; a component that is NaN or infinite is one, too.
 
+mod arrow;
 mod bytes;
 mod error;
 mod jsonl;
@@ -30,6 +31,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+pub use arrow::{ArrowReader, ArrowWriter};
 pub use error::FormatError;
 pub use jsonl::{JsonLinesReader, JsonLinesWriter, RecordsReader};
 pub use npy::{NpyReader, NpyWriter};
@@ -91,6 +93,8 @@ pub enum FileKind {
     JsonLines,
     /// Parquet.
     Parquet,
+    /// Arrow IPC.
+    Arrow,
 }
 
 /// Where vectors and ids stand in files that have named columns. `None` is the usual name: `vector` or `embedding` (or the
@@ -114,13 +118,14 @@ impl FileKind {
             Some("ivecs") => Ok(FileKind::Vecs(VecsKind::I32)),
             Some("jsonl" | "ndjson") => Ok(FileKind::JsonLines),
             Some("parquet" | "pq") => Ok(FileKind::Parquet),
+            Some("arrow" | "feather" | "ipc" | "arrows") => Ok(FileKind::Arrow),
             _ => Err(FormatError::UnknownKind { name: path.display().to_string() }),
         }
     }
 
     /// Whether the kind holds ids and metadata.
     pub fn holds_metadata(self) -> bool {
-        matches!(self, FileKind::JsonLines | FileKind::Parquet)
+        matches!(self, FileKind::JsonLines | FileKind::Parquet | FileKind::Arrow)
     }
 }
 
@@ -136,6 +141,7 @@ pub fn open(path: &Path, columns: &ColumnNames) -> Result<Box<dyn Reader>> {
         FileKind::Vecs(kind) => Box::new(VecsReader::new(file, length, kind)?),
         FileKind::JsonLines => Box::new(JsonLinesReader::new(file)?),
         FileKind::Parquet => Box::new(ParquetReader::new(file, columns)?),
+        FileKind::Arrow => Box::new(ArrowReader::new(file, length, columns)?),
     })
 }
 
@@ -147,6 +153,7 @@ pub fn create(kind: FileKind, file: File, dimension: usize) -> Result<Box<dyn Wr
         FileKind::Vecs(kind) => Box::new(VecsWriter::new(file, dimension, kind)),
         FileKind::JsonLines => Box::new(JsonLinesWriter::new(file, dimension)),
         FileKind::Parquet => Box::new(ParquetWriter::new(file, dimension)?),
+        FileKind::Arrow => Box::new(ArrowWriter::new(file, dimension)?),
     })
 }
 

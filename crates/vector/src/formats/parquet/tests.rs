@@ -119,6 +119,22 @@ fn columns_of_others_become_metadata() {
 }
 
 #[test]
+fn files_of_the_arrow_library_are_read() {
+    // Made by `fixtures/arrow.py`.
+    let bytes = include_bytes!("../../../fixtures/foreign.parquet");
+    assert_eq!(open(bytes).unwrap().columns_left_out(), ["blob"]);
+    let read = all(bytes, 2).unwrap();
+    assert_eq!(read.ids, ["a", "b", "c"]);
+    assert_eq!(read.vectors, [0.5, 1.5, 2.5, 3.5, 4.5, 5.5]);
+    let first = json!({
+        "size": 7, "price": 0.1, "ratio": 0.25, "free": true, "day": 1,
+        "tags": ["red", "a text that is longer than twelve bytes"], "place": {"x": 1, "y": {"z": "deep"}},
+    });
+    let last = json!({"size": 9, "price": 2.0, "ratio": 0.5, "tags": []});
+    assert_eq!(read.metadata, [first, json!({"free": false, "day": 2}), last]);
+}
+
+#[test]
 fn columns_can_be_named() {
     let names = ColumnNames { vector: Some("embedding".to_owned()), id: Some("name".to_owned()) };
     let bytes = Bytes::from(foreign());

@@ -107,6 +107,14 @@ impl Region {
         Ok(())
     }
 
+    /// Gives up the file's room behind the bytes. Nothing may be appended after that.
+    pub(crate) fn trim(&self) {
+        if let Backing::File { file, .. } = &self.backing {
+            // It only saves room: what lies behind the end is not read.
+            let _ = file.set_len(self.len as u64);
+        }
+    }
+
     /// Waits until the bytes have reached the disk.
     pub(crate) fn sync(&self) -> Result<()> {
         match &self.backing {

@@ -177,6 +177,8 @@ impl Segment {
             let scales = vec![self.scale; if self.schema.shares_scale() { rows as usize } else { 0 }];
             let own_scales = addition.batch.map_or(&[][..], |batch| &batch.scales);
             let draft = Draft {
+                number,
+                before: (number - self.records) as u32,
                 kills: addition.kills,
                 fields: addition.fields,
                 rows,
@@ -188,7 +190,7 @@ impl Segment {
                 inline_rows: inline.then_some(bytes),
                 entries: addition.batch.map_or(&[], |batch| &batch.entries),
             };
-            write_record(&mut records, self.nonce, number, &draft);
+            write_record(&mut records, self.nonce, &draft);
             starts.push(self.log.len() + records.len() - draft.entries.len());
             first_row += rows;
         }
@@ -197,6 +199,7 @@ impl Segment {
             self.log.sync()?;
         }
         self.records += additions.len() as u64;
+        self.view = None;
         for (addition, start) in additions.iter().zip(starts) {
             if let Some(batch) = addition.batch {
                 self.note_rows(batch, start as u64)?;
@@ -295,6 +298,12 @@ impl Segment {
         self.rows_synced = self.count;
         self.append(&[Addition { kills: &[], fields: &[], batch: None }])?;
         self.log.sync().map_err(clear)
+    }
+
+    /// Gives up the room behind what was written, before the files are closed.
+    pub(crate) fn trim(&mut self) {
+        self.rows.trim();
+        self.log.trim();
     }
 
     /// The segment as it is now.

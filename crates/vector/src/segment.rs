@@ -164,10 +164,6 @@ impl Segment {
         [&mut self.norms, &mut self.scales].into_iter().flatten().try_for_each(|column| column.reserve(more * 4))?;
         let inline = !self.in_memory && more * row_bytes <= INLINE_BYTES_MAX;
         let stored = self.append_rows(additions)?;
-        if self.durable && !inline && more > 0 {
-            self.rows.sync()?;
-            self.rows_synced = self.count + more as u32;
-        }
         let mut records = Vec::with_capacity(self.records_bytes(additions, inline));
         let mut first_row = self.count;
         let mut starts = Vec::with_capacity(additions.len());
@@ -196,7 +192,10 @@ impl Segment {
         }
         self.log.append(&records)?;
         if self.durable {
-            self.log.sync()?;
+            self.sync_group(inline || more == 0)?;
+        }
+        if self.durable && !inline {
+            self.rows_synced = self.count + more as u32;
         }
         self.records += additions.len() as u64;
         self.view = None;
@@ -206,6 +205,20 @@ impl Segment {
             }
         }
         Ok(())
+    }
+
+    /// Waits until the log, and the rows where they are not in it, have reached the disk: both at the same time, since a
+    /// record whose rows did not get there is found out by its checksum.
+    fn sync_group(&self, log_alone: bool) -> Result<()> {
+        if log_alone {
+            return self.log.sync();
+        }
+        let (rows, log) = std::thread::scope(|scope| {
+            let rows = scope.spawn(|| self.rows.sync());
+            let log = self.log.sync();
+            (rows.join().unwrap_or(Err(Error::Closed)), log)
+        });
+        rows.and(log)
     }
 
     /// Writes the rows of all batches, and gives back those that were quantised with the segment's scale.

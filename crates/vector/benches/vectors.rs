@@ -61,7 +61,7 @@ fn search(runtime: &Arc<Runtime>, folder: &PathBuf) -> Outcome {
                 })?;
                 let case = format!("search/dot/f32/{count}x{dimension}/q{queries}k10");
                 println!(
-                    r#"{{"case":"{case}","place":"{place}","ms":{:.4},"queries_per_s":{:.1}}}"#,
+                    r#"{{"case":"{case}","api":"{place}","ms":{:.4},"queries_per_s":{:.1}}}"#,
                     seconds * 1e3,
                     queries as f64 / seconds
                 );

@@ -76,6 +76,9 @@ pub enum Error {
     /// A filter was not accepted.
     #[error(transparent)]
     Filter(#[from] crate::filter::FilterError),
+    /// A file of vectors could not be read or written.
+    #[error(transparent)]
+    Format(#[from] crate::formats::FormatError),
     /// There is something at the path already.
     #[error("{} exists already; open it, or choose another path", path.display())]
     AlreadyExists {

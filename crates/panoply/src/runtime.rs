@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::Deref;
+use std::sync::Arc;
 
 use panoply_runtime::BuildError;
 
@@ -15,7 +16,7 @@ use crate::builder::Builder;
 /// [`workers`](panoply_runtime::Runtime::workers), [`shutdown`](panoply_runtime::Runtime::shutdown), …) comes from
 /// [`panoply_runtime::Runtime`], which it derefs to; what is added here is that it knows the backends of this build.
 pub struct Runtime {
-    inner: panoply_runtime::Runtime,
+    inner: Arc<panoply_runtime::Runtime>,
 }
 
 /// A runtime with every backend of this build: the same as [`Runtime::new`].
@@ -45,7 +46,14 @@ impl Deref for Runtime {
 
 impl From<panoply_runtime::Runtime> for Runtime {
     fn from(inner: panoply_runtime::Runtime) -> Runtime {
-        Runtime { inner }
+        Runtime { inner: Arc::new(inner) }
+    }
+}
+
+/// What outlives a borrow, such as a collection of vectors, shares the runtime.
+impl From<&Runtime> for Arc<panoply_runtime::Runtime> {
+    fn from(runtime: &Runtime) -> Arc<panoply_runtime::Runtime> {
+        Arc::clone(&runtime.inner)
     }
 }
 

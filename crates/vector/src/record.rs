@@ -4,13 +4,15 @@
 //! ```text
 //! head    "PNPLVLOG" · version u32 · segment u32 · nonce u64 · checksum u32 · zero u32
 //! record  length of the body u64 · checksum u32 · mark u32 · body
-//! body    inline u32 · kills u32 · fields u32 · rows u32 · first row u32 · rows on disk u32 · checksum of the rows u32
+//! body    number u64 · before u32 · inline u32 · kills u32 · fields u32 · rows u32 · first row u32 · rows on disk u32 · checksum of the rows u32
 //!         kills: (segment u32, row u32)…   fields: (length u32, text)…   norms f32…   scales f32…
 //!         rows, where they are inline      entries: (length of id u32, length of metadata u32, id, metadata)…
 //! ```
 //!
-//! Numbers are little-endian. A record's checksum also covers the log's nonce and the record's number, so bytes that
-//! were left over from another time, or that a caller's metadata imitates, are never taken for a record. Small batches
+//! Numbers are little-endian. A record's checksum also covers the log's nonce, so bytes that were left over from another
+//! time, or that a caller's metadata imitates, are never taken for a record. Records are written in groups, which reach the
+//! disk together; `before` counts those of the same group that come first. So a damaged record that had been acknowledged
+//! (a later group follows it) can be told from the torn end of a log. Small batches
 //! have their rows inline: one file has to reach the disk, not two. `rows on disk` tells how many rows of the segment
 //! were known to have reached the rows file by then.
 
@@ -25,7 +27,9 @@ const VERSION: u32 = 1;
 const RECORD_MARK: u32 = 0x5a56_4c47;
 pub(crate) const LOG_HEAD_BYTES: usize = 32;
 const RECORD_HEAD_BYTES: usize = 16;
-const BODY_HEAD_BYTES: usize = 28;
+const BODY_HEAD_BYTES: usize = 40;
+/// How far behind a damaged record another one is looked for.
+const SCAN_BYTES_MAX: usize = 64 << 20;
 
 /// Which row: its segment and its place there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -44,6 +48,9 @@ pub(crate) struct Layout {
 
 /// A record to be written.
 pub(crate) struct Draft<'a> {
+    pub(crate) number: u64,
+    /// Records of the same group that come before it.
+    pub(crate) before: u32,
     pub(crate) kills: &'a [Slot],
     pub(crate) fields: &'a [String],
     pub(crate) rows: u32,
@@ -58,6 +65,7 @@ pub(crate) struct Draft<'a> {
 
 /// A record that was read: where its parts lie in the log.
 pub(crate) struct Record {
+    number: u64,
     pub(crate) kills: Vec<Slot>,
     pub(crate) fields: Vec<String>,
     pub(crate) rows: u32,
@@ -94,10 +102,12 @@ pub(crate) fn read_log_head(path: &Path, bytes: &[u8], segment: u32) -> Result<u
 }
 
 /// Appends a record to `out`.
-pub(crate) fn write_record(out: &mut Vec<u8>, nonce: u64, number: u64, draft: &Draft<'_>) {
+pub(crate) fn write_record(out: &mut Vec<u8>, nonce: u64, draft: &Draft<'_>) {
     let start = out.len();
     out.extend_from_slice(&[0; RECORD_HEAD_BYTES]);
+    out.extend_from_slice(&draft.number.to_le_bytes());
     let numbers = [
+        draft.before,
         u32::from(draft.inline_rows.is_some()),
         draft.kills.len() as u32,
         draft.fields.len() as u32,
@@ -119,7 +129,7 @@ pub(crate) fn write_record(out: &mut Vec<u8>, nonce: u64, number: u64, draft: &D
     out.extend_from_slice(draft.inline_rows.unwrap_or_default());
     out.extend_from_slice(draft.entries);
     let body = start + RECORD_HEAD_BYTES;
-    let (length, checksum) = ((out.len() - body) as u64, checksum(nonce, number, &out[body..]));
+    let (length, checksum) = ((out.len() - body) as u64, checksum(nonce, &out[body..]));
     out[start..start + 8].copy_from_slice(&length.to_le_bytes());
     out[start + 8..start + 12].copy_from_slice(&checksum.to_le_bytes());
     out[start + 12..start + 16].copy_from_slice(&RECORD_MARK.to_le_bytes());
@@ -138,11 +148,33 @@ pub(crate) fn read_record(
     let Some(length) = reader.number_u64() else { return Ok(None) };
     let (Some(expected), Some(RECORD_MARK)) = (reader.number(), reader.number()) else { return Ok(None) };
     let Some(body) = usize::try_from(length).ok().and_then(|length| reader.take(length)) else { return Ok(None) };
-    if checksum(nonce, number, &log[body.clone()]) != expected {
+    if checksum(nonce, &log[body.clone()]) != expected {
         return Ok(None);
     }
     let senseless = || Error::corrupt(path, at as u64, "a record whose parts do not fit its length");
-    read_body(log, body, layout).map(Some).ok_or_else(senseless)
+    let record = read_body(log, body, layout).ok_or_else(senseless)?;
+    Ok((record.number == number).then_some(record))
+}
+
+/// Where a record of a later group lies behind `at`, which proves that the record with this number, which should be at
+/// `at`, had been acknowledged.
+pub(crate) fn later_group(log: &[u8], at: usize, nonce: u64, number: u64) -> Option<usize> {
+    let mark = RECORD_MARK.to_le_bytes();
+    let rest = &log[at.min(log.len())..log.len().min(at.saturating_add(SCAN_BYTES_MAX))];
+    let marks = rest.windows(4).enumerate().filter(|(_, four)| *four == mark).map(|(place, _)| at + place);
+    marks.filter_map(|place| place.checked_sub(RECORD_HEAD_BYTES - 4)).filter(|start| *start >= at).find(|start| {
+        let mut reader = Reader { bytes: log, at: *start };
+        let head = reader.number_u64().zip(reader.number());
+        let Some((length, expected)) = head else { return false };
+        let _mark = reader.number();
+        let Some(body) = usize::try_from(length).ok().and_then(|length| reader.take(length)) else { return false };
+        if body.len() < BODY_HEAD_BYTES || checksum(nonce, &log[body.clone()]) != expected {
+            return false;
+        }
+        let mut reader = Reader { bytes: log, at: body.start };
+        let group = reader.number_u64().zip(reader.number());
+        group.is_some_and(|(found, before)| found.saturating_sub(u64::from(before)) > number)
+    })
 }
 
 fn read_body(log: &[u8], body: Range<usize>, layout: Layout) -> Option<Record> {
@@ -150,6 +182,7 @@ fn read_body(log: &[u8], body: Range<usize>, layout: Layout) -> Option<Record> {
     if body.len() < BODY_HEAD_BYTES {
         return None;
     }
+    let (number, _before) = (reader.number_u64()?, reader.number()?);
     let (inline, kill_count, field_count) = (reader.number()?, reader.number()?, reader.number()?);
     let (rows, first_row) = (reader.number()?, reader.number()?);
     let (rows_synced, rows_checksum) = (reader.number()?, reader.number()?);
@@ -172,6 +205,7 @@ fn read_body(log: &[u8], body: Range<usize>, layout: Layout) -> Option<Record> {
     let entries = reader.at..body.end;
     let end = body.end;
     Some(Record {
+        number,
         kills,
         fields,
         rows,
@@ -237,10 +271,9 @@ fn number_at(bytes: &[u8]) -> u32 {
     u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
 }
 
-fn checksum(nonce: u64, number: u64, body: &[u8]) -> u32 {
+fn checksum(nonce: u64, body: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&nonce.to_le_bytes());
-    hasher.update(&number.to_le_bytes());
     hasher.update(body);
     hasher.finalize()
 }
@@ -255,6 +288,8 @@ mod tests {
     fn sample() -> Vec<u8> {
         let mut log = log_head(7, 99).to_vec();
         let draft = Draft {
+            number: 0,
+            before: 0,
             kills: &[Slot { segment: 1, row: 2 }],
             fields: &["color".to_owned()],
             rows: 2,
@@ -266,8 +301,25 @@ mod tests {
             inline_rows: Some(&[1, 2, 3, 4, 5, 6]),
             entries: &[1, 0, 0, 0, 0, 0, 0, 0, b'a', 1, 0, 0, 0, 2, 0, 0, 0, b'b', b'{', b'}'],
         };
-        write_record(&mut log, 99, 0, &draft);
+        write_record(&mut log, 99, &draft);
         log
+    }
+
+    fn empty_draft() -> Draft<'static> {
+        Draft {
+            number: 0,
+            before: 0,
+            kills: &[],
+            fields: &[],
+            rows: 0,
+            first_row: 7,
+            rows_synced: 7,
+            rows_checksum: 0,
+            norms: &[],
+            scales: &[],
+            inline_rows: None,
+            entries: &[],
+        }
     }
 
     #[test]
@@ -287,6 +339,15 @@ mod tests {
         for end in LOG_HEAD_BYTES..log.len() {
             assert!(read_record(path, &log[..end], LOG_HEAD_BYTES, 99, 0, LAYOUT).unwrap().is_none());
         }
+        // A later group behind a damaged record tells that it was not the torn end.
+        let mut two = log.clone();
+        write_record(&mut two, 99, &Draft { number: 1, before: 0, ..empty_draft() });
+        two[LOG_HEAD_BYTES + 20] ^= 1;
+        assert_eq!(later_group(&two, LOG_HEAD_BYTES, 99, 0), Some(log.len()));
+        assert_eq!(later_group(&two, LOG_HEAD_BYTES, 98, 0), None);
+        let mut same = log.clone();
+        write_record(&mut same, 99, &Draft { number: 1, before: 1, ..empty_draft() });
+        assert_eq!(later_group(&same, LOG_HEAD_BYTES, 99, 0), None);
         let wrong = Layout { row_bytes: 1 << 40, ..LAYOUT };
         assert!(matches!(read_record(path, &log, LOG_HEAD_BYTES, 99, 0, wrong), Err(Error::Corrupt { .. })));
     }

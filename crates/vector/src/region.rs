@@ -87,6 +87,8 @@ impl Region {
                 }
             }
             Backing::File { file, path } => {
+                #[cfg(test)]
+                let bytes = full_disk::cut(path, file, self.len, bytes)?;
                 let start = SeekFrom::Start(self.len as u64);
                 file.seek(start)
                     .and_then(|_| file.write_all(bytes))
@@ -105,6 +107,14 @@ impl Region {
             Backing::File { .. } => self.restart(len)?,
         }
         Ok(())
+    }
+
+    /// Gives up the file's room behind the bytes. Nothing may be appended after that.
+    pub(crate) fn trim(&self) {
+        if let Backing::File { file, .. } = &self.backing {
+            // It only saves room: what lies behind the end is not read.
+            let _ = file.set_len(self.len as u64);
+        }
     }
 
     /// Waits until the bytes have reached the disk.
@@ -217,6 +227,33 @@ pub(crate) fn sync_folder(path: &Path) -> Result<()> {
     let synced: io::Result<()> =
         if cfg!(unix) { File::open(path).and_then(|folder| folder.sync_all()) } else { Ok(()) };
     synced.map_err(|error| Error::io("sync", path, error))
+}
+
+/// Disks that are full, for tests: writes to files of a folder fail half done once they would pass a size.
+#[cfg(test)]
+pub(crate) mod full_disk {
+    use super::*;
+    use std::sync::{Mutex, PoisonError};
+
+    static LIMITS: Mutex<Vec<(PathBuf, usize)>> = Mutex::new(Vec::new());
+
+    /// No file of the folder grows beyond so many bytes; `None` lifts the limit.
+    pub(crate) fn limit(folder: &Path, file_bytes_max: Option<usize>) {
+        let mut limits = LIMITS.lock().unwrap_or_else(PoisonError::into_inner);
+        limits.retain(|(path, _)| path != folder);
+        limits.extend(file_bytes_max.map(|bytes| (folder.to_owned(), bytes)));
+    }
+
+    pub(super) fn cut<'a>(path: &Path, file: &mut File, len: usize, bytes: &'a [u8]) -> Result<&'a [u8]> {
+        let limits = LIMITS.lock().unwrap_or_else(PoisonError::into_inner);
+        let limit = limits.iter().find(|(folder, _)| path.parent() == Some(folder)).map_or(usize::MAX, |(_, max)| *max);
+        if len.saturating_add(bytes.len()) <= limit {
+            return Ok(bytes);
+        }
+        let half = &bytes[..limit.saturating_sub(len)];
+        let written = file.seek(SeekFrom::Start(len as u64)).and_then(|_| file.write_all(half));
+        written.and_then(|()| Err(io::ErrorKind::StorageFull.into())).map_err(|error| Error::io("write", path, error))
+    }
 }
 
 #[cfg(test)]

@@ -164,10 +164,6 @@ impl Segment {
         [&mut self.norms, &mut self.scales].into_iter().flatten().try_for_each(|column| column.reserve(more * 4))?;
         let inline = !self.in_memory && more * row_bytes <= INLINE_BYTES_MAX;
         let stored = self.append_rows(additions)?;
-        if self.durable && !inline && more > 0 {
-            self.rows.sync()?;
-            self.rows_synced = self.count + more as u32;
-        }
         let mut records = Vec::with_capacity(self.records_bytes(additions, inline));
         let mut first_row = self.count;
         let mut starts = Vec::with_capacity(additions.len());
@@ -177,6 +173,8 @@ impl Segment {
             let scales = vec![self.scale; if self.schema.shares_scale() { rows as usize } else { 0 }];
             let own_scales = addition.batch.map_or(&[][..], |batch| &batch.scales);
             let draft = Draft {
+                number,
+                before: (number - self.records) as u32,
                 kills: addition.kills,
                 fields: addition.fields,
                 rows,
@@ -188,21 +186,39 @@ impl Segment {
                 inline_rows: inline.then_some(bytes),
                 entries: addition.batch.map_or(&[], |batch| &batch.entries),
             };
-            write_record(&mut records, self.nonce, number, &draft);
+            write_record(&mut records, self.nonce, &draft);
             starts.push(self.log.len() + records.len() - draft.entries.len());
             first_row += rows;
         }
         self.log.append(&records)?;
         if self.durable {
-            self.log.sync()?;
+            self.sync_group(inline || more == 0)?;
+        }
+        if self.durable && !inline {
+            self.rows_synced = self.count + more as u32;
         }
         self.records += additions.len() as u64;
+        self.view = None;
         for (addition, start) in additions.iter().zip(starts) {
             if let Some(batch) = addition.batch {
                 self.note_rows(batch, start as u64)?;
             }
         }
         Ok(())
+    }
+
+    /// Waits until the log, and the rows where they are not in it, have reached the disk: both at the same time, since a
+    /// record whose rows did not get there is found out by its checksum.
+    fn sync_group(&self, log_alone: bool) -> Result<()> {
+        if log_alone {
+            return self.log.sync();
+        }
+        let (rows, log) = std::thread::scope(|scope| {
+            let rows = scope.spawn(|| self.rows.sync());
+            let log = self.log.sync();
+            (rows.join().unwrap_or(Err(Error::Closed)), log)
+        });
+        rows.and(log)
     }
 
     /// Writes the rows of all batches, and gives back those that were quantised with the segment's scale.
@@ -295,6 +311,12 @@ impl Segment {
         self.rows_synced = self.count;
         self.append(&[Addition { kills: &[], fields: &[], batch: None }])?;
         self.log.sync().map_err(clear)
+    }
+
+    /// Gives up the room behind what was written, before the files are closed.
+    pub(crate) fn trim(&mut self) {
+        self.rows.trim();
+        self.log.trim();
     }
 
     /// The segment as it is now.

@@ -1,14 +1,18 @@
 //! The thread that compacts and uploads while the collection is used. It sleeps until a change asks for it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use crate::compact::{Compactor, wants_compaction};
 use crate::search::residency;
 use crate::state::Shared;
 use crate::writer::Command;
+
+/// How long nothing must have changed before uploads are joined.
+const QUIET: Duration = Duration::from_millis(500);
 
 /// Ends with the collection.
 pub(super) struct Background {
@@ -55,7 +59,21 @@ impl Drop for Background {
 
 impl Work {
     fn run(&self, nudged: &Receiver<()>) {
-        while nudged.recv().is_ok() && !self.closing.load(Ordering::Relaxed) {
+        let mut scattered = false;
+        loop {
+            let nudge = match scattered {
+                true => nudged.recv_timeout(QUIET),
+                false => nudged.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            };
+            if nudge == Err(RecvTimeoutError::Disconnected) || self.closing.load(Ordering::Relaxed) {
+                return;
+            }
+            if nudge.is_err() {
+                // Nothing has changed for a while: what growth has scattered is joined.
+                let _ = residency::upload(&self.shared, &self.shared.snapshot(), true);
+                scattered = false;
+                continue;
+            }
             if wants_compaction(&self.shared, &self.shared.snapshot()) {
                 let _turn = self.rebuilding.lock().unwrap_or_else(PoisonError::into_inner);
                 let compactor = Compactor { shared: &self.shared, writer: self.writer.clone(), closing: &self.closing };
@@ -66,6 +84,7 @@ impl Work {
             if residency::wants_upload(&self.shared, &snapshot) {
                 let _ = residency::upload(&self.shared, &snapshot, false);
             }
+            scattered = residency::wants_joining(&self.shared, &snapshot);
         }
     }
 }

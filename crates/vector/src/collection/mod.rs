@@ -23,6 +23,8 @@
 
 mod asynchronous;
 mod background;
+#[cfg(test)]
+mod full_disk_tests;
 mod open;
 
 use std::path::{Path, PathBuf};

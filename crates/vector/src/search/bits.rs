@@ -1,20 +1,26 @@
 //! Which rows a filter lets through: a bit for each row. Rows and their metadata never change, so the bits of a segment
-//! are computed once for each filter, and continued when the segment grows.
+//! are computed once for each filter, and continued when the segment grows. The fields that filters ask for are kept as
+//! columns, so that another filter on the same field reads no JSON again.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::filter::Filter;
+use crate::filter::{Columns, Filter};
 use crate::segment::SegmentView;
 
 /// Filters whose bits are kept for each segment.
 const FILTERS_KEPT_MAX: usize = 8;
-/// Rows that one thread evaluates without help.
-const ROWS_ALONE_MAX: u32 = 8192;
+/// Rows from which a segment has columns.
+const COLUMN_ROWS_MIN: u32 = 4096;
+/// Rows that a segment may have beyond its columns, as a share of them, before they are made anew.
+const REST_SHARE_MAX: u32 = 4;
+/// What the columns of one segment may take, in bytes.
+const COLUMN_BYTES_MAX: usize = 256 << 20;
 
 /// The bits of the filters that were used last.
 #[derive(Default)]
 pub(crate) struct FilterCache {
     kept: Mutex<Vec<Kept>>,
+    columns: Mutex<Columns>,
 }
 
 struct Kept {
@@ -41,7 +47,11 @@ impl FilterCache {
         if done >= segment.count {
             return words;
         }
-        let mut words = words.to_vec();
+        let (done, mut words) = if done < segment.count / REST_SHARE_MAX && segment.count >= COLUMN_ROWS_MIN {
+            self.select(segment, filter)
+        } else {
+            (done, words.to_vec())
+        };
         words.truncate(done as usize / 32);
         evaluate(segment, filter, done / 32 * 32, &mut words);
         let words: Arc<[u32]> = Arc::from(words);
@@ -52,6 +62,22 @@ impl FilterCache {
         }
         kept.push(Kept { filter: filter.clone(), rows: segment.count, words: Arc::clone(&words) });
         words
+    }
+}
+
+impl FilterCache {
+    /// The bits of the first rows, and how many rows those are, by the segment's columns.
+    fn select(&self, segment: &SegmentView, filter: &Filter) -> (u32, Vec<u32>) {
+        let mut columns = self.columns.lock().unwrap_or_else(PoisonError::into_inner);
+        let rest = segment.count.saturating_sub(columns.rows() as u32);
+        if rest > segment.count / REST_SHARE_MAX || columns.size_bytes() > COLUMN_BYTES_MAX {
+            *columns = Columns::new(segment.count as usize);
+        }
+        columns.build(filter, |row, sink| {
+            let text = segment.entry(row as u32).and_then(|(_, text)| str::from_utf8(text).ok());
+            text.filter(|text| !text.is_empty()).into_iter().for_each(|text| sink.text(text));
+        });
+        (columns.rows() as u32, filter.select(&columns))
     }
 }
 
@@ -95,24 +121,7 @@ fn evaluate(segment: &SegmentView, filter: &Filter, start: u32, words: &mut Vec<
         let rows = first..segment.count.min(first + 32);
         rows.fold(0, |word, row| word | u32::from(filter.matches(&segment.metadata(row))) << (row - first))
     };
-    let firsts: Vec<u32> = (start..segment.count).step_by(32).collect();
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    if segment.count - start <= ROWS_ALONE_MAX || threads == 1 {
-        words.extend(firsts.into_iter().map(word));
-        return;
-    }
-    let share = firsts.len().div_ceil(threads);
-    let word = &word;
-    let parts: Vec<Vec<u32>> = std::thread::scope(|scope| {
-        let threads: Vec<_> = firsts
-            .chunks(share)
-            .map(|part| scope.spawn(move || part.iter().map(|first| word(*first)).collect::<Vec<u32>>()))
-            .collect();
-        let parts = threads.into_iter().zip(firsts.chunks(share));
-        // A thread that panicked lets nothing through, rather than everything.
-        parts.map(|(thread, part)| thread.join().unwrap_or_else(|_| vec![0; part.len()])).collect()
-    });
-    words.extend(parts.into_iter().flatten());
+    words.extend((start..segment.count).step_by(32).map(word));
 }
 
 #[cfg(test)]

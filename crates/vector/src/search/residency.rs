@@ -4,6 +4,7 @@
 //! they have been uploaded again. A segment's copy is made of blocks of consecutive rows, one for each device, or more
 //! where the segment has grown since. Rows that no block covers are searched on the host.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use panoply_core::op::compute::Transfer;
@@ -98,29 +99,42 @@ pub(crate) fn wants_upload(shared: &Shared, snapshot: &Snapshot) -> bool {
         && snapshot.segments.iter().any(|segment| uncovered(segment).is_some())
 }
 
-/// Uploads what should be on devices and is not. A device's failure leaves rows on the host.
-pub(crate) fn upload(shared: &Shared, snapshot: &Snapshot, again: bool) -> Result<()> {
+/// Uploads what should be on devices and is not. With `whole`, segments that are there in many blocks, or in part, are
+/// uploaded anew, so that they are searched with as few ops as possible. A device's failure leaves rows on the host.
+pub(crate) fn upload(shared: &Shared, snapshot: &Snapshot, whole: bool) -> Result<()> {
     let bytes = snapshot.segments.iter().map(|segment| segment.rows.len_bytes()).sum();
     let devices = devices(&shared.runtime, &shared.options.residency, bytes);
     if devices.is_empty() {
         return Ok(());
     }
-    for (index, segment) in snapshot.segments.iter().enumerate() {
-        let resident = &segment.shared.resident;
-        let _turn = resident.uploading.lock().unwrap_or_else(PoisonError::into_inner);
-        let state = resident.state();
-        if again && state.spilled > 0 {
-            resident.set(State { offered: 0, ..(*state).clone() });
-        }
-        if uncovered(segment).is_some() {
-            upload_segment(shared, segment, &devices, index)?;
+    for (turn, segment) in snapshot.segments.iter().enumerate() {
+        let _turn = segment.shared.resident.uploading.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = segment.shared.resident.state();
+        let range = match whole && (is_scattered(segment, devices.len()) || state.spilled > 0) {
+            true => Some(0..segment.count),
+            false => uncovered(segment),
+        };
+        if let Some(range) = range {
+            upload_range(shared, segment, range, &devices, turn)?;
         }
     }
     Ok(())
 }
 
+/// Whether some segment would be searched with fewer ops if it were uploaded anew.
+pub(crate) fn wants_joining(shared: &Shared, snapshot: &Snapshot) -> bool {
+    let bytes = snapshot.segments.iter().map(|segment| segment.rows.len_bytes()).sum();
+    let devices = devices(&shared.runtime, &shared.options.residency, bytes);
+    !devices.is_empty() && snapshot.segments.iter().any(|segment| is_scattered(segment, devices.len()))
+}
+
+fn is_scattered(segment: &SegmentView, devices: usize) -> bool {
+    let state = segment.shared.resident.state();
+    segment.count > state.offered || state.blocks.len() > devices
+}
+
 /// The rows that should be uploaded: `None` where too few are missing to bother.
-fn uncovered(segment: &SegmentView) -> Option<std::ops::Range<u32>> {
+fn uncovered(segment: &SegmentView) -> Option<Range<u32>> {
     let state = segment.shared.resident.state();
     let rest = segment.count.saturating_sub(state.offered);
     let too_few = rest as usize * segment.row_bytes < BLOCK_BYTES_MIN || rest < state.offered / REST_SHARE_MAX;
@@ -130,21 +144,28 @@ fn uncovered(segment: &SegmentView) -> Option<std::ops::Range<u32>> {
     Some(if state.blocks.len() >= BLOCKS_MAX { 0..segment.count } else { state.offered..segment.count })
 }
 
-fn upload_segment(shared: &Shared, segment: &SegmentView, devices: &[DeviceId], turn: usize) -> Result<()> {
-    let Some(range) = uncovered(segment) else { return Ok(()) };
+fn upload_range(
+    shared: &Shared,
+    segment: &SegmentView,
+    range: Range<u32>,
+    devices: &[DeviceId],
+    turn: usize,
+) -> Result<()> {
     let resident = &segment.shared.resident;
     let mut state = if range.start == 0 { State::default() } else { (*resident.state()).clone() };
-    if range.start == 0 {
-        // The old blocks go first, so that there is room for the new ones.
-        resident.set(State::default());
-    }
     let rows = range.len();
     let split = rows * segment.row_bytes >= BLOCK_BYTES_MIN * devices.len();
-    let share = if split { rows.div_ceil(devices.len()) } else { rows }.next_multiple_of(32);
+    let share = if split { rows.div_ceil(devices.len()) } else { rows }.next_multiple_of(32).max(32);
     for (part, first) in range.clone().step_by(share).enumerate() {
         let last = range.end.min(first.saturating_add(share as u32));
         let device = devices[(part + turn) % devices.len()];
-        match upload_block(&shared.runtime, segment, first..last, device) {
+        let mut uploaded = upload_block(&shared.runtime, segment, first..last, device);
+        if uploaded.is_err() && range.start == 0 && !resident.state().blocks.is_empty() {
+            // The old blocks make room for the new ones.
+            resident.set(State::default());
+            uploaded = upload_block(&shared.runtime, segment, first..last, device);
+        }
+        match uploaded {
             Ok(block) => state.blocks.push(Arc::new(block)),
             Err(error) => match error.kind() {
                 // The host has the rows; they are searched there until there is room.
@@ -161,7 +182,7 @@ fn upload_segment(shared: &Shared, segment: &SegmentView, devices: &[DeviceId], 
 fn upload_block(
     runtime: &Runtime,
     segment: &SegmentView,
-    range: std::ops::Range<u32>,
+    range: Range<u32>,
     device: DeviceId,
 ) -> panoply_core::Result<Block> {
     let send = |tensor: &Tensor| -> panoply_core::Result<Tensor> {

@@ -24,6 +24,9 @@ use crate::state::{Shared, Snapshot};
 /// Bytes of rows from which several nodes of processors share them.
 const SHARED_BYTES_MIN: usize = 4 << 20;
 
+/// Hits that one thread makes without help.
+const HITS_ALONE_MAX: usize = 2048;
+
 /// A row that may be among the nearest.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Candidate {
@@ -349,7 +352,21 @@ impl<'a> Batch<'a> {
             let id = segment.id_of(candidate.row).to_owned();
             Hit { id, score: candidate.score, metadata: segment.metadata(candidate.row) }
         };
-        let hits = self.found.iter().map(|found| found.iter().map(hit).collect()).collect();
+        let lines = &|found: &[Vec<Candidate>]| -> Vec<Vec<Hit>> {
+            found.iter().map(|found| found.iter().map(hit).collect()).collect()
+        };
+        let total: usize = self.found.iter().map(Vec::len).sum();
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(total / HITS_ALONE_MAX);
+        if threads < 2 {
+            return FoundMany { hits: lines(&self.found), report: self.report };
+        }
+        // Each hit waits for memory that nobody has looked at lately; several threads wait at the same time.
+        let hits = std::thread::scope(|scope| {
+            let share = self.found.len().div_ceil(threads);
+            let parts: Vec<_> = self.found.chunks(share).map(|found| scope.spawn(move || lines(found))).collect();
+            let parts = parts.into_iter().zip(self.found.chunks(share));
+            parts.flat_map(|(part, found)| part.join().unwrap_or_else(|_| vec![Vec::new(); found.len()])).collect()
+        });
         FoundMany { hits, report: self.report }
     }
 }

@@ -138,6 +138,7 @@ impl Writer {
         }
         // Whatever could not be flushed is still in the log.
         let _ = self.flush();
+        self.segments.iter_mut().for_each(Segment::trim);
     }
 
     /// Waits until everything has reached the disk.

@@ -14,7 +14,7 @@ use memmap2::Mmap;
 
 use crate::error::{Error, Result};
 use crate::folder::Folder;
-use crate::record::{Layout, Record, Slot, for_each_entry, read_log_head, read_record};
+use crate::record::{Layout, Record, Slot, for_each_entry, later_group, read_log_head, read_record};
 use crate::region::{Region, open_file};
 use crate::schema::Schema;
 use crate::segment::{FIRST_RECORD, Segment};
@@ -94,6 +94,10 @@ fn read_records(path: &Path, log: &[u8], nonce: u64, layout: Layout) -> Result<V
         }
         (at, count) = (record.end, count + record.rows);
         records.push(record);
+    }
+    if let Some(later) = later_group(log, at, nonce, records.len() as u64) {
+        let reason = format!("a record is damaged that was followed by another at byte {later}");
+        return Err(Error::corrupt(path, at as u64, reason));
     }
     Ok(records)
 }

@@ -31,6 +31,8 @@ pub mod error;
 pub mod filter;
 mod folder;
 pub mod formats;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod ivf;
 mod record;
 mod region;

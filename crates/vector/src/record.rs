@@ -135,6 +135,14 @@ pub(crate) fn write_record(out: &mut Vec<u8>, nonce: u64, draft: &Draft<'_>) {
     out[start + 12..start + 16].copy_from_slice(&RECORD_MARK.to_le_bytes());
 }
 
+/// Appends these bytes as the body of a record whose checksum fits, whatever they are.
+pub(crate) fn seal(out: &mut Vec<u8>, nonce: u64, body: &[u8]) {
+    out.extend_from_slice(&(body.len() as u64).to_le_bytes());
+    out.extend_from_slice(&checksum(nonce, body).to_le_bytes());
+    out.extend_from_slice(&RECORD_MARK.to_le_bytes());
+    out.extend_from_slice(body);
+}
+
 /// The record at `at`: `None` where no whole record follows. A record that is whole but makes no sense is an error.
 pub(crate) fn read_record(
     path: &Path,

@@ -34,12 +34,33 @@ enum Values {
     /// Nothing but nulls, or what is not read.
     None,
     Bool(Buffer),
-    Int { bits: usize, signed: bool, values: Buffer },
-    Float { precision: Precision, values: Buffer },
-    Text { large: bool, offsets: Buffer, bytes: Buffer },
-    TextView { views: Buffer, buffers: Vec<Buffer> },
-    List { large: bool, offsets: Buffer, items: Box<Array> },
-    FixedList { size: usize, items: Box<Array> },
+    Int {
+        bits: usize,
+        signed: bool,
+        values: Buffer,
+    },
+    Float {
+        precision: Precision,
+        values: Buffer,
+    },
+    Text {
+        large: bool,
+        offsets: Buffer,
+        bytes: Buffer,
+    },
+    TextView {
+        views: Buffer,
+        buffers: Vec<Buffer>,
+    },
+    List {
+        large: bool,
+        offsets: Buffer,
+        items: Box<Array>,
+    },
+    FixedList {
+        size: usize,
+        items: Box<Array>,
+    },
     Struct(Vec<(String, Array)>),
 }
 
@@ -47,7 +68,7 @@ impl Array {
     /// Takes an array of this kind, with all its parts, from the layout. Its buffers are looked at only if it is wanted.
     pub fn take(kind: &Kind, layout: &mut Layout, body: &Body, wanted: bool) -> Result<Array> {
         let length = layout.lengths.pop_front().ok_or_else(|| short("lengths"))?;
-        let mut buffer = |layout: &mut Layout| {
+        let buffer = |layout: &mut Layout| {
             let place = layout.buffers.pop_front().ok_or_else(|| short("buffers"))?;
             if wanted { body.buffer(place) } else { Ok(Buffer::Part(0..0)) }
         };
@@ -58,9 +79,7 @@ impl Array {
             Kind::Bool => Values::Bool(buffer(layout)?),
             Kind::Int { bits, signed } => Values::Int { bits: *bits, signed: *signed, values: buffer(layout)? },
             Kind::Float(precision) => Values::Float { precision: *precision, values: buffer(layout)? },
-            Kind::Text { large } => {
-                Values::Text { large: *large, offsets: buffer(layout)?, bytes: buffer(layout)? }
-            }
+            Kind::Text { large } => Values::Text { large: *large, offsets: buffer(layout)?, bytes: buffer(layout)? },
             Kind::TextView => {
                 let views = buffer(layout)?;
                 let count = layout.variadic.pop_front().ok_or_else(|| short("counts of buffers"))?;
@@ -83,7 +102,8 @@ impl Array {
                 Values::Struct(fields.iter().map(field).collect::<Result<_>>()?)
             }
             Kind::Opaque { buffers, views, children } => {
-                let behind = if *views { layout.variadic.pop_front().ok_or_else(|| short("counts of buffers"))? } else { 0 };
+                let behind =
+                    if *views { layout.variadic.pop_front().ok_or_else(|| short("counts of buffers"))? } else { 0 };
                 for _ in 0..buffers.saturating_add(behind) {
                     buffer(layout)?;
                 }

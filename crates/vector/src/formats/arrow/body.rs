@@ -49,9 +49,10 @@ impl Body {
 
     /// The buffer at this place.
     pub fn buffer(&self, place: Range<usize>) -> Result<Buffer> {
-        let bytes = self.bytes.get(place.clone()).ok_or_else(|| {
-            FormatError::header(FORMAT, "a buffer lies outside of its message's body")
-        })?;
+        let bytes = self
+            .bytes
+            .get(place.clone())
+            .ok_or_else(|| FormatError::header(FORMAT, "a buffer lies outside of its message's body"))?;
         if self.compression.is_none() || bytes.is_empty() {
             return Ok(Buffer::Part(place));
         }

@@ -27,15 +27,30 @@ pub struct Column {
 pub enum Kind {
     Null,
     Bool,
-    Int { bits: usize, signed: bool },
+    Int {
+        bits: usize,
+        signed: bool,
+    },
     Float(Precision),
-    Text { large: bool },
+    Text {
+        large: bool,
+    },
     TextView,
-    List { large: bool, item: Box<Column> },
-    FixedList { size: usize, item: Box<Column> },
+    List {
+        large: bool,
+        item: Box<Column>,
+    },
+    FixedList {
+        size: usize,
+        item: Box<Column>,
+    },
     Struct(Vec<Column>),
     /// What is not read: so many buffers, views of others behind them or not, and these children.
-    Opaque { buffers: usize, views: bool, children: Vec<Column> },
+    Opaque {
+        buffers: usize,
+        views: bool,
+        children: Vec<Column>,
+    },
 }
 
 impl Column {
@@ -89,7 +104,8 @@ impl Kind {
             TypeRef::LargeList(_) => Kind::List { large: true, item: item()? },
             TypeRef::FixedSizeList(list) => {
                 let size = list.list_size().map_err(damaged)?;
-                let size = usize::try_from(size).map_err(|_| FormatError::header(FORMAT, format!("lists of {size} items")))?;
+                let size =
+                    usize::try_from(size).map_err(|_| FormatError::header(FORMAT, format!("lists of {size} items")))?;
                 Kind::FixedList { size, item: item()? }
             }
             TypeRef::Struct(_) => Kind::Struct(children),
@@ -146,7 +162,10 @@ impl Plan {
         let vector = vector_index(columns, names.vector.as_deref()).ok_or_else(|| {
             missing(match &names.vector {
                 Some(name) => format!("`{name}` of lists of floats"),
-                None => "of vectors: expected one of lists of floats, named `vector` or `embedding` if there are several".to_owned(),
+                None => {
+                    "of vectors: expected one of lists of floats, named `vector` or `embedding` if there are several"
+                        .to_owned()
+                }
             })
         })?;
         let name = names.id.as_deref().unwrap_or(ID_NAME);

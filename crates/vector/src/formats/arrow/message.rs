@@ -9,9 +9,9 @@ use std::io::Read;
 use polars_arrow_format::ipc::planus::ReadAsRoot;
 use polars_arrow_format::ipc::{Endianness, MessageHeaderRef, MessageRef, RecordBatchRef, SchemaRef};
 
+use super::super::Result;
 use super::super::bytes::ByteSource;
 use super::super::error::FormatError;
-use super::super::Result;
 use super::FORMAT;
 use super::array::{Array, Layout};
 use super::body::{Body, Compression};
@@ -36,7 +36,10 @@ pub struct Messages<R> {
 /// A message, as far as it is of interest.
 pub enum Message {
     Schema(Vec<Column>),
-    Batch { header: BatchHeader, body: Body },
+    Batch {
+        header: BatchHeader,
+        body: Body,
+    },
     /// Anything else, such as the values of a dictionary.
     Other,
 }

@@ -339,7 +339,7 @@ fn the_demonstration_is_text_that_fits() {
         "{text}"
     );
     let widest = text.lines().map(|line| line.chars().count()).max().unwrap();
-    assert!(widest <= 110 && !text.contains('\x1b'), "{widest}: {text}");
+    assert!(widest <= 100 && !text.contains('\x1b'), "{widest}: {text}");
     let message = refused(&["demo", "--data", "/nonexistent"], 1);
     assert!(message.contains("/nonexistent") && message.contains("cannot be read"), "{message}");
 }

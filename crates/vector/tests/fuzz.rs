@@ -12,7 +12,7 @@ use panoply_vector::formats::{
 use panoply_vector::fuzzing::TARGETS;
 use serde_json::json;
 
-/// Mutations of each target's files.
+/// Mutations of each target's files, unless `PANOPLY_FUZZ_MUTATIONS` says otherwise.
 const MUTATIONS: usize = 3000;
 /// The most memory that may be asked for at once. The files are a few kilobytes.
 const ALLOCATION_BYTES_MAX: usize = 16 << 20;
@@ -171,7 +171,8 @@ fn run(name: &str) {
     for seed in &seeds {
         target(seed);
     }
-    for round in 0..MUTATIONS {
+    let asked = std::env::var("PANOPLY_FUZZ_MUTATIONS").ok().and_then(|count| count.parse().ok());
+    for round in 0..asked.unwrap_or(MUTATIONS) {
         let bytes = mutated(&seeds[round % seeds.len()], &mut random);
         LARGEST_BYTES.set(0);
         target(&bytes);

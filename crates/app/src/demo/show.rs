@@ -3,7 +3,7 @@
 use super::{Answer, Findings, Package};
 use crate::bench::row::time_text;
 use crate::failure::Failure;
-use crate::screen::{Screen, shortened};
+use crate::screen::{Screen, shortened, wrapped};
 use crate::vectors::grouped;
 
 /// The widest that a package's name is shown.
@@ -14,11 +14,12 @@ const BAR_WIDTH_MAX: usize = 40;
 /// Prints everything.
 pub fn print(findings: &Findings, screen: &mut Screen) -> Result<(), Failure> {
     let rows = grouped(findings.rows as u64);
-    screen.line(format!(
-        "{rows} Debian packages, their summaries as vectors of {} components; a collection of them was built in {:.0} ms.",
+    let introduction = format!(
+        "{rows} Debian packages, their summaries as vectors of {} components; a collection of them was built in {:.0} ms. \
+         Each question below is a vector, too: hits are near in meaning, whatever their words.",
         findings.dimension, findings.build_ms
-    ))?;
-    screen.line("Each question below is a vector, too: hits are near in meaning, whatever their words.")?;
+    );
+    wrapped(&introduction, screen.width()).into_iter().try_for_each(|line| screen.line(line))?;
     for answer in &findings.questions {
         print_answer(answer, screen)?;
     }

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use parquet::column::reader::{ColumnReader, get_column_reader};
 use parquet::errors::ParquetError;
+use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::file::reader::{ChunkReader, FileReader, SerializedFileReader};
 use serde_json::{Map, Value};
 
@@ -54,6 +55,7 @@ struct Group {
 impl<R: ChunkReader + 'static> ParquetReader<R> {
     /// Reads the footer and the first row.
     pub fn new(source: R, columns: &ColumnNames) -> Result<ParquetReader<R>> {
+        let file_bytes = source.len();
         let file = guarded(|| SerializedFileReader::new(source)).map_err(wrong)?;
         let metadata = file.metadata();
         let plan = Plan::new(metadata.file_metadata().schema_descr(), columns)?;
@@ -65,6 +67,9 @@ impl<R: ChunkReader + 'static> ParquetReader<R> {
                 .ok_or_else(|| FormatError::header(FORMAT, format!("a row group claims {} rows", group.num_rows())))?;
             if group.columns().len() != metadata.file_metadata().schema_descr().num_columns() {
                 return Err(FormatError::header(FORMAT, "a row group has other columns than the schema"));
+            }
+            if !group.columns().iter().all(|chunk| lies_within(chunk, file_bytes)) {
+                return Err(FormatError::header(FORMAT, "a column lies outside of the file"));
             }
         }
         let group = Group::default();
@@ -101,6 +106,10 @@ impl<R: ChunkReader + 'static> ParquetReader<R> {
             if read.rows != rows {
                 let reason = format!("the column `{}` ends before its row group does", leaf.path);
                 return Err(FormatError::Record { place: "row", at: self.next_row + read.rows as u64, reason });
+            }
+            if !read.adds_up(&leaf.descriptor) {
+                let reason = format!("the column `{}` contradicts itself", leaf.path);
+                return Err(FormatError::Record { place: "row", at: self.next_row, reason });
             }
             leaves.push(read);
         }
@@ -203,6 +212,14 @@ impl<R: ChunkReader + 'static> Reader for ParquetReader<R> {
     fn columns_left_out(&self) -> &[String] {
         &self.plan.left_out
     }
+}
+
+/// Whether a column's pages are where a file of this length has something. The library panics where they are not.
+fn lies_within(chunk: &ColumnChunkMetaData, file_bytes: u64) -> bool {
+    let start = u64::try_from(chunk.dictionary_page_offset().unwrap_or(chunk.data_page_offset()));
+    let length = u64::try_from(chunk.compressed_size());
+    let end = start.ok().zip(length.ok()).and_then(|(start, length)| start.checked_add(length));
+    end.is_some_and(|end| end <= file_bytes) && chunk.data_page_offset() >= 0
 }
 
 fn ids(cells: Vec<Value>, first_row: u64) -> Result<Vec<String>> {

@@ -30,6 +30,8 @@ pub struct Messages<R> {
     source: ByteSource<R>,
     /// What was read to tell a file from a stream, where it was the latter.
     peeked: Option<[u8; 8]>,
+    /// A file has something behind its last message; a stream need not.
+    is_file: bool,
     ended: bool,
 }
 
@@ -61,7 +63,7 @@ impl<R: Read> Messages<R> {
         if peeked.is_some_and(|first| first[..4] != CONTINUATION) {
             return Err(FormatError::header(FORMAT, "it begins neither as a file nor as a stream"));
         }
-        Ok(Messages { source, peeked, ended: false })
+        Ok(Messages { source, peeked, is_file: peeked.is_none(), ended: false })
     }
 
     /// Bytes read so far.
@@ -79,6 +81,9 @@ impl<R: Read> Messages<R> {
             Some(peeked) => peeked,
             None => {
                 if !self.source.fill(&mut bytes, 8)? {
+                    if self.is_file {
+                        return Err(self.source.truncated(8, 0));
+                    }
                     self.ended = true;
                     return Ok(None);
                 }

@@ -56,6 +56,23 @@ pub fn read_leaf(column: &mut ColumnReader, rows: usize) -> Result<Leaf> {
 }
 
 impl Leaf {
+    /// Whether the levels begin a row as often as rows were read, and tell of as many values as there are.
+    pub fn adds_up(&self, descriptor: &ColumnDescPtr) -> bool {
+        let present = descriptor.max_def_level();
+        let rows = match descriptor.max_rep_level() {
+            0 => self.rows,
+            _ if self.repetitions.first().is_some_and(|first| *first != 0) => return false,
+            _ => self.repetitions.iter().filter(|repetition| **repetition == 0).count(),
+        };
+        let levels = if descriptor.max_rep_level() > 0 { self.repetitions.len() } else { self.rows };
+        let values = match present {
+            0 => levels,
+            _ if self.definitions.len() != levels => return false,
+            _ => self.definitions.iter().filter(|definition| **definition == present).count(),
+        };
+        rows == self.rows && values == self.values.len()
+    }
+
     /// The number of components of each row's list. A list that is null has none. An error is the row with a component
     /// that is null.
     pub fn lengths(&self, descriptor: &ColumnDescPtr) -> Result<Vec<usize>, usize> {
@@ -119,6 +136,18 @@ impl Leaf {
 }
 
 impl Values {
+    fn len(&self) -> usize {
+        match self {
+            Values::Bool(values) => values.len(),
+            Values::I32(values) => values.len(),
+            Values::I64(values) => values.len(),
+            Values::F32(values) => values.len(),
+            Values::F64(values) => values.len(),
+            Values::Bytes(values) => values.len(),
+            Values::Fixed(values) => values.len(),
+        }
+    }
+
     fn into_json(self, descriptor: &ColumnDescPtr) -> Vec<Value> {
         match self {
             Values::Bool(values) => values.into_iter().map(Value::from).collect(),

@@ -36,7 +36,7 @@ fn print_answer(answer: &Answer, screen: &mut Screen) -> Result<(), Failure> {
     for Package { id, score, metadata } in &answer.hits {
         let text = |field: &str| metadata[field].as_str().unwrap_or_default();
         let section = format!("({})", text("section"));
-        let left = screen.width().saturating_sub(ID_WIDTH + 11 + section.chars().count());
+        let left = screen.width().saturating_sub(ID_WIDTH + 12 + section.chars().count());
         let (id, summary) = (shortened(id, ID_WIDTH), shortened(text("summary"), left));
         screen.line(format!("  {score:.3}  {id:<ID_WIDTH$}  {summary} {}", screen.faint(&section)))?;
     }

@@ -33,7 +33,8 @@ fn a_full_disk_changes_nothing_and_passes() {
     let before: Vec<Entry> = collection.iter().collect();
     let query = vectors(1);
     // Where a small write meets the end of the disk, where a large one does, and where a new segment does.
-    for (file_bytes_max, count) in [(27_000, 20), (40_000, 200), (200_000, 2000), (500_000, 3000), (20, 4200), (10, 1)] {
+    for (file_bytes_max, count) in [(27_000, 20), (40_000, 200), (200_000, 2000), (500_000, 3000), (20, 4200), (10, 1)]
+    {
         limit(&folder, Some(file_bytes_max));
         let full = collection.insert_many(&ids(1000..1000 + count), &vectors(count), &[]);
         assert!(matches!(full, Err(Error::DiskFull { .. })), "{file_bytes_max}: {full:?}");

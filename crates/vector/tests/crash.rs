@@ -69,21 +69,34 @@ fn change(number: u64, model: &mut Model, collection: Option<&Collection>) {
         80..90 => {
             if let Some(id) = unique.first() {
                 let metadata = json!({ "updated": number });
-                collection.map(|collection| collection.update(id, None, Some(metadata.clone())).unwrap());
+                if let Some(collection) = collection {
+                    collection.update(id, None, Some(metadata.clone())).unwrap();
+                }
                 model.get_mut(id).unwrap().1 = metadata;
             }
         }
-        90..94 => drop(collection.map(|collection| collection.compact().unwrap())),
+        90..94 => {
+            if let Some(collection) = collection {
+                collection.compact().unwrap();
+            }
+        }
         94..96 if !model.is_empty() => {
-            let options = IndexOptions { lists: Some(4), rounds: 2, ..IndexOptions::default() };
-            let options = IndexOptions { lists: Some(4.min(model.len())), ..options };
-            drop(collection.map(|collection| collection.build_index(&options).unwrap()));
+            if let Some(collection) = collection {
+                let lists = Some(4.min(model.len()));
+                collection.build_index(&IndexOptions { lists, rounds: 2, ..IndexOptions::default() }).unwrap();
+            }
         }
         96..97 => {
-            collection.map(|collection| collection.clear().unwrap());
+            if let Some(collection) = collection {
+                collection.clear().unwrap();
+            }
             model.clear();
         }
-        _ => drop(collection.map(|collection| collection.flush().unwrap())),
+        _ => {
+            if let Some(collection) = collection {
+                collection.flush().unwrap();
+            }
+        }
     }
 }
 

@@ -27,7 +27,7 @@ mod background;
 mod full_disk_tests;
 mod open;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -41,6 +41,7 @@ use crate::folder::{Folder, write_manifest_to};
 use crate::ivf::{Centroids, IndexOptions, IndexReport, kmeans, tune};
 use crate::schema::Schema;
 use crate::search::gather::Gather;
+use crate::search::run::Findings;
 use crate::search::{Found, FoundMany, SearchOptions, residency, run};
 use crate::state::{Shared, Snapshot};
 use crate::task::Task;
@@ -258,7 +259,7 @@ impl Collection {
     pub fn search_many(&self, queries: &[f32], options: &SearchOptions) -> Result<FoundMany> {
         let shared = &self.inner.shared;
         let count = run::check(shared, queries, options)?;
-        run::search(shared, queries, count, options)
+        run::search(shared, queries, count, options).map(Findings::into_hits)
     }
 
     /// What searches of `nprobe` lists find of the true `options.k` nearest, for each `nprobe`.
@@ -418,7 +419,7 @@ fn index_report(snapshot: &Snapshot) -> Option<IndexReport> {
     Some(IndexReport { lists: centroids.count(), indexed_rows: indexed.map(|segment| u64::from(segment.len())).sum() })
 }
 
-fn write_file(path: &PathBuf, bytes: &[u8]) -> Result<()> {
+fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
     use std::io::Write;
     let mut file = crate::region::open_file(path, true)?;
     let written = file.write_all(bytes).and_then(|()| file.sync_all());

@@ -18,6 +18,9 @@ use crate::state::{Index, Shared};
 use crate::writer::recover::recover;
 use crate::writer::{Writer, WriterHandle};
 
+/// Rows that the system is asked to read before the first search.
+const READ_AHEAD_BYTES_MAX: usize = 2 << 30;
+
 impl Collection {
     /// A new collection in memory.
     pub fn in_memory(runtime: impl Into<Arc<Runtime>>, schema: Schema, options: Options) -> Result<Collection> {
@@ -114,7 +117,13 @@ fn build_index_of_ids(shared: &Arc<Shared>, writer: &mut Writer) -> Result<()> {
             }
             ids.insert(hash, Slot { segment: segment.id, row });
         }
-        segment.stored.read_ahead();
+    }
+    let mut ahead = READ_AHEAD_BYTES_MAX;
+    for segment in snapshot.segments.iter().rev() {
+        if let Some(left) = ahead.checked_sub(segment.rows.len_bytes()) {
+            segment.stored.read_ahead();
+            ahead = left;
+        }
     }
     *shared.index.write().unwrap_or_else(PoisonError::into_inner) = ids;
     shared.publish(snapshot);

@@ -23,6 +23,14 @@ pub struct RecallRow {
     pub exact_queries_per_s: f64,
 }
 
+/// One search of all queries.
+struct Run {
+    /// For each query the rows it found, by segment and place.
+    found: Vec<HashSet<(u32, u32)>>,
+    scanned: u64,
+    queries_per_s: f64,
+}
+
 /// Compares searches of some lists with exact ones, over one snapshot.
 pub(crate) fn measure(
     shared: &Shared,
@@ -36,18 +44,19 @@ pub(crate) fn measure(
         return Err(Error::invalid("queries and k", "at least 1 each", format!("{count} and {}", options.k)));
     }
     let snapshot = shared.snapshot();
-    let run = |options: &SearchOptions| -> Result<(Vec<HashSet<(u32, u32)>>, u64, f64)> {
+    let run = |options: &SearchOptions| -> Result<Run> {
         let start = Instant::now();
         let mut batch = Batch::new(shared, &snapshot, queries, count, options.k);
         batch.run(options)?;
         let seconds = start.elapsed().as_secs_f64().max(1.0e-9);
         let found = batch.found.iter().map(|found| found.iter().map(|hit| (hit.segment, hit.row)).collect());
-        Ok((found.collect(), batch.report.scanned_rows, count as f64 / seconds))
+        let (found, scanned) = (found.collect(), batch.report.scanned_rows);
+        Ok(Run { found, scanned, queries_per_s: count as f64 / seconds })
     };
-    let (truth, all_rows, exact_queries_per_s) = run(&exact_options)?;
+    let Run { found: truth, scanned: all_rows, queries_per_s: exact_queries_per_s } = run(&exact_options)?;
     let wanted: usize = truth.iter().map(HashSet::len).sum();
     let row = |nprobe: &usize| {
-        let (found, scanned, queries_per_s) = run(&SearchOptions { nprobe: Some(*nprobe), ..options.clone() })?;
+        let Run { found, scanned, queries_per_s } = run(&SearchOptions { nprobe: Some(*nprobe), ..options.clone() })?;
         let hits: usize = found.iter().zip(&truth).map(|(found, truth)| found.intersection(truth).count()).sum();
         let recall = if wanted == 0 { 1.0 } else { hits as f64 / wanted as f64 };
         let scanned_share = scanned as f64 / all_rows.max(1) as f64;

@@ -27,6 +27,8 @@ struct Kept {
     filter: Filter,
     rows: u32,
     words: Arc<[u32]>,
+    /// The bits of live rows, and those that are set in both.
+    joined: Option<(Arc<[u32]>, Arc<[u32]>)>,
 }
 
 impl FilterCache {
@@ -60,12 +62,28 @@ impl FilterCache {
         if kept.len() >= FILTERS_KEPT_MAX {
             kept.remove(0);
         }
-        kept.push(Kept { filter: filter.clone(), rows: segment.count, words: Arc::clone(&words) });
+        kept.push(Kept { filter: filter.clone(), rows: segment.count, words: Arc::clone(&words), joined: None });
         words
     }
 }
 
 impl FilterCache {
+    /// The bits of the rows that pass and live. The same bits are the same memory, so that a device may keep a copy.
+    fn live_words(&self, segment: &SegmentView, filter: &Filter, live: &Arc<[u32]>) -> Arc<[u32]> {
+        let words = self.words(segment, filter);
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = kept.iter_mut().find(|kept| Arc::ptr_eq(&kept.words, &words));
+        let known = own.as_ref().and_then(|kept| kept.joined.as_ref());
+        if let Some((_, joined)) = known.filter(|(other, _)| Arc::ptr_eq(other, live)) {
+            return Arc::clone(joined);
+        }
+        let joined: Arc<[u32]> = words.iter().zip(live.iter()).map(|(passing, live)| passing & live).collect();
+        if let Some(kept) = own {
+            kept.joined = Some((Arc::clone(live), Arc::clone(&joined)));
+        }
+        joined
+    }
+
     /// The bits of the first rows, and how many rows those are, by the segment's columns.
     fn select(&self, segment: &SegmentView, filter: &Filter) -> (u32, Vec<u32>) {
         let mut columns = self.columns.lock().unwrap_or_else(PoisonError::into_inner);
@@ -88,10 +106,7 @@ pub(crate) fn passing(segment: &SegmentView, filter: Option<&Filter>) -> Option<
         (None, None) => return None,
         (None, Some(live)) => return Some((live, segment.len())),
         (Some(filter), None) => segment.shared.filters.words(segment, filter),
-        (Some(filter), Some(live)) => {
-            let passing = segment.shared.filters.words(segment, filter);
-            passing.iter().zip(live.iter()).map(|(passing, live)| passing & live).collect()
-        }
+        (Some(filter), Some(live)) => segment.shared.filters.live_words(segment, filter, &live),
     };
     let count = count_bits(&words, segment.count);
     (count < segment.count).then_some((words, count))

@@ -2,7 +2,7 @@
 //!
 //! 1. One batch is under way at a time. A caller who finds none under way searches at once, alone.
 //! 2. Others wait in line. When a batch is done its leader hands the lead to the first in line, and only then gives the
-//!    members their hits, so that the next batch runs meanwhile. There is no timer: nobody waits for company.
+//!    members what was found, so that the next batch runs meanwhile; each makes its own hits of it. There is no timer: nobody waits for company.
 //! 3. The new leader takes all in line that want the same (up to a bound), itself first, and searches for them together.
 //! 4. A blocked caller leads on its own thread. Awaited searches cannot be relied on to be polled, so a thread of the
 //!    collection leads for them.
@@ -13,7 +13,8 @@ use std::collections::VecDeque;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
 
-use super::{FoundMany, SearchOptions, run};
+use super::run::{self, Findings};
+use super::{FoundMany, SearchOptions};
 use crate::error::{Error, Result};
 use crate::state::Shared;
 use crate::task::{Task, task};
@@ -47,9 +48,9 @@ enum Place {
     /// A blocked caller is to lead.
     Leads,
     /// A blocked caller can go.
-    Done(Result<FoundMany>),
+    Done(Result<Findings>),
     /// A task waits.
-    Awaited(Box<dyn FnOnce(Result<FoundMany>) + Send>),
+    Awaited(Box<dyn FnOnce(Result<Findings>) + Send>),
     /// The answer was taken or sent.
     Gone,
 }
@@ -65,8 +66,10 @@ impl Gather {
         if !line.under_way {
             line.under_way = true;
             drop(line);
-            let _lead = Lead { gather: self };
-            return run::search(&self.shared, queries, count, options);
+            let lead = Lead { gather: self };
+            let found = run::search(&self.shared, queries, count, options);
+            drop(lead);
+            return found.map(Findings::into_hits);
         }
         let job = Arc::new(Job::new(queries.to_vec(), count, options.clone(), Place::Blocked));
         line.waiting.push_back(Arc::clone(&job));
@@ -74,7 +77,10 @@ impl Gather {
         let mut place = lock(&job.place);
         loop {
             match std::mem::replace(&mut *place, Place::Gone) {
-                Place::Done(result) => return result,
+                Place::Done(result) => {
+                    drop(place);
+                    return result.map(Findings::into_hits);
+                }
                 Place::Leads => {
                     *place = Place::Blocked;
                     drop(place);
@@ -99,7 +105,7 @@ impl Gather {
     ) -> Task<T> {
         self.start_dispatcher();
         let (answer, task) = task();
-        let answer = move |result: Result<FoundMany>| answer.send(result.map(convert));
+        let answer = move |found: Result<Findings>| answer.send(found.map(|found| convert(found.into_hits())));
         let job = Arc::new(Job::new(queries, count, options, Place::Awaited(Box::new(answer))));
         let mut line = lock(&self.line);
         line.waiting.push_back(job);
@@ -158,11 +164,11 @@ impl Gather {
         let jobs = std::mem::take(&mut unanswered.jobs);
         match result {
             Err(error) => jobs.iter().for_each(|job| job.finish(Err(error.clone()))),
-            Ok(FoundMany { hits, report }) => {
-                let mut hits = hits.into_iter();
+            Ok(Findings { snapshot, found, report }) => {
+                let mut found = found.into_iter();
                 for job in jobs {
-                    let own = hits.by_ref().take(job.count).collect();
-                    job.finish(Ok(FoundMany { hits: own, report: report.clone() }));
+                    let (snapshot, report) = (Arc::clone(&snapshot), report.clone());
+                    job.finish(Ok(Findings { snapshot, found: found.by_ref().take(job.count).collect(), report }));
                 }
             }
         }
@@ -214,7 +220,7 @@ impl Job {
         Job { queries, count, options, place: Mutex::new(place), changed: Condvar::new() }
     }
 
-    fn finish(&self, result: Result<FoundMany>) {
+    fn finish(&self, result: Result<Findings>) {
         let mut place = lock(&self.place);
         match std::mem::replace(&mut *place, Place::Gone) {
             Place::Awaited(answer) => answer(result),

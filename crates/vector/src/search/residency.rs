@@ -11,6 +11,7 @@ use panoply_core::op::compute::Transfer;
 use panoply_core::{DeviceId, DeviceKind, ErrorKind, Tensor};
 use panoply_runtime::{RunOptions, Runtime};
 
+use super::bits::slice_bits;
 use crate::error::Result;
 use crate::schema::Residency;
 use crate::segment::SegmentView;
@@ -24,6 +25,9 @@ const REST_SHARE_MAX: u32 = 8;
 const BLOCK_BYTES_MIN: usize = 1 << 20;
 /// Blocks of a segment; more are joined by uploading the segment anew.
 const BLOCKS_MAX: usize = 8;
+
+/// Filters whose bits a block keeps on its device.
+const MASKS_MAX: usize = 4;
 
 /// What of a segment lives on devices.
 #[derive(Default)]
@@ -50,6 +54,28 @@ pub(crate) struct Block {
     pub(crate) count: u32,
     pub(crate) rows: Tensor,
     pub(crate) norms: Option<Tensor>,
+    /// Filters that were used last, and their copies on the device.
+    masks: Mutex<Vec<(Arc<[u32]>, Tensor)>>,
+}
+
+impl Block {
+    /// The bits of the block's rows, out of those of its segment, on the device.
+    pub(crate) fn mask(&self, runtime: &Runtime, words: &Arc<[u32]>) -> panoply_core::Result<Tensor> {
+        let mut masks = self.masks.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, mask)) = masks.iter().find(|(other, _)| Arc::ptr_eq(other, words)) {
+            return Ok(mask.clone());
+        }
+        let own = slice_bits(words, self.first_row, self.count);
+        let shape = [own.len()];
+        let options = RunOptions { device: Some(self.device), ..RunOptions::default() };
+        let copy = Transfer::to_device(&Tensor::from_vec(own, shape)?, self.device);
+        let mask = runtime.run_with(copy, options).wait()?;
+        if masks.len() >= MASKS_MAX {
+            masks.remove(0);
+        }
+        masks.push((Arc::clone(words), mask.clone()));
+        Ok(mask)
+    }
 }
 
 impl Resident {
@@ -192,5 +218,6 @@ fn upload_block(
     };
     let rows = send(&segment.rows)?;
     let norms = segment.norms.as_ref().map(send).transpose()?;
-    Ok(Block { device, first_row: range.start, count: range.end - range.start, rows, norms })
+    let (first_row, count) = (range.start, range.end - range.start);
+    Ok(Block { device, first_row, count, rows, norms, masks: Mutex::default() })
 }

@@ -79,12 +79,20 @@ struct Piece {
     k: usize,
 }
 
+/// What a batch found, before it is made hits. Whoever wants the hits makes them, on a thread of their own.
+pub(crate) struct Findings {
+    pub(crate) snapshot: Arc<Snapshot>,
+    pub(crate) found: Vec<Vec<Candidate>>,
+    pub(crate) report: SearchReport,
+}
+
 /// Searches a batch of valid queries.
-pub(crate) fn search(shared: &Shared, queries: &[f32], count: usize, options: &SearchOptions) -> Result<FoundMany> {
+pub(crate) fn search(shared: &Shared, queries: &[f32], count: usize, options: &SearchOptions) -> Result<Findings> {
     let snapshot = shared.snapshot();
     let mut batch = Batch::new(shared, &snapshot, queries, count, options.k);
     batch.run(options)?;
-    Ok(batch.into_hits())
+    let Batch { found, report, .. } = batch;
+    Ok(Findings { snapshot, found, report })
 }
 
 /// Checks queries and options, and gives how many queries there are.
@@ -241,8 +249,15 @@ impl<'a> Batch<'a> {
         queries: &Tensor,
         subset: Option<&Arc<[u32]>>,
     ) -> Result<()> {
+        let whole_block = match source {
+            Source::Block(block) if block.first_row == rows.start && block.count == rows.len() as u32 => Some(block),
+            _ => None,
+        };
+        // Where the copy on the device cannot be had, the filter goes along with the op.
+        let mask = bits.zip(whole_block).and_then(|((words, _), block)| block.mask(&self.shared.runtime, words).ok());
         let filter = match bits {
             None => None,
+            Some(_) if mask.is_some() => mask,
             Some((words, _)) if rows.start == 0 => {
                 Some(Tensor::from_owner::<u32, Arc<[u32]>>(Arc::clone(words), [words.len()])?)
             }
@@ -278,7 +293,8 @@ impl<'a> Batch<'a> {
                 (Err(error), Some(block)) if error.kind() != ErrorKind::Caller => {
                     segment.shared.resident.forget(block);
                     self.report.fallback.get_or_insert(error);
-                    let on_host = Piece { block: None, ..piece.clone() };
+                    let filter = self.host_filter(&piece)?;
+                    let on_host = Piece { block: None, filter, ..piece.clone() };
                     let host = self.shared.hosts.first().copied();
                     self.shared.nudge();
                     on_host.send(&self.shared.runtime, self.op_metric(), &segment, host)?.wait()?
@@ -292,6 +308,13 @@ impl<'a> Batch<'a> {
             self.found.iter_mut().for_each(|found| keep_nearest(metric, k, found));
         }
         Ok(())
+    }
+
+    /// The filter of a piece where the host can read it.
+    fn host_filter(&self, piece: &Piece) -> Result<Option<Tensor>> {
+        let bits = self.bits[piece.segment as usize].as_ref().and_then(Option::as_ref);
+        let words = bits.map(|(words, _)| slice_bits(words, piece.rows.start, piece.rows.len() as u32));
+        Ok(words.map(|words| Tensor::from_slice(&words, [words.len()])).transpose()?)
     }
 
     fn absorb(&mut self, piece: &Piece, segment: &SegmentView, outcome: Outcome<Neighbors>) -> Result<()> {
@@ -344,9 +367,11 @@ impl<'a> Batch<'a> {
         let values = queries.as_slice::<f32>()?.iter().map(|value| value / segment.scale).collect();
         Ok(Tensor::from_vec(values, queries.shape())?)
     }
+}
 
+impl Findings {
     /// The candidates as hits.
-    fn into_hits(self) -> FoundMany {
+    pub(crate) fn into_hits(self) -> FoundMany {
         let hit = |candidate: &Candidate| {
             let segment = &self.snapshot.segments[candidate.segment as usize];
             let id = segment.id_of(candidate.row).to_owned();
@@ -356,7 +381,11 @@ impl<'a> Batch<'a> {
             found.iter().map(|found| found.iter().map(hit).collect()).collect()
         };
         let total: usize = self.found.iter().map(Vec::len).sum();
-        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(total / HITS_ALONE_MAX);
+        // How many there are is asked of the system, which takes its time: not for a few hits.
+        let threads = match total / HITS_ALONE_MAX {
+            0 | 1 => 1,
+            parts => std::thread::available_parallelism().map_or(1, usize::from).min(parts),
+        };
         if threads < 2 {
             return FoundMany { hits: lines(&self.found), report: self.report };
         }

@@ -27,6 +27,8 @@ pub enum CommandArguments {
     Plan(PlanArguments),
     /// Measures ops through the whole runtime
     Bench(BenchArguments),
+    /// Says where an op would run, and why
+    Explain(ExplainArguments),
     /// Keeps vectors with metadata in a folder, and finds the nearest
     Vectors(VectorsArguments),
     /// Searches 10,000 software packages by meaning, on every device
@@ -63,6 +65,9 @@ pub struct BenchArguments {
     /// Time spent on each case, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
     pub seconds: f64,
+    /// The most repeats of each case, however much time is left
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    pub repeats: usize,
     /// Threads that a CPU device computes with [default: one per CPU of its NUMA node]
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
@@ -75,6 +80,39 @@ pub struct BenchArguments {
     /// Names the cases and measures nothing
     #[arg(long)]
     pub list: bool,
+    /// Measures every op class, link and device for the router, and keeps the result in the cache folder
+    #[arg(long, conflicts_with_all = ["trace", "list", "plot", "prefixes"])]
+    pub calibrate: bool,
+    /// Runs a mixed trace by the router, an oracle, and each device alone
+    #[arg(long, conflicts_with_all = ["list", "plot", "prefixes"])]
+    pub trace: bool,
+    /// The ops of the trace
+    #[arg(long, value_name = "N", default_value_t = 20_000)]
+    pub trace_ops: usize,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "Predictions come from what the router has learned: run `panoply bench --calibrate` first. \
+    Inputs are taken to be on the host.")]
+pub struct ExplainArguments {
+    /// The op: matmul, map, reduce, scan, sort, softmax, layernorm, transpose, topk or search
+    #[arg(value_name = "OP")]
+    pub op: String,
+    /// Its sizes, such as 1024 or 512x1024x256
+    #[arg(value_name = "SIZE", required = true)]
+    pub sizes: Vec<String>,
+    /// Only devices of this API; may be given more than once
+    #[arg(long, value_name = "API")]
+    pub api: Vec<String>,
+    /// With the output wanted on the host
+    #[arg(long)]
+    pub to_host: bool,
+    /// Draws predicted times by size as SVG, with the sizes at which the best device changes
+    #[arg(long, value_name = "FILE.svg")]
+    pub plot: Option<PathBuf>,
+    /// Prints one JSON object per device and line instead of a table
+    #[arg(long)]
+    pub json: bool,
 }
 
 const HINT: &str = "Examples, environment variables and exit codes: panoply --help";
@@ -89,11 +127,16 @@ Examples:
   panoply bench matmul search              every case whose name begins so
   panoply bench --threads 1 --json > one.jsonl
   panoply bench --plot speed.svg           a table now, a bar chart for later
+  panoply bench --calibrate                teach the router how fast everything is here
+  panoply explain matmul 64 1024 --plot crossover.svg
   panoply vectors create packages --dimension 384 --storage f16
   panoply vectors import packages data/debian-packages.npy --records data/debian-packages.jsonl
   panoply vectors search packages --id chessx --filter 'section = games'
 
 Environment:
+  PANOPLY_CONFIG the settings' file [default: panoply.toml in this folder]; PANOPLY_LIMITS_QUEUE_DEPTH_MAX and the
+                 like set single keys
+  PANOPLY_CACHE  the folder for what the router has learned [default: the user's cache folder]
   PANOPLY_SIMD   scalar, neon, avx2 or avx512: use no wider vector instructions than these
   NO_COLOR       if set to anything, no colour; there is none in pipes and files anyway
   COLUMNS        the width of tables [default: the terminal's, or 100]

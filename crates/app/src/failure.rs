@@ -90,6 +90,12 @@ pub fn say_on_interrupt(last_words: impl Fn() -> String + Send + Sync + 'static)
     let _ = LAST_WORDS.set(Box::new(last_words));
 }
 
+/// Says on the error output what its user should know though it is no error.
+pub fn warn(message: impl Display) {
+    use std::io::Write;
+    let _ = writeln!(io::stderr(), "warning: {message}");
+}
+
 /// Says something on the error output. If nobody reads that either, there is nobody left to tell.
 pub fn complain(message: impl Display) {
     use std::io::Write;

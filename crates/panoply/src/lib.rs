@@ -22,6 +22,7 @@
 //! Where to go from here, in reading order:
 //!
 //! * [`Runtime`] and [`Builder`]: which backends, which bounds.
+//! * [`settings`]: the same from `panoply.toml` and the environment. [`learned`]: what the router keeps between runs.
 //! * [`prelude`]: what a program that runs ops needs. [`op`] has every op, by domain.
 //! * [`vector`]: collections of vectors: exact and approximate search, durable, on every device.
 //! * [`worker`]: a program's own workers in pools, each with a thread, a state and a queue of its own.
@@ -37,25 +38,30 @@
 //! | feature | backend |
 //! | --- | --- |
 //! | `cpu` | the processor's own cores |
+//! | `cuda` | NVIDIA GPUs; the driver and its libraries are found at run time |
 
 mod builder;
 mod compiled;
+pub mod learned;
 pub mod prelude;
 mod runtime;
+pub mod settings;
 pub mod testing;
 pub mod worker;
 
 pub use builder::Builder;
 pub use runtime::{Runtime, runtime};
+pub use settings::{Settings, SettingsError};
 
 pub use panoply_core::{
-    Absence, Api, Capabilities, Complex64, DType, DeviceId, DeviceInfo, DeviceKind, Domain, Element, Error, ErrorKind,
-    Fallback, Location, OpenOptions, Operation, Outcome, PciAddress, Report, Result, Shape, Strides, Tensor, bf16,
-    buffer, expr, f16, op,
+    Absence, Alternative, Api, Capabilities, Complex64, DType, Describe, DeviceId, DeviceInfo, DeviceKind, Domain,
+    Element, Error, ErrorKind, Fallback, Location, OpenOptions, Operation, Outcome, PciAddress, Prediction, Report,
+    Result, Shape, Strides, Tensor, Verdict, bf16, buffer, expr, f16, op,
 };
 pub use panoply_runtime::{
-    BackendReport, BuildError, Pending, PendingOutcome, RunOptions, Shutdown, WorkerCounters, WorkerLimits,
-    WorkerReport, WorkerState, placement,
+    BackendReport, Batching, BuildError, Circuit, DeviceChange, Exploration, FallbackPolicy, Goal, HealthReport,
+    HealthRules, Pending, PendingOutcome, Priority, Profile, ProfileError, Rediscovery, RunOptions, Shutdown,
+    WorkerCounters, WorkerLimits, WorkerReport, WorkerState, placement, telemetry,
 };
 
 /// Collections of vectors: exact and approximate nearest neighbours, durable, on every device.
@@ -78,7 +84,7 @@ pub mod vector {
 /// contract and everything that passes through them.
 pub mod backend {
     pub use panoply_core::backend::*;
-    pub use panoply_core::op::{Describe, Op, Value};
+    pub use panoply_core::op::{Op, Value};
     pub use panoply_core::{Buffer, DeviceBuffer, HostBuffer, HostBufferMut};
 }
 

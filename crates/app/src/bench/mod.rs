@@ -1,37 +1,47 @@
 //! `panoply bench`: measures ops through the whole runtime, one case after the other.
 //!
-//! [`cases`] says what there is, `workload` makes it runnable, `measure` times it, `row` is how it is written down, and
+//! `calibrate` teaches the router and `trace` judges it. For the rest, [`cases`] says what there is, `workload` makes it runnable, `measure` times it, `row` is how it is written down, and
 //! `plot` draws it. Every row is shown as soon as it is there, so that ending early loses nothing.
 
+mod calibrate;
 pub mod cases;
 mod measure;
 mod plot;
 mod random;
 pub mod row;
+mod trace;
 mod workload;
 
 use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use panoply::placement::Topology;
-use panoply::{DeviceInfo, OpenOptions, RunOptions, Runtime};
+use panoply::{DeviceInfo, DeviceKind, Runtime, Settings};
 
 use crate::configuration::{BenchOptions, Format};
 use crate::failure::Failure;
 use crate::screen::Screen;
 use cases::Work;
 use row::{Measured, Row};
+use workload::Place;
 
 /// Measures what was asked for and prints it.
 pub fn run(options: &BenchOptions, screen: &mut Screen) -> Result<(), Failure> {
     if options.list_only {
         return list(options, screen);
     }
+    if options.calibrate {
+        return calibrate::run(options, &start(options, false)?, screen);
+    }
+    if options.trace {
+        return trace::run(options, &start(options, true)?, start(options, false)?, screen);
+    }
     let chart = options.plot.as_deref().map(Chart::create).transpose()?;
-    let runtime = start(options)?;
+    let runtime = Arc::new(start(options, true)?);
     let devices = first_of_each_api(&runtime);
     let case_width = options.cases.iter().map(|work| work.name().chars().count()).max().unwrap_or(0);
     if options.format == Format::Table {
@@ -41,6 +51,10 @@ pub fn run(options: &BenchOptions, screen: &mut Screen) -> Result<(), Failure> {
     let mut rows = Vec::new();
     for work in &options.cases {
         for device in &devices {
+            if work.is_large() && !options.named && !has_own_memory(device) {
+                progress.inc(1);
+                continue;
+            }
             progress.set_message(work.name());
             let row = measure_case(work, device, &runtime, options);
             progress.suspend(|| show(&row, case_width, options.format, screen))?;
@@ -63,13 +77,15 @@ fn list(options: &BenchOptions, screen: &mut Screen) -> Result<(), Failure> {
     }
 }
 
-fn start(options: &BenchOptions) -> Result<Runtime, Failure> {
-    let builder = Runtime::builder().open_options(OpenOptions { threads: options.threads, ..Default::default() });
-    let builder = match &options.apis {
-        Some(apis) => builder.only(apis),
-        None => builder,
-    };
-    Ok(builder.build()?)
+/// A runtime as the settings and the options say. `learned`: it begins with what was learned before.
+fn start(options: &BenchOptions, learned: bool) -> Result<Runtime, Failure> {
+    let mut settings = Settings::load().map_err(anyhow::Error::new)?;
+    settings.open.threads = options.threads.or(settings.open.threads);
+    settings.only = options.apis.clone().or(settings.only);
+    settings.profile &= learned;
+    let runtime = settings.builder().build()?;
+    runtime.warnings().iter().for_each(|warning| crate::failure::warn(warning));
+    Ok(runtime)
 }
 
 fn first_of_each_api(runtime: &Runtime) -> Vec<DeviceInfo> {
@@ -82,10 +98,14 @@ fn first_of_each_api(runtime: &Runtime) -> Vec<DeviceInfo> {
     devices
 }
 
-fn measure_case(work: &Work, device: &DeviceInfo, runtime: &Runtime, options: &BenchOptions) -> Row {
-    let on_device = RunOptions { device: Some(device.id), deadline: None };
-    let times = workload::prepare(work)
-        .and_then(|runner| measure::measure(&runner, runtime, &on_device, options.time_per_case));
+fn has_own_memory(device: &DeviceInfo) -> bool {
+    device.kind == DeviceKind::DiscreteGpu
+}
+
+fn measure_case(work: &Work, device: &DeviceInfo, runtime: &Arc<Runtime>, options: &BenchOptions) -> Row {
+    let place = Place { runtime: Arc::clone(runtime), device: device.id };
+    let times = workload::prepare(work, &place)
+        .and_then(|runner| measure::measure(&runner, options.time_per_case, options.repeats_max));
     Row::new(work, device.id, options.threads.unwrap_or_else(|| default_threads(device)), times)
 }
 

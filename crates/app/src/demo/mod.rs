@@ -13,8 +13,8 @@ use std::io::IsTerminal;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget};
+use panoply::DeviceInfo;
 use panoply::vector::Hit;
-use panoply::{DeviceInfo, Runtime};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -22,6 +22,7 @@ use crate::configuration::Format;
 use crate::configuration::vectors::DemoOptions;
 use crate::failure::Failure;
 use crate::screen::Screen;
+use crate::vectors::start;
 use data::Data;
 use trial::Trial;
 
@@ -61,7 +62,7 @@ pub fn run(options: &DemoOptions, screen: &mut Screen) -> Result<(), Failure> {
     let waiting = spinner();
     waiting.set_message("reading the data");
     let data = Data::load(options.data.as_deref())?;
-    let runtime = Runtime::new()?;
+    let runtime = start()?;
     let mut build_ms = None;
     let mut questions = Vec::new();
     let (truth, plain_loop) = plain::answers(&data, HITS);

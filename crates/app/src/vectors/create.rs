@@ -1,9 +1,9 @@
 //! `panoply vectors create`.
 
-use panoply::Runtime;
 use panoply::vector::{Collection, Options};
 use serde_json::json;
 
+use super::start;
 use crate::configuration::Format;
 use crate::configuration::vectors::CreateOptions;
 use crate::failure::Failure;
@@ -11,7 +11,7 @@ use crate::screen::Screen;
 
 /// Makes an empty collection.
 pub fn run(options: &CreateOptions, screen: &mut Screen) -> Result<(), Failure> {
-    let runtime = Runtime::new()?;
+    let runtime = start()?;
     let schema = &options.schema;
     let collection = Collection::create(&runtime, &options.path, schema.clone(), Options::default())?;
     collection.flush()?;

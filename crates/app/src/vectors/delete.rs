@@ -1,10 +1,9 @@
 //! `panoply vectors delete`.
 
-use panoply::Runtime;
 use panoply::vector::Collection;
 use serde_json::json;
 
-use super::{counted, open};
+use super::{counted, open, start};
 use crate::configuration::Format;
 use crate::configuration::vectors::DeleteOptions;
 use crate::failure::Failure;
@@ -28,7 +27,7 @@ fn delete_collection(options: &DeleteOptions, screen: &mut Screen) -> Result<(),
 }
 
 fn delete_records(options: &DeleteOptions, screen: &mut Screen) -> Result<(), Failure> {
-    let runtime = Runtime::new()?;
+    let runtime = start()?;
     let collection = open(&options.path, &runtime)?;
     let removed = collection.remove_many(&options.ids)?;
     let left = collection.len() as u64;

@@ -8,12 +8,11 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use panoply::Runtime;
 use panoply::vector::Collection;
 use panoply::vector::formats::{self, Batch, FileKind, FormatError, JsonLinesWriter, Writer, rows_per_batch};
 use serde_json::{Map, Value, json};
 
-use super::{counted, open};
+use super::{counted, open, start};
 use crate::configuration::Format;
 use crate::configuration::vectors::{ExportOptions, Target};
 use crate::failure::Failure;
@@ -21,7 +20,7 @@ use crate::screen::Screen;
 
 /// Writes every record.
 pub fn run(options: &ExportOptions, screen: &mut Screen) -> Result<(), Failure> {
-    let runtime = Runtime::new()?;
+    let runtime = start()?;
     let collection = open(&options.path, &runtime)?;
     match &options.target {
         Target::Screen => to_screen(&collection),

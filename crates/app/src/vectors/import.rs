@@ -11,12 +11,11 @@ use std::time::Instant;
 
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use panoply::Runtime;
 use panoply::vector::Collection;
 use panoply::vector::formats::{Batch, Paired, Reader, rows_per_batch};
 use serde_json::json;
 
-use super::{counted, expect_dimension, grouped, open, open_file};
+use super::{counted, expect_dimension, grouped, open, open_file, start};
 use crate::configuration::Format;
 use crate::configuration::vectors::ImportOptions;
 use crate::failure::{self, Failure};
@@ -25,7 +24,7 @@ use crate::screen::Screen;
 /// Adds the vectors of a file.
 pub fn run(options: &ImportOptions, screen: &mut Screen) -> Result<(), Failure> {
     let mut reader = reader(options)?;
-    let runtime = Runtime::new()?;
+    let runtime = start()?;
     let collection = open(&options.path, &runtime)?;
     expect_dimension(reader.as_ref(), collection.schema().dimension, &options.file)?;
     let taken = Arc::new(AtomicU64::new(0));

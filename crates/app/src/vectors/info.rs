@@ -1,10 +1,9 @@
 //! `panoply vectors info`.
 
-use panoply::Runtime;
 use panoply::vector::{Collection, Stats};
 use serde_json::{Value, json};
 
-use super::{counted, grouped, open};
+use super::{counted, grouped, open, start};
 use crate::configuration::Format;
 use crate::configuration::vectors::InfoOptions;
 use crate::failure::Failure;
@@ -15,7 +14,7 @@ const NAME_WIDTH: usize = 12;
 
 /// Shows what a collection consists of.
 pub fn run(options: &InfoOptions, screen: &mut Screen) -> Result<(), Failure> {
-    let runtime = Runtime::new()?;
+    let runtime = start()?;
     let collection = open(&options.path, &runtime)?;
     if options.verify {
         collection.verify()?;

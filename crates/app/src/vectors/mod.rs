@@ -35,6 +35,11 @@ pub fn run(options: &VectorsOptions, screen: &mut Screen) -> Result<(), Failure>
     }
 }
 
+/// A runtime as `panoply.toml` and the environment say.
+pub fn start() -> Result<Runtime, Failure> {
+    Ok(Runtime::configured().map_err(anyhow::Error::new)?)
+}
+
 /// Where rows must live to be searched on this device: a CPU reads them where they are.
 pub fn residency_on(device: DeviceId, runtime: &Runtime) -> Result<Residency, Failure> {
     match runtime.devices().find(|info| info.id == device) {

@@ -4,12 +4,11 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::Context;
-use panoply::Runtime;
 use panoply::vector::formats::FileKind;
 use panoply::vector::{Collection, FoundMany, Hit, Options, SearchOptions as Wanted, SearchReport};
 use serde_json::{Value, json};
 
-use super::{counted, grouped, queries_of, residency_on};
+use super::{counted, grouped, queries_of, residency_on, start};
 use crate::bench::row::time_text;
 use crate::configuration::Format;
 use crate::configuration::vectors::{Query, SearchOptions};
@@ -21,7 +20,7 @@ const ID_WIDTH_MAX: usize = 40;
 
 /// Searches and prints the hits.
 pub fn run(options: &SearchOptions, screen: &mut Screen) -> Result<(), Failure> {
-    let runtime = Runtime::new()?;
+    let runtime = start()?;
     let residency = match options.device {
         Some(device) => residency_on(device, &runtime)?,
         None => Options::default().residency,

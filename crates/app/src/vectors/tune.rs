@@ -4,11 +4,10 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget};
-use panoply::Runtime;
 use panoply::vector::{Collection, IndexOptions, IndexReport, Options, RecallRow, SearchOptions};
 use serde_json::json;
 
-use super::{counted, grouped, queries_of};
+use super::{counted, grouped, queries_of, start};
 use crate::configuration::Format;
 use crate::configuration::vectors::TuneOptions;
 use crate::failure::Failure;
@@ -21,7 +20,7 @@ const RECALL_AIM: f64 = 0.95;
 
 /// Builds, measures and prints.
 pub fn run(options: &TuneOptions, screen: &mut Screen) -> Result<(), Failure> {
-    let runtime = Runtime::new()?;
+    let runtime = start()?;
     let collection = Collection::open(&runtime, &options.path, Options::default())?;
     if collection.is_empty() {
         return Err(Failure::Run(anyhow::anyhow!("the collection is empty; there is nothing to tune")));

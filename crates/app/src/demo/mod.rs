@@ -40,6 +40,15 @@ struct Findings {
     /// One search by a plain loop over all rows, on one thread.
     plain_loop_ms: f64,
     devices: Vec<Trial>,
+    /// Devices that could not take part.
+    unfit: Vec<Unfit>,
+}
+
+/// A device that could not take part, and why.
+#[derive(Serialize)]
+struct Unfit {
+    device: String,
+    reason: String,
 }
 
 /// A question and what the first device found.
@@ -66,16 +75,19 @@ pub fn run(options: &DemoOptions, screen: &mut Screen) -> Result<(), Failure> {
     let mut build_ms = None;
     let mut questions = Vec::new();
     let (truth, plain_loop) = plain::answers(&data, HITS);
-    let mut trials = Vec::new();
+    let (mut trials, mut unfit) = (Vec::new(), Vec::new());
     for device in runtime.devices().cloned().collect::<Vec<DeviceInfo>>() {
         waiting.set_message(format!("searching on {}", device.id));
-        let (collection, build) = trial::build(&data, &device, &runtime)?;
-        build_ms.get_or_insert(milliseconds(build));
-        let (trial, hits) = trial::measure(&data, &device, &collection, &truth)?;
-        if questions.is_empty() {
-            questions = data.questions.iter().zip(hits).map(answer).collect();
+        match trial::run(&data, &device, &runtime, &truth) {
+            Ok((trial, build, hits)) => {
+                build_ms.get_or_insert(milliseconds(build));
+                if questions.is_empty() {
+                    questions = data.questions.iter().zip(hits).map(answer).collect();
+                }
+                trials.push(trial);
+            }
+            Err(reason) => unfit.push(Unfit { device: device.id.to_string(), reason: format!("{reason:#}") }),
         }
-        trials.push(trial);
     }
     waiting.finish_and_clear();
     let findings = Findings {
@@ -85,6 +97,7 @@ pub fn run(options: &DemoOptions, screen: &mut Screen) -> Result<(), Failure> {
         questions,
         plain_loop_ms: milliseconds(plain_loop),
         devices: trials,
+        unfit,
     };
     match options.format {
         Format::Json => screen.json(&findings)?,
@@ -102,8 +115,11 @@ fn answer((question, hits): (&data::Question, Vec<Hit>)) -> Answer {
     }
 }
 
-/// A failure if a device found something else than the plain loop did.
+/// A failure if no device took part, or if one found something else than the plain loop did.
 fn all_agree(findings: &Findings) -> Result<(), Failure> {
+    if findings.devices.is_empty() {
+        return Err(Failure::Run(anyhow::anyhow!("no device could take part")));
+    }
     let wrong: Vec<&str> =
         findings.devices.iter().filter(|trial| !trial.agrees).map(|trial| trial.device.as_str()).collect();
     if wrong.is_empty() {

@@ -59,6 +59,9 @@ fn print_devices(findings: &Findings, screen: &mut Screen) -> Result<(), Failure
             screen.line(format!("{:<10}answered by {}", "", trial.answered_by.join(" and ")))?;
         }
     }
+    for unfit in &findings.unfit {
+        screen.line(format!("{:<10}could not take part: {}", unfit.device, unfit.reason))?;
+    }
     Ok(())
 }
 

@@ -9,7 +9,6 @@ use serde::Serialize;
 
 use super::data::Data;
 use super::{HITS, milliseconds};
-use crate::failure::Failure;
 use crate::vectors::residency_on;
 
 /// How long each kind of search is measured.
@@ -36,24 +35,31 @@ pub struct Trial {
     pub agrees: bool,
 }
 
-/// Builds the collection with its rows on the device, and says how long that took.
-pub fn build(data: &Data, device: &DeviceInfo, runtime: &Runtime) -> Result<(Collection, Duration), Failure> {
+/// Builds the collection with its rows on the device, asks every question, and measures. Gives the trial, the time that
+/// building took, and the hits.
+pub fn run(
+    data: &Data,
+    device: &DeviceInfo,
+    runtime: &Runtime,
+    truth: &[Vec<(usize, f32)>],
+) -> Result<(Trial, Duration, Vec<Vec<Hit>>)> {
     let start = Instant::now();
     let schema = Schema::new("packages", data.dimension, Metric::Cosine).storage(Storage::F16);
-    let options = Options { residency: residency_on(device.id, runtime)?, ..Options::default() };
+    let options = Options { residency: residency_on(device), ..Options::default() };
     let collection = Collection::in_memory(runtime, schema, options)?;
     collection.insert_many(&data.ids, &data.vectors, &data.metadata)?;
     collection.make_resident()?;
-    Ok((collection, start.elapsed()))
+    let build = start.elapsed();
+    let (trial, hits) = measure(data, device, &collection, truth)?;
+    Ok((trial, build, hits))
 }
 
-/// Asks every question, and measures.
-pub fn measure(
+fn measure(
     data: &Data,
     device: &DeviceInfo,
     collection: &Collection,
     truth: &[Vec<(usize, f32)>],
-) -> Result<(Trial, Vec<Vec<Hit>>), Failure> {
+) -> Result<(Trial, Vec<Vec<Hit>>)> {
     let mut answers = Vec::new();
     let mut answered_by: Vec<String> = Vec::new();
     for question in &data.questions {
@@ -99,7 +105,7 @@ fn same(hits: &[Hit], truth: &[(usize, f32)], data: &Data) -> bool {
 }
 
 /// The median time of a search.
-fn median(mut search: impl FnMut() -> Result<(), Failure>) -> Result<Duration, Failure> {
+fn median(mut search: impl FnMut() -> Result<()>) -> Result<Duration> {
     search()?;
     let (begin, mut times) = (Instant::now(), Vec::new());
     while times.len() < REPEATS_MIN || begin.elapsed() < MEASURED {

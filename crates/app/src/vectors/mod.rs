@@ -13,7 +13,7 @@ use std::path::Path;
 use anyhow::Context;
 use panoply::vector::formats::{self, ColumnNames, Reader};
 use panoply::vector::{Collection, Options, Residency};
-use panoply::{DeviceId, DeviceKind, Runtime};
+use panoply::{DeviceId, DeviceInfo, DeviceKind, Runtime};
 
 use crate::configuration::vectors::VectorsOptions;
 use crate::failure::Failure;
@@ -41,15 +41,16 @@ pub fn start() -> Result<Runtime, Failure> {
 }
 
 /// Where rows must live to be searched on this device: a CPU reads them where they are.
-pub fn residency_on(device: DeviceId, runtime: &Runtime) -> Result<Residency, Failure> {
-    match runtime.devices().find(|info| info.id == device) {
-        Some(info) if info.kind == DeviceKind::Cpu => Ok(Residency::Host),
-        Some(_) => Ok(Residency::Devices(vec![device])),
-        None => {
-            let known: Vec<String> = runtime.devices().map(|info| info.id.to_string()).collect();
-            Err(Failure::Usage(format!("--device: expected one of {}; got {device}", known.join(", "))))
-        }
-    }
+pub fn residency_on(device: &DeviceInfo) -> Residency {
+    if device.kind == DeviceKind::Cpu { Residency::Host } else { Residency::Devices(vec![device.id]) }
+}
+
+/// The device with this id.
+fn device_of(id: DeviceId, runtime: &Runtime) -> Result<&DeviceInfo, Failure> {
+    runtime.devices().find(|info| info.id == id).ok_or_else(|| {
+        let known: Vec<String> = runtime.devices().map(|info| info.id.to_string()).collect();
+        Failure::Usage(format!("--device: expected one of {}; got {id}", known.join(", ")))
+    })
 }
 
 /// The collection in a folder, with its rows on the host.

@@ -8,7 +8,7 @@ use panoply::vector::formats::FileKind;
 use panoply::vector::{Collection, FoundMany, Hit, Options, SearchOptions as Wanted, SearchReport};
 use serde_json::{Value, json};
 
-use super::{counted, grouped, queries_of, residency_on, start};
+use super::{counted, device_of, grouped, queries_of, residency_on, start};
 use crate::bench::row::time_text;
 use crate::configuration::Format;
 use crate::configuration::vectors::{Query, SearchOptions};
@@ -22,7 +22,7 @@ const ID_WIDTH_MAX: usize = 40;
 pub fn run(options: &SearchOptions, screen: &mut Screen) -> Result<(), Failure> {
     let runtime = start()?;
     let residency = match options.device {
-        Some(device) => residency_on(device, &runtime)?,
+        Some(device) => residency_on(device_of(device, &runtime)?),
         None => Options::default().residency,
     };
     let collection = Collection::open(&runtime, &options.path, Options { residency, ..Options::default() })?;

@@ -50,10 +50,12 @@ DEVICE sum activate(sum x, u32 activation)
 
 #if defined(AROUND)
 
+DEVICE T turned(T x, u32 activation) { return activation == 0 ? x : (T)T_STORE(activate(T_LOAD(x), activation)); }
+
 // Transposes matrices of 16-bit numbers and applies a function: out[matrix][column][row] = f(in[matrix][row][column]). With
 // PAIRS both extents are even, and two numbers move at once. Blocks: columns, rows, matrices.
 #if T_BYTES == 2
-KERNEL LAUNCH_BOUNDS(THREADS, 4) turn(GLOBAL T *RESTRICT out, GLOBAL const T *RESTRICT in, u64 matrices, u64 rows, u64 columns,
+KERNEL LAUNCH_BOUNDS(THREADS, 8) turn(GLOBAL T *RESTRICT out, GLOBAL const T *RESTRICT in, u64 matrices, u64 rows, u64 columns,
                                       u32 activation)
 {
     SHARED ALIGNED(16) u16 tile[TILE][TILE + 2];
@@ -84,15 +86,14 @@ KERNEL LAUNCH_BOUNDS(THREADS, 4) turn(GLOBAL T *RESTRICT out, GLOBAL const T *RE
 #if PAIRS
                 u64 row = first_row + 2 * l;
                 if (row < rows && column < columns) {
-                    u32 low = T_STORE(activate(T_LOAD(tile[2 * l][c]), activation));
-                    u32 high = T_STORE(activate(T_LOAD(tile[2 * l + 1][c]), activation));
+                    u32 low = turned(tile[2 * l][c], activation), high = turned(tile[2 * l + 1][c], activation);
                     *(GLOBAL u32 *)&to[column * rows + row] = low | high << 16;
                 }
 #else
                 UNROLL for (u32 half = 0; half < TILE; half += WARP) {
                     u64 row = first_row + l + half;
                     if (row < rows && column < columns)
-                        to[column * rows + row] = T_STORE(activate(T_LOAD(tile[l + half][c]), activation));
+                        to[column * rows + row] = turned(tile[l + half][c], activation);
                 }
 #endif
             }

@@ -98,19 +98,15 @@ pub const SEARCH_FEW: Unit = Unit {
         include_str!("search_keys.h"),
         include_str!("search_score.h"),
         include_str!("sorted_keys.h"),
+        include_str!("nearest_keys.h"),
         include_str!("search_few.c")
     ),
 };
 
-/// Search with many queries: what must be known of rows and queries beforehand.
+/// Search with many queries: what must be known of the queries beforehand.
 pub const SEARCH_MEASURE: Unit = Unit {
     name: "search_measure",
-    text: concat!(
-        include_str!("search_keys.h"),
-        include_str!("search_score.h"),
-        include_str!("search_bounds.h"),
-        include_str!("search_measure.c")
-    ),
+    text: concat!(include_str!("search_keys.h"), include_str!("search_score.h"), include_str!("search_measure.c")),
 };
 /// Search with many queries: candidates from the matrix unit.
 pub const SEARCH_MANY: Unit = Unit {
@@ -127,6 +123,12 @@ pub const SEARCH_MANY: Unit = Unit {
 pub const SEARCH_SELECT: Unit = Unit {
     name: "search_select",
     text: concat!(include_str!("search_keys.h"), include_str!("sorted_keys.h"), include_str!("search_select.c")),
+};
+
+/// The largest or smallest along an axis.
+pub const TOPK: Unit = Unit {
+    name: "topk",
+    text: concat!(include_str!("sorted_keys.h"), include_str!("nearest_keys.h"), include_str!("topk.c")),
 };
 
 /// A kernel: an entry of a unit, with its parameters.

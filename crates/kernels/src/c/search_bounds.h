@@ -35,7 +35,7 @@ DEVICE row_facts facts_of_row(sum square, u32 dim, GLOBAL const f32 *lengths, u6
 #if EXACT && INTEGER && METRIC == EUCLIDEAN
     facts.first = bits_f32((u32)square);
 #elif EXACT
-    facts.first = sqrtf((f32)square);
+    facts.first = lengths ? lengths[row] : sqrtf((f32)square);
 #else
     f32 length = sqrtf((f32)square);
     facts.first = length < INFINITE ? length * (1.0f + SLACK(dim)) + 1.0e-20f : INFINITE;

@@ -3,96 +3,14 @@
 // Parameters besides those of search_score.h: QUERIES scored at a time, LANES that share a row, ROWS that a group of lanes
 // has under way, STEPS of loads under way for each, THREADS and BLOCKS of a multiprocessor. All are powers of two.
 //
-// The work is split into items: a group of queries and a part of the rows. A block keeps, for each query, a list of keys in
-// its memory. Keys nearer than the threshold are added; when the next rows might not fit, the list is sorted, cut to the
-// k nearest, and its last key becomes the threshold. The block that finishes a group's last part merges the parts' lists.
+// The work is split into items: a group of queries and a part of the rows. A block keeps, for each query, a list of the nearest.
+// The block that finishes a group's last part merges the parts' lists.
 
 #define GROUPS (THREADS / LANES)
 #define ROUND_ROWS (GROUPS * ROWS)
 #define SUMS (ROWS * QUERIES)
 // What remains in a lane of all sums when the lanes have added theirs.
 #define HELD (SUMS > LANES ? SUMS / LANES : 1)
-// Loads under way in a merge, for each query.
-#define MERGE_STEPS (QUERIES < 8 ? 8 / QUERIES : 1)
-#define TICKETS_MAX 4096
-
-PERSISTENT u32 tickets[TICKETS_MAX];
-
-typedef struct {
-    u64 *keys;           // QUERIES lists of `capacity` keys
-    u64 *thresholds;     // keys from here on are not wanted
-    u32 *counts;
-    u32 capacity, k;
-} nearest;
-
-// Adds a key. Where there is no room it is only counted.
-DEVICE void offer(const nearest *lists, u32 query, u64 key)
-{
-    if (key < lists->thresholds[query]) {
-        u32 place = ATOMIC_ADD(&lists->counts[query], 1u);
-        if (place < lists->capacity) lists->keys[query * lists->capacity + place] = key;
-    }
-}
-
-// The longest list's number of keys. All threads of the block, and nobody offers meanwhile.
-DEVICE u32 most_keys(const nearest *lists)
-{
-    u32 most = 0;
-    for (u32 query = 0; query < QUERIES; query++) most = lists->counts[query] > most ? lists->counts[query] : most;
-    return most;
-}
-
-DEVICE void sort_lists(const nearest *lists, u32 size)
-{
-    for (u32 query = 0; query < QUERIES; query++) {
-        for (u32 i = lists->counts[query] + thread_x(); i < size; i += THREADS) {
-            lists->keys[query * lists->capacity + i] = MISSING_KEY;
-        }
-    }
-    BARRIER();
-    sort_keys(lists->keys, QUERIES, lists->capacity, size);
-}
-
-// As sort_lists, for the k nearest alone.
-DEVICE void rank_lists(const nearest *lists, u32 size)
-{
-    u32 k = lists->k;
-    rank_keys(lists->keys, lists->counts, QUERIES, lists->capacity, size, k);
-    for (u32 i = thread_x(); i < QUERIES * k; i += THREADS) {
-        u32 query = i / k, place = i % k;
-        u64 *list = lists->keys + query * lists->capacity;
-        if (place < lists->counts[query]) list[place] = list[lists->capacity - k + place];
-    }
-    BARRIER();
-}
-
-// Sorts the lists, cuts them to the k nearest and sets the thresholds. All threads of the block, after a barrier.
-DEVICE void tighten(const nearest *lists)
-{
-    u32 most = most_keys(lists), size = power_of_two_at_least(most);
-    if (size <= RANKED_MAX && most + lists->k <= lists->capacity) rank_lists(lists, size);
-    else sort_lists(lists, size);
-    if (thread_x() < QUERIES) {
-        u32 query = thread_x(), count = lists->counts[query];
-        lists->counts[query] = count < lists->k ? count : lists->k;
-        if (count >= lists->k) lists->thresholds[query] = lists->keys[query * lists->capacity + lists->k - 1];
-    }
-    BARRIER();
-}
-
-// Makes room for `more` keys in every list. All threads of the block, after which they may offer so many.
-DEVICE void make_room(const nearest *lists, u32 more)
-{
-    BARRIER();
-    int full = 0;
-    for (u32 query = 0; query < QUERIES; query++) {
-        u32 count = lists->counts[query];
-        full |= count + more > lists->capacity || (count >= lists->k && lists->thresholds[query] == MISSING_KEY);
-    }
-    BARRIER();
-    if (full) tighten(lists);
-}
-
 // The lanes' sums are added; a lane keeps those from `first_held` on.
 DEVICE void add_lanes(sum *s)
 {
@@ -220,76 +138,6 @@ DEVICE void load_queries(value *values, sum *squares, GLOBAL const Q *queries, G
     }
 }
 
-// Makes the lists empty. All threads of the block.
-DEVICE void clear(const nearest *lists)
-{
-    BARRIER();
-    if (thread_x() < QUERIES) {
-        lists->thresholds[thread_x()] = MISSING_KEY;
-        lists->counts[thread_x()] = 0;
-    }
-    BARRIER();
-}
-
-// Offers keys of every query from `begin` to `end`, those of a query `total` apart. At most `share` of a query at a time, with room
-// made before, or all at once where `share` is 0.
-DEVICE void offer_parts(const nearest *lists, GLOBAL const u64 *parts_keys, u32 begin, u32 end, u32 total, u32 share)
-{
-    u32 width = share && share < THREADS ? share : THREADS;
-    for (u32 base = begin; base < end; base += width * MERGE_STEPS) {
-        u64 loaded[MERGE_STEPS][QUERIES];
-        UNROLL for (u32 t = 0; t < MERGE_STEPS; t++) {
-            u32 i = base + t * width + thread_x();
-            int present = thread_x() < width && i < end;
-            UNROLL for (u32 query = 0; query < QUERIES; query++) {
-                loaded[t][query] = present ? *(GLOBAL const volatile u64 *)&parts_keys[(u64)query * total + i] : MISSING_KEY;
-            }
-        }
-        UNROLL for (u32 t = 0; t < MERGE_STEPS; t++) {
-            if (base + t * width >= end) break;
-            if (share) make_room(lists, width);
-            UNROLL for (u32 query = 0; query < QUERIES; query++) offer(lists, query, loaded[t][query]);
-        }
-    }
-}
-
-// Merges the lists of all parts of a group. All threads of the block. The nearest of each part come first: the k-th of some of them
-// is a threshold that little of the rest passes. Should it not fit all the same, everything is offered again, bit by bit.
-DEVICE void merge_parts(const nearest *lists, GLOBAL const u64 *parts_keys, u32 parts)
-{
-    u32 total = parts * lists->k, share = (lists->capacity - lists->k) / 2, some = parts;
-    if (some > RANKED_MAX) some = RANKED_MAX;
-    if (some > share) some = share;
-    clear(lists);
-    offer_parts(lists, parts_keys, 0, some, total, 0);
-    BARRIER();
-    tighten(lists);
-    offer_parts(lists, parts_keys, some, total, total, 0);
-    BARRIER();
-    if (most_keys(lists) > lists->capacity) {
-        clear(lists);
-        offer_parts(lists, parts_keys, 0, total, total, share);
-        BARRIER();
-    }
-    tighten(lists);
-}
-
-// Whether this block is the last to finish a part of the group. All threads of the block.
-DEVICE int finishes_group(u32 group, u32 parts)
-{
-    SHARED u32 last;
-    BARRIER();
-    if (thread_x() == 0) {
-        FENCE();
-        u32 before = ATOMIC_ADD(&tickets[group % TICKETS_MAX], 1u);
-        last = before == parts - 1;
-        if (last) tickets[group % TICKETS_MAX] = 0;
-        FENCE();
-    }
-    BARRIER();
-    return (int)last;
-}
-
 // `chosen` is null, or the number of queries to do and then their numbers, where QUERIES is 1. `parts_keys` has room for k keys
 // of every query and part.
 KERNEL LAUNCH_BOUNDS(THREADS, BLOCKS) search_few(GLOBAL const T *RESTRICT rows, GLOBAL const Q *RESTRICT queries,
@@ -315,7 +163,8 @@ KERNEL LAUNCH_BOUNDS(THREADS, BLOCKS) search_few(GLOBAL const T *RESTRICT rows, 
         clear(&lists);
         u32 since = 0;
         for (u64 round = part; round < rounds; round += parts) {
-            if (since == rounds_between) {
+            // The first round alone gives a threshold.
+            if (since == rounds_between || round == (u64)part + parts) {
                 make_room(&lists, rounds_between * ROUND_ROWS);
                 since = 0;
             }

@@ -34,9 +34,6 @@ static COMPILED: AtomicU64 = AtomicU64::new(0);
 /// Kernels use the emulator's own state, which is one for each compiled kernel.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// Kernels compiled by this process.
-static COMPILED: AtomicU64 = AtomicU64::new(0);
-
 type LaunchFunction = unsafe extern "C" fn(*mut *mut c_void, *const u32, *const u32, u64);
 
 pub(crate) struct EmulatedDriver {

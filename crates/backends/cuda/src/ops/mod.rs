@@ -3,7 +3,7 @@
 
 use panoply_core::op::compute::ComputeOp;
 use panoply_core::op::signal::SignalOp;
-use panoply_core::{Error, Op, Result, Support, Value};
+use panoply_core::{Op, Result, Support, Value};
 
 use crate::context::Context;
 
@@ -25,6 +25,7 @@ mod search;
 mod softmax;
 mod sort;
 pub(crate) mod together;
+mod topk;
 mod transfer;
 mod transpose;
 
@@ -57,12 +58,12 @@ fn run_compute(op: &ComputeOp, context: &mut Context) -> Result<Value> {
         ComputeOp::Resize(op) => resize::run(op, context),
         ComputeOp::Scan(op) => scan::run(op, context),
         ComputeOp::Search(op) => search::run(op, context),
+        ComputeOp::TopK(op) => topk::run(op, context),
         ComputeOp::Softmax(op) => softmax::run(op, context),
         ComputeOp::Sort(op) => sort::run(op, context),
         ComputeOp::SortPairs(op) => sort::run_pairs(op, context),
         ComputeOp::Transfer(op) => transfer::run(op, context),
         ComputeOp::Transpose(op) => transpose::run(op, context),
-        _ => Err(Error::Unsupported { op: "this op", reason: "the CUDA backend does not have it".to_owned() }),
     }
 }
 
@@ -81,7 +82,7 @@ pub(crate) fn supports(op: &Op) -> Support {
 fn supports_compute(op: &ComputeOp) -> Support {
     match op {
         ComputeOp::Search(op) => search::supports(op),
-        ComputeOp::TopK(_) => Support::No("the CUDA backend does not have it yet".to_owned()),
+        ComputeOp::TopK(op) => topk::supports(op),
         _ => Support::Yes,
     }
 }

@@ -12,8 +12,6 @@ use crate::strides::Axes;
 
 const WARP_LANES: usize = 32;
 const VECTOR_BYTES: usize = 16;
-/// Registers that one thread has for its elements, of 32 bits each.
-const VALUE_REGISTERS_MAX: usize = 32;
 /// Threads that a multiprocessor runs at once, with 64 registers each.
 const THREADS_PER_MULTIPROCESSOR: usize = 1024;
 const BLOCKS_MIN: usize = 8;
@@ -52,16 +50,17 @@ impl Lines {
     fn rows(&self, op: &Scan, target: Address, source: Address, context: &mut Context) -> Result<()> {
         let dtype = op.input.dtype();
         let width = VECTOR_BYTES / dtype.size_bytes();
-        let aligned = (target | source).is_multiple_of(VECTOR_BYTES as u64) && self.len.is_multiple_of(width);
+        // Every row must begin on a boundary; a single one may end anywhere, unless that is where it begins.
+        let even = self.len.is_multiple_of(width) || self.outer * self.inner == 1 && !op.reversed;
+        let aligned = (target | source).is_multiple_of(VECTOR_BYTES as u64) && even;
         let vector = if aligned { width } else { 1 };
         let vectors = self.len.div_ceil(vector);
         let (threads, items) = tile(vectors, vector, dtype);
         let tiles = vectors.div_ceil(threads * items);
         let blocks = self.outer * self.inner * tiles;
-        let (mut status, mut values, mut epoch, mut tickets) = (0, 0, 0, 0);
+        let (mut status, mut values, mut epoch) = (0, 0, 0);
         if tiles > 1 {
             (status, epoch) = context.scan_board(blocks)?;
-            tickets = context.counters()?;
             if dtype == DType::F64 {
                 values = context.scratch(blocks * 16)?;
             }
@@ -72,6 +71,11 @@ impl Lines {
             .integer("ITEMS", items as i64)
             .integer("VECTOR", vector as i64)
             .integer("VECTOR_BYTES", (vector * dtype.size_bytes()) as i64);
+        let kernel = if tiles > 1 {
+            kernel.flag("REVERSED", op.reversed).flag("EXCLUSIVE", op.excludes_own)
+        } else {
+            kernel.word("REVERSED", "is_reversed").word("EXCLUSIVE", "is_exclusive")
+        };
         let mut arguments = Arguments::new()
             .address(target)
             .address(source)
@@ -81,8 +85,7 @@ impl Lines {
             .u32(u32::from(op.excludes_own))
             .address(status)
             .address(values)
-            .u32(epoch)
-            .address(tickets);
+            .u32(epoch);
         context.launch(&kernel, Launch::new(blocks as u32, threads as u32), &mut arguments)
     }
 
@@ -123,17 +126,16 @@ impl Lines {
     }
 }
 
-/// Threads of a tile, and vectors of each. A row of many tiles has large ones: each tile looks back over those before it, and
-/// that takes about as long whatever their size.
+/// Threads of a tile, and vectors of each. Rows of many tiles have small ones, so that a multiprocessor has some that load,
+/// some that look back and some that store.
 fn tile(vectors: usize, vector: usize, dtype: DType) -> (usize, usize) {
-    let registers = dtype.size_bytes().div_ceil(4);
-    // Each vector also has a running value of its own.
-    let (items_max, items_cap) = (VALUE_REGISTERS_MAX / (vector * registers), 8 / registers);
+    let registers = vector * dtype.size_bytes().div_ceil(4);
     match vectors {
         0..=32 => (WARP_LANES, 1),
         33..=128 => (WARP_LANES, 4),
-        129..=2048 => (8 * WARP_LANES, items_max.min(items_cap)),
-        _ => (16 * WARP_LANES, items_max.min(items_cap)),
+        // Each vector also has a running value of its own.
+        129..=2048 => (8 * WARP_LANES, (32 / registers).clamp(1, 8)),
+        _ => (4 * WARP_LANES, (24 / registers).clamp(1, 8)),
     }
 }
 

@@ -113,8 +113,14 @@ fn print(rows: &[RecallRow], k: usize, screen: &mut Screen) -> Result<(), Failur
     let exact = rows.first().map_or(0, |row| row.exact_queries_per_s as u64);
     screen.line(format!("{:>7}{:>12.3}{:>15.1} %{:>13}", "exact", 1.0, 100.0, grouped(exact)))?;
     screen.line("")?;
-    screen.line(match recommended(rows) {
-        Some(nprobe) => format!("--nprobe {nprobe} finds {RECALL_AIM} of the true neighbours or more."),
+    screen.line(match rows.iter().find(|row| row.recall >= RECALL_AIM) {
+        Some(row) if row.queries_per_s < row.exact_queries_per_s => {
+            format!(
+                "--nprobe {} finds {RECALL_AIM} of the true neighbours or more, but exact search is quicker.",
+                row.nprobe
+            )
+        }
+        Some(row) => format!("--nprobe {} finds {RECALL_AIM} of the true neighbours or more.", row.nprobe),
         None => format!("None of these finds {RECALL_AIM} of the true neighbours; try a larger --nprobe."),
     })
 }

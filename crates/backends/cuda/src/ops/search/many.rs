@@ -319,3 +319,49 @@ impl Shape {
             .flag("GROUPED", self.grouped)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use panoply_core::{Api, DeviceId};
+    use panoply_kernels::c::Dialect;
+
+    use super::*;
+    use crate::driver::compiler::Compiler;
+
+    /// The emulated device does not run them, so this is what a machine without a GPU can say of them.
+    #[test]
+    fn kernels_of_grouped_warps_compile() {
+        if !Compiler::is_present() {
+            return println!("skipped: NVRTC is not installed");
+        }
+        let compiler = Compiler::new(String::new(), GROUPED_CAPABILITY);
+        let device = DeviceId { api: Api::Simulated, index: 0 };
+        for (dtype, piece, exact, (tile_queries, tile_rows)) in [
+            (DType::F32, 4, false, (64, 256)),
+            (DType::F16, 8, true, (128, 128)),
+            (DType::BF16, 8, true, (64, 256)),
+            (DType::I8, 16, true, (128, 128)),
+        ] {
+            let shape = Shape {
+                tile_queries,
+                tile_rows,
+                grouped: true,
+                stages: 2,
+                stage_chunks: 1,
+                resident: true,
+                shared_bytes: 0,
+            };
+            let kernel = shape
+                .parameters(Kernel::new(SEARCH_MANY, "search_many"))
+                .dtype("T", dtype)
+                .dtype("Q", dtype)
+                .integer("METRIC", 0)
+                .integer("PIECE", piece)
+                .integer("LANES", 4)
+                .flag("EXACT", exact)
+                .flag("FIRST", false);
+            let compiled = compiler.compile(device, &kernel.name(), &kernel.source(Dialect::Cuda));
+            assert!(compiled.is_ok(), "{dtype}: {compiled:?}");
+        }
+    }
+}

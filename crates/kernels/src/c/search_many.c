@@ -213,7 +213,7 @@ DEVICE void copy_chunk(u8 *target, GLOBAL const T *source, u32 first, u32 count,
 DEVICE sum add_squares(const u8 *rows, sum square)
 {
     u32 line = thread_x() / SHARERS, first = thread_x() % SHARERS * (8 / SHARERS);
-    UNROLL for (u32 i = 0; i < 8 / SHARERS; i++) {
+    UNROLL_BY_2 for (u32 i = 0; i < 8 / SHARERS; i++) {
         value x[VALUES];
         unpack(*(const u32x4 *)(rows + line * CHUNK_BYTES + (((first + i) ^ (line & 7u)) << 4)), x);
         UNROLL for (u32 v = 0; v < VALUES; v++) square = add_product(x[v], x[v], square);

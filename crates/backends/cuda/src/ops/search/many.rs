@@ -17,6 +17,9 @@ use crate::driver::{Address, Launch};
 
 /// Below so many queries, the fused pass is as fast as the rows can be read.
 const QUERIES_MIN: usize = 5;
+/// With fewer queries too, if as many neighbours are wanted from as many rows: the fused pass would merge long lists.
+const LONG_K_MIN: usize = 65;
+const LONG_ROWS_MIN: usize = 1 << 16;
 /// Up to so many queries, a tile is narrow and has more rows.
 const NARROW_QUERIES_MAX: usize = 64;
 /// Row numbers of the last tile must not wrap.
@@ -48,7 +51,8 @@ const SELECT_SPARE_MIN: usize = 256;
 
 /// Whether this path is the better one.
 pub(super) fn takes(task: &Task) -> bool {
-    task.query_count >= QUERIES_MIN
+    let long = task.k >= LONG_K_MIN && task.row_count >= LONG_ROWS_MIN;
+    (task.query_count >= QUERIES_MIN || long)
         && task.query_type == task.row_type
         && (1..=ROWS_MAX).contains(&task.row_count)
         && task.dim > 0

@@ -76,11 +76,17 @@ fn measure(
     let mut next = data.questions.iter().cycle();
     let options = SearchOptions::new(HITS);
     let one = median(|| match next.next() {
-        Some(question) => Ok(drop(collection.search(&question.vector, &options)?)),
+        Some(question) => {
+            collection.search(&question.vector, &options)?;
+            Ok(())
+        }
         None => Ok(()),
     })?;
     let queries: Vec<f32> = data.questions.iter().flat_map(|question| question.vector.iter().copied()).collect();
-    let all = median(|| Ok(drop(collection.search_many(&queries, &options)?)))?;
+    let all = median(|| {
+        collection.search_many(&queries, &options)?;
+        Ok(())
+    })?;
     let trial = Trial {
         device: device.id.to_string(),
         name: device.name.clone(),

@@ -75,12 +75,11 @@ fn measure(
     let agrees = answers.iter().zip(truth).all(|(hits, truth)| same(hits, truth, data));
     let mut next = data.questions.iter().cycle();
     let options = SearchOptions::new(HITS);
-    let one = median(|| match next.next() {
-        Some(question) => {
+    let one = median(|| {
+        if let Some(question) = next.next() {
             collection.search(&question.vector, &options)?;
-            Ok(())
         }
-        None => Ok(()),
+        Ok(())
     })?;
     let queries: Vec<f32> = data.questions.iter().flat_map(|question| question.vector.iter().copied()).collect();
     let all = median(|| {

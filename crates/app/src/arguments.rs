@@ -1,13 +1,17 @@
 //! What was typed. Nothing here is checked beyond its form; [`crate::configuration`] says what it means.
 
+pub mod vectors;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use vectors::{DemoArguments, VectorsArguments};
+
 /// One runtime over every accelerator in this machine.
 ///
 /// Panoply runs work on whatever hardware is there and says where it ran. This command shows what it finds, where
-/// workers would run, and how fast the ops are.
+/// workers would run, and how fast the ops are, and keeps collections of vectors.
 #[derive(Debug, Parser)]
 #[command(name = "panoply", version, arg_required_else_help = true, after_long_help = GUIDE, after_help = HINT)]
 pub struct Arguments {
@@ -25,6 +29,10 @@ pub enum CommandArguments {
     Bench(BenchArguments),
     /// Says where an op would run, and why
     Explain(ExplainArguments),
+    /// Keeps vectors with metadata in a folder, and finds the nearest
+    Vectors(VectorsArguments),
+    /// Searches 10,000 software packages by meaning, on every device
+    Demo(DemoArguments),
 }
 
 #[derive(Args, Debug)]
@@ -111,6 +119,7 @@ const HINT: &str = "Examples, environment variables and exit codes: panoply --he
 
 const GUIDE: &str = "\
 Examples:
+  panoply demo                             a search by meaning, on every device
   panoply devices                          what is in this machine
   panoply devices --json | jq '.backends[].devices[].id'
   panoply plan                             where workers would run
@@ -120,6 +129,9 @@ Examples:
   panoply bench --plot speed.svg           a table now, a bar chart for later
   panoply bench --calibrate                teach the router how fast everything is here
   panoply explain matmul 64 1024 --plot crossover.svg
+  panoply vectors create packages --dimension 384 --storage f16
+  panoply vectors import packages data/debian-packages.npy --records data/debian-packages.jsonl
+  panoply vectors search packages --id chessx --filter 'section = games'
 
 Environment:
   PANOPLY_CONFIG the settings' file [default: panoply.toml in this folder]; PANOPLY_LIMITS_QUEUE_DEPTH_MAX and the

@@ -1,5 +1,7 @@
 //! What the arguments mean: checked, and with every default filled in.
 
+pub mod vectors;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -9,6 +11,7 @@ use crate::arguments::{Arguments, BenchArguments, CommandArguments, ExplainArgum
 use crate::bench::cases::{self, Work};
 use crate::failure::Failure;
 use crate::op_kind::{OpKind, parse_size};
+use vectors::{DemoOptions, VectorsOptions};
 
 /// The longest time that may be asked for one case.
 const SECONDS_PER_CASE_MAX: f64 = 3600.0;
@@ -24,6 +27,8 @@ pub enum Configuration {
     Plan(PlanOptions),
     Bench(BenchOptions),
     Explain(ExplainOptions),
+    Vectors(VectorsOptions),
+    Demo(DemoOptions),
 }
 
 /// How a result is written.
@@ -87,6 +92,8 @@ impl Configuration {
             CommandArguments::Plan(arguments) => Configuration::Plan(PlanOptions { format: format(arguments.json) }),
             CommandArguments::Bench(arguments) => Configuration::Bench(bench(arguments)?),
             CommandArguments::Explain(arguments) => Configuration::Explain(explain(arguments)?),
+            CommandArguments::Vectors(arguments) => Configuration::Vectors(VectorsOptions::resolve(arguments)?),
+            CommandArguments::Demo(arguments) => Configuration::Demo(DemoOptions::resolve(arguments)),
         })
     }
 }

@@ -24,6 +24,7 @@
 //! * [`Runtime`] and [`Builder`]: which backends, which bounds.
 //! * [`settings`]: the same from `panoply.toml` and the environment. [`learned`]: what the router keeps between runs.
 //! * [`prelude`]: what a program that runs ops needs. [`op`] has every op, by domain.
+//! * [`vector`]: collections of vectors: exact and approximate search, durable, on every device.
 //! * [`worker`]: a program's own workers in pools, each with a thread, a state and a queue of its own.
 //! * [`placement`]: which CPUs workers run on, near which devices.
 //! * [`testing`]: virtual devices that fail on command.
@@ -62,6 +63,22 @@ pub use panoply_runtime::{
     HealthRules, Pending, PendingOutcome, Priority, Profile, ProfileError, Rediscovery, RunOptions, Shutdown,
     WorkerCounters, WorkerLimits, WorkerReport, WorkerState, placement, telemetry,
 };
+
+/// Collections of vectors: exact and approximate nearest neighbours, durable, on every device.
+///
+/// ```
+/// use panoply::vector::{Collection, Metric, Options, Schema, SearchOptions};
+///
+/// let runtime = panoply::Runtime::new()?;
+/// let words = Collection::in_memory(&runtime, Schema::new("words", 2, Metric::Cosine), Options::default())?;
+/// words.insert("up", &[0.0, 1.0], Default::default())?;
+/// words.insert("right", &[1.0, 0.0], Default::default())?;
+/// assert_eq!(words.search(&[0.1, 0.9], &SearchOptions::new(1))?.hits[0].id, "up");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub mod vector {
+    pub use panoply_vector::*;
+}
 
 /// For authors of a backend: the traits [`Backend`](backend::Backend) and [`Engine`](backend::Engine), with their
 /// contract and everything that passes through them.

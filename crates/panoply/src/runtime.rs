@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::Deref;
+use std::sync::Arc;
 
 use panoply_runtime::BuildError;
 
@@ -16,7 +17,7 @@ use crate::settings::{Settings, SettingsError};
 /// [`workers`](panoply_runtime::Runtime::workers), [`shutdown`](panoply_runtime::Runtime::shutdown), …) comes from
 /// [`panoply_runtime::Runtime`], which it derefs to; what is added here is that it knows the backends of this build.
 pub struct Runtime {
-    inner: panoply_runtime::Runtime,
+    inner: Arc<panoply_runtime::Runtime>,
     warnings: Vec<String>,
 }
 
@@ -47,7 +48,7 @@ impl Runtime {
     }
 
     pub(crate) fn new_with(inner: panoply_runtime::Runtime, warnings: Vec<String>) -> Runtime {
-        Runtime { inner, warnings }
+        Runtime { inner: Arc::new(inner), warnings }
     }
 }
 
@@ -61,7 +62,14 @@ impl Deref for Runtime {
 
 impl From<panoply_runtime::Runtime> for Runtime {
     fn from(inner: panoply_runtime::Runtime) -> Runtime {
-        Runtime { inner, warnings: Vec::new() }
+        Runtime { inner: Arc::new(inner), warnings: Vec::new() }
+    }
+}
+
+/// What outlives a borrow, such as a collection of vectors, shares the runtime.
+impl From<&Runtime> for Arc<panoply_runtime::Runtime> {
+    fn from(runtime: &Runtime) -> Arc<panoply_runtime::Runtime> {
+        Arc::clone(&runtime.inner)
     }
 }
 

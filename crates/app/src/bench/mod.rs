@@ -8,7 +8,7 @@ pub mod cases;
 mod measure;
 mod plot;
 mod random;
-mod row;
+pub mod row;
 mod trace;
 mod workload;
 

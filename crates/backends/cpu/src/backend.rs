@@ -81,7 +81,7 @@ fn describe(root: &Path, name: &str, node: Option<u32>, index: u32) -> DeviceInf
     info.compute_capability = Some(Simd::detect().name().to_owned());
     info.compute_units = std::thread::available_parallelism().ok().and_then(|count| u32::try_from(count.get()).ok());
     info.numa_node = node;
-    info.capabilities = Capabilities { domains: vec![Domain::Compute], features: features() };
+    info.capabilities = Capabilities { domains: vec![Domain::Compute, Domain::Signal], features: features() };
     info
 }
 

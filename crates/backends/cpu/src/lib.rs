@@ -12,6 +12,7 @@ mod context;
 pub mod conv;
 mod engine;
 pub mod extents;
+pub mod fft;
 pub mod gather;
 pub mod gemm;
 mod health;

@@ -44,7 +44,7 @@ DEVICE ACC gather_row(GLOBAL const T *RESTRICT row, const layout *reduced, u64 b
 
 #if !defined(BLOCKS)
 // `group` lanes for each output.
-KERNEL LAUNCH_BOUNDS(BLOCK, 4) rows(GLOBAL R *RESTRICT target, GLOBAL const T *RESTRICT source, layout kept, layout reduced,
+KERNEL LAUNCH_BOUNDS(BLOCK, 4) rows(GLOBAL R *RESTRICT target, GLOBAL const T *RESTRICT source, FIXED layout kept, FIXED layout reduced,
     u64 outputs, u64 count, u32 group)
 {
     u64 output = (u64)block_x() * (BLOCK / group) + thread_x() / group;
@@ -68,7 +68,7 @@ DEVICE ACC acc_over_block(ACC a)
 }
 
 // `splits` blocks for each output, each with `chunk` elements.
-KERNEL LAUNCH_BOUNDS(BLOCK, 4) rows(GLOBAL R *RESTRICT target, GLOBAL const T *RESTRICT source, layout kept, layout reduced,
+KERNEL LAUNCH_BOUNDS(BLOCK, 4) rows(GLOBAL R *RESTRICT target, GLOBAL const T *RESTRICT source, FIXED layout kept, FIXED layout reduced,
     u64 count, u32 splits, u64 chunk, GLOBAL ACC *partials, GLOBAL u32 *counters)
 {
     SHARED u32 is_last;
@@ -119,7 +119,7 @@ DEVICE void join_columns(ACC *a, ACC *shared, u32 width, u32 rows)
 
 // Outputs that are neighbours in memory: `width` threads beside each other, each with VECTOR columns, and BLOCK / width rows.
 // Outputs are outer × inner; a block has one tile of columns, one outer place and one of `splits` parts of the rows.
-KERNEL LAUNCH_BOUNDS(BLOCK, 4) columns(GLOBAL R *RESTRICT target, GLOBAL const T *RESTRICT source, layout outer, layout reduced,
+KERNEL LAUNCH_BOUNDS(BLOCK, 4) columns(GLOBAL R *RESTRICT target, GLOBAL const T *RESTRICT source, FIXED layout outer, FIXED layout reduced,
     u64 inner, u64 outputs, u64 count, u32 width, u32 tiles, u32 splits, u64 chunk, GLOBAL ACC *partials, GLOBAL u32 *counters)
 {
     SHARED ACC shared[VECTOR * BLOCK];

@@ -188,10 +188,10 @@ impl Place {
                 if batch < batches {
                     maps.push_back(place.run(Map::with_program(&expr, &[&source])));
                 }
-                if maps.len() >= depth || batch >= batches {
-                    if let Some(map) = maps.pop_front() {
-                        downloads.push_back(place.run(Transfer::to_host(&map.wait()?)));
-                    }
+                if (maps.len() >= depth || batch >= batches)
+                    && let Some(map) = maps.pop_front()
+                {
+                    downloads.push_back(place.run(Transfer::to_host(&map.wait()?)));
                 }
                 while downloads.len() >= depth || (batch + 1 == batches + depth && !downloads.is_empty()) {
                     if let Some(download) = downloads.pop_front() {

@@ -76,16 +76,15 @@ mod tests {
                 .flag("ROWS", true)
                 .flag("FLAT", true)
                 .flag("BLOCKS", true),
-            f32(SCAN, "scan_rows")
+            f32(SCAN, "scan_long")
                 .integer("KIND", 0)
-                .integer("THREADS", 128)
-                .integer("BLOCKS_MIN", 8)
-                .integer("ITEMS", 6)
+                .integer("THREADS", 256)
+                .integer("ITEMS", 11)
                 .integer("VECTOR", 4)
                 .integer("VECTOR_BYTES", 16)
                 .flag("REVERSED", false)
                 .flag("EXCLUSIVE", false)
-                .flag("ROWS", true),
+                .flag("LONG", true),
             f32_rows(SOFTMAX, "softmax_rows", "ROWS").flag("IS_LOG", false),
             f32_rows(LAYERNORM, "layernorm_rows", "ROWS"),
             Kernel::new(FFT, "butterfly")

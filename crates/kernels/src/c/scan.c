@@ -217,56 +217,68 @@ DEVICE ACC published_by(const task *job, u32 tile)
 #endif
 }
 
-// Where a vector of a row lies, and how many of its elements are within the row. Vectors are counted in the order of the scan.
-DEVICE u64 place_of(const task *job, u64 vector) { return REVERSED ? job->len - (vector + 1) * VECTOR : vector * VECTOR; }
-DEVICE u32 present_in(const task *job, u64 vector)
+// A tile, with its row and its place in it; none where `number` is beyond the last.
+typedef struct { u32 number, index; u64 row; int is_whole; } part;
+
+DEVICE part part_of(const task *job, u32 tile)
 {
-    u64 begin = vector * VECTOR;
-    if (begin >= job->len) return 0;
+    part p = { tile, tile, 0, 0 };
+    if (job->tiles_of_row < job->tiles) {
+        p.row = tile / job->tiles_of_row;
+        p.index = tile % job->tiles_of_row;
+    }
+    p.is_whole = tile < job->tiles && ((u64)p.index + 1) * (TILE_VECTORS * VECTOR) <= job->len;
+    return p;
+}
+
+// Where a vector of the tile lies in memory. Vectors are counted in the order of the scan.
+DEVICE u64 place_of(const task *job, const part *p, u32 vector)
+{
+    u64 before = ((u64)p->index * TILE_VECTORS + vector) * VECTOR;
+    return p->row * job->len + (REVERSED ? job->len - VECTOR - before : before);
+}
+
+// How many of a vector's elements are within the row.
+DEVICE u32 present_in(const task *job, const part *p, u32 vector)
+{
+    u64 begin = ((u64)p->index * TILE_VECTORS + vector) * VECTOR;
+    if (p->number >= job->tiles || begin >= job->len) return 0;
     return job->len - begin < VECTOR ? (u32)(job->len - begin) : VECTOR;
 }
 
+#define STEP (REVERSED ? -(i64)(THREADS * VECTOR) : (i64)(THREADS * VECTOR))
+
 // Begins to read a tile into its slot. A thread reads what it will write.
-DEVICE void fetch(const task *job, u32 tile, vector_t *slot)
+DEVICE void fetch(const task *job, const part *p, vector_t *slot)
 {
-    if (tile < job->tiles) {
-        GLOBAL const T *from = job->source + tile / job->tiles_of_row * job->len;
-        u64 vector = (u64)(tile % job->tiles_of_row) * TILE_VECTORS + thread_x();
-#if VECTOR_BYTES == 16
+    GLOBAL const T *from = job->source + (i64)place_of(job, p, thread_x());
+    vector_t *to = slot + thread_x();
+    if (VECTOR_BYTES == 16 && p->is_whole) {
         UNROLL
-        for (u32 k = 0; k < ITEMS; k++, vector += THREADS) {
-            u32 present = present_in(job, vector), at = k * THREADS + thread_x();
-            if (present == VECTOR) {
-                copy_async_16(slot + at, from + place_of(job, vector), 1);
-            } else {
-                for (u32 e = 0; e < present; e++) slot[at].at[e] = from[place_of(job, vector) + e];
-            }
-        }
-#else
+        for (u32 k = 0; k < ITEMS; k++) copy_async_16(to + k * THREADS, from + k * STEP, 1);
+    } else if (p->is_whole) {
         // All reads are under way before the first is waited for.
-        T x[ITEMS];
+        vector_t x[ITEMS];
         UNROLL
+        for (u32 k = 0; k < ITEMS; k++) x[k] = *(GLOBAL const vector_t *)(from + k * STEP);
+        UNROLL
+        for (u32 k = 0; k < ITEMS; k++) to[k * THREADS] = x[k];
+    } else {
         for (u32 k = 0; k < ITEMS; k++) {
-            u64 v = vector + k * THREADS;
-            x[k] = v < job->len ? from[place_of(job, v)] : (T)0;
+            u32 present = present_in(job, p, k * THREADS + thread_x());
+            for (u32 e = 0; e < present; e++) to[k * THREADS].at[e] = from[k * STEP + e];
         }
-        UNROLL
-        for (u32 k = 0; k < ITEMS; k++) slot[k * THREADS + thread_x()].at[0] = x[k];
-#endif
     }
     COPY_ASYNC_COMMIT();
 }
 
-// What a vector of the slot comes to; a tile's vectors are in the order of the scan.
 DEVICE ACC element(const vector_t *v, u32 e) { return T_LOAD(v->at[REVERSED ? VECTOR - 1 - e : e]); }
 
 // What this thread's part of a tile comes to: ITEMS vectors, one after the other.
-DEVICE ACC own_sum(const task *job, u32 tile, const vector_t *slot)
+DEVICE ACC own_sum(const task *job, const part *p, const vector_t *slot)
 {
-    u64 first = (u64)(tile % job->tiles_of_row) * TILE_VECTORS + thread_x() * ITEMS;
     ACC sum = neutral();
-    if (tile >= job->tiles) return sum;
-    if (present_in(job, first + ITEMS - 1) == VECTOR) {
+    if (p->is_whole) {
         UNROLL
         for (u32 k = 0; k < ITEMS; k++) {
             vector_t v = slot[thread_x() * ITEMS + k];
@@ -278,7 +290,7 @@ DEVICE ACC own_sum(const task *job, u32 tile, const vector_t *slot)
     } else {
         for (u32 k = 0; k < ITEMS; k++) {
             vector_t v = slot[thread_x() * ITEMS + k];
-            u32 present = present_in(job, first + k);
+            u32 present = present_in(job, p, thread_x() * ITEMS + k);
             for (u32 e = 0; e < present; e++) sum = join(sum, element(&v, e));
         }
     }
@@ -301,17 +313,17 @@ DEVICE void complete(vector_t *slot, ACC sum)
     }
 }
 
-DEVICE void write_out(const task *job, u32 tile, const vector_t *slot)
+DEVICE void write_out(const task *job, const part *p, const vector_t *slot)
 {
-    GLOBAL T *to = job->target + tile / job->tiles_of_row * job->len;
-    u64 vector = (u64)(tile % job->tiles_of_row) * TILE_VECTORS + thread_x();
-    UNROLL
-    for (u32 k = 0; k < ITEMS; k++, vector += THREADS) {
-        u32 present = present_in(job, vector), at = k * THREADS + thread_x();
-        if (present == VECTOR) {
-            *(GLOBAL vector_t *)(to + place_of(job, vector)) = slot[at];
-        } else {
-            for (u32 e = 0; e < present; e++) to[place_of(job, vector) + e] = slot[at].at[e];
+    GLOBAL T *to = job->target + (i64)place_of(job, p, thread_x());
+    const vector_t *from = slot + thread_x();
+    if (p->is_whole) {
+        UNROLL
+        for (u32 k = 0; k < ITEMS; k++) *(GLOBAL vector_t *)(to + k * STEP) = from[k * THREADS];
+    } else {
+        for (u32 k = 0; k < ITEMS; k++) {
+            u32 present = present_in(job, p, k * THREADS + thread_x());
+            for (u32 e = 0; e < present; e++) to[k * STEP + e] = from[k * THREADS].at[e];
         }
     }
 }
@@ -326,14 +338,14 @@ DEVICE ACC acc_of_warp(ACC value)
 
 // Publishes what a tile comes to, with that of each warp in `of_warp`; returns what the earlier threads of this warp come to.
 // Every thread of the block must take part.
-DEVICE ACC measure(const task *job, u32 tile, const vector_t *slot, ACC *of_warp)
+DEVICE ACC measure(const task *job, const part *p, const vector_t *slot, ACC *of_warp)
 {
-    ACC up_to = up_to_lane(own_sum(job, tile, slot));
+    ACC up_to = up_to_lane(own_sum(job, p, slot));
     if (lane() == WARP - 1) of_warp[thread_x() / WARP] = up_to;
     BARRIER();
     if (thread_x() < WARP) {
         ACC whole = acc_of_warp(lane() < WARPS ? of_warp[lane()] : neutral());
-        if (lane() == 0 && tile < job->tiles) publish(job, tile, whole);
+        if (lane() == 0 && p->number < job->tiles) publish(job, p->number, whole);
     }
     ACC others = acc_shuffle_up(up_to, 1);
     return lane() == 0 ? neutral() : others;
@@ -350,36 +362,38 @@ KERNEL LAUNCH_BOUNDS(THREADS, 2) scan_long(GLOBAL T *RESTRICT target, GLOBAL con
     u32 warp = thread_x() / WARP, is_second = 0;
     if (thread_x() == 0) told = draw(&job, 0);
     BARRIER();
-    u32 here = told;
-    fetch(&job, here, slots);
+    part here = part_of(&job, told);
+    fetch(&job, &here, slots);
     BARRIER();
-    if (thread_x() == 0) told = draw(&job, here);
+    if (thread_x() == 0) told = draw(&job, here.number);
     BARRIER();
-    u32 next = told;
-    fetch(&job, next, slots + TILE_VECTORS);
+    part next = part_of(&job, told);
+    fetch(&job, &next, slots + TILE_VECTORS);
     COPY_ASYNC_WAIT(1);
     BARRIER();
-    // What the parts of earlier threads of the warp come to, in the tile that comes next.
-    ACC before_next = measure(&job, here, slots, of_warp[0]);
-    // What everything of this row before `from` comes to.
+    // What the earlier threads of the warp come to, in the tile that comes next.
+    ACC before_next = measure(&job, &here, slots, of_warp[0]);
+    // What everything of this row before the tile `from` comes to.
     ACC carry = neutral();
     u32 from = 0;
-    while (here < tiles) {
+    while (here.number < tiles) {
         vector_t *slot = slots + is_second * TILE_VECTORS, *other = slots + (1 - is_second) * TILE_VECTORS;
         u32 after = 0;
         ACC before = before_next;
-        // The last thread has nothing to publish.
-        if (thread_x() == THREADS - 1) after = draw(&job, next);
+        // The first warp has more to do than the last one.
+        if (thread_x() == THREADS - 1) after = draw(&job, next.number);
         COPY_ASYNC_WAIT(0);
         BARRIER();
-        before_next = measure(&job, next, other, of_warp[1 - is_second]);
-        u32 row_begin = here / tiles_of_row * tiles_of_row;
+        before_next = measure(&job, &next, other, of_warp[1 - is_second]);
+        u32 row_begin = here.number - here.index;
         if (from <= row_begin) {
             from = row_begin;
             carry = neutral();
         }
         ACC earlier = neutral();
-        for (u32 tile = from + thread_x(); tile < here; tile += THREADS) earlier = join(earlier, published_by(&job, tile));
+        for (u32 tile = from + thread_x(); tile < here.number; tile += THREADS) {
+            earlier = join(earlier, published_by(&job, tile));
+        }
         earlier = acc_of_warp(earlier);
         if (lane() == 0) since[warp] = earlier;
         if (thread_x() == THREADS - 1) told = after;
@@ -395,11 +409,11 @@ KERNEL LAUNCH_BOUNDS(THREADS, 2) scan_long(GLOBAL T *RESTRICT target, GLOBAL con
         complete(slot, join(join(carry, prefix), before));
         carry = join(carry, whole);
         BARRIER();
-        write_out(&job, here, slot);
-        fetch(&job, after, slot);
-        from = here + 1;
+        write_out(&job, &here, slot);
+        from = here.number + 1;
         here = next;
-        next = after;
+        next = part_of(&job, after);
+        fetch(&job, &next, slot);
         is_second = 1 - is_second;
     }
 }

@@ -27,8 +27,10 @@ fn limits() -> WorkerLimits {
 fn runtime(scripts: impl IntoIterator<Item = Script>) -> (Runtime, Vec<Arc<VirtualControl>>) {
     let backend = scripts.into_iter().fold(VirtualBackend::new(Arc::new(CpuBackend::new())), VirtualBackend::device);
     let controls = (0..).map_while(|index| backend.control(index)).collect();
-    let cpu = Arc::new(CpuBackend::new());
-    let runtime = Runtime::builder().backend(Arc::new(backend)).backend(cpu).limits(limits()).build().unwrap();
+    // No circuit opens: these tests look at the policies alone.
+    let rules = HealthRules { errors_min: 1000, ..HealthRules::default() };
+    let builder = Runtime::builder().backend(Arc::new(backend)).backend(Arc::new(CpuBackend::new()));
+    let runtime = builder.limits(limits()).health(rules).build().unwrap();
     (runtime, controls)
 }
 
@@ -101,7 +103,7 @@ fn a_faulty_device_is_left_alone_and_taken_back() {
     let script = Script::new().random_faults(1, Rates { error: 1_000_000, ..Rates::default() }, Duration::ZERO);
     let backend = VirtualBackend::new(Arc::new(CpuBackend::new())).device(script);
     let control = backend.control(0).unwrap();
-    let rules = HealthRules { open_wait_min: Duration::from_millis(20), ..HealthRules::default() };
+    let rules = HealthRules { open_wait_min: Duration::from_millis(500), ..HealthRules::default() };
     let builder = Runtime::builder().backend(Arc::new(backend)).backend(Arc::new(CpuBackend::new()));
     let runtime = builder.limits(limits()).health(rules).build().unwrap();
     let run = || runtime.run_with(op(), RunOptions::prefer(FIRST)).with_report().wait().unwrap().report;
@@ -160,7 +162,7 @@ fn a_device_killed_a_hundred_times_under_load_loses_nothing() {
 fn batches_are_joined_and_one_bad_item_fails_alone() {
     let script = Script::new().latency(Duration::from_millis(2)).fused().fault_at(5, Fault::Error);
     let backend = VirtualBackend::new(Arc::new(CpuBackend::new())).device(script);
-    let batching = Batching::TimeOrSize { size_max: 16, wait_max: Duration::from_millis(20) };
+    let batching = Batching::TimeOrSize { size_max: 16, wait_max: Duration::from_millis(200) };
     let builder = Runtime::builder().backend(Arc::new(backend)).limits(limits());
     let runtime = builder.batching(batching).fallback(FallbackPolicy::None).build().unwrap();
     let eye = Tensor::from_slice(&[1.0_f32, 0.0, 0.0, 1.0], [2, 2]).unwrap();

@@ -21,7 +21,7 @@ pub const PRELUDE: &str = include_str!("prelude.h");
 pub const HOST_EMULATION: &str = include_str!("host.h");
 
 /// The most parameters of one kernel.
-const PARAMETERS_MAX: usize = 16;
+const PARAMETERS_MAX: usize = 18;
 
 /// What compiles the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

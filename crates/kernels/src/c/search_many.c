@@ -3,7 +3,8 @@
 //
 // Parameters besides those of search_bounds.h: BLOCK_QUERIES and BLOCK_ROWS, the sizes of a tile; WARP_QUERIES and WARP_ROWS, the part of
 // one warp; STAGES in the block's memory, of STAGE_CHUNKS chunks; RESIDENT, whether the queries stay there; GROUPED, whether four warps
-// multiply together (then WARP_QUERIES is 16, and WARP_ROWS is 128); FIRST, see below.
+// multiply together (then WARP_QUERIES is 16, and WARP_ROWS is 128); FIRST, see below; BLOCKS of a
+// multiprocessor.
 //
 // A block keeps its queries and goes through tiles of rows. Both come in chunks of 128 bytes of each vector: a chunk lies in the
 // block's memory as lines of 128 bytes, whose eight pieces of 16 bytes are permuted by the line's number, so that the matrix loads
@@ -203,7 +204,8 @@ DEVICE void copy_chunk(u8 *target, GLOBAL const T *source, u32 first, u32 count,
     u8 *to = target + line * CHUNK_BYTES + ((number ^ (line & 7u)) << 4);
     GLOBAL const u8 *from = (GLOBAL const u8 *)source + (u64)(first + line) * row_bytes + byte;
     u32 left = byte < row_bytes && first + line < count ? count - first - line : 0;
-    UNROLL for (u32 i = 0; i < vectors * 8 / THREADS; i++) {
+    if (vectors < THREADS / 8 && line >= vectors) return;
+    UNROLL for (u32 i = 0; i < (vectors * 8 + THREADS - 1) / THREADS; i++) {
         copy_async_16(to + i * (THREADS / 8) * CHUNK_BYTES, from, i * (THREADS / 8) < left);
         from += (u64)(THREADS / 8) * row_bytes;
     }
@@ -300,7 +302,7 @@ DEVICE void learn_row(row_facts *known, sum square, u32 row_base)
 }
 
 // The grid is (tiles of queries, parts of the rows). The tiles of rows are every `tile_step`-th, `tiles` of them.
-KERNEL LAUNCH_BOUNDS(THREADS, 2) search_many(GLOBAL const T *RESTRICT rows, GLOBAL const T *RESTRICT queries, GLOBAL const u32 *RESTRICT filter,
+KERNEL LAUNCH_BOUNDS(THREADS, BLOCKS) search_many(GLOBAL const T *RESTRICT rows, GLOBAL const T *RESTRICT queries, GLOBAL const u32 *RESTRICT filter,
     GLOBAL const f32 *RESTRICT lengths, GLOBAL const sum *RESTRICT squares, GLOBAL const u64 *RESTRICT limits, GLOBAL u64 *lists, GLOBAL u32 *counts,
     u32 row_count, u32 query_count, u32 dim, u32 capacity, u32 tiles, u32 tile_step)
 {

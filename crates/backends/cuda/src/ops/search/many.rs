@@ -20,17 +20,14 @@ const QUERIES_MIN: usize = 5;
 /// With fewer queries too, if as many neighbours are wanted from as many rows: the fused pass would merge long lists.
 const LONG_K_MIN: usize = 65;
 const LONG_ROWS_MIN: usize = 1 << 16;
-/// Up to so many queries, a tile is narrow and has more rows.
-const NARROW_QUERIES_MAX: usize = 64;
 /// Row numbers of the last tile must not wrap.
 const ROWS_MAX: usize = u32::MAX as usize - 1024;
 /// Bytes of each vector that are multiplied at a time.
 const CHUNK_BYTES: usize = 128;
-/// Blocks of a multiprocessor.
-const BLOCKS: usize = 2;
-/// Block memory for each of them, and what the kernel declares itself.
-const BLOCK_BYTES_MAX: usize = 112 << 10;
-const DECLARED_BYTES: usize = 13 << 10;
+/// Block memory of a multiprocessor, and what the kernel declares of it itself, for each warp and besides.
+const BLOCKS_BYTES_MAX: usize = 224 << 10;
+const WARP_BYTES: usize = 896;
+const DECLARED_BYTES: usize = 7 << 10;
 /// The kernel moves to the next boundary of so many bytes.
 const ALIGN_BYTES: usize = 1024;
 const STAGES_MAX: usize = 4;
@@ -237,7 +234,7 @@ impl<'a> Turn<'a> {
             .u32(pass.tiles as u32)
             .u32(pass.step as u32);
         let query_tiles = task.query_count.div_ceil(shape.tile_queries);
-        let blocks = context.driver.properties().multiprocessors as usize * BLOCKS;
+        let blocks = context.driver.properties().multiprocessors as usize * shape.blocks;
         let parts = (blocks / query_tiles).clamp(1, pass.tiles);
         let launch = Launch::grid([query_tiles as u32, parts as u32, 1], shape.threads() as u32);
         context.launch(&kernel, launch.shared(shape.shared_bytes as u32), &mut arguments)
@@ -273,6 +270,10 @@ struct Shape {
     tile_rows: usize,
     /// Whether four warps multiply together.
     grouped: bool,
+    /// Queries and rows of one warp.
+    warp: (usize, usize),
+    /// Blocks of a multiprocessor.
+    blocks: usize,
     stages: usize,
     stage_chunks: usize,
     /// Whether the queries stay in the block's memory, or come with every chunk of rows.
@@ -281,44 +282,62 @@ struct Shape {
 }
 
 impl Shape {
+    /// The widest tile that the queries fill and whose queries stay in the block's memory: the wider, the less often a row is
+    /// read. Few queries are bound by the reading of rows alone, and want many stages of it.
     fn new(task: &Task, context: &Context) -> Shape {
-        let properties = context.driver.properties();
-        let most = (properties.shared_bytes_max as usize).min(BLOCK_BYTES_MAX) - DECLARED_BYTES - ALIGN_BYTES;
-        let narrow = task.query_count <= NARROW_QUERIES_MAX;
-        let (tile_queries, tile_rows) = if narrow { (64, 256) } else { (128, 128) };
+        let hopper = context.driver.properties().capability == GROUPED_CAPABILITY;
+        let grouped_warp = if hopper { (16, 128) } else { (64, 32) };
+        let (wide, narrow) = (task.query_count > 128, task.query_count <= 64);
+        let shape = |tile: (usize, usize), grouped: bool, warp: (usize, usize), blocks: usize| {
+            Shape::with(task, context, tile, grouped, warp, blocks)
+        };
+        match task.query_count {
+            0..=16 => shape((16, 128), false, (16, 16), 2),
+            _ if narrow => shape((64, 256), hopper, grouped_warp, 2),
+            _ => {
+                let widest = shape((256, 128), hopper, grouped_warp, 1);
+                if wide && widest.resident { widest } else { shape((128, 128), hopper, grouped_warp, 2) }
+            }
+        }
+    }
+
+    fn with(
+        task: &Task,
+        context: &Context,
+        (tile_queries, tile_rows): (usize, usize),
+        grouped: bool,
+        warp: (usize, usize),
+        blocks: usize,
+    ) -> Shape {
+        let warps = tile_queries / warp.0 * (tile_rows / warp.1);
+        let room = (context.driver.properties().shared_bytes_max as usize).min(BLOCKS_BYTES_MAX / blocks);
+        let most = room - DECLARED_BYTES - warps * WARP_BYTES - ALIGN_BYTES;
         let chunks = (task.dim * task.row_type.size_bytes()).div_ceil(CHUNK_BYTES);
         let (query_chunk, row_chunk) = (tile_queries * CHUNK_BYTES, tile_rows * CHUNK_BYTES);
         let resident = chunks * query_chunk + 2 * row_chunk <= most;
         let (kept, with_rows) = if resident { (chunks * query_chunk, 0) } else { (0, query_chunk) };
         // Larger stages mean fewer barriers.
-        let pairs = chunks.is_multiple_of(2) && kept + 2 * 2 * (row_chunk + with_rows) <= most;
+        let pairs = grouped && chunks.is_multiple_of(2) && kept + 2 * 2 * (row_chunk + with_rows) <= most;
         let stage_chunks = if pairs { 2 } else { 1 };
         let stage = stage_chunks * (row_chunk + with_rows);
-        let stages = ((most - kept) / stage).clamp(2, STAGES_MAX);
-        let grouped = properties.capability == GROUPED_CAPABILITY;
+        let stages = (most.saturating_sub(kept) / stage).clamp(2, STAGES_MAX);
         let shared_bytes = kept + stages * stage + ALIGN_BYTES;
-        Shape { tile_queries, tile_rows, grouped, stages, stage_chunks, resident, shared_bytes }
-    }
-
-    /// The part of one warp.
-    fn warp(&self) -> (usize, usize) {
-        if self.grouped { (16, 128) } else { (64, 32) }
+        Shape { tile_queries, tile_rows, grouped, warp, blocks, stages, stage_chunks, resident, shared_bytes }
     }
 
     fn threads(&self) -> usize {
-        let (queries, rows) = self.warp();
-        self.tile_queries / queries * (self.tile_rows / rows) * 32
+        self.tile_queries / self.warp.0 * (self.tile_rows / self.warp.1) * 32
     }
 
     fn parameters(&self, kernel: Kernel) -> Kernel {
-        let (queries, rows) = self.warp();
         kernel
             .integer("BLOCK_QUERIES", self.tile_queries)
             .integer("BLOCK_ROWS", self.tile_rows)
-            .integer("WARP_QUERIES", queries)
-            .integer("WARP_ROWS", rows)
+            .integer("WARP_QUERIES", self.warp.0)
+            .integer("WARP_ROWS", self.warp.1)
             .integer("STAGES", self.stages)
             .integer("STAGE_CHUNKS", self.stage_chunks)
+            .integer("BLOCKS", self.blocks)
             .flag("RESIDENT", self.resident)
             .flag("GROUPED", self.grouped)
     }
@@ -342,7 +361,7 @@ mod tests {
         let device = DeviceId { api: Api::Simulated, index: 0 };
         for (dtype, piece, exact, (tile_queries, tile_rows)) in [
             (DType::F32, 4, false, (64, 256)),
-            (DType::F16, 8, true, (128, 128)),
+            (DType::F16, 8, true, (256, 128)),
             (DType::BF16, 8, true, (64, 256)),
             (DType::I8, 16, true, (128, 128)),
         ] {
@@ -350,6 +369,8 @@ mod tests {
                 tile_queries,
                 tile_rows,
                 grouped: true,
+                warp: (16, 128),
+                blocks: 1,
                 stages: 2,
                 stage_chunks: 1,
                 resident: true,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use panoply_conformance::run_one;
 use panoply_core::op::compute::{Map, MatMul, Metric, Search, Transfer};
-use panoply_core::{Backend, DType, DeviceInfo, Engine, Error, Finished, Item, Op, OpenOptions, Operation, Tensor};
+use panoply_core::{Api, Backend, DType, DeviceInfo, Engine, Error, Finished, Item, Op, OpenOptions, Operation, Tensor};
 use panoply_kernels::c::Kernel;
 
 use crate::CudaBackend;
@@ -127,6 +127,41 @@ fn spoil_the_device() {
             assert!(matches!(error, Error::DeviceUnavailable { .. }), "{error}");
             println!("spoilt: {error}");
         }
+    }
+}
+
+/// Set in the process whose kernel uses an address that does not fit its type.
+const MISALIGN: &str = "PANOPLY_TEST_MISALIGN";
+
+/// x86 reads from any address, GPUs do not: the emulated device is as strict as they are, and ends the process.
+#[test]
+fn the_emulated_device_finds_misaligned_addresses() {
+    let this = std::env::current_exe().unwrap();
+    let name = "fault_tests::read_a_misaligned_address";
+    let child =
+        std::process::Command::new(this).args(["--exact", name, "--nocapture"]).env(MISALIGN, "1").output().unwrap();
+    let told = String::from_utf8_lossy(&child.stdout);
+    if told.contains("skipped: the emulated device") {
+        return println!("{told}");
+    }
+    let complaint = String::from_utf8_lossy(&child.stderr);
+    assert!(told.contains("aligned: fine") && complaint.contains("misaligned: a thread of block 0,0,0"), "{complaint}");
+}
+
+#[test]
+fn read_a_misaligned_address() {
+    if std::env::var_os(MISALIGN).is_none() {
+        return println!("skipped: done in a process of its own by the_emulated_device_finds_misaligned_addresses");
+    }
+    let text = "KERNEL wide(GLOBAL u32 *p) { *(GLOBAL u32x4 *)p = *(GLOBAL const u32x4 *)(p + 4); }";
+    let wide = Kernel::generated("wide", text.into(), "wide");
+    for (backend, info) in devices().into_iter().filter(|(_, info)| info.id.api == Api::Simulated) {
+        let mut engine = open(&backend, &info);
+        let context = engine.context_mut();
+        let address = context.scratch(256).unwrap();
+        context.launch(&wide, Launch::new(1, 1), &mut Arguments::new().address(address)).unwrap();
+        println!("aligned: fine");
+        let _ = context.launch(&wide, Launch::new(1, 1), &mut Arguments::new().address(address + 4));
     }
 }
 

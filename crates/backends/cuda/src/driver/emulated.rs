@@ -28,6 +28,19 @@ const ALIGN_BYTES: usize = 256;
 const GUARD_BYTES: usize = 64;
 const GUARD: u8 = 0xab;
 
+/// How kernels are compiled. An address that does not fit the type behind it stops the launch: x86 would not mind, GPUs do.
+const COMPILER_FLAGS: [&str; 9] = [
+    "-std=c++17",
+    "-O1",
+    "-ffp-contract=off",
+    "-fno-strict-aliasing",
+    "-fsanitize=alignment",
+    "-fsanitize-undefined-trap-on-error",
+    "-shared",
+    "-fPIC",
+    "-w",
+];
+
 /// Names of files under way: two engines of one process may compile the same text at once.
 static COMPILED: AtomicU64 = AtomicU64::new(0);
 
@@ -75,7 +88,7 @@ impl EmulatedDriver {
     /// The compiled kernel's file; compiled once for each text.
     fn compile(&self, name: &str, source: &str) -> Result<PathBuf> {
         let mut hasher = DefaultHasher::new();
-        source.hash(&mut hasher);
+        (COMPILER_FLAGS, source).hash(&mut hasher);
         let folder = std::env::temp_dir().join("panoply-emulated-kernels");
         std::fs::create_dir_all(&folder).map_err(|error| self.fault(format!("{}: {error}", folder.display())))?;
         let file = folder.join(format!("{}-{:016x}.so", name.replace('/', "-"), hasher.finish()));
@@ -86,7 +99,7 @@ impl EmulatedDriver {
         let number = COMPILED.fetch_add(1, Ordering::Relaxed);
         let fresh = folder.join(format!("{:016x}-{}-{number}.tmp", hasher.finish(), std::process::id()));
         let mut child = Command::new(&self.compiler)
-            .args(["-std=c++17", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-shared", "-fPIC", "-w"])
+            .args(COMPILER_FLAGS)
             .args(["-x", "c++", "-", "-o"])
             .arg(&fresh)
             .stdin(Stdio::piped())

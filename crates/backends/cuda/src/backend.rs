@@ -13,7 +13,7 @@ use panoply_kernels::c::Dialect;
 use crate::context::Context;
 use crate::driver::Driver;
 use crate::driver::cuda::{self, CudaDriver};
-use crate::driver::emulated::EmulatedDriver;
+use crate::driver::emulated::{self, EmulatedDriver};
 use crate::engine::CudaEngine;
 use crate::ops;
 use crate::warm::Warm;
@@ -24,6 +24,7 @@ const POOL_SHARE: f64 = 0.5;
 const DEVICES_MAX: usize = 32;
 
 /// The backend for NVIDIA GPUs: one device per GPU that the driver shows to this process.
+#[derive(Clone)]
 pub struct CudaBackend {
     emulated: Option<PathBuf>,
     /// What each device has run, by its index.
@@ -36,10 +37,10 @@ impl CudaBackend {
         CudaBackend { emulated: None, warm: Default::default() }
     }
 
-    /// A backend without a GPU: one simulated device whose kernels this C++ compiler compiles for the host. It is slow, and
-    /// there for tests of everything above the driver.
-    pub fn emulated(compiler: impl Into<PathBuf>) -> CudaBackend {
-        CudaBackend { emulated: Some(compiler.into()), warm: Default::default() }
+    /// A backend without a GPU: one simulated device whose kernels the system's C++ compiler compiles for the host. It is slow,
+    /// and there for tests of everything above the driver. The compiler is `c++`, or what the variable `CXX` names.
+    pub fn emulated() -> Result<CudaBackend, Absence> {
+        Ok(CudaBackend { emulated: Some(emulated::find_compiler()?), warm: Default::default() })
     }
 }
 

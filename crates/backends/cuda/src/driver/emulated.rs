@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use libloading::Library;
-use panoply_core::{DeviceId, Error, Result};
+use panoply_core::{Absence, DeviceId, Error, Result};
 
 use super::{Address, Driver, Event, Function, Launch, Properties, Stream};
 use crate::library::Libraries;
@@ -46,6 +46,20 @@ static COMPILED: AtomicU64 = AtomicU64::new(0);
 
 /// Kernels use the emulator's own state, which is one for each compiled kernel.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// The C++ compiler of this machine.
+pub(crate) fn find_compiler() -> Result<PathBuf, Absence> {
+    let compiler = PathBuf::from(std::env::var_os("CXX").unwrap_or_else(|| "c++".into()));
+    let found = Command::new(&compiler).arg("--version").output();
+    let trouble = match found {
+        Ok(output) if output.status.success() => return Ok(compiler),
+        Ok(output) => output.status.to_string(),
+        Err(error) => error.to_string(),
+    };
+    let name = compiler.display();
+    let reason = format!("no C++ compiler compiles kernels for the host («{name}»: {trouble}); install one or set CXX");
+    Err(Absence::NoDevice { reason })
+}
 
 type LaunchFunction = unsafe extern "C" fn(*mut *mut c_void, *const u32, *const u32, u64);
 

@@ -3,7 +3,7 @@
 
 use panoply_core::op::compute::{Activation, MatMul, MatMulShape, Precision};
 use panoply_core::{Buffer, DType, Result, Shape, Tensor, Value};
-use panoply_kernels::c::{Kernel, MATMUL};
+use panoply_kernels::c::{Kernel, MATMUL, activation_number};
 
 use crate::context::{Arguments, Context, Layout};
 use crate::driver::{Address, Launch};
@@ -243,18 +243,6 @@ pub(super) fn sizes(shape: &MatMulShape, batches: usize, alpha: f32, beta: f32) 
     let pair = |low: usize, high: usize| low as u64 | (high as u64) << 32;
     let factors = u64::from(alpha.to_bits()) | u64::from(beta.to_bits()) << 32;
     [pair(shape.m, shape.n), pair(shape.k, batches), factors]
-}
-
-/// The kernels' number of an activation.
-pub(super) fn activation_number(activation: Activation) -> i64 {
-    match activation {
-        Activation::None => 0,
-        Activation::Relu => 1,
-        Activation::Gelu => 2,
-        Activation::Silu => 3,
-        Activation::Sigmoid => 4,
-        _ => 5,
-    }
 }
 
 /// A batch of matrices on the device: strides in elements, the last two axes rows and columns.

@@ -3,7 +3,7 @@
 
 use panoply_core::op::compute::{ComputeOp, MatMul, Search};
 use panoply_core::{Buffer, Describe, HostBufferMut, Item, Op, Result, Shape, Tensor, Value};
-use panoply_kernels::c::{Kernel, MATMUL};
+use panoply_kernels::c::{Kernel, MATMUL, activation_number};
 
 use super::{matmul, search};
 use crate::context::{Arguments, Context, Output};
@@ -105,7 +105,7 @@ fn products(items: &[Item], context: &mut Context) -> Result<Vec<Value>> {
         .dtype("R", op.output_dtype())
         .dtype("S", op.output_dtype())
         .integer("BIAS", 0)
-        .integer("ACTIVATION", matmul::activation_number(op.activation))
+        .integer("ACTIVATION", activation_number(op.activation))
         .flag("HAS_C", false);
     let mut arguments = Arguments::new()
         .address(table)

@@ -114,6 +114,15 @@ impl CudaEngine {
         }
     }
 
+    /// A thread may own several engines, and a driver's calls are about the device that is current on it.
+    fn make_current(&mut self) {
+        if self.lost.is_none()
+            && let Err(error) = self.context.driver.make_current()
+        {
+            self.lost = Some(lost(&self.info, error));
+        }
+    }
+
     fn mark_start(&mut self) -> Result<Marks> {
         let marks = Marks { start: self.context.event()?, stop: self.context.event()? };
         self.context.driver.record(marks.start, Stream::Compute)?;
@@ -191,6 +200,7 @@ impl Engine for CudaEngine {
     }
 
     fn submit(&mut self, batch: &mut Vec<Item>) {
+        self.make_current();
         let mut rest = batch.drain(..).collect::<VecDeque<Item>>();
         while !rest.is_empty() {
             let together = ops::together::joinable(rest.make_contiguous()).max(1);
@@ -201,6 +211,7 @@ impl Engine for CudaEngine {
     }
 
     fn poll(&mut self, finished: &mut Vec<Finished>, wait_max: Duration) -> usize {
+        self.make_current();
         let before = finished.len();
         self.collect(finished);
         if finished.len() > before || self.flights.is_empty() || wait_max.is_zero() {
@@ -219,10 +230,12 @@ impl Engine for CudaEngine {
     }
 
     fn memory(&mut self) -> MemoryStats {
+        self.make_current();
         self.context.memory_stats()
     }
 
     fn health(&mut self) -> Health {
+        self.make_current();
         let mut health = self.context.driver.libraries().map(|libraries| libraries.health()).unwrap_or_default();
         health.fault = self.lost.clone();
         if let Ok((free, total)) = self.context.driver.memory_info()
@@ -234,10 +247,18 @@ impl Engine for CudaEngine {
     }
 
     fn warm_up(&mut self, op: &Op) {
+        self.make_current();
         if self.lost.is_none() {
             // A rehearsal that failed is over all the same: the op itself will show why.
             self.context.rehearse(|context| drop(ops::run(op, context)));
             self.warm.insert(op);
         }
+    }
+}
+
+impl Drop for CudaEngine {
+    fn drop(&mut self) {
+        // What the engine owns is given back to its own device.
+        self.make_current();
     }
 }

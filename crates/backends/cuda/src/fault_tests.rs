@@ -208,6 +208,26 @@ fn equal_ops_run_together() {
     }
 }
 
+/// A thread that owns two engines: each works on its own device, whichever was used last.
+#[test]
+fn engines_of_one_thread_do_not_mix() {
+    for (backend, info) in devices() {
+        let (mut first, mut second) = (open(&backend, &info), open(&backend, &info));
+        let values = Tensor::from_vec(vec![2.0_f32; 1000], [1000]).unwrap();
+        let batch = || vec![Item { token: 1, op: Map::mul(&values, &values).into_op().unwrap() }];
+        first.submit(&mut batch());
+        second.submit(&mut batch());
+        for engine in [&mut first, &mut second] {
+            let product = wait(engine).pop().unwrap().result.unwrap().into_tensor().unwrap();
+            assert_eq!(floats(engine, Transfer::to_host(&product).into_op().unwrap()), [4.0; 1000]);
+        }
+        assert!(first.health().memory_percent.is_some());
+        drop(second);
+        assert!(first.health().memory_percent.is_some());
+        assert_works(&mut first);
+    }
+}
+
 /// The last tensor of an op's answer, on the host.
 fn floats(engine: &mut CudaEngine, op: Op) -> Vec<f32> {
     let value = run_one(engine, op).unwrap();

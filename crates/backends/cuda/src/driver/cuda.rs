@@ -208,6 +208,14 @@ impl Driver for CudaDriver {
         &self.properties
     }
 
+    fn make_current(&self) -> Result<()> {
+        if result::ctx::get_current().is_ok_and(|current| current == Some(self.context)) {
+            return Ok(());
+        }
+        // SAFETY: the context stands as long as the driver.
+        self.check(unsafe { result::ctx::set_current(self.context) })
+    }
+
     fn allocate(&self, bytes: usize) -> Result<Address> {
         // SAFETY: memory comes back uninitialised; the pool's users write it before they read it.
         unsafe { result::malloc_sync(bytes) }.map_err(|error| match self.error(error) {

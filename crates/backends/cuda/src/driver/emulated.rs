@@ -44,6 +44,13 @@ const COMPILER_FLAGS: [&str; 9] = [
 /// Names of files under way: two engines of one process may compile the same text at once.
 static COMPILED: AtomicU64 = AtomicU64::new(0);
 
+/// Names of drivers, so that each thread knows which one is current on it.
+static OPENED: AtomicU64 = AtomicU64::new(1);
+
+thread_local! {
+    static CURRENT: Cell<u64> = const { Cell::new(0) };
+}
+
 /// Kernels use the emulator's own state, which is one for each compiled kernel.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
@@ -65,6 +72,7 @@ type LaunchFunction = unsafe extern "C" fn(*mut *mut c_void, *const u32, *const 
 
 pub(crate) struct EmulatedDriver {
     device: DeviceId,
+    number: u64,
     properties: Properties,
     compiler: PathBuf,
     blocks: RefCell<HashMap<Address, Layout>>,
@@ -82,11 +90,14 @@ struct Loaded {
 }
 
 impl EmulatedDriver {
-    /// A device whose kernels this compiler compiles.
+    /// A device whose kernels this compiler compiles; current on the calling thread.
     pub(crate) fn new(device: DeviceId, compiler: PathBuf) -> EmulatedDriver {
         let properties = Properties { multiprocessors: 4, shared_bytes_max: 96 << 10, capability: 0 };
+        let number = OPENED.fetch_add(1, Ordering::Relaxed);
+        CURRENT.set(number);
         EmulatedDriver {
             device,
+            number,
             properties,
             compiler,
             blocks: RefCell::default(),
@@ -97,6 +108,11 @@ impl EmulatedDriver {
 
     fn fault(&self, reason: impl Into<String>) -> Error {
         Error::DeviceFault { device: self.device, reason: reason.into() }
+    }
+
+    /// As strict as CUDA, whose calls are about the device that is current on the thread.
+    fn expect_current(&self) -> Result<()> {
+        if CURRENT.get() == self.number { Ok(()) } else { Err(self.fault("another device is current on this thread")) }
     }
 
     /// The compiled kernel's file; compiled once for each text.
@@ -153,7 +169,13 @@ impl Driver for EmulatedDriver {
         &self.properties
     }
 
+    fn make_current(&self) -> Result<()> {
+        CURRENT.set(self.number);
+        Ok(())
+    }
+
     fn allocate(&self, bytes: usize) -> Result<Address> {
+        self.expect_current()?;
         let free = MEMORY_BYTES - self.used_bytes.get();
         let out_of_memory =
             || Error::OutOfMemory { place: self.device.to_string(), asked: bytes as u64, free, largest: free };
@@ -191,10 +213,12 @@ impl Driver for EmulatedDriver {
     }
 
     fn memory_info(&self) -> Result<(u64, u64)> {
+        self.expect_current()?;
         Ok((MEMORY_BYTES - self.used_bytes.get(), MEMORY_BYTES))
     }
 
     fn load(&self, name: &str, source: &str, _entry: &str) -> Result<Function> {
+        self.expect_current()?;
         let file = self.compile(name, source)?;
         // SAFETY: the file was made by the compiler from our own text; loading it runs no code but its empty
         // initialisers.
@@ -216,6 +240,7 @@ impl Driver for EmulatedDriver {
         arguments: &mut [*mut c_void],
         _stream: Stream,
     ) -> Result<()> {
+        self.expect_current()?;
         if launch.grid.contains(&0) || launch.block.contains(&0) {
             return Err(self.fault(format!("a launch of {launch:?}")));
         }
@@ -237,12 +262,14 @@ impl Driver for EmulatedDriver {
     }
 
     unsafe fn upload(&self, target: Address, source: *const u8, bytes: usize, _stream: Stream) -> Result<()> {
+        self.expect_current()?;
         // SAFETY: the caller vouches for both ranges; the device's memory is the host's.
         unsafe { std::ptr::copy(source, target as *mut u8, bytes) };
         Ok(())
     }
 
     unsafe fn download(&self, target: *mut u8, source: Address, bytes: usize, _stream: Stream) -> Result<()> {
+        self.expect_current()?;
         // SAFETY: as above.
         unsafe { std::ptr::copy(source as *const u8, target, bytes) };
         Ok(())
@@ -254,12 +281,14 @@ impl Driver for EmulatedDriver {
     }
 
     fn fill(&self, target: Address, byte: u8, bytes: usize, _stream: Stream) -> Result<()> {
+        self.expect_current()?;
         // SAFETY: the range lies in an allocation of this device.
         unsafe { std::ptr::write_bytes(target as *mut u8, byte, bytes) };
         Ok(())
     }
 
     fn event(&self) -> Result<Event> {
+        self.expect_current()?;
         Ok(Event(NonNull::dangling()))
     }
 

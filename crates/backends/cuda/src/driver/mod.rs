@@ -80,6 +80,10 @@ pub(crate) trait Driver {
     /// What the device can do.
     fn properties(&self) -> &Properties;
 
+    /// Makes this the device that the calling thread's calls are about. A driver that was just opened is; where a thread has
+    /// several, each call below counts on it.
+    fn make_current(&self) -> Result<()>;
+
     /// Device memory. [`panoply_core::Error::OutOfMemory`] where there is none.
     fn allocate(&self, bytes: usize) -> Result<Address>;
 

@@ -62,6 +62,14 @@ pub(crate) struct Queued {
     complaint: Option<Complaint>,
 }
 
+impl Queued {
+    /// Takes over what was queued before and will not be handed out. What can be queued so has no complaints.
+    pub(crate) fn absorb(&mut self, before: Queued) {
+        self.held.extend(before.held);
+        self.bytes_moved += before.bytes_moved;
+    }
+}
+
 /// A tensor's elements on the device, in any layout.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View {

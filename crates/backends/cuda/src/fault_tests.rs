@@ -208,6 +208,55 @@ fn equal_ops_run_together() {
     }
 }
 
+/// One op of a group is wrong, which only shows while the group is queued: the others do not suffer for it.
+#[test]
+fn a_bad_op_fails_alone() {
+    for (backend, info) in devices() {
+        let mut engine = open(&backend, &info);
+        let ones = Tensor::from_vec(vec![1.0_f32; 16], [4, 4]).unwrap();
+        let mut gone = open(&backend, &info);
+        let lost = resident(&mut gone, &ones);
+        drop(gone);
+        for op in [|x: &Tensor| MatMul::new(x, x).into_op(), |x: &Tensor| Map::add(x, x).into_op()] {
+            let ours = resident(&mut engine, &ones);
+            let expected = floats(&mut engine, op(&ours).unwrap());
+            let inputs = [&ours, &ours, &lost, &ours];
+            let item = |(tensor, token): (&&Tensor, _)| Item { token, op: op(tensor).unwrap() };
+            engine.submit(&mut inputs.iter().zip(0..).map(item).collect());
+            let finished = wait(&mut engine);
+            let failed: Vec<u64> = finished.iter().filter(|done| done.result.is_err()).map(|done| done.token).collect();
+            assert_eq!((finished.len(), failed), (4, vec![2]));
+            for done in finished.into_iter().filter(|done| done.token != 2) {
+                let sum = done.result.unwrap().into_tensor().unwrap();
+                assert_eq!(floats(&mut engine, Transfer::to_host(&sum).into_op().unwrap()), expected);
+            }
+        }
+    }
+}
+
+/// Lengths that differ, of rows that do not: such searches are not one.
+#[test]
+fn searches_with_other_lengths_stay_apart() {
+    for (backend, info) in devices() {
+        let mut engine = open(&backend, &info);
+        let rows = Tensor::from_vec(vec![1.0_f32, 0.0, 0.0, 1.0, 3.0, 4.0], [3, 2]).unwrap();
+        let rows = resident(&mut engine, &rows);
+        let query = Tensor::from_vec(vec![1.0_f32, 1.0], [1, 2]).unwrap();
+        let norms = [[1.0_f32, 1.0, 5.0], [1.0, 2.0, 0.5]].map(|norms| {
+            let norms = Tensor::from_slice(&norms, [3]).unwrap();
+            resident(&mut engine, &norms)
+        });
+        let search = |norms: &Tensor| Search::new(&rows, &query, Metric::Cosine, 3).row_norms(norms).into_op().unwrap();
+        let ops: Vec<Op> = norms.iter().map(search).collect();
+        let alone: Vec<Vec<f32>> = ops.iter().map(|op| floats(&mut engine, op.clone())).collect();
+        engine.submit(&mut ops.into_iter().zip(0..).map(|(op, token)| Item { token, op }).collect());
+        for (done, alone) in wait(&mut engine).into_iter().zip(alone) {
+            let scores = done.result.unwrap().into_pair().unwrap().1;
+            assert_eq!(floats(&mut engine, Transfer::to_host(&scores).into_op().unwrap()), alone);
+        }
+    }
+}
+
 /// A thread that owns two engines: each works on its own device, whichever was used last.
 #[test]
 fn engines_of_one_thread_do_not_mix() {

@@ -54,6 +54,16 @@ impl DeviceMemory {
         self.pool.lend(bytes)
     }
 
+    /// The least name that a tensor to come can have.
+    pub(crate) fn next_token(&self) -> u64 {
+        NEXT_TOKEN.load(Ordering::Relaxed)
+    }
+
+    /// Takes the memory of every tensor from this name on: an op that failed hands none of them out.
+    pub(crate) fn tensors_since(&mut self, first_token: u64) -> impl Iterator<Item = Block> {
+        self.tensors.extract_if(move |token, _| *token >= first_token).map(|(_, block)| block)
+    }
+
     /// Where a tensor's memory is.
     pub(crate) fn address(&self, buffer: &DeviceBuffer) -> Result<Address> {
         self.tensors.get(&buffer.token()).map(|block| block.block.0).ok_or_else(|| Error::DeviceFault {

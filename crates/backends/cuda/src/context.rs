@@ -44,6 +44,9 @@ pub(crate) struct Context {
     queued: Queued,
     /// Whether kernels are only loaded, and nothing is queued.
     rehearsal: bool,
+    /// Kernels that were started.
+    #[cfg(test)]
+    pub(crate) launches: usize,
 }
 
 /// What an op that was submitted leaves behind until it has finished.
@@ -122,6 +125,8 @@ impl Context {
             events,
             queued,
             rehearsal,
+            #[cfg(test)]
+            launches: 0,
         }
     }
 
@@ -179,6 +184,10 @@ impl Context {
         let function = self.kernels.get(&*self.driver, kernel)?;
         if self.rehearsal {
             return Ok(());
+        }
+        #[cfg(test)]
+        {
+            self.launches += 1;
         }
         // SAFETY: ops build the arguments for the kernel whose text they name, from addresses that this context lent and
         // keeps until the op has finished.

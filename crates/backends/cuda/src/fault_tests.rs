@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use panoply_conformance::run_one;
 use panoply_core::op::compute::{Map, MatMul, Metric, Search, Transfer};
-use panoply_core::{Api, Backend, DType, DeviceInfo, Engine, Error, Finished, Item, Op, OpenOptions, Operation, Tensor};
+use panoply_core::{
+    Api, Backend, DType, DeviceInfo, Engine, Error, Finished, Item, Op, OpenOptions, Operation, Tensor,
+};
 use panoply_kernels::c::Kernel;
 
 use crate::CudaBackend;
@@ -204,6 +206,32 @@ fn equal_ops_run_together() {
             let alone: Vec<Vec<f32>> =
                 ops.iter().map(|op| floats(&mut engine, op.clone().into_op().unwrap())).collect();
             assert_eq!(together(&mut engine, ops.into_iter().map(|op| op.into_op().unwrap()).collect()), alone);
+        }
+    }
+}
+
+/// Maps of the same expression and shapes, from the host and from views on the device: one launch for all.
+#[test]
+fn equal_maps_are_one_launch() {
+    for (backend, info) in devices() {
+        let mut engine = open(&backend, &info);
+        let values = |i: usize| Tensor::from_vec((0..60).map(|n| (n * 3 + i) as f32 - 9.0).collect(), [5, 12]).unwrap();
+        let row = |i: usize| Tensor::from_vec((0..12).map(|n| (n + i) as f32).collect(), [12]).unwrap();
+        let all: Vec<Tensor> = (0..20).map(|i| resident(&mut engine, &values(i))).collect();
+        // Odd columns lie on no wide boundary, even ones on one.
+        let part = |i: usize| all[i].slice(1, i % 2, i % 2 + 8).unwrap();
+        let kinds: [Vec<Map>; 4] = [
+            (0..7).map(|i| Map::add(&values(i), &row(i))).collect(),
+            (0..20).map(|i| Map::mul(&part(i), &row(i).slice(0, 0, 8).unwrap())).collect(),
+            (0..9).map(|i| Map::relu(&all[i])).collect(),
+            (0..3).map(|i| Map::sub(&Tensor::scalar(i as f32).unwrap(), &Tensor::scalar(0.5_f32).unwrap())).collect(),
+        ];
+        for maps in kinds {
+            let ops = || maps.iter().map(|map| map.clone().into_op().unwrap());
+            let alone: Vec<Vec<f32>> = ops().map(|op| floats(&mut engine, op)).collect();
+            let before = engine.context_mut().launches;
+            assert_eq!(together(&mut engine, ops().collect()), alone);
+            assert_eq!(engine.context_mut().launches, before + 1, "{} maps", maps.len());
         }
     }
 }

@@ -1,11 +1,11 @@
-//! Several ops as one launch: equal small products, and searches of the same rows. Callers that send such ops at the same
-//! time pay for one.
+//! Several ops as one launch: equal small products and maps, and searches of the same rows. Callers that send such ops at the
+//! same time pay for one.
 
-use panoply_core::op::compute::{ComputeOp, MatMul, Search};
+use panoply_core::op::compute::{ComputeOp, Map, MatMul, Search};
 use panoply_core::{Buffer, Describe, HostBufferMut, Item, Op, Result, Shape, Tensor, Value};
 use panoply_kernels::c::{Kernel, MATMUL, activation_number};
 
-use super::{matmul, search};
+use super::{map, matmul, search};
 use crate::context::{Arguments, Context, Output};
 use crate::driver::{Address, Launch};
 
@@ -22,6 +22,7 @@ const ALIGN_BYTES: usize = 256;
 /// What can be joined.
 #[derive(Clone, Copy)]
 enum Kind {
+    Maps,
     Products,
     Searches,
 }
@@ -44,6 +45,7 @@ pub(crate) fn joinable(items: &[Item]) -> usize {
 /// Queues all of them as one.
 pub(crate) fn run(items: &[Item], context: &mut Context) -> Result<Vec<Value>> {
     match items.first().and_then(|first| kind(&first.op)) {
+        Some(Kind::Maps) => map::run_many(&ops(items, as_map), context),
         Some(Kind::Products) => products(&ops(items, as_product), context),
         Some(Kind::Searches) => searches(&ops(items, as_search), context),
         None => Ok(Vec::new()),
@@ -61,10 +63,15 @@ pub(crate) fn rehearse(op: &Op, context: &mut Context) {
 
 fn kind(op: &Op) -> Option<Kind> {
     match op {
+        Op::Compute(ComputeOp::Map(op)) if map::is_small(op) => Some(Kind::Maps),
         Op::Compute(ComputeOp::MatMul(op)) if is_small(op) => Some(Kind::Products),
         Op::Compute(ComputeOp::Search(op)) if is_plain(op) => Some(Kind::Searches),
         _ => None,
     }
+}
+
+fn as_map(op: &ComputeOp) -> Option<&Map> {
+    if let ComputeOp::Map(op) = op { Some(op) } else { None }
 }
 
 fn as_product(op: &ComputeOp) -> Option<&MatMul> {
@@ -89,6 +96,7 @@ fn elements(op: &Op) -> usize {
 /// Whether an op can be joined with one that can.
 fn same(first: &Op, other: &Op) -> bool {
     match (first, other) {
+        (Op::Compute(ComputeOp::Map(a)), Op::Compute(ComputeOp::Map(b))) => map::same(a, b),
         (Op::Compute(ComputeOp::MatMul(a)), Op::Compute(ComputeOp::MatMul(b))) => {
             let shapes = |op: &MatMul| (*op.a.shape(), *op.b.shape(), op.transpose_a, op.transpose_b, op.a.dtype());
             let rest = |op: &MatMul| (op.alpha.to_bits(), op.activation, op.precision);

@@ -154,7 +154,7 @@ impl CudaEngine {
         if self.lost.is_none()
             && let Err(error) = self.context.driver.make_current()
         {
-            self.lost = Some(lost(&self.info, error));
+            self.lose(lost(&self.info, error));
         }
     }
 
@@ -166,8 +166,13 @@ impl CudaEngine {
 
     fn notice_loss(&mut self, error: &Error) {
         if matches!(error, Error::DeviceLost { .. }) {
-            self.lost = Some(error.clone());
+            self.lose(error.clone());
         }
+    }
+
+    fn lose(&mut self, error: Error) {
+        self.context.memory.lose();
+        self.lost = Some(error);
     }
 
     /// Hands back what the device has passed, in order.
@@ -180,7 +185,7 @@ impl CudaEngine {
             match passed {
                 Ok(false) => return,
                 Ok(true) => {}
-                Err(error) => self.lost = Some(lost(&self.info, error)),
+                Err(error) => self.lose(lost(&self.info, error)),
             }
             if let Some(flight) = self.flights.pop_front() {
                 finished.push(self.land(flight));

@@ -11,14 +11,14 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::ptr::NonNull;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use libloading::Library;
 use panoply_core::{Absence, DeviceId, Error, Result};
 
-use super::{Address, Driver, Event, Function, Launch, Properties, Stream};
+use super::{Address, Driver, Event, Foundation, Function, Launch, Properties, Stream};
 use crate::library::Libraries;
 
 /// Memory that the emulated device has.
@@ -75,11 +75,42 @@ pub(crate) struct EmulatedDriver {
     number: u64,
     properties: Properties,
     compiler: PathBuf,
-    blocks: RefCell<HashMap<Address, Layout>>,
-    used_bytes: Cell<u64>,
+    memory: Arc<EmulatedMemory>,
     /// Each in a place of its own, which the functions that were handed out point to.
     #[allow(clippy::vec_box)]
     functions: RefCell<Vec<Box<Loaded>>>,
+}
+
+/// The device's memory; it is freed as a whole, when nobody reads it any more.
+#[derive(Default)]
+struct EmulatedMemory {
+    blocks: Mutex<HashMap<Address, Layout>>,
+    used_bytes: AtomicU64,
+}
+
+impl EmulatedMemory {
+    fn blocks(&self) -> MutexGuard<'_, HashMap<Address, Layout>> {
+        self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn used_bytes(&self) -> u64 {
+        self.used_bytes.load(Ordering::Relaxed)
+    }
+
+    fn free(&self, address: Address) {
+        if let Some(layout) = self.blocks().remove(&address) {
+            self.used_bytes.fetch_sub((layout.size() - GUARD_BYTES) as u64, Ordering::Relaxed);
+            // SAFETY: allocated with this layout, and taken out of the table that knew it.
+            unsafe { dealloc(address as *mut u8, layout) };
+        }
+    }
+}
+
+impl Drop for EmulatedMemory {
+    fn drop(&mut self) {
+        let addresses: Vec<Address> = self.blocks().keys().copied().collect();
+        addresses.into_iter().for_each(|address| self.free(address));
+    }
 }
 
 struct Loaded {
@@ -95,15 +126,7 @@ impl EmulatedDriver {
         let properties = Properties { multiprocessors: 4, shared_bytes_max: 96 << 10, capability: 0 };
         let number = OPENED.fetch_add(1, Ordering::Relaxed);
         CURRENT.set(number);
-        EmulatedDriver {
-            device,
-            number,
-            properties,
-            compiler,
-            blocks: RefCell::default(),
-            used_bytes: Cell::new(0),
-            functions: RefCell::default(),
-        }
+        EmulatedDriver { device, number, properties, compiler, memory: Arc::default(), functions: RefCell::default() }
     }
 
     fn fault(&self, reason: impl Into<String>) -> Error {
@@ -152,7 +175,7 @@ impl EmulatedDriver {
 
     /// A kernel that wrote past the end of an allocation is found here.
     fn check_guards(&self, name: &str) -> Result<()> {
-        for (address, layout) in &*self.blocks.borrow() {
+        for (address, layout) in &*self.memory.blocks() {
             let guard = (*address as usize + layout.size() - GUARD_BYTES) as *const u8;
             // SAFETY: the guard is the end of an allocation of this layout that is still alive.
             let bytes = unsafe { std::slice::from_raw_parts(guard, GUARD_BYTES) };
@@ -174,9 +197,18 @@ impl Driver for EmulatedDriver {
         Ok(())
     }
 
+    fn foundation(&self) -> Foundation {
+        Arc::clone(&self.memory) as Foundation
+    }
+
+    fn reach(&self, other: &Foundation) -> Result<()> {
+        self.expect_current()?;
+        if other.is::<EmulatedMemory>() { Ok(()) } else { Err(self.fault("the other is not emulated")) }
+    }
+
     fn allocate(&self, bytes: usize) -> Result<Address> {
         self.expect_current()?;
-        let free = MEMORY_BYTES - self.used_bytes.get();
+        let free = MEMORY_BYTES - self.memory.used_bytes();
         let out_of_memory =
             || Error::OutOfMemory { place: self.device.to_string(), asked: bytes as u64, free, largest: free };
         if bytes as u64 > free {
@@ -189,17 +221,13 @@ impl Driver for EmulatedDriver {
         unsafe { start.as_ptr().write_bytes(0xcd, bytes) };
         // SAFETY: the guard is the allocation's end.
         unsafe { start.as_ptr().add(bytes).write_bytes(GUARD, GUARD_BYTES) };
-        self.used_bytes.set(self.used_bytes.get() + bytes as u64);
-        self.blocks.borrow_mut().insert(start.as_ptr() as Address, layout);
+        self.memory.used_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.memory.blocks().insert(start.as_ptr() as Address, layout);
         Ok(start.as_ptr() as Address)
     }
 
     fn free(&self, address: Address) {
-        if let Some(layout) = self.blocks.borrow_mut().remove(&address) {
-            self.used_bytes.set(self.used_bytes.get() - (layout.size() - GUARD_BYTES) as u64);
-            // SAFETY: allocated with this layout, and taken out of the table that knew it.
-            unsafe { dealloc(address as *mut u8, layout) };
-        }
+        self.memory.free(address);
     }
 
     unsafe fn pin(&self, _start: NonNull<u8>, _bytes: usize) -> Result<()> {
@@ -214,7 +242,7 @@ impl Driver for EmulatedDriver {
 
     fn memory_info(&self) -> Result<(u64, u64)> {
         self.expect_current()?;
-        Ok((MEMORY_BYTES - self.used_bytes.get(), MEMORY_BYTES))
+        Ok((MEMORY_BYTES - self.memory.used_bytes(), MEMORY_BYTES))
     }
 
     fn load(&self, name: &str, source: &str, _entry: &str) -> Result<Function> {
@@ -314,14 +342,5 @@ impl Driver for EmulatedDriver {
 
     fn libraries(&self) -> Option<&Libraries> {
         None
-    }
-}
-
-impl Drop for EmulatedDriver {
-    fn drop(&mut self) {
-        let addresses: Vec<Address> = self.blocks.borrow().keys().copied().collect();
-        for address in addresses {
-            self.free(address);
-        }
     }
 }

@@ -251,7 +251,7 @@ mod tests {
     fn context() -> Result<Context, Absence> {
         let compiler = emulated::find_compiler()?;
         let device = DeviceId { api: Api::Simulated, index: 0 };
-        Ok(Context::new(Rc::new(EmulatedDriver::new(device, compiler)), device, Dialect::Host, 1 << 20))
+        Ok(Context::new(Rc::new(EmulatedDriver::new(device, compiler)), device, Dialect::Host, 1 << 20, None))
     }
 
     fn job(output: Address, bias: Option<Address>, dims: [usize; 4]) -> Job {
@@ -309,7 +309,7 @@ mod tests {
                 println!("skipped: {} has no cuDNN", info.id);
                 continue;
             };
-            let mut context = Context::new(driver.clone(), info.id, Dialect::Cuda, 1 << 30);
+            let mut context = Context::new(driver.clone(), info.id, Dialect::Cuda, 1 << 30, None);
             for dtype in [DType::F16, DType::BF16, DType::F32] {
                 for pass in [Pass::Forward, Pass::Input, Pass::Weights] {
                     let job = large_job(dtype, pass, &mut context);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use panoply_core::expr::{INPUTS_MAX, Program};
 use panoply_core::op::compute::Map;
-use panoply_core::{Buffer, DType, Result, Tensor, Value};
+use panoply_core::{DType, Result, Tensor, Value};
 use panoply_kernels::c::generate::{Access, GENERATED_NODES_MAX, MAP_BLOCK_THREADS, MapForm, Reach, map_kernel};
 use panoply_kernels::c::interpret::{INSTRUCTION_WORDS, instructions, stored};
 use panoply_kernels::c::{INTERPRET, Kernel};
@@ -66,8 +66,7 @@ pub(super) fn is_small(op: &Map) -> bool {
 
 /// Whether a map can be launched with one that is small.
 pub(super) fn same(a: &Map, b: &Map) -> bool {
-    let on_host = |tensor: &Tensor| matches!(tensor.buffer(), Buffer::Host(_));
-    let lies = |tensor: &Tensor| (tensor.dtype(), *tensor.shape(), *tensor.strides(), on_host(tensor));
+    let lies = |tensor: &Tensor| (tensor.dtype(), *tensor.shape(), *tensor.strides(), tensor.location());
     a.program().ok() == b.program().ok()
         && a.inputs().len() == b.inputs().len()
         && a.inputs().zip(b.inputs()).all(|(a, b)| lies(a) == lies(b))
@@ -88,10 +87,9 @@ pub(super) fn run_many(ops: &[&Map], context: &mut Context) -> Result<Vec<Value>
     let (table, addresses) = table.upload(context)?;
     let mut plan = Plan::new(&shape);
     for (index, input) in first.inputs().enumerate() {
-        let layout = match input.buffer() {
-            Buffer::Device(_) => Layout::new(input.shape(), input.strides()),
-            Buffer::Host(_) => Layout::new(input.shape(), &input.shape().contiguous_strides()),
-        };
+        let contiguous = input.shape().contiguous_strides();
+        let strides = if context.owns(input) { input.strides() } else { &contiguous };
+        let layout = Layout::new(input.shape(), strides);
         // All of them at once: what divides this divides each.
         let rows = addresses.chunks_exact(first.inputs().len() + 1);
         let address = rows.fold(0, |joined, row| joined | row[index + 1]);

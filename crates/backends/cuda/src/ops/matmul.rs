@@ -2,7 +2,7 @@
 //! else through our tiled kernel, which takes every element type and every view.
 
 use panoply_core::op::compute::{Activation, MatMul, MatMulShape, Precision};
-use panoply_core::{Buffer, DType, Result, Shape, Tensor, Value};
+use panoply_core::{DType, Result, Shape, Tensor, Value};
 use panoply_kernels::c::{Kernel, MATMUL, activation_number};
 
 use crate::context::{Arguments, Context, Layout};
@@ -21,10 +21,10 @@ pub(crate) fn run(op: &MatMul, context: &mut Context) -> Result<Value> {
     let shape = op.matmul_shape()?;
     let output_shape = op.output_shape()?;
     let (a, b) = op.operands()?;
-    let a = Operand::new(&a, &shape.batch, [shape.m, shape.k], context)?;
-    let b = Operand::new(&b, &shape.batch, [shape.k, shape.n], context)?;
+    let a = Operand::new(&a, &shape.batch, context)?;
+    let b = Operand::new(&b, &shape.batch, context)?;
     let c = match &op.c {
-        Some(c) => Some(Operand::new(c, &shape.batch, [shape.m, shape.n], context)?),
+        Some(c) => Some(Operand::new(c, &shape.batch, context)?),
         None => None,
     };
     let bias = match &op.bias {
@@ -256,20 +256,14 @@ struct Operand {
 
 impl Operand {
     /// The tensor broadcast to `batch` matrices.
-    fn new(tensor: &Tensor, batch: &Shape, matrix: [usize; 2], context: &mut Context) -> Result<Operand> {
-        let dims = [batch.dims(), &matrix].concat();
-        let (address, view) = match tensor.buffer() {
-            Buffer::Device(_) => (context.view(tensor)?.address, tensor.broadcast_to(dims)?),
-            Buffer::Host(_) => {
-                // What was uploaded lies one after the other.
-                let plain = tensor.contiguous()?;
-                (context.view(&plain)?.address, plain.broadcast_to(dims)?)
-            }
-        };
-        let rank = batch.rank();
-        let steps = view.strides();
-        let batch = batch.iter().zip(steps.iter()).map(|(size, step)| (*size, *step as i64)).collect();
-        Ok(Operand { address, batch, row: steps[rank] as i64, col: steps[rank + 1] as i64 })
+    fn new(tensor: &Tensor, batch: &Shape, context: &mut Context) -> Result<Operand> {
+        let view = context.view(tensor)?;
+        // From the last axis to the first; those that the tensor does not have are the same for all.
+        let mut steps = view.layout.axes().map(|(size, step)| if size == 1 { 0 } else { step });
+        let (col, row) = (steps.next().unwrap_or(0), steps.next().unwrap_or(0));
+        let mut batch: Vec<_> = batch.iter().rev().map(|size| (*size, steps.next().unwrap_or(0))).collect();
+        batch.reverse();
+        Ok(Operand { address: view.address, batch, row, col })
     }
 
     fn steps(&self) -> [u64; 2] {

@@ -87,11 +87,7 @@ mod tests {
                 .flag("LONG", true),
             f32_rows(SOFTMAX, "softmax_rows", "ROWS").flag("IS_LOG", false),
             f32_rows(LAYERNORM, "layernorm_rows", "ROWS"),
-            Kernel::new(FFT, "butterfly")
-                .integer("RADIX", 4)
-                .integer("SIGN", -1)
-                .integer("LOAD", 0)
-                .integer("STORE", 0),
+            Kernel::new(FFT, "butterfly").integer("RADIX", 4),
             Kernel::new(GATHER, "gather").word("T", "u64").dtype("I", DType::I32),
             Kernel::new(NORMALIZE, "normalize")
                 .dtype("T", DType::U8)
@@ -114,11 +110,7 @@ mod tests {
                 .integer("ACTIVATION", 0)
                 .flag("BIAS", true)
                 .flag("PARTS", false),
-            Kernel::new(FFT, "butterfly")
-                .integer("RADIX", 8)
-                .integer("SIGN", -1)
-                .integer("LOAD", 0)
-                .integer("STORE", 0),
+            Kernel::new(FFT, "butterfly").integer("RADIX", 8),
             f32(POOL, "pool").word("INDEX", "u32").flag("MAX", true).flag("COUNT_PADDING", false).integer("LANES", 1),
             f32(RESIZE, "resize").flag("MODE_NEAREST", true).integer("ROWS", 4).word("INDEX", "u32"),
             f32(SORT, "sort_lines")

@@ -89,7 +89,7 @@ pub(super) fn choose(router: &Router, op: &Op, wishes: &Wishes, now: Instant) ->
     };
     warm_up_colder(router, &sights, choice, op);
     let (Choice { lane, explored }, sight) = (choice, &sights.of[usize::from(choice.lane)]);
-    let device = router.lanes.get(usize::from(lane)).map(|candidate| candidate.lane.info.id);
+    let target = router.lanes.get(usize::from(lane));
     let forecast = Forecast {
         key: sights.facts.key,
         work_log2: sights.facts.work_log2,
@@ -100,7 +100,7 @@ pub(super) fn choose(router: &Router, op: &Op, wishes: &Wishes, now: Instant) ->
         target: lane,
         probe: sight.probe,
         explored,
-        foreign: device.is_some_and(|device| sights.facts.is_foreign_to(device)),
+        foreign: target.is_some_and(|target| sights.facts.is_foreign_to(target)),
     };
     Ok(Decision { forecast })
 }

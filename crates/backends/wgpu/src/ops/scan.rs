@@ -1,0 +1,67 @@
+//! Scan: short lines by one workgroup, many lines by one invocation each, long lines in three passes.
+//!
+//! (A single pass in which a chunk waits for the one before it would need workgroups that are sure to make progress, which
+//! WebGPU does not promise.)
+
+use panoply_core::op::compute::{Scan, ScanKind};
+use panoply_core::{Result, Tensor};
+use panoply_kernels::wgsl::{Kernel, ScanForm, ScanKernel};
+
+use super::{Extents, empty};
+use crate::context::{Context, groups_for};
+use crate::operand::Operand;
+
+/// Elements of a chunk of a long line.
+const CHUNK: usize = 4096;
+/// Lines from which on one invocation for each keeps a device busy, where neighbours read neighbouring memory.
+const SERIAL_LINES_MIN: usize = 4096;
+/// Workgroups that keep a device busy: with so many lines none is cut.
+const GROUPS_WANTED: usize = 256;
+
+pub(crate) fn run(op: &Scan, context: &mut Context) -> Result<Tensor> {
+    let (dtype, shape) = (op.input.dtype(), op.output_shape());
+    if shape.elements() == 0 {
+        return empty(dtype, shape);
+    }
+    let input = context.input(&op.input)?;
+    let extents = Extents::new(&shape, op.axis);
+    let carriers = context.carriers(dtype, shape)?;
+    lines(&input, extents, op.kind, op.reversed, op.excludes_own, &carriers, context)?;
+    context.finish_as(carriers, dtype)
+}
+
+/// Running values of every line.
+pub(super) fn lines(
+    input: &Operand,
+    extents: Extents,
+    kind: ScanKind,
+    reversed: bool,
+    exclusive: bool,
+    output: &Operand,
+    context: &mut Context,
+) -> Result<()> {
+    let kernel =
+        ScanKernel { dtype: input.dtype, kind, reversed, exclusive, form: ScanForm::Chunks, carried: false };
+    let [outer, axis, inner] = extents.params();
+    let params = |chunks: usize, chunk: usize| [outer, axis, inner, chunks as u32, chunk as u32, input.start()];
+    let lines = extents.lines();
+    if extents.axis <= 16 || (extents.inner >= 32 && lines >= SERIAL_LINES_MIN) {
+        let kernel = ScanKernel { form: ScanForm::Serial, ..kernel };
+        return context.run(&Kernel::Scan(kernel), &[output], &[input], &params(1, extents.axis), groups_for(lines));
+    }
+    if extents.axis <= 2 * CHUNK || lines >= GROUPS_WANTED {
+        return context.run(&Kernel::Scan(kernel), &[output], &[input], &params(1, extents.axis), lines as u64);
+    }
+    let chunks = extents.axis.div_ceil(CHUNK);
+    let totals = context.words(lines * chunks)?;
+    let carries = context.words(lines * chunks)?;
+    let cut = params(chunks, CHUNK);
+    let groups = (lines * chunks) as u64;
+    let total = ScanKernel { form: ScanForm::Total, ..kernel };
+    context.run(&Kernel::Scan(total), &[&totals], &[input], &cut, groups)?;
+    let carry = ScanKernel { form: ScanForm::Carries, ..kernel };
+    let over = [lines as u32, chunks as u32, 1, 1, chunks as u32, 0];
+    context.run(&Kernel::Scan(carry), &[&carries], &[&totals], &over, lines as u64)?;
+    let last = ScanKernel { carried: true, ..kernel };
+    context.run(&Kernel::Scan(last), &[output], &[input, &carries], &cut, groups)
+}

@@ -1,0 +1,200 @@
+//! Scan: running values along one axis.
+//!
+//! A line is the elements along the axis. Parameters: `outer`, the axis' length, `inner`, chunks per line, elements per
+//! chunk, the input's offset. [`ScanForm::Total`] leaves what each chunk comes to, in one word per line and chunk;
+//! [`ScanForm::Chunks`] scans every chunk, from the carry in the second buffer where `carried`. Totals are scanned, without
+//! their own chunk, as lines of `chunks` words.
+
+use panoply_core::DType;
+use panoply_core::op::compute::ScanKind;
+
+use super::prelude::{BITS, ENTRY, KEYS, buffers, carrier, fill, load, params, word};
+
+/// What one kernel of a scan does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ScanForm {
+    /// One invocation for each line.
+    Serial,
+    /// One workgroup for each line and chunk.
+    Chunks,
+    /// As `Chunks`, but only what each chunk comes to.
+    Total,
+    /// One workgroup for each line of totals, exclusive.
+    Carries,
+}
+
+/// One kernel of a scan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ScanKernel {
+    /// The type of the elements.
+    pub dtype: DType,
+    /// What is accumulated.
+    pub kind: ScanKind,
+    /// From the last element to the first.
+    pub reversed: bool,
+    /// Without each place's own element.
+    pub exclusive: bool,
+    /// What this kernel does.
+    pub form: ScanForm,
+    /// Whether chunks start from a carry.
+    pub carried: bool,
+}
+
+impl ScanKernel {
+    pub(super) fn source(&self) -> String {
+        let carrier = carrier(self.dtype);
+        let (key, unkey) = if self.kind == ScanKind::Min { ("least", "unleast") } else { ("key", "unkey") };
+        let by_key = matches!(self.kind, ScanKind::Max | ScanKind::Min);
+        let kept = if by_key { "u32" } else { carrier };
+        let mut text = params(&["outer", "axis", "inner", "chunks", "chunk", "o"]);
+        let carries = self.form == ScanForm::Carries;
+        let output = if carries || self.form == ScanForm::Total { kept } else { carrier };
+        let mut reads = vec![("source", if carries { kept } else { word(self.dtype) })];
+        if self.carried {
+            reads.push(("carry", kept));
+        }
+        text.push_str(&buffers(&[("out", output)], &reads));
+        text.push_str(BITS);
+        text.push_str(KEYS);
+        text.push_str(if carries { "fn ld_source(i: u32) -> $A { return source[i]; }\n" } else { "" });
+        if !carries {
+            text.push_str(&load("source", self.dtype));
+        }
+        let make = if by_key && !carries { format!("{key}_{carrier}(x)") } else { "x".to_owned() };
+        let finish = if by_key && !carries { format!("{unkey}_{carrier}(a)") } else { "a".to_owned() };
+        let made_of = if carries { kept } else { carrier };
+        text.push_str(&format!("fn make(x: {made_of}) -> $A {{ return {make}; }}\n"));
+        text.push_str(&format!("fn finish(a: $A) -> {made_of} {{ return {finish}; }}\n"));
+        text.push_str("fn join(a: $A, b: $A) -> $A { return $JOIN; }\n");
+        // The running value starts with what changes nothing and what an exclusive scan begins with.
+        text.push_str("fn start() -> $A { return $START; }\n");
+        let place = if self.reversed && !carries { "(p.axis - 1u - k)" } else { "k" };
+        text.push_str(&fill(PLACE, &[("$PLACE", place)]));
+        if self.form != ScanForm::Serial {
+            text.push_str("var<workgroup> sums: array<$A, 256>;\n");
+        }
+        text.push_str(ENTRY);
+        let first = if self.carried { "carry[line * p.chunks + c]" } else { "start()" };
+        let exclusive = self.exclusive || carries;
+        let (write, write_serial) = if exclusive { (EXCLUSIVE, "before") } else { (INCLUSIVE, "a") };
+        text.push_str(&match self.form {
+            ScanForm::Serial => fill(SERIAL, &[("$WRITTEN", write_serial)]),
+            ScanForm::Total => TOTAL.to_owned(),
+            ScanForm::Chunks | ScanForm::Carries => fill(CHUNKS, &[("$WRITE", write), ("$FIRST", first)]),
+        });
+        fill(&text, &[("$JOIN", self.join()), ("$START", &self.start(carrier)), ("$A", kept)])
+    }
+
+    fn join(&self) -> &'static str {
+        match self.kind {
+            ScanKind::Sum => "a + b",
+            ScanKind::Product => "a * b",
+            ScanKind::Max | ScanKind::Min => "max(a, b)",
+        }
+    }
+
+    fn start(&self, carrier: &str) -> String {
+        let lowest = match (self.kind, self.dtype) {
+            (ScanKind::Sum, _) => return if carrier == "f32" { "0.0".to_owned() } else { format!("{carrier}(0)") },
+            (ScanKind::Product, _) => return if carrier == "f32" { "1.0".to_owned() } else { format!("{carrier}(1)") },
+            (ScanKind::Max, DType::I8) => "key_i32(-128)",
+            (ScanKind::Min, DType::I8) => "least_i32(127)",
+            (ScanKind::Min, DType::U8) => "least_u32(255u)",
+            (ScanKind::Max, _) if carrier == "f32" => "key_f32(-inf_value())",
+            (ScanKind::Min, _) if carrier == "f32" => "least_f32(inf_value())",
+            _ => "0u",
+        };
+        lowest.to_owned()
+    }
+}
+
+const PLACE: &str = "
+fn place(o: u32, i: u32, k: u32) -> u32 { return (o * p.axis + $PLACE) * p.inner + i; }
+";
+
+const SERIAL: &str = "
+  let t = group * 256u + lid;
+  if (t >= p.outer * p.inner) { return; }
+  let o = t / p.inner;
+  let i = t % p.inner;
+  var a = start();
+  for (var k = 0u; k < p.axis; k = k + 1u) {
+    let at = place(o, i, k);
+    let before = a;
+    a = join(a, make(ld_source(p.o + at)));
+    out[at] = finish($WRITTEN);
+  }
+}
+";
+
+const TOTAL: &str = "
+  if (group >= p.outer * p.inner * p.chunks) { return; }
+  let c = group % p.chunks;
+  let line = group / p.chunks;
+  let o = line / p.inner;
+  let i = line % p.inner;
+  let end = min(p.axis, (c + 1u) * p.chunk);
+  var a = start();
+  for (var k = c * p.chunk + lid; k < end; k = k + 256u) {
+    a = join(a, make(ld_source(p.o + place(o, i, k))));
+  }
+  sums[lid] = a;
+  workgroupBarrier();
+  for (var s = 128u; s > 0u; s = s >> 1u) {
+    if (lid < s) { sums[lid] = join(sums[lid], sums[lid + s]); }
+    workgroupBarrier();
+  }
+  if (lid == 0u) { out[line * p.chunks + c] = sums[0]; }
+}
+";
+
+/// Each invocation keeps four neighbouring elements; a scan over the workgroup joins what the invocations come to.
+const CHUNKS: &str = "
+  if (group >= p.outer * p.inner * p.chunks) { return; }
+  let c = group % p.chunks;
+  let line = group / p.chunks;
+  let o = line / p.inner;
+  let i = line % p.inner;
+  let end = min(p.axis, (c + 1u) * p.chunk);
+  var running = $FIRST;
+  for (var base = c * p.chunk; base < end; base = base + 1024u) {
+    let k = base + lid * 4u;
+    var x0 = start(); var x1 = start(); var x2 = start(); var x3 = start();
+    if (k < end) { x0 = make(ld_source(p.o + place(o, i, k))); }
+    if (k + 1u < end) { x1 = make(ld_source(p.o + place(o, i, k + 1u))); }
+    if (k + 2u < end) { x2 = make(ld_source(p.o + place(o, i, k + 2u))); }
+    if (k + 3u < end) { x3 = make(ld_source(p.o + place(o, i, k + 3u))); }
+    x1 = join(x0, x1);
+    x2 = join(x1, x2);
+    x3 = join(x2, x3);
+    sums[lid] = x3;
+    workgroupBarrier();
+    for (var s = 1u; s < 256u; s = s << 1u) {
+      var value = sums[lid];
+      if (lid >= s) { value = join(sums[lid - s], value); }
+      workgroupBarrier();
+      sums[lid] = value;
+      workgroupBarrier();
+    }
+    var before = running;
+    if (lid > 0u) { before = join(running, sums[lid - 1u]); }
+    $WRITE
+    running = join(running, sums[255]);
+    workgroupBarrier();
+  }
+}
+";
+
+const INCLUSIVE: &str = "
+    if (k < end) { out[place(o, i, k)] = finish(join(before, x0)); }
+    if (k + 1u < end) { out[place(o, i, k + 1u)] = finish(join(before, x1)); }
+    if (k + 2u < end) { out[place(o, i, k + 2u)] = finish(join(before, x2)); }
+    if (k + 3u < end) { out[place(o, i, k + 3u)] = finish(join(before, x3)); }
+";
+
+const EXCLUSIVE: &str = "
+    if (k < end) { out[place(o, i, k)] = finish(before); }
+    if (k + 1u < end) { out[place(o, i, k + 1u)] = finish(join(before, x0)); }
+    if (k + 2u < end) { out[place(o, i, k + 2u)] = finish(join(before, x1)); }
+    if (k + 3u < end) { out[place(o, i, k + 3u)] = finish(join(before, x2)); }
+";

@@ -15,9 +15,8 @@ use std::fmt::Write;
 
 use panoply_core::DType;
 
-use super::gemm::{Accumulate, Epilogue, Hooks, Load, Tile, addend_buffers, epilogue, tile_kernel};
-use super::math::MATH;
-use super::prelude::{BITS, buffers, load, params, word, zero};
+use super::gemm::{Accumulate, Epilogue, Hooks, Load, Tile, addend_buffers, epilogue, epilogue_math, tile_kernel};
+use super::prelude::{buffers, load, params, word, zero};
 
 /// What is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -56,8 +55,7 @@ impl ConvKernel {
         let mut reads = vec![("a", word(self.dtype)), ("b", word(self.dtype))];
         addend_buffers(&self.epilogue, &mut reads);
         text.push_str(&buffers(&[("out", "f32")], &reads));
-        text.push_str(BITS);
-        text.push_str(MATH);
+        text.push_str(&epilogue_math(&self.epilogue));
         text.push_str(&load("a", self.dtype));
         text.push_str(&load("b", self.dtype));
         // A row of the result is a filter of this group; the bias counts all filters.

@@ -150,8 +150,7 @@ impl GemmKernel {
         let mut reads = vec![("a", a.as_str()), ("b", b.as_str())];
         addend_buffers(&self.epilogue, &mut reads);
         text.push_str(&buffers(&[("out", output)], &reads));
-        text.push_str(BITS);
-        text.push_str(MATH);
+        text.push_str(&epilogue_math(&self.epilogue));
         if self.load_a == Load::Single {
             text.push_str(&load_as("a", self.a, carrier));
         }
@@ -385,6 +384,14 @@ pub(super) fn addend_buffers<'a>(epilogue: &Epilogue, reads: &mut Vec<(&'a str, 
     }
     if epilogue.bias != Addend::None {
         reads.push(("bias", word(epilogue.addend_dtype)));
+    }
+}
+
+/// What the activation needs.
+pub(super) fn epilogue_math(epilogue: &Epilogue) -> String {
+    match epilogue.activation {
+        Activation::None | Activation::Relu => String::new(),
+        _ => format!("{BITS}{MATH}"),
     }
 }
 

@@ -9,7 +9,7 @@ use std::fmt::Write;
 use panoply_core::DType;
 use panoply_core::expr::{BinaryOp, Node, Program, TernaryOp, Types, UnaryOp, Value};
 
-use super::math::MATH;
+use super::math::{CIRCULAR, MATH, POWER};
 use super::prelude::{BITS, ENTRY, buffers, carrier, elements_per_word, load, load_from, pack, params, word};
 
 /// The most nodes of an expression that becomes a kernel: drivers need seconds to compile longer ones.
@@ -72,7 +72,18 @@ impl MapKernel {
         let output = types.output();
         let mut text = self.declarations(&read, output);
         text.push_str(BITS);
-        text.push_str(MATH);
+        // Parsing texts that are not used costs more than anything else about a small kernel.
+        let uses = |wanted: fn(&Node) -> bool| self.program.nodes().iter().any(wanted);
+        if uses(needs_math) {
+            text.push_str(MATH);
+        }
+        if uses(|node| matches!(node, Node::Unary(UnaryOp::Sin | UnaryOp::Cos, _))) {
+            text.push_str(CIRCULAR);
+        }
+        if uses(|node| matches!(node, Node::Binary(BinaryOp::Rem | BinaryOp::Pow, ..))) {
+            text.push_str("fn zero_word() -> u32 { return p.n >> 31u; }\n");
+            text.push_str(POWER);
+        }
         text.push_str(INTEGERS);
         text.push_str(&body(&self.program, &types, &read, &dtypes));
         text.push_str(ENTRY);
@@ -158,6 +169,24 @@ impl MapKernel {
             };
             let _ = writeln!(text, "  let a{index}_{lane} = ld_in{index}({place});");
         }
+    }
+}
+
+/// Whether a node is a function that WGSL's own is not good enough for.
+fn needs_math(node: &Node) -> bool {
+    match node {
+        Node::Unary(op, _) => !matches!(
+            op,
+            UnaryOp::Neg
+                | UnaryOp::Abs
+                | UnaryOp::Relu
+                | UnaryOp::Floor
+                | UnaryOp::Ceil
+                | UnaryOp::Round
+                | UnaryOp::Not
+        ),
+        Node::Binary(op, ..) => matches!(op, BinaryOp::Div | BinaryOp::Rem | BinaryOp::Pow),
+        _ => false,
     }
 }
 

@@ -4,7 +4,7 @@
 //! written out. Nothing here depends on whether a product and a sum are fused: exact products are made of halves of
 //! twelve bits each. Coefficients are minimax fits, the same as the CPU's.
 
-/// Everything below, ready to stand before a kernel. Needs [`super::prelude::BITS`].
+/// Division, roots, exponentials and what is made of them. Needs [`super::prelude::BITS`].
 pub(super) const MATH: &str = "
 fn high_half(x: f32) -> f32 { return bitcast<f32>(bitcast<u32>(x) & 0xfffff000u); }
 
@@ -148,7 +148,10 @@ fn gelu_(x: f32) -> f32 {
   if (x < 0.0) { return tail.y * max(x, -3.4028235e38) * tail.x; }
   return (1.0 - tail.x * tail.y) * x;
 }
+";
 
+/// Sine and cosine, by exact reduction of arguments of any size. Needs [`MATH`].
+pub(super) const CIRCULAR: &str = "
 // The upper and lower words of a product of two words.
 fn wide_product(a: u32, b: u32) -> vec2<u32> {
   let al = a & 0xffffu; let ah = a >> 16u;
@@ -216,7 +219,10 @@ fn circular(x: f32, more: u32) -> f32 {
 }
 fn sin_(x: f32) -> f32 { return circular(x, 0u); }
 fn cos_(x: f32) -> f32 { return circular(x, 1u); }
+";
 
+/// Remainders and powers. Needs [`MATH`] and a function `zero_word()` whose zero no compiler can know.
+pub(super) const POWER: &str = "
 // The remainder with the sign of a, exactly: long division of the mantissas.
 fn rem_(a: f32, b: f32) -> f32 {
   let ua = bitcast<u32>(a) & 0x7fffffffu;
@@ -244,10 +250,13 @@ fn rem_(a: f32, b: f32) -> f32 {
   return bitcast<f32>(sign | (exponent << 23u) | (shifted & 0x7fffffu));
 }
 
+// The same number, of which compilers know nothing: they take (a + b) - a for b otherwise.
+fn opaque(x: f32) -> f32 { return bitcast<f32>(bitcast<u32>(x) ^ zero_word()); }
+
 fn two_sum(a: f32, b: f32) -> vec2<f32> {
-  let s = a + b;
-  let bb = s - a;
-  return vec2<f32>(s, (a - (s - bb)) + (b - bb));
+  let s = opaque(a + b);
+  let bb = opaque(s - a);
+  return vec2<f32>(s, (a - opaque(s - bb)) + (b - bb));
 }
 fn pair_product(a: vec2<f32>, b: vec2<f32>) -> vec2<f32> {
   let p = a.x * b.x;

@@ -72,7 +72,10 @@ impl RowKernel {
         }
         text.push_str(&buffers(&[("out", element)], &reads));
         text.push_str(BITS);
-        text.push_str(MATH);
+        if matches!(self.op, RowOp::Softmax { .. }) {
+            text.push_str(MATH);
+            text.push_str("fn exp4(x: vec4<f32>) -> vec4<f32> { return vec4<f32>(exp_(x.x), exp_(x.y), exp_(x.z), exp_(x.w)); }\n");
+        }
         for (name, _) in reads.iter().filter(|_| !cached) {
             text.push_str(&load(name, self.dtype));
         }
@@ -201,7 +204,6 @@ fn cached_body(op: RowOp, chunks: u8) -> String {
 
 const SHARED: &str = "
 var<workgroup> shared_x: array<f32, 256>;
-fn exp4(x: vec4<f32>) -> vec4<f32> { return vec4<f32>(exp_(x.x), exp_(x.y), exp_(x.z), exp_(x.w)); }
 fn total_max(x: f32, lid: u32) -> f32 {
   shared_x[lid] = x;
   workgroupBarrier();

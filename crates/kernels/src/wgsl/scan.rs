@@ -1,7 +1,8 @@
 //! Scan: running values along one axis.
 //!
 //! A line is the elements along the axis. Parameters: `outer`, the axis' length, `inner`, chunks per line, elements per
-//! chunk, the input's offset. [`ScanForm::Total`] leaves what each chunk comes to, in one word per line and chunk;
+//! chunk, the input's offset, 1 to go from the last element to the first, 1 to leave each place's own element out.
+//! [`ScanForm::Total`] leaves what each chunk comes to, in one word per line and chunk;
 //! [`ScanForm::Chunks`] scans every chunk, from the carry in the second buffer where `carried`. Totals are scanned, without
 //! their own chunk, as lines of `chunks` words.
 
@@ -30,10 +31,6 @@ pub struct ScanKernel {
     pub dtype: DType,
     /// What is accumulated.
     pub kind: ScanKind,
-    /// From the last element to the first.
-    pub reversed: bool,
-    /// Without each place's own element.
-    pub exclusive: bool,
     /// What this kernel does.
     pub form: ScanForm,
     /// Whether chunks start from a carry.
@@ -46,7 +43,7 @@ impl ScanKernel {
         let (key, unkey) = if self.kind == ScanKind::Min { ("least", "unleast") } else { ("key", "unkey") };
         let by_key = matches!(self.kind, ScanKind::Max | ScanKind::Min);
         let kept = if by_key { "u32" } else { carrier };
-        let mut text = params(&["outer", "axis", "inner", "chunks", "chunk", "o"]);
+        let mut text = params(&["outer", "axis", "inner", "chunks", "chunk", "o", "reversed", "exclusive"]);
         let carries = self.form == ScanForm::Carries;
         let output = if carries || self.form == ScanForm::Total { kept } else { carrier };
         let mut reads = vec![("source", if carries { kept } else { word(self.dtype) })];
@@ -68,19 +65,16 @@ impl ScanKernel {
         text.push_str("fn join(a: $A, b: $A) -> $A { return $JOIN; }\n");
         // The running value starts with what changes nothing and what an exclusive scan begins with.
         text.push_str("fn start() -> $A { return $START; }\n");
-        let place = if self.reversed && !carries { "(p.axis - 1u - k)" } else { "k" };
-        text.push_str(&fill(PLACE, &[("$PLACE", place)]));
+        text.push_str(PLACE);
         if self.form != ScanForm::Serial {
-            text.push_str("var<workgroup> sums: array<$A, 256>;\n");
+            text.push_str("var<workgroup> sums: array<$A, 512>;\n");
         }
         text.push_str(ENTRY);
         let first = if self.carried { "carry[line * p.chunks + c]" } else { "start()" };
-        let exclusive = self.exclusive || carries;
-        let (write, write_serial) = if exclusive { (EXCLUSIVE, "before") } else { (INCLUSIVE, "a") };
         text.push_str(&match self.form {
-            ScanForm::Serial => fill(SERIAL, &[("$WRITTEN", write_serial)]),
+            ScanForm::Serial => SERIAL.to_owned(),
             ScanForm::Total => TOTAL.to_owned(),
-            ScanForm::Chunks | ScanForm::Carries => fill(CHUNKS, &[("$WRITE", write), ("$FIRST", first)]),
+            ScanForm::Chunks | ScanForm::Carries => CHUNKS.replace("$FIRST", first),
         });
         fill(&text, &[("$JOIN", self.join()), ("$START", &self.start(carrier)), ("$A", kept)])
     }
@@ -109,7 +103,9 @@ impl ScanKernel {
 }
 
 const PLACE: &str = "
-fn place(o: u32, i: u32, k: u32) -> u32 { return (o * p.axis + $PLACE) * p.inner + i; }
+fn place(o: u32, i: u32, k: u32) -> u32 {
+  return (o * p.axis + select(k, p.axis - 1u - k, p.reversed == 1u)) * p.inner + i;
+}
 ";
 
 const SERIAL: &str = "
@@ -122,7 +118,7 @@ const SERIAL: &str = "
     let at = place(o, i, k);
     let before = a;
     a = join(a, make(ld_source(p.o + at)));
-    out[at] = finish($WRITTEN);
+    if (p.exclusive == 1u) { out[at] = finish(before); } else { out[at] = finish(a); }
   }
 }
 ";
@@ -167,34 +163,30 @@ const CHUNKS: &str = "
     x1 = join(x0, x1);
     x2 = join(x1, x2);
     x3 = join(x2, x3);
+    // Each step reads one half of the memory and writes the other.
     sums[lid] = x3;
     workgroupBarrier();
+    var half = 0u;
     for (var s = 1u; s < 256u; s = s << 1u) {
-      var value = sums[lid];
-      if (lid >= s) { value = join(sums[lid - s], value); }
-      workgroupBarrier();
-      sums[lid] = value;
+      var value = sums[half + lid];
+      if (lid >= s) { value = join(sums[half + lid - s], value); }
+      half = 256u - half;
+      sums[half + lid] = value;
       workgroupBarrier();
     }
     var before = running;
-    if (lid > 0u) { before = join(running, sums[lid - 1u]); }
-    $WRITE
-    running = join(running, sums[255]);
+    if (lid > 0u) { before = join(running, sums[half + lid - 1u]); }
+    let with0 = join(before, x0);
+    let with1 = join(before, x1);
+    let with2 = join(before, x2);
+    let with3 = join(before, x3);
+    let own = p.exclusive == 0u;
+    if (k < end) { out[place(o, i, k)] = finish(select(before, with0, own)); }
+    if (k + 1u < end) { out[place(o, i, k + 1u)] = finish(select(with0, with1, own)); }
+    if (k + 2u < end) { out[place(o, i, k + 2u)] = finish(select(with1, with2, own)); }
+    if (k + 3u < end) { out[place(o, i, k + 3u)] = finish(select(with2, with3, own)); }
+    running = join(running, sums[half + 255u]);
     workgroupBarrier();
   }
 }
-";
-
-const INCLUSIVE: &str = "
-    if (k < end) { out[place(o, i, k)] = finish(join(before, x0)); }
-    if (k + 1u < end) { out[place(o, i, k + 1u)] = finish(join(before, x1)); }
-    if (k + 2u < end) { out[place(o, i, k + 2u)] = finish(join(before, x2)); }
-    if (k + 3u < end) { out[place(o, i, k + 3u)] = finish(join(before, x3)); }
-";
-
-const EXCLUSIVE: &str = "
-    if (k < end) { out[place(o, i, k)] = finish(before); }
-    if (k + 1u < end) { out[place(o, i, k + 1u)] = finish(join(before, x0)); }
-    if (k + 2u < end) { out[place(o, i, k + 2u)] = finish(join(before, x1)); }
-    if (k + 3u < end) { out[place(o, i, k + 3u)] = finish(join(before, x2)); }
 ";

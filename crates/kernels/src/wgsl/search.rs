@@ -147,7 +147,7 @@ impl SearchKernel {
             Metric::Dot => "let score = sum;",
             Metric::Euclidean => "let score = sqrt(sum);",
             Metric::Cosine => {
-                "let norms = row_norm * query_norms[p.query_norm_o]; var score = 0.0; if (norms != 0.0) { score = sum / norms; }"
+                "let norms = row_norm * query_norms[p.query_norm_o]; var score = 0.0; if (!(norms == 0.0)) { score = sum / norms; }"
             }
         };
         let taken = if self.filtered { "t < end && ((bits[p.fo + (t >> 5u)] >> (t & 31u)) & 1u) == 1u" } else { "t < end" };

@@ -41,9 +41,12 @@ pub(super) fn lines(
     context: &mut Context,
 ) -> Result<()> {
     let kernel =
-        ScanKernel { dtype: input.dtype, kind, reversed, exclusive, form: ScanForm::Chunks, carried: false };
+        ScanKernel { dtype: input.dtype, kind, form: ScanForm::Chunks, carried: false };
     let [outer, axis, inner] = extents.params();
-    let params = |chunks: usize, chunk: usize| [outer, axis, inner, chunks as u32, chunk as u32, input.start()];
+    let (reversed, exclusive) = (u32::from(reversed), u32::from(exclusive));
+    let params = |chunks: usize, chunk: usize| {
+        [outer, axis, inner, chunks as u32, chunk as u32, input.start(), reversed, exclusive]
+    };
     let lines = extents.lines();
     if extents.axis <= 16 || (extents.inner >= 32 && lines >= SERIAL_LINES_MIN) {
         let kernel = ScanKernel { form: ScanForm::Serial, ..kernel };
@@ -60,7 +63,7 @@ pub(super) fn lines(
     let total = ScanKernel { form: ScanForm::Total, ..kernel };
     context.run(&Kernel::Scan(total), &[&totals], &[input], &cut, groups)?;
     let carry = ScanKernel { form: ScanForm::Carries, ..kernel };
-    let over = [lines as u32, chunks as u32, 1, 1, chunks as u32, 0];
+    let over = [lines as u32, chunks as u32, 1, 1, chunks as u32, 0, 0, 1];
     context.run(&Kernel::Scan(carry), &[&carries], &[&totals], &over, lines as u64)?;
     let last = ScanKernel { carried: true, ..kernel };
     context.run(&Kernel::Scan(last), &[output], &[input, &carries], &cut, groups)

@@ -6,14 +6,14 @@ use panoply_kernels::wgsl::Tile;
 
 /// The tiles that are tried for large products, the most likely first.
 pub(crate) const LARGE_TILES: [Tile; 4] = [
-    Tile { rows: 2, columns: 2, double: false },
-    Tile { rows: 2, columns: 2, double: true },
-    Tile { rows: 2, columns: 1, double: true },
-    Tile { rows: 1, columns: 1, double: true },
+    Tile { rows: 2, columns: 2, double: false, unrolled: true },
+    Tile { rows: 2, columns: 2, double: true, unrolled: true },
+    Tile { rows: 2, columns: 1, double: true, unrolled: true },
+    Tile { rows: 1, columns: 1, double: true, unrolled: true },
 ];
 
 /// The tile of small products.
-pub(crate) const SMALL_TILE: Tile = Tile { rows: 1, columns: 1, double: false };
+pub(crate) const SMALL_TILE: Tile = Tile { rows: 1, columns: 1, double: false, unrolled: true };
 
 /// What is known about the adapter.
 pub(crate) struct Tuning {

@@ -29,6 +29,8 @@ pub struct Tile {
     pub columns: u8,
     /// Two tiles of each operand in workgroup memory: twice the memory, half the barriers.
     pub double: bool,
+    /// The steps through a tile are written out: faster on hardware, slower to compile.
+    pub unrolled: bool,
 }
 
 impl Tile {
@@ -163,8 +165,8 @@ impl GemmKernel {
             setup: BATCH_SETUP.to_owned(),
             order_a: self.load_a,
             order_b: self.load_b,
-            fetch_a: fetch(self.load_a, 'a', "m"),
-            fetch_b: fetch(self.load_b, 'b', "n"),
+            fetch_a: fetch(self.load_a, 'a', "m", self.tile.unrolled),
+            fetch_b: fetch(self.load_b, 'b', "n", self.tile.unrolled),
             store: store(self.vector_store),
         };
         text.push_str(&tile_kernel(self.tile, carrier, self.accumulate, &hooks));
@@ -228,13 +230,19 @@ pub(super) fn tile_kernel(tile: Tile, carrier: &str, accumulate: Accumulate, hoo
     let _ = writeln!(text, "  var slot = 0u;\n  var outer = 0u;\n  var inner = 0u;\n  if (loads_a) {{ {} slot = inner_quad * 4u * {wide_m}u + outer_quad; outer = m0 + outer_quad * 4u; inner = inner_quad * 4u; }}", order(hooks.order_a, "lid", wide_m));
     let _ = writeln!(text, "  if (loads_b) {{ let l = lid - {threads_a}u; {} slot = inner_quad * 4u * {wide_n}u + outer_quad; outer = n0 + outer_quad * 4u; inner = inner_quad * 4u; }}", order(hooks.order_b, "l", wide_n));
     let fetch = format!("if (loads_a) {{\n{}\n}} else if (loads_b) {{\n{}\n}}", hooks.fetch_a, hooks.fetch_b);
-    let _ = writeln!(text, "  {{ let kf = inner;\n{fetch} }}");
     let (flip, at_a, at_b) = if tile.double {
         ("stage = 1u - stage;", format!("stage * {}u + ", TILE_DEPTH * wide_m), format!("stage * {}u + ", TILE_DEPTH * wide_n))
     } else {
         ("workgroupBarrier();", String::new(), String::new())
     };
+    if tile.unrolled {
+        let _ = writeln!(text, "  {{ let kf = inner;\n{fetch} }}");
+    }
     let _ = writeln!(text, "  var stage = 0u;\n  for (var k0 = 0u; k0 < p.k; k0 = k0 + {TILE_DEPTH}u) {{");
+    if !tile.unrolled {
+        // Without the next tile on its way, the text that fetches stands only once.
+        let _ = writeln!(text, "    {{ let kf = k0 + inner;\n{fetch} }}");
+    }
     for (name, wide, at, condition) in [("a", wide_m, &at_a, "loads_a"), ("b", wide_n, &at_b, "loads_b")] {
         let _ = writeln!(text, "    if ({condition}) {{");
         for step in 0..4 {
@@ -242,56 +250,86 @@ pub(super) fn tile_kernel(tile: Tile, carrier: &str, accumulate: Accumulate, hoo
         }
         text.push_str("    }\n");
     }
-    let _ = writeln!(text, "    workgroupBarrier();\n    if (k0 + {TILE_DEPTH}u < p.k) {{ let kf = k0 + {TILE_DEPTH}u + inner;\n{fetch} }}");
-    multiply(&mut text, accumulate, carrier, [rows, columns], [&at_a, &at_b]);
-    let _ = writeln!(text, "    {flip}\n  }}");
-    for half in 0..rows {
-        for line in 0..4 {
-            for column in 0..columns {
-                let _ = writeln!(
-                    text,
-                    "  {{ let row = m0 + {}u + ty * 4u + {line}u; let col = n0 + {}u + tx * 4u; let v = c{}_{column};\n{} }}",
-                    half * 64,
-                    column * 64,
-                    half * 4 + line,
-                    hooks.store
-                );
-            }
-        }
+    text.push_str("    workgroupBarrier();\n");
+    if tile.unrolled {
+        let _ = writeln!(text, "    if (k0 + {TILE_DEPTH}u < p.k) {{ let kf = k0 + {TILE_DEPTH}u + inner;\n{fetch} }}");
     }
+    multiply(&mut text, tile, accumulate, carrier, [&at_a, &at_b]);
+    let _ = writeln!(text, "    {flip}\n  }}");
+    store_tile(&mut text, tile, carrier, &hooks.store);
     text.push_str("}\n");
     text
 }
 
-/// Sixteen steps of the inner dimension, written out.
-fn multiply(text: &mut String, accumulate: Accumulate, carrier: &str, [rows, columns]: [u32; 2], at: [&str; 2]) {
-    let (wide_m, wide_n) = (16 * rows, 16 * columns);
+/// The lines that store an invocation's outputs, written out or in a loop over its rows.
+fn store_tile(text: &mut String, tile: Tile, carrier: &str, store: &str) {
+    let (rows, columns) = (u32::from(tile.rows), u32::from(tile.columns));
+    if !tile.unrolled {
+        for column in 0..columns {
+            let sums: Vec<String> = (0..4 * rows).map(|row| format!("c{row}_{column}")).collect();
+            let _ = writeln!(
+                text,
+                "  var sums{column} = array<vec4<{carrier}>, {0}>({1});\n  for (var line = 0u; line < {0}u / 4u * four; line = line + 1u) {{\n\
+                 let row = m0 + line / 4u * 64u + ty * 4u + line % 4u; let col = n0 + {2}u + tx * 4u; let v = sums{column}[line];\n{store}\n  }}",
+                4 * rows,
+                sums.join(", "),
+                column * 64
+            );
+        }
+        return;
+    }
+    for line in 0..4 * rows {
+        for column in 0..columns {
+            let _ = writeln!(
+                text,
+                "  {{ let row = m0 + {}u + ty * 4u; let col = n0 + {}u + tx * 4u; let v = c{line}_{column};\n{store} }}",
+                line / 4 * 64 + line % 4,
+                column * 64
+            );
+        }
+    }
+}
+
+/// Sixteen steps of the inner dimension.
+fn multiply(text: &mut String, tile: Tile, accumulate: Accumulate, carrier: &str, at: [&str; 2]) {
+    if !tile.unrolled {
+        let _ = writeln!(text, "    let depth = min({TILE_DEPTH}u, p.k - k0);\n    for (var step = 0u; step < depth; step = step + 1u) {{");
+        multiply_step(text, tile, accumulate, carrier, at, "step");
+        text.push_str("    }\n");
+        return;
+    }
     for step in 0..TILE_DEPTH {
         text.push_str("    {\n");
-        for half in 0..rows {
-            let _ = writeln!(text, "      let a{half} = tile_a[{}{}u + ty];", at[0], step * wide_m + half * 16);
+        multiply_step(text, tile, accumulate, carrier, at, &format!("{step}u"));
+        text.push_str("    }\n");
+    }
+}
+
+/// One step of the inner dimension: a column of A's tile times a row of B's.
+fn multiply_step(text: &mut String, tile: Tile, accumulate: Accumulate, carrier: &str, at: [&str; 2], step: &str) {
+    let (rows, columns) = (u32::from(tile.rows), u32::from(tile.columns));
+    for (name, count, thread, at) in [("a", rows, "ty", at[0]), ("b", columns, "tx", at[1])] {
+        for half in 0..count {
+            let wide = 16 * count;
+            let _ = writeln!(text, "      let {name}{half} = tile_{name}[{at}{step} * {wide}u + {}u + {thread}];", half * 16);
         }
-        for half in 0..columns {
-            let _ = writeln!(text, "      let b{half} = tile_b[{}{}u + tx];", at[1], step * wide_n + half * 16);
-        }
-        for half in 0..rows {
-            for (line, lane) in ["x", "y", "z", "w"].into_iter().enumerate() {
-                for column in 0..columns {
-                    let sum = format!("c{}_{column}", half * 4 + line as u32);
-                    let _ = match (accumulate, carrier) {
-                        (Accumulate::Product, "f32") => {
-                            writeln!(text, "      {sum} = fma(vec4<f32>(a{half}.{lane}), b{column}, {sum});")
-                        }
-                        (Accumulate::Product, _) => writeln!(text, "      {sum} = {sum} + a{half}.{lane} * b{column};"),
-                        (Accumulate::SquaredDifference, _) => writeln!(
-                            text,
-                            "      {{ let d = b{column} - vec4<f32>(a{half}.{lane}); {sum} = fma(d, d, {sum}); }}"
-                        ),
-                    };
-                }
+    }
+    for half in 0..rows {
+        for (line, lane) in ["x", "y", "z", "w"].into_iter().enumerate() {
+            for column in 0..columns {
+                let sum = format!("c{}_{column}", half * 4 + line as u32);
+                let _ = match (accumulate, carrier) {
+                    (Accumulate::Product, "f32") => {
+                        writeln!(text, "      {sum} = fma(vec4<f32>(a{half}.{lane}), b{column}, {sum});")
+                    }
+                    (Accumulate::Product, _) => writeln!(text, "      {sum} = {sum} + a{half}.{lane} * b{column};"),
+                    (Accumulate::SquaredDifference, _) => writeln!(
+                        text,
+                        "      {{ let d = b{column} - vec4<f32>(a{half}.{lane}); {sum} = fma(d, d, {sum}); }}"
+                    ),
+                };
             }
         }
-        text.push_str("    }\n");
     }
 }
 
@@ -307,6 +345,8 @@ const HEAD: &str = "
   let n0 = (t % band_width / band_rows) * $TILE_Nu;
   let tx = lid % 16u;
   let ty = lid / 16u;
+  // Four, as far as compilers know any number: a loop to it stays a loop.
+  let four = 4u + (p.m >> 31u);
 $SETUP
   var g0 = vec4<T>($ZERO, $ZERO, $ZERO, $ZERO);
   var g1 = g0;
@@ -330,7 +370,7 @@ const BATCH_SETUP: &str = "
 ";
 
 /// The lines that fetch four inner steps of an operand.
-pub(super) fn fetch(load: Load, name: char, limit: &str) -> String {
+fn fetch(load: Load, name: char, limit: &str, unrolled: bool) -> String {
     // `ars` and `acs` are the strides along the outer and the inner dimension; for B it is the other way round.
     let (outer, inner) = if name == 'a' { ("ars", "acs") } else { ("bcs", "brs") };
     let mut text = String::new();
@@ -348,6 +388,10 @@ pub(super) fn fetch(load: Load, name: char, limit: &str) -> String {
                 let _ = writeln!(text, "      g{step} = vec4<T>();\n      if (outer < p.{limit} && kf + {step}u < p.k) {{ g{step} = {name}[({name}_base + (kf + {step}u) * p.{inner} + outer) / 4u]; }}");
             }
         }
+        Load::Single if !unrolled => {
+            let value = format!("fetched[step][place] = ld_{name}({name}_base + (kf + step) * p.{inner} + (outer + place) * p.{outer});");
+            text.push_str(&fetch_loop(limit, "", &value));
+        }
         Load::Single => {
             for step in 0..4 {
                 let _ = writeln!(text, "      g{step} = vec4<T>();\n      if (kf + {step}u < p.k) {{\n        let line = {name}_base + (kf + {step}u) * p.{inner};");
@@ -359,6 +403,25 @@ pub(super) fn fetch(load: Load, name: char, limit: &str) -> String {
         }
     }
     text
+}
+
+/// Sets `g0` to `g3` in a loop over four inner steps and four places of the outer dimension: `inner` runs once for each
+/// step, `value` sets `fetched[step][place]`.
+pub(super) fn fetch_loop(limit: &str, inner: &str, value: &str) -> String {
+    format!(
+        "      var fetched = array<vec4<T>, 4>();
+      for (var step = 0u; step < four; step = step + 1u) {{
+        if (kf + step < p.k) {{
+          let kk = i32(kf + step);
+          {inner}
+          for (var place = 0u; place < four; place = place + 1u) {{
+            if (outer + place < p.{limit}) {{ {value} }}
+          }}
+        }}
+      }}
+      g0 = fetched[0]; g1 = fetched[1]; g2 = fetched[2]; g3 = fetched[3];
+"
+    )
 }
 
 /// The lines that store four outputs of one row.

@@ -7,7 +7,7 @@ use panoply_kernels::wgsl::{Addend, ConvKernel, ConvPass, Epilogue, Kernel, Tile
 use super::empty;
 use crate::context::Context;
 use crate::operand::Operand;
-use crate::tuning::SMALL_TILE;
+use crate::tuning::{LARGE_TILES, SMALL_TILE};
 
 /// Positions in a padded image are 32-bit integers in kernels.
 const POSITION_MAX: usize = i32::MAX as usize / 2;
@@ -71,9 +71,10 @@ impl Pass {
             return empty(dtype, output_shape);
         }
         let [m, n, _] = self.sizes;
-        let large = Tile { rows: 2, columns: 2, double: false };
+        let large = LARGE_TILES[0];
         let tiles = self.shape.groups * m.div_ceil(large.m()) * n.div_ceil(large.n());
         let tile = if m > 64 && tiles >= LARGE_TILES_WANTED { large } else { SMALL_TILE };
+        let tile = Tile { unrolled: !context.profile.is_software, ..tile };
         let bias = if self.bias.is_some() { Addend::PerRow } else { Addend::None };
         let epilogue = Epilogue { bias, addend_dtype: dtype, activation: self.activation, ..Epilogue::none(DType::F32) };
         let kernel = ConvKernel { dtype, pass: self.kind, epilogue, tile };

@@ -104,7 +104,8 @@ pub(super) fn multiply(
         let groups = groups_for(batches * product.m * product.n);
         return context.run(&Kernel::NaiveGemm(kernel), &[output], &reads, &params, groups);
     }
-    let tile = tile(product, a.dtype, context)?;
+    // Software adapters compile slowly and gain nothing from steps that are written out.
+    let tile = Tile { unrolled: !context.profile.is_software, ..tile(product, a.dtype, context)? };
     let epilogue = Epilogue {
         scaled: product.alpha != 1.0,
         with_c: c.is_some(),

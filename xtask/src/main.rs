@@ -5,6 +5,7 @@
 
 mod audit;
 mod bench;
+mod bundle;
 mod check;
 mod loom;
 mod process;
@@ -28,6 +29,7 @@ Usage: cargo xtask <command>
   valgrind [FILTER]...  under memcheck: the core crate's unit tests and the CPU backend's for its team and memory;
                         with filters, the CPU backend's unit tests that match them
   audit [CHECK]...      licences, advisories, bans and sources of the dependencies (needs cargo-deny)
+  bundle                a folder with the command, the conformance tests and a script, for a host without Rust
   bench [ARGUMENT]...   the runtime's benchmarks, then `panoply bench` with the arguments given
 ";
 
@@ -53,6 +55,7 @@ fn dispatch(arguments: &[&str]) -> Result<()> {
         ["tidy", "--json"] => tidy::command(&workspace, tidy::Format::Json),
         ["valgrind", filters @ ..] => valgrind::command(&workspace, filters),
         ["audit", checks @ ..] => audit::command(&workspace, checks),
+        ["bundle"] => bundle::command(&workspace),
         ["bench", rest @ ..] => bench::command(&workspace, rest),
         ["help" | "--help" | "-h"] => {
             process::say(USAGE.trim_end());

@@ -55,6 +55,9 @@ pub struct BenchArguments {
     /// Time spent on each case, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
     pub seconds: f64,
+    /// The most repeats of each case, however much time is left
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    pub repeats: usize,
     /// Threads that a CPU device computes with [default: one per CPU of its NUMA node]
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,

@@ -45,9 +45,12 @@ pub struct PlanOptions {
 pub struct BenchOptions {
     /// What to measure, in order. Never empty.
     pub cases: Vec<Work>,
+    /// Whether the cases were asked for by name.
+    pub named: bool,
     /// `None` is every API.
     pub apis: Option<Vec<Api>>,
     pub time_per_case: Duration,
+    pub repeats_max: usize,
     /// `None` is the engine's own choice.
     pub threads: Option<usize>,
     pub plot: Option<PathBuf>,
@@ -83,8 +86,10 @@ fn bench(arguments: BenchArguments) -> Result<BenchOptions, Failure> {
     }
     Ok(BenchOptions {
         cases: chosen_cases(&arguments.prefixes)?,
+        named: !arguments.prefixes.is_empty(),
         apis: apis(&arguments.api)?,
         time_per_case: Duration::from_secs_f64(seconds),
+        repeats_max: arguments.repeats,
         threads: arguments.threads,
         plot: arguments.plot,
         format: format(arguments.json),

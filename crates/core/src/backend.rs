@@ -31,8 +31,22 @@ pub trait Backend: Send + Sync {
     fn discover(&self) -> Result<Vec<DeviceInfo>, Absence>;
 
     /// Whether this device runs this op, with these element types and shapes. Called by whoever submits an op, on the
-    /// caller's thread, so it must be quick and must not touch the device.
+    /// caller's thread, so it must be quick and must not touch the device. Where the inputs live is not its business: the
+    /// runtime brings inputs that live on another device to the host before it submits the op.
     fn supports(&self, device: &DeviceInfo, op: &Op) -> Support;
+
+    /// The same answer without its reason, for the path of every op: a backend whose refusals are frequent says no here
+    /// without writing a sentence about it.
+    fn can_run(&self, device: &DeviceInfo, op: &Op) -> bool {
+        self.supports(device, op).is_yes()
+    }
+
+    /// Whether the op could start at once, or a kernel would have to be compiled for it first. Called on the caller's
+    /// thread, like [`Backend::supports`]. The router lets another device serve while this one is cold, and asks the
+    /// engine to [`Engine::warm_up`].
+    fn warmth(&self, _device: &DeviceInfo, _op: &Op) -> Warmth {
+        Warmth::Warm
+    }
 
     /// Opens a device. Called on the worker thread that will own the engine.
     fn open(&self, device: &DeviceInfo, options: &OpenOptions) -> Result<Box<dyn Engine>>;
@@ -53,8 +67,13 @@ pub trait Engine {
     /// What the engine's memory pools hold.
     fn memory(&mut self) -> MemoryStats;
 
-    /// How the device is.
+    /// How the device is. The worker asks about once a second, between batches.
     fn health(&mut self) -> Health;
+
+    /// Compiles and loads what the op needs, without running it, so that [`Backend::warmth`] answers
+    /// [`Warmth::Warm`] from then on. Called between batches. An engine without kernels to compile has nothing to do; a
+    /// failure shows when the op is run.
+    fn warm_up(&mut self, _op: &Op) {}
 }
 
 /// How to open a device.
@@ -91,12 +110,22 @@ pub struct Finished {
     pub bytes_moved: u64,
     /// Time spent moving them, where the engine can tell.
     pub transferred: Option<Duration>,
+    /// Time that the device itself worked on it, where the engine can tell.
+    pub device_time: Option<Duration>,
 }
 
 impl Finished {
     /// An item that ran alone, with nothing moved.
     pub fn alone(item: Item, result: Result<Value>) -> Finished {
-        Finished { token: item.token, op: item.op, result, batch_size: 1, bytes_moved: 0, transferred: None }
+        Finished {
+            token: item.token,
+            op: item.op,
+            result,
+            batch_size: 1,
+            bytes_moved: 0,
+            transferred: None,
+            device_time: None,
+        }
     }
 }
 
@@ -144,6 +173,16 @@ impl Support {
     pub fn is_yes(&self) -> bool {
         *self == Support::Yes
     }
+}
+
+/// Whether an op's kernel is ready to run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Warmth {
+    /// It starts at once.
+    #[default]
+    Warm,
+    /// Something must be compiled first.
+    Cold,
 }
 
 /// What an engine's memory pools hold.

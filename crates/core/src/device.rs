@@ -233,6 +233,8 @@ pub struct DeviceInfo {
     pub compute_units: Option<u32>,
     /// Where it sits on the PCI bus.
     pub pci_address: Option<PciAddress>,
+    /// The hardware's own identity, the same through every API that reaches it.
+    pub uuid: Option<[u8; 16]>,
     /// The NUMA node that it belongs to.
     pub numa_node: Option<u32>,
     /// What it can do.
@@ -264,6 +266,7 @@ impl DeviceInfo {
             shared_memory_bytes_max: None,
             compute_units: None,
             pci_address: None,
+            uuid: None,
             numa_node: None,
             capabilities: Capabilities::default(),
         }
@@ -283,6 +286,13 @@ impl DeviceInfo {
     /// Whether so many bytes could be allocated now. A device that does not tell is assumed to have them.
     pub fn has_available(&self, bytes: u64) -> bool {
         self.memory_available_bytes.is_none_or(|available| available >= bytes)
+    }
+
+    /// Whether both are the same piece of hardware, seen through two APIs. Devices that do not tell are different.
+    pub fn is_same_hardware(&self, other: &DeviceInfo) -> bool {
+        let same_uuid = self.uuid.is_some() && self.uuid == other.uuid;
+        let same_address = self.pci_address.is_some() && self.pci_address == other.pci_address;
+        self.id.api != other.id.api && (same_uuid || same_address)
     }
 
     /// True for a virtual device of the test kit.

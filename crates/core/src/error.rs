@@ -127,6 +127,14 @@ pub enum Error {
         /// The devices that exist.
         known: String,
     },
+    /// Two wishes that cannot both be fulfilled.
+    #[error("{first} contradicts {second}; leave one of them out")]
+    Contradiction {
+        /// One of the two.
+        first: String,
+        /// The other.
+        second: String,
+    },
     /// The op was cancelled by dropping its future.
     #[error("cancelled by the caller")]
     Cancelled,
@@ -217,6 +225,7 @@ impl Error {
             | Error::NotOnHost { .. }
             | Error::Unsupported { .. }
             | Error::NoSuchDevice { .. }
+            | Error::Contradiction { .. }
             | Error::Cancelled => ErrorKind::Caller,
             Error::DeviceLost { .. }
             | Error::DeviceFault { .. }

@@ -27,12 +27,12 @@ pub mod shape;
 mod sync;
 pub mod tensor;
 
-pub use backend::{Absence, Backend, Engine, Finished, Health, Item, MemoryStats, OpenOptions, Support};
+pub use backend::{Absence, Backend, Engine, Finished, Health, Item, MemoryStats, OpenOptions, Support, Warmth};
 pub use buffer::{Buffer, DeviceBuffer, HostBuffer, HostBufferMut};
 pub use device::{Api, Capabilities, DeviceId, DeviceInfo, DeviceKind, PciAddress};
 pub use dtype::{Complex64, DType, Element, bf16, f16};
 pub use error::{Error, ErrorKind, Result};
-pub use op::{Describe, Domain, Op, Operation, Value};
-pub use outcome::{Fallback, Outcome, Report};
+pub use op::{BatchKey, Describe, Domain, Op, Operation, Value};
+pub use outcome::{Alternative, Fallback, Outcome, Prediction, Report, Verdict};
 pub use shape::{RANK_MAX, Shape, Strides};
 pub use tensor::{Location, Tensor};

@@ -14,13 +14,18 @@ const CLASS_BYTES_MIN: usize = 4096;
 const CLASSES_PER_DOUBLING: usize = 4;
 const CLASS_COUNT: usize = (usize::BITS as usize - 12) * CLASSES_PER_DOUBLING;
 
-/// Where a pool's blocks come from. Dropping a block frees it.
+/// Where a pool's blocks come from, and where they go.
 pub trait Source {
     /// A block of memory.
     type Block: Send;
 
     /// A new block of at least this many bytes; its contents are initialised.
     fn allocate(&mut self, bytes: usize) -> Result<Self::Block>;
+
+    /// Frees a block that came home. A block that comes home after its pool is gone is only dropped.
+    fn release(&mut self, block: Self::Block) {
+        drop(block);
+    }
 }
 
 /// A block together with the size of its class.
@@ -79,7 +84,10 @@ impl<S: Source> Pool<S> {
         self.collect();
         for class in (0..CLASS_COUNT).rev() {
             let Some(class_bytes) = class_bytes(class) else { continue };
-            while self.stats.cached_bytes > keep_bytes as u64 && self.free[class].pop().is_some() {
+            while self.stats.cached_bytes > keep_bytes as u64
+                && let Some(block) = self.free[class].pop()
+            {
+                self.source.release(block);
                 self.stats.cached_bytes -= class_bytes as u64;
             }
         }
@@ -103,13 +111,15 @@ impl<S: Source> Pool<S> {
 
     /// Takes back what has come home; beyond the cap it is freed at once.
     fn collect(&mut self) {
-        let Pool { home, free, stats, cached_bytes_max, .. } = self;
+        let Pool { source, home, free, stats, cached_bytes_max } = self;
         home.take_back(|Pooled { block, class }| {
             let bytes = class_bytes(class).unwrap_or(0) as u64;
             stats.lent_bytes -= bytes;
             if stats.cached_bytes + bytes <= *cached_bytes_max as u64 {
                 stats.cached_bytes += bytes;
                 free[class].push(block);
+            } else {
+                source.release(block);
             }
         });
     }

@@ -1,6 +1,9 @@
-//! The kernels of the GPU backends: [`wgsl`] serves wgpu.
+//! GPU kernels as text, and the code that generates fused ones from expressions.
 //!
-//! A kernel is source text made for one op with its element types and options fixed; sizes stay run-time parameters, so
-//! that one compiled kernel serves every shape. Nothing here talks to a device.
+//! There are two dialects and no more. [`c`] serves every API that compiles C for a GPU; [`wgsl`] serves wgpu, and through
+//! it Vulkan, Metal and DX12. A kernel is plain text
+//! with a few parameters (element types, tile sizes) that become macros; a backend compiles it for its device and keeps the
+//! result. Nothing here talks to a driver.
 
+pub mod c;
 pub mod wgsl;

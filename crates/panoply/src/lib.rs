@@ -36,6 +36,7 @@
 //! | feature | backend |
 //! | --- | --- |
 //! | `cpu` | the processor's own cores |
+//! | `cuda` | NVIDIA GPUs; the driver and its libraries are found at run time |
 
 mod builder;
 mod compiled;
@@ -48,9 +49,9 @@ pub use builder::Builder;
 pub use runtime::{Runtime, runtime};
 
 pub use panoply_core::{
-    Absence, Api, Capabilities, Complex64, DType, DeviceId, DeviceInfo, DeviceKind, Domain, Element, Error, ErrorKind,
-    Fallback, Location, OpenOptions, Operation, Outcome, PciAddress, Report, Result, Shape, Strides, Tensor, bf16,
-    buffer, expr, f16, op,
+    Absence, Api, Capabilities, Complex64, DType, Describe, DeviceId, DeviceInfo, DeviceKind, Domain, Element, Error,
+    ErrorKind, Fallback, Location, OpenOptions, Operation, Outcome, PciAddress, Report, Result, Shape, Strides, Tensor,
+    bf16, buffer, expr, f16, op,
 };
 pub use panoply_runtime::{
     BackendReport, BuildError, Pending, PendingOutcome, RunOptions, Shutdown, WorkerCounters, WorkerLimits,
@@ -61,7 +62,7 @@ pub use panoply_runtime::{
 /// contract and everything that passes through them.
 pub mod backend {
     pub use panoply_core::backend::*;
-    pub use panoply_core::op::{Describe, Op, Value};
+    pub use panoply_core::op::{Op, Value};
     pub use panoply_core::{Buffer, DeviceBuffer, HostBuffer, HostBufferMut};
 }
 

@@ -7,13 +7,26 @@ use panoply::DType;
 /// 1024 · 1024 elements.
 const MI: usize = 1 << 20;
 
-/// Every case, in the order in which they are measured.
+/// Every case, in the order in which they are measured. Those that [`Work::is_large`] are for devices with memory of their
+/// own, unless they are asked for by name.
 pub const CASES: &[Work] = &[
-    Work::MatMul { dtype: DType::F32, size: 256 },
-    Work::MatMul { dtype: DType::F32, size: 1024 },
-    Work::MatMul { dtype: DType::F32, size: 2048 },
-    Work::MatMul { dtype: DType::BF16, size: 1024 },
-    Work::MatMul { dtype: DType::F16, size: 1024 },
+    Work::MatMul { product: Product::F32, size: 256 },
+    Work::MatMul { product: Product::F32, size: 1024 },
+    Work::MatMul { product: Product::Tf32, size: 1024 },
+    Work::MatMul { product: Product::F32, size: 2048 },
+    Work::MatMul { product: Product::BF16, size: 1024 },
+    Work::MatMul { product: Product::F16, size: 1024 },
+    Work::MatMul { product: Product::F32, size: 4096 },
+    Work::MatMul { product: Product::Tf32, size: 4096 },
+    Work::MatMul { product: Product::F16, size: 4096 },
+    Work::MatMul { product: Product::BF16, size: 4096 },
+    Work::MatMul { product: Product::F32, size: 8192 },
+    Work::MatMul { product: Product::Tf32, size: 8192 },
+    Work::MatMul { product: Product::F16, size: 8192 },
+    Work::MatMul { product: Product::BF16, size: 8192 },
+    Work::LinearRelu { dtype: DType::F32, size: 4096 },
+    Work::LinearRelu { dtype: DType::F16, size: 4096 },
+    Work::LinearRelu { dtype: DType::BF16, size: 4096 },
     Work::Add { elements: 64 },
     Work::Add { elements: MI },
     Work::ScaleAddRelu { elements: 16 * MI },
@@ -24,19 +37,72 @@ pub const CASES: &[Work] = &[
     Work::LayerNorm { rows: 8192, columns: 1024 },
     Work::Transpose { rows: 4096, columns: 4096 },
     Work::TopK { rows: 64, columns: 65_536, k: 10 },
-    Work::Conv2d { batch: 8, channels: 64, side: 56, kernel: 3 },
+    Work::ScaleAddRelu { elements: 256 * MI },
+    Work::Sum { elements: 256 * MI },
+    Work::RunningSum { elements: 256 * MI },
+    Work::Sort { elements: 64 * MI },
+    Work::Softmax { rows: 65_536, columns: 1024 },
+    Work::Conv2d { dtype: DType::F32, batch: 8, channels: 64, side: 56, kernel: 3 },
+    Work::Conv2d { dtype: DType::F16, batch: 64, channels: 256, side: 56, kernel: 3 },
     Work::Resize { batch: 8, channels: 3, height: 1080, width: 1920, side: 224 },
-    Work::Search { rows: 100_000, dims: 128, queries: 1, k: 10 },
-    Work::Search { rows: 100_000, dims: 128, queries: 64, k: 10 },
-    Work::Search { rows: 100_000, dims: 768, queries: 1, k: 10 },
-    Work::Search { rows: 100_000, dims: 768, queries: 64, k: 10 },
+    Work::Resize { batch: 64, channels: 3, height: 1080, width: 1920, side: 224 },
+    Work::Search { dtype: DType::F32, rows: 100_000, dims: 128, queries: 1, k: 10 },
+    Work::Search { dtype: DType::F32, rows: 100_000, dims: 128, queries: 64, k: 10 },
+    Work::Search { dtype: DType::F32, rows: 100_000, dims: 768, queries: 1, k: 10 },
+    Work::Search { dtype: DType::F32, rows: 100_000, dims: 768, queries: 64, k: 10 },
+    Work::Search { dtype: DType::F32, rows: 1_000_000, dims: 128, queries: 1, k: 10 },
+    Work::Search { dtype: DType::F32, rows: 1_000_000, dims: 128, queries: 16, k: 10 },
+    Work::Search { dtype: DType::F32, rows: 1_000_000, dims: 128, queries: 256, k: 10 },
+    Work::Search { dtype: DType::F32, rows: 1_000_000, dims: 128, queries: 1024, k: 10 },
+    Work::Search { dtype: DType::F16, rows: 1_000_000, dims: 128, queries: 1, k: 10 },
+    Work::Search { dtype: DType::F16, rows: 1_000_000, dims: 128, queries: 16, k: 10 },
+    Work::Search { dtype: DType::F16, rows: 1_000_000, dims: 128, queries: 256, k: 10 },
+    Work::Search { dtype: DType::F16, rows: 1_000_000, dims: 128, queries: 1024, k: 10 },
+    Work::Search { dtype: DType::F32, rows: 1_000_000, dims: 768, queries: 1, k: 10 },
+    Work::Search { dtype: DType::F32, rows: 1_000_000, dims: 768, queries: 1024, k: 10 },
+    Work::Search { dtype: DType::F16, rows: 10_000_000, dims: 128, queries: 1, k: 10 },
+    Work::Upload { pinned: true, bytes: 1 << 30 },
+    Work::Upload { pinned: false, bytes: 1 << 30 },
+    Work::Download { bytes: 1 << 30 },
+    Work::Stream { overlapped: false, batches: 64, bytes: 64 << 20 },
+    Work::Stream { overlapped: true, batches: 64, bytes: 64 << 20 },
 ];
+
+/// What a matrix product multiplies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Product {
+    F32,
+    /// f32 numbers, of which the device may round the products' operands to ten bits.
+    Tf32,
+    F16,
+    BF16,
+}
+
+impl Product {
+    /// The operands' element type.
+    pub fn dtype(self) -> DType {
+        match self {
+            Product::F32 | Product::Tf32 => DType::F32,
+            Product::F16 => DType::F16,
+            Product::BF16 => DType::BF16,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Product::Tf32 => "tf32",
+            other => other.dtype().name(),
+        }
+    }
+}
 
 /// One op with its sizes. Elements are f32 unless it says otherwise; inputs are seeded random normals.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Work {
     /// The product of two square matrices.
-    MatMul { dtype: DType, size: usize },
+    MatMul { product: Product, size: usize },
+    /// relu(A·Bᵀ + bias) of square matrices, fused.
+    LinearRelu { dtype: DType, size: usize },
     /// The sum of two vectors.
     Add { elements: usize },
     /// relu(2x + y) of two vectors, fused.
@@ -56,11 +122,17 @@ pub enum Work {
     /// The largest elements of each row, with their positions.
     TopK { rows: usize, columns: usize, k: usize },
     /// As many filters as channels, over square images that keep their size.
-    Conv2d { batch: usize, channels: usize, side: usize, kernel: usize },
+    Conv2d { dtype: DType, batch: usize, channels: usize, side: usize, kernel: usize },
     /// Images to squares, bilinear.
     Resize { batch: usize, channels: usize, height: usize, width: usize, side: usize },
     /// The rows with the largest dot products, exactly.
-    Search { rows: usize, dims: usize, queries: usize, k: usize },
+    Search { dtype: DType, rows: usize, dims: usize, queries: usize, k: usize },
+    /// Host memory to the device.
+    Upload { pinned: bool, bytes: usize },
+    /// The device's memory to the host.
+    Download { bytes: usize },
+    /// Batches from the host through one kernel and back: one after the other, or overlapped.
+    Stream { overlapped: bool, batches: usize, bytes: usize },
 }
 
 /// How much work one run is, in the unit that the case is judged by.
@@ -80,7 +152,8 @@ impl Work {
     /// The case's name.
     pub fn name(&self) -> String {
         match *self {
-            Work::MatMul { dtype, size } => format!("matmul/{dtype}/{size}"),
+            Work::MatMul { product, size } => format!("matmul/{}/{size}", product.name()),
+            Work::LinearRelu { dtype, size } => format!("linear_relu/{dtype}/{size}"),
             Work::Add { elements } => format!("add/f32/{}", count_name(elements)),
             Work::ScaleAddRelu { elements } => format!("map/relu(2x+y)/f32/{}", count_name(elements)),
             Work::Sum { elements } => format!("reduce/sum/f32/{}", count_name(elements)),
@@ -90,20 +163,32 @@ impl Work {
             Work::LayerNorm { rows, columns } => format!("layernorm/f32/{rows}x{columns}"),
             Work::Transpose { rows, columns } => format!("transpose/f32/{rows}x{columns}"),
             Work::TopK { rows, columns, k } => format!("topk/f32/{rows}x{columns}/k{k}"),
-            Work::Conv2d { batch, channels, side, kernel } => {
-                format!("conv2d/f32/{batch}x{channels}x{side}x{side}k{kernel}")
+            Work::Conv2d { dtype, batch, channels, side, kernel } => {
+                format!("conv2d/{dtype}/{batch}x{channels}x{side}x{side}k{kernel}")
             }
             Work::Resize { batch, channels, height, width, side } => {
                 format!("resize/f32/{batch}x{channels}x{height}x{width}to{side}")
             }
-            Work::Search { rows, dims, queries, k } => format!("search/dot/f32/{rows}x{dims}/q{queries}k{k}"),
+            Work::Search { dtype, rows, dims, queries, k } => {
+                format!("search/dot/{dtype}/{rows}x{dims}/q{queries}k{k}")
+            }
+            Work::Upload { pinned, bytes } => {
+                format!("upload/{}/{}", if pinned { "pinned" } else { "ordinary" }, bytes_name(bytes))
+            }
+            Work::Download { bytes } => format!("download/pinned/{}", bytes_name(bytes)),
+            Work::Stream { overlapped, batches, bytes } => {
+                let how = if overlapped { "overlapped" } else { "serial" };
+                format!("stream/{how}/{batches}x{}", bytes_name(bytes))
+            }
         }
     }
 
     /// How much work one run is.
     pub fn amount(&self) -> Amount {
         match *self {
-            Work::MatMul { size, .. } => Amount::Flops(2.0 * (size * size * size) as f64),
+            Work::MatMul { size, .. } | Work::LinearRelu { size, .. } => {
+                Amount::Flops(2.0 * (size * size * size) as f64)
+            }
             // What the smallest vectors show is the time of one op, not the speed of memory.
             Work::Add { elements } if elements < MI => Amount::TimeOnly,
             Work::Add { elements } | Work::ScaleAddRelu { elements } => f32s(3 * elements),
@@ -114,11 +199,29 @@ impl Work {
                 f32s(2 * rows * columns)
             }
             Work::TopK { rows, columns, .. } => f32s(rows * columns),
-            Work::Conv2d { batch, channels, side, kernel } => {
+            Work::Conv2d { batch, channels, side, kernel, .. } => {
                 Amount::Flops(2.0 * (batch * side * side * channels * channels * kernel * kernel) as f64)
             }
             Work::Resize { .. } => Amount::TimeOnly,
             Work::Search { queries, .. } => Amount::Queries(queries as f64),
+            Work::Upload { bytes, .. } | Work::Download { bytes } => Amount::Bytes(bytes as f64),
+            Work::Stream { batches, bytes, .. } => Amount::Bytes(2.0 * (batches * bytes) as f64),
+        }
+    }
+
+    /// Whether the case is so large that it says something only of a device with memory of its own.
+    pub fn is_large(&self) -> bool {
+        match *self {
+            Work::MatMul { product, size } => size > 2048 || product == Product::Tf32,
+            Work::ScaleAddRelu { elements } | Work::Sum { elements } | Work::RunningSum { elements } => {
+                elements > 16 * MI
+            }
+            Work::Sort { elements } => elements > 16 * MI,
+            Work::Softmax { rows, .. } => rows > 8192,
+            Work::Conv2d { batch, .. } | Work::Resize { batch, .. } => batch > 8,
+            Work::Search { rows, .. } => rows > 100_000,
+            Work::LinearRelu { .. } | Work::Upload { .. } | Work::Download { .. } | Work::Stream { .. } => true,
+            _ => false,
         }
     }
 }
@@ -130,6 +233,10 @@ fn f32s(elements: usize) -> Amount {
 /// A number of elements, in multiples of 1024 · 1024 where it is one.
 fn count_name(elements: usize) -> String {
     if elements > 0 && elements.is_multiple_of(MI) { format!("{}Mi", elements / MI) } else { elements.to_string() }
+}
+
+fn bytes_name(bytes: usize) -> String {
+    if bytes.is_multiple_of(1 << 30) { format!("{}GiB", bytes >> 30) } else { format!("{}MiB", bytes >> 20) }
 }
 
 #[cfg(test)]

@@ -2,38 +2,39 @@
 
 use std::time::{Duration, Instant};
 
-use panoply::{RunOptions, Runtime};
-
 use super::workload::Runner;
 
 /// The fewest repeats that are timed, however long they take.
 const REPEATS_MIN: usize = 3;
-/// The most repeats that are timed; beyond this a median gets no better.
-const REPEATS_MAX: usize = 1_000_000;
+/// Runs before the first that is timed.
+const WARM_UPS: usize = 3;
 
 /// The times of one case.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Times {
     pub best: Duration,
     pub median: Duration,
+    /// The median of what the device says it worked, where it says so.
+    pub device: Option<Duration>,
     pub repeats: usize,
 }
 
-/// Runs the case once to warm up, then until the time is used up.
-pub fn measure(
-    runner: &Runner,
-    runtime: &Runtime,
-    options: &RunOptions,
-    time_per_case: Duration,
-) -> panoply::Result<Times> {
-    runner(runtime, options)?;
-    let mut times = Vec::new();
+/// Runs the case a few times to warm up, then until the time or the repeats are used up.
+pub fn measure(runner: &Runner, time_per_case: Duration, repeats_max: usize) -> panoply::Result<Times> {
+    for _ in 0..WARM_UPS {
+        runner()?;
+    }
+    let (mut times, mut device) = (Vec::new(), Vec::new());
     let begin = Instant::now();
-    while times.len() < REPEATS_MIN || (begin.elapsed() < time_per_case && times.len() < REPEATS_MAX) {
+    while times.len() < REPEATS_MIN || (begin.elapsed() < time_per_case && times.len() < repeats_max) {
         let start = Instant::now();
-        runner(runtime, options)?;
+        let on_device = runner()?;
         times.push(start.elapsed());
+        device.extend(on_device);
     }
     times.sort_unstable();
-    Ok(Times { best: times[0], median: times[times.len() / 2], repeats: times.len() })
+    device.sort_unstable();
+    let median = |times: &[Duration]| times.get(times.len() / 2).copied();
+    let whole = median(&times).unwrap_or_default();
+    Ok(Times { best: times[0], median: whole, device: median(&device), repeats: times.len() })
 }

@@ -13,17 +13,19 @@ mod workload;
 use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use panoply::placement::Topology;
-use panoply::{DeviceInfo, OpenOptions, RunOptions, Runtime};
+use panoply::{DeviceInfo, DeviceKind, OpenOptions, Runtime};
 
 use crate::configuration::{BenchOptions, Format};
 use crate::failure::Failure;
 use crate::screen::Screen;
 use cases::Work;
 use row::{Measured, Row};
+use workload::Place;
 
 /// Measures what was asked for and prints it.
 pub fn run(options: &BenchOptions, screen: &mut Screen) -> Result<(), Failure> {
@@ -31,7 +33,7 @@ pub fn run(options: &BenchOptions, screen: &mut Screen) -> Result<(), Failure> {
         return list(options, screen);
     }
     let chart = options.plot.as_deref().map(Chart::create).transpose()?;
-    let runtime = start(options)?;
+    let runtime = Arc::new(start(options)?);
     let devices = first_of_each_api(&runtime);
     let case_width = options.cases.iter().map(|work| work.name().chars().count()).max().unwrap_or(0);
     if options.format == Format::Table {
@@ -41,6 +43,10 @@ pub fn run(options: &BenchOptions, screen: &mut Screen) -> Result<(), Failure> {
     let mut rows = Vec::new();
     for work in &options.cases {
         for device in &devices {
+            if work.is_large() && !options.named && !has_own_memory(device) {
+                progress.inc(1);
+                continue;
+            }
             progress.set_message(work.name());
             let row = measure_case(work, device, &runtime, options);
             progress.suspend(|| show(&row, case_width, options.format, screen))?;
@@ -82,10 +88,14 @@ fn first_of_each_api(runtime: &Runtime) -> Vec<DeviceInfo> {
     devices
 }
 
-fn measure_case(work: &Work, device: &DeviceInfo, runtime: &Runtime, options: &BenchOptions) -> Row {
-    let on_device = RunOptions { device: Some(device.id), deadline: None };
-    let times = workload::prepare(work)
-        .and_then(|runner| measure::measure(&runner, runtime, &on_device, options.time_per_case));
+fn has_own_memory(device: &DeviceInfo) -> bool {
+    device.kind == DeviceKind::DiscreteGpu
+}
+
+fn measure_case(work: &Work, device: &DeviceInfo, runtime: &Arc<Runtime>, options: &BenchOptions) -> Row {
+    let place = Place { runtime: Arc::clone(runtime), device: device.id };
+    let times = workload::prepare(work, &place)
+        .and_then(|runner| measure::measure(&runner, options.time_per_case, options.repeats_max));
     Row::new(work, device.id, options.threads.unwrap_or_else(|| default_threads(device)), times)
 }
 

@@ -32,30 +32,43 @@ impl Normals {
         }
     }
 
-    /// So many normals, two at a time by the method of Box and Muller.
+    /// So many normals, made by all CPUs; which one is where does not depend on how many there are.
     fn values(&mut self, count: usize) -> Vec<f32> {
-        let mut values = Vec::with_capacity(count + 1);
-        while values.len() < count {
-            let bits = self.next_bits();
-            // 24 bits each fill an f32; the half keeps the logarithm away from zero.
-            let first = ((bits >> 40) as f32 + 0.5) / (1_u64 << 24) as f32;
-            let second = (bits & 0xff_ffff) as f32 / (1_u64 << 24) as f32;
-            let radius = (-2.0 * first.ln()).sqrt();
-            let (sin, cos) = (TAU * second).sin_cos();
-            values.extend([radius * cos, radius * sin]);
-        }
-        values.truncate(count);
+        let mut values = vec![0.0; count];
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let share = count.div_ceil(threads).next_multiple_of(2).max(1 << 16);
+        std::thread::scope(|scope| {
+            for (part, first) in values.chunks_mut(share).zip((0_u64..).step_by(share / 2)) {
+                let state = self.state;
+                scope.spawn(move || fill(part, state, first));
+            }
+        });
+        self.state = self.state.wrapping_add(GAMMA.wrapping_mul(count.div_ceil(2) as u64));
         values
     }
+}
 
-    /// SplitMix64: one addition and a few mixing steps per 64 bits.
-    fn next_bits(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut bits = self.state;
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        bits ^ (bits >> 31)
+/// The step of SplitMix64's state.
+const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Normals two at a time by the method of Box and Muller, from the pair with number `first` on.
+fn fill(values: &mut [f32], state: u64, first: u64) {
+    for (pair, number) in values.chunks_mut(2).zip(first..) {
+        let bits = mixed(state.wrapping_add(GAMMA.wrapping_mul(number + 1)));
+        // 24 bits each fill an f32; the half keeps the logarithm away from zero.
+        let radius = (-2.0 * (((bits >> 40) as f32 + 0.5) / (1_u64 << 24) as f32).ln()).sqrt();
+        let (sin, cos) = (TAU * ((bits & 0xff_ffff) as f32 / (1_u64 << 24) as f32)).sin_cos();
+        for (value, normal) in pair.iter_mut().zip([radius * cos, radius * sin]) {
+            *value = normal;
+        }
     }
+}
+
+/// SplitMix64's mixing of a state into 64 bits.
+fn mixed(mut bits: u64) -> u64 {
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ (bits >> 31)
 }
 
 #[cfg(test)]
@@ -64,9 +77,12 @@ mod tests {
 
     #[test]
     fn the_same_seed_gives_the_same_normals() {
-        let values = Normals::new(7).values(10_001);
-        assert_eq!(values, Normals::new(7).values(10_001));
-        assert_ne!(values, Normals::new(8).values(10_001));
+        let values = Normals::new(7).values(100_001);
+        assert_eq!(values, Normals::new(7).values(100_001));
+        assert_ne!(values, Normals::new(8).values(100_001));
+        let mut alone = vec![0.0; 100_001];
+        fill(&mut alone, 7, 0);
+        assert_eq!(values, alone);
         let count = values.len() as f32;
         let mean = values.iter().sum::<f32>() / count;
         let variance = values.iter().map(|value| value * value).sum::<f32>() / count;

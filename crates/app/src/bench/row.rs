@@ -26,13 +26,16 @@ pub enum Measured {
     Failed { error: String },
 }
 
-/// The figures of one case. Rates are those of the best time.
+/// The figures of one case. Rates are those of the device's time where it tells it, else of the best time.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figures {
     /// The best time.
     pub ms: f64,
     /// The median time.
     pub wall_ms: f64,
+    /// The median of what the device says it worked: without queues, launches and waits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device_ms: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gflops: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -58,9 +61,12 @@ impl Row {
         match &self.result {
             Measured::Done(figures) => {
                 let (best, median) = (time_text(figures.ms), time_text(figures.wall_ms));
+                let device_time = figures.device_ms.map_or(String::new(), time_text);
                 let (rate, unit) = figures.rate().map_or((String::new(), ""), |(rate, unit)| (rate_text(rate), unit));
                 let repeats = figures.repeats;
-                format!("{case:<case_width$}  {device:<8}{best:>11}{median:>11}{rate:>10} {unit:<10}{repeats:>8}")
+                format!(
+                    "{case:<case_width$}  {device:<8}{best:>11}{median:>11}{device_time:>11}{rate:>10} {unit:<10}{repeats:>8}"
+                )
             }
             Measured::Failed { error } => format!("{case:<case_width$}  {device:<8}{:>11}  {error}", "failed"),
         }
@@ -70,18 +76,19 @@ impl Row {
 /// The head of the table.
 pub fn head(case_width: usize) -> String {
     format!(
-        "{:<case_width$}  {:<8}{:>11}{:>11}{:>10} {:<10}{:>8}",
-        "CASE", "DEVICE", "BEST", "MEDIAN", "RATE", "", "RUNS"
+        "{:<case_width$}  {:<8}{:>11}{:>11}{:>11}{:>10} {:<10}{:>8}",
+        "CASE", "DEVICE", "BEST", "MEDIAN", "ON DEVICE", "RATE", "", "RUNS"
     )
 }
 
 impl Figures {
     fn new(amount: Amount, times: Times) -> Figures {
-        let seconds = times.best.as_secs_f64().max(1e-9);
+        let seconds = times.device.unwrap_or(times.best).as_secs_f64().max(1e-9);
         let rate = |amount: f64| Some(significant(amount / seconds));
         let mut figures = Figures {
             ms: milliseconds(times.best),
             wall_ms: milliseconds(times.median),
+            device_ms: times.device.map(milliseconds),
             gflops: None,
             gb_per_s: None,
             queries_per_s: None,
@@ -136,7 +143,8 @@ mod tests {
     #[test]
     fn a_row_has_the_fields_that_others_join_on() {
         let work = Work::Transpose { rows: 64, columns: 64 };
-        let times = Times { best: Duration::from_micros(2), median: Duration::from_micros(3), repeats: 5 };
+        let times =
+            Times { best: Duration::from_micros(2), median: Duration::from_micros(3), device: None, repeats: 5 };
         let row = Row::new(&work, "cpu:0".parse().unwrap(), 2, Ok(times));
         assert_eq!(
             serde_json::to_string(&row).unwrap(),

@@ -1,51 +1,141 @@
-//! From a case to something that can be run: its inputs are made once, its op is sent again and again.
+//! From a case to something that can be run: its inputs are made once, and put into the device's memory where it has its
+//! own; its op is sent again and again.
+
+use std::collections::VecDeque;
+use std::time::Duration;
 
 use panoply::prelude::*;
+use panoply::{Describe, DeviceId};
 
 use super::cases::Work;
 use super::random::Normals;
 
-/// Runs the op once, to the end, and drops its output.
-pub type Runner = Box<dyn Fn(&Runtime, &RunOptions) -> panoply::Result<()>>;
+/// Runs the op once, to the end, and drops its output. Tells how long the device itself worked, where it can.
+pub type Runner = Box<dyn Fn() -> panoply::Result<Option<Duration>>>;
 
 /// Every case draws its inputs from the same sequence.
 const SEED: u64 = 7;
+/// Batches that are under way at once in an overlapped stream.
+const STREAM_DEPTH: usize = 6;
 
-/// Makes the inputs of a case.
-pub fn prepare(work: &Work) -> panoply::Result<Runner> {
-    let mut normals = Normals::new(SEED);
-    Ok(match *work {
-        Work::MatMul { dtype, size } => {
-            let (a, b) = (normals.tensor_of(dtype, [size, size])?, normals.tensor_of(dtype, [size, size])?);
-            repeat(MatMul::new(&a, &b))
-        }
-        Work::Add { elements } => repeat(Map::add(&normals.tensor([elements])?, &normals.tensor([elements])?)),
-        Work::ScaleAddRelu { elements } => {
-            let (x, y) = (normals.tensor([elements])?, normals.tensor([elements])?);
-            repeat(Map::new((Expr::input(0) * 2.0 + Expr::input(1)).relu(), &[&x, &y]))
-        }
-        Work::Sum { elements } => repeat(Reduce::sum(&normals.tensor([elements])?)),
-        Work::RunningSum { elements } => repeat(Scan::sum(&normals.tensor([elements])?)),
-        Work::Sort { elements } => repeat(Sort::new(&normals.tensor([elements])?)),
-        Work::Softmax { rows, columns } => repeat(Softmax::new(&normals.tensor([rows, columns])?)),
-        Work::LayerNorm { rows, columns } => repeat(LayerNorm::new(&normals.tensor([rows, columns])?)),
-        Work::Transpose { rows, columns } => repeat(Transpose::new(&normals.tensor([rows, columns])?)),
-        Work::TopK { rows, columns, k } => repeat(TopK::new(&normals.tensor([rows, columns])?, k)),
-        Work::Conv2d { batch, channels, side, kernel } => {
-            let images = normals.tensor([batch, channels, side, side])?;
-            let weights = normals.tensor([channels, channels, kernel, kernel])?;
-            repeat(Conv2d::new(&images, &weights).padding([kernel / 2; 4]))
-        }
-        Work::Resize { batch, channels, height, width, side } => {
-            repeat(Resize::new(&normals.tensor([batch, channels, height, width])?, side, side))
-        }
-        Work::Search { rows, dims, queries, k } => {
-            let (rows, queries) = (normals.tensor([rows, dims])?, normals.tensor([queries, dims])?);
-            repeat(Search::new(&rows, &queries, Metric::Dot, k))
-        }
-    })
+/// Where a case runs.
+#[derive(Clone)]
+pub struct Place {
+    pub runtime: std::sync::Arc<Runtime>,
+    pub device: DeviceId,
 }
 
-fn repeat<O: Operation + Clone>(op: O) -> Runner {
-    Box::new(move |runtime, options| runtime.run_with(op.clone(), options.clone()).wait().map(drop))
+/// Makes the inputs of a case.
+pub fn prepare(work: &Work, place: &Place) -> panoply::Result<Runner> {
+    let mut normals = Normals::new(SEED);
+    match *work {
+        Work::MatMul { product, size } => {
+            let dtype = product.dtype();
+            let (a, b) = (normals.tensor_of(dtype, [size, size])?, normals.tensor_of(dtype, [size, size])?);
+            let tf32 = product == super::cases::Product::Tf32;
+            place.repeat(MatMul::new(&a, &b).precision(if tf32 { Precision::Tf32 } else { Precision::Full }))
+        }
+        Work::LinearRelu { dtype, size } => {
+            let (a, b) = (normals.tensor_of(dtype, [size, size])?, normals.tensor_of(dtype, [size, size])?);
+            let bias = normals.tensor_of(dtype, [size])?;
+            place.repeat(MatMul::new(&a, &b).transpose_b().bias(&bias).activation(Activation::Relu))
+        }
+        Work::Add { elements } => place.repeat(Map::add(&normals.tensor([elements])?, &normals.tensor([elements])?)),
+        Work::ScaleAddRelu { elements } => {
+            let (x, y) = (normals.tensor([elements])?, normals.tensor([elements])?);
+            place.repeat(Map::new((Expr::input(0) * 2.0 + Expr::input(1)).relu(), &[&x, &y]))
+        }
+        Work::Sum { elements } => place.repeat(Reduce::sum(&normals.tensor([elements])?)),
+        Work::RunningSum { elements } => place.repeat(Scan::sum(&normals.tensor([elements])?)),
+        Work::Sort { elements } => place.repeat(Sort::new(&normals.tensor([elements])?)),
+        Work::Softmax { rows, columns } => place.repeat(Softmax::new(&normals.tensor([rows, columns])?)),
+        Work::LayerNorm { rows, columns } => place.repeat(LayerNorm::new(&normals.tensor([rows, columns])?)),
+        Work::Transpose { rows, columns } => place.repeat(Transpose::new(&normals.tensor([rows, columns])?)),
+        Work::TopK { rows, columns, k } => place.repeat(TopK::new(&normals.tensor([rows, columns])?, k)),
+        Work::Conv2d { dtype, batch, channels, side, kernel } => {
+            let images = normals.tensor_of(dtype, [batch, channels, side, side])?;
+            let weights = normals.tensor_of(dtype, [channels, channels, kernel, kernel])?;
+            place.repeat(Conv2d::new(&images, &weights).padding([kernel / 2; 4]))
+        }
+        Work::Resize { batch, channels, height, width, side } => {
+            place.repeat(Resize::new(&normals.tensor([batch, channels, height, width])?, side, side))
+        }
+        Work::Search { dtype, rows, dims, queries, k } => {
+            let (rows, queries) = (normals.tensor_of(dtype, [rows, dims])?, normals.tensor_of(dtype, [queries, dims])?);
+            place.repeat(Search::new(&rows, &queries, Metric::Dot, k))
+        }
+        Work::Upload { pinned, bytes } => place.upload(pinned, bytes),
+        Work::Download { bytes } => place.download(bytes),
+        Work::Stream { overlapped, batches, bytes } => place.stream(overlapped, batches, bytes),
+    }
+}
+
+impl Place {
+    fn run<O: Operation>(&self, op: O) -> Pending<O::Output> {
+        self.runtime.run_with(op, RunOptions { device: Some(self.device), ..RunOptions::default() })
+    }
+
+    /// The tensor in the device's own memory; on a device that computes in the host's, the tensor itself.
+    fn resident(&self, tensor: &Tensor) -> panoply::Result<Tensor> {
+        self.run(Transfer::to_device(tensor, self.device)).wait()
+    }
+
+    fn repeat<O: Operation + Describe + Clone>(&self, mut op: O) -> panoply::Result<Runner> {
+        let mut failure = None;
+        op.for_each_input_mut(&mut |tensor| match self.resident(tensor) {
+            Ok(resident) => *tensor = resident,
+            Err(error) => failure = Some(error),
+        });
+        if let Some(error) = failure {
+            return Err(error);
+        }
+        let place = self.clone();
+        Ok(Box::new(move || Ok(place.run(op.clone()).with_report().wait()?.report.device_time)))
+    }
+
+    /// Pinned memory is what the device itself downloads into.
+    fn upload(&self, pinned: bool, bytes: usize) -> panoply::Result<Runner> {
+        let mut source = Tensor::from_vec(vec![1.0_f32; bytes / 4], [bytes / 4])?;
+        if pinned {
+            source = self.run(Transfer::to_host(&self.resident(&source)?)).wait()?;
+        }
+        let place = self.clone();
+        Ok(Box::new(move || {
+            let op = Transfer::to_device(&source, place.device);
+            Ok(place.run(op).with_report().wait()?.report.transferred)
+        }))
+    }
+
+    fn download(&self, bytes: usize) -> panoply::Result<Runner> {
+        let source = self.resident(&Tensor::from_vec(vec![1.0_f32; bytes / 4], [bytes / 4])?)?;
+        let place = self.clone();
+        Ok(Box::new(move || Ok(place.run(Transfer::to_host(&source)).with_report().wait()?.report.transferred)))
+    }
+
+    fn stream(&self, overlapped: bool, batches: usize, bytes: usize) -> panoply::Result<Runner> {
+        let plain = Tensor::from_vec(vec![1.5_f32; bytes / 4], [bytes / 4])?;
+        let source = self.run(Transfer::to_host(&self.resident(&plain)?)).wait()?;
+        let (place, depth) = (self.clone(), if overlapped { STREAM_DEPTH } else { 1 });
+        let expr = (Expr::input(0) * 2.0 + 1.0).relu().finish().map_err(panoply::Error::Expression)?;
+        Ok(Box::new(move || {
+            let mut maps = VecDeque::new();
+            let mut downloads = VecDeque::new();
+            for batch in 0..batches + depth {
+                if batch < batches {
+                    maps.push_back(place.run(Map::with_program(&expr, &[&source])));
+                }
+                if maps.len() >= depth || batch >= batches {
+                    if let Some(map) = maps.pop_front() {
+                        downloads.push_back(place.run(Transfer::to_host(&map.wait()?)));
+                    }
+                }
+                while downloads.len() >= depth || (batch + 1 == batches + depth && !downloads.is_empty()) {
+                    if let Some(download) = downloads.pop_front() {
+                        download.wait()?;
+                    }
+                }
+            }
+            Ok(None)
+        }))
+    }
 }

@@ -82,6 +82,35 @@ pub trait Describe {
 
     /// Lets `visit` replace each input tensor by one with the same elements, such as a copy on another device.
     fn for_each_input_mut(&mut self, visit: &mut dyn FnMut(&mut Tensor));
+
+    /// How much there is to do, in a unit of the op's own: on one device, ops of one name and element type with equal work
+    /// take about equally long, and more work takes longer. Without an answer of its own it is the elements of all
+    /// inputs.
+    fn work(&self) -> u64 {
+        let mut elements = 0_u64;
+        self.for_each_input(&mut |tensor| elements = elements.saturating_add(tensor.elements() as u64));
+        elements
+    }
+
+    /// Ops with equal keys can run as one: the same arithmetic on operands of the same inner shape. `None`: it always runs
+    /// alone. A key is a hash, so an engine that joins ops looks at them as well.
+    fn batch_key(&self) -> Option<BatchKey> {
+        None
+    }
+}
+
+/// What ops that can run as one have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BatchKey(pub u64);
+
+impl BatchKey {
+    /// The key of what an op shares with those it can be joined with.
+    pub fn of(shared: impl std::hash::Hash) -> BatchKey {
+        use std::hash::Hasher;
+        let mut hasher = std::hash::DefaultHasher::new();
+        shared.hash(&mut hasher);
+        BatchKey(hasher.finish())
+    }
 }
 
 /// An op of any domain, ready for a queue.
@@ -152,6 +181,14 @@ impl Describe for Op {
 
     fn for_each_input(&self, visit: &mut dyn FnMut(&Tensor)) {
         self.describe().for_each_input(visit);
+    }
+
+    fn work(&self) -> u64 {
+        self.describe().work()
+    }
+
+    fn batch_key(&self) -> Option<BatchKey> {
+        self.describe().batch_key()
     }
 
     fn for_each_input_mut(&mut self, visit: &mut dyn FnMut(&mut Tensor)) {

@@ -348,9 +348,13 @@ fn answer(lane: &Lane, ticket: OpTicket, times: Times, done: Finished, now: Inst
             queued: times.submitted.saturating_duration_since(times.accepted),
             transferred: done.transferred,
             ran: now.saturating_duration_since(times.submitted),
+            device_time: done.device_time,
             batch_size: done.batch_size,
             bytes_moved: done.bytes_moved,
             fallback: None,
+            attempts: 1,
+            predicted: None,
+            alternatives: Vec::new(),
         },
     });
     let counter = if answer.is_ok() { &lane.counts.completed } else { &lane.counts.failed };

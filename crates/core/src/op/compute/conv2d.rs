@@ -94,4 +94,11 @@ impl Describe for Conv2d {
         visit(&mut self.weights);
         self.bias.iter_mut().for_each(visit);
     }
+
+    /// Multiplications.
+    fn work(&self) -> u64 {
+        let taps = self.weights.shape().iter().skip(1).product::<usize>();
+        let outputs = self.output_shape().map_or(0, |shape| shape.elements());
+        (outputs as u64).saturating_mul(taps as u64)
+    }
 }

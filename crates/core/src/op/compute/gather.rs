@@ -75,6 +75,11 @@ impl Describe for Gather {
         visit(&mut self.input);
         visit(&mut self.indices);
     }
+
+    /// Elements picked.
+    fn work(&self) -> u64 {
+        self.output_shape().map_or(0, |shape| shape.elements() as u64)
+    }
 }
 
 #[cfg(test)]

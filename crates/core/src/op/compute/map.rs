@@ -1,11 +1,12 @@
 //! Map: a fused elementwise expression of broadcast inputs.
 
+use std::hash::{Hash, Hasher};
 use std::sync::OnceLock;
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::expr::{BinaryOp, Expr, ExprError, INPUTS_MAX, Program, TernaryOp, UnaryOp};
-use crate::op::Describe;
+use crate::op::{BatchKey, Describe};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -219,5 +220,13 @@ impl Describe for Map {
 
     fn for_each_input_mut(&mut self, visit: &mut dyn FnMut(&mut Tensor)) {
         self.few.iter_mut().flatten().chain(&mut self.more).for_each(visit);
+    }
+
+    /// The same expression over inputs of the same element types and shapes.
+    fn batch_key(&self) -> Option<BatchKey> {
+        let program = self.program.as_ref().ok()?;
+        let mut hasher = std::hash::DefaultHasher::new();
+        self.inputs().for_each(|input| (input.dtype(), input.shape()).hash(&mut hasher));
+        Some(BatchKey::of(("map", program.hash(), hasher.finish())))
     }
 }

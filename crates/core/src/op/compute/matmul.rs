@@ -3,7 +3,7 @@
 use super::activation::Activation;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::op::Describe;
+use crate::op::{BatchKey, Describe};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -235,6 +235,22 @@ impl Describe for MatMul {
         visit(&mut self.a);
         visit(&mut self.b);
         self.c.iter_mut().chain(&mut self.bias).for_each(visit);
+    }
+
+    /// Multiplications.
+    fn work(&self) -> u64 {
+        let columns = self.b.shape().iter().rev().nth(usize::from(self.transpose_b)).copied().unwrap_or(1);
+        (self.a.elements() as u64).saturating_mul(columns as u64)
+    }
+
+    /// Products of matrices of the same sizes, without further operands.
+    fn batch_key(&self) -> Option<BatchKey> {
+        if self.c.is_some() || self.bias.is_some() {
+            return None;
+        }
+        let shapes = (self.a.shape(), self.b.shape(), self.transpose_a, self.transpose_b);
+        let scale = (self.alpha.to_bits(), self.activation, self.precision);
+        Some(BatchKey::of(("matmul", self.a.dtype(), shapes, scale)))
     }
 }
 

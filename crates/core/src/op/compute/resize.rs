@@ -118,6 +118,11 @@ impl Describe for Resize {
     fn for_each_input_mut(&mut self, visit: &mut dyn FnMut(&mut Tensor)) {
         visit(&mut self.input);
     }
+
+    /// Pixels' channels made.
+    fn work(&self) -> u64 {
+        self.output_shape().map_or(0, |shape| shape.elements() as u64)
+    }
 }
 
 #[cfg(test)]

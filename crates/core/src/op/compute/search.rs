@@ -1,8 +1,9 @@
 //! Search: the exact nearest neighbours of each query.
 
+use crate::buffer::Buffer;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::op::{Describe, Value};
+use crate::op::{BatchKey, Describe, Value};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -149,6 +150,25 @@ impl Describe for Search {
         visit(&mut self.rows);
         visit(&mut self.queries);
         self.filter.iter_mut().chain(&mut self.row_norms).for_each(visit);
+    }
+
+    /// Elements compared.
+    fn work(&self) -> u64 {
+        let queries = self.queries.shape().first().copied().unwrap_or(1);
+        (self.rows.elements() as u64).saturating_mul(queries as u64)
+    }
+
+    /// Queries of the same rows for as many neighbours.
+    fn batch_key(&self) -> Option<BatchKey> {
+        if self.filter.is_some() {
+            return None;
+        }
+        let rows = match self.rows.buffer() {
+            Buffer::Host(buffer) => (None, buffer.bytes().as_ptr() as u64),
+            Buffer::Device(buffer) => (Some(buffer.device()), buffer.token()),
+        };
+        let view = (self.rows.shape(), self.rows.strides(), self.rows.offset(), self.rows.dtype());
+        Some(BatchKey::of(("search", rows, view, self.queries.dtype(), self.metric, self.k)))
     }
 }
 

@@ -1,0 +1,351 @@
+//! The real driver, loaded at run time. Every call's result is checked and becomes a typed error.
+
+use std::cell::RefCell;
+use std::ffi::{CStr, CString, c_int, c_uint, c_void};
+use std::ptr::NonNull;
+use std::time::Duration;
+
+use cudarc::driver::result::DriverError;
+use cudarc::driver::{result, sys};
+use panoply_core::{Absence, Api, Capabilities, DeviceId, DeviceInfo, DeviceKind, Domain, Error, PciAddress, Result};
+
+use super::{Address, Driver, Event, Function, Launch, Properties, Stream};
+use crate::backend::unavailable;
+use crate::driver::compiler::Compiler;
+use crate::library::Libraries;
+
+/// The GPUs that the driver shows to this process, or why there are none.
+pub(crate) fn discover() -> Result<Vec<DeviceInfo>, Absence> {
+    // SAFETY: looks for the driver's library by name, which runs no more than its initialisers.
+    if !unsafe { sys::is_culib_present() } {
+        return Err(Absence::LibraryMissing { tried: vec!["libcuda.so.1".to_owned(), "nvcuda.dll".to_owned()] });
+    }
+    let absent = |error: DriverError| Absence::NoDevice { reason: describe(error) };
+    result::init().map_err(|error| match error.0 {
+        sys::CUresult::CUDA_ERROR_NOT_PERMITTED | sys::CUresult::CUDA_ERROR_OPERATING_SYSTEM => {
+            Absence::Denied { reason: describe(error) }
+        }
+        _ => absent(error),
+    })?;
+    let count = result::device::get_count().map_err(absent)?;
+    if count == 0 {
+        let hidden = std::env::var("CUDA_VISIBLE_DEVICES").ok();
+        let reason = match hidden {
+            Some(shown) => format!("the driver shows none; CUDA_VISIBLE_DEVICES is «{shown}»"),
+            None => "the driver shows none".to_owned(),
+        };
+        return Err(Absence::NoDevice { reason });
+    }
+    (0..count).map(|index| info(index).map_err(absent)).collect()
+}
+
+fn info(index: c_int) -> Result<DeviceInfo, DriverError> {
+    let device = result::device::get(index)?;
+    let id = DeviceId { api: Api::Cuda, index: index as u32 };
+    let mut info = DeviceInfo::new(id, result::device::get_name(device)?, DeviceKind::DiscreteGpu);
+    use sys::CUdevice_attribute as A;
+    // SAFETY: the device was given by the driver.
+    let attribute = |which: A| unsafe { result::device::get_attribute(device, which) };
+    if attribute(A::CU_DEVICE_ATTRIBUTE_INTEGRATED)? != 0 {
+        info.kind = DeviceKind::IntegratedGpu;
+    }
+    // SAFETY: as above.
+    info.memory_total_bytes = Some(unsafe { result::device::total_mem(device) }? as u64);
+    let mut version = 0;
+    // SAFETY: writes one number.
+    unsafe { sys::cuDriverGetVersion(&raw mut version) }.result()?;
+    info.driver_version = Some(format!("CUDA {}.{}", version / 1000, version % 1000 / 10));
+    let major = attribute(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
+    let minor = attribute(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
+    info.compute_capability = Some(format!("{major}.{minor}"));
+    info.threads_per_block_max = u32::try_from(attribute(A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?).ok();
+    info.shared_memory_bytes_max =
+        u64::try_from(attribute(A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?).ok();
+    info.compute_units = u32::try_from(attribute(A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?).ok();
+    info.pci_address = Some(PciAddress {
+        domain: attribute(A::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID)? as u32,
+        bus: attribute(A::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID)? as u8,
+        device: attribute(A::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID)? as u8,
+        function: 0,
+    });
+    let mut features = Vec::new();
+    if major >= 7 {
+        features.push("tensor-cores".to_owned());
+    }
+    if major >= 8 {
+        features.extend(["bf16".to_owned(), "tf32".to_owned()]);
+    }
+    info.capabilities = Capabilities { domains: vec![Domain::Compute, Domain::Signal], features };
+    Ok(info)
+}
+
+/// What the driver calls an error, and what it says about it.
+pub(crate) fn describe(error: DriverError) -> String {
+    let name = error.error_name().map(CStr::to_string_lossy);
+    let text = error.error_string().map(CStr::to_string_lossy);
+    match (name, text) {
+        (Ok(name), Ok(text)) => format!("{name}: {text}"),
+        _ => format!("{:?}", error.0),
+    }
+}
+
+/// One GPU with a context of its own.
+pub(crate) struct CudaDriver {
+    device: DeviceId,
+    properties: Properties,
+    context: sys::CUcontext,
+    streams: [sys::CUstream; 3],
+    compiler: Compiler,
+    modules: RefCell<Vec<sys::CUmodule>>,
+    libraries: Option<Libraries>,
+}
+
+impl CudaDriver {
+    /// Opens a GPU on the calling thread.
+    pub(crate) fn open(info: &DeviceInfo) -> Result<CudaDriver> {
+        discover().map_err(|absence| unavailable(info.id, absence.to_string()))?;
+        let failed = |error: DriverError| unavailable(info.id, describe(error));
+        let index = c_int::try_from(info.id.index).map_err(|_| unavailable(info.id, "no such device"))?;
+        let device = result::device::get(index).map_err(failed)?;
+        // A context of our own, so that a fault in another library's does not take ours with it, nor ours theirs.
+        let mut context = std::ptr::null_mut();
+        let flags = sys::CUctx_flags_enum::CU_CTX_SCHED_SPIN as c_uint;
+        // SAFETY: writes one handle; no parameters are given.
+        unsafe { sys::cuCtxCreate_v4(&raw mut context, std::ptr::null_mut(), flags, device) }
+            .result()
+            .map_err(failed)?;
+        let properties = properties(device).map_err(failed)?;
+        let mut driver = CudaDriver {
+            device: info.id,
+            properties,
+            context,
+            streams: [std::ptr::null_mut(); 3],
+            compiler: Compiler::new(info.driver_version.clone().unwrap_or_default(), properties.capability),
+            modules: RefCell::default(),
+            libraries: None,
+        };
+        for stream in &mut driver.streams {
+            *stream = result::stream::create(result::stream::StreamKind::NonBlocking).map_err(failed)?;
+        }
+        driver.libraries = Some(Libraries::new(info, driver.raw(Stream::Compute)));
+        Ok(driver)
+    }
+
+    fn raw(&self, stream: Stream) -> sys::CUstream {
+        self.streams[stream as usize]
+    }
+
+    fn check(&self, result: Result<(), DriverError>) -> Result<()> {
+        result.map_err(|error| self.error(error))
+    }
+
+    /// The errors after which a context answers nothing but errors mean that the device is lost.
+    fn error(&self, error: DriverError) -> Error {
+        use sys::CUresult::*;
+        let (device, reason) = (self.device, describe(error));
+        match error.0 {
+            CUDA_ERROR_ILLEGAL_ADDRESS
+            | CUDA_ERROR_MISALIGNED_ADDRESS
+            | CUDA_ERROR_INVALID_ADDRESS_SPACE
+            | CUDA_ERROR_INVALID_PC
+            | CUDA_ERROR_ILLEGAL_INSTRUCTION
+            | CUDA_ERROR_HARDWARE_STACK_ERROR
+            | CUDA_ERROR_LAUNCH_FAILED
+            | CUDA_ERROR_LAUNCH_TIMEOUT
+            | CUDA_ERROR_ASSERT
+            | CUDA_ERROR_ECC_UNCORRECTABLE
+            | CUDA_ERROR_CONTEXT_IS_DESTROYED
+            | CUDA_ERROR_DEVICE_UNAVAILABLE
+            | CUDA_ERROR_DEINITIALIZED
+            | CUDA_ERROR_UNKNOWN => Error::DeviceLost { device, reason },
+            CUDA_ERROR_OUT_OF_MEMORY => {
+                let (free, _) = self.memory_info().unwrap_or((0, 0));
+                Error::OutOfMemory { place: device.to_string(), asked: 0, free, largest: free }
+            }
+            _ => Error::DeviceFault { device, reason },
+        }
+    }
+}
+
+fn properties(device: sys::CUdevice) -> Result<Properties, DriverError> {
+    use sys::CUdevice_attribute as A;
+    // SAFETY: the device was given by the driver.
+    let attribute = |which: A| unsafe { result::device::get_attribute(device, which) };
+    let major = attribute(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)? as u32;
+    let minor = attribute(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)? as u32;
+    Ok(Properties {
+        multiprocessors: attribute(A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)? as u32,
+        shared_bytes_max: attribute(A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)? as u32,
+        capability: major * 10 + minor,
+        l2_bytes: attribute(A::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)? as u64,
+    })
+}
+
+impl Driver for CudaDriver {
+    fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<Address> {
+        // SAFETY: memory comes back uninitialised; the pool's users write it before they read it.
+        unsafe { result::malloc_sync(bytes) }.map_err(|error| match self.error(error) {
+            Error::OutOfMemory { place, free, largest, .. } => {
+                Error::OutOfMemory { place, asked: bytes as u64, free, largest }
+            }
+            other => other,
+        })
+    }
+
+    fn free(&self, address: Address) {
+        // SAFETY: the pool gives back what `allocate` gave, once. A context that is lost frees its memory as a whole.
+        let _ = unsafe { result::free_sync(address) };
+    }
+
+    unsafe fn pin(&self, start: NonNull<u8>, bytes: usize) -> Result<()> {
+        let flags = sys::CU_MEMHOSTREGISTER_PORTABLE;
+        // SAFETY: the caller vouches for the range.
+        self.check(unsafe { sys::cuMemHostRegister_v2(start.as_ptr().cast(), bytes, flags) }.result())
+    }
+
+    fn unpin(&self, start: NonNull<u8>) {
+        // SAFETY: a range that is not pinned is an error that changes nothing.
+        let _ = unsafe { sys::cuMemHostUnregister(start.as_ptr().cast()) };
+    }
+
+    fn is_pinned(&self, start: *const u8) -> bool {
+        let mut kind: c_uint = 0;
+        let which = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
+        // SAFETY: writes one number; an address that the driver does not know is an error.
+        let asked = unsafe { sys::cuPointerGetAttribute((&raw mut kind).cast(), which, start as u64) };
+        asked == sys::CUresult::CUDA_SUCCESS && kind == sys::CUmemorytype::CU_MEMORYTYPE_HOST as c_uint
+    }
+
+    fn memory_info(&self) -> Result<(u64, u64)> {
+        let (free, total) = result::mem_get_info().map_err(|error| self.error_without_memory(error))?;
+        Ok((free as u64, total as u64))
+    }
+
+    fn load(&self, name: &str, source: &str, entry: &str) -> Result<Function> {
+        let image = self.compiler.compile(self.device, name, source)?;
+        // SAFETY: the image is a complete cubin or PTX text with its closing zero.
+        let module = unsafe { result::module::load_data(image.as_ptr().cast()) }.map_err(|error| self.error(error))?;
+        self.modules.borrow_mut().push(module);
+        let entry = CString::new(entry).map_err(|_| unavailable(self.device, "a kernel's name with a zero in it"))?;
+        // SAFETY: the module was just loaded and lives as long as the context.
+        let function = unsafe { result::module::get_function(module, entry) }.map_err(|error| self.error(error))?;
+        let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        let statically = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES;
+        let mut used = 0;
+        // SAFETY: the function belongs to the module above.
+        unsafe { sys::cuFuncGetAttribute(&raw mut used, statically, function) };
+        let most = self.properties.shared_bytes_max as c_int - used;
+        // SAFETY: as above.
+        self.check(unsafe { result::function::set_function_attribute(function, attribute, most) })?;
+        NonNull::new(function.cast()).map(Function).ok_or_else(|| unavailable(self.device, "a kernel without a handle"))
+    }
+
+    unsafe fn launch(
+        &self,
+        function: Function,
+        launch: &Launch,
+        arguments: &mut [*mut c_void],
+        stream: Stream,
+    ) -> Result<()> {
+        let [gx, gy, gz] = launch.grid;
+        let [bx, by, bz] = launch.block;
+        let function = function.0.as_ptr().cast();
+        // SAFETY: the caller vouches for the arguments.
+        self.check(unsafe {
+            result::launch_kernel(
+                function,
+                (gx, gy, gz),
+                (bx, by, bz),
+                launch.shared_bytes,
+                self.raw(stream),
+                arguments,
+            )
+        })
+    }
+
+    unsafe fn upload(&self, target: Address, source: *const u8, bytes: usize, stream: Stream) -> Result<()> {
+        // SAFETY: the caller vouches for both ranges.
+        self.check(unsafe { sys::cuMemcpyHtoDAsync_v2(target, source.cast(), bytes, self.raw(stream)) }.result())
+    }
+
+    unsafe fn download(&self, target: *mut u8, source: Address, bytes: usize, stream: Stream) -> Result<()> {
+        // SAFETY: the caller vouches for both ranges.
+        self.check(unsafe { sys::cuMemcpyDtoHAsync_v2(target.cast(), source, bytes, self.raw(stream)) }.result())
+    }
+
+    fn copy(&self, target: Address, source: Address, bytes: usize, stream: Stream) -> Result<()> {
+        // SAFETY: both addresses are allocations of this context, kept by the op under way.
+        self.check(unsafe { result::memcpy_dtod_async(target, source, bytes, self.raw(stream)) })
+    }
+
+    fn fill(&self, target: Address, byte: u8, bytes: usize, stream: Stream) -> Result<()> {
+        // SAFETY: as above.
+        self.check(unsafe { result::memset_d8_async(target, byte, bytes, self.raw(stream)) })
+    }
+
+    fn event(&self) -> Result<Event> {
+        let event = result::event::create(sys::CUevent_flags::CU_EVENT_DEFAULT).map_err(|error| self.error(error))?;
+        NonNull::new(event.cast()).map(Event).ok_or_else(|| unavailable(self.device, "an event without a handle"))
+    }
+
+    fn record(&self, event: Event, stream: Stream) -> Result<()> {
+        // SAFETY: events live as long as the context.
+        self.check(unsafe { result::event::record(event.0.as_ptr().cast(), self.raw(stream)) })
+    }
+
+    fn is_past(&self, event: Event) -> Result<bool> {
+        // SAFETY: as above.
+        match unsafe { result::event::query(event.0.as_ptr().cast()) } {
+            Ok(()) => Ok(true),
+            Err(DriverError(sys::CUresult::CUDA_ERROR_NOT_READY)) => Ok(false),
+            Err(error) => Err(self.error(error)),
+        }
+    }
+
+    fn wait_for(&self, stream: Stream, event: Event) -> Result<()> {
+        let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
+        // SAFETY: as above.
+        self.check(unsafe { result::stream::wait_event(self.raw(stream), event.0.as_ptr().cast(), flags) })
+    }
+
+    fn between(&self, start: Event, stop: Event) -> Result<Duration> {
+        // SAFETY: as above.
+        let elapsed = unsafe { result::event::elapsed(start.0.as_ptr().cast(), stop.0.as_ptr().cast()) };
+        let milliseconds = elapsed.map_err(|error| self.error(error))?;
+        Ok(Duration::from_secs_f64(f64::from(milliseconds.max(0.0)) / 1e3))
+    }
+
+    fn synchronize(&self, stream: Stream) -> Result<()> {
+        // SAFETY: the stream lives as long as the driver.
+        self.check(unsafe { result::stream::synchronize(self.raw(stream)) })
+    }
+
+    fn libraries(&self) -> Option<&Libraries> {
+        self.libraries.as_ref()
+    }
+
+    fn make_current(&self) -> Result<()> {
+        // SAFETY: the context lives as long as the driver.
+        self.check(unsafe { result::ctx::set_current(self.context) })
+    }
+}
+
+impl CudaDriver {
+    /// For use while an error is made: never asks for the memory again.
+    fn error_without_memory(&self, error: DriverError) -> Error {
+        Error::DeviceFault { device: self.device, reason: describe(error) }
+    }
+}
+
+impl Drop for CudaDriver {
+    fn drop(&mut self) {
+        // Libraries let go of their handles while the context still stands.
+        self.libraries = None;
+        // SAFETY: the context was created by `open`; destroying it frees streams, events, modules and memory with it.
+        let _ = unsafe { sys::cuCtxDestroy_v2(self.context) };
+    }
+}

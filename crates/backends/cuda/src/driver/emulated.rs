@@ -1,0 +1,268 @@
+//! A device that is not there: the kernels are compiled for the host by the system's C++ compiler and run block by block.
+//! It is for tests, slow, and always labelled simulated. It has no vendor libraries, so the paths without them run.
+
+use std::alloc::{Layout, alloc, dealloc};
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::collections::hash_map::DefaultHasher;
+use std::ffi::c_void;
+use std::hash::{Hash, Hasher};
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::ptr::NonNull;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use libloading::Library;
+use panoply_core::{DeviceId, Error, Result};
+
+use super::{Address, Driver, Event, Function, Launch, Properties, Stream};
+use crate::library::Libraries;
+
+/// Memory that the emulated device has.
+const MEMORY_BYTES: u64 = 4 << 30;
+const ALIGN_BYTES: usize = 256;
+/// Bytes after every allocation that no kernel may touch.
+const GUARD_BYTES: usize = 64;
+const GUARD: u8 = 0xab;
+
+/// Kernels use the emulator's own state, which is one for each compiled kernel.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+type LaunchFunction = unsafe extern "C" fn(*mut *mut c_void, *const u32, *const u32, u64);
+
+pub(crate) struct EmulatedDriver {
+    device: DeviceId,
+    properties: Properties,
+    compiler: PathBuf,
+    blocks: RefCell<HashMap<Address, Layout>>,
+    used_bytes: Cell<u64>,
+    functions: RefCell<Vec<Box<Loaded>>>,
+}
+
+struct Loaded {
+    launch: LaunchFunction,
+    name: String,
+    #[allow(dead_code)] // Held so that `launch` stays loaded.
+    library: Library,
+}
+
+impl EmulatedDriver {
+    /// A device whose kernels this compiler compiles.
+    pub(crate) fn new(device: DeviceId, compiler: PathBuf) -> EmulatedDriver {
+        let properties =
+            Properties { multiprocessors: 4, shared_bytes_max: 96 << 10, capability: 0, l2_bytes: 1 << 20 };
+        EmulatedDriver {
+            device,
+            properties,
+            compiler,
+            blocks: RefCell::default(),
+            used_bytes: Cell::new(0),
+            functions: RefCell::default(),
+        }
+    }
+
+    fn fault(&self, reason: impl Into<String>) -> Error {
+        Error::DeviceFault { device: self.device, reason: reason.into() }
+    }
+
+    /// The compiled kernel's file; compiled once for each text.
+    fn compile(&self, name: &str, source: &str) -> Result<PathBuf> {
+        let mut hasher = DefaultHasher::new();
+        source.hash(&mut hasher);
+        let folder = std::env::temp_dir().join("panoply-emulated-kernels");
+        std::fs::create_dir_all(&folder).map_err(|error| self.fault(format!("{}: {error}", folder.display())))?;
+        let file = folder.join(format!("{}-{:016x}.so", name.replace('/', "-"), hasher.finish()));
+        if file.exists() {
+            return Ok(file);
+        }
+        let fresh = folder.join(format!("{:016x}-{}.tmp", hasher.finish(), std::process::id()));
+        let mut child = Command::new(&self.compiler)
+            .args(["-std=c++17", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-shared", "-fPIC", "-w"])
+            .args(["-x", "c++", "-", "-o"])
+            .arg(&fresh)
+            .stdin(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|error| self.fault(format!("{}: {error}", self.compiler.display())))?;
+        if let Some(mut input) = child.stdin.take() {
+            // A compiler that stops reading says why on its error output.
+            let _ = input.write_all(source.as_bytes());
+        }
+        let output = child.wait_with_output().map_err(|error| self.fault(error.to_string()))?;
+        if !output.status.success() {
+            let message = String::from_utf8_lossy(&output.stderr);
+            let first: Vec<&str> = message.lines().take(12).collect();
+            return Err(self.fault(format!("{name} does not compile: {}", first.join("\n"))));
+        }
+        std::fs::rename(&fresh, &file).map_err(|error| self.fault(error.to_string()))?;
+        Ok(file)
+    }
+
+    /// A kernel that wrote past the end of an allocation is found here.
+    fn check_guards(&self, name: &str) -> Result<()> {
+        for (address, layout) in &*self.blocks.borrow() {
+            let guard = (*address as usize + layout.size() - GUARD_BYTES) as *const u8;
+            // SAFETY: the guard is the end of an allocation of this layout that is still alive.
+            let bytes = unsafe { std::slice::from_raw_parts(guard, GUARD_BYTES) };
+            if bytes.iter().any(|byte| *byte != GUARD) {
+                return Err(self.fault(format!("{name} wrote past the end of an allocation")));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Driver for EmulatedDriver {
+    fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<Address> {
+        let free = MEMORY_BYTES - self.used_bytes.get();
+        let out_of_memory =
+            || Error::OutOfMemory { place: self.device.to_string(), asked: bytes as u64, free, largest: free };
+        if bytes as u64 > free {
+            return Err(out_of_memory());
+        }
+        let layout = Layout::from_size_align(bytes + GUARD_BYTES, ALIGN_BYTES).map_err(|_| out_of_memory())?;
+        // SAFETY: the layout's size is above zero.
+        let start = NonNull::new(unsafe { alloc(layout) }).ok_or_else(out_of_memory)?;
+        // SAFETY: the allocation has this size. The garbage shows what no kernel has written.
+        unsafe { start.as_ptr().write_bytes(0xcd, bytes) };
+        // SAFETY: the guard is the allocation's end.
+        unsafe { start.as_ptr().add(bytes).write_bytes(GUARD, GUARD_BYTES) };
+        self.used_bytes.set(self.used_bytes.get() + bytes as u64);
+        self.blocks.borrow_mut().insert(start.as_ptr() as Address, layout);
+        Ok(start.as_ptr() as Address)
+    }
+
+    fn free(&self, address: Address) {
+        if let Some(layout) = self.blocks.borrow_mut().remove(&address) {
+            self.used_bytes.set(self.used_bytes.get() - (layout.size() - GUARD_BYTES) as u64);
+            // SAFETY: allocated with this layout, and taken out of the table that knew it.
+            unsafe { dealloc(address as *mut u8, layout) };
+        }
+    }
+
+    unsafe fn pin(&self, _start: NonNull<u8>, _bytes: usize) -> Result<()> {
+        Ok(())
+    }
+
+    fn unpin(&self, _start: NonNull<u8>) {}
+
+    fn is_pinned(&self, _start: *const u8) -> bool {
+        false
+    }
+
+    fn memory_info(&self) -> Result<(u64, u64)> {
+        Ok((MEMORY_BYTES - self.used_bytes.get(), MEMORY_BYTES))
+    }
+
+    fn load(&self, name: &str, source: &str, _entry: &str) -> Result<Function> {
+        let file = self.compile(name, source)?;
+        // SAFETY: the file was made by the compiler from our own text; loading it runs no code but its empty
+        // initialisers.
+        let library = unsafe { Library::new(&file) }.map_err(|error| self.fault(error.to_string()))?;
+        // SAFETY: every emulated kernel exports this function with this signature.
+        let launch = unsafe { library.get::<LaunchFunction>(b"panoply_launch\0") }
+            .map(|symbol| *symbol)
+            .map_err(|error| self.fault(error.to_string()))?;
+        let loaded = Box::new(Loaded { launch, name: name.to_owned(), library });
+        let function = Function(NonNull::from(&*loaded).cast());
+        self.functions.borrow_mut().push(loaded);
+        Ok(function)
+    }
+
+    unsafe fn launch(
+        &self,
+        function: Function,
+        launch: &Launch,
+        arguments: &mut [*mut c_void],
+        _stream: Stream,
+    ) -> Result<()> {
+        if launch.grid.contains(&0) || launch.block.contains(&0) {
+            return Err(self.fault(format!("a launch of {launch:?}")));
+        }
+        // SAFETY: functions are made by `load` alone and live as long as the driver.
+        let loaded = unsafe { function.0.cast::<Loaded>().as_ref() };
+        {
+            let _one = ONE_AT_A_TIME.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            // SAFETY: the caller vouches for the arguments; grid and block have three numbers each.
+            unsafe {
+                (loaded.launch)(
+                    arguments.as_mut_ptr(),
+                    launch.grid.as_ptr(),
+                    launch.block.as_ptr(),
+                    u64::from(launch.shared_bytes),
+                );
+            }
+        }
+        self.check_guards(&loaded.name)
+    }
+
+    unsafe fn upload(&self, target: Address, source: *const u8, bytes: usize, _stream: Stream) -> Result<()> {
+        // SAFETY: the caller vouches for both ranges; the device's memory is the host's.
+        unsafe { std::ptr::copy(source, target as *mut u8, bytes) };
+        Ok(())
+    }
+
+    unsafe fn download(&self, target: *mut u8, source: Address, bytes: usize, _stream: Stream) -> Result<()> {
+        // SAFETY: as above.
+        unsafe { std::ptr::copy(source as *const u8, target, bytes) };
+        Ok(())
+    }
+
+    fn copy(&self, target: Address, source: Address, bytes: usize, stream: Stream) -> Result<()> {
+        // SAFETY: both addresses are allocations of this device, which is the host's memory.
+        unsafe { self.upload(target, source as *const u8, bytes, stream) }
+    }
+
+    fn fill(&self, target: Address, byte: u8, bytes: usize, _stream: Stream) -> Result<()> {
+        // SAFETY: the range lies in an allocation of this device.
+        unsafe { std::ptr::write_bytes(target as *mut u8, byte, bytes) };
+        Ok(())
+    }
+
+    fn event(&self) -> Result<Event> {
+        Ok(Event(NonNull::dangling()))
+    }
+
+    fn record(&self, _event: Event, _stream: Stream) -> Result<()> {
+        Ok(())
+    }
+
+    fn is_past(&self, _event: Event) -> Result<bool> {
+        Ok(true)
+    }
+
+    fn wait_for(&self, _stream: Stream, _event: Event) -> Result<()> {
+        Ok(())
+    }
+
+    fn between(&self, _start: Event, _stop: Event) -> Result<Duration> {
+        Ok(Duration::ZERO)
+    }
+
+    fn synchronize(&self, _stream: Stream) -> Result<()> {
+        Ok(())
+    }
+
+    fn libraries(&self) -> Option<&Libraries> {
+        None
+    }
+
+    fn make_current(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for EmulatedDriver {
+    fn drop(&mut self) {
+        let addresses: Vec<Address> = self.blocks.borrow().keys().copied().collect();
+        for address in addresses {
+            self.free(address);
+        }
+    }
+}

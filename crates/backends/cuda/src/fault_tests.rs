@@ -1,0 +1,128 @@
+//! What goes wrong on a device: typed errors, and later ops succeed. On the emulated device, and on a GPU where there is
+//! one.
+
+use std::time::Duration;
+
+use panoply_conformance::run_one;
+use panoply_core::op::compute::{Map, Transfer};
+use panoply_core::{Backend, DType, DeviceInfo, Engine, Error, Finished, Item, OpenOptions, Operation, Tensor};
+use panoply_kernels::c::Kernel;
+
+use crate::CudaBackend;
+use crate::context::Arguments;
+use crate::driver::Launch;
+use crate::engine::CudaEngine;
+
+/// Every device that the tests can run on, and how it is opened. Says why one is left out.
+fn devices() -> Vec<(CudaBackend, DeviceInfo)> {
+    let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".to_owned());
+    let emulated = CudaBackend::emulated(&compiler);
+    let mut devices = Vec::new();
+    match std::process::Command::new(&compiler).arg("--version").output() {
+        Ok(_) => devices
+            .extend(emulated.discover().unwrap().into_iter().map(|info| (CudaBackend::emulated(&compiler), info))),
+        Err(error) => println!("skipped: the emulated device: {compiler}: {error}"),
+    }
+    match CudaBackend::new().discover() {
+        Ok(found) => devices.extend(found.into_iter().map(|info| (CudaBackend::new(), info))),
+        Err(absence) => println!("skipped: GPUs: {absence}"),
+    }
+    devices
+}
+
+fn open(backend: &CudaBackend, info: &DeviceInfo) -> CudaEngine {
+    backend.open_engine(info, &OpenOptions::default()).unwrap()
+}
+
+/// An op that must succeed on an engine that works.
+fn assert_works(engine: &mut dyn Engine) {
+    let values = Tensor::from_vec(vec![1.0_f32, -2.0, 3.5], [3]).unwrap();
+    let sum = run_one(engine, Map::add(&values, &values).into_op().unwrap()).unwrap().into_tensor().unwrap();
+    assert_eq!(sum.to_vec::<f32>().unwrap(), [2.0, -4.0, 7.0]);
+}
+
+#[test]
+fn out_of_memory_is_typed_and_passes() {
+    for (backend, info) in devices() {
+        let mut engine = open(&backend, &info);
+        let one = Tensor::scalar(1.0_f32).unwrap().reshape([1, 1]).unwrap();
+        let huge = one.broadcast_to([1 << 20, 1 << 20]).unwrap();
+        let error = run_one(&mut engine, Map::add(&huge, &huge).into_op().unwrap()).unwrap_err();
+        let Error::OutOfMemory { place, asked, free, .. } = &error else { panic!("{}: {error}", info.id) };
+        assert_eq!((place.as_str(), *asked >= 1 << 42), (info.id.to_string().as_str(), true));
+        assert!(*free > 0);
+        assert_works(&mut engine);
+    }
+}
+
+#[test]
+fn a_kernel_that_does_not_compile_says_where() {
+    for (backend, info) in devices() {
+        let mut engine = open(&backend, &info);
+        let broken = Kernel::generated("broken", "KERNEL broken(void) { this is not C; }".into(), "broken");
+        let error = engine.context_mut().launch(&broken, Launch::new(1, 1), &mut Arguments::new()).unwrap_err();
+        let Error::DeviceFault { reason, .. } = &error else { panic!("{}: {error}", info.id) };
+        assert!(reason.contains("broken/broken does not compile") && reason.contains("not"), "{reason}");
+        assert_works(&mut engine);
+    }
+}
+
+#[test]
+fn a_tensor_of_an_engine_that_is_gone_is_refused() {
+    for (backend, info) in devices() {
+        let mut engine = open(&backend, &info);
+        let values = Tensor::zeros(DType::F32, [1000]).unwrap();
+        let mut batch = vec![Item { token: 1, op: Transfer::to_device(&values, info.id).into_op().unwrap() }];
+        engine.submit(&mut batch);
+        let resident = wait(&mut engine).pop().unwrap().result.unwrap().into_tensor().unwrap();
+        let mut second = open(&backend, &info);
+        drop(engine);
+        let error = run_one(&mut second, Transfer::to_host(&resident).into_op().unwrap()).unwrap_err();
+        assert!(error.to_string().contains("upload it again"), "{error}");
+        assert_works(&mut second);
+    }
+}
+
+/// The context is lost with an access to memory that is not there; the engine says so for every op that follows, and a
+/// new one works.
+#[test]
+fn an_illegal_address_loses_the_device_until_it_is_opened_again() {
+    for (backend, info) in devices().into_iter().filter(|(_, info)| !info.is_simulated()) {
+        let mut engine = open(&backend, &info);
+        let text = "KERNEL wild(GLOBAL u32 *p) { *p = 1u; }";
+        let wild = Kernel::generated("wild", text.into(), "wild");
+        let mut arguments = Arguments::new().address(0x10);
+        engine.context_mut().launch(&wild, Launch::new(1, 1), &mut arguments).unwrap();
+        let values = Tensor::from_vec(vec![1.0_f32], [1]).unwrap();
+        for _ in 0..2 {
+            let error = run_one(&mut engine, Map::add(&values, &values).into_op().unwrap()).unwrap_err();
+            assert!(matches!(error, Error::DeviceLost { .. }), "{error}");
+        }
+        assert!(engine.health().fault.is_some());
+        drop(engine);
+        assert_works(&mut open(&backend, &info));
+    }
+}
+
+#[test]
+fn ops_come_back_once_and_in_order() {
+    for (backend, info) in devices() {
+        let mut engine = open(&backend, &info);
+        let values = Tensor::from_vec(vec![1.0_f32; 1000], [1000]).unwrap();
+        let good = |token| Item { token, op: Map::add(&values, &values).into_op().unwrap() };
+        let elsewhere = Transfer::to_device(&values, "cuda:77".parse().unwrap()).into_op().unwrap();
+        let mut batch = vec![good(5), Item { token: 3, op: elsewhere }, good(9), good(1)];
+        engine.submit(&mut batch);
+        assert!(batch.is_empty());
+        let finished = wait(&mut engine);
+        let outcomes: Vec<(u64, bool)> = finished.iter().map(|done| (done.token, done.result.is_ok())).collect();
+        assert_eq!(outcomes, [(5, true), (3, false), (9, true), (1, true)]);
+        assert_eq!(finished[0].bytes_moved, 8000);
+    }
+}
+
+fn wait(engine: &mut CudaEngine) -> Vec<Finished> {
+    let mut finished = Vec::new();
+    while engine.poll(&mut finished, Duration::from_millis(1)) > 0 {}
+    finished
+}

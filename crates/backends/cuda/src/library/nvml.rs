@@ -1,0 +1,122 @@
+//! NVML: how a GPU is. Loaded at run time; where it is missing, nothing is known.
+
+use std::ffi::{CString, c_char, c_int, c_uint, c_ulonglong, c_void};
+
+use libloading::{Library, Symbol};
+use panoply_core::{Health, PciAddress};
+
+/// Where the library may be.
+const NAMES: &[&str] = &["libnvidia-ml.so.1", "libnvidia-ml.so", "nvml.dll"];
+const SENSOR_GPU: c_int = 0;
+/// Reasons that mean the device slows itself down: power cap, hardware and software slowdown, heat, power brake.
+const SLOWED: c_ulonglong = 0x4 | 0x8 | 0x20 | 0x40 | 0x80;
+const ECC_UNCORRECTED: c_int = 1;
+const ECC_SINCE_BOOT: c_int = 0;
+
+type Device = *mut c_void;
+type Ask = unsafe extern "C" fn(Device, *mut c_uint) -> c_int;
+
+/// One GPU as NVML knows it.
+pub(crate) struct Nvml {
+    library: Library,
+    device: Device,
+}
+
+impl Nvml {
+    /// The GPU at this address, or why it cannot be asked.
+    pub(crate) fn open(address: PciAddress) -> Result<Nvml, String> {
+        // SAFETY: loads NVIDIA's library by its name, which runs no more than its initialisers.
+        let library = NAMES.iter().find_map(|name| unsafe { Library::new(*name) }.ok());
+        let library = library.ok_or_else(|| format!("none of {} was found", NAMES.join(", ")))?;
+        // SAFETY: NVML's functions have these signatures.
+        let device = unsafe {
+            let init: Symbol<'_, unsafe extern "C" fn() -> c_int> = symbol(&library, b"nvmlInit_v2\0")?;
+            checked("nvmlInit_v2", init())?;
+            type Find = unsafe extern "C" fn(*const c_char, *mut Device) -> c_int;
+            let find: Symbol<'_, Find> = symbol(&library, b"nvmlDeviceGetHandleByPciBusId_v2\0")?;
+            let name = CString::new(address.to_string()).map_err(|error| error.to_string())?;
+            let mut device = std::ptr::null_mut();
+            checked("nvmlDeviceGetHandleByPciBusId_v2", find(name.as_ptr(), &raw mut device))?;
+            device
+        };
+        Ok(Nvml { library, device })
+    }
+
+    /// What the sensors say now.
+    pub(crate) fn health(&self) -> Health {
+        Health {
+            temperature_celsius: self.temperature(),
+            power_watts: self.number(b"nvmlDeviceGetPowerUsage\0").map(|milliwatts| milliwatts as f32 / 1e3),
+            utilisation_percent: self.utilisation(),
+            throttled: self.slowed(),
+            ..Health::default()
+        }
+    }
+
+    /// Errors in memory that could not be corrected, since the driver was loaded.
+    pub(crate) fn uncorrected_errors(&self) -> Option<u64> {
+        type Count = unsafe extern "C" fn(Device, c_int, c_int, *mut c_ulonglong) -> c_int;
+        let mut errors = 0;
+        // SAFETY: the signature is NVML's; the device came from it.
+        let answer = unsafe {
+            let ask: Symbol<'_, Count> = symbol(&self.library, b"nvmlDeviceGetTotalEccErrors\0").ok()?;
+            ask(self.device, ECC_UNCORRECTED, ECC_SINCE_BOOT, &raw mut errors)
+        };
+        (answer == 0).then_some(errors)
+    }
+
+    fn number(&self, name: &[u8]) -> Option<c_uint> {
+        let mut value = 0;
+        // SAFETY: the functions asked through here take a device and write one number.
+        let answer = unsafe {
+            let ask: Symbol<'_, Ask> = symbol(&self.library, name).ok()?;
+            ask(self.device, &raw mut value)
+        };
+        (answer == 0).then_some(value)
+    }
+
+    fn temperature(&self) -> Option<f32> {
+        type Sensor = unsafe extern "C" fn(Device, c_int, *mut c_uint) -> c_int;
+        let mut degrees = 0;
+        // SAFETY: the signature is NVML's; the device came from it.
+        let answer = unsafe {
+            let ask: Symbol<'_, Sensor> = symbol(&self.library, b"nvmlDeviceGetTemperature\0").ok()?;
+            ask(self.device, SENSOR_GPU, &raw mut degrees)
+        };
+        (answer == 0).then_some(degrees as f32)
+    }
+
+    fn utilisation(&self) -> Option<f32> {
+        type Rates = unsafe extern "C" fn(Device, *mut [c_uint; 2]) -> c_int;
+        let mut rates = [0; 2];
+        // SAFETY: the structure is two numbers: of the cores and of the memory.
+        let answer = unsafe {
+            let ask: Symbol<'_, Rates> = symbol(&self.library, b"nvmlDeviceGetUtilizationRates\0").ok()?;
+            ask(self.device, &raw mut rates)
+        };
+        (answer == 0).then_some(rates[0] as f32)
+    }
+
+    fn slowed(&self) -> Option<bool> {
+        type Reasons = unsafe extern "C" fn(Device, *mut c_ulonglong) -> c_int;
+        let mut reasons = 0;
+        // SAFETY: the signature is NVML's; the device came from it.
+        let answer = unsafe {
+            let ask: Symbol<'_, Reasons> =
+                symbol(&self.library, b"nvmlDeviceGetCurrentClocksThrottleReasons\0").ok()?;
+            ask(self.device, &raw mut reasons)
+        };
+        (answer == 0).then_some(reasons & SLOWED != 0)
+    }
+}
+
+/// # Safety
+/// `T` must be the function's signature.
+unsafe fn symbol<'a, T>(library: &'a Library, name: &[u8]) -> Result<Symbol<'a, T>, String> {
+    // SAFETY: the caller vouches for the signature.
+    unsafe { library.get(name) }.map_err(|error| error.to_string())
+}
+
+fn checked(name: &str, status: c_int) -> Result<(), String> {
+    if status == 0 { Ok(()) } else { Err(format!("{name} answers {status}")) }
+}

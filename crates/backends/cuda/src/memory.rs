@@ -1,0 +1,100 @@
+//! Device memory of one engine: a pool of blocks, lent to tensors that travel, and to ops as scratch.
+//!
+//! A block comes back to the pool only when the ops that used it have finished: an op holds its inputs and its scratch until
+//! then, and its outputs are handed out then. So a block from the pool can be used on any stream at once.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use panoply_core::buffer::DeviceAllocation;
+use panoply_core::lease::{Home, Lease};
+use panoply_core::pool::{Pool, Pooled, Source};
+use panoply_core::{DeviceBuffer, DeviceId, Error, MemoryStats, Result};
+
+use crate::driver::{Address, Driver};
+
+/// Names of allocations, unique in this process, so that a handle from an engine that is gone is never mistaken.
+static NEXT_TOKEN: AtomicU64 = AtomicU64::new(1);
+
+/// A block on loan to the engine itself.
+pub(crate) type Block = Lease<Pooled<DeviceBlock>>;
+
+/// One allocation of the driver.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DeviceBlock(pub(crate) Address);
+
+pub(crate) struct DeviceMemory {
+    device: DeviceId,
+    pool: Pool<DeviceSource>,
+    home: Home<DeviceAllocation>,
+    tensors: HashMap<u64, Block>,
+}
+
+impl DeviceMemory {
+    /// Memory whose pool keeps at most so many bytes for reuse.
+    pub(crate) fn new(driver: Rc<dyn Driver>, device: DeviceId, cached_bytes_max: usize) -> DeviceMemory {
+        let pool = Pool::new(DeviceSource { driver, device }, cached_bytes_max);
+        DeviceMemory { device, pool, home: Home::new(), tensors: HashMap::new() }
+    }
+
+    /// Memory for a tensor: its handle, and where it is.
+    pub(crate) fn tensor(&mut self, bytes: usize) -> Result<(DeviceBuffer, Address)> {
+        let block = self.scratch(bytes)?;
+        let address = block.block.0;
+        let token = NEXT_TOKEN.fetch_add(1, Ordering::Relaxed);
+        self.tensors.insert(token, block);
+        let allocation = DeviceAllocation { device: self.device, token, len_bytes: bytes };
+        Ok((DeviceBuffer::new(self.home.lend(allocation)), address))
+    }
+
+    /// Memory for the engine's own use, until the lease is dropped.
+    pub(crate) fn scratch(&mut self, bytes: usize) -> Result<Block> {
+        self.collect();
+        self.pool.lend(bytes)
+    }
+
+    /// Where a tensor's memory is.
+    pub(crate) fn address(&self, buffer: &DeviceBuffer) -> Result<Address> {
+        self.tensors.get(&buffer.token()).map(|block| block.block.0).ok_or_else(|| Error::DeviceFault {
+            device: self.device,
+            reason: "the tensor's memory was lost when the device was opened again; upload it again".to_owned(),
+        })
+    }
+
+    /// The pool's figures.
+    pub(crate) fn stats(&mut self) -> MemoryStats {
+        self.collect();
+        self.pool.stats()
+    }
+
+    /// Takes back the memory of tensors whose last handle is gone.
+    fn collect(&mut self) {
+        let DeviceMemory { home, tensors, .. } = self;
+        home.take_back(|allocation| {
+            tensors.remove(&allocation.token);
+        });
+    }
+}
+
+pub(crate) struct DeviceSource {
+    driver: Rc<dyn Driver>,
+    device: DeviceId,
+}
+
+impl Source for DeviceSource {
+    type Block = DeviceBlock;
+
+    fn allocate(&mut self, bytes: usize) -> Result<DeviceBlock> {
+        self.driver.allocate(bytes).map(DeviceBlock).map_err(|error| match error {
+            Error::OutOfMemory { asked, free, largest, .. } => {
+                Error::OutOfMemory { place: self.device.to_string(), asked, free, largest }
+            }
+            other => other,
+        })
+    }
+
+    fn release(&mut self, block: DeviceBlock) {
+        self.driver.free(block.0);
+    }
+}

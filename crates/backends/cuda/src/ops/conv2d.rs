@@ -1,0 +1,334 @@
+//! Conv2d and its gradients: by cuDNN where it is there and has the type, else by one kernel that gathers the image while it
+//! multiplies. The three differ in what their sums run over; see `conv.c`.
+
+use panoply_core::op::compute::{Activation, Conv2d, Conv2dBackwardInput, Conv2dBackwardWeight, ConvShape};
+use panoply_core::{DType, Result, Value};
+use panoply_kernels::c::{CONV, Kernel};
+
+use super::conv2d_cudnn::{self, Job};
+use crate::context::{Arguments, Context};
+use crate::driver::{Address, Launch};
+use crate::library::cudnn::{Pass, Tensors};
+
+/// `TILE`, `DEPTH` and `THREADS` of the kernel.
+const TILE: usize = 64;
+const DEPTH: usize = 16;
+const THREADS: u32 = 256;
+/// Up to so many filters (channels, for the input's gradient) of a group, sharing tiles does not pay.
+const DIRECT_ROWS_MAX: usize = 4;
+/// The least of k that a part of a split sum has.
+const PART_DEPTH_MIN: usize = 16 * DEPTH;
+const PARTS_MAX: usize = 64;
+/// The largest extent of a grid beyond its first axis.
+const GRID_MAX: usize = 65_535;
+
+pub(crate) fn run(op: &Conv2d, context: &mut Context) -> Result<Value> {
+    let shape = op.conv_shape()?;
+    let (input, weights) = (context.input(&op.input)?, context.input(&op.weights)?);
+    let bias = op.bias.as_ref().map(|bias| context.input(bias)).transpose()?;
+    let output = context.output(op.input.dtype(), op.output_shape()?)?;
+    let (dtype, activation) = (op.input.dtype(), op.activation);
+    let tensors = Tensors { input, weights, output: output.address, bias };
+    if !conv2d_cudnn::run(&Job { shape, dtype, pass: Pass::Forward, tensors, activation }, context)? {
+        let operands = Operands { a: weights, b: input, bias, out: output.address };
+        Product { activation, ..Product::forward(&shape) }.run(dtype, operands, context)?;
+    }
+    Ok(Value::Tensor(output.into_tensor()))
+}
+
+pub(crate) fn run_backward_input(op: &Conv2dBackwardInput, context: &mut Context) -> Result<Value> {
+    let shape = op.conv_shape()?;
+    let (gradient, weights) = (context.input(&op.gradient)?, context.input(&op.weights)?);
+    let output = context.output(op.gradient.dtype(), op.output_shape()?)?;
+    let (dtype, activation) = (op.gradient.dtype(), Activation::None);
+    let tensors = Tensors { input: output.address, weights, output: gradient, bias: None };
+    if !conv2d_cudnn::run(&Job { shape, dtype, pass: Pass::Input, tensors, activation }, context)? {
+        let operands = Operands { a: weights, b: gradient, bias: None, out: output.address };
+        Product::to_input(&shape).run(dtype, operands, context)?;
+    }
+    Ok(Value::Tensor(output.into_tensor()))
+}
+
+pub(crate) fn run_backward_weight(op: &Conv2dBackwardWeight, context: &mut Context) -> Result<Value> {
+    let shape = op.conv_shape()?;
+    let (input, gradient) = (context.input(&op.input)?, context.input(&op.gradient)?);
+    let output = context.output(op.input.dtype(), op.output_shape()?)?;
+    let (dtype, activation) = (op.input.dtype(), Activation::None);
+    let tensors = Tensors { input, weights: output.address, output: gradient, bias: None };
+    if !conv2d_cudnn::run(&Job { shape, dtype, pass: Pass::Weights, tensors, activation }, context)? {
+        let operands = Operands { a: gradient, b: input, bias: None, out: output.address };
+        Product::to_weights(&shape).run(dtype, operands, context)?;
+    }
+    Ok(Value::Tensor(output.into_tensor()))
+}
+
+#[derive(Clone, Copy)]
+struct Operands {
+    a: Address,
+    b: Address,
+    bias: Option<Address>,
+    out: Address,
+}
+
+/// One of the two numbers that choose an element of the image: `side` of the kernel.
+struct Side {
+    planes: usize,
+    size: [usize; 2],
+    mul: [i64; 2],
+    add: [i64; 2],
+    /// Elements of the image, and of the other matrix, from one plane to the next.
+    plane: usize,
+    other: usize,
+}
+
+/// A convolution or one of its gradients as products of matrices, one for each group: `product` of the kernel.
+struct Product {
+    m: usize,
+    n: Side,
+    k: Side,
+    groups: usize,
+    a_row: usize,
+    out_row: usize,
+    /// Elements of `a`, `b` and `out` from one group to the next.
+    group_steps: [usize; 3],
+    image: [usize; 2],
+    divide: [usize; 2],
+    /// Rows and columns of the padded image, which no position exceeds.
+    padded: [usize; 2],
+    activation: Activation,
+    /// Whether sums may be split into parts.
+    splits: bool,
+}
+
+impl Product {
+    fn forward(shape: &ConvShape) -> Product {
+        let (taps, pixels, area) = (shape.taps(), product(shape.output()), product(shape.input));
+        let (channels, filters) = (shape.group_channels(), shape.group_filters());
+        Product {
+            m: filters,
+            n: Side {
+                planes: shape.batch,
+                size: shape.output(),
+                mul: signed(shape.stride),
+                add: negative_padding(shape),
+                plane: shape.channels * area,
+                other: shape.filters * pixels,
+            },
+            k: Side {
+                planes: channels,
+                size: shape.kernel,
+                mul: signed(shape.dilation),
+                add: [0, 0],
+                plane: area,
+                other: taps,
+            },
+            groups: shape.groups,
+            a_row: channels * taps,
+            out_row: pixels,
+            group_steps: [filters * channels * taps, channels * area, filters * pixels],
+            image: shape.input,
+            divide: [1, 1],
+            padded: padded(shape),
+            activation: Activation::None,
+            splits: false,
+        }
+    }
+
+    fn to_input(shape: &ConvShape) -> Product {
+        let (taps, pixels, area) = (shape.taps(), product(shape.output()), product(shape.input));
+        let (channels, filters) = (shape.group_channels(), shape.group_filters());
+        Product {
+            m: channels,
+            n: Side {
+                planes: shape.batch,
+                size: shape.input,
+                mul: [1, 1],
+                add: signed([shape.padding[0], shape.padding[1]]),
+                plane: shape.filters * pixels,
+                other: shape.channels * area,
+            },
+            k: Side {
+                planes: filters,
+                size: shape.kernel,
+                mul: signed(shape.dilation).map(|dilation| -dilation),
+                add: [0, 0],
+                plane: pixels,
+                other: channels * taps,
+            },
+            groups: shape.groups,
+            a_row: taps,
+            out_row: area,
+            group_steps: [filters * channels * taps, filters * pixels, channels * area],
+            image: shape.output(),
+            divide: shape.stride,
+            padded: padded(shape),
+            activation: Activation::None,
+            splits: false,
+        }
+    }
+
+    fn to_weights(shape: &ConvShape) -> Product {
+        let (taps, pixels, area) = (shape.taps(), product(shape.output()), product(shape.input));
+        let (channels, filters) = (shape.group_channels(), shape.group_filters());
+        Product {
+            m: filters,
+            n: Side {
+                planes: channels,
+                size: shape.kernel,
+                mul: signed(shape.dilation),
+                add: negative_padding(shape),
+                plane: area,
+                other: taps,
+            },
+            k: Side {
+                planes: shape.batch,
+                size: shape.output(),
+                mul: signed(shape.stride),
+                add: [0, 0],
+                plane: shape.channels * area,
+                other: shape.filters * pixels,
+            },
+            groups: shape.groups,
+            a_row: pixels,
+            out_row: channels * taps,
+            group_steps: [filters * pixels, channels * area, filters * channels * taps],
+            image: shape.input,
+            divide: [1, 1],
+            padded: padded(shape),
+            activation: Activation::None,
+            splits: true,
+        }
+    }
+
+    fn elements(&self) -> usize {
+        self.groups * self.m * self.n.count()
+    }
+
+    fn run(&self, dtype: DType, operands: Operands, context: &mut Context) -> Result<()> {
+        if self.elements() == 0 {
+            return Ok(());
+        }
+        let parts = self.parts(context);
+        if parts > 1 {
+            return self.run_in_parts(dtype, operands, parts, context);
+        }
+        let kernel = |entry| self.kernel(entry, dtype, operands.bias.is_some(), false);
+        if self.m <= DIRECT_ROWS_MAX && !self.splits {
+            let lines = (self.groups * self.m).min(GRID_MAX) as u32;
+            let launch = Launch::grid([self.n.count().div_ceil(THREADS as usize) as u32, lines, 1], THREADS);
+            return context.launch(&kernel("convolve_directly"), launch, &mut self.arguments(operands, 1));
+        }
+        context.launch(&kernel("convolve"), self.tiles(1), &mut self.arguments(operands, 1))
+    }
+
+    /// Sums in parts, each by blocks of its own, and then the sums of those, always in the same order.
+    fn run_in_parts(&self, dtype: DType, operands: Operands, parts: usize, context: &mut Context) -> Result<()> {
+        let sum_bytes = if dtype == DType::F64 { 8 } else { 4 };
+        let count = self.elements();
+        let sums = context.scratch(count * parts * sum_bytes)?;
+        let of_parts = Operands { out: sums, ..operands };
+        let kernel = self.kernel("convolve", dtype, false, true);
+        context.launch(&kernel, self.tiles(parts), &mut self.arguments(of_parts, parts))?;
+        let kernel = self.kernel("add_parts", dtype, false, true);
+        let mut arguments = Arguments::new().address(operands.out).address(sums).u64(count as u64).u32(parts as u32);
+        let launch = context.blocks(count, THREADS, 1);
+        context.launch(&kernel, launch, &mut arguments)
+    }
+
+    /// In how many parts sums are made, so that there are blocks for the whole device.
+    fn parts(&self, context: &Context) -> usize {
+        let blocks = self.n.count().div_ceil(TILE) * self.m.div_ceil(TILE) * self.groups;
+        let wanted = (2 * context.driver.properties().multiprocessors as usize).div_ceil(blocks);
+        let most = (self.k.count() / PART_DEPTH_MIN).min(PARTS_MAX).min(GRID_MAX / self.groups);
+        if self.splits { wanted.min(most).max(1) } else { 1 }
+    }
+
+    fn tiles(&self, parts: usize) -> Launch {
+        let (columns, rows) = (self.n.count().div_ceil(TILE), self.m.div_ceil(TILE));
+        Launch::grid([columns as u32, rows as u32, (self.groups * parts) as u32], THREADS)
+    }
+
+    fn kernel(&self, entry: &'static str, dtype: DType, has_bias: bool, in_parts: bool) -> Kernel {
+        let reach = self.padded.into_iter().max().unwrap_or(0);
+        let numbers = self.n.count().max(self.k.count());
+        Kernel::new(CONV, entry)
+            .dtype("T", dtype)
+            .word("POS", if reach < 1 << 29 { "i32" } else { "i64" })
+            .word("INDEX", if u32::try_from(numbers).is_ok() { "u32" } else { "u64" })
+            .flag("DIVIDES", self.divide != [1, 1])
+            .integer("ACTIVATION", activation_number(self.activation))
+            .flag("BIAS", has_bias)
+            .flag("PARTS", in_parts)
+    }
+
+    fn arguments(&self, operands: Operands, parts: usize) -> Arguments {
+        let part_k = self.k.count().div_ceil(parts).next_multiple_of(DEPTH);
+        let sizes = [
+            self.m,
+            self.n.count(),
+            self.k.count(),
+            self.groups,
+            self.a_row,
+            self.out_row,
+            self.group_steps[0],
+            self.group_steps[1],
+            self.group_steps[2],
+            self.image[0],
+            self.image[1],
+            self.divide[0],
+            self.divide[1],
+            part_k,
+            parts,
+            self.elements(),
+        ]
+        .map(|size| size as u64);
+        Arguments::new()
+            .address(operands.out)
+            .address(operands.a)
+            .address(operands.b)
+            .address(operands.bias.unwrap_or(0))
+            .structure(&sizes)
+            .structure(&self.n.words())
+            .structure(&self.k.words())
+    }
+}
+
+impl Side {
+    fn count(&self) -> usize {
+        self.planes * product(self.size)
+    }
+
+    fn words(&self) -> [u64; 8] {
+        let [height, width] = self.size.map(|size| size as u64);
+        let ([mul_y, mul_x], [add_y, add_x]) = (self.mul.map(|x| x as u64), self.add.map(|x| x as u64));
+        [height, width, mul_y, add_y, mul_x, add_x, self.plane as u64, self.other as u64]
+    }
+}
+
+fn product(sizes: [usize; 2]) -> usize {
+    sizes[0] * sizes[1]
+}
+
+fn signed(sizes: [usize; 2]) -> [i64; 2] {
+    sizes.map(|size| size as i64)
+}
+
+fn negative_padding(shape: &ConvShape) -> [i64; 2] {
+    [-(shape.padding[0] as i64), -(shape.padding[1] as i64)]
+}
+
+fn padded(shape: &ConvShape) -> [usize; 2] {
+    [0, 1].map(|axis| shape.input[axis] + shape.padding[axis] + shape.padding[axis + 2])
+}
+
+/// How the kernel counts activations; the last is the hyperbolic tangent.
+pub(super) fn activation_number(activation: Activation) -> u64 {
+    match activation {
+        Activation::None => 0,
+        Activation::Relu => 1,
+        Activation::Gelu => 2,
+        Activation::Silu => 3,
+        Activation::Sigmoid => 4,
+        _ => 5,
+    }
+}

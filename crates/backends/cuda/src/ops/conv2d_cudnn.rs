@@ -1,0 +1,322 @@
+//! Convolutions by cuDNN. Its engines for 16-bit numbers want the channels of a pixel side by side, so images are turned on
+//! the way in and on the way out; which engine, and whether it turns images by itself, is timed when a shape is first seen.
+//! That first time waits for the device; later ones do not.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use panoply_core::op::compute::{Activation, ConvShape};
+use panoply_core::{DType, Result};
+use panoply_kernels::c::{CONV, Kernel};
+
+use super::conv2d::activation_number;
+use crate::context::{Arguments, Context};
+use crate::driver::{Address, Launch, Stream};
+use crate::library::cudnn::{ALIGN_BYTES, Cudnn, Pass, Plan, Problem, Tensors};
+
+/// Below so many products the library's own overhead is the larger part.
+const PRODUCTS_MIN: usize = 1 << 22;
+/// Filters and channels of a group from which on the library's engines are the faster ones.
+const GROUP_MIN: usize = 8;
+/// What a plan may ask for besides the tensors.
+const WORKSPACE_BYTES_MAX: usize = 2 << 30;
+/// Runs of which the fastest counts.
+const TIMED_RUNS: usize = 3;
+/// `THREADS` and `TILE` of the kernels.
+const THREADS: u32 = 256;
+const TILE: usize = 64;
+const GRID_MAX: usize = 65_535;
+
+/// A convolution or a gradient, and where its tensors are.
+pub(super) struct Job {
+    pub(super) shape: ConvShape,
+    pub(super) dtype: DType,
+    pub(super) pass: Pass,
+    pub(super) tensors: Tensors,
+    pub(super) activation: Activation,
+}
+
+/// Memory for one problem.
+struct Room {
+    /// Where images and weights lie turned, if they do.
+    turned: Option<Tensors>,
+    workspace: Address,
+    workspace_bytes: usize,
+}
+
+/// Queues the job if the library has a plan for it; false says that it has not.
+pub(super) fn run(job: &Job, context: &mut Context) -> Result<bool> {
+    let driver = Rc::clone(&context.driver);
+    let Some(cudnn) = driver.libraries().and_then(|libraries| libraries.cudnn()) else { return Ok(false) };
+    if !job.is_eligible() {
+        return Ok(false);
+    }
+    let problem = job.problem(false);
+    let plan = match cudnn.choice(&problem) {
+        Some(plan) => plan,
+        None => {
+            let plan = choose(cudnn, job, context)?;
+            cudnn.choose(problem, plan.clone());
+            plan
+        }
+    };
+    let Some(plan) = plan else { return Ok(false) };
+    // The kernel of ours needs no room.
+    let Ok(room) = job.room(plan.problem.channels_last, plan.workspace_bytes, context) else { return Ok(false) };
+    if job.queue(cudnn, &plan, &room, context)? {
+        return Ok(true);
+    }
+    cudnn.choose(problem, None);
+    Ok(false)
+}
+
+/// The fastest plan for the job, found by running each.
+fn choose(cudnn: &Cudnn, job: &Job, context: &mut Context) -> Result<Option<Rc<Plan>>> {
+    let mut best: Option<(Duration, Rc<Plan>)> = None;
+    for channels_last in job.layouts() {
+        let mut plans = cudnn.plans(&job.problem(channels_last)).unwrap_or_default();
+        plans.retain(|plan| plan.workspace_bytes <= WORKSPACE_BYTES_MAX);
+        let Some(bytes) = plans.iter().map(|plan| plan.workspace_bytes).max() else { continue };
+        let Ok(room) = job.room(channels_last, bytes, context) else { continue };
+        for plan in plans {
+            if let Some(time) = job.time(cudnn, &plan, &room, context)?
+                && best.as_ref().is_none_or(|(least, _)| time < *least)
+            {
+                best = Some((time, Rc::new(plan)));
+            }
+        }
+    }
+    Ok(best.map(|(_, plan)| plan))
+}
+
+impl Job {
+    fn is_eligible(&self) -> bool {
+        let shape = &self.shape;
+        let pixels: usize = shape.output().iter().product();
+        let products = shape.batch * pixels * shape.filters * shape.group_channels() * shape.taps();
+        let addresses = [self.tensors.input, self.tensors.weights, self.tensors.output];
+        let largest = shape.input_len().max(shape.output_len()).max(shape.weight_len());
+        let is_half = matches!(self.dtype, DType::F16 | DType::BF16);
+        // Where sums were rounded to 16 bits before another function, they would be rounded twice.
+        let activates_last = !is_half || matches!(self.activation, Activation::None | Activation::Relu);
+        (is_half || self.dtype == DType::F32)
+            && products >= PRODUCTS_MIN
+            && shape.group_channels().min(shape.group_filters()) >= GROUP_MIN
+            && addresses.into_iter().chain(self.tensors.bias).all(|address| address % ALIGN_BYTES == 0)
+            && i32::try_from(largest).is_ok()
+            && shape.padding.iter().zip(shape.kernel.iter().chain(&shape.kernel)).all(|(pad, kernel)| pad < kernel)
+            && activates_last
+    }
+
+    fn is_half(&self) -> bool {
+        self.dtype != DType::F32
+    }
+
+    /// In which layouts plans are looked for: 16-bit engines with channels last, and as images lie where nothing follows.
+    fn layouts(&self) -> impl Iterator<Item = bool> {
+        let fits = self.shape.group_channels() % 8 == 0 && self.shape.group_filters() % 8 == 0;
+        let is_plain = self.tensors.bias.is_none() && self.activation == Activation::None;
+        let turned = self.is_half() && fits;
+        let as_it_is = !self.is_half() || is_plain;
+        [(true, turned), (false, as_it_is)].into_iter().filter(|(_, wanted)| *wanted).map(|(last, _)| last)
+    }
+
+    fn problem(&self, channels_last: bool) -> Problem {
+        let dims = |dims: [usize; 4]| dims.map(|size| size as i64);
+        let [top, left, bottom, right] = dims(self.shape.padding);
+        Problem {
+            dtype: self.dtype,
+            pass: self.pass,
+            channels_last,
+            input: dims(self.shape.input_dims()),
+            weights: dims(self.shape.weight_dims()),
+            output: dims(self.shape.output_dims()),
+            stride: self.shape.stride.map(|step| step as i64),
+            dilation: self.shape.dilation.map(|step| step as i64),
+            padding: [[top, left], [bottom, right]],
+            // f32 loses nothing where the bias is added by a kernel of ours.
+            has_bias: self.is_half() && self.tensors.bias.is_some(),
+        }
+    }
+
+    fn room(&self, channels_last: bool, workspace_bytes: usize, context: &mut Context) -> Result<Room> {
+        let workspace = context.scratch(workspace_bytes.max(1))?;
+        let turned = if channels_last {
+            let bytes = self.dtype.size_bytes();
+            Some(Tensors {
+                input: context.scratch(self.shape.input_len() * bytes)?,
+                weights: context.scratch(self.shape.weight_len() * bytes)?,
+                output: context.scratch(self.shape.output_len() * bytes)?,
+                bias: self.tensors.bias,
+            })
+        } else {
+            None
+        };
+        Ok(Room { turned, workspace, workspace_bytes })
+    }
+
+    /// How long a plan takes with all that belongs to it; nothing where it does not run.
+    fn time(&self, cudnn: &Cudnn, plan: &Plan, room: &Room, context: &mut Context) -> Result<Option<Duration>> {
+        let driver = Rc::clone(&context.driver);
+        if !self.queue(cudnn, plan, room, context)? {
+            return Ok(None);
+        }
+        let (start, stop) = (driver.event()?, driver.event()?);
+        let mut least = Duration::MAX;
+        for _ in 0..TIMED_RUNS {
+            driver.record(start, Stream::Compute)?;
+            if !self.queue(cudnn, plan, room, context)? {
+                return Ok(None);
+            }
+            driver.record(stop, Stream::Compute)?;
+            driver.synchronize(Stream::Compute)?;
+            least = least.min(driver.between(start, stop)?);
+        }
+        Ok(Some(least))
+    }
+
+    /// Queues everything that the job takes with this plan; false where the library refuses.
+    fn queue(&self, cudnn: &Cudnn, plan: &Plan, room: &Room, context: &mut Context) -> Result<bool> {
+        debug_assert!(plan.workspace_bytes <= room.workspace_bytes);
+        let Some(turned) = &room.turned else {
+            let mut tensors = self.tensors;
+            if !plan.problem.has_bias {
+                tensors.bias = None;
+            }
+            let ran = cudnn.run(plan, &tensors, room.workspace).is_ok();
+            if ran && (self.tensors.bias.is_some() || self.activation != Activation::None) {
+                self.finish(context)?;
+            }
+            return Ok(ran);
+        };
+        for (from, to, dims) in self.tensors_of(turned).into_iter().enumerate().filter_map(|(which, tensor)| {
+            // The result is not read.
+            (which != self.result_index()).then_some(tensor)
+        }) {
+            self.turn(to, from, [dims[0], dims[1], dims[2] * dims[3]], Activation::None, context)?;
+        }
+        if cudnn.run(plan, turned, room.workspace).is_err() {
+            return Ok(false);
+        }
+        let (to, from, dims) = self.tensors_of(turned)[self.result_index()];
+        self.turn(to, from, [dims[0], dims[2] * dims[3], dims[1]], self.activation, context)?;
+        Ok(true)
+    }
+
+    /// Input, weights and output: as they are, turned, and their dimensions.
+    fn tensors_of(&self, turned: &Tensors) -> [(Address, Address, [usize; 4]); 3] {
+        [
+            (self.tensors.input, turned.input, self.shape.input_dims()),
+            (self.tensors.weights, turned.weights, self.shape.weight_dims()),
+            (self.tensors.output, turned.output, self.shape.output_dims()),
+        ]
+    }
+
+    fn result_index(&self) -> usize {
+        match self.pass {
+            Pass::Input => 0,
+            Pass::Weights => 1,
+            Pass::Forward => 2,
+        }
+    }
+
+    /// Transposes each of so many matrices of rows × columns, and applies a function.
+    fn turn(
+        &self,
+        target: Address,
+        source: Address,
+        [matrices, rows, columns]: [usize; 3],
+        activation: Activation,
+        context: &mut Context,
+    ) -> Result<()> {
+        if matrices * rows * columns == 0 {
+            return Ok(());
+        }
+        let pairs = rows.is_multiple_of(2) && columns.is_multiple_of(2);
+        let kernel = self.kernel("turn", activation).flag("PAIRS", pairs);
+        let grid = [columns.div_ceil(TILE), rows.div_ceil(TILE).min(GRID_MAX), matrices.min(GRID_MAX)];
+        let mut arguments =
+            Arguments::new().address(target).address(source).u64(matrices as u64).u64(rows as u64).u64(columns as u64);
+        context.launch(&kernel, Launch::grid(grid.map(|size| size as u32), THREADS), &mut arguments)
+    }
+
+    /// Adds the bias to the output and applies the activation, in place.
+    fn finish(&self, context: &mut Context) -> Result<()> {
+        let pixels: usize = self.shape.output().iter().product();
+        let kernel = self.kernel("finish", self.activation).flag("BIAS", self.tensors.bias.is_some());
+        let mut arguments = Arguments::new()
+            .address(self.tensors.output)
+            .address(self.tensors.bias.unwrap_or(0))
+            .u64(pixels as u64)
+            .u32(self.shape.filters as u32);
+        let columns = pixels.div_ceil(THREADS as usize * 4).min(GRID_MAX);
+        let grid = [self.shape.batch * self.shape.filters, columns, 1];
+        context.launch(&kernel, Launch::grid(grid.map(|size| size as u32), THREADS), &mut arguments)
+    }
+
+    fn kernel(&self, entry: &'static str, activation: Activation) -> Kernel {
+        Kernel::new(CONV, entry)
+            .dtype("T", self.dtype)
+            .flag("AROUND", true)
+            .integer("ACTIVATION", activation_number(activation))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use panoply_core::op::compute::ConvOptions;
+    use panoply_core::{Api, DeviceId, Shape, Tensor, f16};
+    use panoply_kernels::c::Dialect;
+
+    use super::*;
+    use crate::driver::emulated::EmulatedDriver;
+
+    /// A context on the emulated device, where there is a compiler for it.
+    fn context() -> Option<Context> {
+        let compiler = PathBuf::from(std::env::var("CXX").unwrap_or_else(|_| "c++".to_owned()));
+        let works = std::process::Command::new(&compiler).arg("--version").output().is_ok();
+        let device = DeviceId { api: Api::Simulated, index: 0 };
+        works.then(|| Context::new(Rc::new(EmulatedDriver::new(device, compiler)), device, Dialect::Host, 1 << 20))
+    }
+
+    fn job(output: Address, bias: Option<Address>, dims: [usize; 4]) -> Job {
+        let [batch, filters, height, width] = dims;
+        let shape = ConvShape::new([batch, 1, height, width], [filters, 1, 1, 1], &ConvOptions::default()).unwrap();
+        let tensors = Tensors { input: 0, weights: 0, output, bias };
+        Job { shape, dtype: DType::F16, pass: Pass::Forward, tensors, activation: Activation::Relu }
+    }
+
+    #[test]
+    fn images_are_turned_and_finished() {
+        let Some(mut context) = context() else { return println!("skipped: no C++ compiler; set CXX") };
+        for [matrices, rows, columns] in [[1, 1, 1], [2, 66, 130], [3, 67, 65], [2, 5, 64]] {
+            let numbers: Vec<f16> =
+                (0..matrices * rows * columns).map(|n| f16::from_f32((n % 97) as f32 - 40.0)).collect();
+            let source = context.input(&Tensor::from_vec(numbers.clone(), [matrices, rows, columns]).unwrap()).unwrap();
+            let shape = Shape::new([matrices, columns, rows]).unwrap();
+            let target = context.scratch(numbers.len() * 2).unwrap();
+            let turn = job(0, None, [1, 1, 1, 1]);
+            turn.turn(target, source, [matrices, rows, columns], Activation::Relu, &mut context).unwrap();
+            let turned = context.download(target, DType::F16, shape).unwrap().to_vec::<f16>().unwrap();
+            for (index, number) in turned.iter().enumerate() {
+                let (row, column) = (index % rows, index / rows % columns);
+                let from = numbers[(index / (rows * columns) * rows + row) * columns + column].to_f32();
+                assert_eq!(number.to_f32(), from.max(0.0), "{index} of {rows} x {columns}");
+            }
+        }
+        let dims = [2, 3, 7, 5];
+        let numbers: Vec<f16> = (0..210).map(|n| f16::from_f32(n as f32 - 100.0)).collect();
+        let output = context.input(&Tensor::from_vec(numbers.clone(), dims).unwrap()).unwrap();
+        let bias: Vec<f16> = [1.0, -2.0, 3.0].map(f16::from_f32).to_vec();
+        let bias_at = context.input(&Tensor::from_vec(bias.clone(), [3]).unwrap()).unwrap();
+        job(output, Some(bias_at), dims).finish(&mut context).unwrap();
+        let finished =
+            context.download(output, DType::F16, Shape::new(dims).unwrap()).unwrap().to_vec::<f16>().unwrap();
+        for (index, number) in finished.iter().enumerate() {
+            let wanted = (numbers[index].to_f32() + bias[index / 35 % 3].to_f32()).max(0.0);
+            assert_eq!(number.to_f32(), wanted, "{index}");
+        }
+    }
+}

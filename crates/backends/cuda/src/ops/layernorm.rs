@@ -1,0 +1,42 @@
+//! LayerNorm: rows in registers, long rows in passes.
+
+use panoply_core::op::compute::LayerNorm;
+use panoply_core::{Result, Tensor, Value};
+use panoply_kernels::c::LAYERNORM;
+
+use crate::context::{Arguments, Context};
+use crate::driver::{Address, Launch};
+use crate::ops::rows::Rows;
+
+pub(crate) fn run(op: &LayerNorm, context: &mut Context) -> Result<Value> {
+    let dtype = op.input.dtype();
+    let output = context.output(dtype, op.output_shape())?;
+    let len: usize = op.row_dims()?.iter().product();
+    if op.input.elements() == 0 {
+        return Ok(Value::Tensor(output.into_tensor()));
+    }
+    let (target, source) = (output.address, context.input(&op.input)?);
+    let (weight, bias) = (optional(&op.weight, context)?, optional(&op.bias, context)?);
+    let count = op.input.elements() / len;
+    let arguments = Arguments::new().address(target).address(source).address(weight).address(bias);
+    let is_rms = u32::from(op.is_rms);
+    match Rows::new(dtype, len, &[target, source, weight, bias]) {
+        Some(rows) => {
+            let mut arguments = arguments.u64(count as u64).u32(len as u32).f64(op.epsilon).u32(is_rms);
+            let kernel = rows.kernel(LAYERNORM, "layernorm_rows", "ROWS", dtype);
+            context.launch(&kernel, rows.launch(count), &mut arguments)?;
+        }
+        None => {
+            let rows = Rows::streamed(dtype, len, &[]);
+            let kernel = rows.kernel(LAYERNORM, "layernorm_long", "LONG_ROWS", dtype);
+            let mut arguments = arguments.u64(len as u64).f64(op.epsilon).u32(is_rms);
+            context.launch(&kernel, Launch::new(count as u32, rows.group as u32), &mut arguments)?;
+        }
+    }
+    Ok(Value::Tensor(output.into_tensor()))
+}
+
+/// Where the tensor is; 0 is the null pointer.
+fn optional(tensor: &Option<Tensor>, context: &mut Context) -> Result<Address> {
+    tensor.as_ref().map_or(Ok(0), |tensor| context.input(tensor))
+}

@@ -1,0 +1,253 @@
+//! MatMul: through cuBLASLt where it has the element type and the layout, with its own epilogue where that says the same;
+//! else through our tiled kernel, which takes every element type and every view.
+
+use panoply_core::op::compute::{Activation, MatMul, MatMulShape, Precision};
+use panoply_core::{Buffer, DType, Result, Shape, Tensor, Value};
+use panoply_kernels::c::{Kernel, MATMUL};
+
+use crate::context::{Arguments, Context, Layout};
+use crate::driver::{Address, Launch};
+use crate::library::cublas::{Epilogue, Matrix, Order, Problem};
+
+/// The tile of the kernel, and the most blocks along the second and third axis of a grid.
+const TILE: usize = 64;
+const GRID_YZ_MAX: usize = 65_535;
+
+pub(crate) fn run(op: &MatMul, context: &mut Context) -> Result<Value> {
+    let shape = op.matmul_shape()?;
+    let output_shape = op.output_shape()?;
+    let (a, b) = op.operands()?;
+    let a = Operand::new(&a, &shape.batch, [shape.m, shape.k], context)?;
+    let b = Operand::new(&b, &shape.batch, [shape.k, shape.n], context)?;
+    let c = match &op.c {
+        Some(c) => Some(Operand::new(c, &shape.batch, [shape.m, shape.n], context)?),
+        None => None,
+    };
+    let bias = match &op.bias {
+        Some(bias) => Some(context.input(bias)?),
+        None => None,
+    };
+    let output = context.output(op.output_dtype(), output_shape)?;
+    let product = Product { op, shape, a, b, c, bias, output: output.address };
+    if output_shape.elements() > 0 && !product.by_library(context)? {
+        product.by_kernel(context)?;
+    }
+    Ok(Value::Tensor(output.into_tensor()))
+}
+
+/// A product with everything on the device.
+struct Product<'a> {
+    op: &'a MatMul,
+    shape: MatMulShape,
+    a: Operand,
+    b: Operand,
+    c: Option<Operand>,
+    bias: Option<Address>,
+    output: Address,
+}
+
+impl Product<'_> {
+    fn bias_kind(&self) -> usize {
+        self.op.bias.as_ref().map_or(0, |bias| bias.shape().rank())
+    }
+
+    /// The product by cuBLASLt; false where it does not take this one.
+    fn by_library(&self, context: &mut Context) -> Result<bool> {
+        let dtype = self.op.a.dtype();
+        if matches!(dtype, DType::I32 | DType::U32 | DType::I8 | DType::U8) || self.shape.k == 0 {
+            return Ok(false);
+        }
+        let Some(library) = context.libraries().and_then(|libraries| libraries.cublas()) else { return Ok(false) };
+        let Some(mut problem) = self.problem() else { return Ok(false) };
+        let fused = self.fused_epilogue();
+        if fused.is_none() {
+            // The epilogue reads sums that were not rounded yet.
+            problem.output = if matches!(dtype, DType::F16 | DType::BF16) { DType::F32 } else { dtype };
+        }
+        let own_c = if fused.is_some() { self.addend_in_place() } else { None };
+        let wanted = fused.unwrap_or(Epilogue::None);
+        let Some(plan) = library.plan(&problem, wanted, own_c.is_some()) else { return Ok(false) };
+        let workspace = context.scratch(plan.workspace_bytes)?;
+        let target = match fused {
+            Some(_) => self.output,
+            None => context.scratch(problem.m * problem.n * problem.batches * problem.output.size_bytes())?,
+        };
+        let beta = if own_c.is_some() { self.op.beta } else { 0.0 };
+        let library = context.libraries().and_then(|libraries| libraries.cublas());
+        let Some(library) = library else { return Ok(false) };
+        let addresses = [self.a.address, self.b.address, own_c.unwrap_or(target), target];
+        library.multiply(&plan, [self.op.alpha, beta], addresses, self.bias.filter(|_| fused.is_some()), workspace)?;
+        if fused.is_none() {
+            self.epilogue(context, target, problem.output)?;
+        }
+        Ok(true)
+    }
+
+    /// The product as cuBLASLt sees it; `None` where the operands' layout is not one of its.
+    fn problem(&self) -> Option<Problem> {
+        let MatMulShape { batch, m, n, k } = self.shape;
+        let dtype = self.op.a.dtype();
+        let (mut m, mut batches) = (m, batch.elements());
+        let (mut a, b) = (self.a.matrix([m, k])?, self.b.matrix([k, n])?);
+        // A batch with one right operand is one product with more rows.
+        let folds = batches > 1 && b.batch_step == 0 && a.order == Order::Rows && a.batch_step == m as i64 * a.step;
+        if folds && self.c.is_none() && self.bias_kind() < 2 {
+            m *= batches;
+            batches = 1;
+            a.batch_step = 0;
+        }
+        let tf32 = dtype == DType::F32 && self.op.precision == Precision::Tf32;
+        Some(Problem { dtype, tf32, output: dtype, m, n, k, batches, a, b })
+    }
+
+    /// The library's own epilogue, where it says the same as ours. `None`: ours must follow.
+    fn fused_epilogue(&self) -> Option<Epilogue> {
+        let c_fits = self.c.is_none() || self.addend_in_place().is_some();
+        let real = self.op.a.dtype() != DType::Complex64 && self.op.a.dtype() != DType::F64;
+        match (self.op.activation, self.bias_kind()) {
+            _ if !c_fits => None,
+            (Activation::None, 0) => Some(Epilogue::None),
+            (Activation::None, 1) if real => Some(Epilogue::Bias),
+            (Activation::Relu, 0) if real => Some(Epilogue::Relu),
+            (Activation::Relu, 1) if real => Some(Epilogue::ReluBias),
+            _ => None,
+        }
+    }
+
+    /// C, where it lies as the output does.
+    fn addend_in_place(&self) -> Option<Address> {
+        let c = self.c.as_ref()?;
+        let MatMulShape { m, n, .. } = self.shape;
+        let matrix = c.matrix([m, n])?;
+        let lies = matrix.order == Order::Rows
+            && matrix.step == n as i64
+            && (self.shape.batch.elements() == 1 || matrix.batch_step == (m * n) as i64);
+        lies.then_some(c.address)
+    }
+
+    fn kernel(&self, entry: &'static str, has_c: bool) -> Kernel {
+        let activation = match self.op.activation {
+            Activation::None => 0,
+            Activation::Relu => 1,
+            Activation::Gelu => 2,
+            Activation::Silu => 3,
+            Activation::Sigmoid => 4,
+            _ => 5,
+        };
+        Kernel::new(MATMUL, entry)
+            .dtype("T", self.op.a.dtype())
+            .dtype("R", self.op.output_dtype())
+            .integer("BIAS", self.bias_kind() as i64)
+            .integer("ACTIVATION", activation)
+            .flag("HAS_C", has_c)
+    }
+
+    fn sizes(&self) -> [u64; 3] {
+        let MatMulShape { batch, m, n, k } = self.shape;
+        let pair = |low: usize, high: usize| low as u64 | (high as u64) << 32;
+        let factors = u64::from(self.op.alpha.to_bits()) | u64::from(self.op.beta.to_bits()) << 32;
+        [pair(m, n), pair(k, batch.elements()), factors]
+    }
+
+    fn by_kernel(&self, context: &mut Context) -> Result<()> {
+        let MatMulShape { batch, m, n, .. } = self.shape;
+        let none = Operand::default();
+        let c = self.c.as_ref().unwrap_or(&none);
+        let kernel = self.kernel("matmul", self.c.is_some()).dtype("S", self.op.output_dtype());
+        let mut arguments = Arguments::new()
+            .address(self.output)
+            .address(self.a.address)
+            .address(self.b.address)
+            .address(c.address)
+            .address(self.bias.unwrap_or(0))
+            .structure(&self.sizes())
+            .structure(&self.a.steps())
+            .structure(&self.b.steps())
+            .structure(&c.steps())
+            .layout(&self.a.batch_layout())
+            .layout(&self.b.batch_layout())
+            .layout(&c.batch_layout());
+        let most = |count: usize| count.min(GRID_YZ_MAX) as u32;
+        let grid = [n.div_ceil(TILE) as u32, most(m.div_ceil(TILE)), most(batch.elements())];
+        context.launch(&kernel, Launch::grid(grid, 256), &mut arguments)
+    }
+
+    /// Our epilogue over the library's sums, which have been scaled by alpha.
+    fn epilogue(&self, context: &mut Context, sums: Address, sums_dtype: DType) -> Result<()> {
+        let MatMulShape { batch, m, n, .. } = self.shape;
+        let none = Operand::default();
+        let c = self.c.as_ref().unwrap_or(&none);
+        let kernel = self.kernel("epilogue", self.c.is_some()).dtype("S", sums_dtype);
+        let mut arguments = Arguments::new()
+            .address(self.output)
+            .address(sums)
+            .address(c.address)
+            .address(self.bias.unwrap_or(0))
+            .structure(&self.sizes())
+            .structure(&c.steps())
+            .layout(&c.batch_layout());
+        let launch = context.blocks(batch.elements() * m * n, 256, 4);
+        context.launch(&kernel, launch, &mut arguments)
+    }
+}
+
+/// A batch of matrices on the device: strides in elements, the last two axes rows and columns.
+#[derive(Default)]
+struct Operand {
+    address: Address,
+    batch: Vec<(usize, i64)>,
+    row: i64,
+    col: i64,
+}
+
+impl Operand {
+    /// The tensor broadcast to `batch` matrices.
+    fn new(tensor: &Tensor, batch: &Shape, matrix: [usize; 2], context: &mut Context) -> Result<Operand> {
+        let dims = [batch.dims(), &matrix].concat();
+        let (address, view) = match tensor.buffer() {
+            Buffer::Device(_) => (context.view(tensor)?.address, tensor.broadcast_to(dims)?),
+            Buffer::Host(_) => {
+                // What was uploaded lies one after the other.
+                let plain = tensor.contiguous()?;
+                (context.view(&plain)?.address, plain.broadcast_to(dims)?)
+            }
+        };
+        let rank = batch.rank();
+        let steps = view.strides();
+        let batch = batch.iter().zip(steps.iter()).map(|(size, step)| (*size, *step as i64)).collect();
+        Ok(Operand { address, batch, row: steps[rank] as i64, col: steps[rank + 1] as i64 })
+    }
+
+    fn steps(&self) -> [u64; 2] {
+        [self.row as u64, self.col as u64]
+    }
+
+    fn batch_layout(&self) -> Layout {
+        let sizes: Vec<usize> = self.batch.iter().map(|(size, _)| *size).collect();
+        let steps: Vec<isize> = self.batch.iter().map(|(_, step)| *step as isize).collect();
+        Layout::new(&sizes, &steps)
+    }
+
+    /// The batch as matrices a fixed step apart whose rows or columns are contiguous; `None` where it is not so.
+    fn matrix(&self, [rows, cols]: [usize; 2]) -> Option<Matrix> {
+        let mut batch_step = None;
+        let mut inner = 1;
+        for (size, step) in self.batch.iter().rev().filter(|(size, _)| *size != 1) {
+            match batch_step {
+                None => batch_step = Some(*step),
+                Some(unit) if *step == unit * inner => {}
+                Some(_) => return None,
+            }
+            inner *= *size as i64;
+        }
+        let (order, step) = if self.col == 1 || cols == 1 {
+            (Order::Rows, if rows == 1 { cols as i64 } else { self.row })
+        } else if self.row == 1 || rows == 1 {
+            (Order::Columns, if cols == 1 { rows as i64 } else { self.col })
+        } else {
+            return None;
+        };
+        let long_enough = step >= if order == Order::Rows { cols as i64 } else { rows as i64 };
+        long_enough.then(|| Matrix { order, step, batch_step: batch_step.unwrap_or(0) })
+    }
+}

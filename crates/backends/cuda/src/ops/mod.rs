@@ -1,0 +1,82 @@
+//! From an op to launches: one file per op. Each brings its inputs to the device, takes memory for its output, and queues
+//! what computes it. Nothing here waits for the device.
+
+use panoply_core::op::compute::ComputeOp;
+use panoply_core::{Error, Op, Result, Support, Value};
+
+use crate::context::Context;
+
+mod color_convert;
+mod conv2d;
+mod conv2d_cudnn;
+mod layernorm;
+pub(crate) mod map;
+mod matmul;
+mod pool2d;
+mod reduce;
+mod resize;
+mod rows;
+pub(crate) mod scan;
+mod search;
+mod softmax;
+mod sort;
+mod transfer;
+mod transpose;
+
+/// Queues one op.
+pub(crate) fn run(op: &Op, context: &mut Context) -> Result<Value> {
+    match op {
+        Op::Compute(op) => run_compute(op, context),
+        Op::Crypto(op) => match *op {},
+        Op::Network(op) => match *op {},
+        Op::Ml(op) => match *op {},
+        Op::Signal(op) => match *op {},
+        Op::Video(op) => match *op {},
+    }
+}
+
+fn run_compute(op: &ComputeOp, context: &mut Context) -> Result<Value> {
+    match op {
+        ComputeOp::ArgSort(op) => sort::run_arg(op, context),
+        ComputeOp::ColorConvert(op) => color_convert::run(op, context),
+        ComputeOp::Conv2d(op) => conv2d::run(op, context),
+        ComputeOp::Conv2dBackwardInput(op) => conv2d::run_backward_input(op, context),
+        ComputeOp::Conv2dBackwardWeight(op) => conv2d::run_backward_weight(op, context),
+        ComputeOp::LayerNorm(op) => layernorm::run(op, context),
+        ComputeOp::Map(op) => map::run(op, context),
+        ComputeOp::MatMul(op) => matmul::run(op, context),
+        ComputeOp::Pool2d(op) => pool2d::run(op, context),
+        ComputeOp::Reduce(op) => reduce::run(op, context),
+        ComputeOp::Resize(op) => resize::run(op, context),
+        ComputeOp::Scan(op) => scan::run(op, context),
+        ComputeOp::Search(op) => search::run(op, context),
+        ComputeOp::Softmax(op) => softmax::run(op, context),
+        ComputeOp::Sort(op) => sort::run(op, context),
+        ComputeOp::SortPairs(op) => sort::run_pairs(op, context),
+        ComputeOp::Transfer(op) => transfer::run(op, context),
+        ComputeOp::Transpose(op) => transpose::run(op, context),
+        _ => Err(Error::Unsupported { op: "this op", reason: "the CUDA backend does not have it".to_owned() }),
+    }
+}
+
+/// Whether a device runs this op.
+pub(crate) fn supports(op: &Op) -> Support {
+    match op {
+        Op::Compute(op) => supports_compute(op),
+        Op::Crypto(op) => match *op {},
+        Op::Network(op) => match *op {},
+        Op::Ml(op) => match *op {},
+        Op::Signal(op) => match *op {},
+        Op::Video(op) => match *op {},
+    }
+}
+
+fn supports_compute(op: &ComputeOp) -> Support {
+    match op {
+        ComputeOp::Search(op) => search::supports(op),
+        ComputeOp::Gather(_) => Support::No("the CUDA backend does not have it yet".to_owned()),
+        ComputeOp::Normalize(_) => Support::No("the CUDA backend does not have it yet".to_owned()),
+        ComputeOp::TopK(_) => Support::No("the CUDA backend does not have it yet".to_owned()),
+        _ => Support::Yes,
+    }
+}

@@ -1,0 +1,339 @@
+//! Search with many queries. In order:
+//!
+//! 1. A sample of the rows is scored in full, and the k-th nearest of it becomes each query's threshold: no row farther away
+//!    can be in the result.
+//! 2. Passes over more and more rows, the last over all, list the rows up to the threshold; after each but the last, the
+//!    threshold is tightened. The steps are such that a list is expected to stay half empty.
+//! 3. The k nearest of each list are the result. Queries whose list ran over, as an adversarial order of rows can bring
+//!    about, are searched again by the fused pass, which takes any order. Which ones, only the device knows.
+
+use panoply_core::op::compute::Metric;
+use panoply_core::{DType, Result};
+use panoply_kernels::c::{Kernel, SEARCH_MANY, SEARCH_MEASURE, SEARCH_PACK, SEARCH_SELECT};
+
+use super::{Task, WIDE_BYTES, few};
+use crate::context::{Arguments, Context};
+use crate::driver::{Address, Launch};
+
+/// Below so many queries, the fused pass reads the rows once and computes in f32.
+const QUERIES_MIN: usize = 17;
+/// Queries and rows of a tile.
+const TILE_QUERIES: usize = 128;
+const TILE_ROWS: usize = 128;
+/// Row numbers of the last tile must not wrap.
+const ROWS_MAX: usize = u32::MAX as usize - TILE_ROWS;
+/// Bytes of each vector that are multiplied at a time.
+const CHUNK_BYTES: usize = 128;
+/// Blocks of a multiprocessor.
+const BLOCKS: usize = 2;
+/// Block memory for each of them, and what the kernel declares itself.
+const BLOCK_BYTES_MAX: usize = 113 << 10;
+const DECLARED_BYTES: usize = 12 << 10;
+const STAGES_MAX: usize = 4;
+/// Keys of a query's list of candidates.
+const LIST_KEYS_MIN: usize = 2048;
+const LIST_KEYS_MAX: usize = 16384;
+/// Bytes of all lists; more queries are taken in turns.
+const LISTS_BYTES_MAX: usize = 256 << 20;
+/// How much larger a pass is than the one before, at most.
+const GROWTH_MAX: usize = 32;
+const MEASURE_THREADS: usize = 256;
+const PACK_THREADS: usize = 256;
+const SELECT_THREADS: usize = 512;
+
+/// Whether this path is the better one.
+pub(super) fn takes(task: &Task) -> bool {
+    task.query_count >= QUERIES_MIN
+        && task.query_type == task.row_type
+        && (1..=ROWS_MAX).contains(&task.row_count)
+        && task.dim > 0
+}
+
+pub(super) fn run(task: Task, context: &mut Context) -> Result<()> {
+    let task = aligned(task, context)?;
+    let capacity = list_keys(&task, context);
+    let turn = (LISTS_BYTES_MAX / (capacity * 8) / TILE_QUERIES * TILE_QUERIES).max(TILE_QUERIES);
+    let rows = RowFacts::new(&task, context)?;
+    for begin in (0..task.query_count).step_by(turn) {
+        let query_bytes = task.dim * task.query_type.size_bytes();
+        let part = Task {
+            queries: task.queries + (begin * query_bytes) as u64,
+            query_count: turn.min(task.query_count - begin),
+            ids: task.ids + (begin * task.places * 4) as u64,
+            scores: task.scores + (begin * task.places * 4) as u64,
+            ..task
+        };
+        Turn::new(&part, &rows, capacity, begin > 0, context)?.run(context)?;
+    }
+    Ok(())
+}
+
+/// Whether the matrix unit's sums are the scores themselves.
+fn is_exact(task: &Task) -> bool {
+    match task.row_type {
+        DType::I8 => true,
+        DType::F16 | DType::BF16 => task.metric != Metric::Euclidean,
+        _ => false,
+    }
+}
+
+fn list_keys(task: &Task, context: &Context) -> usize {
+    let most = (context.driver.properties().shared_bytes_max as usize / 8).min(LIST_KEYS_MAX);
+    (task.k * 8).next_power_of_two().clamp(LIST_KEYS_MIN, 1 << most.ilog2())
+}
+
+/// The same task with rows and queries on 16-byte boundaries, padded with zeros where they are not.
+fn aligned(task: Task, context: &mut Context) -> Result<Task> {
+    let wide = WIDE_BYTES / task.row_type.size_bytes();
+    let dim = task.dim.next_multiple_of(wide);
+    let fits = |address: Address| dim == task.dim && address.is_multiple_of(WIDE_BYTES as u64);
+    let rows = if fits(task.rows) { task.rows } else { pack(&task, task.rows, task.row_count, dim, context)? };
+    let queries =
+        if fits(task.queries) { task.queries } else { pack(&task, task.queries, task.query_count, dim, context)? };
+    Ok(Task { rows, queries, dim, ..task })
+}
+
+fn pack(task: &Task, source: Address, rows: usize, padded: usize, context: &mut Context) -> Result<Address> {
+    let word = match task.row_type.size_bytes() {
+        1 => "u8",
+        2 => "u16",
+        _ => "u32",
+    };
+    let target = context.scratch(rows * padded * task.row_type.size_bytes())?;
+    let kernel = Kernel::new(SEARCH_PACK, "pack_rows").word("T", word).integer("THREADS", PACK_THREADS);
+    let mut arguments =
+        Arguments::new().address(target).address(source).u64(rows as u64).u32(task.dim as u32).u32(padded as u32);
+    let launch = context.blocks(rows * 32, PACK_THREADS as u32, 1);
+    context.launch(&kernel, launch, &mut arguments)?;
+    Ok(target)
+}
+
+/// What is known of the rows; see the kernels' `row_facts`. Addresses are 0 where the kernel does not look.
+struct RowFacts {
+    first: Address,
+    second: Address,
+    /// Whether they are still to be measured, together with the first queries.
+    unmeasured: bool,
+}
+
+impl RowFacts {
+    fn new(task: &Task, context: &mut Context) -> Result<RowFacts> {
+        let bytes = task.row_count * 4;
+        match (is_exact(task), task.metric) {
+            (true, Metric::Dot) => Ok(RowFacts { first: 0, second: 0, unmeasured: false }),
+            (true, Metric::Cosine) if task.lengths != 0 => {
+                Ok(RowFacts { first: task.lengths, second: 0, unmeasured: false })
+            }
+            (true, _) | (false, Metric::Dot) => {
+                Ok(RowFacts { first: context.scratch(bytes)?, second: 0, unmeasured: true })
+            }
+            (false, _) => {
+                let (first, second) = (context.scratch(bytes)?, context.scratch(bytes)?);
+                Ok(RowFacts { first, second, unmeasured: true })
+            }
+        }
+    }
+}
+
+/// Which rows a pass takes: every `step`-th tile.
+#[derive(Clone, Copy)]
+struct Pass {
+    tiles: usize,
+    step: usize,
+}
+
+/// As many queries as there is room for lists.
+struct Turn<'a> {
+    task: &'a Task,
+    rows: &'a RowFacts,
+    exact: bool,
+    capacity: usize,
+    lists: Address,
+    counts: Address,
+    thresholds: Address,
+    chosen: Address,
+    /// The sums of the queries' squares; 0 where they are not needed.
+    squares: Address,
+    rows_measured: bool,
+}
+
+impl<'a> Turn<'a> {
+    fn new(
+        task: &'a Task,
+        rows: &'a RowFacts,
+        capacity: usize,
+        rows_measured: bool,
+        context: &mut Context,
+    ) -> Result<Turn<'a>> {
+        let (queries, exact) = (task.query_count, is_exact(task));
+        let plain = exact && task.metric == Metric::Dot;
+        Ok(Turn {
+            task,
+            rows,
+            exact,
+            capacity,
+            lists: context.scratch(queries * capacity * 8)?,
+            counts: context.scratch(queries * 4)?,
+            thresholds: context.scratch(queries * 8)?,
+            chosen: context.scratch((queries + 1) * 4)?,
+            squares: if plain { 0 } else { context.scratch(queries * 4)? },
+            rows_measured,
+        })
+    }
+
+    fn run(&self, context: &mut Context) -> Result<()> {
+        if self.squares != 0 {
+            self.measure(context)?;
+        }
+        let passes = self.passes();
+        let Some((first, rest)) = passes.split_first() else { return Ok(()) };
+        let given = first.tiles * TILE_ROWS;
+        self.score(*first, true, context)?;
+        if rest.is_empty() {
+            return self.select(given, true, context);
+        }
+        self.select(given, false, context)?;
+        for (index, pass) in rest.iter().enumerate() {
+            self.score(*pass, false, context)?;
+            self.select(0, index + 1 == rest.len(), context)?;
+        }
+        few::run_chosen(self.task, self.chosen, context)
+    }
+
+    /// The first pass writes its scores in full. The others list candidates; the last of them takes all rows.
+    fn passes(&self) -> Vec<Pass> {
+        let tiles = self.task.row_count.div_ceil(TILE_ROWS);
+        let all = Pass { tiles, step: 1 };
+        let most = self.capacity / TILE_ROWS;
+        if tiles <= most && self.exact {
+            return vec![all];
+        }
+        let growth = (self.capacity / (2 * self.task.k)).clamp(2, GROWTH_MAX);
+        let mut size = (self.task.k * 2).next_multiple_of(TILE_ROWS).max(LIST_KEYS_MIN) / TILE_ROWS;
+        size = size.min(most).min(tiles);
+        let mut passes = vec![Pass { tiles: size, step: tiles / size }];
+        while size < tiles {
+            size = if size * growth * 2 >= tiles { tiles } else { size * growth };
+            passes.push(Pass { tiles: size, step: tiles / size });
+        }
+        if passes.len() == 1 {
+            passes.push(all);
+        }
+        passes
+    }
+
+    fn parameters(&self, kernel: Kernel) -> Kernel {
+        self.task.with_parameters(kernel).flag("EXACT", self.exact)
+    }
+
+    fn measure(&self, context: &mut Context) -> Result<()> {
+        let task = self.task;
+        let kernel = self.parameters(Kernel::new(SEARCH_MEASURE, "measure")).integer("THREADS", MEASURE_THREADS);
+        let row_blocks = if self.rows.unmeasured && !self.rows_measured {
+            context.blocks(task.row_count * task.lanes(), MEASURE_THREADS as u32, 1).grid[0]
+        } else {
+            0
+        };
+        let query_blocks = task.query_count.div_ceil(MEASURE_THREADS / 32).min(1024) as u32;
+        let mut arguments = Arguments::new()
+            .address(task.rows)
+            .address(task.queries)
+            .address(task.lengths)
+            .address(self.rows.first)
+            .address(self.rows.second)
+            .address(self.squares)
+            .u32(task.row_count as u32)
+            .u32(task.query_count as u32)
+            .u32(task.dim as u32)
+            .u32(row_blocks);
+        let launch = Launch::new(row_blocks + query_blocks, MEASURE_THREADS as u32);
+        context.launch(&kernel, launch, &mut arguments)
+    }
+
+    fn score(&self, pass: Pass, first: bool, context: &mut Context) -> Result<()> {
+        let task = self.task;
+        let shape = Shape::new(task, context);
+        let kernel = shape.parameters(self.parameters(Kernel::new(SEARCH_MANY, "search_many"))).flag("FIRST", first);
+        let mut arguments = Arguments::new()
+            .address(task.rows)
+            .address(task.queries)
+            .address(task.filter)
+            .address(task.lengths)
+            .address(self.rows.first)
+            .address(self.rows.second)
+            .address(self.squares)
+            .address(self.thresholds)
+            .address(self.lists)
+            .address(self.counts)
+            .u32(task.row_count as u32)
+            .u32(task.query_count as u32)
+            .u32(task.dim as u32)
+            .u32(self.capacity as u32)
+            .u32(pass.tiles as u32)
+            .u32(pass.step as u32);
+        let query_tiles = task.query_count.div_ceil(TILE_QUERIES);
+        let blocks = context.driver.properties().multiprocessors as usize * BLOCKS;
+        let parts = (blocks / query_tiles).clamp(1, pass.tiles);
+        let launch = Launch::grid([query_tiles as u32, parts as u32, 1], shape.threads() as u32);
+        context.launch(&kernel, launch.shared(shape.shared_bytes as u32), &mut arguments)
+    }
+
+    fn select(&self, given: usize, last: bool, context: &mut Context) -> Result<()> {
+        let task = self.task;
+        let kernel = Kernel::new(SEARCH_SELECT, "search_select")
+            .integer("METRIC", task.metric_number())
+            .integer("THREADS", SELECT_THREADS);
+        let (ids, scores) = if last { (task.ids, task.scores) } else { (0, 0) };
+        let mut arguments = Arguments::new()
+            .address(self.lists)
+            .address(self.counts)
+            .address(self.thresholds)
+            .address(self.chosen)
+            .address(ids)
+            .address(scores)
+            .u32(given as u32)
+            .u32(self.capacity as u32)
+            .u32(task.k as u32)
+            .u32(task.places as u32);
+        let launch = Launch::new(task.query_count as u32, SELECT_THREADS as u32).shared(self.capacity as u32 * 8);
+        context.launch(&kernel, launch, &mut arguments)
+    }
+}
+
+/// How the tiles lie in a block's memory.
+struct Shape {
+    warp_queries: usize,
+    warp_rows: usize,
+    stages: usize,
+    /// Whether the queries stay in the block's memory, or come with every chunk of rows.
+    resident: bool,
+    shared_bytes: usize,
+}
+
+impl Shape {
+    fn new(task: &Task, context: &Context) -> Shape {
+        let most = (context.driver.properties().shared_bytes_max as usize).min(BLOCK_BYTES_MAX) - DECLARED_BYTES;
+        let chunks = (task.dim * task.row_type.size_bytes()).div_ceil(CHUNK_BYTES);
+        let (query_chunk, row_chunk) = (TILE_QUERIES * CHUNK_BYTES, TILE_ROWS * CHUNK_BYTES);
+        let resident = chunks * query_chunk + 2 * row_chunk <= most;
+        let (kept, stage) = if resident { (chunks * query_chunk, row_chunk) } else { (0, row_chunk + query_chunk) };
+        let stages = ((most - kept) / stage).clamp(2, STAGES_MAX);
+        // The kernel moves to the next boundary of 1024 bytes.
+        let shared_bytes = kept + stages * stage + 1024;
+        Shape { warp_queries: 64, warp_rows: 32, stages, resident, shared_bytes }
+    }
+
+    fn threads(&self) -> usize {
+        TILE_QUERIES / self.warp_queries * (TILE_ROWS / self.warp_rows) * 32
+    }
+
+    fn parameters(&self, kernel: Kernel) -> Kernel {
+        kernel
+            .integer("BLOCK_QUERIES", TILE_QUERIES)
+            .integer("BLOCK_ROWS", TILE_ROWS)
+            .integer("WARP_QUERIES", self.warp_queries)
+            .integer("WARP_ROWS", self.warp_rows)
+            .integer("STAGES", self.stages)
+            .flag("RESIDENT", self.resident)
+    }
+}

@@ -1,0 +1,27 @@
+//! Transfer: to this device, or from it to the host.
+
+use panoply_core::op::compute::Transfer;
+use panoply_core::{Buffer, Error, Location, Result, Value};
+
+use crate::context::Context;
+
+pub(crate) fn run(op: &Transfer, context: &mut Context) -> Result<Value> {
+    match (op.to, op.input.buffer()) {
+        (Location::Host, Buffer::Host(_)) => op.input.contiguous().map(Value::Tensor),
+        (Location::Host, Buffer::Device(_)) => {
+            let source = context.input(&op.input)?;
+            context.download(source, op.input.dtype(), *op.input.shape()).map(Value::Tensor)
+        }
+        (Location::Device(device), buffer) if device == context.device => {
+            if matches!(buffer, Buffer::Device(_)) && op.input.is_contiguous() {
+                return Ok(Value::Tensor(op.input.clone()));
+            }
+            let output = context.output(op.input.dtype(), *op.input.shape())?;
+            context.place(output.address, &op.input)?;
+            Ok(Value::Tensor(output.into_tensor()))
+        }
+        (Location::Device(device), _) => {
+            Err(Error::invalid("transfer: target", format!("{} or the host", context.device), device))
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Every case of the suite on every GPU of this machine, and on the emulated device where there is a C++ compiler.
+//! `PANOPLY_CASES=prefix` runs the cases whose names begin so.
+
+use panoply_conformance::{cases, check_backend};
+use panoply_core::Backend;
+use panoply_cuda::CudaBackend;
+
+fn run(backend: &dyn Backend) {
+    let devices = match backend.discover() {
+        Ok(devices) => devices,
+        Err(absence) => return println!("skipped: {absence}"),
+    };
+    let prefix = std::env::var("PANOPLY_CASES").unwrap_or_default();
+    let cases: Vec<_> = cases().into_iter().filter(|case| case.name.starts_with(&prefix)).collect();
+    assert!(!cases.is_empty(), "no case begins with «{prefix}»");
+    for device in devices {
+        let summary = check_backend(backend, &device, &cases).unwrap();
+        println!("{}: {} passed, {} unsupported", device.id, summary.passed, summary.unsupported.len());
+        for (name, reason) in &summary.unsupported {
+            println!("  unsupported: {name}: {reason}");
+        }
+        assert!(summary.failed.is_empty(), "{} failed: {:#?}", device.id, summary.failed);
+        assert!(summary.passed > 0);
+    }
+}
+
+/// For scripts that check the ops side by side.
+#[test]
+fn list_of_ops() {
+    let mut ops: Vec<String> =
+        cases().iter().filter_map(|case| Some(case.name.split_once('/')?.0.to_owned())).collect();
+    ops.dedup();
+    for op in &ops {
+        println!("op {op}");
+    }
+    assert!(ops.len() > 10);
+}
+
+#[test]
+fn every_case_on_every_gpu() {
+    run(&CudaBackend::new());
+}
+
+#[test]
+fn every_case_on_the_emulated_device() {
+    let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".to_owned());
+    match std::process::Command::new(&compiler).arg("--version").output() {
+        Ok(output) if output.status.success() => run(&CudaBackend::emulated(compiler)),
+        _ => println!("skipped: no C++ compiler («{compiler}») to compile kernels for the host; set CXX"),
+    }
+}

@@ -1,0 +1,285 @@
+// A convolution and its two gradients as products of matrices, of which the second is gathered from an image whenever it
+// is needed and never written out.
+//
+//   out[m, n] = Σ_k a[m, k] · b(n, k)
+//
+// Both n and k are made of a plane, a row and a column. The plane of both, and the sum of their rows and of their columns,
+// say which element of the image b(n, k) is; beyond the image it is zero.
+//
+//                 m          n                     k                     row of the image
+//   forward       filter     image, pixel          channel, tap          pixel · stride + tap · dilation - padding
+//   to the input  channel    image, pixel          filter, tap           (pixel + padding - tap · dilation) / stride
+//   to weights    filter     channel, tap          image, pixel          pixel · stride + tap · dilation - padding
+//
+// T           the element type
+// POS         i32 where every row and column fits, else i64
+// INDEX       u32 where every n and k fits, else u64
+// DIVIDES     1 where rows and columns are divided by the stride, and only those that it divides count
+// ACTIVATION  as in `activate`; BIAS 1 where each m has one
+// PARTS       1 where the sums of parts of k are written by themselves, unrounded
+//
+// With AROUND there is instead what a library's convolution needs around it: `turn` and `finish`.
+
+#define TILE 64
+#define DEPTH 16
+#define THREADS 256
+
+typedef T_ACC sum;
+
+DEVICE sum activate(sum x)
+{
+#if ACTIVATION == 1
+    return x < (sum)0 ? (sum)0 : x;
+#elif ACTIVATION == 2
+    // Far below zero the factor is nothing, and takes even an infinity with it.
+    sum factor = (sum)(1.0 + erf((f64)x * 0.70710678118654752440));
+    return factor == (sum)0 ? (sum)0 : x * factor * (sum)0.5;
+#elif ACTIVATION == 3
+    // An infinity below zero is nothing.
+    f64 below = exp(-(f64)x);
+    return isinf(below) ? (sum)0 * (x == x) : (sum)((f64)x / (1.0 + below));
+#elif ACTIVATION == 4
+    return (sum)(1.0 / (1.0 + exp(-(f64)x)));
+#elif ACTIVATION == 5
+    return (sum)tanh((f64)x);
+#else
+    return x;
+#endif
+}
+
+#if defined(AROUND)
+
+// Transposes matrices of 16-bit numbers and applies a function: out[matrix][column][row] = f(in[matrix][row][column]). With
+// PAIRS both extents are even, and two numbers move at once. Blocks: columns, rows, matrices.
+#if T_BYTES == 2
+KERNEL LAUNCH_BOUNDS(THREADS, 4) turn(GLOBAL T *RESTRICT out, GLOBAL const T *RESTRICT in, u64 matrices, u64 rows, u64 columns)
+{
+    SHARED ALIGNED(16) u16 tile[TILE][TILE + 2];
+    u32 warp = thread_x() / WARP, l = lane();
+    u64 first_column = (u64)block_x() * TILE;
+    for (u64 matrix = block_z(); matrix < matrices; matrix += grid_size_z()) {
+        for (u64 first_row = (u64)block_y() * TILE; first_row < rows; first_row += (u64)grid_size_y() * TILE) {
+            GLOBAL const T *from = in + matrix * rows * columns;
+            GLOBAL T *to = out + matrix * rows * columns;
+            UNROLL for (u32 i = 0; i < TILE / 8; i++) {
+                u32 r = warp + i * 8;
+                u64 row = first_row + r;
+#if PAIRS
+                u64 column = first_column + 2 * l;
+                if (row < rows && column < columns)
+                    *(u32 *)&tile[r][2 * l] = *(GLOBAL const u32 *)&from[row * columns + column];
+#else
+                UNROLL for (u32 half = 0; half < TILE; half += WARP) {
+                    u64 column = first_column + l + half;
+                    if (row < rows && column < columns) tile[r][l + half] = from[row * columns + column];
+                }
+#endif
+            }
+            BARRIER();
+            UNROLL for (u32 i = 0; i < TILE / 8; i++) {
+                u32 c = warp + i * 8;
+                u64 column = first_column + c;
+#if PAIRS
+                u64 row = first_row + 2 * l;
+                if (row < rows && column < columns) {
+                    u32 low = T_STORE(activate(T_LOAD(tile[2 * l][c]))), high = T_STORE(activate(T_LOAD(tile[2 * l + 1][c])));
+                    *(GLOBAL u32 *)&to[column * rows + row] = low | high << 16;
+                }
+#else
+                UNROLL for (u32 half = 0; half < TILE; half += WARP) {
+                    u64 row = first_row + l + half;
+                    if (row < rows && column < columns)
+                        to[column * rows + row] = T_STORE(activate(T_LOAD(tile[l + half][c])));
+                }
+#endif
+            }
+            BARRIER();
+        }
+    }
+}
+#endif
+
+// Adds each plane's bias and applies the function, in place. Blocks: planes, parts of a plane.
+KERNEL LAUNCH_BOUNDS(THREADS, 4) finish(GLOBAL T *RESTRICT out, GLOBAL const T *RESTRICT bias, u64 pixels, u32 filters)
+{
+    GLOBAL T *plane = out + (u64)block_x() * pixels;
+#if BIAS
+    sum add = T_LOAD(bias[block_x() % filters]);
+#else
+    sum add = (sum)0;
+#endif
+    for (u64 i = (u64)block_y() * THREADS + thread_x(); i < pixels; i += (u64)grid_size_y() * THREADS) {
+        plane[i] = T_STORE(activate(T_LOAD(plane[i]) + add));
+    }
+}
+
+#else
+
+#if PARTS
+typedef sum stored;
+#define STORED(x) (x)
+#else
+typedef T stored;
+#define STORED(x) T_STORE(x)
+#endif
+
+// One of n and k: how many rows and columns it has, where they are, and what one plane is worth in elements of the image
+// and in elements of the other matrix (a for k, out for n).
+typedef struct {
+    i64 height, width, mul_y, add_y, mul_x, add_x, plane, other;
+} side;
+
+typedef struct {
+    i64 m, n, k, groups;
+    // Elements from one m to the next in a and out, and from one group to the next in a, in b and in out.
+    i64 a_row, out_row, a_group, b_group, out_group;
+    // The image, and what its rows and columns are divided by.
+    i64 height, width, divide_y, divide_x;
+    // How much of k one part has, and elements from one part of out to the next.
+    i64 part_k, parts, part_out;
+} product;
+
+typedef struct {
+    i64 plane, other;
+    POS y, x;
+} place;
+
+DEVICE place place_of(const side *s, INDEX number)
+{
+    INDEX area = (INDEX)(s->height * s->width), outer = number / area, rest = number - outer * area;
+    INDEX row = rest / (INDEX)s->width, column = rest - row * (INDEX)s->width;
+    place p;
+    p.plane = (i64)outer * s->plane;
+    p.other = (i64)outer * s->other + rest;
+    p.y = (POS)row * (POS)s->mul_y + (POS)s->add_y;
+    p.x = (POS)column * (POS)s->mul_x + (POS)s->add_x;
+    return p;
+}
+
+DEVICE sum gathered(GLOBAL const T *b, const product *size, i64 plane, POS y, POS x)
+{
+#if DIVIDES
+    POS row = y / (POS)size->divide_y, column = x / (POS)size->divide_x;
+    if (row * (POS)size->divide_y != y || column * (POS)size->divide_x != x) return (sum)0;
+    y = row;
+    x = column;
+#endif
+    if (y < 0 || x < 0 || y >= (POS)size->height || x >= (POS)size->width) return (sum)0;
+    return T_LOAD(b[plane + (i64)y * size->width + x]);
+}
+
+DEVICE stored finished(sum x, GLOBAL const T *bias, i64 m)
+{
+#if BIAS
+    x += T_LOAD(bias[m]);
+#endif
+    return STORED(activate(x));
+}
+
+// Each block has a tile of 64 × 64 sums, each of its threads 4 × 4 of them. Blocks: tiles of n, tiles of m, groups × parts.
+KERNEL LAUNCH_BOUNDS(THREADS, 2) convolve(GLOBAL stored *RESTRICT out, GLOBAL const T *RESTRICT a, GLOBAL const T *RESTRICT b,
+                                          GLOBAL const T *RESTRICT bias, product size, side of_n, side of_k)
+{
+    SHARED ALIGNED(16) sum a_tile[DEPTH][TILE + 4];
+    SHARED ALIGNED(16) sum b_tile[DEPTH][TILE + 4];
+    SHARED place table[2][DEPTH];
+    u32 t = thread_x(), group = block_z() % (u32)size.groups, part = block_z() / (u32)size.groups;
+    i64 m_first = (i64)block_y() * TILE, n_first = (i64)block_x() * TILE;
+    i64 k_begin = part * size.part_k, k_end = k_begin + size.part_k < size.k ? k_begin + size.part_k : size.k;
+    a += group * size.a_group;
+    b += group * size.b_group;
+    // Of a, a thread loads one k of four m; of b, four k of one n.
+    u32 a_k = t % DEPTH, a_m = t / DEPTH, b_n = t % TILE, b_k = t / TILE;
+    i32 has_n = n_first + b_n < size.n;
+    place own = place_of(&of_n, (INDEX)(has_n ? n_first + b_n : 0));
+    sum a_next[4], b_next[4], sums[4][4];
+    UNROLL for (u32 i = 0; i < 4; i++)
+        UNROLL for (u32 j = 0; j < 4; j++) sums[i][j] = (sum)0;
+    u32 row = t / 16 * 4, col = t % 16 * 4;
+
+    if (t < DEPTH && k_begin + t < k_end) table[0][t] = place_of(&of_k, (INDEX)(k_begin + t));
+    BARRIER();
+    for (i64 k = k_begin; k - DEPTH < k_end; k += DEPTH) {
+        i32 even = ((k - k_begin) / DEPTH) & 1;
+        i32 is_first = k == k_begin;
+        if (!is_first) {
+            // What the round before has loaded; its sums follow while this round's loads are under way.
+            UNROLL for (u32 j = 0; j < 4; j++) {
+                a_tile[a_k][a_m + j * 16] = a_next[j];
+                b_tile[b_k + j * 4][b_n] = b_next[j];
+            }
+        }
+        if (t < DEPTH && k + DEPTH + t < k_end) table[!even][t] = place_of(&of_k, (INDEX)(k + DEPTH + t));
+        BARRIER();
+        UNROLL for (u32 j = 0; j < 4; j++) {
+            i64 m = m_first + a_m + j * 16;
+            a_next[j] = (sum)0;
+            b_next[j] = (sum)0;
+            if (k + a_k < k_end && m < size.m) a_next[j] = T_LOAD(a[m * size.a_row + table[even][a_k].other]);
+            if (k + b_k + j * 4 < k_end && has_n) {
+                const place *p = &table[even][b_k + j * 4];
+                b_next[j] = gathered(b, &size, own.plane + p->plane, own.y + p->y, own.x + p->x);
+            }
+        }
+        if (!is_first) {
+            UNROLL for (u32 d = 0; d < DEPTH; d++) {
+                sum x[4], y[4];
+                UNROLL for (u32 i = 0; i < 4; i++) x[i] = a_tile[d][row + i];
+                UNROLL for (u32 j = 0; j < 4; j++) y[j] = b_tile[d][col + j];
+                UNROLL for (u32 i = 0; i < 4; i++)
+                    UNROLL for (u32 j = 0; j < 4; j++) sums[i][j] += x[i] * y[j];
+            }
+        }
+        BARRIER();
+    }
+
+    out += group * size.out_group + part * size.part_out;
+    UNROLL for (u32 j = 0; j < 4; j++) {
+        if (n_first + col + j >= size.n) break;
+        i64 to = place_of(&of_n, (INDEX)(n_first + col + j)).other;
+        UNROLL for (u32 i = 0; i < 4; i++) {
+            i64 m = m_first + row + i;
+            if (m < size.m) out[to + m * size.out_row] = finished(sums[i][j], bias, group * size.m + m);
+        }
+    }
+}
+
+// Where few m share an image, as in depthwise convolutions, a thread has one sum and nothing is shared. Blocks: n, groups × m.
+KERNEL LAUNCH_BOUNDS(THREADS, 4)
+convolve_directly(GLOBAL stored *RESTRICT out, GLOBAL const T *RESTRICT a, GLOBAL const T *RESTRICT b,
+                  GLOBAL const T *RESTRICT bias, product size, side of_n, side of_k)
+{
+    i64 n = (i64)block_x() * THREADS + thread_x(), planes = size.k / (of_k.height * of_k.width);
+    if (n >= size.n) return;
+    place own = place_of(&of_n, (INDEX)n);
+    for (i64 line = block_y(); line < size.groups * size.m; line += grid_size_y()) {
+        i64 group = line / size.m, m = line - group * size.m;
+        GLOBAL const T *from = b + group * size.b_group + own.plane;
+        GLOBAL const T *factors = a + group * size.a_group + m * size.a_row;
+        sum total = (sum)0;
+        for (i64 plane = 0; plane < planes; plane++) {
+            GLOBAL const T *factor = factors + plane * of_k.other;
+            POS y = own.y + (POS)of_k.add_y;
+            for (u32 r = 0; r < (u32)of_k.height; r++, y += (POS)of_k.mul_y) {
+                POS x = own.x + (POS)of_k.add_x;
+                for (u32 c = 0; c < (u32)of_k.width; c++, x += (POS)of_k.mul_x) {
+                    total += T_LOAD(*factor++) * gathered(from, &size, plane * of_k.plane, y, x);
+                }
+            }
+        }
+        out[group * size.out_group + own.other + m * size.out_row] = finished(total, bias, line);
+    }
+}
+
+// The sums of all parts, in their order.
+KERNEL LAUNCH_BOUNDS(THREADS, 4) add_parts(GLOBAL T *RESTRICT out, GLOBAL const sum *RESTRICT parts, u64 count, u32 rounds)
+{
+    u64 step = (u64)grid_size_x() * THREADS;
+    for (u64 i = (u64)block_x() * THREADS + thread_x(); i < count; i += step) {
+        sum total = (sum)0;
+        for (u32 part = 0; part < rounds; part++) total += parts[part * count + i];
+        out[i] = T_STORE(total);
+    }
+}
+
+#endif

@@ -1,0 +1,398 @@
+// The host's side of the dialect: a block's threads are fibres of one OS thread, blocks run one after the other.
+//
+// 1. A fibre runs until it reaches a barrier or a shuffle, and then gives way to the next.
+// 2. A barrier opens when every fibre that has not returned has arrived at it; a warp's barrier, when every lane has.
+// 3. A round in which no fibre gets anywhere is a deadlock: lanes of one warp, or threads of one block, have parted ways
+//    around a barrier. On a GPU that is undefined; here the launch says so and stops.
+// 4. The block's memory is filled with garbage before every block, so that nothing depends on what was there.
+
+// Only C's headers: C++'s take longer to compile than most kernels.
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#if !defined(__x86_64__)
+#include <ucontext.h>
+#endif
+
+typedef int8_t i8;
+typedef uint8_t u8;
+typedef int16_t i16;
+typedef uint16_t u16;
+typedef int32_t i32;
+typedef uint32_t u32;
+typedef long long i64;
+typedef unsigned long long u64;
+typedef float f32;
+typedef double f64;
+
+#define KERNEL static void
+#define DEVICE static inline
+#define GLOBAL
+#define SHARED static
+#define DYNAMIC_SHARED(type, name) type *name = (type *)emulation::dynamic_shared
+#define RESTRICT __restrict__
+#define ALIGNED(bytes) __attribute__((aligned(bytes)))
+#define LAUNCH_BOUNDS(threads, blocks)
+#define UNROLL
+#define WARP 32
+#define BARRIER() emulation::block_barrier()
+#define WARP_BARRIER() emulation::warp_barrier()
+#define FENCE() ((void)0)
+#define LOAD_VOLATILE(p) (*(p))
+#define STORE_VOLATILE(p, v) (*(p) = (v))
+
+namespace emulation {
+
+struct place { u32 x, y, z; };
+static const size_t STACK_BYTES = 256 << 10;
+static const u32 THREADS_MAX = 1024;
+
+static place thread, block, block_size, grid_size;
+static u64 *dynamic_shared;
+
+struct barrier { u32 arrived = 0, members = 0; u64 generation = 0; };
+struct fibre {
+    char *stack = nullptr;
+#if defined(__x86_64__)
+    void *top = nullptr;
+#else
+    ucontext_t context;
+#endif
+    bool finished = false;
+};
+
+static fibre fibres[THREADS_MAX];
+static barrier whole, warps[THREADS_MAX / WARP];
+static u64 slots[THREADS_MAX];
+static u32 current, threads;
+static bool moved;
+static void (*body)();
+
+#if defined(__x86_64__)
+static void *scheduler;
+extern "C" void panoply_emulation_switch(void **save, void *load);
+asm(R"(
+.text
+.local panoply_emulation_switch
+.type panoply_emulation_switch, @function
+panoply_emulation_switch:
+    pushq %rbp
+    pushq %rbx
+    pushq %r12
+    pushq %r13
+    pushq %r14
+    pushq %r15
+    movq %rsp, (%rdi)
+    movq %rsi, %rsp
+    popq %r15
+    popq %r14
+    popq %r13
+    popq %r12
+    popq %rbx
+    popq %rbp
+    ret
+)");
+static void leave() { panoply_emulation_switch(&fibres[current].top, scheduler); }
+static void enter(u32 index) { panoply_emulation_switch(&scheduler, fibres[index].top); }
+static void prepare(fibre &f, void (*start)())
+{
+    char *end = f.stack + STACK_BYTES;
+    void **top = (void **)((uintptr_t)end & ~(uintptr_t)15);
+    *--top = nullptr;
+    *--top = (void *)start;
+    for (int i = 0; i < 6; i++) *--top = nullptr;
+    f.top = top;
+}
+#else
+static ucontext_t scheduler;
+static void leave() { swapcontext(&fibres[current].context, &scheduler); }
+static void enter(u32 index) { swapcontext(&scheduler, &fibres[index].context); }
+static void prepare(fibre &f, void (*start)())
+{
+    getcontext(&f.context);
+    f.context.uc_stack.ss_sp = f.stack;
+    f.context.uc_stack.ss_size = STACK_BYTES;
+    f.context.uc_link = nullptr;
+    makecontext(&f.context, start, 0);
+}
+#endif
+
+static void select(u32 index)
+{
+    current = index;
+    thread.x = index % block_size.x;
+    thread.y = index / block_size.x % block_size.y;
+    thread.z = index / block_size.x / block_size.y;
+}
+
+static void open_if_complete(barrier &b)
+{
+    if (b.members != 0 && b.arrived == b.members) {
+        b.arrived = 0;
+        b.generation++;
+        moved = true;
+    }
+}
+
+static void wait(barrier &b)
+{
+    u64 generation = b.generation;
+    b.arrived++;
+    moved = true;
+    open_if_complete(b);
+    while (b.generation == generation) leave();
+}
+
+static inline void block_barrier() { wait(whole); }
+static inline void warp_barrier() { wait(warps[current / WARP]); }
+
+static void start()
+{
+    body();
+    fibre &f = fibres[current];
+    f.finished = true;
+    moved = true;
+    whole.members--;
+    warps[current / WARP].members--;
+    open_if_complete(whole);
+    open_if_complete(warps[current / WARP]);
+    for (;;) leave();
+}
+
+static void run_block()
+{
+    threads = block_size.x * block_size.y * block_size.z;
+    if (threads == 0 || threads > THREADS_MAX) { fprintf(stderr, "a block of %u threads\n", threads); abort(); }
+    whole = barrier();
+    whole.members = threads;
+    for (u32 w = 0; w < THREADS_MAX / WARP; w++) warps[w] = barrier();
+    for (u32 i = 0; i < threads; i++) {
+        fibre &f = fibres[i];
+        if (!f.stack) f.stack = (char *)malloc(STACK_BYTES);
+        f.finished = false;
+        prepare(f, start);
+        warps[i / WARP].members++;
+    }
+    for (u32 left = threads; left > 0;) {
+        moved = false;
+        left = 0;
+        for (u32 i = 0; i < threads; i++) {
+            if (fibres[i].finished) continue;
+            select(i);
+            enter(i);
+            left += !fibres[i].finished;
+        }
+        if (left > 0 && !moved) {
+            fprintf(stderr, "deadlock: threads of block %u,%u,%u have parted ways around a barrier\n", block.x, block.y, block.z);
+            abort();
+        }
+    }
+}
+
+template <class V> static V exchange(V value, u32 from)
+{
+    u32 base = current / WARP * WARP;
+    u64 bits = 0;
+    memcpy(&bits, &value, sizeof value);
+    slots[current] = bits;
+    warp_barrier();
+    u64 other = slots[base + (from % WARP)];
+    warp_barrier();
+    V result;
+    memcpy(&result, &other, sizeof result);
+    return result;
+}
+
+template <size_t... I> struct sequence {};
+template <size_t N, size_t... I> struct count_up : count_up<N - 1, N - 1, I...> {};
+template <size_t... I> struct count_up<0, I...> { typedef sequence<I...> type; };
+
+template <class... A> struct call {
+    static void (*function)(A...);
+    static void **arguments;
+    template <size_t... I> static void with(sequence<I...>) { function(*(A *)arguments[I]...); }
+    static void run() { with(typename count_up<sizeof...(A)>::type()); }
+    static void launch(void (*f)(A...), void **args)
+    {
+        function = f;
+        arguments = args;
+        body = run;
+    }
+};
+template <class... A> void (*call<A...>::function)(A...);
+template <class... A> void **call<A...>::arguments;
+template <class... A> static void bind(void (*f)(A...), void **args) { call<A...>::launch(f, args); }
+
+static void run_grid(const u32 *grid, const u32 *size, u64 shared_bytes)
+{
+    grid_size = place{grid[0], grid[1], grid[2]};
+    block_size = place{size[0], size[1], size[2]};
+    dynamic_shared = (u64 *)aligned_alloc(128, (shared_bytes + 16 + 127) / 128 * 128);
+    for (block.z = 0; block.z < grid_size.z; block.z++)
+        for (block.y = 0; block.y < grid_size.y; block.y++)
+            for (block.x = 0; block.x < grid_size.x; block.x++) {
+                memset(dynamic_shared, 0xcd, shared_bytes + 16);
+                run_block();
+            }
+    free(dynamic_shared);
+}
+
+} // namespace emulation
+
+#define PANOPLY_HOST_ENTRY(name)                                                                        \
+    extern "C" void panoply_launch(void **arguments, const u32 *grid, const u32 *block, u64 shared)     \
+    {                                                                                                   \
+        emulation::bind(name, arguments);                                                               \
+        emulation::run_grid(grid, block, shared);                                                       \
+    }
+
+DEVICE u32 thread_x() { return emulation::thread.x; }
+DEVICE u32 thread_y() { return emulation::thread.y; }
+DEVICE u32 thread_z() { return emulation::thread.z; }
+DEVICE u32 block_x() { return emulation::block.x; }
+DEVICE u32 block_y() { return emulation::block.y; }
+DEVICE u32 block_z() { return emulation::block.z; }
+DEVICE u32 block_size_x() { return emulation::block_size.x; }
+DEVICE u32 block_size_y() { return emulation::block_size.y; }
+DEVICE u32 block_size_z() { return emulation::block_size.z; }
+DEVICE u32 grid_size_x() { return emulation::grid_size.x; }
+DEVICE u32 grid_size_y() { return emulation::grid_size.y; }
+DEVICE u32 grid_size_z() { return emulation::grid_size.z; }
+DEVICE u32 lane() { return emulation::current % WARP; }
+
+DEVICE u32 shuffle_u32(u32 x, u32 from) { return emulation::exchange(x, from); }
+DEVICE u32 shuffle_xor_u32(u32 x, u32 mask) { return emulation::exchange(x, lane() ^ mask); }
+DEVICE u32 shuffle_up_u32(u32 x, u32 by) { return emulation::exchange(x, lane() >= by ? lane() - by : lane()); }
+DEVICE u32 shuffle_down_u32(u32 x, u32 by) { return emulation::exchange(x, lane() + by < WARP ? lane() + by : lane()); }
+DEVICE u32 ballot(i32 predicate)
+{
+    using namespace emulation;
+    u32 base = current / WARP * WARP, mask = 0;
+    slots[current] = predicate != 0;
+    warp_barrier();
+    for (u32 i = 0; i < WARP && base + i < threads; i++) mask |= (u32)slots[base + i] << i;
+    warp_barrier();
+    return mask;
+}
+
+DEVICE u32 match_byte(u32 x)
+{
+    using namespace emulation;
+    u32 base = current / WARP * WARP, mask = 0;
+    slots[current] = x & 255u;
+    warp_barrier();
+    for (u32 i = 0; i < WARP && base + i < threads; i++) mask |= (u32)(slots[base + i] == (x & 255u)) << i;
+    warp_barrier();
+    return mask;
+}
+
+DEVICE u32 f32_bits(f32 x) { u32 y; memcpy(&y, &x, 4); return y; }
+DEVICE f32 bits_f32(u32 x) { f32 y; memcpy(&y, &x, 4); return y; }
+DEVICE u64 f64_bits(f64 x) { u64 y; memcpy(&y, &x, 8); return y; }
+DEVICE f64 bits_f64(u64 x) { f64 y; memcpy(&y, &x, 8); return y; }
+DEVICE u32 count_ones(u32 x) { return (u32)__builtin_popcount(x); }
+DEVICE u32 leading_zeros(u32 x) { return x ? (u32)__builtin_clz(x) : 32; }
+DEVICE u32 reverse_bits(u32 x)
+{
+    u32 y = 0;
+    for (int i = 0; i < 32; i++) y |= ((x >> i) & 1u) << (31 - i);
+    return y;
+}
+DEVICE f32 rsqrtf(f32 x) { return 1.0f / sqrtf(x); }
+DEVICE f64 rsqrt(f64 x) { return 1.0 / sqrt(x); }
+
+template <class P, class V> static P atomic_add(P *p, V v) { P old = *p; *p = (P)(old + v); return old; }
+template <class P, class V> static P atomic_max(P *p, V v) { P old = *p; if (old < (P)v) *p = (P)v; return old; }
+template <class P, class V> static P atomic_min(P *p, V v) { P old = *p; if ((P)v < old) *p = (P)v; return old; }
+template <class P, class V> static P atomic_or(P *p, V v) { P old = *p; *p = (P)(old | v); return old; }
+template <class P, class V> static P atomic_exchange(P *p, V v) { P old = *p; *p = (P)v; return old; }
+template <class P, class V, class W> static P atomic_cas(P *p, V expected, W v)
+{
+    P old = *p;
+    if (old == (P)expected) *p = (P)v;
+    return old;
+}
+#define ATOMIC_ADD(p, v) atomic_add(p, v)
+#define ATOMIC_MAX(p, v) atomic_max(p, v)
+#define ATOMIC_MIN(p, v) atomic_min(p, v)
+#define ATOMIC_OR(p, v) atomic_or(p, v)
+#define ATOMIC_CAS(p, expected, v) atomic_cas(p, expected, v)
+#define ATOMIC_EXCHANGE(p, v) atomic_exchange(p, v)
+
+// Search and TopK.
+#define PERSISTENT static
+// The sum of four products of signed bytes, and another.
+DEVICE i32 dot4_i8(u32 a, u32 b, i32 sum)
+{
+    for (int i = 0; i < 4; i++) sum += (i32)(i8)(a >> 8 * i) * (i32)(i8)(b >> 8 * i);
+    return sum;
+}
+#define NOINLINE static
+// Copies 16 bytes to the block's memory, or zeros; it may take effect as late as the wait.
+DEVICE void copy_async_16(void *target, GLOBAL const void *source, int present)
+{
+    if (present) memcpy(target, source, 16);
+    else memset(target, 0, 16);
+}
+#define COPY_ASYNC_COMMIT() ((void)0)
+#define COPY_ASYNC_WAIT(groups) ((void)0)
+// What was copied to the block's memory is seen by matrix units that read it by themselves.
+#define TENSOR_FENCE() ((void)0)
+
+// Four matrices of eight rows of 16 bytes. Lane l names row l % 8 of matrix l / 8, and gets of each matrix word l % 4 of row l / 4.
+DEVICE void load_matrices(u32 *r, const void *row)
+{
+    using namespace emulation;
+    u32 base = current / WARP * WARP, l = lane();
+    slots[current] = (u64)(uintptr_t)row;
+    warp_barrier();
+    for (u32 i = 0; i < 4; i++) memcpy(&r[i], (const char *)(uintptr_t)slots[base + i * 8 + l / 4] + l % 4 * 4, 4);
+    warp_barrier();
+}
+
+// d += a * b by the lanes of a warp. In words of 32 bits, a is 16 rows of 8 and b 8 rows of 8; a lane holds of a the words t and
+// t + 4 of the rows g and g + 8, of b the words t and t + 4 of row g, and of d the columns 2t and 2t + 1 of the rows g and g + 8,
+// where g is lane / 4 and t is lane % 4.
+namespace emulation {
+static u32 operands[THREADS_MAX][6];
+template <class N, class F> static void multiply(N *d, const u32 *a, const u32 *b, F word_product)
+{
+    u32 base = current / WARP * WARP, g = lane() / 4, t = lane() % 4;
+    memcpy(operands[current], a, 16);
+    memcpy(operands[current] + 4, b, 8);
+    warp_barrier();
+    for (u32 i = 0; i < 4; i++) {
+        u32 row = g + i / 2 * 8, column = 2 * t + i % 2;
+        for (u32 w = 0; w < 8; w++) {
+            u32 x = operands[base + row % 8 * 4 + w % 4][row / 8 + w / 4 * 2], y = operands[base + column * 4 + w % 4][4 + w / 4];
+            d[i] += word_product(x, y);
+        }
+    }
+    warp_barrier();
+}
+} // namespace emulation
+DEVICE f32 f16_to_f32(u16 x);
+DEVICE void multiply_f16(f32 *d, const u32 *a, const u32 *b)
+{
+    emulation::multiply(d, a, b, [](u32 x, u32 y) {
+        return f16_to_f32((u16)x) * f16_to_f32((u16)y) + f16_to_f32((u16)(x >> 16)) * f16_to_f32((u16)(y >> 16));
+    });
+}
+DEVICE void multiply_bf16(f32 *d, const u32 *a, const u32 *b)
+{
+    emulation::multiply(d, a, b, [](u32 x, u32 y) {
+        return bits_f32(x << 16) * bits_f32(y << 16) + bits_f32(x & 0xffff0000u) * bits_f32(y & 0xffff0000u);
+    });
+}
+// The factors are cut to 11 significant bits.
+DEVICE void multiply_f32(f32 *d, const u32 *a, const u32 *b)
+{
+    emulation::multiply(d, a, b, [](u32 x, u32 y) { return bits_f32(x & 0xffffe000u) * bits_f32(y & 0xffffe000u); });
+}
+DEVICE void multiply_i8(i32 *d, const u32 *a, const u32 *b)
+{
+    emulation::multiply(d, a, b, [](u32 x, u32 y) { return dot4_i8(x, y, 0); });
+}

@@ -1,0 +1,179 @@
+//! Elementwise expressions as instructions for the kernel of `interpret.c`, which runs programs of any length. Its text and
+//! this file agree on the numbers.
+
+use panoply_core::DType;
+use panoply_core::expr::{Node, NodeId, Program, Types, Value};
+
+/// Words of one instruction.
+pub const INSTRUCTION_WORDS: usize = 8;
+
+const CODE_INPUT: u32 = 0;
+const CODE_CONSTANT: u32 = 1;
+const CODE_CAST: u32 = 2;
+const CODE_UNARY: u32 = 16;
+const CODE_BINARY: u32 = 64;
+const CODE_TERNARY: u32 = 128;
+
+/// A program for the interpreter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Instructions {
+    /// Eight words for each.
+    pub words: Vec<u32>,
+    /// Values that are alive at once.
+    pub slots: u32,
+}
+
+/// The number that stands for a dtype in the interpreter.
+pub const fn stored(dtype: DType) -> u32 {
+    match dtype {
+        DType::F32 => 0,
+        DType::F16 => 1,
+        DType::BF16 => 2,
+        DType::F64 => 3,
+        DType::I32 => 4,
+        DType::U32 => 5,
+        DType::I8 => 6,
+        DType::U8 => 7,
+        DType::Complex64 => 8,
+    }
+}
+
+/// The instructions of a program whose nodes have these types.
+pub fn instructions(program: &Program, types: &Types) -> Instructions {
+    let mut assembler = Assembler { words: Vec::new(), slots: Slots::new(program, types) };
+    for (id, node) in program.nodes().iter().enumerate() {
+        if let Value::Typed(dtype) = types.values()[id] {
+            assembler.node(id, *node, types, dtype);
+        }
+    }
+    let last = program.nodes().len() - 1;
+    if let Value::Constant(value) = types.values()[last] {
+        assembler.constant(value, DType::F32);
+    }
+    Instructions { words: assembler.words, slots: assembler.slots.count }
+}
+
+struct Assembler {
+    words: Vec<u32>,
+    slots: Slots,
+}
+
+impl Assembler {
+    fn node(&mut self, id: usize, node: Node, types: &Types, dtype: DType) {
+        let mut sources = [0; 3];
+        let mut constants = [None; 3];
+        for (place, operand) in node.operands().enumerate() {
+            sources[place] = match types.values()[operand as usize] {
+                Value::Typed(_) => self.slots.of[operand as usize],
+                // A constant is cast from f64, and has the result's dtype everywhere else.
+                Value::Constant(value) => {
+                    let beside = if matches!(node, Node::Cast(..)) { DType::F64 } else { dtype };
+                    let slot = self.constant(value, beside);
+                    constants[place] = Some(slot);
+                    slot
+                }
+            };
+        }
+        constants.iter().flatten().for_each(|slot| self.slots.free.push(*slot));
+        let [a, b, c] = sources;
+        // A result may take the place of an operand that is not needed again: operands are read first.
+        self.slots.release(id, node);
+        let target = self.slots.take(id);
+        match node {
+            Node::Input(index) => self.push([CODE_INPUT, stored(dtype), target, index, 0, 0], 0),
+            Node::Const(constant) => self.push([CODE_CONSTANT, 0, target, 0, 0, 0], bits(constant.value(), dtype)),
+            Node::Cast(to, operand) => {
+                let from = match types.values()[operand as usize] {
+                    Value::Typed(from) => from,
+                    Value::Constant(_) => DType::F64,
+                };
+                let from = if from == to { COPY } else { carrier(from) };
+                self.push([CODE_CAST, from, target, a, stored(to), 0], 0);
+            }
+            Node::Unary(op, _) => self.push([CODE_UNARY + op as u32, carrier(dtype), target, a, b, c], 0),
+            Node::Binary(op, ..) => self.push([CODE_BINARY + op as u32, carrier(dtype), target, a, b, c], 0),
+            Node::Ternary(op, ..) => self.push([CODE_TERNARY + op as u32, carrier(dtype), target, a, b, c], 0),
+        }
+    }
+
+    /// An instruction that puts a constant into a slot of its own.
+    fn constant(&mut self, value: f64, dtype: DType) -> u32 {
+        let slot = self.slots.any();
+        self.push([CODE_CONSTANT, 0, slot, 0, 0, 0], bits(value, dtype));
+        slot
+    }
+
+    fn push(&mut self, words: [u32; 6], constant: u64) {
+        self.words.extend(words);
+        self.words.extend([constant as u32, (constant >> 32) as u32]);
+    }
+}
+
+/// The carrier of a cast that changes nothing.
+const COPY: u32 = 4;
+
+/// The number of a dtype's carrier and of what narrows it.
+const fn carrier(dtype: DType) -> u32 {
+    match dtype {
+        DType::F32 | DType::F16 | DType::BF16 => 0,
+        DType::F64 => 1,
+        DType::I32 => 2,
+        DType::U32 => 3,
+        DType::Complex64 => 4,
+        DType::I8 => 5,
+        DType::U8 => 6,
+    }
+}
+
+/// A constant as its carrier's bits.
+fn bits(value: f64, dtype: DType) -> u64 {
+    match dtype {
+        DType::F32 | DType::F16 | DType::BF16 | DType::Complex64 => u64::from((value as f32).to_bits()),
+        DType::F64 => value.to_bits(),
+        DType::I32 | DType::I8 => u64::from(value as i32 as u32),
+        DType::U32 | DType::U8 => u64::from(value as u32),
+    }
+}
+
+/// Which slot holds which node's value; slots are used again after the last use.
+struct Slots {
+    of: Vec<u32>,
+    last_use: Vec<NodeId>,
+    free: Vec<u32>,
+    count: u32,
+}
+
+impl Slots {
+    fn new(program: &Program, types: &Types) -> Slots {
+        let nodes = program.nodes();
+        let mut last_use: Vec<NodeId> = (0..nodes.len() as NodeId).collect();
+        for (id, node) in nodes.iter().enumerate() {
+            if matches!(types.values()[id], Value::Typed(_)) {
+                node.operands().for_each(|operand| last_use[operand as usize] = id as NodeId);
+            }
+        }
+        Slots { of: vec![u32::MAX; nodes.len()], last_use, free: Vec::new(), count: 0 }
+    }
+
+    fn any(&mut self) -> u32 {
+        self.free.pop().unwrap_or_else(|| {
+            self.count += 1;
+            self.count - 1
+        })
+    }
+
+    fn take(&mut self, id: usize) -> u32 {
+        self.of[id] = self.any();
+        self.of[id]
+    }
+
+    /// Frees the slots of operands that this node is the last to read.
+    fn release(&mut self, id: usize, node: Node) {
+        for operand in node.operands() {
+            let slot = self.of[operand as usize];
+            if slot != u32::MAX && self.last_use[operand as usize] == id as NodeId && !self.free.contains(&slot) {
+                self.free.push(slot);
+            }
+        }
+    }
+}

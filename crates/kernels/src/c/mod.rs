@@ -1,0 +1,302 @@
+//! The C dialect: C99 plus the macros of `prelude.h`. It is compiled by NVRTC for CUDA, and by a C++ compiler for the host,
+//! where the same kernels run block by block in tests. Kernels keep to what HIP and OpenCL C can say too (no templates, no
+//! headers, address spaces named), so that another API is another section of the prelude and not another set of files.
+//!
+//! A [`Unit`] is one file of kernels. A [`Kernel`] names one entry of a unit with its parameters; [`Kernel::source`] is the
+//! complete text that a compiler takes. A kernel is cheap to build and to hash, so that a backend finds the compiled one
+//! without touching the heap.
+
+use std::fmt::Write;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use panoply_core::DType;
+
+pub mod generate;
+pub mod interpret;
+
+/// The macros that make one text compile everywhere.
+pub const PRELUDE: &str = include_str!("prelude.h");
+/// The host's side of the prelude: threads of a block as fibres, for tests without a GPU.
+pub const HOST_EMULATION: &str = include_str!("host.h");
+
+/// The most parameters of one kernel.
+const PARAMETERS_MAX: usize = 16;
+
+/// What compiles the text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Dialect {
+    /// NVRTC.
+    Cuda,
+    /// A C++ compiler for the host; blocks run one after the other.
+    Host,
+}
+
+/// One file of kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Unit {
+    /// The file's name, without its ending.
+    pub name: &'static str,
+    /// Its text.
+    pub text: &'static str,
+}
+
+/// Declares a unit per file of this folder. A unit may stand on headers, which come before its own text.
+macro_rules! units {
+    ($($(#[$doc:meta])* $name:ident = $file:literal $(on $($header:literal),*)?;)*) => {
+        $(
+            $(#[$doc])*
+            pub const $name: Unit = Unit {
+                name: $file,
+                text: concat!($($(include_str!($header),)*)? include_str!(concat!($file, ".c"))),
+            };
+        )*
+        /// Every unit.
+        pub const UNITS: &[Unit] = &[$($name),*];
+    };
+}
+
+units! {
+    /// Products of matrices.
+    MATMUL = "matmul";
+    /// Copies between layouts.
+    STRIDED = "strided";
+    /// Elementwise expressions that are too long to be compiled.
+    INTERPRET = "interpret" on "elementwise.h";
+    /// Reductions along axes.
+    REDUCE = "reduce" on "walk.h", "accumulate.h";
+    /// Running sums and their like.
+    SCAN = "scan" on "walk.h";
+    /// Softmax along an axis.
+    SOFTMAX = "softmax" on "rows.h";
+    /// Layer normalisation.
+    LAYERNORM = "layernorm" on "rows.h";
+    /// Images in another arrangement of colours.
+    COLOR = "color";
+    /// Convolutions and their gradients.
+    CONV = "conv";
+    /// Maxima and averages of windows.
+    POOL = "pool";
+    /// Images of another size.
+    RESIZE = "resize";
+    /// Sort, argsort and sort by key.
+    SORT = "sort";
+    /// Rows padded with zeros, for search.
+    SEARCH_PACK = "search_pack";
+}
+
+/// Search with few queries: scores and the choice of the nearest in one pass.
+pub const SEARCH_FEW: Unit = Unit {
+    name: "search_few",
+    text: concat!(
+        include_str!("search_keys.h"),
+        include_str!("search_score.h"),
+        include_str!("sorted_keys.h"),
+        include_str!("search_few.c")
+    ),
+};
+
+/// Search with many queries: what must be known of rows and queries beforehand.
+pub const SEARCH_MEASURE: Unit = Unit {
+    name: "search_measure",
+    text: concat!(
+        include_str!("search_keys.h"),
+        include_str!("search_score.h"),
+        include_str!("search_bounds.h"),
+        include_str!("search_measure.c")
+    ),
+};
+/// Search with many queries: candidates from the matrix unit.
+pub const SEARCH_MANY: Unit = Unit {
+    name: "search_many",
+    text: concat!(
+        include_str!("search_keys.h"),
+        include_str!("search_score.h"),
+        include_str!("search_bounds.h"),
+        include_str!("search_many.c")
+    ),
+};
+/// Search with many queries: the nearest of the candidates.
+pub const SEARCH_SELECT: Unit = Unit {
+    name: "search_select",
+    text: concat!(include_str!("search_keys.h"), include_str!("sorted_keys.h"), include_str!("search_select.c")),
+};
+
+/// A kernel: an entry of a unit, with its parameters.
+#[derive(Clone, Debug)]
+pub struct Kernel {
+    text: Text,
+    /// The name of the function.
+    pub entry: &'static str,
+    parameters: [(&'static str, Parameter); PARAMETERS_MAX],
+    count: usize,
+}
+
+#[derive(Clone, Debug)]
+enum Text {
+    Unit(Unit),
+    /// Generated text, its name, and its hash, so that finding the compiled kernel does not read the text.
+    Generated(Arc<str>, &'static str, u64),
+}
+
+/// The value of a parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Parameter {
+    /// An element type; see [`Kernel::dtype`].
+    DType(DType),
+    /// A number.
+    Integer(i64),
+    /// A name of the prelude or of the unit.
+    Word(&'static str),
+}
+
+impl Kernel {
+    /// An entry of a unit.
+    pub fn new(unit: Unit, entry: &'static str) -> Kernel {
+        Kernel::of(Text::Unit(unit), entry)
+    }
+
+    /// An entry of generated text. `name` is for messages.
+    pub fn generated(name: &'static str, text: Arc<str>, entry: &'static str) -> Kernel {
+        let mut hasher = DefaultHasher::new();
+        text.hash(&mut hasher);
+        Kernel::of(Text::Generated(text, name, hasher.finish()), entry)
+    }
+
+    fn of(text: Text, entry: &'static str) -> Kernel {
+        Kernel { text, entry, parameters: [("", Parameter::Integer(0)); PARAMETERS_MAX], count: 0 }
+    }
+
+    /// With an element type. For the name `T` the text sees `T` (how an element is stored), `T_ACC` (what it is computed in),
+    /// `T_LOAD(x)` and `T_STORE(x)` (from one to the other), `T_BYTES`, and `T_IS_f16` or its like as 1.
+    pub fn dtype(self, name: &'static str, dtype: DType) -> Kernel {
+        self.with(name, Parameter::DType(dtype))
+    }
+
+    /// With a number.
+    pub fn integer(self, name: &'static str, value: impl TryInto<i64>) -> Kernel {
+        self.with(name, Parameter::Integer(value.try_into().unwrap_or(i64::MAX)))
+    }
+
+    /// With 1 or 0.
+    pub fn flag(self, name: &'static str, value: bool) -> Kernel {
+        self.integer(name, i64::from(value))
+    }
+
+    /// With a name that the text knows.
+    pub fn word(self, name: &'static str, value: &'static str) -> Kernel {
+        self.with(name, Parameter::Word(value))
+    }
+
+    /// More parameters than there is room for is a mistake in this workspace, found by the first test of that kernel:
+    /// the text then lacks a macro and does not compile.
+    fn with(mut self, name: &'static str, value: Parameter) -> Kernel {
+        if let Some(place) = self.parameters.get_mut(self.count) {
+            *place = (name, value);
+            self.count += 1;
+        }
+        self
+    }
+
+    /// The name for messages: the unit's and the entry's.
+    pub fn name(&self) -> String {
+        let unit = match &self.text {
+            Text::Unit(unit) => unit.name,
+            Text::Generated(_, name, _) => name,
+        };
+        format!("{unit}/{}", self.entry)
+    }
+
+    /// The complete text for a compiler.
+    pub fn source(&self, dialect: Dialect) -> String {
+        let mut text = String::new();
+        let target = match dialect {
+            Dialect::Cuda => "PANOPLY_CUDA",
+            Dialect::Host => "PANOPLY_HOST",
+        };
+        // Writing into a string does not fail.
+        let _ = writeln!(text, "#define {target} 1");
+        for (name, value) in &self.parameters[..self.count] {
+            let _ = match value {
+                Parameter::DType(dtype) => write_dtype(&mut text, name, *dtype),
+                Parameter::Integer(value) => writeln!(text, "#define {name} {value}"),
+                Parameter::Word(word) => writeln!(text, "#define {name} {word}"),
+            };
+        }
+        if dialect == Dialect::Host {
+            text.push_str(HOST_EMULATION);
+        }
+        text.push_str(PRELUDE);
+        text.push_str(match &self.text {
+            Text::Unit(unit) => unit.text,
+            Text::Generated(generated, ..) => generated,
+        });
+        if dialect == Dialect::Host {
+            let _ = writeln!(text, "\nPANOPLY_HOST_ENTRY({})", self.entry);
+        }
+        text
+    }
+}
+
+/// The macros of one element type.
+fn write_dtype(text: &mut String, name: &str, dtype: DType) -> std::fmt::Result {
+    let (stored, computed, load, store) = match dtype {
+        DType::F32 => ("f32", "f32", "", ""),
+        DType::F16 => ("u16", "f32", "f16_to_f32", "f32_to_f16"),
+        DType::BF16 => ("u16", "f32", "bf16_to_f32", "f32_to_bf16"),
+        DType::F64 => ("f64", "f64", "", ""),
+        DType::I32 => ("i32", "i32", "", ""),
+        DType::U32 => ("u32", "u32", "", ""),
+        DType::I8 => ("i8", "i32", "(i32)", "(i8)"),
+        DType::U8 => ("u8", "u32", "(u32)", "(u8)"),
+        DType::Complex64 => ("complex64", "complex64", "", ""),
+    };
+    writeln!(text, "#define {name} {stored}")?;
+    writeln!(text, "#define {name}_ACC {computed}")?;
+    writeln!(text, "#define {name}_LOAD(x) {load}(x)")?;
+    writeln!(text, "#define {name}_STORE(x) {store}(x)")?;
+    writeln!(text, "#define {name}_BYTES {}", dtype.size_bytes())?;
+    writeln!(text, "#define {name}_IS_{} 1", dtype.name())
+}
+
+impl PartialEq for Kernel {
+    fn eq(&self, other: &Kernel) -> bool {
+        let same_text = match (&self.text, &other.text) {
+            (Text::Unit(a), Text::Unit(b)) => a.name == b.name,
+            (Text::Generated(a, ..), Text::Generated(b, ..)) => Arc::ptr_eq(a, b) || a == b,
+            _ => false,
+        };
+        same_text && self.entry == other.entry && self.parameters[..self.count] == other.parameters[..other.count]
+    }
+}
+
+impl Eq for Kernel {}
+
+impl Hash for Kernel {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        match &self.text {
+            Text::Unit(unit) => unit.name.hash(state),
+            Text::Generated(_, _, hash) => hash.hash(state),
+        }
+        self.entry.hash(state);
+        self.parameters[..self.count].hash(state);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_become_macros() {
+        let kernel = Kernel::new(STRIDED, "copy").dtype("T", DType::BF16).integer("BLOCK", 256).flag("WIDE", true);
+        let source = kernel.source(Dialect::Cuda);
+        for line in ["#define PANOPLY_CUDA 1", "#define T u16", "#define T_LOAD(x) bf16_to_f32(x)", "#define BLOCK 256"]
+        {
+            assert!(source.contains(line), "{line}");
+        }
+        assert!(source.contains("#define T_IS_bf16 1"));
+        assert_eq!(kernel, kernel.clone());
+        assert_ne!(kernel, kernel.clone().flag("MORE", true));
+    }
+}

@@ -1,0 +1,67 @@
+// Rows of floats that a group of threads holds in registers: GROUP threads (a warp, or a whole block) have ITEMS vectors of
+// VECTOR elements each; what goes beyond the row's end is filled. REAL is what elements are computed in.
+
+#if defined(T_IS_f64)
+typedef f64 REAL;
+#define REAL_SHUFFLE_XOR shuffle_xor_f64
+#define REAL_EXP exp
+#define REAL_LOG log
+#define REAL_SQRT sqrt
+#define REAL_MAX fmax
+#define REAL_LOWEST bits_f64(0xfff0000000000000ull)
+#else
+typedef f32 REAL;
+#define REAL_SHUFFLE_XOR shuffle_xor_f32
+#define REAL_EXP expf
+#define REAL_LOG logf
+#define REAL_SQRT sqrtf
+#define REAL_MAX fmaxf
+#define REAL_LOWEST bits_f32(0xff800000u)
+#endif
+
+typedef struct ALIGNED(VECTOR_BYTES) { T at[VECTOR]; } vector_t;
+
+#if GROUP > WARP
+#define BLOCK GROUP
+#else
+#define BLOCK 256
+#endif
+
+// Enough for 64 registers of each thread.
+#define BLOCKS_MIN (1024 / BLOCK)
+
+DEVICE REAL real_sum(REAL a, REAL b) { return a + b; }
+DEVICE REAL real_max(REAL a, REAL b) { return REAL_MAX(a, b); }
+
+#define OVER_WARP(name, JOIN)                                                                     \
+    DEVICE REAL name##_over_warp(REAL x)                                                          \
+    {                                                                                             \
+        UNROLL                                                                                    \
+        for (u32 mask = WARP / 2; mask > 0; mask /= 2) x = JOIN(x, REAL_SHUFFLE_XOR(x, mask));    \
+        return x;                                                                                 \
+    }
+OVER_WARP(sum, real_sum)
+OVER_WARP(max, real_max)
+
+#if GROUP > WARP
+// Every thread of the block gets the result.
+#define OVER_GROUP(name, EMPTY)                                                                   \
+    DEVICE REAL name##_over_group(REAL x)                                                         \
+    {                                                                                             \
+        SHARED REAL of_warp[GROUP / WARP];                                                        \
+        x = name##_over_warp(x);                                                                  \
+        if (lane() == 0) of_warp[thread_x() / WARP] = x;                                          \
+        BARRIER();                                                                                \
+        x = name##_over_warp(lane() < GROUP / WARP ? of_warp[lane()] : EMPTY);                    \
+        BARRIER();                                                                                \
+        return x;                                                                                 \
+    }
+#else
+#define OVER_GROUP(name, EMPTY) DEVICE REAL name##_over_group(REAL x) { return name##_over_warp(x); }
+#endif
+OVER_GROUP(sum, (REAL)0)
+OVER_GROUP(max, REAL_LOWEST)
+
+// The row of this thread's group, and the thread's place in the group.
+DEVICE u64 own_row(void) { return GROUP > WARP ? block_x() : (u64)block_x() * (BLOCK / WARP) + thread_x() / WARP; }
+DEVICE u32 own_place(void) { return GROUP > WARP ? thread_x() : lane(); }

@@ -1,0 +1,61 @@
+#!/bin/sh
+# Runs Panoply on a host with a GPU and no Rust: what is there, whether every answer is right, how fast it is.
+#
+#   sh run.sh [devices|check|bench|all] [argument of the command…]
+#
+# CUDA's libraries are looked for where the toolkit and Python's packages put them; PANOPLY_LIBRARIES adds folders.
+here=$(cd "$(dirname "$0")" && pwd)
+what=${1:-all}
+[ $# -gt 0 ] && shift
+
+libraries=$PANOPLY_LIBRARIES:/usr/local/cuda/lib64:/usr/lib/x86_64-linux-gnu
+if command -v python3 >/dev/null 2>&1; then
+    for folder in $(python3 -c 'import glob, site; [print(f) for p in site.getsitepackages() for f in sorted(glob.glob(p + "/nvidia/*/lib"))]' 2>/dev/null); do
+        libraries=$libraries:$folder
+    done
+fi
+LD_LIBRARY_PATH=$libraries:$LD_LIBRARY_PATH
+XDG_RUNTIME_DIR=${XDG_RUNTIME_DIR:-/tmp}
+export LD_LIBRARY_PATH XDG_RUNTIME_DIR
+
+failed=0
+
+# Kernels are compiled one after the other by each process, so the ops are checked side by side.
+check() {
+    logs=$(mktemp -d)
+    for tests in "$here"/conformance-*; do
+        name=$(basename "$tests")
+        for op in $("$tests" --nocapture list_of_ops | sed -n 's/^op //p'); do
+            (PANOPLY_CASES=$op/ "$tests" --nocapture gpu >"$logs/$name.$op" 2>&1; echo $? >"$logs/$name.$op.status") &
+        done
+        wait
+        for status in "$logs/$name".*.status; do
+            log=${status%.status}
+            echo "== $(basename "$log"): $(grep -E ' passed, ' "$log" | head -n 1)"
+            if [ "$(cat "$status")" != 0 ]; then
+                failed=1
+                cat "$log"
+            fi
+        done
+    done
+    for tests in "$here"/units-*; do
+        echo "== $(basename "$tests")"
+        "$tests" || failed=1
+    done
+}
+
+case $what in
+devices) "$here/panoply" devices "$@" || failed=1 ;;
+check) check ;;
+bench) "$here/panoply" bench "$@" || failed=1 ;;
+all)
+    "$here/panoply" devices || failed=1
+    check
+    "$here/panoply" bench "$@" || failed=1
+    ;;
+*)
+    echo "run.sh: expected devices, check, bench or all; got $what" >&2
+    exit 2
+    ;;
+esac
+exit $failed

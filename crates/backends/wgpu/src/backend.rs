@@ -1,6 +1,6 @@
 //! Finds adapters, says what each of them can run, and opens them.
 
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 use panoply_core::{Absence, Api, Backend, DeviceInfo, Engine, Error, Op, OpenOptions, Result, Support};
 
@@ -126,12 +126,8 @@ impl Backend for WgpuBackend {
         let answer = at_once(request).ok_or_else(|| unavailable("the adapter did not answer at once".to_owned()))?;
         let (gpu, queue) = answer.map_err(|error| unavailable(error.to_string()))?;
         let faults = Arc::new(Faults::new(device.id));
-        let heard = Mutex::new(Arc::clone(&faults));
-        gpu.set_device_lost_callback(move |reason, message| {
-            if let Ok(faults) = heard.lock() {
-                faults.lose(format!("{reason:?}: {message}"));
-            }
-        });
+        let heard = Arc::clone(&faults);
+        gpu.set_device_lost_callback(move |reason, message| heard.lose(format!("{reason:?}: {message}")));
         let heard = Arc::clone(&faults);
         gpu.on_uncaptured_error(Arc::new(move |error| heard.report(error)));
         let context = Context::new(profile.clone(), gpu, &queue, faults, options.pool_bytes_max);

@@ -221,6 +221,19 @@ impl Context {
         self.run(&kernel, &[output], &[operand], &[count, operand.start(), count, 1], groups_for(words))
     }
 
+    /// Times the submission under construction, where the device can.
+    pub(crate) fn start_timing(&mut self) {
+        self.recorder.start_timing();
+    }
+
+    /// Ends the timing. Returns the number of the download that brings the time stamps.
+    pub(crate) fn end_timing(&mut self) -> Option<usize> {
+        let (stamps, bytes) = self.recorder.end_timing()?;
+        let download = self.readback.download(self.recorder.encoder(), &stamps, 0, bytes).ok()?;
+        self.downloads.push(download);
+        Some(self.downloads.len() - 1)
+    }
+
     /// Submits what was recorded so far.
     pub(crate) fn submit(&mut self) -> Option<wgpu::SubmissionIndex> {
         if self.recorder.is_empty() {

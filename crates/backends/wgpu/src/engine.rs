@@ -20,6 +20,9 @@ use crate::staging::Download;
 /// How long to sleep between two looks while a bounded wait is not supported by the device.
 const LOOK_AGAIN: Duration = Duration::from_micros(50);
 
+/// A batch of one op with at least so much input is timed; for less the stamps cost more than they tell.
+const TIMED_BYTES_MIN: usize = 64 << 10;
+
 /// What an op has recorded comes to.
 pub(crate) enum Answer {
     /// This, when the work is done.
@@ -52,6 +55,8 @@ struct Flight {
     downloads: Vec<Option<Download>>,
     is_done: Arc<AtomicBool>,
     index: Option<wgpu::SubmissionIndex>,
+    /// The number of the download with the time stamps.
+    stamps: Option<usize>,
 }
 
 impl WgpuEngine {
@@ -71,6 +76,7 @@ impl WgpuEngine {
     }
 
     fn launch(&mut self, mut items: Vec<(Item, Result<Answer>, u64)>) {
+        let stamps = self.context.end_timing();
         let index = self.context.submit();
         if let Some(error) = self.context.faults.take_error() {
             // An error that no scope caught belongs to the whole submission.
@@ -84,7 +90,7 @@ impl WgpuEngine {
             let done = Arc::clone(&is_done);
             self.queue.on_submitted_work_done(move || done.store(true, Ordering::Release));
         }
-        self.flights.push_back(Flight { items, downloads, is_done, index });
+        self.flights.push_back(Flight { items, downloads, is_done, index, stamps });
     }
 
     /// Lets the device's callbacks run, and waits for the oldest batch if there is time.
@@ -106,15 +112,27 @@ impl WgpuEngine {
             let Some(flight) = self.flights.pop_front() else { return };
             let batch_size = u32::try_from(flight.items.len()).unwrap_or(u32::MAX);
             let mut downloads = flight.downloads;
+            let stamps = flight.stamps.and_then(|number| downloads.get_mut(number)?.take());
+            let device_time = stamps.filter(|_| lost.is_none()).and_then(|stamps| self.elapsed(stamps));
             for (item, answer, bytes_moved) in flight.items {
                 let result = match &lost {
                     Some(lost) => Err(lost.clone()),
                     None => answer.and_then(|answer| self.settle(answer, &mut downloads)),
                 };
                 let Item { token, op } = item;
-                finished.push(Finished { token, op, result, batch_size, bytes_moved, transferred: None });
+                finished.push(Finished { token, op, result, batch_size, bytes_moved, transferred: None, device_time });
             }
         }
+    }
+
+    /// The time between every first and second stamp, added up.
+    fn elapsed(&self, stamps: Download) -> Option<Duration> {
+        let bytes = stamps.take(self.info.id).ok()?;
+        let (stamps, _) = bytes.bytes().as_chunks::<8>();
+        let (passes, _) = stamps.as_chunks::<2>();
+        let ticks = passes.iter().map(|[start, end]| u64::from_le_bytes(*end).saturating_sub(u64::from_le_bytes(*start)));
+        let nanoseconds = ticks.sum::<u64>() as f64 * f64::from(self.queue.get_timestamp_period());
+        Some(Duration::from_nanos(nanoseconds as u64))
     }
 
     fn settle(&self, answer: Answer, downloads: &mut [Option<Download>]) -> Result<Value> {
@@ -151,6 +169,11 @@ impl Engine for WgpuEngine {
 
     fn submit(&mut self, batch: &mut Vec<Item>) {
         let mut items = Vec::with_capacity(batch.len());
+        if let [only] = batch.as_slice()
+            && only.op.input_bytes() >= TIMED_BYTES_MIN
+        {
+            self.context.start_timing();
+        }
         for item in batch.drain(..) {
             self.context.moved_bytes = 0;
             let answer = self.record(&item);

@@ -19,6 +19,10 @@ const PARAMS_BYTES_MAX: usize = 1 << 20;
 const PARAMS_BUFFERS: usize = 4;
 /// The most bind groups that are kept. They keep their blocks alive, so there is a bound.
 const BIND_GROUPS_MAX: usize = 4096;
+/// The most passes of a submission that are timed.
+const TIMED_PASSES_MAX: u32 = 32;
+/// Bytes of one time stamp.
+const STAMP_BYTES: u64 = 8;
 /// The most workgroups along one dimension, on every adapter.
 const GROUPS_MAX: u64 = 65_535;
 
@@ -34,6 +38,16 @@ pub(crate) struct Recorder {
     turn: usize,
     groups: HashMap<Vec<u64>, wgpu::BindGroup>,
     binding_bytes_max: u64,
+    /// One for each turn; none where the device has no time stamps.
+    timers: Vec<Timer>,
+    /// Passes timed so far, while a submission is timed.
+    timed_passes: Option<u32>,
+}
+
+/// Time stamps of one submission, and where they are put together.
+struct Timer {
+    stamps: wgpu::QuerySet,
+    resolved: wgpu::Buffer,
 }
 
 impl Recorder {
@@ -51,7 +65,24 @@ impl Recorder {
             turn: 0,
             groups: HashMap::new(),
             binding_bytes_max: limits.max_storage_buffer_binding_size,
+            timers: timers(device),
+            timed_passes: None,
         }
+    }
+
+    /// Times the passes of this submission, where the device can.
+    pub(crate) fn start_timing(&mut self) {
+        self.timed_passes = (!self.timers.is_empty()).then_some(0);
+    }
+
+    /// Ends the timing: records how stamps are put together, and gives the buffer with two of them for each pass.
+    pub(crate) fn end_timing(&mut self) -> Option<(wgpu::Buffer, usize)> {
+        self.pass = None;
+        let passes = self.timed_passes.take().filter(|passes| *passes > 0)?;
+        let timer = &self.timers[self.turn];
+        let encoder = self.encoder.as_mut()?;
+        encoder.resolve_query_set(&timer.stamps, 0..2 * passes, &timer.resolved, 0);
+        Some((timer.resolved.clone(), 2 * passes as usize * STAMP_BYTES as usize))
     }
 
     /// Whether anything was recorded since the last submission.
@@ -95,8 +126,7 @@ impl Recorder {
         self.params.resize(self.params.len().next_multiple_of(self.params_step), 0);
         let (x, y) = folded(groups)?;
         if self.pass.is_none() {
-            let descriptor = wgpu::ComputePassDescriptor { label: None, timestamp_writes: None };
-            self.pass = Some(self.encoder().begin_compute_pass(&descriptor).forget_lifetime());
+            self.begin_pass();
         }
         let (Some(pass), Some(group)) = (&mut self.pass, self.groups.get(&key)) else { return Ok(()) };
         pass.set_pipeline(&pipeline.pipeline);
@@ -106,14 +136,32 @@ impl Recorder {
         Ok(())
     }
 
+    fn begin_pass(&mut self) {
+        let stamps = match &mut self.timed_passes {
+            Some(passes) if *passes < TIMED_PASSES_MAX => {
+                *passes += 1;
+                Some((self.timers[self.turn].stamps.clone(), 2 * (*passes - 1)))
+            }
+            _ => None,
+        };
+        let timestamp_writes = stamps.as_ref().map(|(query_set, first)| wgpu::ComputePassTimestampWrites {
+            query_set,
+            beginning_of_pass_write_index: Some(*first),
+            end_of_pass_write_index: Some(*first + 1),
+        });
+        let descriptor = wgpu::ComputePassDescriptor { label: None, timestamp_writes };
+        self.pass = Some(self.encoder().begin_compute_pass(&descriptor).forget_lifetime());
+    }
+
     /// Forgets cached bind groups, and with them the last hold on blocks that the pool has freed.
     pub(crate) fn forget_groups(&mut self) {
         self.groups.clear();
     }
 
-    /// Hands everything recorded to the queue. `before` runs between the end of recording and the submission.
+    /// Hands everything recorded to the queue.
     pub(crate) fn submit(&mut self) -> Option<wgpu::SubmissionIndex> {
         self.pass = None;
+        self.timed_passes = None;
         let encoder = self.encoder.take()?;
         if !self.params.is_empty() {
             self.queue.write_buffer(&self.params_buffers[self.turn].0, 0, &self.params);
@@ -139,6 +187,26 @@ impl Recorder {
             entries: &entries,
         })
     }
+}
+
+fn timers(device: &wgpu::Device) -> Vec<Timer> {
+    if !device.features().contains(wgpu::Features::TIMESTAMP_QUERY) {
+        return Vec::new();
+    }
+    let make = || Timer {
+        stamps: device.create_query_set(&wgpu::QuerySetDescriptor {
+            label: None,
+            ty: wgpu::QueryType::Timestamp,
+            count: 2 * TIMED_PASSES_MAX,
+        }),
+        resolved: device.create_buffer(&wgpu::BufferDescriptor {
+            label: None,
+            size: 2 * u64::from(TIMED_PASSES_MAX) * STAMP_BYTES,
+            usage: wgpu::BufferUsages::QUERY_RESOLVE | wgpu::BufferUsages::COPY_SRC,
+            mapped_at_creation: false,
+        }),
+    };
+    std::iter::repeat_with(make).take(PARAMS_BUFFERS).collect()
 }
 
 fn params_buffer(device: &wgpu::Device, layout: &wgpu::BindGroupLayout) -> (wgpu::Buffer, wgpu::BindGroup) {

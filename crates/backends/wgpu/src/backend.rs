@@ -72,6 +72,31 @@ impl WgpuBackend {
         self.limits.clone().unwrap_or_else(|| adapter.limits())
     }
 
+    /// Opens a device.
+    pub(crate) fn open_engine(&self, device: &DeviceInfo, options: &OpenOptions) -> Result<WgpuEngine> {
+        let unavailable = |reason: String| Error::DeviceUnavailable { device: device.id, reason };
+        let (adapter, profile, info) =
+            self.adapter(device).ok_or_else(|| unavailable("there is no such adapter".to_owned()))?;
+        let wanted = wgpu::Features::PIPELINE_CACHE | wgpu::Features::TIMESTAMP_QUERY;
+        let request = adapter.request_device(&wgpu::DeviceDescriptor {
+            label: Some("panoply"),
+            required_features: adapter.features() & wanted,
+            required_limits: self.limits_of(adapter),
+            experimental_features: wgpu::ExperimentalFeatures::disabled(),
+            memory_hints: wgpu::MemoryHints::Performance,
+            trace: wgpu::Trace::Off,
+        });
+        let answer = at_once(request).ok_or_else(|| unavailable("the adapter did not answer at once".to_owned()))?;
+        let (gpu, queue) = answer.map_err(|error| unavailable(error.to_string()))?;
+        let faults = Arc::new(Faults::new(device.id));
+        let heard = Arc::clone(&faults);
+        gpu.set_device_lost_callback(move |reason, message| heard.lose(format!("{reason:?}: {message}")));
+        let heard = Arc::clone(&faults);
+        gpu.on_uncaptured_error(Arc::new(move |error| heard.report(error)));
+        let context = Context::new(profile.clone(), gpu, &queue, faults, options.pool_bytes_max);
+        Ok(WgpuEngine::new(info.clone(), context, queue))
+    }
+
     fn adapter(&self, device: &DeviceInfo) -> Option<&(wgpu::Adapter, Profile, DeviceInfo)> {
         self.found().adapters.iter().find(|(_, profile, _)| profile.id == device.id)
     }
@@ -111,27 +136,7 @@ impl Backend for WgpuBackend {
     }
 
     fn open(&self, device: &DeviceInfo, options: &OpenOptions) -> Result<Box<dyn Engine>> {
-        let unavailable = |reason: String| Error::DeviceUnavailable { device: device.id, reason };
-        let (adapter, profile, info) =
-            self.adapter(device).ok_or_else(|| unavailable("there is no such adapter".to_owned()))?;
-        let wanted = wgpu::Features::PIPELINE_CACHE | wgpu::Features::TIMESTAMP_QUERY;
-        let request = adapter.request_device(&wgpu::DeviceDescriptor {
-            label: Some("panoply"),
-            required_features: adapter.features() & wanted,
-            required_limits: self.limits_of(adapter),
-            experimental_features: wgpu::ExperimentalFeatures::disabled(),
-            memory_hints: wgpu::MemoryHints::Performance,
-            trace: wgpu::Trace::Off,
-        });
-        let answer = at_once(request).ok_or_else(|| unavailable("the adapter did not answer at once".to_owned()))?;
-        let (gpu, queue) = answer.map_err(|error| unavailable(error.to_string()))?;
-        let faults = Arc::new(Faults::new(device.id));
-        let heard = Arc::clone(&faults);
-        gpu.set_device_lost_callback(move |reason, message| heard.lose(format!("{reason:?}: {message}")));
-        let heard = Arc::clone(&faults);
-        gpu.on_uncaptured_error(Arc::new(move |error| heard.report(error)));
-        let context = Context::new(profile.clone(), gpu, &queue, faults, options.pool_bytes_max);
-        Ok(Box::new(WgpuEngine::new(info.clone(), context, queue)))
+        Ok(Box::new(self.open_engine(device, options)?))
     }
 }
 

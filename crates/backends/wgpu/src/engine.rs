@@ -64,6 +64,12 @@ impl WgpuEngine {
         WgpuEngine { info, context, queue, flights: VecDeque::new() }
     }
 
+    /// What ops have at hand, for tests that break it.
+    #[cfg(test)]
+    pub(crate) fn context(&mut self) -> &mut Context {
+        &mut self.context
+    }
+
     fn record(&mut self, item: &Item) -> Result<Answer> {
         if let Some(lost) = self.context.faults.lost() {
             return Err(lost);

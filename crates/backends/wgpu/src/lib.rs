@@ -20,4 +20,7 @@ mod recorder;
 mod staging;
 mod tuning;
 
+#[cfg(test)]
+mod fault_tests;
+
 pub use backend::WgpuBackend;

@@ -20,10 +20,14 @@ pub(crate) struct Profile {
     pub(crate) buffers_max: usize,
     /// A graphics API on the CPU.
     pub(crate) is_software: bool,
+    /// Invocations of a subgroup, where there are subgroups and all have the same size.
+    pub(crate) subgroup_lanes: Option<u8>,
 }
 
 impl Profile {
-    pub(crate) fn new(id: DeviceId, info: &wgpu::AdapterInfo, limits: &wgpu::Limits) -> Profile {
+    pub(crate) fn new(id: DeviceId, info: &wgpu::AdapterInfo, limits: &wgpu::Limits, features: wgpu::Features) -> Profile {
+        let lanes = u8::try_from(info.subgroup_min_size).ok().filter(|lanes| (4..=64).contains(lanes) && lanes.is_power_of_two());
+        let uniform = info.subgroup_min_size == info.subgroup_max_size;
         Profile {
             id,
             name: info.name.clone(),
@@ -32,6 +36,7 @@ impl Profile {
             workgroup_bytes_max: limits.max_compute_workgroup_storage_size,
             buffers_max: limits.max_storage_buffers_per_shader_stage as usize,
             is_software: info.device_type == wgpu::DeviceType::Cpu,
+            subgroup_lanes: lanes.filter(|_| uniform && features.contains(wgpu::Features::SUBGROUP)),
         }
     }
 

@@ -60,7 +60,8 @@ impl WgpuBackend {
                     None => {
                         let id = device_id(found.adapters.len());
                         let device = describe(id, &info, &limits, adapter.features());
-                        found.adapters.push((adapter, Profile::new(id, &info, &limits), device));
+                        let profile = Profile::new(id, &info, &limits, adapter.features());
+                        found.adapters.push((adapter, profile, device));
                     }
                 }
             }
@@ -77,7 +78,7 @@ impl WgpuBackend {
         let unavailable = |reason: String| Error::DeviceUnavailable { device: device.id, reason };
         let (adapter, profile, info) =
             self.adapter(device).ok_or_else(|| unavailable("there is no such adapter".to_owned()))?;
-        let wanted = wgpu::Features::PIPELINE_CACHE | wgpu::Features::TIMESTAMP_QUERY;
+        let wanted = wgpu::Features::PIPELINE_CACHE | wgpu::Features::TIMESTAMP_QUERY | wgpu::Features::SUBGROUP;
         let request = adapter.request_device(&wgpu::DeviceDescriptor {
             label: Some("panoply"),
             required_features: adapter.features() & wanted,

@@ -40,6 +40,14 @@ pub enum RowForm {
         /// Vectors of four in each invocation.
         chunks: u8,
     },
+    /// One subgroup for each line of f32, which is read once, and no barrier: at most `chunks` · 4 · `lanes` elements, a
+    /// multiple of four.
+    Subgroup {
+        /// Vectors of four in each invocation.
+        chunks: u8,
+        /// Invocations of a subgroup, on this adapter always the same number.
+        lanes: u8,
+    },
 }
 
 /// One kernel over lines.
@@ -56,7 +64,7 @@ pub struct RowKernel {
 impl RowKernel {
     pub(super) fn source(&self) -> String {
         let mut text = params(&["outer", "axis", "inner", "o", "epsilon: f32", "wo", "bo"]);
-        let cached = matches!(self.form, RowForm::Cached { .. });
+        let cached = matches!(self.form, RowForm::Cached { .. } | RowForm::Subgroup { .. });
         let element = if cached { "vec4<f32>" } else { "f32" };
         let source = if cached { "vec4<f32>" } else { word(self.dtype) };
         let mut reads = vec![("source", source)];
@@ -80,12 +88,16 @@ impl RowKernel {
             text.push_str(&load(name, self.dtype));
         }
         text.push_str(&self.shared());
-        text.push_str(ENTRY);
+        text.push_str(if matches!(self.form, RowForm::Subgroup { .. }) { SUBGROUP_ENTRY } else { ENTRY });
         let written = self.written(cached, weight, bias);
         text.push_str(&match self.form {
             RowForm::Serial => fill(SERIAL, &[("$PASSES", &passes(self.op))]),
             RowForm::Cooperative => fill(COOPERATIVE, &[("$PASSES", &passes(self.op))]),
-            RowForm::Cached { chunks } => cached_body(self.op, chunks),
+            RowForm::Cached { chunks } => cached_body(self.op, chunks, 256, CACHED_HEAD),
+            RowForm::Subgroup { chunks, lanes } => {
+                let rows = (256 / u32::from(lanes)).to_string();
+                cached_body(self.op, chunks, u32::from(lanes), &SUBGROUP_HEAD.replace("$ROWS", &rows))
+            }
         });
         text.replace("$WRITTEN", &written)
     }
@@ -94,6 +106,10 @@ impl RowKernel {
     fn shared(&self) -> String {
         if self.form == RowForm::Serial {
             return "fn total_max(x: f32, lid: u32) -> f32 { return x; }\nfn total_sum(x: f32, lid: u32) -> f32 { return x; }\n"
+                .to_owned();
+        }
+        if matches!(self.form, RowForm::Subgroup { .. }) {
+            return "fn total_max(x: f32, lid: u32) -> f32 { return subgroupMax(x); }\nfn total_sum(x: f32, lid: u32) -> f32 { return subgroupAdd(x); }\n"
                 .to_owned();
         }
         SHARED.to_owned()
@@ -161,16 +177,10 @@ fn passes(op: RowOp) -> String {
 }
 
 /// The body of the form that keeps the line in registers, written out vector by vector.
-fn cached_body(op: RowOp, chunks: u8) -> String {
-    let mut text = "
-  if (group >= p.outer) { return; }
-  let start = (p.o + group * p.axis) / 4u;
-  let place = group * p.axis / 4u;
-  let len = p.axis / 4u;
-"
-    .to_owned();
+fn cached_body(op: RowOp, chunks: u8, lanes: u32, head: &str) -> String {
+    let mut text = head.to_owned();
     let each = |line: &str| {
-        let place = |chunk: u8| format!("(lid + {}u)", u32::from(chunk) * 256);
+        let place = |chunk: u8| format!("(lane + {}u)", u32::from(chunk) * lanes);
         let lines = (0..chunks).map(|chunk| line.replace("$C", &chunk.to_string()).replace("$K", &place(chunk)));
         lines.collect::<String>()
     };
@@ -201,6 +211,31 @@ fn cached_body(op: RowOp, chunks: u8) -> String {
     text.push_str("}\n");
     text
 }
+
+const CACHED_HEAD: &str = "
+  if (group >= p.outer) { return; }
+  let start = (p.o + group * p.axis) / 4u;
+  let place = group * p.axis / 4u;
+  let len = p.axis / 4u;
+  let lane = lid;
+";
+
+/// Lines behind the last are computed like it and not written, so that subgroups stay whole.
+const SUBGROUP_HEAD: &str = "
+  let row = group * $ROWSu + subgroup;
+  let line = min(row, p.outer - 1u);
+  let start = (p.o + line * p.axis) / 4u;
+  let place = line * p.axis / 4u;
+  let len = select(0u, p.axis / 4u, row < p.outer);
+";
+
+const SUBGROUP_ENTRY: &str = "
+@compute @workgroup_size(256)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>,
+        @builtin(local_invocation_index) lid: u32, @builtin(subgroup_id) subgroup: u32,
+        @builtin(subgroup_invocation_id) lane: u32) {
+  let group = wid.y * nwg.x + wid.x;
+";
 
 const SHARED: &str = "
 var<workgroup> shared_x: array<f32, 256>;

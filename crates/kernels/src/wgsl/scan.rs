@@ -35,6 +35,10 @@ pub struct ScanKernel {
     pub form: ScanForm,
     /// Whether chunks start from a carry.
     pub carried: bool,
+    /// Reads and writes vectors of four: types of four bytes, `inner` of one, forwards, everything a multiple of four.
+    pub vector: bool,
+    /// Sums over subgroups of so many invocations, and few barriers; only for sums and products.
+    pub lanes: Option<u8>,
 }
 
 impl ScanKernel {
@@ -46,15 +50,18 @@ impl ScanKernel {
         let mut text = params(&["outer", "axis", "inner", "chunks", "chunk", "o", "reversed", "exclusive"]);
         let carries = self.form == ScanForm::Carries;
         let output = if carries || self.form == ScanForm::Total { kept } else { carrier };
-        let mut reads = vec![("source", if carries { kept } else { word(self.dtype) })];
+        let four = |kind: &str| if self.vector { format!("vec4<{kind}>") } else { kind.to_owned() };
+        let source = four(if carries { kept } else { word(self.dtype) });
+        let output = if self.form == ScanForm::Total { output.to_owned() } else { four(output) };
+        let mut reads = vec![("source", source.as_str())];
         if self.carried {
             reads.push(("carry", kept));
         }
-        text.push_str(&buffers(&[("out", output)], &reads));
+        text.push_str(&buffers(&[("out", &output)], &reads));
         text.push_str(BITS);
         text.push_str(KEYS);
         text.push_str(if carries { "fn ld_source(i: u32) -> $A { return source[i]; }\n" } else { "" });
-        if !carries {
+        if !carries && !self.vector {
             text.push_str(&load("source", self.dtype));
         }
         let make = if by_key && !carries { format!("{key}_{carrier}(x)") } else { "x".to_owned() };
@@ -69,14 +76,29 @@ impl ScanKernel {
         if self.form != ScanForm::Serial {
             text.push_str("var<workgroup> sums: array<$A, 512>;\n");
         }
-        text.push_str(ENTRY);
+        text.push_str(if self.lanes.is_some() { SUBGROUP_ENTRY } else { ENTRY });
         let first = if self.carried { "carry[line * p.chunks + c]" } else { "start()" };
         text.push_str(&match self.form {
             ScanForm::Serial => SERIAL.to_owned(),
-            ScanForm::Total => TOTAL.to_owned(),
-            ScanForm::Chunks | ScanForm::Carries => CHUNKS.replace("$FIRST", first),
+            ScanForm::Total => TOTAL.replace("$GATHER", if self.vector { GATHER_FOUR } else { GATHER }),
+            ScanForm::Chunks | ScanForm::Carries => fill(
+                CHUNKS,
+                &[
+                    ("$FIRST", first),
+                    ("$READ", if self.vector { READ_FOUR } else { READ }),
+                    ("$WRITE", if self.vector { WRITE_FOUR } else { WRITE }),
+                    ("$ACROSS", &self.across()),
+                ],
+            ),
         });
         fill(&text, &[("$JOIN", self.join()), ("$START", &self.start(carrier)), ("$A", kept)])
+    }
+
+    /// The scan over the workgroup: sets `before`, what comes before this invocation, and advances `running`.
+    fn across(&self) -> String {
+        let Some(lanes) = self.lanes else { return TREE.to_owned() };
+        let within = if self.kind == ScanKind::Sum { "subgroupExclusiveAdd" } else { "subgroupExclusiveMul" };
+        fill(SUBGROUPS, &[("$WITHIN", within), ("$COUNT", &(256 / u32::from(lanes)).to_string())])
     }
 
     fn join(&self) -> &'static str {
@@ -131,9 +153,7 @@ const TOTAL: &str = "
   let i = line % p.inner;
   let end = min(p.axis, (c + 1u) * p.chunk);
   var a = start();
-  for (var k = c * p.chunk + lid; k < end; k = k + 256u) {
-    a = join(a, make(ld_source(p.o + place(o, i, k))));
-  }
+$GATHER
   sums[lid] = a;
   workgroupBarrier();
   for (var s = 128u; s > 0u; s = s >> 1u) {
@@ -155,15 +175,53 @@ const CHUNKS: &str = "
   var running = $FIRST;
   for (var base = c * p.chunk; base < end; base = base + 1024u) {
     let k = base + lid * 4u;
+$READ
+    x1 = join(x0, x1);
+    x2 = join(x1, x2);
+    x3 = join(x2, x3);
+$ACROSS
+    let with0 = join(before, x0);
+    let with1 = join(before, x1);
+    let with2 = join(before, x2);
+    let with3 = join(before, x3);
+    let own = p.exclusive == 0u;
+$WRITE
+  }
+}
+";
+
+const READ: &str = "
     var x0 = start(); var x1 = start(); var x2 = start(); var x3 = start();
     if (k < end) { x0 = make(ld_source(p.o + place(o, i, k))); }
     if (k + 1u < end) { x1 = make(ld_source(p.o + place(o, i, k + 1u))); }
     if (k + 2u < end) { x2 = make(ld_source(p.o + place(o, i, k + 2u))); }
     if (k + 3u < end) { x3 = make(ld_source(p.o + place(o, i, k + 3u))); }
-    x1 = join(x0, x1);
-    x2 = join(x1, x2);
-    x3 = join(x2, x3);
-    // Each step reads one half of the memory and writes the other.
+";
+
+const READ_FOUR: &str = "
+    var x0 = start(); var x1 = start(); var x2 = start(); var x3 = start();
+    if (k < end) {
+      let four = source[(p.o + line * p.axis + k) / 4u];
+      x0 = make(four.x); x1 = make(four.y); x2 = make(four.z); x3 = make(four.w);
+    }
+";
+
+const WRITE: &str = "
+    if (k < end) { out[place(o, i, k)] = finish(select(before, with0, own)); }
+    if (k + 1u < end) { out[place(o, i, k + 1u)] = finish(select(with0, with1, own)); }
+    if (k + 2u < end) { out[place(o, i, k + 2u)] = finish(select(with1, with2, own)); }
+    if (k + 3u < end) { out[place(o, i, k + 3u)] = finish(select(with2, with3, own)); }
+";
+
+const WRITE_FOUR: &str = "
+    if (k < end) {
+      out[(line * p.axis + k) / 4u] = vec4(finish(select(before, with0, own)), finish(select(with0, with1, own)),
+        finish(select(with1, with2, own)), finish(select(with2, with3, own)));
+    }
+";
+
+/// Each step reads one half of the memory and writes the other.
+const TREE: &str = "
     sums[lid] = x3;
     workgroupBarrier();
     var half = 0u;
@@ -176,17 +234,43 @@ const CHUNKS: &str = "
     }
     var before = running;
     if (lid > 0u) { before = join(running, sums[half + lid - 1u]); }
-    let with0 = join(before, x0);
-    let with1 = join(before, x1);
-    let with2 = join(before, x2);
-    let with3 = join(before, x3);
-    let own = p.exclusive == 0u;
-    if (k < end) { out[place(o, i, k)] = finish(select(before, with0, own)); }
-    if (k + 1u < end) { out[place(o, i, k + 1u)] = finish(select(with0, with1, own)); }
-    if (k + 2u < end) { out[place(o, i, k + 2u)] = finish(select(with1, with2, own)); }
-    if (k + 3u < end) { out[place(o, i, k + 3u)] = finish(select(with2, with3, own)); }
     running = join(running, sums[half + 255u]);
     workgroupBarrier();
+";
+
+/// Subgroups scan by themselves; what whole subgroups come to is added up by everyone.
+const SUBGROUPS: &str = "
+    let within = $WITHIN(x3);
+    let whole = join(within, x3);
+    if (lane == lanes - 1u) { sums[subgroup] = whole; }
+    workgroupBarrier();
+    var before = running;
+    for (var s = 0u; s < $COUNTu; s = s + 1u) {
+      if (s == subgroup) { before = join(running, within); }
+      running = join(running, sums[s]);
+    }
+    workgroupBarrier();
+";
+
+const SUBGROUP_ENTRY: &str = "
+@compute @workgroup_size(256)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>,
+        @builtin(local_invocation_index) thread: u32, @builtin(subgroup_id) subgroup: u32,
+        @builtin(subgroup_invocation_id) lane: u32, @builtin(subgroup_size) lanes: u32) {
+  let group = wid.y * nwg.x + wid.x;
+  // Invocations are counted subgroup by subgroup, so that the order of sums is that of the elements.
+  let lid = subgroup * lanes + lane;
+";
+
+const GATHER: &str = "
+  for (var k = c * p.chunk + lid; k < end; k = k + 256u) {
+    a = join(a, make(ld_source(p.o + place(o, i, k))));
   }
-}
+";
+
+const GATHER_FOUR: &str = "
+  for (var k = c * p.chunk + lid * 4u; k < end; k = k + 1024u) {
+    let four = source[(p.o + line * p.axis + k) / 4u];
+    a = join(a, join(join(make(four.x), make(four.y)), join(make(four.z), make(four.w))));
+  }
 ";

@@ -20,8 +20,8 @@ pub(crate) fn run(op: &LayerNorm, context: &mut Context) -> Result<Tensor> {
     let bias = op.bias.as_ref().map(|bias| context.input(bias)).transpose()?;
     let offset = |addend: &Option<crate::operand::Operand>| addend.as_ref().map_or(0, |addend| addend.start());
     let aligned = offset(&weight).is_multiple_of(4) && offset(&bias).is_multiple_of(4);
-    let form = match form(&input, extents) {
-        RowForm::Cached { .. } if !aligned => RowForm::Cooperative,
+    let form = match form(&input, extents, context) {
+        RowForm::Cached { .. } | RowForm::Subgroup { .. } if !aligned => RowForm::Cooperative,
         form => form,
     };
     let row_op = RowOp::LayerNorm { rms: op.is_rms, weight: weight.is_some(), bias: bias.is_some() };

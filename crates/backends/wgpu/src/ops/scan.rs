@@ -40,8 +40,16 @@ pub(super) fn lines(
     output: &Operand,
     context: &mut Context,
 ) -> Result<()> {
-    let kernel =
-        ScanKernel { dtype: input.dtype, kind, form: ScanForm::Chunks, carried: false };
+    let four = |number: usize| number.is_multiple_of(4);
+    let vector = !reversed
+        && extents.inner == 1
+        && input.dtype.size_bytes() == 4
+        && four(extents.axis)
+        && four(input.offset)
+        && four(output.offset);
+    let summed = matches!(kind, ScanKind::Sum | ScanKind::Product);
+    let lanes = context.profile.subgroup_lanes.filter(|_| summed);
+    let kernel = ScanKernel { dtype: input.dtype, kind, form: ScanForm::Chunks, carried: false, vector, lanes };
     let [outer, axis, inner] = extents.params();
     let (reversed, exclusive) = (u32::from(reversed), u32::from(exclusive));
     let params = |chunks: usize, chunk: usize| {
@@ -49,7 +57,7 @@ pub(super) fn lines(
     };
     let lines = extents.lines();
     if extents.axis <= 16 || (extents.inner >= 32 && lines >= SERIAL_LINES_MIN) {
-        let kernel = ScanKernel { form: ScanForm::Serial, ..kernel };
+        let kernel = ScanKernel { form: ScanForm::Serial, vector: false, lanes: None, ..kernel };
         return context.run(&Kernel::Scan(kernel), &[output], &[input], &params(1, extents.axis), groups_for(lines));
     }
     if extents.axis <= 2 * CHUNK || lines >= GROUPS_WANTED {
@@ -60,9 +68,9 @@ pub(super) fn lines(
     let carries = context.words(lines * chunks)?;
     let cut = params(chunks, CHUNK);
     let groups = (lines * chunks) as u64;
-    let total = ScanKernel { form: ScanForm::Total, ..kernel };
+    let total = ScanKernel { form: ScanForm::Total, lanes: None, ..kernel };
     context.run(&Kernel::Scan(total), &[&totals], &[input], &cut, groups)?;
-    let carry = ScanKernel { form: ScanForm::Carries, ..kernel };
+    let carry = ScanKernel { form: ScanForm::Carries, vector: false, ..kernel };
     let over = [lines as u32, chunks as u32, 1, 1, chunks as u32, 0, 0, 1];
     context.run(&Kernel::Scan(carry), &[&carries], &[&totals], &over, lines as u64)?;
     let last = ScanKernel { carried: true, ..kernel };

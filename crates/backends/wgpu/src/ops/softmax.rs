@@ -20,7 +20,7 @@ pub(crate) fn run(op: &Softmax, context: &mut Context) -> Result<Tensor> {
     }
     let input = context.input(&op.input)?;
     let extents = Extents::new(&shape, op.axis);
-    let form = form(&input, extents);
+    let form = form(&input, extents, context);
     let kernel = RowKernel { dtype, op: RowOp::Softmax { log: op.is_log }, form };
     let carriers = context.carriers(dtype, shape)?;
     let [outer, axis, inner] = extents.params();
@@ -30,10 +30,15 @@ pub(crate) fn run(op: &Softmax, context: &mut Context) -> Result<Tensor> {
 }
 
 /// How lines of these extents are spread over a device.
-pub(super) fn form(input: &Operand, extents: Extents) -> RowForm {
+pub(super) fn form(input: &Operand, extents: Extents, context: &Context) -> RowForm {
     let Extents { axis, inner, .. } = extents;
     let whole = inner == 1 && input.dtype.size_bytes() == 4 && axis.is_multiple_of(4) && input.offset.is_multiple_of(4);
+    let lanes = context.profile.subgroup_lanes.unwrap_or(0);
+    let by_subgroup = 4 * usize::from(lanes);
     match () {
+        () if whole && axis >= by_subgroup && axis <= by_subgroup * CHUNKS_MAX && extents.lines() >= 64 => {
+            RowForm::Subgroup { chunks: axis.div_ceil(by_subgroup) as u8, lanes }
+        }
         () if whole && (256..=CHUNKS_MAX * CHUNK).contains(&axis) => {
             RowForm::Cached { chunks: axis.div_ceil(CHUNK) as u8 }
         }
@@ -47,5 +52,6 @@ pub(super) fn groups(form: RowForm, extents: Extents) -> u64 {
     match form {
         RowForm::Serial => groups_for(extents.lines()),
         RowForm::Cooperative | RowForm::Cached { .. } => extents.lines() as u64,
+        RowForm::Subgroup { lanes, .. } => groups_for(extents.lines() * usize::from(lanes)),
     }
 }

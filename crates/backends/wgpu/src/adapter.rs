@@ -25,8 +25,15 @@ pub(crate) struct Profile {
 }
 
 impl Profile {
-    pub(crate) fn new(id: DeviceId, info: &wgpu::AdapterInfo, limits: &wgpu::Limits, features: wgpu::Features) -> Profile {
-        let lanes = u8::try_from(info.subgroup_min_size).ok().filter(|lanes| (4..=64).contains(lanes) && lanes.is_power_of_two());
+    pub(crate) fn new(
+        id: DeviceId,
+        info: &wgpu::AdapterInfo,
+        limits: &wgpu::Limits,
+        features: wgpu::Features,
+    ) -> Profile {
+        let lanes = u8::try_from(info.subgroup_min_size)
+            .ok()
+            .filter(|lanes| (4..=64).contains(lanes) && lanes.is_power_of_two());
         let uniform = info.subgroup_min_size == info.subgroup_max_size;
         Profile {
             id,
@@ -54,7 +61,12 @@ impl Profile {
 }
 
 /// An adapter as a device. What WebGPU does not tell stays `None`.
-pub(crate) fn describe(id: DeviceId, info: &wgpu::AdapterInfo, limits: &wgpu::Limits, features: wgpu::Features) -> DeviceInfo {
+pub(crate) fn describe(
+    id: DeviceId,
+    info: &wgpu::AdapterInfo,
+    limits: &wgpu::Limits,
+    features: wgpu::Features,
+) -> DeviceInfo {
     let kind = match info.device_type {
         wgpu::DeviceType::DiscreteGpu | wgpu::DeviceType::VirtualGpu => DeviceKind::DiscreteGpu,
         wgpu::DeviceType::Cpu => DeviceKind::SoftwareGpu,

@@ -11,7 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use panoply_core::error::panic_message;
-use panoply_core::{DType, DeviceInfo, Engine, Error, Finished, Health, HostBuffer, Item, MemoryStats, Result, Shape, Tensor, Value};
+use panoply_core::{
+    DType, DeviceInfo, Engine, Error, Finished, Health, HostBuffer, Item, MemoryStats, Result, Shape, Tensor, Value,
+};
 
 use crate::context::Context;
 use crate::ops;
@@ -28,17 +30,9 @@ pub(crate) enum Answer {
     /// This, when the work is done.
     Value(Value),
     /// A tensor on the host, made of a download.
-    Host {
-        download: usize,
-        dtype: DType,
-        shape: Shape,
-    },
+    Host { download: usize, dtype: DType, shape: Shape },
     /// This, unless the word of the download is not zero: then an index was out of range.
-    Checked {
-        value: Value,
-        download: usize,
-        len: usize,
-    },
+    Checked { value: Value, download: usize, len: usize },
 }
 
 /// One adapter, opened.
@@ -136,7 +130,8 @@ impl WgpuEngine {
         let bytes = stamps.take(self.info.id).ok()?;
         let (stamps, _) = bytes.bytes().as_chunks::<8>();
         let (passes, _) = stamps.as_chunks::<2>();
-        let ticks = passes.iter().map(|[start, end]| u64::from_le_bytes(*end).saturating_sub(u64::from_le_bytes(*start)));
+        let ticks =
+            passes.iter().map(|[start, end]| u64::from_le_bytes(*end).saturating_sub(u64::from_le_bytes(*start)));
         let nanoseconds = ticks.sum::<u64>() as f64 * f64::from(self.queue.get_timestamp_period());
         Some(Duration::from_nanos(nanoseconds as u64))
     }

@@ -72,7 +72,12 @@ impl Faults {
 }
 
 /// Runs `make` and catches what goes wrong in it: memory that is not there, texts that do not compile.
-pub(crate) fn checked<T>(device: &wgpu::Device, faults: &Faults, asked: u64, make: impl FnOnce() -> T) -> Result<T, Error> {
+pub(crate) fn checked<T>(
+    device: &wgpu::Device,
+    faults: &Faults,
+    asked: u64,
+    make: impl FnOnce() -> T,
+) -> Result<T, Error> {
     let memory = device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
     let internal = device.push_error_scope(wgpu::ErrorFilter::Internal);
     let validation = device.push_error_scope(wgpu::ErrorFilter::Validation);

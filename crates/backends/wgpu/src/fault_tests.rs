@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use panoply_core::op::compute::{Gather, Map, Sort, Transfer};
 use panoply_core::{
-    Absence, Backend, DType, DeviceInfo, Engine, Error, ErrorKind, Item, Op, OpenOptions, Operation, Result, Support, Tensor,
-    Value,
+    Absence, Backend, DType, DeviceInfo, Engine, Error, ErrorKind, Item, Op, OpenOptions, Operation, Result, Support,
+    Tensor, Value,
 };
 
 use crate::backend::WgpuBackend;

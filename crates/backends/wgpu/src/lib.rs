@@ -22,5 +22,7 @@ mod tuning;
 
 #[cfg(test)]
 mod fault_tests;
+#[cfg(test)]
+mod form_tests;
 
 pub use backend::WgpuBackend;

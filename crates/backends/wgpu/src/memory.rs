@@ -106,8 +106,7 @@ impl Source for Blocks {
         if size > largest {
             return Err(Error::OutOfMemory { place: self.id.to_string(), asked: size, free: largest, largest });
         }
-        let descriptor =
-            wgpu::BufferDescriptor { label: None, size, usage: self.usage, mapped_at_creation: false };
+        let descriptor = wgpu::BufferDescriptor { label: None, size, usage: self.usage, mapped_at_creation: false };
         let buffer = checked(&self.device, &self.faults, size, || self.device.create_buffer(&descriptor))?;
         Ok(Block { id: NEXT_TOKEN.fetch_add(1, Ordering::Relaxed), buffer })
     }

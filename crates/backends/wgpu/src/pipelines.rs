@@ -46,10 +46,8 @@ impl Pipelines {
             has_dynamic_offset: true,
             min_binding_size: None,
         };
-        let params = device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor {
-            label: None,
-            entries: &[entry(0, uniform)],
-        });
+        let params = device
+            .create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label: None, entries: &[entry(0, uniform)] });
         let disk = cache_file.and_then(|path| open_cache(device, path));
         let (layouts, known) = (HashMap::new(), HashMap::new());
         Pipelines { device: device.clone(), faults: Arc::clone(faults), params, layouts, known, disk }
@@ -109,8 +107,8 @@ impl Pipelines {
                     entry(place as u32, binding)
                 })
                 .collect();
-            let storage = device
-                .create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label: None, entries: &entries });
+            let storage =
+                device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label: None, entries: &entries });
             let layout = device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
                 label: None,
                 bind_group_layouts: &[Some(params), Some(&storage)],
@@ -149,7 +147,11 @@ fn open_cache(device: &wgpu::Device, path: PathBuf) -> Option<Disk> {
     // SAFETY: the data is what `get_data` gave for this adapter and driver, whose names are part of the file's name; the
     // driver checks its own header, and with `fallback` anything else is replaced by an empty cache.
     let cache = unsafe {
-        device.create_pipeline_cache(&wgpu::PipelineCacheDescriptor { label: None, data: data.as_deref(), fallback: true })
+        device.create_pipeline_cache(&wgpu::PipelineCacheDescriptor {
+            label: None,
+            data: data.as_deref(),
+            fallback: true,
+        })
     };
     Some(Disk { cache, path, is_stale: false })
 }

@@ -99,7 +99,8 @@ impl Recorder {
     pub(crate) fn encoder(&mut self) -> &mut wgpu::CommandEncoder {
         self.pass = None;
         let device = &self.device;
-        self.encoder.get_or_insert_with(|| device.create_command_encoder(&wgpu::CommandEncoderDescriptor { label: None }))
+        self.encoder
+            .get_or_insert_with(|| device.create_command_encoder(&wgpu::CommandEncoderDescriptor { label: None }))
     }
 
     /// Records a dispatch over so many workgroups.
@@ -111,9 +112,8 @@ impl Recorder {
         params: &[u32],
         groups: u64,
     ) -> Result<()> {
-        let key: Vec<u64> = std::iter::once(writes.len() as u64)
-            .chain(writes.iter().chain(reads).map(|block| block.id))
-            .collect();
+        let key: Vec<u64> =
+            std::iter::once(writes.len() as u64).chain(writes.iter().chain(reads).map(|block| block.id)).collect();
         if !self.groups.contains_key(&key) {
             let made = self.bind(pipeline, writes.iter().chain(reads).copied());
             if self.groups.len() >= BIND_GROUPS_MAX {
@@ -177,7 +177,8 @@ impl Recorder {
             .map(|(block, binding)| {
                 let size = block.buffer.size().min(self.binding_bytes_max & !15);
                 let size = wgpu::BufferSize::new(size);
-                let resource = wgpu::BindingResource::Buffer(wgpu::BufferBinding { buffer: &block.buffer, offset: 0, size });
+                let resource =
+                    wgpu::BindingResource::Buffer(wgpu::BufferBinding { buffer: &block.buffer, offset: 0, size });
                 wgpu::BindGroupEntry { binding, resource }
             })
             .collect();

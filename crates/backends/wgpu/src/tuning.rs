@@ -29,6 +29,12 @@ impl Tuning {
         Tuning { file, large }
     }
 
+    /// A tile that was decided on, not measured, and is not kept.
+    #[cfg(test)]
+    pub(crate) fn fixed(number: usize) -> Tuning {
+        Tuning { file: None, large: Some(number) }
+    }
+
     /// The tile for large products, once it was measured.
     pub(crate) fn large(&self) -> Option<Tile> {
         self.large.map(|number| LARGE_TILES[number])

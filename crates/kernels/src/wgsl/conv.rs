@@ -15,7 +15,9 @@ use std::fmt::Write;
 
 use panoply_core::DType;
 
-use super::gemm::{Accumulate, Epilogue, Hooks, Load, Tile, addend_buffers, epilogue, epilogue_math, fetch_loop, tile_kernel};
+use super::gemm::{
+    Accumulate, Epilogue, Hooks, Load, Tile, addend_buffers, epilogue, epilogue_math, fetch_loop, tile_kernel,
+};
 use super::prelude::{buffers, load, params, word, zero};
 
 /// What is computed.
@@ -43,9 +45,34 @@ pub struct ConvKernel {
 }
 
 const PARAMS: [&str; 28] = [
-    "m", "n", "k", "tiles_m", "tiles_n", "batches", "ao", "bo", "bias_o", "bias_s", "gc: i32", "gf: i32", "channels: i32",
-    "filters: i32", "ih: i32", "iw: i32", "kh: i32", "kw: i32", "oh: i32", "ow: i32", "sh: i32", "sw: i32", "dh: i32",
-    "dw: i32", "pt: i32", "pl: i32", "u0", "u1",
+    "m",
+    "n",
+    "k",
+    "tiles_m",
+    "tiles_n",
+    "batches",
+    "ao",
+    "bo",
+    "bias_o",
+    "bias_s",
+    "gc: i32",
+    "gf: i32",
+    "channels: i32",
+    "filters: i32",
+    "ih: i32",
+    "iw: i32",
+    "kh: i32",
+    "kw: i32",
+    "oh: i32",
+    "ow: i32",
+    "sh: i32",
+    "sw: i32",
+    "dh: i32",
+    "dw: i32",
+    "pt: i32",
+    "pl: i32",
+    "u0",
+    "u1",
 ];
 
 /// How places are found, in WGSL. `$L` stands for one of four columns, `$SET` for what an element is assigned to.
@@ -81,19 +108,15 @@ impl ConvKernel {
         let (setup, fetch_a, fetch_b) = if self.tile.unrolled { unrolled(&places) } else { looped(&places) };
         let mut store = "    if (row < p.m) {\n".to_owned();
         for (lane, place) in ["x", "y", "z", "w"].into_iter().zip(0..) {
-            let _ = writeln!(store, "      if (col + {place}u < p.n) {{ let r = i32(row); let cc = i32(col + {place}u); out[u32({out})] = finish(v.{lane}, batch, row, col + {place}u, 0u); }}");
+            let _ = writeln!(
+                store,
+                "      if (col + {place}u < p.n) {{ let r = i32(row); let cc = i32(col + {place}u); out[u32({out})] = finish(v.{lane}, batch, row, col + {place}u, 0u); }}"
+            );
         }
         store.push_str("    }");
         let order_a = if self.pass == ConvPass::Forward { Load::AlongInner } else { Load::AlongOuter };
-        let hooks = Hooks {
-            zero: zero(DType::F32),
-            setup,
-            order_a,
-            order_b: Load::AlongOuter,
-            fetch_a,
-            fetch_b,
-            store,
-        };
+        let hooks =
+            Hooks { zero: zero(DType::F32), setup, order_a, order_b: Load::AlongOuter, fetch_a, fetch_b, store };
         text.push_str(&tile_kernel(self.tile, "f32", Accumulate::Product, &hooks));
         text
     }
@@ -149,7 +172,9 @@ fn unrolled(places: &Places) -> (String, String, String) {
     }
     let mut fetch_a = String::new();
     for step in 0..4 {
-        let head = format!("      g{step} = vec4<f32>();\n      if (kf + {step}u < p.k) {{\n        let kk = i32(kf + {step}u);\n");
+        let head = format!(
+            "      g{step} = vec4<f32>();\n      if (kf + {step}u < p.k) {{\n        let kk = i32(kf + {step}u);\n"
+        );
         let _ = writeln!(fetch_a, "{head}        {}", places.a_inner);
         let _ = writeln!(fetch_b, "{head}        {}", places.inner);
         for (place, lane) in ["x", "y", "z", "w"].into_iter().enumerate() {

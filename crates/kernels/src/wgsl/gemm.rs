@@ -128,9 +128,9 @@ pub struct GemmKernel {
 
 /// The names of the parameters; `T` is the output's carrier.
 pub(super) const PARAMS: [&str; 48] = [
-    "m", "n", "k", "tiles_m", "tiles_n", "batches", "ao", "ars", "acs", "bo", "brs", "bcs", "d0", "d1", "d2", "d3", "d4",
-    "d5", "as0", "as1", "as2", "as3", "as4", "as5", "bs0", "bs1", "bs2", "bs3", "bs4", "bs5", "co", "crs", "ccs", "cs0",
-    "cs1", "cs2", "cs3", "cs4", "cs5", "bias_o", "bias_s", "alpha: T", "beta: T", "u0", "u1", "u2", "u3", "u4",
+    "m", "n", "k", "tiles_m", "tiles_n", "batches", "ao", "ars", "acs", "bo", "brs", "bcs", "d0", "d1", "d2", "d3",
+    "d4", "d5", "as0", "as1", "as2", "as3", "as4", "as5", "bs0", "bs1", "bs2", "bs3", "bs4", "bs5", "co", "crs", "ccs",
+    "cs0", "cs1", "cs2", "cs3", "cs4", "cs5", "bias_o", "bias_s", "alpha: T", "beta: T", "u0", "u1", "u2", "u3", "u4",
 ];
 
 impl GemmKernel {
@@ -201,37 +201,14 @@ pub(super) fn tile_kernel(tile: Tile, carrier: &str, accumulate: Accumulate, hoo
         TILE_DEPTH * wide_n * copies,
     );
     text.push_str(ENTRY);
-    let order = |load: Load, index: &str, wide: u32| match load {
-        Load::AlongInner => format!("let outer_quad = {index} / 4u; let inner_quad = {index} % 4u;"),
-        _ => format!("let outer_quad = {index} % {wide}u; let inner_quad = {index} / {wide}u;"),
-    };
-    let threads_a = 64 * rows;
-    let threads_b = 64 * columns;
-    text.push_str(&fill(
-        HEAD,
-        &[
-            ("$TILE_M", &(64 * rows).to_string()),
-            ("$TILE_N", &(64 * columns).to_string()),
-            ("$SETUP", &hooks.setup),
-            ("$ZERO", hooks.zero),
-        ],
-    ));
-    for row in 0..8 * rows / 2 {
-        for column in 0..columns {
-            let _ = writeln!(text, "  var c{row}_{column} = vec4<{carrier}>({0}, {0}, {0}, {0});", hooks.zero);
-        }
-    }
-    // The quads of an invocation are fixed; which operand it fetches is too.
-    let _ = writeln!(
-        text,
-        "  let loads_a = lid < {threads_a}u;\n  let loads_b = lid >= {threads_a}u && lid < {}u;",
-        threads_a + threads_b
-    );
-    let _ = writeln!(text, "  var slot = 0u;\n  var outer = 0u;\n  var inner = 0u;\n  if (loads_a) {{ {} slot = inner_quad * 4u * {wide_m}u + outer_quad; outer = m0 + outer_quad * 4u; inner = inner_quad * 4u; }}", order(hooks.order_a, "lid", wide_m));
-    let _ = writeln!(text, "  if (loads_b) {{ let l = lid - {threads_a}u; {} slot = inner_quad * 4u * {wide_n}u + outer_quad; outer = n0 + outer_quad * 4u; inner = inner_quad * 4u; }}", order(hooks.order_b, "l", wide_n));
+    tile_head(&mut text, tile, carrier, hooks);
     let fetch = format!("if (loads_a) {{\n{}\n}} else if (loads_b) {{\n{}\n}}", hooks.fetch_a, hooks.fetch_b);
     let (flip, at_a, at_b) = if tile.double {
-        ("stage = 1u - stage;", format!("stage * {}u + ", TILE_DEPTH * wide_m), format!("stage * {}u + ", TILE_DEPTH * wide_n))
+        (
+            "stage = 1u - stage;",
+            format!("stage * {}u + ", TILE_DEPTH * wide_m),
+            format!("stage * {}u + ", TILE_DEPTH * wide_n),
+        )
     } else {
         ("workgroupBarrier();", String::new(), String::new())
     };
@@ -259,6 +236,48 @@ pub(super) fn tile_kernel(tile: Tile, carrier: &str, accumulate: Accumulate, hoo
     store_tile(&mut text, tile, carrier, &hooks.store);
     text.push_str("}\n");
     text
+}
+
+/// The first lines: which tile this is, empty sums, and which part of which operand an invocation fetches.
+fn tile_head(text: &mut String, tile: Tile, carrier: &str, hooks: &Hooks) {
+    let (rows, columns) = (u32::from(tile.rows), u32::from(tile.columns));
+    let (wide_m, wide_n) = (16 * rows, 16 * columns);
+    let order = |load: Load, index: &str, wide: u32| match load {
+        Load::AlongInner => format!("let outer_quad = {index} / 4u; let inner_quad = {index} % 4u;"),
+        _ => format!("let outer_quad = {index} % {wide}u; let inner_quad = {index} / {wide}u;"),
+    };
+    let threads_a = 64 * rows;
+    let threads_b = 64 * columns;
+    text.push_str(&fill(
+        HEAD,
+        &[
+            ("$TILE_M", &(64 * rows).to_string()),
+            ("$TILE_N", &(64 * columns).to_string()),
+            ("$SETUP", &hooks.setup),
+            ("$ZERO", hooks.zero),
+        ],
+    ));
+    for row in 0..8 * rows / 2 {
+        for column in 0..columns {
+            let _ = writeln!(text, "  var c{row}_{column} = vec4<{carrier}>({0}, {0}, {0}, {0});", hooks.zero);
+        }
+    }
+    // The quads of an invocation are fixed; which operand it fetches is too.
+    let _ = writeln!(
+        text,
+        "  let loads_a = lid < {threads_a}u;\n  let loads_b = lid >= {threads_a}u && lid < {}u;",
+        threads_a + threads_b
+    );
+    let _ = writeln!(
+        text,
+        "  var slot = 0u;\n  var outer = 0u;\n  var inner = 0u;\n  if (loads_a) {{ {} slot = inner_quad * 4u * {wide_m}u + outer_quad; outer = m0 + outer_quad * 4u; inner = inner_quad * 4u; }}",
+        order(hooks.order_a, "lid", wide_m)
+    );
+    let _ = writeln!(
+        text,
+        "  if (loads_b) {{ let l = lid - {threads_a}u; {} slot = inner_quad * 4u * {wide_n}u + outer_quad; outer = n0 + outer_quad * 4u; inner = inner_quad * 4u; }}",
+        order(hooks.order_b, "l", wide_n)
+    );
 }
 
 /// The lines that store an invocation's outputs, written out or in a loop over its rows.
@@ -293,7 +312,10 @@ fn store_tile(text: &mut String, tile: Tile, carrier: &str, store: &str) {
 /// Sixteen steps of the inner dimension.
 fn multiply(text: &mut String, tile: Tile, accumulate: Accumulate, carrier: &str, at: [&str; 2]) {
     if !tile.unrolled {
-        let _ = writeln!(text, "    let depth = min({TILE_DEPTH}u, p.k - k0);\n    for (var step = 0u; step < depth; step = step + 1u) {{");
+        let _ = writeln!(
+            text,
+            "    let depth = min({TILE_DEPTH}u, p.k - k0);\n    for (var step = 0u; step < depth; step = step + 1u) {{"
+        );
         multiply_step(text, tile, accumulate, carrier, at, "step");
         text.push_str("    }\n");
         return;
@@ -311,7 +333,11 @@ fn multiply_step(text: &mut String, tile: Tile, accumulate: Accumulate, carrier:
     for (name, count, thread, at) in [("a", rows, "ty", at[0]), ("b", columns, "tx", at[1])] {
         for half in 0..count {
             let wide = 16 * count;
-            let _ = writeln!(text, "      let {name}{half} = tile_{name}[{at}{step} * {wide}u + {}u + {thread}];", half * 16);
+            let _ = writeln!(
+                text,
+                "      let {name}{half} = tile_{name}[{at}{step} * {wide}u + {}u + {thread}];",
+                half * 16
+            );
         }
     }
     for half in 0..rows {
@@ -377,7 +403,10 @@ fn fetch(load: Load, name: char, limit: &str, unrolled: bool) -> String {
     match load {
         Load::AlongInner => {
             for line in 0..4 {
-                let _ = writeln!(text, "      var q{line} = vec4<T>();\n      if (outer + {line}u < p.{limit} && kf < p.k) {{ q{line} = {name}[({name}_base + (outer + {line}u) * p.{outer} + kf) / 4u]; }}");
+                let _ = writeln!(
+                    text,
+                    "      var q{line} = vec4<T>();\n      if (outer + {line}u < p.{limit} && kf < p.k) {{ q{line} = {name}[({name}_base + (outer + {line}u) * p.{outer} + kf) / 4u]; }}"
+                );
             }
             for (step, lane) in ["x", "y", "z", "w"].into_iter().enumerate() {
                 let _ = writeln!(text, "      g{step} = vec4<T>(q0.{lane}, q1.{lane}, q2.{lane}, q3.{lane});");
@@ -385,18 +414,29 @@ fn fetch(load: Load, name: char, limit: &str, unrolled: bool) -> String {
         }
         Load::AlongOuter => {
             for step in 0..4 {
-                let _ = writeln!(text, "      g{step} = vec4<T>();\n      if (outer < p.{limit} && kf + {step}u < p.k) {{ g{step} = {name}[({name}_base + (kf + {step}u) * p.{inner} + outer) / 4u]; }}");
+                let _ = writeln!(
+                    text,
+                    "      g{step} = vec4<T>();\n      if (outer < p.{limit} && kf + {step}u < p.k) {{ g{step} = {name}[({name}_base + (kf + {step}u) * p.{inner} + outer) / 4u]; }}"
+                );
             }
         }
         Load::Single if !unrolled => {
-            let value = format!("fetched[step][place] = ld_{name}({name}_base + (kf + step) * p.{inner} + (outer + place) * p.{outer});");
+            let value = format!(
+                "fetched[step][place] = ld_{name}({name}_base + (kf + step) * p.{inner} + (outer + place) * p.{outer});"
+            );
             text.push_str(&fetch_loop(limit, "", &value));
         }
         Load::Single => {
             for step in 0..4 {
-                let _ = writeln!(text, "      g{step} = vec4<T>();\n      if (kf + {step}u < p.k) {{\n        let line = {name}_base + (kf + {step}u) * p.{inner};");
+                let _ = writeln!(
+                    text,
+                    "      g{step} = vec4<T>();\n      if (kf + {step}u < p.k) {{\n        let line = {name}_base + (kf + {step}u) * p.{inner};"
+                );
                 for (place, lane) in ["x", "y", "z", "w"].into_iter().enumerate() {
-                    let _ = writeln!(text, "        if (outer + {place}u < p.{limit}) {{ g{step}.{lane} = ld_{name}(line + (outer + {place}u) * p.{outer}); }}");
+                    let _ = writeln!(
+                        text,
+                        "        if (outer + {place}u < p.{limit}) {{ g{step}.{lane} = ld_{name}(line + (outer + {place}u) * p.{outer}); }}"
+                    );
                 }
                 text.push_str("      }\n");
             }
@@ -430,7 +470,9 @@ fn store(vector: bool) -> String {
     if vector {
         let lanes = ["x", "y", "z", "w"].into_iter().zip(0..).map(|(lane, place)| each(lane, place));
         let joined = lanes.collect::<Vec<_>>().join(", ");
-        return format!("    if (row < p.m && col < p.n) {{ out[((batch * p.m + row) * p.n + col) / 4u] = vec4<T>({joined}); }}");
+        return format!(
+            "    if (row < p.m && col < p.n) {{ out[((batch * p.m + row) * p.n + col) / 4u] = vec4<T>({joined}); }}"
+        );
     }
     let mut text = "    if (row < p.m) { let at = (batch * p.m + row) * p.n + col;\n".to_owned();
     for (lane, place) in ["x", "y", "z", "w"].into_iter().zip(0..) {

@@ -51,7 +51,11 @@ impl ResizeKernel {
             ResizeMode::Bilinear => BILINEAR,
             ResizeMode::Area => AREA,
         });
-        text.push_str(if self.dtype == DType::U8 { "  out[i] = u32(clamp(round(v), 0.0, 255.0));\n}\n" } else { "  out[i] = v;\n}\n" });
+        text.push_str(if self.dtype == DType::U8 {
+            "  out[i] = u32(clamp(round(v), 0.0, 255.0));\n}\n"
+        } else {
+            "  out[i] = v;\n}\n"
+        });
         text
     }
 }
@@ -131,7 +135,16 @@ impl NormalizeKernel {
 impl ColorKernel {
     pub(super) fn source(&self) -> String {
         let mut text = params(&[
-            "images", "h", "w", "o", "kr: f32", "kg: f32", "kb: f32", "black: f32", "luma_span: f32", "chroma_span: f32",
+            "images",
+            "h",
+            "w",
+            "o",
+            "kr: f32",
+            "kg: f32",
+            "kb: f32",
+            "black: f32",
+            "luma_span: f32",
+            "chroma_span: f32",
         ]);
         text.push_str(&buffers(&[("out", carrier(self.dtype))], &[("source", word(self.dtype))]));
         text.push_str(&load_as("source", self.dtype, "f32"));
@@ -146,8 +159,12 @@ impl ColorKernel {
     /// `fn color(image, y, x)`: red, green and blue of a pixel, neither rounded nor clamped.
     fn color(&self) -> String {
         let body = match self.from {
-            ColorFormat::Rgb => "let at = p.o + ((image * p.h + y) * p.w + x) * 3u; return vec3<f32>(ld_source(at), ld_source(at + 1u), ld_source(at + 2u));",
-            ColorFormat::Bgr => "let at = p.o + ((image * p.h + y) * p.w + x) * 3u; return vec3<f32>(ld_source(at + 2u), ld_source(at + 1u), ld_source(at));",
+            ColorFormat::Rgb => {
+                "let at = p.o + ((image * p.h + y) * p.w + x) * 3u; return vec3<f32>(ld_source(at), ld_source(at + 1u), ld_source(at + 2u));"
+            }
+            ColorFormat::Bgr => {
+                "let at = p.o + ((image * p.h + y) * p.w + x) * 3u; return vec3<f32>(ld_source(at + 2u), ld_source(at + 1u), ld_source(at));"
+            }
             ColorFormat::Gray => "return vec3<f32>(ld_source(p.o + (image * p.h + y) * p.w + x));",
             ColorFormat::I420 | ColorFormat::Nv12 if self.to == ColorFormat::Gray => {
                 "return vec3<f32>((stored_luma(image, y, x) - p.black) / p.luma_span);"

@@ -93,12 +93,17 @@ impl MapKernel {
             for index in &read {
                 let scalar = self.inputs[*index].1 == InputLayout::Scalar;
                 let place = if scalar { "0u" } else { "i * 4u" };
-                let four = if scalar { format!("in{index}[p.o{index}]") } else { format!("in{index}[(p.o{index} + {place}) / 4u]") };
+                let four = if scalar {
+                    format!("in{index}[p.o{index}]")
+                } else {
+                    format!("in{index}[(p.o{index} + {place}) / 4u]")
+                };
                 let _ = writeln!(text, "  let a{index} = {four};");
             }
             let lanes = ["x", "y", "z", "w"].map(|lane| {
                 let scalar = |index: &usize| self.inputs[*index].1 == InputLayout::Scalar;
-                let argument = |index: &usize| if scalar(index) { format!("a{index}") } else { format!("a{index}.{lane}") };
+                let argument =
+                    |index: &usize| if scalar(index) { format!("a{index}") } else { format!("a{index}.{lane}") };
                 format!("body({})", read.iter().map(argument).collect::<Vec<_>>().join(", "))
             });
             let _ = writeln!(text, "  out[i] = vec4<{}>({});\n}}", carrier(output), lanes.join(", "));

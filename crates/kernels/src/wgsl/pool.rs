@@ -18,8 +18,10 @@ pub struct PoolKernel {
 
 impl PoolKernel {
     pub(super) fn source(&self) -> String {
-        let names =
-            ["planes", "ih: i32", "iw: i32", "kh: i32", "kw: i32", "sh: i32", "sw: i32", "oh", "ow", "pt: i32", "pl: i32", "o"];
+        let names = [
+            "planes", "ih: i32", "iw: i32", "kh: i32", "kw: i32", "sh: i32", "sw: i32", "oh", "ow", "pt: i32",
+            "pl: i32", "o",
+        ];
         let mut text = params(&names);
         text.push_str(&buffers(&[("out", "f32")], &[("source", word(self.dtype))]));
         text.push_str(BITS);

@@ -98,7 +98,8 @@ pub(super) fn elements_per_word(dtype: DType) -> usize {
 /// The expression that packs carriers named `names` into one word of the buffer.
 pub(super) fn pack(dtype: DType, names: &[String]) -> String {
     let joined = |bits: u32, each: &dyn Fn(&String) -> String| {
-        let parts = names.iter().enumerate().map(|(place, name)| format!("({} << {}u)", each(name), place as u32 * bits));
+        let parts =
+            names.iter().enumerate().map(|(place, name)| format!("({} << {}u)", each(name), place as u32 * bits));
         parts.collect::<Vec<_>>().join(" | ")
     };
     match dtype {

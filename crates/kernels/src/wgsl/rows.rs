@@ -193,7 +193,9 @@ fn cached_body(op: RowOp, chunks: u8, lanes: u32, head: &str) -> String {
             text.push_str(&each("  if (x$C.x > top) { top = x$C.x; }\n  if (x$C.y > top) { top = x$C.y; }\n  if (x$C.z > top) { top = x$C.z; }\n  if (x$C.w > top) { top = x$C.w; }\n"));
             text.push_str("  top = total_max(top, lid);\n  var total = 0.0;\n");
             // A line whose largest is infinite, or that has only -inf, must become NaN: places behind its end do not count.
-            text.push_str(&each("  if (in$C) { let e = exp4(x$C - top); total = total + ((e.x + e.y) + (e.z + e.w)); }\n"));
+            text.push_str(&each(
+                "  if (in$C) { let e = exp4(x$C - top); total = total + ((e.x + e.y) + (e.z + e.w)); }\n",
+            ));
             text.push_str("  total = total_sum(total, lid);\n  let log_total = log_(total);\n");
         }
         RowOp::LayerNorm { rms, .. } => {
@@ -204,7 +206,9 @@ fn cached_body(op: RowOp, chunks: u8, lanes: u32, head: &str) -> String {
             }
             text.push_str("  var squares = 0.0;\n");
             text.push_str(&each("  if (in$C) { let d = x$C - mean; squares = squares + dot(d, d); }\n"));
-            text.push_str("  squares = total_sum(squares, lid);\n  let deviation = sqrt(squares / f32(p.axis) + p.epsilon);\n");
+            text.push_str(
+                "  squares = total_sum(squares, lid);\n  let deviation = sqrt(squares / f32(p.axis) + p.epsilon);\n",
+            );
         }
     }
     text.push_str(&each("  if (in$C) { let x = x$C; let k = $K * 4u; out[place + $K] = $WRITTEN; }\n"));

@@ -40,14 +40,36 @@ pub struct NormKernel {
 
 impl SearchKernel {
     /// The kernel for a k of at most 256.
-    pub fn new(rows: DType, metric: Metric, filtered: bool, norms_given: bool, quads: bool, last: bool) -> SearchKernel {
+    pub fn new(
+        rows: DType,
+        metric: Metric,
+        filtered: bool,
+        norms_given: bool,
+        quads: bool,
+        last: bool,
+    ) -> SearchKernel {
         SearchKernel { rows, metric, filtered, norms_given, quads, last, list: list_entries(1) }
     }
 
     pub(super) fn source(&self) -> String {
         let mut text = params(&[
-            "lines", "axis", "inner", "parts", "part", "k", "o", "first", "fo", "no", "qo", "missing: f32", "slots",
-            "slot", "dim", "query_o", "query_norm_o",
+            "lines",
+            "axis",
+            "inner",
+            "parts",
+            "part",
+            "k",
+            "o",
+            "first",
+            "fo",
+            "no",
+            "qo",
+            "missing: f32",
+            "slots",
+            "slot",
+            "dim",
+            "query_o",
+            "query_norm_o",
         ]);
         let row_words = match (self.quads, self.rows) {
             (true, DType::F32) => "vec4<f32>",
@@ -150,7 +172,8 @@ impl SearchKernel {
                 "let norms = row_norm * query_norms[p.query_norm_o]; var score = 0.0; if (!(norms == 0.0)) { score = sum / norms; }"
             }
         };
-        let taken = if self.filtered { "t < end && ((bits[p.fo + (t >> 5u)] >> (t & 31u)) & 1u) == 1u" } else { "t < end" };
+        let taken =
+            if self.filtered { "t < end && ((bits[p.fo + (t >> 5u)] >> (t & 31u)) & 1u) == 1u" } else { "t < end" };
         let norms = norms.replace("let met ", "let met2 ").replace("sqrt(met)", "sqrt(met2)");
         fill(
             BODY,

@@ -58,6 +58,9 @@ pub(super) fn list_entries(k: usize) -> u16 {
     if k <= 256 { 512 } else { 1024 }
 }
 
+const PARAMS: [&str; 14] =
+    ["lines", "axis", "inner", "parts", "part", "k", "o", "first", "fo", "no", "qo", "missing: f32", "slots", "slot"];
+
 impl SelectKernel {
     /// The select for a k.
     pub fn new(source: SelectSource, last: bool, k: usize) -> SelectKernel {
@@ -65,10 +68,7 @@ impl SelectKernel {
     }
 
     pub(super) fn source(&self) -> String {
-        let mut text = params(&[
-            "lines", "axis", "inner", "parts", "part", "k", "o", "first", "fo", "no", "qo", "missing: f32",
-            "slots", "slot",
-        ]);
+        let mut text = params(&PARAMS);
         let metric = match self.source {
             SelectSource::Elements { .. } => None,
             SelectSource::Scores { metric, .. } => Some(metric),
@@ -94,8 +94,10 @@ impl SelectKernel {
                 if metric == Metric::Cosine {
                     reads.extend([("row_norms", "f32"), ("query_norms", "f32")]);
                 }
-                let taken = "candidate = vec2<u32>(score_key(finish(source[p.o + line * p.axis + t], t, line)), p.first + t);";
-                let bit = "let row = p.first + t; if (((bits[p.fo + (row >> 5u)] >> (row & 31u)) & 1u) == 1u) { $TAKEN }";
+                let taken =
+                    "candidate = vec2<u32>(score_key(finish(source[p.o + line * p.axis + t], t, line)), p.first + t);";
+                let bit =
+                    "let row = p.first + t; if (((bits[p.fo + (row >> 5u)] >> (row & 31u)) & 1u) == 1u) { $TAKEN }";
                 if filtered { bit.replace("$TAKEN", taken) } else { taken.to_owned() }
             }
             SelectSource::Pairs { .. } => {

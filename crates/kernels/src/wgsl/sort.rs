@@ -242,7 +242,9 @@ fn scatter(positions: bool, first: bool) -> String {
         let own = if first { "start + lid * 8u + $Ju" } else { "positions[min(base + lid * 8u + $Ju, last)]" };
         text.push_str(&each(&format!("  moved[rank$J] = {own};\n")));
         text.push_str("  workgroupBarrier();\n");
-        text.push_str(&each("  if (lid + $J00u_ < count) { out_positions[target$J] = moved[lid + $J00u_]; }\n").pipe_offsets());
+        text.push_str(
+            &each("  if (lid + $J00u_ < count) { out_positions[target$J] = moved[lid + $J00u_]; }\n").pipe_offsets(),
+        );
     }
     text.push_str("}\n");
     text.push_str(PLACE_OF);

@@ -76,7 +76,8 @@ impl Pass {
         let tile = if m > 64 && tiles >= LARGE_TILES_WANTED { large } else { SMALL_TILE };
         let tile = Tile { unrolled: !context.profile.is_software, ..tile };
         let bias = if self.bias.is_some() { Addend::PerRow } else { Addend::None };
-        let epilogue = Epilogue { bias, addend_dtype: dtype, activation: self.activation, ..Epilogue::none(DType::F32) };
+        let epilogue =
+            Epilogue { bias, addend_dtype: dtype, activation: self.activation, ..Epilogue::none(DType::F32) };
         let kernel = ConvKernel { dtype, pass: self.kind, epilogue, tile };
         let carriers = context.carriers(dtype, output_shape)?;
         let reads: Vec<&Operand> = [a, b].into_iter().chain(&self.bias).collect();

@@ -154,7 +154,9 @@ fn params(product: &Product, [a, b]: [&Operand; 2], [c, bias]: [Option<&Operand>
         params.extend([step(operand.strides[first]), step(operand.strides[first + 1])]);
     }
     let rank = product.batch.rank();
-    params.extend((0..BATCH_RANK).map(|axis| axis.checked_sub(BATCH_RANK - rank).map_or(1, |axis| product.batch[axis] as u32)));
+    params.extend(
+        (0..BATCH_RANK).map(|axis| axis.checked_sub(BATCH_RANK - rank).map_or(1, |axis| product.batch[axis] as u32)),
+    );
     let whole = [product.batch.dims(), &[product.m, product.n]].concat();
     for operand in [a, b] {
         params.extend(batch_steps(&operand.shape[..operand.shape.rank() - 2], &operand.strides, product.batch.dims()));
@@ -164,7 +166,9 @@ fn params(product: &Product, [a, b]: [&Operand; 2], [c, bias]: [Option<&Operand>
             let steps = stretched(c, &whole);
             params.push(c.start());
             params.extend([step(steps[rank]), step(steps[rank + 1])]);
-            params.extend((0..BATCH_RANK).map(|axis| axis.checked_sub(BATCH_RANK - rank).map_or(0, |axis| step(steps[axis]))));
+            params.extend(
+                (0..BATCH_RANK).map(|axis| axis.checked_sub(BATCH_RANK - rank).map_or(0, |axis| step(steps[axis]))),
+            );
         }
         None => params.extend([0; 3 + BATCH_RANK]),
     }
@@ -239,7 +243,13 @@ fn measure(context: &mut Context) -> Result<()> {
     Ok(())
 }
 
-fn trial(product: &Product, operands: [&Operand; 2], output: &Operand, tile: Tile, context: &mut Context) -> Result<Duration> {
+fn trial(
+    product: &Product,
+    operands: [&Operand; 2],
+    output: &Operand,
+    tile: Tile,
+    context: &mut Context,
+) -> Result<Duration> {
     let kernel = Kernel::Gemm(GemmKernel {
         a: DType::F32,
         b: DType::F32,

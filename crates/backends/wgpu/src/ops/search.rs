@@ -5,9 +5,9 @@ use panoply_core::shape::Strides;
 use panoply_core::{DType, Result, Shape, Tensor};
 use panoply_kernels::wgsl::{Accumulate, Kernel, NormKernel, SELECT_K_MAX, SearchKernel, SelectKernel, SelectSource};
 
+use super::empty;
 use super::map::cast;
 use super::matmul::{Product, multiply};
-use super::empty;
 use crate::context::Context;
 use crate::operand::Operand;
 
@@ -82,11 +82,11 @@ impl Searching {
         let part = tiles.div_ceil(PASS_PARTS) * ROWS_AT_ONCE;
         let parts = rows.div_ceil(part);
         let last = parts == 1;
-        let aligned = dim.is_multiple_of(4) && self.rows.offset.is_multiple_of(4) && self.queries.offset.is_multiple_of(4);
+        let aligned =
+            dim.is_multiple_of(4) && self.rows.offset.is_multiple_of(4) && self.queries.offset.is_multiple_of(4);
         let cosine = self.metric == Metric::Cosine;
         let norms_given = cosine && self.row_norms.is_some();
-        let kernel =
-            SearchKernel::new(self.rows.dtype, self.metric, self.filter.is_some(), norms_given, aligned, last);
+        let kernel = SearchKernel::new(self.rows.dtype, self.metric, self.filter.is_some(), norms_given, aligned, last);
         let query_norms = if cosine { Some(norms(&self.queries, context)?) } else { None };
         let pairs = context.words(2 * queries * parts * self.k)?;
         let row_norms = self.row_norms.as_ref().filter(|_| norms_given);
@@ -152,7 +152,14 @@ impl Searching {
     }
 
     /// The best k of every line of slots with k candidates each, in as many steps as it takes.
-    fn merge(&self, mut pairs: Operand, mut slots: usize, ids: &Operand, scores: &Operand, context: &mut Context) -> Result<()> {
+    fn merge(
+        &self,
+        mut pairs: Operand,
+        mut slots: usize,
+        ids: &Operand,
+        scores: &Operand,
+        context: &mut Context,
+    ) -> Result<()> {
         let queries = self.queries.shape[0];
         let source = SelectSource::Pairs { metric: Some(self.metric) };
         while slots * self.k > 2 * MERGE_MAX {

@@ -139,7 +139,13 @@ fn radix(
 }
 
 /// From line by line to the tensor's layout.
-fn relay(kernel: SortKernel, output: &Operand, source: &Operand, extents: Extents, context: &mut Context) -> Result<()> {
+fn relay(
+    kernel: SortKernel,
+    output: &Operand,
+    source: &Operand,
+    extents: Extents,
+    context: &mut Context,
+) -> Result<()> {
     let [_, axis, inner] = extents.params();
     let params = [extents.lines() as u32, axis, inner];
     let groups = groups_for(extents.lines() * extents.axis);

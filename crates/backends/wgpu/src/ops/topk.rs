@@ -47,7 +47,8 @@ fn select(input: &Operand, extents: Extents, op: &TopK, indices: &Operand, conte
     let source = SelectSource::Elements { dtype: input.dtype, largest: op.largest };
     let [_, axis, inner] = extents.params();
     let k = op.k as u32;
-    let params = [lines as u32, axis, inner, parts as u32, part as u32, k, input.start(), 0, 0, 0, 0, 0, parts as u32, 0];
+    let params =
+        [lines as u32, axis, inner, parts as u32, part as u32, k, input.start(), 0, 0, 0, 0, 0, parts as u32, 0];
     let groups = (lines * parts) as u64;
     if parts == 1 {
         let kernel = SelectKernel::new(source, true, op.k);

@@ -20,28 +20,27 @@ export LD_LIBRARY_PATH XDG_RUNTIME_DIR
 
 failed=0
 
-# Kernels are compiled one after the other by each process, so the ops are checked side by side.
+# Kernels are compiled one after the other by each process, so a few ops are checked side by side. Each op's line is printed
+# as soon as it is done.
 check() {
     logs=$(mktemp -d)
+    cat >"$logs/one.sh" <<'END'
+PANOPLY_CASES=$2/ "$1" --nocapture gpu >"$3/$2.log" 2>&1
+status=$?
+echo "== $(basename "$1") $2: $(grep -E ' passed, |skipped' "$3/$2.log" | head -n 1)"
+if [ $status != 0 ]; then
+    grep -v 'unsupported:' "$3/$2.log"
+    touch "$3/failed"
+fi
+END
     for tests in "$here"/conformance-*; do
-        name=$(basename "$tests")
-        for op in $("$tests" --nocapture list_of_ops | sed -n 's/^op //p'); do
-            (PANOPLY_CASES=$op/ "$tests" --nocapture gpu >"$logs/$name.$op" 2>&1; echo $? >"$logs/$name.$op.status") &
-        done
-        wait
-        for status in "$logs/$name".*.status; do
-            log=${status%.status}
-            echo "== $(basename "$log"): $(grep -E ' passed, ' "$log" | head -n 1)"
-            if [ "$(cat "$status")" != 0 ]; then
-                failed=1
-                cat "$log"
-            fi
-        done
+        "$tests" --nocapture list_of_ops | sed -n 's/^op //p' | xargs -P 5 -I OP sh "$logs/one.sh" "$tests" OP "$logs"
     done
     for tests in "$here"/units-*; do
         echo "== $(basename "$tests")"
-        "$tests" || failed=1
+        "$tests" --test-threads 1 || failed=1
     done
+    [ -e "$logs/failed" ] && failed=1
 }
 
 case $what in

@@ -1,13 +1,17 @@
 //! What was typed. Nothing here is checked beyond its form; [`crate::configuration`] says what it means.
 
+pub mod vectors;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use vectors::{DemoArguments, VectorsArguments};
+
 /// One runtime over every accelerator in this machine.
 ///
 /// Panoply runs work on whatever hardware is there and says where it ran. This command shows what it finds, where
-/// workers would run, and how fast the ops are.
+/// workers would run, and how fast the ops are, and keeps collections of vectors.
 #[derive(Debug, Parser)]
 #[command(name = "panoply", version, arg_required_else_help = true, after_long_help = GUIDE, after_help = HINT)]
 pub struct Arguments {
@@ -23,6 +27,12 @@ pub enum CommandArguments {
     Plan(PlanArguments),
     /// Measures ops through the whole runtime
     Bench(BenchArguments),
+    /// Says where an op would run, and why
+    Explain(ExplainArguments),
+    /// Keeps vectors with metadata in a folder, and finds the nearest
+    Vectors(VectorsArguments),
+    /// Searches 10,000 software packages by meaning, on every device
+    Demo(DemoArguments),
 }
 
 #[derive(Args, Debug)]
@@ -70,12 +80,46 @@ pub struct BenchArguments {
     /// Names the cases and measures nothing
     #[arg(long)]
     pub list: bool,
+    /// Measures every op class, link and device for the router, and keeps the result in the cache folder
+    #[arg(long, conflicts_with_all = ["trace", "list", "plot", "prefixes"])]
+    pub calibrate: bool,
+    /// Runs a mixed trace by the router, an oracle, and each device alone
+    #[arg(long, conflicts_with_all = ["list", "plot", "prefixes"])]
+    pub trace: bool,
+    /// The ops of the trace
+    #[arg(long, value_name = "N", default_value_t = 20_000)]
+    pub trace_ops: usize,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "Predictions come from what the router has learned: run `panoply bench --calibrate` first. \
+    Inputs are taken to be on the host.")]
+pub struct ExplainArguments {
+    /// The op: matmul, map, reduce, scan, sort, softmax, layernorm, transpose, topk or search
+    #[arg(value_name = "OP")]
+    pub op: String,
+    /// Its sizes, such as 1024 or 512x1024x256
+    #[arg(value_name = "SIZE", required = true)]
+    pub sizes: Vec<String>,
+    /// Only devices of this API; may be given more than once
+    #[arg(long, value_name = "API")]
+    pub api: Vec<String>,
+    /// With the output wanted on the host
+    #[arg(long)]
+    pub to_host: bool,
+    /// Draws predicted times by size as SVG, with the sizes at which the best device changes
+    #[arg(long, value_name = "FILE.svg")]
+    pub plot: Option<PathBuf>,
+    /// Prints one JSON object per device and line instead of a table
+    #[arg(long)]
+    pub json: bool,
 }
 
 const HINT: &str = "Examples, environment variables and exit codes: panoply --help";
 
 const GUIDE: &str = "\
 Examples:
+  panoply demo                             a search by meaning, on every device
   panoply devices                          what is in this machine
   panoply devices --json | jq '.backends[].devices[].id'
   panoply plan                             where workers would run
@@ -83,8 +127,16 @@ Examples:
   panoply bench matmul search              every case whose name begins so
   panoply bench --threads 1 --json > one.jsonl
   panoply bench --plot speed.svg           a table now, a bar chart for later
+  panoply bench --calibrate                teach the router how fast everything is here
+  panoply explain matmul 64 1024 --plot crossover.svg
+  panoply vectors create packages --dimension 384 --storage f16
+  panoply vectors import packages data/debian-packages.npy --records data/debian-packages.jsonl
+  panoply vectors search packages --id chessx --filter 'section = games'
 
 Environment:
+  PANOPLY_CONFIG the settings' file [default: panoply.toml in this folder]; PANOPLY_LIMITS_QUEUE_DEPTH_MAX and the
+                 like set single keys
+  PANOPLY_CACHE  the folder for what the router has learned [default: the user's cache folder]
   PANOPLY_SIMD   scalar, neon, avx2 or avx512: use no wider vector instructions than these
   NO_COLOR       if set to anything, no colour; there is none in pipes and files anyway
   COLUMNS        the width of tables [default: the terminal's, or 100]

@@ -1,16 +1,22 @@
 //! What the arguments mean: checked, and with every default filled in.
 
+pub mod vectors;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
 use panoply::Api;
 
-use crate::arguments::{Arguments, BenchArguments, CommandArguments};
+use crate::arguments::{Arguments, BenchArguments, CommandArguments, ExplainArguments};
 use crate::bench::cases::{self, Work};
 use crate::failure::Failure;
+use crate::op_kind::{OpKind, parse_size};
+use vectors::{DemoOptions, VectorsOptions};
 
 /// The longest time that may be asked for one case.
 const SECONDS_PER_CASE_MAX: f64 = 3600.0;
+/// The longest trace.
+const TRACE_OPS_MAX: usize = 10_000_000;
 /// The most threads that may be asked for.
 const THREADS_MAX: usize = 4096;
 
@@ -20,6 +26,9 @@ pub enum Configuration {
     Devices(DevicesOptions),
     Plan(PlanOptions),
     Bench(BenchOptions),
+    Explain(ExplainOptions),
+    Vectors(VectorsOptions),
+    Demo(DemoOptions),
 }
 
 /// How a result is written.
@@ -56,6 +65,20 @@ pub struct BenchOptions {
     pub plot: Option<PathBuf>,
     pub format: Format,
     pub list_only: bool,
+    pub calibrate: bool,
+    pub trace: bool,
+    pub trace_ops: usize,
+}
+
+#[derive(Debug)]
+pub struct ExplainOptions {
+    pub op: OpKind,
+    pub sizes: Vec<Vec<usize>>,
+    /// `None` is every API.
+    pub apis: Option<Vec<Api>>,
+    pub to_host: bool,
+    pub plot: Option<PathBuf>,
+    pub format: Format,
 }
 
 impl Configuration {
@@ -68,6 +91,9 @@ impl Configuration {
             }
             CommandArguments::Plan(arguments) => Configuration::Plan(PlanOptions { format: format(arguments.json) }),
             CommandArguments::Bench(arguments) => Configuration::Bench(bench(arguments)?),
+            CommandArguments::Explain(arguments) => Configuration::Explain(explain(arguments)?),
+            CommandArguments::Vectors(arguments) => Configuration::Vectors(VectorsOptions::resolve(arguments)?),
+            CommandArguments::Demo(arguments) => Configuration::Demo(DemoOptions::resolve(arguments)),
         })
     }
 }
@@ -94,7 +120,24 @@ fn bench(arguments: BenchArguments) -> Result<BenchOptions, Failure> {
         plot: arguments.plot,
         format: format(arguments.json),
         list_only: arguments.list,
+        calibrate: arguments.calibrate,
+        trace: arguments.trace,
+        trace_ops: arguments.trace_ops.clamp(1, TRACE_OPS_MAX),
     })
+}
+
+fn explain(arguments: ExplainArguments) -> Result<ExplainOptions, Failure> {
+    let op = OpKind::parse(&arguments.op).ok_or_else(|| {
+        let known = OpKind::ALL.map(OpKind::name).join(", ");
+        Failure::Usage(format!("OP: expected one of {known}; got {}", arguments.op))
+    })?;
+    let size = |text: &String| {
+        let form = op.size_form();
+        parse_size(text).ok_or_else(|| Failure::Usage(format!("SIZE: expected {form}, got {text}")))
+    };
+    let sizes = arguments.sizes.iter().map(size).collect::<Result<_, _>>()?;
+    let (apis, format) = (apis(&arguments.api)?, format(arguments.json));
+    Ok(ExplainOptions { op, sizes, apis, to_host: arguments.to_host, plot: arguments.plot, format })
 }
 
 /// The cases whose names begin with one of the prefixes; all of them where there is none.

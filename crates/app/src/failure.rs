@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::io;
 use std::process::ExitCode;
+use std::sync::OnceLock;
 
 /// The command did not do all it was asked for.
 const FAILED: u8 = 1;
@@ -10,6 +11,8 @@ const FAILED: u8 = 1;
 const USAGE: u8 = 2;
 /// Ended by Ctrl-C: 128 and the number of the signal.
 const INTERRUPTED: i32 = 130;
+
+static LAST_WORDS: OnceLock<Box<dyn Fn() -> String + Send + Sync>> = OnceLock::new();
 
 /// Why a command ended early.
 #[derive(Debug)]
@@ -43,6 +46,12 @@ impl From<anyhow::Error> for Failure {
     }
 }
 
+impl From<panoply::vector::Error> for Failure {
+    fn from(error: panoply::vector::Error) -> Failure {
+        Failure::Run(anyhow::Error::new(error))
+    }
+}
+
 impl From<panoply::BuildError> for Failure {
     fn from(error: panoply::BuildError) -> Failure {
         Failure::Run(anyhow::Error::new(error).context("no runtime could be started"))
@@ -64,10 +73,27 @@ pub fn exit_code(outcome: Result<(), Failure>) -> ExitCode {
     }
 }
 
-/// Ends the process at once on Ctrl-C. What was printed before stays; there is nothing else to save.
+/// Ends the process at once on Ctrl-C. What was printed before stays; collections keep what they have acknowledged, however
+/// the process ends.
 pub fn end_on_interrupt() {
     // Where no handler can be set the system's own one ends the process just as well.
-    let _ = ctrlc::set_handler(|| std::process::exit(INTERRUPTED));
+    let _ = ctrlc::set_handler(|| {
+        if let Some(last_words) = LAST_WORDS.get() {
+            complain(last_words());
+        }
+        std::process::exit(INTERRUPTED)
+    });
+}
+
+/// What is said when Ctrl-C ends the process. The first to ask is heard.
+pub fn say_on_interrupt(last_words: impl Fn() -> String + Send + Sync + 'static) {
+    let _ = LAST_WORDS.set(Box::new(last_words));
+}
+
+/// Says on the error output what its user should know though it is no error.
+pub fn warn(message: impl Display) {
+    use std::io::Write;
+    let _ = writeln!(io::stderr(), "warning: {message}");
 }
 
 /// Says something on the error output. If nobody reads that either, there is nobody left to tell.

@@ -11,6 +11,8 @@ use panoply_core::{Operation, Tensor};
 mod color_convert;
 #[path = "fixtures/conv2d.rs"]
 mod conv2d;
+#[path = "fixtures/fft.rs"]
+mod fft;
 #[path = "fixtures/gather.rs"]
 mod gather;
 #[path = "fixtures/layernorm.rs"]

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use panoply_core::{Absence, Api, Backend, OpenOptions};
-use panoply_runtime::{BuildError, WorkerLimits};
+use panoply_core::{Absence, Api, Backend, DeviceId, OpenOptions};
+use panoply_runtime::{Batching, BuildError, Exploration, FallbackPolicy, HealthRules, WorkerLimits};
 
-use crate::compiled;
 use crate::runtime::Runtime;
+use crate::{compiled, learned};
 
 /// Chooses what a [`Runtime`] is made of. [`Runtime::builder`] begins with every backend of this build.
 ///
@@ -26,13 +26,18 @@ pub struct Builder {
     backends: Vec<Arc<dyn Backend>>,
     absent: Vec<(Api, Absence)>,
     inner: panoply_runtime::Builder,
+    profile: bool,
 }
 
 impl Builder {
     /// A builder that begins with every backend of this build.
     pub(crate) fn new() -> Builder {
-        let mut builder =
-            Builder { backends: Vec::new(), absent: Vec::new(), inner: panoply_runtime::Runtime::builder() };
+        let mut builder = Builder {
+            backends: Vec::new(),
+            absent: Vec::new(),
+            inner: panoply_runtime::Runtime::builder(),
+            profile: true,
+        };
         for known in compiled::known() {
             match known.backend {
                 Ok(backend) => builder.backends.push(backend),
@@ -77,10 +82,49 @@ impl Builder {
         self
     }
 
-    /// Finds the devices, starts their workers, and waits for them to be opened.
+    /// When a device counts as hot, full or faulty.
+    pub fn health(mut self, rules: HealthRules) -> Builder {
+        self.inner = self.inner.health(rules);
+        self
+    }
+
+    /// When ops that could run as one go to an engine.
+    pub fn batching(mut self, batching: Batching) -> Builder {
+        self.inner = self.inner.batching(batching);
+        self
+    }
+
+    /// What happens to an op when its device fails, unless its caller says otherwise.
+    pub fn fallback(mut self, policy: FallbackPolicy) -> Builder {
+        self.inner = self.inner.fallback(policy);
+        self
+    }
+
+    /// How much the router tries out.
+    pub fn exploration(mut self, exploration: Exploration) -> Builder {
+        self.inner = self.inner.exploration(exploration);
+        self
+    }
+
+    /// Devices that shall not be opened.
+    pub fn leave_out(mut self, devices: impl IntoIterator<Item = DeviceId>) -> Builder {
+        self.inner = self.inner.leave_out(devices);
+        self
+    }
+
+    /// Begins without what was learned before.
+    pub fn without_profile(mut self) -> Builder {
+        self.profile = false;
+        self
+    }
+
+    /// Finds the devices, starts their workers, waits for them to be opened, and has the router begin with what
+    /// `panoply bench --calibrate` has learned about them.
     pub fn build(self) -> Result<Runtime, BuildError> {
         let with_backends = self.backends.into_iter().fold(self.inner, |inner, backend| inner.backend(backend));
         let complete = self.absent.into_iter().fold(with_backends, |inner, (api, absence)| inner.absent(api, absence));
-        complete.build().map(Runtime::from)
+        let runtime = complete.build()?;
+        let warnings = if self.profile { learned::apply(&runtime) } else { Vec::new() };
+        Ok(Runtime::new_with(runtime, warnings))
     }
 }

@@ -22,7 +22,9 @@
 //! Where to go from here, in reading order:
 //!
 //! * [`Runtime`] and [`Builder`]: which backends, which bounds.
+//! * [`settings`]: the same from `panoply.toml` and the environment. [`learned`]: what the router keeps between runs.
 //! * [`prelude`]: what a program that runs ops needs. [`op`] has every op, by domain.
+//! * [`vector`]: collections of vectors: exact and approximate search, durable, on every device.
 //! * [`worker`]: a program's own workers in pools, each with a thread, a state and a queue of its own.
 //! * [`placement`]: which CPUs workers run on, near which devices.
 //! * [`testing`]: virtual devices that fail on command.
@@ -40,23 +42,43 @@
 
 mod builder;
 mod compiled;
+pub mod learned;
 pub mod prelude;
 mod runtime;
+pub mod settings;
 pub mod testing;
 pub mod worker;
 
 pub use builder::Builder;
 pub use runtime::{Runtime, runtime};
+pub use settings::{Settings, SettingsError};
 
 pub use panoply_core::{
-    Absence, Api, Capabilities, Complex64, DType, Describe, DeviceId, DeviceInfo, DeviceKind, Domain, Element, Error,
-    ErrorKind, Fallback, Location, OpenOptions, Operation, Outcome, PciAddress, Report, Result, Shape, Strides, Tensor,
-    bf16, buffer, expr, f16, op,
+    Absence, Alternative, Api, Capabilities, Complex64, DType, Describe, DeviceId, DeviceInfo, DeviceKind, Domain,
+    Element, Error, ErrorKind, Fallback, Location, OpenOptions, Operation, Outcome, PciAddress, Prediction, Report,
+    Result, Shape, Strides, Tensor, Verdict, bf16, buffer, expr, f16, op,
 };
 pub use panoply_runtime::{
-    BackendReport, BuildError, Pending, PendingOutcome, RunOptions, Shutdown, WorkerCounters, WorkerLimits,
-    WorkerReport, WorkerState, placement,
+    BackendReport, Batching, BuildError, Circuit, DeviceChange, Exploration, FallbackPolicy, Goal, HealthReport,
+    HealthRules, Pending, PendingOutcome, Priority, Profile, ProfileError, Rediscovery, RunOptions, Shutdown,
+    WorkerCounters, WorkerLimits, WorkerReport, WorkerState, placement, telemetry,
 };
+
+/// Collections of vectors: exact and approximate nearest neighbours, durable, on every device.
+///
+/// ```
+/// use panoply::vector::{Collection, Metric, Options, Schema, SearchOptions};
+///
+/// let runtime = panoply::Runtime::new()?;
+/// let words = Collection::in_memory(&runtime, Schema::new("words", 2, Metric::Cosine), Options::default())?;
+/// words.insert("up", &[0.0, 1.0], Default::default())?;
+/// words.insert("right", &[1.0, 0.0], Default::default())?;
+/// assert_eq!(words.search(&[0.1, 0.9], &SearchOptions::new(1))?.hits[0].id, "up");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub mod vector {
+    pub use panoply_vector::*;
+}
 
 /// For authors of a backend: the traits [`Backend`](backend::Backend) and [`Engine`](backend::Engine), with their
 /// contract and everything that passes through them.

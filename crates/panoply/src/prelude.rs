@@ -8,3 +8,4 @@ pub use crate::{
 };
 pub use panoply_core::expr::Expr;
 pub use panoply_core::op::compute::*;
+pub use panoply_core::op::signal::*;

@@ -14,11 +14,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use panoply_core::Tensor;
-use panoply_core::op::compute::{Map, Transpose};
+use panoply_conformance::virtual_device::{Script, VirtualBackend};
+use panoply_core::op::compute::{Map, MatMul, Transpose};
+use panoply_core::{DeviceId, Operation, Tensor};
 use panoply_cpu::CpuBackend;
+use panoply_runtime::telemetry::Histogram;
 use panoply_runtime::worker::BoxError;
-use panoply_runtime::{Envelope, PoolOptions, Runtime, Worker, WorkerPool};
+use panoply_runtime::{Envelope, PoolOptions, RunOptions, Runtime, Worker, WorkerPool};
 
 /// Counts allocations, so that the cost of a small op can be stated in them.
 struct Counting;
@@ -69,6 +71,7 @@ fn main() {
     let idle = idle_percent();
     row("eight idle workers", format!("{idle:.3} % of a core"), String::new());
     small_ops(parked);
+    decisions();
 }
 
 fn row(what: &str, figure: String, yardstick: String) {
@@ -228,7 +231,9 @@ fn small_ops(parked_round_trip_us: f64) {
     row("add of 64 f32 through the runtime, parked", format!("{parked:.2} µs"), {
         format!("parked request/reply {parked_round_trip_us:.2} µs, {:+.2} µs", parked - parked_round_trip_us)
     });
-    row("add of 64 f32 through the runtime, hot", format!("{:.2} µs", timed(20_000, None)), String::new());
+    let hot = timed(20_000, None);
+    row("add of 64 f32 through the runtime, hot", format!("{hot:.2} µs"), String::new());
+    telemetry(hot);
     let before = ALLOCATIONS.load(Ordering::Relaxed);
     (0..1000).for_each(|_| drop(add()));
     let each = (ALLOCATIONS.load(Ordering::Relaxed) - before) as f64 / 1000.0;
@@ -247,6 +252,50 @@ fn small_ops(parked_round_trip_us: f64) {
         100_000.0 / start.elapsed().as_secs_f64()
     });
     row("small ops, one caller, 256 under way", format!("{:.2} M/s", many / 1e6), String::new());
+}
+
+/// The router's choice alone, among eight devices of which each has a history.
+fn decisions() {
+    let latencies = (1..=8).map(|number| Script::new().latency(Duration::from_micros(20 * number)));
+    let backend = latencies.fold(VirtualBackend::new(Arc::new(CpuBackend::new())), VirtualBackend::device);
+    let runtime = match Runtime::builder().backend(Arc::new(backend)).build() {
+        Ok(runtime) => runtime,
+        Err(error) => panic!("no runtime: {error}"),
+    };
+    let Ok(values) = Tensor::from_vec(vec![1.0_f32; 64], [8, 8]) else { panic!("no tensor") };
+    let devices: Vec<DeviceId> = runtime.devices().map(|device| device.id).collect();
+    for device in devices.iter().cycle().take(8 * devices.len()) {
+        runtime.run_with(MatMul::new(&values, &values), RunOptions::require(*device)).wait().ok();
+    }
+    let Ok(op) = MatMul::new(&values, &values).into_op() else { panic!("no op") };
+    let options = RunOptions::default();
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    let rounds = 1000;
+    let each = median(101, || {
+        let start = Instant::now();
+        (0..rounds).for_each(|_| drop(black_box(runtime.decide(black_box(&op), &options))));
+        start.elapsed().as_secs_f64() * 1e9 / f64::from(rounds)
+    });
+    let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
+    row("the router's choice among eight devices", format!("{each:.0} ns"), {
+        format!("{allocations} allocations in {} choices", 101 * rounds)
+    });
+}
+
+/// What counting costs each op: three histograms and an event that nobody listens to, beside the op itself.
+fn telemetry(op_us: f64) {
+    let histograms = [Histogram::new(), Histogram::new(), Histogram::new()];
+    let rounds = 10_000_u64;
+    let each = median(101, || {
+        let start = Instant::now();
+        for value in 0..rounds {
+            histograms.iter().for_each(|histogram| histogram.note(black_box(value)));
+            tracing::trace!(target: "panoply::op", value, "an op is done");
+        }
+        start.elapsed().as_secs_f64() * 1e9 / rounds as f64
+    });
+    let share = each / (op_us * 1e3) * 100.0;
+    row("telemetry for each op", format!("{each:.1} ns"), format!("{share:.2} % of the hot add of 64 f32"));
 }
 
 fn times(rounds: usize, mut once: impl FnMut() -> f64) -> Vec<f64> {

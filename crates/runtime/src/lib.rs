@@ -4,8 +4,13 @@
 //!
 //! * [`runtime`]: what a program holds: it finds devices, starts their workers, takes ops.
 //! * [`pending`]: the futures it hands out. They need no executor; `.wait()` blocks.
-//! * `router`: picks the device for an op.
+//! * [`options`]: a caller's wishes for one op.
+//! * [`router`]: picks the device for an op, from what it has learned.
 //! * [`device_worker`]: one thread and one engine per device, and how every op gets exactly one outcome.
+//! * [`batcher`]: joins ops that can run as one.
+//! * [`health`]: which devices are fit for work.
+//! * `relay`: sends ops on when their device fails them, or their data is elsewhere.
+//! * [`telemetry`]: what the runtime counts.
 //! * [`worker`], [`pool`], [`partition`]: a program's own workers, in pools, with typed replies and supervision.
 //! * [`placement`]: which CPUs workers run on.
 //! * `queue`, `sleeper`, `slot`: the three lock-free parts that everything above is made of, and `uneven_fence`, which
@@ -15,9 +20,15 @@
 #![allow(unsafe_code)] // The lock-free queue, slot, sleeper and table of flights, and the scheduler's system calls.
 
 #[cfg(not(loom))]
+pub mod batcher;
+#[cfg(not(loom))]
 mod blocking;
 #[cfg(not(loom))]
 pub mod device_worker;
+#[cfg(not(loom))]
+pub mod health;
+#[cfg(not(loom))]
+pub mod options;
 #[cfg(not(loom))]
 pub mod partition;
 #[cfg(not(loom))]
@@ -28,9 +39,11 @@ pub mod placement;
 pub mod pool;
 mod queue;
 #[cfg(not(loom))]
+mod relay;
+#[cfg(not(loom))]
 mod room;
 #[cfg(not(loom))]
-mod router;
+pub mod router;
 #[cfg(not(loom))]
 pub mod runtime;
 #[cfg_attr(loom, allow(dead_code))] // Under the model checker only the lock-free parts are built.
@@ -38,6 +51,8 @@ mod sleeper;
 #[cfg_attr(loom, allow(dead_code))]
 mod slot;
 mod sync;
+#[cfg(not(loom))]
+pub mod telemetry;
 mod uneven_fence;
 #[cfg(not(loom))]
 pub mod worker;
@@ -46,14 +61,24 @@ pub mod worker;
 mod simulation;
 
 #[cfg(not(loom))]
+pub use batcher::Batching;
+#[cfg(not(loom))]
 pub use device_worker::supervisor::Shutdown;
 #[cfg(not(loom))]
 pub use device_worker::{WorkerCounters, WorkerLimits, WorkerReport, WorkerState};
+#[cfg(not(loom))]
+pub use health::{Circuit, HealthReport, HealthRules};
+#[cfg(not(loom))]
+pub use options::{FallbackPolicy, Goal, Priority, RunOptions};
 #[cfg(not(loom))]
 pub use pending::{Pending, PendingOutcome};
 #[cfg(not(loom))]
 pub use pool::{PoolOptions, WorkerPool};
 #[cfg(not(loom))]
-pub use runtime::{BackendReport, BuildError, Builder, RunOptions, Runtime};
+pub use router::Exploration;
+#[cfg(not(loom))]
+pub use router::profile::{Profile, ProfileError};
+#[cfg(not(loom))]
+pub use runtime::{BackendReport, BuildError, Builder, DeviceChange, Rediscovery, Runtime};
 #[cfg(not(loom))]
 pub use worker::{Envelope, Worker, WorkerError};

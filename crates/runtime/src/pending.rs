@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-use panoply_core::{Error, Outcome, Result, Value};
+use panoply_core::{DeviceKind, Error, Outcome, Result, Value};
 
 use crate::blocking::block_until;
 use crate::device_worker::{Lane, OpAnswer, OpReceiver, OpTicket};
@@ -39,8 +39,8 @@ struct Sent {
     /// Still to be put into a full queue.
     unsent: Option<OpTicket>,
     deadline: Option<Deadline>,
-    /// Whether the op is so small that its outcome comes while a caller spins. The caller of a larger one would only take
-    /// a CPU from those who compute it.
+    /// Whether the outcome may come while a caller spins: of a small op, or of one that another device computes. The caller
+    /// of a larger one on the CPU would only take a core from those who compute it.
     small: bool,
 }
 
@@ -68,7 +68,8 @@ impl<T> Pending<T> {
         input_bytes: usize,
         convert: fn(Value) -> Result<T>,
     ) -> Pending<T> {
-        let sent = Sent { receiver, lane, unsent, deadline, small: input_bytes <= SMALL_OP_BYTES_MAX };
+        let small = input_bytes <= SMALL_OP_BYTES_MAX || lane.info.kind != DeviceKind::Cpu;
+        let sent = Sent { receiver, lane, unsent, deadline, small };
         Pending { inner: PendingOutcome { state: State::Sent(sent), convert } }
     }
 
@@ -169,7 +170,11 @@ impl Sent {
             match self.lane.try_send(ticket) {
                 Ok(()) => return Poll::Ready(Ok(())),
                 Err((ticket, Error::Busy { .. })) => self.unsent = Some(ticket),
-                Err((_, error)) => return Poll::Ready(Err(error)),
+                // The lane is gone: the op goes elsewhere, or its error comes as its answer.
+                Err((ticket, error)) => {
+                    self.lane.refuse(ticket, error);
+                    return Poll::Ready(Ok(()));
+                }
             }
             if !last_try {
                 self.lane.wait_for_room(context.waker());

@@ -183,7 +183,7 @@ impl<T> Queue<T> {
     }
 
     /// Takes one item, if one is ready.
-    #[cfg(test)]
+    #[cfg_attr(loom, allow(dead_code))] // Used by the parts that are not built under the model checker.
     pub(crate) fn pop(&self) -> Option<T> {
         let mut item = None;
         self.pop_many(1, |popped| item = Some(popped));

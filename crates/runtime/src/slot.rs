@@ -70,6 +70,14 @@ impl<Q, A> Ticket<Q, A> {
         slot.question.with_mut(|question| unsafe { (*question).take() })
     }
 
+    /// The question, to be looked at and changed; `None` once it was taken.
+    pub(crate) fn question_mut(&mut self) -> Option<&mut Q> {
+        let slot = self.slot.as_ref()?;
+        // SAFETY: the question's cell is reached through the ticket alone, there is one ticket, and it is borrowed for as
+        // long as the question is.
+        slot.question.with_mut(|question| unsafe { (*question).as_mut() })
+    }
+
     /// Whether nobody waits for the answer any more.
     pub(crate) fn is_cancelled(&self) -> bool {
         self.slot.as_ref().is_some_and(|slot| slot.state.load(Ordering::Relaxed) & CANCELLED != 0)

@@ -10,7 +10,7 @@ use panoply_conformance::virtual_device::{Rates, Script, VirtualBackend};
 use panoply_core::op::compute::Transpose;
 use panoply_core::{Error, Tensor};
 use panoply_cpu::CpuBackend;
-use panoply_runtime::{Pending, Runtime, WorkerLimits};
+use panoply_runtime::{FallbackPolicy, Pending, Runtime, WorkerLimits};
 
 const OPS: u64 = 1_000_000;
 const ROUNDS: u64 = 5;
@@ -65,7 +65,8 @@ fn run_round(round: u64, tally: &Tally) -> u64 {
         reopen_attempts_max: 1000,
         stuck_threads_max: 1000,
     };
-    let runtime = Runtime::builder().backend(Arc::new(backend)).limits(limits).build().unwrap();
+    let builder = Runtime::builder().backend(Arc::new(backend)).limits(limits);
+    let runtime = builder.fallback(FallbackPolicy::None).build().unwrap();
     let each = OPS / ROUNDS / CLIENTS;
     let done = AtomicU64::new(0);
     std::thread::scope(|scope| {

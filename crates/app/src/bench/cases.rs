@@ -61,6 +61,12 @@ pub const CASES: &[Work] = &[
     Work::Search { dtype: DType::F32, rows: 1_000_000, dims: 768, queries: 1, k: 10 },
     Work::Search { dtype: DType::F32, rows: 1_000_000, dims: 768, queries: 1024, k: 10 },
     Work::Search { dtype: DType::F16, rows: 10_000_000, dims: 128, queries: 1, k: 10 },
+    Work::Fft { lines: 1024, len: 1024 },
+    Work::Fft { lines: 4096, len: 1024 },
+    Work::Fft { lines: 1, len: MI },
+    Work::Fft { lines: 65_536, len: 1024 },
+    Work::Fft { lines: 16_384, len: 4096 },
+    Work::Fft { lines: 64, len: MI },
     Work::Upload { pinned: true, bytes: 1 << 30 },
     Work::Upload { pinned: false, bytes: 1 << 30 },
     Work::Download { bytes: 1 << 30 },
@@ -127,6 +133,8 @@ pub enum Work {
     Resize { batch: usize, channels: usize, height: usize, width: usize, side: usize },
     /// The rows with the largest dot products, exactly.
     Search { dtype: DType, rows: usize, dims: usize, queries: usize, k: usize },
+    /// The spectra of lines of complex numbers.
+    Fft { lines: usize, len: usize },
     /// Host memory to the device.
     Upload { pinned: bool, bytes: usize },
     /// The device's memory to the host.
@@ -172,6 +180,7 @@ impl Work {
             Work::Search { dtype, rows, dims, queries, k } => {
                 format!("search/dot/{dtype}/{rows}x{dims}/q{queries}k{k}")
             }
+            Work::Fft { lines, len } => format!("fft/c64/{lines}x{len}"),
             Work::Upload { pinned, bytes } => {
                 format!("upload/{}/{}", if pinned { "pinned" } else { "ordinary" }, bytes_name(bytes))
             }
@@ -204,6 +213,8 @@ impl Work {
             }
             Work::Resize { .. } => Amount::TimeOnly,
             Work::Search { queries, .. } => Amount::Queries(queries as f64),
+            // The spectrum is as large as the signal, and a complex number is two f32.
+            Work::Fft { lines, len } => f32s(4 * lines * len),
             Work::Upload { bytes, .. } | Work::Download { bytes } => Amount::Bytes(bytes as f64),
             Work::Stream { batches, bytes, .. } => Amount::Bytes(2.0 * (batches * bytes) as f64),
         }
@@ -220,6 +231,7 @@ impl Work {
             Work::Softmax { rows, .. } => rows > 8192,
             Work::Conv2d { batch, .. } | Work::Resize { batch, .. } => batch > 8,
             Work::Search { rows, .. } => rows > 100_000,
+            Work::Fft { lines, len } => lines * len > 16 * MI,
             Work::LinearRelu { .. } | Work::Upload { .. } | Work::Download { .. } | Work::Stream { .. } => true,
             _ => false,
         }

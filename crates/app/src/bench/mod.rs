@@ -1,13 +1,15 @@
 //! `panoply bench`: measures ops through the whole runtime, one case after the other.
 //!
-//! [`cases`] says what there is, `workload` makes it runnable, `measure` times it, `row` is how it is written down, and
+//! `calibrate` teaches the router and `trace` judges it. For the rest, [`cases`] says what there is, `workload` makes it runnable, `measure` times it, `row` is how it is written down, and
 //! `plot` draws it. Every row is shown as soon as it is there, so that ending early loses nothing.
 
+mod calibrate;
 pub mod cases;
 mod measure;
 mod plot;
 mod random;
-mod row;
+pub mod row;
+mod trace;
 mod workload;
 
 use std::fs::File;
@@ -18,7 +20,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use panoply::placement::Topology;
-use panoply::{DeviceInfo, DeviceKind, OpenOptions, Runtime};
+use panoply::{DeviceInfo, DeviceKind, Runtime, Settings};
 
 use crate::configuration::{BenchOptions, Format};
 use crate::failure::Failure;
@@ -32,8 +34,14 @@ pub fn run(options: &BenchOptions, screen: &mut Screen) -> Result<(), Failure> {
     if options.list_only {
         return list(options, screen);
     }
+    if options.calibrate {
+        return calibrate::run(options, &start(options, false)?, screen);
+    }
+    if options.trace {
+        return trace::run(options, &start(options, true)?, start(options, false)?, screen);
+    }
     let chart = options.plot.as_deref().map(Chart::create).transpose()?;
-    let runtime = Arc::new(start(options)?);
+    let runtime = Arc::new(start(options, true)?);
     let devices = first_of_each_api(&runtime);
     let case_width = options.cases.iter().map(|work| work.name().chars().count()).max().unwrap_or(0);
     if options.format == Format::Table {
@@ -69,13 +77,15 @@ fn list(options: &BenchOptions, screen: &mut Screen) -> Result<(), Failure> {
     }
 }
 
-fn start(options: &BenchOptions) -> Result<Runtime, Failure> {
-    let builder = Runtime::builder().open_options(OpenOptions { threads: options.threads, ..Default::default() });
-    let builder = match &options.apis {
-        Some(apis) => builder.only(apis),
-        None => builder,
-    };
-    Ok(builder.build()?)
+/// A runtime as the settings and the options say. `learned`: it begins with what was learned before.
+fn start(options: &BenchOptions, learned: bool) -> Result<Runtime, Failure> {
+    let mut settings = Settings::load().map_err(anyhow::Error::new)?;
+    settings.open.threads = options.threads.or(settings.open.threads);
+    settings.only = options.apis.clone().or(settings.only);
+    settings.profile &= learned;
+    let runtime = settings.builder().build()?;
+    runtime.warnings().iter().for_each(|warning| crate::failure::warn(warning));
+    Ok(runtime)
 }
 
 fn first_of_each_api(runtime: &Runtime) -> Vec<DeviceInfo> {

@@ -123,7 +123,15 @@ mod tests {
     }
 
     fn figures(ms: f64, gflops: Option<f64>) -> Measured {
-        Measured::Done(Figures { ms, wall_ms: ms, gflops, gb_per_s: None, queries_per_s: None, repeats: 3 })
+        Measured::Done(Figures {
+            ms,
+            wall_ms: ms,
+            device_ms: None,
+            gflops,
+            gb_per_s: None,
+            queries_per_s: None,
+            repeats: 3,
+        })
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::f32::consts::TAU;
 
-use panoply::{DType, Error, Result, Tensor, bf16, f16};
+use panoply::{Complex64, DType, Error, Result, Tensor, bf16, f16};
 
 /// A sequence of standard normals.
 pub struct Normals {
@@ -21,14 +21,19 @@ impl Normals {
         Tensor::from_vec(self.values(count), shape)
     }
 
-    /// A tensor of f32, f16 or bf16.
+    /// A tensor of f32, f16, bf16 or complex64, whose two parts are normals.
     pub fn tensor_of(&mut self, dtype: DType, shape: impl AsRef<[usize]>) -> Result<Tensor> {
-        let mut values = || self.values(shape.as_ref().iter().product());
+        let count: usize = shape.as_ref().iter().product();
+        let mut values = || self.values(count);
         match dtype {
             DType::F32 => self.tensor(shape),
             DType::F16 => Tensor::from_vec(values().into_iter().map(f16::from_f32).collect(), shape),
             DType::BF16 => Tensor::from_vec(values().into_iter().map(bf16::from_f32).collect(), shape),
-            got => Err(Error::DTypeUnsupported { what: "random normals", expected: "f32, f16 or bf16", got }),
+            DType::Complex64 => {
+                let parts = self.values(2 * count);
+                Tensor::from_vec(parts.chunks_exact(2).map(|pair| Complex64::new(pair[0], pair[1])).collect(), shape)
+            }
+            got => Err(Error::DTypeUnsupported { what: "random normals", expected: "f32, f16, bf16 or c64", got }),
         }
     }
 

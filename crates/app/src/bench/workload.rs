@@ -64,6 +64,7 @@ pub fn prepare(work: &Work, place: &Place) -> panoply::Result<Runner> {
             let (rows, queries) = (normals.tensor_of(dtype, [rows, dims])?, normals.tensor_of(dtype, [queries, dims])?);
             place.repeat(Search::new(&rows, &queries, Metric::Dot, k))
         }
+        Work::Fft { lines, len } => place.repeat(Fft::new(&normals.tensor_of(DType::Complex64, [lines, len])?)),
         Work::Upload { pinned, bytes } => place.upload(pinned, bytes),
         Work::Download { bytes } => place.download(bytes),
         Work::Stream { overlapped, batches, bytes } => place.stream(overlapped, batches, bytes),

@@ -1,7 +1,7 @@
 //! Everything that is known of the devices, in the form in which it is printed as JSON. What an API does not tell is
 //! `null`.
 
-use panoply::{Absence, BackendReport, DeviceInfo, Runtime, WorkerReport, WorkerState};
+use panoply::{Absence, BackendReport, Circuit, DeviceInfo, HealthReport, Runtime, WorkerReport, WorkerState};
 use serde::Serialize;
 
 /// The whole document.
@@ -62,6 +62,24 @@ pub struct WorkerRow {
     pub accepted: u64,
     pub completed: u64,
     pub failed: u64,
+    /// Ops that left it because it failed them.
+    pub fallbacks: u64,
+    pub health: HealthRow,
+}
+
+#[derive(Serialize)]
+pub struct HealthRow {
+    /// The part of its capacity that the device has.
+    pub capacity: f32,
+    /// `closed`, `half_open` or `open`.
+    pub circuit: &'static str,
+    pub memory_full: bool,
+    /// How often any of these changed.
+    pub transitions: u64,
+    pub temperature_celsius: Option<f32>,
+    pub power_watts: Option<f32>,
+    pub utilisation_percent: Option<f32>,
+    pub throttled: Option<bool>,
 }
 
 /// What this runtime knows of its devices now.
@@ -130,5 +148,24 @@ fn worker(report: &WorkerReport) -> WorkerRow {
         accepted: report.counters.accepted,
         completed: report.counters.completed,
         failed: report.counters.failed,
+        fallbacks: report.counters.fallbacks,
+        health: health(&report.health),
+    }
+}
+
+fn health(report: &HealthReport) -> HealthRow {
+    HealthRow {
+        capacity: report.capacity,
+        circuit: match report.circuit {
+            Circuit::Closed => "closed",
+            Circuit::HalfOpen => "half_open",
+            Circuit::Open => "open",
+        },
+        memory_full: report.full,
+        transitions: report.transitions,
+        temperature_celsius: report.vitals.temperature_celsius,
+        power_watts: report.vitals.power_watts,
+        utilisation_percent: report.vitals.utilisation_percent,
+        throttled: report.vitals.throttled,
     }
 }

@@ -3,7 +3,7 @@
 mod inventory;
 mod table;
 
-use panoply::Runtime;
+use panoply::Settings;
 
 use crate::configuration::{DevicesOptions, Format};
 use crate::failure::Failure;
@@ -11,12 +11,9 @@ use crate::screen::Screen;
 
 /// Finds every device and prints what is known of it.
 pub fn show(options: &DevicesOptions, screen: &mut Screen) -> Result<(), Failure> {
-    let builder = Runtime::builder();
-    let builder = match &options.apis {
-        Some(apis) => builder.only(apis),
-        None => builder,
-    };
-    let inventory = inventory::take(&builder.build()?);
+    let mut settings = Settings::load().map_err(anyhow::Error::new)?;
+    settings.only = options.apis.clone().or(settings.only);
+    let inventory = inventory::take(&settings.builder().build()?);
     match options.format {
         Format::Json => screen.json(&inventory),
         Format::Table => table::print(&inventory, screen),

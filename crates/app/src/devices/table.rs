@@ -87,6 +87,17 @@ fn details(device: &DeviceRow) -> Vec<String> {
     };
     list("domains", device.domains.clone());
     list("features", device.features.iter().map(String::as_str).collect());
+    if let Some(WorkerRow { health, .. }) = &device.worker {
+        let mut signs = Vec::new();
+        signs.extend(health.temperature_celsius.map(|celsius| format!("{celsius:.0} °C")));
+        signs.extend(health.power_watts.map(|watts| format!("{watts:.0} W")));
+        signs.extend((health.capacity < 1.0).then(|| format!("at {:.0} % of its capacity", health.capacity * 100.0)));
+        signs.extend(health.memory_full.then(|| "memory full".to_owned()));
+        signs.extend((health.circuit != "closed").then(|| format!("circuit {}", health.circuit.replace('_', "-"))));
+        if !signs.is_empty() {
+            lines.push(format!("health: {}", signs.join(", ")));
+        }
+    }
     if let Some(WorkerRow { trouble: Some(trouble), .. }) = &device.worker {
         lines.push(format!("trouble: {trouble}"));
     }

@@ -10,6 +10,7 @@ use panoply_core::{
 
 use crate::context::Context;
 use crate::engine::CpuEngine;
+use crate::health::Sensors;
 use crate::memory::HostMemory;
 use crate::simd::Simd;
 use crate::team::Team;
@@ -62,7 +63,7 @@ impl Backend for CpuBackend {
         let available = std::thread::available_parallelism().map_or(1, usize::from);
         let team = Team::new(options.threads.unwrap_or(available));
         let context = Context::new(team, Simd::detect(), HostMemory::new(options.pool_bytes_max));
-        Ok(Box::new(CpuEngine::new(device.clone(), context)))
+        Ok(Box::new(CpuEngine::new(device.clone(), context, Sensors::find(&self.root))))
     }
 }
 
@@ -80,7 +81,7 @@ fn describe(root: &Path, name: &str, node: Option<u32>, index: u32) -> DeviceInf
     info.compute_capability = Some(Simd::detect().name().to_owned());
     info.compute_units = std::thread::available_parallelism().ok().and_then(|count| u32::try_from(count.get()).ok());
     info.numa_node = node;
-    info.capabilities = Capabilities { domains: vec![Domain::Compute], features: features() };
+    info.capabilities = Capabilities { domains: vec![Domain::Compute, Domain::Signal], features: features() };
     info
 }
 
@@ -88,6 +89,13 @@ fn describe(root: &Path, name: &str, node: Option<u32>, index: u32) -> DeviceInf
 fn free_and_reclaimable_bytes(meminfo: &str) -> Option<u64> {
     let cache = meminfo_bytes(meminfo, "FilePages:").unwrap_or(0);
     Some(meminfo_bytes(meminfo, "MemFree:")? + cache)
+}
+
+/// The share of memory in use, 0 to 100.
+pub(crate) fn meminfo_percent(meminfo: &str) -> Option<f32> {
+    let total = meminfo_bytes(meminfo, "MemTotal:").filter(|total| *total > 0)?;
+    let available = meminfo_bytes(meminfo, "MemAvailable:")?;
+    Some(total.saturating_sub(available) as f32 / total as f32 * 100.0)
 }
 
 fn meminfo_bytes(meminfo: &str, key: &str) -> Option<u64> {

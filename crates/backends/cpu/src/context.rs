@@ -7,6 +7,7 @@ use std::ops::{Deref, DerefMut};
 use panoply_core::{DType, Element, HostBufferMut, Result, Shape, Tensor};
 
 use crate::conv::ConvWorkspace;
+use crate::fft::FftWorkspace;
 use crate::gemm::Workspace;
 use crate::map::PlanCache;
 use crate::memory::HostMemory;
@@ -26,6 +27,8 @@ pub(crate) struct Context {
     pub(crate) map_plans: PlanCache,
     /// Panels and packed weights of convolutions.
     pub(crate) conv: ConvWorkspace,
+    /// Plans and scratch of Fourier transforms.
+    pub(crate) fft: FftWorkspace,
     /// Pack buffers of matrix products.
     pub(crate) gemm: Workspace,
 }
@@ -39,6 +42,7 @@ impl Context {
             memory,
             map_plans: PlanCache::default(),
             conv: ConvWorkspace::new(),
+            fft: FftWorkspace::default(),
             gemm: Workspace::new(),
         }
     }

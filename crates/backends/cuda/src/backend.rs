@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use panoply_core::{
-    Absence, Api, Backend, Capabilities, Describe, DeviceId, DeviceInfo, DeviceKind, Domain, Engine, Error, Location,
-    Op, OpenOptions, Result, Support,
+    Absence, Api, Backend, Capabilities, DeviceId, DeviceInfo, DeviceKind, Domain, Engine, Error, Op, OpenOptions,
+    Result, Support, Warmth,
 };
 use panoply_kernels::c::Dialect;
 
@@ -15,25 +16,30 @@ use crate::driver::cuda::{self, CudaDriver};
 use crate::driver::emulated::EmulatedDriver;
 use crate::engine::CudaEngine;
 use crate::ops;
+use crate::warm::Warm;
 
 /// What the pool keeps for reuse where the caller does not say: this share of the device's memory.
 const POOL_SHARE: f64 = 0.5;
+/// GPUs whose compiled kernels are remembered apart.
+const DEVICES_MAX: usize = 32;
 
 /// The backend for NVIDIA GPUs: one device per GPU that the driver shows to this process.
 pub struct CudaBackend {
     emulated: Option<PathBuf>,
+    /// What each device has run, by its index.
+    warm: [Arc<Warm>; DEVICES_MAX],
 }
 
 impl CudaBackend {
     /// The backend for this machine's GPUs.
     pub fn new() -> CudaBackend {
-        CudaBackend { emulated: None }
+        CudaBackend { emulated: None, warm: Default::default() }
     }
 
     /// A backend without a GPU: one simulated device whose kernels this C++ compiler compiles for the host. It is slow, and
     /// there for tests of everything above the driver.
     pub fn emulated(compiler: impl Into<PathBuf>) -> CudaBackend {
-        CudaBackend { emulated: Some(compiler.into()) }
+        CudaBackend { emulated: Some(compiler.into()), warm: Default::default() }
     }
 }
 
@@ -46,7 +52,11 @@ impl CudaBackend {
         let (_, total) = driver.memory_info()?;
         let cached_bytes_max = options.pool_bytes_max.unwrap_or((total as f64 * POOL_SHARE) as usize);
         let context = Context::new(driver, device.id, dialect, cached_bytes_max);
-        Ok(CudaEngine::new(device.clone(), context))
+        Ok(CudaEngine::new(device.clone(), context, Arc::clone(self.warm(device))))
+    }
+
+    fn warm(&self, device: &DeviceInfo) -> &Arc<Warm> {
+        &self.warm[device.id.index as usize % DEVICES_MAX]
     }
 }
 
@@ -74,16 +84,12 @@ impl Backend for CudaBackend {
         }
     }
 
-    fn supports(&self, device: &DeviceInfo, op: &Op) -> Support {
-        let mut elsewhere = None;
-        op.for_each_input(&mut |tensor| match tensor.location() {
-            Location::Device(other) if other != device.id => elsewhere = Some(other),
-            _ => {}
-        });
-        match elsewhere {
-            Some(other) => Support::No(format!("an input lives on {other}; transfer it to the host first")),
-            None => ops::supports(op),
-        }
+    fn supports(&self, _device: &DeviceInfo, op: &Op) -> Support {
+        ops::supports(op)
+    }
+
+    fn warmth(&self, device: &DeviceInfo, op: &Op) -> Warmth {
+        if self.warm(device).contains(op) { Warmth::Warm } else { Warmth::Cold }
     }
 
     fn open(&self, device: &DeviceInfo, options: &OpenOptions) -> Result<Box<dyn Engine>> {

@@ -2,11 +2,13 @@
 //! launches. Everything is queued on the compute stream; nothing here waits for the device.
 
 use std::ffi::c_void;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 use panoply_core::{Buffer, DType, DeviceId, Error, MemoryStats, Result, Shape, Tensor};
-use panoply_kernels::c::{Dialect, Kernel, STRIDED};
+use panoply_kernels::c::{Dialect, Kernel};
 
+use crate::complaint::{Complaint, Complaints};
 use crate::driver::{Address, Driver, Event, Launch, Stream};
 use crate::kernels::Kernels;
 use crate::library::Libraries;
@@ -33,12 +35,15 @@ pub(crate) struct Context {
     pub(crate) maps: Maps,
     /// Where scans leave word from tile to tile.
     pub(crate) scans: ScanBoard,
+    complaints: Complaints,
     /// Numbers that are zero whenever no kernel runs.
     counters: Option<Block>,
     /// Events that no op uses.
     events: Vec<Event>,
     /// What the op under way has queued so far.
     queued: Queued,
+    /// Whether kernels are only loaded, and nothing is queued.
+    rehearsal: bool,
 }
 
 /// What an op that was submitted leaves behind until it has finished.
@@ -53,6 +58,8 @@ pub(crate) struct Queued {
     pub(crate) copies: Option<(Event, Event)>,
     /// Whether it ends with a copy to the host.
     pub(crate) downloads: bool,
+    /// What its kernels may have found wrong with its input.
+    complaint: Option<Complaint>,
 }
 
 /// A tensor's elements on the device, in any layout.
@@ -93,7 +100,21 @@ impl Context {
         let staging = Staging::new(Rc::clone(&driver));
         let kernels = Kernels::new(device, dialect);
         let (maps, scans, events, queued) = (Maps::default(), ScanBoard::default(), Vec::new(), Queued::default());
-        Context { driver, memory, device, staging, kernels, maps, scans, counters: None, events, queued }
+        let (complaints, counters, rehearsal) = (Complaints::new(Rc::clone(&driver)), None, false);
+        Context {
+            driver,
+            memory,
+            device,
+            staging,
+            kernels,
+            maps,
+            scans,
+            complaints,
+            counters,
+            events,
+            queued,
+            rehearsal,
+        }
     }
 
     /// The vendor's libraries, where the device has them.
@@ -148,6 +169,9 @@ impl Context {
     /// Queues a kernel. The arguments must be what the kernel's text declares; addresses must come from this context.
     pub(crate) fn launch(&mut self, kernel: &Kernel, launch: Launch, arguments: &mut Arguments) -> Result<()> {
         let function = self.kernels.get(&*self.driver, kernel)?;
+        if self.rehearsal {
+            return Ok(());
+        }
         // SAFETY: ops build the arguments for the kernel whose text they name, from addresses that this context lent and
         // keeps until the op has finished.
         unsafe { self.driver.launch(function, &launch, arguments.pointers(), Stream::Compute) }
@@ -155,30 +179,12 @@ impl Context {
 
     /// Fills memory with one byte.
     pub(crate) fn fill(&mut self, target: Address, byte: u8, bytes: usize) -> Result<()> {
-        if bytes == 0 { Ok(()) } else { self.driver.fill(target, byte, bytes, Stream::Compute) }
+        if bytes == 0 || self.rehearsal { Ok(()) } else { self.driver.fill(target, byte, bytes, Stream::Compute) }
     }
 
     /// Copies within the device.
     pub(crate) fn copy(&mut self, target: Address, source: Address, bytes: usize) -> Result<()> {
-        if bytes == 0 { Ok(()) } else { self.driver.copy(target, source, bytes, Stream::Compute) }
-    }
-
-    /// The elements of a view, one after the other.
-    pub(crate) fn copy_view(&mut self, target: Address, view: &View, dtype: DType, elements: usize) -> Result<()> {
-        if elements == 0 {
-            return Ok(());
-        }
-        let word = match dtype.size_bytes() {
-            1 => "u8",
-            2 => "u16",
-            4 => "u32",
-            _ => "u64",
-        };
-        let kernel = Kernel::new(STRIDED, "gather_view").word("T", word);
-        let mut arguments =
-            Arguments::new().address(target).address(view.address).layout(&view.layout).u64(elements as u64);
-        let launch = self.blocks(elements, 256, 4);
-        self.launch(&kernel, launch, &mut arguments)
+        if bytes == 0 || self.rehearsal { Ok(()) } else { self.driver.copy(target, source, bytes, Stream::Compute) }
     }
 
     /// A launch for a grid-stride loop over so many elements, `per_thread` of them for each thread, in at most as many
@@ -210,7 +216,7 @@ impl Context {
     pub(crate) fn download(&mut self, source: Address, dtype: DType, shape: Shape) -> Result<Tensor> {
         let bytes = shape.elements() * dtype.size_bytes();
         let mut target = self.staging.target(bytes)?;
-        if bytes > 0 {
+        if bytes > 0 && !self.rehearsal {
             let computed = self.event()?;
             self.driver.record(computed, Stream::Compute)?;
             self.driver.wait_for(Stream::Download, computed)?;
@@ -228,7 +234,7 @@ impl Context {
     /// Small copies go with the kernels; large ones have a stream of their own, which the kernels wait for.
     fn upload(&mut self, target: Address, bytes: &[u8]) -> Result<()> {
         self.queued.bytes_moved += bytes.len() as u64;
-        if bytes.is_empty() {
+        if bytes.is_empty() || self.rehearsal {
             return Ok(());
         }
         if bytes.len() <= SMALL_BYTES_MAX {
@@ -261,14 +267,30 @@ impl Context {
         }
         let block = self.memory.scratch(Context::COUNTERS * 4)?;
         let address = block.block.0;
-        self.fill(address, 0, Context::COUNTERS * 4)?;
+        self.lasting(|context| context.fill(address, 0, Context::COUNTERS * 4))?;
         self.counters = Some(block);
         Ok(address)
     }
 
-    /// Keeps a block until the op under way has finished.
-    pub(crate) fn hold(&mut self, block: Option<Block>) {
-        self.queued.held.extend(block);
+    /// A word for what the kernels of the op under way find wrong with its input: zero, unless one of them writes it. The op
+    /// then ends with the error that `describe` makes of the word and of `detail`. An op has one such word at most.
+    pub(crate) fn complaint(&mut self, describe: fn(u64, u64) -> Error, detail: u64) -> Result<Address> {
+        let (complaint, address) = self.complaints.lend(describe, detail)?;
+        self.queued.complaint = Some(complaint);
+        Ok(address)
+    }
+
+    /// What the kernels of an op that has finished found wrong with its input.
+    pub(crate) fn settle(&mut self, queued: &mut Queued) -> Result<()> {
+        queued.complaint.take().map_or(Ok(()), |complaint| self.complaints.settle(complaint))
+    }
+
+    /// Queues what later ops count on, in a rehearsal too.
+    pub(crate) fn lasting<T>(&mut self, queue: impl FnOnce(&mut Context) -> T) -> T {
+        let rehearsal = std::mem::replace(&mut self.rehearsal, false);
+        let queued = queue(self);
+        self.rehearsal = rehearsal;
+        queued
     }
 
     fn end_copies(&mut self, stream: Stream) -> Result<Event> {
@@ -278,6 +300,22 @@ impl Context {
         };
         self.driver.record(stop, stream)?;
         Ok(stop)
+    }
+
+    /// Lets `run` load what it needs without queueing anything.
+    pub(crate) fn rehearse(&mut self, run: impl FnOnce(&mut Context)) {
+        self.rehearsal = true;
+        // Whatever becomes of it, the next op is no rehearsal.
+        drop(catch_unwind(AssertUnwindSafe(|| run(self))));
+        self.rehearsal = false;
+        let mut queued = self.take_queued();
+        // No kernel ran, so none has complained.
+        drop(self.settle(&mut queued));
+    }
+
+    /// Whether nothing must be queued now: ops that call a library leave it at having planned.
+    pub(crate) fn is_rehearsal(&self) -> bool {
+        self.rehearsal
     }
 
     /// An event that nobody uses.
@@ -369,10 +407,6 @@ impl Arguments {
 
     pub(crate) fn u32(self, value: u32) -> Arguments {
         self.push(&[u64::from(value)])
-    }
-
-    pub(crate) fn i32(self, value: i32) -> Arguments {
-        self.push(&[u64::from(value as u32)])
     }
 
     pub(crate) fn u64(self, value: u64) -> Arguments {

@@ -2,17 +2,19 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use panoply_core::error::panic_message;
 use panoply_core::{
-    DeviceInfo, Engine, Error, Finished, Health, HostBufferMut, Item, Location, MemoryStats, Result, Tensor, Value,
+    DeviceInfo, Engine, Error, Finished, Health, HostBufferMut, Item, Location, MemoryStats, Op, Result, Tensor, Value,
 };
 
 use crate::context::{Context, Queued};
 use crate::driver::{Event, Stream};
 use crate::ops;
 use crate::staging::SMALL_BYTES_MAX;
+use crate::warm::Warm;
 
 /// For how long after a submission the device is asked without a pause: a pause costs a short op more than it takes.
 const EAGER_MAX: Duration = Duration::from_millis(2);
@@ -23,6 +25,7 @@ const PAUSE: Duration = Duration::from_micros(20);
 pub(crate) struct CudaEngine {
     info: DeviceInfo,
     context: Context,
+    warm: Arc<Warm>,
     flights: VecDeque<Flight>,
     /// When the last batch was submitted.
     submitted: Option<Instant>,
@@ -34,7 +37,10 @@ struct Flight {
     item: Item,
     result: Result<Value>,
     marks: Option<Marks>,
+    /// Whether its marks and its copies' are free once it has landed: of a group that shares them, the last one's are.
+    keeps_marks: bool,
     queued: Queued,
+    batch_size: u32,
 }
 
 #[derive(Clone, Copy)]
@@ -45,8 +51,8 @@ struct Marks {
 
 impl CudaEngine {
     /// An engine over a context.
-    pub(crate) fn new(info: DeviceInfo, context: Context) -> CudaEngine {
-        CudaEngine { info, context, flights: VecDeque::new(), submitted: None, lost: None }
+    pub(crate) fn new(info: DeviceInfo, context: Context, warm: Arc<Warm>) -> CudaEngine {
+        CudaEngine { info, context, warm, flights: VecDeque::new(), submitted: None, lost: None }
     }
 
     #[cfg(test)]
@@ -54,32 +60,58 @@ impl CudaEngine {
         &mut self.context
     }
 
-    fn start(&mut self, item: Item) {
-        if let Some(error) = &self.lost {
-            let result = Err(error.clone());
-            self.flights.push_back(Flight { item, result, marks: None, queued: Queued::default() });
-            return;
+    /// Queues items as one launch, or a single item by itself.
+    fn start(&mut self, items: Vec<Item>) {
+        if let Some(error) = self.lost.clone() {
+            return self.refuse(items, &error);
         }
-        let marks = self.mark_start();
-        let result = marks.and_then(|marks| {
-            let ran = catch_unwind(AssertUnwindSafe(|| ops::run(&item.op, &mut self.context)));
-            let result = ran.unwrap_or_else(|panic| {
-                let message = panic_message(panic.as_ref());
-                Err(Error::EnginePanicked { device: self.info.id, message })
-            });
-            Ok((marks, result))
-        });
-        let queued = self.context.take_queued();
-        let (marks, result) = match result {
-            Ok((marks, result)) => (Some(marks), result),
-            Err(error) => (None, Err(error)),
+        let marks = match self.mark_start() {
+            Ok(marks) => marks,
+            Err(error) => {
+                self.notice_loss(&error);
+                return self.refuse(items, &error);
+            }
         };
+        let ran = catch_unwind(AssertUnwindSafe(|| match items.as_slice() {
+            [only] => ops::run(&only.op, &mut self.context).map(|value| vec![value]),
+            several => ops::together::run(several, &mut self.context),
+        }));
+        let ran = ran.unwrap_or_else(|panic| {
+            let message = panic_message(panic.as_ref());
+            Err(Error::EnginePanicked { device: self.info.id, message })
+        });
+        let mut queued = self.context.take_queued();
         // Also after a failure: what was queued before it still uses the scratch.
         let stream = if queued.downloads { Stream::Download } else { Stream::Compute };
-        let marked = marks.map_or(Ok(()), |marks| self.context.driver.record(marks.stop, stream));
-        let result = marked.and(result);
-        self.notice_loss(&result);
-        self.flights.push_back(Flight { item, result, marks, queued });
+        let ran = self.context.driver.record(marks.stop, stream).and(ran);
+        match &ran {
+            Ok(_) => items.iter().for_each(|item| self.warm.insert(&item.op)),
+            Err(error) => self.notice_loss(error),
+        }
+        let count = items.len();
+        let mut values = ran.map(Vec::into_iter);
+        for (index, item) in items.into_iter().enumerate() {
+            let last = index + 1 == count;
+            let result = match &mut values {
+                Ok(values) => values.next().ok_or_else(|| Error::DeviceFault {
+                    device: self.info.id,
+                    reason: "fewer results than ops that ran together".to_owned(),
+                }),
+                Err(error) => Err(error.clone()),
+            };
+            let queued = if last { std::mem::take(&mut queued) } else { Queued::default() };
+            let flight =
+                Flight { item, result, marks: Some(marks), keeps_marks: !last, queued, batch_size: count as u32 };
+            self.flights.push_back(flight);
+        }
+    }
+
+    /// Answers items that cannot be queued.
+    fn refuse(&mut self, items: Vec<Item>, error: &Error) {
+        for item in items {
+            let (result, queued) = (Err(error.clone()), Queued::default());
+            self.flights.push_back(Flight { item, result, marks: None, keeps_marks: false, queued, batch_size: 1 });
+        }
     }
 
     fn mark_start(&mut self) -> Result<Marks> {
@@ -88,8 +120,8 @@ impl CudaEngine {
         Ok(marks)
     }
 
-    fn notice_loss<T>(&mut self, result: &Result<T>) {
-        if let Err(error @ Error::DeviceLost { .. }) = result {
+    fn notice_loss(&mut self, error: &Error) {
+        if matches!(error, Error::DeviceLost { .. }) {
             self.lost = Some(error.clone());
         }
     }
@@ -113,21 +145,25 @@ impl CudaEngine {
     }
 
     fn land(&mut self, flight: Flight) -> Finished {
-        let Flight { item, result, marks, queued } = flight;
+        let Flight { item, result, marks, keeps_marks, mut queued, batch_size } = flight;
         if let Some(error) = &self.lost {
             return Finished::alone(item, Err(error.clone()));
         }
         let mut between = |marks: Option<(Event, Event)>| {
             let (start, stop) = marks?;
             let time = self.context.driver.between(start, stop).ok();
-            self.context.give_back(start);
-            self.context.give_back(stop);
+            if !keeps_marks {
+                self.context.give_back(start);
+                self.context.give_back(stop);
+            }
             time
         };
         let device_time = between(marks.map(|marks| (marks.start, marks.stop)));
         let transferred = between(queued.copies);
-        let result = result.and_then(|value| value.try_map(settled));
-        Finished { bytes_moved: queued.bytes_moved, device_time, transferred, ..Finished::alone(item, result) }
+        let complaint = self.context.settle(&mut queued);
+        let result = result.and_then(|value| complaint.and_then(|()| value.try_map(settled)));
+        let bytes_moved = queued.bytes_moved;
+        Finished { bytes_moved, device_time, transferred, batch_size, ..Finished::alone(item, result) }
     }
 }
 
@@ -155,8 +191,11 @@ impl Engine for CudaEngine {
     }
 
     fn submit(&mut self, batch: &mut Vec<Item>) {
-        for item in batch.drain(..) {
-            self.start(item);
+        let mut rest = batch.drain(..).collect::<VecDeque<Item>>();
+        while !rest.is_empty() {
+            let together = ops::together::joinable(rest.make_contiguous()).max(1);
+            let group = rest.drain(..together).collect();
+            self.start(group);
         }
         self.submitted = Some(Instant::now());
     }
@@ -192,5 +231,13 @@ impl Engine for CudaEngine {
             health.memory_percent = Some((total - free) as f32 / total as f32 * 100.0);
         }
         health
+    }
+
+    fn warm_up(&mut self, op: &Op) {
+        if self.lost.is_none() {
+            // A rehearsal that failed is over all the same: the op itself will show why.
+            self.context.rehearse(|context| drop(ops::run(op, context)));
+            self.warm.insert(op);
+        }
     }
 }

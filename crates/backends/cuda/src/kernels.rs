@@ -40,3 +40,106 @@ impl Kernels {
         Ok(function)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use panoply_core::{Api, DType};
+    use panoply_kernels::c::{
+        COLOR, CONV, FFT, GATHER, INTERPRET, LAYERNORM, MATMUL, NORMALIZE, POOL, REDUCE, RESIZE, SCAN, SEARCH_PACK,
+        SOFTMAX, SORT, STRIDED, UNITS,
+    };
+
+    use super::*;
+
+    /// One kernel of each unit, with the parameters of an everyday launch.
+    fn representatives() -> Vec<Kernel> {
+        let f32_rows = |unit, entry, mode| {
+            let kernel = Kernel::new(unit, entry).dtype("T", DType::F32).integer("GROUP", 32).integer("ITEMS", 8);
+            kernel.integer("VECTOR", 4).integer("VECTOR_BYTES", 16).flag(mode, true)
+        };
+        let f32 = |unit, entry| Kernel::new(unit, entry).dtype("T", DType::F32);
+        vec![
+            f32(MATMUL, "matmul")
+                .dtype("R", DType::F32)
+                .dtype("S", DType::F32)
+                .integer("BIAS", 0)
+                .integer("ACTIVATION", 0)
+                .flag("HAS_C", false),
+            Kernel::new(STRIDED, "gather_view").word("T", "u32x4").flag("GATHER_VIEW", true),
+            Kernel::new(STRIDED, "transpose_tiles").word("T", "u16").integer("TILE", 64),
+            Kernel::new(INTERPRET, "interpret"),
+            f32(REDUCE, "rows")
+                .dtype("R", DType::U32)
+                .integer("OPERATION", 4)
+                .integer("VECTOR", 4)
+                .integer("VECTOR_BYTES", 16)
+                .flag("ROWS", true)
+                .flag("FLAT", true)
+                .flag("BLOCKS", true),
+            f32(SCAN, "scan_rows")
+                .integer("KIND", 0)
+                .integer("THREADS", 128)
+                .integer("BLOCKS_MIN", 8)
+                .integer("ITEMS", 6)
+                .integer("VECTOR", 4)
+                .integer("VECTOR_BYTES", 16)
+                .flag("REVERSED", false)
+                .flag("EXCLUSIVE", false)
+                .flag("ROWS", true),
+            f32_rows(SOFTMAX, "softmax_rows", "ROWS").flag("IS_LOG", false),
+            f32_rows(LAYERNORM, "layernorm_rows", "ROWS"),
+            Kernel::new(FFT, "butterfly")
+                .integer("RADIX", 4)
+                .integer("SIGN", -1)
+                .integer("LOAD", 0)
+                .integer("STORE", 0),
+            Kernel::new(GATHER, "gather").word("T", "u64").dtype("I", DType::I32),
+            Kernel::new(NORMALIZE, "normalize")
+                .dtype("T", DType::U8)
+                .dtype("R", DType::F16)
+                .integer("VECTOR", 4)
+                .integer("T_VECTOR_BYTES", 4)
+                .integer("R_VECTOR_BYTES", 8),
+            Kernel::new(COLOR, "convert").dtype("T", DType::U8).integer("SIDE", 2).word("INDEX", "u32"),
+            f32(CONV, "convolve")
+                .word("POS", "i32")
+                .word("INDEX", "u32")
+                .flag("DIVIDES", false)
+                .integer("ACTIVATION", 0)
+                .flag("BIAS", true)
+                .flag("PARTS", false),
+            Kernel::new(FFT, "butterfly")
+                .integer("RADIX", 8)
+                .integer("SIGN", -1)
+                .integer("LOAD", 0)
+                .integer("STORE", 0),
+            f32(POOL, "pool").word("INDEX", "u32").flag("MAX", true).flag("COUNT_PADDING", false).integer("LANES", 1),
+            f32(RESIZE, "resize").flag("MODE_NEAREST", true).integer("ROWS", 4).word("INDEX", "u32"),
+            f32(SORT, "sort_lines")
+                .flag("FALLS", false)
+                .integer("V_BYTES", 0)
+                .flag("POSITIONS", false)
+                .flag("KEYS_OUT", true)
+                .flag("SHORT", true),
+            Kernel::new(SEARCH_PACK, "pack_rows").word("T", "u32").integer("THREADS", 256),
+        ]
+    }
+
+    #[test]
+    fn every_unit_compiles_for_cuda() {
+        let kernels = representatives();
+        for unit in UNITS {
+            let start = format!("{}/", unit.name);
+            assert!(kernels.iter().any(|kernel| kernel.name().starts_with(&start)), "no kernel of {} here", unit.name);
+        }
+        if !Compiler::is_present() {
+            return println!("skipped: NVRTC is not installed, so that no kernel can be compiled for CUDA");
+        }
+        let compiler = Compiler::new(String::new(), CHECKED_CAPABILITY);
+        let device = DeviceId { api: Api::Cuda, index: 0 };
+        for kernel in kernels {
+            let compiled = compiler.compile(device, &kernel.name(), &kernel.source(Dialect::Cuda));
+            assert!(compiled.is_ok_and(|image| !image.is_empty()), "{} does not compile", kernel.name());
+        }
+    }
+}

@@ -5,6 +5,8 @@
 //! * `engine` submits ops and collects what has finished; three streams overlap upload, kernels and download.
 //! * `context` is what an op has at hand: device memory, kernels, launches. `ops/` goes from an op to launches, one file for each.
 //! * `memory` pools device memory, `staging` brings ordinary host memory to the device through pinned chunks.
+//! * `copies` moves views about on the device, `strides` brings layouts to as few axes as possible.
+//! * `complaint` is how a kernel says that its input is wrong.
 //! * `kernels` compiles and keeps kernels; their text is in `panoply-kernels`.
 //! * `driver` is the floor that talks to CUDA, or emulates it for tests; `library` holds cuBLAS, cuDNN, cuFFT and NVML.
 //!
@@ -14,7 +16,9 @@
 #![allow(unsafe_code)]
 
 mod backend;
+mod complaint;
 mod context;
+mod copies;
 mod driver;
 mod engine;
 #[cfg(test)]
@@ -25,5 +29,6 @@ mod memory;
 mod ops;
 mod staging;
 mod strides;
+mod warm;
 
 pub use backend::CudaBackend;

@@ -1,9 +1,14 @@
-//! Every case of the suite on every GPU of this machine, and on the emulated device where there is a C++ compiler.
+//! Every case of the suite, and sizes beyond it, on every GPU of this machine, and on the emulated device where there is a C++ compiler.
 //! `PANOPLY_CASES=prefix` runs the cases whose names begin so.
+
+#![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
 
 use panoply_conformance::{cases, check_backend};
 use panoply_core::Backend;
 use panoply_cuda::CudaBackend;
+
+#[path = "conformance/larger.rs"]
+mod larger;
 
 fn run(backend: &dyn Backend) {
     let devices = match backend.discover() {
@@ -11,7 +16,8 @@ fn run(backend: &dyn Backend) {
         Err(absence) => return println!("skipped: {absence}"),
     };
     let prefix = std::env::var("PANOPLY_CASES").unwrap_or_default();
-    let cases: Vec<_> = cases().into_iter().filter(|case| case.name.starts_with(&prefix)).collect();
+    let all = cases().into_iter().chain(larger::cases());
+    let cases: Vec<_> = all.filter(|case| case.name.starts_with(&prefix)).collect();
     assert!(!cases.is_empty(), "no case begins with «{prefix}»");
     for device in devices {
         let summary = check_backend(backend, &device, &cases).unwrap();
@@ -29,6 +35,7 @@ fn run(backend: &dyn Backend) {
 fn list_of_ops() {
     let mut ops: Vec<String> =
         cases().iter().filter_map(|case| Some(case.name.split_once('/')?.0.to_owned())).collect();
+    ops.sort();
     ops.dedup();
     for op in &ops {
         println!("op {op}");

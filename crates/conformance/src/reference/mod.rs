@@ -1,10 +1,12 @@
 //! What each op means, in plain loops. One file per op. Nothing here is fast, and nothing here is shared with an engine.
 
 use panoply_core::op::compute::ComputeOp;
+use panoply_core::op::signal::SignalOp;
 use panoply_core::{Op, Result, Value};
 
 mod color_convert;
 mod conv2d;
+mod fft;
 mod gather;
 mod layernorm;
 mod lines;
@@ -29,7 +31,7 @@ pub fn reference(op: &Op) -> Result<Value> {
         Op::Crypto(op) => match *op {},
         Op::Network(op) => match *op {},
         Op::Ml(op) => match *op {},
-        Op::Signal(op) => match *op {},
+        Op::Signal(op) => signal(op),
         Op::Video(op) => match *op {},
     }
 }
@@ -57,5 +59,12 @@ fn compute(op: &ComputeOp) -> Result<Value> {
         ComputeOp::TopK(op) => topk::run(op),
         ComputeOp::Transfer(op) => transfer::run(op),
         ComputeOp::Transpose(op) => transpose::run(op),
+    }
+}
+
+fn signal(op: &SignalOp) -> Result<Value> {
+    match op {
+        SignalOp::Fft(op) => fft::forward(op),
+        SignalOp::Ifft(op) => fft::inverse(op),
     }
 }

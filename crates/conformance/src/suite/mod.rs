@@ -5,6 +5,7 @@ use panoply_core::{Op, Operation};
 
 mod color_convert;
 mod conv2d;
+mod fft;
 mod gather;
 mod layernorm;
 mod map;
@@ -76,6 +77,7 @@ pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     cases.extend(color_convert::cases());
     cases.extend(conv2d::cases());
+    cases.extend(fft::cases());
     cases.extend(gather::cases());
     cases.extend(layernorm::cases());
     cases.extend(map::cases());

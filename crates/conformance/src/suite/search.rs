@@ -63,6 +63,7 @@ pub(super) fn cases() -> Vec<Case> {
         cases.push(Case::new(format!("search/{row_type}/{query_type}/cosine/norms"), op, close(row_type, 12)));
     }
     cases.extend(special());
+    cases.extend(long());
     cases
 }
 
@@ -117,4 +118,28 @@ fn special() -> Vec<Case> {
         }
     }
     cases
+}
+
+/// Enough rows that engines choose from a sample first, or share them among workers. Their scores are whole numbers.
+fn long() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for dtype in [DType::F32, DType::F16, DType::I8] {
+        for metric in Metric::ALL {
+            for (queries, k) in [(1, 10), (3, 100), (18, 10), (70, 10)] {
+                let rows: Vec<f64> = (0..5000 * 16).map(|index| f64::from(uneven(index / 16, index % 16))).collect();
+                let values: Vec<f64> = (0..queries * 16).map(|index| (index * index % 7) as f64).collect();
+                let (rows, values) = (tensor_of(dtype, &[5000, 16], &rows), tensor_of(dtype, &[queries, 16], &values));
+                let name = format!("search/{dtype}/{}/long/q{queries}k{k}", metric.name());
+                cases.push(Case::new(name, Search::new(&rows, &values, metric, k), close(dtype, 16)));
+            }
+        }
+    }
+    cases
+}
+
+/// Every other run of 128 rows is far nearer to a query of small numbers above zero than the runs between them, so that a sample
+/// of runs can miss all that matter.
+fn uneven(row: u32, dimension: u32) -> u32 {
+    let small = (row * 37 + dimension * dimension * 11) % 5;
+    if row / 128 % 2 == 1 { small + 2 } else { small * (dimension / 15) }
 }

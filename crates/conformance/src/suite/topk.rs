@@ -8,7 +8,7 @@ use super::{Case, Tolerance};
 use crate::values::{random_tensor, tensor_of};
 
 /// Dimensions, axis and k.
-const SHAPES: [(&[usize], usize, usize); 11] = [
+const SHAPES: [(&[usize], usize, usize); 13] = [
     (&[1], 0, 1),
     (&[0, 3], 1, 2),
     (&[3, 0], 1, 0),
@@ -20,6 +20,8 @@ const SHAPES: [(&[usize], usize, usize); 11] = [
     (&[4, 1000], 1, 33),
     (&[1, 4099], 1, 64),
     (&[3, 2053], 1, 700),
+    (&[2, 9001], 1, 20),
+    (&[1, 2500], 1, 2000),
 ];
 
 pub(super) fn cases() -> Vec<Case> {

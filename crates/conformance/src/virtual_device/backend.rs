@@ -1,11 +1,15 @@
 //! Finds and opens virtual devices, and lets a test look at them and steer them while they run.
 
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::{HashSet, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use panoply_core::clock::{Clock, SystemClock};
-use panoply_core::{Absence, Api, Backend, DeviceId, DeviceInfo, Engine, Error, Op, OpenOptions, Result, Support};
+use panoply_core::{
+    Absence, Api, Backend, Describe, DeviceId, DeviceInfo, Engine, Error, Health, Op, OpenOptions, Result, Support,
+    Warmth,
+};
 
 use super::engine::VirtualEngine;
 use super::script::{Fault, Script};
@@ -20,6 +24,10 @@ pub struct VirtualBackend {
 /// One virtual device, seen from a test.
 pub struct VirtualControl {
     pub(super) script: Script,
+    pub(super) vitals: Mutex<Health>,
+    absent: AtomicBool,
+    healed: AtomicBool,
+    warm: Mutex<HashSet<&'static str>>,
     pub(super) injected: Mutex<VecDeque<Fault>>,
     pub(super) counts: Counts,
 }
@@ -58,7 +66,15 @@ impl VirtualBackend {
 
     /// Adds a device.
     pub fn device(mut self, script: Script) -> VirtualBackend {
-        let control = VirtualControl { script, injected: Mutex::default(), counts: Counts::default() };
+        let control = VirtualControl {
+            script,
+            vitals: Mutex::default(),
+            absent: AtomicBool::new(false),
+            healed: AtomicBool::new(false),
+            warm: Mutex::default(),
+            injected: Mutex::default(),
+            counts: Counts::default(),
+        };
         self.devices.push(Arc::new(control));
         self
     }
@@ -75,6 +91,33 @@ impl VirtualControl {
         self.injected.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push_back(fault);
     }
 
+    /// What the device says about its health from now on.
+    pub fn set_health(&self, vitals: Health) {
+        *self.vitals.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = vitals;
+    }
+
+    /// The script's faults do not happen any more; what is injected does.
+    pub fn heal(&self) {
+        self.healed.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the device is found from now on.
+    pub fn set_present(&self, present: bool) {
+        self.absent.store(!present, Ordering::Relaxed);
+    }
+
+    /// Whether the kernel of an op of this name has been compiled.
+    pub(super) fn is_warm(&self, op: &'static str) -> bool {
+        let warm = || self.warm.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).contains(op);
+        self.script.compile_time.is_none() || warm()
+    }
+
+    /// Notes that it has been; the time it took, where it was not before.
+    pub(super) fn warm(&self, op: &'static str) -> Duration {
+        let fresh = self.warm.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).insert(op);
+        self.script.compile_time.filter(|_| fresh).unwrap_or_default()
+    }
+
     /// What the device has seen.
     pub fn counters(&self) -> Counters {
         Counters {
@@ -88,7 +131,8 @@ impl VirtualControl {
     pub(super) fn next_fault(&self) -> Option<Fault> {
         let number = self.counts.submitted.fetch_add(1, Ordering::Relaxed);
         let injected = self.injected.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).pop_front();
-        injected.or_else(|| self.script.fault(number))
+        let scripted = || self.script.fault(number).filter(|_| !self.healed.load(Ordering::Relaxed));
+        injected.or_else(scripted)
     }
 }
 
@@ -100,11 +144,14 @@ impl Backend for VirtualBackend {
     fn discover(&self) -> Result<Vec<DeviceInfo>, Absence> {
         let models = self.answers.discover()?;
         let model = models.first().ok_or(Absence::NoDevice { reason: "nothing to simulate".to_owned() })?;
-        let devices = self.devices.iter().zip(0..).map(|(control, index)| {
+        let present = |(control, _): &(&Arc<VirtualControl>, u32)| !control.absent.load(Ordering::Relaxed);
+        let devices = self.devices.iter().zip(0..).filter(present).map(|(control, index)| {
             let mut info = model.clone();
             info.id = DeviceId { api: Api::Simulated, index };
             info.name = format!("simulated device {index}");
             info.numa_node = None;
+            info.kind = control.script.kind.unwrap_or(info.kind);
+            info.pci_address = control.script.pci_address;
             info.memory_total_bytes = control.script.memory_bytes.or(info.memory_total_bytes);
             info.memory_available_bytes = control.script.memory_bytes.or(info.memory_available_bytes);
             info
@@ -112,8 +159,23 @@ impl Backend for VirtualBackend {
         Ok(devices.collect())
     }
 
-    fn supports(&self, _device: &DeviceInfo, _op: &Op) -> Support {
-        Support::Yes
+    fn supports(&self, device: &DeviceInfo, op: &Op) -> Support {
+        match self.can_run(device, op) {
+            true => Support::Yes,
+            false => Support::No(format!("the script leaves {} out", op.name())),
+        }
+    }
+
+    fn can_run(&self, device: &DeviceInfo, op: &Op) -> bool {
+        let control = self.devices.get(device.id.index as usize);
+        control.is_some_and(|control| !control.script.lacking.contains(&op.name()))
+    }
+
+    fn warmth(&self, device: &DeviceInfo, op: &Op) -> Warmth {
+        match self.devices.get(device.id.index as usize) {
+            Some(control) if !control.is_warm(op.name()) => Warmth::Cold,
+            _ => Warmth::Warm,
+        }
     }
 
     fn open(&self, device: &DeviceInfo, options: &OpenOptions) -> Result<Box<dyn Engine>> {

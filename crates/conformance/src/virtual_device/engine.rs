@@ -1,14 +1,14 @@
 //! One opened virtual device: computes with the answering engine, then does what the script says.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use panoply_core::clock::Clock;
 use panoply_core::op::compute::{ComputeOp, Transfer};
 use panoply_core::{
-    Describe, DeviceInfo, Engine, Error, Finished, Health, HostBufferMut, Item, Location, MemoryStats, Op, Result,
-    Tensor, Value,
+    BatchKey, Describe, DeviceInfo, Engine, Error, Finished, Health, HostBufferMut, Item, Location, MemoryStats, Op,
+    Result, Tensor, Value,
 };
 
 use super::backend::VirtualControl;
@@ -46,23 +46,28 @@ impl VirtualEngine {
         VirtualEngine { info, answers, control, clock, memory, under_way, free_at: None, lost: false }
     }
 
-    fn start(&mut self, item: Item) {
+    /// Starts one item. `joined`: it runs together with the one before it, in no time of its own.
+    fn start(&mut self, item: Item, joined: bool) {
         let fault = self.control.next_fault();
-        let mut extra = Duration::ZERO;
+        let script = &self.control.script;
+        let mut extra = script.per_kib.mul_f64(item.op.input_bytes() as f64 / 1024.0);
+        extra += self.control.warm(item.op.name());
         match fault {
             Some(Fault::Panic) => panic!("the script says that the engine panics"),
             Some(Fault::Forget) => return,
             Some(Fault::Block(time)) => self.clock.sleep(time),
-            Some(Fault::Slow(time)) => extra = time,
+            Some(Fault::Slow(time)) => extra += time,
             Some(Fault::Lost) => self.lost = true,
             _ => {}
         }
         let (result, bytes_moved) = self.result(&item.op, fault);
         let start = self.free_at.map_or_else(|| self.clock.now(), |free_at| free_at.max(self.clock.now()));
-        let finish = start + self.control.script.latency + extra;
+        let transferred = self.control.script.link.map(|link| link.time(bytes_moved));
+        let own = if joined { Duration::ZERO } else { self.control.script.latency + extra };
+        let finish = start + own + transferred.unwrap_or_default();
         self.free_at = Some(finish);
         let due = (fault != Some(Fault::Hang)).then_some(finish);
-        let done = Finished { bytes_moved, ..Finished::alone(item, result) };
+        let done = Finished { bytes_moved, transferred, ..Finished::alone(item, result) };
         self.under_way.push_back(Flight { due, done, twice: fault == Some(Fault::Twice) });
     }
 
@@ -126,8 +131,22 @@ impl Engine for VirtualEngine {
     }
 
     fn submit(&mut self, batch: &mut Vec<Item>) {
+        if !self.control.script.fused {
+            batch.drain(..).for_each(|item| self.start(item, false));
+            return;
+        }
+        let first = self.under_way.len();
+        let mut sizes = HashMap::new();
         for item in batch.drain(..) {
-            self.start(item);
+            let key = item.op.batch_key();
+            let size: &mut u32 = sizes.entry(key.unwrap_or(BatchKey(item.token))).or_default();
+            *size += 1;
+            let joined = key.is_some() && *size > 1;
+            self.start(item, joined);
+        }
+        for flight in self.under_way.iter_mut().skip(first) {
+            let key = flight.done.op.batch_key();
+            flight.done.batch_size = key.and_then(|key| sizes.get(&key).copied()).unwrap_or(1);
         }
     }
 
@@ -160,7 +179,12 @@ impl Engine for VirtualEngine {
     fn health(&mut self) -> Health {
         let reason = "the script says that the device is lost".to_owned();
         let fault = self.lost.then_some(Error::DeviceLost { device: self.info.id, reason });
-        Health { fault, ..Health::default() }
+        Health { fault, ..self.control.vitals.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone() }
+    }
+
+    fn warm_up(&mut self, op: &Op) {
+        let time = self.control.warm(op.name());
+        self.clock.sleep(time);
     }
 }
 

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use panoply_core::{DeviceKind, PciAddress};
+
 use crate::values::Random;
 
 /// One way to fail.
@@ -56,6 +58,26 @@ pub struct Script {
     pub(super) block_time: Duration,
     pub(super) failing_opens: u32,
     pub(super) failing_opens_after: u64,
+    pub(super) per_kib: Duration,
+    pub(super) link: Option<Link>,
+    pub(super) lacking: Vec<&'static str>,
+    pub(super) compile_time: Option<Duration>,
+    pub(super) fused: bool,
+    pub(super) kind: Option<DeviceKind>,
+    pub(super) pci_address: Option<PciAddress>,
+}
+
+/// How long data takes to a virtual device and back.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Link {
+    pub(super) latency: Duration,
+    pub(super) per_mib: Duration,
+}
+
+impl Link {
+    pub(super) fn time(&self, bytes: u64) -> Duration {
+        if bytes == 0 { Duration::ZERO } else { self.latency + self.per_mib.mul_f64(bytes as f64 / (1 << 20) as f64) }
+    }
 }
 
 impl Script {
@@ -67,6 +89,48 @@ impl Script {
     /// Each op takes this long, one after the other.
     pub fn latency(mut self, latency: Duration) -> Script {
         self.latency = latency;
+        self
+    }
+
+    /// Each op takes this much longer for every KiB of its inputs.
+    pub fn per_kib(mut self, time: Duration) -> Script {
+        self.per_kib = time;
+        self
+    }
+
+    /// Data takes so long to the device and back, and the device tells.
+    pub fn link(mut self, latency: Duration, per_mib: Duration) -> Script {
+        self.link = Some(Link { latency, per_mib });
+        self
+    }
+
+    /// The device does not run ops of this name.
+    pub fn without(mut self, op: &'static str) -> Script {
+        self.lacking.push(op);
+        self
+    }
+
+    /// The first op of each name needs a kernel that takes so long to compile.
+    pub fn compiles(mut self, time: Duration) -> Script {
+        self.compile_time = Some(time);
+        self
+    }
+
+    /// Ops with equal batch keys that arrive together run as one, in the time of one.
+    pub fn fused(mut self) -> Script {
+        self.fused = true;
+        self
+    }
+
+    /// What sort of hardware it pretends to be.
+    pub fn kind(mut self, kind: DeviceKind) -> Script {
+        self.kind = Some(kind);
+        self
+    }
+
+    /// Where it pretends to sit on the PCI bus.
+    pub fn pci_address(mut self, address: PciAddress) -> Script {
+        self.pci_address = Some(address);
         self
     }
 

@@ -9,6 +9,9 @@ use std::fmt;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
+mod axis;
+mod domain_ops;
+
 pub mod compute;
 pub mod crypto;
 pub mod ml;
@@ -115,7 +118,7 @@ impl BatchKey {
 
 /// An op of any domain, ready for a queue.
 #[derive(Clone, Debug)]
-#[allow(clippy::large_enum_variant)] // The other domains are empty so far; an op lives in its task record, never in a Vec.
+#[allow(clippy::large_enum_variant)] // An op lives in its task record, never in a Vec.
 pub enum Op {
     /// Arithmetic on tensors.
     Compute(compute::ComputeOp),
@@ -164,7 +167,7 @@ impl Op {
             Op::Crypto(op) => match *op {},
             Op::Network(op) => match *op {},
             Op::Ml(op) => match *op {},
-            Op::Signal(op) => match *op {},
+            Op::Signal(op) => op.describe(),
             Op::Video(op) => match *op {},
         }
     }
@@ -197,7 +200,7 @@ impl Describe for Op {
             Op::Crypto(op) => match *op {},
             Op::Network(op) => match *op {},
             Op::Ml(op) => match *op {},
-            Op::Signal(op) => match *op {},
+            Op::Signal(op) => op.describe_mut().for_each_input_mut(visit),
             Op::Video(op) => match *op {},
         }
     }

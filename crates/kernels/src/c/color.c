@@ -1,9 +1,9 @@
 // Images in another arrangement of colours; one thread for each pixel, or for each 2 × 2 of them where chroma has half the
 // resolution.
 //
-// T         u8 or f32
-// FROM, TO  which formats, as numbered here
-// INDEX     u32 where every pixel's number fits, else u64
+// T      u8 or f32
+// SIDE   2 where a side has half the resolution in chroma, else 1
+// INDEX  u32 where every pixel's number fits, else u64
 
 #define RGB 0
 #define BGR 1
@@ -11,7 +11,6 @@
 #define I420 3
 #define NV12 4
 #define IS_YUV(format) ((format) >= I420)
-#define SIDE (IS_YUV(FROM) || IS_YUV(TO) ? 2u : 1u)
 // Elements of an image of so many pixels.
 #define ELEMENTS(format, pixels) (IS_YUV(format) ? (pixels) / 2 * 3 : (format) == GRAY ? (pixels) : (pixels) * 3)
 
@@ -51,39 +50,38 @@ DEVICE f32 luma_of(color c, const coding *code)
     return code->kr * c.r + code->kg * c.g + code->kb * c.b;
 }
 
-DEVICE color load_color(GLOBAL const T *image, u64 pixel, chroma stored, const coding *code)
+DEVICE color load_color(GLOBAL const T *image, u64 pixel, chroma stored, u32 from, u32 to, const coding *code)
 {
     color c;
-#if FROM == RGB || FROM == BGR
-    c.r = (f32)image[pixel * 3 + (FROM == RGB ? 0 : 2)];
-    c.g = (f32)image[pixel * 3 + 1];
-    c.b = (f32)image[pixel * 3 + (FROM == RGB ? 2 : 0)];
-#elif FROM == GRAY
-    c.r = c.g = c.b = (f32)image[pixel];
-#else
-    f32 luma = ((f32)image[pixel] - code->black) / code->luma_span;
-#if TO == GRAY
-    c.r = c.g = c.b = luma;
-#else
-    c.r = luma + (2.0f - 2.0f * code->kr) * (stored.v - 128.0f) / code->chroma_span;
-    c.b = luma + (2.0f - 2.0f * code->kb) * (stored.u - 128.0f) / code->chroma_span;
-    c.g = (luma - code->kr * c.r - code->kb * c.b) / code->kg;
-#endif
-#endif
+    if (from == RGB || from == BGR) {
+        c.r = (f32)image[pixel * 3 + (from == RGB ? 0 : 2)];
+        c.g = (f32)image[pixel * 3 + 1];
+        c.b = (f32)image[pixel * 3 + (from == RGB ? 2 : 0)];
+    } else if (from == GRAY) {
+        c.r = c.g = c.b = (f32)image[pixel];
+    } else {
+        f32 luma = ((f32)image[pixel] - code->black) / code->luma_span;
+        c.r = c.g = c.b = luma;
+        if (to != GRAY) {
+            c.r = luma + (2.0f - 2.0f * code->kr) * (stored.v - 128.0f) / code->chroma_span;
+            c.b = luma + (2.0f - 2.0f * code->kb) * (stored.u - 128.0f) / code->chroma_span;
+            c.g = (luma - code->kr * c.r - code->kb * c.b) / code->kg;
+        }
+    }
     return c;
 }
 
-DEVICE void store_color(GLOBAL T *image, u64 pixel, color c, const coding *code)
+DEVICE void store_color(GLOBAL T *image, u64 pixel, color c, u32 to, const coding *code)
 {
-#if TO == RGB || TO == BGR
-    image[pixel * 3 + (TO == RGB ? 0 : 2)] = rounded(c.r);
-    image[pixel * 3 + 1] = rounded(c.g);
-    image[pixel * 3 + (TO == RGB ? 2 : 0)] = rounded(c.b);
-#elif TO == GRAY
-    image[pixel] = rounded(luma_of(c, code));
-#else
-    image[pixel] = rounded(code->black + code->luma_span * luma_of(c, code));
-#endif
+    if (to == RGB || to == BGR) {
+        image[pixel * 3 + (to == RGB ? 0 : 2)] = rounded(c.r);
+        image[pixel * 3 + 1] = rounded(c.g);
+        image[pixel * 3 + (to == RGB ? 2 : 0)] = rounded(c.b);
+    } else if (to == GRAY) {
+        image[pixel] = rounded(luma_of(c, code));
+    } else {
+        image[pixel] = rounded(code->black + code->luma_span * luma_of(c, code));
+    }
 }
 
 // The chroma of four pixels.
@@ -100,8 +98,9 @@ DEVICE chroma mean_chroma(const color *square, const coding *code)
     return c;
 }
 
+// The formats are numbered as above.
 KERNEL LAUNCH_BOUNDS(256, 4) convert(GLOBAL const T *RESTRICT input, GLOBAL T *RESTRICT output, u64 threads, u32 height,
-                                     u32 width, coding code)
+                                     u32 width, u32 from, u32 to, coding code)
 {
     u64 number = (u64)block_x() * 256 + thread_x();
     if (number >= threads) return;
@@ -111,31 +110,29 @@ KERNEL LAUNCH_BOUNDS(256, 4) convert(GLOBAL const T *RESTRICT input, GLOBAL T *R
     INDEX image = line / rows;
     u32 y = (u32)(line - image * rows) * SIDE;
     u64 pixels = (u64)height * width;
-    input += image * ELEMENTS(FROM, pixels);
-    output += image * ELEMENTS(TO, pixels);
+    input += image * ELEMENTS(from, pixels);
+    output += image * ELEMENTS(to, pixels);
 
     chroma stored = {0.0f, 0.0f};
-#if IS_YUV(FROM)
-    u64 chroma_from = chroma_at(FROM, y, x, width, pixels);
-    stored.u = (f32)input[chroma_from];
-    stored.v = (f32)input[chroma_from + chroma_step(FROM, pixels)];
-#endif
-    color square[SIDE * SIDE];
+    if (IS_YUV(from)) {
+        u64 at = chroma_at(from, y, x, width, pixels);
+        stored.u = (f32)input[at];
+        stored.v = (f32)input[at + chroma_step(from, pixels)];
+    }
+    color square[4];
     UNROLL for (u32 i = 0; i < SIDE * SIDE; i++) {
         u64 pixel = (u64)(y + i / SIDE) * width + x + i % SIDE;
-#if IS_YUV(FROM) && IS_YUV(TO)
-        output[pixel] = input[pixel];
-#else
-        square[i] = load_color(input, pixel, stored, &code);
-        store_color(output, pixel, square[i], &code);
-#endif
+        if (IS_YUV(from) && IS_YUV(to)) {
+            output[pixel] = input[pixel];
+        } else {
+            square[i] = load_color(input, pixel, stored, from, to, &code);
+            store_color(output, pixel, square[i], to, &code);
+        }
     }
-#if IS_YUV(TO)
-    u64 chroma_to = chroma_at(TO, y, x, width, pixels);
-#if !IS_YUV(FROM)
-    stored = mean_chroma(square, &code);
-#endif
-    output[chroma_to] = rounded(stored.u);
-    output[chroma_to + chroma_step(TO, pixels)] = rounded(stored.v);
-#endif
+    if (SIDE == 2 && IS_YUV(to)) {
+        if (!IS_YUV(from)) stored = mean_chroma(square, &code);
+        u64 at = chroma_at(to, y, x, width, pixels);
+        output[at] = rounded(stored.u);
+        output[at + chroma_step(to, pixels)] = rounded(stored.v);
+    }
 }

@@ -15,10 +15,9 @@
 // POS         i32 where every row and column fits, else i64
 // INDEX       u32 where every n and k fits, else u64
 // DIVIDES     1 where rows and columns are divided by the stride, and only those that it divides count
-// ACTIVATION  as in `activate`; BIAS 1 where each m has one
-// PARTS       1 where the sums of parts of k are written by themselves, unrounded
 //
-// With AROUND there is instead what a library's convolution needs around it: `turn` and `finish`.
+// TILES, MATRIX_UNITS, DIRECT and PARTS choose the kernel. With AROUND there is instead what a library's convolution needs
+// around it: `turn` and `finish`.
 
 #define TILE 64
 #define DEPTH 16
@@ -26,33 +25,38 @@
 
 typedef T_ACC sum;
 
-DEVICE sum activate(sum x)
+// Not inlined: it is long, and called once for each of a thread's sums.
+NOINLINE sum activate_far(sum x, u32 activation)
 {
-#if ACTIVATION == 1
-    return x < (sum)0 ? (sum)0 : x;
-#elif ACTIVATION == 2
-    // Far below zero the factor is nothing, and takes even an infinity with it.
-    sum factor = (sum)(1.0 + erf((f64)x * 0.70710678118654752440));
-    return factor == (sum)0 ? (sum)0 : x * factor * (sum)0.5;
-#elif ACTIVATION == 3
-    // An infinity below zero is nothing.
-    f64 below = exp(-(f64)x);
-    return isinf(below) ? (sum)0 * (x == x) : (sum)((f64)x / (1.0 + below));
-#elif ACTIVATION == 4
-    return (sum)(1.0 / (1.0 + exp(-(f64)x)));
-#elif ACTIVATION == 5
-    return (sum)tanh((f64)x);
-#else
-    return x;
-#endif
+    f64 wide = (f64)x;
+    if (activation == 2) {
+        // Far below zero the factor is nothing, and takes even an infinity with it.
+        sum factor = (sum)(1.0 + erf(wide * 0.70710678118654752440));
+        return factor == (sum)0 ? (sum)0 : x * factor * (sum)0.5;
+    }
+    if (activation == 5) return (sum)tanh(wide);
+    f64 below = exp(-wide);
+    if (activation == 4) return (sum)(1.0 / (1.0 + below));
+    return isinf(below) ? (sum)0 : (sum)(wide / (1.0 + below));
+}
+
+// 0: the number itself, 1: relu, 2: gelu, 3: silu, 4: sigmoid, 5: the hyperbolic tangent.
+DEVICE sum activate(sum x, u32 activation)
+{
+    if (activation == 0) return x;
+    if (activation == 1) return x < (sum)0 ? (sum)0 : x;
+    return activate_far(x, activation);
 }
 
 #if defined(AROUND)
 
+DEVICE T turned(T x, u32 activation) { return activation == 0 ? x : (T)T_STORE(activate(T_LOAD(x), activation)); }
+
 // Transposes matrices of 16-bit numbers and applies a function: out[matrix][column][row] = f(in[matrix][row][column]). With
 // PAIRS both extents are even, and two numbers move at once. Blocks: columns, rows, matrices.
 #if T_BYTES == 2
-KERNEL LAUNCH_BOUNDS(THREADS, 4) turn(GLOBAL T *RESTRICT out, GLOBAL const T *RESTRICT in, u64 matrices, u64 rows, u64 columns)
+KERNEL LAUNCH_BOUNDS(THREADS, 8) turn(GLOBAL T *RESTRICT out, GLOBAL const T *RESTRICT in, u64 matrices, u64 rows, u64 columns,
+                                      u32 activation)
 {
     SHARED ALIGNED(16) u16 tile[TILE][TILE + 2];
     u32 warp = thread_x() / WARP, l = lane();
@@ -82,14 +86,14 @@ KERNEL LAUNCH_BOUNDS(THREADS, 4) turn(GLOBAL T *RESTRICT out, GLOBAL const T *RE
 #if PAIRS
                 u64 row = first_row + 2 * l;
                 if (row < rows && column < columns) {
-                    u32 low = T_STORE(activate(T_LOAD(tile[2 * l][c]))), high = T_STORE(activate(T_LOAD(tile[2 * l + 1][c])));
+                    u32 low = turned(tile[2 * l][c], activation), high = turned(tile[2 * l + 1][c], activation);
                     *(GLOBAL u32 *)&to[column * rows + row] = low | high << 16;
                 }
 #else
                 UNROLL for (u32 half = 0; half < TILE; half += WARP) {
                     u64 row = first_row + l + half;
                     if (row < rows && column < columns)
-                        to[column * rows + row] = T_STORE(activate(T_LOAD(tile[l + half][c])));
+                        to[column * rows + row] = turned(tile[l + half][c], activation);
                 }
 #endif
             }
@@ -100,28 +104,17 @@ KERNEL LAUNCH_BOUNDS(THREADS, 4) turn(GLOBAL T *RESTRICT out, GLOBAL const T *RE
 #endif
 
 // Adds each plane's bias and applies the function, in place. Blocks: planes, parts of a plane.
-KERNEL LAUNCH_BOUNDS(THREADS, 4) finish(GLOBAL T *RESTRICT out, GLOBAL const T *RESTRICT bias, u64 pixels, u32 filters)
+KERNEL LAUNCH_BOUNDS(THREADS, 4) finish(GLOBAL T *RESTRICT out, GLOBAL const T *RESTRICT bias, u64 pixels, u32 filters,
+                                        u32 activation)
 {
     GLOBAL T *plane = out + (u64)block_x() * pixels;
-#if BIAS
-    sum add = T_LOAD(bias[block_x() % filters]);
-#else
-    sum add = (sum)0;
-#endif
+    sum add = bias ? T_LOAD(bias[block_x() % filters]) : (sum)0;
     for (u64 i = (u64)block_y() * THREADS + thread_x(); i < pixels; i += (u64)grid_size_y() * THREADS) {
-        plane[i] = T_STORE(activate(T_LOAD(plane[i]) + add));
+        plane[i] = T_STORE(activate(T_LOAD(plane[i]) + add, activation));
     }
 }
 
 #else
-
-#if PARTS
-typedef sum stored;
-#define STORED(x) (x)
-#else
-typedef T stored;
-#define STORED(x) T_STORE(x)
-#endif
 
 // One of n and k: how many rows and columns it has, where they are, and what one plane is worth in elements of the image
 // and in elements of the other matrix (a for k, out for n).
@@ -135,8 +128,9 @@ typedef struct {
     i64 a_row, out_row, a_group, b_group, out_group;
     // The image, and what its rows and columns are divided by.
     i64 height, width, divide_y, divide_x;
-    // How much of k one part has, and elements from one part of out to the next.
+    // How much of k one part has, how many parts there are, and elements from one part of out to the next.
     i64 part_k, parts, part_out;
+    i64 activation;
 } product;
 
 typedef struct {
@@ -156,28 +150,38 @@ DEVICE place place_of(const side *s, INDEX number)
     return p;
 }
 
-DEVICE sum gathered(GLOBAL const T *b, const product *size, i64 plane, POS y, POS x)
+// Whether this is a pixel of the image; divides its row and column where they are to be divided.
+DEVICE i32 is_in_image(const product *size, POS *y, POS *x)
 {
 #if DIVIDES
-    POS row = y / (POS)size->divide_y, column = x / (POS)size->divide_x;
-    if (row * (POS)size->divide_y != y || column * (POS)size->divide_x != x) return (sum)0;
-    y = row;
-    x = column;
+    POS row = *y / (POS)size->divide_y, column = *x / (POS)size->divide_x;
+    if (row * (POS)size->divide_y != *y || column * (POS)size->divide_x != *x) return 0;
+    *y = row;
+    *x = column;
 #endif
-    if (y < 0 || x < 0 || y >= (POS)size->height || x >= (POS)size->width) return (sum)0;
-    return T_LOAD(b[plane + (i64)y * size->width + x]);
+    return *y >= 0 && *x >= 0 && *y < (POS)size->height && *x < (POS)size->width;
 }
 
-DEVICE stored finished(sum x, GLOBAL const T *bias, i64 m)
+DEVICE sum gathered(GLOBAL const T *b, const product *size, i64 plane, POS y, POS x)
 {
-#if BIAS
-    x += T_LOAD(bias[m]);
-#endif
-    return STORED(activate(x));
+    return is_in_image(size, &y, &x) ? T_LOAD(b[plane + (i64)y * size->width + x]) : (sum)0;
 }
+
+// Writes a sum: finished, or as it is where it is one of several parts.
+DEVICE void put(GLOBAL void *out, i64 at, sum x, GLOBAL const T *bias, i64 m, const product *size)
+{
+    if (size->parts > 1) {
+        ((GLOBAL sum *)out)[at] = x;
+    } else {
+        if (bias) x += T_LOAD(bias[m]);
+        ((GLOBAL T *)out)[at] = T_STORE(activate(x, (u32)size->activation));
+    }
+}
+
+#if defined(TILES)
 
 // Each block has a tile of 64 × 64 sums, each of its threads 4 × 4 of them. Blocks: tiles of n, tiles of m, groups × parts.
-KERNEL LAUNCH_BOUNDS(THREADS, 2) convolve(GLOBAL stored *RESTRICT out, GLOBAL const T *RESTRICT a, GLOBAL const T *RESTRICT b,
+KERNEL LAUNCH_BOUNDS(THREADS, 2) convolve(GLOBAL void *RESTRICT out, GLOBAL const T *RESTRICT a, GLOBAL const T *RESTRICT b,
                                           GLOBAL const T *RESTRICT bias, product size, side of_n, side of_k)
 {
     SHARED ALIGNED(16) sum a_tile[DEPTH][TILE + 4];
@@ -233,20 +237,134 @@ KERNEL LAUNCH_BOUNDS(THREADS, 2) convolve(GLOBAL stored *RESTRICT out, GLOBAL co
         BARRIER();
     }
 
-    out += group * size.out_group + part * size.part_out;
+    i64 out_first = group * size.out_group + part * size.part_out;
     UNROLL for (u32 j = 0; j < 4; j++) {
         if (n_first + col + j >= size.n) break;
-        i64 to = place_of(&of_n, (INDEX)(n_first + col + j)).other;
+        i64 to = out_first + place_of(&of_n, (INDEX)(n_first + col + j)).other;
         UNROLL for (u32 i = 0; i < 4; i++) {
             i64 m = m_first + row + i;
-            if (m < size.m) out[to + m * size.out_row] = finished(sums[i][j], bias, group * size.m + m);
+            if (m < size.m) put(out, to + m * size.out_row, sums[i][j], bias, group * size.m + m, &size);
         }
     }
 }
 
+#endif
+
+#if defined(MATRIX_UNITS)
+
+// The same for 16-bit numbers, by matrix units: a block has 128 × 128 sums, a warp 64 × 32 of them. Here k is a tap first
+// and a channel then, a multiple of DEEP; `a` is turned to match, so that its rows are read sixteen bytes at a time, and a
+// tile of b is DEEP channels of one tap, whose pixel is found once.
+#define WIDE 128
+#define DEEP 32
+#define PITCH (DEEP + 8)
+
+typedef struct {
+    u16 a[WIDE][PITCH], b[WIDE][PITCH];
+} tiles;
+
+// Sixteen channels of one pixel, two to a word; zeros where there is no such pixel.
+DEVICE void load_channels(u32 *words, GLOBAL const T *from, i64 step, i32 is_there)
+{
+    UNROLL for (u32 i = 0; i < 8; i++) words[i] = 0;
+    if (!is_there) return;
+    UNROLL for (u32 i = 0; i < 8; i++) {
+        u32 low = from[2 * i * step], high = from[(2 * i + 1) * step];
+        words[i] = low | high << 16;
+    }
+}
+
+DEVICE void multiply_tiles(f32 sums[4][4][4], const tiles *now, u32 first_m, u32 first_n)
+{
+    // Which row of the four matrices that are loaded at once this lane names, and where in the row.
+    u32 matrix = lane() / 8, row = lane() % 8;
+    UNROLL for (u32 k = 0; k < DEEP; k += 16) {
+        u32 a[4][4], b[2][4];
+        UNROLL for (u32 i = 0; i < 4; i++)
+            load_matrices(a[i], &now->a[first_m + i * 16 + matrix % 2 * 8 + row][k + matrix / 2 * 8]);
+        UNROLL for (u32 j = 0; j < 2; j++)
+            load_matrices(b[j], &now->b[first_n + j * 16 + matrix / 2 * 8 + row][k + matrix % 2 * 8]);
+        UNROLL for (u32 i = 0; i < 4; i++) {
+            UNROLL for (u32 j = 0; j < 4; j++) {
+#if defined(T_IS_f16)
+                multiply_f16(sums[i][j], a[i], &b[j / 2][j % 2 * 2]);
+#else
+                multiply_bf16(sums[i][j], a[i], &b[j / 2][j % 2 * 2]);
+#endif
+            }
+        }
+    }
+}
+
+// Blocks: tiles of n, tiles of m, groups.
+KERNEL LAUNCH_BOUNDS(THREADS, 2) convolve_tiles(GLOBAL void *RESTRICT out, GLOBAL const T *RESTRICT a,
+                                                GLOBAL const T *RESTRICT b, GLOBAL const T *RESTRICT bias, product size,
+                                                side of_n, side of_k)
+{
+    SHARED ALIGNED(16) tiles both[2];
+    u32 t = thread_x(), group = block_z(), warp = t / WARP;
+    i64 m_first = (i64)block_y() * WIDE, n_first = (i64)block_x() * WIDE;
+    // A thread loads half a row of each tile: of a, sixteen k of one m; of b, sixteen channels of one n.
+    u32 a_m = t / 2, a_k = t % 2 * 16, b_n = t % WIDE, b_k = t / WIDE * 16;
+    i32 has_m = m_first + a_m < size.m, has_n = n_first + b_n < size.n;
+    place own = place_of(&of_n, (INDEX)(has_n ? n_first + b_n : 0));
+    a += group * size.a_group + (has_m ? m_first + a_m : 0) * size.a_row + a_k;
+    b += group * size.b_group + own.plane + b_k * of_k.plane;
+    i64 channels = size.k / (of_k.height * of_k.width), channel = 0;
+    i32 row = 0, column = 0;
+    u32x4 zero = {0, 0, 0, 0}, a_next[2];
+    u32 b_next[8];
+    f32 sums[4][4][4];
+    UNROLL for (u32 i = 0; i < 64; i++) sums[i / 16][i / 4 % 4][i % 4] = 0.0f;
+
+    u32 rounds = (u32)(size.k / DEEP);
+    for (u32 round = 0; round <= rounds; round++) {
+        // This round's loads are under way while the round before is multiplied.
+        if (round < rounds) {
+            a_next[0] = has_m ? *(GLOBAL const u32x4 *)(a + (i64)round * DEEP) : zero;
+            a_next[1] = has_m ? *(GLOBAL const u32x4 *)(a + (i64)round * DEEP + 8) : zero;
+            POS y = own.y + (POS)row * (POS)of_k.mul_y, x = own.x + (POS)column * (POS)of_k.mul_x;
+            i32 is_there = has_n && is_in_image(&size, &y, &x);
+            load_channels(b_next, b + channel * of_k.plane + (i64)y * size.width + x, of_k.plane, is_there);
+            channel += DEEP;
+            if (channel == channels) {
+                channel = 0;
+                column++;
+                if (column == (i32)of_k.width) {
+                    column = 0;
+                    row++;
+                }
+            }
+        }
+        if (round > 0) multiply_tiles(sums, &both[(round - 1) % 2], warp / 4 * 64, warp % 4 * 32);
+        if (round < rounds) {
+            tiles *next = &both[round % 2];
+            UNROLL for (u32 i = 0; i < 2; i++) {
+                *(u32x4 *)&next->a[a_m][a_k + i * 8] = a_next[i];
+                u32x4 words = {b_next[4 * i], b_next[4 * i + 1], b_next[4 * i + 2], b_next[4 * i + 3]};
+                *(u32x4 *)&next->b[b_n][b_k + i * 8] = words;
+            }
+        }
+        BARRIER();
+    }
+
+    UNROLL for (u32 j = 0; j < 8; j++) {
+        i64 n = n_first + warp % 4 * 32 + j / 2 * 8 + lane() % 4 * 2 + j % 2;
+        if (n >= size.n) continue;
+        i64 to = group * size.out_group + place_of(&of_n, (INDEX)n).other;
+        UNROLL for (u32 i = 0; i < 8; i++) {
+            i64 m = m_first + warp / 4 * 64 + i / 2 * 16 + lane() / 4 + i % 2 * 8;
+            if (m < size.m) put(out, to + m * size.out_row, sums[i / 2][j / 2][i % 2 * 2 + j % 2], bias, group * size.m + m, &size);
+        }
+    }
+}
+#endif
+
+#if defined(DIRECT)
+
 // Where few m share an image, as in depthwise convolutions, a thread has one sum and nothing is shared. Blocks: n, groups × m.
 KERNEL LAUNCH_BOUNDS(THREADS, 4)
-convolve_directly(GLOBAL stored *RESTRICT out, GLOBAL const T *RESTRICT a, GLOBAL const T *RESTRICT b,
+convolve_directly(GLOBAL void *RESTRICT out, GLOBAL const T *RESTRICT a, GLOBAL const T *RESTRICT b,
                   GLOBAL const T *RESTRICT bias, product size, side of_n, side of_k)
 {
     i64 n = (i64)block_x() * THREADS + thread_x(), planes = size.k / (of_k.height * of_k.width);
@@ -267,9 +385,13 @@ convolve_directly(GLOBAL stored *RESTRICT out, GLOBAL const T *RESTRICT a, GLOBA
                 }
             }
         }
-        out[group * size.out_group + own.other + m * size.out_row] = finished(total, bias, line);
+        put(out, group * size.out_group + own.other + m * size.out_row, total, bias, line, &size);
     }
 }
+
+#endif
+
+#if defined(PARTS)
 
 // The sums of all parts, in their order.
 KERNEL LAUNCH_BOUNDS(THREADS, 4) add_parts(GLOBAL T *RESTRICT out, GLOBAL const sum *RESTRICT parts, u64 count, u32 rounds)
@@ -281,5 +403,7 @@ KERNEL LAUNCH_BOUNDS(THREADS, 4) add_parts(GLOBAL T *RESTRICT out, GLOBAL const 
         out[i] = T_STORE(total);
     }
 }
+
+#endif
 
 #endif

@@ -3,6 +3,7 @@
 // mul_add, integers wrap, NaN goes through everything. A narrow integer's carrier is wrapped after every operation by the caller.
 
 #if defined(PANOPLY_CUDA)
+#define ROLLED _Pragma("unroll 1")
 DEVICE f32 add_f32(f32 a, f32 b) { return __fadd_rn(a, b); }
 DEVICE f32 sub_f32(f32 a, f32 b) { return __fsub_rn(a, b); }
 DEVICE f32 mul_f32(f32 a, f32 b) { return __fmul_rn(a, b); }
@@ -10,6 +11,7 @@ DEVICE f64 add_f64(f64 a, f64 b) { return __dadd_rn(a, b); }
 DEVICE f64 sub_f64(f64 a, f64 b) { return __dsub_rn(a, b); }
 DEVICE f64 mul_f64(f64 a, f64 b) { return __dmul_rn(a, b); }
 #else
+#define ROLLED
 DEVICE f32 add_f32(f32 a, f32 b) { return a + b; }
 DEVICE f32 sub_f32(f32 a, f32 b) { return a - b; }
 DEVICE f32 mul_f32(f32 a, f32 b) { return a * b; }

@@ -256,7 +256,9 @@ fn write_flat(text: &mut String, output: DType, form: &MapForm<'_>, vectors: u32
         ";\n            }}\n            *(GLOBAL vector_out *)(target + first + u * {step}) = r;\n        }}"
     )?;
     text.push_str("        return;\n    }\n");
-    writeln!(text, "    for (u32 u = 0; u < {vectors}; u++) {{\n        for (u32 e = 0; e < {width}; e++) {{")?;
+    // The last vectors, element by element, which is rare: one copy of the expression is enough.
+    writeln!(text, "    ROLLED\n    for (u32 u = 0; u < {vectors}; u++) {{")?;
+    writeln!(text, "        ROLLED\n        for (u32 e = 0; e < {width}; e++) {{")?;
     writeln!(text, "            u64 i = first + u * {step} + e;\n            if (i < count) target[i] = ")?;
     write_result(text, output, form, |index| match form.accesses[index] {
         Access::Vector => format!("in.p{index}[i]"),
@@ -319,4 +321,46 @@ fn write_strided(text: &mut String, output: DType, form: &MapForm<'_>, rank: u32
     })?;
     text.push_str(";\n    }\n    *(GLOBAL vector_out *)(target + first) = r;\n}\n");
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use panoply_core::expr::Expr;
+
+    use super::*;
+
+    fn text(expr: &Expr, form: &MapForm<'_>) -> String {
+        let program = expr.finish().unwrap();
+        let types = program.types(form.dtypes).unwrap();
+        map_kernel(&program, &types, form)
+    }
+
+    #[test]
+    fn a_program_becomes_one_function() {
+        let (x, y) = (Expr::input(0), Expr::input(1));
+        let form = MapForm {
+            dtypes: &[DType::F32, DType::F32],
+            accesses: &[Access::Vector, Access::Vector],
+            reach: Reach::Flat { vectors: 2 },
+            width: 4,
+        };
+        let text = text(&(x * 2.0 + y).relu(), &form);
+        for line in ["mul_f32(v0, bits_f32(0x40000000u))", "relu_f32(v", "vector_1 a1[2]", "in.p0 + first + u * 1024"] {
+            assert!(text.contains(line), "{line} is not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn narrow_integers_wrap_after_every_operation() {
+        let form = MapForm {
+            dtypes: &[DType::I8],
+            accesses: &[Access::Single],
+            reach: Reach::Strided { rank: 2, is_wide: true },
+            width: 1,
+        };
+        let text = text(&(Expr::input(0) * 3.0).cast(DType::F16), &form);
+        assert!(text.contains("(i32)(i8)mul_i32(v0, (i32)0x3u)"), "{text}");
+        assert!(text.contains("cast_i32_f16(v"), "{text}");
+        assert!(text.contains("u64 rest = (u64)first"), "{text}");
+    }
 }

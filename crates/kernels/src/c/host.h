@@ -331,6 +331,19 @@ DEVICE i32 dot4_i8(u32 a, u32 b, i32 sum)
     return sum;
 }
 #define NOINLINE static
+// Adds to a counter. What the thread has seen written before is seen by the thread that next adds to it.
+DEVICE u32 atomic_add_ordered(GLOBAL u32 *p, u32 v) { return atomic_add(p, v); }
+// The bits that any lane has.
+DEVICE u32 reduce_or_u32(u32 x)
+{
+    using namespace emulation;
+    u32 base = current / WARP * WARP, all = 0;
+    slots[current] = x;
+    warp_barrier();
+    for (u32 i = 0; i < WARP && base + i < threads; i++) all |= (u32)slots[base + i];
+    warp_barrier();
+    return all;
+}
 // Copies 16 bytes to the block's memory, or zeros; it may take effect as late as the wait.
 DEVICE void copy_async_16(void *target, GLOBAL const void *source, int present)
 {

@@ -177,3 +177,34 @@ impl Slots {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use panoply_core::expr::Expr;
+
+    use super::*;
+
+    fn assemble(expr: &Expr, dtypes: &[DType]) -> Instructions {
+        let program = expr.finish().unwrap();
+        instructions(&program, &program.types(dtypes).unwrap())
+    }
+
+    #[test]
+    fn slots_are_used_again() {
+        let x = Expr::input(0);
+        let deep = (0..1000).fold(x.clone(), |value, _| value * 2.0 - &x);
+        let code = assemble(&deep, &[DType::F32]);
+        assert_eq!(code.words.len() % INSTRUCTION_WORDS, 0);
+        assert!(code.slots <= 4, "{} slots", code.slots);
+    }
+
+    #[test]
+    fn constants_take_the_dtype_beside_them() {
+        let code = assemble(&(Expr::input(0) + 3.0), &[DType::F64]);
+        let constant = &code.words[INSTRUCTION_WORDS..2 * INSTRUCTION_WORDS];
+        assert_eq!(constant[0], CODE_CONSTANT);
+        assert_eq!(u64::from(constant[7]) << 32 | u64::from(constant[6]), 3.0_f64.to_bits());
+        let alone = assemble(&Expr::constant(0.5), &[]);
+        assert_eq!((alone.words[0], alone.words[6]), (CODE_CONSTANT, 0.5_f32.to_bits()));
+    }
+}

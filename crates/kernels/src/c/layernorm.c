@@ -19,16 +19,11 @@ KERNEL LAUNCH_BOUNDS(BLOCK, BLOCKS_MIN) layernorm_rows(GLOBAL T *RESTRICT target
     GLOBAL const T *from = source + row * len;
     GLOBAL T *to = target + row * len;
     REAL x[ITEMS][VECTOR], mean = 0, square = 0;
+    LOAD_ROW(x, from, len, (REAL)0)
     UNROLL
     for (u32 k = 0; k < ITEMS; k++) {
-        u32 i = (k * GROUP + me) * VECTOR;
-        vector_t v;
-        if (i < len) v = *(GLOBAL const vector_t *)(from + i);
         UNROLL
-        for (u32 e = 0; e < VECTOR; e++) {
-            x[k][e] = i < len ? T_LOAD(v.at[e]) : (REAL)0;
-            mean += x[k][e];
-        }
+        for (u32 e = 0; e < VECTOR; e++) mean += x[k][e];
     }
     mean = is_rms ? (REAL)0 : sum_over_group(mean) / (REAL)len;
     UNROLL

@@ -127,6 +127,35 @@ DEVICE void load_tile(SUM tile[DEPTH][TILE + 1], GLOBAL const T *source, i64 alo
     }
 }
 
+// The sums of one tile: each thread's 4 × 4.
+DEVICE void multiply_tile(SUM sums[4][4], SUM a_tile[DEPTH][TILE + 1], SUM b_tile[DEPTH][TILE + 1], GLOBAL const T *a,
+                          GLOBAL const T *b, sizes size, strides a_step, strides b_step, u32 first_row, u32 first_col)
+{
+    u32 row = thread_x() / 16 * 4, col = thread_x() % 16 * 4;
+    for (u32 i = 0; i < 4; i++) {
+        for (u32 j = 0; j < 4; j++) {
+            SUM zero = ZERO;
+            sums[i][j] = zero;
+        }
+    }
+    for (u32 depth = 0; depth < size.k; depth += DEPTH) {
+        BARRIER();
+        load_tile(a_tile, a, a_step.row, a_step.col, first_row, size.m, depth, size.k, a_step.col == 1);
+        load_tile(b_tile, b, b_step.col, b_step.row, first_col, size.n, depth, size.k, b_step.row == 1);
+        BARRIER();
+        UNROLL
+        for (u32 d = 0; d < DEPTH; d++) {
+            UNROLL
+            for (u32 i = 0; i < 4; i++) {
+                UNROLL
+                for (u32 j = 0; j < 4; j++) {
+                    sums[i][j] = multiply_add(sums[i][j], a_tile[d][row + i], b_tile[d][col + j]);
+                }
+            }
+        }
+    }
+}
+
 KERNEL LAUNCH_BOUNDS(256, 2) matmul(GLOBAL R *out, GLOBAL const T *a, GLOBAL const T *b, GLOBAL const R *c, GLOBAL const R *bias,
                    sizes size, strides a_step, strides b_step, strides c_step, layout a_batch, layout b_batch, layout c_batch)
 {
@@ -139,28 +168,7 @@ KERNEL LAUNCH_BOUNDS(256, 2) matmul(GLOBAL R *out, GLOBAL const T *a, GLOBAL con
         GLOBAL const T *b_matrix = b + layout_offset(&b_batch, batch);
         for (u32 first_row = block_y() * TILE; first_row < size.m; first_row += grid_size_y() * TILE) {
             SUM sums[4][4];
-            for (u32 i = 0; i < 4; i++) {
-                for (u32 j = 0; j < 4; j++) {
-                    SUM zero = ZERO;
-                    sums[i][j] = zero;
-                }
-            }
-            for (u32 depth = 0; depth < size.k; depth += DEPTH) {
-                BARRIER();
-                load_tile(a_tile, a_matrix, a_step.row, a_step.col, first_row, size.m, depth, size.k, a_step.col == 1);
-                load_tile(b_tile, b_matrix, b_step.col, b_step.row, first_col, size.n, depth, size.k, b_step.row == 1);
-                BARRIER();
-                UNROLL
-                for (u32 d = 0; d < DEPTH; d++) {
-                    UNROLL
-                    for (u32 i = 0; i < 4; i++) {
-                        UNROLL
-                        for (u32 j = 0; j < 4; j++) {
-                            sums[i][j] = multiply_add(sums[i][j], a_tile[d][row + i], b_tile[d][col + j]);
-                        }
-                    }
-                }
-            }
+            multiply_tile(sums, a_tile, b_tile, a_matrix, b_matrix, size, a_step, b_step, first_row, first_col);
             for (u32 i = 0; i < 4; i++) {
                 for (u32 j = 0; j < 4; j++) {
                     u32 r = first_row + row + i, s = first_col + col + j;
@@ -178,6 +186,27 @@ KERNEL LAUNCH_BOUNDS(256, 2) matmul(GLOBAL R *out, GLOBAL const T *a, GLOBAL con
                     out[((u64)batch * size.m + r) * size.n + s] = FROM_SUM(activate(sum));
                 }
             }
+        }
+    }
+}
+
+// Many small products of the same sizes, each with memory of its own: the table holds the addresses of the output, of A and
+// of B, three for each product.
+KERNEL LAUNCH_BOUNDS(256, 2) matmul_many(GLOBAL const u64 *table, sizes size, strides a_step, strides b_step)
+{
+    SHARED SUM a_tile[DEPTH][TILE + 1];
+    SHARED SUM b_tile[DEPTH][TILE + 1];
+    u32 row = thread_x() / 16 * 4, col = thread_x() % 16 * 4;
+    u32 first_col = block_x() * TILE, first_row = block_y() * TILE;
+    GLOBAL R *out = (GLOBAL R *)table[3 * block_z()];
+    GLOBAL const T *a = (GLOBAL const T *)table[3 * block_z() + 1];
+    GLOBAL const T *b = (GLOBAL const T *)table[3 * block_z() + 2];
+    SUM sums[4][4];
+    multiply_tile(sums, a_tile, b_tile, a, b, size, a_step, b_step, first_row, first_col);
+    for (u32 i = 0; i < 4; i++) {
+        for (u32 j = 0; j < 4; j++) {
+            u32 r = first_row + row + i, s = first_col + col + j;
+            if (r < size.m && s < size.n) out[(u64)r * size.n + s] = FROM_SUM(activate(scaled(sums[i][j], size.alpha)));
         }
     }
 }

@@ -60,7 +60,7 @@ units! {
     /// Products of matrices.
     MATMUL = "matmul";
     /// Copies between layouts.
-    STRIDED = "strided";
+    STRIDED = "strided" on "walk.h";
     /// Elementwise expressions that are too long to be compiled.
     INTERPRET = "interpret" on "elementwise.h";
     /// Reductions along axes.
@@ -69,12 +69,18 @@ units! {
     SCAN = "scan" on "walk.h";
     /// Softmax along an axis.
     SOFTMAX = "softmax" on "rows.h";
+    /// Elements or rows picked by index.
+    GATHER = "gather";
+    /// Images scaled and shifted channel by channel.
+    NORMALIZE = "normalize";
     /// Layer normalisation.
     LAYERNORM = "layernorm" on "rows.h";
     /// Images in another arrangement of colours.
     COLOR = "color";
     /// Convolutions and their gradients.
     CONV = "conv";
+    /// Fourier transforms.
+    FFT = "fft";
     /// Maxima and averages of windows.
     POOL = "pool";
     /// Images of another size.
@@ -92,19 +98,15 @@ pub const SEARCH_FEW: Unit = Unit {
         include_str!("search_keys.h"),
         include_str!("search_score.h"),
         include_str!("sorted_keys.h"),
+        include_str!("nearest_keys.h"),
         include_str!("search_few.c")
     ),
 };
 
-/// Search with many queries: what must be known of rows and queries beforehand.
+/// Search with many queries: what must be known of the queries beforehand.
 pub const SEARCH_MEASURE: Unit = Unit {
     name: "search_measure",
-    text: concat!(
-        include_str!("search_keys.h"),
-        include_str!("search_score.h"),
-        include_str!("search_bounds.h"),
-        include_str!("search_measure.c")
-    ),
+    text: concat!(include_str!("search_keys.h"), include_str!("search_score.h"), include_str!("search_measure.c")),
 };
 /// Search with many queries: candidates from the matrix unit.
 pub const SEARCH_MANY: Unit = Unit {
@@ -113,6 +115,7 @@ pub const SEARCH_MANY: Unit = Unit {
         include_str!("search_keys.h"),
         include_str!("search_score.h"),
         include_str!("search_bounds.h"),
+        include_str!("group_multiply.h"),
         include_str!("search_many.c")
     ),
 };
@@ -120,6 +123,12 @@ pub const SEARCH_MANY: Unit = Unit {
 pub const SEARCH_SELECT: Unit = Unit {
     name: "search_select",
     text: concat!(include_str!("search_keys.h"), include_str!("sorted_keys.h"), include_str!("search_select.c")),
+};
+
+/// The largest or smallest along an axis.
+pub const TOPK: Unit = Unit {
+    name: "topk",
+    text: concat!(include_str!("sorted_keys.h"), include_str!("nearest_keys.h"), include_str!("topk.c")),
 };
 
 /// A kernel: an entry of a unit, with its parameters.
@@ -289,7 +298,8 @@ mod tests {
 
     #[test]
     fn parameters_become_macros() {
-        let kernel = Kernel::new(STRIDED, "copy").dtype("T", DType::BF16).integer("BLOCK", 256).flag("WIDE", true);
+        let kernel =
+            Kernel::new(STRIDED, "gather_view").dtype("T", DType::BF16).integer("BLOCK", 256).flag("WIDE", true);
         let source = kernel.source(Dialect::Cuda);
         for line in ["#define PANOPLY_CUDA 1", "#define T u16", "#define T_LOAD(x) bf16_to_f32(x)", "#define BLOCK 256"]
         {

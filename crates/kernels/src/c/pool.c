@@ -1,15 +1,16 @@
 // The maximum or the average of windows of images.
 //
-// T              the element type
-// INDEX          u32 where every output's number fits, else u64
-// MAX            1: the largest number, NaN where there is one; 0: the average
-// COUNT_PADDING  1 where an average divides by the whole window, 0 where by what it covers of the image
-// LANES          1: a thread has a window; 32: a warp has one, for large windows
+// T      the element type
+// INDEX  u32 where every output's number fits, else u64
+// MAX    1: the largest number, NaN where there is one; 0: the average
+// LANES  1: a thread has a window; 32: a warp has one, for large windows
 
 typedef T_ACC number;
 
 typedef struct {
     i64 in_height, in_width, out_height, out_width, kernel_y, kernel_x, stride_y, stride_x, padding_y, padding_x;
+    // Whether an average divides by the whole window, or by what it covers of the image.
+    i64 counts_padding;
 } windows;
 
 DEVICE number joined(number a, number b)
@@ -72,7 +73,7 @@ KERNEL LAUNCH_BOUNDS(256, 4) pool(GLOBAL const T *RESTRICT input, GLOBAL T *REST
     }
 #endif
 #if !MAX
-    all = all / (number)(COUNT_PADDING ? w.kernel_y * w.kernel_x : (bottom - top) * (right - left));
+    all = all / (number)(w.counts_padding ? w.kernel_y * w.kernel_x : (bottom - top) * (right - left));
 #endif
     output[n] = T_STORE(all);
 }

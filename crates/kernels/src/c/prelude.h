@@ -87,9 +87,16 @@ DEVICE u32 reverse_bits(u32 x) { return __brev(x); }
 DEVICE u32 match_byte(u32 x)
 {
     u32 same = 0xffffffffu;
-    UNROLL for (u32 bit = 0; bit < 8; bit++) {
-        u32 set = (x >> bit) & 1u;
-        same &= ballot((i32)set) ^ (set - 1u);
+    UNROLL for (u32 bit = 1; bit < 256; bit *= 2) {
+        u32 votes;
+        // Lanes without the bit look for those without it.
+        asm("{ .reg .pred p; .reg .b32 b;\n"
+            "  and.b32 b, %1, %2; setp.ne.u32 p, b, 0;\n"
+            "  vote.sync.ballot.b32 %0, p, 0xffffffff;\n"
+            "  @!p not.b32 %0, %0; }"
+            : "=r"(votes)
+            : "r"(x), "r"(bit));
+        same &= votes;
     }
     return same;
 }
@@ -118,6 +125,13 @@ DEVICE u16 f32_to_f16(f32 x)
 // Search and TopK: see the list at their host versions.
 #define PERSISTENT static __device__
 #define NOINLINE static __device__ __noinline__
+DEVICE u32 atomic_add_ordered(GLOBAL u32 *p, u32 v)
+{
+    u32 before;
+    asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(p), "r"(v) : "memory");
+    return before;
+}
+DEVICE u32 reduce_or_u32(u32 x) { return __reduce_or_sync(0xffffffffu, x); }
 DEVICE i32 dot4_i8(u32 a, u32 b, i32 sum) { return __dp4a((i32)a, (i32)b, sum); }
 DEVICE u32 shared_address(const void *p) { return (u32)__cvta_generic_to_shared(p); }
 DEVICE void copy_async_16(void *target, GLOBAL const void *source, int present)
@@ -127,7 +141,7 @@ DEVICE void copy_async_16(void *target, GLOBAL const void *source, int present)
 }
 #define COPY_ASYNC_COMMIT() asm volatile("cp.async.commit_group;" ::: "memory")
 #define COPY_ASYNC_WAIT(groups) asm volatile("cp.async.wait_group %0;" ::"n"(groups) : "memory")
-#define TENSOR_FENCE() asm volatile("fence.proxy.async;" ::: "memory")
+#define TENSOR_FENCE() asm volatile("fence.proxy.async.shared::cta;" ::: "memory")
 DEVICE void load_matrices(u32 *r, const void *row)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"

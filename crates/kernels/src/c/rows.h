@@ -1,6 +1,18 @@
 // Rows of floats that a group of threads holds in registers: GROUP threads (a warp, or a whole block) have ITEMS vectors of
 // VECTOR elements each; what goes beyond the row's end is filled. REAL is what elements are computed in.
 
+// exp(x) for x up to zero, to a few parts in 10⁷ for results that are not negligible; a fraction of the full function's work.
+DEVICE f32 exp_below(f32 x)
+{
+#if defined(PANOPLY_CUDA)
+    f32 y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.4426950408889634f));
+    return y;
+#else
+    return expf(x);
+#endif
+}
+
 #if defined(T_IS_f64)
 typedef f64 REAL;
 #define REAL_SHUFFLE_XOR shuffle_xor_f64
@@ -12,7 +24,7 @@ typedef f64 REAL;
 #else
 typedef f32 REAL;
 #define REAL_SHUFFLE_XOR shuffle_xor_f32
-#define REAL_EXP expf
+#define REAL_EXP exp_below
 #define REAL_LOG logf
 #define REAL_SQRT sqrtf
 #define REAL_MAX fmaxf
@@ -61,6 +73,26 @@ OVER_WARP(max, real_max)
 #endif
 OVER_GROUP(sum, (REAL)0)
 OVER_GROUP(max, REAL_LOWEST)
+
+// Reads this thread's part of a row. A row that fills its group needs no comparisons.
+#define LOAD_ROW(x, from, len, fill)                                                              \
+    if (len == GROUP * ITEMS * VECTOR) {                                                          \
+        UNROLL                                                                                    \
+        for (u32 k = 0; k < ITEMS; k++) {                                                         \
+            vector_t v = *(GLOBAL const vector_t *)(from + (k * GROUP + own_place()) * VECTOR);   \
+            UNROLL                                                                                \
+            for (u32 e = 0; e < VECTOR; e++) x[k][e] = T_LOAD(v.at[e]);                           \
+        }                                                                                         \
+    } else {                                                                                      \
+        UNROLL                                                                                    \
+        for (u32 k = 0; k < ITEMS; k++) {                                                         \
+            u32 i = (k * GROUP + own_place()) * VECTOR;                                           \
+            vector_t v;                                                                           \
+            if (i < len) v = *(GLOBAL const vector_t *)(from + i);                                \
+            UNROLL                                                                                \
+            for (u32 e = 0; e < VECTOR; e++) x[k][e] = i < len ? T_LOAD(v.at[e]) : fill;          \
+        }                                                                                         \
+    }
 
 // The row of this thread's group, and the thread's place in the group.
 DEVICE u64 own_row(void) { return GROUP > WARP ? block_x() : (u64)block_x() * (BLOCK / WARP) + thread_x() / WARP; }

@@ -2,11 +2,12 @@
 //
 // A row is cut into tiles of THREADS × ITEMS vectors. Rows of several tiles are scanned in one pass: a tile publishes what its
 // elements come to, then looks back over the tiles before it until one has published what everything up to its end comes to.
-// 1. Tiles are taken in order, by a ticket, so that every tile before this one is done or under way.
+// 1. Blocks start in the order of their numbers, so that every tile before this one is done or under way.
 // 2. A tile's status is epoch << 2 | state; what another launch left there has another epoch and counts as nothing.
 // 3. Where the value fits, it travels with the status in one 64-bit word. Otherwise it is written and fenced before the
 //    status, and read after it.
-// 4. Whoever takes the last ticket sets the counter back to zero for the next launch.
+// REVERSED and EXCLUSIVE are constants where a row has many tiles, and the launch's arguments where that would only make
+// more kernels.
 
 #define SUM 0
 #define PRODUCT 1
@@ -81,89 +82,117 @@ ACC_SHUFFLE(shuffle_xor)
 // The state of a tile with its value; `values` has two places for each tile where they are not packed.
 typedef struct { GLOBAL u64 *status; GLOBAL f64 *values; u32 epoch; } board;
 
-DEVICE void publish(const board *b, u32 ticket, u32 state, ACC value)
+DEVICE void publish(const board *b, u32 tile, u32 state, ACC value)
 {
     u32 tag = b->epoch << 2 | state;
 #if defined(PACKED)
     acc_words x;
     x.acc = value;
-    store_coherent_u64(b->status + ticket, (u64)x.word[0] << 32 | tag);
+    store_coherent_u64(b->status + tile, (u64)x.word[0] << 32 | tag);
 #else
-    *(GLOBAL volatile f64 *)(b->values + (u64)ticket * 2 + (state == HAS_ALL)) = value;
+    store_coherent_u64((GLOBAL u64 *)b->values + (u64)tile * 2 + (state == HAS_ALL), f64_bits(value));
     FENCE();
-    store_coherent_u64(b->status + ticket, tag);
+    store_coherent_u64(b->status + tile, tag);
 #endif
 }
 
 // The state of a tile: 0 where nothing has been published in this launch.
 DEVICE u32 state_of(const board *b, u64 word) { return (u32)word >> 2 == b->epoch ? (u32)word & 3u : 0u; }
 
-DEVICE ACC value_of(const board *b, i64 ticket, u64 word, u32 state)
+DEVICE ACC value_of(const board *b, i64 tile, u64 word, u32 state)
 {
 #if defined(PACKED)
     acc_words x;
     x.word[0] = (u32)(word >> 32);
     return x.acc;
 #else
-    return *(GLOBAL const volatile f64 *)(b->values + (u64)ticket * 2 + (state == HAS_ALL));
+    return bits_f64(load_coherent_u64((GLOBAL const u64 *)b->values + (u64)tile * 2 + (state == HAS_ALL)));
 #endif
 }
 
-// By one warp: what the tiles from `first` up to, but not including, `ticket` come to.
-DEVICE ACC look_back(const board *b, i64 first, i64 ticket)
+// Tiles that one lane looks at in one go.
+#define DEPTH 2
+
+// By one warp: what the tiles from `first` up to, but not including, `tile` come to.
+DEVICE ACC look_back(const board *b, i64 first, i64 tile)
 {
     ACC all = neutral();
-    for (i64 nearest = ticket - 1;; nearest -= WARP) {
-        i64 at = nearest - (i64)lane();
-        u64 word = 0;
-        u32 state;
+    for (i64 nearest = tile - 1;; nearest -= WARP * DEPTH) {
+        u64 word[DEPTH];
+        u32 state[DEPTH], is_waiting;
         do {
-            if (at >= first) word = load_coherent_u64(b->status + at);
-            state = at >= first ? state_of(b, word) : HAS_ALL;
-        } while (ballot(state == 0) != 0);
+            UNROLL
+            for (u32 d = 0; d < DEPTH; d++) {
+                i64 at = nearest - (i64)(d * WARP + lane());
+                word[d] = at >= first ? load_coherent_u64(b->status + at) : 0;
+            }
+            is_waiting = 0;
+            UNROLL
+            for (u32 d = 0; d < DEPTH; d++) {
+                i64 at = nearest - (i64)(d * WARP + lane());
+                state[d] = at >= first ? state_of(b, word[d]) : HAS_ALL;
+                // What lies behind a complete tile is not needed.
+                u32 complete = ballot(state[d] == HAS_ALL), waiting = ballot(state[d] == 0);
+                u32 until = complete ? complete & (0u - complete) : 0u;
+                if (waiting & (until - 1u)) is_waiting = 1;
+                if (complete) {
+                    UNROLL
+                    for (u32 rest = d + 1; rest < DEPTH; rest++) state[rest] = HAS_ALL;
+                    break;
+                }
+            }
+        } while (is_waiting);
 #if !defined(PACKED)
         FENCE();
 #endif
-        u32 complete = ballot(state == HAS_ALL);
-        // The nearest complete tile is the lowest bit; everything behind it is in it.
-        u32 used = complete ? (complete & (0u - complete)) * 2u - 1u : 0xffffffffu;
-        ACC value = neutral();
-        if (at >= first && (used >> lane() & 1u)) value = value_of(b, at, word, state);
+        u32 is_done = 0;
         UNROLL
-        for (u32 mask = WARP / 2; mask > 0; mask /= 2) value = join(value, acc_shuffle_xor(value, mask));
-        all = join(value, all);
-        if (complete) return all;
+        for (u32 d = 0; d < DEPTH; d++) {
+            if (is_done) break;
+            i64 at = nearest - (i64)(d * WARP + lane());
+            u32 complete = ballot(state[d] == HAS_ALL);
+            // The nearest complete tile is the lowest bit; everything behind it is in it.
+            u32 used = complete ? (complete & (0u - complete)) * 2u - 1u : 0xffffffffu;
+            ACC value = neutral();
+            if (at >= first && (used >> lane() & 1u)) value = value_of(b, at, word[d], state[d]);
+            UNROLL
+            for (u32 mask = WARP / 2; mask > 0; mask /= 2) value = join(value, acc_shuffle_xor(value, mask));
+            all = join(value, all);
+            is_done = complete;
+        }
+        if (is_done) return all;
     }
 }
 
-KERNEL LAUNCH_BOUNDS(THREADS, 1) scan_rows(GLOBAL T *RESTRICT target, GLOBAL const T *RESTRICT source, u64 len, u32 tiles,
-    u32 is_reversed, u32 is_exclusive, GLOBAL u64 *status, GLOBAL f64 *values, u32 epoch, GLOBAL u32 *tickets)
+KERNEL LAUNCH_BOUNDS(THREADS, BLOCKS_MIN) scan_rows(GLOBAL T *RESTRICT target, GLOBAL const T *RESTRICT source, u64 len, u32 tiles,
+    u32 is_reversed, u32 is_exclusive, GLOBAL u64 *status, GLOBAL f64 *values, u32 epoch)
 {
     SHARED ACC of_warp[THREADS / WARP];
     SHARED ACC before_tile;
-    SHARED u32 taken;
-    u32 ticket = block_x(), warp = thread_x() / WARP;
-    if (tiles > 1) {
-        if (thread_x() == 0) {
-            taken = ATOMIC_ADD(tickets, 1u);
-            if (taken == grid_size_x() - 1) *tickets = 0;
-        }
-        BARRIER();
-        ticket = taken;
-    }
-    u64 row = ticket / tiles, tile = ticket % tiles;
+    u32 warp = thread_x() / WARP;
+    u64 row = block_x() / tiles, tile = block_x() % tiles;
     u64 begin = tile * ((u64)THREADS * ITEMS * VECTOR) + ((u64)warp * ITEMS * WARP + lane()) * VECTOR;
     GLOBAL const T *from = source + row * len;
     GLOBAL T *to = target + row * len;
     ACC x[ITEMS][VECTOR], before[ITEMS];
-    UNROLL
-    for (u32 k = 0; k < ITEMS; k++) {
-        u64 i = begin + k * (WARP * VECTOR);
-        vector_t v;
-        if (i < len) v = *(GLOBAL const vector_t *)(from + (is_reversed ? len - VECTOR - i : i));
+    // Whether the whole tile lies within the row; the end of a single row need not be even.
+    int is_whole = (tile + 1) * ((u64)THREADS * ITEMS * VECTOR) <= len;
+    i64 first = (i64)(REVERSED ? len - VECTOR - begin : begin);
+    if (is_whole) {
         UNROLL
-        for (u32 e = 0; e < VECTOR; e++) {
-            x[k][e] = i < len ? T_LOAD(is_reversed ? v.at[VECTOR - 1 - e] : v.at[e]) : neutral();
+        for (u32 k = 0; k < ITEMS; k++) {
+            vector_t v = *(GLOBAL const vector_t *)(from + first + (REVERSED ? -1 : 1) * (i64)(k * WARP * VECTOR));
+            UNROLL
+            for (u32 e = 0; e < VECTOR; e++) x[k][e] = T_LOAD(REVERSED ? v.at[VECTOR - 1 - e] : v.at[e]);
+        }
+    } else {
+        UNROLL
+        for (u32 k = 0; k < ITEMS; k++) {
+            UNROLL
+            for (u32 e = 0; e < VECTOR; e++) {
+                u64 i = begin + k * (WARP * VECTOR) + e;
+                x[k][e] = i < len ? T_LOAD(from[REVERSED ? len - 1 - i : i]) : neutral();
+            }
         }
     }
     ACC running = neutral();
@@ -198,11 +227,11 @@ KERNEL LAUNCH_BOUNDS(THREADS, 1) scan_rows(GLOBAL T *RESTRICT target, GLOBAL con
             if (warp == 0) {
                 ACC earlier = neutral();
                 if (tile > 0) {
-                    if (thread_x() == 0) publish(&b, ticket, HAS_OWN, whole);
-                    earlier = look_back(&b, (i64)(row * tiles), ticket);
+                    if (thread_x() == 0) publish(&b, block_x(), HAS_OWN, whole);
+                    earlier = look_back(&b, (i64)(row * tiles), block_x());
                 }
                 if (thread_x() == 0) {
-                    publish(&b, ticket, HAS_ALL, join(earlier, whole));
+                    publish(&b, block_x(), HAS_ALL, join(earlier, whole));
                     before_tile = earlier;
                 }
             }
@@ -212,19 +241,26 @@ KERNEL LAUNCH_BOUNDS(THREADS, 1) scan_rows(GLOBAL T *RESTRICT target, GLOBAL con
     }
     UNROLL
     for (u32 k = 0; k < ITEMS; k++) {
-        u64 i = begin + k * (WARP * VECTOR);
         ACC sum = join(prefix, before[k]);
         ACC out[VECTOR];
-        vector_t v;
         UNROLL
         for (u32 e = 0; e < VECTOR; e++) {
             ACC next = join(sum, x[k][e]);
-            out[e] = is_exclusive ? sum : next;
+            out[e] = EXCLUSIVE ? sum : next;
             sum = next;
         }
-        UNROLL
-        for (u32 e = 0; e < VECTOR; e++) v.at[e] = T_STORE(is_reversed ? out[VECTOR - 1 - e] : out[e]);
-        if (i < len) *(GLOBAL vector_t *)(to + (is_reversed ? len - VECTOR - i : i)) = v;
+        if (is_whole) {
+            vector_t v;
+            UNROLL
+            for (u32 e = 0; e < VECTOR; e++) v.at[e] = T_STORE(REVERSED ? out[VECTOR - 1 - e] : out[e]);
+            *(GLOBAL vector_t *)(to + first + (REVERSED ? -1 : 1) * (i64)(k * WARP * VECTOR)) = v;
+        } else {
+            UNROLL
+            for (u32 e = 0; e < VECTOR; e++) {
+                u64 i = begin + k * (WARP * VECTOR) + e;
+                if (i < len) to[REVERSED ? len - 1 - i : i] = T_STORE(out[e]);
+            }
+        }
     }
 }
 #endif

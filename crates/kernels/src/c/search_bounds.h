@@ -35,7 +35,7 @@ DEVICE row_facts facts_of_row(sum square, u32 dim, GLOBAL const f32 *lengths, u6
 #if EXACT && INTEGER && METRIC == EUCLIDEAN
     facts.first = bits_f32((u32)square);
 #elif EXACT
-    facts.first = sqrtf((f32)square);
+    facts.first = lengths ? lengths[row] : sqrtf((f32)square);
 #else
     f32 length = sqrtf((f32)square);
     facts.first = length < INFINITE ? length * (1.0f + SLACK(dim)) + 1.0e-20f : INFINITE;
@@ -109,7 +109,7 @@ DEVICE f32 certain_score(sum a, sum query_square, f32 error, row_facts row, u32 
     if (METRIC == COSINE) score = length == 0.0f && row.first < INFINITE ? 0.0f : lowered(low / (row.second * length));
     if (METRIC == EUCLIDEAN) {
         f32 squares = (2.0f * row.second + query_square) * (1.0f + 4.0f * SLACK(dim)) - 2.0f * low;
-        score = sqrtf(squares > 0.0f ? squares : 0.0f) * (1.0f + ALMOST_ONE_SHARE);
+        score = sqrtf(squares <= 0.0f ? 0.0f : squares) * (1.0f + ALMOST_ONE_SHARE);
     }
     return fabsf(score) < INFINITE ? score : NOT_A_NUMBER;
 #endif

@@ -3,71 +3,14 @@
 // Parameters besides those of search_score.h: QUERIES scored at a time, LANES that share a row, ROWS that a group of lanes
 // has under way, STEPS of loads under way for each, THREADS and BLOCKS of a multiprocessor. All are powers of two.
 //
-// The work is split into items: a group of queries and a part of the rows. A block keeps, for each query, a list of keys in
-// its memory. Keys nearer than the threshold are added; when the next rows might not fit, the list is sorted, cut to the
-// k nearest, and its last key becomes the threshold. The block that finishes a group's last part merges the parts' lists.
+// The work is split into items: a group of queries and a part of the rows. A block keeps, for each query, a list of the nearest.
+// The block that finishes a group's last part merges the parts' lists.
 
 #define GROUPS (THREADS / LANES)
 #define ROUND_ROWS (GROUPS * ROWS)
 #define SUMS (ROWS * QUERIES)
 // What remains in a lane of all sums when the lanes have added theirs.
 #define HELD (SUMS > LANES ? SUMS / LANES : 1)
-// Loads under way in a merge.
-#define MERGE_STEPS 8
-#define TICKETS_MAX 4096
-
-PERSISTENT u32 tickets[TICKETS_MAX];
-
-typedef struct {
-    u64 *keys;           // QUERIES lists of `capacity` keys
-    u64 *thresholds;     // keys from here on are not wanted
-    u32 *counts;
-    u32 capacity, k;
-} nearest;
-
-// Adds a key. There must be room.
-DEVICE void offer(const nearest *lists, u32 query, u64 key)
-{
-    if (key < lists->thresholds[query]) {
-        u32 place = ATOMIC_ADD(&lists->counts[query], 1u);
-        lists->keys[query * lists->capacity + place] = key;
-    }
-}
-
-// Sorts the lists, cuts them to the k nearest and sets the thresholds. All threads of the block.
-DEVICE void tighten(const nearest *lists)
-{
-    u32 most = 0;
-    for (u32 query = 0; query < QUERIES; query++) most = lists->counts[query] > most ? lists->counts[query] : most;
-    u32 size = power_of_two_at_least(most);
-    for (u32 query = 0; query < QUERIES; query++) {
-        for (u32 i = lists->counts[query] + thread_x(); i < size; i += THREADS) {
-            lists->keys[query * lists->capacity + i] = MISSING_KEY;
-        }
-    }
-    BARRIER();
-    sort_keys(lists->keys, QUERIES, lists->capacity, size);
-    if (thread_x() < QUERIES) {
-        u32 query = thread_x(), count = lists->counts[query];
-        lists->counts[query] = count < lists->k ? count : lists->k;
-        if (count >= lists->k) lists->thresholds[query] = lists->keys[query * lists->capacity + lists->k - 1];
-    }
-    BARRIER();
-}
-
-// Makes room for `more` keys in every list. All threads of the block, after which they may offer so many.
-DEVICE void make_room(const nearest *lists, u32 more)
-{
-    BARRIER();
-    int full = 0;
-    for (u32 query = 0; query < QUERIES; query++) {
-        u32 count = lists->counts[query];
-        full |= count + more > lists->capacity || (count >= lists->k && lists->thresholds[query] == MISSING_KEY);
-    }
-    BARRIER();
-    if (full) tighten(lists);
-}
-
 // The lanes' sums are added; a lane keeps those from `first_held` on.
 DEVICE void add_lanes(sum *s)
 {
@@ -184,6 +127,7 @@ DEVICE void load_queries(value *values, sum *squares, GLOBAL const Q *queries, G
         }
     }
     BARRIER();
+    if (!ROW_SQUARES) return;
     for (u32 query = thread_x() / WARP; query < QUERIES; query += THREADS / WARP) {
         sum square = 0;
         for (u32 i = lane(); i < length; i += WARP) {
@@ -192,46 +136,6 @@ DEVICE void load_queries(value *values, sum *squares, GLOBAL const Q *queries, G
         for (u32 mask = WARP / 2; mask > 0; mask /= 2) square += shuffle_xor_sum(square, mask);
         if (lane() == 0) squares[query] = square;
     }
-}
-
-// Merges the lists of all parts of a group. All threads of the block; the lists are empty at first.
-DEVICE void merge_parts(const nearest *lists, GLOBAL const u64 *parts_keys, u32 parts)
-{
-    u32 total = parts * lists->k, share = (lists->capacity - lists->k) / 2;
-    if (share > THREADS) share = THREADS;
-    for (u32 query = 0; query < QUERIES; query++) {
-        GLOBAL const u64 *keys = parts_keys + (u64)query * total;
-        for (u32 base = 0; base < total; base += share * MERGE_STEPS) {
-            u64 loaded[MERGE_STEPS];
-            UNROLL for (u32 t = 0; t < MERGE_STEPS; t++) {
-                u32 i = base + t * share + thread_x();
-                loaded[t] = thread_x() < share && i < total ? *(GLOBAL const volatile u64 *)&keys[i] : MISSING_KEY;
-            }
-            UNROLL for (u32 t = 0; t < MERGE_STEPS; t++) {
-                if (base + t * share >= total) break;
-                make_room(lists, share);
-                offer(lists, query, loaded[t]);
-            }
-        }
-    }
-    BARRIER();
-    tighten(lists);
-}
-
-// Whether this block is the last to finish a part of the group. All threads of the block.
-DEVICE int finishes_group(u32 group, u32 parts)
-{
-    SHARED u32 last;
-    FENCE();
-    BARRIER();
-    if (thread_x() == 0) {
-        u32 before = ATOMIC_ADD(&tickets[group % TICKETS_MAX], 1u);
-        last = before == parts - 1;
-        if (last) tickets[group % TICKETS_MAX] = 0;
-        FENCE();
-    }
-    BARRIER();
-    return (int)last;
 }
 
 // `chosen` is null, or the number of queries to do and then their numbers, where QUERIES is 1. `parts_keys` has room for k keys
@@ -256,14 +160,11 @@ KERNEL LAUNCH_BOUNDS(THREADS, BLOCKS) search_few(GLOBAL const T *RESTRICT rows, 
         u32 group = (u32)(item / parts), part = (u32)(item % parts);
         BARRIER();
         load_queries(values, query_squares, queries, chosen, group, query_count, dim);
-        if (thread_x() < QUERIES) {
-            thresholds[thread_x()] = MISSING_KEY;
-            counts[thread_x()] = 0;
-        }
-        BARRIER();
+        clear(&lists);
         u32 since = 0;
         for (u64 round = part; round < rounds; round += parts) {
-            if (since == rounds_between) {
+            // The first round alone gives a threshold.
+            if (since == rounds_between || round == (u64)part + parts) {
                 make_room(&lists, rounds_between * ROUND_ROWS);
                 since = 0;
             }
@@ -279,11 +180,6 @@ KERNEL LAUNCH_BOUNDS(THREADS, BLOCKS) search_few(GLOBAL const T *RESTRICT rows, 
                 target[((u64)query * k + place) * parts + part] = place < counts[query] ? memory[query * capacity + place] : MISSING_KEY;
             }
             if (!finishes_group(group, parts)) continue;
-            if (thread_x() < QUERIES) {
-                thresholds[thread_x()] = MISSING_KEY;
-                counts[thread_x()] = 0;
-            }
-            BARRIER();
             merge_parts(&lists, target, parts);
         }
         for (u32 i = thread_x(); i < QUERIES * k_wanted; i += THREADS) {

@@ -2,7 +2,8 @@
 // another axis than the last, are read twice.
 
 #if defined(ROWS)
-KERNEL LAUNCH_BOUNDS(BLOCK, BLOCKS_MIN) softmax_rows(GLOBAL T *RESTRICT target, GLOBAL const T *RESTRICT source, u64 rows, u32 len, u32 is_log)
+// Its values are all that a thread holds: 48 registers are enough.
+KERNEL LAUNCH_BOUNDS(BLOCK, 1280 / BLOCK) softmax_rows(GLOBAL T *RESTRICT target, GLOBAL const T *RESTRICT source, u64 rows, u32 len)
 {
     u64 row = own_row();
     u32 me = own_place();
@@ -10,14 +11,7 @@ KERNEL LAUNCH_BOUNDS(BLOCK, BLOCKS_MIN) softmax_rows(GLOBAL T *RESTRICT target, 
     GLOBAL const T *from = source + row * len;
     GLOBAL T *to = target + row * len;
     REAL x[ITEMS][VECTOR], highest = REAL_LOWEST, total = 0;
-    UNROLL
-    for (u32 k = 0; k < ITEMS; k++) {
-        u32 i = (k * GROUP + me) * VECTOR;
-        vector_t v;
-        if (i < len) v = *(GLOBAL const vector_t *)(from + i);
-        UNROLL
-        for (u32 e = 0; e < VECTOR; e++) x[k][e] = i < len ? T_LOAD(v.at[e]) : REAL_LOWEST;
-    }
+    LOAD_ROW(x, from, len, REAL_LOWEST)
     UNROLL
     for (u32 k = 0; k < ITEMS; k++) {
         UNROLL
@@ -31,17 +25,17 @@ KERNEL LAUNCH_BOUNDS(BLOCK, BLOCKS_MIN) softmax_rows(GLOBAL T *RESTRICT target, 
             x[k][e] -= highest;
             REAL power = REAL_EXP(x[k][e]);
             total += power;
-            if (!is_log) x[k][e] = power;
+            if (!IS_LOG) x[k][e] = power;
         }
     }
     total = sum_over_group(total);
-    REAL factor = is_log ? (REAL)1 : (REAL)1 / total, summand = is_log ? -REAL_LOG(total) : (REAL)0;
+    REAL last = IS_LOG ? REAL_LOG(total) : (REAL)1 / total;
     UNROLL
     for (u32 k = 0; k < ITEMS; k++) {
         u32 i = (k * GROUP + me) * VECTOR;
         vector_t v;
         UNROLL
-        for (u32 e = 0; e < VECTOR; e++) v.at[e] = T_STORE(x[k][e] * factor + summand);
+        for (u32 e = 0; e < VECTOR; e++) v.at[e] = T_STORE(IS_LOG ? x[k][e] - last : x[k][e] * last);
         if (i < len) *(GLOBAL vector_t *)(to + i) = v;
     }
 }

@@ -11,12 +11,14 @@
 //                   lowest first. A tile learns where its elements go from the tiles before it on the line, by looking
 //                   back at what they have published.
 //
-// T           the type of the keys
-// FALLS       1 where the largest comes first
+// T_BYTES     the size of a key; its type is a `rule`
 // V_BYTES     the size of a value that follows its key; 0: none
-// POSITIONS   1 where the values are the positions of the keys on their lines
-// KEYS_OUT    1 where sorted keys are wanted
 // ITEMS       keys of one thread in a tile
+// CODED       1 where keys change to `order` in the first pass over digits and back in the last, and move as that in
+//             between. NaNs then all come out as one, so it is not for sorts that keep everything.
+//
+// Where no values are given, those that come out are the positions of the keys on their lines. Where keys_out is null,
+// sorted keys are not wanted.
 
 #define THREADS 384
 #define WARPS (THREADS / WARP)
@@ -52,30 +54,45 @@ typedef u32 value;
 #define SIGN ((key)1 << (T_BYTES * 8 - 1))
 #define MASK (SIGN - 1 + SIGN)
 
-#if defined(T_IS_f32)
-#define INFINITE 0x7f800000u
-#elif defined(T_IS_f16)
-#define INFINITE 0x7c00u
-#elif defined(T_IS_bf16)
-#define INFINITE 0x7f80u
-#elif defined(T_IS_f64)
-#define INFINITE 0x7ff0000000000000ull
-#endif
+// The type of the keys and their direction. One kernel serves all types of a size.
+typedef struct {
+    // The bits of infinity, for floats; 0 for integers.
+    u64 infinity;
+    // What is turned over in an integer's bits: its sign, where it has one.
+    u64 sign;
+    // What is turned over at last: everything, where the largest comes first.
+    u64 turn;
+    // Floats of a smaller magnitude are equal: 1 where the sign of a zero does not count, else 0.
+    u64 equal_below;
+} rule;
 
-DEVICE key order(raw bits)
+DEVICE key order(raw bits, const rule *as)
 {
     key k = (key)bits;
-#if defined(INFINITE)
-    key magnitude = k & (SIGN - 1);
-    k = magnitude == 0 ? SIGN : (k & SIGN) ? ~k & MASK : k | SIGN;
-    k = magnitude > INFINITE ? MASK : k;
-#elif defined(T_IS_i32) || defined(T_IS_i8)
-    k ^= SIGN;
-#endif
-    return FALLS ? ~k & MASK : k;
+    if (as->infinity != 0) {
+        key magnitude = k & (SIGN - 1);
+        k = magnitude < (key)as->equal_below ? SIGN : (k & SIGN) ? ~k & MASK : k | SIGN;
+        k = magnitude > (key)as->infinity ? MASK : k;
+    }
+    return k ^ (key)as->sign ^ (key)as->turn;
 }
 
-DEVICE u32 digit_of(raw bits, u32 shift) { return (u32)(order(bits) >> shift) & (DIGITS - 1); }
+// The bits again, where no floats were made equal.
+DEVICE raw bits_of(key k, const rule *as)
+{
+    k ^= (key)as->sign ^ (key)as->turn;
+    if (as->infinity != 0) k = (k & SIGN) ? k ^ SIGN : ~k & MASK;
+    return (raw)k;
+}
+
+DEVICE u32 digit_of(raw bits, u32 shift, const rule *as)
+{
+#if CODED
+    return (u32)((key)bits >> shift) & (DIGITS - 1);
+#else
+    return (u32)(order(bits, as) >> shift) & (DIGITS - 1);
+#endif
+}
 
 // ---------------------------------------------------------------------------------------------------- short lines
 #if defined(SHORT)
@@ -132,8 +149,8 @@ DEVICE void compare_exchange(entries *all, u32 low, u32 high, i32 rises)
 // A line's elements lie `inner` apart; `outer` of them follow one another. Threads go along the lines where lines are
 // contiguous, and across them where they are not.
 KERNEL LAUNCH_BOUNDS(1024, 1) sort_lines(GLOBAL const raw *RESTRICT keys, GLOBAL const value *RESTRICT values,
-                                         GLOBAL raw *RESTRICT keys_out, GLOBAL value *RESTRICT values_out, u64 lines,
-                                         u64 inner, u32 length, u32 padded)
+                                         GLOBAL raw *RESTRICT keys_out, GLOBAL value *RESTRICT values_out, rule as,
+                                         u64 lines, u64 inner, u32 length, u32 padded)
 {
     SHARED entries all;
     u32 threads = block_size_x(), slots = 2 * threads, here = slots / padded, t = thread_x();
@@ -142,7 +159,7 @@ KERNEL LAUNCH_BOUNDS(1024, 1) sort_lines(GLOBAL const raw *RESTRICT keys, GLOBAL
         u32 l = inner == 1 ? e / padded : e % here, p = inner == 1 ? e % padded : e / here;
         u64 line = first_line + l;
         key k = MASK;
-        if (p < length && line < lines) k = order(keys[(line / inner * length + p) * inner + line % inner]);
+        if (p < length && line < lines) k = order(keys[(line / inner * length + p) * inner + line % inner], &as);
         put(&all, l * padded + p, k, p);
     }
     BARRIER();
@@ -163,9 +180,8 @@ KERNEL LAUNCH_BOUNDS(1024, 1) sort_lines(GLOBAL const raw *RESTRICT keys, GLOBAL
         if (p >= length || line >= lines) continue;
         u64 start = line / inner * length * inner + line % inner, to = start + p * inner;
         u32 from = position_at(&all, l * padded + p);
-        if (KEYS_OUT) keys_out[to] = keys[start + from * inner];
-        if (POSITIONS) values_out[to] = (value)from;
-        else if (V_BYTES > 0) values_out[to] = values[start + from * inner];
+        if (keys_out) keys_out[to] = keys[start + from * inner];
+        if (V_BYTES > 0) values_out[to] = values ? values[start + from * inner] : (value)from;
     }
 }
 
@@ -199,56 +215,63 @@ DEVICE u32 sum_before(u32 count, u32 *sums)
 DEVICE u32 slot_of(u32 item) { return thread_x() / WARP * (WARP * ITEMS) + item * WARP + lane(); }
 
 // The place of each key among those of its digit in its warp, above the digit. Keys beyond `count` rank as the last of the
-// highest digit, which leaves them at the tile's end.
-DEVICE void rank_in_warps(const raw *keys, u32 *ranks, u32 shift, u32 count, ranking *r)
+// highest digit, which leaves them at the tile's end; coded keys are there by themselves.
+DEVICE void rank_in_warps(const raw *keys, u32 *ranks, u32 shift, u32 count, const rule *as, ranking *r)
 {
     u32 *mine = r->of_warp[thread_x() / WARP], below = (1u << lane()) - 1;
     UNROLL for (u32 d = 0; d < DIGITS / WARP; d++) mine[d * WARP + lane()] = 0;
     UNROLL for (u32 i = 0; i < ITEMS; i++) {
-        u32 digit = slot_of(i) < count ? digit_of(keys[i], shift) : DIGITS - 1, same = match_byte(digit);
-        ranks[i] = digit | count_ones(same & below) << 8 | count_ones(same) << 16;
+        u32 digit = CODED || slot_of(i) < count ? digit_of(keys[i], shift, as) : DIGITS - 1, same = match_byte(digit);
+        // The last lane of a digit counts for all.
+        ranks[i] = digit | count_ones(same & below) << 8 | (same >> lane() == 1u) << 16;
     }
     WARP_BARRIER();
     UNROLL for (u32 i = 0; i < ITEMS; i++) {
-        u32 digit = ranks[i] & 255u, before = (ranks[i] >> 8) & 255u, all = ranks[i] >> 16, seen = mine[digit];
+        u32 digit = ranks[i] & 255u, rank = mine[digit] + ((ranks[i] >> 8) & 255u);
         WARP_BARRIER();
-        if (before + 1 == all) mine[digit] = seen + all;
+        if (ranks[i] >> 16) mine[digit] = rank + 1;
         WARP_BARRIER();
-        ranks[i] = digit | (seen + before) << 8;
+        ranks[i] = digit | rank << 8;
     }
     BARRIER();
 }
 
-// Turns the warps' counts into sums over the warps before; returns the count of this thread's digit in the tile.
-DEVICE u32 sum_warps(ranking *r)
+// How often this thread's digit occurs in the tile.
+DEVICE u32 count_in_tile(const ranking *r)
 {
-    u32 sum = 0, digit = thread_x();
-    if (digit < DIGITS) {
-        UNROLL for (u32 w = 0; w < WARPS; w++) {
-            u32 count = r->of_warp[w][digit];
-            r->of_warp[w][digit] = sum;
-            sum += count;
-        }
+    u32 sum = 0;
+    if (thread_x() < DIGITS) {
+        UNROLL for (u32 w = 0; w < WARPS; w++) sum += r->of_warp[w][thread_x()];
     }
     return sum;
+}
+
+// Where each warp's keys of this thread's digit begin, in a tile where all warps' begin at `start`.
+DEVICE void start_warps(u32 start, ranking *r)
+{
+    if (thread_x() < DIGITS) {
+        UNROLL for (u32 w = 0; w < WARPS; w++) {
+            u32 count = r->of_warp[w][thread_x()];
+            r->of_warp[w][thread_x()] = start;
+            start += count;
+        }
+    }
+    BARRIER();
 }
 
 // Turns ranks in warps into places in the tile.
 DEVICE void place_in_tile(u32 *ranks, const ranking *r)
 {
     const u32 *mine = r->of_warp[thread_x() / WARP];
-    UNROLL for (u32 i = 0; i < ITEMS; i++) {
-        u32 digit = ranks[i] & 255u;
-        ranks[i] = r->start[digit] + mine[digit] + (ranks[i] >> 8);
-    }
+    UNROLL for (u32 i = 0; i < ITEMS; i++) ranks[i] = mine[ranks[i] & 255u] + (ranks[i] >> 8);
 }
 
 #if defined(BLOCK)
 
 // One line to a block; a line's elements lie `inner` apart.
 KERNEL LAUNCH_BOUNDS(THREADS, 2) sort_block(GLOBAL const raw *RESTRICT keys, GLOBAL const value *RESTRICT values,
-                                            GLOBAL raw *RESTRICT keys_out, GLOBAL value *RESTRICT values_out, u64 inner,
-                                            u32 length)
+                                            GLOBAL raw *RESTRICT keys_out, GLOBAL value *RESTRICT values_out, rule as,
+                                            u64 inner, u32 length)
 {
     SHARED ranking r;
     SHARED raw exchange[TILE];
@@ -263,10 +286,8 @@ KERNEL LAUNCH_BOUNDS(THREADS, 2) sort_block(GLOBAL const raw *RESTRICT keys, GLO
         position[i] = (u16)slot;
     }
     for (u32 pass = 0; pass < PASSES; pass++) {
-        rank_in_warps(own, ranks, pass * 8, length, &r);
-        u32 before = sum_before(sum_warps(&r), r.sums[0]);
-        if (thread_x() < DIGITS) r.start[thread_x()] = before;
-        BARRIER();
+        rank_in_warps(own, ranks, pass * 8, length, &as, &r);
+        start_warps(sum_before(count_in_tile(&r), r.sums[0]), &r);
         place_in_tile(ranks, &r);
         UNROLL for (u32 i = 0; i < ITEMS; i++) {
             exchange[ranks[i]] = own[i];
@@ -282,16 +303,18 @@ KERNEL LAUNCH_BOUNDS(THREADS, 2) sort_block(GLOBAL const raw *RESTRICT keys, GLO
         u32 slot = slot_of(i);
         if (slot >= length) continue;
         u64 to = start + slot * inner;
-        if (KEYS_OUT) keys_out[to] = own[i];
-        if (POSITIONS) values_out[to] = (value)position[i];
-        else if (V_BYTES > 0) values_out[to] = values[start + position[i] * inner];
+        if (keys_out) keys_out[to] = own[i];
+        if (V_BYTES > 0) values_out[to] = values ? values[start + position[i] * inner] : (value)position[i];
     }
 }
 
 #else
 
+#if defined(COUNTS)
+
 // How often each digit occurs on each line: counts[line][pass][digit], zero before. Each block has a part of a line.
-KERNEL LAUNCH_BOUNDS(512, 3) histogram(GLOBAL const raw *RESTRICT keys, GLOBAL u32 *RESTRICT counts, u64 length, u32 parts)
+KERNEL LAUNCH_BOUNDS(512, 3) histogram(GLOBAL const raw *RESTRICT keys, GLOBAL u32 *RESTRICT counts, rule as, u64 length,
+                                        u32 parts)
 {
     SHARED u32 bins[2 * PASSES * DIGITS];
     u32 t = thread_x(), line = block_x() / parts, part = block_x() % parts;
@@ -308,10 +331,15 @@ KERNEL LAUNCH_BOUNDS(512, 3) histogram(GLOBAL const raw *RESTRICT keys, GLOBAL u
             own[i] = at < length ? keys[at] : 0;
         }
         UNROLL for (u32 i = 0; i < 8; i++) {
-            if (base + i * 512 + t >= length) continue;
-            key k = order(own[i]);
-            UNROLL for (u32 pass = 0; pass < PASSES; pass++) {
-                ATOMIC_ADD(&mine[pass * DIGITS + ((u32)(k >> (pass * 8)) & (DIGITS - 1))], 1u);
+            i32 counts_here = base + i * 512 + t < length;
+            key k = order(own[i], &as);
+            UNROLL for (u32 pass = 0; pass + 1 < PASSES; pass++) {
+                if (counts_here) ATOMIC_ADD(&mine[pass * DIGITS + ((u32)(k >> (pass * 8)) & (DIGITS - 1))], 1u);
+            }
+            // The highest digits of numbers of like size are the same: a warp counts them together.
+            u32 highest = (u32)(k >> ((PASSES - 1) * 8)), same = match_byte(highest) & ballot(counts_here);
+            if (counts_here && (same & ((1u << lane()) - 1)) == 0) {
+                ATOMIC_ADD(&mine[(PASSES - 1) * DIGITS + highest], count_ones(same));
             }
         }
     }
@@ -322,6 +350,8 @@ KERNEL LAUNCH_BOUNDS(512, 3) histogram(GLOBAL const raw *RESTRICT keys, GLOBAL u
         if (count > 0) ATOMIC_ADD(&counts[b], count);
     }
 }
+
+#else
 
 // What a tile has published for one digit: nothing yet (0), how often it occurs in the tile, or where the next tile's
 // elements go on the line. The number and its mark are one word, so that they are seen together.
@@ -349,10 +379,10 @@ DEVICE u32 look_back(GLOBAL const STATUS *published, u32 tile)
 }
 
 // One digit of all lines. `ticket` hands out tiles in order, so that the tiles before one are always under way.
-KERNEL LAUNCH_BOUNDS(THREADS, 2)
+KERNEL LAUNCH_BOUNDS(THREADS, T_BYTES < 8 && V_BYTES == 0 ? 3 : 2)
 sort_digit(GLOBAL const raw *RESTRICT keys, GLOBAL const value *RESTRICT values, GLOBAL raw *RESTRICT keys_out,
            GLOBAL value *RESTRICT values_out, GLOBAL const u32 *RESTRICT counts, GLOBAL STATUS *RESTRICT published,
-           GLOBAL u32 *RESTRICT ticket, u64 length, u32 tiles, u32 pass, u32 makes_positions, u32 writes_keys)
+           GLOBAL u32 *RESTRICT ticket, rule as, u64 length, u32 tiles, u32 pass)
 {
     SHARED ranking r;
     SHARED ALIGNED(16) u8 exchange[TILE * (V_BYTES > T_BYTES ? V_BYTES : T_BYTES)];
@@ -366,11 +396,14 @@ sort_digit(GLOBAL const raw *RESTRICT keys, GLOBAL const value *RESTRICT values,
     keys += line * length + begin;
     raw own[ITEMS];
     u32 ranks[ITEMS];
-    UNROLL for (u32 i = 0; i < ITEMS; i++) own[i] = slot_of(i) < count ? keys[slot_of(i)] : 0;
-    rank_in_warps(own, ranks, shift, count, &r);
+    UNROLL for (u32 i = 0; i < ITEMS; i++) own[i] = slot_of(i) < count ? keys[slot_of(i)] : (raw)MASK;
+    if (CODED && pass == 0) {
+        UNROLL for (u32 i = 0; i < ITEMS; i++) own[i] = slot_of(i) < count ? (raw)order(own[i], &as) : (raw)MASK;
+    }
+    rank_in_warps(own, ranks, shift, count, &as, &r);
 
     published += ((u64)line * tiles) * DIGITS;
-    u32 total = sum_warps(&r), base = 0;
+    u32 total = count_in_tile(&r), base = 0;
     if (tile == 0) {
         // The first tile of a line begins where the lower digits of the whole line end.
         u32 whole = t < DIGITS ? counts[((u64)line * PASSES + pass) * DIGITS + t] : 0;
@@ -380,8 +413,7 @@ sort_digit(GLOBAL const raw *RESTRICT keys, GLOBAL const value *RESTRICT values,
         STORE_VOLATILE(&published[(u64)tile * DIGITS + t], OWN | (STATUS)total);
     }
     u32 before = sum_before(total, r.sums[0]);
-    if (t < DIGITS) r.start[t] = before;
-    BARRIER();
+    start_warps(before, &r);
     place_in_tile(ranks, &r);
     raw *sorted = (raw *)exchange;
     UNROLL for (u32 i = 0; i < ITEMS; i++) sorted[ranks[i]] = own[i];
@@ -389,7 +421,6 @@ sort_digit(GLOBAL const raw *RESTRICT keys, GLOBAL const value *RESTRICT values,
         base = look_back(published + t, tile);
         STORE_VOLATILE(&published[(u64)tile * DIGITS + t], ALL | (STATUS)(base + total));
     }
-    BARRIER();
     // From a place in the tile to its place on the line.
     if (t < DIGITS) r.start[t] = base - before;
     BARRIER();
@@ -397,8 +428,9 @@ sort_digit(GLOBAL const raw *RESTRICT keys, GLOBAL const value *RESTRICT values,
     UNROLL for (u32 i = 0; i < ITEMS; i++) {
         u32 slot = t + i * THREADS;
         raw bits = sorted[slot];
-        places[i] = slot + r.start[digit_of(bits, shift)];
-        if (writes_keys && slot < count) keys_out[line * length + places[i]] = bits;
+        places[i] = slot + r.start[digit_of(bits, shift, &as)];
+        if (CODED && pass == PASSES - 1) bits = bits_of(bits, &as);
+        if (keys_out && slot < count) keys_out[line * length + places[i]] = bits;
     }
 #if V_BYTES > 0
     BARRIER();
@@ -406,7 +438,7 @@ sort_digit(GLOBAL const raw *RESTRICT keys, GLOBAL const value *RESTRICT values,
     UNROLL for (u32 i = 0; i < ITEMS; i++) {
         u64 from = begin + slot_of(i);
         value v = (value)from;
-        if (!makes_positions) v = slot_of(i) < count ? values[line * length + from] : 0;
+        if (values) v = slot_of(i) < count ? values[line * length + from] : 0;
         moved[ranks[i]] = v;
     }
     BARRIER();
@@ -417,5 +449,6 @@ sort_digit(GLOBAL const raw *RESTRICT keys, GLOBAL const value *RESTRICT values,
 #endif
 }
 
+#endif
 #endif
 #endif

@@ -1,10 +1,41 @@
-// Copies between layouts. T is a word of the element's size: u8, u16, u32 or u64.
+// Copies between layouts. T is a word of the element's size, or of several elements' where they lie together.
 
-// The elements of a view, one after the other.
-KERNEL LAUNCH_BOUNDS(256, 4) gather_view(GLOBAL T *RESTRICT target, GLOBAL const T *RESTRICT source, layout view, u64 count)
+// The words of a view, one after the other.
+#if defined(GATHER_VIEW)
+KERNEL LAUNCH_BOUNDS(256, 4) gather_view(GLOBAL T *RESTRICT target, GLOBAL const T *RESTRICT source, FIXED layout view, u64 count)
 {
     u64 step = (u64)grid_size_x() * block_size_x();
     for (u64 i = (u64)block_x() * block_size_x() + thread_x(); i < count; i += step) {
-        target[i] = source[layout_offset(&view, i)];
+        target[i] = source[place_of(&view, i)];
     }
 }
+#endif
+
+// Where neighbours in the target are `source_step` apart in the source, and neighbours in the source are `target_step` apart in
+// the target: squares of TILE × TILE pass through the block's memory, so that both sides are read and written in runs.
+// Rows run along the target's neighbours, columns along the source's. A block has one square of one batch.
+#if defined(TILE)
+KERNEL LAUNCH_BOUNDS(256, 4) transpose_tiles(GLOBAL T *RESTRICT target, GLOBAL const T *RESTRICT source, u64 rows, u64 columns,
+    i64 source_step, i64 target_step, FIXED layout source_batch, FIXED layout target_batch, u32 row_tiles, u32 column_tiles)
+{
+    SHARED T square[TILE][TILE + 1];
+    u32 tile = block_x() % (row_tiles * column_tiles), batch = block_x() / (row_tiles * column_tiles);
+    u64 row = (u64)(tile % row_tiles) * TILE, column = (u64)(tile / row_tiles) * TILE;
+    u32 x = thread_x() % TILE, y = thread_x() / TILE, step = 256 / TILE;
+    source += place_of(&source_batch, batch);
+    target += place_of(&target_batch, batch);
+    UNROLL
+    for (u32 r = 0; r < TILE; r += 256 / TILE) {
+        if (row + r + y < rows && column + x < columns) {
+            square[r + y][x] = source[(i64)(row + r + y) * source_step + (i64)(column + x)];
+        }
+    }
+    BARRIER();
+    UNROLL
+    for (u32 c = 0; c < TILE; c += 256 / TILE) {
+        if (column + c + y < columns && row + x < rows) {
+            target[(i64)(column + c + y) * target_step + (i64)(row + x)] = square[x][c + y];
+        }
+    }
+}
+#endif

@@ -8,10 +8,15 @@ use std::time::{Duration, Instant};
 
 use panoply_core::clock::Clock;
 use panoply_core::error::panic_message;
-use panoply_core::{Backend, Engine, Error, Finished, Item, OpenOptions, Outcome, Report, Result};
+use panoply_core::{Backend, Describe, Engine, Error, Finished, Item, OpenOptions, Result};
 
-use super::flights::{FlightTable, Flights, Landed};
+use super::flights::{Flight, FlightTable, Flights};
+use super::landing::Landing;
 use super::{Lane, OpTicket, Times, WorkerState};
+use crate::batcher::Batcher;
+use crate::health::{Circuit, Verdict};
+use crate::options::{Goal, Priority};
+use crate::router::model::Key;
 
 /// What the driver wants next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +27,8 @@ pub(crate) enum Step {
     InFlight,
     /// Nothing to do until an op arrives.
     Idle,
+    /// Nothing to do before this time, unless an op arrives.
+    IdleUntil(Instant),
     /// Nothing to do before this time.
     Until(Instant),
     /// The worker has ended, with everything answered.
@@ -56,9 +63,13 @@ pub(crate) struct Driver {
     flights: Flights,
     generation: Arc<Generation>,
     batch: Vec<Item>,
+    batcher: Batcher<Item>,
     finished: Vec<Finished>,
     last_landed: Option<Instant>,
     reopen: Reopen,
+    /// Whose turn it is among the priorities.
+    turn: u32,
+    next_look: Instant,
 }
 
 /// When to open the device again. A failure is a failed attempt to open it, or its loss; an op that succeeds ends the
@@ -81,6 +92,8 @@ impl Driver {
             epoch,
         });
         Driver {
+            batcher: Batcher::new(lane.batching),
+            next_look: clock.now(),
             lane,
             backend,
             options,
@@ -92,6 +105,7 @@ impl Driver {
             finished: Vec::new(),
             last_landed: None,
             reopen: Reopen::default(),
+            turn: 0,
         }
     }
 
@@ -111,7 +125,7 @@ impl Driver {
         if self.lane.is_aborting() {
             return self.abort();
         }
-        if self.lane.queue.is_finished() && self.flights.is_empty() {
+        if self.lane.is_finished() && self.flights.is_empty() {
             return self.end();
         }
         if self.lane.state() == WorkerState::Failed {
@@ -121,17 +135,77 @@ impl Driver {
         if self.engine.is_none() {
             return self.open(now);
         }
+        if now >= self.next_look
+            && let Some(step) = self.look(now)
+        {
+            return step;
+        }
         let took = self.take_from_queue(now);
+        self.take_from_batcher(now);
         if !self.batch.is_empty() {
             self.submit(now);
         }
         if self.engine.is_none() {
             return Step::Worked;
         }
-        if self.flights.is_empty() {
-            return if took { Step::Worked } else { Step::Idle };
+        if self.flights.engine_is_idle() {
+            return if took { Step::Worked } else { self.idle() };
         }
-        self.poll(now, if took { Duration::ZERO } else { wait_max })
+        self.poll(now, if took { Duration::ZERO } else { self.poll_wait(now, wait_max) })
+    }
+
+    /// What to do while the engine has nothing to do.
+    fn idle(&mut self) -> Step {
+        if self.batcher.is_empty() && self.warm_up() {
+            return Step::Worked;
+        }
+        let look = self.lane.gate.is_ailing().then_some(self.next_look);
+        match self.batcher.due().into_iter().chain(look).min() {
+            Some(time) => Step::IdleUntil(time),
+            None => Step::Idle,
+        }
+    }
+
+    /// How long the engine may wait, so that no group of ops waits too long.
+    fn poll_wait(&self, now: Instant, wait_max: Duration) -> Duration {
+        self.batcher.due().map_or(wait_max, |due| due.saturating_duration_since(now).min(wait_max))
+    }
+
+    /// Asks the engine how the device is.
+    fn look(&mut self, now: Instant) -> Option<Step> {
+        self.next_look = now + self.lane.rules.look_every;
+        let Driver { engine: Some(engine), generation, lane, .. } = self else { return None };
+        let asked = inside(generation, now, || (engine.health(), engine.memory()));
+        let (health, memory) = match asked {
+            Ok(answers) => answers,
+            Err(message) => {
+                let error = self.panicked(message);
+                return Some(self.lose_engine(now, error));
+            }
+        };
+        lane.metrics.set_memory(memory);
+        if let Some(fault) = health.fault.clone() {
+            return Some(self.lose_engine(now, fault));
+        }
+        if lane.gate.examine(health, &lane.rules) {
+            let report = lane.gate.report();
+            tracing::info!(target: "panoply::health", device = %lane.info.id, capacity = report.capacity, full = report.full);
+        }
+        None
+    }
+
+    /// Compiles what an op needs that was sent elsewhere meanwhile.
+    fn warm_up(&mut self) -> bool {
+        let Driver { engine: Some(engine), generation, lane, clock, .. } = self else { return false };
+        let Some(op) = lane.next_warm_up() else { return false };
+        let key = Key::new(op.name(), op.dtype());
+        let warmed = inside(generation, clock.now(), || engine.warm_up(&op));
+        lane.warmed_up(key);
+        if let Err(message) = warmed {
+            let error = self.panicked(message);
+            self.lose_engine(self.clock.now(), error);
+        }
+        true
     }
 
     fn is_superseded(&self) -> bool {
@@ -139,7 +213,9 @@ impl Driver {
     }
 
     fn abort(&mut self) -> Step {
-        self.flights.land_all(|ticket, _| self.lane.fail(ticket, Error::ShuttingDown));
+        let lane = &self.lane;
+        self.batcher.clear();
+        self.flights.land_all(|ticket| lane.fail(ticket, Error::ShuttingDown));
         self.lane.refuse_queued();
         self.end()
     }
@@ -185,7 +261,8 @@ impl Driver {
         let doubled = limits.reopen_wait_min.saturating_mul(1 << (self.reopen.failures_in_a_row - 1).min(20));
         let not_before = now + doubled.min(limits.reopen_wait_max);
         self.reopen.not_before = Some(not_before);
-        self.lane.set_state(WorkerState::Reopening, Some(error));
+        self.lane.set_state(WorkerState::Reopening, Some(error.clone()));
+        self.evacuate(&error);
         Step::Until(not_before)
     }
 
@@ -196,24 +273,55 @@ impl Driver {
         Step::Exit
     }
 
+    /// Sends everything that waits to other devices, under its fallback policy. What has nowhere else to go stays.
+    fn evacuate(&mut self, cause: &Error) {
+        let Driver { lane, turn, clock, .. } = self;
+        if !lane.is_open() {
+            return;
+        }
+        let now = clock.now();
+        let mut leaving = Vec::new();
+        lane.pop_many(lane.queued(), turn, |ticket| leaving.push(ticket));
+        for mut ticket in leaving {
+            let moves = ticket.question_mut().is_some_and(|task| task.evacuate(lane.number, lane.info.id, cause));
+            if !moves {
+                lane.requeue(ticket, now);
+                continue;
+            }
+            if let Some(task) = ticket.question_mut() {
+                lane.settle(task, Verdict::Neither, now);
+            }
+            lane.hand_over(ticket, true);
+        }
+        lane.made_room();
+    }
+
     /// Moves waiting ops into the batch. Ops whose callers have gone, or whose deadlines have passed, end here.
     fn take_from_queue(&mut self, now: Instant) -> bool {
-        let Driver { lane, flights, batch, .. } = self;
+        let Driver { lane, flights, batch, batcher, turn, .. } = self;
         let count_max = lane.limits.batch_max.max(1).min(flights.room());
-        let popped = lane.queue.pop_many(count_max, |mut ticket| {
+        let popped = lane.pop_many(count_max, turn, |mut ticket: OpTicket| {
             if ticket.is_cancelled() {
-                lane.counts.cancelled.fetch_add(1, Ordering::Relaxed);
-                return ticket.answer(Err(Error::Cancelled));
+                return cancel(lane, ticket, now);
             }
-            let Some(task) = ticket.take_question() else { return };
-            match task.deadline {
-                Some(deadline) if now > deadline => {
-                    lane.fail(ticket, Error::DeadlineExceeded { late_by: now - deadline });
-                }
-                _ => {
-                    let times = Times { accepted: task.accepted, submitted: now };
-                    batch.push(Item { token: flights.take_off(ticket, times), op: task.op });
-                }
+            let Some(task) = ticket.question_mut() else { return };
+            if let Some(deadline) = task.wishes.deadline.filter(|deadline| now > *deadline) {
+                return lane.fail(ticket, Error::DeadlineExceeded { late_by: now - deadline });
+            }
+            let times = Times { accepted: task.accepted, submitted: now };
+            let at_once = task.wishes.goal == Goal::Latency || task.wishes.priority == Priority::Urgent;
+            let service_ns = task.load_ns as f32;
+            let Some((op, leg)) = task.next_item(lane.number, lane.info.id) else {
+                // It came here for an input that is not here, which says that somebody lost count.
+                let reason = "the op was sent to the wrong device".to_owned();
+                return lane.fail(ticket, Error::DeviceUnavailable { device: lane.info.id, reason });
+            };
+            let key = if batcher.holds() && !at_once { op.batch_key() } else { None };
+            let flight = Flight { times, leg, submitted: key.is_none(), alone: false, service_ns };
+            let item = Item { token: flights.take_off(ticket, flight), op };
+            match key {
+                Some(key) => batcher.offer(key, item, now),
+                None => batch.push(item),
             }
         });
         if popped > 0 {
@@ -222,8 +330,24 @@ impl Driver {
         popped > 0
     }
 
+    /// Moves groups of ops whose time has come into the batch.
+    fn take_from_batcher(&mut self, now: Instant) {
+        if self.batcher.is_empty() {
+            return;
+        }
+        let before = self.batch.len();
+        let busy = !self.flights.engine_is_idle();
+        self.batcher.take_ready(now, busy, &mut self.batch);
+        for item in &self.batch[before..] {
+            self.flights.submit(item.token, now);
+        }
+    }
+
     fn submit(&mut self, now: Instant) {
-        let Driver { engine: Some(engine), batch, generation, .. } = self else { return };
+        let Driver { engine: Some(engine), batch, generation, flights, .. } = self else { return };
+        if let [only] = batch.as_slice() {
+            flights.note_alone(only.token);
+        }
         if let Err(message) = inside(generation, now, || engine.submit(batch)) {
             let error = self.panicked(message);
             self.lose_engine(now, error);
@@ -241,11 +365,11 @@ impl Driver {
             }
         };
         let delivered = self.deliver();
-        if under_way == 0 && !self.flights.is_empty() {
+        if under_way == 0 && !self.flights.engine_is_idle() && self.batch.is_empty() {
             let reason = "the engine lost track of the op".to_owned();
             return self.lose_engine(now, Error::DeviceFault { device: self.lane.info.id, reason });
         }
-        if self.flights.is_empty() {
+        if self.flights.engine_is_idle() || !self.batch.is_empty() {
             return Step::Worked;
         }
         // The device works its ops off in order, so it hangs when nothing has landed for too long, however many wait.
@@ -258,32 +382,34 @@ impl Driver {
         if delivered { Step::Worked } else { Step::InFlight }
     }
 
-    /// Answers what the engine has finished.
+    /// Answers what the engine has finished, and goes on with what has further to go.
     fn deliver(&mut self) -> bool {
         if self.finished.is_empty() {
             return false;
         }
         let now = self.clock.now();
-        self.last_landed = Some(now);
-        let mut lost = None;
+        let before = self.lane.gate.breaker.circuit();
         let mut finished = std::mem::take(&mut self.finished);
+        let mut landing = Landing::new(&self.lane, &self.flights, &finished, self.last_landed, now);
+        self.last_landed = Some(now);
         for done in finished.drain(..) {
-            let Some(Landed { ticket, times }) = self.flights.land(done.token) else {
+            let Some(landed) = self.flights.land(done.token) else {
                 self.lane.counts.stray_answers.fetch_add(1, Ordering::Relaxed);
                 continue;
             };
-            match &done.result {
-                Ok(_) => self.reopen.failures_in_a_row = 0,
-                Err(error @ Error::DeviceLost { .. }) => lost = Some(error.clone()),
-                Err(_) => {}
+            if done.result.is_ok() {
+                self.reopen.failures_in_a_row = 0;
             }
-            if let Some(ticket) = ticket {
-                answer(&self.lane, ticket, times, done, now);
+            if let Some((ticket, op, flight)) = landing.receive(landed, done) {
+                self.batch.push(Item { token: self.flights.take_off(ticket, flight), op });
             }
         }
         self.finished = finished;
-        if let Some(error) = lost {
+        if let Some(error) = landing.lost.take() {
             self.lose_engine(now, error);
+        } else if before == Circuit::Closed && self.lane.gate.breaker.circuit() == Circuit::Open {
+            let reason = "it fails too often".to_owned();
+            self.evacuate(&Error::DeviceUnavailable { device: self.lane.info.id, reason });
         }
         true
     }
@@ -296,8 +422,9 @@ impl Driver {
     /// Answers everything the engine held with this error, drops it, and has it opened again after a wait.
     fn lose_engine(&mut self, now: Instant, error: Error) -> Step {
         let lane = &self.lane;
-        self.flights.land_all(|ticket, _| lane.fail(ticket, error.clone()));
+        self.batcher.clear();
         self.batch.clear();
+        self.flights.land_all(|ticket| lane.fail(ticket, error.clone()));
         self.finished.clear();
         self.drop_engine();
         self.back_off(now, error)
@@ -316,7 +443,7 @@ impl Drop for Driver {
         let lane = Arc::clone(&self.lane);
         let reason = "its worker was replaced".to_owned();
         let error = Error::DeviceUnavailable { device: lane.info.id, reason };
-        self.flights.land_all(|ticket, _| lane.fail(ticket, error.clone()));
+        self.flights.land_all(|ticket| lane.fail(ticket, error.clone()));
         self.drop_engine();
     }
 }
@@ -340,24 +467,11 @@ fn inside<T>(generation: &Generation, now: Instant, call: impl FnOnce() -> T) ->
     result.map_err(|panic| panic_message(panic.as_ref()))
 }
 
-fn answer(lane: &Lane, ticket: OpTicket, times: Times, done: Finished, now: Instant) {
-    let answer = done.result.map(|output| Outcome {
-        output,
-        report: Report {
-            device: lane.info.id,
-            queued: times.submitted.saturating_duration_since(times.accepted),
-            transferred: done.transferred,
-            ran: now.saturating_duration_since(times.submitted),
-            device_time: done.device_time,
-            batch_size: done.batch_size,
-            bytes_moved: done.bytes_moved,
-            fallback: None,
-            attempts: 1,
-            predicted: None,
-            alternatives: Vec::new(),
-        },
-    });
-    let counter = if answer.is_ok() { &lane.counts.completed } else { &lane.counts.failed };
-    counter.fetch_add(1, Ordering::Relaxed);
-    ticket.answer(answer);
+fn cancel(lane: &Lane, mut ticket: OpTicket, now: Instant) {
+    if let Some(task) = ticket.question_mut() {
+        lane.settle(task, Verdict::Neither, now);
+    }
+    lane.counts.cancelled.fetch_add(1, Ordering::Release);
+    drop(ticket.take_question());
+    ticket.answer(Err(Error::Cancelled));
 }

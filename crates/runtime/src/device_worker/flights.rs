@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::time::Instant;
 
-use super::{OpTicket, Times};
+use super::{Leg, OpTicket, Times};
 
 /// The entries that worker and supervisor share.
 pub(crate) struct FlightTable {
@@ -49,29 +49,46 @@ pub(crate) struct Flights {
     table: Arc<FlightTable>,
     uses: Vec<Use>,
     free: Vec<u32>,
+    /// How many of them the engine does not have yet.
+    held: u32,
 }
 
 struct Use {
     number: u32,
     active: bool,
-    times: Times,
+    flight: Flight,
+}
+
+/// What the worker notes about an op in its engine.
+#[derive(Clone, Copy)]
+pub(crate) struct Flight {
+    pub(crate) times: Times,
+    pub(crate) leg: Leg,
+    /// Whether the engine has it; otherwise it waits to be joined with others.
+    pub(crate) submitted: bool,
+    /// Whether the engine had nothing else to do when it got it.
+    pub(crate) alone: bool,
+    /// How long it is expected to keep the device.
+    pub(crate) service_ns: f32,
 }
 
 /// An op that has landed.
 pub(crate) struct Landed {
     /// `None` where the supervisor answered it meanwhile.
     pub(crate) ticket: Option<OpTicket>,
-    pub(crate) times: Times,
+    pub(crate) flight: Flight,
 }
 
 impl Flights {
     pub(crate) fn new(capacity: usize, now: Instant) -> Flights {
         let capacity = capacity.clamp(1, 1 << 16);
         let times = Times { accepted: now, submitted: now };
+        let flight = Flight { times, leg: Leg::Run, submitted: false, alone: false, service_ns: 0.0 };
         Flights {
             table: Arc::new(FlightTable::new(capacity)),
-            uses: (0..capacity).map(|_| Use { number: 0, active: false, times }).collect(),
+            uses: (0..capacity).map(|_| Use { number: 0, active: false, flight }).collect(),
             free: (0..capacity as u32).rev().collect(),
+            held: 0,
         }
     }
 
@@ -91,7 +108,7 @@ impl Flights {
     }
 
     /// Puts a ticket in and returns its token. There must be room.
-    pub(crate) fn take_off(&mut self, ticket: OpTicket, times: Times) -> u64 {
+    pub(crate) fn take_off(&mut self, ticket: OpTicket, flight: Flight) -> u64 {
         let Some(index) = self.free.pop() else {
             debug_assert!(false, "the worker takes no more ops than there is room for");
             return u64::MAX;
@@ -99,7 +116,8 @@ impl Flights {
         let entry = &mut self.uses[index as usize];
         entry.number = entry.number.wrapping_add(1);
         entry.active = true;
-        entry.times = times;
+        entry.flight = flight;
+        self.held += u32::from(!flight.submitted);
         self.table.tickets[index as usize].store(ticket.into_raw(), Ordering::Release);
         (u64::from(entry.number) << 32) | u64::from(index)
     }
@@ -109,23 +127,54 @@ impl Flights {
         let (number, index) = ((token >> 32) as u32, token as u32);
         let entry = self.uses.get_mut(index as usize).filter(|entry| entry.active && entry.number == number)?;
         entry.active = false;
-        let times = entry.times;
+        let flight = entry.flight;
+        self.held -= u32::from(!flight.submitted);
         self.free.push(index);
-        Some(Landed { ticket: self.table.take(index as usize), times })
+        Some(Landed { ticket: self.table.take(index as usize), flight })
+    }
+
+    /// Notes that the engine gets an op that was held back.
+    pub(crate) fn submit(&mut self, token: u64, now: Instant) {
+        if let Some(entry) = self.uses.get_mut(token as u32 as usize).filter(|entry| entry.active) {
+            self.held -= u32::from(!entry.flight.submitted);
+            entry.flight.submitted = true;
+            entry.flight.times.submitted = now;
+        }
+    }
+
+    /// Notes whether an op that is about to be submitted has the engine to itself.
+    pub(crate) fn note_alone(&mut self, token: u64) {
+        let alone = self.uses.len() - self.free.len() - self.held as usize == 1;
+        if let Some(entry) = self.uses.get_mut(token as u32 as usize) {
+            entry.flight.alone = alone;
+        }
+    }
+
+    /// Whether the engine has nothing to do.
+    pub(crate) fn engine_is_idle(&self) -> bool {
+        self.uses.len() - self.free.len() == self.held as usize
+    }
+
+    /// When an op was submitted, and how long it is expected to keep the device; `None` for a token that is not under way.
+    pub(crate) fn expectation(&self, token: u64) -> Option<(Instant, f32)> {
+        let entry = self.uses.get(token as u32 as usize).filter(|entry| entry.active)?;
+        Some((entry.flight.times.submitted, entry.flight.service_ns))
     }
 
     /// When the op that is under way longest was submitted.
     pub(crate) fn oldest(&self) -> Option<Instant> {
-        self.uses.iter().filter(|entry| entry.active).map(|entry| entry.times.submitted).min()
+        let submitted = |entry: &&Use| entry.active && entry.flight.submitted;
+        self.uses.iter().filter(submitted).map(|entry| entry.flight.times.submitted).min()
     }
 
     /// Takes everything out.
-    pub(crate) fn land_all(&mut self, mut receive: impl FnMut(OpTicket, Times)) {
+    pub(crate) fn land_all(&mut self, mut receive: impl FnMut(OpTicket)) {
+        self.held = 0;
         for index in 0..self.uses.len() {
             if std::mem::replace(&mut self.uses[index].active, false) {
                 self.free.push(index as u32);
                 if let Some(ticket) = self.table.take(index) {
-                    receive(ticket, self.uses[index].times);
+                    receive(ticket);
                 }
             }
         }
@@ -137,9 +186,10 @@ mod tests {
     use super::super::tests::ticket;
     use super::*;
 
-    fn times() -> Times {
+    fn times() -> Flight {
         let now = Instant::now();
-        Times { accepted: now, submitted: now }
+        let times = Times { accepted: now, submitted: now };
+        Flight { times, leg: Leg::Run, submitted: true, alone: true, service_ns: 0.0 }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Device workers: one pinned thread per device that owns its engine, fed by one bounded queue.
 //!
-//! * [`Lane`]: what callers, the worker and its supervisor share: the queue, the counters, the state.
+//! * `task`: what travels in a ticket, and the stops that an op makes.
+//! * [`Lane`]: what callers, the worker and its supervisor share: the queues, the counters, the state, the model.
 //! * `driver`: the worker's loop as a machine that takes one step at a time, so that a simulation can run it under a
 //!   virtual clock.
 //! * `flights`: the ops inside the engine.
@@ -13,32 +14,27 @@
 //! 3. The queue is closed before the last consumer leaves it, and nothing can enter a closed queue.
 //! 4. An engine that panics, loses its device or loses track of an op is dropped; everything it held is answered with a
 //!    device error, and the device is opened again with back-off.
-//! 5. A worker that is stuck inside its engine for longer than the op's bound is replaced: the supervisor answers what the
+//! 5. An op whose device failed it, or that must be brought to another device, is handed to the relay under its fallback
+//!    policy; the relay's queue is bounded too, and what does not fit there is answered with its error.
+//! 6. A worker that is stuck inside its engine for longer than the op's bound is replaced: the supervisor answers what the
 //!    engine held, and a new thread with a new engine goes on with the same queue. The stuck thread leaves when it returns.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use panoply_core::{DeviceId, DeviceInfo, Error, Op, Outcome, Result, Value};
+use panoply_core::{DeviceId, Error, Outcome, Result, Value};
 
-use crate::queue::{PushError, Queue};
-use crate::room::Room;
-use crate::sleeper::Sleeper;
+use crate::health::HealthReport;
 use crate::slot::{Receiver, Ticket};
-use crate::sync::CacheLine;
 
 pub(crate) mod driver;
 pub(crate) mod flights;
+mod landing;
+pub(crate) mod lane;
 pub(crate) mod supervisor;
+pub(crate) mod task;
 
-/// What a caller asks of a worker.
-pub(crate) struct Task {
-    pub(crate) op: Op,
-    pub(crate) accepted: Instant,
-    pub(crate) deadline: Option<Instant>,
-}
+pub(crate) use lane::{Lane, LaneSetup};
+pub(crate) use task::{Forecast, Leg, Task};
 
 pub(crate) type OpAnswer = Result<Outcome<Value>>;
 pub(crate) type OpTicket = Ticket<Task, OpAnswer>;
@@ -115,7 +111,8 @@ impl WorkerState {
     }
 }
 
-/// What a worker has done so far. `accepted` = `completed` + `failed` + `cancelled` + what is queued or under way.
+/// What a worker has done so far. `accepted` = `completed` + `failed` + `cancelled` + `moved` + what is queued or under
+/// way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WorkerCounters {
     /// Ops that entered the queue.
@@ -126,6 +123,10 @@ pub struct WorkerCounters {
     pub failed: u64,
     /// Ops whose callers had gone before they were started.
     pub cancelled: u64,
+    /// Ops that went on to another device, or back to the end of the queue.
+    pub moved: u64,
+    /// Those of them that left because the device failed them, or was about to.
+    pub fallbacks: u64,
     /// Panics inside the engine.
     pub panics: u64,
     /// How often the device was opened again.
@@ -151,178 +152,38 @@ pub struct WorkerReport {
     pub queue_depth_max: usize,
     /// What it has done.
     pub counters: WorkerCounters,
-}
-
-const RUN: u8 = 0;
-const DRAIN: u8 = 1;
-const ABORT: u8 = 2;
-
-/// What callers, the worker and its supervisor share.
-pub(crate) struct Lane {
-    pub(crate) info: DeviceInfo,
-    pub(crate) limits: WorkerLimits,
-    pub(crate) queue: Queue<OpTicket>,
-    pub(crate) sleeper: Sleeper,
-    pub(crate) counts: Counts,
-    room: Room,
-    mode: AtomicU8,
-    state: AtomicU8,
-    /// Written on transitions only, never on the path of an op.
-    trouble: Mutex<Option<Error>>,
-}
-
-#[derive(Default)]
-pub(crate) struct Counts {
-    /// Written by callers; the rest by the worker. Neither shall slow the other down.
-    pub(crate) accepted: CacheLine<AtomicU64>,
-    pub(crate) completed: AtomicU64,
-    pub(crate) failed: AtomicU64,
-    pub(crate) cancelled: AtomicU64,
-    pub(crate) panics: AtomicU64,
-    pub(crate) reopened: AtomicU64,
-    pub(crate) replaced: AtomicU64,
-    pub(crate) stray_answers: AtomicU64,
-}
-
-impl Lane {
-    pub(crate) fn new(info: DeviceInfo, limits: WorkerLimits) -> Lane {
-        Lane {
-            queue: Queue::new(limits.queue_depth_max),
-            info,
-            limits,
-            sleeper: Sleeper::new(),
-            counts: Counts::default(),
-            room: Room::default(),
-            mode: AtomicU8::new(RUN),
-            state: AtomicU8::new(WorkerState::Opening as u8),
-            trouble: Mutex::new(None),
-        }
-    }
-
-    /// Puts an op into the queue, or hands it back with the reason.
-    pub(crate) fn try_send(&self, ticket: OpTicket) -> Result<(), (OpTicket, Error)> {
-        match self.queue.push(ticket) {
-            Ok(()) => {
-                self.counts.accepted.fetch_add(1, Ordering::Relaxed);
-                self.sleeper.wake();
-                Ok(())
-            }
-            Err(PushError::Full(ticket)) => {
-                let queue_depth_max = self.queue.capacity();
-                Err((ticket, Error::Busy { device: self.info.id, queue_depth_max }))
-            }
-            Err(PushError::Closed(ticket)) => Err((ticket, self.refusal())),
-        }
-    }
-
-    /// Has `waker` woken when there may be room. The caller must try once more after this.
-    pub(crate) fn wait_for_room(&self, waker: &Waker) {
-        self.room.wait(waker);
-    }
-
-    /// Called by consumers after they took something out.
-    pub(crate) fn made_room(&self) {
-        self.room.wake_all();
-    }
-
-    pub(crate) fn state(&self) -> WorkerState {
-        WorkerState::from_u8(self.state.load(Ordering::Acquire))
-    }
-
-    pub(crate) fn set_state(&self, state: WorkerState, trouble: Option<Error>) {
-        *self.trouble.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = trouble;
-        self.state.store(state as u8, Ordering::Release);
-    }
-
-    /// Takes no more ops, and ends the worker when the ones it has are done.
-    pub(crate) fn drain(&self) {
-        self.mode.fetch_max(DRAIN, Ordering::AcqRel);
-        self.close();
-    }
-
-    /// Takes no more ops, and answers the ones it has with [`Error::ShuttingDown`].
-    pub(crate) fn abort(&self) {
-        self.mode.fetch_max(ABORT, Ordering::AcqRel);
-        self.close();
-    }
-
-    pub(crate) fn is_aborting(&self) -> bool {
-        self.mode.load(Ordering::Acquire) == ABORT
-    }
-
-    /// Whether an idle worker has a reason to take a step.
-    pub(crate) fn has_news(&self) -> bool {
-        self.queue.has_news()
-    }
-
-    /// Refuses everything from now on, without ending the worker's duty to what it has.
-    pub(crate) fn close(&self) {
-        self.queue.close();
-        self.sleeper.wake();
-        self.room.wake_all();
-    }
-
-    /// Answers everything that waits in the closed queue.
-    pub(crate) fn refuse_queued(&self) {
-        while !self.queue.is_finished() {
-            let popped = self.queue.pop_many(64, |ticket| self.fail(ticket, self.refusal()));
-            if popped == 0 {
-                // A push has claimed its slot and is about to fill it.
-                std::thread::yield_now();
-            }
-        }
-        self.made_room();
-    }
-
-    pub(crate) fn fail(&self, ticket: OpTicket, error: Error) {
-        self.counts.failed.fetch_add(1, Ordering::Relaxed);
-        ticket.answer(Err(error));
-    }
-
-    pub(crate) fn report(&self) -> WorkerReport {
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let counts = &self.counts;
-        WorkerReport {
-            device: self.info.id,
-            state: self.state(),
-            trouble: self.trouble.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone(),
-            queued: self.queue.len(),
-            queue_depth_max: self.queue.capacity(),
-            counters: WorkerCounters {
-                accepted: read(&counts.accepted),
-                completed: read(&counts.completed),
-                failed: read(&counts.failed),
-                cancelled: read(&counts.cancelled),
-                panics: read(&counts.panics),
-                reopened: read(&counts.reopened),
-                replaced: read(&counts.replaced),
-                stray_answers: read(&counts.stray_answers),
-            },
-        }
-    }
-
-    /// Why a closed lane takes nothing.
-    fn refusal(&self) -> Error {
-        let trouble = self.trouble.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        match (self.state(), &*trouble) {
-            (WorkerState::Failed, Some(cause)) if self.mode.load(Ordering::Acquire) == RUN => {
-                Error::DeviceUnavailable { device: self.info.id, reason: cause.to_string() }
-            }
-            _ => Error::ShuttingDown,
-        }
-    }
+    /// How the device is.
+    pub health: HealthReport,
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::time::Instant;
+
     use panoply_core::op::compute::Transpose;
     use panoply_core::{DType, Operation, Tensor};
 
     use super::*;
+    use crate::options::{FallbackPolicy, Wishes};
+    use crate::router::model::Key;
 
     /// A ticket for a small op, and its receiver.
     pub(crate) fn ticket() -> (OpTicket, OpReceiver) {
         let op = Transpose::new(&Tensor::zeros(DType::F32, [2, 3]).unwrap()).into_op().unwrap();
-        crate::slot::slot(Task { op, accepted: Instant::now(), deadline: None })
+        let forecast = Forecast {
+            key: Key::new("transpose", Some(DType::F32)),
+            work_log2: 2.0,
+            queue_ns: 0.0,
+            transfer_ns: 0.0,
+            run_ns: 0.0,
+            service_ns: 0.0,
+            target: 0,
+            probe: false,
+            explored: false,
+            foreign: false,
+        };
+        let wishes = Wishes::none(FallbackPolicy::None);
+        let (accepted, load_ns, keep, place, history) = (Instant::now(), 0, false, None, None);
+        crate::slot::slot(Task { op: Some(op), accepted, wishes, forecast, load_ns, keep, place, history })
     }
 }

@@ -239,7 +239,8 @@ fn drive(mut driver: Driver) {
             Step::Worked => {}
             Step::InFlight => std::hint::spin_loop(),
             Step::Idle => lane.sleeper.sleep(None, || lane.has_news()),
-            Step::Until(time) => lane.sleeper.sleep(Some(time), || lane.is_aborting() || lane.queue.is_finished()),
+            Step::IdleUntil(time) => lane.sleeper.sleep(Some(time), || lane.has_news()),
+            Step::Until(time) => lane.sleeper.sleep(Some(time), || lane.is_aborting() || lane.is_finished()),
             Step::Exit => return,
         }
     }

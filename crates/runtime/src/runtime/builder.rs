@@ -1,18 +1,20 @@
 //! Builds a runtime: which backends, which bounds.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use panoply_core::clock::SystemClock;
-use panoply_core::cpu_set::CpuSet;
-use panoply_core::{Absence, Api, Backend, DeviceInfo, DeviceKind, Error, OpenOptions};
+use panoply_core::{Absence, Api, Backend, DeviceId, Error, OpenOptions};
 
-use super::{BackendReport, Runtime, Timers};
-use crate::device_worker::driver::Opener;
+use super::{BackendReport, Control, Runtime, Timers};
+use crate::batcher::Batching;
 use crate::device_worker::supervisor::Supervisor;
-use crate::device_worker::{Lane, WorkerLimits, WorkerState};
-use crate::placement::Topology;
-use crate::router::Candidate;
+use crate::device_worker::{LaneSetup, WorkerLimits, WorkerState};
+use crate::health::HealthRules;
+use crate::options::FallbackPolicy;
+use crate::relay::{Inlet, Relay};
+use crate::router::{Exploration, Router};
 
 /// How long `build` waits for a device to open before it goes on without it; the worker keeps trying.
 const OPEN_WAIT_MAX: Duration = Duration::from_secs(20);
@@ -24,6 +26,11 @@ pub struct Builder {
     absent: Vec<BackendReport>,
     limits: WorkerLimits,
     open: OpenOptions,
+    rules: HealthRules,
+    batching: Batching,
+    fallback: FallbackPolicy,
+    exploration: Exploration,
+    leave_out: Vec<DeviceId>,
 }
 
 /// Why no runtime could be built.
@@ -45,6 +52,14 @@ pub enum BuildError {
         expected: &'static str,
         /// What was given.
         got: String,
+    },
+    /// Two settings that cannot both hold.
+    #[error("{first} contradicts {second}")]
+    Contradiction {
+        /// One of the two.
+        first: String,
+        /// The other.
+        second: String,
     },
     /// A worker could not be started.
     #[error("a device worker could not be started: {0}")]
@@ -80,56 +95,110 @@ impl Builder {
         self
     }
 
+    /// When a device counts as hot, full or faulty.
+    pub fn health(mut self, rules: HealthRules) -> Builder {
+        self.rules = rules;
+        self
+    }
+
+    /// When ops that could run as one go to an engine.
+    pub fn batching(mut self, batching: Batching) -> Builder {
+        self.batching = batching;
+        self
+    }
+
+    /// What happens to an op when its device fails, unless its caller says otherwise.
+    pub fn fallback(mut self, policy: FallbackPolicy) -> Builder {
+        self.fallback = policy;
+        self
+    }
+
+    /// How much the router tries out.
+    pub fn exploration(mut self, exploration: Exploration) -> Builder {
+        self.exploration = exploration;
+        self
+    }
+
+    /// Devices that shall not be opened.
+    pub fn leave_out(mut self, devices: impl IntoIterator<Item = DeviceId>) -> Builder {
+        self.leave_out.extend(devices);
+        self
+    }
+
     /// Finds the devices, starts their workers, and waits for them to be opened.
     pub fn build(self) -> Result<Runtime, BuildError> {
-        check_limits(&self.limits)?;
-        let mut reports = Vec::new();
-        let mut candidates = Vec::new();
-        for backend in &self.backends {
-            let devices = backend.discover();
-            for info in devices.iter().flatten() {
-                let lane = Arc::new(Lane::new(info.clone(), self.limits.clone()));
-                candidates.push(Candidate { lane, backend: Arc::clone(backend) });
+        self.check()?;
+        let (clock, epoch) = (Arc::new(SystemClock), Instant::now());
+        let inlet = Arc::new(Inlet::new());
+        let router = Arc::new(Router::new(self.exploration));
+        let setup = LaneSetup {
+            limits: self.limits,
+            rules: self.rules,
+            batching: self.batching,
+            inlet: Arc::clone(&inlet),
+            clock: clock.clone(),
+            epoch,
+            leave_out: self.leave_out,
+        };
+        let control = Control {
+            supervisor: Some(Supervisor::new()),
+            relay: None,
+            backends: self.backends,
+            reports: Vec::new(),
+            setup,
+            open: self.open,
+        };
+        let runtime = Runtime {
+            router: Arc::clone(&router),
+            inlet: Arc::clone(&inlet),
+            policy: self.fallback,
+            timers: Arc::new(Timers::new()),
+            closing: AtomicBool::new(false),
+            control: Mutex::new(control),
+        };
+        runtime.rediscover()?;
+        {
+            let mut control = runtime.control();
+            control.reports.extend(self.absent);
+            if router.lanes.len() == 0 {
+                return Err(BuildError::NoDevice { reasons: control.reports.iter().filter_map(reason).collect() });
             }
-            reports.push(BackendReport { api: backend.api(), devices });
+            let relay = Relay::new(inlet, Arc::clone(&router), clock);
+            let refused = |error| BuildError::BadLimit {
+                what: "threads",
+                expected: "room for one more",
+                got: format!("{error}"),
+            };
+            control.relay = Some(relay.start().map_err(refused)?);
         }
-        reports.extend(self.absent);
-        if candidates.is_empty() {
-            return Err(BuildError::NoDevice { reasons: reports.iter().filter_map(reason).collect() });
+        wait_until_open(&router);
+        Ok(runtime)
+    }
+
+    fn check(&self) -> Result<(), BuildError> {
+        check_limits(&self.limits)?;
+        check_rules(&self.rules)?;
+        let limits = &self.limits;
+        let against = |first: String, second: String| Err(BuildError::Contradiction { first, second });
+        if self.batching != Batching::LowLatency {
+            let (size_max, wait_max) = (self.batching.size_max(), self.batching.wait_max());
+            if size_max > limits.in_flight_max {
+                let (first, second) = (format!("batches of {size_max}"), limits.in_flight_max);
+                return against(first, format!("in_flight_max = {second}"));
+            }
+            if wait_max >= limits.op_time_max {
+                let (first, second) = (format!("a batch wait of {wait_max:?}"), limits.op_time_max);
+                return against(first, format!("op_time_max = {second:?}"));
+            }
         }
-        let mut supervisor = Supervisor::new();
-        let topology = Topology::current();
-        for Candidate { lane, backend } in &candidates {
-            let cpus = worker_cpus(&topology, &lane.info);
-            let mut options = self.open.clone();
-            options.threads = options.threads.or_else(|| engine_threads(&topology, &lane.info, cpus.as_ref()));
-            let opener = Opener { backend: Arc::clone(backend), options, clock: Arc::new(SystemClock) };
-            supervisor.start(Arc::clone(lane), opener, cpus)?;
-        }
-        wait_until_open(&candidates);
-        let supervisor = Mutex::new(Some(supervisor));
-        Ok(Runtime { candidates, backends: reports, timers: Arc::new(Timers::new()), supervisor })
+        Ok(())
     }
 }
 
-/// The CPUs near a device: those of its NUMA node that this process may use. A worker shares them with the program's
-/// other threads; nothing is taken away from anybody.
-fn worker_cpus(topology: &Topology, info: &DeviceInfo) -> Option<CpuSet> {
-    let node = topology.node(info.numa_node?)?;
-    let cpus = node.cpus.intersection(topology.allowed());
-    (!cpus.is_empty()).then_some(cpus)
-}
-
-/// A CPU engine computes with as many threads as its node has CPUs, within what a container's quota allows.
-fn engine_threads(topology: &Topology, info: &DeviceInfo, cpus: Option<&CpuSet>) -> Option<usize> {
-    let of_node = cpus.map_or(topology.effective_cpus(), CpuSet::len);
-    (info.kind == DeviceKind::Cpu).then(|| of_node.min(topology.effective_cpus()).max(1))
-}
-
-fn wait_until_open(candidates: &[Candidate]) {
+fn wait_until_open(router: &Router) {
     let start = Instant::now();
-    let opening = |candidate: &Candidate| candidate.lane.state() == WorkerState::Opening;
-    while candidates.iter().any(opening) && start.elapsed() < OPEN_WAIT_MAX {
+    let opening = || router.lanes.iter().any(|candidate| candidate.lane.state() == WorkerState::Opening);
+    while opening() && start.elapsed() < OPEN_WAIT_MAX {
         std::thread::sleep(Duration::from_micros(50));
     }
 }
@@ -158,6 +227,38 @@ fn check_limits(limits: &WorkerLimits) -> Result<(), BuildError> {
     if limits.reopen_wait_min > limits.reopen_wait_max {
         let got = format!("{:?} > {:?}", limits.reopen_wait_min, limits.reopen_wait_max);
         return Err(BuildError::BadLimit { what: "reopen_wait_min", expected: "at most reopen_wait_max", got });
+    }
+    Ok(())
+}
+
+fn check_rules(rules: &HealthRules) -> Result<(), BuildError> {
+    let against = |first: String, second: String| Err(BuildError::Contradiction { first, second });
+    if rules.cool_celsius > rules.hot_celsius {
+        return against(
+            format!("cool_celsius = {}", rules.cool_celsius),
+            format!("hot_celsius = {}, which must not be below it", rules.hot_celsius),
+        );
+    }
+    if rules.memory_percent_resume > rules.memory_percent_max {
+        return against(
+            format!("memory_percent_resume = {}", rules.memory_percent_resume),
+            format!("memory_percent_max = {}, which must not be below it", rules.memory_percent_max),
+        );
+    }
+    if rules.open_wait_min > rules.open_wait_max {
+        return against(
+            format!("open_wait_min = {:?}", rules.open_wait_min),
+            format!("open_wait_max = {:?}, which must not be below it", rules.open_wait_max),
+        );
+    }
+    let positive = [("probes_max", rules.probes_max), ("probes_needed", rules.probes_needed)];
+    for (what, value) in positive {
+        if value == 0 {
+            return Err(BuildError::BadLimit { what, expected: "at least 1", got: "0".to_owned() });
+        }
+    }
+    if rules.look_every.is_zero() {
+        return Err(BuildError::BadLimit { what: "look_every", expected: "more than 0 s", got: "0 s".to_owned() });
     }
     Ok(())
 }

@@ -11,21 +11,31 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use panoply_core::{Absence, Api, DeviceId, DeviceInfo, Error, Operation, Result};
+use panoply_core::{
+    Absence, Alternative, Api, Backend, DeviceId, DeviceInfo, Error, Op, OpenOptions, Operation, Result,
+};
 
 use crate::device_worker::supervisor::{Shutdown, Supervisor};
-use crate::device_worker::{Task, WorkerReport};
+use crate::device_worker::{LaneSetup, WorkerReport};
+use crate::options::{FallbackPolicy, RunOptions, Wishes};
 use crate::pending::{Deadline, Pending};
-use crate::router::{Candidate, choose};
-use crate::slot::slot;
+use crate::relay::Inlet;
+use crate::router::Router;
+use crate::router::dispatch::Sent;
+use crate::router::profile::{Identity, Profile};
+use crate::telemetry::{DeviceFigures, Snapshot};
 
 mod builder;
+mod discovery;
 mod timers;
 
 pub use builder::{BuildError, Builder};
+pub use discovery::{DeviceChange, Rediscovery};
 pub(crate) use timers::Timers;
 
 /// How long dropping a runtime waits for its ops before it gives them up.
@@ -33,10 +43,22 @@ const DROP_DRAIN_MAX: Duration = Duration::from_secs(30);
 
 /// The devices of this machine, each behind one worker. Share it by reference or in an `Arc`; dropping it drains it.
 pub struct Runtime {
-    candidates: Vec<Candidate>,
-    backends: Vec<BackendReport>,
+    router: Arc<Router>,
+    inlet: Arc<Inlet>,
+    policy: FallbackPolicy,
     timers: Arc<Timers>,
-    supervisor: Mutex<Option<Supervisor>>,
+    closing: AtomicBool,
+    control: Mutex<Control>,
+}
+
+/// What changes when devices come and go, or the runtime ends. Locked by those who change it, never on an op's path.
+struct Control {
+    supervisor: Option<Supervisor>,
+    relay: Option<JoinHandle<()>>,
+    backends: Vec<Arc<dyn Backend>>,
+    reports: Vec<BackendReport>,
+    setup: LaneSetup,
+    open: OpenOptions,
 }
 
 /// What one backend found.
@@ -46,15 +68,6 @@ pub struct BackendReport {
     pub api: Api,
     /// Its devices, or why there are none.
     pub devices: Result<Vec<DeviceInfo>, Absence>,
-}
-
-/// A caller's wishes for one op.
-#[derive(Clone, Debug, Default)]
-pub struct RunOptions {
-    /// Run it on this device and no other.
-    pub device: Option<DeviceId>,
-    /// The outcome is of no use after this time.
-    pub deadline: Option<Instant>,
 }
 
 impl Runtime {
@@ -71,7 +84,7 @@ impl Runtime {
 
     /// Runs an op as the caller wishes.
     pub fn run_with<O: Operation>(&self, op: O, options: RunOptions) -> Pending<O::Output> {
-        match self.send(op, options, true) {
+        match self.send(op, &options, true) {
             Ok(pending) => pending,
             Err(error) => Pending::refused(error, O::output),
         }
@@ -84,61 +97,128 @@ impl Runtime {
 
     /// Runs an op as the caller wishes, if there is room for it now.
     pub fn try_run_with<O: Operation>(&self, op: O, options: RunOptions) -> Result<Pending<O::Output>> {
-        self.send(op, options, false)
+        self.send(op, &options, false)
     }
 
     /// What each backend found.
-    pub fn backends(&self) -> &[BackendReport] {
-        &self.backends
+    pub fn backends(&self) -> Vec<BackendReport> {
+        self.control().reports.clone()
     }
 
     /// Every device that ops can be sent to.
     pub fn devices(&self) -> impl Iterator<Item = &DeviceInfo> {
-        self.candidates.iter().map(|candidate| &candidate.lane.info)
+        self.router.lanes.current().map(|candidate| &candidate.lane.info)
     }
 
     /// What each device's worker is doing, and has done.
     pub fn workers(&self) -> Vec<WorkerReport> {
-        self.candidates.iter().map(|candidate| candidate.lane.report()).collect()
+        self.router.lanes.current().map(|candidate| candidate.lane.report()).collect()
+    }
+
+    /// Every device as the router sees it for this op now, with the time it predicts and its verdict. Nothing is run.
+    pub fn explain<O: Operation>(&self, op: O, options: &RunOptions) -> Result<Vec<Alternative>> {
+        let (op, now) = (op.into_op()?, Instant::now());
+        let wishes = Wishes::of(options, &self.router.lanes, self.policy, now)?;
+        Ok(self.router.alternatives(&op, &wishes, now, None))
+    }
+
+    /// The device that an op would be sent to now. Nothing is run.
+    pub fn decide(&self, op: &Op, options: &RunOptions) -> Result<DeviceId> {
+        let now = Instant::now();
+        let wishes = Wishes::of(options, &self.router.lanes, self.policy, now)?;
+        let target = self.router.choose(op, &wishes, now)?.forecast.target;
+        let candidate = self.router.lanes.get(usize::from(target));
+        candidate.map(|candidate| candidate.lane.info.id).ok_or(Error::ShuttingDown)
+    }
+
+    /// Every figure that the runtime counts, at this moment.
+    pub fn metrics(&self) -> Snapshot {
+        let figures = |lane: &crate::device_worker::Lane| DeviceFigures {
+            device: lane.info.id,
+            worker: lane.report(),
+            wait_ns: lane.metrics.wait.read(),
+            run_ns: lane.metrics.run.read(),
+            transfer_ns: lane.metrics.transfer.read(),
+            batch_size: lane.metrics.batch.read(),
+            bytes_moved: lane.metrics.bytes_moved.load(Ordering::Relaxed),
+            backlog_ns: lane.backlog_ns(),
+            memory: lane.metrics.memory(),
+        };
+        let (routed, explored) = self.router.counts();
+        let devices = self.router.lanes.current().map(|candidate| figures(&candidate.lane)).collect();
+        Snapshot { devices, relayed_now: self.inlet.count(), routed, explored }
+    }
+
+    /// What the router has learned about each device.
+    pub fn profile(&self) -> Profile {
+        Profile { devices: self.router.lanes.current().map(|candidate| Profile::of(&candidate.lane)).collect() }
+    }
+
+    /// Has the router begin with what was learned before. Returns the devices of this runtime that the profile knows; the
+    /// figures of others, and of others' drivers and versions, are not used.
+    pub fn use_profile(&self, profile: &Profile) -> Vec<DeviceId> {
+        let mut known = Vec::new();
+        for candidate in self.router.lanes.current() {
+            let identity = Identity::of(&candidate.lane.info);
+            if let Some(device) = profile.devices.iter().find(|device| device.identity == identity) {
+                device.seed(&candidate.lane);
+                known.push(candidate.lane.info.id);
+            }
+        }
+        known
     }
 
     /// Takes no more ops, finishes the ones it has, and ends every worker. What is not finished within `drain_time_max`
     /// is answered with [`Error::ShuttingDown`]. A second call finds nothing to do.
     pub fn shutdown(&self, drain_time_max: Duration) -> Shutdown {
-        let mut supervisor = self.supervisor.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let shutdown = match supervisor.take() {
-            Some(mut supervisor) => supervisor.shut_down(drain_time_max),
+        self.closing.store(true, Ordering::SeqCst);
+        let start = Instant::now();
+        let mut control = self.control();
+        // Ops that go from one device to another must find the second one open.
+        while !self.is_quiet() && start.elapsed() < drain_time_max {
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        self.inlet.close();
+        let left = drain_time_max.saturating_sub(start.elapsed());
+        let shutdown = match control.supervisor.take() {
+            Some(mut supervisor) => supervisor.shut_down(left),
             None => Shutdown { drained: true, threads_left: 0 },
         };
+        if let Some(relay) = control.relay.take() {
+            // The relay runs no foreign code but a backend's `supports`; there is nobody left to tell of its panic.
+            let _ = relay.join();
+        }
         self.timers.stop();
         shutdown
     }
 
     /// Takes no more ops and answers the ones it has with [`Error::ShuttingDown`], except where one finishes first.
     pub fn abort(&self) -> Shutdown {
-        for candidate in &self.candidates {
+        self.closing.store(true, Ordering::SeqCst);
+        for candidate in self.router.lanes.iter() {
             candidate.lane.abort();
         }
         self.shutdown(Duration::ZERO)
     }
 
-    fn send<O: Operation>(&self, op: O, options: RunOptions, may_wait: bool) -> Result<Pending<O::Output>> {
+    fn control(&self) -> MutexGuard<'_, Control> {
+        self.control.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.inlet.count() == 0 && self.router.lanes.iter().all(|candidate| candidate.lane.is_quiet())
+    }
+
+    fn send<O: Operation>(&self, op: O, options: &RunOptions, may_wait: bool) -> Result<Pending<O::Output>> {
         let op = op.into_op()?;
         let accepted = Instant::now();
-        if let Some(deadline) = options.deadline
-            && accepted > deadline
-        {
-            return Err(Error::DeadlineExceeded { late_by: accepted - deadline });
+        if self.closing.load(Ordering::Relaxed) {
+            return Err(Error::ShuttingDown);
         }
-        let lane = Arc::clone(&choose(&self.candidates, &op, options.device)?.lane);
+        let wishes = Wishes::of(options, &self.router.lanes, self.policy, accepted)?;
         let input_bytes = op.input_bytes();
-        let (ticket, receiver) = slot(Task { op, accepted, deadline: options.deadline });
-        let unsent = match lane.try_send(ticket) {
-            Ok(()) => None,
-            Err((ticket, Error::Busy { .. })) if may_wait => Some(ticket),
-            Err((_, error)) => return Err(error),
-        };
         let deadline = options.deadline.map(|at| Deadline { at, timers: Arc::clone(&self.timers), armed: None });
+        let Sent { receiver, lane, unsent } = self.router.send(op, wishes, accepted, may_wait)?;
         Ok(Pending::sent(receiver, lane, unsent, deadline, input_bytes, O::output))
     }
 }

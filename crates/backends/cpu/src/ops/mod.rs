@@ -2,12 +2,14 @@
 //! and writes into an output of the context.
 
 use panoply_core::op::compute::ComputeOp;
+use panoply_core::op::signal::SignalOp;
 use panoply_core::{Op, Result, Value};
 
 use crate::context::Context;
 
 mod color_convert;
 mod conv2d;
+mod fft;
 mod gather;
 mod layernorm;
 mod map;
@@ -31,7 +33,7 @@ pub(crate) fn run(op: &Op, context: &mut Context) -> Result<Value> {
         Op::Crypto(op) => match *op {},
         Op::Network(op) => match *op {},
         Op::Ml(op) => match *op {},
-        Op::Signal(op) => match *op {},
+        Op::Signal(op) => run_signal(op, context),
         Op::Video(op) => match *op {},
     }
 }
@@ -59,5 +61,12 @@ fn run_compute(op: &ComputeOp, context: &mut Context) -> Result<Value> {
         ComputeOp::TopK(op) => topk::run(op, context),
         ComputeOp::Transfer(op) => transfer::run(op, context),
         ComputeOp::Transpose(op) => transpose::run(op, context),
+    }
+}
+
+fn run_signal(op: &SignalOp, context: &mut Context) -> Result<Value> {
+    match op {
+        SignalOp::Fft(op) => fft::run(op, context),
+        SignalOp::Ifft(op) => fft::run_inverse(op, context),
     }
 }

@@ -42,7 +42,7 @@ impl Compiler {
         let (major, minor) = version();
         let key = [source, &self.driver_version, &format!("{} {major}.{minor}", self.capability)].join("\0");
         let file = self.cache.as_ref().map(|cache| cache.join(format!("{:016x}.kernel", hash(key.as_bytes()))));
-        if let Some(image) = file.as_ref().and_then(|file| read(file)) {
+        if let Some(image) = file.as_ref().and_then(read) {
             return Ok(image);
         }
         let image = self

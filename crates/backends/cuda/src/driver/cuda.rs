@@ -16,6 +16,12 @@ use crate::library::Libraries;
 
 /// The GPUs that the driver shows to this process, or why there are none.
 pub(crate) fn discover() -> Result<Vec<DeviceInfo>, Absence> {
+    let absent = |error: DriverError| Absence::NoDevice { reason: describe(error) };
+    (0..count()?).map(|index| info(index).map_err(absent)).collect()
+}
+
+/// How many GPUs there are: at least one.
+fn count() -> Result<c_int, Absence> {
     // SAFETY: looks for the driver's library by name, which runs no more than its initialisers.
     if !unsafe { sys::is_culib_present() } {
         return Err(Absence::LibraryMissing { tried: vec!["libcuda.so.1".to_owned(), "nvcuda.dll".to_owned()] });
@@ -28,15 +34,14 @@ pub(crate) fn discover() -> Result<Vec<DeviceInfo>, Absence> {
         _ => absent(error),
     })?;
     let count = result::device::get_count().map_err(absent)?;
-    if count == 0 {
-        let hidden = std::env::var("CUDA_VISIBLE_DEVICES").ok();
-        let reason = match hidden {
-            Some(shown) => format!("the driver shows none; CUDA_VISIBLE_DEVICES is «{shown}»"),
-            None => "the driver shows none".to_owned(),
-        };
-        return Err(Absence::NoDevice { reason });
+    if count > 0 {
+        return Ok(count);
     }
-    (0..count).map(|index| info(index).map_err(absent)).collect()
+    let reason = match std::env::var("CUDA_VISIBLE_DEVICES") {
+        Ok(shown) => format!("the driver shows none; CUDA_VISIBLE_DEVICES is «{shown}»"),
+        Err(_) => "the driver shows none".to_owned(),
+    };
+    Err(Absence::NoDevice { reason })
 }
 
 fn info(index: c_int) -> Result<DeviceInfo, DriverError> {
@@ -68,7 +73,8 @@ fn info(index: c_int) -> Result<DeviceInfo, DriverError> {
         device: attribute(A::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID)? as u8,
         function: 0,
     });
-    let mut features = Vec::new();
+    info.uuid = result::device::get_uuid(device).ok().map(|uuid| uuid.bytes.map(|byte| byte as u8));
+    let mut features = library_features();
     if major >= 7 {
         features.push("tensor-cores".to_owned());
     }
@@ -77,6 +83,23 @@ fn info(index: c_int) -> Result<DeviceInfo, DriverError> {
     }
     info.capabilities = Capabilities { domains: vec![Domain::Compute, Domain::Signal], features };
     Ok(info)
+}
+
+/// Which of the vendor's libraries are there, and what their absence means.
+fn library_features() -> Vec<String> {
+    // SAFETY: each looks for a library by its names, which runs no more than its initialisers.
+    let libraries = unsafe {
+        [
+            ("nvrtc", cudarc::nvrtc::sys::is_culib_present(), "no kernel can be compiled"),
+            ("cublaslt", cudarc::cublaslt::sys::is_culib_present(), "products by our own kernel"),
+            ("cudnn", cudarc::cudnn::sys::is_culib_present(), "convolutions by our own kernel"),
+            ("cufft", cudarc::cufft::sys::is_culib_present(), "transforms by our own kernel"),
+        ]
+    };
+    let told = |(name, present, instead): (&str, bool, &str)| {
+        if present { name.to_owned() } else { format!("no-{name} ({instead})") }
+    };
+    libraries.map(told).to_vec()
 }
 
 /// What the driver calls an error, and what it says about it.
@@ -103,7 +126,7 @@ pub(crate) struct CudaDriver {
 impl CudaDriver {
     /// Opens a GPU on the calling thread.
     pub(crate) fn open(info: &DeviceInfo) -> Result<CudaDriver> {
-        discover().map_err(|absence| unavailable(info.id, absence.to_string()))?;
+        count().map_err(|absence| unavailable(info.id, absence.to_string()))?;
         let failed = |error: DriverError| unavailable(info.id, describe(error));
         let index = c_int::try_from(info.id.index).map_err(|_| unavailable(info.id, "no such device"))?;
         let device = result::device::get(index).map_err(failed)?;
@@ -177,7 +200,6 @@ fn properties(device: sys::CUdevice) -> Result<Properties, DriverError> {
         multiprocessors: attribute(A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)? as u32,
         shared_bytes_max: attribute(A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)? as u32,
         capability: major * 10 + minor,
-        l2_bytes: attribute(A::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)? as u64,
     })
 }
 
@@ -202,7 +224,8 @@ impl Driver for CudaDriver {
     }
 
     unsafe fn pin(&self, start: NonNull<u8>, bytes: usize) -> Result<()> {
-        let flags = sys::CU_MEMHOSTREGISTER_PORTABLE;
+        // Mapped, so that kernels can write a word there themselves.
+        let flags = sys::CU_MEMHOSTREGISTER_PORTABLE | sys::CU_MEMHOSTREGISTER_DEVICEMAP;
         // SAFETY: the caller vouches for the range.
         self.check(unsafe { sys::cuMemHostRegister_v2(start.as_ptr().cast(), bytes, flags) }.result())
     }
@@ -226,22 +249,7 @@ impl Driver for CudaDriver {
     }
 
     fn load(&self, name: &str, source: &str, entry: &str) -> Result<Function> {
-        let image = self.compiler.compile(self.device, name, source)?;
-        // SAFETY: the image is a complete cubin or PTX text with its closing zero.
-        let module = unsafe { result::module::load_data(image.as_ptr().cast()) }.map_err(|error| self.error(error))?;
-        self.modules.borrow_mut().push(module);
-        let entry = CString::new(entry).map_err(|_| unavailable(self.device, "a kernel's name with a zero in it"))?;
-        // SAFETY: the module was just loaded and lives as long as the context.
-        let function = unsafe { result::module::get_function(module, entry) }.map_err(|error| self.error(error))?;
-        let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-        let statically = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES;
-        let mut used = 0;
-        // SAFETY: the function belongs to the module above.
-        unsafe { sys::cuFuncGetAttribute(&raw mut used, statically, function) };
-        let most = self.properties.shared_bytes_max as c_int - used;
-        // SAFETY: as above.
-        self.check(unsafe { result::function::set_function_attribute(function, attribute, most) })?;
-        NonNull::new(function.cast()).map(Function).ok_or_else(|| unavailable(self.device, "a kernel without a handle"))
+        self.load_image(&self.compiler.compile(self.device, name, source)?, entry)
     }
 
     unsafe fn launch(
@@ -327,14 +335,29 @@ impl Driver for CudaDriver {
     fn libraries(&self) -> Option<&Libraries> {
         self.libraries.as_ref()
     }
-
-    fn make_current(&self) -> Result<()> {
-        // SAFETY: the context lives as long as the driver.
-        self.check(unsafe { result::ctx::set_current(self.context) })
-    }
 }
 
 impl CudaDriver {
+    /// Loads compiled code: a cubin, or PTX text with its closing zero, which the driver compiles to its end. Code that is
+    /// newer than the driver is an error that says so.
+    fn load_image(&self, image: &[u8], entry: &str) -> Result<Function> {
+        // SAFETY: the image is a complete cubin or PTX text with its closing zero.
+        let module = unsafe { result::module::load_data(image.as_ptr().cast()) }.map_err(|error| self.error(error))?;
+        self.modules.borrow_mut().push(module);
+        let entry = CString::new(entry).map_err(|_| unavailable(self.device, "a kernel's name with a zero in it"))?;
+        // SAFETY: the module was just loaded and lives as long as the context.
+        let function = unsafe { result::module::get_function(module, entry) }.map_err(|error| self.error(error))?;
+        let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        let statically = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES;
+        let mut used = 0;
+        // SAFETY: the function belongs to the module above.
+        unsafe { sys::cuFuncGetAttribute(&raw mut used, statically, function) };
+        let most = self.properties.shared_bytes_max as c_int - used;
+        // SAFETY: as above.
+        self.check(unsafe { result::function::set_function_attribute(function, attribute, most) })?;
+        NonNull::new(function.cast()).map(Function).ok_or_else(|| unavailable(self.device, "a kernel without a handle"))
+    }
+
     /// For use while an error is made: never asks for the memory again.
     fn error_without_memory(&self, error: DriverError) -> Error {
         Error::DeviceFault { device: self.device, reason: describe(error) }
@@ -347,5 +370,25 @@ impl Drop for CudaDriver {
         self.libraries = None;
         // SAFETY: the context was created by `open`; destroying it frees streams, events, modules and memory with it.
         let _ = unsafe { sys::cuCtxDestroy_v2(self.context) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A driver that is older than the code says so, and goes on.
+    #[test]
+    fn code_that_is_newer_than_the_driver_is_refused() {
+        let devices = match discover() {
+            Ok(devices) => devices,
+            Err(absence) => return println!("skipped: {absence}"),
+        };
+        let driver = CudaDriver::open(&devices[0]).unwrap();
+        for image in [&b".version 99.9\n.target sm_90\n.address_size 64\n\0"[..], b"neither cubin nor PTX\0"] {
+            let error = driver.load_image(image, "nothing").unwrap_err();
+            assert!(matches!(error, Error::DeviceFault { .. }), "{error}");
+        }
+        assert!(driver.memory_info().is_ok());
     }
 }

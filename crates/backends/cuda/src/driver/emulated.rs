@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::ptr::NonNull;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use libloading::Library;
@@ -27,6 +28,9 @@ const ALIGN_BYTES: usize = 256;
 const GUARD_BYTES: usize = 64;
 const GUARD: u8 = 0xab;
 
+/// Names of files under way: two engines of one process may compile the same text at once.
+static COMPILED: AtomicU64 = AtomicU64::new(0);
+
 /// Kernels use the emulator's own state, which is one for each compiled kernel.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
@@ -38,6 +42,8 @@ pub(crate) struct EmulatedDriver {
     compiler: PathBuf,
     blocks: RefCell<HashMap<Address, Layout>>,
     used_bytes: Cell<u64>,
+    /// Each in a place of its own, which the functions that were handed out point to.
+    #[allow(clippy::vec_box)]
     functions: RefCell<Vec<Box<Loaded>>>,
 }
 
@@ -51,8 +57,7 @@ struct Loaded {
 impl EmulatedDriver {
     /// A device whose kernels this compiler compiles.
     pub(crate) fn new(device: DeviceId, compiler: PathBuf) -> EmulatedDriver {
-        let properties =
-            Properties { multiprocessors: 4, shared_bytes_max: 96 << 10, capability: 0, l2_bytes: 1 << 20 };
+        let properties = Properties { multiprocessors: 4, shared_bytes_max: 96 << 10, capability: 0 };
         EmulatedDriver {
             device,
             properties,
@@ -77,7 +82,9 @@ impl EmulatedDriver {
         if file.exists() {
             return Ok(file);
         }
-        let fresh = folder.join(format!("{:016x}-{}.tmp", hasher.finish(), std::process::id()));
+        // Other threads and processes may compile the same kernel; each renames its own file into place.
+        let number = COMPILED.fetch_add(1, Ordering::Relaxed);
+        let fresh = folder.join(format!("{:016x}-{}-{number}.tmp", hasher.finish(), std::process::id()));
         let mut child = Command::new(&self.compiler)
             .args(["-std=c++17", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-shared", "-fPIC", "-w"])
             .args(["-x", "c++", "-", "-o"])
@@ -251,10 +258,6 @@ impl Driver for EmulatedDriver {
 
     fn libraries(&self) -> Option<&Libraries> {
         None
-    }
-
-    fn make_current(&self) -> Result<()> {
-        Ok(())
     }
 }
 

@@ -27,8 +27,6 @@ pub(crate) struct Properties {
     pub(crate) shared_bytes_max: u32,
     /// The compute capability, 90 for 9.0. The emulated device has 0.
     pub(crate) capability: u32,
-    /// Bytes of the second-level cache.
-    pub(crate) l2_bytes: u64,
 }
 
 /// The three queues of a device. Work on one is done in order; work on different ones overlaps.
@@ -157,7 +155,4 @@ pub(crate) trait Driver {
 
     /// The vendor's libraries, each loaded when it is first asked for.
     fn libraries(&self) -> Option<&Libraries>;
-
-    /// Makes this device the calling thread's current one.
-    fn make_current(&self) -> Result<()>;
 }

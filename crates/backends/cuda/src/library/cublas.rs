@@ -60,12 +60,15 @@ pub(crate) enum Epilogue {
     ReluBias,
 }
 
+/// A problem, what follows it, and whether C is added.
+type Key = (Problem, Epilogue, bool);
+
 /// The library's handle on the engine's stream.
 pub(crate) struct Cublas {
     device: DeviceId,
     handle: sys::cublasLtHandle_t,
     stream: sys::cudaStream_t,
-    plans: RefCell<HashMap<(Problem, Epilogue, bool), Option<Rc<Plan>>>>,
+    plans: RefCell<HashMap<Key, Option<Rc<Plan>>>>,
 }
 
 /// An algorithm for a problem, with the descriptors that name it.

@@ -120,20 +120,28 @@ impl Cudnn {
     pub(crate) fn plans(&self, problem: &Problem) -> Result<Vec<Plan>, String> {
         let graph = Rc::new(Graph::new(self.handle, problem)?);
         let mut plans = Vec::new();
-        for mode in
-            [sys::cudnnBackendHeurMode_t::CUDNN_HEUR_MODE_A, sys::cudnnBackendHeurMode_t::CUDNN_HEUR_MODE_FALLBACK]
-        {
-            for config in graph.configs(mode)? {
-                if plans.len() < PLANS_MAX && keeps_promises(&config, problem.dtype) {
+        let mut refusal = "the heuristics name no engine".to_owned();
+        use sys::cudnnBackendHeurMode_t as Mode;
+        for mode in [Mode::CUDNN_HEUR_MODE_A, Mode::CUDNN_HEUR_MODE_FALLBACK] {
+            let configs = graph.configs(mode).unwrap_or_else(|error| {
+                refusal = error;
+                Vec::new()
+            });
+            for config in configs {
+                if plans.len() >= PLANS_MAX || !keeps_promises(&config, problem.dtype) {
+                    continue;
+                }
+                match Plan::new(self.handle, problem, &graph, config) {
+                    Ok(plan) => plans.push(plan),
                     // An engine may still turn out not to take the problem; another will.
-                    plans.extend(Plan::new(self.handle, problem, &graph, config).ok());
+                    Err(error) => refusal = error,
                 }
             }
             if !plans.is_empty() {
                 break;
             }
         }
-        Ok(plans)
+        if plans.is_empty() { Err(refusal) } else { Ok(plans) }
     }
 
     /// Queues a plan. The workspace must have the bytes that the plan asks for.
@@ -206,7 +214,7 @@ fn keeps_promises(config: &Descriptor, dtype: DType) -> bool {
 fn notes(config: &Descriptor) -> Result<Vec<u32>, String> {
     let engine = Descriptor::new(Type::CUDNN_BACKEND_ENGINE_DESCRIPTOR)?;
     config.get(Name::CUDNN_ATTR_ENGINECFG_ENGINE, Kind::CUDNN_TYPE_BACKEND_DESCRIPTOR, &mut [engine.0])?;
-    let mut notes = [u32::MAX; 32];
+    let mut notes = [u32::MAX; Note::CUDNN_NUMERICAL_NOTE_TYPE_COUNT as usize];
     let count = engine.get(Name::CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, Kind::CUDNN_TYPE_NUMERICAL_NOTE, &mut notes)?;
     Ok(notes[..count.min(notes.len())].to_vec())
 }

@@ -8,10 +8,12 @@ use panoply_core::{DeviceId, DeviceInfo, Error, Health, PciAddress};
 
 pub(crate) mod cublas;
 pub(crate) mod cudnn;
+pub(crate) mod cufft;
 pub(crate) mod nvml;
 
 use cublas::Cublas;
 use cudnn::Cudnn;
+use cufft::Cufft;
 use nvml::Nvml;
 
 /// Handles to the libraries. Made on the engine's thread, with the device's context current.
@@ -20,6 +22,7 @@ pub(crate) struct Libraries {
     stream: sys::CUstream,
     cublas: OnceCell<Result<Cublas, String>>,
     cudnn: OnceCell<Result<Cudnn, String>>,
+    cufft: OnceCell<Result<Cufft, String>>,
     nvml: OnceCell<Result<Nvml, String>>,
     pci_address: Option<PciAddress>,
     uncorrected_errors: Cell<u64>,
@@ -34,6 +37,7 @@ impl Libraries {
             stream,
             cublas: OnceCell::new(),
             cudnn: OnceCell::new(),
+            cufft: OnceCell::new(),
             nvml: OnceCell::new(),
             pci_address: info.pci_address,
             uncorrected_errors: Cell::new(0),
@@ -49,6 +53,11 @@ impl Libraries {
     /// cuDNN, where it is installed.
     pub(crate) fn cudnn(&self) -> Option<&Cudnn> {
         self.cudnn.get_or_init(|| Cudnn::open(self.stream.cast())).as_ref().ok()
+    }
+
+    /// cuFFT, where it is installed.
+    pub(crate) fn cufft(&self) -> Option<&Cufft> {
+        self.cufft.get_or_init(|| Cufft::open(self.device, self.stream.cast())).as_ref().ok()
     }
 
     /// What NVML says of the device.

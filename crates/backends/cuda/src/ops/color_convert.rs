@@ -25,8 +25,7 @@ pub(crate) fn run(op: &ColorConvert, context: &mut Context) -> Result<Value> {
     let threads = if shares_chroma { pixels / 4 } else { pixels };
     let kernel = Kernel::new(COLOR, "convert")
         .dtype("T", op.input.dtype())
-        .integer("FROM", number(op.from))
-        .integer("TO", number(op.to))
+        .integer("SIDE", if shares_chroma { 2 } else { 1 })
         .word("INDEX", if u32::try_from(threads).is_ok() { "u32" } else { "u64" });
     let mut arguments = Arguments::new()
         .address(input)
@@ -34,13 +33,15 @@ pub(crate) fn run(op: &ColorConvert, context: &mut Context) -> Result<Value> {
         .u64(threads as u64)
         .u32(height as u32)
         .u32(width as u32)
+        .u32(number(op.from))
+        .u32(number(op.to))
         .structure(&coding(op));
     context.launch(&kernel, Launch::new(threads.div_ceil(THREADS) as u32, THREADS as u32), &mut arguments)?;
     Ok(Value::Tensor(output.into_tensor()))
 }
 
 /// How the kernel counts formats.
-fn number(format: ColorFormat) -> u64 {
+fn number(format: ColorFormat) -> u32 {
     match format {
         ColorFormat::Rgb => 0,
         ColorFormat::Bgr => 1,

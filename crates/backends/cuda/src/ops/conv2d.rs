@@ -14,6 +14,11 @@ use crate::library::cudnn::{Pass, Tensors};
 const TILE: usize = 64;
 const DEPTH: usize = 16;
 const THREADS: u32 = 256;
+/// The kernels, each with the word that chooses it.
+const TILES: (&str, &str) = ("convolve", "TILES");
+const MATRIX_UNITS: (&str, &str) = ("convolve_tiles", "MATRIX_UNITS");
+const DIRECT: (&str, &str) = ("convolve_directly", "DIRECT");
+const PARTS: (&str, &str) = ("add_parts", "PARTS");
 /// Up to so many filters (channels, for the input's gradient) of a group, sharing tiles does not pay.
 const DIRECT_ROWS_MAX: usize = 4;
 /// The least of k that a part of a split sum has.
@@ -21,6 +26,11 @@ const PART_DEPTH_MIN: usize = 16 * DEPTH;
 const PARTS_MAX: usize = 64;
 /// The largest extent of a grid beyond its first axis.
 const GRID_MAX: usize = 65_535;
+/// `WIDE` and `DEEP` of the kernel for matrix units.
+const WIDE: usize = 128;
+const DEEP: usize = 32;
+/// The fewest rows for which matrix units are used.
+const WIDE_ROWS_MIN: usize = 16;
 
 pub(crate) fn run(op: &Conv2d, context: &mut Context) -> Result<Value> {
     let shape = op.conv_shape()?;
@@ -71,6 +81,7 @@ struct Operands {
 }
 
 /// One of the two numbers that choose an element of the image: `side` of the kernel.
+#[derive(Clone, Copy)]
 struct Side {
     planes: usize,
     size: [usize; 2],
@@ -98,6 +109,8 @@ struct Product {
     activation: Activation,
     /// Whether sums may be split into parts.
     splits: bool,
+    /// The weights as matrices whose transposes have, in each row of `a`, tap by tap the channels side by side.
+    turned: Option<[usize; 3]>,
 }
 
 impl Product {
@@ -131,6 +144,7 @@ impl Product {
             padded: padded(shape),
             activation: Activation::None,
             splits: false,
+            turned: Some([shape.filters, channels, taps]),
         }
     }
 
@@ -164,6 +178,7 @@ impl Product {
             padded: padded(shape),
             activation: Activation::None,
             splits: false,
+            turned: Some([shape.groups, filters, channels * taps]),
         }
     }
 
@@ -197,6 +212,7 @@ impl Product {
             padded: padded(shape),
             activation: Activation::None,
             splits: true,
+            turned: None,
         }
     }
 
@@ -212,13 +228,33 @@ impl Product {
         if parts > 1 {
             return self.run_in_parts(dtype, operands, parts, context);
         }
-        let kernel = |entry| self.kernel(entry, dtype, operands.bias.is_some(), false);
+        let kernel = |entry| self.kernel(entry, dtype);
         if self.m <= DIRECT_ROWS_MAX && !self.splits {
             let lines = (self.groups * self.m).min(GRID_MAX) as u32;
             let launch = Launch::grid([self.n.count().div_ceil(THREADS as usize) as u32, lines, 1], THREADS);
-            return context.launch(&kernel("convolve_directly"), launch, &mut self.arguments(operands, 1));
+            return context.launch(&kernel(DIRECT), launch, &mut self.arguments(operands, 1));
         }
-        context.launch(&kernel("convolve"), self.tiles(1), &mut self.arguments(operands, 1))
+        if let Some(matrices) = self.turned
+            && self.suits_matrix_units(dtype)
+        {
+            let weights = context.scratch(matrices.iter().product::<usize>() * dtype.size_bytes())?;
+            turn(dtype, weights, operands.a, matrices, Activation::None, context)?;
+            let operands = Operands { a: weights, ..operands };
+            let (columns, rows) = (self.n.count().div_ceil(WIDE), self.m.div_ceil(WIDE));
+            let launch = Launch::grid([columns as u32, rows as u32, self.groups as u32], THREADS);
+            let by_tap = Product { a_row: self.k.count(), ..*self };
+            return context.launch(&kernel(MATRIX_UNITS), launch, &mut by_tap.arguments(operands, 1));
+        }
+        context.launch(&kernel(TILES), self.tiles(1), &mut self.arguments(operands, 1))
+    }
+
+    /// Whether the kernel for matrix units takes it: 16-bit numbers, whole tiles of channels, and enough rows.
+    fn suits_matrix_units(&self, dtype: DType) -> bool {
+        matches!(dtype, DType::F16 | DType::BF16)
+            && self.k.planes > 0
+            && self.k.planes.is_multiple_of(DEEP)
+            && self.m >= WIDE_ROWS_MIN
+            && self.groups <= GRID_MAX
     }
 
     /// Sums in parts, each by blocks of its own, and then the sums of those, always in the same order.
@@ -227,9 +263,9 @@ impl Product {
         let count = self.elements();
         let sums = context.scratch(count * parts * sum_bytes)?;
         let of_parts = Operands { out: sums, ..operands };
-        let kernel = self.kernel("convolve", dtype, false, true);
+        let kernel = self.kernel(TILES, dtype);
         context.launch(&kernel, self.tiles(parts), &mut self.arguments(of_parts, parts))?;
-        let kernel = self.kernel("add_parts", dtype, false, true);
+        let kernel = self.kernel(PARTS, dtype);
         let mut arguments = Arguments::new().address(operands.out).address(sums).u64(count as u64).u32(parts as u32);
         let launch = context.blocks(count, THREADS, 1);
         context.launch(&kernel, launch, &mut arguments)
@@ -248,17 +284,15 @@ impl Product {
         Launch::grid([columns as u32, rows as u32, (self.groups * parts) as u32], THREADS)
     }
 
-    fn kernel(&self, entry: &'static str, dtype: DType, has_bias: bool, in_parts: bool) -> Kernel {
+    fn kernel(&self, (entry, chosen): (&'static str, &'static str), dtype: DType) -> Kernel {
         let reach = self.padded.into_iter().max().unwrap_or(0);
         let numbers = self.n.count().max(self.k.count());
         Kernel::new(CONV, entry)
             .dtype("T", dtype)
+            .flag(chosen, true)
             .word("POS", if reach < 1 << 29 { "i32" } else { "i64" })
             .word("INDEX", if u32::try_from(numbers).is_ok() { "u32" } else { "u64" })
             .flag("DIVIDES", self.divide != [1, 1])
-            .integer("ACTIVATION", activation_number(self.activation))
-            .flag("BIAS", has_bias)
-            .flag("PARTS", in_parts)
     }
 
     fn arguments(&self, operands: Operands, parts: usize) -> Arguments {
@@ -280,6 +314,7 @@ impl Product {
             part_k,
             parts,
             self.elements(),
+            activation_number(self.activation) as usize,
         ]
         .map(|size| size as u64);
         Arguments::new()
@@ -321,8 +356,39 @@ fn padded(shape: &ConvShape) -> [usize; 2] {
     [0, 1].map(|axis| shape.input[axis] + shape.padding[axis] + shape.padding[axis + 2])
 }
 
+/// Transposes each of so many matrices of rows × columns of 16-bit numbers, and applies a function.
+pub(super) fn turn(
+    dtype: DType,
+    target: Address,
+    source: Address,
+    [matrices, rows, columns]: [usize; 3],
+    activation: Activation,
+    context: &mut Context,
+) -> Result<()> {
+    if matrices * rows * columns == 0 {
+        return Ok(());
+    }
+    let aligned = (target | source).is_multiple_of(4);
+    let pairs = aligned && rows.is_multiple_of(2) && columns.is_multiple_of(2);
+    let grid = [columns.div_ceil(TILE), rows.div_ceil(TILE).min(GRID_MAX), matrices.min(GRID_MAX)];
+    let mut arguments = Arguments::new()
+        .address(target)
+        .address(source)
+        .u64(matrices as u64)
+        .u64(rows as u64)
+        .u64(columns as u64)
+        .u32(activation_number(activation));
+    let launch = Launch::grid(grid.map(|size| size as u32), THREADS);
+    context.launch(&around("turn", dtype).flag("PAIRS", pairs), launch, &mut arguments)
+}
+
+/// A kernel that works before or after a convolution.
+pub(super) fn around(entry: &'static str, dtype: DType) -> Kernel {
+    Kernel::new(CONV, entry).dtype("T", dtype).flag("AROUND", true)
+}
+
 /// How the kernel counts activations; the last is the hyperbolic tangent.
-pub(super) fn activation_number(activation: Activation) -> u64 {
+pub(super) fn activation_number(activation: Activation) -> u32 {
     match activation {
         Activation::None => 0,
         Activation::Relu => 1,

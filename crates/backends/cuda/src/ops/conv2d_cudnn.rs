@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use panoply_core::op::compute::{Activation, ConvShape};
 use panoply_core::{DType, Result};
-use panoply_kernels::c::{CONV, Kernel};
 
-use super::conv2d::activation_number;
+use super::conv2d::{activation_number, around, turn};
 use crate::context::{Arguments, Context};
 use crate::driver::{Address, Launch, Stream};
 use crate::library::cudnn::{ALIGN_BYTES, Cudnn, Pass, Plan, Problem, Tensors};
@@ -22,9 +21,9 @@ const GROUP_MIN: usize = 8;
 const WORKSPACE_BYTES_MAX: usize = 2 << 30;
 /// Runs of which the fastest counts.
 const TIMED_RUNS: usize = 3;
-/// `THREADS` and `TILE` of the kernels.
+/// `THREADS` of the kernel.
 const THREADS: u32 = 256;
-const TILE: usize = 64;
+/// The largest extent of a grid beyond its first axis.
 const GRID_MAX: usize = 65_535;
 
 /// A convolution or a gradient, and where its tensors are.
@@ -114,7 +113,7 @@ impl Job {
 
     /// In which layouts plans are looked for: 16-bit engines with channels last, and as images lie where nothing follows.
     fn layouts(&self) -> impl Iterator<Item = bool> {
-        let fits = self.shape.group_channels() % 8 == 0 && self.shape.group_filters() % 8 == 0;
+        let fits = self.shape.group_channels().is_multiple_of(8) && self.shape.group_filters().is_multiple_of(8);
         let is_plain = self.tensors.bias.is_none() && self.activation == Activation::None;
         let turned = self.is_half() && fits;
         let as_it_is = !self.is_half() || is_plain;
@@ -193,13 +192,13 @@ impl Job {
             // The result is not read.
             (which != self.result_index()).then_some(tensor)
         }) {
-            self.turn(to, from, [dims[0], dims[1], dims[2] * dims[3]], Activation::None, context)?;
+            turn(self.dtype, to, from, [dims[0], dims[1], dims[2] * dims[3]], Activation::None, context)?;
         }
         if cudnn.run(plan, turned, room.workspace).is_err() {
             return Ok(false);
         }
         let (to, from, dims) = self.tensors_of(turned)[self.result_index()];
-        self.turn(to, from, [dims[0], dims[2] * dims[3], dims[1]], self.activation, context)?;
+        turn(self.dtype, to, from, [dims[0], dims[2] * dims[3], dims[1]], self.activation, context)?;
         Ok(true)
     }
 
@@ -220,45 +219,19 @@ impl Job {
         }
     }
 
-    /// Transposes each of so many matrices of rows × columns, and applies a function.
-    fn turn(
-        &self,
-        target: Address,
-        source: Address,
-        [matrices, rows, columns]: [usize; 3],
-        activation: Activation,
-        context: &mut Context,
-    ) -> Result<()> {
-        if matrices * rows * columns == 0 {
-            return Ok(());
-        }
-        let pairs = rows.is_multiple_of(2) && columns.is_multiple_of(2);
-        let kernel = self.kernel("turn", activation).flag("PAIRS", pairs);
-        let grid = [columns.div_ceil(TILE), rows.div_ceil(TILE).min(GRID_MAX), matrices.min(GRID_MAX)];
-        let mut arguments =
-            Arguments::new().address(target).address(source).u64(matrices as u64).u64(rows as u64).u64(columns as u64);
-        context.launch(&kernel, Launch::grid(grid.map(|size| size as u32), THREADS), &mut arguments)
-    }
-
     /// Adds the bias to the output and applies the activation, in place.
     fn finish(&self, context: &mut Context) -> Result<()> {
         let pixels: usize = self.shape.output().iter().product();
-        let kernel = self.kernel("finish", self.activation).flag("BIAS", self.tensors.bias.is_some());
+        let kernel = around("finish", self.dtype).flag("PAIRS", false);
         let mut arguments = Arguments::new()
             .address(self.tensors.output)
             .address(self.tensors.bias.unwrap_or(0))
             .u64(pixels as u64)
-            .u32(self.shape.filters as u32);
+            .u32(self.shape.filters as u32)
+            .u32(activation_number(self.activation));
         let columns = pixels.div_ceil(THREADS as usize * 4).min(GRID_MAX);
         let grid = [self.shape.batch * self.shape.filters, columns, 1];
         context.launch(&kernel, Launch::grid(grid.map(|size| size as u32), THREADS), &mut arguments)
-    }
-
-    fn kernel(&self, entry: &'static str, activation: Activation) -> Kernel {
-        Kernel::new(CONV, entry)
-            .dtype("T", self.dtype)
-            .flag("AROUND", true)
-            .integer("ACTIVATION", activation_number(activation))
     }
 }
 
@@ -271,6 +244,8 @@ mod tests {
     use panoply_kernels::c::Dialect;
 
     use super::*;
+    use crate::driver::Driver;
+    use crate::driver::cuda::{self, CudaDriver};
     use crate::driver::emulated::EmulatedDriver;
 
     /// A context on the emulated device, where there is a compiler for it.
@@ -297,8 +272,7 @@ mod tests {
             let source = context.input(&Tensor::from_vec(numbers.clone(), [matrices, rows, columns]).unwrap()).unwrap();
             let shape = Shape::new([matrices, columns, rows]).unwrap();
             let target = context.scratch(numbers.len() * 2).unwrap();
-            let turn = job(0, None, [1, 1, 1, 1]);
-            turn.turn(target, source, [matrices, rows, columns], Activation::Relu, &mut context).unwrap();
+            turn(DType::F16, target, source, [matrices, rows, columns], Activation::Relu, &mut context).unwrap();
             let turned = context.download(target, DType::F16, shape).unwrap().to_vec::<f16>().unwrap();
             for (index, number) in turned.iter().enumerate() {
                 let (row, column) = (index % rows, index / rows % columns);
@@ -318,5 +292,61 @@ mod tests {
             let wanted = (numbers[index].to_f32() + bias[index / 35 % 3].to_f32()).max(0.0);
             assert_eq!(number.to_f32(), wanted, "{index}");
         }
+    }
+
+    /// Where there are a GPU and the library, it has plans for every pass in every layout that is looked for, and says how
+    /// long each takes.
+    #[test]
+    fn the_library_has_plans() {
+        let devices = match cuda::discover() {
+            Ok(devices) => devices,
+            Err(absence) => return println!("skipped: {absence}"),
+        };
+        for info in devices {
+            let driver = Rc::new(CudaDriver::open(&info).unwrap());
+            let Some(cudnn) = driver.libraries().and_then(|libraries| libraries.cudnn()) else {
+                println!("skipped: {} has no cuDNN", info.id);
+                continue;
+            };
+            let mut context = Context::new(driver.clone(), info.id, Dialect::Cuda, 1 << 30);
+            for dtype in [DType::F16, DType::BF16, DType::F32] {
+                for pass in [Pass::Forward, Pass::Input, Pass::Weights] {
+                    let job = large_job(dtype, pass, &mut context);
+                    assert!(job.is_eligible());
+                    for channels_last in job.layouts() {
+                        time_plans(cudnn, &job, channels_last, &mut context);
+                    }
+                    drop(context.take_queued());
+                }
+            }
+        }
+    }
+
+    fn large_job(dtype: DType, pass: Pass, context: &mut Context) -> Job {
+        let options = ConvOptions { padding: [1; 4], ..ConvOptions::default() };
+        let shape = ConvShape::new([64, 256, 56, 56], [256, 256, 3, 3], &options).unwrap();
+        let mut zeroed = |elements: usize| {
+            let address = context.scratch(elements * dtype.size_bytes()).unwrap();
+            context.fill(address, 0, elements * dtype.size_bytes()).unwrap();
+            address
+        };
+        let (input, weights) = (zeroed(shape.input_len()), zeroed(shape.weight_len()));
+        let tensors = Tensors { input, weights, output: zeroed(shape.output_len()), bias: None };
+        Job { shape, dtype, pass, tensors, activation: Activation::None }
+    }
+
+    fn time_plans(cudnn: &Cudnn, job: &Job, channels_last: bool, context: &mut Context) {
+        let plans = cudnn.plans(&job.problem(channels_last)).unwrap_or_else(|error| {
+            println!("no plan: {error}");
+            Vec::new()
+        });
+        println!("{} {:?}, channels last: {channels_last}: {} plans", job.dtype, job.pass, plans.len());
+        let bytes = plans.iter().map(|plan| plan.workspace_bytes).max().unwrap_or(0);
+        let room = job.room(channels_last, bytes, context).unwrap();
+        for plan in &plans {
+            let time = job.time(cudnn, plan, &room, context).unwrap();
+            println!("  {time:?} with {} bytes of workspace", plan.workspace_bytes);
+        }
+        assert!(!plans.is_empty() || !channels_last);
     }
 }

@@ -21,6 +21,8 @@ const INPUTS: usize = INPUTS_MAX as usize;
 const VECTOR_BYTES: usize = 16;
 /// From here on each thread takes two vectors, so that more loads are under way.
 const TWO_VECTORS_ELEMENTS_MIN: usize = 1 << 22;
+/// Longer programs have one element for each thread: every element of a vector is another copy of the program's text.
+const UNROLLED_NODES_MAX: usize = 64;
 /// Arguments other than the inputs' addresses and strides.
 const OTHER_ARGUMENT_BYTES: usize = 128;
 /// Memory for the values of an interpreted program.
@@ -112,10 +114,11 @@ impl Plan {
     }
 
     /// Decides how each input is read, and how many elements a vector has.
-    fn classify(&mut self, output: DType) -> (Reach, u32) {
+    fn classify(&mut self, output: DType, nodes: usize) -> (Reach, u32) {
         let flat = self.is_flat();
         let widest = self.dtypes[..self.inputs].iter().chain([&output]).map(|dtype| dtype.size_bytes()).max();
-        let mut width = VECTOR_BYTES / widest.unwrap_or(1);
+        let is_long = nodes > UNROLLED_NODES_MAX;
+        let mut width = if is_long { 1 } else { VECTOR_BYTES / widest.unwrap_or(1) };
         if flat {
             while width > 1 && !(0..self.inputs).all(|input| self.is_same(input) || self.is_vector(input, width)) {
                 width /= 2;
@@ -136,7 +139,8 @@ impl Plan {
         }
         let elements = self.axes.elements();
         if flat {
-            let vectors = if elements >= TWO_VECTORS_ELEMENTS_MIN && self.inputs <= 4 { 2 } else { 1 };
+            let two = elements >= TWO_VECTORS_ELEMENTS_MIN && self.inputs <= 4 && !is_long;
+            let vectors = if two { 2 } else { 1 };
             return (Reach::Flat { vectors }, width as u32);
         }
         (Reach::Strided { rank: self.axes.rank as u32, is_wide: elements > u32::MAX as usize }, width as u32)
@@ -165,7 +169,7 @@ fn generate(program: &Program, output: DType, plan: &mut Plan, target: Address, 
     if !plan.is_flat() && !plan.fits_arguments() {
         plan.flatten(context)?;
     }
-    let (reach, width) = plan.classify(output);
+    let (reach, width) = plan.classify(output, program.nodes().len());
     let elements = plan.axes.elements();
     let mut arguments = Arguments::new().address(target);
     // A structure without members is one word.
@@ -296,7 +300,7 @@ impl Maps {
                 let count = code.words.len();
                 let words = Tensor::from_vec(code.words, [count])?;
                 let block = context.memory.scratch(words.len_bytes())?;
-                context.place(block.block.0, &words)?;
+                context.lasting(|context| context.place(block.block.0, &words))?;
                 known.push(Code { program: program.clone(), dtypes: dtypes.into(), words, slots: code.slots, block });
                 known.len() - 1
             }

@@ -10,7 +10,7 @@ use crate::driver::{Address, Launch};
 use crate::library::cublas::{Epilogue, Matrix, Order, Problem};
 
 /// The tile of the kernel, and the most blocks along the second and third axis of a grid.
-const TILE: usize = 64;
+pub(super) const TILE: usize = 64;
 const GRID_YZ_MAX: usize = 65_535;
 
 pub(crate) fn run(op: &MatMul, context: &mut Context) -> Result<Value> {
@@ -76,7 +76,10 @@ impl Product<'_> {
         let library = context.libraries().and_then(|libraries| libraries.cublas());
         let Some(library) = library else { return Ok(false) };
         let addresses = [self.a.address, self.b.address, own_c.unwrap_or(target), target];
-        library.multiply(&plan, [self.op.alpha, beta], addresses, self.bias.filter(|_| fused.is_some()), workspace)?;
+        if !context.is_rehearsal() {
+            let bias = self.bias.filter(|_| fused.is_some());
+            library.multiply(&plan, [self.op.alpha, beta], addresses, bias, workspace)?;
+        }
         if fused.is_none() {
             self.epilogue(context, target, problem.output)?;
         }
@@ -126,27 +129,16 @@ impl Product<'_> {
     }
 
     fn kernel(&self, entry: &'static str, has_c: bool) -> Kernel {
-        let activation = match self.op.activation {
-            Activation::None => 0,
-            Activation::Relu => 1,
-            Activation::Gelu => 2,
-            Activation::Silu => 3,
-            Activation::Sigmoid => 4,
-            _ => 5,
-        };
         Kernel::new(MATMUL, entry)
             .dtype("T", self.op.a.dtype())
             .dtype("R", self.op.output_dtype())
             .integer("BIAS", self.bias_kind() as i64)
-            .integer("ACTIVATION", activation)
+            .integer("ACTIVATION", activation_number(self.op.activation))
             .flag("HAS_C", has_c)
     }
 
     fn sizes(&self) -> [u64; 3] {
-        let MatMulShape { batch, m, n, k } = self.shape;
-        let pair = |low: usize, high: usize| low as u64 | (high as u64) << 32;
-        let factors = u64::from(self.op.alpha.to_bits()) | u64::from(self.op.beta.to_bits()) << 32;
-        [pair(m, n), pair(k, batch.elements()), factors]
+        sizes(&self.shape, self.shape.batch.elements(), self.op.alpha, self.op.beta)
     }
 
     fn by_kernel(&self, context: &mut Context) -> Result<()> {
@@ -188,6 +180,25 @@ impl Product<'_> {
             .layout(&c.batch_layout());
         let launch = context.blocks(batch.elements() * m * n, 256, 4);
         context.launch(&kernel, launch, &mut arguments)
+    }
+}
+
+/// The kernels' `sizes`.
+pub(super) fn sizes(shape: &MatMulShape, batches: usize, alpha: f32, beta: f32) -> [u64; 3] {
+    let pair = |low: usize, high: usize| low as u64 | (high as u64) << 32;
+    let factors = u64::from(alpha.to_bits()) | u64::from(beta.to_bits()) << 32;
+    [pair(shape.m, shape.n), pair(shape.k, batches), factors]
+}
+
+/// The kernels' number of an activation.
+pub(super) fn activation_number(activation: Activation) -> i64 {
+    match activation {
+        Activation::None => 0,
+        Activation::Relu => 1,
+        Activation::Gelu => 2,
+        Activation::Silu => 3,
+        Activation::Sigmoid => 4,
+        _ => 5,
     }
 }
 

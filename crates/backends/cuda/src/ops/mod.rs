@@ -2,16 +2,20 @@
 //! what computes it. Nothing here waits for the device.
 
 use panoply_core::op::compute::ComputeOp;
-use panoply_core::{Error, Op, Result, Support, Value};
+use panoply_core::op::signal::SignalOp;
+use panoply_core::{Op, Result, Support, Value};
 
 use crate::context::Context;
 
 mod color_convert;
 mod conv2d;
 mod conv2d_cudnn;
+mod fft;
+mod gather;
 mod layernorm;
 pub(crate) mod map;
 mod matmul;
+mod normalize;
 mod pool2d;
 mod reduce;
 mod resize;
@@ -20,6 +24,8 @@ pub(crate) mod scan;
 mod search;
 mod softmax;
 mod sort;
+pub(crate) mod together;
+mod topk;
 mod transfer;
 mod transpose;
 
@@ -30,7 +36,7 @@ pub(crate) fn run(op: &Op, context: &mut Context) -> Result<Value> {
         Op::Crypto(op) => match *op {},
         Op::Network(op) => match *op {},
         Op::Ml(op) => match *op {},
-        Op::Signal(op) => match *op {},
+        Op::Signal(op) => run_signal(op, context),
         Op::Video(op) => match *op {},
     }
 }
@@ -42,20 +48,22 @@ fn run_compute(op: &ComputeOp, context: &mut Context) -> Result<Value> {
         ComputeOp::Conv2d(op) => conv2d::run(op, context),
         ComputeOp::Conv2dBackwardInput(op) => conv2d::run_backward_input(op, context),
         ComputeOp::Conv2dBackwardWeight(op) => conv2d::run_backward_weight(op, context),
+        ComputeOp::Gather(op) => gather::run(op, context),
         ComputeOp::LayerNorm(op) => layernorm::run(op, context),
         ComputeOp::Map(op) => map::run(op, context),
         ComputeOp::MatMul(op) => matmul::run(op, context),
+        ComputeOp::Normalize(op) => normalize::run(op, context),
         ComputeOp::Pool2d(op) => pool2d::run(op, context),
         ComputeOp::Reduce(op) => reduce::run(op, context),
         ComputeOp::Resize(op) => resize::run(op, context),
         ComputeOp::Scan(op) => scan::run(op, context),
         ComputeOp::Search(op) => search::run(op, context),
+        ComputeOp::TopK(op) => topk::run(op, context),
         ComputeOp::Softmax(op) => softmax::run(op, context),
         ComputeOp::Sort(op) => sort::run(op, context),
         ComputeOp::SortPairs(op) => sort::run_pairs(op, context),
         ComputeOp::Transfer(op) => transfer::run(op, context),
         ComputeOp::Transpose(op) => transpose::run(op, context),
-        _ => Err(Error::Unsupported { op: "this op", reason: "the CUDA backend does not have it".to_owned() }),
     }
 }
 
@@ -66,7 +74,7 @@ pub(crate) fn supports(op: &Op) -> Support {
         Op::Crypto(op) => match *op {},
         Op::Network(op) => match *op {},
         Op::Ml(op) => match *op {},
-        Op::Signal(op) => match *op {},
+        Op::Signal(op) => supports_signal(op),
         Op::Video(op) => match *op {},
     }
 }
@@ -74,9 +82,20 @@ pub(crate) fn supports(op: &Op) -> Support {
 fn supports_compute(op: &ComputeOp) -> Support {
     match op {
         ComputeOp::Search(op) => search::supports(op),
-        ComputeOp::Gather(_) => Support::No("the CUDA backend does not have it yet".to_owned()),
-        ComputeOp::Normalize(_) => Support::No("the CUDA backend does not have it yet".to_owned()),
-        ComputeOp::TopK(_) => Support::No("the CUDA backend does not have it yet".to_owned()),
+        ComputeOp::TopK(op) => topk::supports(op),
         _ => Support::Yes,
+    }
+}
+
+fn run_signal(op: &SignalOp, context: &mut Context) -> Result<Value> {
+    match op {
+        SignalOp::Fft(op) => fft::run(op, context),
+        SignalOp::Ifft(op) => fft::run_inverse(op, context),
+    }
+}
+
+fn supports_signal(op: &SignalOp) -> Support {
+    match op {
+        SignalOp::Fft(_) | SignalOp::Ifft(_) => Support::Yes,
     }
 }

@@ -25,7 +25,6 @@ pub(crate) fn run(op: &Pool2d, context: &mut Context) -> Result<Value> {
         .dtype("T", op.input.dtype())
         .word("INDEX", if u32::try_from(outputs).is_ok() { "u32" } else { "u64" })
         .flag("MAX", op.kind == PoolKind::Max)
-        .flag("COUNT_PADDING", op.kind == PoolKind::Average { count_padding: true })
         .integer("LANES", lanes as u64);
     let [out_height, out_width] = shape.output();
     // A stride beyond the image leaves one window, at its beginning.
@@ -41,6 +40,7 @@ pub(crate) fn run(op: &Pool2d, context: &mut Context) -> Result<Value> {
         stride[1],
         shape.padding[0],
         shape.padding[1],
+        usize::from(op.kind == PoolKind::Average { count_padding: true }),
     ]
     .map(|size| size as u64);
     let mut arguments = Arguments::new().address(input).address(output.address).u64(outputs as u64).structure(&windows);

@@ -12,6 +12,9 @@ use crate::strides::Axes;
 
 const WARP_LANES: usize = 32;
 const VECTOR_BYTES: usize = 16;
+/// Threads that a multiprocessor runs at once, with 64 registers each.
+const THREADS_PER_MULTIPROCESSOR: usize = 1024;
+const BLOCKS_MIN: usize = 8;
 const COLUMN_THREADS: usize = 128;
 /// With fewer lines than this, and longer ones, a transposed copy costs less than idle threads.
 const LINES_MIN: usize = 8192;
@@ -47,30 +50,32 @@ impl Lines {
     fn rows(&self, op: &Scan, target: Address, source: Address, context: &mut Context) -> Result<()> {
         let dtype = op.input.dtype();
         let width = VECTOR_BYTES / dtype.size_bytes();
-        let aligned = (target | source).is_multiple_of(VECTOR_BYTES as u64) && self.len.is_multiple_of(width);
+        // Every row must begin on a boundary; a single one may end anywhere, unless that is where it begins.
+        let even = self.len.is_multiple_of(width) || self.outer * self.inner == 1 && !op.reversed;
+        let aligned = (target | source).is_multiple_of(VECTOR_BYTES as u64) && even;
         let vector = if aligned { width } else { 1 };
         let vectors = self.len.div_ceil(vector);
-        let (threads, items) = match vectors {
-            0..=32 => (WARP_LANES, 1),
-            33..=128 => (WARP_LANES, 4),
-            // 32 values for each thread, whatever their width.
-            _ => (8 * WARP_LANES, (32 / vector).min(8)),
-        };
+        let (threads, items) = tile(vectors, vector, dtype);
         let tiles = vectors.div_ceil(threads * items);
         let blocks = self.outer * self.inner * tiles;
-        let (mut status, mut values, mut epoch, mut tickets) = (0, 0, 0, 0);
+        let (mut status, mut values, mut epoch) = (0, 0, 0);
         if tiles > 1 {
             (status, epoch) = context.scan_board(blocks)?;
-            tickets = context.counters()?;
             if dtype == DType::F64 {
                 values = context.scratch(blocks * 16)?;
             }
         }
         let kernel = kernel(op, "scan_rows", threads)
             .flag("ROWS", true)
+            .integer("BLOCKS_MIN", (THREADS_PER_MULTIPROCESSOR / threads).min(BLOCKS_MIN) as i64)
             .integer("ITEMS", items as i64)
             .integer("VECTOR", vector as i64)
             .integer("VECTOR_BYTES", (vector * dtype.size_bytes()) as i64);
+        let kernel = if tiles > 1 {
+            kernel.flag("REVERSED", op.reversed).flag("EXCLUSIVE", op.excludes_own)
+        } else {
+            kernel.word("REVERSED", "is_reversed").word("EXCLUSIVE", "is_exclusive")
+        };
         let mut arguments = Arguments::new()
             .address(target)
             .address(source)
@@ -80,8 +85,7 @@ impl Lines {
             .u32(u32::from(op.excludes_own))
             .address(status)
             .address(values)
-            .u32(epoch)
-            .address(tickets);
+            .u32(epoch);
         context.launch(&kernel, Launch::new(blocks as u32, threads as u32), &mut arguments)
     }
 
@@ -122,6 +126,19 @@ impl Lines {
     }
 }
 
+/// Threads of a tile, and vectors of each. Rows of many tiles have small ones, so that a multiprocessor has some that load,
+/// some that look back and some that store.
+fn tile(vectors: usize, vector: usize, dtype: DType) -> (usize, usize) {
+    let registers = vector * dtype.size_bytes().div_ceil(4);
+    match vectors {
+        0..=32 => (WARP_LANES, 1),
+        33..=128 => (WARP_LANES, 4),
+        // Each vector also has a running value of its own.
+        129..=2048 => (8 * WARP_LANES, (32 / registers).clamp(1, 8)),
+        _ => (4 * WARP_LANES, (24 / registers).clamp(1, 8)),
+    }
+}
+
 fn kernel(op: &Scan, entry: &'static str, threads: usize) -> Kernel {
     let kind = match op.kind {
         ScanKind::Sum => 0,
@@ -138,6 +155,9 @@ fn kernel(op: &Scan, entry: &'static str, threads: usize) -> Kernel {
 #[derive(Default)]
 pub(crate) struct ScanBoard {
     block: Option<Block>,
+    /// Smaller boards, which kernels under way may still use; together they are smaller than the present one.
+    #[allow(dead_code)] // Held so that the pool does not lend them.
+    retired: Vec<Block>,
     tiles: usize,
     epoch: u32,
 }
@@ -150,18 +170,21 @@ const BOARD_TILES_MIN: usize = 1 << 16;
 impl Context {
     /// Statuses for so many tiles, and this launch's epoch, which none of them has.
     fn scan_board(&mut self, tiles: usize) -> Result<(Address, u32)> {
-        if self.scans.tiles < tiles || self.scans.epoch == EPOCH_MAX {
+        if self.scans.tiles < tiles {
             let capacity = tiles.next_power_of_two().max(BOARD_TILES_MIN);
             let block = self.memory.scratch(capacity * 8)?;
-            self.fill(block.block.0, 0, capacity * 8)?;
-            // Kernels under way still use the old one: it goes when this op has finished.
             let old = self.scans.block.replace(block);
-            self.hold(old);
+            self.scans.retired.extend(old);
             self.scans.tiles = capacity;
+            self.scans.epoch = EPOCH_MAX;
+        }
+        let address = self.scans.block.as_ref().map_or(0, |block| block.block.0);
+        if self.scans.epoch == EPOCH_MAX {
+            let bytes = self.scans.tiles * 8;
+            self.lasting(|context| context.fill(address, 0, bytes))?;
             self.scans.epoch = 0;
         }
         self.scans.epoch += 1;
-        let address = self.scans.block.as_ref().map_or(0, |block| block.block.0);
         Ok((address, self.scans.epoch))
     }
 }

@@ -37,8 +37,9 @@ fn rows(op: &Softmax, target: Address, source: Address, context: &mut Context) -
         return long_rows(op, target, source, context);
     };
     let mut arguments = Arguments::new().address(target).address(source).u64(count as u64);
-    arguments = arguments.u32(len as u32).u32(u32::from(op.is_log));
-    context.launch(&rows.kernel(SOFTMAX, "softmax_rows", "ROWS", dtype), rows.launch(count), &mut arguments)
+    arguments = arguments.u32(len as u32);
+    let kernel = rows.kernel(SOFTMAX, "softmax_rows", "ROWS", dtype).flag("IS_LOG", op.is_log);
+    context.launch(&kernel, rows.launch(count), &mut arguments)
 }
 
 fn long_rows(op: &Softmax, target: Address, source: Address, context: &mut Context) -> Result<()> {

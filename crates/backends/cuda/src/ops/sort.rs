@@ -2,7 +2,7 @@
 //! by digit, with counts for every digit made in one pass. All three are stable and share their kernels.
 
 use panoply_core::op::compute::{ArgSort, Sort, SortPairs};
-use panoply_core::{DType, Result, Shape, Value};
+use panoply_core::{DType, Result, Shape, Value, bf16, f16};
 use panoply_kernels::c::{Kernel, SORT};
 
 use crate::context::{Arguments, Context, Layout, View};
@@ -17,12 +17,14 @@ const TILE_THREADS: usize = 384;
 /// Threads of a block that counts, and the keys of one round of such a block.
 const COUNT_THREADS: u32 = 512;
 const COUNT_KEYS: usize = 512 * 8;
+/// Such blocks on one multiprocessor.
+const COUNT_BLOCKS: usize = 3;
 const DIGITS: usize = 256;
 /// From this length on, a tile's sum and its mark take more than 32 bits.
 const NARROW_STATUS_ELEMENTS: usize = 1 << 30;
 
 pub(crate) fn run(op: &Sort, context: &mut Context) -> Result<Value> {
-    let task = Task { dtype: op.input.dtype(), falls: op.falls, value_bytes: 0, positions: false, keys_out: true };
+    let task = Task { dtype: op.input.dtype(), falls: op.falls, value_bytes: 0, is_stable: op.is_stable };
     let keys = context.input(&op.input)?;
     let output = context.output(op.input.dtype(), op.output_shape())?;
     let places = Places { keys, values: 0, keys_out: output.address, values_out: 0 };
@@ -31,7 +33,7 @@ pub(crate) fn run(op: &Sort, context: &mut Context) -> Result<Value> {
 }
 
 pub(crate) fn run_arg(op: &ArgSort, context: &mut Context) -> Result<Value> {
-    let task = Task { dtype: op.input.dtype(), falls: op.falls, value_bytes: 4, positions: true, keys_out: false };
+    let task = Task { dtype: op.input.dtype(), falls: op.falls, value_bytes: 4, is_stable: true };
     let keys = context.input(&op.input)?;
     let output = context.output(DType::U32, op.output_shape())?;
     let places = Places { keys, values: 0, keys_out: 0, values_out: output.address };
@@ -41,7 +43,7 @@ pub(crate) fn run_arg(op: &ArgSort, context: &mut Context) -> Result<Value> {
 
 pub(crate) fn run_pairs(op: &SortPairs, context: &mut Context) -> Result<Value> {
     let value_bytes = op.values.dtype().size_bytes();
-    let task = Task { dtype: op.keys.dtype(), falls: op.falls, value_bytes, positions: false, keys_out: true };
+    let task = Task { dtype: op.keys.dtype(), falls: op.falls, value_bytes, is_stable: true };
     let (keys, values) = (context.input(&op.keys)?, context.input(&op.values)?);
     let sorted = context.output(op.keys.dtype(), *op.keys.shape())?;
     let moved = context.output(op.values.dtype(), *op.values.shape())?;
@@ -56,13 +58,12 @@ struct Task {
     falls: bool,
     /// Bytes of what follows a key; none where nothing does.
     value_bytes: usize,
-    /// Whether that is the key's position.
-    positions: bool,
-    /// Whether sorted keys come out.
-    keys_out: bool,
+    /// Whether zeros of either sign and NaNs keep their order and their bits.
+    is_stable: bool,
 }
 
-/// Where elements come from and go to, contiguous in the tensor's order.
+/// Where elements come from and go to, contiguous in the tensor's order. Values from nowhere are the keys' positions; keys
+/// that go nowhere are not wanted.
 #[derive(Clone, Copy)]
 struct Places {
     keys: Address,
@@ -100,13 +101,31 @@ impl Lines {
 }
 
 impl Task {
-    fn kernel(&self, entry: &'static str) -> Kernel {
+    fn kernel(&self, entry: &'static str, coded: bool) -> Kernel {
         Kernel::new(SORT, entry)
-            .dtype("T", self.dtype)
-            .flag("FALLS", self.falls)
+            .integer("T_BYTES", self.dtype.size_bytes() as u64)
             .integer("V_BYTES", self.value_bytes as u64)
-            .flag("POSITIONS", self.positions)
-            .flag("KEYS_OUT", self.keys_out)
+            .flag("CODED", coded)
+    }
+
+    /// Whether keys move as what decides their order: where nothing follows them, and nothing is lost.
+    fn is_coded(&self) -> bool {
+        self.value_bytes == 0 && (!self.is_stable || self.dtype.is_integer())
+    }
+
+    /// The kernel's `rule`, for keys that move as they are or coded.
+    fn rule(&self, coded: bool) -> [u64; 4] {
+        let bits = self.dtype.size_bytes() * 8;
+        let infinity = match self.dtype {
+            DType::F32 => u64::from(f32::INFINITY.to_bits()),
+            DType::F16 => u64::from(f16::INFINITY.to_bits()),
+            DType::BF16 => u64::from(bf16::INFINITY.to_bits()),
+            DType::F64 => f64::INFINITY.to_bits(),
+            _ => 0,
+        };
+        let is_signed = matches!(self.dtype, DType::I32 | DType::I8);
+        let sign = if is_signed { 1 << (bits - 1) } else { 0 };
+        [infinity, sign, if self.falls { u64::MAX >> (64 - bits) } else { 0 }, u64::from(!coded)]
     }
 
     /// Keys of one thread where a block sorts a whole line in its memory.
@@ -150,24 +169,26 @@ fn sort_short(task: &Task, lines: &Lines, places: Places, context: &mut Context)
         .address(places.values)
         .address(places.keys_out)
         .address(places.values_out)
+        .structure(&task.rule(false))
         .u64(lines.lines as u64)
         .u64(lines.inner as u64)
         .u32(lines.length as u32)
         .u32(padded as u32);
     let launch = Launch::new(blocks as u32, (slots / 2) as u32);
-    context.launch(&task.kernel("sort_lines").flag("SHORT", true), launch, &mut arguments)
+    context.launch(&task.kernel("sort_lines", false).flag("SHORT", true), launch, &mut arguments)
 }
 
 fn sort_in_blocks(task: &Task, lines: &Lines, places: Places, context: &mut Context) -> Result<()> {
     // Few different sizes, so that few kernels are compiled.
     let most = task.block_items_max();
     let items = lines.length.div_ceil(TILE_THREADS).next_multiple_of(4).min(most);
-    let kernel = task.kernel("sort_block").flag("BLOCK", true).integer("ITEMS", items as u64);
+    let kernel = task.kernel("sort_block", false).flag("BLOCK", true).integer("ITEMS", items as u64);
     let mut arguments = Arguments::new()
         .address(places.keys)
         .address(places.values)
         .address(places.keys_out)
         .address(places.values_out)
+        .structure(&task.rule(false))
         .u64(lines.inner as u64)
         .u32(lines.length as u32);
     context.launch(&kernel, Launch::new(lines.lines as u32, TILE_THREADS as u32), &mut arguments)
@@ -181,14 +202,14 @@ fn sort_apart(task: &Task, lines: &Lines, places: Places, context: &mut Context)
     if places.values != 0 {
         together.values = bring_together(lines, places.values, values_dtype, context)?;
     }
-    if task.keys_out {
+    if places.keys_out != 0 {
         together.keys_out = context.scratch(lines.elements() * task.dtype.size_bytes())?;
     }
     if task.value_bytes > 0 {
         together.values_out = context.scratch(lines.elements() * task.value_bytes)?;
     }
     sort_by_digits(task, &lines.apart()?, together, context)?;
-    if task.keys_out {
+    if places.keys_out != 0 {
         put_back(lines, places.keys_out, together.keys_out, task.dtype, context)?;
     }
     if task.value_bytes > 0 {
@@ -265,17 +286,15 @@ fn sort_by_digits(task: &Task, lines: &Lines, places: Places, context: &mut Cont
     let tiles = lines.length.div_ceil(TILE_THREADS * items);
     let published = Published::new(lines, tiles, passes, context)?;
     let status = if status_bytes(lines) == 4 { "u32" } else { "u64" };
-    let kernel = |entry| task.kernel(entry).integer("ITEMS", items as u64).word("STATUS", status);
-    count_digits(&kernel("histogram"), lines, places.keys, published.counts, context)?;
+    count_digits(task, lines, places.keys, published.counts, context)?;
 
     let mut keys = Relay::new(places.keys, places.keys_out, lines.elements() * passes, passes, context)?;
     let mut values =
         Relay::new(places.values, places.values_out, lines.elements() * task.value_bytes, passes, context)?;
-    let kernel = kernel("sort_digit");
+    let kernel = task.kernel("sort_digit", task.is_coded()).integer("ITEMS", items as u64).word("STATUS", status);
     for pass in 0..passes {
         let (from, to) = keys.next();
         let (values_from, values_to) = values.next();
-        let is_last = pass + 1 == passes;
         let mut arguments = Arguments::new()
             .address(from)
             .address(values_from)
@@ -284,21 +303,28 @@ fn sort_by_digits(task: &Task, lines: &Lines, places: Places, context: &mut Cont
             .address(published.counts)
             .address(published.status + (pass * published.status_bytes_per_pass) as u64)
             .address(published.tickets + (pass * 4) as u64)
+            .structure(&task.rule(task.is_coded()))
             .u64(lines.length as u64)
             .u32(tiles as u32)
-            .u32(pass as u32)
-            .u32(u32::from(task.positions && pass == 0))
-            .u32(u32::from(task.keys_out || !is_last));
+            .u32(pass as u32);
         context.launch(&kernel, Launch::new((lines.lines * tiles) as u32, TILE_THREADS as u32), &mut arguments)?;
     }
     Ok(())
 }
 
-fn count_digits(kernel: &Kernel, lines: &Lines, keys: Address, counts: Address, context: &mut Context) -> Result<()> {
-    let most = context.driver.properties().multiprocessors as usize * 3;
+fn count_digits(task: &Task, lines: &Lines, keys: Address, counts: Address, context: &mut Context) -> Result<()> {
+    let most = context.driver.properties().multiprocessors as usize * COUNT_BLOCKS;
     let parts = lines.length.div_ceil(COUNT_KEYS).min(most.div_ceil(lines.lines));
-    let mut arguments = Arguments::new().address(keys).address(counts).u64(lines.length as u64).u32(parts as u32);
-    context.launch(kernel, Launch::new((lines.lines * parts) as u32, COUNT_THREADS), &mut arguments)
+    // It knows nothing of values or tiles, and so is the same for all.
+    let keys_only = Task { value_bytes: 0, ..*task };
+    let kernel = keys_only.kernel("histogram", false).integer("ITEMS", 1).flag("COUNTS", true);
+    let mut arguments = Arguments::new()
+        .address(keys)
+        .address(counts)
+        .structure(&task.rule(task.is_coded()))
+        .u64(lines.length as u64)
+        .u32(parts as u32);
+    context.launch(&kernel, Launch::new((lines.lines * parts) as u32, COUNT_THREADS), &mut arguments)
 }
 
 /// Elements on their way through the passes: from the input, to and fro, and in the last pass to the output.
@@ -306,6 +332,9 @@ struct Relay {
     source: Address,
     /// Where this pass writes, and where the next does.
     targets: [Address; 2],
+    passes_left: usize,
+    /// Whether the last pass writes.
+    ends: bool,
 }
 
 impl Relay {
@@ -319,12 +348,14 @@ impl Relay {
                 targets[1] = context.scratch(bytes)?;
             }
         }
-        Ok(Relay { source, targets })
+        Ok(Relay { source, targets, passes_left: passes, ends: output != 0 })
     }
 
     /// Where the next pass reads and writes.
     fn next(&mut self) -> (Address, Address) {
-        let step = (self.source, self.targets[0]);
+        self.passes_left = self.passes_left.saturating_sub(1);
+        let writes = self.passes_left > 0 || self.ends;
+        let step = (self.source, if writes { self.targets[0] } else { 0 });
         self.source = self.targets[0];
         self.targets.swap(0, 1);
         step

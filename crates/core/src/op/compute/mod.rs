@@ -1,12 +1,12 @@
 //! The compute domain: arithmetic on tensors. One file per op, each with the op's struct, its builder methods, its
 //! checks and its output's shape; the list below is all that connects them.
 
-use super::{Describe, Op, Operation, Value};
-use crate::error::Result;
+use super::Value;
+use super::axis;
+use super::domain_ops::domain_ops;
 use crate::tensor::Tensor;
 
 mod activation;
-mod axis;
 mod color_convert;
 mod conv2d;
 mod conv2d_backward;
@@ -48,49 +48,9 @@ pub use topk::TopK;
 pub use transfer::Transfer;
 pub use transpose::Transpose;
 
-/// Declares [`ComputeOp`]: one variant per op struct, each with its typed output and how that is made of a [`Value`].
-macro_rules! compute_ops {
-    ($($name:ident => $output:ty, $from_value:expr;)*) => {
-        /// An op of the compute domain.
-        #[derive(Clone, Debug)]
-        #[allow(clippy::large_enum_variant)] // An op lives in its task record; a box would be an allocation per op.
-        #[allow(missing_docs)] // Each variant holds the struct of the same name, which is documented.
-        pub enum ComputeOp {
-            $($name($name),)*
-        }
-
-        impl ComputeOp {
-            pub(crate) fn describe(&self) -> &dyn Describe {
-                match self {
-                    $(ComputeOp::$name(op) => op,)*
-                }
-            }
-
-            pub(crate) fn describe_mut(&mut self) -> &mut dyn Describe {
-                match self {
-                    $(ComputeOp::$name(op) => op,)*
-                }
-            }
-        }
-
-        $(
-            impl Operation for $name {
-                type Output = $output;
-
-                fn into_op(self) -> Result<Op> {
-                    self.validate()?;
-                    Ok(Op::Compute(ComputeOp::$name(self)))
-                }
-
-                fn output(value: Value) -> Result<$output> {
-                    $from_value(value)
-                }
-            }
-        )*
-    };
-}
-
-compute_ops! {
+domain_ops! {
+    /// An op of the compute domain.
+    ComputeOp in Compute;
     ArgSort => Tensor, Value::into_tensor;
     ColorConvert => Tensor, Value::into_tensor;
     Conv2d => Tensor, Value::into_tensor;

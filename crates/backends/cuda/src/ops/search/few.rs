@@ -38,13 +38,17 @@ struct Plan {
 impl Plan {
     fn new(task: &Task, queries: usize) -> Plan {
         let lanes = task.lanes();
-        let (rows, steps, threads, blocks) = match queries {
-            1 => (2, 4, 512, 2),
-            4 => (2, 4, 256, 2),
+        // A round of at most 128 rows keeps the first choice of the nearest cheap.
+        let (rows, steps, threads, blocks) = match (queries, lanes) {
+            (1, 4) => (2, 4, 256, 4),
+            (1, _) => (2, 4, 512, 2),
+            (4, _) => (2, 4, 256, 2),
             _ => (4, 1, 256, 2),
         };
+        let (rows, steps) = (super::tuned("ROWS", rows), super::tuned("STEPS", steps));
+        let (threads, blocks) = (super::tuned("THREADS", threads), super::tuned("BLOCKS", blocks));
         let round = threads / lanes * rows;
-        let capacity = (task.k + 2 * round.max(64)).next_power_of_two();
+        let capacity = (2 * task.k + 2 * round.max(64)).next_power_of_two();
         let shared_bytes = queries * (capacity * 8 + task.dim * 4);
         Plan { queries, rows, steps, threads, blocks, capacity, shared_bytes, lanes }
     }

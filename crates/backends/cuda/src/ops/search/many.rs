@@ -15,20 +15,21 @@ use super::{Task, WIDE_BYTES, few};
 use crate::context::{Arguments, Context};
 use crate::driver::{Address, Launch};
 
-/// Below so many queries, the fused pass reads the rows once and computes in f32.
-const QUERIES_MIN: usize = 17;
-/// Queries and rows of a tile.
-const TILE_QUERIES: usize = 128;
-const TILE_ROWS: usize = 128;
+/// Below so many queries, the fused pass is as fast as the rows can be read.
+const QUERIES_MIN: usize = 5;
+/// Up to so many queries, a tile is narrow and has more rows.
+const NARROW_QUERIES_MAX: usize = 64;
 /// Row numbers of the last tile must not wrap.
-const ROWS_MAX: usize = u32::MAX as usize - TILE_ROWS;
+const ROWS_MAX: usize = u32::MAX as usize - 1024;
 /// Bytes of each vector that are multiplied at a time.
 const CHUNK_BYTES: usize = 128;
 /// Blocks of a multiprocessor.
 const BLOCKS: usize = 2;
 /// Block memory for each of them, and what the kernel declares itself.
-const BLOCK_BYTES_MAX: usize = 113 << 10;
-const DECLARED_BYTES: usize = 12 << 10;
+const BLOCK_BYTES_MAX: usize = 112 << 10;
+const DECLARED_BYTES: usize = 13 << 10;
+/// The kernel moves to the next boundary of so many bytes.
+const ALIGN_BYTES: usize = 1024;
 const STAGES_MAX: usize = 4;
 /// Keys of a query's list of candidates.
 const LIST_KEYS_MIN: usize = 2048;
@@ -37,9 +38,13 @@ const LIST_KEYS_MAX: usize = 16384;
 const LISTS_BYTES_MAX: usize = 256 << 20;
 /// How much larger a pass is than the one before, at most.
 const GROWTH_MAX: usize = 32;
+/// The one compute capability with instructions for four warps together in this form.
+const GROUPED_CAPABILITY: u32 = 90;
 const MEASURE_THREADS: usize = 256;
 const PACK_THREADS: usize = 256;
-const SELECT_THREADS: usize = 512;
+const SELECT_THREADS: usize = 256;
+/// Keys that the kernel ranks by counting, and room for the result; see `RANKED_MAX` in the kernels.
+const SELECT_SPARE_MIN: usize = 256;
 
 /// Whether this path is the better one.
 pub(super) fn takes(task: &Task) -> bool {
@@ -52,8 +57,7 @@ pub(super) fn takes(task: &Task) -> bool {
 pub(super) fn run(task: Task, context: &mut Context) -> Result<()> {
     let task = aligned(task, context)?;
     let capacity = list_keys(&task, context);
-    let turn = (LISTS_BYTES_MAX / (capacity * 8) / TILE_QUERIES * TILE_QUERIES).max(TILE_QUERIES);
-    let rows = RowFacts::new(&task, context)?;
+    let turn = (LISTS_BYTES_MAX / (capacity * 8)).next_multiple_of(128);
     for begin in (0..task.query_count).step_by(turn) {
         let query_bytes = task.dim * task.query_type.size_bytes();
         let part = Task {
@@ -63,7 +67,7 @@ pub(super) fn run(task: Task, context: &mut Context) -> Result<()> {
             scores: task.scores + (begin * task.places * 4) as u64,
             ..task
         };
-        Turn::new(&part, &rows, capacity, begin > 0, context)?.run(context)?;
+        Turn::new(&part, capacity, context)?.run(context)?;
     }
     Ok(())
 }
@@ -78,8 +82,13 @@ fn is_exact(task: &Task) -> bool {
 }
 
 fn list_keys(task: &Task, context: &Context) -> usize {
-    let most = (context.driver.properties().shared_bytes_max as usize / 8).min(LIST_KEYS_MAX);
-    (task.k * 8).next_power_of_two().clamp(LIST_KEYS_MIN, 1 << most.ilog2())
+    let room = context.driver.properties().shared_bytes_max as usize / 8 - spare_keys(task);
+    (task.k * 8).next_power_of_two().clamp(LIST_KEYS_MIN, 1 << room.min(LIST_KEYS_MAX).ilog2())
+}
+
+/// Room for the result in a block's memory.
+fn spare_keys(task: &Task) -> usize {
+    task.k.next_power_of_two().max(SELECT_SPARE_MIN)
 }
 
 /// The same task with rows and queries on 16-byte boundaries, padded with zeros where they are not.
@@ -108,33 +117,6 @@ fn pack(task: &Task, source: Address, rows: usize, padded: usize, context: &mut 
     Ok(target)
 }
 
-/// What is known of the rows; see the kernels' `row_facts`. Addresses are 0 where the kernel does not look.
-struct RowFacts {
-    first: Address,
-    second: Address,
-    /// Whether they are still to be measured, together with the first queries.
-    unmeasured: bool,
-}
-
-impl RowFacts {
-    fn new(task: &Task, context: &mut Context) -> Result<RowFacts> {
-        let bytes = task.row_count * 4;
-        match (is_exact(task), task.metric) {
-            (true, Metric::Dot) => Ok(RowFacts { first: 0, second: 0, unmeasured: false }),
-            (true, Metric::Cosine) if task.lengths != 0 => {
-                Ok(RowFacts { first: task.lengths, second: 0, unmeasured: false })
-            }
-            (true, _) | (false, Metric::Dot) => {
-                Ok(RowFacts { first: context.scratch(bytes)?, second: 0, unmeasured: true })
-            }
-            (false, _) => {
-                let (first, second) = (context.scratch(bytes)?, context.scratch(bytes)?);
-                Ok(RowFacts { first, second, unmeasured: true })
-            }
-        }
-    }
-}
-
 /// Which rows a pass takes: every `step`-th tile.
 #[derive(Clone, Copy)]
 struct Pass {
@@ -145,7 +127,6 @@ struct Pass {
 /// As many queries as there is room for lists.
 struct Turn<'a> {
     task: &'a Task,
-    rows: &'a RowFacts,
     exact: bool,
     capacity: usize,
     lists: Address,
@@ -154,22 +135,15 @@ struct Turn<'a> {
     chosen: Address,
     /// The sums of the queries' squares; 0 where they are not needed.
     squares: Address,
-    rows_measured: bool,
+    shape: Shape,
 }
 
 impl<'a> Turn<'a> {
-    fn new(
-        task: &'a Task,
-        rows: &'a RowFacts,
-        capacity: usize,
-        rows_measured: bool,
-        context: &mut Context,
-    ) -> Result<Turn<'a>> {
+    fn new(task: &'a Task, capacity: usize, context: &mut Context) -> Result<Turn<'a>> {
         let (queries, exact) = (task.query_count, is_exact(task));
         let plain = exact && task.metric == Metric::Dot;
         Ok(Turn {
             task,
-            rows,
             exact,
             capacity,
             lists: context.scratch(queries * capacity * 8)?,
@@ -177,7 +151,7 @@ impl<'a> Turn<'a> {
             thresholds: context.scratch(queries * 8)?,
             chosen: context.scratch((queries + 1) * 4)?,
             squares: if plain { 0 } else { context.scratch(queries * 4)? },
-            rows_measured,
+            shape: Shape::new(task, context),
         })
     }
 
@@ -187,7 +161,7 @@ impl<'a> Turn<'a> {
         }
         let passes = self.passes();
         let Some((first, rest)) = passes.split_first() else { return Ok(()) };
-        let given = first.tiles * TILE_ROWS;
+        let given = first.tiles * self.shape.tile_rows;
         self.score(*first, true, context)?;
         if rest.is_empty() {
             return self.select(given, true, context);
@@ -202,14 +176,15 @@ impl<'a> Turn<'a> {
 
     /// The first pass writes its scores in full. The others list candidates; the last of them takes all rows.
     fn passes(&self) -> Vec<Pass> {
-        let tiles = self.task.row_count.div_ceil(TILE_ROWS);
+        let rows = self.shape.tile_rows;
+        let tiles = self.task.row_count.div_ceil(rows);
         let all = Pass { tiles, step: 1 };
-        let most = self.capacity / TILE_ROWS;
+        let most = self.capacity / rows;
         if tiles <= most && self.exact {
             return vec![all];
         }
-        let growth = (self.capacity / (2 * self.task.k)).clamp(2, GROWTH_MAX);
-        let mut size = (self.task.k * 2).next_multiple_of(TILE_ROWS).max(LIST_KEYS_MIN) / TILE_ROWS;
+        let growth = (self.capacity / (2 * self.task.k)).clamp(2, super::tuned("GROWTH", GROWTH_MAX));
+        let mut size = (self.task.k * 2).next_multiple_of(rows).max(LIST_KEYS_MIN) / rows;
         size = size.min(most).min(tiles);
         let mut passes = vec![Pass { tiles: size, step: tiles / size }];
         while size < tiles {
@@ -228,39 +203,25 @@ impl<'a> Turn<'a> {
 
     fn measure(&self, context: &mut Context) -> Result<()> {
         let task = self.task;
-        let kernel = self.parameters(Kernel::new(SEARCH_MEASURE, "measure")).integer("THREADS", MEASURE_THREADS);
-        let row_blocks = if self.rows.unmeasured && !self.rows_measured {
-            context.blocks(task.row_count * task.lanes(), MEASURE_THREADS as u32, 1).grid[0]
-        } else {
-            0
-        };
-        let query_blocks = task.query_count.div_ceil(MEASURE_THREADS / 32).min(1024) as u32;
+        let kernel = task.with_parameters(Kernel::new(SEARCH_MEASURE, "measure")).integer("THREADS", MEASURE_THREADS);
         let mut arguments = Arguments::new()
-            .address(task.rows)
             .address(task.queries)
-            .address(task.lengths)
-            .address(self.rows.first)
-            .address(self.rows.second)
             .address(self.squares)
-            .u32(task.row_count as u32)
             .u32(task.query_count as u32)
-            .u32(task.dim as u32)
-            .u32(row_blocks);
-        let launch = Launch::new(row_blocks + query_blocks, MEASURE_THREADS as u32);
-        context.launch(&kernel, launch, &mut arguments)
+            .u32(task.dim as u32);
+        let blocks = task.query_count.div_ceil(MEASURE_THREADS / 32).min(1024);
+        context.launch(&kernel, Launch::new(blocks as u32, MEASURE_THREADS as u32), &mut arguments)
     }
 
     fn score(&self, pass: Pass, first: bool, context: &mut Context) -> Result<()> {
         let task = self.task;
-        let shape = Shape::new(task, context);
+        let shape = &self.shape;
         let kernel = shape.parameters(self.parameters(Kernel::new(SEARCH_MANY, "search_many"))).flag("FIRST", first);
         let mut arguments = Arguments::new()
             .address(task.rows)
             .address(task.queries)
             .address(task.filter)
             .address(task.lengths)
-            .address(self.rows.first)
-            .address(self.rows.second)
             .address(self.squares)
             .address(self.thresholds)
             .address(self.lists)
@@ -271,7 +232,7 @@ impl<'a> Turn<'a> {
             .u32(self.capacity as u32)
             .u32(pass.tiles as u32)
             .u32(pass.step as u32);
-        let query_tiles = task.query_count.div_ceil(TILE_QUERIES);
+        let query_tiles = task.query_count.div_ceil(shape.tile_queries);
         let blocks = context.driver.properties().multiprocessors as usize * BLOCKS;
         let parts = (blocks / query_tiles).clamp(1, pass.tiles);
         let launch = Launch::grid([query_tiles as u32, parts as u32, 1], shape.threads() as u32);
@@ -294,17 +255,22 @@ impl<'a> Turn<'a> {
             .u32(given as u32)
             .u32(self.capacity as u32)
             .u32(task.k as u32)
-            .u32(task.places as u32);
-        let launch = Launch::new(task.query_count as u32, SELECT_THREADS as u32).shared(self.capacity as u32 * 8);
+            .u32(task.places as u32)
+            .u32(spare_keys(task) as u32);
+        let shared_bytes = (self.capacity + spare_keys(task)) * 8;
+        let launch = Launch::new(task.query_count as u32, SELECT_THREADS as u32).shared(shared_bytes as u32);
         context.launch(&kernel, launch, &mut arguments)
     }
 }
 
 /// How the tiles lie in a block's memory.
 struct Shape {
-    warp_queries: usize,
-    warp_rows: usize,
+    tile_queries: usize,
+    tile_rows: usize,
+    /// Whether four warps multiply together.
+    grouped: bool,
     stages: usize,
+    stage_chunks: usize,
     /// Whether the queries stay in the block's memory, or come with every chunk of rows.
     resident: bool,
     shared_bytes: usize,
@@ -312,28 +278,44 @@ struct Shape {
 
 impl Shape {
     fn new(task: &Task, context: &Context) -> Shape {
-        let most = (context.driver.properties().shared_bytes_max as usize).min(BLOCK_BYTES_MAX) - DECLARED_BYTES;
+        let properties = context.driver.properties();
+        let most = (properties.shared_bytes_max as usize).min(BLOCK_BYTES_MAX) - DECLARED_BYTES - ALIGN_BYTES;
+        let narrow = task.query_count <= NARROW_QUERIES_MAX;
+        let (tile_queries, tile_rows) = if narrow { (64, 256) } else { (128, 128) };
         let chunks = (task.dim * task.row_type.size_bytes()).div_ceil(CHUNK_BYTES);
-        let (query_chunk, row_chunk) = (TILE_QUERIES * CHUNK_BYTES, TILE_ROWS * CHUNK_BYTES);
+        let (query_chunk, row_chunk) = (tile_queries * CHUNK_BYTES, tile_rows * CHUNK_BYTES);
         let resident = chunks * query_chunk + 2 * row_chunk <= most;
-        let (kept, stage) = if resident { (chunks * query_chunk, row_chunk) } else { (0, row_chunk + query_chunk) };
+        let (kept, with_rows) = if resident { (chunks * query_chunk, 0) } else { (0, query_chunk) };
+        // Larger stages mean fewer barriers.
+        let pairs = chunks.is_multiple_of(2) && kept + 2 * 2 * (row_chunk + with_rows) <= most;
+        let stage_chunks = if pairs { 2 } else { 1 };
+        let stage = stage_chunks * (row_chunk + with_rows);
         let stages = ((most - kept) / stage).clamp(2, STAGES_MAX);
-        // The kernel moves to the next boundary of 1024 bytes.
-        let shared_bytes = kept + stages * stage + 1024;
-        Shape { warp_queries: 64, warp_rows: 32, stages, resident, shared_bytes }
+        let grouped = super::tuned("GROUPED", 1) == 1 && properties.capability == GROUPED_CAPABILITY;
+        let shared_bytes = kept + stages * stage + ALIGN_BYTES;
+        Shape { tile_queries, tile_rows, grouped, stages, stage_chunks, resident, shared_bytes }
+    }
+
+    /// The part of one warp.
+    fn warp(&self) -> (usize, usize) {
+        if self.grouped { (16, 128) } else { (64, 32) }
     }
 
     fn threads(&self) -> usize {
-        TILE_QUERIES / self.warp_queries * (TILE_ROWS / self.warp_rows) * 32
+        let (queries, rows) = self.warp();
+        self.tile_queries / queries * (self.tile_rows / rows) * 32
     }
 
     fn parameters(&self, kernel: Kernel) -> Kernel {
+        let (queries, rows) = self.warp();
         kernel
-            .integer("BLOCK_QUERIES", TILE_QUERIES)
-            .integer("BLOCK_ROWS", TILE_ROWS)
-            .integer("WARP_QUERIES", self.warp_queries)
-            .integer("WARP_ROWS", self.warp_rows)
+            .integer("BLOCK_QUERIES", self.tile_queries)
+            .integer("BLOCK_ROWS", self.tile_rows)
+            .integer("WARP_QUERIES", queries)
+            .integer("WARP_ROWS", rows)
             .integer("STAGES", self.stages)
+            .integer("STAGE_CHUNKS", self.stage_chunks)
             .flag("RESIDENT", self.resident)
+            .flag("GROUPED", self.grouped)
     }
 }

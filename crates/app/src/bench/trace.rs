@@ -1,0 +1,193 @@
+//! `panoply bench --trace`: a seeded trace of ops of four kinds, with sizes over five decades, arriving in bursts, run by the
+//! router and by its yardsticks: everything on one device, for each device, and an oracle that knows from measurement which
+//! device is best for each op. Inputs are on the host, and outputs are wanted there.
+
+use std::time::{Duration, Instant};
+
+use panoply::backend::Op;
+use panoply::prelude::*;
+use panoply::{DType, DeviceId};
+use serde::Serialize;
+
+use super::random::Normals;
+use crate::configuration::{BenchOptions, Format};
+use crate::failure::Failure;
+use crate::op_kind::{AnyOp, OpKind, size_text};
+use crate::screen::Screen;
+
+/// How often each op is measured on each device, for the oracle.
+const MEASURED_TIMES: usize = 5;
+/// The longest burst.
+const BURST_MAX: u64 = 128;
+const SEED: u64 = 2026;
+
+/// One op of the trace's repertoire.
+struct Piece {
+    kind: OpKind,
+    size: Vec<usize>,
+    op: Op,
+    /// The best time on each device.
+    times: Vec<Option<Duration>>,
+}
+
+/// The repertoire, the devices, and the order in which ops arrive.
+struct Trace {
+    pieces: Vec<Piece>,
+    devices: Vec<DeviceId>,
+    /// Bursts of indices into the repertoire.
+    bursts: Vec<Vec<usize>>,
+}
+
+/// One way to run the trace.
+#[derive(Serialize)]
+struct Row {
+    policy: String,
+    ops: usize,
+    seconds: f64,
+    /// How many ops each device ran.
+    shares: Vec<(String, usize)>,
+}
+
+/// Runs the trace each way and prints the totals.
+pub fn run(options: &BenchOptions, runtime: &Runtime, fresh: Runtime, screen: &mut Screen) -> Result<(), Failure> {
+    let devices: Vec<DeviceId> = runtime.devices().map(|device| device.id).collect();
+    let mut trace = Trace { pieces: repertoire()?, devices, bursts: Vec::new() };
+    trace.measure(runtime)?;
+    trace.draw(options.trace_ops);
+    if options.format == Format::Table {
+        trace.print_repertoire(screen)?;
+    }
+    let mut rows = Vec::new();
+    for (index, device) in trace.devices.iter().enumerate() {
+        if trace.pieces.iter().all(|piece| piece.times[index].is_some()) {
+            rows.push(trace.play(runtime, format!("always {device}"), |_| RunOptions::require(*device))?);
+        }
+    }
+    rows.push(trace.play(runtime, "oracle".to_owned(), |piece| RunOptions::require(trace.best(piece)))?);
+    rows.push(trace.play(runtime, "router".to_owned(), |_| RunOptions::default())?);
+    rows.push(trace.play(&fresh, "router, nothing learned".to_owned(), |_| RunOptions::default())?);
+    show(&rows, options.format, screen)
+}
+
+fn repertoire() -> Result<Vec<Piece>, Failure> {
+    let sizes: [(OpKind, Vec<usize>); 4] = [
+        (OpKind::MatMul, (3..=10).map(|power| 1 << power).collect()),
+        (OpKind::Map, (6..=22).step_by(2).map(|power| 1 << power).collect()),
+        (OpKind::Reduce, (6..=22).step_by(2).map(|power| 1 << power).collect()),
+        (OpKind::Sort, (6..=20).step_by(2).map(|power| 1 << power).collect()),
+    ];
+    let make = |dims: &[usize]| Normals::new(7).tensor_of(DType::F32, dims);
+    let mut pieces = Vec::new();
+    for (kind, sizes) in sizes {
+        for size in sizes {
+            let size = vec![size];
+            let op = kind.op(&size, &make).ok_or_else(|| anyhow::anyhow!("{} has no such size", kind.name()))?;
+            pieces.push(Piece { kind, size, op: op.map_err(anyhow::Error::new)?, times: Vec::new() });
+        }
+    }
+    Ok(pieces)
+}
+
+impl Trace {
+    /// Measures every piece on every device, which also teaches the router.
+    fn measure(&mut self, runtime: &Runtime) -> Result<(), Failure> {
+        for piece in &mut self.pieces {
+            for device in &self.devices {
+                let mut best = None;
+                for _ in 0..MEASURED_TIMES {
+                    let start = Instant::now();
+                    let options = RunOptions::require(*device).to_host();
+                    let Ok(_) = runtime.run_with(AnyOp(piece.op.clone()), options).wait() else { break };
+                    let took = start.elapsed();
+                    best = Some(best.map_or(took, |best: Duration| best.min(took)));
+                }
+                piece.times.push(best);
+            }
+            if piece.times.iter().all(Option::is_none) {
+                return Err(Failure::Run(anyhow::anyhow!("no device runs {}", piece.kind.name())));
+            }
+        }
+        Ok(())
+    }
+
+    /// Draws the bursts: pieces uniformly, so that sizes are spread evenly over the decades.
+    fn draw(&mut self, ops: usize) {
+        let mut random = Draws(SEED);
+        let mut left = ops;
+        while left > 0 {
+            let length = (1 + random.below(BURST_MAX)).min(left as u64) as usize;
+            self.bursts.push((0..length).map(|_| random.below(self.pieces.len() as u64) as usize).collect());
+            left -= length;
+        }
+    }
+
+    fn best(&self, piece: &Piece) -> DeviceId {
+        let timed = piece.times.iter().zip(&self.devices).filter_map(|(time, device)| Some(((*time)?, *device)));
+        timed.min().map_or(self.devices[0], |(_, device)| device)
+    }
+
+    /// Runs the whole trace; each burst is sent at once and waited for.
+    fn play(&self, runtime: &Runtime, policy: String, options: impl Fn(&Piece) -> RunOptions) -> Result<Row, Failure> {
+        let mut shares: Vec<(String, usize)> = Vec::new();
+        let start = Instant::now();
+        for burst in &self.bursts {
+            let send = |index: &usize| {
+                let piece = &self.pieces[*index];
+                runtime.run_with(AnyOp(piece.op.clone()), options(piece).to_host()).with_report()
+            };
+            let pending: Vec<_> = burst.iter().map(send).collect();
+            for op in pending {
+                let report = op.wait().map_err(anyhow::Error::new)?.report;
+                let device = report.device.to_string();
+                match shares.iter_mut().find(|(name, _)| *name == device) {
+                    Some((_, count)) => *count += 1,
+                    None => shares.push((device, 1)),
+                }
+            }
+        }
+        let ops = self.bursts.iter().map(Vec::len).sum();
+        Ok(Row { policy, ops, seconds: start.elapsed().as_secs_f64(), shares })
+    }
+
+    fn print_repertoire(&self, screen: &mut Screen) -> Result<(), Failure> {
+        let names: Vec<String> = self.devices.iter().map(|device| format!("{:>14}", device.to_string())).collect();
+        screen.line(screen.strong(&format!("{:<20}{}", "OP", names.concat())))?;
+        for piece in &self.pieces {
+            let cell = |time: &Option<Duration>| match time {
+                Some(time) => format!("{:>11.1} µs", time.as_secs_f64() * 1e6),
+                None => format!("{:>14}", "cannot"),
+            };
+            let times: String = piece.times.iter().map(cell).collect();
+            let name = format!("{} {}", piece.kind.name(), size_text(&piece.size));
+            screen.line(screen.faint(&format!("{name:<20}{times}")))?;
+        }
+        Ok(())
+    }
+}
+
+fn show(rows: &[Row], format: Format, screen: &mut Screen) -> Result<(), Failure> {
+    if format == Format::Json {
+        return rows.iter().try_for_each(|row| screen.json_line(row));
+    }
+    let oracle = rows.iter().find(|row| row.policy == "oracle").map_or(f64::NAN, |row| row.seconds);
+    screen.line(screen.strong(&format!("{:<26}{:>10}{:>14}  SHARES", "POLICY", "SECONDS", "OF ORACLE")))?;
+    for row in rows {
+        let shares: Vec<String> = row.shares.iter().map(|(device, count)| format!("{device} {count}")).collect();
+        let ratio = row.seconds / oracle;
+        screen.line(format!("{:<26}{:>10.3}{:>13.2}x  {}", row.policy, row.seconds, ratio, shares.join(", ")))?;
+    }
+    Ok(())
+}
+
+/// Seeded draws: the same trace in every run.
+struct Draws(u64);
+
+impl Draws {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut bits = self.0;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (bits ^ (bits >> 31)) % limit.max(1)
+    }
+}

@@ -1,0 +1,142 @@
+//! `panoply demo`: builds a collection of software packages, asks it a dozen questions in plain words on every device, and
+//! shows the hits, which device answered, how fast, and how the devices compare with each other and with a plain loop.
+//!
+//! [`data`] finds the files, `trial` searches and measures on one device, `plain` is the loop that everybody would write
+//! first and that every device must agree with, `show` prints.
+
+mod data;
+mod plain;
+mod show;
+mod trial;
+
+use std::io::IsTerminal;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget};
+use panoply::DeviceInfo;
+use panoply::vector::Hit;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::configuration::Format;
+use crate::configuration::vectors::DemoOptions;
+use crate::failure::Failure;
+use crate::screen::Screen;
+use crate::vectors::start;
+use data::Data;
+use trial::Trial;
+
+/// Hits that are shown for each question.
+const HITS: usize = 3;
+
+/// Everything that the demonstration found out, in the form in which it is printed as JSON.
+#[derive(Serialize)]
+struct Findings {
+    rows: usize,
+    dimension: usize,
+    /// Building the collection, from vectors in memory until its rows are where they are searched.
+    build_ms: f64,
+    questions: Vec<Answer>,
+    /// One search by a plain loop over all rows, on one thread.
+    plain_loop_ms: f64,
+    devices: Vec<Trial>,
+    /// Devices that could not take part.
+    unfit: Vec<Unfit>,
+}
+
+/// A device that could not take part, and why.
+#[derive(Serialize)]
+struct Unfit {
+    device: String,
+    reason: String,
+}
+
+/// A question and what the first device found.
+#[derive(Serialize)]
+struct Answer {
+    text: String,
+    filter: Option<String>,
+    hits: Vec<Package>,
+}
+
+#[derive(Serialize)]
+struct Package {
+    id: String,
+    score: f32,
+    metadata: Value,
+}
+
+/// Runs the demonstration.
+pub fn run(options: &DemoOptions, screen: &mut Screen) -> Result<(), Failure> {
+    let waiting = spinner();
+    waiting.set_message("reading the data");
+    let data = Data::load(options.data.as_deref())?;
+    let runtime = start()?;
+    let mut build_ms = None;
+    let mut questions = Vec::new();
+    let (truth, plain_loop) = plain::answers(&data, HITS);
+    let (mut trials, mut unfit) = (Vec::new(), Vec::new());
+    for device in runtime.devices().cloned().collect::<Vec<DeviceInfo>>() {
+        waiting.set_message(format!("searching on {}", device.id));
+        match trial::run(&data, &device, &runtime, &truth) {
+            Ok((trial, build, hits)) => {
+                build_ms.get_or_insert(milliseconds(build));
+                if questions.is_empty() {
+                    questions = data.questions.iter().zip(hits).map(answer).collect();
+                }
+                trials.push(trial);
+            }
+            Err(reason) => unfit.push(Unfit { device: device.id.to_string(), reason: format!("{reason:#}") }),
+        }
+    }
+    waiting.finish_and_clear();
+    let findings = Findings {
+        rows: data.ids.len(),
+        dimension: data.dimension,
+        build_ms: build_ms.unwrap_or(0.0),
+        questions,
+        plain_loop_ms: milliseconds(plain_loop),
+        devices: trials,
+        unfit,
+    };
+    match options.format {
+        Format::Json => screen.json(&findings)?,
+        Format::Table => show::print(&findings, screen)?,
+    }
+    all_agree(&findings)
+}
+
+fn answer((question, hits): (&data::Question, Vec<Hit>)) -> Answer {
+    let package = |hit: Hit| Package { id: hit.id, score: hit.score, metadata: hit.metadata };
+    Answer {
+        text: question.text.clone(),
+        filter: question.filter_text.clone(),
+        hits: hits.into_iter().map(package).collect(),
+    }
+}
+
+/// A failure if no device took part, or if one found something else than the plain loop did.
+fn all_agree(findings: &Findings) -> Result<(), Failure> {
+    if findings.devices.is_empty() {
+        return Err(Failure::Run(anyhow::anyhow!("no device could take part")));
+    }
+    let wrong: Vec<&str> =
+        findings.devices.iter().filter(|trial| !trial.agrees).map(|trial| trial.device.as_str()).collect();
+    if wrong.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::Run(anyhow::anyhow!("not the hits that a plain loop finds, on: {}", wrong.join(", "))))
+}
+
+fn milliseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+fn spinner() -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+    bar.enable_steady_tick(Duration::from_millis(120));
+    bar
+}

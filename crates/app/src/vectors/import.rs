@@ -1,0 +1,128 @@
+//! `panoply vectors import`.
+//!
+//! Every batch is acknowledged before the next one is read, so that whatever ends an import (Ctrl-C, a full disk, a damaged
+//! row) leaves a collection with all batches before it.
+
+use std::fs::File;
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use anyhow::Context;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use panoply::vector::Collection;
+use panoply::vector::formats::{Batch, Paired, Reader, rows_per_batch};
+use serde_json::json;
+
+use super::{counted, expect_dimension, grouped, open, open_file, start};
+use crate::configuration::Format;
+use crate::configuration::vectors::ImportOptions;
+use crate::failure::{self, Failure};
+use crate::screen::Screen;
+
+/// Adds the vectors of a file.
+pub fn run(options: &ImportOptions, screen: &mut Screen) -> Result<(), Failure> {
+    let mut reader = reader(options)?;
+    let runtime = start()?;
+    let collection = open(&options.path, &runtime)?;
+    expect_dimension(reader.as_ref(), collection.schema().dimension, &options.file)?;
+    let taken = Arc::new(AtomicU64::new(0));
+    announce(&taken);
+    let start = Instant::now();
+    let progress = progress_bar(reader.as_ref(), options)?;
+    let outcome = copy(reader.as_mut(), &collection, options, &taken, &progress);
+    progress.finish_and_clear();
+    let rows = taken.load(Ordering::Relaxed);
+    outcome.with_context(|| format!("{} were taken before the import ended", counted(rows, "row")))?;
+    collection.flush()?;
+    let seconds = start.elapsed().as_secs_f64();
+    let rows_per_s = rows as f64 / seconds.max(1e-9);
+    let left_out = reader.columns_left_out();
+    match options.format {
+        Format::Json => screen.json(&json!({
+            "path": options.path,
+            "rows": rows,
+            "records": collection.len(),
+            "seconds": seconds,
+            "rows_per_s": rows_per_s,
+            "columns_left_out": left_out,
+        })),
+        Format::Table => {
+            screen.line(format!(
+                "{} in {seconds:.2} s ({} a second); {} holds {}.",
+                counted(rows, "row"),
+                grouped(rows_per_s as u64),
+                options.path.display(),
+                counted(collection.len() as u64, "record")
+            ))?;
+            if !left_out.is_empty() {
+                let columns = left_out.join(", ");
+                screen.line(format!("Left out, since metadata cannot hold their types: {columns}."))?;
+            }
+            Ok(())
+        }
+    }
+}
+
+fn reader(options: &ImportOptions) -> Result<Box<dyn Reader>, Failure> {
+    let vectors = open_file(&options.file, &options.columns)?;
+    let Some(records) = &options.records else { return Ok(vectors) };
+    let file = File::open(records).with_context(|| format!("{} cannot be read", records.display()))?;
+    Ok(Box::new(Paired::new(vectors, file)))
+}
+
+fn copy(
+    reader: &mut dyn Reader,
+    collection: &Collection,
+    options: &ImportOptions,
+    taken: &AtomicU64,
+    progress: &ProgressBar,
+) -> anyhow::Result<()> {
+    let rows_max = rows_per_batch(collection.schema().dimension);
+    let damaged = || format!("{} cannot be read on", options.file.display());
+    let in_rows = reader.rows().is_some();
+    while let Some(mut batch) = reader.next_batch(rows_max).with_context(damaged)? {
+        let rows = batch.ids.len() as u64;
+        prefix(&mut batch, &options.id_prefix);
+        if options.replace {
+            collection.upsert_many(&batch.ids, &batch.vectors, &batch.metadata)?;
+        } else {
+            collection.insert_many(&batch.ids, &batch.vectors, &batch.metadata)?;
+        }
+        let taken = taken.fetch_add(rows, Ordering::Relaxed) + rows;
+        progress.set_position(if in_rows { taken } else { reader.bytes_read() });
+    }
+    Ok(())
+}
+
+fn prefix(batch: &mut Batch, prefix: &str) {
+    if !prefix.is_empty() {
+        batch.ids.iter_mut().for_each(|id| id.insert_str(0, prefix));
+    }
+}
+
+/// Says on Ctrl-C how far the import has come.
+fn announce(taken: &Arc<AtomicU64>) {
+    let taken = Arc::clone(taken);
+    failure::say_on_interrupt(move || {
+        let rows = taken.load(Ordering::Relaxed);
+        format!("interrupted; at least {} are in the collection", counted(rows, "row"))
+    });
+}
+
+/// Counts rows where the file tells how many it has, and bytes otherwise.
+fn progress_bar(reader: &dyn Reader, options: &ImportOptions) -> Result<ProgressBar, Failure> {
+    if !std::io::stderr().is_terminal() {
+        return Ok(ProgressBar::hidden());
+    }
+    let length = match reader.rows() {
+        Some(rows) => rows,
+        None => std::fs::metadata(&options.file).map(|metadata| metadata.len()).unwrap_or(0),
+    };
+    let unit = if reader.rows().is_some() { "{human_pos}/{human_len} rows" } else { "{bytes}/{total_bytes}" };
+    let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stderr());
+    let style = ProgressStyle::with_template(&format!("{{bar:30}} {unit}  {{per_sec}}  {{eta}} left"));
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    Ok(bar)
+}

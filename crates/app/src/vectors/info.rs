@@ -1,0 +1,82 @@
+//! `panoply vectors info`.
+
+use panoply::vector::{Collection, Stats};
+use serde_json::{Value, json};
+
+use super::{counted, grouped, open, start};
+use crate::configuration::Format;
+use crate::configuration::vectors::InfoOptions;
+use crate::failure::Failure;
+use crate::screen::{Screen, bytes_text, wrapped};
+
+/// How wide the names of the figures are.
+const NAME_WIDTH: usize = 12;
+
+/// Shows what a collection consists of.
+pub fn run(options: &InfoOptions, screen: &mut Screen) -> Result<(), Failure> {
+    let runtime = start()?;
+    let collection = open(&options.path, &runtime)?;
+    if options.verify {
+        collection.verify()?;
+    }
+    let stats = collection.stats();
+    match options.format {
+        Format::Json => screen.json(&document(&collection, &stats, options)),
+        Format::Table => print(&collection, &stats, options, screen),
+    }
+}
+
+fn document(collection: &Collection, stats: &Stats, options: &InfoOptions) -> Value {
+    let schema = collection.schema();
+    let index = stats.index.as_ref();
+    json!({
+        "path": options.path,
+        "name": schema.name,
+        "dimension": schema.dimension,
+        "metric": schema.metric.name(),
+        "storage": schema.storage.name(),
+        "records": stats.records,
+        "dead_rows": stats.dead_rows,
+        "segments": stats.segments,
+        "row_bytes": stats.row_bytes,
+        "stored_bytes": stats.stored_bytes,
+        "fields": collection.fields(),
+        "index": index.map(|index| json!({"lists": index.lists, "indexed_rows": index.indexed_rows})),
+        "verified": options.verify,
+    })
+}
+
+fn print(collection: &Collection, stats: &Stats, options: &InfoOptions, screen: &mut Screen) -> Result<(), Failure> {
+    let schema = collection.schema();
+    let mut rows = vec![
+        ("name", schema.name.clone()),
+        (
+            "vectors",
+            format!("{} {} components, {}", grouped(schema.dimension as u64), schema.storage, schema.metric.name()),
+        ),
+        ("records", grouped(stats.records)),
+        ("rows", format!("{} in {}", bytes_text(stats.row_bytes), counted(stats.segments as u64, "segment"))),
+        ("stored", bytes_text(stats.stored_bytes)),
+    ];
+    if stats.dead_rows > 0 {
+        rows.push(("reclaimable", counted(stats.dead_rows, "row")));
+    }
+    let fields = collection.fields();
+    rows.push(("fields", if fields.is_empty() { "none".to_owned() } else { fields.join(", ") }));
+    rows.push(match &stats.index {
+        None => ("index", "none; `panoply vectors tune` builds one".to_owned()),
+        Some(index) => {
+            ("index", format!("{} with {}", counted(index.lists as u64, "list"), counted(index.indexed_rows, "row")))
+        }
+    });
+    if options.verify {
+        rows.push(("verified", "every checksum fits".to_owned()));
+    }
+    for (name, value) in rows {
+        for (index, part) in wrapped(&value, screen.width() - NAME_WIDTH).into_iter().enumerate() {
+            let name = if index == 0 { name } else { "" };
+            screen.line(format!("{}{part}", screen.faint(&format!("{name:<NAME_WIDTH$}"))))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,122 @@
+//! `panoply vectors`: collections in folders. One module per command; each prints a few lines for people, or one JSON object.
+
+mod create;
+mod delete;
+mod export;
+mod import;
+mod info;
+mod search;
+mod tune;
+
+use std::path::Path;
+
+use anyhow::Context;
+use panoply::vector::formats::{self, ColumnNames, Reader};
+use panoply::vector::{Collection, Options, Residency};
+use panoply::{DeviceId, DeviceInfo, DeviceKind, Runtime};
+
+use crate::configuration::vectors::VectorsOptions;
+use crate::failure::Failure;
+use crate::screen::Screen;
+
+/// The most queries that are read from one file.
+const QUERIES_MAX: usize = 100_000;
+
+/// Does what was asked for.
+pub fn run(options: &VectorsOptions, screen: &mut Screen) -> Result<(), Failure> {
+    match options {
+        VectorsOptions::Create(options) => create::run(options, screen),
+        VectorsOptions::Import(options) => import::run(options, screen),
+        VectorsOptions::Search(options) => search::run(options, screen),
+        VectorsOptions::Info(options) => info::run(options, screen),
+        VectorsOptions::Tune(options) => tune::run(options, screen),
+        VectorsOptions::Export(options) => export::run(options, screen),
+        VectorsOptions::Delete(options) => delete::run(options, screen),
+    }
+}
+
+/// A runtime as `panoply.toml` and the environment say.
+pub fn start() -> Result<Runtime, Failure> {
+    Ok(Runtime::configured().map_err(anyhow::Error::new)?)
+}
+
+/// Where rows must live to be searched on this device: a CPU reads them where they are.
+pub fn residency_on(device: &DeviceInfo) -> Residency {
+    if device.kind == DeviceKind::Cpu { Residency::Host } else { Residency::Devices(vec![device.id]) }
+}
+
+/// The device with this id.
+fn device_of(id: DeviceId, runtime: &Runtime) -> Result<&DeviceInfo, Failure> {
+    runtime.devices().find(|info| info.id == id).ok_or_else(|| {
+        let known: Vec<String> = runtime.devices().map(|info| info.id.to_string()).collect();
+        Failure::Usage(format!("--device: expected one of {}; got {id}", known.join(", ")))
+    })
+}
+
+/// The collection in a folder, with its rows on the host.
+fn open(path: &Path, runtime: &Runtime) -> Result<Collection, Failure> {
+    let options = Options { residency: Residency::Host, ..Options::default() };
+    Ok(Collection::open(runtime, path, options)?)
+}
+
+fn open_file(path: &Path, columns: &ColumnNames) -> Result<Box<dyn Reader>, Failure> {
+    Ok(formats::open(path, columns).with_context(|| format!("{} cannot be read", path.display()))?)
+}
+
+/// Every vector of a file of queries, one behind the other.
+fn queries_of(path: &Path, dimension: usize) -> Result<Vec<f32>, Failure> {
+    let mut reader = open_file(path, &ColumnNames::default())?;
+    expect_dimension(reader.as_ref(), dimension, path)?;
+    let mut queries = Vec::new();
+    let damaged = || format!("{} cannot be read", path.display());
+    while let Some(batch) = reader.next_batch(formats::rows_per_batch(dimension)).with_context(damaged)? {
+        queries.extend(batch.vectors);
+        if queries.len() > QUERIES_MAX * dimension {
+            let problem = anyhow::anyhow!("{}: more than {QUERIES_MAX} queries", path.display());
+            return Err(Failure::Run(problem));
+        }
+    }
+    Ok(queries)
+}
+
+fn expect_dimension(reader: &dyn Reader, expected: usize, path: &Path) -> Result<(), Failure> {
+    match reader.dimension() {
+        Some(got) if got != expected => {
+            let path = path.display();
+            let problem = anyhow::anyhow!("{path} has vectors of {got} components, the collection of {expected}");
+            Err(Failure::Run(problem))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A count with its noun, and thousands set apart.
+pub fn counted(count: u64, noun: &str) -> String {
+    format!("{} {noun}{}", grouped(count), if count == 1 { "" } else { "s" })
+}
+
+/// A number with its thousands set apart.
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_readable() {
+        assert_eq!(counted(1, "record"), "1 record");
+        assert_eq!(counted(0, "record"), "0 records");
+        assert_eq!(grouped(999), "999");
+        assert_eq!(grouped(1_234_567), "1,234,567");
+    }
+}

@@ -1,0 +1,144 @@
+//! `panoply vectors search`.
+
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::Context;
+use panoply::vector::formats::FileKind;
+use panoply::vector::{Collection, FoundMany, Hit, Options, SearchOptions as Wanted, SearchReport};
+use serde_json::{Value, json};
+
+use super::{counted, device_of, grouped, queries_of, residency_on, start};
+use crate::bench::row::time_text;
+use crate::configuration::Format;
+use crate::configuration::vectors::{Query, SearchOptions};
+use crate::failure::Failure;
+use crate::screen::{Screen, shortened};
+
+/// The widest that an id is shown.
+const ID_WIDTH_MAX: usize = 40;
+
+/// Searches and prints the hits.
+pub fn run(options: &SearchOptions, screen: &mut Screen) -> Result<(), Failure> {
+    let runtime = start()?;
+    let residency = match options.device {
+        Some(device) => residency_on(device_of(device, &runtime)?),
+        None => Options::default().residency,
+    };
+    let collection = Collection::open(&runtime, &options.path, Options { residency, ..Options::default() })?;
+    if options.device.is_some() {
+        collection.make_resident()?;
+    }
+    let dimension = collection.schema().dimension;
+    let queries = queries(&options.query, &collection)?;
+    let own_id = match &options.query {
+        Query::Record(id) => Some(id.as_str()),
+        Query::Vector(_) | Query::File(_) => None,
+    };
+    // A record is nearest to itself, which nobody needs to be told.
+    let wanted =
+        Wanted { k: options.k + usize::from(own_id.is_some()), filter: options.filter.clone(), ..Wanted::new(0) };
+    let wanted = Wanted { nprobe: options.nprobe, ..wanted };
+    let start = Instant::now();
+    let mut found = if queries.len() == dimension {
+        let found = collection.search(&queries, &wanted)?;
+        FoundMany { hits: vec![found.hits], report: found.report }
+    } else {
+        collection.search_many(&queries, &wanted)?
+    };
+    let ms = start.elapsed().as_secs_f64() * 1e3;
+    for hits in &mut found.hits {
+        hits.retain(|hit| Some(hit.id.as_str()) != own_id);
+        hits.truncate(options.k);
+    }
+    match options.format {
+        Format::Json => screen.json(&document(&found, ms)),
+        Format::Table => print(&found, ms, screen),
+    }
+}
+
+fn queries(query: &Query, collection: &Collection) -> Result<Vec<f32>, Failure> {
+    let dimension = collection.schema().dimension;
+    match query {
+        Query::Vector(vector) => Ok(vector.clone()),
+        Query::File(path) if FileKind::of(path).is_ok() => queries_of(path, dimension),
+        Query::File(path) => vector_in(path),
+        Query::Record(id) => match collection.get(id)? {
+            Some(entry) => Ok(entry.vector),
+            None => Err(Failure::Run(anyhow::anyhow!("there is no record `{id}`"))),
+        },
+    }
+}
+
+/// The vector that a file holds as a JSON list.
+fn vector_in(path: &Path) -> Result<Vec<f32>, Failure> {
+    const FILE_BYTES_MAX: u64 = 16 << 20;
+    let cannot = || format!("{} cannot be read", path.display());
+    let bytes = std::fs::metadata(path).with_context(cannot)?.len();
+    if bytes > FILE_BYTES_MAX {
+        let problem = anyhow::anyhow!("{} has {bytes} bytes; a vector has at most {FILE_BYTES_MAX}", path.display());
+        return Err(Failure::Run(problem));
+    }
+    let text = std::fs::read_to_string(path).with_context(cannot)?;
+    Ok(serde_json::from_str(&text).with_context(|| format!("{} is not a JSON list of numbers", path.display()))?)
+}
+
+fn document(found: &FoundMany, ms: f64) -> Value {
+    let hit = |hit: &Hit| json!({"id": hit.id, "score": hit.score, "metadata": hit.metadata});
+    let hits = |hits: &Vec<Hit>| json!({"hits": hits.iter().map(hit).collect::<Vec<_>>()});
+    let SearchReport { devices, scanned_rows, spilled_rows, ops, fallback, .. } = &found.report;
+    json!({
+        "results": found.hits.iter().map(hits).collect::<Vec<_>>(),
+        "ms": ms,
+        "devices": devices.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "scanned_rows": scanned_rows,
+        "spilled_rows": spilled_rows,
+        "ops": ops,
+        "fallback": fallback.as_ref().map(ToString::to_string),
+    })
+}
+
+fn print(found: &FoundMany, ms: f64, screen: &mut Screen) -> Result<(), Failure> {
+    let all = || found.hits.iter().flatten();
+    let width = all().map(|hit| hit.id.chars().count()).max().unwrap_or(0).clamp(2, ID_WIDTH_MAX);
+    let several = found.hits.len() > 1;
+    screen.line(screen.strong(&format!("{:>9}  {:<width$}  METADATA", "SCORE", "ID")))?;
+    for (index, hits) in found.hits.iter().enumerate() {
+        if several {
+            screen.line(screen.faint(&format!("query {index}")))?;
+        }
+        for hit in hits {
+            screen.line(hit_line(hit, width, screen.width()))?;
+        }
+    }
+    screen.line("")?;
+    screen.line(summary(found, ms))
+}
+
+fn hit_line(hit: &Hit, id_width: usize, screen_width: usize) -> String {
+    let metadata = if hit.metadata.is_null() { String::new() } else { hit.metadata.to_string() };
+    let id = shortened(&hit.id, id_width);
+    let left = screen_width.saturating_sub(id_width + 13);
+    format!("{:>9.4}  {id:<id_width$}  {}", hit.score, shortened(&metadata, left))
+}
+
+fn summary(found: &FoundMany, ms: f64) -> String {
+    let report = &found.report;
+    let hits: usize = found.hits.iter().map(Vec::len).sum();
+    let devices: Vec<String> = report.devices.iter().map(ToString::to_string).collect();
+    let place = if devices.is_empty() { "nowhere".to_owned() } else { devices.join(" and ") };
+    let mut text = format!(
+        "{} for {} among {} rows, on {place}, in {}.",
+        counted(hits as u64, "hit"),
+        if found.hits.len() == 1 { "1 query".to_owned() } else { format!("{} queries", found.hits.len()) },
+        grouped(report.scanned_rows),
+        time_text(ms)
+    );
+    if report.spilled_rows > 0 {
+        text += &format!(" {} did not fit into the device's memory.", counted(report.spilled_rows, "row"));
+    }
+    if let Some(cause) = &report.fallback {
+        text += &format!(" The device failed, so the host searched its rows: {cause}.");
+    }
+    text
+}

@@ -1,0 +1,129 @@
+//! `panoply vectors tune`: builds the index, and measures what searches of a few of its lists find.
+
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget};
+use panoply::vector::{Collection, IndexOptions, IndexReport, Options, RecallRow, SearchOptions};
+use serde_json::json;
+
+use super::{counted, grouped, queries_of, start};
+use crate::configuration::Format;
+use crate::configuration::vectors::TuneOptions;
+use crate::failure::Failure;
+use crate::screen::Screen;
+
+/// Records of the collection that serve as queries where no others are given.
+const QUERIES_OWN_MAX: usize = 256;
+/// The recall that is recommended.
+const RECALL_AIM: f64 = 0.95;
+
+/// Builds, measures and prints.
+pub fn run(options: &TuneOptions, screen: &mut Screen) -> Result<(), Failure> {
+    let runtime = start()?;
+    let collection = Collection::open(&runtime, &options.path, Options::default())?;
+    if collection.is_empty() {
+        return Err(Failure::Run(anyhow::anyhow!("the collection is empty; there is nothing to tune")));
+    }
+    let waiting = spinner("building the index");
+    let start = Instant::now();
+    let (index, built) = index(&collection, options)?;
+    let seconds = start.elapsed().as_secs_f64();
+    waiting.set_message("measuring");
+    let queries = match &options.queries {
+        Some(path) => queries_of(path, collection.schema().dimension)?,
+        None => own_queries(&collection),
+    };
+    let nprobes = nprobes(&options.nprobes, index.lists);
+    let rows = collection.measure_recall(&queries, &SearchOptions::new(options.k), &nprobes)?;
+    waiting.finish_and_clear();
+    match options.format {
+        Format::Json => screen.json(&json!({
+            "lists": index.lists,
+            "indexed_rows": index.indexed_rows,
+            "built": built,
+            "build_seconds": if built { Some(seconds) } else { None },
+            "queries": queries.len() / collection.schema().dimension,
+            "k": options.k,
+            "exact_queries_per_s": rows.first().map(|row| row.exact_queries_per_s),
+            "rows": rows.iter().map(row_json).collect::<Vec<_>>(),
+            "recommended_nprobe": recommended(&rows),
+        })),
+        Format::Table => {
+            let how = if built { format!("built in {seconds:.2} s") } else { "already there".to_owned() };
+            let (lists, records) = (counted(index.lists as u64, "list"), counted(index.indexed_rows, "row"));
+            screen.line(format!("The index has {lists} of {records}, {how}."))?;
+            screen.line("")?;
+            print(&rows, options.k, screen)
+        }
+    }
+}
+
+/// The index that was asked for: that which is there, unless another number of lists is wanted.
+fn index(collection: &Collection, options: &TuneOptions) -> Result<(IndexReport, bool), Failure> {
+    let there = collection.stats().index;
+    match there {
+        Some(index) if options.lists.is_none_or(|lists| lists == index.lists) => Ok((index, false)),
+        _ => {
+            let index = collection.build_index(&IndexOptions { lists: options.lists, ..IndexOptions::default() })?;
+            Ok((index, true))
+        }
+    }
+}
+
+/// Vectors of the collection's own records, spread evenly.
+fn own_queries(collection: &Collection) -> Vec<f32> {
+    let step = collection.len().div_ceil(QUERIES_OWN_MAX).max(1);
+    collection.iter().step_by(step).flat_map(|entry| entry.vector).collect()
+}
+
+/// What was asked for, or powers of two up to half of the lists.
+fn nprobes(asked: &[usize], lists: usize) -> Vec<usize> {
+    if !asked.is_empty() {
+        return asked.to_vec();
+    }
+    let powers = (0..usize::BITS).map(|power| 1_usize << power);
+    let mut nprobes: Vec<usize> = powers.take_while(|nprobe| *nprobe <= lists.div_ceil(2)).collect();
+    if nprobes.is_empty() {
+        nprobes.push(1);
+    }
+    nprobes
+}
+
+fn recommended(rows: &[RecallRow]) -> Option<usize> {
+    rows.iter().find(|row| row.recall >= RECALL_AIM).map(|row| row.nprobe)
+}
+
+fn row_json(row: &RecallRow) -> serde_json::Value {
+    json!({
+        "nprobe": row.nprobe,
+        "recall": row.recall,
+        "scanned_share": row.scanned_share,
+        "queries_per_s": row.queries_per_s,
+    })
+}
+
+fn print(rows: &[RecallRow], k: usize, screen: &mut Screen) -> Result<(), Failure> {
+    let recall = format!("RECALL@{k}");
+    screen.line(screen.strong(&format!("{:>7}{recall:>12}{:>14}{:>13}", "NPROBE", "ROWS LOOKED AT", "QUERIES/S")))?;
+    for row in rows {
+        let (scanned, rate) = (row.scanned_share * 100.0, grouped(row.queries_per_s as u64));
+        screen.line(format!("{:>7}{:>12.3}{scanned:>12.1} %{rate:>13}", row.nprobe, row.recall))?;
+    }
+    let exact = rows.first().map_or(0, |row| row.exact_queries_per_s as u64);
+    screen.line(format!("{:>7}{:>12.3}{:>12.1} %{:>13}", "exact", 1.0, 100.0, grouped(exact)))?;
+    screen.line("")?;
+    screen.line(match recommended(rows) {
+        Some(nprobe) => format!("--nprobe {nprobe} finds {RECALL_AIM} of the true neighbours or more."),
+        None => format!("None of these finds {RECALL_AIM} of the true neighbours; try a larger --nprobe."),
+    })
+}
+
+fn spinner(message: &'static str) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()).with_message(message);
+    bar.enable_steady_tick(Duration::from_millis(120));
+    bar
+}

@@ -1,0 +1,345 @@
+//! `panoply vectors` and `panoply demo` as their users meet them: run as processes, without a terminal.
+#![allow(clippy::unwrap_used)] // A test that cannot go on should say where.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
+
+/// A folder of one test's own, removed at its end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("panoply-vectors-{}-{name}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).to_str().unwrap().to_owned()
+    }
+
+    fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> String {
+        fs::write(self.0.join(name), bytes).unwrap();
+        self.path(name)
+    }
+
+    /// A collection of three-dimensional vectors with these rows.
+    fn collection(&self, rows: &str) -> String {
+        let path = self.path("collection");
+        printed(&["vectors", "create", &path, "--dimension", "3", "--metric", "euclidean"]);
+        printed(&["vectors", "import", &path, &self.write("rows.jsonl", rows)]);
+        path
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+const COLOURS: &str = r#"{"id": "red", "vector": [1, 0, 0], "metadata": {"warm": true, "rank": 1}}
+{"id": "orange", "vector": [1, 0.5, 0], "warm": true, "rank": 2}
+{"id": "blue", "vector": [0, 0, 1], "warm": false, "rank": 3}
+{"id": "black", "vector": [0, 0, 0]}
+"#;
+
+fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_panoply"));
+    command.args(arguments).env_remove("COLUMNS").env_remove("PANOPLY_SIMD");
+    command
+}
+
+fn run(arguments: &[&str]) -> Output {
+    command(arguments).output().unwrap()
+}
+
+fn printed(arguments: &[&str]) -> String {
+    let output = run(arguments);
+    let complaint = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), complaint.as_str()), (Some(0), ""), "{arguments:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn json_of(arguments: &[&str]) -> Value {
+    serde_json::from_str(&printed(arguments)).unwrap()
+}
+
+fn refused(arguments: &[&str], code: i32) -> String {
+    let output = run(arguments);
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert_eq!((output.status.code(), printed.as_str()), (Some(code), ""), "{arguments:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+fn ids(results: &Value) -> Vec<&str> {
+    results["hits"].as_array().unwrap().iter().map(|hit| hit["id"].as_str().unwrap()).collect()
+}
+
+fn records(path: &str) -> u64 {
+    json_of(&["vectors", "info", path, "--json"])["records"].as_u64().unwrap()
+}
+
+/// A NumPy array of f32.
+fn npy(rows: usize, dimension: usize, value: impl Fn(usize) -> f32) -> Vec<u8> {
+    let text = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {dimension}), }}");
+    let mut bytes = b"\x93NUMPY\x01\x00\x76\x00".to_vec();
+    bytes.extend(format!("{text:<117}\n").bytes());
+    bytes.extend((0..rows * dimension).flat_map(|index| value(index).to_le_bytes()));
+    bytes
+}
+
+#[test]
+fn a_collection_is_created_filled_searched_exported_and_deleted() {
+    let folder = Folder::new("whole-life");
+    let path = folder.path("colours");
+    let created = json_of(&["vectors", "create", &path, "--dimension", "3", "--metric", "euclidean", "--json"]);
+    assert_eq!((created["name"].as_str(), created["storage"].as_str()), (Some("colours"), Some("f32")));
+    let file = folder.write("colours.jsonl", COLOURS);
+    let imported = json_of(&["vectors", "import", &path, &file, "--json"]);
+    assert_eq!((imported["rows"].as_u64(), imported["records"].as_u64()), (Some(4), Some(4)));
+
+    let found = json_of(&["vectors", "search", &path, "--vector", "[0.9, 0.1, 0]", "-k", "2", "--json"]);
+    assert_eq!(ids(&found["results"][0]), ["red", "orange"]);
+    assert_eq!(found["results"][0]["hits"][0]["metadata"], json!({"warm": true, "rank": 1}));
+    assert_eq!(found["devices"], json!(["cpu:0"]));
+    let table = printed(&["vectors", "search", &path, "--id", "red", "-k", "2"]);
+    assert!(table.contains("orange") && table.contains("on cpu:0, in ") && !table.contains(" red "), "{table}");
+
+    let exported = folder.path("copy.parquet");
+    printed(&["vectors", "export", &path, &exported]);
+    let message = printed(&["vectors", "delete", &path, "--id", "red", "--id", "green"]);
+    assert_eq!(message, "1 record deleted; 3 records left.\n");
+    printed(&["vectors", "import", &path, &exported, "--replace"]);
+    assert_eq!(records(&path), 4);
+    let info = json_of(&["vectors", "info", &path, "--verify", "--json"]);
+    assert_eq!((info["fields"].clone(), info["verified"].clone()), (json!(["rank", "warm"]), json!(true)));
+
+    let message = refused(&["vectors", "delete", &path], 2);
+    assert!(message.contains("--yes"), "{message}");
+    assert!(printed(&["vectors", "delete", &path, "--yes"]).ends_with("is deleted.\n"));
+    assert!(!Path::new(&path).exists());
+    let message = refused(&["vectors", "info", &path], 1);
+    assert!(message.contains(&path), "{message}");
+}
+
+#[test]
+fn filters_choose_among_records() {
+    let folder = Folder::new("filters");
+    let path = folder.collection(COLOURS);
+    let search = |filter: &str| {
+        let found = json_of(&["vectors", "search", &path, "--vector", "[0,0,0]", "--filter", filter, "--json"]);
+        ids(&found["results"][0]).into_iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(search("warm = true and rank < 2"), ["red"]);
+    assert_eq!(search("{\"rank\": {\"in\": [2, 3]}}"), ["blue", "orange"]);
+    assert_eq!(search("rank = null"), ["black"]);
+    let with = |filter: &str| run(&["vectors", "search", &path, "--vector", "[0,0,0]", "--filter", filter]);
+    let syntax = with("warm =");
+    assert_eq!(syntax.status.code(), Some(2));
+    assert!(String::from_utf8(syntax.stderr).unwrap().contains("at character 7: expected a value"));
+    let unknown = with("colour = red");
+    assert_eq!(unknown.status.code(), Some(1));
+    assert!(
+        String::from_utf8(unknown.stderr)
+            .unwrap()
+            .contains("no record has a metadata field `colour`; there are: rank, warm")
+    );
+}
+
+#[test]
+fn every_format_comes_back_as_it_was() {
+    let folder = Folder::new("formats");
+    let path = folder.path("collection");
+    printed(&["vectors", "create", &path, "--dimension", "4", "--metric", "dot", "--storage", "f32"]);
+    let lines: String =
+        (1..=50).map(|row| format!("{{\"id\": \"r{row}\", \"vector\": [{row}, 2, 3, 4], \"n\": {row}}}\n")).collect();
+    printed(&["vectors", "import", &path, &folder.write("in.jsonl", lines)]);
+    let original = printed(&["vectors", "export", &path, "-"]);
+    assert_eq!(original.lines().count(), 50);
+    for name in ["out.npy", "out.fvecs", "out.bvecs", "out.ivecs", "out.jsonl", "out.parquet", "out.arrow"] {
+        let (file, records) = (folder.path(name), folder.path(&format!("{name}.records.jsonl")));
+        printed(&["vectors", "export", &path, &file, "--records", &records]);
+        let copy = folder.path(&format!("copy of {name}"));
+        printed(&["vectors", "create", &copy, "--dimension", "4", "--metric", "dot"]);
+        printed(&["vectors", "import", &copy, &file, "--records", &records]);
+        assert_eq!(printed(&["vectors", "export", &copy, "-"]), original, "{name}");
+        let message = refused(&["vectors", "export", &path, &file], 1);
+        assert!(message.contains("--overwrite"), "{message}");
+    }
+    let alone = printed(&["vectors", "export", &path, &folder.path("alone.npy")]);
+    assert!(alone.contains("--records"), "{alone}");
+    let left: Vec<_> = fs::read_dir(&folder.0)
+        .unwrap()
+        .filter(|entry| entry.as_ref().unwrap().file_name().to_string_lossy().ends_with(".partial"))
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn several_queries_come_from_a_file() {
+    let folder = Folder::new("queries");
+    let path = folder.collection(COLOURS);
+    let file = folder.write("queries.npy", npy(2, 3, |index| if index == 0 || index == 5 { 1.0 } else { 0.0 }));
+    let found = json_of(&["vectors", "search", &path, "--vector", &format!("@{file}"), "-k", "1", "--json"]);
+    assert_eq!((ids(&found["results"][0]), ids(&found["results"][1])), (vec!["red"], vec!["blue"]));
+    let file = folder.write("query.json", "[0, 0, 0.9]");
+    let found = json_of(&["vectors", "search", &path, "--vector", &format!("@{file}"), "-k", "1", "--json"]);
+    assert_eq!(ids(&found["results"][0]), ["blue"]);
+}
+
+#[test]
+fn the_index_is_built_and_measured() {
+    let folder = Folder::new("tune");
+    let path = folder.path("collection");
+    printed(&["vectors", "create", &path, "--dimension", "8", "--metric", "euclidean"]);
+    let file = folder.write("rows.npy", npy(600, 8, |index| ((index * 7919) % 613) as f32));
+    printed(&["vectors", "import", &path, &file]);
+    let table = printed(&["vectors", "tune", &path, "--lists", "8", "-k", "5"]);
+    assert!(table.contains("8 lists of 600 rows, built in") && table.contains("RECALL@5"), "{table}");
+    let measured = json_of(&["vectors", "tune", &path, "--nprobe", "1,8", "--json"]);
+    assert_eq!((measured["built"].as_bool(), measured["lists"].as_u64()), (Some(false), Some(8)));
+    assert_eq!(measured["rows"][1]["recall"], 1.0);
+    let found = json_of(&["vectors", "search", &path, "--id", "7", "--nprobe", "8", "-k", "3", "--json"]);
+    assert_eq!(ids(&found["results"][0]).len(), 3);
+}
+
+#[test]
+fn bad_input_is_refused_and_changes_nothing() {
+    let folder = Folder::new("bad-input");
+    let path = folder.collection(COLOURS);
+    let claims = npy(1, 3, |_| 0.0);
+    let claims = String::from_utf8_lossy(&claims).replace("(1, 3), }", "(1152921504606846976, 3)}");
+    let cut = npy(4, 3, |_| 1.0);
+    for (name, bytes, word) in [
+        ("dimension.npy", npy(2, 4, |_| 1.0), "has vectors of 4 components, the collection of 3"),
+        ("nan.npy", npy(2, 3, |index| if index == 4 { f32::NAN } else { 1.0 }), "component 1 of row 1 is NaN"),
+        ("cut.npy", cut[..cut.len() - 5].to_vec(), "cut short: expected 176 bytes, got 171"),
+        ("other.npy", b"PAR1".to_vec(), "not a readable npy file"),
+        ("claims.npy", claims.into_bytes(), "npy file"),
+        ("torn.jsonl", b"{\"vector\": [1, 2".to_vec(), "line 1: the line ends before its object does"),
+        ("exists.jsonl", b"{\"id\": \"red\", \"vector\": [1, 2, 3]}".to_vec(), "there is a record `red` already"),
+        ("twice.jsonl", [&b"{\"id\":\"n\",\"vector\":[1,2,3]}\n"[..]; 2].concat(), "appears twice"),
+        ("empty.parquet", Vec::new(), "not a readable Parquet file"),
+        ("torn.arrow", b"ARROW1\0\0\xff\xff\xff\xff\xff\xff\xff\x7f".to_vec(), "a message's header of"),
+    ] {
+        let message = refused(&["vectors", "import", &path, &folder.write(name, bytes)], 1);
+        assert!(message.contains(word), "{name}: {message}");
+        assert_eq!(records(&path), 4, "{name}");
+    }
+    let message = refused(&["vectors", "import", &path, &folder.write("rows.csv", "1,2,3")], 2);
+    assert!(message.contains("expected a name that ends in npy"), "{message}");
+    let message = refused(&["vectors", "import", &path, &folder.path("nowhere.npy")], 1);
+    assert!(message.contains("nowhere.npy cannot be read"), "{message}");
+}
+
+#[test]
+fn searches_that_make_no_sense_are_refused() {
+    let folder = Folder::new("bad-search");
+    let path = folder.collection(COLOURS);
+    for (arguments, code, word) in [
+        (&["--vector", "[1, 2]"][..], 1, "holds vectors of 3 components, got 2"),
+        (&["--vector", "1, 2, 3"], 2, "expected a JSON list of numbers"),
+        (&["--vector", "[1, 2, 1e99]"], 1, "finite"),
+        (&["--id", "green"], 1, "no record `green`"),
+        (&["--id", "red", "--k", "0"], 2, "--k: expected 1 to"),
+        (&["--id", "red", "--device", "abacus"], 2, "--device: expected"),
+        (&["--id", "red", "--device", "cpu:77"], 2, "--device: expected one of cpu:0"),
+        (&["--id", "red", "--vector", "[1, 2, 3]"], 2, "cannot be used with"),
+        (&[], 2, "required"),
+    ] {
+        let message = refused(&[&["vectors", "search", &path], arguments].concat(), code);
+        assert!(message.contains(word), "{arguments:?}: {message}");
+    }
+    let message = refused(&["vectors", "create", &path, "--dimension", "3"], 1);
+    assert!(message.contains("exists already"), "{message}");
+    assert!(refused(&["vectors", "create", "x", "--dimension", "0"], 2).contains("--dimension: expected 1 to"));
+    assert!(refused(&["vectors", "create", "x", "--dimension", "3", "--metric", "near"], 2).contains("one of dot"));
+    let message = refused(&["vectors", "delete", &folder.path("."), "--yes"], 1);
+    assert!(message.contains("does not hold a vector collection"), "{message}");
+}
+
+#[test]
+fn a_reader_that_goes_away_is_not_an_error() {
+    let folder = Folder::new("pipe");
+    let path = folder.collection(COLOURS);
+    for arguments in [&["vectors", "export", &path, "-"][..], &["vectors", "search", &path, "--id", "red"]] {
+        let mut child = command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]), "{arguments:?}");
+    }
+}
+
+/// The import reads from a pipe that stays open, so that it is surely under way when the signal comes.
+#[cfg(unix)]
+#[test]
+fn ctrl_c_during_an_import_leaves_what_was_taken() {
+    let folder = Folder::new("interrupt");
+    let path = folder.path("collection");
+    printed(&["vectors", "create", &path, "--dimension", "4096", "--metric", "dot"]);
+    let pipe = folder.path("pipe.jsonl");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let mut child = command(&["vectors", "import", &path, &pipe]).stderr(Stdio::piped()).spawn().unwrap();
+    let mut feed = fs::OpenOptions::new().write(true).open(&pipe).unwrap();
+    let vector = vec!["1"; 4096].join(",");
+    // A batch has 512 rows of this dimension, so that two batches are taken and one is not complete.
+    for row in 0..1100 {
+        writeln!(feed, "{{\"id\": \"{row}\", \"vector\": [{vector}]}}").unwrap();
+    }
+    feed.flush().unwrap();
+    let log = Path::new(&path);
+    let bytes_now = || -> u64 {
+        let files = fs::read_dir(log).unwrap().map(|entry| entry.unwrap().metadata().unwrap().len());
+        files.sum()
+    };
+    while bytes_now() < 1024 * 4096 * 4 {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    drop(feed);
+    let mut complaint = String::new();
+    std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut complaint).unwrap();
+    assert!(complaint.contains("interrupted; at least "), "{complaint}");
+    let said: u64 =
+        complaint.split("at least ").nth(1).unwrap().split(' ').next().unwrap().replace(',', "").parse().unwrap();
+    let there = records(&path);
+    assert!(there >= said && there >= 512 && there % 512 == 0, "{there} records, {said} said");
+    printed(&["vectors", "info", &path, "--verify"]);
+}
+
+#[test]
+fn the_demonstration_finds_what_is_meant() {
+    let findings = json_of(&["demo", "--json"]);
+    assert_eq!((findings["rows"].as_u64(), findings["dimension"].as_u64()), (Some(10_000), Some(384)));
+    let questions = findings["questions"].as_array().unwrap();
+    assert_eq!(questions.len(), 12);
+    assert_eq!(ids(&questions[0]), ["hoichess", "chessx", "3dchess"]);
+    for question in questions.iter().filter(|question| question["filter"] == "section = games") {
+        assert!(question["hits"].as_array().unwrap().iter().all(|hit| hit["metadata"]["section"] == "games"));
+    }
+    let devices = findings["devices"].as_array().unwrap();
+    assert!(devices.iter().all(|device| device["agrees"] == true && device["one_ms"].as_f64().unwrap() > 0.0));
+    let cpu = devices.iter().find(|device| device["device"] == "cpu:0").unwrap();
+    assert_eq!(cpu["answered_by"], json!(["cpu:0"]));
+}
+
+#[test]
+fn the_demonstration_is_text_that_fits() {
+    let text = printed(&["demo"]);
+    assert!(text.contains("“play chess against the computer”") && text.contains("hoichess"), "{text}");
+    assert!(
+        text.contains("DEVICE") && text.contains("cpu:0") && text.contains("plain loop") && text.contains('█'),
+        "{text}"
+    );
+    let widest = text.lines().map(|line| line.chars().count()).max().unwrap();
+    assert!(widest <= 100 && !text.contains('\x1b'), "{widest}: {text}");
+    let message = refused(&["demo", "--data", "/nonexistent"], 1);
+    assert!(message.contains("/nonexistent") && message.contains("cannot be read"), "{message}");
+}

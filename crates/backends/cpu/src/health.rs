@@ -1,0 +1,157 @@
+//! How the processor is, as far as the kernel tells: temperature from hwmon, power from RAPL, throttling from the processor's
+//! own counters, memory from `meminfo`. Which files there are is found out once; what cannot be read is `None`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use panoply_core::Health;
+
+use crate::backend::meminfo_percent;
+
+/// The drivers whose sensors are in the processor.
+const PROCESSOR_SENSORS: [&str; 6] = ["coretemp", "k10temp", "zenpower", "cpu_thermal", "soc_thermal", "apple_soc"];
+/// The most sensors and packages that are looked at.
+const FILES_MAX: usize = 64;
+
+/// Where the kernel tells what.
+pub(crate) struct Sensors {
+    temperatures: Vec<PathBuf>,
+    energies: Vec<PathBuf>,
+    throttles: Vec<PathBuf>,
+    meminfo: PathBuf,
+    last_energy: Option<(Instant, u64)>,
+    last_throttles: Option<u64>,
+}
+
+impl Sensors {
+    /// The sensors of this machine, or those below another folder.
+    pub(crate) fn find(root: &Path) -> Sensors {
+        let meminfo = root.join("proc/meminfo");
+        let throttle = root.join("sys/devices/system/cpu/cpu0/thermal_throttle");
+        let throttles = ["core_throttle_count", "package_throttle_count"].map(|name| throttle.join(name));
+        Sensors {
+            temperatures: temperatures(root),
+            energies: energies(root),
+            throttles: throttles.into_iter().filter(|file| file.exists()).collect(),
+            meminfo,
+            last_energy: None,
+            last_throttles: None,
+        }
+    }
+
+    /// How the processor is now.
+    pub(crate) fn read(&mut self) -> Health {
+        let hottest = self.temperatures.iter().filter_map(|file| number(file)).max();
+        let meminfo = fs::read_to_string(&self.meminfo).unwrap_or_default();
+        Health {
+            temperature_celsius: hottest.map(|millidegrees| millidegrees as f32 / 1000.0),
+            power_watts: self.power_watts(),
+            utilisation_percent: None,
+            memory_percent: meminfo_percent(&meminfo),
+            throttled: self.throttled(),
+            fault: None,
+        }
+    }
+
+    /// The energy used since the last look, over the time since.
+    fn power_watts(&mut self) -> Option<f32> {
+        let energies: Option<Vec<u64>> = self.energies.iter().map(|file| number(file)).collect();
+        let microjoules: u64 = energies.filter(|energies| !energies.is_empty())?.into_iter().sum();
+        let now = Instant::now();
+        let (then, before) = self.last_energy.replace((now, microjoules))?;
+        let seconds = (now - then).as_secs_f32();
+        // The counters wrap; a look that sees that tells nothing.
+        let used = microjoules.checked_sub(before)?;
+        (seconds > 0.0).then(|| used as f32 / 1e6 / seconds)
+    }
+
+    /// Whether the processor slowed itself down since the last look.
+    fn throttled(&mut self) -> Option<bool> {
+        let counts: Option<Vec<u64>> = self.throttles.iter().map(|file| number(file)).collect();
+        let count: u64 = counts.filter(|counts| !counts.is_empty())?.into_iter().sum();
+        let before = self.last_throttles.replace(count)?;
+        Some(count > before)
+    }
+}
+
+fn temperatures(root: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for chip in folder(&root.join("sys/class/hwmon")) {
+        let name = fs::read_to_string(chip.join("name")).unwrap_or_default();
+        if PROCESSOR_SENSORS.contains(&name.trim()) {
+            let is_input = |file: &PathBuf| {
+                let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+                name.starts_with("temp") && name.ends_with("_input")
+            };
+            found.extend(folder(&chip).into_iter().filter(is_input));
+        }
+    }
+    found.truncate(FILES_MAX);
+    found
+}
+
+/// The energy counters of whole packages that may be read.
+fn energies(root: &Path) -> Vec<PathBuf> {
+    let packages = folder(&root.join("sys/class/powercap"));
+    let is_package = |zone: &PathBuf| {
+        let name = fs::read_to_string(zone.join("name")).unwrap_or_default();
+        name.starts_with("package")
+    };
+    let files = packages.into_iter().filter(is_package).map(|zone| zone.join("energy_uj"));
+    files.filter(|file| number(file).is_some()).take(FILES_MAX).collect()
+}
+
+fn folder(path: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(path) else { return Vec::new() };
+    let mut files: Vec<PathBuf> = entries.take(FILES_MAX * 16).flatten().map(|entry| entry.path()).collect();
+    files.sort();
+    files
+}
+
+fn number(file: &Path) -> Option<u64> {
+    fs::read_to_string(file).ok()?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(root: &Path, file: &str, content: &str) {
+        let path = root.join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+
+    #[test]
+    fn sensors_are_found_and_read() {
+        let root = std::env::temp_dir().join(format!("panoply-sensors-{}", std::process::id()));
+        write(&root, "sys/class/hwmon/hwmon0/name", "nvme\n");
+        write(&root, "sys/class/hwmon/hwmon0/temp1_input", "99000\n");
+        write(&root, "sys/class/hwmon/hwmon1/name", "coretemp\n");
+        write(&root, "sys/class/hwmon/hwmon1/temp1_input", "51000\n");
+        write(&root, "sys/class/hwmon/hwmon1/temp2_input", "63500\n");
+        write(&root, "sys/class/hwmon/hwmon1/temp3_input", "not a number\n");
+        write(&root, "sys/class/powercap/intel-rapl:0/name", "package-0\n");
+        write(&root, "sys/class/powercap/intel-rapl:0/energy_uj", "1000000\n");
+        write(&root, "sys/devices/system/cpu/cpu0/thermal_throttle/core_throttle_count", "3\n");
+        write(&root, "proc/meminfo", "MemTotal: 1000 kB\nMemAvailable: 250 kB\n");
+        let mut sensors = Sensors::find(&root);
+        let health = sensors.read();
+        assert_eq!(health.temperature_celsius, Some(63.5), "the hottest of the processor's own");
+        assert_eq!((health.memory_percent, health.throttled, health.power_watts), (Some(75.0), None, None));
+        write(&root, "sys/class/powercap/intel-rapl:0/energy_uj", "3000000\n");
+        write(&root, "sys/devices/system/cpu/cpu0/thermal_throttle/core_throttle_count", "5\n");
+        let later = sensors.read();
+        assert_eq!(later.throttled, Some(true));
+        assert!(later.power_watts.is_some_and(|watts| watts > 0.0));
+        fs::remove_dir_all(&root).unwrap();
+        let gone = sensors.read();
+        assert_eq!((gone.temperature_celsius, gone.memory_percent), (None, None), "what is gone is not known");
+    }
+
+    #[test]
+    fn a_machine_that_tells_nothing_is_well() {
+        assert_eq!(Sensors::find(Path::new("/nonexistent")).read(), Health::default());
+    }
+}

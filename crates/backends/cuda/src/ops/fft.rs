@@ -1,0 +1,234 @@
+//! Fft and Ifft: through cuFFT where it is installed, else through our passes. Lines along an axis that is not the last are
+//! turned first, and turned back.
+
+use panoply_core::op::signal::{Fft, Ifft};
+use panoply_core::{DType, Error, Result, Shape, Strides, Tensor, Value};
+use panoply_kernels::c::{FFT, Kernel};
+
+use crate::context::{Arguments, Context, Layout, View};
+use crate::driver::Address;
+use crate::library::cufft::Kind;
+
+/// The small factors of a pass, tried in this order.
+const RADICES: [u32; 9] = [16, 8, 4, 2, 3, 5, 7, 11, 13];
+/// The longest line: kernels count its elements with 32 bits.
+const LEN_MAX: usize = i32::MAX as usize;
+const THREADS: u32 = 256;
+/// The library takes real numbers two at a time.
+const REAL_ALIGN_BYTES: u64 = 8;
+
+pub(crate) fn run(op: &Fft, context: &mut Context) -> Result<Value> {
+    let kind = if op.input.dtype() == DType::F32 { Kind::FromReal } else { Kind::Forward };
+    let len = op.input.shape()[op.axis];
+    transform(&op.input, op.axis, (kind, len), op.output_shape()?, context)
+}
+
+pub(crate) fn run_inverse(op: &Ifft, context: &mut Context) -> Result<Value> {
+    let (kind, len) = match op.real_len {
+        Some(len) => (Kind::ToReal, len),
+        None => (Kind::Inverse, op.input.shape()[op.axis]),
+    };
+    transform(&op.input, op.axis, (kind, len), op.output_shape()?, context)
+}
+
+fn transform(
+    input: &Tensor,
+    axis: usize,
+    (kind, len): (Kind, usize),
+    shape: Shape,
+    context: &mut Context,
+) -> Result<Value> {
+    let dtype = if kind == Kind::ToReal { DType::F32 } else { DType::Complex64 };
+    let output = context.output(dtype, shape)?;
+    if shape.elements() == 0 {
+        return Ok(Value::Tensor(output.into_tensor()));
+    }
+    let last = shape.rank() - 1;
+    let mut order: Vec<usize> = (0..=last).collect();
+    order.swap(axis, last);
+    let source = context.input(&input.permute(&order)?)?;
+    let target = match axis == last {
+        true => output.address,
+        false => context.scratch(shape.elements() * dtype.size_bytes())?,
+    };
+    let lines = Lines { kind, len, lines: shape.elements() / shape[axis], source, target };
+    if !lines.by_library(context)? {
+        lines.by_passes(context)?;
+    }
+    if axis != last {
+        let mut turned = shape.to_vec();
+        turned.swap(axis, last);
+        let mut steps = Shape::new(turned)?.contiguous_strides().to_vec();
+        steps.swap(axis, last);
+        let view = View { address: target, layout: Layout::new(&shape, &Strides::new(steps)?) };
+        context.copy_view(output.address, &view, dtype, shape.elements())?;
+    }
+    Ok(Value::Tensor(output.into_tensor()))
+}
+
+/// Contiguous lines on the device. `len` counts the real elements where one side is real.
+struct Lines {
+    kind: Kind,
+    len: usize,
+    lines: usize,
+    source: Address,
+    target: Address,
+}
+
+impl Lines {
+    fn half(&self) -> usize {
+        self.len / 2 + 1
+    }
+
+    /// What the output is multiplied with.
+    fn factor(&self) -> f32 {
+        match self.kind {
+            Kind::Forward | Kind::FromReal => 1.0,
+            Kind::Inverse | Kind::ToReal => 1.0 / self.len as f32,
+        }
+    }
+
+    /// The transform by cuFFT; false where it does not take this one.
+    fn by_library(&self, context: &mut Context) -> Result<bool> {
+        if self.len == 1 || self.len > LEN_MAX {
+            return Ok(false);
+        }
+        let Some(library) = context.libraries().and_then(|libraries| libraries.cufft()) else { return Ok(false) };
+        let Some(plan) = library.plan(self.len, self.lines, self.kind) else { return Ok(false) };
+        let workspace = context.scratch(plan.workspace_bytes)?;
+        let source = match self.kind {
+            Kind::ToReal => self.packed_halves(context)?,
+            Kind::FromReal if !self.source.is_multiple_of(REAL_ALIGN_BYTES) => {
+                let bytes = self.lines * self.len * size_of::<f32>();
+                let aligned = context.scratch(bytes)?;
+                context.copy(aligned, self.source, bytes)?;
+                aligned
+            }
+            Kind::Forward | Kind::Inverse | Kind::FromReal => self.source,
+        };
+        if !context.is_rehearsal() {
+            plan.run(source, self.target, workspace)?;
+        }
+        if self.kind == Kind::Inverse {
+            let count = self.lines * self.len;
+            let mut arguments = Arguments::new().address(self.target).u64(count as u64).f32(self.factor());
+            let launch = context.blocks(count.div_ceil(2), THREADS, 4);
+            context.launch(&Kernel::new(FFT, "scale"), launch, &mut arguments)?;
+        }
+        Ok(true)
+    }
+
+    /// A scaled copy of the input, which the library overwrites.
+    fn packed_halves(&self, context: &mut Context) -> Result<Address> {
+        let count = self.lines * self.half();
+        let packed = context.scratch(count * DType::Complex64.size_bytes())?;
+        let mut arguments = Arguments::new()
+            .address(packed)
+            .address(self.source)
+            .u64(self.lines as u64)
+            .u32(self.len as u32)
+            .f32(self.factor());
+        let launch = context.blocks(count, THREADS, 4);
+        context.launch(&Kernel::new(FFT, "pack_half"), launch, &mut arguments)?;
+        Ok(packed)
+    }
+
+    /// The transform by our kernels, one pass for each factor of the length.
+    fn by_passes(&self, context: &mut Context) -> Result<()> {
+        if self.len > LEN_MAX {
+            let reason = format!("a line has at most {LEN_MAX} elements, not {}", self.len);
+            return Err(Error::Unsupported { op: "fft", reason });
+        }
+        let len = self.len as u32;
+        let factors = factors(len);
+        let bytes = self.lines * self.len * DType::Complex64.size_bytes();
+        let mut between = [0; 2];
+        for place in between.iter_mut().take(factors.len() - 1) {
+            *place = context.scratch(bytes)?;
+        }
+        let (mut source, mut stride) = (self.source, 1);
+        for (number, radix) in factors.iter().enumerate() {
+            let (first, last) = (number == 0, number + 1 == factors.len());
+            let target = if last { self.target } else { between[number % 2] };
+            let pass = Pass { len, length: len / stride, stride, radix: *radix, first, last };
+            self.pass(&pass, [target, source], context)?;
+            (source, stride) = (target, stride * radix);
+        }
+        Ok(())
+    }
+
+    fn pass(&self, pass: &Pass, [target, source]: [Address; 2], context: &mut Context) -> Result<()> {
+        let small = pass.radix <= RADICES[0];
+        let (load, store, sign) = match self.kind {
+            Kind::Forward => (0, 0, -1),
+            Kind::Inverse => (0, 0, 1),
+            Kind::FromReal => (1, 1, -1),
+            Kind::ToReal => (2, 2, 1),
+        };
+        let kernel = Kernel::new(FFT, if small { "butterfly" } else { "plain_sum" })
+            .integer("RADIX", if small { pass.radix } else { 1 })
+            .integer("SIGN", sign)
+            .integer("LOAD", if pass.first { load } else { 0 })
+            .integer("STORE", if pass.last { store } else { 0 });
+        let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+        let scale = if pass.last { self.factor() } else { 1.0 };
+        let mut arguments = Arguments::new().address(target).address(source).structure(&[
+            self.lines as u64,
+            pair(pass.len, pass.length),
+            pair(pass.stride, pass.radix),
+            u64::from(scale.to_bits()),
+        ]);
+        let threads_wanted = self.lines * self.len / if small { pass.radix as usize } else { 1 };
+        let launch = context.blocks(threads_wanted, THREADS, 1);
+        context.launch(&kernel, launch, &mut arguments)
+    }
+}
+
+/// One pass; see the kernel.
+struct Pass {
+    len: u32,
+    length: u32,
+    stride: u32,
+    radix: u32,
+    first: bool,
+    last: bool,
+}
+
+/// Factors whose product is the length: small ones as large as possible, then primes. Never none.
+fn factors(len: u32) -> Vec<u32> {
+    let (mut factors, mut rest) = (Vec::new(), len);
+    let mut take = |rest: &mut u32, factor: u32| {
+        while rest.is_multiple_of(factor) {
+            factors.push(factor);
+            *rest /= factor;
+        }
+    };
+    for radix in RADICES {
+        take(&mut rest, radix);
+    }
+    let mut prime = 17;
+    while rest > 1 && u64::from(prime) * u64::from(prime) <= u64::from(rest) {
+        take(&mut rest, prime);
+        prime += 2;
+    }
+    if rest > 1 || factors.is_empty() {
+        factors.push(rest);
+    }
+    factors
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn factors_multiply_to_the_length() {
+        assert_eq!(factors(1), [1]);
+        assert_eq!(factors(1024), [16, 16, 4]);
+        assert_eq!(factors(1009), [1009]);
+        assert_eq!(factors(2 * 17 * 17 * 19), [2, 17, 17, 19]);
+        for len in (1..3000).chain([1 << 30, u32::MAX / 2, 65_537 * 3, 46_337 * 46_337]) {
+            assert_eq!(factors(len).iter().product::<u32>(), len);
+        }
+    }
+}

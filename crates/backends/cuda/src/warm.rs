@@ -1,0 +1,87 @@
+//! Which ops a device has run before, so that nothing must be compiled for them any more. The backend asks on callers'
+//! threads, the engine adds on its own; neither waits for the other.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use panoply_core::op::compute::ComputeOp;
+use panoply_core::{Describe, Op};
+
+/// Places in the table. When they run out, ops that would need one stay cold, which costs them nothing but a detour.
+const PLACES: usize = 4096;
+/// Places that are looked at for one op.
+const PROBES_MAX: usize = 16;
+
+/// A set that only grows.
+pub(crate) struct Warm {
+    places: Box<[AtomicU64]>,
+}
+
+impl Default for Warm {
+    fn default() -> Warm {
+        Warm { places: (0..PLACES).map(|_| AtomicU64::new(0)).collect() }
+    }
+}
+
+impl Warm {
+    /// Whether an op like this one has run.
+    pub(crate) fn contains(&self, op: &Op) -> bool {
+        let signature = signature(op);
+        self.probes(signature).any(|place| place.load(Ordering::Relaxed) == signature)
+    }
+
+    /// An op like this one has run.
+    pub(crate) fn insert(&self, op: &Op) {
+        let signature = signature(op);
+        for place in self.probes(signature) {
+            match place.compare_exchange(0, signature, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(there) if there == signature => return,
+                Err(_) => {}
+            }
+        }
+    }
+
+    fn probes(&self, signature: u64) -> impl Iterator<Item = &AtomicU64> {
+        (0..PROBES_MAX).map(move |step| &self.places[(signature as usize).wrapping_add(step) % PLACES])
+    }
+}
+
+/// What decides which kernels an op needs, as far as can be told from outside: its name, its inputs' element types and
+/// ranks, whether they are contiguous, about how large they are, and a map's expression. Never zero.
+fn signature(op: &Op) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    op.name().hash(&mut hasher);
+    if let Op::Compute(ComputeOp::Map(map)) = op
+        && let Ok(program) = map.program()
+    {
+        program.hash().hash(&mut hasher);
+    }
+    op.for_each_input(&mut |tensor| {
+        let size_class = tensor.elements().max(1).ilog2() / 4;
+        (tensor.dtype(), tensor.shape().rank(), tensor.is_contiguous(), size_class).hash(&mut hasher);
+    });
+    hasher.finish().max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use panoply_core::op::compute::Map;
+    use panoply_core::{DType, Operation, Tensor};
+
+    #[test]
+    fn what_ran_is_warm_and_nothing_else() {
+        let warm = Warm::default();
+        let of = |dtype, count: usize| {
+            let values = Tensor::zeros(dtype, [count]).unwrap();
+            Map::add(&values, &values).into_op().unwrap()
+        };
+        warm.insert(&of(DType::F32, 100));
+        assert!(warm.contains(&of(DType::F32, 101)));
+        assert!(!warm.contains(&of(DType::F16, 100)));
+        assert!(!warm.contains(&of(DType::F32, 1 << 20)));
+        let values = Tensor::zeros(DType::F32, [100]).unwrap();
+        assert!(!warm.contains(&Map::mul(&values, &values).into_op().unwrap()));
+    }
+}

@@ -1,0 +1,73 @@
+//! Sizes that the suite does not have, because only this backend treats them apart: lines too long for a block, contiguous
+//! and not, sorted digit by digit; convolutions large enough for the vendor's library, in every type that it takes, and
+//! small ones in whole tiles of channels.
+
+use panoply_conformance::values::{random_tensor, tensor_of};
+use panoply_conformance::{Case, Tolerance};
+use panoply_core::DType;
+use panoply_core::op::compute::{
+    Activation, ArgSort, Conv2d, Conv2dBackwardInput, Conv2dBackwardWeight, Sort, SortPairs,
+};
+
+pub(crate) fn cases() -> Vec<Case> {
+    long_lines().into_iter().chain(convolutions()).collect()
+}
+
+fn long_lines() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (dtype, values) in [(DType::F32, DType::U8), (DType::F16, DType::F64), (DType::U8, DType::F32)] {
+        for (dims, axis) in [([3, 20_011], 1), ([16_385, 2], 0)] {
+            let (keys, follow) = (random_tensor(dtype, &dims, 1), random_tensor(values, &dims, 2));
+            let name = |op: &str| format!("{op}/{dtype}/long/{dims:?}");
+            cases.push(Case::new(name("sort"), Sort::new(&keys).axis(axis), Tolerance::Exact));
+            cases.push(Case::new(name("argsort"), ArgSort::new(&keys).axis(axis).descending(), Tolerance::Exact));
+            cases.push(Case::new(name("sort_pairs"), SortPairs::new(&keys, &follow).axis(axis), Tolerance::Exact));
+        }
+    }
+    let special = [f64::NAN, f64::INFINITY, -0.0, 0.0, f64::NEG_INFINITY, 1.5, -f64::NAN, -1.5];
+    let numbers: Vec<f64> = (0..20_011_usize).map(|n| if n % 3 == 0 { special[n / 3 % 8] } else { n as f64 }).collect();
+    let keys = tensor_of(DType::F32, &[20_011], &numbers);
+    cases.push(Case::new("sort/f32/long/special/rising", Sort::new(&keys), Tolerance::Exact));
+    cases.push(Case::new("sort/f32/long/special/falling", Sort::new(&keys).descending(), Tolerance::Exact));
+    cases.push(Case::new("sort/f32/long/special/stable", Sort::new(&keys).stable(), Tolerance::Exact));
+    cases.push(Case::new("argsort/f32/long/special", ArgSort::new(&keys), Tolerance::Exact));
+    cases
+}
+
+fn convolutions() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for dtype in [DType::F32, DType::F16, DType::BF16] {
+        let input = random_tensor(dtype, &[2, 32, 15, 14], 3);
+        let weights = random_tensor(dtype, &[64, 32, 3, 3], 4);
+        let bias = random_tensor(dtype, &[64], 5);
+        let relative = match dtype {
+            DType::F16 => 1.0 / 1024.0,
+            DType::BF16 => 1.0 / 128.0,
+            _ => 1e-6,
+        };
+        let close = |terms: f64| Tolerance::Close { relative, absolute: 4.0 * f64::from(f32::EPSILON) * terms };
+        let plain = Conv2d::new(&input, &weights).padding([1; 4]);
+        let name = |what: &str| format!("conv2d/{dtype}/large/{what}");
+        cases.push(Case::new(name("plain"), plain.clone(), close(292.0)));
+        cases.push(Case::new(name("bias"), plain.clone().bias(&bias), close(292.0)));
+        let relu = plain.clone().bias(&bias).activation(Activation::Relu);
+        cases.push(Case::new(name("bias and relu"), relu, close(292.0)));
+        let uneven = plain.clone().padding([0, 1, 2, 0]).stride([1, 2]).dilation([2, 1]);
+        cases.push(Case::new(name("uneven"), uneven, close(292.0)));
+        let gradient = random_tensor(dtype, &[2, 64, 15, 14], 6);
+        let op = Conv2dBackwardInput::new(&gradient, &weights, [15, 14]).padding([1; 4]);
+        cases.push(Case::new(format!("conv2d_backward_input/{dtype}/large"), op, close(580.0)));
+        let op = Conv2dBackwardWeight::new(&input, &gradient, [3, 3]).padding([1; 4]);
+        cases.push(Case::new(format!("conv2d_backward_weight/{dtype}/large"), op, close(424.0)));
+        // Too small for the library, and in whole tiles of channels.
+        let (input, weights) = (random_tensor(dtype, &[1, 64, 9, 11], 7), random_tensor(dtype, &[64, 32, 3, 2], 8));
+        let small = Conv2d::new(&input, &weights).padding([1, 0, 1, 1]).stride([2, 1]).groups(2);
+        cases.push(Case::new(name("small"), small.clone(), close(196.0)));
+        let gradient = small.output_shape().map(|shape| random_tensor(dtype, &shape, 9));
+        let gradient = gradient.unwrap_or_else(|error| panic!("{error}"));
+        let small = Conv2dBackwardInput::new(&gradient, &weights, [9, 11]).padding([1, 0, 1, 1]);
+        let name = format!("conv2d_backward_input/{dtype}/small");
+        cases.push(Case::new(name, small.stride([2, 1]).groups(2), close(196.0)));
+    }
+    cases
+}

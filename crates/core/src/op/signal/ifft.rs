@@ -1,0 +1,122 @@
+//! Ifft: from a spectrum back to the signal.
+
+use super::axis::check_axis;
+use super::fft::half_spectrum_len;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::op::Describe;
+use crate::shape::Shape;
+use crate::tensor::Tensor;
+
+/// The inverse of [`super::Fft`] along the last axis, or that of [`Ifft::axis`]: `x[j] = 1/n · Σ X[k] · exp(2πi·j·k/n)`,
+/// as numpy's `ifft` and, with [`Ifft::real`], `irfft`.
+///
+/// Complex numbers (c64) give as many. With [`Ifft::real`] the input is half of the spectrum of real numbers (f32), which
+/// are the output; the imaginary parts of its first element, and for an even length of its last, count as zero. NaN,
+/// infinity, rounding and empty lines are as for [`super::Fft`].
+#[derive(Clone, Debug)]
+pub struct Ifft {
+    /// The spectra, of at least one dimension: c64.
+    pub input: Tensor,
+    /// The axis along which lines are transformed.
+    pub axis: usize,
+    /// The length of the real signals; nothing where the output is complex.
+    pub real_len: Option<usize>,
+}
+
+impl Ifft {
+    /// The inverse transform along the last axis, from complex numbers to complex numbers.
+    pub fn new(input: &Tensor) -> Ifft {
+        Ifft { input: input.clone(), axis: input.shape().rank().saturating_sub(1), real_len: None }
+    }
+
+    /// Along this axis instead of the last.
+    pub fn axis(mut self, axis: usize) -> Ifft {
+        self.axis = axis;
+        self
+    }
+
+    /// The input is half the spectrum of `len` real numbers: `len/2 + 1` elements, from which `len` itself does not follow.
+    pub fn real(mut self, len: usize) -> Ifft {
+        self.real_len = Some(len);
+        self
+    }
+
+    /// The output's shape: the input's, with the axis as long as the real signals where they are asked for.
+    pub fn output_shape(&self) -> Result<Shape> {
+        check_axis(self.input.shape(), self.axis, "ifft: input", "ifft: axis")?;
+        match self.real_len {
+            Some(len) => self.input.shape().with_dim(self.axis, len),
+            None => Ok(*self.input.shape()),
+        }
+    }
+
+    /// The output's element type.
+    pub fn output_dtype(&self) -> DType {
+        if self.real_len.is_some() { DType::F32 } else { DType::Complex64 }
+    }
+}
+
+impl Describe for Ifft {
+    fn name(&self) -> &'static str {
+        "ifft"
+    }
+
+    fn validate(&self) -> Result<()> {
+        if self.input.dtype() != DType::Complex64 {
+            return Err(Error::DTypeUnsupported { what: "ifft", expected: "c64", got: self.input.dtype() });
+        }
+        self.output_shape()?;
+        match self.real_len.map(half_spectrum_len) {
+            Some(expected) if expected != self.input.shape()[self.axis] => {
+                let expected = self.input.shape().with_dim(self.axis, expected)?.to_vec();
+                Err(Error::ShapeMismatch { what: "ifft: half a spectrum", expected, got: self.input.shape().to_vec() })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn for_each_input(&self, visit: &mut dyn FnMut(&Tensor)) {
+        visit(&self.input);
+    }
+
+    fn for_each_input_mut(&mut self, visit: &mut dyn FnMut(&mut Tensor)) {
+        visit(&mut self.input);
+    }
+
+    /// Additions and multiplications of a fast algorithm, in units of the elements.
+    fn work(&self) -> u64 {
+        let len = self.input.shape().get(self.axis).copied().unwrap_or(0);
+        (self.input.elements() as u64).saturating_mul(u64::from(len.max(2).ilog2()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_length_of_real_signals_is_checked() {
+        let half = Tensor::zeros(DType::Complex64, [2, 5]).unwrap();
+        for len in [8, 9] {
+            let op = Ifft::new(&half).real(len);
+            assert!(op.validate().is_ok());
+            assert_eq!((op.output_shape().unwrap().to_vec(), op.output_dtype()), (vec![2, len], DType::F32));
+        }
+        for len in [0, 7, 10, usize::MAX] {
+            assert!(Ifft::new(&half).real(len).validate().is_err(), "{len}");
+        }
+        let empty = Tensor::zeros(DType::Complex64, [2, 0]).unwrap();
+        assert!(Ifft::new(&empty).real(0).validate().is_ok());
+        assert!(Ifft::new(&empty).real(1).validate().is_err());
+    }
+
+    #[test]
+    fn axes_and_types_are_checked() {
+        let input = Tensor::zeros(DType::Complex64, [2, 3]).unwrap();
+        assert!(Ifft::new(&input).axis(0).validate().is_ok());
+        assert!(matches!(Ifft::new(&input).axis(2).validate(), Err(Error::OutOfBounds { limit: 1, got: 2, .. })));
+        let real = Tensor::zeros(DType::F32, [2, 3]).unwrap();
+        assert!(matches!(Ifft::new(&real).validate(), Err(Error::DTypeUnsupported { .. })));
+    }
+}

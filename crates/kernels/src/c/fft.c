@@ -1,0 +1,166 @@
+// Fourier transforms of contiguous lines, by Stockham's algorithm: each pass takes one factor out of the length, reads with
+// one arrangement and writes with the next, so that the last pass writes the spectrum in order. One launch is one pass.
+//
+// A pass over lines of `len` sees `stride` interleaved lines of `length` elements (length * stride = len), and makes of each
+// butterfly of `radix` elements, `length / radix` apart, as many neighbours.
+//
+//   RADIX  the factor of `butterfly`
+//   SIGN   -1 for the transform, 1 for its inverse
+//   LOAD   how the source lies: 0 complex; 1 real; 2 the first half of a spectrum whose other half mirrors it
+//   STORE  how the target lies: 0 complex; 1 the first half of a spectrum; 2 real
+
+#ifndef RADIX
+#define RADIX 1
+#define SIGN 1
+#define LOAD 0
+#define STORE 0
+#endif
+
+typedef struct { f64 re, im; } wide;
+
+// A pass: all lines are `len` long; see above.
+typedef struct {
+    u64 lines;
+    u32 len, length, stride, radix;
+    f32 scale;
+} pass;
+
+// exp(SIGN * 2 pi i * numerator / denominator).
+DEVICE wide root(u32 numerator, u32 denominator)
+{
+    wide w;
+    sincos(6.283185307179586476925 * (f64)numerator / (f64)denominator, &w.im, &w.re);
+    w.im *= SIGN;
+    return w;
+}
+
+DEVICE wide multiply_wide(wide a, wide b)
+{
+    wide c = {a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
+    return c;
+}
+
+DEVICE complex64 load_element(GLOBAL const void *source, u64 line, u32 place, u32 len)
+{
+#if LOAD == 0
+    return ((GLOBAL const complex64 *)source)[line * len + place];
+#elif LOAD == 1
+    complex64 value = {((GLOBAL const f32 *)source)[line * len + place], 0.0f};
+    return value;
+#else
+    u32 half = len / 2 + 1;
+    u32 mirrored = place < half ? place : len - place;
+    complex64 value = ((GLOBAL const complex64 *)source)[line * half + mirrored];
+    if (mirrored != place) value.im = -value.im;
+    if (place == 0 || 2 * (u64)place == len) value.im = 0.0f;
+    return value;
+#endif
+}
+
+DEVICE void store_element(GLOBAL void *target, u64 line, u32 place, u32 len, f32 re, f32 im)
+{
+#if STORE == 2
+    ((GLOBAL f32 *)target)[line * len + place] = re;
+#else
+    complex64 value = {re, im};
+#if STORE == 1
+    u32 half = len / 2 + 1;
+    if (place < half) ((GLOBAL complex64 *)target)[line * half + place] = value;
+#else
+    ((GLOBAL complex64 *)target)[line * len + place] = value;
+#endif
+#endif
+}
+
+// A pass with a small factor. One thread is one butterfly.
+KERNEL LAUNCH_BOUNDS(256, 1) butterfly(GLOBAL void *RESTRICT target, GLOBAL const void *RESTRICT source, pass now)
+{
+    SHARED complex64 roots[RADIX];
+    if (thread_x() < RADIX) {
+        wide w = root(thread_x(), RADIX);
+        roots[thread_x()].re = (f32)w.re;
+        roots[thread_x()].im = (f32)w.im;
+    }
+    BARRIER();
+    u32 apart = now.length / RADIX, per_line = now.len / RADIX;
+    u64 count = now.lines * per_line, step = (u64)grid_size_x() * block_size_x();
+    for (u64 i = (u64)block_x() * block_size_x() + thread_x(); i < count; i += step) {
+        u64 line = i / per_line;
+        u32 place = (u32)(i % per_line), group = place / now.stride, lane_of = place % now.stride;
+        complex64 a[RADIX];
+        UNROLL for (u32 j = 0; j < RADIX; j++)
+            a[j] = load_element(source, line, lane_of + now.stride * (group + j * apart), now.len);
+        wide turn = root(group, now.length), twiddle = {now.scale, 0.0};
+        UNROLL for (u32 k = 0; k < RADIX; k++) {
+            f32 re = a[0].re, im = a[0].im;
+            UNROLL for (u32 j = 1; j < RADIX; j++) {
+                complex64 w = roots[j * k % RADIX];
+                re += a[j].re * w.re - a[j].im * w.im;
+                im += a[j].re * w.im + a[j].im * w.re;
+            }
+            u32 to = lane_of + now.stride * (RADIX * group + k);
+            f32 wr = (f32)twiddle.re, wi = (f32)twiddle.im;
+            // The first of a butterfly is only scaled: an infinite element stays what it is.
+            if (k == 0 || group == 0) store_element(target, line, to, now.len, re * wr, im * wr);
+            else store_element(target, line, to, now.len, re * wr - im * wi, re * wi + im * wr);
+            if (group != 0) twiddle = multiply_wide(twiddle, turn);
+        }
+    }
+}
+
+// A pass with a large prime factor: the plain sum, in f64. One thread is one element of the target.
+KERNEL LAUNCH_BOUNDS(256, 1) plain_sum(GLOBAL void *RESTRICT target, GLOBAL const void *RESTRICT source, pass now)
+{
+    u32 apart = now.length / now.radix;
+    u64 count = now.lines * now.len, step = (u64)grid_size_x() * block_size_x();
+    for (u64 i = (u64)block_x() * block_size_x() + thread_x(); i < count; i += step) {
+        u64 line = i / now.len;
+        u32 place = (u32)(i % now.len), lane_of = place % now.stride, rest = place / now.stride;
+        u32 k = rest % now.radix, group = rest / now.radix;
+        wide turn = root(k, now.radix), w = {1.0, 0.0}, sum = {0.0, 0.0};
+        for (u32 j = 0; j < now.radix; j++) {
+            complex64 x = load_element(source, line, lane_of + now.stride * (group + j * apart), now.len);
+            wide value = {x.re, x.im};
+            value = multiply_wide(value, w);
+            sum.re += value.re;
+            sum.im += value.im;
+            w = multiply_wide(w, turn);
+        }
+        sum = multiply_wide(sum, root(group * k, now.length));
+        store_element(target, line, place, now.len, (f32)sum.re * now.scale, (f32)sum.im * now.scale);
+    }
+}
+
+// Multiplies every part of `count` complex numbers, which start on 16 bytes.
+KERNEL LAUNCH_BOUNDS(256, 4) scale(GLOBAL f32x4 *data, u64 count, f32 factor)
+{
+    u64 start = (u64)block_x() * block_size_x() + thread_x(), step = (u64)grid_size_x() * block_size_x();
+    for (u64 i = start; i < count / 2; i += step) {
+        f32x4 v = data[i];
+        v.x *= factor;
+        v.y *= factor;
+        v.z *= factor;
+        v.w *= factor;
+        data[i] = v;
+    }
+    if (start == 0 && count % 2 != 0) {
+        GLOBAL complex64 *last = (GLOBAL complex64 *)data + (count - 1);
+        last->re *= factor;
+        last->im *= factor;
+    }
+}
+
+// Halves of spectra of `len` real numbers, scaled, without the imaginary parts that a real signal does not have.
+KERNEL LAUNCH_BOUNDS(256, 4) pack_half(GLOBAL complex64 *RESTRICT target, GLOBAL const complex64 *RESTRICT source, u64 lines,
+                                       u32 len, f32 factor)
+{
+    u32 half = len / 2 + 1;
+    u64 count = lines * half, step = (u64)grid_size_x() * block_size_x();
+    for (u64 i = (u64)block_x() * block_size_x() + thread_x(); i < count; i += step) {
+        u32 place = count >> 32 == 0 ? (u32)i % half : (u32)(i % half);
+        complex64 value = source[i];
+        value.re *= factor;
+        value.im = place == 0 || 2 * (u64)place == len ? 0.0f : value.im * factor;
+        target[i] = value;
+    }
+}

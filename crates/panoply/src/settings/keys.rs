@@ -1,0 +1,156 @@
+//! Every key, as data: its section, its name, what it accepts, and how it is set.
+
+use std::time::Duration;
+
+use panoply_core::{Api, DeviceId};
+use panoply_runtime::FallbackPolicy;
+use toml::Value;
+
+use super::Settings;
+
+pub(super) const SECTIONS: &[&str] = &["devices", "limits", "routing", "batching", "health"];
+
+/// One key. `set` gives `None` for a value that it does not accept.
+pub(super) struct Key {
+    pub(super) section: &'static str,
+    pub(super) name: &'static str,
+    pub(super) expected: &'static str,
+    pub(super) set: fn(&mut Settings, &Value) -> Option<()>,
+}
+
+const COUNT: &str = "a whole number, not negative";
+const NUMBER: &str = "a number";
+const MILLISECONDS: &str = "milliseconds, a whole number";
+
+/// A key that puts a converted value into a field of the settings.
+macro_rules! key {
+    ($section:literal, $name:literal, $expected:expr, $convert:ident => $($field:ident).+) => {
+        Key {
+            section: $section,
+            name: $name,
+            expected: $expected,
+            set: |settings, value| {
+                settings.$($field).+ = $convert(value)?;
+                Some(())
+            },
+        }
+    };
+}
+
+pub(super) const KEYS: &[Key] = &[
+    key!("devices", "only", "a list of APIs, such as [\"cpu\", \"cuda\"]", apis => only),
+    key!("devices", "leave_out", "a list of devices, such as [\"cuda:1\"]", devices => leave_out),
+    key!("devices", "threads", COUNT, some_count => open.threads),
+    key!("devices", "pool_bytes_max", COUNT, some_count => open.pool_bytes_max),
+    key!("limits", "queue_depth_max", COUNT, count => limits.queue_depth_max),
+    key!("limits", "batch_max", COUNT, count => limits.batch_max),
+    key!("limits", "in_flight_max", COUNT, count => limits.in_flight_max),
+    key!("limits", "op_time_max_ms", MILLISECONDS, milliseconds => limits.op_time_max),
+    key!("limits", "reopen_wait_min_ms", MILLISECONDS, milliseconds => limits.reopen_wait_min),
+    key!("limits", "reopen_wait_max_ms", MILLISECONDS, milliseconds => limits.reopen_wait_max),
+    key!("limits", "reopen_attempts_max", COUNT, small_count => limits.reopen_attempts_max),
+    key!("limits", "stuck_threads_max", COUNT, small_count => limits.stuck_threads_max),
+    key!("routing", "fallback", "\"none\", \"alternate\", \"cpu\" or \"retry:N\"", policy => fallback),
+    key!("routing", "explore_one_in", COUNT, small_count => exploration.one_in),
+    key!("routing", "explore_first", COUNT, small_count => exploration.first),
+    key!("routing", "profile", "true or false", flag => profile),
+    key!(
+        "batching", "strategy",
+        "\"low-latency\", \"time-or-size\", \"adaptive\" or \"high-throughput\"",
+        text => strategy.name
+    ),
+    key!("batching", "size_max", COUNT, count => strategy.size_max),
+    key!("batching", "wait_max_us", "microseconds, a whole number", microseconds => strategy.wait_max),
+    key!("health", "hot_celsius", NUMBER, number => health.hot_celsius),
+    key!("health", "cool_celsius", NUMBER, number => health.cool_celsius),
+    key!("health", "hot_capacity", NUMBER, number => health.hot_capacity),
+    key!("health", "memory_percent_max", NUMBER, number => health.memory_percent_max),
+    key!("health", "memory_percent_resume", NUMBER, number => health.memory_percent_resume),
+    key!("health", "error_percent_max", NUMBER, double => health.error_percent_max),
+    key!("health", "errors_min", COUNT, small_count => health.errors_min),
+    key!("health", "open_wait_min_ms", MILLISECONDS, milliseconds => health.open_wait_min),
+    key!("health", "open_wait_max_ms", MILLISECONDS, milliseconds => health.open_wait_max),
+    key!("health", "probes_max", COUNT, small_count => health.probes_max),
+    key!("health", "probes_needed", COUNT, small_count => health.probes_needed),
+    key!("health", "look_every_ms", MILLISECONDS, milliseconds => health.look_every),
+];
+
+/// What to write instead of a name that does not exist.
+pub(super) fn suggestion(wrong: &str, known: &[&str]) -> String {
+    let nearest = known.iter().map(|name| (distance(wrong, name), *name)).min();
+    match nearest {
+        Some((distance, name)) if distance <= 2 + name.len() / 4 => format!("did you mean `{name}`?"),
+        _ => format!("expected one of {}", known.join(", ")),
+    }
+}
+
+/// How many letters must be put in, left out or changed to make one word of the other.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, from) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, to) in b.iter().enumerate() {
+            let changed = diagonal + usize::from(from != *to);
+            diagonal = row[j + 1];
+            row[j + 1] = changed.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+fn count(value: &Value) -> Option<usize> {
+    value.as_integer().and_then(|number| usize::try_from(number).ok())
+}
+
+fn some_count(value: &Value) -> Option<Option<usize>> {
+    count(value).map(Some)
+}
+
+fn small_count(value: &Value) -> Option<u32> {
+    value.as_integer().and_then(|number| u32::try_from(number).ok())
+}
+
+fn milliseconds(value: &Value) -> Option<Duration> {
+    count(value).map(|count| Duration::from_millis(count as u64))
+}
+
+fn microseconds(value: &Value) -> Option<Duration> {
+    count(value).map(|count| Duration::from_micros(count as u64))
+}
+
+fn double(value: &Value) -> Option<f64> {
+    let number = value.as_float().or_else(|| value.as_integer().map(|number| number as f64));
+    number.filter(|number| number.is_finite())
+}
+
+fn number(value: &Value) -> Option<f32> {
+    double(value).map(|number| number as f32)
+}
+
+fn flag(value: &Value) -> Option<bool> {
+    value.as_bool()
+}
+
+fn text(value: &Value) -> Option<String> {
+    value.as_str().map(str::to_owned)
+}
+
+fn apis(value: &Value) -> Option<Option<Vec<Api>>> {
+    let names = value.as_array()?.iter();
+    names.map(|name| name.as_str()?.parse().ok()).collect::<Option<Vec<Api>>>().map(Some)
+}
+
+fn devices(value: &Value) -> Option<Vec<DeviceId>> {
+    value.as_array()?.iter().map(|name| name.as_str()?.parse().ok()).collect()
+}
+
+fn policy(value: &Value) -> Option<FallbackPolicy> {
+    Some(match value.as_str()? {
+        "none" => FallbackPolicy::None,
+        "alternate" => FallbackPolicy::Alternate,
+        "cpu" => FallbackPolicy::Cpu,
+        retry => FallbackPolicy::Retry { times: retry.strip_prefix("retry:")?.parse().ok()? },
+    })
+}

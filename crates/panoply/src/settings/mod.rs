@@ -1,0 +1,335 @@
+//! Settings from a file and from the environment.
+//!
+//! [`Settings::load`] reads `panoply.toml` in the current folder, or the file that `PANOPLY_CONFIG` names, and then the
+//! environment: `PANOPLY_LIMITS_QUEUE_DEPTH_MAX=64` is the key `queue_depth_max` of the section `[limits]`. What is not
+//! there keeps its default. A key that does not exist is an error that suggests the one that was probably meant.
+//!
+//! ```toml
+//! [devices]
+//! only = ["cpu", "cuda"]         # APIs
+//! leave_out = ["cuda:1"]
+//! threads = 8                    # of a CPU device
+//!
+//! [limits]
+//! queue_depth_max = 1024
+//! op_time_max_ms = 60000
+//!
+//! [routing]
+//! fallback = "alternate"         # none, cpu, or retry:3
+//! profile = true                 # begin with what `panoply bench --calibrate` has learned
+//!
+//! [batching]
+//! strategy = "adaptive"          # low-latency, time-or-size, high-throughput
+//! size_max = 64
+//! wait_max_us = 200
+//!
+//! [health]
+//! hot_celsius = 85
+//! ```
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use panoply_core::{Api, DeviceId, OpenOptions};
+use panoply_runtime::{Batching, BuildError, Exploration, FallbackPolicy, HealthRules, WorkerLimits};
+use toml::{Table, Value};
+
+use crate::builder::Builder;
+use crate::runtime::Runtime;
+
+mod keys;
+
+/// The file that is looked for where none is named.
+const FILE_NAME: &str = "panoply.toml";
+/// Names another file.
+const FILE_VARIABLE: &str = "PANOPLY_CONFIG";
+/// The largest file that is read.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// Everything that can be set.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The APIs whose devices are used; `None` is all of them.
+    pub only: Option<Vec<Api>>,
+    /// Devices that are not opened.
+    pub leave_out: Vec<DeviceId>,
+    /// How devices are opened.
+    pub open: OpenOptions,
+    /// The bounds of every device worker.
+    pub limits: WorkerLimits,
+    /// When a device counts as hot, full or faulty.
+    pub health: HealthRules,
+    /// What happens to an op when its device fails.
+    pub fallback: FallbackPolicy,
+    /// How much the router tries out.
+    pub exploration: Exploration,
+    /// Whether the router begins with what was learned before.
+    pub profile: bool,
+    /// When ops that could run as one go to an engine.
+    pub batching: Batching,
+    strategy: Strategy,
+}
+
+/// The strategy's parts, which may be set in any order.
+#[derive(Clone, Debug)]
+struct Strategy {
+    name: String,
+    size_max: usize,
+    wait_max: Duration,
+}
+
+/// Why settings could not be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SettingsError {
+    /// The file could not be read.
+    #[error("{}: {source}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The file is not TOML.
+    #[error("{}: {message}", path.display())]
+    Syntax {
+        /// The file.
+        path: PathBuf,
+        /// Where and why.
+        message: String,
+    },
+    /// A key does not exist.
+    #[error("{origin}: there is no `{key}`; {suggestion}")]
+    UnknownKey {
+        /// The file or the environment.
+        origin: String,
+        /// The key, with its section.
+        key: String,
+        /// The one that was probably meant, or all there are.
+        suggestion: String,
+    },
+    /// A value makes no sense.
+    #[error("{origin}: `{key}`: expected {expected}, got {got}")]
+    BadValue {
+        /// The file or the environment.
+        origin: String,
+        /// The key, with its section.
+        key: String,
+        /// What would have been accepted.
+        expected: &'static str,
+        /// What was there.
+        got: String,
+    },
+    /// The settings make sense one by one, but not together, or there is no device.
+    #[error(transparent)]
+    Build(#[from] BuildError),
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            only: None,
+            leave_out: Vec::new(),
+            open: OpenOptions::default(),
+            limits: WorkerLimits::default(),
+            health: HealthRules::default(),
+            fallback: FallbackPolicy::default(),
+            exploration: Exploration::default(),
+            profile: true,
+            batching: Batching::default(),
+            strategy: Strategy { name: "low-latency".to_owned(), size_max: 64, wait_max: Duration::from_micros(200) },
+        }
+    }
+}
+
+impl Settings {
+    /// The settings of the file and the environment.
+    pub fn load() -> Result<Settings, SettingsError> {
+        let named = std::env::var_os(FILE_VARIABLE).map(PathBuf::from);
+        let mut settings = match &named {
+            Some(path) => Settings::from_file(path)?,
+            None if Path::new(FILE_NAME).exists() => Settings::from_file(Path::new(FILE_NAME))?,
+            None => Settings::default(),
+        };
+        let variables = std::env::vars_os().filter_map(|(name, value)| Some((name.to_str()?.to_owned(), value)));
+        for (name, value) in variables {
+            settings.set_from_environment(&name, &value.to_string_lossy())?;
+        }
+        Ok(settings)
+    }
+
+    /// The settings of one file.
+    pub fn from_file(path: &Path) -> Result<Settings, SettingsError> {
+        let unreadable = |source| SettingsError::Unreadable { path: path.to_owned(), source };
+        let size = std::fs::metadata(path).map_err(unreadable)?.len();
+        if size > FILE_BYTES_MAX {
+            let message = format!("it has {size} bytes; expected at most {FILE_BYTES_MAX}");
+            return Err(SettingsError::Syntax { path: path.to_owned(), message });
+        }
+        let text = std::fs::read_to_string(path).map_err(unreadable)?;
+        let table: Table = text.parse().map_err(|error: toml::de::Error| SettingsError::Syntax {
+            path: path.to_owned(),
+            message: error.message().to_owned(),
+        })?;
+        let mut settings = Settings::default();
+        settings.set_from_table(&table, &path.display().to_string())?;
+        Ok(settings)
+    }
+
+    /// Takes one variable of the environment in, if it is one of ours.
+    pub fn set_from_environment(&mut self, name: &str, value: &str) -> Result<(), SettingsError> {
+        let Some(rest) = name.strip_prefix("PANOPLY_") else { return Ok(()) };
+        let rest = rest.to_ascii_lowercase();
+        let section =
+            keys::SECTIONS.iter().find(|section| rest.strip_prefix(**section).is_some_and(|r| r.starts_with('_')));
+        // Variables without a section's name are others' (PANOPLY_SIMD, PANOPLY_CONFIG, …).
+        let Some(section) = section else { return Ok(()) };
+        let key = &rest[section.len() + 1..];
+        // A value that is no TOML is a plain string.
+        let parsed = format!("value = {value}").parse::<Table>().ok().and_then(|mut table| table.remove("value"));
+        self.set(section, key, &parsed.unwrap_or_else(|| Value::String(value.to_owned())), name)
+    }
+
+    /// A builder with these settings, beginning with every backend of this build.
+    pub fn builder(&self) -> Builder {
+        let mut builder = Runtime::builder()
+            .limits(self.limits.clone())
+            .open_options(self.open.clone())
+            .health(self.health.clone())
+            .fallback(self.fallback)
+            .exploration(self.exploration.clone())
+            .batching(self.batching)
+            .leave_out(self.leave_out.iter().copied());
+        if let Some(apis) = &self.only {
+            builder = builder.only(apis);
+        }
+        if self.profile { builder } else { builder.without_profile() }
+    }
+
+    fn set_from_table(&mut self, table: &Table, origin: &str) -> Result<(), SettingsError> {
+        for (section, content) in table {
+            if !keys::SECTIONS.contains(&section.as_str()) {
+                let (origin, key) = (origin.to_owned(), format!("[{section}]"));
+                let suggestion = keys::suggestion(section, keys::SECTIONS);
+                return Err(SettingsError::UnknownKey { origin, key, suggestion });
+            }
+            let Value::Table(content) = content else {
+                let (origin, key, got) = (origin.to_owned(), section.clone(), content.to_string());
+                return Err(SettingsError::BadValue { origin, key, expected: "a section", got });
+            };
+            for (key, value) in content {
+                self.set(section, key, value, origin)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, section: &str, name: &str, value: &Value, origin: &str) -> Result<(), SettingsError> {
+        let key = format!("{section}.{name}");
+        let Some(known) = keys::KEYS.iter().find(|known| known.section == section && known.name == name) else {
+            let names: Vec<&str> = keys::KEYS.iter().filter(|key| key.section == section).map(|key| key.name).collect();
+            let suggestion = keys::suggestion(name, &names);
+            return Err(SettingsError::UnknownKey { origin: origin.to_owned(), key, suggestion });
+        };
+        let bad = || {
+            let (origin, got) = (origin.to_owned(), value.to_string());
+            SettingsError::BadValue { origin, key: key.clone(), expected: known.expected, got }
+        };
+        (known.set)(self, value).ok_or_else(bad)?;
+        self.batching = self.strategy.batching().ok_or_else(bad)?;
+        Ok(())
+    }
+}
+
+impl Strategy {
+    fn batching(&self) -> Option<Batching> {
+        let Strategy { size_max, wait_max, .. } = *self;
+        Some(match self.name.as_str() {
+            "low-latency" => Batching::LowLatency,
+            "time-or-size" => Batching::TimeOrSize { size_max, wait_max },
+            "adaptive" => Batching::Adaptive { size_max, wait_max },
+            "high-throughput" => Batching::HighThroughput { size_max, wait_max },
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Settings, SettingsError> {
+        let mut settings = Settings::default();
+        settings.set_from_table(&text.parse().unwrap(), "panoply.toml")?;
+        Ok(settings)
+    }
+
+    #[test]
+    fn every_key_can_be_set() {
+        let settings = parse(
+            "[devices]\nonly = [\"cpu\"]\nleave_out = [\"cuda:1\"]\nthreads = 3\n\
+             [limits]\nqueue_depth_max = 32\nop_time_max_ms = 1500\n\
+             [routing]\nfallback = \"retry:3\"\nprofile = false\nexplore_one_in = 0\n\
+             [batching]\nstrategy = \"adaptive\"\nsize_max = 16\nwait_max_us = 90\n\
+             [health]\nhot_celsius = 70\nopen_wait_min_ms = 5\n",
+        )
+        .unwrap();
+        assert_eq!(settings.only, Some(vec![Api::Cpu]));
+        assert_eq!(settings.limits.queue_depth_max, 32);
+        assert_eq!(settings.limits.op_time_max, Duration::from_millis(1500));
+        assert_eq!(settings.fallback, FallbackPolicy::Retry { times: 3 });
+        assert_eq!(settings.batching, Batching::Adaptive { size_max: 16, wait_max: Duration::from_micros(90) });
+        assert_eq!((settings.health.hot_celsius, settings.profile), (70.0, false));
+    }
+
+    #[test]
+    fn wrong_keys_suggest_the_right_ones() {
+        let error = parse("[limits]\nqueue_dept_max = 3\n").unwrap_err().to_string();
+        assert_eq!(error, "panoply.toml: there is no `limits.queue_dept_max`; did you mean `queue_depth_max`?");
+        let error = parse("[limit]\nqueue_depth_max = 3\n").unwrap_err().to_string();
+        assert!(error.ends_with("did you mean `limits`?"), "{error}");
+        let error = parse("[routing]\nzzz = 3\n").unwrap_err().to_string();
+        assert!(error.contains("expected one of fallback"), "{error}");
+    }
+
+    #[test]
+    fn wrong_values_say_what_is_expected() {
+        for (text, expected) in [
+            ("[limits]\nqueue_depth_max = -3\n", "a whole number, not negative"),
+            ("[limits]\nqueue_depth_max = \"many\"\n", "a whole number, not negative"),
+            ("[routing]\nfallback = \"maybe\"\n", "\"none\", \"alternate\", \"cpu\" or \"retry:N\""),
+            ("[devices]\nonly = [\"gpu9\"]\n", "a list of APIs, such as [\"cpu\", \"cuda\"]"),
+            (
+                "[batching]\nstrategy = \"fast\"\n",
+                "\"low-latency\", \"time-or-size\", \"adaptive\" or \"high-throughput\"",
+            ),
+            ("[health]\nhot_celsius = true\n", "a number"),
+        ] {
+            match parse(text).unwrap_err() {
+                SettingsError::BadValue { expected: said, .. } => assert_eq!(said, expected, "{text}"),
+                other => panic!("{text}: {other}"),
+            }
+        }
+        assert!(parse("limits = 3\n").is_err());
+    }
+
+    #[test]
+    fn the_environment_counts_last_and_strangers_are_left_alone() {
+        let mut settings = parse("[limits]\nqueue_depth_max = 32\n").unwrap();
+        settings.set_from_environment("PANOPLY_LIMITS_QUEUE_DEPTH_MAX", "64").unwrap();
+        settings.set_from_environment("PANOPLY_ROUTING_FALLBACK", "cpu").unwrap();
+        settings.set_from_environment("PANOPLY_DEVICES_ONLY", "[\"cpu\"]").unwrap();
+        settings.set_from_environment("PANOPLY_SIMD", "scalar").unwrap();
+        settings.set_from_environment("PATH", "/bin").unwrap();
+        assert_eq!((settings.limits.queue_depth_max, settings.fallback), (64, FallbackPolicy::Cpu));
+        let error = settings.set_from_environment("PANOPLY_LIMITS_QUEUE_DEPHT", "1").unwrap_err();
+        assert!(error.to_string().contains("did you mean `queue_depth_max`"), "{error}");
+    }
+
+    #[test]
+    fn impossible_combinations_are_found_when_the_runtime_is_built() {
+        let settings = parse("[limits]\nreopen_wait_min_ms = 90\nreopen_wait_max_ms = 10\n").unwrap();
+        let error = settings.builder().build().unwrap_err().to_string();
+        assert!(error.contains("reopen_wait_min") && error.contains("reopen_wait_max"), "{error}");
+    }
+}

@@ -1,0 +1,214 @@
+//! Joins ops that can run as one before they reach an engine.
+//!
+//! Ops with equal batch keys wait together in a group; a strategy says when a group goes. Nothing waits longer than the
+//! strategy's longest wait, a group goes as a whole and in the order in which its ops came, and ops without a key never
+//! come here. The batcher belongs to the worker's thread: it holds names of ops that the table of flights already knows, so
+//! that a worker that hangs strands nothing.
+
+use std::time::{Duration, Instant};
+
+use panoply_core::BatchKey;
+
+/// When ops that could run as one go to the engine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Batching {
+    /// At once: what arrived together goes together, nobody waits. The longest wait is zero.
+    #[default]
+    LowLatency,
+    /// When there are so many, or the first has waited so long.
+    TimeOrSize {
+        /// A group of this many goes.
+        size_max: usize,
+        /// The longest wait.
+        wait_max: Duration,
+    },
+    /// At once while the device is idle; while it works, in groups that grow with the number of ops that wait.
+    Adaptive {
+        /// A group of this many goes.
+        size_max: usize,
+        /// The longest wait.
+        wait_max: Duration,
+    },
+    /// In full groups; in quarters of one only while the device is idle.
+    HighThroughput {
+        /// A group of this many goes.
+        size_max: usize,
+        /// The longest wait.
+        wait_max: Duration,
+    },
+}
+
+impl Batching {
+    /// The longest that an op waits to be joined with others.
+    pub fn wait_max(&self) -> Duration {
+        match self {
+            Batching::LowLatency => Duration::ZERO,
+            Batching::TimeOrSize { wait_max, .. }
+            | Batching::Adaptive { wait_max, .. }
+            | Batching::HighThroughput { wait_max, .. } => *wait_max,
+        }
+    }
+
+    /// The most ops in a group.
+    pub fn size_max(&self) -> usize {
+        match self {
+            Batching::LowLatency => usize::MAX,
+            Batching::TimeOrSize { size_max, .. }
+            | Batching::Adaptive { size_max, .. }
+            | Batching::HighThroughput { size_max, .. } => (*size_max).max(1),
+        }
+    }
+}
+
+/// The groups that wait.
+pub(crate) struct Batcher<T> {
+    strategy: Batching,
+    groups: Vec<Group<T>>,
+    /// How large an adaptive group shall get while the device works.
+    target: usize,
+}
+
+struct Group<T> {
+    key: BatchKey,
+    since: Instant,
+    items: Vec<T>,
+}
+
+impl<T> Batcher<T> {
+    pub(crate) fn new(strategy: Batching) -> Batcher<T> {
+        Batcher { strategy, groups: Vec::new(), target: 2 }
+    }
+
+    /// Whether ops are held back at all.
+    pub(crate) fn holds(&self) -> bool {
+        self.strategy != Batching::LowLatency
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.groups.is_empty()
+    }
+
+    /// Adds an op to its group.
+    pub(crate) fn offer(&mut self, key: BatchKey, item: T, now: Instant) {
+        let size_max = self.strategy.size_max();
+        match self.groups.iter_mut().find(|group| group.key == key && group.items.len() < size_max) {
+            Some(group) => group.items.push(item),
+            None => self.groups.push(Group { key, since: now, items: vec![item] }),
+        }
+    }
+
+    /// Moves the groups whose time has come to `out`, the oldest first. `busy`: the device has something to do.
+    pub(crate) fn take_ready(&mut self, now: Instant, busy: bool, out: &mut Vec<T>) {
+        let mut index = 0;
+        while index < self.groups.len() {
+            let (size, waited) =
+                (self.groups[index].items.len(), now.saturating_duration_since(self.groups[index].since));
+            if self.is_ready(size, waited, busy) {
+                self.adapt(size, waited);
+                out.append(&mut self.groups.remove(index).items);
+            } else {
+                index += 1;
+            }
+        }
+    }
+
+    /// Gives everything up.
+    pub(crate) fn clear(&mut self) {
+        self.groups.clear();
+    }
+
+    /// When the next group must go, if one waits.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        self.groups.iter().map(|group| group.since).min().map(|since| since + self.strategy.wait_max())
+    }
+
+    fn is_ready(&self, size: usize, waited: Duration, busy: bool) -> bool {
+        let full = size >= self.strategy.size_max() || waited >= self.strategy.wait_max();
+        full || match self.strategy {
+            Batching::LowLatency => true,
+            Batching::TimeOrSize { .. } => false,
+            Batching::Adaptive { .. } => !busy || size >= self.target,
+            Batching::HighThroughput { size_max, .. } => !busy && size >= size_max.div_ceil(4),
+        }
+    }
+
+    /// Groups that fill up before their time shall be larger; those that do not shall be smaller.
+    fn adapt(&mut self, size: usize, waited: Duration) {
+        if let Batching::Adaptive { size_max, wait_max } = self.strategy {
+            self.target = if size >= self.target && waited < wait_max {
+                (self.target * 2).min(size_max.max(1))
+            } else {
+                (self.target / 2).max(size).clamp(1, size_max.max(1))
+            };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: BatchKey = BatchKey(1);
+    const B: BatchKey = BatchKey(2);
+    const WAIT: Duration = Duration::from_micros(100);
+
+    fn ready(batcher: &mut Batcher<u32>, now: Instant, busy: bool) -> Vec<u32> {
+        let mut out = Vec::new();
+        batcher.take_ready(now, busy, &mut out);
+        out
+    }
+
+    #[test]
+    fn time_or_size_goes_at_either() {
+        let start = Instant::now();
+        let mut batcher = Batcher::new(Batching::TimeOrSize { size_max: 3, wait_max: WAIT });
+        [(A, 1), (B, 2), (A, 3), (B, 4)].into_iter().for_each(|(key, item)| batcher.offer(key, item, start));
+        assert_eq!(ready(&mut batcher, start, false), []);
+        assert_eq!(batcher.due(), Some(start + WAIT));
+        batcher.offer(A, 5, start);
+        assert_eq!(ready(&mut batcher, start, true), [1, 3, 5], "a full group goes as it came");
+        batcher.offer(A, 6, start + WAIT / 2);
+        assert_eq!(ready(&mut batcher, start + WAIT, true), [2, 4], "the longest wait is kept");
+        assert_eq!(ready(&mut batcher, start + WAIT * 2, true), [6]);
+        assert!(batcher.is_empty() && batcher.due().is_none());
+    }
+
+    #[test]
+    fn a_group_never_exceeds_its_size() {
+        let start = Instant::now();
+        let mut batcher = Batcher::new(Batching::TimeOrSize { size_max: 2, wait_max: WAIT });
+        (0..5).for_each(|item| batcher.offer(A, item, start));
+        assert_eq!(ready(&mut batcher, start, true), [0, 1, 2, 3]);
+        assert_eq!(ready(&mut batcher, start + WAIT, true), [4]);
+    }
+
+    #[test]
+    fn adaptive_groups_grow_under_load_and_nobody_waits_for_an_idle_device() {
+        let start = Instant::now();
+        let mut batcher = Batcher::new(Batching::Adaptive { size_max: 64, wait_max: WAIT });
+        batcher.offer(A, 0, start);
+        assert_eq!(ready(&mut batcher, start, false), [0]);
+        let mut largest = 0;
+        for round in 0..40 {
+            let now = start + WAIT * 10 * round;
+            (0..40).for_each(|item| batcher.offer(A, item, now));
+            largest = largest.max(ready(&mut batcher, now, true).len());
+            ready(&mut batcher, now + WAIT, true);
+        }
+        assert!(largest >= 32, "{largest}");
+        assert!(batcher.is_empty());
+    }
+
+    #[test]
+    fn high_throughput_waits_for_full_groups() {
+        let start = Instant::now();
+        let mut batcher = Batcher::new(Batching::HighThroughput { size_max: 8, wait_max: WAIT });
+        batcher.offer(A, 0, start);
+        assert_eq!(ready(&mut batcher, start, false), []);
+        batcher.offer(A, 1, start);
+        assert_eq!(ready(&mut batcher, start, true), []);
+        assert_eq!(ready(&mut batcher, start, false), [0, 1], "a quarter is enough for an idle device");
+        batcher.offer(A, 2, start);
+        assert_eq!(ready(&mut batcher, start + WAIT, true), [2]);
+    }
+}

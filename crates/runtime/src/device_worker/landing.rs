@@ -1,0 +1,241 @@
+//! What happens to the ops that an engine has finished: they teach the router, go on to their next stop, or are answered.
+
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use panoply_core::{Api, Describe, Error, Finished, Location, Op, Outcome, Report, Result, Tensor, Value};
+
+use super::flights::{Flight, Flights, Landed};
+use super::task::transfer_to_host;
+use super::{Lane, Leg, OpTicket, Task, Times};
+use crate::health::Verdict;
+use crate::options::nanoseconds;
+use crate::router::model::Sample;
+
+/// An untold transfer is never taken for more than this part of an op's time.
+const UNTOLD_TRANSFER_SHARE_MAX: f32 = 0.9;
+
+/// Everything that one look at the engine brought back.
+pub(super) struct Landing<'a> {
+    lane: &'a Lane,
+    now: Instant,
+    /// By how much these ops kept the device longer than expected, all together.
+    stretch: f32,
+    /// The loss of the device, if an op told of it.
+    pub(super) lost: Option<Error>,
+}
+
+/// An op that goes on at the same engine.
+pub(super) type Onward = (OpTicket, Op, Flight);
+
+impl Landing<'_> {
+    /// Ops that land together share the time since the ones before them landed, in proportion to what was expected.
+    pub(super) fn new<'a>(
+        lane: &'a Lane,
+        flights: &Flights,
+        finished: &[Finished],
+        last_landed: Option<Instant>,
+        now: Instant,
+    ) -> Landing<'a> {
+        let mut expected_ns = 0.0;
+        let mut since = now;
+        for (submitted, service_ns) in finished.iter().filter_map(|done| flights.expectation(done.token)) {
+            expected_ns += service_ns.max(1.0);
+            since = since.min(submitted);
+        }
+        let since = last_landed.map_or(since, |landed| since.max(landed));
+        let taken_ns = nanoseconds(now.saturating_duration_since(since)) as f32;
+        Landing { lane, now, stretch: taken_ns / expected_ns.max(1.0), lost: None }
+    }
+
+    /// Answers one op, or returns what the engine has to do for it next.
+    pub(super) fn receive(&mut self, landed: Landed, done: Finished) -> Option<Onward> {
+        if let Err(error @ Error::DeviceLost { .. }) = &done.result {
+            self.lost = Some(error.clone());
+        }
+        let (mut ticket, flight) = (landed.ticket?, landed.flight);
+        if flight.leg == Leg::Run && done.result.is_ok() {
+            let task = ticket.question_mut()?;
+            self.teach(task, &flight, &done);
+            if task.history.is_none() && !task.wishes.to_host {
+                // The plain path: everything is where it shall be.
+                let report = self.report(task, flight.times, &done);
+                self.finish(ticket, done.result, report);
+                return None;
+            }
+        }
+        match done.result {
+            Err(error) if flight.leg == Leg::Fetch => {
+                if let Some(task) = ticket.question_mut() {
+                    self.lane.settle(task, Verdict::Failure, self.now);
+                }
+                self.lane.fail_finally(ticket, error);
+                None
+            }
+            Err(error) => {
+                self.lane.fail(ticket, error);
+                None
+            }
+            Ok(_) => self.go_on(ticket, flight, done),
+        }
+    }
+
+    /// The next stop of an op that makes several.
+    fn go_on(&mut self, mut ticket: OpTicket, flight: Flight, done: Finished) -> Option<Onward> {
+        let device = self.lane.info.id;
+        let task = ticket.question_mut()?;
+        let next = match flight.leg {
+            Leg::Fetch => {
+                self.note_transfer(task, &flight, &done);
+                if let Ok(Value::Tensor(fetched)) = &done.result {
+                    task.put_input(device, fetched);
+                }
+                match task.next_item(self.lane.number, device) {
+                    Some(next) => Some(next),
+                    None => {
+                        self.lane.settle(task, Verdict::Success, self.now);
+                        self.lane.hand_over(ticket, false);
+                        return None;
+                    }
+                }
+            }
+            Leg::Run => {
+                let report = self.report(task, flight.times, &done);
+                task.history().output = done.result.ok().map(|value| (value, Box::new(report)));
+                next_delivery(task)
+            }
+            Leg::Deliver => {
+                self.note_transfer(task, &flight, &done);
+                if let Ok(Value::Tensor(delivered)) = done.result {
+                    put_output(task, delivered);
+                }
+                next_delivery(task)
+            }
+        };
+        match next {
+            Some((op, leg)) => {
+                let times = Times { submitted: self.now, ..flight.times };
+                Some((ticket, op, Flight { times, leg, submitted: true, alone: false, service_ns: 0.0 }))
+            }
+            None => {
+                self.finish_journey(ticket);
+                None
+            }
+        }
+    }
+
+    /// Answers an op that made several stops, with the story of all of them.
+    fn finish_journey(&self, mut ticket: OpTicket) {
+        let Some(task) = ticket.question_mut() else { return };
+        let accepted = task.accepted;
+        let history = task.history();
+        let Some((value, report)) = history.output.take() else { return };
+        let mut report = *report;
+        let told = history.transferred;
+        if !told.is_zero() {
+            report.transferred = Some(report.transferred.unwrap_or_default() + told);
+        }
+        report.bytes_moved += history.bytes_moved;
+        report.ran = self.now.saturating_duration_since(accepted).saturating_sub(report.queued);
+        report.attempts = history.failures + 1;
+        report.fallback = history.fallback.take();
+        report.alternatives = std::mem::take(&mut history.alternatives);
+        self.finish(ticket, Ok(value), report);
+    }
+
+    fn finish(&self, mut ticket: OpTicket, result: Result<Value>, report: Report) {
+        let Some(mut task) = ticket.take_question() else { return };
+        self.lane.settle(&mut task, Verdict::Success, self.now);
+        let metrics = &self.lane.metrics;
+        metrics.wait.note_time(report.queued);
+        metrics.run.note_time(report.ran);
+        metrics.batch.note(u64::from(report.batch_size));
+        metrics.add_bytes(report.bytes_moved);
+        if let Some(transferred) = report.transferred {
+            metrics.transfer.note_time(transferred);
+        }
+        tracing::trace!(
+            target: "panoply::op",
+            device = %report.device,
+            queued_us = report.queued.as_secs_f64() * 1e6,
+            ran_us = report.ran.as_secs_f64() * 1e6,
+            predicted_us = task.forecast.prediction().finish().as_secs_f64() * 1e6,
+            "an op is done"
+        );
+        drop(task);
+        self.lane.counts.completed.fetch_add(1, Ordering::Release);
+        ticket.answer(result.map(|output| Outcome { output, report }));
+    }
+
+    fn report(&self, task: &Task, times: Times, done: &Finished) -> Report {
+        Report {
+            device: self.lane.info.id,
+            queued: times.submitted.saturating_duration_since(times.accepted),
+            transferred: done.transferred,
+            device_time: done.device_time,
+            ran: self.now.saturating_duration_since(times.submitted),
+            batch_size: done.batch_size,
+            bytes_moved: done.bytes_moved,
+            fallback: None,
+            attempts: 1,
+            predicted: Some(task.forecast.prediction()),
+            alternatives: Vec::new(),
+        }
+    }
+
+    /// Has the router's model learn from an op that ran.
+    fn teach(&self, task: &Task, flight: &Flight, done: &Finished) {
+        let lane = self.lane;
+        let ran_ns = nanoseconds(self.now.saturating_duration_since(flight.times.submitted)) as f32;
+        let told_ns = done.transferred.map(|time| nanoseconds(time) as f32);
+        let bytes = done.bytes_moved as f32;
+        let transfer_ns =
+            told_ns.unwrap_or_else(|| lane.links.up.time_ns(bytes).min(ran_ns * UNTOLD_TRANSFER_SHARE_MAX));
+        if let Some(told_ns) = told_ns {
+            lane.links.up.learn(bytes, told_ns);
+        }
+        let device_ns = done.device_time.map(|time| nanoseconds(time) as f32);
+        let share_ns = (flight.service_ns.max(1.0) * self.stretch - transfer_ns).max(1.0);
+        let own_ns = device_ns.filter(|_| lane.info.id.api == Api::Cpu);
+        let run_ns = own_ns.or_else(|| flight.alone.then(|| (ran_ns - transfer_ns).max(1.0)));
+        let service_ns = own_ns.unwrap_or(match (flight.alone, device_ns) {
+            // The device's own time spans its copies, which are predicted apart.
+            (true, Some(device_ns)) => (device_ns - transfer_ns).max(device_ns / 10.0),
+            _ => share_ns,
+        });
+        let output_bytes = done.result.as_ref().map_or(0, |value| value.tensors().map(Tensor::len_bytes).sum());
+        let sample = Sample { run_ns, service_ns, output_bytes: output_bytes as f32 };
+        let forecast = &task.forecast;
+        lane.model.learn(forecast.key, (done.op.name(), done.op.dtype()), forecast.work_log2, sample);
+    }
+
+    /// Learns from a transfer to the host, and puts it on the op's account.
+    fn note_transfer(&self, task: &mut Task, flight: &Flight, done: &Finished) {
+        let bytes = done.result.as_ref().map_or(0, |value| value.tensors().map(Tensor::len_bytes).sum::<usize>());
+        let took = done.transferred.unwrap_or(self.now.saturating_duration_since(flight.times.submitted));
+        self.lane.links.down.learn(bytes as f32, nanoseconds(took) as f32);
+        let history = task.history();
+        history.bytes_moved += bytes as u64;
+        history.transferred += took;
+    }
+}
+
+/// What brings the next part of the output to the host; `None` where all of it is there, or shall stay.
+fn next_delivery(task: &mut Task) -> Option<(Op, Leg)> {
+    if !task.wishes.to_host {
+        return None;
+    }
+    let (value, _) = task.history.as_ref()?.output.as_ref()?;
+    let away = value.tensors().find(|tensor| tensor.location() != Location::Host)?;
+    Some((transfer_to_host(away)?, Leg::Deliver))
+}
+
+/// Puts a part of the output that was brought to the host in the place of the one on the device.
+fn put_output(task: &mut Task, delivered: Tensor) {
+    let Some((value, report)) = task.history().output.take() else { return };
+    let mut delivered = Some(delivered);
+    let value = value.try_map(|tensor| {
+        Ok(if tensor.location() == Location::Host { tensor } else { delivered.take().unwrap_or(tensor) })
+    });
+    task.history().output = value.ok().map(|value| (value, report));
+}

@@ -1,0 +1,461 @@
+//! What callers, the worker and its supervisor share.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::Waker;
+use std::time::Instant;
+
+use panoply_core::clock::Clock;
+use panoply_core::{DeviceId, DeviceInfo, Error, ErrorKind, Op, Result};
+
+use super::task::Place;
+use super::{OpTicket, Task, WorkerCounters, WorkerLimits, WorkerReport, WorkerState};
+use crate::batcher::Batching;
+use crate::health::{Gate, HealthRules, Verdict};
+use crate::options::{Priority, nanoseconds};
+use crate::queue::{PushError, Queue};
+use crate::relay::Inlet;
+use crate::room::Room;
+use crate::router::links::Links;
+use crate::router::model::{Key, Model};
+use crate::sleeper::Sleeper;
+use crate::sync::CacheLine;
+use crate::telemetry::LaneMetrics;
+
+const RUN: u8 = 0;
+const DRAIN: u8 = 1;
+const ABORT: u8 = 2;
+
+/// How many ops may wait for their kernels to be compiled.
+const WARM_UPS_MAX: usize = 16;
+/// Of so many ops taken from mixed queues, one comes from the most patient.
+const TURNS: u32 = 8;
+
+/// One device as the runtime sees it.
+pub(crate) struct Lane {
+    /// Its number among the lanes of its runtime.
+    pub(crate) number: u8,
+    pub(crate) info: DeviceInfo,
+    pub(crate) limits: WorkerLimits,
+    pub(crate) rules: HealthRules,
+    pub(crate) batching: Batching,
+    pub(crate) sleeper: Sleeper,
+    pub(crate) counts: Counts,
+    pub(crate) model: Model,
+    pub(crate) links: Links,
+    pub(crate) gate: Gate,
+    pub(crate) metrics: LaneMetrics,
+    /// Ops sent to learn how fast the device is that have not come back.
+    pub(crate) exploring: AtomicU32,
+    /// The work that waits or runs, in nanoseconds as predicted.
+    backlog_ns: CacheLine<AtomicU64>,
+    queue: Queue<OpTicket>,
+    urgent: Queue<OpTicket>,
+    patient: Queue<OpTicket>,
+    /// Set by the first op that is urgent or patient.
+    mixed: AtomicBool,
+    warm_ups: Queue<Op>,
+    /// The keys of the ops in `warm_ups`, so that none is asked for twice.
+    warming: [AtomicU64; WARM_UPS_MAX],
+    room: Room,
+    mode: AtomicU8,
+    state: AtomicU8,
+    /// Written on transitions only, never on the path of an op.
+    trouble: Mutex<Option<Error>>,
+    inlet: Arc<Inlet>,
+    clock: Arc<dyn Clock>,
+    epoch: Instant,
+}
+
+/// What the lanes of one runtime have in common.
+#[derive(Clone)]
+pub(crate) struct LaneSetup {
+    pub(crate) limits: WorkerLimits,
+    pub(crate) rules: HealthRules,
+    pub(crate) batching: Batching,
+    pub(crate) inlet: Arc<Inlet>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) epoch: Instant,
+    /// Devices that get no lane.
+    pub(crate) leave_out: Vec<DeviceId>,
+}
+
+#[derive(Default)]
+pub(crate) struct Counts {
+    /// Written by callers; the rest by the worker. Neither shall slow the other down.
+    pub(crate) accepted: CacheLine<AtomicU64>,
+    pub(crate) completed: AtomicU64,
+    pub(crate) failed: AtomicU64,
+    pub(crate) cancelled: AtomicU64,
+    pub(crate) moved: AtomicU64,
+    pub(crate) fallbacks: AtomicU64,
+    pub(crate) panics: AtomicU64,
+    pub(crate) reopened: AtomicU64,
+    pub(crate) replaced: AtomicU64,
+    pub(crate) stray_answers: AtomicU64,
+}
+
+impl Lane {
+    pub(crate) fn new(number: u8, info: DeviceInfo, setup: &LaneSetup) -> Lane {
+        let depth = setup.limits.queue_depth_max;
+        Lane {
+            number,
+            info,
+            limits: setup.limits.clone(),
+            rules: setup.rules.clone(),
+            batching: setup.batching,
+            sleeper: Sleeper::new(),
+            counts: Counts::default(),
+            model: Model::new(),
+            links: Links::default(),
+            gate: Gate::new(),
+            metrics: LaneMetrics::new(),
+            exploring: AtomicU32::new(0),
+            backlog_ns: CacheLine(AtomicU64::new(0)),
+            queue: Queue::new(depth),
+            urgent: Queue::new(depth),
+            patient: Queue::new(depth),
+            mixed: AtomicBool::new(false),
+            warm_ups: Queue::new(WARM_UPS_MAX),
+            warming: [const { AtomicU64::new(0) }; WARM_UPS_MAX],
+            room: Room::default(),
+            mode: AtomicU8::new(RUN),
+            state: AtomicU8::new(WorkerState::Opening as u8),
+            trouble: Mutex::new(None),
+            inlet: Arc::clone(&setup.inlet),
+            clock: Arc::clone(&setup.clock),
+            epoch: setup.epoch,
+        }
+    }
+
+    /// Puts an op into the queue, or hands it back with the reason.
+    pub(crate) fn try_send(&self, mut ticket: OpTicket) -> Result<(), (OpTicket, Error)> {
+        let (priority, load_ns) = match ticket.question_mut() {
+            Some(task) => (task.wishes.priority, task.load_ns),
+            None => (Priority::Normal, 0),
+        };
+        self.push(ticket, priority, load_ns)
+    }
+
+    /// Puts an op that has come from another lane into the queue: it has waited before, and goes before others.
+    pub(crate) fn try_relay(&self, mut ticket: OpTicket) -> Result<(), (OpTicket, Error)> {
+        let load_ns = ticket.question_mut().map_or(0, |task| task.load_ns);
+        self.push(ticket, Priority::Urgent, load_ns)
+    }
+
+    fn push(&self, ticket: OpTicket, priority: Priority, load_ns: u64) -> Result<(), (OpTicket, Error)> {
+        let queue = match priority {
+            Priority::Normal => &self.queue,
+            Priority::Urgent => &self.urgent,
+            Priority::Patient => &self.patient,
+        };
+        if priority != Priority::Normal && !self.mixed.load(Ordering::Relaxed) {
+            self.mixed.store(true, Ordering::Release);
+        }
+        self.backlog_ns.fetch_add(load_ns, Ordering::Relaxed);
+        match queue.push(ticket) {
+            Ok(()) => {
+                self.counts.accepted.fetch_add(1, Ordering::Relaxed);
+                self.sleeper.wake();
+                Ok(())
+            }
+            Err(PushError::Full(ticket)) => {
+                self.unload(load_ns);
+                let queue_depth_max = queue.capacity();
+                Err((ticket, Error::Busy { device: self.info.id, queue_depth_max }))
+            }
+            Err(PushError::Closed(ticket)) => {
+                self.unload(load_ns);
+                Err((ticket, self.refusal()))
+            }
+        }
+    }
+
+    /// Takes up to so many ops out, by turns where some are urgent or patient.
+    pub(crate) fn pop_many(&self, count_max: usize, turn: &mut u32, mut receive: impl FnMut(OpTicket)) -> usize {
+        if !self.mixed.load(Ordering::Acquire) {
+            return self.queue.pop_many(count_max, receive);
+        }
+        let mut taken = 0;
+        while taken < count_max {
+            *turn = turn.wrapping_add(1) % TURNS;
+            let order = match *turn {
+                0 => [&self.patient, &self.queue, &self.urgent],
+                3 | 6 => [&self.queue, &self.patient, &self.urgent],
+                _ => [&self.urgent, &self.queue, &self.patient],
+            };
+            let Some(ticket) = order.into_iter().find_map(Queue::pop) else { break };
+            receive(ticket);
+            taken += 1;
+        }
+        taken
+    }
+
+    /// Has `waker` woken when there may be room. The caller must try once more after this.
+    pub(crate) fn wait_for_room(&self, waker: &Waker) {
+        self.room.wait(waker);
+    }
+
+    /// Called by consumers after they took something out.
+    pub(crate) fn made_room(&self) {
+        self.room.wake_all();
+    }
+
+    /// Ops that wait.
+    pub(crate) fn queued(&self) -> usize {
+        let others = if self.mixed.load(Ordering::Acquire) { self.urgent.len() + self.patient.len() } else { 0 };
+        self.queue.len() + others
+    }
+
+    /// Whether everything that was accepted has ended.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let counts = &self.counts;
+        let ended = [&counts.completed, &counts.failed, &counts.cancelled, &counts.moved];
+        let ended: u64 = ended.iter().map(|counter| counter.load(Ordering::Acquire)).sum();
+        ended >= counts.accepted.load(Ordering::Acquire)
+    }
+
+    /// The work that waits or runs, in nanoseconds as predicted.
+    pub(crate) fn backlog_ns(&self) -> u64 {
+        self.backlog_ns.load(Ordering::Relaxed)
+    }
+
+    /// Nanoseconds since the lane's epoch.
+    pub(crate) fn since_epoch_ns(&self, now: Instant) -> u64 {
+        nanoseconds(now.saturating_duration_since(self.epoch))
+    }
+
+    pub(crate) fn state(&self) -> WorkerState {
+        WorkerState::from_u8(self.state.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn set_state(&self, state: WorkerState, trouble: Option<Error>) {
+        if self.state() != state {
+            tracing::info!(target: "panoply::health", device = %self.info.id, ?state, ?trouble, "device worker");
+        }
+        *self.trouble.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = trouble;
+        self.state.store(state as u8, Ordering::Release);
+    }
+
+    /// Gives the device up: what waits goes elsewhere, and the worker ends with what it has under way.
+    pub(crate) fn retire(&self) {
+        let reason = "it was not found any more".to_owned();
+        let cause = Error::DeviceLost { device: self.info.id, reason };
+        self.set_state(WorkerState::Failed, Some(cause));
+        self.close();
+        self.refuse_queued();
+    }
+
+    /// Takes no more ops, and ends the worker when the ones it has are done.
+    pub(crate) fn drain(&self) {
+        self.mode.fetch_max(DRAIN, Ordering::AcqRel);
+        self.close();
+    }
+
+    /// Takes no more ops, and answers the ones it has with [`Error::ShuttingDown`].
+    pub(crate) fn abort(&self) {
+        self.mode.fetch_max(ABORT, Ordering::AcqRel);
+        self.close();
+    }
+
+    pub(crate) fn is_aborting(&self) -> bool {
+        self.mode.load(Ordering::Acquire) == ABORT
+    }
+
+    /// Whether an idle worker has a reason to take a step.
+    pub(crate) fn has_news(&self) -> bool {
+        self.queue.has_news()
+            || (self.mixed.load(Ordering::Acquire) && (self.urgent.has_news() || self.patient.has_news()))
+            || self.warm_ups.has_news()
+    }
+
+    /// Whether nothing waits and nothing can come any more.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.queue.is_finished() && self.urgent.is_finished() && self.patient.is_finished()
+    }
+
+    /// Refuses everything from now on, without ending the worker's duty to what it has.
+    pub(crate) fn close(&self) {
+        [&self.queue, &self.urgent, &self.patient].into_iter().for_each(Queue::close);
+        self.sleeper.wake();
+        self.room.wake_all();
+    }
+
+    /// Answers everything that waits in the closed queues, or hands it on.
+    pub(crate) fn refuse_queued(&self) {
+        while !self.is_finished() {
+            let mut popped = 0;
+            for queue in [&self.queue, &self.urgent, &self.patient] {
+                popped += queue.pop_many(64, |ticket| self.fail(ticket, self.refusal()));
+            }
+            if popped == 0 {
+                // A push has claimed its slot and is about to fill it.
+                std::thread::yield_now();
+            }
+        }
+        self.made_room();
+    }
+
+    /// Ends an op with an error: it goes elsewhere where its caller allows that, and otherwise the caller gets the error.
+    pub(crate) fn fail(&self, mut ticket: OpTicket, error: Error) {
+        let verdict = match error.kind() {
+            ErrorKind::Device if !matches!(error, Error::DeviceUnavailable { .. }) => Verdict::Failure,
+            _ => Verdict::Neither,
+        };
+        let may_move = match ticket.question_mut() {
+            Some(task) => {
+                self.settle(task, verdict, self.clock.now());
+                let may_move = task.may_move(&error) && self.mode.load(Ordering::Acquire) != ABORT;
+                if may_move {
+                    task.note_failure(self.number, self.info.id, &error);
+                }
+                may_move
+            }
+            None => false,
+        };
+        if !may_move {
+            return self.fail_finally(ticket, error);
+        }
+        tracing::debug!(target: "panoply::fallback", device = %self.info.id, %error, "an op leaves its device");
+        self.hand_over(ticket, true);
+    }
+
+    /// Ends an op that waited for room in a lane that is closed.
+    pub(crate) fn refuse(&self, mut ticket: OpTicket, error: Error) {
+        if let Some(task) = ticket.question_mut() {
+            // It was never in the queue, and so is on no books but the router's.
+            task.load_ns = 0;
+        }
+        self.counts.accepted.fetch_add(1, Ordering::Relaxed);
+        self.fail(ticket, error);
+    }
+
+    /// Sends an op on, by way of the relay.
+    pub(crate) fn hand_over(&self, ticket: OpTicket, fallback: bool) {
+        match self.inlet.take(ticket) {
+            Ok(()) => {
+                self.counts.fallbacks.fetch_add(u64::from(fallback), Ordering::Relaxed);
+                self.counts.moved.fetch_add(1, Ordering::Release);
+            }
+            Err((mut ticket, refusal)) => {
+                let failure = ticket.question_mut().and_then(|task| task.history.as_mut()?.failure.take());
+                self.fail_finally(ticket, failure.unwrap_or(refusal));
+            }
+        }
+    }
+
+    /// Puts an op that was taken out back at the end of its queue.
+    pub(crate) fn requeue(&self, mut ticket: OpTicket, now: Instant) {
+        let load_ns = ticket.question_mut().map_or(0, |task| task.load_ns);
+        self.unload(load_ns);
+        match self.try_send(ticket) {
+            Ok(()) => {
+                self.counts.moved.fetch_add(1, Ordering::Release);
+            }
+            Err((mut ticket, _)) => {
+                if let Some(task) = ticket.question_mut() {
+                    task.load_ns = 0;
+                    self.settle(task, Verdict::Neither, now);
+                    task.history().evacuated = true;
+                }
+                self.hand_over(ticket, false);
+            }
+        }
+    }
+
+    /// Whether it still takes ops.
+    pub(crate) fn is_open(&self) -> bool {
+        !self.queue.is_closed()
+    }
+
+    /// Ends an op that was settled before with an error for its caller.
+    pub(crate) fn fail_finally(&self, mut ticket: OpTicket, error: Error) {
+        self.counts.failed.fetch_add(1, Ordering::Release);
+        drop(ticket.take_question());
+        ticket.answer(Err(error));
+    }
+
+    /// Takes an op off the lane's books.
+    pub(crate) fn settle(&self, task: &mut Task, verdict: Verdict, now: Instant) {
+        self.unload(std::mem::take(&mut task.load_ns));
+        // At other stops than its target an op is neither a probe nor an explorer.
+        let place = if task.forecast.target == self.number { task.place.take() } else { None };
+        let probe = place.is_some_and(Place::end_probe);
+        if self.gate.breaker.note(verdict, probe, self.since_epoch_ns(now), &self.rules) {
+            tracing::warn!(target: "panoply::health", device = %self.info.id, "the device fails too often: its circuit opens");
+        }
+    }
+
+    fn unload(&self, load_ns: u64) {
+        if load_ns > 0 {
+            self.backlog_ns.fetch_sub(load_ns, Ordering::Relaxed);
+        }
+    }
+
+    /// Asks the worker to compile what this op needs, unless it was asked before.
+    pub(crate) fn ask_warm_up(&self, key: Key, op: &Op) {
+        let asked = |place: &AtomicU64| place.load(Ordering::Relaxed) == key.0;
+        if self.warming.iter().any(asked) {
+            return;
+        }
+        let free = self
+            .warming
+            .iter()
+            .find(|place| place.compare_exchange(0, key.0, Ordering::AcqRel, Ordering::Relaxed).is_ok());
+        if let Some(place) = free {
+            match self.warm_ups.push(op.clone()) {
+                Ok(()) => self.sleeper.wake(),
+                Err(_) => place.store(0, Ordering::Release),
+            }
+        }
+    }
+
+    /// The next op whose kernels are to be compiled.
+    pub(crate) fn next_warm_up(&self) -> Option<Op> {
+        self.warm_ups.pop()
+    }
+
+    /// Notes that an op's kernels have been compiled.
+    pub(crate) fn warmed_up(&self, key: Key) {
+        let place = self.warming.iter().find(|place| place.load(Ordering::Relaxed) == key.0);
+        if let Some(place) = place {
+            place.store(0, Ordering::Release);
+        }
+    }
+
+    pub(crate) fn report(&self) -> WorkerReport {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let counts = &self.counts;
+        WorkerReport {
+            device: self.info.id,
+            state: self.state(),
+            trouble: self.trouble.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone(),
+            queued: self.queued(),
+            queue_depth_max: self.queue.capacity(),
+            counters: WorkerCounters {
+                accepted: read(&counts.accepted),
+                completed: read(&counts.completed),
+                failed: read(&counts.failed),
+                cancelled: read(&counts.cancelled),
+                moved: read(&counts.moved),
+                fallbacks: read(&counts.fallbacks),
+                panics: read(&counts.panics),
+                reopened: read(&counts.reopened),
+                replaced: read(&counts.replaced),
+                stray_answers: read(&counts.stray_answers),
+            },
+            health: self.gate.report(),
+        }
+    }
+
+    /// Why a closed lane takes nothing.
+    fn refusal(&self) -> Error {
+        let trouble = self.trouble.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        match (self.state(), &*trouble) {
+            (WorkerState::Failed, Some(cause)) if self.mode.load(Ordering::Acquire) == RUN => {
+                Error::DeviceUnavailable { device: self.info.id, reason: cause.to_string() }
+            }
+            _ => Error::ShuttingDown,
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! Health: which devices are fit for work.
+//!
+//! A lane's [`Gate`] sums up what the engine reports about itself and how its ops end. Routing reads it; the worker writes
+//! it: after each op, and about once a second when it asks the engine how the device is.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use panoply_core::Health;
+
+mod breaker;
+
+pub use breaker::Circuit;
+pub(crate) use breaker::{Breaker, Passage, Verdict};
+
+/// When a device counts as hot, full or faulty, and what follows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HealthRules {
+    /// Hotter than this, a device has only a part of its capacity.
+    pub hot_celsius: f32,
+    /// At this temperature it has its whole capacity again.
+    pub cool_celsius: f32,
+    /// The part of its capacity that a hot device keeps.
+    pub hot_capacity: f32,
+    /// Fuller than this, a device gets no new work that another can do.
+    pub memory_percent_max: f32,
+    /// At this it gets work again.
+    pub memory_percent_resume: f32,
+    /// A larger share of failed ops among the last 64 opens a device's circuit.
+    pub error_percent_max: f64,
+    /// Fewer failed ops than this open nothing.
+    pub errors_min: u32,
+    /// How long a circuit stays open, the first time; doubled for each further one.
+    pub open_wait_min: Duration,
+    /// How long it stays open at the most.
+    pub open_wait_max: Duration,
+    /// How many ops are tried at once while a circuit is half-open.
+    pub probes_max: u32,
+    /// How many of them must succeed to close it.
+    pub probes_needed: u32,
+    /// How often the engine is asked how the device is.
+    pub look_every: Duration,
+}
+
+impl Default for HealthRules {
+    fn default() -> HealthRules {
+        HealthRules {
+            hot_celsius: 85.0,
+            cool_celsius: 80.0,
+            hot_capacity: 0.5,
+            memory_percent_max: 95.0,
+            memory_percent_resume: 90.0,
+            error_percent_max: 10.0,
+            errors_min: 5,
+            open_wait_min: Duration::from_secs(1),
+            open_wait_max: Duration::from_secs(60),
+            probes_max: 2,
+            probes_needed: 3,
+            look_every: Duration::from_secs(1),
+        }
+    }
+}
+
+/// A device's health as its users see it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HealthReport {
+    /// The part of its capacity that it has, from 0 to 1.
+    pub capacity: f32,
+    /// Whether ops pass.
+    pub circuit: Circuit,
+    /// Whether its memory is too full for new work.
+    pub full: bool,
+    /// How often its circuit, its capacity or its fullness changed.
+    pub transitions: u64,
+    /// What the engine said last.
+    pub vitals: Health,
+}
+
+const FULL: u8 = 1;
+const HOT: u8 = 2;
+
+/// What routing needs to know about a device's health.
+pub(crate) struct Gate {
+    pub(crate) breaker: Breaker,
+    capacity: AtomicU32,
+    flags: AtomicU8,
+    watts: AtomicU32,
+    transitions: AtomicU64,
+    /// Written about once a second, never on the path of an op.
+    vitals: Mutex<Health>,
+}
+
+impl Gate {
+    pub(crate) fn new() -> Gate {
+        Gate {
+            breaker: Breaker::new(),
+            capacity: AtomicU32::new(1.0_f32.to_bits()),
+            flags: AtomicU8::new(0),
+            watts: AtomicU32::new(0),
+            transitions: AtomicU64::new(0),
+            vitals: Mutex::default(),
+        }
+    }
+
+    /// The part of its capacity that the device has, above 0 and at most 1.
+    pub(crate) fn capacity(&self) -> f32 {
+        f32::from_bits(self.capacity.load(Ordering::Relaxed))
+    }
+
+    /// Whether its memory is too full for new work.
+    pub(crate) fn is_full(&self) -> bool {
+        self.flags.load(Ordering::Relaxed) & FULL != 0
+    }
+
+    /// Whether it must be looked at again even when nothing happens.
+    pub(crate) fn is_ailing(&self) -> bool {
+        self.flags.load(Ordering::Relaxed) != 0
+    }
+
+    /// Power drawn when it was last asked.
+    pub(crate) fn watts(&self) -> Option<f32> {
+        Some(f32::from_bits(self.watts.load(Ordering::Relaxed))).filter(|watts| *watts > 0.0)
+    }
+
+    /// Takes in what the engine says. Returns true where something changed.
+    pub(crate) fn examine(&self, vitals: Health, rules: &HealthRules) -> bool {
+        let before = self.flags.load(Ordering::Relaxed);
+        let held = |flag: u8, value: Option<f32>, above: f32, until: f32| match value {
+            Some(value) if value > above => flag,
+            Some(value) if value > until => before & flag,
+            Some(_) => 0,
+            None => 0,
+        };
+        let hot = held(HOT, vitals.temperature_celsius, rules.hot_celsius, rules.cool_celsius);
+        let full = held(FULL, vitals.memory_percent, rules.memory_percent_max, rules.memory_percent_resume);
+        let throttled = vitals.throttled == Some(true);
+        let capacity = if hot != 0 || throttled { rules.hot_capacity } else { 1.0 };
+        self.capacity.store(capacity.clamp(0.05, 1.0).to_bits(), Ordering::Relaxed);
+        self.watts.store(vitals.power_watts.unwrap_or(0.0).to_bits(), Ordering::Relaxed);
+        let flags = hot | full | if throttled { HOT } else { 0 };
+        self.flags.store(flags, Ordering::Relaxed);
+        *self.vitals.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = vitals;
+        if flags != before {
+            self.transitions.fetch_add(1, Ordering::Relaxed);
+        }
+        flags != before
+    }
+
+    pub(crate) fn report(&self) -> HealthReport {
+        HealthReport {
+            capacity: self.capacity(),
+            circuit: self.breaker.circuit(),
+            full: self.is_full(),
+            transitions: self.transitions.load(Ordering::Relaxed) + self.breaker.transitions(),
+            vitals: self.vitals.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(temperature: f32, memory: f32) -> Health {
+        Health { temperature_celsius: Some(temperature), memory_percent: Some(memory), ..Health::default() }
+    }
+
+    #[test]
+    fn heat_halves_the_capacity_until_it_is_cool_again() {
+        let (gate, rules) = (Gate::new(), HealthRules::default());
+        assert!(!gate.examine(at(85.0, 10.0), &rules) && gate.capacity() == 1.0);
+        assert!(gate.examine(at(85.5, 10.0), &rules) && gate.capacity() == 0.5);
+        assert!(
+            !gate.examine(at(82.0, 10.0), &rules) && gate.capacity() == 0.5,
+            "neither hot nor cool changes nothing"
+        );
+        assert!(gate.examine(at(79.0, 10.0), &rules) && gate.capacity() == 1.0);
+        assert_eq!(gate.report().transitions, 2);
+    }
+
+    #[test]
+    fn a_full_device_gets_nothing_until_there_is_room() {
+        let (gate, rules) = (Gate::new(), HealthRules::default());
+        assert!(gate.examine(at(40.0, 96.0), &rules) && gate.is_full() && gate.is_ailing());
+        gate.examine(at(40.0, 93.0), &rules);
+        assert!(gate.is_full());
+        gate.examine(at(40.0, 90.0), &rules);
+        assert!(!gate.is_full() && !gate.is_ailing());
+        gate.examine(Health::default(), &rules);
+        assert!(!gate.is_full(), "a device that tells nothing is well");
+    }
+
+    #[test]
+    fn a_throttled_device_is_slow() {
+        let (gate, rules) = (Gate::new(), HealthRules::default());
+        gate.examine(Health { throttled: Some(true), ..Health::default() }, &rules);
+        assert_eq!(gate.capacity(), 0.5);
+    }
+}

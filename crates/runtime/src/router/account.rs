@@ -1,0 +1,103 @@
+//! Accounts for a choice in words: why no device is left, and what the alternatives were. Only made when somebody asks.
+
+use std::time::{Duration, Instant};
+
+use panoply_core::{Alternative, Describe, Error, Op, Prediction, Support, Verdict};
+
+use super::Router;
+use super::choice::{self, Choice, Fitness, Sight};
+use super::lanes::Candidate;
+use crate::device_worker::WorkerState;
+use crate::health::Circuit;
+use crate::options::Wishes;
+
+impl Router {
+    /// Every device as the router sees it for this op now. `taken`: the lane that an op was sent to, where it was.
+    pub(crate) fn alternatives(
+        &self,
+        op: &Op,
+        wishes: &Wishes,
+        now: Instant,
+        taken: Option<(u8, bool)>,
+    ) -> Vec<Alternative> {
+        let sights = choice::look(self, op, wishes, now);
+        let best = || choice::pick(self, &sights, wishes, self.lanes.len());
+        let chosen = taken.map(|(lane, explored)| Choice { lane, explored }).or_else(best);
+        let of = |candidate: &Candidate| {
+            let sight = &sights.of[usize::from(candidate.lane.number)];
+            let able = sight.fitness != Fitness::Out;
+            Alternative {
+                device: candidate.lane.info.id,
+                prediction: able.then(|| prediction(sight)),
+                measured: sight.measured,
+                verdict: self.verdict(candidate, sight, chosen, op, wishes),
+            }
+        };
+        self.lanes.current().map(of).collect()
+    }
+
+    fn verdict(
+        &self,
+        candidate: &Candidate,
+        sight: &Sight,
+        chosen: Option<Choice>,
+        op: &Op,
+        wishes: &Wishes,
+    ) -> Verdict {
+        let lane = &candidate.lane;
+        if let Some(choice) = chosen.filter(|choice| choice.lane == lane.number) {
+            return if choice.explored { Verdict::Explored } else { Verdict::Chosen };
+        }
+        if wishes.allowed & (1 << lane.number) == 0 {
+            return Verdict::NotAllowed;
+        }
+        match sight.fitness {
+            Fitness::Out => match candidate.backend.supports(&lane.info, op) {
+                Support::No(reason) => Verdict::Unsupported(reason),
+                Support::Yes if candidate.is_alive() => Verdict::NotAllowed,
+                Support::Yes => Verdict::Unfit(unfit(candidate)),
+            },
+            Fitness::Unfit => Verdict::Unfit(unfit(candidate)),
+            Fitness::Cold => Verdict::Cold,
+            Fitness::Fit => match sight.outdone_by.and_then(|other| self.lanes.get(usize::from(other))) {
+                Some(other) => Verdict::SameHardware(other.lane.info.id),
+                None => Verdict::Slower,
+            },
+        }
+    }
+}
+
+/// Why no device runs this op: each one's own reason.
+pub(super) fn refusal(router: &Router, op: &Op, wishes: &Wishes) -> Error {
+    let reasons: Vec<String> = router
+        .lanes
+        .current()
+        .filter(|candidate| wishes.allowed & (1 << candidate.lane.number) != 0)
+        .map(|candidate| {
+            let reason = match candidate.backend.supports(&candidate.lane.info, op) {
+                Support::No(reason) => reason,
+                Support::Yes => unfit(candidate),
+            };
+            format!("{}: {reason}", candidate.lane.info.id)
+        })
+        .collect();
+    let reason = if reasons.is_empty() { "there is no device that may".to_owned() } else { reasons.join("; ") };
+    Error::Unsupported { op: op.name(), reason }
+}
+
+fn prediction(sight: &Sight) -> Prediction {
+    let time = |ns: f32| Duration::from_nanos(ns as u64);
+    Prediction { queue: time(sight.queue_ns), transfer: time(sight.transfer_ns), run: time(sight.run_ns) }
+}
+
+fn unfit(candidate: &Candidate) -> String {
+    let lane = &candidate.lane;
+    let health = lane.gate.report();
+    match lane.state() {
+        WorkerState::Ready if health.circuit != Circuit::Closed => {
+            "it failed too often, and its circuit is open".to_owned()
+        }
+        WorkerState::Ready if health.full => "its memory is full".to_owned(),
+        state => format!("it is {state:?}"),
+    }
+}

@@ -1,0 +1,300 @@
+//! The choice of a device.
+//!
+//! 1. Every lane that may take the op gets a [`Sight`]: how fit it is, and its predicted queue, transfer and run time.
+//! 2. A fitter lane goes before any that is less fit; among equals the smaller score wins. The score is the predicted
+//!    finish, or what the caller's goal makes of it.
+//! 3. One piece of hardware that two APIs reach counts once: the API that is faster for this op stands for it, and their
+//!    queues are one.
+//! 4. A lane about which nothing is known for this op is tried now and then, one op at a time and within a budget, and so is
+//!    the runner-up, to notice that it has become faster. A circuit that is half-open gets its probes the same way.
+
+use std::time::Instant;
+
+use panoply_core::{Api, DeviceKind, Op, Result, Warmth};
+
+use super::facts::Facts;
+use super::lanes::{Candidate, LANES_MAX};
+use super::model::Estimate;
+use super::{Decision, Router, account};
+use crate::device_worker::{Forecast, WorkerState};
+use crate::health::Passage;
+use crate::options::{Goal, Wishes, nanoseconds};
+
+/// One in so many choices takes the runner-up, to see whether it has become faster.
+const RUNNER_UP_ONE_IN: u64 = 128;
+/// How much slower than the best it may be expected to be for that.
+const RUNNER_UP_FACTOR_MAX: f32 = 2.5;
+/// How much slower a device may be expected to be that is probed or tried for the first time.
+const TRIAL_FACTOR_MAX: f32 = 16.0;
+/// However short the best time is, a trial may take this long.
+const TRIAL_NS_MIN: f32 = 200_000.0;
+
+/// How fit a lane is; smaller is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Fitness {
+    /// It takes the op at once.
+    Fit,
+    /// It must be warmed up first, and others serve meanwhile.
+    Cold,
+    /// It is ill; only where nobody else can.
+    Unfit,
+    /// It cannot.
+    Out,
+}
+
+/// One lane as the router sees it for one op.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sight {
+    pub(super) fitness: Fitness,
+    pub(super) measured: bool,
+    pub(super) probe: bool,
+    pub(super) queue_ns: f32,
+    pub(super) transfer_ns: f32,
+    pub(super) run_ns: f32,
+    pub(super) service_ns: f32,
+    pub(super) score: f32,
+    /// The lane of the same hardware that is better.
+    pub(super) outdone_by: Option<u8>,
+}
+
+const UNSEEN: Sight = Sight {
+    fitness: Fitness::Out,
+    measured: false,
+    probe: false,
+    queue_ns: 0.0,
+    transfer_ns: 0.0,
+    run_ns: 0.0,
+    service_ns: 0.0,
+    score: f32::INFINITY,
+    outdone_by: None,
+};
+
+/// Every lane as the router sees it for one op.
+pub(super) struct Sights {
+    pub(super) of: [Sight; LANES_MAX],
+    pub(super) facts: Facts,
+}
+
+/// What was chosen, and whether it was to learn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Choice {
+    pub(super) lane: u8,
+    pub(super) explored: bool,
+}
+
+pub(super) fn choose(router: &Router, op: &Op, wishes: &Wishes, now: Instant) -> Result<Decision> {
+    let sights = look(router, op, wishes, now);
+    let Some(choice) = pick(router, &sights, wishes, router.lanes.len()) else {
+        return Err(account::refusal(router, op, wishes));
+    };
+    warm_up_colder(router, &sights, choice, op);
+    let (Choice { lane, explored }, sight) = (choice, &sights.of[usize::from(choice.lane)]);
+    let device = router.lanes.get(usize::from(lane)).map(|candidate| candidate.lane.info.id);
+    let forecast = Forecast {
+        key: sights.facts.key,
+        work_log2: sights.facts.work_log2,
+        queue_ns: sight.queue_ns,
+        transfer_ns: sight.transfer_ns,
+        run_ns: sight.run_ns,
+        service_ns: sight.service_ns,
+        target: lane,
+        probe: sight.probe,
+        explored,
+        foreign: device.is_some_and(|device| sights.facts.is_foreign_to(device)),
+    };
+    Ok(Decision { forecast })
+}
+
+/// Looks at every lane.
+pub(super) fn look(router: &Router, op: &Op, wishes: &Wishes, now: Instant) -> Sights {
+    let mut sights = Sights { of: [UNSEEN; LANES_MAX], facts: Facts::of(op) };
+    let bound = match sights.facts.bound_to {
+        // A transfer to a device that is not among ours is anybody's.
+        Some(device) => router.lanes.mask_of(device).unwrap_or(u64::MAX),
+        None => u64::MAX,
+    };
+    let allowed = wishes.allowed & bound;
+    for (number, candidate) in router.lanes.iter().enumerate() {
+        if allowed & (1 << number) != 0 && (wishes.pinned || candidate.is_alive()) {
+            sights.of[number] = look_at(router, candidate, op, &sights.facts, wishes, now);
+        }
+    }
+    if !wishes.pinned {
+        outdo(router, &mut sights);
+    }
+    sights
+}
+
+fn look_at(router: &Router, candidate: &Candidate, op: &Op, facts: &Facts, wishes: &Wishes, now: Instant) -> Sight {
+    let lane = &candidate.lane;
+    if !candidate.backend.can_run(&lane.info, op) {
+        return UNSEEN;
+    }
+    let host_memory = lane.info.id.api == Api::Cpu;
+    let known = lane.model.estimate(facts.key, facts.work_log2);
+    let estimate = known.unwrap_or_else(|| first_guess(lane.info.kind, host_memory, facts.work_log2));
+    let capacity = lane.gate.capacity();
+    let mut transfer_ns = facts.transfer_ns(lane, &router.lanes, host_memory);
+    if wishes.to_host && !host_memory {
+        transfer_ns += lane.links.down.time_ns(estimate.output_bytes);
+    }
+    let mut sight = Sight {
+        fitness: Fitness::Fit,
+        measured: known.is_some(),
+        probe: false,
+        queue_ns: backlog_ns(router, candidate) / capacity,
+        transfer_ns,
+        run_ns: estimate.run_ns / capacity,
+        service_ns: estimate.service_ns / capacity,
+        score: 0.0,
+        outdone_by: None,
+    };
+    match lane.gate.breaker.passage(lane.since_epoch_ns(now), &lane.rules) {
+        Passage::Free => {}
+        Passage::Probe => sight.probe = true,
+        Passage::Barred => sight.fitness = Fitness::Unfit,
+    }
+    if lane.gate.is_full() || lane.state() != WorkerState::Ready {
+        sight.fitness = Fitness::Unfit;
+    }
+    if sight.fitness == Fitness::Fit && candidate.backend.warmth(&lane.info, op) == Warmth::Cold {
+        sight.fitness = Fitness::Cold;
+    }
+    sight.score = score(&sight, wishes, now, || watts(candidate));
+    sight
+}
+
+/// What the caller's goal makes of a prediction.
+fn score(sight: &Sight, wishes: &Wishes, now: Instant, watts: impl FnOnce() -> f32) -> f32 {
+    let finish_ns = sight.queue_ns + sight.transfer_ns + sight.run_ns;
+    let score = match wishes.goal {
+        Goal::Soonest | Goal::Latency => finish_ns,
+        // Transfers overlap with other ops; only what keeps the device busy counts in full.
+        Goal::Throughput => sight.queue_ns + sight.service_ns.max(sight.transfer_ns) + 0.1 * sight.transfer_ns,
+        Goal::Energy => watts() * (sight.run_ns + sight.transfer_ns) + 1e-3 * finish_ns,
+    };
+    let late =
+        wishes.deadline.is_some_and(|deadline| finish_ns > nanoseconds(deadline.saturating_duration_since(now)) as f32);
+    // Whoever would be late comes after everybody who would not.
+    if late { score + 1e15 } else { score }
+}
+
+/// Of lanes that are the same hardware only the one that is faster for this op is kept.
+fn outdo(router: &Router, sights: &mut Sights) {
+    for (number, candidate) in router.lanes.iter().enumerate() {
+        let mut siblings = candidate.same_hardware.load(std::sync::atomic::Ordering::Relaxed);
+        let mine = sights.of[number];
+        while siblings != 0 && mine.fitness != Fitness::Out {
+            let other = siblings.trailing_zeros() as usize;
+            siblings &= siblings - 1;
+            let theirs = sights.of[other];
+            let cost = |sight: &Sight| sight.transfer_ns + sight.run_ns;
+            let better =
+                (theirs.fitness, !theirs.measured, cost(&theirs)) < (mine.fitness, !mine.measured, cost(&mine));
+            if theirs.fitness != Fitness::Out && better {
+                sights.of[number].outdone_by = Some(other as u8);
+            }
+        }
+    }
+}
+
+/// The lane that takes the op.
+pub(super) fn pick(router: &Router, sights: &Sights, wishes: &Wishes, lanes: usize) -> Option<Choice> {
+    let seen = &sights.of[..lanes];
+    let fit = |lane: usize| seen[lane].fitness == Fitness::Fit && seen[lane].outdone_by.is_none();
+    if let Some(preferred) = wishes.prefer
+        && seen.get(usize::from(preferred)).is_some_and(|sight| sight.fitness == Fitness::Fit)
+    {
+        return Some(Choice { lane: preferred, explored: false });
+    }
+    let best = better_of(seen, |lane| seen[lane].fitness != Fitness::Out && seen[lane].outdone_by.is_none())?;
+    let plain = Choice { lane: best as u8, explored: false };
+    if lanes < 2 || wishes.pinned || seen[best].fitness != Fitness::Fit {
+        return Some(plain);
+    }
+    let routed = router.count();
+    let limit_ns = seen[best].score * TRIAL_FACTOR_MAX + TRIAL_NS_MIN;
+    let trial = better_of(seen, |lane| {
+        let worth_it = seen[lane].score <= limit_ns && wishes.deadline.is_none();
+        let unknown = !seen[lane].measured && is_unexplored(router, lane);
+        let probe = seen[lane].probe;
+        worth_it && seen[lane].fitness == Fitness::Fit && (unknown && lane != best || probe)
+    });
+    if let Some(trial) = trial
+        && (seen[trial].probe || router.may_explore(routed))
+    {
+        return Some(Choice { lane: trial as u8, explored: !seen[trial].probe });
+    }
+    if routed % RUNNER_UP_ONE_IN == RUNNER_UP_ONE_IN - 1 && router.may_explore(routed) {
+        let second = better_of(seen, |lane| lane != best && fit(lane) && !seen[lane].probe);
+        let close = |lane: &usize| seen[*lane].score <= seen[best].score * RUNNER_UP_FACTOR_MAX;
+        if let Some(second) = second.filter(close) {
+            return Some(Choice { lane: second as u8, explored: true });
+        }
+    }
+    Some(plain)
+}
+
+/// The fittest lane with the smallest score among those that `counts`.
+fn better_of(seen: &[Sight], counts: impl Fn(usize) -> bool) -> Option<usize> {
+    let mut best: Option<usize> = None;
+    for lane in (0..seen.len()).filter(|lane| counts(*lane)) {
+        let better =
+            best.is_none_or(|best| (seen[lane].fitness, seen[lane].score) < (seen[best].fitness, seen[best].score));
+        if better {
+            best = Some(lane);
+        }
+    }
+    best
+}
+
+/// Whether nobody is exploring a lane at the moment.
+fn is_unexplored(router: &Router, lane: usize) -> bool {
+    let exploring = |candidate: &Candidate| candidate.lane.exploring.load(std::sync::atomic::Ordering::Relaxed);
+    router.lanes.get(lane).is_some_and(|candidate| exploring(candidate) == 0)
+}
+
+/// Asks a lane that would have been chosen, were it warm, to get warm.
+fn warm_up_colder(router: &Router, sights: &Sights, choice: Choice, op: &Op) {
+    let chosen = sights.of[usize::from(choice.lane)].score;
+    for (number, candidate) in router.lanes.iter().enumerate() {
+        let sight = &sights.of[number];
+        if sight.fitness == Fitness::Cold && (sight.score < chosen || !sight.measured) {
+            candidate.lane.ask_warm_up(sights.facts.key, op);
+        }
+    }
+}
+
+/// What waits for the hardware, whichever API it came through.
+fn backlog_ns(router: &Router, candidate: &Candidate) -> f32 {
+    let mut backlog = candidate.lane.backlog_ns() as f32;
+    let mut siblings = candidate.same_hardware.load(std::sync::atomic::Ordering::Relaxed);
+    while siblings != 0 {
+        let other = router.lanes.get(siblings.trailing_zeros() as usize);
+        backlog += other.map_or(0.0, |other| other.lane.backlog_ns() as f32);
+        siblings &= siblings - 1;
+    }
+    backlog
+}
+
+/// What is assumed of a device where nothing of the kind has run yet: an overhead and a speed, both optimistic.
+fn first_guess(kind: DeviceKind, host_memory: bool, work_log2: f32) -> Estimate {
+    let work = work_log2.exp2();
+    let (overhead_ns, ns_per_unit) = match kind {
+        _ if host_memory => (2_000.0, 0.5),
+        DeviceKind::Cpu => (50_000.0, 0.5),
+        _ => (20_000.0, 0.02),
+    };
+    let run_ns = overhead_ns + work * ns_per_unit;
+    Estimate { run_ns, service_ns: run_ns, output_bytes: work.min(1e9) }
+}
+
+/// Power that the device draws while it works, as it says or as its kind does.
+fn watts(candidate: &Candidate) -> f32 {
+    let by_kind = match candidate.lane.info.kind {
+        DeviceKind::Cpu => 10.0 * candidate.lane.info.compute_units.unwrap_or(8) as f32,
+        DeviceKind::IntegratedGpu => 15.0,
+        _ => 300.0,
+    };
+    candidate.lane.gate.watts().unwrap_or(by_kind)
+}

@@ -1,0 +1,74 @@
+//! What about an op matters for the choice of its device, gathered in one look at its inputs.
+
+use panoply_core::op::compute::{ComputeOp, Transfer};
+use panoply_core::{Describe, DeviceId, Location, Op};
+
+use super::lanes::LaneList;
+use super::model::{Key, log2};
+use crate::device_worker::Lane;
+
+/// Devices on which inputs of one op may live and be told apart; what lives on further ones counts as the last.
+const OWNERS_MAX: usize = 4;
+
+/// See the module.
+pub(super) struct Facts {
+    pub(super) key: Key,
+    pub(super) work_log2: f32,
+    /// Bytes of inputs in the host's memory.
+    host_bytes: f32,
+    owners: [Option<(DeviceId, f32)>; OWNERS_MAX],
+    /// The only device that can do it, where there is one: a transfer is done by the device it leaves or reaches.
+    pub(super) bound_to: Option<DeviceId>,
+}
+
+impl Facts {
+    pub(super) fn of(op: &Op) -> Facts {
+        let mut facts = Facts {
+            key: Key(1),
+            work_log2: log2(op.work() as f32),
+            host_bytes: 0.0,
+            owners: [None; OWNERS_MAX],
+            bound_to: bound_to(op),
+        };
+        let mut dtype = None;
+        op.for_each_input(&mut |tensor| {
+            dtype = dtype.or(Some(tensor.dtype()));
+            let bytes = tensor.len_bytes() as f32;
+            match tensor.location() {
+                Location::Host => facts.host_bytes += bytes,
+                Location::Device(owner) => facts.add(owner, bytes),
+            }
+        });
+        facts.key = Key::new(op.name(), dtype);
+        facts
+    }
+
+    fn add(&mut self, owner: DeviceId, bytes: f32) {
+        let known = self.owners.iter().position(|place| place.is_none_or(|(device, _)| device == owner));
+        let place = &mut self.owners[known.unwrap_or(OWNERS_MAX - 1)];
+        *place = Some(place.map_or((owner, bytes), |(device, before)| (device, before + bytes)));
+    }
+
+    /// Whether some input lives on another device than this.
+    pub(super) fn is_foreign_to(&self, device: DeviceId) -> bool {
+        self.owners.iter().flatten().any(|(owner, _)| *owner != device)
+    }
+
+    /// How long it takes to bring all inputs to this lane's device.
+    pub(super) fn transfer_ns(&self, lane: &Lane, lanes: &LaneList, host_memory: bool) -> f32 {
+        let (mut up_bytes, mut down_ns) = (self.host_bytes, 0.0);
+        for (owner, bytes) in self.owners.iter().flatten().filter(|(owner, _)| *owner != lane.info.id) {
+            down_ns += lanes.serving(*owner).map_or(0.0, |source| source.lane.links.down.time_ns(*bytes));
+            up_bytes += bytes;
+        }
+        if host_memory { down_ns } else { down_ns + lane.links.up.time_ns(up_bytes) }
+    }
+}
+
+fn bound_to(op: &Op) -> Option<DeviceId> {
+    let Op::Compute(ComputeOp::Transfer(Transfer { input, to })) = op else { return None };
+    match (*to, input.location()) {
+        (Location::Device(device), _) | (Location::Host, Location::Device(device)) => Some(device),
+        (Location::Host, Location::Host) => None,
+    }
+}

@@ -1,0 +1,344 @@
+//! How long ops take on one device, learned from those that ran there.
+//!
+//! For each (op, element type) there is one entry with a class for each power of two of the op's work. A class keeps robust
+//! running averages of logarithms, so that one hiccup moves it little and a lasting change moves it soon.
+//!
+//! 1. One thread, the device's worker, writes; anyone reads, without locks. Every field is an atomic of its own: a reader
+//!    may see one average from before an op and the next from after it, which does no harm to an estimate.
+//! 2. An entry is claimed once, by swapping its key in, and never given up. Keys beyond [`KEYS_MAX`] are not learned.
+//! 3. What lies between measured classes is interpolated, what lies beyond is extrapolated, both between logarithms.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use panoply_core::DType;
+
+/// The most pairs of op and element type that one device's model keeps.
+pub(crate) const KEYS_MAX: usize = 128;
+/// Classes of work, each a power of two.
+pub(crate) const CLASSES: usize = 48;
+/// How far a key may be from its place in the table.
+const PROBES_MAX: usize = 16;
+/// The weight of the newest op once a class is settled.
+const NEWEST_WEIGHT_MIN: f32 = 1.0 / 16.0;
+/// How far one op may differ from the average (a factor of four) before it counts as no more than that.
+const OUTLIER_LOG2_MAX: f32 = 2.0;
+/// Ops that a class believes without doubt.
+const SETTLED_AFTER: u32 = 3;
+/// How time grows with work where only one class is known: less than linearly, as overheads do not grow.
+const UNKNOWN_SLOPE: f32 = 0.6;
+/// Slopes between two classes that are believed.
+const SLOPE_MAX: f32 = 1.5;
+
+/// One device's model.
+pub(crate) struct Model {
+    entries: Box<[Entry]>,
+}
+
+struct Entry {
+    /// Zero while it is free.
+    key: AtomicU64,
+    label: OnceLock<(String, Option<DType>)>,
+    /// A bit for each class that has been measured.
+    known: AtomicU64,
+    /// Made when the entry is claimed.
+    classes: OnceLock<Box<[Class]>>,
+}
+
+#[derive(Default)]
+struct Class {
+    count: AtomicU32,
+    /// The logarithm of the work that the other figures belong to.
+    at: Log2,
+    run: Log2,
+    service: Log2,
+    output: Log2,
+}
+
+/// A logarithm to base two, stored as the bits of an `f32`.
+#[derive(Default)]
+struct Log2(AtomicU32);
+
+impl Log2 {
+    fn get(&self) -> f32 {
+        f32::from_bits(self.0.load(Ordering::Relaxed))
+    }
+
+    fn set(&self, value: f32) {
+        self.0.store(value.to_bits(), Ordering::Relaxed);
+    }
+
+    fn approach(&self, value: f32, weight: f32, step_max: f32) {
+        let known = self.get();
+        self.set(known + (value - known).clamp(-step_max, step_max) * weight);
+    }
+}
+
+/// Names an op and its element type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Key(pub(crate) u64);
+
+impl Key {
+    pub(crate) fn new(op: &str, dtype: Option<DType>) -> Key {
+        let dtype = dtype.map_or(0xff, |dtype| dtype as u8);
+        let hash = op
+            .bytes()
+            .chain([dtype])
+            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
+        Key(hash.max(1))
+    }
+}
+
+/// What one op taught.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Sample {
+    /// From submission until it was finished, with the device to itself, without the time for moving data.
+    pub(crate) run_ns: Option<f32>,
+    /// How long it kept the device from the next op.
+    pub(crate) service_ns: f32,
+    pub(crate) output_bytes: f32,
+}
+
+/// What is expected of an op.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Estimate {
+    pub(crate) run_ns: f32,
+    pub(crate) service_ns: f32,
+    pub(crate) output_bytes: f32,
+}
+
+/// One class, as it is exported.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Point {
+    pub(crate) at: f32,
+    pub(crate) run: f32,
+    pub(crate) service: f32,
+    pub(crate) output: f32,
+    pub(crate) count: u32,
+}
+
+impl Model {
+    pub(crate) fn new() -> Model {
+        let entry = |_| Entry {
+            key: AtomicU64::new(0),
+            label: OnceLock::new(),
+            known: AtomicU64::new(0),
+            classes: OnceLock::new(),
+        };
+        Model { entries: (0..KEYS_MAX).map(entry).collect() }
+    }
+
+    /// What is expected of so much work; `None` where nothing of the kind has run here.
+    pub(crate) fn estimate(&self, key: Key, work_log2: f32) -> Option<Estimate> {
+        let entry = self.find(key)?;
+        let known = entry.known.load(Ordering::Acquire);
+        if known == 0 {
+            return None;
+        }
+        let (below, above) = neighbours(known, class_of(work_log2));
+        let (first, second) = match (below, above) {
+            (Some(below), Some(above)) if below != above => (below, above),
+            // Beyond the last measured class: along the line through the last two.
+            (Some(last), _) => (last, neighbours(known & !(1 << last), last).0.unwrap_or(last)),
+            (None, Some(next)) => (next, neighbours(known & !(1 << next), next).1.unwrap_or(next)),
+            (None, None) => return None,
+        };
+        let classes = entry.classes.get()?;
+        let (first, second) = (&classes[first], &classes[second]);
+        Some(Estimate {
+            run_ns: line(first, second, work_log2, |class| class.run.get()),
+            service_ns: line(first, second, work_log2, |class| class.service.get()),
+            output_bytes: line(first, second, work_log2, |class| class.output.get()),
+        })
+    }
+
+    /// Learns from one op.
+    pub(crate) fn learn(&self, key: Key, label: (&str, Option<DType>), work_log2: f32, sample: Sample) {
+        let Some(entry) = self.claim(key, label) else { return };
+        let index = class_of(work_log2);
+        let class = entry.class(index);
+        let count = class.count.load(Ordering::Relaxed);
+        let weight = (1.0 / (count as f32 + 1.0)).max(NEWEST_WEIGHT_MIN);
+        let step_max = if count < SETTLED_AFTER { f32::INFINITY } else { OUTLIER_LOG2_MAX };
+        let service = log2(sample.service_ns);
+        if count == 0 {
+            class.run.set(log2(sample.run_ns.unwrap_or(sample.service_ns)));
+        } else if let Some(run) = sample.run_ns {
+            class.run.approach(log2(run), weight, step_max);
+        } else {
+            // The device was shared; at least its own part is known.
+            class.run.set(class.run.get().max(service.min(class.service.get())));
+        }
+        class.service.approach(service, weight, step_max);
+        class.at.approach(work_log2, weight, f32::INFINITY);
+        class.output.approach(log2(sample.output_bytes), weight, f32::INFINITY);
+        class.count.store(count.saturating_add(1), Ordering::Relaxed);
+        entry.known.fetch_or(1 << index, Ordering::Release);
+    }
+
+    /// Sets one class, as it was exported.
+    pub(crate) fn seed(&self, op: &str, dtype: Option<DType>, point: &Point) {
+        let Some(entry) = self.claim(Key::new(op, dtype), (op, dtype)) else { return };
+        let index = class_of(point.at);
+        let class = entry.class(index);
+        class.at.set(point.at);
+        class.run.set(point.run);
+        class.service.set(point.service);
+        class.output.set(point.output);
+        // What was measured on another day counts, but gives way soon.
+        class.count.store(point.count.min(SETTLED_AFTER), Ordering::Relaxed);
+        entry.known.fetch_or(1 << index, Ordering::Release);
+    }
+
+    /// Shows everything that was learned to `visit`.
+    pub(crate) fn for_each(&self, mut visit: impl FnMut(&str, Option<DType>, Point)) {
+        for entry in &self.entries {
+            let Some((op, dtype)) = entry.label.get() else { continue };
+            let known = entry.known.load(Ordering::Acquire);
+            for (_, class) in
+                entry.classes.get().into_iter().flatten().enumerate().filter(|(index, _)| known & (1 << index) != 0)
+            {
+                let (at, run) = (class.at.get(), class.run.get());
+                let (service, output) = (class.service.get(), class.output.get());
+                visit(op, *dtype, Point { at, run, service, output, count: class.count.load(Ordering::Relaxed) });
+            }
+        }
+    }
+
+    fn find(&self, key: Key) -> Option<&Entry> {
+        for place in places(key) {
+            let entry = &self.entries[place];
+            match entry.key.load(Ordering::Acquire) {
+                0 => return None,
+                found if found == key.0 => return Some(entry),
+                _ => {}
+            }
+        }
+        None
+    }
+
+    fn claim(&self, key: Key, (op, dtype): (&str, Option<DType>)) -> Option<&Entry> {
+        if let Some(entry) = self.find(key) {
+            return Some(entry);
+        }
+        let entry = places(key).map(|place| &self.entries[place]).find(|entry| {
+            match entry.key.compare_exchange(0, key.0, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => true,
+                Err(found) => found == key.0,
+            }
+        })?;
+        let _ = entry.label.set((op.to_owned(), dtype));
+        Some(entry)
+    }
+}
+
+impl Entry {
+    fn class(&self, index: usize) -> &Class {
+        &self.classes.get_or_init(|| (0..CLASSES).map(|_| Class::default()).collect())[index]
+    }
+}
+
+/// The class of so much work.
+fn class_of(work_log2: f32) -> usize {
+    (work_log2.max(0.0) as usize).min(CLASSES - 1)
+}
+
+/// A logarithm that is defined for every size.
+pub(crate) fn log2(value: f32) -> f32 {
+    value.max(1.0).log2()
+}
+
+fn places(key: Key) -> impl Iterator<Item = usize> {
+    let start = (key.0 ^ (key.0 >> 32)) as usize;
+    (0..PROBES_MAX).map(move |step| start.wrapping_add(step) % KEYS_MAX)
+}
+
+/// The nearest known class at or below, and the nearest at or above.
+fn neighbours(known: u64, class: usize) -> (Option<usize>, Option<usize>) {
+    let below = known & (u64::MAX >> (63 - class));
+    let above = known & (u64::MAX << class);
+    ((below != 0).then(|| 63 - below.leading_zeros() as usize), (above != 0).then(|| above.trailing_zeros() as usize))
+}
+
+/// The value at this work on the line through two classes, both logarithmic; the result is not.
+fn line(first: &Class, second: &Class, work_log2: f32, value: impl Fn(&Class) -> f32) -> f32 {
+    let (from, to) = (first.at.get(), second.at.get());
+    let slope = if (to - from).abs() < 0.05 {
+        UNKNOWN_SLOPE
+    } else {
+        ((value(second) - value(first)) / (to - from)).clamp(0.0, SLOPE_MAX)
+    };
+    (value(first) + (work_log2 - from) * slope).exp2()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(ns: f32) -> Sample {
+        Sample { run_ns: Some(ns), service_ns: ns, output_bytes: 64.0 }
+    }
+
+    fn learn(model: &Model, work: f32, ns: f32) {
+        model.learn(Key::new("map", Some(DType::F32)), ("map", Some(DType::F32)), work.log2(), sample(ns));
+    }
+
+    fn estimate(model: &Model, work: f32) -> f32 {
+        model.estimate(Key::new("map", Some(DType::F32)), work.log2()).unwrap().run_ns
+    }
+
+    #[test]
+    fn nothing_is_known_at_first_and_keys_are_kept_apart() {
+        let model = Model::new();
+        assert_eq!(model.estimate(Key::new("map", Some(DType::F32)), 10.0), None);
+        learn(&model, 1024.0, 5000.0);
+        assert!((estimate(&model, 1024.0) / 5000.0 - 1.0).abs() < 0.01);
+        assert_eq!(model.estimate(Key::new("map", Some(DType::F64)), 10.0), None);
+        assert_eq!(model.estimate(Key::new("sort", Some(DType::F32)), 10.0), None);
+    }
+
+    #[test]
+    fn one_hiccup_moves_little_and_a_lasting_change_moves_soon() {
+        let model = Model::new();
+        (0..50).for_each(|_| learn(&model, 1000.0, 1000.0));
+        learn(&model, 1000.0, 1e9);
+        assert!(estimate(&model, 1000.0) < 1150.0, "{}", estimate(&model, 1000.0));
+        (0..100).for_each(|_| learn(&model, 1000.0, 8000.0));
+        assert!((7000.0..9000.0).contains(&estimate(&model, 1000.0)), "{}", estimate(&model, 1000.0));
+    }
+
+    #[test]
+    fn sizes_between_and_beyond_follow_the_line() {
+        let model = Model::new();
+        learn(&model, 1024.0, 1e3);
+        assert!(estimate(&model, 2048.0) > 1e3 && estimate(&model, 2048.0) < 2e3, "one class: less than linear");
+        learn(&model, 1024.0 * 1024.0, 1e6);
+        let between = estimate(&model, 32.0 * 1024.0);
+        assert!((between / 3.2e4 - 1.0).abs() < 0.1, "{between}");
+        let beyond = estimate(&model, 16.0 * 1024.0 * 1024.0);
+        assert!((beyond / 1.6e7 - 1.0).abs() < 0.2, "{beyond}");
+        assert!(estimate(&model, 1.0) < 1e3);
+    }
+
+    #[test]
+    fn a_full_table_learns_no_more_and_does_not_fail() {
+        let model = Model::new();
+        for number in 0..3 * KEYS_MAX {
+            let name = format!("op{number}");
+            model.learn(Key::new(&name, None), (&name, None), 3.0, sample(10.0));
+        }
+        let mut seen = 0;
+        model.for_each(|_, _, _| seen += 1);
+        assert!(seen > KEYS_MAX / 2 && seen <= KEYS_MAX, "{seen}");
+    }
+
+    #[test]
+    fn what_is_exported_can_be_seeded() {
+        let (model, copy) = (Model::new(), Model::new());
+        (0..20).for_each(|size| learn(&model, (1 << size) as f32, 100.0 * (1 << size) as f32));
+        model.for_each(|op, dtype, point| copy.seed(op, dtype, &point));
+        for work in [1.0_f32, 3000.0, 1e6] {
+            assert_eq!(estimate(&model, work), estimate(&copy, work));
+        }
+    }
+}

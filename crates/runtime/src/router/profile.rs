@@ -1,0 +1,304 @@
+//! What was learned about devices, written down as text and read again.
+//!
+//! One line per fact, fields apart by tabs. The last line counts the others, so that a file that was cut off is noticed.
+//! A device's facts are only used for the same device with the same driver and the same version of this library.
+
+use std::fmt::Write;
+use std::str::FromStr;
+
+use panoply_core::{DType, DeviceInfo};
+
+use super::model::Point;
+use crate::device_worker::Lane;
+
+const HEAD: &str = "panoply profile 1";
+/// The most lines that a profile may have.
+const LINES_MAX: usize = 1_000_000;
+
+/// Everything that was learned.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Profile {
+    /// One for each device.
+    pub devices: Vec<DeviceProfile>,
+}
+
+/// What was learned about one device.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeviceProfile {
+    /// Which device with which driver.
+    pub identity: Identity,
+    /// From the host to the device.
+    pub up: Option<LinkSpeed>,
+    /// From the device to the host.
+    pub down: Option<LinkSpeed>,
+    /// How long ops took.
+    pub ops: Vec<OpSpeed>,
+}
+
+/// What must be equal for figures to hold.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Identity {
+    /// The API.
+    pub api: String,
+    /// The driver's name for the device.
+    pub name: String,
+    /// The driver's version.
+    pub driver: String,
+    /// The compute capability, and the number of compute units.
+    pub capability: String,
+    /// The version of this library.
+    pub version: String,
+}
+
+/// One direction of a link.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LinkSpeed {
+    /// The time for the smallest transfer.
+    pub latency_ns: f32,
+    /// Bytes in a nanosecond.
+    pub bytes_per_ns: f32,
+}
+
+/// How long an op of a certain size took.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OpSpeed {
+    /// The op's name.
+    pub op: String,
+    /// The element type of its first input.
+    pub dtype: Option<DType>,
+    /// The logarithm to base two of its work.
+    pub work_log2: f32,
+    /// Nanoseconds, as a logarithm to base two, with the device to itself.
+    pub run_log2: f32,
+    /// Nanoseconds, likewise, that it kept the device from the next op.
+    pub service_log2: f32,
+    /// Bytes of output, likewise.
+    pub output_log2: f32,
+    /// How many ops that stands on.
+    pub count: u32,
+}
+
+/// Why a profile could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProfileError {
+    /// It is of another kind or version, or damaged at its beginning.
+    #[error("it does not begin with `{HEAD}`")]
+    NotAProfile,
+    /// It ends too early.
+    #[error("it is cut off: expected {expected} lines, got {got}")]
+    CutOff {
+        /// What its last line says.
+        expected: String,
+        /// How many there are.
+        got: usize,
+    },
+    /// A line makes no sense.
+    #[error("line {line}: expected {expected}, got {got}")]
+    BadLine {
+        /// Its number, from 1.
+        line: usize,
+        /// What would have been accepted.
+        expected: &'static str,
+        /// What was there.
+        got: String,
+    },
+}
+
+impl Identity {
+    /// The identity of a device as this library finds it.
+    pub fn of(info: &DeviceInfo) -> Identity {
+        let plain = |text: &str| text.replace(['\t', '\n', '\r'], " ");
+        let units = info.compute_units.unwrap_or(0);
+        Identity {
+            api: info.id.api.name().to_owned(),
+            name: plain(&info.name),
+            driver: plain(info.driver_version.as_deref().unwrap_or("-")),
+            capability: format!("{} x{units}", plain(info.compute_capability.as_deref().unwrap_or("-"))),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        }
+    }
+}
+
+impl Profile {
+    /// The profile as text.
+    pub fn to_text(&self) -> String {
+        let mut text = format!("{HEAD}\n");
+        for device in &self.devices {
+            let Identity { api, name, driver, capability, version } = &device.identity;
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "device\t{api}\t{name}\t{driver}\t{capability}\t{version}");
+            for (direction, link) in [("up", device.up), ("down", device.down)] {
+                if let Some(LinkSpeed { latency_ns, bytes_per_ns }) = link {
+                    let _ = writeln!(text, "link\t{direction}\t{latency_ns}\t{bytes_per_ns}");
+                }
+            }
+            for op in &device.ops {
+                let dtype = op.dtype.map_or("-".to_owned(), |dtype| dtype.to_string());
+                let OpSpeed { op, work_log2, run_log2, service_log2, output_log2, count, .. } = op;
+                let _ = writeln!(
+                    text,
+                    "op\t{op}\t{dtype}\t{work_log2}\t{run_log2}\t{service_log2}\t{output_log2}\t{count}"
+                );
+            }
+        }
+        let lines = text.lines().count();
+        let _ = writeln!(text, "end\t{lines}");
+        text
+    }
+
+    /// What was learned about the lane's device.
+    pub(crate) fn of(lane: &Lane) -> DeviceProfile {
+        let speed = |link: &super::links::Link| {
+            let (latency_ns, bytes_per_ns) = (link.latency_ns(), link.bytes_per_ns());
+            link.is_measured().then_some(LinkSpeed { latency_ns, bytes_per_ns })
+        };
+        let mut ops = Vec::new();
+        lane.model.for_each(|op, dtype, point| {
+            let Point { at, run, service, output, count } = point;
+            let (op, work_log2, run_log2) = (op.to_owned(), at, run);
+            ops.push(OpSpeed { op, dtype, work_log2, run_log2, service_log2: service, output_log2: output, count });
+        });
+        ops.sort_by(|a, b| (&a.op, a.dtype).cmp(&(&b.op, b.dtype)).then(a.work_log2.total_cmp(&b.work_log2)));
+        let (up, down) = (speed(&lane.links.up), speed(&lane.links.down));
+        DeviceProfile { identity: Identity::of(&lane.info), up, down, ops }
+    }
+}
+
+impl DeviceProfile {
+    /// Has a lane begin with these figures.
+    pub(crate) fn seed(&self, lane: &Lane) {
+        for (link, speed) in [(&lane.links.up, self.up), (&lane.links.down, self.down)] {
+            if let Some(LinkSpeed { latency_ns, bytes_per_ns }) = speed {
+                link.seed(latency_ns, bytes_per_ns);
+            }
+        }
+        for op in &self.ops {
+            let (at, run, service, output) = (op.work_log2, op.run_log2, op.service_log2, op.output_log2);
+            lane.model.seed(&op.op, op.dtype, &Point { at, run, service, output, count: op.count });
+        }
+    }
+}
+
+impl FromStr for Profile {
+    type Err = ProfileError;
+
+    fn from_str(text: &str) -> Result<Profile, ProfileError> {
+        let mut lines = text.lines().zip(1..).take(LINES_MAX);
+        if lines.next().is_none_or(|(head, _)| head != HEAD) {
+            return Err(ProfileError::NotAProfile);
+        }
+        let mut profile = Profile::default();
+        for (content, line) in lines {
+            let fields: Vec<&str> = content.split('\t').collect();
+            match (fields.as_slice(), profile.devices.last_mut()) {
+                (["end", count], _) if count.parse() == Ok(line - 1) => return Ok(profile),
+                (["end", count], _) => {
+                    return Err(ProfileError::CutOff { expected: (*count).to_owned(), got: line - 1 });
+                }
+                (["device", api, name, driver, capability, version], _) => {
+                    let [api, name, driver, capability, version] =
+                        [api, name, driver, capability, version].map(|field| (*field).to_owned());
+                    let identity = Identity { api, name, driver, capability, version };
+                    profile.devices.push(DeviceProfile { identity, up: None, down: None, ops: Vec::new() });
+                }
+                (["link", direction, rest @ ..], Some(device)) => {
+                    let speed = Some(link_speed(rest, line)?);
+                    if *direction == "up" { device.up = speed } else { device.down = speed }
+                }
+                (["op", rest @ ..], Some(device)) => device.ops.push(op_speed(rest, line)?),
+                _ => return Err(bad(line, "a device, a link or an op of a device, or the end", content)),
+            }
+        }
+        Err(ProfileError::CutOff { expected: "a last line `end`".to_owned(), got: text.lines().count() })
+    }
+}
+
+fn link_speed(fields: &[&str], line: usize) -> Result<LinkSpeed, ProfileError> {
+    match fields {
+        [latency, rate] => {
+            Ok(LinkSpeed { latency_ns: number(latency, line)?, bytes_per_ns: number(rate, line)?.max(1e-6) })
+        }
+        _ => Err(bad(line, "a latency and a rate", &fields.join(" "))),
+    }
+}
+
+fn op_speed(fields: &[&str], line: usize) -> Result<OpSpeed, ProfileError> {
+    let [op, dtype, work, run, service, output, count] = fields else {
+        return Err(bad(line, "seven fields", &fields.join(" ")));
+    };
+    let dtype = match *dtype {
+        "-" => None,
+        name => Some(
+            DType::ALL
+                .into_iter()
+                .find(|dtype| dtype.to_string() == name)
+                .ok_or_else(|| bad(line, "an element type", name))?,
+        ),
+    };
+    Ok(OpSpeed {
+        op: (*op).to_owned(),
+        dtype,
+        work_log2: number(work, line)?,
+        run_log2: number(run, line)?,
+        service_log2: number(service, line)?,
+        output_log2: number(output, line)?,
+        count: count.parse().map_err(|_| bad(line, "a count", count))?,
+    })
+}
+
+/// A number that can be a logarithm, a latency or a rate.
+fn number(text: &str, line: usize) -> Result<f32, ProfileError> {
+    let parsed = text.parse::<f32>().ok().filter(|value| value.is_finite() && (0.0..1e12).contains(value));
+    parsed.ok_or_else(|| bad(line, "a number that is not negative", text))
+}
+
+fn bad(line: usize, expected: &'static str, got: &str) -> ProfileError {
+    ProfileError::BadLine { line, expected, got: got.chars().take(80).collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn profile() -> Profile {
+        let identity = Identity {
+            api: "cuda".into(),
+            name: "A device".into(),
+            driver: "1.2".into(),
+            capability: "9.0 x132".into(),
+            version: "0.1.0".into(),
+        };
+        let op = |work: f32| OpSpeed {
+            op: "matmul".into(),
+            dtype: Some(DType::BF16),
+            work_log2: work,
+            run_log2: 14.25,
+            service_log2: 13.5,
+            output_log2: 20.0,
+            count: 7,
+        };
+        let up = Some(LinkSpeed { latency_ns: 4000.0, bytes_per_ns: 25.5 });
+        Profile { devices: vec![DeviceProfile { identity, up, down: None, ops: vec![op(20.0), op(30.0)] }] }
+    }
+
+    #[test]
+    fn what_is_written_can_be_read() {
+        assert_eq!(profile().to_text().parse::<Profile>(), Ok(profile()));
+        assert_eq!(Profile::default().to_text().parse::<Profile>(), Ok(Profile::default()));
+    }
+
+    #[test]
+    fn damage_is_found_at_every_place() {
+        let text = profile().to_text();
+        assert_eq!("".parse::<Profile>(), Err(ProfileError::NotAProfile));
+        assert_eq!("panoply profile 2\n".parse::<Profile>(), Err(ProfileError::NotAProfile));
+        for cut in 1..text.len() - 1 {
+            assert!(text[..cut].parse::<Profile>().is_err(), "cut at {cut}");
+        }
+        let nan = text.replace("14.25", "NaN").parse::<Profile>();
+        assert!(matches!(nan, Err(ProfileError::BadLine { line: 4, .. })), "{nan:?}");
+        let odd = text.replace("bf16", "b16").parse::<Profile>();
+        assert!(matches!(odd, Err(ProfileError::BadLine { expected: "an element type", .. })), "{odd:?}");
+    }
+}

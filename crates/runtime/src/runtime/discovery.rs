@@ -1,0 +1,101 @@
+//! Finds devices: when the runtime is built, and again on request.
+
+use std::sync::Arc;
+
+use panoply_core::clock::SystemClock;
+use panoply_core::cpu_set::CpuSet;
+use panoply_core::{Backend, DeviceId, DeviceInfo, DeviceKind, Error};
+
+use super::{BackendReport, Control, Runtime};
+use crate::device_worker::Lane;
+use crate::device_worker::driver::Opener;
+use crate::placement::Topology;
+use crate::router::LANES_MAX;
+
+/// What became of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceChange {
+    /// It is new, or works again after it was given up.
+    Appeared(DeviceId),
+    /// It is not there any more; what waited for it goes elsewhere under its fallback policy.
+    Gone(DeviceId),
+}
+
+/// What looking again brought up.
+pub type Rediscovery = Vec<DeviceChange>;
+
+impl Runtime {
+    /// Looks for devices again. New ones, and those that come back after they were given up, get a worker; those that are
+    /// gone lose theirs. Returns what changed.
+    pub fn rediscover(&self) -> Result<Rediscovery, Error> {
+        let mut control = self.control();
+        let mut changes = Vec::new();
+        let topology = Topology::current();
+        let mut reports = Vec::new();
+        for backend in control.backends.clone() {
+            let devices = backend.discover();
+            let wanted = |info: &&DeviceInfo| !control.setup.leave_out.contains(&info.id);
+            let found: Vec<DeviceInfo> = devices.iter().flatten().filter(wanted).cloned().collect();
+            self.retire_missing(&backend, &found, &mut changes);
+            for info in found {
+                let serving = self.router.lanes.serving(info.id);
+                if serving.is_none_or(|candidate| !candidate.is_alive()) {
+                    changes.push(DeviceChange::Appeared(info.id));
+                    self.start(&mut control, &topology, &backend, info)?;
+                }
+            }
+            reports.push(BackendReport { api: backend.api(), devices });
+        }
+        // What was noted as absent when the runtime was built stays so.
+        let looked = |report: &BackendReport| reports.iter().any(|newer| newer.api == report.api);
+        let kept: Vec<BackendReport> = control.reports.iter().filter(|report| !looked(report)).cloned().collect();
+        reports.extend(kept);
+        control.reports = reports;
+        Ok(changes)
+    }
+
+    fn retire_missing(&self, backend: &Arc<dyn Backend>, found: &[DeviceInfo], changes: &mut Vec<DeviceChange>) {
+        for candidate in self.router.lanes.current() {
+            let lane = &candidate.lane;
+            let missing = lane.info.id.api == backend.api() && !found.iter().any(|info| info.id == lane.info.id);
+            if missing && candidate.is_alive() {
+                changes.push(DeviceChange::Gone(lane.info.id));
+                lane.retire();
+            }
+        }
+    }
+
+    fn start(
+        &self,
+        control: &mut Control,
+        topology: &Topology,
+        backend: &Arc<dyn Backend>,
+        info: DeviceInfo,
+    ) -> Result<(), Error> {
+        let device = info.id;
+        let Control { supervisor, setup, open, .. } = control;
+        let Some(supervisor) = supervisor else { return Err(Error::ShuttingDown) };
+        let cpus = worker_cpus(topology, &info);
+        let mut options = open.clone();
+        options.threads = options.threads.or_else(|| engine_threads(topology, &info, cpus.as_ref()));
+        let reason = format!("a runtime has room for {LANES_MAX} devices in its life");
+        let full = Error::DeviceUnavailable { device, reason };
+        let lane = self.router.lanes.add(backend, |number| Lane::new(number, info, setup)).ok_or(full)?;
+        let opener = Opener { backend: Arc::clone(backend), options, clock: Arc::new(SystemClock) };
+        supervisor.start(lane, opener, cpus)
+    }
+}
+
+/// The CPUs near a device: those of its NUMA node that this process may use. A worker shares them with the program's
+/// other threads; nothing is taken away from anybody.
+fn worker_cpus(topology: &Topology, info: &DeviceInfo) -> Option<CpuSet> {
+    let node = topology.node(info.numa_node?)?;
+    let cpus = node.cpus.intersection(topology.allowed());
+    (!cpus.is_empty()).then_some(cpus)
+}
+
+/// A CPU engine computes with as many threads as its node has CPUs, within what a container's quota allows.
+fn engine_threads(topology: &Topology, info: &DeviceInfo, cpus: Option<&CpuSet>) -> Option<usize> {
+    let of_node = cpus.map_or(topology.effective_cpus(), CpuSet::len);
+    (info.kind == DeviceKind::Cpu).then(|| of_node.min(topology.effective_cpus()).max(1))
+}

@@ -1,0 +1,135 @@
+//! The forms that do not block. Each returns a [`Task`]: a future that needs no executor, with a `wait` besides.
+//!
+//! The work begins when the method is called, not when the task is first polled.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::{Collection, Entry, first_of};
+use crate::compact::Compaction;
+use crate::error::Result;
+use crate::ivf::tune::RecallRow;
+use crate::ivf::{IndexOptions, IndexReport};
+use crate::search::{Found, FoundMany, SearchOptions, residency, run};
+use crate::task::{Task, spawn};
+use crate::writer::PutMode;
+
+/// Without blocking.
+impl Collection {
+    /// [`Collection::get`] as a task.
+    pub fn get_async(&self, id: &str) -> Task<Option<Entry>> {
+        Task::done(self.get(id))
+    }
+
+    /// [`Collection::insert`] as a task.
+    pub fn insert_async(&self, id: &str, vector: &[f32], metadata: Value) -> Task<()> {
+        self.put(PutMode::Insert, &[id], vector, &[metadata], false)
+    }
+
+    /// [`Collection::insert_many`] as a task.
+    pub fn insert_many_async<I: AsRef<str>>(&self, ids: &[I], vectors: &[f32], metadata: &[Value]) -> Task<()> {
+        self.put(PutMode::Insert, ids, vectors, metadata, false)
+    }
+
+    /// [`Collection::upsert`] as a task.
+    pub fn upsert_async(&self, id: &str, vector: &[f32], metadata: Value) -> Task<()> {
+        self.put(PutMode::Upsert, &[id], vector, &[metadata], false)
+    }
+
+    /// [`Collection::upsert_many`] as a task.
+    pub fn upsert_many_async<I: AsRef<str>>(&self, ids: &[I], vectors: &[f32], metadata: &[Value]) -> Task<()> {
+        self.put(PutMode::Upsert, ids, vectors, metadata, false)
+    }
+
+    /// [`Collection::update`] as a task.
+    pub fn update_async(&self, id: &str, vector: Option<&[f32]>, metadata: Option<Value>) -> Task<()> {
+        self.change(id, vector, metadata, false)
+    }
+
+    /// [`Collection::remove_many`] as a task.
+    pub fn remove_many_async<I: AsRef<str>>(&self, ids: &[I]) -> Task<usize> {
+        self.remove_ids(ids, false)
+    }
+
+    /// [`Collection::clear`] as a task.
+    pub fn clear_async(&self) -> Task<()> {
+        self.inner.writer.run(|writer| writer.clear())
+    }
+
+    /// [`Collection::search`] as a task.
+    pub fn search_async(&self, query: &[f32], options: &SearchOptions) -> Task<Found> {
+        if let Err(error) = self.check_one(query) {
+            return Task::done(Err(error));
+        }
+        self.gathered(query, options, first_of)
+    }
+
+    /// [`Collection::search_many`] as a task.
+    pub fn search_many_async(&self, queries: &[f32], options: &SearchOptions) -> Task<FoundMany> {
+        self.gathered(queries, options, |found| found)
+    }
+
+    /// [`Collection::measure_recall`] as a task.
+    pub fn measure_recall_async(
+        &self,
+        queries: &[f32],
+        options: &SearchOptions,
+        nprobes: &[usize],
+    ) -> Task<Vec<RecallRow>> {
+        let (queries, options, nprobes) = (queries.to_vec(), options.clone(), nprobes.to_vec());
+        self.aside(move |collection| collection.measure_recall(&queries, &options, &nprobes))
+    }
+
+    /// [`Collection::flush`] as a task.
+    pub fn flush_async(&self) -> Task<()> {
+        self.inner.writer.run(|writer| writer.flush())
+    }
+
+    /// [`Collection::snapshot`] as a task.
+    pub fn snapshot_async(&self, folder: impl AsRef<Path>) -> Task<()> {
+        let folder = folder.as_ref().to_owned();
+        self.aside(move |collection| collection.snapshot(&folder))
+    }
+
+    /// [`Collection::compact`] as a task.
+    pub fn compact_async(&self) -> Task<Compaction> {
+        self.aside(|collection| collection.compact())
+    }
+
+    /// [`Collection::build_index`] as a task.
+    pub fn build_index_async(&self, options: &IndexOptions) -> Task<IndexReport> {
+        let options = options.clone();
+        self.aside(move |collection| collection.build_index(&options))
+    }
+
+    /// [`Collection::make_resident`] as a task.
+    pub fn make_resident_async(&self) -> Task<()> {
+        let shared = Arc::clone(&self.inner.shared);
+        spawn(move || residency::upload(&shared, &shared.snapshot(), true))
+    }
+
+    /// [`Collection::verify`] as a task.
+    pub fn verify_async(&self) -> Task<()> {
+        self.aside(|collection| collection.verify())
+    }
+
+    fn gathered<T: Send + 'static>(
+        &self,
+        queries: &[f32],
+        options: &SearchOptions,
+        convert: impl FnOnce(FoundMany) -> T + Send + 'static,
+    ) -> Task<T> {
+        match run::check(&self.inner.shared, queries, options) {
+            Err(error) => Task::done(Err(error)),
+            Ok(count) => self.inner.gather.search_async(queries.to_vec(), count, options.clone(), convert),
+        }
+    }
+
+    /// Runs something long on a thread of its own.
+    fn aside<T: Send + 'static>(&self, work: impl FnOnce(&Collection) -> Result<T> + Send + 'static) -> Task<T> {
+        let collection = self.clone();
+        spawn(move || work(&collection))
+    }
+}

@@ -1,0 +1,427 @@
+//! What a program holds.
+//!
+//! ```
+//! # use std::sync::Arc;
+//! use panoply_vector::{Collection, Metric, Options, Schema, SearchOptions};
+//! use serde_json::json;
+//! # let runtime = panoply_runtime::Runtime::builder().backend(Arc::new(panoply_cpu::CpuBackend::new())).build()?;
+//!
+//! let colours = Collection::in_memory(runtime, Schema::new("colours", 3, Metric::Euclidean), Options::default())?;
+//! colours.insert("red", &[1.0, 0.0, 0.0], json!({ "warm": true }))?;
+//! colours.insert("blue", &[0.0, 0.0, 1.0], json!({ "warm": false }))?;
+//! let found = colours.search(&[0.9, 0.1, 0.0], &SearchOptions::new(1))?;
+//! assert_eq!(found.hits[0].id, "red");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Every change is whole or not at all, and its effect is seen by every search that begins after it returned. In a durable
+//! collection it has reached the disk by then. Inserting never holds up a search.
+//!
+//! * `open`: creating and opening.
+//! * `asynchronous`: the forms of everything that do not block.
+//! * `background`: compaction and uploads.
+
+mod asynchronous;
+mod background;
+#[cfg(test)]
+mod full_disk_tests;
+mod open;
+
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use panoply_core::DeviceId;
+use serde_json::Value;
+
+use crate::compact::{Compaction, Compactor};
+use crate::encode::encode;
+use crate::error::{Error, Result};
+use crate::folder::{Folder, write_manifest_to};
+use crate::ivf::{Centroids, IndexOptions, IndexReport, kmeans, tune};
+use crate::schema::Schema;
+use crate::search::gather::Gather;
+use crate::search::run::Findings;
+use crate::search::{Found, FoundMany, SearchOptions, residency, run};
+use crate::state::{Shared, Snapshot};
+use crate::task::Task;
+use crate::writer::{Change, PutMode, WriterHandle, recover};
+use background::Background;
+
+pub use crate::ivf::tune::RecallRow;
+
+/// A collection of vectors under string ids, each with metadata. Cloning gives another handle to the same collection;
+/// it is closed when the last handle is dropped.
+#[derive(Clone)]
+pub struct Collection {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    // Dropped in this order: the background first, then the writer, which it uses.
+    #[allow(dead_code)] // Held for its destructor.
+    background: Background,
+    writer: WriterHandle,
+    gather: Arc<Gather>,
+    shared: Arc<Shared>,
+    /// Held by whoever replaces segments.
+    rebuilding: Arc<Mutex<()>>,
+    closing: Arc<AtomicBool>,
+}
+
+/// A record as it is stored.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    /// The id.
+    pub id: String,
+    /// The vector, as the storage type rounded it.
+    pub vector: Vec<f32>,
+    /// The metadata: an object, or null where there is none.
+    pub metadata: Value,
+}
+
+/// What a collection consists of.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stats {
+    /// Records.
+    pub records: u64,
+    /// Rows of removed and replaced records whose space compaction will give back.
+    pub dead_rows: u64,
+    /// Segments.
+    pub segments: usize,
+    /// Bytes of rows, dead ones included.
+    pub row_bytes: u64,
+    /// Bytes of rows, ids, metadata and log.
+    pub stored_bytes: u64,
+    /// How many rows live on which device.
+    pub resident_rows: Vec<(DeviceId, u64)>,
+    /// Rows that did not fit into their device's memory.
+    pub spilled_rows: u64,
+    /// The index, where there is one.
+    pub index: Option<IndexReport>,
+}
+
+/// Looking at it.
+impl Collection {
+    /// What it is made of.
+    pub fn schema(&self) -> &Schema {
+        &self.inner.shared.schema
+    }
+
+    /// Its folder, where it has one.
+    pub fn path(&self) -> Option<&Path> {
+        self.inner.shared.folder.as_ref().map(|folder| folder.path())
+    }
+
+    /// How many records there are.
+    pub fn len(&self) -> usize {
+        self.inner.shared.snapshot().len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Every metadata field that a record has ever had.
+    pub fn fields(&self) -> Vec<String> {
+        self.inner.shared.fields().iter().cloned().collect()
+    }
+
+    /// The record with this id.
+    pub fn get(&self, id: &str) -> Result<Option<Entry>> {
+        let (slot, snapshot) = self.inner.shared.find(id);
+        Ok(slot.and_then(|slot| {
+            let segment = snapshot.segment(slot.segment)?;
+            let (vector, metadata) = (segment.vector(slot.row), segment.metadata(slot.row));
+            Some(Entry { id: id.to_owned(), vector, metadata })
+        }))
+    }
+
+    /// Every record as it is now, oldest first; later changes are not seen.
+    pub fn iter(&self) -> Entries {
+        Entries { snapshot: self.inner.shared.snapshot(), segment: 0, row: 0 }
+    }
+
+    /// What it consists of.
+    pub fn stats(&self) -> Stats {
+        let snapshot = self.inner.shared.snapshot();
+        let mut resident_rows: Vec<(DeviceId, u64)> = Vec::new();
+        let mut stats = Stats {
+            records: snapshot.len() as u64,
+            dead_rows: 0,
+            segments: snapshot.segments.len(),
+            row_bytes: 0,
+            stored_bytes: 0,
+            resident_rows: Vec::new(),
+            spilled_rows: 0,
+            index: index_report(&snapshot),
+        };
+        for segment in &snapshot.segments {
+            let row_bytes = segment.rows.len_bytes() as u64;
+            stats.dead_rows += u64::from(segment.dead);
+            stats.row_bytes += row_bytes;
+            stats.stored_bytes += row_bytes + segment.log.bytes().len() as u64;
+            let resident = segment.shared.resident.state();
+            stats.spilled_rows += u64::from(resident.spilled);
+            for block in &resident.blocks {
+                match resident_rows.iter_mut().find(|(device, _)| *device == block.device) {
+                    Some((_, rows)) => *rows += u64::from(block.count),
+                    None => resident_rows.push((block.device, u64::from(block.count))),
+                }
+            }
+        }
+        Stats { resident_rows, ..stats }
+    }
+}
+
+/// Changing it.
+impl Collection {
+    /// Adds a record. Its id must be new; its metadata is an object, or null for none.
+    pub fn insert(&self, id: &str, vector: &[f32], metadata: Value) -> Result<()> {
+        self.put(PutMode::Insert, &[id], vector, &[metadata], true).wait()
+    }
+
+    /// Adds records, all or none: their vectors one after the other, and either no metadata or one for each.
+    pub fn insert_many<I: AsRef<str>>(&self, ids: &[I], vectors: &[f32], metadata: &[Value]) -> Result<()> {
+        self.put(PutMode::Insert, ids, vectors, metadata, true).wait()
+    }
+
+    /// Adds a record, or replaces the one with the same id.
+    pub fn upsert(&self, id: &str, vector: &[f32], metadata: Value) -> Result<()> {
+        self.put(PutMode::Upsert, &[id], vector, &[metadata], true).wait()
+    }
+
+    /// Adds or replaces records, all or none; the arguments are those of [`Collection::insert_many`].
+    pub fn upsert_many<I: AsRef<str>>(&self, ids: &[I], vectors: &[f32], metadata: &[Value]) -> Result<()> {
+        self.put(PutMode::Upsert, ids, vectors, metadata, true).wait()
+    }
+
+    /// Replaces the vector or the metadata of a record, or both; what is `None` stays.
+    pub fn update(&self, id: &str, vector: Option<&[f32]>, metadata: Option<Value>) -> Result<()> {
+        self.change(id, vector, metadata, true).wait()
+    }
+
+    /// Removes a record, and tells whether there was one.
+    pub fn remove(&self, id: &str) -> Result<bool> {
+        self.remove_ids(&[id], true).wait().map(|removed| removed > 0)
+    }
+
+    /// Removes records, all at once, and tells how many there were.
+    pub fn remove_many<I: AsRef<str>>(&self, ids: &[I]) -> Result<usize> {
+        self.remove_ids(ids, true).wait()
+    }
+
+    /// Removes every record.
+    pub fn clear(&self) -> Result<()> {
+        self.clear_async().wait()
+    }
+
+    fn put<I: AsRef<str>>(
+        &self,
+        mode: PutMode,
+        ids: &[I],
+        vectors: &[f32],
+        metadata: &[Value],
+        may_wait: bool,
+    ) -> Task<()> {
+        let shared = &self.inner.shared;
+        match encode(&shared.schema, &shared.hasher, ids, vectors, metadata) {
+            Ok(batch) => self.inner.writer.write(Change::Put(mode, batch), may_wait, |_| ()),
+            Err(error) => Task::done(Err(error)),
+        }
+    }
+
+    fn change(&self, id: &str, vector: Option<&[f32]>, metadata: Option<Value>, may_wait: bool) -> Task<()> {
+        let shared = &self.inner.shared;
+        let (hash, id, vector) = (shared.hash(id), id.to_owned(), vector.map(<[f32]>::to_vec));
+        self.inner.writer.write(Change::Update { id, hash, vector, metadata }, may_wait, |_| ())
+    }
+
+    fn remove_ids<I: AsRef<str>>(&self, ids: &[I], may_wait: bool) -> Task<usize> {
+        let hashes = ids.iter().map(|id| self.inner.shared.hash(id.as_ref())).collect();
+        let ids = ids.iter().map(|id| id.as_ref().to_owned()).collect();
+        self.inner.writer.write(Change::Remove { ids, hashes }, may_wait, |removed| removed)
+    }
+}
+
+/// Searching it.
+impl Collection {
+    /// The records nearest to a query. Callers who search at the same time are served together.
+    pub fn search(&self, query: &[f32], options: &SearchOptions) -> Result<Found> {
+        let shared = &self.inner.shared;
+        self.check_one(query)?;
+        run::check(shared, query, options)?;
+        self.inner.gather.search(query, 1, options).map(first_of)
+    }
+
+    /// The records nearest to each of several queries, which lie one after the other.
+    pub fn search_many(&self, queries: &[f32], options: &SearchOptions) -> Result<FoundMany> {
+        let shared = &self.inner.shared;
+        let count = run::check(shared, queries, options)?;
+        run::search(shared, queries, count, options).map(Findings::into_hits)
+    }
+
+    /// What searches of `nprobe` lists find of the true `options.k` nearest, for each `nprobe`.
+    pub fn measure_recall(
+        &self,
+        queries: &[f32],
+        options: &SearchOptions,
+        nprobes: &[usize],
+    ) -> Result<Vec<RecallRow>> {
+        tune::measure(&self.inner.shared, queries, options, nprobes)
+    }
+
+    fn check_one(&self, query: &[f32]) -> Result<()> {
+        let expected = self.inner.shared.schema.dimension;
+        if query.len() == expected { Ok(()) } else { Err(Error::DimensionMismatch { expected, got: query.len() }) }
+    }
+}
+
+/// Keeping it.
+impl Collection {
+    /// Waits until everything has reached the disk. Writes of a durable collection have when they return.
+    pub fn flush(&self) -> Result<()> {
+        self.flush_async().wait()
+    }
+
+    /// Writes a copy of the collection, as it is now, into a new folder, where it can be opened. Searches and writes go
+    /// on meanwhile. A collection in memory is saved this way.
+    pub fn snapshot(&self, folder: impl AsRef<Path>) -> Result<()> {
+        self.inner.snapshot_to(folder.as_ref())
+    }
+
+    /// Gives back the space of removed records and joins small segments, now rather than in the background.
+    pub fn compact(&self) -> Result<Compaction> {
+        self.inner.compact(true)
+    }
+
+    /// Builds the index for approximate searches, or builds it anew.
+    pub fn build_index(&self, options: &IndexOptions) -> Result<IndexReport> {
+        self.inner.build_index(options)
+    }
+
+    /// Uploads rows to the devices that the options allow, now rather than in the background. What does not fit stays on
+    /// the host; [`Collection::stats`] says how much.
+    pub fn make_resident(&self) -> Result<()> {
+        residency::upload(&self.inner.shared, &self.inner.shared.snapshot(), true)
+    }
+
+    /// Checks every stored row against its checksum.
+    pub fn verify(&self) -> Result<()> {
+        self.inner.verify()
+    }
+}
+
+impl Inner {
+    fn compactor(&self) -> Compactor<'_> {
+        Compactor { shared: &self.shared, writer: self.writer.sender(), closing: &self.closing }
+    }
+
+    fn compact(&self, all: bool) -> Result<Compaction> {
+        let _turn = self.rebuilding.lock().unwrap_or_else(PoisonError::into_inner);
+        self.compactor().compact(all)
+    }
+
+    fn build_index(&self, options: &IndexOptions) -> Result<IndexReport> {
+        let _turn = self.rebuilding.lock().unwrap_or_else(PoisonError::into_inner);
+        let sealed = self.writer.run(|writer| {
+            if writer.segments.last().is_some_and(|newest| newest.count > 0) {
+                writer.seal()?;
+            }
+            Ok((writer.publish_with(|_| ())?, writer.manifest.take_number()))
+        });
+        let (snapshot, number) = sealed.wait()?;
+        let records = snapshot.len();
+        if records == 0 {
+            return Err(Error::invalid("records to index", "at least 1", 0));
+        }
+        let segments = &snapshot.segments[..snapshot.segments.len() - 1];
+        let lists = kmeans::list_count(options, records)?;
+        let points = kmeans::train(&self.shared, segments, lists, options)?;
+        let centroids = Arc::new(Centroids { number, points });
+        if let Some(folder) = &self.shared.folder {
+            centroids.write(&folder.centroids_path(number))?;
+        }
+        self.compactor().rebuild(segments.to_vec(), Some(&centroids), Some(Arc::clone(&centroids)))?;
+        self.shared.nudge();
+        let report = index_report(&self.shared.snapshot());
+        Ok(report.unwrap_or(IndexReport { lists, indexed_rows: 0 }))
+    }
+
+    fn snapshot_to(&self, path: &Path) -> Result<()> {
+        let target = Folder::create(path)?;
+        let taken = self.writer.run(|writer| {
+            writer.flush()?;
+            Ok((writer.snapshot()?, writer.manifest.clone()))
+        });
+        let (snapshot, manifest) = taken.wait()?;
+        for segment in &snapshot.segments {
+            write_file(
+                &target.rows_path(segment.id),
+                &segment.stored.bytes()[..segment.count as usize * segment.row_bytes],
+            )?;
+            write_file(&target.log_path(segment.id), segment.log.bytes())?;
+            if let Some(lists) = &segment.lists {
+                lists.write(&target.lists_path(segment.id))?;
+            }
+        }
+        if let Some(centroids) = &snapshot.centroids {
+            centroids.write(&target.centroids_path(centroids.number))?;
+        }
+        write_manifest_to(path, &manifest)
+    }
+
+    fn verify(&self) -> Result<()> {
+        let Some(folder) = &self.shared.folder else { return Ok(()) };
+        let snapshot = self.shared.snapshot();
+        snapshot.segments.iter().try_for_each(|segment| {
+            let rows = segment.stored.bytes();
+            recover::verify(folder, &self.shared.schema, segment.id, segment.log.bytes(), rows)
+        })
+    }
+}
+
+/// Every record of a collection as it was when this was made.
+pub struct Entries {
+    snapshot: Arc<Snapshot>,
+    segment: usize,
+    row: u32,
+}
+
+impl Iterator for Entries {
+    type Item = Entry;
+
+    fn next(&mut self) -> Option<Entry> {
+        loop {
+            let segment = self.snapshot.segments.get(self.segment)?;
+            let row = self.row;
+            if row >= segment.count {
+                (self.segment, self.row) = (self.segment + 1, 0);
+                continue;
+            }
+            self.row += 1;
+            if segment.is_live(row) {
+                let (id, vector) = (segment.id_of(row).to_owned(), segment.vector(row));
+                return Some(Entry { id, vector, metadata: segment.metadata(row) });
+            }
+        }
+    }
+}
+
+fn first_of(found: FoundMany) -> Found {
+    Found { hits: found.hits.into_iter().next().unwrap_or_default(), report: found.report }
+}
+
+fn index_report(snapshot: &Snapshot) -> Option<IndexReport> {
+    let centroids = snapshot.centroids.as_ref()?;
+    let indexed = snapshot.segments.iter().filter(|segment| segment.lists.is_some());
+    Some(IndexReport { lists: centroids.count(), indexed_rows: indexed.map(|segment| u64::from(segment.len())).sum() })
+}
+
+fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
+    use std::io::Write;
+    let mut file = crate::region::open_file(path, true)?;
+    let written = file.write_all(bytes).and_then(|()| file.sync_all());
+    written.map_err(|error| Error::io("write", path, error))
+}

@@ -1,0 +1,247 @@
+//! Compaction: the live rows of some segments are copied into new ones, without the dead, and sorted into the index's lists
+//! where there is an index. It runs beside searches and writes; only putting the new segments in place is the writer's.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::SyncSender;
+
+use crate::encode::Encoded;
+use crate::error::{Error, Result};
+use crate::ivf::{Centroids, Lists, kmeans};
+use crate::record::Slot;
+use crate::segment::{Addition, Segment, SegmentView};
+use crate::state::{Shared, Snapshot};
+use crate::writer::{Command, NOWHERE, Replacement, run_on};
+
+/// Rows that are copied at once.
+const COPY_ROWS_MAX: usize = 1 << 14;
+/// Dead rows below which a segment is left alone by the background.
+const DEAD_ROWS_MIN: u32 = 1024;
+/// A segment with fewer bytes than this share of the largest is joined with others.
+const SMALL_SHARE: usize = 4;
+/// Small segments that the background lets stand.
+const SMALL_SEGMENTS_MAX: usize = 4;
+
+/// What a compaction did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Compaction {
+    /// Segments that were replaced.
+    pub segments: usize,
+    /// Rows whose space was given back.
+    pub rows_reclaimed: u64,
+}
+
+/// A row to be copied: its segment's place among the sources, and its place there.
+type Source = (u32, u32);
+
+/// Copies segments.
+pub(crate) struct Compactor<'a> {
+    pub(crate) shared: &'a Arc<Shared>,
+    pub(crate) writer: SyncSender<Command>,
+    /// Set when the collection is being closed.
+    pub(crate) closing: &'a AtomicBool,
+}
+
+/// Whether the background should compact.
+pub(crate) fn wants_compaction(shared: &Shared, snapshot: &Snapshot) -> bool {
+    let worn = snapshot.segments.iter().any(|segment| is_worn(shared, segment));
+    let sealed = snapshot.segments.len().saturating_sub(1);
+    let small = snapshot.segments[..sealed].iter().filter(|segment| is_small(shared, segment));
+    worn || small.count() > SMALL_SEGMENTS_MAX
+}
+
+fn is_worn(shared: &Shared, segment: &SegmentView) -> bool {
+    let percent = u64::from(segment.dead) * 100 / u64::from(segment.count.max(1));
+    segment.dead >= DEAD_ROWS_MIN && percent >= u64::from(shared.options.compact_dead_percent)
+}
+
+fn is_small(shared: &Shared, segment: &SegmentView) -> bool {
+    segment.count as usize * segment.row_bytes < shared.options.segment_bytes_max / SMALL_SHARE
+}
+
+impl Compactor<'_> {
+    /// Compacts what needs it; with `all`, everything that can be.
+    pub(crate) fn compact(&self, all: bool) -> Result<Compaction> {
+        let shared = Arc::clone(self.shared);
+        let snapshot = run_on(&self.writer, move |writer| {
+            let worn = |segment: &Segment| segment.dead > 0 && (all || segment.dead >= DEAD_ROWS_MIN);
+            let several = all && writer.segments.len() > 1;
+            if writer.segments.last().is_some_and(|newest| newest.count > 0 && (worn(newest) || several)) {
+                writer.seal()?;
+            }
+            writer.publish_with(|_| ())
+        })
+        .wait()?;
+        let sealed = &snapshot.segments[..snapshot.segments.len().saturating_sub(1)];
+        let chosen: Vec<_> = sealed
+            .iter()
+            .filter(|segment| {
+                let partial = segment.dead > 0 || segment.lists.is_none() && snapshot.centroids.is_some();
+                if all {
+                    partial || is_small(&shared, segment)
+                } else {
+                    is_worn(&shared, segment) || is_small(&shared, segment)
+                }
+            })
+            .cloned()
+            .collect();
+        if chosen.is_empty() || (chosen.len() == 1 && chosen[0].dead == 0 && !(all && snapshot.centroids.is_some())) {
+            return Ok(Compaction::default());
+        }
+        let done =
+            Compaction { segments: chosen.len(), rows_reclaimed: chosen.iter().map(|view| u64::from(view.dead)).sum() };
+        self.rebuild(chosen, snapshot.centroids.as_deref(), None)?;
+        Ok(done)
+    }
+
+    /// Copies segments into new ones and puts those in their place, sorted by the centroids where there are any.
+    pub(crate) fn rebuild(
+        &self,
+        old: Vec<Arc<SegmentView>>,
+        centroids: Option<&Centroids>,
+        new_centroids: Option<Arc<Centroids>>,
+    ) -> Result<()> {
+        let mut new = Vec::new();
+        let mut moved: Vec<Vec<Slot>> = old.iter().map(|view| vec![NOWHERE; view.count as usize]).collect();
+        let built = self.groups(&old).into_iter().try_for_each(|group| {
+            let segment = self.build(&old, group, centroids, &mut moved)?;
+            new.push(segment);
+            Ok(())
+        });
+        if let Err(error) = built {
+            self.remove_files(&new);
+            return Err(error);
+        }
+        let replacement = Replacement { old, new, moved, centroids: new_centroids };
+        run_on(&self.writer, move |writer| writer.replace(replacement)).wait()
+    }
+
+    /// Which sources go together: as many as fit into one segment.
+    fn groups(&self, old: &[Arc<SegmentView>]) -> Vec<Vec<u32>> {
+        let (mut groups, mut bytes) = (Vec::<Vec<u32>>::new(), 0);
+        for (place, view) in (0..).zip(old).filter(|(_, view)| view.len() > 0) {
+            let more = view.len() as usize * view.row_bytes;
+            match groups.last_mut() {
+                Some(group) if bytes + more <= self.shared.options.segment_bytes_max => group.push(place),
+                _ => {
+                    groups.push(vec![place]);
+                    bytes = 0;
+                }
+            }
+            bytes += more;
+        }
+        groups
+    }
+
+    fn build(
+        &self,
+        old: &[Arc<SegmentView>],
+        group: Vec<u32>,
+        centroids: Option<&Centroids>,
+        moved: &mut [Vec<Slot>],
+    ) -> Result<Segment> {
+        let (rows, lists) = self.ordered_rows(old, group, centroids)?;
+        let number = run_on(&self.writer, |writer| Ok(writer.manifest.take_number())).wait()?;
+        let folder = self.shared.folder.as_deref();
+        let mut segment = Segment::create(folder, &self.shared.schema, number, false)?;
+        let filled = self.fill(&mut segment, old, &rows, moved).and_then(|()| {
+            if let (Some(lists), Some(folder)) = (&lists, folder) {
+                lists.write(&folder.lists_path(number))?;
+            }
+            Ok(())
+        });
+        if let Err(error) = filled {
+            self.remove_files(std::slice::from_ref(&segment));
+            return Err(error);
+        }
+        segment.lists = lists.map(Arc::new);
+        segment.durable = folder.is_some() && self.shared.options.durable;
+        Ok(segment)
+    }
+
+    fn fill(
+        &self,
+        segment: &mut Segment,
+        old: &[Arc<SegmentView>],
+        rows: &[Source],
+        moved: &mut [Vec<Slot>],
+    ) -> Result<()> {
+        segment.scale = rows.iter().map(|(place, _)| old[*place as usize].scale).fold(0.0, f32::max);
+        let mut next = 0;
+        for part in rows.chunks(COPY_ROWS_MAX) {
+            if self.closing.load(Ordering::Relaxed) {
+                return Err(Error::Closed);
+            }
+            let batch = self.copy_rows(old, part, segment.scale);
+            let added = segment.append(&[Addition { kills: &[], fields: &[], batch: Some(&batch) }]);
+            added.map_err(|failure| failure.error)?;
+            for (place, row) in part {
+                moved[*place as usize][*row as usize] = Slot { segment: segment.id, row: next };
+                next += 1;
+            }
+        }
+        segment.flush().map_err(|failure| failure.error)
+    }
+
+    /// The live rows of a group, in the order in which they will be stored, and where each list begins.
+    fn ordered_rows(
+        &self,
+        old: &[Arc<SegmentView>],
+        group: Vec<u32>,
+        centroids: Option<&Centroids>,
+    ) -> Result<(Vec<Source>, Option<Lists>)> {
+        let (mut sources, mut lists): (Vec<Source>, Vec<u32>) = (Vec::new(), Vec::new());
+        for place in group {
+            let view = &old[place as usize];
+            let rows: Vec<u32> = view.live_rows().collect();
+            if let Some(centroids) = centroids {
+                lists.extend(kmeans::assign(self.shared, &centroids.points, view, &rows)?);
+            }
+            sources.extend(rows.into_iter().map(|row| (place, row)));
+        }
+        let Some(centroids) = centroids else { return Ok((sources, None)) };
+        let mut offsets = vec![0_u32; centroids.count() + 1];
+        lists.iter().for_each(|list| offsets[*list as usize + 1] += 1);
+        (1..offsets.len()).for_each(|list| offsets[list] += offsets[list - 1]);
+        let (mut next, mut ordered) = (offsets.clone(), vec![(0, 0); sources.len()]);
+        for (source, list) in sources.into_iter().zip(lists) {
+            let place = &mut next[list as usize];
+            ordered[*place as usize] = source;
+            *place += 1;
+        }
+        Ok((ordered, Some(Lists { offsets })))
+    }
+
+    /// Stored rows as a batch, without storing them anew: what was rounded once is not rounded again.
+    fn copy_rows(&self, old: &[Arc<SegmentView>], part: &[Source], scale: f32) -> Encoded {
+        let schema = &self.shared.schema;
+        let mut batch = Encoded { count: part.len(), shared_scale: scale, ..Encoded::default() };
+        for (place, row) in part {
+            let view = &old[*place as usize];
+            if schema.shares_scale() {
+                batch.rows.extend_from_slice(bytemuck::cast_slice(&view.vector(*row)));
+            } else {
+                batch.rows.extend_from_slice(view.row(*row));
+            }
+            if schema.has_norms() {
+                batch.norms.push(view.norm_of(*row));
+            }
+            if schema.has_scales() && !schema.shares_scale() {
+                batch.scales.push(view.scale_of(*row));
+            }
+            let (id, text) = view.entry(*row).unwrap_or_default();
+            batch.offsets.push(batch.entries.len() as u64);
+            batch.entries.extend_from_slice(&(id.len() as u32).to_le_bytes());
+            batch.entries.extend_from_slice(&(text.len() as u32).to_le_bytes());
+            batch.entries.extend_from_slice(id.as_bytes());
+            batch.entries.extend_from_slice(text);
+        }
+        batch
+    }
+
+    fn remove_files(&self, segments: &[Segment]) {
+        if let Some(folder) = &self.shared.folder {
+            segments.iter().for_each(|segment| folder.remove_segment(segment.id));
+        }
+    }
+}

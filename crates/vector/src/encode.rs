@@ -1,0 +1,341 @@
+//! From what a caller inserts to what is stored: checks, conversion to the storage type, row lengths and scales, and the
+//! entries that hold ids and metadata. It runs on the caller's thread, so that writers do not wait for each other here.
+
+use std::collections::BTreeSet;
+use std::hash::BuildHasher;
+
+use half::{bf16, f16};
+use hashbrown::{DefaultHashBuilder, HashTable};
+use panoply_core::op::compute::Metric;
+use serde_json::Value;
+
+use crate::error::{Error, Result};
+use crate::schema::{ID_BYTES_MAX, METADATA_BYTES_MAX, Schema, Storage};
+
+/// How deep metadata may be nested; reading it back stops at about twice this depth.
+const METADATA_DEPTH_MAX: usize = 64;
+/// The largest magnitude of an eight-bit component.
+const I8_MAX: f32 = 127.0;
+/// Bytes in front of an id: its length and that of the metadata.
+pub(crate) const ENTRY_HEAD_BYTES: usize = 8;
+
+/// A batch, ready to be stored.
+#[derive(Default)]
+pub(crate) struct Encoded {
+    pub(crate) count: usize,
+    /// Rows in the storage type; still `f32` where the segment decides the scale.
+    pub(crate) rows: Vec<u8>,
+    /// What the cosine divides by, where the schema has it.
+    pub(crate) norms: Vec<f32>,
+    /// What eight-bit components are multiplied by.
+    pub(crate) scales: Vec<f32>,
+    /// Ids and metadata, entry after entry.
+    pub(crate) entries: Vec<u8>,
+    /// Where each entry begins.
+    pub(crate) offsets: Vec<u64>,
+    pub(crate) hashes: Vec<u64>,
+    /// Metadata fields of the batch.
+    pub(crate) fields: BTreeSet<String>,
+    /// The scale that the largest component asks for, where the segment decides the scale.
+    pub(crate) shared_scale: f32,
+}
+
+impl Schema {
+    /// Whether each row has a length that searches divide by. Under dot, eight-bit rows have one over their scale: so the
+    /// cosine's arithmetic gives the dot product of the scaled row.
+    pub(crate) fn has_norms(&self) -> bool {
+        self.metric == Metric::Cosine || (self.metric == Metric::Dot && self.storage == Storage::I8)
+    }
+
+    /// Whether each row has a scale.
+    pub(crate) fn has_scales(&self) -> bool {
+        self.storage == Storage::I8
+    }
+
+    /// Whether all rows of a segment share one scale: distances between scaled rows cannot be told apart otherwise.
+    pub(crate) fn shares_scale(&self) -> bool {
+        self.storage == Storage::I8 && self.metric == Metric::Euclidean
+    }
+
+    /// Checks that vectors have the right number of components, and gives how many there are.
+    pub(crate) fn count_vectors(&self, components: usize) -> Result<usize> {
+        if !components.is_multiple_of(self.dimension) {
+            return Err(Error::DimensionMismatch { expected: self.dimension, got: components });
+        }
+        Ok(components / self.dimension)
+    }
+
+    /// Checks that a query can be scored.
+    pub(crate) fn check_query(&self, query: &[f32]) -> Result<()> {
+        check_finite("query", query, Storage::F32)?;
+        if self.metric == Metric::Cosine && query.iter().all(|value| *value == 0.0) {
+            return Err(Error::ZeroVector { id: "query".to_owned() });
+        }
+        Ok(())
+    }
+}
+
+/// Encodes a batch: one id, one vector and, unless there is none at all, one metadata each.
+pub(crate) fn encode<I: AsRef<str>>(
+    schema: &Schema,
+    hasher: &DefaultHashBuilder,
+    ids: &[I],
+    vectors: &[f32],
+    metadata: &[Value],
+) -> Result<Encoded> {
+    if vectors.len() != ids.len() * schema.dimension {
+        let one_wrong = ids.len() == 1 || !vectors.len().is_multiple_of(schema.dimension);
+        if one_wrong {
+            let got = if ids.is_empty() { vectors.len() } else { vectors.len() / ids.len() };
+            return Err(Error::DimensionMismatch { expected: schema.dimension, got });
+        }
+        return Err(Error::invalid("vectors", format!("{} of them", ids.len()), vectors.len() / schema.dimension));
+    }
+    if !metadata.is_empty() && metadata.len() != ids.len() {
+        return Err(Error::invalid("metadata", format!("none, or {} of them", ids.len()), metadata.len()));
+    }
+    if ids.len() >= u32::MAX as usize {
+        return Err(Error::invalid("records in a batch", format!("fewer than {}", u32::MAX), ids.len()));
+    }
+    let mut encoded = Encoded { count: ids.len(), ..Encoded::default() };
+    encode_ids(&mut encoded, hasher, ids, metadata)?;
+    encoded.rows.reserve_exact(vectors.len() * if schema.shares_scale() { 4 } else { schema.storage.size_bytes() });
+    for (id, vector) in ids.iter().zip(vectors.chunks_exact(schema.dimension)) {
+        encode_row(schema, &mut encoded, id.as_ref(), vector)?;
+    }
+    Ok(encoded)
+}
+
+/// Checks and stores one row.
+fn encode_row(schema: &Schema, encoded: &mut Encoded, id: &str, vector: &[f32]) -> Result<()> {
+    check_finite(id, vector, schema.storage)?;
+    let start = encoded.rows.len();
+    let mut square = 0.0_f64;
+    let wants_norm = schema.metric == Metric::Cosine;
+    match schema.storage {
+        Storage::F32 => {
+            encoded.rows.extend_from_slice(bytemuck::cast_slice(vector));
+            square = if wants_norm { square_sum(vector) } else { 0.0 };
+        }
+        Storage::F16 => {
+            for (index, value) in vector.iter().enumerate() {
+                let rounded = f16::from_f32(*value);
+                if !rounded.is_finite() {
+                    let (id, storage) = (id.to_owned(), schema.storage.name());
+                    encoded.rows.truncate(start);
+                    return Err(Error::NotFinite { id, index, value: *value, storage });
+                }
+                square += f64::from(rounded.to_f32()).powi(2);
+                encoded.rows.extend_from_slice(&rounded.to_ne_bytes());
+            }
+        }
+        Storage::Bf16 => {
+            for (index, value) in vector.iter().enumerate() {
+                let rounded = bf16::from_f32(*value);
+                if !rounded.is_finite() {
+                    let (id, storage) = (id.to_owned(), schema.storage.name());
+                    return Err(Error::NotFinite { id, index, value: *value, storage });
+                }
+                square += f64::from(rounded.to_f32()).powi(2);
+                encoded.rows.extend_from_slice(&rounded.to_ne_bytes());
+            }
+        }
+        Storage::I8 if schema.shares_scale() => {
+            encoded.shared_scale = encoded.shared_scale.max(scale_of(vector));
+            encoded.rows.extend_from_slice(bytemuck::cast_slice(vector));
+        }
+        Storage::I8 => {
+            let scale = scale_of(vector);
+            square = quantise(vector, scale, &mut encoded.rows);
+            encoded.scales.push(scale);
+        }
+    }
+    if wants_norm {
+        let norm = square.sqrt() as f32;
+        if norm == 0.0 {
+            return Err(Error::ZeroVector { id: id.to_owned() });
+        }
+        if !norm.is_finite() {
+            let (id, storage) = (id.to_owned(), schema.storage.name());
+            return Err(Error::NotFinite { id, index: 0, value: norm, storage });
+        }
+        encoded.norms.push(norm);
+    } else if schema.has_norms() {
+        encoded.norms.push(encoded.scales.last().map_or(1.0, |scale| 1.0 / scale));
+    }
+    Ok(())
+}
+
+/// The smallest scale with which all components fit eight bits.
+pub(crate) fn scale_of(vector: &[f32]) -> f32 {
+    let largest = vector.iter().fold(0.0_f32, |largest, value| largest.max(value.abs()));
+    if largest == 0.0 { 1.0 } else { (largest / I8_MAX).max(f32::MIN_POSITIVE) }
+}
+
+/// Appends the components as eight-bit numbers, and gives the sum of their squares.
+pub(crate) fn quantise(vector: &[f32], scale: f32, rows: &mut Vec<u8>) -> f64 {
+    let mut square = 0_i64;
+    rows.extend(vector.iter().map(|value| {
+        let small = (value / scale).round_ties_even().clamp(-I8_MAX, I8_MAX) as i8;
+        square += i64::from(small) * i64::from(small);
+        small as u8
+    }));
+    square as f64
+}
+
+fn square_sum(vector: &[f32]) -> f64 {
+    // Four sums at once: a single one would wait for itself.
+    let mut sums = [0.0_f64; 4];
+    for chunk in vector.chunks(4) {
+        for (sum, value) in sums.iter_mut().zip(chunk) {
+            *sum += f64::from(*value) * f64::from(*value);
+        }
+    }
+    sums.iter().sum()
+}
+
+fn check_finite(id: &str, vector: &[f32], storage: Storage) -> Result<()> {
+    const EXPONENT: u32 = 0x7f80_0000;
+    let bad = vector.iter().fold(false, |bad, value| bad | (value.to_bits() & EXPONENT == EXPONENT));
+    if !bad {
+        return Ok(());
+    }
+    let index = vector.iter().position(|value| !value.is_finite()).unwrap_or_default();
+    let value = vector.get(index).copied().unwrap_or_default();
+    Err(Error::NotFinite { id: id.to_owned(), index, value, storage: storage.name() })
+}
+
+fn encode_ids<I: AsRef<str>>(
+    encoded: &mut Encoded,
+    hasher: &DefaultHashBuilder,
+    ids: &[I],
+    metadata: &[Value],
+) -> Result<()> {
+    let mut seen: HashTable<u32> = HashTable::with_capacity(ids.len());
+    encoded.offsets.reserve_exact(ids.len());
+    encoded.hashes.reserve_exact(ids.len());
+    encoded.entries.reserve(ids.iter().map(|id| id.as_ref().len() + ENTRY_HEAD_BYTES).sum());
+    for (index, id) in ids.iter().enumerate() {
+        let id = id.as_ref();
+        if id.is_empty() || id.len() > ID_BYTES_MAX {
+            return Err(Error::invalid("id", format!("1 to {ID_BYTES_MAX} bytes"), format!("{} bytes", id.len())));
+        }
+        let hash = hasher.hash_one(id.as_bytes());
+        let hashes = &encoded.hashes;
+        let same = |other: &u32| ids[*other as usize].as_ref() == id;
+        if seen.find(hash, same).is_some() {
+            return Err(Error::DuplicateId { id: id.to_owned() });
+        }
+        let of = |other: &u32| hashes.get(*other as usize).copied().unwrap_or(hash);
+        seen.insert_unique(hash, index as u32, of);
+        encoded.hashes.push(hash);
+        push_entry(encoded, id, metadata.get(index).unwrap_or(&Value::Null))?;
+    }
+    Ok(())
+}
+
+fn push_entry(encoded: &mut Encoded, id: &str, metadata: &Value) -> Result<()> {
+    let start = encoded.entries.len();
+    encoded.offsets.push(start as u64);
+    encoded.entries.extend_from_slice(&[0; ENTRY_HEAD_BYTES]);
+    encoded.entries.extend_from_slice(id.as_bytes());
+    let text_start = encoded.entries.len();
+    match metadata {
+        Value::Null => {}
+        Value::Object(fields) => {
+            if !is_shallow(metadata, METADATA_DEPTH_MAX) {
+                return Err(Error::invalid("metadata", format!("at most {METADATA_DEPTH_MAX} levels"), id));
+            }
+            for field in fields.keys() {
+                if !encoded.fields.contains(field) {
+                    encoded.fields.insert(field.clone());
+                }
+            }
+            serde_json::to_writer(&mut encoded.entries, metadata)
+                .map_err(|error| Error::invalid("metadata", "JSON", error))?;
+        }
+        other => return Err(Error::invalid("metadata", "an object or null", other)),
+    }
+    let text_bytes = encoded.entries.len() - text_start;
+    if text_bytes > METADATA_BYTES_MAX {
+        return Err(Error::invalid("metadata", format!("at most {METADATA_BYTES_MAX} bytes"), text_bytes));
+    }
+    encoded.entries[start..start + 4].copy_from_slice(&(id.len() as u32).to_le_bytes());
+    encoded.entries[start + 4..start + 8].copy_from_slice(&(text_bytes as u32).to_le_bytes());
+    Ok(())
+}
+
+fn is_shallow(value: &Value, depth_left: usize) -> bool {
+    match value {
+        Value::Object(fields) => depth_left > 0 && fields.values().all(|value| is_shallow(value, depth_left - 1)),
+        Value::Array(values) => depth_left > 0 && values.iter().all(|value| is_shallow(value, depth_left - 1)),
+        _ => true,
+    }
+}
+
+/// Bytes as the numbers they are, wherever they begin.
+pub(crate) fn floats(bytes: &[u8]) -> Vec<f32> {
+    bytes.chunks_exact(4).map(|four| f32::from_ne_bytes([four[0], four[1], four[2], four[3]])).collect()
+}
+
+/// The components of a stored row.
+pub(crate) fn decode(storage: Storage, row: &[u8], scale: f32) -> Vec<f32> {
+    match storage {
+        Storage::F32 => floats(row),
+        Storage::F16 => row.chunks_exact(2).map(|two| f16::from_ne_bytes([two[0], two[1]]).to_f32()).collect(),
+        Storage::Bf16 => row.chunks_exact(2).map(|two| bf16::from_ne_bytes([two[0], two[1]]).to_f32()).collect(),
+        Storage::I8 => row.iter().map(|byte| f32::from(*byte as i8) * scale).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn one(schema: &Schema, vector: &[f32]) -> Result<Encoded> {
+        encode(schema, &DefaultHashBuilder::default(), &["a"], vector, &[])
+    }
+
+    #[test]
+    fn bad_vectors_are_refused_by_kind() {
+        let schema = Schema::new("c", 3, Metric::Cosine);
+        assert!(matches!(one(&schema, &[1.0, 2.0]), Err(Error::DimensionMismatch { expected: 3, got: 2 })));
+        let bad = one(&schema, &[1.0, f32::NAN, 0.0]);
+        assert!(matches!(bad, Err(Error::NotFinite { index: 1, .. })));
+        assert!(matches!(one(&schema, &[0.0; 3]), Err(Error::ZeroVector { .. })));
+        let half = schema.clone().storage(Storage::F16);
+        assert!(matches!(one(&half, &[1.0, 70_000.0, 0.0]), Err(Error::NotFinite { index: 1, storage: "f16", .. })));
+        assert!(matches!(one(&half, &[1.0e-20, 0.0, 0.0]), Err(Error::ZeroVector { .. })));
+        assert!(one(&Schema::new("c", 3, Metric::Dot), &[0.0; 3]).is_ok());
+    }
+
+    #[test]
+    fn bad_batches_are_refused_by_kind() {
+        let schema = Schema::new("c", 1, Metric::Dot);
+        let hasher = DefaultHashBuilder::default();
+        let twice = encode(&schema, &hasher, &["a", "b", "a"], &[1.0; 3], &[]);
+        assert!(matches!(twice, Err(Error::DuplicateId { id }) if id == "a"));
+        assert!(matches!(encode(&schema, &hasher, &[""], &[1.0], &[]), Err(Error::InvalidArgument { what: "id", .. })));
+        let text = encode(&schema, &hasher, &["a"], &[1.0], &[json!("text")]);
+        assert!(matches!(text, Err(Error::InvalidArgument { what: "metadata", .. })));
+        let mut deep = json!(1);
+        for _ in 0..80 {
+            deep = json!({ "a": deep });
+        }
+        let deep = encode(&schema, &hasher, &["a"], &[1.0], &[deep]);
+        assert!(matches!(deep, Err(Error::InvalidArgument { what: "metadata", .. })));
+        let counts = encode(&schema, &hasher, &["a", "b"], &[1.0; 2], &[json!({})]);
+        assert!(matches!(counts, Err(Error::InvalidArgument { what: "metadata", .. })));
+    }
+
+    #[test]
+    fn eight_bits_keep_the_largest_component_and_round_the_rest() {
+        let schema = Schema::new("c", 3, Metric::Dot).storage(Storage::I8);
+        let encoded = one(&schema, &[2.54, -1.27, 0.0]).unwrap();
+        assert_eq!(encoded.rows, [127, (-64_i8) as u8, 0]);
+        let back = decode(Storage::I8, &encoded.rows, encoded.scales[0]);
+        assert!((back[0] - 2.54).abs() < 1.0e-6 && (back[1] + 1.27).abs() < 0.02 && back[2] == 0.0);
+        assert!((encoded.norms[0] * encoded.scales[0] - 1.0).abs() < 1.0e-6);
+    }
+}

@@ -1,0 +1,169 @@
+//! What can go wrong with a collection. Whatever the error, the collection is as it was before the call.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The result of everything in this crate that can fail.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// An error of a collection.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A vector has the wrong number of components.
+    #[error("the collection holds vectors of {expected} components, got {got}")]
+    DimensionMismatch {
+        /// The collection's dimension.
+        expected: usize,
+        /// The components that were given.
+        got: usize,
+    },
+    /// A component is NaN or infinite, or overflows the collection's storage type.
+    #[error("component {index} of `{id}` is {value}; expected a finite number that {storage} can hold")]
+    NotFinite {
+        /// The record's id; `query` for a query.
+        id: String,
+        /// Which component.
+        index: usize,
+        /// What it is.
+        value: f32,
+        /// The collection's storage type.
+        storage: &'static str,
+    },
+    /// A zero vector has no direction, so it has no cosine with anything.
+    #[error("`{id}` is a zero vector, which has no direction; the cosine metric cannot rank it")]
+    ZeroVector {
+        /// The record's id; `query` for a query.
+        id: String,
+    },
+    /// The same id appears twice in one batch. Nothing of the batch was applied.
+    #[error("the id `{id}` appears twice in one batch; nothing of it was applied")]
+    DuplicateId {
+        /// The id.
+        id: String,
+    },
+    /// An insert would replace a record. Nothing of its batch was applied.
+    #[error("there is a record `{id}` already; use upsert to replace it")]
+    IdExists {
+        /// The id.
+        id: String,
+    },
+    /// An update names a record that is not there.
+    #[error("there is no record `{id}`")]
+    NoSuchId {
+        /// The id.
+        id: String,
+    },
+    /// Parts of a batch, or an argument, do not have the size that the others ask for.
+    #[error("{what}: expected {expected}, got {got}")]
+    InvalidArgument {
+        /// Which argument.
+        what: &'static str,
+        /// What would have been accepted.
+        expected: String,
+        /// What was given.
+        got: String,
+    },
+    /// A filter asks for a field that no record of the collection has ever had.
+    #[error("no record has a metadata field `{field}`; there are: {known}")]
+    UnknownField {
+        /// The field.
+        field: String,
+        /// The fields that exist.
+        known: String,
+    },
+    /// A filter was not accepted.
+    #[error(transparent)]
+    Filter(#[from] crate::filter::FilterError),
+    /// A file of vectors could not be read or written.
+    #[error(transparent)]
+    Format(#[from] crate::formats::FormatError),
+    /// There is something at the path already.
+    #[error("{} exists already; open it, or choose another path", path.display())]
+    AlreadyExists {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The path does not hold a collection.
+    #[error("{} does not hold a vector collection: {reason}", path.display())]
+    NotACollection {
+        /// The path.
+        path: PathBuf,
+        /// What is missing or wrong.
+        reason: String,
+    },
+    /// Another process, or another handle, has the collection open.
+    #[error("{} is open elsewhere; a collection is opened once at a time", path.display())]
+    InUse {
+        /// The collection's folder.
+        path: PathBuf,
+    },
+    /// A file does not hold what was written to it.
+    #[error("{} is damaged at byte {offset}: {reason}", path.display())]
+    Corrupt {
+        /// The file.
+        path: PathBuf,
+        /// Where.
+        offset: u64,
+        /// What does not fit.
+        reason: String,
+    },
+    /// The disk is full. The write was not applied; the collection can be used, and written to again once there is room.
+    #[error("no space is left for {}; free some and try again", path.display())]
+    DiskFull {
+        /// The file that could not grow.
+        path: PathBuf,
+    },
+    /// The operating system refused.
+    #[error("could not {action} {}: {source}", path.display())]
+    Io {
+        /// What was being done.
+        action: &'static str,
+        /// To which file.
+        path: PathBuf,
+        /// What the system said.
+        source: Arc<io::Error>,
+    },
+    /// An earlier failure left it unclear what is on the disk. Searches go on; writes need the collection opened again.
+    #[error("writes have stopped after a failure: {reason}; open the collection again")]
+    WritesStopped {
+        /// The failure.
+        reason: String,
+    },
+    /// Too many writes wait already. An awaited write does not wait for room, since that would block its executor.
+    #[error(
+        "{writes_waiting_max} writes wait already; await some of them first, or use the blocking form, which waits"
+    )]
+    Busy {
+        /// How many writes may wait.
+        writes_waiting_max: usize,
+    },
+    /// The collection was closed, or its writer has ended.
+    #[error("the collection is closed")]
+    Closed,
+    /// A device, or the runtime, failed.
+    #[error(transparent)]
+    Device(#[from] panoply_core::Error),
+}
+
+impl Error {
+    /// An argument outside its range.
+    pub(crate) fn invalid(what: &'static str, expected: impl Into<String>, got: impl ToString) -> Error {
+        Error::InvalidArgument { what, expected: expected.into(), got: got.to_string() }
+    }
+
+    /// What the operating system said about a file; a full disk is an error of its own.
+    pub(crate) fn io(action: &'static str, path: &Path, source: io::Error) -> Error {
+        let path = path.to_owned();
+        match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::DiskFull { path },
+            _ => Error::Io { action, path, source: Arc::new(source) },
+        }
+    }
+
+    /// A file that does not hold what was written to it.
+    pub(crate) fn corrupt(path: &Path, offset: u64, reason: impl Into<String>) -> Error {
+        Error::Corrupt { path: path.to_owned(), offset, reason: reason.into() }
+    }
+}

@@ -1,0 +1,242 @@
+//! The folder of a durable collection: its files' names, its lock, and the manifest that says which of them count.
+//!
+//! The manifest is replaced by renaming a complete new one over it; that rename is what commits a new segment, a
+//! compaction, an index or `clear`. Files that the manifest does not name are left over from a crash, and are deleted
+//! when the collection is opened.
+
+use std::fs::{self, File, TryLockError};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::region::sync_folder;
+use crate::schema::{Schema, Storage, parse_metric};
+
+const MANIFEST: &str = "MANIFEST";
+const MANIFEST_NEW: &str = "MANIFEST.new";
+const LOCK: &str = "LOCK";
+/// What the manifest's first line begins with; a checksum follows.
+const MANIFEST_HEAD: &str = "panoply vectors 1 ";
+/// A manifest is small; a longer one is no manifest.
+const MANIFEST_BYTES_MAX: u64 = 16 << 20;
+
+/// A collection's folder, locked for this process.
+pub(crate) struct Folder {
+    path: PathBuf,
+    #[allow(dead_code)] // Held for the lock that ends with it.
+    lock: File,
+}
+
+/// What the manifest says.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Manifest {
+    name: String,
+    dimension: usize,
+    metric: String,
+    storage: Storage,
+    /// The segments, oldest first.
+    pub(crate) segments: Vec<ListedSegment>,
+    /// The number of the next new file.
+    pub(crate) next: u32,
+    /// The number of the file with the index's centroids.
+    pub(crate) centroids: Option<u32>,
+}
+
+/// A segment that counts.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ListedSegment {
+    pub(crate) id: u32,
+    /// Whether its rows are in the order of the index's lists.
+    pub(crate) lists: bool,
+}
+
+impl Manifest {
+    pub(crate) fn new(schema: &Schema) -> Manifest {
+        let (name, metric) = (schema.name.clone(), schema.metric.name().to_owned());
+        let (dimension, storage) = (schema.dimension, schema.storage);
+        Manifest { name, dimension, metric, storage, segments: Vec::new(), next: 0, centroids: None }
+    }
+
+    pub(crate) fn schema(&self) -> Result<Schema> {
+        let metric = parse_metric(&self.metric)?;
+        let schema = Schema::new(self.name.clone(), self.dimension, metric).storage(self.storage);
+        schema.validate()?;
+        Ok(schema)
+    }
+
+    /// The number for a new file.
+    pub(crate) fn take_number(&mut self) -> u32 {
+        self.next += 1;
+        self.next - 1
+    }
+}
+
+impl Folder {
+    /// Makes a folder for a new collection.
+    pub(crate) fn create(path: &Path) -> Result<Folder> {
+        if path.join(MANIFEST).exists() || path.exists() && !holds_only_leftovers(path)? {
+            return Err(Error::AlreadyExists { path: path.to_owned() });
+        }
+        fs::create_dir_all(path).map_err(|error| Error::io("create", path, error))?;
+        let folder = Folder::lock(path)?;
+        folder.remove_strangers(&[])?;
+        Ok(folder)
+    }
+
+    /// Opens the folder of a collection and reads its manifest.
+    pub(crate) fn open(path: &Path) -> Result<(Folder, Manifest)> {
+        let manifest_path = path.join(MANIFEST);
+        if !manifest_path.is_file() {
+            let reason = if path.exists() { "it has no manifest" } else { "there is nothing" };
+            return Err(Error::NotACollection { path: path.to_owned(), reason: reason.to_owned() });
+        }
+        let folder = Folder::lock(path)?;
+        let manifest = read_manifest(&manifest_path)?;
+        folder.remove_strangers(&folder.names(&manifest))?;
+        Ok((folder, manifest))
+    }
+
+    fn lock(path: &Path) -> Result<Folder> {
+        let lock_path = path.join(LOCK);
+        let lock = File::options().create(true).truncate(false).write(true).open(&lock_path);
+        let lock = lock.map_err(|error| Error::io("open", &lock_path, error))?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Folder { path: path.to_owned(), lock }),
+            Err(TryLockError::WouldBlock) => Err(Error::InUse { path: path.to_owned() }),
+            Err(TryLockError::Error(error)) => Err(Error::io("lock", &lock_path, error)),
+        }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn rows_path(&self, segment: u32) -> PathBuf {
+        self.path.join(format!("segment-{segment:06}.rows"))
+    }
+
+    pub(crate) fn log_path(&self, segment: u32) -> PathBuf {
+        self.path.join(format!("segment-{segment:06}.log"))
+    }
+
+    pub(crate) fn lists_path(&self, segment: u32) -> PathBuf {
+        self.path.join(format!("segment-{segment:06}.lists"))
+    }
+
+    pub(crate) fn centroids_path(&self, number: u32) -> PathBuf {
+        self.path.join(format!("index-{number:06}.centroids"))
+    }
+
+    /// Makes this the manifest. When it returns, the files it names and itself have reached the disk.
+    pub(crate) fn write_manifest(&self, manifest: &Manifest) -> Result<()> {
+        write_manifest_to(&self.path, manifest)
+    }
+
+    /// Deletes a segment's files. Maps of them stay valid while they are used.
+    pub(crate) fn remove_segment(&self, segment: u32) {
+        for path in [self.rows_path(segment), self.log_path(segment), self.lists_path(segment)] {
+            // What cannot be deleted now is deleted when the collection is opened next.
+            let _ = fs::remove_file(path);
+        }
+    }
+
+    fn names(&self, manifest: &Manifest) -> Vec<PathBuf> {
+        let segments = manifest
+            .segments
+            .iter()
+            .flat_map(|segment| [self.rows_path(segment.id), self.log_path(segment.id), self.lists_path(segment.id)]);
+        segments.chain(manifest.centroids.map(|number| self.centroids_path(number))).collect()
+    }
+
+    /// Deletes what looks like a collection's file and is not among the names.
+    fn remove_strangers(&self, names: &[PathBuf]) -> Result<()> {
+        let entries = fs::read_dir(&self.path).map_err(|error| Error::io("list", &self.path, error))?;
+        for path in entries.filter_map(|entry| entry.ok().map(|entry| entry.path())) {
+            if is_ours(&path) && !names.contains(&path) && !path.ends_with(LOCK) && !path.ends_with(MANIFEST) {
+                fs::remove_file(&path).map_err(|error| Error::io("delete", &path, error))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Deletes a collection's folder. What is not a collection, or is open, is refused.
+pub(crate) fn destroy(path: &Path) -> Result<()> {
+    if !path.join(MANIFEST).is_file() {
+        return Err(Error::NotACollection { path: path.to_owned(), reason: "it has no manifest".to_owned() });
+    }
+    let folder = Folder::lock(path)?;
+    // Without its manifest it is no collection any more, so a crash leaves nothing that could be opened.
+    let manifest = path.join(MANIFEST);
+    fs::remove_file(&manifest).map_err(|error| Error::io("delete", &manifest, error))?;
+    folder.remove_strangers(&[])?;
+    drop(folder);
+    let _ = fs::remove_file(path.join(LOCK));
+    // A folder in which somebody keeps other files stays.
+    let _ = fs::remove_dir(path);
+    Ok(())
+}
+
+/// Writes a manifest into a folder, durably and all at once.
+pub(crate) fn write_manifest_to(folder: &Path, manifest: &Manifest) -> Result<()> {
+    let body = serde_json::to_string(manifest).map_err(|error| Error::invalid("manifest", "JSON", error))?;
+    let text = format!("{MANIFEST_HEAD}{:08x}\n{body}\n", crc32fast::hash(body.as_bytes()));
+    let (new, path) = (folder.join(MANIFEST_NEW), folder.join(MANIFEST));
+    let written = File::create(&new).and_then(|mut file| {
+        file.write_all(text.as_bytes())?;
+        file.sync_all()
+    });
+    written.and_then(|()| fs::rename(&new, &path)).map_err(|error| Error::io("write", &new, error))?;
+    sync_folder(folder)
+}
+
+fn read_manifest(path: &Path) -> Result<Manifest> {
+    let length = fs::metadata(path).map_err(|error| Error::io("read", path, error))?.len();
+    if length > MANIFEST_BYTES_MAX {
+        return Err(Error::corrupt(
+            path,
+            0,
+            format!("a manifest has at most {MANIFEST_BYTES_MAX} bytes, this {length}"),
+        ));
+    }
+    let text = fs::read(path).map_err(|error| Error::io("read", path, error))?;
+    let damaged = |reason: &str| Error::corrupt(path, 0, reason);
+    let text = str::from_utf8(&text).map_err(|_| damaged("it is not text"))?;
+    let (head, body) = text.split_once('\n').ok_or_else(|| damaged("it has no first line"))?;
+    let body = body.trim_end();
+    let checksum = head.strip_prefix(MANIFEST_HEAD).ok_or_else(|| damaged("it is of another version"))?;
+    if checksum != format!("{:08x}", crc32fast::hash(body.as_bytes())) {
+        return Err(damaged("its checksum does not fit"));
+    }
+    serde_json::from_str(body).map_err(|error| damaged(&error.to_string()))
+}
+
+/// Whether a folder holds nothing but what a crash while creating a collection can leave.
+fn holds_only_leftovers(path: &Path) -> Result<bool> {
+    let entries = fs::read_dir(path).map_err(|error| Error::io("list", path, error))?;
+    Ok(entries.filter_map(|entry| entry.ok()).all(|entry| is_ours(&entry.path())))
+}
+
+fn is_ours(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let numbered = |prefix: &str, ends: &[&str]| {
+        let number = name.strip_prefix(prefix).and_then(|rest| rest.split_once('.'));
+        number.is_some_and(|(digits, end)| digits.bytes().all(|byte| byte.is_ascii_digit()) && ends.contains(&end))
+    };
+    name == LOCK
+        || name == MANIFEST_NEW
+        || numbered("segment-", &["rows", "log", "lists"])
+        || numbered("index-", &["centroids"])
+}
+
+/// A number that is not the same twice.
+pub(crate) fn nonce() -> u64 {
+    use std::hash::{BuildHasher, Hasher};
+    let mut hasher = std::hash::RandomState::new().build_hasher();
+    let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
+    hasher.write_u64(time);
+    hasher.finish()
+}

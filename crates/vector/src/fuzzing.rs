@@ -1,0 +1,130 @@
+//! What the fuzz targets call: each function reads bytes as something that comes from outside, as far as it goes. None of them
+//! may panic, whatever the bytes are. `fuzz/` runs them under cargo-fuzz, `tests/fuzz.rs` over mutated files with a fixed seed.
+
+use std::io::Cursor;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::filter::{Columns, Filter};
+use crate::formats::{
+    ArrowReader, ColumnNames, FormatError, JsonLinesReader, NpyReader, ParquetReader, Reader, RecordsReader, VecsKind,
+    VecsReader,
+};
+use crate::record;
+
+/// Rows that are read at once.
+const ROWS_PER_BATCH: usize = 64;
+
+/// A fuzz target.
+pub type Target = fn(&[u8]);
+
+/// Every target and its name.
+pub const TARGETS: [(&str, Target); 10] = [
+    ("npy", npy),
+    ("fvecs", fvecs),
+    ("bvecs", bvecs),
+    ("ivecs", ivecs),
+    ("jsonl", jsonl),
+    ("parquet", parquet),
+    ("arrow", arrow),
+    ("filter_text", filter_text),
+    ("filter_json", filter_json),
+    ("log", log),
+];
+
+/// A NumPy array.
+pub fn npy(bytes: &[u8]) {
+    drain(NpyReader::new(Cursor::new(bytes.to_vec()), Some(bytes.len() as u64)));
+    drain(NpyReader::new(Cursor::new(bytes.to_vec()), None));
+}
+
+/// Rows of f32.
+pub fn fvecs(bytes: &[u8]) {
+    vecs(bytes, VecsKind::F32);
+}
+
+/// Rows of bytes.
+pub fn bvecs(bytes: &[u8]) {
+    vecs(bytes, VecsKind::U8);
+}
+
+/// Rows of integers.
+pub fn ivecs(bytes: &[u8]) {
+    vecs(bytes, VecsKind::I32);
+}
+
+/// JSON lines with vectors, and without.
+pub fn jsonl(bytes: &[u8]) {
+    drain(JsonLinesReader::new(Cursor::new(bytes.to_vec())));
+    let mut records = RecordsReader::new(bytes);
+    while let Ok(Some(_)) = records.next_record() {}
+}
+
+/// A Parquet file.
+pub fn parquet(bytes: &[u8]) {
+    drain(ParquetReader::new(bytes::Bytes::copy_from_slice(bytes), &ColumnNames::default()));
+}
+
+/// An Arrow file or stream.
+pub fn arrow(bytes: &[u8]) {
+    let names = ColumnNames::default();
+    drain(ArrowReader::new(Cursor::new(bytes.to_vec()), Some(bytes.len() as u64), &names));
+}
+
+/// A filter as text. What is accepted must have a JSON form that means the same.
+pub fn filter_text(bytes: &[u8]) {
+    let Ok(text) = str::from_utf8(bytes) else { return };
+    if let Ok(filter) = Filter::parse(text) {
+        assert_eq!(Filter::from_json(&filter.to_json()).as_ref(), Ok(&filter));
+    }
+}
+
+/// A filter as JSON, and metadata that happens to look like one. Columns must select what matches.
+pub fn filter_json(bytes: &[u8]) {
+    let Ok(value) = serde_json::from_slice::<Value>(bytes) else { return };
+    let Ok(filter) = Filter::from_json(&value) else { return };
+    assert_eq!(Filter::from_json(&filter.to_json()).as_ref(), Ok(&filter));
+    let mut columns = Columns::new(1);
+    columns.build(&filter, |_, sink| sink.value(&value));
+    assert_eq!(filter.select(&columns) == [1], filter.matches(&value));
+}
+
+/// The log of a segment: as it is, and as a record whose checksum fits, which a mutation hardly ever leaves intact.
+pub fn log(bytes: &[u8]) {
+    const LAYOUT: record::Layout = record::Layout { row_bytes: 8, norms: true, scales: true };
+    let path = Path::new("log");
+    let read = |log: &[u8], nonce| {
+        let (mut at, mut number) = (record::LOG_HEAD_BYTES, 0);
+        while let Ok(Some(record)) = record::read_record(path, log, at, nonce, number, LAYOUT) {
+            let _ = record::for_each_entry(log, &record, |at, _| {
+                let _ = record::entry(log, at);
+            });
+            (at, number) = (record.end, number + 1);
+        }
+        let _ = record::later_group(log, at, nonce, number);
+    };
+    if let Ok(nonce) = record::read_log_head(path, bytes, 1) {
+        read(bytes, nonce);
+    }
+    let mut sealed = record::log_head(1, 7).to_vec();
+    record::seal(&mut sealed, 7, bytes);
+    read(&sealed, 7);
+}
+
+fn vecs(bytes: &[u8], kind: VecsKind) {
+    drain(VecsReader::new(Cursor::new(bytes.to_vec()), Some(bytes.len() as u64), kind));
+    drain(VecsReader::new(Cursor::new(bytes.to_vec()), None, kind));
+}
+
+/// Reads to the end, or to the first error. What comes must add up.
+fn drain<R: Reader>(reader: Result<R, FormatError>) {
+    let Ok(mut reader) = reader else { return };
+    while let Ok(Some(batch)) = reader.next_batch(ROWS_PER_BATCH) {
+        let (rows, dimension) = (batch.ids.len(), reader.dimension().unwrap_or(0));
+        assert!((1..=ROWS_PER_BATCH).contains(&rows), "{rows} rows");
+        assert_eq!(batch.vectors.len(), rows * dimension);
+        assert!(batch.metadata.is_empty() || batch.metadata.len() == rows);
+        assert!(batch.vectors.iter().all(|value| value.is_finite()));
+    }
+}

@@ -1,0 +1,144 @@
+//! IVF-Flat: an index that makes a search look at some of the rows only.
+//!
+//! Training finds centroids by k-means. Building sorts the rows of each segment by their nearest centroid, so that a
+//! centroid's rows, its list, lie one after the other. A search then looks at the lists of the `nprobe` centroids that are
+//! nearest to the query. Rows that came after the index was built are searched exactly, whatever `nprobe` is; compaction
+//! sorts them in. Filters and removals work as ever, and everything runs through the runtime's ops.
+//!
+//! * `kmeans`: training, and assigning rows to centroids.
+//! * `probe`: searching lists.
+//! * `tune`: how many of the true neighbours a number of lists finds.
+
+pub(crate) mod kmeans;
+mod probe;
+pub(crate) mod tune;
+
+use std::fs;
+use std::path::Path;
+
+use panoply_core::Tensor;
+
+use crate::encode::floats;
+use crate::error::{Error, Result};
+use crate::region::open_file;
+use crate::schema::DIMENSION_MAX;
+
+/// The most lists of an index.
+pub const LISTS_MAX: usize = 1 << 20;
+const CENTROIDS_MAGIC: [u8; 8] = *b"PNPLVCEN";
+const LISTS_MAGIC: [u8; 8] = *b"PNPLVLST";
+const HEAD_BYTES: usize = 20;
+
+/// How an index is built.
+#[derive(Clone, Debug, PartialEq)]
+pub struct IndexOptions {
+    /// How many lists. `None`: four times the root of the number of records.
+    pub lists: Option<usize>,
+    /// Rows to train with, for each list.
+    pub samples_per_list: usize,
+    /// Rounds of k-means.
+    pub rounds: usize,
+    /// The same seed and the same records give the same index.
+    pub seed: u64,
+}
+
+impl Default for IndexOptions {
+    fn default() -> IndexOptions {
+        IndexOptions { lists: None, samples_per_list: 64, rounds: 10, seed: 7 }
+    }
+}
+
+/// An index that was built.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IndexReport {
+    /// How many lists it has.
+    pub lists: usize,
+    /// Records in lists; the others are searched exactly.
+    pub indexed_rows: u64,
+}
+
+/// The centroids of an index.
+pub(crate) struct Centroids {
+    /// The number of their file.
+    pub(crate) number: u32,
+    /// `[lists, dimension]`, f32.
+    pub(crate) points: Tensor,
+}
+
+/// Where each list of a segment begins; one place more than there are lists.
+pub(crate) struct Lists {
+    pub(crate) offsets: Vec<u32>,
+}
+
+impl Centroids {
+    pub(crate) fn count(&self) -> usize {
+        self.points.shape()[0]
+    }
+
+    pub(crate) fn write(&self, path: &Path) -> Result<()> {
+        let (count, dimension) = (self.points.shape()[0] as u32, self.points.shape()[1] as u32);
+        write_numbers(path, CENTROIDS_MAGIC, count, dimension, self.points.as_bytes()?)
+    }
+
+    pub(crate) fn read(path: &Path, number: u32, dimension: usize) -> Result<Centroids> {
+        let (count, stored, bytes) = read_numbers(path, CENTROIDS_MAGIC)?;
+        let (count, stored) = (count as usize, stored as usize);
+        let fits = stored == dimension && dimension <= DIMENSION_MAX && (1..=LISTS_MAX).contains(&count);
+        if !fits || bytes.len() != count * dimension * 4 {
+            return Err(Error::corrupt(path, 8, format!("{count} centroids of {stored} components do not fit")));
+        }
+        let values = floats(&bytes);
+        if values.iter().any(|value| !value.is_finite()) {
+            return Err(Error::corrupt(path, HEAD_BYTES as u64, "a centroid is not finite"));
+        }
+        Ok(Centroids { number, points: Tensor::from_vec(values, [count, dimension])? })
+    }
+}
+
+impl Lists {
+    pub(crate) fn write(&self, path: &Path) -> Result<()> {
+        let rows = self.offsets.last().copied().unwrap_or(0);
+        write_numbers(path, LISTS_MAGIC, self.offsets.len() as u32, rows, bytemuck::cast_slice(&self.offsets))
+    }
+
+    pub(crate) fn read(path: &Path, lists: usize, rows: u32) -> Result<Lists> {
+        let (count, stored, bytes) = read_numbers(path, LISTS_MAGIC)?;
+        let numbers = bytes.chunks_exact(4).map(|four| u32::from_ne_bytes([four[0], four[1], four[2], four[3]]));
+        let offsets: Vec<u32> = numbers.collect();
+        let ordered = offsets.is_sorted() && offsets.first() == Some(&0) && offsets.last() == Some(&rows);
+        if count as usize != lists + 1 || offsets.len() != lists + 1 || stored != rows || !ordered {
+            return Err(Error::corrupt(path, 8, format!("{count} places of {stored} rows do not fit the index")));
+        }
+        Ok(Lists { offsets })
+    }
+}
+
+fn write_numbers(path: &Path, magic: [u8; 8], first: u32, second: u32, body: &[u8]) -> Result<()> {
+    use std::io::Write;
+    let mut bytes = Vec::with_capacity(HEAD_BYTES + body.len());
+    bytes.extend_from_slice(&magic);
+    bytes.extend_from_slice(&first.to_le_bytes());
+    bytes.extend_from_slice(&second.to_le_bytes());
+    let mut checksum = crc32fast::Hasher::new();
+    checksum.update(&bytes);
+    checksum.update(body);
+    bytes.extend_from_slice(&checksum.finalize().to_le_bytes());
+    bytes.extend_from_slice(body);
+    let mut file = open_file(path, true)?;
+    let written = file.write_all(&bytes).and_then(|()| file.sync_all());
+    written.map_err(|error| Error::io("write", path, error))
+}
+
+fn read_numbers(path: &Path, magic: [u8; 8]) -> Result<(u32, u32, Vec<u8>)> {
+    let bytes = fs::read(path).map_err(|error| Error::io("read", path, error))?;
+    let damaged = |reason: &str| Error::corrupt(path, 0, reason);
+    let (head, body) = bytes.split_at_checked(HEAD_BYTES).ok_or_else(|| damaged("it ends within its head"))?;
+    let number = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+    let mut checksum = crc32fast::Hasher::new();
+    checksum.update(&head[..16]);
+    checksum.update(body);
+    if head[..8] != magic || number(16) != checksum.finalize() {
+        return Err(damaged("its checksum does not fit"));
+    }
+    Ok((number(8), number(12), body.to_vec()))
+}

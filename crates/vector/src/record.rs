@@ -1,0 +1,374 @@
+//! The log of a segment: which rows were added under which ids, and which rows died. Record after record, each with a
+//! checksum, so that half a record at the end is seen and left out.
+//!
+//! ```text
+//! head    "PNPLVLOG" · version u32 · segment u32 · nonce u64 · checksum u32 · zero u32
+//! record  length of the body u64 · checksum u32 · mark u32 · body
+//! body    number u64 · before u32 · inline u32 · kills u32 · fields u32 · rows u32 · first row u32 · rows on disk u32 · checksum of the rows u32
+//!         kills: (segment u32, row u32)…   fields: (length u32, text)…   norms f32…   scales f32…
+//!         rows, where they are inline      entries: (length of id u32, length of metadata u32, id, metadata)…
+//! ```
+//!
+//! Numbers are little-endian. A record's checksum also covers the log's nonce, so bytes that were left over from another
+//! time, or that a caller's metadata imitates, are never taken for a record. Records are written in groups, which reach the
+//! disk together; `before` counts those of the same group that come first. So a damaged record that had been acknowledged
+//! (a later group follows it) can be told from the torn end of a log. Small batches
+//! have their rows inline: one file has to reach the disk, not two. `rows on disk` tells how many rows of the segment
+//! were known to have reached the rows file by then.
+
+use std::ops::Range;
+use std::path::Path;
+
+use crate::encode::ENTRY_HEAD_BYTES;
+use crate::error::{Error, Result};
+
+const MAGIC: [u8; 8] = *b"PNPLVLOG";
+const VERSION: u32 = 1;
+const RECORD_MARK: u32 = 0x5a56_4c47;
+pub(crate) const LOG_HEAD_BYTES: usize = 32;
+const RECORD_HEAD_BYTES: usize = 16;
+const BODY_HEAD_BYTES: usize = 40;
+/// How far behind a damaged record another one is looked for.
+const SCAN_BYTES_MAX: usize = 64 << 20;
+
+/// Which row: its segment and its place there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Slot {
+    pub(crate) segment: u32,
+    pub(crate) row: u32,
+}
+
+/// What a record of a segment consists of, as its schema says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Layout {
+    pub(crate) row_bytes: usize,
+    pub(crate) norms: bool,
+    pub(crate) scales: bool,
+}
+
+/// A record to be written.
+pub(crate) struct Draft<'a> {
+    pub(crate) number: u64,
+    /// Records of the same group that come before it.
+    pub(crate) before: u32,
+    pub(crate) kills: &'a [Slot],
+    pub(crate) fields: &'a [String],
+    pub(crate) rows: u32,
+    pub(crate) first_row: u32,
+    pub(crate) rows_synced: u32,
+    pub(crate) rows_checksum: u32,
+    pub(crate) norms: &'a [f32],
+    pub(crate) scales: &'a [f32],
+    pub(crate) inline_rows: Option<&'a [u8]>,
+    pub(crate) entries: &'a [u8],
+}
+
+/// A record that was read: where its parts lie in the log.
+pub(crate) struct Record {
+    number: u64,
+    pub(crate) kills: Vec<Slot>,
+    pub(crate) fields: Vec<String>,
+    pub(crate) rows: u32,
+    pub(crate) first_row: u32,
+    pub(crate) rows_synced: u32,
+    pub(crate) rows_checksum: u32,
+    pub(crate) norms: Range<usize>,
+    pub(crate) scales: Range<usize>,
+    pub(crate) inline_rows: Option<Range<usize>>,
+    pub(crate) entries: Range<usize>,
+    pub(crate) end: usize,
+}
+
+/// The head of a log.
+pub(crate) fn log_head(segment: u32, nonce: u64) -> [u8; LOG_HEAD_BYTES] {
+    let mut head = [0; LOG_HEAD_BYTES];
+    head[..8].copy_from_slice(&MAGIC);
+    head[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    head[12..16].copy_from_slice(&segment.to_le_bytes());
+    head[16..24].copy_from_slice(&nonce.to_le_bytes());
+    let checksum = crc32fast::hash(&head[..24]);
+    head[24..28].copy_from_slice(&checksum.to_le_bytes());
+    head
+}
+
+/// The nonce of a log whose head belongs to this segment.
+pub(crate) fn read_log_head(path: &Path, bytes: &[u8], segment: u32) -> Result<u64> {
+    let head = bytes.get(..LOG_HEAD_BYTES).ok_or_else(|| Error::corrupt(path, 0, "the log has no head"))?;
+    let nonce = u64::from_le_bytes([head[16], head[17], head[18], head[19], head[20], head[21], head[22], head[23]]);
+    if head != log_head(segment, nonce) {
+        return Err(Error::corrupt(path, 0, format!("not the head of a log of segment {segment}, version {VERSION}")));
+    }
+    Ok(nonce)
+}
+
+/// Appends a record to `out`.
+pub(crate) fn write_record(out: &mut Vec<u8>, nonce: u64, draft: &Draft<'_>) {
+    let start = out.len();
+    out.extend_from_slice(&[0; RECORD_HEAD_BYTES]);
+    out.extend_from_slice(&draft.number.to_le_bytes());
+    let numbers = [
+        draft.before,
+        u32::from(draft.inline_rows.is_some()),
+        draft.kills.len() as u32,
+        draft.fields.len() as u32,
+        draft.rows,
+        draft.first_row,
+        draft.rows_synced,
+        draft.rows_checksum,
+    ];
+    numbers.iter().for_each(|number| out.extend_from_slice(&number.to_le_bytes()));
+    for Slot { segment, row } in draft.kills {
+        out.extend_from_slice(&segment.to_le_bytes());
+        out.extend_from_slice(&row.to_le_bytes());
+    }
+    for field in draft.fields {
+        out.extend_from_slice(&(field.len() as u32).to_le_bytes());
+        out.extend_from_slice(field.as_bytes());
+    }
+    draft.norms.iter().chain(draft.scales).for_each(|value| out.extend_from_slice(&value.to_le_bytes()));
+    out.extend_from_slice(draft.inline_rows.unwrap_or_default());
+    out.extend_from_slice(draft.entries);
+    let body = start + RECORD_HEAD_BYTES;
+    let (length, checksum) = ((out.len() - body) as u64, checksum(nonce, &out[body..]));
+    out[start..start + 8].copy_from_slice(&length.to_le_bytes());
+    out[start + 8..start + 12].copy_from_slice(&checksum.to_le_bytes());
+    out[start + 12..start + 16].copy_from_slice(&RECORD_MARK.to_le_bytes());
+}
+
+/// Appends these bytes as the body of a record whose checksum fits, whatever they are.
+pub(crate) fn seal(out: &mut Vec<u8>, nonce: u64, body: &[u8]) {
+    out.extend_from_slice(&(body.len() as u64).to_le_bytes());
+    out.extend_from_slice(&checksum(nonce, body).to_le_bytes());
+    out.extend_from_slice(&RECORD_MARK.to_le_bytes());
+    out.extend_from_slice(body);
+}
+
+/// The record at `at`: `None` where no whole record follows. A record that is whole but makes no sense is an error.
+pub(crate) fn read_record(
+    path: &Path,
+    log: &[u8],
+    at: usize,
+    nonce: u64,
+    number: u64,
+    layout: Layout,
+) -> Result<Option<Record>> {
+    let mut reader = Reader { bytes: log, at };
+    let Some(length) = reader.number_u64() else { return Ok(None) };
+    let (Some(expected), Some(RECORD_MARK)) = (reader.number(), reader.number()) else { return Ok(None) };
+    let Some(body) = usize::try_from(length).ok().and_then(|length| reader.take(length)) else { return Ok(None) };
+    if checksum(nonce, &log[body.clone()]) != expected {
+        return Ok(None);
+    }
+    let senseless = || Error::corrupt(path, at as u64, "a record whose parts do not fit its length");
+    let record = read_body(log, body, layout).ok_or_else(senseless)?;
+    Ok((record.number == number).then_some(record))
+}
+
+/// Where a record of a later group lies behind `at`, which proves that the record with this number, which should be at
+/// `at`, had been acknowledged.
+pub(crate) fn later_group(log: &[u8], at: usize, nonce: u64, number: u64) -> Option<usize> {
+    let mark = RECORD_MARK.to_le_bytes();
+    let rest = &log[at.min(log.len())..log.len().min(at.saturating_add(SCAN_BYTES_MAX))];
+    let marks = rest.windows(4).enumerate().filter(|(_, four)| *four == mark).map(|(place, _)| at + place);
+    marks.filter_map(|place| place.checked_sub(RECORD_HEAD_BYTES - 4)).filter(|start| *start >= at).find(|start| {
+        let mut reader = Reader { bytes: log, at: *start };
+        let head = reader.number_u64().zip(reader.number());
+        let Some((length, expected)) = head else { return false };
+        let _mark = reader.number();
+        let Some(body) = usize::try_from(length).ok().and_then(|length| reader.take(length)) else { return false };
+        if body.len() < BODY_HEAD_BYTES || checksum(nonce, &log[body.clone()]) != expected {
+            return false;
+        }
+        let mut reader = Reader { bytes: log, at: body.start };
+        let group = reader.number_u64().zip(reader.number());
+        group.is_some_and(|(found, before)| found.saturating_sub(u64::from(before)) > number)
+    })
+}
+
+fn read_body(log: &[u8], body: Range<usize>, layout: Layout) -> Option<Record> {
+    let mut reader = Reader { bytes: &log[..body.end], at: body.start };
+    if body.len() < BODY_HEAD_BYTES {
+        return None;
+    }
+    let (number, _before) = (reader.number_u64()?, reader.number()?);
+    let (inline, kill_count, field_count) = (reader.number()?, reader.number()?, reader.number()?);
+    let (rows, first_row) = (reader.number()?, reader.number()?);
+    let (rows_synced, rows_checksum) = (reader.number()?, reader.number()?);
+    first_row.checked_add(rows)?;
+    let kills = reader.take((kill_count as usize).checked_mul(8)?)?;
+    let kills = log[kills].chunks_exact(8).map(|pair| Slot { segment: number_at(pair), row: number_at(&pair[4..]) });
+    let kills = kills.collect();
+    let mut fields = Vec::new();
+    for _ in 0..field_count {
+        let length = reader.number()? as usize;
+        fields.push(str::from_utf8(&log[reader.take(length)?]).ok()?.to_owned());
+    }
+    let column = |wanted: bool| if wanted { (rows as usize).checked_mul(4) } else { Some(0) };
+    let (norms, scales) = (reader.take(column(layout.norms)?)?, reader.take(column(layout.scales)?)?);
+    let inline_rows = match inline {
+        0 => None,
+        1 => Some(reader.take((rows as usize).checked_mul(layout.row_bytes)?)?),
+        _ => return None,
+    };
+    let entries = reader.at..body.end;
+    let end = body.end;
+    Some(Record {
+        number,
+        kills,
+        fields,
+        rows,
+        first_row,
+        rows_synced,
+        rows_checksum,
+        norms,
+        scales,
+        inline_rows,
+        entries,
+        end,
+    })
+}
+
+/// Shows where each entry of a record begins, and its id; `None` where the entries do not fill their place exactly.
+pub(crate) fn for_each_entry(log: &[u8], record: &Record, mut visit: impl FnMut(usize, &[u8])) -> Option<()> {
+    let mut reader = Reader { bytes: &log[..record.entries.end], at: record.entries.start };
+    for _ in 0..record.rows {
+        let start = reader.at;
+        let (id_bytes, text_bytes) = (reader.number()? as usize, reader.number()? as usize);
+        let id = reader.take(id_bytes)?;
+        reader.take(text_bytes)?;
+        str::from_utf8(&log[id.clone()]).ok()?;
+        visit(start, &log[id]);
+    }
+    (reader.at == record.entries.end).then_some(())
+}
+
+/// The id and the metadata's text of the entry that begins at `at`.
+pub(crate) fn entry(log: &[u8], at: usize) -> Option<(&str, &[u8])> {
+    let head = log.get(at..at + ENTRY_HEAD_BYTES)?;
+    let (id_bytes, text_bytes) = (number_at(head) as usize, number_at(&head[4..]) as usize);
+    let id = log.get(at + ENTRY_HEAD_BYTES..)?.get(..id_bytes)?;
+    let text = log.get(at + ENTRY_HEAD_BYTES + id_bytes..)?.get(..text_bytes)?;
+    Some((str::from_utf8(id).ok()?, text))
+}
+
+struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl Reader<'_> {
+    fn take(&mut self, length: usize) -> Option<Range<usize>> {
+        let end = self.at.checked_add(length).filter(|end| *end <= self.bytes.len())?;
+        let range = self.at..end;
+        self.at = end;
+        Some(range)
+    }
+
+    fn number(&mut self) -> Option<u32> {
+        let range = self.take(4)?;
+        Some(number_at(&self.bytes[range]))
+    }
+
+    fn number_u64(&mut self) -> Option<u64> {
+        let (low, high) = (self.number()?, self.number()?);
+        Some(u64::from(low) | u64::from(high) << 32)
+    }
+}
+
+fn number_at(bytes: &[u8]) -> u32 {
+    u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+}
+
+fn checksum(nonce: u64, body: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&nonce.to_le_bytes());
+    hasher.update(body);
+    hasher.finalize()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const LAYOUT: Layout = Layout { row_bytes: 3, norms: true, scales: false };
+
+    fn sample() -> Vec<u8> {
+        let mut log = log_head(7, 99).to_vec();
+        let draft = Draft {
+            number: 0,
+            before: 0,
+            kills: &[Slot { segment: 1, row: 2 }],
+            fields: &["color".to_owned()],
+            rows: 2,
+            first_row: 5,
+            rows_synced: 4,
+            rows_checksum: 11,
+            norms: &[1.0, 2.0],
+            scales: &[],
+            inline_rows: Some(&[1, 2, 3, 4, 5, 6]),
+            entries: &[1, 0, 0, 0, 0, 0, 0, 0, b'a', 1, 0, 0, 0, 2, 0, 0, 0, b'b', b'{', b'}'],
+        };
+        write_record(&mut log, 99, &draft);
+        log
+    }
+
+    fn empty_draft() -> Draft<'static> {
+        Draft {
+            number: 0,
+            before: 0,
+            kills: &[],
+            fields: &[],
+            rows: 0,
+            first_row: 7,
+            rows_synced: 7,
+            rows_checksum: 0,
+            norms: &[],
+            scales: &[],
+            inline_rows: None,
+            entries: &[],
+        }
+    }
+
+    #[test]
+    fn records_come_back_and_leftovers_do_not() {
+        let (log, path) = (sample(), Path::new("log"));
+        assert_eq!(read_log_head(path, &log, 7).unwrap(), 99);
+        assert!(matches!(read_log_head(path, &log, 8), Err(Error::Corrupt { .. })));
+        let record = read_record(path, &log, LOG_HEAD_BYTES, 99, 0, LAYOUT).unwrap().unwrap();
+        assert_eq!((record.rows, record.first_row, record.end), (2, 5, log.len()));
+        let mut seen = Vec::new();
+        for_each_entry(&log, &record, |at, id| seen.push((at, id.to_vec()))).unwrap();
+        assert_eq!(seen.len(), 2);
+        assert_eq!(entry(&log, seen[1].0), Some(("b", &b"{}"[..])));
+        // Another number, another nonce, or one byte less: no record.
+        assert!(read_record(path, &log, LOG_HEAD_BYTES, 99, 1, LAYOUT).unwrap().is_none());
+        assert!(read_record(path, &log, LOG_HEAD_BYTES, 98, 0, LAYOUT).unwrap().is_none());
+        for end in LOG_HEAD_BYTES..log.len() {
+            assert!(read_record(path, &log[..end], LOG_HEAD_BYTES, 99, 0, LAYOUT).unwrap().is_none());
+        }
+        // A later group behind a damaged record tells that it was not the torn end.
+        let mut two = log.clone();
+        write_record(&mut two, 99, &Draft { number: 1, before: 0, ..empty_draft() });
+        two[LOG_HEAD_BYTES + 20] ^= 1;
+        assert_eq!(later_group(&two, LOG_HEAD_BYTES, 99, 0), Some(log.len()));
+        assert_eq!(later_group(&two, LOG_HEAD_BYTES, 98, 0), None);
+        let mut same = log.clone();
+        write_record(&mut same, 99, &Draft { number: 1, before: 1, ..empty_draft() });
+        assert_eq!(later_group(&same, LOG_HEAD_BYTES, 99, 0), None);
+        let wrong = Layout { row_bytes: 1 << 40, ..LAYOUT };
+        assert!(matches!(read_record(path, &log, LOG_HEAD_BYTES, 99, 0, wrong), Err(Error::Corrupt { .. })));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), at in 0..220_usize) {
+            let _ = read_record(Path::new("log"), &bytes, at, 1, 0, LAYOUT);
+            let whole = 0..bytes.len();
+            if let Some(record) = read_body(&bytes, whole, LAYOUT) {
+                let _ = for_each_entry(&bytes, &record, |_, _| ());
+            }
+            let _ = entry(&bytes, at);
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! Append-only memory that one writer grows while readers keep views of its beginning.
+//!
+//! A region is either anonymous memory or a file that is written with ordinary writes and read through a map. The rules:
+//!
+//! 1. One writer owns the [`Region`]. It only ever writes behind the bytes that it has published.
+//! 2. A [`View`] covers bytes that were complete when it was made. They never change while the view lives, since of
+//!    rule 1; when the region grows into a new map, the view keeps the old one.
+//! 3. A view reaches another thread through a lock or a channel, which orders the bytes before the reads.
+//! 4. Files are written through the file, never through the map: a full disk is an error that is returned, not a signal.
+//!    A collection's folder is locked while it is open, so nobody else writes or shortens the file.
+
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use memmap2::{MmapMut, MmapOptions, MmapRaw};
+
+use crate::error::{Error, Result};
+
+/// The smallest region: a few pages.
+const CAPACITY_BYTES_MIN: usize = 1 << 16;
+/// Regions double until a step would be larger than this.
+const GROWTH_BYTES_MAX: usize = 1 << 28;
+
+/// Append-only bytes, written by one owner.
+pub(crate) struct Region {
+    backing: Backing,
+    map: Arc<MmapRaw>,
+    len: usize,
+}
+
+enum Backing {
+    Memory,
+    File { file: File, path: PathBuf },
+}
+
+/// The beginning of a region as it was at some time. Cloning shares it.
+#[derive(Clone)]
+pub(crate) struct View {
+    map: Arc<MmapRaw>,
+    len: usize,
+}
+
+impl Region {
+    /// An empty region in anonymous memory.
+    pub(crate) fn in_memory() -> Result<Region> {
+        Ok(Region { backing: Backing::Memory, map: anonymous(CAPACITY_BYTES_MIN)?, len: 0 })
+    }
+
+    /// A region over a file that has `len` valid bytes; what lies behind them is given up.
+    pub(crate) fn in_file(file: File, path: &Path, len: usize) -> Result<Region> {
+        let mut region = Region { backing: Backing::File { file, path: path.to_owned() }, map: unmapped()?, len };
+        region.restart(len)?;
+        Ok(region)
+    }
+
+    /// How many bytes there are.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The bytes so far.
+    pub(crate) fn view(&self) -> View {
+        View { map: Arc::clone(&self.map), len: self.len }
+    }
+
+    /// Makes room for so many more bytes, so that appending them to anonymous memory cannot fail.
+    pub(crate) fn reserve(&mut self, more: usize) -> Result<()> {
+        let wanted = self.len.checked_add(more).ok_or_else(|| out_of_memory(more))?;
+        if wanted <= self.map.len() {
+            return Ok(());
+        }
+        let doubled = self.map.len() + self.map.len().min(GROWTH_BYTES_MAX);
+        self.resize(wanted.max(doubled).next_multiple_of(CAPACITY_BYTES_MIN))
+    }
+
+    /// Adds bytes at the end. Where that fails the region is as it was.
+    pub(crate) fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        self.reserve(bytes.len())?;
+        match &mut self.backing {
+            Backing::Memory => {
+                // SAFETY: `reserve` made the map at least `len + bytes.len()` long, and no view covers what lies behind
+                // `len`, so nobody else touches it.
+                unsafe {
+                    std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.map.as_mut_ptr().add(self.len), bytes.len());
+                }
+            }
+            Backing::File { file, path } => {
+                #[cfg(test)]
+                let bytes = full_disk::cut(path, file, self.len, bytes)?;
+                let start = SeekFrom::Start(self.len as u64);
+                file.seek(start)
+                    .and_then(|_| file.write_all(bytes))
+                    .map_err(|error| Error::io("write", path, error))?;
+            }
+        }
+        self.len += bytes.len();
+        Ok(())
+    }
+
+    /// Gives up everything behind `len`, also what a failed write may have left there.
+    pub(crate) fn truncate(&mut self, len: usize) -> Result<()> {
+        let len = len.min(self.len);
+        match self.backing {
+            Backing::Memory => self.len = len,
+            Backing::File { .. } => self.restart(len)?,
+        }
+        Ok(())
+    }
+
+    /// Gives up the file's room behind the bytes. Nothing may be appended after that.
+    pub(crate) fn trim(&self) {
+        if let Backing::File { file, .. } = &self.backing {
+            // It only saves room: what lies behind the end is not read.
+            let _ = file.set_len(self.len as u64);
+        }
+    }
+
+    /// Waits until the bytes have reached the disk.
+    pub(crate) fn sync(&self) -> Result<()> {
+        match &self.backing {
+            Backing::Memory => Ok(()),
+            Backing::File { file, path } => file.sync_data().map_err(|error| Error::io("sync", path, error)),
+        }
+    }
+
+    /// Cuts the file at `len` and grows it again, so that zeroes follow.
+    fn restart(&mut self, len: usize) -> Result<()> {
+        if let Backing::File { file, path } = &self.backing {
+            file.set_len(len as u64).map_err(|error| Error::io("shorten", path, error))?;
+        }
+        self.len = len;
+        self.resize((len + 1).next_multiple_of(CAPACITY_BYTES_MIN))
+    }
+
+    fn resize(&mut self, capacity: usize) -> Result<()> {
+        self.map = match &self.backing {
+            Backing::Memory => {
+                let map = anonymous(capacity)?;
+                // SAFETY: the new map is longer than `len`, nobody else has it yet, and the old one holds `len` bytes.
+                unsafe { std::ptr::copy_nonoverlapping(self.map.as_ptr(), map.as_mut_ptr(), self.len) };
+                map
+            }
+            Backing::File { file, path } => {
+                file.set_len(capacity as u64).map_err(|error| Error::io("grow", path, error))?;
+                let map = MmapOptions::new().len(capacity).map_raw_read_only(file);
+                Arc::new(map.map_err(|error| Error::io("map", path, error))?)
+            }
+        };
+        Ok(())
+    }
+}
+
+impl View {
+    /// The bytes.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        // SAFETY: `len` bytes were written before the view was made and the map is kept alive; rules 1 and 4 say that they
+        // do not change.
+        unsafe { std::slice::from_raw_parts(self.map.as_ptr(), self.len) }
+    }
+
+    /// The first bytes of this view alone.
+    pub(crate) fn first(&self, len: usize) -> View {
+        View { map: Arc::clone(&self.map), len: self.len.min(len) }
+    }
+
+    /// Asks the system to read the bytes before they are needed.
+    pub(crate) fn read_ahead(&self) {
+        #[cfg(unix)]
+        if self.len > 0 {
+            // It is advice: where the system does not take it, the first search reads the pages.
+            let _ = self.map.advise_range(memmap2::Advice::WillNeed, 0, self.len);
+        }
+    }
+}
+
+/// Elements of one type over a view, as a tensor's owner.
+pub(crate) struct Elements<T> {
+    view: View,
+    kind: std::marker::PhantomData<T>,
+}
+
+impl<T> Elements<T> {
+    pub(crate) fn new(view: View) -> Elements<T> {
+        Elements { view, kind: std::marker::PhantomData }
+    }
+}
+
+impl<T: bytemuck::Pod> AsRef<[T]> for Elements<T> {
+    fn as_ref(&self) -> &[T] {
+        let bytes = self.view.bytes();
+        // Maps begin on a page, so they are aligned for every element type.
+        bytemuck::try_cast_slice(&bytes[..bytes.len() - bytes.len() % size_of::<T>()]).unwrap_or_default()
+    }
+}
+
+fn anonymous(capacity: usize) -> Result<Arc<MmapRaw>> {
+    let map: MmapMut = MmapMut::map_anon(capacity).map_err(|_| out_of_memory(capacity))?;
+    #[cfg(target_os = "linux")]
+    if capacity >= GROWTH_BYTES_MAX / 64 {
+        // It is advice: large pages make scans faster, and small ones do as well.
+        let _ = map.advise(memmap2::Advice::HugePage);
+    }
+    Ok(Arc::new(MmapRaw::from(map)))
+}
+
+/// A placeholder until the file has its map.
+fn unmapped() -> Result<Arc<MmapRaw>> {
+    anonymous(1)
+}
+
+fn out_of_memory(asked: usize) -> Error {
+    let place = "the host".to_owned();
+    Error::Device(panoply_core::Error::OutOfMemory { place, asked: asked as u64, free: 0, largest: 0 })
+}
+
+/// Opens a file for a region, new or existing.
+pub(crate) fn open_file(path: &Path, new: bool) -> Result<File> {
+    let mut options = File::options();
+    options.read(true).write(true).create_new(new);
+    options.open(path).map_err(|error| Error::io(if new { "create" } else { "open" }, path, error))
+}
+
+/// Makes the names in a folder durable.
+pub(crate) fn sync_folder(path: &Path) -> Result<()> {
+    let synced: io::Result<()> =
+        if cfg!(unix) { File::open(path).and_then(|folder| folder.sync_all()) } else { Ok(()) };
+    synced.map_err(|error| Error::io("sync", path, error))
+}
+
+/// Disks that are full, for tests: writes to files of a folder fail half done once they would pass a size.
+#[cfg(test)]
+pub(crate) mod full_disk {
+    use super::*;
+    use std::sync::{Mutex, PoisonError};
+
+    static LIMITS: Mutex<Vec<(PathBuf, usize)>> = Mutex::new(Vec::new());
+
+    /// No file of the folder grows beyond so many bytes; `None` lifts the limit.
+    pub(crate) fn limit(folder: &Path, file_bytes_max: Option<usize>) {
+        let mut limits = LIMITS.lock().unwrap_or_else(PoisonError::into_inner);
+        limits.retain(|(path, _)| path != folder);
+        limits.extend(file_bytes_max.map(|bytes| (folder.to_owned(), bytes)));
+    }
+
+    pub(super) fn cut<'a>(path: &Path, file: &mut File, len: usize, bytes: &'a [u8]) -> Result<&'a [u8]> {
+        let limits = LIMITS.lock().unwrap_or_else(PoisonError::into_inner);
+        let limit = limits.iter().find(|(folder, _)| path.parent() == Some(folder)).map_or(usize::MAX, |(_, max)| *max);
+        if len.saturating_add(bytes.len()) <= limit {
+            return Ok(bytes);
+        }
+        let half = &bytes[..limit.saturating_sub(len)];
+        let written = file.seek(SeekFrom::Start(len as u64)).and_then(|_| file.write_all(half));
+        written.and_then(|()| Err(io::ErrorKind::StorageFull.into())).map_err(|error| Error::io("write", path, error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(mut region: Region) {
+        let mut views = Vec::new();
+        for round in 0..200_u8 {
+            region.append(&vec![round; 1500]).unwrap();
+            views.push(region.view());
+        }
+        for (round, view) in views.iter().enumerate() {
+            assert_eq!(view.bytes().len(), 1500 * (round + 1));
+            assert!(view.bytes()[1500 * round..].iter().all(|byte| usize::from(*byte) == round));
+        }
+        region.truncate(1500).unwrap();
+        region.append(&[9; 10]).unwrap();
+        assert_eq!(region.view().bytes()[1499..], [0, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9]);
+        assert_eq!(views[0].bytes(), [0; 1500]);
+    }
+
+    #[test]
+    fn views_keep_what_they_saw_while_the_region_grows() {
+        check(Region::in_memory().unwrap());
+        let path = std::env::temp_dir().join(format!("panoply-region-{}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        check(Region::in_file(open_file(&path, true).unwrap(), &path, 0).unwrap());
+        let again = Region::in_file(open_file(&path, false).unwrap(), &path, 1510).unwrap();
+        assert_eq!(again.view().bytes()[1500..], [9; 10]);
+        std::fs::remove_file(&path).unwrap();
+    }
+}

@@ -1,0 +1,187 @@
+//! What a collection is made of, and how it is kept.
+//!
+//! # Scores
+//!
+//! | metric | score | nearest |
+//! | --- | --- | --- |
+//! | dot | the dot product of query and record | largest |
+//! | cosine | the cosine of their angle, -1 to 1 | largest |
+//! | euclidean | their distance (the root, not its square) | smallest |
+//!
+//! Scores are computed in `f32` from the vectors as they are stored: those of a collection of `f16`, `bf16` or `i8` are
+//! the scores of the rounded vectors. Hits come nearest first.
+
+use std::fmt;
+use std::str::FromStr;
+
+use panoply_core::op::compute::Metric;
+use panoply_core::{DType, DeviceId};
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+
+/// The longest name of a collection, in bytes.
+pub const NAME_BYTES_MAX: usize = 255;
+/// The most components of a vector.
+pub const DIMENSION_MAX: usize = 1 << 16;
+/// The longest id, in bytes.
+pub const ID_BYTES_MAX: usize = 1 << 12;
+/// The longest metadata of one record, in bytes of JSON.
+pub const METADATA_BYTES_MAX: usize = 1 << 20;
+
+/// The element type in which vectors are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Storage {
+    /// Single precision: what was inserted comes back exactly.
+    F32,
+    /// Half precision; components up to 65,504.
+    F16,
+    /// The upper half of single precision.
+    Bf16,
+    /// Eight bits and a scale: each vector has its own under dot and cosine, all of a segment share one under euclidean.
+    I8,
+}
+
+impl Storage {
+    /// Every storage type.
+    pub const ALL: [Storage; 4] = [Storage::F32, Storage::F16, Storage::Bf16, Storage::I8];
+
+    /// The name used on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Storage::F32 => "f32",
+            Storage::F16 => "f16",
+            Storage::Bf16 => "bf16",
+            Storage::I8 => "i8",
+        }
+    }
+
+    /// The element type of the stored rows.
+    pub const fn dtype(self) -> DType {
+        match self {
+            Storage::F32 => DType::F32,
+            Storage::F16 => DType::F16,
+            Storage::Bf16 => DType::BF16,
+            Storage::I8 => DType::I8,
+        }
+    }
+
+    /// Bytes of one component.
+    pub const fn size_bytes(self) -> usize {
+        match self {
+            Storage::F32 => 4,
+            Storage::F16 | Storage::Bf16 => 2,
+            Storage::I8 => 1,
+        }
+    }
+}
+
+impl fmt::Display for Storage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Storage {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Storage> {
+        let known = || Storage::ALL.map(Storage::name).join(", ");
+        Storage::ALL
+            .into_iter()
+            .find(|storage| storage.name() == text)
+            .ok_or_else(|| Error::invalid("storage type", format!("one of {}", known()), text))
+    }
+}
+
+/// What a collection is made of. It does not change.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Schema {
+    /// The collection's name.
+    pub name: String,
+    /// Components of each vector.
+    pub dimension: usize,
+    /// What near means.
+    pub metric: Metric,
+    /// How vectors are stored.
+    pub storage: Storage,
+}
+
+impl Schema {
+    /// A schema with vectors stored as `f32`.
+    pub fn new(name: impl Into<String>, dimension: usize, metric: Metric) -> Schema {
+        Schema { name: name.into(), dimension, metric, storage: Storage::F32 }
+    }
+
+    /// With vectors stored in this type.
+    pub fn storage(mut self, storage: Storage) -> Schema {
+        self.storage = storage;
+        self
+    }
+
+    /// Bytes of one stored row.
+    pub(crate) fn row_bytes(&self) -> usize {
+        self.dimension * self.storage.size_bytes()
+    }
+
+    /// Checks name and dimension.
+    pub(crate) fn validate(&self) -> Result<()> {
+        if self.name.is_empty() || self.name.len() > NAME_BYTES_MAX {
+            return Err(Error::invalid("name", format!("1 to {NAME_BYTES_MAX} bytes"), self.name.len()));
+        }
+        if self.dimension == 0 || self.dimension > DIMENSION_MAX {
+            return Err(Error::invalid("dimension", format!("1 to {DIMENSION_MAX}"), self.dimension));
+        }
+        Ok(())
+    }
+}
+
+/// The metric of this name.
+pub fn parse_metric(text: &str) -> Result<Metric> {
+    let known = || Metric::ALL.map(Metric::name).join(", ");
+    Metric::ALL
+        .into_iter()
+        .find(|metric| metric.name() == text)
+        .ok_or_else(|| Error::invalid("metric", format!("one of {}", known()), text))
+}
+
+/// Where rows may live.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub enum Residency {
+    /// On every device with memory of its own, once the collection is large enough for that to pay; else on the host.
+    #[default]
+    Auto,
+    /// On these devices, whatever the collection's size.
+    Devices(Vec<DeviceId>),
+    /// On the host alone.
+    Host,
+}
+
+/// How a collection is kept while it is open. Not stored with it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Options {
+    /// Where rows may live.
+    pub residency: Residency,
+    /// The most bytes of rows in one segment. Fewer, larger segments are searched faster.
+    pub segment_bytes_max: usize,
+    /// Rows of a segment that are dead, in percent, from which it is compacted in the background.
+    pub compact_dead_percent: u32,
+    /// The most single queries that are searched together.
+    pub batch_queries_max: usize,
+    /// Whether an acknowledged write has reached the disk. Without it a crash of the machine (not of the process) may
+    /// lose the last writes; it never leaves half of one.
+    pub durable: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            residency: Residency::Auto,
+            segment_bytes_max: 1 << 30,
+            compact_dead_percent: 25,
+            batch_queries_max: 256,
+            durable: true,
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Which rows a filter lets through: a bit for each row. Rows and their metadata never change, so the bits of a segment
+//! are computed once for each filter, and continued when the segment grows. The fields that filters ask for are kept as
+//! columns, so that another filter on the same field reads no JSON again.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::filter::{Columns, Filter};
+use crate::segment::SegmentView;
+
+/// Filters whose bits are kept for each segment.
+const FILTERS_KEPT_MAX: usize = 8;
+/// Rows from which a segment has columns.
+const COLUMN_ROWS_MIN: u32 = 4096;
+/// Rows that a segment may have beyond its columns, as a share of them, before they are made anew.
+const REST_SHARE_MAX: u32 = 4;
+/// What the columns of one segment may take, in bytes.
+const COLUMN_BYTES_MAX: usize = 256 << 20;
+
+/// The bits of the filters that were used last.
+#[derive(Default)]
+pub(crate) struct FilterCache {
+    kept: Mutex<Vec<Kept>>,
+    columns: Mutex<Columns>,
+}
+
+struct Kept {
+    filter: Filter,
+    rows: u32,
+    words: Arc<[u32]>,
+    /// The bits of live rows, and those that are set in both.
+    joined: Option<(Arc<[u32]>, Arc<[u32]>)>,
+}
+
+impl FilterCache {
+    /// The bits of the segment's rows, dead ones included.
+    fn words(&self, segment: &SegmentView, filter: &Filter) -> Arc<[u32]> {
+        let found = {
+            let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+            let at = kept.iter().position(|kept| kept.filter == *filter);
+            at.map(|at| {
+                let last_used = kept.remove(at);
+                let found = (last_used.rows, Arc::clone(&last_used.words));
+                kept.push(last_used);
+                found
+            })
+        };
+        let (done, words) = found.unwrap_or((0, Arc::from([])));
+        // A snapshot that is older than the bits has fewer rows; bits behind its last row do no harm.
+        if done >= segment.count {
+            return words;
+        }
+        let (done, mut words) = if done < segment.count / REST_SHARE_MAX && segment.count >= COLUMN_ROWS_MIN {
+            self.select(segment, filter)
+        } else {
+            (done, words.to_vec())
+        };
+        words.truncate(done as usize / 32);
+        evaluate(segment, filter, done / 32 * 32, &mut words);
+        let words: Arc<[u32]> = Arc::from(words);
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.retain(|kept| kept.filter != *filter || kept.rows > segment.count);
+        if kept.len() >= FILTERS_KEPT_MAX {
+            kept.remove(0);
+        }
+        kept.push(Kept { filter: filter.clone(), rows: segment.count, words: Arc::clone(&words), joined: None });
+        words
+    }
+}
+
+impl FilterCache {
+    /// The bits of the rows that pass and live. The same bits are the same memory, so that a device may keep a copy.
+    fn live_words(&self, segment: &SegmentView, filter: &Filter, live: &Arc<[u32]>) -> Arc<[u32]> {
+        let words = self.words(segment, filter);
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = kept.iter_mut().find(|kept| Arc::ptr_eq(&kept.words, &words));
+        let known = own.as_ref().and_then(|kept| kept.joined.as_ref());
+        if let Some((_, joined)) = known.filter(|(other, _)| Arc::ptr_eq(other, live)) {
+            return Arc::clone(joined);
+        }
+        let joined: Arc<[u32]> = words.iter().zip(live.iter()).map(|(passing, live)| passing & live).collect();
+        if let Some(kept) = own {
+            kept.joined = Some((Arc::clone(live), Arc::clone(&joined)));
+        }
+        joined
+    }
+
+    /// The bits of the first rows, and how many rows those are, by the segment's columns.
+    fn select(&self, segment: &SegmentView, filter: &Filter) -> (u32, Vec<u32>) {
+        let mut columns = self.columns.lock().unwrap_or_else(PoisonError::into_inner);
+        let rest = segment.count.saturating_sub(columns.rows() as u32);
+        if rest > segment.count / REST_SHARE_MAX || columns.size_bytes() > COLUMN_BYTES_MAX {
+            *columns = Columns::new(segment.count as usize);
+        }
+        columns.build(filter, |row, sink| {
+            let text = segment.entry(row as u32).and_then(|(_, text)| str::from_utf8(text).ok());
+            text.filter(|text| !text.is_empty()).into_iter().for_each(|text| sink.text(text));
+        });
+        (columns.rows() as u32, filter.select(&columns))
+    }
+}
+
+/// The rows of a segment that may be returned: a bit for each, and how many are set. `None`: all of them.
+pub(crate) fn passing(segment: &SegmentView, filter: Option<&Filter>) -> Option<(Arc<[u32]>, u32)> {
+    let live = segment.live.clone();
+    let words = match (filter, live) {
+        (None, None) => return None,
+        (None, Some(live)) => return Some((live, segment.len())),
+        (Some(filter), None) => segment.shared.filters.words(segment, filter),
+        (Some(filter), Some(live)) => segment.shared.filters.live_words(segment, filter, &live),
+    };
+    let count = count_bits(&words, segment.count);
+    (count < segment.count).then_some((words, count))
+}
+
+/// How many of the first `rows` bits are set.
+fn count_bits(words: &[u32], rows: u32) -> u32 {
+    let (whole, rest) = (rows as usize / 32, rows % 32);
+    let full: u32 = words[..whole.min(words.len())].iter().map(|word| word.count_ones()).sum();
+    full + words.get(whole).map_or(0, |word| (word & ((1_u32 << rest) - 1)).count_ones())
+}
+
+/// The bits from `start` on, `count` of them, moved to the beginning.
+pub(crate) fn slice_bits(words: &[u32], start: u32, count: u32) -> Vec<u32> {
+    let (first, shift) = (start as usize / 32, start % 32);
+    let word = |index: usize| words.get(index).copied().unwrap_or(0);
+    let joined = |index: usize| match shift {
+        0 => word(index),
+        _ => word(index) >> shift | word(index + 1) << (32 - shift),
+    };
+    (first..first + (count as usize).div_ceil(32)).map(joined).collect()
+}
+
+/// Appends the bits of the rows from `start` on.
+fn evaluate(segment: &SegmentView, filter: &Filter, start: u32, words: &mut Vec<u32>) {
+    let word = |first: u32| {
+        let rows = first..segment.count.min(first + 32);
+        rows.fold(0, |word, row| word | u32::from(filter.matches(&segment.metadata(row))) << (row - first))
+    };
+    words.extend((start..segment.count).step_by(32).map(word));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sliced_bits_are_those_from_the_start_on() {
+        let words = [0x8000_0001, 0xf0f0_f0f0, 7];
+        let set = |row: u32| words[row as usize / 32] >> (row % 32) & 1;
+        for start in 0..96 {
+            let sliced = slice_bits(&words, start, 96 - start);
+            for row in start..96 {
+                assert_eq!(sliced[(row - start) as usize / 32] >> ((row - start) % 32) & 1, set(row), "{start} {row}");
+            }
+        }
+        assert_eq!(count_bits(&words, 96), 2 + 16 + 3);
+        assert_eq!(count_bits(&words, 33), 2);
+    }
+}

@@ -1,0 +1,261 @@
+//! Single queries of many callers become one batch.
+//!
+//! 1. One batch is under way at a time. A caller who finds none under way searches at once, alone.
+//! 2. Others wait in line. When a batch is done its leader hands the lead to the first in line, and only then gives the
+//!    members what was found, so that the next batch runs meanwhile; each makes its own hits of it. There is no timer: nobody waits for company.
+//! 3. The new leader takes all in line that want the same (up to a bound), itself first, and searches for them together.
+//! 4. A blocked caller leads on its own thread. Awaited searches cannot be relied on to be polled, so a thread of the
+//!    collection leads for them.
+//! 5. The snapshot is taken when the batch begins, after every member has asked; so each sees all writes that returned
+//!    before it began.
+
+use std::collections::VecDeque;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
+
+use super::run::{self, Findings};
+use super::{FoundMany, SearchOptions};
+use crate::error::{Error, Result};
+use crate::state::Shared;
+use crate::task::{Task, task};
+
+/// Where searches wait for each other.
+pub(crate) struct Gather {
+    shared: Arc<Shared>,
+    line: Mutex<Line>,
+    /// Wakes the thread that leads for awaited searches.
+    dispatcher: OnceLock<Sender<()>>,
+}
+
+#[derive(Default)]
+struct Line {
+    under_way: bool,
+    waiting: VecDeque<Arc<Job>>,
+}
+
+/// A search in line.
+struct Job {
+    queries: Vec<f32>,
+    count: usize,
+    options: SearchOptions,
+    place: Mutex<Place>,
+    changed: Condvar,
+}
+
+enum Place {
+    /// A blocked caller waits.
+    Blocked,
+    /// A blocked caller is to lead.
+    Leads,
+    /// A blocked caller can go.
+    Done(Result<Findings>),
+    /// A task waits.
+    Awaited(Box<dyn FnOnce(Result<Findings>) + Send>),
+    /// The answer was taken or sent.
+    Gone,
+}
+
+impl Gather {
+    pub(crate) fn new(shared: Arc<Shared>) -> Arc<Gather> {
+        Arc::new(Gather { shared, line: Mutex::default(), dispatcher: OnceLock::new() })
+    }
+
+    /// Searches valid queries on the caller's thread, alone or with others.
+    pub(crate) fn search(&self, queries: &[f32], count: usize, options: &SearchOptions) -> Result<FoundMany> {
+        let mut line = lock(&self.line);
+        if !line.under_way {
+            line.under_way = true;
+            drop(line);
+            let lead = Lead { gather: self };
+            let found = run::search(&self.shared, queries, count, options);
+            drop(lead);
+            return found.map(Findings::into_hits);
+        }
+        let job = Arc::new(Job::new(queries.to_vec(), count, options.clone(), Place::Blocked));
+        line.waiting.push_back(Arc::clone(&job));
+        drop(line);
+        let mut place = lock(&job.place);
+        loop {
+            match std::mem::replace(&mut *place, Place::Gone) {
+                Place::Done(result) => {
+                    drop(place);
+                    return result.map(Findings::into_hits);
+                }
+                Place::Leads => {
+                    *place = Place::Blocked;
+                    drop(place);
+                    self.lead();
+                    place = lock(&job.place);
+                }
+                other => {
+                    *place = other;
+                    place = job.changed.wait(place).unwrap_or_else(PoisonError::into_inner);
+                }
+            }
+        }
+    }
+
+    /// Searches valid queries for a task.
+    pub(crate) fn search_async<T: Send + 'static>(
+        self: &Arc<Gather>,
+        queries: Vec<f32>,
+        count: usize,
+        options: SearchOptions,
+        convert: impl FnOnce(FoundMany) -> T + Send + 'static,
+    ) -> Task<T> {
+        self.start_dispatcher();
+        let (answer, task) = task();
+        let answer = move |found: Result<Findings>| answer.send(found.map(|found| convert(found.into_hits())));
+        let job = Arc::new(Job::new(queries, count, options, Place::Awaited(Box::new(answer))));
+        let mut line = lock(&self.line);
+        line.waiting.push_back(job);
+        let idle = !std::mem::replace(&mut line.under_way, true);
+        drop(line);
+        if idle {
+            self.hand_over();
+        }
+        task
+    }
+
+    /// Gives the lead to the first in line, or ends it.
+    fn hand_over(&self) {
+        let mut line = lock(&self.line);
+        while let Some(first) = line.waiting.front() {
+            let mut place = lock(&first.place);
+            match &*place {
+                Place::Blocked => {
+                    *place = Place::Leads;
+                    first.changed.notify_one();
+                    return;
+                }
+                Place::Awaited(_) => {
+                    drop(place);
+                    if self.wake_dispatcher() {
+                        return;
+                    }
+                    // Without a thread to lead, the task is told so.
+                    let job = line.waiting.pop_front();
+                    job.iter().for_each(|job| job.finish(Err(Error::Closed)));
+                }
+                _ => {
+                    drop(place);
+                    line.waiting.pop_front();
+                }
+            }
+        }
+        line.under_way = false;
+    }
+
+    /// Searches for the first in line and for all who want the same.
+    fn lead(&self) {
+        let jobs = self.take_batch();
+        let lead = Lead { gather: self };
+        let mut unanswered = Unanswered { jobs };
+        let result = match &unanswered.jobs[..] {
+            [] => return,
+            [job] => run::search(&self.shared, &job.queries, job.count, &job.options),
+            jobs => {
+                let queries: Vec<f32> = jobs.iter().flat_map(|job| job.queries.iter().copied()).collect();
+                let count = jobs.iter().map(|job| job.count).sum();
+                run::search(&self.shared, &queries, count, &jobs[0].options)
+            }
+        };
+        drop(lead);
+        let jobs = std::mem::take(&mut unanswered.jobs);
+        match result {
+            Err(error) => jobs.iter().for_each(|job| job.finish(Err(error.clone()))),
+            Ok(Findings { snapshot, found, report }) => {
+                let mut found = found.into_iter();
+                for job in jobs {
+                    let (snapshot, report) = (Arc::clone(&snapshot), report.clone());
+                    job.finish(Ok(Findings { snapshot, found: found.by_ref().take(job.count).collect(), report }));
+                }
+            }
+        }
+    }
+
+    fn take_batch(&self) -> Vec<Arc<Job>> {
+        let mut line = lock(&self.line);
+        let Some(first) = line.waiting.pop_front() else { return Vec::new() };
+        let queries_max = self.shared.options.batch_queries_max.max(1);
+        let mut queries = first.count;
+        let mut batch = vec![first];
+        let mut others = VecDeque::with_capacity(line.waiting.len());
+        for job in line.waiting.drain(..) {
+            if queries + job.count <= queries_max && job.options == batch[0].options {
+                queries += job.count;
+                batch.push(job);
+            } else {
+                others.push_back(job);
+            }
+        }
+        line.waiting = others;
+        batch
+    }
+
+    fn wake_dispatcher(&self) -> bool {
+        self.dispatcher.get().is_some_and(|sender| sender.send(()).is_ok())
+    }
+
+    /// Starts the thread that leads for awaited searches, where it does not run yet.
+    fn start_dispatcher(self: &Arc<Gather>) {
+        self.dispatcher.get_or_init(|| {
+            let (sender, receiver) = channel();
+            let gather: Weak<Gather> = Arc::downgrade(self);
+            let thread = std::thread::Builder::new().name("panoply-vectors-search".to_owned());
+            // Where no thread can be had the receiver is dropped, and searches are told.
+            let _ = thread.spawn(move || {
+                while receiver.recv().is_ok() {
+                    let Some(gather) = gather.upgrade() else { return };
+                    gather.lead();
+                }
+            });
+            sender
+        });
+    }
+}
+
+impl Job {
+    fn new(queries: Vec<f32>, count: usize, options: SearchOptions, place: Place) -> Job {
+        Job { queries, count, options, place: Mutex::new(place), changed: Condvar::new() }
+    }
+
+    fn finish(&self, result: Result<Findings>) {
+        let mut place = lock(&self.place);
+        match std::mem::replace(&mut *place, Place::Gone) {
+            Place::Awaited(answer) => answer(result),
+            Place::Done(earlier) => *place = Place::Done(earlier),
+            Place::Gone => {}
+            Place::Blocked | Place::Leads => {
+                *place = Place::Done(result);
+                self.changed.notify_one();
+            }
+        }
+    }
+}
+
+/// The lead, handed over when dropped, whatever happened.
+struct Lead<'a> {
+    gather: &'a Gather,
+}
+
+impl Drop for Lead<'_> {
+    fn drop(&mut self) {
+        self.gather.hand_over();
+    }
+}
+
+/// Members of a batch that have no answer yet; they get one even if the search panics.
+struct Unanswered {
+    jobs: Vec<Arc<Job>>,
+}
+
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        self.jobs.iter().for_each(|job| job.finish(Err(Error::Closed)));
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,118 @@
+//! Candidates from eight-bit copies of the rows, ranked by the rows themselves.
+//!
+//! Where a search is bound by memory, a copy of a quarter of the size is read in a quarter of the time. Under dot and
+//! cosine each row of the copy has a scale of its own; under euclidean all share one.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use panoply_core::Tensor;
+use panoply_core::op::compute::Metric;
+
+use super::SearchOptions;
+use super::run::{Batch, keep_nearest};
+use crate::encode::{quantise, scale_of};
+use crate::error::Result;
+use crate::schema::{Schema, Storage};
+use crate::segment::SegmentView;
+
+/// Rows that a segment may have beyond its copy, as a share of it, before the copy is made anew.
+const REST_SHARE_MAX: u32 = 8;
+
+/// The eight-bit copy of a segment's rows, made when it is first asked for.
+#[derive(Default)]
+pub(crate) struct CodesCache {
+    codes: Mutex<Option<Arc<Codes>>>,
+}
+
+/// Eight-bit copies of the first rows of a segment.
+pub(crate) struct Codes {
+    pub(crate) count: u32,
+    pub(crate) rows: Tensor,
+    pub(crate) norms: Option<Tensor>,
+    /// The scale that all rows share, or 1.
+    scale: f32,
+}
+
+impl CodesCache {
+    /// The copy for a snapshot's rows; `None` where the rows themselves have eight bits.
+    pub(crate) fn of(&self, segment: &SegmentView, schema: &Schema) -> Option<Arc<Codes>> {
+        if schema.storage == Storage::I8 || segment.count == 0 {
+            return None;
+        }
+        let mut codes = self.codes.lock().unwrap_or_else(PoisonError::into_inner);
+        let enough = |codes: &&Arc<Codes>| segment.count.saturating_sub(codes.count) <= codes.count / REST_SHARE_MAX;
+        if let Some(codes) = codes.as_ref().filter(enough) {
+            return Some(Arc::clone(codes));
+        }
+        // Without the memory for a copy, the rows themselves are searched.
+        *codes = Codes::new(segment, schema).ok().map(Arc::new);
+        codes.clone()
+    }
+}
+
+impl Codes {
+    fn new(segment: &SegmentView, schema: &Schema) -> Result<Codes> {
+        let count = segment.count as usize;
+        let shared = schema.metric == Metric::Euclidean;
+        let scale =
+            if shared { (0..segment.count).map(|row| scale_of(&segment.vector(row))).fold(0.0, f32::max) } else { 1.0 };
+        let (mut rows, mut norms) = (Vec::with_capacity(count * schema.dimension), Vec::new());
+        for row in 0..segment.count {
+            let vector = segment.vector(row);
+            let own = if shared { scale } else { scale_of(&vector) };
+            let square = quantise(&vector, own, &mut rows);
+            match schema.metric {
+                Metric::Cosine => norms.push(square.sqrt() as f32),
+                Metric::Dot => norms.push(1.0 / own),
+                Metric::Euclidean => {}
+            }
+        }
+        let rows = Tensor::from_slice::<i8>(bytemuck::cast_slice(&rows), [count, schema.dimension])?;
+        let norms = if shared { None } else { Some(Tensor::from_vec(norms, [count])?) };
+        Ok(Codes { count: segment.count, rows, norms, scale })
+    }
+
+    /// The queries in the units of the copy.
+    pub(crate) fn scaled_queries(&self, queries: &Tensor) -> Result<Tensor> {
+        if self.norms.is_some() {
+            return Ok(queries.clone());
+        }
+        let values = queries.as_slice::<f32>()?.iter().map(|value| value / self.scale).collect();
+        Ok(Tensor::from_vec(values, queries.shape())?)
+    }
+}
+
+impl Batch<'_> {
+    /// Finds `times` as many candidates as are wanted, and keeps the best by their stored rows.
+    pub(super) fn run_reranked(&mut self, options: &SearchOptions, times: usize) -> Result<()> {
+        self.coarse = true;
+        self.wanted = self.k.saturating_mul(times.max(1)).min(self.snapshot.len());
+        self.run_once(options)?;
+        let schema = &self.shared.schema;
+        let lines = self.found.iter_mut().zip(self.queries.chunks_exact(schema.dimension));
+        for (found, query) in lines {
+            for candidate in found.iter_mut() {
+                let segment = &self.snapshot.segments[candidate.segment as usize];
+                candidate.score = exact_score(schema.metric, query, &segment.vector(candidate.row));
+            }
+            keep_nearest(schema.metric, self.k, found);
+        }
+        Ok(())
+    }
+}
+
+/// The score of one row.
+fn exact_score(metric: Metric, query: &[f32], row: &[f32]) -> f32 {
+    let sum = |term: fn(f64, f64) -> f64| -> f64 {
+        query.iter().zip(row).map(|(query, row)| term(f64::from(*query), f64::from(*row))).sum()
+    };
+    let dot = |query: f64, row: f64| query * row;
+    match metric {
+        Metric::Dot => sum(dot) as f32,
+        Metric::Cosine => {
+            let lengths = (sum(|query, _| query * query) * sum(|_, row| row * row)).sqrt();
+            if lengths == 0.0 { 0.0 } else { (sum(dot) / lengths) as f32 }
+        }
+        Metric::Euclidean => sum(|query, row| (query - row) * (query - row)).sqrt() as f32,
+    }
+}

@@ -1,0 +1,469 @@
+//! One batch of queries over one snapshot.
+//!
+//! A segment's rows are cut into pieces by where they live: a block on a device is searched there, the rest on the
+//! host. Each piece is one `Search` op; all of them are under way together. A piece whose device fails is searched again
+//! on the host, which always has the rows. The findings are merged by score, equal scores in the order of segments and rows.
+
+use std::cmp::Ordering;
+use std::ops::Range;
+use std::sync::Arc;
+
+use panoply_core::op::compute::{Metric, Neighbors, Search, Transfer};
+use panoply_core::{DeviceId, ErrorKind, Location, Outcome, Tensor};
+use panoply_runtime::{PendingOutcome, RunOptions, Runtime};
+
+use super::bits::{passing, slice_bits};
+use super::rerank::Codes;
+use super::residency::Block;
+use super::{FoundMany, Hit, SearchOptions, SearchReport};
+use crate::error::Result;
+use crate::schema::Storage;
+use crate::segment::SegmentView;
+use crate::state::{Shared, Snapshot};
+
+/// Bytes of rows from which several nodes of processors share them.
+const SHARED_BYTES_MIN: usize = 4 << 20;
+
+/// Hits that one thread makes without help.
+const HITS_ALONE_MAX: usize = 2048;
+
+/// A row that may be among the nearest.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Candidate {
+    pub(crate) score: f32,
+    /// Its segment's place in the snapshot.
+    pub(crate) segment: u32,
+    pub(crate) row: u32,
+}
+
+/// A batch of queries being searched.
+pub(crate) struct Batch<'a> {
+    pub(crate) shared: &'a Shared,
+    pub(crate) snapshot: &'a Snapshot,
+    pub(crate) queries: &'a [f32],
+    pub(crate) count: usize,
+    pub(crate) k: usize,
+    /// For each query, what was found so far.
+    pub(crate) found: Vec<Vec<Candidate>>,
+    pub(crate) report: SearchReport,
+    /// Candidates wanted of each piece.
+    pub(crate) wanted: usize,
+    /// Whether candidates are found with eight-bit copies of the rows.
+    pub(crate) coarse: bool,
+    /// For each segment, the rows that may be returned, once that is known.
+    bits: Vec<Option<Passing>>,
+    under_way: Vec<(Piece, PendingOutcome<Neighbors>)>,
+}
+
+/// The rows of a segment that may be returned, and how many; `None`: all of them.
+type Passing = Option<(Arc<[u32]>, u32)>;
+
+/// Where the rows of a piece are read.
+#[derive(Clone, Copy)]
+enum Source<'a> {
+    Host,
+    Block(&'a Arc<Block>),
+    Codes(&'a Arc<Codes>),
+}
+
+/// Rows that are searched by one op.
+struct Piece {
+    segment: u32,
+    rows: Range<u32>,
+    block: Option<Arc<Block>>,
+    codes: Option<Arc<Codes>>,
+    /// Which queries; `None`: all of them, in order.
+    subset: Option<Arc<[u32]>>,
+    queries: Tensor,
+    filter: Option<Tensor>,
+    k: usize,
+}
+
+/// What a batch found, before it is made hits. Whoever wants the hits makes them, on a thread of their own.
+pub(crate) struct Findings {
+    pub(crate) snapshot: Arc<Snapshot>,
+    pub(crate) found: Vec<Vec<Candidate>>,
+    pub(crate) report: SearchReport,
+}
+
+/// Searches a batch of valid queries.
+pub(crate) fn search(shared: &Shared, queries: &[f32], count: usize, options: &SearchOptions) -> Result<Findings> {
+    let snapshot = shared.snapshot();
+    let mut batch = Batch::new(shared, &snapshot, queries, count, options.k);
+    batch.run(options)?;
+    let Batch { found, report, .. } = batch;
+    Ok(Findings { snapshot, found, report })
+}
+
+/// Checks queries and options, and gives how many queries there are.
+pub(crate) fn check(shared: &Shared, queries: &[f32], options: &SearchOptions) -> Result<usize> {
+    let count = shared.schema.count_vectors(queries.len())?;
+    queries.chunks_exact(shared.schema.dimension).try_for_each(|query| shared.schema.check_query(query))?;
+    options.filter.as_ref().map_or(Ok(()), |filter| shared.check_filter(filter))?;
+    Ok(count)
+}
+
+impl<'a> Batch<'a> {
+    pub(crate) fn new(
+        shared: &'a Shared,
+        snapshot: &'a Snapshot,
+        queries: &'a [f32],
+        count: usize,
+        k: usize,
+    ) -> Batch<'a> {
+        let report = SearchReport { batch_size: count, ..SearchReport::default() };
+        let (k, bits) = (k.min(snapshot.len()), vec![None; snapshot.segments.len()]);
+        let (found, under_way) = (vec![Vec::new(); count], Vec::new());
+        Batch { shared, snapshot, queries, count, k, found, report, wanted: k, coarse: false, bits, under_way }
+    }
+
+    /// Finds the candidates of every query.
+    pub(crate) fn run(&mut self, options: &SearchOptions) -> Result<()> {
+        if self.k == 0 || self.count == 0 {
+            return Ok(());
+        }
+        match options.rerank {
+            Some(times) => self.run_reranked(options, times),
+            None => self.run_once(options),
+        }
+    }
+
+    /// Finds the `wanted` candidates of every query.
+    pub(super) fn run_once(&mut self, options: &SearchOptions) -> Result<()> {
+        match options.nprobe {
+            Some(nprobe) => self.start_probes(options, nprobe)?,
+            None => self.start_all(options)?,
+        }
+        self.finish()
+    }
+
+    /// Starts an exact search of every segment.
+    pub(crate) fn start_all(&mut self, options: &SearchOptions) -> Result<()> {
+        let all = self.query_tensor(None)?;
+        for place in 0..self.snapshot.segments.len() {
+            let rows = 0..self.snapshot.segments[place].count;
+            self.start(place, rows, options, &all, None)?;
+        }
+        Ok(())
+    }
+
+    /// The queries as a tensor: all of them, or those of a subset.
+    pub(crate) fn query_tensor(&self, subset: Option<&[u32]>) -> Result<Tensor> {
+        let dimension = self.shared.schema.dimension;
+        Ok(match subset {
+            None => Tensor::from_slice(self.queries, [self.count, dimension])?,
+            Some(subset) => {
+                let mut values = Vec::with_capacity(subset.len() * dimension);
+                for query in subset {
+                    values.extend_from_slice(&self.queries[*query as usize * dimension..][..dimension]);
+                }
+                Tensor::from_vec(values, [subset.len(), dimension])?
+            }
+        })
+    }
+
+    /// Starts a search of a range of rows of one segment.
+    pub(crate) fn start(
+        &mut self,
+        place: usize,
+        range: Range<u32>,
+        options: &SearchOptions,
+        queries: &Tensor,
+        subset: Option<&Arc<[u32]>>,
+    ) -> Result<()> {
+        let segment = Arc::clone(&self.snapshot.segments[place]);
+        let bits = self.bits[place].get_or_insert_with(|| passing(&segment, options.filter.as_ref())).clone();
+        if range.is_empty() || bits.as_ref().is_some_and(|(_, count)| *count == 0) {
+            return Ok(());
+        }
+        let mut range = range;
+        if self.coarse
+            && let Some(codes) = segment.shared.codes.of(&segment, &self.shared.schema)
+        {
+            let coded = range.start..range.end.min(codes.count);
+            if !coded.is_empty() {
+                let queries = codes.scaled_queries(queries)?;
+                let host = self.shared.hosts.first().copied();
+                range.start = coded.end;
+                self.start_piece(place, &segment, coded, Source::Codes(&codes), host, bits.as_ref(), &queries, subset)?;
+            }
+            if range.is_empty() {
+                return Ok(());
+            }
+        }
+        let queries = self.scaled_queries(&segment, queries)?;
+        let resident = segment.shared.resident.state();
+        let mut next = range.start;
+        for block in resident.blocks.iter() {
+            let rows = range.start.max(block.first_row)..range.end.min(block.first_row + block.count);
+            if rows.is_empty() {
+                continue;
+            }
+            if next < rows.start {
+                self.start_on_host(place, &segment, next..rows.start, bits.as_ref(), &queries, subset)?;
+            }
+            next = rows.end;
+            self.start_piece(place, &segment, rows, Source::Block(block), None, bits.as_ref(), &queries, subset)?;
+        }
+        if next < range.end {
+            if resident.spilled > 0 {
+                self.report.spilled_rows += u64::from(range.end - next).min(u64::from(resident.spilled));
+            }
+            self.start_on_host(place, &segment, next..range.end, bits.as_ref(), &queries, subset)?;
+        }
+        Ok(())
+    }
+
+    /// Starts a search of rows on the host, shared between its nodes of processors where they are many.
+    fn start_on_host(
+        &mut self,
+        place: usize,
+        segment: &SegmentView,
+        range: Range<u32>,
+        bits: Option<&(Arc<[u32]>, u32)>,
+        queries: &Tensor,
+        subset: Option<&Arc<[u32]>>,
+    ) -> Result<()> {
+        let hosts = &self.shared.hosts;
+        let alone = hosts.len() <= 1 || range.len() * segment.row_bytes < SHARED_BYTES_MIN;
+        if alone {
+            let host = hosts.first().copied();
+            return self.start_piece(place, segment, range, Source::Host, host, bits, queries, subset);
+        }
+        let share = range.len().div_ceil(hosts.len()).next_multiple_of(32);
+        for (first, host) in range.clone().step_by(share).zip(self.shared.hosts.clone()) {
+            let rows = first..range.end.min(first + share as u32);
+            self.start_piece(place, segment, rows, Source::Host, Some(host), bits, queries, subset)?;
+        }
+        Ok(())
+    }
+
+    fn start_piece(
+        &mut self,
+        place: usize,
+        segment: &SegmentView,
+        rows: Range<u32>,
+        source: Source<'_>,
+        host: Option<DeviceId>,
+        bits: Option<&(Arc<[u32]>, u32)>,
+        queries: &Tensor,
+        subset: Option<&Arc<[u32]>>,
+    ) -> Result<()> {
+        let whole_block = match source {
+            Source::Block(block) if block.first_row == rows.start && block.count == rows.len() as u32 => Some(block),
+            _ => None,
+        };
+        // Where the copy on the device cannot be had, the filter goes along with the op.
+        let mask = bits.zip(whole_block).and_then(|((words, _), block)| block.mask(&self.shared.runtime, words).ok());
+        let filter = match bits {
+            None => None,
+            Some(_) if mask.is_some() => mask,
+            Some((words, _)) if rows.start == 0 => {
+                Some(Tensor::from_owner::<u32, Arc<[u32]>>(Arc::clone(words), [words.len()])?)
+            }
+            Some((words, _)) => {
+                let words = slice_bits(words, rows.start, rows.len() as u32);
+                let shape = [words.len()];
+                Some(Tensor::from_vec(words, shape)?)
+            }
+        };
+        self.report.scanned_rows += rows.len() as u64 * queries.shape()[0] as u64;
+        let piece = Piece {
+            segment: place as u32,
+            k: self.wanted.min(rows.len()),
+            rows,
+            block: if let Source::Block(block) = source { Some(Arc::clone(block)) } else { None },
+            codes: if let Source::Codes(codes) = source { Some(Arc::clone(codes)) } else { None },
+            subset: subset.cloned(),
+            queries: queries.clone(),
+            filter,
+        };
+        let pending = piece.send(&self.shared.runtime, self.op_metric(), segment, host)?;
+        self.report.ops += 1;
+        self.under_way.push((piece, pending));
+        Ok(())
+    }
+
+    /// Waits for everything that is under way, and merges what it found.
+    pub(crate) fn finish(&mut self) -> Result<()> {
+        let several = self.under_way.len() > 1;
+        for (piece, pending) in std::mem::take(&mut self.under_way) {
+            let segment = Arc::clone(&self.snapshot.segments[piece.segment as usize]);
+            let outcome = match (pending.wait(), &piece.block) {
+                (Err(error), Some(block)) if error.kind() != ErrorKind::Caller => {
+                    segment.shared.resident.forget(block);
+                    self.report.fallback.get_or_insert(error);
+                    let filter = self.host_filter(&piece)?;
+                    let on_host = Piece { block: None, filter, ..piece.clone() };
+                    let host = self.shared.hosts.first().copied();
+                    self.shared.nudge();
+                    on_host.send(&self.shared.runtime, self.op_metric(), &segment, host)?.wait()?
+                }
+                (outcome, _) => outcome?,
+            };
+            self.absorb(&piece, &segment, outcome)?;
+        }
+        if several {
+            let (metric, k) = (self.shared.schema.metric, self.wanted);
+            self.found.iter_mut().for_each(|found| keep_nearest(metric, k, found));
+        }
+        Ok(())
+    }
+
+    /// The filter of a piece where the host can read it.
+    fn host_filter(&self, piece: &Piece) -> Result<Option<Tensor>> {
+        let bits = self.bits[piece.segment as usize].as_ref().and_then(Option::as_ref);
+        let words = bits.map(|(words, _)| slice_bits(words, piece.rows.start, piece.rows.len() as u32));
+        Ok(words.map(|words| Tensor::from_slice(&words, [words.len()])).transpose()?)
+    }
+
+    fn absorb(&mut self, piece: &Piece, segment: &SegmentView, outcome: Outcome<Neighbors>) -> Result<()> {
+        let device = outcome.report.device;
+        if !self.report.devices.contains(&device) {
+            self.report.devices.push(device);
+        }
+        let (ids, scores) = on_host(&self.shared.runtime, outcome.output)?;
+        let (ids, scores) = (ids.as_slice::<u32>()?, scores.as_slice::<f32>()?);
+        let lines = ids.chunks_exact(piece.k.max(1)).zip(scores.chunks_exact(piece.k.max(1)));
+        for (line, (ids, scores)) in lines.enumerate() {
+            let query = piece.subset.as_ref().map_or(line, |subset| subset[line] as usize);
+            let factor = self.score_factor(segment, query);
+            let rows = ids.iter().zip(scores).take_while(|(id, _)| **id < piece.rows.len() as u32);
+            let found = rows.map(|(id, score)| Candidate {
+                score: score * factor,
+                segment: piece.segment,
+                row: piece.rows.start + id,
+            });
+            self.found[query].extend(found);
+        }
+        Ok(())
+    }
+
+    /// The metric with which ops are run: rows of eight bits with scales of their own take the cosine's arithmetic, in
+    /// which their norm is one over the scale.
+    fn op_metric(&self) -> Metric {
+        let schema = &self.shared.schema;
+        if schema.has_norms() { Metric::Cosine } else { schema.metric }
+    }
+
+    /// What an op's scores are multiplied by to be the collection's.
+    fn score_factor(&self, segment: &SegmentView, query: usize) -> f32 {
+        let schema = &self.shared.schema;
+        match (schema.storage, schema.metric) {
+            (Storage::I8, Metric::Dot) => {
+                let query = &self.queries[query * schema.dimension..][..schema.dimension];
+                query.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>().sqrt() as f32
+            }
+            (Storage::I8, Metric::Euclidean) => segment.scale,
+            _ => 1.0,
+        }
+    }
+
+    /// The queries in the units of a segment's rows.
+    fn scaled_queries(&self, segment: &SegmentView, queries: &Tensor) -> Result<Tensor> {
+        if !self.shared.schema.shares_scale() {
+            return Ok(queries.clone());
+        }
+        let values = queries.as_slice::<f32>()?.iter().map(|value| value / segment.scale).collect();
+        Ok(Tensor::from_vec(values, queries.shape())?)
+    }
+}
+
+impl Findings {
+    /// The candidates as hits.
+    pub(crate) fn into_hits(self) -> FoundMany {
+        let hit = |candidate: &Candidate| {
+            let segment = &self.snapshot.segments[candidate.segment as usize];
+            let id = segment.id_of(candidate.row).to_owned();
+            Hit { id, score: candidate.score, metadata: segment.metadata(candidate.row) }
+        };
+        let lines = &|found: &[Vec<Candidate>]| -> Vec<Vec<Hit>> {
+            found.iter().map(|found| found.iter().map(hit).collect()).collect()
+        };
+        let total: usize = self.found.iter().map(Vec::len).sum();
+        // How many there are is asked of the system, which takes its time: not for a few hits.
+        let threads = match total / HITS_ALONE_MAX {
+            0 | 1 => 1,
+            parts => std::thread::available_parallelism().map_or(1, usize::from).min(parts),
+        };
+        if threads < 2 {
+            return FoundMany { hits: lines(&self.found), report: self.report };
+        }
+        // Each hit waits for memory that nobody has looked at lately; several threads wait at the same time.
+        let hits = std::thread::scope(|scope| {
+            let share = self.found.len().div_ceil(threads);
+            let parts: Vec<_> = self.found.chunks(share).map(|found| scope.spawn(move || lines(found))).collect();
+            let parts = parts.into_iter().zip(self.found.chunks(share));
+            parts.flat_map(|(part, found)| part.join().unwrap_or_else(|_| vec![Vec::new(); found.len()])).collect()
+        });
+        FoundMany { hits, report: self.report }
+    }
+}
+
+impl Clone for Piece {
+    fn clone(&self) -> Piece {
+        let Piece { segment, rows, block, codes, subset, queries, filter, k } = self;
+        let (rows, block, codes, subset) = (rows.clone(), block.clone(), codes.clone(), subset.clone());
+        Piece { segment: *segment, rows, block, codes, subset, queries: queries.clone(), filter: filter.clone(), k: *k }
+    }
+}
+
+impl Piece {
+    /// Sends the op to where the rows are.
+    fn send(
+        &self,
+        runtime: &Runtime,
+        metric: Metric,
+        segment: &SegmentView,
+        host: Option<DeviceId>,
+    ) -> Result<PendingOutcome<Neighbors>> {
+        let (source, norms, offset, device) = match (&self.block, &self.codes) {
+            (Some(block), _) => (&block.rows, block.norms.as_ref(), block.first_row, Some(block.device)),
+            (None, Some(codes)) => (&codes.rows, codes.norms.as_ref(), 0, host),
+            (None, None) => (&segment.rows, segment.norms.as_ref(), 0, host),
+        };
+        let metric = if norms.is_some() { Metric::Cosine } else { metric };
+        let (start, end) = ((self.rows.start - offset) as usize, (self.rows.end - offset) as usize);
+        let mut op = Search::new(&source.slice(0, start, end)?, &self.queries, metric, self.k);
+        op.filter = self.filter.clone();
+        op.row_norms = norms.map(|norms| norms.slice(0, start, end)).transpose()?;
+        Ok(runtime.run_with(op, RunOptions { device, ..RunOptions::default() }).with_report())
+    }
+}
+
+/// An op's output where it can be read.
+pub(crate) fn on_host(runtime: &Runtime, output: Neighbors) -> Result<(Tensor, Tensor)> {
+    let bring = |tensor: &Tensor| match tensor.location() {
+        Location::Host => None,
+        Location::Device(device) => {
+            let options = RunOptions { device: Some(device), ..RunOptions::default() };
+            Some(runtime.run_with(Transfer::to_host(tensor), options))
+        }
+    };
+    let (ids, scores) = (bring(&output.ids), bring(&output.scores));
+    let ids = ids.map_or(Ok(output.ids), |pending| pending.wait())?;
+    let scores = scores.map_or(Ok(output.scores), |pending| pending.wait())?;
+    Ok((ids, scores))
+}
+
+/// Sorts candidates, nearest first, and keeps `k` of them.
+pub(crate) fn keep_nearest(metric: Metric, k: usize, found: &mut Vec<Candidate>) {
+    let order = |a: &Candidate, b: &Candidate| {
+        let by_score = match (a.score.is_nan(), b.score.is_nan()) {
+            (false, false) if metric.smaller_is_nearer() => a.score.total_cmp(&b.score),
+            (false, false) => b.score.total_cmp(&a.score),
+            (a_is_nan, b_is_nan) => a_is_nan.cmp(&b_is_nan),
+        };
+        by_score.then(a.segment.cmp(&b.segment)).then(a.row.cmp(&b.row))
+    };
+    // Zero and minus zero are the same score.
+    let order = |a: &Candidate, b: &Candidate| match a.score == b.score {
+        true => Ordering::Equal.then(a.segment.cmp(&b.segment)).then(a.row.cmp(&b.row)),
+        false => order(a, b),
+    };
+    if found.len() > k && k > 0 {
+        found.select_nth_unstable_by(k - 1, order);
+    }
+    found.truncate(k);
+    found.sort_unstable_by(order);
+}

@@ -1,0 +1,434 @@
+//! Segments: blocks of rows with their log. The newest grows at its end; all others only ever lose rows.
+//!
+//! A segment's rows lie in one region, its log in another. The log is also where ids and metadata live: in memory a row
+//! has the place of its entry there, and nothing is stored twice.
+
+use std::sync::Arc;
+
+use panoply_core::{DType, Tensor, bf16, f16};
+use serde_json::Value;
+
+use crate::encode::{Encoded, decode, floats, quantise};
+use crate::error::{Error, Result};
+use crate::folder::Folder;
+use crate::ivf::Lists;
+use crate::record::{Draft, LOG_HEAD_BYTES, Layout, Slot, entry, log_head, write_record};
+use crate::region::{Elements, Region, View, open_file};
+use crate::schema::{Schema, Storage};
+use crate::search::residency::Resident;
+use crate::search::{CodesCache, FilterCache};
+
+/// Rows that are written together are copied into the log, and reach the disk with it, up to this many bytes.
+const INLINE_BYTES_MAX: usize = 256 << 10;
+
+/// A segment as its writer has it.
+pub(crate) struct Segment {
+    pub(crate) id: u32,
+    pub(crate) schema: Arc<Schema>,
+    pub(crate) rows: Region,
+    pub(crate) log: Region,
+    /// Where each row's entry begins in the log, as `u64`.
+    pub(crate) entries: Region,
+    pub(crate) norms: Option<Region>,
+    pub(crate) scales: Option<Region>,
+    pub(crate) count: u32,
+    pub(crate) nonce: u64,
+    /// Records in the log.
+    pub(crate) records: u64,
+    /// Rows that are known to have reached the rows file.
+    pub(crate) rows_synced: u32,
+    pub(crate) durable: bool,
+    in_memory: bool,
+    /// A bit for each row, set while it lives; empty while all do.
+    live: Vec<u32>,
+    pub(crate) dead: u32,
+    pub(crate) scale: f32,
+    pub(crate) lists: Option<Arc<Lists>>,
+    shared: Arc<SegmentShared>,
+    view: Option<Arc<SegmentView>>,
+}
+
+/// What all views of a segment share.
+#[derive(Default)]
+pub(crate) struct SegmentShared {
+    pub(crate) filters: FilterCache,
+    pub(crate) codes: CodesCache,
+    pub(crate) resident: Resident,
+}
+
+/// A segment as it was at some time.
+pub(crate) struct SegmentView {
+    pub(crate) id: u32,
+    pub(crate) count: u32,
+    pub(crate) dead: u32,
+    pub(crate) storage: Storage,
+    pub(crate) row_bytes: usize,
+    pub(crate) rows: Tensor,
+    pub(crate) norms: Option<Tensor>,
+    /// The bits of the rows that live; `None` while all do.
+    pub(crate) live: Option<Arc<[u32]>>,
+    pub(crate) scale: f32,
+    pub(crate) lists: Option<Arc<Lists>>,
+    pub(crate) shared: Arc<SegmentShared>,
+    pub(crate) stored: View,
+    pub(crate) log: View,
+    entries: View,
+    scales: Option<View>,
+}
+
+/// One change to be recorded.
+pub(crate) struct Addition<'a> {
+    pub(crate) kills: &'a [Slot],
+    pub(crate) fields: &'a [String],
+    pub(crate) batch: Option<&'a Encoded>,
+}
+
+/// A change that was not recorded.
+pub(crate) struct Failure {
+    pub(crate) error: Error,
+    /// Whether it is unclear what the files hold now.
+    pub(crate) unclear: bool,
+}
+
+impl Segment {
+    /// A new segment without rows: in a folder, or in memory.
+    pub(crate) fn create(folder: Option<&Folder>, schema: &Arc<Schema>, id: u32, durable: bool) -> Result<Segment> {
+        let nonce = crate::folder::nonce();
+        let (rows, mut log) = match folder {
+            None => (Region::in_memory()?, Region::in_memory()?),
+            Some(folder) => {
+                let (rows, log) = (folder.rows_path(id), folder.log_path(id));
+                (Region::in_file(open_file(&rows, true)?, &rows, 0)?, Region::in_file(open_file(&log, true)?, &log, 0)?)
+            }
+        };
+        log.append(&log_head(id, nonce))?;
+        if durable {
+            rows.sync()?;
+            log.sync()?;
+        }
+        Segment::with_regions(schema, id, nonce, rows, log, folder.is_none(), durable)
+    }
+
+    /// A segment over regions that hold no rows yet, or whose rows will be counted by the caller.
+    pub(crate) fn with_regions(
+        schema: &Arc<Schema>,
+        id: u32,
+        nonce: u64,
+        rows: Region,
+        log: Region,
+        in_memory: bool,
+        durable: bool,
+    ) -> Result<Segment> {
+        let column = |wanted: bool| if wanted { Region::in_memory().map(Some) } else { Ok(None) };
+        Ok(Segment {
+            id,
+            rows,
+            log,
+            entries: Region::in_memory()?,
+            norms: column(schema.has_norms())?,
+            scales: column(schema.has_scales())?,
+            schema: Arc::clone(schema),
+            count: 0,
+            nonce,
+            records: 0,
+            rows_synced: 0,
+            durable: durable && !in_memory,
+            in_memory,
+            live: Vec::new(),
+            dead: 0,
+            scale: 0.0,
+            lists: None,
+            shared: Arc::default(),
+            view: None,
+        })
+    }
+
+    /// Records changes, all or none of them. When it returns they have reached the disk.
+    pub(crate) fn append(&mut self, additions: &[Addition<'_>]) -> Result<(), Failure> {
+        let (rows, log, synced) = (self.rows.len(), self.log.len(), self.rows_synced);
+        self.try_append(additions).map_err(|error| {
+            self.rows_synced = synced;
+            let restored = self.rows.truncate(rows).and_then(|()| self.log.truncate(log));
+            Failure { error, unclear: restored.is_err() }
+        })
+    }
+
+    fn try_append(&mut self, additions: &[Addition<'_>]) -> Result<()> {
+        let batches = || additions.iter().filter_map(|addition| addition.batch);
+        let more: usize = batches().map(|batch| batch.count).sum();
+        let row_bytes = self.schema.row_bytes();
+        if more >= (u32::MAX - self.count) as usize {
+            return Err(Error::invalid("rows of a segment", format!("fewer than {}", u32::MAX), more));
+        }
+        self.entries.reserve(more * 8)?;
+        [&mut self.norms, &mut self.scales].into_iter().flatten().try_for_each(|column| column.reserve(more * 4))?;
+        let inline = !self.in_memory && more * row_bytes <= INLINE_BYTES_MAX;
+        let stored = self.append_rows(additions)?;
+        let mut records = Vec::with_capacity(self.records_bytes(additions, inline));
+        let mut first_row = self.count;
+        let mut starts = Vec::with_capacity(additions.len());
+        for (number, (addition, stored)) in (self.records..).zip(additions.iter().zip(&stored)) {
+            let rows = addition.batch.map_or(0, |batch| batch.count as u32);
+            let bytes = stored.as_deref().or(addition.batch.map(|batch| &batch.rows[..])).unwrap_or_default();
+            let scales = vec![self.scale; if self.schema.shares_scale() { rows as usize } else { 0 }];
+            let own_scales = addition.batch.map_or(&[][..], |batch| &batch.scales);
+            let draft = Draft {
+                number,
+                before: (number - self.records) as u32,
+                kills: addition.kills,
+                fields: addition.fields,
+                rows,
+                first_row,
+                rows_synced: self.rows_synced,
+                rows_checksum: crc32fast::hash(bytes),
+                norms: addition.batch.map_or(&[], |batch| &batch.norms),
+                scales: if scales.is_empty() { own_scales } else { &scales },
+                inline_rows: inline.then_some(bytes),
+                entries: addition.batch.map_or(&[], |batch| &batch.entries),
+            };
+            write_record(&mut records, self.nonce, &draft);
+            starts.push(self.log.len() + records.len() - draft.entries.len());
+            first_row += rows;
+        }
+        self.log.append(&records)?;
+        if self.durable {
+            self.sync_group(inline || more == 0)?;
+        }
+        if self.durable && !inline {
+            self.rows_synced = self.count + more as u32;
+        }
+        self.records += additions.len() as u64;
+        self.view = None;
+        for (addition, start) in additions.iter().zip(starts) {
+            if let Some(batch) = addition.batch {
+                self.note_rows(batch, start as u64)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the log, and the rows where they are not in it, have reached the disk: both at the same time, since a
+    /// record whose rows did not get there is found out by its checksum.
+    fn sync_group(&self, log_alone: bool) -> Result<()> {
+        if log_alone {
+            return self.log.sync();
+        }
+        let (rows, log) = std::thread::scope(|scope| {
+            let rows = scope.spawn(|| self.rows.sync());
+            let log = self.log.sync();
+            (rows.join().unwrap_or(Err(Error::Closed)), log)
+        });
+        rows.and(log)
+    }
+
+    /// Writes the rows of all batches, and gives back those that were quantised with the segment's scale.
+    fn append_rows(&mut self, additions: &[Addition<'_>]) -> Result<Vec<Option<Vec<u8>>>> {
+        let batches = || additions.iter().filter_map(|addition| addition.batch);
+        if self.schema.shares_scale() && self.count == 0 {
+            self.scale = batches().fold(self.scale, |scale, batch| scale.max(batch.shared_scale));
+        }
+        let mut stored = Vec::with_capacity(additions.len());
+        for addition in additions {
+            let Some(batch) = addition.batch else {
+                stored.push(None);
+                continue;
+            };
+            let small = self.schema.shares_scale().then(|| {
+                let mut small = Vec::with_capacity(batch.rows.len() / 4);
+                let vectors = floats(&batch.rows);
+                quantise(&vectors, self.scale, &mut small);
+                small
+            });
+            self.rows.append(small.as_deref().unwrap_or(&batch.rows))?;
+            stored.push(small);
+        }
+        Ok(stored)
+    }
+
+    fn records_bytes(&self, additions: &[Addition<'_>], inline: bool) -> usize {
+        let bytes = |addition: &Addition<'_>| {
+            let batch = addition
+                .batch
+                .map_or(0, |batch| batch.entries.len() + batch.count * 8 + if inline { batch.rows.len() } else { 0 });
+            128 + addition.kills.len() * 8 + batch
+        };
+        additions.iter().map(bytes).sum()
+    }
+
+    /// Takes recorded rows into the columns. The room for them was reserved.
+    fn note_rows(&mut self, batch: &Encoded, entries_start: u64) -> Result<()> {
+        let offsets: Vec<u64> = batch.offsets.iter().map(|offset| entries_start + offset).collect();
+        self.entries.append(bytemuck::cast_slice(&offsets))?;
+        if let Some(norms) = &mut self.norms {
+            norms.append(bytemuck::cast_slice(&batch.norms))?;
+        }
+        if let Some(scales) = &mut self.scales {
+            let shared = vec![self.scale; if self.schema.shares_scale() { batch.count } else { 0 }];
+            scales.append(bytemuck::cast_slice(if shared.is_empty() { &batch.scales } else { &shared }))?;
+        }
+        self.count += batch.count as u32;
+        self.view = None;
+        Ok(())
+    }
+
+    /// Whether a batch whose largest component asks for this scale can be added.
+    pub(crate) fn fits_scale(&self, scale: f32) -> bool {
+        !self.schema.shares_scale() || self.count == 0 || scale <= self.scale
+    }
+
+    /// Marks a row as dead; false where it was already.
+    pub(crate) fn kill(&mut self, row: u32) -> bool {
+        if row >= self.count {
+            return false;
+        }
+        self.live.resize((self.count as usize).div_ceil(32), u32::MAX);
+        let word = &mut self.live[row as usize / 32];
+        let bit = 1 << (row % 32);
+        let lived = *word & bit != 0;
+        *word &= !bit;
+        self.dead += u32::from(lived);
+        self.view = None;
+        lived
+    }
+
+    /// Whether a row lives.
+    pub(crate) fn is_live(&self, row: u32) -> bool {
+        row < self.count && self.live.get(row as usize / 32).is_none_or(|word| word >> (row % 32) & 1 == 1)
+    }
+
+    /// The rows that are dead.
+    pub(crate) fn dead_rows(&self) -> impl Iterator<Item = u32> + '_ {
+        (0..if self.dead == 0 { 0 } else { self.count }).filter(|row| !self.is_live(*row))
+    }
+
+    /// Waits until the rows have reached the disk, and notes it in the log.
+    pub(crate) fn flush(&mut self) -> Result<(), Failure> {
+        if self.in_memory || (self.rows_synced == self.count && self.durable) {
+            return Ok(());
+        }
+        let clear = |error| Failure { error, unclear: false };
+        self.rows.sync().map_err(clear)?;
+        self.rows_synced = self.count;
+        self.append(&[Addition { kills: &[], fields: &[], batch: None }])?;
+        self.log.sync().map_err(clear)
+    }
+
+    /// Gives up the room behind what was written, before the files are closed.
+    pub(crate) fn trim(&mut self) {
+        self.rows.trim();
+        self.log.trim();
+    }
+
+    /// The segment as it is now.
+    pub(crate) fn view(&mut self) -> Result<Arc<SegmentView>> {
+        if let Some(view) = &self.view {
+            return Ok(Arc::clone(view));
+        }
+        let (count, stored) = (self.count as usize, self.rows.view());
+        let live = (self.dead > 0).then(|| {
+            self.live.resize(count.div_ceil(32), u32::MAX);
+            Arc::from(&self.live[..])
+        });
+        let norms = self.norms.as_ref().map(|norms| Tensor::from_owner(Elements::<f32>::new(norms.view()), [count]));
+        let view = Arc::new(SegmentView {
+            id: self.id,
+            count: self.count,
+            dead: self.dead,
+            storage: self.schema.storage,
+            row_bytes: self.schema.row_bytes(),
+            rows: rows_tensor(&stored, self.schema.storage, count, self.schema.dimension)?,
+            norms: norms.transpose()?,
+            live,
+            scale: self.scale,
+            lists: self.lists.clone(),
+            shared: Arc::clone(&self.shared),
+            stored,
+            log: self.log.view(),
+            entries: self.entries.view(),
+            scales: self.scales.as_ref().map(Region::view),
+        });
+        self.view = Some(Arc::clone(&view));
+        Ok(view)
+    }
+
+    pub(crate) fn layout(schema: &Schema) -> Layout {
+        Layout { row_bytes: schema.row_bytes(), norms: schema.has_norms(), scales: schema.has_scales() }
+    }
+}
+
+impl SegmentView {
+    /// The id and the metadata's text of a row.
+    pub(crate) fn entry(&self, row: u32) -> Option<(&str, &[u8])> {
+        let place = self.entries.bytes().get(row as usize * 8..)?.get(..8)?;
+        entry(self.log.bytes(), usize::try_from(u64::from_ne_bytes(place.try_into().ok()?)).ok()?)
+    }
+
+    /// The id of a row.
+    pub(crate) fn id_of(&self, row: u32) -> &str {
+        self.entry(row).map_or("", |(id, _)| id)
+    }
+
+    /// The metadata of a row.
+    pub(crate) fn metadata(&self, row: u32) -> Value {
+        let text = self.entry(row).map_or(&[][..], |(_, text)| text);
+        if text.is_empty() { Value::Null } else { serde_json::from_slice(text).unwrap_or(Value::Null) }
+    }
+
+    /// The stored bytes of a row.
+    pub(crate) fn row(&self, row: u32) -> &[u8] {
+        self.stored
+            .bytes()
+            .get(row as usize * self.row_bytes..)
+            .and_then(|rest| rest.get(..self.row_bytes))
+            .unwrap_or(&[])
+    }
+
+    /// What a row's eight-bit components are multiplied by.
+    pub(crate) fn scale_of(&self, row: u32) -> f32 {
+        let scales = self.scales.as_ref().map(|scales| scales.bytes());
+        let place = scales.and_then(|bytes| bytes.get(row as usize * 4..)?.get(..4));
+        place.and_then(|bytes| bytes.try_into().ok()).map_or(1.0, f32::from_ne_bytes)
+    }
+
+    /// What the search divides a row's score by.
+    pub(crate) fn norm_of(&self, row: u32) -> f32 {
+        let norms = self.norms.as_ref().and_then(|norms| norms.as_slice::<f32>().ok());
+        norms.and_then(|norms| norms.get(row as usize).copied()).unwrap_or(1.0)
+    }
+
+    /// The components of a row.
+    pub(crate) fn vector(&self, row: u32) -> Vec<f32> {
+        decode(self.storage, self.row(row), self.scale_of(row))
+    }
+
+    /// Whether a row lives.
+    pub(crate) fn is_live(&self, row: u32) -> bool {
+        let bit = |live: &Arc<[u32]>| live.get(row as usize / 32).is_some_and(|word| word >> (row % 32) & 1 == 1);
+        row < self.count && self.live.as_ref().is_none_or(bit)
+    }
+
+    /// The rows that live, in order.
+    pub(crate) fn live_rows(&self) -> impl Iterator<Item = u32> + '_ {
+        (0..self.count).filter(|row| self.is_live(*row))
+    }
+
+    /// How many rows live.
+    pub(crate) fn len(&self) -> u32 {
+        self.count - self.dead
+    }
+}
+
+fn rows_tensor(view: &View, storage: Storage, count: usize, dimension: usize) -> Result<Tensor> {
+    let view = view.first(count * dimension * storage.size_bytes());
+    let shape = [count, dimension];
+    let tensor = match storage.dtype() {
+        DType::F16 => Tensor::from_owner(Elements::<f16>::new(view), shape),
+        DType::BF16 => Tensor::from_owner(Elements::<bf16>::new(view), shape),
+        DType::I8 => Tensor::from_owner(Elements::<i8>::new(view), shape),
+        _ => Tensor::from_owner(Elements::<f32>::new(view), shape),
+    };
+    Ok(tensor?)
+}
+
+/// Where records begin in a log.
+pub(crate) const FIRST_RECORD: usize = LOG_HEAD_BYTES;

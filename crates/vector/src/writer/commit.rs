@@ -1,0 +1,226 @@
+//! Judging, recording and applying a group of changes.
+
+use std::collections::HashSet;
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, PoisonError};
+
+use super::{Command, Done, Writer};
+use crate::encode::Encoded;
+use crate::error::{Error, Result};
+use crate::record::{Slot, entry};
+use crate::segment::Addition;
+use crate::state::{Index, Snapshot};
+
+/// Changes in one group at most.
+const GROUP_CHANGES_MAX: usize = 1024;
+/// Bytes of rows in one group, beyond which it takes no more changes.
+const GROUP_BYTES_MAX: usize = 64 << 20;
+
+/// A change that a caller asks for.
+pub(crate) enum Change {
+    Put(PutMode, Encoded),
+    Remove { ids: Vec<String>, hashes: Vec<u64> },
+    Update { id: String, hash: u64, vector: Option<Vec<f32>>, metadata: Option<serde_json::Value> },
+}
+
+/// What a put does with an id that exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PutMode {
+    Insert,
+    Upsert,
+}
+
+/// A change that was found good.
+struct Planned {
+    kills: Vec<Slot>,
+    kill_hashes: Vec<u64>,
+    fields: Vec<String>,
+    batch: Option<Encoded>,
+    concerned: usize,
+    done: Done,
+}
+
+impl Writer {
+    /// Commits a change together with those that wait, and gives back the command that ended the group.
+    pub(super) fn commit_group(&mut self, first: (Box<Change>, Done), receiver: &Receiver<Command>) -> Option<Command> {
+        let (mut group, mut touched, mut bytes) = (Vec::new(), HashSet::new(), 0);
+        let (mut next, mut ended_by) = (Some(first), None);
+        while let Some((change, done)) = next.take() {
+            if !group.is_empty() && change.hashes().iter().any(|hash| touched.contains(hash)) {
+                ended_by = Some(Command::Write(change, done));
+                break;
+            }
+            touched.extend(change.hashes().iter().copied());
+            match self.plan(*change) {
+                Ok((kills, kill_hashes, batch, concerned)) => {
+                    bytes += batch.as_ref().map_or(0, |batch| batch.rows.len());
+                    let fields = self.new_fields(batch.as_ref());
+                    group.push(Planned { kills, kill_hashes, fields, batch, concerned, done });
+                }
+                Err(error) => done(Err(error)),
+            }
+            if group.len() >= GROUP_CHANGES_MAX || bytes >= GROUP_BYTES_MAX {
+                break;
+            }
+            match receiver.try_recv() {
+                Ok(Command::Write(change, done)) => next = Some((change, done)),
+                Ok(other) => ended_by = Some(other),
+                Err(_) => {}
+            }
+        }
+        self.commit(group);
+        ended_by
+    }
+
+    fn new_fields(&self, batch: Option<&Encoded>) -> Vec<String> {
+        let known = self.shared.fields();
+        batch.map_or(Vec::new(), |batch| batch.fields.iter().filter(|field| !known.contains(*field)).cloned().collect())
+    }
+
+    /// What a change comes to: rows that die, rows that are added, and how many records it concerns.
+    #[allow(clippy::type_complexity)] // Taken apart at once by the one caller.
+    fn plan(&mut self, change: Change) -> Result<(Vec<Slot>, Vec<u64>, Option<Encoded>, usize)> {
+        self.check_running()?;
+        let snapshot = self.shared.snapshot();
+        let index = self.shared.index.read().unwrap_or_else(PoisonError::into_inner);
+        match change {
+            Change::Put(mode, batch) => {
+                let (mut kills, mut hashes) = (Vec::new(), Vec::new());
+                for (offset, hash) in batch.offsets.iter().zip(&batch.hashes) {
+                    let id = entry(&batch.entries, *offset as usize).map_or("", |(id, _)| id);
+                    if let Some(slot) = index.find(&snapshot, *hash, id) {
+                        if mode == PutMode::Insert {
+                            return Err(Error::IdExists { id: id.to_owned() });
+                        }
+                        kills.push(slot);
+                        hashes.push(*hash);
+                    }
+                }
+                let concerned = batch.count;
+                Ok((kills, hashes, (concerned > 0).then_some(batch), concerned))
+            }
+            Change::Remove { ids, hashes } => {
+                let found = ids
+                    .iter()
+                    .zip(hashes)
+                    .filter_map(|(id, hash)| index.find(&snapshot, hash, id).map(|slot| (slot, hash)));
+                let (mut kills, mut kill_hashes): (Vec<_>, Vec<_>) = found.unzip();
+                // The same id twice in one call is removed once.
+                let mut seen = HashSet::new();
+                let mut keep: Vec<bool> = kills.iter().map(|slot| seen.insert(*slot)).collect();
+                kill_hashes =
+                    kill_hashes.into_iter().zip(&keep).filter(|(_, keep)| **keep).map(|(hash, _)| hash).collect();
+                keep.reverse();
+                kills.retain(|_| keep.pop().unwrap_or(true));
+                let concerned = kills.len();
+                Ok((kills, kill_hashes, None, concerned))
+            }
+            Change::Update { id, hash, vector, metadata } => {
+                let slot = index.find(&snapshot, hash, &id).ok_or_else(|| Error::NoSuchId { id: id.clone() })?;
+                let segment = snapshot.segment(slot.segment).ok_or_else(|| Error::NoSuchId { id: id.clone() })?;
+                let vector = vector.unwrap_or_else(|| segment.vector(slot.row));
+                let metadata = metadata.unwrap_or_else(|| segment.metadata(slot.row));
+                let (schema, hasher) = (&self.shared.schema, &self.shared.hasher);
+                let batch = crate::encode::encode(schema, hasher, &[id], &vector, &[metadata])?;
+                Ok((vec![slot], vec![hash], Some(batch), 1))
+            }
+        }
+    }
+
+    fn commit(&mut self, mut group: Vec<Planned>) {
+        let (idle, group): (Vec<Planned>, Vec<Planned>) =
+            group.drain(..).partition(|planned| planned.kills.is_empty() && planned.batch.is_none());
+        idle.into_iter().for_each(|planned| (planned.done)(Ok(0)));
+        if group.is_empty() {
+            return;
+        }
+        match self.record(&group).and_then(|first_row| self.apply(&group, first_row)) {
+            Ok(()) => group.into_iter().for_each(|planned| (planned.done)(Ok(planned.concerned))),
+            Err(error) => group.into_iter().for_each(|planned| (planned.done)(Err(error.clone()))),
+        }
+        self.shared.nudge();
+    }
+
+    /// Records the group in the newest segment, and gives the row with which its rows begin.
+    fn record(&mut self, group: &[Planned]) -> Result<u32> {
+        let batches = || group.iter().filter_map(|planned| planned.batch.as_ref());
+        let rows: usize = batches().map(|batch| batch.count).sum();
+        let scale = batches().fold(0.0_f32, |scale, batch| scale.max(batch.shared_scale));
+        self.make_room(rows, scale)?;
+        let additions: Vec<_> = group
+            .iter()
+            .map(|planned| Addition { kills: &planned.kills, fields: &planned.fields, batch: planned.batch.as_ref() })
+            .collect();
+        let newest = self.segments.last_mut().ok_or(Error::Closed)?;
+        let first_row = newest.count;
+        newest.append(&additions).map_err(|failure| {
+            if failure.unclear {
+                self.stopped = Some(failure.error.to_string());
+            }
+            failure.error
+        })?;
+        Ok(first_row)
+    }
+
+    /// Sees to it that the newest segment can take so many rows.
+    fn make_room(&mut self, rows: usize, scale: f32) -> Result<()> {
+        let newest = self.segments.last().ok_or(Error::Closed)?;
+        let bytes = (newest.count as usize + rows).saturating_mul(self.shared.schema.row_bytes());
+        let fits = newest.lists.is_none() && bytes <= self.shared.options.segment_bytes_max && newest.fits_scale(scale);
+        if newest.count == 0 && newest.lists.is_none() || fits || rows == 0 {
+            return Ok(());
+        }
+        // Twice the scale, so that components that grow little by little do not make a segment each time.
+        let scale_min = if newest.fits_scale(scale) { 0.0 } else { newest.scale * 2.0 };
+        self.seal()?;
+        if let Some(newest) = self.segments.last_mut() {
+            newest.scale = scale_min;
+        }
+        Ok(())
+    }
+
+    /// Takes the recorded group into the index and the snapshot.
+    fn apply(&mut self, group: &[Planned], first_row: u32) -> Result<()> {
+        let shared = Arc::clone(&self.shared);
+        let mut index = shared.index.write().unwrap_or_else(PoisonError::into_inner);
+        let newest = self.segments.last().map_or(0, |segment| segment.id);
+        let mut row = first_row;
+        for planned in group {
+            for (slot, hash) in planned.kills.iter().zip(&planned.kill_hashes) {
+                if let Some(segment) = self.segments.iter_mut().find(|segment| segment.id == slot.segment) {
+                    segment.kill(slot.row);
+                }
+                index.remove(*hash, *slot);
+            }
+            if let Some(batch) = &planned.batch {
+                index.reserve(batch.count);
+                for hash in &batch.hashes {
+                    index.insert(*hash, Slot { segment: newest, row });
+                    row += 1;
+                }
+            }
+        }
+        shared.add_fields(group.iter().flat_map(|planned| planned.fields.iter().cloned()));
+        shared.publish(self.snapshot()?);
+        Ok(())
+    }
+
+    /// Publishes the segments as they are, with the index in step.
+    pub(crate) fn publish_with(&mut self, change: impl FnOnce(&mut Index)) -> Result<Arc<Snapshot>> {
+        let shared = Arc::clone(&self.shared);
+        let mut index = shared.index.write().unwrap_or_else(PoisonError::into_inner);
+        change(&mut index);
+        shared.publish(self.snapshot()?);
+        Ok(shared.snapshot())
+    }
+}
+
+impl Change {
+    fn hashes(&self) -> &[u64] {
+        match self {
+            Change::Put(_, batch) => &batch.hashes,
+            Change::Remove { hashes, .. } => hashes,
+            Change::Update { hash, .. } => std::slice::from_ref(hash),
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! The one thread that changes a collection.
+//!
+//! Changes come through a bounded queue. Those that wait when one is committed are committed with it, as one group: each
+//! is a record of its own, and one wait for the disk serves all of them. A group holds changes to different ids only, so
+//! each is judged by what was committed before.
+//!
+//! * `commit`: judging, recording and applying a group.
+//! * `recover`: reading a stored segment back.
+//! * `replace`: new segments for old ones: sealing the newest, clearing, compacting.
+
+mod commit;
+pub(crate) mod recover;
+mod replace;
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::thread::JoinHandle;
+
+pub(crate) use commit::{Change, PutMode};
+pub(crate) use replace::{NOWHERE, Replacement};
+
+use crate::error::{Error, Result};
+use crate::folder::{Folder, ListedSegment, Manifest};
+use crate::ivf::Centroids;
+use crate::segment::Segment;
+use crate::state::{Shared, Snapshot};
+use crate::task::{Task, task};
+
+/// Changes that wait for the writer at most.
+const WRITES_WAITING_MAX: usize = 4096;
+
+/// Every change goes through here.
+pub(crate) struct WriterHandle {
+    sender: SyncSender<Command>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What the writer is asked to do.
+pub(crate) enum Command {
+    /// A change; the answer is how many records it concerned.
+    Write(Box<Change>, Done),
+    /// Anything else.
+    Run(Box<dyn FnOnce(&mut Writer) + Send>),
+    Stop,
+}
+
+/// Takes a change's outcome.
+pub(crate) type Done = Box<dyn FnOnce(Result<usize>) + Send>;
+
+/// The writer's own state.
+pub(crate) struct Writer {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) manifest: Manifest,
+    /// Oldest first; the last one grows.
+    pub(crate) segments: Vec<Segment>,
+    pub(crate) centroids: Option<Arc<Centroids>>,
+    /// Why it takes no more writes.
+    stopped: Option<String>,
+}
+
+impl WriterHandle {
+    /// Starts the thread.
+    pub(crate) fn start(writer: Writer) -> Result<WriterHandle> {
+        let (sender, receiver) = sync_channel(WRITES_WAITING_MAX);
+        let thread = std::thread::Builder::new().name("panoply-vectors-writer".to_owned());
+        let thread = thread.spawn(move || writer.run(&receiver));
+        let started = thread.map_err(|error| Error::io("start", std::path::Path::new("the writer's thread"), error))?;
+        Ok(WriterHandle { sender, thread: Some(started) })
+    }
+
+    /// Another handle, for threads that the writer does not wait for.
+    pub(crate) fn sender(&self) -> SyncSender<Command> {
+        self.sender.clone()
+    }
+
+    /// Hands over a change and makes `convert` of the number of records it concerned. Waits for room where `may_wait`.
+    pub(crate) fn write<T: Send + 'static>(
+        &self,
+        change: Change,
+        may_wait: bool,
+        convert: impl FnOnce(usize) -> T + Send + 'static,
+    ) -> Task<T> {
+        let (answer, task) = task();
+        let done: Done = Box::new(move |result| answer.send(result.map(convert)));
+        let command = Command::Write(Box::new(change), done);
+        if may_wait {
+            // A closed queue drops the answer, which then says so.
+            let _ = self.sender.send(command);
+        } else if let Err(TrySendError::Full(Command::Write(_, done))) = self.sender.try_send(command) {
+            done(Err(Error::Busy { writes_waiting_max: WRITES_WAITING_MAX }));
+        }
+        task
+    }
+
+    /// Runs something on the writer's thread.
+    pub(crate) fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Writer) -> Result<T> + Send + 'static,
+    ) -> Task<T> {
+        run_on(&self.sender, work)
+    }
+}
+
+impl Drop for WriterHandle {
+    fn drop(&mut self) {
+        let _ = self.sender.send(Command::Stop);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Runs something on the writer's thread.
+pub(crate) fn run_on<T: Send + 'static>(
+    sender: &SyncSender<Command>,
+    work: impl FnOnce(&mut Writer) -> Result<T> + Send + 'static,
+) -> Task<T> {
+    let (answer, task) = task();
+    let _ = sender.send(Command::Run(Box::new(move |writer| answer.send(work(writer)))));
+    task
+}
+
+impl Writer {
+    /// A writer of a collection without segments; give it some before it starts.
+    pub(crate) fn new(shared: Arc<Shared>, manifest: Manifest) -> Writer {
+        Writer { shared, manifest, segments: Vec::new(), centroids: None, stopped: None }
+    }
+
+    fn run(mut self, receiver: &Receiver<Command>) {
+        let mut next = None;
+        loop {
+            let Some(command) = next.take().or_else(|| receiver.recv().ok()) else { break };
+            match command {
+                Command::Write(change, done) => next = self.commit_group((change, done), receiver),
+                Command::Run(work) => work(&mut self),
+                Command::Stop => break,
+            }
+        }
+        // Whatever could not be flushed is still in the log.
+        let _ = self.flush();
+        self.segments.iter_mut().for_each(Segment::trim);
+    }
+
+    /// Waits until everything has reached the disk.
+    pub(crate) fn flush(&mut self) -> Result<()> {
+        self.check_running()?;
+        for segment in &mut self.segments {
+            if let Err(failure) = segment.flush() {
+                if failure.unclear {
+                    self.stopped = Some(failure.error.to_string());
+                }
+                return Err(failure.error);
+            }
+        }
+        Ok(())
+    }
+
+    /// The segments as they are now.
+    pub(crate) fn snapshot(&mut self) -> Result<Snapshot> {
+        let segments = self.segments.iter_mut().map(Segment::view).collect::<Result<_>>()?;
+        Ok(Snapshot { segments, centroids: self.centroids.clone() })
+    }
+
+    fn check_running(&self) -> Result<()> {
+        self.stopped.clone().map_or(Ok(()), |reason| Err(Error::WritesStopped { reason }))
+    }
+
+    fn folder(&self) -> Option<&Folder> {
+        self.shared.folder.as_deref()
+    }
+
+    /// Makes these the segments that count, durably.
+    fn write_manifest(&mut self, segments: Vec<ListedSegment>, centroids: Option<u32>) -> Result<()> {
+        let mut manifest = self.manifest.clone();
+        (manifest.segments, manifest.centroids) = (segments, centroids);
+        if let Some(folder) = self.folder() {
+            folder.write_manifest(&manifest)?;
+        }
+        self.manifest = manifest;
+        Ok(())
+    }
+}
+
+fn listed(segment: &Segment) -> ListedSegment {
+    ListedSegment { id: segment.id, lists: segment.lists.is_some() }
+}

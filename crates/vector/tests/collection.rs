@@ -1,0 +1,248 @@
+//! What a collection promises: writes, reads, searches, errors.
+#![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
+
+mod support;
+
+use panoply_vector::{Collection, Error, Filter, Metric, Options, Schema, SearchOptions, Storage};
+use serde_json::{Value, json};
+use support::{Random, TempFolder, ids, runtime, score, tolerance};
+
+fn in_memory(dimension: usize, metric: Metric) -> Collection {
+    Collection::in_memory(runtime(), Schema::new("test", dimension, metric), Options::default()).unwrap()
+}
+
+fn equals(field: &str, value: Value) -> Filter {
+    Filter::from_json(&json!({ field: value })).unwrap()
+}
+
+#[test]
+fn every_metric_and_storage_type_finds_what_plain_loops_find() {
+    let (count, dimension) = (700, 24);
+    for metric in Metric::ALL {
+        for storage in Storage::ALL {
+            let mut random = Random(3);
+            let schema = Schema::new("test", dimension, metric).storage(storage);
+            // Small segments, so that several are searched and merged.
+            let options = Options { segment_bytes_max: 200 * dimension * storage.size_bytes(), ..Options::default() };
+            let collection = Collection::in_memory(runtime(), schema, options).unwrap();
+            let vectors = random.vectors(count, dimension);
+            for first in (0..count).step_by(50) {
+                let part = &vectors[first * dimension..][..50 * dimension];
+                collection.insert_many(&ids(first..first + 50), part, &[]).unwrap();
+            }
+            assert!(collection.stats().segments >= 4);
+            let queries = random.vectors(5, dimension);
+            let found = collection.search_many(&queries, &SearchOptions::new(10)).unwrap();
+            for (query, hits) in queries.chunks(dimension).zip(&found.hits) {
+                let stored = |id: &str| collection.get(id).unwrap().unwrap().vector;
+                let mut truth: Vec<f64> = ids(0..count).iter().map(|id| score(metric, query, &stored(id))).collect();
+                truth.sort_by(|a, b| if metric == Metric::Euclidean { a.total_cmp(b) } else { b.total_cmp(a) });
+                assert_eq!(hits.len(), 10);
+                for (hit, truth) in hits.iter().zip(&truth) {
+                    let expected = score(metric, query, &stored(&hit.id));
+                    assert!((f64::from(hit.score) - truth).abs() < 2.0e-4, "{metric:?} {storage}: {hit:?} {truth}");
+                    assert!((f64::from(hit.score) - expected).abs() < 2.0e-4, "{metric:?} {storage}");
+                }
+            }
+            for (id, vector) in ids(0..count).iter().zip(vectors.chunks(dimension)) {
+                let back = collection.get(id).unwrap().unwrap().vector;
+                let largest = vector.iter().fold(0.0_f32, |largest, value| largest.max(value.abs()));
+                for (back, value) in back.iter().zip(vector) {
+                    let error = f64::from((back - value).abs());
+                    assert!(error <= tolerance(storage) * f64::from(largest) * 2.0, "{storage} {back} {value}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn records_come_and_go() {
+    let collection = in_memory(2, Metric::Euclidean);
+    assert!(collection.is_empty());
+    collection.insert("a", &[0.0, 0.0], json!({ "n": 1 })).unwrap();
+    collection.insert("b", &[1.0, 0.0], Value::Null).unwrap();
+    assert!(matches!(collection.insert("a", &[5.0, 5.0], Value::Null), Err(Error::IdExists { id }) if id == "a"));
+    collection.upsert("a", &[3.0, 4.0], json!({ "n": 2 })).unwrap();
+    assert_eq!(collection.len(), 2);
+    let a = collection.get("a").unwrap().unwrap();
+    assert_eq!((a.vector, a.metadata), (vec![3.0, 4.0], json!({ "n": 2 })));
+    collection.update("b", None, Some(json!({ "n": 3 }))).unwrap();
+    assert_eq!(collection.get("b").unwrap().unwrap().vector, [1.0, 0.0]);
+    collection.update("b", Some(&[2.0, 0.0]), None).unwrap();
+    let b = collection.get("b").unwrap().unwrap();
+    assert_eq!((b.vector, b.metadata), (vec![2.0, 0.0], json!({ "n": 3 })));
+    assert!(matches!(collection.update("c", None, None), Err(Error::NoSuchId { .. })));
+    assert!(collection.remove("a").unwrap() && !collection.remove("a").unwrap());
+    assert_eq!(collection.get("a").unwrap(), None);
+    let hits = collection.search(&[3.0, 4.0], &SearchOptions::new(5)).unwrap().hits;
+    assert_eq!(hits.iter().map(|hit| hit.id.as_str()).collect::<Vec<_>>(), ["b"]);
+    collection.insert("a", &[9.0, 9.0], Value::Null).unwrap();
+    assert_eq!(collection.search(&[9.0, 9.0], &SearchOptions::new(1)).unwrap().hits[0].id, "a");
+    let mut seen: Vec<String> = collection.iter().map(|entry| entry.id).collect();
+    seen.sort();
+    assert_eq!(seen, ["a", "b"]);
+    assert_eq!(collection.remove_many(&["a", "x", "a"]).unwrap(), 1);
+    collection.clear().unwrap();
+    assert!(collection.is_empty() && collection.iter().next().is_none());
+    assert!(collection.search(&[0.0, 0.0], &SearchOptions::new(3)).unwrap().hits.is_empty());
+    collection.insert("a", &[1.0, 1.0], Value::Null).unwrap();
+    assert_eq!(collection.len(), 1);
+}
+
+#[test]
+fn bad_input_is_a_typed_error_and_changes_nothing() {
+    let collection = in_memory(3, Metric::Cosine);
+    collection.insert("a", &[1.0, 0.0, 0.0], json!({ "color": "red" })).unwrap();
+    let before = collection.iter().collect::<Vec<_>>();
+    let options = SearchOptions::new(1);
+    assert!(matches!(
+        collection.insert("b", &[1.0], Value::Null),
+        Err(Error::DimensionMismatch { expected: 3, got: 1 })
+    ));
+    let infinite = collection.insert("b", &[1.0, f32::INFINITY, 0.0], Value::Null);
+    assert!(matches!(infinite, Err(Error::NotFinite { index: 1, .. })));
+    assert!(matches!(collection.insert("b", &[0.0; 3], Value::Null), Err(Error::ZeroVector { .. })));
+    let twice = collection.insert_many(&["b", "c", "b"], &[1.0; 9], &[]);
+    assert!(matches!(twice, Err(Error::DuplicateId { id }) if id == "b"));
+    let partly = collection.insert_many(&["b", "a"], &[1.0; 6], &[]);
+    assert!(matches!(partly, Err(Error::IdExists { id }) if id == "a"));
+    assert!(matches!(collection.insert("", &[1.0; 3], Value::Null), Err(Error::InvalidArgument { what: "id", .. })));
+    assert!(matches!(collection.insert("b", &[1.0; 3], json!([1])), Err(Error::InvalidArgument { .. })));
+    assert!(matches!(collection.insert_many(&["b", "c"], &[1.0; 3], &[]), Err(Error::InvalidArgument { .. })));
+    assert!(matches!(collection.update("a", Some(&[f32::NAN; 3]), None), Err(Error::NotFinite { .. })));
+    assert!(matches!(collection.search(&[1.0; 6], &options), Err(Error::DimensionMismatch { .. })));
+    assert!(matches!(collection.search(&[f32::NAN; 3], &options), Err(Error::NotFinite { .. })));
+    assert!(matches!(collection.search(&[0.0; 3], &options), Err(Error::ZeroVector { .. })));
+    assert!(matches!(collection.search_many(&[1.0; 4], &options), Err(Error::DimensionMismatch { .. })));
+    let unknown = collection.search(&[1.0; 3], &options.clone().filter(equals("size", json!(1))));
+    assert!(matches!(unknown, Err(Error::UnknownField { field, known }) if field == "size" && known == "color"));
+    assert_eq!(collection.iter().collect::<Vec<_>>(), before);
+    for (name, dimension) in [("", 3), ("a", 0), ("a", usize::MAX)] {
+        let schema = Schema::new(name, dimension, Metric::Dot);
+        assert!(Collection::in_memory(runtime(), schema, Options::default()).is_err());
+    }
+    assert!(collection.search(&[1.0; 3], &SearchOptions::new(0)).unwrap().hits.is_empty());
+    assert_eq!(collection.search(&[1.0; 3], &SearchOptions::new(usize::MAX)).unwrap().hits.len(), 1);
+}
+
+#[test]
+fn filters_are_applied_before_scoring_and_follow_changes() {
+    let collection = in_memory(4, Metric::Dot);
+    let mut random = Random(8);
+    let count = 20_000;
+    let metadata: Vec<Value> =
+        (0..count).map(|index| json!({ "group": index % 100, "even": index % 2 == 0 })).collect();
+    collection.insert_many(&ids(0..count), &random.vectors(count, 4), &metadata).unwrap();
+    let options = SearchOptions::new(500).filter(equals("group", json!(7)));
+    let hits = collection.search(&[1.0; 4], &options).unwrap().hits;
+    assert_eq!(hits.len(), count / 100);
+    assert!(hits.iter().all(|hit| hit.metadata["group"] == 7));
+    assert!(hits.is_sorted_by(|a, b| a.score >= b.score));
+    collection.remove(&hits[0].id).unwrap();
+    collection.update(&hits[1].id, None, Some(json!({ "group": 8 }))).unwrap();
+    collection.insert("new", &[100.0; 4], json!({ "group": 7 })).unwrap();
+    let after = collection.search(&[1.0; 4], &options).unwrap().hits;
+    assert_eq!(after.len(), count / 100 - 1);
+    assert_eq!(after[0].id, "new");
+    assert!(after.iter().all(|hit| hit.id != hits[0].id && hit.id != hits[1].id));
+    let none = SearchOptions::new(5).filter(equals("group", json!("seven")));
+    assert!(collection.search(&[1.0; 4], &none).unwrap().hits.is_empty());
+}
+
+#[test]
+fn compaction_gives_space_back_and_loses_nothing() {
+    let folder = TempFolder::new("compact");
+    let schema = Schema::new("test", 8, Metric::Cosine).storage(Storage::I8);
+    let options = Options { segment_bytes_max: 8 * 500, compact_dead_percent: 101, ..Options::default() };
+    let collection = Collection::create(runtime(), &folder.0, schema, options.clone()).unwrap();
+    let vectors = Random(4).vectors(2000, 8);
+    for first in (0..2000).step_by(250) {
+        let metadata: Vec<Value> = (first..first + 250).map(|index| json!({ "n": index })).collect();
+        collection.insert_many(&ids(first..first + 250), &vectors[first * 8..][..250 * 8], &metadata).unwrap();
+    }
+    let removed: Vec<String> = ids(0..2000).into_iter().filter(|id| !id.ends_with('3')).collect();
+    assert_eq!(collection.remove_many(&removed).unwrap(), 1800);
+    let before: Vec<_> = collection.iter().collect();
+    let queries = Random(9).vectors(4, 8);
+    let hits = collection.search_many(&queries, &SearchOptions::new(20)).unwrap().hits;
+    let stored = collection.stats().stored_bytes;
+    let done = collection.compact().unwrap();
+    assert_eq!(done.rows_reclaimed, 1800);
+    let after = collection.stats();
+    assert!(after.dead_rows == 0 && after.stored_bytes < stored / 4, "{after:?}");
+    assert_eq!(collection.iter().collect::<Vec<_>>(), before);
+    assert_eq!(collection.search_many(&queries, &SearchOptions::new(20)).unwrap().hits, hits);
+    collection.remove("v3").unwrap();
+    collection.insert("v0", &[1.0; 8], Value::Null).unwrap();
+    collection.verify().unwrap();
+    drop(collection);
+    let again = Collection::open(runtime(), &folder.0, options).unwrap();
+    assert_eq!(again.len(), 200);
+    assert!(again.get("v3").unwrap().is_none() && again.get("v0").unwrap().is_some());
+    assert_eq!(again.get("v13").unwrap().unwrap().metadata, json!({ "n": 13 }));
+    assert_eq!(again.fields(), ["n"]);
+    again.verify().unwrap();
+}
+
+#[test]
+fn the_background_compacts_by_itself() {
+    let schema = Schema::new("test", 4, Metric::Dot);
+    let collection = Collection::in_memory(runtime(), schema, Options::default()).unwrap();
+    collection.insert_many(&ids(0..5000), &Random(1).vectors(5000, 4), &[]).unwrap();
+    collection.remove_many(&ids(0..4000)).unwrap();
+    let start = std::time::Instant::now();
+    while collection.stats().dead_rows > 0 {
+        assert!(start.elapsed().as_secs() < 20, "{:?}", collection.stats());
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    assert_eq!(collection.len(), 1000);
+    assert!(collection.get("v4999").unwrap().is_some() && collection.get("v0").unwrap().is_none());
+}
+
+#[test]
+fn awaited_forms_need_no_executor() {
+    let collection = in_memory(2, Metric::Dot);
+    let inserts: Vec<_> =
+        (0..50).map(|index| collection.insert_async(&format!("v{index}"), &[index as f32, 1.0], Value::Null)).collect();
+    inserts.into_iter().for_each(|insert| insert.wait().unwrap());
+    let options = SearchOptions::new(1);
+    let searches: Vec<_> = (0..50).map(|_| collection.search_async(&[1.0, 0.0], &options)).collect();
+    for search in searches {
+        assert_eq!(search.wait().unwrap().hits[0].id, "v49");
+    }
+    assert_eq!(collection.remove_many_async(&["v49"]).wait().unwrap(), 1);
+    assert_eq!(collection.search_many_async(&[1.0, 0.0, 0.0, 1.0], &options).wait().unwrap().hits[0][0].id, "v48");
+    collection.update_async("v0", Some(&[99.0, 0.0]), None).wait().unwrap();
+    assert_eq!(collection.get_async("v0").wait().unwrap().unwrap().vector, [99.0, 0.0]);
+    collection.flush_async().wait().unwrap();
+    assert_eq!(collection.compact_async().wait().unwrap().rows_reclaimed, 2);
+    assert!(matches!(collection.search_async(&[1.0], &options).wait(), Err(Error::DimensionMismatch { .. })));
+    collection.clear_async().wait().unwrap();
+    assert!(collection.is_empty());
+}
+
+#[test]
+fn a_search_sees_every_write_that_returned_before_it_began() {
+    let collection = in_memory(2, Metric::Euclidean);
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let collection = &collection;
+            scope.spawn(move || {
+                for round in 0..200 {
+                    let id = format!("{thread}-{round}");
+                    let place = [thread as f32 * 1000.0, round as f32];
+                    collection.insert(&id, &place, Value::Null).unwrap();
+                    let hit = &collection.search(&place, &SearchOptions::new(1)).unwrap().hits[0];
+                    assert_eq!((hit.id.as_str(), hit.score), (id.as_str(), 0.0));
+                    if round % 3 == 0 {
+                        assert!(collection.remove(&id).unwrap());
+                        let hits = collection.search(&place, &SearchOptions::new(1)).unwrap().hits;
+                        assert!(hits.iter().all(|hit| hit.id != id));
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(collection.len(), 4 * (200 - 67));
+}

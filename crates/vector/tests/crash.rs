@@ -1,0 +1,193 @@
+//! A writer that is killed at random instants loses nothing that was acknowledged, and leaves no half write.
+//!
+//! The test starts itself as the writer. Both sides know the same endless script of changes; the writer says after each
+//! that it returned. When it has been killed, the collection must hold exactly what the acknowledged changes made,
+//! or that and the whole of the next change, which was under way.
+#![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use panoply_vector::{Collection, IndexOptions, Metric, Options, Schema};
+use serde_json::{Value, json};
+use support::{Random, TempFolder, runtime};
+
+const KILLS: u64 = 200;
+const DIMENSION: usize = 64;
+const FOLDER: &str = "PANOPLY_CRASH_FOLDER";
+const FIRST: &str = "PANOPLY_CRASH_FIRST";
+const TEST: &str = "killed_writers_lose_nothing_that_was_acknowledged";
+
+type Model = BTreeMap<String, (Vec<f32>, Value)>;
+
+fn options() -> Options {
+    // Small segments, so that many begin and end.
+    Options { segment_bytes_max: 600 << 10, ..Options::default() }
+}
+
+/// The change with this number, applied to the model, and to the collection where there is one.
+fn change(number: u64, model: &mut Model, collection: Option<&Collection>) {
+    let mut random = Random(number.wrapping_mul(0x1234_5678_9abc_def1));
+    let kind = random.below(100);
+    let count = if kind == 0 { 1500 } else { 1 + random.below(6) as usize };
+    let fresh: Vec<String> = (0..count).map(|index| format!("{number}-{index}")).collect();
+    let known: Vec<String> = if model.is_empty() {
+        Vec::new()
+    } else {
+        (0..count).map(|_| model.keys().nth(random.below(model.len() as u64) as usize).unwrap().clone()).collect()
+    };
+    let unique: Vec<String> = known.into_iter().collect::<std::collections::BTreeSet<_>>().into_iter().collect();
+    let put = |ids: &[String], random: &mut Random, model: &mut Model, upsert: bool| {
+        let vectors = random.vectors(ids.len(), DIMENSION);
+        let metadata: Vec<Value> = ids.iter().map(|id| json!({ "change": number, "id": id })).collect();
+        if let Some(collection) = collection {
+            let write = if upsert {
+                collection.upsert_many(ids, &vectors, &metadata)
+            } else {
+                collection.insert_many(ids, &vectors, &metadata)
+            };
+            write.unwrap();
+        }
+        for ((id, vector), metadata) in ids.iter().zip(vectors.chunks(DIMENSION)).zip(metadata) {
+            model.insert(id.clone(), (vector.to_vec(), metadata));
+        }
+    };
+    match kind {
+        0..45 => put(&fresh, &mut random, model, false),
+        45..60 => put(&[&unique[..], &fresh[..]].concat(), &mut random, model, true),
+        60..80 => {
+            if let Some(collection) = collection {
+                assert_eq!(collection.remove_many(&unique).unwrap(), unique.len());
+            }
+            unique.iter().for_each(|id| drop(model.remove(id)));
+        }
+        80..90 => {
+            if let Some(id) = unique.first() {
+                let metadata = json!({ "updated": number });
+                if let Some(collection) = collection {
+                    collection.update(id, None, Some(metadata.clone())).unwrap();
+                }
+                model.get_mut(id).unwrap().1 = metadata;
+            }
+        }
+        90..94 => {
+            if let Some(collection) = collection {
+                collection.compact().unwrap();
+            }
+        }
+        94..96 if !model.is_empty() => {
+            if let Some(collection) = collection {
+                let lists = Some(4.min(model.len()));
+                collection.build_index(&IndexOptions { lists, rounds: 2, ..IndexOptions::default() }).unwrap();
+            }
+        }
+        96..97 => {
+            if let Some(collection) = collection {
+                collection.clear().unwrap();
+            }
+            model.clear();
+        }
+        _ => {
+            if let Some(collection) = collection {
+                collection.flush().unwrap();
+            }
+        }
+    }
+}
+
+/// Makes changes until it is killed, beginning with the one of this number.
+fn write_until_killed(folder: &Path, first: u64) -> ! {
+    let collection = Collection::open(runtime(), folder, options()).unwrap();
+    let mut model: Model = contents(&collection);
+    let mut out = std::io::stdout();
+    for number in first.. {
+        change(number, &mut model, Some(&collection));
+        out.write_all(format!("ack {number}\n").as_bytes()).unwrap();
+        out.flush().unwrap();
+    }
+    unreachable!("numbers do not end")
+}
+
+fn contents(collection: &Collection) -> Model {
+    collection.iter().map(|entry| (entry.id, (entry.vector, entry.metadata))).collect()
+}
+
+#[test]
+fn killed_writers_lose_nothing_that_was_acknowledged() {
+    if let (Ok(folder), Ok(first)) = (std::env::var(FOLDER), std::env::var(FIRST)) {
+        write_until_killed(Path::new(&folder), first.parse().unwrap());
+    }
+    let folder = TempFolder::new("crash");
+    let schema = Schema::new("crash", DIMENSION, Metric::Cosine);
+    drop(Collection::create(runtime(), &folder.0, schema, options()).unwrap());
+    let (mut random, mut model, mut next) = (Random(77), Model::new(), 0);
+    let mut under_way_was_kept = 0;
+    for kill in 0..KILLS {
+        let acknowledged = run_and_kill(&folder.0, next, random.below(12), Duration::from_micros(random.below(3000)));
+        (next..next + acknowledged).for_each(|number| change(number, &mut model, None));
+        next += acknowledged;
+        let collection = Collection::open(runtime(), &folder.0, options()).unwrap();
+        let found = contents(&collection);
+        if found != model {
+            change(next, &mut model, None);
+            next += 1;
+            under_way_was_kept += 1;
+            assert!(
+                found == model,
+                "after kill {kill}, change {next}: {} records, {} expected",
+                found.len(),
+                model.len()
+            );
+        }
+        assert_eq!(collection.len(), model.len());
+        for id in model.keys().take(20) {
+            assert_eq!(collection.get(id).unwrap().unwrap().vector, model[id].0);
+        }
+        if kill % 20 == 0 {
+            collection.verify().unwrap();
+        }
+    }
+    assert!(next > KILLS, "only {next} changes were made");
+    println!("{KILLS} kills, {next} changes acknowledged or kept, {under_way_was_kept} kept that were under way");
+}
+
+/// Starts a writer, kills it some time after it has acknowledged `acknowledgements` changes, and counts them all.
+fn run_and_kill(folder: &Path, first: u64, acknowledgements: u64, later: Duration) -> u64 {
+    let mut writer = Command::new(std::env::current_exe().unwrap())
+        .args([TEST, "--exact", "--nocapture"])
+        .env(FOLDER, folder)
+        .env(FIRST, first.to_string())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::inherit())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(writer.stdout.take().unwrap()).lines();
+    let mut count = 0;
+    let mut last = None;
+    while count < acknowledgements {
+        let Some(Ok(line)) = lines.next() else { panic!("the writer ended by itself") };
+        if let Some(number) = acknowledged(&line) {
+            (count, last) = (count + 1, Some(number));
+        }
+    }
+    std::thread::sleep(later);
+    writer.kill().unwrap();
+    writer.wait().unwrap();
+    for line in lines.map_while(Result::ok) {
+        if let Some(number) = acknowledged(&line) {
+            (count, last) = (count + 1, Some(number));
+        }
+    }
+    assert!(last.is_none_or(|last| last == first + count - 1), "changes are acknowledged in order");
+    count
+}
+
+fn acknowledged(line: &str) -> Option<u64> {
+    // The first line follows what the test harness prints, without a line end between.
+    line.rsplit_once("ack ")?.1.parse().ok()
+}

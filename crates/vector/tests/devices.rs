@@ -1,0 +1,189 @@
+//! Rows on devices: uploaded, split, spilled, lost, and searched together with those of the host.
+#![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
+
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use panoply_conformance::virtual_device::{Fault, Script, VirtualBackend, VirtualControl};
+use panoply_core::{Api, DeviceId};
+use panoply_cpu::CpuBackend;
+use panoply_runtime::{Runtime, WorkerLimits};
+use panoply_vector::{Collection, IndexOptions, Metric, Options, Residency, Schema, SearchOptions, Storage};
+use serde_json::Value;
+use support::{Random, ids};
+
+const DIMENSION: usize = 16;
+
+fn device(index: u32) -> DeviceId {
+    DeviceId { api: Api::Simulated, index }
+}
+
+/// The CPU and virtual devices.
+fn machine(scripts: Vec<Script>) -> (Arc<Runtime>, Vec<Arc<VirtualControl>>) {
+    let count = scripts.len();
+    let cpu = Arc::new(CpuBackend::new());
+    let virtual_backend = scripts.into_iter().fold(VirtualBackend::new(cpu.clone()), VirtualBackend::device);
+    let controls = (0..count).map(|index| virtual_backend.control(index).unwrap()).collect();
+    let limits = WorkerLimits {
+        op_time_max: Duration::from_secs(5),
+        reopen_wait_min: Duration::from_millis(1),
+        reopen_wait_max: Duration::from_millis(4),
+        ..WorkerLimits::default()
+    };
+    let builder = Runtime::builder().backend(cpu).backend(Arc::new(virtual_backend)).limits(limits);
+    (Arc::new(builder.build().unwrap()), controls)
+}
+
+fn options(devices: u32) -> Options {
+    Options { residency: Residency::Devices((0..devices).map(device).collect()), ..Options::default() }
+}
+
+fn filled(runtime: &Arc<Runtime>, options: Options, metric: Metric, storage: Storage, count: usize) -> Collection {
+    let schema = Schema::new("devices", DIMENSION, metric).storage(storage);
+    let collection = Collection::in_memory(Arc::clone(runtime), schema, options).unwrap();
+    collection.insert_many(&ids(0..count), &Random(21).vectors(count, DIMENSION), &[]).unwrap();
+    collection
+}
+
+#[test]
+fn rows_are_split_over_devices_and_give_the_same_hits() {
+    let count = 40_000;
+    for metric in Metric::ALL {
+        for storage in [Storage::F32, Storage::I8] {
+            let (runtime, controls) = machine(vec![Script::new(), Script::new().resident()]);
+            let on_host = Options { residency: Residency::Host, ..Options::default() };
+            let host = filled(&runtime, on_host, metric, storage, count);
+            let split = filled(&runtime, Options { segment_bytes_max: 4 << 20, ..options(2) }, metric, storage, count);
+            split.make_resident().unwrap();
+            let stats = split.stats();
+            assert_eq!(stats.resident_rows.iter().map(|(_, rows)| rows).sum::<u64>(), count as u64);
+            assert_eq!(stats.spilled_rows, 0);
+            assert!(controls[0].counters().live_bytes > 0);
+            let queries = Random(5).vectors(7, DIMENSION);
+            let wanted = host.search_many(&queries, &SearchOptions::new(12)).unwrap();
+            assert_eq!(wanted.report.devices, [DeviceId { api: Api::Cpu, index: 0 }]);
+            let found = split.search_many(&queries, &SearchOptions::new(12)).unwrap();
+            assert_eq!(found.hits, wanted.hits, "{metric:?} {storage}");
+            assert!(found.report.devices.contains(&device(0)), "{:?}", found.report);
+            // New rows are searched on the host until they are worth an upload; removed ones are left out.
+            for collection in [&host, &split] {
+                collection.insert("new", &queries[..DIMENSION], Value::Null).unwrap();
+                collection.remove_many(&[&wanted.hits[1][0].id, &wanted.hits[2][0].id]).unwrap();
+            }
+            let wanted = host.search_many(&queries, &SearchOptions::new(12)).unwrap();
+            let found = split.search_many(&queries, &SearchOptions::new(12)).unwrap();
+            assert_eq!(found.hits, wanted.hits);
+            assert!(found.report.devices.contains(&DeviceId { api: Api::Cpu, index: 0 }));
+        }
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_searched_on_the_host_and_said() {
+    let bytes = (DIMENSION * 4 * 25_000) as u64;
+    let (runtime, _) = machine(vec![Script::new().memory_bytes(bytes), Script::new().memory_bytes(1000)]);
+    let collection = filled(&runtime, options(2), Metric::Euclidean, Storage::F32, 40_000);
+    collection.make_resident().unwrap();
+    let stats = collection.stats();
+    assert_eq!(stats.resident_rows, [(device(0), 20_000)]);
+    assert_eq!(stats.spilled_rows, 20_000);
+    let queries = Random(6).vectors(5, DIMENSION);
+    let found = collection.search_many(&queries, &SearchOptions::new(10)).unwrap();
+    assert_eq!(found.report.spilled_rows, 20_000);
+    assert_eq!(found.report.devices.len(), 2);
+    let host = filled(
+        &runtime,
+        Options { residency: Residency::Host, ..Options::default() },
+        Metric::Euclidean,
+        Storage::F32,
+        40_000,
+    );
+    assert_eq!(found.hits, host.search_many(&queries, &SearchOptions::new(10)).unwrap().hits);
+}
+
+#[test]
+fn a_lost_device_is_replaced_by_the_host_and_filled_again() {
+    let (runtime, controls) = machine(vec![Script::new()]);
+    let collection = filled(&runtime, options(1), Metric::Cosine, Storage::F32, 20_000);
+    collection.make_resident().unwrap();
+    // With a removed row the device has a mask, which is lost with it.
+    collection.remove("v5").unwrap();
+    let query = Random(6).vectors(1, DIMENSION);
+    let wanted = collection.search(&query, &SearchOptions::new(10)).unwrap();
+    assert_eq!(wanted.report.devices, [device(0)]);
+    for fault in [Fault::Error, Fault::Lost, Fault::Panic, Fault::OutOfMemory] {
+        controls[0].inject(fault);
+        let found = collection.search(&query, &SearchOptions::new(10)).unwrap();
+        assert_eq!(found.hits, wanted.hits, "{fault:?}");
+        assert!(found.report.fallback.is_some(), "{fault:?}: {:?}", found.report);
+        let start = std::time::Instant::now();
+        loop {
+            collection.make_resident().unwrap();
+            let again = collection.search(&query, &SearchOptions::new(10)).unwrap();
+            assert_eq!(again.hits, wanted.hits);
+            if again.report.devices == [device(0)] {
+                break;
+            }
+            assert!(start.elapsed() < Duration::from_secs(20), "{:?}", again.report);
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+#[test]
+fn uploads_happen_in_the_background_and_compaction_frees_what_it_replaces() {
+    let (runtime, controls) = machine(vec![Script::new()]);
+    let collection = filled(&runtime, options(1), Metric::Dot, Storage::F32, 30_000);
+    let wait_for = |what: &str, done: &dyn Fn() -> bool| {
+        let start = std::time::Instant::now();
+        while !done() {
+            assert!(start.elapsed() < Duration::from_secs(20), "{what}: {:?}", collection.stats());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    };
+    let resident = || collection.stats().resident_rows.iter().map(|(_, rows)| *rows).sum::<u64>();
+    wait_for("upload", &|| resident() == 30_000);
+    collection.remove_many(&ids(0..20_000)).unwrap();
+    wait_for("compaction", &|| collection.stats().dead_rows == 0 && resident() == 10_000);
+    let query = Random(6).vectors(1, DIMENSION);
+    let live = || {
+        collection.search(&query, &SearchOptions::new(1)).unwrap();
+        controls[0].counters().live_bytes
+    };
+    wait_for("memory given back", &|| live() == 10_000 * DIMENSION as u64 * 4);
+    collection.build_index(&IndexOptions { lists: Some(16), ..IndexOptions::default() }).unwrap();
+    wait_for("upload of the index", &|| resident() == 10_000);
+    let exact = collection.search(&query, &SearchOptions::new(10)).unwrap();
+    let probed = collection.search(&query, &SearchOptions::new(10).nprobe(16)).unwrap();
+    assert_eq!(exact.hits, probed.hits);
+    assert!(probed.report.devices.contains(&device(0)));
+}
+
+#[test]
+fn concurrent_callers_share_ops() {
+    let (runtime, controls) = machine(vec![Script::new().latency(Duration::from_millis(3))]);
+    let collection = filled(&runtime, options(1), Metric::Euclidean, Storage::F32, 2000);
+    collection.make_resident().unwrap();
+    let vectors = Random(21).vectors(2000, DIMENSION);
+    let before = controls[0].counters().submitted;
+    let (callers, rounds) = (32, 10);
+    std::thread::scope(|scope| {
+        for caller in 0..callers {
+            let (collection, vectors) = (&collection, &vectors);
+            scope.spawn(move || {
+                for round in 0..rounds {
+                    let own = caller * 50 + round;
+                    // Two kinds of callers: those with another `k` are not mixed in.
+                    let k = 1 + caller % 2;
+                    let found =
+                        collection.search(&vectors[own * DIMENSION..][..DIMENSION], &SearchOptions::new(k)).unwrap();
+                    assert_eq!((found.hits[0].id.clone(), found.hits.len()), (format!("v{own}"), k));
+                }
+            });
+        }
+    });
+    let ops = controls[0].counters().submitted - before;
+    assert!(ops < (callers * rounds / 4) as u64, "{ops} ops for {} searches", callers * rounds);
+}

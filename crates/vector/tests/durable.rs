@@ -1,0 +1,234 @@
+//! What a durable collection promises: what was written is there when it is opened again, whatever happened to the end of
+//! its files; and what is not a collection is refused.
+#![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
+
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use panoply_vector::{Collection, Error, IndexOptions, Metric, Options, Schema, SearchOptions, Storage};
+use serde_json::{Value, json};
+use support::{Random, TempFolder, ids, runtime};
+
+fn open(path: &Path) -> Result<Collection, Error> {
+    Collection::open(runtime(), path, Options::default())
+}
+
+#[test]
+fn everything_comes_back() {
+    for storage in Storage::ALL {
+        for metric in Metric::ALL {
+            let folder = TempFolder::new("back");
+            let schema = Schema::new("back", 16, metric).storage(storage);
+            let collection = Collection::create(runtime(), &folder.0, schema.clone(), Options::default()).unwrap();
+            let vectors = Random(5).vectors(300, 16);
+            let metadata: Vec<Value> = (0..300).map(|index| json!({ "index": index, "ü": "ß\n\u{0}" })).collect();
+            collection.insert_many(&ids(0..300), &vectors, &metadata).unwrap();
+            collection.remove("v7").unwrap();
+            collection.update("v8", Some(&[0.5; 16]), None).unwrap();
+            collection.insert("größer 🦀", &[0.25; 16], Value::Null).unwrap();
+            let before: Vec<_> = collection.iter().collect();
+            let hits = collection.search(&vectors[..16], &SearchOptions::new(30)).unwrap().hits;
+            assert!(matches!(open(&folder.0), Err(Error::InUse { .. })));
+            let again = Collection::create(runtime(), &folder.0, schema.clone(), Options::default());
+            assert!(matches!(again, Err(Error::AlreadyExists { .. })));
+            drop(collection);
+            let again = open(&folder.0).unwrap();
+            assert_eq!(again.schema(), &schema);
+            assert!(again.iter().collect::<Vec<_>>() == before);
+            assert_eq!(again.search(&vectors[..16], &SearchOptions::new(30)).unwrap().hits, hits);
+            assert_eq!(again.fields(), ["index", "ü"]);
+            again.verify().unwrap();
+        }
+    }
+}
+
+#[test]
+fn snapshots_are_collections_of_their_own() {
+    let (folder, copy, saved) = (TempFolder::new("snap"), TempFolder::new("snap"), TempFolder::new("snap"));
+    let schema = Schema::new("snap", 8, Metric::Dot);
+    let options = Options { segment_bytes_max: 32 * 400, ..Options::default() };
+    let collection = Collection::create(runtime(), &folder.0, schema.clone(), options.clone()).unwrap();
+    let vectors = Random(6).vectors(1000, 8);
+    for first in (0..1000).step_by(100) {
+        collection.insert_many(&ids(first..first + 100), &vectors[first * 8..][..800], &[]).unwrap();
+    }
+    collection.build_index(&IndexOptions { lists: Some(8), ..IndexOptions::default() }).unwrap();
+    collection.remove_many(&ids(0..100)).unwrap();
+    let before: Vec<_> = collection.iter().collect();
+    collection.snapshot(&copy.0).unwrap();
+    assert!(matches!(collection.snapshot(&copy.0), Err(Error::AlreadyExists { .. })));
+    collection.clear().unwrap();
+    let taken = Collection::open(runtime(), &copy.0, options.clone()).unwrap();
+    assert!(taken.iter().collect::<Vec<_>>() == before);
+    assert_eq!(taken.stats().index.unwrap().lists, 8);
+    taken.verify().unwrap();
+    // A collection in memory is saved the same way.
+    let in_memory = Collection::in_memory(runtime(), schema, options).unwrap();
+    in_memory.insert_many(&ids(0..1000), &vectors, &[]).unwrap();
+    in_memory.remove("v3").unwrap();
+    in_memory.snapshot(&saved.0).unwrap();
+    let reopened = open(&saved.0).unwrap();
+    assert!(reopened.iter().eq(in_memory.iter()));
+    reopened.verify().unwrap();
+}
+
+#[test]
+fn what_is_not_a_collection_is_refused() {
+    let folder = TempFolder::new("refused");
+    assert!(matches!(open(&folder.0), Err(Error::NotACollection { .. })));
+    assert!(matches!(Collection::destroy(&folder.0), Err(Error::NotACollection { .. })));
+    fs::create_dir_all(&folder.0).unwrap();
+    fs::write(folder.0.join("notes.txt"), "mine").unwrap();
+    assert!(matches!(open(&folder.0), Err(Error::NotACollection { .. })));
+    let schema = Schema::new("a", 2, Metric::Dot);
+    let created = Collection::create(runtime(), &folder.0, schema.clone(), Options::default());
+    assert!(matches!(created, Err(Error::AlreadyExists { .. })));
+    assert!(matches!(Collection::destroy(&folder.0), Err(Error::NotACollection { .. })));
+    let inside = folder.0.join("inside");
+    let collection = Collection::create(runtime(), &inside, schema, Options::default()).unwrap();
+    assert!(matches!(Collection::destroy(&inside), Err(Error::InUse { .. })));
+    drop(collection);
+    Collection::destroy(&inside).unwrap();
+    assert!(!inside.exists());
+    assert!(folder.0.join("notes.txt").exists());
+}
+
+/// A collection whose history is known: the records after each of its writes.
+fn written(folder: &Path, indexed: bool) -> Vec<usize> {
+    let schema = Schema::new("torn", 32, Metric::Cosine);
+    let collection = Collection::create(runtime(), folder, schema, Options::default()).unwrap();
+    let mut lengths = vec![0];
+    let mut random = Random(12);
+    for batch in 0..12 {
+        // The fourth and the eighth are too large to be inline.
+        let count = if batch % 4 == 3 { 2200 } else { 3 };
+        let ids: Vec<String> = (0..count).map(|index| format!("{batch}-{index}")).collect();
+        collection.insert_many(&ids, &random.vectors(count, 32), &[]).unwrap();
+        lengths.push(collection.len());
+        if batch % 3 == 2 {
+            collection.remove(&ids[0]).unwrap();
+            lengths.push(collection.len());
+        }
+    }
+    if indexed {
+        collection.build_index(&IndexOptions { lists: Some(4), rounds: 2, ..IndexOptions::default() }).unwrap();
+    }
+    lengths
+}
+
+fn copy_folder(from: &Path, to: &Path) {
+    let _ = fs::remove_dir_all(to);
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+    }
+}
+
+fn file_ending(folder: &Path, end: &str) -> PathBuf {
+    let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let ours = files.filter(|path| path.to_str().unwrap().ends_with(end));
+    ours.max_by_key(|path| fs::metadata(path).unwrap().len()).unwrap()
+}
+
+#[test]
+fn a_log_that_ends_anywhere_holds_the_writes_before_that() {
+    let (folder, copy) = (TempFolder::new("torn"), TempFolder::new("torn"));
+    let lengths = written(&folder.0, false);
+    let log = fs::metadata(file_ending(&folder.0, ".log")).unwrap().len();
+    let mut random = Random(2);
+    let mut seen = std::collections::BTreeSet::new();
+    let cuts = (0..120).map(|_| random.below(log + 1)).chain((0..40).map(|back| log - back));
+    for (round, cut) in cuts.enumerate() {
+        copy_folder(&folder.0, &copy.0);
+        let path = file_ending(&copy.0, ".log");
+        let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+        file.set_len(cut).unwrap();
+        if round % 2 == 1 {
+            // The rest of the block was never written.
+            file.set_len(cut + 5000).unwrap();
+        }
+        drop(file);
+        match open(&copy.0) {
+            Ok(collection) => {
+                assert!(lengths.contains(&collection.len()), "{} records after a cut at {cut}", collection.len());
+                seen.insert(collection.len());
+                collection.verify().unwrap();
+                collection.insert("after", &[1.0; 32], Value::Null).unwrap();
+                drop(collection);
+                assert!(open(&copy.0).unwrap().get("after").unwrap().is_some());
+            }
+            Err(Error::Corrupt { .. }) => {
+                assert!(cut < 32, "only a log without its head is refused, not one cut at {cut}")
+            }
+            Err(other) => panic!("{other}"),
+        }
+    }
+    assert!(seen.len() > 5, "{seen:?}");
+}
+
+#[test]
+fn damage_is_a_typed_error_or_the_torn_end() {
+    let (folder, copy) = (TempFolder::new("damage"), TempFolder::new("damage"));
+    let lengths = written(&folder.0, true);
+    let whole = *lengths.last().unwrap();
+    let mut random = Random(3);
+    let mut refused = 0;
+    for end in [".log", ".rows", ".lists", ".centroids", "MANIFEST"] {
+        let length = fs::metadata(file_ending(&folder.0, end)).unwrap().len();
+        for round in 0..40 {
+            copy_folder(&folder.0, &copy.0);
+            let path = file_ending(&copy.0, end);
+            let mut bytes = fs::read(&path).unwrap();
+            let at = random.below(length) as usize;
+            match round % 3 {
+                0 => bytes[at] ^= 1 << random.below(8),
+                1 => bytes.truncate(at),
+                _ => bytes[at..].fill(0xff),
+            }
+            fs::write(&path, &bytes).unwrap();
+            match open(&copy.0) {
+                // Rows that are not checked on opening are by `verify`.
+                Ok(collection) => {
+                    let sound = collection.verify();
+                    assert!(sound.is_err() || collection.len() <= whole);
+                }
+                Err(Error::Corrupt { .. } | Error::NotACollection { .. }) => refused += 1,
+                Err(other) => panic!("{end} at {at}: {other}"),
+            }
+        }
+    }
+    assert!(refused > 100, "{refused}");
+}
+
+#[test]
+fn headers_that_claim_the_impossible_are_refused() {
+    let folder = TempFolder::new("hostile");
+    let hostile = |body: &str| {
+        let _ = fs::remove_dir_all(&folder.0);
+        fs::create_dir_all(&folder.0).unwrap();
+        let text = format!("panoply vectors 1 {:08x}\n{body}\n", crc32fast::hash(body.as_bytes()));
+        fs::write(folder.0.join("MANIFEST"), text).unwrap();
+        open(&folder.0)
+    };
+    let manifest = |dimension: u64, segments: &str| {
+        let rest = r#""metric":"dot","storage":"f32""#;
+        format!(r#"{{"name":"a","dimension":{dimension},{rest},"segments":{segments},"next":1,"centroids":null}}"#)
+    };
+    assert!(matches!(hostile(&manifest(1 << 60, "[]")), Err(Error::NotACollection { .. })));
+    assert!(matches!(hostile(&manifest(4, "[]")), Err(Error::Corrupt { .. })));
+    assert!(matches!(hostile("{}"), Err(Error::Corrupt { .. })));
+    let missing = hostile(&manifest(4, r#"[{"id":0,"lists":false}]"#));
+    assert!(matches!(missing, Err(Error::Io { .. })), "{:?}", missing.err());
+    // A record that claims 2^60 bytes is no record.
+    fs::write(folder.0.join("segment-000000.rows"), []).unwrap();
+    let mut log = b"PNPLVLOG\x01\0\0\0\0\0\0\0\x07\0\0\0\0\0\0\0".to_vec();
+    log.extend_from_slice(&crc32fast::hash(&log).to_le_bytes());
+    log.extend_from_slice(&[0; 4]);
+    log.extend_from_slice(&(1_u64 << 60).to_le_bytes());
+    log.extend_from_slice(&[1; 100]);
+    fs::write(folder.0.join("segment-000000.log"), &log).unwrap();
+    assert_eq!(open(&folder.0).unwrap().len(), 0);
+}

@@ -50,7 +50,9 @@ impl WgpuBackend {
             descriptor.backends = self.backends;
             descriptor.flags = wgpu::InstanceFlags::empty();
             let instance = wgpu::Instance::new(descriptor);
-            let adapters = at_once(instance.enumerate_adapters(self.backends)).unwrap_or_default();
+            let mut adapters = at_once(instance.enumerate_adapters(self.backends)).unwrap_or_default();
+            // The first device of an API is the one that is taken where nobody chooses.
+            adapters.sort_by_key(|adapter| preference(adapter.get_info().device_type));
             let mut found = Found { adapters: Vec::new(), refused: Vec::new() };
             for adapter in adapters {
                 let info = adapter.get_info();
@@ -138,6 +140,17 @@ impl Backend for WgpuBackend {
 
     fn open(&self, device: &DeviceInfo, options: &OpenOptions) -> Result<Box<dyn Engine>> {
         Ok(Box::new(self.open_engine(device, options)?))
+    }
+}
+
+/// Hardware before software, memory of its own before the host's.
+fn preference(kind: wgpu::DeviceType) -> u8 {
+    match kind {
+        wgpu::DeviceType::DiscreteGpu => 0,
+        wgpu::DeviceType::VirtualGpu => 1,
+        wgpu::DeviceType::IntegratedGpu => 2,
+        wgpu::DeviceType::Other => 3,
+        wgpu::DeviceType::Cpu => 4,
     }
 }
 

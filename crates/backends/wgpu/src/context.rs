@@ -270,6 +270,8 @@ impl Context {
         for piece in bytes.chunks(PIECE_BYTES_MAX) {
             if self.uploaded_bytes > UPLOAD_BYTES_MAX {
                 self.submit();
+                // Chunks come back by callback, and callbacks run in here.
+                let _ = self.gpu.poll(wgpu::PollType::Poll);
             }
             self.belt.upload(self.recorder.encoder(), &target.block().buffer, offset, piece)?;
             offset += piece.len() as u64;

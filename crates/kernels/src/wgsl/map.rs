@@ -48,7 +48,7 @@ pub fn map_support(program: &Program, inputs: &[DType]) -> Result<(), String> {
         return Err(format!("an expression of {nodes} nodes; kernels are made of at most {MAP_NODES_MAX}"));
     }
     let types = program.types(inputs).map_err(|error| error.to_string())?;
-    let wide = types.values().iter().any(|value| *value == Value::Typed(DType::F64));
+    let wide = types.values().contains(&Value::Typed(DType::F64));
     if wide { Err("f64 in a map".to_owned()) } else { Ok(()) }
 }
 

@@ -159,7 +159,7 @@ impl SearchKernel {
             fill(MEET, &[("$STORES", &stores)])
         };
         let norms = if own_norms {
-            format!("    workgroupBarrier();\n{}    let row_norm = sqrt(met);\n", meet("n").replace("met", "met"))
+            format!("    workgroupBarrier();\n{}    let row_norm = sqrt(met);\n", meet("n"))
         } else if self.metric == Metric::Cosine {
             "    let row_norm = row_norms[p.no + min(t, end - 1u)];\n".to_owned()
         } else {

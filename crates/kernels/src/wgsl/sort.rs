@@ -236,30 +236,24 @@ fn scatter(positions: bool, first: bool) -> String {
     text.push_str(&each("  let rank$J = place_of(digit$J, lid, low_total) + before$J;\n"));
     text.push_str(&each("  moved[rank$J] = key$J;\n"));
     text.push_str("  workgroupBarrier();\n");
-    text.push_str(&each(SCATTER_STORE).pipe_offsets());
+    text.push_str(&offsets(&each(SCATTER_STORE)));
     if positions {
         text.push_str("  workgroupBarrier();\n");
         let own = if first { "start + lid * 8u + $Ju" } else { "positions[min(base + lid * 8u + $Ju, last)]" };
         text.push_str(&each(&format!("  moved[rank$J] = {own};\n")));
         text.push_str("  workgroupBarrier();\n");
-        text.push_str(
-            &each("  if (lid + $J00u_ < count) { out_positions[target$J] = moved[lid + $J00u_]; }\n").pipe_offsets(),
-        );
+        text.push_str(&offsets(&each(
+            "  if (lid + $J00u_ < count) { out_positions[target$J] = moved[lid + $J00u_]; }\n",
+        )));
     }
     text.push_str("}\n");
     text.push_str(PLACE_OF);
     text
 }
 
-/// Replaces `J00u_`, the item's number with a mark behind it, by 256 times that number.
-trait Offsets {
-    fn pipe_offsets(self) -> String;
-}
-
-impl Offsets for String {
-    fn pipe_offsets(self) -> String {
-        (0..8).fold(self, |text, item| text.replace(&format!("{item}00u_"), &format!("{}u", item * 256)))
-    }
+/// The text with `$J00u_`, in which an item's number has been filled in, replaced by 256 times that number.
+fn offsets(text: &str) -> String {
+    (0..8).fold(text.to_owned(), |text, item| text.replace(&format!("{item}00u_"), &format!("{}u", item * 256)))
 }
 
 const SCATTER_HEAD: &str = "

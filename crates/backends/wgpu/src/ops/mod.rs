@@ -145,11 +145,12 @@ fn input_trouble(profile: &Profile, tensor: &Tensor) -> Option<String> {
             Some(format!("an input lives on {device}; transfer it to the host first"))
         }
         Location::Device(_) => {
-            // A view is read where it is, so all that lies before it counts as well.
-            let reach = tensor.offset().saturating_add(tensor.elements());
-            let end = reach.saturating_mul(tensor.dtype().size_bytes()) as u64;
-            let large = end > profile.binding_bytes_max;
-            large.then(|| format!("an input reaches {end} bytes; the adapter binds {}", profile.binding_bytes_max))
+            // A view is read where it is, so all that lies around it in its buffer must be within reach.
+            let bytes = tensor.buffer().len_bytes() as u64;
+            let large = bytes > profile.binding_bytes_max;
+            large.then(|| {
+                format!("an input in a buffer of {bytes} bytes; the adapter binds {}", profile.binding_bytes_max)
+            })
         }
         Location::Host => fits(profile, "an input", tensor.dtype(), tensor.shape()).err(),
     }

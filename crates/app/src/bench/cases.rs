@@ -7,6 +7,9 @@ use panoply::DType;
 /// 1024 · 1024 elements.
 const MI: usize = 1 << 20;
 
+/// Searches of each caller in one run.
+pub const SEARCHES_PER_CALLER: usize = 50;
+
 /// Every case, in the order in which they are measured. Those that [`Work::is_large`] are for devices with memory of their
 /// own, unless they are asked for by name.
 pub const CASES: &[Work] = &[
@@ -67,6 +70,11 @@ pub const CASES: &[Work] = &[
     Work::Fft { lines: 65_536, len: 1024 },
     Work::Fft { lines: 16_384, len: 4096 },
     Work::Fft { lines: 64, len: MI },
+    Work::Collection { dtype: DType::F32, rows: 1_000_000, dims: 128, queries: 1, k: 10 },
+    Work::Collection { dtype: DType::F32, rows: 1_000_000, dims: 128, queries: 1024, k: 10 },
+    Work::Callers { rows: 1_000_000, dims: 128, callers: 1, k: 10 },
+    Work::Callers { rows: 1_000_000, dims: 128, callers: 64, k: 10 },
+    Work::Collection { dtype: DType::F16, rows: 10_000_000, dims: 128, queries: 1, k: 10 },
     Work::Upload { pinned: true, bytes: 1 << 30 },
     Work::Upload { pinned: false, bytes: 1 << 30 },
     Work::Download { bytes: 1 << 30 },
@@ -135,6 +143,10 @@ pub enum Work {
     Search { dtype: DType, rows: usize, dims: usize, queries: usize, k: usize },
     /// The spectra of lines of complex numbers.
     Fft { lines: usize, len: usize },
+    /// The same through a collection in memory: vectors in, hits with their ids out.
+    Collection { dtype: DType, rows: usize, dims: usize, queries: usize, k: usize },
+    /// Threads that each search a collection for one query again and again; a run is as many searches for each.
+    Callers { rows: usize, dims: usize, callers: usize, k: usize },
     /// Host memory to the device.
     Upload { pinned: bool, bytes: usize },
     /// The device's memory to the host.
@@ -181,6 +193,10 @@ impl Work {
                 format!("search/dot/{dtype}/{rows}x{dims}/q{queries}k{k}")
             }
             Work::Fft { lines, len } => format!("fft/c64/{lines}x{len}"),
+            Work::Collection { dtype, rows, dims, queries, k } => {
+                format!("collection/dot/{dtype}/{rows}x{dims}/q{queries}k{k}")
+            }
+            Work::Callers { rows, dims, callers, k } => format!("collection/callers/{rows}x{dims}/c{callers}k{k}"),
             Work::Upload { pinned, bytes } => {
                 format!("upload/{}/{}", if pinned { "pinned" } else { "ordinary" }, bytes_name(bytes))
             }
@@ -212,7 +228,8 @@ impl Work {
                 Amount::Flops(2.0 * (batch * side * side * channels * channels * kernel * kernel) as f64)
             }
             Work::Resize { .. } => Amount::TimeOnly,
-            Work::Search { queries, .. } => Amount::Queries(queries as f64),
+            Work::Search { queries, .. } | Work::Collection { queries, .. } => Amount::Queries(queries as f64),
+            Work::Callers { callers, .. } => Amount::Queries((callers * SEARCHES_PER_CALLER) as f64),
             // The spectrum is as large as the signal, and a complex number is two f32.
             Work::Fft { lines, len } => f32s(4 * lines * len),
             Work::Upload { bytes, .. } | Work::Download { bytes } => Amount::Bytes(bytes as f64),
@@ -231,6 +248,7 @@ impl Work {
             Work::Softmax { rows, .. } => rows > 8192,
             Work::Conv2d { batch, .. } | Work::Resize { batch, .. } => batch > 8,
             Work::Search { rows, .. } => rows > 100_000,
+            Work::Collection { .. } | Work::Callers { .. } => true,
             Work::Fft { lines, len } => lines * len > 16 * MI,
             Work::LinearRelu { .. } | Work::Upload { .. } | Work::Download { .. } | Work::Stream { .. } => true,
             _ => false,

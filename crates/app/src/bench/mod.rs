@@ -84,7 +84,7 @@ fn start(options: &BenchOptions, learned: bool) -> Result<Runtime, Failure> {
     settings.only = options.apis.clone().or(settings.only);
     settings.profile &= learned;
     let runtime = settings.builder().build()?;
-    runtime.warnings().iter().for_each(|warning| crate::failure::warn(warning));
+    runtime.warnings().iter().for_each(crate::failure::warn);
     Ok(runtime)
 }
 

@@ -38,7 +38,7 @@ impl Normals {
     }
 
     /// So many normals, made by all CPUs; which one is where does not depend on how many there are.
-    fn values(&mut self, count: usize) -> Vec<f32> {
+    pub fn values(&mut self, count: usize) -> Vec<f32> {
         let mut values = vec![0.0; count];
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let share = count.div_ceil(threads).next_multiple_of(2).max(1 << 16);

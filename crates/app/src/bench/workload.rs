@@ -5,9 +5,10 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use panoply::prelude::*;
+use panoply::vector::{Collection, Options, Residency, Schema, SearchOptions, Storage};
 use panoply::{Describe, DeviceId};
 
-use super::cases::Work;
+use super::cases::{SEARCHES_PER_CALLER, Work};
 use super::random::Normals;
 
 /// Runs the op once, to the end, and drops its output. Tells how long the device itself worked, where it can.
@@ -65,13 +66,75 @@ pub fn prepare(work: &Work, place: &Place) -> panoply::Result<Runner> {
             place.repeat(Search::new(&rows, &queries, Metric::Dot, k))
         }
         Work::Fft { lines, len } => place.repeat(Fft::new(&normals.tensor_of(DType::Complex64, [lines, len])?)),
+        Work::Collection { dtype, rows, dims, queries, k } => {
+            let collection = place.collection(dtype, rows, dims, &mut normals)?;
+            let (query, options) = (normals.values(queries * dims), SearchOptions::new(k));
+            Ok(Box::new(move || {
+                let found = match queries {
+                    1 => collection.search(&query, &options).map(drop),
+                    _ => collection.search_many(&query, &options).map(drop),
+                };
+                found.map(|()| None).map_err(outside)
+            }))
+        }
+        Work::Callers { rows, dims, callers, k } => {
+            let collection = place.collection(DType::F32, rows, dims, &mut normals)?;
+            let (queries, options) = (normals.values(callers * dims), SearchOptions::new(k));
+            Ok(Box::new(move || search_side_by_side(&collection, &queries, dims, &options).map(|()| None)))
+        }
         Work::Upload { pinned, bytes } => place.upload(pinned, bytes),
         Work::Download { bytes } => place.download(bytes),
         Work::Stream { overlapped, batches, bytes } => place.stream(overlapped, batches, bytes),
     }
 }
 
+/// Every query in a thread of its own, again and again.
+fn search_side_by_side(
+    collection: &Collection,
+    queries: &[f32],
+    dims: usize,
+    options: &SearchOptions,
+) -> panoply::Result<()> {
+    std::thread::scope(|scope| {
+        let search = |query| (0..SEARCHES_PER_CALLER).try_for_each(|_| collection.search(query, options).map(drop));
+        let callers: Vec<_> = queries.chunks(dims).map(|query| scope.spawn(move || search(query))).collect();
+        for caller in callers {
+            let searched = caller.join().map_err(|_| panoply::Error::invalid("a caller", "an end", "a panic"))?;
+            searched.map_err(outside)?;
+        }
+        Ok(())
+    })
+}
+
+/// An error of the collection as one of the runtime's.
+fn outside(error: panoply::vector::Error) -> panoply::Error {
+    panoply::Error::invalid("the collection", "an answer", error)
+}
+
 impl Place {
+    /// A collection in memory, with its rows on the device where that has memory of its own.
+    fn collection(&self, dtype: DType, rows: usize, dims: usize, normals: &mut Normals) -> panoply::Result<Collection> {
+        let storage = if dtype == DType::F16 { Storage::F16 } else { Storage::F32 };
+        let schema = Schema::new("bench", dims, Metric::Dot).storage(storage);
+        let residency = match self.device.api {
+            Api::Cpu => Residency::Host,
+            _ => Residency::Devices(vec![self.device]),
+        };
+        // One segment, so that a search is one op.
+        let segment_bytes_max = 2 * rows * dims * dtype.size_bytes();
+        let options = Options { residency, segment_bytes_max, ..Options::default() };
+        let collection = Collection::in_memory(&*self.runtime, schema, options).map_err(outside)?;
+        let batch = 100_000.min(rows);
+        for first in (0..rows).step_by(batch) {
+            let count = batch.min(rows - first);
+            let ids: Vec<String> = (first..first + count).map(|row| row.to_string()).collect();
+            collection.insert_many(&ids, &normals.values(count * dims), &[]).map_err(outside)?;
+        }
+        collection.compact().map_err(outside)?;
+        collection.make_resident().map_err(outside)?;
+        Ok(collection)
+    }
+
     fn run<O: Operation>(&self, op: O) -> Pending<O::Output> {
         self.runtime.run_with(op, RunOptions { device: Some(self.device), ..RunOptions::default() })
     }
@@ -125,10 +188,10 @@ impl Place {
                 if batch < batches {
                     maps.push_back(place.run(Map::with_program(&expr, &[&source])));
                 }
-                if maps.len() >= depth || batch >= batches {
-                    if let Some(map) = maps.pop_front() {
-                        downloads.push_back(place.run(Transfer::to_host(&map.wait()?)));
-                    }
+                if (maps.len() >= depth || batch >= batches)
+                    && let Some(map) = maps.pop_front()
+                {
+                    downloads.push_back(place.run(Transfer::to_host(&map.wait()?)));
                 }
                 while downloads.len() >= depth || (batch + 1 == batches + depth && !downloads.is_empty()) {
                     if let Some(download) = downloads.pop_front() {

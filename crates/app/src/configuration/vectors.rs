@@ -159,7 +159,8 @@ fn create(arguments: CreateArguments) -> Result<CreateOptions, Failure> {
 
 fn import(arguments: ImportArguments) -> Result<ImportOptions, Failure> {
     let kind = kind_of("FILE", &arguments.file)?;
-    if kind != FileKind::Parquet && (arguments.vector_column.is_some() || arguments.id_column.is_some()) {
+    let named = matches!(kind, FileKind::Parquet | FileKind::Arrow);
+    if !named && (arguments.vector_column.is_some() || arguments.id_column.is_some()) {
         return Err(Failure::Usage("--vector-column and --id-column: the file has no columns with names".to_owned()));
     }
     Ok(ImportOptions {

@@ -75,12 +75,17 @@ fn measure(
     let agrees = answers.iter().zip(truth).all(|(hits, truth)| same(hits, truth, data));
     let mut next = data.questions.iter().cycle();
     let options = SearchOptions::new(HITS);
-    let one = median(|| match next.next() {
-        Some(question) => Ok(drop(collection.search(&question.vector, &options)?)),
-        None => Ok(()),
+    let one = median(|| {
+        if let Some(question) = next.next() {
+            collection.search(&question.vector, &options)?;
+        }
+        Ok(())
     })?;
     let queries: Vec<f32> = data.questions.iter().flat_map(|question| question.vector.iter().copied()).collect();
-    let all = median(|| Ok(drop(collection.search_many(&queries, &options)?)))?;
+    let all = median(|| {
+        collection.search_many(&queries, &options)?;
+        Ok(())
+    })?;
     let trial = Trial {
         device: device.id.to_string(),
         name: device.name.clone(),

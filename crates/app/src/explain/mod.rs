@@ -36,7 +36,7 @@ pub fn show(options: &ExplainOptions, screen: &mut Screen) -> Result<(), Failure
     let mut settings = Settings::load().map_err(anyhow::Error::new)?;
     settings.only = options.apis.clone().or(settings.only);
     let runtime = settings.builder().build()?;
-    runtime.warnings().iter().for_each(|warning| crate::failure::warn(warning));
+    runtime.warnings().iter().for_each(crate::failure::warn);
     for size in &options.sizes {
         let alternatives = ask(&runtime, options.op, size, options.to_host)?;
         let rows: Vec<Row> = alternatives.iter().map(|device| row(options.op, size, device)).collect();

@@ -19,8 +19,8 @@ use crate::configuration::vectors::VectorsOptions;
 use crate::failure::Failure;
 use crate::screen::Screen;
 
-/// The most queries that are read from one file.
-const QUERIES_MAX: usize = 100_000;
+/// The most components of queries that are read from one file: 512 MiB of them.
+const QUERY_COMPONENTS_MAX: usize = 1 << 27;
 
 /// Does what was asked for.
 pub fn run(options: &VectorsOptions, screen: &mut Screen) -> Result<(), Failure> {
@@ -71,8 +71,9 @@ fn queries_of(path: &Path, dimension: usize) -> Result<Vec<f32>, Failure> {
     let damaged = || format!("{} cannot be read", path.display());
     while let Some(batch) = reader.next_batch(formats::rows_per_batch(dimension)).with_context(damaged)? {
         queries.extend(batch.vectors);
-        if queries.len() > QUERIES_MAX * dimension {
-            let problem = anyhow::anyhow!("{}: more than {QUERIES_MAX} queries", path.display());
+        if queries.len() > QUERY_COMPONENTS_MAX {
+            let queries_max = grouped((QUERY_COMPONENTS_MAX / dimension) as u64);
+            let problem = anyhow::anyhow!("{} has more than {queries_max} queries", path.display());
             return Err(Failure::Run(problem));
         }
     }
@@ -100,7 +101,7 @@ pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index) % 3 == 0 {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);

@@ -100,6 +100,13 @@ mod tests {
                 .integer("VECTOR", 4)
                 .integer("T_VECTOR_BYTES", 4)
                 .integer("R_VECTOR_BYTES", 8),
+        ]
+    }
+
+    /// The same of images, convolutions, sorts and searches.
+    fn further_representatives() -> Vec<Kernel> {
+        let f32 = |unit, entry| Kernel::new(unit, entry).dtype("T", DType::F32);
+        vec![
             Kernel::new(COLOR, "convert").dtype("T", DType::U8).integer("SIDE", 2).word("INDEX", "u32"),
             f32(CONV, "convolve")
                 .word("POS", "i32")
@@ -127,7 +134,7 @@ mod tests {
 
     #[test]
     fn every_unit_compiles_for_cuda() {
-        let kernels = representatives();
+        let kernels = [representatives(), further_representatives()].concat();
         for unit in UNITS {
             let start = format!("{}/", unit.name);
             assert!(kernels.iter().any(|kernel| kernel.name().starts_with(&start)), "no kernel of {} here", unit.name);

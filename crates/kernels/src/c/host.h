@@ -331,6 +331,7 @@ DEVICE i32 dot4_i8(u32 a, u32 b, i32 sum)
     return sum;
 }
 #define NOINLINE static
+#define UNROLL_BY_2
 // Adds to a counter. What the thread has seen written before is seen by the thread that next adds to it.
 DEVICE u32 atomic_add_ordered(GLOBAL u32 *p, u32 v) { return atomic_add(p, v); }
 // The bits that any lane has.

@@ -211,7 +211,8 @@ KERNEL LAUNCH_BOUNDS(256, 2) matmul_many(GLOBAL const u64 *table, sizes size, st
     }
 }
 
-// The epilogue alone, over sums that a library left in S (f32 for f16, bf16 and f32; else R's own type).
+// The epilogue alone, over sums that a library left in S: f32 where they are not rounded yet, else R's own type. The output may
+// be the sums' own memory.
 KERNEL LAUNCH_BOUNDS(256, 4) epilogue(GLOBAL R *out, GLOBAL const S *sums, GLOBAL const R *c, GLOBAL const R *bias, sizes size,
                      strides c_step, layout c_batch)
 {
@@ -220,7 +221,7 @@ KERNEL LAUNCH_BOUNDS(256, 4) epilogue(GLOBAL R *out, GLOBAL const S *sums, GLOBA
         u32 s = (u32)(at % size.n);
         u64 above = at / size.n;
         u32 r = (u32)(above % size.m), batch = (u32)(above / size.m);
-        SUM sum = sums[at];
+        SUM sum = S_LOAD(sums[at]);
 #if HAS_C
         i64 from = layout_offset(&c_batch, batch) + (i64)r * c_step.row + (i64)s * c_step.col;
         sum = added(sum, scaled(addend(c[from]), size.beta));

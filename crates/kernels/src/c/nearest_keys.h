@@ -75,17 +75,48 @@ DEVICE void tighten(const nearest *lists)
     BARRIER();
 }
 
+// Keys of a list from which its first threshold comes.
+#define FIRST_MAX 64
+
+// Sets the first thresholds from the beginning of each list, and drops what they do not let pass; the lists stay unsorted. For
+// lists of at most THREADS keys. All threads of the block, after a barrier.
+DEVICE void tighten_first(const nearest *lists)
+{
+    SHARED u32 firsts[QUERIES];
+    u32 k = lists->k;
+    if (thread_x() < QUERIES) firsts[thread_x()] = lists->counts[thread_x()] < FIRST_MAX ? lists->counts[thread_x()] : FIRST_MAX;
+    BARRIER();
+    rank_keys(lists->keys, firsts, QUERIES, lists->capacity, FIRST_MAX, k);
+    for (u32 query = 0; query < QUERIES; query++) {
+        sort_key *list = lists->keys + query * lists->capacity;
+        u32 count = lists->counts[query];
+        if (firsts[query] < k) continue;
+        sort_key threshold = list[lists->capacity - 1], mine = thread_x() < count ? list[thread_x()] : last_key();
+        BARRIER();
+        if (thread_x() == 0) {
+            lists->counts[query] = 0;
+            lists->thresholds[query] = threshold;
+        }
+        BARRIER();
+        if (!key_less(threshold, mine)) list[ATOMIC_ADD(&lists->counts[query], 1u)] = mine;
+    }
+    BARRIER();
+}
+
 // Makes room for `more` keys in every list. All threads of the block, after which they may offer so many.
 DEVICE void make_room(const nearest *lists, u32 more)
 {
     BARRIER();
-    int full = 0;
+    int full = 0, first = 0;
+    u32 most = most_keys(lists);
     for (u32 query = 0; query < QUERIES; query++) {
         u32 count = lists->counts[query];
-        full |= count + more > lists->capacity || (count >= lists->k && !key_less(lists->thresholds[query], last_key()));
+        full |= count + more > lists->capacity;
+        first |= count >= lists->k && !key_less(lists->thresholds[query], last_key());
     }
     BARRIER();
-    if (full) tighten(lists);
+    if (first && QUERIES <= 4 && lists->k <= FIRST_MAX / 2 && most <= THREADS && most + lists->k <= lists->capacity && !full) tighten_first(lists);
+    else if (full || first) tighten(lists);
 }
 
 // Makes the lists empty. All threads of the block.

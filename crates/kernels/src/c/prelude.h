@@ -125,6 +125,7 @@ DEVICE u16 f32_to_f16(f32 x)
 // Search and TopK: see the list at their host versions.
 #define PERSISTENT static __device__
 #define NOINLINE static __device__ __noinline__
+#define UNROLL_BY_2 _Pragma("unroll 2")
 DEVICE u32 atomic_add_ordered(GLOBAL u32 *p, u32 v)
 {
     u32 before;

@@ -67,43 +67,15 @@ DEVICE ACC acc_over_block(ACC a)
     return acc_over_lanes(a, WARP);
 }
 
-// Sums and extremes of small elements leave room for more threads.
-#if OPERATION < POSITION_OF_MAXIMUM && T_BYTES <= 4
-#define BLOCKS_MIN 8
-#else
-#define BLOCKS_MIN 4
-#endif
-
-// `splits` blocks for each output, which take turns: each has the next LOADS vectors of all its threads.
-KERNEL LAUNCH_BOUNDS(BLOCK, BLOCKS_MIN) rows(GLOBAL R *RESTRICT target, GLOBAL const T *RESTRICT source, FIXED layout kept, FIXED layout reduced,
+// `splits` blocks for each output, each with `chunk` elements.
+KERNEL LAUNCH_BOUNDS(BLOCK, 4) rows(GLOBAL R *RESTRICT target, GLOBAL const T *RESTRICT source, FIXED layout kept, FIXED layout reduced,
     u64 count, u32 splits, u64 chunk, GLOBAL ACC *partials, GLOBAL u32 *counters)
 {
     SHARED u32 is_last;
     u32 output = block_x() / splits, split = block_x() % splits;
-    GLOBAL const T *row = source + place_of(&kept, output);
-    ACC a = acc_empty();
-#if FLAT
-    const u64 turn = (u64)BLOCK * VECTOR * LOADS;
-    u64 base = split * turn;
-    for (; base + turn <= count; base += splits * turn) {
-        u64 i = base + thread_x() * VECTOR;
-        vector_t x[LOADS];
-        UNROLL
-        for (u32 l = 0; l < LOADS; l++) x[l] = *(GLOBAL const vector_t *)(row + i + l * (BLOCK * VECTOR));
-        ACC lanes[LOADS];
-        UNROLL
-        for (u32 l = 0; l < LOADS; l++) {
-            lanes[l] = acc_of(x[l].at[0], i + l * (BLOCK * VECTOR));
-            UNROLL
-            for (u32 e = 1; e < VECTOR; e++) lanes[l] = acc_join(lanes[l], acc_of(x[l].at[e], i + l * (BLOCK * VECTOR) + e));
-        }
-        a = acc_join(a, acc_join(acc_join(lanes[0], lanes[1]), acc_join(lanes[2], lanes[3])));
-    }
-    if (base < count) a = acc_join(a, gather_row(row, &reduced, base, count, thread_x(), BLOCK));
-#else
     u64 begin = split * chunk, end = begin + chunk < count ? begin + chunk : count;
-    if (begin < end) a = gather_row(row, &reduced, begin, end, thread_x(), BLOCK);
-#endif
+    ACC a = acc_empty();
+    if (begin < end) a = gather_row(source + place_of(&kept, output), &reduced, begin, end, thread_x(), BLOCK);
     a = acc_over_block(a);
     if (splits == 1) {
         if (thread_x() == 0) target[output] = acc_result(a, count);

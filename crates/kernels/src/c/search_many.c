@@ -196,16 +196,16 @@ DEVICE void write_all(sums a, u32 query_base, u32 row_base, const row_facts *kno
     }
 }
 
-// Starts the copy of one chunk: lines of 128 bytes of as many vectors, zeros where there is nothing.
-DEVICE void copy_chunk(u8 *target, GLOBAL const T *source, u64 first, u64 count, u32 vectors, u32 row_bytes, u32 chunk)
+// Starts the copy of one chunk: lines of 128 bytes of as many vectors, zeros where there is nothing. Nothing is read from there.
+DEVICE void copy_chunk(u8 *target, GLOBAL const T *source, u32 first, u32 count, u32 vectors, u32 row_bytes, u32 chunk)
 {
     u32 line = thread_x() / 8, number = thread_x() % 8, byte = chunk * CHUNK_BYTES + number * 16;
     u8 *to = target + line * CHUNK_BYTES + ((number ^ (line & 7u)) << 4);
-    GLOBAL const u8 *from = (GLOBAL const u8 *)source + (first + line) * row_bytes + byte;
-    int inside = byte < row_bytes;
+    GLOBAL const u8 *from = (GLOBAL const u8 *)source + (u64)(first + line) * row_bytes + byte;
+    u32 left = byte < row_bytes && first + line < count ? count - first - line : 0;
     UNROLL for (u32 i = 0; i < vectors * 8 / THREADS; i++) {
-        int present = inside && first + line + i * (THREADS / 8) < count;
-        copy_async_16(to + i * (THREADS / 8) * CHUNK_BYTES, present ? from + (u64)i * (THREADS / 8) * row_bytes : (GLOBAL const u8 *)source, present);
+        copy_async_16(to + i * (THREADS / 8) * CHUNK_BYTES, from, i * (THREADS / 8) < left);
+        from += (u64)(THREADS / 8) * row_bytes;
     }
 }
 
@@ -213,7 +213,7 @@ DEVICE void copy_chunk(u8 *target, GLOBAL const T *source, u64 first, u64 count,
 DEVICE sum add_squares(const u8 *rows, sum square)
 {
     u32 line = thread_x() / SHARERS, first = thread_x() % SHARERS * (8 / SHARERS);
-    UNROLL for (u32 i = 0; i < 8 / SHARERS; i++) {
+    UNROLL_BY_2 for (u32 i = 0; i < 8 / SHARERS; i++) {
         value x[VALUES];
         unpack(*(const u32x4 *)(rows + line * CHUNK_BYTES + (((first + i) ^ (line & 7u)) << 4)), x);
         UNROLL for (u32 v = 0; v < VALUES; v++) square = add_product(x[v], x[v], square);
@@ -279,14 +279,14 @@ DEVICE void learn_queries(GLOBAL const sum *squares, GLOBAL const u64 *limits)
 }
 
 // Starts the copy of one stage.
-DEVICE void copy_stage(u8 *target, u32 tile, u32 tile_step, u32 step, u32 row_bytes)
+DEVICE void copy_stage(u8 *target, GLOBAL const T *rows, GLOBAL const T *queries, u32 row_count, u32 query_count, u32 query_base, u32 tile, u32 tile_step,
+    u32 step, u32 row_bytes)
 {
     UNROLL for (u32 i = 0; i < STAGE_CHUNKS; i++) {
         u32 chunk = step * STAGE_CHUNKS + i;
-        copy_chunk(target + i * ROW_CHUNK_BYTES, job.rows, (u64)tile * tile_step * BLOCK_ROWS, job.row_count, BLOCK_ROWS, row_bytes, chunk);
+        copy_chunk(target + i * ROW_CHUNK_BYTES, rows, tile * tile_step * BLOCK_ROWS, row_count, BLOCK_ROWS, row_bytes, chunk);
         if (!RESIDENT) {
-            u8 *queries = target + STAGE_CHUNKS * ROW_CHUNK_BYTES + i * QUERY_CHUNK_BYTES;
-            copy_chunk(queries, job.queries, job.query_base, job.query_count, BLOCK_QUERIES, row_bytes, chunk);
+            copy_chunk(target + STAGE_CHUNKS * ROW_CHUNK_BYTES + i * QUERY_CHUNK_BYTES, queries, query_base, query_count, BLOCK_QUERIES, row_bytes, chunk);
         }
     }
 }
@@ -326,7 +326,7 @@ KERNEL LAUNCH_BOUNDS(THREADS, 2) search_many(GLOBAL const T *RESTRICT rows, GLOB
     // The tile, step and stage that are copied next, and those that are multiplied.
     u32 copy_tile = block_y(), copy_step = 0, copy_to = 0, tile = block_y(), step = 0, stage = 0, parity = 0;
     for (u32 ahead = 0; ahead < STAGES - 1; ahead++) {
-        if (copy_tile < tiles) copy_stage(stages + copy_to * STAGE_BYTES, copy_tile, tile_step, copy_step, row_bytes);
+        if (copy_tile < tiles) copy_stage(stages + copy_to * STAGE_BYTES, rows, queries, row_count, query_count, query_base, copy_tile, tile_step, copy_step, row_bytes);
         COPY_ASYNC_COMMIT();
         copy_to++;
         if (++copy_step == steps) copy_step = 0, copy_tile += grid_size_y();
@@ -338,7 +338,7 @@ KERNEL LAUNCH_BOUNDS(THREADS, 2) search_many(GLOBAL const T *RESTRICT rows, GLOB
         COPY_ASYNC_WAIT(STAGES - 2);
         if (GROUPED) TENSOR_FENCE();
         BARRIER();
-        if (copy_tile < tiles) copy_stage(stages + copy_to * STAGE_BYTES, copy_tile, tile_step, copy_step, row_bytes);
+        if (copy_tile < tiles) copy_stage(stages + copy_to * STAGE_BYTES, rows, queries, row_count, query_count, query_base, copy_tile, tile_step, copy_step, row_bytes);
         COPY_ASYNC_COMMIT();
         if (++copy_to == STAGES) copy_to = 0;
         if (++copy_step == steps) copy_step = 0, copy_tile += grid_size_y();

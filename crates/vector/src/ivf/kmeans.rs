@@ -5,13 +5,14 @@
 //! the runtime's `Search`, wherever it runs best; sums are taken on the host in `f64`, in the order of the points, so that
 //! the same seed gives the same centroids.
 
+use panoply_core::Location;
 use panoply_core::Tensor;
 use panoply_core::op::compute::{Metric, Search, Transfer};
-use panoply_core::{DeviceId, Location};
-use panoply_runtime::{RunOptions, Runtime};
+use panoply_runtime::RunOptions;
 
 use super::{IndexOptions, LISTS_MAX};
 use crate::error::{Error, Result};
+use crate::schema::Residency;
 use crate::segment::SegmentView;
 use crate::state::Shared;
 
@@ -48,7 +49,7 @@ pub(crate) fn train(
     let points = Tensor::from_vec(points, [count, dimension])?;
     for _ in 0..options.rounds {
         let tensor = Tensor::from_slice(&centroids, [lists, dimension])?;
-        let assigned = nearest(&shared.runtime, shared.hosts.first().copied(), &tensor, &points, metric)?;
+        let assigned = nearest(shared, &tensor, &points, metric)?;
         centroids = means(points.as_slice()?, &assigned, lists, dimension, metric, &mut random);
     }
     Ok(Tensor::from_vec(centroids, [lists, dimension])?)
@@ -62,7 +63,7 @@ pub(crate) fn assign(shared: &Shared, centroids: &Tensor, segment: &SegmentView,
         let mut points = Vec::with_capacity(part.len() * dimension);
         part.iter().for_each(|row| points.extend(segment.vector(*row)));
         let points = Tensor::from_vec(points, [part.len(), dimension])?;
-        lists.extend(nearest(&shared.runtime, shared.hosts.first().copied(), centroids, &points, metric)?);
+        lists.extend(nearest(shared, centroids, &points, metric)?);
     }
     Ok(lists)
 }
@@ -72,18 +73,16 @@ fn assigning_metric(metric: Metric) -> Metric {
 }
 
 /// The index of the nearest centroid of each point.
-fn nearest(
-    runtime: &Runtime,
-    host: Option<DeviceId>,
-    centroids: &Tensor,
-    points: &Tensor,
-    metric: Metric,
-) -> Result<Vec<u32>> {
+fn nearest(shared: &Shared, centroids: &Tensor, points: &Tensor, metric: Metric) -> Result<Vec<u32>> {
     let (count, mut assigned) = (points.shape()[0], Vec::new());
+    let runtime = &shared.runtime;
+    // A collection that may use devices lets the runtime choose; it knows which is done first.
+    let may_choose = shared.options.residency != Residency::Host;
+    let device = if may_choose { None } else { shared.hosts.first().copied() };
     for first in (0..count).step_by(ASSIGN_POINTS_MAX) {
         let part = points.slice(0, first, count.min(first + ASSIGN_POINTS_MAX))?;
         let op = Search::new(centroids, &part, metric, 1);
-        let found = runtime.run_with(op, RunOptions { device: host, ..RunOptions::default() }).wait()?;
+        let found = runtime.run_with(op, RunOptions { device, to_host: true, ..RunOptions::default() }).wait()?;
         let ids = match found.ids.location() {
             Location::Host => found.ids,
             Location::Device(device) => {

@@ -21,7 +21,8 @@ impl Batch<'_> {
         let nprobe = nprobe.clamp(1, centroids.count());
         let op = Search::new(&centroids.points, &all, self.shared.schema.metric, nprobe);
         let device = self.shared.hosts.first().copied();
-        let found = self.shared.runtime.run_with(op, RunOptions { device, ..RunOptions::default() }).wait()?;
+        let found =
+            self.shared.runtime.run_with(op, RunOptions { device, to_host: true, ..RunOptions::default() }).wait()?;
         self.report.ops += 1;
         let (lists, _) = on_host(&self.shared.runtime, found)?;
         let lists = lists.as_slice::<u32>()?.to_vec();

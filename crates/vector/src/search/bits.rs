@@ -23,12 +23,15 @@ pub(crate) struct FilterCache {
     columns: Mutex<Columns>,
 }
 
+/// One bit for each row of a segment.
+type Bits = Arc<[u32]>;
+
 struct Kept {
     filter: Filter,
     rows: u32,
     words: Arc<[u32]>,
     /// The bits of live rows, and those that are set in both.
-    joined: Option<(Arc<[u32]>, Arc<[u32]>)>,
+    joined: Option<(Bits, Bits)>,
 }
 
 impl FilterCache {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use panoply_core::op::compute::{Metric, Neighbors, Search, Transfer};
 use panoply_core::{DeviceId, ErrorKind, Location, Outcome, Tensor};
-use panoply_runtime::{PendingOutcome, RunOptions, Runtime};
+use panoply_runtime::{FallbackPolicy, Goal, PendingOutcome, RunOptions, Runtime};
 
 use super::bits::{passing, slice_bits};
 use super::rerank::Codes;
@@ -290,13 +290,15 @@ impl<'a> Batch<'a> {
         for (piece, pending) in std::mem::take(&mut self.under_way) {
             let segment = Arc::clone(&self.snapshot.segments[piece.segment as usize]);
             let outcome = match (pending.wait(), &piece.block) {
-                (Err(error), Some(block)) if error.kind() != ErrorKind::Caller => {
-                    segment.shared.resident.forget(block);
+                (Err(error), Some(block)) if may_be_elsewhere(&error) => {
+                    if error.kind() == ErrorKind::Device {
+                        segment.shared.resident.forget(block);
+                        self.shared.nudge();
+                    }
                     self.report.fallback.get_or_insert(error);
                     let filter = self.host_filter(&piece)?;
                     let on_host = Piece { block: None, filter, ..piece.clone() };
                     let host = self.shared.hosts.first().copied();
-                    self.shared.nudge();
                     on_host.send(&self.shared.runtime, self.op_metric(), &segment, host)?.wait()?
                 }
                 (outcome, _) => outcome?,
@@ -427,8 +429,16 @@ impl Piece {
         let mut op = Search::new(&source.slice(0, start, end)?, &self.queries, metric, self.k);
         op.filter = self.filter.clone();
         op.row_norms = norms.map(|norms| norms.slice(0, start, end)).transpose()?;
-        Ok(runtime.run_with(op, RunOptions { device, ..RunOptions::default() }).with_report())
+        // A device that fails is not tried again, nor is another: the rows are elsewhere, and the caller knows where.
+        let fallback = self.block.is_some().then_some(FallbackPolicy::None);
+        let options = RunOptions { device, fallback, goal: Goal::Latency, to_host: true, ..RunOptions::default() };
+        Ok(runtime.run_with(op, options).with_report())
     }
+}
+
+/// Whether an op that failed so on a device may succeed on the host: the device's fault, its capacity, or what it cannot do.
+fn may_be_elsewhere(error: &panoply_core::Error) -> bool {
+    error.kind() != ErrorKind::Caller || matches!(error, panoply_core::Error::Unsupported { .. })
 }
 
 /// An op's output where it can be read.

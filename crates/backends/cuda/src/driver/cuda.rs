@@ -237,9 +237,10 @@ impl Driver for CudaDriver {
 
     fn is_pinned(&self, start: *const u8) -> bool {
         let mut kind: c_uint = 0;
-        let which = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
-        // SAFETY: writes one number; an address that the driver does not know is an error.
-        let asked = unsafe { sys::cuPointerGetAttribute((&raw mut kind).cast(), which, start as u64) };
+        let mut which = [sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE];
+        let mut targets = [(&raw mut kind).cast::<c_void>()];
+        // SAFETY: writes one number, which stays zero for an address that the driver does not know.
+        let asked = unsafe { sys::cuPointerGetAttributes(1, which.as_mut_ptr(), targets.as_mut_ptr(), start as u64) };
         asked == sys::CUresult::CUDA_SUCCESS && kind == sys::CUmemorytype::CU_MEMORYTYPE_HOST as c_uint
     }
 

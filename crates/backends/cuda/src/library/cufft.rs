@@ -30,11 +30,14 @@ pub(crate) enum Kind {
     ToReal,
 }
 
+/// A line's length, how many lines, and of what kind.
+type Key = (usize, usize, Kind);
+
 /// The library on the engine's stream.
 pub(crate) struct Cufft {
     device: DeviceId,
     stream: sys::cudaStream_t,
-    plans: RefCell<HashMap<(usize, usize, Kind), Option<Rc<Plan>>>>,
+    plans: RefCell<HashMap<Key, Option<Rc<Plan>>>>,
 }
 
 /// A transform of a batch of lines.

@@ -65,7 +65,13 @@ impl Product<'_> {
             problem.output = if matches!(dtype, DType::F16 | DType::BF16) { DType::F32 } else { dtype };
         }
         let own_c = if fused.is_some() { self.addend_in_place() } else { None };
-        let wanted = fused.unwrap_or(Epilogue::None);
+        // For f16 the library's relu makes zero of NaN; ours follows, and is the same after rounding as before.
+        let relu_follows = dtype == DType::F16 && matches!(fused, Some(Epilogue::Relu | Epilogue::ReluBias));
+        let wanted = match fused {
+            Some(Epilogue::Relu) if relu_follows => Epilogue::None,
+            Some(Epilogue::ReluBias) if relu_follows => Epilogue::Bias,
+            other => other.unwrap_or(Epilogue::None),
+        };
         let Some(plan) = library.plan(&problem, wanted, own_c.is_some()) else { return Ok(false) };
         let workspace = context.scratch(plan.workspace_bytes)?;
         let target = match fused {
@@ -79,6 +85,9 @@ impl Product<'_> {
         if !context.is_rehearsal() {
             let bias = self.bias.filter(|_| fused.is_some());
             library.multiply(&plan, [self.op.alpha, beta], addresses, bias, workspace)?;
+        }
+        if relu_follows {
+            self.relu(context)?;
         }
         if fused.is_none() {
             self.epilogue(context, target, problem.output)?;
@@ -107,8 +116,11 @@ impl Product<'_> {
     fn fused_epilogue(&self) -> Option<Epilogue> {
         let c_fits = self.c.is_none() || self.addend_in_place().is_some();
         let real = self.op.a.dtype() != DType::Complex64 && self.op.a.dtype() != DType::F64;
+        // With C added the library rounds before the bias and the activation.
+        let rounds_early = matches!(self.op.a.dtype(), DType::F16 | DType::BF16) && self.c.is_some();
         match (self.op.activation, self.bias_kind()) {
             _ if !c_fits => None,
+            (activation, bias) if rounds_early && (activation, bias) != (Activation::None, 0) => None,
             (Activation::None, 0) => Some(Epilogue::None),
             (Activation::None, 1) if real => Some(Epilogue::Bias),
             (Activation::Relu, 0) if real => Some(Epilogue::Relu),
@@ -162,6 +174,29 @@ impl Product<'_> {
         let most = |count: usize| count.min(GRID_YZ_MAX) as u32;
         let grid = [n.div_ceil(TILE) as u32, most(m.div_ceil(TILE)), most(batch.elements())];
         context.launch(&kernel, Launch::grid(grid, 256), &mut arguments)
+    }
+
+    /// `max(x, 0)` of the output, in place; NaN stays.
+    fn relu(&self, context: &mut Context) -> Result<()> {
+        let MatMulShape { batch, m, n, .. } = self.shape;
+        let (dtype, none) = (self.op.output_dtype(), Operand::default());
+        let kernel = Kernel::new(MATMUL, "epilogue")
+            .dtype("T", dtype)
+            .dtype("R", dtype)
+            .integer("BIAS", 0)
+            .integer("ACTIVATION", activation_number(Activation::Relu))
+            .flag("HAS_C", false)
+            .dtype("S", dtype);
+        let mut arguments = Arguments::new()
+            .address(self.output)
+            .address(self.output)
+            .address(0)
+            .address(0)
+            .structure(&self.sizes())
+            .structure(&none.steps())
+            .layout(&none.batch_layout());
+        let launch = context.blocks(batch.elements() * m * n, 256, 4);
+        context.launch(&kernel, launch, &mut arguments)
     }
 
     /// Our epilogue over the library's sums, which have been scaled by alpha.

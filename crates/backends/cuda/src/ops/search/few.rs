@@ -39,10 +39,9 @@ impl Plan {
     fn new(task: &Task, queries: usize) -> Plan {
         let lanes = task.lanes();
         // A round of at most 128 rows keeps the first choice of the nearest cheap.
-        let (rows, steps, threads, blocks) = match (queries, lanes) {
-            (1, 4) => (2, 4, 256, 4),
-            (1, _) => (2, 4, 512, 2),
-            (4, _) => (2, 4, 256, 2),
+        let (rows, steps, threads, blocks) = match queries {
+            1 => (2, 4, 256, 4),
+            4 => (2, 4, 256, 2),
             _ => (4, 1, 256, 2),
         };
         let (rows, steps) = (super::tuned("ROWS", rows), super::tuned("STEPS", steps));

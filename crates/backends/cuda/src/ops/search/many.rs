@@ -17,6 +17,9 @@ use crate::driver::{Address, Launch};
 
 /// Below so many queries, the fused pass is as fast as the rows can be read.
 const QUERIES_MIN: usize = 5;
+/// With fewer queries too, if as many neighbours are wanted from as many rows: the fused pass would merge long lists.
+const LONG_K_MIN: usize = 65;
+const LONG_ROWS_MIN: usize = 1 << 16;
 /// Up to so many queries, a tile is narrow and has more rows.
 const NARROW_QUERIES_MAX: usize = 64;
 /// Row numbers of the last tile must not wrap.
@@ -48,7 +51,8 @@ const SELECT_SPARE_MIN: usize = 256;
 
 /// Whether this path is the better one.
 pub(super) fn takes(task: &Task) -> bool {
-    task.query_count >= QUERIES_MIN
+    let long = task.k >= LONG_K_MIN && task.row_count >= LONG_ROWS_MIN;
+    (task.query_count >= QUERIES_MIN || long)
         && task.query_type == task.row_type
         && (1..=ROWS_MAX).contains(&task.row_count)
         && task.dim > 0
@@ -317,5 +321,51 @@ impl Shape {
             .integer("STAGE_CHUNKS", self.stage_chunks)
             .flag("RESIDENT", self.resident)
             .flag("GROUPED", self.grouped)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use panoply_core::{Api, DeviceId};
+    use panoply_kernels::c::Dialect;
+
+    use super::*;
+    use crate::driver::compiler::Compiler;
+
+    /// The emulated device does not run them, so this is what a machine without a GPU can say of them.
+    #[test]
+    fn kernels_of_grouped_warps_compile() {
+        if !Compiler::is_present() {
+            return println!("skipped: NVRTC is not installed");
+        }
+        let compiler = Compiler::new(String::new(), GROUPED_CAPABILITY);
+        let device = DeviceId { api: Api::Simulated, index: 0 };
+        for (dtype, piece, exact, (tile_queries, tile_rows)) in [
+            (DType::F32, 4, false, (64, 256)),
+            (DType::F16, 8, true, (128, 128)),
+            (DType::BF16, 8, true, (64, 256)),
+            (DType::I8, 16, true, (128, 128)),
+        ] {
+            let shape = Shape {
+                tile_queries,
+                tile_rows,
+                grouped: true,
+                stages: 2,
+                stage_chunks: 1,
+                resident: true,
+                shared_bytes: 0,
+            };
+            let kernel = shape
+                .parameters(Kernel::new(SEARCH_MANY, "search_many"))
+                .dtype("T", dtype)
+                .dtype("Q", dtype)
+                .integer("METRIC", 0)
+                .integer("PIECE", piece)
+                .integer("LANES", 4)
+                .flag("EXACT", exact)
+                .flag("FIRST", false);
+            let compiled = compiler.compile(device, &kernel.name(), &kernel.source(Dialect::Cuda));
+            assert!(compiled.is_ok(), "{dtype}: {compiled:?}");
+        }
     }
 }

@@ -8,7 +8,9 @@ use serde_json::Value;
 
 fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_panoply"));
-    command.args(arguments).env_remove("COLUMNS").env_remove("PANOPLY_SIMD");
+    command.args(arguments).env_remove("COLUMNS").env_remove("PANOPLY_SIMD").env_remove("PANOPLY_CONFIG");
+    // What this machine's user has calibrated is none of the tests' business.
+    command.env("PANOPLY_CACHE", std::env::temp_dir().join("panoply-cli-no-such-cache"));
     command
 }
 
@@ -198,4 +200,63 @@ fn ctrl_c_ends_at_once_and_keeps_the_rows_so_far() {
     assert!(start.elapsed().as_millis() < 600, "it went on for {:?}", start.elapsed());
     let row: Value = serde_json::from_str(&first).unwrap();
     assert_eq!(row["case"], "add/f32/64");
+}
+
+#[test]
+fn explain_says_where_and_why() {
+    let lines = printed(&["explain", "matmul", "64", "8x16x4", "--api", "cpu", "--json"]);
+    let rows: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let of_size = |size: &str| rows.iter().filter(|row| row["size"] == size).count();
+    assert!(of_size("64") >= 1 && of_size("8x16x4") >= 1, "{lines}");
+    assert!(rows.iter().any(|row| row["verdict"].as_str().unwrap().starts_with("chosen")), "{lines}");
+    assert!(rows.iter().all(|row| row["finish_us"].as_f64().unwrap() > 0.0), "{lines}");
+    let table = printed(&["explain", "sort", "1000", "--api", "cpu"]);
+    assert!(table.contains("sort 1000") && table.contains("cpu:0"), "{table}");
+}
+
+#[test]
+fn explain_draws_curves() {
+    let file = std::env::temp_dir().join(format!("panoply-cli-{}.svg", std::process::id()));
+    printed(&["explain", "map", "64", "--api", "cpu", "--plot", file.to_str().unwrap()]);
+    let chart = std::fs::read_to_string(&file).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    assert!(chart.starts_with("<svg") && chart.contains("class=\"curve\"") && chart.contains("cpu:0"));
+}
+
+#[test]
+fn explain_refuses_what_it_does_not_know() {
+    assert!(refused(&["explain", "juggle", "64"], 2).contains("expected one of matmul"));
+    assert!(refused(&["explain", "matmul", "64xx"], 2).contains("N or MxKxN"));
+    assert!(refused(&["explain", "sort", "4x4", "--api", "cpu"], 2).contains("of the form N"));
+}
+
+#[test]
+fn settings_are_read_and_mistakes_in_them_are_told() {
+    let folder = std::env::temp_dir().join(format!("panoply-cli-settings-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("settings.toml");
+    let with = |content: &str| {
+        std::fs::write(&file, content).unwrap();
+        command(&["devices", "--api", "cpu", "--json"]).env("PANOPLY_CONFIG", &file).output().unwrap()
+    };
+    let wrong = with("[limits]\nqueue_dept_max = 7\n");
+    assert_eq!(wrong.status.code(), Some(1));
+    assert!(stderr(&wrong).contains("did you mean `queue_depth_max`?"), "{}", stderr(&wrong));
+    let right = with("[limits]\nqueue_depth_max = 7\n");
+    let inventory: Value = serde_json::from_str(&stdout(&right)).unwrap();
+    assert_eq!(inventory["backends"][0]["devices"][0]["worker"]["queue_depth_max"], 8);
+    assert_eq!(inventory["backends"][0]["devices"][0]["worker"]["health"]["circuit"], "closed");
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn a_damaged_profile_is_a_warning_and_no_more() {
+    let folder = std::env::temp_dir().join(format!("panoply-cli-profile-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("profile.txt"), "panoply profile 1\nnonsense\n").unwrap();
+    let output = command(&["explain", "sort", "64", "--api", "cpu"]).env("PANOPLY_CACHE", &folder).output().unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    let said = stderr(&output);
+    assert!(said.starts_with("warning: ") && said.contains("line 2") && said.contains("--calibrate"), "{said}");
 }

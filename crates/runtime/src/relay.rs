@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use panoply_core::clock::Clock;
-use panoply_core::{Api, Error, Result};
+use panoply_core::{DeviceId, Error, Result};
 
 use crate::device_worker::OpTicket;
 use crate::options::FallbackPolicy;
@@ -60,19 +60,15 @@ impl Inlet {
         Inlet { queue: Queue::new(RELAY_DEPTH_MAX), sleeper: Sleeper::new(), count: AtomicUsize::new(0) }
     }
 
-    /// Takes a ticket, or hands it back with the reason.
-    pub(crate) fn take(&self, ticket: OpTicket) -> Result<(), (OpTicket, Error)> {
+    /// Takes a ticket from the lane of a device, or hands it back with the reason.
+    pub(crate) fn take(&self, ticket: OpTicket, device: DeviceId) -> Result<(), (OpTicket, Error)> {
         self.count.fetch_add(1, Ordering::AcqRel);
         let refused = match self.queue.push(ticket) {
             Ok(()) => {
                 self.sleeper.wake();
                 return Ok(());
             }
-            Err(PushError::Full(ticket)) => {
-                let reason = format!("more than {RELAY_DEPTH_MAX} ops wait to be sent elsewhere");
-                let device = panoply_core::DeviceId { api: Api::Cpu, index: 0 };
-                (ticket, Error::DeviceUnavailable { device, reason })
-            }
+            Err(PushError::Full(ticket)) => (ticket, Error::Busy { device, queue_depth_max: RELAY_DEPTH_MAX }),
             Err(PushError::Closed(ticket)) => (ticket, Error::ShuttingDown),
         };
         self.count.fetch_sub(1, Ordering::AcqRel);

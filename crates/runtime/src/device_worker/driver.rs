@@ -348,6 +348,7 @@ impl Driver {
         if let [only] = batch.as_slice() {
             flights.note_alone(only.token);
         }
+        let _span = tracing::trace_span!(target: "panoply::engine", "submit", ops = batch.len()).entered();
         if let Err(message) = inside(generation, now, || engine.submit(batch)) {
             let error = self.panicked(message);
             self.lose_engine(now, error);

@@ -332,7 +332,7 @@ impl Lane {
 
     /// Sends an op on, by way of the relay.
     pub(crate) fn hand_over(&self, ticket: OpTicket, fallback: bool) {
-        match self.inlet.take(ticket) {
+        match self.inlet.take(ticket, self.info.id) {
             Ok(()) => {
                 self.counts.fallbacks.fetch_add(u64::from(fallback), Ordering::Relaxed);
                 self.counts.moved.fetch_add(1, Ordering::Release);

@@ -140,7 +140,7 @@ fn look_at(router: &Router, candidate: &Candidate, op: &Op, facts: &Facts, wishe
     }
     let mut sight = Sight {
         fitness: Fitness::Fit,
-        measured: known.is_some(),
+        measured: estimate.near,
         probe: false,
         queue_ns: backlog_ns(router, candidate) / capacity,
         transfer_ns,
@@ -286,7 +286,7 @@ fn first_guess(kind: DeviceKind, host_memory: bool, work_log2: f32) -> Estimate 
         _ => (20_000.0, 0.02),
     };
     let run_ns = overhead_ns + work * ns_per_unit;
-    Estimate { run_ns, service_ns: run_ns, output_bytes: work.min(1e9) }
+    Estimate { near: false, run_ns, service_ns: run_ns, output_bytes: work.min(1e9) }
 }
 
 /// Power that the device draws while it works, as it says or as its kind does.

@@ -8,8 +8,10 @@ const LATENCY_NS_FIRST: f32 = 10_000.0;
 const BYTES_PER_NS_FIRST: f32 = 10.0;
 /// Up to so many bytes a transfer says more about latency than about bandwidth.
 const SMALL_BYTES_MAX: f32 = 32.0 * 1024.0;
-/// The weight of the newest transfer.
-const NEWEST_WEIGHT: f32 = 1.0 / 8.0;
+/// The weight of the newest transfer once a link is known.
+const NEWEST_WEIGHT_MIN: f32 = 1.0 / 8.0;
+/// Transfers that are believed without doubt.
+const SETTLED_AFTER: u32 = 3;
 /// How much one transfer may differ from the average before it counts as no more than that.
 const OUTLIER_FACTOR_MAX: f32 = 4.0;
 /// Limits that keep a nonsensical measurement from spoiling the estimate.
@@ -29,7 +31,8 @@ pub(crate) struct Links {
 pub(crate) struct Link {
     latency_ns: AtomicU32,
     bytes_per_ns: AtomicU32,
-    seen: AtomicU32,
+    small_seen: AtomicU32,
+    large_seen: AtomicU32,
 }
 
 impl Default for Link {
@@ -37,7 +40,8 @@ impl Default for Link {
         Link {
             latency_ns: AtomicU32::new(LATENCY_NS_FIRST.to_bits()),
             bytes_per_ns: AtomicU32::new(BYTES_PER_NS_FIRST.to_bits()),
-            seen: AtomicU32::new(0),
+            small_seen: AtomicU32::new(0),
+            large_seen: AtomicU32::new(0),
         }
     }
 }
@@ -53,17 +57,16 @@ impl Link {
         if !(bytes > 0.0 && time_ns > 0.0) {
             return;
         }
-        self.seen.store(self.seen.load(Ordering::Relaxed).saturating_add(1), Ordering::Relaxed);
         if bytes <= SMALL_BYTES_MAX {
             let latency = (time_ns - bytes / self.bytes_per_ns()).max(LATENCY_NS_RANGE.0);
-            self.set_latency(approach(self.latency_ns(), latency));
+            self.set_latency(approach(self.latency_ns(), latency, count(&self.small_seen)));
         } else {
             // A large transfer that is faster than the latency says that the latency is wrong.
             if time_ns < self.latency_ns() {
                 self.set_latency(time_ns / 2.0);
             }
             let rate = bytes / (time_ns - self.latency_ns()).max(time_ns / 10.0);
-            self.set_rate(approach(self.bytes_per_ns(), rate));
+            self.set_rate(approach(self.bytes_per_ns(), rate, count(&self.large_seen)));
         }
     }
 
@@ -71,12 +74,13 @@ impl Link {
     pub(crate) fn seed(&self, latency_ns: f32, bytes_per_ns: f32) {
         self.set_latency(latency_ns);
         self.set_rate(bytes_per_ns);
-        self.seen.fetch_max(1, Ordering::Relaxed);
+        self.small_seen.fetch_max(SETTLED_AFTER, Ordering::Relaxed);
+        self.large_seen.fetch_max(SETTLED_AFTER, Ordering::Relaxed);
     }
 
     /// Whether anything crossed it.
     pub(crate) fn is_measured(&self) -> bool {
-        self.seen.load(Ordering::Relaxed) > 0
+        self.small_seen.load(Ordering::Relaxed) + self.large_seen.load(Ordering::Relaxed) > 0
     }
 
     pub(crate) fn latency_ns(&self) -> f32 {
@@ -98,10 +102,19 @@ impl Link {
     }
 }
 
-/// The average that moves toward the newest value by its weight, in proportion.
-fn approach(known: f32, newest: f32) -> f32 {
-    let factor = (newest / known).clamp(1.0 / OUTLIER_FACTOR_MAX, OUTLIER_FACTOR_MAX);
-    known * factor.powf(NEWEST_WEIGHT)
+/// The average that moves toward the newest value by its weight, in proportion. The first value is taken as it is.
+fn approach(known: f32, newest: f32, seen: u32) -> f32 {
+    let factor_max = if seen < SETTLED_AFTER { f32::MAX } else { OUTLIER_FACTOR_MAX };
+    let factor = (newest / known).clamp(1.0 / factor_max, factor_max);
+    let weight = (1.0 / (seen as f32 + 1.0)).max(NEWEST_WEIGHT_MIN);
+    known * factor.powf(weight)
+}
+
+/// Counts one more, and tells how many there were before.
+fn count(seen: &AtomicU32) -> u32 {
+    let before = seen.load(Ordering::Relaxed);
+    seen.store(before.saturating_add(1), Ordering::Relaxed);
+    before
 }
 
 #[cfg(test)]
@@ -120,6 +133,13 @@ mod tests {
         }
         assert!((link.time_ns(1e6) / 44_000.0 - 1.0).abs() < 0.1, "{}", link.time_ns(1e6));
         assert!(link.is_measured());
+    }
+
+    #[test]
+    fn the_first_transfers_count_at_once() {
+        let link = Link::default();
+        link.learn(1e6, 20e6);
+        assert!(link.time_ns(1e6) > 15e6, "{}", link.time_ns(1e6));
     }
 
     #[test]

@@ -25,8 +25,12 @@ const NEWEST_WEIGHT_MIN: f32 = 1.0 / 16.0;
 const OUTLIER_LOG2_MAX: f32 = 2.0;
 /// Ops that a class believes without doubt.
 const SETTLED_AFTER: u32 = 3;
-/// How time grows with work where only one class is known: less than linearly, as overheads do not grow.
-const UNKNOWN_SLOPE: f32 = 0.6;
+/// How time grows with work where only one class is known, beyond it and below it: an optimistic guess both ways, so that
+/// a device is tried where it may be good.
+const UNKNOWN_SLOPE_UP: f32 = 0.35;
+const UNKNOWN_SLOPE_DOWN: f32 = 0.6;
+/// An estimate whose work is farther than this from anything measured (a factor of four) is a guess.
+const NEAR_LOG2_MAX: f32 = 2.0;
 /// Slopes between two classes that are believed.
 const SLOPE_MAX: f32 = 1.5;
 
@@ -102,6 +106,8 @@ pub(crate) struct Sample {
 /// What is expected of an op.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Estimate {
+    /// Whether something of about this size was measured.
+    pub(crate) near: bool,
     pub(crate) run_ns: f32,
     pub(crate) service_ns: f32,
     pub(crate) output_bytes: f32,
@@ -145,7 +151,9 @@ impl Model {
         };
         let classes = entry.classes.get()?;
         let (first, second) = (&classes[first], &classes[second]);
+        let near = |class: &Class| (class.at.get() - work_log2).abs() <= NEAR_LOG2_MAX;
         Some(Estimate {
+            near: near(first) || near(second),
             run_ns: line(first, second, work_log2, |class| class.run.get()),
             service_ns: line(first, second, work_log2, |class| class.service.get()),
             output_bytes: line(first, second, work_log2, |class| class.output.get()),
@@ -264,7 +272,7 @@ fn neighbours(known: u64, class: usize) -> (Option<usize>, Option<usize>) {
 fn line(first: &Class, second: &Class, work_log2: f32, value: impl Fn(&Class) -> f32) -> f32 {
     let (from, to) = (first.at.get(), second.at.get());
     let slope = if (to - from).abs() < 0.05 {
-        UNKNOWN_SLOPE
+        if work_log2 > from { UNKNOWN_SLOPE_UP } else { UNKNOWN_SLOPE_DOWN }
     } else {
         ((value(second) - value(first)) / (to - from)).clamp(0.0, SLOPE_MAX)
     };

@@ -140,6 +140,8 @@ pub(crate) fn upload(shared: &Shared, snapshot: &Snapshot, whole: bool) -> Resul
             true => Some(0..segment.count),
             false => uncovered(segment),
         };
+        // It holds the blocks that may have to make room.
+        drop(state);
         if let Some(range) = range {
             upload_range(shared, segment, range, &devices, turn)?;
         }

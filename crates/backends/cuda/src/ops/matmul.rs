@@ -9,6 +9,8 @@ use crate::context::{Arguments, Context, Layout};
 use crate::driver::{Address, Launch};
 use crate::library::cublas::{Epilogue, Matrix, Order, Problem};
 
+/// Crooked products of up to so many multiplications are computed by our own kernel.
+const CROOKED_PRODUCTS_MAX: usize = 1 << 24;
 /// The tile of the kernel, and the most blocks along the second and third axis of a grid.
 pub(super) const TILE: usize = 64;
 const GRID_YZ_MAX: usize = 65_535;
@@ -57,9 +59,12 @@ impl Product<'_> {
         if matches!(dtype, DType::I32 | DType::U32 | DType::I8 | DType::U8) || self.shape.k == 0 {
             return Ok(false);
         }
+        if self.is_crooked() && self.shape.m * self.shape.n * self.shape.k <= CROOKED_PRODUCTS_MAX {
+            return Ok(false);
+        }
         let Some(library) = context.libraries().and_then(|libraries| libraries.cublas()) else { return Ok(false) };
         let Some(mut problem) = self.problem() else { return Ok(false) };
-        let fused = self.fused_epilogue();
+        let fused = if self.is_crooked() { None } else { self.fused_epilogue() };
         if fused.is_none() {
             // The epilogue reads sums that were not rounded yet.
             problem.output = if matches!(dtype, DType::F16 | DType::BF16) { DType::F32 } else { dtype };
@@ -93,6 +98,13 @@ impl Product<'_> {
             self.epilogue(context, target, problem.output)?;
         }
         Ok(true)
+    }
+
+    /// Whether this is a product of 16-bit numbers whose rows do not begin at multiples of 16 bytes. The library joins the sums
+    /// of some of those after rounding, so it leaves them in f32, and small ones are ours.
+    fn is_crooked(&self) -> bool {
+        let sixteen_bits = matches!(self.op.a.dtype(), DType::F16 | DType::BF16);
+        sixteen_bits && [self.shape.n, self.shape.k, self.shape.m].iter().any(|size| !size.is_multiple_of(8))
     }
 
     /// The product as cuBLASLt sees it; `None` where the operands' layout is not one of its.

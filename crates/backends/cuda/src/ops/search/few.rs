@@ -44,8 +44,6 @@ impl Plan {
             4 => (2, 4, 256, 2),
             _ => (4, 1, 256, 2),
         };
-        let (rows, steps) = (super::tuned("ROWS", rows), super::tuned("STEPS", steps));
-        let (threads, blocks) = (super::tuned("THREADS", threads), super::tuned("BLOCKS", blocks));
         let round = threads / lanes * rows;
         let capacity = (2 * task.k + 2 * round.max(64)).next_power_of_two();
         let shared_bytes = queries * (capacity * 8 + task.dim * 4);

@@ -187,7 +187,7 @@ impl<'a> Turn<'a> {
         if tiles <= most && self.exact {
             return vec![all];
         }
-        let growth = (self.capacity / (2 * self.task.k)).clamp(2, super::tuned("GROWTH", GROWTH_MAX));
+        let growth = (self.capacity / (2 * self.task.k)).clamp(2, GROWTH_MAX);
         let mut size = (self.task.k * 2).next_multiple_of(rows).max(LIST_KEYS_MIN) / rows;
         size = size.min(most).min(tiles);
         let mut passes = vec![Pass { tiles: size, step: tiles / size }];
@@ -295,7 +295,7 @@ impl Shape {
         let stage_chunks = if pairs { 2 } else { 1 };
         let stage = stage_chunks * (row_chunk + with_rows);
         let stages = ((most - kept) / stage).clamp(2, STAGES_MAX);
-        let grouped = super::tuned("GROUPED", 1) == 1 && properties.capability == GROUPED_CAPABILITY;
+        let grouped = properties.capability == GROUPED_CAPABILITY;
         let shared_bytes = kept + stages * stage + ALIGN_BYTES;
         Shape { tile_queries, tile_rows, grouped, stages, stage_chunks, resident, shared_bytes }
     }

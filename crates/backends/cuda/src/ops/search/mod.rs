@@ -102,12 +102,11 @@ impl Task {
 
     /// Lanes that share a row. It decides the order of the sums, so every path asks here.
     fn lanes(&self) -> usize {
-        let lanes = match self.dim / self.piece() {
+        match self.dim / self.piece() {
             0..=31 => 4,
             32..=127 => 8,
             _ => 16,
-        };
-        tuned("LANES", lanes)
+        }
     }
 
     /// A kernel with the parameters that all of search have.
@@ -128,9 +127,4 @@ impl Task {
             Metric::Euclidean => 2,
         }
     }
-}
-
-/// A parameter that a measurement may set.
-fn tuned(name: &str, default: usize) -> usize {
-    std::env::var(format!("PANOPLY_SEARCH_{name}")).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }

@@ -14,6 +14,8 @@ pub(crate) struct Profile {
     pub(crate) driver: String,
     /// The most bytes of a buffer that one kernel can see.
     pub(crate) binding_bytes_max: u64,
+    /// The most bytes of a buffer.
+    pub(crate) buffer_bytes_max: u64,
     /// The most bytes of workgroup memory.
     pub(crate) workgroup_bytes_max: u32,
     /// The most storage buffers of one kernel.
@@ -40,6 +42,7 @@ impl Profile {
             name: info.name.clone(),
             driver: format!("{} {}", info.driver, info.driver_info),
             binding_bytes_max: limits.max_storage_buffer_binding_size & !15,
+            buffer_bytes_max: limits.max_buffer_size & !15,
             workgroup_bytes_max: limits.max_compute_workgroup_storage_size,
             buffers_max: limits.max_storage_buffers_per_shader_stage as usize,
             is_software: info.device_type == wgpu::DeviceType::Cpu,

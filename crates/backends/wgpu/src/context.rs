@@ -8,8 +8,9 @@ use panoply_kernels::wgsl::{Kernel, MoveKernel, WORKGROUP_SIZE, carrier_dtype};
 
 use crate::adapter::Profile;
 use crate::fault::Faults;
-use crate::memory::{Block, DeviceMemory};
+use crate::memory::DeviceMemory;
 use crate::operand::{Operand, collapsed};
+use crate::pieces::in_pieces;
 use crate::pipelines::Pipelines;
 use crate::recorder::Recorder;
 use crate::staging::{Belt, Download, PIECE_BYTES_MAX, Readback};
@@ -69,8 +70,11 @@ impl Context {
         match tensor.buffer() {
             Buffer::Device(handle) => {
                 let block = self.memory.find(handle)?;
+                let (dtype, offset) = (tensor.dtype(), tensor.offset());
                 let (shape, strides) = (*tensor.shape(), *tensor.strides());
-                Ok(Operand { block, dtype: tensor.dtype(), shape, strides, offset: tensor.offset() })
+                let operand = Operand { block, dtype, shape, strides, offset, window: 0 };
+                let whole = operand.block().buffer.size() <= self.profile.binding_bytes_max;
+                Ok(if whole { operand } else { operand.windowed() })
             }
             Buffer::Host(_) => self.upload(tensor),
         }
@@ -88,15 +92,19 @@ impl Context {
             return Ok(operand);
         }
         let output = self.output(operand.dtype, operand.shape)?;
-        let (dims, strides) = collapsed(&operand.shape, &[&operand.strides]);
-        let mut params = vec![operand.elements() as u32, operand.start()];
+        in_pieces(&[operand], &output, self, &mut |views, output, context| context.move_view(&views[0], output))?;
+        Ok(output)
+    }
+
+    fn move_view(&mut self, view: &Operand, output: &Operand) -> Result<()> {
+        let (dims, strides) = collapsed(&view.shape, &[&view.strides]);
+        let mut params = vec![view.elements() as u32, view.start()];
         params.extend(&dims);
         params.extend(&strides[0]);
-        let element_bytes = operand.dtype.size_bytes() as u8;
+        let element_bytes = view.dtype.size_bytes() as u8;
         let kernel = Kernel::Move(MoveKernel { element_bytes, rank: dims.len() as u8 });
-        let words = (operand.elements() * usize::from(element_bytes)).div_ceil(usize::from(element_bytes.max(4)));
-        self.run(&kernel, &[&output], &[&operand], &params, groups_for(words))?;
-        Ok(output)
+        let words = (view.elements() * usize::from(element_bytes)).div_ceil(usize::from(element_bytes.max(4)));
+        self.run(&kernel, &[output], &[view], &params, groups_for(words))
     }
 
     /// New memory for elements, to be written in full.
@@ -143,10 +151,11 @@ impl Context {
 
     /// A contiguous operand as a tensor for the caller.
     pub(crate) fn finish(&mut self, operand: Operand) -> Result<Tensor> {
-        let bytes = (operand.offset + operand.elements()) * operand.dtype.size_bytes();
+        let offset = operand.offset_in_block();
+        let bytes = (offset + operand.elements()) * operand.dtype.size_bytes();
         let handle = self.memory.publish(operand.block, bytes);
         let buffer = Buffer::Device(handle);
-        Tensor::from_parts(operand.dtype, operand.shape, operand.strides, operand.offset, buffer)
+        Tensor::from_parts(operand.dtype, operand.shape, operand.strides, offset, buffer)
     }
 
     /// Records a kernel over so many workgroups. Nothing is recorded for none.
@@ -165,9 +174,7 @@ impl Context {
             self.submit();
         }
         let pipeline = self.pipelines.get(kernel, (writes.len(), reads.len()))?;
-        let writes: Vec<&Block> = writes.iter().map(|operand| operand.block()).collect();
-        let reads: Vec<&Block> = reads.iter().map(|operand| operand.block()).collect();
-        self.recorder.dispatch(&pipeline, &writes, &reads, params, groups)
+        self.recorder.dispatch(&pipeline, writes, reads, params, groups)
     }
 
     /// Small data of the op itself, uploaded.
@@ -180,7 +187,7 @@ impl Context {
     /// Copies a contiguous operand's bytes into another at a byte offset that is a multiple of four.
     pub(crate) fn copy(&mut self, from: &Operand, to: &Operand, to_offset: u64) {
         let size = from.dtype.size_bytes();
-        let (start, bytes) = (from.offset * size, from.elements() * size);
+        let (start, bytes) = (from.start_byte(), from.elements() * size);
         let bytes = bytes.next_multiple_of(4) as u64;
         let encoder = self.recorder.encoder();
         encoder.copy_buffer_to_buffer(&from.block().buffer, start as u64, &to.block().buffer, to_offset, bytes);
@@ -193,12 +200,10 @@ impl Context {
 
     /// Asks for a contiguous operand's bytes. Returns the download's number in this batch.
     pub(crate) fn download(&mut self, operand: &Operand) -> Result<usize> {
-        let size = operand.dtype.size_bytes();
-        let start = operand.offset * size;
-        let bytes = operand.elements() * size;
+        let bytes = operand.elements() * operand.dtype.size_bytes();
         // Copies start at multiples of four: a view in the middle of a word is moved to a block of its own.
-        let operand = if start.is_multiple_of(4) { operand.clone() } else { self.moved(operand)? };
-        let start = (operand.offset * size) as u64;
+        let operand = if operand.start_byte().is_multiple_of(4) { operand.clone() } else { self.moved(operand)? };
+        let start = operand.start_byte() as u64;
         let download = self.readback.download(self.recorder.encoder(), &operand.block().buffer, start, bytes)?;
         self.moved_bytes += bytes as u64;
         self.downloads.push(download);
@@ -214,11 +219,9 @@ impl Context {
 
     /// Copies the elements of a contiguous operand to the start of another's block.
     pub(crate) fn copy_elements(&mut self, operand: &Operand, output: &Operand) -> Result<()> {
-        let element_bytes = operand.dtype.size_bytes() as u8;
-        let kernel = Kernel::Move(MoveKernel { element_bytes, rank: 1 });
-        let count = operand.elements() as u32;
-        let words = (operand.elements() * usize::from(element_bytes)).div_ceil(usize::from(element_bytes.max(4)));
-        self.run(&kernel, &[output], &[operand], &[count, operand.start(), count, 1], groups_for(words))
+        let line = Shape::new([operand.elements()])?;
+        let (view, output) = (operand.reshaped(line), output.reshaped(line));
+        in_pieces(&[view], &output, self, &mut |views, output, context| context.move_view(&views[0], output))
     }
 
     /// Times the submission under construction, where the device can.

@@ -1,6 +1,8 @@
 //! The engine: batches are recorded, submitted and waited for, several at a time.
 //!
-//! 1. `submit` records every item of a batch into commands, hands them to the queue and returns.
+//! 1. `submit` records every item of a batch into commands, hands them to the queue and returns. Small ops are not handed
+//!    over at once while the device has work: handing over costs more than recording, so they gather until the device is
+//!    idle, there are enough of them, or the worker has time to wait.
 //! 2. A batch has landed when the queue says that its work is done and all its downloads are mapped. Batches land in order.
 //! 3. When the device is lost, everything under way is answered with that, and so is everything that follows.
 
@@ -25,6 +27,9 @@ const LOOK_AGAIN: Duration = Duration::from_micros(50);
 /// A batch of one op with at least so much input is timed; for less the stamps cost more than they tell.
 const TIMED_BYTES_MIN: usize = 64 << 10;
 
+/// So many small ops are handed over together at the most.
+const GATHERED_MAX: usize = 256;
+
 /// What an op has recorded comes to.
 pub(crate) enum Answer {
     /// This, when the work is done.
@@ -40,12 +45,17 @@ pub(crate) struct WgpuEngine {
     info: DeviceInfo,
     context: Context,
     queue: wgpu::Queue,
+    /// Recorded, and not handed over yet.
+    gathered: Vec<Recorded>,
     flights: VecDeque<Flight>,
 }
 
+/// An op, what it comes to, and how many bytes it moves.
+type Recorded = (Item, Result<Answer>, u64);
+
 /// A batch under way.
 struct Flight {
-    items: Vec<(Item, Result<Answer>, u64)>,
+    items: Vec<Recorded>,
     downloads: Vec<Option<Download>>,
     is_done: Arc<AtomicBool>,
     index: Option<wgpu::SubmissionIndex>,
@@ -55,7 +65,7 @@ struct Flight {
 
 impl WgpuEngine {
     pub(crate) fn new(info: DeviceInfo, context: Context, queue: wgpu::Queue) -> WgpuEngine {
-        WgpuEngine { info, context, queue, flights: VecDeque::new() }
+        WgpuEngine { info, context, queue, gathered: Vec::new(), flights: VecDeque::new() }
     }
 
     /// What ops have at hand, for tests that break it.
@@ -75,7 +85,12 @@ impl WgpuEngine {
         })
     }
 
-    fn launch(&mut self, mut items: Vec<(Item, Result<Answer>, u64)>) {
+    /// Hands everything recorded over to the device.
+    fn launch(&mut self) {
+        let mut items = std::mem::take(&mut self.gathered);
+        if items.is_empty() {
+            return;
+        }
         let stamps = self.context.end_timing();
         let index = self.context.submit();
         if let Some(error) = self.context.faults.take_error() {
@@ -108,6 +123,9 @@ impl WgpuEngine {
 
     fn land(&mut self, finished: &mut Vec<Finished>) {
         let lost = self.context.faults.lost();
+        if lost.is_some() {
+            self.launch();
+        }
         while self.flights.front().is_some_and(|flight| lost.is_some() || flight.has_landed()) {
             let Some(flight) = self.flights.pop_front() else { return };
             let batch_size = u32::try_from(flight.items.len()).unwrap_or(u32::MAX);
@@ -169,19 +187,19 @@ impl Engine for WgpuEngine {
     }
 
     fn submit(&mut self, batch: &mut Vec<Item>) {
-        let mut items = Vec::with_capacity(batch.len());
-        if let [only] = batch.as_slice()
-            && only.op.input_bytes() >= TIMED_BYTES_MIN
-        {
+        let is_small = |item: &Item| item.op.input_bytes() < TIMED_BYTES_MIN;
+        let small = batch.iter().all(is_small);
+        if !small && batch.len() == 1 {
+            self.launch();
             self.context.start_timing();
         }
         for item in batch.drain(..) {
             self.context.moved_bytes = 0;
             let answer = self.record(&item);
-            items.push((item, answer, self.context.moved_bytes));
+            self.gathered.push((item, answer, self.context.moved_bytes));
         }
-        if !items.is_empty() {
-            self.launch(items);
+        if !small || self.flights.is_empty() || self.gathered.len() >= GATHERED_MAX {
+            self.launch();
         }
     }
 
@@ -190,6 +208,9 @@ impl Engine for WgpuEngine {
         let deadline = Instant::now() + wait_max;
         self.wait(Duration::ZERO);
         self.land(finished);
+        if !wait_max.is_zero() || self.flights.is_empty() {
+            self.launch();
+        }
         while finished.len() == before && !self.flights.is_empty() {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -202,7 +223,7 @@ impl Engine for WgpuEngine {
                 std::thread::sleep(LOOK_AGAIN.min(left));
             }
         }
-        self.flights.iter().map(|flight| flight.items.len()).sum()
+        self.gathered.len() + self.flights.iter().map(|flight| flight.items.len()).sum::<usize>()
     }
 
     fn memory(&mut self) -> MemoryStats {

@@ -13,7 +13,7 @@ use crate::backend::WgpuBackend;
 use crate::engine::WgpuEngine;
 use crate::tuning::{LARGE_TILES, Tuning};
 
-const CLOSE: Tolerance = Tolerance::Close { relative: 1e-5, absolute: 1e-4 };
+pub(crate) const CLOSE: Tolerance = Tolerance::Close { relative: 1e-5, absolute: 1e-4 };
 
 /// An engine on the first adapter, or nothing where there is none; then the test says that it is skipped.
 fn engine() -> Option<WgpuEngine> {
@@ -27,7 +27,7 @@ fn engine() -> Option<WgpuEngine> {
     }
 }
 
-fn agree(engine: &mut WgpuEngine, what: &str, op: impl Operation, tolerance: Tolerance) {
+pub(crate) fn agree(engine: &mut WgpuEngine, what: &str, op: impl Operation, tolerance: Tolerance) {
     let op = op.into_op().unwrap();
     let expected = reference(&op).unwrap();
     let got = run_one(engine, op).unwrap_or_else(|error| panic!("{what}: {error}"));
@@ -36,7 +36,7 @@ fn agree(engine: &mut WgpuEngine, what: &str, op: impl Operation, tolerance: Tol
     }
 }
 
-fn floats(dims: &[usize], seed: u64) -> Tensor {
+pub(crate) fn floats(dims: &[usize], seed: u64) -> Tensor {
     random_tensor(DType::F32, dims, seed)
 }
 
@@ -109,6 +109,43 @@ fn many_candidates_are_merged_in_steps() {
         let op = Search::new(&rows, &random_tensor(DType::I8, &[queries, 4], 2), Metric::Dot, 100);
         agree(&mut engine, "search", op, Tolerance::Exact);
     }
+}
+
+#[test]
+fn expressions_too_long_for_one_kernel() {
+    let Some(mut engine) = engine() else { return };
+    let (x, y) = (floats(&[7, 5], 1), floats(&[5], 2));
+    let (first, second) = (Expr::input(0), Expr::input(1));
+    // Two values are alive all along, one of them since the beginning.
+    let early = (&first * 0.5).tanh();
+    let step = |value: Expr, number: usize| (value * 0.5 + &second + &early * (number % 7) as f64).abs();
+    let long = (0..400).fold(&first + &second, step);
+    assert!(long.finish().unwrap().nodes().len() > 1100);
+    agree(&mut engine, "long", Map::new(long, &[&x, &y]), CLOSE);
+    let whole = random_tensor(DType::I8, &[33], 3);
+    let long = (0..700).fold(Expr::input(0), |value, _| value * 3.0 + Expr::input(0));
+    agree(&mut engine, "wrapping", Map::new(long, &[&whole]), Tolerance::Exact);
+}
+
+#[test]
+fn a_k_beyond_what_a_select_keeps() {
+    let Some(mut engine) = engine() else { return };
+    // Whole numbers, so that equal scores are equal on both sides.
+    let whole = |dims: &[usize], seed| {
+        let values = random_tensor(DType::I8, dims, seed).to_vec::<i8>().unwrap();
+        values.into_iter().map(f32::from).collect::<Vec<f32>>()
+    };
+    let mut values = whole(&[2500, 8], 1);
+    values[8 * 70] = f32::NAN;
+    let rows = Tensor::from_vec(values, [2500, 8]).unwrap();
+    let queries = |count: usize, seed| Tensor::from_vec(whole(&[count, 8], seed), [count, 8]).unwrap();
+    let filter = Tensor::from_vec(vec![0x5555_5555_u32; 79], [79]).unwrap();
+    for metric in [Metric::Dot, Metric::Euclidean] {
+        agree(&mut engine, "2048", Search::new(&rows, &queries(3, 2), metric, 2048), CLOSE);
+        agree(&mut engine, "filtered", Search::new(&rows, &queries(1, 3), metric, 2000).filter(&filter), CLOSE);
+    }
+    let few = queries(700, 4);
+    agree(&mut engine, "more than there are", Search::new(&few, &queries(2, 5), Metric::Dot, 1000), CLOSE);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //!
 //! Modules in reading order: [`backend`] finds adapters and says what each can run, `engine` keeps batches in flight,
 //! `context` is what an op has at hand, `recorder` turns dispatches into command buffers, `memory` and `staging` own device
-//! memory and the way into it and out of it, `pipelines` compiles and caches kernels, and `ops` goes from an op to
+//! memory and the way into it and out of it, `pieces` cuts what is larger than a kernel sees, `pipelines` compiles and caches kernels, and `ops` goes from an op to
 //! dispatches of the kernels in `panoply_kernels::wgsl` (one file per op).
 #![allow(unsafe_code)] // Our own kernels run without run-time checks, and pipeline caches are read from disk.
 
@@ -14,6 +14,7 @@ mod fault;
 mod memory;
 mod operand;
 mod ops;
+mod pieces;
 mod pipelines;
 pub mod quirks;
 mod recorder;
@@ -24,5 +25,7 @@ mod tuning;
 mod fault_tests;
 #[cfg(test)]
 mod form_tests;
+#[cfg(test)]
+mod piece_tests;
 
 pub use backend::WgpuBackend;

@@ -7,6 +7,9 @@ use panoply_core::{DType, Result, Shape};
 
 use crate::memory::{Block, BlockLease};
 
+/// Kernels see a block from a multiple of this on.
+pub(crate) const WINDOW_STEP_BYTES: usize = 256;
+
 /// A view of elements in a block. The block is lent for as long as a view of it exists.
 #[derive(Clone)]
 pub(crate) struct Operand {
@@ -14,14 +17,16 @@ pub(crate) struct Operand {
     pub(crate) dtype: DType,
     pub(crate) shape: Shape,
     pub(crate) strides: Strides,
-    /// The index of the first element.
+    /// The index of the first element, counted from the window's start.
     pub(crate) offset: usize,
+    /// From which byte on kernels see the block: it may have more bytes than they reach at once.
+    pub(crate) window: usize,
 }
 
 impl Operand {
     /// A contiguous view from the block's start.
     pub(crate) fn whole(block: Rc<BlockLease>, dtype: DType, shape: Shape) -> Operand {
-        Operand { block, dtype, strides: shape.contiguous_strides(), shape, offset: 0 }
+        Operand { block, dtype, strides: shape.contiguous_strides(), shape, offset: 0, window: 0 }
     }
 
     /// The block.
@@ -50,6 +55,49 @@ impl Operand {
         self.offset as u32
     }
 
+    /// The index of the first element, counted from the block's start.
+    pub(crate) fn offset_in_block(&self) -> usize {
+        self.offset + self.window / self.dtype.size_bytes()
+    }
+
+    /// The first byte of the first element of a contiguous view, counted from the block's start.
+    pub(crate) fn start_byte(&self) -> usize {
+        self.window + self.offset * self.dtype.size_bytes()
+    }
+
+    /// The lowest index that the view reaches, and the index behind the highest.
+    pub(crate) fn reach(&self) -> (usize, usize) {
+        let (low, high) = reach(&self.shape, &self.strides);
+        (self.offset.saturating_add_signed(low), self.offset.saturating_add_signed(high) + 1)
+    }
+
+    /// The same elements, seen through a window that begins just before them.
+    pub(crate) fn windowed(&self) -> Operand {
+        let size = self.dtype.size_bytes();
+        let skipped = self.reach().0 * size / WINDOW_STEP_BYTES * WINDOW_STEP_BYTES;
+        Operand { window: self.window + skipped, offset: self.offset - skipped / size, ..self.clone() }
+    }
+
+    /// Whether kernels that see so many bytes from the window's start see all of the view.
+    pub(crate) fn is_within(&self, binding_bytes_max: u64) -> bool {
+        (self.reach().1 * self.dtype.size_bytes()).next_multiple_of(16) as u64 <= binding_bytes_max
+    }
+
+    /// Some of the places along an axis.
+    pub(crate) fn slice(&self, axis: usize, first: usize, count: usize) -> Result<Operand> {
+        let mut dims = self.shape.dims().to_vec();
+        dims[axis] = count;
+        let offset = self.offset.saturating_add_signed(first as isize * self.strides[axis]);
+        Ok(Operand { shape: Shape::new(dims)?, offset, ..self.clone() })
+    }
+
+    /// Some of the elements of a contiguous view, as a line.
+    pub(crate) fn span(&self, first: usize, count: usize) -> Result<Operand> {
+        let shape = Shape::new([count])?;
+        let strides = shape.contiguous_strides();
+        Ok(Operand { shape, strides, offset: self.offset + first, ..self.clone() })
+    }
+
     /// The same elements seen with another shape; they must be contiguous and as many.
     pub(crate) fn reshaped(&self, shape: Shape) -> Operand {
         Operand { shape, strides: shape.contiguous_strides(), ..self.clone() }
@@ -66,6 +114,12 @@ impl Operand {
         let steps: Vec<isize> = order.iter().map(|axis| self.strides[*axis]).collect();
         Ok(Operand { shape: Shape::new(dims)?, strides: Strides::new(steps)?, ..self.clone() })
     }
+}
+
+/// How far elements lie before the first one and behind it.
+pub(crate) fn reach(dims: &[usize], strides: &[isize]) -> (isize, isize) {
+    let steps = || dims.iter().zip(strides).map(|(dim, stride)| (*dim as isize - 1).max(0) * stride);
+    (steps().filter(|step| *step < 0).sum(), steps().filter(|step| *step > 0).sum())
 }
 
 /// Dimensions with the strides of several operands, with ones dropped and neighbours joined where all operands allow it.

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use panoply_core::{Error, Result};
 
-use crate::memory::Block;
+use crate::operand::Operand;
 use crate::pipelines::{Pipeline, Pipelines};
 
 /// Bytes that a kernel may take its parameters from.
@@ -18,13 +18,16 @@ const PARAMS_BYTES_MAX: usize = 1 << 20;
 /// Submissions that take turns with buffers of parameters, so that one need not wait for the other.
 const PARAMS_BUFFERS: usize = 4;
 /// The most bind groups that are kept. They keep their blocks alive, so there is a bound.
-const BIND_GROUPS_MAX: usize = 4096;
+const BIND_GROUPS_MAX: usize = 16_384;
 /// The most passes of a submission that are timed.
 const TIMED_PASSES_MAX: u32 = 32;
 /// Bytes of one time stamp.
 const STAMP_BYTES: u64 = 8;
 /// The most workgroups along one dimension, on every adapter.
 const GROUPS_MAX: u64 = 65_535;
+
+/// How many blocks are written, then every bound block with the start of its window.
+type BindKey = Vec<(u64, usize)>;
 
 /// Commands under construction.
 pub(crate) struct Recorder {
@@ -36,7 +39,7 @@ pub(crate) struct Recorder {
     params_step: usize,
     params_buffers: Vec<(wgpu::Buffer, wgpu::BindGroup)>,
     turn: usize,
-    groups: HashMap<Vec<u64>, wgpu::BindGroup>,
+    groups: HashMap<BindKey, wgpu::BindGroup>,
     binding_bytes_max: u64,
     /// One for each turn; none where the device has no time stamps.
     timers: Vec<Timer>,
@@ -107,13 +110,14 @@ impl Recorder {
     pub(crate) fn dispatch(
         &mut self,
         pipeline: &Pipeline,
-        writes: &[&Block],
-        reads: &[&Block],
+        writes: &[&Operand],
+        reads: &[&Operand],
         params: &[u32],
         groups: u64,
     ) -> Result<()> {
-        let key: Vec<u64> =
-            std::iter::once(writes.len() as u64).chain(writes.iter().chain(reads).map(|block| block.id)).collect();
+        let key: BindKey = std::iter::once((writes.len() as u64, 0))
+            .chain(writes.iter().chain(reads).map(|operand| (operand.block().id, operand.window)))
+            .collect();
         if !self.groups.contains_key(&key) {
             let made = self.bind(pipeline, writes.iter().chain(reads).copied());
             if self.groups.len() >= BIND_GROUPS_MAX {
@@ -171,14 +175,14 @@ impl Recorder {
         Some(self.queue.submit([encoder.finish()]))
     }
 
-    fn bind<'a>(&self, pipeline: &Pipeline, blocks: impl Iterator<Item = &'a Block>) -> wgpu::BindGroup {
-        let entries: Vec<wgpu::BindGroupEntry<'_>> = blocks
+    fn bind<'a>(&self, pipeline: &Pipeline, operands: impl Iterator<Item = &'a Operand>) -> wgpu::BindGroup {
+        let entries: Vec<wgpu::BindGroupEntry<'_>> = operands
             .zip(0..)
-            .map(|(block, binding)| {
-                let size = block.buffer.size().min(self.binding_bytes_max & !15);
+            .map(|(operand, binding)| {
+                let (buffer, offset) = (&operand.block().buffer, operand.window as u64);
+                let size = (buffer.size() - offset).min(self.binding_bytes_max & !15);
                 let size = wgpu::BufferSize::new(size);
-                let resource =
-                    wgpu::BindingResource::Buffer(wgpu::BufferBinding { buffer: &block.buffer, offset: 0, size });
+                let resource = wgpu::BindingResource::Buffer(wgpu::BufferBinding { buffer, offset, size });
                 wgpu::BindGroupEntry { binding, resource }
             })
             .collect();

@@ -11,7 +11,7 @@ use panoply_core::{Backend, DeviceInfo, DeviceKind};
 use panoply_wgpu::WgpuBackend;
 
 /// On a software adapter every so-manieth case is run.
-const SAMPLE: usize = 16;
+const SAMPLE: usize = 29;
 /// Engines that share the cases of one device.
 const ENGINES: usize = 2;
 
@@ -48,7 +48,7 @@ fn every_claimed_case_on_every_gpu() {
         }
         let cases = chosen.cases(if is_software { SAMPLE } else { 1 });
         assert!(!cases.is_empty(), "no case has that name");
-        let (passed, failed, unsupported) = check(&backend, device, &cases);
+        let Summary { passed, failed, unsupported } = check(&backend, device, &cases);
         println!("{} {}: {passed} passed, {} unsupported", device.id, device.name, unsupported.len());
         for (name, reason) in &unsupported {
             println!("  unsupported: {name}: {reason}");
@@ -85,12 +85,8 @@ impl Chosen {
     }
 }
 
-/// How many passed, what failed, and what was not claimed, both with the reason.
-fn check(
-    backend: &WgpuBackend,
-    device: &DeviceInfo,
-    cases: &[Case],
-) -> (usize, Vec<(String, String)>, Vec<(String, String)>) {
+/// What came of the cases, shared between a few engines.
+fn check(backend: &WgpuBackend, device: &DeviceInfo, cases: &[Case]) -> Summary {
     let shares: Vec<Vec<Case>> =
         (0..ENGINES).map(|share| cases.iter().skip(share).step_by(ENGINES).cloned().collect()).collect();
     let summaries: Vec<Summary> = std::thread::scope(|scope| {
@@ -101,5 +97,5 @@ fn check(
     let passed = summaries.iter().map(|summary| summary.passed).sum();
     let failed = summaries.iter().flat_map(|summary| summary.failed.clone()).collect();
     let unsupported = summaries.into_iter().flat_map(|summary| summary.unsupported).collect();
-    (passed, failed, unsupported)
+    Summary { passed, failed, unsupported }
 }

@@ -231,7 +231,8 @@ pub(super) fn tile_kernel(tile: Tile, carrier: &str, accumulate: Accumulate, hoo
     if tile.unrolled {
         let _ = writeln!(text, "    if (k0 + {TILE_DEPTH}u < p.k) {{ let kf = k0 + {TILE_DEPTH}u + inner;\n{fetch} }}");
     }
-    multiply(&mut text, tile, accumulate, carrier, [&at_a, &at_b]);
+    let mixed = [hooks.order_a, hooks.order_b].map(|order| order == Load::AlongInner);
+    multiply(&mut text, tile, accumulate, carrier, [&at_a, &at_b], mixed);
     let _ = writeln!(text, "    {flip}\n  }}");
     store_tile(&mut text, tile, carrier, &hooks.store);
     text.push_str("}\n");
@@ -262,6 +263,9 @@ fn tile_head(text: &mut String, tile: Tile, carrier: &str, hooks: &Hooks) {
             let _ = writeln!(text, "  var c{row}_{column} = vec4<{carrier}>({0}, {0}, {0}, {0});", hooks.zero);
         }
     }
+    // Four invocations that fetch along the inner dimension would write to the same banks of memory: the places of each
+    // quad of steps are mixed in another way.
+    let mixed = |load: Load| if load == Load::AlongInner { " ^ (inner_quad * 2u)" } else { "" };
     // The quads of an invocation are fixed; which operand it fetches is too.
     let _ = writeln!(
         text,
@@ -270,13 +274,15 @@ fn tile_head(text: &mut String, tile: Tile, carrier: &str, hooks: &Hooks) {
     );
     let _ = writeln!(
         text,
-        "  var slot = 0u;\n  var outer = 0u;\n  var inner = 0u;\n  if (loads_a) {{ {} slot = inner_quad * 4u * {wide_m}u + outer_quad; outer = m0 + outer_quad * 4u; inner = inner_quad * 4u; }}",
-        order(hooks.order_a, "lid", wide_m)
+        "  var slot = 0u;\n  var outer = 0u;\n  var inner = 0u;\n  if (loads_a) {{ {} slot = inner_quad * 4u * {wide_m}u + (outer_quad{}); outer = m0 + outer_quad * 4u; inner = inner_quad * 4u; }}",
+        order(hooks.order_a, "lid", wide_m),
+        mixed(hooks.order_a)
     );
     let _ = writeln!(
         text,
-        "  if (loads_b) {{ let l = lid - {threads_a}u; {} slot = inner_quad * 4u * {wide_n}u + outer_quad; outer = n0 + outer_quad * 4u; inner = inner_quad * 4u; }}",
-        order(hooks.order_b, "l", wide_n)
+        "  if (loads_b) {{ let l = lid - {threads_a}u; {} slot = inner_quad * 4u * {wide_n}u + (outer_quad{}); outer = n0 + outer_quad * 4u; inner = inner_quad * 4u; }}",
+        order(hooks.order_b, "l", wide_n),
+        mixed(hooks.order_b)
     );
 }
 
@@ -310,27 +316,45 @@ fn store_tile(text: &mut String, tile: Tile, carrier: &str, store: &str) {
 }
 
 /// Sixteen steps of the inner dimension.
-fn multiply(text: &mut String, tile: Tile, accumulate: Accumulate, carrier: &str, at: [&str; 2]) {
+fn multiply(text: &mut String, tile: Tile, accumulate: Accumulate, carrier: &str, at: [&str; 2], mixed: [bool; 2]) {
     if !tile.unrolled {
         let _ = writeln!(
             text,
             "    let depth = min({TILE_DEPTH}u, p.k - k0);\n    for (var step = 0u; step < depth; step = step + 1u) {{"
         );
-        multiply_step(text, tile, accumulate, carrier, at, "step");
+        multiply_step(
+            text,
+            tile,
+            accumulate,
+            carrier,
+            at,
+            ("step", mixed.map(|mixed| mixed.then(|| "(step / 4u * 2u)".to_owned()))),
+        );
         text.push_str("    }\n");
         return;
     }
     for step in 0..TILE_DEPTH {
         text.push_str("    {\n");
-        multiply_step(text, tile, accumulate, carrier, at, &format!("{step}u"));
+        let mixed = mixed.map(|mixed| mixed.then(|| format!("{}u", step / 4 * 2)));
+        multiply_step(text, tile, accumulate, carrier, at, (&format!("{step}u"), mixed));
         text.push_str("    }\n");
     }
 }
 
-/// One step of the inner dimension: a column of A's tile times a row of B's.
-fn multiply_step(text: &mut String, tile: Tile, accumulate: Accumulate, carrier: &str, at: [&str; 2], step: &str) {
+/// One step of the inner dimension: a column of A's tile times a row of B's. Beside the step stands what the places of
+/// either tile are mixed with, where they are.
+fn multiply_step(
+    text: &mut String,
+    tile: Tile,
+    accumulate: Accumulate,
+    carrier: &str,
+    at: [&str; 2],
+    (step, mixed): (&str, [Option<String>; 2]),
+) {
     let (rows, columns) = (u32::from(tile.rows), u32::from(tile.columns));
-    for (name, count, thread, at) in [("a", rows, "ty", at[0]), ("b", columns, "tx", at[1])] {
+    let [mixed_a, mixed_b] = mixed;
+    for (name, count, thread, at, mixed) in [("a", rows, "ty", at[0], mixed_a), ("b", columns, "tx", at[1], mixed_b)] {
+        let thread = mixed.map_or_else(|| thread.to_owned(), |mixed| format!("({thread} ^ {mixed})"));
         for half in 0..count {
             let wide = 16 * count;
             let _ = writeln!(

@@ -22,6 +22,7 @@ mod moves;
 mod naive;
 mod pool;
 mod prelude;
+mod rank;
 mod reduce;
 mod rows;
 mod scan;
@@ -38,6 +39,7 @@ pub use moves::{GatherKernel, MoveKernel};
 pub use naive::NaiveGemmKernel;
 pub use pool::PoolKernel;
 pub use prelude::{carrier, carrier_dtype};
+pub use rank::RankKernel;
 pub use reduce::{ReduceForm, ReduceKernel};
 pub use rows::{RowForm, RowKernel, RowOp};
 pub use scan::{ScanForm, ScanKernel};
@@ -83,6 +85,8 @@ pub enum Kernel {
     Select(SelectKernel),
     /// Scores of all rows for a few queries, with their best k.
     Search(SearchKernel),
+    /// Scores as keys to sort by, and back.
+    Rank(RankKernel),
     /// Lengths of vectors.
     Norm(NormKernel),
     /// One step of a sort.
@@ -113,6 +117,7 @@ impl Kernel {
             Kernel::Pool(kernel) => kernel.source(),
             Kernel::Select(kernel) => kernel.source(),
             Kernel::Search(kernel) => kernel.source(),
+            Kernel::Rank(kernel) => kernel.source(),
             Kernel::Norm(kernel) => kernel.source(),
             Kernel::Sort(kernel) => kernel.source(),
             Kernel::Resize(kernel) => kernel.source(),

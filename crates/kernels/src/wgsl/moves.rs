@@ -27,6 +27,9 @@ pub struct GatherKernel {
     pub element_bytes: u8,
     /// Whether indices may be negative, and then count from the end.
     pub signed: bool,
+    /// Only some rows are seen: two more parameters say which is the first and how many there are. Elements of others stay
+    /// as they are. For elements of four bytes, each along the first axis with an index of its row.
+    pub windowed: bool,
 }
 
 impl MoveKernel {
@@ -49,15 +52,25 @@ impl MoveKernel {
 
 impl GatherKernel {
     pub(super) fn source(&self) -> String {
-        let mut text = params(&["n", "o", "io", "len", "count", "inner", "elementwise"]);
+        let mut names = vec!["n", "o", "io", "len", "count", "inner", "elementwise"];
+        if self.windowed {
+            names.extend(["first", "seen"]);
+        }
+        let mut text = params(&names);
         let element = raw(self.element_bytes);
         text.push_str(&buffers(
             &[("out", element), ("status", "atomic<u32>")],
             &[("source", element), ("indices", "u32")],
         ));
         let negative = if self.signed { "if (index >= 0x80000000u) { index = index + p.len; }" } else { "" };
-        text.push_str(&fill(GATHER_PLACE, &[("$NEGATIVE", negative)]));
-        text.push_str(&write_words(self.element_bytes));
+        let found = if self.windowed { WINDOW_PLACE } else { "return p.o + (outer * p.len + index) * p.inner + last;" };
+        text.push_str(&fill(GATHER_PLACE, &[("$NEGATIVE", negative), ("$FOUND", found)]));
+        if self.windowed {
+            text.push_str(ENTRY);
+            text.push_str(WINDOW_WRITE);
+        } else {
+            text.push_str(&write_words(self.element_bytes));
+        }
         text
     }
 }
@@ -75,7 +88,21 @@ fn place(i: u32) -> u32 {
     atomicMax(&status[0], which + 1u);
     index = 0u;
   }
-  return p.o + (outer * p.len + index) * p.inner + last;
+  $FOUND
+}
+";
+
+/// The place behind all others stands for a row that is not seen.
+const WINDOW_PLACE: &str = "
+  if (index < p.first || index - p.first >= p.seen) { return 0xffffffffu; }
+  return p.o + (index - p.first) * p.inner + last;
+";
+
+const WINDOW_WRITE: &str = "
+  let i = group * 256u + lid;
+  if (i >= p.n) { return; }
+  let at = place(i);
+  if (at != 0xffffffffu) { out[i] = source[at]; }
 }
 ";
 

@@ -1,7 +1,8 @@
 //! Reduce: sums, means, extremes and their positions along one axis, in one stage or in two.
 //!
 //! A line is what becomes one element. Parameters: lines outside the axis (`outer`), its length, the elements behind it
-//! (`inner`), chunks per line, elements per chunk, the input's offset, and the count that a mean divides by. The first
+//! (`inner`), chunks per line, elements per chunk, the input's offset, the count that a mean divides by, and the position of
+//! the first element on its line. The first
 //! stage may leave one partial result per line and chunk, which the second reads as lines of `chunks` elements.
 
 use panoply_core::DType;
@@ -55,7 +56,7 @@ impl ReduceKernel {
 
     pub(super) fn source(&self) -> String {
         let accumulator = self.accumulator();
-        let mut text = params(&["outer", "axis", "inner", "chunks", "chunk", "o", "count"]);
+        let mut text = params(&["outer", "axis", "inner", "chunks", "chunk", "o", "count", "first"]);
         let input = match (self.from_partial, self.form) {
             (true, _) => accumulator.kind.to_owned(),
             (false, ReduceForm::Vector) => format!("vec4<{}>", word(self.dtype)),
@@ -155,7 +156,7 @@ impl ReduceKernel {
             (Reduction::ArgMax | Reduction::ArgMin, _) => Accumulator {
                 kind: "vec2<u32>",
                 start: "vec2<u32>(0u, 0xffffffffu)",
-                make: format!("vec2<u32>({key}_{carrier}(x), place)"),
+                make: format!("vec2<u32>({key}_{carrier}(x), p.first + place)"),
                 join: "if (b.x > a.x || (b.x == a.x && b.y < a.y)) { return b; } return a;",
                 finish: "a.y".to_owned(),
                 output: "u32",

@@ -60,7 +60,7 @@ impl ScanKernel {
         text.push_str(&buffers(&[("out", &output)], &reads));
         text.push_str(BITS);
         text.push_str(KEYS);
-        text.push_str(if carries { "fn ld_source(i: u32) -> $A { return source[i]; }\n" } else { "" });
+        text.push_str(if carries && !self.vector { "fn ld_source(i: u32) -> $A { return source[i]; }\n" } else { "" });
         if !carries && !self.vector {
             text.push_str(&load("source", self.dtype));
         }
@@ -81,6 +81,9 @@ impl ScanKernel {
         text.push_str(&match self.form {
             ScanForm::Serial => SERIAL.to_owned(),
             ScanForm::Total => TOTAL.replace("$GATHER", if self.vector { GATHER_FOUR } else { GATHER }),
+            ScanForm::Chunks | ScanForm::Carries if self.vector && self.lanes.is_some() => {
+                fill(&self.four_rows(), &[("$FIRST", first)])
+            }
             ScanForm::Chunks | ScanForm::Carries => fill(
                 CHUNKS,
                 &[
@@ -92,6 +95,25 @@ impl ScanKernel {
             ),
         });
         fill(&text, &[("$JOIN", self.join()), ("$START", &self.start(carrier)), ("$A", kept)])
+    }
+
+    /// As `CHUNKS`, four rows of 1024 elements at a time: four vectors are on their way before the first is used, and all
+    /// rows share two barriers.
+    fn four_rows(&self) -> String {
+        let lanes = u32::from(self.lanes.unwrap_or(1));
+        let within = if self.kind == ScanKind::Sum { "subgroupExclusiveAdd" } else { "subgroupExclusiveMul" };
+        let each = |text: &str| {
+            let row = |row: u32| {
+                let first = (256 / lanes * row).to_string();
+                let offset = (1024 * row).to_string();
+                fill(text, &[("$FROM", &first), ("$OFFSET", &offset), ("$R", &row.to_string())])
+            };
+            (0..4).map(row).collect::<String>()
+        };
+        let count = (256 / lanes).to_string();
+        let parts = [ROWS_HEAD, &each(ROWS_READ), &each(ROWS_WITHIN), "    workgroupBarrier();\n", &each(ROWS_ACROSS)];
+        let text = format!("{}    workgroupBarrier();\n{}  }}\n}}\n", parts.concat(), each(ROWS_WRITE));
+        fill(&text, &[("$WITHIN", within), ("$COUNT", &count)])
     }
 
     /// The scan over the workgroup: sets `before`, what comes before this invocation, and advances `running`.
@@ -190,6 +212,55 @@ $WRITE
 }
 ";
 
+const ROWS_HEAD: &str = "
+  if (group >= p.outer * p.inner * p.chunks) { return; }
+  let c = group % p.chunks;
+  let line = group / p.chunks;
+  let end = min(p.axis, (c + 1u) * p.chunk);
+  let own = p.exclusive == 0u;
+  let origin = p.o + line * p.axis;
+  var running = $FIRST;
+  for (var base = c * p.chunk; base < end; base = base + 4096u) {
+";
+
+/// Places behind the end are read as the last ones and count as nothing.
+const ROWS_READ: &str = "
+    let k$R = base + $OFFSETu + lid * 4u;
+    let raw$R = source[(origin + min(k$R, end - 4u)) / 4u];
+    let in$R = k$R < end;
+    var a$R = select(start(), make(raw$R.x), in$R);
+    var b$R = select(start(), make(raw$R.y), in$R);
+    var c$R = select(start(), make(raw$R.z), in$R);
+    var d$R = select(start(), make(raw$R.w), in$R);
+";
+
+const ROWS_WITHIN: &str = "
+    b$R = join(a$R, b$R);
+    c$R = join(b$R, c$R);
+    d$R = join(c$R, d$R);
+    let within$R = $WITHIN(d$R);
+    if (lane == lanes - 1u) { sums[$FROMu + subgroup] = join(within$R, d$R); }
+";
+
+const ROWS_ACROSS: &str = "
+    var before$R = running;
+    for (var s = 0u; s < $COUNTu; s = s + 1u) {
+      if (s == subgroup) { before$R = join(running, within$R); }
+      running = join(running, sums[$FROMu + s]);
+    }
+";
+
+const ROWS_WRITE: &str = "
+    if (in$R) {
+      let w0 = join(before$R, a$R);
+      let w1 = join(before$R, b$R);
+      let w2 = join(before$R, c$R);
+      let w3 = join(before$R, d$R);
+      out[(line * p.axis + k$R) / 4u] = vec4(finish(select(before$R, w0, own)), finish(select(w0, w1, own)),
+        finish(select(w1, w2, own)), finish(select(w2, w3, own)));
+    }
+";
+
 const READ: &str = "
     var x0 = start(); var x1 = start(); var x2 = start(); var x3 = start();
     if (k < end) { x0 = make(ld_source(p.o + place(o, i, k))); }
@@ -268,8 +339,22 @@ const GATHER: &str = "
   }
 ";
 
+/// Four vectors are read before any is used, so that their latencies overlap.
 const GATHER_FOUR: &str = "
-  for (var k = c * p.chunk + lid * 4u; k < end; k = k + 1024u) {
+  let origin = p.o + line * p.axis;
+  var k = c * p.chunk + lid * 4u;
+  for (; k + 3072u < end; k = k + 4096u) {
+    let f0 = source[(origin + k) / 4u];
+    let f1 = source[(origin + k + 1024u) / 4u];
+    let f2 = source[(origin + k + 2048u) / 4u];
+    let f3 = source[(origin + k + 3072u) / 4u];
+    let j0 = join(join(make(f0.x), make(f0.y)), join(make(f0.z), make(f0.w)));
+    let j1 = join(join(make(f1.x), make(f1.y)), join(make(f1.z), make(f1.w)));
+    let j2 = join(join(make(f2.x), make(f2.y)), join(make(f2.z), make(f2.w)));
+    let j3 = join(join(make(f3.x), make(f3.y)), join(make(f3.z), make(f3.w)));
+    a = join(a, join(join(j0, j1), join(j2, j3)));
+  }
+  for (; k < end; k = k + 1024u) {
     let four = source[(p.o + line * p.axis + k) / 4u];
     a = join(a, join(join(make(four.x), make(four.y)), join(make(four.z), make(four.w))));
   }

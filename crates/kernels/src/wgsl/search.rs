@@ -31,7 +31,8 @@ pub struct SearchKernel {
     list: u16,
 }
 
-/// The lengths of vectors. Parameters: rows, their length, the offset.
+/// The lengths of vectors. Parameters: rows, their length, the offset, and the place
+/// of the first length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NormKernel {
     /// The type of the vectors.
@@ -161,7 +162,7 @@ impl SearchKernel {
         let norms = if own_norms {
             format!("    workgroupBarrier();\n{}    let row_norm = sqrt(met);\n", meet("n"))
         } else if self.metric == Metric::Cosine {
-            "    let row_norm = row_norms[p.no + min(t, end - 1u)];\n".to_owned()
+            "    let row_norm = row_norms[p.no + p.first + min(t, end - 1u)];\n".to_owned()
         } else {
             String::new()
         };
@@ -172,8 +173,11 @@ impl SearchKernel {
                 "let norms = row_norm * query_norms[p.query_norm_o]; var score = 0.0; if (!(norms == 0.0)) { score = sum / norms; }"
             }
         };
-        let taken =
-            if self.filtered { "t < end && ((bits[p.fo + (t >> 5u)] >> (t & 31u)) & 1u) == 1u" } else { "t < end" };
+        let taken = if self.filtered {
+            "t < end && ((bits[p.fo + ((p.first + t) >> 5u)] >> ((p.first + t) & 31u)) & 1u) == 1u"
+        } else {
+            "t < end"
+        };
         let norms = norms.replace("let met ", "let met2 ").replace("sqrt(met)", "sqrt(met2)");
         fill(
             BODY,
@@ -235,7 +239,7 @@ $NORMS
 
 impl NormKernel {
     pub(super) fn source(&self) -> String {
-        let mut text = params(&["count", "dim", "o"]);
+        let mut text = params(&["count", "dim", "o", "first"]);
         text.push_str(&buffers(&[("out", "f32")], &[("rows", word(self.dtype))]));
         text.push_str(&load_as("rows", self.dtype, "f32"));
         text.push_str("var<workgroup> partial: array<f32, 256>;\n");
@@ -258,7 +262,7 @@ const NORMS: &str = "
   partial[lid] = sum;
   workgroupBarrier();
   if (row < p.count && lid % 8u == 0u) {
-    out[row] = sqrt(((partial[lid] + partial[lid + 1u]) + (partial[lid + 2u] + partial[lid + 3u]))
+    out[p.first + row] = sqrt(((partial[lid] + partial[lid + 1u]) + (partial[lid + 2u] + partial[lid + 3u]))
       + ((partial[lid + 4u] + partial[lid + 5u]) + (partial[lid + 6u] + partial[lid + 7u])));
   }
 }

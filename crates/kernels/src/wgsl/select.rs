@@ -115,17 +115,22 @@ impl SelectKernel {
             text.push_str(&score_keys(metric));
         }
         if let SelectSource::Scores { metric, .. } = self.source {
-            text.push_str(match metric {
-                Metric::Dot => "fn finish(s: f32, t: u32, line: u32) -> f32 { return s; }\n",
-                Metric::Euclidean => "fn finish(s: f32, t: u32, line: u32) -> f32 { return sqrt(s); }\n",
-                Metric::Cosine => COSINE,
-            });
+            text.push_str(finish(metric));
         }
         text.push_str(&list(self.list));
         text.push_str(ENTRY);
         text.push_str(&fill(BODY, &[("$CANDIDATE", &candidate), ("$LIST", &self.list.to_string())]));
         text.push_str(&written(self.last, metric.is_some()));
         text
+    }
+}
+
+/// `fn finish(s, t, line)`: the score that the sum `s` of the row `p.first + t` and the query `p.qo + line` comes to.
+pub(super) fn finish(metric: Metric) -> &'static str {
+    match metric {
+        Metric::Dot => "fn finish(s: f32, t: u32, line: u32) -> f32 { return s; }\n",
+        Metric::Euclidean => "fn finish(s: f32, t: u32, line: u32) -> f32 { return sqrt(s); }\n",
+        Metric::Cosine => COSINE,
     }
 }
 

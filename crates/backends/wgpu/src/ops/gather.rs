@@ -6,9 +6,29 @@ use panoply_core::{DType, Error, Location, Result, Shape, Tensor, Value};
 use panoply_kernels::wgsl::{GatherKernel, Kernel};
 
 use super::empty;
+use crate::adapter::Profile;
 use crate::context::{Context, groups_for};
 use crate::engine::Answer;
-use crate::operand::Operand;
+use crate::operand::{Operand, WINDOW_STEP_BYTES};
+
+/// Rows of an output that begin at windows' starts: every so-manieth of them, whatever they consist of.
+const ROWS_STEP: usize = WINDOW_STEP_BYTES / 4;
+
+pub(crate) fn support(profile: &Profile, op: &Gather) -> Result<(), String> {
+    let most = profile.binding_bytes_max;
+    let shape = op.output_shape().map_err(|error| error.to_string())?;
+    let size = op.input.dtype().size_bytes();
+    let bytes = |elements: usize| (elements * size + WINDOW_STEP_BYTES) as u64;
+    if bytes(op.input.elements()) <= most && bytes(shape.elements()) <= most {
+        return Ok(());
+    }
+    let row_bytes = op.input.shape()[op.axis + 1..].iter().product::<usize>() * size;
+    let are_rows = !op.elementwise && op.input.shape()[..op.axis].iter().all(|dim| *dim == 1);
+    if !are_rows || !row_bytes.is_multiple_of(4) || (row_bytes * ROWS_STEP + WINDOW_STEP_BYTES) as u64 > most {
+        return Err(format!("beyond {most} bytes, which the adapter binds, only rows of whole words are gathered"));
+    }
+    Ok(())
+}
 
 pub(crate) fn run(op: &Gather, context: &mut Context) -> Result<Answer> {
     let shape = op.output_shape()?;
@@ -64,6 +84,11 @@ pub(super) fn take(
     let output = context.output(input.dtype, shape)?;
     let status = context.words(1)?;
     context.clear(&status);
+    let limit = context.profile.binding_bytes_max;
+    if !input.is_within(limit) || !output.is_within(limit) {
+        take_rows(input, indices, &output, &status, picked, context)?;
+        return Ok((output, status));
+    }
     let element_bytes = input.dtype.size_bytes() as u8;
     let params = [
         shape.elements() as u32,
@@ -74,10 +99,43 @@ pub(super) fn take(
         picked.inner as u32,
         u32::from(picked.elementwise),
     ];
-    let kernel = Kernel::Gather(GatherKernel { element_bytes, signed: picked.signed });
+    let kernel = Kernel::Gather(GatherKernel { element_bytes, signed: picked.signed, windowed: false });
     let words = (shape.elements() * usize::from(element_bytes)).div_ceil(usize::from(element_bytes.max(4)));
     context.run(&kernel, &[&output, &status], &[input, indices], &params, groups_for(words))?;
     Ok((output, status))
+}
+
+/// Rows of whole words, from as many of them at a time as a kernel sees to as many as it sees.
+fn take_rows(
+    input: &Operand,
+    indices: &Operand,
+    output: &Operand,
+    status: &Operand,
+    picked: Picked,
+    context: &mut Context,
+) -> Result<()> {
+    let size = input.dtype.size_bytes();
+    let words = picked.inner * size / 4;
+    let as_words = |operand: &Operand, rows: usize| -> Result<Operand> {
+        let shape = Shape::new([rows, words])?;
+        let offset = operand.offset * size / 4;
+        Ok(Operand { dtype: DType::U32, shape, strides: shape.contiguous_strides(), offset, ..operand.clone() })
+    };
+    let (source, target) = (as_words(input, picked.len)?, as_words(output, picked.count)?);
+    let seen = (context.profile.binding_bytes_max as usize - WINDOW_STEP_BYTES) / (words * 4);
+    let kernel = Kernel::Gather(GatherKernel { element_bytes: 4, signed: picked.signed, windowed: true });
+    for to in (0..picked.count).step_by(seen / ROWS_STEP * ROWS_STEP) {
+        let count = (seen / ROWS_STEP * ROWS_STEP).min(picked.count - to);
+        let written = target.slice(0, to, count)?.windowed();
+        let asked = indices.span(to, count)?.windowed();
+        for from in (0..picked.len).step_by(seen) {
+            let some = source.slice(0, from, seen.min(picked.len - from))?.windowed();
+            let sizes = [count * words, some.offset, asked.offset, picked.len, count, words, 0, from, some.shape[0]];
+            let params = sizes.map(|size| size as u32);
+            context.run(&kernel, &[&written, status], &[&some, &asked], &params, groups_for(count * words))?;
+        }
+    }
+    Ok(())
 }
 
 /// Checks indices on the host.

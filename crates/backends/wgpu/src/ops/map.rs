@@ -4,24 +4,38 @@ use panoply_core::expr::{Expr, Program};
 use panoply_core::op::compute::Map;
 use panoply_core::shape::Strides;
 use panoply_core::{DType, Result, Shape, Tensor};
-use panoply_kernels::wgsl::{InputLayout, Kernel, MapKernel, PARAMS_WORDS_MAX, map_support};
+use panoply_kernels::wgsl::{InputLayout, Kernel, MAP_NODES_MAX, MapKernel, PARAMS_WORDS_MAX, map_support};
 
-use super::empty;
+use super::{empty, long_map};
+use crate::adapter::Profile;
 use crate::context::{Context, groups_for};
 use crate::operand::{Operand, collapsed};
+use crate::pieces::{in_pieces, in_two};
 
 /// Where the inputs of one buffer that holds them all begin: multiples of this.
 const ARENA_STEP_BYTES: usize = 16;
 
-pub(crate) fn support(op: &Map) -> Result<(), String> {
+pub(crate) fn support(profile: &Profile, op: &Map) -> Result<(), String> {
     let dtypes: Vec<DType> = op.inputs().map(Tensor::dtype).collect();
     let program = op.program().map_err(|error| error.to_string())?;
     let read = MapKernel::inputs_read(program).len();
-    let rank = op.output_shape().map_err(|error| error.to_string())?.rank();
+    let shape = op.output_shape().map_err(|error| error.to_string())?;
+    let rank = shape.rank();
     if 1 + read + rank * (1 + read) > PARAMS_WORDS_MAX {
         return Err(format!("{read} inputs of {rank} dimensions; their strides do not fit a kernel's parameters"));
     }
-    map_support(program, &dtypes)
+    if program.nodes().len() > MAP_NODES_MAX {
+        long_map::support(program, &dtypes)?;
+    } else {
+        map_support(program, &dtypes)?;
+    }
+    let size = op.output_dtype().map_err(|error| error.to_string())?.size_bytes();
+    let is_plain = |input: &Tensor| input.elements() == 1 || (*input.shape() == shape && input.is_contiguous());
+    if size < 4 && (shape.elements() * size) as u64 > profile.binding_bytes_max && !op.inputs().all(is_plain) {
+        let most = profile.binding_bytes_max;
+        return Err(format!("strided inputs for an output of small elements beyond {most} bytes"));
+    }
+    Ok(())
 }
 
 pub(crate) fn run(op: &Map, context: &mut Context) -> Result<Tensor> {
@@ -30,6 +44,10 @@ pub(crate) fn run(op: &Map, context: &mut Context) -> Result<Tensor> {
         return empty(dtype, shape);
     }
     let program = op.program()?;
+    if program.nodes().len() > MAP_NODES_MAX {
+        let output = long_map::run(op, program, dtype, shape, context)?;
+        return context.finish(output);
+    }
     let inputs: Vec<&Tensor> = op.inputs().collect();
     let read = MapKernel::inputs_read(program);
     let mut operands = Vec::with_capacity(read.len());
@@ -50,7 +68,7 @@ pub(super) fn cast(operand: &Operand, dtype: DType, context: &mut Context) -> Re
     evaluate(&program, &[operand.dtype], &[0], vec![operand.clone()], dtype, operand.shape, context)
 }
 
-fn evaluate(
+pub(super) fn evaluate(
     program: &Program,
     dtypes: &[DType],
     read: &[usize],
@@ -60,8 +78,25 @@ fn evaluate(
     context: &mut Context,
 ) -> Result<Operand> {
     let views: Vec<Operand> = operands.iter().map(|operand| broadcast(operand, shape)).collect::<Result<_>>()?;
-    let layouts: Vec<InputLayout> = views.iter().map(layout).collect();
     let output = context.output(dtype, shape)?;
+    let mut record = |views: &[Operand], output: &Operand, context: &mut Context| {
+        one_piece(program, dtypes, read, views, output, context)
+    };
+    in_pieces(&views, &output, context, &mut record)?;
+    Ok(output)
+}
+
+/// Records one kernel from views of the output's shape.
+fn one_piece(
+    program: &Program,
+    dtypes: &[DType],
+    read: &[usize],
+    views: &[Operand],
+    output: &Operand,
+    context: &mut Context,
+) -> Result<()> {
+    let layouts: Vec<InputLayout> = views.iter().map(layout).collect();
+    let (dtype, shape) = (output.dtype, output.shape);
     let count = shape.elements();
     let strided: Vec<&[isize]> = views
         .iter()
@@ -70,7 +105,13 @@ fn evaluate(
         .map(|(view, _)| &view.strides[..])
         .collect();
     let (dims, strides) = if strided.is_empty() { (Vec::new(), Vec::new()) } else { collapsed(&shape, &strided) };
-    let arena = operands.len() + 1 > context.profile.buffers_max;
+    let arena = views.len() + 1 > context.profile.buffers_max;
+    if arena && joined_bytes(views) as u64 > context.profile.binding_bytes_max {
+        let mut record = |views: &[Operand], output: &Operand, context: &mut Context| {
+            one_piece(program, dtypes, read, views, output, context)
+        };
+        return in_two(views, output, context, &mut record);
+    }
     let vector = !arena
         && strided.is_empty()
         && dtype.size_bytes() == 4
@@ -85,20 +126,19 @@ fn evaluate(
     let mut params = vec![count as u32];
     let whole;
     let reads: Vec<&Operand> = if arena {
-        let (joined, offsets) = join(&operands, context)?;
+        let (joined, offsets) = join(views, context)?;
         params.extend(offsets);
         whole = joined;
         vec![&whole]
     } else {
         params.extend(views.iter().map(Operand::start));
-        operands.iter().collect()
+        views.iter().collect()
     };
     params.extend(&dims);
     params.extend(strides.iter().flatten());
     let per_invocation = if vector { 4 } else { (4 / dtype.size_bytes()).max(1) };
     let groups = groups_for(count.div_ceil(per_invocation));
-    context.run(&Kernel::Map(kernel), &[&output], &reads, &params, groups)?;
-    Ok(output)
+    context.run(&Kernel::Map(kernel), &[output], &reads, &params, groups)
 }
 
 /// The operand stretched to the output's shape.
@@ -123,10 +163,8 @@ fn layout(view: &Operand) -> InputLayout {
 
 /// All operands in one block, with the index of the first element of each, because an adapter binds only so many.
 fn join(operands: &[Operand], context: &mut Context) -> Result<(Operand, Vec<u32>)> {
-    let sizes = operands.iter().map(|operand| operand.block().buffer.size() as usize);
-    let spans: Vec<(usize, usize)> = operands.iter().zip(sizes).map(|(operand, size)| span(operand, size)).collect();
-    let total: usize = spans.iter().map(|(_, bytes)| bytes.next_multiple_of(ARENA_STEP_BYTES)).sum();
-    let arena = context.words(total.div_ceil(4))?;
+    let spans: Vec<(usize, usize)> = operands.iter().map(span).collect();
+    let arena = context.words(joined_bytes(operands).div_ceil(4))?;
     let (mut offsets, mut place) = (Vec::new(), 0);
     for (operand, (start, bytes)) in operands.iter().zip(spans) {
         let piece = Operand {
@@ -135,6 +173,7 @@ fn join(operands: &[Operand], context: &mut Context) -> Result<(Operand, Vec<u32
             strides: Strides::new([1])?,
             offset: start / 4,
             block: operand.block.clone(),
+            window: operand.window,
         };
         context.copy(&piece, &arena, place as u64);
         let size = operand.dtype.size_bytes();
@@ -144,13 +183,16 @@ fn join(operands: &[Operand], context: &mut Context) -> Result<(Operand, Vec<u32
     Ok((arena, offsets))
 }
 
+/// The bytes of all operands in one block.
+fn joined_bytes(operands: &[Operand]) -> usize {
+    operands.iter().map(|operand| span(operand).1.next_multiple_of(ARENA_STEP_BYTES)).sum()
+}
+
 /// The first byte that an operand may touch, rounded down, and how many from there on; both multiples of sixteen.
-fn span(operand: &Operand, block_bytes: usize) -> (usize, usize) {
-    let size = operand.dtype.size_bytes();
-    let steps = || operand.shape.iter().zip(operand.strides.iter()).map(|(dim, stride)| (*dim as isize - 1) * stride);
-    let low: isize = steps().filter(|step| *step < 0).sum();
-    let high: isize = steps().filter(|step| *step > 0).sum();
-    let start = operand.offset.saturating_add_signed(low) * size / ARENA_STEP_BYTES * ARENA_STEP_BYTES;
-    let end = ((operand.offset.saturating_add_signed(high) + 1) * size).next_multiple_of(ARENA_STEP_BYTES);
+fn span(operand: &Operand) -> (usize, usize) {
+    let block_bytes = operand.block().buffer.size() as usize - operand.window;
+    let (size, (low, behind)) = (operand.dtype.size_bytes(), operand.reach());
+    let start = low * size / ARENA_STEP_BYTES * ARENA_STEP_BYTES;
+    let end = (behind * size).next_multiple_of(ARENA_STEP_BYTES);
     (start, end.min(block_bytes) - start)
 }

@@ -7,6 +7,7 @@ use panoply_core::{DType, Result, Shape, Tensor};
 use panoply_kernels::wgsl::{Accumulate, Addend, Epilogue, GemmKernel, Kernel, Load, NaiveGemmKernel, Tile};
 
 use super::empty;
+use super::map::cast;
 use crate::context::{Context, groups_for};
 use crate::operand::Operand;
 use crate::tuning::{LARGE_TILES, SMALL_TILE};
@@ -29,7 +30,12 @@ pub(crate) fn run(op: &MatMul, context: &mut Context) -> Result<Tensor> {
         return empty(dtype, shape);
     }
     let (a, b) = op.operands()?;
-    let (a, b) = (context.operand(&a)?, context.operand(&b)?);
+    let (mut a, mut b) = (context.operand(&a)?, context.operand(&b)?);
+    if matches!(a.dtype, DType::F16 | DType::BF16) && large_tiles(&sizes.batch, sizes.m, sizes.n) >= LARGE_TILES_WANTED
+    {
+        // Large tiles read vectors of f32; what it takes to make them is little beside the product.
+        (a, b) = (widened(&a, context)?, widened(&b, context)?);
+    }
     // With no factor nothing of C is read.
     let c = op.c.as_ref().filter(|_| op.beta != 0.0).map(|c| context.operand(c)).transpose()?;
     let bias = op.bias.as_ref().map(|bias| context.operand(bias)).transpose()?;
@@ -53,6 +59,23 @@ pub(crate) fn run(op: &MatMul, context: &mut Context) -> Result<Tensor> {
     let carriers = context.carriers(dtype, shape)?;
     multiply(&product, [&a, &b], [c.as_ref(), bias.as_ref()], &carriers, context)?;
     context.finish_as(carriers, dtype)
+}
+
+/// A matrix of small floats as f32, in the same arrangement.
+fn widened(operand: &Operand, context: &mut Context) -> Result<Operand> {
+    let rank = operand.shape.rank();
+    if operand.strides[rank - 2] != 1 || operand.shape[rank - 1] == 1 {
+        return cast(operand, DType::F32, context);
+    }
+    let mut order: Vec<usize> = (0..rank).collect();
+    order.swap(rank - 2, rank - 1);
+    cast(&operand.permuted(&order)?, DType::F32, context)?.permuted(&order)
+}
+
+/// How many of the large tiles a product has.
+fn large_tiles(batch: &Shape, m: usize, n: usize) -> usize {
+    let large = LARGE_TILES[0];
+    batch.elements() * m.div_ceil(large.m()) * n.div_ceil(large.n())
 }
 
 /// The sizes of a product and what happens to its sums.
@@ -206,7 +229,7 @@ fn step(stride: isize) -> u32 {
 /// The tile for a product: the measured one where there are enough tiles for all of a device.
 fn tile(product: &Product, dtype: DType, context: &mut Context) -> Result<Tile> {
     let large = LARGE_TILES[0];
-    let tiles = product.batch.elements() * product.m.div_ceil(large.m()) * product.n.div_ceil(large.n());
+    let tiles = large_tiles(&product.batch, product.m, product.n);
     if tiles < LARGE_TILES_WANTED || dtype.size_bytes() != 4 {
         return Ok(SMALL_TILE);
     }

@@ -6,12 +6,14 @@ use panoply_core::{DType, Describe, Error, Location, Op, Result, Shape, Tensor, 
 use crate::adapter::Profile;
 use crate::context::Context;
 use crate::engine::Answer;
+use crate::operand::{WINDOW_STEP_BYTES, reach};
 use crate::quirks::{self, QUIRKS};
 
 mod color_convert;
 mod conv2d;
 mod gather;
 mod layernorm;
+mod long_map;
 mod map;
 mod matmul;
 mod normalize;
@@ -35,16 +37,17 @@ pub(crate) fn support(profile: &Profile, op: &Op) -> Result<(), String> {
     if let Some(quirk) = quirks::find(QUIRKS, &profile.name, &profile.driver, op.name()) {
         return Err(format!("{} with {}: {}", profile.name, profile.driver, quirk.reason));
     }
+    let within = if is_cut(compute) { Reach::Memory } else { Reach::Binding };
     let mut wrong = None;
-    op.for_each_input(&mut |tensor| wrong = wrong.take().or_else(|| input_trouble(profile, tensor)));
+    op.for_each_input(&mut |tensor| wrong = wrong.take().or_else(|| input_trouble(profile, within, tensor)));
     if let Some(reason) = wrong {
         return Err(reason);
     }
     for (dtype, shape) in outputs(compute).map_err(|error| error.to_string())? {
-        fits(profile, "an output", dtype, &shape)?;
+        fits(profile, within, "an output", dtype, &shape)?;
     }
     match compute {
-        ComputeOp::Map(op) => map::support(op),
+        ComputeOp::Map(op) => map::support(profile, op),
         ComputeOp::Reduce(op) => no_f64(op.input.dtype(), "reduce"),
         ComputeOp::Scan(op) => no_f64(op.input.dtype(), "scan"),
         ComputeOp::Softmax(op) => no_f64(op.input.dtype(), "softmax"),
@@ -62,13 +65,12 @@ pub(crate) fn support(profile: &Profile, op: &Op) -> Result<(), String> {
         ComputeOp::ArgSort(op) => sort::support(profile, op.input.dtype(), op.input.shape()[op.axis]),
         ComputeOp::SortPairs(op) => sort::support(profile, op.keys.dtype(), op.keys.shape()[op.axis]),
         ComputeOp::TopK(op) => topk::support(profile, op),
-        ComputeOp::Search(op) => search::support(op),
+        ComputeOp::Search(op) => search::support(profile, op),
         ComputeOp::Resize(op) => resize::support(op),
-        ComputeOp::ColorConvert(_)
-        | ComputeOp::Gather(_)
-        | ComputeOp::Normalize(_)
-        | ComputeOp::Transfer(_)
-        | ComputeOp::Transpose(_) => Ok(()),
+        ComputeOp::Gather(op) => gather::support(profile, op),
+        ComputeOp::ColorConvert(_) | ComputeOp::Normalize(_) | ComputeOp::Transfer(_) | ComputeOp::Transpose(_) => {
+            Ok(())
+        }
     }
 }
 
@@ -139,26 +141,48 @@ fn wide(dtype: DType) -> DType {
     panoply_kernels::wgsl::carrier_dtype(dtype)
 }
 
-fn input_trouble(profile: &Profile, tensor: &Tensor) -> Option<String> {
+/// What a tensor must not be larger than.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reach {
+    /// What one kernel sees.
+    Binding,
+    /// The largest buffer: the op works in pieces.
+    Memory,
+}
+
+/// Whether the op cuts tensors that are larger than a kernel sees into pieces.
+fn is_cut(op: &ComputeOp) -> bool {
+    matches!(
+        op,
+        ComputeOp::Map(_) | ComputeOp::Reduce(_) | ComputeOp::Search(_) | ComputeOp::Gather(_) | ComputeOp::Transfer(_)
+    )
+}
+
+fn input_trouble(profile: &Profile, within: Reach, tensor: &Tensor) -> Option<String> {
     match tensor.location() {
         Location::Device(device) if device != profile.id => {
             Some(format!("an input lives on {device}; transfer it to the host first"))
         }
+        Location::Device(_) if within == Reach::Memory => None,
         Location::Device(_) => {
-            // A view is read where it is, so all that lies around it in its buffer must be within reach.
-            let bytes = tensor.buffer().len_bytes() as u64;
-            let large = bytes > profile.binding_bytes_max;
-            large.then(|| {
-                format!("an input in a buffer of {bytes} bytes; the adapter binds {}", profile.binding_bytes_max)
-            })
+            // A view is read where it is, so all that lies between its elements must be within reach.
+            let (low, high) = reach(tensor.shape(), tensor.strides());
+            let bytes = (high - low + 1) as u64 * tensor.dtype().size_bytes() as u64;
+            let large = bytes + WINDOW_STEP_BYTES as u64 > profile.binding_bytes_max
+                && tensor.buffer().len_bytes() as u64 > profile.binding_bytes_max;
+            large.then(|| format!("an input that spans {bytes} bytes; the adapter binds {}", profile.binding_bytes_max))
         }
-        Location::Host => fits(profile, "an input", tensor.dtype(), tensor.shape()).err(),
+        Location::Host => fits(profile, within, "an input", tensor.dtype(), tensor.shape()).err(),
     }
 }
 
-fn fits(profile: &Profile, what: &str, dtype: DType, shape: &Shape) -> Result<(), String> {
+fn fits(profile: &Profile, within: Reach, what: &str, dtype: DType, shape: &Shape) -> Result<(), String> {
     let elements = shape.elements();
     let bytes = elements.saturating_mul(dtype.size_bytes()) as u64;
+    if within == Reach::Memory {
+        let most = profile.buffer_bytes_max;
+        return if bytes > most { Err(format!("{what} of {bytes} bytes; a buffer has {most}")) } else { Ok(()) };
+    }
     if bytes > profile.binding_bytes_max {
         return Err(format!("{what} of {bytes} bytes; the adapter binds {}", profile.binding_bytes_max));
     }

@@ -11,8 +11,10 @@ use super::{Extents, empty};
 use crate::context::{Context, groups_for};
 use crate::operand::Operand;
 
-/// Elements of a chunk of a long line.
+/// The fewest elements of a chunk of a long line; all chunks are multiples of it.
 const CHUNK: usize = 4096;
+/// Chunks beyond this make the scan of their totals longer, and the device no busier.
+const CHUNKS_WANTED: usize = 4096;
 /// Lines from which on one invocation for each keeps a device busy, where neighbours read neighbouring memory.
 const SERIAL_LINES_MIN: usize = 4096;
 /// Workgroups that keep a device busy: with so many lines none is cut.
@@ -63,14 +65,15 @@ pub(super) fn lines(
     if extents.axis <= 2 * CHUNK || lines >= GROUPS_WANTED {
         return context.run(&Kernel::Scan(kernel), &[output], &[input], &params(1, extents.axis), lines as u64);
     }
-    let chunks = extents.axis.div_ceil(CHUNK);
+    let chunk = (lines * extents.axis).div_ceil(CHUNKS_WANTED).next_multiple_of(CHUNK);
+    let chunks = extents.axis.div_ceil(chunk);
     let totals = context.words(lines * chunks)?;
     let carries = context.words(lines * chunks)?;
-    let cut = params(chunks, CHUNK);
+    let cut = params(chunks, chunk);
     let groups = (lines * chunks) as u64;
     let total = ScanKernel { form: ScanForm::Total, lanes: None, ..kernel };
     context.run(&Kernel::Scan(total), &[&totals], &[input], &cut, groups)?;
-    let carry = ScanKernel { form: ScanForm::Carries, vector: false, ..kernel };
+    let carry = ScanKernel { form: ScanForm::Carries, vector: four(chunks), ..kernel };
     let over = [lines as u32, chunks as u32, 1, 1, chunks as u32, 0, 0, 1];
     context.run(&Kernel::Scan(carry), &[&carries], &[&totals], &over, lines as u64)?;
     let last = ScanKernel { carried: true, ..kernel };

@@ -8,7 +8,7 @@ use crate::adapter::{Profile, describe, device_id};
 use crate::context::Context;
 use crate::engine::WgpuEngine;
 use crate::fault::{Faults, at_once};
-use crate::ops;
+use crate::{ops, vulkan};
 
 /// The least workgroup memory that kernels are written for, in bytes.
 const WORKGROUP_BYTES_MIN: u32 = 16_384;
@@ -81,16 +81,22 @@ impl WgpuBackend {
         let (adapter, profile, info) =
             self.adapter(device).ok_or_else(|| unavailable("there is no such adapter".to_owned()))?;
         let wanted = wgpu::Features::PIPELINE_CACHE | wgpu::Features::TIMESTAMP_QUERY | wgpu::Features::SUBGROUP;
-        let request = adapter.request_device(&wgpu::DeviceDescriptor {
+        let descriptor = wgpu::DeviceDescriptor {
             label: Some("panoply"),
             required_features: adapter.features() & wanted,
             required_limits: self.limits_of(adapter),
             experimental_features: wgpu::ExperimentalFeatures::disabled(),
             memory_hints: wgpu::MemoryHints::Performance,
             trace: wgpu::Trace::Off,
-        });
-        let answer = at_once(request).ok_or_else(|| unavailable("the adapter did not answer at once".to_owned()))?;
-        let (gpu, queue) = answer.map_err(|error| unavailable(error.to_string()))?;
+        };
+        let (gpu, queue) = match vulkan::open(adapter, &descriptor) {
+            Some(opened) => opened,
+            None => {
+                let answer = at_once(adapter.request_device(&descriptor));
+                let answer = answer.ok_or_else(|| unavailable("the adapter did not answer at once".to_owned()))?;
+                answer.map_err(|error| unavailable(error.to_string()))?
+            }
+        };
         let faults = Arc::new(Faults::new(device.id));
         let heard = Arc::clone(&faults);
         gpu.set_device_lost_callback(move |reason, message| heard.lose(format!("{reason:?}: {message}")));

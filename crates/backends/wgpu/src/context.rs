@@ -17,7 +17,7 @@ use crate::staging::{Belt, Download, PIECE_BYTES_MAX, Readback};
 use crate::tuning::Tuning;
 
 /// Uploads in one submission beyond this are submitted at once, so that their chunks come back.
-const UPLOAD_BYTES_MAX: usize = 256 << 20;
+const UPLOAD_BYTES_MAX: usize = 64 << 20;
 
 /// Owned by the engine, lent to one op at a time.
 pub(crate) struct Context {

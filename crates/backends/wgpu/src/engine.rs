@@ -23,9 +23,11 @@ use crate::staging::Download;
 
 /// How long to sleep between two looks while a bounded wait is not supported by the device.
 const LOOK_AGAIN: Duration = Duration::from_micros(50);
+/// How long to look again and again before sleeping: waking up takes longer than most ops.
+const SPIN_MAX: Duration = Duration::from_micros(300);
 
 /// A batch of one op with at least so much input is timed; for less the stamps cost more than they tell.
-const TIMED_BYTES_MIN: usize = 64 << 10;
+const TIMED_BYTES_MIN: usize = 1 << 20;
 
 /// So many small ops are handed over together at the most.
 const GATHERED_MAX: usize = 256;
@@ -205,7 +207,8 @@ impl Engine for WgpuEngine {
 
     fn poll(&mut self, finished: &mut Vec<Finished>, wait_max: Duration) -> usize {
         let before = finished.len();
-        let deadline = Instant::now() + wait_max;
+        let now = Instant::now();
+        let (deadline, spin_until) = (now + wait_max, now + SPIN_MAX);
         self.wait(Duration::ZERO);
         self.land(finished);
         if !wait_max.is_zero() || self.flights.is_empty() {
@@ -217,6 +220,13 @@ impl Engine for WgpuEngine {
                 break;
             }
             let started = Instant::now();
+            // A device in software needs this core itself.
+            if started < spin_until && !self.context.profile.is_software {
+                std::hint::spin_loop();
+                self.wait(Duration::ZERO);
+                self.land(finished);
+                continue;
+            }
             self.wait(left);
             self.land(finished);
             if finished.len() == before && started.elapsed() < LOOK_AGAIN {

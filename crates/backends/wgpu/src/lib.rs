@@ -4,7 +4,7 @@
 //! `context` is what an op has at hand, `recorder` turns dispatches into command buffers, `memory` and `staging` own device
 //! memory and the way into it and out of it, `pieces` cuts what is larger than a kernel sees, `pipelines` compiles and caches kernels, and `ops` goes from an op to
 //! dispatches of the kernels in `panoply_kernels::wgsl` (one file per op).
-#![allow(unsafe_code)] // Our own kernels run without run-time checks, and pipeline caches are read from disk.
+#![allow(unsafe_code)] // Kernels and devices without run-time checks, and pipeline caches from disk.
 
 mod adapter;
 pub mod backend;
@@ -20,6 +20,7 @@ pub mod quirks;
 mod recorder;
 mod staging;
 mod tuning;
+mod vulkan;
 
 #[cfg(test)]
 mod fault_tests;

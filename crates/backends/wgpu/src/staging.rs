@@ -22,6 +22,10 @@ pub(crate) const PIECE_BYTES_MAX: usize = 64 << 20;
 const BELT_BYTES_MAX: u64 = 256 << 20;
 /// What the pool of readable blocks keeps for reuse.
 const READABLE_BYTES_MAX: usize = 256 << 20;
+/// The most threads that copy at once.
+const THREADS_MAX: usize = 8;
+/// The least that is worth a thread.
+const SHARE_BYTES_MIN: usize = 2 << 20;
 /// Chunks are filled in steps of this.
 const STEP_BYTES: u64 = 16;
 
@@ -65,7 +69,7 @@ impl Belt {
         let start = chunk.used;
         let unmapped = |error: wgpu::MapRangeError| self.faults.translate(wgpu_internal(&error), size);
         let mut view = chunk.buffer.get_mapped_range_mut(start..start + size).map_err(unmapped)?;
-        view.slice(..bytes.len()).copy_from_slice(bytes);
+        fill(view.slice(..bytes.len()), bytes);
         drop(view);
         encoder.copy_buffer_to_buffer(&chunk.buffer, start, target, offset, size);
         chunk.used += size;
@@ -121,6 +125,35 @@ impl Belt {
             kept <= BELT_BYTES_MAX
         });
     }
+}
+
+/// A part of mapped memory that one thread fills.
+struct Share<'a>(wgpu::WriteOnly<'a, [u8]>);
+
+// SAFETY: like a `&mut [u8]`, it is the only way to memory that no other thread holds.
+unsafe impl Send for Share<'_> {}
+
+impl Share<'_> {
+    fn copy_from_slice(mut self, bytes: &[u8]) {
+        self.0.copy_from_slice(bytes);
+    }
+}
+
+/// Copies bytes into mapped memory, which one core alone does not fill as fast as the device empties it.
+fn fill(mut target: wgpu::WriteOnly<'_, [u8]>, bytes: &[u8]) {
+    if bytes.len() < 2 * SHARE_BYTES_MIN {
+        return target.copy_from_slice(bytes);
+    }
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(THREADS_MAX);
+    let share = bytes.len().div_ceil(threads).max(SHARE_BYTES_MIN);
+    std::thread::scope(|scope| {
+        for part in bytes.chunks(share) {
+            let (own, others) = target.split_at(part.len());
+            target = others;
+            let own = Share(own);
+            scope.spawn(move || own.copy_from_slice(part));
+        }
+    });
 }
 
 fn wgpu_internal(error: &wgpu::MapRangeError) -> wgpu::Error {

@@ -2,7 +2,7 @@
 //!
 //! Parameters: the number of output elements; for each input that is read its offset in elements; where any is strided,
 //! the output's `rank` dimensions, then `rank` strides for each strided input. Without `vector` an invocation makes one
-//! output word, with it a vector of four.
+//! output word, with it [`MAP_VECTORS`] vectors of four.
 
 use std::fmt::Write;
 
@@ -14,6 +14,9 @@ use super::prelude::{BITS, ENTRY, buffers, carrier, elements_per_word, load, loa
 
 /// The most nodes of an expression that becomes a kernel: drivers need seconds to compile longer ones.
 pub const MAP_NODES_MAX: usize = 1024;
+
+/// Vectors of four that an invocation makes where a kernel works on vectors.
+pub const MAP_VECTORS: usize = 2;
 
 /// How an input's elements are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -89,24 +92,7 @@ impl MapKernel {
         text.push_str(ENTRY);
         let arguments = |lane: &str| read.iter().map(|index| format!("a{index}{lane}")).collect::<Vec<_>>().join(", ");
         if self.vector {
-            text.push_str("  let i = group * 256u + lid;\n  if (i * 4u >= p.n) { return; }\n");
-            for index in &read {
-                let scalar = self.inputs[*index].1 == InputLayout::Scalar;
-                let place = if scalar { "0u" } else { "i * 4u" };
-                let four = if scalar {
-                    format!("in{index}[p.o{index}]")
-                } else {
-                    format!("in{index}[(p.o{index} + {place}) / 4u]")
-                };
-                let _ = writeln!(text, "  let a{index} = {four};");
-            }
-            let lanes = ["x", "y", "z", "w"].map(|lane| {
-                let scalar = |index: &usize| self.inputs[*index].1 == InputLayout::Scalar;
-                let argument =
-                    |index: &usize| if scalar(index) { format!("a{index}") } else { format!("a{index}.{lane}") };
-                format!("body({})", read.iter().map(argument).collect::<Vec<_>>().join(", "))
-            });
-            let _ = writeln!(text, "  out[i] = vec4<{}>({});\n}}", carrier(output), lanes.join(", "));
+            self.vectors(&mut text, &read, output);
             return text;
         }
         let lanes = elements_per_word(output);
@@ -121,6 +107,35 @@ impl MapKernel {
         }
         let _ = writeln!(text, "  out[w] = {};\n}}", pack(output, &names));
         text
+    }
+
+    /// The vectors of an invocation: all are read before any is written, so that their latencies overlap. Those behind the
+    /// end are read as the last one.
+    fn vectors(&self, text: &mut String, read: &[usize], output: DType) {
+        text.push_str("  if (group * $GROUPu >= (p.n + 3u) / 4u) { return; }\n  let last = (p.n - 1u) / 4u;\n");
+        let scalar = |index: &usize| self.inputs[*index].1 == InputLayout::Scalar;
+        for index in read.iter().filter(|index| scalar(index)) {
+            let _ = writeln!(text, "  let a{index} = in{index}[p.o{index}];");
+        }
+        for number in 0..MAP_VECTORS {
+            let _ = writeln!(text, "  let i{number} = group * $GROUPu + {}u + lid;", number * 256);
+            for index in read.iter().filter(|index| !scalar(index)) {
+                let _ = writeln!(text, "  let a{index}_{number} = in{index}[p.o{index} / 4u + min(i{number}, last)];");
+            }
+        }
+        for number in 0..MAP_VECTORS {
+            let lanes = ["x", "y", "z", "w"].map(|lane| {
+                let argument = |index: &usize| match scalar(index) {
+                    true => format!("a{index}"),
+                    false => format!("a{index}_{number}.{lane}"),
+                };
+                format!("body({})", read.iter().map(argument).collect::<Vec<_>>().join(", "))
+            });
+            let vector = format!("vec4<{}>({})", carrier(output), lanes.join(", "));
+            let _ = writeln!(text, "  if (i{number} <= last) {{ out[i{number}] = {vector}; }}");
+        }
+        text.push_str("}\n");
+        *text = text.replace("$GROUP", &(256 * MAP_VECTORS).to_string());
     }
 
     fn declarations(&self, read: &[usize], output: DType) -> String {

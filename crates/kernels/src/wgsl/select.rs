@@ -119,7 +119,18 @@ impl SelectKernel {
         }
         text.push_str(&list(self.list));
         text.push_str(ENTRY);
-        text.push_str(&fill(BODY, &[("$CANDIDATE", &candidate), ("$LIST", &self.list.to_string())]));
+        let candidates = each(&CANDIDATE.replace("$CANDIDATE", &candidate));
+        text.push_str(&fill(
+            BODY,
+            &[
+                ("$CANDIDATES", &candidates),
+                ("$HOPEFUL", &each(HOPEFUL)),
+                ("$OFFERS", &each(OFFER)),
+                ("$STEPS", &each(STEP)),
+                ("$TAKEN", &(256 * TAKEN).to_string()),
+                ("$LIST", &self.list.to_string()),
+            ],
+        ));
         text.push_str(&written(self.last, metric.is_some()));
         text
     }
@@ -163,12 +174,13 @@ const LIST: &str = "
 var<workgroup> best: array<vec2<u32>, $LIST>;
 var<workgroup> added: atomic<u32>;
 var<workgroup> added_now: u32;
+var<workgroup> wanted: atomic<u32>;
 
 fn better(a: vec2<u32>, b: vec2<u32>) -> bool { return a.x > b.x || (a.x == b.x && a.y < b.y); }
 
 fn clear_list(lid: u32) {
   for (var t = lid; t < $LISTu; t = t + 256u) { best[t] = vec2<u32>(0u, 0xffffffffu); }
-  if (lid == 0u) { atomicStore(&added, 0u); }
+  if (lid == 0u) { atomicStore(&added, 0u); atomicStore(&wanted, 0u); }
   workgroupBarrier();
 }
 
@@ -216,17 +228,54 @@ const BODY: &str = "
   let i = line % p.inner;
   let end = min(p.axis, (part + 1u) * p.part);
   clear_list(lid);
-  for (var base = part * p.part; base < end; base = base + 256u) {
-    let t = base + lid;
-    var candidate = vec2<u32>(0u, 0xffffffffu);
-    if (t < end) { $CANDIDATE }
-    offer(candidate, p.k);
-    let count = waiting(lid);
-    if (p.k + count + 256u > $LISTu) { settle(p.k, count, lid); }
+  // How many candidates wait behind the first k, the same number in all invocations.
+  var count = 0u;
+  for (var base = part * p.part; base < end; base = base + $TAKENu) {
+$CANDIDATES
+    let worst = best[p.k - 1u];
+    var hopeful = 0u;
+$HOPEFUL
+    if (hopeful > 0u) { atomicAdd(&wanted, hopeful); }
+    workgroupBarrier();
+    if (lid == 0u) { added_now = atomicLoad(&wanted); }
+    let total = workgroupUniformLoad(&added_now);
+    if (total > 0u) {
+      if (lid == 0u) { atomicStore(&wanted, 0u); }
+      if (p.k + count + total <= $LISTu) {
+$OFFERS
+        count = count + total;
+        workgroupBarrier();
+      } else {
+        if (count > 0u) { settle(p.k, count, lid); }
+$STEPS
+      }
+    }
   }
-  let count = waiting(lid);
   if (count > 0u) { settle(p.k, count, lid); }
 ";
+
+/// What an invocation does with each of the candidates that it takes at once. Most of them are hopeless, which costs one
+/// barrier for all.
+const CANDIDATE: &str = "
+    var c$J = vec2<u32>(0u, 0xffffffffu);
+    { let t = base + $OFFSETu + lid; var candidate = c$J; if (t < end) { $CANDIDATE } c$J = candidate; }
+";
+const HOPEFUL: &str = "    if (better(c$J, worst)) { hopeful = hopeful + 1u; }\n";
+const OFFER: &str = "        offer(c$J, p.k);\n";
+const STEP: &str = "
+        offer(c$J, p.k);
+        count = waiting(lid);
+        if (p.k + count + 256u > $LISTu) { settle(p.k, count, lid); count = 0u; }
+";
+
+/// Candidates that an invocation takes at once.
+const TAKEN: usize = 8;
+
+/// The text once for each candidate.
+fn each(text: &str) -> String {
+    let one = |number: usize| fill(text, &[("$OFFSET", &(256 * number).to_string()), ("$J", &number.to_string())]);
+    (0..TAKEN).map(one).collect()
+}
 
 /// The last lines: the list's first k to their places.
 pub(super) fn written(last: bool, scored: bool) -> String {

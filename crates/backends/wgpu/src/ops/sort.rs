@@ -117,12 +117,13 @@ fn radix(
     let starts = context.words(lines * 16 * blocks)?;
     let counted = Extents { outer: lines, axis: 16 * blocks, inner: 1 };
     let groups = (lines * blocks) as u64;
+    let vector = axis.is_multiple_of(4);
     for shift in (0..SortKernel::key_bits(input.dtype)).step_by(DIGIT_BITS) {
         let params = [lines as u32, axis_word, blocks as u32, shift];
-        context.run(&Kernel::Sort(SortKernel::Count), &[&counts], &[&keys], &params, groups)?;
+        context.run(&Kernel::Sort(SortKernel::Count { vector }), &[&counts], &[&keys], &params, groups)?;
         scan::lines(&counts, counted, ScanKind::Sum, false, true, &starts, context)?;
         let first = shift == 0;
-        let kernel = Kernel::Sort(SortKernel::Scatter { positions: with_positions, first });
+        let kernel = Kernel::Sort(SortKernel::Scatter { positions: with_positions, first, vector });
         if with_positions {
             let mut reads = vec![&keys, &starts];
             if !first {

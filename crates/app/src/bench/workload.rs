@@ -163,7 +163,7 @@ impl Place {
     fn many(&self, x: &Tensor, y: &Tensor, count: usize) -> panoply::Result<Runner> {
         let (place, op) = (self.clone(), Map::add(&self.resident(x)?, &self.resident(y)?));
         Ok(Box::new(move || {
-            let mut under_way = VecDeque::with_capacity(MANY_DEPTH);
+            let mut under_way: VecDeque<Pending<Tensor>> = VecDeque::with_capacity(MANY_DEPTH);
             for _ in 0..count {
                 if under_way.len() >= MANY_DEPTH
                     && let Some(first) = under_way.pop_front()
@@ -172,7 +172,7 @@ impl Place {
                 }
                 under_way.push_back(place.run(op.clone()));
             }
-            under_way.into_iter().try_for_each(|last: Pending<Tensor>| last.wait().map(drop))?;
+            under_way.into_iter().try_for_each(|last| last.wait().map(drop))?;
             Ok(None)
         }))
     }

@@ -127,6 +127,15 @@ impl Belt {
     }
 }
 
+/// How many of so many bytes one thread copies.
+fn share_bytes(bytes: usize) -> usize {
+    if bytes < 2 * SHARE_BYTES_MIN {
+        return bytes;
+    }
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(THREADS_MAX);
+    bytes.div_ceil(threads).max(SHARE_BYTES_MIN)
+}
+
 /// A part of mapped memory that one thread fills.
 struct Share<'a>(wgpu::WriteOnly<'a, [u8]>);
 
@@ -141,11 +150,10 @@ impl Share<'_> {
 
 /// Copies bytes into mapped memory, which one core alone does not fill as fast as the device empties it.
 fn fill(mut target: wgpu::WriteOnly<'_, [u8]>, bytes: &[u8]) {
-    if bytes.len() < 2 * SHARE_BYTES_MIN {
+    let share = share_bytes(bytes.len());
+    if share >= bytes.len() {
         return target.copy_from_slice(bytes);
     }
-    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(THREADS_MAX);
-    let share = bytes.len().div_ceil(threads).max(SHARE_BYTES_MIN);
     std::thread::scope(|scope| {
         for part in bytes.chunks(share) {
             let (own, others) = target.split_at(part.len());
@@ -196,7 +204,17 @@ impl Download {
         let mut host = HostBufferMut::zeroed(self.len_bytes)?;
         {
             let view = buffer.get_mapped_range(..).map_err(|error| failed(&error.to_string()))?;
-            host.bytes_mut().copy_from_slice(&view[..self.len_bytes]);
+            let (target, source) = (host.bytes_mut(), &view[..self.len_bytes]);
+            let share = share_bytes(target.len());
+            if share >= target.len() {
+                target.copy_from_slice(source);
+            } else {
+                std::thread::scope(|scope| {
+                    for (target, source) in target.chunks_mut(share).zip(source.chunks(share)) {
+                        scope.spawn(move || target.copy_from_slice(source));
+                    }
+                });
+            }
         }
         buffer.unmap();
         Ok(host.freeze())

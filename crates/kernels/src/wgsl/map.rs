@@ -2,7 +2,7 @@
 //!
 //! Parameters: the number of output elements; for each input that is read its offset in elements; where any is strided,
 //! the output's `rank` dimensions, then `rank` strides for each strided input. Without `vector` an invocation makes one
-//! output word, with it [`MAP_VECTORS`] vectors of four.
+//! output word, with it [`MapKernel::vectors_at_once`] vectors of four.
 
 use std::fmt::Write;
 
@@ -15,8 +15,9 @@ use super::prelude::{BITS, ENTRY, buffers, carrier, elements_per_word, load, loa
 /// The most nodes of an expression that becomes a kernel: drivers need seconds to compile longer ones.
 pub const MAP_NODES_MAX: usize = 1024;
 
-/// Vectors of four that an invocation makes where a kernel works on vectors.
-pub const MAP_VECTORS: usize = 2;
+/// Up to so many nodes an invocation makes two vectors of four, beyond them one: long texts take long to compile, and
+/// compute long enough to hide the latency of memory.
+const TWO_VECTORS_NODES_MAX: usize = 24;
 
 /// How an input's elements are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -56,6 +57,11 @@ pub fn map_support(program: &Program, inputs: &[DType]) -> Result<(), String> {
 }
 
 impl MapKernel {
+    /// How many vectors of four an invocation makes, where the kernel works on vectors.
+    pub fn vectors_at_once(&self) -> usize {
+        if self.program.nodes().len() <= TWO_VECTORS_NODES_MAX { 2 } else { 1 }
+    }
+
     /// The indices of the inputs that the expression reads, in rising order: those that are bound.
     pub fn inputs_read(program: &Program) -> Vec<usize> {
         let read = program.nodes().iter().filter_map(|node| match node {
@@ -117,13 +123,13 @@ impl MapKernel {
         for index in read.iter().filter(|index| scalar(index)) {
             let _ = writeln!(text, "  let a{index} = in{index}[p.o{index}];");
         }
-        for number in 0..MAP_VECTORS {
+        for number in 0..self.vectors_at_once() {
             let _ = writeln!(text, "  let i{number} = group * $GROUPu + {}u + lid;", number * 256);
             for index in read.iter().filter(|index| !scalar(index)) {
                 let _ = writeln!(text, "  let a{index}_{number} = in{index}[p.o{index} / 4u + min(i{number}, last)];");
             }
         }
-        for number in 0..MAP_VECTORS {
+        for number in 0..self.vectors_at_once() {
             let lanes = ["x", "y", "z", "w"].map(|lane| {
                 let argument = |index: &usize| match scalar(index) {
                     true => format!("a{index}"),
@@ -135,7 +141,7 @@ impl MapKernel {
             let _ = writeln!(text, "  if (i{number} <= last) {{ out[i{number}] = {vector}; }}");
         }
         text.push_str("}\n");
-        *text = text.replace("$GROUP", &(256 * MAP_VECTORS).to_string());
+        *text = text.replace("$GROUP", &(256 * self.vectors_at_once()).to_string());
     }
 
     fn declarations(&self, read: &[usize], output: DType) -> String {

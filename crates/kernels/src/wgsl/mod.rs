@@ -34,7 +34,7 @@ mod transpose;
 pub use conv::{ConvKernel, ConvPass};
 pub use gemm::{Accumulate, Addend, Epilogue, GemmKernel, Load, Tile};
 pub use image::{ColorKernel, NormalizeKernel, ResizeKernel};
-pub use map::{InputLayout, MAP_NODES_MAX, MAP_VECTORS, MapKernel, map_support};
+pub use map::{InputLayout, MAP_NODES_MAX, MapKernel, map_support};
 pub use moves::{GatherKernel, MoveKernel};
 pub use naive::NaiveGemmKernel;
 pub use pool::PoolKernel;

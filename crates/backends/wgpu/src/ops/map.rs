@@ -4,9 +4,7 @@ use panoply_core::expr::{Expr, Program};
 use panoply_core::op::compute::Map;
 use panoply_core::shape::Strides;
 use panoply_core::{DType, Result, Shape, Tensor};
-use panoply_kernels::wgsl::{
-    InputLayout, Kernel, MAP_NODES_MAX, MAP_VECTORS, MapKernel, PARAMS_WORDS_MAX, map_support,
-};
+use panoply_kernels::wgsl::{InputLayout, Kernel, MAP_NODES_MAX, MapKernel, PARAMS_WORDS_MAX, map_support};
 
 use super::{empty, long_map};
 use crate::adapter::Profile;
@@ -138,7 +136,7 @@ fn one_piece(
     };
     params.extend(&dims);
     params.extend(strides.iter().flatten());
-    let per_invocation = if vector { 4 * MAP_VECTORS } else { (4 / dtype.size_bytes()).max(1) };
+    let per_invocation = if vector { 4 * kernel.vectors_at_once() } else { (4 / dtype.size_bytes()).max(1) };
     let groups = groups_for(count.div_ceil(per_invocation));
     context.run(&Kernel::Map(kernel), &[output], &reads, &params, groups)
 }

@@ -27,14 +27,18 @@ check() {
     cat >"$logs/one.sh" <<'END'
 PANOPLY_CASES=$2/ "$1" --nocapture gpu >"$3/$2.log" 2>&1
 status=$?
-echo "== $(basename "$1") $2: $(grep -E ' passed, |skipped' "$3/$2.log" | head -n 1)"
+echo "== $(basename "$1") $2: $(grep -E ' passed|skipped' "$3/$2.log" | head -n 1)"
 if [ $status != 0 ]; then
     grep -v 'unsupported:' "$3/$2.log"
     touch "$3/failed"
 fi
 END
     for tests in "$here"/conformance-"${1:-}"*; do
-        "$tests" --nocapture list_of_ops | sed -n 's/^op //p' | xargs -P 5 -I OP sh "$logs/one.sh" "$tests" OP "$logs"
+        "$tests" --nocapture list_of_ops | sed -n 's/^op //p' >"$logs/ops"
+        xargs -P 5 -I OP sh "$logs/one.sh" "$tests" OP "$logs" <"$logs/ops"
+    done
+    for tests in "$here"/resident-"${1:-}"*; do
+        [ -e "$tests" ] && xargs -P 5 -I OP sh "$logs/one.sh" "$tests" OP "$logs" <"$logs/ops"
     done
     for tests in "$here"/units-"${1:-}"*; do
         echo "== $(basename "$tests")"

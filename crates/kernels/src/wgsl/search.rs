@@ -26,6 +26,8 @@ pub struct SearchKernel {
     pub norms_given: bool,
     /// Rows and query are read in vectors of four: lengths and offsets are multiples of four.
     pub quads: bool,
+    /// Rows of f16 or bf16 are read eight at a time: their lengths and offset are multiples of eight, the query's of four.
+    pub octs: bool,
     /// Writes results instead of pairs.
     pub last: bool,
     list: u16,
@@ -40,16 +42,19 @@ pub struct NormKernel {
 }
 
 impl SearchKernel {
-    /// The kernel for a k of at most 256.
+    /// The kernel for a k of at most 256. The vectors' length and the rows' offset are multiples of `aligned_to`, and so is
+    /// the query's offset, at least of the four of it.
     pub fn new(
         rows: DType,
         metric: Metric,
         filtered: bool,
         norms_given: bool,
-        quads: bool,
+        aligned_to: usize,
         last: bool,
     ) -> SearchKernel {
-        SearchKernel { rows, metric, filtered, norms_given, quads, last, list: list_entries(1) }
+        let octs = aligned_to.is_multiple_of(8) && rows.size_bytes() == 2;
+        let quads = aligned_to.is_multiple_of(4);
+        SearchKernel { rows, metric, filtered, norms_given, quads, octs, last, list: list_entries(1) }
     }
 
     pub(super) fn source(&self) -> String {
@@ -73,6 +78,7 @@ impl SearchKernel {
             "query_norm_o",
         ]);
         let row_words = match (self.quads, self.rows) {
+            _ if self.octs => "vec4<u32>",
             (true, DType::F32) => "vec4<f32>",
             (true, DType::F16 | DType::BF16) => "vec2<u32>",
             (_, dtype) => word(dtype),
@@ -107,6 +113,18 @@ impl SearchKernel {
 
     /// `row4` and `query4`, which read the quad `c` of a row and of the query as f32.
     fn reading(&self) -> String {
+        if self.octs {
+            let four = if self.rows == DType::F16 {
+                "vec4<f32>(unpack2x16float(a), unpack2x16float(b))"
+            } else {
+                "bitcast<vec4<f32>>(vec4<u32>(a << 16u, a & 0xffff0000u, b << 16u, b & 0xffff0000u))"
+            };
+            return format!(
+                "fn row8(row: u32, c: u32) -> vec4<u32> {{ return rows[(p.o + row * p.dim) / 8u + c]; }}
+fn four(a: u32, b: u32) -> vec4<f32> {{ return {four}; }}
+fn query4(c: u32) -> vec4<f32> {{ return query[p.query_o / 4u + c]; }}\n"
+            );
+        }
         let row = match (self.quads, self.rows) {
             (true, DType::F32) => "return rows[(p.o + row * p.dim) / 4u + c];".to_owned(),
             (true, DType::F16) => "let w = rows[(p.o + row * p.dim) / 4u + c]; \
@@ -153,8 +171,19 @@ impl SearchKernel {
         // Rows behind the end are read as the last one and not counted.
         let head = each("    let r$R = min(row0 + $Ru, end - 1u);\n    var s$R = 0.0;\n");
         let norm_head = if own_norms { each("    var n$R = 0.0;\n") } else { String::new() };
-        let loads = each("      let x$R = row4(r$R, c);\n");
-        let sums = format!("{}{}", each(step), each(squares));
+        let (loads, sums) = if self.octs {
+            let both = |text: &str| {
+                each(&format!("{text}{}", text.replace("x$R", "y$R").replace(" q)", " q2)").replace("- q;", "- q2;")))
+            };
+            let halves = "      let x$R = four(w$R.x, w$R.y);\n      let y$R = four(w$R.z, w$R.w);\n";
+            let loads = format!("{}{}", each("      let w$R = row8(r$R, c);\n"), each(halves));
+            (loads, format!("{}{}", both(step), both(squares)))
+        } else {
+            (each("      let x$R = row4(r$R, c);\n"), format!("{}{}", each(step), each(squares)))
+        };
+        let query =
+            if self.octs { "let q = query4(2u * c); let q2 = query4(2u * c + 1u);" } else { "let q = query4(c);" };
+        let chunk = if self.octs { "8" } else { "4" };
         let meet = |name: &str| {
             let stores = each(&format!("    partial[$Ru * 257u + lid] = {name}$R;\n"));
             fill(MEET, &[("$STORES", &stores)])
@@ -184,6 +213,8 @@ impl SearchKernel {
             &[
                 ("$HEADS", &format!("{head}{norm_head}")),
                 ("$LOADS", &loads),
+                ("$QUERY", query),
+                ("$CHUNK", chunk),
                 ("$SUMS", &sums),
                 ("$MEET", &meet("s")),
                 ("$NORMS", &norms),
@@ -209,14 +240,14 @@ const BODY: &str = "
   let part = group;
   let line = p.qo;
   let end = min(p.axis, (part + 1u) * p.part);
-  let quads = (p.dim + 3u) / 4u;
+  let chunks = (p.dim + $CHUNKu - 1u) / $CHUNKu;
   let lane = lid % 8u;
   clear_list(lid);
   for (var base = part * p.part; base < end; base = base + 256u) {
     let row0 = base + lid / 8u * 8u;
 $HEADS
-    for (var c = lane; c < quads; c = c + 8u) {
-      let q = query4(c);
+    for (var c = lane; c < chunks; c = c + 8u) {
+      $QUERY
 $LOADS
 $SUMS
     }

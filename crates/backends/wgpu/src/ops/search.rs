@@ -100,11 +100,14 @@ impl Searching {
         let slots = (0..windows).map(|window| rows.saturating_sub(window * per_window).min(per_window).div_ceil(part));
         let slots = slots.sum();
         let last = slots == 1;
-        let aligned =
-            dim.is_multiple_of(4) && self.rows.offset.is_multiple_of(4) && self.queries.offset.is_multiple_of(4);
+        let fits = |step: usize| {
+            dim.is_multiple_of(step) && self.rows.offset.is_multiple_of(step) && self.queries.offset.is_multiple_of(4)
+        };
+        let aligned_to = [8, 4].into_iter().find(|step| fits(*step)).unwrap_or(1);
         let cosine = self.metric == Metric::Cosine;
         let norms_given = cosine && self.row_norms.is_some();
-        let kernel = SearchKernel::new(self.rows.dtype, self.metric, self.filter.is_some(), norms_given, aligned, last);
+        let kernel =
+            SearchKernel::new(self.rows.dtype, self.metric, self.filter.is_some(), norms_given, aligned_to, last);
         let query_norms = if cosine { Some(norms(&self.queries, context)?) } else { None };
         let pairs = context.words(2 * queries * slots * self.k)?;
         let row_norms = self.row_norms.as_ref().filter(|_| norms_given);

@@ -109,7 +109,7 @@ impl Compactor<'_> {
             Ok(())
         });
         if let Err(error) = built {
-            self.remove_files(&new);
+            self.remove_files(&new, new_centroids.as_deref());
             return Err(error);
         }
         let replacement = Replacement { old, new, moved, centroids: new_centroids };
@@ -141,9 +141,10 @@ impl Compactor<'_> {
         moved: &mut [Vec<Slot>],
     ) -> Result<Segment> {
         let (rows, lists) = self.ordered_rows(old, group, centroids)?;
-        let number = run_on(&self.writer, |writer| Ok(writer.manifest.take_number())).wait()?;
+        let number = run_on(&self.writer, |writer| writer.manifest.take_number()).wait()?;
         let folder = self.shared.folder.as_deref();
-        let mut segment = Segment::create(folder, &self.shared.schema, number, false)?;
+        let created = Segment::create(folder, &self.shared.schema, number, false);
+        let mut segment = created.inspect_err(|_| folder.iter().for_each(|folder| folder.remove([number], None)))?;
         let filled = self.fill(&mut segment, old, &rows, moved).and_then(|()| {
             if let (Some(lists), Some(folder)) = (&lists, folder) {
                 lists.write(&folder.lists_path(number))?;
@@ -151,7 +152,7 @@ impl Compactor<'_> {
             Ok(())
         });
         if let Err(error) = filled {
-            self.remove_files(std::slice::from_ref(&segment));
+            self.remove_files(std::slice::from_ref(&segment), None);
             return Err(error);
         }
         segment.lists = lists.map(Arc::new);
@@ -239,9 +240,9 @@ impl Compactor<'_> {
         batch
     }
 
-    fn remove_files(&self, segments: &[Segment]) {
+    fn remove_files(&self, segments: &[Segment], centroids: Option<&Centroids>) {
         if let Some(folder) = &self.shared.folder {
-            segments.iter().for_each(|segment| folder.remove_segment(segment.id));
+            folder.remove(segments.iter().map(|segment| segment.id), centroids.map(|centroids| centroids.number));
         }
     }
 }

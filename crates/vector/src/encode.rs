@@ -83,7 +83,7 @@ pub(crate) fn encode<I: AsRef<str>>(
     vectors: &[f32],
     metadata: &[Value],
 ) -> Result<Encoded> {
-    if vectors.len() != ids.len() * schema.dimension {
+    if vectors.len() != ids.len().saturating_mul(schema.dimension) {
         let one_wrong = ids.len() == 1 || !vectors.len().is_multiple_of(schema.dimension);
         if one_wrong {
             let got = if ids.is_empty() { vectors.len() } else { vectors.len() / ids.len() };
@@ -109,7 +109,6 @@ pub(crate) fn encode<I: AsRef<str>>(
 /// Checks and stores one row.
 fn encode_row(schema: &Schema, encoded: &mut Encoded, id: &str, vector: &[f32]) -> Result<()> {
     check_finite(id, vector, schema.storage)?;
-    let start = encoded.rows.len();
     let mut square = 0.0_f64;
     let wants_norm = schema.metric == Metric::Cosine;
     match schema.storage {
@@ -118,27 +117,12 @@ fn encode_row(schema: &Schema, encoded: &mut Encoded, id: &str, vector: &[f32]) 
             square = if wants_norm { square_sum(vector) } else { 0.0 };
         }
         Storage::F16 => {
-            for (index, value) in vector.iter().enumerate() {
-                let rounded = f16::from_f32(*value);
-                if !rounded.is_finite() {
-                    let (id, storage) = (id.to_owned(), schema.storage.name());
-                    encoded.rows.truncate(start);
-                    return Err(Error::NotFinite { id, index, value: *value, storage });
-                }
-                square += f64::from(rounded.to_f32()).powi(2);
-                encoded.rows.extend_from_slice(&rounded.to_ne_bytes());
-            }
+            let round = |value| (f16::from_f32(value).to_ne_bytes(), f16::from_f32(value).to_f32());
+            square = halve(schema, id, vector, &mut encoded.rows, round)?;
         }
         Storage::Bf16 => {
-            for (index, value) in vector.iter().enumerate() {
-                let rounded = bf16::from_f32(*value);
-                if !rounded.is_finite() {
-                    let (id, storage) = (id.to_owned(), schema.storage.name());
-                    return Err(Error::NotFinite { id, index, value: *value, storage });
-                }
-                square += f64::from(rounded.to_f32()).powi(2);
-                encoded.rows.extend_from_slice(&rounded.to_ne_bytes());
-            }
+            let round = |value| (bf16::from_f32(value).to_ne_bytes(), bf16::from_f32(value).to_f32());
+            square = halve(schema, id, vector, &mut encoded.rows, round)?;
         }
         Storage::I8 if schema.shares_scale() => {
             encoded.shared_scale = encoded.shared_scale.max(scale_of(vector));
@@ -164,6 +148,27 @@ fn encode_row(schema: &Schema, encoded: &mut Encoded, id: &str, vector: &[f32]) 
         encoded.norms.push(encoded.scales.last().map_or(1.0, |scale| 1.0 / scale));
     }
     Ok(())
+}
+
+/// Appends the components in a type of two bytes, and gives the sum of their squares. `round` gives a component's bytes and
+/// what they stand for.
+fn halve(
+    schema: &Schema,
+    id: &str,
+    vector: &[f32],
+    rows: &mut Vec<u8>,
+    round: impl Fn(f32) -> ([u8; 2], f32),
+) -> Result<f64> {
+    let mut square = 0.0_f64;
+    for (index, value) in vector.iter().enumerate() {
+        let (bytes, rounded) = round(*value);
+        if !rounded.is_finite() {
+            return Err(Error::NotFinite { id: id.to_owned(), index, value: *value, storage: schema.storage.name() });
+        }
+        square += f64::from(rounded).powi(2);
+        rows.extend_from_slice(&bytes);
+    }
+    Ok(square)
 }
 
 /// The smallest scale with which all components fit eight bits.

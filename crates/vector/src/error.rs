@@ -100,7 +100,7 @@ pub enum Error {
         path: PathBuf,
     },
     /// A file does not hold what was written to it.
-    #[error("{} is damaged at byte {offset}: {reason}", path.display())]
+    #[error("{} is damaged at byte {offset}: {reason}; go back to a snapshot of the collection", path.display())]
     Corrupt {
         /// The file.
         path: PathBuf,
@@ -131,13 +131,13 @@ pub enum Error {
         /// The failure.
         reason: String,
     },
-    /// Too many writes wait already. An awaited write does not wait for room, since that would block its executor.
-    #[error(
-        "{writes_waiting_max} writes wait already; await some of them first, or use the blocking form, which waits"
-    )]
+    /// Too much waits already. What is awaited does not wait for room, since that would block its executor.
+    #[error("{waiting_max} {unit} wait already; await some of them first, or use the blocking form, which waits")]
     Busy {
-        /// How many writes may wait.
-        writes_waiting_max: usize,
+        /// How many may wait.
+        waiting_max: usize,
+        /// How many of what.
+        unit: &'static str,
     },
     /// The collection was closed, or its writer has ended.
     #[error("the collection is closed")]
@@ -145,6 +145,27 @@ pub enum Error {
     /// A device, or the runtime, failed.
     #[error(transparent)]
     Device(#[from] panoply_core::Error),
+}
+
+/// A change to files that did not succeed.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) error: Error,
+    /// Whether it is unclear what the disk holds now.
+    pub(crate) unclear: bool,
+}
+
+impl Failure {
+    /// One after which nobody knows what the disk holds.
+    pub(crate) fn unclear(error: Error) -> Failure {
+        Failure { error, unclear: true }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure { error, unclear: false }
+    }
 }
 
 impl Error {

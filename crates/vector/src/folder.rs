@@ -2,8 +2,9 @@
 //!
 //! The manifest is replaced by renaming a complete new one over it; that rename is what commits a new segment, a
 //! compaction, an index or `clear`. Files that the manifest does not name are left over from a crash, and are deleted
-//! when the collection is opened.
+//! when the collection is opened. A collection's own folder is made durable in the same way: with the folder above it.
 
+use std::collections::HashSet;
 use std::fs::{self, File, TryLockError};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -11,7 +12,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Failure, Result};
 use crate::region::sync_folder;
 use crate::schema::{Schema, Storage, parse_metric};
 
@@ -22,6 +23,9 @@ const LOCK: &str = "LOCK";
 const MANIFEST_HEAD: &str = "panoply vectors 1 ";
 /// A manifest is small; a longer one is no manifest.
 const MANIFEST_BYTES_MAX: u64 = 16 << 20;
+
+/// Files are numbered below this.
+const NUMBERS_MAX: u32 = u32::MAX - 1;
 
 /// A collection's folder, locked for this process.
 pub(crate) struct Folder {
@@ -68,20 +72,59 @@ impl Manifest {
     }
 
     /// The number for a new file.
-    pub(crate) fn take_number(&mut self) -> u32 {
-        self.next += 1;
-        self.next - 1
+    pub(crate) fn take_number(&mut self) -> Result<u32> {
+        let taken = self.next;
+        self.next = taken.checked_add(1).filter(|next| *next <= NUMBERS_MAX).ok_or_else(|| {
+            Error::invalid("number of a new file", format!("fewer than {NUMBERS_MAX}; a snapshot begins anew"), taken)
+        })?;
+        Ok(taken)
+    }
+
+    /// The manifest in the content of its file.
+    pub(crate) fn parse(path: &Path, text: &[u8]) -> Result<Manifest> {
+        let damaged = |reason: &str| Error::corrupt(path, 0, reason);
+        let text = str::from_utf8(text).map_err(|_| damaged("it is not text"))?;
+        let (head, body) = text.split_once('\n').ok_or_else(|| damaged("it has no first line"))?;
+        let body = body.trim_end();
+        let checksum = head.strip_prefix(MANIFEST_HEAD).ok_or_else(|| damaged("it is of another version"))?;
+        if checksum != format!("{:08x}", crc32fast::hash(body.as_bytes())) {
+            return Err(damaged("its checksum does not fit"));
+        }
+        let manifest: Manifest = serde_json::from_str(body).map_err(|error| damaged(&error.to_string()))?;
+        manifest.contradiction().map_or(Ok(manifest), |reason| Err(damaged(reason)))
+    }
+
+    /// The content of a manifest's file.
+    pub(crate) fn text(body: &str) -> String {
+        format!("{MANIFEST_HEAD}{:08x}\n{body}\n", crc32fast::hash(body.as_bytes()))
+    }
+
+    /// What cannot be true of it.
+    fn contradiction(&self) -> Option<&'static str> {
+        let mut seen = HashSet::new();
+        let numbers = || self.segments.iter().map(|segment| segment.id);
+        if self.segments.is_empty() {
+            Some("it names no segment")
+        } else if !numbers().all(|number| seen.insert(number)) {
+            Some("it names a segment twice")
+        } else if self.next > NUMBERS_MAX || numbers().chain(self.centroids).any(|number| number >= self.next) {
+            Some("it names a file whose number was never given out")
+        } else if self.centroids.is_none() && self.segments.iter().any(|segment| segment.lists) {
+            Some("it names lists of an index that it does not name")
+        } else {
+            None
+        }
     }
 }
 
 impl Folder {
     /// Makes a folder for a new collection.
     pub(crate) fn create(path: &Path) -> Result<Folder> {
-        if path.join(MANIFEST).exists() || path.exists() && !holds_only_leftovers(path)? {
-            return Err(Error::AlreadyExists { path: path.to_owned() });
-        }
-        fs::create_dir_all(path).map_err(|error| Error::io("create", path, error))?;
+        refuse_if_taken(path)?;
+        create_durably(path)?;
         let folder = Folder::lock(path)?;
+        // Somebody may have been quicker; now that the folder is locked, nobody is any more.
+        refuse_if_taken(path)?;
         folder.remove_strangers(&[])?;
         Ok(folder)
     }
@@ -90,7 +133,11 @@ impl Folder {
     pub(crate) fn open(path: &Path) -> Result<(Folder, Manifest)> {
         let manifest_path = path.join(MANIFEST);
         if !manifest_path.is_file() {
-            let reason = if path.exists() { "it has no manifest" } else { "there is nothing" };
+            let reason = match (path.is_file(), path.exists()) {
+                (true, _) => "it is a file; a collection is a folder",
+                (false, true) => "the folder has no manifest",
+                (false, false) => "there is nothing at this path",
+            };
             return Err(Error::NotACollection { path: path.to_owned(), reason: reason.to_owned() });
         }
         let folder = Folder::lock(path)?;
@@ -104,7 +151,9 @@ impl Folder {
         let lock = File::options().create(true).truncate(false).write(true).open(&lock_path);
         let lock = lock.map_err(|error| Error::io("open", &lock_path, error))?;
         match lock.try_lock() {
-            Ok(()) => Ok(Folder { path: path.to_owned(), lock }),
+            Ok(()) if is_same_file(&lock, &lock_path) => Ok(Folder { path: path.to_owned(), lock }),
+            // The collection was deleted between opening its lock and taking it.
+            Ok(()) => Err(Error::InUse { path: path.to_owned() }),
             Err(TryLockError::WouldBlock) => Err(Error::InUse { path: path.to_owned() }),
             Err(TryLockError::Error(error)) => Err(Error::io("lock", &lock_path, error)),
         }
@@ -131,23 +180,25 @@ impl Folder {
     }
 
     /// Makes this the manifest. When it returns, the files it names and itself have reached the disk.
-    pub(crate) fn write_manifest(&self, manifest: &Manifest) -> Result<()> {
+    pub(crate) fn write_manifest(&self, manifest: &Manifest) -> Result<(), Failure> {
         write_manifest_to(&self.path, manifest)
     }
 
-    /// Deletes a segment's files. Maps of them stay valid while they are used.
-    pub(crate) fn remove_segment(&self, segment: u32) {
-        for path in [self.rows_path(segment), self.log_path(segment), self.lists_path(segment)] {
+    /// Deletes the files of segments and of an index. Maps of them stay valid while they are used.
+    pub(crate) fn remove(&self, segments: impl IntoIterator<Item = u32>, centroids: Option<u32>) {
+        let files = segments.into_iter().flat_map(|segment| self.segment_files(segment));
+        for path in files.chain(centroids.map(|number| self.centroids_path(number))) {
             // What cannot be deleted now is deleted when the collection is opened next.
             let _ = fs::remove_file(path);
         }
     }
 
+    fn segment_files(&self, segment: u32) -> [PathBuf; 3] {
+        [self.rows_path(segment), self.log_path(segment), self.lists_path(segment)]
+    }
+
     fn names(&self, manifest: &Manifest) -> Vec<PathBuf> {
-        let segments = manifest
-            .segments
-            .iter()
-            .flat_map(|segment| [self.rows_path(segment.id), self.log_path(segment.id), self.lists_path(segment.id)]);
+        let segments = manifest.segments.iter().flat_map(|segment| self.segment_files(segment.id));
         segments.chain(manifest.centroids.map(|number| self.centroids_path(number))).collect()
     }
 
@@ -174,23 +225,35 @@ pub(crate) fn destroy(path: &Path) -> Result<()> {
     fs::remove_file(&manifest).map_err(|error| Error::io("delete", &manifest, error))?;
     folder.remove_strangers(&[])?;
     drop(folder);
-    let _ = fs::remove_file(path.join(LOCK));
-    // A folder in which somebody keeps other files stays.
-    let _ = fs::remove_dir(path);
+    remove_leftovers(path);
     Ok(())
 }
 
-/// Writes a manifest into a folder, durably and all at once.
-pub(crate) fn write_manifest_to(folder: &Path, manifest: &Manifest) -> Result<()> {
+/// Deletes what is left of a folder that is no collection, or did not become one. One in which somebody keeps other files
+/// stays.
+pub(crate) fn remove_leftovers(path: &Path) {
+    if path.join(MANIFEST).exists() {
+        return;
+    }
+    if let Ok(folder) = Folder::lock(path) {
+        let _ = folder.remove_strangers(&[]);
+        let _ = fs::remove_file(path.join(LOCK));
+        let _ = fs::remove_dir(path);
+    }
+}
+
+/// Writes a manifest into a folder, durably and all at once. Once it has its name it may count, whether or not the name is
+/// known to have reached the disk: a failure after that is unclear.
+pub(crate) fn write_manifest_to(folder: &Path, manifest: &Manifest) -> Result<(), Failure> {
     let body = serde_json::to_string(manifest).map_err(|error| Error::invalid("manifest", "JSON", error))?;
-    let text = format!("{MANIFEST_HEAD}{:08x}\n{body}\n", crc32fast::hash(body.as_bytes()));
+    let text = Manifest::text(&body);
     let (new, path) = (folder.join(MANIFEST_NEW), folder.join(MANIFEST));
     let written = File::create(&new).and_then(|mut file| {
         file.write_all(text.as_bytes())?;
         file.sync_all()
     });
     written.and_then(|()| fs::rename(&new, &path)).map_err(|error| Error::io("write", &new, error))?;
-    sync_folder(folder)
+    sync_folder(folder).map_err(Failure::unclear)
 }
 
 fn read_manifest(path: &Path) -> Result<Manifest> {
@@ -202,16 +265,38 @@ fn read_manifest(path: &Path) -> Result<Manifest> {
             format!("a manifest has at most {MANIFEST_BYTES_MAX} bytes, this {length}"),
         ));
     }
-    let text = fs::read(path).map_err(|error| Error::io("read", path, error))?;
-    let damaged = |reason: &str| Error::corrupt(path, 0, reason);
-    let text = str::from_utf8(&text).map_err(|_| damaged("it is not text"))?;
-    let (head, body) = text.split_once('\n').ok_or_else(|| damaged("it has no first line"))?;
-    let body = body.trim_end();
-    let checksum = head.strip_prefix(MANIFEST_HEAD).ok_or_else(|| damaged("it is of another version"))?;
-    if checksum != format!("{:08x}", crc32fast::hash(body.as_bytes())) {
-        return Err(damaged("its checksum does not fit"));
+    Manifest::parse(path, &fs::read(path).map_err(|error| Error::io("read", path, error))?)
+}
+
+fn refuse_if_taken(path: &Path) -> Result<()> {
+    match path.join(MANIFEST).exists() || path.exists() && !holds_only_leftovers(path)? {
+        true => Err(Error::AlreadyExists { path: path.to_owned() }),
+        false => Ok(()),
     }
-    serde_json::from_str(body).map_err(|error| damaged(&error.to_string()))
+}
+
+/// Makes a folder and those above it that are missing. When it returns, their names have reached the disk.
+fn create_durably(path: &Path) -> Result<()> {
+    let missing: Vec<&Path> = path.ancestors().take_while(|folder| !folder.exists()).collect();
+    fs::create_dir_all(path).map_err(|error| Error::io("create", path, error))?;
+    missing.iter().filter_map(|folder| folder.parent()).try_for_each(|above| {
+        // The folder above a relative path of one name is the current one.
+        sync_folder(if above.as_os_str().is_empty() { Path::new(".") } else { above })
+    })
+}
+
+/// Whether an open file is still the one with this name.
+#[cfg(unix)]
+fn is_same_file(file: &File, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let place = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
+    file.metadata().ok().map(place) == fs::metadata(path).ok().map(place)
+}
+
+/// An open file cannot be deleted here, so it is.
+#[cfg(not(unix))]
+fn is_same_file(_: &File, _: &Path) -> bool {
+    true
 }
 
 /// Whether a folder holds nothing but what a crash while creating a collection can leave.
@@ -239,4 +324,20 @@ pub(crate) fn nonce() -> u64 {
     let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
     hasher.write_u64(time);
     hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use panoply_core::op::compute::Metric;
+
+    #[test]
+    fn numbers_of_files_end_before_they_wrap() {
+        let mut manifest = Manifest::new(&Schema::new("a", 2, Metric::Dot));
+        assert_eq!((manifest.take_number().unwrap(), manifest.next), (0, 1));
+        manifest.next = NUMBERS_MAX - 1;
+        assert_eq!(manifest.take_number().unwrap(), NUMBERS_MAX - 1);
+        assert!(matches!(manifest.take_number(), Err(Error::InvalidArgument { .. })));
+        assert_eq!(manifest.next, NUMBERS_MAX);
+    }
 }

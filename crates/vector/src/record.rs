@@ -11,10 +11,10 @@
 //!
 //! Numbers are little-endian. A record's checksum also covers the log's nonce, so bytes that were left over from another
 //! time, or that a caller's metadata imitates, are never taken for a record. Records are written in groups, which reach the
-//! disk together; `before` counts those of the same group that come first. So a damaged record that had been acknowledged
-//! (a later group follows it) can be told from the torn end of a log. Small batches
-//! have their rows inline: one file has to reach the disk, not two. `rows on disk` tells how many rows of the segment
-//! were known to have reached the rows file by then.
+//! disk together; `before` counts those that come first and were not known to have reached it by then. So a damaged record
+//! that had been acknowledged (a later group follows it) can be told from the torn end of a log. Small batches have their
+//! rows inline: one file has to reach the disk, not two. `rows on disk` tells how many rows of the segment were known to
+//! have reached the rows file by then.
 
 use std::ops::Range;
 use std::path::Path;
@@ -30,6 +30,8 @@ const RECORD_HEAD_BYTES: usize = 16;
 const BODY_HEAD_BYTES: usize = 40;
 /// How far behind a damaged record another one is looked for.
 const SCAN_BYTES_MAX: usize = 64 << 20;
+/// How much is read in all to tell whether what was found there is a record.
+const CHECKSUM_BYTES_MAX: usize = 4 * SCAN_BYTES_MAX;
 
 /// Which row: its segment and its place there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -152,10 +154,7 @@ pub(crate) fn read_record(
     number: u64,
     layout: Layout,
 ) -> Result<Option<Record>> {
-    let mut reader = Reader { bytes: log, at };
-    let Some(length) = reader.number_u64() else { return Ok(None) };
-    let (Some(expected), Some(RECORD_MARK)) = (reader.number(), reader.number()) else { return Ok(None) };
-    let Some(body) = usize::try_from(length).ok().and_then(|length| reader.take(length)) else { return Ok(None) };
+    let Some((expected, body)) = record_at(log, at) else { return Ok(None) };
     if checksum(nonce, &log[body.clone()]) != expected {
         return Ok(None);
     }
@@ -170,19 +169,32 @@ pub(crate) fn later_group(log: &[u8], at: usize, nonce: u64, number: u64) -> Opt
     let mark = RECORD_MARK.to_le_bytes();
     let rest = &log[at.min(log.len())..log.len().min(at.saturating_add(SCAN_BYTES_MAX))];
     let marks = rest.windows(4).enumerate().filter(|(_, four)| *four == mark).map(|(place, _)| at + place);
-    marks.filter_map(|place| place.checked_sub(RECORD_HEAD_BYTES - 4)).filter(|start| *start >= at).find(|start| {
-        let mut reader = Reader { bytes: log, at: *start };
-        let head = reader.number_u64().zip(reader.number());
-        let Some((length, expected)) = head else { return false };
-        let _mark = reader.number();
-        let Some(body) = usize::try_from(length).ok().and_then(|length| reader.take(length)) else { return false };
-        if body.len() < BODY_HEAD_BYTES || checksum(nonce, &log[body.clone()]) != expected {
-            return false;
-        }
+    let starts = marks.filter_map(|place| place.checked_sub(RECORD_HEAD_BYTES - 4)).filter(|start| *start >= at);
+    // Metadata may be full of marks, each of which asks for a checksum of all that follows.
+    let mut unread = CHECKSUM_BYTES_MAX;
+    for start in starts {
+        let Some((expected, body)) = record_at(log, start).filter(|(_, body)| body.len() >= BODY_HEAD_BYTES) else {
+            continue;
+        };
         let mut reader = Reader { bytes: log, at: body.start };
         let group = reader.number_u64().zip(reader.number());
-        group.is_some_and(|(found, before)| found.saturating_sub(u64::from(before)) > number)
-    })
+        if group.is_none_or(|(found, before)| found.saturating_sub(u64::from(before)) <= number) {
+            continue;
+        }
+        unread = unread.checked_sub(body.len())?;
+        if checksum(nonce, &log[body]) == expected {
+            return Some(start);
+        }
+    }
+    None
+}
+
+/// The checksum and the place of the body of the record that begins at `start`, if it ends within the log.
+fn record_at(log: &[u8], start: usize) -> Option<(u32, Range<usize>)> {
+    let mut reader = Reader { bytes: log, at: start };
+    let (length, expected) = (reader.number_u64()?, reader.number()?);
+    reader.number().filter(|mark| *mark == RECORD_MARK)?;
+    Some((expected, reader.take(usize::try_from(length).ok()?)?))
 }
 
 fn read_body(log: &[u8], body: Range<usize>, layout: Layout) -> Option<Record> {
@@ -244,11 +256,9 @@ pub(crate) fn for_each_entry(log: &[u8], record: &Record, mut visit: impl FnMut(
 
 /// The id and the metadata's text of the entry that begins at `at`.
 pub(crate) fn entry(log: &[u8], at: usize) -> Option<(&str, &[u8])> {
-    let head = log.get(at..at + ENTRY_HEAD_BYTES)?;
-    let (id_bytes, text_bytes) = (number_at(head) as usize, number_at(&head[4..]) as usize);
-    let id = log.get(at + ENTRY_HEAD_BYTES..)?.get(..id_bytes)?;
-    let text = log.get(at + ENTRY_HEAD_BYTES + id_bytes..)?.get(..text_bytes)?;
-    Some((str::from_utf8(id).ok()?, text))
+    let (head, rest) = log.get(at..)?.split_at_checked(ENTRY_HEAD_BYTES)?;
+    let (id, rest) = rest.split_at_checked(number_at(head) as usize)?;
+    Some((str::from_utf8(id).ok()?, rest.get(..number_at(&head[4..]) as usize)?))
 }
 
 struct Reader<'a> {
@@ -358,6 +368,21 @@ mod tests {
         assert_eq!(later_group(&same, LOG_HEAD_BYTES, 99, 0), None);
         let wrong = Layout { row_bytes: 1 << 40, ..LAYOUT };
         assert!(matches!(read_record(path, &log, LOG_HEAD_BYTES, 99, 0, wrong), Err(Error::Corrupt { .. })));
+    }
+
+    /// Half a million imitated heads, each of which claims all that follows: a checksum of each took hours.
+    #[test]
+    fn imitated_records_do_not_take_for_ever() {
+        let mut log = log_head(7, 99).to_vec();
+        for left in (1..500_000_u64).rev() {
+            log.extend_from_slice(&(left * 28).to_le_bytes());
+            log.extend_from_slice(&[0; 4]);
+            log.extend_from_slice(&RECORD_MARK.to_le_bytes());
+            log.extend_from_slice(&(1_u64 << 40).to_le_bytes());
+            log.extend_from_slice(&[0; 4]);
+        }
+        log.extend_from_slice(&[0; 64]);
+        assert_eq!(later_group(&log, LOG_HEAD_BYTES, 99, 0), None);
     }
 
     proptest! {

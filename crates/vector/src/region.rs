@@ -88,7 +88,7 @@ impl Region {
             }
             Backing::File { file, path } => {
                 #[cfg(test)]
-                let bytes = full_disk::cut(path, file, self.len, bytes)?;
+                let bytes = bad_disk::cut(path, file, self.len, bytes)?;
                 let start = SeekFrom::Start(self.len as u64);
                 file.seek(start)
                     .and_then(|_| file.write_all(bytes))
@@ -121,7 +121,11 @@ impl Region {
     pub(crate) fn sync(&self) -> Result<()> {
         match &self.backing {
             Backing::Memory => Ok(()),
-            Backing::File { file, path } => file.sync_data().map_err(|error| Error::io("sync", path, error)),
+            Backing::File { file, path } => {
+                #[cfg(test)]
+                bad_disk::check_sync(path)?;
+                file.sync_data().map_err(|error| Error::io("sync", path, error))
+            }
         }
     }
 
@@ -222,22 +226,47 @@ pub(crate) fn open_file(path: &Path, new: bool) -> Result<File> {
     options.open(path).map_err(|error| Error::io(if new { "create" } else { "open" }, path, error))
 }
 
+/// Writes a new file. When it returns, its content has reached the disk.
+pub(crate) fn write_file(path: &Path, parts: &[&[u8]]) -> Result<()> {
+    let mut file = open_file(path, true)?;
+    let written = parts.iter().try_for_each(|part| file.write_all(part)).and_then(|()| file.sync_all());
+    written.map_err(|error| Error::io("write", path, error))
+}
+
 /// Makes the names in a folder durable.
 pub(crate) fn sync_folder(path: &Path) -> Result<()> {
+    #[cfg(test)]
+    bad_disk::check_sync(&path.join("names"))?;
     let synced: io::Result<()> =
         if cfg!(unix) { File::open(path).and_then(|folder| folder.sync_all()) } else { Ok(()) };
     synced.map_err(|error| Error::io("sync", path, error))
 }
 
-/// Disks that are full, for tests: writes to files of a folder fail half done once they would pass a size.
+/// Disks that are full or fail, for tests.
 #[cfg(test)]
-pub(crate) mod full_disk {
+pub(crate) mod bad_disk {
     use super::*;
     use std::sync::{Mutex, PoisonError};
 
     static LIMITS: Mutex<Vec<(PathBuf, usize)>> = Mutex::new(Vec::new());
+    static UNSYNCED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-    /// No file of the folder grows beyond so many bytes; `None` lifts the limit.
+    /// Whether waiting for this file to reach the disk fails. The names of a folder are a file `names` in it.
+    pub(crate) fn refuse_sync(path: &Path, refused: bool) {
+        let mut unsynced = UNSYNCED.lock().unwrap_or_else(PoisonError::into_inner);
+        unsynced.retain(|other| other != path);
+        unsynced.extend(refused.then(|| path.to_owned()));
+    }
+
+    pub(crate) fn check_sync(path: &Path) -> Result<()> {
+        let unsynced = UNSYNCED.lock().unwrap_or_else(PoisonError::into_inner);
+        match unsynced.iter().any(|other| other == path) {
+            true => Err(Error::io("sync", path, io::Error::other("the disk failed"))),
+            false => Ok(()),
+        }
+    }
+
+    /// Writes to files of the folder fail half done once they would pass so many bytes; `None` lifts the limit.
     pub(crate) fn limit(folder: &Path, file_bytes_max: Option<usize>) {
         let mut limits = LIMITS.lock().unwrap_or_else(PoisonError::into_inner);
         limits.retain(|(path, _)| path != folder);

@@ -9,7 +9,7 @@ use panoply_core::{DType, Tensor, bf16, f16};
 use serde_json::Value;
 
 use crate::encode::{Encoded, decode, floats, quantise};
-use crate::error::{Error, Result};
+use crate::error::{Error, Failure, Result};
 use crate::folder::Folder;
 use crate::ivf::Lists;
 use crate::record::{Draft, LOG_HEAD_BYTES, Layout, Slot, entry, log_head, write_record};
@@ -35,6 +35,8 @@ pub(crate) struct Segment {
     pub(crate) nonce: u64,
     /// Records in the log.
     pub(crate) records: u64,
+    /// Those of them that are known to have reached the disk.
+    records_synced: u64,
     /// Rows that are known to have reached the rows file.
     pub(crate) rows_synced: u32,
     pub(crate) durable: bool,
@@ -83,13 +85,6 @@ pub(crate) struct Addition<'a> {
     pub(crate) batch: Option<&'a Encoded>,
 }
 
-/// A change that was not recorded.
-pub(crate) struct Failure {
-    pub(crate) error: Error,
-    /// Whether it is unclear what the files hold now.
-    pub(crate) unclear: bool,
-}
-
 impl Segment {
     /// A new segment without rows: in a folder, or in memory.
     pub(crate) fn create(folder: Option<&Folder>, schema: &Arc<Schema>, id: u32, durable: bool) -> Result<Segment> {
@@ -102,10 +97,8 @@ impl Segment {
             }
         };
         log.append(&log_head(id, nonce))?;
-        if durable {
-            rows.sync()?;
-            log.sync()?;
-        }
+        // Also where writes do not wait for the disk: a manifest must never name a log without a head.
+        log.sync()?;
         Segment::with_regions(schema, id, nonce, rows, log, folder.is_none(), durable)
     }
 
@@ -131,6 +124,7 @@ impl Segment {
             count: 0,
             nonce,
             records: 0,
+            records_synced: 0,
             rows_synced: 0,
             durable: durable && !in_memory,
             in_memory,
@@ -145,20 +139,20 @@ impl Segment {
 
     /// Records changes, all or none of them. When it returns they have reached the disk.
     pub(crate) fn append(&mut self, additions: &[Addition<'_>]) -> Result<(), Failure> {
-        let (rows, log, synced) = (self.rows.len(), self.log.len(), self.rows_synced);
-        self.try_append(additions).map_err(|error| {
-            self.rows_synced = synced;
+        let (rows, log, synced, scale) = (self.rows.len(), self.log.len(), self.rows_synced, self.scale);
+        self.try_append(additions).map_err(|failure| {
+            (self.rows_synced, self.scale) = (synced, scale);
             let restored = self.rows.truncate(rows).and_then(|()| self.log.truncate(log));
-            Failure { error, unclear: restored.is_err() }
+            Failure { unclear: failure.unclear || restored.is_err(), ..failure }
         })
     }
 
-    fn try_append(&mut self, additions: &[Addition<'_>]) -> Result<()> {
+    fn try_append(&mut self, additions: &[Addition<'_>]) -> Result<(), Failure> {
         let batches = || additions.iter().filter_map(|addition| addition.batch);
         let more: usize = batches().map(|batch| batch.count).sum();
         let row_bytes = self.schema.row_bytes();
         if more >= (u32::MAX - self.count) as usize {
-            return Err(Error::invalid("rows of a segment", format!("fewer than {}", u32::MAX), more));
+            return Err(Error::invalid("rows of a segment", format!("fewer than {}", u32::MAX), more).into());
         }
         self.entries.reserve(more * 8)?;
         [&mut self.norms, &mut self.scales].into_iter().flatten().try_for_each(|column| column.reserve(more * 4))?;
@@ -174,7 +168,7 @@ impl Segment {
             let own_scales = addition.batch.map_or(&[][..], |batch| &batch.scales);
             let draft = Draft {
                 number,
-                before: (number - self.records) as u32,
+                before: u32::try_from(number - self.records_synced).unwrap_or(u32::MAX),
                 kills: addition.kills,
                 fields: addition.fields,
                 rows,
@@ -198,6 +192,9 @@ impl Segment {
             self.rows_synced = self.count + more as u32;
         }
         self.records += additions.len() as u64;
+        if self.durable {
+            self.records_synced = self.records;
+        }
         self.view = None;
         for (addition, start) in additions.iter().zip(starts) {
             if let Some(batch) = addition.batch {
@@ -208,17 +205,19 @@ impl Segment {
     }
 
     /// Waits until the log, and the rows where they are not in it, have reached the disk: both at the same time, since a
-    /// record whose rows did not get there is found out by its checksum.
-    fn sync_group(&self, log_alone: bool) -> Result<()> {
+    /// record whose rows did not get there is found out by its checksum. A system that failed to write pages may say so
+    /// once and forget them, so whatever a failure concerned, nothing more can be relied on.
+    fn sync_group(&self, log_alone: bool) -> Result<(), Failure> {
         if log_alone {
-            return self.log.sync();
+            return self.log.sync().map_err(Failure::unclear);
         }
         let (rows, log) = std::thread::scope(|scope| {
-            let rows = scope.spawn(|| self.rows.sync());
+            let rows = std::thread::Builder::new().spawn_scoped(scope, || self.rows.sync());
             let log = self.log.sync();
-            (rows.join().unwrap_or(Err(Error::Closed)), log)
+            // Where no thread can be had, one waits after the other.
+            (rows.map_or_else(|_| self.rows.sync(), |rows| rows.join().unwrap_or(Err(Error::Closed))), log)
         });
-        rows.and(log)
+        rows.and(log).map_err(Failure::unclear)
     }
 
     /// Writes the rows of all batches, and gives back those that were quantised with the segment's scale.
@@ -303,14 +302,16 @@ impl Segment {
 
     /// Waits until the rows have reached the disk, and notes it in the log.
     pub(crate) fn flush(&mut self) -> Result<(), Failure> {
-        if self.in_memory || (self.rows_synced == self.count && self.durable) {
-            return Ok(());
+        if self.rows_synced < self.count {
+            self.rows.sync().map_err(Failure::unclear)?;
+            self.rows_synced = self.count;
+            self.append(&[Addition { kills: &[], fields: &[], batch: None }])?;
         }
-        let clear = |error| Failure { error, unclear: false };
-        self.rows.sync().map_err(clear)?;
-        self.rows_synced = self.count;
-        self.append(&[Addition { kills: &[], fields: &[], batch: None }])?;
-        self.log.sync().map_err(clear)
+        if self.records_synced < self.records {
+            self.log.sync().map_err(Failure::unclear)?;
+            self.records_synced = self.records;
+        }
+        Ok(())
     }
 
     /// Gives up the room behind what was written, before the files are closed.

@@ -24,6 +24,11 @@ use crate::record::Slot;
 use crate::schema::{Options, Schema};
 use crate::segment::SegmentView;
 
+/// Fields that are remembered. A collection with more of them takes whatever a filter asks for.
+const FIELDS_MAX: usize = 1 << 16;
+/// Fields that are named to whoever asks for one that does not exist.
+const FIELDS_NAMED_MAX: usize = 20;
+
 /// What a collection's threads share.
 pub(crate) struct Shared {
     pub(crate) schema: Arc<Schema>,
@@ -113,18 +118,33 @@ impl Shared {
         Arc::clone(&self.fields.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Takes in fields.
+    /// Takes in fields, as many as are remembered.
     pub(crate) fn add_fields(&self, more: impl IntoIterator<Item = String>) {
         let mut more = more.into_iter().peekable();
         if more.peek().is_some() {
             let mut fields = self.fields.write().unwrap_or_else(PoisonError::into_inner);
-            Arc::make_mut(&mut fields).extend(more);
+            let fields = Arc::make_mut(&mut fields);
+            for field in more {
+                if fields.len() < FIELDS_MAX {
+                    fields.insert(field);
+                }
+            }
         }
+    }
+
+    /// Those of a batch's fields that are to be remembered and are not yet.
+    pub(crate) fn new_fields(&self, batch: &BTreeSet<String>) -> Vec<String> {
+        let known = self.fields();
+        let room = FIELDS_MAX.saturating_sub(known.len());
+        batch.iter().filter(|field| !known.contains(*field)).take(room).cloned().collect()
     }
 
     /// Checks that the fields which a filter asks for exist.
     pub(crate) fn check_filter(&self, filter: &Filter) -> Result<()> {
         let fields = self.fields();
+        if fields.len() >= FIELDS_MAX {
+            return Ok(());
+        }
         let mut unknown = None;
         filter.for_each_field(&mut |field| {
             if !fields.contains(field) && unknown.is_none() {
@@ -132,8 +152,13 @@ impl Shared {
             }
         });
         let Some(field) = unknown else { return Ok(()) };
-        let known = fields.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-        Err(Error::UnknownField { field, known: if known.is_empty() { "none".to_owned() } else { known } })
+        let mut known = fields.iter().take(FIELDS_NAMED_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
+        match fields.len() {
+            0 => known = "none".to_owned(),
+            count if count > FIELDS_NAMED_MAX => known += &format!(" and {} more", count - FIELDS_NAMED_MAX),
+            _ => {}
+        }
+        Err(Error::UnknownField { field, known })
     }
 }
 

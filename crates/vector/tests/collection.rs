@@ -246,3 +246,24 @@ fn a_search_sees_every_write_that_returned_before_it_began() {
     });
     assert_eq!(collection.len(), 4 * (200 - 67));
 }
+
+#[test]
+fn more_fields_than_are_remembered_do_no_harm() {
+    let schema = Schema::new("fields", 2, Metric::Dot);
+    let collection = Collection::in_memory(runtime(), schema, Options::default()).unwrap();
+    let metadata = |range: std::ops::Range<usize>| {
+        Value::Object(range.map(|index| (format!("f{index}"), Value::from(index))).collect())
+    };
+    let find = |filter: &str| {
+        let options = SearchOptions::new(5).filter(Filter::parse(filter).unwrap());
+        collection.search(&[1.0, 0.0], &options).map(|found| found.hits.len())
+    };
+    collection.insert("a", &[1.0, 0.0], metadata(0..30)).unwrap();
+    let unknown = find("g = 1").unwrap_err();
+    assert!(matches!(&unknown, Error::UnknownField { known, .. } if known.ends_with(" and 10 more")), "{unknown}");
+    collection.insert("b", &[1.0, 0.0], metadata(0..70_000)).unwrap();
+    assert_eq!(collection.fields().len(), 1 << 16);
+    // From here on nobody can tell a field that does not exist from one that is not remembered.
+    assert_eq!(find("f69999 = 69999").unwrap(), 1);
+    assert_eq!(find("g = 1").unwrap(), 0);
+}

@@ -217,8 +217,16 @@ fn headers_that_claim_the_impossible_are_refused() {
         let rest = r#""metric":"dot","storage":"f32""#;
         format!(r#"{{"name":"a","dimension":{dimension},{rest},"segments":{segments},"next":1,"centroids":null}}"#)
     };
-    assert!(matches!(hostile(&manifest(1 << 60, "[]")), Err(Error::NotACollection { .. })));
-    assert!(matches!(hostile(&manifest(4, "[]")), Err(Error::Corrupt { .. })));
+    assert!(matches!(hostile(&manifest(1 << 60, r#"[{"id":0,"lists":false}]"#)), Err(Error::NotACollection { .. })));
+    for contradiction in [
+        "[]",
+        r#"[{"id":0,"lists":false},{"id":0,"lists":false}]"#,
+        r#"[{"id":1,"lists":false}]"#,
+        r#"[{"id":4294967295,"lists":false}]"#,
+        r#"[{"id":0,"lists":true}]"#,
+    ] {
+        assert!(matches!(hostile(&manifest(4, contradiction)), Err(Error::Corrupt { .. })), "{contradiction}");
+    }
     assert!(matches!(hostile("{}"), Err(Error::Corrupt { .. })));
     let missing = hostile(&manifest(4, r#"[{"id":0,"lists":false}]"#));
     assert!(matches!(missing, Err(Error::Io { .. })), "{:?}", missing.err());
@@ -231,4 +239,62 @@ fn headers_that_claim_the_impossible_are_refused() {
     log.extend_from_slice(&[1; 100]);
     fs::write(folder.0.join("segment-000000.log"), &log).unwrap();
     assert_eq!(open(&folder.0).unwrap().len(), 0);
+}
+
+/// Where the records of a log begin.
+fn record_starts(log: &[u8]) -> Vec<usize> {
+    let (mut starts, mut at) = (Vec::new(), 32);
+    while let Some(length) = log.get(at..at + 8).map(|bytes| u64::from_le_bytes(bytes.try_into().unwrap())) {
+        if length == 0 {
+            break;
+        }
+        starts.push(at);
+        at += 16 + length as usize;
+    }
+    starts
+}
+
+/// After a crash of the machine, records that were not waited for may be missing before others that are there.
+#[test]
+fn only_what_was_waited_for_counts_as_damaged() {
+    for (durable, flushed) in [(true, false), (false, false), (false, true)] {
+        let (folder, copy) = (TempFolder::new("waited"), TempFolder::new("waited"));
+        let schema = Schema::new("waited", 8, Metric::Dot);
+        let options = Options { durable, ..Options::default() };
+        let collection = Collection::create(runtime(), &folder.0, schema, options.clone()).unwrap();
+        for batch in 0..4 {
+            if batch == 3 && flushed {
+                collection.flush().unwrap();
+            }
+            let ids: Vec<String> = (0..5).map(|index| format!("{batch}-{index}")).collect();
+            collection.insert_many(&ids, &Random(batch).vectors(5, 8), &[]).unwrap();
+        }
+        copy_folder(&folder.0, &copy.0);
+        let path = file_ending(&copy.0, ".log");
+        let mut log = fs::read(&path).unwrap();
+        let starts = record_starts(&log);
+        log[starts[1]..starts[2]].fill(0);
+        fs::write(&path, &log).unwrap();
+        let opened = Collection::open(runtime(), &copy.0, options);
+        match durable || flushed {
+            true => assert!(matches!(opened, Err(Error::Corrupt { .. })), "{durable} {flushed}"),
+            false => assert_eq!(opened.unwrap().len(), 5),
+        }
+    }
+}
+
+/// Nobody waits for the rows of a collection in memory; once they are saved, they are known to be on the disk.
+#[test]
+fn damage_to_a_saved_collection_is_told() {
+    let folder = TempFolder::new("saved");
+    let schema = Schema::new("saved", 8, Metric::Dot);
+    let collection = Collection::in_memory(runtime(), schema, Options::default()).unwrap();
+    collection.insert_many(&ids(0..100), &Random(3).vectors(100, 8), &[]).unwrap();
+    collection.snapshot(&folder.0).unwrap();
+    assert_eq!(open(&folder.0).unwrap().len(), 100);
+    let path = file_ending(&folder.0, ".rows");
+    let mut rows = fs::read(&path).unwrap();
+    rows[40] ^= 1;
+    fs::write(&path, rows).unwrap();
+    assert!(matches!(open(&folder.0), Err(Error::Corrupt { .. })));
 }

@@ -2,6 +2,8 @@
 //! justifies. `fuzz/` has the same targets for cargo-fuzz.
 #![allow(clippy::unwrap_used, unsafe_code)] // A test that cannot go on should say where; an allocator is unsafe by nature.
 
+mod support;
+
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::io::Cursor;
@@ -9,11 +11,15 @@ use std::io::Cursor;
 use panoply_vector::formats::{
     ArrowWriter, Batch, JsonLinesWriter, NpyWriter, ParquetWriter, VecsKind, VecsWriter, Writer,
 };
-use panoply_vector::fuzzing::TARGETS;
-use serde_json::json;
+use panoply_vector::fuzzing::{TARGETS, packed, unpack};
+use panoply_vector::{Collection, Error, Filter, IndexOptions, Metric, Options, Schema, SearchOptions, Storage};
+use serde_json::{Value, json};
+use support::{TempFolder, runtime};
 
 /// Mutations of each target's files, unless `PANOPLY_FUZZ_MUTATIONS` says otherwise.
 const MUTATIONS: usize = 3000;
+/// Mutations of each seed of which whole collections are made.
+const COLLECTIONS_OF_EACH: usize = 30;
 /// The most memory that may be asked for at once. The files are a few kilobytes.
 const ALLOCATION_BYTES_MAX: usize = 16 << 20;
 /// The same for Parquet, whose pages may claim 2 GiB before the library notices that they have less.
@@ -105,9 +111,52 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
             return vec![json.to_string().into()];
         }
         "log" => return vec![log_body()],
+        "manifest" => {
+            let segments = json!([{"id": 3, "lists": true}, {"id": 5, "lists": false}]);
+            let manifest = json!({"name": "a", "dimension": 3, "metric": "dot", "storage": "i8", "segments": segments,
+                "next": 6, "centroids": 4});
+            return vec![manifest.to_string().into()];
+        }
+        "centroids" => return vec![numbers(&[2, 3], &[1.0_f32.to_bits(); 6])],
+        "lists" => return vec![numbers(&[5, 9], &[0, 2, 2, 7, 9])],
+        "store" => return stores(),
         other => panic!("no files for the target {other}"),
     }
     vec![file.into_inner()]
+}
+
+fn numbers(head: &[u32], body: &[u32]) -> Vec<u8> {
+    head.iter().chain(body).flat_map(|number| number.to_le_bytes()).collect()
+}
+
+/// Small collections: of every storage type, with removed records and an index; and one whose rows are not in its log.
+fn stores() -> Vec<Vec<u8>> {
+    let vectors: Vec<f32> = (0..20 * 3).map(|index| (index * 7 % 23) as f32 - 11.5).collect();
+    let metadata: Vec<Value> = (0..20).map(|row| json!({"row": row, "even": row % 2 == 0})).collect();
+    let ids: Vec<String> = (0..20).map(|row| format!("v{row}")).collect();
+    let mut stores = Vec::new();
+    for (storage, metric) in [
+        (Storage::F32, Metric::Cosine),
+        (Storage::F16, Metric::Dot),
+        (Storage::Bf16, Metric::Euclidean),
+        (Storage::I8, Metric::Euclidean),
+        (Storage::I8, Metric::Dot),
+    ] {
+        let (folder, copy) = (TempFolder::new("seed"), TempFolder::new("seed"));
+        let schema = Schema::new("seed", 3, metric).storage(storage);
+        let collection = Collection::create(runtime(), &folder.0, schema.clone(), Options::default()).unwrap();
+        collection.insert_many(&ids, &vectors, &metadata).unwrap();
+        collection.remove_many(&["v3", "v4"]).unwrap();
+        collection.build_index(&IndexOptions { lists: Some(3), rounds: 1, ..IndexOptions::default() }).unwrap();
+        collection.upsert("v5", &[1.0, 2.0, 3.0], json!({"new": "field"})).unwrap();
+        drop(collection);
+        stores.push(packed(&folder.0).unwrap());
+        let in_memory = Collection::in_memory(runtime(), schema, Options::default()).unwrap();
+        in_memory.insert_many(&ids, &vectors, &[]).unwrap();
+        in_memory.snapshot(&copy.0).unwrap();
+        stores.push(packed(&copy.0).unwrap());
+    }
+    stores
 }
 
 /// The body of a record of the log with two rows of eight bytes, as `record.rs` describes it.
@@ -196,4 +245,68 @@ macro_rules! targets {
     };
 }
 
-targets!(npy, fvecs, bvecs, ivecs, jsonl, parquet, arrow, filter_text, filter_json, log);
+targets!(
+    npy,
+    fvecs,
+    bvecs,
+    ivecs,
+    jsonl,
+    parquet,
+    arrow,
+    filter_text,
+    filter_json,
+    log,
+    manifest,
+    centroids,
+    lists,
+    store
+);
+
+/// The whole of a collection over mutated files: it is refused with a typed error, or it opens and goes on working.
+#[test]
+fn mutated_collections_work_or_are_refused() {
+    let mut random = Random(0xD1B5_4A32_D192_ED03);
+    let (mut opened, mut refused) = (0, 0);
+    for seed in &stores() {
+        for _ in 0..COLLECTIONS_OF_EACH {
+            let folder = TempFolder::new("mutated");
+            unpack(&mutated(seed, &mut random), &folder.0).unwrap();
+            match Collection::open(runtime(), &folder.0, Options::default()) {
+                Ok(collection) => {
+                    opened += 1;
+                    use_it(&collection);
+                }
+                Err(Error::Corrupt { .. } | Error::NotACollection { .. } | Error::Io { .. }) => refused += 1,
+                Err(other) => panic!("{other}"),
+            }
+        }
+    }
+    assert!(opened > 20 && refused > 100, "{opened} opened, {refused} refused");
+}
+
+fn use_it(collection: &Collection) {
+    let dimension = collection.schema().dimension;
+    let query = vec![1.0; dimension];
+    let before = collection.len();
+    for options in [
+        SearchOptions::new(5),
+        SearchOptions::new(5).nprobe(2),
+        SearchOptions::new(2).rerank(2),
+        SearchOptions::new(5).filter(Filter::parse("row < 7 and not even = true").unwrap()),
+    ] {
+        match collection.search(&query, &options) {
+            Ok(found) => assert!(found.hits.len() <= options.k),
+            Err(Error::UnknownField { .. }) => {}
+            Err(other) => panic!("{other}"),
+        }
+    }
+    assert_eq!(collection.iter().count(), before);
+    collection.upsert("added", &query, json!({"row": 1})).unwrap();
+    assert_eq!(collection.get("added").unwrap().unwrap().metadata, json!({"row": 1}));
+    // Rows that are not read on opening may be damaged; whether they are is told.
+    let _ = collection.verify();
+    if before < 1000 {
+        collection.compact().unwrap();
+    }
+    assert!(collection.len() == before || collection.len() == before + 1);
+}

@@ -105,7 +105,7 @@ pub(super) fn soonest(router: &Router, op: &Op, wishes: &Wishes, now: Instant) -
 
 fn forecast(router: &Router, sights: &Sights, choice: Choice) -> Forecast {
     let (Choice { lane, explored }, sight) = (choice, &sights.of[usize::from(choice.lane)]);
-    let device = router.lanes.get(usize::from(lane)).map(|candidate| candidate.lane.info.id);
+    let target = router.lanes.get(usize::from(lane));
     Forecast {
         key: sights.facts.key,
         work_log2: sights.facts.work_log2,
@@ -116,7 +116,7 @@ fn forecast(router: &Router, sights: &Sights, choice: Choice) -> Forecast {
         target: lane,
         probe: sight.probe,
         explored,
-        foreign: device.is_some_and(|device| sights.facts.is_foreign_to(device)),
+        foreign: target.is_some_and(|target| sights.facts.is_foreign_to(target)),
     }
 }
 

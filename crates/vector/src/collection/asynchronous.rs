@@ -12,6 +12,7 @@ use crate::compact::Compaction;
 use crate::error::Result;
 use crate::ivf::tune::RecallRow;
 use crate::ivf::{IndexOptions, IndexReport};
+use crate::search::residency::Effort;
 use crate::search::{Found, FoundMany, SearchOptions, residency, run};
 use crate::task::{Task, spawn};
 use crate::writer::PutMode;
@@ -55,7 +56,7 @@ impl Collection {
 
     /// [`Collection::clear`] as a task.
     pub fn clear_async(&self) -> Task<()> {
-        self.inner.writer.run(|writer| writer.clear())
+        self.inner.writer.try_run(|writer| writer.clear())
     }
 
     /// [`Collection::search`] as a task.
@@ -84,7 +85,7 @@ impl Collection {
 
     /// [`Collection::flush`] as a task.
     pub fn flush_async(&self) -> Task<()> {
-        self.inner.writer.run(|writer| writer.flush())
+        self.inner.writer.try_run(|writer| writer.flush())
     }
 
     /// [`Collection::snapshot`] as a task.
@@ -107,7 +108,7 @@ impl Collection {
     /// [`Collection::make_resident`] as a task.
     pub fn make_resident_async(&self) -> Task<()> {
         let shared = Arc::clone(&self.inner.shared);
-        spawn(move || residency::upload(&shared, &shared.snapshot(), true))
+        spawn(move || residency::upload(&shared, &shared.snapshot(), Effort::Whole))
     }
 
     /// [`Collection::verify`] as a task.

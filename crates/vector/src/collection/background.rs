@@ -4,15 +4,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::compact::{Compactor, wants_compaction};
-use crate::search::residency;
+use crate::search::residency::{self, Effort};
 use crate::state::Shared;
 use crate::writer::Command;
 
 /// How long nothing must have changed before uploads are joined.
 const QUIET: Duration = Duration::from_millis(500);
+/// How long a compaction that failed is not tried again: a disk that is full would be filled with it at every write.
+const COMPACTION_REST: Duration = Duration::from_secs(30);
 
 /// Ends with the collection.
 pub(super) struct Background {
@@ -59,9 +61,9 @@ impl Drop for Background {
 
 impl Work {
     fn run(&self, nudged: &Receiver<()>) {
-        let mut scattered = false;
+        let (mut waits, mut compacts_from) = (false, Instant::now());
         loop {
-            let nudge = match scattered {
+            let nudge = match waits {
                 true => nudged.recv_timeout(QUIET),
                 false => nudged.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
@@ -69,22 +71,24 @@ impl Work {
                 return;
             }
             if nudge.is_err() {
-                // Nothing has changed for a while: what growth has scattered is joined.
-                let _ = residency::upload(&self.shared, &self.shared.snapshot(), true);
-                scattered = false;
+                // Nothing has changed for a while.
+                let _ = residency::upload(&self.shared, &self.shared.snapshot(), Effort::Quiet);
+                waits = false;
                 continue;
             }
-            if wants_compaction(&self.shared, &self.shared.snapshot()) {
+            if Instant::now() >= compacts_from && wants_compaction(&self.shared, &self.shared.snapshot()) {
                 let _turn = self.rebuilding.lock().unwrap_or_else(PoisonError::into_inner);
                 let compactor = Compactor { shared: &self.shared, writer: self.writer.clone(), closing: &self.closing };
-                // What fails here (a full disk, say) is tried again after the next change; nothing was lost.
-                let _ = compactor.compact(false);
+                // What fails here (a full disk, say) is tried again after a later change; nothing was lost.
+                if compactor.compact(false).is_err() {
+                    compacts_from = Instant::now() + COMPACTION_REST;
+                }
             }
             let snapshot = self.shared.snapshot();
-            if residency::wants_upload(&self.shared, &snapshot) {
-                let _ = residency::upload(&self.shared, &snapshot, false);
+            if residency::wants_upload(&self.shared, &snapshot, Effort::Growing) {
+                let _ = residency::upload(&self.shared, &snapshot, Effort::Growing);
             }
-            scattered = residency::wants_joining(&self.shared, &snapshot);
+            waits = residency::wants_upload(&self.shared, &snapshot, Effort::Quiet);
         }
     }
 }

@@ -24,8 +24,8 @@
 mod asynchronous;
 mod background;
 #[cfg(test)]
-mod full_disk_tests;
-mod open;
+mod bad_disk_tests;
+pub(crate) mod open;
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -39,8 +39,10 @@ use crate::encode::encode;
 use crate::error::{Error, Result};
 use crate::folder::{Folder, write_manifest_to};
 use crate::ivf::{Centroids, IndexOptions, IndexReport, kmeans, tune};
+use crate::region::write_file;
 use crate::schema::Schema;
 use crate::search::gather::Gather;
+use crate::search::residency::Effort;
 use crate::search::run::Findings;
 use crate::search::{Found, FoundMany, SearchOptions, residency, run};
 use crate::state::{Shared, Snapshot};
@@ -163,7 +165,7 @@ impl Collection {
             stats.row_bytes += row_bytes;
             stats.stored_bytes += row_bytes + segment.log.bytes().len() as u64;
             let resident = segment.shared.resident.state();
-            stats.spilled_rows += u64::from(resident.spilled);
+            stats.spilled_rows += u64::from(resident.spilled());
             for block in &resident.blocks {
                 match resident_rows.iter_mut().find(|(device, _)| *device == block.device) {
                     Some((_, rows)) => *rows += u64::from(block.count),
@@ -214,7 +216,7 @@ impl Collection {
 
     /// Removes every record.
     pub fn clear(&self) -> Result<()> {
-        self.clear_async().wait()
+        self.inner.writer.run(|writer| writer.clear()).wait()
     }
 
     fn put<I: AsRef<str>>(
@@ -282,7 +284,7 @@ impl Collection {
 impl Collection {
     /// Waits until everything has reached the disk. Writes of a durable collection have when they return.
     pub fn flush(&self) -> Result<()> {
-        self.flush_async().wait()
+        self.inner.writer.run(|writer| writer.flush()).wait()
     }
 
     /// Writes a copy of the collection, as it is now, into a new folder, where it can be opened. Searches and writes go
@@ -304,7 +306,7 @@ impl Collection {
     /// Uploads rows to the devices that the options allow, now rather than in the background. What does not fit stays on
     /// the host; [`Collection::stats`] says how much.
     pub fn make_resident(&self) -> Result<()> {
-        residency::upload(&self.inner.shared, &self.inner.shared.snapshot(), true)
+        residency::upload(&self.inner.shared, &self.inner.shared.snapshot(), Effort::Whole)
     }
 
     /// Checks every stored row against its checksum.
@@ -329,7 +331,7 @@ impl Inner {
             if writer.segments.last().is_some_and(|newest| newest.count > 0) {
                 writer.seal()?;
             }
-            Ok((writer.publish_with(|_| ())?, writer.manifest.take_number()))
+            Ok((writer.publish_with(|_| ())?, writer.manifest.take_number()?))
         });
         let (snapshot, number) = sealed.wait()?;
         let records = snapshot.len();
@@ -357,11 +359,9 @@ impl Inner {
         });
         let (snapshot, manifest) = taken.wait()?;
         for segment in &snapshot.segments {
-            write_file(
-                &target.rows_path(segment.id),
-                &segment.stored.bytes()[..segment.count as usize * segment.row_bytes],
-            )?;
-            write_file(&target.log_path(segment.id), segment.log.bytes())?;
+            let rows = &segment.stored.bytes()[..segment.count as usize * segment.row_bytes];
+            write_file(&target.rows_path(segment.id), &[rows])?;
+            write_file(&target.log_path(segment.id), &[segment.log.bytes()])?;
             if let Some(lists) = &segment.lists {
                 lists.write(&target.lists_path(segment.id))?;
             }
@@ -369,7 +369,7 @@ impl Inner {
         if let Some(centroids) = &snapshot.centroids {
             centroids.write(&target.centroids_path(centroids.number))?;
         }
-        write_manifest_to(path, &manifest)
+        write_manifest_to(path, &manifest).map_err(|failure| failure.error)
     }
 
     fn verify(&self) -> Result<()> {
@@ -417,11 +417,4 @@ fn index_report(snapshot: &Snapshot) -> Option<IndexReport> {
     let centroids = snapshot.centroids.as_ref()?;
     let indexed = snapshot.segments.iter().filter(|segment| segment.lists.is_some());
     Some(IndexReport { lists: centroids.count(), indexed_rows: indexed.map(|segment| u64::from(segment.len())).sum() })
-}
-
-fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
-    use std::io::Write;
-    let mut file = crate::region::open_file(path, true)?;
-    let written = file.write_all(bytes).and_then(|()| file.sync_all());
-    written.map_err(|error| Error::io("write", path, error))
 }

@@ -1,5 +1,6 @@
 //! Creating and opening collections.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,6 +15,7 @@ use crate::ivf::{Centroids, Lists};
 use crate::record::Slot;
 use crate::schema::{Options, Schema};
 use crate::search::gather::Gather;
+use crate::segment::Segment;
 use crate::state::{Index, Shared};
 use crate::writer::recover::recover;
 use crate::writer::{Writer, WriterHandle};
@@ -37,7 +39,8 @@ impl Collection {
     ) -> Result<Collection> {
         schema.validate()?;
         let folder = Folder::create(path.as_ref())?;
-        Collection::begin(runtime.into(), schema, options, Some(folder))
+        let created = Collection::begin(runtime.into(), schema, options, Some(folder));
+        created.inspect_err(|_| folder::remove_leftovers(path.as_ref()))
     }
 
     /// Opens the collection in a folder.
@@ -74,33 +77,46 @@ impl Collection {
     }
 }
 
-/// Reads everything that the manifest names.
+/// What a folder holds.
+pub(crate) struct Stored {
+    pub(crate) segments: Vec<Segment>,
+    pub(crate) centroids: Option<Arc<Centroids>>,
+    pub(crate) fields: Vec<String>,
+}
+
+impl Stored {
+    /// Reads everything that the manifest names.
+    pub(crate) fn read(folder: &Folder, manifest: &Manifest, schema: &Arc<Schema>, durable: bool) -> Result<Stored> {
+        let read = |number| Centroids::read(&folder.centroids_path(number), number, schema.dimension);
+        let centroids = manifest.centroids.map(read).transpose()?.map(Arc::new);
+        let mut stored = Stored { segments: Vec::new(), centroids, fields: Vec::new() };
+        let mut kills: Vec<Slot> = Vec::new();
+        for listed in &manifest.segments {
+            let mut recovered = recover(folder, schema, listed.id, durable)?;
+            if let (true, Some(centroids)) = (listed.lists, &stored.centroids) {
+                let path = folder.lists_path(listed.id);
+                let lists = Lists::read(&path, centroids.count(), recovered.segment.count)?;
+                recovered.segment.lists = Some(Arc::new(lists));
+            }
+            kills.append(&mut recovered.kills);
+            stored.fields.append(&mut recovered.fields);
+            stored.segments.push(recovered.segment);
+        }
+        let places: HashMap<u32, usize> = (0..).zip(&stored.segments).map(|(place, of)| (of.id, place)).collect();
+        for slot in kills {
+            if let Some(place) = places.get(&slot.segment) {
+                stored.segments[*place].kill(slot.row);
+            }
+        }
+        Ok(stored)
+    }
+}
+
 fn load(shared: &Arc<Shared>, writer: &mut Writer) -> Result<()> {
     let folder = shared.folder.as_ref().ok_or(Error::Closed)?;
-    let mut kills: Vec<Slot> = Vec::new();
-    if let Some(number) = writer.manifest.centroids {
-        let path = folder.centroids_path(number);
-        writer.centroids = Some(Arc::new(Centroids::read(&path, number, shared.schema.dimension)?));
-    }
-    for listed in writer.manifest.segments.clone() {
-        let mut recovered = recover(folder, &shared.schema, listed.id, shared.options.durable)?;
-        if let (true, Some(centroids)) = (listed.lists, &writer.centroids) {
-            let path = folder.lists_path(listed.id);
-            let lists = Lists::read(&path, centroids.count(), recovered.segment.count)?;
-            recovered.segment.lists = Some(Arc::new(lists));
-        }
-        kills.append(&mut recovered.kills);
-        shared.add_fields(recovered.fields);
-        writer.segments.push(recovered.segment);
-    }
-    if writer.segments.is_empty() {
-        return Err(Error::corrupt(folder.path(), 0, "the manifest names no segment"));
-    }
-    for slot in kills {
-        if let Some(segment) = writer.segments.iter_mut().find(|segment| segment.id == slot.segment) {
-            segment.kill(slot.row);
-        }
-    }
+    let stored = Stored::read(folder, &writer.manifest, &shared.schema, shared.options.durable)?;
+    (writer.segments, writer.centroids) = (stored.segments, stored.centroids);
+    shared.add_fields(stored.fields);
     build_index_of_ids(shared, writer)
 }
 

@@ -13,21 +13,22 @@ pub(crate) mod kmeans;
 mod probe;
 pub(crate) mod tune;
 
-use std::fs;
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
 use panoply_core::Tensor;
 
 use crate::encode::floats;
 use crate::error::{Error, Result};
-use crate::region::open_file;
+use crate::region::write_file;
 use crate::schema::DIMENSION_MAX;
 
 /// The most lists of an index.
 pub const LISTS_MAX: usize = 1 << 20;
-const CENTROIDS_MAGIC: [u8; 8] = *b"PNPLVCEN";
-const LISTS_MAGIC: [u8; 8] = *b"PNPLVLST";
-const HEAD_BYTES: usize = 20;
+pub(crate) const CENTROIDS_MAGIC: [u8; 8] = *b"PNPLVCEN";
+pub(crate) const LISTS_MAGIC: [u8; 8] = *b"PNPLVLST";
+pub(crate) const HEAD_BYTES: usize = 20;
 
 /// How an index is built.
 #[derive(Clone, Debug, PartialEq)]
@@ -81,13 +82,19 @@ impl Centroids {
     }
 
     pub(crate) fn read(path: &Path, number: u32, dimension: usize) -> Result<Centroids> {
-        let (count, stored, bytes) = read_numbers(path, CENTROIDS_MAGIC)?;
+        let bytes_max = LISTS_MAX.saturating_mul(dimension).saturating_mul(size_of::<f32>());
+        Centroids::parse(path, &read_bounded(path, bytes_max)?, number, dimension)
+    }
+
+    /// The centroids in the content of their file.
+    pub(crate) fn parse(path: &Path, bytes: &[u8], number: u32, dimension: usize) -> Result<Centroids> {
+        let (count, stored, bytes) = parse_numbers(path, bytes, CENTROIDS_MAGIC)?;
         let (count, stored) = (count as usize, stored as usize);
         let fits = stored == dimension && dimension <= DIMENSION_MAX && (1..=LISTS_MAX).contains(&count);
         if !fits || bytes.len() != count * dimension * 4 {
             return Err(Error::corrupt(path, 8, format!("{count} centroids of {stored} components do not fit")));
         }
-        let values = floats(&bytes);
+        let values = floats(bytes);
         if values.iter().any(|value| !value.is_finite()) {
             return Err(Error::corrupt(path, HEAD_BYTES as u64, "a centroid is not finite"));
         }
@@ -102,7 +109,12 @@ impl Lists {
     }
 
     pub(crate) fn read(path: &Path, lists: usize, rows: u32) -> Result<Lists> {
-        let (count, stored, bytes) = read_numbers(path, LISTS_MAGIC)?;
+        Lists::parse(path, &read_bounded(path, (lists + 1) * size_of::<u32>())?, lists, rows)
+    }
+
+    /// The lists in the content of their file.
+    pub(crate) fn parse(path: &Path, bytes: &[u8], lists: usize, rows: u32) -> Result<Lists> {
+        let (count, stored, bytes) = parse_numbers(path, bytes, LISTS_MAGIC)?;
         let numbers = bytes.chunks_exact(4).map(|four| u32::from_ne_bytes([four[0], four[1], four[2], four[3]]));
         let offsets: Vec<u32> = numbers.collect();
         let ordered = offsets.is_sorted() && offsets.first() == Some(&0) && offsets.last() == Some(&rows);
@@ -114,31 +126,41 @@ impl Lists {
 }
 
 fn write_numbers(path: &Path, magic: [u8; 8], first: u32, second: u32, body: &[u8]) -> Result<()> {
-    use std::io::Write;
-    let mut bytes = Vec::with_capacity(HEAD_BYTES + body.len());
-    bytes.extend_from_slice(&magic);
-    bytes.extend_from_slice(&first.to_le_bytes());
-    bytes.extend_from_slice(&second.to_le_bytes());
-    let mut checksum = crc32fast::Hasher::new();
-    checksum.update(&bytes);
-    checksum.update(body);
-    bytes.extend_from_slice(&checksum.finalize().to_le_bytes());
-    bytes.extend_from_slice(body);
-    let mut file = open_file(path, true)?;
-    let written = file.write_all(&bytes).and_then(|()| file.sync_all());
-    written.map_err(|error| Error::io("write", path, error))
+    write_file(path, &[&head(magic, first, second, body), body])
 }
 
-fn read_numbers(path: &Path, magic: [u8; 8]) -> Result<(u32, u32, Vec<u8>)> {
-    let bytes = fs::read(path).map_err(|error| Error::io("read", path, error))?;
-    let damaged = |reason: &str| Error::corrupt(path, 0, reason);
-    let (head, body) = bytes.split_at_checked(HEAD_BYTES).ok_or_else(|| damaged("it ends within its head"))?;
-    let number = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+/// The head of a file: what it is, two numbers, and a checksum of everything.
+pub(crate) fn head(magic: [u8; 8], first: u32, second: u32, body: &[u8]) -> [u8; HEAD_BYTES] {
+    let mut head = [0; HEAD_BYTES];
+    head[..8].copy_from_slice(&magic);
+    head[8..12].copy_from_slice(&first.to_le_bytes());
+    head[12..16].copy_from_slice(&second.to_le_bytes());
     let mut checksum = crc32fast::Hasher::new();
     checksum.update(&head[..16]);
     checksum.update(body);
-    if head[..8] != magic || number(16) != checksum.finalize() {
+    head[16..].copy_from_slice(&checksum.finalize().to_le_bytes());
+    head
+}
+
+/// A file whose body has at most so many bytes.
+fn read_bounded(path: &Path, body_bytes_max: usize) -> Result<Vec<u8>> {
+    let bytes_max = (HEAD_BYTES as u64).saturating_add(body_bytes_max as u64);
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes));
+    read.map_err(|error| Error::io("read", path, error))?;
+    match bytes.len() as u64 > bytes_max {
+        true => Err(Error::corrupt(path, bytes_max, format!("it has more than {bytes_max} bytes"))),
+        false => Ok(bytes),
+    }
+}
+
+fn parse_numbers<'a>(path: &Path, bytes: &'a [u8], magic: [u8; 8]) -> Result<(u32, u32, &'a [u8])> {
+    let damaged = |reason: &str| Error::corrupt(path, 0, reason);
+    let (found, body) = bytes.split_first_chunk::<HEAD_BYTES>().ok_or_else(|| damaged("it ends within its head"))?;
+    let number = |at: usize| u32::from_le_bytes([found[at], found[at + 1], found[at + 2], found[at + 3]]);
+    let (first, second) = (number(8), number(12));
+    if *found != head(magic, first, second, body) {
         return Err(damaged("its checksum does not fit"));
     }
-    Ok((number(8), number(12), body.to_vec()))
+    Ok((first, second, body))
 }

@@ -19,6 +19,9 @@ use crate::error::{Error, Result};
 use crate::state::Shared;
 use crate::task::{Task, task};
 
+/// Queries of awaited searches that wait at most. One search alone may have more.
+const QUERIES_WAITING_MAX: usize = 1 << 16;
+
 /// Where searches wait for each other.
 pub(crate) struct Gather {
     shared: Arc<Shared>,
@@ -31,6 +34,23 @@ pub(crate) struct Gather {
 struct Line {
     under_way: bool,
     waiting: VecDeque<Arc<Job>>,
+    /// Queries of the awaited searches among them.
+    queries_awaited: usize,
+}
+
+impl Line {
+    fn take_first(&mut self) -> Option<Arc<Job>> {
+        let first = self.waiting.pop_front();
+        first.iter().for_each(|job| self.note_left(job));
+        first
+    }
+
+    /// Notes that a search is not in line any more.
+    fn note_left(&mut self, job: &Job) {
+        if job.awaited {
+            self.queries_awaited = self.queries_awaited.saturating_sub(job.count);
+        }
+    }
 }
 
 /// A search in line.
@@ -38,6 +58,8 @@ struct Job {
     queries: Vec<f32>,
     count: usize,
     options: SearchOptions,
+    /// Whether a task waits for it, not a thread.
+    awaited: bool,
     place: Mutex<Place>,
     changed: Condvar,
 }
@@ -108,6 +130,13 @@ impl Gather {
         let answer = move |found: Result<Findings>| answer.send(found.map(|found| convert(found.into_hits())));
         let job = Arc::new(Job::new(queries, count, options, Place::Awaited(Box::new(answer))));
         let mut line = lock(&self.line);
+        let waiting: usize = line.queries_awaited;
+        if waiting > 0 && waiting.saturating_add(job.count) > QUERIES_WAITING_MAX {
+            drop(line);
+            job.finish(Err(Error::Busy { waiting_max: QUERIES_WAITING_MAX, unit: "queries" }));
+            return task;
+        }
+        line.queries_awaited += job.count;
         line.waiting.push_back(job);
         let idle = !std::mem::replace(&mut line.under_way, true);
         drop(line);
@@ -133,13 +162,15 @@ impl Gather {
                     if self.wake_dispatcher() {
                         return;
                     }
-                    // Without a thread to lead, the task is told so.
-                    let job = line.waiting.pop_front();
+                    // Without a thread to lead, the task is told so: outside of the lock, since it may ask again at once.
+                    let job = line.take_first();
+                    drop(line);
                     job.iter().for_each(|job| job.finish(Err(Error::Closed)));
+                    line = lock(&self.line);
                 }
                 _ => {
                     drop(place);
-                    line.waiting.pop_front();
+                    line.take_first();
                 }
             }
         }
@@ -176,7 +207,7 @@ impl Gather {
 
     fn take_batch(&self) -> Vec<Arc<Job>> {
         let mut line = lock(&self.line);
-        let Some(first) = line.waiting.pop_front() else { return Vec::new() };
+        let Some(first) = line.take_first() else { return Vec::new() };
         let queries_max = self.shared.options.batch_queries_max.max(1);
         let mut queries = first.count;
         let mut batch = vec![first];
@@ -190,6 +221,7 @@ impl Gather {
             }
         }
         line.waiting = others;
+        batch[1..].iter().for_each(|job| line.note_left(job));
         batch
     }
 
@@ -217,7 +249,8 @@ impl Gather {
 
 impl Job {
     fn new(queries: Vec<f32>, count: usize, options: SearchOptions, place: Place) -> Job {
-        Job { queries, count, options, place: Mutex::new(place), changed: Condvar::new() }
+        let awaited = matches!(place, Place::Awaited(_));
+        Job { queries, count, options, awaited, place: Mutex::new(place), changed: Condvar::new() }
     }
 
     fn finish(&self, result: Result<Findings>) {

@@ -19,13 +19,11 @@ use crate::state::{Shared, Snapshot};
 
 /// Bytes of rows from which a collection moves to devices by itself. Below that a CPU is done before a device has begun.
 const AUTO_BYTES_MIN: usize = 8 << 20;
-/// Rows that a growing segment has beyond its blocks, as a share of those in blocks, before they are uploaded.
+/// Rows that a growing segment has beyond its blocks, as a share of those in blocks, before they are uploaded; and rows in
+/// blocks beyond one for each device, as a share of all, before they are joined.
 const REST_SHARE_MAX: u32 = 8;
 /// Bytes below which the rest of a segment is not worth a block of its own.
 const BLOCK_BYTES_MIN: usize = 1 << 20;
-/// Blocks of a segment; more are joined by uploading the segment anew.
-const BLOCKS_MAX: usize = 8;
-
 /// Filters whose bits a block keeps on its device.
 const MASKS_MAX: usize = 4;
 
@@ -43,8 +41,6 @@ pub(crate) struct State {
     pub(crate) blocks: Vec<Arc<Block>>,
     /// Rows, from the first on, that were offered to devices.
     offered: u32,
-    /// Those of them that did not fit into a device's memory.
-    pub(crate) spilled: u32,
 }
 
 /// Consecutive rows in a device's memory.
@@ -88,7 +84,7 @@ impl Resident {
     pub(crate) fn forget(&self, lost: &Arc<Block>) {
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
         let blocks = state.blocks.iter().filter(|block| !Arc::ptr_eq(block, lost)).cloned().collect();
-        *state = Arc::new(State { blocks, offered: 0, spilled: state.spilled });
+        *state = Arc::new(State { blocks, offered: 0 });
     }
 
     fn set(&self, state: State) {
@@ -115,61 +111,87 @@ pub(crate) fn host_devices(runtime: &Runtime) -> Vec<DeviceId> {
     cpus.map(|info| info.id).collect()
 }
 
-/// Whether an upload would change anything.
-pub(crate) fn wants_upload(shared: &Shared, snapshot: &Snapshot) -> bool {
-    if shared.options.residency == Residency::Host {
-        return false;
-    }
-    let bytes = snapshot.segments.iter().map(|segment| segment.rows.len_bytes()).sum();
-    !devices(&shared.runtime, &shared.options.residency, bytes).is_empty()
-        && snapshot.segments.iter().any(|segment| uncovered(segment).is_some())
+/// How much is worth uploading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effort {
+    /// While the collection changes: what has grown by much.
+    Growing,
+    /// When it has not changed for a while: all but little, and many blocks are joined where that does not cost much.
+    Quiet,
+    /// When somebody asks for it: everything, in as few blocks as there are devices.
+    Whole,
 }
 
-/// Uploads what should be on devices and is not. With `whole`, segments that are there in many blocks, or in part, are
-/// uploaded anew, so that they are searched with as few ops as possible. A device's failure leaves rows on the host.
-pub(crate) fn upload(shared: &Shared, snapshot: &Snapshot, whole: bool) -> Result<()> {
-    let bytes = snapshot.segments.iter().map(|segment| segment.rows.len_bytes()).sum();
-    let devices = devices(&shared.runtime, &shared.options.residency, bytes);
-    if devices.is_empty() {
-        return Ok(());
-    }
+/// Whether an upload would change anything.
+pub(crate) fn wants_upload(shared: &Shared, snapshot: &Snapshot, effort: Effort) -> bool {
+    let devices = devices_of(shared, snapshot);
+    !devices.is_empty() && snapshot.segments.iter().any(|segment| wanted(segment, devices.len(), effort).is_some())
+}
+
+/// Uploads what should be on devices and is not. A device's failure leaves rows on the host.
+pub(crate) fn upload(shared: &Shared, snapshot: &Snapshot, effort: Effort) -> Result<()> {
+    let devices = devices_of(shared, snapshot);
     for (turn, segment) in snapshot.segments.iter().enumerate() {
+        if devices.is_empty() {
+            return Ok(());
+        }
         let _turn = segment.shared.resident.uploading.lock().unwrap_or_else(PoisonError::into_inner);
-        let state = segment.shared.resident.state();
-        let range = match whole && (is_scattered(segment, devices.len()) || state.spilled > 0) {
-            true => Some(0..segment.count),
-            false => uncovered(segment),
-        };
-        // It holds the blocks that may have to make room.
-        drop(state);
-        if let Some(range) = range {
+        if let Some(range) = wanted(segment, devices.len(), effort) {
             upload_range(shared, segment, range, &devices, turn)?;
         }
     }
     Ok(())
 }
 
-/// Whether some segment would be searched with fewer ops if it were uploaded anew.
-pub(crate) fn wants_joining(shared: &Shared, snapshot: &Snapshot) -> bool {
+fn devices_of(shared: &Shared, snapshot: &Snapshot) -> Vec<DeviceId> {
     let bytes = snapshot.segments.iter().map(|segment| segment.rows.len_bytes()).sum();
-    let devices = devices(&shared.runtime, &shared.options.residency, bytes);
-    !devices.is_empty() && snapshot.segments.iter().any(|segment| is_scattered(segment, devices.len()))
+    devices(&shared.runtime, &shared.options.residency, bytes)
 }
 
-fn is_scattered(segment: &SegmentView, devices: usize) -> bool {
-    let state = segment.shared.resident.state();
-    segment.count > state.offered || state.blocks.len() > devices
+fn wanted(segment: &SegmentView, devices: usize, effort: Effort) -> Option<Range<u32>> {
+    segment.shared.resident.state().wanted(segment.count, segment.row_bytes, devices, effort)
 }
 
-/// The rows that should be uploaded: `None` where too few are missing to bother.
-fn uncovered(segment: &SegmentView) -> Option<Range<u32>> {
-    let state = segment.shared.resident.state();
-    let rest = segment.count.saturating_sub(state.offered);
-    let too_few = rest as usize * segment.row_bytes < BLOCK_BYTES_MIN || rest < state.offered / REST_SHARE_MAX;
-    if rest == 0 || (state.offered > 0 && too_few) {
-        return None;
+impl State {
+    /// Rows that were offered and did not fit into a device's memory.
+    pub(crate) fn spilled(&self) -> u32 {
+        self.offered.saturating_sub(self.blocks.iter().map(|block| block.count).sum())
     }
-    Some(if state.blocks.len() >= BLOCKS_MAX { 0..segment.count } else { state.offered..segment.count })
+
+    /// The rows of a segment of so many that are worth uploading, up to the last: those that were not offered, and those
+    /// in blocks before them that are joined with them.
+    fn wanted(&self, count: u32, row_bytes: usize, devices: usize, effort: Effort) -> Option<Range<u32>> {
+        let rest = count.saturating_sub(self.offered);
+        let scattered = self.blocks.len() > devices;
+        if self.offered == 0 && count > 0 {
+            return Some(0..count);
+        }
+        let beyond: u32 = self.blocks.iter().skip(devices).map(|block| block.count).sum();
+        let large = rest as usize * row_bytes >= BLOCK_BYTES_MIN;
+        let uploads = match effort {
+            Effort::Whole if scattered || rest > 0 || self.spilled() > 0 => return Some(0..count),
+            Effort::Quiet if scattered && beyond.saturating_add(rest) >= count / REST_SHARE_MAX => {
+                return Some(0..count);
+            }
+            Effort::Whole => false,
+            Effort::Quiet => large,
+            Effort::Growing => large && rest >= self.offered / REST_SHARE_MAX,
+        };
+        uploads.then(|| self.joined_with(self.offered..count))
+    }
+
+    /// New rows, and the blocks before them that are less than twice as long as what follows. So a segment has few blocks,
+    /// each much longer than the next, and a row is uploaded again only when as many have come after it.
+    fn joined_with(&self, new: Range<u32>) -> Range<u32> {
+        let mut start = new.start;
+        for block in self.blocks.iter().rev() {
+            if u64::from(block.count) >= 2 * u64::from(new.end - start) {
+                break;
+            }
+            start = block.first_row;
+        }
+        start..new.end
+    }
 }
 
 fn upload_range(
@@ -180,7 +202,8 @@ fn upload_range(
     turn: usize,
 ) -> Result<()> {
     let resident = &segment.shared.resident;
-    let mut state = if range.start == 0 { State::default() } else { (*resident.state()).clone() };
+    let mut state = (*resident.state()).clone();
+    state.blocks.retain(|block| block.first_row < range.start);
     let rows = range.len();
     let split = rows * segment.row_bytes >= BLOCK_BYTES_MIN * devices.len();
     let share = if split { rows.div_ceil(devices.len()) } else { rows }.next_multiple_of(32).max(32);
@@ -188,16 +211,16 @@ fn upload_range(
         let last = range.end.min(first.saturating_add(share as u32));
         let device = devices[(part + turn) % devices.len()];
         let mut uploaded = upload_block(&shared.runtime, segment, first..last, device);
-        if uploaded.is_err() && range.start == 0 && !resident.state().blocks.is_empty() {
+        if uploaded.is_err() && resident.state().blocks.iter().any(|block| block.first_row >= range.start) {
             // The old blocks make room for the new ones.
-            resident.set(State::default());
+            resident.set(State { blocks: state.blocks.clone(), offered: first });
             uploaded = upload_block(&shared.runtime, segment, first..last, device);
         }
         match uploaded {
             Ok(block) => state.blocks.push(Arc::new(block)),
             Err(error) => match error.kind() {
                 // The host has the rows; they are searched there until there is room.
-                ErrorKind::Capacity | ErrorKind::Device => state.spilled += last - first,
+                ErrorKind::Capacity | ErrorKind::Device => {}
                 ErrorKind::Caller => return Err(error.into()),
             },
         }

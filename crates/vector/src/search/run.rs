@@ -206,9 +206,7 @@ impl<'a> Batch<'a> {
             self.start_piece(place, &segment, rows, Source::Block(block), None, bits.as_ref(), &queries, subset)?;
         }
         if next < range.end {
-            if resident.spilled > 0 {
-                self.report.spilled_rows += u64::from(range.end - next).min(u64::from(resident.spilled));
-            }
+            self.report.spilled_rows += u64::from(range.end - next).min(u64::from(resident.spilled()));
             self.start_on_host(place, &segment, next..range.end, bits.as_ref(), &queries, subset)?;
         }
         Ok(())
@@ -394,9 +392,14 @@ impl Findings {
         // Each hit waits for memory that nobody has looked at lately; several threads wait at the same time.
         let hits = std::thread::scope(|scope| {
             let share = self.found.len().div_ceil(threads);
-            let parts: Vec<_> = self.found.chunks(share).map(|found| scope.spawn(move || lines(found))).collect();
-            let parts = parts.into_iter().zip(self.found.chunks(share));
-            parts.flat_map(|(part, found)| part.join().unwrap_or_else(|_| vec![Vec::new(); found.len()])).collect()
+            let part = |found| (found, std::thread::Builder::new().spawn_scoped(scope, move || lines(found)));
+            let parts: Vec<_> = self.found.chunks(share).map(part).collect();
+            // Where no thread can be had, this one makes the hits.
+            let hits_of = |(found, part): (_, std::io::Result<std::thread::ScopedJoinHandle<'_, _>>)| match part {
+                Ok(part) => part.join().unwrap_or_else(|_| lines(found)),
+                Err(_) => lines(found),
+            };
+            parts.into_iter().flat_map(hits_of).collect()
         });
         FoundMany { hits, report: self.report }
     }

@@ -54,7 +54,7 @@ impl Writer {
             match self.plan(*change) {
                 Ok((kills, kill_hashes, batch, concerned)) => {
                     bytes += batch.as_ref().map_or(0, |batch| batch.rows.len());
-                    let fields = self.new_fields(batch.as_ref());
+                    let fields = batch.as_ref().map_or(Vec::new(), |batch| self.shared.new_fields(&batch.fields));
                     group.push(Planned { kills, kill_hashes, fields, batch, concerned, done });
                 }
                 Err(error) => done(Err(error)),
@@ -70,11 +70,6 @@ impl Writer {
         }
         self.commit(group);
         ended_by
-    }
-
-    fn new_fields(&self, batch: Option<&Encoded>) -> Vec<String> {
-        let known = self.shared.fields();
-        batch.map_or(Vec::new(), |batch| batch.fields.iter().filter(|field| !known.contains(*field)).cloned().collect())
     }
 
     /// What a change comes to: rows that die, rows that are added, and how many records it concerns.
@@ -104,14 +99,9 @@ impl Writer {
                     .iter()
                     .zip(hashes)
                     .filter_map(|(id, hash)| index.find(&snapshot, hash, id).map(|slot| (slot, hash)));
-                let (mut kills, mut kill_hashes): (Vec<_>, Vec<_>) = found.unzip();
                 // The same id twice in one call is removed once.
                 let mut seen = HashSet::new();
-                let mut keep: Vec<bool> = kills.iter().map(|slot| seen.insert(*slot)).collect();
-                kill_hashes =
-                    kill_hashes.into_iter().zip(&keep).filter(|(_, keep)| **keep).map(|(hash, _)| hash).collect();
-                keep.reverse();
-                kills.retain(|_| keep.pop().unwrap_or(true));
+                let (kills, kill_hashes): (Vec<_>, Vec<_>) = found.filter(|(slot, _)| seen.insert(*slot)).unzip();
                 let concerned = kills.len();
                 Ok((kills, kill_hashes, None, concerned))
             }
@@ -153,12 +143,8 @@ impl Writer {
             .collect();
         let newest = self.segments.last_mut().ok_or(Error::Closed)?;
         let first_row = newest.count;
-        newest.append(&additions).map_err(|failure| {
-            if failure.unclear {
-                self.stopped = Some(failure.error.to_string());
-            }
-            failure.error
-        })?;
+        let recorded = newest.append(&additions);
+        self.judge(recorded)?;
         Ok(first_row)
     }
 
@@ -216,6 +202,15 @@ impl Writer {
 }
 
 impl Change {
+    /// What it takes while it waits, roughly.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Change::Put(_, batch) => batch.rows.len() + batch.entries.len() + batch.count * 24,
+            Change::Remove { ids, .. } => ids.iter().map(|id| id.len() + 32).sum(),
+            Change::Update { id, vector, .. } => id.len() + vector.as_ref().map_or(0, |vector| vector.len() * 4),
+        }
+    }
+
     fn hashes(&self) -> &[u64] {
         match self {
             Change::Put(_, batch) => &batch.hashes,

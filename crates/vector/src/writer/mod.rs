@@ -13,13 +13,14 @@ pub(crate) mod recover;
 mod replace;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 
 pub(crate) use commit::{Change, PutMode};
 pub(crate) use replace::{NOWHERE, Replacement};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Failure, Result};
 use crate::folder::{Folder, ListedSegment, Manifest};
 use crate::ivf::Centroids;
 use crate::segment::Segment;
@@ -28,11 +29,15 @@ use crate::task::{Task, task};
 
 /// Changes that wait for the writer at most.
 const WRITES_WAITING_MAX: usize = 4096;
+/// What awaited changes may take while they wait, in bytes. One alone may take more.
+const WAITING_BYTES_MAX: usize = 1 << 30;
 
 /// Every change goes through here.
 pub(crate) struct WriterHandle {
     sender: SyncSender<Command>,
     thread: Option<JoinHandle<()>>,
+    /// Bytes of the changes that have no answer yet.
+    waiting_bytes: Arc<AtomicUsize>,
 }
 
 /// What the writer is asked to do.
@@ -65,7 +70,7 @@ impl WriterHandle {
         let thread = std::thread::Builder::new().name("panoply-vectors-writer".to_owned());
         let thread = thread.spawn(move || writer.run(&receiver));
         let started = thread.map_err(|error| Error::io("start", std::path::Path::new("the writer's thread"), error))?;
-        Ok(WriterHandle { sender, thread: Some(started) })
+        Ok(WriterHandle { sender, thread: Some(started), waiting_bytes: Arc::default() })
     }
 
     /// Another handle, for threads that the writer does not wait for.
@@ -81,23 +86,66 @@ impl WriterHandle {
         convert: impl FnOnce(usize) -> T + Send + 'static,
     ) -> Task<T> {
         let (answer, task) = task();
-        let done: Done = Box::new(move |result| answer.send(result.map(convert)));
+        let load = Load::new(&self.waiting_bytes, change.bytes());
+        if !may_wait && load.others > 0 && load.others.saturating_add(load.bytes) > WAITING_BYTES_MAX {
+            answer.send(Err(Error::Busy { waiting_max: WAITING_BYTES_MAX, unit: "bytes of writes" }));
+            return task;
+        }
+        let done: Done = Box::new(move |result| {
+            drop(load);
+            answer.send(result.map(convert));
+        });
         let command = Command::Write(Box::new(change), done);
         if may_wait {
             // A closed queue drops the answer, which then says so.
             let _ = self.sender.send(command);
         } else if let Err(TrySendError::Full(Command::Write(_, done))) = self.sender.try_send(command) {
-            done(Err(Error::Busy { writes_waiting_max: WRITES_WAITING_MAX }));
+            done(Err(Error::Busy { waiting_max: WRITES_WAITING_MAX, unit: "writes" }));
         }
         task
     }
 
-    /// Runs something on the writer's thread.
+    /// Runs something on the writer's thread, once there is room in its queue.
     pub(crate) fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Writer) -> Result<T> + Send + 'static,
     ) -> Task<T> {
         run_on(&self.sender, work)
+    }
+
+    /// Runs something on the writer's thread, if there is room in its queue.
+    pub(crate) fn try_run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Writer) -> Result<T> + Send + 'static,
+    ) -> Task<T> {
+        let (command, task) = run_command(work);
+        match self.sender.try_send(command) {
+            Err(TrySendError::Full(_)) => {
+                Task::done(Err(Error::Busy { waiting_max: WRITES_WAITING_MAX, unit: "writes" }))
+            }
+            // A closed queue drops the answer, which then says so.
+            Ok(()) | Err(TrySendError::Disconnected(_)) => task,
+        }
+    }
+}
+
+/// The bytes of a change, counted while it lives.
+struct Load {
+    all: Arc<AtomicUsize>,
+    bytes: usize,
+    /// What the others took when it came.
+    others: usize,
+}
+
+impl Load {
+    fn new(all: &Arc<AtomicUsize>, bytes: usize) -> Load {
+        Load { all: Arc::clone(all), bytes, others: all.fetch_add(bytes, Ordering::Relaxed) }
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
@@ -115,9 +163,14 @@ pub(crate) fn run_on<T: Send + 'static>(
     sender: &SyncSender<Command>,
     work: impl FnOnce(&mut Writer) -> Result<T> + Send + 'static,
 ) -> Task<T> {
-    let (answer, task) = task();
-    let _ = sender.send(Command::Run(Box::new(move |writer| answer.send(work(writer)))));
+    let (command, task) = run_command(work);
+    let _ = sender.send(command);
     task
+}
+
+fn run_command<T: Send + 'static>(work: impl FnOnce(&mut Writer) -> Result<T> + Send + 'static) -> (Command, Task<T>) {
+    let (answer, task) = task();
+    (Command::Run(Box::new(move |writer| answer.send(work(writer)))), task)
 }
 
 impl Writer {
@@ -144,15 +197,18 @@ impl Writer {
     /// Waits until everything has reached the disk.
     pub(crate) fn flush(&mut self) -> Result<()> {
         self.check_running()?;
-        for segment in &mut self.segments {
-            if let Err(failure) = segment.flush() {
-                if failure.unclear {
-                    self.stopped = Some(failure.error.to_string());
-                }
-                return Err(failure.error);
+        let flushed = self.segments.iter_mut().try_for_each(Segment::flush);
+        self.judge(flushed)
+    }
+
+    /// What became of a change to files. After a failure that leaves it unclear what the disk holds, there are no more.
+    fn judge<T>(&mut self, outcome: Result<T, Failure>) -> Result<T> {
+        outcome.map_err(|failure| {
+            if failure.unclear {
+                self.stopped = Some(failure.error.to_string());
             }
-        }
-        Ok(())
+            failure.error
+        })
     }
 
     /// The segments as they are now.
@@ -173,9 +229,8 @@ impl Writer {
     fn write_manifest(&mut self, segments: Vec<ListedSegment>, centroids: Option<u32>) -> Result<()> {
         let mut manifest = self.manifest.clone();
         (manifest.segments, manifest.centroids) = (segments, centroids);
-        if let Some(folder) = self.folder() {
-            folder.write_manifest(&manifest)?;
-        }
+        let written = self.folder().map_or(Ok(()), |folder| folder.write_manifest(&manifest));
+        self.judge(written)?;
         self.manifest = manifest;
         Ok(())
     }

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use memmap2::Mmap;
 
+use crate::encode::floats;
 use crate::error::{Error, Result};
 use crate::folder::Folder;
 use crate::record::{Layout, Record, Slot, for_each_entry, later_group, read_log_head, read_record};
@@ -164,18 +165,31 @@ fn load_columns(segment: &mut Segment, path: &Path, log: &[u8], records: &[Recor
         let whole = for_each_entry(log, record, |at, _| offsets.push(at as u64));
         let place = record.entries.start as u64;
         whole.ok_or_else(|| Error::corrupt(path, place, "entries that do not fill their record"))?;
-        if let Some(norms) = &mut segment.norms {
-            norms.append(&log[record.norms.clone()])?;
+        for (column, range) in [(&mut segment.norms, &record.norms), (&mut segment.scales, &record.scales)] {
+            if let Some(column) = column {
+                let numbers = &log[range.clone()];
+                check_column(path, range.start as u64, numbers)?;
+                column.append(numbers)?;
+            }
         }
-        if let Some(scales) = &mut segment.scales {
-            scales.append(&log[record.scales.clone()])?;
+        if segment.schema.shares_scale() {
+            let scales = floats(&log[record.scales.clone()]);
+            let shared = if segment.count == 0 { scales.first().copied().unwrap_or(0.0) } else { segment.scale };
+            if scales.iter().any(|scale| *scale != shared) {
+                let reason = "rows of one segment that do not share their scale";
+                return Err(Error::corrupt(path, record.scales.start as u64, reason));
+            }
+            segment.scale = shared;
         }
         segment.count += record.rows;
     }
-    segment.entries.append(bytemuck::cast_slice(&offsets))?;
-    if let Some(scales) = segment.scales.as_ref().map(Region::view) {
-        let shared = segment.schema.shares_scale().then(|| scales.bytes().first_chunk::<4>().copied()).flatten();
-        segment.scale = shared.map_or(0.0, f32::from_ne_bytes);
+    segment.entries.append(bytemuck::cast_slice(&offsets))
+}
+
+/// Checks that lengths and scales are numbers that a search can divide by.
+fn check_column(path: &Path, offset: u64, numbers: &[u8]) -> Result<()> {
+    match floats(numbers).iter().find(|number| !(number.is_finite() && **number > 0.0)) {
+        Some(number) => Err(Error::corrupt(path, offset, format!("a length or a scale of {number}"))),
+        None => Ok(()),
     }
-    Ok(())
 }

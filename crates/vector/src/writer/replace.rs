@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Writer, listed};
-use crate::error::{Error, Result};
+use crate::error::{Error, Failure, Result};
 use crate::folder::ListedSegment;
 use crate::ivf::Centroids;
 use crate::record::Slot;
@@ -30,7 +30,8 @@ impl Writer {
         self.flush()?;
         let segment = self.new_segment()?;
         let all = self.segments.iter().map(listed).chain([listed(&segment)]).collect();
-        self.write_manifest(all, self.manifest.centroids)?;
+        let written = self.write_manifest(all, self.manifest.centroids);
+        self.or_remove(&[segment.id], None, written)?;
         self.segments.push(segment);
         Ok(())
     }
@@ -40,8 +41,9 @@ impl Writer {
         self.check_running()?;
         let mut segment = self.new_segment()?;
         // The fields stay known, as after any removal.
-        self.record_fields(&mut segment)?;
-        self.write_manifest(vec![listed(&segment)], None)?;
+        let noted = self.note(&mut segment, &[]).map_err(|failure| failure.error);
+        let written = noted.and_then(|()| self.write_manifest(vec![listed(&segment)], None));
+        self.or_remove(&[segment.id], None, written)?;
         let old: Vec<u32> = self.segments.iter().map(|segment| segment.id).collect();
         let old_centroids = self.centroids.take();
         self.segments = vec![segment];
@@ -53,13 +55,21 @@ impl Writer {
     /// Puts new segments in the place of old ones. Rows that died since they were copied die in their new place too.
     pub(crate) fn replace(&mut self, replacement: Replacement) -> Result<()> {
         self.check_running()?;
-        let Replacement { old, mut new, moved, centroids } = replacement;
-        let old_ids: Vec<u32> = old.iter().map(|view| view.id).collect();
-        if old_ids.iter().any(|id| !self.segments.iter().any(|segment| segment.id == *id)) {
+        let new_ids: Vec<u32> = replacement.new.iter().map(|segment| segment.id).collect();
+        let centroids = replacement.centroids.clone();
+        let is_there = |view: &Arc<SegmentView>| self.segments.iter().any(|segment| segment.id == view.id);
+        if !replacement.old.iter().all(is_there) {
             // Cleared meanwhile: there is nothing left to replace.
-            self.remove_files(&new.iter().map(|segment| segment.id).collect::<Vec<_>>(), None);
+            self.remove_files(&new_ids, centroids.as_deref());
             return Ok(());
         }
+        let replaced = self.try_replace(replacement);
+        self.or_remove(&new_ids, centroids.as_deref(), replaced)
+    }
+
+    fn try_replace(&mut self, replacement: Replacement) -> Result<()> {
+        let Replacement { old, mut new, moved, centroids } = replacement;
+        let old_ids: Vec<u32> = old.iter().map(|view| view.id).collect();
         let mut kills = self.late_deaths(&old, &moved);
         for segment in &mut new {
             let id = segment.id;
@@ -71,13 +81,16 @@ impl Writer {
         for stays in self.segments.iter().filter(|segment| !old_ids.contains(&segment.id)) {
             kills.extend(stays.dead_rows().map(|row| Slot { segment: stays.id, row }));
         }
-        let fields: Vec<String> = self.shared.fields().iter().cloned().collect();
-        let keeper = match new.first_mut() {
-            Some(segment) => segment,
-            None => self.segments.last_mut().ok_or(Error::Closed)?,
-        };
-        let noted = keeper.append(&[Addition { kills: &kills, fields: &fields, batch: None }]);
-        noted.map_err(|failure| failure.error)?;
+        match new.first_mut() {
+            // Nobody has seen it yet: where that fails, it is deleted.
+            Some(segment) => self.note(segment, &kills).map_err(|failure| failure.error)?,
+            None => {
+                let mut newest = self.segments.pop().ok_or(Error::Closed)?;
+                let noted = self.note(&mut newest, &kills);
+                self.segments.push(newest);
+                self.judge(noted)?;
+            }
+        }
         let stay = self.segments.iter().filter(|segment| !old_ids.contains(&segment.id));
         let all: Vec<ListedSegment> = new.iter().chain(stay).map(listed).collect();
         let number = centroids.as_ref().map(|centroids| centroids.number).or(self.manifest.centroids);
@@ -99,9 +112,10 @@ impl Writer {
 
     /// A new segment without rows, which counts once the manifest names it.
     fn new_segment(&mut self) -> Result<Segment> {
-        let number = self.manifest.take_number();
+        let number = self.manifest.take_number()?;
         let durable = self.shared.options.durable;
-        Segment::create(self.folder(), &self.shared.schema, number, durable)
+        let created = Segment::create(self.folder(), &self.shared.schema, number, durable);
+        self.or_remove(&[number], None, created)
     }
 
     /// The first segment of a collection that has none.
@@ -112,10 +126,20 @@ impl Writer {
         self.publish_with(|_| ()).map(drop)
     }
 
-    fn record_fields(&self, segment: &mut Segment) -> Result<()> {
+    /// Notes in a segment's log which rows are dead, and every field. When it returns that has reached the disk, also where
+    /// writes do not wait for it: the logs that said so before are deleted next.
+    fn note(&self, segment: &mut Segment, kills: &[Slot]) -> Result<(), Failure> {
         let fields: Vec<String> = self.shared.fields().iter().cloned().collect();
-        let noted = segment.append(&[Addition { kills: &[], fields: &fields, batch: None }]);
-        noted.map_err(|failure| failure.error)
+        segment.append(&[Addition { kills, fields: &fields, batch: None }])?;
+        segment.flush()
+    }
+
+    /// Deletes the files of what was not put in place, unless the manifest on the disk may name them.
+    fn or_remove<T>(&self, segments: &[u32], centroids: Option<&Centroids>, outcome: Result<T>) -> Result<T> {
+        if outcome.is_err() && self.stopped.is_none() {
+            self.remove_files(segments, centroids);
+        }
+        outcome
     }
 
     /// Where the rows are now that have died since they were copied.
@@ -131,10 +155,7 @@ impl Writer {
 
     fn remove_files(&self, segments: &[u32], centroids: Option<&Centroids>) {
         if let Some(folder) = self.folder() {
-            segments.iter().for_each(|id| folder.remove_segment(*id));
-            if let Some(centroids) = centroids {
-                let _ = std::fs::remove_file(folder.centroids_path(centroids.number));
-            }
+            folder.remove(segments.iter().copied(), centroids.map(|centroids| centroids.number));
         }
     }
 }

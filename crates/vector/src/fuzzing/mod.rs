@@ -1,8 +1,12 @@
 //! What the fuzz targets call: each function reads bytes as something that comes from outside, as far as it goes. None of them
-//! may panic, whatever the bytes are. `fuzz/` runs them under cargo-fuzz, `tests/fuzz.rs` over mutated files with a fixed seed.
+//! may panic, hang, or ask for more memory at once than a few times the bytes; what comes of them must add up. `fuzz/` runs
+//! them under cargo-fuzz, `tests/fuzz.rs` over mutated files with a fixed seed.
+//!
+//! Here are the files that a collection imports, and filters; `stored` has the files of which it consists.
+
+mod stored;
 
 use std::io::Cursor;
-use std::path::Path;
 
 use serde_json::Value;
 
@@ -11,7 +15,8 @@ use crate::formats::{
     ArrowReader, ColumnNames, FormatError, JsonLinesReader, NpyReader, ParquetReader, Reader, RecordsReader, VecsKind,
     VecsReader,
 };
-use crate::record;
+
+pub use stored::{centroids, lists, log, manifest, packed, store, unpack};
 
 /// Rows that are read at once.
 const ROWS_PER_BATCH: usize = 64;
@@ -20,7 +25,7 @@ const ROWS_PER_BATCH: usize = 64;
 pub type Target = fn(&[u8]);
 
 /// Every target and its name.
-pub const TARGETS: [(&str, Target); 10] = [
+pub const TARGETS: [(&str, Target); 14] = [
     ("npy", npy),
     ("fvecs", fvecs),
     ("bvecs", bvecs),
@@ -31,6 +36,10 @@ pub const TARGETS: [(&str, Target); 10] = [
     ("filter_text", filter_text),
     ("filter_json", filter_json),
     ("log", log),
+    ("manifest", manifest),
+    ("centroids", centroids),
+    ("lists", lists),
+    ("store", store),
 ];
 
 /// A NumPy array.
@@ -88,28 +97,6 @@ pub fn filter_json(bytes: &[u8]) {
     let mut columns = Columns::new(1);
     columns.build(&filter, |_, sink| sink.value(&value));
     assert_eq!(filter.select(&columns) == [1], filter.matches(&value));
-}
-
-/// The log of a segment: as it is, and as a record whose checksum fits, which a mutation hardly ever leaves intact.
-pub fn log(bytes: &[u8]) {
-    const LAYOUT: record::Layout = record::Layout { row_bytes: 8, norms: true, scales: true };
-    let path = Path::new("log");
-    let read = |log: &[u8], nonce| {
-        let (mut at, mut number) = (record::LOG_HEAD_BYTES, 0);
-        while let Ok(Some(record)) = record::read_record(path, log, at, nonce, number, LAYOUT) {
-            let _ = record::for_each_entry(log, &record, |at, _| {
-                let _ = record::entry(log, at);
-            });
-            (at, number) = (record.end, number + 1);
-        }
-        let _ = record::later_group(log, at, nonce, number);
-    };
-    if let Ok(nonce) = record::read_log_head(path, bytes, 1) {
-        read(bytes, nonce);
-    }
-    let mut sealed = record::log_head(1, 7).to_vec();
-    record::seal(&mut sealed, 7, bytes);
-    read(&sealed, 7);
 }
 
 fn vecs(bytes: &[u8], kind: VecsKind) {

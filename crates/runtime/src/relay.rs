@@ -32,6 +32,8 @@ const ROOM_LOOK_EVERY: Duration = Duration::from_micros(200);
 
 /// How soon the relay looks again whether some lane has nothing to do while others have.
 const BALANCE_EVERY: Duration = Duration::from_millis(1);
+/// After looks in vain it waits twice as long each time, up to so often: ops that insist on their device stay where they are.
+const DOUBLINGS_MAX: u32 = 4;
 /// A lane with less than this to do, as predicted, is not worth relieving.
 pub(crate) const BACKLOG_NS_MIN: u64 = 200_000;
 
@@ -70,8 +72,8 @@ pub(crate) struct Relay {
     clock: Arc<dyn Clock>,
     held: VecDeque<OpTicket>,
     next_balance: Instant,
-    /// The last look found nothing for idle lanes to do.
-    in_vain: bool,
+    /// Looks in a row that found nothing for idle lanes to do.
+    in_vain: u32,
 }
 
 impl Inlet {
@@ -147,7 +149,7 @@ impl Inlet {
 impl Relay {
     pub(crate) fn new(inlet: Arc<Inlet>, router: Arc<Router>, clock: Arc<dyn Clock>) -> Relay {
         let next_balance = clock.now();
-        Relay { inlet, router, clock, held: VecDeque::new(), next_balance, in_vain: false }
+        Relay { inlet, router, clock, held: VecDeque::new(), next_balance, in_vain: 0 }
     }
 
     /// Runs the relay on a thread of its own until the inlet is closed.
@@ -199,13 +201,13 @@ impl Relay {
             return false;
         }
         let now = self.clock.now();
-        let asked = self.inlet.idle.swap(false, Ordering::AcqRel) && !self.in_vain;
+        let asked = self.inlet.idle.swap(false, Ordering::AcqRel) && self.in_vain == 0;
         if asked || now >= self.next_balance {
             // Taken back before the look, so that whoever adds to a lane after it is noticed.
             self.inlet.uneven.swap(false, Ordering::SeqCst);
             let found = balance::round(&self.router, now);
-            self.in_vain = found.in_vain;
-            self.next_balance = now + BALANCE_EVERY;
+            self.in_vain = if found.in_vain { (self.in_vain + 1).min(DOUBLINGS_MAX) } else { 0 };
+            self.next_balance = now + BALANCE_EVERY * (1 << self.in_vain);
             if !found.uneven {
                 return false;
             }

@@ -22,7 +22,7 @@ use crate::router::model::Key;
 /// whoever is urgent goes before it. It is more than enough to keep a device busy.
 const ENGINE_NS_MAX: u64 = 1_000_000;
 /// A device that works by itself gets so many ops whatever they take, so that one is copied while another runs.
-const ENGINE_OPS_MIN: usize = 4;
+const ENGINE_OPS_MIN: usize = 8;
 
 /// What the driver wants next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -20,6 +20,16 @@ pub(crate) struct Sent {
 }
 
 impl Router {
+    /// An op is about to come. Where there is one device its worker, if it sleeps, wakes up while the op is made ready: waking
+    /// takes longer than that. Of several devices the one that is chosen is told.
+    pub(crate) fn expect_op(&self) {
+        if self.lanes.len() == 1
+            && let Some(only) = self.lanes.get(0)
+        {
+            only.lane.sleeper.wake();
+        }
+    }
+
     /// Chooses a lane and sends the op there. Where that lane is full the op waits for room, or goes to the next best one
     /// where it must not wait; where the lane is gone it goes to the next best one in any case.
     pub(crate) fn send(&self, mut op: Op, wishes: Wishes, now: Instant, may_wait: bool) -> Result<Sent> {
@@ -33,6 +43,7 @@ impl Router {
             task.wishes.allowed = wishes.allowed;
             let target = task.forecast.target;
             let Some(lane) = self.next_stop(&mut task) else { return Err(Error::ShuttingDown) };
+            lane.sleeper.wake();
             let (ticket, receiver) = slot(task);
             let (mut ticket, error) = match lane.try_send(ticket) {
                 Ok(()) => return Ok(Sent { receiver, lane, unsent: None }),

@@ -210,6 +210,7 @@ impl Runtime {
     }
 
     fn send<O: Operation>(&self, op: O, options: &RunOptions, may_wait: bool) -> Result<Pending<O::Output>> {
+        self.router.expect_op();
         let op = op.into_op()?;
         let accepted = Instant::now();
         if self.closing.load(Ordering::Relaxed) {

@@ -26,6 +26,10 @@ pub fn command(workspace: &Workspace) -> Result<()> {
             let package = format!("panoply-{backend}");
             let conformance = build_tests(workspace, &package, "--test conformance")?;
             place(&conformance, &folder.join(format!("conformance-{backend}")))?;
+            if manifest.with_file_name("tests").join("resident.rs").exists() {
+                let resident = build_tests(workspace, &package, "--test resident")?;
+                place(&resident, &folder.join(format!("resident-{backend}")))?;
+            }
             let units = build_tests(workspace, &package, "--lib")?;
             place(&units, &folder.join(format!("units-{backend}")))?;
         }

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs Panoply on a host with a GPU and no Rust: what is there, whether every answer is right, how fast it is.
 #
-#   sh run.sh [devices|check|bench|all] [argument of the command…]
+#   sh run.sh [devices|check|check-cuda|check-vulkan|bench|all] [argument of the command…]
 #
 # CUDA's libraries are looked for where the toolkit and Python's packages put them; PANOPLY_LIBRARIES adds folders.
 here=$(cd "$(dirname "$0")" && pwd)
@@ -21,22 +21,26 @@ export LD_LIBRARY_PATH XDG_RUNTIME_DIR
 failed=0
 
 # Kernels are compiled one after the other by each process, so a few ops are checked side by side. Each op's line is printed
-# as soon as it is done.
+# as soon as it is done. Takes the name of one backend, or nothing for all.
 check() {
     logs=$(mktemp -d)
     cat >"$logs/one.sh" <<'END'
 PANOPLY_CASES=$2/ "$1" --nocapture gpu >"$3/$2.log" 2>&1
 status=$?
-echo "== $(basename "$1") $2: $(grep -E ' passed, |skipped' "$3/$2.log" | head -n 1)"
+echo "== $(basename "$1") $2: $(grep -E ' passed|skipped' "$3/$2.log" | head -n 1)"
 if [ $status != 0 ]; then
     grep -v 'unsupported:' "$3/$2.log"
     touch "$3/failed"
 fi
 END
-    for tests in "$here"/conformance-*; do
-        "$tests" --nocapture list_of_ops | sed -n 's/^op //p' | xargs -P 5 -I OP sh "$logs/one.sh" "$tests" OP "$logs"
+    for tests in "$here"/conformance-"${1:-}"*; do
+        "$tests" --nocapture list_of_ops | sed -n 's/^op //p' >"$logs/ops"
+        xargs -P 5 -I OP sh "$logs/one.sh" "$tests" OP "$logs" <"$logs/ops"
     done
-    for tests in "$here"/units-*; do
+    for tests in "$here"/resident-"${1:-}"*; do
+        [ -e "$tests" ] && xargs -P 5 -I OP sh "$logs/one.sh" "$tests" OP "$logs" <"$logs/ops"
+    done
+    for tests in "$here"/units-"${1:-}"*; do
         echo "== $(basename "$tests")"
         "$tests" --test-threads 1 || failed=1
     done
@@ -46,6 +50,8 @@ END
 case $what in
 devices) "$here/panoply" devices "$@" || failed=1 ;;
 check) check ;;
+check-cuda) check cuda ;;
+check-vulkan | check-wgpu) check wgpu ;;
 bench) "$here/panoply" bench "$@" || failed=1 ;;
 all)
     "$here/panoply" devices || failed=1
@@ -53,7 +59,7 @@ all)
     "$here/panoply" bench "$@" || failed=1
     ;;
 *)
-    echo "run.sh: expected devices, check, bench or all; got $what" >&2
+    echo "run.sh: expected devices, check, check-cuda, check-vulkan, bench or all; got $what" >&2
     exit 2
     ;;
 esac

@@ -86,6 +86,10 @@ pub struct BenchArguments {
     /// Runs a mixed trace by the router, an oracle, and each device alone
     #[arg(long, conflicts_with_all = ["list", "plot", "prefixes"])]
     pub trace: bool,
+    /// Measures small matrix products of N callers at once, with and without batching [default N: 64]
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "64",
+        conflicts_with_all = ["trace", "calibrate", "list", "plot", "prefixes"])]
+    pub callers: Option<usize>,
     /// The ops of the trace
     #[arg(long, value_name = "N", default_value_t = 20_000)]
     pub trace_ops: usize,
@@ -128,6 +132,8 @@ Examples:
   panoply bench --threads 1 --json > one.jsonl
   panoply bench --plot speed.svg           a table now, a bar chart for later
   panoply bench --calibrate                teach the router how fast everything is here
+  panoply bench --trace                    the router against an oracle and against each device alone
+  panoply bench --callers 64               what batching brings to many callers
   panoply explain matmul 64 1024 --plot crossover.svg
   panoply vectors create packages --dimension 384 --storage f16
   panoply vectors import packages data/debian-packages.npy --records data/debian-packages.jsonl

@@ -15,6 +15,8 @@ use vectors::{DemoOptions, VectorsOptions};
 
 /// The longest time that may be asked for one case.
 const SECONDS_PER_CASE_MAX: f64 = 3600.0;
+/// The most threads that send ops in one measurement.
+const CALLERS_MAX: usize = 256;
 /// The longest trace.
 const TRACE_OPS_MAX: usize = 10_000_000;
 /// The most threads that may be asked for.
@@ -68,6 +70,8 @@ pub struct BenchOptions {
     pub calibrate: bool,
     pub trace: bool,
     pub trace_ops: usize,
+    /// How many callers send small products at once, where that is to be measured.
+    pub callers: Option<usize>,
 }
 
 #[derive(Debug)]
@@ -123,6 +127,7 @@ fn bench(arguments: BenchArguments) -> Result<BenchOptions, Failure> {
         calibrate: arguments.calibrate,
         trace: arguments.trace,
         trace_ops: arguments.trace_ops.clamp(1, TRACE_OPS_MAX),
+        callers: arguments.callers.map(|callers| callers.clamp(1, CALLERS_MAX)),
     })
 }
 

@@ -18,7 +18,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::device::{Api, DeviceInfo};
+use crate::device::{Api, DeviceId, DeviceInfo};
 use crate::error::{Error, Result};
 use crate::op::{Op, Value};
 
@@ -32,7 +32,7 @@ pub trait Backend: Send + Sync {
 
     /// Whether this device runs this op, with these element types and shapes. Called by whoever submits an op, on the
     /// caller's thread, so it must be quick and must not touch the device. Where the inputs live is not its business: the
-    /// runtime brings inputs that live on another device to the host before it submits the op.
+    /// runtime brings inputs that live on another device to the host before it submits the op, unless the device reaches them.
     fn supports(&self, device: &DeviceInfo, op: &Op) -> Support;
 
     /// The same answer without its reason, for the path of every op: a backend whose refusals are frequent says no here
@@ -46,6 +46,12 @@ pub trait Backend: Send + Sync {
     /// engine to [`Engine::warm_up`].
     fn warmth(&self, _device: &DeviceInfo, _op: &Op) -> Warmth {
         Warmth::Warm
+    }
+
+    /// Whether the device reads tensors that live on that other one by itself, faster than by way of the host. Its engine then
+    /// gets ops with such inputs as they are. Called on the caller's thread, and only for inputs that live elsewhere.
+    fn reaches(&self, _device: &DeviceInfo, _owner: DeviceId) -> bool {
+        false
     }
 
     /// Opens a device. Called on the worker thread that will own the engine.

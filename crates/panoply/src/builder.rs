@@ -6,6 +6,7 @@ use panoply_core::{Absence, Api, Backend, DeviceId, OpenOptions};
 use panoply_runtime::{Batching, BuildError, Exploration, FallbackPolicy, HealthRules, WorkerLimits};
 
 use crate::runtime::Runtime;
+use crate::selection::Selection;
 use crate::{compiled, learned};
 
 /// Chooses what a [`Runtime`] is made of. [`Runtime::builder`] begins with every backend of this build.
@@ -27,6 +28,7 @@ pub struct Builder {
     absent: Vec<(Api, Absence)>,
     inner: panoply_runtime::Builder,
     profile: bool,
+    selection: Selection,
 }
 
 impl Builder {
@@ -37,6 +39,7 @@ impl Builder {
             absent: Vec::new(),
             inner: panoply_runtime::Runtime::builder(),
             profile: true,
+            selection: Selection::default(),
         };
         for known in compiled::known() {
             match known.backend {
@@ -51,6 +54,7 @@ impl Builder {
     /// backend for is listed as absent, with that reason.
     pub fn only(mut self, apis: impl AsRef<[Api]>) -> Builder {
         let apis = apis.as_ref();
+        self.selection.software |= apis.contains(&Api::Wgpu);
         self.backends.retain(|backend| apis.contains(&backend.api()));
         self.absent.retain(|(api, _)| apis.contains(api));
         for api in apis {
@@ -112,6 +116,14 @@ impl Builder {
         self
     }
 
+    /// Which of the devices that are there are used. Where nobody says so, all but graphics APIs in software, which are
+    /// used where [`Builder::only`] names their API.
+    pub fn selection(mut self, selection: Selection) -> Builder {
+        let software = self.selection.software || selection.software;
+        self.selection = Selection { software, ..selection };
+        self
+    }
+
     /// Begins without what was learned before.
     pub fn without_profile(mut self) -> Builder {
         self.profile = false;
@@ -121,7 +133,8 @@ impl Builder {
     /// Finds the devices, starts their workers, waits for them to be opened, and has the router begin with what
     /// `panoply bench --calibrate` has learned about them.
     pub fn build(self) -> Result<Runtime, BuildError> {
-        let with_backends = self.backends.into_iter().fold(self.inner, |inner, backend| inner.backend(backend));
+        let wanted = self.backends.into_iter().map(|backend| self.selection.apply(backend));
+        let with_backends = wanted.fold(self.inner, panoply_runtime::Builder::backend);
         let complete = self.absent.into_iter().fold(with_backends, |inner, (api, absence)| inner.absent(api, absence));
         let runtime = complete.build()?;
         let warnings = if self.profile { learned::apply(&runtime) } else { Vec::new() };

@@ -13,7 +13,11 @@ pub(crate) struct Known {
 
 /// Every API that Panoply has code for. Where several devices suit an op equally well, the earlier is taken.
 pub(crate) fn known() -> Vec<Known> {
-    vec![Known { api: Api::Cpu, backend: cpu() }, Known { api: Api::Cuda, backend: cuda() }]
+    vec![
+        Known { api: Api::Cpu, backend: cpu() },
+        Known { api: Api::Cuda, backend: cuda() },
+        Known { api: Api::Wgpu, backend: wgpu() },
+    ]
 }
 
 #[cfg(feature = "cpu")]
@@ -34,4 +38,14 @@ fn cuda() -> Result<Arc<dyn Backend>, Absence> {
 #[cfg(not(feature = "cuda"))]
 fn cuda() -> Result<Arc<dyn Backend>, Absence> {
     Err(Absence::NotCompiled { feature: "cuda" })
+}
+
+#[cfg(feature = "wgpu")]
+fn wgpu() -> Result<Arc<dyn Backend>, Absence> {
+    Ok(Arc::new(panoply_wgpu::WgpuBackend::new()))
+}
+
+#[cfg(not(feature = "wgpu"))]
+fn wgpu() -> Result<Arc<dyn Backend>, Absence> {
+    Err(Absence::NotCompiled { feature: "wgpu" })
 }

@@ -39,18 +39,21 @@
 //! | --- | --- |
 //! | `cpu` | the processor's own cores |
 //! | `cuda` | NVIDIA GPUs; the driver and its libraries are found at run time |
+//! | `wgpu` | GPUs through Vulkan, Metal or DX12, whose drivers are found at run time |
 
 mod builder;
 mod compiled;
 pub mod learned;
 pub mod prelude;
 mod runtime;
+mod selection;
 pub mod settings;
 pub mod testing;
 pub mod worker;
 
 pub use builder::Builder;
 pub use runtime::{Runtime, runtime};
+pub use selection::{Pick, Power, Selection};
 pub use settings::{Settings, SettingsError};
 
 pub use panoply_core::{

@@ -1,7 +1,8 @@
 //! What the runtime itself costs, each figure beside its yardstick in the same run:
 //!
 //! ```text
-//! cargo bench -p panoply-runtime
+//! cargo bench -p panoply-runtime                  # everything, or only some of it:
+//! cargo bench -p panoply-runtime -- messages ops decisions
 //! ```
 //!
 //! The yardsticks: two bare threads that park and unpark each other, and a queue of the standard library. Machines are
@@ -22,15 +23,32 @@ use panoply_runtime::telemetry::Histogram;
 use panoply_runtime::worker::BoxError;
 use panoply_runtime::{Envelope, PoolOptions, RunOptions, Runtime, Worker, WorkerPool};
 
-/// Counts allocations, so that the cost of a small op can be stated in them.
+/// Counts allocations while it is asked to, so that the cost of a small op can be stated in them. A counter that both threads
+/// write all the time would be a part of what is timed.
 struct Counting;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+static COUNTS: AtomicBool = AtomicBool::new(false);
+
+fn count_one() {
+    if COUNTS.load(Ordering::Relaxed) {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// How many allocations `work` makes, on every thread.
+fn allocations_of(work: impl FnOnce()) -> u64 {
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    COUNTS.store(true, Ordering::SeqCst);
+    work();
+    COUNTS.store(false, Ordering::SeqCst);
+    ALLOCATIONS.load(Ordering::Relaxed) - before
+}
 
 // SAFETY: hands everything to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        count_one();
         // SAFETY: the caller's contract is the system allocator's.
         unsafe { System.alloc(layout) }
     }
@@ -41,7 +59,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        count_one();
         // SAFETY: as above.
         unsafe { System.alloc_zeroed(layout) }
     }
@@ -56,7 +74,22 @@ fn main() {
         println!("run with: cargo bench -p panoply-runtime");
         return;
     }
+    let asked: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
+    let wanted = |section: &str| asked.is_empty() || asked.iter().any(|name| name == section);
     row("what", "figure".to_owned(), "yardstick in the same run".to_owned());
+    if wanted("messages") {
+        messages();
+    }
+    if wanted("ops") {
+        small_ops(request_us(true));
+    }
+    if wanted("decisions") {
+        decisions();
+    }
+}
+
+/// A program's own workers.
+fn messages() {
     let throughput = messages_per_second();
     let channel = channel_messages_per_second();
     row("messages, one producer to one worker, handled", format!("{:.1} M/s", throughput / 1e6), {
@@ -70,8 +103,6 @@ fn main() {
     row("request/reply to a hot worker", format!("{:.2} µs", request_us(false)), String::new());
     let idle = idle_percent();
     row("eight idle workers", format!("{idle:.3} % of a core"), String::new());
-    small_ops(parked);
-    decisions();
 }
 
 fn row(what: &str, figure: String, yardstick: String) {
@@ -234,9 +265,7 @@ fn small_ops(parked_round_trip_us: f64) {
     let hot = timed(20_000, None);
     row("add of 64 f32 through the runtime, hot", format!("{hot:.2} µs"), String::new());
     telemetry(hot);
-    let before = ALLOCATIONS.load(Ordering::Relaxed);
-    (0..1000).for_each(|_| drop(add()));
-    let each = (ALLOCATIONS.load(Ordering::Relaxed) - before) as f64 / 1000.0;
+    let each = allocations_of(|| (0..1000).for_each(|_| drop(add()))) as f64 / 1000.0;
     row("  allocations for each of them", format!("{each:.2}"), "the output and the task record".to_owned());
     let Ok(matrix) = Tensor::from_vec(vec![1.0_f32; 64], [8, 8]) else { panic!("no tensor") };
     let many = median(5, || {
@@ -269,16 +298,16 @@ fn decisions() {
     }
     let Ok(op) = MatMul::new(&values, &values).into_op() else { panic!("no op") };
     let options = RunOptions::default();
-    let before = ALLOCATIONS.load(Ordering::Relaxed);
     let rounds = 1000;
+    let decide = || (0..rounds).for_each(|_| drop(black_box(runtime.decide(black_box(&op), &options))));
     let each = median(101, || {
         let start = Instant::now();
-        (0..rounds).for_each(|_| drop(black_box(runtime.decide(black_box(&op), &options))));
+        decide();
         start.elapsed().as_secs_f64() * 1e9 / f64::from(rounds)
     });
-    let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
+    let allocations = allocations_of(decide);
     row("the router's choice among eight devices", format!("{each:.0} ns"), {
-        format!("{allocations} allocations in {} choices", 101 * rounds)
+        format!("{allocations} allocations in {rounds} choices")
     });
 }
 

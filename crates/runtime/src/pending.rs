@@ -8,7 +8,6 @@ use std::time::Instant;
 
 use panoply_core::{DeviceKind, Error, Outcome, Result, Value};
 
-use crate::blocking::block_until;
 use crate::device_worker::{Lane, OpAnswer, OpReceiver, OpTicket};
 use crate::runtime::Timers;
 use crate::slot::TimedOut;
@@ -126,14 +125,8 @@ impl<T> Future for PendingOutcome<T> {
 
 impl Sent {
     fn wait(&mut self) -> OpAnswer {
+        self.get_in_line();
         let limit = self.deadline.as_ref().map(|deadline| deadline.at);
-        if self.unsent.is_some() {
-            match block_until(limit, |context| self.send(context)) {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => return Err(error),
-                Err(TimedOut) => return Err(self.too_late()),
-            }
-        }
         match self.receiver.wait_for(limit, self.small) {
             Ok(answer) => answer.unwrap_or(Err(Error::ShuttingDown)),
             Err(TimedOut) => Err(self.too_late()),
@@ -141,14 +134,8 @@ impl Sent {
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<OpAnswer> {
-        if self.unsent.is_some()
-            && let Poll::Ready(Err(error)) = self.send(context)
-        {
-            return Poll::Ready(Err(error));
-        }
-        if self.unsent.is_none()
-            && let Poll::Ready(answer) = self.receiver.poll(context)
-        {
+        self.get_in_line();
+        if let Poll::Ready(answer) = self.receiver.poll(context) {
             return Poll::Ready(answer.unwrap_or(Err(Error::ShuttingDown)));
         }
         if let Some(deadline) = &mut self.deadline {
@@ -163,24 +150,14 @@ impl Sent {
         Poll::Pending
     }
 
-    /// Tries to put the op into the queue; where that is full the waker is called when there may be room.
-    fn send(&mut self, context: &Context<'_>) -> Poll<Result<()>> {
-        for last_try in [false, true] {
-            let Some(ticket) = self.unsent.take() else { return Poll::Ready(Ok(())) };
-            match self.lane.try_send(ticket) {
-                Ok(()) => return Poll::Ready(Ok(())),
-                Err((ticket, Error::Busy { .. })) => self.unsent = Some(ticket),
-                // The lane is gone: the op goes elsewhere, or its error comes as its answer.
-                Err((ticket, error)) => {
-                    self.lane.refuse(ticket, error);
-                    return Poll::Ready(Ok(()));
-                }
-            }
-            if !last_try {
-                self.lane.wait_for_room(context.waker());
-            }
+    /// Has an op that met a full queue wait for room behind those that came before it. From then on it gets in, and is answered,
+    /// whether anybody polls or not.
+    fn get_in_line(&mut self) {
+        let Some(ticket) = self.unsent.take() else { return };
+        if let Err((ticket, error)) = self.lane.wait_in_line(ticket) {
+            // The lane is gone: the op goes elsewhere, or its error comes as its answer.
+            self.lane.refuse(ticket, error);
         }
-        Poll::Pending
     }
 
     fn too_late(&self) -> Error {

@@ -6,10 +6,13 @@
 //! 2. One thread, the relay, takes tickets out, asks the router again where needed, and puts them into a lane's urgent queue.
 //!    While a lane is full the relay holds the ticket and tries again; it holds no more than the inlet does.
 //! 3. A ticket in the inlet or in the relay's hands is counted, so that a shutdown can wait for it.
+//! 4. While some lane has more to do than a moment's work the relay also looks, now and then, for lanes that have nothing to do:
+//!    what waits in a queue and would be finished sooner there goes there (see `balance`). Nobody but the relay moves an op
+//!    that was not started between two lanes that are well.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -19,7 +22,7 @@ use panoply_core::{DeviceId, Error, Result};
 use crate::device_worker::OpTicket;
 use crate::options::FallbackPolicy;
 use crate::queue::{PushError, Queue};
-use crate::router::Router;
+use crate::router::{Router, balance};
 use crate::sleeper::Sleeper;
 
 /// How many tickets may wait for the relay, and as many again in its hands.
@@ -27,11 +30,22 @@ pub(crate) const RELAY_DEPTH_MAX: usize = 8192;
 /// How soon the relay looks again for room in a full lane.
 const ROOM_LOOK_EVERY: Duration = Duration::from_micros(200);
 
+/// How soon the relay looks again whether some lane has nothing to do while others have.
+const BALANCE_EVERY: Duration = Duration::from_millis(1);
+/// A lane with less than this to do, as predicted, is not worth relieving.
+pub(crate) const BACKLOG_NS_MIN: u64 = 200_000;
+
 /// Where workers put ops that go elsewhere.
 pub(crate) struct Inlet {
     queue: Queue<OpTicket>,
     sleeper: Sleeper,
     count: AtomicUsize,
+    /// How many lanes there are; one alone has nobody to give ops to.
+    lanes: AtomicUsize,
+    /// Some lane has more to do than a moment's work.
+    uneven: AtomicBool,
+    /// A worker ran out of work while it was so.
+    idle: AtomicBool,
 }
 
 /// What the relay wants next.
@@ -43,6 +57,8 @@ pub(crate) enum RelayStep {
     Idle,
     /// A lane is full; try again soon.
     Held,
+    /// Nothing to do until a ticket arrives, a worker runs out of work, or this time.
+    Until(Instant),
     /// The inlet is closed and everything is answered.
     Exit,
 }
@@ -53,11 +69,44 @@ pub(crate) struct Relay {
     router: Arc<Router>,
     clock: Arc<dyn Clock>,
     held: VecDeque<OpTicket>,
+    next_balance: Instant,
+    /// The last look found nothing for idle lanes to do.
+    in_vain: bool,
 }
 
 impl Inlet {
     pub(crate) fn new() -> Inlet {
-        Inlet { queue: Queue::new(RELAY_DEPTH_MAX), sleeper: Sleeper::new(), count: AtomicUsize::new(0) }
+        Inlet {
+            queue: Queue::new(RELAY_DEPTH_MAX),
+            sleeper: Sleeper::new(),
+            count: AtomicUsize::new(0),
+            lanes: AtomicUsize::new(0),
+            uneven: AtomicBool::new(false),
+            idle: AtomicBool::new(false),
+        }
+    }
+
+    /// Counts the lanes that use this inlet.
+    pub(crate) fn expect_lane(&self, number: u8) {
+        self.lanes.fetch_max(usize::from(number) + 1, Ordering::Relaxed);
+    }
+
+    /// Has the relay look after a lane that got an op while it had so much to do. On the path of every op this is one
+    /// comparison.
+    pub(crate) fn note_backlog(&self, backlog_ns: u64) {
+        let uneven = backlog_ns > BACKLOG_NS_MIN && self.lanes.load(Ordering::Relaxed) > 1;
+        if uneven && !self.uneven.load(Ordering::Relaxed) {
+            self.uneven.store(true, Ordering::Release);
+            self.sleeper.wake();
+        }
+    }
+
+    /// Called by a worker that has run out of work: the relay looks at once where somebody has too much of it.
+    pub(crate) fn note_idle(&self) {
+        if self.uneven.load(Ordering::Relaxed) && !self.idle.load(Ordering::Relaxed) {
+            self.idle.store(true, Ordering::Release);
+            self.sleeper.wake();
+        }
     }
 
     /// Takes a ticket from the lane of a device, or hands it back with the reason.
@@ -75,6 +124,14 @@ impl Inlet {
         Err(refused)
     }
 
+    fn has_news(&self) -> bool {
+        self.queue.has_news() || self.uneven.load(Ordering::Acquire)
+    }
+
+    fn is_asked(&self) -> bool {
+        self.queue.has_news() || self.idle.load(Ordering::Acquire)
+    }
+
     /// Tickets on their way.
     pub(crate) fn count(&self) -> usize {
         self.count.load(Ordering::Acquire)
@@ -89,7 +146,8 @@ impl Inlet {
 
 impl Relay {
     pub(crate) fn new(inlet: Arc<Inlet>, router: Arc<Router>, clock: Arc<dyn Clock>) -> Relay {
-        Relay { inlet, router, clock, held: VecDeque::new() }
+        let next_balance = clock.now();
+        Relay { inlet, router, clock, held: VecDeque::new(), next_balance, in_vain: false }
     }
 
     /// Runs the relay on a thread of its own until the inlet is closed.
@@ -99,7 +157,8 @@ impl Relay {
             loop {
                 match self.step() {
                     RelayStep::Worked => {}
-                    RelayStep::Idle => inlet.sleeper.sleep(None, || inlet.queue.has_news()),
+                    RelayStep::Idle => inlet.sleeper.sleep(None, || inlet.has_news()),
+                    RelayStep::Until(time) => inlet.sleeper.rest(Some(time), || inlet.is_asked()),
                     RelayStep::Held => {
                         inlet.sleeper.sleep(Some(Instant::now() + ROOM_LOOK_EVERY), || inlet.queue.has_news());
                     }
@@ -109,7 +168,7 @@ impl Relay {
         })
     }
 
-    /// One round: what was held, then what has arrived.
+    /// One round: what was held, what has arrived, and lanes that have nothing to do while others have.
     pub(crate) fn step(&mut self) -> RelayStep {
         let mut arrived = std::mem::take(&mut self.held);
         let before = arrived.len();
@@ -126,9 +185,33 @@ impl Relay {
             RelayStep::Held
         } else if self.inlet.queue.is_finished() {
             RelayStep::Exit
+        } else if self.balance() {
+            RelayStep::Until(self.next_balance)
         } else {
             RelayStep::Idle
         }
+    }
+
+    /// Relieves lanes with too much to do, where it is time to look; false where no lane has. What a worker that runs out of
+    /// work asks for is done at once, unless the last look was in vain.
+    fn balance(&mut self) -> bool {
+        if !self.inlet.uneven.load(Ordering::Acquire) {
+            return false;
+        }
+        let now = self.clock.now();
+        let asked = self.inlet.idle.swap(false, Ordering::AcqRel) && !self.in_vain;
+        if asked || now >= self.next_balance {
+            // Taken back before the look, so that whoever adds to a lane after it is noticed.
+            self.inlet.uneven.swap(false, Ordering::SeqCst);
+            let found = balance::round(&self.router, now);
+            self.in_vain = found.in_vain;
+            self.next_balance = now + BALANCE_EVERY;
+            if !found.uneven {
+                return false;
+            }
+            self.inlet.uneven.store(true, Ordering::Release);
+        }
+        true
     }
 
     /// Sends one ticket on; gives it back where its lane is full. `decided`: its lane has been chosen before.

@@ -48,9 +48,13 @@ impl Sleeper {
 
     /// Waits until `ready` answers true, until woken, or until the time limit. May return early; the caller looks again.
     pub(crate) fn sleep(&self, limit: Option<Instant>, mut ready: impl FnMut() -> bool) {
-        if spin(&mut ready) {
-            return;
+        if !spin(&mut ready) {
+            self.rest(limit, ready);
         }
+    }
+
+    /// [`Sleeper::sleep`] that parks at once: for whoever expects nothing soon.
+    pub(crate) fn rest(&self, limit: Option<Instant>, mut ready: impl FnMut() -> bool) {
         let handle = Box::into_raw(Box::new(thread::current()));
         self.forget(self.parked.swap(handle, Ordering::AcqRel));
         let reliable = uneven_fence::rare();

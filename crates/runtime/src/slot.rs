@@ -1,6 +1,7 @@
 //! One question, one answer: the record that a caller and a worker share.
 //!
-//! A slot is a single allocation that carries the question to the worker and the answer back. Its two ends are a
+//! A slot is a single allocation that carries the question to the worker and, in the same place, the answer back: so it stays
+//! small enough for the allocator's quickest path, and the lines that it fills cross between the two once. Its two ends are a
 //! [`Ticket`] (the worker's duty to answer) and a [`Receiver`] (the caller's right to one answer). The rules:
 //!
 //! 1. A ticket is answered once, by value. A ticket that is dropped unanswered answers "abandoned", so a panic, a closed
@@ -11,7 +12,8 @@
 //! 3. The waker's cell belongs to the receiver while WAITER is clear. While WAITER is set the ticket may read it, once,
 //!    when it sets DONE. A receiver that wants to change the waker first clears WAITER; if DONE was set by then, the ticket
 //!    may be reading, and the receiver leaves the cell alone: the answer is there anyway.
-//! 4. The answer's cell belongs to the ticket until DONE is set, and to the receiver after that.
+//! 4. The contents' cell belongs to the ticket until DONE is set, and to the receiver after that. Answering drops a question
+//!    that was not taken.
 
 use std::task::{Context, Poll, Waker};
 #[cfg(not(loom))]
@@ -26,9 +28,35 @@ const CANCELLED: u8 = 4;
 /// What a ticket and a receiver share.
 struct Slot<Q, A> {
     state: AtomicU8,
-    question: UnsafeCell<Option<Q>>,
-    answer: UnsafeCell<Option<A>>,
+    contents: UnsafeCell<Contents<Q, A>>,
     waker: UnsafeCell<Option<Waker>>,
+}
+
+/// What is in a slot.
+enum Contents<Q, A> {
+    Question(Q),
+    /// The question was taken and the answer is not there yet; or the answer was taken, or never came.
+    Nothing,
+    Answer(A),
+}
+
+impl<Q, A> Contents<Q, A> {
+    fn take_question(&mut self) -> Option<Q> {
+        match std::mem::replace(self, Contents::Nothing) {
+            Contents::Question(question) => Some(question),
+            other => {
+                *self = other;
+                None
+            }
+        }
+    }
+
+    fn take_answer(&mut self) -> Option<A> {
+        match std::mem::replace(self, Contents::Nothing) {
+            Contents::Answer(answer) => Some(answer),
+            Contents::Question(_) | Contents::Nothing => None,
+        }
+    }
 }
 
 // SAFETY: every cell is reached by one side at a time; see the module's rules.
@@ -50,8 +78,7 @@ pub(crate) struct Receiver<Q, A> {
 pub(crate) fn slot<Q, A>(question: Q) -> (Ticket<Q, A>, Receiver<Q, A>) {
     let slot = Arc::new(Slot {
         state: AtomicU8::new(0),
-        question: UnsafeCell::new(Some(question)),
-        answer: UnsafeCell::new(None),
+        contents: UnsafeCell::new(Contents::Question(question)),
         waker: UnsafeCell::new(None),
     });
     (Ticket { slot: Some(slot.clone()) }, Receiver { slot })
@@ -66,16 +93,18 @@ impl<Q, A> Ticket<Q, A> {
     /// The question; `None` once it was taken.
     pub(crate) fn take_question(&mut self) -> Option<Q> {
         let slot = self.slot.as_ref()?;
-        // SAFETY: the question's cell is reached through the ticket alone, and there is one ticket.
-        slot.question.with_mut(|question| unsafe { (*question).take() })
+        // SAFETY: the ticket exists, so DONE is not set and the cell is its own (rule 4); there is one ticket.
+        slot.contents.with_mut(|contents| unsafe { (*contents).take_question() })
     }
 
     /// The question, to be looked at and changed; `None` once it was taken.
     pub(crate) fn question_mut(&mut self) -> Option<&mut Q> {
         let slot = self.slot.as_ref()?;
-        // SAFETY: the question's cell is reached through the ticket alone, there is one ticket, and it is borrowed for as
-        // long as the question is.
-        slot.question.with_mut(|question| unsafe { (*question).as_mut() })
+        // SAFETY: the cell is the ticket's (rule 4), there is one ticket, and it is borrowed for as long as the question is.
+        slot.contents.with_mut(|contents| match unsafe { &mut *contents } {
+            Contents::Question(question) => Some(question),
+            Contents::Nothing | Contents::Answer(_) => None,
+        })
     }
 
     /// Whether nobody waits for the answer any more.
@@ -115,8 +144,9 @@ impl<Q, A> Drop for Ticket<Q, A> {
 
 impl<Q, A> Slot<Q, A> {
     fn finish(&self, answer: Option<A>) {
-        // SAFETY: DONE is not set, so the answer's cell is the ticket's (rule 4), and there is one ticket.
-        self.answer.with_mut(|place| unsafe { *place = answer });
+        let contents = answer.map_or(Contents::Nothing, Contents::Answer);
+        // SAFETY: DONE is not set, so the cell is the ticket's (rule 4), and there is one ticket.
+        self.contents.with_mut(|place| unsafe { *place = contents });
         let before = self.state.fetch_or(DONE, Ordering::AcqRel);
         if before & WAITER != 0 {
             // SAFETY: WAITER was set when DONE was, so the receiver leaves the cell alone from now on (rule 3).
@@ -179,7 +209,7 @@ impl<Q, A> Receiver<Q, A> {
 
     fn take(&self) -> Option<A> {
         // SAFETY: DONE was seen with acquire ordering, so the cell is the receiver's (rule 4).
-        self.slot.answer.with_mut(|answer| unsafe { (*answer).take() })
+        self.slot.contents.with_mut(|contents| unsafe { (*contents).take_answer() })
     }
 }
 

@@ -96,6 +96,62 @@ fn a_full_queue_is_busy_for_try_run_and_a_wait_for_run() {
 }
 
 #[test]
+fn callers_that_wait_for_room_get_in_however_many_others_try() {
+    let limits = WorkerLimits { queue_depth_max: 2, batch_max: 1, in_flight_max: 1, ..limits() };
+    let (runtime, _) = runtime(Script::new().latency(Duration::from_micros(100)), limits);
+    let end = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // Two who try again and again, and would take every place that is freed.
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !end.load(std::sync::atomic::Ordering::Relaxed) {
+                    let tried: Vec<_> = (0..4).filter_map(|_| runtime.try_run(op()).ok()).collect();
+                    tried.into_iter().for_each(|pending| expect_right(pending.wait()));
+                }
+            });
+        }
+        let call = || (0..20).for_each(|_| expect_right(runtime.run(op()).wait()));
+        let waiters: Vec<_> = (0..6).map(|_| scope.spawn(call)).collect();
+        waiters.into_iter().for_each(|waiter| waiter.join().unwrap());
+        end.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn ops_that_wait_for_room_are_answered_in_the_order_in_which_they_came() {
+    struct Note(usize, Arc<std::sync::Mutex<Vec<usize>>>);
+    impl std::task::Wake for Note {
+        fn wake(self: Arc<Self>) {
+            self.1.lock().unwrap().push(self.0);
+        }
+    }
+    let limits = WorkerLimits { queue_depth_max: 2, batch_max: 1, in_flight_max: 1, ..limits() };
+    let (runtime, control) = runtime(Script::new(), limits);
+    control.inject(Fault::Slow(Duration::from_millis(150)));
+    let answered = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let mut pending = vec![Box::pin(runtime.run(op()))];
+    // Once the device has the first, two get into the queue, and the others meet a full one.
+    while runtime.workers()[0].queued > 0 {
+        std::thread::yield_now();
+    }
+    pending.extend((1..12).map(|_| Box::pin(runtime.run(op()))));
+    // Those that met a full queue wait from here on, and nobody looks at them again before they are done.
+    for (number, op) in pending.iter_mut().enumerate() {
+        let waker = std::task::Waker::from(Arc::new(Note(number, Arc::clone(&answered))));
+        if op.as_mut().poll(&mut std::task::Context::from_waker(&waker)).is_ready() {
+            waker.wake();
+        }
+    }
+    let full = runtime.workers()[0].waiting > 0;
+    assert!(!full || matches!(runtime.try_run(op()), Err(Error::Busy { .. })), "nobody gets past those who wait");
+    let start = Instant::now();
+    while answered.lock().unwrap().len() < pending.len() && start.elapsed() < Duration::from_secs(20) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(*answered.lock().unwrap(), (0..12).collect::<Vec<_>>());
+}
+
+#[test]
 fn awaited_ops_need_no_executor_of_ours() {
     let limits = WorkerLimits { queue_depth_max: 2, batch_max: 1, in_flight_max: 1, ..limits() };
     let (runtime, _) = runtime(Script::new().latency(Duration::from_micros(300)), limits);

@@ -31,6 +31,7 @@ pub const CASES: &[Work] = &[
     Work::LinearRelu { dtype: DType::F16, size: 4096 },
     Work::LinearRelu { dtype: DType::BF16, size: 4096 },
     Work::Add { elements: 64 },
+    Work::Adds { elements: 64, count: 10_000 },
     Work::Add { elements: MI },
     Work::ScaleAddRelu { elements: 16 * MI },
     Work::Sum { elements: 16 * MI },
@@ -119,6 +120,8 @@ pub enum Work {
     LinearRelu { dtype: DType, size: usize },
     /// The sum of two vectors.
     Add { elements: usize },
+    /// The sum of two vectors, many times, without waiting for one before the next is asked for.
+    Adds { elements: usize, count: usize },
     /// relu(2x + y) of two vectors, fused.
     ScaleAddRelu { elements: usize },
     /// The sum of a vector.
@@ -175,6 +178,7 @@ impl Work {
             Work::MatMul { product, size } => format!("matmul/{}/{size}", product.name()),
             Work::LinearRelu { dtype, size } => format!("linear_relu/{dtype}/{size}"),
             Work::Add { elements } => format!("add/f32/{}", count_name(elements)),
+            Work::Adds { elements, count } => format!("adds/f32/{}x{count}", count_name(elements)),
             Work::ScaleAddRelu { elements } => format!("map/relu(2x+y)/f32/{}", count_name(elements)),
             Work::Sum { elements } => format!("reduce/sum/f32/{}", count_name(elements)),
             Work::RunningSum { elements } => format!("scan/sum/f32/{}", count_name(elements)),
@@ -215,6 +219,7 @@ impl Work {
                 Amount::Flops(2.0 * (size * size * size) as f64)
             }
             // What the smallest vectors show is the time of one op, not the speed of memory.
+            Work::Adds { .. } => Amount::TimeOnly,
             Work::Add { elements } if elements < MI => Amount::TimeOnly,
             Work::Add { elements } | Work::ScaleAddRelu { elements } => f32s(3 * elements),
             Work::Sum { elements } => f32s(elements),

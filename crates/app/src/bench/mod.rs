@@ -1,9 +1,10 @@
 //! `panoply bench`: measures ops through the whole runtime, one case after the other.
 //!
-//! `calibrate` teaches the router and `trace` judges it. For the rest, [`cases`] says what there is, `workload` makes it runnable, `measure` times it, `row` is how it is written down, and
+//! `calibrate` teaches the router, `trace` judges it, and `callers` shows what batching brings. For the rest, [`cases`] says what there is, `workload` makes it runnable, `measure` times it, `row` is how it is written down, and
 //! `plot` draws it. Every row is shown as soon as it is there, so that ending early loses nothing.
 
 mod calibrate;
+mod callers;
 pub mod cases;
 mod measure;
 mod plot;
@@ -36,6 +37,9 @@ pub fn run(options: &BenchOptions, screen: &mut Screen) -> Result<(), Failure> {
     }
     if options.calibrate {
         return calibrate::run(options, &start(options, false)?, screen);
+    }
+    if let Some(callers) = options.callers {
+        return callers::run(options, callers, screen);
     }
     if options.trace {
         return trace::run(options, &start(options, true)?, start(options, false)?, screen);
@@ -79,10 +83,16 @@ fn list(options: &BenchOptions, screen: &mut Screen) -> Result<(), Failure> {
 
 /// A runtime as the settings and the options say. `learned`: it begins with what was learned before.
 fn start(options: &BenchOptions, learned: bool) -> Result<Runtime, Failure> {
+    start_with(options, learned, |_| {})
+}
+
+/// The same with some settings changed.
+fn start_with(options: &BenchOptions, learned: bool, change: impl FnOnce(&mut Settings)) -> Result<Runtime, Failure> {
     let mut settings = Settings::load().map_err(anyhow::Error::new)?;
     settings.open.threads = options.threads.or(settings.open.threads);
     settings.only = options.apis.clone().or(settings.only);
     settings.profile &= learned;
+    change(&mut settings);
     let runtime = settings.builder().build()?;
     runtime.warnings().iter().for_each(crate::failure::warn);
     Ok(runtime)

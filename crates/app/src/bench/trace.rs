@@ -1,7 +1,11 @@
 //! `panoply bench --trace`: a seeded trace of ops of four kinds, with sizes over five decades, arriving in bursts, run by the
 //! router and by its yardsticks: everything on one device, for each device, and an oracle that knows from measurement which
 //! device is best for each op. Inputs are on the host, and outputs are wanted there.
+//!
+//! A way that would take too long runs the beginning of the trace, and its total is worked out from that. While a way runs,
+//! somebody looks again and again whether a device has nothing to do while another has a queue.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use panoply::backend::Op;
@@ -15,8 +19,14 @@ use crate::failure::Failure;
 use crate::op_kind::{AnyOp, OpKind, size_text};
 use crate::screen::Screen;
 
-/// How often each op is measured on each device, for the oracle.
-const MEASURED_TIMES: usize = 5;
+/// How often each op is measured on each device, for the oracle: at least so often, and small ones for this long.
+const MEASURED_TIMES_MIN: usize = 4;
+const MEASURED_TIMES_MAX: usize = 100;
+const MEASURED_TIME: Duration = Duration::from_millis(10);
+/// Each way may take this long; what is left of the trace then is worked out.
+const WAY_TIME_MAX: Duration = Duration::from_secs(15);
+/// How often devices are looked at while a trace runs.
+const LOOK_EVERY: Duration = Duration::from_micros(500);
 /// The longest burst.
 const BURST_MAX: u64 = 128;
 const SEED: u64 = 2026;
@@ -42,8 +52,13 @@ struct Trace {
 #[derive(Serialize)]
 struct Row {
     policy: String,
+    /// The ops of the whole trace, and how many of them were run.
     ops: usize,
+    ops_run: usize,
+    /// For the whole trace.
     seconds: f64,
+    /// How often a device had nothing to do while another had a queue, of all looks.
+    idle_beside_a_queue: f64,
     /// How many ops each device ran.
     shares: Vec<(String, usize)>,
 }
@@ -93,8 +108,11 @@ impl Trace {
     fn measure(&mut self, runtime: &Runtime) -> Result<(), Failure> {
         for piece in &mut self.pieces {
             for device in &self.devices {
-                let mut best = None;
-                for _ in 0..MEASURED_TIMES {
+                let (mut best, begun) = (None, Instant::now());
+                for round in 0..MEASURED_TIMES_MAX {
+                    if round >= MEASURED_TIMES_MIN && begun.elapsed() > MEASURED_TIME {
+                        break;
+                    }
                     let start = Instant::now();
                     let options = RunOptions::require(*device).to_host();
                     let Ok(_) = runtime.run_with(AnyOp(piece.op.clone()), options).wait() else { break };
@@ -126,27 +144,52 @@ impl Trace {
         timed.min().map_or(self.devices[0], |(_, device)| device)
     }
 
-    /// Runs the whole trace; each burst is sent at once and waited for.
+    /// Runs the trace, or as much of it as there is time for; each burst is sent at once and waited for.
     fn play(&self, runtime: &Runtime, policy: String, options: impl Fn(&Piece) -> RunOptions) -> Result<Row, Failure> {
         let mut shares: Vec<(String, usize)> = Vec::new();
-        let start = Instant::now();
-        for burst in &self.bursts {
-            let send = |index: &usize| {
-                let piece = &self.pieces[*index];
-                runtime.run_with(AnyOp(piece.op.clone()), options(piece).to_host()).with_report()
-            };
-            let pending: Vec<_> = burst.iter().map(send).collect();
-            for op in pending {
-                let report = op.wait().map_err(anyhow::Error::new)?.report;
-                let device = report.device.to_string();
-                match shares.iter_mut().find(|(name, _)| *name == device) {
-                    Some((_, count)) => *count += 1,
-                    None => shares.push((device, 1)),
+        let (done, start) = (AtomicBool::new(false), Instant::now());
+        let mut ops_run = 0;
+        let looks = std::thread::scope(|scope| {
+            let watch = scope.spawn(|| watch(runtime, &done));
+            let mut play = || -> Result<Duration, Failure> {
+                for burst in self.bursts.iter().take_while(|_| start.elapsed() < WAY_TIME_MAX) {
+                    self.play_burst(burst, runtime, &options, &mut shares)?;
+                    ops_run += burst.len();
                 }
+                Ok(start.elapsed())
+            };
+            let took = play();
+            done.store(true, Ordering::Relaxed);
+            took.map(|took| (took, watch.join().unwrap_or_default()))
+        });
+        let (took, (looks, idle)) = looks?;
+        let ops: usize = self.bursts.iter().map(Vec::len).sum();
+        let seconds = took.as_secs_f64() * ops as f64 / ops_run.max(1) as f64;
+        let idle_beside_a_queue = idle as f64 / looks.max(1) as f64;
+        Ok(Row { policy, ops, ops_run, seconds, idle_beside_a_queue, shares })
+    }
+
+    fn play_burst(
+        &self,
+        burst: &[usize],
+        runtime: &Runtime,
+        options: &impl Fn(&Piece) -> RunOptions,
+        shares: &mut Vec<(String, usize)>,
+    ) -> Result<(), Failure> {
+        let send = |index: &usize| {
+            let piece = &self.pieces[*index];
+            runtime.run_with(AnyOp(piece.op.clone()), options(piece).to_host()).with_report()
+        };
+        let pending: Vec<_> = burst.iter().map(send).collect();
+        for op in pending {
+            let report = op.wait().map_err(anyhow::Error::new)?.report;
+            let device = report.device.to_string();
+            match shares.iter_mut().find(|(name, _)| *name == device) {
+                Some((_, count)) => *count += 1,
+                None => shares.push((device, 1)),
             }
         }
-        let ops = self.bursts.iter().map(Vec::len).sum();
-        Ok(Row { policy, ops, seconds: start.elapsed().as_secs_f64(), shares })
+        Ok(())
     }
 
     fn print_repertoire(&self, screen: &mut Screen) -> Result<(), Failure> {
@@ -165,18 +208,37 @@ impl Trace {
     }
 }
 
+/// Counts looks at the devices, and those that found one with nothing to do while another had a queue.
+fn watch(runtime: &Runtime, done: &AtomicBool) -> (usize, usize) {
+    let (mut looks, mut idle) = (0, 0);
+    while !done.load(Ordering::Relaxed) {
+        std::thread::sleep(LOOK_EVERY);
+        let workers = runtime.workers();
+        let resting = workers.iter().any(|worker| {
+            let counters = &worker.counters;
+            counters.completed + counters.failed + counters.cancelled + counters.moved >= counters.accepted
+        });
+        looks += 1;
+        idle += usize::from(resting && workers.iter().any(|worker| worker.queued > 0));
+    }
+    (looks, idle)
+}
+
 fn show(rows: &[Row], format: Format, screen: &mut Screen) -> Result<(), Failure> {
     if format == Format::Json {
         return rows.iter().try_for_each(|row| screen.json_line(row));
     }
     let oracle = rows.iter().find(|row| row.policy == "oracle").map_or(f64::NAN, |row| row.seconds);
-    screen.line(screen.strong(&format!("{:<26}{:>10}{:>14}  SHARES", "POLICY", "SECONDS", "OF ORACLE")))?;
+    let head = format!("{:<26}{:>10}{:>14}{:>8}  SHARES", "POLICY", "SECONDS", "OF ORACLE", "IDLE");
+    screen.line(screen.strong(&head))?;
     for row in rows {
         let shares: Vec<String> = row.shares.iter().map(|(device, count)| format!("{device} {count}")).collect();
-        let ratio = row.seconds / oracle;
-        screen.line(format!("{:<26}{:>10.3}{:>13.2}x  {}", row.policy, row.seconds, ratio, shares.join(", ")))?;
+        let (ratio, idle) = (row.seconds / oracle, 100.0 * row.idle_beside_a_queue);
+        let part = if row.ops_run < row.ops { format!(" (of {} run)", row.ops_run) } else { String::new() };
+        let figures = format!("{:<26}{:>10.3}{:>13.2}x{:>6.1} %", row.policy, row.seconds, ratio, idle);
+        screen.line(format!("{figures}  {}{part}", shares.join(", ")))?;
     }
-    Ok(())
+    screen.line(screen.faint("IDLE: looks that found a device with nothing to do while another had a queue"))
 }
 
 /// Seeded draws: the same trace in every run.

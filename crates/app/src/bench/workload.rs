@@ -18,6 +18,8 @@ pub type Runner = Box<dyn Fn() -> panoply::Result<Option<Duration>>>;
 const SEED: u64 = 7;
 /// Batches that are under way at once in an overlapped stream.
 const STREAM_DEPTH: usize = 6;
+/// Small ops that are under way at once.
+const MANY_DEPTH: usize = 256;
 
 /// Where a case runs.
 #[derive(Clone)]
@@ -42,6 +44,7 @@ pub fn prepare(work: &Work, place: &Place) -> panoply::Result<Runner> {
             place.repeat(MatMul::new(&a, &b).transpose_b().bias(&bias).activation(Activation::Relu))
         }
         Work::Add { elements } => place.repeat(Map::add(&normals.tensor([elements])?, &normals.tensor([elements])?)),
+        Work::Adds { elements, count } => place.many(&normals.tensor([elements])?, &normals.tensor([elements])?, count),
         Work::ScaleAddRelu { elements } => {
             let (x, y) = (normals.tensor([elements])?, normals.tensor([elements])?);
             place.repeat(Map::new((Expr::input(0) * 2.0 + Expr::input(1)).relu(), &[&x, &y]))
@@ -155,6 +158,23 @@ impl Place {
         }
         let place = self.clone();
         Ok(Box::new(move || Ok(place.run(op.clone()).with_report().wait()?.report.device_time)))
+    }
+
+    fn many(&self, x: &Tensor, y: &Tensor, count: usize) -> panoply::Result<Runner> {
+        let (place, op) = (self.clone(), Map::add(&self.resident(x)?, &self.resident(y)?));
+        Ok(Box::new(move || {
+            let mut under_way: VecDeque<Pending<Tensor>> = VecDeque::with_capacity(MANY_DEPTH);
+            for _ in 0..count {
+                if under_way.len() >= MANY_DEPTH
+                    && let Some(first) = under_way.pop_front()
+                {
+                    first.wait()?;
+                }
+                under_way.push_back(place.run(op.clone()));
+            }
+            under_way.into_iter().try_for_each(|last| last.wait().map(drop))?;
+            Ok(None)
+        }))
     }
 
     /// Pinned memory is what the device itself downloads into.

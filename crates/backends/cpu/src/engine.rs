@@ -1,19 +1,18 @@
-//! The CPU engine: runs each item to its end when it is submitted.
+//! The CPU engine: runs what is submitted to its end, a batch as one piece of work.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-use panoply_core::error::panic_message;
-use panoply_core::{DeviceInfo, Engine, Error, Finished, Health, Item, MemoryStats};
+use panoply_core::{DeviceInfo, Engine, Finished, Health, Item, MemoryStats};
 
 use crate::context::Context;
 use crate::health::Sensors;
-use crate::ops;
+use crate::ops::together::{Members, Ran, run_batch, run_one};
 
 /// One NUMA node's cores, opened.
 pub(crate) struct CpuEngine {
     info: DeviceInfo,
     context: Context,
+    members: Members,
     finished: Vec<Finished>,
     sensors: Sensors,
 }
@@ -21,17 +20,13 @@ pub(crate) struct CpuEngine {
 impl CpuEngine {
     /// An engine over a context.
     pub(crate) fn new(info: DeviceInfo, context: Context, sensors: Sensors) -> CpuEngine {
-        CpuEngine { info, context, finished: Vec::new(), sensors }
+        CpuEngine { info, context, members: Members::default(), finished: Vec::new(), sensors }
     }
 
-    fn run(&mut self, item: Item) -> Finished {
+    fn run_alone(&mut self, item: Item) {
         let start = Instant::now();
-        let result = catch_unwind(AssertUnwindSafe(|| ops::run(&item.op, &mut self.context)));
-        let result = result.unwrap_or_else(|panic| {
-            let message = panic_message(panic.as_ref());
-            Err(Error::EnginePanicked { device: self.info.id, message })
-        });
-        Finished { device_time: Some(start.elapsed()), ..Finished::alone(item, result) }
+        let result = run_one(&item.op, &mut self.context, self.info.id);
+        self.finished.push(Finished { device_time: Some(start.elapsed()), ..Finished::alone(item, result) });
     }
 }
 
@@ -41,9 +36,13 @@ impl Engine for CpuEngine {
     }
 
     fn submit(&mut self, batch: &mut Vec<Item>) {
-        for item in batch.drain(..) {
-            let done = self.run(item);
-            self.finished.push(done);
+        if batch.len() == 1 {
+            batch.drain(..).for_each(|item| self.run_alone(item));
+            return;
+        }
+        let ran = run_batch(batch, &mut self.context, &mut self.members, self.info.id);
+        for (item, Ran { result, batch_size, time }) in batch.drain(..).zip(ran) {
+            self.finished.push(Finished { batch_size, device_time: Some(time), ..Finished::alone(item, result) });
         }
     }
 
@@ -53,7 +52,16 @@ impl Engine for CpuEngine {
     }
 
     fn memory(&mut self) -> MemoryStats {
-        self.context.memory.stats()
+        let mut sum = self.context.memory.stats();
+        self.members.for_each_memory(|memory| {
+            let own = memory.stats();
+            sum.lent_bytes += own.lent_bytes;
+            sum.cached_bytes += own.cached_bytes;
+            sum.peak_bytes += own.peak_bytes;
+            sum.hits += own.hits;
+            sum.misses += own.misses;
+        });
+        sum
     }
 
     fn health(&mut self) -> Health {

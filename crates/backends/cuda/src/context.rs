@@ -4,8 +4,9 @@
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
+use std::sync::{Arc, Weak};
 
-use panoply_core::{Buffer, DType, DeviceId, Error, MemoryStats, Result, Shape, Tensor};
+use panoply_core::{Buffer, DType, DeviceBuffer, DeviceId, Error, MemoryStats, Result, Shape, Tensor};
 use panoply_kernels::c::{Dialect, Kernel};
 
 use crate::complaint::{Complaint, Complaints};
@@ -15,6 +16,7 @@ use crate::library::Libraries;
 use crate::memory::{Block, DeviceMemory};
 use crate::ops::map::Maps;
 use crate::ops::scan::ScanBoard;
+use crate::peers::{Peer, Peers};
 use crate::staging::{SMALL_BYTES_MAX, Staging};
 use crate::strides::Axes;
 
@@ -36,6 +38,9 @@ pub(crate) struct Context {
     /// Where scans leave word from tile to tile.
     pub(crate) scans: ScanBoard,
     complaints: Complaints,
+    /// The other engines of the backend, where there are any, and those whose memory this one reads.
+    peers: Option<Arc<Peers>>,
+    reached: Vec<Weak<Peer>>,
     /// Numbers that are zero whenever no kernel runs.
     counters: Option<Block>,
     /// Events that no op uses.
@@ -44,6 +49,9 @@ pub(crate) struct Context {
     queued: Queued,
     /// Whether kernels are only loaded, and nothing is queued.
     rehearsal: bool,
+    /// Kernels that were started.
+    #[cfg(test)]
+    pub(crate) launches: usize,
 }
 
 /// What an op that was submitted leaves behind until it has finished.
@@ -52,6 +60,9 @@ pub(crate) struct Queued {
     /// Memory that its kernels use.
     #[allow(dead_code)] // Held so that the pool does not lend it again.
     pub(crate) held: Vec<Block>,
+    /// Engines whose memory its kernels read.
+    #[allow(dead_code)] // Held so that their memory stands.
+    pub(crate) peers: Vec<Arc<Peer>>,
     /// Bytes between host and device.
     pub(crate) bytes_moved: u64,
     /// Around its large copies.
@@ -60,6 +71,15 @@ pub(crate) struct Queued {
     pub(crate) downloads: bool,
     /// What its kernels may have found wrong with its input.
     complaint: Option<Complaint>,
+}
+
+impl Queued {
+    /// Takes over what was queued before and will not be handed out. What can be queued so has no complaints.
+    pub(crate) fn absorb(&mut self, before: Queued) {
+        self.held.extend(before.held);
+        self.peers.extend(before.peers);
+        self.bytes_moved += before.bytes_moved;
+    }
 }
 
 /// A tensor's elements on the device, in any layout.
@@ -95,8 +115,15 @@ impl Output {
 }
 
 impl Context {
-    pub(crate) fn new(driver: Rc<dyn Driver>, device: DeviceId, dialect: Dialect, cached_bytes_max: usize) -> Context {
-        let memory = DeviceMemory::new(Rc::clone(&driver), device, cached_bytes_max);
+    pub(crate) fn new(
+        driver: Rc<dyn Driver>,
+        device: DeviceId,
+        dialect: Dialect,
+        cached_bytes_max: usize,
+        peers: Option<Arc<Peers>>,
+    ) -> Context {
+        let peer = peers.as_ref().map(|peers| peers.join(device, driver.foundation()));
+        let memory = DeviceMemory::new(Rc::clone(&driver), device, cached_bytes_max, peer);
         let staging = Staging::new(Rc::clone(&driver));
         let kernels = Kernels::new(device, dialect);
         let (maps, scans, events, queued) = (Maps::default(), ScanBoard::default(), Vec::new(), Queued::default());
@@ -110,10 +137,14 @@ impl Context {
             maps,
             scans,
             complaints,
+            peers,
+            reached: Vec::new(),
             counters,
             events,
             queued,
             rehearsal,
+            #[cfg(test)]
+            launches: 0,
         }
     }
 
@@ -125,7 +156,7 @@ impl Context {
     /// A tensor's elements on the device, one after the other: where they are, or copied there.
     pub(crate) fn input(&mut self, tensor: &Tensor) -> Result<Address> {
         let view = self.view(tensor)?;
-        if tensor.is_contiguous() || matches!(tensor.buffer(), Buffer::Host(_)) {
+        if tensor.is_contiguous() || !self.owns(tensor) {
             return Ok(view.address);
         }
         let target = self.scratch(tensor.len_bytes())?;
@@ -133,23 +164,37 @@ impl Context {
         Ok(target)
     }
 
-    /// A tensor's elements on the device, as they lie. What comes from the host is contiguous.
+    /// Whether a tensor lies on this device. What comes from elsewhere becomes contiguous on its way.
+    pub(crate) fn owns(&self, tensor: &Tensor) -> bool {
+        matches!(tensor.buffer(), Buffer::Device(buffer) if buffer.device() == self.device)
+    }
+
+    /// A tensor's elements on the device, as they lie. What comes from elsewhere is contiguous.
     pub(crate) fn view(&mut self, tensor: &Tensor) -> Result<View> {
         match tensor.buffer() {
             Buffer::Device(buffer) if buffer.device() == self.device => {
-                let start = self.memory.address(buffer)?;
-                let offset = if tensor.elements() == 0 { 0 } else { tensor.offset() * tensor.dtype().size_bytes() };
-                let layout = Layout::new(tensor.shape(), tensor.strides());
-                Ok(View { address: start + offset as u64, layout })
+                Ok(View::of_tensor(self.memory.address(buffer)?, tensor))
             }
-            Buffer::Device(buffer) => Err(Error::NotOnHost { device: buffer.device() }),
-            Buffer::Host(_) => {
-                let tensor = tensor.contiguous()?;
+            _ => {
                 let address = self.scratch(tensor.len_bytes())?;
-                self.upload(address, tensor.as_bytes()?)?;
+                self.place(address, tensor)?;
                 Ok(View { address, layout: Layout::new(tensor.shape(), &tensor.shape().contiguous_strides()) })
             }
         }
+    }
+
+    /// A tensor of another device, as it lies there; the op under way keeps that device's memory as it is.
+    fn view_of_peer(&mut self, tensor: &Tensor, buffer: &DeviceBuffer) -> Result<View> {
+        let found = self.peers.as_ref().and_then(|peers| peers.find(buffer));
+        let (peer, start) = found.ok_or(Error::NotOnHost { device: buffer.device() })?;
+        self.reached.retain(|reached| reached.strong_count() > 0);
+        if !self.reached.iter().any(|reached| std::ptr::eq(reached.as_ptr(), Arc::as_ptr(&peer))) {
+            self.driver.reach(&peer.foundation)?;
+            self.reached.push(Arc::downgrade(&peer));
+        }
+        self.queued.peers.push(peer);
+        self.queued.bytes_moved += tensor.len_bytes() as u64;
+        Ok(View::of_tensor(start, tensor))
     }
 
     /// An output to be written in full.
@@ -171,6 +216,10 @@ impl Context {
         let function = self.kernels.get(&*self.driver, kernel)?;
         if self.rehearsal {
             return Ok(());
+        }
+        #[cfg(test)]
+        {
+            self.launches += 1;
         }
         // SAFETY: ops build the arguments for the kernel whose text they name, from addresses that this context lent and
         // keeps until the op has finished.
@@ -202,8 +251,11 @@ impl Context {
                 let tensor = tensor.contiguous()?;
                 self.upload(target, tensor.as_bytes()?)
             }
-            Buffer::Device(_) => {
-                let view = self.view(tensor)?;
+            Buffer::Device(buffer) => {
+                let view = match self.owns(tensor) {
+                    true => self.view(tensor)?,
+                    false => self.view_of_peer(tensor, buffer)?,
+                };
                 if tensor.is_contiguous() {
                     return self.copy(target, view.address, tensor.len_bytes());
                 }
@@ -374,6 +426,12 @@ impl Layout {
 }
 
 impl View {
+    /// A tensor whose buffer begins here.
+    fn of_tensor(start: Address, tensor: &Tensor) -> View {
+        let offset = if tensor.elements() == 0 { 0 } else { tensor.offset() * tensor.dtype().size_bytes() };
+        View { address: start + offset as u64, layout: Layout::new(tensor.shape(), tensor.strides()) }
+    }
+
     /// One of several views that go over the same axes.
     pub(crate) fn of_axes<const N: usize>(address: Address, axes: &Axes<N>, view: usize) -> View {
         View { address, layout: Layout::of_axes(axes, view) }

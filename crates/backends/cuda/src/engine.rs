@@ -43,6 +43,13 @@ struct Flight {
     batch_size: u32,
 }
 
+/// What came of queueing something.
+struct Attempt<T> {
+    result: Result<T>,
+    marks: Marks,
+    queued: Queued,
+}
+
 #[derive(Clone, Copy)]
 struct Marks {
     start: Event,
@@ -60,57 +67,94 @@ impl CudaEngine {
         &mut self.context
     }
 
-    /// Queues items as one launch, or a single item by itself.
-    fn start(&mut self, items: Vec<Item>) {
-        if let Some(error) = self.lost.clone() {
-            return self.refuse(items, &error);
-        }
-        let marks = match self.mark_start() {
-            Ok(marks) => marks,
-            Err(error) => {
-                self.notice_loss(&error);
-                return self.refuse(items, &error);
+    /// Queues one item.
+    fn start(&mut self, item: Item) {
+        match self.attempt(|context| ops::run(&item.op, context)) {
+            Err(error) => self.refuse(item, &error),
+            Ok(Attempt { result, marks, queued }) => {
+                if result.is_ok() {
+                    self.warm.insert(&item.op);
+                }
+                let marks = Some(marks);
+                self.flights.push_back(Flight { item, result, marks, keeps_marks: false, queued, batch_size: 1 });
             }
-        };
-        let ran = catch_unwind(AssertUnwindSafe(|| match items.as_slice() {
-            [only] => ops::run(&only.op, &mut self.context).map(|value| vec![value]),
-            several => ops::together::run(several, &mut self.context),
-        }));
+        }
+    }
+
+    /// Queues items as one launch; where that fails, each by itself, so that none fails for its neighbours' sake.
+    fn start_together(&mut self, items: Vec<Item>) {
+        match self.attempt(|context| ops::together::run(&items, context)) {
+            Err(error) => items.into_iter().for_each(|item| self.refuse(item, &error)),
+            Ok(Attempt { result: Ok(values), marks, queued }) if values.len() == items.len() => {
+                self.take_off(items, values, marks, queued);
+            }
+            Ok(Attempt { marks, queued, .. }) => {
+                self.context.give_back(marks.start);
+                self.context.give_back(marks.stop);
+                let first = self.flights.len();
+                items.into_iter().for_each(|item| self.start(item));
+                // Whatever was queued together comes before the first of them, and is over when that one has landed.
+                if let Some(flight) = self.flights.get_mut(first) {
+                    flight.queued.absorb(queued);
+                }
+            }
+        }
+    }
+
+    /// Items that were queued as one: they share their marks, and the last one holds what they need.
+    fn take_off(&mut self, items: Vec<Item>, values: Vec<Value>, marks: Marks, mut queued: Queued) {
+        if let Some(first) = items.first() {
+            self.warm.insert(&first.op);
+        }
+        let count = items.len();
+        for (index, (item, value)) in items.into_iter().zip(values).enumerate() {
+            let is_last = index + 1 == count;
+            self.flights.push_back(Flight {
+                item,
+                result: Ok(value),
+                marks: Some(marks),
+                keeps_marks: !is_last,
+                queued: if is_last { std::mem::take(&mut queued) } else { Queued::default() },
+                batch_size: count as u32,
+            });
+        }
+    }
+
+    /// Lets `run` queue its work between two marks. Fails where nothing can be queued at all.
+    fn attempt<T>(&mut self, run: impl FnOnce(&mut Context) -> Result<T>) -> Result<Attempt<T>> {
+        if let Some(error) = self.lost.clone() {
+            return Err(error);
+        }
+        let marks = self.mark_start().inspect_err(|error| self.notice_loss(error))?;
+        let first_token = self.context.memory.next_token();
+        let ran = catch_unwind(AssertUnwindSafe(|| run(&mut self.context)));
         let ran = ran.unwrap_or_else(|panic| {
             let message = panic_message(panic.as_ref());
             Err(Error::EnginePanicked { device: self.info.id, message })
         });
         let mut queued = self.context.take_queued();
-        // Also after a failure: what was queued before it still uses the scratch.
+        // Also after a failure: what was queued before it still uses the scratch, and outputs that nobody will see.
         let stream = if queued.downloads { Stream::Download } else { Stream::Compute };
-        let ran = self.context.driver.record(marks.stop, stream).and(ran);
-        match &ran {
-            Ok(_) => items.iter().for_each(|item| self.warm.insert(&item.op)),
-            Err(error) => self.notice_loss(error),
+        let result = self.context.driver.record(marks.stop, stream).and(ran);
+        if let Err(error) = &result {
+            queued.held.extend(self.context.memory.tensors_since(first_token));
+            self.notice_loss(error);
         }
-        let count = items.len();
-        let mut values = ran.map(Vec::into_iter);
-        for (index, item) in items.into_iter().enumerate() {
-            let last = index + 1 == count;
-            let result = match &mut values {
-                Ok(values) => values.next().ok_or_else(|| Error::DeviceFault {
-                    device: self.info.id,
-                    reason: "fewer results than ops that ran together".to_owned(),
-                }),
-                Err(error) => Err(error.clone()),
-            };
-            let queued = if last { std::mem::take(&mut queued) } else { Queued::default() };
-            let flight =
-                Flight { item, result, marks: Some(marks), keeps_marks: !last, queued, batch_size: count as u32 };
-            self.flights.push_back(flight);
-        }
+        Ok(Attempt { result, marks, queued })
     }
 
-    /// Answers items that cannot be queued.
-    fn refuse(&mut self, items: Vec<Item>, error: &Error) {
-        for item in items {
-            let (result, queued) = (Err(error.clone()), Queued::default());
-            self.flights.push_back(Flight { item, result, marks: None, keeps_marks: false, queued, batch_size: 1 });
+    /// Answers an item that cannot be queued.
+    fn refuse(&mut self, item: Item, error: &Error) {
+        let (result, queued) = (Err(error.clone()), Queued::default());
+        self.flights.push_back(Flight { item, result, marks: None, keeps_marks: false, queued, batch_size: 1 });
+    }
+
+    /// A thread may own several engines, and a driver's calls are about the device that is current on it.
+    fn make_current(&mut self) {
+        if self.lost.is_none()
+            && let Err(error) = self.context.driver.make_current()
+        {
+            self.lose(lost(&self.info, error));
         }
     }
 
@@ -122,8 +166,13 @@ impl CudaEngine {
 
     fn notice_loss(&mut self, error: &Error) {
         if matches!(error, Error::DeviceLost { .. }) {
-            self.lost = Some(error.clone());
+            self.lose(error.clone());
         }
+    }
+
+    fn lose(&mut self, error: Error) {
+        self.context.memory.lose();
+        self.lost = Some(error);
     }
 
     /// Hands back what the device has passed, in order.
@@ -136,7 +185,7 @@ impl CudaEngine {
             match passed {
                 Ok(false) => return,
                 Ok(true) => {}
-                Err(error) => self.lost = Some(lost(&self.info, error)),
+                Err(error) => self.lose(lost(&self.info, error)),
             }
             if let Some(flight) = self.flights.pop_front() {
                 finished.push(self.land(flight));
@@ -191,16 +240,23 @@ impl Engine for CudaEngine {
     }
 
     fn submit(&mut self, batch: &mut Vec<Item>) {
-        let mut rest = batch.drain(..).collect::<VecDeque<Item>>();
-        while !rest.is_empty() {
-            let together = ops::together::joinable(rest.make_contiguous()).max(1);
-            let group = rest.drain(..together).collect();
-            self.start(group);
+        self.make_current();
+        let mut rest = batch.drain(..);
+        loop {
+            match ops::together::joinable(rest.as_slice()) {
+                0 => break,
+                1 => rest.next().into_iter().for_each(|item| self.start(item)),
+                count => {
+                    let group = rest.by_ref().take(count).collect();
+                    self.start_together(group);
+                }
+            }
         }
         self.submitted = Some(Instant::now());
     }
 
     fn poll(&mut self, finished: &mut Vec<Finished>, wait_max: Duration) -> usize {
+        self.make_current();
         let before = finished.len();
         self.collect(finished);
         if finished.len() > before || self.flights.is_empty() || wait_max.is_zero() {
@@ -219,10 +275,12 @@ impl Engine for CudaEngine {
     }
 
     fn memory(&mut self) -> MemoryStats {
+        self.make_current();
         self.context.memory_stats()
     }
 
     fn health(&mut self) -> Health {
+        self.make_current();
         let mut health = self.context.driver.libraries().map(|libraries| libraries.health()).unwrap_or_default();
         health.fault = self.lost.clone();
         if let Ok((free, total)) = self.context.driver.memory_info()
@@ -234,10 +292,19 @@ impl Engine for CudaEngine {
     }
 
     fn warm_up(&mut self, op: &Op) {
+        self.make_current();
         if self.lost.is_none() {
             // A rehearsal that failed is over all the same: the op itself will show why.
             self.context.rehearse(|context| drop(ops::run(op, context)));
+            self.context.rehearse(|context| ops::together::rehearse(op, context));
             self.warm.insert(op);
         }
+    }
+}
+
+impl Drop for CudaEngine {
+    fn drop(&mut self) {
+        // What the engine owns is given back to its own device.
+        self.make_current();
     }
 }

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use panoply_conformance::run_one;
 use panoply_core::op::compute::{Map, MatMul, Metric, Search, Transfer};
-use panoply_core::{Backend, DType, DeviceInfo, Engine, Error, Finished, Item, Op, OpenOptions, Operation, Tensor};
+use panoply_core::{
+    Api, Backend, DType, DeviceInfo, Engine, Error, Finished, Item, Op, OpenOptions, Operation, Tensor,
+};
 use panoply_kernels::c::Kernel;
 
 use crate::CudaBackend;
@@ -15,13 +17,10 @@ use crate::engine::CudaEngine;
 
 /// Every device that the tests can run on, and how it is opened. Says why one is left out.
 fn devices() -> Vec<(CudaBackend, DeviceInfo)> {
-    let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".to_owned());
-    let emulated = CudaBackend::emulated(&compiler);
     let mut devices = Vec::new();
-    match std::process::Command::new(&compiler).arg("--version").output() {
-        Ok(_) => devices
-            .extend(emulated.discover().unwrap().into_iter().map(|info| (CudaBackend::emulated(&compiler), info))),
-        Err(error) => println!("skipped: the emulated device: {compiler}: {error}"),
+    match CudaBackend::emulated() {
+        Ok(emulated) => devices.extend(emulated.discover().unwrap().into_iter().map(|info| (emulated.clone(), info))),
+        Err(absence) => println!("skipped: the emulated device: {absence}"),
     }
     match CudaBackend::new().discover() {
         Ok(found) => devices.extend(found.into_iter().map(|info| (CudaBackend::new(), info))),
@@ -130,6 +129,41 @@ fn spoil_the_device() {
     }
 }
 
+/// Set in the process whose kernel uses an address that does not fit its type.
+const MISALIGN: &str = "PANOPLY_TEST_MISALIGN";
+
+/// x86 reads from any address, GPUs do not: the emulated device is as strict as they are, and ends the process.
+#[test]
+fn the_emulated_device_finds_misaligned_addresses() {
+    let this = std::env::current_exe().unwrap();
+    let name = "fault_tests::read_a_misaligned_address";
+    let child =
+        std::process::Command::new(this).args(["--exact", name, "--nocapture"]).env(MISALIGN, "1").output().unwrap();
+    let told = String::from_utf8_lossy(&child.stdout);
+    if told.contains("skipped: the emulated device") {
+        return println!("{told}");
+    }
+    let complaint = String::from_utf8_lossy(&child.stderr);
+    assert!(told.contains("aligned: fine") && complaint.contains("misaligned: a thread of block 0,0,0"), "{complaint}");
+}
+
+#[test]
+fn read_a_misaligned_address() {
+    if std::env::var_os(MISALIGN).is_none() {
+        return println!("skipped: done in a process of its own by the_emulated_device_finds_misaligned_addresses");
+    }
+    let text = "KERNEL wide(GLOBAL u32 *p) { *(GLOBAL u32x4 *)p = *(GLOBAL const u32x4 *)(p + 4); }";
+    let wide = Kernel::generated("wide", text.into(), "wide");
+    for (backend, info) in devices().into_iter().filter(|(_, info)| info.id.api == Api::Simulated) {
+        let mut engine = open(&backend, &info);
+        let context = engine.context_mut();
+        let address = context.scratch(256).unwrap();
+        context.launch(&wide, Launch::new(1, 1), &mut Arguments::new().address(address)).unwrap();
+        println!("aligned: fine");
+        let _ = context.launch(&wide, Launch::new(1, 1), &mut Arguments::new().address(address + 4));
+    }
+}
+
 #[test]
 fn ops_come_back_once_and_in_order() {
     for (backend, info) in devices() {
@@ -173,6 +207,101 @@ fn equal_ops_run_together() {
                 ops.iter().map(|op| floats(&mut engine, op.clone().into_op().unwrap())).collect();
             assert_eq!(together(&mut engine, ops.into_iter().map(|op| op.into_op().unwrap()).collect()), alone);
         }
+    }
+}
+
+/// Maps of the same expression and shapes, from the host and from views on the device: one launch for all.
+#[test]
+fn equal_maps_are_one_launch() {
+    for (backend, info) in devices() {
+        let mut engine = open(&backend, &info);
+        let values = |i: usize| Tensor::from_vec((0..60).map(|n| (n * 3 + i) as f32 - 9.0).collect(), [5, 12]).unwrap();
+        let row = |i: usize| Tensor::from_vec((0..12).map(|n| (n + i) as f32).collect(), [12]).unwrap();
+        let all: Vec<Tensor> = (0..20).map(|i| resident(&mut engine, &values(i))).collect();
+        // Odd columns lie on no wide boundary, even ones on one.
+        let part = |i: usize| all[i].slice(1, i % 2, i % 2 + 8).unwrap();
+        let kinds: [Vec<Map>; 4] = [
+            (0..7).map(|i| Map::add(&values(i), &row(i))).collect(),
+            (0..20).map(|i| Map::mul(&part(i), &row(i).slice(0, 0, 8).unwrap())).collect(),
+            (0..9).map(|i| Map::relu(&all[i])).collect(),
+            (0..3).map(|i| Map::sub(&Tensor::scalar(i as f32).unwrap(), &Tensor::scalar(0.5_f32).unwrap())).collect(),
+        ];
+        for maps in kinds {
+            let ops = || maps.iter().map(|map| map.clone().into_op().unwrap());
+            let alone: Vec<Vec<f32>> = ops().map(|op| floats(&mut engine, op)).collect();
+            let before = engine.context_mut().launches;
+            assert_eq!(together(&mut engine, ops().collect()), alone);
+            assert_eq!(engine.context_mut().launches, before + 1, "{} maps", maps.len());
+        }
+    }
+}
+
+/// One op of a group is wrong, which only shows while the group is queued: the others do not suffer for it.
+#[test]
+fn a_bad_op_fails_alone() {
+    for (backend, info) in devices() {
+        let mut engine = open(&backend, &info);
+        let ones = Tensor::from_vec(vec![1.0_f32; 16], [4, 4]).unwrap();
+        let mut gone = open(&backend, &info);
+        let lost = resident(&mut gone, &ones);
+        drop(gone);
+        for op in [|x: &Tensor| MatMul::new(x, x).into_op(), |x: &Tensor| Map::add(x, x).into_op()] {
+            let ours = resident(&mut engine, &ones);
+            let expected = floats(&mut engine, op(&ours).unwrap());
+            let inputs = [&ours, &ours, &lost, &ours];
+            let item = |(tensor, token): (&&Tensor, _)| Item { token, op: op(tensor).unwrap() };
+            engine.submit(&mut inputs.iter().zip(0..).map(item).collect());
+            let finished = wait(&mut engine);
+            let failed: Vec<u64> = finished.iter().filter(|done| done.result.is_err()).map(|done| done.token).collect();
+            assert_eq!((finished.len(), failed), (4, vec![2]));
+            for done in finished.into_iter().filter(|done| done.token != 2) {
+                let sum = done.result.unwrap().into_tensor().unwrap();
+                assert_eq!(floats(&mut engine, Transfer::to_host(&sum).into_op().unwrap()), expected);
+            }
+        }
+    }
+}
+
+/// Lengths that differ, of rows that do not: such searches are not one.
+#[test]
+fn searches_with_other_lengths_stay_apart() {
+    for (backend, info) in devices() {
+        let mut engine = open(&backend, &info);
+        let rows = Tensor::from_vec(vec![1.0_f32, 0.0, 0.0, 1.0, 3.0, 4.0], [3, 2]).unwrap();
+        let rows = resident(&mut engine, &rows);
+        let query = Tensor::from_vec(vec![1.0_f32, 1.0], [1, 2]).unwrap();
+        let norms = [[1.0_f32, 1.0, 5.0], [1.0, 2.0, 0.5]].map(|norms| {
+            let norms = Tensor::from_slice(&norms, [3]).unwrap();
+            resident(&mut engine, &norms)
+        });
+        let search = |norms: &Tensor| Search::new(&rows, &query, Metric::Cosine, 3).row_norms(norms).into_op().unwrap();
+        let ops: Vec<Op> = norms.iter().map(search).collect();
+        let alone: Vec<Vec<f32>> = ops.iter().map(|op| floats(&mut engine, op.clone())).collect();
+        engine.submit(&mut ops.into_iter().zip(0..).map(|(op, token)| Item { token, op }).collect());
+        for (done, alone) in wait(&mut engine).into_iter().zip(alone) {
+            let scores = done.result.unwrap().into_pair().unwrap().1;
+            assert_eq!(floats(&mut engine, Transfer::to_host(&scores).into_op().unwrap()), alone);
+        }
+    }
+}
+
+/// A thread that owns two engines: each works on its own device, whichever was used last.
+#[test]
+fn engines_of_one_thread_do_not_mix() {
+    for (backend, info) in devices() {
+        let (mut first, mut second) = (open(&backend, &info), open(&backend, &info));
+        let values = Tensor::from_vec(vec![2.0_f32; 1000], [1000]).unwrap();
+        let batch = || vec![Item { token: 1, op: Map::mul(&values, &values).into_op().unwrap() }];
+        first.submit(&mut batch());
+        second.submit(&mut batch());
+        for engine in [&mut first, &mut second] {
+            let product = wait(engine).pop().unwrap().result.unwrap().into_tensor().unwrap();
+            assert_eq!(floats(engine, Transfer::to_host(&product).into_op().unwrap()), [4.0; 1000]);
+        }
+        assert!(first.health().memory_percent.is_some());
+        drop(second);
+        assert!(first.health().memory_percent.is_some());
+        assert_works(&mut first);
     }
 }
 

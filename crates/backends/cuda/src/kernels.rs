@@ -76,23 +76,18 @@ mod tests {
                 .flag("ROWS", true)
                 .flag("FLAT", true)
                 .flag("BLOCKS", true),
-            f32(SCAN, "scan_rows")
+            f32(SCAN, "scan_long")
                 .integer("KIND", 0)
-                .integer("THREADS", 128)
-                .integer("BLOCKS_MIN", 8)
-                .integer("ITEMS", 6)
+                .integer("THREADS", 256)
+                .integer("ITEMS", 11)
                 .integer("VECTOR", 4)
                 .integer("VECTOR_BYTES", 16)
                 .flag("REVERSED", false)
                 .flag("EXCLUSIVE", false)
-                .flag("ROWS", true),
+                .flag("LONG", true),
             f32_rows(SOFTMAX, "softmax_rows", "ROWS").flag("IS_LOG", false),
             f32_rows(LAYERNORM, "layernorm_rows", "ROWS"),
-            Kernel::new(FFT, "butterfly")
-                .integer("RADIX", 4)
-                .integer("SIGN", -1)
-                .integer("LOAD", 0)
-                .integer("STORE", 0),
+            Kernel::new(FFT, "butterfly").integer("RADIX", 4),
             Kernel::new(GATHER, "gather").word("T", "u64").dtype("I", DType::I32),
             Kernel::new(NORMALIZE, "normalize")
                 .dtype("T", DType::U8)
@@ -115,11 +110,7 @@ mod tests {
                 .integer("ACTIVATION", 0)
                 .flag("BIAS", true)
                 .flag("PARTS", false),
-            Kernel::new(FFT, "butterfly")
-                .integer("RADIX", 8)
-                .integer("SIGN", -1)
-                .integer("LOAD", 0)
-                .integer("STORE", 0),
+            Kernel::new(FFT, "butterfly").integer("RADIX", 8),
             f32(POOL, "pool").word("INDEX", "u32").flag("MAX", true).flag("COUNT_PADDING", false).integer("LANES", 1),
             f32(RESIZE, "resize").flag("MODE_NEAREST", true).integer("ROWS", 4).word("INDEX", "u32"),
             f32(SORT, "sort_lines")

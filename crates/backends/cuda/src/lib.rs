@@ -5,6 +5,7 @@
 //! * `engine` submits ops and collects what has finished; three streams overlap upload, kernels and download.
 //! * `context` is what an op has at hand: device memory, kernels, launches. `ops/` goes from an op to launches, one file for each.
 //! * `memory` pools device memory, `staging` brings ordinary host memory to the device through pinned chunks.
+//! * `peers` lets engines read each other's memory, where GPUs do.
 //! * `copies` moves views about on the device, `strides` brings layouts to as few axes as possible.
 //! * `complaint` is how a kernel says that its input is wrong.
 //! * `kernels` compiles and keeps kernels; their text is in `panoply-kernels`.
@@ -27,6 +28,7 @@ mod kernels;
 mod library;
 mod memory;
 mod ops;
+mod peers;
 mod staging;
 mod strides;
 mod warm;

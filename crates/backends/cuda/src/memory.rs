@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use panoply_core::buffer::DeviceAllocation;
@@ -13,6 +14,7 @@ use panoply_core::pool::{Pool, Pooled, Source};
 use panoply_core::{DeviceBuffer, DeviceId, Error, MemoryStats, Result};
 
 use crate::driver::{Address, Driver};
+use crate::peers::Peer;
 
 /// Names of allocations, unique in this process, so that a handle from an engine that is gone is never mistaken.
 static NEXT_TOKEN: AtomicU64 = AtomicU64::new(1);
@@ -29,13 +31,20 @@ pub(crate) struct DeviceMemory {
     pool: Pool<DeviceSource>,
     home: Home<DeviceAllocation>,
     tensors: HashMap<u64, Block>,
+    /// How other engines see it, where there are any.
+    peer: Option<Arc<Peer>>,
 }
 
 impl DeviceMemory {
     /// Memory whose pool keeps at most so many bytes for reuse.
-    pub(crate) fn new(driver: Rc<dyn Driver>, device: DeviceId, cached_bytes_max: usize) -> DeviceMemory {
+    pub(crate) fn new(
+        driver: Rc<dyn Driver>,
+        device: DeviceId,
+        cached_bytes_max: usize,
+        peer: Option<Arc<Peer>>,
+    ) -> DeviceMemory {
         let pool = Pool::new(DeviceSource { driver, device }, cached_bytes_max);
-        DeviceMemory { device, pool, home: Home::new(), tensors: HashMap::new() }
+        DeviceMemory { device, pool, home: Home::new(), tensors: HashMap::new(), peer }
     }
 
     /// Memory for a tensor: its handle, and where it is.
@@ -44,6 +53,9 @@ impl DeviceMemory {
         let address = block.block.0;
         let token = NEXT_TOKEN.fetch_add(1, Ordering::Relaxed);
         self.tensors.insert(token, block);
+        if let Some(peer) = &self.peer {
+            peer.insert(token, address);
+        }
         let allocation = DeviceAllocation { device: self.device, token, len_bytes: bytes };
         Ok((DeviceBuffer::new(self.home.lend(allocation)), address))
     }
@@ -52,6 +64,20 @@ impl DeviceMemory {
     pub(crate) fn scratch(&mut self, bytes: usize) -> Result<Block> {
         self.collect();
         self.pool.lend(bytes)
+    }
+
+    /// The least name that a tensor to come can have.
+    pub(crate) fn next_token(&self) -> u64 {
+        NEXT_TOKEN.load(Ordering::Relaxed)
+    }
+
+    /// Takes the memory of every tensor from this name on: an op that failed hands none of them out.
+    pub(crate) fn tensors_since(&mut self, first_token: u64) -> impl Iterator<Item = Block> {
+        let DeviceMemory { tensors, peer, .. } = self;
+        tensors.extract_if(move |token, _| *token >= first_token).map(move |(token, block)| {
+            peer.iter().for_each(|peer| peer.remove(token));
+            block
+        })
     }
 
     /// Where a tensor's memory is.
@@ -70,10 +96,22 @@ impl DeviceMemory {
 
     /// Takes back the memory of tensors whose last handle is gone.
     fn collect(&mut self) {
-        let DeviceMemory { home, tensors, .. } = self;
+        let DeviceMemory { home, tensors, peer, .. } = self;
         home.take_back(|allocation| {
+            peer.iter().for_each(|peer| peer.remove(allocation.token));
             tensors.remove(&allocation.token);
         });
+    }
+
+    /// The device is lost: nobody shall read its memory.
+    pub(crate) fn lose(&mut self) {
+        self.peer.iter().for_each(|peer| peer.lose());
+    }
+}
+
+impl Drop for DeviceMemory {
+    fn drop(&mut self) {
+        self.lose();
     }
 }
 

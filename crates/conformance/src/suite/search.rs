@@ -125,7 +125,7 @@ fn long() -> Vec<Case> {
     let mut cases = Vec::new();
     for dtype in [DType::F32, DType::F16, DType::I8] {
         for metric in Metric::ALL {
-            for (queries, k) in [(1, 10), (3, 100), (18, 10), (70, 10)] {
+            for (queries, k) in [(1, 10), (3, 100), (12, 10), (18, 10), (70, 10), (140, 10)] {
                 let rows: Vec<f64> = (0..5000 * 16).map(|index| f64::from(uneven(index / 16, index % 16))).collect();
                 let values: Vec<f64> = (0..queries * 16).map(|index| (index * index % 7) as f64).collect();
                 let (rows, values) = (tensor_of(dtype, &[5000, 16], &rows), tensor_of(dtype, &[queries, 16], &values));

@@ -4,33 +4,33 @@
 // A pass over lines of `len` sees `stride` interleaved lines of `length` elements (length * stride = len), and makes of each
 // butterfly of `radix` elements, `length / radix` apart, as many neighbours.
 //
-//   RADIX  the factor of `butterfly`
-//   SIGN   -1 for the transform, 1 for its inverse
-//   LOAD   how the source lies: 0 complex; 1 real; 2 the first half of a spectrum whose other half mirrors it
-//   STORE  how the target lies: 0 complex; 1 the first half of a spectrum; 2 real
+// RADIX is the factor of `butterfly`; what else differs from pass to pass is an argument, so that few kernels are compiled.
 
 #ifndef RADIX
 #define RADIX 1
-#define SIGN 1
-#define LOAD 0
-#define STORE 0
 #endif
+
+// How a line lies in memory: complex numbers, real ones, or the first half of a spectrum whose other half mirrors it.
+#define COMPLEX 0
+#define REAL 1
+#define HALF 2
 
 typedef struct { f64 re, im; } wide;
 
-// A pass: all lines are `len` long; see above.
+// A pass: all lines are `len` long; see above. The sign is -1 for the transform, 1 for its inverse.
 typedef struct {
     u64 lines;
     u32 len, length, stride, radix;
-    f32 scale;
+    f32 scale, sign;
+    u32 source, target;
 } pass;
 
-// exp(SIGN * 2 pi i * numerator / denominator).
-DEVICE wide root(u32 numerator, u32 denominator)
+// exp(sign * 2 pi i * numerator / denominator).
+DEVICE wide root(u32 numerator, u32 denominator, f32 sign)
 {
     wide w;
     sincos(6.283185307179586476925 * (f64)numerator / (f64)denominator, &w.im, &w.re);
-    w.im *= SIGN;
+    w.im *= sign;
     return w;
 }
 
@@ -40,36 +40,28 @@ DEVICE wide multiply_wide(wide a, wide b)
     return c;
 }
 
-DEVICE complex64 load_element(GLOBAL const void *source, u64 line, u32 place, u32 len)
+DEVICE complex64 load_element(GLOBAL const void *source, u64 line, u32 place, const pass *now)
 {
-#if LOAD == 0
-    return ((GLOBAL const complex64 *)source)[line * len + place];
-#elif LOAD == 1
-    complex64 value = {((GLOBAL const f32 *)source)[line * len + place], 0.0f};
-    return value;
-#else
-    u32 half = len / 2 + 1;
-    u32 mirrored = place < half ? place : len - place;
+    if (now->source == COMPLEX) return ((GLOBAL const complex64 *)source)[line * now->len + place];
+    if (now->source == REAL) {
+        complex64 value = {((GLOBAL const f32 *)source)[line * now->len + place], 0.0f};
+        return value;
+    }
+    u32 half = now->len / 2 + 1;
+    u32 mirrored = place < half ? place : now->len - place;
     complex64 value = ((GLOBAL const complex64 *)source)[line * half + mirrored];
     if (mirrored != place) value.im = -value.im;
-    if (place == 0 || 2 * (u64)place == len) value.im = 0.0f;
+    if (place == 0 || 2 * (u64)place == now->len) value.im = 0.0f;
     return value;
-#endif
 }
 
-DEVICE void store_element(GLOBAL void *target, u64 line, u32 place, u32 len, f32 re, f32 im)
+DEVICE void store_element(GLOBAL void *target, u64 line, u32 place, const pass *now, f32 re, f32 im)
 {
-#if STORE == 2
-    ((GLOBAL f32 *)target)[line * len + place] = re;
-#else
+    u32 half = now->len / 2 + 1;
     complex64 value = {re, im};
-#if STORE == 1
-    u32 half = len / 2 + 1;
-    if (place < half) ((GLOBAL complex64 *)target)[line * half + place] = value;
-#else
-    ((GLOBAL complex64 *)target)[line * len + place] = value;
-#endif
-#endif
+    if (now->target == COMPLEX) ((GLOBAL complex64 *)target)[line * now->len + place] = value;
+    else if (now->target == REAL) ((GLOBAL f32 *)target)[line * now->len + place] = re;
+    else if (place < half) ((GLOBAL complex64 *)target)[line * half + place] = value;
 }
 
 // A pass with a small factor. One thread is one butterfly.
@@ -77,7 +69,7 @@ KERNEL LAUNCH_BOUNDS(256, 1) butterfly(GLOBAL void *RESTRICT target, GLOBAL cons
 {
     SHARED complex64 roots[RADIX];
     if (thread_x() < RADIX) {
-        wide w = root(thread_x(), RADIX);
+        wide w = root(thread_x(), RADIX, now.sign);
         roots[thread_x()].re = (f32)w.re;
         roots[thread_x()].im = (f32)w.im;
     }
@@ -89,8 +81,8 @@ KERNEL LAUNCH_BOUNDS(256, 1) butterfly(GLOBAL void *RESTRICT target, GLOBAL cons
         u32 place = (u32)(i % per_line), group = place / now.stride, lane_of = place % now.stride;
         complex64 a[RADIX];
         UNROLL for (u32 j = 0; j < RADIX; j++)
-            a[j] = load_element(source, line, lane_of + now.stride * (group + j * apart), now.len);
-        wide turn = root(group, now.length), twiddle = {now.scale, 0.0};
+            a[j] = load_element(source, line, lane_of + now.stride * (group + j * apart), &now);
+        wide turn = root(group, now.length, now.sign), twiddle = {now.scale, 0.0};
         UNROLL for (u32 k = 0; k < RADIX; k++) {
             f32 re = a[0].re, im = a[0].im;
             UNROLL for (u32 j = 1; j < RADIX; j++) {
@@ -101,8 +93,8 @@ KERNEL LAUNCH_BOUNDS(256, 1) butterfly(GLOBAL void *RESTRICT target, GLOBAL cons
             u32 to = lane_of + now.stride * (RADIX * group + k);
             f32 wr = (f32)twiddle.re, wi = (f32)twiddle.im;
             // The first of a butterfly is only scaled: an infinite element stays what it is.
-            if (k == 0 || group == 0) store_element(target, line, to, now.len, re * wr, im * wr);
-            else store_element(target, line, to, now.len, re * wr - im * wi, re * wi + im * wr);
+            if (k == 0 || group == 0) store_element(target, line, to, &now, re * wr, im * wr);
+            else store_element(target, line, to, &now, re * wr - im * wi, re * wi + im * wr);
             if (group != 0) twiddle = multiply_wide(twiddle, turn);
         }
     }
@@ -117,17 +109,17 @@ KERNEL LAUNCH_BOUNDS(256, 1) plain_sum(GLOBAL void *RESTRICT target, GLOBAL cons
         u64 line = i / now.len;
         u32 place = (u32)(i % now.len), lane_of = place % now.stride, rest = place / now.stride;
         u32 k = rest % now.radix, group = rest / now.radix;
-        wide turn = root(k, now.radix), w = {1.0, 0.0}, sum = {0.0, 0.0};
+        wide turn = root(k, now.radix, now.sign), w = {1.0, 0.0}, sum = {0.0, 0.0};
         for (u32 j = 0; j < now.radix; j++) {
-            complex64 x = load_element(source, line, lane_of + now.stride * (group + j * apart), now.len);
+            complex64 x = load_element(source, line, lane_of + now.stride * (group + j * apart), &now);
             wide value = {x.re, x.im};
             value = multiply_wide(value, w);
             sum.re += value.re;
             sum.im += value.im;
             w = multiply_wide(w, turn);
         }
-        sum = multiply_wide(sum, root(group * k, now.length));
-        store_element(target, line, place, now.len, (f32)sum.re * now.scale, (f32)sum.im * now.scale);
+        sum = multiply_wide(sum, root(group * k, now.length, now.sign));
+        store_element(target, line, place, &now, (f32)sum.re * now.scale, (f32)sum.im * now.scale);
     }
 }
 

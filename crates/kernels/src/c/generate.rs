@@ -6,7 +6,8 @@
 //!
 //! The kernel's entry is `map(target, inputs, count)` where all inputs lie as the output does ([`Reach::Flat`]), or else
 //! `map(target, inputs, sizes, strides, count)`. `inputs` is a structure with one pointer for each input, `sizes` one of
-//! `rank` u32, the last axis first, and `strides` one of `rank` i64 for each input.
+//! `rank` u32, the last axis first, and `strides` one of `rank` i64 for each input. A kernel for many maps at once has a
+//! table of addresses in place of the first two: for each map the output's, then the inputs'; `block_y` counts the maps.
 
 use std::fmt::Write;
 
@@ -62,6 +63,8 @@ pub struct MapForm<'a> {
     pub reach: Reach,
     /// Elements of a vector: a power of two.
     pub width: u32,
+    /// Whether a launch computes many maps, each with memory of its own.
+    pub many: bool,
 }
 
 /// The complete text of a program's kernel, entry `map`. `types` are the program's for the form's dtypes.
@@ -201,6 +204,22 @@ fn write_types(text: &mut String, output: DType, form: &MapForm<'_>) -> std::fmt
     Ok(())
 }
 
+/// The entry up to the place where its output and its inputs are known; `further` are its parameters after those.
+fn write_entry(text: &mut String, output: DType, form: &MapForm<'_>, further: &str) -> std::fmt::Result {
+    let (threads, stored) = (MAP_BLOCK_THREADS, storage(output).0);
+    write!(text, "KERNEL LAUNCH_BOUNDS({threads}, 1) map(")?;
+    if !form.many {
+        return writeln!(text, "GLOBAL {stored} *RESTRICT target, inputs_t in, {further})\n{{");
+    }
+    writeln!(text, "GLOBAL const u64 *RESTRICT table, {further})\n{{")?;
+    writeln!(text, "    GLOBAL const u64 *row = table + (u64)block_y() * {};", form.dtypes.len() + 1)?;
+    writeln!(text, "    GLOBAL {stored} *RESTRICT target = (GLOBAL {stored} *)row[0];\n    inputs_t in;")?;
+    for (index, dtype) in form.dtypes.iter().enumerate() {
+        writeln!(text, "    in.p{index} = (GLOBAL const {} *)row[{}];", storage(*dtype).0, index + 1)?;
+    }
+    Ok(())
+}
+
 /// `compute` of what `element` says for each input, as it is stored.
 fn write_result(
     text: &mut String,
@@ -219,12 +238,7 @@ fn write_result(
 
 fn write_flat(text: &mut String, output: DType, form: &MapForm<'_>, vectors: u32) -> std::fmt::Result {
     let (width, threads) = (form.width, MAP_BLOCK_THREADS);
-    writeln!(
-        text,
-        "KERNEL LAUNCH_BOUNDS({threads}, 1) map(GLOBAL {} *RESTRICT target, inputs_t in, u64 count)",
-        storage(output).0
-    )?;
-    text.push_str("{\n");
+    write_entry(text, output, form, "u64 count")?;
     writeln!(text, "    u64 first = ((u64)block_x() * {} + thread_x()) * {width};", threads * vectors)?;
     for (index, dtype) in form.dtypes.iter().enumerate() {
         if form.accesses[index] != Access::Vector {
@@ -277,12 +291,8 @@ fn write_strided(text: &mut String, output: DType, form: &MapForm<'_>, rank: u32
     let index_type = if is_wide { "u64" } else { "u32" };
     writeln!(text, "typedef struct {{ u32 at[{rank}]; }} sizes_t;")?;
     writeln!(text, "typedef struct {{ i64 at[{inputs}][{rank}]; }} strides_t;")?;
-    writeln!(
-        text,
-        "KERNEL LAUNCH_BOUNDS({threads}, 1) map(GLOBAL {} *RESTRICT target, inputs_t in, sizes_t size, strides_t stride, u64 count)",
-        storage(output).0
-    )?;
-    writeln!(text, "{{\n    u64 first = ((u64)block_x() * {threads} + thread_x()) * {width};")?;
+    write_entry(text, output, form, "sizes_t size, strides_t stride, u64 count")?;
+    writeln!(text, "    u64 first = ((u64)block_x() * {threads} + thread_x()) * {width};")?;
     text.push_str("    if (first >= count) return;\n");
     writeln!(text, "    {index_type} rest = ({index_type})first, place;")?;
     for input in 0..form.dtypes.len() {
@@ -343,10 +353,16 @@ mod tests {
             accesses: &[Access::Vector, Access::Vector],
             reach: Reach::Flat { vectors: 2 },
             width: 4,
+            many: false,
         };
-        let text = text(&(x * 2.0 + y).relu(), &form);
+        let expr = (x * 2.0 + y).relu();
+        let one = text(&expr, &form);
         for line in ["mul_f32(v0, bits_f32(0x40000000u))", "relu_f32(v", "vector_1 a1[2]", "in.p0 + first + u * 1024"] {
-            assert!(text.contains(line), "{line} is not in\n{text}");
+            assert!(one.contains(line), "{line} is not in\n{one}");
+        }
+        let many = text(&expr, &MapForm { many: true, ..form });
+        for line in ["block_y() * 3;", "target = (GLOBAL f32 *)row[0];", "in.p1 = (GLOBAL const f32 *)row[2];"] {
+            assert!(many.contains(line) && !one.contains(line), "{line} is not in\n{many}");
         }
     }
 
@@ -357,6 +373,7 @@ mod tests {
             accesses: &[Access::Single],
             reach: Reach::Strided { rank: 2, is_wide: true },
             width: 1,
+            many: false,
         };
         let text = text(&(Expr::input(0) * 3.0).cast(DType::F16), &form);
         assert!(text.contains("(i32)(i8)mul_i32(v0, (i32)0x3u)"), "{text}");

@@ -4,10 +4,12 @@
 // 2. A barrier opens when every fibre that has not returned has arrived at it; a warp's barrier, when every lane has.
 // 3. A round in which no fibre gets anywhere is a deadlock: lanes of one warp, or threads of one block, have parted ways
 //    around a barrier. On a GPU that is undefined; here the launch says so and stops.
-// 4. The block's memory is filled with garbage before every block, so that nothing depends on what was there.
+// 4. An address that is not a multiple of its type's alignment stops the launch too; the compiler adds the test.
+// 5. The block's memory is filled with garbage before every block, so that nothing depends on what was there.
 
 // Only C's headers: C++'s take longer to compile than most kernels.
 #include <math.h>
+#include <signal.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -226,8 +228,17 @@ template <class... A> void (*call<A...>::function)(A...);
 template <class... A> void **call<A...>::arguments;
 template <class... A> static void bind(void (*f)(A...), void **args) { call<A...>::launch(f, args); }
 
+static void misaligned(int)
+{
+    fprintf(stderr, "misaligned: a thread of block %u,%u,%u used an address that does not fit its type\n", block.x, block.y, block.z);
+    abort();
+}
+
 static void run_grid(const u32 *grid, const u32 *size, u64 shared_bytes)
 {
+    // Which of the two a trap raises is up to the processor.
+    signal(SIGILL, misaligned);
+    signal(SIGTRAP, misaligned);
     grid_size = place{grid[0], grid[1], grid[2]};
     block_size = place{size[0], size[1], size[2]};
     dynamic_shared = (u64 *)aligned_alloc(128, (shared_bytes + 16 + 127) / 128 * 128);
@@ -345,9 +356,20 @@ DEVICE u32 reduce_or_u32(u32 x)
     warp_barrier();
     return all;
 }
+DEVICE u32 reduce_add_u32(u32 x)
+{
+    using namespace emulation;
+    u32 base = current / WARP * WARP, all = 0;
+    slots[current] = x;
+    warp_barrier();
+    for (u32 i = 0; i < WARP && base + i < threads; i++) all += (u32)slots[base + i];
+    warp_barrier();
+    return all;
+}
 // Copies 16 bytes to the block's memory, or zeros; it may take effect as late as the wait.
 DEVICE void copy_async_16(void *target, GLOBAL const void *source, int present)
 {
+    if (((uintptr_t)target | (uintptr_t)source) % 16 != 0) __builtin_trap();
     if (present) memcpy(target, source, 16);
     else memset(target, 0, 16);
 }
@@ -361,6 +383,7 @@ DEVICE void load_matrices(u32 *r, const void *row)
 {
     using namespace emulation;
     u32 base = current / WARP * WARP, l = lane();
+    if ((uintptr_t)row % 16 != 0) __builtin_trap();
     slots[current] = (u64)(uintptr_t)row;
     warp_barrier();
     for (u32 i = 0; i < 4; i++) memcpy(&r[i], (const char *)(uintptr_t)slots[base + i * 8 + l / 4] + l % 4 * 4, 4);

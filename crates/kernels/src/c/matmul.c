@@ -112,6 +112,22 @@ typedef struct {
     f32 alpha, beta;
 } sizes;
 
+// What becomes of the scaled sum at row r and column s.
+DEVICE R finished(SUM sum, GLOBAL const R *c, GLOBAL const R *bias, sizes size, strides c_step, const layout *c_batch, u32 batch,
+                  u32 r, u32 s)
+{
+#if HAS_C
+    i64 at = layout_offset(c_batch, batch) + (i64)r * c_step.row + (i64)s * c_step.col;
+    sum = added(sum, scaled(addend(c[at]), size.beta));
+#endif
+#if BIAS == 1
+    sum = added(sum, addend(bias[s]));
+#elif BIAS == 2
+    sum = added(sum, addend(bias[r]));
+#endif
+    return FROM_SUM(activate(sum));
+}
+
 // Loads a tile of DEPTH × TILE elements: place (d, i) holds element (first_i + i, first_d + d) by the given strides.
 DEVICE void load_tile(SUM tile[DEPTH][TILE + 1], GLOBAL const T *source, i64 along_i, i64 along_d, u32 first_i, u32 count_i,
                       u32 first_d, u32 count_d, i32 d_is_near)
@@ -174,16 +190,7 @@ KERNEL LAUNCH_BOUNDS(256, 2) matmul(GLOBAL R *out, GLOBAL const T *a, GLOBAL con
                     u32 r = first_row + row + i, s = first_col + col + j;
                     if (r >= size.m || s >= size.n) continue;
                     SUM sum = scaled(sums[i][j], size.alpha);
-#if HAS_C
-                    i64 at = layout_offset(&c_batch, batch) + (i64)r * c_step.row + (i64)s * c_step.col;
-                    sum = added(sum, scaled(addend(c[at]), size.beta));
-#endif
-#if BIAS == 1
-                    sum = added(sum, addend(bias[s]));
-#elif BIAS == 2
-                    sum = added(sum, addend(bias[r]));
-#endif
-                    out[((u64)batch * size.m + r) * size.n + s] = FROM_SUM(activate(sum));
+                    out[((u64)batch * size.m + r) * size.n + s] = finished(sum, c, bias, size, c_step, &c_batch, batch, r, s);
                 }
             }
         }
@@ -222,18 +229,6 @@ KERNEL LAUNCH_BOUNDS(256, 4) epilogue(GLOBAL R *out, GLOBAL const S *sums, GLOBA
         u64 above = at / size.n;
         u32 r = (u32)(above % size.m), batch = (u32)(above / size.m);
         SUM sum = S_LOAD(sums[at]);
-#if HAS_C
-        i64 from = layout_offset(&c_batch, batch) + (i64)r * c_step.row + (i64)s * c_step.col;
-        sum = added(sum, scaled(addend(c[from]), size.beta));
-#endif
-#if BIAS == 1
-        sum = added(sum, addend(bias[s]));
-#elif BIAS == 2
-        sum = added(sum, addend(bias[r]));
-#endif
-        out[at] = FROM_SUM(activate(sum));
-        (void)batch;
-        (void)r;
-        (void)s;
+        out[at] = finished(sum, c, bias, size, c_step, &c_batch, batch, r, s);
     }
 }

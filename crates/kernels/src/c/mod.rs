@@ -11,6 +11,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use panoply_core::DType;
+use panoply_core::op::compute::Activation;
 
 pub mod generate;
 pub mod interpret;
@@ -21,7 +22,7 @@ pub const PRELUDE: &str = include_str!("prelude.h");
 pub const HOST_EMULATION: &str = include_str!("host.h");
 
 /// The most parameters of one kernel.
-const PARAMETERS_MAX: usize = 16;
+const PARAMETERS_MAX: usize = 18;
 
 /// What compiles the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -130,6 +131,18 @@ pub const TOPK: Unit = Unit {
     name: "topk",
     text: concat!(include_str!("sorted_keys.h"), include_str!("nearest_keys.h"), include_str!("topk.c")),
 };
+
+/// How kernels count activations.
+pub const fn activation_number(activation: Activation) -> u32 {
+    match activation {
+        Activation::None => 0,
+        Activation::Relu => 1,
+        Activation::Gelu => 2,
+        Activation::Silu => 3,
+        Activation::Sigmoid => 4,
+        _ => 5,
+    }
+}
 
 /// A kernel: an entry of a unit, with its parameters.
 #[derive(Clone, Debug)]

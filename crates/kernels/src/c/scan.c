@@ -1,21 +1,21 @@
 // Running sums, products, maxima and minima. T is the element, KIND one of those below.
 //
-// A row is cut into tiles of THREADS × ITEMS vectors. Rows of several tiles are scanned in one pass: a tile publishes what its
-// elements come to, then looks back over the tiles before it until one has published what everything up to its end comes to.
-// 1. Blocks start in the order of their numbers, so that every tile before this one is done or under way.
-// 2. A tile's status is epoch << 2 | state; what another launch left there has another epoch and counts as nothing.
-// 3. Where the value fits, it travels with the status in one 64-bit word. Otherwise it is written and fenced before the
-//    status, and read after it.
-// REVERSED and EXCLUSIVE are constants where a row has many tiles, and the launch's arguments where that would only make
+// A row of one tile is scanned by a block (scan_rows). Longer rows are cut into tiles that all blocks share (scan_long): each
+// tile is read once, waits in the block's memory for what lies before it, and is written once.
+// 1. A block draws tiles in their order and holds two: it publishes what the second comes to before it completes the first, so
+//    that what a tile waits for was mostly published while it was being read.
+// 2. A block knows what everything up to its last tile came to, and adds what the tiles since then have published.
+// 3. Only blocks that run draw tiles, and they complete them in their order: whatever a tile waits for is under way.
+// 4. What an earlier launch published has another epoch and counts as nothing.
+// 5. Where the value fits, it travels with the epoch in one 64-bit word. Otherwise it is written and fenced before the epoch,
+//    and read after it.
+// REVERSED and EXCLUSIVE are constants in scan_long, and the launch's arguments in scan_rows, where constants would only make
 // more kernels.
 
 #define SUM 0
 #define PRODUCT 1
 #define MAXIMUM 2
 #define MINIMUM 3
-
-#define HAS_OWN 1u
-#define HAS_ALL 2u
 
 typedef T_ACC ACC;
 typedef struct ALIGNED(VECTOR_BYTES) { T at[VECTOR]; } vector_t;
@@ -74,109 +74,29 @@ ACC_SHUFFLE(shuffle)
 ACC_SHUFFLE(shuffle_up)
 ACC_SHUFFLE(shuffle_xor)
 
-#if defined(ROWS)
-#if !defined(T_IS_f64)
-#define PACKED 1
-#endif
-
-// The state of a tile with its value; `values` has two places for each tile where they are not packed.
-typedef struct { GLOBAL u64 *status; GLOBAL f64 *values; u32 epoch; } board;
-
-DEVICE void publish(const board *b, u32 tile, u32 state, ACC value)
+// What this lane's value and those of the lanes before it come to.
+DEVICE ACC up_to_lane(ACC value)
 {
-    u32 tag = b->epoch << 2 | state;
-#if defined(PACKED)
-    acc_words x;
-    x.acc = value;
-    store_coherent_u64(b->status + tile, (u64)x.word[0] << 32 | tag);
-#else
-    store_coherent_u64((GLOBAL u64 *)b->values + (u64)tile * 2 + (state == HAS_ALL), f64_bits(value));
-    FENCE();
-    store_coherent_u64(b->status + tile, tag);
-#endif
-}
-
-// The state of a tile: 0 where nothing has been published in this launch.
-DEVICE u32 state_of(const board *b, u64 word) { return (u32)word >> 2 == b->epoch ? (u32)word & 3u : 0u; }
-
-DEVICE ACC value_of(const board *b, i64 tile, u64 word, u32 state)
-{
-#if defined(PACKED)
-    acc_words x;
-    x.word[0] = (u32)(word >> 32);
-    return x.acc;
-#else
-    return bits_f64(load_coherent_u64((GLOBAL const u64 *)b->values + (u64)tile * 2 + (state == HAS_ALL)));
-#endif
-}
-
-// Tiles that one lane looks at in one go.
-#define DEPTH 2
-
-// By one warp: what the tiles from `first` up to, but not including, `tile` come to.
-DEVICE ACC look_back(const board *b, i64 first, i64 tile)
-{
-    ACC all = neutral();
-    for (i64 nearest = tile - 1;; nearest -= WARP * DEPTH) {
-        u64 word[DEPTH];
-        u32 state[DEPTH], is_waiting;
-        do {
-            UNROLL
-            for (u32 d = 0; d < DEPTH; d++) {
-                i64 at = nearest - (i64)(d * WARP + lane());
-                word[d] = at >= first ? load_coherent_u64(b->status + at) : 0;
-            }
-            is_waiting = 0;
-            UNROLL
-            for (u32 d = 0; d < DEPTH; d++) {
-                i64 at = nearest - (i64)(d * WARP + lane());
-                state[d] = at >= first ? state_of(b, word[d]) : HAS_ALL;
-                // What lies behind a complete tile is not needed.
-                u32 complete = ballot(state[d] == HAS_ALL), waiting = ballot(state[d] == 0);
-                u32 until = complete ? complete & (0u - complete) : 0u;
-                if (waiting & (until - 1u)) is_waiting = 1;
-                if (complete) {
-                    UNROLL
-                    for (u32 rest = d + 1; rest < DEPTH; rest++) state[rest] = HAS_ALL;
-                    break;
-                }
-            }
-        } while (is_waiting);
-#if !defined(PACKED)
-        FENCE();
-#endif
-        u32 is_done = 0;
-        UNROLL
-        for (u32 d = 0; d < DEPTH; d++) {
-            if (is_done) break;
-            i64 at = nearest - (i64)(d * WARP + lane());
-            u32 complete = ballot(state[d] == HAS_ALL);
-            // The nearest complete tile is the lowest bit; everything behind it is in it.
-            u32 used = complete ? (complete & (0u - complete)) * 2u - 1u : 0xffffffffu;
-            ACC value = neutral();
-            if (at >= first && (used >> lane() & 1u)) value = value_of(b, at, word[d], state[d]);
-            UNROLL
-            for (u32 mask = WARP / 2; mask > 0; mask /= 2) value = join(value, acc_shuffle_xor(value, mask));
-            all = join(value, all);
-            is_done = complete;
-        }
-        if (is_done) return all;
+    UNROLL
+    for (u32 by = 1; by < WARP; by *= 2) {
+        ACC other = acc_shuffle_up(value, by);
+        if (lane() >= by) value = join(other, value);
     }
+    return value;
 }
 
-KERNEL LAUNCH_BOUNDS(THREADS, BLOCKS_MIN) scan_rows(GLOBAL T *RESTRICT target, GLOBAL const T *RESTRICT source, u64 len, u32 tiles,
-    u32 is_reversed, u32 is_exclusive, GLOBAL u64 *status, GLOBAL f64 *values, u32 epoch)
+#if defined(ROWS)
+KERNEL LAUNCH_BOUNDS(THREADS, BLOCKS_MIN) scan_rows(GLOBAL T *RESTRICT target, GLOBAL const T *RESTRICT source, u64 len,
+    u32 is_reversed, u32 is_exclusive)
 {
     SHARED ACC of_warp[THREADS / WARP];
-    SHARED ACC before_tile;
     u32 warp = thread_x() / WARP;
-    u64 row = block_x() / tiles, tile = block_x() % tiles;
-    u64 begin = tile * ((u64)THREADS * ITEMS * VECTOR) + ((u64)warp * ITEMS * WARP + lane()) * VECTOR;
-    GLOBAL const T *from = source + row * len;
-    GLOBAL T *to = target + row * len;
+    u64 begin = ((u64)warp * ITEMS * WARP + lane()) * VECTOR;
+    GLOBAL const T *from = source + block_x() * len;
+    GLOBAL T *to = target + block_x() * len;
     ACC x[ITEMS][VECTOR], before[ITEMS];
-    // Whether the whole tile lies within the row; the end of a single row need not be even.
-    int is_whole = (tile + 1) * ((u64)THREADS * ITEMS * VECTOR) <= len;
+    // Whether the row fills the tile; the end of a single row need not be even.
+    int is_whole = (u64)THREADS * ITEMS * VECTOR <= len;
     i64 first = (i64)(REVERSED ? len - VECTOR - begin : begin);
     if (is_whole) {
         UNROLL
@@ -201,43 +121,16 @@ KERNEL LAUNCH_BOUNDS(THREADS, BLOCKS_MIN) scan_rows(GLOBAL T *RESTRICT target, G
         ACC up_to = x[k][0];
         UNROLL
         for (u32 e = 1; e < VECTOR; e++) up_to = join(up_to, x[k][e]);
-        UNROLL
-        for (u32 by = 1; by < WARP; by *= 2) {
-            ACC other = acc_shuffle_up(up_to, by);
-            if (lane() >= by) up_to = join(other, up_to);
-        }
+        up_to = up_to_lane(up_to);
         ACC others = acc_shuffle_up(up_to, 1);
         before[k] = lane() == 0 ? running : join(running, others);
         running = join(running, acc_shuffle(up_to, WARP - 1));
     }
     ACC prefix = neutral();
-    if (THREADS > WARP || tiles > 1) {
+    if (THREADS > WARP) {
         if (lane() == 0) of_warp[warp] = running;
         BARRIER();
-        ACC whole = neutral();
-        for (u32 w = 0; w < THREADS / WARP; w++) {
-            if (w == warp) prefix = whole;
-            whole = join(whole, of_warp[w]);
-        }
-        if (tiles > 1) {
-            board b;
-            b.status = status;
-            b.values = values;
-            b.epoch = epoch;
-            if (warp == 0) {
-                ACC earlier = neutral();
-                if (tile > 0) {
-                    if (thread_x() == 0) publish(&b, block_x(), HAS_OWN, whole);
-                    earlier = look_back(&b, (i64)(row * tiles), block_x());
-                }
-                if (thread_x() == 0) {
-                    publish(&b, block_x(), HAS_ALL, join(earlier, whole));
-                    before_tile = earlier;
-                }
-            }
-            BARRIER();
-            prefix = join(before_tile, prefix);
-        }
+        for (u32 w = 0; w < warp; w++) prefix = join(prefix, of_warp[w]);
     }
     UNROLL
     for (u32 k = 0; k < ITEMS; k++) {
@@ -261,6 +154,267 @@ KERNEL LAUNCH_BOUNDS(THREADS, BLOCKS_MIN) scan_rows(GLOBAL T *RESTRICT target, G
                 if (i < len) to[REVERSED ? len - 1 - i : i] = T_STORE(out[e]);
             }
         }
+    }
+}
+#endif
+
+#if defined(LONG)
+#define WARPS (THREADS / WARP)
+#define TILE_VECTORS (THREADS * ITEMS)
+#define NO_TILE 0xffffffffu
+
+#if !defined(T_IS_f64)
+#define PACKED 1
+#endif
+
+// The rows, and where their tiles publish what they come to.
+typedef struct {
+    GLOBAL T *target;
+    GLOBAL const T *source;
+    u64 len;
+    u32 tiles_of_row, tiles;
+    GLOBAL u32 *drawn;
+    GLOBAL u64 *published;
+    GLOBAL u64 *values;
+    u32 epoch;
+} task;
+
+// The next tile, or NO_TILE once one beyond the last was drawn. The last of all draws leaves the counter as it was.
+DEVICE u32 draw(const task *job, u32 latest)
+{
+    if (latest >= job->tiles) return NO_TILE;
+    u32 tile = ATOMIC_ADD(job->drawn, 1u);
+    if (tile == job->tiles + grid_size_x() - 1u) *job->drawn = 0;
+    return tile;
+}
+
+DEVICE void publish(const task *job, u32 tile, ACC value)
+{
+    u64 word = job->epoch;
+#if defined(PACKED)
+    acc_words x;
+    x.acc = value;
+    word |= (u64)x.word[0] << 32;
+#else
+    store_coherent_u64(job->values + tile, f64_bits(value));
+    FENCE();
+#endif
+    store_coherent_u64(job->published + tile, word);
+}
+
+DEVICE ACC published_by(const task *job, u32 tile)
+{
+    u64 word;
+    do word = load_coherent_u64(job->published + tile);
+    while ((u32)word != job->epoch);
+#if defined(PACKED)
+    acc_words x;
+    x.word[0] = (u32)(word >> 32);
+    return x.acc;
+#else
+    FENCE();
+    return bits_f64(load_coherent_u64(job->values + tile));
+#endif
+}
+
+// A tile, with its row and its place in it; none where `number` is beyond the last.
+typedef struct { u32 number, index; u64 row; int is_whole; } part;
+
+DEVICE part part_of(const task *job, u32 tile)
+{
+    part p = { tile, tile, 0, 0 };
+    if (job->tiles_of_row < job->tiles) {
+        p.row = tile / job->tiles_of_row;
+        p.index = tile % job->tiles_of_row;
+    }
+    p.is_whole = tile < job->tiles && ((u64)p.index + 1) * (TILE_VECTORS * VECTOR) <= job->len;
+    return p;
+}
+
+// Where a vector of the tile lies in memory. Vectors are counted in the order of the scan.
+DEVICE u64 place_of(const task *job, const part *p, u32 vector)
+{
+    u64 before = ((u64)p->index * TILE_VECTORS + vector) * VECTOR;
+    return p->row * job->len + (REVERSED ? job->len - VECTOR - before : before);
+}
+
+// How many of a vector's elements are within the row.
+DEVICE u32 present_in(const task *job, const part *p, u32 vector)
+{
+    u64 begin = ((u64)p->index * TILE_VECTORS + vector) * VECTOR;
+    if (p->number >= job->tiles || begin >= job->len) return 0;
+    return job->len - begin < VECTOR ? (u32)(job->len - begin) : VECTOR;
+}
+
+#define STEP (REVERSED ? -(i64)(THREADS * VECTOR) : (i64)(THREADS * VECTOR))
+
+// Begins to read a tile into its slot. A thread reads what it will write.
+DEVICE void fetch(const task *job, const part *p, vector_t *slot)
+{
+    GLOBAL const T *from = job->source + (i64)place_of(job, p, thread_x());
+    vector_t *to = slot + thread_x();
+    if (VECTOR_BYTES == 16 && p->is_whole) {
+        UNROLL
+        for (u32 k = 0; k < ITEMS; k++) copy_async_16(to + k * THREADS, from + k * STEP, 1);
+    } else if (p->is_whole) {
+        // All reads are under way before the first is waited for.
+        vector_t x[ITEMS];
+        UNROLL
+        for (u32 k = 0; k < ITEMS; k++) x[k] = *(GLOBAL const vector_t *)(from + k * STEP);
+        UNROLL
+        for (u32 k = 0; k < ITEMS; k++) to[k * THREADS] = x[k];
+    } else {
+        for (u32 k = 0; k < ITEMS; k++) {
+            u32 present = present_in(job, p, k * THREADS + thread_x());
+            for (u32 e = 0; e < present; e++) to[k * THREADS].at[e] = from[k * STEP + e];
+        }
+    }
+    COPY_ASYNC_COMMIT();
+}
+
+DEVICE ACC element(const vector_t *v, u32 e) { return T_LOAD(v->at[REVERSED ? VECTOR - 1 - e : e]); }
+
+// What this thread's part of a tile comes to: ITEMS vectors, one after the other.
+DEVICE ACC own_sum(const task *job, const part *p, const vector_t *slot)
+{
+    ACC sum = neutral();
+    if (p->is_whole) {
+        UNROLL
+        for (u32 k = 0; k < ITEMS; k++) {
+            vector_t v = slot[thread_x() * ITEMS + k];
+            ACC of_vector = element(&v, 0);
+            UNROLL
+            for (u32 e = 1; e < VECTOR; e++) of_vector = join(of_vector, element(&v, e));
+            sum = join(sum, of_vector);
+        }
+    } else {
+        for (u32 k = 0; k < ITEMS; k++) {
+            vector_t v = slot[thread_x() * ITEMS + k];
+            u32 present = present_in(job, p, thread_x() * ITEMS + k);
+            for (u32 e = 0; e < present; e++) sum = join(sum, element(&v, e));
+        }
+    }
+    return sum;
+}
+
+// Puts the results of this thread's part in the place of its elements. What lies beyond the row's end is not written out.
+DEVICE void complete(vector_t *slot, ACC sum)
+{
+    UNROLL
+    for (u32 k = 0; k < ITEMS; k++) {
+        vector_t v = slot[thread_x() * ITEMS + k];
+        UNROLL
+        for (u32 e = 0; e < VECTOR; e++) {
+            ACC next = join(sum, element(&v, e));
+            v.at[REVERSED ? VECTOR - 1 - e : e] = T_STORE(EXCLUSIVE ? sum : next);
+            sum = next;
+        }
+        slot[thread_x() * ITEMS + k] = v;
+    }
+}
+
+DEVICE void write_out(const task *job, const part *p, const vector_t *slot)
+{
+    GLOBAL T *to = job->target + (i64)place_of(job, p, thread_x());
+    const vector_t *from = slot + thread_x();
+    if (p->is_whole) {
+        UNROLL
+        for (u32 k = 0; k < ITEMS; k++) *(GLOBAL vector_t *)(to + k * STEP) = from[k * THREADS];
+    } else {
+        for (u32 k = 0; k < ITEMS; k++) {
+            u32 present = present_in(job, p, k * THREADS + thread_x());
+            for (u32 e = 0; e < present; e++) to[k * STEP + e] = from[k * THREADS].at[e];
+        }
+    }
+}
+
+// What the warp's values come to.
+DEVICE ACC acc_of_warp(ACC value)
+{
+    UNROLL
+    for (u32 mask = WARP / 2; mask > 0; mask /= 2) value = join(value, acc_shuffle_xor(value, mask));
+    return value;
+}
+
+// Publishes what a tile comes to, with that of each warp in `of_warp`; returns what the earlier threads of this warp come to.
+// Every thread of the block must take part.
+DEVICE ACC measure(const task *job, const part *p, const vector_t *slot, ACC *of_warp)
+{
+    ACC up_to = up_to_lane(own_sum(job, p, slot));
+    if (lane() == WARP - 1) of_warp[thread_x() / WARP] = up_to;
+    BARRIER();
+    if (thread_x() < WARP) {
+        ACC whole = acc_of_warp(lane() < WARPS ? of_warp[lane()] : neutral());
+        if (lane() == 0 && p->number < job->tiles) publish(job, p->number, whole);
+    }
+    ACC others = acc_shuffle_up(up_to, 1);
+    return lane() == 0 ? neutral() : others;
+}
+
+KERNEL LAUNCH_BOUNDS(THREADS, 2) scan_long(GLOBAL T *RESTRICT target, GLOBAL const T *RESTRICT source, u64 len,
+    u32 tiles_of_row, u32 tiles, GLOBAL u32 *drawn, GLOBAL u64 *published, GLOBAL u64 *values, u32 epoch)
+{
+    DYNAMIC_SHARED(vector_t, slots);
+    SHARED ACC of_warp[2][WARPS];
+    SHARED ACC since[WARPS];
+    SHARED u32 told;
+    task job = { target, source, len, tiles_of_row, tiles, drawn, published, values, epoch };
+    u32 warp = thread_x() / WARP, is_second = 0;
+    if (thread_x() == 0) told = draw(&job, 0);
+    BARRIER();
+    part here = part_of(&job, told);
+    fetch(&job, &here, slots);
+    BARRIER();
+    if (thread_x() == 0) told = draw(&job, here.number);
+    BARRIER();
+    part next = part_of(&job, told);
+    fetch(&job, &next, slots + TILE_VECTORS);
+    COPY_ASYNC_WAIT(1);
+    BARRIER();
+    // What the earlier threads of the warp come to, in the tile that comes next.
+    ACC before_next = measure(&job, &here, slots, of_warp[0]);
+    // What everything of this row before the tile `from` comes to.
+    ACC carry = neutral();
+    u32 from = 0;
+    while (here.number < tiles) {
+        vector_t *slot = slots + is_second * TILE_VECTORS, *other = slots + (1 - is_second) * TILE_VECTORS;
+        u32 after = 0;
+        ACC before = before_next;
+        // The first warp has more to do than the last one.
+        if (thread_x() == THREADS - 1) after = draw(&job, next.number);
+        COPY_ASYNC_WAIT(0);
+        BARRIER();
+        before_next = measure(&job, &next, other, of_warp[1 - is_second]);
+        u32 row_begin = here.number - here.index;
+        if (from <= row_begin) {
+            from = row_begin;
+            carry = neutral();
+        }
+        ACC earlier = neutral();
+        for (u32 tile = from + thread_x(); tile < here.number; tile += THREADS) {
+            earlier = join(earlier, published_by(&job, tile));
+        }
+        earlier = acc_of_warp(earlier);
+        if (lane() == 0) since[warp] = earlier;
+        if (thread_x() == THREADS - 1) told = after;
+        BARRIER();
+        after = told;
+        ACC prefix = neutral(), whole = neutral();
+        UNROLL
+        for (u32 w = 0; w < WARPS; w++) {
+            carry = join(carry, since[w]);
+            if (w == warp) prefix = whole;
+            whole = join(whole, of_warp[is_second][w]);
+        }
+        complete(slot, join(join(carry, prefix), before));
+        carry = join(carry, whole);
+        BARRIER();
+        write_out(&job, &here, slot);
+        from = here.number + 1;
+        here = next;
+        next = part_of(&job, after);
+        fetch(&job, &next, slot);
+        is_second = 1 - is_second;
     }
 }
 #endif

@@ -3,7 +3,8 @@
 //
 // Parameters besides those of search_bounds.h: BLOCK_QUERIES and BLOCK_ROWS, the sizes of a tile; WARP_QUERIES and WARP_ROWS, the part of
 // one warp; STAGES in the block's memory, of STAGE_CHUNKS chunks; RESIDENT, whether the queries stay there; GROUPED, whether four warps
-// multiply together (then WARP_QUERIES is 16, and WARP_ROWS is 128); FIRST, see below.
+// multiply together (then WARP_QUERIES is 16, and WARP_ROWS is 128); FIRST, see below; BLOCKS of a
+// multiprocessor.
 //
 // A block keeps its queries and goes through tiles of rows. Both come in chunks of 128 bytes of each vector: a chunk lies in the
 // block's memory as lines of 128 bytes, whose eight pieces of 16 bytes are permuted by the line's number, so that the matrix loads
@@ -163,15 +164,20 @@ DEVICE void choose(sums a, u32 query_base, u32 row_base, const row_facts *known,
             candidates |= (u32)any << (n * QUERY_TILES + m);
         }
     }
+    // Each bit stands for up to four of them.
+    u32 most = reduce_add_u32(count_ones(candidates)) * 4u;
+    if (most == 0) return;
     candidates = reduce_or_u32(candidates);
-    if (candidates == 0) return;
+    WARP_BARRIER();
+    if (shuffle_u32(mine->count, 0) + most > COLLECTED_MAX) hand_over(mine);
+    int may_run_over = most > COLLECTED_MAX;
     UNROLL for (u32 n = 0; n < ROW_TILES; n++) {
         UNROLL for (u32 m = 0; m < QUERY_TILES; m++) {
             if (!((candidates >> (n * QUERY_TILES + m)) & 1u)) continue;
             UNROLL for (u32 i = 0; i < 2; i++) {
                 row_facts facts = known[row + n * 8 + i];
                 u32 near = (u32)may_be_near(a[m][n][i], limits[m][0], facts) | (u32)may_be_near(a[m][n][i + 2], limits[m][1], facts) << 1;
-                make_room(mine);
+                if (may_run_over) make_room(mine);
                 if (near) collect(mine, near, a[m][n][i], a[m][n][i + 2], query + m * 16, row_base + row + n * 8 + i, facts.first);
             }
         }
@@ -203,7 +209,8 @@ DEVICE void copy_chunk(u8 *target, GLOBAL const T *source, u32 first, u32 count,
     u8 *to = target + line * CHUNK_BYTES + ((number ^ (line & 7u)) << 4);
     GLOBAL const u8 *from = (GLOBAL const u8 *)source + (u64)(first + line) * row_bytes + byte;
     u32 left = byte < row_bytes && first + line < count ? count - first - line : 0;
-    UNROLL for (u32 i = 0; i < vectors * 8 / THREADS; i++) {
+    if (vectors < THREADS / 8 && line >= vectors) return;
+    UNROLL for (u32 i = 0; i < (vectors * 8 + THREADS - 1) / THREADS; i++) {
         copy_async_16(to + i * (THREADS / 8) * CHUNK_BYTES, from, i * (THREADS / 8) < left);
         from += (u64)(THREADS / 8) * row_bytes;
     }
@@ -279,12 +286,12 @@ DEVICE void learn_queries(GLOBAL const sum *squares, GLOBAL const u64 *limits)
 }
 
 // Starts the copy of one stage.
-DEVICE void copy_stage(u8 *target, GLOBAL const T *rows, GLOBAL const T *queries, u32 row_count, u32 query_count, u32 query_base, u32 tile, u32 tile_step,
-    u32 step, u32 row_bytes)
+DEVICE void copy_stage(u8 *target, GLOBAL const T *rows, GLOBAL const T *queries, u32 row_count, u32 query_count, u32 query_base, u32 row_base, u32 step,
+    u32 row_bytes)
 {
     UNROLL for (u32 i = 0; i < STAGE_CHUNKS; i++) {
         u32 chunk = step * STAGE_CHUNKS + i;
-        copy_chunk(target + i * ROW_CHUNK_BYTES, rows, tile * tile_step * BLOCK_ROWS, row_count, BLOCK_ROWS, row_bytes, chunk);
+        copy_chunk(target + i * ROW_CHUNK_BYTES, rows, row_base, row_count, BLOCK_ROWS, row_bytes, chunk);
         if (!RESIDENT) {
             copy_chunk(target + STAGE_CHUNKS * ROW_CHUNK_BYTES + i * QUERY_CHUNK_BYTES, queries, query_base, query_count, BLOCK_QUERIES, row_bytes, chunk);
         }
@@ -299,10 +306,18 @@ DEVICE void learn_row(row_facts *known, sum square, u32 row_base)
     if (thread_x() % SHARERS == 0) known[line] = facts_of_row(square, job.dim, job.lengths, row < job.row_count ? row : job.row_count - 1);
 }
 
-// The grid is (tiles of queries, parts of the rows). The tiles of rows are every `tile_step`-th, `tiles` of them.
-KERNEL LAUNCH_BOUNDS(THREADS, 2) search_many(GLOBAL const T *RESTRICT rows, GLOBAL const T *RESTRICT queries, GLOBAL const u32 *RESTRICT filter,
+// The first row of the pass's tile with this number. The pass takes every `tile_step`-th tile, but not each `left_out`-th of them,
+// the first among these; 0 leaves none out.
+DEVICE u32 row_base_of(u32 number, u32 tile_step, u32 left_out)
+{
+    if (left_out) number += number / (left_out - 1) + 1;
+    return number * tile_step * BLOCK_ROWS;
+}
+
+// The grid is (tiles of queries, parts of the rows). The pass takes `tiles` tiles of rows.
+KERNEL LAUNCH_BOUNDS(THREADS, BLOCKS) search_many(GLOBAL const T *RESTRICT rows, GLOBAL const T *RESTRICT queries, GLOBAL const u32 *RESTRICT filter,
     GLOBAL const f32 *RESTRICT lengths, GLOBAL const sum *RESTRICT squares, GLOBAL const u64 *RESTRICT limits, GLOBAL u64 *lists, GLOBAL u32 *counts,
-    u32 row_count, u32 query_count, u32 dim, u32 capacity, u32 tiles, u32 tile_step)
+    u32 row_count, u32 query_count, u32 dim, u32 capacity, u32 tiles, u32 tile_step, u32 left_out)
 {
     DYNAMIC_SHARED(u8, unaligned);
     u8 *memory = unaligned + (1024 - ((u64)unaligned & 1023)) % 1024;
@@ -325,11 +340,12 @@ KERNEL LAUNCH_BOUNDS(THREADS, 2) search_many(GLOBAL const T *RESTRICT rows, GLOB
     }
     // The tile, step and stage that are copied next, and those that are multiplied.
     u32 copy_tile = block_y(), copy_step = 0, copy_to = 0, tile = block_y(), step = 0, stage = 0, parity = 0;
+    u32 copy_row = row_base_of(copy_tile, tile_step, left_out);
     for (u32 ahead = 0; ahead < STAGES - 1; ahead++) {
-        if (copy_tile < tiles) copy_stage(stages + copy_to * STAGE_BYTES, rows, queries, row_count, query_count, query_base, copy_tile, tile_step, copy_step, row_bytes);
+        if (copy_tile < tiles) copy_stage(stages + copy_to * STAGE_BYTES, rows, queries, row_count, query_count, query_base, copy_row, copy_step, row_bytes);
         COPY_ASYNC_COMMIT();
         copy_to++;
-        if (++copy_step == steps) copy_step = 0, copy_tile += grid_size_y();
+        if (++copy_step == steps) copy_step = 0, copy_tile += grid_size_y(), copy_row = row_base_of(copy_tile, tile_step, left_out);
     }
     int squared = NEEDS_FACTS && !(EXACT && METRIC == COSINE && lengths);
     sum square = 0;
@@ -338,10 +354,10 @@ KERNEL LAUNCH_BOUNDS(THREADS, 2) search_many(GLOBAL const T *RESTRICT rows, GLOB
         COPY_ASYNC_WAIT(STAGES - 2);
         if (GROUPED) TENSOR_FENCE();
         BARRIER();
-        if (copy_tile < tiles) copy_stage(stages + copy_to * STAGE_BYTES, rows, queries, row_count, query_count, query_base, copy_tile, tile_step, copy_step, row_bytes);
+        if (copy_tile < tiles) copy_stage(stages + copy_to * STAGE_BYTES, rows, queries, row_count, query_count, query_base, copy_row, copy_step, row_bytes);
         COPY_ASYNC_COMMIT();
         if (++copy_to == STAGES) copy_to = 0;
-        if (++copy_step == steps) copy_step = 0, copy_tile += grid_size_y();
+        if (++copy_step == steps) copy_step = 0, copy_tile += grid_size_y(), copy_row = row_base_of(copy_tile, tile_step, left_out);
 
         const u8 *rows_here = stages + stage * STAGE_BYTES;
         const u8 *queries_here = RESIDENT ? memory + step * STAGE_CHUNKS * QUERY_CHUNK_BYTES : rows_here + STAGE_CHUNKS * ROW_CHUNK_BYTES;
@@ -353,7 +369,7 @@ KERNEL LAUNCH_BOUNDS(THREADS, 2) search_many(GLOBAL const T *RESTRICT rows, GLOB
         if (++stage == STAGES) stage = 0;
         if (++step == steps) {
             step = 0;
-            u32 row_base = tile * tile_step * BLOCK_ROWS;
+            u32 row_base = row_base_of(tile, tile_step, left_out);
             row_facts *known = rows_known[parity];
             if (NEEDS_FACTS) {
                 learn_row(known, square, row_base);

@@ -80,11 +80,12 @@ DEVICE const u64 *smallest_in_order(u64 *keys, u32 count, u64 *spare, u32 spare_
     return spare;
 }
 
-// With `ids` null, sets the query's threshold to its k-th key and makes its list empty for the next pass. Else writes the result.
+// With `ids` null, sets the query's threshold to its k-th key, and leaves the k nearest in its list, or nothing unless it
+// `keeps` them; of a list that ran over, only that. Else writes the result.
 // `given` is the number of keys of every list, or 0 where `counts` says it. `chosen` is the number of queries whose list ran over,
 // and then their numbers. The block's memory has room for `spare_size` keys and a list.
-KERNEL LAUNCH_BOUNDS(THREADS, 2) search_select(GLOBAL const u64 *RESTRICT lists, GLOBAL u32 *counts, GLOBAL u64 *thresholds, GLOBAL u32 *chosen,
-    GLOBAL u32 *ids, GLOBAL f32 *scores, u32 given, u32 capacity, u32 k, u32 places, u32 spare_size)
+KERNEL LAUNCH_BOUNDS(THREADS, 2) search_select(GLOBAL u64 *lists, GLOBAL u32 *counts, GLOBAL u64 *thresholds, GLOBAL u32 *chosen,
+    GLOBAL u32 *ids, GLOBAL f32 *scores, u32 given, u32 capacity, u32 k, u32 places, u32 spare_size, u32 keeps)
 {
     DYNAMIC_SHARED(u64, spare);
     u64 *keys = spare + spare_size;
@@ -103,9 +104,18 @@ KERNEL LAUNCH_BOUNDS(THREADS, 2) search_select(GLOBAL const u64 *RESTRICT lists,
         return;
     }
     u64 threshold = count >= k ? bound_of_smallest(keys, count, k) : MISSING_KEY;
+    SHARED u32 kept;
+    if (thread_x() == 0) kept = 0;
+    BARRIER();
+    if (keeps) {
+        for (u32 i = thread_x(); i < count; i += THREADS) {
+            if (keys[i] <= threshold) lists[(u64)query * capacity + ATOMIC_ADD(&kept, 1u)] = keys[i];
+        }
+    }
+    BARRIER();
     if (thread_x() == 0) {
         if (given || threshold < thresholds[query]) thresholds[query] = threshold;
-        counts[query] = 0;
+        counts[query] = keeps && found > capacity ? found : kept;
         if (query == 0) chosen[0] = 0;
     }
 }

@@ -7,6 +7,7 @@ use panoply_runtime::FallbackPolicy;
 use toml::Value;
 
 use super::Settings;
+use crate::selection::{Pick, Power};
 
 pub(super) const SECTIONS: &[&str] = &["devices", "limits", "routing", "batching", "health"];
 
@@ -40,6 +41,8 @@ macro_rules! key {
 pub(super) const KEYS: &[Key] = &[
     key!("devices", "only", "a list of APIs, such as [\"cpu\", \"cuda\"]", apis => only),
     key!("devices", "leave_out", "a list of devices, such as [\"cuda:1\"]", devices => leave_out),
+    key!("devices", "pick", "a list of devices or parts of names, such as [\"wgpu:0\", \"radeon\"]", picks => selection.pick),
+    key!("devices", "power", "\"high\" or \"low\"", power => selection.power),
     key!("devices", "threads", COUNT, some_count => open.threads),
     key!("devices", "pool_bytes_max", COUNT, some_count => open.pool_bytes_max),
     key!("limits", "queue_depth_max", COUNT, count => limits.queue_depth_max),
@@ -144,6 +147,18 @@ fn apis(value: &Value) -> Option<Option<Vec<Api>>> {
 
 fn devices(value: &Value) -> Option<Vec<DeviceId>> {
     value.as_array()?.iter().map(|name| name.as_str()?.parse().ok()).collect()
+}
+
+fn picks(value: &Value) -> Option<Vec<Pick>> {
+    value.as_array()?.iter().map(|name| name.as_str().filter(|name| !name.is_empty()).map(Pick::new)).collect()
+}
+
+fn power(value: &Value) -> Option<Option<Power>> {
+    Some(Some(match value.as_str()? {
+        "high" => Power::High,
+        "low" => Power::Low,
+        _ => return None,
+    }))
 }
 
 fn policy(value: &Value) -> Option<FallbackPolicy> {

@@ -8,6 +8,8 @@
 //! [devices]
 //! only = ["cpu", "cuda"]         # APIs
 //! leave_out = ["cuda:1"]
+//! pick = ["radeon", "cpu:0"]     # no others: ids, or parts of names
+//! power = "low"                  # integrated GPUs rather than discrete ones; high is the other way round
 //! threads = 8                    # of a CPU device
 //!
 //! [limits]
@@ -36,6 +38,7 @@ use toml::{Table, Value};
 
 use crate::builder::Builder;
 use crate::runtime::Runtime;
+use crate::selection::Selection;
 
 mod keys;
 
@@ -53,6 +56,8 @@ pub struct Settings {
     pub only: Option<Vec<Api>>,
     /// Devices that are not opened.
     pub leave_out: Vec<DeviceId>,
+    /// Which of the devices that are there are used.
+    pub selection: Selection,
     /// How devices are opened.
     pub open: OpenOptions,
     /// The bounds of every device worker.
@@ -130,6 +135,7 @@ impl Default for Settings {
         Settings {
             only: None,
             leave_out: Vec::new(),
+            selection: Selection::default(),
             open: OpenOptions::default(),
             limits: WorkerLimits::default(),
             health: HealthRules::default(),
@@ -199,7 +205,8 @@ impl Settings {
             .fallback(self.fallback)
             .exploration(self.exploration.clone())
             .batching(self.batching)
-            .leave_out(self.leave_out.iter().copied());
+            .leave_out(self.leave_out.iter().copied())
+            .selection(self.selection.clone());
         if let Some(apis) = &self.only {
             builder = builder.only(apis);
         }
@@ -257,6 +264,7 @@ impl Strategy {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::selection::{Pick, Power};
 
     fn parse(text: &str) -> Result<Settings, SettingsError> {
         let mut settings = Settings::default();
@@ -267,7 +275,7 @@ mod tests {
     #[test]
     fn every_key_can_be_set() {
         let settings = parse(
-            "[devices]\nonly = [\"cpu\"]\nleave_out = [\"cuda:1\"]\nthreads = 3\n\
+            "[devices]\nonly = [\"cpu\"]\nleave_out = [\"cuda:1\"]\nthreads = 3\npick = [\"wgpu:1\", \"iris\"]\npower = \"low\"\n\
              [limits]\nqueue_depth_max = 32\nop_time_max_ms = 1500\n\
              [routing]\nfallback = \"retry:3\"\nprofile = false\nexplore_one_in = 0\n\
              [batching]\nstrategy = \"adaptive\"\nsize_max = 16\nwait_max_us = 90\n\
@@ -275,6 +283,8 @@ mod tests {
         )
         .unwrap();
         assert_eq!(settings.only, Some(vec![Api::Cpu]));
+        assert_eq!(settings.selection.pick, [Pick::new("wgpu:1"), Pick::new("Iris")]);
+        assert_eq!(settings.selection.power, Some(Power::Low));
         assert_eq!(settings.limits.queue_depth_max, 32);
         assert_eq!(settings.limits.op_time_max, Duration::from_millis(1500));
         assert_eq!(settings.fallback, FallbackPolicy::Retry { times: 3 });
@@ -303,6 +313,7 @@ mod tests {
                 "[batching]\nstrategy = \"fast\"\n",
                 "\"low-latency\", \"time-or-size\", \"adaptive\" or \"high-throughput\"",
             ),
+            ("[devices]\npower = \"much\"\n", "\"high\" or \"low\""),
             ("[health]\nhot_celsius = true\n", "a number"),
         ] {
             match parse(text).unwrap_err() {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use panoply_core::clock::Clock;
 use panoply_core::error::panic_message;
-use panoply_core::{Backend, Describe, Engine, Error, Finished, Item, OpenOptions, Result};
+use panoply_core::{Api, Backend, Describe, Engine, Error, Finished, Item, OpenOptions, Result};
 
 use super::flights::{Flight, FlightTable, Flights};
 use super::landing::Landing;
@@ -17,6 +17,12 @@ use crate::batcher::Batcher;
 use crate::health::{Circuit, Verdict};
 use crate::options::{Goal, Priority};
 use crate::router::model::Key;
+
+/// An engine gets no more ops while it has this much to do, as predicted: what waits in the queue can still go elsewhere, and
+/// whoever is urgent goes before it. It is more than enough to keep a device busy.
+const ENGINE_NS_MAX: u64 = 1_000_000;
+/// A device that works by itself gets so many ops whatever they take, so that one is copied while another runs.
+const ENGINE_OPS_MIN: usize = 4;
 
 /// What the driver wants next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,6 +165,7 @@ impl Driver {
         if self.batcher.is_empty() && self.warm_up() {
             return Step::Worked;
         }
+        self.lane.note_idle();
         let look = self.lane.gate.is_ailing().then_some(self.next_look);
         match self.batcher.due().into_iter().chain(look).min() {
             Some(time) => Step::IdleUntil(time),
@@ -280,8 +287,21 @@ impl Driver {
             return;
         }
         let now = clock.now();
-        let mut leaving = Vec::new();
-        lane.pop_many(lane.queued(), turn, |ticket| leaving.push(ticket));
+        let mut left = lane.queued() + lane.waiting();
+        while left > 0 {
+            let mut leaving = Vec::new();
+            let popped = lane.pop_many(left, turn, |ticket| leaving.push(ticket));
+            // Callers that waited for room come in, to leave at once.
+            lane.made_room();
+            if popped == 0 {
+                break;
+            }
+            left = left.saturating_sub(popped);
+            Self::send_away(lane, leaving, cause, now);
+        }
+    }
+
+    fn send_away(lane: &Lane, leaving: Vec<OpTicket>, cause: &Error, now: Instant) {
         for mut ticket in leaving {
             let moves = ticket.question_mut().is_some_and(|task| task.evacuate(lane.number, lane.info.id, cause));
             if !moves {
@@ -293,14 +313,32 @@ impl Driver {
             }
             lane.hand_over(ticket, true);
         }
-        lane.made_room();
     }
 
-    /// Moves waiting ops into the batch. Ops whose callers have gone, or whose deadlines have passed, end here.
+    /// Moves waiting ops into the batch, one by one, until the engine has enough to do.
     fn take_from_queue(&mut self, now: Instant) -> bool {
+        let mut popped = 0;
+        while popped < self.lane.limits.batch_max.max(1) && self.wants_more() && self.take_one(now) {
+            popped += 1;
+        }
+        if popped > 0 {
+            self.lane.made_room();
+        }
+        popped > 0
+    }
+
+    /// Whether the engine shall have another op. Ops that wait to be joined must be taken to be seen.
+    fn wants_more(&self) -> bool {
+        let ops_min = if self.lane.info.id.api == Api::Cpu { 1 } else { ENGINE_OPS_MIN };
+        let (ops, expected_ns) = self.flights.load();
+        let busy = ops >= ops_min && expected_ns >= ENGINE_NS_MAX && !self.batcher.holds();
+        self.flights.room() > 0 && !busy
+    }
+
+    /// Takes an op. One whose caller has gone, or whose deadline has passed, ends here.
+    fn take_one(&mut self, now: Instant) -> bool {
         let Driver { lane, flights, batch, batcher, turn, .. } = self;
-        let count_max = lane.limits.batch_max.max(1).min(flights.room());
-        let popped = lane.pop_many(count_max, turn, |mut ticket: OpTicket| {
+        let popped = lane.pop_many(1, turn, |mut ticket: OpTicket| {
             if ticket.is_cancelled() {
                 return cancel(lane, ticket, now);
             }
@@ -324,9 +362,6 @@ impl Driver {
                 None => batch.push(item),
             }
         });
-        if popped > 0 {
-            lane.made_room();
-        }
         popped > 0
     }
 

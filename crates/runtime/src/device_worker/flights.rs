@@ -51,6 +51,8 @@ pub(crate) struct Flights {
     free: Vec<u32>,
     /// How many of them the engine does not have yet.
     held: u32,
+    /// How long all of them are expected to keep the device.
+    expected_ns: u64,
 }
 
 struct Use {
@@ -89,6 +91,7 @@ impl Flights {
             uses: (0..capacity).map(|_| Use { number: 0, active: false, flight }).collect(),
             free: (0..capacity as u32).rev().collect(),
             held: 0,
+            expected_ns: 0,
         }
     }
 
@@ -118,6 +121,7 @@ impl Flights {
         entry.active = true;
         entry.flight = flight;
         self.held += u32::from(!flight.submitted);
+        self.expected_ns += flight.service_ns as u64;
         self.table.tickets[index as usize].store(ticket.into_raw(), Ordering::Release);
         (u64::from(entry.number) << 32) | u64::from(index)
     }
@@ -129,6 +133,7 @@ impl Flights {
         entry.active = false;
         let flight = entry.flight;
         self.held -= u32::from(!flight.submitted);
+        self.expected_ns -= flight.service_ns as u64;
         self.free.push(index);
         Some(Landed { ticket: self.table.take(index as usize), flight })
     }
@@ -148,6 +153,11 @@ impl Flights {
         if let Some(entry) = self.uses.get_mut(token as u32 as usize) {
             entry.flight.alone = alone;
         }
+    }
+
+    /// How many ops are under way, and how long all of them are expected to keep the device.
+    pub(crate) fn load(&self) -> (usize, u64) {
+        (self.uses.len() - self.free.len(), self.expected_ns)
     }
 
     /// Whether the engine has nothing to do.
@@ -170,6 +180,7 @@ impl Flights {
     /// Takes everything out.
     pub(crate) fn land_all(&mut self, mut receive: impl FnMut(OpTicket)) {
         self.held = 0;
+        self.expected_ns = 0;
         for index in 0..self.uses.len() {
             if std::mem::replace(&mut self.uses[index].active, false) {
                 self.free.push(index as u32);

@@ -197,7 +197,9 @@ impl Landing<'_> {
         let device_ns = done.device_time.map(|time| nanoseconds(time) as f32);
         let share_ns = (flight.service_ns.max(1.0) * self.stretch - transfer_ns).max(1.0);
         let own_ns = device_ns.filter(|_| lane.info.id.api == Api::Cpu);
-        let run_ns = own_ns.or_else(|| flight.alone.then(|| (ran_ns - transfer_ns).max(1.0)));
+        // Of ops that ran side by side the engine tells each one's share of the time, not how long it takes by itself.
+        let run_ns =
+            own_ns.filter(|_| done.batch_size == 1).or_else(|| flight.alone.then(|| (ran_ns - transfer_ns).max(1.0)));
         let service_ns = own_ns.unwrap_or(match (flight.alone, device_ns) {
             // The device's own time spans its copies, which are predicted apart.
             (true, Some(device_ns)) => (device_ns - transfer_ns).max(device_ns / 10.0),
@@ -206,7 +208,7 @@ impl Landing<'_> {
         let output_bytes = done.result.as_ref().map_or(0, |value| value.tensors().map(Tensor::len_bytes).sum());
         let sample = Sample { run_ns, service_ns, output_bytes: output_bytes as f32 };
         let forecast = &task.forecast;
-        lane.model.learn(forecast.key, (done.op.name(), done.op.dtype()), forecast.work_log2, sample);
+        lane.model.learn(forecast.key, || (done.op.name(), done.op.dtype()), forecast.work_log2, sample);
     }
 
     /// Learns from a transfer to the host, and puts it on the op's account.

@@ -2,12 +2,12 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::Waker;
 use std::time::Instant;
 
 use panoply_core::clock::Clock;
 use panoply_core::{DeviceId, DeviceInfo, Error, ErrorKind, Op, Result};
 
+use super::line::Line;
 use super::task::Place;
 use super::{OpTicket, Task, WorkerCounters, WorkerLimits, WorkerReport, WorkerState};
 use crate::batcher::Batching;
@@ -15,7 +15,6 @@ use crate::health::{Gate, HealthRules, Verdict};
 use crate::options::{Priority, nanoseconds};
 use crate::queue::{PushError, Queue};
 use crate::relay::Inlet;
-use crate::room::Room;
 use crate::router::links::Links;
 use crate::router::model::{Key, Model};
 use crate::sleeper::Sleeper;
@@ -49,15 +48,14 @@ pub(crate) struct Lane {
     pub(crate) exploring: AtomicU32,
     /// The work that waits or runs, in nanoseconds as predicted.
     backlog_ns: CacheLine<AtomicU64>,
-    queue: Queue<OpTicket>,
-    urgent: Queue<OpTicket>,
-    patient: Queue<OpTicket>,
-    /// Set by the first op that is urgent or patient.
+    normal: Line,
+    urgent: Line,
+    patient: Line,
+    /// Set by the first op that is urgent or patient, or was put back.
     mixed: AtomicBool,
     warm_ups: Queue<Op>,
     /// The keys of the ops in `warm_ups`, so that none is asked for twice.
     warming: [AtomicU64; WARM_UPS_MAX],
-    room: Room,
     mode: AtomicU8,
     state: AtomicU8,
     /// Written on transitions only, never on the path of an op.
@@ -89,6 +87,7 @@ pub(crate) struct Counts {
     pub(crate) cancelled: AtomicU64,
     pub(crate) moved: AtomicU64,
     pub(crate) fallbacks: AtomicU64,
+    pub(crate) relieved: AtomicU64,
     pub(crate) panics: AtomicU64,
     pub(crate) reopened: AtomicU64,
     pub(crate) replaced: AtomicU64,
@@ -98,6 +97,7 @@ pub(crate) struct Counts {
 impl Lane {
     pub(crate) fn new(number: u8, info: DeviceInfo, setup: &LaneSetup) -> Lane {
         let depth = setup.limits.queue_depth_max;
+        setup.inlet.expect_lane(number);
         Lane {
             number,
             info,
@@ -112,13 +112,12 @@ impl Lane {
             metrics: LaneMetrics::new(),
             exploring: AtomicU32::new(0),
             backlog_ns: CacheLine(AtomicU64::new(0)),
-            queue: Queue::new(depth),
-            urgent: Queue::new(depth),
-            patient: Queue::new(depth),
+            normal: Line::new(depth),
+            urgent: Line::new(depth),
+            patient: Line::new(depth),
             mixed: AtomicBool::new(false),
             warm_ups: Queue::new(WARM_UPS_MAX),
             warming: [const { AtomicU64::new(0) }; WARM_UPS_MAX],
-            room: Room::default(),
             mode: AtomicU8::new(RUN),
             state: AtomicU8::new(WorkerState::Opening as u8),
             trouble: Mutex::new(None),
@@ -128,40 +127,49 @@ impl Lane {
         }
     }
 
-    /// Puts an op into the queue, or hands it back with the reason.
+    /// Puts an op into the queue, or hands it back with the reason. It is full for everybody while somebody waits.
     pub(crate) fn try_send(&self, mut ticket: OpTicket) -> Result<(), (OpTicket, Error)> {
-        let (priority, load_ns) = match ticket.question_mut() {
-            Some(task) => (task.wishes.priority, task.load_ns),
-            None => (Priority::Normal, 0),
-        };
-        self.push(ticket, priority, load_ns)
+        let (priority, load_ns) = priority_and_load(&mut ticket);
+        self.enter(priority, load_ns, |line| line.push(ticket))
     }
 
     /// Puts an op that has come from another lane into the queue: it has waited before, and goes before others.
     pub(crate) fn try_relay(&self, mut ticket: OpTicket) -> Result<(), (OpTicket, Error)> {
-        let load_ns = ticket.question_mut().map_or(0, |task| task.load_ns);
-        self.push(ticket, Priority::Urgent, load_ns)
+        let (_, load_ns) = priority_and_load(&mut ticket);
+        self.enter(Priority::Urgent, load_ns, |line| line.push_past(ticket))
     }
 
-    fn push(&self, ticket: OpTicket, priority: Priority, load_ns: u64) -> Result<(), (OpTicket, Error)> {
-        let queue = match priority {
-            Priority::Normal => &self.queue,
+    /// Has an op wait for room behind those that wait already, or hands it back where the lane takes nothing any more.
+    pub(crate) fn wait_in_line(&self, mut ticket: OpTicket) -> Result<(), (OpTicket, Error)> {
+        let (priority, load_ns) = priority_and_load(&mut ticket);
+        self.enter(priority, load_ns, |line| line.wait(ticket).map(drop).map_err(PushError::Closed))
+    }
+
+    fn enter(
+        &self,
+        priority: Priority,
+        load_ns: u64,
+        push: impl FnOnce(&Line) -> Result<(), PushError<OpTicket>>,
+    ) -> Result<(), (OpTicket, Error)> {
+        let line = match priority {
+            Priority::Normal => &self.normal,
             Priority::Urgent => &self.urgent,
             Priority::Patient => &self.patient,
         };
-        if priority != Priority::Normal && !self.mixed.load(Ordering::Relaxed) {
-            self.mixed.store(true, Ordering::Release);
+        if priority != Priority::Normal {
+            self.note_mixed();
         }
-        self.backlog_ns.fetch_add(load_ns, Ordering::Relaxed);
-        match queue.push(ticket) {
+        let before_ns = self.backlog_ns.fetch_add(load_ns, Ordering::Relaxed);
+        match push(line) {
             Ok(()) => {
                 self.counts.accepted.fetch_add(1, Ordering::Relaxed);
                 self.sleeper.wake();
+                self.inlet.note_backlog(before_ns);
                 Ok(())
             }
             Err(PushError::Full(ticket)) => {
                 self.unload(load_ns);
-                let queue_depth_max = queue.capacity();
+                let queue_depth_max = line.capacity();
                 Err((ticket, Error::Busy { device: self.info.id, queue_depth_max }))
             }
             Err(PushError::Closed(ticket)) => {
@@ -171,40 +179,73 @@ impl Lane {
         }
     }
 
+    fn note_mixed(&self) {
+        if !self.mixed.load(Ordering::Relaxed) {
+            self.mixed.store(true, Ordering::Release);
+        }
+    }
+
     /// Takes up to so many ops out, by turns where some are urgent or patient.
     pub(crate) fn pop_many(&self, count_max: usize, turn: &mut u32, mut receive: impl FnMut(OpTicket)) -> usize {
         if !self.mixed.load(Ordering::Acquire) {
-            return self.queue.pop_many(count_max, receive);
+            return self.normal.pop_run(count_max, receive);
         }
         let mut taken = 0;
         while taken < count_max {
             *turn = turn.wrapping_add(1) % TURNS;
             let order = match *turn {
-                0 => [&self.patient, &self.queue, &self.urgent],
-                3 | 6 => [&self.queue, &self.patient, &self.urgent],
-                _ => [&self.urgent, &self.queue, &self.patient],
+                0 => [&self.patient, &self.normal, &self.urgent],
+                3 | 6 => [&self.normal, &self.patient, &self.urgent],
+                _ => [&self.urgent, &self.normal, &self.patient],
             };
-            let Some(ticket) = order.into_iter().find_map(Queue::pop) else { break };
+            let Some(ticket) = order.into_iter().find_map(Line::pop) else { break };
             receive(ticket);
             taken += 1;
         }
         taken
     }
 
-    /// Has `waker` woken when there may be room. The caller must try once more after this.
-    pub(crate) fn wait_for_room(&self, waker: &Waker) {
-        self.room.wait(waker);
+    /// Takes every op out of the queue to be looked at, each with the number of its line, those first whose turn is likely
+    /// first. What `keep` gives back goes to its place; for the rest `keep` is answerable.
+    pub(crate) fn look_through(&self, keep: impl FnOnce(Vec<(usize, OpTicket)>) -> Vec<(usize, OpTicket)>) {
+        let lines = [&self.urgent, &self.normal, &self.patient];
+        let mut tickets = Vec::new();
+        for (number, line) in lines.iter().enumerate() {
+            let taken = (0..line.capacity()).map_while(|_| line.pop());
+            tickets.extend(taken.map(|ticket| (number, ticket)));
+        }
+        if tickets.is_empty() {
+            return;
+        }
+        self.note_mixed();
+        for (number, ticket) in keep(tickets) {
+            // There is always room for what was taken out: only a line that was closed meanwhile refuses.
+            if let Err(PushError::Full(ticket) | PushError::Closed(ticket)) = lines[number].put_back(ticket) {
+                self.fail(ticket, self.refusal());
+            }
+        }
+        self.sleeper.wake();
+        self.made_room();
     }
 
-    /// Called by consumers after they took something out.
+    /// Called by consumers after they took something out: callers that wait get in.
     pub(crate) fn made_room(&self) {
-        self.room.wake_all();
+        let lines = [&self.normal, &self.urgent, &self.patient];
+        let mixed = self.mixed.load(Ordering::Acquire);
+        if lines[..if mixed { 3 } else { 1 }].iter().filter(|line| line.made_room()).count() > 0 {
+            self.sleeper.wake();
+        }
     }
 
-    /// Ops that wait.
+    /// Ops in the queue.
     pub(crate) fn queued(&self) -> usize {
         let others = if self.mixed.load(Ordering::Acquire) { self.urgent.len() + self.patient.len() } else { 0 };
-        self.queue.len() + others
+        self.normal.len() + others
+    }
+
+    /// Ops whose callers wait for room in the queue.
+    pub(crate) fn waiting(&self) -> usize {
+        self.normal.waiting() + self.urgent.waiting() + self.patient.waiting()
     }
 
     /// Whether everything that was accepted has ended.
@@ -262,38 +303,48 @@ impl Lane {
         self.mode.load(Ordering::Acquire) == ABORT
     }
 
+    /// Called by the worker when it has run out of work.
+    pub(crate) fn note_idle(&self) {
+        self.inlet.note_idle();
+    }
+
     /// Whether an idle worker has a reason to take a step.
     pub(crate) fn has_news(&self) -> bool {
-        self.queue.has_news()
-            || (self.mixed.load(Ordering::Acquire) && (self.urgent.has_news() || self.patient.has_news()))
-            || self.warm_ups.has_news()
+        let others = || self.normal.has_news() || self.urgent.has_news() || self.patient.has_news();
+        self.normal.queue_has_news() || (self.mixed.load(Ordering::Acquire) && others()) || self.warm_ups.has_news()
     }
 
     /// Whether nothing waits and nothing can come any more.
     pub(crate) fn is_finished(&self) -> bool {
-        self.queue.is_finished() && self.urgent.is_finished() && self.patient.is_finished()
+        self.normal.is_finished() && self.urgent.is_finished() && self.patient.is_finished()
     }
 
-    /// Refuses everything from now on, without ending the worker's duty to what it has.
+    /// Refuses everything from now on, without ending the worker's duty to what it has. Callers that wait for room have not
+    /// got in, and never will.
     pub(crate) fn close(&self) {
-        [&self.queue, &self.urgent, &self.patient].into_iter().for_each(Queue::close);
+        let lines = [&self.normal, &self.urgent, &self.patient];
+        lines.iter().for_each(|line| line.close());
         self.sleeper.wake();
-        self.room.wake_all();
+        for line in lines {
+            line.take_waiting(|ticket| self.fail(ticket, self.refusal()));
+        }
     }
 
     /// Answers everything that waits in the closed queues, or hands it on.
     pub(crate) fn refuse_queued(&self) {
         while !self.is_finished() {
             let mut popped = 0;
-            for queue in [&self.queue, &self.urgent, &self.patient] {
-                popped += queue.pop_many(64, |ticket| self.fail(ticket, self.refusal()));
+            for line in [&self.normal, &self.urgent, &self.patient] {
+                while let Some(ticket) = line.pop() {
+                    self.fail(ticket, self.refusal());
+                    popped += 1;
+                }
             }
             if popped == 0 {
                 // A push has claimed its slot and is about to fill it.
                 std::thread::yield_now();
             }
         }
-        self.made_room();
     }
 
     /// Ends an op with an error: it goes elsewhere where its caller allows that, and otherwise the caller gets the error.
@@ -346,9 +397,9 @@ impl Lane {
 
     /// Puts an op that was taken out back at the end of its queue.
     pub(crate) fn requeue(&self, mut ticket: OpTicket, now: Instant) {
-        let load_ns = ticket.question_mut().map_or(0, |task| task.load_ns);
+        let (priority, load_ns) = priority_and_load(&mut ticket);
         self.unload(load_ns);
-        match self.try_send(ticket) {
+        match self.enter(priority, load_ns, |line| line.push_past(ticket)) {
             Ok(()) => {
                 self.counts.moved.fetch_add(1, Ordering::Release);
             }
@@ -365,7 +416,7 @@ impl Lane {
 
     /// Whether it still takes ops.
     pub(crate) fn is_open(&self) -> bool {
-        !self.queue.is_closed()
+        !self.normal.is_closed()
     }
 
     /// Ends an op that was settled before with an error for its caller.
@@ -386,7 +437,7 @@ impl Lane {
         }
     }
 
-    fn unload(&self, load_ns: u64) {
+    pub(crate) fn unload(&self, load_ns: u64) {
         if load_ns > 0 {
             self.backlog_ns.fetch_sub(load_ns, Ordering::Relaxed);
         }
@@ -431,7 +482,8 @@ impl Lane {
             state: self.state(),
             trouble: self.trouble.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone(),
             queued: self.queued(),
-            queue_depth_max: self.queue.capacity(),
+            waiting: self.waiting(),
+            queue_depth_max: self.normal.capacity(),
             counters: WorkerCounters {
                 accepted: read(&counts.accepted),
                 completed: read(&counts.completed),
@@ -439,6 +491,7 @@ impl Lane {
                 cancelled: read(&counts.cancelled),
                 moved: read(&counts.moved),
                 fallbacks: read(&counts.fallbacks),
+                relieved: read(&counts.relieved),
                 panics: read(&counts.panics),
                 reopened: read(&counts.reopened),
                 replaced: read(&counts.replaced),
@@ -458,4 +511,9 @@ impl Lane {
             _ => Error::ShuttingDown,
         }
     }
+}
+
+/// Whose turn an op is, and what it adds to the backlog.
+fn priority_and_load(ticket: &mut OpTicket) -> (Priority, u64) {
+    ticket.question_mut().map_or((Priority::Normal, 0), |task| (task.wishes.priority, task.load_ns))
 }

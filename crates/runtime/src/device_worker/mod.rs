@@ -4,6 +4,7 @@
 //! * [`Lane`]: what callers, the worker and its supervisor share: the queues, the counters, the state, the model.
 //! * `driver`: the worker's loop as a machine that takes one step at a time, so that a simulation can run it under a
 //!   virtual clock.
+//! * `line`: the ops of one priority that wait for the device, first come first served.
 //! * `flights`: the ops inside the engine.
 //! * `supervisor`: starts the worker's thread, and replaces it when it hangs.
 //!
@@ -30,6 +31,7 @@ pub(crate) mod driver;
 pub(crate) mod flights;
 mod landing;
 pub(crate) mod lane;
+mod line;
 pub(crate) mod supervisor;
 pub(crate) mod task;
 
@@ -127,6 +129,8 @@ pub struct WorkerCounters {
     pub moved: u64,
     /// Those of them that left because the device failed them, or was about to.
     pub fallbacks: u64,
+    /// Those of them that had not been started, and were expected to be finished sooner elsewhere.
+    pub relieved: u64,
     /// Panics inside the engine.
     pub panics: u64,
     /// How often the device was opened again.
@@ -148,6 +152,8 @@ pub struct WorkerReport {
     pub trouble: Option<Error>,
     /// Ops that wait in the queue.
     pub queued: usize,
+    /// Ops whose callers wait for room in the queue.
+    pub waiting: usize,
     /// How many ops the queue holds.
     pub queue_depth_max: usize,
     /// What it has done.

@@ -82,11 +82,11 @@ impl Breaker {
         }
     }
 
-    /// Whether an op may be sent at this time.
-    pub(crate) fn passage(&self, now_ns: u64, rules: &HealthRules) -> Passage {
+    /// Whether an op may be sent at this time, which is asked for only where it matters.
+    pub(crate) fn passage(&self, now_ns: impl FnOnce() -> u64, rules: &HealthRules) -> Passage {
         match self.circuit() {
             Circuit::Closed => Passage::Free,
-            Circuit::Open if now_ns < self.until_ns.load(Ordering::Relaxed) => Passage::Barred,
+            Circuit::Open if now_ns() < self.until_ns.load(Ordering::Relaxed) => Passage::Barred,
             Circuit::Open => {
                 self.half_open();
                 Passage::Probe
@@ -221,7 +221,7 @@ mod tests {
         assert_eq!(breaker.circuit(), Circuit::Closed, "6 of 64 is not above 10 %");
         fail(&breaker, 1, 0, &rules);
         assert_eq!(breaker.circuit(), Circuit::Open, "7 of 64 is");
-        assert_eq!(breaker.passage(0, &rules), Passage::Barred);
+        assert_eq!(breaker.passage(|| 0, &rules), Passage::Barred);
     }
 
     #[test]
@@ -240,24 +240,24 @@ mod tests {
         let breaker = Breaker::new();
         fail(&breaker, 10, 0, &rules);
         let mut now = nanoseconds(rules.open_wait_min);
-        assert_eq!(breaker.passage(now - 1, &rules), Passage::Barred);
-        assert_eq!(breaker.passage(now, &rules), Passage::Probe);
+        assert_eq!(breaker.passage(|| now - 1, &rules), Passage::Barred);
+        assert_eq!(breaker.passage(|| now, &rules), Passage::Probe);
         for _ in 0..rules.probes_max {
             assert!(breaker.take_probe(&rules));
         }
-        assert!(!breaker.take_probe(&rules) && breaker.passage(now, &rules) == Passage::Barred);
+        assert!(!breaker.take_probe(&rules) && breaker.passage(|| now, &rules) == Passage::Barred);
         assert!(breaker.note(Verdict::Failure, true, now, &rules));
         (1..rules.probes_max).for_each(|_| _ = breaker.note(Verdict::Neither, true, now, &rules));
         now += nanoseconds(rules.open_wait_min);
-        assert_eq!(breaker.passage(now, &rules), Passage::Barred, "the second wait is longer");
+        assert_eq!(breaker.passage(|| now, &rules), Passage::Barred, "the second wait is longer");
         now += nanoseconds(rules.open_wait_min);
-        assert_eq!(breaker.passage(now, &rules), Passage::Probe);
+        assert_eq!(breaker.passage(|| now, &rules), Passage::Probe);
         for _ in 0..rules.probes_needed {
             assert!(breaker.take_probe(&rules));
             breaker.note(Verdict::Success, true, now, &rules);
         }
         assert_eq!(breaker.circuit(), Circuit::Closed);
-        assert_eq!(breaker.passage(now, &rules), Passage::Free);
+        assert_eq!(breaker.passage(|| now, &rules), Passage::Free);
     }
 
     #[test]
@@ -267,7 +267,7 @@ mod tests {
         let mut openings = 0_u32;
         for step in 0..36_000_u64 {
             let now = step * SECOND / 10;
-            let probe = match breaker.passage(now, &rules) {
+            let probe = match breaker.passage(|| now, &rules) {
                 Passage::Barred => continue,
                 Passage::Free => false,
                 Passage::Probe => breaker.take_probe(&rules),

@@ -88,9 +88,25 @@ pub(super) fn choose(router: &Router, op: &Op, wishes: &Wishes, now: Instant) ->
         return Err(account::refusal(router, op, wishes));
     };
     warm_up_colder(router, &sights, choice, op);
+    Ok(Decision { forecast: forecast(router, &sights, choice) })
+}
+
+/// What is expected on the best of the allowed lanes that are fit and known for this op; nothing is tried out.
+pub(super) fn soonest(router: &Router, op: &Op, wishes: &Wishes, now: Instant) -> Option<Forecast> {
+    let sights = look(router, op, wishes, now);
+    let seen = &sights.of[..router.lanes.len()];
+    let sure = |lane: usize| {
+        let sight = &seen[lane];
+        sight.fitness == Fitness::Fit && sight.measured && !sight.probe && sight.outdone_by.is_none()
+    };
+    let best = better_of(seen, sure)?;
+    Some(forecast(router, &sights, Choice { lane: best as u8, explored: false }))
+}
+
+fn forecast(router: &Router, sights: &Sights, choice: Choice) -> Forecast {
     let (Choice { lane, explored }, sight) = (choice, &sights.of[usize::from(choice.lane)]);
-    let device = router.lanes.get(usize::from(lane)).map(|candidate| candidate.lane.info.id);
-    let forecast = Forecast {
+    let target = router.lanes.get(usize::from(lane));
+    Forecast {
         key: sights.facts.key,
         work_log2: sights.facts.work_log2,
         queue_ns: sight.queue_ns,
@@ -100,9 +116,8 @@ pub(super) fn choose(router: &Router, op: &Op, wishes: &Wishes, now: Instant) ->
         target: lane,
         probe: sight.probe,
         explored,
-        foreign: device.is_some_and(|device| sights.facts.is_foreign_to(device)),
-    };
-    Ok(Decision { forecast })
+        foreign: target.is_some_and(|target| sights.facts.is_foreign_to(target)),
+    }
 }
 
 /// Looks at every lane.
@@ -136,7 +151,7 @@ fn look_at(router: &Router, candidate: &Candidate, op: &Op, facts: &Facts, wishe
     let capacity = lane.gate.capacity();
     let mut transfer_ns = facts.transfer_ns(lane, &router.lanes, host_memory);
     if wishes.to_host && !host_memory {
-        transfer_ns += lane.links.down.time_ns(estimate.output_bytes);
+        transfer_ns += lane.links.down.time_ns(estimate.output_bytes());
     }
     let mut sight = Sight {
         fitness: Fitness::Fit,
@@ -149,7 +164,7 @@ fn look_at(router: &Router, candidate: &Candidate, op: &Op, facts: &Facts, wishe
         score: 0.0,
         outdone_by: None,
     };
-    match lane.gate.breaker.passage(lane.since_epoch_ns(now), &lane.rules) {
+    match lane.gate.breaker.passage(|| lane.since_epoch_ns(now), &lane.rules) {
         Passage::Free => {}
         Passage::Probe => sight.probe = true,
         Passage::Barred => sight.fitness = Fitness::Unfit,
@@ -286,7 +301,7 @@ fn first_guess(kind: DeviceKind, host_memory: bool, work_log2: f32) -> Estimate 
         _ => (20_000.0, 0.02),
     };
     let run_ns = overhead_ns + work * ns_per_unit;
-    Estimate { near: false, run_ns, service_ns: run_ns, output_bytes: work.min(1e9) }
+    Estimate { near: false, run_ns, service_ns: run_ns, output_log2: work_log2.min(30.0) }
 }
 
 /// Power that the device draws while it works, as it says or as its kind does.

@@ -3,7 +3,7 @@
 use panoply_core::op::compute::{ComputeOp, Transfer};
 use panoply_core::{Describe, DeviceId, Location, Op};
 
-use super::lanes::LaneList;
+use super::lanes::{Candidate, LaneList};
 use super::model::{Key, log2};
 use crate::device_worker::Lane;
 
@@ -17,6 +17,8 @@ pub(super) struct Facts {
     /// Bytes of inputs in the host's memory.
     host_bytes: f32,
     owners: [Option<(DeviceId, f32)>; OWNERS_MAX],
+    /// Whether there were more owners than places.
+    crowded: bool,
     /// The only device that can do it, where there is one: a transfer is done by the device it leaves or reaches.
     pub(super) bound_to: Option<DeviceId>,
 }
@@ -28,6 +30,7 @@ impl Facts {
             work_log2: log2(op.work() as f32),
             host_bytes: 0.0,
             owners: [None; OWNERS_MAX],
+            crowded: false,
             bound_to: bound_to(op),
         };
         let mut dtype = None;
@@ -45,13 +48,16 @@ impl Facts {
 
     fn add(&mut self, owner: DeviceId, bytes: f32) {
         let known = self.owners.iter().position(|place| place.is_none_or(|(device, _)| device == owner));
+        self.crowded |= known.is_none();
         let place = &mut self.owners[known.unwrap_or(OWNERS_MAX - 1)];
         *place = Some(place.map_or((owner, bytes), |(device, before)| (device, before + bytes)));
     }
 
-    /// Whether some input lives on another device than this.
-    pub(super) fn is_foreign_to(&self, device: DeviceId) -> bool {
-        self.owners.iter().flatten().any(|(owner, _)| *owner != device)
+    /// Whether some input lives where this device does not reach it.
+    pub(super) fn is_foreign_to(&self, candidate: &Candidate) -> bool {
+        let info = &candidate.lane.info;
+        let foreign = |owner: DeviceId| owner != info.id && (self.crowded || !candidate.backend.reaches(info, owner));
+        self.owners.iter().flatten().any(|(owner, _)| foreign(*owner))
     }
 
     /// How long it takes to bring all inputs to this lane's device.

@@ -9,6 +9,7 @@
 //! * `model`: how long ops take on a device, learned from those that ran there;
 //! * `links`: how long data takes to get there and back, likewise;
 //! * `choice`: the choice itself, and `dispatch`, which sends the op there;
+//! * `balance`: ops that wait go to a device that has nothing to do, where that finishes them sooner;
 //! * `account`: why no device is left, and the alternatives that a caller asked for;
 //! * `profile`: what was learned, written down and read again.
 
@@ -24,6 +25,7 @@ use crate::options::Wishes;
 use crate::sync::CacheLine;
 
 mod account;
+pub(crate) mod balance;
 mod choice;
 pub(crate) mod dispatch;
 mod facts;

@@ -110,7 +110,14 @@ pub(crate) struct Estimate {
     pub(crate) near: bool,
     pub(crate) run_ns: f32,
     pub(crate) service_ns: f32,
-    pub(crate) output_bytes: f32,
+    /// The logarithm of the output's bytes, of use to those who want it on the host.
+    pub(crate) output_log2: f32,
+}
+
+impl Estimate {
+    pub(crate) fn output_bytes(&self) -> f32 {
+        self.output_log2.exp2()
+    }
 }
 
 /// One class, as it is exported.
@@ -152,16 +159,23 @@ impl Model {
         let classes = entry.classes.get()?;
         let (first, second) = (&classes[first], &classes[second]);
         let near = |class: &Class| (class.at.get() - work_log2).abs() <= NEAR_LOG2_MAX;
+        let line = Line::through(first, second, work_log2);
         Some(Estimate {
             near: near(first) || near(second),
-            run_ns: line(first, second, work_log2, |class| class.run.get()),
-            service_ns: line(first, second, work_log2, |class| class.service.get()),
-            output_bytes: line(first, second, work_log2, |class| class.output.get()),
+            run_ns: exp2(line.at(first.run.get(), second.run.get())),
+            service_ns: exp2(line.at(first.service.get(), second.service.get())),
+            output_log2: line.at(first.output.get(), second.output.get()),
         })
     }
 
     /// Learns from one op.
-    pub(crate) fn learn(&self, key: Key, label: (&str, Option<DType>), work_log2: f32, sample: Sample) {
+    pub(crate) fn learn<'a>(
+        &self,
+        key: Key,
+        label: impl FnOnce() -> (&'a str, Option<DType>),
+        work_log2: f32,
+        sample: Sample,
+    ) {
         let Some(entry) = self.claim(key, label) else { return };
         let index = class_of(work_log2);
         let class = entry.class(index);
@@ -186,7 +200,7 @@ impl Model {
 
     /// Sets one class, as it was exported.
     pub(crate) fn seed(&self, op: &str, dtype: Option<DType>, point: &Point) {
-        let Some(entry) = self.claim(Key::new(op, dtype), (op, dtype)) else { return };
+        let Some(entry) = self.claim(Key::new(op, dtype), || (op, dtype)) else { return };
         let index = class_of(point.at);
         let class = entry.class(index);
         class.at.set(point.at);
@@ -225,7 +239,7 @@ impl Model {
         None
     }
 
-    fn claim(&self, key: Key, (op, dtype): (&str, Option<DType>)) -> Option<&Entry> {
+    fn claim<'a>(&self, key: Key, label: impl FnOnce() -> (&'a str, Option<DType>)) -> Option<&Entry> {
         if let Some(entry) = self.find(key) {
             return Some(entry);
         }
@@ -235,6 +249,7 @@ impl Model {
                 Err(found) => found == key.0,
             }
         })?;
+        let (op, dtype) = label();
         let _ = entry.label.set((op.to_owned(), dtype));
         Some(entry)
     }
@@ -268,15 +283,37 @@ fn neighbours(known: u64, class: usize) -> (Option<usize>, Option<usize>) {
     ((below != 0).then(|| 63 - below.leading_zeros() as usize), (above != 0).then(|| above.trailing_zeros() as usize))
 }
 
-/// The value at this work on the line through two classes, both logarithmic; the result is not.
-fn line(first: &Class, second: &Class, work_log2: f32, value: impl Fn(&Class) -> f32) -> f32 {
-    let (from, to) = (first.at.get(), second.at.get());
-    let slope = if (to - from).abs() < 0.05 {
-        if work_log2 > from { UNKNOWN_SLOPE_UP } else { UNKNOWN_SLOPE_DOWN }
-    } else {
-        ((value(second) - value(first)) / (to - from)).clamp(0.0, SLOPE_MAX)
-    };
-    (value(first) + (work_log2 - from) * slope).exp2()
+/// Between two classes, or beyond them, both logarithmic.
+struct Line {
+    /// From the first class to the work that is asked about.
+    way: f32,
+    /// One over the way from the first class to the second; `None` where they are the same.
+    inverse: Option<f32>,
+}
+
+impl Line {
+    fn through(first: &Class, second: &Class, work_log2: f32) -> Line {
+        let (from, to) = (first.at.get(), second.at.get());
+        Line { way: work_log2 - from, inverse: ((to - from).abs() >= 0.05).then(|| 1.0 / (to - from)) }
+    }
+
+    fn at(&self, first: f32, second: f32) -> f32 {
+        let slope = match self.inverse {
+            Some(inverse) => ((second - first) * inverse).clamp(0.0, SLOPE_MAX),
+            None if self.way > 0.0 => UNKNOWN_SLOPE_UP,
+            None => UNKNOWN_SLOPE_DOWN,
+        };
+        first + self.way * slope
+    }
+}
+
+/// Two to the power of `value`, to four digits: predictions have fewer, and every choice asks for two of each device.
+fn exp2(value: f32) -> f32 {
+    let value = value.clamp(-126.0, 126.0);
+    let whole = value.floor();
+    let rest = value - whole;
+    let power = f32::from_bits(((whole as i32 + 127) as u32) << 23);
+    power * (1.0 + rest * (0.695_424 + rest * (0.226_308 + rest * 0.078_268)))
 }
 
 #[cfg(test)]
@@ -288,7 +325,7 @@ mod tests {
     }
 
     fn learn(model: &Model, work: f32, ns: f32) {
-        model.learn(Key::new("map", Some(DType::F32)), ("map", Some(DType::F32)), work.log2(), sample(ns));
+        model.learn(Key::new("map", Some(DType::F32)), || ("map", Some(DType::F32)), work.log2(), sample(ns));
     }
 
     fn estimate(model: &Model, work: f32) -> f32 {
@@ -329,11 +366,21 @@ mod tests {
     }
 
     #[test]
+    fn powers_of_two_are_close_enough() {
+        for step in -1260..=1260 {
+            let value = step as f32 / 10.0 + 0.037;
+            let value = value.min(126.0);
+            assert!((exp2(value) / value.exp2() - 1.0).abs() < 2e-4, "{value}");
+        }
+        assert!(exp2(1e9).is_finite() && exp2(f32::NEG_INFINITY) > 0.0);
+    }
+
+    #[test]
     fn a_full_table_learns_no_more_and_does_not_fail() {
         let model = Model::new();
         for number in 0..3 * KEYS_MAX {
             let name = format!("op{number}");
-            model.learn(Key::new(&name, None), (&name, None), 3.0, sample(10.0));
+            model.learn(Key::new(&name, None), || (&name, None), 3.0, sample(10.0));
         }
         let mut seen = 0;
         model.for_each(|_, _, _| seen += 1);

@@ -14,21 +14,27 @@ struct Family<T> {
     read: fn(&DeviceFigures) -> T,
 }
 
-const COUNTERS: [Family<u64>; 10] = [
+const COUNTERS: [Family<u64>; 11] = [
     counter("panoply_ops_accepted_total", "Ops that entered the queue.", |of| of.worker.counters.accepted),
     counter("panoply_ops_completed_total", "Ops that gave an output.", |of| of.worker.counters.completed),
     counter("panoply_ops_failed_total", "Ops that gave an error.", |of| of.worker.counters.failed),
     counter("panoply_ops_cancelled_total", "Ops whose callers had gone.", |of| of.worker.counters.cancelled),
     counter("panoply_ops_moved_total", "Ops that went on to another device.", |of| of.worker.counters.moved),
     counter("panoply_fallbacks_total", "Ops that left a device because it failed.", |of| of.worker.counters.fallbacks),
+    counter(
+        "panoply_ops_relieved_total",
+        "Ops that went elsewhere before they were started, to be finished sooner.",
+        |of| of.worker.counters.relieved,
+    ),
     counter("panoply_bytes_moved_total", "Bytes between host and device.", |of| of.bytes_moved),
     counter("panoply_device_reopened_total", "Times the device was opened again.", |of| of.worker.counters.reopened),
     counter("panoply_workers_replaced_total", "Threads that were stuck.", |of| of.worker.counters.replaced),
     counter("panoply_health_transitions_total", "Changes of health.", |of| of.worker.health.transitions),
 ];
 
-const GAUGES: [Family<f64>; 10] = [
+const GAUGES: [Family<f64>; 11] = [
     gauge("panoply_queue_depth", "Ops that wait.", |of| of.worker.queued as f64),
+    gauge("panoply_callers_waiting", "Ops whose callers wait for room.", |of| of.worker.waiting as f64),
     gauge("panoply_backlog_seconds", "Work that waits or runs, as predicted.", |of| of.backlog_ns as f64 / 1e9),
     gauge("panoply_device_capacity", "The part of its capacity that a device has.", |of| {
         of.worker.health.capacity.into()

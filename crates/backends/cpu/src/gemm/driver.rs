@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::Isa;
 use super::element::Accumulator;
+use super::in_place;
 use super::kernel::Kernel;
 use super::pack::{Format, Layout, chunk_steps, pack_panel, panel_words};
 use super::view::{MatRef, SharedPtr};
@@ -128,6 +129,9 @@ pub(super) fn multiply<F: Format, A: Accumulator>(
     b: MatRef<'_, F::Source>,
     sink: &dyn Sink<A>,
 ) -> Result<(), OutOfMemory> {
+    if let Some(in_place) = in_place::Job::<F, A>::new(isa, kernel, a, b, sink) {
+        return in_place.run(team, workspace);
+    }
     let threads = team.map_or(1, Team::threads);
     let plan = Plan::new::<F, A>(kernel, &a, &b, threads, workspace.pack_bytes_max);
     let Workspace { packed_a, packed_b, scratch, stages, scratch_taken, .. } = workspace;

@@ -14,12 +14,13 @@
 //! depends on the instructions, never on the number of threads: the same CPU gives the same bits every time.
 //!
 //! Three ways lead to a result: plain loops for small products, row and column passes for matrix times vector, and
-//! the packed product ([`driver`]) for the rest.
+//! the packed product ([`driver`]) for the rest, which leaves a small right operand where it lies ([`in_place`]).
 
 mod activation;
 mod driver;
 mod element;
 mod epilogue;
+mod in_place;
 mod kernel;
 mod pack;
 mod route;

@@ -48,6 +48,11 @@ impl<'a, T> MatRef<'a, T> {
         MatRef { data: self.data.wrapping_add(start * self.col_stride), cols: end - start, ..self }
     }
 
+    /// Where element `(0, 0)` is, or would be.
+    pub(super) fn start(&self) -> *const T {
+        self.data
+    }
+
     /// How many rows there are.
     pub fn rows(&self) -> usize {
         self.rows

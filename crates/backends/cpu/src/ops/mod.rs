@@ -22,6 +22,7 @@ mod scan;
 mod search;
 mod softmax;
 mod sort;
+pub(crate) mod together;
 mod topk;
 mod transfer;
 pub(crate) mod transpose;

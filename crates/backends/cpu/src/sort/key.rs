@@ -3,6 +3,9 @@
 use half::{bf16, f16};
 use panoply_core::dtype::Element;
 
+use super::split::Splitter;
+use crate::simd::Simd;
+
 /// An element that can be sorted.
 pub trait SortKey: Element {
     /// The unsigned word that stands for it.
@@ -43,11 +46,13 @@ pub trait Word: Copy + Ord + Send + Sync + 'static {
     /// The position in a pair.
     fn position(pair: Self::Pair) -> u32;
     /// Sorts words on the calling thread.
-    fn sort(simd: crate::simd::Simd, words: &mut [Self]);
+    fn sort(simd: Simd, words: &mut [Self]);
+    /// How words are spread over a few buckets in vector registers; `None` where the type or the CPU cannot.
+    fn splitter(simd: Simd) -> Option<Splitter<Self>>;
 }
 
 macro_rules! words {
-    ($($word:ty, $pair:ty, $position_bits:expr, $sort:expr;)*) => {$(
+    ($($word:ty, $pair:ty, $position_bits:expr, $sort:expr, $splitter:expr;)*) => {$(
         impl Word for $word {
             const ZERO: Self = 0;
             const LAST: Self = <$word>::MAX;
@@ -80,16 +85,19 @@ macro_rules! words {
             fn position(pair: $pair) -> u32 {
                 pair as u32
             }
-            fn sort(simd: crate::simd::Simd, words: &mut [Self]) {
+            fn sort(simd: Simd, words: &mut [Self]) {
                 $sort(simd, words);
+            }
+            fn splitter(simd: Simd) -> Option<Splitter<Self>> {
+                $splitter(simd)
             }
         }
     )*};
 }
 words! {
-    u32, u64, 32, super::line::sort_words;
-    u64, u128, 64, super::line::sort_words;
-    u128, u128, 0, |_, words: &mut [u128]| words.sort_unstable();
+    u32, u64, 32, super::line::sort_words, super::line::splitter;
+    u64, u128, 64, super::line::sort_words, super::line::splitter;
+    u128, u128, 0, |_, words: &mut [u128]| words.sort_unstable(), |_| None;
 }
 
 macro_rules! float_keys {

@@ -1,7 +1,8 @@
-//! One line of words: which method sorts it.
+//! One line of words: which method sorts or splits it.
 
+use super::split::Splitter;
 #[cfg(target_arch = "x86_64")]
-use super::vector::{VectorWord, quicksort};
+use super::vector::{VectorWord, count_below, quicksort, split};
 use crate::simd::Simd;
 
 /// Words that the standard library's sort handles better than any set-up of ours.
@@ -10,9 +11,9 @@ const TINY_LEN_MAX: usize = 2;
 /// Sorts `words` on the calling thread.
 #[cfg(target_arch = "x86_64")]
 pub(super) fn sort_words<W: VectorWord>(simd: Simd, words: &mut [W]) {
-    if words.len() > TINY_LEN_MAX && simd.min(Simd::detect()) == Simd::Avx512 && counts_bits() {
+    if words.len() > TINY_LEN_MAX && has_vectors(simd) {
         let splits = 2 * words.len().ilog2() + 8;
-        // SAFETY: `Simd::detect` and `counts_bits` found every instruction that the quicksort is compiled with.
+        // SAFETY: `has_vectors` found every instruction that the quicksort is compiled with.
         unsafe { quicksort(words, splits) };
     } else {
         words.sort_unstable();
@@ -25,7 +26,24 @@ pub(super) fn sort_words<W: super::key::Word>(_simd: Simd, words: &mut [W]) {
     words.sort_unstable();
 }
 
+/// How words are spread over a few buckets in vector registers, where the CPU can.
 #[cfg(target_arch = "x86_64")]
-fn counts_bits() -> bool {
-    is_x86_feature_detected!("popcnt") && is_x86_feature_detected!("bmi1") && is_x86_feature_detected!("bmi2")
+pub(super) fn splitter<W: VectorWord>(simd: Simd) -> Option<Splitter<W>> {
+    // The functions are unsafe for the instructions that they are compiled with, which `has_vectors` has found.
+    has_vectors(simd).then_some(Splitter { count_below: count_below::<W>, split: split::<W> })
+}
+
+/// How words are spread over a few buckets in vector registers, where the CPU can.
+#[cfg(not(target_arch = "x86_64"))]
+pub(super) fn splitter<W: super::key::Word>(_simd: Simd) -> Option<Splitter<W>> {
+    None
+}
+
+/// Whether the quicksort's instructions are there.
+#[cfg(target_arch = "x86_64")]
+fn has_vectors(simd: Simd) -> bool {
+    simd.min(Simd::detect()) == Simd::Avx512
+        && is_x86_feature_detected!("popcnt")
+        && is_x86_feature_detected!("bmi1")
+        && is_x86_feature_detected!("bmi2")
 }

@@ -11,6 +11,7 @@
 mod counting;
 mod key;
 mod line;
+mod split;
 mod spread;
 #[cfg(target_arch = "x86_64")]
 mod vector;

@@ -6,6 +6,7 @@
 //! the first or last prefix, which keeps the buckets in order.
 
 use super::key::Word;
+use super::split;
 use crate::lanes::{Kernel, Level, dispatch};
 use crate::parts::Parts;
 use crate::simd::Simd;
@@ -22,7 +23,7 @@ const LINE_BYTES: usize = 64;
 /// Outputs of at least this size would not stay in the cache until their buckets are sorted.
 const STREAM_BYTES_MIN: usize = 16 << 20;
 /// Words that are encoded at a time.
-const BLOCK_WORDS: usize = 512;
+pub(super) const BLOCK_WORDS: usize = 512;
 
 /// Where words come from.
 pub(super) trait Source<W>: Sync {
@@ -39,6 +40,11 @@ pub(super) fn sort<W: Word>(
     words: &mut [W],
     emit: &(dyn Fn(usize, &mut [W]) + Sync),
 ) {
+    if let Some(splitter) = W::splitter(simd)
+        && team.threads() <= split::THREADS_MAX
+    {
+        return split::sort(simd, &splitter, team, source, words, emit);
+    }
     let len = words.len();
     let buckets = Buckets::from_sample(simd, source, len);
     let chunks = team.threads() * if team.threads() > 1 { 4 } else { 1 };
@@ -75,17 +81,30 @@ impl<W, S: Source<W>> SourceOf<W> for S {}
 
 /// Turns counts for each chunk and bucket into the place of that chunk's first word in that bucket. Returns where
 /// each bucket starts, and the end.
-fn counts_to_starts(counts: &mut [[usize; BUCKETS]]) -> [usize; BUCKETS + 1] {
-    let mut starts = [0; BUCKETS + 1];
+pub(super) fn counts_to_starts<const N: usize>(counts: &mut [[usize; N]]) -> Vec<usize> {
+    let mut starts = Vec::with_capacity(N + 1);
     let mut place = 0;
-    for bucket in 0..BUCKETS {
-        starts[bucket] = place;
+    for bucket in 0..N {
+        starts.push(place);
         for chunk in counts.iter_mut() {
             place += std::mem::replace(&mut chunk[bucket], place);
         }
     }
-    starts[BUCKETS] = place;
+    starts.push(place);
     starts
+}
+
+/// Words from all over the line, sorted.
+pub(super) fn sorted_sample<W: Word>(simd: Simd, source: &dyn SourceOf<W>, len: usize) -> Vec<W> {
+    let mut sample = vec![W::ZERO; SAMPLE_WORDS.min(len)];
+    // Short runs: scattered enough for order and pattern in the data, and cheap to read.
+    const RUN: usize = 4;
+    let runs = sample.len() / RUN;
+    for (index, run) in sample.chunks_exact_mut(RUN).enumerate() {
+        source.fill((index * (len / runs)).min(len - RUN), run);
+    }
+    W::sort(simd, &mut sample);
+    sample
 }
 
 /// Which bucket a word belongs to.
@@ -98,15 +117,8 @@ struct Buckets<W> {
 
 impl<W: Word> Buckets<W> {
     fn from_sample(simd: Simd, source: &dyn SourceOf<W>, len: usize) -> Buckets<W> {
-        let count = SAMPLE_WORDS.min(len);
-        let mut sample = vec![W::ZERO; count];
-        // Short runs from all over the line: scattered enough for order and pattern in the data, and cheap to read.
-        const RUN: usize = 4;
-        let runs = count / RUN;
-        for (index, run) in sample.chunks_exact_mut(RUN).enumerate() {
-            source.fill((index * (len / runs)).min(len - RUN), run);
-        }
-        W::sort(simd, &mut sample);
+        let sample = sorted_sample(simd, source, len);
+        let count = sample.len();
         let (low, high) = (sample[0], sample[count - 1]);
         let shift = high.minus(low).width().saturating_sub(PREFIX_BITS);
         let mut buckets = Buckets { low, high, shift, table: Box::new([0; 1 << PREFIX_BITS]) };

@@ -7,6 +7,8 @@
 
 use std::arch::x86_64::*;
 
+use super::split::PIVOTS;
+
 /// A word that is sorted in 512-bit vectors.
 pub(super) trait VectorWord: Copy + Ord {
     /// Words in one vector.
@@ -455,5 +457,66 @@ unsafe fn clean<W: VectorWord, const DISTANCE: usize, const N: usize>(vectors: &
                 vectors[(low + DISTANCE) % N] = W::greater(a, b);
             }
         });
+    }
+}
+
+/// Adds to `counts` how many words are below each pivot.
+///
+/// # Safety
+/// As for [`quicksort`].
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi1,bmi2,popcnt")]
+pub(super) unsafe fn count_below<W: VectorWord>(words: &[W], pivots: &[W; PIVOTS], counts: &mut [usize; PIVOTS]) {
+    // SAFETY: AVX-512 is there; every vector lies inside the slice, and missing words count as the last word, which no
+    // pivot is above.
+    unsafe {
+        let pivots = pivots.map(|pivot| W::splat(pivot));
+        let mut count = |vector| {
+            for (count, pivot) in counts.iter_mut().zip(pivots) {
+                *count += (W::below(vector, pivot) & first_lanes(W::LANES)).count_ones() as usize;
+            }
+        };
+        let (vectors, rest) = words.split_at(words.len() / W::LANES * W::LANES);
+        vectors.chunks_exact(W::LANES).for_each(|vector| count(W::load(vector.as_ptr())));
+        count(W::load_some(rest.as_ptr(), rest.len()));
+    }
+}
+
+/// Writes every word to the place of its bucket and moves that place on: bucket `i` takes the words that are below
+/// pivot `i` and not below those before it, the last bucket takes the others.
+///
+/// # Safety
+/// As for [`quicksort`]; and `out` must be writable from each bucket's place to its end, with room for all words that
+/// belong there.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi1,bmi2,popcnt")]
+pub(super) unsafe fn split<W: VectorWord>(
+    words: &[W],
+    pivots: &[W; PIVOTS],
+    places: &mut [usize; PIVOTS + 1],
+    ends: &[usize; PIVOTS + 1],
+    out: *mut W,
+) {
+    // SAFETY: AVX-512 is there; a whole vector is written only where it fits the bucket, and what it writes past its own
+    // words is written again later; reads lie inside the slice.
+    unsafe {
+        let pivots = pivots.map(|pivot| W::splat(pivot));
+        let mut put = |vector, lanes: u16| {
+            let mut below = 0;
+            unrolled!(bucket < PIVOTS + 1 => {
+                let upto = if bucket < PIVOTS { W::below(vector, pivots[bucket]) & lanes } else { lanes };
+                let mask = upto & !below;
+                below = upto;
+                let (packed, count) = (W::pack(mask, vector), mask.count_ones() as usize);
+                let place = places[bucket];
+                if place + W::LANES <= ends[bucket] {
+                    W::store(out.add(place), packed);
+                } else {
+                    W::store_some(out.add(place), count, packed);
+                }
+                places[bucket] = place + count;
+            });
+        };
+        let (vectors, rest) = words.split_at(words.len() / W::LANES * W::LANES);
+        vectors.chunks_exact(W::LANES).for_each(|vector| put(W::load(vector.as_ptr()), first_lanes(W::LANES)));
+        put(W::load_some(rest.as_ptr(), rest.len()), first_lanes(rest.len()));
     }
 }

@@ -3,13 +3,14 @@
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_int, c_uint, c_void};
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::time::Duration;
 
 use cudarc::driver::result::DriverError;
 use cudarc::driver::{result, sys};
 use panoply_core::{Absence, Api, Capabilities, DeviceId, DeviceInfo, DeviceKind, Domain, Error, PciAddress, Result};
 
-use super::{Address, Driver, Event, Function, Launch, Properties, Stream};
+use super::{Address, Driver, Event, Foundation, Function, Launch, Properties, Stream};
 use crate::backend::unavailable;
 use crate::driver::compiler::Compiler;
 use crate::library::Libraries;
@@ -112,11 +113,44 @@ pub(crate) fn describe(error: DriverError) -> String {
     }
 }
 
+/// Which GPUs read which others' memory by themselves: for each a bit for every other.
+pub(crate) fn reach<const COUNT: usize>() -> [u64; COUNT] {
+    let count = count().map_or(0, |count| usize::try_from(count).unwrap_or(0).min(COUNT));
+    let reads = |reader: usize, owner: usize| {
+        let device = |index: usize| result::device::get(index as c_int).ok();
+        let (Some(reader), Some(owner)) = (device(reader), device(owner)) else { return false };
+        let mut can = 0;
+        // SAFETY: writes one number; the devices were given by the driver.
+        let asked = unsafe { sys::cuDeviceCanAccessPeer(&raw mut can, reader, owner) };
+        asked == sys::CUresult::CUDA_SUCCESS && can != 0
+    };
+    let mask = |reader: usize| {
+        let others = (0..count).filter(|owner| *owner != reader && reads(reader, *owner));
+        others.fold(0, |mask, owner| mask | 1 << owner)
+    };
+    std::array::from_fn(|reader| if reader < count { mask(reader) } else { 0 })
+}
+
+/// A context, and everything in it.
+struct OwnedContext(sys::CUcontext);
+
+// SAFETY: a handle that the driver takes from any thread.
+unsafe impl Send for OwnedContext {}
+// SAFETY: as above.
+unsafe impl Sync for OwnedContext {}
+
+impl Drop for OwnedContext {
+    fn drop(&mut self) {
+        // SAFETY: the context was created by `open`; destroying it frees streams, events, modules and memory with it.
+        let _ = unsafe { sys::cuCtxDestroy_v2(self.0) };
+    }
+}
+
 /// One GPU with a context of its own.
 pub(crate) struct CudaDriver {
     device: DeviceId,
     properties: Properties,
-    context: sys::CUcontext,
+    context: Arc<OwnedContext>,
     streams: [sys::CUstream; 3],
     compiler: Compiler,
     modules: RefCell<Vec<sys::CUmodule>>,
@@ -137,6 +171,7 @@ impl CudaDriver {
         unsafe { sys::cuCtxCreate_v4(&raw mut context, std::ptr::null_mut(), flags, device) }
             .result()
             .map_err(failed)?;
+        let context = Arc::new(OwnedContext(context));
         let properties = properties(device).map_err(failed)?;
         let mut driver = CudaDriver {
             device: info.id,
@@ -206,6 +241,29 @@ fn properties(device: sys::CUdevice) -> Result<Properties, DriverError> {
 impl Driver for CudaDriver {
     fn properties(&self) -> &Properties {
         &self.properties
+    }
+
+    fn make_current(&self) -> Result<()> {
+        if result::ctx::get_current().is_ok_and(|current| current == Some(self.context.0)) {
+            return Ok(());
+        }
+        // SAFETY: the context stands as long as the driver.
+        self.check(unsafe { result::ctx::set_current(self.context.0) })
+    }
+
+    fn foundation(&self) -> Foundation {
+        Arc::clone(&self.context) as Foundation
+    }
+
+    fn reach(&self, other: &Foundation) -> Result<()> {
+        let Some(other) = other.downcast_ref::<OwnedContext>() else {
+            return Err(Error::DeviceFault { device: self.device, reason: "the other is no GPU".to_owned() });
+        };
+        // SAFETY: both contexts stand, and this one is current.
+        match unsafe { sys::cuCtxEnablePeerAccess(other.0, 0) } {
+            sys::CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED => Ok(()),
+            told => self.check(told.result()),
+        }
     }
 
     fn allocate(&self, bytes: usize) -> Result<Address> {
@@ -369,8 +427,6 @@ impl Drop for CudaDriver {
     fn drop(&mut self) {
         // Libraries let go of their handles while the context still stands.
         self.libraries = None;
-        // SAFETY: the context was created by `open`; destroying it frees streams, events, modules and memory with it.
-        let _ = unsafe { sys::cuCtxDestroy_v2(self.context) };
     }
 }
 

@@ -11,14 +11,14 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::ptr::NonNull;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use libloading::Library;
-use panoply_core::{DeviceId, Error, Result};
+use panoply_core::{Absence, DeviceId, Error, Result};
 
-use super::{Address, Driver, Event, Function, Launch, Properties, Stream};
+use super::{Address, Driver, Event, Foundation, Function, Launch, Properties, Stream};
 use crate::library::Libraries;
 
 /// Memory that the emulated device has.
@@ -28,23 +28,89 @@ const ALIGN_BYTES: usize = 256;
 const GUARD_BYTES: usize = 64;
 const GUARD: u8 = 0xab;
 
+/// How kernels are compiled. An address that does not fit the type behind it stops the launch: x86 would not mind, GPUs do.
+const COMPILER_FLAGS: [&str; 9] = [
+    "-std=c++17",
+    "-O1",
+    "-ffp-contract=off",
+    "-fno-strict-aliasing",
+    "-fsanitize=alignment",
+    "-fsanitize-undefined-trap-on-error",
+    "-shared",
+    "-fPIC",
+    "-w",
+];
+
 /// Names of files under way: two engines of one process may compile the same text at once.
 static COMPILED: AtomicU64 = AtomicU64::new(0);
 
+/// Names of drivers, so that each thread knows which one is current on it.
+static OPENED: AtomicU64 = AtomicU64::new(1);
+
+thread_local! {
+    static CURRENT: Cell<u64> = const { Cell::new(0) };
+}
+
 /// Kernels use the emulator's own state, which is one for each compiled kernel.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// The C++ compiler of this machine.
+pub(crate) fn find_compiler() -> Result<PathBuf, Absence> {
+    let compiler = PathBuf::from(std::env::var_os("CXX").unwrap_or_else(|| "c++".into()));
+    let found = Command::new(&compiler).arg("--version").output();
+    let trouble = match found {
+        Ok(output) if output.status.success() => return Ok(compiler),
+        Ok(output) => output.status.to_string(),
+        Err(error) => error.to_string(),
+    };
+    let name = compiler.display();
+    let reason = format!("no C++ compiler compiles kernels for the host («{name}»: {trouble}); install one or set CXX");
+    Err(Absence::NoDevice { reason })
+}
 
 type LaunchFunction = unsafe extern "C" fn(*mut *mut c_void, *const u32, *const u32, u64);
 
 pub(crate) struct EmulatedDriver {
     device: DeviceId,
+    number: u64,
     properties: Properties,
     compiler: PathBuf,
-    blocks: RefCell<HashMap<Address, Layout>>,
-    used_bytes: Cell<u64>,
+    memory: Arc<EmulatedMemory>,
     /// Each in a place of its own, which the functions that were handed out point to.
     #[allow(clippy::vec_box)]
     functions: RefCell<Vec<Box<Loaded>>>,
+}
+
+/// The device's memory; it is freed as a whole, when nobody reads it any more.
+#[derive(Default)]
+struct EmulatedMemory {
+    blocks: Mutex<HashMap<Address, Layout>>,
+    used_bytes: AtomicU64,
+}
+
+impl EmulatedMemory {
+    fn blocks(&self) -> MutexGuard<'_, HashMap<Address, Layout>> {
+        self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn used_bytes(&self) -> u64 {
+        self.used_bytes.load(Ordering::Relaxed)
+    }
+
+    fn free(&self, address: Address) {
+        if let Some(layout) = self.blocks().remove(&address) {
+            self.used_bytes.fetch_sub((layout.size() - GUARD_BYTES) as u64, Ordering::Relaxed);
+            // SAFETY: allocated with this layout, and taken out of the table that knew it.
+            unsafe { dealloc(address as *mut u8, layout) };
+        }
+    }
+}
+
+impl Drop for EmulatedMemory {
+    fn drop(&mut self) {
+        let addresses: Vec<Address> = self.blocks().keys().copied().collect();
+        addresses.into_iter().for_each(|address| self.free(address));
+    }
 }
 
 struct Loaded {
@@ -55,27 +121,27 @@ struct Loaded {
 }
 
 impl EmulatedDriver {
-    /// A device whose kernels this compiler compiles.
+    /// A device whose kernels this compiler compiles; current on the calling thread.
     pub(crate) fn new(device: DeviceId, compiler: PathBuf) -> EmulatedDriver {
         let properties = Properties { multiprocessors: 4, shared_bytes_max: 96 << 10, capability: 0 };
-        EmulatedDriver {
-            device,
-            properties,
-            compiler,
-            blocks: RefCell::default(),
-            used_bytes: Cell::new(0),
-            functions: RefCell::default(),
-        }
+        let number = OPENED.fetch_add(1, Ordering::Relaxed);
+        CURRENT.set(number);
+        EmulatedDriver { device, number, properties, compiler, memory: Arc::default(), functions: RefCell::default() }
     }
 
     fn fault(&self, reason: impl Into<String>) -> Error {
         Error::DeviceFault { device: self.device, reason: reason.into() }
     }
 
+    /// As strict as CUDA, whose calls are about the device that is current on the thread.
+    fn expect_current(&self) -> Result<()> {
+        if CURRENT.get() == self.number { Ok(()) } else { Err(self.fault("another device is current on this thread")) }
+    }
+
     /// The compiled kernel's file; compiled once for each text.
     fn compile(&self, name: &str, source: &str) -> Result<PathBuf> {
         let mut hasher = DefaultHasher::new();
-        source.hash(&mut hasher);
+        (COMPILER_FLAGS, source).hash(&mut hasher);
         let folder = std::env::temp_dir().join("panoply-emulated-kernels");
         std::fs::create_dir_all(&folder).map_err(|error| self.fault(format!("{}: {error}", folder.display())))?;
         let file = folder.join(format!("{}-{:016x}.so", name.replace('/', "-"), hasher.finish()));
@@ -86,7 +152,7 @@ impl EmulatedDriver {
         let number = COMPILED.fetch_add(1, Ordering::Relaxed);
         let fresh = folder.join(format!("{:016x}-{}-{number}.tmp", hasher.finish(), std::process::id()));
         let mut child = Command::new(&self.compiler)
-            .args(["-std=c++17", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-shared", "-fPIC", "-w"])
+            .args(COMPILER_FLAGS)
             .args(["-x", "c++", "-", "-o"])
             .arg(&fresh)
             .stdin(Stdio::piped())
@@ -109,7 +175,7 @@ impl EmulatedDriver {
 
     /// A kernel that wrote past the end of an allocation is found here.
     fn check_guards(&self, name: &str) -> Result<()> {
-        for (address, layout) in &*self.blocks.borrow() {
+        for (address, layout) in &*self.memory.blocks() {
             let guard = (*address as usize + layout.size() - GUARD_BYTES) as *const u8;
             // SAFETY: the guard is the end of an allocation of this layout that is still alive.
             let bytes = unsafe { std::slice::from_raw_parts(guard, GUARD_BYTES) };
@@ -126,8 +192,23 @@ impl Driver for EmulatedDriver {
         &self.properties
     }
 
+    fn make_current(&self) -> Result<()> {
+        CURRENT.set(self.number);
+        Ok(())
+    }
+
+    fn foundation(&self) -> Foundation {
+        Arc::clone(&self.memory) as Foundation
+    }
+
+    fn reach(&self, other: &Foundation) -> Result<()> {
+        self.expect_current()?;
+        if other.is::<EmulatedMemory>() { Ok(()) } else { Err(self.fault("the other is not emulated")) }
+    }
+
     fn allocate(&self, bytes: usize) -> Result<Address> {
-        let free = MEMORY_BYTES - self.used_bytes.get();
+        self.expect_current()?;
+        let free = MEMORY_BYTES - self.memory.used_bytes();
         let out_of_memory =
             || Error::OutOfMemory { place: self.device.to_string(), asked: bytes as u64, free, largest: free };
         if bytes as u64 > free {
@@ -140,17 +221,13 @@ impl Driver for EmulatedDriver {
         unsafe { start.as_ptr().write_bytes(0xcd, bytes) };
         // SAFETY: the guard is the allocation's end.
         unsafe { start.as_ptr().add(bytes).write_bytes(GUARD, GUARD_BYTES) };
-        self.used_bytes.set(self.used_bytes.get() + bytes as u64);
-        self.blocks.borrow_mut().insert(start.as_ptr() as Address, layout);
+        self.memory.used_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.memory.blocks().insert(start.as_ptr() as Address, layout);
         Ok(start.as_ptr() as Address)
     }
 
     fn free(&self, address: Address) {
-        if let Some(layout) = self.blocks.borrow_mut().remove(&address) {
-            self.used_bytes.set(self.used_bytes.get() - (layout.size() - GUARD_BYTES) as u64);
-            // SAFETY: allocated with this layout, and taken out of the table that knew it.
-            unsafe { dealloc(address as *mut u8, layout) };
-        }
+        self.memory.free(address);
     }
 
     unsafe fn pin(&self, _start: NonNull<u8>, _bytes: usize) -> Result<()> {
@@ -164,10 +241,12 @@ impl Driver for EmulatedDriver {
     }
 
     fn memory_info(&self) -> Result<(u64, u64)> {
-        Ok((MEMORY_BYTES - self.used_bytes.get(), MEMORY_BYTES))
+        self.expect_current()?;
+        Ok((MEMORY_BYTES - self.memory.used_bytes(), MEMORY_BYTES))
     }
 
     fn load(&self, name: &str, source: &str, _entry: &str) -> Result<Function> {
+        self.expect_current()?;
         let file = self.compile(name, source)?;
         // SAFETY: the file was made by the compiler from our own text; loading it runs no code but its empty
         // initialisers.
@@ -189,6 +268,7 @@ impl Driver for EmulatedDriver {
         arguments: &mut [*mut c_void],
         _stream: Stream,
     ) -> Result<()> {
+        self.expect_current()?;
         if launch.grid.contains(&0) || launch.block.contains(&0) {
             return Err(self.fault(format!("a launch of {launch:?}")));
         }
@@ -210,12 +290,14 @@ impl Driver for EmulatedDriver {
     }
 
     unsafe fn upload(&self, target: Address, source: *const u8, bytes: usize, _stream: Stream) -> Result<()> {
+        self.expect_current()?;
         // SAFETY: the caller vouches for both ranges; the device's memory is the host's.
         unsafe { std::ptr::copy(source, target as *mut u8, bytes) };
         Ok(())
     }
 
     unsafe fn download(&self, target: *mut u8, source: Address, bytes: usize, _stream: Stream) -> Result<()> {
+        self.expect_current()?;
         // SAFETY: as above.
         unsafe { std::ptr::copy(source as *const u8, target, bytes) };
         Ok(())
@@ -227,12 +309,14 @@ impl Driver for EmulatedDriver {
     }
 
     fn fill(&self, target: Address, byte: u8, bytes: usize, _stream: Stream) -> Result<()> {
+        self.expect_current()?;
         // SAFETY: the range lies in an allocation of this device.
         unsafe { std::ptr::write_bytes(target as *mut u8, byte, bytes) };
         Ok(())
     }
 
     fn event(&self) -> Result<Event> {
+        self.expect_current()?;
         Ok(Event(NonNull::dangling()))
     }
 
@@ -258,14 +342,5 @@ impl Driver for EmulatedDriver {
 
     fn libraries(&self) -> Option<&Libraries> {
         None
-    }
-}
-
-impl Drop for EmulatedDriver {
-    fn drop(&mut self) {
-        let addresses: Vec<Address> = self.blocks.borrow().keys().copied().collect();
-        for address in addresses {
-            self.free(address);
-        }
     }
 }

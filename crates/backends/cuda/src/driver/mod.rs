@@ -3,8 +3,10 @@
 //! [`cuda`] is the real one. [`emulated`] runs the same kernels on the host, so that every op's path from tensors to
 //! launches is tested on machines without a GPU. Nothing above this module knows which of the two it has.
 
+use std::any::Any;
 use std::ffi::c_void;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::time::Duration;
 
 use panoply_core::Result;
@@ -48,6 +50,9 @@ pub(crate) struct Function(pub(crate) NonNull<c_void>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Event(pub(crate) NonNull<c_void>);
 
+/// What a device's memory stands on: it lasts while anybody holds this.
+pub(crate) type Foundation = Arc<dyn Any + Send + Sync>;
+
 /// The size of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Launch {
@@ -79,6 +84,16 @@ impl Launch {
 pub(crate) trait Driver {
     /// What the device can do.
     fn properties(&self) -> &Properties;
+
+    /// Makes this the device that the calling thread's calls are about. A driver that was just opened is; where a thread has
+    /// several, each call below counts on it.
+    fn make_current(&self) -> Result<()>;
+
+    /// What the device's memory stands on.
+    fn foundation(&self) -> Foundation;
+
+    /// Lets copies and kernels of this device read the memory of another, until that one's foundation is gone.
+    fn reach(&self, other: &Foundation) -> Result<()>;
 
     /// Device memory. [`panoply_core::Error::OutOfMemory`] where there is none.
     fn allocate(&self, bytes: usize) -> Result<Address>;

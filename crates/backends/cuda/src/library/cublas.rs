@@ -17,6 +17,8 @@ use crate::driver::Address;
 const WORKSPACE_BYTES: usize = 64 << 20;
 /// Plans that are kept; beyond it the table is emptied.
 const PLANS_MAX: usize = 4096;
+/// The library tells no addresses apart that are multiples of this.
+const ALIGN_BYTES_MAX: u32 = 256;
 
 /// How a matrix lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -49,6 +51,14 @@ pub(crate) struct Problem {
     pub(crate) batches: usize,
     pub(crate) a: Matrix,
     pub(crate) b: Matrix,
+    /// What every matrix' address is a multiple of; see [`alignment`]. The library loads no wider words than it allows.
+    pub(crate) align_bytes: u32,
+}
+
+/// The largest power of two that divides all addresses, up to what the library cares about.
+pub(crate) fn alignment(addresses: impl IntoIterator<Item = Address>) -> u32 {
+    let joined = addresses.into_iter().fold(u64::from(ALIGN_BYTES_MAX), |joined, address| joined | address);
+    1 << joined.trailing_zeros()
 }
 
 /// What the library does to its sums.
@@ -221,7 +231,7 @@ impl Plan {
         plan.layouts[1] = layout(problem.dtype, &problem.a, [m, k], batches)?;
         plan.layouts[2] = layout(problem.output, &plain, [m, n], batches)?;
         plan.layouts[3] = layout(problem.output, &plain, [m, n], batches)?;
-        plan.choose(handle)?;
+        plan.choose(handle, problem.align_bytes)?;
         Ok(plan)
     }
 
@@ -230,25 +240,43 @@ impl Plan {
         unsafe { result::set_matmul_desc_attribute(self.operation, which, (&raw const value).cast(), 4) }
     }
 
-    /// The library's first choice of algorithm.
-    fn choose(&mut self, handle: sys::cublasLtHandle_t) -> Result<(), result::CublasError> {
+    /// The library's first choice of algorithm for matrices at multiples of so many bytes.
+    fn choose(&mut self, handle: sys::cublasLtHandle_t, align_bytes: u32) -> Result<(), result::CublasError> {
         let preference = result::create_matmul_pref()?;
-        let bytes = WORKSPACE_BYTES;
-        let which = sys::cublasLtMatmulPreferenceAttributes_t::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
-        let [first, second, third, fourth] = self.layouts;
-        // SAFETY: every descriptor is alive; the attribute is one size.
-        let chosen = unsafe {
-            result::set_matmul_pref_attribute(preference, which, (&raw const bytes).cast(), size_of::<usize>())
-                .and_then(|()| {
-                    result::get_matmul_algo_heuristic(handle, self.operation, first, second, third, fourth, preference)
-                })
-        };
+        let chosen = self.ask(handle, preference, align_bytes);
         // SAFETY: the preference is not used again.
         let _ = unsafe { result::destroy_matmul_pref(preference) };
         let chosen = chosen?;
         self.algorithm = chosen.algo;
         self.workspace_bytes = chosen.workspaceSize;
         Ok(())
+    }
+
+    fn ask(
+        &self,
+        handle: sys::cublasLtHandle_t,
+        preference: sys::cublasLtMatmulPreference_t,
+        align_bytes: u32,
+    ) -> Result<sys::cublasLtMatmulHeuristicResult_t, result::CublasError> {
+        use sys::cublasLtMatmulPreferenceAttributes_t as P;
+        let bytes = WORKSPACE_BYTES;
+        // SAFETY: the preference is alive; the attribute is one size.
+        unsafe {
+            let which = P::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
+            result::set_matmul_pref_attribute(preference, which, (&raw const bytes).cast(), size_of::<usize>())?;
+        }
+        for which in [
+            P::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
+            P::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+            P::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
+            P::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
+        ] {
+            // SAFETY: as above; the attribute is one 32-bit number.
+            unsafe { result::set_matmul_pref_attribute(preference, which, (&raw const align_bytes).cast(), 4)? };
+        }
+        let [first, second, third, fourth] = self.layouts;
+        // SAFETY: every descriptor is alive.
+        unsafe { result::get_matmul_algo_heuristic(handle, self.operation, first, second, third, fourth, preference) }
     }
 }
 
@@ -305,4 +333,17 @@ fn layout(
         result::set_matrix_layout_attribute(layout, A::CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, stepped, 8)?;
     }
     Ok(layout)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_aligned_address_counts() {
+        assert_eq!(alignment([1 << 20, 512, 0x7f00]), 256);
+        assert_eq!(alignment([1 << 20, 512 + 16, 256]), 16);
+        assert_eq!(alignment([258, 512, 260]), 2);
+        assert_eq!(alignment([]), 256);
+    }
 }

@@ -3,7 +3,7 @@
 
 use panoply_core::op::compute::{Activation, Conv2d, Conv2dBackwardInput, Conv2dBackwardWeight, ConvShape};
 use panoply_core::{DType, Result, Value};
-use panoply_kernels::c::{CONV, Kernel};
+use panoply_kernels::c::{CONV, Kernel, activation_number};
 
 use super::conv2d_cudnn::{self, Job};
 use crate::context::{Arguments, Context};
@@ -385,16 +385,4 @@ pub(super) fn turn(
 /// A kernel that works before or after a convolution.
 pub(super) fn around(entry: &'static str, dtype: DType) -> Kernel {
     Kernel::new(CONV, entry).dtype("T", dtype).flag("AROUND", true)
-}
-
-/// How the kernel counts activations; the last is the hyperbolic tangent.
-pub(super) fn activation_number(activation: Activation) -> u32 {
-    match activation {
-        Activation::None => 0,
-        Activation::Relu => 1,
-        Activation::Gelu => 2,
-        Activation::Silu => 3,
-        Activation::Sigmoid => 4,
-        _ => 5,
-    }
 }

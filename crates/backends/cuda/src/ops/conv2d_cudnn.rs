@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use panoply_core::op::compute::{Activation, ConvShape};
 use panoply_core::{DType, Result};
+use panoply_kernels::c::activation_number;
 
-use super::conv2d::{activation_number, around, turn};
+use super::conv2d::{around, turn};
 use crate::context::{Arguments, Context};
 use crate::driver::{Address, Launch, Stream};
 use crate::library::cudnn::{ALIGN_BYTES, Cudnn, Pass, Plan, Problem, Tensors};
@@ -237,23 +238,20 @@ impl Job {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-
     use panoply_core::op::compute::ConvOptions;
-    use panoply_core::{Api, DeviceId, Shape, Tensor, f16};
+    use panoply_core::{Absence, Api, DeviceId, Shape, Tensor, f16};
     use panoply_kernels::c::Dialect;
 
     use super::*;
     use crate::driver::Driver;
     use crate::driver::cuda::{self, CudaDriver};
-    use crate::driver::emulated::EmulatedDriver;
+    use crate::driver::emulated::{self, EmulatedDriver};
 
-    /// A context on the emulated device, where there is a compiler for it.
-    fn context() -> Option<Context> {
-        let compiler = PathBuf::from(std::env::var("CXX").unwrap_or_else(|_| "c++".to_owned()));
-        let works = std::process::Command::new(&compiler).arg("--version").output().is_ok();
+    /// A context on the emulated device, or why there is none.
+    fn context() -> Result<Context, Absence> {
+        let compiler = emulated::find_compiler()?;
         let device = DeviceId { api: Api::Simulated, index: 0 };
-        works.then(|| Context::new(Rc::new(EmulatedDriver::new(device, compiler)), device, Dialect::Host, 1 << 20))
+        Ok(Context::new(Rc::new(EmulatedDriver::new(device, compiler)), device, Dialect::Host, 1 << 20, None))
     }
 
     fn job(output: Address, bias: Option<Address>, dims: [usize; 4]) -> Job {
@@ -265,7 +263,10 @@ mod tests {
 
     #[test]
     fn images_are_turned_and_finished() {
-        let Some(mut context) = context() else { return println!("skipped: no C++ compiler; set CXX") };
+        let mut context = match context() {
+            Ok(context) => context,
+            Err(absence) => return println!("skipped: {absence}"),
+        };
         for [matrices, rows, columns] in [[1, 1, 1], [2, 66, 130], [3, 67, 65], [2, 5, 64]] {
             let numbers: Vec<f16> =
                 (0..matrices * rows * columns).map(|n| f16::from_f32((n % 97) as f32 - 40.0)).collect();
@@ -308,7 +309,7 @@ mod tests {
                 println!("skipped: {} has no cuDNN", info.id);
                 continue;
             };
-            let mut context = Context::new(driver.clone(), info.id, Dialect::Cuda, 1 << 30);
+            let mut context = Context::new(driver.clone(), info.id, Dialect::Cuda, 1 << 30, None);
             for dtype in [DType::F16, DType::BF16, DType::F32] {
                 for pass in [Pass::Forward, Pass::Input, Pass::Weights] {
                     let job = large_job(dtype, pass, &mut context);

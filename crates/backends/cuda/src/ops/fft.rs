@@ -11,6 +11,10 @@ use crate::library::cufft::Kind;
 
 /// The small factors of a pass, tried in this order.
 const RADICES: [u32; 9] = [16, 8, 4, 2, 3, 5, 7, 11, 13];
+/// How a line lies in memory; see the kernel.
+const COMPLEX: u32 = 0;
+const REAL: u32 = 1;
+const HALF: u32 = 2;
 /// The longest line: kernels count its elements with 32 bits.
 const LEN_MAX: usize = i32::MAX as usize;
 const THREADS: u32 = 256;
@@ -159,24 +163,23 @@ impl Lines {
 
     fn pass(&self, pass: &Pass, [target, source]: [Address; 2], context: &mut Context) -> Result<()> {
         let small = pass.radix <= RADICES[0];
-        let (load, store, sign) = match self.kind {
-            Kind::Forward => (0, 0, -1),
-            Kind::Inverse => (0, 0, 1),
-            Kind::FromReal => (1, 1, -1),
-            Kind::ToReal => (2, 2, 1),
+        let (from, to, sign) = match self.kind {
+            Kind::Forward => (COMPLEX, COMPLEX, -1.0_f32),
+            Kind::Inverse => (COMPLEX, COMPLEX, 1.0),
+            Kind::FromReal => (REAL, HALF, -1.0),
+            Kind::ToReal => (HALF, REAL, 1.0),
         };
+        let (from, to) = (if pass.first { from } else { COMPLEX }, if pass.last { to } else { COMPLEX });
         let kernel = Kernel::new(FFT, if small { "butterfly" } else { "plain_sum" })
-            .integer("RADIX", if small { pass.radix } else { 1 })
-            .integer("SIGN", sign)
-            .integer("LOAD", if pass.first { load } else { 0 })
-            .integer("STORE", if pass.last { store } else { 0 });
+            .integer("RADIX", if small { pass.radix } else { 1 });
         let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
         let scale = if pass.last { self.factor() } else { 1.0 };
         let mut arguments = Arguments::new().address(target).address(source).structure(&[
             self.lines as u64,
             pair(pass.len, pass.length),
             pair(pass.stride, pass.radix),
-            u64::from(scale.to_bits()),
+            pair(scale.to_bits(), sign.to_bits()),
+            pair(from, to),
         ]);
         let threads_wanted = self.lines * self.len / if small { pass.radix as usize } else { 1 };
         let launch = context.blocks(threads_wanted, THREADS, 1);

@@ -1,5 +1,6 @@
 //! Map: one generated kernel for each expression, the dtypes of its inputs and the way they lie. What was generated is found
-//! again without touching the heap. Expressions that are too long to compile are interpreted.
+//! again without touching the heap. Expressions that are too long to compile are interpreted. Small maps that differ in nothing
+//! but their memory can be one launch.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,7 +12,8 @@ use panoply_kernels::c::generate::{Access, GENERATED_NODES_MAX, MAP_BLOCK_THREAD
 use panoply_kernels::c::interpret::{INSTRUCTION_WORDS, instructions, stored};
 use panoply_kernels::c::{INTERPRET, Kernel};
 
-use crate::context::{ARGUMENT_BYTES_MAX, Arguments, Context, LAYOUT_AXES_MAX, View};
+use super::together::Table;
+use crate::context::{ARGUMENT_BYTES_MAX, Arguments, Context, LAYOUT_AXES_MAX, Layout, Output, View};
 use crate::driver::{Address, Launch};
 use crate::memory::Block;
 use crate::strides::Axes;
@@ -23,6 +25,8 @@ const VECTOR_BYTES: usize = 16;
 const TWO_VECTORS_ELEMENTS_MIN: usize = 1 << 22;
 /// Longer programs have one element for each thread: every element of a vector is another copy of the program's text.
 const UNROLLED_NODES_MAX: usize = 64;
+/// Maps with more elements keep the device busy by themselves.
+const SMALL_ELEMENTS_MAX: usize = 1 << 16;
 /// Arguments other than the inputs' addresses and strides.
 const OTHER_ARGUMENT_BYTES: usize = 128;
 /// Memory for the values of an interpreted program.
@@ -42,10 +46,69 @@ pub(crate) fn run(op: &Map, context: &mut Context) -> Result<Value> {
         if program.nodes().len() > GENERATED_NODES_MAX {
             interpret(program, dtype, &mut plan, output.address, context)?;
         } else {
-            generate(program, dtype, &mut plan, output.address, context)?;
+            if !plan.is_flat() && !plan.fits_arguments() {
+                plan.flatten(context)?;
+            }
+            generate(program, dtype, &mut plan, Target::One(output.address), context)?;
         }
     }
     Ok(Value::Tensor(output.into_tensor()))
+}
+
+/// Whether a map can be one of several in a launch.
+pub(super) fn is_small(op: &Map) -> bool {
+    let generated = op.program().is_ok_and(|program| program.nodes().len() <= GENERATED_NODES_MAX);
+    generated
+        && op.output_shape().is_ok_and(|shape| {
+            (1..=SMALL_ELEMENTS_MAX).contains(&shape.elements()) && fits_arguments(op.inputs().len(), shape.rank())
+        })
+}
+
+/// Whether a map can be launched with one that is small.
+pub(super) fn same(a: &Map, b: &Map) -> bool {
+    let lies = |tensor: &Tensor| (tensor.dtype(), *tensor.shape(), *tensor.strides(), tensor.location());
+    a.program().ok() == b.program().ok()
+        && a.inputs().len() == b.inputs().len()
+        && a.inputs().zip(b.inputs()).all(|(a, b)| lies(a) == lies(b))
+}
+
+/// Small maps that are the same but for where their inputs are, as one launch.
+pub(super) fn run_many(ops: &[&Map], context: &mut Context) -> Result<Vec<Value>> {
+    let Some(first) = ops.first() else { return Ok(Vec::new()) };
+    let (program, dtype, shape) = (first.program()?, first.output_dtype()?, first.output_shape()?);
+    let mut table = Table::default();
+    let mut outputs: Vec<Output> = Vec::with_capacity(ops.len());
+    for op in ops {
+        let output = context.output(dtype, shape)?;
+        table.push(output.address);
+        op.inputs().try_for_each(|input| table.push_input(input, context))?;
+        outputs.push(output);
+    }
+    let (table, addresses) = table.upload(context)?;
+    let mut plan = Plan::new(&shape);
+    for (index, input) in first.inputs().enumerate() {
+        let contiguous = input.shape().contiguous_strides();
+        let strides = if context.owns(input) { input.strides() } else { &contiguous };
+        let layout = Layout::new(input.shape(), strides);
+        // All of them at once: what divides this divides each.
+        let rows = addresses.chunks_exact(first.inputs().len() + 1);
+        let address = rows.fold(0, |joined, row| joined | row[index + 1]);
+        plan.push(&View { address, layout }, input.dtype());
+    }
+    plan.axes.collapse(plan.inputs);
+    generate(program, dtype, &mut plan, Target::Many { table, count: ops.len() as u32 }, context)?;
+    Ok(outputs.into_iter().map(|output| Value::Tensor(output.into_tensor())).collect())
+}
+
+/// Where a launch writes.
+#[derive(Clone, Copy)]
+enum Target {
+    One(Address),
+    /// So many maps: the addresses of each one's output and inputs are in the table.
+    Many {
+        table: Address,
+        count: u32,
+    },
 }
 
 /// The inputs of one map, broadcast to the output's shape.
@@ -86,7 +149,7 @@ impl Plan {
 
     /// Whether the strides fit into the arguments of a launch.
     fn fits_arguments(&self) -> bool {
-        self.inputs * (self.axes.rank + 1) * 8 + OTHER_ARGUMENT_BYTES <= ARGUMENT_BYTES_MAX
+        fits_arguments(self.inputs, self.axes.rank)
     }
 
     /// Copies every input that is neither a single element nor as the output, so that the plan becomes flat.
@@ -160,20 +223,26 @@ impl Plan {
             && self.addresses[input].is_multiple_of(bytes)
     }
 
-    fn form(&self, reach: Reach, width: u32) -> MapForm<'_> {
-        MapForm { dtypes: &self.dtypes[..self.inputs], accesses: &self.accesses[..self.inputs], reach, width }
+    fn form(&self, reach: Reach, width: u32, many: bool) -> MapForm<'_> {
+        MapForm { dtypes: &self.dtypes[..self.inputs], accesses: &self.accesses[..self.inputs], reach, width, many }
     }
 }
 
-fn generate(program: &Program, output: DType, plan: &mut Plan, target: Address, context: &mut Context) -> Result<()> {
-    if !plan.is_flat() && !plan.fits_arguments() {
-        plan.flatten(context)?;
-    }
+/// Whether the addresses and strides of so many inputs fit into the arguments of a launch.
+fn fits_arguments(inputs: usize, rank: usize) -> bool {
+    inputs * (rank + 1) * 8 + OTHER_ARGUMENT_BYTES <= ARGUMENT_BYTES_MAX
+}
+
+fn generate(program: &Program, output: DType, plan: &mut Plan, target: Target, context: &mut Context) -> Result<()> {
     let (reach, width) = plan.classify(output, program.nodes().len());
     let elements = plan.axes.elements();
-    let mut arguments = Arguments::new().address(target);
-    // A structure without members is one word.
-    arguments = arguments.structure(&plan.addresses[..plan.inputs.max(1)]);
+    let (mut arguments, maps) = match target {
+        // A structure without members is one word.
+        Target::One(target) => {
+            (Arguments::new().address(target).structure(&plan.addresses[..plan.inputs.max(1)]), None)
+        }
+        Target::Many { table, count } => (Arguments::new().address(table), Some(count)),
+    };
     let per_thread = match reach {
         Reach::Flat { vectors } => (vectors * width) as usize,
         Reach::Strided { rank, .. } => {
@@ -182,8 +251,9 @@ fn generate(program: &Program, output: DType, plan: &mut Plan, target: Address, 
         }
     };
     let blocks = elements.div_ceil(MAP_BLOCK_THREADS as usize * per_thread);
-    let launch = Launch::new(u32::try_from(blocks).unwrap_or(u32::MAX), MAP_BLOCK_THREADS);
-    let form = plan.form(reach, width);
+    let grid = [u32::try_from(blocks).unwrap_or(u32::MAX), maps.unwrap_or(1), 1];
+    let launch = Launch::grid(grid, MAP_BLOCK_THREADS);
+    let form = plan.form(reach, width, maps.is_some());
     let mut maps = std::mem::take(&mut context.maps);
     let launched = maps
         .kernel(program, &form)
@@ -250,6 +320,7 @@ struct Generated {
     accesses: Box<[Access]>,
     reach: Reach,
     width: u32,
+    many: bool,
     kernel: Kernel,
 }
 
@@ -267,7 +338,7 @@ impl Maps {
         let known = self.kernels.entry(program.hash()).or_default();
         let found = known.iter().position(|one| {
             one.reach == form.reach
-                && one.width == form.width
+                && (one.width, one.many) == (form.width, form.many)
                 && *one.accesses == *form.accesses
                 && *one.dtypes == *form.dtypes
                 && one.program == *program
@@ -283,6 +354,7 @@ impl Maps {
                     accesses: form.accesses.into(),
                     reach: form.reach,
                     width: form.width,
+                    many: form.many,
                     kernel: Kernel::generated("map", Arc::from(text), "map"),
                 });
                 known.len() - 1

@@ -2,15 +2,17 @@
 //! else through our tiled kernel, which takes every element type and every view.
 
 use panoply_core::op::compute::{Activation, MatMul, MatMulShape, Precision};
-use panoply_core::{Buffer, DType, Result, Shape, Tensor, Value};
-use panoply_kernels::c::{Kernel, MATMUL};
+use panoply_core::{DType, Result, Shape, Tensor, Value};
+use panoply_kernels::c::{Kernel, MATMUL, activation_number};
 
 use crate::context::{Arguments, Context, Layout};
 use crate::driver::{Address, Launch};
-use crate::library::cublas::{Epilogue, Matrix, Order, Problem};
+use crate::library::cublas::{Epilogue, Matrix, Order, Problem, alignment};
 
 /// Crooked products of up to so many multiplications are computed by our own kernel.
 const CROOKED_PRODUCTS_MAX: usize = 1 << 24;
+/// The bytes of one wide load. The library wants a bias that begins at a multiple of them.
+const WIDE_BYTES: u32 = 16;
 /// The tile of the kernel, and the most blocks along the second and third axis of a grid.
 pub(super) const TILE: usize = 64;
 const GRID_YZ_MAX: usize = 65_535;
@@ -19,10 +21,10 @@ pub(crate) fn run(op: &MatMul, context: &mut Context) -> Result<Value> {
     let shape = op.matmul_shape()?;
     let output_shape = op.output_shape()?;
     let (a, b) = op.operands()?;
-    let a = Operand::new(&a, &shape.batch, [shape.m, shape.k], context)?;
-    let b = Operand::new(&b, &shape.batch, [shape.k, shape.n], context)?;
+    let a = Operand::new(&a, &shape.batch, context)?;
+    let b = Operand::new(&b, &shape.batch, context)?;
     let c = match &op.c {
-        Some(c) => Some(Operand::new(c, &shape.batch, [shape.m, shape.n], context)?),
+        Some(c) => Some(Operand::new(c, &shape.batch, context)?),
         None => None,
     };
     let bias = match &op.bias {
@@ -59,12 +61,13 @@ impl Product<'_> {
         if matches!(dtype, DType::I32 | DType::U32 | DType::I8 | DType::U8) || self.shape.k == 0 {
             return Ok(false);
         }
-        if self.is_crooked() && self.shape.m * self.shape.n * self.shape.k <= CROOKED_PRODUCTS_MAX {
-            return Ok(false);
-        }
         let Some(library) = context.libraries().and_then(|libraries| libraries.cublas()) else { return Ok(false) };
         let Some(mut problem) = self.problem() else { return Ok(false) };
-        let fused = if self.is_crooked() { None } else { self.fused_epilogue() };
+        let is_crooked = self.is_crooked(&problem);
+        if is_crooked && self.shape.m * self.shape.n * self.shape.k <= CROOKED_PRODUCTS_MAX {
+            return Ok(false);
+        }
+        let fused = if is_crooked { None } else { self.fused_epilogue() };
         if fused.is_none() {
             // The epilogue reads sums that were not rounded yet.
             problem.output = if matches!(dtype, DType::F16 | DType::BF16) { DType::F32 } else { dtype };
@@ -102,9 +105,11 @@ impl Product<'_> {
 
     /// Whether this is a product of 16-bit numbers whose rows do not begin at multiples of 16 bytes. The library joins the sums
     /// of some of those after rounding, so it leaves them in f32, and small ones are ours.
-    fn is_crooked(&self) -> bool {
-        let sixteen_bits = matches!(self.op.a.dtype(), DType::F16 | DType::BF16);
-        sixteen_bits && [self.shape.n, self.shape.k, self.shape.m].iter().any(|size| !size.is_multiple_of(8))
+    fn is_crooked(&self, problem: &Problem) -> bool {
+        let sixteen_bits = matches!(problem.dtype, DType::F16 | DType::BF16);
+        let sizes = [self.shape.n, self.shape.k, self.shape.m].map(|size| size as i64);
+        let steps = [problem.a, problem.b].map(|matrix| matrix.step | matrix.batch_step);
+        sixteen_bits && (problem.align_bytes < WIDE_BYTES || sizes.iter().chain(&steps).any(|step| step % 8 != 0))
     }
 
     /// The product as cuBLASLt sees it; `None` where the operands' layout is not one of its.
@@ -121,17 +126,20 @@ impl Product<'_> {
             a.batch_step = 0;
         }
         let tf32 = dtype == DType::F32 && self.op.precision == Precision::Tf32;
-        Some(Problem { dtype, tf32, output: dtype, m, n, k, batches, a, b })
+        let c = self.c.as_ref().map_or(self.output, |c| c.address);
+        let align_bytes = alignment([self.a.address, self.b.address, c, self.output]);
+        Some(Problem { dtype, tf32, output: dtype, m, n, k, batches, a, b, align_bytes })
     }
 
     /// The library's own epilogue, where it says the same as ours. `None`: ours must follow.
     fn fused_epilogue(&self) -> Option<Epilogue> {
         let c_fits = self.c.is_none() || self.addend_in_place().is_some();
+        let bias_fits = self.bias.is_none_or(|bias| bias.is_multiple_of(u64::from(WIDE_BYTES)));
         let real = self.op.a.dtype() != DType::Complex64 && self.op.a.dtype() != DType::F64;
         // With C added the library rounds before the bias and the activation.
         let rounds_early = matches!(self.op.a.dtype(), DType::F16 | DType::BF16) && self.c.is_some();
         match (self.op.activation, self.bias_kind()) {
-            _ if !c_fits => None,
+            _ if !c_fits || !bias_fits => None,
             (activation, bias) if rounds_early && (activation, bias) != (Activation::None, 0) => None,
             (Activation::None, 0) => Some(Epilogue::None),
             (Activation::None, 1) if real => Some(Epilogue::Bias),
@@ -237,18 +245,6 @@ pub(super) fn sizes(shape: &MatMulShape, batches: usize, alpha: f32, beta: f32) 
     [pair(shape.m, shape.n), pair(shape.k, batches), factors]
 }
 
-/// The kernels' number of an activation.
-pub(super) fn activation_number(activation: Activation) -> i64 {
-    match activation {
-        Activation::None => 0,
-        Activation::Relu => 1,
-        Activation::Gelu => 2,
-        Activation::Silu => 3,
-        Activation::Sigmoid => 4,
-        _ => 5,
-    }
-}
-
 /// A batch of matrices on the device: strides in elements, the last two axes rows and columns.
 #[derive(Default)]
 struct Operand {
@@ -260,20 +256,14 @@ struct Operand {
 
 impl Operand {
     /// The tensor broadcast to `batch` matrices.
-    fn new(tensor: &Tensor, batch: &Shape, matrix: [usize; 2], context: &mut Context) -> Result<Operand> {
-        let dims = [batch.dims(), &matrix].concat();
-        let (address, view) = match tensor.buffer() {
-            Buffer::Device(_) => (context.view(tensor)?.address, tensor.broadcast_to(dims)?),
-            Buffer::Host(_) => {
-                // What was uploaded lies one after the other.
-                let plain = tensor.contiguous()?;
-                (context.view(&plain)?.address, plain.broadcast_to(dims)?)
-            }
-        };
-        let rank = batch.rank();
-        let steps = view.strides();
-        let batch = batch.iter().zip(steps.iter()).map(|(size, step)| (*size, *step as i64)).collect();
-        Ok(Operand { address, batch, row: steps[rank] as i64, col: steps[rank + 1] as i64 })
+    fn new(tensor: &Tensor, batch: &Shape, context: &mut Context) -> Result<Operand> {
+        let view = context.view(tensor)?;
+        // From the last axis to the first; those that the tensor does not have are the same for all.
+        let mut steps = view.layout.axes().map(|(size, step)| if size == 1 { 0 } else { step });
+        let (col, row) = (steps.next().unwrap_or(0), steps.next().unwrap_or(0));
+        let mut batch: Vec<_> = batch.iter().rev().map(|size| (*size, steps.next().unwrap_or(0))).collect();
+        batch.reverse();
+        Ok(Operand { address: view.address, batch, row, col })
     }
 
     fn steps(&self) -> [u64; 2] {
@@ -307,5 +297,37 @@ impl Operand {
         };
         let long_enough = step >= if order == Order::Rows { cols as i64 } else { rows as i64 };
         long_enough.then(|| Matrix { order, step, batch_step: batch_step.unwrap_or(0) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn matrix(address: Address, [rows, cols]: [usize; 2]) -> Operand {
+        let row = if rows == 1 { 0 } else { cols as i64 };
+        Operand { address, batch: Vec::new(), row, col: 1 }
+    }
+
+    /// An op with a bias at this address, and its left operand at that one.
+    fn product(op: &MatMul, left: Address, bias: Address) -> Product<'_> {
+        let (shape, sizes) = (op.matmul_shape().unwrap(), [16, 16]);
+        Product { op, shape, a: matrix(left, sizes), b: matrix(512, sizes), c: None, bias: Some(bias), output: 1024 }
+    }
+
+    #[test]
+    fn the_library_hears_how_the_operands_are_aligned() {
+        let (values, bias) = (Tensor::zeros(DType::F16, [16, 16]).unwrap(), Tensor::zeros(DType::F16, [16]).unwrap());
+        let op = MatMul::new(&values, &values).bias(&bias);
+        let even = product(&op, 256, 768);
+        assert_eq!(even.problem().map(|problem| problem.align_bytes), Some(256));
+        assert!(!even.is_crooked(&even.problem().unwrap()) && even.fused_epilogue() == Some(Epilogue::Bias));
+        let odd = product(&op, 256 + 6, 768);
+        assert_eq!(odd.problem().map(|problem| problem.align_bytes), Some(2));
+        assert!(odd.is_crooked(&odd.problem().unwrap()));
+        assert!(product(&op, 256, 768 + 6).fused_epilogue().is_none());
+        let mut apart = product(&op, 256, 768);
+        apart.a.row = 17;
+        assert!(apart.is_crooked(&apart.problem().unwrap()));
     }
 }

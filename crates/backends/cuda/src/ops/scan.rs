@@ -16,6 +16,15 @@ const VECTOR_BYTES: usize = 16;
 const THREADS_PER_MULTIPROCESSOR: usize = 1024;
 const BLOCKS_MIN: usize = 8;
 const COLUMN_THREADS: usize = 128;
+/// Threads of a block that draws tiles, blocks of a multiprocessor, and tiles that a block holds.
+const LONG_THREADS: usize = 256;
+const LONG_BLOCKS: usize = 2;
+const LONG_SLOTS: usize = 2;
+/// Vectors of a thread in a tile; elements where there are no vectors.
+const LONG_VECTORS_MAX: usize = 11;
+const LONG_ELEMENTS_MAX: usize = 31;
+/// What a block needs beside its tiles.
+const LONG_SPARE_BYTES: usize = 1024;
 /// With fewer lines than this, and longer ones, a transposed copy costs less than idle threads.
 const LINES_MIN: usize = 8192;
 const TRANSPOSED_LEN_MIN: usize = 512;
@@ -56,37 +65,68 @@ impl Lines {
         let vector = if aligned { width } else { 1 };
         let vectors = self.len.div_ceil(vector);
         let (threads, items) = tile(vectors, vector, dtype);
-        let tiles = vectors.div_ceil(threads * items);
-        let blocks = self.outer * self.inner * tiles;
-        let (mut status, mut values, mut epoch) = (0, 0, 0);
-        if tiles > 1 {
-            (status, epoch) = context.scan_board(blocks)?;
-            if dtype == DType::F64 {
-                values = context.scratch(blocks * 16)?;
-            }
+        if vectors > threads * items {
+            return self.long_rows(op, vector, target, source, context);
         }
         let kernel = kernel(op, "scan_rows", threads)
             .flag("ROWS", true)
             .integer("BLOCKS_MIN", (THREADS_PER_MULTIPROCESSOR / threads).min(BLOCKS_MIN) as i64)
             .integer("ITEMS", items as i64)
             .integer("VECTOR", vector as i64)
-            .integer("VECTOR_BYTES", (vector * dtype.size_bytes()) as i64);
-        let kernel = if tiles > 1 {
-            kernel.flag("REVERSED", op.reversed).flag("EXCLUSIVE", op.excludes_own)
-        } else {
-            kernel.word("REVERSED", "is_reversed").word("EXCLUSIVE", "is_exclusive")
-        };
+            .integer("VECTOR_BYTES", (vector * dtype.size_bytes()) as i64)
+            .word("REVERSED", "is_reversed")
+            .word("EXCLUSIVE", "is_exclusive");
         let mut arguments = Arguments::new()
             .address(target)
             .address(source)
             .u64(self.len as u64)
-            .u32(tiles as u32)
             .u32(u32::from(op.reversed))
-            .u32(u32::from(op.excludes_own))
-            .address(status)
+            .u32(u32::from(op.excludes_own));
+        let blocks = self.outer * self.inner;
+        context.launch(&kernel, Launch::new(blocks as u32, threads as u32), &mut arguments)
+    }
+
+    /// Rows of several tiles, which blocks draw one after the other.
+    fn long_rows(
+        &self,
+        op: &Scan,
+        vector: usize,
+        target: Address,
+        source: Address,
+        context: &mut Context,
+    ) -> Result<()> {
+        let vector_bytes = vector * op.input.dtype().size_bytes();
+        let properties = context.driver.properties();
+        let slot_bytes = properties.shared_bytes_max as usize / (LONG_BLOCKS * LONG_SLOTS) - LONG_SPARE_BYTES;
+        // An odd number, so that the threads of a warp read from different banks.
+        let most = if vector == 1 { LONG_ELEMENTS_MAX } else { LONG_VECTORS_MAX };
+        let items = (slot_bytes / (LONG_THREADS * vector_bytes)).clamp(1, most);
+        let items = if items.is_multiple_of(2) { items - 1 } else { items };
+        let tiles_of_row = self.len.div_ceil(LONG_THREADS * items * vector);
+        let tiles = self.outer * self.inner * tiles_of_row;
+        let blocks = (properties.multiprocessors as usize * LONG_BLOCKS).min(tiles);
+        let (board, epoch) = context.scan_board(tiles)?;
+        let values = if op.input.dtype() == DType::F64 { context.scratch(tiles * 8)? } else { 0 };
+        let kernel = kernel(op, "scan_long", LONG_THREADS)
+            .flag("LONG", true)
+            .integer("ITEMS", items as i64)
+            .integer("VECTOR", vector as i64)
+            .integer("VECTOR_BYTES", vector_bytes as i64)
+            .flag("REVERSED", op.reversed)
+            .flag("EXCLUSIVE", op.excludes_own);
+        let mut arguments = Arguments::new()
+            .address(target)
+            .address(source)
+            .u64(self.len as u64)
+            .u32(tiles_of_row as u32)
+            .u32(tiles as u32)
+            .address(board)
+            .address(board + WORD_BYTES as u64)
             .address(values)
             .u32(epoch);
-        context.launch(&kernel, Launch::new(blocks as u32, threads as u32), &mut arguments)
+        let launch = Launch::new(blocks as u32, LONG_THREADS as u32);
+        let shared_bytes = LONG_SLOTS * LONG_THREADS * items * vector_bytes;
+        context.launch(&kernel, launch.shared(shared_bytes as u32), &mut arguments)
     }
 
     fn columns(&self, op: &Scan, target: Address, source: Address, context: &mut Context) -> Result<()> {
@@ -126,16 +166,14 @@ impl Lines {
     }
 }
 
-/// Threads of a tile, and vectors of each. Rows of many tiles have small ones, so that a multiprocessor has some that load,
-/// some that look back and some that store.
+/// Threads of a block that scans a row, and vectors of each.
 fn tile(vectors: usize, vector: usize, dtype: DType) -> (usize, usize) {
     let registers = vector * dtype.size_bytes().div_ceil(4);
     match vectors {
         0..=32 => (WARP_LANES, 1),
         33..=128 => (WARP_LANES, 4),
         // Each vector also has a running value of its own.
-        129..=2048 => (8 * WARP_LANES, (32 / registers).clamp(1, 8)),
-        _ => (4 * WARP_LANES, (24 / registers).clamp(1, 8)),
+        _ => (8 * WARP_LANES, (32 / registers).clamp(1, 8)),
     }
 }
 
@@ -151,7 +189,8 @@ fn kernel(op: &Scan, entry: &'static str, threads: usize) -> Kernel {
     if dtype.is_integer() { kernel.flag("INTEGER", true) } else { kernel }
 }
 
-/// Where the tiles of a scan publish their sums. It is kept from scan to scan, and told apart by epochs.
+/// Where the tiles of a scan publish their sums, after the count of those drawn. It is kept from scan to scan, whose words are
+/// told apart by epochs.
 #[derive(Default)]
 pub(crate) struct ScanBoard {
     block: Option<Block>,
@@ -162,25 +201,24 @@ pub(crate) struct ScanBoard {
     epoch: u32,
 }
 
-/// Epochs share a word with two bits of state.
-const EPOCH_MAX: u32 = (1 << 30) - 1;
 /// A board begins with room for this many tiles.
-const BOARD_TILES_MIN: usize = 1 << 16;
+const BOARD_TILES_MIN: usize = 1 << 14;
+const WORD_BYTES: usize = 8;
 
 impl Context {
-    /// Statuses for so many tiles, and this launch's epoch, which none of them has.
+    /// A board for so many tiles, and this launch's epoch, which none of its words has.
     fn scan_board(&mut self, tiles: usize) -> Result<(Address, u32)> {
         if self.scans.tiles < tiles {
             let capacity = tiles.next_power_of_two().max(BOARD_TILES_MIN);
-            let block = self.memory.scratch(capacity * 8)?;
+            let block = self.memory.scratch((1 + capacity) * WORD_BYTES)?;
             let old = self.scans.block.replace(block);
             self.scans.retired.extend(old);
             self.scans.tiles = capacity;
-            self.scans.epoch = EPOCH_MAX;
+            self.scans.epoch = u32::MAX;
         }
         let address = self.scans.block.as_ref().map_or(0, |block| block.block.0);
-        if self.scans.epoch == EPOCH_MAX {
-            let bytes = self.scans.tiles * 8;
+        if self.scans.epoch == u32::MAX {
+            let bytes = (1 + self.scans.tiles) * WORD_BYTES;
             self.lasting(|context| context.fill(address, 0, bytes))?;
             self.scans.epoch = 0;
         }

@@ -1,4 +1,4 @@
-//! Transfer: to this device, or from it to the host.
+//! Transfer: to this device, from the host or from a device that this one reaches, or from it to the host.
 
 use panoply_core::op::compute::Transfer;
 use panoply_core::{Buffer, Error, Location, Result, Value};
@@ -12,8 +12,8 @@ pub(crate) fn run(op: &Transfer, context: &mut Context) -> Result<Value> {
             let source = context.input(&op.input)?;
             context.download(source, op.input.dtype(), *op.input.shape()).map(Value::Tensor)
         }
-        (Location::Device(device), buffer) if device == context.device => {
-            if matches!(buffer, Buffer::Device(_)) && op.input.is_contiguous() {
+        (Location::Device(device), _) if device == context.device => {
+            if context.owns(&op.input) && op.input.is_contiguous() {
                 return Ok(Value::Tensor(op.input.clone()));
             }
             let output = context.output(op.input.dtype(), *op.input.shape())?;

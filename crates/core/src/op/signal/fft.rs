@@ -28,6 +28,12 @@ pub const fn half_spectrum_len(len: usize) -> usize {
     if len == 0 { 0 } else { len / 2 + 1 }
 }
 
+/// Additions and multiplications of a fast algorithm along an axis, in units of the elements.
+pub(super) fn transform_work(input: &Tensor, axis: usize) -> u64 {
+    let len = input.shape().get(axis).copied().unwrap_or(0);
+    (input.elements() as u64).saturating_mul(u64::from(len.max(2).ilog2()))
+}
+
 impl Fft {
     /// The transform along the last axis.
     pub fn new(input: &Tensor) -> Fft {
@@ -70,10 +76,8 @@ impl Describe for Fft {
         visit(&mut self.input);
     }
 
-    /// Additions and multiplications of a fast algorithm, in units of the elements.
     fn work(&self) -> u64 {
-        let len = self.input.shape().get(self.axis).copied().unwrap_or(0);
-        (self.input.elements() as u64).saturating_mul(u64::from(len.max(2).ilog2()))
+        transform_work(&self.input, self.axis)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Ifft: from a spectrum back to the signal.
 
 use super::axis::check_axis;
-use super::fft::half_spectrum_len;
+use super::fft::{half_spectrum_len, transform_work};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::op::Describe;
@@ -84,10 +84,8 @@ impl Describe for Ifft {
         visit(&mut self.input);
     }
 
-    /// Additions and multiplications of a fast algorithm, in units of the elements.
     fn work(&self) -> u64 {
-        let len = self.input.shape().get(self.axis).copied().unwrap_or(0);
-        (self.input.elements() as u64).saturating_mul(u64::from(len.max(2).ilog2()))
+        transform_work(&self.input, self.axis)
     }
 }
 

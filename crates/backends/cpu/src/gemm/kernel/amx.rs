@@ -83,7 +83,7 @@ impl Drop for TileState {
 }
 
 pub(super) fn kernel<A>(tile: super::TileFn<u32, A>) -> Kernel<u32, A> {
-    Kernel { rows: SIDE, cols: SIDE, step_unit: TILE_STEPS, depth_steps: 256, uses_tiles: true, tile }
+    Kernel { rows: SIDE, cols: SIDE, step_unit: TILE_STEPS, depth_steps: 256, uses_tiles: true, tile, in_place: None }
 }
 
 macro_rules! tile_kernel {

@@ -11,7 +11,7 @@ macro_rules! kernel {
         const COLS: usize = 2 * $lanes;
         const CHUNK: usize = 64 / size_of::<$word>();
 
-        type Fixed = unsafe fn(usize, *const $word, *const $word, *mut $acc, usize, usize, bool);
+        type Fixed = unsafe fn(usize, *const $word, *const $word, usize, *mut $acc, usize, usize, bool);
 
         /// By rows less one, then by the vectors of B that hold live columns, less one.
         const FIXED: [[Fixed; 2]; ROWS] = [
@@ -46,7 +46,7 @@ macro_rules! kernel {
             accumulate: bool,
         ) {
             // SAFETY: the caller's contract, with the number of rows and vectors made constants.
-            unsafe { FIXED[rows - 1][(cols - 1) / $lanes](steps, a, b, dst, ld, cols, accumulate) }
+            unsafe { FIXED[rows - 1][(cols - 1) / $lanes](steps, a, b, COLS, dst, ld, cols, accumulate) }
         }
 
         #[target_feature(enable = $features)]
@@ -55,6 +55,7 @@ macro_rules! kernel {
             steps: usize,
             mut a: *const $word,
             mut b: *const $word,
+            b_step: usize,
             dst: *mut $acc,
             ld: usize,
             cols: usize,
@@ -71,7 +72,7 @@ macro_rules! kernel {
             while left > 0 {
                 let count = left.min(CHUNK);
                 for offset in 0..count {
-                    // SAFETY: a step of B's panel has `COLS` words, a chunk of A's panel `ROWS` lines of `CHUNK` words.
+                    // SAFETY: a step of B has `V` vectors of words, a chunk of A's panel `ROWS` lines of `CHUNK` words.
                     unsafe {
                         let wide: [$wide; V] = std::array::from_fn(|v| $load(b.add(v * $lanes)));
                         for r in 0..R {
@@ -80,7 +81,7 @@ macro_rules! kernel {
                                 sums[r][v] = $fma(one, wide[v], sums[r][v]);
                             }
                         }
-                        b = b.add(COLS);
+                        b = b.wrapping_add(b_step);
                     }
                 }
                 left -= count;
@@ -104,10 +105,34 @@ macro_rules! kernel {
     };
 }
 
+/// Defines the kernel of a type that is multiplied as it lies in memory.
+macro_rules! in_place {
+    ($word:ty, $acc:ty, $lanes:literal) => {
+        /// See [`InPlaceFn`](super::super::InPlaceFn).
+        ///
+        /// # Safety
+        /// As stated there.
+        pub(in super::super) unsafe fn tile_in_place(
+            steps: usize,
+            a: *const $word,
+            b: *const $word,
+            b_step: usize,
+            dst: *mut $acc,
+            ld: usize,
+            rows: usize,
+            cols: usize,
+        ) {
+            // SAFETY: the caller's contract; the columns are whole vectors, so no other column is read.
+            unsafe { FIXED[rows - 1][(cols - 1) / $lanes](steps, a, b, b_step, dst, ld, cols, false) }
+        }
+    };
+}
+
 pub(super) mod f32 {
     use super::*;
+    in_place!(u32, f32, 16);
     kernel!("avx512f", u32, f32, 16, __mmask16,
-        wide: __m512, load: |p: *const u32| _mm512_load_ps(p.cast()),
+        wide: __m512, load: |p: *const u32| _mm512_loadu_ps(p.cast()),
         splat: |p: *const u32| _mm512_set1_ps(*p.cast::<f32>()),
         sum: __m512, zero: _mm512_setzero_ps(), fma: |x, y, sum| _mm512_fmadd_ps(x, y, sum),
         add: |x, y| _mm512_add_ps(x, y), mask_load: |m, p| _mm512_maskz_loadu_ps(m, p),
@@ -116,8 +141,9 @@ pub(super) mod f32 {
 
 pub(super) mod f64 {
     use super::*;
+    in_place!(u64, f64, 8);
     kernel!("avx512f", u64, f64, 8, __mmask8,
-        wide: __m512d, load: |p: *const u64| _mm512_load_pd(p.cast()),
+        wide: __m512d, load: |p: *const u64| _mm512_loadu_pd(p.cast()),
         splat: |p: *const u64| _mm512_set1_pd(*p.cast::<f64>()),
         sum: __m512d, zero: _mm512_setzero_pd(), fma: |x, y, sum| _mm512_fmadd_pd(x, y, sum),
         add: |x, y| _mm512_add_pd(x, y), mask_load: |m, p| _mm512_maskz_loadu_pd(m, p),
@@ -127,7 +153,7 @@ pub(super) mod f64 {
 pub(super) mod i32 {
     use super::*;
     kernel!("avx512f", u32, i32, 16, __mmask16,
-        wide: __m512i, load: |p: *const u32| _mm512_load_si512(p.cast()),
+        wide: __m512i, load: |p: *const u32| _mm512_loadu_si512(p.cast()),
         splat: |p: *const u32| _mm512_set1_epi32(*p.cast::<i32>()),
         sum: __m512i, zero: _mm512_setzero_si512(), fma: |x, y, sum| _mm512_add_epi32(_mm512_mullo_epi32(x, y), sum),
         add: |x, y| _mm512_add_epi32(x, y), mask_load: |m, p| _mm512_maskz_loadu_epi32(m, p),
@@ -137,7 +163,7 @@ pub(super) mod i32 {
 pub(super) mod i16 {
     use super::*;
     kernel!("avx512f,avx512bw", u32, i32, 16, __mmask16,
-        wide: __m512i, load: |p: *const u32| _mm512_load_si512(p.cast()),
+        wide: __m512i, load: |p: *const u32| _mm512_loadu_si512(p.cast()),
         splat: |p: *const u32| _mm512_set1_epi32(*p.cast::<i32>()),
         sum: __m512i, zero: _mm512_setzero_si512(), fma: |x, y, sum| _mm512_add_epi32(_mm512_madd_epi16(x, y), sum),
         add: |x, y| _mm512_add_epi32(x, y), mask_load: |m, p| _mm512_maskz_loadu_epi32(m, p),
@@ -147,7 +173,7 @@ pub(super) mod i16 {
 pub(super) mod bf16 {
     use super::*;
     kernel!("avx512f,avx512bf16", u32, f32, 16, __mmask16,
-        wide: __m512bh, load: |p: *const u32| std::mem::transmute::<__m512i, __m512bh>(_mm512_load_si512(p.cast())),
+        wide: __m512bh, load: |p: *const u32| std::mem::transmute::<__m512i, __m512bh>(_mm512_loadu_si512(p.cast())),
         splat: |p: *const u32| std::mem::transmute::<__m512i, __m512bh>(_mm512_set1_epi32(*p.cast::<i32>())),
         sum: __m512, zero: _mm512_setzero_ps(), fma: |x, y, sum| _mm512_dpbf16_ps(sum, x, y),
         add: |x, y| _mm512_add_ps(x, y), mask_load: |m, p| _mm512_maskz_loadu_ps(m, p),

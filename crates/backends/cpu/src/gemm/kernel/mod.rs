@@ -101,6 +101,22 @@ pub(super) type TileFn<W, A> = unsafe fn(
     accumulate: bool,
 );
 
+/// Multiplies a panel of A with columns of B that were not packed: `dst[rows, cols] = a * b`, where each step of B is
+/// `b_step` words after the one before. `cols` are whole vectors.
+///
+/// # Safety
+/// As for [`TileFn`], but `b` points to `steps` times `cols` words of any alignment.
+pub(super) type InPlaceFn<W, A> =
+    unsafe fn(steps: usize, a: *const W, b: *const W, b_step: usize, dst: *mut A, ld: usize, rows: usize, cols: usize);
+
+/// A kernel for columns of B that were not packed.
+#[derive(Clone, Copy)]
+pub(super) struct InPlace<W, A> {
+    /// Columns come in multiples of this.
+    pub(super) lanes: usize,
+    pub(super) tile: InPlaceFn<W, A>,
+}
+
 /// A micro-kernel with what the driver needs to know about it.
 #[derive(Clone, Copy)]
 pub(super) struct Kernel<W, A> {
@@ -115,11 +131,22 @@ pub(super) struct Kernel<W, A> {
     /// True where a thread must load the tile configuration before and release it after.
     pub(super) uses_tiles: bool,
     pub(super) tile: TileFn<W, A>,
+    /// The same kernel for a B that is read where it lies.
+    pub(super) in_place: Option<InPlace<W, A>>,
 }
 
 impl<W, A> Kernel<W, A> {
     const fn plain(rows: usize, cols: usize, depth_steps: usize, tile: TileFn<W, A>) -> Self {
-        Kernel { rows, cols, step_unit: 1, depth_steps, uses_tiles: false, tile }
+        Kernel { rows, cols, step_unit: 1, depth_steps, uses_tiles: false, tile, in_place: None }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    const fn or_in_place(self, lanes: usize, tile: InPlaceFn<W, A>) -> Self
+    where
+        W: Copy,
+        A: Copy,
+    {
+        Kernel { in_place: Some(InPlace { lanes, tile }), ..self }
     }
 }
 
@@ -127,7 +154,7 @@ impl<W, A> Kernel<W, A> {
 pub(super) fn for_f32(isa: Isa) -> Kernel<u32, f32> {
     match isa.simd {
         #[cfg(target_arch = "x86_64")]
-        Simd::Avx512 => Kernel::plain(14, 32, 256, avx512::f32::tile),
+        Simd::Avx512 => Kernel::plain(14, 32, 256, avx512::f32::tile).or_in_place(16, avx512::f32::tile_in_place),
         #[cfg(target_arch = "x86_64")]
         Simd::Avx2 => Kernel::plain(6, 16, 256, avx2::f32::tile),
         _ => Kernel::plain(4, 16, 256, scalar::tile::<u32, f32, 4, 16>),
@@ -138,7 +165,7 @@ pub(super) fn for_f32(isa: Isa) -> Kernel<u32, f32> {
 pub(super) fn for_f64(isa: Isa) -> Kernel<u64, f64> {
     match isa.simd {
         #[cfg(target_arch = "x86_64")]
-        Simd::Avx512 => Kernel::plain(14, 16, 384, avx512::f64::tile),
+        Simd::Avx512 => Kernel::plain(14, 16, 384, avx512::f64::tile).or_in_place(8, avx512::f64::tile_in_place),
         #[cfg(target_arch = "x86_64")]
         Simd::Avx2 => Kernel::plain(6, 8, 256, avx2::f64::tile),
         _ => Kernel::plain(4, 8, 256, scalar::tile::<u64, f64, 4, 8>),

@@ -2,8 +2,9 @@
 //!
 //! 1. A sample of the rows is scored in full, and the k-th nearest of it becomes each query's threshold: no row farther away
 //!    can be in the result.
-//! 2. Passes over more and more rows, the last over all, list the rows up to the threshold; after each but the last, the
-//!    threshold is tightened. The steps are such that a list is expected to stay half empty.
+//! 2. Passes over more and more of the other rows list those up to the threshold; after each but the last, the threshold is
+//!    tightened and the list cut down to the nearest so far. Listing costs more than scoring, so a pass is only a few times
+//!    larger than all before it.
 //! 3. The k nearest of each list are the result. Queries whose list ran over, as an adversarial order of rows can bring
 //!    about, are searched again by the fused pass, which takes any order. Which ones, only the device knows.
 
@@ -20,17 +21,16 @@ const QUERIES_MIN: usize = 5;
 /// With fewer queries too, if as many neighbours are wanted from as many rows: the fused pass would merge long lists.
 const LONG_K_MIN: usize = 65;
 const LONG_ROWS_MIN: usize = 1 << 16;
-/// Up to so many queries, a tile is narrow and has more rows.
-const NARROW_QUERIES_MAX: usize = 64;
 /// Row numbers of the last tile must not wrap.
 const ROWS_MAX: usize = u32::MAX as usize - 1024;
 /// Bytes of each vector that are multiplied at a time.
 const CHUNK_BYTES: usize = 128;
-/// Blocks of a multiprocessor.
+/// Blocks of a multiprocessor: while one chooses, another multiplies.
 const BLOCKS: usize = 2;
-/// Block memory for each of them, and what the kernel declares itself.
-const BLOCK_BYTES_MAX: usize = 112 << 10;
-const DECLARED_BYTES: usize = 13 << 10;
+/// Block memory of a multiprocessor, and what the kernel declares of it itself, for each warp and besides.
+const BLOCKS_BYTES_MAX: usize = 224 << 10;
+const WARP_BYTES: usize = 896;
+const DECLARED_BYTES: usize = 7 << 10;
 /// The kernel moves to the next boundary of so many bytes.
 const ALIGN_BYTES: usize = 1024;
 const STAGES_MAX: usize = 4;
@@ -39,8 +39,8 @@ const LIST_KEYS_MIN: usize = 2048;
 const LIST_KEYS_MAX: usize = 16384;
 /// Bytes of all lists; more queries are taken in turns.
 const LISTS_BYTES_MAX: usize = 256 << 20;
-/// How much larger a pass is than the one before, at most.
-const GROWTH_MAX: usize = 32;
+/// How much larger the rows up to a pass are than those up to the one before, at most.
+const GROWTH_MAX: usize = 8;
 /// The one compute capability with instructions for four warps together in this form.
 const GROUPED_CAPABILITY: u32 = 90;
 const MEASURE_THREADS: usize = 256;
@@ -121,11 +121,13 @@ fn pack(task: &Task, source: Address, rows: usize, padded: usize, context: &mut 
     Ok(target)
 }
 
-/// Which rows a pass takes: every `step`-th tile.
-#[derive(Clone, Copy)]
+/// Which rows a pass takes: `tiles` tiles, every `step`-th of all, but without each `left_out`-th of those, which earlier passes
+/// took; 0 leaves none out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Pass {
     tiles: usize,
     step: usize,
+    left_out: usize,
 }
 
 /// As many queries as there is room for lists.
@@ -163,42 +165,21 @@ impl<'a> Turn<'a> {
         if self.squares != 0 {
             self.measure(context)?;
         }
-        let passes = self.passes();
+        let task = self.task;
+        let tiles = task.row_count.div_ceil(self.shape.tile_rows);
+        let passes = passes(tiles, self.shape.tile_rows, self.capacity, task.k, self.exact);
         let Some((first, rest)) = passes.split_first() else { return Ok(()) };
         let given = first.tiles * self.shape.tile_rows;
         self.score(*first, true, context)?;
         if rest.is_empty() {
-            return self.select(given, true, context);
+            return self.select(given, After::Last, context);
         }
-        self.select(given, false, context)?;
+        self.select(given, if self.exact { After::Kept } else { After::Sample }, context)?;
         for (index, pass) in rest.iter().enumerate() {
             self.score(*pass, false, context)?;
-            self.select(0, index + 1 == rest.len(), context)?;
+            self.select(0, if index + 1 == rest.len() { After::Last } else { After::Kept }, context)?;
         }
-        few::run_chosen(self.task, self.chosen, context)
-    }
-
-    /// The first pass writes its scores in full. The others list candidates; the last of them takes all rows.
-    fn passes(&self) -> Vec<Pass> {
-        let rows = self.shape.tile_rows;
-        let tiles = self.task.row_count.div_ceil(rows);
-        let all = Pass { tiles, step: 1 };
-        let most = self.capacity / rows;
-        if tiles <= most && self.exact {
-            return vec![all];
-        }
-        let growth = (self.capacity / (2 * self.task.k)).clamp(2, GROWTH_MAX);
-        let mut size = (self.task.k * 2).next_multiple_of(rows).max(LIST_KEYS_MIN) / rows;
-        size = size.min(most).min(tiles);
-        let mut passes = vec![Pass { tiles: size, step: tiles / size }];
-        while size < tiles {
-            size = if size * growth * 2 >= tiles { tiles } else { size * growth };
-            passes.push(Pass { tiles: size, step: tiles / size });
-        }
-        if passes.len() == 1 {
-            passes.push(all);
-        }
-        passes
+        few::run_chosen(task, self.chosen, context)
     }
 
     fn parameters(&self, kernel: Kernel) -> Kernel {
@@ -235,7 +216,8 @@ impl<'a> Turn<'a> {
             .u32(task.dim as u32)
             .u32(self.capacity as u32)
             .u32(pass.tiles as u32)
-            .u32(pass.step as u32);
+            .u32(pass.step as u32)
+            .u32(pass.left_out as u32);
         let query_tiles = task.query_count.div_ceil(shape.tile_queries);
         let blocks = context.driver.properties().multiprocessors as usize * BLOCKS;
         let parts = (blocks / query_tiles).clamp(1, pass.tiles);
@@ -243,12 +225,12 @@ impl<'a> Turn<'a> {
         context.launch(&kernel, launch.shared(shape.shared_bytes as u32), &mut arguments)
     }
 
-    fn select(&self, given: usize, last: bool, context: &mut Context) -> Result<()> {
+    fn select(&self, given: usize, after: After, context: &mut Context) -> Result<()> {
         let task = self.task;
         let kernel = Kernel::new(SEARCH_SELECT, "search_select")
             .integer("METRIC", task.metric_number())
             .integer("THREADS", SELECT_THREADS);
-        let (ids, scores) = if last { (task.ids, task.scores) } else { (0, 0) };
+        let (ids, scores) = if after == After::Last { (task.ids, task.scores) } else { (0, 0) };
         let mut arguments = Arguments::new()
             .address(self.lists)
             .address(self.counts)
@@ -260,11 +242,63 @@ impl<'a> Turn<'a> {
             .u32(self.capacity as u32)
             .u32(task.k as u32)
             .u32(task.places as u32)
-            .u32(spare_keys(task) as u32);
+            .u32(spare_keys(task) as u32)
+            .u32(u32::from(after == After::Kept));
         let shared_bytes = (self.capacity + spare_keys(task)) * 8;
         let launch = Launch::new(task.query_count as u32, SELECT_THREADS as u32).shared(shared_bytes as u32);
         context.launch(&kernel, launch, &mut arguments)
     }
+}
+
+/// What becomes of the lists after a pass.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum After {
+    /// They give a threshold, and the next pass finds their rows again.
+    Sample,
+    /// They give a threshold, and their nearest stay.
+    Kept,
+    /// They give the result.
+    Last,
+}
+
+/// The first pass writes its scores in full; the others list candidates. Every row is in one of them, and where scores are only
+/// bounded at first, those of the first pass are in the second as well.
+fn passes(tiles: usize, tile_rows: usize, capacity: usize, k: usize, exact: bool) -> Vec<Pass> {
+    let most = capacity / tile_rows;
+    if tiles <= most && exact {
+        return vec![Pass { tiles, step: 1, left_out: 0 }];
+    }
+    let sampled = ((k * 2).next_multiple_of(tile_rows).max(LIST_KEYS_MIN) / tile_rows).min(most);
+    let growths = growths(tiles.div_ceil(sampled), (capacity / (2 * k)).clamp(2, GROWTH_MAX));
+    let mut step = growths.iter().product();
+    let mut passes = vec![Pass { tiles: tiles.div_ceil(step), step, left_out: 0 }];
+    for (index, growth) in growths.iter().enumerate() {
+        let before = tiles.div_ceil(step);
+        step /= growth;
+        let finds_again = index == 0 && !exact;
+        let (left_out, taken) = if finds_again { (0, 0) } else { (*growth, before) };
+        passes.push(Pass { tiles: tiles.div_ceil(step) - taken, step, left_out });
+    }
+    if growths.is_empty() {
+        passes.push(passes[0]);
+    }
+    passes
+}
+
+/// Few factors of at most `most`, as even as can be, whose product is at least `whole`, but not much more.
+fn growths(whole: usize, most: usize) -> Vec<usize> {
+    let mut rounds = 0;
+    while most.saturating_pow(rounds) < whole {
+        rounds += 1;
+    }
+    let (mut left, mut factors) = (whole, Vec::new());
+    while left > 1 {
+        let factor = (2..=most).find(|factor| factor.saturating_pow(rounds) >= left).unwrap_or(most);
+        factors.push(factor);
+        left = left.div_ceil(factor);
+        rounds = rounds.saturating_sub(1).max(1);
+    }
+    factors
 }
 
 /// How the tiles lie in a block's memory.
@@ -273,6 +307,8 @@ struct Shape {
     tile_rows: usize,
     /// Whether four warps multiply together.
     grouped: bool,
+    /// Queries and rows of one warp.
+    warp: (usize, usize),
     stages: usize,
     stage_chunks: usize,
     /// Whether the queries stay in the block's memory, or come with every chunk of rows.
@@ -281,44 +317,53 @@ struct Shape {
 }
 
 impl Shape {
+    /// A tile that the queries fill. Few queries are bound by the reading of rows alone, and want many stages of it.
     fn new(task: &Task, context: &Context) -> Shape {
-        let properties = context.driver.properties();
-        let most = (properties.shared_bytes_max as usize).min(BLOCK_BYTES_MAX) - DECLARED_BYTES - ALIGN_BYTES;
-        let narrow = task.query_count <= NARROW_QUERIES_MAX;
-        let (tile_queries, tile_rows) = if narrow { (64, 256) } else { (128, 128) };
+        let hopper = context.driver.properties().capability == GROUPED_CAPABILITY;
+        let grouped_warp = if hopper { (16, 128) } else { (64, 32) };
+        match task.query_count {
+            0..=16 => Shape::with(task, context, (16, 128), false, (16, 16)),
+            17..=64 => Shape::with(task, context, (64, 256), hopper, grouped_warp),
+            _ => Shape::with(task, context, (128, 128), hopper, grouped_warp),
+        }
+    }
+
+    fn with(
+        task: &Task,
+        context: &Context,
+        (tile_queries, tile_rows): (usize, usize),
+        grouped: bool,
+        warp: (usize, usize),
+    ) -> Shape {
+        let warps = tile_queries / warp.0 * (tile_rows / warp.1);
+        let room = (context.driver.properties().shared_bytes_max as usize).min(BLOCKS_BYTES_MAX / BLOCKS);
+        let most = room - DECLARED_BYTES - warps * WARP_BYTES - ALIGN_BYTES;
         let chunks = (task.dim * task.row_type.size_bytes()).div_ceil(CHUNK_BYTES);
         let (query_chunk, row_chunk) = (tile_queries * CHUNK_BYTES, tile_rows * CHUNK_BYTES);
         let resident = chunks * query_chunk + 2 * row_chunk <= most;
         let (kept, with_rows) = if resident { (chunks * query_chunk, 0) } else { (0, query_chunk) };
         // Larger stages mean fewer barriers.
-        let pairs = chunks.is_multiple_of(2) && kept + 2 * 2 * (row_chunk + with_rows) <= most;
+        let pairs = grouped && chunks.is_multiple_of(2) && kept + 2 * 2 * (row_chunk + with_rows) <= most;
         let stage_chunks = if pairs { 2 } else { 1 };
         let stage = stage_chunks * (row_chunk + with_rows);
-        let stages = ((most - kept) / stage).clamp(2, STAGES_MAX);
-        let grouped = properties.capability == GROUPED_CAPABILITY;
+        let stages = (most.saturating_sub(kept) / stage).clamp(2, STAGES_MAX);
         let shared_bytes = kept + stages * stage + ALIGN_BYTES;
-        Shape { tile_queries, tile_rows, grouped, stages, stage_chunks, resident, shared_bytes }
-    }
-
-    /// The part of one warp.
-    fn warp(&self) -> (usize, usize) {
-        if self.grouped { (16, 128) } else { (64, 32) }
+        Shape { tile_queries, tile_rows, grouped, warp, stages, stage_chunks, resident, shared_bytes }
     }
 
     fn threads(&self) -> usize {
-        let (queries, rows) = self.warp();
-        self.tile_queries / queries * (self.tile_rows / rows) * 32
+        self.tile_queries / self.warp.0 * (self.tile_rows / self.warp.1) * 32
     }
 
     fn parameters(&self, kernel: Kernel) -> Kernel {
-        let (queries, rows) = self.warp();
         kernel
             .integer("BLOCK_QUERIES", self.tile_queries)
             .integer("BLOCK_ROWS", self.tile_rows)
-            .integer("WARP_QUERIES", queries)
-            .integer("WARP_ROWS", rows)
+            .integer("WARP_QUERIES", self.warp.0)
+            .integer("WARP_ROWS", self.warp.1)
             .integer("STAGES", self.stages)
             .integer("STAGE_CHUNKS", self.stage_chunks)
+            .integer("BLOCKS", BLOCKS)
             .flag("RESIDENT", self.resident)
             .flag("GROUPED", self.grouped)
     }
@@ -331,6 +376,39 @@ mod tests {
 
     use super::*;
     use crate::driver::compiler::Compiler;
+
+    /// The tiles of a pass, as the kernel counts them.
+    fn taken(pass: &Pass) -> impl Iterator<Item = usize> + '_ {
+        let number = |index: usize| if pass.left_out > 0 { index + index / (pass.left_out - 1) + 1 } else { index };
+        (0..pass.tiles).map(move |index| number(index) * pass.step)
+    }
+
+    #[test]
+    fn every_tile_is_in_one_pass() {
+        for tiles in [1, 2, 15, 16, 17, 100, 129, 1000, 7813, 78_125] {
+            for (k, exact) in [(1, true), (10, true), (10, false), (100, true), (2048, true), (2048, false)] {
+                let capacity = (k * 8_usize).next_power_of_two().clamp(LIST_KEYS_MIN, LIST_KEYS_MAX);
+                let passes = passes(tiles, 128, capacity, k, exact);
+                assert!(passes[0].tiles * 128 <= capacity, "{tiles} tiles, k = {k}: {passes:?}");
+                let counted = if exact { &passes[..] } else { &passes[1..] };
+                let mut seen: Vec<usize> = counted.iter().flat_map(taken).collect();
+                seen.sort_unstable();
+                assert_eq!(seen, (0..tiles).collect::<Vec<_>>(), "k = {k}, {passes:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn growths_are_even_and_enough() {
+        assert_eq!(growths(1, 8), []);
+        assert_eq!(growths(489, 8), [8, 8, 8]);
+        assert_eq!(growths(65, 8), [5, 4, 4]);
+        assert_eq!(growths(9, 2), [2, 2, 2, 2]);
+        for whole in 2..2000 {
+            let product: usize = growths(whole, 8).iter().product();
+            assert!(product >= whole && product < 2 * whole, "{whole}: {product}");
+        }
+    }
 
     /// The emulated device does not run them, so this is what a machine without a GPU can say of them.
     #[test]
@@ -350,6 +428,7 @@ mod tests {
                 tile_queries,
                 tile_rows,
                 grouped: true,
+                warp: (16, 128),
                 stages: 2,
                 stage_chunks: 1,
                 resident: true,

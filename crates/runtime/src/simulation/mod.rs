@@ -26,6 +26,8 @@ use crate::options::{FallbackPolicy, Goal, Priority, Wishes};
 use crate::relay::{Inlet, Relay};
 use crate::router::{Exploration, Router};
 
+mod uneven;
+
 /// Schedules of a run without `PANOPLY_SCHEDULES`.
 const SCHEDULES_DEFAULT: u64 = 1500;
 const DEVICES: usize = 3;
@@ -80,6 +82,10 @@ struct Tally {
     circuits_closed: usize,
     batched: usize,
     hot: usize,
+    /// Ops whose callers waited for room in a full queue.
+    waited: usize,
+    /// Ops that went to an idle device before they were started.
+    relieved: u64,
 }
 
 #[test]
@@ -100,6 +106,7 @@ fn every_schedule_answers_every_op_exactly_once() {
     println!("{total:?}");
     assert!(total.right > 10_000 && total.failed > 500 && total.cancelled > 500, "{total:?}");
     assert!(total.fallbacks > 100 && total.moved_bytes > 10_000 && total.batched > 100, "{total:?}");
+    assert!(total.waited > 100 && total.relieved > 100, "{total:?}");
     assert!(total.circuits_opened > 50 && total.circuits_closed > 20 && total.hot > 50, "{total:?}");
 }
 
@@ -182,9 +189,16 @@ impl World {
         let now = self.clock.now();
         let (name, op) = self.random_op();
         let wishes = self.random_wishes();
-        match self.router.send(op, wishes, now, false) {
+        let may_wait = self.random.below(3) == 0;
+        match self.router.send(op, wishes, now, may_wait) {
             Ok(sent) => {
                 self.asked += 1;
+                if let Some(ticket) = sent.unsent {
+                    self.tally.waited += 1;
+                    if let Err((ticket, error)) = sent.lane.wait_in_line(ticket) {
+                        sent.lane.refuse(ticket, error);
+                    }
+                }
                 self.waiting.push(Question { receiver: sent.receiver, op: name, answered_before: self.answered });
             }
             Err(error) => {
@@ -417,7 +431,8 @@ impl World {
             let counters = report.counters;
             let ended = counters.completed + counters.failed + counters.cancelled + counters.moved;
             assert_eq!(counters.accepted, ended, "seed {seed}: {report:?}");
-            assert_eq!((report.queued, lane.backlog_ns()), (0, 0), "seed {seed}: something is left on the books");
+            assert_eq!((report.queued, report.waiting), (0, 0), "seed {seed}: somebody still waits");
+            assert_eq!(lane.backlog_ns(), 0, "seed {seed}: something is left on the books");
             assert_eq!(lane.exploring.load(Ordering::Relaxed), 0, "seed {seed}: an explorer never came back");
             assert_eq!(lane.gate.breaker.probes_out(), 0, "seed {seed}: a probe never came back");
             assert_eq!(worker.control.counters().live_bytes, 0, "seed {seed}: device memory leaks");
@@ -431,8 +446,9 @@ impl World {
 
 impl Tally {
     fn add(&mut self, world: &World) {
-        let Tally { right, failed, fallbacks, moved_bytes, circuits_opened, circuits_closed, batched, hot, .. } =
-            &world.tally;
+        let Tally {
+            right, failed, fallbacks, moved_bytes, circuits_opened, circuits_closed, batched, hot, waited, ..
+        } = &world.tally;
         self.right += right;
         self.failed += failed;
         self.cancelled += world.cancelled;
@@ -442,6 +458,9 @@ impl Tally {
         self.circuits_closed += circuits_closed;
         self.batched += batched;
         self.hot += hot;
+        self.waited += waited;
+        let relieved = |worker: &SimulatedWorker| worker.lane.report().counters.relieved;
+        self.relieved += world.workers.iter().map(relieved).sum::<u64>();
     }
 }
 

@@ -1,0 +1,357 @@
+//! A batch as one piece of work. Ops that are too small for several threads are spread over the team whole, in one parallel
+//! region for all of them; searches of the same rows become one pass with all their queries. What is large runs by itself, with
+//! the whole team. Each op has its own result: one that fails, or panics, fails alone.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::time::{Duration, Instant};
+
+use panoply_core::error::panic_message;
+use panoply_core::op::compute::{ComputeOp, Search};
+use panoply_core::{Buffer, Describe, DeviceId, Error, HostBufferMut, Item, Op, Result, Shape, Tensor, Value};
+
+use super::search;
+use crate::context::Context;
+use crate::memory::HostMemory;
+use crate::team::Team;
+
+/// Work of which less is not worth waking a second thread for.
+const REGION_NS_MIN: f64 = 15_000.0;
+/// Multiplications from which a product is worth several threads, and up to which many products are spread whole.
+const PRODUCT_TINY: u64 = 96 * 96 * 96;
+const PRODUCT_MEDIUM: u64 = 256 * 256 * 256;
+/// The same for the bytes that an elementwise op reads, and for the elements that a search compares.
+const MAP_BYTES_TINY: usize = 128 << 10;
+const MAP_BYTES_MEDIUM: usize = 1 << 20;
+const SEARCH_TINY: u64 = 1 << 17;
+const SEARCH_MEDIUM: u64 = 1 << 22;
+/// Bytes that any other op may read to count as small.
+const OTHER_BYTES_TINY: usize = 32 << 10;
+/// Ops of medium size are spread whole where there are so many for each thread; fewer would leave threads idle at the end.
+const MEDIUM_PER_THREAD_MIN: usize = 4;
+/// The most queries that searches of the same rows are joined to.
+const QUERIES_MAX: usize = 4096;
+/// What the memory of one thread's own ops keeps for reuse.
+const MEMBER_POOL_BYTES_MAX: usize = 64 << 20;
+
+/// What became of one op of a batch.
+pub(crate) struct Ran {
+    pub(crate) result: Result<Value>,
+    /// How many ops ran together with it, itself included.
+    pub(crate) batch_size: u32,
+    /// Its share of the time that the engine worked on them.
+    pub(crate) time: Duration,
+}
+
+/// A context for each thread of the team, for the ops that it runs by itself.
+#[derive(Default)]
+pub(crate) struct Members {
+    contexts: Vec<Mutex<Context>>,
+}
+
+impl Members {
+    /// The memory of all of them.
+    pub(crate) fn for_each_memory(&mut self, mut visit: impl FnMut(&mut HostMemory)) {
+        for context in &self.contexts {
+            visit(&mut lock(context).memory);
+        }
+    }
+
+    fn reserve(&mut self, count: usize, like: &Context) {
+        while self.contexts.len() < count {
+            let memory = HostMemory::new(Some(MEMBER_POOL_BYTES_MAX));
+            self.contexts.push(Mutex::new(Context::new(Team::single(), like.simd, memory)));
+        }
+    }
+}
+
+/// Runs one op; a panic inside becomes its error.
+pub(crate) fn run_one(op: &Op, context: &mut Context, device: DeviceId) -> Result<Value> {
+    catch_unwind(AssertUnwindSafe(|| super::run(op, context))).unwrap_or_else(|panic| {
+        let message = panic_message(panic.as_ref());
+        Err(Error::EnginePanicked { device, message })
+    })
+}
+
+/// Runs a whole batch; the results are in its order.
+pub(crate) fn run_batch(items: &[Item], context: &mut Context, members: &mut Members, device: DeviceId) -> Vec<Ran> {
+    let mut ran: Vec<Option<Ran>> = items.iter().map(|_| None).collect();
+    for group in joinable_searches(items) {
+        join_searches(items, &group, context, &mut ran);
+    }
+    let left: Vec<usize> = (0..items.len()).filter(|index| ran[*index].is_none()).collect();
+    let region = spread_whole(items, &left, context.team.threads());
+    if !region.is_empty() {
+        side_by_side(items, &region, context, members, device, &mut ran);
+    }
+    let alone = |(item, ran): (&Item, Option<Ran>)| {
+        ran.unwrap_or_else(|| {
+            let start = Instant::now();
+            let result = run_one(&item.op, context, device);
+            Ran { result, batch_size: 1, time: start.elapsed() }
+        })
+    };
+    items.iter().zip(ran).map(alone).collect()
+}
+
+/// How an op is best run among others.
+#[derive(Clone, Copy, PartialEq)]
+enum Size {
+    /// By one thread.
+    Tiny,
+    /// By one thread where there are many, else by all.
+    Medium,
+    /// By all threads.
+    Large,
+}
+
+/// The op's size, and about how long one thread takes for it.
+fn size(op: &Op) -> (Size, f64) {
+    let graded = |amount: f64, tiny: f64, medium: f64, ns: f64| {
+        let size = if amount < tiny {
+            Size::Tiny
+        } else if amount <= medium {
+            Size::Medium
+        } else {
+            Size::Large
+        };
+        (size, 300.0 + amount * ns)
+    };
+    match op {
+        Op::Compute(ComputeOp::MatMul(op)) => {
+            graded(op.work() as f64, PRODUCT_TINY as f64, PRODUCT_MEDIUM as f64, 0.03)
+        }
+        Op::Compute(ComputeOp::Map(_)) => {
+            graded(op.input_bytes() as f64, MAP_BYTES_TINY as f64, MAP_BYTES_MEDIUM as f64, 0.1)
+        }
+        Op::Compute(ComputeOp::Search(op)) => graded(op.work() as f64, SEARCH_TINY as f64, SEARCH_MEDIUM as f64, 0.1),
+        Op::Compute(ComputeOp::Transfer(_)) => (Size::Large, 0.0),
+        _ => graded(op.input_bytes() as f64, OTHER_BYTES_TINY as f64, OTHER_BYTES_TINY as f64, 1.0),
+    }
+}
+
+/// Which of these items one parallel region shall run, each on one thread; none where that is not worth it.
+fn spread_whole(items: &[Item], left: &[usize], threads: usize) -> Vec<usize> {
+    if threads < 2 || left.len() < 2 {
+        return Vec::new();
+    }
+    let sizes: Vec<(usize, (Size, f64))> = left.iter().map(|index| (*index, size(&items[*index].op))).collect();
+    let not_large = sizes.iter().filter(|(_, (size, _))| *size != Size::Large).count();
+    let many = not_large >= MEDIUM_PER_THREAD_MIN * threads;
+    let fits = |(_, (size, _)): &&(usize, (Size, f64))| *size == Size::Tiny || (many && *size == Size::Medium);
+    let time_ns: f64 = sizes.iter().filter(fits).map(|(_, (_, ns))| ns).sum();
+    let region: Vec<usize> = sizes.iter().filter(fits).map(|(index, _)| *index).collect();
+    if region.len() < 2 || time_ns < REGION_NS_MIN { Vec::new() } else { region }
+}
+
+/// One parallel region: whoever is free takes the next op.
+fn side_by_side(
+    items: &[Item],
+    region: &[usize],
+    context: &mut Context,
+    members: &mut Members,
+    device: DeviceId,
+    ran: &mut [Option<Ran>],
+) {
+    let threads = context.team.threads().min(region.len());
+    members.reserve(threads, context);
+    let results: Vec<OnceLock<(Result<Value>, Duration)>> = region.iter().map(|_| OnceLock::new()).collect();
+    let (contexts, next, start) = (&members.contexts, AtomicUsize::new(0), Instant::now());
+    context.team.run(threads, &|member| {
+        let mut own = lock(&contexts[member]);
+        loop {
+            let claimed = next.fetch_add(1, Ordering::Relaxed);
+            let (Some(index), Some(place)) = (region.get(claimed), results.get(claimed)) else { break };
+            let begun = Instant::now();
+            let result = run_one(&items[*index].op, &mut own, device);
+            // Each op is claimed once, so its place is empty.
+            let _ = place.set((result, begun.elapsed()));
+        }
+    });
+    let wall = start.elapsed();
+    let results: Vec<(Result<Value>, Duration)> = results.into_iter().filter_map(OnceLock::into_inner).collect();
+    let together: Duration = results.iter().map(|(_, time)| *time).sum();
+    let share = wall.as_secs_f64() / together.as_secs_f64().max(1e-9);
+    for (index, (result, time)) in region.iter().zip(results) {
+        ran[*index] = Some(Ran { result, batch_size: region.len() as u32, time: time.mul_f64(share.min(1.0)) });
+    }
+}
+
+/// Groups of at least two searches that differ in nothing but their queries.
+fn joinable_searches(items: &[Item]) -> Vec<Vec<usize>> {
+    let mut groups: Vec<(usize, Vec<usize>)> = Vec::new();
+    for (index, item) in items.iter().enumerate() {
+        let Some(op) = as_search(item).filter(|op| op.filter.is_none()) else { continue };
+        let queries = op.queries.shape()[0];
+        let joins = |(count, group): &&mut (usize, Vec<usize>)| {
+            *count + queries <= QUERIES_MAX && as_search(&items[group[0]]).is_some_and(|first| alike(first, op))
+        };
+        match groups.iter_mut().find(joins) {
+            Some((count, group)) => {
+                *count += queries;
+                group.push(index);
+            }
+            None => groups.push((queries, vec![index])),
+        }
+    }
+    groups.into_iter().map(|(_, group)| group).filter(|group| group.len() > 1).collect()
+}
+
+fn as_search(item: &Item) -> Option<&Search> {
+    match &item.op {
+        Op::Compute(ComputeOp::Search(op)) => Some(op),
+        _ => None,
+    }
+}
+
+fn alike(a: &Search, b: &Search) -> bool {
+    let norms = match (&a.row_norms, &b.row_norms) {
+        (None, None) => true,
+        (Some(a), Some(b)) => same_elements(a, b),
+        _ => false,
+    };
+    let wanted = |op: &Search| (op.metric, op.k, op.queries.dtype(), op.queries.shape()[1]);
+    norms && same_elements(&a.rows, &b.rows) && wanted(a) == wanted(b)
+}
+
+/// Whether two tensors are the same view of the same memory.
+fn same_elements(a: &Tensor, b: &Tensor) -> bool {
+    let (Buffer::Host(first), Buffer::Host(second)) = (a.buffer(), b.buffer()) else { return false };
+    let view = |tensor: &Tensor| (tensor.offset(), *tensor.shape(), tensor.dtype());
+    std::ptr::eq(first.bytes(), second.bytes()) && view(a) == view(b) && a.strides() == b.strides()
+}
+
+/// All searches of a group as one; where that fails they are left to be run by themselves.
+fn join_searches(items: &[Item], group: &[usize], context: &mut Context, ran: &mut [Option<Ran>]) {
+    let start = Instant::now();
+    let ops: Vec<&Search> = group.iter().filter_map(|index| as_search(&items[*index])).collect();
+    // Where it fails or panics each is tried by itself, and the one at fault fails again, alone.
+    let joined = catch_unwind(AssertUnwindSafe(|| search_joined(&ops, context)));
+    let Ok(Ok(values)) = joined else { return };
+    let time = start.elapsed() / group.len() as u32;
+    for (index, value) in group.iter().zip(values) {
+        ran[*index] = Some(Ran { result: Ok(value), batch_size: group.len() as u32, time });
+    }
+}
+
+fn search_joined(ops: &[&Search], context: &mut Context) -> Result<Vec<Value>> {
+    let Some(first) = ops.first() else { return Ok(Vec::new()) };
+    let mut joined = Search::clone(first);
+    joined.queries = concatenated(ops)?;
+    let (ids, scores) = search::run(&joined, context)?.into_pair()?;
+    let (ids, scores) = (ids.as_slice::<u32>()?, scores.as_slice::<f32>()?);
+    let mut begin = 0;
+    let mut values = Vec::with_capacity(ops.len());
+    for op in ops {
+        let shape = op.output_shape()?;
+        let end = begin + shape.elements();
+        // Copied: a caller that keeps its few neighbours shall not keep everybody's.
+        let mut own_ids = context.output::<u32>(shape)?;
+        own_ids.copy_from_slice(&ids[begin..end]);
+        let mut own_scores = context.output::<f32>(shape)?;
+        own_scores.copy_from_slice(&scores[begin..end]);
+        values.push(Value::Pair(own_ids.into_tensor()?, own_scores.into_tensor()?));
+        begin = end;
+    }
+    Ok(values)
+}
+
+/// The queries of all searches, one after the other.
+fn concatenated(ops: &[&Search]) -> Result<Tensor> {
+    let rows: usize = ops.iter().map(|op| op.queries.shape()[0]).sum();
+    let (dims, dtype) = (ops[0].queries.shape()[1], ops[0].queries.dtype());
+    let mut joined = HostBufferMut::zeroed(rows * dims * dtype.size_bytes())?;
+    let mut place = 0;
+    for op in ops {
+        let queries = op.queries.contiguous()?;
+        let bytes = queries.as_bytes()?;
+        joined.bytes_mut()[place..place + bytes.len()].copy_from_slice(bytes);
+        place += bytes.len();
+    }
+    Tensor::from_host(dtype, Shape::new([rows, dims])?, joined.freeze())
+}
+
+fn lock(context: &Mutex<Context>) -> MutexGuard<'_, Context> {
+    context.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use panoply_core::op::compute::{Map, MatMul, Metric};
+    use panoply_core::{Api, Operation};
+
+    const DEVICE: DeviceId = DeviceId { api: Api::Cpu, index: 0 };
+
+    fn context() -> Context {
+        Context::new(Team::new(3), crate::simd::Simd::detect(), HostMemory::new(None))
+    }
+
+    fn values(seed: usize, dims: &[usize]) -> Tensor {
+        let count: usize = dims.iter().product();
+        let value = |index: usize| ((index * 7 + seed * 13) % 17) as f32 - 8.0;
+        Tensor::from_vec((0..count).map(value).collect(), dims).unwrap()
+    }
+
+    fn run(ops: Vec<Op>) -> Vec<Ran> {
+        let items: Vec<Item> =
+            ops.into_iter().enumerate().map(|(token, op)| Item { token: token as u64, op }).collect();
+        let (mut context, mut members) = (context(), Members::default());
+        run_batch(&items, &mut context, &mut members, DEVICE)
+    }
+
+    /// What the same ops give one by one.
+    fn alone(ops: &[Op]) -> Vec<Value> {
+        let mut context = Context::new(Team::single(), crate::simd::Simd::detect(), HostMemory::new(None));
+        ops.iter().map(|op| run_one(op, &mut context, DEVICE).unwrap()).collect()
+    }
+
+    fn bytes(value: &Value) -> Vec<Vec<u8>> {
+        value.tensors().map(|tensor| tensor.as_bytes().unwrap().to_vec()).collect()
+    }
+
+    #[test]
+    fn small_ops_of_any_kind_run_side_by_side_and_in_order() {
+        let mut ops = Vec::new();
+        for number in 0..40 {
+            let size = 8 + number % 5 * 16;
+            let (a, b) = (values(number, &[size, size]), values(number + 1, &[size, size]));
+            ops.push(MatMul::new(&a, &b).into_op().unwrap());
+            ops.push(Map::add(&a, &b).into_op().unwrap());
+        }
+        let expected = alone(&ops);
+        let ran = run(ops);
+        assert!(ran.iter().all(|ran| ran.batch_size == 80), "one region for all of them");
+        for (ran, expected) in ran.iter().zip(&expected) {
+            assert_eq!(bytes(ran.result.as_ref().unwrap()), bytes(expected));
+        }
+    }
+
+    #[test]
+    fn searches_of_the_same_rows_are_one_pass() {
+        let (rows, other) = (values(1, &[500, 24]), values(2, &[500, 24]));
+        let search = |rows: &Tensor, seed: usize, queries: usize, k: usize| {
+            Search::new(rows, &values(seed, &[queries, 24]), Metric::Euclidean, k).into_op().unwrap()
+        };
+        let ops = vec![search(&rows, 3, 1, 4), search(&other, 4, 1, 4), search(&rows, 5, 2, 4), search(&rows, 6, 1, 5)];
+        let expected = alone(&ops);
+        let ran = run(ops);
+        let sizes: Vec<bool> = ran.iter().map(|ran| ran.batch_size == 2).collect();
+        assert!(sizes[0] && sizes[2], "the first and the third differ in their queries alone");
+        for (ran, expected) in ran.iter().zip(&expected) {
+            assert_eq!(bytes(ran.result.as_ref().unwrap()), bytes(expected));
+        }
+    }
+
+    #[test]
+    fn one_bad_item_fails_alone() {
+        let good = |seed: usize| MatMul::new(&values(seed, &[64, 64]), &values(seed + 1, &[64, 64])).into_op().unwrap();
+        // Its operands do not fit: validation would have refused it, and so an engine must not fall over it.
+        let bad = Op::Compute(ComputeOp::MatMul(MatMul::new(&values(1, &[64, 64]), &values(2, &[63, 64]))));
+        let ops = vec![good(1), good(2), bad, good(3), good(4), good(5)];
+        let ran = run(ops);
+        let failed: Vec<usize> = (0..ran.len()).filter(|index| ran[*index].result.is_err()).collect();
+        assert_eq!(failed, [2]);
+    }
+}

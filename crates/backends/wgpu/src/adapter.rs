@@ -1,0 +1,102 @@
+//! What an adapter is and has.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::PathBuf;
+
+use panoply_core::{Api, Capabilities, DeviceId, DeviceInfo, DeviceKind, Domain};
+
+/// What ops need to know about an adapter.
+#[derive(Clone, Debug)]
+pub(crate) struct Profile {
+    pub(crate) id: DeviceId,
+    /// The adapter's name and its driver's, as they write them.
+    pub(crate) name: String,
+    pub(crate) driver: String,
+    /// The most bytes of a buffer that one kernel can see.
+    pub(crate) binding_bytes_max: u64,
+    /// The most bytes of a buffer.
+    pub(crate) buffer_bytes_max: u64,
+    /// The most bytes of workgroup memory.
+    pub(crate) workgroup_bytes_max: u32,
+    /// The most storage buffers of one kernel.
+    pub(crate) buffers_max: usize,
+    /// A graphics API on the CPU.
+    pub(crate) is_software: bool,
+    /// Invocations of a subgroup, where there are subgroups and all have the same size.
+    pub(crate) subgroup_lanes: Option<u8>,
+}
+
+impl Profile {
+    pub(crate) fn new(
+        id: DeviceId,
+        info: &wgpu::AdapterInfo,
+        limits: &wgpu::Limits,
+        features: wgpu::Features,
+    ) -> Profile {
+        let lanes = u8::try_from(info.subgroup_min_size)
+            .ok()
+            .filter(|lanes| (4..=64).contains(lanes) && lanes.is_power_of_two());
+        let uniform = info.subgroup_min_size == info.subgroup_max_size;
+        Profile {
+            id,
+            name: info.name.clone(),
+            driver: format!("{} {}", info.driver, info.driver_info),
+            binding_bytes_max: limits.max_storage_buffer_binding_size & !15,
+            buffer_bytes_max: limits.max_buffer_size & !15,
+            workgroup_bytes_max: limits.max_compute_workgroup_storage_size,
+            buffers_max: limits.max_storage_buffers_per_shader_stage as usize,
+            is_software: info.device_type == wgpu::DeviceType::Cpu,
+            subgroup_lanes: lanes.filter(|_| uniform && features.contains(wgpu::Features::SUBGROUP)),
+        }
+    }
+
+    /// A file of the user's cache for this adapter and driver; nothing where there is no such folder.
+    pub(crate) fn cache_file(&self, what: &str) -> Option<PathBuf> {
+        let folder = std::env::var_os("XDG_CACHE_HOME")
+            .map(PathBuf::from)
+            .filter(|folder| folder.is_absolute())
+            .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache")))
+            .or_else(|| std::env::var_os("LOCALAPPDATA").map(PathBuf::from))?;
+        let mut hasher = DefaultHasher::new();
+        (&self.name, &self.driver, env!("CARGO_PKG_VERSION")).hash(&mut hasher);
+        Some(folder.join("panoply").join("wgpu").join(format!("{what}-{:016x}", hasher.finish())))
+    }
+}
+
+/// An adapter as a device. What WebGPU does not tell stays `None`.
+pub(crate) fn describe(
+    id: DeviceId,
+    info: &wgpu::AdapterInfo,
+    limits: &wgpu::Limits,
+    features: wgpu::Features,
+) -> DeviceInfo {
+    let kind = match info.device_type {
+        wgpu::DeviceType::DiscreteGpu | wgpu::DeviceType::VirtualGpu => DeviceKind::DiscreteGpu,
+        wgpu::DeviceType::Cpu => DeviceKind::SoftwareGpu,
+        wgpu::DeviceType::IntegratedGpu | wgpu::DeviceType::Other => DeviceKind::IntegratedGpu,
+    };
+    let name = format!("{} ({})", info.name, info.backend);
+    let mut device = DeviceInfo::new(id, name, kind);
+    let driver = format!("{} {}", info.driver, info.driver_info);
+    device.driver_version = Some(driver.trim().to_owned()).filter(|driver| !driver.is_empty());
+    device.threads_per_block_max = Some(limits.max_compute_invocations_per_workgroup);
+    device.shared_memory_bytes_max = Some(u64::from(limits.max_compute_workgroup_storage_size));
+    device.pci_address = info.device_pci_bus_id.parse().ok();
+    let known = [
+        ("f16", wgpu::Features::SHADER_F16),
+        ("f64", wgpu::Features::SHADER_F64),
+        ("i64", wgpu::Features::SHADER_INT64),
+        ("subgroups", wgpu::Features::SUBGROUP),
+        ("timestamps", wgpu::Features::TIMESTAMP_QUERY),
+        ("pipeline-cache", wgpu::Features::PIPELINE_CACHE),
+        ("cooperative-matrix", wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX),
+    ];
+    let names = known.into_iter().filter(|(_, feature)| features.contains(*feature)).map(|(name, _)| name.to_owned());
+    device.capabilities = Capabilities { domains: vec![Domain::Compute], features: names.collect() };
+    device
+}
+
+/// The id of the adapter with this index.
+pub(crate) fn device_id(index: usize) -> DeviceId {
+    DeviceId { api: Api::Wgpu, index: u32::try_from(index).unwrap_or(u32::MAX) }
+}

@@ -1,0 +1,176 @@
+//! Finds adapters, says what each of them can run, and opens them.
+
+use std::sync::{Arc, OnceLock};
+
+use panoply_core::{Absence, Api, Backend, DeviceInfo, Engine, Error, Op, OpenOptions, Result, Support};
+
+use crate::adapter::{Profile, describe, device_id};
+use crate::context::Context;
+use crate::engine::WgpuEngine;
+use crate::fault::{Faults, at_once};
+use crate::{ops, vulkan};
+
+/// The least workgroup memory that kernels are written for, in bytes.
+const WORKGROUP_BYTES_MIN: u32 = 16_384;
+/// The least number of storage buffers of one kernel.
+const BUFFERS_MIN: u32 = 8;
+
+/// The backend for every GPU that wgpu reaches through Vulkan, Metal or DX12.
+pub struct WgpuBackend {
+    backends: wgpu::Backends,
+    limits: Option<wgpu::Limits>,
+    found: OnceLock<Found>,
+}
+
+/// The adapters, found once: their indices must not change while devices are open.
+struct Found {
+    adapters: Vec<(wgpu::Adapter, Profile, DeviceInfo)>,
+    refused: Vec<String>,
+}
+
+impl WgpuBackend {
+    /// The backend for this machine.
+    pub fn new() -> WgpuBackend {
+        WgpuBackend::with_backends(wgpu::Backends::PRIMARY)
+    }
+
+    /// The backend over some of the APIs only.
+    pub fn with_backends(backends: wgpu::Backends) -> WgpuBackend {
+        WgpuBackend { backends, limits: None, found: OnceLock::new() }
+    }
+
+    /// A backend whose adapters have no more than these limits, whatever they could have: small adapters, simulated.
+    pub fn with_limits(limits: wgpu::Limits) -> WgpuBackend {
+        WgpuBackend { limits: Some(limits), ..WgpuBackend::new() }
+    }
+
+    fn found(&self) -> &Found {
+        self.found.get_or_init(|| {
+            let mut descriptor = wgpu::InstanceDescriptor::new_without_display_handle();
+            descriptor.backends = self.backends;
+            descriptor.flags = wgpu::InstanceFlags::empty();
+            let instance = wgpu::Instance::new(descriptor);
+            let mut adapters = at_once(instance.enumerate_adapters(self.backends)).unwrap_or_default();
+            // The first device of an API is the one that is taken where nobody chooses.
+            adapters.sort_by_key(|adapter| preference(adapter.get_info().device_type));
+            let mut found = Found { adapters: Vec::new(), refused: Vec::new() };
+            for adapter in adapters {
+                let info = adapter.get_info();
+                let limits = self.limits_of(&adapter);
+                match shortcoming(&adapter, &limits) {
+                    Some(reason) => found.refused.push(format!("{}: {reason}", info.name)),
+                    None => {
+                        let id = device_id(found.adapters.len());
+                        let device = describe(id, &info, &limits, adapter.features());
+                        let profile = Profile::new(id, &info, &limits, adapter.features());
+                        found.adapters.push((adapter, profile, device));
+                    }
+                }
+            }
+            found
+        })
+    }
+
+    fn limits_of(&self, adapter: &wgpu::Adapter) -> wgpu::Limits {
+        self.limits.clone().unwrap_or_else(|| adapter.limits())
+    }
+
+    /// Opens a device.
+    pub(crate) fn open_engine(&self, device: &DeviceInfo, options: &OpenOptions) -> Result<WgpuEngine> {
+        let unavailable = |reason: String| Error::DeviceUnavailable { device: device.id, reason };
+        let (adapter, profile, info) =
+            self.adapter(device).ok_or_else(|| unavailable("there is no such adapter".to_owned()))?;
+        let wanted = wgpu::Features::PIPELINE_CACHE | wgpu::Features::TIMESTAMP_QUERY | wgpu::Features::SUBGROUP;
+        let descriptor = wgpu::DeviceDescriptor {
+            label: Some("panoply"),
+            required_features: adapter.features() & wanted,
+            required_limits: self.limits_of(adapter),
+            experimental_features: wgpu::ExperimentalFeatures::disabled(),
+            memory_hints: wgpu::MemoryHints::Performance,
+            trace: wgpu::Trace::Off,
+        };
+        let (gpu, queue) = match vulkan::open(adapter, &descriptor) {
+            Some(opened) => opened,
+            None => {
+                let answer = at_once(adapter.request_device(&descriptor));
+                let answer = answer.ok_or_else(|| unavailable("the adapter did not answer at once".to_owned()))?;
+                answer.map_err(|error| unavailable(error.to_string()))?
+            }
+        };
+        let faults = Arc::new(Faults::new(device.id));
+        let heard = Arc::clone(&faults);
+        gpu.set_device_lost_callback(move |reason, message| heard.lose(format!("{reason:?}: {message}")));
+        let heard = Arc::clone(&faults);
+        gpu.on_uncaptured_error(Arc::new(move |error| heard.report(error)));
+        let context = Context::new(profile.clone(), gpu, &queue, faults, options.pool_bytes_max);
+        Ok(WgpuEngine::new(info.clone(), context, queue))
+    }
+
+    fn adapter(&self, device: &DeviceInfo) -> Option<&(wgpu::Adapter, Profile, DeviceInfo)> {
+        self.found().adapters.iter().find(|(_, profile, _)| profile.id == device.id)
+    }
+}
+
+impl Default for WgpuBackend {
+    fn default() -> WgpuBackend {
+        WgpuBackend::new()
+    }
+}
+
+impl Backend for WgpuBackend {
+    fn api(&self) -> Api {
+        Api::Wgpu
+    }
+
+    fn discover(&self) -> Result<Vec<DeviceInfo>, Absence> {
+        let found = self.found();
+        if found.adapters.is_empty() {
+            let reason = match found.refused.as_slice() {
+                [] => "no adapter that Vulkan, Metal or DX12 reaches; is a driver installed?".to_owned(),
+                refused => refused.join("; "),
+            };
+            return Err(Absence::NoDevice { reason });
+        }
+        Ok(found.adapters.iter().map(|(_, _, device)| device.clone()).collect())
+    }
+
+    fn supports(&self, device: &DeviceInfo, op: &Op) -> Support {
+        match self.adapter(device) {
+            None => Support::No(format!("there is no adapter {}", device.id)),
+            Some((_, profile, _)) => match ops::support(profile, op) {
+                Ok(()) => Support::Yes,
+                Err(reason) => Support::No(reason),
+            },
+        }
+    }
+
+    fn open(&self, device: &DeviceInfo, options: &OpenOptions) -> Result<Box<dyn Engine>> {
+        Ok(Box::new(self.open_engine(device, options)?))
+    }
+}
+
+/// Hardware before software, memory of its own before the host's.
+fn preference(kind: wgpu::DeviceType) -> u8 {
+    match kind {
+        wgpu::DeviceType::DiscreteGpu => 0,
+        wgpu::DeviceType::VirtualGpu => 1,
+        wgpu::DeviceType::IntegratedGpu => 2,
+        wgpu::DeviceType::Other => 3,
+        wgpu::DeviceType::Cpu => 4,
+    }
+}
+
+/// What an adapter lacks that every kernel needs.
+fn shortcoming(adapter: &wgpu::Adapter, limits: &wgpu::Limits) -> Option<String> {
+    let flags = adapter.get_downlevel_capabilities().flags;
+    if !flags.contains(wgpu::DownlevelFlags::COMPUTE_SHADERS) {
+        return Some("no compute shaders".to_owned());
+    }
+    let least = [
+        ("invocations in a workgroup", limits.max_compute_invocations_per_workgroup, 256),
+        ("bytes of workgroup memory", limits.max_compute_workgroup_storage_size, WORKGROUP_BYTES_MIN),
+        ("storage buffers in a kernel", limits.max_storage_buffers_per_shader_stage, BUFFERS_MIN),
+    ];
+    let short = least.into_iter().find(|(_, got, needed)| got < needed);
+    short.map(|(what, got, needed)| format!("{got} {what}; kernels need {needed}"))
+}

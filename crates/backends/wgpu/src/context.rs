@@ -1,0 +1,301 @@
+//! What an op has at hand while it is recorded: operands, memory, kernels, and the commands so far.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use panoply_core::{Buffer, DType, DeviceId, Error, Result, Shape, Tensor};
+use panoply_kernels::wgsl::{Kernel, MoveKernel, WORKGROUP_SIZE, carrier_dtype};
+
+use crate::adapter::Profile;
+use crate::fault::Faults;
+use crate::memory::DeviceMemory;
+use crate::operand::{Operand, collapsed};
+use crate::pieces::in_pieces;
+use crate::pipelines::Pipelines;
+use crate::recorder::Recorder;
+use crate::staging::{Belt, Download, PIECE_BYTES_MAX, Readback};
+use crate::tuning::Tuning;
+
+/// Uploads in one submission beyond this are submitted at once, so that their chunks come back.
+const UPLOAD_BYTES_MAX: usize = 64 << 20;
+
+/// Owned by the engine, lent to one op at a time.
+pub(crate) struct Context {
+    pub(crate) device: DeviceId,
+    pub(crate) profile: Profile,
+    pub(crate) gpu: wgpu::Device,
+    pub(crate) faults: Arc<Faults>,
+    pub(crate) memory: DeviceMemory,
+    pub(crate) pipelines: Pipelines,
+    pub(crate) tuning: Tuning,
+    recorder: Recorder,
+    belt: Belt,
+    readback: Readback,
+    /// Downloads of the batch under construction.
+    downloads: Vec<Download>,
+    uploaded_bytes: usize,
+    /// Bytes that crossed for the op under construction.
+    pub(crate) moved_bytes: u64,
+}
+
+impl Context {
+    pub(crate) fn new(
+        profile: Profile,
+        gpu: wgpu::Device,
+        queue: &wgpu::Queue,
+        faults: Arc<Faults>,
+        pool_bytes_max: Option<usize>,
+    ) -> Context {
+        let device = profile.id;
+        let pipelines = Pipelines::new(&gpu, &faults, profile.cache_file("pipelines"));
+        Context {
+            device,
+            memory: DeviceMemory::new(device, &gpu, &faults, pool_bytes_max),
+            recorder: Recorder::new(&gpu, queue, &pipelines),
+            belt: Belt::new(&gpu, &faults),
+            readback: Readback::new(device, &gpu, &faults),
+            tuning: Tuning::read(profile.cache_file("tiles")),
+            downloads: Vec::new(),
+            uploaded_bytes: 0,
+            moved_bytes: 0,
+            profile,
+            gpu,
+            faults,
+            pipelines,
+        }
+    }
+
+    /// A tensor as an operand: as it is where it lives here, uploaded where it is on the host.
+    pub(crate) fn operand(&mut self, tensor: &Tensor) -> Result<Operand> {
+        match tensor.buffer() {
+            Buffer::Device(handle) => {
+                let block = self.memory.find(handle)?;
+                let (dtype, offset) = (tensor.dtype(), tensor.offset());
+                let (shape, strides) = (*tensor.shape(), *tensor.strides());
+                let operand = Operand { block, dtype, shape, strides, offset, window: 0 };
+                let whole = operand.block().buffer.size() <= self.profile.binding_bytes_max;
+                Ok(if whole { operand } else { operand.windowed() })
+            }
+            Buffer::Host(_) => self.upload(tensor),
+        }
+    }
+
+    /// A tensor as an operand whose elements lie one after the other.
+    pub(crate) fn input(&mut self, tensor: &Tensor) -> Result<Operand> {
+        let operand = self.operand(tensor)?;
+        self.dense(operand)
+    }
+
+    /// The operand with its elements one after the other: itself where they are so already, else a copy.
+    pub(crate) fn dense(&mut self, operand: Operand) -> Result<Operand> {
+        if operand.is_contiguous() {
+            return Ok(operand);
+        }
+        let output = self.output(operand.dtype, operand.shape)?;
+        in_pieces(&[operand], &output, self, &mut |views, output, context| context.move_view(&views[0], output))?;
+        Ok(output)
+    }
+
+    fn move_view(&mut self, view: &Operand, output: &Operand) -> Result<()> {
+        let (dims, strides) = collapsed(&view.shape, &[&view.strides]);
+        let mut params = vec![view.elements() as u32, view.start()];
+        params.extend(&dims);
+        params.extend(&strides[0]);
+        let element_bytes = view.dtype.size_bytes() as u8;
+        let kernel = Kernel::Move(MoveKernel { element_bytes, rank: dims.len() as u8 });
+        let words = (view.elements() * usize::from(element_bytes)).div_ceil(usize::from(element_bytes.max(4)));
+        self.run(&kernel, &[output], &[view], &params, groups_for(words))
+    }
+
+    /// New memory for elements, to be written in full.
+    pub(crate) fn output(&mut self, dtype: DType, shape: Shape) -> Result<Operand> {
+        let bytes = (shape.elements() * dtype.size_bytes()).next_multiple_of(16);
+        let block = match self.memory.take(bytes) {
+            Err(Error::OutOfMemory { .. }) => {
+                // Cached bind groups may be all that holds what the pool has freed.
+                self.recorder.forget_groups();
+                self.memory.take(bytes)?
+            }
+            taken => taken?,
+        };
+        Ok(Operand::whole(Rc::new(block), dtype, shape))
+    }
+
+    /// New memory for so many words.
+    pub(crate) fn words(&mut self, count: usize) -> Result<Operand> {
+        self.output(DType::U32, Shape::new([count])?)
+    }
+
+    /// New memory for the carriers of such elements.
+    pub(crate) fn carriers(&mut self, dtype: DType, shape: Shape) -> Result<Operand> {
+        self.output(carrier_dtype(dtype), shape)
+    }
+
+    /// Carriers as elements of the wanted type: themselves where that is their own, else packed.
+    pub(crate) fn narrow(&mut self, carriers: Operand, dtype: DType) -> Result<Operand> {
+        if dtype.size_bytes() >= 4 {
+            return Ok(carriers.retyped(dtype));
+        }
+        let output = self.output(dtype, carriers.shape)?;
+        let words = (carriers.elements() * dtype.size_bytes()).div_ceil(4);
+        let params = [carriers.elements() as u32];
+        self.run(&Kernel::Narrow(dtype), &[&output], &[&carriers], &params, groups_for(words))?;
+        Ok(output)
+    }
+
+    /// Carriers as a tensor of the wanted type.
+    pub(crate) fn finish_as(&mut self, carriers: Operand, dtype: DType) -> Result<Tensor> {
+        let output = self.narrow(carriers, dtype)?;
+        self.finish(output)
+    }
+
+    /// A contiguous operand as a tensor for the caller.
+    pub(crate) fn finish(&mut self, operand: Operand) -> Result<Tensor> {
+        let offset = operand.offset_in_block();
+        let bytes = (offset + operand.elements()) * operand.dtype.size_bytes();
+        let handle = self.memory.publish(operand.block, bytes);
+        let buffer = Buffer::Device(handle);
+        Tensor::from_parts(operand.dtype, operand.shape, operand.strides, offset, buffer)
+    }
+
+    /// Records a kernel over so many workgroups. Nothing is recorded for none.
+    pub(crate) fn run(
+        &mut self,
+        kernel: &Kernel,
+        writes: &[&Operand],
+        reads: &[&Operand],
+        params: &[u32],
+        groups: u64,
+    ) -> Result<()> {
+        if groups == 0 {
+            return Ok(());
+        }
+        if self.recorder.is_full() {
+            self.submit();
+        }
+        let pipeline = self.pipelines.get(kernel, (writes.len(), reads.len()))?;
+        self.recorder.dispatch(&pipeline, writes, reads, params, groups)
+    }
+
+    /// Small data of the op itself, uploaded.
+    pub(crate) fn constants(&mut self, words: &[u32]) -> Result<Operand> {
+        let target = self.words(words.len().max(1))?;
+        self.belt.upload(self.recorder.encoder(), &target.block().buffer, 0, bytemuck::cast_slice(words))?;
+        Ok(target)
+    }
+
+    /// Copies a contiguous operand's bytes into another at a byte offset that is a multiple of four.
+    pub(crate) fn copy(&mut self, from: &Operand, to: &Operand, to_offset: u64) {
+        let size = from.dtype.size_bytes();
+        let (start, bytes) = (from.start_byte(), from.elements() * size);
+        let bytes = bytes.next_multiple_of(4) as u64;
+        let encoder = self.recorder.encoder();
+        encoder.copy_buffer_to_buffer(&from.block().buffer, start as u64, &to.block().buffer, to_offset, bytes);
+    }
+
+    /// Sets an operand's block to zeros.
+    pub(crate) fn clear(&mut self, operand: &Operand) {
+        self.recorder.encoder().clear_buffer(&operand.block().buffer, 0, None);
+    }
+
+    /// Asks for a contiguous operand's bytes. Returns the download's number in this batch.
+    pub(crate) fn download(&mut self, operand: &Operand) -> Result<usize> {
+        let bytes = operand.elements() * operand.dtype.size_bytes();
+        // Copies start at multiples of four: a view in the middle of a word is moved to a block of its own.
+        let operand = if operand.start_byte().is_multiple_of(4) { operand.clone() } else { self.moved(operand)? };
+        let start = operand.start_byte() as u64;
+        let download = self.readback.download(self.recorder.encoder(), &operand.block().buffer, start, bytes)?;
+        self.moved_bytes += bytes as u64;
+        self.downloads.push(download);
+        Ok(self.downloads.len() - 1)
+    }
+
+    /// A copy that starts at the beginning of a block.
+    fn moved(&mut self, operand: &Operand) -> Result<Operand> {
+        let output = self.output(operand.dtype, operand.shape)?;
+        self.copy_elements(operand, &output)?;
+        Ok(output)
+    }
+
+    /// Copies the elements of a contiguous operand to the start of another's block.
+    pub(crate) fn copy_elements(&mut self, operand: &Operand, output: &Operand) -> Result<()> {
+        let line = Shape::new([operand.elements()])?;
+        let (view, output) = (operand.reshaped(line), output.reshaped(line));
+        in_pieces(&[view], &output, self, &mut |views, output, context| context.move_view(&views[0], output))
+    }
+
+    /// Times the submission under construction, where the device can.
+    pub(crate) fn start_timing(&mut self) {
+        self.recorder.start_timing();
+    }
+
+    /// Ends the timing. Returns the number of the download that brings the time stamps.
+    pub(crate) fn end_timing(&mut self) -> Option<usize> {
+        let (stamps, bytes) = self.recorder.end_timing()?;
+        let download = self.readback.download(self.recorder.encoder(), &stamps, 0, bytes).ok()?;
+        self.downloads.push(download);
+        Some(self.downloads.len() - 1)
+    }
+
+    /// Submits what was recorded so far.
+    pub(crate) fn submit(&mut self) -> Option<wgpu::SubmissionIndex> {
+        if self.recorder.is_empty() {
+            return None;
+        }
+        let closed = self.belt.close();
+        let index = self.recorder.submit();
+        self.belt.recall(closed);
+        self.uploaded_bytes = 0;
+        index
+    }
+
+    /// The downloads of the batch, which was submitted: asks for them to be mapped.
+    pub(crate) fn take_downloads(&mut self) -> Vec<Download> {
+        let downloads = std::mem::take(&mut self.downloads);
+        downloads.iter().for_each(Download::ask);
+        downloads
+    }
+
+    fn upload(&mut self, tensor: &Tensor) -> Result<Operand> {
+        // Stretched axes are uploaded once and stretched again on the device.
+        let mut compact = tensor.clone();
+        if !tensor.is_contiguous() {
+            for (axis, stride) in tensor.strides().iter().enumerate() {
+                if *stride == 0 && tensor.shape()[axis] > 1 {
+                    compact = compact.slice(axis, 0, 1)?;
+                }
+            }
+            compact = compact.contiguous()?;
+        }
+        let bytes = compact.as_bytes()?;
+        let target = self.output(tensor.dtype(), *compact.shape())?;
+        let mut offset = 0;
+        for piece in bytes.chunks(PIECE_BYTES_MAX) {
+            if self.uploaded_bytes > UPLOAD_BYTES_MAX {
+                self.submit();
+                // Chunks come back by callback, and callbacks run in here.
+                let _ = self.gpu.poll(wgpu::PollType::Poll);
+            }
+            self.belt.upload(self.recorder.encoder(), &target.block().buffer, offset, piece)?;
+            offset += piece.len() as u64;
+            self.uploaded_bytes += piece.len();
+        }
+        self.moved_bytes += bytes.len() as u64;
+        stretched(&target, tensor.shape())
+    }
+}
+
+/// The operand with dimensions of one stretched to a shape of the same rank.
+fn stretched(operand: &Operand, shape: &Shape) -> Result<Operand> {
+    if operand.shape == *shape {
+        return Ok(operand.clone());
+    }
+    let steps = operand.shape.iter().zip(operand.strides.iter()).zip(shape.iter());
+    let steps: Vec<isize> = steps.map(|((own, step), wanted)| if own == wanted { *step } else { 0 }).collect();
+    Ok(Operand { shape: *shape, strides: panoply_core::shape::Strides::new(steps)?, ..operand.clone() })
+}
+
+/// Workgroups for so many invocations.
+pub(crate) fn groups_for(invocations: usize) -> u64 {
+    (invocations as u64).div_ceil(u64::from(WORKGROUP_SIZE))
+}

@@ -1,0 +1,253 @@
+//! The engine: batches are recorded, submitted and waited for, several at a time.
+//!
+//! 1. `submit` records every item of a batch into commands, hands them to the queue and returns. Small ops are not handed
+//!    over at once while the device has work: handing over costs more than recording, so they gather until the device is
+//!    idle, there are enough of them, or the worker has time to wait.
+//! 2. A batch has landed when the queue says that its work is done and all its downloads are mapped. Batches land in order.
+//! 3. When the device is lost, everything under way is answered with that, and so is everything that follows.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use panoply_core::error::panic_message;
+use panoply_core::{
+    DType, DeviceInfo, Engine, Error, Finished, Health, HostBuffer, Item, MemoryStats, Result, Shape, Tensor, Value,
+};
+
+use crate::context::Context;
+use crate::ops;
+use crate::staging::Download;
+
+/// How long to sleep between two looks while a bounded wait is not supported by the device.
+const LOOK_AGAIN: Duration = Duration::from_micros(50);
+/// How long to look again and again before sleeping: waking up takes longer than most ops.
+const SPIN_MAX: Duration = Duration::from_micros(300);
+
+/// A batch of one op with at least so much input is timed; for less the stamps cost more than they tell.
+const TIMED_BYTES_MIN: usize = 1 << 20;
+
+/// So many small ops are handed over together at the most.
+const GATHERED_MAX: usize = 256;
+
+/// What an op has recorded comes to.
+pub(crate) enum Answer {
+    /// This, when the work is done.
+    Value(Value),
+    /// A tensor on the host, made of a download.
+    Host { download: usize, dtype: DType, shape: Shape },
+    /// This, unless the word of the download is not zero: then an index was out of range.
+    Checked { value: Value, download: usize, len: usize },
+}
+
+/// One adapter, opened.
+pub(crate) struct WgpuEngine {
+    info: DeviceInfo,
+    context: Context,
+    queue: wgpu::Queue,
+    /// Recorded, and not handed over yet.
+    gathered: Vec<Recorded>,
+    flights: VecDeque<Flight>,
+}
+
+/// An op, what it comes to, and how many bytes it moves.
+type Recorded = (Item, Result<Answer>, u64);
+
+/// A batch under way.
+struct Flight {
+    items: Vec<Recorded>,
+    downloads: Vec<Option<Download>>,
+    is_done: Arc<AtomicBool>,
+    index: Option<wgpu::SubmissionIndex>,
+    /// The number of the download with the time stamps.
+    stamps: Option<usize>,
+}
+
+impl WgpuEngine {
+    pub(crate) fn new(info: DeviceInfo, context: Context, queue: wgpu::Queue) -> WgpuEngine {
+        WgpuEngine { info, context, queue, gathered: Vec::new(), flights: VecDeque::new() }
+    }
+
+    /// What ops have at hand, for tests that break it.
+    #[cfg(test)]
+    pub(crate) fn context(&mut self) -> &mut Context {
+        &mut self.context
+    }
+
+    fn record(&mut self, item: &Item) -> Result<Answer> {
+        if let Some(lost) = self.context.faults.lost() {
+            return Err(lost);
+        }
+        let recorded = catch_unwind(AssertUnwindSafe(|| ops::run(&item.op, &mut self.context)));
+        recorded.unwrap_or_else(|panic| {
+            let message = panic_message(panic.as_ref());
+            Err(Error::EnginePanicked { device: self.info.id, message })
+        })
+    }
+
+    /// Hands everything recorded over to the device.
+    fn launch(&mut self) {
+        let mut items = std::mem::take(&mut self.gathered);
+        if items.is_empty() {
+            return;
+        }
+        let stamps = self.context.end_timing();
+        let index = self.context.submit();
+        if let Some(error) = self.context.faults.take_error() {
+            // An error that no scope caught belongs to the whole submission.
+            for (_, answer, _) in items.iter_mut().filter(|(_, answer, _)| answer.is_ok()) {
+                *answer = Err(error.clone());
+            }
+        }
+        let downloads = self.context.take_downloads().into_iter().map(Some).collect();
+        let is_done = Arc::new(AtomicBool::new(index.is_none()));
+        if index.is_some() {
+            let done = Arc::clone(&is_done);
+            self.queue.on_submitted_work_done(move || done.store(true, Ordering::Release));
+        }
+        self.flights.push_back(Flight { items, downloads, is_done, index, stamps });
+    }
+
+    /// Lets the device's callbacks run, and waits for the oldest batch if there is time.
+    fn wait(&self, wait_max: Duration) {
+        let Some(flight) = self.flights.front() else { return };
+        let poll = match &flight.index {
+            Some(index) if !wait_max.is_zero() => {
+                wgpu::PollType::Wait { submission_index: Some(index.clone()), timeout: Some(wait_max) }
+            }
+            _ => wgpu::PollType::Poll,
+        };
+        // A wait that times out is an error of its own; a lost device says so by its callback.
+        let _ = self.context.gpu.poll(poll);
+    }
+
+    fn land(&mut self, finished: &mut Vec<Finished>) {
+        let lost = self.context.faults.lost();
+        if lost.is_some() {
+            self.launch();
+        }
+        while self.flights.front().is_some_and(|flight| lost.is_some() || flight.has_landed()) {
+            let Some(flight) = self.flights.pop_front() else { return };
+            let batch_size = u32::try_from(flight.items.len()).unwrap_or(u32::MAX);
+            let mut downloads = flight.downloads;
+            let stamps = flight.stamps.and_then(|number| downloads.get_mut(number)?.take());
+            let device_time = stamps.filter(|_| lost.is_none()).and_then(|stamps| self.elapsed(stamps));
+            for (item, answer, bytes_moved) in flight.items {
+                let result = match &lost {
+                    Some(lost) => Err(lost.clone()),
+                    None => answer.and_then(|answer| self.settle(answer, &mut downloads)),
+                };
+                let Item { token, op } = item;
+                finished.push(Finished { token, op, result, batch_size, bytes_moved, transferred: None, device_time });
+            }
+        }
+    }
+
+    /// The time between every first and second stamp, added up.
+    fn elapsed(&self, stamps: Download) -> Option<Duration> {
+        let bytes = stamps.take(self.info.id).ok()?;
+        let (stamps, _) = bytes.bytes().as_chunks::<8>();
+        let (passes, _) = stamps.as_chunks::<2>();
+        let ticks =
+            passes.iter().map(|[start, end]| u64::from_le_bytes(*end).saturating_sub(u64::from_le_bytes(*start)));
+        let nanoseconds = ticks.sum::<u64>() as f64 * f64::from(self.queue.get_timestamp_period());
+        Some(Duration::from_nanos(nanoseconds as u64))
+    }
+
+    fn settle(&self, answer: Answer, downloads: &mut [Option<Download>]) -> Result<Value> {
+        let mut bytes = |number: usize| -> Result<HostBuffer> {
+            let missing = || Error::DeviceFault { device: self.info.id, reason: "a download is missing".to_owned() };
+            downloads.get_mut(number).and_then(Option::take).ok_or_else(missing)?.take(self.info.id)
+        };
+        match answer {
+            Answer::Value(value) => Ok(value),
+            Answer::Host { download, dtype, shape } => {
+                Tensor::from_host(dtype, shape, bytes(download)?).map(Value::Tensor)
+            }
+            Answer::Checked { value, download, len } => {
+                let status = bytes(download)?;
+                if status.bytes().iter().all(|byte| *byte == 0) {
+                    return Ok(value);
+                }
+                Err(Error::invalid("gather: index", format!("an index into {len}"), "one out of range"))
+            }
+        }
+    }
+}
+
+impl Flight {
+    fn has_landed(&self) -> bool {
+        self.is_done.load(Ordering::Acquire) && self.downloads.iter().flatten().all(Download::is_over)
+    }
+}
+
+impl Engine for WgpuEngine {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn submit(&mut self, batch: &mut Vec<Item>) {
+        let is_small = |item: &Item| item.op.input_bytes() < TIMED_BYTES_MIN;
+        let small = batch.iter().all(is_small);
+        if !small && batch.len() == 1 {
+            self.launch();
+            self.context.start_timing();
+        }
+        for item in batch.drain(..) {
+            self.context.moved_bytes = 0;
+            let answer = self.record(&item);
+            self.gathered.push((item, answer, self.context.moved_bytes));
+        }
+        if !small || self.flights.is_empty() || self.gathered.len() >= GATHERED_MAX {
+            self.launch();
+        }
+    }
+
+    fn poll(&mut self, finished: &mut Vec<Finished>, wait_max: Duration) -> usize {
+        let before = finished.len();
+        let now = Instant::now();
+        let (deadline, spin_until) = (now + wait_max, now + SPIN_MAX);
+        self.wait(Duration::ZERO);
+        self.land(finished);
+        if !wait_max.is_zero() || self.flights.is_empty() {
+            self.launch();
+        }
+        while finished.len() == before && !self.flights.is_empty() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            let started = Instant::now();
+            // A device in software needs this core itself.
+            if started < spin_until && !self.context.profile.is_software {
+                std::hint::spin_loop();
+                self.wait(Duration::ZERO);
+                self.land(finished);
+                continue;
+            }
+            self.wait(left);
+            self.land(finished);
+            if finished.len() == before && started.elapsed() < LOOK_AGAIN {
+                std::thread::sleep(LOOK_AGAIN.min(left));
+            }
+        }
+        self.gathered.len() + self.flights.iter().map(|flight| flight.items.len()).sum::<usize>()
+    }
+
+    fn memory(&mut self) -> MemoryStats {
+        self.context.memory.stats()
+    }
+
+    fn health(&mut self) -> Health {
+        Health { fault: self.context.faults.lost(), ..Health::default() }
+    }
+}
+
+impl Drop for WgpuEngine {
+    /// Work under way may still write to memory that goes with the engine: the device frees it when it is done.
+    fn drop(&mut self) {
+        let _ = self.context.gpu.poll(wgpu::PollType::Poll);
+    }
+}

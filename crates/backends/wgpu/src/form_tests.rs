@@ -1,0 +1,163 @@
+//! Forms of kernels that the suite's sizes do not reach, or that software adapters do not take, against the reference.
+
+use panoply_conformance::reference::reference;
+use panoply_conformance::values::{difference, random_tensor};
+use panoply_conformance::{Tolerance, run_one};
+use panoply_core::expr::Expr;
+use panoply_core::op::compute::{
+    Activation, Conv2d, LayerNorm, Map, MatMul, Metric, Reduce, Scan, Search, Softmax, TopK,
+};
+use panoply_core::{Backend, DType, OpenOptions, Operation, Tensor};
+
+use crate::backend::WgpuBackend;
+use crate::engine::WgpuEngine;
+use crate::tuning::{LARGE_TILES, Tuning};
+
+pub(crate) const CLOSE: Tolerance = Tolerance::Close { relative: 1e-5, absolute: 1e-4 };
+
+/// An engine on the first adapter, or nothing where there is none; then the test says that it is skipped.
+fn engine() -> Option<WgpuEngine> {
+    let backend = WgpuBackend::new();
+    match backend.discover() {
+        Ok(devices) => Some(backend.open_engine(&devices[0], &OpenOptions::default()).unwrap()),
+        Err(absence) => {
+            eprintln!("skipped: {absence}");
+            None
+        }
+    }
+}
+
+pub(crate) fn agree(engine: &mut WgpuEngine, what: &str, op: impl Operation, tolerance: Tolerance) {
+    let op = op.into_op().unwrap();
+    let expected = reference(&op).unwrap();
+    let got = run_one(engine, op).unwrap_or_else(|error| panic!("{what}: {error}"));
+    for (expected, got) in expected.tensors().zip(got.tensors()) {
+        assert_eq!(difference(expected, got, tolerance), None, "{what}");
+    }
+}
+
+pub(crate) fn floats(dims: &[usize], seed: u64) -> Tensor {
+    random_tensor(DType::F32, dims, seed)
+}
+
+#[test]
+fn tiles_as_hardware_runs_them() {
+    let Some(mut engine) = engine() else { return };
+    engine.context().profile.is_software = false;
+    let (a, b) = (floats(&[70, 40], 1), floats(&[40, 68], 2));
+    let bias = floats(&[68], 3);
+    agree(&mut engine, "vectors", MatMul::new(&a, &b).bias(&bias).activation(Activation::Silu), CLOSE);
+    agree(
+        &mut engine,
+        "turned",
+        MatMul::new(&floats(&[40, 72], 4), &floats(&[68, 40], 5)).transpose_a().transpose_b(),
+        CLOSE,
+    );
+    // Enough products for the large tiles, each of them a part of one; written out they take minutes to compile here.
+    engine.context().profile.is_software = true;
+    let (many, other) = (floats(&[96, 65, 20], 10), floats(&[96, 20, 68], 11));
+    for number in 0..LARGE_TILES.len() {
+        engine.context().tuning = Tuning::fixed(number);
+        agree(&mut engine, &format!("tile {number}"), MatMul::new(&many, &other), CLOSE);
+    }
+}
+
+#[test]
+fn convolutions_as_hardware_runs_them() {
+    let Some(mut engine) = engine() else { return };
+    engine.context().profile.is_software = false;
+    let (images, weights, bias) = (floats(&[2, 4, 9, 8], 1), floats(&[6, 2, 3, 3], 2), floats(&[6], 3));
+    let op = Conv2d::new(&images, &weights).groups(2).stride([2, 1]).padding([1, 2, 1, 0]).bias(&bias);
+    agree(&mut engine, "forward", op.activation(Activation::Relu), CLOSE);
+}
+
+#[test]
+fn rows_by_subgroups_and_in_registers() {
+    let Some(mut engine) = engine() else { return };
+    let lanes = usize::from(engine.context().profile.subgroup_lanes.unwrap_or(8));
+    for columns in [4 * lanes, 12 * lanes, 1024, 3000] {
+        let rows = floats(&[67, columns], 1);
+        let (weight, bias) = (floats(&[columns], 2), floats(&[columns], 3));
+        agree(&mut engine, "softmax", Softmax::new(&rows), CLOSE);
+        agree(&mut engine, "log", Softmax::new(&rows).log(), CLOSE);
+        agree(&mut engine, "layernorm", LayerNorm::new(&rows).weight(&weight).bias(&bias), CLOSE);
+        agree(&mut engine, "rms", LayerNorm::new(&rows).rms(), CLOSE);
+    }
+}
+
+#[test]
+fn long_lines_by_vectors_of_four() {
+    let Some(mut engine) = engine() else { return };
+    let line = floats(&[2, 20_000], 1);
+    let loose = Tolerance::Close { relative: 1e-4, absolute: 1e-2 };
+    agree(&mut engine, "scan", Scan::sum(&line), loose);
+    agree(&mut engine, "scan/exclusive", Scan::sum(&line).exclusive(), loose);
+    agree(&mut engine, "scan/one chunk", Scan::sum(&floats(&[3, 2000], 2)).exclusive(), loose);
+    let whole = random_tensor(DType::I32, &[2, 20_000], 2);
+    agree(&mut engine, "scan/i32", Scan::sum(&whole), Tolerance::Exact);
+    agree(&mut engine, "scan/max", Scan::new(&whole, panoply_core::op::compute::ScanKind::Max), Tolerance::Exact);
+    agree(&mut engine, "sum", Reduce::sum(&line).axes(&[1]), loose);
+    agree(&mut engine, "argmin", Reduce::arg_min(&floats(&[40_000], 3)), Tolerance::Exact);
+    agree(&mut engine, "topk", TopK::new(&line, 9), Tolerance::Exact);
+}
+
+#[test]
+fn many_candidates_are_merged_in_steps() {
+    let Some(mut engine) = engine() else { return };
+    let rows = random_tensor(DType::I8, &[30_000, 4], 1);
+    for queries in [1, 6] {
+        let op = Search::new(&rows, &random_tensor(DType::I8, &[queries, 4], 2), Metric::Dot, 100);
+        agree(&mut engine, "search", op, Tolerance::Exact);
+    }
+}
+
+#[test]
+fn expressions_too_long_for_one_kernel() {
+    let Some(mut engine) = engine() else { return };
+    let (x, y) = (floats(&[7, 5], 1), floats(&[5], 2));
+    let (first, second) = (Expr::input(0), Expr::input(1));
+    // Two values are alive all along, one of them since the beginning.
+    let early = (&first * 0.5).tanh();
+    let step = |value: Expr, number: usize| (value * 0.5 + &second + &early * (number % 7) as f64).abs();
+    let long = (0..400).fold(&first + &second, step);
+    assert!(long.finish().unwrap().nodes().len() > 1100);
+    agree(&mut engine, "long", Map::new(long, &[&x, &y]), CLOSE);
+    let whole = random_tensor(DType::I8, &[33], 3);
+    let long = (0..700).fold(Expr::input(0), |value, _| value * 3.0 + Expr::input(0));
+    agree(&mut engine, "wrapping", Map::new(long, &[&whole]), Tolerance::Exact);
+}
+
+#[test]
+fn a_k_beyond_what_a_select_keeps() {
+    let Some(mut engine) = engine() else { return };
+    // Whole numbers, so that equal scores are equal on both sides.
+    let whole = |dims: &[usize], seed| {
+        let values = random_tensor(DType::I8, dims, seed).to_vec::<i8>().unwrap();
+        values.into_iter().map(f32::from).collect::<Vec<f32>>()
+    };
+    let mut values = whole(&[2500, 8], 1);
+    values[8 * 70] = f32::NAN;
+    let rows = Tensor::from_vec(values, [2500, 8]).unwrap();
+    let queries = |count: usize, seed| Tensor::from_vec(whole(&[count, 8], seed), [count, 8]).unwrap();
+    let filter = Tensor::from_vec(vec![0x5555_5555_u32; 79], [79]).unwrap();
+    for metric in [Metric::Dot, Metric::Euclidean] {
+        agree(&mut engine, "2048", Search::new(&rows, &queries(3, 2), metric, 2048), CLOSE);
+        agree(&mut engine, "filtered", Search::new(&rows, &queries(1, 3), metric, 2000).filter(&filter), CLOSE);
+    }
+    let few = queries(700, 4);
+    agree(&mut engine, "more than there are", Search::new(&few, &queries(2, 5), Metric::Dot, 1000), CLOSE);
+}
+
+#[test]
+fn more_inputs_than_an_adapter_binds() {
+    let Some(mut engine) = engine() else { return };
+    engine.context().profile.buffers_max = 4;
+    for dtype in [DType::F32, DType::F16, DType::U8, DType::Complex64] {
+        let mut inputs: Vec<Tensor> = (0..6).map(|seed| random_tensor(dtype, &[5, 7], seed)).collect();
+        inputs[2] = random_tensor(dtype, &[7, 5], 9).transpose().unwrap();
+        inputs[3] = random_tensor(dtype, &[7], 10);
+        let sum = (1..6).fold(Expr::input(0), |sum, index| sum + Expr::input(index));
+        let tolerance = Tolerance::Close { relative: 1e-2, absolute: 1e-2 };
+        agree(&mut engine, dtype.name(), Map::new(sum, &inputs.iter().collect::<Vec<_>>()), tolerance);
+    }
+}

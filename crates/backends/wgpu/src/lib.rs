@@ -1,0 +1,32 @@
+//! The wgpu backend: every GPU that Vulkan, Metal or DX12 reaches, from one source.
+//!
+//! Modules in reading order: [`backend`] finds adapters and says what each can run, `engine` keeps batches in flight,
+//! `context` is what an op has at hand, `recorder` turns dispatches into command buffers, `memory` and `staging` own device
+//! memory and the way into it and out of it, `pieces` cuts what is larger than a kernel sees, `pipelines` compiles and caches kernels, and `ops` goes from an op to
+//! dispatches of the kernels in `panoply_kernels::wgsl` (one file per op).
+#![allow(unsafe_code)] // Kernels and devices without run-time checks, and pipeline caches from disk.
+
+mod adapter;
+pub mod backend;
+mod context;
+mod engine;
+mod fault;
+mod memory;
+mod operand;
+mod ops;
+mod pieces;
+mod pipelines;
+pub mod quirks;
+mod recorder;
+mod staging;
+mod tuning;
+mod vulkan;
+
+#[cfg(test)]
+mod fault_tests;
+#[cfg(test)]
+mod form_tests;
+#[cfg(test)]
+mod piece_tests;
+
+pub use backend::WgpuBackend;

@@ -1,0 +1,301 @@
+//! MatMul: strides, tiles and epilogues for one kernel.
+
+use std::time::{Duration, Instant};
+
+use panoply_core::op::compute::{Activation, MatMul};
+use panoply_core::{DType, Result, Shape, Tensor};
+use panoply_kernels::wgsl::{Accumulate, Addend, Epilogue, GemmKernel, Kernel, Load, NaiveGemmKernel, Tile};
+
+use super::empty;
+use super::map::cast;
+use crate::context::{Context, groups_for};
+use crate::operand::Operand;
+use crate::tuning::{LARGE_TILES, SMALL_TILE};
+
+/// The most dimensions of a batch.
+const BATCH_RANK: usize = 6;
+/// Large tiles from which on a device is busy with them.
+const LARGE_TILES_WANTED: usize = 96;
+/// The size of the products by which tiles are compared.
+const TRIAL_SIZE: usize = 2048;
+/// How often each is run, after once to warm up.
+const TRIAL_RUNS: u32 = 3;
+/// The longest that a trial is waited for.
+const TRIAL_SECONDS_MAX: u64 = 5;
+
+pub(crate) fn run(op: &MatMul, context: &mut Context) -> Result<Tensor> {
+    let (sizes, shape) = (op.matmul_shape()?, op.output_shape()?);
+    let dtype = op.output_dtype();
+    if shape.elements() == 0 {
+        return empty(dtype, shape);
+    }
+    let (a, b) = op.operands()?;
+    let (mut a, mut b) = (context.operand(&a)?, context.operand(&b)?);
+    if matches!(a.dtype, DType::F16 | DType::BF16) && large_tiles(&sizes.batch, sizes.m, sizes.n) >= LARGE_TILES_WANTED
+    {
+        // Large tiles read vectors of f32; what it takes to make them is little beside the product.
+        (a, b) = (widened(&a, context)?, widened(&b, context)?);
+    }
+    // With no factor nothing of C is read.
+    let c = op.c.as_ref().filter(|_| op.beta != 0.0).map(|c| context.operand(c)).transpose()?;
+    let bias = op.bias.as_ref().map(|bias| context.operand(bias)).transpose()?;
+    let bias_kind = match &bias {
+        None => Addend::None,
+        Some(bias) if bias.shape.rank() == 2 => Addend::PerRow,
+        Some(_) => Addend::PerColumn,
+    };
+    let product = Product {
+        m: sizes.m,
+        n: sizes.n,
+        k: sizes.k,
+        batch: sizes.batch,
+        alpha: op.alpha,
+        beta: op.beta,
+        bias_kind,
+        activation: op.activation,
+        accumulate: Accumulate::Product,
+        addend_dtype: dtype,
+    };
+    let carriers = context.carriers(dtype, shape)?;
+    multiply(&product, [&a, &b], [c.as_ref(), bias.as_ref()], &carriers, context)?;
+    context.finish_as(carriers, dtype)
+}
+
+/// A matrix of small floats as f32, in the same arrangement.
+fn widened(operand: &Operand, context: &mut Context) -> Result<Operand> {
+    let rank = operand.shape.rank();
+    if operand.strides[rank - 2] != 1 || operand.shape[rank - 1] == 1 {
+        return cast(operand, DType::F32, context);
+    }
+    let mut order: Vec<usize> = (0..rank).collect();
+    order.swap(rank - 2, rank - 1);
+    cast(&operand.permuted(&order)?, DType::F32, context)?.permuted(&order)
+}
+
+/// How many of the large tiles a product has.
+fn large_tiles(batch: &Shape, m: usize, n: usize) -> usize {
+    let large = LARGE_TILES[0];
+    batch.elements() * m.div_ceil(large.m()) * n.div_ceil(large.n())
+}
+
+/// The sizes of a product and what happens to its sums.
+pub(super) struct Product {
+    pub(super) m: usize,
+    pub(super) n: usize,
+    pub(super) k: usize,
+    pub(super) batch: Shape,
+    pub(super) alpha: f32,
+    pub(super) beta: f32,
+    pub(super) bias_kind: Addend,
+    pub(super) activation: Activation,
+    pub(super) accumulate: Accumulate,
+    /// The type of C, of the bias and of the output.
+    pub(super) addend_dtype: DType,
+}
+
+impl Product {
+    /// A plain product of f32 that adds up `accumulate`.
+    pub(super) fn plain([m, n, k]: [usize; 3], accumulate: Accumulate) -> Product {
+        Product {
+            m,
+            n,
+            k,
+            batch: Shape::scalar(),
+            alpha: 1.0,
+            beta: 0.0,
+            bias_kind: Addend::None,
+            activation: Activation::None,
+            accumulate,
+            addend_dtype: DType::F32,
+        }
+    }
+}
+
+/// Records a product of operands `… × m × k` and `… × k × n`, with C and bias, into carriers.
+pub(super) fn multiply(
+    product: &Product,
+    [a, b]: [&Operand; 2],
+    [c, bias]: [Option<&Operand>; 2],
+    output: &Operand,
+    context: &mut Context,
+) -> Result<()> {
+    let reads: Vec<&Operand> = [a, b].into_iter().chain(c).chain(bias).collect();
+    let batches = product.batch.elements();
+    if a.dtype == DType::Complex64 {
+        let kernel = NaiveGemmKernel { with_c: c.is_some(), bias: product.bias_kind };
+        let params = params(product, [a, b], [c, bias], SMALL_TILE);
+        let groups = groups_for(batches * product.m * product.n);
+        return context.run(&Kernel::NaiveGemm(kernel), &[output], &reads, &params, groups);
+    }
+    // Software adapters compile slowly and gain nothing from steps that are written out.
+    let tile = Tile { unrolled: !context.profile.is_software, ..tile(product, a.dtype, context)? };
+    let epilogue = Epilogue {
+        scaled: product.alpha != 1.0,
+        with_c: c.is_some(),
+        bias: product.bias_kind,
+        addend_dtype: product.addend_dtype,
+        activation: product.activation,
+    };
+    let kernel = GemmKernel {
+        a: a.dtype,
+        b: b.dtype,
+        load_a: load(a, [0, 1], product.k, product.m),
+        load_b: load(b, [1, 0], product.k, product.n),
+        accumulate: product.accumulate,
+        epilogue,
+        tile,
+        vector_store: product.n.is_multiple_of(4),
+    };
+    let params = params(product, [a, b], [c, bias], tile);
+    let groups = (batches * product.m.div_ceil(tile.m()) * product.n.div_ceil(tile.n())) as u64;
+    context.run(&Kernel::Gemm(kernel), &[output], &reads, &params, groups)
+}
+
+/// How an operand can be read; `outer` and `inner` are its axes, counted from the second last.
+fn load(operand: &Operand, [outer, inner]: [usize; 2], inner_len: usize, outer_len: usize) -> Load {
+    let first = operand.shape.rank() - 2;
+    let (outer, inner) = (operand.strides[first + outer], operand.strides[first + inner]);
+    let fours = |stride: isize| stride % 4 == 0;
+    let aligned = operand.dtype.size_bytes() == 4
+        && operand.offset.is_multiple_of(4)
+        && operand.strides[..first].iter().all(|stride| fours(*stride));
+    match () {
+        () if aligned && inner == 1 && fours(outer) && inner_len.is_multiple_of(4) => Load::AlongInner,
+        () if aligned && outer == 1 && fours(inner) && outer_len.is_multiple_of(4) => Load::AlongOuter,
+        () => Load::Single,
+    }
+}
+
+fn params(product: &Product, [a, b]: [&Operand; 2], [c, bias]: [Option<&Operand>; 2], tile: Tile) -> Vec<u32> {
+    let mut params = vec![product.m as u32, product.n as u32, product.k as u32];
+    params.push(product.m.div_ceil(tile.m()) as u32);
+    params.push(product.n.div_ceil(tile.n()) as u32);
+    params.push(product.batch.elements() as u32);
+    for operand in [a, b] {
+        let first = operand.shape.rank() - 2;
+        params.push(operand.start());
+        params.extend([step(operand.strides[first]), step(operand.strides[first + 1])]);
+    }
+    let rank = product.batch.rank();
+    params.extend(
+        (0..BATCH_RANK).map(|axis| axis.checked_sub(BATCH_RANK - rank).map_or(1, |axis| product.batch[axis] as u32)),
+    );
+    let whole = [product.batch.dims(), &[product.m, product.n]].concat();
+    for operand in [a, b] {
+        params.extend(batch_steps(&operand.shape[..operand.shape.rank() - 2], &operand.strides, product.batch.dims()));
+    }
+    match c {
+        Some(c) => {
+            let steps = stretched(c, &whole);
+            params.push(c.start());
+            params.extend([step(steps[rank]), step(steps[rank + 1])]);
+            params.extend(
+                (0..BATCH_RANK).map(|axis| axis.checked_sub(BATCH_RANK - rank).map_or(0, |axis| step(steps[axis]))),
+            );
+        }
+        None => params.extend([0; 3 + BATCH_RANK]),
+    }
+    params.extend(bias.map_or([0, 0], |bias| [bias.start(), step(bias.strides[0])]));
+    let integer = product.addend_dtype.is_integer();
+    let scalar = |factor: f32| if integer { factor as i64 as u32 } else { factor.to_bits() };
+    params.extend([scalar(product.alpha), scalar(product.beta)]);
+    params.extend([0; 5]);
+    params
+}
+
+/// The strides of an operand along the batch's dimensions, zero where it is stretched.
+fn batch_steps(dims: &[usize], strides: &[isize], batch: &[usize]) -> [u32; BATCH_RANK] {
+    std::array::from_fn(|place| {
+        let axis = (place + dims.len()).checked_sub(BATCH_RANK);
+        let batch_axis = (place + batch.len()).checked_sub(BATCH_RANK);
+        match (axis, batch_axis) {
+            (Some(axis), Some(wanted)) if dims[axis] == batch[wanted] => step(strides[axis]),
+            _ => 0,
+        }
+    })
+}
+
+/// The strides of an operand that is stretched to a shape.
+fn stretched(operand: &Operand, dims: &[usize]) -> Vec<isize> {
+    let added = dims.len() - operand.shape.rank();
+    let own = |axis: usize| axis.checked_sub(added).filter(|own| operand.shape[*own] == dims[axis]);
+    (0..dims.len()).map(|axis| own(axis).map_or(0, |own| operand.strides[own])).collect()
+}
+
+fn step(stride: isize) -> u32 {
+    stride as i32 as u32
+}
+
+/// The tile for a product: the measured one where there are enough tiles for all of a device.
+fn tile(product: &Product, dtype: DType, context: &mut Context) -> Result<Tile> {
+    let large = LARGE_TILES[0];
+    let tiles = large_tiles(&product.batch, product.m, product.n);
+    if tiles < LARGE_TILES_WANTED || dtype.size_bytes() != 4 {
+        return Ok(SMALL_TILE);
+    }
+    if let Some(tile) = context.tuning.large() {
+        return Ok(tile);
+    }
+    if !context.profile.is_software {
+        measure(context)?;
+    }
+    Ok(context.tuning.large().unwrap_or(large))
+}
+
+/// Times every tile that fits the adapter and keeps the fastest. Waits for the device, once in an adapter's life.
+fn measure(context: &mut Context) -> Result<()> {
+    // Compiling and running trials needs the tile to be known: a large product inside would come here again.
+    context.tuning.keep(0);
+    let shape = Shape::new([TRIAL_SIZE, TRIAL_SIZE])?;
+    let [a, b, output] = [(); 3].map(|()| context.output(DType::F32, shape));
+    let (a, b, output) = (a?, b?, output?);
+    context.clear(&a);
+    context.clear(&b);
+    let product = Product::plain([TRIAL_SIZE; 3], Accumulate::Product);
+    let mut best: Option<(Duration, usize)> = None;
+    for (number, tile) in LARGE_TILES.into_iter().enumerate() {
+        if tile.workgroup_bytes() > context.profile.workgroup_bytes_max {
+            continue;
+        }
+        let Ok(time) = trial(&product, [&a, &b], &output, tile, context) else { continue };
+        if best.is_none_or(|(fastest, _)| time < fastest) {
+            best = Some((time, number));
+        }
+    }
+    context.tuning.keep(best.map_or(0, |(_, number)| number));
+    Ok(())
+}
+
+fn trial(
+    product: &Product,
+    operands: [&Operand; 2],
+    output: &Operand,
+    tile: Tile,
+    context: &mut Context,
+) -> Result<Duration> {
+    let kernel = Kernel::Gemm(GemmKernel {
+        a: DType::F32,
+        b: DType::F32,
+        load_a: Load::AlongInner,
+        load_b: Load::AlongOuter,
+        accumulate: Accumulate::Product,
+        epilogue: Epilogue::none(DType::F32),
+        tile,
+        vector_store: true,
+    });
+    let params = params(product, operands, [None, None], tile);
+    let groups = (product.m.div_ceil(tile.m()) * product.n.div_ceil(tile.n())) as u64;
+    let mut timed = |runs: u32| -> Result<Duration> {
+        for _ in 0..runs {
+            context.run(&kernel, &[output], &operands, &params, groups)?;
+        }
+        let started = Instant::now();
+        let submission_index = context.submit();
+        let timeout = Some(Duration::from_secs(TRIAL_SECONDS_MAX));
+        // A device that does not answer in time loses the trial.
+        let _ = context.gpu.poll(wgpu::PollType::Wait { submission_index, timeout });
+        Ok(started.elapsed())
+    };
+    timed(1)?;
+    timed(TRIAL_RUNS)
+}

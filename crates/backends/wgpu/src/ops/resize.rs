@@ -1,0 +1,45 @@
+//! Resize: one kernel; an image that keeps its size is copied.
+
+use panoply_core::op::compute::Resize;
+use panoply_core::{Result, Tensor};
+use panoply_kernels::wgsl::{Kernel, ResizeKernel};
+
+use super::empty;
+use crate::context::{Context, groups_for};
+
+/// Products of two sizes of an axis are 32-bit integers in kernels, doubled.
+const PRODUCT_MAX: usize = u32::MAX as usize / 4;
+
+pub(crate) fn support(op: &Resize) -> Result<(), String> {
+    let axis = op.height_axis().map_err(|error| error.to_string())?;
+    let (height, width) = (op.input.shape()[axis], op.input.shape()[axis + 1]);
+    for (input, output) in [(height, op.height), (width, op.width)] {
+        if input.saturating_mul(output.saturating_add(1)) > PRODUCT_MAX {
+            return Err(format!("an axis from {input} to {output} pixels; their product must be below {PRODUCT_MAX}"));
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn run(op: &Resize, context: &mut Context) -> Result<Tensor> {
+    let (shape, dtype) = (op.output_shape()?, op.input.dtype());
+    if shape.elements() == 0 {
+        return empty(dtype, shape);
+    }
+    let input = context.input(&op.input)?;
+    if shape == *op.input.shape() {
+        let output = context.output(dtype, shape)?;
+        context.copy_elements(&input, &output)?;
+        return context.finish(output);
+    }
+    let axis = op.height_axis()?;
+    let dims = op.input.shape();
+    let planes: usize = dims[..axis].iter().product();
+    let channels: usize = dims[axis + 2..].iter().product();
+    let params = [planes, dims[axis], dims[axis + 1], op.height, op.width, channels, input.offset];
+    let carriers = context.carriers(dtype, shape)?;
+    let kernel = Kernel::Resize(ResizeKernel { dtype, mode: op.mode });
+    let groups = groups_for(shape.elements());
+    context.run(&kernel, &[&carriers], &[&input], &params.map(|size| size as u32), groups)?;
+    context.finish_as(carriers, dtype)
+}

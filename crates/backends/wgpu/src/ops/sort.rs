@@ -1,0 +1,154 @@
+//! Sort, ArgSort and SortPairs: short lines in workgroup memory, long ones by radix.
+//!
+//! Positions are sorted with the keys, and elements then picked by them, bit by bit. Only long lines of four-byte elements
+//! whose equals may change places are sorted without positions and made of their keys again.
+
+use panoply_core::op::compute::{ArgSort, ScanKind, Sort, SortPairs};
+use panoply_core::{DType, Result, Tensor};
+use panoply_kernels::wgsl::{Kernel, SORT_BLOCK, SORT_LINE_MAX, SortKernel};
+
+use super::gather::{Picked, take};
+use super::{Extents, empty, no_f64, scan};
+use crate::adapter::Profile;
+use crate::context::{Context, groups_for};
+use crate::operand::Operand;
+
+/// Workgroup memory that the radix sort takes, in bytes.
+const RADIX_WORKGROUP_BYTES: u32 = 17_408;
+/// Bits that one pass sorts by.
+const DIGIT_BITS: usize = 4;
+
+pub(crate) fn support(profile: &Profile, dtype: DType, len: usize) -> Result<(), String> {
+    if len > SORT_LINE_MAX && profile.workgroup_bytes_max < RADIX_WORKGROUP_BYTES {
+        let (got, most) = (profile.workgroup_bytes_max, SORT_LINE_MAX);
+        return Err(format!("lines of {len}; with {got} bytes of workgroup memory at most {most} are sorted"));
+    }
+    no_f64(dtype, "sort")
+}
+
+pub(crate) fn run(op: &Sort, context: &mut Context) -> Result<Tensor> {
+    let (dtype, shape) = (op.input.dtype(), op.output_shape());
+    if shape.elements() == 0 {
+        return empty(dtype, shape);
+    }
+    let input = context.input(&op.input)?;
+    let extents = Extents::new(&shape, op.axis);
+    if extents.axis > SORT_LINE_MAX && dtype.size_bytes() == 4 && !op.is_stable {
+        let (keys, _) = radix(&input, extents, op.falls, false, context)?;
+        let output = context.output(dtype, shape)?;
+        let kernel = SortKernel::Values { dtype, falls: op.falls };
+        relay(kernel, &output, &keys, extents, context)?;
+        return context.finish(output);
+    }
+    let positions = positions(&input, extents, op.falls, context)?;
+    let output = pick(&input, &positions, extents, context)?;
+    context.finish(output)
+}
+
+pub(crate) fn run_arg(op: &ArgSort, context: &mut Context) -> Result<Tensor> {
+    let shape = op.output_shape();
+    if shape.elements() == 0 {
+        return empty(DType::U32, shape);
+    }
+    let input = context.input(&op.input)?;
+    let positions = positions(&input, Extents::new(&shape, op.axis), op.falls, context)?;
+    context.finish(positions)
+}
+
+pub(crate) fn run_pairs(op: &SortPairs, context: &mut Context) -> Result<(Tensor, Tensor)> {
+    let shape = *op.keys.shape();
+    if shape.elements() == 0 {
+        return Ok((empty(op.keys.dtype(), shape)?, empty(op.values.dtype(), shape)?));
+    }
+    let (keys, values) = (context.input(&op.keys)?, context.input(&op.values)?);
+    let extents = Extents::new(&shape, op.axis);
+    let positions = positions(&keys, extents, op.falls, context)?;
+    let keys = pick(&keys, &positions, extents, context)?;
+    let values = pick(&values, &positions, extents, context)?;
+    Ok((context.finish(keys)?, context.finish(values)?))
+}
+
+/// For every place the position, on its line, of the element that belongs there, in the tensor's layout.
+pub(super) fn positions(input: &Operand, extents: Extents, falls: bool, context: &mut Context) -> Result<Operand> {
+    let output = context.output(DType::U32, input.shape)?;
+    if extents.axis <= SORT_LINE_MAX {
+        let size = extents.axis.next_power_of_two().max(64) as u16;
+        let kernel = SortKernel::Line { dtype: input.dtype, falls, size };
+        let [_, axis, inner] = extents.params();
+        let lines = extents.lines();
+        let params = [lines as u32, axis, inner, input.start()];
+        context.run(&Kernel::Sort(kernel), &[&output], &[input], &params, lines as u64)?;
+        return Ok(output);
+    }
+    let (_, sorted) = radix(input, extents, falls, true, context)?;
+    if extents.inner == 1 {
+        return Ok(sorted.reshaped(input.shape));
+    }
+    relay(SortKernel::Positions, &output, &sorted, extents, context)?;
+    Ok(output)
+}
+
+/// The elements at these positions of their lines.
+pub(super) fn pick(input: &Operand, positions: &Operand, extents: Extents, context: &mut Context) -> Result<Operand> {
+    let count = positions.elements() / extents.lines();
+    let picked = Picked { len: extents.axis, count, inner: extents.inner, elementwise: true, signed: false };
+    Ok(take(input, positions, positions.shape, picked, context)?.0)
+}
+
+/// Keys in order, line by line, and their positions where they are wanted (else the keys again).
+fn radix(
+    input: &Operand,
+    extents: Extents,
+    falls: bool,
+    with_positions: bool,
+    context: &mut Context,
+) -> Result<(Operand, Operand)> {
+    let (lines, axis) = (extents.lines(), extents.axis);
+    let [_, axis_word, inner] = extents.params();
+    let mut keys = context.words(lines * axis)?;
+    let mut other_keys = context.words(lines * axis)?;
+    let kernel = Kernel::Sort(SortKernel::Keys { dtype: input.dtype, falls, exact: !with_positions });
+    let params = [lines as u32, axis_word, inner, input.start()];
+    context.run(&kernel, &[&keys], &[input], &params, groups_for(lines * axis))?;
+    let size = if with_positions { lines * axis } else { 1 };
+    let (mut positions, mut other_positions) = (context.words(size)?, context.words(size)?);
+    let blocks = axis.div_ceil(SORT_BLOCK);
+    let counts = context.words(lines * 16 * blocks)?;
+    let starts = context.words(lines * 16 * blocks)?;
+    let counted = Extents { outer: lines, axis: 16 * blocks, inner: 1 };
+    let groups = (lines * blocks) as u64;
+    let vector = axis.is_multiple_of(4);
+    for shift in (0..SortKernel::key_bits(input.dtype)).step_by(DIGIT_BITS) {
+        let params = [lines as u32, axis_word, blocks as u32, shift];
+        context.run(&Kernel::Sort(SortKernel::Count { vector }), &[&counts], &[&keys], &params, groups)?;
+        scan::lines(&counts, counted, ScanKind::Sum, false, true, &starts, context)?;
+        let first = shift == 0;
+        let kernel = Kernel::Sort(SortKernel::Scatter { positions: with_positions, first, vector });
+        if with_positions {
+            let mut reads = vec![&keys, &starts];
+            if !first {
+                reads.push(&positions);
+            }
+            context.run(&kernel, &[&other_keys, &other_positions], &reads, &params, groups)?;
+        } else {
+            context.run(&kernel, &[&other_keys], &[&keys, &starts], &params, groups)?;
+        }
+        std::mem::swap(&mut keys, &mut other_keys);
+        std::mem::swap(&mut positions, &mut other_positions);
+    }
+    Ok((keys, positions))
+}
+
+/// From line by line to the tensor's layout.
+fn relay(
+    kernel: SortKernel,
+    output: &Operand,
+    source: &Operand,
+    extents: Extents,
+    context: &mut Context,
+) -> Result<()> {
+    let [_, axis, inner] = extents.params();
+    let params = [extents.lines() as u32, axis, inner];
+    let groups = groups_for(extents.lines() * extents.axis);
+    context.run(&Kernel::Sort(kernel), &[output], &[source], &params, groups)
+}

@@ -1,0 +1,99 @@
+//! Work on more bytes than kernels see at once, cut into pieces that they do see.
+//!
+//! A kernel sees `binding_bytes_max` bytes of each block, from a window's start on. Elementwise work is halved along its
+//! first axis until all of its operands are within reach; kernels write from a window's start on, so a piece that does not
+//! begin at one is made in a block of its own and copied.
+
+use panoply_core::{Error, Result, Shape};
+
+use crate::context::Context;
+use crate::operand::{Operand, WINDOW_STEP_BYTES};
+
+/// Records one piece: the inputs as views of the output's shape, then the output, from its window's start on.
+pub(crate) type Record<'a> = &'a mut dyn FnMut(&[Operand], &Operand, &mut Context) -> Result<()>;
+
+/// Records elementwise work from views of the output's shape to a contiguous output.
+pub(crate) fn in_pieces(views: &[Operand], output: &Operand, context: &mut Context, record: Record<'_>) -> Result<()> {
+    let limit = context.profile.binding_bytes_max;
+    let within =
+        |views: &[Operand], output: &Operand| output.is_within(limit) && views.iter().all(|view| view.is_within(limit));
+    if within(views, output) {
+        return record(views, output, context);
+    }
+    let flat = views.iter().map(flattened).collect::<Option<Vec<_>>>();
+    let (views, output) = match (flat, flattened(output)) {
+        (Some(views), Some(output)) => (views, output),
+        _ => (views.to_vec(), output.clone()),
+    };
+    let views: Vec<Operand> = views.iter().map(Operand::windowed).collect();
+    if within(&views, &output) {
+        return record(&views, &output, context);
+    }
+    in_two(&views, &output, context, record)
+}
+
+/// Records the work in two pieces, each of which may be cut further.
+pub(crate) fn in_two(views: &[Operand], output: &Operand, context: &mut Context, record: Record<'_>) -> Result<()> {
+    let Some(axis) = output.shape.iter().position(|dim| *dim > 1) else {
+        let limit = context.profile.binding_bytes_max;
+        let reason = format!("an element beyond the {limit} bytes that the adapter binds");
+        return Err(Error::Unsupported { op: "a large tensor", reason });
+    };
+    let dim = output.shape[axis];
+    let first = first_piece(dim, output.elements() / dim * output.dtype.size_bytes());
+    for (start, count) in [(0, first), (first, dim - first)] {
+        let views: Vec<Operand> = views.iter().map(|view| view.slice(axis, start, count)).collect::<Result<_>>()?;
+        piece(&views, &output.slice(axis, start, count)?, context, &mut *record)?;
+    }
+    Ok(())
+}
+
+/// One piece of an output, at a window's start or in a block of its own.
+fn piece(views: &[Operand], output: &Operand, context: &mut Context, record: Record<'_>) -> Result<()> {
+    let placed = output.windowed();
+    if placed.offset == 0 {
+        return in_pieces(views, &placed, context, record);
+    }
+    if !output.start_byte().is_multiple_of(4) {
+        let reason = "a large output of small elements whose pieces begin in the middle of words".to_owned();
+        return Err(Error::Unsupported { op: "a large tensor", reason });
+    }
+    let own = context.output(output.dtype, output.shape)?;
+    in_pieces(views, &own, context, record)?;
+    context.copy(&own, output, output.start_byte() as u64);
+    Ok(())
+}
+
+/// How many of `dim` slices the first piece has: about half, so that the second begins at a window's start if it can.
+fn first_piece(dim: usize, slice_bytes: usize) -> usize {
+    let common = 1 << slice_bytes.trailing_zeros().min(WINDOW_STEP_BYTES.trailing_zeros());
+    let aligned = (dim / 2).next_multiple_of(WINDOW_STEP_BYTES / common);
+    if aligned > 0 && aligned < dim { aligned } else { dim / 2 }
+}
+
+/// The view as a line, where its elements lie one after the other or are all the same one.
+fn flattened(view: &Operand) -> Option<Operand> {
+    let shape = Shape::new([view.elements()]).ok()?;
+    if view.is_contiguous() {
+        return Some(view.reshaped(shape));
+    }
+    let still = view.shape.iter().zip(view.strides.iter()).all(|(dim, stride)| *dim == 1 || *stride == 0);
+    let strides = panoply_core::shape::Strides::new([0]).ok()?;
+    still.then(|| Operand { shape, strides, ..view.clone() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_pieces_end_where_windows_begin() {
+        assert_eq!(first_piece(1000, 4), 512);
+        assert_eq!(first_piece(100, 512), 50);
+        assert_eq!(first_piece(7, 1 << 20), 3);
+        // Slices of three bytes: only every 256th begins a window.
+        assert_eq!(first_piece(1000, 3), 512);
+        assert_eq!(first_piece(100, 3), 50);
+        assert_eq!(first_piece(2, 4), 1);
+    }
+}

@@ -1,0 +1,63 @@
+//! Opens a Vulkan device whose buffers are not checked by the driver.
+//!
+//! wgpu asks drivers to check every access to a buffer (`robustBufferAccess`). Our kernels keep inside their buffers by
+//! themselves, and the checks cost half of the memory's bandwidth and more: a driver that checks cannot read vectors of four
+//! at once. So the device is made here, as wgpu would make it, without them.
+
+/// The device and its queue; nothing where the adapter is not Vulkan's, or does not open in this way.
+#[cfg(any(target_os = "linux", target_os = "windows", target_os = "android"))]
+pub(crate) fn open(
+    adapter: &wgpu::Adapter,
+    descriptor: &wgpu::DeviceDescriptor<'_>,
+) -> Option<(wgpu::Device, wgpu::Queue)> {
+    use ash::vk;
+    use wgpu::hal::api::Vulkan;
+
+    /// The family that wgpu takes its queue from.
+    const QUEUE_FAMILY: u32 = 0;
+
+    let features = descriptor.required_features;
+    let opened = {
+        // SAFETY: the adapter is only asked and told to open a device; nothing of it is destroyed.
+        let hal = unsafe { adapter.as_hal::<Vulkan>() }?;
+        let extensions = hal.required_device_extensions(features);
+        let names: Vec<_> = extensions.iter().map(|name| name.as_ptr()).collect();
+        let mut enabled = hal.physical_device_features(&extensions, features);
+        let core = enabled.get_core().robust_buffer_access(false);
+        let queues = [vk::DeviceQueueCreateInfo::default().queue_family_index(QUEUE_FAMILY).queue_priorities(&[1.0])];
+        let info = vk::DeviceCreateInfo::default().queue_create_infos(&queues).enabled_extension_names(&names);
+        let mut info = enabled.add_to_device_create(info);
+        info.p_enabled_features = &raw const core;
+        // SAFETY: the chain consists of the structures in `enabled`, which is borrowed for it and lives as long; each begins
+        // with its type and the next one, and only the one with that type is seen as what it is.
+        unsafe {
+            let mut next = info.p_next.cast_mut().cast::<vk::BaseOutStructure<'_>>();
+            while !next.is_null() {
+                let (kind, following) = ((*next).s_type, (*next).p_next);
+                if kind == vk::StructureType::PHYSICAL_DEVICE_ROBUSTNESS_2_FEATURES_EXT {
+                    (*next.cast::<vk::PhysicalDeviceRobustness2FeaturesEXT<'_>>()).robust_buffer_access2 = vk::FALSE;
+                }
+                next = following;
+            }
+        }
+        let instance = hal.shared_instance().raw_instance();
+        // SAFETY: the physical device is the instance's own, and all that `info` points to is alive.
+        let raw = unsafe { instance.create_device(hal.raw_physical_device(), &info, None) }.ok()?;
+        let (limits, hints) = (&descriptor.required_limits, &descriptor.memory_hints);
+        // SAFETY: the device was made from this adapter with this family and these extensions, and with its features but the
+        // checks of buffers, on which nothing relies but kernels that were compiled to rely on them: there are none, as all of
+        // ours are compiled without run-time checks. wgpu owns the device from here on.
+        unsafe { hal.device_from_raw(raw, None, &extensions, features, limits, hints, QUEUE_FAMILY, 0) }.ok()?
+    };
+    // SAFETY: the device was opened from this adapter, with the descriptor's features.
+    unsafe { adapter.create_device_from_hal(opened, descriptor) }.ok()
+}
+
+/// Nothing: there is no Vulkan here.
+#[cfg(not(any(target_os = "linux", target_os = "windows", target_os = "android")))]
+pub(crate) fn open(
+    _adapter: &wgpu::Adapter,
+    _descriptor: &wgpu::DeviceDescriptor<'_>,
+) -> Option<(wgpu::Device, wgpu::Queue)> {
+    None
+}

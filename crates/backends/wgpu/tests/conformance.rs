@@ -1,0 +1,101 @@
+//! The wgpu backend against the reference: every case of the suite on the adapters of this machine.
+//!
+//! Hardware runs every case. Where there is only a software adapter, for which compiling a kernel takes a second, it gets a
+//! sample: every so-manieth case, spread over all ops. `PANOPLY_WGPU_CASES=all` runs all of them on every adapter,
+//! `PANOPLY_WGPU_CASES=matmul/` those whose names contain that, and `PANOPLY_CASES=matmul/` those whose names begin so.
+
+#![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
+
+use panoply_conformance::{Case, Summary, cases, check_backend};
+use panoply_core::{Backend, DeviceInfo, DeviceKind};
+use panoply_wgpu::WgpuBackend;
+
+/// On a software adapter every so-manieth case is run.
+const SAMPLE: usize = 29;
+/// Engines that share the cases of one device.
+const ENGINES: usize = 2;
+
+/// For scripts that check the ops side by side.
+#[test]
+fn list_of_ops() {
+    let mut ops: Vec<String> =
+        cases().iter().filter_map(|case| Some(case.name.split_once('/')?.0.to_owned())).collect();
+    ops.sort();
+    ops.dedup();
+    for op in &ops {
+        println!("op {op}");
+    }
+    assert!(ops.len() > 10);
+}
+
+#[test]
+fn every_claimed_case_on_every_gpu() {
+    let backend = WgpuBackend::new();
+    let devices = match backend.discover() {
+        Ok(devices) => devices,
+        Err(absence) => {
+            println!("skipped: {absence}");
+            return;
+        }
+    };
+    let chosen = Chosen::by_environment();
+    let has_hardware = devices.iter().any(|device| device.kind != DeviceKind::SoftwareGpu);
+    for device in &devices {
+        let is_software = device.kind == DeviceKind::SoftwareGpu;
+        if is_software && has_hardware && !chosen.on_software {
+            println!("skipped: {} {}: there is hardware", device.id, device.name);
+            continue;
+        }
+        let cases = chosen.cases(if is_software { SAMPLE } else { 1 });
+        assert!(!cases.is_empty(), "no case has that name");
+        let Summary { passed, failed, unsupported } = check(&backend, device, &cases);
+        println!("{} {}: {passed} passed, {} unsupported", device.id, device.name, unsupported.len());
+        for (name, reason) in &unsupported {
+            println!("  unsupported: {name}: {reason}");
+        }
+        assert!(failed.is_empty(), "{}: {} failed: {failed:#?}", device.id, failed.len());
+        assert_eq!(passed + unsupported.len(), cases.len(), "{}: not all cases ran", device.id);
+        assert!(passed > 0 || chosen.all, "{}: nothing ran", device.id);
+    }
+}
+
+/// Which cases are wanted.
+struct Chosen {
+    /// None is left out.
+    all: bool,
+    /// On software adapters beside hardware as well.
+    on_software: bool,
+    part: String,
+    prefix: String,
+}
+
+impl Chosen {
+    fn by_environment() -> Chosen {
+        let variable = |name: &str| std::env::var(name).ok();
+        let (part, prefix) = (variable("PANOPLY_WGPU_CASES"), variable("PANOPLY_CASES"));
+        let (on_software, all) = (part.is_some(), part.is_some() || prefix.is_some());
+        let part = part.filter(|part| part != "all").unwrap_or_default();
+        Chosen { all, on_software, part, prefix: prefix.unwrap_or_default() }
+    }
+
+    fn cases(&self, step: usize) -> Vec<Case> {
+        let step = if self.all { 1 } else { step };
+        let wanted = |case: &Case| case.name.contains(&self.part) && case.name.starts_with(&self.prefix);
+        cases().into_iter().filter(wanted).step_by(step).collect()
+    }
+}
+
+/// What came of the cases, shared between a few engines.
+fn check(backend: &WgpuBackend, device: &DeviceInfo, cases: &[Case]) -> Summary {
+    let shares: Vec<Vec<Case>> =
+        (0..ENGINES).map(|share| cases.iter().skip(share).step_by(ENGINES).cloned().collect()).collect();
+    let summaries: Vec<Summary> = std::thread::scope(|scope| {
+        let run = |share: &'_ Vec<Case>| check_backend(backend, device, share).unwrap();
+        let workers: Vec<_> = shares.iter().map(|share| scope.spawn(move || run(share))).collect();
+        workers.into_iter().map(|worker| worker.join().unwrap()).collect()
+    });
+    let passed = summaries.iter().map(|summary| summary.passed).sum();
+    let failed = summaries.iter().flat_map(|summary| summary.failed.clone()).collect();
+    let unsupported = summaries.into_iter().flat_map(|summary| summary.unsupported).collect();
+    Summary { passed, failed, unsupported }
+}

@@ -1,0 +1,477 @@
+//! Map: one kernel for a whole elementwise expression.
+//!
+//! Parameters: the number of output elements; for each input that is read its offset in elements; where any is strided,
+//! the output's `rank` dimensions, then `rank` strides for each strided input. Without `vector` an invocation makes one
+//! output word, with it [`MapKernel::vectors_at_once`] vectors of four.
+
+use std::fmt::Write;
+
+use panoply_core::DType;
+use panoply_core::expr::{BinaryOp, Node, Program, TernaryOp, Types, UnaryOp, Value};
+
+use super::math::{CIRCULAR, MATH, POWER};
+use super::prelude::{BITS, ENTRY, buffers, carrier, elements_per_word, load, load_from, pack, params, word};
+
+/// The most nodes of an expression that becomes a kernel: drivers need seconds to compile longer ones.
+pub const MAP_NODES_MAX: usize = 1024;
+
+/// Up to so many nodes an invocation makes two vectors of four, beyond them one: long texts take long to compile, and
+/// compute long enough to hide the latency of memory.
+const TWO_VECTORS_NODES_MAX: usize = 24;
+
+/// How an input's elements are found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum InputLayout {
+    /// One after the other, in the order of the outputs.
+    Dense,
+    /// The same one for every output.
+    Scalar,
+    /// By strides.
+    Strided,
+}
+
+/// An expression with the types and layouts of its inputs.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct MapKernel {
+    /// The expression.
+    pub program: Program,
+    /// The element type and the layout of every input, read or not.
+    pub inputs: Vec<(DType, InputLayout)>,
+    /// Dimensions of the output, where any input is strided.
+    pub rank: u8,
+    /// Four elements at a time: nothing strided, every type of four bytes, offsets of dense inputs multiples of four.
+    pub vector: bool,
+    /// All inputs lie in one buffer of words, because there are more than an adapter binds.
+    pub arena: bool,
+}
+
+/// Whether an expression over these types can be a kernel, or why not.
+pub fn map_support(program: &Program, inputs: &[DType]) -> Result<(), String> {
+    if program.nodes().len() > MAP_NODES_MAX {
+        let nodes = program.nodes().len();
+        return Err(format!("an expression of {nodes} nodes; kernels are made of at most {MAP_NODES_MAX}"));
+    }
+    let types = program.types(inputs).map_err(|error| error.to_string())?;
+    let wide = types.values().contains(&Value::Typed(DType::F64));
+    if wide { Err("f64 in a map".to_owned()) } else { Ok(()) }
+}
+
+impl MapKernel {
+    /// How many vectors of four an invocation makes, where the kernel works on vectors.
+    pub fn vectors_at_once(&self) -> usize {
+        if self.program.nodes().len() <= TWO_VECTORS_NODES_MAX { 2 } else { 1 }
+    }
+
+    /// The indices of the inputs that the expression reads, in rising order: those that are bound.
+    pub fn inputs_read(program: &Program) -> Vec<usize> {
+        let read = program.nodes().iter().filter_map(|node| match node {
+            Node::Input(index) => Some(*index as usize),
+            _ => None,
+        });
+        let mut read: Vec<usize> = read.collect();
+        read.sort_unstable();
+        read
+    }
+
+    pub(super) fn source(&self) -> String {
+        let dtypes: Vec<DType> = self.inputs.iter().map(|(dtype, _)| *dtype).collect();
+        let read = MapKernel::inputs_read(&self.program);
+        // Whoever makes a kernel has checked the expression; a text that does not compile is a typed error as well.
+        let Ok(types) = self.program.types(&dtypes) else { return String::new() };
+        let output = types.output();
+        let mut text = self.declarations(&read, output);
+        text.push_str(BITS);
+        // Parsing texts that are not used costs more than anything else about a small kernel.
+        let uses = |wanted: fn(&Node) -> bool| self.program.nodes().iter().any(wanted);
+        if uses(needs_math) {
+            text.push_str(MATH);
+        }
+        if uses(|node| matches!(node, Node::Unary(UnaryOp::Sin | UnaryOp::Cos, _))) {
+            text.push_str(CIRCULAR);
+        }
+        if uses(|node| matches!(node, Node::Binary(BinaryOp::Rem | BinaryOp::Pow, ..))) {
+            text.push_str("fn zero_word() -> u32 { return p.n >> 31u; }\n");
+            text.push_str(POWER);
+        }
+        text.push_str(INTEGERS);
+        text.push_str(&body(&self.program, &types, &read, &dtypes));
+        text.push_str(ENTRY);
+        let arguments = |lane: &str| read.iter().map(|index| format!("a{index}{lane}")).collect::<Vec<_>>().join(", ");
+        if self.vector {
+            self.vectors(&mut text, &read, output);
+            return text;
+        }
+        let lanes = elements_per_word(output);
+        let _ = writeln!(text, "  let w = group * 256u + lid;\n  if (w * {lanes}u >= p.n) {{ return; }}");
+        let mut names = Vec::new();
+        for lane in 0..lanes {
+            // A word may reach behind the last element: its rest repeats that element.
+            let _ = writeln!(text, "  let i{lane} = min(w * {lanes}u + {lane}u, p.n - 1u);");
+            self.addresses(&mut text, &read, lane);
+            let _ = writeln!(text, "  let r{lane} = body({});", arguments(&format!("_{lane}")));
+            names.push(format!("r{lane}"));
+        }
+        let _ = writeln!(text, "  out[w] = {};\n}}", pack(output, &names));
+        text
+    }
+
+    /// The vectors of an invocation: all are read before any is written, so that their latencies overlap. Those behind the
+    /// end are read as the last one.
+    fn vectors(&self, text: &mut String, read: &[usize], output: DType) {
+        text.push_str("  if (group * $GROUPu >= (p.n + 3u) / 4u) { return; }\n  let last = (p.n - 1u) / 4u;\n");
+        let scalar = |index: &usize| self.inputs[*index].1 == InputLayout::Scalar;
+        for index in read.iter().filter(|index| scalar(index)) {
+            let _ = writeln!(text, "  let a{index} = in{index}[p.o{index}];");
+        }
+        for number in 0..self.vectors_at_once() {
+            let _ = writeln!(text, "  let i{number} = group * $GROUPu + {}u + lid;", number * 256);
+            for index in read.iter().filter(|index| !scalar(index)) {
+                let _ = writeln!(text, "  let a{index}_{number} = in{index}[p.o{index} / 4u + min(i{number}, last)];");
+            }
+        }
+        for number in 0..self.vectors_at_once() {
+            let lanes = ["x", "y", "z", "w"].map(|lane| {
+                let argument = |index: &usize| match scalar(index) {
+                    true => format!("a{index}"),
+                    false => format!("a{index}_{number}.{lane}"),
+                };
+                format!("body({})", read.iter().map(argument).collect::<Vec<_>>().join(", "))
+            });
+            let vector = format!("vec4<{}>({})", carrier(output), lanes.join(", "));
+            let _ = writeln!(text, "  if (i{number} <= last) {{ out[i{number}] = {vector}; }}");
+        }
+        text.push_str("}\n");
+        *text = text.replace("$GROUP", &(256 * self.vectors_at_once()).to_string());
+    }
+
+    fn declarations(&self, read: &[usize], output: DType) -> String {
+        let mut names = vec!["n".to_owned()];
+        names.extend(read.iter().map(|index| format!("o{index}")));
+        if self.rank > 0 {
+            names.extend((0..self.rank).map(|axis| format!("d{axis}")));
+            for index in read.iter().filter(|index| self.inputs[**index].1 == InputLayout::Strided) {
+                names.extend((0..self.rank).map(|axis| format!("s{index}_{axis}")));
+            }
+        }
+        let mut text = params(&names.iter().map(String::as_str).collect::<Vec<_>>());
+        let out_type = if self.vector { format!("vec4<{}>", word(output)) } else { word(output).to_owned() };
+        let mut reads: Vec<(String, String)> = Vec::new();
+        if self.arena {
+            reads.push(("arena".to_owned(), "u32".to_owned()));
+        } else {
+            for index in read {
+                let (dtype, layout) = self.inputs[*index];
+                let whole = self.vector && layout == InputLayout::Dense;
+                let element = if whole { format!("vec4<{}>", word(dtype)) } else { word(dtype).to_owned() };
+                reads.push((format!("in{index}"), element));
+            }
+        }
+        let reads: Vec<(&str, &str)> = reads.iter().map(|(name, element)| (name.as_str(), element.as_str())).collect();
+        text.push_str(&buffers(&[("out", &out_type)], &reads));
+        for index in read.iter().filter(|_| !self.vector) {
+            let (name, dtype) = (format!("in{index}"), self.inputs[*index].0);
+            text.push_str(&if self.arena { load_from(&name, "arena", dtype, true) } else { load(&name, dtype) });
+        }
+        text
+    }
+
+    /// The lines that read every input's element for one output.
+    fn addresses(&self, text: &mut String, read: &[usize], lane: usize) {
+        let strided = |index: &&usize| self.inputs[**index].1 == InputLayout::Strided;
+        if read.iter().any(|index| strided(&index)) {
+            let _ = writeln!(text, "  var t{lane} = i{lane};");
+            for axis in (0..self.rank).rev() {
+                let _ = writeln!(text, "  let c{lane}_{axis} = t{lane} % p.d{axis}; t{lane} = t{lane} / p.d{axis};");
+            }
+        }
+        for index in read {
+            let place = match self.inputs[*index].1 {
+                InputLayout::Dense => format!("p.o{index} + i{lane}"),
+                InputLayout::Scalar => format!("p.o{index}"),
+                InputLayout::Strided => {
+                    let steps = (0..self.rank).map(|axis| format!(" + c{lane}_{axis} * p.s{index}_{axis}"));
+                    format!("p.o{index}{}", steps.collect::<String>())
+                }
+            };
+            let _ = writeln!(text, "  let a{index}_{lane} = ld_in{index}({place});");
+        }
+    }
+}
+
+/// Whether a node is a function that WGSL's own is not good enough for.
+fn needs_math(node: &Node) -> bool {
+    match node {
+        Node::Unary(op, _) => !matches!(
+            op,
+            UnaryOp::Neg
+                | UnaryOp::Abs
+                | UnaryOp::Relu
+                | UnaryOp::Floor
+                | UnaryOp::Ceil
+                | UnaryOp::Round
+                | UnaryOp::Not
+        ),
+        Node::Binary(op, ..) => matches!(op, BinaryOp::Div | BinaryOp::Rem | BinaryOp::Pow),
+        _ => false,
+    }
+}
+
+/// `fn body(...)`: the expression, one line for each node.
+fn body(program: &Program, types: &Types, read: &[usize], dtypes: &[DType]) -> String {
+    let output = types.output();
+    let arguments = read.iter().map(|index| format!("x{index}: {}", carrier(dtypes[*index])));
+    let mut text = format!("fn body({}) -> {} {{\n", arguments.collect::<Vec<_>>().join(", "), carrier(output));
+    for (id, node) in program.nodes().iter().enumerate() {
+        let Value::Typed(dtype) = types.values()[id] else { continue };
+        let operand = |id: u32| match types.values()[id as usize] {
+            Value::Constant(value) => literal(value, dtype),
+            Value::Typed(_) => format!("v{id}"),
+        };
+        let value = match *node {
+            Node::Input(index) => format!("x{index}"),
+            Node::Const(value) => literal(value.value(), dtype),
+            Node::Cast(to, a) => match types.values()[a as usize] {
+                Value::Constant(value) => cast_constant(value, to),
+                Value::Typed(from) => cast(from, to, &format!("v{a}")),
+            },
+            Node::Unary(op, a) => unary(op, dtype, &operand(a)),
+            Node::Binary(op, a, b) => binary(op, dtype, &operand(a), &operand(b)),
+            Node::Ternary(op, a, b, c) => ternary(op, dtype, &operand(a), &operand(b), &operand(c)),
+        };
+        let _ = writeln!(text, "  let v{id}: {} = {value};", carrier(dtype));
+    }
+    let last = program.nodes().len() - 1;
+    let result = match types.values()[last] {
+        Value::Constant(value) => literal(value, DType::F32),
+        Value::Typed(_) => format!("v{last}"),
+    };
+    let _ = writeln!(text, "  return {result};\n}}");
+    text
+}
+
+/// A constant beside operands of this type.
+fn literal(value: f64, dtype: DType) -> String {
+    match dtype {
+        DType::I32 | DType::I8 => format!("bitcast<i32>({:#x}u)", value as i64 as u32),
+        DType::U32 | DType::U8 => format!("{:#x}u", value as i64 as u32),
+        DType::Complex64 => format!("vec2<f32>({}, 0.0)", literal(value, DType::F32)),
+        _ => {
+            let single = value as f32;
+            if single.is_nan() {
+                "nan_value()".to_owned()
+            } else if single.is_infinite() {
+                if single > 0.0 { "inf_value()".to_owned() } else { "(-inf_value())".to_owned() }
+            } else if single == 0.0 || single.is_normal() {
+                format!("({single:e}f)")
+            } else {
+                // Subnormal literals are not accepted everywhere; `zero_bits` hides the constant from the front end.
+                format!("bitcast<f32>(zero_bits | {:#x}u)", single.to_bits())
+            }
+        }
+    }
+}
+
+/// A constant of f64 in another type.
+fn cast_constant(value: f64, to: DType) -> String {
+    match to {
+        DType::I32 => literal(f64::from(value as i32), to),
+        DType::U32 => literal(f64::from(value as u32), to),
+        DType::I8 => literal(f64::from(value as i8), to),
+        DType::U8 => literal(f64::from(value as u8), to),
+        DType::F16 => literal(panoply_core::f16::from_f32(value as f32).to_f64(), to),
+        DType::BF16 => literal(panoply_core::bf16::from_f32(value as f32).to_f64(), to),
+        _ => literal(value, to),
+    }
+}
+
+fn cast(from: DType, to: DType, x: &str) -> String {
+    if from == to {
+        return x.to_owned();
+    }
+    let single = match from {
+        DType::I32 | DType::I8 | DType::U32 | DType::U8 => format!("f32({x})"),
+        _ => x.to_owned(),
+    };
+    match to {
+        DType::F16 => format!("unpack2x16float(half_bits({single})).x"),
+        DType::BF16 => format!("bitcast<f32>(bf16_bits({single}) << 16u)"),
+        DType::F32 | DType::F64 => single,
+        DType::Complex64 => format!("vec2<f32>({single}, 0.0)"),
+        _ if from.is_float() => format!("f32_to_{}({x})", to.name()),
+        DType::I32 => format!("i32({x})"),
+        DType::U32 => format!("u32({x})"),
+        DType::I8 => format!("extractBits(i32({x}), 0u, 8u)"),
+        DType::U8 => format!("(u32({x}) & 0xffu)"),
+    }
+}
+
+/// Integers of eight bits wrap after every step.
+fn wrapped(dtype: DType, value: String) -> String {
+    match dtype {
+        DType::I8 => format!("extractBits({value}, 0u, 8u)"),
+        DType::U8 => format!("(({value}) & 0xffu)"),
+        _ => value,
+    }
+}
+
+fn truth(dtype: DType, condition: &str) -> String {
+    match carrier(dtype) {
+        "i32" => format!("select(0i, 1i, {condition})"),
+        "u32" => format!("select(0u, 1u, {condition})"),
+        _ => format!("select(0.0, 1.0, {condition})"),
+    }
+}
+
+fn unary(op: UnaryOp, dtype: DType, x: &str) -> String {
+    if dtype == DType::Complex64 {
+        return match op {
+            UnaryOp::Recip => format!("complex_div(vec2<f32>(1.0, 0.0), {x})"),
+            _ => format!("(-{x})"),
+        };
+    }
+    let signed = matches!(dtype, DType::I32 | DType::I8);
+    if dtype.is_integer() {
+        return match op {
+            UnaryOp::Neg if signed => wrapped(dtype, format!("(0i - {x})")),
+            UnaryOp::Neg => wrapped(dtype, format!("(0u - {x})")),
+            UnaryOp::Abs if signed => wrapped(dtype, format!("select({x}, 0i - {x}, {x} < 0i)")),
+            UnaryOp::Relu if signed => format!("max({x}, 0i)"),
+            UnaryOp::Not if signed => truth(dtype, &format!("{x} == 0i")),
+            UnaryOp::Not => truth(dtype, &format!("{x} == 0u")),
+            _ => x.to_owned(),
+        };
+    }
+    match op {
+        UnaryOp::Neg => format!("(-{x})"),
+        UnaryOp::Abs => format!("abs({x})"),
+        UnaryOp::Relu => format!("select({x}, 0.0, {x} <= 0.0)"),
+        UnaryOp::Floor => format!("floor({x})"),
+        UnaryOp::Ceil => format!("ceil({x})"),
+        UnaryOp::Round => format!("round({x})"),
+        UnaryOp::Not => truth(dtype, &format!("{x} == 0.0")),
+        other => format!("{}_({x})", other.name()),
+    }
+}
+
+fn binary(op: BinaryOp, dtype: DType, a: &str, b: &str) -> String {
+    let compared = |operator: &str| truth(dtype, &format!("{a} {operator} {b}"));
+    if dtype == DType::Complex64 {
+        return match op {
+            BinaryOp::Add => format!("({a} + {b})"),
+            BinaryOp::Sub => format!("({a} - {b})"),
+            BinaryOp::Mul => format!("complex_mul({a}, {b})"),
+            _ => format!("complex_div({a}, {b})"),
+        };
+    }
+    let name = carrier(dtype);
+    let zero = if name == "f32" { "0.0" } else { "0" };
+    match op {
+        BinaryOp::Add => wrapped(dtype, format!("({a} + {b})")),
+        BinaryOp::Sub => wrapped(dtype, format!("({a} - {b})")),
+        BinaryOp::Mul => wrapped(dtype, format!("({a} * {b})")),
+        BinaryOp::Div if name == "f32" => format!("div_({a}, {b})"),
+        BinaryOp::Rem if name == "f32" => format!("rem_({a}, {b})"),
+        BinaryOp::Pow if name == "f32" => format!("pow_({a}, {b})"),
+        BinaryOp::Min if name == "f32" => format!("min_({a}, {b})"),
+        BinaryOp::Max if name == "f32" => format!("max_({a}, {b})"),
+        BinaryOp::Div | BinaryOp::Rem | BinaryOp::Pow => wrapped(dtype, format!("{}_{name}({a}, {b})", op.name())),
+        BinaryOp::Min => format!("min({a}, {b})"),
+        BinaryOp::Max => format!("max({a}, {b})"),
+        BinaryOp::Eq => compared("=="),
+        // Drivers' own inequality is false for NaN.
+        BinaryOp::Ne => truth(dtype, &format!("!({a} == {b})")),
+        BinaryOp::Lt => compared("<"),
+        BinaryOp::Le => compared("<="),
+        BinaryOp::Gt => compared(">"),
+        BinaryOp::Ge => compared(">="),
+        BinaryOp::And => truth(dtype, &format!("!({a} == {zero}) && !({b} == {zero})")),
+        BinaryOp::Or => truth(dtype, &format!("!({a} == {zero}) || !({b} == {zero})")),
+    }
+}
+
+fn ternary(op: TernaryOp, dtype: DType, a: &str, b: &str, c: &str) -> String {
+    match op {
+        TernaryOp::Select => {
+            let zero = if carrier(dtype) == "f32" { "0.0" } else { "0" };
+            format!("select({b}, {c}, {a} == {zero})")
+        }
+        TernaryOp::Clamp => {
+            let lower = binary(BinaryOp::Max, dtype, a, b);
+            binary(BinaryOp::Min, dtype, &lower, c)
+        }
+        TernaryOp::MulAdd => {
+            let product = binary(BinaryOp::Mul, dtype, a, b);
+            binary(BinaryOp::Add, dtype, &product, c)
+        }
+    }
+}
+
+/// Integer arithmetic, conversions and complex numbers as `core::expr` defines them.
+const INTEGERS: &str = "
+var<private> zero_bits: u32 = 0u;
+
+fn min_(a: f32, b: f32) -> f32 {
+  if (is_nan(a)) { return a; }
+  if (is_nan(b)) { return b; }
+  return select(b, a, a < b);
+}
+fn max_(a: f32, b: f32) -> f32 {
+  if (is_nan(a)) { return a; }
+  if (is_nan(b)) { return b; }
+  return select(b, a, a > b);
+}
+fn div_i32(a: i32, b: i32) -> i32 {
+  if (b == 0) { return 0; }
+  if (b == -1) { return 0 - a; }
+  return a / b;
+}
+fn rem_i32(a: i32, b: i32) -> i32 {
+  if (b == 0 || b == -1) { return 0; }
+  return a % b;
+}
+fn div_u32(a: u32, b: u32) -> u32 {
+  if (b == 0u) { return 0u; }
+  return a / b;
+}
+fn rem_u32(a: u32, b: u32) -> u32 {
+  if (b == 0u) { return 0u; }
+  return a % b;
+}
+fn pow_u32(a: u32, b: u32) -> u32 {
+  var result = 1u;
+  var square = a;
+  for (var rest = b; rest > 0u; rest = rest >> 1u) {
+    if ((rest & 1u) == 1u) { result = result * square; }
+    square = square * square;
+  }
+  return result;
+}
+fn pow_i32(a: i32, b: i32) -> i32 {
+  if (b < 0) {
+    if (a == 1) { return 1; }
+    if (a == -1) { return select(1, -1, (b & 1) != 0); }
+    return 0;
+  }
+  return bitcast<i32>(pow_u32(bitcast<u32>(a), bitcast<u32>(b)));
+}
+fn f32_to_i32(x: f32) -> i32 {
+  if (is_nan(x)) { return 0; }
+  if (x >= 2147483648.0) { return 2147483647; }
+  if (x <= -2147483648.0) { return bitcast<i32>(0x80000000u); }
+  return i32(x);
+}
+fn f32_to_u32(x: f32) -> u32 {
+  if (is_nan(x) || x <= 0.0) { return 0u; }
+  if (x >= 4294967296.0) { return 0xffffffffu; }
+  return u32(x);
+}
+fn f32_to_i8(x: f32) -> i32 { return clamp(f32_to_i32(x), -128, 127); }
+fn f32_to_u8(x: f32) -> u32 { return min(f32_to_u32(x), 255u); }
+fn complex_mul(a: vec2<f32>, b: vec2<f32>) -> vec2<f32> {
+  return vec2<f32>(a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x);
+}
+fn complex_div(a: vec2<f32>, b: vec2<f32>) -> vec2<f32> {
+  let norm = b.x * b.x + b.y * b.y;
+  return vec2<f32>((a.x * b.x + a.y * b.y) / norm, (a.y * b.x - a.x * b.y) / norm);
+}
+";

@@ -1,0 +1,128 @@
+//! Kernels in WGSL, for wgpu and through it for Vulkan, Metal and DX12.
+//!
+//! The contract between a kernel and whoever runs it:
+//!
+//! 1. Group 0, binding 0 is a uniform buffer of 32-bit parameters in the order that the kernel's file documents; they
+//!    take at most [`PARAMS_WORDS_MAX`] words. Group 1 holds storage buffers: first the written ones, then those read.
+//! 2. A workgroup has [`WORKGROUP_SIZE`] invocations. Workgroups are counted along one line that may be folded into two
+//!    dimensions; workgroups behind the end of the work do nothing.
+//! 3. Elements of 8 and 16 bits lie packed in 32-bit words. A kernel reads any type, computes in the type's *carrier*
+//!    (f32 for f16 and bf16, i32 for i8, u32 for u8) and writes carriers; [`Kernel::Narrow`] packs them. Only [`Kernel::Map`]
+//!    and the moves pack by themselves, whole words at a time, so that no two invocations write to one word.
+//! 4. A buffer's size is a multiple of 16 bytes: the last vector of four may reach behind the last element.
+//! 5. NaN is told by its bits, and orders are orders of integers: shader compilers may assume that there is no NaN.
+//! 6. Indices stay inside their buffers and loops end, whatever the data: kernels run without run-time checks.
+
+mod conv;
+mod gemm;
+mod image;
+mod map;
+mod math;
+mod moves;
+mod naive;
+mod pool;
+mod prelude;
+mod rank;
+mod reduce;
+mod rows;
+mod scan;
+mod search;
+mod select;
+mod sort;
+mod transpose;
+
+pub use conv::{ConvKernel, ConvPass};
+pub use gemm::{Accumulate, Addend, Epilogue, GemmKernel, Load, Tile};
+pub use image::{ColorKernel, NormalizeKernel, ResizeKernel};
+pub use map::{InputLayout, MAP_NODES_MAX, MapKernel, map_support};
+pub use moves::{GatherKernel, MoveKernel};
+pub use naive::NaiveGemmKernel;
+pub use pool::PoolKernel;
+pub use prelude::{carrier, carrier_dtype};
+pub use rank::RankKernel;
+pub use reduce::{ReduceForm, ReduceKernel};
+pub use rows::{RowForm, RowKernel, RowOp};
+pub use scan::{ScanForm, ScanKernel};
+pub use search::{NormKernel, SearchKernel};
+pub use select::{SELECT_K_MAX, SelectKernel, SelectSource};
+pub use sort::{SORT_BLOCK, SORT_LINE_MAX, SortKernel};
+pub use transpose::TransposeKernel;
+
+/// Invocations of a workgroup.
+pub const WORKGROUP_SIZE: u32 = 256;
+
+/// The most 32-bit words that a kernel's parameters take.
+pub const PARAMS_WORDS_MAX: usize = 1024;
+
+/// One kernel with its element types and options fixed: the key of pipeline caches and the source behind it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Kernel {
+    /// A fused elementwise expression.
+    Map(MapKernel),
+    /// Carriers packed into elements of 8 or 16 bits.
+    Narrow(panoply_core::DType),
+    /// Elements in another arrangement.
+    Move(MoveKernel),
+    /// The last two axes exchanged, by tiles.
+    Transpose(TransposeKernel),
+    /// Elements picked by index.
+    Gather(GatherKernel),
+    /// Many elements become one.
+    Reduce(ReduceKernel),
+    /// Running sums and the like.
+    Scan(ScanKernel),
+    /// Softmax and layer normalisation.
+    Rows(RowKernel),
+    /// Matrix products by tiles.
+    Gemm(GemmKernel),
+    /// Matrix products one output at a time, for the types that have no vectors of four.
+    NaiveGemm(NaiveGemmKernel),
+    /// Convolutions as matrix products.
+    Conv(ConvKernel),
+    /// The maximum or average of windows.
+    Pool(PoolKernel),
+    /// The best k of a line.
+    Select(SelectKernel),
+    /// Scores of all rows for a few queries, with their best k.
+    Search(SearchKernel),
+    /// Scores as keys to sort by, and back.
+    Rank(RankKernel),
+    /// Lengths of vectors.
+    Norm(NormKernel),
+    /// One step of a sort.
+    Sort(SortKernel),
+    /// Images of another size.
+    Resize(ResizeKernel),
+    /// Images scaled and shifted channel by channel.
+    Normalize(NormalizeKernel),
+    /// Images in another arrangement of colours.
+    Color(ColorKernel),
+}
+
+impl Kernel {
+    /// The WGSL text.
+    pub fn source(&self) -> String {
+        match self {
+            Kernel::Map(kernel) => kernel.source(),
+            Kernel::Narrow(dtype) => moves::narrow(*dtype),
+            Kernel::Move(kernel) => kernel.source(),
+            Kernel::Transpose(kernel) => kernel.source(),
+            Kernel::Gather(kernel) => kernel.source(),
+            Kernel::Reduce(kernel) => kernel.source(),
+            Kernel::Scan(kernel) => kernel.source(),
+            Kernel::Rows(kernel) => kernel.source(),
+            Kernel::Gemm(kernel) => kernel.source(),
+            Kernel::NaiveGemm(kernel) => kernel.source(),
+            Kernel::Conv(kernel) => kernel.source(),
+            Kernel::Pool(kernel) => kernel.source(),
+            Kernel::Select(kernel) => kernel.source(),
+            Kernel::Search(kernel) => kernel.source(),
+            Kernel::Rank(kernel) => kernel.source(),
+            Kernel::Norm(kernel) => kernel.source(),
+            Kernel::Sort(kernel) => kernel.source(),
+            Kernel::Resize(kernel) => kernel.source(),
+            Kernel::Normalize(kernel) => kernel.source(),
+            Kernel::Color(kernel) => kernel.source(),
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Which of the devices that are there are used: those that were named, and the strong or the frugal ones. Graphics APIs in
+//! software are the CPU once more, only slower: they are used where they are named, or where their API is.
+
+use std::sync::Arc;
+
+use panoply_core::{Absence, Api, Backend, DeviceId, DeviceInfo, DeviceKind, Engine, OpenOptions, Result};
+use panoply_core::{Op, Support, Warmth};
+
+/// A wish for certain devices. The default has none.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Selection {
+    /// Only these devices; all of them where nothing is named.
+    pub pick: Vec<Pick>,
+    /// Where an API reaches GPUs of both kinds: only those with memory of their own, or only those that share the host's.
+    pub power: Option<Power>,
+    /// Graphics APIs in software as well, where they are not picked by name.
+    pub software: bool,
+}
+
+/// One device, or several.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Pick {
+    /// By API and index: `wgpu:1`.
+    Id(DeviceId),
+    /// By a part of the name, in letters of any case: `radeon`.
+    Named(String),
+}
+
+/// What a GPU may cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Power {
+    /// Discrete GPUs rather than integrated ones.
+    High,
+    /// Integrated GPUs rather than discrete ones.
+    Low,
+}
+
+impl Pick {
+    /// A device's id where the text is one, else a part of a name.
+    pub fn new(text: &str) -> Pick {
+        text.parse().map_or_else(|_| Pick::Named(text.to_lowercase()), Pick::Id)
+    }
+
+    fn matches(&self, device: &DeviceInfo) -> bool {
+        match self {
+            Pick::Id(id) => device.id == *id,
+            Pick::Named(part) => device.name.to_lowercase().contains(part),
+        }
+    }
+}
+
+impl Selection {
+    /// The devices of one API that are wanted.
+    fn of(&self, mut devices: Vec<DeviceInfo>) -> Vec<DeviceInfo> {
+        if self.pick.is_empty() {
+            devices.retain(|device| self.software || device.kind != DeviceKind::SoftwareGpu);
+        } else {
+            devices.retain(|device| self.pick.iter().any(|pick| pick.matches(device)));
+        }
+        let (preferred, other) = match self.power {
+            None => return devices,
+            Some(Power::High) => (DeviceKind::DiscreteGpu, DeviceKind::IntegratedGpu),
+            Some(Power::Low) => (DeviceKind::IntegratedGpu, DeviceKind::DiscreteGpu),
+        };
+        if devices.iter().any(|device| device.kind == preferred) {
+            devices.retain(|device| device.kind != other);
+        }
+        devices
+    }
+
+    /// The backend, of whose devices only those that are wanted are seen.
+    pub(crate) fn apply(&self, backend: Arc<dyn Backend>) -> Arc<dyn Backend> {
+        if *self == (Selection { software: true, ..Selection::default() }) {
+            return backend;
+        }
+        Arc::new(Selected { backend, selection: self.clone() })
+    }
+}
+
+struct Selected {
+    backend: Arc<dyn Backend>,
+    selection: Selection,
+}
+
+impl Backend for Selected {
+    fn api(&self) -> Api {
+        self.backend.api()
+    }
+
+    fn discover(&self) -> Result<Vec<DeviceInfo>, Absence> {
+        let devices = self.backend.discover()?;
+        let there: Vec<&str> = devices.iter().map(|device| device.name.as_str()).collect();
+        let there = there.join(", ");
+        let wanted = self.selection.of(devices);
+        if !wanted.is_empty() {
+            return Ok(wanted);
+        }
+        let reason = if self.selection.pick.is_empty() {
+            format!("only in software, which the CPU does better ({there}); ask for the API to use it")
+        } else {
+            format!("the settings pick none of its devices ({there})")
+        };
+        Err(Absence::NoDevice { reason })
+    }
+
+    fn supports(&self, device: &DeviceInfo, op: &Op) -> Support {
+        self.backend.supports(device, op)
+    }
+
+    fn can_run(&self, device: &DeviceInfo, op: &Op) -> bool {
+        self.backend.can_run(device, op)
+    }
+
+    fn warmth(&self, device: &DeviceInfo, op: &Op) -> Warmth {
+        self.backend.warmth(device, op)
+    }
+
+    fn open(&self, device: &DeviceInfo, options: &OpenOptions) -> Result<Box<dyn Engine>> {
+        self.backend.open(device, options)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn devices() -> Vec<DeviceInfo> {
+        let device = |index, name: &str, kind| DeviceInfo::new(DeviceId { api: Api::Wgpu, index }, name, kind);
+        vec![
+            device(0, "Example Radeon", DeviceKind::DiscreteGpu),
+            device(1, "Example Iris", DeviceKind::IntegratedGpu),
+            device(2, "Example Raster", DeviceKind::SoftwareGpu),
+        ]
+    }
+
+    fn indices(selection: &Selection) -> Vec<u32> {
+        selection.of(devices()).iter().map(|device| device.id.index).collect()
+    }
+
+    #[test]
+    fn devices_are_picked_by_name_and_by_index() {
+        let pick = |texts: &[&str]| Selection {
+            pick: texts.iter().map(|text| Pick::new(text)).collect(),
+            ..Selection::default()
+        };
+        assert_eq!(indices(&Selection::default()), [0, 1]);
+        assert_eq!(indices(&Selection { software: true, ..Selection::default() }), [0, 1, 2]);
+        assert_eq!(indices(&pick(&["radeon"])), [0]);
+        assert_eq!(indices(&pick(&["wgpu:1", "RASTER"])), [1, 2]);
+        assert_eq!(indices(&pick(&["cuda:0", "GeForce"])), [0; 0]);
+    }
+
+    #[test]
+    fn power_prefers_one_kind_where_there_are_both() {
+        let power = |power, pick: &[&str]| {
+            let pick = pick.iter().map(|text| Pick::new(text)).collect();
+            indices(&Selection { pick, power: Some(power), software: false })
+        };
+        assert_eq!(power(Power::High, &[]), [0]);
+        assert_eq!(power(Power::Low, &[]), [1]);
+        assert_eq!(power(Power::Low, &["radeon"]), [0]);
+    }
+}

@@ -1,0 +1,217 @@
+//! The ops that wait for one device, at one priority, first come first served.
+//!
+//! 1. Callers push into `queue`, which is bounded and lock-free.
+//! 2. A caller that meets a full queue and can wait leaves its ticket in `waiting`, in the order in which callers came. Whoever
+//!    takes something out of the queue moves tickets from there into it, so that they get in whether their callers look or
+//!    not. While somebody waits nobody gets past: a push meets a full queue then, whatever room there is.
+//! 3. Who waits registers, passes a sequentially consistent fence, and looks for room once more; who makes room passes the
+//!    same fence and looks for those who wait: one of them sees the other. The lock is taken only while somebody waits.
+//! 4. What was taken out to be looked at, and stays, goes to `returned` and comes out first: it keeps its place.
+//! 5. Closing ends all three. Tickets that wait then are handed to whoever closed the line; nothing enters a closed one.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering, fence};
+use std::sync::{Mutex, MutexGuard};
+
+use super::OpTicket;
+use crate::queue::{PushError, Queue};
+
+/// See the module's rules.
+pub(crate) struct Line {
+    queue: Queue<OpTicket>,
+    returned: Queue<OpTicket>,
+    waiting_count: AtomicUsize,
+    waiting: Mutex<VecDeque<OpTicket>>,
+}
+
+impl Line {
+    pub(crate) fn new(depth: usize) -> Line {
+        Line {
+            queue: Queue::new(depth),
+            returned: Queue::new(depth),
+            waiting_count: AtomicUsize::new(0),
+            waiting: Mutex::new(VecDeque::new()),
+        }
+    }
+
+    /// Puts a ticket in, unless the line is full or somebody waits.
+    pub(crate) fn push(&self, ticket: OpTicket) -> Result<(), PushError<OpTicket>> {
+        if self.waiting_count.load(Ordering::Relaxed) > 0 && !self.queue.is_closed() {
+            return Err(PushError::Full(ticket));
+        }
+        self.queue.push(ticket)
+    }
+
+    /// Puts a ticket in that has waited elsewhere, and so goes before those who wait here.
+    pub(crate) fn push_past(&self, ticket: OpTicket) -> Result<(), PushError<OpTicket>> {
+        self.queue.push(ticket)
+    }
+
+    /// Puts a ticket back that was taken out by mistake: it comes out next, in the order of those put back.
+    pub(crate) fn put_back(&self, ticket: OpTicket) -> Result<(), PushError<OpTicket>> {
+        match self.returned.push(ticket) {
+            Err(PushError::Full(ticket)) => self.queue.push(ticket),
+            other => other,
+        }
+    }
+
+    /// Has a ticket wait for room. Returns whether something got in at once, or the ticket where the line is closed.
+    pub(crate) fn wait(&self, ticket: OpTicket) -> Result<bool, OpTicket> {
+        let mut waiting = self.lock();
+        if self.queue.is_closed() {
+            return Err(ticket);
+        }
+        waiting.push_back(ticket);
+        self.waiting_count.store(waiting.len(), Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        Ok(self.admit(&mut waiting))
+    }
+
+    /// Called after something was taken out: moves those who wait into the queue. Returns whether somebody got in.
+    pub(crate) fn made_room(&self) -> bool {
+        fence(Ordering::SeqCst);
+        self.waiting_count.load(Ordering::Relaxed) > 0 && self.admit(&mut self.lock())
+    }
+
+    /// Takes one ticket out.
+    pub(crate) fn pop(&self) -> Option<OpTicket> {
+        self.returned.pop().or_else(|| self.queue.pop())
+    }
+
+    /// Takes up to so many tickets out of the queue alone: for those who know that nothing was put back.
+    pub(crate) fn pop_run(&self, count_max: usize, receive: impl FnMut(OpTicket)) -> usize {
+        self.queue.pop_many(count_max, receive)
+    }
+
+    /// Takes everyone who waits out.
+    pub(crate) fn take_waiting(&self, receive: impl FnMut(OpTicket)) {
+        let tickets = std::mem::take(&mut *self.lock());
+        self.waiting_count.store(0, Ordering::Relaxed);
+        tickets.into_iter().for_each(receive);
+    }
+
+    /// Tickets in the queue.
+    pub(crate) fn len(&self) -> usize {
+        self.queue.len() + self.returned.len()
+    }
+
+    /// Tickets that wait to get into it.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting_count.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn capacity(&self) -> usize {
+        self.queue.capacity()
+    }
+
+    pub(crate) fn has_news(&self) -> bool {
+        self.queue.has_news() || self.returned.has_news()
+    }
+
+    pub(crate) fn queue_has_news(&self) -> bool {
+        self.queue.has_news()
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.queue.is_closed()
+    }
+
+    /// Whether nothing is left and nothing can come any more.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.queue.is_finished() && self.returned.is_finished()
+    }
+
+    /// Takes nothing from now on. Whoever calls this takes out those who wait.
+    pub(crate) fn close(&self) {
+        self.queue.close();
+        self.returned.close();
+    }
+
+    fn admit(&self, waiting: &mut VecDeque<OpTicket>) -> bool {
+        let before = waiting.len();
+        while let Some(ticket) = waiting.pop_front() {
+            if let Err(PushError::Full(ticket) | PushError::Closed(ticket)) = self.queue.push(ticket) {
+                waiting.push_front(ticket);
+                break;
+            }
+        }
+        self.waiting_count.store(waiting.len(), Ordering::Relaxed);
+        waiting.len() < before
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<OpTicket>> {
+        self.waiting.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::OpReceiver;
+    use super::super::tests::ticket;
+    use super::*;
+
+    /// Answers what comes out next with nothing, and tells whose it was.
+    fn next(line: &Line, receivers: &[OpReceiver]) -> Option<usize> {
+        drop(line.pop()?);
+        line.made_room();
+        let done: Vec<usize> = (0..receivers.len()).filter(|index| receivers[*index].is_done()).collect();
+        done.last().copied()
+    }
+
+    #[test]
+    fn who_waits_first_gets_in_first_and_nobody_gets_past() {
+        let line = Line::new(2);
+        let mut receivers = Vec::new();
+        for place in 0..6 {
+            let (ticket, receiver) = ticket();
+            receivers.push(receiver);
+            match line.push(ticket) {
+                Ok(()) => assert!(place < 2),
+                Err(PushError::Full(ticket)) => assert_eq!(line.wait(ticket).ok(), Some(false)),
+                Err(PushError::Closed(_)) => panic!("the line is open"),
+            }
+        }
+        assert_eq!((line.len(), line.waiting()), (2, 4));
+        for expected in 0..6 {
+            // Room was made for whoever waits, not for this one.
+            let (late, _receiver) = ticket();
+            let refused = matches!(line.push(late), Err(PushError::Full(_)));
+            assert!(refused || line.waiting() == 0 && expected > 4, "somebody got past at {expected}");
+            assert_eq!(next(&line, &receivers), Some(expected));
+        }
+    }
+
+    #[test]
+    fn what_is_put_back_keeps_its_place() {
+        let line = Line::new(4);
+        let mut receivers = Vec::new();
+        for _ in 0..4 {
+            let (ticket, receiver) = ticket();
+            receivers.push(receiver);
+            assert!(line.push(ticket).is_ok());
+        }
+        let (first, second) = (line.pop().unwrap(), line.pop().unwrap());
+        assert!(line.put_back(first).is_ok() && line.put_back(second).is_ok());
+        for expected in 0..4 {
+            assert_eq!(next(&line, &receivers), Some(expected));
+        }
+        assert!(line.pop().is_none());
+    }
+
+    #[test]
+    fn a_closed_line_takes_nobody_and_forgets_nobody() {
+        let line = Line::new(2);
+        let mut tickets: Vec<_> = (0..4).map(|_| ticket()).collect();
+        for (ticket, _) in tickets.drain(..) {
+            if let Err(PushError::Full(ticket)) = line.push(ticket) {
+                assert!(line.wait(ticket).is_ok());
+            }
+        }
+        line.close();
+        assert!(line.wait(ticket().0).is_err());
+        let mut given = 0;
+        line.take_waiting(|_| given += 1);
+        assert_eq!((given, line.len(), line.waiting()), (2, 2, 0));
+        assert!(line.pop().is_some() && line.pop().is_some() && line.is_finished());
+    }
+}

@@ -1,0 +1,125 @@
+//! Moves ops that wait: when one device has nothing to do and another has a queue, whatever would be finished sooner on the
+//! first goes there. The relay calls this; workers know nothing of each other.
+//!
+//! The queue is walked from its front. An op's time to finish where it is grows with what is before it, so the first ops stay
+//! and those behind may go, each judged by itself: nobody is moved for the good of others. What stays keeps its place.
+
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use super::lanes::Candidate;
+use super::{Router, choice};
+use crate::device_worker::{Forecast, Lane, OpTicket, Task, WorkerState};
+use crate::health::Circuit;
+use crate::options::{Goal, Wishes};
+use crate::relay::BACKLOG_NS_MIN;
+
+/// How much sooner an op must be expected to finish elsewhere: predictions are not exact, and moving is not free.
+const SOONER_FACTOR: f32 = 1.2;
+const SOONER_NS_MIN: f32 = 50_000.0;
+
+/// What one look at all lanes found.
+pub(crate) struct Found {
+    /// Some lane has more to do than a moment's work.
+    pub(crate) uneven: bool,
+    /// Somebody had nothing to do, and yet no op of anybody's queue was better off there.
+    pub(crate) in_vain: bool,
+}
+
+/// Looks at every lane once, and relieves those with too much to do.
+pub(crate) fn round(router: &Router, now: Instant) -> Found {
+    let idle = router.lanes.iter().filter(|candidate| is_idle(candidate));
+    let idle = idle.fold(0_u64, |mask, candidate| mask | (1 << candidate.lane.number));
+    let (mut found, mut moved) = (Found { uneven: false, in_vain: false }, 0);
+    for candidate in router.lanes.iter() {
+        let lane = &candidate.lane;
+        if lane.backlog_ns() <= BACKLOG_NS_MIN || !lane.is_open() {
+            continue;
+        }
+        found.uneven = true;
+        if idle & !(1 << lane.number) != 0 && lane.queued() > 0 {
+            moved += relieve(router, lane, idle, now);
+            found.in_vain = true;
+        }
+    }
+    found.in_vain &= moved == 0;
+    found
+}
+
+fn is_idle(candidate: &Candidate) -> bool {
+    let lane = &candidate.lane;
+    let well = lane.state() == WorkerState::Ready
+        && lane.gate.breaker.circuit() == Circuit::Closed
+        && !lane.gate.is_full()
+        && lane.is_open();
+    well && lane.backlog_ns() == 0 && lane.queued() == 0
+}
+
+/// Sends those ops of a lane's queue elsewhere that would be finished sooner there. Returns how many.
+fn relieve(router: &Router, lane: &Lane, idle: u64, now: Instant) -> usize {
+    let mut moved = 0;
+    lane.look_through(|mut tickets| {
+        let load = |(_, ticket): &mut (usize, OpTicket)| ticket.question_mut().map_or(0, |task| task.load_ns);
+        let queued_ns: u64 = tickets.iter_mut().map(load).sum();
+        let mut ahead_ns = lane.backlog_ns().saturating_sub(queued_ns) as f32;
+        let mut stay = Vec::with_capacity(tickets.len());
+        for (line, mut ticket) in tickets {
+            let sooner = ticket.question_mut().and_then(|task| sooner(router, lane, task, ahead_ns, idle, now));
+            match sooner {
+                Some(forecast) => {
+                    give(router, lane, ticket, forecast);
+                    moved += 1;
+                }
+                None => {
+                    ahead_ns += ticket.question_mut().map_or(0.0, |task| task.load_ns as f32);
+                    stay.push((line, ticket));
+                }
+            }
+        }
+        stay
+    });
+    if moved > 0 {
+        tracing::debug!(target: "panoply::router", device = %lane.info.id, moved, "ops go where they finish sooner");
+    }
+    moved
+}
+
+/// What is expected of an op on another device, where it would be finished sooner there and may go.
+fn sooner(router: &Router, lane: &Lane, task: &Task, ahead_ns: f32, idle: u64, now: Instant) -> Option<Forecast> {
+    let Wishes { pinned, prefer, goal, .. } = task.wishes;
+    // Who insists on a device, or was sent to find something out about it, stays; so does who only fetches an input here.
+    let bound = pinned || prefer.is_some() || goal == Goal::Energy || task.place.is_some();
+    if bound || task.forecast.target != lane.number {
+        return None;
+    }
+    let tried = task.history.as_ref().map_or(0, |history| history.tried);
+    let allowed = task.wishes.allowed & idle & !tried & !(1 << lane.number);
+    if allowed == 0 {
+        return None;
+    }
+    let there = choice::soonest(router, task.op.as_ref()?, &Wishes { allowed, ..task.wishes }, now)?;
+    let here_ns = ahead_ns + task.forecast.transfer_ns + task.forecast.run_ns;
+    let there_ns = there.queue_ns + there.transfer_ns + there.run_ns;
+    (there_ns * SOONER_FACTOR + SOONER_NS_MIN < here_ns).then_some(there)
+}
+
+/// Takes an op off one lane's books and sends it to another.
+fn give(router: &Router, lane: &Lane, mut ticket: OpTicket, forecast: Forecast) {
+    let Some(task) = ticket.question_mut() else { return };
+    lane.unload(std::mem::take(&mut task.load_ns));
+    task.forecast = forecast;
+    let Some(next) = router.next_stop(task) else { return lane.hand_over(ticket, false) };
+    match next.try_relay(ticket) {
+        Ok(()) => {
+            lane.counts.relieved.fetch_add(1, Ordering::Relaxed);
+            lane.counts.moved.fetch_add(1, Ordering::Release);
+        }
+        // It was closed meanwhile: the relay finds another one.
+        Err((mut ticket, _)) => {
+            if let Some(task) = ticket.question_mut() {
+                task.load_ns = 0;
+            }
+            lane.hand_over(ticket, false);
+        }
+    }
+}

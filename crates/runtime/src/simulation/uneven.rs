@@ -1,0 +1,150 @@
+//! One device falls behind while another has nothing to do: what waits must go where it is finished sooner. Seeded, under a
+//! virtual clock; the bound is on virtual time.
+
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use panoply_conformance::values::Random;
+use panoply_conformance::virtual_device::{Fault, Script, VirtualBackend, VirtualControl};
+use panoply_core::clock::{Clock, VirtualClock};
+use panoply_core::op::compute::Transpose;
+use panoply_core::{Backend, OpenOptions, Operation, Tensor};
+use panoply_cpu::CpuBackend;
+
+use crate::batcher::Batching;
+use crate::device_worker::driver::{Driver, Opener};
+use crate::device_worker::{Lane, LaneSetup, OpReceiver, WorkerLimits};
+use crate::health::HealthRules;
+use crate::options::{FallbackPolicy, Wishes};
+use crate::relay::{Inlet, Relay};
+use crate::router::{Exploration, Router};
+
+const SEEDS: u64 = 150;
+/// How much virtual time passes between two rounds.
+const TICK: Duration = Duration::from_micros(20);
+
+struct Uneven {
+    clock: Arc<VirtualClock>,
+    router: Arc<Router>,
+    relay: Relay,
+    drivers: Vec<Driver>,
+    lanes: Vec<Arc<Lane>>,
+    controls: Vec<Arc<VirtualControl>>,
+}
+
+impl Uneven {
+    fn new(latencies: [Duration; 2]) -> Uneven {
+        let clock = Arc::new(VirtualClock::new());
+        let answers: Arc<dyn Backend> = Arc::new(CpuBackend::with_root("/nonexistent"));
+        let scripts = latencies.map(|latency| Script::new().latency(latency));
+        let backend = scripts.into_iter().fold(VirtualBackend::new(answers), VirtualBackend::device);
+        let backend = Arc::new(backend.clock(Arc::clone(&clock) as Arc<dyn Clock>));
+        let inlet = Arc::new(Inlet::new());
+        let router = Arc::new(Router::new(Exploration { one_in: 0, first: 0 }));
+        let mut world = Uneven {
+            relay: Relay::new(Arc::clone(&inlet), Arc::clone(&router), Arc::clone(&clock) as Arc<dyn Clock>),
+            clock: Arc::clone(&clock),
+            router,
+            drivers: Vec::new(),
+            lanes: Vec::new(),
+            controls: Vec::new(),
+        };
+        let clock = clock as Arc<dyn Clock>;
+        for (index, info) in backend.discover().unwrap().into_iter().enumerate() {
+            world.controls.push(backend.control(index).unwrap());
+            let setup = LaneSetup {
+                limits: WorkerLimits::default(),
+                rules: HealthRules::default(),
+                batching: Batching::LowLatency,
+                inlet: Arc::clone(&inlet),
+                clock: Arc::clone(&clock),
+                epoch: clock.now(),
+                leave_out: Vec::new(),
+            };
+            let backend = Arc::clone(&backend) as Arc<dyn Backend>;
+            let lane = world.router.lanes.add(&backend, |number| Lane::new(number, info, &setup)).unwrap();
+            let opener = Opener { backend, options: OpenOptions::default(), clock: Arc::clone(&clock) };
+            world.drivers.push(Driver::new(Arc::clone(&lane), opener, clock.now()));
+            world.lanes.push(lane);
+        }
+        (0..3).for_each(|_| world.tick());
+        world
+    }
+
+    fn tick(&mut self) {
+        self.drivers.iter_mut().for_each(|driver| _ = driver.step(Duration::ZERO));
+        self.relay.step();
+        self.clock.advance(TICK);
+    }
+
+    fn send(&self, allowed: u64, pinned: bool) -> OpReceiver {
+        let op = Transpose::new(&Tensor::from_slice(&[1_i32, 2, 3, 4, 5, 6], [2, 3]).unwrap()).into_op().unwrap();
+        let wishes = Wishes { allowed, pinned, ..Wishes::none(FallbackPolicy::None) };
+        self.router.send(op, wishes, self.clock.now(), false).map(|sent| sent.receiver).unwrap()
+    }
+
+    /// Lets time pass until all are answered; tells when each was.
+    fn finish(&mut self, mut receivers: Vec<OpReceiver>) -> Vec<Instant> {
+        let context = Context::from_waker(Waker::noop());
+        let mut done = vec![None; receivers.len()];
+        for _ in 0..1_000_000 {
+            self.tick();
+            for (receiver, done) in receivers.iter_mut().zip(&mut done).filter(|(_, done)| done.is_none()) {
+                if let Poll::Ready(answer) = receiver.poll(&context) {
+                    assert!(matches!(answer, Some(Ok(_))), "every op has its output");
+                    *done = Some(self.clock.now());
+                }
+            }
+            if done.iter().all(Option::is_some) {
+                return done.into_iter().flatten().collect();
+            }
+        }
+        panic!("an op was never answered: {:?}", self.lanes.iter().map(|lane| lane.report()).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn no_device_stays_idle_while_another_has_a_queue_it_could_serve_sooner() {
+    let mut relieved = 0;
+    for seed in 0..SEEDS {
+        let mut random = Random::new(seed);
+        let mut latency = || Duration::from_micros(50 + random.below(250));
+        let latencies = [latency(), latency()];
+        let (ops, slow) = (20 + random.below(60) as usize, Duration::from_millis(100));
+        let mut world = Uneven::new(latencies);
+        // Both are known, and then the first does not get on.
+        let known: Vec<OpReceiver> = (0..16).map(|number| world.send(1 << (number % 2), true)).collect();
+        world.finish(known);
+        world.controls[0].inject(Fault::Slow(slow));
+        let start = world.clock.now();
+        let all: Vec<OpReceiver> = (0..ops).map(|_| world.send(u64::MAX, false)).collect();
+        let mut took: Vec<Duration> = world.finish(all).into_iter().map(|done| done - start).collect();
+        took.sort();
+        // The other one alone, with what the relay needs to notice, and a margin for its predictions.
+        let bound = latencies[1] * (2 * ops as u32 + 4) + Duration::from_millis(4);
+        let late = took.iter().filter(|took| **took > bound).count();
+        // What the engine held already when it fell behind cannot be taken back.
+        let inside = 2 + 4.max((Duration::from_millis(1).as_nanos() / latencies[0].as_nanos()) as usize);
+        assert!(late <= inside, "seed {seed}: {late} of {ops} waited for the slow device: {latencies:?} {took:?}");
+        relieved += world.lanes[0].report().counters.relieved;
+        for lane in &world.lanes {
+            let report = lane.report();
+            let counters = report.counters;
+            assert_eq!(counters.accepted, counters.completed + counters.moved, "seed {seed}: {report:?}");
+            assert_eq!((report.queued, lane.backlog_ns()), (0, 0), "seed {seed}");
+        }
+    }
+    assert!(relieved > SEEDS, "{relieved}");
+}
+
+#[test]
+fn who_insists_on_a_device_stays() {
+    let mut world = Uneven::new([Duration::from_micros(100); 2]);
+    let known: Vec<OpReceiver> = (0..16).map(|number| world.send(1 << (number % 2), true)).collect();
+    world.finish(known);
+    let pinned: Vec<OpReceiver> = (0..40).map(|_| world.send(1, true)).collect();
+    let forbidden: Vec<OpReceiver> = (0..20).map(|_| world.send(1, false)).collect();
+    world.finish(pinned.into_iter().chain(forbidden).collect());
+    assert_eq!(world.lanes[0].report().counters.relieved, 0);
+}

@@ -5,6 +5,8 @@ use std::io;
 use std::process::ExitCode;
 use std::sync::OnceLock;
 
+use crate::advice;
+
 /// The command did not do all it was asked for.
 const FAILED: u8 = 1;
 /// The command line made no sense. The parser of arguments uses the same code.
@@ -67,10 +69,25 @@ pub fn exit_code(outcome: Result<(), Failure>) -> ExitCode {
             ExitCode::from(USAGE)
         }
         Err(Failure::Run(error)) => {
-            complain(format!("{error:#}"));
+            complain(described(&error));
+            if let Some(advice) = advice::about(&error) {
+                say("help", advice);
+            }
             ExitCode::from(FAILED)
         }
     }
+}
+
+/// An error and its causes in one line, without what the one before has said already.
+fn described(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if !text.ends_with(&cause) {
+            text += if text.is_empty() { "" } else { ": " };
+            text += &cause;
+        }
+    }
+    text
 }
 
 /// Ends the process at once on Ctrl-C. What was printed before stays; collections keep what they have acknowledged, however
@@ -92,12 +109,16 @@ pub fn say_on_interrupt(last_words: impl Fn() -> String + Send + Sync + 'static)
 
 /// Says on the error output what its user should know though it is no error.
 pub fn warn(message: impl Display) {
-    use std::io::Write;
-    let _ = writeln!(io::stderr(), "warning: {message}");
+    say("warning", message);
 }
 
-/// Says something on the error output. If nobody reads that either, there is nobody left to tell.
+/// Says on the error output what went wrong.
 pub fn complain(message: impl Display) {
+    say("error", message);
+}
+
+/// If nobody reads the error output either, there is nobody left to tell.
+fn say(kind: &str, message: impl Display) {
     use std::io::Write;
-    let _ = writeln!(io::stderr(), "error: {message}");
+    let _ = writeln!(io::stderr(), "{kind}: {message}");
 }

@@ -2,8 +2,9 @@
 //!
 //! Modules in reading order: [`arguments`] is what was typed, [`configuration`] is what it means, one module per command
 //! does it ([`devices`], [`plan`], [`bench`], [`explain`], [`vectors`], [`demo`]), [`screen`] is where it goes, and
-//! [`failure`] is how it can end.
+//! [`failure`] is how it can end, with [`advice`] for whoever has to mend it.
 
+mod advice;
 mod arguments;
 mod bench;
 mod configuration;

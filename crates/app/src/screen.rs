@@ -2,7 +2,9 @@
 
 use std::env;
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
+use std::time::Duration;
 
+use indicatif::{ProgressBar, ProgressDrawTarget};
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -128,6 +130,16 @@ pub fn bytes_text(bytes: u64) -> String {
         unit = next;
     }
     if unit == "B" || value >= 100.0 { format!("{value:.0} {unit}") } else { format!("{value:.1} {unit}") }
+}
+
+/// A sign on the error output that work goes on, where somebody looks at it.
+pub fn spinner(message: &'static str) -> ProgressBar {
+    if !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()).with_message(message);
+    bar.enable_steady_tick(Duration::from_millis(120));
+    bar
 }
 
 #[cfg(test)]

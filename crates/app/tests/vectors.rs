@@ -234,7 +234,33 @@ fn bad_input_is_refused_and_changes_nothing() {
     let message = refused(&["vectors", "import", &path, &folder.write("rows.csv", "1,2,3")], 2);
     assert!(message.contains("expected a name that ends in npy"), "{message}");
     let message = refused(&["vectors", "import", &path, &folder.path("nowhere.npy")], 1);
-    assert!(message.contains("nowhere.npy cannot be read"), "{message}");
+    assert!(message.contains("nowhere.npy cannot be read") && message.contains("help: check the path"), "{message}");
+    assert_eq!(message.matches("os error").count(), 1, "{message}");
+    let message = refused(&["vectors", "import", &folder.path("nothing"), &folder.path("rows.jsonl")], 1);
+    assert!(message.contains("there is nothing at this path") && message.contains("vectors create "), "{message}");
+    let message = refused(&["vectors", "info", &folder.path("rows.jsonl")], 1);
+    assert!(message.contains("it is a file; a collection is a folder"), "{message}");
+}
+
+/// A batch has 512 rows of this dimension: one is taken, and the next has a mistake.
+#[test]
+fn an_import_that_ends_early_says_how_far_it_came_and_how_to_go_on() {
+    let folder = Folder::new("early");
+    let path = folder.path("collection");
+    printed(&["vectors", "create", &path, "--dimension", "4096", "--metric", "dot"]);
+    let mended = npy(600, 4096, |index| index as f32);
+    let mut broken = mended.clone();
+    let at = broken.len() - 4;
+    broken[at..].copy_from_slice(&f32::INFINITY.to_le_bytes());
+    let file = folder.write("rows.npy", broken);
+    let message = refused(&["vectors", "import", &path, &file], 1);
+    assert!(message.contains("(512 rows taken; import it again with --replace"), "{message}");
+    assert!(message.contains("component 4095 of row 599 is inf") && message.contains("help: mend"), "{message}");
+    assert_eq!(records(&path), 512);
+    let file = folder.write("rows.npy", mended);
+    assert!(refused(&["vectors", "import", &path, &file], 1).contains("help: import with --replace"));
+    printed(&["vectors", "import", &path, &file, "--replace"]);
+    assert_eq!(records(&path), 600);
 }
 
 #[test]
@@ -247,6 +273,7 @@ fn searches_that_make_no_sense_are_refused() {
         (&["--vector", "[1, 2, 1e99]"], 1, "finite"),
         (&["--id", "green"], 1, "no record `green`"),
         (&["--id", "red", "--k", "0"], 2, "--k: expected 1 to"),
+        (&["--id", "red", "--nprobe", "0"], 2, "--nprobe: expected 1 to"),
         (&["--id", "red", "--device", "abacus"], 2, "--device: expected"),
         (&["--id", "red", "--device", "cpu:77"], 2, "--device: expected one of cpu:0"),
         (&["--id", "red", "--vector", "[1, 2, 3]"], 2, "cannot be used with"),
@@ -255,6 +282,10 @@ fn searches_that_make_no_sense_are_refused() {
         let message = refused(&[&["vectors", "search", &path], arguments].concat(), code);
         assert!(message.contains(word), "{arguments:?}: {message}");
     }
+    let output = run(&["vectors", "search", &path, "--id", "red", "--nprobe", "2"]);
+    let warning = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success() && warning.starts_with("warning: --nprobe: there is no index"), "{warning}");
+    assert!(refused(&["vectors", "tune", &path, "--lists", "0"], 2).contains("--lists: expected 1 to 1048576, got 0"));
     let message = refused(&["vectors", "create", &path, "--dimension", "3"], 1);
     assert!(message.contains("exists already"), "{message}");
     assert!(refused(&["vectors", "create", "x", "--dimension", "0"], 2).contains("--dimension: expected 1 to"));

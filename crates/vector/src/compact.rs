@@ -231,11 +231,7 @@ impl Compactor<'_> {
                 batch.scales.push(view.scale_of(*row));
             }
             let (id, text) = view.entry(*row).unwrap_or_default();
-            batch.offsets.push(batch.entries.len() as u64);
-            batch.entries.extend_from_slice(&(id.len() as u32).to_le_bytes());
-            batch.entries.extend_from_slice(&(text.len() as u32).to_le_bytes());
-            batch.entries.extend_from_slice(id.as_bytes());
-            batch.entries.extend_from_slice(text);
+            batch.push_entry(id, |entries| entries.extend_from_slice(text));
         }
         batch
     }

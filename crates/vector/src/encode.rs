@@ -234,17 +234,29 @@ fn encode_ids<I: AsRef<str>>(
         let of = |other: &u32| hashes.get(*other as usize).copied().unwrap_or(hash);
         seen.insert_unique(hash, index as u32, of);
         encoded.hashes.push(hash);
-        push_entry(encoded, id, metadata.get(index).unwrap_or(&Value::Null))?;
+        encode_entry(encoded, id, metadata.get(index).unwrap_or(&Value::Null))?;
     }
     Ok(())
 }
 
-fn push_entry(encoded: &mut Encoded, id: &str, metadata: &Value) -> Result<()> {
-    let start = encoded.entries.len();
-    encoded.offsets.push(start as u64);
-    encoded.entries.extend_from_slice(&[0; ENTRY_HEAD_BYTES]);
-    encoded.entries.extend_from_slice(id.as_bytes());
-    let text_start = encoded.entries.len();
+impl Encoded {
+    /// Adds an entry: an id, and a text that `write` appends. Gives back what that gave, and how long the text is.
+    pub(crate) fn push_entry<T>(&mut self, id: &str, write: impl FnOnce(&mut Vec<u8>) -> T) -> (T, usize) {
+        let start = self.entries.len();
+        self.offsets.push(start as u64);
+        self.entries.extend_from_slice(&(id.len() as u32).to_le_bytes());
+        self.entries.extend_from_slice(&[0; 4]);
+        self.entries.extend_from_slice(id.as_bytes());
+        let text_start = self.entries.len();
+        let written = write(&mut self.entries);
+        let text_bytes = self.entries.len() - text_start;
+        self.entries[start + 4..start + ENTRY_HEAD_BYTES].copy_from_slice(&(text_bytes as u32).to_le_bytes());
+        (written, text_bytes)
+    }
+}
+
+/// Checks metadata and adds its entry. After an error the batch is of no use.
+fn encode_entry(encoded: &mut Encoded, id: &str, metadata: &Value) -> Result<()> {
     match metadata {
         Value::Null => {}
         Value::Object(fields) => {
@@ -256,17 +268,17 @@ fn push_entry(encoded: &mut Encoded, id: &str, metadata: &Value) -> Result<()> {
                     encoded.fields.insert(field.clone());
                 }
             }
-            serde_json::to_writer(&mut encoded.entries, metadata)
-                .map_err(|error| Error::invalid("metadata", "JSON", error))?;
         }
         other => return Err(Error::invalid("metadata", "an object or null", other)),
     }
-    let text_bytes = encoded.entries.len() - text_start;
+    let (written, text_bytes) = encoded.push_entry(id, |entries| match metadata {
+        Value::Null => Ok(()),
+        _ => serde_json::to_writer(entries, metadata),
+    });
+    written.map_err(|error| Error::invalid("metadata", "JSON", error))?;
     if text_bytes > METADATA_BYTES_MAX {
         return Err(Error::invalid("metadata", format!("at most {METADATA_BYTES_MAX} bytes"), text_bytes));
     }
-    encoded.entries[start..start + 4].copy_from_slice(&(id.len() as u32).to_le_bytes());
-    encoded.entries[start + 4..start + 8].copy_from_slice(&(text_bytes as u32).to_le_bytes());
     Ok(())
 }
 

@@ -214,7 +214,8 @@ fn unmapped() -> Result<Arc<MmapRaw>> {
     anonymous(1)
 }
 
-fn out_of_memory(asked: usize) -> Error {
+/// The host has no memory for so many bytes.
+pub(crate) fn out_of_memory(asked: usize) -> Error {
     let place = "the host".to_owned();
     Error::Device(panoply_core::Error::OutOfMemory { place, asked: asked as u64, free: 0, largest: 0 })
 }

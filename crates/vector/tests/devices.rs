@@ -187,3 +187,33 @@ fn concurrent_callers_share_ops() {
     let ops = controls[0].counters().submitted - before;
     assert!(ops < (callers * rounds / 4) as u64, "{ops} ops for {} searches", callers * rounds);
 }
+
+/// One new row once made the whole segment go to the device again.
+#[test]
+fn new_rows_do_not_upload_the_old_ones_again() {
+    let (runtime, _) = machine(vec![Script::new()]);
+    let collection = filled(&runtime, options(1), Metric::Dot, Storage::F32, 40_000);
+    collection.make_resident().unwrap();
+    let resident = || collection.stats().resident_rows.iter().map(|(_, rows)| *rows).sum::<u64>();
+    let moved = || {
+        let figures = runtime.metrics();
+        figures.devices.iter().find(|figures| figures.device == device(0)).unwrap().bytes_moved
+    };
+    let row_bytes = DIMENSION as u64 * 4;
+    let before = moved();
+    assert!(before >= 40_000 * row_bytes, "{before} bytes");
+    collection.insert("one", &Random(9).vectors(1, DIMENSION), Value::Null).unwrap();
+    // Longer than it takes until nothing has changed for a while.
+    std::thread::sleep(Duration::from_millis(1500));
+    assert_eq!((moved() - before, resident()), (0, 40_000));
+    // A mebibyte of them goes there alone.
+    let more = 17_000;
+    collection.insert_many(&ids(40_000..40_000 + more), &Random(8).vectors(more, DIMENSION), &[]).unwrap();
+    let start = std::time::Instant::now();
+    while resident() < 40_001 + more as u64 {
+        assert!(start.elapsed() < Duration::from_secs(20), "{:?}", collection.stats());
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let uploaded = moved() - before;
+    assert!(uploaded >= more as u64 * row_bytes && uploaded < 2 * more as u64 * row_bytes, "{uploaded} bytes");
+}

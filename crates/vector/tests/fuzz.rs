@@ -14,10 +14,12 @@ use panoply_vector::formats::{
 use panoply_vector::fuzzing::{TARGETS, packed, unpack};
 use panoply_vector::{Collection, Error, Filter, IndexOptions, Metric, Options, Schema, SearchOptions, Storage};
 use serde_json::{Value, json};
-use support::{TempFolder, runtime};
+use support::{Random, TempFolder, runtime};
 
 /// Mutations of each target's files, unless `PANOPLY_FUZZ_MUTATIONS` says otherwise.
 const MUTATIONS: usize = 3000;
+/// Mistakes in one of them at most.
+const MISTAKES_MAX: usize = 4;
 /// Mutations of each seed of which whole collections are made.
 const COLLECTIONS_OF_EACH: usize = 30;
 /// The most memory that may be asked for at once. The files are a few kilobytes.
@@ -49,20 +51,8 @@ unsafe impl GlobalAlloc for Watching {
 #[global_allocator]
 static ALLOCATOR: Watching = Watching;
 
-/// A small generator of numbers that look random (xorshift64*).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
-    }
-
-    fn below(&mut self, limit: usize) -> usize {
-        (self.next() % limit.max(1) as u64) as usize
-    }
+fn below(random: &mut Random, limit: usize) -> usize {
+    random.below(limit.max(1) as u64) as usize
 }
 
 fn batch(rows: usize) -> Batch {
@@ -177,26 +167,26 @@ fn log_body() -> Vec<u8> {
     body
 }
 
-/// A file with a few mistakes.
-fn mutated(seed: &[u8], random: &mut Random) -> Vec<u8> {
+/// A file with a few mistakes, at most so many.
+fn mutated(seed: &[u8], mistakes_max: usize, random: &mut Random) -> Vec<u8> {
     let mut bytes = seed.to_vec();
-    for _ in 0..1 + random.below(4) {
-        let at = random.below(bytes.len());
-        match random.below(8) {
+    for _ in 0..1 + below(random, mistakes_max) {
+        let at = below(random, bytes.len());
+        match below(random, 8) {
             0 => bytes.truncate(at),
             1 => overwrite(&mut bytes, at, &[random.next() as u8]),
-            2 => overwrite(&mut bytes, at, &[[0, 1, 0x7f, 0x80, 0xff][random.below(5)]]),
-            3 => overwrite(&mut bytes, at, &[u32::MAX, i32::MAX as u32, 0, 1 << 16][random.below(4)].to_le_bytes()),
-            4 => overwrite(&mut bytes, at, &[u64::MAX, 1 << 60, i64::MAX as u64][random.below(3)].to_le_bytes()),
+            2 => overwrite(&mut bytes, at, &[[0, 1, 0x7f, 0x80, 0xff][below(random, 5)]]),
+            3 => overwrite(&mut bytes, at, &[u32::MAX, i32::MAX as u32, 0, 1 << 16][below(random, 4)].to_le_bytes()),
+            4 => overwrite(&mut bytes, at, &[u64::MAX, 1 << 60, i64::MAX as u64][below(random, 3)].to_le_bytes()),
             5 => overwrite(&mut bytes, at, b"999999999999999999"),
             6 => {
-                let end = at + random.below(bytes.len() - at);
+                let end = at + below(random, bytes.len() - at);
                 let copy = bytes[at..end].to_vec();
-                let to = random.below(bytes.len());
+                let to = below(random, bytes.len());
                 bytes.splice(to..to, copy);
             }
             _ => {
-                let end = at + random.below((bytes.len() - at).min(16));
+                let end = at + below(random, (bytes.len() - at).min(16));
                 bytes.drain(at..end);
             }
         }
@@ -222,7 +212,7 @@ fn run(name: &str) {
     }
     let asked = std::env::var("PANOPLY_FUZZ_MUTATIONS").ok().and_then(|count| count.parse().ok());
     for round in 0..asked.unwrap_or(MUTATIONS) {
-        let bytes = mutated(&seeds[round % seeds.len()], &mut random);
+        let bytes = mutated(&seeds[round % seeds.len()], MISTAKES_MAX, &mut random);
         LARGEST_BYTES.set(0);
         target(&bytes);
         let largest = LARGEST_BYTES.get();
@@ -270,7 +260,7 @@ fn mutated_collections_work_or_are_refused() {
     for seed in &stores() {
         for _ in 0..COLLECTIONS_OF_EACH {
             let folder = TempFolder::new("mutated");
-            unpack(&mutated(seed, &mut random), &folder.0).unwrap();
+            unpack(&mutated(seed, 1, &mut random), &folder.0).unwrap();
             match Collection::open(runtime(), &folder.0, Options::default()) {
                 Ok(collection) => {
                     opened += 1;
@@ -281,7 +271,7 @@ fn mutated_collections_work_or_are_refused() {
             }
         }
     }
-    assert!(opened > 20 && refused > 100, "{opened} opened, {refused} refused");
+    assert!(opened > 30 && refused > 30, "{opened} opened, {refused} refused");
 }
 
 fn use_it(collection: &Collection) {

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use panoply::DeviceId;
 use panoply::vector::formats::{ColumnNames, FileKind};
+use panoply::vector::ivf::LISTS_MAX;
 use panoply::vector::schema::{DIMENSION_MAX, parse_metric};
 use panoply::vector::{Filter, Schema, Storage};
 
@@ -144,10 +145,7 @@ impl DemoOptions {
 }
 
 fn create(arguments: CreateArguments) -> Result<CreateOptions, Failure> {
-    if !(1..=DIMENSION_MAX).contains(&arguments.dimension) {
-        let got = arguments.dimension;
-        return Err(Failure::Usage(format!("--dimension: expected 1 to {DIMENSION_MAX}, got {got}")));
-    }
+    within("--dimension", arguments.dimension, DIMENSION_MAX)?;
     let metric = parse_metric(&arguments.metric).map_err(|error| Failure::Usage(format!("--metric: {error}")))?;
     let storage: Storage = arguments.storage.parse().map_err(|error| Failure::Usage(format!("--storage: {error}")))?;
     let of_folder = || arguments.path.file_name().map(|name| name.to_string_lossy().into_owned());
@@ -184,6 +182,7 @@ fn search(arguments: SearchArguments) -> Result<SearchOptions, Failure> {
         Some(text) => Some(Filter::from_argument(text).map_err(|error| Failure::Usage(format!("--filter: {error}")))?),
         None => None,
     };
+    arguments.nprobe.map_or(Ok(()), |nprobe| within("--nprobe", nprobe, LISTS_MAX))?;
     Ok(SearchOptions {
         path: arguments.path,
         query,
@@ -210,9 +209,8 @@ fn info(arguments: InfoArguments) -> InfoOptions {
 }
 
 fn tune(arguments: TuneArguments) -> Result<TuneOptions, Failure> {
-    if arguments.nprobe.contains(&0) {
-        return Err(Failure::Usage("--nprobe: expected at least 1, got 0".to_owned()));
-    }
+    arguments.nprobe.iter().try_for_each(|nprobe| within("--nprobe", *nprobe, LISTS_MAX))?;
+    arguments.lists.map_or(Ok(()), |lists| within("--lists", lists, LISTS_MAX))?;
     if let Some(queries) = &arguments.queries {
         kind_of("--queries", queries)?;
     }
@@ -244,7 +242,15 @@ fn delete(arguments: DeleteArguments) -> DeleteOptions {
 }
 
 fn hits(k: usize) -> Result<usize, Failure> {
-    if (1..=K_MAX).contains(&k) { Ok(k) } else { Err(Failure::Usage(format!("--k: expected 1 to {K_MAX}, got {k}"))) }
+    within("--k", k, K_MAX).map(|()| k)
+}
+
+/// Refuses a number that is not 1 to `max`.
+fn within(argument: &str, got: usize, max: usize) -> Result<(), Failure> {
+    match (1..=max).contains(&got) {
+        true => Ok(()),
+        false => Err(Failure::Usage(format!("{argument}: expected 1 to {max}, got {got}"))),
+    }
 }
 
 fn device(text: &str) -> Result<DeviceId, Failure> {

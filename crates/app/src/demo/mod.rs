@@ -9,10 +9,8 @@ mod plain;
 mod show;
 mod trial;
 
-use std::io::IsTerminal;
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressDrawTarget};
 use panoply::DeviceInfo;
 use panoply::vector::Hit;
 use serde::Serialize;
@@ -21,7 +19,7 @@ use serde_json::Value;
 use crate::configuration::Format;
 use crate::configuration::vectors::DemoOptions;
 use crate::failure::Failure;
-use crate::screen::Screen;
+use crate::screen::{Screen, spinner};
 use crate::vectors::start;
 use data::Data;
 use trial::Trial;
@@ -68,8 +66,7 @@ struct Package {
 
 /// Runs the demonstration.
 pub fn run(options: &DemoOptions, screen: &mut Screen) -> Result<(), Failure> {
-    let waiting = spinner();
-    waiting.set_message("reading the data");
+    let waiting = spinner("reading the data");
     let data = Data::load(options.data.as_deref())?;
     let runtime = start()?;
     let mut build_ms = None;
@@ -130,13 +127,4 @@ fn all_agree(findings: &Findings) -> Result<(), Failure> {
 
 fn milliseconds(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
-}
-
-fn spinner() -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-    bar.enable_steady_tick(Duration::from_millis(120));
-    bar
 }

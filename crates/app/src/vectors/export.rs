@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use super::{counted, open, start};
 use crate::configuration::Format;
 use crate::configuration::vectors::{ExportOptions, Target};
-use crate::failure::Failure;
+use crate::failure::{Failure, say_on_interrupt};
 use crate::screen::Screen;
 
 /// Writes every record.
@@ -49,6 +49,13 @@ fn to_files(
 ) -> Result<(), Failure> {
     let vectors = Partial::create(path, overwrite)?;
     let records = records.map(|records| Partial::create(records, overwrite)).transpose()?;
+    let partial: Vec<PathBuf> =
+        [Some(&vectors), records.as_ref()].into_iter().flatten().map(|of| of.path.clone()).collect();
+    say_on_interrupt(move || {
+        // Destructors do not run then.
+        partial.iter().for_each(|path| drop(std::fs::remove_file(path)));
+        "interrupted; no file was written".to_owned()
+    });
     let written = (|| {
         let mut writer = formats::create(kind, vectors.file()?, collection.schema().dimension)?;
         let lines = records.as_ref().map(Partial::file).transpose()?;

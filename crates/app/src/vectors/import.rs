@@ -34,7 +34,7 @@ pub fn run(options: &ImportOptions, screen: &mut Screen) -> Result<(), Failure> 
     let outcome = copy(reader.as_mut(), &collection, options, &taken, &progress);
     progress.finish_and_clear();
     let rows = taken.load(Ordering::Relaxed);
-    outcome.with_context(|| format!("{} were taken before the import ended", counted(rows, "row")))?;
+    outcome.with_context(|| not_to_its_end(options, rows))?;
     collection.flush()?;
     let seconds = start.elapsed().as_secs_f64();
     let rows_per_s = rows as f64 / seconds.max(1e-9);
@@ -80,9 +80,8 @@ fn copy(
     progress: &ProgressBar,
 ) -> anyhow::Result<()> {
     let rows_max = rows_per_batch(collection.schema().dimension);
-    let damaged = || format!("{} cannot be read on", options.file.display());
     let in_rows = reader.rows().is_some();
-    while let Some(mut batch) = reader.next_batch(rows_max).with_context(damaged)? {
+    while let Some(mut batch) = reader.next_batch(rows_max)? {
         let rows = batch.ids.len() as u64;
         prefix(&mut batch, &options.id_prefix);
         if options.replace {
@@ -96,6 +95,15 @@ fn copy(
     Ok(())
 }
 
+fn not_to_its_end(options: &ImportOptions, rows: u64) -> String {
+    let taken = match rows {
+        0 => "nothing was taken".to_owned(),
+        _ if options.replace => format!("{} taken", counted(rows, "row")),
+        _ => format!("{} taken; import it again with --replace once that is mended", counted(rows, "row")),
+    };
+    format!("{} could not be imported to its end ({taken})", options.file.display())
+}
+
 fn prefix(batch: &mut Batch, prefix: &str) {
     if !prefix.is_empty() {
         batch.ids.iter_mut().for_each(|id| id.insert_str(0, prefix));
@@ -107,7 +115,7 @@ fn announce(taken: &Arc<AtomicU64>) {
     let taken = Arc::clone(taken);
     failure::say_on_interrupt(move || {
         let rows = taken.load(Ordering::Relaxed);
-        format!("interrupted; at least {} are in the collection", counted(rows, "row"))
+        format!("interrupted; at least {} are in the collection; --replace takes them again", counted(rows, "row"))
     });
 }
 

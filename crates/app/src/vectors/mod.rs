@@ -49,7 +49,8 @@ pub fn residency_on(device: &DeviceInfo) -> Residency {
 fn device_of(id: DeviceId, runtime: &Runtime) -> Result<&DeviceInfo, Failure> {
     runtime.devices().find(|info| info.id == id).ok_or_else(|| {
         let known: Vec<String> = runtime.devices().map(|info| info.id.to_string()).collect();
-        Failure::Usage(format!("--device: expected one of {}; got {id}", known.join(", ")))
+        let known = known.join(", ");
+        Failure::Usage(format!("--device: expected one of {known}; got {id}. `panoply devices` says what is missing"))
     })
 }
 
@@ -84,8 +85,10 @@ fn expect_dimension(reader: &dyn Reader, expected: usize, path: &Path) -> Result
     match reader.dimension() {
         Some(got) if got != expected => {
             let path = path.display();
-            let problem = anyhow::anyhow!("{path} has vectors of {got} components, the collection of {expected}");
-            Err(Failure::Run(problem))
+            Err(Failure::Run(anyhow::anyhow!(
+                "{path} has vectors of {got} components, the collection of {expected}; take another file, or make a \
+                 collection with --dimension {got}"
+            )))
         }
         _ => Ok(()),
     }

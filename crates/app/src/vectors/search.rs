@@ -12,7 +12,7 @@ use super::{counted, device_of, grouped, queries_of, residency_on, start};
 use crate::bench::row::time_text;
 use crate::configuration::Format;
 use crate::configuration::vectors::{Query, SearchOptions};
-use crate::failure::Failure;
+use crate::failure::{Failure, warn};
 use crate::screen::{Screen, shortened};
 
 /// The widest that an id is shown.
@@ -39,6 +39,12 @@ pub fn run(options: &SearchOptions, screen: &mut Screen) -> Result<(), Failure> 
     let wanted =
         Wanted { k: options.k + usize::from(own_id.is_some()), filter: options.filter.clone(), ..Wanted::new(0) };
     let wanted = Wanted { nprobe: options.nprobe, ..wanted };
+    if options.nprobe.is_some() && collection.stats().index.is_none() {
+        let path = options.path.display();
+        warn(format!(
+            "--nprobe: there is no index, so every row is searched; `panoply vectors tune {path}` builds one"
+        ));
+    }
     let start = Instant::now();
     let mut found = if queries.len() == dimension {
         let found = collection.search(&queries, &wanted)?;
@@ -65,7 +71,11 @@ fn queries(query: &Query, collection: &Collection) -> Result<Vec<f32>, Failure> 
         Query::File(path) => vector_in(path),
         Query::Record(id) => match collection.get(id)? {
             Some(entry) => Ok(entry.vector),
-            None => Err(Failure::Run(anyhow::anyhow!("there is no record `{id}`"))),
+            None => {
+                let all =
+                    collection.path().map(|path| format!("; `panoply vectors export {} -` lists all", path.display()));
+                Err(Failure::Run(anyhow::anyhow!("there is no record `{id}`{}", all.unwrap_or_default())))
+            }
         },
     }
 }

@@ -1,9 +1,7 @@
 //! `panoply vectors tune`: builds the index, and measures what searches of a few of its lists find.
 
-use std::io::IsTerminal;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use indicatif::{ProgressBar, ProgressDrawTarget};
 use panoply::vector::{Collection, IndexOptions, IndexReport, Options, RecallRow, SearchOptions};
 use serde_json::json;
 
@@ -11,7 +9,7 @@ use super::{counted, grouped, queries_of, start};
 use crate::configuration::Format;
 use crate::configuration::vectors::TuneOptions;
 use crate::failure::Failure;
-use crate::screen::Screen;
+use crate::screen::{Screen, spinner};
 
 /// Records of the collection that serve as queries where no others are given.
 const QUERIES_OWN_MAX: usize = 256;
@@ -123,13 +121,4 @@ fn print(rows: &[RecallRow], k: usize, screen: &mut Screen) -> Result<(), Failur
         Some(row) => format!("--nprobe {} finds {RECALL_AIM} of the true neighbours or more.", row.nprobe),
         None => format!("None of these finds {RECALL_AIM} of the true neighbours; try a larger --nprobe."),
     })
-}
-
-fn spinner(message: &'static str) -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()).with_message(message);
-    bar.enable_steady_tick(Duration::from_millis(120));
-    bar
 }

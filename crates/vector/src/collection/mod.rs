@@ -25,6 +25,8 @@ mod asynchronous;
 mod background;
 #[cfg(test)]
 mod bad_disk_tests;
+#[cfg(test)]
+mod busy_tests;
 pub(crate) mod open;
 
 use std::path::Path;

@@ -29,7 +29,7 @@ use std::fs::File;
 use std::io::BufWriter;
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Number, Value};
 
 pub use arrow::{ArrowReader, ArrowWriter};
 pub use error::FormatError;
@@ -167,6 +167,15 @@ pub fn rows_per_batch(dimension: usize) -> usize {
 /// The ids of rows that have none: their numbers.
 fn numbered(first: u64, rows: usize) -> Vec<String> {
     (first..first + rows as u64).map(|row| row.to_string()).collect()
+}
+
+/// The number that a person would write for it: 0.1 and not 0.10000000149. JSON has no NaN and no infinities.
+fn float_json(value: f32) -> Value {
+    value.to_string().parse().map_or(Value::Null, double_json)
+}
+
+fn double_json(value: f64) -> Value {
+    Number::from_f64(value).map_or(Value::Null, Value::Number)
 }
 
 /// A dimension, if a collection can have it.

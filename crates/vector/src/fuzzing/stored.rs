@@ -195,18 +195,18 @@ impl Section {
 /// Calls `read` with a file as it is and with one whose checksum fits, each with the two numbers in its head.
 fn for_both(bytes: &[u8], magic: [u8; 8], read: impl Fn(&[u8], u32, u32)) {
     for file in [bytes.to_vec(), sealed_numbers(magic, bytes)] {
-        let number =
-            |at: usize| file.get(at..at + 4).map_or(0, |four| u32::from_le_bytes([four[0], four[1], four[2], four[3]]));
-        read(&file, number(8), number(12));
+        read(&file, number_at(&file, 8), number_at(&file, 12));
     }
 }
 
 /// A file of numbers: two of them, and what follows.
 fn sealed_numbers(magic: [u8; 8], content: &[u8]) -> Vec<u8> {
-    let number =
-        |at: usize| content.get(at..at + 4).map_or(0, |four| u32::from_le_bytes([four[0], four[1], four[2], four[3]]));
     let body = content.get(8..).unwrap_or_default();
-    [&ivf::head(magic, number(0), number(4), body)[..], body].concat()
+    [&ivf::head(magic, number_at(content, 0), number_at(content, 4), body)[..], body].concat()
+}
+
+fn number_at(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |four| u32::from_le_bytes(*four))
 }
 
 fn without_seal(file: &[u8]) -> Vec<u8> {

@@ -5,14 +5,14 @@
 //! the runtime's `Search`, wherever it runs best; sums are taken on the host in `f64`, in the order of the points, so that
 //! the same seed gives the same centroids.
 
-use panoply_core::Location;
 use panoply_core::Tensor;
-use panoply_core::op::compute::{Metric, Search, Transfer};
+use panoply_core::op::compute::{Metric, Search};
 use panoply_runtime::RunOptions;
 
 use super::{IndexOptions, LISTS_MAX};
 use crate::error::{Error, Result};
 use crate::schema::Residency;
+use crate::search::run::on_host;
 use crate::segment::SegmentView;
 use crate::state::Shared;
 
@@ -21,8 +21,8 @@ const ASSIGN_POINTS_MAX: usize = 1 << 13;
 
 /// How many lists an index of so many records has.
 pub(crate) fn list_count(options: &IndexOptions, records: usize) -> Result<usize> {
-    let lists = options.lists.unwrap_or_else(|| ((records as f64).sqrt() * 4.0) as usize).max(1);
-    if lists > LISTS_MAX || (options.lists == Some(0)) {
+    let lists = options.lists.unwrap_or_else(|| (((records as f64).sqrt() * 4.0) as usize).clamp(1, LISTS_MAX));
+    if !(1..=LISTS_MAX).contains(&lists) {
         return Err(Error::invalid("lists", format!("1 to {LISTS_MAX}"), lists));
     }
     Ok(lists.min(records.max(1)))
@@ -83,13 +83,7 @@ fn nearest(shared: &Shared, centroids: &Tensor, points: &Tensor, metric: Metric)
         let part = points.slice(0, first, count.min(first + ASSIGN_POINTS_MAX))?;
         let op = Search::new(centroids, &part, metric, 1);
         let found = runtime.run_with(op, RunOptions { device, to_host: true, ..RunOptions::default() }).wait()?;
-        let ids = match found.ids.location() {
-            Location::Host => found.ids,
-            Location::Device(device) => {
-                let options = RunOptions { device: Some(device), ..RunOptions::default() };
-                runtime.run_with(Transfer::to_host(&found.ids), options).wait()?
-            }
-        };
+        let (ids, _) = on_host(runtime, found)?;
         let last = centroids.shape()[0] as u32 - 1;
         assigned.extend(ids.as_slice::<u32>()?.iter().map(|id| (*id).min(last)));
     }

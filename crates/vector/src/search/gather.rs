@@ -292,3 +292,38 @@ impl Drop for Unanswered {
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::pin::Pin;
+    use std::task::{Context, Waker};
+
+    use panoply_cpu::CpuBackend;
+    use panoply_runtime::Runtime;
+
+    use super::*;
+    use crate::{Metric, Options, Schema};
+
+    #[test]
+    fn awaited_searches_wait_in_a_line_that_ends() {
+        let runtime = Arc::new(Runtime::builder().backend(Arc::new(CpuBackend::new())).build().unwrap());
+        let schema = Arc::new(Schema::new("line", 1, Metric::Dot));
+        let shared = Arc::new(Shared::new(schema, Options::default(), runtime, None));
+        let gather = Gather::new(shared);
+        let search = |count: usize| {
+            gather.search_async(vec![1.0; count], count, SearchOptions::new(1), |found| found.hits.len())
+        };
+        // Somebody searches for a long time.
+        lock(&gather.line).under_way = true;
+        let mut first = search(QUERIES_WAITING_MAX + 1);
+        let refused = search(1).wait();
+        assert!(matches!(refused, Err(Error::Busy { unit: "queries", .. })), "{refused:?}");
+        let context = &mut Context::from_waker(Waker::noop());
+        assert!(Pin::new(&mut first).poll(context).is_pending());
+        drop(Lead { gather: &gather });
+        assert_eq!(first.wait().unwrap(), QUERIES_WAITING_MAX + 1);
+        assert_eq!(search(1).wait().unwrap(), 1);
+        assert_eq!(lock(&gather.line).queries_awaited, 0);
+    }
+}

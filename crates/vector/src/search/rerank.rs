@@ -12,6 +12,7 @@ use super::SearchOptions;
 use super::run::{Batch, keep_nearest};
 use crate::encode::{quantise, scale_of};
 use crate::error::Result;
+use crate::region::out_of_memory;
 use crate::schema::{Schema, Storage};
 use crate::segment::SegmentView;
 
@@ -56,7 +57,9 @@ impl Codes {
         let shared = schema.metric == Metric::Euclidean;
         let scale =
             if shared { (0..segment.count).map(|row| scale_of(&segment.vector(row))).fold(0.0, f32::max) } else { 1.0 };
-        let (mut rows, mut norms) = (Vec::with_capacity(count * schema.dimension), Vec::new());
+        let (mut rows, mut norms) = (Vec::new(), Vec::new());
+        let bytes = count.saturating_mul(schema.dimension);
+        rows.try_reserve_exact(bytes).map_err(|_| out_of_memory(bytes))?;
         for row in 0..segment.count {
             let vector = segment.vector(row);
             let own = if shared { scale } else { scale_of(&vector) };

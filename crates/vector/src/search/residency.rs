@@ -246,3 +246,78 @@ fn upload_block(
     let (first_row, count) = (range.start, range.end - range.start);
     Ok(Block { device, first_row, count, rows, norms, masks: Mutex::default() })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use panoply_core::Api;
+
+    /// Rows of a kibibyte, so that a block has 1,024 of them at least.
+    const ROW_BYTES: usize = 1024;
+
+    fn block(range: Range<u32>) -> Arc<Block> {
+        let device = DeviceId { api: Api::Simulated, index: 0 };
+        let rows = Tensor::from_vec(vec![0.0_f32], [1, 1]).unwrap();
+        let (first_row, count) = (range.start, range.end - range.start);
+        Arc::new(Block { device, first_row, count, rows, norms: None, masks: Mutex::default() })
+    }
+
+    /// Does what is wanted, and tells how many rows that uploads.
+    fn step(state: &mut State, count: u32, effort: Effort) -> u64 {
+        let Some(range) = state.wanted(count, ROW_BYTES, 1, effort) else { return 0 };
+        state.blocks.retain(|block| block.first_row < range.start);
+        state.blocks.push(block(range.clone()));
+        state.offered = range.end;
+        let covered: u32 = state.blocks.iter().map(|block| block.count).sum();
+        assert_eq!((covered, range.end), (count, count), "every row is in one block");
+        range.len() as u64
+    }
+
+    #[test]
+    fn a_few_new_rows_upload_nothing() {
+        let mut state = State::default();
+        assert_eq!(step(&mut state, 1_000_000, Effort::Growing), 1_000_000);
+        for effort in [Effort::Growing, Effort::Quiet] {
+            assert_eq!(state.wanted(1_000_001, ROW_BYTES, 1, effort), None);
+            assert_eq!(state.wanted(1_001_000, ROW_BYTES, 1, effort), None);
+        }
+        // More of them are a block of their own; whoever asks for it has everything in one.
+        assert_eq!(state.wanted(1_002_000, ROW_BYTES, 1, Effort::Growing), None);
+        assert_eq!(state.wanted(1_002_000, ROW_BYTES, 1, Effort::Quiet), Some(1_000_000..1_002_000));
+        assert_eq!(state.wanted(1_000_001, ROW_BYTES, 1, Effort::Whole), Some(0..1_000_001));
+        assert_eq!(state.wanted(1_000_000, ROW_BYTES, 1, Effort::Whole), None);
+    }
+
+    #[test]
+    fn a_growing_segment_is_uploaded_a_few_times_over_and_stays_in_few_blocks() {
+        for (effort, step_rows, times_max) in [(Effort::Growing, 1000, 6), (Effort::Quiet, 2000, 12)] {
+            let (mut state, mut uploaded, mut blocks_max) = (State::default(), 0, 0);
+            let mut count = 0;
+            while count < 1_000_000 {
+                count += step_rows;
+                uploaded += step(&mut state, count, effort);
+                blocks_max = blocks_max.max(state.blocks.len());
+            }
+            let times = uploaded / u64::from(count);
+            assert!(times < times_max, "{effort:?}: every row was uploaded {times} times");
+            assert!(blocks_max <= 10, "{effort:?}: {blocks_max} blocks");
+        }
+    }
+
+    #[test]
+    fn many_blocks_are_joined_when_it_is_quiet() {
+        let mut state = State { blocks: vec![block(0..9000), block(9000..10_000)], offered: 10_000 };
+        assert_eq!(state.wanted(10_000, ROW_BYTES, 1, Effort::Quiet), None);
+        assert_eq!(state.wanted(10_000, ROW_BYTES, 1, Effort::Whole), Some(0..10_000));
+        state.blocks = vec![block(0..8000), block(8000..10_000)];
+        assert_eq!(state.wanted(10_000, ROW_BYTES, 1, Effort::Quiet), Some(0..10_000));
+        assert_eq!(state.wanted(10_000, ROW_BYTES, 2, Effort::Quiet), None);
+        // A block whose device failed is offered again, and so is what did not fit when somebody asks.
+        state.blocks.pop();
+        assert_eq!(state.spilled(), 2000);
+        assert_eq!(state.wanted(10_000, ROW_BYTES, 1, Effort::Growing), None);
+        assert_eq!(state.wanted(10_000, ROW_BYTES, 1, Effort::Whole), Some(0..10_000));
+        state.offered = 0;
+        assert_eq!(state.wanted(10_000, ROW_BYTES, 1, Effort::Growing), Some(0..10_000));
+    }
+}

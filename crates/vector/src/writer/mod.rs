@@ -30,7 +30,7 @@ use crate::task::{Task, task};
 /// Changes that wait for the writer at most.
 const WRITES_WAITING_MAX: usize = 4096;
 /// What awaited changes may take while they wait, in bytes. One alone may take more.
-const WAITING_BYTES_MAX: usize = 1 << 30;
+const WAITING_BYTES_MAX: usize = if cfg!(test) { 1 << 21 } else { 1 << 30 };
 
 /// Every change goes through here.
 pub(crate) struct WriterHandle {

@@ -5,10 +5,10 @@ use std::ops::Range;
 
 use half::f16;
 use polars_arrow_format::ipc::Precision;
-use serde_json::{Map, Number, Value};
+use serde_json::{Map, Value};
 
-use super::super::Result;
 use super::super::error::FormatError;
+use super::super::{Result, double_json, float_json};
 use super::FORMAT;
 use super::body::{Body, Buffer};
 use super::columns::Kind;
@@ -131,13 +131,9 @@ impl Array {
             Values::Bool(values) => Value::Bool(bit(body.bytes(values), at)?),
             Values::Int { bits, signed, values } => integer(body.bytes(values), at, *bits, *signed)?,
             Values::Float { precision: Precision::Double, values } => {
-                number(f64::from_le_bytes(element(body.bytes(values), at)?))
+                double_json(f64::from_le_bytes(element(body.bytes(values), at)?))
             }
-            Values::Float { precision, values } => {
-                let value = float(body.bytes(values), at, *precision)?;
-                // The number that a person would write for it: 0.1 and not 0.10000000149.
-                value.to_string().parse().map_or(Value::Null, number)
-            }
+            Values::Float { precision, values } => float_json(float(body.bytes(values), at, *precision)?),
             Values::Text { large, offsets, bytes } => {
                 let place = between(body.bytes(offsets), at, *large)?;
                 text(body.bytes(bytes).get(place))?
@@ -252,10 +248,6 @@ fn float(bytes: &[u8], at: usize, precision: Precision) -> Result<f32> {
         Precision::Single => f32::from_le_bytes(element(bytes, at)?),
         Precision::Double => f64::from_le_bytes(element(bytes, at)?) as f32,
     })
-}
-
-fn number(value: f64) -> Value {
-    Number::from_f64(value).map_or(Value::Null, Value::Number)
 }
 
 /// A view of a text: its length, then the text itself if it fits into twelve bytes, or else its first four bytes, the buffer

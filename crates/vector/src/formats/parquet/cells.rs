@@ -9,7 +9,9 @@ use parquet::column::reader::ColumnReader;
 use parquet::data_type::{ByteArray, FixedLenByteArray};
 use parquet::errors::{ParquetError, Result};
 use parquet::schema::types::ColumnDescPtr;
-use serde_json::{Number, Value};
+use serde_json::Value;
+
+use super::super::{double_json, float_json};
 
 /// What was read of a column.
 pub struct Leaf {
@@ -164,9 +166,9 @@ impl Values {
                 let number = |value: i64| if unsigned { Value::from(value as u64) } else { Value::from(value) };
                 values.into_iter().map(number).collect()
             }
-            Values::F32(values) => values.into_iter().map(float).collect(),
-            Values::F64(values) => values.into_iter().map(double).collect(),
-            Values::Fixed(values) => values.iter().map(|bytes| float(half(bytes))).collect(),
+            Values::F32(values) => values.into_iter().map(float_json).collect(),
+            Values::F64(values) => values.into_iter().map(double_json).collect(),
+            Values::Fixed(values) => values.iter().map(|bytes| float_json(half(bytes))).collect(),
             Values::Bytes(values) => {
                 values.iter().map(|bytes| Value::from(String::from_utf8_lossy(bytes.data()).into_owned())).collect()
             }
@@ -176,13 +178,4 @@ impl Values {
 
 fn half(bytes: &FixedLenByteArray) -> f32 {
     bytes.data().first_chunk().map_or(f32::NAN, |bytes| f16::from_le_bytes(*bytes).to_f32())
-}
-
-/// The number that a person would write for it: 0.1 and not 0.10000000149. JSON has no NaN and no infinities.
-fn float(value: f32) -> Value {
-    value.to_string().parse().ok().map_or(Value::Null, double)
-}
-
-fn double(value: f64) -> Value {
-    Number::from_f64(value).map_or(Value::Null, Value::Number)
 }

@@ -1,0 +1,66 @@
+//! What a user can do about an error, in the words of the command line.
+
+use std::io;
+
+use panoply::vector::Error;
+use panoply::vector::formats::FormatError;
+
+/// Advice that goes beyond what the error says itself.
+pub fn about(error: &anyhow::Error) -> Option<String> {
+    let own = error.chain().find_map(|cause| cause.downcast_ref::<Error>()).and_then(of_collection);
+    own.or_else(|| error.chain().find_map(|cause| cause.downcast_ref::<FormatError>()).and_then(of_file))
+}
+
+fn of_collection(error: &Error) -> Option<String> {
+    match error {
+        Error::NotACollection { path, .. } => {
+            Some(format!("`panoply vectors create {} --dimension N` makes a collection", path.display()))
+        }
+        Error::AlreadyExists { path } => Some(format!(
+            "import into it if it is a collection, or delete that first: `panoply vectors delete {} --yes`",
+            path.display()
+        )),
+        Error::IdExists { .. } => Some("import with --replace to replace records that are there already".to_owned()),
+        Error::NotFinite { value, .. } if value.is_finite() => {
+            Some("a collection that was made with --storage f32 holds larger numbers".to_owned())
+        }
+        Error::ZeroVector { .. } => {
+            Some("leave it out, or make the collection with --metric dot or --metric euclidean".to_owned())
+        }
+        Error::InUse { .. } => Some("wait until the other command has ended".to_owned()),
+        Error::Format(error) => of_file(error),
+        _ => None,
+    }
+}
+
+fn of_file(error: &FormatError) -> Option<String> {
+    match error {
+        FormatError::Io { source } if source.kind() == io::ErrorKind::NotFound => {
+            let here = std::env::current_dir().ok()?;
+            Some(format!("check the path; unless it begins with a slash it counts from {}", here.display()))
+        }
+        FormatError::NotFinite { .. } => {
+            Some("mend or leave out such rows, with NumPy: array[numpy.isfinite(array).all(axis=1)]".to_owned())
+        }
+        FormatError::CountMismatch { .. } => {
+            Some("--records needs one line for each vector, in their order".to_owned())
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::Context;
+
+    #[test]
+    fn advice_is_found_below_what_was_added_to_an_error() {
+        let exists = Err::<(), _>(Error::IdExists { id: "a".to_owned() }).context("the import ended");
+        assert!(about(&exists.unwrap_err()).unwrap().contains("--replace"));
+        let missing = FormatError::Io { source: io::Error::from(io::ErrorKind::NotFound).into() };
+        let missing = Err::<(), _>(Error::Format(missing)).context("x.npy cannot be read");
+        assert!(about(&missing.unwrap_err()).unwrap().contains("check the path"));
+        assert_eq!(about(&anyhow::anyhow!("something else")), None);
+    }
+}

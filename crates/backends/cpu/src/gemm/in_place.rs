@@ -15,10 +15,10 @@ use super::view::{MatRef, SharedPtr};
 use super::workspace::{OutOfMemory, ScratchPool, Workspace};
 use crate::team::Team;
 
-/// The largest B: half of a second-level cache.
-const B_BYTES_MAX: usize = 1 << 20;
-/// The largest panel of A: most of a first-level cache.
-const A_PANEL_BYTES_MAX: usize = 32 << 10;
+/// The largest B: more of it would not stay in the second-level cache, or its pages not in the address cache.
+const B_BYTES_MAX: usize = 384 << 10;
+/// The largest panel of A: half of a first-level cache.
+const A_PANEL_BYTES_MAX: usize = 24 << 10;
 /// Tasks for each thread below which panels of A are multiplied in parts, so that threads finish together.
 const TASKS_PER_THREAD: usize = 8;
 

@@ -114,6 +114,10 @@ where
         check_product::<T>(&two, isa, 131, 127, 129, (0, 0));
         check_product::<T>(&two, isa, 131, 127, 129, (1, 1));
         check_product::<T>(&two, isa, 67, 45, 1031, (0, 1));
+        // A small right operand in whole vectors: read where it lies.
+        check_product::<T>(&two, isa, 131, 80, 129, (0, 0));
+        check_product::<T>(&two, isa, 3, 208, 511, (1, 0));
+        check_product::<T>(&two, isa, 57, 48, 64, (2, 3));
         check_product::<T>(&two, isa, 1, 1500, 1021, (0, 0));
         check_product::<T>(&two, isa, 1500, 1, 1021, (0, 0));
         check_product::<T>(&two, isa, 1500, 1, 1021, (1, 0));
@@ -164,7 +168,9 @@ fn epilogues_of_every_kind() {
     let team = Team::new(2);
     let mut workspace = Workspace::new();
     for isa in Isa::available() {
-        for (m, n, k) in [(3, 5, 7), (65, 70, 30), (1, 200, 100), (200, 1, 100), (130, 140, 500), (4, 6, 0)] {
+        for (m, n, k) in
+            [(3, 5, 7), (65, 70, 30), (33, 64, 40), (1, 200, 100), (200, 1, 100), (130, 140, 500), (4, 6, 0)]
+        {
             let (a, b) = (matrix::<f32>(m * k, 1), matrix::<f32>(k * n, 2));
             let (c0, bias) = (matrix::<f32>(m * n, 3), matrix::<f32>(m.max(n), 4));
             let (av, bv) = (arrange(&a, m, k, 0), arrange(&b, k, n, 0));

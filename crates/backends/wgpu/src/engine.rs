@@ -19,7 +19,7 @@ use panoply_core::{
 
 use crate::context::Context;
 use crate::ops;
-use crate::staging::Download;
+use crate::staging::{Download, HostPages};
 
 /// How long to sleep between two looks while a bounded wait is not supported by the device.
 const LOOK_AGAIN: Duration = Duration::from_micros(50);
@@ -50,6 +50,8 @@ pub(crate) struct WgpuEngine {
     /// Recorded, and not handed over yet.
     gathered: Vec<Recorded>,
     flights: VecDeque<Flight>,
+    /// Memory for large downloads.
+    host: HostPages,
 }
 
 /// An op, what it comes to, and how many bytes it moves.
@@ -67,7 +69,7 @@ struct Flight {
 
 impl WgpuEngine {
     pub(crate) fn new(info: DeviceInfo, context: Context, queue: wgpu::Queue) -> WgpuEngine {
-        WgpuEngine { info, context, queue, gathered: Vec::new(), flights: VecDeque::new() }
+        WgpuEngine { info, context, queue, gathered: Vec::new(), flights: VecDeque::new(), host: HostPages::default() }
     }
 
     /// What ops have at hand, for tests that break it.
@@ -147,7 +149,7 @@ impl WgpuEngine {
 
     /// The time between every first and second stamp, added up.
     fn elapsed(&self, stamps: Download) -> Option<Duration> {
-        let bytes = stamps.take(self.info.id).ok()?;
+        let bytes = stamps.take(self.info.id, &self.host).ok()?;
         let (stamps, _) = bytes.bytes().as_chunks::<8>();
         let (passes, _) = stamps.as_chunks::<2>();
         let ticks =
@@ -157,9 +159,10 @@ impl WgpuEngine {
     }
 
     fn settle(&self, answer: Answer, downloads: &mut [Option<Download>]) -> Result<Value> {
+        let (device, host) = (self.info.id, &self.host);
         let mut bytes = |number: usize| -> Result<HostBuffer> {
-            let missing = || Error::DeviceFault { device: self.info.id, reason: "a download is missing".to_owned() };
-            downloads.get_mut(number).and_then(Option::take).ok_or_else(missing)?.take(self.info.id)
+            let missing = || Error::DeviceFault { device, reason: "a download is missing".to_owned() };
+            downloads.get_mut(number).and_then(Option::take).ok_or_else(missing)?.take(device, host)
         };
         match answer {
             Answer::Value(value) => Ok(value),

@@ -24,6 +24,8 @@ const BELT_BYTES_MAX: u64 = 256 << 20;
 const READABLE_BYTES_MAX: usize = 256 << 20;
 /// The most threads that copy at once.
 const THREADS_MAX: usize = 8;
+/// Downloads of at least this size go to memory that is used again.
+const POOLED_BYTES_MIN: usize = 64 << 10;
 /// The least that is worth a thread.
 const SHARE_BYTES_MIN: usize = 2 << 20;
 /// Chunks are filled in steps of this.
@@ -127,6 +129,63 @@ impl Belt {
     }
 }
 
+/// Host memory for large downloads, used again and again: memory that was used before costs no page faults.
+#[derive(Clone, Default)]
+pub(crate) struct HostPages {
+    free: Arc<Mutex<Vec<Vec<u64>>>>,
+}
+
+impl HostPages {
+    /// Memory with arbitrary contents for at least so many bytes, and at most twice as many.
+    fn take(&self, len_bytes: usize) -> Vec<u64> {
+        let fits = |words: &Vec<u64>| (len_bytes..=2 * len_bytes).contains(&(8 * words.len()));
+        let mut free = self.free.lock().ok();
+        let known = free.as_mut().and_then(|free| free.iter().position(fits).map(|place| free.swap_remove(place)));
+        known.unwrap_or_else(|| vec![0; len_bytes.div_ceil(8)])
+    }
+
+    fn give_back(&self, words: Vec<u64>) {
+        if let Ok(mut free) = self.free.lock() {
+            let kept: usize = free.iter().map(|words| 8 * words.len()).sum();
+            if kept + 8 * words.len() <= READABLE_BYTES_MAX {
+                free.push(words);
+            }
+        }
+    }
+}
+
+/// Downloaded bytes, whose memory goes back with the last view of them.
+struct Filled {
+    words: Vec<u64>,
+    len_bytes: usize,
+    home: HostPages,
+}
+
+impl AsRef<[u8]> for Filled {
+    fn as_ref(&self) -> &[u8] {
+        &bytemuck::cast_slice(&self.words)[..self.len_bytes]
+    }
+}
+
+impl Drop for Filled {
+    fn drop(&mut self) {
+        self.home.give_back(std::mem::take(&mut self.words));
+    }
+}
+
+/// Copies bytes, many of them by several threads.
+fn copy(target: &mut [u8], source: &[u8]) {
+    let share = share_bytes(target.len());
+    if share >= target.len() {
+        return target.copy_from_slice(source);
+    }
+    std::thread::scope(|scope| {
+        for (target, source) in target.chunks_mut(share).zip(source.chunks(share)) {
+            scope.spawn(move || target.copy_from_slice(source));
+        }
+    });
+}
+
 /// How many of so many bytes one thread copies.
 fn share_bytes(bytes: usize) -> usize {
     if bytes < 2 * SHARE_BYTES_MIN {
@@ -194,30 +253,28 @@ impl Download {
         self.state.load(Ordering::Acquire) != PENDING
     }
 
-    /// The bytes, once.
-    pub(crate) fn take(self, device: DeviceId) -> Result<HostBuffer> {
+    /// The bytes, once, in memory that is used again where they are many.
+    pub(crate) fn take(self, device: DeviceId, pages: &HostPages) -> Result<HostBuffer> {
         let failed = |reason: &str| Error::DeviceFault { device, reason: reason.to_owned() };
         if self.state.load(Ordering::Acquire) != MAPPED {
             return Err(failed("a result could not be mapped for reading"));
         }
         let buffer = &self.block.block.buffer;
-        let mut host = HostBufferMut::zeroed(self.len_bytes)?;
-        {
+        let host = {
             let view = buffer.get_mapped_range(..).map_err(|error| failed(&error.to_string()))?;
-            let (target, source) = (host.bytes_mut(), &view[..self.len_bytes]);
-            let share = share_bytes(target.len());
-            if share >= target.len() {
-                target.copy_from_slice(source);
+            let source = &view[..self.len_bytes];
+            if self.len_bytes < POOLED_BYTES_MIN {
+                let mut host = HostBufferMut::zeroed(self.len_bytes)?;
+                host.bytes_mut().copy_from_slice(source);
+                host.freeze()
             } else {
-                std::thread::scope(|scope| {
-                    for (target, source) in target.chunks_mut(share).zip(source.chunks(share)) {
-                        scope.spawn(move || target.copy_from_slice(source));
-                    }
-                });
+                let mut words = pages.take(self.len_bytes);
+                copy(&mut bytemuck::cast_slice_mut(&mut words)[..self.len_bytes], source);
+                HostBuffer::from_owner(Filled { words, len_bytes: self.len_bytes, home: pages.clone() })
             }
-        }
+        };
         buffer.unmap();
-        Ok(host.freeze())
+        Ok(host)
     }
 }
 

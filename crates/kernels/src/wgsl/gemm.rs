@@ -519,7 +519,8 @@ pub(super) fn addend_buffers<'a>(epilogue: &Epilogue, reads: &mut Vec<(&'a str, 
 /// What the activation needs.
 pub(super) fn epilogue_math(epilogue: &Epilogue) -> String {
     match epilogue.activation {
-        Activation::None | Activation::Relu => String::new(),
+        Activation::None => String::new(),
+        Activation::Relu => BITS.to_owned(),
         _ => format!("{BITS}{MATH}"),
     }
 }
@@ -547,7 +548,7 @@ pub(super) fn epilogue(epilogue: &Epilogue) -> String {
     }
     let activated = match (epilogue.activation, carrier(epilogue.addend_dtype)) {
         (Activation::Relu, "i32") => "max(x, 0i)",
-        (Activation::Relu, "f32") => "select(x, 0.0, x <= 0.0)",
+        (Activation::Relu, "f32") => "relu_(x)",
         (Activation::Gelu, "f32") => "gelu_(x)",
         (Activation::Silu, "f32") => "silu_(x)",
         (Activation::Sigmoid, "f32") => "sigmoid_(x)",

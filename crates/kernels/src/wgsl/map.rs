@@ -344,7 +344,7 @@ fn unary(op: UnaryOp, dtype: DType, x: &str) -> String {
     match op {
         UnaryOp::Neg => format!("(-{x})"),
         UnaryOp::Abs => format!("abs({x})"),
-        UnaryOp::Relu => format!("select({x}, 0.0, {x} <= 0.0)"),
+        UnaryOp::Relu => format!("relu_({x})"),
         UnaryOp::Floor => format!("floor({x})"),
         UnaryOp::Ceil => format!("ceil({x})"),
         UnaryOp::Round => format!("round({x})"),
@@ -469,9 +469,5 @@ fn f32_to_i8(x: f32) -> i32 { return clamp(f32_to_i32(x), -128, 127); }
 fn f32_to_u8(x: f32) -> u32 { return min(f32_to_u32(x), 255u); }
 fn complex_mul(a: vec2<f32>, b: vec2<f32>) -> vec2<f32> {
   return vec2<f32>(a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x);
-}
-fn complex_div(a: vec2<f32>, b: vec2<f32>) -> vec2<f32> {
-  let norm = b.x * b.x + b.y * b.y;
-  return vec2<f32>((a.x * b.x + a.y * b.y) / norm, (a.y * b.x - a.x * b.y) / norm);
 }
 ";

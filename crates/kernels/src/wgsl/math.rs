@@ -15,6 +15,13 @@ fn product_rest(a: f32, b: f32, p: f32) -> f32 {
   return ((ah * bh - p) + ah * bl + al * bh) + al * bl;
 }
 
+// c - a b. Products of halves are exact, so that it does not matter whether they are fused with the sums.
+fn residue(a: f32, b: f32, c: f32) -> f32 {
+  let ah = high_half(a); let al = a - ah;
+  let bh = high_half(b); let bl = b - bh;
+  return ((c - ah * bh) - (ah * bl + al * bh)) - al * bl;
+}
+
 // Whether numbers of this size have room for exact products and their rests.
 fn is_moderate(x: f32) -> bool {
   let e = (bitcast<u32>(x) >> 23u) & 0xffu;
@@ -24,9 +31,7 @@ fn is_moderate(x: f32) -> bool {
 fn div_(a: f32, b: f32) -> f32 {
   let q = a / b;
   if (is_moderate(a) && is_moderate(b)) {
-    let p = q * b;
-    let rest = (a - p) - product_rest(q, b, p);
-    return q + rest / b;
+    return q + residue(q, b, a) / b;
   }
   if (is_nan(a) || is_nan(b)) { return nan_value(); }
   return q;
@@ -37,16 +42,38 @@ fn recip_(x: f32) -> f32 { return div_(1.0, x); }
 fn sqrt_(x: f32) -> f32 {
   if (is_moderate(x) && x > 0.0) {
     let s = sqrt(x);
-    let p = s * s;
-    let rest = (x - p) - product_rest(s, s, p);
-    return s + rest / (2.0 * s);
+    return s + residue(s, s, x) / (2.0 * s);
   }
   if (is_nan(x) || x < 0.0) { return nan_value(); }
   if (x == 0.0 || bitcast<u32>(x) == 0x7f800000u) { return x; }
   return sqrt(x);
 }
 
-fn rsqrt_(x: f32) -> f32 { return div_(1.0, sqrt_(x)); }
+fn rsqrt_(x: f32) -> f32 {
+  if (is_moderate(x) && x > 0.0) {
+    let s = sqrt_(x);
+    let y = 1.0 / s;
+    let missing = residue(s, s, x) / (2.0 * s);
+    return y + y * (residue(y, s, 1.0) - y * missing);
+  }
+  return div_(1.0, sqrt_(x));
+}
+
+// a b + c d, right also where the products nearly cancel.
+fn products(a: f32, b: f32, c: f32, d: f32) -> f32 {
+  if (is_moderate(a) && is_moderate(b) && is_moderate(c) && is_moderate(d)) {
+    let ah = high_half(a); let al = a - ah;
+    let bh = high_half(b); let bl = b - bh;
+    let ch = high_half(c); let cl = c - ch;
+    let dh = high_half(d); let dl = d - dh;
+    return (ah * bh + ch * dh) + ((ah * bl + al * bh) + (ch * dl + cl * dh)) + (al * bl + cl * dl);
+  }
+  return a * b + c * d;
+}
+fn complex_div(a: vec2<f32>, b: vec2<f32>) -> vec2<f32> {
+  let norm = b.x * b.x + b.y * b.y;
+  return vec2<f32>(products(a.x, b.x, a.y, b.y) / norm, products(a.y, b.x, -a.x, b.y) / norm);
+}
 
 // y times two to the power of n, in two steps, so that neither overflows before its time.
 fn scale_(y: f32, n: f32) -> f32 {
@@ -107,6 +134,11 @@ fn tanh_(x: f32) -> f32 {
 // value times the logistic function of x, with full precision in both tails.
 fn weigh(value: f32, x: f32) -> f32 {
   if (is_nan(x)) { return x; }
+  if (x < -80.0) {
+    // In two steps, so that nothing on the way is smaller than devices keep.
+    let half = exp_(0.5 * max(x, -220.0));
+    return value * half * half;
+  }
   let decay = exp_(-abs(x));
   let share = select(1.0, decay, x < 0.0);
   return share / (decay + 1.0) * value;

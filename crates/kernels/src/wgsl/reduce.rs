@@ -76,6 +76,9 @@ impl ReduceKernel {
             text.push_str(&format!("fn make(x: {}, place: u32) -> $A {{ return $MAKE; }}\n", carrier(self.dtype)));
         }
         text.push_str("fn join(a: $A, b: $A) -> $A { $JOIN }\n");
+        if self.form == ReduceForm::Vector {
+            text.push_str(&FOUR.replace("$C", word(self.dtype)));
+        }
         text.push_str(WIDE);
         let finish = if self.to_partial { "a".to_owned() } else { accumulator.finish.clone() };
         text.push_str(&format!("fn finish(a: $A) -> {output} {{ return {finish}; }}\n"));
@@ -220,30 +223,30 @@ const VECTOR: &str = "
   let c = group % p.chunks;
   let line = group / p.chunks;
   let start = (p.o + line * p.axis) / 4u;
-  let end = min(p.axis, (c + 1u) * p.chunk) / 4u;
+  let end = p.axis / 4u;
   var a = $START;
   var a1 = $START;
   var a2 = $START;
   var a3 = $START;
-  var k = c * p.chunk / 4u + lid;
-  for (; k + 768u < end; k = k + 1024u) {
+  // Neighbouring workgroups read neighbouring vectors, so that all of them sweep over memory together.
+  for (var k = c * 1024u + lid; k < end; k = k + p.chunks * 1024u) {
     let x0 = source[start + k];
-    let x1 = source[start + k + 256u];
-    let x2 = source[start + k + 512u];
-    let x3 = source[start + k + 768u];
-    a = join(a, join(join(make(x0.x, k * 4u), make(x0.y, k * 4u + 1u)), join(make(x0.z, k * 4u + 2u), make(x0.w, k * 4u + 3u))));
-    let k1 = k * 4u + 1024u;
-    a1 = join(a1, join(join(make(x1.x, k1), make(x1.y, k1 + 1u)), join(make(x1.z, k1 + 2u), make(x1.w, k1 + 3u))));
-    let k2 = k * 4u + 2048u;
-    a2 = join(a2, join(join(make(x2.x, k2), make(x2.y, k2 + 1u)), join(make(x2.z, k2 + 2u), make(x2.w, k2 + 3u))));
-    let k3 = k * 4u + 3072u;
-    a3 = join(a3, join(join(make(x3.x, k3), make(x3.y, k3 + 1u)), join(make(x3.z, k3 + 2u), make(x3.w, k3 + 3u))));
-  }
-  for (; k < end; k = k + 256u) {
-    let x0 = source[start + k];
-    a = join(a, join(join(make(x0.x, k * 4u), make(x0.y, k * 4u + 1u)), join(make(x0.z, k * 4u + 2u), make(x0.w, k * 4u + 3u))));
+    let x1 = source[start + min(k + 256u, end - 1u)];
+    let x2 = source[start + min(k + 512u, end - 1u)];
+    let x3 = source[start + min(k + 768u, end - 1u)];
+    a = join(a, four(x0, k * 4u));
+    if (k + 256u < end) { a1 = join(a1, four(x1, k * 4u + 1024u)); }
+    if (k + 512u < end) { a2 = join(a2, four(x2, k * 4u + 2048u)); }
+    if (k + 768u < end) { a3 = join(a3, four(x3, k * 4u + 3072u)); }
   }
   a = join(join(a, a1), join(a2, a3));
+";
+
+/// Four neighbouring elements as one.
+const FOUR: &str = "
+fn four(x: vec4<$C>, k: u32) -> $A {
+  return join(join(make(x.x, k), make(x.y, k + 1u)), join(make(x.z, k + 2u), make(x.w, k + 3u)));
+}
 ";
 
 const TREE: &str = "

@@ -239,11 +239,12 @@ const BODY: &str = "
   if (group >= p.parts) { return; }
   let part = group;
   let line = p.qo;
-  let end = min(p.axis, (part + 1u) * p.part);
+  let end = p.axis;
   let chunks = (p.dim + $CHUNKu - 1u) / $CHUNKu;
   let lane = lid % 8u;
   clear_list(lid);
-  for (var base = part * p.part; base < end; base = base + 256u) {
+  // Neighbouring workgroups read neighbouring rows, so that all of them sweep over memory together.
+  for (var base = part * 256u; base < end; base = base + p.parts * 256u) {
     let row0 = base + lid / 8u * 8u;
 $HEADS
     for (var c = lane; c < chunks; c = c + 8u) {

@@ -12,8 +12,8 @@ use super::map::evaluate;
 use crate::context::Context;
 use crate::operand::Operand;
 
-/// Nodes of a step.
-const STEP_NODES: usize = 512;
+/// Nodes of a step: a multiple of the lengths of common loops, so that steps are equal and share a kernel.
+const STEP_NODES: usize = 384;
 /// The most values that are kept between two steps.
 const ALIVE_MAX: usize = 16;
 

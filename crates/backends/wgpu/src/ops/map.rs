@@ -12,6 +12,9 @@ use crate::context::{Context, groups_for};
 use crate::operand::{Operand, collapsed};
 use crate::pieces::{in_pieces, in_two};
 
+/// Longer expressions are computed one element at a time: vectors would make their texts, and the time that drivers need
+/// for them, four times as long, and hide no latency that arithmetic does not.
+const VECTOR_NODES_MAX: usize = 128;
 /// Where the inputs of one buffer that holds them all begin: multiples of this.
 const ARENA_STEP_BYTES: usize = 16;
 
@@ -113,6 +116,7 @@ fn one_piece(
         return in_two(views, output, context, &mut record);
     }
     let vector = !arena
+        && program.nodes().len() <= VECTOR_NODES_MAX
         && strided.is_empty()
         && dtype.size_bytes() == 4
         && views.iter().zip(&layouts).all(|(view, layout)| {

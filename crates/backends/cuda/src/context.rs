@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
-use panoply_core::{Buffer, DType, DeviceBuffer, DeviceId, Error, MemoryStats, Result, Shape, Tensor};
+use panoply_core::{Buffer, DType, DeviceBuffer, DeviceId, Error, HostBufferMut, MemoryStats, Result, Shape, Tensor};
 use panoply_kernels::c::{Dialect, Kernel};
 
 use crate::complaint::{Complaint, Complaints};
@@ -60,6 +60,9 @@ pub(crate) struct Queued {
     /// Memory that its kernels use.
     #[allow(dead_code)] // Held so that the pool does not lend it again.
     pub(crate) held: Vec<Block>,
+    /// Host memory that it uploads from.
+    #[allow(dead_code)] // Held so that nobody writes to it.
+    pinned: Vec<HostBufferMut>,
     /// Engines whose memory its kernels read.
     #[allow(dead_code)] // Held so that their memory stands.
     pub(crate) peers: Vec<Arc<Peer>>,
@@ -77,6 +80,7 @@ impl Queued {
     /// Takes over what was queued before and will not be handed out. What can be queued so has no complaints.
     pub(crate) fn absorb(&mut self, before: Queued) {
         self.held.extend(before.held);
+        self.pinned.extend(before.pinned);
         self.peers.extend(before.peers);
         self.bytes_moved += before.bytes_moved;
     }
@@ -262,6 +266,15 @@ impl Context {
                 self.copy_view(target, &view, tensor.dtype(), tensor.elements())
             }
         }
+    }
+
+    /// Writes so many bytes, which `fill` puts together in pinned memory, into memory of this context.
+    pub(crate) fn place_filled(&mut self, target: Address, bytes: usize, fill: impl FnOnce(&mut [u8])) -> Result<()> {
+        let mut pinned = self.staging.target(bytes)?;
+        fill(pinned.bytes_mut());
+        self.upload(target, pinned.bytes_mut())?;
+        self.queued.pinned.push(pinned);
+        Ok(())
     }
 
     /// A tensor on the host with what is at this address when the compute stream gets here.

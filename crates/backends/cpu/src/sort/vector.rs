@@ -503,8 +503,7 @@ pub(super) unsafe fn split<W: VectorWord>(
             let mut below = 0;
             unrolled!(bucket < PIVOTS + 1 => {
                 let upto = if bucket < PIVOTS { W::below(vector, pivots[bucket]) & lanes } else { lanes };
-                let mask = upto & !below;
-                below = upto;
+                let mask = upto & !std::mem::replace(&mut below, upto);
                 let (packed, count) = (W::pack(mask, vector), mask.count_ones() as usize);
                 let place = places[bucket];
                 if place + W::LANES <= ends[bucket] {

@@ -213,9 +213,9 @@ fn concatenated(ops: &[&Search]) -> Result<Tensor> {
 #[derive(Default)]
 pub(super) struct Table {
     words: Vec<u64>,
-    /// Which of the words are places in `bytes`.
-    from_host: Vec<usize>,
-    bytes: Vec<u8>,
+    /// Which of the words are places among what comes from the host, and what it is.
+    from_host: Vec<(usize, Tensor)>,
+    host_bytes: usize,
 }
 
 impl Table {
@@ -229,22 +229,30 @@ impl Table {
             self.words.push(context.view(tensor)?.address);
             return Ok(());
         }
-        self.from_host.push(self.words.len());
-        self.words.push(self.bytes.len() as u64);
-        self.bytes.extend_from_slice(tensor.contiguous()?.as_bytes()?);
-        self.bytes.resize(self.bytes.len().next_multiple_of(ALIGN_BYTES), 0);
+        let tensor = tensor.contiguous()?;
+        let end = self.host_bytes + tensor.as_bytes()?.len();
+        self.from_host.push((self.words.len(), tensor));
+        self.words.push(self.host_bytes as u64);
+        self.host_bytes = end.next_multiple_of(ALIGN_BYTES);
         Ok(())
     }
 
     /// Where the addresses are on the device, and which they are.
     pub(super) fn upload(self, context: &mut Context) -> Result<(Address, Vec<Address>)> {
-        let Table { mut words, from_host, mut bytes } = self;
-        let table = bytes.len();
-        let start = context.scratch(table + size_of_val(words.as_slice()))?;
-        from_host.into_iter().for_each(|place| words[place] += start);
-        bytes.extend_from_slice(bytemuck::cast_slice(&words));
-        let count = bytes.len();
-        context.place(start, &Tensor::from_vec(bytes, [count])?)?;
-        Ok((start + table as u64, words))
+        let Table { mut words, from_host, host_bytes } = self;
+        let bytes = host_bytes + size_of_val(words.as_slice());
+        let start = context.scratch(bytes)?;
+        let mut parts = Vec::with_capacity(from_host.len());
+        for (place, tensor) in &from_host {
+            parts.push((words[*place] as usize, tensor.as_bytes()?));
+            words[*place] += start;
+        }
+        context.place_filled(start, bytes, |pinned| {
+            for (begin, part) in parts {
+                pinned[begin..begin + part.len()].copy_from_slice(part);
+            }
+            pinned[host_bytes..].copy_from_slice(bytemuck::cast_slice(&words));
+        })?;
+        Ok((start + host_bytes as u64, words))
     }
 }

@@ -27,10 +27,22 @@ use failure::Failure;
 use screen::Screen;
 
 fn main() -> ExitCode {
+    quiet_layers();
     failure::end_on_interrupt();
     let arguments = Arguments::parse();
     let outcome = Configuration::resolve(arguments).and_then(run);
     failure::exit_code(outcome)
+}
+
+/// Mesa's Vulkan layer that orders devices speaks to the display server, and complains on stderr where there is none. Devices
+/// are chosen here, so it is asked to stay away, unless the user has said what it shall do.
+#[allow(unsafe_code)] // The environment is changed.
+fn quiet_layers() {
+    const LAYER_OFF: &str = "NODEVICE_SELECT";
+    if std::env::var_os(LAYER_OFF).is_none() {
+        // SAFETY: `main` calls this first, so that there is no other thread that could read the environment.
+        unsafe { std::env::set_var(LAYER_OFF, "1") };
+    }
 }
 
 fn run(configuration: Configuration) -> Result<(), Failure> {

@@ -42,7 +42,6 @@ pub(super) fn sort<W: Word>(
 ) {
     if let Some(splitter) = W::splitter(simd)
         && team.threads() <= split::THREADS_MAX
-        && (team.threads() == 1 || size_of_val(words) < STREAM_BYTES_MIN)
     {
         return split::sort(simd, &splitter, team, source, words, emit);
     }

@@ -23,8 +23,11 @@ pub(super) const THREADS_MAX: usize = BUCKETS / 2;
 /// has their instructions.
 pub struct Splitter<W> {
     pub(super) count_below: unsafe fn(&[W], &[W; PIVOTS], &mut [usize; PIVOTS]),
-    pub(super) split: unsafe fn(&[W], &[W; PIVOTS], &mut [usize; BUCKETS], &[usize; BUCKETS], *mut W),
+    pub(super) split: SplitFn<W>,
 }
+
+/// Words, pivots, the places of the buckets, their ends, and where the output starts.
+type SplitFn<W> = unsafe fn(&[W], &[W; PIVOTS], &mut [usize; BUCKETS], &[usize; BUCKETS], *mut W);
 
 /// Sorts the words of `source` into `words`; `emit` is as for [`spread::sort`](super::spread::sort).
 pub(super) fn sort<W: Word>(

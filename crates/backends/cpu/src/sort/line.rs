@@ -2,7 +2,9 @@
 
 use super::split::Splitter;
 #[cfg(target_arch = "x86_64")]
-use super::vector::{VectorWord, count_below, quicksort, split};
+use super::vector::{count_below, quicksort, split};
+#[cfg(target_arch = "x86_64")]
+use super::vector_word::VectorWord;
 use crate::simd::Simd;
 
 /// Words that the standard library's sort handles better than any set-up of ours.

@@ -6,7 +6,8 @@
 //!   falling order too. [`sort`] moves values only: every NaN comes out as the one quiet NaN and -0 comes out before +0;
 //!   where the exact bits matter, gather by [`arg_sort`] with [`take_along`].
 //! * **Method.** 8-bit elements, and 16-bit ones on long lines, are counted. Others become unsigned words that are
-//!   sorted by quicksort in vector registers; long lines are first spread over cache-sized buckets by all threads.
+//!   sorted by quicksort in vector registers. Long lines are first divided by all threads: `split` over a few buckets
+//!   in vector registers for a small team, `spread` over cache-sized buckets for the others.
 
 mod counting;
 mod key;
@@ -15,6 +16,8 @@ mod split;
 mod spread;
 #[cfg(target_arch = "x86_64")]
 mod vector;
+#[cfg(target_arch = "x86_64")]
+mod vector_word;
 
 #[cfg(test)]
 mod tests;

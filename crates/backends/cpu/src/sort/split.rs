@@ -13,6 +13,9 @@ use crate::team::Team;
 /// Words that divide the buckets from each other.
 pub(super) const PIVOTS: usize = 7;
 const BUCKETS: usize = PIVOTS + 1;
+/// Words in the sample that decides the pivots, at most, and the words of the line for each of them.
+const SAMPLE_WORDS_MAX: usize = 8192;
+const SAMPLED_OF_WORDS: usize = 64;
 /// The largest team for which this is the better way: two buckets for each thread.
 pub(super) const THREADS_MAX: usize = BUCKETS / 2;
 
@@ -41,7 +44,7 @@ pub(super) fn sort<W: Word>(
         W::sort(simd, words);
         return emit(0, words);
     }
-    let sample = sorted_sample(simd, source, len);
+    let sample = sorted_sample(simd, source, len, (len / SAMPLED_OF_WORDS).min(SAMPLE_WORDS_MAX));
     let pivots: [W; PIVOTS] = std::array::from_fn(|index| sample[(index + 1) * sample.len() / BUCKETS]);
     let chunks = team.threads() * 4;
     let chunk_len = len.div_ceil(chunks).next_multiple_of(BLOCK_WORDS);

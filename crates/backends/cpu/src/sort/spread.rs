@@ -42,7 +42,6 @@ pub(super) fn sort<W: Word>(
 ) {
     if let Some(splitter) = W::splitter(simd)
         && team.threads() <= split::THREADS_MAX
-        && (team.threads() == 1 || size_of_val(words) < STREAM_BYTES_MIN)
     {
         return split::sort(simd, &splitter, team, source, words, emit);
     }
@@ -95,9 +94,9 @@ pub(super) fn counts_to_starts<const N: usize>(counts: &mut [[usize; N]]) -> Vec
     starts
 }
 
-/// Words from all over the line, sorted.
-pub(super) fn sorted_sample<W: Word>(simd: Simd, source: &dyn SourceOf<W>, len: usize) -> Vec<W> {
-    let mut sample = vec![W::ZERO; SAMPLE_WORDS.min(len)];
+/// `count` words from all over the line, sorted. The line has at least as many.
+pub(super) fn sorted_sample<W: Word>(simd: Simd, source: &dyn SourceOf<W>, len: usize, count: usize) -> Vec<W> {
+    let mut sample = vec![W::ZERO; count];
     // Short runs: scattered enough for order and pattern in the data, and cheap to read.
     const RUN: usize = 4;
     let runs = sample.len() / RUN;
@@ -118,8 +117,8 @@ struct Buckets<W> {
 
 impl<W: Word> Buckets<W> {
     fn from_sample(simd: Simd, source: &dyn SourceOf<W>, len: usize) -> Buckets<W> {
-        let sample = sorted_sample(simd, source, len);
-        let count = sample.len();
+        let count = SAMPLE_WORDS.min(len);
+        let sample = sorted_sample(simd, source, len, count);
         let (low, high) = (sample[0], sample[count - 1]);
         let shift = high.minus(low).width().saturating_sub(PREFIX_BITS);
         let mut buckets = Buckets { low, high, shift, table: Box::new([0; 1 << PREFIX_BITS]) };

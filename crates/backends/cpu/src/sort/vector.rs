@@ -8,189 +8,7 @@
 use std::arch::x86_64::*;
 
 use super::split::PIVOTS;
-
-/// A word that is sorted in 512-bit vectors.
-pub(super) trait VectorWord: Copy + Ord {
-    /// Words in one vector.
-    const LANES: usize;
-    /// The word that sorts after all others.
-    const LAST: Self;
-    /// Reads a vector of words.
-    unsafe fn load(from: *const Self) -> __m512i;
-    /// Reads the first `count` words, and [`VectorWord::LAST`] for the others.
-    unsafe fn load_some(from: *const Self, count: usize) -> __m512i;
-    /// Writes a vector of words.
-    unsafe fn store(to: *mut Self, vector: __m512i);
-    /// Writes the first `count` words.
-    unsafe fn store_some(to: *mut Self, count: usize, vector: __m512i);
-    /// Lane by lane the smaller word.
-    unsafe fn smaller(a: __m512i, b: __m512i) -> __m512i;
-    /// `low` with the greater word of `a` and `b` in the lanes of `mask`.
-    unsafe fn greater_into(low: __m512i, mask: u16, a: __m512i, b: __m512i) -> __m512i;
-    /// Lane by lane the greater word.
-    unsafe fn greater(a: __m512i, b: __m512i) -> __m512i;
-    /// The vector with lane `i` taken from lane `i ^ flip`.
-    unsafe fn exchange<const FLIP: usize>(vector: __m512i) -> __m512i;
-    /// The word in every lane.
-    unsafe fn splat(word: Self) -> __m512i;
-    /// The lanes whose word is below the pivot.
-    unsafe fn below(vector: __m512i, pivot: __m512i) -> u16;
-    /// The lanes of `mask` moved to the front.
-    unsafe fn pack(mask: u16, vector: __m512i) -> __m512i;
-}
-
-const fn flipped<const LANES: usize>(flip: usize) -> [u32; LANES] {
-    let mut lanes = [0; LANES];
-    let mut lane = 0;
-    while lane < LANES {
-        lanes[lane] = (lane ^ flip) as u32;
-        lane += 1;
-    }
-    lanes
-}
-
-/// The lanes that take the greater word when lane `i` is compared with lane `i ^ flip`.
-const fn upper_lanes(flip: usize) -> u16 {
-    let bit = 1 << flip.ilog2();
-    let (mut mask, mut lane) = (0, 0);
-    while lane < 16 {
-        if lane & bit != 0 {
-            mask |= 1 << lane;
-        }
-        lane += 1;
-    }
-    mask
-}
-
-impl VectorWord for u32 {
-    const LANES: usize = 16;
-    const LAST: u32 = u32::MAX;
-    #[inline(always)]
-    unsafe fn load(from: *const u32) -> __m512i {
-        // SAFETY: the caller vouches for sixteen readable words and for AVX-512.
-        unsafe { _mm512_loadu_si512(from.cast()) }
-    }
-    #[inline(always)]
-    unsafe fn load_some(from: *const u32, count: usize) -> __m512i {
-        // SAFETY: the caller vouches for `count` readable words and for AVX-512; masked lanes are not read.
-        unsafe { _mm512_mask_loadu_epi32(_mm512_set1_epi32(-1), first_lanes(count), from.cast()) }
-    }
-    #[inline(always)]
-    unsafe fn store(to: *mut u32, vector: __m512i) {
-        // SAFETY: the caller vouches for sixteen writable words and for AVX-512.
-        unsafe { _mm512_storeu_si512(to.cast(), vector) }
-    }
-    #[inline(always)]
-    unsafe fn store_some(to: *mut u32, count: usize, vector: __m512i) {
-        // SAFETY: the caller vouches for `count` writable words and for AVX-512; masked lanes are not written.
-        unsafe { _mm512_mask_storeu_epi32(to.cast(), first_lanes(count), vector) }
-    }
-    #[inline(always)]
-    unsafe fn smaller(a: __m512i, b: __m512i) -> __m512i {
-        // SAFETY: the caller vouches for AVX-512.
-        unsafe { _mm512_min_epu32(a, b) }
-    }
-    #[inline(always)]
-    unsafe fn greater_into(low: __m512i, mask: u16, a: __m512i, b: __m512i) -> __m512i {
-        // SAFETY: the caller vouches for AVX-512.
-        unsafe { _mm512_mask_max_epu32(low, mask, a, b) }
-    }
-    #[inline(always)]
-    unsafe fn greater(a: __m512i, b: __m512i) -> __m512i {
-        // SAFETY: the caller vouches for AVX-512.
-        unsafe { _mm512_max_epu32(a, b) }
-    }
-    #[inline(always)]
-    unsafe fn exchange<const FLIP: usize>(vector: __m512i) -> __m512i {
-        let lanes = const { flipped::<16>(FLIP) };
-        // SAFETY: the array holds sixteen words; the caller vouches for AVX-512.
-        unsafe { _mm512_permutexvar_epi32(_mm512_loadu_si512(lanes.as_ptr().cast()), vector) }
-    }
-    #[inline(always)]
-    unsafe fn splat(word: u32) -> __m512i {
-        // SAFETY: the caller vouches for AVX-512.
-        unsafe { _mm512_set1_epi32(word as i32) }
-    }
-    #[inline(always)]
-    unsafe fn below(vector: __m512i, pivot: __m512i) -> u16 {
-        // SAFETY: the caller vouches for AVX-512.
-        unsafe { _mm512_cmplt_epu32_mask(vector, pivot) }
-    }
-    #[inline(always)]
-    unsafe fn pack(mask: u16, vector: __m512i) -> __m512i {
-        // SAFETY: the caller vouches for AVX-512.
-        unsafe { _mm512_maskz_compress_epi32(mask, vector) }
-    }
-}
-
-impl VectorWord for u64 {
-    const LANES: usize = 8;
-    const LAST: u64 = u64::MAX;
-    #[inline(always)]
-    unsafe fn load(from: *const u64) -> __m512i {
-        // SAFETY: the caller vouches for eight readable words and for AVX-512.
-        unsafe { _mm512_loadu_si512(from.cast()) }
-    }
-    #[inline(always)]
-    unsafe fn load_some(from: *const u64, count: usize) -> __m512i {
-        // SAFETY: the caller vouches for `count` readable words and for AVX-512; masked lanes are not read.
-        unsafe { _mm512_mask_loadu_epi64(_mm512_set1_epi64(-1), first_lanes(count) as u8, from.cast()) }
-    }
-    #[inline(always)]
-    unsafe fn store(to: *mut u64, vector: __m512i) {
-        // SAFETY: the caller vouches for eight writable words and for AVX-512.
-        unsafe { _mm512_storeu_si512(to.cast(), vector) }
-    }
-    #[inline(always)]
-    unsafe fn store_some(to: *mut u64, count: usize, vector: __m512i) {
-        // SAFETY: the caller vouches for `count` writable words and for AVX-512; masked lanes are not written.
-        unsafe { _mm512_mask_storeu_epi64(to.cast(), first_lanes(count) as u8, vector) }
-    }
-    #[inline(always)]
-    unsafe fn smaller(a: __m512i, b: __m512i) -> __m512i {
-        // SAFETY: the caller vouches for AVX-512.
-        unsafe { _mm512_min_epu64(a, b) }
-    }
-    #[inline(always)]
-    unsafe fn greater_into(low: __m512i, mask: u16, a: __m512i, b: __m512i) -> __m512i {
-        // SAFETY: the caller vouches for AVX-512.
-        unsafe { _mm512_mask_max_epu64(low, mask as u8, a, b) }
-    }
-    #[inline(always)]
-    unsafe fn greater(a: __m512i, b: __m512i) -> __m512i {
-        // SAFETY: the caller vouches for AVX-512.
-        unsafe { _mm512_max_epu64(a, b) }
-    }
-    #[inline(always)]
-    unsafe fn exchange<const FLIP: usize>(vector: __m512i) -> __m512i {
-        let lanes = const { flipped::<8>(FLIP) };
-        // SAFETY: the array holds eight words; the caller vouches for AVX-512.
-        unsafe {
-            let lanes = _mm512_cvtepu32_epi64(_mm256_loadu_si256(lanes.as_ptr().cast()));
-            _mm512_permutexvar_epi64(lanes, vector)
-        }
-    }
-    #[inline(always)]
-    unsafe fn splat(word: u64) -> __m512i {
-        // SAFETY: the caller vouches for AVX-512.
-        unsafe { _mm512_set1_epi64(word as i64) }
-    }
-    #[inline(always)]
-    unsafe fn below(vector: __m512i, pivot: __m512i) -> u16 {
-        // SAFETY: the caller vouches for AVX-512.
-        unsafe { u16::from(_mm512_cmplt_epu64_mask(vector, pivot)) }
-    }
-    #[inline(always)]
-    unsafe fn pack(mask: u16, vector: __m512i) -> __m512i {
-        // SAFETY: the caller vouches for AVX-512.
-        unsafe { _mm512_maskz_compress_epi64(mask as u8, vector) }
-    }
-}
-
-#[inline(always)]
-fn first_lanes(count: usize) -> u16 {
-    if count >= 16 { u16::MAX } else { (1 << count) - 1 }
-}
+use super::vector_word::{VectorWord, first_lanes};
 
 /// Repeats the body for `$index` = 0, 1, …, 15, as long as it is below `$count`. The compiler does not unroll loops
 /// of this size by itself, and vectors that are indexed by a variable would live in memory.
@@ -256,7 +74,10 @@ unsafe fn choose_pivot<W: VectorWord>(words: &[W]) -> W {
 }
 
 /// Vectors that are read at a time.
-const STEP: usize = 4;
+const STEP: usize = 8;
+/// Steps between what is read and what is fetched into the cache: which end is read next is known too late for the CPU
+/// to fetch by itself.
+const FETCH_AHEAD_STEPS: usize = 4;
 
 /// Moves the words below the pivot (or, with `UP_TO`, those not above it) to the front; returns how many they are.
 /// The slice must be longer than two steps.
@@ -268,18 +89,29 @@ unsafe fn partition<W: VectorWord, const UP_TO: bool>(words: &mut [W], pivot: W)
     let (mut read, mut end) = (step, words.len() - step);
     // SAFETY: the first and last step are kept here, which leaves two steps of room. A step is read where there is less
     // room, so that both ends have at least one step of room before it is written, and one vector before each vector.
-    // At the very end the kept vectors fill what is left. All of it lies inside the slice.
+    // At the very end the kept vectors fill what is left, one whole vector at a time. All of it lies inside the slice.
     unsafe {
-        let first = [0, 1, 2, 3].map(|index| W::load(start.add(index * W::LANES)));
-        let last = [0, 1, 2, 3].map(|index| W::load(start.add(end + index * W::LANES)));
+        let (mut first, mut last, mut vectors) =
+            ([W::splat(pivot); STEP], [W::splat(pivot); STEP], [W::splat(pivot); STEP]);
+        unrolled!(index < STEP => {
+            first[index] = W::load(start.add(index * W::LANES));
+            last[index] = W::load(start.add(end + index * W::LANES));
+        });
         let pivots = W::splat(pivot);
         while end - read >= step {
-            let from = take_side(&mut read, &mut end, step, split.low, split.high);
-            let vectors = [0, 1, 2, 3].map(|index| W::load(start.add(from + index * W::LANES)));
+            let front = front_has_less_room(read - split.low, split.high - end);
+            let from = take_side(&mut read, &mut end, step, front);
+            let ahead = FETCH_AHEAD_STEPS * step;
+            let ahead = start.wrapping_add(from.wrapping_add(ahead & front).wrapping_sub(ahead & !front));
+            unrolled!(index < STEP => {
+                _mm_prefetch::<_MM_HINT_T0>(ahead.wrapping_add(index * W::LANES).cast());
+                vectors[index] = W::load(start.add(from + index * W::LANES));
+            });
             unrolled!(index < STEP => { split.put(vectors[index], pivots) });
         }
         while end - read >= W::LANES {
-            let from = take_side(&mut read, &mut end, W::LANES, split.low, split.high);
+            let front = front_has_less_room(read - split.low, split.high - end);
+            let from = take_side(&mut read, &mut end, W::LANES, front);
             split.put(W::load(start.add(from)), pivots);
         }
         if read < end {
@@ -291,11 +123,16 @@ unsafe fn partition<W: VectorWord, const UP_TO: bool>(words: &mut [W], pivot: W)
     split.low
 }
 
-/// Takes `count` words from the end that has less room to write to, and returns where they start. The side changes at
-/// random, so this is arithmetic and not a branch.
+/// All bits where the front has less room to write to than the back, or as much. The side changes at random, so this is
+/// arithmetic and not a branch.
 #[inline(always)]
-fn take_side(read: &mut usize, end: &mut usize, count: usize, low: usize, high: usize) -> usize {
-    let front = usize::from(*read - low <= high - *end).wrapping_neg();
+fn front_has_less_room(front: usize, back: usize) -> usize {
+    usize::from(front <= back).wrapping_neg()
+}
+
+/// Takes `count` words from the front where all its bits are set, else from the back, and returns where they start.
+#[inline(always)]
+fn take_side(read: &mut usize, end: &mut usize, count: usize, front: usize) -> usize {
     let from = (*read & front) | ((*end - count) & !front);
     *read += count & front;
     *end -= count & !front;
@@ -317,18 +154,20 @@ impl<W: VectorWord, const UP_TO: bool> Split<W, UP_TO> {
         unsafe { if UP_TO { !W::below(pivots, vector) } else { W::below(vector, pivots) } }
     }
 
-    /// Packs a vector; there must be room for a whole one at the front and for its words at the back.
+    /// Puts down a vector; there must be room for a whole one at both ends, and for two where the ends meet, except for
+    /// the very last vector, which fills the room exactly.
     #[inline(always)]
     unsafe fn put(&mut self, vector: __m512i, pivots: __m512i) {
-        // SAFETY: the caller vouches for AVX-512 and for the room. The front is written first, because at the very end
-        // the room at the back is part of the whole vector written there.
+        // SAFETY: the caller vouches for AVX-512 and for the room. The whole vector is written to both ends: what does
+        // not belong to an end falls into its room.
         unsafe {
             let mask = Self::side(vector, pivots) & first_lanes(W::LANES);
             let count = mask.count_ones() as usize;
-            W::store(self.start.add(self.low), W::pack(mask, vector));
+            let ordered = W::order(mask, vector);
+            W::store(self.start.add(self.low), ordered);
+            W::store(self.start.add(self.high - W::LANES), ordered);
             self.low += count;
             self.high -= W::LANES - count;
-            W::store_some(self.start.add(self.high), W::LANES - count, W::pack(!mask, vector));
         }
     }
 
@@ -383,6 +222,19 @@ unsafe fn sort_network<W: VectorWord, const N: usize>(words: &mut [W]) {
             W::store_some(start.wrapping_add(index * W::LANES), rest, vectors[index]);
         });
     }
+}
+
+/// The lanes that take the greater word when lane `i` is compared with lane `i ^ flip`.
+const fn upper_lanes(flip: usize) -> u16 {
+    let bit = 1 << flip.ilog2();
+    let (mut mask, mut lane) = (0, 0);
+    while lane < 16 {
+        if lane & bit != 0 {
+            mask |= 1 << lane;
+        }
+        lane += 1;
+    }
+    mask
 }
 
 /// Compares lane `i` with lane `i ^ FLIP` and puts the smaller word first.
@@ -466,18 +318,16 @@ unsafe fn clean<W: VectorWord, const DISTANCE: usize, const N: usize>(vectors: &
 /// As for [`quicksort`].
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi1,bmi2,popcnt")]
 pub(super) unsafe fn count_below<W: VectorWord>(words: &[W], pivots: &[W; PIVOTS], counts: &mut [usize; PIVOTS]) {
-    // SAFETY: AVX-512 is there; every vector lies inside the slice, and missing words count as the last word, which no
-    // pivot is above.
-    unsafe {
-        let pivots = pivots.map(|pivot| W::splat(pivot));
-        let mut count = |vector| {
-            for (count, pivot) in counts.iter_mut().zip(pivots) {
-                *count += (W::below(vector, pivot) & first_lanes(W::LANES)).count_ones() as usize;
-            }
-        };
-        let (vectors, rest) = words.split_at(words.len() / W::LANES * W::LANES);
-        vectors.chunks_exact(W::LANES).for_each(|vector| count(W::load(vector.as_ptr())));
-        count(W::load_some(rest.as_ptr(), rest.len()));
+    let (vectors, rest) = words.split_at(words.len() / W::LANES * W::LANES);
+    for (count, pivot) in counts.iter_mut().zip(pivots) {
+        // SAFETY: AVX-512 is there; every vector lies inside the slice, and missing words count as the last word, which
+        // no pivot is above.
+        unsafe {
+            let pivot = W::splat(*pivot);
+            let below = |vector| (W::below(vector, pivot) & first_lanes(W::LANES)).count_ones() as usize;
+            *count += vectors.chunks_exact(W::LANES).map(|vector| below(W::load(vector.as_ptr()))).sum::<usize>();
+            *count += below(W::load_some(rest.as_ptr(), rest.len()));
+        }
     }
 }
 
@@ -513,6 +363,7 @@ pub(super) unsafe fn split<W: VectorWord>(
                 }
                 places[bucket] = place + count;
             });
+            debug_assert_eq!(below, lanes, "every word has a bucket");
         };
         let (vectors, rest) = words.split_at(words.len() / W::LANES * W::LANES);
         vectors.chunks_exact(W::LANES).for_each(|vector| put(W::load(vector.as_ptr()), first_lanes(W::LANES)));

@@ -137,7 +137,9 @@ fn weigh(value: f32, x: f32) -> f32 {
   if (x < -80.0) {
     // In two steps, so that nothing on the way is smaller than devices keep.
     let half = exp_(0.5 * max(x, -220.0));
-    return value * half * half;
+    let first = value * half;
+    // It is a number; the test keeps drivers from multiplying the halves with each other first.
+    return bitcast<f32>(bitcast<u32>(first) ^ select(0u, 1u, is_nan(first))) * half;
   }
   let decay = exp_(-abs(x));
   let share = select(1.0, decay, x < 0.0);

@@ -16,4 +16,4 @@ pub mod values;
 pub mod virtual_device;
 
 pub use check::{Summary, check_backend, run_one};
-pub use suite::{Case, Tolerance, cases};
+pub use suite::{Case, Tolerance, cases, op_names};

@@ -4,7 +4,7 @@
 
 #![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
 
-use panoply_conformance::{cases, check_backend};
+use panoply_conformance::{cases, check_backend, op_names};
 use panoply_core::Backend;
 use panoply_cuda::CudaBackend;
 
@@ -38,10 +38,7 @@ fn run(backend: &dyn Backend, step: usize) {
 /// For scripts that check the ops side by side.
 #[test]
 fn list_of_ops() {
-    let mut ops: Vec<String> =
-        cases().iter().filter_map(|case| Some(case.name.split_once('/')?.0.to_owned())).collect();
-    ops.sort();
-    ops.dedup();
+    let ops = op_names();
     for op in &ops {
         println!("op {op}");
     }

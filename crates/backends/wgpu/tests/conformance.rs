@@ -6,7 +6,7 @@
 
 #![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
 
-use panoply_conformance::{Case, Summary, cases, check_backend};
+use panoply_conformance::{Case, Summary, cases, check_backend, op_names};
 use panoply_core::{Backend, DeviceInfo, DeviceKind};
 use panoply_wgpu::WgpuBackend;
 
@@ -18,10 +18,7 @@ const ENGINES: usize = 2;
 /// For scripts that check the ops side by side.
 #[test]
 fn list_of_ops() {
-    let mut ops: Vec<String> =
-        cases().iter().filter_map(|case| Some(case.name.split_once('/')?.0.to_owned())).collect();
-    ops.sort();
-    ops.dedup();
+    let ops = op_names();
     for op in &ops {
         println!("op {op}");
     }

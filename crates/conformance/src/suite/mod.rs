@@ -72,6 +72,15 @@ impl Tolerance {
     }
 }
 
+/// The ops that the suite names, each once: what stands before the first slash of its cases' names.
+pub fn op_names() -> Vec<String> {
+    let mut ops: Vec<String> =
+        cases().iter().filter_map(|case| Some(case.name.split_once('/')?.0.to_owned())).collect();
+    ops.sort();
+    ops.dedup();
+    ops
+}
+
 /// Every case of the suite.
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();

@@ -152,7 +152,7 @@ impl ColorKernel {
         text.push_str(&self.color());
         text.push_str(ENTRY);
         let stored = if self.dtype == DType::U8 { "u32(clamp(round(v), 0.0, 255.0))" } else { "v" };
-        text.push_str(&fill(self.body(), &[("$STORED", stored)]));
+        text.push_str(&fill(&self.body(), &[("$STORED", stored)]));
         text
     }
 
@@ -189,16 +189,23 @@ fn color(image: u32, y: u32, x: u32) -> vec3<f32> {{ {body} }}
         )
     }
 
-    fn body(&self) -> &'static str {
-        match (self.to, self.from.is_yuv420()) {
-            (ColorFormat::Rgb, _) => RGB,
-            (ColorFormat::Bgr, _) => BGR,
-            (ColorFormat::Gray, _) => GRAY,
-            (ColorFormat::I420, false) => I420,
-            (ColorFormat::Nv12, false) => NV12,
-            (ColorFormat::I420, true) => I420_MOVED,
-            (ColorFormat::Nv12, true) => NV12_MOVED,
-        }
+    fn body(&self) -> String {
+        let (place, is_first) = match self.to {
+            ColorFormat::Rgb => return RGB.to_owned(),
+            ColorFormat::Bgr => return BGR.to_owned(),
+            ColorFormat::Gray => return GRAY.to_owned(),
+            ColorFormat::I420 => (
+                "let e = c % (p.h * p.w / 4u); let y = e / (p.w / 2u) * 2u; let x = e % (p.w / 2u) * 2u;",
+                "c < p.h * p.w / 4u",
+            ),
+            ColorFormat::Nv12 => ("let y = c / p.w * 2u; let x = c % p.w / 2u * 2u;", "c % 2u == 0u"),
+        };
+        let (luma, chroma) = if self.from.is_yuv420() {
+            ("stored_luma(image, y, x)", "stored_chroma(image, y, x)")
+        } else {
+            ("p.black + p.luma_span * luma(color(image, y, x))", "chroma_of(mean_color(image, y, x))")
+        };
+        fill(YUV420, &[("$LUMA", luma), ("$CHROMA", chroma), ("$PLACE", place), ("$IS_FIRST", is_first)])
     }
 }
 
@@ -245,7 +252,8 @@ const GRAY: &str = "
 }
 ";
 
-const I420: &str = "
+/// Planes of luma and, at half the size, of chroma, which is two planes or pairs.
+const YUV420: &str = "
   let i = group * 256u + lid;
   let size = p.h * p.w / 2u * 3u;
   if (i >= p.images * size) { return; }
@@ -253,65 +261,14 @@ const I420: &str = "
   let t = i % size;
   var v = 0.0;
   if (t < p.h * p.w) {
-    v = p.black + p.luma_span * luma(color(image, t / p.w, t % p.w));
-  } else {
-    let c = (t - p.h * p.w) % (p.h * p.w / 4u);
-    let uv = chroma_of(mean_color(image, c / (p.w / 2u) * 2u, c % (p.w / 2u) * 2u));
-    v = select(uv.y, uv.x, t - p.h * p.w < p.h * p.w / 4u);
-  }
-  out[i] = $STORED;
-}
-";
-
-const NV12: &str = "
-  let i = group * 256u + lid;
-  let size = p.h * p.w / 2u * 3u;
-  if (i >= p.images * size) { return; }
-  let image = i / size;
-  let t = i % size;
-  var v = 0.0;
-  if (t < p.h * p.w) {
-    v = p.black + p.luma_span * luma(color(image, t / p.w, t % p.w));
+    let y = t / p.w;
+    let x = t % p.w;
+    v = $LUMA;
   } else {
     let c = t - p.h * p.w;
-    let uv = chroma_of(mean_color(image, c / p.w * 2u, c % p.w / 2u * 2u));
-    v = select(uv.y, uv.x, c % 2u == 0u);
-  }
-  out[i] = $STORED;
-}
-";
-
-const I420_MOVED: &str = "
-  let i = group * 256u + lid;
-  let size = p.h * p.w / 2u * 3u;
-  if (i >= p.images * size) { return; }
-  let image = i / size;
-  let t = i % size;
-  var v = 0.0;
-  if (t < p.h * p.w) {
-    v = stored_luma(image, t / p.w, t % p.w);
-  } else {
-    let c = (t - p.h * p.w) % (p.h * p.w / 4u);
-    let uv = stored_chroma(image, c / (p.w / 2u) * 2u, c % (p.w / 2u) * 2u);
-    v = select(uv.y, uv.x, t - p.h * p.w < p.h * p.w / 4u);
-  }
-  out[i] = $STORED;
-}
-";
-
-const NV12_MOVED: &str = "
-  let i = group * 256u + lid;
-  let size = p.h * p.w / 2u * 3u;
-  if (i >= p.images * size) { return; }
-  let image = i / size;
-  let t = i % size;
-  var v = 0.0;
-  if (t < p.h * p.w) {
-    v = stored_luma(image, t / p.w, t % p.w);
-  } else {
-    let c = t - p.h * p.w;
-    let uv = stored_chroma(image, c / p.w * 2u, c % p.w / 2u * 2u);
-    v = select(uv.y, uv.x, c % 2u == 0u);
+    $PLACE
+    let uv = $CHROMA;
+    v = select(uv.y, uv.x, $IS_FIRST);
   }
   out[i] = $STORED;
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use panoply_core::error::panic_message;
 use panoply_core::op::compute::{ComputeOp, Search};
-use panoply_core::{Buffer, Describe, DeviceId, Error, HostBufferMut, Item, Op, Result, Shape, Tensor, Value};
+use panoply_core::{Buffer, Describe, DeviceId, Error, Item, Op, Result, Tensor, Value};
 
 use super::search;
 use crate::context::Context;
@@ -237,8 +237,7 @@ fn join_searches(items: &[Item], group: &[usize], context: &mut Context, ran: &m
 
 fn search_joined(ops: &[&Search], context: &mut Context) -> Result<Vec<Value>> {
     let Some(first) = ops.first() else { return Ok(Vec::new()) };
-    let mut joined = Search::clone(first);
-    joined.queries = concatenated(ops)?;
+    let joined = first.with_queries_of(ops)?;
     let (ids, scores) = search::run(&joined, context)?.into_pair()?;
     let (ids, scores) = (ids.as_slice::<u32>()?, scores.as_slice::<f32>()?);
     let mut begin = 0;
@@ -255,21 +254,6 @@ fn search_joined(ops: &[&Search], context: &mut Context) -> Result<Vec<Value>> {
         begin = end;
     }
     Ok(values)
-}
-
-/// The queries of all searches, one after the other.
-fn concatenated(ops: &[&Search]) -> Result<Tensor> {
-    let rows: usize = ops.iter().map(|op| op.queries.shape()[0]).sum();
-    let (dims, dtype) = (ops[0].queries.shape()[1], ops[0].queries.dtype());
-    let mut joined = HostBufferMut::zeroed(rows * dims * dtype.size_bytes())?;
-    let mut place = 0;
-    for op in ops {
-        let queries = op.queries.contiguous()?;
-        let bytes = queries.as_bytes()?;
-        joined.bytes_mut()[place..place + bytes.len()].copy_from_slice(bytes);
-        place += bytes.len();
-    }
-    Tensor::from_host(dtype, Shape::new([rows, dims])?, joined.freeze())
 }
 
 fn lock(context: &Mutex<Context>) -> MutexGuard<'_, Context> {

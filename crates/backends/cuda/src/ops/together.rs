@@ -2,7 +2,7 @@
 //! same time pay for one.
 
 use panoply_core::op::compute::{ComputeOp, Map, MatMul, Search};
-use panoply_core::{Buffer, Describe, HostBufferMut, Item, Op, Result, Shape, Tensor, Value};
+use panoply_core::{Buffer, Describe, Item, Op, Result, Tensor, Value};
 use panoply_kernels::c::{Kernel, MATMUL, activation_number};
 
 use super::{map, matmul, search};
@@ -181,8 +181,7 @@ fn products(ops: &[&MatMul], context: &mut Context) -> Result<Vec<Value>> {
 
 fn searches(ops: &[&Search], context: &mut Context) -> Result<Vec<Value>> {
     let Some(first) = ops.first() else { return Ok(Vec::new()) };
-    let mut joined = Search::clone(first);
-    joined.queries = concatenated(ops)?;
+    let joined = first.with_queries_of(ops)?;
     let (ids, scores) = search::run(&joined, context)?.into_pair()?;
     let mut begin = 0;
     let mut values = Vec::with_capacity(ops.len());
@@ -192,21 +191,6 @@ fn searches(ops: &[&Search], context: &mut Context) -> Result<Vec<Value>> {
         begin = end;
     }
     Ok(values)
-}
-
-/// The queries of all searches, one after the other.
-fn concatenated(ops: &[&Search]) -> Result<Tensor> {
-    let rows: usize = ops.iter().map(|op| op.queries.shape()[0]).sum();
-    let (dims, dtype) = (ops[0].queries.shape()[1], ops[0].queries.dtype());
-    let mut joined = HostBufferMut::zeroed(rows * dims * dtype.size_bytes())?;
-    let mut place = 0;
-    for op in ops {
-        let queries = op.queries.contiguous()?;
-        let bytes = queries.as_bytes()?;
-        joined.bytes_mut()[place..place + bytes.len()].copy_from_slice(bytes);
-        place += bytes.len();
-    }
-    Tensor::from_host(dtype, Shape::new([rows, dims])?, joined.freeze())
 }
 
 /// Addresses for a kernel, and what of the host they lead to: one upload brings both to the device.

@@ -1,6 +1,6 @@
 //! Search: the exact nearest neighbours of each query.
 
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, HostBufferMut};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::op::{BatchKey, Describe, Value};
@@ -81,6 +81,35 @@ impl Search {
     pub fn row_norms(mut self, norms: &Tensor) -> Search {
         self.row_norms = Some(norms.clone());
         self
+    }
+
+    /// This search with the queries of all of `ops`, one after the other, for an engine that runs searches of the same rows as
+    /// one. The queries must be on the host, and alike but for their number.
+    pub fn with_queries_of(&self, ops: &[&Search]) -> Result<Search> {
+        expect_rank("search: queries", &self.queries, 2)?;
+        let (dtype, dim) = (self.queries.dtype(), self.queries.shape()[1]);
+        let mut count = 0;
+        for op in ops {
+            expect_rank("search: queries", &op.queries, 2)?;
+            expect_dtype("search: queries", Some(&op.queries), dtype)?;
+            let shape = op.queries.shape();
+            if shape[1] != dim {
+                let expected = vec![shape[0], dim];
+                return Err(Error::ShapeMismatch { what: "search: queries", expected, got: shape.to_vec() });
+            }
+            count += shape[0];
+        }
+        let shape = Shape::new([count, dim])?;
+        let mut joined = HostBufferMut::zeroed(shape.elements() * dtype.size_bytes())?;
+        let mut rest = joined.bytes_mut();
+        for op in ops {
+            let queries = op.queries.contiguous()?;
+            let (own, behind) = rest.split_at_mut(queries.len_bytes());
+            own.copy_from_slice(queries.as_bytes()?);
+            rest = behind;
+        }
+        let queries = Tensor::from_host(dtype, shape, joined.freeze())?;
+        Ok(Search { queries, ..self.clone() })
     }
 
     /// The shape of the ids and of the scores, `[q, k]`.
@@ -210,6 +239,23 @@ mod tests {
 
     fn zeros<T: crate::Element>(dims: impl AsRef<[usize]>) -> Tensor {
         Tensor::from_vec(vec![T::zeroed(); dims.as_ref().iter().product()], dims).unwrap()
+    }
+
+    #[test]
+    fn queries_of_several_searches_are_joined_in_order() {
+        let rows = zeros::<f32>([4, 2]);
+        let of = |values: &[f32]| {
+            let queries = Tensor::from_vec(values.to_vec(), [values.len() / 2, 2]).unwrap();
+            Search::new(&rows, &queries, Metric::Dot, 1)
+        };
+        let (first, second) = (of(&[1.0, 2.0]), of(&[3.0, 4.0, 5.0, 6.0]));
+        let joined = first.with_queries_of(&[&first, &second]).unwrap();
+        assert_eq!(joined.queries.shape().dims(), [3, 2]);
+        assert_eq!(joined.queries.to_vec::<f32>().unwrap(), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+        let wider = Search::new(&rows, &zeros::<f32>([1, 3]), Metric::Dot, 1);
+        assert!(matches!(first.with_queries_of(&[&first, &wider]), Err(Error::ShapeMismatch { .. })));
+        let other = Search::new(&rows, &zeros::<f16>([1, 2]), Metric::Dot, 1);
+        assert!(first.with_queries_of(&[&first, &other]).is_err());
     }
 
     #[test]

@@ -115,7 +115,7 @@ fn has_own_memory(device: &DeviceInfo) -> bool {
 fn measure_case(work: &Work, device: &DeviceInfo, runtime: &Arc<Runtime>, options: &BenchOptions) -> Row {
     let place = Place { runtime: Arc::clone(runtime), device: device.id };
     let times = workload::prepare(work, &place)
-        .and_then(|runner| measure::measure(&runner, options.time_per_case, options.repeats_max));
+        .and_then(|runner| measure::measure(&runner, device.kind, options.time_per_case, options.repeats_max));
     Row::new(work, device.id, options.threads.unwrap_or_else(|| default_threads(device)), times)
 }
 

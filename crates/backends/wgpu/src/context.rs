@@ -242,8 +242,9 @@ impl Context {
         if self.recorder.is_empty() {
             return None;
         }
+        let params = self.recorder.params_upload(&mut self.belt);
         let closed = self.belt.close();
-        let index = self.recorder.submit();
+        let index = self.recorder.submit(params);
         self.belt.recall(closed);
         self.uploaded_bytes = 0;
         index

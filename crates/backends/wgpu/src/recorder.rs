@@ -10,6 +10,7 @@ use panoply_core::{Error, Result};
 
 use crate::operand::Operand;
 use crate::pipelines::{Pipeline, Pipelines};
+use crate::staging::Belt;
 
 /// Bytes that a kernel may take its parameters from.
 const PARAMS_BYTES: u64 = 4096;
@@ -162,17 +163,32 @@ impl Recorder {
         self.groups.clear();
     }
 
-    /// Hands everything recorded to the queue.
-    pub(crate) fn submit(&mut self) -> Option<wgpu::SubmissionIndex> {
+    /// The commands that bring the parameters to the device: to be handed to [`Recorder::submit`] before the belt's chunks
+    /// are used again.
+    ///
+    /// (`write_buffer` would make a buffer for each submission. Where the belt's chunks fill all blocks of host memory that
+    /// there are, that takes a block of its own from the driver each time: 4 ms on an H200.)
+    pub(crate) fn params_upload(&mut self, belt: &mut Belt) -> Option<wgpu::CommandEncoder> {
+        if self.params.is_empty() {
+            return None;
+        }
+        let target = &self.params_buffers[self.turn].0;
+        let mut encoder = self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor { label: None });
+        let uploaded = belt.upload(&mut encoder, target, 0, &self.params);
+        if uploaded.is_err() {
+            self.queue.write_buffer(target, 0, &self.params);
+        }
+        self.params.clear();
+        uploaded.is_ok().then_some(encoder)
+    }
+
+    /// Hands everything recorded to the queue, behind the upload of the parameters.
+    pub(crate) fn submit(&mut self, params: Option<wgpu::CommandEncoder>) -> Option<wgpu::SubmissionIndex> {
         self.pass = None;
         self.timed_passes = None;
         let encoder = self.encoder.take()?;
-        if !self.params.is_empty() {
-            self.queue.write_buffer(&self.params_buffers[self.turn].0, 0, &self.params);
-            self.params.clear();
-        }
         self.turn = (self.turn + 1) % PARAMS_BUFFERS;
-        Some(self.queue.submit([encoder.finish()]))
+        Some(self.queue.submit(params.into_iter().chain([encoder]).map(wgpu::CommandEncoder::finish)))
     }
 
     fn bind<'a>(&self, pipeline: &Pipeline, operands: impl Iterator<Item = &'a Operand>) -> wgpu::BindGroup {

@@ -80,7 +80,10 @@ impl WgpuBackend {
         let unavailable = |reason: String| Error::DeviceUnavailable { device: device.id, reason };
         let (adapter, profile, info) =
             self.adapter(device).ok_or_else(|| unavailable("there is no such adapter".to_owned()))?;
-        let wanted = wgpu::Features::PIPELINE_CACHE | wgpu::Features::TIMESTAMP_QUERY | wgpu::Features::SUBGROUP;
+        let wanted = wgpu::Features::PIPELINE_CACHE
+            | wgpu::Features::TIMESTAMP_QUERY
+            | wgpu::Features::SUBGROUP
+            | wgpu::Features::IMMEDIATES;
         let descriptor = wgpu::DeviceDescriptor {
             label: Some("panoply"),
             required_features: adapter.features() & wanted,

@@ -1,7 +1,8 @@
 //! From dispatches to command buffers.
 //!
 //! All ops of a batch go into one command buffer, and all their dispatches into one pass as long as no copy comes between.
-//! Parameters are gathered on the host and written once per submission; a dispatch names its own by an offset. Bind
+//! Parameters come with each dispatch where they are few and the device can; else they are gathered on the host and written
+//! once per submission, and a dispatch names its own by an offset. Bind
 //! groups are cached by the blocks that they bind, which a warm pool gives out again and again.
 
 use std::collections::HashMap;
@@ -127,15 +128,20 @@ impl Recorder {
             self.groups.insert(key.clone(), made);
         }
         let offset = self.params.len();
-        self.params.extend_from_slice(bytemuck::cast_slice(params));
-        self.params.resize(self.params.len().next_multiple_of(self.params_step), 0);
+        if pipeline.immediates.is_none() {
+            self.params.extend_from_slice(bytemuck::cast_slice(params));
+            self.params.resize(self.params.len().next_multiple_of(self.params_step), 0);
+        }
         let (x, y) = folded(groups)?;
         if self.pass.is_none() {
             self.begin_pass();
         }
         let (Some(pass), Some(group)) = (&mut self.pass, self.groups.get(&key)) else { return Ok(()) };
         pass.set_pipeline(&pipeline.pipeline);
-        pass.set_bind_group(0, &self.params_buffers[self.turn].1, &[offset as u32]);
+        match pipeline.immediates {
+            Some(words) => pass.set_immediates(0, bytemuck::cast_slice(&params[..words.min(params.len())])),
+            None => pass.set_bind_group(0, &self.params_buffers[self.turn].1, &[offset as u32]),
+        }
         pass.set_bind_group(1, group, &[]);
         pass.dispatch_workgroups(x, y, 1);
         Ok(())

@@ -3,7 +3,8 @@
 //! The contract between a kernel and whoever runs it:
 //!
 //! 1. Group 0, binding 0 is a uniform buffer of 32-bit parameters in the order that the kernel's file documents; they
-//!    take at most [`PARAMS_WORDS_MAX`] words. Group 1 holds storage buffers: first the written ones, then those read.
+//!    take at most [`PARAMS_WORDS_MAX`] words. Where a device takes so many words with the dispatch itself, the same text
+//!    declares them so ([`with_immediates`]). Group 1 holds storage buffers: first the written ones, then those read.
 //! 2. A workgroup has [`WORKGROUP_SIZE`] invocations. Workgroups are counted along one line that may be folded into two
 //!    dimensions; workgroups behind the end of the work do nothing.
 //! 3. Elements of 8 and 16 bits lie packed in 32-bit words. A kernel reads any type, computes in the type's *carrier*
@@ -22,6 +23,7 @@ mod moves;
 mod naive;
 mod pool;
 mod prelude;
+mod radix;
 mod rank;
 mod reduce;
 mod rows;
@@ -38,7 +40,8 @@ pub use map::{InputLayout, MAP_NODES_MAX, MapKernel, map_support};
 pub use moves::{GatherKernel, MoveKernel};
 pub use naive::NaiveGemmKernel;
 pub use pool::PoolKernel;
-pub use prelude::{carrier, carrier_dtype};
+pub use prelude::{carrier, carrier_dtype, with_immediates};
+pub use radix::{RADIX_DIGITS, RadixKernel, RadixStep};
 pub use rank::RankKernel;
 pub use reduce::{ReduceForm, ReduceKernel};
 pub use rows::{RowForm, RowKernel, RowOp};
@@ -91,6 +94,8 @@ pub enum Kernel {
     Norm(NormKernel),
     /// One step of a sort.
     Sort(SortKernel),
+    /// One step of a sort by eight bits at a time.
+    Radix(RadixKernel),
     /// Images of another size.
     Resize(ResizeKernel),
     /// Images scaled and shifted channel by channel.
@@ -120,6 +125,7 @@ impl Kernel {
             Kernel::Rank(kernel) => kernel.source(),
             Kernel::Norm(kernel) => kernel.source(),
             Kernel::Sort(kernel) => kernel.source(),
+            Kernel::Radix(kernel) => kernel.source(),
             Kernel::Resize(kernel) => kernel.source(),
             Kernel::Normalize(kernel) => kernel.source(),
             Kernel::Color(kernel) => kernel.source(),

@@ -5,7 +5,7 @@
 
 use panoply_core::op::compute::{ArgSort, ScanKind, Sort, SortPairs};
 use panoply_core::{DType, Result, Tensor};
-use panoply_kernels::wgsl::{Kernel, SORT_BLOCK, SORT_LINE_MAX, SortKernel};
+use panoply_kernels::wgsl::{Kernel, RadixKernel, RadixStep, SORT_BLOCK, SORT_LINE_MAX, SortKernel};
 
 use super::gather::{Picked, take};
 use super::{Extents, empty, no_f64, scan};
@@ -15,8 +15,6 @@ use crate::operand::Operand;
 
 /// Workgroup memory that the radix sort takes, in bytes.
 const RADIX_WORKGROUP_BYTES: u32 = 17_408;
-/// Bits that one pass sorts by.
-const DIGIT_BITS: usize = 4;
 
 pub(crate) fn support(profile: &Profile, dtype: DType, len: usize) -> Result<(), String> {
     if len > SORT_LINE_MAX && profile.workgroup_bytes_max < RADIX_WORKGROUP_BYTES {
@@ -112,19 +110,18 @@ fn radix(
     context.run(&kernel, &[&keys], &[input], &params, groups_for(lines * axis))?;
     let size = if with_positions { lines * axis } else { 1 };
     let (mut positions, mut other_positions) = (context.words(size)?, context.words(size)?);
-    let blocks = axis.div_ceil(SORT_BLOCK);
-    let counts = context.words(lines * 16 * blocks)?;
-    let starts = context.words(lines * 16 * blocks)?;
-    let counted = Extents { outer: lines, axis: 16 * blocks, inner: 1 };
+    let passes = Passes::of(context);
+    let blocks = axis.div_ceil(passes.block);
+    let counts = context.words(lines * passes.digits() * blocks)?;
+    let starts = context.words(lines * passes.digits() * blocks)?;
+    let counted = Extents { outer: lines, axis: passes.digits() * blocks, inner: 1 };
     let groups = (lines * blocks) as u64;
-    // Vectors of four were three times as slow on an H200.
-    let vector = false;
-    for shift in (0..SortKernel::key_bits(input.dtype)).step_by(DIGIT_BITS) {
+    for shift in (0..SortKernel::key_bits(input.dtype)).step_by(passes.bits) {
         let params = [lines as u32, axis_word, blocks as u32, shift];
-        context.run(&Kernel::Sort(SortKernel::Count { vector }), &[&counts], &[&keys], &params, groups)?;
+        context.run(&passes.count(), &[&counts], &[&keys], &params, groups)?;
         scan::lines(&counts, counted, ScanKind::Sum, false, true, &starts, context)?;
         let first = shift == 0;
-        let kernel = Kernel::Sort(SortKernel::Scatter { positions: with_positions, first, vector });
+        let kernel = passes.scatter(with_positions, first);
         if with_positions {
             let mut reads = vec![&keys, &starts];
             if !first {
@@ -138,6 +135,43 @@ fn radix(
         std::mem::swap(&mut positions, &mut other_positions);
     }
     Ok((keys, positions))
+}
+
+/// How a radix sort goes: by eight bits at a time where there are subgroups, else by four.
+struct Passes {
+    bits: usize,
+    block: usize,
+    lanes: Option<u8>,
+}
+
+impl Passes {
+    fn of(context: &Context) -> Passes {
+        let profile = &context.profile;
+        let suits =
+            |lanes: &u8| RadixKernel::takes(*lanes) && RadixKernel::workgroup_bytes(*lanes) <= profile.workgroup_bytes_max;
+        match profile.subgroup_lanes.filter(suits) {
+            Some(lanes) => Passes { bits: 8, block: RadixKernel::block(lanes), lanes: Some(lanes) },
+            None => Passes { bits: 4, block: SORT_BLOCK, lanes: None },
+        }
+    }
+
+    fn digits(&self) -> usize {
+        1 << self.bits
+    }
+
+    fn count(&self) -> Kernel {
+        match self.lanes {
+            Some(lanes) => Kernel::Radix(RadixKernel { lanes, step: RadixStep::Count }),
+            None => Kernel::Sort(SortKernel::Count),
+        }
+    }
+
+    fn scatter(&self, positions: bool, first: bool) -> Kernel {
+        match self.lanes {
+            Some(lanes) => Kernel::Radix(RadixKernel { lanes, step: RadixStep::Scatter { positions, first } }),
+            None => Kernel::Sort(SortKernel::Scatter { positions, first }),
+        }
+    }
 }
 
 /// From line by line to the tensor's layout.

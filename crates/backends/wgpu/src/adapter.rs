@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use panoply_core::{Api, Capabilities, DeviceId, DeviceInfo, DeviceKind, Domain};
 
+use crate::vulkan::Identity;
+
 /// What ops need to know about an adapter.
 #[derive(Clone, Debug)]
 pub(crate) struct Profile {
@@ -69,6 +71,7 @@ pub(crate) fn describe(
     info: &wgpu::AdapterInfo,
     limits: &wgpu::Limits,
     features: wgpu::Features,
+    identity: Identity,
 ) -> DeviceInfo {
     let kind = match info.device_type {
         wgpu::DeviceType::DiscreteGpu | wgpu::DeviceType::VirtualGpu => DeviceKind::DiscreteGpu,
@@ -82,6 +85,8 @@ pub(crate) fn describe(
     device.threads_per_block_max = Some(limits.max_compute_invocations_per_workgroup);
     device.shared_memory_bytes_max = Some(u64::from(limits.max_compute_workgroup_storage_size));
     device.pci_address = info.device_pci_bus_id.parse().ok();
+    device.uuid = identity.uuid;
+    device.memory_total_bytes = identity.memory_bytes.filter(|_| kind == DeviceKind::DiscreteGpu);
     let known = [
         ("f16", wgpu::Features::SHADER_F16),
         ("f64", wgpu::Features::SHADER_F64),

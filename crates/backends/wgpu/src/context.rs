@@ -1,5 +1,6 @@
 //! What an op has at hand while it is recorded: operands, memory, kernels, and the commands so far.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -36,6 +37,8 @@ pub(crate) struct Context {
     uploaded_bytes: usize,
     /// Bytes that crossed for the op under construction.
     pub(crate) moved_bytes: u64,
+    /// Kernels are compiled and nothing is recorded.
+    rehearsal: bool,
 }
 
 impl Context {
@@ -58,6 +61,7 @@ impl Context {
             downloads: Vec::new(),
             uploaded_bytes: 0,
             moved_bytes: 0,
+            rehearsal: false,
             profile,
             gpu,
             faults,
@@ -174,18 +178,26 @@ impl Context {
             self.submit();
         }
         let pipeline = self.pipelines.get(kernel, (writes.len(), reads.len()))?;
+        if self.rehearsal {
+            return Ok(());
+        }
         self.recorder.dispatch(&pipeline, writes, reads, params, groups)
     }
 
     /// Small data of the op itself, uploaded.
     pub(crate) fn constants(&mut self, words: &[u32]) -> Result<Operand> {
         let target = self.words(words.len().max(1))?;
-        self.belt.upload(self.recorder.encoder(), &target.block().buffer, 0, bytemuck::cast_slice(words))?;
+        if !self.rehearsal {
+            self.belt.upload(self.recorder.encoder(), &target.block().buffer, 0, bytemuck::cast_slice(words))?;
+        }
         Ok(target)
     }
 
     /// Copies a contiguous operand's bytes into another at a byte offset that is a multiple of four.
     pub(crate) fn copy(&mut self, from: &Operand, to: &Operand, to_offset: u64) {
+        if self.rehearsal {
+            return;
+        }
         let size = from.dtype.size_bytes();
         let (start, bytes) = (from.start_byte(), from.elements() * size);
         let bytes = bytes.next_multiple_of(4) as u64;
@@ -195,7 +207,9 @@ impl Context {
 
     /// Sets an operand's block to zeros.
     pub(crate) fn clear(&mut self, operand: &Operand) {
-        self.recorder.encoder().clear_buffer(&operand.block().buffer, 0, None);
+        if !self.rehearsal {
+            self.recorder.encoder().clear_buffer(&operand.block().buffer, 0, None);
+        }
     }
 
     /// Asks for a contiguous operand's bytes. Returns the download's number in this batch.
@@ -203,6 +217,9 @@ impl Context {
         let bytes = operand.elements() * operand.dtype.size_bytes();
         // Copies start at multiples of four: a view in the middle of a word is moved to a block of its own.
         let operand = if operand.start_byte().is_multiple_of(4) { operand.clone() } else { self.moved(operand)? };
+        if self.rehearsal {
+            return Ok(0);
+        }
         let start = operand.start_byte() as u64;
         let download = self.readback.download(self.recorder.encoder(), &operand.block().buffer, start, bytes)?;
         self.moved_bytes += bytes as u64;
@@ -222,6 +239,22 @@ impl Context {
         let line = Shape::new([operand.elements()])?;
         let (view, output) = (operand.reshaped(line), output.reshaped(line));
         in_pieces(&[view], &output, self, &mut |views, output, context| context.move_view(&views[0], output))
+    }
+
+    /// Lets `run` compile what it needs without recording anything.
+    pub(crate) fn rehearse(&mut self, run: impl FnOnce(&mut Context)) {
+        self.rehearsal = true;
+        // Whatever becomes of it, the next op is no rehearsal.
+        drop(catch_unwind(AssertUnwindSafe(|| run(self))));
+        self.rehearsal = false;
+    }
+
+    /// Records in earnest, in a rehearsal too.
+    pub(crate) fn in_earnest<T>(&mut self, record: impl FnOnce(&mut Context) -> T) -> T {
+        let rehearsal = std::mem::replace(&mut self.rehearsal, false);
+        let recorded = record(self);
+        self.rehearsal = rehearsal;
+        recorded
     }
 
     /// Times the submission under construction, where the device can.
@@ -271,6 +304,7 @@ impl Context {
         let bytes = compact.as_bytes()?;
         let target = self.output(tensor.dtype(), *compact.shape())?;
         let mut offset = 0;
+        let bytes = if self.rehearsal { &[] } else { bytes };
         for piece in bytes.chunks(PIECE_BYTES_MAX) {
             if self.uploaded_bytes > UPLOAD_BYTES_MAX {
                 self.submit();

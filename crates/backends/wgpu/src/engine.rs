@@ -14,8 +14,9 @@ use std::time::{Duration, Instant};
 
 use panoply_core::error::panic_message;
 use panoply_core::{
-    DType, DeviceInfo, Engine, Error, Finished, Health, HostBuffer, Item, MemoryStats, Result, Shape, Tensor, Value,
+    DType, DeviceInfo, Engine, Error, Finished, Health, HostBuffer, Item, MemoryStats, Op, Result, Shape, Tensor, Value,
 };
+use panoply_kernels::warm::Warm;
 
 use crate::context::Context;
 use crate::ops;
@@ -25,6 +26,9 @@ use crate::staging::{Download, HostPages};
 const LOOK_AGAIN: Duration = Duration::from_micros(50);
 /// How long to look again and again before sleeping: waking up takes longer than most ops.
 const SPIN_MAX: Duration = Duration::from_micros(300);
+
+/// How often to look at the device while there are more ops to record: a look costs as much as recording one.
+const LOOK_WHILE_BUSY: Duration = Duration::from_micros(8);
 
 /// A batch of one op with at least so much input is timed; for less the stamps cost more than they tell.
 const TIMED_BYTES_MIN: usize = 1 << 20;
@@ -50,8 +54,10 @@ pub(crate) struct WgpuEngine {
     /// Recorded, and not handed over yet.
     gathered: Vec<Recorded>,
     flights: VecDeque<Flight>,
+    last_look: Instant,
     /// Memory for large downloads.
     host: HostPages,
+    warm: Arc<Warm>,
 }
 
 /// An op, what it comes to, and how many bytes it moves.
@@ -68,8 +74,9 @@ struct Flight {
 }
 
 impl WgpuEngine {
-    pub(crate) fn new(info: DeviceInfo, context: Context, queue: wgpu::Queue) -> WgpuEngine {
-        WgpuEngine { info, context, queue, gathered: Vec::new(), flights: VecDeque::new(), host: HostPages::default() }
+    pub(crate) fn new(info: DeviceInfo, context: Context, queue: wgpu::Queue, warm: Arc<Warm>) -> WgpuEngine {
+        let (gathered, flights, host) = (Vec::new(), VecDeque::new(), HostPages::default());
+        WgpuEngine { info, context, queue, gathered, flights, last_look: Instant::now(), host, warm }
     }
 
     /// What ops have at hand, for tests that break it.
@@ -201,6 +208,9 @@ impl Engine for WgpuEngine {
         for item in batch.drain(..) {
             self.context.moved_bytes = 0;
             let answer = self.record(&item);
+            if answer.is_ok() && !self.warm.contains(&item.op) {
+                self.warm.insert(&item.op);
+            }
             self.gathered.push((item, answer, self.context.moved_bytes));
         }
         if !small || self.flights.is_empty() || self.gathered.len() >= GATHERED_MAX {
@@ -212,8 +222,11 @@ impl Engine for WgpuEngine {
         let before = finished.len();
         let now = Instant::now();
         let (deadline, spin_until) = (now + wait_max, now + SPIN_MAX);
-        self.wait(Duration::ZERO);
-        self.land(finished);
+        if !wait_max.is_zero() || now.saturating_duration_since(self.last_look) >= LOOK_WHILE_BUSY {
+            self.last_look = now;
+            self.wait(Duration::ZERO);
+            self.land(finished);
+        }
         if !wait_max.is_zero() || self.flights.is_empty() {
             self.launch();
         }
@@ -245,6 +258,18 @@ impl Engine for WgpuEngine {
 
     fn health(&mut self) -> Health {
         Health { fault: self.context.faults.lost(), ..Health::default() }
+    }
+
+    fn warm_up(&mut self, op: &Op) {
+        if self.context.faults.lost().is_some() {
+            return;
+        }
+        // What was recorded goes to the device first: a rehearsal leaves nothing behind, and so must find nothing.
+        self.launch();
+        self.context.rehearse(|context| drop(ops::run(op, context)));
+        // A rehearsal that failed is over all the same: the op itself will show why.
+        let _ = self.context.faults.take_error();
+        self.warm.insert(op);
     }
 }
 

@@ -25,8 +25,8 @@ pub(crate) struct Pipeline {
 /// How many buffers a kernel writes and reads.
 type Shape = (usize, usize);
 
-/// Words of parameters that a dispatch carries itself where the device can: what every Vulkan driver takes.
-const IMMEDIATE_WORDS_MAX: usize = 32;
+/// The most words of parameters that a dispatch carries itself, where the device can.
+const IMMEDIATE_WORDS_MAX: usize = 64;
 
 /// The kernels of one opened device.
 pub(crate) struct Pipelines {

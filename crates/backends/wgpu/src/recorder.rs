@@ -42,6 +42,10 @@ pub(crate) struct Recorder {
     params_buffers: Vec<(wgpu::Buffer, wgpu::BindGroup)>,
     turn: usize,
     groups: HashMap<BindKey, wgpu::BindGroup>,
+    /// The key of the last dispatch's bind group, whose memory the next one uses.
+    key: BindKey,
+    /// The pipeline that the pass has set.
+    last_pipeline: Option<wgpu::ComputePipeline>,
     binding_bytes_max: u64,
     /// One for each turn; none where the device has no time stamps.
     timers: Vec<Timer>,
@@ -69,6 +73,8 @@ impl Recorder {
             params_buffers,
             turn: 0,
             groups: HashMap::new(),
+            key: BindKey::new(),
+            last_pipeline: None,
             binding_bytes_max: limits.max_storage_buffer_binding_size,
             timers: timers(device),
             timed_passes: None,
@@ -117,15 +123,15 @@ impl Recorder {
         params: &[u32],
         groups: u64,
     ) -> Result<()> {
-        let key: BindKey = std::iter::once((writes.len() as u64, 0))
-            .chain(writes.iter().chain(reads).map(|operand| (operand.block().id, operand.window)))
-            .collect();
-        if !self.groups.contains_key(&key) {
+        self.key.clear();
+        self.key.push((writes.len() as u64, 0));
+        self.key.extend(writes.iter().chain(reads).map(|operand| (operand.block().id, operand.window)));
+        if !self.groups.contains_key(&self.key) {
             let made = self.bind(pipeline, writes.iter().chain(reads).copied());
             if self.groups.len() >= BIND_GROUPS_MAX {
                 self.groups.clear();
             }
-            self.groups.insert(key.clone(), made);
+            self.groups.insert(self.key.clone(), made);
         }
         let offset = self.params.len();
         if pipeline.immediates.is_none() {
@@ -136,8 +142,11 @@ impl Recorder {
         if self.pass.is_none() {
             self.begin_pass();
         }
-        let (Some(pass), Some(group)) = (&mut self.pass, self.groups.get(&key)) else { return Ok(()) };
-        pass.set_pipeline(&pipeline.pipeline);
+        let (Some(pass), Some(group)) = (&mut self.pass, self.groups.get(&self.key)) else { return Ok(()) };
+        if self.last_pipeline.as_ref() != Some(&pipeline.pipeline) {
+            pass.set_pipeline(&pipeline.pipeline);
+            self.last_pipeline = Some(pipeline.pipeline.clone());
+        }
         match pipeline.immediates {
             Some(words) => pass.set_immediates(0, bytemuck::cast_slice(&params[..words.min(params.len())])),
             None => pass.set_bind_group(0, &self.params_buffers[self.turn].1, &[offset as u32]),
@@ -161,6 +170,7 @@ impl Recorder {
             end_of_pass_write_index: Some(*first + 1),
         });
         let descriptor = wgpu::ComputePassDescriptor { label: None, timestamp_writes };
+        self.last_pipeline = None;
         self.pass = Some(self.encoder().begin_compute_pass(&descriptor).forget_lifetime());
     }
 

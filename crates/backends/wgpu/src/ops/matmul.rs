@@ -237,7 +237,7 @@ fn tile(product: &Product, dtype: DType, context: &mut Context) -> Result<Tile> 
         return Ok(tile);
     }
     if !context.profile.is_software {
-        measure(context)?;
+        context.in_earnest(measure)?;
     }
     Ok(context.tuning.large().unwrap_or(large))
 }

@@ -10,7 +10,7 @@ use panoply_kernels::wgsl::{Kernel, MoveKernel, WORKGROUP_SIZE, carrier_dtype};
 use crate::adapter::Profile;
 use crate::fault::Faults;
 use crate::memory::DeviceMemory;
-use crate::operand::{Operand, collapsed};
+use crate::operand::{Operand, WINDOW_STEP_BYTES, collapsed};
 use crate::pieces::in_pieces;
 use crate::pipelines::Pipelines;
 use crate::recorder::Recorder;
@@ -141,9 +141,16 @@ impl Context {
             return Ok(carriers.retyped(dtype));
         }
         let output = self.output(dtype, carriers.shape)?;
-        let words = (carriers.elements() * dtype.size_bytes()).div_ceil(4);
-        let params = [carriers.elements() as u32];
-        self.run(&Kernel::Narrow(dtype), &[&output], &[&carriers], &params, groups_for(words))?;
+        // So many at a time that both begin at a window's start.
+        let elements = carriers.elements();
+        let seen = self.profile.binding_bytes_max as usize / 4 / WINDOW_STEP_BYTES * WINDOW_STEP_BYTES;
+        for first in (0..elements).step_by(seen) {
+            let count = seen.min(elements - first);
+            let words = (count * dtype.size_bytes()).div_ceil(4);
+            let (from, to) = (carriers.span(first, count)?, output.span(first, count)?);
+            let (from, to) = if count == elements { (from, to) } else { (from.windowed(), to.windowed()) };
+            self.run(&Kernel::Narrow(dtype), &[&to], &[&from], &[count as u32], groups_for(words))?;
+        }
         Ok(output)
     }
 

@@ -5,9 +5,9 @@ use panoply_conformance::values::{difference, random_tensor};
 use panoply_conformance::{Tolerance, run_one};
 use panoply_core::expr::Expr;
 use panoply_core::op::compute::{
-    Activation, Conv2d, LayerNorm, Map, MatMul, Metric, Reduce, Scan, Search, Softmax, TopK,
+    Activation, ArgSort, Conv2d, LayerNorm, Map, MatMul, Metric, Reduce, Scan, Search, Softmax, Sort, TopK,
 };
-use panoply_core::{Backend, DType, OpenOptions, Operation, Tensor};
+use panoply_core::{Backend, DType, Engine, OpenOptions, Operation, Tensor, Warmth};
 
 use crate::backend::WgpuBackend;
 use crate::engine::WgpuEngine;
@@ -160,4 +160,39 @@ fn more_inputs_than_an_adapter_binds() {
         let tolerance = Tolerance::Close { relative: 1e-2, absolute: 1e-2 };
         agree(&mut engine, dtype.name(), Map::new(sum, &inputs.iter().collect::<Vec<_>>()), tolerance);
     }
+}
+
+#[test]
+fn long_lines_are_sorted_with_subgroups_and_without() {
+    let Some(mut engine) = engine() else { return };
+    for lanes in [engine.context().profile.subgroup_lanes, None] {
+        engine.context().profile.subgroup_lanes = lanes;
+        for len in [2049, 4096, 20_001] {
+            let line = floats(&[2, len], 1);
+            agree(&mut engine, "values", Sort::new(&line).axis(1), Tolerance::Exact);
+            agree(&mut engine, "positions", ArgSort::new(&line).axis(1).descending(), Tolerance::Exact);
+            // Few values, so that most keys have equals, whose order must stay.
+            let few = Tensor::from_vec((0..len).map(|i| (i * 7 % 5) as i32 - 2).collect::<Vec<i32>>(), [len]).unwrap();
+            agree(&mut engine, "equals", ArgSort::new(&few), Tolerance::Exact);
+        }
+    }
+}
+
+#[test]
+fn what_was_warmed_up_is_compiled_and_nothing_was_run() {
+    let backend = WgpuBackend::new();
+    let Ok(devices) = backend.discover() else { return };
+    let mut engine = backend.open_engine(&devices[0], &OpenOptions::default()).unwrap();
+    let (a, b) = (floats(&[9, 2100], 1), floats(&[2100, 5], 2));
+    let ops = [MatMul::new(&a, &b).into_op().unwrap(), Sort::new(&a).axis(1).into_op().unwrap()];
+    for op in &ops {
+        assert_eq!(backend.warmth(&devices[0], op), Warmth::Cold);
+        engine.warm_up(op);
+        assert_eq!(backend.warmth(&devices[0], op), Warmth::Warm);
+        assert!(engine.context().submit().is_none(), "something was recorded");
+    }
+    let compiled = engine.context().pipelines.count();
+    agree(&mut engine, "product", MatMul::new(&a, &b), CLOSE);
+    agree(&mut engine, "sort", Sort::new(&a).axis(1), Tolerance::Exact);
+    assert_eq!(engine.context().pipelines.count(), compiled);
 }

@@ -74,6 +74,12 @@ impl Pipelines {
         }
     }
 
+    /// How many kernels were compiled.
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        self.known.len()
+    }
+
     /// The layout of the parameters' bind group.
     pub(crate) fn params_layout(&self) -> &wgpu::BindGroupLayout {
         &self.params

@@ -119,9 +119,9 @@ impl RadixKernel {
                 "  moved[place$J] = positions[min(base + own + $J * $LANESu, last)];\n"
             }));
             text.push_str("  workgroupBarrier();\n");
-            text.push_str(&self.each(
-                "  if (lid + $J * 256u < count) { out_positions[target$J] = moved[lid + $J * 256u]; }\n",
-            ));
+            text.push_str(
+                &self.each("  if (lid + $J * 256u < count) { out_positions[target$J] = moved[lid + $J * 256u]; }\n"),
+            );
         }
         text.push_str("}\n");
         text

@@ -1,12 +1,14 @@
-//! MatMul: strides, tiles and epilogues for one kernel.
+//! MatMul: strides, tiles and epilogues for one kernel; products beyond a kernel's reach are cut in `large_matmul`.
 
 use std::time::{Duration, Instant};
 
 use panoply_core::op::compute::{Activation, MatMul};
+use panoply_core::shape::Strides;
 use panoply_core::{DType, Result, Shape, Tensor};
 use panoply_kernels::wgsl::{Accumulate, Addend, Epilogue, GemmKernel, Kernel, Load, NaiveGemmKernel, Tile};
 
 use super::empty;
+use super::large_matmul::multiply_all;
 use super::map::cast;
 use crate::context::{Context, groups_for};
 use crate::operand::Operand;
@@ -57,7 +59,7 @@ pub(crate) fn run(op: &MatMul, context: &mut Context) -> Result<Tensor> {
         addend_dtype: dtype,
     };
     let carriers = context.carriers(dtype, shape)?;
-    multiply(&product, [&a, &b], [c.as_ref(), bias.as_ref()], &carriers, context)?;
+    multiply_all(&product, [&a, &b], [c.as_ref(), bias.as_ref()], &carriers, context)?;
     context.finish_as(carriers, dtype)
 }
 
@@ -79,6 +81,7 @@ fn large_tiles(batch: &Shape, m: usize, n: usize) -> usize {
 }
 
 /// The sizes of a product and what happens to its sums.
+#[derive(Clone)]
 pub(super) struct Product {
     pub(super) m: usize,
     pub(super) n: usize,
@@ -186,7 +189,7 @@ fn params(product: &Product, [a, b]: [&Operand; 2], [c, bias]: [Option<&Operand>
     }
     match c {
         Some(c) => {
-            let steps = stretched(c, &whole);
+            let steps = stretched_steps(c, &whole);
             params.push(c.start());
             params.extend([step(steps[rank]), step(steps[rank + 1])]);
             params.extend(
@@ -215,8 +218,14 @@ fn batch_steps(dims: &[usize], strides: &[isize], batch: &[usize]) -> [u32; BATC
     })
 }
 
+/// An operand that is stretched to a shape.
+pub(super) fn stretched(operand: &Operand, shape: &Shape) -> Result<Operand> {
+    let strides = Strides::new(stretched_steps(operand, shape.dims()))?;
+    Ok(Operand { shape: *shape, strides, ..operand.clone() })
+}
+
 /// The strides of an operand that is stretched to a shape.
-fn stretched(operand: &Operand, dims: &[usize]) -> Vec<isize> {
+fn stretched_steps(operand: &Operand, dims: &[usize]) -> Vec<isize> {
     let added = dims.len() - operand.shape.rank();
     let own = |axis: usize| axis.checked_sub(added).filter(|own| operand.shape[*own] == dims[axis]);
     (0..dims.len()).map(|axis| own(axis).map_or(0, |own| operand.strides[own])).collect()

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use panoply_core::{Absence, Api, Backend, DeviceInfo, Engine, Error, Op, OpenOptions, Result, Support, Warmth};
 use panoply_kernels::warm::Warm;
 
-use crate::adapter::{Profile, describe, device_id};
+use crate::adapter::{MATRIX_FEATURES, Profile, describe, device_id};
 use crate::context::Context;
 use crate::engine::WgpuEngine;
 use crate::fault::{Faults, at_once};
@@ -66,7 +66,8 @@ impl WgpuBackend {
                     None => {
                         let id = device_id(found.adapters.len());
                         let device = describe(id, &info, &limits, adapter.features(), vulkan::identity(&adapter));
-                        let profile = Profile::new(id, &info, &limits, adapter.features());
+                        let matrices = adapter.cooperative_matrix_properties();
+                        let profile = Profile::new(id, &info, &limits, adapter.features(), &matrices);
                         found.adapters.push((adapter, profile, device));
                     }
                 }
@@ -87,12 +88,19 @@ impl WgpuBackend {
         let wanted = wgpu::Features::PIPELINE_CACHE
             | wgpu::Features::TIMESTAMP_QUERY
             | wgpu::Features::SUBGROUP
-            | wgpu::Features::IMMEDIATES;
+            | wgpu::Features::IMMEDIATES
+            | if profile.matrix_units { MATRIX_FEATURES } else { wgpu::Features::empty() };
         let descriptor = wgpu::DeviceDescriptor {
             label: Some("panoply"),
             required_features: adapter.features() & wanted,
             required_limits: self.limits_of(adapter),
-            experimental_features: wgpu::ExperimentalFeatures::disabled(),
+            // SAFETY: matrices are multiplied by one kernel of ours alone, of the one kind that the adapter says it has, and
+            // what comes of it is checked like everything else; a device that fails at it is not asked again.
+            experimental_features: if profile.matrix_units {
+                unsafe { wgpu::ExperimentalFeatures::enabled() }
+            } else {
+                wgpu::ExperimentalFeatures::disabled()
+            },
             memory_hints: wgpu::MemoryHints::Performance,
             trace: wgpu::Trace::Off,
         };

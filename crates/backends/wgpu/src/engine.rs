@@ -2,7 +2,7 @@
 //!
 //! 1. `submit` records every item of a batch into commands, hands them to the queue and returns. Small ops are not handed
 //!    over at once while the device has work: handing over costs more than recording, so they gather until the device is
-//!    idle, there are enough of them, or the worker has time to wait.
+//!    idle, there are enough of them, or they have waited for a moment.
 //! 2. A batch has landed when the queue says that its work is done and all its downloads are mapped. Batches land in order.
 //! 3. When the device is lost, everything under way is answered with that, and so is everything that follows.
 
@@ -24,8 +24,9 @@ use crate::staging::{Download, HostPages};
 
 /// How long to sleep between two looks while a bounded wait is not supported by the device.
 const LOOK_AGAIN: Duration = Duration::from_micros(50);
-/// How long to look again and again before sleeping: waking up takes longer than most ops.
-const SPIN_MAX: Duration = Duration::from_micros(300);
+/// For how long after a submission `poll` looks once and returns, so that the worker records what arrives meanwhile; after
+/// that it sleeps. (Waking up takes longer than most ops.)
+const EAGER_MAX: Duration = Duration::from_micros(300);
 
 /// How often to look at the device while there are more ops to record: a look costs as much as recording one.
 const LOOK_WHILE_BUSY: Duration = Duration::from_micros(8);
@@ -35,6 +36,12 @@ const TIMED_BYTES_MIN: usize = 1 << 20;
 
 /// So many small ops are handed over together at the most.
 const GATHERED_MAX: usize = 256;
+/// So many are handed over even while the device has work, as long as it has only a few batches.
+const GATHERED_WANTED: usize = 32;
+/// The batches that it may have then.
+const FLIGHTS_WANTED: usize = 4;
+/// Fewer are handed over when nothing was for so long.
+const GATHERING_MAX: Duration = Duration::from_micros(20);
 
 /// What an op has recorded comes to.
 pub(crate) enum Answer {
@@ -55,6 +62,7 @@ pub(crate) struct WgpuEngine {
     gathered: Vec<Recorded>,
     flights: VecDeque<Flight>,
     last_look: Instant,
+    last_launch: Instant,
     /// Memory for large downloads.
     host: HostPages,
     warm: Arc<Warm>,
@@ -76,7 +84,8 @@ struct Flight {
 impl WgpuEngine {
     pub(crate) fn new(info: DeviceInfo, context: Context, queue: wgpu::Queue, warm: Arc<Warm>) -> WgpuEngine {
         let (gathered, flights, host) = (Vec::new(), VecDeque::new(), HostPages::default());
-        WgpuEngine { info, context, queue, gathered, flights, last_look: Instant::now(), host, warm }
+        let now = Instant::now();
+        WgpuEngine { info, context, queue, gathered, flights, last_look: now, last_launch: now, host, warm }
     }
 
     /// What ops have at hand, for tests that break it.
@@ -102,6 +111,7 @@ impl WgpuEngine {
         if items.is_empty() {
             return;
         }
+        self.last_launch = Instant::now();
         let stamps = self.context.end_timing();
         let index = self.context.submit();
         if let Some(error) = self.context.faults.take_error() {
@@ -213,7 +223,8 @@ impl Engine for WgpuEngine {
             }
             self.gathered.push((item, answer, self.context.moved_bytes));
         }
-        if !small || self.flights.is_empty() || self.gathered.len() >= GATHERED_MAX {
+        let enough = if self.flights.len() < FLIGHTS_WANTED { GATHERED_WANTED } else { GATHERED_MAX };
+        if !small || self.flights.is_empty() || self.gathered.len() >= enough {
             self.launch();
         }
     }
@@ -221,27 +232,24 @@ impl Engine for WgpuEngine {
     fn poll(&mut self, finished: &mut Vec<Finished>, wait_max: Duration) -> usize {
         let before = finished.len();
         let now = Instant::now();
-        let (deadline, spin_until) = (now + wait_max, now + SPIN_MAX);
-        if !wait_max.is_zero() || now.saturating_duration_since(self.last_look) >= LOOK_WHILE_BUSY {
+        let waits = !wait_max.is_zero();
+        if waits || now.saturating_duration_since(self.last_look) >= LOOK_WHILE_BUSY {
             self.last_look = now;
             self.wait(Duration::ZERO);
             self.land(finished);
         }
-        if !wait_max.is_zero() || self.flights.is_empty() {
+        let since_launch = now.saturating_duration_since(self.last_launch);
+        // A device in software needs this core itself.
+        let is_software = self.context.profile.is_software;
+        if self.flights.is_empty() || (waits && (is_software || since_launch >= GATHERING_MAX)) {
             self.launch();
         }
-        while finished.len() == before && !self.flights.is_empty() {
-            let left = deadline.saturating_duration_since(Instant::now());
+        let eager = !is_software && self.last_launch.elapsed() < EAGER_MAX;
+        while waits && !eager && finished.len() == before && !self.flights.is_empty() {
+            let started = Instant::now();
+            let left = (now + wait_max).saturating_duration_since(started);
             if left.is_zero() {
                 break;
-            }
-            let started = Instant::now();
-            // A device in software needs this core itself.
-            if started < spin_until && !self.context.profile.is_software {
-                std::hint::spin_loop();
-                self.wait(Duration::ZERO);
-                self.land(finished);
-                continue;
             }
             self.wait(left);
             self.land(finished);

@@ -8,6 +8,7 @@ use panoply_core::op::compute::{
     Activation, ArgSort, Conv2d, LayerNorm, Map, MatMul, Metric, Reduce, Scan, Search, Softmax, Sort, TopK,
 };
 use panoply_core::{Backend, DType, Engine, OpenOptions, Operation, Tensor, Warmth};
+use panoply_kernels::wgsl::Kernel;
 
 use crate::backend::WgpuBackend;
 use crate::engine::WgpuEngine;
@@ -179,6 +180,31 @@ fn long_lines_are_sorted_with_subgroups_and_without() {
 }
 
 #[test]
+fn matrix_units_multiply_halves() {
+    let Some(mut engine) = engine() else { return };
+    if !engine.context().profile.matrix_units {
+        eprintln!("skipped: this adapter has no matrix units for f16 that wgpu reaches");
+        return;
+    }
+    let halves = |dims: [usize; 3], seed| random_tensor(DType::F16, &dims, seed);
+    let tolerance = Tolerance::Close { relative: 1e-2, absolute: 5e-2 };
+    // So many products that there are enough tiles, each of them a part of one or more than one.
+    for [m, k, n] in [[132, 36, 68], [64, 100, 256], [20, 32, 128]] {
+        let (a, b, c) = (halves([96, m, k], 1), halves([96, k, n], 2), halves([96, m, n], 3));
+        agree(&mut engine, "plain", MatMul::new(&a, &b), tolerance);
+        let bias = random_tensor(DType::F16, &[n], 4);
+        let op = MatMul::new(&a, &b).alpha(0.5).beta(2.0, &c).bias(&bias).activation(Activation::Gelu);
+        agree(&mut engine, "with addends", op, tolerance);
+        let (a, b) = (halves([96, k, m], 5), halves([1, n, k], 6));
+        agree(&mut engine, "turned", MatMul::new(&a, &b).transpose_a().transpose_b(), tolerance);
+    }
+    let (a, b) = (halves([96, 33, 40], 7), halves([96, 67, 40], 8));
+    agree(&mut engine, "odd sizes", MatMul::new(&a, &b).transpose_b(), tolerance);
+    let used = engine.context().pipelines.kernels().filter(|kernel| matches!(kernel, Kernel::Coop(_))).count();
+    assert!(used >= 4, "{used} kernels for matrix units");
+}
+
+#[test]
 fn what_was_warmed_up_is_compiled_and_nothing_was_run() {
     let backend = WgpuBackend::new();
     let Ok(devices) = backend.discover() else { return };
@@ -191,8 +217,8 @@ fn what_was_warmed_up_is_compiled_and_nothing_was_run() {
         assert_eq!(backend.warmth(&devices[0], op), Warmth::Warm);
         assert!(engine.context().submit().is_none(), "something was recorded");
     }
-    let compiled = engine.context().pipelines.count();
+    let compiled = engine.context().pipelines.kernels().count();
     agree(&mut engine, "product", MatMul::new(&a, &b), CLOSE);
     agree(&mut engine, "sort", Sort::new(&a).axis(1), Tolerance::Exact);
-    assert_eq!(engine.context().pipelines.count(), compiled);
+    assert_eq!(engine.context().pipelines.kernels().count(), compiled);
 }

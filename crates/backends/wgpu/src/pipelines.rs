@@ -74,10 +74,10 @@ impl Pipelines {
         }
     }
 
-    /// How many kernels were compiled.
+    /// The kernels that were compiled.
     #[cfg(test)]
-    pub(crate) fn count(&self) -> usize {
-        self.known.len()
+    pub(crate) fn kernels(&self) -> impl Iterator<Item = &Kernel> {
+        self.known.keys()
     }
 
     /// The layout of the parameters' bind group.

@@ -5,7 +5,7 @@
 //! 1. Group 0, binding 0 is a uniform buffer of 32-bit parameters in the order that the kernel's file documents; they
 //!    take at most [`PARAMS_WORDS_MAX`] words. Where a device takes so many words with the dispatch itself, the same text
 //!    declares them so ([`with_immediates`]). Group 1 holds storage buffers: first the written ones, then those read.
-//! 2. A workgroup has [`WORKGROUP_SIZE`] invocations. Workgroups are counted along one line that may be folded into two
+//! 2. A workgroup has [`WORKGROUP_SIZE`] invocations, but for [`Kernel::Coop`], which has half. Workgroups are counted along one line that may be folded into two
 //!    dimensions; workgroups behind the end of the work do nothing.
 //! 3. Elements of 8 and 16 bits lie packed in 32-bit words. A kernel reads any type, computes in the type's *carrier*
 //!    (f32 for f16 and bf16, i32 for i8, u32 for u8) and writes carriers; [`Kernel::Narrow`] packs them. Only [`Kernel::Map`]
@@ -15,6 +15,7 @@
 //! 6. Indices stay inside their buffers and loops end, whatever the data: kernels run without run-time checks.
 
 mod conv;
+mod coop;
 mod gemm;
 mod image;
 mod map;
@@ -34,6 +35,7 @@ mod sort;
 mod transpose;
 
 pub use conv::{ConvKernel, ConvPass};
+pub use coop::{COOP_TILE, CoopKernel};
 pub use gemm::{Accumulate, Addend, Epilogue, GemmKernel, Load, Tile};
 pub use image::{ColorKernel, NormalizeKernel, ResizeKernel};
 pub use map::{InputLayout, MAP_NODES_MAX, MapKernel, map_support};
@@ -78,6 +80,8 @@ pub enum Kernel {
     Rows(RowKernel),
     /// Matrix products by tiles.
     Gemm(GemmKernel),
+    /// Matrix products on matrix units.
+    Coop(CoopKernel),
     /// Matrix products one output at a time, for the types that have no vectors of four.
     NaiveGemm(NaiveGemmKernel),
     /// Convolutions as matrix products.
@@ -117,6 +121,7 @@ impl Kernel {
             Kernel::Scan(kernel) => kernel.source(),
             Kernel::Rows(kernel) => kernel.source(),
             Kernel::Gemm(kernel) => kernel.source(),
+            Kernel::Coop(kernel) => kernel.source(),
             Kernel::NaiveGemm(kernel) => kernel.source(),
             Kernel::Conv(kernel) => kernel.source(),
             Kernel::Pool(kernel) => kernel.source(),

@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 use panoply_core::op::compute::{Activation, MatMul};
 use panoply_core::shape::Strides;
 use panoply_core::{DType, Result, Shape, Tensor};
-use panoply_kernels::wgsl::{Accumulate, Addend, Epilogue, GemmKernel, Kernel, Load, NaiveGemmKernel, Tile};
+use panoply_kernels::wgsl::{
+    Accumulate, Addend, COOP_TILE, CoopKernel, Epilogue, GemmKernel, Kernel, Load, NaiveGemmKernel, Tile,
+};
 
 use super::empty;
 use super::large_matmul::multiply_all;
@@ -33,11 +35,6 @@ pub(crate) fn run(op: &MatMul, context: &mut Context) -> Result<Tensor> {
     }
     let (a, b) = op.operands()?;
     let (mut a, mut b) = (context.operand(&a)?, context.operand(&b)?);
-    if matches!(a.dtype, DType::F16 | DType::BF16) && large_tiles(&sizes.batch, sizes.m, sizes.n) >= LARGE_TILES_WANTED
-    {
-        // Large tiles read vectors of f32; what it takes to make them is little beside the product.
-        (a, b) = (widened(&a, context)?, widened(&b, context)?);
-    }
     // With no factor nothing of C is read.
     let c = op.c.as_ref().filter(|_| op.beta != 0.0).map(|c| context.operand(c)).transpose()?;
     let bias = op.bias.as_ref().map(|bias| context.operand(bias)).transpose()?;
@@ -59,8 +56,48 @@ pub(crate) fn run(op: &MatMul, context: &mut Context) -> Result<Tensor> {
         addend_dtype: dtype,
     };
     let carriers = context.carriers(dtype, shape)?;
+    if matches!(a.dtype, DType::F16 | DType::BF16)
+        && large_tiles(&product.batch, product.m, product.n) >= LARGE_TILES_WANTED
+    {
+        if by_matrix_units(&product, [&a, &b], [c.as_ref(), bias.as_ref()], &carriers, context)? {
+            return context.finish_as(carriers, dtype);
+        }
+        // Large tiles read vectors of f32; what it takes to make them is little beside the product.
+        (a, b) = (widened(&a, context)?, widened(&b, context)?);
+    }
     multiply_all(&product, [&a, &b], [c.as_ref(), bias.as_ref()], &carriers, context)?;
     context.finish_as(carriers, dtype)
+}
+
+/// Records a product of f16 on the device's matrix units, or says that they do not suit it.
+fn by_matrix_units(
+    product: &Product,
+    [a, b]: [&Operand; 2],
+    [c, bias]: [Option<&Operand>; 2],
+    output: &Operand,
+    context: &mut Context,
+) -> Result<bool> {
+    let limit = context.profile.binding_bytes_max;
+    let reads: Vec<&Operand> = [a, b].into_iter().chain(c).chain(bias).collect();
+    let near = output.is_within(limit) && reads.iter().all(|operand| operand.is_within(limit));
+    if !context.profile.matrix_units || a.dtype != DType::F16 || b.dtype != DType::F16 || !near {
+        return Ok(false);
+    }
+    let (load_a, load_b) = (load(a, [0, 1], product.k, product.m), load(b, [1, 0], product.k, product.n));
+    if load_a == Load::Single || load_b == Load::Single {
+        return Ok(false);
+    }
+    let vector_store = product.n.is_multiple_of(4);
+    let kernel = Kernel::Coop(CoopKernel { load_a, load_b, epilogue: product.epilogue(c.is_some()), vector_store });
+    if context.pipelines.get(&kernel, (1, reads.len())).is_err() {
+        // Drivers may have matrices and not compile them.
+        context.profile.matrix_units = false;
+        return Ok(false);
+    }
+    let params = params(product, [a, b], [c, bias], LARGE_TILES[0]);
+    let groups = product.batch.elements() * product.m.div_ceil(COOP_TILE) * product.n.div_ceil(COOP_TILE);
+    context.run(&kernel, &[output], &reads, &params, groups as u64)?;
+    Ok(true)
 }
 
 /// A matrix of small floats as f32, in the same arrangement.
@@ -97,6 +134,16 @@ pub(super) struct Product {
 }
 
 impl Product {
+    fn epilogue(&self, with_c: bool) -> Epilogue {
+        Epilogue {
+            scaled: self.alpha != 1.0,
+            with_c,
+            bias: self.bias_kind,
+            addend_dtype: self.addend_dtype,
+            activation: self.activation,
+        }
+    }
+
     /// A plain product of f32 that adds up `accumulate`.
     pub(super) fn plain([m, n, k]: [usize; 3], accumulate: Accumulate) -> Product {
         Product {
@@ -132,18 +179,12 @@ pub(super) fn multiply(
     }
     // Software adapters compile slowly and gain nothing from steps that are written out.
     let tile = Tile { unrolled: !context.profile.is_software, ..tile(product, a.dtype, context)? };
-    let epilogue = Epilogue {
-        scaled: product.alpha != 1.0,
-        with_c: c.is_some(),
-        bias: product.bias_kind,
-        addend_dtype: product.addend_dtype,
-        activation: product.activation,
-    };
+    let epilogue = product.epilogue(c.is_some());
     let kernel = GemmKernel {
         a: a.dtype,
         b: b.dtype,
-        load_a: load(a, [0, 1], product.k, product.m),
-        load_b: load(b, [1, 0], product.k, product.n),
+        load_a: by_words(a, load(a, [0, 1], product.k, product.m)),
+        load_b: by_words(b, load(b, [1, 0], product.k, product.n)),
         accumulate: product.accumulate,
         epilogue,
         tile,
@@ -154,12 +195,17 @@ pub(super) fn multiply(
     context.run(&Kernel::Gemm(kernel), &[output], &reads, &params, groups)
 }
 
+/// Tiles read vectors of words only.
+fn by_words(operand: &Operand, load: Load) -> Load {
+    if operand.dtype.size_bytes() == 4 { load } else { Load::Single }
+}
+
 /// How an operand can be read; `outer` and `inner` are its axes, counted from the second last.
 fn load(operand: &Operand, [outer, inner]: [usize; 2], inner_len: usize, outer_len: usize) -> Load {
     let first = operand.shape.rank() - 2;
     let (outer, inner) = (operand.strides[first + outer], operand.strides[first + inner]);
     let fours = |stride: isize| stride % 4 == 0;
-    let aligned = operand.dtype.size_bytes() == 4
+    let aligned = (operand.dtype.size_bytes() == 4 || operand.dtype == DType::F16)
         && operand.offset.is_multiple_of(4)
         && operand.strides[..first].iter().all(|stride| fours(*stride));
     match () {

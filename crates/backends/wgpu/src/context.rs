@@ -11,8 +11,9 @@ use crate::adapter::Profile;
 use crate::fault::Faults;
 use crate::memory::DeviceMemory;
 use crate::operand::{Operand, WINDOW_STEP_BYTES, collapsed};
+use crate::ops::KnownMaps;
 use crate::pieces::in_pieces;
-use crate::pipelines::Pipelines;
+use crate::pipelines::{Pipeline, Pipelines};
 use crate::recorder::Recorder;
 use crate::staging::{Belt, Download, PIECE_BYTES_MAX, Readback};
 use crate::tuning::Tuning;
@@ -29,6 +30,7 @@ pub(crate) struct Context {
     pub(crate) memory: DeviceMemory,
     pub(crate) pipelines: Pipelines,
     pub(crate) tuning: Tuning,
+    pub(crate) known_maps: KnownMaps,
     recorder: Recorder,
     belt: Belt,
     readback: Readback,
@@ -57,6 +59,7 @@ impl Context {
             recorder: Recorder::new(&gpu, queue, &pipelines),
             belt: Belt::new(&gpu, &faults),
             readback: Readback::new(device, &gpu, &faults),
+            known_maps: KnownMaps::default(),
             tuning: Tuning::read(profile.cache_file("tiles")),
             downloads: Vec::new(),
             uploaded_bytes: 0,
@@ -181,14 +184,26 @@ impl Context {
         if groups == 0 {
             return Ok(());
         }
-        if self.recorder.is_full() {
-            self.submit();
-        }
         let pipeline = self.pipelines.get(kernel, (writes.len(), reads.len()))?;
+        self.dispatch(&pipeline, writes, reads, params, groups)
+    }
+
+    /// Records a kernel that was compiled before.
+    pub(crate) fn dispatch(
+        &mut self,
+        pipeline: &Pipeline,
+        writes: &[&Operand],
+        reads: &[&Operand],
+        params: &[u32],
+        groups: u64,
+    ) -> Result<()> {
         if self.rehearsal {
             return Ok(());
         }
-        self.recorder.dispatch(&pipeline, writes, reads, params, groups)
+        if self.recorder.is_full() {
+            self.submit();
+        }
+        self.recorder.dispatch(pipeline, writes, reads, params, groups)
     }
 
     /// Small data of the op itself, uploaded.

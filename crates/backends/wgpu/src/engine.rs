@@ -29,7 +29,7 @@ const LOOK_AGAIN: Duration = Duration::from_micros(50);
 const EAGER_MAX: Duration = Duration::from_micros(300);
 
 /// How often to look at the device while there are more ops to record: a look costs as much as recording one.
-const LOOK_WHILE_BUSY: Duration = Duration::from_micros(8);
+const LOOK_WHILE_BUSY: Duration = Duration::from_micros(30);
 
 /// A batch of one op with at least so much input is timed; for less the stamps cost more than they tell.
 const TIMED_BYTES_MIN: usize = 1 << 20;
@@ -37,7 +37,7 @@ const TIMED_BYTES_MIN: usize = 1 << 20;
 /// So many small ops are handed over together at the most.
 const GATHERED_MAX: usize = 256;
 /// So many are handed over even while the device has work, as long as it has only a few batches.
-const GATHERED_WANTED: usize = 32;
+const GATHERED_WANTED: usize = 64;
 /// The batches that it may have then.
 const FLIGHTS_WANTED: usize = 4;
 /// Fewer are handed over when nothing was for so long.

@@ -18,12 +18,16 @@ pub const COOP_TILE: usize = 128;
 /// Invocations of a workgroup.
 const THREADS: usize = 128;
 /// Steps of the inner dimension in a tile.
-const DEPTH: usize = 32;
+pub const COOP_DEPTH: usize = 32;
+/// Elements that are read at once: both operands' strides, offsets and contiguous lengths are multiples of it.
+pub const COOP_STEP: usize = 8;
+/// Vectors of so many elements that an invocation fetches of each operand's tile.
+const FETCHES: usize = COOP_TILE * COOP_DEPTH / COOP_STEP / THREADS;
 /// Matrices of a subgroup along each dimension, of 16 × 16.
 const MATRICES: usize = 4;
 /// Vectors of four from one line of a tile to the next: two more than a line has, so that banks of memory take turns.
 const LONG_LINE: usize = COOP_TILE / 4 + 2;
-const SHORT_LINE: usize = DEPTH / 4 + 2;
+const SHORT_LINE: usize = COOP_DEPTH / 4 + 2;
 
 /// A product of f16 on matrix units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -36,26 +40,29 @@ pub struct CoopKernel {
     pub epilogue: Epilogue,
     /// Stores vectors of four: n is a multiple of four.
     pub vector_store: bool,
+    /// All tiles are whole: m and n are multiples of [`COOP_TILE`], and k of [`COOP_DEPTH`].
+    pub whole: bool,
 }
 
 impl CoopKernel {
     /// Workgroup memory that a kernel takes, in bytes.
     pub fn workgroup_bytes() -> u32 {
-        let tile = (COOP_TILE * SHORT_LINE).max(DEPTH * LONG_LINE);
+        let tile = (COOP_TILE * SHORT_LINE).max(COOP_DEPTH * LONG_LINE);
         (2 * tile * 8 + 4 * 16 * 16 * MATRICES * 4) as u32
     }
 
     pub(super) fn source(&self) -> String {
         let mut text = "enable f16;\nenable wgpu_cooperative_matrix;\nalias T = f32;\n".to_owned();
+        text.push_str("struct Eight { low: vec4<f16>, high: vec4<f16> }\n");
         text.push_str(&params(&PARAMS));
-        let mut reads = vec![("a", "vec4<f16>"), ("b", "vec4<f16>")];
+        let mut reads = vec![("a", "Eight"), ("b", "Eight")];
         addend_buffers(&self.epilogue, &mut reads);
         let output = if self.vector_store { "vec4<T>" } else { "T" };
         text.push_str(&buffers(&[("out", output)], &reads));
         text.push_str(&epilogue_math(&self.epilogue));
         text.push_str(&epilogue(&self.epilogue));
         for (name, load) in [("a", self.load_a), ("b", self.load_b)] {
-            let _ = writeln!(text, "var<workgroup> tile_{name}: array<vec4<f16>, {}>;", lines(load).1);
+            let _ = writeln!(text, "var<workgroup> tile_{name}: array<vec4<f16>, {}>;", tile_vectors(load));
         }
         text.push_str("var<workgroup> sums: array<f32, 4096>;\n");
         text.push_str(HEAD);
@@ -64,18 +71,18 @@ impl CoopKernel {
         text.push_str(&place('a', self.load_a));
         text.push_str(&place('b', self.load_b));
         text.push_str("  var kf = 0u;\n");
-        text.push_str(&fetch('a', self.load_a));
-        text.push_str(&fetch('b', self.load_b));
-        let _ = writeln!(text, "  for (var k0 = 0u; k0 < p.k; k0 = k0 + {DEPTH}u) {{");
-        for name in ['a', 'b'] {
-            for item in 0..fetches() {
-                let _ = writeln!(text, "    tile_{name}[{name}_slot{item}] = {name}_next{item};");
-            }
-        }
-        let _ = writeln!(text, "    workgroupBarrier();\n    kf = k0 + {DEPTH}u;");
-        text.push_str(&fetch('a', self.load_a));
-        text.push_str(&fetch('b', self.load_b));
-        for step in 0..DEPTH / 16 {
+        text.push_str(&fetch('a', self.load_a, self.whole));
+        text.push_str(&fetch('b', self.load_b, self.whole));
+        let _ = writeln!(text, "  for (var k0 = 0u; k0 < p.k; k0 = k0 + {COOP_DEPTH}u) {{");
+        text.push_str(&put('a', self.load_a));
+        text.push_str(&put('b', self.load_b));
+        // Behind the last tile, whole ones fetch it once more, which is not used.
+        let next = if self.whole { "min(k0 + $Du, p.k - $Du)" } else { "k0 + $Du" };
+        let next = next.replace("$D", &COOP_DEPTH.to_string());
+        let _ = writeln!(text, "    workgroupBarrier();\n    kf = {next};");
+        text.push_str(&fetch('a', self.load_a, self.whole));
+        text.push_str(&fetch('b', self.load_b, self.whole));
+        for step in 0..COOP_DEPTH / 16 {
             text.push_str("    {\n");
             text.push_str(&matrices('a', self.load_a, step));
             text.push_str(&matrices('b', self.load_b, step));
@@ -91,17 +98,18 @@ impl CoopKernel {
     }
 }
 
-/// Vectors of four that an invocation fetches of each operand's tile.
-fn fetches() -> usize {
-    COOP_TILE * DEPTH / 4 / THREADS
+/// Vectors of four in a tile, with what lies between its lines.
+fn tile_vectors(load: Load) -> usize {
+    if load == Load::AlongInner { COOP_TILE * SHORT_LINE } else { COOP_DEPTH * LONG_LINE }
 }
 
-/// Vectors of four in a line of a tile, and in all of it with what lies between its lines.
-fn lines(load: Load) -> (usize, usize) {
-    match load {
-        Load::AlongInner => (DEPTH / 4, COOP_TILE * SHORT_LINE),
-        _ => (COOP_TILE / 4, DEPTH * LONG_LINE),
-    }
+/// Eights in a line of a tile, lines between two eights of one invocation, and vectors of four from a line to the next.
+fn lines(load: Load) -> (usize, usize, usize) {
+    let (eights, length) = match load {
+        Load::AlongInner => (COOP_DEPTH / COOP_STEP, SHORT_LINE),
+        _ => (COOP_TILE / COOP_STEP, LONG_LINE),
+    };
+    (eights, THREADS / eights, length)
 }
 
 /// The text once for each of a subgroup's sums.
@@ -110,40 +118,56 @@ fn each_sum(text: &str) -> String {
     places.map(|(row, column)| fill(text, &[("$I", &row.to_string()), ("$J", &column.to_string())])).collect()
 }
 
-/// The lines that say which vectors of an operand's tile this invocation fetches, and where it puts them: `outer` counts
-/// along m or n, `inner` along k.
+/// The lines that say which eights of an operand's tile this invocation fetches, and where it puts them: the first one's
+/// place along m or n (`outer`), along k (`inner`) and in the tile (`slot`).
 fn place(name: char, load: Load) -> String {
     let origin = if name == 'a' { "m0" } else { "n0" };
-    let (line, _) = lines(load);
-    let mut text = String::new();
-    for item in 0..fetches() {
-        let (outer, inner, slot) = match load {
-            Load::AlongInner => ("t / $LINEu", "t % $LINEu * 4u", format!("t / $LINEu * {SHORT_LINE}u + t % $LINEu")),
-            _ => ("t % $LINEu * 4u", "t / $LINEu", format!("t / $LINEu * {LONG_LINE}u + t % $LINEu")),
-        };
-        let first = item * THREADS;
-        let line_text = format!(
-            "  var $N_slot{item} = 0u; var $N_outer{item} = 0u; var $N_inner{item} = 0u; var $N_next{item} = vec4<f16>();
-  {{ let t = lid + {first}u; $N_slot{item} = {slot}; $N_outer{item} = {origin} + {outer}; $N_inner{item} = {inner}; }}\n"
-        );
-        text.push_str(&fill(&line_text, &[("$N", &name.to_string()), ("$LINE", &line.to_string())]));
+    let (eights, _, length) = lines(load);
+    let (line, along) = (format!("lid / {eights}u"), format!("lid % {eights}u"));
+    let (outer, inner) = match load {
+        Load::AlongInner => (line.clone(), format!("{along} * {COOP_STEP}u")),
+        _ => (format!("{along} * {COOP_STEP}u"), line.clone()),
+    };
+    let mut text = format!("  let {name}_outer = {origin} + {outer};\n  let {name}_inner = {inner};\n");
+    let _ = writeln!(text, "  let {name}_slot = {line} * {length}u + {along} * 2u;");
+    for item in 0..FETCHES {
+        let _ = writeln!(text, "  var {name}_next{item} = Eight();");
     }
     text
 }
 
-/// The lines that fetch this invocation's vectors of an operand, from the inner step `kf` on; zeros behind the edges.
-fn fetch(name: char, load: Load) -> String {
+/// The lines that fetch this invocation's eights of an operand, from the inner step `kf` on; zeros behind the edges.
+fn fetch(name: char, load: Load, whole: bool) -> String {
     let (limit, outer, inner) = if name == 'a' { ("m", "ars", "acs") } else { ("n", "bcs", "brs") };
-    let at = match load {
-        Load::AlongInner => format!("$N_outer$L * p.{outer} + kf + $N_inner$L"),
-        _ => format!("$N_outer$L + (kf + $N_inner$L) * p.{inner}"),
+    let (_, apart, _) = lines(load);
+    let (row, step, at) = match load {
+        Load::AlongInner => {
+            ("$N_outer + $Ou", "kf + $N_inner", format!("($N_outer + $Ou) * p.{outer} + kf + $N_inner"))
+        }
+        _ => ("$N_outer", "kf + $N_inner + $Ou", format!("$N_outer + (kf + $N_inner + $Ou) * p.{inner}")),
     };
-    let one = format!(
-        "    $N_next$L = vec4<f16>();
-    if ($N_outer$L < p.{limit} && kf + $N_inner$L < p.k) {{ $N_next$L = $N[($N_base + {at}) / 4u]; }}\n"
-    );
-    let each = |item: usize| fill(&one, &[("$N", &name.to_string()), ("$L", &item.to_string())]);
-    (0..fetches()).map(each).collect()
+    let read = format!("$N_next$L = $N[($N_base + {at}) / {COOP_STEP}u];");
+    let one = if whole {
+        format!("    {read}\n")
+    } else {
+        format!("    $N_next$L = Eight();\n    if ({row} < p.{limit} && {step} < p.k) {{ {read} }}\n")
+    };
+    let each = |item: usize| {
+        let (offset, item) = ((item * apart).to_string(), item.to_string());
+        fill(&one, &[("$N", &name.to_string()), ("$O", &offset), ("$L", &item)])
+    };
+    (0..FETCHES).map(each).collect()
+}
+
+/// The lines that put what was fetched into the tile.
+fn put(name: char, load: Load) -> String {
+    let (_, apart, length) = lines(load);
+    let one = "    tile_$N[$N_slot + $Ou] = $N_next$L.low;\n    tile_$N[$N_slot + $Ou + 1u] = $N_next$L.high;\n";
+    let each = |item: usize| {
+        let (offset, item) = ((item * apart * length).to_string(), item.to_string());
+        fill(one, &[("$N", &name.to_string()), ("$O", &offset), ("$L", &item)])
+    };
+    (0..FETCHES).map(each).collect()
 }
 
 /// The lines that load a subgroup's matrices of sixteen inner steps.

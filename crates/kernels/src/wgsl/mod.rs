@@ -35,7 +35,7 @@ mod sort;
 mod transpose;
 
 pub use conv::{ConvKernel, ConvPass};
-pub use coop::{COOP_TILE, CoopKernel};
+pub use coop::{COOP_DEPTH, COOP_STEP, COOP_TILE, CoopKernel};
 pub use gemm::{Accumulate, Addend, Epilogue, GemmKernel, Load, Tile};
 pub use image::{ColorKernel, NormalizeKernel, ResizeKernel};
 pub use map::{InputLayout, MAP_NODES_MAX, MapKernel, map_support};

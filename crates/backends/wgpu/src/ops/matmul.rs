@@ -6,7 +6,8 @@ use panoply_core::op::compute::{Activation, MatMul};
 use panoply_core::shape::Strides;
 use panoply_core::{DType, Result, Shape, Tensor};
 use panoply_kernels::wgsl::{
-    Accumulate, Addend, COOP_TILE, CoopKernel, Epilogue, GemmKernel, Kernel, Load, NaiveGemmKernel, Tile,
+    Accumulate, Addend, COOP_DEPTH, COOP_STEP, COOP_TILE, CoopKernel, Epilogue, GemmKernel, Kernel, Load,
+    NaiveGemmKernel, Tile,
 };
 
 use super::empty;
@@ -83,12 +84,16 @@ fn by_matrix_units(
     if !context.profile.matrix_units || a.dtype != DType::F16 || b.dtype != DType::F16 || !near {
         return Ok(false);
     }
-    let (load_a, load_b) = (load(a, [0, 1], product.k, product.m), load(b, [1, 0], product.k, product.n));
+    let load_a = load(a, [0, 1], [product.m, product.k], COOP_STEP);
+    let load_b = load(b, [1, 0], [product.n, product.k], COOP_STEP);
     if load_a == Load::Single || load_b == Load::Single {
         return Ok(false);
     }
-    let vector_store = product.n.is_multiple_of(4);
-    let kernel = Kernel::Coop(CoopKernel { load_a, load_b, epilogue: product.epilogue(c.is_some()), vector_store });
+    let (vector_store, epilogue) = (product.n.is_multiple_of(4), product.epilogue(c.is_some()));
+    let whole = [product.m, product.n].iter().all(|size| size.is_multiple_of(COOP_TILE))
+        && product.k > 0
+        && product.k.is_multiple_of(COOP_DEPTH);
+    let kernel = Kernel::Coop(CoopKernel { load_a, load_b, epilogue, vector_store, whole });
     if context.pipelines.get(&kernel, (1, reads.len())).is_err() {
         // Drivers may have matrices and not compile them.
         context.profile.matrix_units = false;
@@ -183,8 +188,8 @@ pub(super) fn multiply(
     let kernel = GemmKernel {
         a: a.dtype,
         b: b.dtype,
-        load_a: by_words(a, load(a, [0, 1], product.k, product.m)),
-        load_b: by_words(b, load(b, [1, 0], product.k, product.n)),
+        load_a: by_words(a, load(a, [0, 1], [product.m, product.k], 4)),
+        load_b: by_words(b, load(b, [1, 0], [product.n, product.k], 4)),
         accumulate: product.accumulate,
         epilogue,
         tile,
@@ -200,17 +205,16 @@ fn by_words(operand: &Operand, load: Load) -> Load {
     if operand.dtype.size_bytes() == 4 { load } else { Load::Single }
 }
 
-/// How an operand can be read; `outer` and `inner` are its axes, counted from the second last.
-fn load(operand: &Operand, [outer, inner]: [usize; 2], inner_len: usize, outer_len: usize) -> Load {
+/// How an operand can be read in vectors of so many; `outer` and `inner` are its axes, counted from the second last, with
+/// their lengths.
+fn load(operand: &Operand, [outer, inner]: [usize; 2], [outer_len, inner_len]: [usize; 2], vector: usize) -> Load {
     let first = operand.shape.rank() - 2;
     let (outer, inner) = (operand.strides[first + outer], operand.strides[first + inner]);
-    let fours = |stride: isize| stride % 4 == 0;
-    let aligned = (operand.dtype.size_bytes() == 4 || operand.dtype == DType::F16)
-        && operand.offset.is_multiple_of(4)
-        && operand.strides[..first].iter().all(|stride| fours(*stride));
+    let whole = |stride: isize| stride.unsigned_abs().is_multiple_of(vector);
+    let aligned = operand.offset.is_multiple_of(vector) && operand.strides[..first].iter().all(|stride| whole(*stride));
     match () {
-        () if aligned && inner == 1 && fours(outer) && inner_len.is_multiple_of(4) => Load::AlongInner,
-        () if aligned && outer == 1 && fours(inner) && outer_len.is_multiple_of(4) => Load::AlongOuter,
+        () if aligned && inner == 1 && whole(outer) && inner_len.is_multiple_of(vector) => Load::AlongInner,
+        () if aligned && outer == 1 && whole(inner) && outer_len.is_multiple_of(vector) => Load::AlongOuter,
         () => Load::Single,
     }
 }

@@ -10,6 +10,8 @@ use crate::operand::{WINDOW_STEP_BYTES, reach};
 use crate::pieces::slabs_within;
 use crate::quirks::{self, QUIRKS};
 
+pub(crate) use map_again::KnownMaps;
+
 mod color_convert;
 mod conv2d;
 mod gather;
@@ -17,6 +19,7 @@ mod large_matmul;
 mod layernorm;
 mod long_map;
 mod map;
+mod map_again;
 mod matmul;
 mod normalize;
 mod pool2d;
@@ -84,6 +87,11 @@ pub(crate) fn support(profile: &Profile, op: &Op) -> Result<(), String> {
 
 /// Records an op.
 pub(crate) fn run(op: &Op, context: &mut Context) -> Result<Answer> {
+    if let Op::Compute(ComputeOp::Map(map)) = op
+        && let Some(tensor) = map_again::run(map, context)?
+    {
+        return Ok(Answer::Value(Value::Tensor(tensor)));
+    }
     if let Err(reason) = support(&context.profile, op) {
         return Err(Error::Unsupported { op: op.name(), reason });
     }

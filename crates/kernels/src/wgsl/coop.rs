@@ -2,8 +2,8 @@
 //!
 //! Four subgroups of 32 invocations make a tile of 128 × 128 outputs, a quarter each, as four by four matrices that live in
 //! the registers of a subgroup. Tiles of both operands, 32 steps of the inner dimension deep, go through workgroup memory in
-//! the arrangement that they have in memory; while one is multiplied the next is on its way into registers. Sums go through
-//! workgroup memory once more, so that whatever is done to them is done element by element.
+//! the arrangement that they have in memory; while one is multiplied the next is on its way into registers. Where something
+//! is done to the sums, or tiles are not whole, they go through workgroup memory once more, and from there one by one.
 //!
 //! Parameters and buffers are those of [`super::gemm`]. (Indices of the matrices' own loads and stores are named first: naga
 //! 30 does not compile expressions inside of them.)
@@ -57,14 +57,16 @@ impl CoopKernel {
         text.push_str(&params(&PARAMS));
         let mut reads = vec![("a", "Eight"), ("b", "Eight")];
         addend_buffers(&self.epilogue, &mut reads);
-        let output = if self.vector_store { "vec4<T>" } else { "T" };
+        let output = if self.vector_store && !self.is_direct() { "vec4<T>" } else { "T" };
         text.push_str(&buffers(&[("out", output)], &reads));
         text.push_str(&epilogue_math(&self.epilogue));
         text.push_str(&epilogue(&self.epilogue));
         for (name, load) in [("a", self.load_a), ("b", self.load_b)] {
             let _ = writeln!(text, "var<workgroup> tile_{name}: array<vec4<f16>, {}>;", tile_vectors(load));
         }
-        text.push_str("var<workgroup> sums: array<f32, 4096>;\n");
+        if !self.is_direct() {
+            text.push_str("var<workgroup> sums: array<f32, 4096>;\n");
+        }
         text.push_str(HEAD);
         text.push_str(BATCH_SETUP);
         text.push_str(&each_sum("  var c$I_$J = coop_mat16x16<f32, C>();\n"));
@@ -90,11 +92,18 @@ impl CoopKernel {
             text.push_str("    }\n");
         }
         text.push_str("    workgroupBarrier();\n  }\n");
-        for row in 0..MATRICES {
-            text.push_str(&stored(row, &store(self.vector_store)));
+        if self.is_direct() {
+            text.push_str(&each_sum(DIRECT));
+        } else {
+            (0..MATRICES).for_each(|row| text.push_str(&stored(row, &store(self.vector_store))));
         }
         text.push_str("}\n");
         text
+    }
+
+    /// Whether sums go to memory as they are.
+    fn is_direct(&self) -> bool {
+        self.whole && self.epilogue == Epilogue::none(self.epilogue.addend_dtype)
     }
 }
 
@@ -200,6 +209,12 @@ fn stored(row: usize, store: &str) -> String {
     text.push_str(&fill(STORED, &[("$ROW", &(16 * row).to_string()), ("$STORE", store)]));
     text
 }
+
+const DIRECT: &str = "
+  let o$I_$J = (batch * p.m + m0 + rows + 16u * $Iu) * p.n + n0 + columns + 16u * $Ju;
+  let w$I_$J = p.n;
+  coopStoreT(c$I_$J, &out[o$I_$J], w$I_$J);
+";
 
 const STORED: &str = "
   workgroupBarrier();

@@ -94,9 +94,9 @@ impl WgpuBackend {
             label: Some("panoply"),
             required_features: adapter.features() & wanted,
             required_limits: self.limits_of(adapter),
-            // SAFETY: matrices are multiplied by one kernel of ours alone, of the one kind that the adapter says it has, and
-            // what comes of it is checked like everything else; a device that fails at it is not asked again.
             experimental_features: if profile.matrix_units {
+                // SAFETY: matrices are multiplied by kernels of ours alone, of the one kind that the adapter says it has, and
+                // what comes of it is checked like everything else.
                 unsafe { wgpu::ExperimentalFeatures::enabled() }
             } else {
                 wgpu::ExperimentalFeatures::disabled()

@@ -5,14 +5,11 @@ use std::time::{Duration, Instant};
 use panoply_core::op::compute::{Activation, MatMul};
 use panoply_core::shape::Strides;
 use panoply_core::{DType, Result, Shape, Tensor};
-use panoply_kernels::wgsl::{
-    Accumulate, Addend, COOP_DEPTH, COOP_STEP, COOP_TILE, CoopKernel, Epilogue, GemmKernel, Kernel, Load,
-    NaiveGemmKernel, Tile,
-};
+use panoply_kernels::wgsl::{Accumulate, Addend, Epilogue, GemmKernel, Kernel, Load, NaiveGemmKernel, Tile};
 
-use super::empty;
 use super::large_matmul::multiply_all;
 use super::map::cast;
+use super::{empty, matrix_units};
 use crate::context::{Context, groups_for};
 use crate::operand::Operand;
 use crate::tuning::{LARGE_TILES, SMALL_TILE};
@@ -23,8 +20,11 @@ const BATCH_RANK: usize = 6;
 const LARGE_TILES_WANTED: usize = 96;
 /// The size of the products by which tiles are compared.
 const TRIAL_SIZE: usize = 2048;
-/// How often each is run, after once to warm up.
-const TRIAL_RUNS: u32 = 3;
+/// How often each is run at once, and how often that is timed; the fastest counts.
+const TRIAL_RUNS: u32 = 4;
+const TRIAL_ROUNDS: u32 = 3;
+/// For how long all of them are run before they are timed: clocks rise only under load.
+const TRIAL_WARM_UP: Duration = Duration::from_millis(300);
 /// The longest that a trial is waited for.
 const TRIAL_SECONDS_MAX: u64 = 5;
 
@@ -56,53 +56,18 @@ pub(crate) fn run(op: &MatMul, context: &mut Context) -> Result<Tensor> {
         accumulate: Accumulate::Product,
         addend_dtype: dtype,
     };
-    let carriers = context.carriers(dtype, shape)?;
     if matches!(a.dtype, DType::F16 | DType::BF16)
         && large_tiles(&product.batch, product.m, product.n) >= LARGE_TILES_WANTED
     {
-        if by_matrix_units(&product, [&a, &b], [c.as_ref(), bias.as_ref()], &carriers, context)? {
-            return context.finish_as(carriers, dtype);
+        if let Some(made) = matrix_units::multiply(&product, [&a, &b], [c.as_ref(), bias.as_ref()], shape, context)? {
+            return context.finish(made);
         }
         // Large tiles read vectors of f32; what it takes to make them is little beside the product.
         (a, b) = (widened(&a, context)?, widened(&b, context)?);
     }
+    let carriers = context.carriers(dtype, shape)?;
     multiply_all(&product, [&a, &b], [c.as_ref(), bias.as_ref()], &carriers, context)?;
     context.finish_as(carriers, dtype)
-}
-
-/// Records a product of f16 on the device's matrix units, or says that they do not suit it.
-fn by_matrix_units(
-    product: &Product,
-    [a, b]: [&Operand; 2],
-    [c, bias]: [Option<&Operand>; 2],
-    output: &Operand,
-    context: &mut Context,
-) -> Result<bool> {
-    let limit = context.profile.binding_bytes_max;
-    let reads: Vec<&Operand> = [a, b].into_iter().chain(c).chain(bias).collect();
-    let near = output.is_within(limit) && reads.iter().all(|operand| operand.is_within(limit));
-    if !context.profile.matrix_units || a.dtype != DType::F16 || b.dtype != DType::F16 || !near {
-        return Ok(false);
-    }
-    let load_a = load(a, [0, 1], [product.m, product.k], COOP_STEP);
-    let load_b = load(b, [1, 0], [product.n, product.k], COOP_STEP);
-    if load_a == Load::Single || load_b == Load::Single {
-        return Ok(false);
-    }
-    let (vector_store, epilogue) = (product.n.is_multiple_of(4), product.epilogue(c.is_some()));
-    let whole = [product.m, product.n].iter().all(|size| size.is_multiple_of(COOP_TILE))
-        && product.k > 0
-        && product.k.is_multiple_of(COOP_DEPTH);
-    let kernel = Kernel::Coop(CoopKernel { load_a, load_b, epilogue, vector_store, whole });
-    if context.pipelines.get(&kernel, (1, reads.len())).is_err() {
-        // Drivers may have matrices and not compile them.
-        context.profile.matrix_units = false;
-        return Ok(false);
-    }
-    let params = params(product, [a, b], [c, bias], LARGE_TILES[0]);
-    let groups = product.batch.elements() * product.m.div_ceil(COOP_TILE) * product.n.div_ceil(COOP_TILE);
-    context.run(&kernel, &[output], &reads, &params, groups as u64)?;
-    Ok(true)
 }
 
 /// A matrix of small floats as f32, in the same arrangement.
@@ -139,7 +104,7 @@ pub(super) struct Product {
 }
 
 impl Product {
-    fn epilogue(&self, with_c: bool) -> Epilogue {
+    pub(super) fn epilogue(&self, with_c: bool) -> Epilogue {
         Epilogue {
             scaled: self.alpha != 1.0,
             with_c,
@@ -207,7 +172,12 @@ fn by_words(operand: &Operand, load: Load) -> Load {
 
 /// How an operand can be read in vectors of so many; `outer` and `inner` are its axes, counted from the second last, with
 /// their lengths.
-fn load(operand: &Operand, [outer, inner]: [usize; 2], [outer_len, inner_len]: [usize; 2], vector: usize) -> Load {
+pub(super) fn load(
+    operand: &Operand,
+    [outer, inner]: [usize; 2],
+    [outer_len, inner_len]: [usize; 2],
+    vector: usize,
+) -> Load {
     let first = operand.shape.rank() - 2;
     let (outer, inner) = (operand.strides[first + outer], operand.strides[first + inner]);
     let whole = |stride: isize| stride.unsigned_abs().is_multiple_of(vector);
@@ -219,7 +189,12 @@ fn load(operand: &Operand, [outer, inner]: [usize; 2], [outer_len, inner_len]: [
     }
 }
 
-fn params(product: &Product, [a, b]: [&Operand; 2], [c, bias]: [Option<&Operand>; 2], tile: Tile) -> Vec<u32> {
+pub(super) fn params(
+    product: &Product,
+    [a, b]: [&Operand; 2],
+    [c, bias]: [Option<&Operand>; 2],
+    tile: Tile,
+) -> Vec<u32> {
     let mut params = vec![product.m as u32, product.n as u32, product.k as u32];
     params.push(product.m.div_ceil(tile.m()) as u32);
     params.push(product.n.div_ceil(tile.n()) as u32);
@@ -311,20 +286,29 @@ fn measure(context: &mut Context) -> Result<()> {
     context.clear(&a);
     context.clear(&b);
     let product = Product::plain([TRIAL_SIZE; 3], Accumulate::Product);
+    let fits = |number: &usize| LARGE_TILES[*number].workgroup_bytes() <= context.profile.workgroup_bytes_max;
+    let mut candidates: Vec<usize> = (0..LARGE_TILES.len()).filter(fits).collect();
+    let started = Instant::now();
+    let mut time = |number: usize| trial(&product, [&a, &b], &output, LARGE_TILES[number], context);
+    // Each at least once, which compiles it; one that fails is out.
+    candidates.retain(|number| time(*number).is_ok());
+    while !candidates.is_empty() && started.elapsed() < TRIAL_WARM_UP {
+        candidates.iter().for_each(|number| drop(time(*number)));
+    }
     let mut best: Option<(Duration, usize)> = None;
-    for (number, tile) in LARGE_TILES.into_iter().enumerate() {
-        if tile.workgroup_bytes() > context.profile.workgroup_bytes_max {
-            continue;
-        }
-        let Ok(time) = trial(&product, [&a, &b], &output, tile, context) else { continue };
-        if best.is_none_or(|(fastest, _)| time < fastest) {
-            best = Some((time, number));
+    for _ in 0..TRIAL_ROUNDS {
+        for number in &candidates {
+            let Ok(time) = time(*number) else { continue };
+            if best.is_none_or(|(fastest, _)| time < fastest) {
+                best = Some((time, *number));
+            }
         }
     }
     context.tuning.keep(best.map_or(0, |(_, number)| number));
     Ok(())
 }
 
+/// How long some runs of a tile take, one after the other.
 fn trial(
     product: &Product,
     operands: [&Operand; 2],
@@ -344,17 +328,13 @@ fn trial(
     });
     let params = params(product, operands, [None, None], tile);
     let groups = (product.m.div_ceil(tile.m()) * product.n.div_ceil(tile.n())) as u64;
-    let mut timed = |runs: u32| -> Result<Duration> {
-        for _ in 0..runs {
-            context.run(&kernel, &[output], &operands, &params, groups)?;
-        }
-        let started = Instant::now();
-        let submission_index = context.submit();
-        let timeout = Some(Duration::from_secs(TRIAL_SECONDS_MAX));
-        // A device that does not answer in time loses the trial.
-        let _ = context.gpu.poll(wgpu::PollType::Wait { submission_index, timeout });
-        Ok(started.elapsed())
-    };
-    timed(1)?;
-    timed(TRIAL_RUNS)
+    for _ in 0..TRIAL_RUNS {
+        context.run(&kernel, &[output], &operands, &params, groups)?;
+    }
+    let started = Instant::now();
+    let submission_index = context.submit();
+    let timeout = Some(Duration::from_secs(TRIAL_SECONDS_MAX));
+    // A device that does not answer in time loses the trial.
+    let _ = context.gpu.poll(wgpu::PollType::Wait { submission_index, timeout });
+    Ok(started.elapsed())
 }

@@ -21,6 +21,7 @@ mod long_map;
 mod map;
 mod map_again;
 mod matmul;
+mod matrix_units;
 mod normalize;
 mod pool2d;
 mod reduce;

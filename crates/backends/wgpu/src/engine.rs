@@ -2,7 +2,7 @@
 //!
 //! 1. `submit` records every item of a batch into commands, hands them to the queue and returns. Small ops are not handed
 //!    over at once while the device has work: handing over costs more than recording, so they gather until the device is
-//!    idle, there are enough of them, or they have waited for a moment.
+//!    idle (and, where they come in a stream, the stream pauses), there are enough of them, or they have waited for a moment.
 //! 2. A batch has landed when the queue says that its work is done and all its downloads are mapped. Batches land in order.
 //! 3. When the device is lost, everything under way is answered with that, and so is everything that follows.
 
@@ -41,7 +41,11 @@ const GATHERED_WANTED: usize = 64;
 /// The batches that it may have then.
 const FLIGHTS_WANTED: usize = 4;
 /// Fewer are handed over when nothing was for so long.
-const GATHERING_MAX: Duration = Duration::from_micros(20);
+const GATHERING_MAX: Duration = Duration::from_micros(100);
+/// After a batch of so many ops more are expected,
+const STREAM_OPS_MIN: usize = 8;
+/// until none has come for so long.
+const STREAM_PAUSE: Duration = Duration::from_micros(4);
 
 /// What an op has recorded comes to.
 pub(crate) enum Answer {
@@ -63,6 +67,9 @@ pub(crate) struct WgpuEngine {
     flights: VecDeque<Flight>,
     last_look: Instant,
     last_launch: Instant,
+    last_arrival: Instant,
+    /// How many ops the last batch had.
+    last_batch: usize,
     /// Memory for large downloads.
     host: HostPages,
     warm: Arc<Warm>,
@@ -85,7 +92,19 @@ impl WgpuEngine {
     pub(crate) fn new(info: DeviceInfo, context: Context, queue: wgpu::Queue, warm: Arc<Warm>) -> WgpuEngine {
         let (gathered, flights, host) = (Vec::new(), VecDeque::new(), HostPages::default());
         let now = Instant::now();
-        WgpuEngine { info, context, queue, gathered, flights, last_look: now, last_launch: now, host, warm }
+        WgpuEngine {
+            info,
+            context,
+            queue,
+            gathered,
+            flights,
+            last_look: now,
+            last_launch: now,
+            last_arrival: now,
+            last_batch: 0,
+            host,
+            warm,
+        }
     }
 
     /// What ops have at hand, for tests that break it.
@@ -111,7 +130,7 @@ impl WgpuEngine {
         if items.is_empty() {
             return;
         }
-        self.last_launch = Instant::now();
+        (self.last_launch, self.last_batch) = (Instant::now(), items.len());
         let stamps = self.context.end_timing();
         let index = self.context.submit();
         if let Some(error) = self.context.faults.take_error() {
@@ -127,6 +146,16 @@ impl WgpuEngine {
             self.queue.on_submitted_work_done(move || done.store(true, Ordering::Release));
         }
         self.flights.push_back(Flight { items, downloads, is_done, index, stamps });
+    }
+
+    /// Whether what was gathered should be handed over now.
+    fn is_due(&self, now: Instant) -> bool {
+        let since = |then: Instant| now.saturating_duration_since(then);
+        let enough = if self.flights.len() < FLIGHTS_WANTED { GATHERED_WANTED } else { GATHERED_MAX };
+        let streams = self.last_batch >= STREAM_OPS_MIN && since(self.last_arrival) < STREAM_PAUSE;
+        self.gathered.len() >= enough
+            || since(self.last_launch) >= GATHERING_MAX
+            || (self.flights.is_empty() && !streams)
     }
 
     /// Lets the device's callbacks run, and waits for the oldest batch if there is time.
@@ -223,8 +252,8 @@ impl Engine for WgpuEngine {
             }
             self.gathered.push((item, answer, self.context.moved_bytes));
         }
-        let enough = if self.flights.len() < FLIGHTS_WANTED { GATHERED_WANTED } else { GATHERED_MAX };
-        if !small || self.flights.is_empty() || self.gathered.len() >= enough {
+        self.last_arrival = Instant::now();
+        if !small || self.is_due(self.last_arrival) {
             self.launch();
         }
     }
@@ -238,10 +267,9 @@ impl Engine for WgpuEngine {
             self.wait(Duration::ZERO);
             self.land(finished);
         }
-        let since_launch = now.saturating_duration_since(self.last_launch);
         // A device in software needs this core itself.
         let is_software = self.context.profile.is_software;
-        if self.flights.is_empty() || (waits && (is_software || since_launch >= GATHERING_MAX)) {
+        if self.is_due(now) || (waits && is_software) {
             self.launch();
         }
         let eager = !is_software && self.last_launch.elapsed() < EAGER_MAX;

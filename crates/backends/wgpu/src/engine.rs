@@ -31,6 +31,12 @@ const EAGER_MAX: Duration = Duration::from_micros(300);
 /// How often to look at the device while there are more ops to record: a look costs as much as recording one.
 const LOOK_WHILE_BUSY: Duration = Duration::from_micros(30);
 
+/// How often to look while there is nothing else to do. In between the core rests: the thread that makes the next ops may
+/// share it.
+const LOOK_WHILE_WAITING: Duration = Duration::from_micros(3);
+/// How many times a rest tells the core that this thread only waits.
+const REST_SPINS: u32 = 16;
+
 /// A batch of one op with at least so much input is timed; for less the stamps cost more than they tell.
 const TIMED_BYTES_MIN: usize = 1 << 20;
 
@@ -262,13 +268,20 @@ impl Engine for WgpuEngine {
         let before = finished.len();
         let now = Instant::now();
         let waits = !wait_max.is_zero();
-        if waits || now.saturating_duration_since(self.last_look) >= LOOK_WHILE_BUSY {
-            self.last_look = now;
-            self.wait(Duration::ZERO);
-            self.land(finished);
-        }
         // A device in software needs this core itself.
         let is_software = self.context.profile.is_software;
+        let look_after = match waits {
+            true if is_software => Duration::ZERO,
+            true => LOOK_WHILE_WAITING,
+            false => LOOK_WHILE_BUSY,
+        };
+        if now.saturating_duration_since(self.last_look) >= look_after {
+            self.wait(Duration::ZERO);
+            self.land(finished);
+            self.last_look = Instant::now();
+        } else if waits {
+            (0..REST_SPINS).for_each(|_| std::hint::spin_loop());
+        }
         if self.is_due(now) || (waits && is_software) {
             self.launch();
         }

@@ -7,10 +7,10 @@
 use std::sync::atomic::AtomicBool;
 
 use super::Isa;
-use super::driver::Sink;
 use super::element::Accumulator;
 use super::kernel::{InPlace, Kernel};
 use super::pack::{Format, Layout, pack_panel, panel_words};
+use super::sweep::Sink;
 use super::view::{MatRef, SharedPtr};
 use super::workspace::{OutOfMemory, ScratchPool, Workspace};
 use crate::team::Team;

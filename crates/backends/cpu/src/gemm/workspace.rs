@@ -14,6 +14,7 @@ pub struct Workspace {
     pub(super) scratch: AlignedBuffer,
     pub(super) partial_sums: AlignedBuffer,
     pub(super) stages: Vec<super::driver::Stage>,
+    pub(super) progress: super::by_depth::Progress,
     pub(super) scratch_taken: Vec<AtomicBool>,
     /// One workspace for each thread that multiplies small matrices of a batch by itself.
     pub(super) members: Vec<Mutex<Workspace>>,
@@ -51,6 +52,7 @@ impl Workspace {
             scratch: AlignedBuffer::default(),
             partial_sums: AlignedBuffer::default(),
             stages: Vec::new(),
+            progress: super::by_depth::Progress::default(),
             scratch_taken: Vec::new(),
             members: Vec::new(),
         }

@@ -297,7 +297,7 @@ fn first_guess(kind: DeviceKind, host_memory: bool, work_log2: f32) -> Estimate 
     let work = work_log2.exp2();
     let (overhead_ns, ns_per_unit) = match kind {
         _ if host_memory => (2_000.0, 0.5),
-        DeviceKind::Cpu => (50_000.0, 0.5),
+        DeviceKind::Cpu | DeviceKind::SoftwareGpu => (50_000.0, 0.5),
         _ => (20_000.0, 0.02),
     };
     let run_ns = overhead_ns + work * ns_per_unit;
@@ -307,7 +307,7 @@ fn first_guess(kind: DeviceKind, host_memory: bool, work_log2: f32) -> Estimate 
 /// Power that the device draws while it works, as it says or as its kind does.
 fn watts(candidate: &Candidate) -> f32 {
     let by_kind = match candidate.lane.info.kind {
-        DeviceKind::Cpu => 10.0 * candidate.lane.info.compute_units.unwrap_or(8) as f32,
+        DeviceKind::Cpu | DeviceKind::SoftwareGpu => 10.0 * candidate.lane.info.compute_units.unwrap_or(8) as f32,
         DeviceKind::IntegratedGpu => 15.0,
         _ => 300.0,
     };

@@ -3,6 +3,8 @@
 //! 1. Every lane that may take the op gets a [`Sight`]: how fit it is, and its predicted queue, transfer and run time.
 //! 2. A fitter lane goes before any that is less fit; among equals the smaller score wins. The score is the predicted
 //!    finish, or what the caller's goal makes of it.
+//!    That is weighed by what the op costs there beside the device where it costs least: an op that only flees a queue to a
+//!    device that is bad at it keeps others from that device, so it goes where that pays clearly, not where it pays at all.
 //! 3. One piece of hardware that two APIs reach counts once: the API that is faster for this op stands for it, and their
 //!    queues are one.
 //! 4. A lane about which nothing is known for this op is tried now and then, one op at a time and within a budget, and so is
@@ -136,8 +138,27 @@ pub(super) fn look(router: &Router, op: &Op, wishes: &Wishes, now: Instant) -> S
     }
     if !wishes.pinned {
         outdo(router, &mut sights);
+        if matches!(wishes.goal, Goal::Soonest | Goal::Throughput) {
+            weigh(&mut sights.of[..router.lanes.len()]);
+        }
     }
     sights
+}
+
+/// Weighs every score by how much more the op costs there than where it costs least.
+fn weigh(seen: &mut [Sight]) {
+    let cost_ns = |sight: &Sight| sight.transfer_ns + sight.service_ns;
+    let fit = |sight: &&Sight| sight.fitness == Fitness::Fit && sight.measured;
+    let least_ns = seen.iter().filter(fit).map(cost_ns).fold(f32::INFINITY, f32::min);
+    for sight in seen.iter_mut().filter(|sight| sight.measured) {
+        sight.score *= reluctance(cost_ns(sight), least_ns);
+    }
+}
+
+/// How many times sooner an op must be done on a device where it costs more than on another: less than it costs more there, so
+/// that nobody waits long beside a device with nothing to do.
+pub(super) fn reluctance(cost_ns: f32, least_ns: f32) -> f32 {
+    (cost_ns.max(1.0) / least_ns.max(1.0)).max(1.0).sqrt()
 }
 
 fn look_at(router: &Router, candidate: &Candidate, op: &Op, facts: &Facts, wishes: &Wishes, now: Instant) -> Sight {

@@ -23,7 +23,8 @@ const PROBES_MAX: usize = 16;
 const NEWEST_WEIGHT_MIN: f32 = 1.0 / 16.0;
 /// How far one op may differ from the average (a factor of four) before it counts as no more than that.
 const OUTLIER_LOG2_MAX: f32 = 2.0;
-/// Ops that a class believes without doubt.
+/// The first ops of a class pay for cold caches, fresh memory and compilers: of so many the quickest counts, and until then the
+/// class is not taken for measured.
 const SETTLED_AFTER: u32 = 3;
 /// How time grows with work where only one class is known, beyond it and below it: an optimistic guess both ways, so that
 /// a device is tried where it may be good.
@@ -158,7 +159,10 @@ impl Model {
         };
         let classes = entry.classes.get()?;
         let (first, second) = (&classes[first], &classes[second]);
-        let near = |class: &Class| (class.at.get() - work_log2).abs() <= NEAR_LOG2_MAX;
+        let near = |class: &Class| {
+            let settled = class.count.load(Ordering::Relaxed) >= SETTLED_AFTER;
+            settled && (class.at.get() - work_log2).abs() <= NEAR_LOG2_MAX
+        };
         let line = Line::through(first, second, work_log2);
         Some(Estimate {
             near: near(first) || near(second),
@@ -181,17 +185,22 @@ impl Model {
         let class = entry.class(index);
         let count = class.count.load(Ordering::Relaxed);
         let weight = (1.0 / (count as f32 + 1.0)).max(NEWEST_WEIGHT_MIN);
-        let step_max = if count < SETTLED_AFTER { f32::INFINITY } else { OUTLIER_LOG2_MAX };
         let service = log2(sample.service_ns);
+        let run = sample.run_ns.map(log2);
         if count == 0 {
-            class.run.set(log2(sample.run_ns.unwrap_or(sample.service_ns)));
-        } else if let Some(run) = sample.run_ns {
-            class.run.approach(log2(run), weight, step_max);
+            class.run.set(run.unwrap_or(service));
+            class.service.set(service);
+        } else if count < SETTLED_AFTER {
+            class.run.set(class.run.get().min(run.unwrap_or(f32::INFINITY)));
+            class.service.set(class.service.get().min(service));
         } else {
-            // The device was shared; at least its own part is known.
-            class.run.set(class.run.get().max(service.min(class.service.get())));
+            match run {
+                Some(run) => class.run.approach(run, weight, OUTLIER_LOG2_MAX),
+                // The device was shared; at least its own part is known.
+                None => class.run.set(class.run.get().max(service.min(class.service.get()))),
+            }
+            class.service.approach(service, weight, OUTLIER_LOG2_MAX);
         }
-        class.service.approach(service, weight, step_max);
         class.at.approach(work_log2, weight, f32::INFINITY);
         class.output.approach(log2(sample.output_bytes), weight, f32::INFINITY);
         class.count.store(count.saturating_add(1), Ordering::Relaxed);

@@ -334,3 +334,26 @@ fn watts(candidate: &Candidate) -> f32 {
     };
     candidate.lane.gate.watts().unwrap_or(by_kind)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sight(queue_ns: f32, run_ns: f32) -> Sight {
+        let score = queue_ns + run_ns;
+        Sight { fitness: Fitness::Fit, measured: true, queue_ns, run_ns, service_ns: run_ns, score, ..UNSEEN }
+    }
+
+    fn chosen(mut seen: [Sight; 2]) -> usize {
+        weigh(&mut seen);
+        better_of(&seen, |_| true).unwrap()
+    }
+
+    #[test]
+    fn an_op_leaves_the_device_that_is_good_at_it_only_where_that_pays_clearly() {
+        assert_eq!(chosen([sight(0.0, 5e3), sight(0.0, 45e3)]), 0);
+        assert_eq!(chosen([sight(100e3, 5e3), sight(0.0, 45e3)]), 0, "nine times the cost for half the time");
+        assert_eq!(chosen([sight(400e3, 5e3), sight(0.0, 45e3)]), 1, "nobody waits long beside an idle device");
+        assert_eq!(chosen([sight(100e3, 40e3), sight(0.0, 45e3)]), 1, "two that are as good share the work");
+    }
+}

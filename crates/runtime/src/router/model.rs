@@ -362,6 +362,17 @@ mod tests {
     }
 
     #[test]
+    fn of_the_first_ops_the_quickest_counts_and_then_the_class_is_measured() {
+        let model = Model::new();
+        let near = || model.estimate(Key::new("map", Some(DType::F32)), 10.0).unwrap().near;
+        for ns in [90_000.0, 4_000.0, 30_000.0] {
+            learn(&model, 1024.0, ns);
+            assert_eq!(near(), ns == 30_000.0, "after {ns} ns");
+        }
+        assert!((estimate(&model, 1024.0) / 4_000.0 - 1.0).abs() < 0.01, "{}", estimate(&model, 1024.0));
+    }
+
+    #[test]
     fn sizes_between_and_beyond_follow_the_line() {
         let model = Model::new();
         learn(&model, 1024.0, 1e3);

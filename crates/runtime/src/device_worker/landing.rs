@@ -219,6 +219,9 @@ impl Landing<'_> {
         let output_bytes = done.result.as_ref().map_or(0, |value| value.tensors().map(Tensor::len_bytes).sum());
         let sample = Sample { run_ns, service_ns, output_bytes: output_bytes as f32 };
         let forecast = &task.forecast;
+        if forecast.explored {
+            lane.explored_ns.fetch_add(ran_ns as u64, Ordering::Relaxed);
+        }
         lane.model.learn(forecast.key, || (done.op.name(), done.op.dtype()), forecast.work_log2, sample);
     }
 

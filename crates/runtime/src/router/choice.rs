@@ -49,6 +49,8 @@ pub(super) enum Fitness {
 pub(super) struct Sight {
     pub(super) fitness: Fitness,
     pub(super) measured: bool,
+    /// Nothing of about this size was measured often enough, and it may be.
+    pub(super) explorable: bool,
     pub(super) probe: bool,
     pub(super) queue_ns: f32,
     pub(super) transfer_ns: f32,
@@ -62,6 +64,7 @@ pub(super) struct Sight {
 const UNSEEN: Sight = Sight {
     fitness: Fitness::Out,
     measured: false,
+    explorable: false,
     probe: false,
     queue_ns: 0.0,
     transfer_ns: 0.0,
@@ -177,6 +180,7 @@ fn look_at(router: &Router, candidate: &Candidate, op: &Op, facts: &Facts, wishe
     let mut sight = Sight {
         fitness: Fitness::Fit,
         measured: estimate.near,
+        explorable: !estimate.settled && lane.may_be_explored(now),
         probe: false,
         queue_ns: backlog_ns(router, candidate) / capacity,
         transfer_ns,
@@ -252,9 +256,8 @@ pub(super) fn pick(router: &Router, sights: &Sights, wishes: &Wishes, lanes: usi
     let limit_ns = seen[best].score * TRIAL_FACTOR_MAX + TRIAL_NS_MIN;
     let trial = better_of(seen, |lane| {
         let worth_it = seen[lane].score <= limit_ns && wishes.deadline.is_none();
-        let unknown = !seen[lane].measured && is_unexplored(router, lane);
-        let probe = seen[lane].probe;
-        worth_it && seen[lane].fitness == Fitness::Fit && (unknown && lane != best || probe)
+        let Sight { explorable, probe, .. } = seen[lane];
+        worth_it && seen[lane].fitness == Fitness::Fit && (explorable && lane != best || probe)
     });
     if let Some(trial) = trial
         && (seen[trial].probe || router.may_explore(routed))
@@ -282,12 +285,6 @@ fn better_of(seen: &[Sight], counts: impl Fn(usize) -> bool) -> Option<usize> {
         }
     }
     best
-}
-
-/// Whether nobody is exploring a lane at the moment.
-fn is_unexplored(router: &Router, lane: usize) -> bool {
-    let exploring = |candidate: &Candidate| candidate.lane.exploring.load(std::sync::atomic::Ordering::Relaxed);
-    router.lanes.get(lane).is_some_and(|candidate| exploring(candidate) == 0)
 }
 
 /// Asks a lane that would have been chosen, were it warm, to get warm.
@@ -322,7 +319,7 @@ fn first_guess(kind: DeviceKind, host_memory: bool, work_log2: f32) -> Estimate 
         _ => (20_000.0, 0.02),
     };
     let run_ns = overhead_ns + work * ns_per_unit;
-    Estimate { near: false, run_ns, service_ns: run_ns, output_log2: work_log2.min(30.0) }
+    Estimate { near: false, settled: false, run_ns, service_ns: run_ns, output_log2: work_log2.min(30.0) }
 }
 
 /// Power that the device draws while it works, as it says or as its kind does.

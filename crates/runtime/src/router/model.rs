@@ -23,8 +23,8 @@ const PROBES_MAX: usize = 16;
 const NEWEST_WEIGHT_MIN: f32 = 1.0 / 16.0;
 /// How far one op may differ from the average (a factor of four) before it counts as no more than that.
 const OUTLIER_LOG2_MAX: f32 = 2.0;
-/// The first ops of a class pay for cold caches, fresh memory and compilers: of so many the quickest counts, and until then the
-/// class is not taken for measured.
+/// The first ops of a class pay for cold caches, fresh memory and compilers: of so many the quickest counts, and until then a
+/// device is tried again where that is cheap.
 const SETTLED_AFTER: u32 = 3;
 /// How time grows with work where only one class is known, beyond it and below it: an optimistic guess both ways, so that
 /// a device is tried where it may be good.
@@ -109,6 +109,8 @@ pub(crate) struct Sample {
 pub(crate) struct Estimate {
     /// Whether something of about this size was measured.
     pub(crate) near: bool,
+    /// Whether that was measured often enough.
+    pub(crate) settled: bool,
     pub(crate) run_ns: f32,
     pub(crate) service_ns: f32,
     /// The logarithm of the output's bytes, of use to those who want it on the host.
@@ -159,13 +161,12 @@ impl Model {
         };
         let classes = entry.classes.get()?;
         let (first, second) = (&classes[first], &classes[second]);
-        let near = |class: &Class| {
-            let settled = class.count.load(Ordering::Relaxed) >= SETTLED_AFTER;
-            settled && (class.at.get() - work_log2).abs() <= NEAR_LOG2_MAX
-        };
+        let near = |class: &Class| (class.at.get() - work_log2).abs() <= NEAR_LOG2_MAX;
+        let settled = |class: &Class| near(class) && class.count.load(Ordering::Relaxed) >= SETTLED_AFTER;
         let line = Line::through(first, second, work_log2);
         Some(Estimate {
             near: near(first) || near(second),
+            settled: settled(first) || settled(second),
             run_ns: exp2(line.at(first.run.get(), second.run.get())),
             service_ns: exp2(line.at(first.service.get(), second.service.get())),
             output_log2: line.at(first.output.get(), second.output.get()),
@@ -362,12 +363,12 @@ mod tests {
     }
 
     #[test]
-    fn of_the_first_ops_the_quickest_counts_and_then_the_class_is_measured() {
+    fn of_the_first_ops_the_quickest_counts_and_then_the_class_is_settled() {
         let model = Model::new();
-        let near = || model.estimate(Key::new("map", Some(DType::F32)), 10.0).unwrap().near;
+        let settled = || model.estimate(Key::new("map", Some(DType::F32)), 10.0).unwrap().settled;
         for ns in [90_000.0, 4_000.0, 30_000.0] {
             learn(&model, 1024.0, ns);
-            assert_eq!(near(), ns == 30_000.0, "after {ns} ns");
+            assert_eq!(settled(), ns == 30_000.0, "after {ns} ns");
         }
         assert!((estimate(&model, 1024.0) / 4_000.0 - 1.0).abs() < 0.01, "{}", estimate(&model, 1024.0));
     }

@@ -148,8 +148,11 @@ pub(super) fn look(router: &Router, op: &Op, wishes: &Wishes, now: Instant) -> S
     sights
 }
 
-/// Weighs every score by how much more the op costs there than where it costs least.
+/// Weighs every score by how much more the op costs there than where it costs least. Without a queue nobody flees.
 fn weigh(seen: &mut [Sight]) {
+    if seen.iter().all(|sight| sight.queue_ns <= 0.0) {
+        return;
+    }
     let cost_ns = |sight: &Sight| sight.transfer_ns + sight.service_ns;
     let fit = |sight: &&Sight| sight.fitness == Fitness::Fit && sight.measured;
     let least_ns = seen.iter().filter(fit).map(cost_ns).fold(f32::INFINITY, f32::min);

@@ -141,11 +141,25 @@ pub(super) fn look(router: &Router, op: &Op, wishes: &Wishes, now: Instant) -> S
     }
     if !wishes.pinned {
         outdo(router, &mut sights);
-        if matches!(wishes.goal, Goal::Soonest | Goal::Throughput) {
+        if weighs(wishes.goal) {
             weigh(&mut sights.of[..router.lanes.len()]);
         }
     }
     sights
+}
+
+/// Whether what an op costs a device counts, beside when it is done.
+fn weighs(goal: Goal) -> bool {
+    matches!(goal, Goal::Soonest | Goal::Throughput)
+}
+
+/// Whether this lane would have been done sooner than the chosen one, and was not taken for what it costs there.
+pub(super) fn is_costlier(sights: &Sights, lane: u8, choice: Choice, wishes: &Wishes) -> bool {
+    let finish_ns = |lane: u8| {
+        let Sight { queue_ns, transfer_ns, run_ns, .. } = sights.of[usize::from(lane)];
+        queue_ns + transfer_ns + run_ns
+    };
+    weighs(wishes.goal) && wishes.prefer.is_none() && !choice.explored && finish_ns(lane) < finish_ns(choice.lane)
 }
 
 /// Weighs every score by how much more the op costs there than where it costs least. Without a queue nobody flees.

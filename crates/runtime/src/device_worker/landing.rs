@@ -11,9 +11,13 @@ use super::{Lane, Leg, OpTicket, Task, Times};
 use crate::health::Verdict;
 use crate::options::nanoseconds;
 use crate::router::model::Sample;
+use crate::wakes::Caller;
 
 /// An untold transfer is never taken for more than this part of an op's time.
 const UNTOLD_TRANSFER_SHARE_MAX: f32 = 0.9;
+
+/// From so many ops on that land together, callers wake each other.
+const CALLED_TOGETHER_MIN: usize = 6;
 
 /// Everything that one look at the engine brought back.
 pub(super) struct Landing<'a> {
@@ -21,6 +25,8 @@ pub(super) struct Landing<'a> {
     now: Instant,
     /// By how much these ops kept the device longer than expected, all together.
     stretch: f32,
+    /// Wakes the callers, where there are many.
+    caller: Option<Caller>,
     /// The loss of the device, if an op told of it.
     pub(super) lost: Option<Error>,
 }
@@ -45,7 +51,8 @@ impl Landing<'_> {
         }
         let since = last_landed.map_or(since, |landed| since.max(landed));
         let taken_ns = nanoseconds(now.saturating_duration_since(since)) as f32;
-        Landing { lane, now, stretch: taken_ns / expected_ns.max(1.0), lost: None }
+        let caller = (finished.len() >= CALLED_TOGETHER_MIN).then(|| Caller::new(finished.len()));
+        Landing { lane, now, stretch: taken_ns / expected_ns.max(1.0), caller, lost: None }
     }
 
     /// Answers one op, or returns what the engine has to do for it next.
@@ -125,7 +132,7 @@ impl Landing<'_> {
     }
 
     /// Answers an op that made several stops, with the story of all of them.
-    fn finish_journey(&self, mut ticket: OpTicket) {
+    fn finish_journey(&mut self, mut ticket: OpTicket) {
         let Some(task) = ticket.question_mut() else { return };
         let accepted = task.accepted;
         let history = task.history();
@@ -143,7 +150,7 @@ impl Landing<'_> {
         self.finish(ticket, Ok(value), report);
     }
 
-    fn finish(&self, mut ticket: OpTicket, result: Result<Value>, report: Report) {
+    fn finish(&mut self, mut ticket: OpTicket, result: Result<Value>, report: Report) {
         let Some(mut task) = ticket.take_question() else { return };
         self.lane.settle(&mut task, Verdict::Success, self.now);
         let metrics = &self.lane.metrics;
@@ -164,7 +171,11 @@ impl Landing<'_> {
         );
         drop(task);
         self.lane.counts.completed.fetch_add(1, Ordering::Release);
-        ticket.answer(result.map(|output| Outcome { output, report }));
+        let answer = result.map(|output| Outcome { output, report });
+        match &mut self.caller {
+            Some(caller) => ticket.answer_among(answer, caller),
+            None => ticket.answer(answer),
+        }
     }
 
     fn report(&self, task: &Task, times: Times, done: &Finished) -> Report {
@@ -208,6 +219,9 @@ impl Landing<'_> {
         let output_bytes = done.result.as_ref().map_or(0, |value| value.tensors().map(Tensor::len_bytes).sum());
         let sample = Sample { run_ns, service_ns, output_bytes: output_bytes as f32 };
         let forecast = &task.forecast;
+        if forecast.explored {
+            lane.explored_ns.fetch_add(ran_ns as u64, Ordering::Relaxed);
+        }
         lane.model.learn(forecast.key, || (done.op.name(), done.op.dtype()), forecast.work_log2, sample);
     }
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 use panoply_core::{Api, Describe, Error, Finished, Location, Op, Outcome, Report, Result, Tensor, Value};
 
 use super::flights::{Flight, Flights, Landed};
-use super::task::transfer_to_host;
+use super::task::{Forecast, transfer_to_host};
 use super::{Lane, Leg, OpTicket, Task, Times};
 use crate::health::Verdict;
 use crate::options::nanoseconds;
@@ -29,6 +29,15 @@ pub(super) struct Landing<'a> {
     caller: Option<Caller>,
     /// The loss of the device, if an op told of it.
     pub(super) lost: Option<Error>,
+}
+
+/// What one op teaches.
+struct Lesson {
+    forecast: Forecast,
+    sample: Sample,
+    ran_ns: f32,
+    /// Bytes that the engine moved for it, and the time that it says this took.
+    transfer: Option<(f32, f32)>,
 }
 
 /// An op that goes on at the same engine.
@@ -63,11 +72,21 @@ impl Landing<'_> {
         let (mut ticket, flight) = (landed.ticket?, landed.flight);
         if flight.leg == Leg::Run && done.result.is_ok() {
             let task = ticket.question_mut()?;
-            self.teach(task, &flight, &done);
-            if task.history.is_none() && !task.wishes.to_host {
-                // The plain path: everything is where it shall be.
+            let lesson = self.lesson(&task.forecast, &flight, &done);
+            // The plain path: everything is where it shall be.
+            let plain = task.history.is_none() && !task.wishes.to_host;
+            // What adds little to what is known can be learned while the caller goes on: it fetches lines that other
+            // threads read.
+            let later = plain && lesson.forecast.settled;
+            if !later {
+                self.teach(&lesson, &done.op);
+            }
+            if plain {
                 let report = self.report(task, flight.times, &done);
                 self.finish(ticket, done.result, report);
+                if later {
+                    self.teach(&lesson, &done.op);
+                }
                 return None;
             }
         }
@@ -151,8 +170,9 @@ impl Landing<'_> {
     }
 
     fn finish(&mut self, mut ticket: OpTicket, result: Result<Value>, report: Report) {
-        let Some(mut task) = ticket.take_question() else { return };
-        self.lane.settle(&mut task, Verdict::Success, self.now);
+        // It is dropped where it is when the answer takes its place.
+        let Some(task) = ticket.question_mut() else { return };
+        self.lane.settle(task, Verdict::Success, self.now);
         let metrics = &self.lane.metrics;
         metrics.wait.note_time(report.queued);
         metrics.run.note_time(report.ran);
@@ -169,7 +189,6 @@ impl Landing<'_> {
             predicted_us = task.forecast.prediction().finish().as_secs_f64() * 1e6,
             "an op is done"
         );
-        drop(task);
         self.lane.counts.completed.fetch_add(1, Ordering::Release);
         let answer = result.map(|output| Outcome { output, report });
         match &mut self.caller {
@@ -194,17 +213,14 @@ impl Landing<'_> {
         }
     }
 
-    /// Has the router's model learn from an op that ran.
-    fn teach(&self, task: &Task, flight: &Flight, done: &Finished) {
+    /// What the router shall learn from an op that ran.
+    fn lesson(&self, forecast: &Forecast, flight: &Flight, done: &Finished) -> Lesson {
         let lane = self.lane;
         let ran_ns = nanoseconds(self.now.saturating_duration_since(flight.times.submitted)) as f32;
         let told_ns = done.transferred.map(|time| nanoseconds(time) as f32);
         let bytes = done.bytes_moved as f32;
         let transfer_ns =
             told_ns.unwrap_or_else(|| lane.links.up.time_ns(bytes).min(ran_ns * UNTOLD_TRANSFER_SHARE_MAX));
-        if let Some(told_ns) = told_ns {
-            lane.links.up.learn(bytes, told_ns);
-        }
         let device_ns = done.device_time.map(|time| nanoseconds(time) as f32);
         let share_ns = (flight.service_ns.max(1.0) * self.stretch - transfer_ns).max(1.0);
         let own_ns = device_ns.filter(|_| lane.info.id.api == Api::Cpu);
@@ -218,11 +234,19 @@ impl Landing<'_> {
         });
         let output_bytes = done.result.as_ref().map_or(0, |value| value.tensors().map(Tensor::len_bytes).sum());
         let sample = Sample { run_ns, service_ns, output_bytes: output_bytes as f32 };
-        let forecast = &task.forecast;
-        if forecast.explored {
-            lane.explored_ns.fetch_add(ran_ns as u64, Ordering::Relaxed);
+        Lesson { forecast: *forecast, sample, ran_ns, transfer: told_ns.map(|told_ns| (bytes, told_ns)) }
+    }
+
+    /// Has the router's model learn.
+    fn teach(&self, lesson: &Lesson, op: &Op) {
+        let (lane, forecast) = (self.lane, &lesson.forecast);
+        if let Some((bytes, told_ns)) = lesson.transfer {
+            lane.links.up.learn(bytes, told_ns);
         }
-        lane.model.learn(forecast.key, || (done.op.name(), done.op.dtype()), forecast.work_log2, sample);
+        if forecast.explored {
+            lane.explored_ns.fetch_add(lesson.ran_ns as u64, Ordering::Relaxed);
+        }
+        lane.model.learn(forecast.key, || (op.name(), op.dtype()), forecast.work_log2, lesson.sample);
     }
 
     /// Learns from a transfer to the host, and puts it on the op's account.

@@ -49,6 +49,8 @@ pub(super) enum Fitness {
 pub(super) struct Sight {
     pub(super) fitness: Fitness,
     pub(super) measured: bool,
+    /// Enough of about this size was measured.
+    pub(super) settled: bool,
     /// Nothing of about this size was measured often enough, and it may be.
     pub(super) explorable: bool,
     pub(super) probe: bool,
@@ -64,6 +66,7 @@ pub(super) struct Sight {
 const UNSEEN: Sight = Sight {
     fitness: Fitness::Out,
     measured: false,
+    settled: false,
     explorable: false,
     probe: false,
     queue_ns: 0.0,
@@ -120,6 +123,7 @@ fn forecast(router: &Router, sights: &Sights, choice: Choice) -> Forecast {
         service_ns: sight.service_ns,
         target: lane,
         probe: sight.probe,
+        settled: sight.settled,
         explored,
         foreign: target.is_some_and(|target| sights.facts.is_foreign_to(target)),
     }
@@ -197,6 +201,7 @@ fn look_at(router: &Router, candidate: &Candidate, op: &Op, facts: &Facts, wishe
     let mut sight = Sight {
         fitness: Fitness::Fit,
         measured: estimate.near,
+        settled: estimate.settled,
         explorable: !estimate.settled && lane.may_be_explored(now),
         probe: false,
         queue_ns: backlog_ns(router, candidate) / capacity,

@@ -205,7 +205,10 @@ impl Model {
         class.at.approach(work_log2, weight, f32::INFINITY);
         class.output.approach(log2(sample.output_bytes), weight, f32::INFINITY);
         class.count.store(count.saturating_add(1), Ordering::Relaxed);
-        entry.known.fetch_or(1 << index, Ordering::Release);
+        // Writing would take the line from those who read it for each op. There is one writer, so the bit stays.
+        if entry.known.load(Ordering::Relaxed) & (1 << index) == 0 {
+            entry.known.fetch_or(1 << index, Ordering::Release);
+        }
     }
 
     /// Sets one class, as it was exported.

@@ -97,8 +97,9 @@ impl Map {
 
     /// The output's shape: all inputs broadcast against each other; one element where there is no input.
     pub fn output_shape(&self) -> Result<Shape> {
-        let mut shape = Shape::scalar();
-        for input in self.inputs() {
+        let mut inputs = self.inputs();
+        let mut shape = inputs.next().map_or(Shape::scalar(), |first| *first.shape());
+        for input in inputs {
             if *input.shape() != shape {
                 shape = shape.broadcast(input.shape())?;
             }

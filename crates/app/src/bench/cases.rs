@@ -10,6 +10,9 @@ const MI: usize = 1 << 20;
 /// Searches of each caller in one run.
 pub const SEARCHES_PER_CALLER: usize = 50;
 
+/// What keeps a GPU busy until it is measured.
+pub const LOAD: Work = Work::ScaleAddRelu { elements: 16 * MI };
+
 /// Every case, in the order in which they are measured. Those that [`Work::is_large`] are for devices with memory of their
 /// own, unless they are asked for by name.
 pub const CASES: &[Work] = &[

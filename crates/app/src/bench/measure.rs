@@ -8,6 +8,10 @@ use super::workload::Runner;
 const REPEATS_MIN: usize = 3;
 /// Runs before the first that is timed.
 const WARM_UPS: usize = 3;
+/// How long a GPU is kept busy before the first run that is timed, with a heavy load and then with the case itself: a
+/// device that had nothing to do while inputs were made has slow clocks, and raises them only under load.
+const LOAD: Duration = Duration::from_millis(300);
+const GPU_WARM_UP: Duration = Duration::from_millis(200);
 
 /// The times of one case.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -19,11 +23,18 @@ pub struct Times {
     pub repeats: usize,
 }
 
-/// Runs the case a few times to warm up, then until the time or the repeats are used up.
-pub fn measure(runner: &Runner, time_per_case: Duration, repeats_max: usize) -> panoply::Result<Times> {
-    for _ in 0..WARM_UPS {
-        runner()?;
+/// Runs the case a few times to warm up, behind a load where the device is a GPU; then until the time or the repeats are
+/// used up.
+pub fn measure(
+    runner: &Runner,
+    load: Option<&Runner>,
+    time_per_case: Duration,
+    repeats_max: usize,
+) -> panoply::Result<Times> {
+    if let Some(load) = load {
+        run_for(load, LOAD)?;
     }
+    run_for(runner, if load.is_some() { GPU_WARM_UP } else { Duration::ZERO })?;
     let (mut times, mut device) = (Vec::new(), Vec::new());
     let begin = Instant::now();
     while times.len() < REPEATS_MIN || (begin.elapsed() < time_per_case && times.len() < repeats_max) {
@@ -37,4 +48,14 @@ pub fn measure(runner: &Runner, time_per_case: Duration, repeats_max: usize) -> 
     let median = |times: &[Duration]| times.get(times.len() / 2).copied();
     let whole = median(&times).unwrap_or_default();
     Ok(Times { best: times[0], median: whole, device: median(&device), repeats: times.len() })
+}
+
+/// Runs something for so long, and a few times at least.
+fn run_for(runner: &Runner, time: Duration) -> panoply::Result<()> {
+    let (begin, mut runs) = (Instant::now(), 0);
+    while runs < WARM_UPS || begin.elapsed() < time {
+        runner()?;
+        runs += 1;
+    }
+    Ok(())
 }

@@ -28,7 +28,7 @@ use crate::failure::Failure;
 use crate::screen::Screen;
 use cases::Work;
 use row::{Measured, Row};
-use workload::Place;
+use workload::{Place, Runner};
 
 /// Measures what was asked for and prints it.
 pub fn run(options: &BenchOptions, screen: &mut Screen) -> Result<(), Failure> {
@@ -52,15 +52,16 @@ pub fn run(options: &BenchOptions, screen: &mut Screen) -> Result<(), Failure> {
         screen.line(screen.strong(&row::head(case_width)))?;
     }
     let progress = progress_bar(options.cases.len() * devices.len());
+    let loads: Vec<Option<Runner>> = devices.iter().map(|device| load(device, &runtime)).collect();
     let mut rows = Vec::new();
     for work in &options.cases {
-        for device in &devices {
+        for (device, load) in devices.iter().zip(&loads) {
             if work.is_large() && !options.named && !has_own_memory(device) {
                 progress.inc(1);
                 continue;
             }
             progress.set_message(work.name());
-            let row = measure_case(work, device, &runtime, options);
+            let row = measure_case(work, device, load.as_ref(), &runtime, options);
             progress.suspend(|| show(&row, case_width, options.format, screen))?;
             progress.inc(1);
             rows.push(row);
@@ -112,10 +113,22 @@ fn has_own_memory(device: &DeviceInfo) -> bool {
     device.kind == DeviceKind::DiscreteGpu
 }
 
-fn measure_case(work: &Work, device: &DeviceInfo, runtime: &Arc<Runtime>, options: &BenchOptions) -> Row {
+/// What keeps a GPU busy between cases. One that does not run even this says why when the cases are run.
+fn load(device: &DeviceInfo, runtime: &Arc<Runtime>) -> Option<Runner> {
+    let place = Place { runtime: Arc::clone(runtime), device: device.id };
+    if has_own_memory(device) { workload::prepare(&cases::LOAD, &place).ok() } else { None }
+}
+
+fn measure_case(
+    work: &Work,
+    device: &DeviceInfo,
+    load: Option<&Runner>,
+    runtime: &Arc<Runtime>,
+    options: &BenchOptions,
+) -> Row {
     let place = Place { runtime: Arc::clone(runtime), device: device.id };
     let times = workload::prepare(work, &place)
-        .and_then(|runner| measure::measure(&runner, options.time_per_case, options.repeats_max));
+        .and_then(|runner| measure::measure(&runner, load, options.time_per_case, options.repeats_max));
     Row::new(work, device.id, options.threads.unwrap_or_else(|| default_threads(device)), times)
 }
 

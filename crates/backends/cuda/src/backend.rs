@@ -9,6 +9,7 @@ use panoply_core::{
     Result, Support, Warmth,
 };
 use panoply_kernels::c::Dialect;
+use panoply_kernels::warm::Warm;
 
 use crate::context::Context;
 use crate::driver::Driver;
@@ -17,7 +18,6 @@ use crate::driver::emulated::{self, EmulatedDriver};
 use crate::engine::CudaEngine;
 use crate::ops;
 use crate::peers::Peers;
-use crate::warm::Warm;
 
 /// What the pool keeps for reuse where the caller does not say: this share of the device's memory.
 const POOL_SHARE: f64 = 0.5;

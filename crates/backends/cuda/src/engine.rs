@@ -9,12 +9,12 @@ use panoply_core::error::panic_message;
 use panoply_core::{
     DeviceInfo, Engine, Error, Finished, Health, HostBufferMut, Item, Location, MemoryStats, Op, Result, Tensor, Value,
 };
+use panoply_kernels::warm::Warm;
 
 use crate::context::{Context, Queued};
 use crate::driver::{Event, Stream};
 use crate::ops;
 use crate::staging::SMALL_BYTES_MAX;
-use crate::warm::Warm;
 
 /// For how long after a submission the device is asked without a pause: a pause costs a short op more than it takes.
 const EAGER_MAX: Duration = Duration::from_millis(2);

@@ -31,6 +31,5 @@ mod ops;
 mod peers;
 mod staging;
 mod strides;
-mod warm;
 
 pub use backend::CudaBackend;

@@ -4,6 +4,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
 
 use panoply_core::{Api, Capabilities, DeviceId, DeviceInfo, DeviceKind, Domain};
+use panoply_kernels::wgsl::CoopKernel;
+
+use crate::vulkan::Identity;
 
 /// What ops need to know about an adapter.
 #[derive(Clone, Debug)]
@@ -24,6 +27,8 @@ pub(crate) struct Profile {
     pub(crate) is_software: bool,
     /// Invocations of a subgroup, where there are subgroups and all have the same size.
     pub(crate) subgroup_lanes: Option<u8>,
+    /// Matrix units multiply f16 and add up in f32.
+    pub(crate) matrix_units: bool,
 }
 
 impl Profile {
@@ -32,11 +37,17 @@ impl Profile {
         info: &wgpu::AdapterInfo,
         limits: &wgpu::Limits,
         features: wgpu::Features,
+        matrices: &[wgpu::CooperativeMatrixProperties],
     ) -> Profile {
         let lanes = u8::try_from(info.subgroup_min_size)
             .ok()
             .filter(|lanes| (4..=64).contains(lanes) && lanes.is_power_of_two());
         let uniform = info.subgroup_min_size == info.subgroup_max_size;
+        let subgroup_lanes = lanes.filter(|_| uniform && features.contains(wgpu::Features::SUBGROUP));
+        let matrix_units = subgroup_lanes == Some(32)
+            && features.contains(MATRIX_FEATURES)
+            && limits.max_compute_workgroup_storage_size >= CoopKernel::workgroup_bytes()
+            && matrices.iter().any(is_known);
         Profile {
             id,
             name: info.name.clone(),
@@ -46,7 +57,8 @@ impl Profile {
             workgroup_bytes_max: limits.max_compute_workgroup_storage_size,
             buffers_max: limits.max_storage_buffers_per_shader_stage as usize,
             is_software: info.device_type == wgpu::DeviceType::Cpu,
-            subgroup_lanes: lanes.filter(|_| uniform && features.contains(wgpu::Features::SUBGROUP)),
+            subgroup_lanes,
+            matrix_units,
         }
     }
 
@@ -63,12 +75,23 @@ impl Profile {
     }
 }
 
+/// What a device must be opened with to use its matrix units.
+pub(crate) const MATRIX_FEATURES: wgpu::Features =
+    wgpu::Features::SHADER_F16.union(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX);
+
+/// Whether matrices are those that our kernels multiply.
+fn is_known(matrices: &wgpu::CooperativeMatrixProperties) -> bool {
+    use wgpu::CooperativeScalarType::{F16, F32};
+    [matrices.m_size, matrices.n_size, matrices.k_size] == [16; 3] && matrices.ab_type == F16 && matrices.cr_type == F32
+}
+
 /// An adapter as a device. What WebGPU does not tell stays `None`.
 pub(crate) fn describe(
     id: DeviceId,
     info: &wgpu::AdapterInfo,
     limits: &wgpu::Limits,
     features: wgpu::Features,
+    identity: Identity,
 ) -> DeviceInfo {
     let kind = match info.device_type {
         wgpu::DeviceType::DiscreteGpu | wgpu::DeviceType::VirtualGpu => DeviceKind::DiscreteGpu,
@@ -82,6 +105,8 @@ pub(crate) fn describe(
     device.threads_per_block_max = Some(limits.max_compute_invocations_per_workgroup);
     device.shared_memory_bytes_max = Some(u64::from(limits.max_compute_workgroup_storage_size));
     device.pci_address = info.device_pci_bus_id.parse().ok();
+    device.uuid = identity.uuid;
+    device.memory_total_bytes = identity.memory_bytes.filter(|_| kind == DeviceKind::DiscreteGpu);
     let known = [
         ("f16", wgpu::Features::SHADER_F16),
         ("f64", wgpu::Features::SHADER_F64),

@@ -2,9 +2,10 @@
 
 use std::sync::{Arc, OnceLock};
 
-use panoply_core::{Absence, Api, Backend, DeviceInfo, Engine, Error, Op, OpenOptions, Result, Support};
+use panoply_core::{Absence, Api, Backend, DeviceInfo, Engine, Error, Op, OpenOptions, Result, Support, Warmth};
+use panoply_kernels::warm::Warm;
 
-use crate::adapter::{Profile, describe, device_id};
+use crate::adapter::{MATRIX_FEATURES, Profile, describe, device_id};
 use crate::context::Context;
 use crate::engine::WgpuEngine;
 use crate::fault::{Faults, at_once};
@@ -12,6 +13,8 @@ use crate::{ops, vulkan};
 
 /// The least workgroup memory that kernels are written for, in bytes.
 const WORKGROUP_BYTES_MIN: u32 = 16_384;
+/// Adapters beyond so many share what is known about which kernels are compiled.
+const DEVICES_MAX: usize = 8;
 /// The least number of storage buffers of one kernel.
 const BUFFERS_MIN: u32 = 8;
 
@@ -20,6 +23,7 @@ pub struct WgpuBackend {
     backends: wgpu::Backends,
     limits: Option<wgpu::Limits>,
     found: OnceLock<Found>,
+    warm: [Arc<Warm>; DEVICES_MAX],
 }
 
 /// The adapters, found once: their indices must not change while devices are open.
@@ -36,7 +40,7 @@ impl WgpuBackend {
 
     /// The backend over some of the APIs only.
     pub fn with_backends(backends: wgpu::Backends) -> WgpuBackend {
-        WgpuBackend { backends, limits: None, found: OnceLock::new() }
+        WgpuBackend { backends, limits: None, found: OnceLock::new(), warm: Default::default() }
     }
 
     /// A backend whose adapters have no more than these limits, whatever they could have: small adapters, simulated.
@@ -61,8 +65,9 @@ impl WgpuBackend {
                     Some(reason) => found.refused.push(format!("{}: {reason}", info.name)),
                     None => {
                         let id = device_id(found.adapters.len());
-                        let device = describe(id, &info, &limits, adapter.features());
-                        let profile = Profile::new(id, &info, &limits, adapter.features());
+                        let device = describe(id, &info, &limits, adapter.features(), vulkan::identity(&adapter));
+                        let matrices = adapter.cooperative_matrix_properties();
+                        let profile = Profile::new(id, &info, &limits, adapter.features(), &matrices);
                         found.adapters.push((adapter, profile, device));
                     }
                 }
@@ -80,12 +85,22 @@ impl WgpuBackend {
         let unavailable = |reason: String| Error::DeviceUnavailable { device: device.id, reason };
         let (adapter, profile, info) =
             self.adapter(device).ok_or_else(|| unavailable("there is no such adapter".to_owned()))?;
-        let wanted = wgpu::Features::PIPELINE_CACHE | wgpu::Features::TIMESTAMP_QUERY | wgpu::Features::SUBGROUP;
+        let wanted = wgpu::Features::PIPELINE_CACHE
+            | wgpu::Features::TIMESTAMP_QUERY
+            | wgpu::Features::SUBGROUP
+            | wgpu::Features::IMMEDIATES
+            | if profile.matrix_units { MATRIX_FEATURES } else { wgpu::Features::empty() };
         let descriptor = wgpu::DeviceDescriptor {
             label: Some("panoply"),
             required_features: adapter.features() & wanted,
             required_limits: self.limits_of(adapter),
-            experimental_features: wgpu::ExperimentalFeatures::disabled(),
+            experimental_features: if profile.matrix_units {
+                // SAFETY: matrices are multiplied by kernels of ours alone, of the one kind that the adapter says it has, and
+                // what comes of it is checked like everything else.
+                unsafe { wgpu::ExperimentalFeatures::enabled() }
+            } else {
+                wgpu::ExperimentalFeatures::disabled()
+            },
             memory_hints: wgpu::MemoryHints::Performance,
             trace: wgpu::Trace::Off,
         };
@@ -103,7 +118,11 @@ impl WgpuBackend {
         let heard = Arc::clone(&faults);
         gpu.on_uncaptured_error(Arc::new(move |error| heard.report(error)));
         let context = Context::new(profile.clone(), gpu, &queue, faults, options.pool_bytes_max);
-        Ok(WgpuEngine::new(info.clone(), context, queue))
+        Ok(WgpuEngine::new(info.clone(), context, queue, Arc::clone(self.warm(device))))
+    }
+
+    fn warm(&self, device: &DeviceInfo) -> &Arc<Warm> {
+        &self.warm[device.id.index as usize % DEVICES_MAX]
     }
 
     fn adapter(&self, device: &DeviceInfo) -> Option<&(wgpu::Adapter, Profile, DeviceInfo)> {
@@ -142,6 +161,10 @@ impl Backend for WgpuBackend {
                 Err(reason) => Support::No(reason),
             },
         }
+    }
+
+    fn warmth(&self, device: &DeviceInfo, op: &Op) -> Warmth {
+        if self.warm(device).contains(op) { Warmth::Warm } else { Warmth::Cold }
     }
 
     fn open(&self, device: &DeviceInfo, options: &OpenOptions) -> Result<Box<dyn Engine>> {

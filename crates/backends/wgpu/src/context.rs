@@ -1,5 +1,6 @@
 //! What an op has at hand while it is recorded: operands, memory, kernels, and the commands so far.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -9,9 +10,10 @@ use panoply_kernels::wgsl::{Kernel, MoveKernel, WORKGROUP_SIZE, carrier_dtype};
 use crate::adapter::Profile;
 use crate::fault::Faults;
 use crate::memory::DeviceMemory;
-use crate::operand::{Operand, collapsed};
+use crate::operand::{Operand, WINDOW_STEP_BYTES, collapsed};
+use crate::ops::KnownMaps;
 use crate::pieces::in_pieces;
-use crate::pipelines::Pipelines;
+use crate::pipelines::{Pipeline, Pipelines};
 use crate::recorder::Recorder;
 use crate::staging::{Belt, Download, PIECE_BYTES_MAX, Readback};
 use crate::tuning::Tuning;
@@ -28,6 +30,7 @@ pub(crate) struct Context {
     pub(crate) memory: DeviceMemory,
     pub(crate) pipelines: Pipelines,
     pub(crate) tuning: Tuning,
+    pub(crate) known_maps: KnownMaps,
     recorder: Recorder,
     belt: Belt,
     readback: Readback,
@@ -36,6 +39,8 @@ pub(crate) struct Context {
     uploaded_bytes: usize,
     /// Bytes that crossed for the op under construction.
     pub(crate) moved_bytes: u64,
+    /// Kernels are compiled and nothing is recorded.
+    rehearsal: bool,
 }
 
 impl Context {
@@ -54,10 +59,12 @@ impl Context {
             recorder: Recorder::new(&gpu, queue, &pipelines),
             belt: Belt::new(&gpu, &faults),
             readback: Readback::new(device, &gpu, &faults),
+            known_maps: KnownMaps::default(),
             tuning: Tuning::read(profile.cache_file("tiles")),
             downloads: Vec::new(),
             uploaded_bytes: 0,
             moved_bytes: 0,
+            rehearsal: false,
             profile,
             gpu,
             faults,
@@ -137,9 +144,16 @@ impl Context {
             return Ok(carriers.retyped(dtype));
         }
         let output = self.output(dtype, carriers.shape)?;
-        let words = (carriers.elements() * dtype.size_bytes()).div_ceil(4);
-        let params = [carriers.elements() as u32];
-        self.run(&Kernel::Narrow(dtype), &[&output], &[&carriers], &params, groups_for(words))?;
+        // So many at a time that both begin at a window's start.
+        let elements = carriers.elements();
+        let seen = self.profile.binding_bytes_max as usize / 4 / WINDOW_STEP_BYTES * WINDOW_STEP_BYTES;
+        for first in (0..elements).step_by(seen) {
+            let count = seen.min(elements - first);
+            let words = (count * dtype.size_bytes()).div_ceil(4);
+            let (from, to) = (carriers.span(first, count)?, output.span(first, count)?);
+            let (from, to) = if count == elements { (from, to) } else { (from.windowed(), to.windowed()) };
+            self.run(&Kernel::Narrow(dtype), &[&to], &[&from], &[count as u32], groups_for(words))?;
+        }
         Ok(output)
     }
 
@@ -170,22 +184,42 @@ impl Context {
         if groups == 0 {
             return Ok(());
         }
+        let pipeline = self.pipelines.get(kernel, (writes.len(), reads.len()))?;
+        self.dispatch(&pipeline, writes, reads, params, groups)
+    }
+
+    /// Records a kernel that was compiled before.
+    pub(crate) fn dispatch(
+        &mut self,
+        pipeline: &Pipeline,
+        writes: &[&Operand],
+        reads: &[&Operand],
+        params: &[u32],
+        groups: u64,
+    ) -> Result<()> {
+        if self.rehearsal {
+            return Ok(());
+        }
         if self.recorder.is_full() {
             self.submit();
         }
-        let pipeline = self.pipelines.get(kernel, (writes.len(), reads.len()))?;
-        self.recorder.dispatch(&pipeline, writes, reads, params, groups)
+        self.recorder.dispatch(pipeline, writes, reads, params, groups)
     }
 
     /// Small data of the op itself, uploaded.
     pub(crate) fn constants(&mut self, words: &[u32]) -> Result<Operand> {
         let target = self.words(words.len().max(1))?;
-        self.belt.upload(self.recorder.encoder(), &target.block().buffer, 0, bytemuck::cast_slice(words))?;
+        if !self.rehearsal {
+            self.belt.upload(self.recorder.encoder(), &target.block().buffer, 0, bytemuck::cast_slice(words))?;
+        }
         Ok(target)
     }
 
     /// Copies a contiguous operand's bytes into another at a byte offset that is a multiple of four.
     pub(crate) fn copy(&mut self, from: &Operand, to: &Operand, to_offset: u64) {
+        if self.rehearsal {
+            return;
+        }
         let size = from.dtype.size_bytes();
         let (start, bytes) = (from.start_byte(), from.elements() * size);
         let bytes = bytes.next_multiple_of(4) as u64;
@@ -195,7 +229,9 @@ impl Context {
 
     /// Sets an operand's block to zeros.
     pub(crate) fn clear(&mut self, operand: &Operand) {
-        self.recorder.encoder().clear_buffer(&operand.block().buffer, 0, None);
+        if !self.rehearsal {
+            self.recorder.encoder().clear_buffer(&operand.block().buffer, 0, None);
+        }
     }
 
     /// Asks for a contiguous operand's bytes. Returns the download's number in this batch.
@@ -203,6 +239,9 @@ impl Context {
         let bytes = operand.elements() * operand.dtype.size_bytes();
         // Copies start at multiples of four: a view in the middle of a word is moved to a block of its own.
         let operand = if operand.start_byte().is_multiple_of(4) { operand.clone() } else { self.moved(operand)? };
+        if self.rehearsal {
+            return Ok(0);
+        }
         let start = operand.start_byte() as u64;
         let download = self.readback.download(self.recorder.encoder(), &operand.block().buffer, start, bytes)?;
         self.moved_bytes += bytes as u64;
@@ -224,6 +263,22 @@ impl Context {
         in_pieces(&[view], &output, self, &mut |views, output, context| context.move_view(&views[0], output))
     }
 
+    /// Lets `run` compile what it needs without recording anything.
+    pub(crate) fn rehearse(&mut self, run: impl FnOnce(&mut Context)) {
+        self.rehearsal = true;
+        // Whatever becomes of it, the next op is no rehearsal.
+        drop(catch_unwind(AssertUnwindSafe(|| run(self))));
+        self.rehearsal = false;
+    }
+
+    /// Records in earnest, in a rehearsal too.
+    pub(crate) fn in_earnest<T>(&mut self, record: impl FnOnce(&mut Context) -> T) -> T {
+        let rehearsal = std::mem::replace(&mut self.rehearsal, false);
+        let recorded = record(self);
+        self.rehearsal = rehearsal;
+        recorded
+    }
+
     /// Times the submission under construction, where the device can.
     pub(crate) fn start_timing(&mut self) {
         self.recorder.start_timing();
@@ -242,8 +297,9 @@ impl Context {
         if self.recorder.is_empty() {
             return None;
         }
+        let params = self.recorder.params_upload(&mut self.belt);
         let closed = self.belt.close();
-        let index = self.recorder.submit();
+        let index = self.recorder.submit(params);
         self.belt.recall(closed);
         self.uploaded_bytes = 0;
         index
@@ -270,6 +326,7 @@ impl Context {
         let bytes = compact.as_bytes()?;
         let target = self.output(tensor.dtype(), *compact.shape())?;
         let mut offset = 0;
+        let bytes = if self.rehearsal { &[] } else { bytes };
         for piece in bytes.chunks(PIECE_BYTES_MAX) {
             if self.uploaded_bytes > UPLOAD_BYTES_MAX {
                 self.submit();

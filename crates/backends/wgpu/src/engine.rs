@@ -2,7 +2,7 @@
 //!
 //! 1. `submit` records every item of a batch into commands, hands them to the queue and returns. Small ops are not handed
 //!    over at once while the device has work: handing over costs more than recording, so they gather until the device is
-//!    idle, there are enough of them, or the worker has time to wait.
+//!    idle (and, where they come in a stream, the stream pauses), there are enough of them, or they have waited for a moment.
 //! 2. A batch has landed when the queue says that its work is done and all its downloads are mapped. Batches land in order.
 //! 3. When the device is lost, everything under way is answered with that, and so is everything that follows.
 
@@ -14,8 +14,9 @@ use std::time::{Duration, Instant};
 
 use panoply_core::error::panic_message;
 use panoply_core::{
-    DType, DeviceInfo, Engine, Error, Finished, Health, HostBuffer, Item, MemoryStats, Result, Shape, Tensor, Value,
+    DType, DeviceInfo, Engine, Error, Finished, Health, HostBuffer, Item, MemoryStats, Op, Result, Shape, Tensor, Value,
 };
+use panoply_kernels::warm::Warm;
 
 use crate::context::Context;
 use crate::ops;
@@ -23,14 +24,28 @@ use crate::staging::{Download, HostPages};
 
 /// How long to sleep between two looks while a bounded wait is not supported by the device.
 const LOOK_AGAIN: Duration = Duration::from_micros(50);
-/// How long to look again and again before sleeping: waking up takes longer than most ops.
-const SPIN_MAX: Duration = Duration::from_micros(300);
+/// For how long after a submission `poll` looks once and returns, so that the worker records what arrives meanwhile; after
+/// that it sleeps. (Waking up takes longer than most ops.)
+const EAGER_MAX: Duration = Duration::from_micros(300);
+
+/// How often to look at the device while there are more ops to record: a look costs as much as recording one.
+const LOOK_WHILE_BUSY: Duration = Duration::from_micros(30);
 
 /// A batch of one op with at least so much input is timed; for less the stamps cost more than they tell.
 const TIMED_BYTES_MIN: usize = 1 << 20;
 
 /// So many small ops are handed over together at the most.
 const GATHERED_MAX: usize = 256;
+/// So many are handed over even while the device has work, as long as it has only a few batches.
+const GATHERED_WANTED: usize = 64;
+/// The batches that it may have then.
+const FLIGHTS_WANTED: usize = 4;
+/// Fewer are handed over when nothing was for so long.
+const GATHERING_MAX: Duration = Duration::from_micros(100);
+/// After a batch of so many ops more are expected,
+const STREAM_OPS_MIN: usize = 8;
+/// until none has come for so long.
+const STREAM_PAUSE: Duration = Duration::from_micros(4);
 
 /// What an op has recorded comes to.
 pub(crate) enum Answer {
@@ -50,8 +65,14 @@ pub(crate) struct WgpuEngine {
     /// Recorded, and not handed over yet.
     gathered: Vec<Recorded>,
     flights: VecDeque<Flight>,
+    last_look: Instant,
+    last_launch: Instant,
+    last_arrival: Instant,
+    /// How many ops the last batch had.
+    last_batch: usize,
     /// Memory for large downloads.
     host: HostPages,
+    warm: Arc<Warm>,
 }
 
 /// An op, what it comes to, and how many bytes it moves.
@@ -68,8 +89,22 @@ struct Flight {
 }
 
 impl WgpuEngine {
-    pub(crate) fn new(info: DeviceInfo, context: Context, queue: wgpu::Queue) -> WgpuEngine {
-        WgpuEngine { info, context, queue, gathered: Vec::new(), flights: VecDeque::new(), host: HostPages::default() }
+    pub(crate) fn new(info: DeviceInfo, context: Context, queue: wgpu::Queue, warm: Arc<Warm>) -> WgpuEngine {
+        let (gathered, flights, host) = (Vec::new(), VecDeque::new(), HostPages::default());
+        let now = Instant::now();
+        WgpuEngine {
+            info,
+            context,
+            queue,
+            gathered,
+            flights,
+            last_look: now,
+            last_launch: now,
+            last_arrival: now,
+            last_batch: 0,
+            host,
+            warm,
+        }
     }
 
     /// What ops have at hand, for tests that break it.
@@ -95,6 +130,7 @@ impl WgpuEngine {
         if items.is_empty() {
             return;
         }
+        (self.last_launch, self.last_batch) = (Instant::now(), items.len());
         let stamps = self.context.end_timing();
         let index = self.context.submit();
         if let Some(error) = self.context.faults.take_error() {
@@ -110,6 +146,16 @@ impl WgpuEngine {
             self.queue.on_submitted_work_done(move || done.store(true, Ordering::Release));
         }
         self.flights.push_back(Flight { items, downloads, is_done, index, stamps });
+    }
+
+    /// Whether what was gathered should be handed over now.
+    fn is_due(&self, now: Instant) -> bool {
+        let since = |then: Instant| now.saturating_duration_since(then);
+        let enough = if self.flights.len() < FLIGHTS_WANTED { GATHERED_WANTED } else { GATHERED_MAX };
+        let streams = self.last_batch >= STREAM_OPS_MIN && since(self.last_arrival) < STREAM_PAUSE;
+        self.gathered.len() >= enough
+            || since(self.last_launch) >= GATHERING_MAX
+            || (self.flights.is_empty() && !streams)
     }
 
     /// Lets the device's callbacks run, and waits for the oldest batch if there is time.
@@ -201,9 +247,13 @@ impl Engine for WgpuEngine {
         for item in batch.drain(..) {
             self.context.moved_bytes = 0;
             let answer = self.record(&item);
+            if answer.is_ok() && !self.warm.contains(&item.op) {
+                self.warm.insert(&item.op);
+            }
             self.gathered.push((item, answer, self.context.moved_bytes));
         }
-        if !small || self.flights.is_empty() || self.gathered.len() >= GATHERED_MAX {
+        self.last_arrival = Instant::now();
+        if !small || self.is_due(self.last_arrival) {
             self.launch();
         }
     }
@@ -211,24 +261,23 @@ impl Engine for WgpuEngine {
     fn poll(&mut self, finished: &mut Vec<Finished>, wait_max: Duration) -> usize {
         let before = finished.len();
         let now = Instant::now();
-        let (deadline, spin_until) = (now + wait_max, now + SPIN_MAX);
-        self.wait(Duration::ZERO);
-        self.land(finished);
-        if !wait_max.is_zero() || self.flights.is_empty() {
+        let waits = !wait_max.is_zero();
+        if waits || now.saturating_duration_since(self.last_look) >= LOOK_WHILE_BUSY {
+            self.last_look = now;
+            self.wait(Duration::ZERO);
+            self.land(finished);
+        }
+        // A device in software needs this core itself.
+        let is_software = self.context.profile.is_software;
+        if self.is_due(now) || (waits && is_software) {
             self.launch();
         }
-        while finished.len() == before && !self.flights.is_empty() {
-            let left = deadline.saturating_duration_since(Instant::now());
+        let eager = !is_software && self.last_launch.elapsed() < EAGER_MAX;
+        while waits && !eager && finished.len() == before && !self.flights.is_empty() {
+            let started = Instant::now();
+            let left = (now + wait_max).saturating_duration_since(started);
             if left.is_zero() {
                 break;
-            }
-            let started = Instant::now();
-            // A device in software needs this core itself.
-            if started < spin_until && !self.context.profile.is_software {
-                std::hint::spin_loop();
-                self.wait(Duration::ZERO);
-                self.land(finished);
-                continue;
             }
             self.wait(left);
             self.land(finished);
@@ -245,6 +294,18 @@ impl Engine for WgpuEngine {
 
     fn health(&mut self) -> Health {
         Health { fault: self.context.faults.lost(), ..Health::default() }
+    }
+
+    fn warm_up(&mut self, op: &Op) {
+        if self.context.faults.lost().is_some() {
+            return;
+        }
+        // What was recorded goes to the device first: a rehearsal leaves nothing behind, and so must find nothing.
+        self.launch();
+        self.context.rehearse(|context| drop(ops::run(op, context)));
+        // A rehearsal that failed is over all the same: the op itself will show why.
+        let _ = self.context.faults.take_error();
+        self.warm.insert(op);
     }
 }
 

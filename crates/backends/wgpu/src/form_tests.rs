@@ -5,9 +5,10 @@ use panoply_conformance::values::{difference, random_tensor};
 use panoply_conformance::{Tolerance, run_one};
 use panoply_core::expr::Expr;
 use panoply_core::op::compute::{
-    Activation, Conv2d, LayerNorm, Map, MatMul, Metric, Reduce, Scan, Search, Softmax, TopK,
+    Activation, ArgSort, Conv2d, LayerNorm, Map, MatMul, Metric, Reduce, Scan, Search, Softmax, Sort, TopK, Transfer,
 };
-use panoply_core::{Backend, DType, OpenOptions, Operation, Tensor};
+use panoply_core::{Backend, DType, Engine, OpenOptions, Operation, Tensor, Warmth};
+use panoply_kernels::wgsl::{CoopKernel, Epilogue, Kernel, Load};
 
 use crate::backend::WgpuBackend;
 use crate::engine::WgpuEngine;
@@ -160,4 +161,123 @@ fn more_inputs_than_an_adapter_binds() {
         let tolerance = Tolerance::Close { relative: 1e-2, absolute: 1e-2 };
         agree(&mut engine, dtype.name(), Map::new(sum, &inputs.iter().collect::<Vec<_>>()), tolerance);
     }
+}
+
+#[test]
+fn long_lines_are_sorted_with_subgroups_and_without() {
+    let Some(mut engine) = engine() else { return };
+    for lanes in [engine.context().profile.subgroup_lanes, None] {
+        engine.context().profile.subgroup_lanes = lanes;
+        for len in [2049, 4096, 20_001] {
+            let line = floats(&[2, len], 1);
+            agree(&mut engine, "values", Sort::new(&line).axis(1), Tolerance::Exact);
+            agree(&mut engine, "positions", ArgSort::new(&line).axis(1).descending(), Tolerance::Exact);
+            // Few values, so that most keys have equals, whose order must stay.
+            let few = Tensor::from_vec((0..len).map(|i| (i * 7 % 5) as i32 - 2).collect::<Vec<i32>>(), [len]).unwrap();
+            agree(&mut engine, "equals", ArgSort::new(&few), Tolerance::Exact);
+        }
+    }
+}
+
+#[test]
+fn maps_that_ran_before_run_again_on_other_tensors() {
+    let Some(mut engine) = engine() else { return };
+    let device = engine.context().device;
+    let here = |engine: &mut WgpuEngine, tensor: &Tensor| {
+        run_one_here(engine, Transfer::to_device(tensor, device).into_op().unwrap())
+    };
+    let shapes: [(&[usize], &[usize], DType); 6] = [
+        (&[64], &[64], DType::F32),
+        (&[1001], &[1001], DType::F32),
+        (&[3, 7], &[3, 7], DType::F32),
+        (&[3, 7], &[7], DType::F32),
+        (&[33], &[33], DType::I32),
+        (&[50], &[50], DType::F32),
+    ];
+    for (dims, other_dims, dtype) in shapes {
+        let (x, y) = (random_tensor(dtype, dims, 1), random_tensor(dtype, other_dims, 2));
+        let expected = reference(&Map::sub(&x, &y).into_op().unwrap()).unwrap().into_tensor().unwrap();
+        let (x, y) = (here(&mut engine, &x), here(&mut engine, &y));
+        let got = run_one(&mut engine, Map::sub(&x, &y).into_op().unwrap()).unwrap().into_tensor().unwrap();
+        assert_eq!(difference(&expected, &got, Tolerance::Exact), None, "{dims:?} {other_dims:?}");
+    }
+    // A part of a tensor that does not begin at a vector.
+    let (whole, other) = (floats(&[70], 3), floats(&[64], 4));
+    let expected = reference(&Map::sub(&whole.slice(0, 3, 67).unwrap(), &other).into_op().unwrap()).unwrap();
+    let (whole, other) = (here(&mut engine, &whole), here(&mut engine, &other));
+    let got = run_one(&mut engine, Map::sub(&whole.slice(0, 3, 67).unwrap(), &other).into_op().unwrap()).unwrap();
+    let (expected, got) = (expected.into_tensor().unwrap(), got.into_tensor().unwrap());
+    assert_eq!(difference(&expected, &got, Tolerance::Exact), None);
+}
+
+/// A product whose right operand, and left one too where it is said, are turned around in the device's memory.
+fn turned(engine: &mut WgpuEngine, a: &Tensor, b: &Tensor, both: bool, tolerance: Tolerance) {
+    let product = |a: &Tensor, b: &Tensor| {
+        let op = MatMul::new(a, b).transpose_b();
+        if both { op.transpose_a() } else { op }.into_op().unwrap()
+    };
+    let expected = reference(&product(a, b)).unwrap().into_tensor().unwrap();
+    let device = engine.context().device;
+    let [a, b] = [a, b].map(|tensor| run_one_here(engine, Transfer::to_device(tensor, device).into_op().unwrap()));
+    let got = run_one(engine, product(&a, &b)).unwrap().into_tensor().unwrap();
+    assert_eq!(difference(&expected, &got, tolerance), None, "turned {:?} {:?}", a.shape(), b.shape());
+}
+
+/// What an op makes, left where it is.
+fn run_one_here(engine: &mut WgpuEngine, op: panoply_core::Op) -> Tensor {
+    let mut finished = Vec::new();
+    engine.submit(&mut vec![panoply_core::Item { token: 1, op }]);
+    while finished.is_empty() {
+        engine.poll(&mut finished, std::time::Duration::from_millis(10));
+    }
+    finished.remove(0).result.unwrap().into_tensor().unwrap()
+}
+
+#[test]
+fn matrix_units_multiply_halves() {
+    let Some(mut engine) = engine() else { return };
+    if !engine.context().profile.matrix_units {
+        eprintln!("skipped: this adapter has no matrix units for f16 that wgpu reaches");
+        return;
+    }
+    let halves = |dims: [usize; 3], seed| random_tensor(DType::F16, &dims, seed);
+    let tolerance = Tolerance::Close { relative: 1e-2, absolute: 5e-2 };
+    for (load_a, load_b) in [(Load::AlongInner, Load::AlongOuter), (Load::AlongOuter, Load::AlongInner)] {
+        let epilogue = Epilogue::none(DType::F16);
+        let kernel = CoopKernel { load_a, load_b, epilogue, vector_store: true, whole: false };
+        engine.context().pipelines.get(&Kernel::Coop(kernel), (1, 2)).map(drop).unwrap();
+    }
+    // So many products that there are enough tiles, each of them a part of one or more than one.
+    for [m, k, n] in [[136, 40, 72], [64, 104, 256], [24, 32, 128], [128, 64, 128]] {
+        let (a, b, c) = (halves([96, m, k], 1), halves([96, k, n], 2), halves([96, m, n], 3));
+        agree(&mut engine, "plain", MatMul::new(&a, &b), tolerance);
+        let bias = random_tensor(DType::F16, &[n], 4);
+        let op = MatMul::new(&a, &b).alpha(0.5).beta(2.0, &c).bias(&bias).activation(Activation::Gelu);
+        agree(&mut engine, "with addends", op, tolerance);
+        let (a, b) = (halves([96, k, m], 5), halves([1, n, k], 6));
+        turned(&mut engine, &a, &b, true, tolerance);
+    }
+    turned(&mut engine, &halves([96, 33, 40], 7), &halves([96, 67, 40], 8), false, tolerance);
+    assert!(engine.context().profile.matrix_units, "a kernel did not compile");
+    let used = engine.context().pipelines.kernels().filter(|kernel| matches!(kernel, Kernel::Coop(_))).count();
+    assert_eq!(used, 6);
+}
+
+#[test]
+fn what_was_warmed_up_is_compiled_and_nothing_was_run() {
+    let backend = WgpuBackend::new();
+    let Ok(devices) = backend.discover() else { return };
+    let mut engine = backend.open_engine(&devices[0], &OpenOptions::default()).unwrap();
+    let (a, b) = (floats(&[9, 2100], 1), floats(&[2100, 5], 2));
+    let ops = [MatMul::new(&a, &b).into_op().unwrap(), Sort::new(&a).axis(1).into_op().unwrap()];
+    for op in &ops {
+        assert_eq!(backend.warmth(&devices[0], op), Warmth::Cold);
+        engine.warm_up(op);
+        assert_eq!(backend.warmth(&devices[0], op), Warmth::Warm);
+        assert!(engine.context().submit().is_none(), "something was recorded");
+    }
+    let compiled = engine.context().pipelines.kernels().count();
+    agree(&mut engine, "product", MatMul::new(&a, &b), CLOSE);
+    agree(&mut engine, "sort", Sort::new(&a).axis(1), Tolerance::Exact);
+    assert_eq!(engine.context().pipelines.kernels().count(), compiled);
 }

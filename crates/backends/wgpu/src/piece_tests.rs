@@ -3,7 +3,10 @@
 use panoply_conformance::values::random_tensor;
 use panoply_conformance::{Tolerance, run_one};
 use panoply_core::expr::Expr;
-use panoply_core::op::compute::{Gather, Map, Metric, Reduce, Reduction, Search, Softmax, Transfer};
+use panoply_core::op::compute::{
+    Activation, ArgSort, Gather, LayerNorm, Map, MatMul, Metric, Reduce, Reduction, Scan, ScanKind, Search, Softmax,
+    Sort, SortPairs, Transfer,
+};
 use panoply_core::{Backend, DType, Error, OpenOptions, Operation, Tensor};
 
 use crate::backend::WgpuBackend;
@@ -16,7 +19,12 @@ const LOOSE: Tolerance = Tolerance::Close { relative: 1e-4, absolute: 1e-2 };
 
 /// An engine on such an adapter, or nothing where there is none; then the test says that it is skipped.
 fn engine() -> Option<WgpuEngine> {
-    let limits = wgpu::Limits { max_storage_buffer_binding_size: BINDING_BYTES, ..wgpu::Limits::defaults() };
+    let limits = wgpu::Limits {
+        max_storage_buffer_binding_size: BINDING_BYTES,
+        // What sorting long lines takes.
+        max_compute_workgroup_storage_size: 32_768,
+        ..wgpu::Limits::defaults()
+    };
     let backend = WgpuBackend::with_limits(limits);
     match backend.discover() {
         Ok(devices) => Some(backend.open_engine(&devices[0], &OpenOptions::default()).unwrap()),
@@ -111,6 +119,83 @@ fn large_tensors_travel_and_their_parts_are_used() {
     let expected = run_one(&mut engine, Softmax::new(&part(&table)).into_op().unwrap()).unwrap().into_tensor().unwrap();
     let got = run_one(&mut engine, Softmax::new(&part(&here)).into_op().unwrap()).unwrap().into_tensor().unwrap();
     assert_eq!(got.to_vec::<f32>().unwrap(), expected.to_vec::<f32>().unwrap());
-    let whole = run_one(&mut engine, Softmax::new(&here).into_op().unwrap());
+    let expected = run_one(&mut engine, Softmax::new(&table).into_op().unwrap()).unwrap().into_tensor().unwrap();
+    let got = run_one(&mut engine, Softmax::new(&here).into_op().unwrap()).unwrap().into_tensor().unwrap();
+    assert_eq!(got.to_vec::<f32>().unwrap(), expected.to_vec::<f32>().unwrap());
+    // What cannot be cut is refused: all lines along the first axis belong together.
+    let whole = run_one(&mut engine, Softmax::new(&here).axis(0).into_op().unwrap());
     assert!(matches!(whole, Err(Error::Unsupported { .. })));
+}
+
+#[test]
+fn lines_are_cut() {
+    let Some(mut engine) = engine() else { return };
+    // Pieces that begin at windows, and pieces that do not.
+    for (dims, axis) in [([300, 128], 1), ([7, 5003], 1), ([333, 77], 1)] {
+        let table = floats(&dims, 1);
+        agree(&mut engine, "softmax", Softmax::new(&table).axis(axis), CLOSE);
+        agree(&mut engine, "layernorm", LayerNorm::new(&table), CLOSE);
+        agree(&mut engine, "scan", Scan::sum(&table).axis(axis), LOOSE);
+    }
+    let cube = floats(&[9, 40, 70], 2);
+    agree(&mut engine, "softmax in the middle", Softmax::new(&cube).axis(1), CLOSE);
+    agree(&mut engine, "scan in the middle", Scan::new(&cube, ScanKind::Max).axis(1), Tolerance::Exact);
+    let halves = random_tensor(DType::F16, &[400, 101], 3);
+    let tolerance = Tolerance::Close { relative: 1e-2, absolute: 1e-2 };
+    agree(&mut engine, "softmax of halves", Softmax::new(&halves).axis(1), tolerance);
+}
+
+#[test]
+fn long_lines_are_scanned_in_pieces() {
+    let Some(mut engine) = engine() else { return };
+    for (dims, dtype) in [([1, 50_001], DType::I32), ([2, 40_000], DType::F32), ([2, 33_000], DType::I8)] {
+        let table = random_tensor(dtype, &dims, 1);
+        for kind in [ScanKind::Sum, ScanKind::Max] {
+            let op = || Scan::new(&table, kind).axis(1);
+            agree(&mut engine, "forwards", op(), LOOSE);
+            agree(&mut engine, "backwards", op().reverse(), LOOSE);
+            agree(&mut engine, "exclusive", op().exclusive(), LOOSE);
+        }
+    }
+    let across = run_one(&mut engine, Scan::sum(&floats(&[30_000, 3], 2)).axis(0).into_op().unwrap());
+    assert!(matches!(across, Err(Error::Unsupported { .. })));
+}
+
+#[test]
+fn many_lines_are_sorted_in_parts() {
+    let Some(mut engine) = engine() else { return };
+    for dtype in [DType::F32, DType::F16, DType::U8] {
+        for (dims, axis) in [([40, 2500], 1), ([300, 150], 1)] {
+            let table = random_tensor(dtype, &dims, 1);
+            agree(&mut engine, "sort", Sort::new(&table).axis(axis), Tolerance::Exact);
+            agree(&mut engine, "argsort", ArgSort::new(&table).axis(axis), Tolerance::Exact);
+        }
+    }
+    let (keys, values) = (random_tensor(DType::I32, &[20, 3000], 2), random_tensor(DType::Complex64, &[20, 3000], 3));
+    agree(&mut engine, "pairs", SortPairs::new(&keys, &values), Tolerance::Exact);
+    let long = run_one(&mut engine, Sort::new(&floats(&[20_000], 4)).into_op().unwrap());
+    assert!(matches!(long, Err(Error::Unsupported { .. })));
+}
+
+#[test]
+fn products_are_cut() {
+    let Some(mut engine) = engine() else { return };
+    // Rows of A and of the output; then B as well, of which some rows are seen at a time. (Software adapters compile slowly,
+    // so there are few kernels here.)
+    for [m, k, n] in [[500, 40, 60], [300, 200, 92], [70, 300, 260], [130, 64, 1000]] {
+        agree(&mut engine, "plain", MatMul::new(&floats(&[m, k], 1), &floats(&[k, n], 2)), LOOSE);
+    }
+    let (a, b, c, bias) = (floats(&[70, 300], 3), floats(&[300, 260], 4), floats(&[70, 260], 5), floats(&[260], 6));
+    let op = MatMul::new(&a, &b).alpha(0.5).beta(2.0, &c).bias(&bias).activation(Activation::Relu);
+    agree(&mut engine, "with addends", op, LOOSE);
+    let (a, b) = (floats(&[300, 170], 7), floats(&[260, 300], 8));
+    let op = MatMul::new(&a, &b).transpose_a().transpose_b().bias(&floats(&[170, 1], 9));
+    agree(&mut engine, "turned, with a bias per row", op, LOOSE);
+    let (many, one) = (floats(&[5, 60, 50], 8), floats(&[50, 77], 9));
+    agree(&mut engine, "a batch", MatMul::new(&many, &one), LOOSE);
+    let (a, b) = (random_tensor(DType::F16, &[200, 70], 10), random_tensor(DType::F16, &[70, 600], 11));
+    let tolerance = Tolerance::Close { relative: 1e-2, absolute: 5e-2 };
+    agree(&mut engine, "halves", MatMul::new(&a, &b), tolerance);
+    let (a, b) = (random_tensor(DType::I8, &[200, 70], 12), random_tensor(DType::I8, &[70, 1100], 13));
+    agree(&mut engine, "bytes", MatMul::new(&a, &b), Tolerance::Exact);
 }

@@ -2,12 +2,17 @@
 //!
 //! A kernel sees `binding_bytes_max` bytes of each block, from a window's start on. Elementwise work is halved along its
 //! first axis until all of its operands are within reach; kernels write from a window's start on, so a piece that does not
-//! begin at one is made in a block of its own and copied.
+//! begin at one is made in a block of its own and copied. Work on lines is cut into slabs, which are all lines behind one or
+//! more places of the axes before the lines' own.
 
 use panoply_core::{Error, Result, Shape};
 
+use crate::adapter::Profile;
 use crate::context::Context;
 use crate::operand::{Operand, WINDOW_STEP_BYTES};
+
+/// The most elements that kernels see at once: they count in 32 bits.
+const WINDOW_ELEMENTS_MAX: usize = i32::MAX as usize;
 
 /// Records one piece: the inputs as views of the output's shape, then the output, from its window's start on.
 pub(crate) type Record<'a> = &'a mut dyn FnMut(&[Operand], &Operand, &mut Context) -> Result<()>;
@@ -35,9 +40,7 @@ pub(crate) fn in_pieces(views: &[Operand], output: &Operand, context: &mut Conte
 /// Records the work in two pieces, each of which may be cut further.
 pub(crate) fn in_two(views: &[Operand], output: &Operand, context: &mut Context, record: Record<'_>) -> Result<()> {
     let Some(axis) = output.shape.iter().position(|dim| *dim > 1) else {
-        let limit = context.profile.binding_bytes_max;
-        let reason = format!("an element beyond the {limit} bytes that the adapter binds");
-        return Err(Error::Unsupported { op: "a large tensor", reason });
+        return Err(beyond("an element", context.profile.binding_bytes_max));
     };
     let dim = output.shape[axis];
     let first = first_piece(dim, output.elements() / dim * output.dtype.size_bytes());
@@ -62,6 +65,66 @@ fn piece(views: &[Operand], output: &Operand, context: &mut Context, record: Rec
     in_pieces(views, &own, context, record)?;
     context.copy(&own, output, output.start_byte() as u64);
     Ok(())
+}
+
+/// How many slabs of so many elements of so many bytes are within a kernel's reach at once.
+pub(crate) fn slabs_within(profile: &Profile, slab: usize, element_bytes: usize) -> usize {
+    let seen = (profile.binding_bytes_max as usize).saturating_sub(WINDOW_STEP_BYTES);
+    seen.min(WINDOW_ELEMENTS_MAX * element_bytes) / (slab * element_bytes).max(1)
+}
+
+/// Records some slabs: the input and the output, from its window's start on, and how many slabs they are.
+pub(crate) type RecordSlabs<'a> = &'a mut dyn FnMut(&Operand, &Operand, usize, &mut Context) -> Result<()>;
+
+/// Records work on slabs, of which there are `outer`, from a contiguous input to a contiguous output of elements of at least
+/// four bytes, as many as the input's.
+pub(crate) fn in_slabs(
+    input: &Operand,
+    output: &Operand,
+    outer: usize,
+    context: &mut Context,
+    record: RecordSlabs<'_>,
+) -> Result<()> {
+    let limit = context.profile.binding_bytes_max;
+    if input.is_within(limit) && output.is_within(limit) {
+        return record(input, output, outer, context);
+    }
+    let slab = input.elements() / outer;
+    let size = output.dtype.size_bytes();
+    let most = slabs_within(&context.profile, slab, size.max(input.dtype.size_bytes()));
+    if most == 0 {
+        return Err(beyond("lines", limit));
+    }
+    let count = ending_at_windows(most, slab * size);
+    for first in (0..outer).step_by(count) {
+        let some = count.min(outer - first);
+        let seen = input.span(first * slab, some * slab)?.windowed();
+        let place = output.span(first * slab, some * slab)?;
+        let placed = place.windowed();
+        if placed.offset == 0 {
+            record(&seen, &placed, some, context)?;
+            continue;
+        }
+        let own = context.output(place.dtype, place.shape)?;
+        record(&seen, &own, some, context)?;
+        context.copy(&own, &place, place.start_byte() as u64);
+    }
+    Ok(())
+}
+
+/// At most so many slices of so many bytes, as many as end where a window begins if any do.
+pub(crate) fn ending_at_windows(most: usize, slice_bytes: usize) -> usize {
+    let common = 1 << slice_bytes.trailing_zeros().min(WINDOW_STEP_BYTES.trailing_zeros());
+    let step = WINDOW_STEP_BYTES / common;
+    if most >= step { most / step * step } else { most }
+}
+
+/// The error for what no cutting brings within reach.
+pub(crate) fn beyond(what: &str, limit: u64) -> Error {
+    Error::Unsupported {
+        op: "a large tensor",
+        reason: format!("{what} beyond the {limit} bytes that the adapter binds"),
+    }
 }
 
 /// How many of `dim` slices the first piece has: about half, so that the second begins at a window's start if it can.
@@ -95,5 +158,8 @@ mod tests {
         assert_eq!(first_piece(1000, 3), 512);
         assert_eq!(first_piece(100, 3), 50);
         assert_eq!(first_piece(2, 4), 1);
+        assert_eq!(ending_at_windows(1000, 4), 960);
+        assert_eq!(ending_at_windows(1000, 512), 1000);
+        assert_eq!(ending_at_windows(63, 4), 63);
     }
 }

@@ -1,12 +1,13 @@
 //! Compiled kernels: in memory by their keys, and on disk where the driver hands out what it compiled.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use panoply_core::Result;
-use panoply_kernels::wgsl::Kernel;
+use panoply_kernels::wgsl::{Kernel, with_immediates};
 
 use crate::fault::{Faults, checked};
 
@@ -17,17 +18,24 @@ const CACHE_BYTES_MAX: u64 = 64 << 20;
 pub(crate) struct Pipeline {
     pub(crate) pipeline: wgpu::ComputePipeline,
     pub(crate) storage: wgpu::BindGroupLayout,
+    /// How many words of parameters come with each dispatch; nothing where they come in a buffer.
+    pub(crate) immediates: Option<usize>,
 }
 
 /// How many buffers a kernel writes and reads.
 type Shape = (usize, usize);
+
+/// The most words of parameters that a dispatch carries itself, where the device can.
+const IMMEDIATE_WORDS_MAX: usize = 64;
 
 /// The kernels of one opened device.
 pub(crate) struct Pipelines {
     device: wgpu::Device,
     faults: Arc<Faults>,
     params: wgpu::BindGroupLayout,
-    layouts: HashMap<Shape, (wgpu::BindGroupLayout, wgpu::PipelineLayout)>,
+    /// By shape, and by whether parameters come with the dispatch.
+    layouts: HashMap<(Shape, bool), (wgpu::BindGroupLayout, wgpu::PipelineLayout)>,
+    immediate_words_max: usize,
     known: HashMap<Kernel, Rc<Pipeline>>,
     disk: Option<Disk>,
 }
@@ -50,7 +58,26 @@ impl Pipelines {
             .create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label: None, entries: &[entry(0, uniform)] });
         let disk = cache_file.and_then(|path| open_cache(device, path));
         let (layouts, known) = (HashMap::new(), HashMap::new());
-        Pipelines { device: device.clone(), faults: Arc::clone(faults), params, layouts, known, disk }
+        let immediate_words_max = if device.features().contains(wgpu::Features::IMMEDIATES) {
+            IMMEDIATE_WORDS_MAX.min(device.limits().max_immediate_size as usize / 4)
+        } else {
+            0
+        };
+        Pipelines {
+            device: device.clone(),
+            faults: Arc::clone(faults),
+            params,
+            layouts,
+            immediate_words_max,
+            known,
+            disk,
+        }
+    }
+
+    /// The kernels that were compiled.
+    #[cfg(test)]
+    pub(crate) fn kernels(&self) -> impl Iterator<Item = &Kernel> {
+        self.known.keys()
     }
 
     /// The layout of the parameters' bind group.
@@ -73,11 +100,14 @@ impl Pipelines {
 
     /// Compiles a text.
     pub(crate) fn compile(&mut self, source: &str, shape: Shape) -> Result<Pipeline> {
-        let (storage, layout) = self.layout(shape);
+        let (source, immediates) = match with_immediates(source, self.immediate_words_max) {
+            Some((source, words)) => (Cow::Owned(source), Some(words)),
+            None => (Cow::Borrowed(source), None),
+        };
+        let (storage, layout) = self.layout(shape, immediates.is_some());
         let (device, cache) = (&self.device, self.disk.as_ref().map(|disk| &disk.cache));
         let pipeline = checked(device, &self.faults, 0, || {
-            let descriptor =
-                wgpu::ShaderModuleDescriptor { label: None, source: wgpu::ShaderSource::Wgsl(source.into()) };
+            let descriptor = wgpu::ShaderModuleDescriptor { label: None, source: wgpu::ShaderSource::Wgsl(source) };
             // SAFETY: kernels keep their indices inside their buffers, divide by nothing that is zero, and end all their
             // loops, whatever the data (rule 6 of `panoply_kernels::wgsl`); sizes were checked before they were recorded.
             let module =
@@ -94,12 +124,13 @@ impl Pipelines {
                 cache,
             })
         })?;
-        Ok(Pipeline { pipeline, storage })
+        Ok(Pipeline { pipeline, storage, immediates })
     }
 
-    fn layout(&mut self, shape: Shape) -> (wgpu::BindGroupLayout, wgpu::PipelineLayout) {
-        let (device, params) = (&self.device, &self.params);
-        let made = self.layouts.entry(shape).or_insert_with(|| {
+    fn layout(&mut self, shape: Shape, immediate: bool) -> (wgpu::BindGroupLayout, wgpu::PipelineLayout) {
+        let (device, params) = (&self.device, Some(&self.params).filter(|_| !immediate));
+        let immediate_size = if immediate { 4 * self.immediate_words_max as u32 } else { 0 };
+        let made = self.layouts.entry((shape, immediate)).or_insert_with(|| {
             let entries: Vec<_> = (0..shape.0 + shape.1)
                 .map(|place| {
                     let ty = wgpu::BufferBindingType::Storage { read_only: place >= shape.0 };
@@ -111,8 +142,8 @@ impl Pipelines {
                 device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label: None, entries: &entries });
             let layout = device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
                 label: None,
-                bind_group_layouts: &[Some(params), Some(&storage)],
-                immediate_size: 0,
+                bind_group_layouts: &[params, Some(&storage)],
+                immediate_size,
             });
             (storage, layout)
         });

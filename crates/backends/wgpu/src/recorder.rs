@@ -1,7 +1,8 @@
 //! From dispatches to command buffers.
 //!
 //! All ops of a batch go into one command buffer, and all their dispatches into one pass as long as no copy comes between.
-//! Parameters are gathered on the host and written once per submission; a dispatch names its own by an offset. Bind
+//! Parameters come with each dispatch where they are few and the device can; else they are gathered on the host and written
+//! once per submission, and a dispatch names its own by an offset. Bind
 //! groups are cached by the blocks that they bind, which a warm pool gives out again and again.
 
 use std::collections::HashMap;
@@ -10,6 +11,7 @@ use panoply_core::{Error, Result};
 
 use crate::operand::Operand;
 use crate::pipelines::{Pipeline, Pipelines};
+use crate::staging::Belt;
 
 /// Bytes that a kernel may take its parameters from.
 const PARAMS_BYTES: u64 = 4096;
@@ -40,6 +42,10 @@ pub(crate) struct Recorder {
     params_buffers: Vec<(wgpu::Buffer, wgpu::BindGroup)>,
     turn: usize,
     groups: HashMap<BindKey, wgpu::BindGroup>,
+    /// The key of the last dispatch's bind group, whose memory the next one uses.
+    key: BindKey,
+    /// The pipeline that the pass has set.
+    last_pipeline: Option<wgpu::ComputePipeline>,
     binding_bytes_max: u64,
     /// One for each turn; none where the device has no time stamps.
     timers: Vec<Timer>,
@@ -67,6 +73,8 @@ impl Recorder {
             params_buffers,
             turn: 0,
             groups: HashMap::new(),
+            key: BindKey::new(),
+            last_pipeline: None,
             binding_bytes_max: limits.max_storage_buffer_binding_size,
             timers: timers(device),
             timed_passes: None,
@@ -115,26 +123,34 @@ impl Recorder {
         params: &[u32],
         groups: u64,
     ) -> Result<()> {
-        let key: BindKey = std::iter::once((writes.len() as u64, 0))
-            .chain(writes.iter().chain(reads).map(|operand| (operand.block().id, operand.window)))
-            .collect();
-        if !self.groups.contains_key(&key) {
+        self.key.clear();
+        self.key.push((writes.len() as u64, 0));
+        self.key.extend(writes.iter().chain(reads).map(|operand| (operand.block().id, operand.window)));
+        if !self.groups.contains_key(&self.key) {
             let made = self.bind(pipeline, writes.iter().chain(reads).copied());
             if self.groups.len() >= BIND_GROUPS_MAX {
                 self.groups.clear();
             }
-            self.groups.insert(key.clone(), made);
+            self.groups.insert(self.key.clone(), made);
         }
         let offset = self.params.len();
-        self.params.extend_from_slice(bytemuck::cast_slice(params));
-        self.params.resize(self.params.len().next_multiple_of(self.params_step), 0);
+        if pipeline.immediates.is_none() {
+            self.params.extend_from_slice(bytemuck::cast_slice(params));
+            self.params.resize(self.params.len().next_multiple_of(self.params_step), 0);
+        }
         let (x, y) = folded(groups)?;
         if self.pass.is_none() {
             self.begin_pass();
         }
-        let (Some(pass), Some(group)) = (&mut self.pass, self.groups.get(&key)) else { return Ok(()) };
-        pass.set_pipeline(&pipeline.pipeline);
-        pass.set_bind_group(0, &self.params_buffers[self.turn].1, &[offset as u32]);
+        let (Some(pass), Some(group)) = (&mut self.pass, self.groups.get(&self.key)) else { return Ok(()) };
+        if self.last_pipeline.as_ref() != Some(&pipeline.pipeline) {
+            pass.set_pipeline(&pipeline.pipeline);
+            self.last_pipeline = Some(pipeline.pipeline.clone());
+        }
+        match pipeline.immediates {
+            Some(words) => pass.set_immediates(0, bytemuck::cast_slice(&params[..words.min(params.len())])),
+            None => pass.set_bind_group(0, &self.params_buffers[self.turn].1, &[offset as u32]),
+        }
         pass.set_bind_group(1, group, &[]);
         pass.dispatch_workgroups(x, y, 1);
         Ok(())
@@ -154,6 +170,7 @@ impl Recorder {
             end_of_pass_write_index: Some(*first + 1),
         });
         let descriptor = wgpu::ComputePassDescriptor { label: None, timestamp_writes };
+        self.last_pipeline = None;
         self.pass = Some(self.encoder().begin_compute_pass(&descriptor).forget_lifetime());
     }
 
@@ -162,17 +179,32 @@ impl Recorder {
         self.groups.clear();
     }
 
-    /// Hands everything recorded to the queue.
-    pub(crate) fn submit(&mut self) -> Option<wgpu::SubmissionIndex> {
+    /// The commands that bring the parameters to the device: to be handed to [`Recorder::submit`] before the belt's chunks
+    /// are used again.
+    ///
+    /// (`write_buffer` would make a buffer for each submission. Where the belt's chunks fill all blocks of host memory that
+    /// there are, that takes a block of its own from the driver each time: 4 ms on an H200.)
+    pub(crate) fn params_upload(&mut self, belt: &mut Belt) -> Option<wgpu::CommandEncoder> {
+        if self.params.is_empty() {
+            return None;
+        }
+        let target = &self.params_buffers[self.turn].0;
+        let mut encoder = self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor { label: None });
+        let uploaded = belt.upload(&mut encoder, target, 0, &self.params);
+        if uploaded.is_err() {
+            self.queue.write_buffer(target, 0, &self.params);
+        }
+        self.params.clear();
+        uploaded.is_ok().then_some(encoder)
+    }
+
+    /// Hands everything recorded to the queue, behind the upload of the parameters.
+    pub(crate) fn submit(&mut self, params: Option<wgpu::CommandEncoder>) -> Option<wgpu::SubmissionIndex> {
         self.pass = None;
         self.timed_passes = None;
         let encoder = self.encoder.take()?;
-        if !self.params.is_empty() {
-            self.queue.write_buffer(&self.params_buffers[self.turn].0, 0, &self.params);
-            self.params.clear();
-        }
         self.turn = (self.turn + 1) % PARAMS_BUFFERS;
-        Some(self.queue.submit([encoder.finish()]))
+        Some(self.queue.submit(params.into_iter().chain([encoder]).map(wgpu::CommandEncoder::finish)))
     }
 
     fn bind<'a>(&self, pipeline: &Pipeline, operands: impl Iterator<Item = &'a Operand>) -> wgpu::BindGroup {

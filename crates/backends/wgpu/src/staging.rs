@@ -15,7 +15,7 @@ use crate::fault::{Faults, checked};
 use crate::memory::{Block, Blocks};
 
 /// The smallest chunk of the belt.
-const CHUNK_BYTES_MIN: u64 = 1 << 20;
+const CHUNK_BYTES_MIN: u64 = 256 << 10;
 /// Larger uploads are cut into pieces of this size.
 pub(crate) const PIECE_BYTES_MAX: usize = 64 << 20;
 /// What the belt keeps for reuse; the rest is freed as it comes back.
@@ -102,9 +102,10 @@ impl Belt {
             return Ok(place);
         }
         self.collect();
-        let suitable = self.free.iter().position(|buffer| buffer.size() >= size);
-        let buffer = match suitable {
-            Some(place) => self.free.swap_remove(place),
+        // The smallest that suffices: most are small, and large ones must not be spent on them.
+        let suitable = self.free.iter().enumerate().filter(|(_, buffer)| buffer.size() >= size);
+        let buffer = match suitable.min_by_key(|(_, buffer)| buffer.size()) {
+            Some((place, _)) => self.free.swap_remove(place),
             None => self.make(size.max(CHUNK_BYTES_MIN))?,
         };
         self.filling.push(Chunk { buffer, used: 0 });

@@ -1,4 +1,4 @@
-//! Opens a Vulkan device whose buffers are not checked by the driver.
+//! What Vulkan tells beyond WebGPU, and a Vulkan device whose buffers are not checked by the driver.
 //!
 //! wgpu asks drivers to check every access to a buffer (`robustBufferAccess`). Our kernels keep inside their buffers by
 //! themselves, and the checks cost half of the memory's bandwidth and more: a driver that checks cannot read vectors of four
@@ -51,6 +51,46 @@ pub(crate) fn open(
     };
     // SAFETY: the device was opened from this adapter, with the descriptor's features.
     unsafe { adapter.create_device_from_hal(opened, descriptor) }.ok()
+}
+
+/// What Vulkan tells about an adapter and WebGPU does not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Identity {
+    /// The hardware's own identity, the same through every API.
+    pub(crate) uuid: Option<[u8; 16]>,
+    /// Bytes of the device's own memory.
+    pub(crate) memory_bytes: Option<u64>,
+}
+
+/// Who the adapter is; nothing where it is not Vulkan's, or its Vulkan is too old to say.
+#[cfg(any(target_os = "linux", target_os = "windows", target_os = "android"))]
+pub(crate) fn identity(adapter: &wgpu::Adapter) -> Identity {
+    use ash::vk;
+    use wgpu::hal::api::Vulkan;
+
+    // SAFETY: the adapter is only asked.
+    let Some(hal) = (unsafe { adapter.as_hal::<Vulkan>() }) else { return Identity::default() };
+    let device_version = hal.physical_device_capabilities().properties().api_version;
+    if hal.shared_instance().instance_api_version().min(device_version) < vk::API_VERSION_1_1 {
+        return Identity::default();
+    }
+    let (instance, device) = (hal.shared_instance().raw_instance(), hal.raw_physical_device());
+    let mut ids = vk::PhysicalDeviceIDProperties::default();
+    let mut properties = vk::PhysicalDeviceProperties2::default().push_next(&mut ids);
+    // SAFETY: the physical device is the instance's own, and both know Vulkan 1.1, to which this call belongs.
+    let memory = unsafe {
+        instance.get_physical_device_properties2(device, &mut properties);
+        instance.get_physical_device_memory_properties(device)
+    };
+    let heaps = memory.memory_heaps_as_slice().iter();
+    let own = heaps.filter(|heap| heap.flags.contains(vk::MemoryHeapFlags::DEVICE_LOCAL)).map(|heap| heap.size).max();
+    Identity { uuid: Some(ids.device_uuid).filter(|uuid| *uuid != [0; 16]), memory_bytes: own }
+}
+
+/// Nothing: there is no Vulkan here.
+#[cfg(not(any(target_os = "linux", target_os = "windows", target_os = "android")))]
+pub(crate) fn identity(_adapter: &wgpu::Adapter) -> Identity {
+    Identity::default()
 }
 
 /// Nothing: there is no Vulkan here.

@@ -404,7 +404,7 @@ $SETUP
   var g3 = g0;
 ";
 
-const BATCH_SETUP: &str = "
+pub(super) const BATCH_SETUP: &str = "
   var a_base = p.ao;
   var b_base = p.bo;
   var c_base = p.co;
@@ -489,7 +489,7 @@ pub(super) fn fetch_loop(limit: &str, inner: &str, value: &str) -> String {
 }
 
 /// The lines that store four outputs of one row.
-fn store(vector: bool) -> String {
+pub(super) fn store(vector: bool) -> String {
     let each = |lane: &str, place: u32| format!("finish(v.{lane}, batch, row, col + {place}u, c_base)");
     if vector {
         let lanes = ["x", "y", "z", "w"].into_iter().zip(0..).map(|(lane, place)| each(lane, place));

@@ -3,8 +3,9 @@
 //! The contract between a kernel and whoever runs it:
 //!
 //! 1. Group 0, binding 0 is a uniform buffer of 32-bit parameters in the order that the kernel's file documents; they
-//!    take at most [`PARAMS_WORDS_MAX`] words. Group 1 holds storage buffers: first the written ones, then those read.
-//! 2. A workgroup has [`WORKGROUP_SIZE`] invocations. Workgroups are counted along one line that may be folded into two
+//!    take at most [`PARAMS_WORDS_MAX`] words. Where a device takes so many words with the dispatch itself, the same text
+//!    declares them so ([`with_immediates`]). Group 1 holds storage buffers: first the written ones, then those read.
+//! 2. A workgroup has [`WORKGROUP_SIZE`] invocations, but for [`Kernel::Coop`], which has half. Workgroups are counted along one line that may be folded into two
 //!    dimensions; workgroups behind the end of the work do nothing.
 //! 3. Elements of 8 and 16 bits lie packed in 32-bit words. A kernel reads any type, computes in the type's *carrier*
 //!    (f32 for f16 and bf16, i32 for i8, u32 for u8) and writes carriers; [`Kernel::Narrow`] packs them. Only [`Kernel::Map`]
@@ -14,6 +15,7 @@
 //! 6. Indices stay inside their buffers and loops end, whatever the data: kernels run without run-time checks.
 
 mod conv;
+mod coop;
 mod gemm;
 mod image;
 mod map;
@@ -22,6 +24,7 @@ mod moves;
 mod naive;
 mod pool;
 mod prelude;
+mod radix;
 mod rank;
 mod reduce;
 mod rows;
@@ -32,13 +35,15 @@ mod sort;
 mod transpose;
 
 pub use conv::{ConvKernel, ConvPass};
+pub use coop::{COOP_DEPTH, COOP_STEP, COOP_TILE, CoopKernel};
 pub use gemm::{Accumulate, Addend, Epilogue, GemmKernel, Load, Tile};
 pub use image::{ColorKernel, NormalizeKernel, ResizeKernel};
 pub use map::{InputLayout, MAP_NODES_MAX, MapKernel, map_support};
 pub use moves::{GatherKernel, MoveKernel};
 pub use naive::NaiveGemmKernel;
 pub use pool::PoolKernel;
-pub use prelude::{carrier, carrier_dtype};
+pub use prelude::{carrier, carrier_dtype, with_immediates};
+pub use radix::{RADIX_DIGITS, RadixKernel, RadixStep};
 pub use rank::RankKernel;
 pub use reduce::{ReduceForm, ReduceKernel};
 pub use rows::{RowForm, RowKernel, RowOp};
@@ -75,6 +80,8 @@ pub enum Kernel {
     Rows(RowKernel),
     /// Matrix products by tiles.
     Gemm(GemmKernel),
+    /// Matrix products on matrix units.
+    Coop(CoopKernel),
     /// Matrix products one output at a time, for the types that have no vectors of four.
     NaiveGemm(NaiveGemmKernel),
     /// Convolutions as matrix products.
@@ -91,6 +98,8 @@ pub enum Kernel {
     Norm(NormKernel),
     /// One step of a sort.
     Sort(SortKernel),
+    /// One step of a sort by eight bits at a time.
+    Radix(RadixKernel),
     /// Images of another size.
     Resize(ResizeKernel),
     /// Images scaled and shifted channel by channel.
@@ -112,6 +121,7 @@ impl Kernel {
             Kernel::Scan(kernel) => kernel.source(),
             Kernel::Rows(kernel) => kernel.source(),
             Kernel::Gemm(kernel) => kernel.source(),
+            Kernel::Coop(kernel) => kernel.source(),
             Kernel::NaiveGemm(kernel) => kernel.source(),
             Kernel::Conv(kernel) => kernel.source(),
             Kernel::Pool(kernel) => kernel.source(),
@@ -120,6 +130,7 @@ impl Kernel {
             Kernel::Rank(kernel) => kernel.source(),
             Kernel::Norm(kernel) => kernel.source(),
             Kernel::Sort(kernel) => kernel.source(),
+            Kernel::Radix(kernel) => kernel.source(),
             Kernel::Resize(kernel) => kernel.source(),
             Kernel::Normalize(kernel) => kernel.source(),
             Kernel::Color(kernel) => kernel.source(),

@@ -54,8 +54,22 @@ pub(super) fn params(names: &[&str]) -> String {
         // Writing to a String cannot fail, here and below.
         let _ = writeln!(text, "  {typed},");
     }
-    text.push_str("}\n@group(0) @binding(0) var<uniform> p: Params;\n");
+    text.push_str("}\n");
+    text.push_str(PARAMS_IN_BUFFER);
     text
+}
+
+/// How parameters are declared that come in a buffer, and those that come with the dispatch.
+const PARAMS_IN_BUFFER: &str = "@group(0) @binding(0) var<uniform> p: Params;\n";
+const PARAMS_IMMEDIATE: &str = "var<immediate> p: Params;\n";
+
+/// A kernel's text with parameters that come with the dispatch, and how many words they are; nothing where they are more
+/// than `words_max`.
+pub fn with_immediates(source: &str, words_max: usize) -> Option<(String, usize)> {
+    let (before, behind) = source.split_once(PARAMS_IN_BUFFER)?;
+    let words = before.lines().skip_while(|line| *line != "struct Params {").skip(1).take_while(|line| *line != "}");
+    let words = words.count();
+    (words <= words_max).then(|| (format!("{before}{PARAMS_IMMEDIATE}{behind}"), words))
 }
 
 /// The declarations of storage buffers: the written ones, then those that are read, as `(name, element type)`.

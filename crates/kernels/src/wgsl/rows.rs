@@ -119,7 +119,8 @@ impl RowKernel {
     fn written(&self, cached: bool, weight: bool, bias: bool) -> String {
         match self.op {
             RowOp::Softmax { log: true } => "(x - top - log_total)".to_owned(),
-            RowOp::Softmax { log: false } if cached => "(exp4(x - top) / total)".to_owned(),
+            // The exponentials are in place of the elements already.
+            RowOp::Softmax { log: false } if cached => "(x * scale)".to_owned(),
             RowOp::Softmax { log: false } => "(exp_(x - top) / total)".to_owned(),
             RowOp::LayerNorm { .. } => {
                 let factor = match (weight, cached) {
@@ -188,15 +189,16 @@ fn cached_body(op: RowOp, chunks: u8, lanes: u32, head: &str) -> String {
     let read = "  let in$C = $K < len;\n  var x$C = vec4<f32>($FILLER);\n  if (in$C) { x$C = source[start + $K]; }\n";
     text.push_str(&each(&read.replace("$FILLER", filler)));
     match op {
-        RowOp::Softmax { .. } => {
+        RowOp::Softmax { log } => {
             text.push_str("  var top = -inf_value();\n");
             text.push_str(&each("  if (x$C.x > top) { top = x$C.x; }\n  if (x$C.y > top) { top = x$C.y; }\n  if (x$C.z > top) { top = x$C.z; }\n  if (x$C.w > top) { top = x$C.w; }\n"));
             text.push_str("  top = total_max(top, lid);\n  var total = 0.0;\n");
             // A line whose largest is infinite, or that has only -inf, must become NaN: places behind its end do not count.
-            text.push_str(&each(
-                "  if (in$C) { let e = exp4(x$C - top); total = total + ((e.x + e.y) + (e.z + e.w)); }\n",
-            ));
-            text.push_str("  total = total_sum(total, lid);\n  let log_total = log_(total);\n");
+            let kept = if log { "" } else { "x$C = e; " };
+            let sum = "  if (in$C) { let e = exp4(x$C - top); $KEPTtotal = total + ((e.x + e.y) + (e.z + e.w)); }\n";
+            text.push_str(&each(&sum.replace("$KEPT", kept)));
+            text.push_str("  total = total_sum(total, lid);\n");
+            text.push_str(if log { "  let log_total = log_(total);\n" } else { "  let scale = 1.0 / total;\n" });
         }
         RowOp::LayerNorm { rms, .. } => {
             text.push_str("  var mean = 0.0;\n");

@@ -1,7 +1,9 @@
 //! Scan: running values along one axis.
 //!
 //! A line is the elements along the axis. Parameters: `outer`, the axis' length, `inner`, chunks per line, elements per
-//! chunk, the input's offset, 1 to go from the last element to the first, 1 to leave each place's own element out.
+//! chunk, the input's offset, 1 to go from the last element to the first, 1 to leave each place's own element out; then the
+//! first chunk of all lines' chunks to work on and the one behind the last, and what is added to the output's indices. Both
+//! offsets count from the line's start and may be below zero, modulo 2³²: buffers then begin in the middle of a line.
 //! [`ScanForm::Total`] leaves what each chunk comes to, in one word per line and chunk;
 //! [`ScanForm::Chunks`] scans every chunk, from the carry in the second buffer where `carried`. Totals are scanned, without
 //! their own chunk, as lines of `chunks` words.
@@ -47,7 +49,8 @@ impl ScanKernel {
         let (key, unkey) = if self.kind == ScanKind::Min { ("least", "unleast") } else { ("key", "unkey") };
         let by_key = matches!(self.kind, ScanKind::Max | ScanKind::Min);
         let kept = if by_key { "u32" } else { carrier };
-        let mut text = params(&["outer", "axis", "inner", "chunks", "chunk", "o", "reversed", "exclusive"]);
+        let mut text =
+            params(&["outer", "axis", "inner", "chunks", "chunk", "o", "reversed", "exclusive", "first", "last", "w"]);
         let carries = self.form == ScanForm::Carries;
         let output = if carries || self.form == ScanForm::Total { kept } else { carrier };
         let four = |kind: &str| if self.vector { format!("vec4<{kind}>") } else { kind.to_owned() };
@@ -168,9 +171,10 @@ const SERIAL: &str = "
 ";
 
 const TOTAL: &str = "
-  if (group >= p.outer * p.inner * p.chunks) { return; }
-  let c = group % p.chunks;
-  let line = group / p.chunks;
+  let number = p.first + group;
+  if (number >= p.last) { return; }
+  let c = number % p.chunks;
+  let line = number / p.chunks;
   let o = line / p.inner;
   let i = line % p.inner;
   let end = min(p.axis, (c + 1u) * p.chunk);
@@ -188,9 +192,10 @@ $GATHER
 
 /// Each invocation keeps four neighbouring elements; a scan over the workgroup joins what the invocations come to.
 const CHUNKS: &str = "
-  if (group >= p.outer * p.inner * p.chunks) { return; }
-  let c = group % p.chunks;
-  let line = group / p.chunks;
+  let number = p.first + group;
+  if (number >= p.last) { return; }
+  let c = number % p.chunks;
+  let line = number / p.chunks;
   let o = line / p.inner;
   let i = line % p.inner;
   let end = min(p.axis, (c + 1u) * p.chunk);
@@ -213,9 +218,10 @@ $WRITE
 ";
 
 const ROWS_HEAD: &str = "
-  if (group >= p.outer * p.inner * p.chunks) { return; }
-  let c = group % p.chunks;
-  let line = group / p.chunks;
+  let number = p.first + group;
+  if (number >= p.last) { return; }
+  let c = number % p.chunks;
+  let line = number / p.chunks;
   let end = min(p.axis, (c + 1u) * p.chunk);
   let own = p.exclusive == 0u;
   let origin = p.o + line * p.axis;
@@ -256,7 +262,7 @@ const ROWS_WRITE: &str = "
       let w1 = join(before$R, b$R);
       let w2 = join(before$R, c$R);
       let w3 = join(before$R, d$R);
-      out[(line * p.axis + k$R) / 4u] = vec4(finish(select(before$R, w0, own)), finish(select(w0, w1, own)),
+      out[(p.w + line * p.axis + k$R) / 4u] = vec4(finish(select(before$R, w0, own)), finish(select(w0, w1, own)),
         finish(select(w1, w2, own)), finish(select(w2, w3, own)));
     }
 ";
@@ -278,15 +284,15 @@ const READ_FOUR: &str = "
 ";
 
 const WRITE: &str = "
-    if (k < end) { out[place(o, i, k)] = finish(select(before, with0, own)); }
-    if (k + 1u < end) { out[place(o, i, k + 1u)] = finish(select(with0, with1, own)); }
-    if (k + 2u < end) { out[place(o, i, k + 2u)] = finish(select(with1, with2, own)); }
-    if (k + 3u < end) { out[place(o, i, k + 3u)] = finish(select(with2, with3, own)); }
+    if (k < end) { out[p.w + place(o, i, k)] = finish(select(before, with0, own)); }
+    if (k + 1u < end) { out[p.w + place(o, i, k + 1u)] = finish(select(with0, with1, own)); }
+    if (k + 2u < end) { out[p.w + place(o, i, k + 2u)] = finish(select(with1, with2, own)); }
+    if (k + 3u < end) { out[p.w + place(o, i, k + 3u)] = finish(select(with2, with3, own)); }
 ";
 
 const WRITE_FOUR: &str = "
     if (k < end) {
-      out[(line * p.axis + k) / 4u] = vec4(finish(select(before, with0, own)), finish(select(with0, with1, own)),
+      out[(p.w + line * p.axis + k) / 4u] = vec4(finish(select(before, with0, own)), finish(select(with0, with1, own)),
         finish(select(with1, with2, own)), finish(select(with2, with3, own)));
     }
 ";

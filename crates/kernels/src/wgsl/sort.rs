@@ -41,18 +41,13 @@ pub enum SortKernel {
         exact: bool,
     },
     /// How often each digit occurs.
-    Count {
-        /// Reads vectors of four: the axis' length is a multiple of four.
-        vector: bool,
-    },
+    Count,
     /// Keys to their places, with their positions where `positions`.
     Scatter {
         /// Positions are moved along.
         positions: bool,
         /// Positions are those of the keys themselves: nothing was moved before.
         first: bool,
-        /// Reads vectors of four: the axis' length is a multiple of four.
-        vector: bool,
     },
     /// Elements made of exact keys.
     Values {
@@ -75,17 +70,15 @@ impl SortKernel {
         match *self {
             SortKernel::Line { dtype, falls, size } => line(dtype, falls, size),
             SortKernel::Keys { dtype, falls, exact } => keys(dtype, falls, exact),
-            SortKernel::Count { vector } => {
+            SortKernel::Count => {
                 let mut text = params(&["lines", "axis", "blocks", "shift"]);
-                let (element, count) = if vector { ("vec4<u32>", COUNT_FOUR) } else { ("u32", COUNT_ONE) };
-                text.push_str(&buffers(&[("counts", "u32")], &[("keys", element)]));
+                text.push_str(&buffers(&[("counts", "u32")], &[("keys", "u32")]));
                 text.push_str("var<workgroup> found: array<atomic<u32>, 16>;\n");
-                text.push_str("fn note(key: u32) { atomicAdd(&found[(key >> p.shift) & 15u], 1u); }\n");
                 text.push_str(ENTRY);
-                text.push_str(&COUNT.replace("$COUNT", count));
+                text.push_str(COUNT);
                 text
             }
-            SortKernel::Scatter { positions, first, vector } => scatter(positions, first, vector),
+            SortKernel::Scatter { positions, first } => scatter(positions, first),
             SortKernel::Values { dtype, falls } => {
                 let mut text = params(&["lines", "axis", "inner"]);
                 text.push_str(&buffers(&[("out", carrier(dtype))], &[("keys", "u32")]));
@@ -210,37 +203,25 @@ const COUNT: &str = "
   if (lid < 16u) { atomicStore(&found[lid], 0u); }
   workgroupBarrier();
   let end = min(p.axis, (block + 1u) * 2048u);
-$COUNT
+  for (var t = block * 2048u + lid; t < end; t = t + 256u) {
+    atomicAdd(&found[(keys[line * p.axis + t] >> p.shift) & 15u], 1u);
+  }
   workgroupBarrier();
   if (lid < 16u) { counts[(line * 16u + lid) * p.blocks + block] = atomicLoad(&found[lid]); }
 }
 ";
 
-const COUNT_ONE: &str = "
-  for (var t = block * 2048u + lid; t < end; t = t + 256u) { note(keys[line * p.axis + t]); }
-";
-
-const COUNT_FOUR: &str = "
-  let t = block * 2048u + lid * 4u;
-  let quads = p.axis / 4u - 1u;
-  let k0 = keys[line * p.axis / 4u + min(t / 4u, quads)];
-  let k1 = keys[line * p.axis / 4u + min(t / 4u + 256u, quads)];
-  if (t < end) { note(k0.x); note(k0.y); note(k0.z); note(k0.w); }
-  if (t + 1024u < end) { note(k1.x); note(k1.y); note(k1.z); note(k1.w); }
-";
-
 /// Each invocation owns eight neighbouring keys and a counter for each digit; two counters of sixteen bits share a word,
 /// digits below eight the lower half. A scan of the counters gives every key its place in the block; keys are put in
 /// order in workgroup memory first, so that they leave it in runs.
-fn scatter(positions: bool, first: bool, vector: bool) -> String {
+fn scatter(positions: bool, first: bool) -> String {
     let mut text = params(&["lines", "axis", "blocks", "shift"]);
     let mut writes = vec![("out_keys", "u32")];
-    let element = if vector { "vec4<u32>" } else { "u32" };
-    let mut reads = vec![("keys", element), ("starts", "u32")];
+    let mut reads = vec![("keys", "u32"), ("starts", "u32")];
     if positions {
         writes.push(("out_positions", "u32"));
         if !first {
-            reads.push(("positions", element));
+            reads.push(("positions", "u32"));
         }
     }
     text.push_str(&buffers(&writes, &reads));
@@ -250,7 +231,7 @@ fn scatter(positions: bool, first: bool, vector: bool) -> String {
     text.push_str(ENTRY);
     text.push_str(SCATTER_HEAD);
     let each = |line: &str| (0..8).map(|item| line.replace("$J", &item.to_string())).collect::<String>();
-    text.push_str(&eight("key", "keys", vector));
+    text.push_str(&each("  let key$J = keys[min(base + lid * 8u + $Ju, last)];\n"));
     text.push_str(&each(SCATTER_RANK));
     text.push_str(SCATTER_SCAN);
     text.push_str(&each("  let rank$J = place_of(digit$J, lid, low_total) + before$J;\n"));
@@ -262,7 +243,7 @@ fn scatter(positions: bool, first: bool, vector: bool) -> String {
         if first {
             text.push_str(&each("  moved[rank$J] = start + lid * 8u + $Ju;\n"));
         } else {
-            text.push_str(&eight("position", "positions", vector));
+            text.push_str(&each("  let position$J = positions[min(base + lid * 8u + $Ju, last)];\n"));
             text.push_str(&each("  moved[rank$J] = position$J;\n"));
         }
         text.push_str("  workgroupBarrier();\n");
@@ -272,22 +253,6 @@ fn scatter(positions: bool, first: bool, vector: bool) -> String {
     }
     text.push_str("}\n");
     text.push_str(PLACE_OF);
-    text
-}
-
-/// The lines that read an invocation's eight words as `name0` to `name7`. Those behind the end are read as the last ones.
-fn eight(name: &str, buffer: &str, vector: bool) -> String {
-    if !vector {
-        let one = |item: u32| format!("  let {name}{item} = {buffer}[min(base + lid * 8u + {item}u, last)];\n");
-        return (0..8).map(one).collect();
-    }
-    let mut text = String::new();
-    for half in 0..2 {
-        text.push_str(&format!("  let {name}_{half} = {buffer}[min((base + lid * 8u) / 4u + {half}u, last / 4u)];\n"));
-        for (lane, item) in ["x", "y", "z", "w"].into_iter().zip(4 * half..) {
-            text.push_str(&format!("  let {name}{item} = {name}_{half}.{lane};\n"));
-        }
-    }
     text
 }
 

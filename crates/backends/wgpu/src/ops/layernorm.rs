@@ -1,12 +1,20 @@
 //! LayerNorm: the normalised axes as one line.
 
 use panoply_core::op::compute::LayerNorm;
-use panoply_core::{Result, Tensor};
+use panoply_core::{DType, Result, Tensor};
 use panoply_kernels::wgsl::{Kernel, RowForm, RowKernel, RowOp};
 
 use super::softmax::{form, groups};
-use super::{Extents, empty};
+use super::{Extents, empty, slab_fits};
+use crate::adapter::Profile;
 use crate::context::Context;
+use crate::pieces::in_slabs;
+
+pub(crate) fn support(profile: &Profile, op: &LayerNorm) -> Result<(), String> {
+    let axis: usize = op.row_dims().map_err(|error| error.to_string())?.iter().product();
+    let outer = op.input.elements() / axis.max(1);
+    slab_fits(profile, Extents { outer, axis, inner: 1 }, DType::F32)
+}
 
 pub(crate) fn run(op: &LayerNorm, context: &mut Context) -> Result<Tensor> {
     let (dtype, shape) = (op.input.dtype(), op.output_shape());
@@ -20,17 +28,20 @@ pub(crate) fn run(op: &LayerNorm, context: &mut Context) -> Result<Tensor> {
     let bias = op.bias.as_ref().map(|bias| context.input(bias)).transpose()?;
     let offset = |addend: &Option<crate::operand::Operand>| addend.as_ref().map_or(0, |addend| addend.start());
     let aligned = offset(&weight).is_multiple_of(4) && offset(&bias).is_multiple_of(4);
-    let form = match form(&input, extents, context) {
-        RowForm::Cached { .. } | RowForm::Subgroup { .. } if !aligned => RowForm::Cooperative,
-        form => form,
-    };
     let row_op = RowOp::LayerNorm { rms: op.is_rms, weight: weight.is_some(), bias: bias.is_some() };
-    let kernel = RowKernel { dtype, op: row_op, form };
     let carriers = context.carriers(dtype, shape)?;
-    let [outer, axis, inner] = extents.params();
     let epsilon = (op.epsilon as f32).to_bits();
-    let params = [outer, axis, inner, input.start(), epsilon, offset(&weight), offset(&bias)];
-    let reads: Vec<_> = std::iter::once(&input).chain(&weight).chain(&bias).collect();
-    context.run(&Kernel::Rows(kernel), &[&carriers], &reads, &params, groups(form, extents))?;
+    in_slabs(&input, &carriers, extents.outer, context, &mut |input, output, outer, context| {
+        let extents = Extents { outer, ..extents };
+        let form = match form(input, extents, context) {
+            RowForm::Cached { .. } | RowForm::Subgroup { .. } if !aligned => RowForm::Cooperative,
+            form => form,
+        };
+        let kernel = RowKernel { dtype, op: row_op, form };
+        let [outer, axis, inner] = extents.params();
+        let params = [outer, axis, inner, input.start(), epsilon, offset(&weight), offset(&bias)];
+        let reads: Vec<_> = std::iter::once(input).chain(&weight).chain(&bias).collect();
+        context.run(&Kernel::Rows(kernel), &[output], &reads, &params, groups(form, extents))
+    })?;
     context.finish_as(carriers, dtype)
 }

@@ -6,7 +6,7 @@ use panoply_core::shape::Strides;
 use panoply_core::{DType, Result, Shape, Tensor};
 use panoply_kernels::wgsl::{InputLayout, Kernel, MAP_NODES_MAX, MapKernel, PARAMS_WORDS_MAX, map_support};
 
-use super::{empty, long_map};
+use super::{empty, long_map, map_again};
 use crate::adapter::Profile;
 use crate::context::{Context, groups_for};
 use crate::operand::{Operand, collapsed};
@@ -14,7 +14,7 @@ use crate::pieces::{in_pieces, in_two};
 
 /// Longer expressions are computed one element at a time: vectors would make their texts, and the time that drivers need
 /// for them, four times as long, and hide no latency that arithmetic does not.
-const VECTOR_NODES_MAX: usize = 128;
+pub(super) const VECTOR_NODES_MAX: usize = 128;
 /// Where the inputs of one buffer that holds them all begin: multiples of this.
 const ARENA_STEP_BYTES: usize = 16;
 
@@ -59,6 +59,7 @@ pub(crate) fn run(op: &Map, context: &mut Context) -> Result<Tensor> {
     }
     let dtypes: Vec<DType> = inputs.iter().map(|input| input.dtype()).collect();
     let output = evaluate(program, &dtypes, &read, operands, dtype, shape, context)?;
+    map_again::keep(op, context)?;
     context.finish(output)
 }
 

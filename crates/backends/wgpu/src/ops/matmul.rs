@@ -1,13 +1,15 @@
-//! MatMul: strides, tiles and epilogues for one kernel.
+//! MatMul: strides, tiles and epilogues for one kernel; products beyond a kernel's reach are cut in `large_matmul`.
 
 use std::time::{Duration, Instant};
 
 use panoply_core::op::compute::{Activation, MatMul};
+use panoply_core::shape::Strides;
 use panoply_core::{DType, Result, Shape, Tensor};
 use panoply_kernels::wgsl::{Accumulate, Addend, Epilogue, GemmKernel, Kernel, Load, NaiveGemmKernel, Tile};
 
-use super::empty;
+use super::large_matmul::multiply_all;
 use super::map::cast;
+use super::{empty, matrix_units};
 use crate::context::{Context, groups_for};
 use crate::operand::Operand;
 use crate::tuning::{LARGE_TILES, SMALL_TILE};
@@ -18,8 +20,11 @@ const BATCH_RANK: usize = 6;
 const LARGE_TILES_WANTED: usize = 96;
 /// The size of the products by which tiles are compared.
 const TRIAL_SIZE: usize = 2048;
-/// How often each is run, after once to warm up.
-const TRIAL_RUNS: u32 = 3;
+/// How often each is run at once, and how often that is timed; the fastest counts, as others may use the device meanwhile.
+const TRIAL_RUNS: u32 = 4;
+const TRIAL_ROUNDS: u32 = 10;
+/// For how long all of them are run before they are timed: clocks rise only under load.
+const TRIAL_WARM_UP: Duration = Duration::from_millis(300);
 /// The longest that a trial is waited for.
 const TRIAL_SECONDS_MAX: u64 = 5;
 
@@ -31,11 +36,6 @@ pub(crate) fn run(op: &MatMul, context: &mut Context) -> Result<Tensor> {
     }
     let (a, b) = op.operands()?;
     let (mut a, mut b) = (context.operand(&a)?, context.operand(&b)?);
-    if matches!(a.dtype, DType::F16 | DType::BF16) && large_tiles(&sizes.batch, sizes.m, sizes.n) >= LARGE_TILES_WANTED
-    {
-        // Large tiles read vectors of f32; what it takes to make them is little beside the product.
-        (a, b) = (widened(&a, context)?, widened(&b, context)?);
-    }
     // With no factor nothing of C is read.
     let c = op.c.as_ref().filter(|_| op.beta != 0.0).map(|c| context.operand(c)).transpose()?;
     let bias = op.bias.as_ref().map(|bias| context.operand(bias)).transpose()?;
@@ -56,8 +56,17 @@ pub(crate) fn run(op: &MatMul, context: &mut Context) -> Result<Tensor> {
         accumulate: Accumulate::Product,
         addend_dtype: dtype,
     };
+    if matches!(a.dtype, DType::F16 | DType::BF16)
+        && large_tiles(&product.batch, product.m, product.n) >= LARGE_TILES_WANTED
+    {
+        if let Some(made) = matrix_units::multiply(&product, [&a, &b], [c.as_ref(), bias.as_ref()], shape, context)? {
+            return context.finish(made);
+        }
+        // Large tiles read vectors of f32; what it takes to make them is little beside the product.
+        (a, b) = (widened(&a, context)?, widened(&b, context)?);
+    }
     let carriers = context.carriers(dtype, shape)?;
-    multiply(&product, [&a, &b], [c.as_ref(), bias.as_ref()], &carriers, context)?;
+    multiply_all(&product, [&a, &b], [c.as_ref(), bias.as_ref()], &carriers, context)?;
     context.finish_as(carriers, dtype)
 }
 
@@ -79,6 +88,7 @@ fn large_tiles(batch: &Shape, m: usize, n: usize) -> usize {
 }
 
 /// The sizes of a product and what happens to its sums.
+#[derive(Clone)]
 pub(super) struct Product {
     pub(super) m: usize,
     pub(super) n: usize,
@@ -94,6 +104,16 @@ pub(super) struct Product {
 }
 
 impl Product {
+    pub(super) fn epilogue(&self, with_c: bool) -> Epilogue {
+        Epilogue {
+            scaled: self.alpha != 1.0,
+            with_c,
+            bias: self.bias_kind,
+            addend_dtype: self.addend_dtype,
+            activation: self.activation,
+        }
+    }
+
     /// A plain product of f32 that adds up `accumulate`.
     pub(super) fn plain([m, n, k]: [usize; 3], accumulate: Accumulate) -> Product {
         Product {
@@ -129,18 +149,12 @@ pub(super) fn multiply(
     }
     // Software adapters compile slowly and gain nothing from steps that are written out.
     let tile = Tile { unrolled: !context.profile.is_software, ..tile(product, a.dtype, context)? };
-    let epilogue = Epilogue {
-        scaled: product.alpha != 1.0,
-        with_c: c.is_some(),
-        bias: product.bias_kind,
-        addend_dtype: product.addend_dtype,
-        activation: product.activation,
-    };
+    let epilogue = product.epilogue(c.is_some());
     let kernel = GemmKernel {
         a: a.dtype,
         b: b.dtype,
-        load_a: load(a, [0, 1], product.k, product.m),
-        load_b: load(b, [1, 0], product.k, product.n),
+        load_a: by_words(a, load(a, [0, 1], [product.m, product.k], 4)),
+        load_b: by_words(b, load(b, [1, 0], [product.n, product.k], 4)),
         accumulate: product.accumulate,
         epilogue,
         tile,
@@ -151,22 +165,36 @@ pub(super) fn multiply(
     context.run(&Kernel::Gemm(kernel), &[output], &reads, &params, groups)
 }
 
-/// How an operand can be read; `outer` and `inner` are its axes, counted from the second last.
-fn load(operand: &Operand, [outer, inner]: [usize; 2], inner_len: usize, outer_len: usize) -> Load {
+/// Tiles read vectors of words only.
+fn by_words(operand: &Operand, load: Load) -> Load {
+    if operand.dtype.size_bytes() == 4 { load } else { Load::Single }
+}
+
+/// How an operand can be read in vectors of so many; `outer` and `inner` are its axes, counted from the second last, with
+/// their lengths.
+pub(super) fn load(
+    operand: &Operand,
+    [outer, inner]: [usize; 2],
+    [outer_len, inner_len]: [usize; 2],
+    vector: usize,
+) -> Load {
     let first = operand.shape.rank() - 2;
     let (outer, inner) = (operand.strides[first + outer], operand.strides[first + inner]);
-    let fours = |stride: isize| stride % 4 == 0;
-    let aligned = operand.dtype.size_bytes() == 4
-        && operand.offset.is_multiple_of(4)
-        && operand.strides[..first].iter().all(|stride| fours(*stride));
+    let whole = |stride: isize| stride.unsigned_abs().is_multiple_of(vector);
+    let aligned = operand.offset.is_multiple_of(vector) && operand.strides[..first].iter().all(|stride| whole(*stride));
     match () {
-        () if aligned && inner == 1 && fours(outer) && inner_len.is_multiple_of(4) => Load::AlongInner,
-        () if aligned && outer == 1 && fours(inner) && outer_len.is_multiple_of(4) => Load::AlongOuter,
+        () if aligned && inner == 1 && whole(outer) && inner_len.is_multiple_of(vector) => Load::AlongInner,
+        () if aligned && outer == 1 && whole(inner) && outer_len.is_multiple_of(vector) => Load::AlongOuter,
         () => Load::Single,
     }
 }
 
-fn params(product: &Product, [a, b]: [&Operand; 2], [c, bias]: [Option<&Operand>; 2], tile: Tile) -> Vec<u32> {
+pub(super) fn params(
+    product: &Product,
+    [a, b]: [&Operand; 2],
+    [c, bias]: [Option<&Operand>; 2],
+    tile: Tile,
+) -> Vec<u32> {
     let mut params = vec![product.m as u32, product.n as u32, product.k as u32];
     params.push(product.m.div_ceil(tile.m()) as u32);
     params.push(product.n.div_ceil(tile.n()) as u32);
@@ -186,7 +214,7 @@ fn params(product: &Product, [a, b]: [&Operand; 2], [c, bias]: [Option<&Operand>
     }
     match c {
         Some(c) => {
-            let steps = stretched(c, &whole);
+            let steps = stretched_steps(c, &whole);
             params.push(c.start());
             params.extend([step(steps[rank]), step(steps[rank + 1])]);
             params.extend(
@@ -215,8 +243,14 @@ fn batch_steps(dims: &[usize], strides: &[isize], batch: &[usize]) -> [u32; BATC
     })
 }
 
+/// An operand that is stretched to a shape.
+pub(super) fn stretched(operand: &Operand, shape: &Shape) -> Result<Operand> {
+    let strides = Strides::new(stretched_steps(operand, shape.dims()))?;
+    Ok(Operand { shape: *shape, strides, ..operand.clone() })
+}
+
 /// The strides of an operand that is stretched to a shape.
-fn stretched(operand: &Operand, dims: &[usize]) -> Vec<isize> {
+fn stretched_steps(operand: &Operand, dims: &[usize]) -> Vec<isize> {
     let added = dims.len() - operand.shape.rank();
     let own = |axis: usize| axis.checked_sub(added).filter(|own| operand.shape[*own] == dims[axis]);
     (0..dims.len()).map(|axis| own(axis).map_or(0, |own| operand.strides[own])).collect()
@@ -237,7 +271,7 @@ fn tile(product: &Product, dtype: DType, context: &mut Context) -> Result<Tile> 
         return Ok(tile);
     }
     if !context.profile.is_software {
-        measure(context)?;
+        context.in_earnest(measure)?;
     }
     Ok(context.tuning.large().unwrap_or(large))
 }
@@ -252,20 +286,29 @@ fn measure(context: &mut Context) -> Result<()> {
     context.clear(&a);
     context.clear(&b);
     let product = Product::plain([TRIAL_SIZE; 3], Accumulate::Product);
+    let fits = |number: &usize| LARGE_TILES[*number].workgroup_bytes() <= context.profile.workgroup_bytes_max;
+    let mut candidates: Vec<usize> = (0..LARGE_TILES.len()).filter(fits).collect();
+    let started = Instant::now();
+    let mut time = |number: usize| trial(&product, [&a, &b], &output, LARGE_TILES[number], context);
+    // Each at least once, which compiles it; one that fails is out.
+    candidates.retain(|number| time(*number).is_ok());
+    while !candidates.is_empty() && started.elapsed() < TRIAL_WARM_UP {
+        candidates.iter().for_each(|number| drop(time(*number)));
+    }
     let mut best: Option<(Duration, usize)> = None;
-    for (number, tile) in LARGE_TILES.into_iter().enumerate() {
-        if tile.workgroup_bytes() > context.profile.workgroup_bytes_max {
-            continue;
-        }
-        let Ok(time) = trial(&product, [&a, &b], &output, tile, context) else { continue };
-        if best.is_none_or(|(fastest, _)| time < fastest) {
-            best = Some((time, number));
+    for _ in 0..TRIAL_ROUNDS {
+        for number in &candidates {
+            let Ok(time) = time(*number) else { continue };
+            if best.is_none_or(|(fastest, _)| time < fastest) {
+                best = Some((time, *number));
+            }
         }
     }
     context.tuning.keep(best.map_or(0, |(_, number)| number));
     Ok(())
 }
 
+/// How long some runs of a tile take, one after the other.
 fn trial(
     product: &Product,
     operands: [&Operand; 2],
@@ -285,17 +328,13 @@ fn trial(
     });
     let params = params(product, operands, [None, None], tile);
     let groups = (product.m.div_ceil(tile.m()) * product.n.div_ceil(tile.n())) as u64;
-    let mut timed = |runs: u32| -> Result<Duration> {
-        for _ in 0..runs {
-            context.run(&kernel, &[output], &operands, &params, groups)?;
-        }
-        let started = Instant::now();
-        let submission_index = context.submit();
-        let timeout = Some(Duration::from_secs(TRIAL_SECONDS_MAX));
-        // A device that does not answer in time loses the trial.
-        let _ = context.gpu.poll(wgpu::PollType::Wait { submission_index, timeout });
-        Ok(started.elapsed())
-    };
-    timed(1)?;
-    timed(TRIAL_RUNS)
+    for _ in 0..TRIAL_RUNS {
+        context.run(&kernel, &[output], &operands, &params, groups)?;
+    }
+    let started = Instant::now();
+    let submission_index = context.submit();
+    let timeout = Some(Duration::from_secs(TRIAL_SECONDS_MAX));
+    // A device that does not answer in time loses the trial.
+    let _ = context.gpu.poll(wgpu::PollType::Wait { submission_index, timeout });
+    Ok(started.elapsed())
 }

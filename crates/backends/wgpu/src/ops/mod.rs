@@ -7,15 +7,21 @@ use crate::adapter::Profile;
 use crate::context::Context;
 use crate::engine::Answer;
 use crate::operand::{WINDOW_STEP_BYTES, reach};
+use crate::pieces::slabs_within;
 use crate::quirks::{self, QUIRKS};
+
+pub(crate) use map_again::KnownMaps;
 
 mod color_convert;
 mod conv2d;
 mod gather;
+mod large_matmul;
 mod layernorm;
 mod long_map;
 mod map;
+mod map_again;
 mod matmul;
+mod matrix_units;
 mod normalize;
 mod pool2d;
 mod reduce;
@@ -49,10 +55,13 @@ pub(crate) fn support(profile: &Profile, op: &Op) -> Result<(), String> {
     match compute {
         ComputeOp::Map(op) => map::support(profile, op),
         ComputeOp::Reduce(op) => no_f64(op.input.dtype(), "reduce"),
-        ComputeOp::Scan(op) => no_f64(op.input.dtype(), "scan"),
-        ComputeOp::Softmax(op) => no_f64(op.input.dtype(), "softmax"),
-        ComputeOp::LayerNorm(op) => no_f64(op.input.dtype(), "layernorm"),
-        ComputeOp::MatMul(op) => no_f64(op.a.dtype(), "matmul"),
+        ComputeOp::Scan(op) => scan::support(profile, op),
+        ComputeOp::Softmax(op) => no_f64(op.input.dtype(), "softmax")
+            .and_then(|()| slab_fits(profile, Extents::new(op.input.shape(), op.axis), DType::F32)),
+        ComputeOp::LayerNorm(op) => {
+            no_f64(op.input.dtype(), "layernorm").and_then(|()| layernorm::support(profile, op))
+        }
+        ComputeOp::MatMul(op) => no_f64(op.a.dtype(), "matmul").and_then(|()| large_matmul::support(profile, op)),
         ComputeOp::Conv2d(op) => no_f64(op.input.dtype(), "conv2d").and_then(|()| conv2d::support(op.conv_shape())),
         ComputeOp::Conv2dBackwardInput(op) => {
             no_f64(op.weights.dtype(), "conv2d").and_then(|()| conv2d::support(op.conv_shape()))
@@ -61,9 +70,12 @@ pub(crate) fn support(profile: &Profile, op: &Op) -> Result<(), String> {
             no_f64(op.input.dtype(), "conv2d").and_then(|()| conv2d::support(op.conv_shape()))
         }
         ComputeOp::Pool2d(op) => no_f64(op.input.dtype(), "pool2d").and_then(|()| pool2d::support(op)),
-        ComputeOp::Sort(op) => sort::support(profile, op.input.dtype(), op.input.shape()[op.axis]),
-        ComputeOp::ArgSort(op) => sort::support(profile, op.input.dtype(), op.input.shape()[op.axis]),
-        ComputeOp::SortPairs(op) => sort::support(profile, op.keys.dtype(), op.keys.shape()[op.axis]),
+        ComputeOp::Sort(op) => sort::support(profile, op.input.dtype(), op.input.shape()[op.axis])
+            .and_then(|()| sort::cut_support(profile, op.input.shape(), op.axis, &[op.input.dtype()])),
+        ComputeOp::ArgSort(op) => sort::support(profile, op.input.dtype(), op.input.shape()[op.axis])
+            .and_then(|()| sort::cut_support(profile, op.input.shape(), op.axis, &[op.input.dtype()])),
+        ComputeOp::SortPairs(op) => sort::support(profile, op.keys.dtype(), op.keys.shape()[op.axis])
+            .and_then(|()| sort::cut_support(profile, op.keys.shape(), op.axis, &[op.keys.dtype(), op.values.dtype()])),
         ComputeOp::TopK(op) => topk::support(profile, op),
         ComputeOp::Search(op) => search::support(profile, op),
         ComputeOp::Resize(op) => resize::support(op),
@@ -76,6 +88,11 @@ pub(crate) fn support(profile: &Profile, op: &Op) -> Result<(), String> {
 
 /// Records an op.
 pub(crate) fn run(op: &Op, context: &mut Context) -> Result<Answer> {
+    if let Op::Compute(ComputeOp::Map(map)) = op
+        && let Some(tensor) = map_again::run(map, context)?
+    {
+        return Ok(Answer::Value(Value::Tensor(tensor)));
+    }
     if let Err(reason) = support(&context.profile, op) {
         return Err(Error::Unsupported { op: op.name(), reason });
     }
@@ -154,7 +171,18 @@ enum Reach {
 fn is_cut(op: &ComputeOp) -> bool {
     matches!(
         op,
-        ComputeOp::Map(_) | ComputeOp::Reduce(_) | ComputeOp::Search(_) | ComputeOp::Gather(_) | ComputeOp::Transfer(_)
+        ComputeOp::ArgSort(_)
+            | ComputeOp::Gather(_)
+            | ComputeOp::LayerNorm(_)
+            | ComputeOp::Map(_)
+            | ComputeOp::MatMul(_)
+            | ComputeOp::Reduce(_)
+            | ComputeOp::Scan(_)
+            | ComputeOp::Search(_)
+            | ComputeOp::Softmax(_)
+            | ComputeOp::Sort(_)
+            | ComputeOp::SortPairs(_)
+            | ComputeOp::Transfer(_)
     )
 }
 
@@ -190,6 +218,18 @@ fn fits(profile: &Profile, within: Reach, what: &str, dtype: DType, shape: &Shap
         return Err(format!("{what} of {elements} elements; kernels count to {ELEMENTS_MAX}"));
     }
     Ok(())
+}
+
+/// Whether the lines behind one place of the axes before theirs are within a kernel's reach, as this type; all of them may
+/// be more.
+fn slab_fits(profile: &Profile, extents: Extents, dtype: DType) -> Result<(), String> {
+    let (slab, size) = (extents.axis * extents.inner, dtype.size_bytes());
+    let whole =
+        (extents.outer * slab * size) as u64 <= profile.binding_bytes_max && extents.outer * slab <= ELEMENTS_MAX;
+    if whole || slabs_within(profile, slab, size) > 0 {
+        return Ok(());
+    }
+    Err(format!("lines of {} bytes that belong together; the adapter binds {}", slab * size, profile.binding_bytes_max))
 }
 
 fn no_f64(dtype: DType, op: &str) -> Result<(), String> {

@@ -5,11 +5,13 @@
 
 use panoply_core::op::compute::{Scan, ScanKind};
 use panoply_core::{Result, Tensor};
-use panoply_kernels::wgsl::{Kernel, ScanForm, ScanKernel};
+use panoply_kernels::wgsl::{Kernel, ScanForm, ScanKernel, carrier_dtype};
 
-use super::{Extents, empty};
+use super::{Extents, empty, no_f64, slab_fits};
+use crate::adapter::Profile;
 use crate::context::{Context, groups_for};
 use crate::operand::Operand;
+use crate::pieces::{beyond, in_slabs, slabs_within};
 
 /// The fewest elements of a chunk of a long line; all chunks are multiples of it.
 const CHUNK: usize = 4096;
@@ -28,8 +30,79 @@ pub(crate) fn run(op: &Scan, context: &mut Context) -> Result<Tensor> {
     let input = context.input(&op.input)?;
     let extents = Extents::new(&shape, op.axis);
     let carriers = context.carriers(dtype, shape)?;
-    lines(&input, extents, op.kind, op.reversed, op.excludes_own, &carriers, context)?;
+    if slabs_within(&context.profile, extents.axis * extents.inner, carriers.dtype.size_bytes()) == 0 {
+        for line in 0..extents.outer {
+            let first = line * extents.axis;
+            let (input, output) = (input.span(first, extents.axis)?, carriers.span(first, extents.axis)?);
+            long_line(&input, op, &output, context)?;
+        }
+        return context.finish_as(carriers, dtype);
+    }
+    in_slabs(&input, &carriers, extents.outer, context, &mut |input, output, outer, context| {
+        lines(input, Extents { outer, ..extents }, op.kind, op.reversed, op.excludes_own, output, context)
+    })?;
     context.finish_as(carriers, dtype)
+}
+
+/// Whether lines are within reach, or can be cut, or why not.
+pub(crate) fn support(profile: &Profile, op: &Scan) -> Result<(), String> {
+    no_f64(op.input.dtype(), "scan")?;
+    let extents = Extents::new(op.input.shape(), op.axis);
+    if extents.inner == 1 { Ok(()) } else { slab_fits(profile, extents, carrier_dtype(op.input.dtype())) }
+}
+
+/// A line beyond what kernels see at once: chunk by chunk as in [`lines`], some of them at a time.
+fn long_line(input: &Operand, op: &Scan, output: &Operand, context: &mut Context) -> Result<()> {
+    let axis = input.elements();
+    let chunk = axis.div_ceil(CHUNKS_WANTED).next_multiple_of(CHUNK);
+    let chunks = axis.div_ceil(chunk);
+    let at_once = slabs_within(&context.profile, chunk, output.dtype.size_bytes());
+    if at_once == 0 {
+        return Err(beyond("chunks of a line", context.profile.binding_bytes_max));
+    }
+    let four = |number: usize| number.is_multiple_of(4);
+    let whole = four(axis) && four(input.offset) && four(output.offset);
+    let vector = !op.reversed && input.dtype.size_bytes() == 4 && whole;
+    let summed = matches!(op.kind, ScanKind::Sum | ScanKind::Product);
+    let lanes = context.profile.subgroup_lanes.filter(|_| summed);
+    let kernel = ScanKernel { dtype: input.dtype, kind: op.kind, form: ScanForm::Chunks, carried: true, vector, lanes };
+    let totals = context.words(chunks)?;
+    let carries = context.words(chunks)?;
+    let some = |kernel: ScanKernel, context: &mut Context| -> Result<()> {
+        for first in (0..chunks).step_by(at_once) {
+            let last = chunks.min(first + at_once);
+            let (from, to) = (first * chunk, axis.min(last * chunk));
+            // Where the elements lie that come between those of the line, counted from its beginning or from its end.
+            let start = if op.reversed { axis - to } else { from };
+            let (seen, place) = (input.span(start, to - from)?.windowed(), output.span(start, to - from)?.windowed());
+            let offset = |operand: &Operand| operand.start().wrapping_sub(start as u32);
+            let mut params = [1, axis, 1, chunks, chunk].map(|size| size as u32).to_vec();
+            params.extend([offset(&seen), u32::from(op.reversed), u32::from(op.excludes_own)]);
+            params.extend([first as u32, last as u32, offset(&place)]);
+            let groups = (last - first) as u64;
+            match kernel.form {
+                ScanForm::Total => context.run(&Kernel::Scan(kernel), &[&totals], &[&seen], &params, groups)?,
+                _ => context.run(&Kernel::Scan(kernel), &[&place], &[&seen, &carries], &params, groups)?,
+            }
+        }
+        Ok(())
+    };
+    some(ScanKernel { form: ScanForm::Total, carried: false, lanes: None, ..kernel }, context)?;
+    carry(&kernel, [&totals, &carries], 1, chunks, context)?;
+    some(kernel, context)
+}
+
+/// From what chunks come to, to what comes before each.
+fn carry(
+    kernel: &ScanKernel,
+    [totals, carries]: [&Operand; 2],
+    lines: usize,
+    chunks: usize,
+    context: &mut Context,
+) -> Result<()> {
+    let kernel = ScanKernel { form: ScanForm::Carries, carried: false, vector: chunks.is_multiple_of(4), ..*kernel };
+    let over = [lines, chunks, 1, 1, chunks, 0, 0, 1, 0, lines, 0].map(|size| size as u32);
+    context.run(&Kernel::Scan(kernel), &[carries], &[totals], &over, lines as u64)
 }
 
 /// Running values of every line.
@@ -55,7 +128,9 @@ pub(super) fn lines(
     let [outer, axis, inner] = extents.params();
     let (reversed, exclusive) = (u32::from(reversed), u32::from(exclusive));
     let params = |chunks: usize, chunk: usize| {
-        [outer, axis, inner, chunks as u32, chunk as u32, input.start(), reversed, exclusive]
+        let all = extents.lines() * chunks;
+        let cut = [outer, axis, inner, chunks as u32, chunk as u32, input.start(), reversed, exclusive];
+        [&cut[..], &[0, all as u32, 0]].concat()
     };
     let lines = extents.lines();
     if extents.axis <= 16 || (extents.inner >= 32 && lines >= SERIAL_LINES_MIN) {
@@ -73,9 +148,7 @@ pub(super) fn lines(
     let groups = (lines * chunks) as u64;
     let total = ScanKernel { form: ScanForm::Total, lanes: None, ..kernel };
     context.run(&Kernel::Scan(total), &[&totals], &[input], &cut, groups)?;
-    let carry = ScanKernel { form: ScanForm::Carries, vector: four(chunks), ..kernel };
-    let over = [lines as u32, chunks as u32, 1, 1, chunks as u32, 0, 0, 1];
-    context.run(&Kernel::Scan(carry), &[&carries], &[&totals], &over, lines as u64)?;
+    carry(&kernel, [&totals, &carries], lines, chunks, context)?;
     let last = ScanKernel { carried: true, ..kernel };
     context.run(&Kernel::Scan(last), &[output], &[input, &carries], &cut, groups)
 }

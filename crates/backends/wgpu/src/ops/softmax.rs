@@ -7,6 +7,7 @@ use panoply_kernels::wgsl::{Kernel, RowForm, RowKernel, RowOp};
 use super::{Extents, empty};
 use crate::context::{Context, groups_for};
 use crate::operand::Operand;
+use crate::pieces::in_slabs;
 
 /// Vectors of four that an invocation keeps in registers.
 const CHUNKS_MAX: usize = 8;
@@ -20,12 +21,15 @@ pub(crate) fn run(op: &Softmax, context: &mut Context) -> Result<Tensor> {
     }
     let input = context.input(&op.input)?;
     let extents = Extents::new(&shape, op.axis);
-    let form = form(&input, extents, context);
-    let kernel = RowKernel { dtype, op: RowOp::Softmax { log: op.is_log }, form };
     let carriers = context.carriers(dtype, shape)?;
-    let [outer, axis, inner] = extents.params();
-    let params = [outer, axis, inner, input.start(), 0, 0, 0];
-    context.run(&Kernel::Rows(kernel), &[&carriers], &[&input], &params, groups(form, extents))?;
+    in_slabs(&input, &carriers, extents.outer, context, &mut |input, output, outer, context| {
+        let extents = Extents { outer, ..extents };
+        let form = form(input, extents, context);
+        let kernel = RowKernel { dtype, op: RowOp::Softmax { log: op.is_log }, form };
+        let [outer, axis, inner] = extents.params();
+        let params = [outer, axis, inner, input.start(), 0, 0, 0];
+        context.run(&Kernel::Rows(kernel), &[output], &[input], &params, groups(form, extents))
+    })?;
     context.finish_as(carriers, dtype)
 }
 

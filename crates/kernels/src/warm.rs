@@ -13,7 +13,7 @@ const PLACES: usize = 4096;
 const PROBES_MAX: usize = 16;
 
 /// A set that only grows.
-pub(crate) struct Warm {
+pub struct Warm {
     places: Box<[AtomicU64]>,
 }
 
@@ -25,13 +25,13 @@ impl Default for Warm {
 
 impl Warm {
     /// Whether an op like this one has run.
-    pub(crate) fn contains(&self, op: &Op) -> bool {
+    pub fn contains(&self, op: &Op) -> bool {
         let signature = signature(op);
         self.probes(signature).any(|place| place.load(Ordering::Relaxed) == signature)
     }
 
     /// An op like this one has run.
-    pub(crate) fn insert(&self, op: &Op) {
+    pub fn insert(&self, op: &Op) {
         let signature = signature(op);
         for place in self.probes(signature) {
             match place.compare_exchange(0, signature, Ordering::Relaxed, Ordering::Relaxed) {

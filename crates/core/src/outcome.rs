@@ -82,6 +82,8 @@ pub enum Verdict {
     Explored,
     /// Another one was better.
     Slower,
+    /// It would have finished sooner, but the op costs it so much more than the chosen one that others would wait for it.
+    Costlier,
     /// It is the same hardware as a device that was better.
     SameHardware(DeviceId),
     /// It must compile a kernel first, and another device serves meanwhile.

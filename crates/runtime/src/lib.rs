@@ -54,6 +54,7 @@ mod sync;
 #[cfg(not(loom))]
 pub mod telemetry;
 mod uneven_fence;
+mod wakes;
 #[cfg(not(loom))]
 pub mod worker;
 

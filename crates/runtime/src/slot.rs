@@ -12,6 +12,8 @@
 //! 3. The waker's cell belongs to the receiver while WAITER is clear. While WAITER is set the ticket may read it, once,
 //!    when it sets DONE. A receiver that wants to change the waker first clears WAITER; if DONE was set by then, the ticket
 //!    may be reading, and the receiver leaves the cell alone: the answer is there anyway.
+//!    Instead of reading it then and there to wake the receiver, a ticket that is answered together with others copies it
+//!    to a list, and whoever takes an answer first helps with the list that came with it.
 //! 4. The contents' cell belongs to the ticket until DONE is set, and to the receiver after that. Answering drops a question
 //!    that was not taken.
 
@@ -20,6 +22,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use crate::sync::{Arc, AtomicU8, Ordering, UnsafeCell};
+use crate::wakes::{Caller, Wakes};
 
 const DONE: u8 = 1;
 const WAITER: u8 = 2;
@@ -37,7 +40,8 @@ enum Contents<Q, A> {
     Question(Q),
     /// The question was taken and the answer is not there yet; or the answer was taken, or never came.
     Nothing,
-    Answer(A),
+    /// The answer, and those who got theirs at the same time.
+    Answer(A, Option<Arc<Wakes>>),
 }
 
 impl<Q, A> Contents<Q, A> {
@@ -51,9 +55,9 @@ impl<Q, A> Contents<Q, A> {
         }
     }
 
-    fn take_answer(&mut self) -> Option<A> {
+    fn take_answer(&mut self) -> Option<(A, Option<Arc<Wakes>>)> {
         match std::mem::replace(self, Contents::Nothing) {
-            Contents::Answer(answer) => Some(answer),
+            Contents::Answer(answer, others) => Some((answer, others)),
             Contents::Question(_) | Contents::Nothing => None,
         }
     }
@@ -90,6 +94,20 @@ impl<Q, A> Ticket<Q, A> {
         Ticket { slot: None }
     }
 
+    /// Has the slot's lines come from the core that wrote them, all at once instead of one after the other as they are read.
+    pub(crate) fn fetch(&self) {
+        #[cfg(all(target_arch = "x86_64", not(loom)))]
+        if let Some(slot) = &self.slot {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            const LINE_BYTES: usize = 64;
+            let start = Arc::as_ptr(slot).cast::<i8>();
+            for line in 0..size_of::<Slot<Q, A>>().div_ceil(LINE_BYTES) {
+                // SAFETY: fetching reads nothing, whatever is at the address; SSE is part of the architecture.
+                unsafe { _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(line * LINE_BYTES)) };
+            }
+        }
+    }
+
     /// The question; `None` once it was taken.
     pub(crate) fn take_question(&mut self) -> Option<Q> {
         let slot = self.slot.as_ref()?;
@@ -103,7 +121,7 @@ impl<Q, A> Ticket<Q, A> {
         // SAFETY: the cell is the ticket's (rule 4), there is one ticket, and it is borrowed for as long as the question is.
         slot.contents.with_mut(|contents| match unsafe { &mut *contents } {
             Contents::Question(question) => Some(question),
-            Contents::Nothing | Contents::Answer(_) => None,
+            Contents::Nothing | Contents::Answer(..) => None,
         })
     }
 
@@ -115,7 +133,14 @@ impl<Q, A> Ticket<Q, A> {
     /// Answers.
     pub(crate) fn answer(mut self, answer: A) {
         if let Some(slot) = self.slot.take() {
-            slot.finish(Some(answer));
+            slot.finish(Some(answer), None);
+        }
+    }
+
+    /// Answers together with others: the receiver is woken by `caller`, or by somebody who was woken before.
+    pub(crate) fn answer_among(mut self, answer: A, caller: &mut Caller) {
+        if let Some(slot) = self.slot.take() {
+            slot.finish(Some(answer), Some(caller));
         }
     }
 
@@ -137,22 +162,25 @@ impl<Q, A> Ticket<Q, A> {
 impl<Q, A> Drop for Ticket<Q, A> {
     fn drop(&mut self) {
         if let Some(slot) = self.slot.take() {
-            slot.finish(None);
+            slot.finish(None, None);
         }
     }
 }
 
 impl<Q, A> Slot<Q, A> {
-    fn finish(&self, answer: Option<A>) {
-        let contents = answer.map_or(Contents::Nothing, Contents::Answer);
+    fn finish(&self, answer: Option<A>, caller: Option<&mut Caller>) {
+        let others = caller.as_ref().map(|caller| caller.wakes());
+        let contents = answer.map_or(Contents::Nothing, |answer| Contents::Answer(answer, others));
         // SAFETY: DONE is not set, so the cell is the ticket's (rule 4), and there is one ticket.
         self.contents.with_mut(|place| unsafe { *place = contents });
         let before = self.state.fetch_or(DONE, Ordering::AcqRel);
         if before & WAITER != 0 {
             // SAFETY: WAITER was set when DONE was, so the receiver leaves the cell alone from now on (rule 3).
             self.waker.with(|waker| unsafe {
-                if let Some(waker) = &*waker {
-                    waker.wake_by_ref();
+                match (&*waker, caller) {
+                    (Some(waker), Some(caller)) => caller.call(waker),
+                    (Some(waker), None) => waker.wake_by_ref(),
+                    (None, _) => {}
                 }
             });
         }
@@ -209,7 +237,11 @@ impl<Q, A> Receiver<Q, A> {
 
     fn take(&self) -> Option<A> {
         // SAFETY: DONE was seen with acquire ordering, so the cell is the receiver's (rule 4).
-        self.slot.contents.with_mut(|contents| unsafe { (*contents).take_answer() })
+        let (answer, others) = self.slot.contents.with_mut(|contents| unsafe { (*contents).take_answer() })?;
+        if let Some(others) = others {
+            others.help();
+        }
+        Some(answer)
     }
 }
 

@@ -150,6 +150,7 @@ fn verdict_text(verdict: &Verdict) -> String {
         Verdict::Chosen => "chosen".to_owned(),
         Verdict::Explored => "chosen, to learn".to_owned(),
         Verdict::Slower => "slower".to_owned(),
+        Verdict::Costlier => "sooner, but it costs too much there".to_owned(),
         Verdict::SameHardware(device) => format!("the same hardware as {device}"),
         Verdict::Cold => "must compile first".to_owned(),
         Verdict::NotAllowed => "not allowed".to_owned(),

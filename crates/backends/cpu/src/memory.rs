@@ -1,6 +1,6 @@
 //! Host memory for outputs: small ones from the allocator, large ones from a pool of warm pages.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::alloc::{Layout, alloc, dealloc};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ impl HostMemory {
             return HostBufferMut::zeroed(bytes);
         }
         let lease = self.pool.lend(bytes)?;
-        let start = lease.block.start;
+        let start = lease.block.start();
         // SAFETY: the block is aligned to a cache line, holds at least `bytes` initialised bytes, and belongs to the
         // lease alone until that is dropped.
         Ok(unsafe { HostBufferMut::from_raw(start, bytes, Arc::new(lease)) })
@@ -50,21 +50,44 @@ impl Source for HostPages {
     type Block = Pages;
 
     fn allocate(&mut self, bytes: usize) -> Result<Pages> {
-        let align = if bytes >= HUGE_PAGE_BYTES { HUGE_PAGE_BYTES } else { HOST_ALIGN_BYTES };
-        let out_of_memory =
-            || Error::OutOfMemory { place: "the host".to_owned(), asked: bytes as u64, free: 0, largest: 0 };
-        let layout = Layout::from_size_align(bytes.max(1), align).map_err(|_| out_of_memory())?;
-        // SAFETY: the layout has a size above zero.
-        let start = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(out_of_memory)?;
-        advise_huge_pages(start, bytes);
-        Ok(Pages { start, layout })
+        Pages::zeroed(bytes).ok_or_else(|| Error::OutOfMemory {
+            place: "the host".to_owned(),
+            asked: bytes as u64,
+            free: 0,
+            largest: 0,
+        })
     }
 }
 
-/// One block of zeroed host memory.
-struct Pages {
+/// One block of host memory, zeroed when it was allocated. Large ones lie on huge pages where the system grants them.
+pub(crate) struct Pages {
     start: NonNull<u8>,
     layout: Layout,
+}
+
+impl Pages {
+    /// `bytes` zeros; `None` where there is no memory.
+    pub(crate) fn zeroed(bytes: usize) -> Option<Pages> {
+        let align = if bytes >= HUGE_PAGE_BYTES { HUGE_PAGE_BYTES } else { HOST_ALIGN_BYTES };
+        let layout = Layout::from_size_align(bytes.max(1), align).ok()?;
+        // SAFETY: the layout has a size above zero.
+        let start = NonNull::new(unsafe { alloc(layout) })?;
+        // Before the first write, which decides what pages there will be.
+        advise_huge_pages(start, bytes);
+        // SAFETY: the block was just allocated with this size.
+        unsafe { start.as_ptr().write_bytes(0, layout.size()) };
+        Some(Pages { start, layout })
+    }
+
+    /// Where the block starts: on a cache line at the least.
+    pub(crate) fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    /// How long the block is.
+    pub(crate) fn bytes(&self) -> usize {
+        self.layout.size()
+    }
 }
 
 // SAFETY: the block is plain memory with one owner.
@@ -74,13 +97,13 @@ unsafe impl Sync for Pages {}
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: allocated in `allocate` with this layout, freed once.
+        // SAFETY: allocated in `zeroed` with this layout, freed once.
         unsafe { dealloc(self.start.as_ptr(), self.layout) };
     }
 }
 
 /// Asks for huge pages under memory that nobody has touched yet. A hint; where it is refused the memory works all the same.
-pub(crate) fn advise_huge_pages(start: NonNull<u8>, bytes: usize) {
+fn advise_huge_pages(start: NonNull<u8>, bytes: usize) {
     #[cfg(target_os = "linux")]
     if bytes >= HUGE_PAGE_BYTES {
         const PAGE_BYTES: usize = 4096;

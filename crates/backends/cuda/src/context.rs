@@ -279,13 +279,20 @@ impl Context {
 
     /// A tensor on the host with what is at this address when the compute stream gets here.
     pub(crate) fn download(&mut self, source: Address, dtype: DType, shape: Shape) -> Result<Tensor> {
-        let bytes = shape.elements() * dtype.size_bytes();
-        let mut target = self.staging.target(bytes)?;
-        if bytes > 0 && !self.rehearsal {
+        if shape.elements() > 0 && !self.rehearsal {
             let computed = self.event()?;
             self.driver.record(computed, Stream::Compute)?;
             self.driver.wait_for(Stream::Download, computed)?;
             self.events.push(computed);
+        }
+        self.download_finished(source, dtype, shape)
+    }
+
+    /// A tensor on the host with what an op that has finished left at this address.
+    pub(crate) fn download_finished(&mut self, source: Address, dtype: DType, shape: Shape) -> Result<Tensor> {
+        let bytes = shape.elements() * dtype.size_bytes();
+        let mut target = self.staging.target(bytes)?;
+        if bytes > 0 && !self.rehearsal {
             self.begin_copies(Stream::Download)?;
             // SAFETY: the buffer is not handed out before the op has finished.
             unsafe { self.driver.download(target.bytes_mut().as_mut_ptr(), source, bytes, Stream::Download)? };

@@ -26,7 +26,13 @@ pub(crate) struct CudaEngine {
     info: DeviceInfo,
     context: Context,
     warm: Arc<Warm>,
+    /// Items on the device, in the order in which it passes them.
     flights: VecDeque<Flight>,
+    /// Likewise those that only bring something to the host: they wait for no kernel, so they pass those that do.
+    downloads: VecDeque<Flight>,
+    /// The marks that a group shares, once the device has passed them, and the time between them: the group's next member is
+    /// spared the driver's answers.
+    passed: Option<(Marks, Option<Duration>)>,
     /// When the last batch was submitted.
     submitted: Option<Instant>,
     lost: Option<Error>,
@@ -50,7 +56,7 @@ struct Attempt<T> {
     queued: Queued,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq)]
 struct Marks {
     start: Event,
     stop: Event,
@@ -59,7 +65,8 @@ struct Marks {
 impl CudaEngine {
     /// An engine over a context.
     pub(crate) fn new(info: DeviceInfo, context: Context, warm: Arc<Warm>) -> CudaEngine {
-        CudaEngine { info, context, warm, flights: VecDeque::new(), submitted: None, lost: None }
+        let (flights, downloads) = (VecDeque::new(), VecDeque::new());
+        CudaEngine { info, context, warm, flights, downloads, passed: None, submitted: None, lost: None }
     }
 
     #[cfg(test)]
@@ -69,21 +76,23 @@ impl CudaEngine {
 
     /// Queues one item.
     fn start(&mut self, item: Item) {
-        match self.attempt(|context| ops::run(&item.op, context)) {
+        let first = ops::first_stream(&item.op, &self.context);
+        match self.attempt(first, |context| ops::run(&item.op, context)) {
             Err(error) => self.refuse(item, &error),
             Ok(Attempt { result, marks, queued }) => {
                 if result.is_ok() {
                     self.warm.insert(&item.op);
                 }
+                let line = if first == Stream::Download { &mut self.downloads } else { &mut self.flights };
                 let marks = Some(marks);
-                self.flights.push_back(Flight { item, result, marks, keeps_marks: false, queued, batch_size: 1 });
+                line.push_back(Flight { item, result, marks, keeps_marks: false, queued, batch_size: 1 });
             }
         }
     }
 
     /// Queues items as one launch; where that fails, each by itself, so that none fails for its neighbours' sake.
     fn start_together(&mut self, items: Vec<Item>) {
-        match self.attempt(|context| ops::together::run(&items, context)) {
+        match self.attempt(Stream::Compute, |context| ops::together::run(&items, context)) {
             Err(error) => items.into_iter().for_each(|item| self.refuse(item, &error)),
             Ok(Attempt { result: Ok(values), marks, queued }) if values.len() == items.len() => {
                 self.take_off(items, values, marks, queued);
@@ -120,12 +129,13 @@ impl CudaEngine {
         }
     }
 
-    /// Lets `run` queue its work between two marks. Fails where nothing can be queued at all.
-    fn attempt<T>(&mut self, run: impl FnOnce(&mut Context) -> Result<T>) -> Result<Attempt<T>> {
+    /// Lets `run` queue its work, which begins on the stream `first`, between two marks. Fails where nothing can be queued at
+    /// all.
+    fn attempt<T>(&mut self, first: Stream, run: impl FnOnce(&mut Context) -> Result<T>) -> Result<Attempt<T>> {
         if let Some(error) = self.lost.clone() {
             return Err(error);
         }
-        let marks = self.mark_start().inspect_err(|error| self.notice_loss(error))?;
+        let marks = self.mark_start(first).inspect_err(|error| self.notice_loss(error))?;
         let first_token = self.context.memory.next_token();
         let ran = catch_unwind(AssertUnwindSafe(|| run(&mut self.context)));
         let ran = ran.unwrap_or_else(|panic| {
@@ -158,9 +168,9 @@ impl CudaEngine {
         }
     }
 
-    fn mark_start(&mut self) -> Result<Marks> {
+    fn mark_start(&mut self, first: Stream) -> Result<Marks> {
         let marks = Marks { start: self.context.event()?, stop: self.context.event()? };
-        self.context.driver.record(marks.start, Stream::Compute)?;
+        self.context.driver.record(marks.start, first)?;
         Ok(marks)
     }
 
@@ -175,22 +185,53 @@ impl CudaEngine {
         self.lost = Some(error);
     }
 
-    /// Hands back what the device has passed, in order.
+    /// Hands back what the device has passed.
     fn collect(&mut self, finished: &mut Vec<Finished>) {
-        while let Some(flight) = self.flights.front() {
-            let passed = match (flight.marks, &self.lost) {
-                (Some(marks), None) => self.context.driver.is_past(marks.stop),
-                _ => Ok(true),
-            };
-            match passed {
-                Ok(false) => return,
-                Ok(true) => {}
-                Err(error) => self.lose(lost(&self.info, error)),
-            }
-            if let Some(flight) = self.flights.pop_front() {
-                finished.push(self.land(flight));
+        let lines: [fn(&mut CudaEngine) -> &mut VecDeque<Flight>; 2] =
+            [|engine| &mut engine.downloads, |engine| &mut engine.flights];
+        for line in lines {
+            while let Some(flight) = line(self).front() {
+                let marks = flight.marks;
+                if !self.is_past(marks) {
+                    break;
+                }
+                if let Some(flight) = line(self).pop_front() {
+                    finished.push(self.land(flight));
+                }
             }
         }
+    }
+
+    /// Whether the device has passed these marks. Nothing is waited for on one that is lost.
+    fn is_past(&mut self, marks: Option<Marks>) -> bool {
+        let (Some(marks), None) = (marks, &self.lost) else { return true };
+        if self.passed.is_some_and(|(passed, _)| passed == marks) {
+            return true;
+        }
+        match self.context.driver.is_past(marks.stop) {
+            Ok(passed) => passed,
+            Err(error) => {
+                self.lose(lost(&self.info, error));
+                true
+            }
+        }
+    }
+
+    /// How many items have not been handed back.
+    fn under_way(&self) -> usize {
+        self.flights.len() + self.downloads.len()
+    }
+
+    /// The time between two marks that the device has passed. Unless somebody after this one `keeps` them they are free then.
+    fn time_between(&mut self, marks: Marks, keeps: bool) -> Option<Duration> {
+        let known = self.passed.filter(|(passed, _)| *passed == marks).map(|(_, time)| time);
+        let time = known.unwrap_or_else(|| self.context.driver.between(marks.start, marks.stop).ok());
+        self.passed = keeps.then_some((marks, time));
+        if !keeps {
+            self.context.give_back(marks.start);
+            self.context.give_back(marks.stop);
+        }
+        time
     }
 
     fn land(&mut self, flight: Flight) -> Finished {
@@ -198,17 +239,8 @@ impl CudaEngine {
         if let Some(error) = &self.lost {
             return Finished::alone(item, Err(error.clone()));
         }
-        let mut between = |marks: Option<(Event, Event)>| {
-            let (start, stop) = marks?;
-            let time = self.context.driver.between(start, stop).ok();
-            if !keeps_marks {
-                self.context.give_back(start);
-                self.context.give_back(stop);
-            }
-            time
-        };
-        let device_time = between(marks.map(|marks| (marks.start, marks.stop)));
-        let transferred = between(queued.copies);
+        let device_time = marks.and_then(|marks| self.time_between(marks, keeps_marks));
+        let transferred = queued.copies.and_then(|(start, stop)| self.time_between(Marks { start, stop }, false));
         let complaint = self.context.settle(&mut queued);
         let result = result.and_then(|value| complaint.and_then(|()| value.try_map(settled)));
         let bytes_moved = queued.bytes_moved;
@@ -259,8 +291,8 @@ impl Engine for CudaEngine {
         self.make_current();
         let before = finished.len();
         self.collect(finished);
-        if finished.len() > before || self.flights.is_empty() || wait_max.is_zero() {
-            return self.flights.len();
+        if finished.len() > before || self.under_way() == 0 || wait_max.is_zero() {
+            return self.under_way();
         }
         let begin = Instant::now();
         while finished.len() == before && begin.elapsed() < wait_max {
@@ -271,7 +303,7 @@ impl Engine for CudaEngine {
             }
             self.collect(finished);
         }
-        self.flights.len()
+        self.under_way()
     }
 
     fn memory(&mut self) -> MemoryStats {

@@ -21,7 +21,7 @@ use panoply_runtime::{HealthRules, RunOptions, Runtime, WorkerLimits, WorkerStat
 const DEATHS: usize = 100;
 const CALLERS: usize = 3;
 /// After so long the test gives up, and says how far it got.
-const TIME_MAX: Duration = Duration::from_secs(25);
+const TIME_MAX: Duration = Duration::from_secs(120);
 
 /// How the next call into the engine ends.
 const LIVES: u8 = 0;

@@ -5,13 +5,31 @@ use std::sync::Arc;
 
 use super::node::{Node, NodeId, mix};
 
-/// A finished elementwise expression. Cloning is one counter's increment.
+/// A finished elementwise expression. Cloning is one counter's increment, or nothing for those that live for ever.
 ///
 /// Nodes come in the order of a depth-first walk from the result, operands first: equal expressions have equal nodes
 /// however they were built. No node is there twice, none is unused, and the last one is the result.
 #[derive(Clone)]
 pub struct Program {
-    inner: Arc<Inner>,
+    inner: Handle,
+}
+
+#[derive(Clone)]
+enum Handle {
+    Counted(Arc<Inner>),
+    /// Without a counter, which would travel between the cores of those who ask and those who compute.
+    Static(&'static Inner),
+}
+
+impl std::ops::Deref for Handle {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        match self {
+            Handle::Counted(inner) => inner,
+            Handle::Static(inner) => inner,
+        }
+    }
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -37,6 +55,18 @@ impl Program {
         self.inner.hash
     }
 
+    /// The same program for as long as the process runs: for the few that everybody uses.
+    pub(crate) fn for_ever(self) -> Program {
+        match self.inner {
+            Handle::Counted(inner) => {
+                let Inner { hash, inputs, nodes } = &*inner;
+                let copy = Inner { hash: *hash, inputs: *inputs, nodes: nodes.clone() };
+                Program { inner: Handle::Static(Box::leak(Box::new(copy))) }
+            }
+            Handle::Static(_) => self,
+        }
+    }
+
     /// Copies what `root` needs out of `nodes`, in canonical order.
     pub(super) fn from_nodes(nodes: &[Node], root: NodeId) -> Program {
         const UNSEEN: NodeId = NodeId::MAX;
@@ -60,13 +90,13 @@ impl Program {
         let hash = ordered.iter().fold(0, |hash, node| mix(hash ^ node.stable_hash()));
         let inputs = ordered.iter().map(|node| if let Node::Input(index) = node { index.saturating_add(1) } else { 0 });
         let inputs = inputs.max().unwrap_or(0);
-        Program { inner: Arc::new(Inner { hash, inputs, nodes: ordered.into() }) }
+        Program { inner: Handle::Counted(Arc::new(Inner { hash, inputs, nodes: ordered.into() })) }
     }
 }
 
 impl PartialEq for Program {
     fn eq(&self, other: &Program) -> bool {
-        Arc::ptr_eq(&self.inner, &other.inner) || self.inner == other.inner
+        std::ptr::eq(&*self.inner, &*other.inner) || *self.inner == *other.inner
     }
 }
 

@@ -339,6 +339,7 @@ impl Driver {
     fn take_one(&mut self, now: Instant) -> bool {
         let Driver { lane, flights, batch, batcher, turn, .. } = self;
         let popped = lane.pop_many(1, turn, |mut ticket: OpTicket| {
+            ticket.fetch();
             if ticket.is_cancelled() {
                 return cancel(lane, ticket, now);
             }

@@ -6,14 +6,18 @@ use std::time::Instant;
 use panoply_core::{Api, Describe, Error, Finished, Location, Op, Outcome, Report, Result, Tensor, Value};
 
 use super::flights::{Flight, Flights, Landed};
-use super::task::transfer_to_host;
+use super::task::{Forecast, transfer_to_host};
 use super::{Lane, Leg, OpTicket, Task, Times};
 use crate::health::Verdict;
 use crate::options::nanoseconds;
 use crate::router::model::Sample;
+use crate::wakes::Caller;
 
 /// An untold transfer is never taken for more than this part of an op's time.
 const UNTOLD_TRANSFER_SHARE_MAX: f32 = 0.9;
+
+/// From so many ops on that land together, callers wake each other.
+const CALLED_TOGETHER_MIN: usize = 6;
 
 /// Everything that one look at the engine brought back.
 pub(super) struct Landing<'a> {
@@ -21,8 +25,19 @@ pub(super) struct Landing<'a> {
     now: Instant,
     /// By how much these ops kept the device longer than expected, all together.
     stretch: f32,
+    /// Wakes the callers, where there are many.
+    caller: Option<Caller>,
     /// The loss of the device, if an op told of it.
     pub(super) lost: Option<Error>,
+}
+
+/// What one op teaches.
+struct Lesson {
+    forecast: Forecast,
+    sample: Sample,
+    ran_ns: f32,
+    /// Bytes that the engine moved for it, and the time that it says this took.
+    transfer: Option<(f32, f32)>,
 }
 
 /// An op that goes on at the same engine.
@@ -45,7 +60,8 @@ impl Landing<'_> {
         }
         let since = last_landed.map_or(since, |landed| since.max(landed));
         let taken_ns = nanoseconds(now.saturating_duration_since(since)) as f32;
-        Landing { lane, now, stretch: taken_ns / expected_ns.max(1.0), lost: None }
+        let caller = (finished.len() >= CALLED_TOGETHER_MIN).then(|| Caller::new(finished.len()));
+        Landing { lane, now, stretch: taken_ns / expected_ns.max(1.0), caller, lost: None }
     }
 
     /// Answers one op, or returns what the engine has to do for it next.
@@ -56,11 +72,21 @@ impl Landing<'_> {
         let (mut ticket, flight) = (landed.ticket?, landed.flight);
         if flight.leg == Leg::Run && done.result.is_ok() {
             let task = ticket.question_mut()?;
-            self.teach(task, &flight, &done);
-            if task.history.is_none() && !task.wishes.to_host {
-                // The plain path: everything is where it shall be.
+            let lesson = self.lesson(&task.forecast, &flight, &done);
+            // The plain path: everything is where it shall be.
+            let plain = task.history.is_none() && !task.wishes.to_host;
+            // What adds little to what is known can be learned while the caller goes on: it fetches lines that other
+            // threads read.
+            let later = plain && lesson.forecast.settled;
+            if !later {
+                self.teach(&lesson, &done.op);
+            }
+            if plain {
                 let report = self.report(task, flight.times, &done);
                 self.finish(ticket, done.result, report);
+                if later {
+                    self.teach(&lesson, &done.op);
+                }
                 return None;
             }
         }
@@ -125,7 +151,7 @@ impl Landing<'_> {
     }
 
     /// Answers an op that made several stops, with the story of all of them.
-    fn finish_journey(&self, mut ticket: OpTicket) {
+    fn finish_journey(&mut self, mut ticket: OpTicket) {
         let Some(task) = ticket.question_mut() else { return };
         let accepted = task.accepted;
         let history = task.history();
@@ -143,9 +169,10 @@ impl Landing<'_> {
         self.finish(ticket, Ok(value), report);
     }
 
-    fn finish(&self, mut ticket: OpTicket, result: Result<Value>, report: Report) {
-        let Some(mut task) = ticket.take_question() else { return };
-        self.lane.settle(&mut task, Verdict::Success, self.now);
+    fn finish(&mut self, mut ticket: OpTicket, result: Result<Value>, report: Report) {
+        // It is dropped where it is when the answer takes its place.
+        let Some(task) = ticket.question_mut() else { return };
+        self.lane.settle(task, Verdict::Success, self.now);
         let metrics = &self.lane.metrics;
         metrics.wait.note_time(report.queued);
         metrics.run.note_time(report.ran);
@@ -162,9 +189,12 @@ impl Landing<'_> {
             predicted_us = task.forecast.prediction().finish().as_secs_f64() * 1e6,
             "an op is done"
         );
-        drop(task);
         self.lane.counts.completed.fetch_add(1, Ordering::Release);
-        ticket.answer(result.map(|output| Outcome { output, report }));
+        let answer = result.map(|output| Outcome { output, report });
+        match &mut self.caller {
+            Some(caller) => ticket.answer_among(answer, caller),
+            None => ticket.answer(answer),
+        }
     }
 
     fn report(&self, task: &Task, times: Times, done: &Finished) -> Report {
@@ -183,17 +213,14 @@ impl Landing<'_> {
         }
     }
 
-    /// Has the router's model learn from an op that ran.
-    fn teach(&self, task: &Task, flight: &Flight, done: &Finished) {
+    /// What the router shall learn from an op that ran.
+    fn lesson(&self, forecast: &Forecast, flight: &Flight, done: &Finished) -> Lesson {
         let lane = self.lane;
         let ran_ns = nanoseconds(self.now.saturating_duration_since(flight.times.submitted)) as f32;
         let told_ns = done.transferred.map(|time| nanoseconds(time) as f32);
         let bytes = done.bytes_moved as f32;
         let transfer_ns =
             told_ns.unwrap_or_else(|| lane.links.up.time_ns(bytes).min(ran_ns * UNTOLD_TRANSFER_SHARE_MAX));
-        if let Some(told_ns) = told_ns {
-            lane.links.up.learn(bytes, told_ns);
-        }
         let device_ns = done.device_time.map(|time| nanoseconds(time) as f32);
         let share_ns = (flight.service_ns.max(1.0) * self.stretch - transfer_ns).max(1.0);
         let own_ns = device_ns.filter(|_| lane.info.id.api == Api::Cpu);
@@ -207,8 +234,19 @@ impl Landing<'_> {
         });
         let output_bytes = done.result.as_ref().map_or(0, |value| value.tensors().map(Tensor::len_bytes).sum());
         let sample = Sample { run_ns, service_ns, output_bytes: output_bytes as f32 };
-        let forecast = &task.forecast;
-        lane.model.learn(forecast.key, || (done.op.name(), done.op.dtype()), forecast.work_log2, sample);
+        Lesson { forecast: *forecast, sample, ran_ns, transfer: told_ns.map(|told_ns| (bytes, told_ns)) }
+    }
+
+    /// Has the router's model learn.
+    fn teach(&self, lesson: &Lesson, op: &Op) {
+        let (lane, forecast) = (self.lane, &lesson.forecast);
+        if let Some((bytes, told_ns)) = lesson.transfer {
+            lane.links.up.learn(bytes, told_ns);
+        }
+        if forecast.explored {
+            lane.explored_ns.fetch_add(lesson.ran_ns as u64, Ordering::Relaxed);
+        }
+        lane.model.learn(forecast.key, || (op.name(), op.dtype()), forecast.work_log2, lesson.sample);
     }
 
     /// Learns from a transfer to the host, and puts it on the op's account.

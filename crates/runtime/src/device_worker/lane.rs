@@ -21,6 +21,9 @@ use crate::sleeper::Sleeper;
 use crate::sync::CacheLine;
 use crate::telemetry::LaneMetrics;
 
+/// A device may be explored for this long, and for one in so many nanoseconds of its life.
+const EXPLORED_NS_FIRST: u64 = 50_000_000;
+const EXPLORED_ONE_IN: u64 = 32;
 const RUN: u8 = 0;
 const DRAIN: u8 = 1;
 const ABORT: u8 = 2;
@@ -46,6 +49,8 @@ pub(crate) struct Lane {
     pub(crate) metrics: LaneMetrics,
     /// Ops sent to learn how fast the device is that have not come back.
     pub(crate) exploring: AtomicU32,
+    /// How long the device worked on such ops.
+    pub(crate) explored_ns: AtomicU64,
     /// The work that waits or runs, in nanoseconds as predicted.
     backlog_ns: CacheLine<AtomicU64>,
     normal: Line,
@@ -111,6 +116,7 @@ impl Lane {
             gate: Gate::new(),
             metrics: LaneMetrics::new(),
             exploring: AtomicU32::new(0),
+            explored_ns: AtomicU64::new(0),
             backlog_ns: CacheLine(AtomicU64::new(0)),
             normal: Line::new(depth),
             urgent: Line::new(depth),
@@ -259,6 +265,13 @@ impl Lane {
     /// The work that waits or runs, in nanoseconds as predicted.
     pub(crate) fn backlog_ns(&self) -> u64 {
         self.backlog_ns.load(Ordering::Relaxed)
+    }
+
+    /// Whether an op may be sent to learn how fast the device is: one at a time, and for a small part of all time, so that a
+    /// slow device costs no more to know than a fast one.
+    pub(crate) fn may_be_explored(&self, now: Instant) -> bool {
+        let allowed_ns = EXPLORED_NS_FIRST + self.since_epoch_ns(now) / EXPLORED_ONE_IN;
+        self.exploring.load(Ordering::Relaxed) == 0 && self.explored_ns.load(Ordering::Relaxed) < allowed_ns
     }
 
     /// Nanoseconds since the lane's epoch.

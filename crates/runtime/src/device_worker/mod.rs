@@ -185,6 +185,7 @@ pub(crate) mod tests {
             service_ns: 0.0,
             target: 0,
             probe: false,
+            settled: false,
             explored: false,
             foreign: false,
         };

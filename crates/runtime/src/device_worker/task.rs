@@ -49,6 +49,8 @@ pub(crate) struct Forecast {
     pub(crate) target: u8,
     /// It was sent to find out whether the device works again.
     pub(crate) probe: bool,
+    /// Enough ops of its size were measured there that one more says little.
+    pub(crate) settled: bool,
     /// It was sent to learn how fast the device is.
     pub(crate) explored: bool,
     /// Some input may live on another device.

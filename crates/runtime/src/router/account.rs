@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use panoply_core::{Alternative, Describe, Error, Op, Prediction, Support, Verdict};
 
 use super::Router;
-use super::choice::{self, Choice, Fitness, Sight};
+use super::choice::{self, Choice, Fitness, Sight, Sights};
 use super::lanes::Candidate;
 use crate::device_worker::WorkerState;
 use crate::health::Circuit;
@@ -30,7 +30,7 @@ impl Router {
                 device: candidate.lane.info.id,
                 prediction: able.then(|| prediction(sight)),
                 measured: sight.measured,
-                verdict: self.verdict(candidate, sight, chosen, op, wishes),
+                verdict: self.verdict(candidate, &sights, chosen, op, wishes),
             }
         };
         self.lanes.current().map(of).collect()
@@ -39,12 +39,13 @@ impl Router {
     fn verdict(
         &self,
         candidate: &Candidate,
-        sight: &Sight,
+        sights: &Sights,
         chosen: Option<Choice>,
         op: &Op,
         wishes: &Wishes,
     ) -> Verdict {
         let lane = &candidate.lane;
+        let sight = &sights.of[usize::from(lane.number)];
         if let Some(choice) = chosen.filter(|choice| choice.lane == lane.number) {
             return if choice.explored { Verdict::Explored } else { Verdict::Chosen };
         }
@@ -61,6 +62,9 @@ impl Router {
             Fitness::Cold => Verdict::Cold,
             Fitness::Fit => match sight.outdone_by.and_then(|other| self.lanes.get(usize::from(other))) {
                 Some(other) => Verdict::SameHardware(other.lane.info.id),
+                None if chosen.is_some_and(|choice| choice::is_costlier(sights, lane.number, choice, wishes)) => {
+                    Verdict::Costlier
+                }
                 None => Verdict::Slower,
             },
         }

@@ -100,7 +100,9 @@ fn sooner(router: &Router, lane: &Lane, task: &Task, ahead_ns: f32, idle: u64, n
     let there = choice::soonest(router, task.op.as_ref()?, &Wishes { allowed, ..task.wishes }, now)?;
     let here_ns = ahead_ns + task.forecast.transfer_ns + task.forecast.run_ns;
     let there_ns = there.queue_ns + there.transfer_ns + there.run_ns;
-    (there_ns * SOONER_FACTOR + SOONER_NS_MIN < here_ns).then_some(there)
+    let cost_ns = |forecast: &Forecast| forecast.transfer_ns + forecast.service_ns;
+    let reluctance = choice::reluctance(cost_ns(&there), cost_ns(&task.forecast));
+    (there_ns * reluctance * SOONER_FACTOR + SOONER_NS_MIN < here_ns).then_some(there)
 }
 
 /// Takes an op off one lane's books and sends it to another.

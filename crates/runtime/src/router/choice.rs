@@ -3,6 +3,8 @@
 //! 1. Every lane that may take the op gets a [`Sight`]: how fit it is, and its predicted queue, transfer and run time.
 //! 2. A fitter lane goes before any that is less fit; among equals the smaller score wins. The score is the predicted
 //!    finish, or what the caller's goal makes of it.
+//!    That is weighed by what the op costs there beside the device where it costs least: an op that only flees a queue to a
+//!    device that is bad at it keeps others from that device, so it goes where that pays clearly, not where it pays at all.
 //! 3. One piece of hardware that two APIs reach counts once: the API that is faster for this op stands for it, and their
 //!    queues are one.
 //! 4. A lane about which nothing is known for this op is tried now and then, one op at a time and within a budget, and so is
@@ -47,6 +49,10 @@ pub(super) enum Fitness {
 pub(super) struct Sight {
     pub(super) fitness: Fitness,
     pub(super) measured: bool,
+    /// Enough of about this size was measured.
+    pub(super) settled: bool,
+    /// Nothing of about this size was measured often enough, and it may be.
+    pub(super) explorable: bool,
     pub(super) probe: bool,
     pub(super) queue_ns: f32,
     pub(super) transfer_ns: f32,
@@ -60,6 +66,8 @@ pub(super) struct Sight {
 const UNSEEN: Sight = Sight {
     fitness: Fitness::Out,
     measured: false,
+    settled: false,
+    explorable: false,
     probe: false,
     queue_ns: 0.0,
     transfer_ns: 0.0,
@@ -115,6 +123,7 @@ fn forecast(router: &Router, sights: &Sights, choice: Choice) -> Forecast {
         service_ns: sight.service_ns,
         target: lane,
         probe: sight.probe,
+        settled: sight.settled,
         explored,
         foreign: target.is_some_and(|target| sights.facts.is_foreign_to(target)),
     }
@@ -136,8 +145,44 @@ pub(super) fn look(router: &Router, op: &Op, wishes: &Wishes, now: Instant) -> S
     }
     if !wishes.pinned {
         outdo(router, &mut sights);
+        if weighs(wishes.goal) {
+            weigh(&mut sights.of[..router.lanes.len()]);
+        }
     }
     sights
+}
+
+/// Whether what an op costs a device counts, beside when it is done.
+fn weighs(goal: Goal) -> bool {
+    matches!(goal, Goal::Soonest | Goal::Throughput)
+}
+
+/// Whether this lane would have been done sooner than the chosen one, and was not taken for what it costs there.
+pub(super) fn is_costlier(sights: &Sights, lane: u8, choice: Choice, wishes: &Wishes) -> bool {
+    let finish_ns = |lane: u8| {
+        let Sight { queue_ns, transfer_ns, run_ns, .. } = sights.of[usize::from(lane)];
+        queue_ns + transfer_ns + run_ns
+    };
+    weighs(wishes.goal) && wishes.prefer.is_none() && !choice.explored && finish_ns(lane) < finish_ns(choice.lane)
+}
+
+/// Weighs every score by how much more the op costs there than where it costs least. Without a queue nobody flees.
+fn weigh(seen: &mut [Sight]) {
+    if seen.iter().all(|sight| sight.queue_ns <= 0.0) {
+        return;
+    }
+    let cost_ns = |sight: &Sight| sight.transfer_ns + sight.service_ns;
+    let fit = |sight: &&Sight| sight.fitness == Fitness::Fit && sight.measured;
+    let least_ns = seen.iter().filter(fit).map(cost_ns).fold(f32::INFINITY, f32::min);
+    for sight in seen.iter_mut().filter(|sight| sight.measured) {
+        sight.score *= reluctance(cost_ns(sight), least_ns);
+    }
+}
+
+/// How many times sooner an op must be done on a device where it costs more than on another: less than it costs more there, so
+/// that nobody waits long beside a device with nothing to do.
+pub(super) fn reluctance(cost_ns: f32, least_ns: f32) -> f32 {
+    (cost_ns.max(1.0) / least_ns.max(1.0)).max(1.0).sqrt()
 }
 
 fn look_at(router: &Router, candidate: &Candidate, op: &Op, facts: &Facts, wishes: &Wishes, now: Instant) -> Sight {
@@ -156,6 +201,8 @@ fn look_at(router: &Router, candidate: &Candidate, op: &Op, facts: &Facts, wishe
     let mut sight = Sight {
         fitness: Fitness::Fit,
         measured: estimate.near,
+        settled: estimate.settled,
+        explorable: !estimate.settled && lane.may_be_explored(now),
         probe: false,
         queue_ns: backlog_ns(router, candidate) / capacity,
         transfer_ns,
@@ -231,9 +278,8 @@ pub(super) fn pick(router: &Router, sights: &Sights, wishes: &Wishes, lanes: usi
     let limit_ns = seen[best].score * TRIAL_FACTOR_MAX + TRIAL_NS_MIN;
     let trial = better_of(seen, |lane| {
         let worth_it = seen[lane].score <= limit_ns && wishes.deadline.is_none();
-        let unknown = !seen[lane].measured && is_unexplored(router, lane);
-        let probe = seen[lane].probe;
-        worth_it && seen[lane].fitness == Fitness::Fit && (unknown && lane != best || probe)
+        let Sight { explorable, probe, .. } = seen[lane];
+        worth_it && seen[lane].fitness == Fitness::Fit && (explorable && lane != best || probe)
     });
     if let Some(trial) = trial
         && (seen[trial].probe || router.may_explore(routed))
@@ -261,12 +307,6 @@ fn better_of(seen: &[Sight], counts: impl Fn(usize) -> bool) -> Option<usize> {
         }
     }
     best
-}
-
-/// Whether nobody is exploring a lane at the moment.
-fn is_unexplored(router: &Router, lane: usize) -> bool {
-    let exploring = |candidate: &Candidate| candidate.lane.exploring.load(std::sync::atomic::Ordering::Relaxed);
-    router.lanes.get(lane).is_some_and(|candidate| exploring(candidate) == 0)
 }
 
 /// Asks a lane that would have been chosen, were it warm, to get warm.
@@ -297,19 +337,42 @@ fn first_guess(kind: DeviceKind, host_memory: bool, work_log2: f32) -> Estimate 
     let work = work_log2.exp2();
     let (overhead_ns, ns_per_unit) = match kind {
         _ if host_memory => (2_000.0, 0.5),
-        DeviceKind::Cpu => (50_000.0, 0.5),
+        DeviceKind::Cpu | DeviceKind::SoftwareGpu => (50_000.0, 0.5),
         _ => (20_000.0, 0.02),
     };
     let run_ns = overhead_ns + work * ns_per_unit;
-    Estimate { near: false, run_ns, service_ns: run_ns, output_log2: work_log2.min(30.0) }
+    Estimate { near: false, settled: false, run_ns, service_ns: run_ns, output_log2: work_log2.min(30.0) }
 }
 
 /// Power that the device draws while it works, as it says or as its kind does.
 fn watts(candidate: &Candidate) -> f32 {
     let by_kind = match candidate.lane.info.kind {
-        DeviceKind::Cpu => 10.0 * candidate.lane.info.compute_units.unwrap_or(8) as f32,
+        DeviceKind::Cpu | DeviceKind::SoftwareGpu => 10.0 * candidate.lane.info.compute_units.unwrap_or(8) as f32,
         DeviceKind::IntegratedGpu => 15.0,
         _ => 300.0,
     };
     candidate.lane.gate.watts().unwrap_or(by_kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sight(queue_ns: f32, run_ns: f32) -> Sight {
+        let score = queue_ns + run_ns;
+        Sight { fitness: Fitness::Fit, measured: true, queue_ns, run_ns, service_ns: run_ns, score, ..UNSEEN }
+    }
+
+    fn chosen(mut seen: [Sight; 2]) -> usize {
+        weigh(&mut seen);
+        better_of(&seen, |_| true).unwrap()
+    }
+
+    #[test]
+    fn an_op_leaves_the_device_that_is_good_at_it_only_where_that_pays_clearly() {
+        assert_eq!(chosen([sight(0.0, 5e3), sight(0.0, 45e3)]), 0);
+        assert_eq!(chosen([sight(100e3, 5e3), sight(0.0, 45e3)]), 0, "nine times the cost for half the time");
+        assert_eq!(chosen([sight(400e3, 5e3), sight(0.0, 45e3)]), 1, "nobody waits long beside an idle device");
+        assert_eq!(chosen([sight(100e3, 40e3), sight(0.0, 45e3)]), 1, "two that are as good share the work");
+    }
 }

@@ -23,7 +23,8 @@ const PROBES_MAX: usize = 16;
 const NEWEST_WEIGHT_MIN: f32 = 1.0 / 16.0;
 /// How far one op may differ from the average (a factor of four) before it counts as no more than that.
 const OUTLIER_LOG2_MAX: f32 = 2.0;
-/// Ops that a class believes without doubt.
+/// The first ops of a class pay for cold caches, fresh memory and compilers: of so many the quickest counts, and until then a
+/// device is tried again where that is cheap.
 const SETTLED_AFTER: u32 = 3;
 /// How time grows with work where only one class is known, beyond it and below it: an optimistic guess both ways, so that
 /// a device is tried where it may be good.
@@ -108,6 +109,8 @@ pub(crate) struct Sample {
 pub(crate) struct Estimate {
     /// Whether something of about this size was measured.
     pub(crate) near: bool,
+    /// Whether that was measured often enough.
+    pub(crate) settled: bool,
     pub(crate) run_ns: f32,
     pub(crate) service_ns: f32,
     /// The logarithm of the output's bytes, of use to those who want it on the host.
@@ -159,9 +162,11 @@ impl Model {
         let classes = entry.classes.get()?;
         let (first, second) = (&classes[first], &classes[second]);
         let near = |class: &Class| (class.at.get() - work_log2).abs() <= NEAR_LOG2_MAX;
+        let settled = |class: &Class| near(class) && class.count.load(Ordering::Relaxed) >= SETTLED_AFTER;
         let line = Line::through(first, second, work_log2);
         Some(Estimate {
             near: near(first) || near(second),
+            settled: settled(first) || settled(second),
             run_ns: exp2(line.at(first.run.get(), second.run.get())),
             service_ns: exp2(line.at(first.service.get(), second.service.get())),
             output_log2: line.at(first.output.get(), second.output.get()),
@@ -181,21 +186,29 @@ impl Model {
         let class = entry.class(index);
         let count = class.count.load(Ordering::Relaxed);
         let weight = (1.0 / (count as f32 + 1.0)).max(NEWEST_WEIGHT_MIN);
-        let step_max = if count < SETTLED_AFTER { f32::INFINITY } else { OUTLIER_LOG2_MAX };
         let service = log2(sample.service_ns);
+        let run = sample.run_ns.map(log2);
         if count == 0 {
-            class.run.set(log2(sample.run_ns.unwrap_or(sample.service_ns)));
-        } else if let Some(run) = sample.run_ns {
-            class.run.approach(log2(run), weight, step_max);
+            class.run.set(run.unwrap_or(service));
+            class.service.set(service);
+        } else if count < SETTLED_AFTER {
+            class.run.set(class.run.get().min(run.unwrap_or(f32::INFINITY)));
+            class.service.set(class.service.get().min(service));
         } else {
-            // The device was shared; at least its own part is known.
-            class.run.set(class.run.get().max(service.min(class.service.get())));
+            match run {
+                Some(run) => class.run.approach(run, weight, OUTLIER_LOG2_MAX),
+                // The device was shared; at least its own part is known.
+                None => class.run.set(class.run.get().max(service.min(class.service.get()))),
+            }
+            class.service.approach(service, weight, OUTLIER_LOG2_MAX);
         }
-        class.service.approach(service, weight, step_max);
         class.at.approach(work_log2, weight, f32::INFINITY);
         class.output.approach(log2(sample.output_bytes), weight, f32::INFINITY);
         class.count.store(count.saturating_add(1), Ordering::Relaxed);
-        entry.known.fetch_or(1 << index, Ordering::Release);
+        // Writing would take the line from those who read it for each op. There is one writer, so the bit stays.
+        if entry.known.load(Ordering::Relaxed) & (1 << index) == 0 {
+            entry.known.fetch_or(1 << index, Ordering::Release);
+        }
     }
 
     /// Sets one class, as it was exported.
@@ -350,6 +363,17 @@ mod tests {
         assert!(estimate(&model, 1000.0) < 1150.0, "{}", estimate(&model, 1000.0));
         (0..100).for_each(|_| learn(&model, 1000.0, 8000.0));
         assert!((7000.0..9000.0).contains(&estimate(&model, 1000.0)), "{}", estimate(&model, 1000.0));
+    }
+
+    #[test]
+    fn of_the_first_ops_the_quickest_counts_and_then_the_class_is_settled() {
+        let model = Model::new();
+        let settled = || model.estimate(Key::new("map", Some(DType::F32)), 10.0).unwrap().settled;
+        for ns in [90_000.0, 4_000.0, 30_000.0] {
+            learn(&model, 1024.0, ns);
+            assert_eq!(settled(), ns == 30_000.0, "after {ns} ns");
+        }
+        assert!((estimate(&model, 1024.0) / 4_000.0 - 1.0).abs() < 0.01, "{}", estimate(&model, 1024.0));
     }
 
     #[test]

@@ -15,13 +15,13 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use super::Isa;
 use super::element::Accumulator;
-use super::in_place;
 use super::kernel::Kernel;
 use super::pack::{Format, Layout, chunk_steps, pack_panel, panel_words};
+use super::sweep::{Sink, Sweep};
 use super::view::{MatRef, SharedPtr};
 use super::workspace::{OutOfMemory, ScratchPool, Workspace};
+use super::{Isa, by_depth, in_place};
 use crate::team::Team;
 
 /// Words that one packing task writes, about.
@@ -33,30 +33,6 @@ const BLOCK_ROWS_MAX: usize = 128;
 const BLOCK_COLS_MAX: usize = 512;
 /// Blocks for each thread below which blocks are made smaller, so that threads finish together.
 const BLOCKS_PER_THREAD: usize = 16;
-
-/// Who takes finished sums.
-pub(super) trait Sink<A>: Sync {
-    /// Memory of the whole result in which sums may be kept, with its leading dimension; `None` where they must be
-    /// kept in scratch memory.
-    fn place(&self) -> Option<(SharedPtr<A>, usize)>;
-
-    /// True where the place already holds sums to add to.
-    fn resumes(&self) -> bool {
-        false
-    }
-
-    /// Takes a finished tile.
-    ///
-    /// # Safety
-    /// `acc` holds the tile's sums, `ld` elements from row to row, and no other task handles these elements.
-    unsafe fn tile(&self, rows: Range<usize>, cols: Range<usize>, acc: *const A, ld: usize);
-
-    /// Takes a finished block, after all its tiles.
-    ///
-    /// # Safety
-    /// As for [`Sink::tile`].
-    unsafe fn block(&self, _rows: Range<usize>, _cols: Range<usize>, _acc: *const A, _ld: usize) {}
-}
 
 /// A part of the result and the numbers of its tasks.
 #[derive(Clone, Debug)]
@@ -100,20 +76,20 @@ struct Plan {
 
 /// What one packing task does: some steps of some panels.
 #[derive(Clone, Copy)]
-struct Piece {
-    steps: usize,
-    panels: usize,
+pub(super) struct Piece {
+    pub(super) steps: usize,
+    pub(super) panels: usize,
 }
 
 impl Piece {
     /// Where k lies side by side in memory a task packs all steps of a few panels. Elsewhere it packs a few steps of
     /// many panels, which are neighbours in memory: one panel at a time would touch a page for each step.
-    fn new<F: Format>(lines: &MatRef<'_, F::Source>, height: usize, steps: usize) -> Piece {
+    pub(super) fn new<F: Format>(lines: &MatRef<'_, F::Source>, height: usize, steps: usize) -> Piece {
         let steps = if lines.col_stride() == 1 { steps } else { steps.min(PACK_STEPS_ACROSS) };
         Piece { steps, panels: (PACK_TASK_WORDS / (height * steps)).max(1) }
     }
 
-    fn tasks(self, panels: usize, steps: usize) -> usize {
+    pub(super) fn tasks(self, panels: usize, steps: usize) -> usize {
         panels.div_ceil(self.panels) * steps.div_ceil(self.steps)
     }
 }
@@ -133,6 +109,9 @@ pub(super) fn multiply<F: Format, A: Accumulator>(
         return in_place.run(team, workspace);
     }
     let threads = team.map_or(1, Team::threads);
+    if let Some(place) = sink.place().filter(|_| by_depth::suits(kernel, a.rows(), threads)) {
+        return by_depth::multiply::<F, A>(team, workspace, isa, kernel, a, b, sink, place);
+    }
     let plan = Plan::new::<F, A>(kernel, &a, &b, threads, workspace.pack_bytes_max);
     let Workspace { packed_a, packed_b, scratch, stages, scratch_taken, .. } = workspace;
     let tasks = plan.list_stages(a.rows().div_ceil(kernel.rows), b.rows().div_ceil(kernel.cols), stages);
@@ -174,12 +153,10 @@ impl Plan {
         threads: usize,
         pack_bytes_max: usize,
     ) -> Plan {
-        let (m, n, k) = (a.rows(), b.rows(), a.cols());
-        let steps = k.div_ceil(F::GROUP).next_multiple_of(kernel.step_unit);
-        let chunk = chunk_steps::<F::Word>();
+        let (m, n) = (a.rows(), b.rows());
+        let (steps, depth) = depth_of::<F, A>(kernel, a.cols());
         let a_panel_words = panel_words::<F::Word>(Layout::Chunked, kernel.rows, steps);
         let b_panel_words = panel_words::<F::Word>(Layout::Stepped, kernel.cols, steps);
-        let depths = steps.div_ceil(kernel.depth_steps);
         let (a_panels, b_panels) = (m.div_ceil(kernel.rows), n.div_ceil(kernel.cols));
         let a_panels_max = even_part(a_panels, pack_bytes_max / (a_panel_words * size_of::<F::Word>()));
         let b_panels_max = even_part(b_panels, pack_bytes_max / (b_panel_words * size_of::<F::Word>()));
@@ -198,7 +175,7 @@ impl Plan {
         }
         Plan {
             steps,
-            depth: steps.div_ceil(depths).next_multiple_of(chunk),
+            depth,
             a_panel_words,
             b_panel_words,
             a_panels_max,
@@ -243,8 +220,16 @@ impl Plan {
     }
 }
 
+/// The steps of an inner dimension of `k`, and how many of them are summed up at a time: the same for every way that a
+/// packed product may take, so that all have the same sums.
+pub(super) fn depth_of<F: Format, A>(kernel: &Kernel<F::Word, A>, k: usize) -> (usize, usize) {
+    let steps = k.div_ceil(F::GROUP).next_multiple_of(kernel.step_unit);
+    let depths = steps.div_ceil(kernel.depth_steps);
+    (steps, steps.div_ceil(depths).next_multiple_of(chunk_steps::<F::Word>()))
+}
+
 /// The size of equal parts of `total`, each at most `most` (but at least one).
-fn even_part(total: usize, most: usize) -> usize {
+pub(super) fn even_part(total: usize, most: usize) -> usize {
     total.div_ceil(total.div_ceil(most.max(1)).max(1)).max(1)
 }
 
@@ -275,29 +260,18 @@ impl<F: Format, A: Accumulator> Job<'_, F, A> {
         let _guard = BreakOnPanic(&self.broken);
         if task < stage.packs() {
             let two_back = if number >= 2 { self.stages[number - 1].blocks_before } else { 0 };
-            if self.wait(&self.packed, stage.packed_before) && self.wait(&self.finished, two_back) {
+            if wait_for(&self.packed, stage.packed_before, &self.broken)
+                && wait_for(&self.finished, two_back, &self.broken)
+            {
                 self.pack(stage, task);
                 self.packed.fetch_add(1, Ordering::Release);
             }
-        } else if self.wait(&self.packed, stage.packed_before + stage.packs())
-            && self.wait(&self.finished, stage.blocks_before)
+        } else if wait_for(&self.packed, stage.packed_before + stage.packs(), &self.broken)
+            && wait_for(&self.finished, stage.blocks_before, &self.broken)
         {
             self.multiply_block(stage, task - stage.packs());
             self.finished.fetch_add(1, Ordering::Release);
         }
-    }
-
-    /// Waits until `counter` has reached `target`; false where the job is broken.
-    fn wait(&self, counter: &AtomicUsize, target: usize) -> bool {
-        let mut spins = 0_u32;
-        while counter.load(Ordering::Acquire) < target {
-            if self.broken.load(Ordering::Relaxed) {
-                return false;
-            }
-            spins += 1;
-            if spins < 20_000 { std::hint::spin_loop() } else { std::thread::yield_now() }
-        }
-        true
     }
 
     fn pack(&self, stage: &Stage, task: usize) {
@@ -350,49 +324,54 @@ impl<F: Format, A: Accumulator> Job<'_, F, A> {
                 (self.scratch.at(slot.unwrap_or(0) * self.block_len), plan.block_b_panels * self.kernel.cols)
             }
         };
-        self.multiply_panels(stage, a_panels, b_panels, sums, ld);
+        // SAFETY: only kernels chosen where the tile unit was permitted ask for it.
+        #[cfg(target_arch = "x86_64")]
+        let _tiles = self.kernel.uses_tiles.then(|| unsafe { super::kernel::amx::TileState::load() });
+        let (first_a, first_b) = (self.a_panel(stage, a_panels.start), self.b_panel(stage, b_panels.start));
+        for step in (0..plan.steps).step_by(plan.depth) {
+            let steps = plan.depth.min(plan.steps - step);
+            let sweep = Sweep {
+                kernel: self.kernel,
+                sink: self.sink,
+                rows: rows.clone(),
+                cols: cols.clone(),
+                steps,
+                a: first_a.wrapping_add(step * self.kernel.rows),
+                a_pitch: plan.a_panel_words,
+                b: first_b.wrapping_add(step * self.kernel.cols),
+                b_pitch: plan.b_panel_words,
+                sums,
+                ld,
+                accumulate: step > 0 || self.sink.resumes(),
+                finishes: step + steps == plan.steps,
+            };
+            // SAFETY: rule 3: the panels are packed for `steps` steps from `step` (a multiple of a chunk) on, and this
+            // task alone has these sums.
+            unsafe { sweep.run() };
+        }
         // SAFETY: the block's sums are complete, and only this task has this block (and this scratch memory).
         unsafe { self.sink.block(rows, cols, sums, ld) };
         if let Some(slot) = claimed {
             self.scratch_pool.give_back(slot);
         }
     }
+}
 
-    /// All tiles of a block, one depth after the other; `sums` is the block's upper left corner.
-    fn multiply_panels(&self, stage: &Stage, a_panels: Range<usize>, b_panels: Range<usize>, sums: *mut A, ld: usize) {
-        let (plan, kernel, resumes) = (&self.plan, self.kernel, self.sink.resumes());
-        // SAFETY: only kernels chosen where the tile unit was permitted ask for it.
-        #[cfg(target_arch = "x86_64")]
-        let _tiles = kernel.uses_tiles.then(|| unsafe { super::kernel::amx::TileState::load() });
-        for step in (0..plan.steps).step_by(plan.depth) {
-            let steps = plan.depth.min(plan.steps - step);
-            for b_panel in b_panels.clone() {
-                let col = b_panel * kernel.cols;
-                let cols = col..self.b.rows().min(col + kernel.cols);
-                let b = self.b_panel(stage, b_panel).wrapping_add(step * kernel.cols);
-                for a_panel in a_panels.clone() {
-                    let row = a_panel * kernel.rows;
-                    let rows = row..self.a.rows().min(row + kernel.rows);
-                    let a = self.a_panel(stage, a_panel).wrapping_add(step * kernel.rows);
-                    let down = (a_panel - a_panels.start) * kernel.rows;
-                    let across = (b_panel - b_panels.start) * kernel.cols;
-                    let dst = sums.wrapping_add(down * ld + across);
-                    // SAFETY: rule 3: both panels are packed for `steps` steps from `step` (a multiple of a chunk) on,
-                    // and this task alone has these sums.
-                    unsafe {
-                        (kernel.tile)(steps, a, b, dst, ld, rows.len(), cols.len(), step > 0 || resumes);
-                        if step + steps == plan.steps {
-                            self.sink.tile(rows, cols.clone(), dst, ld);
-                        }
-                    }
-                }
-            }
+/// Waits until `counter` has reached `target`; false where the job is broken.
+pub(super) fn wait_for(counter: &AtomicUsize, target: usize, broken: &AtomicBool) -> bool {
+    let mut spins = 0_u32;
+    while counter.load(Ordering::Acquire) < target {
+        if broken.load(Ordering::Relaxed) {
+            return false;
         }
+        spins += 1;
+        if spins < 20_000 { std::hint::spin_loop() } else { std::thread::yield_now() }
     }
+    true
 }
 
 /// Marks the job as broken where a task ends by panicking.
-struct BreakOnPanic<'a>(&'a AtomicBool);
+pub(super) struct BreakOnPanic<'a>(pub(super) &'a AtomicBool);
 
 impl Drop for BreakOnPanic<'_> {
     fn drop(&mut self) {

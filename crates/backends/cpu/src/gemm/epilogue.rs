@@ -5,8 +5,8 @@ use std::ops::Range;
 use panoply_core::op::compute::Activation;
 
 use super::Isa;
-use super::driver::Sink;
 use super::element::{Accumulator, Output};
+use super::sweep::Sink;
 use super::view::{MatRef, SharedPtr};
 use crate::simd::Simd;
 

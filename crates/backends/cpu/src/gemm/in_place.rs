@@ -7,10 +7,10 @@
 use std::sync::atomic::AtomicBool;
 
 use super::Isa;
-use super::driver::Sink;
 use super::element::Accumulator;
 use super::kernel::{InPlace, Kernel};
 use super::pack::{Format, Layout, pack_panel, panel_words};
+use super::sweep::Sink;
 use super::view::{MatRef, SharedPtr};
 use super::workspace::{OutOfMemory, ScratchPool, Workspace};
 use crate::team::Team;
@@ -46,13 +46,12 @@ impl<'a, F: Format, A: Accumulator> Job<'a, F, A> {
     ) -> Option<Job<'a, F, A>> {
         let in_place = kernel.in_place?;
         let (sums, ld) = sink.place()?;
-        let words_as_they_are = F::GROUP == 1 && size_of::<F::Source>() == size_of::<F::Word>();
         let whole_vectors = b.row_stride() == 1 && b.rows().is_multiple_of(in_place.lanes);
         let a_panel_bytes = panel_words::<F::Word>(Layout::Chunked, kernel.rows, a.cols()) * size_of::<F::Word>();
         let b_bytes = b.rows() * b.cols() * size_of::<F::Word>();
         let small = a_panel_bytes <= A_PANEL_BYTES_MAX && b_bytes <= B_BYTES_MAX;
         let (rows, cols) = (kernel.rows, kernel.cols);
-        (words_as_they_are && whole_vectors && small && !sink.resumes()).then_some(Job {
+        (F::AS_THEY_ARE && whole_vectors && small && !sink.resumes()).then_some(Job {
             isa,
             rows,
             cols,

@@ -14,9 +14,11 @@
 //! depends on the instructions, never on the number of threads: the same CPU gives the same bits every time.
 //!
 //! Three ways lead to a result: plain loops for small products, row and column passes for matrix times vector, and
-//! the packed product ([`driver`]) for the rest, which leaves a small right operand where it lies ([`in_place`]).
+//! the packed product ([`driver`]) for the rest. That one leaves a small right operand where it lies ([`in_place`]), and
+//! where the result is a place for unfinished sums it takes k part by part ([`by_depth`]).
 
 mod activation;
+mod by_depth;
 mod driver;
 mod element;
 mod epilogue;
@@ -25,6 +27,7 @@ mod kernel;
 mod pack;
 mod route;
 mod small;
+mod sweep;
 #[cfg(test)]
 mod tests;
 #[cfg(target_arch = "x86_64")]

@@ -22,6 +22,9 @@ pub(super) trait Format: Send + Sync + 'static {
     type Word: bytemuck::Pod + Send + Sync;
     /// Elements in a word.
     const GROUP: usize;
+    /// Whether a word has the very bytes of its element.
+    const AS_THEY_ARE: bool =
+        Self::GROUP == 1 && size_of::<Self::Source>() == size_of::<Self::Word>() && cfg!(target_endian = "little");
     /// The word of `GROUP` elements.
     fn word(elements: impl Fn(usize) -> Self::Source) -> Self::Word;
     /// What stands where k has ended inside a word.
@@ -196,6 +199,14 @@ fn pack<F: Format>(
                 pack_stepped_along::<F>(lines, first, start, height, steps, panel, &transpose);
             }
         }
+        Layout::Stepped
+            if F::AS_THEY_ARE && lines.row_stride() == 1 && live == height && height.is_multiple_of(size) =>
+        {
+            let whole = steps.min(lines.cols());
+            let (to, beyond) = panel[..steps * height].split_at_mut(whole * height);
+            copy_steps::<F>(lines, first, height, to);
+            beyond.fill(bytemuck::Zeroable::zeroed());
+        }
         Layout::Stepped => {
             for (step, to) in panel.chunks_exact_mut(height).take(steps).enumerate() {
                 words_across::<F>(lines, first, step, &mut to[..live]);
@@ -253,6 +264,9 @@ fn transpose_block<W: Copy>(block: &[W], size: usize, to: &mut [W], stride: usiz
 fn words_along<F: Format>(lines: &MatRef<'_, F::Source>, line: usize, step: usize, to: &mut [F::Word]) {
     let start = step * F::GROUP;
     if let Some(elements) = lines.row_slice(line, start, to.len() * F::GROUP) {
+        if F::AS_THEY_ARE {
+            return copy_words::<F>(elements, to);
+        }
         for (word, group) in to.iter_mut().zip(elements.chunks_exact(F::GROUP)) {
             *word = F::word(|index| group[index]);
         }
@@ -268,6 +282,11 @@ fn words_along<F: Format>(lines: &MatRef<'_, F::Source>, line: usize, step: usiz
 fn words_across<F: Format>(lines: &MatRef<'_, F::Source>, first: usize, step: usize, to: &mut [F::Word]) {
     let columns = lines.transposed();
     let start = step * F::GROUP;
+    if F::AS_THEY_ARE
+        && let Some(elements) = columns.row_slice(start, first, to.len())
+    {
+        return copy_words::<F>(elements, to);
+    }
     let empty: &[F::Source] = &[];
     let mut rows = [empty; 4];
     let mut adjacent = true;
@@ -285,6 +304,39 @@ fn words_across<F: Format>(lines: &MatRef<'_, F::Source>, first: usize, step: us
     }
     for (offset, word) in to.iter_mut().enumerate() {
         *word = word_at::<F>(lines, first + offset, step);
+    }
+}
+
+/// Copies steps whose words lie side by side already: all of a stepped panel. `height` is a multiple of a cache line.
+#[inline(always)]
+fn copy_steps<F: Format>(lines: &MatRef<'_, F::Source>, first: usize, height: usize, to: &mut [F::Word]) {
+    let line = chunk_steps::<F::Word>();
+    assert!(F::AS_THEY_ARE && lines.row_stride() == 1 && height.is_multiple_of(line));
+    assert!(first + height <= lines.rows() && to.len() / height <= lines.cols());
+    let mut from = lines.start().wrapping_add(first);
+    for to in to.chunks_exact_mut(height) {
+        for at in (0..height).step_by(line) {
+            // SAFETY: the step's lines `first..first + height` are inside the matrix (asserted) and adjacent; both have
+            // `line` elements of the same size from `at` on, any bytes are a word, and they do not overlap.
+            unsafe { std::ptr::copy_nonoverlapping(from.add(at).cast::<u8>(), to.as_mut_ptr().add(at).cast(), 64) };
+        }
+        from = from.wrapping_add(lines.col_stride());
+    }
+}
+
+/// Copies elements that are words already, cache line by cache line: left to a loop over words it would be done word by
+/// word.
+#[inline(always)]
+fn copy_words<F: Format>(elements: &[F::Source], to: &mut [F::Word]) {
+    assert!(F::AS_THEY_ARE, "elements that are not words cannot be copied");
+    let line = chunk_steps::<F::Word>();
+    let (mut from, mut to) = (elements.chunks_exact(line), to.chunks_exact_mut(line));
+    for (from, to) in from.by_ref().zip(to.by_ref()) {
+        // SAFETY: both slices have `line` elements of the same size, any bytes are a word, and they do not overlap.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr().cast::<u8>(), to.as_mut_ptr().cast::<u8>(), 64) };
+    }
+    for (from, to) in from.remainder().iter().zip(to.into_remainder()) {
+        *to = F::word(|_| *from);
     }
 }
 

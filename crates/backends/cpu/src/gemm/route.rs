@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use panoply_core::dtype::{Complex64, bf16, f16};
 
-use super::driver::{self, Sink};
+use super::driver;
 use super::element::{Operand, Output};
 use super::epilogue::{Bias, Epilogue, Pass, WriteBack};
 use super::kernel::{self, Isa};
 use super::pack::{Complex, Double, Float, HalfPair, Int, Quad, ShortPair};
+use super::sweep::Sink;
 use super::view::{MatRef, SharedPtr};
 use super::workspace::{OutOfMemory, Workspace, lock};
 use super::{small, vector};

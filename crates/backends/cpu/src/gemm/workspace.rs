@@ -4,7 +4,9 @@ use std::ptr::NonNull;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::memory::advise_huge_pages;
+use panoply_core::buffer::HOST_ALIGN_BYTES;
+
+use crate::memory::Pages;
 
 /// Pack buffers and scratch tiles. An engine owns one; once warm, a product of a size seen before allocates nothing.
 pub struct Workspace {
@@ -14,6 +16,7 @@ pub struct Workspace {
     pub(super) scratch: AlignedBuffer,
     pub(super) partial_sums: AlignedBuffer,
     pub(super) stages: Vec<super::driver::Stage>,
+    pub(super) progress: super::by_depth::Progress,
     pub(super) scratch_taken: Vec<AtomicBool>,
     /// One workspace for each thread that multiplies small matrices of a batch by itself.
     pub(super) members: Vec<Mutex<Workspace>>,
@@ -51,6 +54,7 @@ impl Workspace {
             scratch: AlignedBuffer::default(),
             partial_sums: AlignedBuffer::default(),
             stages: Vec::new(),
+            progress: super::by_depth::Progress::default(),
             scratch_taken: Vec::new(),
             members: Vec::new(),
         }
@@ -102,33 +106,29 @@ impl ScratchPool<'_> {
     }
 }
 
-/// Zero-initialised memory that starts on a cache line.
+/// Initialised memory that starts on a cache line.
 #[derive(Default)]
 pub(super) struct AlignedBuffer {
-    lines: Vec<Line>,
+    pages: Option<Pages>,
 }
-
-/// One cache line.
-#[derive(Clone, Copy, bytemuck::Zeroable, bytemuck::Pod)]
-#[repr(C, align(64))]
-struct Line([u64; 8]);
 
 impl AlignedBuffer {
     /// `len` elements with unspecified (but initialised) values, growing where that is needed.
     pub(super) fn get<T: bytemuck::Pod>(&mut self, len: usize) -> Result<&mut [T], OutOfMemory> {
+        const { assert!(align_of::<T>() <= HOST_ALIGN_BYTES) };
         let bytes = len.saturating_mul(size_of::<T>());
-        let lines = bytes.div_ceil(size_of::<Line>());
-        if self.lines.len() < lines {
+        if self.held_bytes() < bytes {
             // The old contents are not wanted: freeing first keeps the peak low.
-            self.lines = Vec::new();
-            self.lines.try_reserve_exact(lines).map_err(|_| OutOfMemory { asked_bytes: bytes })?;
-            advise_huge_pages(NonNull::from(self.lines.spare_capacity_mut()).cast(), bytes);
-            self.lines.resize(lines, bytemuck::Zeroable::zeroed());
+            self.pages = None;
+            self.pages = Some(Pages::zeroed(bytes).ok_or(OutOfMemory { asked_bytes: bytes })?);
         }
-        Ok(&mut bytemuck::cast_slice_mut(&mut self.lines[..lines])[..len])
+        let start = self.pages.as_ref().map_or(NonNull::dangling(), |pages| pages.start().cast());
+        // SAFETY: the block holds at least `bytes` initialised bytes (none need to be there where `bytes` is zero), any of
+        // which make a `T`, starts on a cache line, and is borrowed mutably as long as the slice.
+        Ok(unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), len) })
     }
 
     fn held_bytes(&self) -> usize {
-        self.lines.len() * size_of::<Line>()
+        self.pages.as_ref().map_or(0, Pages::bytes)
     }
 }

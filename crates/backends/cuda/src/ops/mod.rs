@@ -6,6 +6,7 @@ use panoply_core::op::signal::SignalOp;
 use panoply_core::{Op, Result, Support, Value};
 
 use crate::context::Context;
+use crate::driver::Stream;
 
 mod color_convert;
 mod conv2d;
@@ -28,6 +29,14 @@ pub(crate) mod together;
 mod topk;
 mod transfer;
 mod transpose;
+
+/// The stream on which an op's work begins. What begins with a copy to the host is nothing else.
+pub(crate) fn first_stream(op: &Op, context: &Context) -> Stream {
+    match op {
+        Op::Compute(ComputeOp::Transfer(op)) if transfer::is_download_alone(op, context) => Stream::Download,
+        _ => Stream::Compute,
+    }
+}
 
 /// Queues one op.
 pub(crate) fn run(op: &Op, context: &mut Context) -> Result<Value> {

@@ -50,7 +50,7 @@ impl Map {
     pub fn unary(op: UnaryOp, x: &Tensor) -> Map {
         static PROGRAMS: [OnceLock<Result<Program, ExprError>>; UnaryOp::ALL.len()] =
             [const { OnceLock::new() }; UnaryOp::ALL.len()];
-        let program = PROGRAMS[op as usize].get_or_init(|| Expr::input(0).unary(op).finish());
+        let program = PROGRAMS[op as usize].get_or_init(|| Expr::input(0).unary(op).finish().map(Program::for_ever));
         Map::with(program.clone(), &[x])
     }
 
@@ -58,7 +58,8 @@ impl Map {
     pub fn binary(op: BinaryOp, a: &Tensor, b: &Tensor) -> Map {
         static PROGRAMS: [OnceLock<Result<Program, ExprError>>; BinaryOp::ALL.len()] =
             [const { OnceLock::new() }; BinaryOp::ALL.len()];
-        let program = PROGRAMS[op as usize].get_or_init(|| Expr::input(0).binary(op, Expr::input(1)).finish());
+        let program = PROGRAMS[op as usize]
+            .get_or_init(|| Expr::input(0).binary(op, Expr::input(1)).finish().map(Program::for_ever));
         Map::with(program.clone(), &[a, b])
     }
 
@@ -66,7 +67,7 @@ impl Map {
     pub fn ternary(op: TernaryOp, a: &Tensor, b: &Tensor, c: &Tensor) -> Map {
         static PROGRAMS: [OnceLock<Result<Program, ExprError>>; TernaryOp::ALL.len()] =
             [const { OnceLock::new() }; TernaryOp::ALL.len()];
-        let make = || Expr::input(0).ternary(op, Expr::input(1), Expr::input(2)).finish();
+        let make = || Expr::input(0).ternary(op, Expr::input(1), Expr::input(2)).finish().map(Program::for_ever);
         Map::with(PROGRAMS[op as usize].get_or_init(make).clone(), &[a, b, c])
     }
 
@@ -74,7 +75,8 @@ impl Map {
     pub fn cast(x: &Tensor, dtype: DType) -> Map {
         static PROGRAMS: [OnceLock<Result<Program, ExprError>>; DType::ALL.len()] =
             [const { OnceLock::new() }; DType::ALL.len()];
-        let program = PROGRAMS[dtype as usize].get_or_init(|| Expr::input(0).cast(dtype).finish());
+        let program =
+            PROGRAMS[dtype as usize].get_or_init(|| Expr::input(0).cast(dtype).finish().map(Program::for_ever));
         Map::with(program.clone(), &[x])
     }
 
@@ -95,8 +97,9 @@ impl Map {
 
     /// The output's shape: all inputs broadcast against each other; one element where there is no input.
     pub fn output_shape(&self) -> Result<Shape> {
-        let mut shape = Shape::scalar();
-        for input in self.inputs() {
+        let mut inputs = self.inputs();
+        let mut shape = inputs.next().map_or(Shape::scalar(), |first| *first.shape());
+        for input in inputs {
             if *input.shape() != shape {
                 shape = shape.broadcast(input.shape())?;
             }

@@ -101,6 +101,7 @@ macro_rules! tile_kernel {
             rows: usize,
             cols: usize,
             accumulate: bool,
+            _ahead: *const u32,
         ) {
             if rows == SIDE && cols == SIDE {
                 // SAFETY: the caller's contract.

@@ -28,6 +28,7 @@ macro_rules! kernel {
             rows: usize,
             cols: usize,
             accumulate: bool,
+            _ahead: *const $word,
         ) {
             if cols == COLS {
                 // SAFETY: the caller's contract, with the number of rows made a constant.
@@ -148,6 +149,7 @@ pub(super) mod complex {
         rows: usize,
         cols: usize,
         accumulate: bool,
+        _ahead: *const u64,
     ) {
         let mut full = [[Complex64::default(); COLS]; ROWS];
         let to = full.as_mut_ptr().cast();

@@ -2,6 +2,8 @@
 
 use std::arch::x86_64::*;
 
+use super::AHEAD_BYTES_PER_CHUNK;
+
 /// Defines one kernel from its vector operations.
 macro_rules! kernel {
     ($features:literal, $word:ty, $acc:ty, $lanes:literal, $mask:ty,
@@ -11,7 +13,7 @@ macro_rules! kernel {
         const COLS: usize = 2 * $lanes;
         const CHUNK: usize = 64 / size_of::<$word>();
 
-        type Fixed = unsafe fn(usize, *const $word, *const $word, usize, *mut $acc, usize, usize, bool);
+        type Fixed = unsafe fn(usize, *const $word, *const $word, usize, *mut $acc, usize, usize, bool, *const $word);
 
         /// By rows less one, then by the vectors of B that hold live columns, less one.
         const FIXED: [[Fixed; 2]; ROWS] = [
@@ -44,9 +46,10 @@ macro_rules! kernel {
             rows: usize,
             cols: usize,
             accumulate: bool,
+            ahead: *const $word,
         ) {
             // SAFETY: the caller's contract, with the number of rows and vectors made constants.
-            unsafe { FIXED[rows - 1][(cols - 1) / $lanes](steps, a, b, COLS, dst, ld, cols, accumulate) }
+            unsafe { FIXED[rows - 1][(cols - 1) / $lanes](steps, a, b, COLS, dst, ld, cols, accumulate, ahead) }
         }
 
         #[target_feature(enable = $features)]
@@ -60,6 +63,7 @@ macro_rules! kernel {
             ld: usize,
             cols: usize,
             accumulate: bool,
+            mut ahead: *const $word,
         ) {
             let mut sums: [[$sum; V]; R] = [[$zero; V]; R];
             for r in 0..R {
@@ -71,6 +75,10 @@ macro_rules! kernel {
             let mut left = steps;
             while left > 0 {
                 let count = left.min(CHUNK);
+                for line in 0..AHEAD_BYTES_PER_CHUNK / 64 {
+                    _mm_prefetch::<_MM_HINT_T1>(ahead.wrapping_byte_add(line * 64).cast());
+                }
+                ahead = ahead.wrapping_byte_add(AHEAD_BYTES_PER_CHUNK);
                 for offset in 0..count {
                     // SAFETY: a step of B has `V` vectors of words, a chunk of A's panel `ROWS` lines of `CHUNK` words.
                     unsafe {
@@ -123,7 +131,7 @@ macro_rules! in_place {
             cols: usize,
         ) {
             // SAFETY: the caller's contract; the columns are whole vectors, so no other column is read.
-            unsafe { FIXED[rows - 1][(cols - 1) / $lanes](steps, a, b, b_step, dst, ld, cols, false) }
+            unsafe { FIXED[rows - 1][(cols - 1) / $lanes](steps, a, b, b_step, dst, ld, cols, false, b) }
         }
     };
 }
@@ -204,6 +212,7 @@ pub(super) mod complex {
         rows: usize,
         cols: usize,
         accumulate: bool,
+        _ahead: *const u64,
     ) {
         type Fixed = unsafe fn(usize, *const u64, *const u64, *mut Complex64, usize, usize, bool);
         const FIXED: [[Fixed; 2]; ROWS] = [

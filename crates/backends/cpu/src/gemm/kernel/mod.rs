@@ -85,7 +85,8 @@ fn has_amx() -> bool {
 }
 
 /// Multiplies one panel pair: `dst[rows, cols] (+)= a * b` over `steps` steps, `dst` row-major with `ld` elements from
-/// row to row. `rows` and `cols` are at least one and at most the kernel's; `accumulate` adds to what is there.
+/// row to row. `rows` and `cols` are at least one and at most the kernel's; `accumulate` adds to what is there. For each
+/// chunk of A the kernel may fetch [`AHEAD_BYTES_PER_CHUNK`] from `ahead` on, which is never read.
 ///
 /// # Safety
 /// `a` and `b` point to packed panels of `steps` steps, aligned to 64 bytes, `dst` to `rows` rows of `cols` elements
@@ -99,7 +100,11 @@ pub(super) type TileFn<W, A> = unsafe fn(
     rows: usize,
     cols: usize,
     accumulate: bool,
+    ahead: *const W,
 );
+
+/// What a kernel fetches ahead for each chunk of A: at this rate nine tiles fetch a whole panel of B.
+pub(super) const AHEAD_BYTES_PER_CHUNK: usize = 256;
 
 /// Multiplies a panel of A with columns of B that were not packed: `dst[rows, cols] = a * b`, where each step of B is
 /// `b_step` words after the one before. `cols` are whole vectors.
@@ -126,7 +131,7 @@ pub(super) struct Kernel<W, A> {
     pub(super) cols: usize,
     /// Steps come in multiples of this.
     pub(super) step_unit: usize,
-    /// Steps after which sums are put down, so that a panel of B stays in the first-level cache.
+    /// Steps after which sums are put down, so that panels stay in caches.
     pub(super) depth_steps: usize,
     /// True where a thread must load the tile configuration before and release it after.
     pub(super) uses_tiles: bool,
@@ -154,7 +159,7 @@ impl<W, A> Kernel<W, A> {
 pub(super) fn for_f32(isa: Isa) -> Kernel<u32, f32> {
     match isa.simd {
         #[cfg(target_arch = "x86_64")]
-        Simd::Avx512 => Kernel::plain(14, 32, 256, avx512::f32::tile).or_in_place(16, avx512::f32::tile_in_place),
+        Simd::Avx512 => Kernel::plain(14, 32, 1024, avx512::f32::tile).or_in_place(16, avx512::f32::tile_in_place),
         #[cfg(target_arch = "x86_64")]
         Simd::Avx2 => Kernel::plain(6, 16, 256, avx2::f32::tile),
         _ => Kernel::plain(4, 16, 256, scalar::tile::<u32, f32, 4, 16>),
@@ -165,7 +170,7 @@ pub(super) fn for_f32(isa: Isa) -> Kernel<u32, f32> {
 pub(super) fn for_f64(isa: Isa) -> Kernel<u64, f64> {
     match isa.simd {
         #[cfg(target_arch = "x86_64")]
-        Simd::Avx512 => Kernel::plain(14, 16, 384, avx512::f64::tile).or_in_place(8, avx512::f64::tile_in_place),
+        Simd::Avx512 => Kernel::plain(14, 16, 512, avx512::f64::tile).or_in_place(8, avx512::f64::tile_in_place),
         #[cfg(target_arch = "x86_64")]
         Simd::Avx2 => Kernel::plain(6, 8, 256, avx2::f64::tile),
         _ => Kernel::plain(4, 8, 256, scalar::tile::<u64, f64, 4, 8>),

@@ -65,6 +65,7 @@ pub(super) unsafe fn tile<W: Number<A>, A: Accumulator, const R: usize, const C:
     rows: usize,
     cols: usize,
     accumulate: bool,
+    _ahead: *const W,
 ) {
     let chunk = 64 / size_of::<W>();
     let mut sums = [[A::zeroed(); C]; R];

@@ -1,0 +1,169 @@
+//! Many callers to be woken at once. Waking one is a system call, and the worker would make one after the other before it goes
+//! on with its device; so those who are awake already wake the others.
+//!
+//! 1. One [`Caller`] adds wakers, at the end of a list of fixed length; whoever holds the list may take them, each once.
+//! 2. `added` is raised after a waker was put into its place, `taken` before it is taken out: a place belongs to the caller
+//!    until `added` has passed it, and to whoever raised `taken` over it from then on.
+//! 3. The caller takes what is left when it has added its last, so nobody depends on the others' help.
+
+use std::task::Waker;
+
+use crate::sync::{Arc, AtomicUsize, Ordering, UnsafeCell};
+
+/// How many others somebody who was woken wakes before they go about their own business.
+const HELPED_MAX: usize = 8;
+/// The first ones of a list are woken at once: they are the ones who help.
+const HELPERS: usize = 2;
+
+/// The list.
+pub(crate) struct Wakes {
+    places: Box<[UnsafeCell<Option<Waker>>]>,
+    added: AtomicUsize,
+    taken: AtomicUsize,
+}
+
+// SAFETY: a place is reached by one thread at a time; see the module's second rule.
+unsafe impl Send for Wakes {}
+// SAFETY: as above.
+unsafe impl Sync for Wakes {}
+
+/// Who adds to the list.
+pub(crate) struct Caller {
+    wakes: Arc<Wakes>,
+    called: usize,
+}
+
+impl Caller {
+    /// A list for so many.
+    pub(crate) fn new(count_max: usize) -> Caller {
+        let places = (0..count_max).map(|_| UnsafeCell::new(None)).collect();
+        let wakes = Wakes { places, added: AtomicUsize::new(0), taken: AtomicUsize::new(0) };
+        Caller { wakes: Arc::new(wakes), called: 0 }
+    }
+
+    /// The list, for one of those who will help.
+    pub(crate) fn wakes(&self) -> Arc<Wakes> {
+        self.wakes.clone()
+    }
+
+    /// Has this one woken, now or soon.
+    pub(crate) fn call(&mut self, waker: &Waker) {
+        self.called += 1;
+        let end = self.wakes.added.load(Ordering::Relaxed);
+        if self.called <= HELPERS || end >= self.wakes.places.len() {
+            return waker.wake_by_ref();
+        }
+        // SAFETY: `added` has not passed this place, so it is the caller's (rule 2), and there is one caller.
+        self.wakes.places[end].with_mut(|place| unsafe { *place = Some(waker.clone()) });
+        self.wakes.added.store(end + 1, Ordering::Release);
+    }
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        while self.wakes.wake_one() {}
+    }
+}
+
+impl Wakes {
+    /// Wakes some of those who are left.
+    pub(crate) fn help(&self) {
+        for _ in 0..HELPED_MAX {
+            if !self.wake_one() {
+                return;
+            }
+        }
+    }
+
+    fn wake_one(&self) -> bool {
+        let mut next = self.taken.load(Ordering::Relaxed);
+        loop {
+            if next >= self.added.load(Ordering::Acquire) {
+                return false;
+            }
+            match self.taken.compare_exchange_weak(next, next + 1, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => break,
+                Err(found) => next = found,
+            }
+        }
+        // SAFETY: `added` has passed this place and this thread raised `taken` over it, so it is this thread's (rule 2).
+        if let Some(waker) = self.places[next].with_mut(|place| unsafe { (*place).take() }) {
+            waker.wake();
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[cfg(not(loom))]
+    use super::*;
+    use std::sync::Arc as StdArc;
+    use std::sync::atomic::AtomicUsize as StdAtomicUsize;
+    use std::task::Wake;
+
+    pub(super) struct CountWakes(pub(super) StdAtomicUsize);
+
+    impl Wake for CountWakes {
+        fn wake(self: StdArc<Self>) {
+            self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        }
+    }
+
+    pub(super) fn sleepers(count: usize) -> Vec<StdArc<CountWakes>> {
+        (0..count).map(|_| StdArc::new(CountWakes(StdAtomicUsize::new(0)))).collect()
+    }
+
+    pub(super) fn counts(sleepers: &[StdArc<CountWakes>]) -> Vec<usize> {
+        sleepers.iter().map(|sleeper| sleeper.0.load(std::sync::atomic::Ordering::SeqCst)).collect()
+    }
+
+    #[cfg(not(loom))]
+    #[test]
+    fn everybody_is_woken_once_with_help_and_without() {
+        for help in [0, 1, 5] {
+            let sleepers = sleepers(40);
+            let mut caller = Caller::new(30);
+            for (number, sleeper) in sleepers.iter().enumerate() {
+                caller.call(&Waker::from(sleeper.clone()));
+                if number > 0 && help > 0 && number % help == 0 {
+                    caller.wakes().help();
+                }
+            }
+            drop(caller);
+            assert_eq!(counts(&sleepers), [1; 40], "with help every {help}, and more of them than the list has places");
+        }
+    }
+
+    #[cfg(not(loom))]
+    #[test]
+    fn the_first_ones_are_woken_at_once_and_a_helper_wakes_a_few() {
+        let sleepers = sleepers(40);
+        let mut caller = Caller::new(40);
+        sleepers.iter().for_each(|sleeper| caller.call(&Waker::from(sleeper.clone())));
+        assert_eq!(counts(&sleepers).iter().sum::<usize>(), HELPERS);
+        caller.wakes().help();
+        assert_eq!(counts(&sleepers).iter().sum::<usize>(), HELPERS + HELPED_MAX);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::tests::{counts, sleepers};
+    use super::*;
+    use crate::sync::thread;
+
+    #[test]
+    fn loom_each_is_woken_once_whoever_helps() {
+        loom::model(|| {
+            let sleepers = sleepers(HELPERS + 2);
+            let mut caller = Caller::new(HELPERS + 2);
+            let wakes = caller.wakes();
+            let helper = thread::spawn(move || wakes.help());
+            sleepers.iter().for_each(|sleeper| caller.call(&Waker::from(sleeper.clone())));
+            drop(caller);
+            helper.join().unwrap();
+            assert_eq!(counts(&sleepers), [1; HELPERS + 2]);
+        });
+    }
+}

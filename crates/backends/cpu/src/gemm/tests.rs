@@ -163,6 +163,35 @@ fn many_stages() {
     }
 }
 
+/// One thread takes k part by part; threads that are too many for the rows go another way, and those in between meet at
+/// many stages. All have the same bits.
+#[test]
+fn sums_do_not_depend_on_the_team() {
+    for isa in Isa::available() {
+        for (m, n, k) in [(257, 75, 2100), (130, 70, 1500)] {
+            let (a, b) = (matrix::<f32>(m * k, 1), matrix::<f32>(k * n, 2));
+            let (av, bv) = (arrange(&a, m, k, 0), arrange(&b, k, n, 0));
+            let product = |threads: usize, pack_bytes_max: usize| {
+                let mut c = vec![f32::NAN; m * n];
+                let (team, mut workspace) = (Team::new(threads), Workspace::with_pack_bytes_max(pack_bytes_max));
+                let mut gemm = Gemm::new(&team, &mut workspace).with_isa(isa);
+                gemm.multiply(av, bv, &Epilogue::default(), &mut c, n).unwrap();
+                c
+            };
+            let want = product(1, 1 << 20);
+            for row in [0, m / 2, m - 1] {
+                let ((sum, _), magnitude) = naive(&av, &bv, row, n - 1);
+                assert!((f64::from(want[row * n + n - 1]) - sum).abs() <= f32::TOLERANCE * magnitude);
+            }
+            for threads in 1..=4 {
+                for pack_bytes_max in [1, 300_000, 1 << 20] {
+                    assert!(product(threads, pack_bytes_max) == want, "{threads} threads, {pack_bytes_max} bytes");
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn epilogues_of_every_kind() {
     let team = Team::new(2);

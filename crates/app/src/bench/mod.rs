@@ -21,7 +21,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use panoply::placement::Topology;
-use panoply::{DeviceInfo, DeviceKind, Runtime, Settings};
+use panoply::{Api, DeviceInfo, DeviceKind, Runtime, Settings};
 
 use crate::configuration::{BenchOptions, Format};
 use crate::failure::Failure;
@@ -113,10 +113,12 @@ fn has_own_memory(device: &DeviceInfo) -> bool {
     device.kind == DeviceKind::DiscreteGpu
 }
 
-/// What keeps a GPU busy between cases. One that does not run even this says why when the cases are run.
+/// What keeps a GPU busy between cases. One that does not run even this says why when the cases are run. CUDA keeps clocks up by
+/// itself, and there the heat of such a load would slow the cases down.
 fn load(device: &DeviceInfo, runtime: &Arc<Runtime>) -> Option<Runner> {
     let place = Place { runtime: Arc::clone(runtime), device: device.id };
-    if has_own_memory(device) { workload::prepare(&cases::LOAD, &place).ok() } else { None }
+    let wanted = has_own_memory(device) && device.id.api != Api::Cuda;
+    if wanted { workload::prepare(&cases::LOAD, &place).ok() } else { None }
 }
 
 fn measure_case(

@@ -32,6 +32,8 @@ const UNKNOWN_SLOPE_UP: f32 = 0.35;
 const UNKNOWN_SLOPE_DOWN: f32 = 0.6;
 /// An estimate whose work is farther than this from anything measured (a factor of four) is a guess.
 const NEAR_LOG2_MAX: f32 = 2.0;
+/// Work that differs by less (seven hundredths of it) is the same.
+const SAME_LOG2_MAX: f32 = 0.1;
 /// Slopes between two classes that are believed.
 const SLOPE_MAX: f32 = 1.5;
 
@@ -151,7 +153,20 @@ impl Model {
         if known == 0 {
             return None;
         }
-        let (below, above) = neighbours(known, class_of(work_log2));
+        let classes = entry.classes.get()?;
+        let own = class_of(work_log2);
+        if known & (1 << own) != 0 && (classes[own].at.get() - work_log2).abs() <= SAME_LOG2_MAX {
+            // The same ops again and again, as in most programs.
+            let class = &classes[own];
+            return Some(Estimate {
+                near: true,
+                settled: class.count.load(Ordering::Relaxed) >= SETTLED_AFTER,
+                run_ns: exp2(class.run.get()),
+                service_ns: exp2(class.service.get()),
+                output_log2: class.output.get(),
+            });
+        }
+        let (below, above) = neighbours(known, own);
         let (first, second) = match (below, above) {
             (Some(below), Some(above)) if below != above => (below, above),
             // Beyond the last measured class: along the line through the last two.
@@ -159,7 +174,6 @@ impl Model {
             (None, Some(next)) => (next, neighbours(known & !(1 << next), next).1.unwrap_or(next)),
             (None, None) => return None,
         };
-        let classes = entry.classes.get()?;
         let (first, second) = (&classes[first], &classes[second]);
         let near = |class: &Class| (class.at.get() - work_log2).abs() <= NEAR_LOG2_MAX;
         let settled = |class: &Class| near(class) && class.count.load(Ordering::Relaxed) >= SETTLED_AFTER;
@@ -323,9 +337,10 @@ impl Line {
 /// Two to the power of `value`, to four digits: predictions have fewer, and every choice asks for two of each device.
 fn exp2(value: f32) -> f32 {
     let value = value.clamp(-126.0, 126.0);
-    let whole = value.floor();
-    let rest = value - whole;
-    let power = f32::from_bits(((whole as i32 + 127) as u32) << 23);
+    // Above zero a conversion rounds down, and needs no call as `floor` does.
+    let whole = (value + 127.0) as i32;
+    let rest = value + 127.0 - whole as f32;
+    let power = f32::from_bits((whole as u32) << 23);
     power * (1.0 + rest * (0.695_424 + rest * (0.226_308 + rest * 0.078_268)))
 }
 

@@ -1,9 +1,10 @@
 //! Which ops a device has run before, so that nothing must be compiled for them any more. The backend asks on callers'
 //! threads, the engine adds on its own; neither waits for the other.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{BuildHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use hashbrown::DefaultHashBuilder;
 use panoply_core::op::compute::ComputeOp;
 use panoply_core::{Describe, Op};
 
@@ -15,24 +16,25 @@ const PROBES_MAX: usize = 16;
 /// A set that only grows.
 pub struct Warm {
     places: Box<[AtomicU64]>,
+    hashes: DefaultHashBuilder,
 }
 
 impl Default for Warm {
     fn default() -> Warm {
-        Warm { places: (0..PLACES).map(|_| AtomicU64::new(0)).collect() }
+        Warm { places: (0..PLACES).map(|_| AtomicU64::new(0)).collect(), hashes: DefaultHashBuilder::default() }
     }
 }
 
 impl Warm {
     /// Whether an op like this one has run.
     pub fn contains(&self, op: &Op) -> bool {
-        let signature = signature(op);
+        let signature = self.signature(op);
         self.probes(signature).any(|place| place.load(Ordering::Relaxed) == signature)
     }
 
     /// An op like this one has run.
     pub fn insert(&self, op: &Op) {
-        let signature = signature(op);
+        let signature = self.signature(op);
         for place in self.probes(signature) {
             match place.compare_exchange(0, signature, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return,
@@ -45,23 +47,23 @@ impl Warm {
     fn probes(&self, signature: u64) -> impl Iterator<Item = &AtomicU64> {
         (0..PROBES_MAX).map(move |step| &self.places[(signature as usize).wrapping_add(step) % PLACES])
     }
-}
 
-/// What decides which kernels an op needs, as far as can be told from outside: its name, its inputs' element types and
-/// ranks, whether they are contiguous, about how large they are, and a map's expression. Never zero.
-fn signature(op: &Op) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    op.name().hash(&mut hasher);
-    if let Op::Compute(ComputeOp::Map(map)) = op
-        && let Ok(program) = map.program()
-    {
-        program.hash().hash(&mut hasher);
+    /// What decides which kernels an op needs, as far as can be told from outside: its name, its inputs' element types and
+    /// ranks, whether they are contiguous, about how large they are, and a map's expression. Never zero.
+    fn signature(&self, op: &Op) -> u64 {
+        let mut hasher = self.hashes.build_hasher();
+        op.name().hash(&mut hasher);
+        if let Op::Compute(ComputeOp::Map(map)) = op
+            && let Ok(program) = map.program()
+        {
+            program.hash().hash(&mut hasher);
+        }
+        op.for_each_input(&mut |tensor| {
+            let size_class = tensor.elements().max(1).ilog2() / 4;
+            (tensor.dtype(), tensor.shape().rank(), tensor.is_contiguous(), size_class).hash(&mut hasher);
+        });
+        hasher.finish().max(1)
     }
-    op.for_each_input(&mut |tensor| {
-        let size_class = tensor.elements().max(1).ilog2() / 4;
-        (tensor.dtype(), tensor.shape().rank(), tensor.is_contiguous(), size_class).hash(&mut hasher);
-    });
-    hasher.finish().max(1)
 }
 
 #[cfg(test)]

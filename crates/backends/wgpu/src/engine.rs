@@ -53,6 +53,9 @@ const STREAM_OPS_MIN: usize = 8;
 /// until none has come for so long.
 const STREAM_PAUSE: Duration = Duration::from_micros(4);
 
+/// Batches whose memory is kept.
+const SPARE_MAX: usize = 2 * FLIGHTS_WANTED;
+
 /// What an op has recorded comes to.
 pub(crate) enum Answer {
     /// This, when the work is done.
@@ -70,6 +73,8 @@ pub(crate) struct WgpuEngine {
     queue: wgpu::Queue,
     /// Recorded, and not handed over yet.
     gathered: Vec<Recorded>,
+    /// Memory of batches that have landed, for the next ones: it is too large for an allocator's quick paths.
+    spare: Vec<Vec<Recorded>>,
     flights: VecDeque<Flight>,
     last_look: Instant,
     last_launch: Instant,
@@ -96,13 +101,14 @@ struct Flight {
 
 impl WgpuEngine {
     pub(crate) fn new(info: DeviceInfo, context: Context, queue: wgpu::Queue, warm: Arc<Warm>) -> WgpuEngine {
-        let (gathered, flights, host) = (Vec::new(), VecDeque::new(), HostPages::default());
+        let (gathered, spare, flights, host) = (Vec::new(), Vec::new(), VecDeque::new(), HostPages::default());
         let now = Instant::now();
         WgpuEngine {
             info,
             context,
             queue,
             gathered,
+            spare,
             flights,
             last_look: now,
             last_launch: now,
@@ -132,10 +138,10 @@ impl WgpuEngine {
 
     /// Hands everything recorded over to the device.
     fn launch(&mut self) {
-        let mut items = std::mem::take(&mut self.gathered);
-        if items.is_empty() {
+        if self.gathered.is_empty() {
             return;
         }
+        let mut items = std::mem::replace(&mut self.gathered, self.spare.pop().unwrap_or_default());
         (self.last_launch, self.last_batch) = (Instant::now(), items.len());
         let stamps = self.context.end_timing();
         let index = self.context.submit();
@@ -183,18 +189,21 @@ impl WgpuEngine {
             self.launch();
         }
         while self.flights.front().is_some_and(|flight| lost.is_some() || flight.has_landed()) {
-            let Some(flight) = self.flights.pop_front() else { return };
+            let Some(mut flight) = self.flights.pop_front() else { return };
             let batch_size = u32::try_from(flight.items.len()).unwrap_or(u32::MAX);
             let mut downloads = flight.downloads;
             let stamps = flight.stamps.and_then(|number| downloads.get_mut(number)?.take());
             let device_time = stamps.filter(|_| lost.is_none()).and_then(|stamps| self.elapsed(stamps));
-            for (item, answer, bytes_moved) in flight.items {
+            for (item, answer, bytes_moved) in flight.items.drain(..) {
                 let result = match &lost {
                     Some(lost) => Err(lost.clone()),
                     None => answer.and_then(|answer| self.settle(answer, &mut downloads)),
                 };
                 let Item { token, op } = item;
                 finished.push(Finished { token, op, result, batch_size, bytes_moved, transferred: None, device_time });
+            }
+            if self.spare.len() < SPARE_MAX {
+                self.spare.push(flight.items);
             }
         }
     }

@@ -3,11 +3,11 @@
 //! A block is one buffer of the API. The queue works in order, so a block that comes home may be given to the next op that
 //! is recorded, even while the last one that used it has not run yet.
 
-use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use hashbrown::HashMap;
 use panoply_core::buffer::DeviceAllocation;
 use panoply_core::lease::{Home, Lease};
 use panoply_core::pool::{Pool, Pooled, Source};

@@ -5,8 +5,7 @@
 //! once per submission, and a dispatch names its own by an offset. Bind
 //! groups are cached by the blocks that they bind, which a warm pool gives out again and again.
 
-use std::collections::HashMap;
-
+use hashbrown::HashMap;
 use panoply_core::{Error, Result};
 
 use crate::operand::Operand;

@@ -1,9 +1,10 @@
 //! Maps that ran before, as most small ops have: tensors that lie here, dense and all of one shape, with elements of four
 //! bytes. What was found out for the first is kept, so that the next ones are recorded without being looked at again.
 
-use std::collections::HashMap;
 use std::rc::Rc;
 
+use arrayvec::ArrayVec;
+use hashbrown::HashMap;
 use panoply_core::expr::Program;
 use panoply_core::op::compute::Map;
 use panoply_core::{Buffer, DType, Result, Tensor};
@@ -14,6 +15,8 @@ use crate::context::{Context, groups_for};
 use crate::operand::Operand;
 use crate::pipelines::Pipeline;
 
+/// The most inputs of a map that is kept.
+const INPUTS_MAX: usize = 6;
 /// The most maps that are kept.
 const KNOWN_MAX: usize = 1024;
 
@@ -41,17 +44,17 @@ pub(super) fn run(op: &Map, context: &mut Context) -> Result<Option<Tensor>> {
         return Ok(None);
     }
     let known = known.clone();
-    let mut operands = Vec::with_capacity(known.inputs.len());
+    let mut operands = ArrayVec::<Operand, INPUTS_MAX>::new();
     for input in op.inputs() {
         operands.push(context.operand(input)?);
     }
     let Some(shape) = operands.first().map(|operand| operand.shape) else { return Ok(None) };
     let output = context.output(known.output, shape)?;
     let count = shape.elements();
-    let mut params = Vec::with_capacity(1 + operands.len());
+    let mut params = ArrayVec::<u32, { 1 + INPUTS_MAX }>::new();
     params.push(count as u32);
     params.extend(operands.iter().map(Operand::start));
-    let reads: Vec<&Operand> = operands.iter().collect();
+    let reads: ArrayVec<&Operand, INPUTS_MAX> = operands.iter().collect();
     let groups = groups_for(count.div_ceil(known.per_invocation));
     context.dispatch(&known.pipeline, &[&output], &reads, &params, groups)?;
     context.finish(output).map(Some)
@@ -62,7 +65,8 @@ pub(super) fn keep(op: &Map, context: &mut Context) -> Result<()> {
     let (program, output) = (op.program()?, op.output_dtype()?);
     let inputs: Rc<[DType]> = op.inputs().map(Tensor::dtype).collect();
     let all_read = MapKernel::inputs_read(program).len() == inputs.len();
-    let small = program.nodes().len() <= VECTOR_NODES_MAX && inputs.len() < context.profile.buffers_max;
+    let inputs_max = INPUTS_MAX.min(context.profile.buffers_max - 1);
+    let small = program.nodes().len() <= VECTOR_NODES_MAX && inputs.len() <= inputs_max;
     if !all_read || !small || output.size_bytes() != 4 || !is_plain(op, &inputs, context) {
         return Ok(());
     }

@@ -9,7 +9,7 @@
 //!    node pushed while the home was being closed is dropped with the home, when the last lease has let go of it.
 
 use std::mem::ManuallyDrop;
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 
 use crate::sync::{Arc, AtomicBool, AtomicPtr, Ordering};
 
@@ -74,6 +74,12 @@ impl<T: Send> Deref for Lease<T> {
 
     fn deref(&self) -> &T {
         &self.node.value
+    }
+}
+
+impl<T: Send> DerefMut for Lease<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.node.value
     }
 }
 

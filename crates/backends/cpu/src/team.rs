@@ -90,8 +90,9 @@ impl Team {
         self.helpers.len() + 1
     }
 
-    /// Calls `task(0)`, …, `task(tasks - 1)`, each exactly once, in any order, on any thread of the team, and returns
-    /// when all have returned. A panic in a task is resumed here after the others are done.
+    /// Calls `task(0)`, …, `task(tasks - 1)`, each exactly once, on any thread of the team, and returns when all have
+    /// returned. They are handed out in this order, so a task may wait for those before it, and end in any. A panic in a task
+    /// is resumed here after the others are done.
     pub fn run(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
         if tasks <= 1 || self.helpers.is_empty() {
             (0..tasks).for_each(task);

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use panoply_core::error::panic_message;
+use panoply_core::pool::Pool;
 use panoply_core::{
     DType, DeviceInfo, Engine, Error, Finished, Health, HostBuffer, Item, MemoryStats, Op, Result, Shape, Tensor, Value,
 };
@@ -20,7 +21,7 @@ use panoply_kernels::warm::Warm;
 
 use crate::context::Context;
 use crate::ops;
-use crate::staging::{Download, HostPages};
+use crate::staging::{Download, HostWords, host_pool};
 
 /// How long to sleep between two looks while a bounded wait is not supported by the device.
 const LOOK_AGAIN: Duration = Duration::from_micros(50);
@@ -82,7 +83,7 @@ pub(crate) struct WgpuEngine {
     /// How many ops the last batch had.
     last_batch: usize,
     /// Memory for large downloads.
-    host: HostPages,
+    host: Pool<HostWords>,
     warm: Arc<Warm>,
 }
 
@@ -101,7 +102,7 @@ struct Flight {
 
 impl WgpuEngine {
     pub(crate) fn new(info: DeviceInfo, context: Context, queue: wgpu::Queue, warm: Arc<Warm>) -> WgpuEngine {
-        let (gathered, spare, flights, host) = (Vec::new(), Vec::new(), VecDeque::new(), HostPages::default());
+        let (gathered, spare, flights, host) = (Vec::new(), Vec::new(), VecDeque::new(), host_pool());
         let now = Instant::now();
         WgpuEngine {
             info,
@@ -209,8 +210,8 @@ impl WgpuEngine {
     }
 
     /// The time between every first and second stamp, added up.
-    fn elapsed(&self, stamps: Download) -> Option<Duration> {
-        let bytes = stamps.take(self.info.id, &self.host).ok()?;
+    fn elapsed(&mut self, stamps: Download) -> Option<Duration> {
+        let bytes = stamps.take(self.info.id, &mut self.host).ok()?;
         let (stamps, _) = bytes.bytes().as_chunks::<8>();
         let (passes, _) = stamps.as_chunks::<2>();
         let ticks =
@@ -219,8 +220,8 @@ impl WgpuEngine {
         Some(Duration::from_nanos(nanoseconds as u64))
     }
 
-    fn settle(&self, answer: Answer, downloads: &mut [Option<Download>]) -> Result<Value> {
-        let (device, host) = (self.info.id, &self.host);
+    fn settle(&mut self, answer: Answer, downloads: &mut [Option<Download>]) -> Result<Value> {
+        let (device, host) = (self.info.id, &mut self.host);
         let mut bytes = |number: usize| -> Result<HostBuffer> {
             let missing = || Error::DeviceFault { device, reason: "a download is missing".to_owned() };
             downloads.get_mut(number).and_then(Option::take).ok_or_else(missing)?.take(device, host)

@@ -266,7 +266,10 @@ fn matrix_units_multiply_halves() {
 #[test]
 fn what_was_warmed_up_is_compiled_and_nothing_was_run() {
     let backend = WgpuBackend::new();
-    let Ok(devices) = backend.discover() else { return };
+    let devices = match backend.discover() {
+        Ok(devices) => devices,
+        Err(absence) => return eprintln!("skipped: {absence}"),
+    };
     let mut engine = backend.open_engine(&devices[0], &OpenOptions::default()).unwrap();
     let (a, b) = (floats(&[9, 2100], 1), floats(&[2100, 5], 2));
     let ops = [MatMul::new(&a, &b).into_op().unwrap(), Sort::new(&a).axis(1).into_op().unwrap()];

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 
 use panoply_core::lease::Lease;
-use panoply_core::pool::{Pool, Pooled};
+use panoply_core::pool::{Pool, Pooled, Source};
 use panoply_core::{DeviceId, Error, HostBuffer, HostBufferMut, Result};
 
 use crate::fault::{Faults, checked};
@@ -20,7 +20,7 @@ const CHUNK_BYTES_MIN: u64 = 256 << 10;
 pub(crate) const PIECE_BYTES_MAX: usize = 64 << 20;
 /// What the belt keeps for reuse; the rest is freed as it comes back.
 const BELT_BYTES_MAX: u64 = 256 << 20;
-/// What the pool of readable blocks keeps for reuse.
+/// What the pool of readable blocks keeps for reuse, and so does that of the host memory behind them.
 const READABLE_BYTES_MAX: usize = 256 << 20;
 /// The most threads that copy at once.
 const THREADS_MAX: usize = 8;
@@ -131,46 +131,37 @@ impl Belt {
 }
 
 /// Host memory for large downloads, used again and again: memory that was used before costs no page faults.
-#[derive(Clone, Default)]
-pub(crate) struct HostPages {
-    free: Arc<Mutex<Vec<Vec<u64>>>>,
+pub(crate) struct HostWords;
+
+impl Source for HostWords {
+    type Block = Vec<u64>;
+
+    fn allocate(&mut self, bytes: usize) -> Result<Vec<u64>> {
+        let (mut words, count) = (Vec::new(), bytes.div_ceil(8));
+        let out_of_memory = |_| {
+            let place = "the host".to_owned();
+            Error::OutOfMemory { place, asked: bytes as u64, free: 0, largest: 0 }
+        };
+        words.try_reserve_exact(count).map_err(out_of_memory)?;
+        words.resize(count, 0);
+        Ok(words)
+    }
 }
 
-impl HostPages {
-    /// Memory with arbitrary contents for at least so many bytes, and at most twice as many.
-    fn take(&self, len_bytes: usize) -> Vec<u64> {
-        let fits = |words: &Vec<u64>| (len_bytes..=2 * len_bytes).contains(&(8 * words.len()));
-        let mut free = self.free.lock().ok();
-        let known = free.as_mut().and_then(|free| free.iter().position(fits).map(|place| free.swap_remove(place)));
-        known.unwrap_or_else(|| vec![0; len_bytes.div_ceil(8)])
-    }
-
-    fn give_back(&self, words: Vec<u64>) {
-        if let Ok(mut free) = self.free.lock() {
-            let kept: usize = free.iter().map(|words| 8 * words.len()).sum();
-            if kept + 8 * words.len() <= READABLE_BYTES_MAX {
-                free.push(words);
-            }
-        }
-    }
+/// A pool of them.
+pub(crate) fn host_pool() -> Pool<HostWords> {
+    Pool::new(HostWords, READABLE_BYTES_MAX)
 }
 
 /// Downloaded bytes, whose memory goes back with the last view of them.
 struct Filled {
-    words: Vec<u64>,
+    words: Lease<Pooled<Vec<u64>>>,
     len_bytes: usize,
-    home: HostPages,
 }
 
 impl AsRef<[u8]> for Filled {
     fn as_ref(&self) -> &[u8] {
-        &bytemuck::cast_slice(&self.words)[..self.len_bytes]
-    }
-}
-
-impl Drop for Filled {
-    fn drop(&mut self) {
-        self.home.give_back(std::mem::take(&mut self.words));
+        &bytemuck::cast_slice(&self.words.block)[..self.len_bytes]
     }
 }
 
@@ -255,7 +246,7 @@ impl Download {
     }
 
     /// The bytes, once, in memory that is used again where they are many.
-    pub(crate) fn take(self, device: DeviceId, pages: &HostPages) -> Result<HostBuffer> {
+    pub(crate) fn take(self, device: DeviceId, pool: &mut Pool<HostWords>) -> Result<HostBuffer> {
         let failed = |reason: &str| Error::DeviceFault { device, reason: reason.to_owned() };
         if self.state.load(Ordering::Acquire) != MAPPED {
             return Err(failed("a result could not be mapped for reading"));
@@ -269,9 +260,9 @@ impl Download {
                 host.bytes_mut().copy_from_slice(source);
                 host.freeze()
             } else {
-                let mut words = pages.take(self.len_bytes);
-                copy(&mut bytemuck::cast_slice_mut(&mut words)[..self.len_bytes], source);
-                HostBuffer::from_owner(Filled { words, len_bytes: self.len_bytes, home: pages.clone() })
+                let mut words = pool.lend(self.len_bytes)?;
+                copy(&mut bytemuck::cast_slice_mut(&mut words.block)[..self.len_bytes], source);
+                HostBuffer::from_owner(Filled { words, len_bytes: self.len_bytes })
             }
         };
         buffer.unmap();

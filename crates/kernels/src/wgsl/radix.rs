@@ -11,6 +11,7 @@
 //! digits below 128 the lower half. Keys are put in order in workgroup memory first, so that they leave it in runs.
 
 use super::prelude::{buffers, fill, params};
+use super::sort::scatter_buffers;
 
 /// Digits of a pass.
 pub const RADIX_DIGITS: usize = 256;
@@ -90,15 +91,7 @@ impl RadixKernel {
     }
 
     fn scatter(&self, positions: bool, first: bool) -> String {
-        let mut writes = vec![("out_keys", "u32")];
-        let mut reads = vec![("keys", "u32"), ("starts", "u32")];
-        if positions {
-            writes.push(("out_positions", "u32"));
-            if !first {
-                reads.push(("positions", "u32"));
-            }
-        }
-        let mut text = buffers(&writes, &reads);
+        let mut text = scatter_buffers(positions, first);
         text.push_str(SCATTER_MEMORY);
         text.push_str(&alike());
         text.push_str(ENTRY);

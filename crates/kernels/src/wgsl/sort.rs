@@ -211,11 +211,9 @@ const COUNT: &str = "
 }
 ";
 
-/// Each invocation owns eight neighbouring keys and a counter for each digit; two counters of sixteen bits share a word,
-/// digits below eight the lower half. A scan of the counters gives every key its place in the block; keys are put in
-/// order in workgroup memory first, so that they leave it in runs.
-fn scatter(positions: bool, first: bool) -> String {
-    let mut text = params(&["lines", "axis", "blocks", "shift"]);
+/// What a pass writes and reads: keys with where each block's digits start, and positions where they travel along. The first
+/// pass makes positions up.
+pub(super) fn scatter_buffers(positions: bool, first: bool) -> String {
     let mut writes = vec![("out_keys", "u32")];
     let mut reads = vec![("keys", "u32"), ("starts", "u32")];
     if positions {
@@ -224,7 +222,15 @@ fn scatter(positions: bool, first: bool) -> String {
             reads.push(("positions", "u32"));
         }
     }
-    text.push_str(&buffers(&writes, &reads));
+    buffers(&writes, &reads)
+}
+
+/// Each invocation owns eight neighbouring keys and a counter for each digit; two counters of sixteen bits share a word,
+/// digits below eight the lower half. A scan of the counters gives every key its place in the block; keys are put in
+/// order in workgroup memory first, so that they leave it in runs.
+fn scatter(positions: bool, first: bool) -> String {
+    let mut text = params(&["lines", "axis", "blocks", "shift"]);
+    text.push_str(&scatter_buffers(positions, first));
     text.push_str(
         "var<workgroup> moved: array<u32, 2048>;\nvar<workgroup> counters: array<u32, 2048>;\nvar<workgroup> sums: array<u32, 256>;\n",
     );

@@ -65,8 +65,8 @@ pub(super) fn keep(op: &Map, context: &mut Context) -> Result<()> {
     let (program, output) = (op.program()?, op.output_dtype()?);
     let inputs: Rc<[DType]> = op.inputs().map(Tensor::dtype).collect();
     let all_read = MapKernel::inputs_read(program).len() == inputs.len();
-    let inputs_max = INPUTS_MAX.min(context.profile.buffers_max - 1);
-    let small = program.nodes().len() <= VECTOR_NODES_MAX && inputs.len() <= inputs_max;
+    let bound = inputs.len() <= INPUTS_MAX && inputs.len() < context.profile.buffers_max;
+    let small = program.nodes().len() <= VECTOR_NODES_MAX && bound;
     if !all_read || !small || output.size_bytes() != 4 || !is_plain(op, &inputs, context) {
         return Ok(());
     }

@@ -1,8 +1,7 @@
 //! Products of f16 on a device's matrix units, where they suit them.
 
 use panoply_core::expr::Expr;
-use panoply_core::op::compute::Activation;
-use panoply_core::{DType, Error, Result, Shape};
+use panoply_core::{DType, Result, Shape};
 use panoply_kernels::wgsl::{Addend, COOP_DEPTH, COOP_STEP, COOP_TILE, CoopKernel, Epilogue, Kernel, Load};
 
 use super::map::evaluate;
@@ -74,17 +73,7 @@ fn finish(
         x = x + Expr::input(operands.len() as u32).cast(DType::F32);
         operands.push(bias.clone());
     }
-    let x = match product.activation {
-        Activation::None => x,
-        Activation::Relu => x.relu(),
-        Activation::Gelu => x.gelu(),
-        Activation::Silu => x.silu(),
-        Activation::Sigmoid => x.sigmoid(),
-        Activation::Tanh => x.tanh(),
-        other => {
-            return Err(Error::Unsupported { op: "matmul", reason: format!("{other:?} behind a product") });
-        }
-    };
+    let x = product.activation.apply(x);
     let program = x.cast(DType::F16).finish()?;
     let dtypes: Vec<DType> = operands.iter().map(|operand| operand.dtype).collect();
     let read: Vec<usize> = (0..operands.len()).collect();

@@ -373,6 +373,18 @@ DEVICE void copy_async_16(void *target, GLOBAL const void *source, int present)
     if (present) memcpy(target, source, 16);
     else memset(target, 0, 16);
 }
+typedef struct { u32 arrivals, arrived, phase; } gate;
+DEVICE void gate_prepare(gate *p, u32 arrivals) { *p = gate{arrivals, 0, 0}; }
+DEVICE void gate_arrive(gate *p)
+{
+    emulation::moved = true;
+    if (++p->arrived == p->arrivals) p->arrived = 0, p->phase++;
+}
+DEVICE void gate_arrive_when_copied(gate *p) { gate_arrive(p); }
+DEVICE void gate_wait(gate *p, u32 parity)
+{
+    while ((p->phase & 1u) == parity) emulation::leave();
+}
 #define COPY_ASYNC_COMMIT() ((void)0)
 #define COPY_ASYNC_WAIT(groups) ((void)0)
 // What was copied to the block's memory is seen by matrix units that read it by themselves.

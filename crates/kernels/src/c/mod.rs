@@ -117,6 +117,7 @@ pub const SEARCH_MANY: Unit = Unit {
         include_str!("search_score.h"),
         include_str!("search_bounds.h"),
         include_str!("group_multiply.h"),
+        include_str!("search_choose.h"),
         include_str!("search_many.c")
     ),
 };

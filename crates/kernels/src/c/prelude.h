@@ -14,6 +14,9 @@
 //   ATOMIC_…               on device or block memory, relaxed; return the old value
 //   FENCE()                what was written before is seen by the whole device before what is written after
 //   LOAD_VOLATILE(p)       a load that is not taken from a register or a stale cache
+//   gate                   a word of the block's memory that threads wait for, phase after phase: gate_prepare(p, arrivals) says how
+//                          many gate_arrive(p) end a phase; gate_wait(p, parity) waits for the end of one, the first of which
+//                          has the parity 0, while that before the first is over
 //   UNROLL                 before a loop with a known number of rounds
 //   PERSISTENT             before a variable of the file that keeps its value between launches; zero at first
 //
@@ -140,6 +143,29 @@ DEVICE void copy_async_16(void *target, GLOBAL const void *source, int present)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(target)), "l"(source),
         "r"(present ? 16 : 0) : "memory");
+}
+typedef u64 gate;
+DEVICE void gate_prepare(gate *p, u32 arrivals)
+{
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(p)), "r"(arrivals) : "memory");
+}
+DEVICE void gate_arrive(gate *p)
+{
+    asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }" ::"r"(shared_address(p)) : "memory");
+}
+// Arrives when all that this thread has started to copy so far is there.
+DEVICE void gate_arrive_when_copied(gate *p)
+{
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(shared_address(p)) : "memory");
+}
+DEVICE void gate_wait(gate *p, u32 parity)
+{
+#if __CUDA_ARCH__ >= 900
+#define GATE_TEST "mbarrier.try_wait.parity.shared.b64"
+#else
+#define GATE_TEST "mbarrier.test_wait.parity.shared.b64"
+#endif
+    asm volatile("{ .reg .pred over; again: " GATE_TEST " over, [%0], %1; @!over bra again; }" ::"r"(shared_address(p)), "r"(parity) : "memory");
 }
 #define COPY_ASYNC_COMMIT() asm volatile("cp.async.commit_group;" ::: "memory")
 #define COPY_ASYNC_WAIT(groups) asm volatile("cp.async.wait_group %0;" ::"n"(groups) : "memory")

@@ -1,10 +1,9 @@
 //! Search with many queries. In order:
 //!
-//! 1. A sample of the rows is scored in full, and the k-th nearest of it becomes each query's threshold: no row farther away
-//!    can be in the result.
-//! 2. Passes over more and more of the other rows list those up to the threshold; after each but the last, the threshold is
-//!    tightened and the list cut down to the nearest so far. Listing costs more than scoring, so a pass is only a few times
-//!    larger than all before it.
+//! 1. A sample of the rows is scored, of each group of them the nearest score is kept, and the k-th nearest of those becomes
+//!    each query's threshold: no row farther away can be in the result.
+//! 2. A pass over all rows lists those up to the threshold. Where a list might not hold them, there are several, over more and
+//!    more of the rows; after each but the last, the threshold is tightened and the list cut down to the nearest so far.
 //! 3. The k nearest of each list are the result. Queries whose list ran over, as an adversarial order of rows can bring
 //!    about, are searched again by the fused pass, which takes any order. Which ones, only the device knows.
 
@@ -25,22 +24,28 @@ const LONG_ROWS_MIN: usize = 1 << 16;
 const ROWS_MAX: usize = u32::MAX as usize - 1024;
 /// Bytes of each vector that are multiplied at a time.
 const CHUNK_BYTES: usize = 128;
-/// Blocks of a multiprocessor: while one chooses, another multiplies.
-const BLOCKS: usize = 2;
-/// Block memory of a multiprocessor, and what the kernel declares of it itself, for each warp and besides.
-const BLOCKS_BYTES_MAX: usize = 224 << 10;
-const WARP_BYTES: usize = 896;
-const DECLARED_BYTES: usize = 7 << 10;
+/// Block memory of a multiprocessor, and what the kernel declares of it itself, for each warp, row and query and besides.
+const BLOCKS_BYTES_MAX: usize = 226 << 10;
+const WARP_BYTES: usize = 864;
+const ROW_BYTES: usize = 16;
+const QUERY_BYTES: usize = 20;
+const DECLARED_BYTES: usize = 512;
 /// The kernel moves to the next boundary of so many bytes.
 const ALIGN_BYTES: usize = 1024;
-const STAGES_MAX: usize = 4;
+const STAGES_MAX: usize = 8;
+/// With so many stages a stage may be twice as large: that means fewer waits.
+const LARGE_STAGES_MIN: usize = 3;
 /// Keys of a query's list of candidates.
 const LIST_KEYS_MIN: usize = 2048;
 const LIST_KEYS_MAX: usize = 16384;
 /// Bytes of all lists; more queries are taken in turns.
 const LISTS_BYTES_MAX: usize = 256 << 20;
-/// How much larger the rows up to a pass are than those up to the one before, at most.
-const GROWTH_MAX: usize = 8;
+/// How much more than the expected candidates a list must hold.
+const LIST_RESERVE: usize = 4;
+/// Groups of the sample for each neighbour: with fewer, many neighbours would be in one group, and the threshold too wide.
+const GROUPS_PER_NEIGHBOUR: usize = 8;
+/// Rows times neighbours for which scoring all costs as much as listing one candidate for each neighbour does.
+const ROWS_PER_CANDIDATE: usize = 2000;
 /// The one compute capability with instructions for four warps together in this form.
 const GROUPED_CAPABILITY: u32 = 90;
 const MEASURE_THREADS: usize = 256;
@@ -130,6 +135,29 @@ struct Pass {
     left_out: usize,
 }
 
+/// What a pass writes to the lists. The numbers are those of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Writes {
+    /// Candidates.
+    List = 0,
+    /// Every score.
+    All = 1,
+    /// The nearest score of each group of rows.
+    Nearest = 2,
+}
+
+/// The passes of a turn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Plan {
+    sample: Pass,
+    /// Whether every score of the sample is written, and not only the nearest of each group.
+    all: bool,
+    /// Keys that the sample writes of each tile.
+    tile_keys: usize,
+    /// The listing passes; none where the sample is everything and its scores are exact.
+    lists: Vec<Pass>,
+}
+
 /// As many queries as there is room for lists.
 struct Turn<'a> {
     task: &'a Task,
@@ -166,18 +194,16 @@ impl<'a> Turn<'a> {
             self.measure(context)?;
         }
         let task = self.task;
-        let tiles = task.row_count.div_ceil(self.shape.tile_rows);
-        let passes = passes(tiles, self.shape.tile_rows, self.capacity, task.k, self.exact);
-        let Some((first, rest)) = passes.split_first() else { return Ok(()) };
-        let given = first.tiles * self.shape.tile_rows;
-        self.score(*first, true, context)?;
-        if rest.is_empty() {
+        let plan = Plan::new(task.row_count, task.k, &self.shape, self.capacity, self.exact);
+        let (writes, given) = (if plan.all { Writes::All } else { Writes::Nearest }, plan.sample.tiles * plan.tile_keys);
+        self.score(plan.sample, writes, plan.shared_by(&self.shape), context)?;
+        if plan.lists.is_empty() {
             return self.select(given, After::Last, context);
         }
-        self.select(given, if self.exact { After::Kept } else { After::Sample }, context)?;
-        for (index, pass) in rest.iter().enumerate() {
-            self.score(*pass, false, context)?;
-            self.select(0, if index + 1 == rest.len() { After::Last } else { After::Kept }, context)?;
+        self.select(given, After::Sample, context)?;
+        for (index, pass) in plan.lists.iter().enumerate() {
+            self.score(*pass, Writes::List, 1, context)?;
+            self.select(0, if index + 1 == plan.lists.len() { After::Last } else { After::Kept }, context)?;
         }
         few::run_chosen(task, self.chosen, context)
     }
@@ -198,10 +224,12 @@ impl<'a> Turn<'a> {
         context.launch(&kernel, Launch::new(blocks as u32, MEASURE_THREADS as u32), &mut arguments)
     }
 
-    fn score(&self, pass: Pass, first: bool, context: &mut Context) -> Result<()> {
-        let task = self.task;
-        let shape = &self.shape;
-        let kernel = shape.parameters(self.parameters(Kernel::new(SEARCH_MANY, "search_many"))).flag("FIRST", first);
+    fn score(&self, pass: Pass, writes: Writes, shared_by: usize, context: &mut Context) -> Result<()> {
+        let (task, shape) = (self.task, &self.shape);
+        let kernel = shape
+            .parameters(self.parameters(Kernel::new(SEARCH_MANY, "search_many")))
+            .integer("PASS", writes as i64)
+            .integer("SHARED_BY", shared_by);
         let mut arguments = Arguments::new()
             .address(task.rows)
             .address(task.queries)
@@ -219,7 +247,7 @@ impl<'a> Turn<'a> {
             .u32(pass.step as u32)
             .u32(pass.left_out as u32);
         let query_tiles = task.query_count.div_ceil(shape.tile_queries);
-        let blocks = context.driver.properties().multiprocessors as usize * BLOCKS;
+        let blocks = context.driver.properties().multiprocessors as usize * shape.blocks;
         let parts = (blocks / query_tiles).clamp(1, pass.tiles);
         let launch = Launch::grid([query_tiles as u32, parts as u32, 1], shape.threads() as u32);
         context.launch(&kernel, launch.shared(shape.shared_bytes as u32), &mut arguments)
@@ -261,28 +289,51 @@ enum After {
     Last,
 }
 
-/// The first pass writes its scores in full; the others list candidates. Every row is in one of them, and where scores are only
-/// bounded at first, those of the first pass are in the second as well.
-fn passes(tiles: usize, tile_rows: usize, capacity: usize, k: usize, exact: bool) -> Vec<Pass> {
-    let most = capacity / tile_rows;
-    if tiles <= most && exact {
-        return vec![Pass { tiles, step: 1, left_out: 0 }];
+impl Plan {
+    /// Every row is in one of the listing passes, or all are in the sample.
+    fn new(rows: usize, k: usize, shape: &Shape, capacity: usize, exact: bool) -> Plan {
+        let tiles = rows.div_ceil(shape.tile_rows);
+        let all_tiles = capacity / shape.tile_rows;
+        if exact && tiles <= all_tiles {
+            let sample = Pass { tiles, step: 1, left_out: 0 };
+            return Plan { sample, all: true, tile_keys: shape.tile_rows, lists: Vec::new() };
+        }
+        // A warp's rows are one group, or four.
+        let parts = shape.tile_rows / shape.warp.1;
+        let steps_max = tiles * parts * 4 / (k * GROUPS_PER_NEIGHBOUR);
+        let all = steps_max == 0;
+        let step = if all {
+            tiles.div_ceil(all_tiles)
+        } else {
+            let balanced = (rows / (k * ROWS_PER_CANDIDATE)).isqrt();
+            balanced.clamp(1, steps_max).max(tiles.div_ceil(capacity / parts))
+        };
+        let growths = growths(step, (capacity / (LIST_RESERVE * k)).max(2));
+        let mut step = growths.iter().product();
+        let sample = Pass { tiles: tiles.div_ceil(step), step, left_out: 0 };
+        let tile_keys = match sample.tiles * parts * 4 <= capacity {
+            _ if all => shape.tile_rows,
+            true => parts * 4,
+            false => parts,
+        };
+        let mut lists = Vec::new();
+        for growth in &growths {
+            let before = tiles.div_ceil(step);
+            step /= growth;
+            // The sample's rows are not in the lists yet.
+            let (left_out, taken) = if lists.is_empty() { (0, 0) } else { (*growth, before) };
+            lists.push(Pass { tiles: tiles.div_ceil(step) - taken, step, left_out });
+        }
+        if lists.is_empty() {
+            lists.push(sample);
+        }
+        Plan { sample, all, tile_keys, lists }
     }
-    let sampled = ((k * 2).next_multiple_of(tile_rows).max(LIST_KEYS_MIN) / tile_rows).min(most);
-    let growths = growths(tiles.div_ceil(sampled), (capacity / (2 * k)).clamp(2, GROWTH_MAX));
-    let mut step = growths.iter().product();
-    let mut passes = vec![Pass { tiles: tiles.div_ceil(step), step, left_out: 0 }];
-    for (index, growth) in growths.iter().enumerate() {
-        let before = tiles.div_ceil(step);
-        step /= growth;
-        let finds_again = index == 0 && !exact;
-        let (left_out, taken) = if finds_again { (0, 0) } else { (*growth, before) };
-        passes.push(Pass { tiles: tiles.div_ceil(step) - taken, step, left_out });
+
+    /// How many lanes of a warp share a group of the sample's rows.
+    fn shared_by(&self, shape: &Shape) -> usize {
+        if self.tile_keys == shape.tile_rows / shape.warp.1 { 4 } else { 1 }
     }
-    if growths.is_empty() {
-        passes.push(passes[0]);
-    }
-    passes
 }
 
 /// Few factors of at most `most`, as even as can be, whose product is at least `whole`, but not much more.
@@ -301,7 +352,7 @@ fn growths(whole: usize, most: usize) -> Vec<usize> {
     factors
 }
 
-/// How the tiles lie in a block's memory.
+/// How the tiles lie in a block's memory, and who works on them.
 struct Shape {
     tile_queries: usize,
     tile_rows: usize,
@@ -309,6 +360,10 @@ struct Shape {
     grouped: bool,
     /// Queries and rows of one warp.
     warp: (usize, usize),
+    /// Warps that copy.
+    copiers: usize,
+    /// Blocks of a multiprocessor.
+    blocks: usize,
     stages: usize,
     stage_chunks: usize,
     /// Whether the queries stay in the block's memory, or come with every chunk of rows.
@@ -317,42 +372,49 @@ struct Shape {
 }
 
 impl Shape {
-    /// A tile that the queries fill. Few queries are bound by the reading of rows alone, and want many stages of it.
+    /// A tile that the queries fill. Few queries are bound by the reading of rows alone.
     fn new(task: &Task, context: &Context) -> Shape {
         let hopper = context.driver.properties().capability == GROUPED_CAPABILITY;
-        let grouped_warp = if hopper { (16, 128) } else { (64, 32) };
-        match task.query_count {
-            0..=16 => Shape::with(task, context, (16, 128), false, (16, 16)),
-            17..=64 => Shape::with(task, context, (64, 256), hopper, grouped_warp),
-            _ => Shape::with(task, context, (128, 128), hopper, grouped_warp),
-        }
+        let queries = task.query_count;
+        let (tile, warp, grouped) = match (hopper, queries) {
+            (_, 0..=16) => ((16, 128), (16, 16), false),
+            (true, 17..=64) => ((64, 256), (16, 128), true),
+            (true, _) if queries.next_multiple_of(256) == queries.next_multiple_of(128) => {
+                ((256, 128), (16, 128), true)
+            }
+            (true, _) => ((128, 256), (16, 128), true),
+            (false, 17..=64) => ((64, 256), (64, 32), false),
+            (false, _) => ((128, 128), (64, 32), false),
+        };
+        Shape::with(task, context, tile, warp, grouped)
     }
 
     fn with(
         task: &Task,
         context: &Context,
         (tile_queries, tile_rows): (usize, usize),
-        grouped: bool,
         warp: (usize, usize),
+        grouped: bool,
     ) -> Shape {
+        let (copiers, blocks) = if grouped { (4, 1) } else { (2, 2) };
         let warps = tile_queries / warp.0 * (tile_rows / warp.1);
-        let room = (context.driver.properties().shared_bytes_max as usize).min(BLOCKS_BYTES_MAX / BLOCKS);
-        let most = room - DECLARED_BYTES - warps * WARP_BYTES - ALIGN_BYTES;
+        let declared = DECLARED_BYTES + warps * WARP_BYTES + tile_rows * ROW_BYTES + tile_queries * QUERY_BYTES;
+        let room = (context.driver.properties().shared_bytes_max as usize).min(BLOCKS_BYTES_MAX / blocks);
+        let most = room - declared - ALIGN_BYTES;
         let chunks = (task.dim * task.row_type.size_bytes()).div_ceil(CHUNK_BYTES);
         let (query_chunk, row_chunk) = (tile_queries * CHUNK_BYTES, tile_rows * CHUNK_BYTES);
         let resident = chunks * query_chunk + 2 * row_chunk <= most;
         let (kept, with_rows) = if resident { (chunks * query_chunk, 0) } else { (0, query_chunk) };
-        // Larger stages mean fewer barriers.
-        let pairs = grouped && chunks.is_multiple_of(2) && kept + 2 * 2 * (row_chunk + with_rows) <= most;
+        let pairs = chunks.is_multiple_of(2) && kept + LARGE_STAGES_MIN * 2 * (row_chunk + with_rows) <= most;
         let stage_chunks = if pairs { 2 } else { 1 };
         let stage = stage_chunks * (row_chunk + with_rows);
         let stages = (most.saturating_sub(kept) / stage).clamp(2, STAGES_MAX);
         let shared_bytes = kept + stages * stage + ALIGN_BYTES;
-        Shape { tile_queries, tile_rows, grouped, warp, stages, stage_chunks, resident, shared_bytes }
+        Shape { tile_queries, tile_rows, grouped, warp, copiers, blocks, stages, stage_chunks, resident, shared_bytes }
     }
 
     fn threads(&self) -> usize {
-        self.tile_queries / self.warp.0 * (self.tile_rows / self.warp.1) * 32
+        (self.tile_queries / self.warp.0 * (self.tile_rows / self.warp.1) + self.copiers) * 32
     }
 
     fn parameters(&self, kernel: Kernel) -> Kernel {
@@ -363,7 +425,8 @@ impl Shape {
             .integer("WARP_ROWS", self.warp.1)
             .integer("STAGES", self.stages)
             .integer("STAGE_CHUNKS", self.stage_chunks)
-            .integer("BLOCKS", BLOCKS)
+            .integer("COPIERS", self.copiers)
+            .integer("BLOCKS", self.blocks)
             .flag("RESIDENT", self.resident)
             .flag("GROUPED", self.grouped)
     }
@@ -383,18 +446,53 @@ mod tests {
         (0..pass.tiles).map(move |index| number(index) * pass.step)
     }
 
+    fn shape((tile_queries, tile_rows): (usize, usize), warp: (usize, usize), grouped: bool) -> Shape {
+        Shape {
+            tile_queries,
+            tile_rows,
+            grouped,
+            warp,
+            copiers: 4,
+            blocks: 1,
+            stages: 2,
+            stage_chunks: 1,
+            resident: true,
+            shared_bytes: 0,
+        }
+    }
+
     #[test]
-    fn every_tile_is_in_one_pass() {
-        for tiles in [1, 2, 15, 16, 17, 100, 129, 1000, 7813, 78_125] {
-            for (k, exact) in [(1, true), (10, true), (10, false), (100, true), (2048, true), (2048, false)] {
-                let capacity = (k * 8_usize).next_power_of_two().clamp(LIST_KEYS_MIN, LIST_KEYS_MAX);
-                let passes = passes(tiles, 128, capacity, k, exact);
-                assert!(passes[0].tiles * 128 <= capacity, "{tiles} tiles, k = {k}: {passes:?}");
-                let counted = if exact { &passes[..] } else { &passes[1..] };
-                let mut seen: Vec<usize> = counted.iter().flat_map(taken).collect();
-                seen.sort_unstable();
-                assert_eq!(seen, (0..tiles).collect::<Vec<_>>(), "k = {k}, {passes:?}");
+    fn every_tile_is_listed_once() {
+        let shapes = [((16, 128), (16, 16)), ((64, 256), (16, 128)), ((256, 128), (16, 128)), ((128, 128), (64, 32))];
+        for (tile, warp) in shapes {
+            let shape = shape(tile, warp, false);
+            for rows in [1, 130, 2047, 2049, 20_000, 128_000, 1_000_000, 10_000_000, 100_000_000] {
+                for (k, exact) in [(1, true), (10, true), (10, false), (100, true), (2048, true), (2048, false)] {
+                    let capacity = (k * 8_usize).next_power_of_two().clamp(LIST_KEYS_MIN, LIST_KEYS_MAX);
+                    let plan = Plan::new(rows, k, &shape, capacity, exact);
+                    let case = format!("{rows} rows, k = {k}, tiles of {tile:?}: {plan:?}");
+                    assert!(plan.sample.tiles * plan.tile_keys <= capacity, "{case}");
+                    let tiles = rows.div_ceil(tile.1);
+                    let mut seen: Vec<usize> = match plan.lists.is_empty() {
+                        true => taken(&plan.sample).collect(),
+                        false => plan.lists.iter().flat_map(taken).collect(),
+                    };
+                    seen.sort_unstable();
+                    assert!(seen.into_iter().eq(0..tiles), "{case}");
+                    // Enough scores for a threshold, unless the lists hold every row.
+                    let keys = plan.sample.tiles * plan.tile_keys;
+                    assert!(keys >= 2 * k || rows <= capacity, "{case}");
+                }
             }
+        }
+    }
+
+    #[test]
+    fn one_listing_pass_is_enough_for_millions_of_rows() {
+        let shape = shape((256, 128), (16, 128), true);
+        for (rows, step) in [(1_000_000, 7), (10_000_000, 39)] {
+            let plan = Plan::new(rows, 10, &shape, LIST_KEYS_MIN, true);
+            assert_eq!((plan.sample.step, plan.lists.len()), (step, 1), "{plan:?}");
         }
     }
 
@@ -418,22 +516,13 @@ mod tests {
         }
         let compiler = Compiler::new(String::new(), GROUPED_CAPABILITY);
         let device = DeviceId { api: Api::Simulated, index: 0 };
-        for (dtype, piece, exact, (tile_queries, tile_rows)) in [
+        for (dtype, piece, exact, tile) in [
             (DType::F32, 4, false, (64, 256)),
-            (DType::F16, 8, true, (128, 128)),
+            (DType::F16, 8, true, (256, 128)),
             (DType::BF16, 8, true, (64, 256)),
-            (DType::I8, 16, true, (128, 128)),
+            (DType::I8, 16, true, (128, 256)),
         ] {
-            let shape = Shape {
-                tile_queries,
-                tile_rows,
-                grouped: true,
-                warp: (16, 128),
-                stages: 2,
-                stage_chunks: 1,
-                resident: true,
-                shared_bytes: 0,
-            };
+            let shape = shape(tile, (16, 128), true);
             let kernel = shape
                 .parameters(Kernel::new(SEARCH_MANY, "search_many"))
                 .dtype("T", dtype)
@@ -442,9 +531,12 @@ mod tests {
                 .integer("PIECE", piece)
                 .integer("LANES", 4)
                 .flag("EXACT", exact)
-                .flag("FIRST", false);
-            let compiled = compiler.compile(device, &kernel.name(), &kernel.source(Dialect::Cuda));
-            assert!(compiled.is_ok(), "{dtype}: {compiled:?}");
+                .integer("SHARED_BY", 4);
+            for writes in [Writes::List, Writes::All, Writes::Nearest] {
+                let kernel = kernel.clone().integer("PASS", writes as i64);
+                let compiled = compiler.compile(device, &kernel.name(), &kernel.source(Dialect::Cuda));
+                assert!(compiled.is_ok(), "{dtype}, {writes:?}: {compiled:?}");
+            }
         }
     }
 }

@@ -33,6 +33,8 @@ const DECLARED_BYTES: usize = 512;
 /// The kernel moves to the next boundary of so many bytes.
 const ALIGN_BYTES: usize = 1024;
 const STAGES_MAX: usize = 8;
+/// Sums of a tile that leave registers for two blocks.
+const SMALL_TILE: usize = 16 * 128;
 /// With so many stages a stage may be twice as large: that means fewer waits.
 const LARGE_STAGES_MIN: usize = 3;
 /// Keys of a query's list of candidates.
@@ -396,7 +398,9 @@ impl Shape {
         warp: (usize, usize),
         grouped: bool,
     ) -> Shape {
-        let (copiers, blocks) = if grouped { (4, 1) } else { (2, 2) };
+        let copiers = if grouped { 4 } else { 2 };
+        // More blocks hide more latency, but have no registers for the sums of a large tile.
+        let blocks = if tile_queries * tile_rows <= SMALL_TILE { 2 } else { 1 };
         let warps = tile_queries / warp.0 * (tile_rows / warp.1);
         let declared = DECLARED_BYTES + warps * WARP_BYTES + tile_rows * ROW_BYTES + tile_queries * QUERY_BYTES;
         let room = (context.driver.properties().shared_bytes_max as usize).min(BLOCKS_BYTES_MAX / blocks);

@@ -8,8 +8,10 @@ use panoply_core::{Buffer, DType, DeviceId, Error, Result, Shape, Tensor};
 use panoply_kernels::wgsl::{Kernel, MoveKernel, WORKGROUP_SIZE, carrier_dtype};
 
 use crate::adapter::Profile;
+use crate::arena::Arena;
 use crate::fault::Faults;
-use crate::memory::DeviceMemory;
+use crate::joined::{Joined, Place};
+use crate::memory::{DeviceMemory, Lent};
 use crate::operand::{Operand, WINDOW_STEP_BYTES, collapsed};
 use crate::ops::KnownMaps;
 use crate::pieces::in_pieces;
@@ -72,6 +74,12 @@ impl Context {
         }
     }
 
+    /// The commands so far, for tests that count them.
+    #[cfg(test)]
+    pub(crate) fn recorder(&mut self) -> &mut Recorder {
+        &mut self.recorder
+    }
+
     /// A tensor as an operand: as it is where it lives here, uploaded where it is on the host.
     pub(crate) fn operand(&mut self, tensor: &Tensor) -> Result<Operand> {
         match tensor.buffer() {
@@ -80,7 +88,7 @@ impl Context {
                 let (dtype, offset) = (tensor.dtype(), tensor.offset());
                 let (shape, strides) = (*tensor.shape(), *tensor.strides());
                 let operand = Operand { block, dtype, shape, strides, offset, window: 0 };
-                let whole = operand.block().buffer.size() <= self.profile.binding_bytes_max;
+                let whole = operand.block().size() <= self.profile.binding_bytes_max;
                 Ok(if whole { operand } else { operand.windowed() })
             }
             Buffer::Host(_) => self.upload(tensor),
@@ -116,16 +124,25 @@ impl Context {
 
     /// New memory for elements, to be written in full.
     pub(crate) fn output(&mut self, dtype: DType, shape: Shape) -> Result<Operand> {
-        let bytes = (shape.elements() * dtype.size_bytes()).next_multiple_of(16);
+        let bytes = padded_bytes(dtype, shape);
         let block = match self.memory.take(bytes) {
             Err(Error::OutOfMemory { .. }) => {
                 // Cached bind groups may be all that holds what the pool has freed.
                 self.recorder.forget_groups();
+                self.memory.shrink();
                 self.memory.take(bytes)?
             }
             taken => taken?,
         };
         Ok(Operand::whole(Rc::new(block), dtype, shape))
+    }
+
+    /// New memory for elements that come from the host, and that no kernel writes.
+    fn uploaded(&mut self, dtype: DType, shape: Shape) -> Result<Operand> {
+        match self.memory.take_slot(padded_bytes(dtype, shape)) {
+            Some(slot) => Ok(Operand::whole(Rc::new(Lent::Slot(slot)), dtype, shape)),
+            None => self.output(dtype, shape),
+        }
     }
 
     /// New memory for so many words.
@@ -206,11 +223,32 @@ impl Context {
         self.recorder.dispatch(pipeline, writes, reads, params, groups)
     }
 
+    /// Lets a map of so many elements wait for others like it. All of it lies in the arena, and nothing that fails may follow:
+    /// the map will run.
+    pub(crate) fn join(
+        &mut self,
+        arena: &Arena,
+        kernel: &Rc<Joined>,
+        elements: usize,
+        output: Place,
+        inputs: &[Place],
+    ) {
+        if self.recorder.is_full() {
+            self.submit();
+        }
+        self.recorder.join(arena, kernel, elements, output, inputs);
+    }
+
+    /// Whether nothing is recorded.
+    pub(crate) fn is_rehearsal(&self) -> bool {
+        self.rehearsal
+    }
+
     /// Small data of the op itself, uploaded.
     pub(crate) fn constants(&mut self, words: &[u32]) -> Result<Operand> {
         let target = self.words(words.len().max(1))?;
         if !self.rehearsal {
-            self.belt.upload(self.recorder.encoder(), &target.block().buffer, 0, bytemuck::cast_slice(words))?;
+            self.belt.upload(self.recorder.encoder(), target.block().buffer(), 0, bytemuck::cast_slice(words))?;
         }
         Ok(target)
     }
@@ -221,16 +259,18 @@ impl Context {
             return;
         }
         let size = from.dtype.size_bytes();
-        let (start, bytes) = (from.start_byte(), from.elements() * size);
+        let (start, bytes) = (from.block().start() + from.start_byte(), from.elements() * size);
         let bytes = bytes.next_multiple_of(4) as u64;
+        let target = to.block().start() as u64 + to_offset;
         let encoder = self.recorder.encoder();
-        encoder.copy_buffer_to_buffer(&from.block().buffer, start as u64, &to.block().buffer, to_offset, bytes);
+        encoder.copy_buffer_to_buffer(from.block().buffer(), start as u64, to.block().buffer(), target, bytes);
     }
 
     /// Sets an operand's block to zeros.
     pub(crate) fn clear(&mut self, operand: &Operand) {
         if !self.rehearsal {
-            self.recorder.encoder().clear_buffer(&operand.block().buffer, 0, None);
+            let block = operand.block();
+            self.recorder.encoder().clear_buffer(block.buffer(), block.start() as u64, Some(block.size()));
         }
     }
 
@@ -242,8 +282,8 @@ impl Context {
         if self.rehearsal {
             return Ok(0);
         }
-        let start = operand.start_byte() as u64;
-        let download = self.readback.download(self.recorder.encoder(), &operand.block().buffer, start, bytes)?;
+        let start = (operand.block().start() + operand.start_byte()) as u64;
+        let download = self.readback.download(self.recorder.encoder(), operand.block().buffer(), start, bytes)?;
         self.moved_bytes += bytes as u64;
         self.downloads.push(download);
         Ok(self.downloads.len() - 1)
@@ -294,15 +334,9 @@ impl Context {
 
     /// Submits what was recorded so far.
     pub(crate) fn submit(&mut self) -> Option<wgpu::SubmissionIndex> {
-        if self.recorder.is_empty() {
-            return None;
-        }
-        let params = self.recorder.params_upload(&mut self.belt);
-        let closed = self.belt.close();
-        let index = self.recorder.submit(params);
-        self.belt.recall(closed);
+        let index = self.recorder.submit(&mut self.belt)?;
         self.uploaded_bytes = 0;
-        index
+        Some(index)
     }
 
     /// The downloads of the batch, which was submitted: asks for them to be mapped.
@@ -324,7 +358,7 @@ impl Context {
             compact = compact.contiguous()?;
         }
         let bytes = compact.as_bytes()?;
-        let target = self.output(tensor.dtype(), *compact.shape())?;
+        let target = self.uploaded(tensor.dtype(), *compact.shape())?;
         let mut offset = 0;
         let bytes = if self.rehearsal { &[] } else { bytes };
         for piece in bytes.chunks(PIECE_BYTES_MAX) {
@@ -333,7 +367,8 @@ impl Context {
                 // Chunks come back by callback, and callbacks run in here.
                 let _ = self.gpu.poll(wgpu::PollType::Poll);
             }
-            self.belt.upload(self.recorder.encoder(), &target.block().buffer, offset, piece)?;
+            let start = target.block().start() as u64;
+            self.belt.upload(self.recorder.encoder(), target.block().buffer(), start + offset, piece)?;
             offset += piece.len() as u64;
             self.uploaded_bytes += piece.len();
         }
@@ -350,6 +385,11 @@ fn stretched(operand: &Operand, shape: &Shape) -> Result<Operand> {
     let steps = operand.shape.iter().zip(operand.strides.iter()).zip(shape.iter());
     let steps: Vec<isize> = steps.map(|((own, step), wanted)| if own == wanted { *step } else { 0 }).collect();
     Ok(Operand { shape: *shape, strides: panoply_core::shape::Strides::new(steps)?, ..operand.clone() })
+}
+
+/// The bytes of elements in memory: kernels may reach behind the last, up to the end of a vector.
+fn padded_bytes(dtype: DType, shape: Shape) -> usize {
+    (shape.elements() * dtype.size_bytes()).next_multiple_of(16)
 }
 
 /// Workgroups for so many invocations.

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use panoply_core::shape::Strides;
 use panoply_core::{DType, Result, Shape};
 
-use crate::memory::{Block, BlockLease};
+use crate::memory::Lent;
 
 /// Kernels see a block from a multiple of this on.
 pub(crate) const WINDOW_STEP_BYTES: usize = 256;
@@ -13,7 +13,7 @@ pub(crate) const WINDOW_STEP_BYTES: usize = 256;
 /// A view of elements in a block. The block is lent for as long as a view of it exists.
 #[derive(Clone)]
 pub(crate) struct Operand {
-    pub(crate) block: Rc<BlockLease>,
+    pub(crate) block: Rc<Lent>,
     pub(crate) dtype: DType,
     pub(crate) shape: Shape,
     pub(crate) strides: Strides,
@@ -25,13 +25,18 @@ pub(crate) struct Operand {
 
 impl Operand {
     /// A contiguous view from the block's start.
-    pub(crate) fn whole(block: Rc<BlockLease>, dtype: DType, shape: Shape) -> Operand {
+    pub(crate) fn whole(block: Rc<Lent>, dtype: DType, shape: Shape) -> Operand {
         Operand { block, dtype, strides: shape.contiguous_strides(), shape, offset: 0, window: 0 }
     }
 
     /// The block.
-    pub(crate) fn block(&self) -> &Block {
-        &self.block.block
+    pub(crate) fn block(&self) -> &Lent {
+        &self.block
+    }
+
+    /// Where the window begins, counted from the start of the buffer.
+    pub(crate) fn window_in_buffer(&self) -> usize {
+        self.block.start() + self.window
     }
 
     /// How many elements there are.

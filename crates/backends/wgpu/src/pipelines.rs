@@ -80,6 +80,11 @@ impl Pipelines {
         self.known.keys()
     }
 
+    /// The most words of parameters that a dispatch carries itself; none where the device cannot.
+    pub(crate) fn immediate_words_max(&self) -> usize {
+        self.immediate_words_max
+    }
+
     /// The layout of the parameters' bind group.
     pub(crate) fn params_layout(&self) -> &wgpu::BindGroupLayout {
         &self.params

@@ -4,10 +4,17 @@
 //! Parameters come with each dispatch where they are few and the device can; else they are gathered on the host and written
 //! once per submission, and a dispatch names its own by an offset. Bind
 //! groups are cached by the blocks that they bind, which a warm pool gives out again and again.
+//!
+//! Small maps that follow each other become one dispatch: they wait in a [`Group`] until it can take no more, or anything
+//! else is recorded. Whatever asks for the encoder or a pass gets them recorded first.
+
+use std::rc::Rc;
 
 use hashbrown::HashMap;
 use panoply_core::{Error, Result};
 
+use crate::arena::Arena;
+use crate::joined::{Group, Joined, Place};
 use crate::operand::Operand;
 use crate::pipelines::{Pipeline, Pipelines};
 use crate::staging::Belt;
@@ -27,7 +34,7 @@ const STAMP_BYTES: u64 = 8;
 /// The most workgroups along one dimension, on every adapter.
 const GROUPS_MAX: u64 = 65_535;
 
-/// How many blocks are written, then every bound block with the start of its window.
+/// How many blocks are written, then every bound buffer with the start of the window in it.
 type BindKey = Vec<(u64, usize)>;
 
 /// Commands under construction.
@@ -43,8 +50,15 @@ pub(crate) struct Recorder {
     groups: HashMap<BindKey, wgpu::BindGroup>,
     /// The key of the last dispatch's bind group, whose memory the next one uses.
     key: BindKey,
+    /// Maps that wait.
+    waiting: Group,
+    /// The arena that they lie in, bound as a whole.
+    arena: Option<(u64, wgpu::BindGroup)>,
     /// The pipeline that the pass has set.
     last_pipeline: Option<wgpu::ComputePipeline>,
+    /// Dispatches so far.
+    #[cfg(test)]
+    pub(crate) dispatches: usize,
     binding_bytes_max: u64,
     /// One for each turn; none where the device has no time stamps.
     timers: Vec<Timer>,
@@ -73,7 +87,11 @@ impl Recorder {
             turn: 0,
             groups: HashMap::new(),
             key: BindKey::new(),
+            waiting: Group::new(),
+            arena: None,
             last_pipeline: None,
+            #[cfg(test)]
+            dispatches: 0,
             binding_bytes_max: limits.max_storage_buffer_binding_size,
             timers: timers(device),
             timed_passes: None,
@@ -87,6 +105,7 @@ impl Recorder {
 
     /// Ends the timing: records how stamps are put together, and gives the buffer with two of them for each pass.
     pub(crate) fn end_timing(&mut self) -> Option<(wgpu::Buffer, usize)> {
+        self.flush();
         self.pass = None;
         let passes = self.timed_passes.take().filter(|passes| *passes > 0)?;
         let timer = &self.timers[self.turn];
@@ -95,18 +114,48 @@ impl Recorder {
         Some((timer.resolved.clone(), 2 * passes as usize * STAMP_BYTES as usize))
     }
 
-    /// Whether anything was recorded since the last submission.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.encoder.is_none()
+    /// Whether the next dispatch has no room for its parameters behind those that wait: submit first.
+    pub(crate) fn is_full(&self) -> bool {
+        let coming = if self.waiting.is_empty() { 1 } else { 2 };
+        self.params.len() + coming * PARAMS_BYTES as usize > PARAMS_BYTES_MAX
     }
 
-    /// Whether the next dispatch has no room for its parameters: submit first.
-    pub(crate) fn is_full(&self) -> bool {
-        self.params.len() + PARAMS_BYTES as usize > PARAMS_BYTES_MAX
+    /// Lets a map wait for others, behind those that must come before it.
+    pub(crate) fn join(
+        &mut self,
+        arena: &Arena,
+        kernel: &Rc<Joined>,
+        elements: usize,
+        output: Place,
+        inputs: &[Place],
+    ) {
+        if self.arena.as_ref().is_none_or(|(bound, _)| *bound != arena.id) {
+            // Those that wait lie in the one that was bound.
+            self.flush();
+            let entire = wgpu::BindGroupEntry { binding: 0, resource: arena.buffer.as_entire_binding() };
+            self.arena = Some((arena.id, self.bind_group(kernel.pipeline(0), &[entire])));
+        }
+        if !self.waiting.takes(kernel, elements as u32, kernel.words_max(), output, inputs) {
+            self.flush();
+        }
+        self.waiting.push(kernel, elements as u32, output, inputs);
+    }
+
+    /// Records the maps that wait.
+    fn flush(&mut self) {
+        let Some((kernel, mut params, groups)) = self.waiting.end() else { return };
+        let pipeline = kernel.pipeline(params.len());
+        // The API wants all words that come with a dispatch to be given.
+        params.resize(pipeline.immediates.unwrap_or(0).max(params.len()), 0);
+        if let Some((_, arena)) = self.arena.clone() {
+            self.record(pipeline, &arena, &params, (groups as u32, 1));
+        }
+        self.waiting.reuse(params);
     }
 
     /// The encoder, for copies. Ends the pass.
     pub(crate) fn encoder(&mut self) -> &mut wgpu::CommandEncoder {
+        self.flush();
         self.pass = None;
         let device = &self.device;
         self.encoder
@@ -122,26 +171,38 @@ impl Recorder {
         params: &[u32],
         groups: u64,
     ) -> Result<()> {
+        self.flush();
+        let size = folded(groups)?;
         self.key.clear();
         self.key.push((writes.len() as u64, 0));
-        self.key.extend(writes.iter().chain(reads).map(|operand| (operand.block().id, operand.window)));
-        if !self.groups.contains_key(&self.key) {
-            let made = self.bind(pipeline, writes.iter().chain(reads).copied());
-            if self.groups.len() >= BIND_GROUPS_MAX {
-                self.groups.clear();
+        let bound = |operand: &&Operand| (operand.block().buffer_id(), operand.window_in_buffer());
+        self.key.extend(writes.iter().chain(reads).map(bound));
+        let group = match self.groups.get(&self.key) {
+            Some(group) => group.clone(),
+            None => {
+                let made = self.bind(pipeline, writes.iter().chain(reads).copied());
+                if self.groups.len() >= BIND_GROUPS_MAX {
+                    self.groups.clear();
+                }
+                self.groups.insert(self.key.clone(), made.clone());
+                made
             }
-            self.groups.insert(self.key.clone(), made);
-        }
+        };
+        self.record(pipeline, &group, params, size);
+        Ok(())
+    }
+
+    /// Records a dispatch behind those that wait.
+    fn record(&mut self, pipeline: &Pipeline, group: &wgpu::BindGroup, params: &[u32], (x, y): (u32, u32)) {
         let offset = self.params.len();
         if pipeline.immediates.is_none() {
             self.params.extend_from_slice(bytemuck::cast_slice(params));
             self.params.resize(self.params.len().next_multiple_of(self.params_step), 0);
         }
-        let (x, y) = folded(groups)?;
         if self.pass.is_none() {
             self.begin_pass();
         }
-        let (Some(pass), Some(group)) = (&mut self.pass, self.groups.get(&self.key)) else { return Ok(()) };
+        let Some(pass) = &mut self.pass else { return };
         if self.last_pipeline.as_ref() != Some(&pipeline.pipeline) {
             pass.set_pipeline(&pipeline.pipeline);
             self.last_pipeline = Some(pipeline.pipeline.clone());
@@ -152,7 +213,10 @@ impl Recorder {
         }
         pass.set_bind_group(1, group, &[]);
         pass.dispatch_workgroups(x, y, 1);
-        Ok(())
+        #[cfg(test)]
+        {
+            self.dispatches += 1;
+        }
     }
 
     fn begin_pass(&mut self) {
@@ -175,15 +239,16 @@ impl Recorder {
 
     /// Forgets cached bind groups, and with them the last hold on blocks that the pool has freed.
     pub(crate) fn forget_groups(&mut self) {
+        self.flush();
         self.groups.clear();
+        self.arena = None;
     }
 
-    /// The commands that bring the parameters to the device: to be handed to [`Recorder::submit`] before the belt's chunks
-    /// are used again.
+    /// The commands that bring the parameters to the device.
     ///
     /// (`write_buffer` would make a buffer for each submission. Where the belt's chunks fill all blocks of host memory that
     /// there are, that takes a block of its own from the driver each time: 4 ms on an H200.)
-    pub(crate) fn params_upload(&mut self, belt: &mut Belt) -> Option<wgpu::CommandEncoder> {
+    fn params_upload(&mut self, belt: &mut Belt) -> Option<wgpu::CommandEncoder> {
         if self.params.is_empty() {
             return None;
         }
@@ -197,31 +262,37 @@ impl Recorder {
         uploaded.is_ok().then_some(encoder)
     }
 
-    /// Hands everything recorded to the queue, behind the upload of the parameters.
-    pub(crate) fn submit(&mut self, params: Option<wgpu::CommandEncoder>) -> Option<wgpu::SubmissionIndex> {
+    /// Hands everything recorded to the queue, behind the upload of the parameters, and sends the belt's chunks on their
+    /// way back. Nothing where nothing was recorded.
+    pub(crate) fn submit(&mut self, belt: &mut Belt) -> Option<wgpu::SubmissionIndex> {
+        self.flush();
         self.pass = None;
         self.timed_passes = None;
         let encoder = self.encoder.take()?;
+        let params = self.params_upload(belt);
+        let closed = belt.close();
         self.turn = (self.turn + 1) % PARAMS_BUFFERS;
-        Some(self.queue.submit(params.into_iter().chain([encoder]).map(wgpu::CommandEncoder::finish)))
+        let index = self.queue.submit(params.into_iter().chain([encoder]).map(wgpu::CommandEncoder::finish));
+        belt.recall(closed);
+        Some(index)
     }
 
     fn bind<'a>(&self, pipeline: &Pipeline, operands: impl Iterator<Item = &'a Operand>) -> wgpu::BindGroup {
         let entries: Vec<wgpu::BindGroupEntry<'_>> = operands
             .zip(0..)
             .map(|(operand, binding)| {
-                let (buffer, offset) = (&operand.block().buffer, operand.window as u64);
-                let size = (buffer.size() - offset).min(self.binding_bytes_max & !15);
+                let (buffer, offset) = (operand.block().buffer(), operand.window_in_buffer() as u64);
+                let size = (operand.block().size() - operand.window as u64).min(self.binding_bytes_max & !15);
                 let size = wgpu::BufferSize::new(size);
                 let resource = wgpu::BindingResource::Buffer(wgpu::BufferBinding { buffer, offset, size });
                 wgpu::BindGroupEntry { binding, resource }
             })
             .collect();
-        self.device.create_bind_group(&wgpu::BindGroupDescriptor {
-            label: None,
-            layout: &pipeline.storage,
-            entries: &entries,
-        })
+        self.bind_group(pipeline, &entries)
+    }
+
+    fn bind_group(&self, pipeline: &Pipeline, entries: &[wgpu::BindGroupEntry<'_>]) -> wgpu::BindGroup {
+        self.device.create_bind_group(&wgpu::BindGroupDescriptor { label: None, layout: &pipeline.storage, entries })
     }
 }
 

@@ -3,6 +3,10 @@
 //! Parameters: the number of output elements; for each input that is read its offset in elements; where any is strided,
 //! the output's `rank` dimensions, then `rank` strides for each strided input. Without `vector` an invocation makes one
 //! output word, with it [`MapKernel::vectors_at_once`] vectors of four.
+//!
+//! With `joined` a dispatch is many maps, all in one buffer. Parameters: the number of output elements of each map; the number
+//! of maps; two words that are not used; then for each map where its output begins, and each input that is read, in vectors
+//! of four. An invocation makes one vector.
 
 use std::fmt::Write;
 
@@ -10,7 +14,7 @@ use panoply_core::DType;
 use panoply_core::expr::{BinaryOp, Node, Program, TernaryOp, Types, UnaryOp, Value};
 
 use super::math::{CIRCULAR, MATH, POWER};
-use super::prelude::{BITS, ENTRY, buffers, carrier, elements_per_word, load, load_from, pack, params, word};
+use super::prelude::{BITS, ENTRY, TABLE, buffers, carrier, elements_per_word, load, load_from, pack, params, word};
 
 /// The most nodes of an expression that becomes a kernel: drivers need seconds to compile longer ones.
 pub const MAP_NODES_MAX: usize = 1024;
@@ -43,7 +47,13 @@ pub struct MapKernel {
     pub vector: bool,
     /// All inputs lie in one buffer of words, because there are more than an adapter binds.
     pub arena: bool,
+    /// Many maps at once, with all that they read and write in one buffer, and so many words of parameters, a multiple of
+    /// four. Of the others only `vector` is set as well, and all inputs are dense.
+    pub joined: Option<u16>,
 }
+
+/// The words of a joined kernel's parameters before those of its first map.
+pub const JOINED_HEADER_WORDS: usize = 4;
 
 /// Whether an expression over these types can be a kernel, or why not.
 pub fn map_support(program: &Program, inputs: &[DType]) -> Result<(), String> {
@@ -97,6 +107,10 @@ impl MapKernel {
         text.push_str(&body(&self.program, &types, &read, &dtypes));
         text.push_str(ENTRY);
         let arguments = |lane: &str| read.iter().map(|index| format!("a{index}{lane}")).collect::<Vec<_>>().join(", ");
+        if self.joined.is_some() {
+            self.joined_vectors(&mut text, &read, output);
+            return text;
+        }
         if self.vector {
             self.vectors(&mut text, &read, output);
             return text;
@@ -144,7 +158,32 @@ impl MapKernel {
         *text = text.replace("$GROUP", &(256 * self.vectors_at_once()).to_string());
     }
 
+    /// One vector of one of many maps.
+    fn joined_vectors(&self, text: &mut String, read: &[usize], output: DType) {
+        let words = 1 + read.len();
+        text.push_str("  let vectors = (p.n + 3u) / 4u;\n  let id = group * 256u + lid;\n");
+        text.push_str("  let map = id / vectors;\n  if (map >= p.maps) { return; }\n  let i = id - map * vectors;\n");
+        for (place, index) in read.iter().enumerate() {
+            let (word, own) = (place + 1, carrier(self.inputs[*index].0));
+            let place = format!("begin(map * {words}u + {word}u) + i");
+            let _ = writeln!(text, "  let a{index} = bitcast<vec4<{own}>>(arena[{place}]);");
+        }
+        let lanes = ["x", "y", "z", "w"].map(|lane| {
+            let arguments: Vec<String> = read.iter().map(|index| format!("a{index}.{lane}")).collect();
+            format!("body({})", arguments.join(", "))
+        });
+        let vector = format!("vec4<{}>({})", carrier(output), lanes.join(", "));
+        let _ = writeln!(text, "  arena[begin(map * {words}u) + i] = bitcast<vec4<u32>>({vector});\n}}");
+    }
+
     fn declarations(&self, read: &[usize], output: DType) -> String {
+        if let Some(words) = self.joined {
+            let table = format!("table: {TABLE}{}>", (usize::from(words) - JOINED_HEADER_WORDS) / 4);
+            let mut text = params(&["n", "maps", "unused", "unused_too", &table]);
+            text.push_str(&buffers(&[("arena", "vec4<u32>")], &[]));
+            text.push_str("fn begin(word: u32) -> u32 { return p.table[word >> 2u][word & 3u]; }\n");
+            return text;
+        }
         let mut names = vec!["n".to_owned()];
         names.extend(read.iter().map(|index| format!("o{index}")));
         if self.rank > 0 {

@@ -38,7 +38,7 @@ pub use conv::{ConvKernel, ConvPass};
 pub use coop::{COOP_DEPTH, COOP_STEP, COOP_TILE, CoopKernel};
 pub use gemm::{Accumulate, Addend, Epilogue, GemmKernel, Load, Tile};
 pub use image::{ColorKernel, NormalizeKernel, ResizeKernel};
-pub use map::{InputLayout, MAP_NODES_MAX, MapKernel, map_support};
+pub use map::{InputLayout, JOINED_HEADER_WORDS, MAP_NODES_MAX, MapKernel, map_support};
 pub use moves::{GatherKernel, MoveKernel};
 pub use naive::NaiveGemmKernel;
 pub use pool::PoolKernel;

@@ -68,8 +68,17 @@ const PARAMS_IMMEDIATE: &str = "var<immediate> p: Params;\n";
 pub fn with_immediates(source: &str, words_max: usize) -> Option<(String, usize)> {
     let (before, behind) = source.split_once(PARAMS_IN_BUFFER)?;
     let words = before.lines().skip_while(|line| *line != "struct Params {").skip(1).take_while(|line| *line != "}");
-    let words = words.count();
+    let words = words.map(words_of).sum();
     (words <= words_max).then(|| (format!("{before}{PARAMS_IMMEDIATE}{behind}"), words))
+}
+
+/// How a table of four words each begins, in a declaration of parameters; how many follows.
+pub(super) const TABLE: &str = "array<vec4<u32>, ";
+
+/// The words of one declared parameter.
+fn words_of(line: &str) -> usize {
+    let table = line.split_once(TABLE).and_then(|(_, count)| count.trim_end_matches(">,").parse::<usize>().ok());
+    table.map_or(1, |count| 4 * count)
 }
 
 /// The declarations of storage buffers: the written ones, then those that are read, as `(name, element type)`.
@@ -217,4 +226,18 @@ pub(super) fn load_as(name: &str, dtype: DType, target: &str) -> String {
     }
     let inner = load_from(&format!("{name}_own"), name, dtype, false);
     format!("{inner}fn ld_{name}(i: u32) -> {target} {{ return {target}(ld_{name}_own(i)); }}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_takes_as_many_words_as_it_has() {
+        let text = params(&["n", &format!("table: {TABLE}7>")]);
+        assert_eq!(with_immediates(&text, 28), None);
+        let (immediate, words) = with_immediates(&text, 29).unwrap();
+        assert_eq!(words, 29);
+        assert!(immediate.contains(PARAMS_IMMEDIATE) && !immediate.contains(PARAMS_IN_BUFFER));
+    }
 }

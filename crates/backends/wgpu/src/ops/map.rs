@@ -127,7 +127,7 @@ fn one_piece(
     for (index, layout) in read.iter().zip(&layouts) {
         inputs[*index].1 = *layout;
     }
-    let kernel = MapKernel { program: program.clone(), inputs, rank: dims.len() as u8, vector, arena };
+    let kernel = MapKernel { program: program.clone(), inputs, rank: dims.len() as u8, vector, arena, joined: None };
     let mut params = vec![count as u32];
     let whole;
     let reads: Vec<&Operand> = if arena {
@@ -195,7 +195,7 @@ fn joined_bytes(operands: &[Operand]) -> usize {
 
 /// The first byte that an operand may touch, rounded down, and how many from there on; both multiples of sixteen.
 fn span(operand: &Operand) -> (usize, usize) {
-    let block_bytes = operand.block().buffer.size() as usize - operand.window;
+    let block_bytes = operand.block().size() as usize - operand.window;
     let (size, (low, behind)) = (operand.dtype.size_bytes(), operand.reach());
     let start = low * size / ARENA_STEP_BYTES * ARENA_STEP_BYTES;
     let end = (behind * size).next_multiple_of(ARENA_STEP_BYTES);

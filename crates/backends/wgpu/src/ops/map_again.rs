@@ -1,6 +1,8 @@
 //! Maps that ran before, as most small ops have: tensors that lie here, dense and all of one shape, with elements of four
-//! bytes. What was found out for the first is kept, so that the next ones are recorded without being looked at again.
+//! bytes. What was found out for the first is kept, so that the next ones are recorded without being looked at again. Small
+//! ones whose inputs lie in the arena are not even recorded one by one (see [`crate::joined`]).
 
+use std::cell::OnceCell;
 use std::rc::Rc;
 
 use arrayvec::ArrayVec;
@@ -11,7 +13,10 @@ use panoply_core::{Buffer, DType, Result, Tensor};
 use panoply_kernels::wgsl::{InputLayout, Kernel, MapKernel};
 
 use super::map::VECTOR_NODES_MAX;
+use crate::arena::SLOT_BYTES;
 use crate::context::{Context, groups_for};
+use crate::joined::{Joined, Place};
+use crate::memory::Lent;
 use crate::operand::Operand;
 use crate::pipelines::Pipeline;
 
@@ -23,17 +28,34 @@ const KNOWN_MAX: usize = 1024;
 /// Maps by the hashes of their expressions.
 #[derive(Default)]
 pub(crate) struct KnownMaps {
-    known: HashMap<u64, Known>,
+    known: HashMap<u64, Rc<Known>>,
 }
 
 /// One of them.
-#[derive(Clone)]
 struct Known {
     program: Program,
-    inputs: Rc<[DType]>,
+    inputs: Vec<DType>,
     output: DType,
     pipeline: Rc<Pipeline>,
     per_invocation: usize,
+    /// The kernels of many maps like this one, compiled when they are first wanted; nothing where that failed.
+    joined: OnceCell<Option<Rc<Joined>>>,
+}
+
+impl Known {
+    fn joined(&self, context: &mut Context) -> Option<&Rc<Joined>> {
+        let will_be_many = context.is_rehearsal();
+        let (kernel, pipelines) = (|| kernel(&self.program, &self.inputs), &mut context.pipelines);
+        // A driver that does not take these texts may take that of the maps one by one.
+        let joined = self.joined.get_or_init(|| Joined::new(&kernel(), pipelines).ok().map(Rc::new)).as_ref()?;
+        joined.expect(will_be_many, kernel, pipelines);
+        Some(joined)
+    }
+}
+
+fn kernel(program: &Program, inputs: &[DType]) -> MapKernel {
+    let inputs = inputs.iter().map(|dtype| (*dtype, InputLayout::Dense)).collect();
+    MapKernel { program: program.clone(), inputs, rank: 0, vector: true, arena: false, joined: None }
 }
 
 /// Records a map like one that ran before; nothing where there was none.
@@ -43,7 +65,10 @@ pub(super) fn run(op: &Map, context: &mut Context) -> Result<Option<Tensor>> {
     if known.program != *program || !is_plain(op, &known.inputs, context) {
         return Ok(None);
     }
-    let known = known.clone();
+    let known = Rc::clone(known);
+    if let Some(tensor) = join(op, &known, context)? {
+        return Ok(Some(tensor));
+    }
     let mut operands = ArrayVec::<Operand, INPUTS_MAX>::new();
     for input in op.inputs() {
         operands.push(context.operand(input)?);
@@ -60,24 +85,49 @@ pub(super) fn run(op: &Map, context: &mut Context) -> Result<Option<Tensor>> {
     context.finish(output).map(Some)
 }
 
+/// Lets a plain map wait for others like it; nothing where it is not small or not all of it lies in the arena.
+fn join(op: &Map, known: &Known, context: &mut Context) -> Result<Option<Tensor>> {
+    let Some(shape) = op.inputs().next().map(|first| *first.shape()) else { return Ok(None) };
+    let (count, size) = (shape.elements(), known.output.size_bytes());
+    if count * size > SLOT_BYTES {
+        return Ok(None);
+    }
+    let mut inputs = ArrayVec::<Place, INPUTS_MAX>::new();
+    for input in op.inputs() {
+        let Buffer::Device(handle) = input.buffer() else { return Ok(None) };
+        let Some(place) = context.memory.place(handle, input.offset() * size) else { return Ok(None) };
+        inputs.push(place);
+    }
+    let Some(kernel) = known.joined(context).filter(|_| !context.is_rehearsal()) else { return Ok(None) };
+    let Some(slot) = context.memory.take_slot(count * size) else { return Ok(None) };
+    let (output, arena) = (slot.place(0), Rc::clone(slot.arena()));
+    let tensor = context.finish(Operand::whole(Rc::new(Lent::Slot(slot)), known.output, shape))?;
+    context.join(&arena, kernel, count, output, &inputs);
+    Ok(Some(tensor))
+}
+
 /// Keeps what later maps of this kind need, where this is one.
 pub(super) fn keep(op: &Map, context: &mut Context) -> Result<()> {
     let (program, output) = (op.program()?, op.output_dtype()?);
-    let inputs: Rc<[DType]> = op.inputs().map(Tensor::dtype).collect();
+    let inputs: Vec<DType> = op.inputs().map(Tensor::dtype).collect();
     let all_read = MapKernel::inputs_read(program).len() == inputs.len();
     let bound = inputs.len() <= INPUTS_MAX && inputs.len() < context.profile.buffers_max;
     let small = program.nodes().len() <= VECTOR_NODES_MAX && bound;
     if !all_read || !small || output.size_bytes() != 4 || !is_plain(op, &inputs, context) {
         return Ok(());
     }
-    let layouts = inputs.iter().map(|dtype| (*dtype, InputLayout::Dense)).collect();
-    let kernel = MapKernel { program: program.clone(), inputs: layouts, rank: 0, vector: true, arena: false };
+    let kernel = kernel(program, &inputs);
     let per_invocation = 4 * kernel.vectors_at_once();
     let pipeline = context.pipelines.get(&Kernel::Map(kernel), (1, inputs.len()))?;
+    let joined = OnceCell::new();
+    let known = Rc::new(Known { program: program.clone(), inputs, output, pipeline, per_invocation, joined });
+    if context.is_rehearsal() {
+        // The next one will be joined, where it is small.
+        join(op, &known, context)?;
+    }
     if context.known_maps.known.len() >= KNOWN_MAX {
         context.known_maps.known.clear();
     }
-    let known = Known { program: program.clone(), inputs, output, pipeline, per_invocation };
     context.known_maps.known.insert(program.hash(), known);
     Ok(())
 }

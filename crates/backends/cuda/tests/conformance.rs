@@ -21,7 +21,9 @@ fn run(backend: &dyn Backend, step: usize) {
     };
     let asked = std::env::var("PANOPLY_CASES").ok();
     let (prefix, step) = asked.as_deref().map_or(("", step), |prefix| (prefix, 1));
-    let all = cases().into_iter().chain(larger::cases());
+    // The emulated device takes seconds for each of these, so they are not in its sample.
+    let searches = if step == 1 { larger::searches() } else { Vec::new() };
+    let all = cases().into_iter().chain(larger::cases()).chain(searches);
     let cases: Vec<_> = all.filter(|case| case.name.starts_with(prefix)).step_by(step).collect();
     assert!(!cases.is_empty(), "no case begins with «{prefix}»");
     for device in devices {

@@ -1,13 +1,14 @@
 //! Sizes that the suite does not have, because only this backend treats them apart: lines too long for a block, contiguous
 //! and not, sorted digit by digit; convolutions large enough for the vendor's library, in every type that it takes, and
-//! small ones in whole tiles of channels.
+//! small ones in whole tiles of channels; searches by tiles of every size, with vectors that do not fit a block's memory, and rows that
+//! make the sample's threshold a bad one.
 
-use panoply_conformance::values::{random_tensor, tensor_of};
+use panoply_conformance::values::{Random, random_tensor, tensor_of};
 use panoply_conformance::{Case, Tolerance};
-use panoply_core::DType;
 use panoply_core::op::compute::{
-    Activation, ArgSort, Conv2d, Conv2dBackwardInput, Conv2dBackwardWeight, Sort, SortPairs,
+    Activation, ArgSort, Conv2d, Conv2dBackwardInput, Conv2dBackwardWeight, Metric, Search, Sort, SortPairs,
 };
+use panoply_core::{DType, Tensor};
 
 pub(crate) fn cases() -> Vec<Case> {
     long_lines().into_iter().chain(convolutions()).collect()
@@ -68,6 +69,55 @@ fn convolutions() -> Vec<Case> {
         let small = Conv2dBackwardInput::new(&gradient, &weights, [9, 11]).padding([1, 0, 1, 1]);
         let name = format!("conv2d_backward_input/{dtype}/small");
         cases.push(Case::new(name, small.stride([2, 1]).groups(2), close(196.0)));
+    }
+    cases
+}
+
+/// Rows, dimensions, queries and k.
+const SEARCHES: [[usize; 4]; 8] = [
+    [2300, 1100, 66, 10],
+    [2300, 600, 130, 3],
+    [2300, 300, 20, 16],
+    [5000, 24, 300, 17],
+    [20_000, 16, 20, 2048],
+    [40_000, 16, 70, 100],
+    [200_000, 16, 20, 10],
+    [100_000, 16, 6, 1],
+];
+
+/// Small whole numbers: every score is exact, and many are the same.
+fn whole_numbers(dtype: DType, dims: [usize; 2], seed: u64) -> Tensor {
+    let mut random = Random::new(seed);
+    let values: Vec<f64> = (0..dims[0] * dims[1]).map(|_| random.below(5) as f64 - 2.0).collect();
+    tensor_of(dtype, &dims, &values)
+}
+
+pub(crate) fn searches() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for dtype in [DType::F32, DType::F16, DType::BF16, DType::I8] {
+        for metric in [Metric::Dot, Metric::Euclidean] {
+            let mut add = |name: String, op: Search| {
+                let name = format!("search/{dtype}/{dtype}/{}/large/{name}", metric.name());
+                cases.push(Case::new(name, op, Tolerance::Close { relative: 1e-6, absolute: 0.0 }));
+            };
+            for (seed, [rows, dim, queries, k]) in (10..).zip(SEARCHES) {
+                let op = Search::new(
+                    &whole_numbers(dtype, [rows, dim], seed),
+                    &whole_numbers(dtype, [queries, dim], 2 * seed),
+                    metric,
+                    k,
+                );
+                add(format!("{rows}x{dim}/q{queries}k{k}"), op);
+            }
+            let (rows, queries) = (whole_numbers(dtype, [6000, 16], 30), whole_numbers(dtype, [40, 16], 31));
+            // One row of 64 may be returned: all of them are in one group of the sample.
+            let words: Vec<f64> = (0..188).map(|word| if word % 2 == 0 { 8.0 } else { 0.0 }).collect();
+            let filter = tensor_of(DType::U32, &[188], &words);
+            add("filter".to_owned(), Search::new(&rows, &queries, metric, 12).filter(&filter));
+            // All scores are the same, so that no list has room for those up to the threshold.
+            let same = tensor_of(dtype, &[9000, 16], &[1.0; 9000 * 16]);
+            add("same".to_owned(), Search::new(&same, &queries, metric, 11));
+        }
     }
     cases
 }

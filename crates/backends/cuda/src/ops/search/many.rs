@@ -197,7 +197,8 @@ impl<'a> Turn<'a> {
         }
         let task = self.task;
         let plan = Plan::new(task.row_count, task.k, &self.shape, self.capacity, self.exact);
-        let (writes, given) = (if plan.all { Writes::All } else { Writes::Nearest }, plan.sample.tiles * plan.tile_keys);
+        let (writes, given) =
+            (if plan.all { Writes::All } else { Writes::Nearest }, plan.sample.tiles * plan.tile_keys);
         self.score(plan.sample, writes, plan.shared_by(&self.shape), context)?;
         if plan.lists.is_empty() {
             return self.select(given, After::Last, context);

@@ -4,8 +4,8 @@
 
 #![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
 
-use panoply_conformance::{cases, check_backend, op_names};
-use panoply_core::Backend;
+use panoply_conformance::{Case, cases, check_backend, op_names};
+use panoply_core::{Backend, DeviceInfo};
 use panoply_cuda::CudaBackend;
 
 #[path = "conformance/larger.rs"]
@@ -22,12 +22,16 @@ fn run(backend: &dyn Backend, step: usize) {
     let asked = std::env::var("PANOPLY_CASES").ok();
     let (prefix, step) = asked.as_deref().map_or(("", step), |prefix| (prefix, 1));
     // The emulated device takes seconds for each of these, so they are not in its sample.
-    let searches = if step == 1 { larger::searches() } else { Vec::new() };
-    let all = cases().into_iter().chain(larger::cases()).chain(searches);
+    let slow = if step == 1 { [larger::searches(), larger::transforms()].concat() } else { Vec::new() };
+    let all = cases().into_iter().chain(larger::cases()).chain(slow);
     let cases: Vec<_> = all.filter(|case| case.name.starts_with(prefix)).step_by(step).collect();
     assert!(!cases.is_empty(), "no case begins with «{prefix}»");
+    check(backend, devices, &cases);
+}
+
+fn check(backend: &dyn Backend, devices: Vec<DeviceInfo>, cases: &[Case]) {
     for device in devices {
-        let summary = check_backend(backend, &device, &cases).unwrap();
+        let summary = check_backend(backend, &device, cases).unwrap();
         println!("{}: {} passed, {} unsupported", device.id, summary.passed, summary.unsupported.len());
         for (name, reason) in &summary.unsupported {
             println!("  unsupported: {name}: {reason}");
@@ -56,6 +60,15 @@ fn every_case_on_every_gpu() {
 fn a_sample_of_cases_on_the_emulated_device() {
     match CudaBackend::emulated() {
         Ok(backend) => run(&backend, SAMPLE),
+        Err(absence) => println!("skipped: {absence}"),
+    }
+}
+
+/// One of those that are too slow for the sample: a transform by tiles, and its inverse.
+#[test]
+fn a_long_transform_on_the_emulated_device() {
+    match CudaBackend::emulated() {
+        Ok(backend) => check(&backend, backend.discover().unwrap(), &larger::transforms()[..2]),
         Err(absence) => println!("skipped: {absence}"),
     }
 }

@@ -314,6 +314,11 @@ DEVICE u32 reverse_bits(u32 x)
 }
 DEVICE f32 rsqrtf(f32 x) { return 1.0f / sqrtf(x); }
 DEVICE f64 rsqrt(f64 x) { return 1.0 / sqrt(x); }
+DEVICE void sincospif(f32 x, f32 *sine, f32 *cosine)
+{
+    *sine = (f32)sin(3.141592653589793238463 * (f64)x);
+    *cosine = (f32)cos(3.141592653589793238463 * (f64)x);
+}
 
 template <class P, class V> static P atomic_add(P *p, V v) { P old = *p; *p = (P)(old + v); return old; }
 template <class P, class V> static P atomic_max(P *p, V v) { P old = *p; if (old < (P)v) *p = (P)v; return old; }

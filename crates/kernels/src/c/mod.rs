@@ -82,6 +82,8 @@ units! {
     CONV = "conv";
     /// Fourier transforms.
     FFT = "fft";
+    /// Fourier transforms of long lines.
+    FFT_TILES = "fft_tiles";
     /// Maxima and averages of windows.
     POOL = "pool";
     /// Images of another size.

@@ -1,14 +1,15 @@
 //! Sizes that the suite does not have, because only this backend treats them apart: lines too long for a block, contiguous
 //! and not, sorted digit by digit; convolutions large enough for the vendor's library, in every type that it takes, and
 //! small ones in whole tiles of channels; searches by tiles of every size, with vectors that do not fit a block's memory, and rows that
-//! make the sample's threshold a bad one.
+//! make the sample's threshold a bad one; Fourier transforms in tiles.
 
 use panoply_conformance::values::{Random, random_tensor, tensor_of};
 use panoply_conformance::{Case, Tolerance};
 use panoply_core::op::compute::{
     Activation, ArgSort, Conv2d, Conv2dBackwardInput, Conv2dBackwardWeight, Metric, Search, Sort, SortPairs,
 };
-use panoply_core::{DType, Tensor};
+use panoply_core::op::signal::{Fft, Ifft};
+use panoply_core::{Complex64, DType, Tensor};
 
 pub(crate) fn cases() -> Vec<Case> {
     long_lines().into_iter().chain(convolutions()).collect()
@@ -120,4 +121,26 @@ pub(crate) fn searches() -> Vec<Case> {
         }
     }
     cases
+}
+
+/// Lines, and the logarithm of their length.
+const TRANSFORMS: [(usize, u32); 6] = [(3, 18), (2, 19), (1, 20), (5, 20), (1, 21), (1, 22)];
+
+/// Each of them, and its inverse.
+pub(crate) fn transforms() -> Vec<Case> {
+    TRANSFORMS.into_iter().flat_map(|(lines, len_log2)| transform(lines, len_log2)).collect()
+}
+
+fn transform(lines: usize, len_log2: u32) -> [Case; 2] {
+    let (mut random, len) = (Random::new(u64::from(len_log2)), 1 << len_log2);
+    let mut number = || random.signed_unit() as f32;
+    let values: Vec<Complex64> = (0..lines * len).map(|_| Complex64::new(number(), number())).collect();
+    let input = Tensor::from_vec(values, [lines, len]).unwrap_or_else(|error| panic!("{error}"));
+    // As in the suite.
+    let absolute = 1.5e-7 * (len as f64).sqrt() * (2.0 + f64::from(len_log2));
+    let close = |share: f64| Tolerance::Close { relative: 1e-6, absolute: absolute * share };
+    [
+        Case::new(format!("fft/c64/large/{lines}x{len}"), Fft::new(&input), close(1.0)),
+        Case::new(format!("ifft/c64/large/{lines}x{len}"), Ifft::new(&input), close(1.0 / len as f64)),
+    ]
 }

@@ -45,8 +45,8 @@ impl Kernels {
 mod tests {
     use panoply_core::{Api, DType};
     use panoply_kernels::c::{
-        COLOR, CONV, FFT, GATHER, INTERPRET, LAYERNORM, MATMUL, NORMALIZE, POOL, REDUCE, RESIZE, SCAN, SEARCH_PACK,
-        SOFTMAX, SORT, STRIDED, UNITS,
+        COLOR, CONV, FFT, FFT_TILES, GATHER, INTERPRET, LAYERNORM, MATMUL, NORMALIZE, POOL, REDUCE, RESIZE, SCAN,
+        SEARCH_PACK, SOFTMAX, SORT, STRIDED, UNITS,
     };
 
     use super::*;
@@ -111,6 +111,12 @@ mod tests {
                 .flag("BIAS", true)
                 .flag("PARTS", false),
             Kernel::new(FFT, "butterfly").integer("RADIX", 8),
+            Kernel::new(FFT_TILES, "fft_tiles")
+                .integer("LEN", 2048)
+                .integer("LINES", 8)
+                .flag("INVERSE", true)
+                .flag("FIRST", true)
+                .integer("BLOCKS", 1),
             f32(POOL, "pool").word("INDEX", "u32").flag("MAX", true).flag("COUNT_PADDING", false).integer("LANES", 1),
             f32(RESIZE, "resize").flag("MODE_NEAREST", true).integer("ROWS", 4).word("INDEX", "u32"),
             f32(SORT, "sort_lines")

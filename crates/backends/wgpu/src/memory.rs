@@ -1,7 +1,8 @@
 //! Device memory: blocks from a pool, and the handles by which tensors know them.
 //!
-//! A block is one buffer of the API; small tensors that may take part in joined maps have slots of an [`Arena`]. The queue works in order, so a block that comes home may be given to the next op that
-//! is recorded, even while the last one that used it has not run yet.
+//! A block is one buffer of the API; small tensors that may take part in joined maps have slots of an [`Arena`]. The queue works
+//! in order, so a block that comes home may be given to the next op that is recorded, even while the last one that used it has
+//! not run yet.
 
 use std::rc::Rc;
 use std::sync::Arc;

@@ -420,7 +420,7 @@ pub(super) const BATCH_SETUP: &str = "
 ";
 
 /// The lines that fetch four inner steps of an operand.
-fn fetch(load: Load, name: char, limit: &str, unrolled: bool) -> String {
+pub(super) fn fetch(load: Load, name: char, limit: &str, unrolled: bool) -> String {
     // `ars` and `acs` are the strides along the outer and the inner dimension; for B it is the other way round.
     let (outer, inner) = if name == 'a' { ("ars", "acs") } else { ("bcs", "brs") };
     let mut text = String::new();

@@ -18,6 +18,7 @@ mod conv;
 mod coop;
 mod gemm;
 mod image;
+mod list;
 mod map;
 mod math;
 mod moves;
@@ -38,6 +39,7 @@ pub use conv::{ConvKernel, ConvPass};
 pub use coop::{COOP_DEPTH, COOP_STEP, COOP_TILE, CoopKernel};
 pub use gemm::{Accumulate, Addend, Epilogue, GemmKernel, Load, Tile};
 pub use image::{ColorKernel, NormalizeKernel, ResizeKernel};
+pub use list::ListKernel;
 pub use map::{InputLayout, JOINED_HEADER_WORDS, MAP_NODES_MAX, MapKernel, map_support};
 pub use moves::{GatherKernel, MoveKernel};
 pub use naive::NaiveGemmKernel;
@@ -92,6 +94,8 @@ pub enum Kernel {
     Select(SelectKernel),
     /// Scores of all rows for a few queries, with their best k.
     Search(SearchKernel),
+    /// Candidates of many queries.
+    List(ListKernel),
     /// Scores as keys to sort by, and back.
     Rank(RankKernel),
     /// Lengths of vectors.
@@ -127,6 +131,7 @@ impl Kernel {
             Kernel::Pool(kernel) => kernel.source(),
             Kernel::Select(kernel) => kernel.source(),
             Kernel::Search(kernel) => kernel.source(),
+            Kernel::List(kernel) => kernel.source(),
             Kernel::Rank(kernel) => kernel.source(),
             Kernel::Norm(kernel) => kernel.source(),
             Kernel::Sort(kernel) => kernel.source(),

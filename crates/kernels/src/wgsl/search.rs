@@ -5,7 +5,11 @@
 //! workgroup memory, and each invocation ends up with the score of one row. The best k are kept as in [`super::select`].
 //!
 //! Parameters as in [`super::select`], with the rows as the axis and the query's line in place of the query norms' offset,
-//! then the vectors' length and the offsets of the query and of its norm. Reads rows, query (f32), then filter bits, row norms and the query's norm where they are needed.
+//! then the vectors' length and the offsets of the query and of its norm. Reads rows, query (f32), then filter bits, row norms and the
+//! query's norm where they are needed.
+//!
+//! Of queries with lists, those whose list ran over are searched: workgroups are counted query by query, and the places of a
+//! list are one more parameter. Reads how many each list would have behind the query. Others get nothing.
 
 use panoply_core::DType;
 use panoply_core::op::compute::Metric;
@@ -30,6 +34,8 @@ pub struct SearchKernel {
     pub octs: bool,
     /// Writes results instead of pairs.
     pub last: bool,
+    /// Queries whose lists ran over.
+    pub listed: bool,
     list: u16,
 }
 
@@ -54,11 +60,11 @@ impl SearchKernel {
     ) -> SearchKernel {
         let octs = aligned_to.is_multiple_of(8) && rows.size_bytes() == 2;
         let quads = aligned_to.is_multiple_of(4);
-        SearchKernel { rows, metric, filtered, norms_given, quads, octs, last, list: list_entries(1) }
+        SearchKernel { rows, metric, filtered, norms_given, quads, octs, last, listed: false, list: list_entries(1) }
     }
 
     pub(super) fn source(&self) -> String {
-        let mut text = params(&[
+        let mut names = vec![
             "lines",
             "axis",
             "inner",
@@ -76,7 +82,11 @@ impl SearchKernel {
             "dim",
             "query_o",
             "query_norm_o",
-        ]);
+        ];
+        if self.listed {
+            names.push("places");
+        }
+        let mut text = params(&names);
         let row_words = match (self.quads, self.rows) {
             _ if self.octs => "vec4<u32>",
             (true, DType::F32) => "vec4<f32>",
@@ -85,6 +95,9 @@ impl SearchKernel {
         };
         let mut reads = vec![("rows", row_words), ("query", if self.quads { "vec4<f32>" } else { "f32" })];
         let cosine = self.metric == Metric::Cosine;
+        if self.listed {
+            reads.push(("counts", "u32"));
+        }
         if self.filtered {
             reads.push(("bits", "u32"));
         }
@@ -105,7 +118,9 @@ impl SearchKernel {
         text.push_str(&self.reading());
         text.push_str(&list(self.list));
         text.push_str("var<workgroup> partial: array<f32, 2056>;\n");
+        text.push_str(if self.listed { "var<private> asked: u32;\n" } else { "const asked = 0u;\n" });
         text.push_str(ENTRY);
+        text.push_str(if self.listed { LISTED } else { ALONE });
         text.push_str(&self.body());
         text.push_str(&written(self.last, true));
         text
@@ -122,7 +137,7 @@ impl SearchKernel {
             return format!(
                 "fn row8(row: u32, c: u32) -> vec4<u32> {{ return rows[(p.o + row * p.dim) / 8u + c]; }}
 fn four(a: u32, b: u32) -> vec4<f32> {{ return {four}; }}
-fn query4(c: u32) -> vec4<f32> {{ return query[p.query_o / 4u + c]; }}\n"
+fn query4(c: u32) -> vec4<f32> {{ return query[(p.query_o + asked * p.dim) / 4u + c]; }}\n"
             );
         }
         let row = match (self.quads, self.rows) {
@@ -145,13 +160,13 @@ fn query4(c: u32) -> vec4<f32> {{ return query[p.query_o / 4u + c]; }}\n"
                 .to_owned(),
         };
         let query = if self.quads {
-            "return query[p.query_o / 4u + c];"
+            "return query[(p.query_o + asked * p.dim) / 4u + c];"
         } else {
             "var v = vec4<f32>();
-  if (c * 4u < p.dim) { v.x = query[p.query_o + c * 4u]; }
-  if (c * 4u + 1u < p.dim) { v.y = query[p.query_o + c * 4u + 1u]; }
-  if (c * 4u + 2u < p.dim) { v.z = query[p.query_o + c * 4u + 2u]; }
-  if (c * 4u + 3u < p.dim) { v.w = query[p.query_o + c * 4u + 3u]; }
+  if (c * 4u < p.dim) { v.x = query[p.query_o + asked * p.dim + c * 4u]; }
+  if (c * 4u + 1u < p.dim) { v.y = query[p.query_o + asked * p.dim + c * 4u + 1u]; }
+  if (c * 4u + 2u < p.dim) { v.z = query[p.query_o + asked * p.dim + c * 4u + 2u]; }
+  if (c * 4u + 3u < p.dim) { v.w = query[p.query_o + asked * p.dim + c * 4u + 3u]; }
   return v;"
         };
         let singles = if self.quads { String::new() } else { load_as("rows", self.rows, "f32") };
@@ -199,7 +214,7 @@ fn query4(c: u32) -> vec4<f32> {{ return query[p.query_o / 4u + c]; }}\n"
             Metric::Dot => "let score = sum;",
             Metric::Euclidean => "let score = sqrt(sum);",
             Metric::Cosine => {
-                "let norms = row_norm * query_norms[p.query_norm_o]; var score = 0.0; if (!(norms == 0.0)) { score = sum / norms; }"
+                "let norms = row_norm * query_norms[p.query_norm_o + asked]; var score = 0.0; if (!(norms == 0.0)) { score = sum / norms; }"
             }
         };
         let taken = if self.filtered {
@@ -235,11 +250,22 @@ $STORES
       + ((partial[at + 4u] + partial[at + 5u]) + (partial[at + 6u] + partial[at + 7u]));
 ";
 
-const BODY: &str = "
+/// Which part of the rows this is, where they end, and for which query, counted from the first that is asked.
+const ALONE: &str = "
   if (group >= p.parts) { return; }
   let part = group;
   let line = p.qo;
   let end = p.axis;
+";
+const LISTED: &str = "
+  if (group >= p.parts * p.lines) { return; }
+  let part = group % p.parts;
+  asked = group / p.parts;
+  let line = asked;
+  let end = select(0u, p.axis, counts[line] > p.places);
+";
+
+const BODY: &str = "
   let chunks = (p.dim + $CHUNKu - 1u) / $CHUNKu;
   let lane = lid % 8u;
   clear_list(lid);

@@ -4,7 +4,7 @@
 //! k in workgroup memory, sorted, with room behind them: candidates better than the worst of the k are appended, and when
 //! the room is short everything is sorted and cut. Once the k are good, hardly any candidate passes.
 //!
-//! Parameters: lines, the line's length, `inner` (elements behind the axis), parts per line, elements per part, k, the
+//! Parameters: lines, the line's length, `inner` (elements behind the axis; for scores, how far apart their rows are), parts per line, elements per part, k, the
 //! source's offset, the id of the first element, the offset of the filter, of the row norms and of the query norms, and the
 //! score of what is missing, the slots of a line and the first of them to write to. Written: pairs of key and id, `k` for
 //! each line and slot, a part taking one slot; or, with `last`, the ids and the scores (only the ids for
@@ -34,6 +34,11 @@ pub enum SelectSource {
         metric: Metric,
         /// Only rows whose bit is set.
         filtered: bool,
+    },
+    /// Pairs of lists that may not be full. A list that would have more is taken for empty.
+    Lists {
+        /// How scores were made.
+        metric: Metric,
     },
     /// Pairs of an earlier select.
     Pairs {
@@ -71,7 +76,7 @@ impl SelectKernel {
         let mut text = params(&PARAMS);
         let metric = match self.source {
             SelectSource::Elements { .. } => None,
-            SelectSource::Scores { metric, .. } => Some(metric),
+            SelectSource::Scores { metric, .. } | SelectSource::Lists { metric } => Some(metric),
             SelectSource::Pairs { metric } => metric,
         };
         let mut writes = vec![("out", if self.last { "u32" } else { "vec2<u32>" })];
@@ -94,11 +99,14 @@ impl SelectKernel {
                 if metric == Metric::Cosine {
                     reads.extend([("row_norms", "f32"), ("query_norms", "f32")]);
                 }
-                let taken =
-                    "candidate = vec2<u32>(score_key(finish(source[p.o + line * p.axis + t], t, line)), p.first + t);";
-                let bit =
-                    "let row = p.first + t; if (((bits[p.fo + (row >> 5u)] >> (row & 31u)) & 1u) == 1u) { $TAKEN }";
+                let taken = "candidate = vec2<u32>(score_key(finish(source[p.o + line * p.axis + t], t * p.inner, line)), p.first + t * p.inner);";
+                let bit = "let row = p.first + t * p.inner; if (((bits[p.fo + (row >> 5u)] >> (row & 31u)) & 1u) == 1u) { $TAKEN }";
                 if filtered { bit.replace("$TAKEN", taken) } else { taken.to_owned() }
+            }
+            SelectSource::Lists { .. } => {
+                reads.extend([("source", "vec2<u32>"), ("counts", "u32")]);
+                "let count = counts[line]; if (t < select(count, 0u, count > p.axis)) { candidate = source[p.o + line * p.axis + t]; }"
+                    .to_owned()
             }
             SelectSource::Pairs { .. } => {
                 reads.push(("source", "vec2<u32>"));

@@ -17,6 +17,7 @@ mod conv2d;
 mod gather;
 mod large_matmul;
 mod layernorm;
+mod listed_search;
 mod long_map;
 mod map;
 mod map_again;

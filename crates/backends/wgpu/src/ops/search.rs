@@ -1,4 +1,5 @@
-//! Search: one query at a time in one pass over the rows, or many at once as a matrix product followed by a select.
+//! Search: one query at a time in one pass over the rows; many at once as a matrix product that lists candidates
+//! ([`super::listed_search`]), or, where rows are few or k is large, one that writes scores for a select.
 
 use panoply_core::op::compute::{Metric, Search};
 use panoply_core::shape::Strides;
@@ -7,6 +8,7 @@ use panoply_kernels::wgsl::{
     Accumulate, Kernel, NormKernel, RankKernel, SELECT_K_MAX, SearchKernel, SelectKernel, SelectSource,
 };
 
+use super::listed_search;
 use super::map::cast;
 use super::matmul::{Product, multiply};
 use super::sort::{self, positions};
@@ -16,17 +18,17 @@ use crate::context::{Context, groups_for};
 use crate::operand::{Operand, WINDOW_STEP_BYTES};
 
 /// Up to so many queries each get a pass of their own: memory is read again, but nothing is written.
-const PASSES_MAX: usize = 4;
+pub(super) const PASSES_MAX: usize = 4;
 /// The largest k of such a pass.
 const PASS_K_MAX: usize = 256;
 /// Rows that a workgroup takes at a time.
-const ROWS_AT_ONCE: usize = 256;
+pub(super) const ROWS_AT_ONCE: usize = 256;
 /// Workgroups of a pass: two for each multiprocessor of a large device.
 const PASS_PARTS: usize = 264;
 /// Candidates that one workgroup merges without being slow.
 const MERGE_MAX: usize = 4096;
 /// Scores that are kept at once.
-const SCORES_MAX: usize = 16 << 20;
+pub(super) const SCORES_MAX: usize = 16 << 20;
 /// Workgroups that keep a device busy with selecting.
 const GROUPS_WANTED: usize = 512;
 
@@ -67,24 +69,28 @@ pub(crate) fn run(op: &Search, context: &mut Context) -> Result<(Tensor, Tensor)
     let scores = context.output(DType::F32, shape)?;
     match op.k {
         ..=PASS_K_MAX if shape[0] <= PASSES_MAX => search.by_passes(&ids, &scores, context)?,
-        ..=SELECT_K_MAX => search.by_products(&ids, &scores, context)?,
+        ..=SELECT_K_MAX => match listed_search::Plan::new(&search, &context.profile) {
+            Some(plan) => plan.run(&search, [&ids, &scores], context)?,
+            None => search.by_products(&ids, &scores, context)?,
+        },
         _ => search.by_sorting(&ids, &scores, context)?,
     }
     Ok((context.finish(ids)?, context.finish(scores)?))
 }
 
 /// A search with its operands in place. The queries are f32.
-struct Searching {
-    rows: Operand,
-    queries: Operand,
-    filter: Option<Operand>,
-    row_norms: Option<Operand>,
-    metric: Metric,
-    k: usize,
+#[derive(Clone)]
+pub(super) struct Searching {
+    pub(super) rows: Operand,
+    pub(super) queries: Operand,
+    pub(super) filter: Option<Operand>,
+    pub(super) row_norms: Option<Operand>,
+    pub(super) metric: Metric,
+    pub(super) k: usize,
 }
 
 impl Searching {
-    fn sizes(&self) -> [usize; 3] {
+    pub(super) fn sizes(&self) -> [usize; 3] {
         [self.rows.shape[0], self.rows.shape[1], self.queries.shape[0]]
     }
 
@@ -100,14 +106,8 @@ impl Searching {
         let slots = (0..windows).map(|window| rows.saturating_sub(window * per_window).min(per_window).div_ceil(part));
         let slots = slots.sum();
         let last = slots == 1;
-        let fits = |step: usize| {
-            dim.is_multiple_of(step) && self.rows.offset.is_multiple_of(step) && self.queries.offset.is_multiple_of(4)
-        };
-        let aligned_to = [8, 4].into_iter().find(|step| fits(*step)).unwrap_or(1);
-        let cosine = self.metric == Metric::Cosine;
-        let norms_given = cosine && self.row_norms.is_some();
-        let kernel =
-            SearchKernel::new(self.rows.dtype, self.metric, self.filter.is_some(), norms_given, aligned_to, last);
+        let (cosine, kernel) = (self.metric == Metric::Cosine, self.pass_kernel(last));
+        let norms_given = kernel.norms_given;
         let query_norms = if cosine { Some(norms(&self.queries, context)?) } else { None };
         let pairs = context.words(2 * queries * slots * self.k)?;
         let row_norms = self.row_norms.as_ref().filter(|_| norms_given);
@@ -126,6 +126,17 @@ impl Searching {
             }
         }
         if last { Ok(()) } else { self.merge(pairs, slots, ids, scores, context) }
+    }
+
+    /// The kernel of a pass.
+    pub(super) fn pass_kernel(&self, last: bool) -> SearchKernel {
+        let dim = self.rows.shape[1];
+        let fits = |step: usize| {
+            dim.is_multiple_of(step) && self.rows.offset.is_multiple_of(step) && self.queries.offset.is_multiple_of(4)
+        };
+        let aligned_to = [8, 4].into_iter().find(|step| fits(*step)).unwrap_or(1);
+        let norms_given = self.metric == Metric::Cosine && self.row_norms.is_some();
+        SearchKernel::new(self.rows.dtype, self.metric, self.filter.is_some(), norms_given, aligned_to, last)
     }
 
     fn by_products(&self, ids: &Operand, scores: &Operand, context: &mut Context) -> Result<()> {
@@ -193,7 +204,7 @@ impl Searching {
     }
 
     /// The lengths of queries and rows, where the metric needs them.
-    fn lengths(&self, context: &mut Context) -> Result<(Option<Operand>, Option<Operand>)> {
+    pub(super) fn lengths(&self, context: &mut Context) -> Result<(Option<Operand>, Option<Operand>)> {
         if self.metric != Metric::Cosine {
             return Ok((None, None));
         }
@@ -224,15 +235,37 @@ impl Searching {
         Ok(Operand { shape, strides, ..some })
     }
 
-    /// The best k of every line of slots with k candidates each, in as many steps as it takes.
-    fn merge(
+    /// The best k of every line of slots with k candidates each.
+    pub(super) fn merge(
         &self,
-        mut pairs: Operand,
-        mut slots: usize,
+        pairs: Operand,
+        slots: usize,
         ids: &Operand,
         scores: &Operand,
         context: &mut Context,
     ) -> Result<()> {
+        let (pairs, slots) = self.merge_some(pairs, slots, context)?;
+        let source = SelectSource::Pairs { metric: Some(self.metric) };
+        let kernel = Kernel::Select(SelectKernel::new(source, true, self.k));
+        let queries = self.queries.shape[0];
+        let params = self.select_params([queries, slots * self.k, 1], [1, slots * self.k], 0, 0, [1, 0]);
+        context.run(&kernel, &[ids, scores], &[&pairs], &params, queries as u64)
+    }
+
+    /// The best k of every line, as pairs in order.
+    pub(super) fn merge_pairs(&self, pairs: Operand, slots: usize, context: &mut Context) -> Result<Operand> {
+        let (pairs, slots) = self.merge_some(pairs, slots, context)?;
+        let source = SelectSource::Pairs { metric: Some(self.metric) };
+        let kernel = Kernel::Select(SelectKernel::new(source, false, self.k));
+        let queries = self.queries.shape[0];
+        let merged = context.words(2 * queries * self.k)?;
+        let params = self.select_params([queries, slots * self.k, 1], [1, slots * self.k], 0, 0, [1, 0]);
+        context.run(&kernel, &[&merged], &[&pairs], &params, queries as u64)?;
+        Ok(merged)
+    }
+
+    /// Pairs of so few slots that one workgroup merges those of a line, in as many steps as it takes.
+    fn merge_some(&self, mut pairs: Operand, mut slots: usize, context: &mut Context) -> Result<(Operand, usize)> {
         let queries = self.queries.shape[0];
         let source = SelectSource::Pairs { metric: Some(self.metric) };
         while slots * self.k > 2 * MERGE_MAX {
@@ -245,12 +278,10 @@ impl Searching {
             context.run(&kernel, &[&merged], &[&pairs], &params, (queries * fewer) as u64)?;
             (pairs, slots) = (merged, fewer);
         }
-        let kernel = Kernel::Select(SelectKernel::new(source, true, self.k));
-        let params = self.select_params([queries, slots * self.k, 1], [1, slots * self.k], 0, 0, [1, 0]);
-        context.run(&kernel, &[ids, scores], &[&pairs], &params, queries as u64)
+        Ok((pairs, slots))
     }
 
-    fn select_params(
+    pub(super) fn select_params(
         &self,
         [lines, axis, inner]: [usize; 3],
         [parts, part]: [usize; 2],

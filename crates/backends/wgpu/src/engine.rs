@@ -1,8 +1,7 @@
 //! The engine: batches are recorded, submitted and waited for, several at a time.
 //!
 //! 1. `submit` records every item of a batch into commands, hands them to the queue and returns. Small ops are not handed
-//!    over at once while the device has work: handing over costs more than recording, so they gather until the device is
-//!    idle (and, where they come in a stream, the stream pauses), there are enough of them, or they have waited for a moment.
+//!    over at once while the device has work: handing over costs more than recording, so they gather (see [`crate::gathering`]).
 //! 2. A batch has landed when the queue says that its work is done and all its downloads are mapped. Batches land in order.
 //! 3. When the device is lost, everything under way is answered with that, and so is everything that follows.
 
@@ -20,6 +19,7 @@ use panoply_core::{
 use panoply_kernels::warm::Warm;
 
 use crate::context::Context;
+use crate::gathering::{FLIGHTS_WANTED, Gathering};
 use crate::ops;
 use crate::staging::{Download, HostWords, host_pool};
 
@@ -40,19 +40,6 @@ const REST_SPINS: u32 = 16;
 
 /// A batch of one op with at least so much input is timed; for less the stamps cost more than they tell.
 const TIMED_BYTES_MIN: usize = 1 << 20;
-
-/// So many small ops are handed over together at the most.
-const GATHERED_MAX: usize = 256;
-/// So many are handed over even while the device has work, as long as it has only a few batches.
-const GATHERED_WANTED: usize = 64;
-/// The batches that it may have then.
-const FLIGHTS_WANTED: usize = 4;
-/// Fewer are handed over when nothing was for so long.
-const GATHERING_MAX: Duration = Duration::from_micros(100);
-/// After a batch of so many ops more are expected,
-const STREAM_OPS_MIN: usize = 8;
-/// until none has come for so long.
-const STREAM_PAUSE: Duration = Duration::from_micros(4);
 
 /// Batches whose memory is kept.
 const SPARE_MAX: usize = 2 * FLIGHTS_WANTED;
@@ -78,10 +65,8 @@ pub(crate) struct WgpuEngine {
     spare: Vec<Vec<Recorded>>,
     flights: VecDeque<Flight>,
     last_look: Instant,
-    last_launch: Instant,
-    last_arrival: Instant,
-    /// How many ops the last batch had.
-    last_batch: usize,
+    /// When to hand over.
+    gathering: Gathering,
     /// Memory for large downloads.
     host: Pool<HostWords>,
     warm: Arc<Warm>,
@@ -112,9 +97,7 @@ impl WgpuEngine {
             spare,
             flights,
             last_look: now,
-            last_launch: now,
-            last_arrival: now,
-            last_batch: 0,
+            gathering: Gathering::new(now),
             host,
             warm,
         }
@@ -143,7 +126,7 @@ impl WgpuEngine {
             return;
         }
         let mut items = std::mem::replace(&mut self.gathered, self.spare.pop().unwrap_or_default());
-        (self.last_launch, self.last_batch) = (Instant::now(), items.len());
+        self.gathering.launched(Instant::now(), items.len());
         let stamps = self.context.end_timing();
         let index = self.context.submit();
         if let Some(error) = self.context.faults.take_error() {
@@ -163,12 +146,7 @@ impl WgpuEngine {
 
     /// Whether what was gathered should be handed over now.
     fn is_due(&self, now: Instant) -> bool {
-        let since = |then: Instant| now.saturating_duration_since(then);
-        let enough = if self.flights.len() < FLIGHTS_WANTED { GATHERED_WANTED } else { GATHERED_MAX };
-        let streams = self.last_batch >= STREAM_OPS_MIN && since(self.last_arrival) < STREAM_PAUSE;
-        self.gathered.len() >= enough
-            || since(self.last_launch) >= GATHERING_MAX
-            || (self.flights.is_empty() && !streams)
+        self.gathering.is_due(now, self.gathered.len(), self.flights.len())
     }
 
     /// Lets the device's callbacks run, and waits for the oldest batch if there is time.
@@ -191,6 +169,7 @@ impl WgpuEngine {
         }
         while self.flights.front().is_some_and(|flight| lost.is_some() || flight.has_landed()) {
             let Some(mut flight) = self.flights.pop_front() else { return };
+            self.gathering.landed(flight.items.len(), self.gathered.len(), self.flights.len());
             let batch_size = u32::try_from(flight.items.len()).unwrap_or(u32::MAX);
             let mut downloads = flight.downloads;
             let stamps = flight.stamps.and_then(|number| downloads.get_mut(number)?.take());
@@ -268,8 +247,9 @@ impl Engine for WgpuEngine {
             }
             self.gathered.push((item, answer, self.context.moved_bytes));
         }
-        self.last_arrival = Instant::now();
-        if !small || self.is_due(self.last_arrival) {
+        let now = Instant::now();
+        self.gathering.arrived(now);
+        if !small || self.is_due(now) {
             self.launch();
         }
     }
@@ -295,7 +275,7 @@ impl Engine for WgpuEngine {
         if self.is_due(now) || (waits && is_software) {
             self.launch();
         }
-        let eager = !is_software && self.last_launch.elapsed() < EAGER_MAX;
+        let eager = !is_software && self.gathering.since_launch(Instant::now()) < EAGER_MAX;
         while waits && !eager && finished.len() == before && !self.flights.is_empty() {
             let started = Instant::now();
             let left = (now + wait_max).saturating_duration_since(started);

@@ -48,6 +48,9 @@ const LIST_RESERVE: usize = 4;
 const GROUPS_PER_NEIGHBOUR: usize = 8;
 /// Rows times neighbours for which scoring all costs as much as listing one candidate for each neighbour does.
 const ROWS_PER_CANDIDATE: usize = 2000;
+/// The first compute capability that copies to a block's memory by itself, and that of the emulated device.
+const COPIES_CAPABILITY: u32 = 80;
+const EMULATED_CAPABILITY: u32 = 0;
 /// The one compute capability with instructions for four warps together in this form.
 const GROUPED_CAPABILITY: u32 = 90;
 const MEASURE_THREADS: usize = 256;
@@ -56,10 +59,12 @@ const SELECT_THREADS: usize = 256;
 /// Keys that the kernel ranks by counting, and room for the result; see `RANKED_MAX` in the kernels.
 const SELECT_SPARE_MIN: usize = 256;
 
-/// Whether this path is the better one.
-pub(super) fn takes(task: &Task) -> bool {
+/// Whether this path is the better one, and the device has what it needs.
+pub(super) fn takes(task: &Task, capability: u32) -> bool {
+    let copies = capability >= COPIES_CAPABILITY || capability == EMULATED_CAPABILITY;
     let long = task.k >= LONG_K_MIN && task.row_count >= LONG_ROWS_MIN;
     (task.query_count >= QUERIES_MIN || long)
+        && copies
         && task.query_type == task.row_type
         && (1..=ROWS_MAX).contains(&task.row_count)
         && task.dim > 0
@@ -499,6 +504,29 @@ mod tests {
             let plan = Plan::new(rows, 10, &shape, LIST_KEYS_MIN, true);
             assert_eq!((plan.sample.step, plan.lists.len()), (step, 1), "{plan:?}");
         }
+    }
+
+    #[test]
+    fn old_devices_and_mixed_types_take_the_fused_pass() {
+        let task = Task {
+            row_type: DType::F16,
+            query_type: DType::F16,
+            metric: Metric::Dot,
+            rows: 0,
+            queries: 0,
+            filter: 0,
+            lengths: 0,
+            ids: 0,
+            scores: 0,
+            row_count: 1000,
+            dim: 16,
+            query_count: 100,
+            k: 10,
+            places: 10,
+        };
+        assert!([0, 80, 90, 120].into_iter().all(|capability| takes(&task, capability)));
+        assert!(!takes(&task, 75) && !takes(&Task { query_type: DType::F32, ..task }, 90));
+        assert!(!takes(&Task { query_count: 2, ..task }, 90));
     }
 
     #[test]

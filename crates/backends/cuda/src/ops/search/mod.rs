@@ -39,7 +39,7 @@ pub(crate) fn run(op: &Search, context: &mut Context) -> Result<Value> {
     let scores = context.output(DType::F32, shape)?;
     if shape.elements() > 0 {
         let task = Task::new(op, context, ids.address, scores.address)?;
-        if many::takes(&task) {
+        if many::takes(&task, context.driver.properties().capability) {
             many::run(task, context)?;
         } else {
             few::run(&task, context)?;

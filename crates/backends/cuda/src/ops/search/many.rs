@@ -11,6 +11,8 @@ use panoply_core::op::compute::Metric;
 use panoply_core::{DType, Result};
 use panoply_kernels::c::{Kernel, SEARCH_MANY, SEARCH_MEASURE, SEARCH_PACK, SEARCH_SELECT};
 
+use super::plan::{Pass, Plan};
+use super::shape::Shape;
 use super::{Task, WIDE_BYTES, few};
 use crate::context::{Arguments, Context};
 use crate::driver::{Address, Launch};
@@ -22,37 +24,14 @@ const LONG_K_MIN: usize = 65;
 const LONG_ROWS_MIN: usize = 1 << 16;
 /// Row numbers of the last tile must not wrap.
 const ROWS_MAX: usize = u32::MAX as usize - 1024;
-/// Bytes of each vector that are multiplied at a time.
-const CHUNK_BYTES: usize = 128;
-/// Block memory of a multiprocessor, and what the kernel declares of it itself, for each warp, row and query and besides.
-const BLOCKS_BYTES_MAX: usize = 226 << 10;
-const WARP_BYTES: usize = 864;
-const ROW_BYTES: usize = 16;
-const QUERY_BYTES: usize = 20;
-const DECLARED_BYTES: usize = 512;
-/// The kernel moves to the next boundary of so many bytes.
-const ALIGN_BYTES: usize = 1024;
-const STAGES_MAX: usize = 8;
-/// Sums of a tile that leave registers for two blocks.
-const SMALL_TILE: usize = 16 * 128;
-/// With so many stages a stage may be twice as large: that means fewer waits.
-const LARGE_STAGES_MIN: usize = 3;
 /// Keys of a query's list of candidates.
-const LIST_KEYS_MIN: usize = 2048;
-const LIST_KEYS_MAX: usize = 16384;
+pub(super) const LIST_KEYS_MIN: usize = 2048;
+pub(super) const LIST_KEYS_MAX: usize = 16384;
 /// Bytes of all lists; more queries are taken in turns.
 const LISTS_BYTES_MAX: usize = 256 << 20;
-/// How much more than the expected candidates a list must hold.
-const LIST_RESERVE: usize = 4;
-/// Groups of the sample for each neighbour: with fewer, many neighbours would be in one group, and the threshold too wide.
-const GROUPS_PER_NEIGHBOUR: usize = 8;
-/// Rows times neighbours for which scoring all costs as much as listing one candidate for each neighbour does.
-const ROWS_PER_CANDIDATE: usize = 2000;
 /// The first compute capability that copies to a block's memory by itself, and that of the emulated device.
 const COPIES_CAPABILITY: u32 = 80;
 const EMULATED_CAPABILITY: u32 = 0;
-/// The one compute capability with instructions for four warps together in this form.
-const GROUPED_CAPABILITY: u32 = 90;
 const MEASURE_THREADS: usize = 256;
 const PACK_THREADS: usize = 256;
 const SELECT_THREADS: usize = 256;
@@ -133,36 +112,15 @@ fn pack(task: &Task, source: Address, rows: usize, padded: usize, context: &mut 
     Ok(target)
 }
 
-/// Which rows a pass takes: `tiles` tiles, every `step`-th of all, but without each `left_out`-th of those, which earlier passes
-/// took; 0 leaves none out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Pass {
-    tiles: usize,
-    step: usize,
-    left_out: usize,
-}
-
 /// What a pass writes to the lists. The numbers are those of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Writes {
+pub(super) enum Writes {
     /// Candidates.
     List = 0,
     /// Every score.
     All = 1,
     /// The nearest score of each group of rows.
     Nearest = 2,
-}
-
-/// The passes of a turn.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Plan {
-    sample: Pass,
-    /// Whether every score of the sample is written, and not only the nearest of each group.
-    all: bool,
-    /// Keys that the sample writes of each tile.
-    tile_keys: usize,
-    /// The listing passes; none where the sample is everything and its scores are exact.
-    lists: Vec<Pass>,
 }
 
 /// As many queries as there is room for lists.
@@ -297,214 +255,9 @@ enum After {
     Last,
 }
 
-impl Plan {
-    /// Every row is in one of the listing passes, or all are in the sample.
-    fn new(rows: usize, k: usize, shape: &Shape, capacity: usize, exact: bool) -> Plan {
-        let tiles = rows.div_ceil(shape.tile_rows);
-        let all_tiles = capacity / shape.tile_rows;
-        if exact && tiles <= all_tiles {
-            let sample = Pass { tiles, step: 1, left_out: 0 };
-            return Plan { sample, all: true, tile_keys: shape.tile_rows, lists: Vec::new() };
-        }
-        // A warp's rows are one group, or four.
-        let parts = shape.tile_rows / shape.warp.1;
-        let steps_max = tiles * parts * 4 / (k * GROUPS_PER_NEIGHBOUR);
-        let all = steps_max == 0;
-        let step = if all {
-            tiles.div_ceil(all_tiles)
-        } else {
-            let balanced = (rows / (k * ROWS_PER_CANDIDATE)).isqrt();
-            balanced.clamp(1, steps_max).max(tiles.div_ceil(capacity / parts))
-        };
-        let growths = growths(step, (capacity / (LIST_RESERVE * k)).max(2));
-        let mut step = growths.iter().product();
-        let sample = Pass { tiles: tiles.div_ceil(step), step, left_out: 0 };
-        let tile_keys = match sample.tiles * parts * 4 <= capacity {
-            _ if all => shape.tile_rows,
-            true => parts * 4,
-            false => parts,
-        };
-        let mut lists = Vec::new();
-        for growth in &growths {
-            let before = tiles.div_ceil(step);
-            step /= growth;
-            // The sample's rows are not in the lists yet.
-            let (left_out, taken) = if lists.is_empty() { (0, 0) } else { (*growth, before) };
-            lists.push(Pass { tiles: tiles.div_ceil(step) - taken, step, left_out });
-        }
-        if lists.is_empty() {
-            lists.push(sample);
-        }
-        Plan { sample, all, tile_keys, lists }
-    }
-
-    /// How many lanes of a warp share a group of the sample's rows.
-    fn shared_by(&self, shape: &Shape) -> usize {
-        if self.tile_keys == shape.tile_rows / shape.warp.1 { 4 } else { 1 }
-    }
-}
-
-/// Few factors of at most `most`, as even as can be, whose product is at least `whole`, but not much more.
-fn growths(whole: usize, most: usize) -> Vec<usize> {
-    let mut rounds = 0;
-    while most.saturating_pow(rounds) < whole {
-        rounds += 1;
-    }
-    let (mut left, mut factors) = (whole, Vec::new());
-    while left > 1 {
-        let factor = (2..=most).find(|factor| factor.saturating_pow(rounds) >= left).unwrap_or(most);
-        factors.push(factor);
-        left = left.div_ceil(factor);
-        rounds = rounds.saturating_sub(1).max(1);
-    }
-    factors
-}
-
-/// How the tiles lie in a block's memory, and who works on them.
-struct Shape {
-    tile_queries: usize,
-    tile_rows: usize,
-    /// Whether four warps multiply together.
-    grouped: bool,
-    /// Queries and rows of one warp.
-    warp: (usize, usize),
-    /// Warps that copy.
-    copiers: usize,
-    /// Blocks of a multiprocessor.
-    blocks: usize,
-    stages: usize,
-    stage_chunks: usize,
-    /// Whether the queries stay in the block's memory, or come with every chunk of rows.
-    resident: bool,
-    shared_bytes: usize,
-}
-
-impl Shape {
-    /// A tile that the queries fill. Few queries are bound by the reading of rows alone.
-    fn new(task: &Task, context: &Context) -> Shape {
-        let hopper = context.driver.properties().capability == GROUPED_CAPABILITY;
-        let queries = task.query_count;
-        let (tile, warp, grouped) = match (hopper, queries) {
-            (_, 0..=16) => ((16, 128), (16, 16), false),
-            (true, 17..=64) => ((64, 256), (16, 128), true),
-            (true, _) if queries.next_multiple_of(256) == queries.next_multiple_of(128) => {
-                ((256, 128), (16, 128), true)
-            }
-            (true, _) => ((128, 256), (16, 128), true),
-            (false, 17..=64) => ((64, 256), (64, 32), false),
-            (false, _) => ((128, 128), (64, 32), false),
-        };
-        Shape::with(task, context, tile, warp, grouped)
-    }
-
-    fn with(
-        task: &Task,
-        context: &Context,
-        (tile_queries, tile_rows): (usize, usize),
-        warp: (usize, usize),
-        grouped: bool,
-    ) -> Shape {
-        let copiers = if grouped { 4 } else { 2 };
-        // More blocks hide more latency, but have no registers for the sums of a large tile.
-        let blocks = if tile_queries * tile_rows <= SMALL_TILE { 2 } else { 1 };
-        let warps = tile_queries / warp.0 * (tile_rows / warp.1);
-        let declared = DECLARED_BYTES + warps * WARP_BYTES + tile_rows * ROW_BYTES + tile_queries * QUERY_BYTES;
-        let room = (context.driver.properties().shared_bytes_max as usize).min(BLOCKS_BYTES_MAX / blocks);
-        let most = room - declared - ALIGN_BYTES;
-        let chunks = (task.dim * task.row_type.size_bytes()).div_ceil(CHUNK_BYTES);
-        let (query_chunk, row_chunk) = (tile_queries * CHUNK_BYTES, tile_rows * CHUNK_BYTES);
-        let resident = chunks * query_chunk + 2 * row_chunk <= most;
-        let (kept, with_rows) = if resident { (chunks * query_chunk, 0) } else { (0, query_chunk) };
-        let pairs = chunks.is_multiple_of(2) && kept + LARGE_STAGES_MIN * 2 * (row_chunk + with_rows) <= most;
-        let stage_chunks = if pairs { 2 } else { 1 };
-        let stage = stage_chunks * (row_chunk + with_rows);
-        let stages = (most.saturating_sub(kept) / stage).clamp(2, STAGES_MAX);
-        let shared_bytes = kept + stages * stage + ALIGN_BYTES;
-        Shape { tile_queries, tile_rows, grouped, warp, copiers, blocks, stages, stage_chunks, resident, shared_bytes }
-    }
-
-    fn threads(&self) -> usize {
-        (self.tile_queries / self.warp.0 * (self.tile_rows / self.warp.1) + self.copiers) * 32
-    }
-
-    fn parameters(&self, kernel: Kernel) -> Kernel {
-        kernel
-            .integer("BLOCK_QUERIES", self.tile_queries)
-            .integer("BLOCK_ROWS", self.tile_rows)
-            .integer("WARP_QUERIES", self.warp.0)
-            .integer("WARP_ROWS", self.warp.1)
-            .integer("STAGES", self.stages)
-            .integer("STAGE_CHUNKS", self.stage_chunks)
-            .integer("COPIERS", self.copiers)
-            .integer("BLOCKS", self.blocks)
-            .flag("RESIDENT", self.resident)
-            .flag("GROUPED", self.grouped)
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use panoply_core::{Api, DeviceId};
-    use panoply_kernels::c::Dialect;
-
     use super::*;
-    use crate::driver::compiler::Compiler;
-
-    /// The tiles of a pass, as the kernel counts them.
-    fn taken(pass: &Pass) -> impl Iterator<Item = usize> + '_ {
-        let number = |index: usize| if pass.left_out > 0 { index + index / (pass.left_out - 1) + 1 } else { index };
-        (0..pass.tiles).map(move |index| number(index) * pass.step)
-    }
-
-    fn shape((tile_queries, tile_rows): (usize, usize), warp: (usize, usize), grouped: bool) -> Shape {
-        Shape {
-            tile_queries,
-            tile_rows,
-            grouped,
-            warp,
-            copiers: 4,
-            blocks: 1,
-            stages: 2,
-            stage_chunks: 1,
-            resident: true,
-            shared_bytes: 0,
-        }
-    }
-
-    #[test]
-    fn every_tile_is_listed_once() {
-        let shapes = [((16, 128), (16, 16)), ((64, 256), (16, 128)), ((256, 128), (16, 128)), ((128, 128), (64, 32))];
-        for (tile, warp) in shapes {
-            let shape = shape(tile, warp, false);
-            for rows in [1, 130, 2047, 2049, 20_000, 128_000, 1_000_000, 10_000_000, 100_000_000] {
-                for (k, exact) in [(1, true), (10, true), (10, false), (100, true), (2048, true), (2048, false)] {
-                    let capacity = (k * 8_usize).next_power_of_two().clamp(LIST_KEYS_MIN, LIST_KEYS_MAX);
-                    let plan = Plan::new(rows, k, &shape, capacity, exact);
-                    let case = format!("{rows} rows, k = {k}, tiles of {tile:?}: {plan:?}");
-                    assert!(plan.sample.tiles * plan.tile_keys <= capacity, "{case}");
-                    let tiles = rows.div_ceil(tile.1);
-                    let mut seen: Vec<usize> = match plan.lists.is_empty() {
-                        true => taken(&plan.sample).collect(),
-                        false => plan.lists.iter().flat_map(taken).collect(),
-                    };
-                    seen.sort_unstable();
-                    assert!(seen.into_iter().eq(0..tiles), "{case}");
-                    // Enough scores for a threshold, unless the lists hold every row.
-                    let keys = plan.sample.tiles * plan.tile_keys;
-                    assert!(keys >= 2 * k || rows <= capacity, "{case}");
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn one_listing_pass_is_enough_for_millions_of_rows() {
-        let shape = shape((256, 128), (16, 128), true);
-        for (rows, step) in [(1_000_000, 7), (10_000_000, 39)] {
-            let plan = Plan::new(rows, 10, &shape, LIST_KEYS_MIN, true);
-            assert_eq!((plan.sample.step, plan.lists.len()), (step, 1), "{plan:?}");
-        }
-    }
 
     #[test]
     fn old_devices_and_mixed_types_take_the_fused_pass() {
@@ -527,49 +280,5 @@ mod tests {
         assert!([0, 80, 90, 120].into_iter().all(|capability| takes(&task, capability)));
         assert!(!takes(&task, 75) && !takes(&Task { query_type: DType::F32, ..task }, 90));
         assert!(!takes(&Task { query_count: 2, ..task }, 90));
-    }
-
-    #[test]
-    fn growths_are_even_and_enough() {
-        assert_eq!(growths(1, 8), []);
-        assert_eq!(growths(489, 8), [8, 8, 8]);
-        assert_eq!(growths(65, 8), [5, 4, 4]);
-        assert_eq!(growths(9, 2), [2, 2, 2, 2]);
-        for whole in 2..2000 {
-            let product: usize = growths(whole, 8).iter().product();
-            assert!(product >= whole && product < 2 * whole, "{whole}: {product}");
-        }
-    }
-
-    /// The emulated device does not run them, so this is what a machine without a GPU can say of them.
-    #[test]
-    fn kernels_of_grouped_warps_compile() {
-        if !Compiler::is_present() {
-            return println!("skipped: NVRTC is not installed");
-        }
-        let compiler = Compiler::new(String::new(), GROUPED_CAPABILITY);
-        let device = DeviceId { api: Api::Simulated, index: 0 };
-        for (dtype, piece, exact, tile) in [
-            (DType::F32, 4, false, (64, 256)),
-            (DType::F16, 8, true, (256, 128)),
-            (DType::BF16, 8, true, (64, 256)),
-            (DType::I8, 16, true, (128, 256)),
-        ] {
-            let shape = shape(tile, (16, 128), true);
-            let kernel = shape
-                .parameters(Kernel::new(SEARCH_MANY, "search_many"))
-                .dtype("T", dtype)
-                .dtype("Q", dtype)
-                .integer("METRIC", 0)
-                .integer("PIECE", piece)
-                .integer("LANES", 4)
-                .flag("EXACT", exact)
-                .integer("SHARED_BY", 4);
-            for writes in [Writes::List, Writes::All, Writes::Nearest] {
-                let kernel = kernel.clone().integer("PASS", writes as i64);
-                let compiled = compiler.compile(device, &kernel.name(), &kernel.source(Dialect::Cuda));
-                assert!(compiled.is_ok(), "{dtype}, {writes:?}: {compiled:?}");
-            }
-        }
     }
 }

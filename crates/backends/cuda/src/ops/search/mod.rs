@@ -14,6 +14,8 @@ use crate::driver::Address;
 
 mod few;
 mod many;
+mod plan;
+mod shape;
 
 /// The most neighbours of one query.
 const K_MAX: usize = 2048;

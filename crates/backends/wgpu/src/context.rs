@@ -19,6 +19,7 @@ use crate::pipelines::{Pipeline, Pipelines};
 use crate::recorder::Recorder;
 use crate::staging::{Belt, Download, PIECE_BYTES_MAX, Readback};
 use crate::tuning::Tuning;
+use crate::windows;
 
 /// Uploads in one submission beyond this are submitted at once, so that their chunks come back.
 const UPLOAD_BYTES_MAX: usize = 64 << 20;
@@ -107,6 +108,12 @@ impl Context {
             return Ok(operand);
         }
         let output = self.output(operand.dtype, operand.shape)?;
+        let limit = self.profile.binding_bytes_max;
+        let within = operand.is_within(limit) && output.is_within(limit);
+        if !within && windows::are_counted(&operand, &self.profile) {
+            windows::move_view(&operand, &output, self)?;
+            return Ok(output);
+        }
         in_pieces(&[operand], &output, self, &mut |views, output, context| context.move_view(&views[0], output))?;
         Ok(output)
     }
@@ -117,7 +124,7 @@ impl Context {
         params.extend(&dims);
         params.extend(&strides[0]);
         let element_bytes = view.dtype.size_bytes() as u8;
-        let kernel = Kernel::Move(MoveKernel { element_bytes, rank: dims.len() as u8 });
+        let kernel = Kernel::Move(MoveKernel { element_bytes, rank: dims.len() as u8, windowed: false });
         let words = (view.elements() * usize::from(element_bytes)).div_ceil(usize::from(element_bytes.max(4)));
         self.run(&kernel, &[output], &[view], &params, groups_for(words))
     }

@@ -39,7 +39,7 @@ fn wait(engine: &mut WgpuEngine) -> Vec<(u64, Result<Value>)> {
     finished.into_iter().map(|done| (done.token, done.result)).collect()
 }
 
-fn run(engine: &mut WgpuEngine, op: impl Operation) -> Result<Value> {
+pub(crate) fn run(engine: &mut WgpuEngine, op: impl Operation) -> Result<Value> {
     submit(engine, op, 1);
     wait(engine).pop().unwrap().1
 }

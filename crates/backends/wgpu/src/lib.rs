@@ -24,6 +24,7 @@ mod recorder;
 mod staging;
 mod tuning;
 mod vulkan;
+mod windows;
 
 #[cfg(test)]
 mod fault_tests;
@@ -31,6 +32,10 @@ mod fault_tests;
 mod form_tests;
 #[cfg(test)]
 mod joined_tests;
+#[cfg(test)]
+mod piece_claim_tests;
+#[cfg(test)]
+mod piece_image_tests;
 #[cfg(test)]
 mod piece_tests;
 

@@ -9,6 +9,8 @@ use crate::memory::Lent;
 
 /// Kernels see a block from a multiple of this on.
 pub(crate) const WINDOW_STEP_BYTES: usize = 256;
+/// The most elements that a kernel sees: indices and their products are 32-bit integers.
+pub(crate) const ELEMENTS_MAX: usize = i32::MAX as usize;
 
 /// A view of elements in a block. The block is lent for as long as a view of it exists.
 #[derive(Clone)]
@@ -85,7 +87,7 @@ impl Operand {
 
     /// Whether kernels that see so many bytes from the window's start see all of the view.
     pub(crate) fn is_within(&self, binding_bytes_max: u64) -> bool {
-        (self.reach().1 * self.dtype.size_bytes()).next_multiple_of(16) as u64 <= binding_bytes_max
+        is_seen(self.reach().1, self.dtype.size_bytes(), binding_bytes_max)
     }
 
     /// Some of the places along an axis.
@@ -119,6 +121,11 @@ impl Operand {
         let steps: Vec<isize> = order.iter().map(|axis| self.strides[*axis]).collect();
         Ok(Operand { shape: Shape::new(dims)?, strides: Strides::new(steps)?, ..self.clone() })
     }
+}
+
+/// Whether kernels that see so many bytes see so many elements.
+pub(crate) fn is_seen(elements: usize, element_bytes: usize, binding_bytes_max: u64) -> bool {
+    elements <= ELEMENTS_MAX && (elements * element_bytes).next_multiple_of(16) as u64 <= binding_bytes_max
 }
 
 /// How far elements lie before the first one and behind it.

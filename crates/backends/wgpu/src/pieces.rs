@@ -5,14 +5,14 @@
 //! begin at one is made in a block of its own and copied. Work on lines is cut into slabs, which are all lines behind one or
 //! more places of the axes before the lines' own.
 
+use std::ops::Range;
+
 use panoply_core::{Error, Result, Shape};
 
 use crate::adapter::Profile;
 use crate::context::Context;
-use crate::operand::{Operand, WINDOW_STEP_BYTES};
-
-/// The most elements that kernels see at once: they count in 32 bits.
-const WINDOW_ELEMENTS_MAX: usize = i32::MAX as usize;
+use crate::operand::{ELEMENTS_MAX, Operand, WINDOW_STEP_BYTES};
+use crate::windows::put;
 
 /// Records one piece: the inputs as views of the output's shape, then the output, from its window's start on.
 pub(crate) type Record<'a> = &'a mut dyn FnMut(&[Operand], &Operand, &mut Context) -> Result<()>;
@@ -57,27 +57,22 @@ fn piece(views: &[Operand], output: &Operand, context: &mut Context, record: Rec
     if placed.offset == 0 {
         return in_pieces(views, &placed, context, record);
     }
-    if !output.start_byte().is_multiple_of(4) {
-        let reason = "a large output of small elements whose pieces begin in the middle of words".to_owned();
-        return Err(Error::Unsupported { op: "a large tensor", reason });
-    }
     let own = context.output(output.dtype, output.shape)?;
     in_pieces(views, &own, context, record)?;
-    context.copy(&own, output, output.start_byte() as u64);
-    Ok(())
+    put(&own, output, context)
 }
 
 /// How many slabs of so many elements of so many bytes are within a kernel's reach at once.
 pub(crate) fn slabs_within(profile: &Profile, slab: usize, element_bytes: usize) -> usize {
     let seen = (profile.binding_bytes_max as usize).saturating_sub(WINDOW_STEP_BYTES);
-    seen.min(WINDOW_ELEMENTS_MAX * element_bytes) / (slab * element_bytes).max(1)
+    seen.min(ELEMENTS_MAX * element_bytes) / (slab * element_bytes).max(1)
 }
 
-/// Records some slabs: the input and the output, from its window's start on, and how many slabs they are.
-pub(crate) type RecordSlabs<'a> = &'a mut dyn FnMut(&Operand, &Operand, usize, &mut Context) -> Result<()>;
+/// Records some slabs: the input and the output, from its window's start on, and which slabs they are.
+pub(crate) type RecordSlabs<'a> = &'a mut dyn FnMut(&Operand, &Operand, Range<usize>, &mut Context) -> Result<()>;
 
-/// Records work on slabs, of which there are `outer`, from a contiguous input to a contiguous output of elements of at least
-/// four bytes, as many as the input's.
+/// Records work on slabs, of which there are `outer`, from a contiguous input to a contiguous output, each of which holds
+/// them one after the other. Slabs of the input may have other sizes than those of the output.
 pub(crate) fn in_slabs(
     input: &Operand,
     output: &Operand,
@@ -87,27 +82,28 @@ pub(crate) fn in_slabs(
 ) -> Result<()> {
     let limit = context.profile.binding_bytes_max;
     if input.is_within(limit) && output.is_within(limit) {
-        return record(input, output, outer, context);
+        return record(input, output, 0..outer, context);
     }
-    let slab = input.elements() / outer;
-    let size = output.dtype.size_bytes();
-    let most = slabs_within(&context.profile, slab, size.max(input.dtype.size_bytes()));
+    let (read, made) = (input.elements() / outer, output.elements() / outer);
+    let (read_bytes, made_bytes) = (input.dtype.size_bytes(), output.dtype.size_bytes());
+    let within = |slab, element_bytes| slabs_within(&context.profile, slab, element_bytes);
+    let most = within(read, read_bytes).min(within(made, made_bytes));
     if most == 0 {
-        return Err(beyond("lines", limit));
+        return Err(beyond("lines or images", limit));
     }
-    let count = ending_at_windows(most, slab * size);
+    let count = ending_at_windows(most, made * made_bytes);
     for first in (0..outer).step_by(count) {
         let some = count.min(outer - first);
-        let seen = input.span(first * slab, some * slab)?.windowed();
-        let place = output.span(first * slab, some * slab)?;
+        let seen = input.span(first * read, some * read)?.windowed();
+        let place = output.span(first * made, some * made)?;
         let placed = place.windowed();
         if placed.offset == 0 {
-            record(&seen, &placed, some, context)?;
+            record(&seen, &placed, first..first + some, context)?;
             continue;
         }
         let own = context.output(place.dtype, place.shape)?;
-        record(&seen, &own, some, context)?;
-        context.copy(&own, &place, place.start_byte() as u64);
+        record(&seen, &own, first..first + some, context)?;
+        put(&own, &place, context)?;
     }
     Ok(())
 }

@@ -1,8 +1,8 @@
 //! Images: resizing, normalising and colours. One invocation for each output element, written as a carrier.
 //!
 //! Parameters of [`ResizeKernel`]: planes, input height and width, output height and width, interleaved channels, offset.
-//! Of [`NormalizeKernel`]: elements, channels, elements behind the channel axis, offset; it reads factors and summands, one
-//! pair for each channel. Of [`ColorKernel`]: images, height, width, offset, the weights of red, green and blue, the code
+//! Of [`NormalizeKernel`]: elements, channels, elements behind the channel axis, offset, the place of the first element in
+//! its image; it reads factors and summands, one pair for each channel. Of [`ColorKernel`]: images, height, width, offset, the weights of red, green and blue, the code
 //! of black, the spans of luma and of chroma.
 
 use panoply_core::DType;
@@ -116,14 +116,14 @@ const AREA: &str = "
 
 impl NormalizeKernel {
     pub(super) fn source(&self) -> String {
-        let mut text = params(&["n", "channels", "inner", "o"]);
+        let mut text = params(&["n", "channels", "inner", "o", "first"]);
         text.push_str(&buffers(&[("out", "f32")], &[("source", word(self.dtype)), ("affine", "vec2<f32>")]));
         text.push_str(&load_as("source", self.dtype, "f32"));
         text.push_str(ENTRY);
         text.push_str(
             "  let i = group * 256u + lid;
   if (i >= p.n) { return; }
-  let line = affine[i / p.inner % p.channels];
+  let line = affine[(p.first + i) / p.inner % p.channels];
   out[i] = ld_source(p.o + i) * line.x - line.y;
 }
 ",

@@ -1,6 +1,7 @@
 //! Moves: elements copied bit by bit to other places. An invocation writes one word, or one element of eight bytes.
 //!
-//! Parameters of [`MoveKernel`]: elements, offset, then `rank` dimensions of the output and `rank` strides of the input.
+//! Parameters of [`MoveKernel`]: elements, offset, then `rank` dimensions of the output and `rank` strides of the input;
+//! through a window, the index of the first element to write and the number of elements that the input's window holds.
 //! Parameters of [`GatherKernel`]: elements, the input's offset, the indices' offset, the axis' length, the picked count,
 //! the elements behind the axis (`inner`), and 1 where every element has its own index. A bad index sets the first word
 //! of the second written buffer to one more than the index of the offending index.
@@ -18,6 +19,9 @@ pub struct MoveKernel {
     pub element_bytes: u8,
     /// Dimensions of the view.
     pub rank: u8,
+    /// Only a window of the input is seen, and a part of the output is written, from an element on that the parameters
+    /// name. What lies outside the window stays as it is.
+    pub windowed: bool,
 }
 
 /// Elements picked along one axis.
@@ -37,6 +41,9 @@ impl MoveKernel {
         let mut names = vec!["n".to_owned(), "o".to_owned()];
         names.extend((0..self.rank).map(|axis| format!("d{axis}")));
         names.extend((0..self.rank).map(|axis| format!("s{axis}")));
+        if self.windowed {
+            names.extend(["first".to_owned(), "seen".to_owned()]);
+        }
         let mut text = params(&names.iter().map(String::as_str).collect::<Vec<_>>());
         let element = raw(self.element_bytes);
         text.push_str(&buffers(&[("out", element)], &[("source", element)]));
@@ -45,7 +52,7 @@ impl MoveKernel {
             let _ = writeln!(text, "  at = at + (t % p.d{axis}) * p.s{axis}; t = t / p.d{axis};");
         }
         text.push_str("  return at;\n}\n");
-        text.push_str(&write_words(self.element_bytes));
+        text.push_str(&if self.windowed { write_seen(self.element_bytes) } else { write_words(self.element_bytes) });
         text
     }
 }
@@ -124,13 +131,43 @@ fn raw(element_bytes: u8) -> &'static str {
     if element_bytes == 8 { "vec2<u32>" } else { "u32" }
 }
 
-/// The entry point that writes `source[place(i)]` for every element, in whole words.
-fn write_words(element_bytes: u8) -> String {
-    let (lanes, read) = match element_bytes {
-        1 => (4_u32, "extractBits(source[$AT >> 2u], ($AT & 3u) * 8u, 8u)"),
+/// How many elements a written word holds, and how the element at `$AT` is read.
+fn lanes_and_read(element_bytes: u8) -> (u32, &'static str) {
+    match element_bytes {
+        1 => (4, "extractBits(source[$AT >> 2u], ($AT & 3u) * 8u, 8u)"),
         2 => (2, "extractBits(source[$AT >> 1u], ($AT & 1u) * 16u, 16u)"),
         _ => (1, "source[$AT]"),
-    };
+    }
+}
+
+/// The entry point that writes `source[place(p.first + i)]` for every element whose place is seen, and keeps the others.
+fn write_seen(element_bytes: u8) -> String {
+    let (lanes, read) = lanes_and_read(element_bytes);
+    let mut text = ENTRY.to_owned();
+    let _ = writeln!(text, "  let w = group * 256u + lid;\n  if (w * {lanes}u >= p.n) {{ return; }}");
+    if lanes == 1 {
+        let value = read.replace("$AT", "at");
+        let _ = writeln!(text, "  let at = place(p.first + w);\n  if (at < p.seen) {{ out[w] = {value}; }}\n}}");
+        return text;
+    }
+    let bits = 32 / lanes;
+    text.push_str("  var word = 0u;\n  var kept = 0xffffffffu;\n");
+    for lane in 0..lanes {
+        let value = read.replace("$AT", "at");
+        let (shift, mask) = (lane * bits, (1_u32 << bits) - 1);
+        let _ = writeln!(
+            text,
+            "  if (w * {lanes}u + {lane}u < p.n) {{\n    let at = place(p.first + w * {lanes}u + {lane}u);\n    \
+             if (at < p.seen) {{ word = word | ({value} << {shift}u); kept = kept & ~({mask}u << {shift}u); }}\n  }}"
+        );
+    }
+    text.push_str("  if (kept != 0xffffffffu) { out[w] = (out[w] & kept) | word; }\n}\n");
+    text
+}
+
+/// The entry point that writes `source[place(i)]` for every element, in whole words.
+fn write_words(element_bytes: u8) -> String {
+    let (lanes, read) = lanes_and_read(element_bytes);
     let mut text = ENTRY.to_owned();
     let _ = writeln!(text, "  let w = group * 256u + lid;\n  if (w * {lanes}u >= p.n) {{ return; }}");
     let mut parts = Vec::new();

@@ -5,15 +5,16 @@ use panoply_core::{DType, Result, Tensor};
 use panoply_kernels::wgsl::{Kernel, RowForm, RowKernel, RowOp};
 
 use super::softmax::{form, groups};
-use super::{Extents, empty, slab_fits};
+use super::{Extents, empty, no_f64, slabs_fit};
 use crate::adapter::Profile;
 use crate::context::Context;
 use crate::pieces::in_slabs;
 
 pub(crate) fn support(profile: &Profile, op: &LayerNorm) -> Result<(), String> {
+    no_f64(op.input.dtype(), "layernorm")?;
     let axis: usize = op.row_dims().map_err(|error| error.to_string())?.iter().product();
     let outer = op.input.elements() / axis.max(1);
-    slab_fits(profile, Extents { outer, axis, inner: 1 }, DType::F32)
+    slabs_fit(profile, outer, &[&op.input], (op.input.elements(), DType::F32))
 }
 
 pub(crate) fn run(op: &LayerNorm, context: &mut Context) -> Result<Tensor> {
@@ -31,8 +32,8 @@ pub(crate) fn run(op: &LayerNorm, context: &mut Context) -> Result<Tensor> {
     let row_op = RowOp::LayerNorm { rms: op.is_rms, weight: weight.is_some(), bias: bias.is_some() };
     let carriers = context.carriers(dtype, shape)?;
     let epsilon = (op.epsilon as f32).to_bits();
-    in_slabs(&input, &carriers, extents.outer, context, &mut |input, output, outer, context| {
-        let extents = Extents { outer, ..extents };
+    in_slabs(&input, &carriers, extents.outer, context, &mut |input, output, slabs, context| {
+        let extents = Extents { outer: slabs.len(), ..extents };
         let form = match form(input, extents, context) {
             RowForm::Cached { .. } | RowForm::Subgroup { .. } if !aligned => RowForm::Cooperative,
             form => form,

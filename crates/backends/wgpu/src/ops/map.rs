@@ -7,7 +7,6 @@ use panoply_core::{DType, Result, Shape, Tensor};
 use panoply_kernels::wgsl::{InputLayout, Kernel, MAP_NODES_MAX, MapKernel, PARAMS_WORDS_MAX, map_support};
 
 use super::{empty, long_map, map_again};
-use crate::adapter::Profile;
 use crate::context::{Context, groups_for};
 use crate::operand::{Operand, collapsed};
 use crate::pieces::{in_pieces, in_two};
@@ -18,7 +17,7 @@ pub(super) const VECTOR_NODES_MAX: usize = 128;
 /// Where the inputs of one buffer that holds them all begin: multiples of this.
 const ARENA_STEP_BYTES: usize = 16;
 
-pub(crate) fn support(profile: &Profile, op: &Map) -> Result<(), String> {
+pub(crate) fn support(op: &Map) -> Result<(), String> {
     let dtypes: Vec<DType> = op.inputs().map(Tensor::dtype).collect();
     let program = op.program().map_err(|error| error.to_string())?;
     let read = MapKernel::inputs_read(program).len();
@@ -31,12 +30,6 @@ pub(crate) fn support(profile: &Profile, op: &Map) -> Result<(), String> {
         long_map::support(program, &dtypes)?;
     } else {
         map_support(program, &dtypes)?;
-    }
-    let size = op.output_dtype().map_err(|error| error.to_string())?.size_bytes();
-    let is_plain = |input: &Tensor| input.elements() == 1 || (*input.shape() == shape && input.is_contiguous());
-    if size < 4 && (shape.elements() * size) as u64 > profile.binding_bytes_max && !op.inputs().all(is_plain) {
-        let most = profile.binding_bytes_max;
-        return Err(format!("strided inputs for an output of small elements beyond {most} bytes"));
     }
     Ok(())
 }

@@ -6,9 +6,11 @@ use panoply_core::{DType, Describe, Error, Location, Op, Result, Shape, Tensor, 
 use crate::adapter::Profile;
 use crate::context::Context;
 use crate::engine::Answer;
-use crate::operand::{WINDOW_STEP_BYTES, reach};
+use crate::operand::{WINDOW_STEP_BYTES, is_seen};
 use crate::pieces::slabs_within;
 use crate::quirks::{self, QUIRKS};
+
+use turned::Turned;
 
 pub(crate) use map_again::KnownMaps;
 
@@ -34,56 +36,65 @@ mod sort;
 mod topk;
 mod transfer;
 mod transpose;
-
-/// The most elements of a tensor: indices and their products are 32-bit integers in kernels.
-const ELEMENTS_MAX: usize = i32::MAX as usize;
+mod turned;
 
 /// Whether an adapter runs an op, or why not.
 pub(crate) fn support(profile: &Profile, op: &Op) -> Result<(), String> {
+    way(profile, op).map(drop)
+}
+
+/// How an op is run.
+enum Way<'a> {
+    /// As it is.
+    Direct(&'a ComputeOp),
+    /// On lines that are laid one after the other first.
+    Turned(Box<Turned>),
+}
+
+/// How an adapter runs an op, or why it does not.
+fn way<'a>(profile: &Profile, op: &'a Op) -> Result<Way<'a>, String> {
     let Op::Compute(compute) = op else { return Err(format!("the {} domain is not for GPUs", op.domain())) };
     if let Some(quirk) = quirks::find(QUIRKS, &profile.name, &profile.driver, op.name()) {
         return Err(format!("{} with {}: {}", profile.name, profile.driver, quirk.reason));
     }
-    let within = if is_cut(compute) { Reach::Memory } else { Reach::Binding };
     let mut wrong = None;
-    op.for_each_input(&mut |tensor| wrong = wrong.take().or_else(|| input_trouble(profile, within, tensor)));
+    op.for_each_input(&mut |tensor| wrong = wrong.take().or_else(|| input_trouble(profile, tensor)));
     if let Some(reason) = wrong {
         return Err(reason);
     }
-    for (dtype, shape) in outputs(compute).map_err(|error| error.to_string())? {
-        fits(profile, within, "an output", dtype, &shape)?;
+    let Err(reason) = direct(profile, compute) else { return Ok(Way::Direct(compute)) };
+    match Turned::new(compute) {
+        Some(turned) if direct(profile, turned.op()).is_ok() => Ok(Way::Turned(Box::new(turned))),
+        _ => Err(reason),
     }
-    match compute {
-        ComputeOp::Map(op) => map::support(profile, op),
-        ComputeOp::Reduce(op) => no_f64(op.input.dtype(), "reduce"),
-        ComputeOp::Scan(op) => scan::support(profile, op),
-        ComputeOp::Softmax(op) => no_f64(op.input.dtype(), "softmax")
-            .and_then(|()| slab_fits(profile, Extents::new(op.input.shape(), op.axis), DType::F32)),
-        ComputeOp::LayerNorm(op) => {
-            no_f64(op.input.dtype(), "layernorm").and_then(|()| layernorm::support(profile, op))
-        }
-        ComputeOp::MatMul(op) => no_f64(op.a.dtype(), "matmul").and_then(|()| large_matmul::support(profile, op)),
-        ComputeOp::Conv2d(op) => no_f64(op.input.dtype(), "conv2d").and_then(|()| conv2d::support(op.conv_shape())),
-        ComputeOp::Conv2dBackwardInput(op) => {
-            no_f64(op.weights.dtype(), "conv2d").and_then(|()| conv2d::support(op.conv_shape()))
-        }
-        ComputeOp::Conv2dBackwardWeight(op) => {
-            no_f64(op.input.dtype(), "conv2d").and_then(|()| conv2d::support(op.conv_shape()))
-        }
-        ComputeOp::Pool2d(op) => no_f64(op.input.dtype(), "pool2d").and_then(|()| pool2d::support(op)),
-        ComputeOp::Sort(op) => sort::support(profile, op.input.dtype(), op.input.shape()[op.axis])
-            .and_then(|()| sort::cut_support(profile, op.input.shape(), op.axis, &[op.input.dtype()])),
-        ComputeOp::ArgSort(op) => sort::support(profile, op.input.dtype(), op.input.shape()[op.axis])
-            .and_then(|()| sort::cut_support(profile, op.input.shape(), op.axis, &[op.input.dtype()])),
-        ComputeOp::SortPairs(op) => sort::support(profile, op.keys.dtype(), op.keys.shape()[op.axis])
-            .and_then(|()| sort::cut_support(profile, op.keys.shape(), op.axis, &[op.keys.dtype(), op.values.dtype()])),
-        ComputeOp::TopK(op) => topk::support(profile, op),
-        ComputeOp::Search(op) => search::support(profile, op),
-        ComputeOp::Resize(op) => resize::support(op),
+}
+
+/// Whether an adapter runs an op as it is, or why not.
+fn direct(profile: &Profile, op: &ComputeOp) -> Result<(), String> {
+    for (dtype, shape) in outputs(op).map_err(|error| error.to_string())? {
+        fits_memory(profile, "an output", dtype, &shape)?;
+    }
+    match op {
+        ComputeOp::ArgSort(op) => sort::lines_support(profile, &[&op.input], op.axis),
+        ComputeOp::ColorConvert(op) => color_convert::support(profile, op),
+        ComputeOp::Conv2d(op) => conv2d::support(profile, op),
+        ComputeOp::Conv2dBackwardInput(op) => conv2d::input_support(profile, op),
+        ComputeOp::Conv2dBackwardWeight(op) => conv2d::weight_support(profile, op),
         ComputeOp::Gather(op) => gather::support(profile, op),
-        ComputeOp::ColorConvert(_) | ComputeOp::Normalize(_) | ComputeOp::Transfer(_) | ComputeOp::Transpose(_) => {
-            Ok(())
-        }
+        ComputeOp::LayerNorm(op) => layernorm::support(profile, op),
+        ComputeOp::Map(op) => map::support(op),
+        ComputeOp::MatMul(op) => no_f64(op.a.dtype(), "matmul").and_then(|()| large_matmul::support(profile, op)),
+        ComputeOp::Normalize(op) => normalize::support(profile, op),
+        ComputeOp::Pool2d(op) => pool2d::support(profile, op),
+        ComputeOp::Reduce(op) => no_f64(op.input.dtype(), "reduce"),
+        ComputeOp::Resize(op) => resize::support(profile, op),
+        ComputeOp::Scan(op) => scan::support(profile, op),
+        ComputeOp::Search(op) => search::support(profile, op),
+        ComputeOp::Softmax(op) => softmax::support(profile, op),
+        ComputeOp::Sort(op) => sort::lines_support(profile, &[&op.input], op.axis),
+        ComputeOp::SortPairs(op) => sort::lines_support(profile, &[&op.keys, &op.values], op.axis),
+        ComputeOp::TopK(op) => topk::support(profile, op),
+        ComputeOp::Transfer(_) | ComputeOp::Transpose(_) => Ok(()),
     }
 }
 
@@ -94,12 +105,14 @@ pub(crate) fn run(op: &Op, context: &mut Context) -> Result<Answer> {
     {
         return Ok(Answer::Value(Value::Tensor(tensor)));
     }
-    if let Err(reason) = support(&context.profile, op) {
-        return Err(Error::Unsupported { op: op.name(), reason });
+    match way(&context.profile, op).map_err(|reason| Error::Unsupported { op: op.name(), reason })? {
+        Way::Direct(op) => record(op, context),
+        Way::Turned(turned) => turned.run(context),
     }
-    let Op::Compute(op) = op else {
-        return Err(Error::Unsupported { op: op.name(), reason: "not an op of the compute domain".to_owned() });
-    };
+}
+
+/// Records an op as it is.
+fn record(op: &ComputeOp, context: &mut Context) -> Result<Answer> {
     let tensor = |tensor: Result<Tensor>| tensor.map(|tensor| Answer::Value(Value::Tensor(tensor)));
     let pair = |pair: Result<(Tensor, Tensor)>| pair.map(|(first, second)| Answer::Value(Value::Pair(first, second)));
     match op {
@@ -159,78 +172,63 @@ fn wide(dtype: DType) -> DType {
     panoply_kernels::wgsl::carrier_dtype(dtype)
 }
 
-/// What a tensor must not be larger than.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reach {
-    /// What one kernel sees.
-    Binding,
-    /// The largest buffer: the op works in pieces.
-    Memory,
-}
-
-/// Whether the op cuts tensors that are larger than a kernel sees into pieces.
-fn is_cut(op: &ComputeOp) -> bool {
-    matches!(
-        op,
-        ComputeOp::ArgSort(_)
-            | ComputeOp::Gather(_)
-            | ComputeOp::LayerNorm(_)
-            | ComputeOp::Map(_)
-            | ComputeOp::MatMul(_)
-            | ComputeOp::Reduce(_)
-            | ComputeOp::Scan(_)
-            | ComputeOp::Search(_)
-            | ComputeOp::Softmax(_)
-            | ComputeOp::Sort(_)
-            | ComputeOp::SortPairs(_)
-            | ComputeOp::Transfer(_)
-    )
-}
-
-fn input_trouble(profile: &Profile, within: Reach, tensor: &Tensor) -> Option<String> {
+fn input_trouble(profile: &Profile, tensor: &Tensor) -> Option<String> {
     match tensor.location() {
         Location::Device(device) if device != profile.id => {
             Some(format!("an input lives on {device}; transfer it to the host first"))
         }
-        Location::Device(_) if within == Reach::Memory => None,
-        Location::Device(_) => {
-            // A view is read where it is, so all that lies between its elements must be within reach.
-            let (low, high) = reach(tensor.shape(), tensor.strides());
-            let bytes = (high - low + 1) as u64 * tensor.dtype().size_bytes() as u64;
-            let large = bytes + WINDOW_STEP_BYTES as u64 > profile.binding_bytes_max
-                && tensor.buffer().len_bytes() as u64 > profile.binding_bytes_max;
-            large.then(|| format!("an input that spans {bytes} bytes; the adapter binds {}", profile.binding_bytes_max))
-        }
-        Location::Host => fits(profile, within, "an input", tensor.dtype(), tensor.shape()).err(),
+        Location::Device(_) => None,
+        Location::Host => fits_memory(profile, "an input", tensor.dtype(), tensor.shape()).err(),
     }
 }
 
-fn fits(profile: &Profile, within: Reach, what: &str, dtype: DType, shape: &Shape) -> Result<(), String> {
-    let elements = shape.elements();
-    let bytes = elements.saturating_mul(dtype.size_bytes()) as u64;
-    if within == Reach::Memory {
-        let most = profile.buffer_bytes_max;
-        return if bytes > most { Err(format!("{what} of {bytes} bytes; a buffer has {most}")) } else { Ok(()) };
-    }
-    if bytes > profile.binding_bytes_max {
-        return Err(format!("{what} of {bytes} bytes; the adapter binds {}", profile.binding_bytes_max));
-    }
-    if elements > ELEMENTS_MAX {
-        return Err(format!("{what} of {elements} elements; kernels count to {ELEMENTS_MAX}"));
-    }
-    Ok(())
+/// Whether a buffer can be made for such a tensor; ops work in pieces where kernels do not see all of it.
+fn fits_memory(profile: &Profile, what: &str, dtype: DType, shape: &Shape) -> Result<(), String> {
+    let bytes = shape.elements().saturating_mul(dtype.size_bytes()) as u64;
+    let most = profile.buffer_bytes_max;
+    if bytes > most { Err(format!("{what} of {bytes} bytes; a buffer has {most}")) } else { Ok(()) }
 }
 
-/// Whether the lines behind one place of the axes before theirs are within a kernel's reach, as this type; all of them may
-/// be more.
-fn slab_fits(profile: &Profile, extents: Extents, dtype: DType) -> Result<(), String> {
-    let (slab, size) = (extents.axis * extents.inner, dtype.size_bytes());
-    let whole =
-        (extents.outer * slab * size) as u64 <= profile.binding_bytes_max && extents.outer * slab <= ELEMENTS_MAX;
-    if whole || slabs_within(profile, slab, size) > 0 {
+/// Whether a kernel sees all of a tensor, its elements one after the other: where they are, behind the start of a window, or
+/// in a block of their own.
+fn is_within(profile: &Profile, tensor: &Tensor) -> bool {
+    let size = tensor.dtype().size_bytes();
+    let is_moved = tensor.location() == Location::Host || !tensor.is_contiguous();
+    let before = if is_moved { 0 } else { tensor.offset() % (WINDOW_STEP_BYTES / size) };
+    is_seen(before + tensor.elements(), size, profile.binding_bytes_max)
+}
+
+/// Whether a tensor that cannot be cut is within a kernel's reach, or why not.
+fn fits_whole(profile: &Profile, what: &str, tensor: &Tensor) -> Result<(), String> {
+    if is_within(profile, tensor) {
         return Ok(());
     }
-    Err(format!("lines of {} bytes that belong together; the adapter binds {}", slab * size, profile.binding_bytes_max))
+    let bytes = tensor.elements() * tensor.dtype().size_bytes();
+    Err(format!("{what} of {bytes} bytes; the adapter binds {}", profile.binding_bytes_max))
+}
+
+/// Whether slabs that inputs and an output consist of, one after the other, are within a kernel's reach, all at once or some
+/// at a time, or why not. A slab is what is worked on by itself: all lines behind one place of the axes before theirs, or an
+/// image. The output has so many elements of the type that carries them.
+fn slabs_fit(
+    profile: &Profile,
+    slabs: usize,
+    inputs: &[&Tensor],
+    (elements, carrier): (usize, DType),
+) -> Result<(), String> {
+    let limit = profile.binding_bytes_max;
+    let whole = is_seen(elements, carrier.size_bytes(), limit) && inputs.iter().all(|input| is_within(profile, input));
+    if whole {
+        return Ok(());
+    }
+    let read = inputs.iter().map(|input| (input.elements(), input.dtype().size_bytes()));
+    for (elements, size) in read.chain([(elements, carrier.size_bytes())]) {
+        let slab = elements / slabs.max(1);
+        if slabs_within(profile, slab, size) == 0 {
+            return Err(format!("{} bytes that belong together; the adapter binds {limit}", slab * size));
+        }
+    }
+    Ok(())
 }
 
 fn no_f64(dtype: DType, op: &str) -> Result<(), String> {

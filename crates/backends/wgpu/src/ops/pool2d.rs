@@ -1,22 +1,26 @@
-//! Pool2d: one kernel.
+//! Pool2d: one kernel. Planes are cut into some at a time.
 
 use panoply_core::op::compute::Pool2d;
-use panoply_core::{Result, Tensor};
+use panoply_core::{DType, Result, Tensor};
 use panoply_kernels::wgsl::{Kernel, PoolKernel};
 
-use super::empty;
+use super::{empty, no_f64, slabs_fit};
+use crate::adapter::Profile;
 use crate::context::{Context, groups_for};
+use crate::pieces::in_slabs;
 
 /// Positions in a padded image are 32-bit integers in kernels.
 const POSITION_MAX: usize = i32::MAX as usize / 2;
 
-pub(crate) fn support(op: &Pool2d) -> Result<(), String> {
+pub(crate) fn support(profile: &Profile, op: &Pool2d) -> Result<(), String> {
+    no_f64(op.input.dtype(), "pool2d")?;
     let shape = op.pool_shape().map_err(|error| error.to_string())?;
     let largest = (0..2).map(|axis| shape.input[axis] + shape.padding[axis] + shape.padding[axis + 2]).max();
     if largest.is_some_and(|size| size > POSITION_MAX) || shape.kernel.iter().any(|size| *size > POSITION_MAX) {
         return Err(format!("windows over more than {POSITION_MAX} pixels a side"));
     }
-    Ok(())
+    let (planes, [height, width]) = (shape.batch * shape.channels, shape.output());
+    slabs_fit(profile, planes, &[&op.input], (planes * height * width, DType::F32))
 }
 
 pub(crate) fn run(op: &Pool2d, context: &mut Context) -> Result<Tensor> {
@@ -30,22 +34,24 @@ pub(crate) fn run(op: &Pool2d, context: &mut Context) -> Result<Tensor> {
     let [height, width] = sizes.output();
     // A stride beyond the image is never taken a second time.
     let stride = sizes.stride.map(|step| step.min(POSITION_MAX));
-    let params = [
-        sizes.batch * sizes.channels,
-        sizes.input[0],
-        sizes.input[1],
-        sizes.kernel[0],
-        sizes.kernel[1],
-        stride[0],
-        stride[1],
-        height,
-        width,
-        sizes.padding[0],
-        sizes.padding[1],
-        input.offset,
-    ];
     let kernel = Kernel::Pool(PoolKernel { dtype, kind: op.kind });
-    let groups = groups_for(shape.elements());
-    context.run(&kernel, &[&carriers], &[&input], &params.map(|size| size as u32), groups)?;
+    in_slabs(&input, &carriers, sizes.batch * sizes.channels, context, &mut |input, output, planes, context| {
+        let params = [
+            planes.len(),
+            sizes.input[0],
+            sizes.input[1],
+            sizes.kernel[0],
+            sizes.kernel[1],
+            stride[0],
+            stride[1],
+            height,
+            width,
+            sizes.padding[0],
+            sizes.padding[1],
+            input.offset,
+        ];
+        let groups = groups_for(output.elements());
+        context.run(&kernel, &[output], &[input], &params.map(|size| size as u32), groups)
+    })?;
     context.finish_as(carriers, dtype)
 }

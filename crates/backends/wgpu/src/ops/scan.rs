@@ -7,7 +7,7 @@ use panoply_core::op::compute::{Scan, ScanKind};
 use panoply_core::{Result, Tensor};
 use panoply_kernels::wgsl::{Kernel, ScanForm, ScanKernel, carrier_dtype};
 
-use super::{Extents, empty, no_f64, slab_fits};
+use super::{Extents, empty, no_f64, slabs_fit};
 use crate::adapter::Profile;
 use crate::context::{Context, groups_for};
 use crate::operand::Operand;
@@ -30,7 +30,7 @@ pub(crate) fn run(op: &Scan, context: &mut Context) -> Result<Tensor> {
     let input = context.input(&op.input)?;
     let extents = Extents::new(&shape, op.axis);
     let carriers = context.carriers(dtype, shape)?;
-    if slabs_within(&context.profile, extents.axis * extents.inner, carriers.dtype.size_bytes()) == 0 {
+    if extents.inner == 1 && slabs_within(&context.profile, extents.axis, carriers.dtype.size_bytes()) == 0 {
         for line in 0..extents.outer {
             let first = line * extents.axis;
             let (input, output) = (input.span(first, extents.axis)?, carriers.span(first, extents.axis)?);
@@ -38,8 +38,8 @@ pub(crate) fn run(op: &Scan, context: &mut Context) -> Result<Tensor> {
         }
         return context.finish_as(carriers, dtype);
     }
-    in_slabs(&input, &carriers, extents.outer, context, &mut |input, output, outer, context| {
-        lines(input, Extents { outer, ..extents }, op.kind, op.reversed, op.excludes_own, output, context)
+    in_slabs(&input, &carriers, extents.outer, context, &mut |input, output, slabs, context| {
+        lines(input, Extents { outer: slabs.len(), ..extents }, op.kind, op.reversed, op.excludes_own, output, context)
     })?;
     context.finish_as(carriers, dtype)
 }
@@ -48,7 +48,11 @@ pub(crate) fn run(op: &Scan, context: &mut Context) -> Result<Tensor> {
 pub(crate) fn support(profile: &Profile, op: &Scan) -> Result<(), String> {
     no_f64(op.input.dtype(), "scan")?;
     let extents = Extents::new(op.input.shape(), op.axis);
-    if extents.inner == 1 { Ok(()) } else { slab_fits(profile, extents, carrier_dtype(op.input.dtype())) }
+    if extents.inner == 1 {
+        return Ok(());
+    }
+    let output = (op.input.elements(), carrier_dtype(op.input.dtype()));
+    slabs_fit(profile, extents.outer, &[&op.input], output)
 }
 
 /// A line beyond what kernels see at once: chunk by chunk as in [`lines`], some of them at a time.

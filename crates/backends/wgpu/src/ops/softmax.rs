@@ -1,10 +1,11 @@
 //! Softmax: the form of the kernel for the shape of the lines.
 
 use panoply_core::op::compute::Softmax;
-use panoply_core::{Result, Tensor};
+use panoply_core::{DType, Result, Tensor};
 use panoply_kernels::wgsl::{Kernel, RowForm, RowKernel, RowOp};
 
-use super::{Extents, empty};
+use super::{Extents, empty, no_f64, slabs_fit};
+use crate::adapter::Profile;
 use crate::context::{Context, groups_for};
 use crate::operand::Operand;
 use crate::pieces::in_slabs;
@@ -14,6 +15,13 @@ const CHUNKS_MAX: usize = 8;
 /// Elements of a line that a workgroup keeps for each of those.
 const CHUNK: usize = 1024;
 
+/// Whether lines are within reach, all at once or some at a time, or why not.
+pub(crate) fn support(profile: &Profile, op: &Softmax) -> Result<(), String> {
+    no_f64(op.input.dtype(), "softmax")?;
+    let extents = Extents::new(op.input.shape(), op.axis);
+    slabs_fit(profile, extents.outer, &[&op.input], (op.input.elements(), DType::F32))
+}
+
 pub(crate) fn run(op: &Softmax, context: &mut Context) -> Result<Tensor> {
     let (dtype, shape) = (op.input.dtype(), op.output_shape());
     if shape.elements() == 0 {
@@ -22,8 +30,8 @@ pub(crate) fn run(op: &Softmax, context: &mut Context) -> Result<Tensor> {
     let input = context.input(&op.input)?;
     let extents = Extents::new(&shape, op.axis);
     let carriers = context.carriers(dtype, shape)?;
-    in_slabs(&input, &carriers, extents.outer, context, &mut |input, output, outer, context| {
-        let extents = Extents { outer, ..extents };
+    in_slabs(&input, &carriers, extents.outer, context, &mut |input, output, slabs, context| {
+        let extents = Extents { outer: slabs.len(), ..extents };
         let form = form(input, extents, context);
         let kernel = RowKernel { dtype, op: RowOp::Softmax { log: op.is_log }, form };
         let [outer, axis, inner] = extents.params();

@@ -8,14 +8,15 @@ use panoply_core::{DType, Result, Shape, Tensor};
 use panoply_kernels::wgsl::{Kernel, RadixKernel, RadixStep, SORT_BLOCK, SORT_LINE_MAX, SortKernel};
 
 use super::gather::{Picked, take};
-use super::{Extents, empty, no_f64, scan, slab_fits};
+use super::{Extents, empty, is_within, no_f64, scan};
 use crate::adapter::Profile;
 use crate::context::{Context, groups_for};
-use crate::operand::Operand;
+use crate::operand::{Operand, is_seen};
 use crate::pieces::{beyond, slabs_within};
+use crate::windows::put;
 
-/// Copies begin at multiples of this.
-const WORD_BYTES: usize = 4;
+/// The bytes of a key, and of a position.
+const KEY_BYTES: usize = 4;
 /// Workgroup memory that the radix sort takes, in bytes.
 const RADIX_WORKGROUP_BYTES: u32 = 17_408;
 
@@ -27,19 +28,53 @@ pub(crate) fn support(profile: &Profile, dtype: DType, len: usize) -> Result<(),
     no_f64(dtype, "sort")
 }
 
-/// Whether lines of these types can be sorted together, or some at a time, or why not.
-pub(crate) fn cut_support(profile: &Profile, shape: &Shape, axis: usize, dtypes: &[DType]) -> Result<(), String> {
-    let extents = Extents::new(shape, axis);
-    let widest =
-        dtypes.iter().copied().chain([DType::U32]).max_by_key(|dtype| dtype.size_bytes()).unwrap_or(DType::U32);
-    slab_fits(profile, extents, widest)?;
-    let (slab, limit) = (extents.axis * extents.inner, profile.binding_bytes_max);
-    let most = slabs_within(profile, slab, widest.size_bytes());
-    let small = dtypes.iter().any(|dtype| !(slab * dtype.size_bytes()).is_multiple_of(WORD_BYTES));
-    if small && most < WORD_BYTES && (extents.outer * slab * widest.size_bytes()) as u64 > limit {
-        return Err(format!("lines of small elements, of which {limit} bytes hold fewer than {WORD_BYTES}"));
+/// Slabs of lines, one after the other, that are worked on together where they are within reach, else some at a time.
+#[derive(Clone, Copy)]
+pub(super) struct Parts {
+    pub(super) outer: usize,
+    /// What is read of a slab: elements, and the bytes that each of them takes on the way.
+    pub(super) read: (usize, usize),
+    /// What is made of it.
+    pub(super) made: (usize, usize),
+}
+
+impl Parts {
+    /// Slabs of lines to sort: keys and positions have four bytes.
+    fn sorted(extents: Extents, dtypes: &[DType]) -> Parts {
+        let widest = dtypes.iter().map(|dtype| dtype.size_bytes()).fold(KEY_BYTES, usize::max);
+        let slab = (extents.axis * extents.inner, widest);
+        Parts { outer: extents.outer, read: slab, made: slab }
     }
-    Ok(())
+
+    /// How many slabs are within a kernel's reach at once, wherever they lie.
+    fn most(&self, profile: &Profile) -> usize {
+        let within = |(slab, element_bytes)| slabs_within(profile, slab, element_bytes);
+        within(self.read).min(within(self.made))
+    }
+
+    /// Whether all are, each in a block of its own.
+    fn are_seen(&self, profile: &Profile) -> bool {
+        let seen = |(slab, bytes): (usize, usize)| is_seen(self.outer * slab, bytes, profile.binding_bytes_max);
+        seen(self.read) && seen(self.made)
+    }
+
+    /// Whether the lines of these tensors are within reach, all at once or some at a time, or why not.
+    pub(super) fn support(&self, profile: &Profile, tensors: &[&Tensor]) -> Result<(), String> {
+        let whole = self.are_seen(profile) && tensors.iter().all(|tensor| is_within(profile, tensor));
+        if whole || self.most(profile) > 0 {
+            return Ok(());
+        }
+        let (bytes, limit) = ((self.read.0 * self.read.1).max(self.made.0 * self.made.1), profile.binding_bytes_max);
+        Err(format!("lines of {bytes} bytes that belong together; the adapter binds {limit}"))
+    }
+}
+
+/// Whether lines along an axis of these tensors can be sorted, by the first of them.
+pub(crate) fn lines_support(profile: &Profile, tensors: &[&Tensor], axis: usize) -> Result<(), String> {
+    let keys = tensors[0];
+    support(profile, keys.dtype(), keys.shape()[axis])?;
+    let dtypes: Vec<DType> = tensors.iter().map(|tensor| tensor.dtype()).collect();
+    Parts::sorted(Extents::new(keys.shape(), axis), &dtypes).support(profile, tensors)
 }
 
 pub(crate) fn run(op: &Sort, context: &mut Context) -> Result<Tensor> {
@@ -49,7 +84,9 @@ pub(crate) fn run(op: &Sort, context: &mut Context) -> Result<Tensor> {
     }
     let input = context.input(&op.input)?;
     let extents = Extents::new(&shape, op.axis);
-    let [output] = in_parts([&input], [dtype], extents, context, &mut |[input], extents, context| {
+    let parts = Parts::sorted(extents, &[dtype]);
+    let [output] = in_parts([&input], [dtype], parts, context, &mut |[input], outer, context| {
+        let extents = Extents { outer, ..extents };
         if extents.axis > SORT_LINE_MAX && dtype.size_bytes() == 4 && !op.is_stable {
             let (keys, _) = radix(input, extents, op.falls, false, context)?;
             let output = context.output(dtype, input.shape)?;
@@ -69,7 +106,9 @@ pub(crate) fn run_arg(op: &ArgSort, context: &mut Context) -> Result<Tensor> {
     }
     let input = context.input(&op.input)?;
     let extents = Extents::new(&shape, op.axis);
-    let [output] = in_parts([&input], [DType::U32], extents, context, &mut |[input], extents, context| {
+    let parts = Parts::sorted(extents, &[op.input.dtype()]);
+    let [output] = in_parts([&input], [DType::U32], parts, context, &mut |[input], outer, context| {
+        let extents = Extents { outer, ..extents };
         Ok([positions(input, extents, op.falls, context)?])
     })?;
     context.finish(output.reshaped(shape))
@@ -83,51 +122,49 @@ pub(crate) fn run_pairs(op: &SortPairs, context: &mut Context) -> Result<(Tensor
     let (keys, values) = (context.input(&op.keys)?, context.input(&op.values)?);
     let extents = Extents::new(&shape, op.axis);
     let (dtypes, both) = ([keys.dtype, values.dtype], [&keys, &values]);
-    let [keys, values] = in_parts(both, dtypes, extents, context, &mut |[keys, values], extents, context| {
+    let parts = Parts::sorted(extents, &dtypes);
+    let [keys, values] = in_parts(both, dtypes, parts, context, &mut |[keys, values], outer, context| {
+        let extents = Extents { outer, ..extents };
         let positions = positions(keys, extents, op.falls, context)?;
         Ok([pick(keys, &positions, extents, context)?, pick(values, &positions, extents, context)?])
     })?;
     Ok((context.finish(keys.reshaped(shape))?, context.finish(values.reshaped(shape))?))
 }
 
-/// Sorts some lines.
-type SortSome<'a, const I: usize, const O: usize> =
-    &'a mut dyn FnMut([&Operand; I], Extents, &mut Context) -> Result<[Operand; O]>;
+/// Works on so many slabs of lines.
+pub(super) type WorkOnSome<'a, const I: usize, const O: usize> =
+    &'a mut dyn FnMut([&Operand; I], usize, &mut Context) -> Result<[Operand; O]>;
 
-/// Sorts all lines at once where they are within reach, with their keys and positions of four bytes; else some at a time.
-fn in_parts<const I: usize, const O: usize>(
+/// Works on all lines at once where they are within reach, else on some at a time. What is made has no shape yet.
+pub(super) fn in_parts<const I: usize, const O: usize>(
     inputs: [&Operand; I],
     outputs: [DType; O],
-    extents: Extents,
+    parts: Parts,
     context: &mut Context,
-    sort: SortSome<'_, I, O>,
+    work: WorkOnSome<'_, I, O>,
 ) -> Result<[Operand; O]> {
-    let slab = extents.axis * extents.inner;
-    let widest = inputs.iter().map(|input| input.dtype.size_bytes()).chain([4]).max().unwrap_or(4);
-    let most = slabs_within(&context.profile, slab, widest);
     let limit = context.profile.binding_bytes_max;
-    if (extents.outer * slab * widest) as u64 <= limit && inputs.iter().all(|input| input.is_within(limit)) {
-        return sort(inputs, extents, context);
+    if parts.are_seen(&context.profile) && inputs.iter().all(|input| input.is_within(limit)) {
+        return work(inputs, parts.outer, context);
     }
-    // Parts of small elements are copied to where words begin.
-    let count = if most < WORD_BYTES { most } else { most / WORD_BYTES * WORD_BYTES };
-    let between_words = |dtype: &DType| !(count * slab * dtype.size_bytes()).is_multiple_of(WORD_BYTES);
-    if most == 0 || (count < extents.outer && outputs.iter().any(between_words)) {
+    let Parts { outer, read: (read, _), made: (made, _) } = parts;
+    let most = parts.most(&context.profile);
+    if most == 0 {
         return Err(beyond("lines to sort", limit));
     }
-    let whole = Shape::new([extents.outer * slab])?;
-    let made = outputs.map(|dtype| context.output(dtype, whole));
-    let made: Vec<Operand> = made.into_iter().collect::<Result<_>>()?;
-    for first in (0..extents.outer).step_by(count) {
-        let outer = count.min(extents.outer - first);
-        let seen = inputs.map(|input| input.span(first * slab, outer * slab).map(|seen| seen.windowed()));
+    let whole = Shape::new([outer * made])?;
+    let all = outputs.map(|dtype| context.output(dtype, whole));
+    let all: Vec<Operand> = all.into_iter().collect::<Result<_>>()?;
+    for first in (0..outer).step_by(most) {
+        let some = most.min(outer - first);
+        let seen = inputs.map(|input| input.span(first * read, some * read).map(|seen| seen.windowed()));
         let seen: Vec<Operand> = seen.into_iter().collect::<Result<_>>()?;
-        let sorted = sort(std::array::from_fn(|number| &seen[number]), Extents { outer, ..extents }, context)?;
-        for (sorted, made) in sorted.iter().zip(&made) {
-            context.copy(sorted, made, (first * slab * made.dtype.size_bytes()) as u64);
+        let pieces = work(std::array::from_fn(|number| &seen[number]), some, context)?;
+        for (piece, all) in pieces.iter().zip(&all) {
+            put(piece, &all.span(first * made, some * made)?, context)?;
         }
     }
-    Ok(std::array::from_fn(|number| made[number].clone()))
+    Ok(std::array::from_fn(|number| all[number].clone()))
 }
 
 /// For every place the position, on its line, of the element that belongs there, in the tensor's layout.

@@ -1,10 +1,10 @@
-//! TopK: a select for a small k, a sort for a large one.
+//! TopK: a select for a small k, a sort for a large one. Many lines are cut into some at a time.
 
 use panoply_core::op::compute::TopK;
-use panoply_core::{DType, Result, Tensor};
+use panoply_core::{DType, Result, Shape, Tensor};
 use panoply_kernels::wgsl::{Kernel, SELECT_K_MAX, SelectKernel, SelectSource};
 
-use super::sort::{pick, positions};
+use super::sort::{Parts, in_parts, pick, positions};
 use super::{Extents, empty, sort};
 use crate::adapter::Profile;
 use crate::context::Context;
@@ -16,7 +16,18 @@ const GROUPS_WANTED: usize = 512;
 const PART_MIN: usize = 4096;
 
 pub(crate) fn support(profile: &Profile, op: &TopK) -> Result<(), String> {
-    sort::support(profile, op.input.dtype(), if op.k > SELECT_K_MAX { op.input.shape()[op.axis] } else { 0 })
+    sort::support(profile, op.input.dtype(), if op.k > SELECT_K_MAX { op.input.shape()[op.axis] } else { 0 })?;
+    if op.k == 0 { Ok(()) } else { parts(op).support(profile, &[&op.input]) }
+}
+
+/// What is read and made of lines that belong together. A sort has four bytes for each key and position; a select reads
+/// elements where they are.
+fn parts(op: &TopK) -> Parts {
+    let Extents { outer, axis, inner } = Extents::new(op.input.shape(), op.axis);
+    let size = op.input.dtype().size_bytes();
+    let wide = size.max(DType::U32.size_bytes());
+    let read_bytes = if op.k > SELECT_K_MAX { wide } else { size };
+    Parts { outer, read: (axis * inner, read_bytes), made: (op.k * inner, wide) }
 }
 
 pub(crate) fn run(op: &TopK, context: &mut Context) -> Result<(Tensor, Tensor)> {
@@ -27,16 +38,21 @@ pub(crate) fn run(op: &TopK, context: &mut Context) -> Result<(Tensor, Tensor)> 
     }
     let input = context.input(&op.input)?;
     let extents = Extents::new(op.input.shape(), op.axis);
-    let indices = if op.k <= SELECT_K_MAX {
-        let indices = context.output(DType::U32, shape)?;
-        select(&input, extents, op, &indices, context)?;
-        indices
-    } else {
-        let sorted = positions(&input, extents, op.largest, context)?;
-        context.dense(Operand { shape, ..sorted })?
-    };
-    let values = pick(&input, &indices, extents, context)?;
-    Ok((context.finish(values)?, context.finish(indices)?))
+    let outputs = [dtype, DType::U32];
+    let [values, indices] = in_parts([&input], outputs, parts(op), context, &mut |[input], outer, context| {
+        let extents = Extents { outer, ..extents };
+        let indices = if op.k <= SELECT_K_MAX {
+            let indices = context.output(DType::U32, Shape::new([outer, op.k, extents.inner])?)?;
+            select(input, extents, op, &indices, context)?;
+            indices
+        } else {
+            let sorted = positions(input, extents, op.largest, context)?;
+            let sorted = sorted.reshaped(Shape::new([outer, extents.axis, extents.inner])?);
+            context.dense(sorted.slice(1, 0, op.k)?)?
+        };
+        Ok([pick(input, &indices, extents, context)?, indices])
+    })?;
+    Ok((context.finish(values.reshaped(shape))?, context.finish(indices.reshaped(shape))?))
 }
 
 fn select(input: &Operand, extents: Extents, op: &TopK, indices: &Operand, context: &mut Context) -> Result<()> {

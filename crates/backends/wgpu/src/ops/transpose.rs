@@ -1,12 +1,15 @@
-//! Transpose: by tiles where the last two axes of a matrix change places, else by strides.
+//! Transpose: by tiles where the last two axes of a matrix change places, else by strides. Matrices are cut into some at a
+//! time; what is beyond a kernel's reach even so is moved by strides, window by window.
 
 use panoply_core::op::compute::Transpose;
 use panoply_core::{Result, Shape, Tensor};
 use panoply_kernels::wgsl::{Kernel, TransposeKernel};
 
 use super::empty;
+use crate::adapter::Profile;
 use crate::context::Context;
 use crate::operand::{Operand, collapsed};
+use crate::pieces::{in_slabs, slabs_within};
 
 /// Side of a tile.
 const TILE: usize = 32;
@@ -18,7 +21,9 @@ pub(crate) fn run(op: &Transpose, context: &mut Context) -> Result<Tensor> {
     }
     let source = context.operand(&op.view()?)?;
     let output = match matrices(&source) {
-        Some(sizes) if source.dtype.size_bytes() == 4 => tiled(&source, sizes, context)?,
+        Some(sizes) if source.dtype.size_bytes() == 4 && is_tiled(&source, sizes, &context.profile) => {
+            tiled(&source, sizes, context)?
+        }
         _ => context.dense(source)?,
     };
     context.finish(output)
@@ -39,11 +44,23 @@ fn matrices(view: &Operand) -> Option<[usize; 3]> {
     }
 }
 
+/// Whether kernels see all matrices, or at least one at a time.
+fn is_tiled(source: &Operand, [_, rows, columns]: [usize; 3], profile: &Profile) -> bool {
+    let size = source.dtype.size_bytes();
+    let whole =
+        source.is_within(profile.binding_bytes_max) && source.elements() * size <= profile.binding_bytes_max as usize;
+    whole || slabs_within(profile, rows * columns, size) > 0
+}
+
 fn tiled(source: &Operand, [count, rows, columns]: [usize; 3], context: &mut Context) -> Result<Operand> {
-    let output = context.output(source.dtype, Shape::new(source.shape.dims())?)?;
+    let output = context.output(source.dtype, source.shape)?;
     let (tiles_r, tiles_c) = (rows.div_ceil(TILE), columns.div_ceil(TILE));
-    let params = [count, rows, columns, tiles_r, tiles_c, source.offset].map(|size| size as u32);
-    let groups = (count * tiles_r * tiles_c) as u64;
-    context.run(&Kernel::Transpose(TransposeKernel), &[&output], &[source], &params, groups)?;
+    // The matrices as they lie in memory, one after the other.
+    let lying = source.reshaped(Shape::new([source.elements()])?);
+    in_slabs(&lying, &output, count, context, &mut |source, output, matrices, context| {
+        let params = [matrices.len(), rows, columns, tiles_r, tiles_c, source.offset].map(|size| size as u32);
+        let groups = (matrices.len() * tiles_r * tiles_c) as u64;
+        context.run(&Kernel::Transpose(TransposeKernel), &[output], &[source], &params, groups)
+    })?;
     Ok(output)
 }

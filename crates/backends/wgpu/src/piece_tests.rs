@@ -132,6 +132,18 @@ fn rows_are_gathered_from_windows() {
         let table = random_tensor(dtype, &[2000, columns], 1);
         agree(&mut engine, "rows", Gather::new(&table, &signed, 0), Tolerance::Exact);
     }
+    // Rows that end in the middle of words, and views that begin there.
+    for (dtype, columns) in [(DType::U8, 37), (DType::F16, 33), (DType::U8, 1)] {
+        let table = random_tensor(dtype, &[70_001, columns], 3);
+        let part = |x: &Tensor| Gather::new(&x.slice(0, 1, 70_000).unwrap(), &signed, 0);
+        agree_here(&mut engine, &format!("{columns} of {dtype:?}"), &table, part, Tolerance::Exact);
+    }
+    let halves = random_tensor(DType::F16, &[80_001], 4);
+    let part = |x: &Tensor| Gather::new(&x.slice(0, 1, 80_001).unwrap().reshape([2_000, 40]).unwrap(), &signed, 0);
+    agree_here(&mut engine, "from the middle of a word", &halves, part, Tolerance::Exact);
+    // More indices than a kernel sees, into a table of which it sees all.
+    let many = Tensor::from_vec((0..30_001_u32).map(|i| i * 37 % 100).collect(), [30_001]).unwrap();
+    agree(&mut engine, "indices", Gather::new(&random_tensor(DType::U8, &[100], 5), &many, 0), Tolerance::Exact);
     let (table, bad) = (floats(&[2000, 33], 2), Tensor::from_vec(vec![1_u32, 2000], [2]).unwrap());
     let (table, bad) = (here(&mut engine, &table), here(&mut engine, &bad));
     let refused = run_one(&mut engine, Gather::new(&table, &bad, 0).into_op().unwrap());
@@ -208,7 +220,8 @@ fn lines_beside_each_other_are_turned() {
     agree_here(&mut engine, "topk", &cube, |x| TopK::new(x, 3).axis(1), Tolerance::Exact);
     let (keys, values) = (random_tensor(DType::F16, &[3, 4_001, 5], 4), floats(&[3, 4_001, 5], 5));
     agree_here(&mut engine, "pairs", &keys, |keys| SortPairs::new(keys, &values).axis(1), Tolerance::Exact);
-    refused(&mut engine, ArgSort::new(&floats(&[20_000, 2], 6)).axis(0), 160_000);
+    agree(&mut engine, "long", ArgSort::new(&floats(&[20_000, 2], 6)).axis(0), Tolerance::Exact);
+    refused(&mut engine, Softmax::new(&floats(&[20_000, 2], 6)).axis(0), 160_000);
 }
 
 #[test]
@@ -231,11 +244,16 @@ fn the_best_of_many_lines_are_found_in_parts() {
     let cube = floats(&[9, 101, 31], 2);
     agree(&mut engine, "in the middle", TopK::new(&cube, 7).axis(1), Tolerance::Exact);
     agree_here(&mut engine, "a part", &cube, |x| TopK::new(&x.slice(0, 1, 9).unwrap(), 7).axis(1), Tolerance::Exact);
-    // A line of bytes is within reach where it is not sorted.
-    let bytes = random_tensor(DType::U8, &[2, 40_000], 3);
-    agree(&mut engine, "long", TopK::new(&bytes, 512), Tolerance::Exact);
-    refused(&mut engine, TopK::new(&bytes, 513), 160_000);
-    refused(&mut engine, TopK::new(&floats(&[20_000], 4), 3), 80_000);
+    // Lines beyond reach, and one that is within it where it is not sorted.
+    for (dtype, dims) in [(DType::U8, [2, 40_000]), (DType::U8, [3, 140_001]), (DType::F32, [2, 33_333])] {
+        let table = random_tensor(dtype, &dims, 3);
+        for k in [1, 300, 513, 20_001] {
+            let what = format!("{k} of {dtype:?} {dims:?}");
+            agree(&mut engine, &what, TopK::new(&table, k), Tolerance::Exact);
+        }
+        agree(&mut engine, "least", TopK::new(&table, 512).smallest(), Tolerance::Exact);
+    }
+    refused(&mut engine, TopK::new(&floats(&[300_000], 4), 512), 1_200_000);
 }
 
 #[test]
@@ -288,7 +306,26 @@ fn many_lines_are_sorted_in_parts() {
     agree(&mut engine, "pairs", SortPairs::new(&keys, &values), Tolerance::Exact);
     // Lines of which fewer than four are within reach, and which end in the middle of words.
     agree(&mut engine, "bytes", Sort::new(&random_tensor(DType::U8, &[5, 8_001], 5)), Tolerance::Exact);
-    refused(&mut engine, Sort::new(&floats(&[20_000], 4)), 80_000);
+}
+
+#[test]
+fn lines_longer_than_kernels_see_are_sorted() {
+    let Some(mut engine) = engine() else { return };
+    // Many elements are equal and keep their order; lines end in the middle of words and have some pieces of their own.
+    for (dtype, dims) in [(DType::F32, &[1, 50_001][..]), (DType::F16, &[3, 33_333]), (DType::U8, &[2, 70_003])] {
+        let table = random_tensor(dtype, dims, 1);
+        for falls in [false, true] {
+            let what = format!("{dtype:?} {dims:?} {falls}");
+            agree(&mut engine, &what, ArgSort { falls, ..ArgSort::new(&table) }, Tolerance::Exact);
+            agree(&mut engine, &what, Sort { falls, ..Sort::new(&table) }, Tolerance::Exact);
+        }
+        let part = |x: &Tensor| ArgSort::new(&x.slice(1, 3, dims[1]).unwrap());
+        agree_here(&mut engine, "a part", &table, part, Tolerance::Exact);
+    }
+    for dtype in [DType::Complex64, DType::F16] {
+        let (keys, values) = (random_tensor(DType::U8, &[40_001], 2), random_tensor(dtype, &[40_001], 3));
+        agree(&mut engine, "pairs", SortPairs::new(&keys, &values), Tolerance::Exact);
+    }
 }
 
 #[test]

@@ -32,7 +32,7 @@ pub struct GatherKernel {
     /// Whether indices may be negative, and then count from the end.
     pub signed: bool,
     /// Only some rows are seen: two more parameters say which is the first and how many there are. Elements of others stay
-    /// as they are. For elements of four bytes, each along the first axis with an index of its row.
+    /// as they are.
     pub windowed: bool,
 }
 
@@ -52,7 +52,11 @@ impl MoveKernel {
             let _ = writeln!(text, "  at = at + (t % p.d{axis}) * p.s{axis}; t = t / p.d{axis};");
         }
         text.push_str("  return at;\n}\n");
-        text.push_str(&if self.windowed { write_seen(self.element_bytes) } else { write_words(self.element_bytes) });
+        text.push_str(&if self.windowed {
+            write_seen(self.element_bytes, "p.first", "p.seen")
+        } else {
+            write_words(self.element_bytes)
+        });
         text
     }
 }
@@ -72,12 +76,11 @@ impl GatherKernel {
         let negative = if self.signed { "if (index >= 0x80000000u) { index = index + p.len; }" } else { "" };
         let found = if self.windowed { WINDOW_PLACE } else { "return p.o + (outer * p.len + index) * p.inner + last;" };
         text.push_str(&fill(GATHER_PLACE, &[("$NEGATIVE", negative), ("$FOUND", found)]));
-        if self.windowed {
-            text.push_str(ENTRY);
-            text.push_str(WINDOW_WRITE);
+        text.push_str(&if self.windowed {
+            write_seen(self.element_bytes, "0u", "0xffffffffu")
         } else {
-            text.push_str(&write_words(self.element_bytes));
-        }
+            write_words(self.element_bytes)
+        });
         text
     }
 }
@@ -103,14 +106,6 @@ fn place(i: u32) -> u32 {
 const WINDOW_PLACE: &str = "
   if (index < p.first || index - p.first >= p.seen) { return 0xffffffffu; }
   return p.o + (index - p.first) * p.inner + last;
-";
-
-const WINDOW_WRITE: &str = "
-  let i = group * 256u + lid;
-  if (i >= p.n) { return; }
-  let at = place(i);
-  if (at != 0xffffffffu) { out[i] = source[at]; }
-}
 ";
 
 /// Packs carriers into elements of 8 or 16 bits. Parameters: the number of elements.
@@ -140,14 +135,14 @@ fn lanes_and_read(element_bytes: u8) -> (u32, &'static str) {
     }
 }
 
-/// The entry point that writes `source[place(p.first + i)]` for every element whose place is seen, and keeps the others.
-fn write_seen(element_bytes: u8) -> String {
+/// The entry point that writes `source[place(first + i)]` for every element whose place is below `seen`, and keeps the others.
+fn write_seen(element_bytes: u8, first: &str, seen: &str) -> String {
     let (lanes, read) = lanes_and_read(element_bytes);
     let mut text = ENTRY.to_owned();
     let _ = writeln!(text, "  let w = group * 256u + lid;\n  if (w * {lanes}u >= p.n) {{ return; }}");
     if lanes == 1 {
         let value = read.replace("$AT", "at");
-        let _ = writeln!(text, "  let at = place(p.first + w);\n  if (at < p.seen) {{ out[w] = {value}; }}\n}}");
+        let _ = writeln!(text, "  let at = place({first} + w);\n  if (at < {seen}) {{ out[w] = {value}; }}\n}}");
         return text;
     }
     let bits = 32 / lanes;
@@ -157,8 +152,8 @@ fn write_seen(element_bytes: u8) -> String {
         let (shift, mask) = (lane * bits, (1_u32 << bits) - 1);
         let _ = writeln!(
             text,
-            "  if (w * {lanes}u + {lane}u < p.n) {{\n    let at = place(p.first + w * {lanes}u + {lane}u);\n    \
-             if (at < p.seen) {{ word = word | ({value} << {shift}u); kept = kept & ~({mask}u << {shift}u); }}\n  }}"
+            "  if (w * {lanes}u + {lane}u < p.n) {{\n    let at = place({first} + w * {lanes}u + {lane}u);\n    \
+             if (at < {seen}) {{ word = word | ({value} << {shift}u); kept = kept & ~({mask}u << {shift}u); }}\n  }}"
         );
     }
     text.push_str("  if (kept != 0xffffffffu) { out[w] = (out[w] & kept) | word; }\n}\n");

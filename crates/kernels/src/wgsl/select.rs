@@ -89,7 +89,7 @@ impl SelectKernel {
                 reads.push(("source", word(dtype)));
                 let key = format!("key_{}(ld_source(p.o + (outer * p.axis + t) * p.inner + i))", carrier(dtype));
                 let key = if largest { key } else { format!("~{key}") };
-                format!("candidate = vec2<u32>({key}, t);")
+                format!("candidate = vec2<u32>({key}, p.first + t);")
             }
             SelectSource::Scores { metric, filtered } => {
                 reads.push(("source", "f32"));

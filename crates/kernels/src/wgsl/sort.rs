@@ -8,6 +8,8 @@
 //! | `Scatter` | keys, positions | keys, counts (scanned), positions unless `first` | lines, axis, blocks, shift |
 //! | `Values` | carriers | keys | lines, axis, inner |
 //! | `Positions` | positions in the tensor's layout | positions, line by line | lines, axis, inner |
+//! | `Rank` | for each key of a piece, how many keys come before it | the piece's keys, another's | keys of both, 1 the first time |
+//! | `Place` | positions in a window of a line | places, positions in a piece | keys, start and size of the window, start of the piece |
 
 use panoply_core::DType;
 
@@ -58,6 +60,13 @@ pub enum SortKernel {
     },
     /// Positions from line by line to the tensor's layout.
     Positions,
+    /// Keys counted that come before those of a sorted piece, in another sorted piece of the same line.
+    Rank {
+        /// The other piece lies before this one, so that equals in it come first.
+        before: bool,
+    },
+    /// Positions to their places among all of a line.
+    Place,
 }
 
 impl SortKernel {
@@ -90,6 +99,20 @@ impl SortKernel {
                 text.push_str(&fill(RELAY, &[("$STORE", &value)]));
                 text
             }
+            SortKernel::Rank { before } => {
+                let mut text = params(&["n", "others_n", "first"]);
+                text.push_str(&buffers(&[("ranks", "u32")], &[("keys", "u32"), ("others", "u32")]));
+                text.push_str(ENTRY);
+                text.push_str(&fill(RANK, &[("$BEFORE", if before { "<=" } else { "<" })]));
+                text
+            }
+            SortKernel::Place => {
+                let mut text = params(&["n", "start", "seen", "base"]);
+                text.push_str(&buffers(&[("out", "u32")], &[("ranks", "u32"), ("positions", "u32")]));
+                text.push_str(ENTRY);
+                text.push_str(PLACE);
+                text
+            }
             SortKernel::Positions => {
                 let mut text = params(&["lines", "axis", "inner"]);
                 text.push_str(&buffers(&[("out", "u32")], &[("positions", "u32")]));
@@ -100,6 +123,28 @@ impl SortKernel {
         }
     }
 }
+
+const RANK: &str = "
+  let i = group * 256u + lid;
+  if (i >= p.n) { return; }
+  let key = keys[i];
+  var low = 0u;
+  var high = p.others_n;
+  while (low < high) {
+    let middle = (low + high) / 2u;
+    if (others[middle] $BEFORE key) { low = middle + 1u; } else { high = middle; }
+  }
+  if (p.first == 1u) { ranks[i] = i + low; } else { ranks[i] = ranks[i] + low; }
+}
+";
+
+const PLACE: &str = "
+  let i = group * 256u + lid;
+  if (i >= p.n) { return; }
+  let at = ranks[i] - p.start;
+  if (at < p.seen) { out[at] = p.base + positions[i]; }
+}
+";
 
 /// From line by line to the tensor's layout.
 const RELAY: &str = "

@@ -10,22 +10,28 @@ use crate::adapter::Profile;
 use crate::context::{Context, groups_for};
 use crate::engine::Answer;
 use crate::operand::{Operand, WINDOW_STEP_BYTES};
+use crate::pieces::beyond;
 
-/// Rows of an output that begin at windows' starts: every so-manieth of them, whatever they consist of.
-const ROWS_STEP: usize = WINDOW_STEP_BYTES / 4;
+/// Bytes of a word, and of an index.
+const WORD_BYTES: usize = 4;
 
 pub(crate) fn support(profile: &Profile, op: &Gather) -> Result<(), String> {
     let most = profile.binding_bytes_max;
     let shape = op.output_shape().map_err(|error| error.to_string())?;
     let size = op.input.dtype().size_bytes();
-    let bytes = |elements: usize| (elements * size + WINDOW_STEP_BYTES) as u64;
-    if bytes(op.input.elements()) <= most && bytes(shape.elements()) <= most {
+    let bytes = |elements: usize, size: usize| (elements * size + WINDOW_STEP_BYTES) as u64;
+    let indices = bytes(op.indices.elements(), op.indices.dtype().size_bytes());
+    if bytes(op.input.elements(), size) <= most && bytes(shape.elements(), size) <= most && indices <= most {
         return Ok(());
     }
     let row_bytes = op.input.shape()[op.axis + 1..].iter().product::<usize>() * size;
     let are_rows = !op.elementwise && op.input.shape()[..op.axis].iter().all(|dim| *dim == 1);
-    if !are_rows || !row_bytes.is_multiple_of(4) || (row_bytes * ROWS_STEP + WINDOW_STEP_BYTES) as u64 > most {
-        return Err(format!("beyond {most} bytes, which the adapter binds, only rows of whole words are gathered"));
+    let is_moved = op.input.location() == Location::Host || !op.input.is_contiguous();
+    let starts_at_word = is_moved || (op.input.offset() * size).is_multiple_of(WORD_BYTES);
+    let unit_bytes = if row_bytes.is_multiple_of(WORD_BYTES) && starts_at_word { WORD_BYTES } else { size };
+    let step = WINDOW_STEP_BYTES / unit_bytes;
+    if !are_rows || (row_bytes.max(WORD_BYTES) * step + WINDOW_STEP_BYTES) as u64 > most {
+        return Err(format!("beyond {most} bytes, which the adapter binds, only rows are gathered, {step} at a time"));
     }
     Ok(())
 }
@@ -85,7 +91,7 @@ pub(super) fn take(
     let status = context.words(1)?;
     context.clear(&status);
     let limit = context.profile.binding_bytes_max;
-    if !input.is_within(limit) || !output.is_within(limit) {
+    if [input, &output, indices].iter().any(|operand| !operand.is_within(limit)) {
         take_rows(input, indices, &output, &status, picked, context)?;
         return Ok((output, status));
     }
@@ -105,7 +111,8 @@ pub(super) fn take(
     Ok((output, status))
 }
 
-/// Rows of whole words, from as many of them at a time as a kernel sees to as many as it sees.
+/// Rows, from as many of them at a time as a kernel sees to as many as it sees: as words where they consist of them and the
+/// first begins at one.
 fn take_rows(
     input: &Operand,
     indices: &Operand,
@@ -114,25 +121,38 @@ fn take_rows(
     picked: Picked,
     context: &mut Context,
 ) -> Result<()> {
-    let size = input.dtype.size_bytes();
-    let words = picked.inner * size / 4;
-    let as_words = |operand: &Operand, rows: usize| -> Result<Operand> {
-        let shape = Shape::new([rows, words])?;
-        let offset = operand.offset * size / 4;
-        Ok(Operand { dtype: DType::U32, shape, strides: shape.contiguous_strides(), offset, ..operand.clone() })
+    let (dtype, row) = (input.dtype, picked.inner);
+    let size = dtype.size_bytes();
+    let in_words = |elements: usize| (elements * size).is_multiple_of(WORD_BYTES);
+    let (unit, unit_bytes) =
+        if in_words(row) && in_words(input.offset) { (DType::U32, WORD_BYTES) } else { (dtype, size) };
+    let units = row * size / unit_bytes;
+    let as_rows = |operand: &Operand, rows: usize| -> Result<Operand> {
+        let shape = Shape::new([rows, units])?;
+        let offset = operand.offset * size / unit_bytes;
+        Ok(Operand { dtype: unit, shape, strides: shape.contiguous_strides(), offset, ..operand.clone() })
     };
-    let (source, target) = (as_words(input, picked.len)?, as_words(output, picked.count)?);
-    let seen = (context.profile.binding_bytes_max as usize - WINDOW_STEP_BYTES) / (words * 4);
-    let kernel = Kernel::Gather(GatherKernel { element_bytes: 4, signed: picked.signed, windowed: true });
-    for to in (0..picked.count).step_by(seen / ROWS_STEP * ROWS_STEP) {
-        let count = (seen / ROWS_STEP * ROWS_STEP).min(picked.count - to);
+    let (source, target) = (as_rows(input, picked.len)?, as_rows(output, picked.count)?);
+    let limit = context.profile.binding_bytes_max;
+    let seen = (limit as usize - WINDOW_STEP_BYTES) / (units * unit_bytes);
+    // Rows that begin at windows' starts, whatever they consist of; as many indices are seen as well.
+    let step = WINDOW_STEP_BYTES / unit_bytes;
+    let at_once = seen.min((limit as usize - WINDOW_STEP_BYTES) / WORD_BYTES) / step * step;
+    if at_once == 0 {
+        return Err(beyond("rows to gather", limit));
+    }
+    let kernel = GatherKernel { element_bytes: unit_bytes as u8, signed: picked.signed, windowed: true };
+    let kernel = Kernel::Gather(kernel);
+    for to in (0..picked.count).step_by(at_once) {
+        let count = at_once.min(picked.count - to);
         let written = target.slice(0, to, count)?.windowed();
         let asked = indices.span(to, count)?.windowed();
+        let groups = groups_for((count * units * unit_bytes).div_ceil(WORD_BYTES));
         for from in (0..picked.len).step_by(seen) {
             let some = source.slice(0, from, seen.min(picked.len - from))?.windowed();
-            let sizes = [count * words, some.offset, asked.offset, picked.len, count, words, 0, from, some.shape[0]];
+            let sizes = [count * units, some.offset, asked.offset, picked.len, count, units, 0, from, some.shape[0]];
             let params = sizes.map(|size| size as u32);
-            context.run(&kernel, &[&written, status], &[&some, &asked], &params, groups_for(count * words))?;
+            context.run(&kernel, &[&written, status], &[&some, &asked], &params, groups)?;
         }
     }
     Ok(())

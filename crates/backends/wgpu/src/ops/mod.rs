@@ -21,6 +21,7 @@ mod large_matmul;
 mod layernorm;
 mod listed_search;
 mod long_map;
+mod long_sort;
 mod map;
 mod map_again;
 mod matmul;

@@ -8,7 +8,7 @@ use panoply_core::{DType, Result, Shape, Tensor};
 use panoply_kernels::wgsl::{Kernel, RadixKernel, RadixStep, SORT_BLOCK, SORT_LINE_MAX, SortKernel};
 
 use super::gather::{Picked, take};
-use super::{Extents, empty, is_within, no_f64, scan};
+use super::{Extents, empty, is_within, long_sort, no_f64, scan};
 use crate::adapter::Profile;
 use crate::context::{Context, groups_for};
 use crate::operand::{Operand, is_seen};
@@ -16,7 +16,7 @@ use crate::pieces::{beyond, slabs_within};
 use crate::windows::put;
 
 /// The bytes of a key, and of a position.
-const KEY_BYTES: usize = 4;
+pub(super) const KEY_BYTES: usize = 4;
 /// Workgroup memory that the radix sort takes, in bytes.
 const RADIX_WORKGROUP_BYTES: u32 = 17_408;
 
@@ -36,6 +36,8 @@ pub(super) struct Parts {
     pub(super) read: (usize, usize),
     /// What is made of it.
     pub(super) made: (usize, usize),
+    /// A slab is a single line, which may be longer than kernels see.
+    pub(super) is_line: bool,
 }
 
 impl Parts {
@@ -43,7 +45,7 @@ impl Parts {
     fn sorted(extents: Extents, dtypes: &[DType]) -> Parts {
         let widest = dtypes.iter().map(|dtype| dtype.size_bytes()).fold(KEY_BYTES, usize::max);
         let slab = (extents.axis * extents.inner, widest);
-        Parts { outer: extents.outer, read: slab, made: slab }
+        Parts { outer: extents.outer, read: slab, made: slab, is_line: extents.inner == 1 }
     }
 
     /// How many slabs are within a kernel's reach at once, wherever they lie.
@@ -61,7 +63,8 @@ impl Parts {
     /// Whether the lines of these tensors are within reach, all at once or some at a time, or why not.
     pub(super) fn support(&self, profile: &Profile, tensors: &[&Tensor]) -> Result<(), String> {
         let whole = self.are_seen(profile) && tensors.iter().all(|tensor| is_within(profile, tensor));
-        if whole || self.most(profile) > 0 {
+        let counted = self.is_line && u32::try_from(self.read.0).is_ok();
+        if whole || self.most(profile) > 0 || counted {
             return Ok(());
         }
         let (bytes, limit) = ((self.read.0 * self.read.1).max(self.made.0 * self.made.1), profile.binding_bytes_max);
@@ -87,7 +90,8 @@ pub(crate) fn run(op: &Sort, context: &mut Context) -> Result<Tensor> {
     let parts = Parts::sorted(extents, &[dtype]);
     let [output] = in_parts([&input], [dtype], parts, context, &mut |[input], outer, context| {
         let extents = Extents { outer, ..extents };
-        if extents.axis > SORT_LINE_MAX && dtype.size_bytes() == 4 && !op.is_stable {
+        let by_keys = extents.axis > SORT_LINE_MAX && dtype.size_bytes() == 4 && !op.is_stable;
+        if by_keys && !is_long(input, extents, context) {
             let (keys, _) = radix(input, extents, op.falls, false, context)?;
             let output = context.output(dtype, input.shape)?;
             relay(SortKernel::Values { dtype, falls: op.falls }, &output, &keys, extents, context)?;
@@ -135,7 +139,8 @@ pub(crate) fn run_pairs(op: &SortPairs, context: &mut Context) -> Result<(Tensor
 pub(super) type WorkOnSome<'a, const I: usize, const O: usize> =
     &'a mut dyn FnMut([&Operand; I], usize, &mut Context) -> Result<[Operand; O]>;
 
-/// Works on all lines at once where they are within reach, else on some at a time. What is made has no shape yet.
+/// Works on all lines at once where they are within reach, else on some at a time, and on a line that is beyond it by
+/// itself. What is made has no shape yet.
 pub(super) fn in_parts<const I: usize, const O: usize>(
     inputs: [&Operand; I],
     outputs: [DType; O],
@@ -147,11 +152,12 @@ pub(super) fn in_parts<const I: usize, const O: usize>(
     if parts.are_seen(&context.profile) && inputs.iter().all(|input| input.is_within(limit)) {
         return work(inputs, parts.outer, context);
     }
-    let Parts { outer, read: (read, _), made: (made, _) } = parts;
-    let most = parts.most(&context.profile);
-    if most == 0 {
-        return Err(beyond("lines to sort", limit));
-    }
+    let Parts { outer, read: (read, _), made: (made, _), is_line } = parts;
+    let most = match parts.most(&context.profile) {
+        0 if is_line => 1,
+        0 => return Err(beyond("lines to sort", limit)),
+        most => most,
+    };
     let whole = Shape::new([outer * made])?;
     let all = outputs.map(|dtype| context.output(dtype, whole));
     let all: Vec<Operand> = all.into_iter().collect::<Result<_>>()?;
@@ -169,6 +175,9 @@ pub(super) fn in_parts<const I: usize, const O: usize>(
 
 /// For every place the position, on its line, of the element that belongs there, in the tensor's layout.
 pub(super) fn positions(input: &Operand, extents: Extents, falls: bool, context: &mut Context) -> Result<Operand> {
+    if is_long(input, extents, context) {
+        return long_sort::positions(input, falls, context);
+    }
     let output = context.output(DType::U32, input.shape)?;
     if extents.axis <= SORT_LINE_MAX {
         let size = extents.axis.next_power_of_two().max(64) as u16;
@@ -187,6 +196,12 @@ pub(super) fn positions(input: &Operand, extents: Extents, falls: bool, context:
     Ok(output)
 }
 
+/// Whether the input, which is a single line then, is beyond a kernel's reach, or its keys are.
+fn is_long(input: &Operand, extents: Extents, context: &Context) -> bool {
+    let limit = context.profile.binding_bytes_max;
+    !input.is_within(limit) || !is_seen(extents.lines() * extents.axis, KEY_BYTES, limit)
+}
+
 /// The elements at these positions of their lines.
 pub(super) fn pick(input: &Operand, positions: &Operand, extents: Extents, context: &mut Context) -> Result<Operand> {
     let count = positions.elements() / extents.lines();
@@ -195,7 +210,7 @@ pub(super) fn pick(input: &Operand, positions: &Operand, extents: Extents, conte
 }
 
 /// Keys in order, line by line, and their positions where they are wanted (else the keys again).
-fn radix(
+pub(super) fn radix(
     input: &Operand,
     extents: Extents,
     falls: bool,

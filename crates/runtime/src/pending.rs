@@ -10,6 +10,7 @@ use panoply_core::{DeviceKind, Error, Outcome, Result, Value};
 
 use crate::device_worker::{Lane, OpAnswer, OpReceiver, OpTicket};
 use crate::runtime::Timers;
+use crate::sleeper::SPIN_US_MAX;
 use crate::slot::TimedOut;
 
 /// An op under way. Its output comes from `.await` or from [`Pending::wait`]; dropping it cancels the op if it has not
@@ -38,13 +39,25 @@ struct Sent {
     /// Still to be put into a full queue.
     unsent: Option<OpTicket>,
     deadline: Option<Deadline>,
-    /// Whether the outcome may come while a caller spins: of a small op, or of one that another device computes. The caller
-    /// of a larger one on the CPU would only take a core from those who compute it.
-    small: bool,
+    /// For how long a caller spins for the outcome.
+    spin_us_max: u64,
 }
 
 /// The inputs of an op that is done within a caller's spin.
 const SMALL_OP_BYTES_MAX: usize = 32 << 10;
+/// How long a caller spins for what a GPU with memory of its own computes: as long as a wake-up, which takes some 10 µs, is a good
+/// part of it.
+const GPU_SPIN_US_MAX: u64 = 250;
+
+/// For how long a caller spins for an op with so much input. The caller of a larger one on the CPU would only take a core from
+/// those who compute it.
+fn spin_us_max(kind: DeviceKind, input_bytes: usize) -> u64 {
+    match kind {
+        DeviceKind::DiscreteGpu => GPU_SPIN_US_MAX,
+        DeviceKind::Cpu if input_bytes > SMALL_OP_BYTES_MAX => 0,
+        _ => SPIN_US_MAX,
+    }
+}
 
 /// A caller's own limit. A blocked caller keeps it by itself; an awaited op is woken by the runtime's timers.
 pub(crate) struct Deadline {
@@ -67,8 +80,8 @@ impl<T> Pending<T> {
         input_bytes: usize,
         convert: fn(Value) -> Result<T>,
     ) -> Pending<T> {
-        let small = input_bytes <= SMALL_OP_BYTES_MAX || lane.info.kind != DeviceKind::Cpu;
-        let sent = Sent { receiver, lane, unsent, deadline, small };
+        let spin_us_max = spin_us_max(lane.info.kind, input_bytes);
+        let sent = Sent { receiver, lane, unsent, deadline, spin_us_max };
         Pending { inner: PendingOutcome { state: State::Sent(sent), convert } }
     }
 
@@ -127,7 +140,7 @@ impl Sent {
     fn wait(&mut self) -> OpAnswer {
         self.get_in_line();
         let limit = self.deadline.as_ref().map(|deadline| deadline.at);
-        match self.receiver.wait_for(limit, self.small) {
+        match self.receiver.wait_for(limit, self.spin_us_max) {
             Ok(answer) => answer.unwrap_or(Err(Error::ShuttingDown)),
             Err(TimedOut) => Err(self.too_late()),
         }
@@ -169,4 +182,17 @@ impl Sent {
 fn typed<T>(answer: OpAnswer, convert: fn(Value) -> Result<T>) -> Result<Outcome<T>> {
     let Outcome { output, report } = answer?;
     Ok(Outcome { output: convert(output)?, report })
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn callers_spin_where_the_outcome_comes_soon() {
+        assert_eq!(spin_us_max(DeviceKind::Cpu, SMALL_OP_BYTES_MAX), SPIN_US_MAX);
+        assert_eq!(spin_us_max(DeviceKind::Cpu, SMALL_OP_BYTES_MAX + 1), 0);
+        assert_eq!(spin_us_max(DeviceKind::SoftwareGpu, usize::MAX), SPIN_US_MAX);
+        assert_eq!(spin_us_max(DeviceKind::DiscreteGpu, usize::MAX), GPU_SPIN_US_MAX);
+    }
 }

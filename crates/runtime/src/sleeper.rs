@@ -48,7 +48,7 @@ impl Sleeper {
 
     /// Waits until `ready` answers true, until woken, or until the time limit. May return early; the caller looks again.
     pub(crate) fn sleep(&self, limit: Option<Instant>, mut ready: impl FnMut() -> bool) {
-        if !spin(&mut ready) {
+        if !spin(SPIN_US_MAX, &mut ready) {
             self.rest(limit, ready);
         }
     }
@@ -90,13 +90,13 @@ impl Drop for Sleeper {
     }
 }
 
-/// Looks at `ready` again and again for [`SPIN_US_MAX`], and tells whether it became true. Where there is a single CPU
-/// nothing can change while this thread spins, so it looks only once.
-pub(crate) fn spin(ready: &mut impl FnMut() -> bool) -> bool {
+/// Looks at `ready` again and again for so long, and tells whether it became true. Where there is a single CPU nothing can
+/// change while this thread spins, so it looks only once.
+pub(crate) fn spin(spin_us_max: u64, ready: &mut impl FnMut() -> bool) -> bool {
     if ready() {
         return true;
     }
-    if SPIN_US_MAX == 0 || single_cpu() {
+    if spin_us_max == 0 || single_cpu() {
         return false;
     }
     let start = Instant::now();
@@ -110,7 +110,7 @@ pub(crate) fn spin(ready: &mut impl FnMut() -> bool) -> bool {
         }
         pauses = (pauses * 2).min(SPIN_PAUSES_MAX);
         let spun = start.elapsed();
-        if spun >= Duration::from_micros(SPIN_US_MAX) {
+        if spun >= Duration::from_micros(spin_us_max) {
             return false;
         }
         if spun >= Duration::from_micros(YIELD_AFTER_US) {

@@ -223,13 +223,13 @@ impl<Q, A> Receiver<Q, A> {
     /// Waits for the answer, spinning briefly and then parking. `Err(TimedOut)` where it was not there by the limit.
     #[cfg(not(loom))]
     pub(crate) fn wait(&mut self, limit: Option<Instant>) -> Result<Option<A>, TimedOut> {
-        self.wait_for(limit, true)
+        self.wait_for(limit, crate::sleeper::SPIN_US_MAX)
     }
 
-    /// [`Receiver::wait`] that parks at once where `soon` is false: spinning pays only for an answer that comes soon.
+    /// [`Receiver::wait`] that spins for so long before it parks: spinning pays only for an answer that comes soon.
     #[cfg(not(loom))]
-    pub(crate) fn wait_for(&mut self, limit: Option<Instant>, soon: bool) -> Result<Option<A>, TimedOut> {
-        if self.is_done() || (soon && crate::sleeper::spin(&mut || self.is_done())) {
+    pub(crate) fn wait_for(&mut self, limit: Option<Instant>, spin_us_max: u64) -> Result<Option<A>, TimedOut> {
+        if self.is_done() || crate::sleeper::spin(spin_us_max, &mut || self.is_done()) {
             return Ok(self.take());
         }
         crate::blocking::block_until(limit, |context| self.poll(context))

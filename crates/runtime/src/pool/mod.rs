@@ -334,7 +334,7 @@ impl<W: Worker> WorkerPool<W> {
                 Poll::Pending
             }
         };
-        if crate::sleeper::spin(&mut || mailbox.queue.has_room_for_a_run())
+        if crate::sleeper::spin(crate::sleeper::SPIN_US_MAX, &mut || mailbox.queue.has_room_for_a_run())
             && let Poll::Ready(result) = send()
         {
             return result;

@@ -50,6 +50,14 @@ pub fn random_tensor(dtype: DType, dims: &[usize], seed: u64) -> Tensor {
     tensor_of(dtype, dims, &values)
 }
 
+/// A contiguous tensor of small whole numbers of either sign: sums of their products are exact, and many are the same.
+pub fn whole_numbers(dtype: DType, dims: &[usize], seed: u64) -> Tensor {
+    let mut random = Random::new(seed);
+    let count: usize = dims.iter().product();
+    let values: Vec<f64> = (0..count).map(|_| random.below(9) as f64 - 4.0).collect();
+    tensor_of(dtype, dims, &values)
+}
+
 /// A contiguous tensor of these values, converted to the element type (complex: the imaginary part is half the real).
 pub fn tensor_of(dtype: DType, dims: &[usize], values: &[f64]) -> Tensor {
     fn build<T: Element>(dims: &[usize], values: &[f64], convert: impl Fn(f64) -> T) -> Tensor {

@@ -10,7 +10,7 @@ use panoply_kernels::wgsl::{Kernel, MoveKernel, WORKGROUP_SIZE, carrier_dtype};
 use crate::adapter::Profile;
 use crate::arena::Arena;
 use crate::fault::Faults;
-use crate::joined::{Joined, Place};
+use crate::joined::Waiting;
 use crate::memory::{DeviceMemory, Lent};
 use crate::operand::{Operand, WINDOW_STEP_BYTES, collapsed};
 use crate::ops::KnownMaps;
@@ -230,20 +230,13 @@ impl Context {
         self.recorder.dispatch(pipeline, writes, reads, params, groups)
     }
 
-    /// Lets a map of so many elements wait for others like it. All of it lies in the arena, and nothing that fails may follow:
+    /// Lets a map wait for others like it. All of it lies in the arena, and nothing that fails may follow:
     /// the map will run.
-    pub(crate) fn join(
-        &mut self,
-        arena: &Arena,
-        kernel: &Rc<Joined>,
-        elements: usize,
-        output: Place,
-        inputs: &[Place],
-    ) {
+    pub(crate) fn join(&mut self, arena: &Arena, map: &Waiting<'_>) {
         if self.recorder.is_full() {
             self.submit();
         }
-        self.recorder.join(arena, kernel, elements, output, inputs);
+        self.recorder.join(arena, map);
     }
 
     /// Whether nothing is recorded.

@@ -1,7 +1,7 @@
 //! Forms of kernels that the suite's sizes do not reach, or that software adapters do not take, against the reference.
 
 use panoply_conformance::reference::reference;
-use panoply_conformance::values::{Random, difference, random_tensor, tensor_of};
+use panoply_conformance::values::{difference, random_tensor, tensor_of, whole_numbers};
 use panoply_conformance::{Tolerance, run_one};
 use panoply_core::expr::Expr;
 use panoply_core::op::compute::{
@@ -285,21 +285,14 @@ fn what_was_warmed_up_is_compiled_and_nothing_was_run() {
     assert_eq!(engine.context().pipelines.kernels().count(), compiled);
 }
 
-/// Small whole numbers: every score is exact, and many are the same.
-fn whole_numbers(dtype: DType, dims: [usize; 2], seed: u64) -> Tensor {
-    let mut random = Random::new(seed);
-    let values: Vec<f64> = (0..dims[0] * dims[1]).map(|_| random.below(9) as f64 - 4.0).collect();
-    tensor_of(dtype, &dims, &values)
-}
-
 #[test]
 fn searches_of_many_queries_list_candidates() {
     let Some(mut engine) = engine() else { return };
     let exact = Tolerance::Close { relative: 1e-6, absolute: 0.0 };
     for (dtype, queries, k) in [(DType::F32, 5, 10), (DType::F16, 70, 1), (DType::I8, 6, 100), (DType::BF16, 9, 17)] {
         for metric in [Metric::Dot, Metric::Euclidean] {
-            let rows = whole_numbers(dtype, [33_333, 12], 1);
-            let op = Search::new(&rows, &whole_numbers(dtype, [queries, 12], 2), metric, k);
+            let rows = whole_numbers(dtype, &[33_333, 12], 1);
+            let op = Search::new(&rows, &whole_numbers(dtype, &[queries, 12], 2), metric, k);
             agree(&mut engine, &format!("{dtype} {}", metric.name()), op, exact);
         }
     }
@@ -314,14 +307,18 @@ fn searches_of_many_queries_list_candidates() {
     agree(&mut engine, "norms", Search::new(&rows, &queries, Metric::Cosine, 9).row_norms(&norms), exact);
     let words: Vec<f64> = (0..1250).map(|word| f64::from(0x8000_0001_u32 >> (word % 7))).collect();
     let filter = tensor_of(DType::U32, &[1250], &words);
-    let op =
-        Search::new(&whole_numbers(DType::F32, [40_000, 9], 3), &whole_numbers(DType::F32, [6, 9], 4), Metric::Dot, 20);
+    let op = Search::new(
+        &whole_numbers(DType::F32, &[40_000, 9], 3),
+        &whole_numbers(DType::F32, &[6, 9], 4),
+        Metric::Dot,
+        20,
+    );
     agree(&mut engine, "filter", op.filter(&filter), exact);
     // All scores are the same, so that no list has room for them; and half of them are no numbers.
     let same = Tensor::from_vec(vec![1.0_f32; 33_000 * 4], [33_000, 4]).unwrap();
-    agree(&mut engine, "same", Search::new(&same, &whole_numbers(DType::F32, [515, 4], 5), Metric::Dot, 3), exact);
+    agree(&mut engine, "same", Search::new(&same, &whole_numbers(DType::F32, &[515, 4], 5), Metric::Dot, 3), exact);
     let odd: Vec<f32> =
         (0..40_000 * 8).map(|place| if place / 8 % 2 == 0 { f32::NAN } else { (place % 8) as f32 }).collect();
     let odd = Tensor::from_vec(odd, [40_000, 8]).unwrap();
-    agree(&mut engine, "none", Search::new(&odd, &whole_numbers(DType::F32, [20, 8], 6), Metric::Euclidean, 3), exact);
+    agree(&mut engine, "none", Search::new(&odd, &whole_numbers(DType::F32, &[20, 8], 6), Metric::Euclidean, 3), exact);
 }

@@ -46,7 +46,7 @@ impl Joined {
     }
 
     /// A map comes, or many will: compiles what is needed for more of them than a few, where they are expected.
-    pub(crate) fn expect(&self, will_be_many: bool, map: impl FnOnce() -> MapKernel, pipelines: &mut Pipelines) {
+    pub(crate) fn prepare(&self, will_be_many: bool, map: impl FnOnce() -> MapKernel, pipelines: &mut Pipelines) {
         self.maps.set(self.maps.get().saturating_add(1));
         if (will_be_many || self.maps.get() > FEW_MAPS_MAX) && self.few_words < PARAMS_WORDS_MAX {
             self.many.get_or_init(|| compile(&map(), PARAMS_WORDS_MAX, pipelines).ok());
@@ -70,6 +70,14 @@ impl Joined {
 fn compile(map: &MapKernel, words: usize, pipelines: &mut Pipelines) -> Result<Rc<Pipeline>> {
     let kernel = MapKernel { joined: Some(words as u16), ..map.clone() };
     pipelines.get(&Kernel::Map(kernel), (1, 0))
+}
+
+/// A map that may wait.
+pub(crate) struct Waiting<'a, P = Joined> {
+    pub(crate) kernel: &'a Rc<P>,
+    pub(crate) elements: u32,
+    pub(crate) output: Place,
+    pub(crate) inputs: &'a [Place],
 }
 
 /// Maps of one kernel and one size, none of which needs another.
@@ -103,37 +111,30 @@ impl<P> Group<P> {
     }
 
     /// Whether a map can wait with those that do. Parameters take at most so many words.
-    pub(crate) fn takes(
-        &self,
-        kernel: &Rc<P>,
-        elements: u32,
-        words_max: usize,
-        output: Place,
-        inputs: &[Place],
-    ) -> bool {
+    pub(crate) fn takes(&self, map: &Waiting<'_, P>, words_max: usize) -> bool {
         let Some(own) = &self.kernel else { return true };
         let uses = |place: &Place| self.uses.get(place.slot as usize).copied().unwrap_or_default();
-        let target = uses(&output);
-        Rc::ptr_eq(own, kernel)
-            && self.elements == elements
-            && self.params.len() + 1 + inputs.len() <= words_max
+        let target = uses(&map.output);
+        Rc::ptr_eq(own, map.kernel)
+            && self.elements == map.elements
+            && self.params.len() + 1 + map.inputs.len() <= words_max
             && target.read != self.number
             && target.written != self.number
-            && inputs.iter().all(|input| uses(input).written != self.number)
+            && map.inputs.iter().all(|input| uses(input).written != self.number)
     }
 
     /// Adds a map that it [takes](Group::takes).
-    pub(crate) fn push(&mut self, kernel: &Rc<P>, elements: u32, output: Place, inputs: &[Place]) {
+    pub(crate) fn push(&mut self, map: &Waiting<'_, P>) {
         if self.kernel.is_none() {
-            self.kernel = Some(Rc::clone(kernel));
-            (self.elements, self.maps) = (elements, 0);
+            self.kernel = Some(Rc::clone(map.kernel));
+            (self.elements, self.maps) = (map.elements, 0);
             self.params.clear();
             self.params.resize(JOINED_HEADER_WORDS, 0);
         }
         self.maps += 1;
-        self.params.push(output.vector);
-        self.used(output).written = self.number;
-        for input in inputs {
+        self.params.push(map.output.vector);
+        self.used(map.output).written = self.number;
+        for input in map.inputs {
             self.params.push(input.vector);
             self.used(*input).read = self.number;
         }
@@ -173,11 +174,17 @@ mod tests {
         Place { slot, vector: slot * 256 }
     }
 
+    fn map<'a>(kernel: &'a Rc<()>, elements: u32, output: u32, inputs: &'a [Place; 2]) -> Waiting<'a, ()> {
+        Waiting { kernel, elements, output: at(output), inputs }
+    }
+
     fn group_of(maps: &[(u32, [u32; 2])]) -> (Group<()>, Rc<()>) {
         let (mut group, kernel) = (Group::new(), Rc::new(()));
         for (output, inputs) in maps {
-            assert!(group.takes(&kernel, 64, WORDS_MAX, at(*output), &inputs.map(at)));
-            group.push(&kernel, 64, at(*output), &inputs.map(at));
+            let inputs = inputs.map(at);
+            let map = map(&kernel, 64, *output, &inputs);
+            assert!(group.takes(&map, WORDS_MAX));
+            group.push(&map);
         }
         (group, kernel)
     }
@@ -186,17 +193,18 @@ mod tests {
     fn maps_that_need_each_other_are_not_joined() {
         let (mut group, kernel) = group_of(&[(2, [0, 1]), (3, [0, 1]), (4, [1, 1])]);
         let takes = |group: &Group<()>, output, inputs: [u32; 2]| {
-            group.takes(&kernel, 64, WORDS_MAX, at(output), &inputs.map(at))
+            group.takes(&map(&kernel, 64, output, &inputs.map(at)), WORDS_MAX)
         };
         assert!(takes(&group, 5, [0, 1]));
         assert!(!takes(&group, 5, [0, 3]), "reads what one writes");
         assert!(!takes(&group, 1, [5, 6]), "writes what one reads");
         assert!(!takes(&group, 4, [5, 6]), "writes what one writes");
-        assert!(!group.takes(&kernel, 60, WORDS_MAX, at(5), &[at(0), at(1)]), "another size");
-        assert!(!group.takes(&Rc::new(()), 64, WORDS_MAX, at(5), &[at(0), at(1)]), "another kernel");
+        let inputs = [at(0), at(1)];
+        assert!(!group.takes(&map(&kernel, 60, 5, &inputs), WORDS_MAX), "another size");
+        assert!(!group.takes(&map(&Rc::new(()), 64, 5, &inputs), WORDS_MAX), "another kernel");
         // In the next group all of it is over.
         assert!(group.end().is_some() && group.is_empty() && group.end().is_none());
-        group.push(&kernel, 64, at(3), &[at(3), at(4)]);
+        group.push(&map(&kernel, 64, 3, &[at(3), at(4)]));
         assert!(takes(&group, 1, [2, 4]));
         assert!(!takes(&group, 1, [2, 3]));
     }
@@ -204,9 +212,9 @@ mod tests {
     #[test]
     fn a_full_group_takes_no_more() {
         let (mut group, kernel) = (Group::new(), Rc::new(()));
-        let mut maps = 0;
-        while group.takes(&kernel, 6, WORDS_MAX, at(2 + maps), &[at(0), at(1)]) {
-            group.push(&kernel, 6, at(2 + maps), &[at(0), at(1)]);
+        let (mut maps, inputs) = (0, [at(0), at(1)]);
+        while group.takes(&map(&kernel, 6, 2 + maps, &inputs), WORDS_MAX) {
+            group.push(&map(&kernel, 6, 2 + maps, &inputs));
             maps += 1;
         }
         let (_, params, groups) = group.end().unwrap();

@@ -8,13 +8,11 @@
 //! Small maps that follow each other become one dispatch: they wait in a [`Group`] until it can take no more, or anything
 //! else is recorded. Whatever asks for the encoder or a pass gets them recorded first.
 
-use std::rc::Rc;
-
 use hashbrown::HashMap;
 use panoply_core::{Error, Result};
 
 use crate::arena::Arena;
-use crate::joined::{Group, Joined, Place};
+use crate::joined::{Group, Waiting};
 use crate::operand::Operand;
 use crate::pipelines::{Pipeline, Pipelines};
 use crate::staging::Belt;
@@ -121,24 +119,17 @@ impl Recorder {
     }
 
     /// Lets a map wait for others, behind those that must come before it.
-    pub(crate) fn join(
-        &mut self,
-        arena: &Arena,
-        kernel: &Rc<Joined>,
-        elements: usize,
-        output: Place,
-        inputs: &[Place],
-    ) {
+    pub(crate) fn join(&mut self, arena: &Arena, map: &Waiting<'_>) {
         if self.arena.as_ref().is_none_or(|(bound, _)| *bound != arena.id) {
             // Those that wait lie in the one that was bound.
             self.flush();
             let entire = wgpu::BindGroupEntry { binding: 0, resource: arena.buffer.as_entire_binding() };
-            self.arena = Some((arena.id, self.bind_group(kernel.pipeline(0), &[entire])));
+            self.arena = Some((arena.id, self.bind_group(map.kernel.pipeline(0), &[entire])));
         }
-        if !self.waiting.takes(kernel, elements as u32, kernel.words_max(), output, inputs) {
+        if !self.waiting.takes(map, map.kernel.words_max()) {
             self.flush();
         }
-        self.waiting.push(kernel, elements as u32, output, inputs);
+        self.waiting.push(map);
     }
 
     /// Records the maps that wait.

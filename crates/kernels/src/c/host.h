@@ -361,16 +361,6 @@ DEVICE u32 reduce_or_u32(u32 x)
     warp_barrier();
     return all;
 }
-DEVICE u32 reduce_add_u32(u32 x)
-{
-    using namespace emulation;
-    u32 base = current / WARP * WARP, all = 0;
-    slots[current] = x;
-    warp_barrier();
-    for (u32 i = 0; i < WARP && base + i < threads; i++) all += (u32)slots[base + i];
-    warp_barrier();
-    return all;
-}
 // Copies 16 bytes to the block's memory, or zeros; it may take effect as late as the wait.
 DEVICE void copy_async_16(void *target, GLOBAL const void *source, int present)
 {

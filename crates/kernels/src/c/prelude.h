@@ -136,7 +136,6 @@ DEVICE u32 atomic_add_ordered(GLOBAL u32 *p, u32 v)
     return before;
 }
 DEVICE u32 reduce_or_u32(u32 x) { return __reduce_or_sync(0xffffffffu, x); }
-DEVICE u32 reduce_add_u32(u32 x) { return __reduce_add_sync(0xffffffffu, x); }
 DEVICE i32 dot4_i8(u32 a, u32 b, i32 sum) { return __dp4a((i32)a, (i32)b, sum); }
 DEVICE u32 shared_address(const void *p) { return (u32)__cvta_generic_to_shared(p); }
 DEVICE void copy_async_16(void *target, GLOBAL const void *source, int present)

@@ -12,7 +12,7 @@
 use std::fmt::Write;
 
 use panoply_core::DType;
-use panoply_core::op::compute::Activation;
+use panoply_core::op::compute::{Activation, Metric};
 
 use super::math::MATH;
 use super::prelude::{BITS, ENTRY, buffers, carrier, fill, load, load_as, params, word, zero};
@@ -69,6 +69,16 @@ pub enum Accumulate {
     Product,
     /// `(a - b)²`.
     SquaredDifference,
+}
+
+impl Accumulate {
+    /// What the scores of a search under this metric are made of.
+    pub fn of(metric: Metric) -> Accumulate {
+        match metric {
+            Metric::Euclidean => Accumulate::SquaredDifference,
+            Metric::Dot | Metric::Cosine => Accumulate::Product,
+        }
+    }
 }
 
 /// A tensor that is added to the result.

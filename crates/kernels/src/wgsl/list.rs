@@ -66,11 +66,7 @@ impl ListKernel {
             fetch_b: fetch(self.load_b, 'b', "n", self.tile.unrolled),
             store: "    if (row < p.m) { list_four(v, row, col); }".to_owned(),
         };
-        let accumulate = match self.metric {
-            Metric::Euclidean => Accumulate::SquaredDifference,
-            Metric::Dot | Metric::Cosine => Accumulate::Product,
-        };
-        text.push_str(&tile_kernel(self.tile, "f32", accumulate, &hooks));
+        text.push_str(&tile_kernel(self.tile, "f32", Accumulate::of(self.metric), &hooks));
         text
     }
 }

@@ -3,7 +3,7 @@
 //! small ones in whole tiles of channels; searches by tiles of every size, with vectors that do not fit a block's memory, and rows that
 //! make the sample's threshold a bad one; Fourier transforms in tiles.
 
-use panoply_conformance::values::{Random, random_tensor, tensor_of};
+use panoply_conformance::values::{Random, random_tensor, tensor_of, whole_numbers};
 use panoply_conformance::{Case, Tolerance};
 use panoply_core::op::compute::{
     Activation, ArgSort, Conv2d, Conv2dBackwardInput, Conv2dBackwardWeight, Metric, Search, Sort, SortPairs,
@@ -86,13 +86,6 @@ const SEARCHES: [[usize; 4]; 8] = [
     [100_000, 16, 6, 1],
 ];
 
-/// Small whole numbers: every score is exact, and many are the same.
-fn whole_numbers(dtype: DType, dims: [usize; 2], seed: u64) -> Tensor {
-    let mut random = Random::new(seed);
-    let values: Vec<f64> = (0..dims[0] * dims[1]).map(|_| random.below(5) as f64 - 2.0).collect();
-    tensor_of(dtype, &dims, &values)
-}
-
 pub(crate) fn searches() -> Vec<Case> {
     let mut cases = Vec::new();
     for dtype in [DType::F32, DType::F16, DType::BF16, DType::I8] {
@@ -103,14 +96,14 @@ pub(crate) fn searches() -> Vec<Case> {
             };
             for (seed, [rows, dim, queries, k]) in (10..).zip(SEARCHES) {
                 let op = Search::new(
-                    &whole_numbers(dtype, [rows, dim], seed),
-                    &whole_numbers(dtype, [queries, dim], 2 * seed),
+                    &whole_numbers(dtype, &[rows, dim], seed),
+                    &whole_numbers(dtype, &[queries, dim], 2 * seed),
                     metric,
                     k,
                 );
                 add(format!("{rows}x{dim}/q{queries}k{k}"), op);
             }
-            let (rows, queries) = (whole_numbers(dtype, [6000, 16], 30), whole_numbers(dtype, [40, 16], 31));
+            let (rows, queries) = (whole_numbers(dtype, &[6000, 16], 30), whole_numbers(dtype, &[40, 16], 31));
             // One row of 64 may be returned: all of them are in one group of the sample.
             let words: Vec<f64> = (0..188).map(|word| if word % 2 == 0 { 8.0 } else { 0.0 }).collect();
             let filter = tensor_of(DType::U32, &[188], &words);

@@ -11,9 +11,8 @@ use panoply_core::shape::Strides;
 use panoply_core::{DType, Result, Shape};
 use panoply_kernels::wgsl::{Accumulate, Kernel, ListKernel, SelectKernel, SelectSource, Tile};
 
-use super::map::cast;
 use super::matmul::{Product, load, multiply, params};
-use super::search::{PASSES_MAX, ROWS_AT_ONCE, SCORES_MAX, Searching};
+use super::search::{PASSES_MAX, ROWS_AT_ONCE, SCORES_MAX, Searching, columns};
 use crate::adapter::Profile;
 use crate::context::Context;
 use crate::operand::{Operand, WINDOW_STEP_BYTES};
@@ -132,7 +131,7 @@ impl Turn<'_> {
             if spread.is_within(context.profile.binding_bytes_max) { spread } else { context.dense(spread)? };
         let columns = columns(&spread, context)?;
         let sums = context.output(DType::F32, Shape::new([queries, sample])?)?;
-        let product = Product::plain([queries, sample, dim], self.accumulate());
+        let product = Product::plain([queries, sample, dim], Accumulate::of(self.search.metric));
         multiply(&product, [&self.search.queries, &columns], [None, None], &sums, context)?;
         let parts = sample.div_ceil(SELECTED_MIN);
         let part = sample.div_ceil(parts);
@@ -156,9 +155,9 @@ impl Turn<'_> {
         let chunk = (most / (dim * 4) / 4 * 4).min(rows);
         for first in (0..rows).step_by(chunk) {
             let count = chunk.min(rows - first);
-            let columns = columns(&self.search.rows.slice(0, first, count)?.windowed(), context)?;
+            let columns = self.search.some_rows(first, count, context)?;
             let tile = tile(queries, context);
-            let product = Product::plain([queries, count, dim], self.accumulate());
+            let product = Product::plain([queries, count, dim], Accumulate::of(self.search.metric));
             let kernel = ListKernel {
                 load_a: load(&self.search.queries, [0, 1], [queries, dim], 4),
                 load_b: load(&columns, [1, 0], [count, dim], 4),
@@ -217,18 +216,6 @@ impl Turn<'_> {
         }
         Ok(())
     }
-
-    fn accumulate(&self) -> Accumulate {
-        match self.search.metric {
-            Metric::Euclidean => Accumulate::SquaredDifference,
-            Metric::Dot | Metric::Cosine => Accumulate::Product,
-        }
-    }
-}
-
-/// Rows as f32, seen as columns.
-fn columns(rows: &Operand, context: &mut Context) -> Result<Operand> {
-    cast(rows, DType::F32, context)?.permuted(&[1, 0])
 }
 
 /// The tile for so many queries.

@@ -15,7 +15,7 @@ use panoply_kernels::wgsl::{InputLayout, Kernel, MapKernel};
 use super::map::VECTOR_NODES_MAX;
 use crate::arena::SLOT_BYTES;
 use crate::context::{Context, groups_for};
-use crate::joined::{Joined, Place};
+use crate::joined::{Joined, Place, Waiting};
 use crate::memory::Lent;
 use crate::operand::Operand;
 use crate::pipelines::Pipeline;
@@ -48,7 +48,7 @@ impl Known {
         let (kernel, pipelines) = (|| kernel(&self.program, &self.inputs), &mut context.pipelines);
         // A driver that does not take these texts may take that of the maps one by one.
         let joined = self.joined.get_or_init(|| Joined::new(&kernel(), pipelines).ok().map(Rc::new)).as_ref()?;
-        joined.expect(will_be_many, kernel, pipelines);
+        joined.prepare(will_be_many, kernel, pipelines);
         Some(joined)
     }
 }
@@ -102,7 +102,7 @@ fn join(op: &Map, known: &Known, context: &mut Context) -> Result<Option<Tensor>
     let Some(slot) = context.memory.take_slot(count * size) else { return Ok(None) };
     let (output, arena) = (slot.place(0), Rc::clone(slot.arena()));
     let tensor = context.finish(Operand::whole(Rc::new(Lent::Slot(slot)), known.output, shape))?;
-    context.join(&arena, kernel, count, output, &inputs);
+    context.join(&arena, &Waiting { kernel, elements: count as u32, output, inputs: &inputs });
     Ok(Some(tensor))
 }
 

@@ -2,7 +2,6 @@
 //! ([`super::listed_search`]), or, where rows are few or k is large, one that writes scores for a select.
 
 use panoply_core::op::compute::{Metric, Search};
-use panoply_core::shape::Strides;
 use panoply_core::{DType, Result, Shape, Tensor};
 use panoply_kernels::wgsl::{
     Accumulate, Kernel, NormKernel, RankKernel, SELECT_K_MAX, SearchKernel, SelectKernel, SelectSource,
@@ -218,21 +217,21 @@ impl Searching {
     /// The products (or squared differences) of some queries and some rows, added up.
     fn sums(&self, queries: &Operand, first: usize, count: usize, context: &mut Context) -> Result<Operand> {
         let (dim, asked) = (self.rows.shape[1], queries.shape[0]);
-        let accumulate =
-            if self.metric == Metric::Euclidean { Accumulate::SquaredDifference } else { Accumulate::Product };
         let sums = context.output(DType::F32, Shape::new([asked, count])?)?;
         let some = self.some_rows(first, count, context)?;
-        multiply(&Product::plain([asked, count, dim], accumulate), [queries, &some], [None, None], &sums, context)?;
+        multiply(
+            &Product::plain([asked, count, dim], Accumulate::of(self.metric)),
+            [queries, &some],
+            [None, None],
+            &sums,
+            context,
+        )?;
         Ok(sums)
     }
 
-    /// Some rows as f32, seen as columns: `dim × count`.
-    fn some_rows(&self, first: usize, count: usize, context: &mut Context) -> Result<Operand> {
-        let dim = self.rows.shape[1];
-        let some = self.rows.slice(0, first, count)?.windowed();
-        let some = if dim == 0 { some } else { cast(&some, DType::F32, context)? };
-        let (shape, strides) = (Shape::new([dim, count])?, Strides::new([1, dim as isize])?);
-        Ok(Operand { shape, strides, ..some })
+    /// Some rows as f32, seen as columns.
+    pub(super) fn some_rows(&self, first: usize, count: usize, context: &mut Context) -> Result<Operand> {
+        columns(&self.rows.slice(0, first, count)?.windowed(), context)
     }
 
     /// The best k of every line of slots with k candidates each.
@@ -296,6 +295,12 @@ impl Searching {
         params.extend([slots as u32, slot as u32]);
         params
     }
+}
+
+/// Rows as f32, seen as columns.
+pub(super) fn columns(rows: &Operand, context: &mut Context) -> Result<Operand> {
+    let wide = if rows.elements() == 0 { rows.clone() } else { cast(rows, DType::F32, context)? };
+    wide.permuted(&[1, 0])
 }
 
 /// The lengths of vectors.

@@ -45,8 +45,8 @@ impl Kernels {
 mod tests {
     use panoply_core::{Api, DType};
     use panoply_kernels::c::{
-        COLOR, CONV, FFT, FFT_TILES, GATHER, INTERPRET, LAYERNORM, MATMUL, NORMALIZE, POOL, REDUCE, RESIZE, SCAN,
-        SEARCH_PACK, SOFTMAX, SORT, STRIDED, UNITS,
+        COLOR, CONV, FFT, FFT_TILES, GATHER, INTERPRET, LAYERNORM, MATMUL, MATMUL_TILES, NORMALIZE, POOL, REDUCE,
+        RESIZE, SCAN, SEARCH_PACK, SOFTMAX, SORT, STRIDED, UNITS,
     };
 
     use super::*;
@@ -65,6 +65,14 @@ mod tests {
                 .integer("BIAS", 0)
                 .integer("ACTIVATION", 0)
                 .flag("HAS_C", false),
+            f32(MATMUL_TILES, "matmul_tiles")
+                .dtype("R", DType::F32)
+                .integer("TILE_M", 64)
+                .flag("A_DEEP", true)
+                .flag("B_DEEP", false)
+                .integer("BIAS", 1)
+                .integer("ACTIVATION", 1)
+                .flag("HAS_C", true),
             Kernel::new(STRIDED, "gather_view").word("T", "u32x4").flag("GATHER_VIEW", true),
             Kernel::new(STRIDED, "transpose_tiles").word("T", "u16").integer("TILE", 64),
             Kernel::new(INTERPRET, "interpret"),

@@ -59,7 +59,9 @@ macro_rules! units {
 
 units! {
     /// Products of matrices.
-    MATMUL = "matmul";
+    MATMUL = "matmul" on "matmul_finish.h";
+    /// Products of f32 matrices, as fast as the multipliers are.
+    MATMUL_TILES = "matmul_tiles" on "matmul_finish.h";
     /// Copies between layouts.
     STRIDED = "strided" on "walk.h";
     /// Elementwise expressions that are too long to be compiled.

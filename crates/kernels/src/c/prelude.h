@@ -230,8 +230,16 @@ DEVICE u32x4 load_stream(GLOBAL const u32x4 *p)
     asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
     return v;
 }
+// A load that is not put off until its value is needed.
+DEVICE f32x4 load_now(GLOBAL const f32x4 *p)
+{
+    f32x4 v;
+    asm volatile("ld.global.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "l"(p) : "memory");
+    return v;
+}
 #else
 DEVICE u32x4 load_stream(GLOBAL const u32x4 *p) { return *p; }
+DEVICE f32x4 load_now(GLOBAL const f32x4 *p) { return *p; }
 #endif
 
 DEVICE f32 bf16_to_f32(u16 x) { return bits_f32((u32)x << 16); }

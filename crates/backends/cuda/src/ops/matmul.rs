@@ -1,10 +1,11 @@
-//! MatMul: through cuBLASLt where it has the element type and the layout, with its own epilogue where that says the same;
-//! else through our tiled kernel, which takes every element type and every view.
+//! MatMul: small products of f32 by our own tiles; else through cuBLASLt where it has the element type and the layout, with its own
+//! epilogue where that says the same; else through our general kernel, which takes every element type and every view.
 
 use panoply_core::op::compute::{Activation, MatMul, MatMulShape, Precision};
 use panoply_core::{DType, Result, Shape, Tensor, Value};
-use panoply_kernels::c::{Kernel, MATMUL, activation_number};
+use panoply_kernels::c::{Kernel, MATMUL, Unit, activation_number};
 
+use super::matmul_tiles::Tiling;
 use crate::context::{Arguments, Context, Layout};
 use crate::driver::{Address, Launch};
 use crate::library::cublas::{Epilogue, Matrix, Order, Problem, alignment};
@@ -12,10 +13,10 @@ use crate::library::cublas::{Epilogue, Matrix, Order, Problem, alignment};
 /// Crooked products of up to so many multiplications are computed by our own kernel.
 const CROOKED_PRODUCTS_MAX: usize = 1 << 24;
 /// The bytes of one wide load. The library wants a bias that begins at a multiple of them.
-const WIDE_BYTES: u32 = 16;
+pub(super) const WIDE_BYTES: u32 = 16;
 /// The tile of the kernel, and the most blocks along the second and third axis of a grid.
 pub(super) const TILE: usize = 64;
-const GRID_YZ_MAX: usize = 65_535;
+pub(super) const GRID_YZ_MAX: usize = 65_535;
 /// Numbers for each thread of the pass that makes zeros of negative ones: two loads of sixteen bytes.
 const RELU_PER_THREAD: usize = 16;
 
@@ -35,24 +36,39 @@ pub(crate) fn run(op: &MatMul, context: &mut Context) -> Result<Value> {
     };
     let output = context.output(op.output_dtype(), output_shape)?;
     let product = Product { op, shape, a, b, c, bias, output: output.address };
-    if output_shape.elements() > 0 && !product.by_library(context)? {
-        product.by_kernel(context)?;
+    if output_shape.elements() > 0 {
+        product.queue(context)?;
     }
     Ok(Value::Tensor(output.into_tensor()))
 }
 
 /// A product with everything on the device.
-struct Product<'a> {
-    op: &'a MatMul,
-    shape: MatMulShape,
-    a: Operand,
-    b: Operand,
-    c: Option<Operand>,
-    bias: Option<Address>,
-    output: Address,
+pub(super) struct Product<'a> {
+    pub(super) op: &'a MatMul,
+    pub(super) shape: MatMulShape,
+    pub(super) a: Operand,
+    pub(super) b: Operand,
+    pub(super) c: Option<Operand>,
+    pub(super) bias: Option<Address>,
+    pub(super) output: Address,
 }
 
 impl Product<'_> {
+    fn queue(&self, context: &mut Context) -> Result<()> {
+        let tiling = Tiling::of(self, context.driver.properties().multiprocessors);
+        let wants_tf32 = self.op.precision == Precision::Tf32;
+        if let Some(tiling) = tiling.filter(|tiling| tiling.is_quick && !wants_tf32) {
+            return tiling.run(self, context);
+        }
+        if self.by_library(context)? {
+            return Ok(());
+        }
+        match tiling {
+            Some(tiling) => tiling.run(self, context),
+            None => self.by_kernel(context),
+        }
+    }
+
     fn bias_kind(&self) -> usize {
         self.op.bias.as_ref().map_or(0, |bias| bias.shape().rank())
     }
@@ -162,8 +178,8 @@ impl Product<'_> {
         lies.then_some(c.address)
     }
 
-    fn kernel(&self, entry: &'static str, has_c: bool) -> Kernel {
-        Kernel::new(MATMUL, entry)
+    pub(super) fn kernel(&self, unit: Unit, entry: &'static str, has_c: bool) -> Kernel {
+        Kernel::new(unit, entry)
             .dtype("T", self.op.a.dtype())
             .dtype("R", self.op.output_dtype())
             .integer("BIAS", self.bias_kind() as i64)
@@ -175,12 +191,11 @@ impl Product<'_> {
         sizes(&self.shape, self.shape.batch.elements(), self.op.alpha, self.op.beta)
     }
 
-    fn by_kernel(&self, context: &mut Context) -> Result<()> {
-        let MatMulShape { batch, m, n, .. } = self.shape;
+    /// What our kernels for whole products take.
+    pub(super) fn arguments(&self) -> Arguments {
         let none = Operand::default();
         let c = self.c.as_ref().unwrap_or(&none);
-        let kernel = self.kernel("matmul", self.c.is_some()).dtype("S", self.op.output_dtype());
-        let mut arguments = Arguments::new()
+        Arguments::new()
             .address(self.output)
             .address(self.a.address)
             .address(self.b.address)
@@ -192,17 +207,22 @@ impl Product<'_> {
             .structure(&c.steps())
             .layout(&self.a.batch_layout())
             .layout(&self.b.batch_layout())
-            .layout(&c.batch_layout());
+            .layout(&c.batch_layout())
+    }
+
+    fn by_kernel(&self, context: &mut Context) -> Result<()> {
+        let MatMulShape { batch, m, n, .. } = self.shape;
+        let kernel = self.kernel(MATMUL, "matmul", self.c.is_some()).dtype("S", self.op.output_dtype());
         let most = |count: usize| count.min(GRID_YZ_MAX) as u32;
         let grid = [n.div_ceil(TILE) as u32, most(m.div_ceil(TILE)), most(batch.elements())];
-        context.launch(&kernel, Launch::grid(grid, 256), &mut arguments)
+        context.launch(&kernel, Launch::grid(grid, 256), &mut self.arguments())
     }
 
     /// `max(x, 0)` of the output of f16 numbers, in place; NaN stays.
     fn relu(&self, context: &mut Context) -> Result<()> {
         let MatMulShape { batch, m, n, .. } = self.shape;
         let (count, dtype) = (batch.elements() * m * n, self.op.output_dtype());
-        let kernel = self.kernel("relu_f16", false).dtype("S", dtype);
+        let kernel = self.kernel(MATMUL, "relu_f16", false).dtype("S", dtype);
         let mut arguments = Arguments::new().address(self.output).u64(count as u64);
         let launch = context.blocks(count, 256, RELU_PER_THREAD);
         context.launch(&kernel, launch, &mut arguments)
@@ -213,7 +233,7 @@ impl Product<'_> {
         let MatMulShape { batch, m, n, .. } = self.shape;
         let none = Operand::default();
         let c = self.c.as_ref().unwrap_or(&none);
-        let kernel = self.kernel("epilogue", self.c.is_some()).dtype("S", sums_dtype);
+        let kernel = self.kernel(MATMUL, "epilogue", self.c.is_some()).dtype("S", sums_dtype);
         let mut arguments = Arguments::new()
             .address(self.output)
             .address(sums)
@@ -235,12 +255,12 @@ pub(super) fn sizes(shape: &MatMulShape, batches: usize, alpha: f32, beta: f32) 
 }
 
 /// A batch of matrices on the device: strides in elements, the last two axes rows and columns.
-#[derive(Default)]
-struct Operand {
-    address: Address,
-    batch: Vec<(usize, i64)>,
-    row: i64,
-    col: i64,
+#[derive(Debug, Default)]
+pub(super) struct Operand {
+    pub(super) address: Address,
+    pub(super) batch: Vec<(usize, i64)>,
+    pub(super) row: i64,
+    pub(super) col: i64,
 }
 
 impl Operand {

@@ -16,6 +16,7 @@ mod gather;
 mod layernorm;
 pub(crate) mod map;
 mod matmul;
+mod matmul_tiles;
 mod normalize;
 mod pool2d;
 mod reduce;

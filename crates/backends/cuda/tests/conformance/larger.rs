@@ -1,18 +1,18 @@
 //! Sizes that the suite does not have, because only this backend treats them apart: lines too long for a block, contiguous
-//! and not, sorted digit by digit; convolutions large enough for the vendor's library, in every type that it takes, and
-//! small ones in whole tiles of channels; searches by tiles of every size, with vectors that do not fit a block's memory, and rows that
+//! and not, sorted digit by digit; products in tiles; convolutions large enough for the vendor's library, in every type that it
+//! takes, and small ones in whole tiles of channels; searches by tiles of every size, with vectors that do not fit a block's memory, and rows that
 //! make the sample's threshold a bad one; Fourier transforms in tiles.
 
 use panoply_conformance::values::{Random, random_tensor, tensor_of, whole_numbers};
 use panoply_conformance::{Case, Tolerance};
 use panoply_core::op::compute::{
-    Activation, ArgSort, Conv2d, Conv2dBackwardInput, Conv2dBackwardWeight, Metric, Search, Sort, SortPairs,
+    Activation, ArgSort, Conv2d, Conv2dBackwardInput, Conv2dBackwardWeight, MatMul, Metric, Search, Sort, SortPairs,
 };
 use panoply_core::op::signal::{Fft, Ifft};
 use panoply_core::{Complex64, DType, Tensor};
 
 pub(crate) fn cases() -> Vec<Case> {
-    long_lines().into_iter().chain(convolutions()).collect()
+    long_lines().into_iter().chain(products()).chain(convolutions()).collect()
 }
 
 fn long_lines() -> Vec<Case> {
@@ -33,6 +33,37 @@ fn long_lines() -> Vec<Case> {
     cases.push(Case::new("sort/f32/long/special/falling", Sort::new(&keys).descending(), Tolerance::Exact));
     cases.push(Case::new("sort/f32/long/special/stable", Sort::new(&keys).stable(), Tolerance::Exact));
     cases.push(Case::new("argsort/f32/long/special", ArgSort::new(&keys), Tolerance::Exact));
+    cases
+}
+
+/// Rows, columns and depth of products whose operands are read sixteen bytes at a time: less than a tile, whole tiles, a part more.
+const PRODUCTS: [[usize; 3]; 5] = [[12, 20, 8], [64, 64, 64], [100, 132, 36], [204, 68, 516], [1100, 260, 100]];
+
+fn products() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for [m, n, k] in PRODUCTS {
+        let mut add = |name: &str, op: MatMul| {
+            // As in the suite.
+            let close = Tolerance::Close { relative: 0.0, absolute: (k as f64 + 8.0) * 4.0 * 2_f64.powi(-22) };
+            cases.push(Case::new(format!("matmul/f32/tiles/{m}x{n}x{k}/{name}"), op, close));
+        };
+        let random = |dims: &[usize], seed| random_tensor(DType::F32, dims, seed);
+        let (a, b, c) = (random(&[m, k], 1), random(&[k, n], 2), random(&[m, n], 3));
+        let (a_turned, b_turned) = (random(&[k, m], 4), random(&[n, k], 5));
+        let (columns, rows) = (random(&[n], 6), random(&[m, 1], 7));
+        add("plain", MatMul::new(&a, &b));
+        add("a turned", MatMul::new(&a_turned, &b).transpose_a().bias(&columns));
+        add("b turned", MatMul::new(&a, &b_turned).transpose_b().bias(&columns).activation(Activation::Relu));
+        let both = MatMul::new(&a_turned, &b_turned).transpose_a().transpose_b();
+        add("both turned", both.alpha(0.5).beta(-2.0, &c).bias(&rows));
+        // Whose rows do not fill words of sixteen bytes.
+        let odd = random(&[n + 1, k], 8);
+        add("odd columns", MatMul::new(&a, &odd).transpose_b());
+        if m < 300 {
+            let (several, one) = (random(&[3, m, k], 9), random(&[2, 1, k, n], 10));
+            add("batches", MatMul::new(&several, &one).activation(Activation::Relu));
+        }
+    }
     cases
 }
 

@@ -1,0 +1,141 @@
+//! Products of f32 by our own tiles: where the library's call would take longer than the product, and where there is no library.
+
+use panoply_core::op::compute::MatMulShape;
+use panoply_core::{DType, Result};
+use panoply_kernels::c::MATMUL_TILES;
+
+use super::matmul::{GRID_YZ_MAX, Operand, Product, WIDE_BYTES};
+use crate::context::Context;
+use crate::driver::Launch;
+
+/// The rows that a tile may have, and its columns.
+const ROWS: [usize; 2] = [64, 32];
+const COLS: usize = 64;
+const THREADS: usize = 128;
+/// The depth of which each team of threads has its own, and the places between a slab's rows beyond what they hold.
+const RUN: usize = 8;
+const GAP: usize = 4;
+/// The multiplications of one multiprocessor in the time that a call of the library takes beyond a launch, and of a hundred the
+/// share that our tiles do in the time in which the library does a hundred.
+const CALL_PRODUCTS: usize = 900_000;
+const PACE_PERCENT: usize = 93;
+/// Numbers of one wide load.
+const WIDE: i64 = WIDE_BYTES as i64 / 4;
+
+/// How a product is cut into tiles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Tiling {
+    rows: usize,
+    /// Whether A's rows are contiguous, and B's columns; else it is the other way round.
+    a_deep: bool,
+    b_deep: bool,
+    /// Whether the product is over before the library's would be.
+    pub(super) is_quick: bool,
+}
+
+impl Tiling {
+    /// The tiles of a product; `None` where its type or its layout is not one of theirs.
+    pub(super) fn of(product: &Product, multiprocessors: u32) -> Option<Tiling> {
+        let MatMulShape { m, n, k, .. } = product.shape;
+        let batches = product.shape.batch.elements();
+        if product.op.a.dtype() != DType::F32 || k == 0 || k > i32::MAX as usize || batches > GRID_YZ_MAX {
+            return None;
+        }
+        let (a, b) = (&product.a, &product.b);
+        let a_deep = is_deep(a, [a.row, a.col], [m, k])?;
+        let b_deep = is_deep(b, [b.col, b.row], [n, k])?;
+        let multiprocessors = multiprocessors.max(1) as usize;
+        let cost = |rows: &usize| {
+            let tiles = m.div_ceil(*rows) * n.div_ceil(COLS) * batches;
+            tiles.div_ceil(multiprocessors).saturating_mul(rows * COLS * k)
+        };
+        let rows = ROWS.into_iter().filter(|rows| m.div_ceil(*rows) <= GRID_YZ_MAX).min_by_key(cost)?;
+        let whole = m.saturating_mul(n).saturating_mul(k).saturating_mul(batches);
+        let by_library = whole / multiprocessors / 100 * PACE_PERCENT + CALL_PRODUCTS;
+        Some(Tiling { rows, a_deep, b_deep, is_quick: cost(&rows) <= by_library })
+    }
+
+    /// Queues the product.
+    pub(super) fn run(self, product: &Product, context: &mut Context) -> Result<()> {
+        let MatMulShape { batch, m, n, .. } = product.shape;
+        let kernel = product
+            .kernel(MATMUL_TILES, "matmul_tiles", product.c.is_some())
+            .integer("TILE_M", self.rows as i64)
+            .flag("A_DEEP", self.a_deep)
+            .flag("B_DEEP", self.b_deep);
+        let grid = [n.div_ceil(COLS) as u32, m.div_ceil(self.rows) as u32, batch.elements() as u32];
+        let launch = Launch::grid(grid, THREADS as u32).shared(self.shared_bytes());
+        context.launch(&kernel, launch, &mut product.arguments())
+    }
+
+    /// Room for two slabs, and at the end for every team's sums.
+    fn shared_bytes(self) -> u32 {
+        let teams = THREADS / self.rows;
+        let slabs = 2 * RUN * teams * (self.rows + GAP + COLS + GAP);
+        (slabs.max(teams * self.rows * COLS) * 4) as u32
+    }
+}
+
+/// Whether an operand is contiguous along the depth (true) or along its extent (false); `None` where it cannot be loaded in wide words
+/// either way. The steps and sizes are those of the extent and of the depth.
+fn is_deep(operand: &Operand, [along, deep]: [i64; 2], [extent, depth]: [usize; 2]) -> Option<bool> {
+    let fits = |step: i64| step % WIDE == 0;
+    let whole = |size: usize| fits(size as i64);
+    if !operand.address.is_multiple_of(u64::from(WIDE_BYTES)) || !operand.batch.iter().all(|(_, step)| fits(*step)) {
+        return None;
+    }
+    if deep == 1 && fits(along) && whole(depth) {
+        return Some(true);
+    }
+    (along == 1 && fits(deep) && whole(extent)).then_some(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn operand(row: i64, col: i64) -> Operand {
+        Operand { address: 256, batch: vec![(2, 1 << 20)], row, col }
+    }
+
+    #[test]
+    fn operands_are_contiguous_one_way_or_the_other() {
+        let asked = |operand: &Operand, sizes| is_deep(operand, [operand.row, operand.col], sizes);
+        assert_eq!(asked(&operand(64, 1), [30, 64]), Some(true));
+        assert_eq!(asked(&operand(1, 64), [64, 30]), Some(false));
+        // A single row repeats.
+        assert_eq!(asked(&operand(0, 1), [1, 64]), Some(true));
+        for (odd, sizes) in [(operand(63, 1), [30, 60]), (operand(64, 1), [30, 63]), (operand(1, 64), [63, 30])] {
+            assert_eq!(asked(&odd, sizes), None, "{odd:?}");
+        }
+        assert_eq!(asked(&operand(128, 2), [30, 64]), None);
+        assert_eq!(asked(&Operand { address: 260, ..operand(64, 1) }, [30, 64]), None);
+        assert_eq!(asked(&Operand { batch: vec![(2, 30)], ..operand(64, 1) }, [30, 64]), None);
+    }
+
+    #[test]
+    fn the_library_has_what_takes_long_or_fills_few_multiprocessors() {
+        use panoply_core::op::compute::MatMul;
+        use panoply_core::{Shape, Tensor};
+        let of = |m: usize, n: usize, k: usize| {
+            // Only the shape counts, so the elements are all the same one.
+            let one = Tensor::zeros(DType::F32, [1, 1]).unwrap();
+            let whole = |sizes: [usize; 2]| one.broadcast_to(Shape::new(sizes).unwrap()).unwrap();
+            let op = MatMul::new(&whole([m, k]), &whole([k, n]));
+            let plain = |row: usize| Operand { address: 256, batch: Vec::new(), row: row as i64, col: 1 };
+            let shape = op.matmul_shape().unwrap();
+            let (a, b) = (plain(k), plain(n));
+            let product = Product { op: &op, shape, a, b, c: None, bias: None, output: 256 };
+            Tiling::of(&product, 132).unwrap()
+        };
+        for (m, n, k, rows) in [(512, 512, 512, 32), (1024, 1024, 1024, 64), (64, 4096, 1024, 32), (640, 640, 640, 64)]
+        {
+            let tiling = of(m, n, k);
+            assert!(tiling.is_quick && tiling.rows == rows, "{m} {n} {k}: {tiling:?}");
+        }
+        for (m, n, k) in [(768, 768, 768), (1024, 1024, 2048), (32, 1024, 1024), (4096, 4096, 4096), (1, 4096, 4096)] {
+            assert!(!of(m, n, k).is_quick, "{m} {n} {k}");
+        }
+        assert_eq!(of(512, 512, 512).shared_bytes(), 32_768);
+    }
+}

@@ -2,7 +2,8 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
@@ -45,9 +46,11 @@ struct Sent {
 
 /// The inputs of an op that is done within a caller's spin.
 const SMALL_OP_BYTES_MAX: usize = 32 << 10;
-/// How long a caller spins for what a GPU with memory of its own computes: as long as a wake-up, which takes some 10 µs, is a good
-/// part of it.
-const GPU_SPIN_US_MAX: u64 = 250;
+/// How long a caller spins for what a GPU with memory of its own computes: as long as a wake-up, which takes some tens of
+/// microseconds, is a good part of it.
+const GPU_SPIN_US_MAX: u64 = 1000;
+/// One caller for so many CPUs may spin for that long at a time; the others spin briefly and park.
+const CPUS_PER_PATIENT: usize = 4;
 
 /// For how long a caller spins for an op with so much input. The caller of a larger one on the CPU would only take a core from
 /// those who compute it.
@@ -140,7 +143,15 @@ impl Sent {
     fn wait(&mut self) -> OpAnswer {
         self.get_in_line();
         let limit = self.deadline.as_ref().map(|deadline| deadline.at);
-        match self.receiver.wait_for(limit, self.spin_us_max) {
+        let briefly_us = self.spin_us_max.min(SPIN_US_MAX);
+        if self.spin_us_max > briefly_us
+            && !self.receiver.spin(briefly_us)
+            && let Some(_patience) = Patience::take()
+        {
+            let left = limit.map(|limit| limit.saturating_duration_since(Instant::now()).as_micros() as u64);
+            self.receiver.spin(left.map_or(self.spin_us_max, |left_us| left_us.min(self.spin_us_max)));
+        }
+        match self.receiver.wait_for(limit, briefly_us) {
             Ok(answer) => answer.unwrap_or(Err(Error::ShuttingDown)),
             Err(TimedOut) => Err(self.too_late()),
         }
@@ -179,6 +190,27 @@ impl Sent {
     }
 }
 
+/// A place among the callers that spin for long, each of whom keeps a CPU busy.
+struct Patience;
+
+static PATIENT: AtomicUsize = AtomicUsize::new(0);
+
+impl Patience {
+    fn take() -> Option<Patience> {
+        static MOST: OnceLock<usize> = OnceLock::new();
+        let cpus = || std::thread::available_parallelism().map_or(1, usize::from);
+        let most = *MOST.get_or_init(|| (cpus() / CPUS_PER_PATIENT).max(1));
+        let one_more = |patient: usize| (patient < most).then_some(patient + 1);
+        PATIENT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).ok().map(|_| Patience)
+    }
+}
+
+impl Drop for Patience {
+    fn drop(&mut self) {
+        PATIENT.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 fn typed<T>(answer: OpAnswer, convert: fn(Value) -> Result<T>) -> Result<Outcome<T>> {
     let Outcome { output, report } = answer?;
     Ok(Outcome { output: convert(output)?, report })
@@ -194,5 +226,15 @@ mod tests {
         assert_eq!(spin_us_max(DeviceKind::Cpu, SMALL_OP_BYTES_MAX + 1), 0);
         assert_eq!(spin_us_max(DeviceKind::SoftwareGpu, usize::MAX), SPIN_US_MAX);
         assert_eq!(spin_us_max(DeviceKind::DiscreteGpu, usize::MAX), GPU_SPIN_US_MAX);
+    }
+
+    #[test]
+    fn few_callers_spin_for_long() {
+        let places: Vec<_> = std::iter::from_fn(Patience::take).take(1 << 16).collect();
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        assert_eq!(places.len(), (cpus / CPUS_PER_PATIENT).max(1));
+        assert!(Patience::take().is_none());
+        drop(places);
+        assert!(Patience::take().is_some());
     }
 }

@@ -229,10 +229,16 @@ impl<Q, A> Receiver<Q, A> {
     /// [`Receiver::wait`] that spins for so long before it parks: spinning pays only for an answer that comes soon.
     #[cfg(not(loom))]
     pub(crate) fn wait_for(&mut self, limit: Option<Instant>, spin_us_max: u64) -> Result<Option<A>, TimedOut> {
-        if self.is_done() || crate::sleeper::spin(spin_us_max, &mut || self.is_done()) {
+        if self.spin(spin_us_max) {
             return Ok(self.take());
         }
         crate::blocking::block_until(limit, |context| self.poll(context))
+    }
+
+    /// Looks for the answer again and again for so long, and tells whether it is there.
+    #[cfg(not(loom))]
+    pub(crate) fn spin(&self, spin_us_max: u64) -> bool {
+        crate::sleeper::spin(spin_us_max, &mut || self.is_done())
     }
 
     fn take(&self) -> Option<A> {

@@ -11,7 +11,7 @@ use panoply_core::Error;
 
 use super::driver::{Driver, Generation, Opener, Step};
 use super::{Lane, WorkerState};
-use crate::placement::affinity::pin_current;
+use crate::placement::affinity::{pin_current, sleep_precisely};
 use panoply_core::cpu_set::CpuSet;
 
 /// How long one poll of an engine may wait for the device before the worker looks at its queue again.
@@ -125,6 +125,8 @@ impl Shared {
                 // A worker that may not be pinned runs wherever the system puts it.
                 let _ = pin_current(cpus);
             }
+            // Engines pause while their device works; where pauses cannot be made precise they are a little longer.
+            let _ = sleep_precisely();
             let driver = Driver::new(lane_there, opener, epoch);
             let _ = sender.send(driver.generation());
             drive(driver);

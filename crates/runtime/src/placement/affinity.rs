@@ -33,6 +33,12 @@ pub fn apply(slot: &Slot) -> Result<CpuSet, PlacementError> {
     pin_current(&slot.cpus)
 }
 
+/// Has short sleeps of the calling thread end when they are due. Else the system lets them last some 50 µs more, so that other
+/// timers may go off with them.
+pub fn sleep_precisely() -> Result<(), PlacementError> {
+    sys::set_timer_slack_min()
+}
+
 /// How a thread is scheduled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -120,6 +126,17 @@ mod tests {
             assert!(matches!(&error, PlacementError::PinRefused { expected, .. } if *expected == beyond), "{error}");
             assert_eq!(current().unwrap(), before);
         }
+    }
+
+    #[test]
+    fn sleeps_become_precise_on_this_thread_alone() {
+        let before = rustix::thread::current_timer_slack().unwrap();
+        let there = std::thread::spawn(|| {
+            sleep_precisely().unwrap();
+            rustix::thread::current_timer_slack().unwrap()
+        });
+        assert_eq!(there.join().unwrap(), 1);
+        assert_eq!(rustix::thread::current_timer_slack().unwrap(), before);
     }
 
     #[test]

@@ -5,10 +5,11 @@
 #![allow(unsafe_code)]
 
 use std::io;
+use std::num::NonZeroU64;
 
 use panoply_core::cpu_set::{CPU_MAX, CpuSet};
 use rustix::process::{Resource, getrlimit};
-use rustix::thread::{CapabilitySet, capabilities};
+use rustix::thread::{CapabilitySet, capabilities, set_current_timer_slack};
 
 use super::affinity::{RealtimePriority, Scheduling};
 use super::error::PlacementError;
@@ -45,6 +46,11 @@ pub(super) fn set_affinity(cpus: &CpuSet) -> Result<(), PlacementError> {
         return Ok(());
     }
     Err(PlacementError::PinRefused { expected: cpus.clone(), source: io::Error::last_os_error() })
+}
+
+pub(super) fn set_timer_slack_min() -> Result<(), PlacementError> {
+    let set = set_current_timer_slack(Some(NonZeroU64::MIN));
+    set.map_err(|source| PlacementError::System { call: "prctl(PR_SET_TIMERSLACK)", source: source.into() })
 }
 
 pub(super) fn set_realtime(priority: RealtimePriority) -> Result<(), PlacementError> {

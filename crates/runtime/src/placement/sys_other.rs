@@ -15,6 +15,10 @@ pub(super) fn set_affinity(_cpus: &CpuSet) -> Result<(), PlacementError> {
     Err(PlacementError::Unsupported { what: "pinning a thread to CPUs", os: OS })
 }
 
+pub(super) fn set_timer_slack_min() -> Result<(), PlacementError> {
+    Err(PlacementError::Unsupported { what: "precise sleeps", os: OS })
+}
+
 pub(super) fn set_realtime(_priority: RealtimePriority) -> Result<(), PlacementError> {
     Err(PlacementError::Unsupported { what: "a real-time priority", os: OS })
 }

@@ -16,8 +16,8 @@
 // INDEX       u32 where every n and k fits, else u64
 // DIVIDES     1 where rows and columns are divided by the stride, and only those that it divides count
 //
-// TILES, MATRIX_UNITS, DIRECT and PARTS choose the kernel. With AROUND there is instead what a library's convolution needs
-// around it: `turn` and `finish`.
+// TILES, MATRIX_UNITS, DIRECT and PARTS choose the kernel, TRIAL those that try a library's. With AROUND there is instead what a
+// library's convolution needs around it: `turn` and `finish`.
 
 #define TILE 64
 #define DEPTH 16
@@ -402,6 +402,72 @@ KERNEL LAUNCH_BOUNDS(THREADS, 4) add_parts(GLOBAL T *RESTRICT out, GLOBAL const 
         for (u32 part = 0; part < rounds; part++) total += parts[part * count + i];
         out[i] = T_STORE(total);
     }
+}
+
+#endif
+
+#if defined(TRIAL)
+
+// Numbers between -2 and 2 that look random.
+KERNEL LAUNCH_BOUNDS(THREADS, 8) noise(GLOBAL T *RESTRICT out, u64 count, u32 seed)
+{
+    u64 step = (u64)grid_size_x() * THREADS;
+    for (u64 i = (u64)block_x() * THREADS + thread_x(); i < count; i += step) {
+        u32 x = ((u32)i ^ seed) * 0x9e3779b1u;
+        x = (x ^ x >> 15) * 0x85ebca77u;
+        x = (x ^ x >> 13) * 0xc2b2ae3du;
+        out[i] = T_STORE((sum)((f32)(i32)(x ^ x >> 16) * 9.3132257461547852e-10f));
+    }
+}
+
+// Which of the sums sample number `block` is.
+typedef struct {
+    i64 group, m, at;
+    place own;
+} sample;
+
+DEVICE sample sample_of(i64 number, const product *size, const side *of_n)
+{
+    i64 line = number / size->n;
+    sample s;
+    s.group = line / size->m;
+    s.m = line - s.group * size->m;
+    s.own = place_of(of_n, (INDEX)(number - line * size->n));
+    s.at = s.group * size->out_group + s.own.other + s.m * size->out_row;
+    return s;
+}
+
+// One sum of every `step` in f64, each by a block of its own.
+KERNEL LAUNCH_BOUNDS(THREADS, 4) exact_sums(GLOBAL f64 *RESTRICT exact, GLOBAL const T *RESTRICT a, GLOBAL const T *RESTRICT b,
+                                            GLOBAL const T *RESTRICT bias, product size, side of_n, side of_k, u64 step)
+{
+    SHARED f64 totals[THREADS];
+    sample s = sample_of((i64)(block_x() * step), &size, &of_n);
+    GLOBAL const T *from = b + s.group * size.b_group + s.own.plane;
+    GLOBAL const T *factors = a + s.group * size.a_group + s.m * size.a_row;
+    f64 total = 0.0;
+    for (i64 k = thread_x(); k < size.k; k += THREADS) {
+        place p = place_of(&of_k, (INDEX)k);
+        total += (f64)T_LOAD(factors[p.other]) * (f64)gathered(from, &size, p.plane, s.own.y + p.y, s.own.x + p.x);
+    }
+    totals[thread_x()] = total;
+    for (u32 half = THREADS / 2; half > 0; half /= 2) {
+        BARRIER();
+        if (thread_x() < half) totals[thread_x()] += totals[thread_x() + half];
+    }
+    if (thread_x() == 0) exact[block_x()] = totals[0] + (bias ? (f64)T_LOAD(bias[s.group * size.m + s.m]) : 0.0);
+}
+
+// Writes 1 where one of those sums is further off than is allowed.
+KERNEL LAUNCH_BOUNDS(THREADS, 4) compare_sums(GLOBAL u32 *wrong, GLOBAL const T *RESTRICT out, GLOBAL const f64 *RESTRICT exact,
+                                              product size, side of_n, u64 step, u32 samples, f32 relative, f32 absolute)
+{
+    u32 number = block_x() * THREADS + thread_x();
+    if (number >= samples) return;
+    sample s = sample_of((i64)(number * step), &size, &of_n);
+    f64 expected = exact[number], off = (f64)T_LOAD(out[s.at]) - expected;
+    // Nor is what is no number.
+    if (!(fabs(off) <= (f64)relative * fabs(expected) + (f64)absolute)) *wrong = 1;
 }
 
 #endif

@@ -190,6 +190,18 @@ impl Plan {
     }
 }
 
+#[cfg(test)]
+impl Plan {
+    /// The number of the engine, and its numerical notes.
+    pub(crate) fn engine(&self) -> Result<(i64, Vec<u32>), String> {
+        let engine = Descriptor::new(Type::CUDNN_BACKEND_ENGINE_DESCRIPTOR)?;
+        self.parts.0.get(Name::CUDNN_ATTR_ENGINECFG_ENGINE, Kind::CUDNN_TYPE_BACKEND_DESCRIPTOR, &mut [engine.0])?;
+        let mut number = [0_i64];
+        engine.get(Name::CUDNN_ATTR_ENGINE_GLOBAL_INDEX, Kind::CUDNN_TYPE_INT64, &mut number)?;
+        Ok((number[0], notes(&self.parts.0)?))
+    }
+}
+
 /// Whether an engine's numerical notes are within what the ops promise. An engine without notes is refused.
 fn keeps_promises(config: &Descriptor, dtype: DType) -> bool {
     let mut refused = vec![

@@ -40,8 +40,8 @@ pub(crate) fn run(op: &Conv2d, context: &mut Context) -> Result<Value> {
     let (dtype, activation) = (op.input.dtype(), op.activation);
     let tensors = Tensors { input, weights, output: output.address, bias };
     if !conv2d_cudnn::run(&Job { shape, dtype, pass: Pass::Forward, tensors, activation }, context)? {
-        let operands = Operands { a: weights, b: input, bias, out: output.address };
-        Product { activation, ..Product::forward(&shape) }.run(dtype, operands, context)?;
+        let product = Product { activation, ..Product::of(Pass::Forward, &shape) };
+        product.run(dtype, Operands::of(Pass::Forward, &tensors), context)?;
     }
     Ok(Value::Tensor(output.into_tensor()))
 }
@@ -53,8 +53,7 @@ pub(crate) fn run_backward_input(op: &Conv2dBackwardInput, context: &mut Context
     let (dtype, activation) = (op.gradient.dtype(), Activation::None);
     let tensors = Tensors { input: output.address, weights, output: gradient, bias: None };
     if !conv2d_cudnn::run(&Job { shape, dtype, pass: Pass::Input, tensors, activation }, context)? {
-        let operands = Operands { a: weights, b: gradient, bias: None, out: output.address };
-        Product::to_input(&shape).run(dtype, operands, context)?;
+        Product::of(Pass::Input, &shape).run(dtype, Operands::of(Pass::Input, &tensors), context)?;
     }
     Ok(Value::Tensor(output.into_tensor()))
 }
@@ -66,18 +65,30 @@ pub(crate) fn run_backward_weight(op: &Conv2dBackwardWeight, context: &mut Conte
     let (dtype, activation) = (op.input.dtype(), Activation::None);
     let tensors = Tensors { input, weights: output.address, output: gradient, bias: None };
     if !conv2d_cudnn::run(&Job { shape, dtype, pass: Pass::Weights, tensors, activation }, context)? {
-        let operands = Operands { a: gradient, b: input, bias: None, out: output.address };
-        Product::to_weights(&shape).run(dtype, operands, context)?;
+        Product::of(Pass::Weights, &shape).run(dtype, Operands::of(Pass::Weights, &tensors), context)?;
     }
     Ok(Value::Tensor(output.into_tensor()))
 }
 
+/// What a product reads and writes.
 #[derive(Clone, Copy)]
-struct Operands {
-    a: Address,
-    b: Address,
-    bias: Option<Address>,
-    out: Address,
+pub(super) struct Operands {
+    pub(super) a: Address,
+    pub(super) b: Address,
+    pub(super) bias: Option<Address>,
+    pub(super) out: Address,
+}
+
+impl Operands {
+    /// Those of a convolution or a gradient.
+    pub(super) fn of(pass: Pass, tensors: &Tensors) -> Operands {
+        let Tensors { input, weights, output, bias } = *tensors;
+        match pass {
+            Pass::Forward => Operands { a: weights, b: input, bias, out: output },
+            Pass::Input => Operands { a: weights, b: output, bias, out: input },
+            Pass::Weights => Operands { a: output, b: input, bias, out: weights },
+        }
+    }
 }
 
 /// One of the two numbers that choose an element of the image: `side` of the kernel.
@@ -93,7 +104,7 @@ struct Side {
 }
 
 /// A convolution or one of its gradients as products of matrices, one for each group: `product` of the kernel.
-struct Product {
+pub(super) struct Product {
     m: usize,
     n: Side,
     k: Side,
@@ -114,6 +125,14 @@ struct Product {
 }
 
 impl Product {
+    pub(super) fn of(pass: Pass, shape: &ConvShape) -> Product {
+        match pass {
+            Pass::Forward => Product::forward(shape),
+            Pass::Input => Product::to_input(shape),
+            Pass::Weights => Product::to_weights(shape),
+        }
+    }
+
     fn forward(shape: &ConvShape) -> Product {
         let (taps, pixels, area) = (shape.taps(), product(shape.output()), product(shape.input));
         let (channels, filters) = (shape.group_channels(), shape.group_filters());
@@ -216,11 +235,17 @@ impl Product {
         }
     }
 
-    fn elements(&self) -> usize {
+    /// How many sums there are.
+    pub(super) fn elements(&self) -> usize {
         self.groups * self.m * self.n.count()
     }
 
-    fn run(&self, dtype: DType, operands: Operands, context: &mut Context) -> Result<()> {
+    /// How many products each sum has.
+    pub(super) fn terms(&self) -> usize {
+        self.k.count()
+    }
+
+    pub(super) fn run(&self, dtype: DType, operands: Operands, context: &mut Context) -> Result<()> {
         if self.elements() == 0 {
             return Ok(());
         }
@@ -284,7 +309,7 @@ impl Product {
         Launch::grid([columns as u32, rows as u32, (self.groups * parts) as u32], THREADS)
     }
 
-    fn kernel(&self, (entry, chosen): (&'static str, &'static str), dtype: DType) -> Kernel {
+    pub(super) fn kernel(&self, (entry, chosen): (&'static str, &'static str), dtype: DType) -> Kernel {
         let reach = self.padded.into_iter().max().unwrap_or(0);
         let numbers = self.n.count().max(self.k.count());
         Kernel::new(CONV, entry)
@@ -296,8 +321,20 @@ impl Product {
     }
 
     fn arguments(&self, operands: Operands, parts: usize) -> Arguments {
+        Arguments::new()
+            .address(operands.out)
+            .address(operands.a)
+            .address(operands.b)
+            .address(operands.bias.unwrap_or(0))
+            .structure(&self.words(parts))
+            .structure(&self.n.words())
+            .structure(&self.k.words())
+    }
+
+    /// `product` of the kernel.
+    pub(super) fn words(&self, parts: usize) -> [u64; 17] {
         let part_k = self.k.count().div_ceil(parts).next_multiple_of(DEPTH);
-        let sizes = [
+        [
             self.m,
             self.n.count(),
             self.k.count(),
@@ -316,15 +353,12 @@ impl Product {
             self.elements(),
             activation_number(self.activation) as usize,
         ]
-        .map(|size| size as u64);
-        Arguments::new()
-            .address(operands.out)
-            .address(operands.a)
-            .address(operands.b)
-            .address(operands.bias.unwrap_or(0))
-            .structure(&sizes)
-            .structure(&self.n.words())
-            .structure(&self.k.words())
+        .map(|size| size as u64)
+    }
+
+    /// Both `side`s of the kernel.
+    pub(super) fn sides(&self) -> [[u64; 8]; 2] {
+        [self.n.words(), self.k.words()]
     }
 }
 

@@ -11,6 +11,7 @@ use crate::driver::Stream;
 mod color_convert;
 mod conv2d;
 mod conv2d_cudnn;
+mod conv2d_trial;
 mod fft;
 mod gather;
 mod layernorm;

@@ -1,0 +1,100 @@
+//! What a library's engines are tried with: numbers like any others, and sums of them that are known. Engines do not always say when
+//! they round what they should not, so none is used for a shape before its sums have been compared.
+
+use panoply_core::{DType, Result};
+
+use super::conv2d::{Operands, Product};
+use super::conv2d_cudnn::Job;
+use crate::context::{Arguments, Context};
+use crate::driver::{Address, Launch, Stream};
+use crate::library::cudnn::Tensors;
+
+/// The kernels.
+const NOISE: (&str, &str) = ("noise", "TRIAL");
+const EXACT: (&str, &str) = ("exact_sums", "TRIAL");
+const COMPARE: (&str, &str) = ("compare_sums", "TRIAL");
+const THREADS: u32 = 256;
+/// The most sums that are compared, and the most products of which they are made.
+const SAMPLES_MAX: usize = 1 << 14;
+const PRODUCTS_MAX: usize = 1 << 32;
+/// The largest product of two numbers of the noise.
+const PRODUCT_MAX: f32 = 4.0;
+/// The share of what is allowed that the trial's numbers may be off: others may be worse.
+const CAUTION: f32 = 0.75;
+
+/// A job with numbers of its own.
+pub(super) struct Trial {
+    pub(super) job: Job,
+    product: Product,
+    /// One sum of every `step`, in f64.
+    exact: Address,
+    samples: u32,
+    step: u64,
+    /// Where kernels say that a sum is wrong.
+    wrong: Address,
+}
+
+impl Trial {
+    /// Makes the numbers and the sums.
+    pub(super) fn new(job: &Job, context: &mut Context) -> Result<Trial> {
+        let product = Product::of(job.pass, &job.shape);
+        let mut tensor = |elements: usize, seed: u32| {
+            let address = context.scratch(elements * job.dtype.size_bytes())?;
+            let kernel = product.kernel(NOISE, job.dtype);
+            let mut arguments = Arguments::new().address(address).u64(elements as u64).u32(seed);
+            let launch = context.blocks(elements, THREADS, 4);
+            context.launch(&kernel, launch, &mut arguments).map(|()| address)
+        };
+        let tensors = Tensors {
+            input: tensor(job.shape.input_len(), 1)?,
+            weights: tensor(job.shape.weight_len(), 2)?,
+            output: tensor(job.shape.output_len(), 3)?,
+            bias: job.tensors.bias.map(|_| tensor(job.shape.filters, 4)).transpose()?,
+        };
+        let samples = product.elements().min(SAMPLES_MAX).min(PRODUCTS_MAX / product.terms().max(1)).max(1);
+        let step = (product.elements() / samples) as u64;
+        let (exact, wrong) = (context.scratch(samples * 8)?, context.scratch(4)?);
+        let operands = Operands { out: exact, ..Operands::of(job.pass, &tensors) };
+        let [of_n, of_k] = product.sides();
+        let mut arguments = Arguments::new()
+            .address(operands.out)
+            .address(operands.a)
+            .address(operands.b)
+            .address(operands.bias.unwrap_or(0))
+            .structure(&product.words(1))
+            .structure(&of_n)
+            .structure(&of_k)
+            .u64(step);
+        context.launch(&product.kernel(EXACT, job.dtype), Launch::new(samples as u32, THREADS), &mut arguments)?;
+        Ok(Trial { job: job.with(tensors), product, exact, samples: samples as u32, step, wrong })
+    }
+
+    /// Whether the sums that a plan has left in the job's tensors are close enough. Waits for the device.
+    pub(super) fn is_exact(&self, context: &mut Context) -> Result<bool> {
+        let relative = match self.job.dtype {
+            DType::F16 => 1.0 / 1024.0,
+            DType::BF16 => 1.0 / 128.0,
+            _ => 1e-6,
+        };
+        let absolute = CAUTION * PRODUCT_MAX * f32::EPSILON * (self.product.terms() as f32 + 4.0);
+        context.fill(self.wrong, 0, 4)?;
+        let [of_n, _] = self.product.sides();
+        let mut arguments = Arguments::new()
+            .address(self.wrong)
+            .address(Operands::of(self.job.pass, &self.job.tensors).out)
+            .address(self.exact)
+            .structure(&self.product.words(1))
+            .structure(&of_n)
+            .u64(self.step)
+            .u32(self.samples)
+            .f32(relative)
+            .f32(absolute);
+        let launch = Launch::new(self.samples.div_ceil(THREADS), THREADS);
+        context.launch(&self.product.kernel(COMPARE, self.job.dtype), launch, &mut arguments)?;
+        let mut wrong = 0_u32;
+        // SAFETY: the target is one number, which stays where it is until the stream has been waited for.
+        unsafe { context.driver.download((&raw mut wrong).cast(), self.wrong, 4, Stream::Compute)? };
+        context.driver.synchronize(Stream::Compute)?;
+        Ok(wrong == 0)
+    }
+}

@@ -231,7 +231,7 @@ impl Plan {
         plan.layouts[1] = layout(problem.dtype, &problem.a, [m, k], batches)?;
         plan.layouts[2] = layout(problem.output, &plain, [m, n], batches)?;
         plan.layouts[3] = layout(problem.output, &plain, [m, n], batches)?;
-        plan.choose(handle, problem.align_bytes)?;
+        plan.choose(handle, problem)?;
         Ok(plan)
     }
 
@@ -240,10 +240,10 @@ impl Plan {
         unsafe { result::set_matmul_desc_attribute(self.operation, which, (&raw const value).cast(), 4) }
     }
 
-    /// The library's first choice of algorithm for matrices at multiples of so many bytes.
-    fn choose(&mut self, handle: sys::cublasLtHandle_t, align_bytes: u32) -> Result<(), result::CublasError> {
+    /// The library's first choice of algorithm.
+    fn choose(&mut self, handle: sys::cublasLtHandle_t, problem: &Problem) -> Result<(), result::CublasError> {
         let preference = result::create_matmul_pref()?;
-        let chosen = self.ask(handle, preference, align_bytes);
+        let chosen = self.ask(handle, preference, problem);
         // SAFETY: the preference is not used again.
         let _ = unsafe { result::destroy_matmul_pref(preference) };
         let chosen = chosen?;
@@ -256,7 +256,7 @@ impl Plan {
         &self,
         handle: sys::cublasLtHandle_t,
         preference: sys::cublasLtMatmulPreference_t,
-        align_bytes: u32,
+        problem: &Problem,
     ) -> Result<sys::cublasLtMatmulHeuristicResult_t, result::CublasError> {
         use sys::cublasLtMatmulPreferenceAttributes_t as P;
         let bytes = WORKSPACE_BYTES;
@@ -265,14 +265,20 @@ impl Plan {
             let which = P::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
             result::set_matmul_pref_attribute(preference, which, (&raw const bytes).cast(), size_of::<usize>())?;
         }
-        for which in [
-            P::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
-            P::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
-            P::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
-            P::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
-        ] {
+        let mut wishes = vec![
+            (P::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, problem.align_bytes),
+            (P::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, problem.align_bytes),
+            (P::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, problem.align_bytes),
+            (P::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, problem.align_bytes),
+        ];
+        if matches!(problem.output, DType::F16 | DType::BF16) {
+            // Sums that are made in parts are joined before they are rounded.
+            let joined = sys::cublasLtReductionScheme_t::CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE as u32;
+            wishes.push((P::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, joined));
+        }
+        for (which, wish) in wishes {
             // SAFETY: as above; the attribute is one 32-bit number.
-            unsafe { result::set_matmul_pref_attribute(preference, which, (&raw const align_bytes).cast(), 4)? };
+            unsafe { result::set_matmul_pref_attribute(preference, which, (&raw const wish).cast(), 4)? };
         }
         let [first, second, third, fourth] = self.layouts;
         // SAFETY: every descriptor is alive.

@@ -64,6 +64,36 @@ fn products() -> Vec<Case> {
             add("batches", MatMul::new(&several, &one).activation(Activation::Relu));
         }
     }
+    cases.extend(long_sums());
+    cases
+}
+
+/// Rows, columns and depth of products of 16-bit numbers whose sums a library makes in parts. Some begin at odd addresses.
+const LONG_SUMS: [[usize; 3]; 8] = [
+    [31, 33, 4097],
+    [7, 129, 8191],
+    [65, 63, 2049],
+    [1, 3, 10_001],
+    [64, 64, 8192],
+    [16, 128, 16_384],
+    [128, 8, 4096],
+    [40, 24, 20_000],
+];
+
+fn long_sums() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (dtype, relative) in [(DType::F16, 2_f64.powi(-10)), (DType::BF16, 2_f64.powi(-7))] {
+        for [m, n, k] in LONG_SUMS {
+            let close = Tolerance::Close { relative, absolute: (k as f64 + 8.0) * 4.0 * 2_f64.powi(-22) };
+            let (a, b) = (random_tensor(dtype, &[m, k], 11), random_tensor(dtype, &[k, n], 12));
+            let b_turned = random_tensor(dtype, &[n, k], 13);
+            let bias = random_tensor(dtype, &[n], 14);
+            let mut add =
+                |name: &str, op| cases.push(Case::new(format!("matmul/{dtype}/long/{m}x{n}x{k}/{name}"), op, close));
+            add("plain", MatMul::new(&a, &b));
+            add("turned", MatMul::new(&a, &b_turned).transpose_b().bias(&bias).activation(Activation::Relu));
+        }
+    }
     cases
 }
 

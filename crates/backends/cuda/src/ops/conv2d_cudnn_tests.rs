@@ -138,7 +138,7 @@ const KERNELS: [[usize; 3]; 4] = [[3, 1, 1], [1, 0, 1], [5, 2, 1], [3, 1, 2]];
 fn small_job(dtype: DType, [side, pad, step]: [usize; 3], pass: Pass, context: &mut Context) -> (Job, Op) {
     let (padding, stride) = ([pad; 4], [step; 2]);
     let options = ConvOptions { padding, stride, ..ConvOptions::default() };
-    let shape = ConvShape::new([2, 32, 30, 28], [64, 32, side, side], &options).unwrap();
+    let shape = ConvShape::new([4, 32, 30, 28], [64, 32, side, side], &options).unwrap();
     let x = random_tensor(dtype, &shape.input_dims(), 1);
     let w = random_tensor(dtype, &shape.weight_dims(), 2);
     let y = random_tensor(dtype, &shape.output_dims(), 3);

@@ -10,6 +10,8 @@ use crate::context::{Arguments, Context, Layout};
 use crate::driver::{Address, Launch};
 use crate::library::cublas::{Epilogue, Matrix, Order, Problem, alignment};
 
+/// Crooked products of up to so many multiplications are computed by our own kernel.
+const CROOKED_PRODUCTS_MAX: usize = 1 << 24;
 /// The bytes of one wide load. The library wants a bias that begins at a multiple of them.
 pub(super) const WIDE_BYTES: u32 = 16;
 /// The tile of the kernel, and the most blocks along the second and third axis of a grid.
@@ -79,7 +81,11 @@ impl Product<'_> {
         }
         let Some(library) = context.libraries().and_then(|libraries| libraries.cublas()) else { return Ok(false) };
         let Some(mut problem) = self.problem() else { return Ok(false) };
-        let fused = self.fused_epilogue();
+        let is_crooked = self.is_crooked(&problem);
+        if is_crooked && self.shape.m * self.shape.n * self.shape.k <= CROOKED_PRODUCTS_MAX {
+            return Ok(false);
+        }
+        let fused = if is_crooked { None } else { self.fused_epilogue() };
         if fused.is_none() {
             // The epilogue reads sums that were not rounded yet.
             problem.output = if matches!(dtype, DType::F16 | DType::BF16) { DType::F32 } else { dtype };
@@ -113,6 +119,15 @@ impl Product<'_> {
             self.epilogue(context, target, problem.output)?;
         }
         Ok(true)
+    }
+
+    /// Whether this is a product of 16-bit numbers whose rows do not begin at multiples of 16 bytes. For some of those the library
+    /// rounds the sums before it adds the bias, so it leaves them in f32, and small ones are ours.
+    fn is_crooked(&self, problem: &Problem) -> bool {
+        let sixteen_bits = matches!(problem.dtype, DType::F16 | DType::BF16);
+        let sizes = [self.shape.n, self.shape.k, self.shape.m].map(|size| size as i64);
+        let steps = [problem.a, problem.b].map(|matrix| matrix.step | matrix.batch_step);
+        sixteen_bits && (problem.align_bytes < WIDE_BYTES || sizes.iter().chain(&steps).any(|step| step % 8 != 0))
     }
 
     /// The product as cuBLASLt sees it; `None` where the operands' layout is not one of its.
@@ -320,10 +335,14 @@ mod tests {
         let op = MatMul::new(&values, &values).bias(&bias);
         let even = product(&op, 256, 768);
         assert_eq!(even.problem().map(|problem| problem.align_bytes), Some(256));
-        assert_eq!(even.fused_epilogue(), Some(Epilogue::Bias));
+        assert!(!even.is_crooked(&even.problem().unwrap()) && even.fused_epilogue() == Some(Epilogue::Bias));
         let odd = product(&op, 256 + 6, 768);
         assert_eq!(odd.problem().map(|problem| problem.align_bytes), Some(2));
+        assert!(odd.is_crooked(&odd.problem().unwrap()));
         assert!(product(&op, 256, 768 + 6).fused_epilogue().is_none());
+        let mut apart = product(&op, 256, 768);
+        apart.a.row = 17;
+        assert!(apart.is_crooked(&apart.problem().unwrap()));
     }
 
     /// Every f16 number but the last, so that eight at a time are not all.

@@ -68,8 +68,9 @@ fn products() -> Vec<Case> {
     cases
 }
 
-/// Rows, columns and depth of products of 16-bit numbers whose sums a library makes in parts. Some begin at odd addresses.
-const LONG_SUMS: [[usize; 3]; 8] = [
+/// Rows, columns and depth of products of 16-bit numbers whose sums a library makes in parts. Rows of some begin at odd addresses.
+const LONG_SUMS: [[usize; 3]; 9] = [
+    [129, 131, 1025],
     [31, 33, 4097],
     [7, 129, 8191],
     [65, 63, 2049],

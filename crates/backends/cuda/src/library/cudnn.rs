@@ -202,7 +202,8 @@ impl Plan {
     }
 }
 
-/// Whether an engine's numerical notes are within what the ops promise. An engine without notes is refused.
+/// Whether an engine's numerical notes are within what the ops promise, as far as it has any. An engine that cannot be asked is
+/// refused.
 fn keeps_promises(config: &Descriptor, dtype: DType) -> bool {
     let mut refused = vec![
         Note::CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION,

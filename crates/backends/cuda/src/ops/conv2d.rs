@@ -320,7 +320,8 @@ impl Product {
             .flag("DIVIDES", self.divide != [1, 1])
     }
 
-    fn arguments(&self, operands: Operands, parts: usize) -> Arguments {
+    /// What every kernel of a product takes first.
+    pub(super) fn arguments(&self, operands: Operands, parts: usize) -> Arguments {
         Arguments::new()
             .address(operands.out)
             .address(operands.a)
@@ -356,9 +357,9 @@ impl Product {
         .map(|size| size as u64)
     }
 
-    /// Both `side`s of the kernel.
-    pub(super) fn sides(&self) -> [[u64; 8]; 2] {
-        [self.n.words(), self.k.words()]
+    /// `side` of the kernel, of n.
+    pub(super) fn words_of_n(&self) -> [u64; 8] {
+        self.n.words()
     }
 }
 

@@ -56,8 +56,9 @@ pub(super) fn run(job: &Job, context: &mut Context) -> Result<bool> {
     let plan = match cudnn.choice(&problem) {
         Some(plan) => plan,
         None => {
-            // What is chosen now serves later ops, also where this one is a rehearsal.
-            let plan = context.lasting(|context| choose(cudnn, job, context))?;
+            // What is chosen now serves later ops, also where this one is a rehearsal. For want of room it is not chosen now; the
+            // kernel of ours needs none.
+            let Ok(plan) = context.lasting(|context| choose(cudnn, job, context)) else { return Ok(false) };
             cudnn.choose(problem, plan.clone());
             plan
         }
@@ -75,8 +76,7 @@ pub(super) fn run(job: &Job, context: &mut Context) -> Result<bool> {
 /// The fastest plan for the job whose sums are right, found by running each.
 fn choose(cudnn: &Cudnn, job: &Job, context: &mut Context) -> Result<Option<Rc<Plan>>> {
     let mut best: Option<(Duration, Rc<Plan>)> = None;
-    // The kernel of ours needs no room.
-    let Ok(trial) = Trial::new(job, context) else { return Ok(None) };
+    let trial = Trial::new(job, context)?;
     for channels_last in job.layouts() {
         let mut plans = cudnn.plans(&job.problem(channels_last)).unwrap_or_default();
         plans.retain(|plan| plan.workspace_bytes <= WORKSPACE_BYTES_MAX);

@@ -174,7 +174,7 @@ fn a_trial_finds_sums_that_are_off() {
         Ok(context) => context,
         Err(absence) => return println!("skipped: {absence}"),
     };
-    for (dtype, pass) in [DType::F32, DType::F16].into_iter().flat_map(|dtype| PASSES.map(|pass| (dtype, pass))) {
+    for (dtype, pass) in [(DType::F32, Pass::Forward), (DType::F32, Pass::Input), (DType::F16, Pass::Weights)] {
         let (mut job, _) = small_job(dtype, [3, 1, 2], pass, &mut context);
         job.shape.batch = 1;
         let trial = Trial::new(&job, &mut context).unwrap();

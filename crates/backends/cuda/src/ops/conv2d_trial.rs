@@ -52,19 +52,11 @@ impl Trial {
             bias: job.tensors.bias.map(|_| tensor(job.shape.filters, 4)).transpose()?,
         };
         let samples = product.elements().min(SAMPLES_MAX).min(PRODUCTS_MAX / product.terms().max(1)).max(1);
-        let step = (product.elements() / samples) as u64;
+        // Odd, so that samples come from everywhere in an image: its sizes are even more often than not.
+        let step = (product.elements() / samples - 1) as u64 | 1;
         let (exact, wrong) = (context.scratch(samples * 8)?, context.scratch(4)?);
         let operands = Operands { out: exact, ..Operands::of(job.pass, &tensors) };
-        let [of_n, of_k] = product.sides();
-        let mut arguments = Arguments::new()
-            .address(operands.out)
-            .address(operands.a)
-            .address(operands.b)
-            .address(operands.bias.unwrap_or(0))
-            .structure(&product.words(1))
-            .structure(&of_n)
-            .structure(&of_k)
-            .u64(step);
+        let mut arguments = product.arguments(operands, 1).u64(step);
         context.launch(&product.kernel(EXACT, job.dtype), Launch::new(samples as u32, THREADS), &mut arguments)?;
         Ok(Trial { job: job.with(tensors), product, exact, samples: samples as u32, step, wrong })
     }
@@ -78,13 +70,12 @@ impl Trial {
         };
         let absolute = CAUTION * PRODUCT_MAX * f32::EPSILON * (self.product.terms() as f32 + 4.0);
         context.fill(self.wrong, 0, 4)?;
-        let [of_n, _] = self.product.sides();
         let mut arguments = Arguments::new()
             .address(self.wrong)
             .address(Operands::of(self.job.pass, &self.job.tensors).out)
             .address(self.exact)
             .structure(&self.product.words(1))
-            .structure(&of_n)
+            .structure(&self.product.words_of_n())
             .u64(self.step)
             .u32(self.samples)
             .f32(relative)

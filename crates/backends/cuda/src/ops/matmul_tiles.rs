@@ -15,9 +15,11 @@ const THREADS: usize = 128;
 /// The depth of which each team of threads has its own, and the places between a slab's rows beyond what they hold.
 const RUN: usize = 8;
 const GAP: usize = 4;
-/// The multiplications of one multiprocessor in the time that a call of the library takes beyond a launch, and of a hundred the
-/// share that our tiles do in the time in which the library does a hundred.
-const CALL_PRODUCTS: usize = 800_000;
+/// What times are counted in is the multiplications that one multiprocessor does in them. So many are those in which a tile begins and
+/// ends, those that a call of the library takes beyond a launch, and of a hundred those of our tiles in the time in which the library
+/// does a hundred.
+const TILE_PRODUCTS: usize = 150_000;
+const CALL_PRODUCTS: usize = 950_000;
 const PACE_PERCENT: usize = 93;
 /// Numbers of one wide load.
 const WIDE: i64 = WIDE_BYTES as i64 / 4;
@@ -47,7 +49,7 @@ impl Tiling {
         let multiprocessors = multiprocessors.max(1) as usize;
         let cost = |rows: &usize| {
             let tiles = m.div_ceil(*rows) * n.div_ceil(COLS) * batches;
-            tiles.div_ceil(multiprocessors).saturating_mul(rows * COLS * k)
+            tiles.div_ceil(multiprocessors).saturating_mul(rows * COLS * k + TILE_PRODUCTS)
         };
         let rows = ROWS.into_iter().filter(|rows| m.div_ceil(*rows) <= GRID_YZ_MAX).min_by_key(cost)?;
         let whole = m.saturating_mul(n).saturating_mul(k).saturating_mul(batches);
@@ -117,24 +119,25 @@ mod tests {
     fn the_library_has_what_takes_long_or_fills_few_multiprocessors() {
         use panoply_core::op::compute::MatMul;
         use panoply_core::{Shape, Tensor};
-        let of = |m: usize, n: usize, k: usize| {
+        let of = |batches: usize, [m, n, k]: [usize; 3]| {
             // Only the shape counts, so the elements are all the same one.
-            let one = Tensor::zeros(DType::F32, [1, 1]).unwrap();
-            let whole = |sizes: [usize; 2]| one.broadcast_to(Shape::new(sizes).unwrap()).unwrap();
-            let op = MatMul::new(&whole([m, k]), &whole([k, n]));
+            let one = Tensor::zeros(DType::F32, [1, 1, 1]).unwrap();
+            let whole = |rows, cols| one.broadcast_to(Shape::new([batches, rows, cols]).unwrap()).unwrap();
+            let op = MatMul::new(&whole(m, k), &whole(k, n));
             let plain = |row: usize| Operand { address: 256, batch: Vec::new(), row: row as i64, col: 1 };
-            let shape = op.matmul_shape().unwrap();
-            let (a, b) = (plain(k), plain(n));
+            let (shape, a, b) = (op.matmul_shape().unwrap(), plain(k), plain(n));
             let product = Product { op: &op, shape, a, b, c: None, bias: None, output: 256 };
             Tiling::of(&product, 132).unwrap()
         };
-        for (m, n, k, rows) in [(128, 128, 128, 32), (512, 512, 512, 32), (64, 4096, 1024, 32), (640, 640, 640, 64)] {
-            let tiling = of(m, n, k);
-            assert!(tiling.is_quick && tiling.rows == rows, "{m} {n} {k}: {tiling:?}");
+        let quick = [[128, 128, 128], [512, 512, 512], [64, 4096, 1024]].map(|sizes| (1, sizes, 32));
+        for (batches, sizes, rows) in quick.into_iter().chain([(1, [640, 640, 640], 64), (132, [64, 64, 64], 64)]) {
+            let tiling = of(batches, sizes);
+            assert!(tiling.is_quick && tiling.rows == rows, "{batches} of {sizes:?}: {tiling:?}");
         }
-        for (m, n, k) in [(768, 768, 768), (1024, 1024, 1024), (32, 1024, 1024), (4096, 4096, 4096), (1, 4096, 4096)] {
-            assert!(!of(m, n, k).is_quick, "{m} {n} {k}");
+        let long = [[768; 3], [1024; 3], [4096; 3], [32, 1024, 1024], [1, 4096, 4096]].map(|sizes| (1, sizes));
+        for (batches, sizes) in long.into_iter().chain([(1000, [64, 64, 64])]) {
+            assert!(!of(batches, sizes).is_quick, "{batches} of {sizes:?}");
         }
-        assert_eq!(of(512, 512, 512).shared_bytes(), 32_768);
+        assert_eq!(of(1, [512; 3]).shared_bytes(), 32_768);
     }
 }

@@ -191,23 +191,28 @@ impl Sent {
 }
 
 /// A place among the callers that spin for long, each of whom keeps a CPU busy.
-struct Patience;
-
-static PATIENT: AtomicUsize = AtomicUsize::new(0);
+struct Patience {
+    /// How many places are taken.
+    taken: &'static AtomicUsize,
+}
 
 impl Patience {
     fn take() -> Option<Patience> {
+        static TAKEN: AtomicUsize = AtomicUsize::new(0);
         static MOST: OnceLock<usize> = OnceLock::new();
         let cpus = || std::thread::available_parallelism().map_or(1, usize::from);
-        let most = *MOST.get_or_init(|| (cpus() / CPUS_PER_PATIENT).max(1));
-        let one_more = |patient: usize| (patient < most).then_some(patient + 1);
-        PATIENT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).ok().map(|_| Patience)
+        Patience::take_one_of(&TAKEN, *MOST.get_or_init(|| (cpus() / CPUS_PER_PATIENT).max(1)))
+    }
+
+    fn take_one_of(taken: &'static AtomicUsize, most: usize) -> Option<Patience> {
+        let one_more = |taken: usize| (taken < most).then_some(taken + 1);
+        taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).ok().map(|_| Patience { taken })
     }
 }
 
 impl Drop for Patience {
     fn drop(&mut self) {
-        PATIENT.fetch_sub(1, Ordering::Relaxed);
+        self.taken.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -230,11 +235,11 @@ mod tests {
 
     #[test]
     fn few_callers_spin_for_long() {
-        let places: Vec<_> = std::iter::from_fn(Patience::take).take(1 << 16).collect();
-        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        assert_eq!(places.len(), (cpus / CPUS_PER_PATIENT).max(1));
-        assert!(Patience::take().is_none());
+        static TAKEN: AtomicUsize = AtomicUsize::new(0);
+        let take = || Patience::take_one_of(&TAKEN, 3);
+        let places = [take(), take(), take()];
+        assert!(places.iter().all(Option::is_some) && take().is_none());
         drop(places);
-        assert!(Patience::take().is_some());
+        assert!(take().is_some());
     }
 }

@@ -57,32 +57,35 @@ fn images_are_turned_and_finished() {
     }
 }
 
-/// Where there are a GPU and the library, it has plans for every pass in every layout that is looked for, and says how
-/// long each takes.
-#[test]
-fn the_library_has_plans() {
+/// Tests the library on every GPU that there is.
+fn with_library(test: impl Fn(&Cudnn, &mut Context)) {
     let devices = match cuda::discover() {
         Ok(devices) => devices,
         Err(absence) => return println!("skipped: {absence}"),
     };
     for info in devices {
         let driver = Rc::new(CudaDriver::open(&info).unwrap());
-        let Some(cudnn) = driver.libraries().and_then(|libraries| libraries.cudnn()) else {
-            println!("skipped: {} has no cuDNN", info.id);
-            continue;
-        };
-        let mut context = Context::new(driver.clone(), info.id, Dialect::Cuda, 1 << 30, None);
-        for dtype in [DType::F16, DType::BF16, DType::F32] {
-            for pass in [Pass::Forward, Pass::Input, Pass::Weights] {
-                let job = large_job(dtype, pass, &mut context);
-                assert!(job.is_eligible());
-                for channels_last in job.layouts() {
-                    time_plans(cudnn, &job, channels_last, &mut context);
-                }
-                drop(context.take_queued());
-            }
+        match driver.libraries().and_then(|libraries| libraries.cudnn()) {
+            Some(cudnn) => test(cudnn, &mut Context::new(driver.clone(), info.id, Dialect::Cuda, 1 << 30, None)),
+            None => println!("skipped: {} has no cuDNN", info.id),
         }
     }
+}
+
+/// Where there are a GPU and the library, it has plans for every pass in every layout that is looked for, and says how
+/// long each takes.
+#[test]
+fn the_library_has_plans() {
+    with_library(|cudnn, context| {
+        for (dtype, pass) in DTYPES.iter().flat_map(|(dtype, _)| PASSES.map(|pass| (*dtype, pass))) {
+            let job = large_job(dtype, pass, context);
+            assert!(job.is_eligible());
+            for channels_last in job.layouts() {
+                time_plans(cudnn, &job, channels_last, context);
+            }
+            drop(context.take_queued());
+        }
+    });
 }
 
 fn large_job(dtype: DType, pass: Pass, context: &mut Context) -> Job {
@@ -101,35 +104,27 @@ fn large_job(dtype: DType, pass: Pass, context: &mut Context) -> Job {
 /// Engines that round more than they say are refused, and what is chosen is as close as the suite asks for.
 #[test]
 fn what_is_chosen_is_exact() {
-    let devices = match cuda::discover() {
-        Ok(devices) => devices,
-        Err(absence) => return println!("skipped: {absence}"),
-    };
-    for info in devices {
-        let driver = Rc::new(CudaDriver::open(&info).unwrap());
-        let Some(cudnn) = driver.libraries().and_then(|libraries| libraries.cudnn()) else {
-            println!("skipped: {} has no cuDNN", info.id);
-            continue;
-        };
-        let mut context = Context::new(driver.clone(), info.id, Dialect::Cuda, 1 << 30, None);
-        for (dtype, relative) in [(DType::F32, 1e-6), (DType::F16, 1.0 / 1024.0), (DType::BF16, 1.0 / 128.0)] {
+    with_library(|cudnn, context| {
+        for (dtype, relative) in DTYPES {
             for (kernel, pass) in KERNELS.iter().flat_map(|kernel| PASSES.map(|pass| (*kernel, pass))) {
-                let (job, op) = small_job(dtype, kernel, pass, &mut context);
-                tell_verdicts(cudnn, &job, &mut context);
-                assert!(run(&job, &mut context).unwrap(), "no engine for {dtype} {kernel:?} {pass:?}");
+                let (job, op) = small_job(dtype, kernel, pass, context);
+                tell_verdicts(cudnn, &job, context);
+                assert!(run(&job, context).unwrap(), "no engine for {dtype} {kernel:?} {pass:?}");
                 let expected = reference(&op).unwrap().into_tensor().unwrap();
                 let result = Operands::of(pass, &job.tensors).out;
                 let got = context.download(result, dtype, *expected.shape()).unwrap();
-                driver.synchronize(Stream::Download).unwrap();
+                context.driver.synchronize(Stream::Download).unwrap();
                 let absolute = 4.0 * f64::from(f32::EPSILON) * (Product::of(pass, &job.shape).terms() + 4) as f64;
                 let off = difference(&expected, &got, Tolerance::Close { relative, absolute });
                 assert!(off.is_none(), "{dtype} {kernel:?} {pass:?}: {off:?}");
                 drop(context.take_queued());
             }
         }
-    }
+    });
 }
 
+/// The element types that the library takes, and what the suite lets results be off by, of their size.
+const DTYPES: [(DType, f64); 3] = [(DType::F32, 1e-6), (DType::F16, 1.0 / 1024.0), (DType::BF16, 1.0 / 128.0)];
 const PASSES: [Pass; 3] = [Pass::Forward, Pass::Input, Pass::Weights];
 /// Height and width, padding and stride.
 const KERNELS: [[usize; 3]; 4] = [[3, 1, 1], [1, 0, 1], [5, 2, 1], [3, 1, 2]];

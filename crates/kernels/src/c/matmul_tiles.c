@@ -11,7 +11,7 @@
 #define THREADS 128
 #define TILE_N 64
 #define RUN 8
-// One row of sums for each thread of a team.
+// TILE_M / 8 × 64 / 8 threads of 8 × 8 sums.
 #define TEAM TILE_M
 #define SLICES (THREADS / TEAM)
 #define DEPTH (RUN * SLICES)

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use panoply_core::op::compute::{Activation, ConvShape};
-use panoply_core::{DType, Result};
+use panoply_core::{DType, Error, Result};
 use panoply_kernels::c::activation_number;
 
 use super::conv2d::{around, turn};
@@ -56,9 +56,12 @@ pub(super) fn run(job: &Job, context: &mut Context) -> Result<bool> {
     let plan = match cudnn.choice(&problem) {
         Some(plan) => plan,
         None => {
-            // What is chosen now serves later ops, also where this one is a rehearsal. For want of room it is not chosen now; the
-            // kernel of ours needs none.
-            let Ok(plan) = context.lasting(|context| choose(cudnn, job, context)) else { return Ok(false) };
+            // What is chosen now serves later ops, also where this one is a rehearsal.
+            let plan = match context.lasting(|context| choose(cudnn, job, context)) {
+                // It is tried again when there is room; the kernel of ours needs none.
+                Err(Error::OutOfMemory { .. }) => return Ok(false),
+                chosen => chosen?,
+            };
             cudnn.choose(problem, plan.clone());
             plan
         }

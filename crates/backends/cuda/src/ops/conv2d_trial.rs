@@ -14,6 +14,8 @@ const NOISE: (&str, &str) = ("noise", "TRIAL");
 const EXACT: (&str, &str) = ("exact_sums", "TRIAL");
 const COMPARE: (&str, &str) = ("compare_sums", "TRIAL");
 const THREADS: u32 = 256;
+/// What tells the noise of input, weights, output and bias from each other: far apart, else one would be a part of another.
+const SEEDS: [u32; 4] = [0x243f_6a88, 0x85a3_08d3, 0x1319_8a2e, 0xa409_3822];
 /// The most sums that are compared, and the most products of which they are made.
 const SAMPLES_MAX: usize = 1 << 14;
 const PRODUCTS_MAX: usize = 1 << 32;
@@ -46,10 +48,10 @@ impl Trial {
             context.launch(&kernel, launch, &mut arguments).map(|()| address)
         };
         let tensors = Tensors {
-            input: tensor(job.shape.input_len(), 1)?,
-            weights: tensor(job.shape.weight_len(), 2)?,
-            output: tensor(job.shape.output_len(), 3)?,
-            bias: job.tensors.bias.map(|_| tensor(job.shape.filters, 4)).transpose()?,
+            input: tensor(job.shape.input_len(), SEEDS[0])?,
+            weights: tensor(job.shape.weight_len(), SEEDS[1])?,
+            output: tensor(job.shape.output_len(), SEEDS[2])?,
+            bias: job.tensors.bias.map(|_| tensor(job.shape.filters, SEEDS[3])).transpose()?,
         };
         let samples = product.elements().min(SAMPLES_MAX).min(PRODUCTS_MAX / product.terms().max(1)).max(1);
         // Odd, so that samples come from everywhere in an image: its sizes are even more often than not.

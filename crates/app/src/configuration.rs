@@ -162,9 +162,11 @@ fn chosen_cases(prefixes: &[String]) -> Result<Vec<Work>, Failure> {
 
 fn apis(names: &[String]) -> Result<Option<Vec<Api>>, Failure> {
     let parse = |name: &String| {
-        name.parse::<Api>().map_err(|_| {
-            let known = Api::ALL.map(Api::name).join(", ");
-            Failure::Usage(format!("--api: expected one of {known}; got {name}"))
+        let known = panoply::apis();
+        let parsed = name.parse::<Api>().ok().filter(|api| known.contains(api));
+        parsed.ok_or_else(|| {
+            let known: Vec<&str> = known.iter().map(Api::name).collect();
+            Failure::Usage(format!("--api: expected one of {}; got {name}", known.join(", ")))
         })
     };
     let apis: Vec<Api> = names.iter().map(parse).collect::<Result<_, _>>()?;

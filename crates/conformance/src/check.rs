@@ -5,12 +5,11 @@ use std::time::{Duration, Instant};
 
 use panoply_core::op::compute::Transfer;
 use panoply_core::{
-    Backend, DeviceInfo, Engine, Error, Item, Location, Op, OpenOptions, Operation, Result, Support, Tensor, Value,
+    Backend, DeviceInfo, Engine, Error, Item, Location, Op, OpenOptions, Operation, Result, Support, Value,
 };
 
 use crate::reference::reference;
 use crate::suite::Case;
-use crate::values::difference;
 
 /// The longest that one case may take on an engine.
 const CASE_SECONDS_MAX: u64 = 60;
@@ -63,20 +62,12 @@ pub fn run_one(engine: &mut dyn Engine, op: Op) -> Result<Value> {
 
 fn check_case(engine: &mut dyn Engine, case: &Case) -> Option<String> {
     match (reference(&case.op), run_one(engine, case.op.clone())) {
-        (Ok(expected), Ok(got)) => compare(&expected, &got, case),
+        (Ok(expected), Ok(got)) => case.judge.difference(&case.op, &expected, &got),
         (Err(expected), Err(got)) if expected.kind() == got.kind() => None,
         (Err(expected), Err(got)) => Some(format!("expected the error «{expected}», got «{got}»")),
         (Ok(_), Err(got)) => Some(format!("expected an answer, got the error «{got}»")),
         (Err(expected), Ok(_)) => Some(format!("expected the error «{expected}», got an answer")),
     }
-}
-
-fn compare(expected: &Value, got: &Value, case: &Case) -> Option<String> {
-    let (expected, got): (Vec<&Tensor>, Vec<&Tensor>) = (expected.tensors().collect(), got.tensors().collect());
-    if expected.len() != got.len() {
-        return Some(format!("expected {} tensors, got {}", expected.len(), got.len()));
-    }
-    expected.iter().zip(got).find_map(|(expected, got)| difference(expected, got, case.tolerance))
 }
 
 fn submit_and_wait(engine: &mut dyn Engine, op: Op) -> Result<Value> {

@@ -2,7 +2,8 @@
 //!
 //! * [`reference`](mod@reference): what each op means, in plain loops that favour clarity over speed. It is checked
 //!   against independent figures (`fixtures/`), and every engine is checked against it.
-//! * [`suite`]: the cases, every op with every element type and the awkward shapes, each with its tolerance.
+//! * [`suite`]: the cases, every op with every element type and the awkward shapes, each with its judge.
+//! * [`judge`]: what makes an answer right.
 //! * [`check`]: runs cases on an engine and compares.
 //! * [`fixture`]: reads the independent figures.
 //! * [`virtual_device`]: simulated devices with scripted latency, errors, hangs and loss, for the runtime's tests and for
@@ -10,10 +11,12 @@
 
 pub mod check;
 pub mod fixture;
+pub mod judge;
 pub mod reference;
 pub mod suite;
 pub mod values;
 pub mod virtual_device;
 
 pub use check::{Summary, check_backend, run_one};
-pub use suite::{Case, Tolerance, cases, op_names};
+pub use judge::{Judge, Tolerance};
+pub use suite::{Case, cases, op_names};

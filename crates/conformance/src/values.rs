@@ -2,7 +2,7 @@
 
 use panoply_core::{Complex64, DType, Element, Result, Tensor, bf16, f16};
 
-use crate::suite::Tolerance;
+use crate::judge::Tolerance;
 
 /// A small random generator (SplitMix64): the same seed gives the same values everywhere.
 #[derive(Clone, Debug)]
@@ -96,6 +96,17 @@ pub fn to_f64(tensor: &Tensor) -> Result<Vec<f64>> {
             Ok(values.iter().flat_map(|value| [f64::from(value.re), f64::from(value.im)]).collect())
         }
     }
+}
+
+/// How many of how many elements differ beyond the tolerance, or why they cannot be compared.
+pub fn elements_that_differ(expected: &Tensor, got: &Tensor, tolerance: Tolerance) -> Result<(usize, usize), String> {
+    if (expected.dtype(), expected.shape()) != (got.dtype(), got.shape()) {
+        return Err(format!("expected {expected:?}, got {got:?}"));
+    }
+    let text = |error: panoply_core::Error| error.to_string();
+    let (expected, got) = (to_f64(expected).map_err(text)?, to_f64(got).map_err(text)?);
+    let differing = expected.iter().zip(&got).filter(|(expected, got)| !tolerance.accepts(**expected, **got));
+    Ok((differing.count(), expected.len()))
 }
 
 /// Says how two tensors differ beyond the tolerance, or nothing. NaN equals NaN; infinities must agree in sign.

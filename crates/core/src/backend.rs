@@ -12,7 +12,13 @@
 //!    item never fails its neighbours.
 //! 3. A device that is gone answers [`Error::DeviceLost`] for every item; the worker then drops the engine and opens a
 //!    new one.
-//! 4. Nothing here panics on what a caller or a device says. A worker catches panics nevertheless, and treats the engine
+//! 4. What an op leaves on the device for later ops is a [device object](crate::object). An engine that has any keeps their
+//!    states in an [`ObjectTable`](crate::ObjectTable) and answers [`Error::ObjectLost`] for those of an engine before it.
+//! 5. An op that answers more than once carries a [`Sink`](crate::sink::Sink): values go there while the op is under way, and
+//!    it still comes out of `poll` exactly once, at its end.
+//! 6. A secret part (see [`PartRef::is_secret`](crate::PartRef::is_secret)) is wiped from whatever the engine copied it to, before
+//!    the op comes out of `poll`.
+//! 7. Nothing here panics on what a caller or a device says. A worker catches panics nevertheless, and treats the engine
 //!    as lost.
 
 use std::fmt;
@@ -20,7 +26,8 @@ use std::time::Duration;
 
 use crate::device::{Api, DeviceId, DeviceInfo};
 use crate::error::{Error, Result};
-use crate::op::{Op, Value};
+use crate::op::{Describe, Domain, Op};
+use crate::part::Value;
 
 /// The code for one API.
 pub trait Backend: Send + Sync {
@@ -41,17 +48,29 @@ pub trait Backend: Send + Sync {
         self.supports(device, op).is_yes()
     }
 
+    /// The backend that this one wraps, where it wraps one: it then answers for whatever is not answered here, so that
+    /// nothing that is added to this trait can be forgotten.
+    fn inner(&self) -> Option<&dyn Backend> {
+        None
+    }
+
     /// Whether the op could start at once, or a kernel would have to be compiled for it first. Called on the caller's
     /// thread, like [`Backend::supports`]. The router lets another device serve while this one is cold, and asks the
     /// engine to [`Engine::warm_up`].
-    fn warmth(&self, _device: &DeviceInfo, _op: &Op) -> Warmth {
-        Warmth::Warm
+    fn warmth(&self, device: &DeviceInfo, op: &Op) -> Warmth {
+        self.inner().map_or(Warmth::Warm, |inner| inner.warmth(device, op))
     }
 
     /// Whether the device reads tensors that live on that other one by itself, faster than by way of the host. Its engine then
     /// gets ops with such inputs as they are. Called on the caller's thread, and only for inputs that live elsewhere.
-    fn reaches(&self, _device: &DeviceInfo, _owner: DeviceId) -> bool {
-        false
+    fn reaches(&self, device: &DeviceInfo, owner: DeviceId) -> bool {
+        self.inner().is_some_and(|inner| inner.reaches(device, owner))
+    }
+
+    /// What is assumed of an op where none like it has run on the device yet: better too little than too much, so that the
+    /// device is tried. Called on the caller's thread.
+    fn first_guess(&self, device: &DeviceInfo, op: &Op) -> FirstGuess {
+        self.inner().map_or_else(|| FirstGuess::of(device), |inner| inner.first_guess(device, op))
     }
 
     /// Opens a device. Called on the worker thread that will own the engine.
@@ -175,9 +194,47 @@ pub enum Support {
 }
 
 impl Support {
+    /// The answer of a backend that knows nothing of an op's domain.
+    pub fn unknown(op: &Op) -> Support {
+        match op.domain() {
+            Domain::Extension => Support::No(format!("it does not know the op {}", op.name())),
+            domain => Support::No(format!("it runs no op of the domain {domain}")),
+        }
+    }
+
     /// True for [`Support::Yes`].
     pub fn is_yes(&self) -> bool {
         *self == Support::Yes
+    }
+
+    /// The error of an op that reached an engine although its backend says no.
+    pub fn refusal(self, op: &Op) -> Error {
+        let reason = match self {
+            Support::Yes => "the engine lacks it".to_owned(),
+            Support::No(reason) => reason,
+        };
+        Error::Unsupported { op: op.name(), reason }
+    }
+}
+
+/// What is assumed of an op that has not run yet: an overhead and a speed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FirstGuess {
+    /// What every op takes, however small.
+    pub overhead_ns: f32,
+    /// What each unit of the op's [work](Describe::work) adds.
+    pub work_unit_ns: f32,
+}
+
+impl FirstGuess {
+    /// What suits a device of this sort.
+    pub fn of(device: &DeviceInfo) -> FirstGuess {
+        let (overhead_ns, work_unit_ns) = match (device.shares_host_memory, device.runs_on_cores) {
+            (true, _) => (2_000.0, 0.5),
+            (false, true) => (50_000.0, 0.5),
+            (false, false) => (20_000.0, 0.02),
+        };
+        FirstGuess { overhead_ns, work_unit_ns }
     }
 }
 

@@ -14,6 +14,7 @@ use crate::device::DeviceId;
 use crate::dtype::Element;
 use crate::error::{Error, Result};
 use crate::lease::Lease;
+use crate::tensor::Location;
 
 /// The alignment of every host buffer that Panoply allocates: a cache line, and the widest vector register.
 pub const HOST_ALIGN_BYTES: usize = 64;
@@ -33,6 +34,22 @@ impl Buffer {
         match self {
             Buffer::Host(host) => host.bytes().len(),
             Buffer::Device(device) => device.len_bytes(),
+        }
+    }
+
+    /// Where they are.
+    pub fn location(&self) -> Location {
+        match self {
+            Buffer::Host(_) => Location::Host,
+            Buffer::Device(device) => Location::Device(device.device()),
+        }
+    }
+
+    /// Whether the bytes are wiped when the last handle to them is dropped.
+    pub fn is_secret(&self) -> bool {
+        match self {
+            Buffer::Host(host) => host.is_secret(),
+            Buffer::Device(_) => false,
         }
     }
 }
@@ -59,6 +76,17 @@ enum Owner {
     Grains(Arc<[Grain]>),
     /// Anything else: a pool's block, or the caller's own memory.
     Other(Arc<dyn Any + Send + Sync>),
+    /// Bytes that are wiped when the last handle is dropped.
+    Secret(Arc<SecretBlocks>),
+}
+
+/// Memory that is overwritten with zeroes before it is given back to the allocator.
+struct SecretBlocks(Box<[Block]>);
+
+impl Drop for SecretBlocks {
+    fn drop(&mut self) {
+        self.0.iter_mut().for_each(|block| zeroize::Zeroize::zeroize(&mut block.0));
+    }
 }
 
 /// One cache line of bytes.
@@ -100,6 +128,11 @@ impl HostBuffer {
         // SAFETY: `start` and `len_bytes` describe initialised memory that `owner` keeps alive and nobody writes.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len_bytes) }
     }
+
+    /// Whether the bytes are wiped when the last handle to them is dropped.
+    pub fn is_secret(&self) -> bool {
+        matches!(self.owner, Owner::Secret(_))
+    }
 }
 
 impl fmt::Debug for HostBuffer {
@@ -131,6 +164,23 @@ impl HostBufferMut {
             None => NonNull::<Block>::dangling().cast(),
         };
         Ok(HostBufferMut { buffer: HostBuffer { start, len_bytes, owner: Owner::Blocks(blocks) } })
+    }
+
+    /// Zeroed memory that is wiped when its last handle is dropped. It belongs to no pool and is not used again.
+    pub fn secret(len_bytes: usize) -> Result<HostBufferMut> {
+        let count = len_bytes.div_ceil(HOST_ALIGN_BYTES);
+        let mut blocks = Vec::new();
+        if blocks.try_reserve_exact(count).is_err() {
+            let place = "the host".to_owned();
+            return Err(Error::OutOfMemory { place, asked: len_bytes as u64, free: 0, largest: 0 });
+        }
+        blocks.resize(count, Block([0; HOST_ALIGN_BYTES]));
+        let mut blocks = Arc::new(SecretBlocks(blocks.into_boxed_slice()));
+        let start = match Arc::get_mut(&mut blocks) {
+            Some(SecretBlocks(blocks)) => NonNull::from(&mut **blocks).cast(),
+            None => NonNull::<Block>::dangling().cast(),
+        };
+        Ok(HostBufferMut { buffer: HostBuffer { start, len_bytes, owner: Owner::Secret(blocks) } })
     }
 
     fn small(len_bytes: usize) -> HostBufferMut {
@@ -241,6 +291,19 @@ mod tests {
     }
 
     #[test]
+    fn secret_memory_is_aligned_and_told_apart() {
+        for len in [0, 1, 64, 65, 5000] {
+            let mut buffer = HostBufferMut::secret(len).unwrap();
+            buffer.bytes_mut().fill(7);
+            let frozen = buffer.freeze();
+            assert!(frozen.is_secret() && frozen.clone().is_secret());
+            assert_eq!((frozen.bytes().len(), frozen.bytes().as_ptr() as usize % HOST_ALIGN_BYTES), (len, 0));
+        }
+        assert!(matches!(HostBufferMut::secret(usize::MAX), Err(Error::OutOfMemory { .. })));
+        assert!(!HostBufferMut::zeroed(5).unwrap().freeze().is_secret());
+    }
+
+    #[test]
     fn callers_memory_is_viewed_without_a_copy() {
         let owner: Arc<[f32]> = Arc::from(vec![1.0, 2.0]);
         let address = owner.as_ptr() as usize;
@@ -254,7 +317,7 @@ mod tests {
     #[test]
     fn the_last_handle_releases_a_device_allocation() {
         let home = Home::new();
-        let device = DeviceId { api: Api::Simulated, index: 0 };
+        let device = DeviceId { api: Api::SIMULATED, index: 0 };
         let handle = DeviceBuffer::new(home.lend(DeviceAllocation { device, token: 9, len_bytes: 16 }));
         let second = handle.clone();
         drop(handle);

@@ -3,95 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
+pub use crate::api::Api;
 use crate::error::Error;
 use crate::op::Domain;
-
-/// The API through which a device is reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum Api {
-    /// The processor's own cores.
-    Cpu,
-    /// NVIDIA's CUDA.
-    Cuda,
-    /// AMD's HIP.
-    Rocm,
-    /// Vulkan compute.
-    Vulkan,
-    /// Apple's Metal.
-    Metal,
-    /// WebGPU, through wgpu.
-    Wgpu,
-    /// OpenCL.
-    OpenCl,
-    /// PJRT plugins: TPUs and others.
-    Pjrt,
-    /// Intel QuickAssist.
-    Qat,
-    /// Network cards and data processing units.
-    Dpu,
-    /// Programmable logic.
-    Fpga,
-    /// Video engines.
-    Video,
-    /// A virtual device of the test kit. Never real hardware.
-    Simulated,
-}
-
-impl Api {
-    /// Every API, in the order in which the documentation lists them.
-    pub const ALL: [Api; 13] = [
-        Api::Cpu,
-        Api::Cuda,
-        Api::Rocm,
-        Api::Vulkan,
-        Api::Metal,
-        Api::Wgpu,
-        Api::OpenCl,
-        Api::Pjrt,
-        Api::Qat,
-        Api::Dpu,
-        Api::Fpga,
-        Api::Video,
-        Api::Simulated,
-    ];
-
-    /// The name used in device ids, on the command line and in metrics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Api::Cpu => "cpu",
-            Api::Cuda => "cuda",
-            Api::Rocm => "rocm",
-            Api::Vulkan => "vulkan",
-            Api::Metal => "metal",
-            Api::Wgpu => "wgpu",
-            Api::OpenCl => "opencl",
-            Api::Pjrt => "pjrt",
-            Api::Qat => "qat",
-            Api::Dpu => "dpu",
-            Api::Fpga => "fpga",
-            Api::Video => "video",
-            Api::Simulated => "simulated",
-        }
-    }
-}
-
-impl fmt::Display for Api {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl FromStr for Api {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Api, Error> {
-        Api::ALL.into_iter().find(|api| api.name() == text).ok_or_else(|| {
-            let names: Vec<_> = Api::ALL.iter().map(|api| api.name()).collect();
-            Error::invalid("API", format!("one of {}", names.join(", ")), text)
-        })
-    }
-}
 
 /// Which device: its API and its index there. Written `cuda:0`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -237,6 +151,16 @@ pub struct DeviceInfo {
     pub uuid: Option<[u8; 16]>,
     /// The NUMA node that it belongs to.
     pub numa_node: Option<u32>,
+    /// Its ops read and write the host's own memory: nothing is moved to it or from it.
+    pub shares_host_memory: bool,
+    /// Its engine computes in `submit`: the device is the thread that calls it, and what the engine tells of an op's time is
+    /// the op's alone.
+    pub computes_in_submit: bool,
+    /// It computes on the processor's cores, as the CPU backend and graphics APIs in software do: it takes the cores that
+    /// others of its sort need.
+    pub runs_on_cores: bool,
+    /// One process at a time can have it open.
+    pub is_exclusive: bool,
     /// What it can do.
     pub capabilities: Capabilities,
 }
@@ -268,6 +192,10 @@ impl DeviceInfo {
             pci_address: None,
             uuid: None,
             numa_node: None,
+            shares_host_memory: false,
+            computes_in_submit: false,
+            runs_on_cores: false,
+            is_exclusive: false,
             capabilities: Capabilities::default(),
         }
     }
@@ -288,16 +216,23 @@ impl DeviceInfo {
         self.memory_available_bytes.is_none_or(|available| available >= bytes)
     }
 
-    /// Whether both are the same piece of hardware, seen through two APIs. Devices that do not tell are different.
+    /// Whether both are the same piece of hardware, seen through two APIs. Devices that do not tell are different; an
+    /// adapter that computes on the processor's cores is the processor.
     pub fn is_same_hardware(&self, other: &DeviceInfo) -> bool {
         let same_uuid = self.uuid.is_some() && self.uuid == other.uuid;
         let same_address = self.pci_address.is_some() && self.pci_address == other.pci_address;
-        self.id.api != other.id.api && (same_uuid || same_address)
+        let both_on_cores = self.runs_on_cores && other.runs_on_cores;
+        self.id.api != other.id.api && (same_uuid || same_address || both_on_cores)
+    }
+
+    /// True for the processor itself, whose ops are the last resort of every fallback.
+    pub fn is_processor(&self) -> bool {
+        self.kind == DeviceKind::Cpu && self.shares_host_memory
     }
 
     /// True for a virtual device of the test kit.
     pub fn is_simulated(&self) -> bool {
-        self.id.api == Api::Simulated
+        self.id.api == Api::SIMULATED
     }
 }
 
@@ -313,7 +248,7 @@ mod tests {
         assert_eq!("cpu".parse::<DeviceId>().unwrap().to_string(), "cpu:0");
         assert_eq!("0000:3b:00.0".parse::<PciAddress>().unwrap().to_string(), "0000:3b:00.0");
         assert_eq!("10000:e1:1f.7".parse::<PciAddress>().unwrap().to_string(), "10000:e1:1f.7");
-        for text in ["", "cpu:", "cpu:-1", "gpu9:0"] {
+        for text in ["", "cpu:", "cpu:-1", "GPU:0"] {
             assert!(text.parse::<DeviceId>().is_err(), "{text}");
         }
         for text in ["", "3b:00.0", "0000:3b:20.0", "0000:3b:00.8", "a:b:c:d.0", "+000:3b:00.0", "0000:3b:00.é"] {
@@ -322,8 +257,22 @@ mod tests {
     }
 
     #[test]
+    fn an_adapter_on_the_processors_cores_is_the_processor() {
+        let device = |api, index, runs_on_cores| {
+            let mut info = DeviceInfo::new(DeviceId { api, index }, "some device", DeviceKind::Cpu);
+            info.runs_on_cores = runs_on_cores;
+            info
+        };
+        let cpu = device(Api::CPU, 0, true);
+        assert!(cpu.is_same_hardware(&device(Api::WGPU, 0, true)));
+        assert!(!cpu.is_same_hardware(&device(Api::WGPU, 0, false)));
+        assert!(!cpu.is_same_hardware(&device(Api::CPU, 1, true)), "another NUMA node");
+        assert!(!cpu.is_same_hardware(&device(Api::SIMULATED, 0, false)), "made up to be apart");
+    }
+
+    #[test]
     fn memory_figures() {
-        let id = DeviceId { api: Api::Cpu, index: 0 };
+        let id = DeviceId { api: Api::CPU, index: 0 };
         let mut info = DeviceInfo::new(id, "test", DeviceKind::Cpu);
         assert_eq!(info.memory_usage_percent(), None);
         assert!(info.has_available(u64::MAX));

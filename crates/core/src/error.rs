@@ -178,6 +178,16 @@ pub enum Error {
         /// Why.
         reason: String,
     },
+    /// A device object that the op names is gone.
+    #[error("the {kind} on {device} is gone: {reason}; make it again")]
+    ObjectLost {
+        /// What the object was.
+        kind: &'static str,
+        /// The device that had it.
+        device: DeviceId,
+        /// What became of it.
+        reason: String,
+    },
     /// The device's queue is full.
     #[error("the queue of {device} is full ({queue_depth_max} ops); wait for an outcome, or use `run`, which waits")]
     Busy {
@@ -231,6 +241,7 @@ impl Error {
             | Error::DeviceFault { .. }
             | Error::Timeout { .. }
             | Error::EnginePanicked { .. }
+            | Error::ObjectLost { .. }
             | Error::DeviceUnavailable { .. } => ErrorKind::Device,
             Error::Busy { .. } | Error::OutOfMemory { .. } | Error::DeadlineExceeded { .. } | Error::ShuttingDown => {
                 ErrorKind::Capacity

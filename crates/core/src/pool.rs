@@ -26,6 +26,11 @@ pub trait Source {
     fn release(&mut self, block: Self::Block) {
         drop(block);
     }
+
+    /// Overwrites a block that held a secret. Where it says `false` the block is freed instead of being used again.
+    fn wipe(&mut self, _block: &mut Self::Block) -> bool {
+        false
+    }
 }
 
 /// A block together with the size of its class.
@@ -34,6 +39,14 @@ pub struct Pooled<B> {
     /// The block.
     pub block: B,
     class: usize,
+    is_secret: bool,
+}
+
+impl<B> Pooled<B> {
+    /// Notes that a secret was copied into the block: it is wiped, or freed, before anybody else gets it.
+    pub fn mark_secret(&mut self) {
+        self.is_secret = true;
+    }
 }
 
 /// A pool over a source.
@@ -76,7 +89,7 @@ impl<S: Source> Pool<S> {
         };
         self.stats.lent_bytes += class_bytes as u64;
         self.stats.peak_bytes = self.stats.peak_bytes.max(self.stats.lent_bytes + self.stats.cached_bytes);
-        Ok(self.home.lend(Pooled { block, class }))
+        Ok(self.home.lend(Pooled { block, class, is_secret: false }))
     }
 
     /// Frees what is kept for reuse, down to `keep_bytes`.
@@ -112,10 +125,11 @@ impl<S: Source> Pool<S> {
     /// Takes back what has come home; beyond the cap it is freed at once.
     fn collect(&mut self) {
         let Pool { source, home, free, stats, cached_bytes_max } = self;
-        home.take_back(|Pooled { block, class }| {
+        home.take_back(|Pooled { mut block, class, is_secret }| {
             let bytes = class_bytes(class).unwrap_or(0) as u64;
             stats.lent_bytes -= bytes;
-            if stats.cached_bytes + bytes <= *cached_bytes_max as u64 {
+            let clean = !is_secret || source.wipe(&mut block);
+            if clean && stats.cached_bytes + bytes <= *cached_bytes_max as u64 {
                 stats.cached_bytes += bytes;
                 free[class].push(block);
             } else {
@@ -177,6 +191,31 @@ mod tests {
         assert_eq!((stats.lent_bytes, stats.cached_bytes), (0, 5120));
         pool.trim(0);
         assert_eq!(pool.stats().cached_bytes, 0);
+    }
+
+    #[test]
+    fn a_block_that_held_a_secret_is_wiped_or_freed() {
+        struct Wiping(Vec<usize>, bool);
+        impl Source for Wiping {
+            type Block = usize;
+            fn allocate(&mut self, bytes: usize) -> Result<usize> {
+                Ok(bytes)
+            }
+            fn wipe(&mut self, block: &mut usize) -> bool {
+                self.0.push(*block);
+                self.1
+            }
+        }
+        for (can_wipe, cached_bytes) in [(true, 4096), (false, 0)] {
+            let mut pool = Pool::new(Wiping(Vec::new(), can_wipe), usize::MAX);
+            let mut lease = pool.lend(100).unwrap();
+            lease.mark_secret();
+            drop(lease);
+            assert_eq!((pool.stats().lent_bytes, pool.stats().cached_bytes), (0, cached_bytes));
+            assert_eq!(pool.source.0, [4096]);
+            drop(pool.lend(100).unwrap());
+            assert_eq!((pool.stats().lent_bytes, pool.source.0.len()), (0, 1), "only once");
+        }
     }
 
     #[test]

@@ -156,10 +156,7 @@ impl Tensor {
 
     /// Where the elements are.
     pub fn location(&self) -> Location {
-        match &self.buffer {
-            Buffer::Host(_) => Location::Host,
-            Buffer::Device(device) => Location::Device(device.device()),
-        }
+        self.buffer.location()
     }
 
     /// Whether the elements lie one after the other, in row-major order.

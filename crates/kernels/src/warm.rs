@@ -5,7 +5,6 @@ use std::hash::{BuildHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hashbrown::DefaultHashBuilder;
-use panoply_core::op::compute::ComputeOp;
 use panoply_core::{Describe, Op};
 
 /// Places in the table. When they run out, ops that would need one stay cold, which costs them nothing but a detour.
@@ -49,16 +48,12 @@ impl Warm {
     }
 
     /// What decides which kernels an op needs, as far as can be told from outside: its name, its inputs' element types and
-    /// ranks, whether they are contiguous, about how large they are, and a map's expression. Never zero.
+    /// ranks, whether they are contiguous, about how large they are, and its own signature. Never zero.
     fn signature(&self, op: &Op) -> u64 {
         let mut hasher = self.hashes.build_hasher();
         op.name().hash(&mut hasher);
-        if let Op::Compute(ComputeOp::Map(map)) = op
-            && let Ok(program) = map.program()
-        {
-            program.hash().hash(&mut hasher);
-        }
-        op.for_each_input(&mut |tensor| {
+        op.kernel_signature().hash(&mut hasher);
+        op.for_each_tensor(&mut |tensor| {
             let size_class = tensor.elements().max(1).ilog2() / 4;
             (tensor.dtype(), tensor.shape().rank(), tensor.is_contiguous(), size_class).hash(&mut hasher);
         });

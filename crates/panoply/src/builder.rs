@@ -15,7 +15,7 @@ use crate::{compiled, learned};
 /// use panoply::{Api, OpenOptions, Runtime, WorkerLimits};
 ///
 /// let runtime = Runtime::builder()
-///     .only([Api::Cpu])
+///     .only([Api::CPU])
 ///     .limits(WorkerLimits { queue_depth_max: 64, ..Default::default() })
 ///     .open_options(OpenOptions { threads: Some(1), ..Default::default() })
 ///     .build()?;
@@ -54,7 +54,8 @@ impl Builder {
     /// backend for is listed as absent, with that reason.
     pub fn only(mut self, apis: impl AsRef<[Api]>) -> Builder {
         let apis = apis.as_ref();
-        self.selection.software |= apis.contains(&Api::Wgpu);
+        // Whoever names an API wants its devices, also those in software.
+        self.selection.software = true;
         self.backends.retain(|backend| apis.contains(&backend.api()));
         self.absent.retain(|(api, _)| apis.contains(api));
         for api in apis {

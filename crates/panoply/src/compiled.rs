@@ -11,12 +11,17 @@ pub(crate) struct Known {
     pub(crate) backend: Result<Arc<dyn Backend>, Absence>,
 }
 
+/// The APIs that Panoply has code for, whether or not this build has it.
+pub fn apis() -> Vec<Api> {
+    known().into_iter().map(|known| known.api).collect()
+}
+
 /// Every API that Panoply has code for. Where several devices suit an op equally well, the earlier is taken.
 pub(crate) fn known() -> Vec<Known> {
     vec![
-        Known { api: Api::Cpu, backend: cpu() },
-        Known { api: Api::Cuda, backend: cuda() },
-        Known { api: Api::Wgpu, backend: wgpu() },
+        Known { api: Api::CPU, backend: cpu() },
+        Known { api: Api::CUDA, backend: cuda() },
+        Known { api: Api::WGPU, backend: wgpu() },
     ]
 }
 

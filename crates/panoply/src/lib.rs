@@ -52,14 +52,15 @@ pub mod testing;
 pub mod worker;
 
 pub use builder::Builder;
+pub use compiled::apis;
 pub use runtime::{Runtime, runtime};
 pub use selection::{Pick, Power, Selection};
 pub use settings::{Settings, SettingsError};
 
 pub use panoply_core::{
-    Absence, Alternative, Api, Capabilities, Complex64, DType, Describe, DeviceId, DeviceInfo, DeviceKind, Domain,
-    Element, Error, ErrorKind, Fallback, Location, OpenOptions, Operation, Outcome, PciAddress, Prediction, Report,
-    Result, Shape, Strides, Tensor, Verdict, bf16, buffer, expr, f16, op,
+    Absence, Alternative, Api, Bytes, Capabilities, Complex64, DType, Describe, DeviceId, DeviceInfo, DeviceKind,
+    Domain, Element, Error, ErrorKind, Fallback, Location, Object, OpenOptions, Operation, Outcome, Part, PciAddress,
+    Prediction, Report, Result, Shape, Strides, Tensor, Verdict, bf16, buffer, expr, f16, op, sink,
 };
 pub use panoply_runtime::{
     BackendReport, Batching, BuildError, Circuit, DeviceChange, Exploration, FallbackPolicy, Goal, HealthReport,
@@ -87,8 +88,10 @@ pub mod vector {
 /// contract and everything that passes through them.
 pub mod backend {
     pub use panoply_core::backend::*;
-    pub use panoply_core::op::{Op, Value};
+    pub use panoply_core::op::{BatchKey, CostClass, Extension, Op};
     pub use panoply_core::{Buffer, DeviceBuffer, HostBuffer, HostBufferMut};
+    pub use panoply_core::{Object, ObjectTable, Part, PartMut, PartRef, Value};
+    pub use panoply_core::{lease, object, pool};
 }
 
 /// The examples of the README, compiled and run with the doctests.

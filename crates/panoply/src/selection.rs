@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use panoply_core::{Absence, Api, Backend, DeviceId, DeviceInfo, DeviceKind, Engine, OpenOptions, Result};
-use panoply_core::{Op, Support, Warmth};
+use panoply_core::{Op, Support};
 
 /// A wish for certain devices. The default has none.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -111,8 +111,8 @@ impl Backend for Selected {
         self.backend.can_run(device, op)
     }
 
-    fn warmth(&self, device: &DeviceInfo, op: &Op) -> Warmth {
-        self.backend.warmth(device, op)
+    fn inner(&self) -> Option<&dyn Backend> {
+        Some(&*self.backend)
     }
 
     fn open(&self, device: &DeviceInfo, options: &OpenOptions) -> Result<Box<dyn Engine>> {
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     fn devices() -> Vec<DeviceInfo> {
-        let device = |index, name: &str, kind| DeviceInfo::new(DeviceId { api: Api::Wgpu, index }, name, kind);
+        let device = |index, name: &str, kind| DeviceInfo::new(DeviceId { api: Api::WGPU, index }, name, kind);
         vec![
             device(0, "Example Radeon", DeviceKind::DiscreteGpu),
             device(1, "Example Iris", DeviceKind::IntegratedGpu),

@@ -26,6 +26,6 @@ use crate::compiled;
 /// to answer with.
 pub fn virtual_backend() -> Result<VirtualBackend, Absence> {
     let missing = Absence::NotCompiled { feature: "cpu" };
-    let cpu = compiled::known().into_iter().find(|known| known.api == Api::Cpu).ok_or(missing)?;
+    let cpu = compiled::known().into_iter().find(|known| known.api == Api::CPU).ok_or(missing)?;
     cpu.backend.map(VirtualBackend::new)
 }

@@ -11,7 +11,7 @@ use crate::router::LaneList;
 /// ```
 /// # use panoply_runtime::{RunOptions, FallbackPolicy};
 /// # use panoply_core::{Api, DeviceId};
-/// let gpu = DeviceId { api: Api::Cuda, index: 0 };
+/// let gpu = DeviceId { api: Api::CUDA, index: 0 };
 /// let options = RunOptions::prefer(gpu).fallback(FallbackPolicy::Cpu).explain();
 /// assert_eq!(options.prefer, Some(gpu));
 /// ```

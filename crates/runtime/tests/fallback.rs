@@ -11,7 +11,7 @@ use panoply_core::{Api, DeviceId, Error, ErrorKind, Outcome, Tensor};
 use panoply_cpu::CpuBackend;
 use panoply_runtime::{Batching, BuildError, Circuit, FallbackPolicy, HealthRules, RunOptions, Runtime, WorkerLimits};
 
-const FIRST: DeviceId = DeviceId { api: Api::Simulated, index: 0 };
+const FIRST: DeviceId = DeviceId { api: Api::SIMULATED, index: 0 };
 
 fn limits() -> WorkerLimits {
     WorkerLimits {
@@ -72,7 +72,7 @@ fn each_policy_does_what_it_says() {
     controls[0].inject(Fault::Lost);
     let Outcome { output, report } = run(on_first(FallbackPolicy::Cpu)).unwrap();
     expect_right(&output);
-    assert_eq!((report.device.api, report.attempts), (Api::Cpu, 2));
+    assert_eq!((report.device.api, report.attempts), (Api::CPU, 2));
 
     controls[0].inject(Fault::Error);
     let pinned = runtime.run_with(op(), RunOptions::require(FIRST)).wait();
@@ -94,7 +94,7 @@ fn a_hung_or_panicking_engine_hands_its_ops_on() {
         controls[0].inject(fault);
         let outcome = runtime.run_with(op(), RunOptions::prefer(FIRST)).with_report().wait().unwrap();
         expect_right(&outcome.output);
-        assert_eq!(outcome.report.device.api, Api::Cpu, "{fault:?}");
+        assert_eq!(outcome.report.device.api, Api::CPU, "{fault:?}");
         assert_eq!(outcome.report.fallback.unwrap().from, FIRST, "{fault:?}");
         // The op is answered before the device is seen to be away: only another opening shows that it is back.
         let start = Instant::now();

@@ -161,7 +161,7 @@ fn awaited_ops_need_no_executor_of_ours() {
             expect_right(op.await);
         }
         let outcome = runtime.run(op()).with_report().await.unwrap();
-        assert_eq!(outcome.report.device, DeviceId { api: Api::Simulated, index: 0 });
+        assert_eq!(outcome.report.device, DeviceId { api: Api::SIMULATED, index: 0 });
         assert!(outcome.report.ran >= Duration::from_micros(300));
         assert_eq!(outcome.report.bytes_moved, 48);
     });
@@ -202,7 +202,7 @@ fn a_dropped_future_cancels_what_has_not_started() {
 #[test]
 fn outputs_stay_on_the_device_and_their_memory_comes_home() {
     let (runtime, control) = runtime(Script::new().resident().memory_bytes(64), limits());
-    let device = DeviceId { api: Api::Simulated, index: 0 };
+    let device = DeviceId { api: Api::SIMULATED, index: 0 };
     let turned = runtime.run(op()).wait().unwrap();
     assert_eq!(turned.location(), Location::Device(device));
     assert!(matches!(turned.as_slice::<f32>(), Err(Error::NotOnHost { .. })));
@@ -242,7 +242,7 @@ fn a_device_that_cannot_be_opened_again_is_given_up_with_its_reason() {
     }
     let error = runtime.run(op()).wait().unwrap_err();
     assert!(matches!(error, Error::Unsupported { .. }), "{error:?}");
-    let here = RunOptions { device: Some(DeviceId { api: Api::Simulated, index: 0 }), ..RunOptions::default() };
+    let here = RunOptions { device: Some(DeviceId { api: Api::SIMULATED, index: 0 }), ..RunOptions::default() };
     let error = runtime.run_with(op(), here).wait().unwrap_err();
     assert!(matches!(&error, Error::DeviceUnavailable { reason, .. } if reason.contains("gone")), "{error:?}");
 }
@@ -290,7 +290,7 @@ fn shutdown_is_bounded_even_when_the_engine_is_stuck() {
 #[test]
 fn wrong_devices_and_limits_are_refused_at_once() {
     let (runtime, _) = runtime(Script::new(), limits());
-    let nowhere = RunOptions { device: Some(DeviceId { api: Api::Cuda, index: 7 }), ..RunOptions::default() };
+    let nowhere = RunOptions { device: Some(DeviceId { api: Api::CUDA, index: 7 }), ..RunOptions::default() };
     let error = runtime.run_with(op(), nowhere).wait().unwrap_err();
     assert!(matches!(&error, Error::NoSuchDevice { known, .. } if known == "simulated:0"), "{error:?}");
     let bad = Transpose::with_order(&matrix(), &[0, 0]);

@@ -13,8 +13,8 @@ use panoply_core::{
 use panoply_cpu::CpuBackend;
 use panoply_runtime::{DeviceChange, Exploration, Goal, HealthRules, Priority, RunOptions, Runtime, WorkerLimits};
 
-const FIRST: DeviceId = DeviceId { api: Api::Simulated, index: 0 };
-const SECOND: DeviceId = DeviceId { api: Api::Simulated, index: 1 };
+const FIRST: DeviceId = DeviceId { api: Api::SIMULATED, index: 0 };
+const SECOND: DeviceId = DeviceId { api: Api::SIMULATED, index: 1 };
 
 fn virtual_devices(scripts: impl IntoIterator<Item = Script>) -> (VirtualBackend, Vec<Arc<VirtualControl>>) {
     let backend = VirtualBackend::new(Arc::new(CpuBackend::new()));
@@ -135,7 +135,7 @@ fn contradictory_wishes_are_refused_with_both_of_them() {
         runtime.run_with(Transpose::new(&matrix()), late).wait(),
         Err(Error::DeadlineExceeded { late_by }) if late_by >= Duration::from_millis(5)
     ));
-    let nowhere = RunOptions::default().forbid([DeviceId { api: Api::Cuda, index: 3 }]);
+    let nowhere = RunOptions::default().forbid([DeviceId { api: Api::CUDA, index: 3 }]);
     assert!(matches!(runtime.run_with(Transpose::new(&matrix()), nowhere).wait(), Err(Error::NoSuchDevice { .. })));
     let all = RunOptions::default().forbid([FIRST, SECOND]);
     assert!(matches!(runtime.run_with(Transpose::new(&matrix()), all).wait(), Err(Error::Unsupported { .. })));
@@ -203,7 +203,7 @@ fn the_cpu_serves_while_another_device_compiles() {
     for _ in 0..20 {
         let report = report(runtime.run(Transpose::new(&matrix())).with_report().wait());
         if start.elapsed() < Duration::from_millis(300) {
-            assert_eq!(report.device.api, Api::Cpu);
+            assert_eq!(report.device.api, Api::CPU);
         }
     }
     // It was asked to warm up meanwhile, and takes its turn once it is warm.
@@ -313,17 +313,17 @@ struct Relabelled(VirtualBackend);
 
 impl Relabelled {
     fn inside(&self, device: &DeviceInfo) -> DeviceInfo {
-        DeviceInfo { id: DeviceId { api: Api::Simulated, index: device.id.index }, ..device.clone() }
+        DeviceInfo { id: DeviceId { api: Api::SIMULATED, index: device.id.index }, ..device.clone() }
     }
 }
 
 impl Backend for Relabelled {
     fn api(&self) -> Api {
-        Api::Vulkan
+        Api::VULKAN
     }
 
     fn discover(&self) -> Result<Vec<DeviceInfo>, Absence> {
-        let outside = |info: DeviceInfo| DeviceInfo { id: DeviceId { api: Api::Vulkan, index: info.id.index }, ..info };
+        let outside = |info: DeviceInfo| DeviceInfo { id: DeviceId { api: Api::VULKAN, index: info.id.index }, ..info };
         Ok(self.0.discover()?.into_iter().map(outside).collect())
     }
 
@@ -347,7 +347,7 @@ fn one_gpu_behind_two_apis_counts_once() {
         .exploration(Exploration { one_in: 1000, first: 2 })
         .build()
         .unwrap();
-    let vulkan = DeviceId { api: Api::Vulkan, index: 0 };
+    let vulkan = DeviceId { api: Api::VULKAN, index: 0 };
     for device in [FIRST, vulkan].into_iter().cycle().take(8) {
         runtime.run_with(Transpose::new(&matrix()), RunOptions::require(device)).wait().unwrap();
     }

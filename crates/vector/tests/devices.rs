@@ -17,7 +17,7 @@ use support::{Random, ids};
 const DIMENSION: usize = 16;
 
 fn device(index: u32) -> DeviceId {
-    DeviceId { api: Api::Simulated, index }
+    DeviceId { api: Api::SIMULATED, index }
 }
 
 /// The CPU and virtual devices.
@@ -63,7 +63,7 @@ fn rows_are_split_over_devices_and_give_the_same_hits() {
             assert!(controls[0].counters().live_bytes > 0);
             let queries = Random(5).vectors(7, DIMENSION);
             let wanted = host.search_many(&queries, &SearchOptions::new(12)).unwrap();
-            assert_eq!(wanted.report.devices, [DeviceId { api: Api::Cpu, index: 0 }]);
+            assert_eq!(wanted.report.devices, [DeviceId { api: Api::CPU, index: 0 }]);
             let found = split.search_many(&queries, &SearchOptions::new(12)).unwrap();
             assert_eq!(found.hits, wanted.hits, "{metric:?} {storage}");
             assert!(found.report.devices.contains(&device(0)), "{:?}", found.report);
@@ -75,7 +75,7 @@ fn rows_are_split_over_devices_and_give_the_same_hits() {
             let wanted = host.search_many(&queries, &SearchOptions::new(12)).unwrap();
             let found = split.search_many(&queries, &SearchOptions::new(12)).unwrap();
             assert_eq!(found.hits, wanted.hits);
-            assert!(found.report.devices.contains(&DeviceId { api: Api::Cpu, index: 0 }));
+            assert!(found.report.devices.contains(&DeviceId { api: Api::CPU, index: 0 }));
         }
     }
 }

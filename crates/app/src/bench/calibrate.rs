@@ -65,7 +65,7 @@ pub fn run(options: &BenchOptions, runtime: &Runtime, screen: &mut Screen) -> Re
 
 /// Transfers of several sizes, there and back. A device that computes in the host's memory has no link.
 fn measure_links(runtime: &Runtime, device: &DeviceInfo) {
-    if device.id.api == Api::Cpu {
+    if device.shares_host_memory {
         return;
     }
     for bytes in TRANSFER_BYTES {

@@ -117,7 +117,7 @@ fn has_own_memory(device: &DeviceInfo) -> bool {
 /// itself, and there the heat of such a load would slow the cases down.
 fn load(device: &DeviceInfo, runtime: &Arc<Runtime>) -> Option<Runner> {
     let place = Place { runtime: Arc::clone(runtime), device: device.id };
-    let wanted = has_own_memory(device) && device.id.api != Api::Cuda;
+    let wanted = has_own_memory(device) && device.id.api != Api::CUDA;
     if wanted { workload::prepare(&cases::LOAD, &place).ok() } else { None }
 }
 

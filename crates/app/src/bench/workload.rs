@@ -4,9 +4,10 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use panoply::backend::PartMut;
 use panoply::prelude::*;
 use panoply::vector::{Collection, Options, Residency, Schema, SearchOptions, Storage};
-use panoply::{Describe, DeviceId};
+use panoply::{Describe, DeviceId, DeviceInfo};
 
 use super::cases::{SEARCHES_PER_CALLER, Work};
 use super::random::Normals;
@@ -119,9 +120,10 @@ impl Place {
     fn collection(&self, dtype: DType, rows: usize, dims: usize, normals: &mut Normals) -> panoply::Result<Collection> {
         let storage = if dtype == DType::F16 { Storage::F16 } else { Storage::F32 };
         let schema = Schema::new("bench", dims, Metric::Dot).storage(storage);
-        let residency = match self.device.api {
-            Api::Cpu => Residency::Host,
-            _ => Residency::Devices(vec![self.device]),
+        let shares = |device: &DeviceInfo| device.id == self.device && device.shares_host_memory;
+        let residency = match self.runtime.devices().any(shares) {
+            true => Residency::Host,
+            false => Residency::Devices(vec![self.device]),
         };
         // One segment, so that a search is one op.
         let segment_bytes_max = 2 * rows * dims * dtype.size_bytes();
@@ -149,9 +151,13 @@ impl Place {
 
     fn repeat<O: Operation + Describe + Clone>(&self, mut op: O) -> panoply::Result<Runner> {
         let mut failure = None;
-        op.for_each_input_mut(&mut |tensor| match self.resident(tensor) {
-            Ok(resident) => *tensor = resident,
-            Err(error) => failure = Some(error),
+        op.for_each_part_mut(&mut |part| {
+            if let PartMut::Tensor(tensor) = part {
+                match self.resident(tensor) {
+                    Ok(resident) => *tensor = resident,
+                    Err(error) => failure = Some(error),
+                }
+            }
         });
         if let Some(error) = failure {
             return Err(error);

@@ -4,14 +4,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use panoply_core::{
-    Absence, Api, Backend, Capabilities, DeviceId, DeviceInfo, DeviceKind, Domain, Engine, Op, OpenOptions, Result,
-    Support,
+    Absence, Api, Backend, Capabilities, DeviceId, DeviceInfo, DeviceKind, Engine, Op, OpenOptions, Result, Support,
 };
 
 use crate::context::Context;
 use crate::engine::CpuEngine;
 use crate::health::Sensors;
 use crate::memory::HostMemory;
+use crate::ops;
 use crate::simd::Simd;
 use crate::team::Team;
 
@@ -43,7 +43,7 @@ impl Default for CpuBackend {
 
 impl Backend for CpuBackend {
     fn api(&self) -> Api {
-        Api::Cpu
+        Api::CPU
     }
 
     fn discover(&self) -> Result<Vec<DeviceInfo>, Absence> {
@@ -55,8 +55,12 @@ impl Backend for CpuBackend {
         Ok(devices.collect())
     }
 
-    fn supports(&self, _device: &DeviceInfo, _op: &Op) -> Support {
-        Support::Yes
+    fn supports(&self, _device: &DeviceInfo, op: &Op) -> Support {
+        ops::supports(op)
+    }
+
+    fn can_run(&self, _device: &DeviceInfo, op: &Op) -> bool {
+        ops::DOMAINS.contains(&op.domain())
     }
 
     fn open(&self, device: &DeviceInfo, options: &OpenOptions) -> Result<Box<dyn Engine>> {
@@ -68,7 +72,7 @@ impl Backend for CpuBackend {
 }
 
 fn describe(root: &Path, name: &str, node: Option<u32>, index: u32) -> DeviceInfo {
-    let id = DeviceId { api: Api::Cpu, index };
+    let id = DeviceId { api: Api::CPU, index };
     let mut info = DeviceInfo::new(id, name, DeviceKind::Cpu);
     let meminfo = match node {
         Some(node) => root.join(format!("sys/devices/system/node/node{node}/meminfo")),
@@ -81,7 +85,10 @@ fn describe(root: &Path, name: &str, node: Option<u32>, index: u32) -> DeviceInf
     info.compute_capability = Some(Simd::detect().name().to_owned());
     info.compute_units = std::thread::available_parallelism().ok().and_then(|count| u32::try_from(count.get()).ok());
     info.numa_node = node;
-    info.capabilities = Capabilities { domains: vec![Domain::Compute, Domain::Signal], features: features() };
+    info.shares_host_memory = true;
+    info.computes_in_submit = true;
+    info.runs_on_cores = true;
+    info.capabilities = Capabilities { domains: ops::DOMAINS.to_vec(), features: features() };
     info
 }
 

@@ -11,7 +11,7 @@ use crate::fft::FftWorkspace;
 use crate::gemm::Workspace;
 use crate::map::PlanCache;
 use crate::memory::HostMemory;
-use crate::ops::transpose::copy_into;
+use crate::ops::compute::transpose::copy_into;
 use crate::simd::Simd;
 use crate::team::Team;
 

@@ -99,7 +99,7 @@ impl Default for CudaBackend {
 
 impl Backend for CudaBackend {
     fn api(&self) -> Api {
-        if self.emulated.is_some() { Api::Simulated } else { Api::Cuda }
+        if self.emulated.is_some() { Api::SIMULATED } else { Api::CUDA }
     }
 
     fn discover(&self) -> Result<Vec<DeviceInfo>, Absence> {
@@ -108,7 +108,7 @@ impl Backend for CudaBackend {
             Some(Emulated { compiler, count }) => {
                 let name = format!("simulated CUDA device (kernels compiled by {})", compiler.display());
                 let info = |index| {
-                    let id = DeviceId { api: Api::Simulated, index };
+                    let id = DeviceId { api: Api::SIMULATED, index };
                     let mut info = DeviceInfo::new(id, name.clone(), DeviceKind::DiscreteGpu);
                     info.capabilities = Capabilities { domains: vec![Domain::Compute], features: Vec::new() };
                     info

@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn a_word_that_was_written_becomes_an_error() {
-        let device = DeviceId { api: Api::Cuda, index: 0 };
+        let device = DeviceId { api: Api::CUDA, index: 0 };
         let mut complaints = Complaints::new(Rc::new(EmulatedDriver::new(device, "c++".into())));
         let describe = |word: u64, detail: u64| Error::invalid("a word", format!("{detail}"), word);
         let (silent, _) = complaints.lend(describe, 1).unwrap();

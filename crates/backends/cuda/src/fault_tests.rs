@@ -154,7 +154,7 @@ fn read_a_misaligned_address() {
     }
     let text = "KERNEL wide(GLOBAL u32 *p) { *(GLOBAL u32x4 *)p = *(GLOBAL const u32x4 *)(p + 4); }";
     let wide = Kernel::generated("wide", text.into(), "wide");
-    for (backend, info) in devices().into_iter().filter(|(_, info)| info.id.api == Api::Simulated) {
+    for (backend, info) in devices().into_iter().filter(|(_, info)| info.id.api == Api::SIMULATED) {
         let mut engine = open(&backend, &info);
         let context = engine.context_mut();
         let address = context.scratch(256).unwrap();

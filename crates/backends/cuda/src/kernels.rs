@@ -148,7 +148,7 @@ mod tests {
             return println!("skipped: NVRTC is not installed, so that no kernel can be compiled for CUDA");
         }
         let compiler = Compiler::new(String::new(), CHECKED_CAPABILITY);
-        let device = DeviceId { api: Api::Cuda, index: 0 };
+        let device = DeviceId { api: Api::CUDA, index: 0 };
         for kernel in kernels {
             let compiled = compiler.compile(device, &kernel.name(), &kernel.source(Dialect::Cuda));
             assert!(compiled.is_ok_and(|image| !image.is_empty()), "{} does not compile", kernel.name());

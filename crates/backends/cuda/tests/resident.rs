@@ -58,7 +58,7 @@ fn run(backend: &dyn Backend, step: usize) {
 fn wrong(engine: &mut dyn Engine, device: &DeviceInfo, case: &Case, shift: usize) -> Option<String> {
     let mut op = case.op.clone();
     let mut moved = Ok(());
-    op.for_each_input_mut(&mut |tensor| match to_device(engine, device, tensor, shift) {
+    op.for_each_tensor_mut(&mut |tensor| match to_device(engine, device, tensor, shift) {
         Ok(resident) => *tensor = resident,
         Err(error) => moved = Err(error),
     });
@@ -66,10 +66,7 @@ fn wrong(engine: &mut dyn Engine, device: &DeviceInfo, case: &Case, shift: usize
         return Some(format!("not moved to the device: {error}"));
     }
     match (reference(&case.op), run_one(engine, op)) {
-        (Ok(expected), Ok(got)) => {
-            let mut pairs = expected.tensors().zip(got.tensors());
-            pairs.find_map(|(expected, got)| difference(expected, got, case.tolerance))
-        }
+        (Ok(expected), Ok(got)) => case.judge.difference(&case.op, &expected, &got),
         (Err(expected), Err(got)) if expected.kind() == got.kind() => None,
         (expected, got) => Some(format!("expected {:?}, got {:?}", expected.err(), got.err())),
     }

@@ -117,11 +117,12 @@ pub(crate) fn describe(
         ("cooperative-matrix", wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX),
     ];
     let names = known.into_iter().filter(|(_, feature)| features.contains(*feature)).map(|(name, _)| name.to_owned());
+    device.runs_on_cores = device.kind == DeviceKind::SoftwareGpu;
     device.capabilities = Capabilities { domains: vec![Domain::Compute], features: names.collect() };
     device
 }
 
 /// The id of the adapter with this index.
 pub(crate) fn device_id(index: usize) -> DeviceId {
-    DeviceId { api: Api::Wgpu, index: u32::try_from(index).unwrap_or(u32::MAX) }
+    DeviceId { api: Api::WGPU, index: u32::try_from(index).unwrap_or(u32::MAX) }
 }

@@ -138,7 +138,7 @@ impl Default for WgpuBackend {
 
 impl Backend for WgpuBackend {
     fn api(&self) -> Api {
-        Api::Wgpu
+        Api::WGPU
     }
 
     fn discover(&self) -> Result<Vec<DeviceInfo>, Absence> {

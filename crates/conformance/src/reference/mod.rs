@@ -1,70 +1,17 @@
-//! What each op means, in plain loops. One file per op. Nothing here is fast, and nothing here is shared with an engine.
+//! What each op means, in plain loops. One folder per domain, one file per op. Nothing here is fast, and nothing here is
+//! shared with an engine.
 
-use panoply_core::op::compute::ComputeOp;
-use panoply_core::op::signal::SignalOp;
-use panoply_core::{Op, Result, Value};
+use panoply_core::{Op, Result, Support, Value};
 
-mod color_convert;
-mod conv2d;
-mod fft;
-mod gather;
-mod layernorm;
+mod compute;
 mod lines;
-mod map;
-mod matmul;
-mod normalize;
-mod pool2d;
-mod reduce;
-mod resize;
-mod scan;
-mod search;
-mod softmax;
-mod sort;
-mod topk;
-mod transfer;
-mod transpose;
+mod signal;
 
 /// The answer to an op, computed on the host.
 pub fn reference(op: &Op) -> Result<Value> {
     match op {
-        Op::Compute(op) => compute(op),
-        Op::Crypto(op) => match *op {},
-        Op::Network(op) => match *op {},
-        Op::Ml(op) => match *op {},
-        Op::Signal(op) => signal(op),
-        Op::Video(op) => match *op {},
-    }
-}
-
-fn compute(op: &ComputeOp) -> Result<Value> {
-    match op {
-        ComputeOp::ArgSort(op) => sort::run_arg(op),
-        ComputeOp::ColorConvert(op) => color_convert::run(op),
-        ComputeOp::Conv2d(op) => conv2d::forward(op),
-        ComputeOp::Conv2dBackwardInput(op) => conv2d::backward_input(op),
-        ComputeOp::Conv2dBackwardWeight(op) => conv2d::backward_weight(op),
-        ComputeOp::Gather(op) => gather::run(op),
-        ComputeOp::LayerNorm(op) => layernorm::run(op),
-        ComputeOp::Map(op) => map::run(op),
-        ComputeOp::MatMul(op) => matmul::run(op),
-        ComputeOp::Normalize(op) => normalize::run(op),
-        ComputeOp::Pool2d(op) => pool2d::run(op),
-        ComputeOp::Reduce(op) => reduce::run(op),
-        ComputeOp::Resize(op) => resize::run(op),
-        ComputeOp::Scan(op) => scan::run(op),
-        ComputeOp::Search(op) => search::run(op),
-        ComputeOp::Softmax(op) => softmax::run(op),
-        ComputeOp::Sort(op) => sort::run(op),
-        ComputeOp::SortPairs(op) => sort::run_pairs(op),
-        ComputeOp::TopK(op) => topk::run(op),
-        ComputeOp::Transfer(op) => transfer::run(op),
-        ComputeOp::Transpose(op) => transpose::run(op),
-    }
-}
-
-fn signal(op: &SignalOp) -> Result<Value> {
-    match op {
-        SignalOp::Fft(op) => fft::forward(op),
-        SignalOp::Ifft(op) => fft::inverse(op),
+        Op::Compute(op) => compute::run(op),
+        Op::Signal(op) => signal::run(op),
+        op => Err(Support::unknown(op).refusal(op)),
     }
 }

@@ -138,7 +138,7 @@ impl VirtualControl {
 
 impl Backend for VirtualBackend {
     fn api(&self) -> Api {
-        Api::Simulated
+        Api::SIMULATED
     }
 
     fn discover(&self) -> Result<Vec<DeviceInfo>, Absence> {
@@ -147,9 +147,13 @@ impl Backend for VirtualBackend {
         let present = |(control, _): &(&Arc<VirtualControl>, u32)| !control.absent.load(Ordering::Relaxed);
         let devices = self.devices.iter().zip(0..).filter(present).map(|(control, index)| {
             let mut info = model.clone();
-            info.id = DeviceId { api: Api::Simulated, index };
+            info.id = DeviceId { api: Api::SIMULATED, index };
             info.name = format!("simulated device {index}");
             info.numa_node = None;
+            // Whatever it answers with, it stands for a device with memory and a queue of its own.
+            info.shares_host_memory = false;
+            info.computes_in_submit = false;
+            info.runs_on_cores = false;
             info.kind = control.script.kind.unwrap_or(info.kind);
             info.pci_address = control.script.pci_address;
             info.memory_total_bytes = control.script.memory_bytes.or(info.memory_total_bytes);

@@ -100,7 +100,7 @@ impl VirtualEngine {
         self.memory.collect();
         let mut op = op.clone();
         let mut failure = None;
-        op.for_each_input_mut(&mut |tensor| {
+        op.for_each_tensor_mut(&mut |tensor| {
             if tensor.location() == Location::Host {
                 *bytes_moved += tensor.len_bytes() as u64;
             }

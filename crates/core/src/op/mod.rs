@@ -1,58 +1,26 @@
 //! Ops: typed pieces of work.
 //!
 //! Typed at the edge, dynamic inside: each op is a struct that implements [`Operation`], so that the caller gets a typed
-//! output; below that it is a value of the enum [`Op`], which queues, routers and engines handle alike. The six domains
-//! are six modules here and on every other layer. A domain that has no op yet is an empty enum: the type says so.
+//! output; below that it is a value of the enum [`Op`], which queues, routers and engines handle alike. A domain is a
+//! folder here and on every other layer; `list` names them all.
 
 use std::fmt;
 
+use crate::device::DeviceId;
 use crate::error::{Error, Result};
+use crate::part::{PartMut, PartRef};
 use crate::tensor::Tensor;
 
 mod axis;
-mod domain_ops;
+mod extension;
+mod list;
 
 pub mod compute;
-pub mod crypto;
-pub mod ml;
-pub mod network;
 pub mod signal;
-pub mod video;
 
-/// A family of ops.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Domain {
-    /// Arithmetic on tensors.
-    Compute,
-    /// Sealing, hashing, signing and compressing.
-    Crypto,
-    /// Packets.
-    Network,
-    /// Models.
-    Ml,
-    /// Sampled signals.
-    Signal,
-    /// Pictures in motion.
-    Video,
-}
-
-impl Domain {
-    /// Every domain.
-    pub const ALL: [Domain; 6] =
-        [Domain::Compute, Domain::Crypto, Domain::Network, Domain::Ml, Domain::Signal, Domain::Video];
-
-    /// The name used in modules, on the command line and in metrics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Domain::Compute => "compute",
-            Domain::Crypto => "crypto",
-            Domain::Network => "network",
-            Domain::Ml => "ml",
-            Domain::Signal => "signal",
-            Domain::Video => "video",
-        }
-    }
-}
+pub use crate::part::Value;
+pub use extension::Extension;
+pub use list::{Domain, Op};
 
 impl fmt::Display for Domain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -72,7 +40,8 @@ pub trait Operation: Send + 'static {
     fn output(value: Value) -> Result<Self::Output>;
 }
 
-/// What every op can tell about itself, whatever its domain.
+/// What every op can tell about itself, whatever its domain. The first four methods are its own; the others have answers
+/// that suit most ops.
 pub trait Describe {
     /// The op's name in messages, metrics and benchmarks, such as `matmul`.
     fn name(&self) -> &'static str;
@@ -80,25 +49,79 @@ pub trait Describe {
     /// Checks shapes, element types and arguments.
     fn validate(&self) -> Result<()>;
 
-    /// Shows each input tensor to `visit`, in a fixed order.
-    fn for_each_input(&self, visit: &mut dyn FnMut(&Tensor));
+    /// Shows each part that goes into the op to `visit`, in a fixed order; of a list each of its parts.
+    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>));
 
-    /// Lets `visit` replace each input tensor by one with the same elements, such as a copy on another device.
-    fn for_each_input_mut(&mut self, visit: &mut dyn FnMut(&mut Tensor));
+    /// Lets `visit` replace each part by one with the same contents, such as a copy on another device.
+    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>));
 
-    /// How much there is to do, in a unit of the op's own: on one device, ops of one name and element type with equal work
-    /// take about equally long, and more work takes longer. Without an answer of its own it is the elements of all
-    /// inputs.
+    /// How much there is to do, in a unit of the op's own: on one device, ops of one name, element type and cost class with
+    /// equal work take about equally long, and more work takes longer. Without an answer of its own it is the elements
+    /// of all tensors and the bytes of all else.
     fn work(&self) -> u64 {
-        let mut elements = 0_u64;
-        self.for_each_input(&mut |tensor| elements = elements.saturating_add(tensor.elements() as u64));
-        elements
+        let mut work = 0_u64;
+        self.for_each_part(&mut |part| {
+            let own = part.tensor().map_or_else(|| part.len_bytes(), Tensor::elements);
+            work = work.saturating_add(own as u64);
+        });
+        work
+    }
+
+    /// Which ops of this name and element type share a curve of time over work: RSA with 4096 bits and Ed25519, or two
+    /// models, do not.
+    fn cost_class(&self) -> CostClass {
+        CostClass::default()
+    }
+
+    /// What else decides which kernels the op needs, beyond its name and its tensors' element types, ranks, layouts and
+    /// sizes: a hash of the expression of a map, of a model, of a user's source.
+    fn kernel_signature(&self) -> u64 {
+        0
+    }
+
+    /// Whether it may run twice and do no harm: a fallback must not send a packet or advance a filter again.
+    fn is_repeatable(&self) -> bool {
+        true
+    }
+
+    /// The only device that can run it, where there is one: that of the device objects which it names.
+    fn bound_to(&self) -> Option<DeviceId> {
+        let mut device = None;
+        self.for_each_part(&mut |part| device = device.or(part.object().map(|object| object.device())));
+        device
     }
 
     /// Ops with equal keys can run as one: the same arithmetic on operands of the same inner shape. `None`: it always runs
     /// alone. A key is a hash, so an engine that joins ops looks at them as well.
     fn batch_key(&self) -> Option<BatchKey> {
         None
+    }
+}
+
+/// What tells curves of time over work apart, within one op and element type. Secrets have no place in it: it is written
+/// into profiles.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CostClass {
+    /// A word for it, such as `rsa-4096`; empty where the op has one curve. Letters, digits, `-`, `_` and `.` alone.
+    pub label: &'static str,
+    /// A number for what has no word, such as the hash of a model's contents.
+    pub variant: u64,
+}
+
+impl CostClass {
+    /// The class of this word.
+    pub const fn labelled(label: &'static str) -> CostClass {
+        CostClass { label, variant: 0 }
+    }
+
+    /// The class of this number.
+    pub const fn numbered(variant: u64) -> CostClass {
+        CostClass { label: "", variant }
+    }
+
+    /// Whether the op has one curve.
+    pub fn is_default(&self) -> bool {
+        *self == CostClass::default()
     }
 }
 
@@ -116,60 +139,54 @@ impl BatchKey {
     }
 }
 
-/// An op of any domain, ready for a queue.
-#[derive(Clone, Debug)]
-#[allow(clippy::large_enum_variant)] // An op lives in its task record, never in a Vec.
-pub enum Op {
-    /// Arithmetic on tensors.
-    Compute(compute::ComputeOp),
-    /// Sealing, hashing, signing and compressing.
-    Crypto(crypto::CryptoOp),
-    /// Packets.
-    Network(network::NetworkOp),
-    /// Models.
-    Ml(ml::MlOp),
-    /// Sampled signals.
-    Signal(signal::SignalOp),
-    /// Pictures in motion.
-    Video(video::VideoOp),
-}
-
 impl Op {
-    /// The domain.
-    pub fn domain(&self) -> Domain {
-        match self {
-            Op::Compute(_) => Domain::Compute,
-            Op::Crypto(_) => Domain::Crypto,
-            Op::Network(_) => Domain::Network,
-            Op::Ml(_) => Domain::Ml,
-            Op::Signal(_) => Domain::Signal,
-            Op::Video(_) => Domain::Video,
+    /// The op, unless it names device objects of two devices.
+    fn checked(self) -> Result<Op> {
+        let (mut first, mut other) = (None, None);
+        self.for_each_part(&mut |part| {
+            if let Some(object) = part.object() {
+                let device = *first.get_or_insert(object.device());
+                other = other.or((object.device() != device).then(|| object.device()));
+            }
+        });
+        match (first, other) {
+            (Some(first), Some(other)) => {
+                Err(Error::invalid("device objects of one op", format!("all on {first}"), format!("one on {other}")))
+            }
+            _ => Ok(self),
         }
+    }
+
+    /// Shows each input tensor to `visit`, in a fixed order.
+    pub fn for_each_tensor(&self, visit: &mut dyn FnMut(&Tensor)) {
+        self.for_each_part(&mut |part| {
+            if let PartRef::Tensor(tensor) = part {
+                visit(tensor);
+            }
+        });
+    }
+
+    /// Lets `visit` replace each input tensor by one with the same elements.
+    pub fn for_each_tensor_mut(&mut self, visit: &mut dyn FnMut(&mut Tensor)) {
+        self.for_each_part_mut(&mut |part| {
+            if let PartMut::Tensor(tensor) = part {
+                visit(tensor);
+            }
+        });
     }
 
     /// Bytes of all inputs.
     pub fn input_bytes(&self) -> usize {
         let mut bytes = 0_usize;
-        self.for_each_input(&mut |tensor| bytes = bytes.saturating_add(tensor.len_bytes()));
+        self.for_each_part(&mut |part| bytes = bytes.saturating_add(part.len_bytes()));
         bytes
     }
 
-    /// The element type of the first input, if the op has one.
+    /// The element type of the first input tensor, if the op has one.
     pub fn dtype(&self) -> Option<crate::dtype::DType> {
         let mut first = None;
-        self.for_each_input(&mut |tensor| first = first.or(Some(tensor.dtype())));
+        self.for_each_tensor(&mut |tensor| first = first.or(Some(tensor.dtype())));
         first
-    }
-
-    fn describe(&self) -> &dyn Describe {
-        match self {
-            Op::Compute(op) => op.describe(),
-            Op::Crypto(op) => match *op {},
-            Op::Network(op) => match *op {},
-            Op::Ml(op) => match *op {},
-            Op::Signal(op) => op.describe(),
-            Op::Video(op) => match *op {},
-        }
     }
 }
 
@@ -182,71 +199,39 @@ impl Describe for Op {
         self.describe().validate()
     }
 
-    fn for_each_input(&self, visit: &mut dyn FnMut(&Tensor)) {
-        self.describe().for_each_input(visit);
+    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
+        self.describe().for_each_part(visit);
+    }
+
+    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
+        self.describe_mut().for_each_part_mut(visit);
     }
 
     fn work(&self) -> u64 {
         self.describe().work()
     }
 
+    fn cost_class(&self) -> CostClass {
+        self.describe().cost_class()
+    }
+
+    fn kernel_signature(&self) -> u64 {
+        self.describe().kernel_signature()
+    }
+
+    fn is_repeatable(&self) -> bool {
+        self.describe().is_repeatable()
+    }
+
+    fn bound_to(&self) -> Option<DeviceId> {
+        self.describe().bound_to()
+    }
+
     fn batch_key(&self) -> Option<BatchKey> {
         self.describe().batch_key()
     }
-
-    fn for_each_input_mut(&mut self, visit: &mut dyn FnMut(&mut Tensor)) {
-        match self {
-            Op::Compute(op) => op.describe_mut().for_each_input_mut(visit),
-            Op::Crypto(op) => match *op {},
-            Op::Network(op) => match *op {},
-            Op::Ml(op) => match *op {},
-            Op::Signal(op) => op.describe_mut().for_each_input_mut(visit),
-            Op::Video(op) => match *op {},
-        }
-    }
 }
 
-/// What an engine returns for an op.
-#[derive(Clone, Debug)]
-#[allow(clippy::large_enum_variant)] // Moved once from the engine into the task record; a box would be an allocation per op.
-pub enum Value {
-    /// One tensor.
-    Tensor(Tensor),
-    /// Two tensors, such as sorted keys with their values.
-    Pair(Tensor, Tensor),
-}
-
-impl Value {
-    /// The one tensor.
-    pub fn into_tensor(self) -> Result<Tensor> {
-        match self {
-            Value::Tensor(tensor) => Ok(tensor),
-            Value::Pair(..) => Err(Error::invalid("the engine's answer", "one tensor", "two")),
-        }
-    }
-
-    /// The two tensors.
-    pub fn into_pair(self) -> Result<(Tensor, Tensor)> {
-        match self {
-            Value::Pair(first, second) => Ok((first, second)),
-            Value::Tensor(_) => Err(Error::invalid("the engine's answer", "two tensors", "one")),
-        }
-    }
-
-    /// The tensors, however many.
-    pub fn tensors(&self) -> impl Iterator<Item = &Tensor> {
-        let (first, second) = match self {
-            Value::Tensor(tensor) => (tensor, None),
-            Value::Pair(first, second) => (first, Some(second)),
-        };
-        std::iter::once(first).chain(second)
-    }
-
-    /// The value with each tensor replaced by what `change` makes of it.
-    pub fn try_map(self, mut change: impl FnMut(Tensor) -> Result<Tensor>) -> Result<Value> {
-        Ok(match self {
-            Value::Tensor(tensor) => Value::Tensor(change(tensor)?),
-            Value::Pair(first, second) => Value::Pair(change(first)?, change(second)?),
-        })
-    }
-}
+#[cfg(all(test, not(loom)))]
+#[path = "op_tests.rs"]
+mod tests;

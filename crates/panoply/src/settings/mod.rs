@@ -282,7 +282,7 @@ mod tests {
              [health]\nhot_celsius = 70\nopen_wait_min_ms = 5\n",
         )
         .unwrap();
-        assert_eq!(settings.only, Some(vec![Api::Cpu]));
+        assert_eq!(settings.only, Some(vec![Api::CPU]));
         assert_eq!(settings.selection.pick, [Pick::new("wgpu:1"), Pick::new("Iris")]);
         assert_eq!(settings.selection.power, Some(Power::Low));
         assert_eq!(settings.limits.queue_depth_max, 32);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use panoply_core::clock::Clock;
 use panoply_core::error::panic_message;
-use panoply_core::{Api, Backend, Describe, Engine, Error, Finished, Item, OpenOptions, Result};
+use panoply_core::{Backend, Describe, Engine, Error, Finished, Item, OpenOptions, Result};
 
 use super::flights::{Flight, FlightTable, Flights};
 use super::landing::Landing;
@@ -205,7 +205,7 @@ impl Driver {
     fn warm_up(&mut self) -> bool {
         let Driver { engine: Some(engine), generation, lane, clock, .. } = self else { return false };
         let Some(op) = lane.next_warm_up() else { return false };
-        let key = Key::new(op.name(), op.dtype());
+        let key = Key::new(op.name(), op.dtype(), op.cost_class());
         let warmed = inside(generation, clock.now(), || engine.warm_up(&op));
         lane.warmed_up(key);
         if let Err(message) = warmed {
@@ -242,8 +242,12 @@ impl Driver {
             return Step::Until(not_before);
         }
         let opened = {
-            let (backend, lane, options) = (&self.backend, &self.lane, &self.options);
-            inside(&self.generation, now, || backend.open(&lane.info, options))
+            let (backend, lane, options, clock) = (&self.backend, &self.lane, &self.options, &self.clock);
+            inside(&self.generation, now, || {
+                let mut engine = backend.open(&lane.info, options)?;
+                lane.objects.make_again(engine.as_mut(), clock.as_ref(), lane.limits.op_time_max)?;
+                Ok(engine)
+            })
         };
         match opened.unwrap_or_else(|message| Err(self.panicked(message))) {
             Ok(engine) => {
@@ -329,7 +333,7 @@ impl Driver {
 
     /// Whether the engine shall have another op. Ops that wait to be joined must be taken to be seen.
     fn wants_more(&self) -> bool {
-        let ops_min = if self.lane.info.id.api == Api::Cpu { 1 } else { ENGINE_OPS_MIN };
+        let ops_min = if self.lane.info.computes_in_submit { 1 } else { ENGINE_OPS_MIN };
         let (ops, expected_ns) = self.flights.load();
         let busy = ops >= ops_min && expected_ns >= ENGINE_NS_MAX && !self.batcher.holds();
         self.flights.room() > 0 && !busy

@@ -3,14 +3,14 @@
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use panoply_core::{Api, Describe, Error, Finished, Location, Op, Outcome, Report, Result, Tensor, Value};
+use panoply_core::{Error, Finished, Location, Op, Outcome, PartRef, Report, Result, Tensor, Value};
 
 use super::flights::{Flight, Flights, Landed};
 use super::task::{Forecast, transfer_to_host};
 use super::{Lane, Leg, OpTicket, Task, Times};
 use crate::health::Verdict;
 use crate::options::nanoseconds;
-use crate::router::model::Sample;
+use crate::router::model::{Label, Sample};
 use crate::wakes::Caller;
 
 /// An untold transfer is never taken for more than this part of an op's time.
@@ -70,7 +70,10 @@ impl Landing<'_> {
             self.lost = Some(error.clone());
         }
         let (mut ticket, flight) = (landed.ticket?, landed.flight);
-        if flight.leg == Leg::Run && done.result.is_ok() {
+        if flight.leg == Leg::Run
+            && let Ok(value) = &done.result
+        {
+            self.lane.objects.note(value);
             let task = ticket.question_mut()?;
             let lesson = self.lesson(&task.forecast, &flight, &done);
             // The plain path: everything is where it shall be.
@@ -223,7 +226,7 @@ impl Landing<'_> {
             told_ns.unwrap_or_else(|| lane.links.up.time_ns(bytes).min(ran_ns * UNTOLD_TRANSFER_SHARE_MAX));
         let device_ns = done.device_time.map(|time| nanoseconds(time) as f32);
         let share_ns = (flight.service_ns.max(1.0) * self.stretch - transfer_ns).max(1.0);
-        let own_ns = device_ns.filter(|_| lane.info.id.api == Api::Cpu);
+        let own_ns = device_ns.filter(|_| lane.info.computes_in_submit);
         // Of ops that ran side by side the engine tells each one's share of the time, not how long it takes by itself.
         let run_ns =
             own_ns.filter(|_| done.batch_size == 1).or_else(|| flight.alone.then(|| (ran_ns - transfer_ns).max(1.0)));
@@ -232,7 +235,7 @@ impl Landing<'_> {
             (true, Some(device_ns)) => (device_ns - transfer_ns).max(device_ns / 10.0),
             _ => share_ns,
         });
-        let output_bytes = done.result.as_ref().map_or(0, |value| value.tensors().map(Tensor::len_bytes).sum());
+        let output_bytes = done.result.as_ref().map_or(0, Value::len_bytes);
         let sample = Sample { run_ns, service_ns, output_bytes: output_bytes as f32 };
         Lesson { forecast: *forecast, sample, ran_ns, transfer: told_ns.map(|told_ns| (bytes, told_ns)) }
     }
@@ -246,12 +249,12 @@ impl Landing<'_> {
         if forecast.explored {
             lane.explored_ns.fetch_add(lesson.ran_ns as u64, Ordering::Relaxed);
         }
-        lane.model.learn(forecast.key, || (op.name(), op.dtype()), forecast.work_log2, lesson.sample);
+        lane.model.learn(forecast.key, || Label::of(op), forecast.work_log2, lesson.sample);
     }
 
     /// Learns from a transfer to the host, and puts it on the op's account.
     fn note_transfer(&self, task: &mut Task, flight: &Flight, done: &Finished) {
-        let bytes = done.result.as_ref().map_or(0, |value| value.tensors().map(Tensor::len_bytes).sum::<usize>());
+        let bytes = done.result.as_ref().map_or(0, Value::len_bytes);
         let took = done.transferred.unwrap_or(self.now.saturating_duration_since(flight.times.submitted));
         self.lane.links.down.learn(bytes as f32, nanoseconds(took) as f32);
         let history = task.history();
@@ -266,8 +269,13 @@ fn next_delivery(task: &mut Task) -> Option<(Op, Leg)> {
         return None;
     }
     let (value, _) = task.history.as_ref()?.output.as_ref()?;
-    let away = value.tensors().find(|tensor| tensor.location() != Location::Host)?;
-    Some((transfer_to_host(away)?, Leg::Deliver))
+    let away = value.parts().find(|part| part.object().is_none() && part.location() != Location::Host)?;
+    let away = match away {
+        PartRef::Tensor(tensor) => tensor.clone(),
+        PartRef::Bytes(bytes) => bytes.to_tensor().ok()?,
+        PartRef::Object(_) => return None,
+    };
+    Some((transfer_to_host(&away)?, Leg::Deliver))
 }
 
 /// Puts a part of the output that was brought to the host in the place of the one on the device.

@@ -8,6 +8,7 @@ use panoply_core::clock::Clock;
 use panoply_core::{DeviceId, DeviceInfo, Error, ErrorKind, Op, Result};
 
 use super::line::Line;
+use super::objects::Objects;
 use super::task::Place;
 use super::{OpTicket, Task, WorkerCounters, WorkerLimits, WorkerReport, WorkerState};
 use crate::batcher::Batching;
@@ -47,6 +48,8 @@ pub(crate) struct Lane {
     pub(crate) links: Links,
     pub(crate) gate: Gate,
     pub(crate) metrics: LaneMetrics,
+    /// The device objects that a lost engine's successor makes again.
+    pub(crate) objects: Objects,
     /// Ops sent to learn how fast the device is that have not come back.
     pub(crate) exploring: AtomicU32,
     /// How long the device worked on such ops.
@@ -115,6 +118,7 @@ impl Lane {
             links: Links::default(),
             gate: Gate::new(),
             metrics: LaneMetrics::new(),
+            objects: Objects::default(),
             exploring: AtomicU32::new(0),
             explored_ns: AtomicU64::new(0),
             backlog_ns: CacheLine(AtomicU64::new(0)),
@@ -363,7 +367,9 @@ impl Lane {
     /// Ends an op with an error: it goes elsewhere where its caller allows that, and otherwise the caller gets the error.
     pub(crate) fn fail(&self, mut ticket: OpTicket, error: Error) {
         let verdict = match error.kind() {
-            ErrorKind::Device if !matches!(error, Error::DeviceUnavailable { .. }) => Verdict::Failure,
+            ErrorKind::Device if !matches!(error, Error::DeviceUnavailable { .. } | Error::ObjectLost { .. }) => {
+                Verdict::Failure
+            }
             _ => Verdict::Neither,
         };
         let may_move = match ticket.question_mut() {

@@ -6,6 +6,7 @@
 //!   virtual clock.
 //! * `line`: the ops of one priority that wait for the device, first come first served.
 //! * `flights`: the ops inside the engine.
+//! * `objects`: the device objects that must be made again when the device was lost.
 //! * `supervisor`: starts the worker's thread, and replaces it when it hangs.
 //!
 //! How every accepted op gets exactly one outcome:
@@ -32,6 +33,7 @@ pub(crate) mod flights;
 mod landing;
 pub(crate) mod lane;
 mod line;
+mod objects;
 pub(crate) mod supervisor;
 pub(crate) mod task;
 
@@ -167,7 +169,7 @@ pub(crate) mod tests {
     use std::time::Instant;
 
     use panoply_core::op::compute::Transpose;
-    use panoply_core::{DType, Operation, Tensor};
+    use panoply_core::{CostClass, DType, Operation, Tensor};
 
     use super::*;
     use crate::options::{FallbackPolicy, Wishes};
@@ -177,7 +179,7 @@ pub(crate) mod tests {
     pub(crate) fn ticket() -> (OpTicket, OpReceiver) {
         let op = Transpose::new(&Tensor::zeros(DType::F32, [2, 3]).unwrap()).into_op().unwrap();
         let forecast = Forecast {
-            key: Key::new("transpose", Some(DType::F32)),
+            key: Key::new("transpose", Some(DType::F32), CostClass::default()),
             work_log2: 2.0,
             queue_ns: 0.0,
             transfer_ns: 0.0,

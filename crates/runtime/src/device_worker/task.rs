@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use panoply_core::op::compute::Transfer;
 use panoply_core::{
-    Alternative, Describe, DeviceId, Error, ErrorKind, Fallback, Location, Op, Operation, Prediction, Report, Tensor,
-    Value,
+    Alternative, Bytes, Describe, DeviceId, Error, ErrorKind, Fallback, Location, Op, Operation, PartMut, PartRef,
+    Prediction, Report, Tensor, Value,
 };
 
 use super::Lane;
@@ -157,10 +157,14 @@ impl Task {
     pub(crate) fn put_input(&mut self, device: DeviceId, fetched: &Tensor) {
         let Some(input) = self.input_on(|owner| owner == device) else { return };
         if let Some(op) = &mut self.op {
-            op.for_each_input_mut(&mut |tensor| {
-                if same_view(tensor, &input) {
-                    *tensor = fetched.clone();
+            op.for_each_part_mut(&mut |part| match part {
+                PartMut::Tensor(tensor) if same_view(tensor, &input) => *tensor = fetched.clone(),
+                PartMut::Bytes(bytes) if bytes.to_tensor().is_ok_and(|view| same_view(&view, &input)) => {
+                    if let Ok(arrived) = Bytes::from_tensor(fetched) {
+                        *bytes = arrived;
+                    }
                 }
+                _ => {}
             });
         }
     }
@@ -201,14 +205,19 @@ impl Task {
         true
     }
 
+    /// The first tensor, or bytes as a tensor of bytes, on a device that is wanted. Device objects do not move.
     fn input_on(&self, wanted: impl Fn(DeviceId) -> bool) -> Option<Tensor> {
         let mut found = None;
-        self.op.as_ref()?.for_each_input(&mut |tensor| {
-            if let Location::Device(owner) = tensor.location()
+        self.op.as_ref()?.for_each_part(&mut |part| {
+            if let Location::Device(owner) = part.location()
                 && found.is_none()
                 && wanted(owner)
             {
-                found = Some(tensor.clone());
+                found = match part {
+                    PartRef::Tensor(tensor) => Some(tensor.clone()),
+                    PartRef::Bytes(bytes) => bytes.to_tensor().ok(),
+                    PartRef::Object(_) => None,
+                };
             }
         });
         found

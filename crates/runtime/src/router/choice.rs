@@ -12,7 +12,7 @@
 
 use std::time::Instant;
 
-use panoply_core::{Api, DeviceKind, Op, Result, Warmth};
+use panoply_core::{DeviceKind, FirstGuess, Op, Result, Warmth};
 
 use super::facts::Facts;
 use super::lanes::{Candidate, LANES_MAX};
@@ -133,8 +133,8 @@ fn forecast(router: &Router, sights: &Sights, choice: Choice) -> Forecast {
 pub(super) fn look(router: &Router, op: &Op, wishes: &Wishes, now: Instant) -> Sights {
     let mut sights = Sights { of: [UNSEEN; LANES_MAX], facts: Facts::of(op) };
     let bound = match sights.facts.bound_to {
-        // A transfer to a device that is not among ours is anybody's.
-        Some(device) => router.lanes.mask_of(device).unwrap_or(u64::MAX),
+        // A transfer to a device that is not among ours is anybody's; a device object is nobody else's.
+        Some(device) => router.lanes.mask_of(device).unwrap_or(if sights.facts.has_object { 0 } else { u64::MAX }),
         None => u64::MAX,
     };
     let allowed = wishes.allowed & bound;
@@ -190,9 +190,9 @@ fn look_at(router: &Router, candidate: &Candidate, op: &Op, facts: &Facts, wishe
     if !candidate.backend.can_run(&lane.info, op) {
         return UNSEEN;
     }
-    let host_memory = lane.info.id.api == Api::Cpu;
+    let host_memory = lane.info.shares_host_memory;
     let known = lane.model.estimate(facts.key, facts.work_log2);
-    let estimate = known.unwrap_or_else(|| first_guess(lane.info.kind, host_memory, facts.work_log2));
+    let estimate = known.unwrap_or_else(|| estimate_of(candidate.backend.first_guess(&lane.info, op), facts.work_log2));
     let capacity = lane.gate.capacity();
     let mut transfer_ns = facts.transfer_ns(lane, &router.lanes, host_memory);
     if wishes.to_host && !host_memory {
@@ -332,15 +332,10 @@ fn backlog_ns(router: &Router, candidate: &Candidate) -> f32 {
     backlog
 }
 
-/// What is assumed of a device where nothing of the kind has run yet: an overhead and a speed, both optimistic.
-fn first_guess(kind: DeviceKind, host_memory: bool, work_log2: f32) -> Estimate {
-    let work = work_log2.exp2();
-    let (overhead_ns, ns_per_unit) = match kind {
-        _ if host_memory => (2_000.0, 0.5),
-        DeviceKind::Cpu | DeviceKind::SoftwareGpu => (50_000.0, 0.5),
-        _ => (20_000.0, 0.02),
-    };
-    let run_ns = overhead_ns + work * ns_per_unit;
+/// What a backend's guess makes of so much work. A guess that is no time at all counts as none.
+fn estimate_of(guess: FirstGuess, work_log2: f32) -> Estimate {
+    let guessed_ns = guess.overhead_ns + work_log2.exp2() * guess.work_unit_ns;
+    let run_ns = if guessed_ns.is_finite() { guessed_ns.max(0.0) } else { 0.0 };
     Estimate { near: false, settled: false, run_ns, service_ns: run_ns, output_log2: work_log2.min(30.0) }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use panoply_core::{Error, Op, Result};
+use panoply_core::{Describe, Error, Op, Result};
 
 use super::Router;
 use crate::device_worker::{Lane, OpReceiver, OpTicket, Task};
@@ -69,6 +69,7 @@ impl Router {
     fn task(&self, op: Op, wishes: &Wishes, accepted: Instant) -> Result<Task> {
         let forecast = self.choose(&op, wishes, accepted)?.forecast;
         let keep = match wishes.policy {
+            _ if !op.is_repeatable() => false,
             FallbackPolicy::None => false,
             FallbackPolicy::Retry { .. } => true,
             FallbackPolicy::Alternate | FallbackPolicy::Cpu => self.lanes.len() > 1,

@@ -1,7 +1,6 @@
 //! What about an op matters for the choice of its device, gathered in one look at its inputs.
 
-use panoply_core::op::compute::{ComputeOp, Transfer};
-use panoply_core::{Describe, DeviceId, Location, Op};
+use panoply_core::{Describe, DeviceId, Location, Op, PartRef};
 
 use super::lanes::{Candidate, LaneList};
 use super::model::{Key, log2};
@@ -19,8 +18,11 @@ pub(super) struct Facts {
     owners: [Option<(DeviceId, f32)>; OWNERS_MAX],
     /// Whether there were more owners than places.
     crowded: bool,
-    /// The only device that can do it, where there is one: a transfer is done by the device it leaves or reaches.
+    /// The only device that can do it, where there is one: a transfer is done by the device it leaves or reaches, an op that
+    /// names a device object by the object's.
     pub(super) bound_to: Option<DeviceId>,
+    /// Whether it names a device object.
+    pub(super) has_object: bool,
 }
 
 impl Facts {
@@ -31,18 +33,26 @@ impl Facts {
             host_bytes: 0.0,
             owners: [None; OWNERS_MAX],
             crowded: false,
-            bound_to: bound_to(op),
+            bound_to: op.bound_to(),
+            has_object: false,
         };
         let mut dtype = None;
-        op.for_each_input(&mut |tensor| {
-            dtype = dtype.or(Some(tensor.dtype()));
-            let bytes = tensor.len_bytes() as f32;
-            match tensor.location() {
+        op.for_each_part(&mut |part| {
+            match part {
+                PartRef::Tensor(tensor) => dtype = dtype.or(Some(tensor.dtype())),
+                PartRef::Bytes(_) => {}
+                PartRef::Object(_) => {
+                    facts.has_object = true;
+                    return;
+                }
+            }
+            let bytes = part.len_bytes() as f32;
+            match part.location() {
                 Location::Host => facts.host_bytes += bytes,
                 Location::Device(owner) => facts.add(owner, bytes),
             }
         });
-        facts.key = Key::new(op.name(), dtype);
+        facts.key = Key::new(op.name(), dtype, op.cost_class());
         facts
     }
 
@@ -68,13 +78,5 @@ impl Facts {
             up_bytes += bytes;
         }
         if host_memory { down_ns } else { down_ns + lane.links.up.time_ns(up_bytes) }
-    }
-}
-
-fn bound_to(op: &Op) -> Option<DeviceId> {
-    let Op::Compute(ComputeOp::Transfer(Transfer { input, to })) = op else { return None };
-    match (*to, input.location()) {
-        (Location::Device(device), _) | (Location::Host, Location::Device(device)) => Some(device),
-        (Location::Host, Location::Host) => None,
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use panoply_core::{Api, Backend, DeviceId, DeviceInfo, DeviceKind, Error, Result};
+use panoply_core::{Backend, DeviceId, Error, Result};
 
 use crate::device_worker::{Lane, WorkerState};
 
@@ -43,7 +43,7 @@ impl LaneList {
         let place = self.places.get(number)?;
         let lane = Arc::new(make(number as u8));
         let mut siblings = 0;
-        for other in self.iter().filter(|other| is_same_hardware(&other.lane.info, &lane.info)) {
+        for other in self.iter().filter(|other| other.lane.info.is_same_hardware(&lane.info)) {
             siblings |= 1 << other.lane.number;
             other.same_hardware.fetch_or(1 << number, Ordering::Release);
         }
@@ -93,33 +93,9 @@ impl LaneList {
     }
 }
 
-/// Whether two devices are one piece of hardware. An adapter that computes on the processor is the processor: it takes the
-/// cores that the CPU backend's ops need.
-fn is_same_hardware(a: &DeviceInfo, b: &DeviceInfo) -> bool {
-    let on_cores = |info: &DeviceInfo| {
-        matches!(info.kind, DeviceKind::Cpu | DeviceKind::SoftwareGpu) && info.id.api != Api::Simulated
-    };
-    a.is_same_hardware(b) || (on_cores(a) && on_cores(b) && a.id.api != b.id.api)
-}
-
 impl Candidate {
     /// Whether the worker still takes ops.
     pub(crate) fn is_alive(&self) -> bool {
         !matches!(self.lane.state(), WorkerState::Failed | WorkerState::Stopped)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_adapter_on_the_processors_cores_is_the_processor() {
-        let device = |api, index, kind| DeviceInfo::new(DeviceId { api, index }, "some device", kind);
-        let cpu = device(Api::Cpu, 0, DeviceKind::Cpu);
-        assert!(is_same_hardware(&cpu, &device(Api::Wgpu, 0, DeviceKind::SoftwareGpu)));
-        assert!(!is_same_hardware(&cpu, &device(Api::Wgpu, 0, DeviceKind::DiscreteGpu)));
-        assert!(!is_same_hardware(&cpu, &device(Api::Cpu, 1, DeviceKind::Cpu)), "another NUMA node");
-        assert!(!is_same_hardware(&cpu, &device(Api::Simulated, 0, DeviceKind::Cpu)), "made up to be apart");
     }
 }

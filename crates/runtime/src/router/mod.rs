@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use panoply_core::{Api, Op, Result};
+use panoply_core::{Op, Result};
 
 use crate::device_worker::task::Place;
 use crate::device_worker::{Forecast, Lane, Task};
@@ -104,7 +104,7 @@ impl Router {
 
     /// The lanes of the processor's own cores.
     pub(crate) fn cpu_mask(&self) -> u64 {
-        let cpus = self.lanes.iter().filter(|candidate| candidate.lane.info.id.api == Api::Cpu);
+        let cpus = self.lanes.iter().filter(|candidate| candidate.lane.info.is_processor());
         cpus.fold(0, |mask, candidate| mask | (1 << candidate.lane.number))
     }
 

@@ -1,6 +1,6 @@
 //! How long ops take on one device, learned from those that ran there.
 //!
-//! For each (op, element type) there is one entry with a class for each power of two of the op's work. A class keeps robust
+//! For each (op, element type, cost class) there is one entry with a class for each power of two of the op's work. A class keeps robust
 //! running averages of logarithms, so that one hiccup moves it little and a lasting change moves it soon.
 //!
 //! 1. One thread, the device's worker, writes; anyone reads, without locks. Every field is an atomic of its own: a reader
@@ -11,10 +11,11 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use panoply_core::DType;
+use panoply_core::{CostClass, DType, Describe, Op};
 
-/// The most pairs of op and element type that one device's model keeps.
-pub(crate) const KEYS_MAX: usize = 128;
+/// The most curves that one device's model keeps: room for every op of the list with every element type and with none,
+/// and as much again for cost classes and extensions, so that a key finds a place near its own.
+pub(crate) const KEYS_MAX: usize = (2 * Op::COUNT * (DType::ALL.len() + 1)).next_power_of_two();
 /// Classes of work, each a power of two.
 pub(crate) const CLASSES: usize = 48;
 /// How far a key may be from its place in the table.
@@ -45,7 +46,7 @@ pub(crate) struct Model {
 struct Entry {
     /// Zero while it is free.
     key: AtomicU64,
-    label: OnceLock<(String, Option<DType>)>,
+    label: OnceLock<Label>,
     /// A bit for each class that has been measured.
     known: AtomicU64,
     /// Made when the entry is claimed.
@@ -81,18 +82,43 @@ impl Log2 {
     }
 }
 
-/// Names an op and its element type.
+/// Names a curve: an op, its element type and its cost class, as a hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Key(pub(crate) u64);
 
+/// What a key stands for, in words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Label {
+    pub(crate) op: String,
+    pub(crate) dtype: Option<DType>,
+    /// The label of the cost class, and its number.
+    pub(crate) class: (String, u64),
+}
+
 impl Key {
-    pub(crate) fn new(op: &str, dtype: Option<DType>) -> Key {
+    pub(crate) fn new(op: &str, dtype: Option<DType>, class: CostClass) -> Key {
+        Key::of(op, dtype, class.label, class.variant)
+    }
+
+    fn of(op: &str, dtype: Option<DType>, class: &str, variant: u64) -> Key {
+        let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
         let dtype = dtype.map_or(0xff, |dtype| dtype as u8);
-        let hash = op
-            .bytes()
-            .chain([dtype])
-            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
+        let mut hash = op.bytes().chain([dtype]).fold(0xcbf2_9ce4_8422_2325_u64, step);
+        if !class.is_empty() || variant != 0 {
+            hash = class.bytes().chain(variant.to_le_bytes()).fold(hash, step);
+        }
         Key(hash.max(1))
+    }
+}
+
+impl Label {
+    pub(crate) fn of(op: &Op) -> Label {
+        let CostClass { label, variant } = op.cost_class();
+        Label { op: op.name().to_owned(), dtype: op.dtype(), class: (label.to_owned(), variant) }
+    }
+
+    pub(crate) fn key(&self) -> Key {
+        Key::of(&self.op, self.dtype, &self.class.0, self.class.1)
     }
 }
 
@@ -188,13 +214,7 @@ impl Model {
     }
 
     /// Learns from one op.
-    pub(crate) fn learn<'a>(
-        &self,
-        key: Key,
-        label: impl FnOnce() -> (&'a str, Option<DType>),
-        work_log2: f32,
-        sample: Sample,
-    ) {
+    pub(crate) fn learn(&self, key: Key, label: impl FnOnce() -> Label, work_log2: f32, sample: Sample) {
         let Some(entry) = self.claim(key, label) else { return };
         let index = class_of(work_log2);
         let class = entry.class(index);
@@ -226,8 +246,8 @@ impl Model {
     }
 
     /// Sets one class, as it was exported.
-    pub(crate) fn seed(&self, op: &str, dtype: Option<DType>, point: &Point) {
-        let Some(entry) = self.claim(Key::new(op, dtype), || (op, dtype)) else { return };
+    pub(crate) fn seed(&self, label: &Label, point: &Point) {
+        let Some(entry) = self.claim(label.key(), || label.clone()) else { return };
         let index = class_of(point.at);
         let class = entry.class(index);
         class.at.set(point.at);
@@ -240,16 +260,16 @@ impl Model {
     }
 
     /// Shows everything that was learned to `visit`.
-    pub(crate) fn for_each(&self, mut visit: impl FnMut(&str, Option<DType>, Point)) {
+    pub(crate) fn for_each(&self, mut visit: impl FnMut(&Label, Point)) {
         for entry in &self.entries {
-            let Some((op, dtype)) = entry.label.get() else { continue };
+            let Some(label) = entry.label.get() else { continue };
             let known = entry.known.load(Ordering::Acquire);
             for (_, class) in
                 entry.classes.get().into_iter().flatten().enumerate().filter(|(index, _)| known & (1 << index) != 0)
             {
                 let (at, run) = (class.at.get(), class.run.get());
                 let (service, output) = (class.service.get(), class.output.get());
-                visit(op, *dtype, Point { at, run, service, output, count: class.count.load(Ordering::Relaxed) });
+                visit(label, Point { at, run, service, output, count: class.count.load(Ordering::Relaxed) });
             }
         }
     }
@@ -266,7 +286,7 @@ impl Model {
         None
     }
 
-    fn claim<'a>(&self, key: Key, label: impl FnOnce() -> (&'a str, Option<DType>)) -> Option<&Entry> {
+    fn claim(&self, key: Key, label: impl FnOnce() -> Label) -> Option<&Entry> {
         if let Some(entry) = self.find(key) {
             return Some(entry);
         }
@@ -276,8 +296,7 @@ impl Model {
                 Err(found) => found == key.0,
             }
         })?;
-        let (op, dtype) = label();
-        let _ = entry.label.set((op.to_owned(), dtype));
+        let _ = entry.label.set(label());
         Some(entry)
     }
 }
@@ -348,26 +367,56 @@ fn exp2(value: f32) -> f32 {
 mod tests {
     use super::*;
 
+    fn label(op: &str, dtype: Option<DType>) -> Label {
+        Label { op: op.to_owned(), dtype, class: (String::new(), 0) }
+    }
+
+    #[test]
+    fn cost_classes_of_one_op_have_curves_of_their_own() {
+        let model = Model::new();
+        let rsa = Label { class: ("rsa-4096".to_owned(), 0), ..label("sign", None) };
+        let of_model = |variant| Label { class: (String::new(), variant), ..label("infer", None) };
+        for (label, ns) in [(&rsa, 1e6), (&label("sign", None), 1e4), (&of_model(1), 1e3), (&of_model(2), 1e5)] {
+            model.learn(label.key(), || label.clone(), 10.0, sample(ns));
+            let estimate = model.estimate(label.key(), 10.0).unwrap();
+            assert!((estimate.run_ns / ns - 1.0).abs() < 0.01, "{label:?}");
+        }
+        assert_eq!(rsa.key(), Key::new("sign", None, CostClass::labelled("rsa-4096")));
+        assert_eq!(of_model(2).key(), Key::new("infer", None, CostClass::numbered(2)));
+    }
+
+    #[test]
+    fn every_op_of_the_list_finds_a_place_with_every_element_type() {
+        let model = Model::new();
+        let kinds = || DType::ALL.into_iter().map(Some).chain([None]);
+        let labels: Vec<Label> =
+            (0..Op::COUNT).flat_map(|op| kinds().map(move |dtype| label(&format!("op{op}"), dtype))).collect();
+        labels.iter().for_each(|label| model.learn(label.key(), || label.clone(), 3.0, sample(10.0)));
+        let missing = labels.iter().filter(|label| model.estimate(label.key(), 3.0).is_none());
+        assert_eq!(missing.count(), 0);
+    }
+
     fn sample(ns: f32) -> Sample {
         Sample { run_ns: Some(ns), service_ns: ns, output_bytes: 64.0 }
     }
 
     fn learn(model: &Model, work: f32, ns: f32) {
-        model.learn(Key::new("map", Some(DType::F32)), || ("map", Some(DType::F32)), work.log2(), sample(ns));
+        let label = label("map", Some(DType::F32));
+        model.learn(label.key(), || label, work.log2(), sample(ns));
     }
 
     fn estimate(model: &Model, work: f32) -> f32 {
-        model.estimate(Key::new("map", Some(DType::F32)), work.log2()).unwrap().run_ns
+        model.estimate(label("map", Some(DType::F32)).key(), work.log2()).unwrap().run_ns
     }
 
     #[test]
     fn nothing_is_known_at_first_and_keys_are_kept_apart() {
         let model = Model::new();
-        assert_eq!(model.estimate(Key::new("map", Some(DType::F32)), 10.0), None);
+        assert_eq!(model.estimate(label("map", Some(DType::F32)).key(), 10.0), None);
         learn(&model, 1024.0, 5000.0);
         assert!((estimate(&model, 1024.0) / 5000.0 - 1.0).abs() < 0.01);
-        assert_eq!(model.estimate(Key::new("map", Some(DType::F64)), 10.0), None);
-        assert_eq!(model.estimate(Key::new("sort", Some(DType::F32)), 10.0), None);
+        assert_eq!(model.estimate(label("map", Some(DType::F64)).key(), 10.0), None);
+        assert_eq!(model.estimate(label("sort", Some(DType::F32)).key(), 10.0), None);
     }
 
     #[test]
@@ -383,7 +432,7 @@ mod tests {
     #[test]
     fn of_the_first_ops_the_quickest_counts_and_then_the_class_is_settled() {
         let model = Model::new();
-        let settled = || model.estimate(Key::new("map", Some(DType::F32)), 10.0).unwrap().settled;
+        let settled = || model.estimate(label("map", Some(DType::F32)).key(), 10.0).unwrap().settled;
         for ns in [90_000.0, 4_000.0, 30_000.0] {
             learn(&model, 1024.0, ns);
             assert_eq!(settled(), ns == 30_000.0, "after {ns} ns");
@@ -418,11 +467,11 @@ mod tests {
     fn a_full_table_learns_no_more_and_does_not_fail() {
         let model = Model::new();
         for number in 0..3 * KEYS_MAX {
-            let name = format!("op{number}");
-            model.learn(Key::new(&name, None), || (&name, None), 3.0, sample(10.0));
+            let label = label(&format!("op{number}"), None);
+            model.learn(label.key(), || label, 3.0, sample(10.0));
         }
         let mut seen = 0;
-        model.for_each(|_, _, _| seen += 1);
+        model.for_each(|_, _| seen += 1);
         assert!(seen > KEYS_MAX / 2 && seen <= KEYS_MAX, "{seen}");
     }
 
@@ -430,7 +479,7 @@ mod tests {
     fn what_is_exported_can_be_seeded() {
         let (model, copy) = (Model::new(), Model::new());
         (0..20).for_each(|size| learn(&model, (1 << size) as f32, 100.0 * (1 << size) as f32));
-        model.for_each(|op, dtype, point| copy.seed(op, dtype, &point));
+        model.for_each(|label, point| copy.seed(label, &point));
         for work in [1.0_f32, 3000.0, 1e6] {
             assert_eq!(estimate(&model, work), estimate(&copy, work));
         }

@@ -8,10 +8,10 @@ use std::str::FromStr;
 
 use panoply_core::{DType, DeviceInfo};
 
-use super::model::Point;
+use super::model::{Label, Point};
 use crate::device_worker::Lane;
 
-const HEAD: &str = "panoply profile 1";
+const HEAD: &str = "panoply profile 2";
 /// The most lines that a profile may have.
 const LINES_MAX: usize = 1_000_000;
 
@@ -66,6 +66,8 @@ pub struct OpSpeed {
     pub op: String,
     /// The element type of its first input.
     pub dtype: Option<DType>,
+    /// Its cost class: a label, empty where there is none, and a number.
+    pub class: (String, u64),
     /// The logarithm to base two of its work.
     pub work_log2: f32,
     /// Nanoseconds, as a logarithm to base two, with the device to itself.
@@ -108,7 +110,6 @@ pub enum ProfileError {
 impl Identity {
     /// The identity of a device as this library finds it.
     pub fn of(info: &DeviceInfo) -> Identity {
-        let plain = |text: &str| text.replace(['\t', '\n', '\r'], " ");
         let units = info.compute_units.unwrap_or(0);
         Identity {
             api: info.id.api.name().to_owned(),
@@ -118,6 +119,11 @@ impl Identity {
             version: env!("CARGO_PKG_VERSION").to_owned(),
         }
     }
+}
+
+/// A text without what would end a field or a line.
+fn plain(text: &str) -> String {
+    text.replace(['\t', '\n', '\r'], " ")
 }
 
 impl Profile {
@@ -135,10 +141,14 @@ impl Profile {
             }
             for op in &device.ops {
                 let dtype = op.dtype.map_or("-".to_owned(), |dtype| dtype.to_string());
-                let OpSpeed { op, work_log2, run_log2, service_log2, output_log2, count, .. } = op;
+                let OpSpeed {
+                    op, class: (label, variant), work_log2, run_log2, service_log2, output_log2, count, ..
+                } = op;
+                // Names of extensions come from outside.
+                let (op, label) = (plain(op), if label.is_empty() { "-".to_owned() } else { plain(label) });
                 let _ = writeln!(
                     text,
-                    "op\t{op}\t{dtype}\t{work_log2}\t{run_log2}\t{service_log2}\t{output_log2}\t{count}"
+                    "op\t{op}\t{dtype}\t{label}\t{variant:x}\t{work_log2}\t{run_log2}\t{service_log2}\t{output_log2}\t{count}"
                 );
             }
         }
@@ -154,12 +164,25 @@ impl Profile {
             link.is_measured().then_some(LinkSpeed { latency_ns, bytes_per_ns })
         };
         let mut ops = Vec::new();
-        lane.model.for_each(|op, dtype, point| {
+        lane.model.for_each(|label, point| {
             let Point { at, run, service, output, count } = point;
-            let (op, work_log2, run_log2) = (op.to_owned(), at, run);
-            ops.push(OpSpeed { op, dtype, work_log2, run_log2, service_log2: service, output_log2: output, count });
+            let Label { op, dtype, class } = label.clone();
+            let (work_log2, run_log2) = (at, run);
+            ops.push(OpSpeed {
+                op,
+                dtype,
+                class,
+                work_log2,
+                run_log2,
+                service_log2: service,
+                output_log2: output,
+                count,
+            });
         });
-        ops.sort_by(|a, b| (&a.op, a.dtype).cmp(&(&b.op, b.dtype)).then(a.work_log2.total_cmp(&b.work_log2)));
+        ops.sort_by(|a: &OpSpeed, b: &OpSpeed| {
+            let curves = (&a.op, a.dtype, &a.class).cmp(&(&b.op, b.dtype, &b.class));
+            curves.then(a.work_log2.total_cmp(&b.work_log2))
+        });
         let (up, down) = (speed(&lane.links.up), speed(&lane.links.down));
         DeviceProfile { identity: Identity::of(&lane.info), up, down, ops }
     }
@@ -175,7 +198,8 @@ impl DeviceProfile {
         }
         for op in &self.ops {
             let (at, run, service, output) = (op.work_log2, op.run_log2, op.service_log2, op.output_log2);
-            lane.model.seed(&op.op, op.dtype, &Point { at, run, service, output, count: op.count });
+            let label = Label { op: op.op.clone(), dtype: op.dtype, class: op.class.clone() };
+            lane.model.seed(&label, &Point { at, run, service, output, count: op.count });
         }
     }
 }
@@ -224,9 +248,11 @@ fn link_speed(fields: &[&str], line: usize) -> Result<LinkSpeed, ProfileError> {
 }
 
 fn op_speed(fields: &[&str], line: usize) -> Result<OpSpeed, ProfileError> {
-    let [op, dtype, work, run, service, output, count] = fields else {
-        return Err(bad(line, "seven fields", &fields.join(" ")));
+    let [op, dtype, label, variant, work, run, service, output, count] = fields else {
+        return Err(bad(line, "nine fields", &fields.join(" ")));
     };
+    let label = if *label == "-" { "" } else { label };
+    let variant = u64::from_str_radix(variant, 16).map_err(|_| bad(line, "a hexadecimal number", variant))?;
     let dtype = match *dtype {
         "-" => None,
         name => Some(
@@ -239,6 +265,7 @@ fn op_speed(fields: &[&str], line: usize) -> Result<OpSpeed, ProfileError> {
     Ok(OpSpeed {
         op: (*op).to_owned(),
         dtype,
+        class: (label.to_owned(), variant),
         work_log2: number(work, line)?,
         run_log2: number(run, line)?,
         service_log2: number(service, line)?,
@@ -272,6 +299,7 @@ mod tests {
         let op = |work: f32| OpSpeed {
             op: "matmul".into(),
             dtype: Some(DType::BF16),
+            class: ("rsa-4096".into(), 0xfeed),
             work_log2: work,
             run_log2: 14.25,
             service_log2: 13.5,
@@ -292,7 +320,7 @@ mod tests {
     fn damage_is_found_at_every_place() {
         let text = profile().to_text();
         assert_eq!("".parse::<Profile>(), Err(ProfileError::NotAProfile));
-        assert_eq!("panoply profile 2\n".parse::<Profile>(), Err(ProfileError::NotAProfile));
+        assert_eq!("panoply profile 1\n".parse::<Profile>(), Err(ProfileError::NotAProfile));
         for cut in 1..text.len() - 1 {
             assert!(text[..cut].parse::<Profile>().is_err(), "cut at {cut}");
         }

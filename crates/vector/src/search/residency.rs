@@ -256,7 +256,7 @@ mod tests {
     const ROW_BYTES: usize = 1024;
 
     fn block(range: Range<u32>) -> Arc<Block> {
-        let device = DeviceId { api: Api::Simulated, index: 0 };
+        let device = DeviceId { api: Api::SIMULATED, index: 0 };
         let rows = Tensor::from_vec(vec![0.0_f32], [1, 1]).unwrap();
         let (first_row, count) = (range.start, range.end - range.start);
         Arc::new(Block { device, first_row, count, rows, norms: None, masks: Mutex::default() })

@@ -1,73 +1,27 @@
-//! From an op to a kernel: one file per op. Each checks what only the data can tell, dispatches on the element type,
-//! and writes into an output of the context.
+//! From an op to a kernel: one folder per domain, one file per op. Each checks what only the data can tell, dispatches on the
+//! element type, and writes into an output of the context.
 
-use panoply_core::op::compute::ComputeOp;
-use panoply_core::op::signal::SignalOp;
-use panoply_core::{Op, Result, Value};
+use panoply_core::{Domain, Op, Result, Support, Value};
 
 use crate::context::Context;
 
-mod color_convert;
-mod conv2d;
-mod fft;
-mod gather;
-mod layernorm;
-mod map;
-mod matmul;
-mod normalize;
-mod pool2d;
-mod reduce;
-mod resize;
-mod scan;
-mod search;
-mod softmax;
-mod sort;
+pub(crate) mod compute;
+mod signal;
 pub(crate) mod together;
-mod topk;
-mod transfer;
-pub(crate) mod transpose;
+
+/// The domains of which every op is run.
+pub(crate) const DOMAINS: &[Domain] = &[Domain::Compute, Domain::Signal];
+
+/// Whether an op is run here.
+pub(crate) fn supports(op: &Op) -> Support {
+    if DOMAINS.contains(&op.domain()) { Support::Yes } else { Support::unknown(op) }
+}
 
 /// Runs one op to its end on the calling thread and the context's team.
 pub(crate) fn run(op: &Op, context: &mut Context) -> Result<Value> {
     match op {
-        Op::Compute(op) => run_compute(op, context),
-        Op::Crypto(op) => match *op {},
-        Op::Network(op) => match *op {},
-        Op::Ml(op) => match *op {},
-        Op::Signal(op) => run_signal(op, context),
-        Op::Video(op) => match *op {},
-    }
-}
-
-fn run_compute(op: &ComputeOp, context: &mut Context) -> Result<Value> {
-    match op {
-        ComputeOp::ArgSort(op) => sort::run_arg(op, context),
-        ComputeOp::ColorConvert(op) => color_convert::run(op, context),
-        ComputeOp::Conv2d(op) => conv2d::run(op, context),
-        ComputeOp::Conv2dBackwardInput(op) => conv2d::run_backward_input(op, context),
-        ComputeOp::Conv2dBackwardWeight(op) => conv2d::run_backward_weight(op, context),
-        ComputeOp::Gather(op) => gather::run(op, context),
-        ComputeOp::LayerNorm(op) => layernorm::run(op, context),
-        ComputeOp::Map(op) => map::run(op, context),
-        ComputeOp::MatMul(op) => matmul::run(op, context),
-        ComputeOp::Normalize(op) => normalize::run(op, context),
-        ComputeOp::Pool2d(op) => pool2d::run(op, context),
-        ComputeOp::Reduce(op) => reduce::run(op, context),
-        ComputeOp::Resize(op) => resize::run(op, context),
-        ComputeOp::Scan(op) => scan::run(op, context),
-        ComputeOp::Search(op) => search::run(op, context),
-        ComputeOp::Softmax(op) => softmax::run(op, context),
-        ComputeOp::Sort(op) => sort::run(op, context),
-        ComputeOp::SortPairs(op) => sort::run_pairs(op, context),
-        ComputeOp::TopK(op) => topk::run(op, context),
-        ComputeOp::Transfer(op) => transfer::run(op, context),
-        ComputeOp::Transpose(op) => transpose::run(op, context),
-    }
-}
-
-fn run_signal(op: &SignalOp, context: &mut Context) -> Result<Value> {
-    match op {
-        SignalOp::Fft(op) => fft::run(op, context),
-        SignalOp::Ifft(op) => fft::run_inverse(op, context),
+        Op::Compute(op) => compute::run(op, context),
+        Op::Signal(op) => signal::run(op, context),
+        op => Err(Support::unknown(op).refusal(op)),
     }
 }

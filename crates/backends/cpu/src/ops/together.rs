@@ -11,7 +11,7 @@ use panoply_core::error::panic_message;
 use panoply_core::op::compute::{ComputeOp, Search};
 use panoply_core::{Buffer, Describe, DeviceId, Error, Item, Op, Result, Tensor, Value};
 
-use super::search;
+use super::compute::search;
 use crate::context::Context;
 use crate::memory::HostMemory;
 use crate::team::Team;
@@ -266,7 +266,7 @@ mod tests {
     use panoply_core::op::compute::{Map, MatMul, Metric};
     use panoply_core::{Api, Operation};
 
-    const DEVICE: DeviceId = DeviceId { api: Api::Cpu, index: 0 };
+    const DEVICE: DeviceId = DeviceId { api: Api::CPU, index: 0 };
 
     fn context() -> Context {
         Context::new(Team::new(3), crate::simd::Simd::detect(), HostMemory::new(None))

@@ -47,7 +47,7 @@ fn count() -> Result<c_int, Absence> {
 
 fn info(index: c_int) -> Result<DeviceInfo, DriverError> {
     let device = result::device::get(index)?;
-    let id = DeviceId { api: Api::Cuda, index: index as u32 };
+    let id = DeviceId { api: Api::CUDA, index: index as u32 };
     let mut info = DeviceInfo::new(id, result::device::get_name(device)?, DeviceKind::DiscreteGpu);
     use sys::CUdevice_attribute as A;
     // SAFETY: the device was given by the driver.

@@ -14,7 +14,7 @@ use crate::driver::emulated::{self, EmulatedDriver};
 /// A context on the emulated device, or why there is none.
 fn context() -> Result<Context, Absence> {
     let compiler = emulated::find_compiler()?;
-    let device = DeviceId { api: Api::Simulated, index: 0 };
+    let device = DeviceId { api: Api::SIMULATED, index: 0 };
     Ok(Context::new(Rc::new(EmulatedDriver::new(device, compiler)), device, Dialect::Host, 1 << 20, None))
 }
 

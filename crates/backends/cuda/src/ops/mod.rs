@@ -44,11 +44,8 @@ pub(crate) fn first_stream(op: &Op, context: &Context) -> Stream {
 pub(crate) fn run(op: &Op, context: &mut Context) -> Result<Value> {
     match op {
         Op::Compute(op) => run_compute(op, context),
-        Op::Crypto(op) => match *op {},
-        Op::Network(op) => match *op {},
-        Op::Ml(op) => match *op {},
         Op::Signal(op) => run_signal(op, context),
-        Op::Video(op) => match *op {},
+        op => Err(Support::unknown(op).refusal(op)),
     }
 }
 
@@ -82,11 +79,8 @@ fn run_compute(op: &ComputeOp, context: &mut Context) -> Result<Value> {
 pub(crate) fn supports(op: &Op) -> Support {
     match op {
         Op::Compute(op) => supports_compute(op),
-        Op::Crypto(op) => match *op {},
-        Op::Network(op) => match *op {},
-        Op::Ml(op) => match *op {},
         Op::Signal(op) => supports_signal(op),
-        Op::Video(op) => match *op {},
+        op => Support::unknown(op),
     }
 }
 

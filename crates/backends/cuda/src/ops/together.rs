@@ -2,7 +2,7 @@
 //! same time pay for one.
 
 use panoply_core::op::compute::{ComputeOp, Map, MatMul, Search};
-use panoply_core::{Buffer, Describe, Item, Op, Result, Tensor, Value};
+use panoply_core::{Buffer, Item, Op, Result, Tensor, Value};
 use panoply_kernels::c::{Kernel, MATMUL, activation_number};
 
 use super::{map, matmul, search};
@@ -89,7 +89,7 @@ fn ops<'a, T>(items: &'a [Item], of: fn(&'a ComputeOp) -> Option<&'a T>) -> Vec<
 /// Elements of an op's inputs.
 fn elements(op: &Op) -> usize {
     let mut elements = 0;
-    op.for_each_input(&mut |tensor| elements += tensor.elements());
+    op.for_each_tensor(&mut |tensor| elements += tensor.elements());
     elements
 }
 

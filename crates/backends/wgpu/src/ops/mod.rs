@@ -1,7 +1,7 @@
 //! From an op to dispatches, one file per op. [`support`] says what runs; [`run`] records it.
 
 use panoply_core::op::compute::ComputeOp;
-use panoply_core::{DType, Describe, Error, Location, Op, Result, Shape, Tensor, Value};
+use panoply_core::{DType, Describe, Error, Location, Op, Result, Shape, Support, Tensor, Value};
 
 use crate::adapter::Profile;
 use crate::context::Context;
@@ -54,12 +54,12 @@ enum Way<'a> {
 
 /// How an adapter runs an op, or why it does not.
 fn way<'a>(profile: &Profile, op: &'a Op) -> Result<Way<'a>, String> {
-    let Op::Compute(compute) = op else { return Err(format!("the {} domain is not for GPUs", op.domain())) };
+    let Op::Compute(compute) = op else { return Err(unknown(op)) };
     if let Some(quirk) = quirks::find(QUIRKS, &profile.name, &profile.driver, op.name()) {
         return Err(format!("{} with {}: {}", profile.name, profile.driver, quirk.reason));
     }
     let mut wrong = None;
-    op.for_each_input(&mut |tensor| wrong = wrong.take().or_else(|| input_trouble(profile, tensor)));
+    op.for_each_tensor(&mut |tensor| wrong = wrong.take().or_else(|| input_trouble(profile, tensor)));
     if let Some(reason) = wrong {
         return Err(reason);
     }
@@ -67,6 +67,13 @@ fn way<'a>(profile: &Profile, op: &'a Op) -> Result<Way<'a>, String> {
     match Turned::new(compute) {
         Some(turned) if direct(profile, turned.op()).is_ok() => Ok(Way::Turned(Box::new(turned))),
         _ => Err(reason),
+    }
+}
+
+fn unknown(op: &Op) -> String {
+    match Support::unknown(op) {
+        Support::No(reason) => reason,
+        Support::Yes => String::new(),
     }
 }
 

@@ -4,6 +4,7 @@ use super::activation::Activation;
 use super::conv_shape::{ConvOptions, ConvShape, check_floats, conv_builders, dims4};
 use crate::error::{Error, Result};
 use crate::op::Describe;
+use crate::part::{PartMut, PartRef};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -83,16 +84,16 @@ impl Describe for Conv2d {
         Ok(())
     }
 
-    fn for_each_input(&self, visit: &mut dyn FnMut(&Tensor)) {
-        visit(&self.input);
-        visit(&self.weights);
-        self.bias.iter().for_each(visit);
+    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
+        visit((&self.input).into());
+        visit((&self.weights).into());
+        self.bias.iter().for_each(|tensor| visit(tensor.into()));
     }
 
-    fn for_each_input_mut(&mut self, visit: &mut dyn FnMut(&mut Tensor)) {
-        visit(&mut self.input);
-        visit(&mut self.weights);
-        self.bias.iter_mut().for_each(visit);
+    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
+        visit((&mut self.input).into());
+        visit((&mut self.weights).into());
+        self.bias.iter_mut().for_each(|tensor| visit(tensor.into()));
     }
 
     /// Multiplications.

@@ -3,6 +3,7 @@
 use super::conv_shape::{ConvOptions, ConvShape, check_floats, conv_builders, dims4};
 use crate::error::{Error, Result};
 use crate::op::Describe;
+use crate::part::{PartMut, PartRef};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -61,14 +62,14 @@ impl Describe for Conv2dBackwardInput {
         self.output_shape().map(drop)
     }
 
-    fn for_each_input(&self, visit: &mut dyn FnMut(&Tensor)) {
-        visit(&self.gradient);
-        visit(&self.weights);
+    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
+        visit((&self.gradient).into());
+        visit((&self.weights).into());
     }
 
-    fn for_each_input_mut(&mut self, visit: &mut dyn FnMut(&mut Tensor)) {
-        visit(&mut self.gradient);
-        visit(&mut self.weights);
+    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
+        visit((&mut self.gradient).into());
+        visit((&mut self.weights).into());
     }
 }
 
@@ -126,14 +127,14 @@ impl Describe for Conv2dBackwardWeight {
         self.output_shape().map(drop)
     }
 
-    fn for_each_input(&self, visit: &mut dyn FnMut(&Tensor)) {
-        visit(&self.input);
-        visit(&self.gradient);
+    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
+        visit((&self.input).into());
+        visit((&self.gradient).into());
     }
 
-    fn for_each_input_mut(&mut self, visit: &mut dyn FnMut(&mut Tensor)) {
-        visit(&mut self.input);
-        visit(&mut self.gradient);
+    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
+        visit((&mut self.input).into());
+        visit((&mut self.gradient).into());
     }
 }
 

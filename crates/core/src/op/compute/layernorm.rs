@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::op::Describe;
+use crate::part::{PartMut, PartRef};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -115,14 +116,14 @@ impl Describe for LayerNorm {
         Ok(())
     }
 
-    fn for_each_input(&self, visit: &mut dyn FnMut(&Tensor)) {
-        visit(&self.input);
-        self.weight.iter().chain(&self.bias).for_each(visit);
+    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
+        visit((&self.input).into());
+        self.weight.iter().chain(&self.bias).for_each(|tensor| visit(tensor.into()));
     }
 
-    fn for_each_input_mut(&mut self, visit: &mut dyn FnMut(&mut Tensor)) {
-        visit(&mut self.input);
-        self.weight.iter_mut().chain(&mut self.bias).for_each(visit);
+    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
+        visit((&mut self.input).into());
+        self.weight.iter_mut().chain(&mut self.bias).for_each(|tensor| visit(tensor.into()));
     }
 }
 
@@ -151,7 +152,7 @@ mod tests {
             assert!(matches!(LayerNorm::new(&input).epsilon(epsilon).validate(), Err(Error::InvalidArgument { .. })));
         }
         let mut seen = 0;
-        LayerNorm::new(&input).weight(&row).bias(&row).for_each_input(&mut |_| seen += 1);
+        LayerNorm::new(&input).weight(&row).bias(&row).for_each_part(&mut |_| seen += 1);
         assert_eq!(seen, 3);
     }
 }

@@ -7,6 +7,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::expr::{BinaryOp, Expr, ExprError, INPUTS_MAX, Program, TernaryOp, UnaryOp};
 use crate::op::{BatchKey, Describe};
+use crate::part::{PartMut, PartRef};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -217,12 +218,16 @@ impl Describe for Map {
         self.output_shape().map(drop)
     }
 
-    fn for_each_input(&self, visit: &mut dyn FnMut(&Tensor)) {
-        self.inputs().for_each(visit);
+    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
+        self.inputs().for_each(|tensor| visit(tensor.into()));
     }
 
-    fn for_each_input_mut(&mut self, visit: &mut dyn FnMut(&mut Tensor)) {
-        self.few.iter_mut().flatten().chain(&mut self.more).for_each(visit);
+    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
+        self.few.iter_mut().flatten().chain(&mut self.more).for_each(|tensor| visit(tensor.into()));
+    }
+
+    fn kernel_signature(&self) -> u64 {
+        self.program.as_ref().map_or(0, |program| program.hash())
     }
 
     /// The same expression over inputs of the same element types and shapes.

@@ -4,6 +4,7 @@ use super::activation::Activation;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::op::{BatchKey, Describe};
+use crate::part::{PartMut, PartRef};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -225,16 +226,16 @@ impl Describe for MatMul {
         self.check_scalars()
     }
 
-    fn for_each_input(&self, visit: &mut dyn FnMut(&Tensor)) {
-        visit(&self.a);
-        visit(&self.b);
-        self.c.iter().chain(&self.bias).for_each(visit);
+    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
+        visit((&self.a).into());
+        visit((&self.b).into());
+        self.c.iter().chain(&self.bias).for_each(|tensor| visit(tensor.into()));
     }
 
-    fn for_each_input_mut(&mut self, visit: &mut dyn FnMut(&mut Tensor)) {
-        visit(&mut self.a);
-        visit(&mut self.b);
-        self.c.iter_mut().chain(&mut self.bias).for_each(visit);
+    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
+        visit((&mut self.a).into());
+        visit((&mut self.b).into());
+        self.c.iter_mut().chain(&mut self.bias).for_each(|tensor| visit(tensor.into()));
     }
 
     /// Multiplications.

@@ -1,10 +1,7 @@
 //! The compute domain: arithmetic on tensors. One file per op, each with the op's struct, its builder methods, its
-//! checks and its output's shape; the list below is all that connects them.
+//! checks and its output's shape; `list` connects them.
 
-use super::Value;
 use super::axis;
-use super::domain_ops::domain_ops;
-use crate::tensor::Tensor;
 
 mod activation;
 mod color_convert;
@@ -27,6 +24,7 @@ mod topk;
 mod transfer;
 mod transpose;
 
+pub use super::list::ComputeOp;
 pub use activation::Activation;
 pub use color_convert::{ColorConvert, ColorFormat, ColorRange, ColorStandard};
 pub use conv_shape::{ConvOptions, ConvShape};
@@ -47,29 +45,3 @@ pub use sort::{ArgSort, Sort, SortPairs};
 pub use topk::TopK;
 pub use transfer::Transfer;
 pub use transpose::Transpose;
-
-domain_ops! {
-    /// An op of the compute domain.
-    ComputeOp in Compute;
-    ArgSort => Tensor, Value::into_tensor;
-    ColorConvert => Tensor, Value::into_tensor;
-    Conv2d => Tensor, Value::into_tensor;
-    Conv2dBackwardInput => Tensor, Value::into_tensor;
-    Conv2dBackwardWeight => Tensor, Value::into_tensor;
-    Gather => Tensor, Value::into_tensor;
-    LayerNorm => Tensor, Value::into_tensor;
-    Map => Tensor, Value::into_tensor;
-    MatMul => Tensor, Value::into_tensor;
-    Normalize => Tensor, Value::into_tensor;
-    Pool2d => Tensor, Value::into_tensor;
-    Reduce => Tensor, Value::into_tensor;
-    Resize => Tensor, Value::into_tensor;
-    Scan => Tensor, Value::into_tensor;
-    Search => Neighbors, Neighbors::from_value;
-    Softmax => Tensor, Value::into_tensor;
-    Sort => Tensor, Value::into_tensor;
-    SortPairs => (Tensor, Tensor), Value::into_pair;
-    TopK => (Tensor, Tensor), Value::into_pair;
-    Transfer => Tensor, Value::into_tensor;
-    Transpose => Tensor, Value::into_tensor;
-}

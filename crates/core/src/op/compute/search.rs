@@ -4,6 +4,7 @@ use crate::buffer::{Buffer, HostBufferMut};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::op::{BatchKey, Describe, Value};
+use crate::part::{PartMut, PartRef};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -169,16 +170,16 @@ impl Describe for Search {
         self.check_shapes()
     }
 
-    fn for_each_input(&self, visit: &mut dyn FnMut(&Tensor)) {
-        visit(&self.rows);
-        visit(&self.queries);
-        self.filter.iter().chain(&self.row_norms).for_each(visit);
+    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
+        visit((&self.rows).into());
+        visit((&self.queries).into());
+        self.filter.iter().chain(&self.row_norms).for_each(|tensor| visit(tensor.into()));
     }
 
-    fn for_each_input_mut(&mut self, visit: &mut dyn FnMut(&mut Tensor)) {
-        visit(&mut self.rows);
-        visit(&mut self.queries);
-        self.filter.iter_mut().chain(&mut self.row_norms).for_each(visit);
+    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
+        visit((&mut self.rows).into());
+        visit((&mut self.queries).into());
+        self.filter.iter_mut().chain(&mut self.row_norms).for_each(|tensor| visit(tensor.into()));
     }
 
     /// Elements compared.

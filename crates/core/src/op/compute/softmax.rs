@@ -3,6 +3,7 @@
 use super::axis::check_axis;
 use crate::error::{Error, Result};
 use crate::op::Describe;
+use crate::part::{PartMut, PartRef};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -57,12 +58,12 @@ impl Describe for Softmax {
         check_axis(self.input.shape(), self.axis, "softmax: input", "softmax: axis")
     }
 
-    fn for_each_input(&self, visit: &mut dyn FnMut(&Tensor)) {
-        visit(&self.input);
+    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
+        visit((&self.input).into());
     }
 
-    fn for_each_input_mut(&mut self, visit: &mut dyn FnMut(&mut Tensor)) {
-        visit(&mut self.input);
+    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
+        visit((&mut self.input).into());
     }
 }
 

@@ -8,6 +8,7 @@ use super::axis::{check_axis, check_positions};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::op::Describe;
+use crate::part::{PartMut, PartRef};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -147,12 +148,12 @@ impl Describe for Sort {
         check(&self.input, self.axis)
     }
 
-    fn for_each_input(&self, visit: &mut dyn FnMut(&Tensor)) {
-        visit(&self.input);
+    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
+        visit((&self.input).into());
     }
 
-    fn for_each_input_mut(&mut self, visit: &mut dyn FnMut(&mut Tensor)) {
-        visit(&mut self.input);
+    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
+        visit((&mut self.input).into());
     }
 }
 
@@ -165,12 +166,12 @@ impl Describe for ArgSort {
         check(&self.input, self.axis)
     }
 
-    fn for_each_input(&self, visit: &mut dyn FnMut(&Tensor)) {
-        visit(&self.input);
+    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
+        visit((&self.input).into());
     }
 
-    fn for_each_input_mut(&mut self, visit: &mut dyn FnMut(&mut Tensor)) {
-        visit(&mut self.input);
+    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
+        visit((&mut self.input).into());
     }
 }
 
@@ -187,14 +188,14 @@ impl Describe for SortPairs {
         check(&self.keys, self.axis)
     }
 
-    fn for_each_input(&self, visit: &mut dyn FnMut(&Tensor)) {
-        visit(&self.keys);
-        visit(&self.values);
+    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
+        visit((&self.keys).into());
+        visit((&self.values).into());
     }
 
-    fn for_each_input_mut(&mut self, visit: &mut dyn FnMut(&mut Tensor)) {
-        visit(&mut self.keys);
-        visit(&mut self.values);
+    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
+        visit((&mut self.keys).into());
+        visit((&mut self.values).into());
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::device::DeviceId;
 use crate::error::Result;
 use crate::op::Describe;
+use crate::part::{PartMut, PartRef};
 use crate::tensor::{Location, Tensor};
 
 /// Copies a tensor to a place. A tensor that is there already, and contiguous, is returned as it is.
@@ -35,11 +36,19 @@ impl Describe for Transfer {
         Ok(())
     }
 
-    fn for_each_input(&self, visit: &mut dyn FnMut(&Tensor)) {
-        visit(&self.input);
+    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
+        visit((&self.input).into());
     }
 
-    fn for_each_input_mut(&mut self, visit: &mut dyn FnMut(&mut Tensor)) {
-        visit(&mut self.input);
+    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
+        visit((&mut self.input).into());
+    }
+
+    /// It is done by the device that it reaches or leaves.
+    fn bound_to(&self) -> Option<DeviceId> {
+        match (self.to, self.input.location()) {
+            (Location::Device(device), _) | (Location::Host, Location::Device(device)) => Some(device),
+            (Location::Host, Location::Host) => None,
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::error::Result;
 use crate::op::Describe;
+use crate::part::{PartMut, PartRef};
 use crate::shape::{RANK_MAX, Shape};
 use crate::tensor::Tensor;
 
@@ -53,11 +54,11 @@ impl Describe for Transpose {
         self.view().map(drop)
     }
 
-    fn for_each_input(&self, visit: &mut dyn FnMut(&Tensor)) {
-        visit(&self.input);
+    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
+        visit((&self.input).into());
     }
 
-    fn for_each_input_mut(&mut self, visit: &mut dyn FnMut(&mut Tensor)) {
-        visit(&mut self.input);
+    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
+        visit((&mut self.input).into());
     }
 }

@@ -5,6 +5,7 @@ use super::fft::{half_spectrum_len, transform_work};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::op::Describe;
+use crate::part::{PartMut, PartRef};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -76,12 +77,12 @@ impl Describe for Ifft {
         }
     }
 
-    fn for_each_input(&self, visit: &mut dyn FnMut(&Tensor)) {
-        visit(&self.input);
+    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
+        visit((&self.input).into());
     }
 
-    fn for_each_input_mut(&mut self, visit: &mut dyn FnMut(&mut Tensor)) {
-        visit(&mut self.input);
+    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
+        visit((&mut self.input).into());
     }
 
     fn work(&self) -> u64 {

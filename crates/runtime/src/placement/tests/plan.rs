@@ -130,7 +130,7 @@ fn virtual_functions_are_the_same_hardware() {
 #[test]
 fn opened_devices_say_where_they_are() {
     use panoply_core::device::{Api, DeviceId, DeviceInfo, DeviceKind};
-    let id = DeviceId { api: Api::Cuda, index: 0 };
+    let id = DeviceId { api: Api::CUDA, index: 0 };
     let mut info = DeviceInfo::new(id, "test", DeviceKind::DiscreteGpu);
     (info.pci_address, info.numa_node) = ("0000:90:00.0".parse().ok(), Some(1));
     let topology = Topology::read(Fixture::two_sockets().root());

@@ -140,7 +140,7 @@ pub(super) mod tests {
             return println!("skipped: NVRTC is not installed");
         }
         let compiler = Compiler::new(String::new(), GROUPED_CAPABILITY);
-        let device = DeviceId { api: Api::Simulated, index: 0 };
+        let device = DeviceId { api: Api::SIMULATED, index: 0 };
         for (dtype, piece, exact, tile) in [
             (DType::F32, 4, false, (64, 256)),
             (DType::F16, 8, true, (256, 128)),

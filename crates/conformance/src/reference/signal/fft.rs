@@ -1,0 +1,107 @@
+//! Fft and Ifft: sums in f64, split by the smallest prime factor of the length. A prime length is the plain sum.
+
+use std::f64::consts::TAU;
+
+use panoply_core::op::signal::{Fft, Ifft};
+use panoply_core::{Complex64, DType, Result, Tensor, Value};
+
+use crate::reference::lines::lines;
+use crate::values::{tensor_of, to_f64};
+
+type Number = [f64; 2];
+
+pub(super) fn forward(op: &Fft) -> Result<Value> {
+    let numbers = numbers(&op.input)?;
+    let shape = op.output_shape()?;
+    let transformed = map_lines(&numbers, op.input.shape(), &shape, op.axis, |line| spectrum(line, -1.0));
+    Ok(Value::Tensor(complex_tensor(&shape, &transformed)?))
+}
+
+pub(super) fn inverse(op: &Ifft) -> Result<Value> {
+    let numbers = numbers(&op.input)?;
+    let shape = op.output_shape()?;
+    let signals = map_lines(&numbers, op.input.shape(), &shape, op.axis, |line| {
+        let line = op.real_len.map_or_else(|| line.to_vec(), |len| whole_spectrum(line, len));
+        let divisor = line.len() as f64;
+        spectrum(&line, 1.0).into_iter().map(|[re, im]| [re / divisor, im / divisor]).collect()
+    });
+    Ok(Value::Tensor(match op.real_len {
+        Some(_) => tensor_of(DType::F32, &shape, &signals.iter().map(|[re, _]| *re).collect::<Vec<f64>>()),
+        None => complex_tensor(&shape, &signals)?,
+    }))
+}
+
+/// `Σ x[j] · exp(sign · 2πi·j·k/n)` for each k.
+fn spectrum(line: &[Number], sign: f64) -> Vec<Number> {
+    let len = line.len();
+    if len <= 1 {
+        return line.to_vec();
+    }
+    let root = |numerator: usize| {
+        let (sin, cos) = (sign * TAU * (numerator % len) as f64 / len as f64).sin_cos();
+        [cos, sin]
+    };
+    let radix = (2..=len).find(|divisor| len.is_multiple_of(*divisor)).unwrap_or(len);
+    if radix == len {
+        let roots: Vec<Number> = (0..len).map(root).collect();
+        let term = |k: usize| line.iter().enumerate().map(|(j, x)| product(*x, roots[j * k % len])).fold([0.0; 2], sum);
+        return (0..len).map(term).collect();
+    }
+    // Every radix-th element, from each start, is a shorter line; its spectrum repeats.
+    let shorter = len / radix;
+    let parts: Vec<Vec<Number>> = (0..radix)
+        .map(|start| spectrum(&line.iter().skip(start).step_by(radix).copied().collect::<Vec<_>>(), sign))
+        .collect();
+    let term = |k: usize| {
+        parts.iter().enumerate().map(|(start, part)| product(part[k % shorter], root(start * k))).fold([0.0; 2], sum)
+    };
+    (0..len).map(term).collect()
+}
+
+/// The spectrum of `len` real numbers from its first half.
+fn whole_spectrum(half: &[Number], len: usize) -> Vec<Number> {
+    let element = |k: usize| match 2 * k {
+        _ if k == 0 || 2 * k == len => [half[k][0], 0.0],
+        twice if twice < len => half[k],
+        _ => [half[len - k][0], -half[len - k][1]],
+    };
+    (0..len).map(element).collect()
+}
+
+/// The lines of one tensor written over the lines of another, which may be longer or shorter. What is too much is left out.
+fn map_lines(
+    numbers: &[Number],
+    from: &[usize],
+    to: &[usize],
+    axis: usize,
+    change: impl Fn(&[Number]) -> Vec<Number>,
+) -> Vec<Number> {
+    let mut changed = vec![[0.0; 2]; to.iter().product()];
+    for (sources, targets) in lines(from, axis).into_iter().zip(lines(to, axis)) {
+        let line: Vec<Number> = sources.into_iter().map(|place| numbers[place]).collect();
+        for (place, value) in targets.into_iter().zip(change(&line)) {
+            changed[place] = value;
+        }
+    }
+    changed
+}
+
+fn numbers(tensor: &Tensor) -> Result<Vec<Number>> {
+    let values = to_f64(tensor)?;
+    Ok(match tensor.dtype() {
+        DType::Complex64 => values.chunks_exact(2).map(|pair| [pair[0], pair[1]]).collect(),
+        _ => values.into_iter().map(|value| [value, 0.0]).collect(),
+    })
+}
+
+fn complex_tensor(dims: &[usize], numbers: &[Number]) -> Result<Tensor> {
+    Tensor::from_vec(numbers.iter().map(|[re, im]| Complex64::new(*re as f32, *im as f32)).collect(), dims)
+}
+
+fn product(a: Number, b: Number) -> Number {
+    [a[0] * b[0] - a[1] * b[1], a[0] * b[1] + a[1] * b[0]]
+}
+
+fn sum(a: Number, b: Number) -> Number {
+    [a[0] + b[0], a[1] + b[1]]
+}

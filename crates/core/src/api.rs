@@ -1,0 +1,118 @@
+//! APIs: the names under which hardware is reached. The set is open: a backend outside this workspace brings its own.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::Error;
+
+/// The longest name that an API may have.
+pub const API_NAME_BYTES_MAX: usize = 15;
+
+/// The API through which a device is reached, as its name: lower-case letters, digits, `-` and `_`, beginning with a
+/// letter. Nothing outside a backend concludes anything from it; what matters about a device stands in its
+/// [`DeviceInfo`](crate::DeviceInfo).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Api {
+    /// The name, followed by zeroes.
+    name: [u8; API_NAME_BYTES_MAX],
+    len: u8,
+}
+
+impl Api {
+    /// The processor's own cores.
+    pub const CPU: Api = Api::new("cpu");
+    /// NVIDIA's CUDA.
+    pub const CUDA: Api = Api::new("cuda");
+    /// AMD's ROCm, through HIP.
+    pub const ROCM: Api = Api::new("rocm");
+    /// Vulkan compute.
+    pub const VULKAN: Api = Api::new("vulkan");
+    /// Apple's Metal.
+    pub const METAL: Api = Api::new("metal");
+    /// WebGPU, through wgpu.
+    pub const WGPU: Api = Api::new("wgpu");
+    /// OpenCL.
+    pub const OPENCL: Api = Api::new("opencl");
+    /// PJRT plugins: TPUs and others.
+    pub const PJRT: Api = Api::new("pjrt");
+    /// Intel QuickAssist.
+    pub const QAT: Api = Api::new("qat");
+    /// Network cards and data processing units.
+    pub const DPU: Api = Api::new("dpu");
+    /// Programmable logic.
+    pub const FPGA: Api = Api::new("fpga");
+    /// Video engines.
+    pub const VIDEO: Api = Api::new("video");
+    /// A virtual device of the test kit. Never real hardware.
+    pub const SIMULATED: Api = Api::new("simulated");
+
+    /// An API of this name. Panics where the name is not valid; in a `const` that is an error of compilation. Names that
+    /// come from outside are parsed instead.
+    pub const fn new(name: &str) -> Api {
+        match Api::checked(name) {
+            Some(api) => api,
+            None => panic!("an API's name is 1 to 15 lower-case letters, digits, - or _, and begins with a letter"),
+        }
+    }
+
+    const fn checked(name: &str) -> Option<Api> {
+        let bytes = name.as_bytes();
+        if bytes.is_empty() || bytes.len() > API_NAME_BYTES_MAX || !bytes[0].is_ascii_lowercase() {
+            return None;
+        }
+        let mut stored = [0; API_NAME_BYTES_MAX];
+        let mut at = 0;
+        while at < bytes.len() {
+            if !matches!(bytes[at], b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_') {
+                return None;
+            }
+            stored[at] = bytes[at];
+            at += 1;
+        }
+        Some(Api { name: stored, len: bytes.len() as u8 })
+    }
+
+    /// The name used in device ids, on the command line and in metrics.
+    pub fn name(&self) -> &str {
+        // The bytes came from a `str` of ASCII characters.
+        std::str::from_utf8(&self.name[..usize::from(self.len)]).unwrap_or("?")
+    }
+}
+
+impl fmt::Debug for Api {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Api({})", self.name())
+    }
+}
+
+impl fmt::Display for Api {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Api {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Api, Error> {
+        let expected = "1 to 15 lower-case letters, digits, - or _, beginning with a letter, such as cuda";
+        Api::checked(text).ok_or_else(|| Error::invalid("API", expected, text))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_round_trip_and_bad_ones_are_refused() {
+        for name in ["cpu", "own-chip", "a", "x_9", "fifteen-letters"] {
+            assert_eq!(name.parse::<Api>().unwrap().to_string(), name);
+        }
+        for name in ["", "Cpu", "9a", "-a", "a b", "naïve", "sixteen--letters", "a:0"] {
+            assert!(name.parse::<Api>().is_err(), "{name}");
+        }
+        assert_eq!("cuda".parse::<Api>().unwrap(), Api::CUDA);
+        assert_ne!(Api::CUDA, Api::CPU);
+    }
+}

@@ -1,0 +1,261 @@
+//! Device objects: state that lives on one device and is named by later ops, such as a loaded model, a cipher session with
+//! its expanded key, a filter's delay line or a decoder.
+//!
+//! 1. An engine keeps its objects' states in an [`ObjectTable`]; nobody else reaches them. What travels is an [`Object`], a
+//!    handle without the state.
+//! 2. An op that names an object runs on the object's device; the router sees to that.
+//! 3. Dropping the last handle sends the state's key home to the table, which drops the state when it next looks
+//!    ([`ObjectTable::collect`]): in every `submit`, `poll` and `health` of the engine.
+//! 4. A lost device takes its states with it. The worker makes those that have a recipe, the op that made them, again on the
+//!    new engine, before it runs anything else there, and the handles then name the new state. What has no recipe is
+//!    gone: ops that name it get [`Error::ObjectLost`].
+//! 5. A recipe keeps its op's inputs alive on the host as long as the object lives.
+
+use std::fmt;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+
+use crate::device::DeviceId;
+use crate::error::{Error, Result};
+use crate::lease::{Home, Lease};
+use crate::op::{Describe, Op};
+use crate::tensor::Location;
+
+/// Keys are unique in the process, so a key of an engine that is gone is never found in its successor's table.
+static NEXT_KEY: AtomicU64 = AtomicU64::new(1);
+
+/// A handle to state on a device. Cloning shares it; dropping the last handle releases the state.
+#[derive(Clone)]
+pub struct Object(Arc<Shared>);
+
+/// A handle that does not keep the state alive.
+#[derive(Clone)]
+pub struct WeakObject(Weak<Shared>);
+
+struct Shared {
+    device: DeviceId,
+    kind: &'static str,
+    key: AtomicU64,
+    recipe: Option<Op>,
+    /// Touched when the object is made, made again, or found to be lost.
+    hold: Mutex<Hold>,
+}
+
+/// What a handle has of the state.
+struct Hold {
+    /// Dropping it releases the state.
+    #[allow(dead_code)] // Held for its destructor alone.
+    lease: Option<Lease<u64>>,
+    /// Why the state could not be made again.
+    trouble: Option<String>,
+}
+
+impl Object {
+    /// The device that has the state.
+    pub fn device(&self) -> DeviceId {
+        self.0.device
+    }
+
+    /// What the state is, in a word or two: `model`, `cipher session`.
+    pub fn kind(&self) -> &'static str {
+        self.0.kind
+    }
+
+    /// The op that makes the state again, where there is one.
+    pub fn recipe(&self) -> Option<&Op> {
+        self.0.recipe.as_ref()
+    }
+
+    /// A handle that does not keep the state alive.
+    pub fn downgrade(&self) -> WeakObject {
+        WeakObject(Arc::downgrade(&self.0))
+    }
+
+    /// Whether both name the same state.
+    pub fn is_same(&self, other: &Object) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Has every handle name the state that `made_again` names. The two must be of one device.
+    pub fn adopt(&self, made_again: Object) -> Result<()> {
+        if made_again.device() != self.device() {
+            return Err(Error::invalid(
+                "an object made again",
+                format!("one on {}", self.device()),
+                made_again.device(),
+            ));
+        }
+        let lease = made_again.hold().lease.take();
+        let key = made_again.key();
+        *self.hold() = Hold { lease, trouble: None };
+        self.0.key.store(key, Ordering::Release);
+        Ok(())
+    }
+
+    /// Notes why the state could not be made again.
+    pub fn give_up(&self, cause: &Error) {
+        self.hold().trouble = Some(cause.to_string());
+    }
+
+    /// The error of an op that names this object where its state is gone.
+    pub fn lost(&self) -> Error {
+        let reason = match &self.hold().trouble {
+            Some(trouble) => format!("its device was lost, and it could not be made again: {trouble}"),
+            None => "its device was lost, and it cannot be made again by itself".to_owned(),
+        };
+        Error::ObjectLost { kind: self.kind(), device: self.device(), reason }
+    }
+
+    fn key(&self) -> u64 {
+        self.0.key.load(Ordering::Acquire)
+    }
+
+    fn hold(&self) -> MutexGuard<'_, Hold> {
+        self.0.hold.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl WeakObject {
+    /// The object, while a handle to it is alive.
+    pub fn upgrade(&self) -> Option<Object> {
+        self.0.upgrade().map(Object)
+    }
+}
+
+impl fmt::Debug for Object {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Object({} on {})", self.kind(), self.device())
+    }
+}
+
+/// The states of one engine's objects.
+pub struct ObjectTable<T> {
+    device: DeviceId,
+    states: std::collections::HashMap<u64, T, BuildHasherDefault<KeyHasher>>,
+    home: Home<u64>,
+}
+
+impl<T> ObjectTable<T> {
+    /// A table without objects, for the engine of this device.
+    pub fn new(device: DeviceId) -> ObjectTable<T> {
+        ObjectTable { device, states: Default::default(), home: Home::new() }
+    }
+
+    /// Keeps a state, and returns its first handle. `recipe`: the op that makes it again after the device was lost; all its
+    /// inputs must be on the host, since what is on the device is lost with it.
+    pub fn insert(&mut self, kind: &'static str, state: T, recipe: Option<&Op>) -> Result<Object> {
+        self.collect();
+        if let Some(op) = recipe {
+            let mut away = None;
+            op.for_each_part(&mut |part| away = away.or(Some(part.location()).filter(|at| *at != Location::Host)));
+            if let Some(at) = away {
+                return Err(Error::invalid("recipe of a device object", "inputs on the host", at));
+            }
+        }
+        let key = NEXT_KEY.fetch_add(1, Ordering::Relaxed);
+        self.states.insert(key, state);
+        let hold = Mutex::new(Hold { lease: Some(self.home.lend(key)), trouble: None });
+        let recipe = recipe.cloned();
+        Ok(Object(Arc::new(Shared { device: self.device, kind, key: AtomicU64::new(key), recipe, hold })))
+    }
+
+    /// The state that an object names, or the error for the op that named it.
+    pub fn get_mut(&mut self, object: &Object) -> Result<&mut T> {
+        self.states.get_mut(&object.key()).ok_or_else(|| object.lost())
+    }
+
+    /// Drops the states whose last handles are gone.
+    pub fn collect(&mut self) {
+        let states = &mut self.states;
+        self.home.take_back(|key| drop(states.remove(&key)));
+    }
+
+    /// How many states there are.
+    pub fn len(&self) -> usize {
+        self.states.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.states.is_empty()
+    }
+}
+
+/// Keys count up; spread over the table's places they need no more.
+#[derive(Default)]
+struct KeyHasher(u64);
+
+impl Hasher for KeyHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+
+    fn write_u64(&mut self, key: u64) {
+        self.0 = (self.0 ^ key).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::device::Api;
+    use crate::dtype::DType;
+    use crate::op::Operation;
+    use crate::op::compute::Transpose;
+    use crate::tensor::Tensor;
+
+    const DEVICE: DeviceId = DeviceId { api: Api::SIMULATED, index: 0 };
+
+    fn recipe() -> Op {
+        Transpose::new(&Tensor::zeros(DType::F32, [2, 2]).unwrap()).into_op().unwrap()
+    }
+
+    #[test]
+    fn the_last_handle_releases_the_state() {
+        let mut table = ObjectTable::new(DEVICE);
+        let object = table.insert("counter", 7, None).unwrap();
+        let second = object.clone();
+        *table.get_mut(&object).unwrap() += 1;
+        drop(object);
+        table.collect();
+        assert_eq!(*table.get_mut(&second).unwrap(), 8);
+        std::thread::spawn(move || drop(second)).join().unwrap();
+        table.collect();
+        assert!(table.is_empty());
+    }
+
+    #[test]
+    fn a_state_that_was_made_again_serves_every_handle() {
+        let mut table = ObjectTable::new(DEVICE);
+        let object = table.insert("counter", 1, Some(&recipe())).unwrap();
+        let second = object.clone();
+        drop(table);
+        let mut successor = ObjectTable::new(DEVICE);
+        let error = successor.get_mut(&object).unwrap_err();
+        assert!(matches!(error, Error::ObjectLost { kind: "counter", .. }), "{error}");
+        let again = successor.insert("counter", 2, None).unwrap();
+        object.adopt(again).unwrap();
+        assert_eq!(*successor.get_mut(&second).unwrap(), 2);
+        drop((object, second));
+        successor.collect();
+        assert!(successor.is_empty());
+    }
+
+    #[test]
+    fn a_table_finds_only_its_own_objects() {
+        let (mut first, mut second) = (ObjectTable::new(DEVICE), ObjectTable::new(DEVICE));
+        let object = first.insert("counter", 1, None).unwrap();
+        second.insert("counter", 2, None).unwrap();
+        assert!(second.get_mut(&object).is_err());
+        assert!(object.recipe().is_none());
+        let weak = object.downgrade();
+        assert!(weak.upgrade().is_some_and(|same| same.is_same(&object)));
+        drop(object);
+        assert!(weak.upgrade().is_none());
+    }
+}

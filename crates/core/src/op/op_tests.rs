@@ -1,0 +1,84 @@
+use super::*;
+use crate::bytes::Bytes;
+use crate::device::Api;
+use crate::object::{Object, ObjectTable};
+
+/// An op of a foreign crate, with every sort of part.
+#[derive(Clone, Debug)]
+struct Stamp {
+    message: Bytes,
+    keys: Vec<Object>,
+}
+
+impl Describe for Stamp {
+    fn name(&self) -> &'static str {
+        "stamp"
+    }
+
+    fn validate(&self) -> Result<()> {
+        if self.message.is_empty() { Err(Error::invalid("stamp", "a message", "none")) } else { Ok(()) }
+    }
+
+    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
+        visit((&self.message).into());
+        self.keys.iter().for_each(|key| visit(key.into()));
+    }
+
+    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
+        visit((&mut self.message).into());
+        self.keys.iter_mut().for_each(|key| visit(key.into()));
+    }
+
+    fn is_repeatable(&self) -> bool {
+        false
+    }
+}
+
+impl Operation for Stamp {
+    type Output = Bytes;
+
+    fn into_op(self) -> Result<Op> {
+        Op::extension(self)
+    }
+
+    fn output(value: Value) -> Result<Bytes> {
+        value.into_bytes()
+    }
+}
+
+fn object(index: u32) -> Object {
+    ObjectTable::new(DeviceId { api: Api::SIMULATED, index }).insert("key", (), None).unwrap()
+}
+
+#[test]
+fn an_extension_is_an_op_like_the_others() {
+    let stamp = Stamp { message: Bytes::from_vec(vec![1, 2, 3]), keys: vec![object(1)] };
+    let mut op = stamp.into_op().unwrap();
+    assert_eq!((op.domain(), op.name(), op.input_bytes(), op.work()), (Domain::Extension, "stamp", 3, 3));
+    assert_eq!((op.is_repeatable(), op.dtype()), (false, None));
+    assert_eq!(op.bound_to(), Some(DeviceId { api: Api::SIMULATED, index: 1 }));
+    op.for_each_part_mut(&mut |part| {
+        if let PartMut::Bytes(bytes) = part {
+            *bytes = Bytes::from_vec(vec![9]);
+        }
+    });
+    let Op::Extension(extension) = op.clone() else { panic!("{op:?}") };
+    assert_eq!(extension.downcast_ref::<Stamp>().unwrap().message.as_slice().unwrap(), [9]);
+    assert!(extension.downcast_ref::<u8>().is_none());
+}
+
+#[test]
+fn objects_of_two_devices_and_bad_arguments_are_refused() {
+    let message = Bytes::from_vec(vec![1]);
+    let error = Stamp { message, keys: vec![object(1), object(2)] }.into_op().unwrap_err();
+    assert!(error.to_string().contains("simulated:2"), "{error}");
+    assert!(Stamp { message: Bytes::from_vec(Vec::new()), keys: Vec::new() }.into_op().is_err());
+}
+
+#[test]
+fn the_list_counts_its_ops() {
+    assert!(Op::COUNT >= 23, "{}", Op::COUNT);
+    let names: Vec<&str> = Domain::ALL.iter().map(|domain| domain.name()).collect();
+    assert_eq!(names.first(), Some(&"compute"));
+    assert_eq!(names.last(), Some(&"extension"));
+}

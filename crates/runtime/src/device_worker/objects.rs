@@ -1,0 +1,85 @@
+//! The device objects of one lane that have a recipe. When the engine that kept their states is gone, its successor makes
+//! them again before it gets any op, so that an op which names one finds it.
+
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+
+use panoply_core::clock::Clock;
+use panoply_core::object::WeakObject;
+use panoply_core::{Engine, Error, Item, Object, PartRef, Result, Value};
+
+/// How long one look at the engine may wait.
+const POLL_WAIT_MAX: Duration = Duration::from_millis(1);
+/// From so many entries on those of objects that are gone are dropped, each time the number has doubled.
+const PRUNE_AT_MIN: usize = 64;
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Objects {
+    /// Locked when an object is made, and when a device is opened; never on the path of another op.
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    objects: Vec<WeakObject>,
+    prune_at: usize,
+}
+
+impl Objects {
+    /// Notes the objects among an op's output.
+    pub(crate) fn note(&self, value: &Value) {
+        if matches!(value, Value::Tensor(_) | Value::Pair(..) | Value::Bytes(_)) {
+            return;
+        }
+        let with_recipe = |object: &&Object| object.recipe().is_some();
+        for object in value.parts().filter_map(PartRef::object).filter(with_recipe) {
+            let mut known = self.known();
+            known.objects.push(object.downgrade());
+            if known.objects.len() >= known.prune_at.max(PRUNE_AT_MIN) {
+                known.objects.retain(|object| object.upgrade().is_some());
+                known.prune_at = 2 * known.objects.len();
+            }
+        }
+    }
+
+    /// Makes every object that is still wanted again on a new engine. An object that cannot be made again says why to each op
+    /// that names it; an engine that is lost meanwhile, or answers too late, is an error.
+    pub(crate) fn make_again(&self, engine: &mut dyn Engine, clock: &dyn Clock, time_max: Duration) -> Result<()> {
+        let wanted: Vec<Object> = self.known().objects.iter().filter_map(WeakObject::upgrade).collect();
+        for object in wanted {
+            let Some(recipe) = object.recipe() else { continue };
+            match run(engine, Item { token: 0, op: recipe.clone() }, clock, time_max)? {
+                Ok(value) => object.adopt(value.into_object()?)?,
+                Err(lost @ Error::DeviceLost { .. }) => return Err(lost),
+                Err(error) => object.give_up(&error),
+            }
+        }
+        Ok(())
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// Runs one op on an engine that has nothing else to do.
+fn run(engine: &mut dyn Engine, item: Item, clock: &dyn Clock, time_max: Duration) -> Result<Result<Value>> {
+    let token = item.token;
+    let started = clock.now();
+    engine.submit(&mut vec![item]);
+    let mut finished = Vec::new();
+    loop {
+        let under_way = engine.poll(&mut finished, POLL_WAIT_MAX);
+        if let Some(done) = finished.drain(..).find(|done| done.token == token) {
+            return Ok(done.result);
+        }
+        let device = engine.info().id;
+        if under_way == 0 {
+            return Err(Error::DeviceFault { device, reason: "the engine lost track of the op".to_owned() });
+        }
+        if clock.now().saturating_duration_since(started) > time_max {
+            return Err(Error::Timeout { device, after: time_max });
+        }
+    }
+}

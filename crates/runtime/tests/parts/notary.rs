@@ -1,0 +1,284 @@
+//! A backend of a foreign crate: its devices keep sessions, and stamp messages with them. A test sees and steers it.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use panoply_core::op::CostClass;
+use panoply_core::sink::Sink;
+use panoply_core::{
+    Absence, Api, Backend, Bytes, Describe, DeviceId, DeviceInfo, DeviceKind, Engine, Error, Finished, Health, Item,
+    MemoryStats, Object, ObjectTable, Op, OpenOptions, Operation, PartMut, PartRef, Result, Support, Value,
+};
+
+pub const NOTARY: Api = Api::new("notary");
+
+/// What a test sees of all devices, and tells them.
+#[derive(Default)]
+pub struct Office {
+    pub runs: AtomicU64,
+    pub sessions: AtomicU64,
+    pub opened: AtomicU64,
+    /// The next op finds its device lost.
+    pub lose_next: AtomicBool,
+    /// The next op fails, and the device goes on.
+    pub fail_next: AtomicBool,
+    /// Sessions cannot be made.
+    pub refuse_sessions: AtomicBool,
+    pub ran_on: Mutex<Vec<DeviceId>>,
+}
+
+pub struct Notary {
+    pub devices: u32,
+    pub office: Arc<Office>,
+}
+
+/// Makes a session with a key.
+#[derive(Clone, Debug)]
+pub struct OpenSession {
+    pub key: Bytes,
+    pub with_recipe: bool,
+}
+
+/// Stamps a message with a session's key.
+#[derive(Clone, Debug)]
+pub struct Stamp {
+    pub session: Object,
+    pub message: Bytes,
+    pub repeatable: bool,
+}
+
+/// Sends numbers into a sink, then ends with how many there were.
+#[derive(Clone, Debug)]
+pub struct Count {
+    pub up_to: u8,
+    pub sink: Sink,
+}
+
+impl Describe for OpenSession {
+    fn name(&self) -> &'static str {
+        "open_session"
+    }
+    fn validate(&self) -> Result<()> {
+        if self.key.is_empty() { Err(Error::invalid("open_session", "a key", "none")) } else { Ok(()) }
+    }
+    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
+        visit((&self.key).into());
+    }
+    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
+        visit((&mut self.key).into());
+    }
+}
+
+impl Describe for Stamp {
+    fn name(&self) -> &'static str {
+        "stamp"
+    }
+    fn validate(&self) -> Result<()> {
+        Ok(())
+    }
+    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
+        visit((&self.session).into());
+        visit((&self.message).into());
+    }
+    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
+        visit((&mut self.session).into());
+        visit((&mut self.message).into());
+    }
+    fn is_repeatable(&self) -> bool {
+        self.repeatable
+    }
+    fn cost_class(&self) -> CostClass {
+        CostClass::labelled(if self.repeatable { "again" } else { "once" })
+    }
+}
+
+impl Describe for Count {
+    fn name(&self) -> &'static str {
+        "count"
+    }
+    fn validate(&self) -> Result<()> {
+        Ok(())
+    }
+    fn for_each_part(&self, _visit: &mut dyn FnMut(PartRef<'_>)) {}
+    fn for_each_part_mut(&mut self, _visit: &mut dyn FnMut(PartMut<'_>)) {}
+    fn is_repeatable(&self) -> bool {
+        false
+    }
+}
+
+impl Operation for OpenSession {
+    type Output = Object;
+    fn into_op(self) -> Result<Op> {
+        Op::extension(self)
+    }
+    fn output(value: Value) -> Result<Object> {
+        value.into_object()
+    }
+}
+
+impl Operation for Stamp {
+    type Output = Bytes;
+    fn into_op(self) -> Result<Op> {
+        Op::extension(self)
+    }
+    fn output(value: Value) -> Result<Bytes> {
+        value.into_bytes()
+    }
+}
+
+impl Operation for Count {
+    type Output = Bytes;
+    fn into_op(self) -> Result<Op> {
+        Op::extension(self)
+    }
+    fn output(value: Value) -> Result<Bytes> {
+        value.into_bytes()
+    }
+}
+
+fn knows(op: &Op) -> bool {
+    let Op::Extension(op) = op else { return false };
+    op.downcast_ref::<OpenSession>().is_some()
+        || op.downcast_ref::<Stamp>().is_some()
+        || op.downcast_ref::<Count>().is_some()
+}
+
+impl Backend for Notary {
+    fn api(&self) -> Api {
+        NOTARY
+    }
+
+    fn discover(&self) -> Result<Vec<DeviceInfo>, Absence> {
+        let device = |index| {
+            let id = DeviceId { api: NOTARY, index };
+            let mut info = DeviceInfo::new(id, format!("notary {index}"), DeviceKind::CryptoAccelerator);
+            info.shares_host_memory = true;
+            info
+        };
+        Ok((0..self.devices).map(device).collect())
+    }
+
+    fn supports(&self, _device: &DeviceInfo, op: &Op) -> Support {
+        if knows(op) { Support::Yes } else { Support::unknown(op) }
+    }
+
+    fn open(&self, device: &DeviceInfo, _options: &OpenOptions) -> Result<Box<dyn Engine>> {
+        self.office.opened.fetch_add(1, Ordering::Relaxed);
+        Ok(Box::new(Desk {
+            info: device.clone(),
+            office: Arc::clone(&self.office),
+            sessions: ObjectTable::new(device.id),
+            counting: Vec::new(),
+            finished: Vec::new(),
+            lost: false,
+        }))
+    }
+}
+
+/// A session's key, and its entry in the office's count.
+struct Session {
+    key: zeroize::Zeroizing<Vec<u8>>,
+    office: Arc<Office>,
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.office.sessions.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+struct Desk {
+    info: DeviceInfo,
+    office: Arc<Office>,
+    sessions: ObjectTable<Session>,
+    counting: Vec<(Item, u8)>,
+    finished: Vec<Finished>,
+    lost: bool,
+}
+
+impl Desk {
+    fn run(&mut self, op: &Op) -> Result<Value> {
+        self.office.ran_on.lock().unwrap().push(self.info.id);
+        self.office.runs.fetch_add(1, Ordering::Relaxed);
+        self.lost |= self.office.lose_next.swap(false, Ordering::Relaxed);
+        if self.lost {
+            return Err(Error::DeviceLost { device: self.info.id, reason: "the test says so".to_owned() });
+        }
+        if self.office.fail_next.swap(false, Ordering::Relaxed) {
+            return Err(Error::DeviceFault { device: self.info.id, reason: "the test says so".to_owned() });
+        }
+        let Op::Extension(extension) = op else { return Err(Support::unknown(op).refusal(op)) };
+        if let Some(open) = extension.downcast_ref::<OpenSession>() {
+            if self.office.refuse_sessions.load(Ordering::Relaxed) {
+                return Err(Error::DeviceFault { device: self.info.id, reason: "no more sessions".to_owned() });
+            }
+            self.office.sessions.fetch_add(1, Ordering::Relaxed);
+            let key = zeroize::Zeroizing::new(open.key.as_slice()?.to_vec());
+            let session = Session { key, office: Arc::clone(&self.office) };
+            let recipe = open.with_recipe.then_some(op);
+            return self.sessions.insert("session", session, recipe).map(Value::Object);
+        }
+        let Some(stamp) = extension.downcast_ref::<Stamp>() else { return Err(Support::unknown(op).refusal(op)) };
+        let key = &self.sessions.get_mut(&stamp.session)?.key;
+        let stamped = stamp.message.as_slice()?.iter().zip(key.iter().cycle()).map(|(byte, key)| byte ^ key);
+        Ok(Value::Bytes(Bytes::from_vec(stamped.collect())))
+    }
+
+    /// Sends as many numbers as the sinks take.
+    fn count_on(&mut self) {
+        let mut going_on = Vec::new();
+        for (item, mut next) in self.counting.drain(..) {
+            let Op::Extension(extension) = &item.op else { continue };
+            let Some(Count { up_to, sink }) = extension.downcast_ref::<Count>() else { continue };
+            while next < *up_to && !sink.is_closed() && sink.try_send(Value::Bytes(Bytes::from_vec(vec![next]))).is_ok()
+            {
+                next += 1;
+            }
+            if next == *up_to || sink.is_closed() {
+                self.finished.push(Finished::alone(item, Ok(Value::Bytes(Bytes::from_vec(vec![next])))));
+            } else {
+                going_on.push((item, next));
+            }
+        }
+        self.counting = going_on;
+    }
+}
+
+impl Engine for Desk {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn submit(&mut self, batch: &mut Vec<Item>) {
+        self.sessions.collect();
+        for item in batch.drain(..) {
+            match &item.op {
+                Op::Extension(op) if op.downcast_ref::<Count>().is_some() => self.counting.push((item, 0)),
+                op => {
+                    let result = self.run(op);
+                    self.finished.push(Finished::alone(item, result));
+                }
+            }
+        }
+    }
+
+    fn poll(&mut self, finished: &mut Vec<Finished>, wait_max: Duration) -> usize {
+        self.sessions.collect();
+        self.count_on();
+        if self.finished.is_empty() && !self.counting.is_empty() {
+            std::thread::sleep(wait_max.min(Duration::from_millis(1)));
+        }
+        finished.append(&mut self.finished);
+        self.counting.len()
+    }
+
+    fn memory(&mut self) -> MemoryStats {
+        MemoryStats::default()
+    }
+
+    fn health(&mut self) -> Health {
+        self.sessions.collect();
+        Health::default()
+    }
+}

@@ -211,6 +211,7 @@ mod tests {
 
     const DEVICE: DeviceId = DeviceId { api: Api::SIMULATED, index: 0 };
 
+    #[allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
     fn recipe() -> Op {
         Transpose::new(&Tensor::zeros(DType::F32, [2, 2]).unwrap()).into_op().unwrap()
     }

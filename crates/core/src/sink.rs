@@ -46,6 +46,7 @@ pub fn sink(depth_max: usize) -> (Sink, Source) {
 
 impl Sink {
     /// Sends a value; hands it back where the sink is full. Where the source is gone the value is dropped.
+    #[allow(clippy::result_large_err)] // A value that is handed back is the same size as one that is sent.
     pub fn try_send(&self, value: Value) -> Result<(), Value> {
         let mut state = self.0.lock();
         if state.closed {
@@ -84,8 +85,8 @@ impl Drop for Sink {
 
 impl Source {
     /// The next value, when it is there; `None` after the last one. Needs no particular executor.
-    pub fn next(&mut self) -> impl Future<Output = Option<Value>> + '_ {
-        Next(self)
+    pub fn receive(&mut self) -> impl Future<Output = Option<Value>> + '_ {
+        Receive(self)
     }
 
     /// Waits for the next value; `None` after the last one.
@@ -130,9 +131,9 @@ impl Drop for Source {
     }
 }
 
-struct Next<'a>(&'a mut Source);
+struct Receive<'a>(&'a mut Source);
 
-impl Future for Next<'_> {
+impl Future for Receive<'_> {
     type Output = Option<Value>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Value>> {
@@ -186,6 +187,7 @@ mod tests {
         Value::Bytes(Bytes::from_vec(vec![byte]))
     }
 
+    #[allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
     fn byte(value: Option<Value>) -> Option<u8> {
         value.map(|value| value.into_bytes().unwrap().as_slice().unwrap()[0])
     }

@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     fn row(case: &str, result: Measured) -> Row {
-        Row { case: case.to_owned(), api: "cpu", device: "cpu:0".to_owned(), threads: 2, result }
+        Row { case: case.to_owned(), api: "cpu".to_owned(), device: "cpu:0".to_owned(), threads: 2, result }
     }
 
     fn figures(ms: f64, gflops: Option<f64>) -> Measured {

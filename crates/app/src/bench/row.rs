@@ -12,7 +12,7 @@ use super::measure::Times;
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     pub case: String,
-    pub api: &'static str,
+    pub api: String,
     pub device: String,
     pub threads: usize,
     #[serde(flatten)]
@@ -52,7 +52,7 @@ impl Row {
             Ok(times) => Measured::Done(Figures::new(work.amount(), times)),
             Err(error) => Measured::Failed { error: error.to_string() },
         };
-        Row { case: work.name(), api: device.api.name(), device: device.to_string(), threads, result }
+        Row { case: work.name(), api: device.api.to_string(), device: device.to_string(), threads, result }
     }
 
     /// The line of the table.

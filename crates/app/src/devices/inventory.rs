@@ -15,7 +15,7 @@ pub struct Inventory {
 /// One API.
 #[derive(Serialize)]
 pub struct BackendRow {
-    pub api: &'static str,
+    pub api: String,
     /// Why there is no device; `null` where there are some.
     pub absent: Option<AbsenceRow>,
     pub devices: Vec<DeviceRow>,
@@ -97,7 +97,7 @@ fn backend(report: &BackendReport, workers: &[WorkerReport]) -> BackendRow {
         Ok(devices) => (devices.iter().map(|info| device(info, workers)).collect(), None),
         Err(absence) => (Vec::new(), Some(AbsenceRow { kind: absence_kind(absence), reason: absence.to_string() })),
     };
-    BackendRow { api: report.api.name(), absent, devices }
+    BackendRow { api: report.api.to_string(), absent, devices }
 }
 
 fn absence_kind(absence: &Absence) -> &'static str {

@@ -114,7 +114,7 @@ fn print_absent(backends: &[BackendRow], screen: &mut Screen) -> Result<(), Fail
             screen.line(screen.strong(&format!("{:<INDENT$}WHY IT IS NOT HERE", "BACKEND")))?;
         }
         for (index, part) in wrapped(&absent.reason, screen.width() - INDENT).into_iter().enumerate() {
-            let api = if index == 0 { backend.api } else { "" };
+            let api = if index == 0 { backend.api.as_str() } else { "" };
             screen.line(format!("{api:<INDENT$}{part}"))?;
         }
     }

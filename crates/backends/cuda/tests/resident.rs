@@ -6,12 +6,11 @@
 #![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
 
 use panoply_conformance::reference::reference;
-use panoply_conformance::values::difference;
 use panoply_conformance::{Case, cases, run_one};
 use panoply_core::op::compute::{ComputeOp, Transfer};
 use panoply_core::{
-    Backend, Describe, DeviceInfo, Engine, Finished, HostBufferMut, Item, Op, OpenOptions, Operation, Result, Shape,
-    Support, Tensor,
+    Backend, DeviceInfo, Engine, Finished, HostBufferMut, Item, Op, OpenOptions, Operation, Result, Shape, Support,
+    Tensor,
 };
 use panoply_cuda::CudaBackend;
 use std::time::Duration;

@@ -1,0 +1,237 @@
+//! A complete backend outside Panoply's own crates: the abacus, a made-up device that sorts numbers and counts bytes.
+//!
+//! It stands for any accelerator that you have a driver for. The "driver" here is a thread with a queue in and a queue out,
+//! which is how most hardware looks from above: `submit` puts work into the one, `poll` takes answers from the other, and
+//! neither waits. The device runs one op of Panoply's own, `Sort` of u32, and brings along one that Panoply does not know,
+//! [`CountBytes`], with a [counter](OpenCounter) that lives on the device.
+
+use std::collections::VecDeque;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use panoply::backend::*;
+use panoply::op::compute::{ComputeOp, Sort};
+use panoply::{
+    Api, Bytes, Capabilities, DType, Describe, DeviceId, DeviceInfo, DeviceKind, Domain, Error, Operation, Result,
+    Tensor,
+};
+
+/// The name under which the device is listed, `abacus:0`.
+pub const ABACUS: Api = Api::new("abacus");
+
+/// Makes a counter on the device.
+#[derive(Clone, Debug, Default)]
+pub struct OpenCounter;
+
+/// Counts the bytes of a message on a counter; gives the sums of all messages so far, one for each value of a byte.
+#[derive(Clone, Debug)]
+pub struct CountBytes {
+    /// Where the sums are.
+    pub counter: Object,
+    /// What is counted.
+    pub message: Bytes,
+}
+
+impl Describe for OpenCounter {
+    fn name(&self) -> &'static str {
+        "open_counter"
+    }
+    fn validate(&self) -> Result<()> {
+        Ok(())
+    }
+    fn for_each_part(&self, _visit: &mut dyn FnMut(PartRef<'_>)) {}
+    fn for_each_part_mut(&mut self, _visit: &mut dyn FnMut(PartMut<'_>)) {}
+}
+
+impl Describe for CountBytes {
+    fn name(&self) -> &'static str {
+        "count_bytes"
+    }
+    fn validate(&self) -> Result<()> {
+        Ok(())
+    }
+    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
+        visit((&self.counter).into());
+        visit((&self.message).into());
+    }
+    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
+        visit((&mut self.counter).into());
+        visit((&mut self.message).into());
+    }
+    /// Counting a message twice would be wrong: no fallback may run it again.
+    fn is_repeatable(&self) -> bool {
+        false
+    }
+}
+
+impl Operation for OpenCounter {
+    type Output = Object;
+    fn into_op(self) -> Result<Op> {
+        Op::extension(self)
+    }
+    fn output(value: Value) -> Result<Object> {
+        value.into_object()
+    }
+}
+
+impl Operation for CountBytes {
+    type Output = Tensor;
+    fn into_op(self) -> Result<Op> {
+        Op::extension(self)
+    }
+    fn output(value: Value) -> Result<Tensor> {
+        value.into_tensor()
+    }
+}
+
+/// Finds and opens the device.
+pub struct AbacusBackend;
+
+impl Backend for AbacusBackend {
+    fn api(&self) -> Api {
+        ABACUS
+    }
+
+    fn discover(&self) -> Result<Vec<DeviceInfo>, Absence> {
+        let mut info = DeviceInfo::new(DeviceId { api: ABACUS, index: 0 }, "Example abacus", DeviceKind::Fpga);
+        // Its work lies in the host's memory: nothing has to be moved there, and there is no `Transfer` to implement.
+        info.shares_host_memory = true;
+        info.capabilities = Capabilities { domains: vec![Domain::Compute, Domain::Extension], features: Vec::new() };
+        Ok(vec![info])
+    }
+
+    fn supports(&self, _device: &DeviceInfo, op: &Op) -> Support {
+        match op {
+            Op::Compute(ComputeOp::Sort(op)) if op.input.dtype() == DType::U32 => match Work::sort(op) {
+                Some(_) => Support::Yes,
+                None => Support::No("it sorts contiguous lines along the last axis".to_owned()),
+            },
+            Op::Extension(op) if op.downcast_ref::<OpenCounter>().is_some() => Support::Yes,
+            Op::Extension(op) if op.downcast_ref::<CountBytes>().is_some() => Support::Yes,
+            op => Support::unknown(op),
+        }
+    }
+
+    fn open(&self, device: &DeviceInfo, _options: &OpenOptions) -> Result<Box<dyn Engine>> {
+        let (work, inbox) = channel();
+        let (outbox, answers) = channel();
+        let driver = std::thread::Builder::new().name("abacus".to_owned()).spawn(move || drive(&inbox, &outbox));
+        driver.map_err(|error| Error::DeviceUnavailable { device: device.id, reason: error.to_string() })?;
+        let counters = ObjectTable::new(device.id);
+        Ok(Box::new(AbacusEngine { info: device.clone(), work, answers, under_way: VecDeque::new(), counters }))
+    }
+}
+
+/// What the device understands.
+enum Work {
+    /// Sorts lines of this length.
+    Sort { values: Vec<u32>, line: usize, falls: bool },
+    /// An answer that the engine has already; it keeps its place in the queue.
+    Known(Result<Value>),
+}
+
+impl Work {
+    fn sort(op: &Sort) -> Option<Work> {
+        let last = op.axis + 1 == op.input.shape().rank();
+        let values = op.input.as_slice::<u32>().ok().filter(|_| last)?.to_vec();
+        Some(Work::Sort { values, line: op.input.shape()[op.axis].max(1), falls: op.falls })
+    }
+}
+
+/// The device itself: takes work in order, and answers in order.
+fn drive(inbox: &Receiver<(Vec<usize>, Work)>, outbox: &Sender<Result<Value>>) {
+    while let Ok((shape, work)) = inbox.recv() {
+        let answer = match work {
+            Work::Known(answer) => answer,
+            Work::Sort { mut values, line, falls } => {
+                for line in values.chunks_mut(line) {
+                    line.sort_unstable();
+                    if falls {
+                        line.reverse();
+                    }
+                }
+                Tensor::from_vec(values, shape).map(Value::Tensor)
+            }
+        };
+        if outbox.send(answer).is_err() {
+            return;
+        }
+    }
+}
+
+/// The opened device. One thread owns it; counters are in its table, and nowhere else.
+struct AbacusEngine {
+    info: DeviceInfo,
+    work: Sender<(Vec<usize>, Work)>,
+    answers: Receiver<Result<Value>>,
+    under_way: VecDeque<Item>,
+    counters: ObjectTable<[u32; 256]>,
+}
+
+impl AbacusEngine {
+    fn prepare(&mut self, op: &Op) -> Result<Work> {
+        match op {
+            Op::Compute(ComputeOp::Sort(sort)) => Work::sort(sort).ok_or_else(|| Support::unknown(op).refusal(op)),
+            Op::Extension(extension) => {
+                if let Some(CountBytes { counter, message }) = extension.downcast_ref() {
+                    let sums = self.counters.get_mut(counter)?;
+                    message.as_slice()?.iter().for_each(|byte| sums[usize::from(*byte)] += 1);
+                    return Ok(Work::Known(Tensor::from_slice(sums.as_slice(), [256]).map(Value::Tensor)));
+                }
+                // The op is the recipe: should the device be lost, the worker opens a new counter, which begins at zero.
+                let counter = self.counters.insert("counter", [0; 256], Some(op))?;
+                Ok(Work::Known(Ok(Value::Object(counter))))
+            }
+            op => Err(Support::unknown(op).refusal(op)),
+        }
+    }
+}
+
+impl Engine for AbacusEngine {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn submit(&mut self, batch: &mut Vec<Item>) {
+        self.counters.collect();
+        for item in batch.drain(..) {
+            let work = self.prepare(&item.op).unwrap_or_else(|error| Work::Known(Err(error)));
+            let shape = match &item.op {
+                Op::Compute(ComputeOp::Sort(op)) => op.input.shape().to_vec(),
+                _ => Vec::new(),
+            };
+            // Where the device is gone `poll` says so.
+            let _ = self.work.send((shape, work));
+            self.under_way.push_back(item);
+        }
+    }
+
+    fn poll(&mut self, finished: &mut Vec<Finished>, wait_max: Duration) -> usize {
+        self.counters.collect();
+        let mut wait = if self.under_way.is_empty() { Duration::ZERO } else { wait_max };
+        while let Some(item) = self.under_way.pop_front() {
+            match self.answers.recv_timeout(wait) {
+                Ok(result) => finished.push(Finished::alone(item, result)),
+                Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {
+                    self.under_way.push_front(item);
+                    break;
+                }
+                Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => {
+                    let (device, reason) = (self.info.id, "its thread has ended".to_owned());
+                    finished.push(Finished::alone(item, Err(Error::DeviceLost { device, reason })));
+                }
+            }
+            wait = Duration::ZERO;
+        }
+        self.under_way.len()
+    }
+
+    fn memory(&mut self) -> MemoryStats {
+        MemoryStats { lent_bytes: (self.counters.len() * size_of::<[u32; 256]>()) as u64, ..MemoryStats::default() }
+    }
+
+    fn health(&mut self) -> Health {
+        self.counters.collect();
+        Health { temperature_celsius: Some(21.0), ..Health::default() }
+    }
+}

@@ -2,38 +2,27 @@
 //! conformance and unit tests of every GPU backend, and a script that runs them.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::process::{Workspace, run, say};
+use crate::artifacts::test_programs;
+use crate::process::{Workspace, capture, run, say};
 
-/// The backends whose conformance tests travel.
+/// The backends whose tests travel.
 const BACKENDS: &[&str] = &["cuda", "wgpu"];
+/// Their integration tests that travel, where they have them.
+const TESTS: &[&str] = &["conformance", "resident"];
 const SCRIPT: &str = include_str!("bundle.sh");
 
 /// Builds with optimisation and fills `target/bundle`.
 pub fn command(workspace: &Workspace) -> Result<()> {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace.root.join("target"), PathBuf::from);
-    let folder = target.join("bundle");
+    let folder = workspace.target().join("bundle");
     fs::create_dir_all(&folder).with_context(|| format!("{} cannot be created", folder.display()))?;
     run(&mut workspace.cargo("build --release --package panoply-app"))?;
-    place(&target.join("release").join("panoply"), &folder.join("panoply"))?;
-    for backend in BACKENDS {
-        let manifest = workspace.root.join("crates/backends").join(backend).join("Cargo.toml");
-        if manifest.exists() {
-            let package = format!("panoply-{backend}");
-            let conformance = build_tests(workspace, &package, "--test conformance")?;
-            place(&conformance, &folder.join(format!("conformance-{backend}")))?;
-            if manifest.with_file_name("tests").join("resident.rs").exists() {
-                let resident = build_tests(workspace, &package, "--test resident")?;
-                place(&resident, &folder.join(format!("resident-{backend}")))?;
-            }
-            let units = build_tests(workspace, &package, "--lib")?;
-            place(&units, &folder.join(format!("units-{backend}")))?;
-        }
-    }
+    place(&workspace.target().join("release/panoply"), &folder.join("panoply"))?;
+    place_tests(workspace, &folder)?;
     let script = folder.join("run.sh");
     fs::write(&script, SCRIPT).with_context(|| format!("{} cannot be written", script.display()))?;
     let peers = workspace.root.join("docs/peers");
@@ -47,18 +36,26 @@ pub fn command(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
-/// Builds some of a package's tests and finds the program that cargo made of them.
-fn build_tests(workspace: &Workspace, package: &str, which: &str) -> Result<PathBuf> {
-    let mut cargo = workspace.cargo(&format!("test --release --no-run {which} --package"));
-    let output = cargo.arg(package).output().context("cargo cannot be run")?;
-    let told = String::from_utf8_lossy(&output.stderr);
-    if !output.status.success() {
-        bail!("the tests of {package} do not build:\n{told}");
+/// Builds the backends' tests. The command's package is named as well, so that dependencies have the same features as for the
+/// command, and nothing is compiled twice.
+fn place_tests(workspace: &Workspace, folder: &Path) -> Result<()> {
+    let mut cargo = workspace.cargo("test --release --no-run --message-format=json --lib --package panoply-app");
+    cargo.args(BACKENDS.iter().map(|backend| format!("--package=panoply-{backend}")));
+    cargo.args(TESTS.iter().map(|test| format!("--test={test}")));
+    let programs = test_programs(&capture(&mut cargo)?);
+    for backend in BACKENDS {
+        let package = format!("panoply-{backend}");
+        let library = package.replace('-', "_");
+        let own: Vec<_> = programs.iter().filter(|program| program.package == package).collect();
+        if !own.iter().any(|program| program.target == "conformance") {
+            bail!("cargo named no conformance tests of {package}");
+        }
+        for program in own {
+            let name = if program.target == library { "units" } else { &program.target };
+            place(&program.path, &folder.join(format!("{name}-{backend}")))?;
+        }
     }
-    let path = told.lines().filter_map(|line| line.trim().strip_prefix("Executable ")).next_back();
-    let path = path.and_then(|line| line.split_once('(')).map(|(_, path)| path.trim_end_matches(')'));
-    let path = path.with_context(|| format!("cargo does not say where the tests of {package} are:\n{told}"))?;
-    Ok(workspace.root.join(path))
+    Ok(())
 }
 
 /// Copies a program without its symbols, where `strip` is installed.

@@ -1,7 +1,9 @@
 #!/bin/sh
 # Runs Panoply on a host with a GPU and no Rust: what is there, whether every answer is right, how fast it is.
 #
-#   sh run.sh [devices|check|check-cuda|check-vulkan|bench|all] [argument of the command…]
+#   sh run.sh [devices|check|check-cuda|check-vulkan|bench|figures|all] [argument of the command…]
+#
+# `figures` prints what `cargo xtask figures FILE` compares with the record: sh run.sh figures > gpu.jsonl
 #
 # CUDA's libraries are looked for where the toolkit and Python's packages put them; PANOPLY_LIBRARIES adds folders.
 here=$(cd "$(dirname "$0")" && pwd)
@@ -47,19 +49,29 @@ END
     [ -e "$logs/failed" ] && failed=1
 }
 
+# Every case of each GPU API, many callers, the mixed trace, and PyTorch, one JSON object per line.
+figures() {
+    "$here/panoply" bench --full --api cuda --json --seconds 0.3 --repeats 20
+    "$here/panoply" bench --full --api wgpu --json --seconds 0.3 --repeats 200
+    "$here/panoply" bench --callers 64 --api cuda --json || failed=1
+    "$here/panoply" bench --trace --json || failed=1
+    python3 "$here/gpu_torch.py" || failed=1
+}
+
 case $what in
 devices) "$here/panoply" devices "$@" || failed=1 ;;
 check) check ;;
 check-cuda) check cuda ;;
 check-vulkan | check-wgpu) check wgpu ;;
 bench) "$here/panoply" bench "$@" || failed=1 ;;
+figures) figures ;;
 all)
     "$here/panoply" devices || failed=1
     check
     "$here/panoply" bench "$@" || failed=1
     ;;
 *)
-    echo "run.sh: expected devices, check, check-cuda, check-vulkan, bench or all; got $what" >&2
+    echo "run.sh: expected devices, check, check-cuda, check-vulkan, bench, figures or all; got $what" >&2
     exit 2
     ;;
 esac

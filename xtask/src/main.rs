@@ -1,12 +1,14 @@
 //! The repository's own tooling: `cargo xtask <command>`.
 //!
-//! It uses the standard library and `anyhow` only, because every command waits for it to be built. Each command is one
+//! It uses little more than the standard library, because every command waits for it to be built. Each command is one
 //! module; [`process`] runs other programs and [`steps`] runs a list of checks and sums them up.
 
+mod artifacts;
 mod audit;
 mod bench;
 mod bundle;
 mod check;
+mod figures;
 mod loom;
 mod process;
 mod setup;
@@ -25,12 +27,15 @@ Usage: cargo xtask <command>
 
   test [--keep-going]   set up, then run every check; stops at the first failure unless told to keep going
   setup                 check the tools and packages that the tests need, and install what can be installed
-  tidy [--json]         sizes, layering, unsafe without a reason, unfinished work
+  tidy [--json]         sizes, layering, unsafe without a reason, unfinished work, names in documents that do not exist
   valgrind [FILTER]...  under memcheck: the core crate's unit tests and the CPU backend's for its team and memory;
                         with filters, the CPU backend's unit tests that match them
   audit [CHECK]...      licences, advisories, bans and sources of the dependencies (needs cargo-deny)
   bundle                a folder with the command, the conformance tests and a script, for a host without Rust
   bench [ARGUMENT]...   the runtime's benchmarks, then `panoply bench` with the arguments given
+  figures [FILE]...     the speed that was asked for, as ratios, beside docs/figures.jsonl: measured on this CPU, or read
+                        from what `sh run.sh figures` of the bundle printed; fails where one fell by more than a tenth;
+                        --record keeps the new ratios, --rounds N takes turns with the peers so often [default: 3]
 ";
 
 fn main() -> ExitCode {
@@ -57,6 +62,7 @@ fn dispatch(arguments: &[&str]) -> Result<()> {
         ["audit", checks @ ..] => audit::command(&workspace, checks),
         ["bundle"] => bundle::command(&workspace),
         ["bench", rest @ ..] => bench::command(&workspace, rest),
+        ["figures", rest @ ..] => figures::command(&workspace, &figures::Options::parse(rest)?),
         ["help" | "--help" | "-h"] => {
             process::say(USAGE.trim_end());
             Ok(())

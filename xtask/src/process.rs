@@ -37,6 +37,11 @@ impl Workspace {
         command
     }
 
+    /// Where cargo builds.
+    pub fn target(&self) -> PathBuf {
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| self.root.join("target"), PathBuf::from)
+    }
+
     /// The cargo that started this program, with `arguments` separated by spaces.
     pub fn cargo(&self, arguments: &str) -> Command {
         let mut command = self.command(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));

@@ -87,7 +87,7 @@ fn seconds(time: Duration) -> String {
     format!("{:.1} s", time.as_secs_f64())
 }
 
-/// Colours, where a person is looking.
+/// Colours, where the output is a terminal.
 struct Paint {
     enabled: bool,
 }

@@ -1,9 +1,10 @@
 //! Unit tests under valgrind's memcheck: reads of uninitialised or freed memory, writes out of bounds, lost memory.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
+use crate::artifacts::test_programs;
 use crate::process::{Workspace, capture, find_program, run};
 use crate::steps::Outcome;
 
@@ -42,10 +43,11 @@ pub fn short_step(workspace: &Workspace) -> Result<Outcome> {
 fn memcheck(workspace: &Workspace, targets: &[Target<'_>]) -> Result<Outcome> {
     // The whole workspace is built, as for the tests, so that nothing is built twice with other features.
     let messages = capture(&mut workspace.cargo("test --workspace --lib --no-run --message-format=json"))?;
+    let programs = test_programs(&messages);
     for target in targets {
-        let binary = test_binary(&messages, target.library)
-            .with_context(|| format!("cargo named no test binary for {}", target.library))?;
-        every_filter_matches(workspace, &binary, target)?;
+        let program = programs.iter().find(|program| program.target == target.library);
+        let binary = &program.with_context(|| format!("cargo named no test program for {}", target.library))?.path;
+        every_filter_matches(workspace, binary, target)?;
         let mut command = workspace.command("valgrind");
         command
             .args(["--quiet", "--error-exitcode=99", "--leak-check=full"])
@@ -73,33 +75,5 @@ fn every_filter_matches(workspace: &Workspace, binary: &Path, target: &Target<'_
     match target.filters.iter().find(|filter| !tests.iter().any(|test| test.contains(**filter))) {
         Some(filter) => bail!("no unit test of {} matches `{filter}`", target.library),
         None => Ok(()),
-    }
-}
-
-/// The executable that cargo's JSON messages name for the tests of `library`.
-fn test_binary(messages: &str, library: &str) -> Option<PathBuf> {
-    let name = format!("\"name\":\"{library}\"");
-    messages.lines().filter(|line| line.contains(&name)).find_map(|line| {
-        let (_, rest) = line.split_once("\"executable\":\"")?;
-        let (path, _) = rest.split_once('"')?;
-        Some(PathBuf::from(path))
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_test_binary_is_read_from_the_messages() {
-        let messages = concat!(
-            r#"{"target":{"name":"panoply_core"},"executable":null}"#,
-            "\n",
-            r#"{"target":{"name":"panoply_cpu"},"executable":"/target/debug/deps/panoply_cpu-1"}"#,
-            "\n",
-            r#"{"target":{"name":"panoply_core"},"executable":"/target/debug/deps/panoply_core-2"}"#,
-        );
-        assert_eq!(test_binary(messages, "panoply_core"), Some("/target/debug/deps/panoply_core-2".into()));
-        assert_eq!(test_binary(messages, "panoply_runtime"), None);
     }
 }

@@ -5,6 +5,7 @@ pub mod vectors;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
 
 use vectors::{DemoArguments, VectorsArguments};
 
@@ -33,6 +34,10 @@ pub enum CommandArguments {
     Vectors(VectorsArguments),
     /// Searches 10,000 software packages by meaning, on every device
     Demo(DemoArguments),
+    /// Prints the completions of a shell
+    Completions(CompletionsArguments),
+    /// Prints the manual page
+    Man,
 }
 
 #[derive(Args, Debug)]
@@ -62,9 +67,12 @@ pub struct BenchArguments {
     /// Only the first device of this API; may be given more than once [default: every API with a device]
     #[arg(long, value_name = "API")]
     pub api: Vec<String>,
-    /// Time spent on each case, in seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
-    pub seconds: f64,
+    /// All cases that suit the devices, a second each, instead of a short set within a minute
+    #[arg(long)]
+    pub full: bool,
+    /// Time spent on each case, in seconds [default: a minute in all; 1 with --full or CASE-PREFIX]
+    #[arg(long, value_name = "SECONDS")]
+    pub seconds: Option<f64>,
     /// The most repeats of each case, however much time is left
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     pub repeats: usize,
@@ -119,6 +127,17 @@ pub struct ExplainArguments {
     pub json: bool,
 }
 
+#[derive(Args, Debug)]
+#[command(after_help = "For example, for the shell of this user:\n  \
+    panoply completions bash > ~/.local/share/bash-completion/completions/panoply\n  \
+    panoply completions zsh > ~/.zfunc/_panoply\n  \
+    panoply completions fish > ~/.config/fish/completions/panoply.fish")]
+pub struct CompletionsArguments {
+    /// The shell
+    #[arg(value_name = "SHELL")]
+    pub shell: Shell,
+}
+
 const HINT: &str = "Examples, environment variables and exit codes: panoply --help";
 
 const GUIDE: &str = "\
@@ -127,14 +146,17 @@ Examples:
   panoply devices                          what is in this machine
   panoply devices --json | jq '.backends[].devices[].id'
   panoply plan                             where workers would run
+  panoply bench                            the speed of this machine's devices, within a minute
+  panoply bench --full --plot speed.svg    everything that suits them: a table now, a bar chart for later
   panoply bench --list                     the cases that can be measured
   panoply bench matmul search              every case whose name begins so
   panoply bench --threads 1 --json > one.jsonl
-  panoply bench --plot speed.svg           a table now, a bar chart for later
   panoply bench --calibrate                teach the router how fast everything is here
   panoply bench --trace                    the router against an oracle and against each device alone
   panoply bench --callers 64               what batching brings to many callers
   panoply explain matmul 64 1024 --plot crossover.svg
+  panoply completions bash                 for the shell; zsh, fish, elvish and powershell as well
+  panoply man > panoply.1                  this text as a manual page
   panoply vectors create packages --dimension 384 --storage f16
   panoply vectors import packages data/debian-packages.npy --records data/debian-packages.jsonl
   panoply vectors search packages --id chessx --filter 'section = games'

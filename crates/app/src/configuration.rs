@@ -5,14 +5,19 @@ pub mod vectors;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap_complete::Shell;
 use panoply::Api;
 
 use crate::arguments::{Arguments, BenchArguments, CommandArguments, ExplainArguments};
-use crate::bench::cases::{self, Work};
+use crate::bench::budget::{Extent, Time};
+use crate::bench::cases::{self, Case};
 use crate::failure::Failure;
 use crate::op_kind::{OpKind, parse_size};
 use vectors::{DemoOptions, VectorsOptions};
 
+/// How long the cases take in all, unless told otherwise, and how long each takes where that is not limited.
+const BENCH_TIME: Duration = Duration::from_secs(60);
+const TIME_PER_CASE: Duration = Duration::from_secs(1);
 /// The longest time that may be asked for one case.
 const SECONDS_PER_CASE_MAX: f64 = 3600.0;
 /// The most threads that send ops in one measurement.
@@ -23,7 +28,6 @@ const TRACE_OPS_MAX: usize = 10_000_000;
 const THREADS_MAX: usize = 4096;
 
 /// What to do.
-#[derive(Debug)]
 pub enum Configuration {
     Devices(DevicesOptions),
     Plan(PlanOptions),
@@ -31,6 +35,8 @@ pub enum Configuration {
     Explain(ExplainOptions),
     Vectors(VectorsOptions),
     Demo(DemoOptions),
+    Completions(Shell),
+    Man,
 }
 
 /// How a result is written.
@@ -52,15 +58,14 @@ pub struct PlanOptions {
     pub format: Format,
 }
 
-#[derive(Debug)]
 pub struct BenchOptions {
     /// What to measure, in order. Never empty.
-    pub cases: Vec<Work>,
-    /// Whether the cases were asked for by name.
-    pub named: bool,
+    pub cases: Vec<&'static dyn Case>,
+    /// Which of them are measured on which devices.
+    pub extent: Extent,
     /// `None` is every API.
     pub apis: Option<Vec<Api>>,
-    pub time_per_case: Duration,
+    pub time: Time,
     pub repeats_max: usize,
     /// `None` is the engine's own choice.
     pub threads: Option<usize>,
@@ -98,13 +103,16 @@ impl Configuration {
             CommandArguments::Explain(arguments) => Configuration::Explain(explain(arguments)?),
             CommandArguments::Vectors(arguments) => Configuration::Vectors(VectorsOptions::resolve(arguments)?),
             CommandArguments::Demo(arguments) => Configuration::Demo(DemoOptions::resolve(arguments)),
+            CommandArguments::Completions(arguments) => Configuration::Completions(arguments.shell),
+            CommandArguments::Man => Configuration::Man,
         })
     }
 }
 
 fn bench(arguments: BenchArguments) -> Result<BenchOptions, Failure> {
-    let seconds = arguments.seconds;
-    if !(seconds > 0.0 && seconds <= SECONDS_PER_CASE_MAX) {
+    if let Some(seconds) = arguments.seconds
+        && !(seconds > 0.0 && seconds <= SECONDS_PER_CASE_MAX)
+    {
         return Err(Failure::Usage(format!(
             "--seconds: expected more than 0 and at most {SECONDS_PER_CASE_MAX}, got {seconds}"
         )));
@@ -114,11 +122,21 @@ fn bench(arguments: BenchArguments) -> Result<BenchOptions, Failure> {
     {
         return Err(Failure::Usage(format!("--threads: expected 1 to {THREADS_MAX}, got {threads}")));
     }
+    let extent = match (arguments.prefixes.is_empty(), arguments.full) {
+        (false, _) => Extent::Named,
+        (true, true) => Extent::Full,
+        (true, false) => Extent::Short,
+    };
+    let time = match (arguments.seconds, extent) {
+        (Some(seconds), _) => Time::PerCase(Duration::from_secs_f64(seconds)),
+        (None, Extent::Short) => Time::InAll(BENCH_TIME),
+        (None, Extent::Full | Extent::Named) => Time::PerCase(TIME_PER_CASE),
+    };
     Ok(BenchOptions {
         cases: chosen_cases(&arguments.prefixes)?,
-        named: !arguments.prefixes.is_empty(),
+        extent,
         apis: apis(&arguments.api)?,
-        time_per_case: Duration::from_secs_f64(seconds),
+        time,
         repeats_max: arguments.repeats,
         threads: arguments.threads,
         plot: arguments.plot,
@@ -146,18 +164,19 @@ fn explain(arguments: ExplainArguments) -> Result<ExplainOptions, Failure> {
 }
 
 /// The cases whose names begin with one of the prefixes; all of them where there is none.
-fn chosen_cases(prefixes: &[String]) -> Result<Vec<Work>, Failure> {
+fn chosen_cases(prefixes: &[String]) -> Result<Vec<&'static dyn Case>, Failure> {
     for prefix in prefixes {
-        if !cases::CASES.iter().any(|work| work.name().starts_with(prefix.as_str())) {
-            let names: Vec<String> = cases::CASES.iter().map(|work| format!("  {}", work.name())).collect();
+        if !cases::all().any(|case| case.name().starts_with(prefix.as_str())) {
+            let names: Vec<String> = cases::all().map(|case| format!("  {}", case.name())).collect();
             let names = names.join("\n");
             return Err(Failure::Usage(format!(
                 "no case begins with `{prefix}`; expected the beginning of one of these:\n{names}"
             )));
         }
     }
-    let chosen = |work: &&Work| prefixes.is_empty() || prefixes.iter().any(|prefix| work.name().starts_with(prefix));
-    Ok(cases::CASES.iter().filter(chosen).copied().collect())
+    let chosen =
+        |case: &&dyn Case| prefixes.is_empty() || prefixes.iter().any(|prefix| case.name().starts_with(prefix));
+    Ok(cases::all().filter(chosen).collect())
 }
 
 fn apis(names: &[String]) -> Result<Option<Vec<Api>>, Failure> {

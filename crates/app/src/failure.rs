@@ -19,10 +19,12 @@ static LAST_WORDS: OnceLock<Box<dyn Fn() -> String + Send + Sync>> = OnceLock::n
 /// Why a command ended early.
 #[derive(Debug)]
 pub enum Failure {
-    /// Whoever read our output has gone away. Not an error: they have what they wanted.
+    /// The reader of our output has closed the pipe. Not an error: it has what it wanted.
     ReaderGone,
     /// The command line made no sense.
     Usage(String),
+    /// The command line made no sense, and its parser has said why.
+    UsageTold,
     /// Something went wrong on the way.
     Run(anyhow::Error),
 }
@@ -68,6 +70,7 @@ pub fn exit_code(outcome: Result<(), Failure>) -> ExitCode {
             complain(message);
             ExitCode::from(USAGE)
         }
+        Err(Failure::UsageTold) => ExitCode::from(USAGE),
         Err(Failure::Run(error)) => {
             complain(described(&error));
             if let Some(advice) = advice::about(&error) {
@@ -102,7 +105,7 @@ pub fn end_on_interrupt() {
     });
 }
 
-/// What is said when Ctrl-C ends the process. The first to ask is heard.
+/// Sets what is printed when Ctrl-C ends the process. Only the first call counts.
 pub fn say_on_interrupt(last_words: impl Fn() -> String + Send + Sync + 'static) {
     let _ = LAST_WORDS.set(Box::new(last_words));
 }
@@ -117,7 +120,7 @@ pub fn complain(message: impl Display) {
     say("error", message);
 }
 
-/// If nobody reads the error output either, there is nobody left to tell.
+/// A closed error output is ignored: there is nowhere left to write to.
 fn say(kind: &str, message: impl Display) {
     use std::io::Write;
     let _ = writeln!(io::stderr(), "{kind}: {message}");

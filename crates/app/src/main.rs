@@ -1,8 +1,8 @@
 //! The `panoply` command: what is in this machine, where work would run, and how fast it is.
 //!
 //! Modules in reading order: [`arguments`] is what was typed, [`configuration`] is what it means, one module per command
-//! does it ([`devices`], [`plan`], [`bench`], [`explain`], [`vectors`], [`demo`]), [`screen`] is where it goes, and
-//! [`failure`] is how it can end, with [`advice`] for whoever has to mend it.
+//! does it ([`devices`], [`plan`], [`bench`], [`explain`], [`vectors`], [`demo`], [`manual`]), [`screen`] is where it goes,
+//! and [`failure`] is how it can end, with [`advice`] on what to do about it.
 
 mod advice;
 mod arguments;
@@ -12,6 +12,7 @@ mod demo;
 mod devices;
 mod explain;
 mod failure;
+mod manual;
 mod op_kind;
 mod plan;
 mod screen;
@@ -29,13 +30,15 @@ use screen::Screen;
 fn main() -> ExitCode {
     quiet_layers();
     failure::end_on_interrupt();
-    let arguments = Arguments::parse();
-    let outcome = Configuration::resolve(arguments).and_then(run);
+    let outcome = match Arguments::try_parse() {
+        Ok(arguments) => Configuration::resolve(arguments).and_then(run),
+        Err(answer) => manual::show(&answer),
+    };
     failure::exit_code(outcome)
 }
 
-/// Mesa's Vulkan layer that orders devices speaks to the display server, and complains on stderr where there is none. Devices
-/// are chosen here, so it is asked to stay away, unless the user has said what it shall do.
+/// Switches Mesa's device-selection layer off, unless the user has set it: it connects to the display server and prints errors
+/// where there is none. Panoply chooses devices itself.
 #[allow(unsafe_code)] // The environment is changed.
 fn quiet_layers() {
     const LAYER_OFF: &str = "NODEVICE_SELECT";
@@ -54,6 +57,8 @@ fn run(configuration: Configuration) -> Result<(), Failure> {
         Configuration::Explain(options) => explain::show(&options, &mut screen)?,
         Configuration::Vectors(options) => vectors::run(&options, &mut screen)?,
         Configuration::Demo(options) => demo::run(&options, &mut screen)?,
+        Configuration::Completions(shell) => manual::completions(shell, &mut screen)?,
+        Configuration::Man => manual::page(&mut screen)?,
     }
     screen.finish()
 }

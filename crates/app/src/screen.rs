@@ -1,4 +1,4 @@
-//! Where a command writes: the standard output, as wide and as colourful as whoever reads it can take.
+//! The standard output of a command: its width, its colours, and text, tables and JSON written to it.
 
 use std::env;
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
@@ -44,6 +44,12 @@ impl Screen {
         Ok(())
     }
 
+    /// Writes text as it is.
+    pub fn text(&mut self, text: &[u8]) -> Result<(), Failure> {
+        self.out.write_all(text)?;
+        Ok(())
+    }
+
     /// Writes a value as JSON over several lines, as one document.
     pub fn json(&mut self, value: &impl Serialize) -> Result<(), Failure> {
         serde_json::to_writer_pretty(&mut self.out, value)?;
@@ -67,17 +73,17 @@ impl Screen {
         self.flush()
     }
 
-    /// Text that stands out.
+    /// Bold text.
     pub fn strong(&self, text: &str) -> String {
         self.painted("1", text)
     }
 
-    /// Text that steps back.
+    /// Faint text.
     pub fn faint(&self, text: &str) -> String {
         self.painted("2", text)
     }
 
-    /// Text that says that something is not well.
+    /// Red text, for what is wrong.
     pub fn alarming(&self, text: &str) -> String {
         self.painted("31", text)
     }
@@ -132,7 +138,7 @@ pub fn bytes_text(bytes: u64) -> String {
     if unit == "B" || value >= 100.0 { format!("{value:.0} {unit}") } else { format!("{value:.1} {unit}") }
 }
 
-/// A sign on the error output that work goes on, where somebody looks at it.
+/// A progress indicator on the error output, where that is a terminal.
 pub fn spinner(message: &'static str) -> ProgressBar {
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();

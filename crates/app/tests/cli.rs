@@ -66,6 +66,30 @@ fn nothing_to_do_shows_the_help() {
 }
 
 #[test]
+fn completions_and_the_manual_come_from_the_same_definitions() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = printed(&["completions", shell]);
+        assert!(script.contains("panoply") && script.contains("calibrate"), "{shell}: {script}");
+    }
+    assert!(refused(&["completions", "abacus"], 2).contains("bash"));
+    let page = printed(&["man"]);
+    assert!(page.contains(".TH panoply 1") && page.contains("calibrate") && page.contains("PANOPLY_SIMD"), "{page}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn output_that_cannot_be_written_is_a_failure() {
+    for arguments in [&["--help"][..], &["bench", "--help"], &["--version"], &["bench", "--list"], &["plan"], &["man"]]
+    {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let output =
+            command(arguments).stdout(full).stderr(Stdio::piped()).spawn().unwrap().wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        assert!(stderr(&output).starts_with("error: the output could not be written"), "{}", stderr(&output));
+    }
+}
+
+#[test]
 fn devices_are_a_table_without_colour_that_fits_a_hundred_columns() {
     let table = printed(&["devices"]);
     assert!(table.starts_with("DEVICE") && table.contains("cpu:0") && table.contains("ready"), "{table}");
@@ -174,9 +198,13 @@ fn bench_refuses_what_makes_no_sense_before_it_measures() {
 
 #[test]
 fn a_reader_that_goes_away_is_not_an_error() {
-    for arguments in
-        [&["devices", "--json"][..], &["plan"], &["bench", "--list"], &["bench", "add", "--seconds", "0.01"]]
-    {
+    for arguments in [
+        &["devices", "--json"][..],
+        &["plan"],
+        &["--help"],
+        &["bench", "--list"],
+        &["bench", "add/", "--seconds", "0.01"],
+    ] {
         let mut child = command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         drop(child.stdout.take());
         let mut complaint = String::new();

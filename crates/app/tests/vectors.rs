@@ -1,4 +1,4 @@
-//! `panoply vectors` and `panoply demo` as their users meet them: run as processes, without a terminal.
+//! `panoply vectors` as its users meet it: run as a process, without a terminal.
 #![allow(clippy::unwrap_used)] // A test that cannot go on should say where.
 
 use std::fs;
@@ -343,34 +343,4 @@ fn ctrl_c_during_an_import_leaves_what_was_taken() {
     let there = records(&path);
     assert!(there >= said && there >= 512 && there.is_multiple_of(512), "{there} records, {said} said");
     printed(&["vectors", "info", &path, "--verify"]);
-}
-
-#[test]
-fn the_demonstration_finds_what_is_meant() {
-    let findings = json_of(&["demo", "--json"]);
-    assert_eq!((findings["rows"].as_u64(), findings["dimension"].as_u64()), (Some(10_000), Some(384)));
-    let questions = findings["questions"].as_array().unwrap();
-    assert_eq!(questions.len(), 12);
-    assert_eq!(ids(&questions[0]), ["hoichess", "chessx", "3dchess"]);
-    for question in questions.iter().filter(|question| question["filter"] == "section = games") {
-        assert!(question["hits"].as_array().unwrap().iter().all(|hit| hit["metadata"]["section"] == "games"));
-    }
-    let devices = findings["devices"].as_array().unwrap();
-    assert!(devices.iter().all(|device| device["agrees"] == true && device["one_ms"].as_f64().unwrap() > 0.0));
-    let cpu = devices.iter().find(|device| device["device"] == "cpu:0").unwrap();
-    assert_eq!(cpu["answered_by"], json!(["cpu:0"]));
-}
-
-#[test]
-fn the_demonstration_is_text_that_fits() {
-    let text = printed(&["demo"]);
-    assert!(text.contains("“play chess against the computer”") && text.contains("hoichess"), "{text}");
-    assert!(
-        text.contains("DEVICE") && text.contains("cpu:0") && text.contains("plain loop") && text.contains('█'),
-        "{text}"
-    );
-    let widest = text.lines().map(|line| line.chars().count()).max().unwrap();
-    assert!(widest <= 100 && !text.contains('\x1b'), "{widest}: {text}");
-    let message = refused(&["demo", "--data", "/nonexistent"], 1);
-    assert!(message.contains("/nonexistent") && message.contains("cannot be read"), "{message}");
 }

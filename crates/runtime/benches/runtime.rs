@@ -1,8 +1,9 @@
 //! What the runtime itself costs, each figure beside its yardstick in the same run:
 //!
 //! ```text
-//! cargo bench -p panoply-runtime                  # everything, or only some of it:
-//! cargo bench -p panoply-runtime -- messages ops decisions
+//! cargo bench --bench runtime                     # everything, or only some of it:
+//! cargo bench --bench runtime -- messages ops decisions
+//! cargo bench --bench runtime -- --json           # the numbers that have limits, one JSON object per line
 //! ```
 //!
 //! The yardsticks: two bare threads that park and unpark each other, and a queue of the standard library. Machines are
@@ -71,7 +72,7 @@ static ALLOCATOR: Counting = Counting;
 fn main() {
     // `cargo test --benches` and `cargo nextest` call this with other arguments; they want no measurement.
     if !std::env::args().any(|argument| argument == "--bench") {
-        println!("run with: cargo bench -p panoply-runtime");
+        println!("run with: cargo bench --bench runtime");
         return;
     }
     let asked: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
@@ -106,7 +107,20 @@ fn messages() {
 }
 
 fn row(what: &str, figure: String, yardstick: String) {
-    println!("{what:<58} {figure:>12}  {yardstick}");
+    if !json() {
+        println!("{what:<58} {figure:>12}  {yardstick}");
+    }
+}
+
+/// A number for programs, printed with `--json` instead of the rows.
+fn number(name: &str, value: f64) {
+    if json() {
+        println!("{{\"number\":\"{name}\",\"value\":{value}}}");
+    }
+}
+
+fn json() -> bool {
+    std::env::args().any(|argument| argument == "--json")
 }
 
 /// Adds up what it is sent, and answers with the sum.
@@ -262,10 +276,13 @@ fn small_ops(parked_round_trip_us: f64) {
     row("add of 64 f32 through the runtime, parked", format!("{parked:.2} µs"), {
         format!("parked request/reply {parked_round_trip_us:.2} µs, {:+.2} µs", parked - parked_round_trip_us)
     });
+    number("add64_parked_over_round_trip_us", parked - parked_round_trip_us);
     let hot = timed(20_000, None);
+    number("add64_hot_us", hot);
     row("add of 64 f32 through the runtime, hot", format!("{hot:.2} µs"), String::new());
     telemetry(hot);
     let each = allocations_of(|| (0..1000).for_each(|_| drop(add()))) as f64 / 1000.0;
+    number("add64_allocations", each);
     row("  allocations for each of them", format!("{each:.2}"), "the output and the task record".to_owned());
     let Ok(matrix) = Tensor::from_vec(vec![1.0_f32; 64], [8, 8]) else { panic!("no tensor") };
     let many = median(5, || {
@@ -306,6 +323,7 @@ fn decisions() {
         start.elapsed().as_secs_f64() * 1e9 / f64::from(rounds)
     });
     let allocations = allocations_of(decide);
+    number("decision_of_eight_ns", each);
     row("the router's choice among eight devices", format!("{each:.0} ns"), {
         format!("{allocations} allocations in {rounds} choices")
     });
@@ -324,6 +342,7 @@ fn telemetry(op_us: f64) {
         start.elapsed().as_secs_f64() * 1e9 / rounds as f64
     });
     let share = each / (op_us * 1e3) * 100.0;
+    number("telemetry_percent", share);
     row("telemetry for each op", format!("{each:.1} ns"), format!("{share:.2} % of the hot add of 64 f32"));
 }
 

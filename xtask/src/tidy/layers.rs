@@ -4,13 +4,14 @@ use super::manifest::{Dependency, Manifest};
 use super::report::Report;
 
 /// A layer and the layers that it may use. Tests (`dev-dependencies`) may use anything.
-const LAYERS: [(&str, &[&str]); 10] = [
+const LAYERS: [(&str, &[&str]); 11] = [
     ("app", &["panoply"]),
     ("panoply", &["vector", "nn", "runtime", "backends", "conformance", "core"]),
     ("vector", &["runtime", "core"]),
     ("nn", &["runtime", "core"]),
     ("runtime", &["core"]),
-    ("backends", &["kernels", "core"]),
+    ("backends", &["kernels", "fourier", "core"]),
+    ("fourier", &[]),
     ("kernels", &["core"]),
     ("conformance", &["core"]),
     ("core", &[]),

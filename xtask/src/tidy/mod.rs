@@ -3,6 +3,8 @@
 //! It shows how the code's sizes drift and fails on hard limits. Every rule works on the text of the files, after
 //! [`Source`] has told code from comments and literals, so it also sees code that this machine's build leaves out.
 
+mod commands;
+mod documents;
 mod functions;
 mod layers;
 mod manifest;
@@ -60,20 +62,33 @@ pub fn rust_files(folder: &Path) -> Result<Vec<PathBuf>> {
 fn examine(root: &Path) -> Result<Report> {
     let mut report = Report::default();
     let mut manifests = Vec::new();
-    for path in files_below(root)? {
-        let name = path.strip_prefix(root).unwrap_or(&path).to_string_lossy().replace('\\', "/");
-        let kind = rules::Kind::of(&name);
+    let files = files_below(root)?;
+    let name_of = |path: &PathBuf| path.strip_prefix(root).unwrap_or(path).to_string_lossy().replace('\\', "/");
+    let names: Vec<String> = files.iter().map(name_of).collect();
+    for (path, name) in files.iter().zip(&names) {
+        let kind = rules::Kind::of(name);
         if kind == rules::Kind::Other {
             continue;
         }
-        let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {name}"))?;
+        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
         if kind == rules::Kind::Manifest {
-            manifests.push(manifest::Manifest::parse(&name, &text));
+            manifests.push(manifest::Manifest::parse(name, &text));
         }
-        rules::check(&name, kind, &text, &mut report);
+        rules::check(name, kind, &text, &mut report);
     }
     layers::check(&manifests, &mut report);
+    check_documents(root, &names, &manifests, &mut report)?;
     Ok(report)
+}
+
+fn check_documents(root: &Path, names: &[String], manifests: &[manifest::Manifest], report: &mut Report) -> Result<()> {
+    let read = |name: &str| std::fs::read_to_string(root.join(name)).with_context(|| format!("cannot read {name}"));
+    let packages = manifests.iter().map(|manifest| manifest.package.clone()).collect();
+    let commands = commands::Commands::new(crate::USAGE, packages, names.to_vec(), read)?;
+    for name in names.iter().filter(|name| documents::is_document(name)) {
+        documents::check(name, &read(name)?, names, &commands, report);
+    }
+    Ok(())
 }
 
 fn files_below(folder: &Path) -> Result<Vec<PathBuf>> {

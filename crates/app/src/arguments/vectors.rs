@@ -187,7 +187,7 @@ pub struct DeleteArguments {
 
 #[derive(Args, Debug)]
 pub struct DemoArguments {
-    /// The folder with the demonstration's data [default: data, here or in the source tree]
+    /// The folder with the demonstration's data [default: the data that the command carries]
     #[arg(long, value_name = "FOLDER")]
     pub data: Option<PathBuf>,
     /// Prints one JSON object instead of text

@@ -7,6 +7,7 @@ use panoply::prelude::*;
 use panoply::{Batching, DeviceId, Settings};
 use serde::Serialize;
 
+use super::budget::Time;
 use super::random::Normals;
 use super::start_with;
 use crate::configuration::{BenchOptions, Format};
@@ -17,6 +18,8 @@ use crate::screen::Screen;
 const SIZE: usize = 64;
 /// The longest that a strategy may hold an op back.
 const WAIT_MAX: Duration = Duration::from_micros(500);
+/// How long each way is measured, unless told otherwise.
+const TIME_PER_WAY: Duration = Duration::from_secs(1);
 /// Products of each caller before anything is counted: kernels are compiled, pools are filled, the router has learned.
 const WARM_UPS: usize = 20;
 
@@ -66,6 +69,10 @@ pub fn run(options: &BenchOptions, callers: usize, screen: &mut Screen) -> Resul
         let runtime = start_with(options, false, |_| {})?;
         super::first_of_each_api(&runtime).iter().map(|device| device.id).collect()
     };
+    let time = match options.time {
+        Time::PerCase(time) => time,
+        Time::InAll(_) => TIME_PER_WAY,
+    };
     if options.format == Format::Table {
         screen.line(screen.strong(&head()))?;
     }
@@ -77,7 +84,7 @@ pub fn run(options: &BenchOptions, callers: usize, screen: &mut Screen) -> Resul
                 settings.limits.batch_max = way.batch_max.unwrap_or(settings.limits.batch_max);
                 settings.limits.in_flight_max = settings.limits.in_flight_max.max(callers);
             })?;
-            let (seen, took) = serve(&runtime, device, callers, options.time_per_case).map_err(anyhow::Error::new)?;
+            let (seen, took) = serve(&runtime, device, callers, time).map_err(anyhow::Error::new)?;
             let rate = seen.len() as f64 / took.as_secs_f64();
             let times = rate / *first.get_or_insert(rate);
             let row = row(device, &way, callers, seen, rate, times);

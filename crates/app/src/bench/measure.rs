@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::workload::Runner;
+use super::place::Runner;
 
 /// The fewest repeats that are timed, however long they take.
 const REPEATS_MIN: usize = 3;

@@ -1,22 +1,26 @@
 //! `panoply bench`: measures ops through the whole runtime, one case after the other.
 //!
-//! `calibrate` teaches the router, `trace` judges it, and `callers` shows what batching brings. For the rest, [`cases`] says what there is, `workload` makes it runnable, `measure` times it, `row` is how it is written down, and
-//! `plot` draws it. Every row is shown as soon as it is there, so that ending early loses nothing.
+//! `calibrate` teaches the router, `trace` judges it, and `callers` shows what batching brings. For the rest, [`cases`] says
+//! what there is, [`place`] is where it runs, `budget` says which cases suit a device and how long each may take, `measure`
+//! times one, `row` is how it is written down, and `plot` draws it. Every row is shown as soon as it is there, so that ending
+//! early loses nothing.
 
+pub mod budget;
 mod calibrate;
 mod callers;
 pub mod cases;
 mod measure;
+mod place;
 mod plot;
 mod random;
 pub mod row;
 mod trace;
-mod workload;
 
 use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -25,10 +29,11 @@ use panoply::{Api, DeviceInfo, DeviceKind, Runtime, Settings};
 
 use crate::configuration::{BenchOptions, Format};
 use crate::failure::Failure;
-use crate::screen::Screen;
-use cases::Work;
+use crate::screen::{Screen, wrapped};
+use budget::Budget;
+use cases::Case;
+use place::{Place, Runner};
 use row::{Measured, Row};
-use workload::{Place, Runner};
 
 /// Measures what was asked for and prints it.
 pub fn run(options: &BenchOptions, screen: &mut Screen) -> Result<(), Failure> {
@@ -44,38 +49,61 @@ pub fn run(options: &BenchOptions, screen: &mut Screen) -> Result<(), Failure> {
     if options.trace {
         return trace::run(options, &start(options, true)?, start(options, false)?, screen);
     }
+    measure_cases(options, screen)
+}
+
+fn measure_cases(options: &BenchOptions, screen: &mut Screen) -> Result<(), Failure> {
     let chart = options.plot.as_deref().map(Chart::create).transpose()?;
     let runtime = Arc::new(start(options, true)?);
     let devices = first_of_each_api(&runtime);
-    let case_width = options.cases.iter().map(|work| work.name().chars().count()).max().unwrap_or(0);
+    let loads: Vec<Option<Runner>> = devices.iter().map(|device| load(device, &runtime)).collect();
+    let suits = |case: &dyn Case, device: &DeviceInfo| budget::suits(case.scale(), device.kind, options.extent);
+    let pairs = options.cases.iter().flat_map(|case| (0..devices.len()).map(move |index| (*case, index)));
+    let pairs: Vec<(&dyn Case, usize)> = pairs.filter(|(case, index)| suits(*case, &devices[*index])).collect();
+    let case_width = pairs.iter().map(|(case, _)| case.name().chars().count()).max().unwrap_or(0);
     if options.format == Format::Table {
         screen.line(screen.strong(&row::head(case_width)))?;
     }
-    let progress = progress_bar(options.cases.len() * devices.len());
-    let loads: Vec<Option<Runner>> = devices.iter().map(|device| load(device, &runtime)).collect();
-    let mut rows = Vec::new();
-    for work in &options.cases {
-        for (device, load) in devices.iter().zip(&loads) {
-            if work.is_large() && !options.named && !has_own_memory(device) {
-                progress.inc(1);
-                continue;
+    let progress = progress_bar(pairs.len());
+    let mut budget = Budget::new(options.time, pairs.len());
+    let (mut rows, mut left_out) = (Vec::new(), Vec::new());
+    for (case, index) in pairs {
+        let device = &devices[index];
+        progress.set_message(case.name());
+        match budget.next() {
+            Some(time) => {
+                let row = measure_case(case, device, loads[index].as_ref(), &runtime, options, time);
+                progress.suspend(|| show(&row, case_width, options.format, screen))?;
+                rows.push(row);
             }
-            progress.set_message(work.name());
-            let row = measure_case(work, device, load.as_ref(), &runtime, options);
-            progress.suspend(|| show(&row, case_width, options.format, screen))?;
-            progress.inc(1);
-            rows.push(row);
+            None => left_out.push(format!("{} on {}", case.name(), device.id)),
         }
+        progress.inc(1);
     }
     progress.finish_and_clear();
     if let Some(chart) = chart {
         chart.write(&rows)?;
     }
+    tell_left_out(&left_out, options, screen)?;
     complete(&rows)
 }
 
+/// Says which cases there was no time for, and what measures them.
+fn tell_left_out(left_out: &[String], options: &BenchOptions, screen: &mut Screen) -> Result<(), Failure> {
+    if !left_out.is_empty() {
+        crate::failure::warn(format!("no time was left for {}; --full measures everything", left_out.join(", ")));
+    } else if options.time.is_budget() && options.format == Format::Table {
+        let hint = "A short set of cases, within a minute. `panoply bench --full` measures all that suit the devices, \
+                    `panoply bench CASE-PREFIX` those whose names begin so.";
+        for line in wrapped(hint, screen.width()) {
+            screen.line(screen.faint(&line))?;
+        }
+    }
+    Ok(())
+}
+
 fn list(options: &BenchOptions, screen: &mut Screen) -> Result<(), Failure> {
-    let names: Vec<String> = options.cases.iter().map(Work::name).collect();
+    let names: Vec<String> = options.cases.iter().map(|case| case.name()).collect();
     match options.format {
         Format::Json => screen.json(&names),
         Format::Table => names.iter().try_for_each(|name| screen.line(name)),
@@ -116,22 +144,22 @@ fn has_own_memory(device: &DeviceInfo) -> bool {
 /// What keeps a GPU busy between cases. One that does not run even this says why when the cases are run. CUDA keeps clocks up by
 /// itself, and there the heat of such a load would slow the cases down.
 fn load(device: &DeviceInfo, runtime: &Arc<Runtime>) -> Option<Runner> {
-    let place = Place { runtime: Arc::clone(runtime), device: device.id };
+    let place = Place { runtime: Arc::clone(runtime), device: device.clone() };
     let wanted = has_own_memory(device) && device.id.api != Api::CUDA;
-    if wanted { workload::prepare(&cases::LOAD, &place).ok() } else { None }
+    if wanted { cases::LOAD.prepare(&place).ok() } else { None }
 }
 
 fn measure_case(
-    work: &Work,
+    case: &dyn Case,
     device: &DeviceInfo,
     load: Option<&Runner>,
     runtime: &Arc<Runtime>,
     options: &BenchOptions,
+    time: Duration,
 ) -> Row {
-    let place = Place { runtime: Arc::clone(runtime), device: device.id };
-    let times = workload::prepare(work, &place)
-        .and_then(|runner| measure::measure(&runner, load, options.time_per_case, options.repeats_max));
-    Row::new(work, device.id, options.threads.unwrap_or_else(|| default_threads(device)), times)
+    let place = Place { runtime: Arc::clone(runtime), device: device.clone() };
+    let times = case.prepare(&place).and_then(|runner| measure::measure(&runner, load, time, options.repeats_max));
+    Row::new(case, device.id, options.threads.unwrap_or_else(|| default_threads(device)), times)
 }
 
 /// The threads that an engine takes where it is not told: the CPUs near its device, as far as the quota goes.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use panoply::{DeviceId, Error};
 use serde::Serialize;
 
-use super::cases::{Amount, Work};
+use super::cases::{Amount, Case};
 use super::measure::Times;
 
 /// What was measured, or why it could not be.
@@ -47,12 +47,12 @@ pub struct Figures {
 
 impl Row {
     /// The row of a case that was run.
-    pub fn new(work: &Work, device: DeviceId, threads: usize, times: Result<Times, Error>) -> Row {
+    pub fn new(case: &dyn Case, device: DeviceId, threads: usize, times: Result<Times, Error>) -> Row {
         let result = match times {
-            Ok(times) => Measured::Done(Figures::new(work.amount(), times)),
+            Ok(times) => Measured::Done(Figures::new(case.amount(), times)),
             Err(error) => Measured::Failed { error: error.to_string() },
         };
-        Row { case: work.name(), api: device.api.to_string(), device: device.to_string(), threads, result }
+        Row { case: case.name(), api: device.api.to_string(), device: device.to_string(), threads, result }
     }
 
     /// The line of the table.
@@ -139,13 +139,35 @@ fn significant(value: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::cases::Scale;
+    use crate::bench::place::{Place, Runner};
+
+    /// 64 × 64 numbers, read and written.
+    struct SmallCase;
+
+    impl Case for SmallCase {
+        fn name(&self) -> String {
+            "transpose/f32/64x64".to_owned()
+        }
+
+        fn amount(&self) -> Amount {
+            Amount::Bytes(2.0 * 64.0 * 64.0 * 4.0)
+        }
+
+        fn scale(&self) -> Scale {
+            Scale::Small
+        }
+
+        fn prepare(&self, _: &Place) -> panoply::Result<Runner> {
+            Ok(Box::new(|| Ok(None)))
+        }
+    }
 
     #[test]
     fn a_row_has_the_fields_that_others_join_on() {
-        let work = Work::Transpose { rows: 64, columns: 64 };
         let times =
             Times { best: Duration::from_micros(2), median: Duration::from_micros(3), device: None, repeats: 5 };
-        let row = Row::new(&work, "cpu:0".parse().unwrap(), 2, Ok(times));
+        let row = Row::new(&SmallCase, "cpu:0".parse().unwrap(), 2, Ok(times));
         assert_eq!(
             serde_json::to_string(&row).unwrap(),
             r#"{"case":"transpose/f32/64x64","api":"cpu","device":"cpu:0","threads":2,"ms":0.002,"wall_ms":0.003,"gb_per_s":16.384,"repeats":5}"#
@@ -154,8 +176,7 @@ mod tests {
 
     #[test]
     fn a_row_that_failed_says_why() {
-        let work = Work::Transpose { rows: 64, columns: 64 };
-        let row = Row::new(&work, "cpu:0".parse().unwrap(), 2, Err(Error::Cancelled));
+        let row = Row::new(&SmallCase, "cpu:0".parse().unwrap(), 2, Err(Error::Cancelled));
         assert!(serde_json::to_string(&row).unwrap().ends_with(r#""error":"cancelled by the caller"}"#));
         assert!(row.line(20).contains("failed  cancelled"));
     }

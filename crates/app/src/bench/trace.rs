@@ -2,8 +2,8 @@
 //! router and by its yardsticks: everything on one device, for each device, and an oracle that knows from measurement which
 //! device is best for each op. Inputs are on the host, and outputs are wanted there.
 //!
-//! A way that would take too long runs the beginning of the trace, and its total is worked out from that. While a way runs,
-//! somebody looks again and again whether a device has nothing to do while another has a queue.
+//! A policy that would take too long runs the beginning of the trace, and its total is extrapolated from that. While a policy
+//! runs, a thread samples how often a device is idle while another has a queue.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -23,9 +23,9 @@ use crate::screen::Screen;
 const MEASURED_TIMES_MIN: usize = 4;
 const MEASURED_TIMES_MAX: usize = 100;
 const MEASURED_TIME: Duration = Duration::from_millis(10);
-/// Each way may take this long; what is left of the trace then is worked out.
+/// Each policy may run this long; the rest of the trace is extrapolated.
 const WAY_TIME_MAX: Duration = Duration::from_secs(15);
-/// How often devices are looked at while a trace runs.
+/// How often the devices' queues are sampled while a trace runs.
 const LOOK_EVERY: Duration = Duration::from_micros(500);
 /// The longest burst.
 const BURST_MAX: u64 = 128;
@@ -48,7 +48,7 @@ struct Trace {
     bursts: Vec<Vec<usize>>,
 }
 
-/// One way to run the trace.
+/// How one policy did.
 #[derive(Serialize)]
 struct Row {
     policy: String,
@@ -57,13 +57,13 @@ struct Row {
     ops_run: usize,
     /// For the whole trace.
     seconds: f64,
-    /// How often a device had nothing to do while another had a queue, of all looks.
+    /// The share of samples in which a device was idle while another had a queue.
     idle_beside_a_queue: f64,
     /// How many ops each device ran.
     shares: Vec<(String, usize)>,
 }
 
-/// Runs the trace each way and prints the totals.
+/// Runs the trace by each policy and prints the totals.
 pub fn run(options: &BenchOptions, runtime: &Runtime, fresh: Runtime, screen: &mut Screen) -> Result<(), Failure> {
     let devices: Vec<DeviceId> = runtime.devices().map(|device| device.id).collect();
     let mut trace = Trace { pieces: repertoire()?, devices, bursts: Vec::new() };
@@ -208,7 +208,7 @@ impl Trace {
     }
 }
 
-/// Counts looks at the devices, and those that found one with nothing to do while another had a queue.
+/// Counts samples of the queues, and those in which a device was idle while another had a queue.
 fn watch(runtime: &Runtime, done: &AtomicBool) -> (usize, usize) {
     let (mut looks, mut idle) = (0, 0);
     while !done.load(Ordering::Relaxed) {
@@ -238,7 +238,7 @@ fn show(rows: &[Row], format: Format, screen: &mut Screen) -> Result<(), Failure
         let figures = format!("{:<26}{:>10.3}{:>13.2}x{:>6.1} %", row.policy, row.seconds, ratio, idle);
         screen.line(format!("{figures}  {}{part}", shares.join(", ")))?;
     }
-    screen.line(screen.faint("IDLE: looks that found a device with nothing to do while another had a queue"))
+    screen.line(screen.faint("IDLE: share of samples in which a device was idle while another had a queue"))
 }
 
 /// Seeded draws: the same trace in every run.

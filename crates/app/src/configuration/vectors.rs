@@ -119,7 +119,7 @@ pub struct DeleteOptions {
 
 #[derive(Debug)]
 pub struct DemoOptions {
-    /// `None`: wherever it is found.
+    /// `None`: what the command carries.
     pub data: Option<PathBuf>,
     pub format: Format,
 }

@@ -1,19 +1,26 @@
-//! The demonstration's data: where it is, and what is in it.
+//! The demonstration's data: carried in the command, or read from a folder.
 
-use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::fs::{self, File};
+use std::io::{Cursor, Read};
+use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use lz4_flex::frame::FrameDecoder;
 use panoply::vector::Filter;
-use panoply::vector::formats::{self, Batch, ColumnNames, Paired, Reader};
+use panoply::vector::formats::{Batch, NpyReader, Paired, Reader};
 use serde_json::Value;
 
 const VECTORS: &str = "debian-packages.npy";
 const RECORDS: &str = "debian-packages.jsonl";
 const QUERY_VECTORS: &str = "queries.npy";
 const QUERY_TEXTS: &str = "queries.txt";
-/// The folder in the source tree that this command was built from.
-const SOURCE_FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data");
+
+/// The same files as the command carries them, 8 MB in all.
+const CARRIED_VECTORS: &[u8] = include_bytes!("../../../../data/debian-packages.npy");
+/// Compressed by the build script.
+const CARRIED_RECORDS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/debian-packages.jsonl.lz4"));
+const CARRIED_QUERY_VECTORS: &[u8] = include_bytes!("../../../../data/queries.npy");
+const CARRIED_QUERY_TEXTS: &str = include_str!("../../../../data/queries.txt");
 
 /// Packages and questions about them.
 pub struct Data {
@@ -34,49 +41,55 @@ pub struct Question {
 }
 
 impl Data {
-    /// Reads the files of this folder, or of the first place that has them.
-    pub fn load(folder: Option<&Path>) -> Result<Data> {
-        let folder = match folder {
-            Some(folder) => folder.to_owned(),
-            None => find()?,
+    /// The data that the command carries.
+    pub fn carried() -> Result<Data> {
+        let records = Box::new(FrameDecoder::new(CARRIED_RECORDS));
+        let (vectors, queries) = (array(Cursor::new(CARRIED_VECTORS))?, array(Cursor::new(CARRIED_QUERY_VECTORS))?);
+        Data::assemble(vectors, records, queries, CARRIED_QUERY_TEXTS)
+    }
+
+    /// The same four files from a folder.
+    pub fn of_folder(folder: &Path) -> Result<Data> {
+        let open = |name: &str| {
+            let path = folder.join(name);
+            File::open(&path).with_context(|| format!("{} cannot be read", path.display()))
         };
-        let (vectors, records) = (folder.join(VECTORS), folder.join(RECORDS));
-        let records_file = File::open(&records).with_context(|| format!("{} cannot be read", records.display()))?;
-        let packages = all(&vectors, |vectors| Box::new(Paired::new(vectors, records_file)))?;
-        let queries = all(&folder.join(QUERY_VECTORS), |vectors| vectors)?;
-        let dimension = packages.vectors.len() / packages.ids.len().max(1);
+        let (vectors, records, queries) = (open(VECTORS)?, open(RECORDS)?, open(QUERY_VECTORS)?);
         let texts = folder.join(QUERY_TEXTS);
-        let lines = std::fs::read_to_string(&texts).with_context(|| format!("{} cannot be read", texts.display()))?;
-        let questions = questions(&lines, &queries, dimension).with_context(|| texts.display().to_string())?;
+        let texts = fs::read_to_string(&texts).with_context(|| format!("{} cannot be read", texts.display()))?;
+        let data = || Data::assemble(array(vectors)?, Box::new(records), array(queries)?, &texts);
+        data().with_context(|| format!("the data in {}", folder.display()))
+    }
+
+    fn assemble(
+        vectors: Box<dyn Reader>,
+        records: Box<dyn Read + Send>,
+        queries: Box<dyn Reader>,
+        texts: &str,
+    ) -> Result<Data> {
+        let packages = all(Box::new(Paired::new(vectors, records))).context(VECTORS)?;
+        let queries = all(queries).context(QUERY_VECTORS)?;
+        let dimension = packages.vectors.len() / packages.ids.len().max(1);
+        let questions = questions(texts, &queries, dimension).context(QUERY_TEXTS)?;
         let Batch { ids, vectors, metadata } = packages;
         Ok(Data { dimension, ids, vectors, metadata, questions })
     }
 }
 
-/// The folder `data` here, or in the source tree.
-fn find() -> Result<PathBuf> {
-    let places = [PathBuf::from("data"), PathBuf::from(SOURCE_FOLDER)];
-    match places.iter().find(|place| place.join(VECTORS).is_file()) {
-        Some(place) => Ok(place.clone()),
-        None => {
-            let tried: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
-            bail!("{VECTORS} is in none of {}; --data FOLDER says where it is", tried.join(", "))
-        }
-    }
+fn array(stream: impl Read + Send + 'static) -> Result<Box<dyn Reader>> {
+    Ok(Box::new(NpyReader::new(stream, None)?))
 }
 
-/// Every row of a file.
-fn all(path: &Path, with: impl FnOnce(Box<dyn Reader>) -> Box<dyn Reader>) -> Result<Batch> {
-    let cannot = || format!("{} cannot be read", path.display());
-    let mut reader = with(formats::open(path, &ColumnNames::default()).with_context(cannot)?);
+/// Every row.
+fn all(mut reader: Box<dyn Reader>) -> Result<Batch> {
     let mut all = Batch::default();
-    while let Some(batch) = reader.next_batch(1 << 12).with_context(cannot)? {
+    while let Some(batch) = reader.next_batch(1 << 12)? {
         all.ids.extend(batch.ids);
         all.vectors.extend(batch.vectors);
         all.metadata.extend(batch.metadata);
     }
     if all.ids.is_empty() {
-        bail!("{} is empty", path.display());
+        bail!("there is no row");
     }
     Ok(all)
 }

@@ -1,8 +1,8 @@
 //! `panoply demo`: builds a collection of software packages, asks it a dozen questions in plain words on every device, and
 //! shows the hits, which device answered, how fast, and how the devices compare with each other and with a plain loop.
 //!
-//! [`data`] finds the files, `trial` searches and measures on one device, `plain` is the loop that everybody would write
-//! first and that every device must agree with, `show` prints.
+//! [`data`] reads the data, `trial` searches and measures on one device, `plain` is a plain loop over all rows, which every
+//! device must agree with, `show` prints.
 
 mod data;
 mod plain;
@@ -67,7 +67,7 @@ struct Package {
 /// Runs the demonstration.
 pub fn run(options: &DemoOptions, screen: &mut Screen) -> Result<(), Failure> {
     let waiting = spinner("reading the data");
-    let data = Data::load(options.data.as_deref())?;
+    let data = options.data.as_deref().map_or_else(Data::carried, Data::of_folder)?;
     let runtime = start()?;
     let mut build_ms = None;
     let mut questions = Vec::new();

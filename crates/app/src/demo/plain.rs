@@ -1,5 +1,5 @@
-//! The loop that everybody would write first: a dot product with every row, then the best few. What it finds is what
-//! every device must find, and its time is what they are compared with.
+//! A plain loop on one thread: a dot product with every row, then the best few. Every device must find the same hits, and
+//! is compared with its time.
 
 use std::time::{Duration, Instant};
 

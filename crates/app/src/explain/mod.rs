@@ -27,7 +27,7 @@ struct Row {
     run_us: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     finish_us: Option<f64>,
-    /// Whether the figures stand on ops that ran there.
+    /// Whether the figures were learned from ops that ran there.
     measured: bool,
 }
 

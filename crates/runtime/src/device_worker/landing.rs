@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use panoply_core::op::compute::{ComputeOp, Transfer};
 use panoply_core::{Error, Finished, Location, Op, Outcome, PartRef, Report, Result, Tensor, Value};
 
 use super::flights::{Flight, Flights, Landed};
@@ -15,6 +16,10 @@ use crate::wakes::Caller;
 
 /// An untold transfer is never taken for more than this part of an op's time.
 const UNTOLD_TRANSFER_SHARE_MAX: f32 = 0.9;
+
+/// Where an engine does not tell how long it copied, the time of a copy that ran alone counts from so many bytes on: what it
+/// has to do besides takes little of that.
+const UNTOLD_COPY_BYTES_MIN: u64 = 1 << 20;
 
 /// From so many ops on that land together, callers wake each other.
 const CALLED_TOGETHER_MIN: usize = 6;
@@ -36,8 +41,14 @@ struct Lesson {
     forecast: Forecast,
     sample: Sample,
     ran_ns: f32,
-    /// Bytes that the engine moved for it, and the time that it says this took.
-    transfer: Option<(f32, f32)>,
+    transfer: Option<Crossing>,
+}
+
+/// Bytes that crossed between the host and the device.
+struct Crossing {
+    to_host: bool,
+    bytes: f32,
+    time_ns: f32,
 }
 
 /// An op that goes on at the same engine.
@@ -237,14 +248,16 @@ impl Landing<'_> {
         });
         let output_bytes = done.result.as_ref().map_or(0, Value::len_bytes);
         let sample = Sample { run_ns, service_ns, output_bytes: output_bytes as f32 };
-        Lesson { forecast: *forecast, sample, ran_ns, transfer: told_ns.map(|told_ns| (bytes, told_ns)) }
+        let transfer = crossing(flight, done, told_ns, ran_ns);
+        Lesson { forecast: *forecast, sample, ran_ns, transfer }
     }
 
     /// Has the router's model learn.
     fn teach(&self, lesson: &Lesson, op: &Op) {
         let (lane, forecast) = (self.lane, &lesson.forecast);
-        if let Some((bytes, told_ns)) = lesson.transfer {
-            lane.links.up.learn(bytes, told_ns);
+        if let Some(Crossing { to_host, bytes, time_ns }) = lesson.transfer {
+            let link = if to_host { &lane.links.down } else { &lane.links.up };
+            link.learn(bytes, time_ns);
         }
         if forecast.explored {
             lane.explored_ns.fetch_add(lesson.ran_ns as u64, Ordering::Relaxed);
@@ -261,6 +274,18 @@ impl Landing<'_> {
         history.bytes_moved += bytes as u64;
         history.transferred += took;
     }
+}
+
+/// What crossed a link for an op, and in what time. An op that is a copy to the host has its bytes on the way down, every
+/// other one has inputs on the way up.
+fn crossing(flight: &Flight, done: &Finished, told_ns: Option<f32>, ran_ns: f32) -> Option<Crossing> {
+    let copy = match &done.op {
+        Op::Compute(ComputeOp::Transfer(Transfer { to, .. })) => Some(*to),
+        _ => None,
+    };
+    let untold = copy.is_some() && flight.alone && done.bytes_moved >= UNTOLD_COPY_BYTES_MIN;
+    let time_ns = told_ns.or(untold.then_some(ran_ns))?;
+    Some(Crossing { to_host: copy == Some(Location::Host), bytes: done.bytes_moved as f32, time_ns })
 }
 
 /// What brings the next part of the output to the host; `None` where all of it is there, or shall stay.

@@ -1,17 +1,18 @@
 //! How long it takes to bring data to a device and back, learned from the transfers that happened, under whatever load there
-//! was. Time is latency plus bytes over bandwidth: small transfers teach the first, large ones the second.
+//! was. Time is latency plus bytes over bandwidth. A transfer teaches each of the two by the share that it has in the time
+//! expected: small transfers teach the latency, large ones the bandwidth, and those between have little weight in either.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// What is assumed of a link until something crossed it.
 const LATENCY_NS_FIRST: f32 = 10_000.0;
 const BYTES_PER_NS_FIRST: f32 = 10.0;
-/// Up to so many bytes a transfer says more about latency than about bandwidth.
-const SMALL_BYTES_MAX: f32 = 32.0 * 1024.0;
 /// The weight of the newest transfer once a link is known.
 const NEWEST_WEIGHT_MIN: f32 = 1.0 / 8.0;
-/// Transfers that are believed without doubt.
-const SETTLED_AFTER: u32 = 3;
+/// Evidence up to which transfers are believed without doubt: so many whose time was all latency, or all bandwidth.
+const SETTLED_AFTER: f32 = 3.0;
+/// Evidence beyond this is not counted: the newest transfer has its least weight by then.
+const EVIDENCE_MAX: f32 = 1e6;
 /// How much one transfer may differ from the average before it counts as no more than that.
 const OUTLIER_FACTOR_MAX: f32 = 4.0;
 /// Limits that keep a nonsensical measurement from spoiling the estimate.
@@ -31,8 +32,9 @@ pub(crate) struct Links {
 pub(crate) struct Link {
     latency_ns: AtomicU32,
     bytes_per_ns: AtomicU32,
-    small_seen: AtomicU32,
-    large_seen: AtomicU32,
+    /// How much was learned about each; the sum of the transfers' weights, as f32.
+    latency_evidence: AtomicU32,
+    rate_evidence: AtomicU32,
 }
 
 impl Default for Link {
@@ -40,8 +42,8 @@ impl Default for Link {
         Link {
             latency_ns: AtomicU32::new(LATENCY_NS_FIRST.to_bits()),
             bytes_per_ns: AtomicU32::new(BYTES_PER_NS_FIRST.to_bits()),
-            small_seen: AtomicU32::new(0),
-            large_seen: AtomicU32::new(0),
+            latency_evidence: AtomicU32::new(0),
+            rate_evidence: AtomicU32::new(0),
         }
     }
 }
@@ -57,30 +59,31 @@ impl Link {
         if !(bytes > 0.0 && time_ns > 0.0) {
             return;
         }
-        if bytes <= SMALL_BYTES_MAX {
-            let latency = (time_ns - bytes / self.bytes_per_ns()).max(LATENCY_NS_RANGE.0);
-            self.set_latency(approach(self.latency_ns(), latency, count(&self.small_seen)));
-        } else {
-            // A large transfer that is faster than the latency says that the latency is wrong.
-            if time_ns < self.latency_ns() {
-                self.set_latency(time_ns / 2.0);
-            }
-            let rate = bytes / (time_ns - self.latency_ns()).max(time_ns / 10.0);
-            self.set_rate(approach(self.bytes_per_ns(), rate, count(&self.large_seen)));
+        // A large transfer that is faster than the latency says that the latency is wrong.
+        if time_ns < self.latency_ns().min(bytes / self.bytes_per_ns()) {
+            self.set_latency(time_ns / 2.0);
         }
+        let (latency, rate) = (self.latency_ns(), self.bytes_per_ns());
+        let moving_share = (bytes / rate) / (latency + bytes / rate);
+        let waited = (time_ns - bytes / rate).max(time_ns / 10.0);
+        self.set_latency(approach(latency, waited, 1.0 - moving_share, &self.latency_evidence));
+        let moved = bytes / (time_ns - latency).max(time_ns / 10.0);
+        self.set_rate(approach(rate, moved, moving_share, &self.rate_evidence));
     }
 
     /// Sets what was measured on another day.
     pub(crate) fn seed(&self, latency_ns: f32, bytes_per_ns: f32) {
         self.set_latency(latency_ns);
         self.set_rate(bytes_per_ns);
-        self.small_seen.fetch_max(SETTLED_AFTER, Ordering::Relaxed);
-        self.large_seen.fetch_max(SETTLED_AFTER, Ordering::Relaxed);
+        for evidence in [&self.latency_evidence, &self.rate_evidence] {
+            // Numbers that are not negative have the order of their bits.
+            evidence.fetch_max(SETTLED_AFTER.to_bits(), Ordering::Relaxed);
+        }
     }
 
     /// Whether anything crossed it.
     pub(crate) fn is_measured(&self) -> bool {
-        self.small_seen.load(Ordering::Relaxed) + self.large_seen.load(Ordering::Relaxed) > 0
+        self.latency_evidence.load(Ordering::Relaxed) | self.rate_evidence.load(Ordering::Relaxed) != 0
     }
 
     pub(crate) fn latency_ns(&self) -> f32 {
@@ -102,19 +105,17 @@ impl Link {
     }
 }
 
-/// The average that moves toward the newest value by its weight, in proportion. The first value is taken as it is.
-fn approach(known: f32, newest: f32, seen: u32) -> f32 {
-    let factor_max = if seen < SETTLED_AFTER { f32::MAX } else { OUTLIER_FACTOR_MAX };
+/// The average that moves toward the newest value, in proportion. `share` is the value's part in the transfer's time: its
+/// square is the transfer's weight among the evidence so far, and a part below half moves the average by no more than that.
+fn approach(known: f32, newest: f32, share: f32, evidence: &AtomicU32) -> f32 {
+    let before = f32::from_bits(evidence.load(Ordering::Relaxed));
+    let weight = share * share;
+    let after = before + weight.max(f32::MIN_POSITIVE);
+    evidence.store(after.min(EVIDENCE_MAX).to_bits(), Ordering::Relaxed);
+    let factor_max = if before < SETTLED_AFTER { f32::MAX } else { OUTLIER_FACTOR_MAX };
     let factor = (newest / known).clamp(1.0 / factor_max, factor_max);
-    let weight = (1.0 / (seen as f32 + 1.0)).max(NEWEST_WEIGHT_MIN);
-    known * factor.powf(weight)
-}
-
-/// Counts one more, and tells how many there were before.
-fn count(seen: &AtomicU32) -> u32 {
-    let before = seen.load(Ordering::Relaxed);
-    seen.store(before.saturating_add(1), Ordering::Relaxed);
-    before
+    let step = (weight / after).max(weight * NEWEST_WEIGHT_MIN);
+    known * factor.powf(if share < 0.5 { step * share } else { step })
 }
 
 #[cfg(test)]
@@ -133,6 +134,25 @@ mod tests {
         }
         assert!((link.time_ns(1e6) / 44_000.0 - 1.0).abs() < 0.1, "{}", link.time_ns(1e6));
         assert!(link.is_measured());
+    }
+
+    /// Most transfers of a program are of medium size, and their latency varies; the bandwidth must not follow that.
+    #[test]
+    fn transfers_of_medium_size_do_not_disturb_the_bandwidth() {
+        let link = Link::default();
+        let time = |bytes: f32, jitter: f32| 10_000.0 * jitter + bytes / 55.0;
+        for round in 0..100 {
+            let jitter = 0.8 + 0.4 * (round % 7) as f32 / 6.0;
+            link.learn(4096.0, time(4096.0, jitter));
+            if round < 6 {
+                link.learn(256e6, time(256e6, jitter));
+            }
+            for bytes in [65_536.0, 131_072.0, 262_144.0, 1e6] {
+                link.learn(bytes, time(bytes, jitter));
+            }
+        }
+        assert!((link.bytes_per_ns() / 55.0 - 1.0).abs() < 0.15, "{} bytes/ns", link.bytes_per_ns());
+        assert!((link.latency_ns() / 10_000.0 - 1.0).abs() < 0.25, "{} ns", link.latency_ns());
     }
 
     #[test]

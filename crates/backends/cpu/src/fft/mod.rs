@@ -11,8 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use panoply_core::Complex64;
 use panoply_core::op::signal::half_spectrum_len;
-use realfft::{ComplexToReal, FftError, RealFftPlanner, RealToComplex};
-use rustfft::{Fft, FftPlanner};
+use panoply_fourier::{ComplexToReal, Fft, FftError, RealToComplex};
 
 use crate::parts::Parts;
 use crate::team::Team;
@@ -128,10 +127,10 @@ impl FftWorkspace {
             self.plans.clear();
         }
         let plan = self.plans.entry((len, kind)).or_insert_with(|| match kind {
-            Kind::Forward => Plan::Complex(FftPlanner::new().plan_fft_forward(len)),
-            Kind::Inverse => Plan::Complex(FftPlanner::new().plan_fft_inverse(len)),
-            Kind::RealForward => Plan::FromReal(RealFftPlanner::new().plan_fft_forward(len)),
-            Kind::RealInverse => Plan::ToReal(RealFftPlanner::new().plan_fft_inverse(len)),
+            Kind::Forward => Plan::Complex(panoply_fourier::forward(len)),
+            Kind::Inverse => Plan::Complex(panoply_fourier::inverse(len)),
+            Kind::RealForward => Plan::FromReal(panoply_fourier::forward_real(len)),
+            Kind::RealInverse => Plan::ToReal(panoply_fourier::inverse_real(len)),
         });
         plan.clone()
     }

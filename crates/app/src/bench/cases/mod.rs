@@ -1,0 +1,132 @@
+//! What can be measured: one type for each kind of case, with its sizes as data. Each says its name, how much work it is, how
+//! large a device it is meant for, and how it is run.
+//!
+//! [`compute`] and [`signal`] have the ops of these domains, `collection` the searches through a collection of vectors, `link`
+//! the copies between host and device. Names are stable, so that figures of different versions, machines and libraries can
+//! be joined on them.
+
+mod collection;
+mod compute;
+mod link;
+mod signal;
+
+use super::place::{Place, Runner};
+
+/// 1024 · 1024 elements.
+const MI: usize = 1 << 20;
+
+/// What keeps a GPU busy until it is measured.
+pub const LOAD: &dyn Case = &compute::ScaleAddReluCase { elements: 16 * MI };
+
+/// One op with its sizes. Elements are f32 unless it says otherwise; inputs are seeded random normals.
+pub trait Case {
+    /// The name that figures are joined on.
+    fn name(&self) -> String;
+
+    /// How much work one run is.
+    fn amount(&self) -> Amount;
+
+    /// How large a device it is meant for.
+    fn scale(&self) -> Scale;
+
+    /// Makes the inputs, in the device's memory where it has its own.
+    fn prepare(&self, place: &Place) -> panoply::Result<Runner>;
+}
+
+/// How much work one run is, in the unit that the case is judged by.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Amount {
+    /// Additions and multiplications.
+    Flops(f64),
+    /// Bytes that must be read and written at the least.
+    Bytes(f64),
+    /// Queries answered.
+    Queries(f64),
+    /// Nothing to divide the time by that would mean something.
+    TimeOnly,
+}
+
+/// The smallest sort of device of which a case says something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Scale {
+    /// A graphics API that runs on the CPU.
+    Small,
+    /// A few cores.
+    Medium,
+    /// A device with memory of its own.
+    Large,
+    /// The same, where making the inputs takes longer than measuring.
+    Huge,
+}
+
+/// Every case, in the order in which they are measured.
+pub fn all() -> impl Iterator<Item = &'static dyn Case> {
+    [compute::CASES, signal::CASES, collection::CASES, link::CASES].into_iter().flatten().copied()
+}
+
+fn f32s(elements: usize) -> Amount {
+    Amount::Bytes(4.0 * elements as f64)
+}
+
+/// A number of elements, in multiples of 1024 · 1024 where it is one.
+fn count_name(elements: usize) -> String {
+    if elements > 0 && elements.is_multiple_of(MI) { format!("{}Mi", elements / MI) } else { elements.to_string() }
+}
+
+/// The scale of a case of so many elements.
+fn scale_of(elements: usize) -> Scale {
+    match elements {
+        0..=MI => Scale::Small,
+        _ if elements <= 16 * MI => Scale::Medium,
+        _ => Scale::Large,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique() {
+        let mut names: Vec<String> = all().map(Case::name).collect();
+        names.sort();
+        let count = names.len();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+
+    #[test]
+    fn names_stay_what_others_join_on() {
+        let names: Vec<String> = all().map(Case::name).collect();
+        let joined = [
+            "matmul/f32/1024",
+            "matmul/tf32/8192",
+            "linear_relu/bf16/4096",
+            "add/f32/1Mi",
+            "adds/f32/64x10000",
+            "map/relu(2x+y)/f32/16Mi",
+            "reduce/sum/f32/16Mi",
+            "scan/sum/f32/16Mi",
+            "sort/f32/16Mi",
+            "softmax/f32/65536x1024",
+            "conv2d/f32/8x64x56x56k3",
+            "resize/f32/64x3x1080x1920to224",
+            "search/dot/f32/100000x128/q1k10",
+            "search/dot/f32/100000x768/q64k10",
+            "fft/c64/64x1048576",
+            "collection/dot/f32/1000000x128/q1k10",
+            "upload/ordinary/1GiB",
+            "stream/overlapped/64x64MiB",
+        ];
+        for name in joined {
+            assert!(names.iter().any(|known| known == name), "{name}");
+        }
+    }
+
+    #[test]
+    fn every_sort_of_device_has_cases() {
+        for scale in [Scale::Small, Scale::Medium, Scale::Large, Scale::Huge] {
+            assert!(all().any(|case| case.scale() == scale), "{scale:?}");
+        }
+    }
+}

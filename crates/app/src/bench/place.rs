@@ -1,0 +1,58 @@
+//! Where a case runs: one device of a runtime.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use panoply::backend::PartMut;
+use panoply::prelude::*;
+use panoply::{Describe, DeviceInfo};
+
+use super::random::Normals;
+
+/// Runs the op once, to the end, and drops its output. Tells how long the device itself worked, where it can.
+pub type Runner = Box<dyn Fn() -> panoply::Result<Option<Duration>>>;
+
+/// Every case draws its inputs from the same sequence.
+const SEED: u64 = 7;
+
+/// One device of a runtime.
+#[derive(Clone)]
+pub struct Place {
+    pub runtime: Arc<Runtime>,
+    pub device: DeviceInfo,
+}
+
+impl Place {
+    /// The numbers that inputs are made of.
+    pub fn normals(&self) -> Normals {
+        Normals::new(SEED)
+    }
+
+    /// Runs an op on the device.
+    pub fn run<O: Operation>(&self, op: O) -> Pending<O::Output> {
+        self.runtime.run_with(op, RunOptions { device: Some(self.device.id), ..RunOptions::default() })
+    }
+
+    /// The tensor in the device's own memory; on a device that computes in the host's, the tensor itself.
+    pub fn resident(&self, tensor: &Tensor) -> panoply::Result<Tensor> {
+        self.run(Transfer::to_device(tensor, self.device.id)).wait()
+    }
+
+    /// Runs the same op each time, with its inputs in the device's memory.
+    pub fn repeat<O: Operation + Describe + Clone>(&self, mut op: O) -> panoply::Result<Runner> {
+        let mut failure = None;
+        op.for_each_part_mut(&mut |part| {
+            if let PartMut::Tensor(tensor) = part {
+                match self.resident(tensor) {
+                    Ok(resident) => *tensor = resident,
+                    Err(error) => failure = Some(error),
+                }
+            }
+        });
+        if let Some(error) = failure {
+            return Err(error);
+        }
+        let place = self.clone();
+        Ok(Box::new(move || Ok(place.run(op.clone()).with_report().wait()?.report.device_time)))
+    }
+}

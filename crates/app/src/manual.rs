@@ -1,0 +1,43 @@
+//! What the definitions of the arguments say of themselves: help and errors, completions for shells, and the manual page.
+
+use std::io::{self, Write};
+
+use clap::CommandFactory;
+use clap_complete::Shell;
+
+use crate::arguments::Arguments;
+use crate::failure::Failure;
+use crate::screen::Screen;
+
+/// Prints the parser's answer: help or the version where they were asked for, else what is wrong with the command line.
+pub fn show(answer: &clap::Error) -> Result<(), Failure> {
+    let printed = answer.print().and_then(|()| io::stdout().flush());
+    if answer.use_stderr() {
+        return Err(Failure::UsageTold);
+    }
+    Ok(printed?)
+}
+
+/// Prints the completions of a shell.
+pub fn completions(shell: Shell, screen: &mut Screen) -> Result<(), Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Arguments::command(), "panoply", &mut script);
+    screen.text(&script)
+}
+
+/// Prints the manual page, with every subcommand.
+pub fn page(screen: &mut Screen) -> Result<(), Failure> {
+    let mut page = Vec::new();
+    clap_mangen::Man::new(Arguments::command().flatten_help(true)).render(&mut page)?;
+    screen.text(&page)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_definitions_of_the_arguments_agree() {
+        Arguments::command().debug_assert();
+    }
+}

@@ -72,6 +72,9 @@ impl Link {
 
     /// Sets what was measured on another day.
     pub(crate) fn seed(&self, latency_ns: f32, bytes_per_ns: f32) {
+        if !(latency_ns.is_finite() && bytes_per_ns.is_finite()) {
+            return;
+        }
         self.set_latency(latency_ns);
         self.set_rate(bytes_per_ns);
         self.small_seen.fetch_max(SETTLED_AFTER, Ordering::Relaxed);
@@ -80,7 +83,7 @@ impl Link {
 
     /// Whether anything crossed it.
     pub(crate) fn is_measured(&self) -> bool {
-        self.small_seen.load(Ordering::Relaxed) + self.large_seen.load(Ordering::Relaxed) > 0
+        self.small_seen.load(Ordering::Relaxed) | self.large_seen.load(Ordering::Relaxed) > 0
     }
 
     pub(crate) fn latency_ns(&self) -> f32 {

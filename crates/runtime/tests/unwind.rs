@@ -74,7 +74,8 @@ fn expect_service(runtime: &Runtime, traps: &Arc<Traps>, place: Place) {
     let plain = Tensor::from_slice(&[0.0_f32, 1.0, 2.0, 3.0, 4.0, 5.0], [2, 3]).unwrap();
     let served = || (0..8).all(|_| runtime.run(Transpose::new(&plain)).wait().is_ok());
     eventually(&format!("service after a panic at {place:?}"), served);
-    expect_right(runtime.run(Transpose::new(&traps::matrix(traps))).wait());
+    let here = RunOptions::default().to_host();
+    expect_right(runtime.run_with(Transpose::new(&traps::matrix(traps)), here).wait());
     assert!(runtime.workers().iter().all(|worker| worker.state == WorkerState::Ready), "{place:?}");
 }
 

@@ -106,8 +106,11 @@ impl Supervisor {
         }
         self.stop_watching();
         let posts = std::mem::take(&mut *self.shared.lock_posts());
-        let threads_left = posts.into_iter().map(Post::leave).sum();
-        Shutdown { drained: drained && threads_left == 0, threads_left }
+        let left = posts.into_iter().map(Post::leave);
+        left.fold(Shutdown { drained, threads_left: 0 }, |sum, left| Shutdown {
+            drained: sum.drained && left.drained,
+            threads_left: sum.threads_left + left.threads_left,
+        })
     }
 
     fn stop_watching(&mut self) {
@@ -273,8 +276,8 @@ impl Post {
         tickets
     }
 
-    /// Answers what is left and lets the threads go. Returns how many had to be left behind.
-    fn leave(mut self) -> usize {
+    /// Answers what is left and lets the threads go.
+    fn leave(mut self) -> Shutdown {
         let mut tickets = self.sweep();
         let orphaned = self.current.as_ref().is_some_and(|hand| !hand.has_left());
         let running = self.current.as_ref().is_some_and(|hand| !hand.thread.is_finished());
@@ -288,7 +291,7 @@ impl Post {
             self.lane.refuse_queued();
             self.lane.set_state(WorkerState::Stopped, None);
         }
-        usize::from(running) + self.stuck.len()
+        Shutdown { drained: !orphaned, threads_left: usize::from(running) + self.stuck.len() }
     }
 }
 
@@ -386,6 +389,7 @@ mod tests {
         lane.drain();
         assert!(shared.wait_for_threads(Duration::from_secs(10)));
         let posts = std::mem::take(&mut *shared.lock_posts());
-        assert_eq!(posts.into_iter().map(Post::leave).sum::<usize>(), 0);
+        let left: Vec<Shutdown> = posts.into_iter().map(Post::leave).collect();
+        assert_eq!(left, [Shutdown { drained: true, threads_left: 0 }]);
     }
 }

@@ -4,9 +4,14 @@
 //! that. It is either an allocation of its own, a block from a pool that takes it back, or memory that the caller owns
 //! and lends without a copy. A device buffer is a handle: its bytes are reached only by the worker that owns the
 //! device, and dropping the last handle sends the allocation home (see [`crate::lease`]).
+//!
+//! Sizes come from callers, so memory that is not there is [`Error::OutOfMemory`], never an abort.
 
+use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::any::Any;
 use std::fmt;
+use std::mem::ManuallyDrop;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -70,30 +75,73 @@ pub struct HostBuffer {
 #[repr(usize)]
 #[allow(dead_code)] // Held for its destructor alone.
 enum Owner {
-    /// One allocation that holds both the reference count and the bytes.
-    Blocks(Arc<[Block]>),
-    /// The same for a few bytes, which begin at the first cache line inside.
+    /// One allocation that holds both the reference count and a few bytes, which begin at the first cache line inside.
     Grains(Arc<[Grain]>),
+    /// An allocation of its own.
+    Pages(Arc<Pages>),
     /// Anything else: a pool's block, or the caller's own memory.
     Other(Arc<dyn Any + Send + Sync>),
     /// Bytes that are wiped when the last handle is dropped.
-    Secret(Arc<SecretBlocks>),
+    Secret(Arc<SecretLines>),
 }
 
 /// Memory that is overwritten with zeroes before it is given back to the allocator.
-struct SecretBlocks(Box<[Block]>);
+struct SecretLines(Box<[Line]>);
 
-impl Drop for SecretBlocks {
+impl Drop for SecretLines {
     fn drop(&mut self) {
-        self.0.iter_mut().for_each(|block| zeroize::Zeroize::zeroize(&mut block.0));
+        self.0.iter_mut().for_each(|line| zeroize::Zeroize::zeroize(&mut line.0));
     }
 }
 
-/// One cache line of bytes.
+/// One cache line, for its alignment.
 #[repr(align(64))]
-#[derive(Clone, Copy)]
-#[allow(dead_code)] // Read and written through pointers.
-struct Block([u8; HOST_ALIGN_BYTES]);
+#[allow(dead_code)] // Only its address matters.
+struct Line([u8; HOST_ALIGN_BYTES]);
+
+/// Zeroed memory from the allocator, of any alignment that it gives by itself. It hands out large blocks as pages that nobody
+/// has touched, which cost nothing until they are written.
+struct Pages {
+    start: NonNull<u8>,
+    layout: Layout,
+}
+
+impl Pages {
+    /// `None` where there is no memory.
+    fn zeroed(len_bytes: usize) -> Option<Pages> {
+        let layout = Layout::from_size_align(len_bytes.max(1), GRAIN_BYTES).ok()?;
+        // SAFETY: the layout has a size above zero.
+        let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        Some(Pages { start, layout })
+    }
+}
+
+// SAFETY: plain memory with one owner.
+unsafe impl Send for Pages {}
+// SAFETY: sharing it shares its address only; its bytes are reached through the buffer that holds it.
+unsafe impl Sync for Pages {}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `zeroed` with this layout, freed once.
+        unsafe { dealloc(self.start.as_ptr(), self.layout) };
+    }
+}
+
+/// Memory that a caller lent. Its destructor is the caller's code and runs on whatever thread drops the last view, mostly
+/// one of ours, inside the destructor of an op with other inputs: its panic ends here.
+struct Lent<O>(ManuallyDrop<O>);
+
+impl<O> Drop for Lent<O> {
+    fn drop(&mut self) {
+        // SAFETY: taken once, here, and not used again.
+        let owner = unsafe { ManuallyDrop::take(&mut self.0) };
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(owner))) {
+            // The panic hook has told the program. What was thrown may panic again when it is dropped.
+            std::mem::forget(panic);
+        }
+    }
+}
 
 /// As much as any allocator aligns by itself.
 #[repr(align(16))]
@@ -115,10 +163,10 @@ impl HostBuffer {
     /// A zero-copy view of memory that the caller owns: a `Vec`, an `Arc<[T]>`, a memory map. It is kept until the last
     /// view of it is dropped.
     pub fn from_owner<T: Element, O: AsRef<[T]> + Send + Sync + 'static>(owner: O) -> HostBuffer {
-        let owner = Arc::new(owner);
+        let owner = Arc::new(Lent(ManuallyDrop::new(owner)));
         // The slice is taken once, after the owner has its final address, and never asked for again: an `as_ref` that
         // answers differently later cannot hurt.
-        let bytes: &[u8] = bytemuck::cast_slice((*owner).as_ref());
+        let bytes: &[u8] = bytemuck::cast_slice((*owner.0).as_ref());
         let (start, len_bytes) = (NonNull::from(bytes).cast(), bytes.len());
         HostBuffer { start, len_bytes, owner: Owner::Other(owner) }
     }
@@ -152,35 +200,31 @@ impl HostBufferMut {
         if len_bytes <= SMALL_BYTES_MAX {
             return Ok(HostBufferMut::small(len_bytes));
         }
-        let blocks = len_bytes.div_ceil(HOST_ALIGN_BYTES);
-        if len_bytes > crate::shape::TENSOR_BYTES_MAX - 2 * HOST_ALIGN_BYTES {
-            let place = "the host".to_owned();
-            return Err(Error::OutOfMemory { place, asked: len_bytes as u64, free: 0, largest: 0 });
-        }
-        // SAFETY: all zeroes is a valid array of bytes.
-        let mut blocks: Arc<[Block]> = unsafe { Arc::new_zeroed_slice(blocks).assume_init() };
-        let start = match Arc::get_mut(&mut blocks) {
-            Some(blocks) => NonNull::from(blocks).cast(),
-            None => NonNull::<Block>::dangling().cast(),
-        };
-        Ok(HostBufferMut { buffer: HostBuffer { start, len_bytes, owner: Owner::Blocks(blocks) } })
+        // The first cache line is at most this many bytes further than where the allocation starts.
+        let slack_bytes = HOST_ALIGN_BYTES - GRAIN_BYTES;
+        let pages =
+            len_bytes.checked_add(slack_bytes).and_then(Pages::zeroed).ok_or_else(|| out_of_memory(len_bytes))?;
+        let skip_bytes = pages.start.as_ptr().align_offset(HOST_ALIGN_BYTES).min(slack_bytes);
+        // SAFETY: the allocation is longer than what is skipped.
+        let start = unsafe { pages.start.add(skip_bytes) };
+        Ok(HostBufferMut { buffer: HostBuffer { start, len_bytes, owner: Owner::Pages(Arc::new(pages)) } })
     }
 
     /// Zeroed memory that is wiped when its last handle is dropped. It belongs to no pool and is not used again.
     pub fn secret(len_bytes: usize) -> Result<HostBufferMut> {
         let count = len_bytes.div_ceil(HOST_ALIGN_BYTES);
-        let mut blocks = Vec::new();
-        if blocks.try_reserve_exact(count).is_err() {
+        let mut lines = Vec::new();
+        if lines.try_reserve_exact(count).is_err() {
             let place = "the host".to_owned();
             return Err(Error::OutOfMemory { place, asked: len_bytes as u64, free: 0, largest: 0 });
         }
-        blocks.resize(count, Block([0; HOST_ALIGN_BYTES]));
-        let mut blocks = Arc::new(SecretBlocks(blocks.into_boxed_slice()));
-        let start = match Arc::get_mut(&mut blocks) {
-            Some(SecretBlocks(blocks)) => NonNull::from(&mut **blocks).cast(),
-            None => NonNull::<Block>::dangling().cast(),
+        lines.resize_with(count, || Line([0; HOST_ALIGN_BYTES]));
+        let mut lines = Arc::new(SecretLines(lines.into_boxed_slice()));
+        let start = match Arc::get_mut(&mut lines) {
+            Some(SecretLines(lines)) => NonNull::from(&mut **lines).cast(),
+            None => NonNull::<Line>::dangling().cast(),
         };
-        Ok(HostBufferMut { buffer: HostBuffer { start, len_bytes, owner: Owner::Secret(blocks) } })
+        Ok(HostBufferMut { buffer: HostBuffer { start, len_bytes, owner: Owner::Secret(lines) } })
     }
 
     fn small(len_bytes: usize) -> HostBufferMut {
@@ -197,7 +241,7 @@ impl HostBufferMut {
         };
         // SAFETY: all grains were just filled.
         let owner = Owner::Grains(unsafe { grains.assume_init() });
-        let start = NonNull::new(start).unwrap_or(NonNull::<Block>::dangling().cast());
+        let start = NonNull::new(start).unwrap_or(NonNull::<Line>::dangling().cast());
         HostBufferMut { buffer: HostBuffer { start, len_bytes, owner } }
     }
 
@@ -225,6 +269,11 @@ impl HostBufferMut {
     pub fn freeze(self) -> HostBuffer {
         self.buffer
     }
+}
+
+/// What a request for host memory is answered with where there is none.
+pub(crate) fn out_of_memory(len_bytes: usize) -> Error {
+    Error::OutOfMemory { place: "the host".to_owned(), asked: len_bytes as u64, free: 0, largest: 0 }
 }
 
 /// One allocation in a device's memory, as its owner knows it.
@@ -287,7 +336,30 @@ mod tests {
             assert_eq!(frozen.bytes().as_ptr() as usize % HOST_ALIGN_BYTES, 0);
             assert!(frozen.clone().bytes().iter().all(|byte| *byte == 7));
         }
-        assert!(matches!(HostBufferMut::zeroed(usize::MAX), Err(Error::OutOfMemory { .. })));
+        for absurd in [usize::MAX, isize::MAX as usize, isize::MAX as usize - 64, 1 << 55] {
+            let refused = HostBufferMut::zeroed(absurd).map(drop);
+            assert!(matches!(refused, Err(Error::OutOfMemory { asked, .. }) if asked == absurd as u64), "{refused:?}");
+        }
+    }
+
+    #[test]
+    fn an_owner_that_panics_when_it_is_dropped_takes_nobody_along() {
+        struct Owner(Vec<f32>, #[allow(dead_code)] Arc<()>);
+        impl AsRef<[f32]> for Owner {
+            fn as_ref(&self) -> &[f32] {
+                &self.0
+            }
+        }
+        impl Drop for Owner {
+            fn drop(&mut self) {
+                std::panic::resume_unwind(Box::new("an owner that panics"));
+            }
+        }
+        let alive = Arc::new(());
+        let buffers: Vec<HostBuffer> =
+            (0..3).map(|_| HostBuffer::from_owner::<f32, _>(Owner(vec![1.0], Arc::clone(&alive)))).collect();
+        drop(buffers);
+        assert_eq!(Arc::strong_count(&alive), 1, "the fields of each were dropped");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::buffer::{Buffer, DeviceBuffer, HostBuffer, HostBufferMut};
+use crate::buffer::{Buffer, DeviceBuffer, HostBuffer, HostBufferMut, out_of_memory};
 use crate::device::DeviceId;
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
@@ -182,11 +182,15 @@ impl Tensor {
 
     /// The elements in row-major order, copied; the tensor must be on the host.
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
-        if self.is_contiguous() {
-            return Ok(self.as_slice()?.to_vec());
-        }
         let all = self.host_elements::<T>()?;
-        Ok(self.indices().map(|index| all[index]).collect())
+        let mut values = Vec::new();
+        values.try_reserve_exact(self.elements()).map_err(|_| out_of_memory(self.len_bytes()))?;
+        if self.is_contiguous() {
+            values.extend_from_slice(self.as_slice()?);
+        } else {
+            values.extend(self.indices().map(|index| all[index]));
+        }
+        Ok(values)
     }
 
     /// The same elements one after the other: this tensor where they lie so already, else a copy. It must be on the host.
@@ -244,11 +248,12 @@ impl Tensor {
             let here = current as usize;
             for axis in (0..self.shape.rank()).rev() {
                 position[axis] += 1;
-                current += self.strides[axis];
+                // A step past the end is taken back. On an axis of length 1 it may be as long as the strides allow.
+                current = current.wrapping_add(self.strides[axis]);
                 if position[axis] < self.shape[axis] {
                     break;
                 }
-                current -= self.strides[axis] * self.shape[axis] as isize;
+                current = current.wrapping_sub(self.strides[axis].wrapping_mul(self.shape[axis] as isize));
                 position[axis] = 0;
             }
             here

@@ -14,7 +14,8 @@
 //! * [`worker`], [`pool`], [`partition`]: a program's own workers, in pools, with typed replies and supervision.
 //! * [`placement`]: which CPUs workers run on.
 //! * `queue`, `sleeper`, `slot`: the three lock-free parts that everything above is made of, and `uneven_fence`, which
-//!   makes waking cheap.
+//!   makes waking cheap; `tenure` and `flight_table`, by which a stuck driver is replaced.
+//! * `foreign`: how code that is not ours is called.
 //!
 //! The crate knows no backend: they are handed in as `dyn Backend`.
 #![allow(unsafe_code)] // The lock-free queue, slot, sleeper and table of flights, and the scheduler's system calls.
@@ -25,8 +26,13 @@ pub mod batcher;
 mod blocking;
 #[cfg(not(loom))]
 pub mod device_worker;
+#[cfg_attr(loom, allow(dead_code))]
+mod flight_table;
+mod foreign;
 #[cfg(not(loom))]
 pub mod health;
+#[cfg(not(loom))]
+mod later;
 #[cfg(not(loom))]
 pub mod options;
 #[cfg(not(loom))]
@@ -53,6 +59,10 @@ mod slot;
 mod sync;
 #[cfg(not(loom))]
 pub mod telemetry;
+#[cfg_attr(loom, allow(dead_code))]
+mod tenure;
+#[cfg(not(loom))]
+mod threads;
 mod uneven_fence;
 mod wakes;
 #[cfg(not(loom))]

@@ -9,8 +9,8 @@ use std::time::Instant;
 
 use panoply_core::{DeviceKind, Error, Outcome, Result, Value};
 
-use crate::device_worker::{Lane, OpAnswer, OpReceiver, OpTicket};
-use crate::runtime::Timers;
+use crate::device_worker::{Lane, OpAnswer, OpReceiver, OpTicket, PlaceInLine};
+use crate::runtime::{Alarm, Timers};
 use crate::sleeper::SPIN_US_MAX;
 use crate::slot::TimedOut;
 
@@ -37,8 +37,8 @@ enum State {
 struct Sent {
     receiver: OpReceiver,
     lane: Arc<Lane>,
-    /// Still to be put into a full queue.
-    unsent: Option<OpTicket>,
+    /// Where it waits for room, if it met a full queue.
+    place: Option<PlaceInLine>,
     deadline: Option<Deadline>,
     /// For how long a caller spins for the outcome.
     spin_us_max: u64,
@@ -64,10 +64,41 @@ fn spin_us_max(kind: DeviceKind, input_bytes: usize) -> u64 {
 
 /// A caller's own limit. A blocked caller keeps it by itself; an awaited op is woken by the runtime's timers.
 pub(crate) struct Deadline {
-    pub(crate) at: Instant,
-    pub(crate) timers: Arc<Timers>,
-    /// The waker that the timers will call.
-    pub(crate) armed: Option<Waker>,
+    at: Instant,
+    timers: Arc<Timers>,
+    /// The waker that the timers will call, and their name for it where they are not stopped.
+    armed: Option<(Waker, Option<Alarm>)>,
+}
+
+impl Deadline {
+    pub(crate) fn new(at: Instant, timers: &Arc<Timers>) -> Deadline {
+        Deadline { at, timers: Arc::clone(timers), armed: None }
+    }
+
+    /// Has this one woken when the time comes, and nobody else.
+    fn arm(&mut self, waker: &Waker) {
+        if self.armed.as_ref().is_some_and(|(armed, _)| armed.will_wake(waker)) {
+            return;
+        }
+        self.disarm();
+        self.armed = Some((waker.clone(), None));
+        let alarm = self.timers.wake_at(self.at, waker);
+        if let Some((_, armed)) = &mut self.armed {
+            *armed = alarm;
+        }
+    }
+
+    fn disarm(&mut self) {
+        if let Some((_, Some(alarm))) = self.armed.take() {
+            self.timers.forget(alarm);
+        }
+    }
+}
+
+impl Drop for Deadline {
+    fn drop(&mut self) {
+        self.disarm();
+    }
 }
 
 impl<T> Pending<T> {
@@ -84,7 +115,10 @@ impl<T> Pending<T> {
         convert: fn(Value) -> Result<T>,
     ) -> Pending<T> {
         let spin_us_max = spin_us_max(lane.info.kind, input_bytes);
-        let sent = Sent { receiver, lane, unsent, deadline, spin_us_max };
+        let mut sent = Sent { receiver, lane, place: None, deadline, spin_us_max };
+        if let Some(ticket) = unsent {
+            sent.get_in_line(ticket);
+        }
         Pending { inner: PendingOutcome { state: State::Sent(sent), convert } }
     }
 
@@ -141,7 +175,6 @@ impl<T> Future for PendingOutcome<T> {
 
 impl Sent {
     fn wait(&mut self) -> OpAnswer {
-        self.get_in_line();
         let limit = self.deadline.as_ref().map(|deadline| deadline.at);
         let briefly_us = self.spin_us_max.min(SPIN_US_MAX);
         if self.spin_us_max > briefly_us
@@ -158,35 +191,42 @@ impl Sent {
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<OpAnswer> {
-        self.get_in_line();
         if let Poll::Ready(answer) = self.receiver.poll(context) {
+            self.deadline = None;
             return Poll::Ready(answer.unwrap_or(Err(Error::ShuttingDown)));
         }
         if let Some(deadline) = &mut self.deadline {
             if Instant::now() >= deadline.at {
                 return Poll::Ready(Err(self.too_late()));
             }
-            if !deadline.armed.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
-                deadline.timers.wake_at(deadline.at, context.waker());
-                deadline.armed = Some(context.waker().clone());
-            }
+            deadline.arm(context.waker());
         }
         Poll::Pending
     }
 
     /// Has an op that met a full queue wait for room behind those that came before it. From then on it gets in, and is answered,
     /// whether anybody polls or not.
-    fn get_in_line(&mut self) {
-        let Some(ticket) = self.unsent.take() else { return };
-        if let Err((ticket, error)) = self.lane.wait_in_line(ticket) {
+    #[cold]
+    fn get_in_line(&mut self, ticket: OpTicket) {
+        match self.lane.wait_in_line(ticket) {
+            Ok(place) => self.place = Some(place),
             // The lane is gone: the op goes elsewhere, or its error comes as its answer.
-            self.lane.refuse(ticket, error);
+            Err((ticket, error)) => self.lane.refuse(ticket, error),
         }
     }
 
     fn too_late(&self) -> Error {
         let late_by = self.deadline.as_ref().map_or_else(Default::default, |deadline| deadline.at.elapsed());
         Error::DeadlineExceeded { late_by }
+    }
+}
+
+impl Drop for Sent {
+    fn drop(&mut self) {
+        // An op that nobody waits for shall not wait for room: there may be more of them than memory.
+        if let Some(place) = self.place.take().filter(|_| !self.receiver.is_done()) {
+            self.lane.leave_line(place);
+        }
     }
 }
 

@@ -11,10 +11,12 @@
 //! 3. Closing sets one bit of `tail`. A push that has not claimed its position by then fails and gives its item back; one
 //!    that has will finish. So once the queue is closed, `head == tail` means that it is empty for ever: no item is
 //!    stranded behind a consumer that has left.
-//! 4. Nothing is ever dropped silently: whoever drops the queue drops the items in it.
+//! 4. Nothing is ever dropped silently: whoever drops the queue drops the items in it. A consumer that panics while it
+//!    receives a run has claimed all of it: the rest is dropped, and every slot is free again.
 
 use std::mem::MaybeUninit;
 
+use crate::foreign::discard;
 use crate::sync::{AtomicBool, AtomicUsize, CacheLine, Ordering, UnsafeCell, spin_loop};
 
 /// The most items a queue may be made for.
@@ -191,12 +193,8 @@ impl<T> Queue<T> {
     }
 
     fn take_claimed(&self, head: usize, count: usize, receive: &mut impl FnMut(usize, T)) {
-        for offset in 0..count {
-            let position = head.wrapping_add(offset) & !CLOSED;
-            let slot = &self.slots[position & self.mask];
-            // SAFETY: this pop claimed `position`, and the slot was seen ready for it with acquire ordering (rule 1).
-            let item = slot.item.with(|place| unsafe { (*place).assume_init_read() });
-            slot.sequence.store(position.wrapping_add(self.slots.len()) & !CLOSED, Ordering::Release);
+        let mut claimed = Claimed { queue: self, next: head, left: count };
+        while let Some((position, item)) = claimed.take() {
             receive(position, item);
         }
     }
@@ -209,7 +207,36 @@ impl<T> Queue<T> {
 
 impl<T> Drop for Queue<T> {
     fn drop(&mut self) {
-        while self.pop_many(usize::MAX, drop) > 0 {}
+        while self.pop_many(usize::MAX, discard) > 0 {}
+    }
+}
+
+/// The part of a claimed run that was not taken yet.
+struct Claimed<'a, T> {
+    queue: &'a Queue<T>,
+    next: usize,
+    left: usize,
+}
+
+impl<T> Claimed<'_, T> {
+    fn take(&mut self) -> Option<(usize, T)> {
+        self.left = self.left.checked_sub(1)?;
+        let position = self.next;
+        self.next = position.wrapping_add(1) & !CLOSED;
+        let slot = &self.queue.slots[position & self.queue.mask];
+        // SAFETY: this pop claimed `position`, which it takes once, and the slot was seen ready for it with acquire
+        // ordering (rule 1).
+        let item = slot.item.with(|place| unsafe { (*place).assume_init_read() });
+        slot.sequence.store(position.wrapping_add(self.queue.slots.len()) & !CLOSED, Ordering::Release);
+        Some((position, item))
+    }
+}
+
+impl<T> Drop for Claimed<'_, T> {
+    fn drop(&mut self) {
+        while let Some((_, item)) = self.take() {
+            discard(item);
+        }
     }
 }
 
@@ -259,6 +286,17 @@ mod tests {
         queue.push(item.clone()).unwrap();
         drop(queue);
         assert_eq!(Arc::strong_count(&item), 1);
+    }
+
+    #[test]
+    fn a_consumer_that_panics_leaves_no_slot_behind() {
+        let (queue, items) = (Queue::new(4), Arc::new(()));
+        (0..4).for_each(|_| queue.push(Arc::clone(&items)).unwrap());
+        let fails = std::panic::AssertUnwindSafe(|| queue.pop_many(3, |_| std::panic::resume_unwind(Box::new(()))));
+        assert!(std::panic::catch_unwind(fails).is_err());
+        assert_eq!((Arc::strong_count(&items), queue.len()), (2, 1), "what was claimed is dropped");
+        (0..3).for_each(|_| queue.push(Arc::clone(&items)).unwrap());
+        assert_eq!(queue.pop_many(8, drop), 4);
     }
 
     #[test]

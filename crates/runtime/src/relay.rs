@@ -20,10 +20,12 @@ use panoply_core::clock::Clock;
 use panoply_core::{DeviceId, Error, Result};
 
 use crate::device_worker::OpTicket;
+use crate::foreign::{contain, discard};
 use crate::options::FallbackPolicy;
 use crate::queue::{PushError, Queue};
 use crate::router::{Router, balance};
 use crate::sleeper::Sleeper;
+use crate::threads::Owner;
 
 /// How many tickets may wait for the relay, and as many again in its hands.
 pub(crate) const RELAY_DEPTH_MAX: usize = 8192;
@@ -153,11 +155,12 @@ impl Relay {
     }
 
     /// Runs the relay on a thread of its own until the inlet is closed.
-    pub(crate) fn start(mut self) -> std::io::Result<JoinHandle<()>> {
+    pub(crate) fn start(mut self, owner: Owner) -> std::io::Result<JoinHandle<()>> {
         let inlet = Arc::clone(&self.inlet);
-        std::thread::Builder::new().name("panoply-relay".to_owned()).spawn(move || {
+        owner.spawn("panoply-relay".to_owned(), move || {
             loop {
-                match self.step() {
+                // Foreign code is called with care everywhere below. Should anything panic all the same, the relay goes on.
+                match contain(|| self.step()).unwrap_or(RelayStep::Worked) {
                     RelayStep::Worked => {}
                     RelayStep::Idle => inlet.sleeper.sleep(None, || inlet.has_news()),
                     RelayStep::Until(time) => inlet.sleeper.rest(Some(time), || inlet.is_asked()),
@@ -290,9 +293,10 @@ impl Relay {
     }
 
     fn end(&self, mut ticket: OpTicket, error: Error) -> Option<OpTicket> {
-        drop(ticket.take_question());
-        ticket.answer(Err(error));
+        discard(ticket.take_question());
+        // Before the answer: whoever gets it may shut the runtime down, which waits for the count.
         self.inlet.count.fetch_sub(1, Ordering::AcqRel);
+        ticket.answer(Err(error));
         None
     }
 }

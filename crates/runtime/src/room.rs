@@ -7,6 +7,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use std::task::Waker;
 
+use crate::foreign::contain;
+
 /// Callers that wait for room in a full queue. The list is locked only while somebody waits.
 #[derive(Default)]
 pub(crate) struct Room {
@@ -31,8 +33,12 @@ impl Room {
         if self.waiting.load(Ordering::Relaxed) == 0 {
             return;
         }
-        let mut wakers = self.wakers.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        self.waiting.store(0, Ordering::Relaxed);
-        wakers.drain(..).for_each(Waker::wake);
+        // Nobody is called with the lock held: whoever is woken may come back for it at once.
+        let wakers = {
+            let mut wakers = self.wakers.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            self.waiting.store(0, Ordering::Relaxed);
+            std::mem::take(&mut *wakers)
+        };
+        wakers.into_iter().for_each(|waker| _ = contain(|| waker.wake()));
     }
 }

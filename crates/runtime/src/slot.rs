@@ -16,11 +16,14 @@
 //!    to a list, and whoever takes an answer first helps with the list that came with it.
 //! 4. The contents' cell belongs to the ticket until DONE is set, and to the receiver after that. Answering drops a question
 //!    that was not taken.
+//! 5. Questions, answers and wakers are foreign: their destructors and calls may panic. Answering never does, and always sets
+//!    DONE.
 
 use std::task::{Context, Poll, Waker};
 #[cfg(not(loom))]
 use std::time::Instant;
 
+use crate::foreign::{contain, discard};
 use crate::sync::{Arc, AtomicU8, Ordering, UnsafeCell};
 use crate::wakes::{Caller, Wakes};
 
@@ -133,14 +136,14 @@ impl<Q, A> Ticket<Q, A> {
     /// Answers.
     pub(crate) fn answer(mut self, answer: A) {
         if let Some(slot) = self.slot.take() {
-            slot.finish(Some(answer), None);
+            finish(slot, Some(answer), None);
         }
     }
 
     /// Answers together with others: the receiver is woken by `caller`, or by somebody who was woken before.
     pub(crate) fn answer_among(mut self, answer: A, caller: &mut Caller) {
         if let Some(slot) = self.slot.take() {
-            slot.finish(Some(answer), Some(caller));
+            finish(slot, Some(answer), Some(caller));
         }
     }
 
@@ -162,29 +165,34 @@ impl<Q, A> Ticket<Q, A> {
 impl<Q, A> Drop for Ticket<Q, A> {
     fn drop(&mut self) {
         if let Some(slot) = self.slot.take() {
-            slot.finish(None, None);
+            finish(slot, None, None);
         }
     }
 }
 
-impl<Q, A> Slot<Q, A> {
-    fn finish(&self, answer: Option<A>, caller: Option<&mut Caller>) {
-        let others = caller.as_ref().map(|caller| caller.wakes());
-        let contents = answer.map_or(Contents::Nothing, |answer| Contents::Answer(answer, others));
-        // SAFETY: DONE is not set, so the cell is the ticket's (rule 4), and there is one ticket.
-        self.contents.with_mut(|place| unsafe { *place = contents });
-        let before = self.state.fetch_or(DONE, Ordering::AcqRel);
-        if before & WAITER != 0 {
-            // SAFETY: WAITER was set when DONE was, so the receiver leaves the cell alone from now on (rule 3).
-            self.waker.with(|waker| unsafe {
-                match (&*waker, caller) {
-                    (Some(waker), Some(caller)) => caller.call(waker),
-                    (Some(waker), None) => waker.wake_by_ref(),
-                    (None, _) => {}
-                }
-            });
-        }
+/// Answers, wakes the receiver, and lets the slot go, which the receiver may have done before.
+fn finish<Q, A>(slot: Arc<Slot<Q, A>>, answer: Option<A>, caller: Option<&mut Caller>) {
+    let others = caller.as_ref().map(|caller| caller.wakes());
+    let contents = answer.map_or(Contents::Nothing, |answer| Contents::Answer(answer, others));
+    slot.contents.with_mut(|place| {
+        // The question is dropped where it is. A destructor that panics has dropped the rest all the same.
+        // SAFETY: DONE is not set, so the cell is the ticket's (rule 4), and there is one ticket; what is dropped here is
+        // overwritten by the next statement and never looked at in between, since `contain` does not unwind.
+        let _ = contain(|| unsafe { std::ptr::drop_in_place(place) });
+        // SAFETY: as above.
+        unsafe { place.write(contents) };
+    });
+    let before = slot.state.fetch_or(DONE, Ordering::AcqRel);
+    if before & WAITER != 0 {
+        // SAFETY: WAITER was set when DONE was, so the receiver leaves the cell alone from now on (rule 3).
+        slot.waker.with(|waker| match (unsafe { &*waker }, caller) {
+            (Some(waker), Some(caller)) => caller.call(waker),
+            // A waker that panics is its owner's fault, and its owner's loss.
+            (Some(waker), None) => _ = contain(|| waker.wake_by_ref()),
+            (None, _) => {}
+        });
     }
+    discard(slot);
 }
 
 impl<Q, A> Receiver<Q, A> {

@@ -5,9 +5,11 @@
 //! 2. `added` is raised after a waker was put into its place, `taken` before it is taken out: a place belongs to the caller
 //!    until `added` has passed it, and to whoever raised `taken` over it from then on.
 //! 3. The caller takes what is left when it has added its last, so nobody depends on the others' help.
+//! 4. Wakers are foreign. One that panics keeps nobody else from being woken, and does not reach those who help.
 
 use std::task::Waker;
 
+use crate::foreign::contain;
 use crate::sync::{Arc, AtomicUsize, Ordering, UnsafeCell};
 
 /// How many others somebody who was woken wakes before they go about their own business.
@@ -50,11 +52,14 @@ impl Caller {
     pub(crate) fn call(&mut self, waker: &Waker) {
         self.called += 1;
         let end = self.wakes.added.load(Ordering::Relaxed);
-        if self.called <= HELPERS || end >= self.wakes.places.len() {
-            return waker.wake_by_ref();
-        }
+        let at_once = self.called <= HELPERS || end >= self.wakes.places.len();
+        let copy = if at_once { None } else { contain(|| waker.clone()).ok() };
+        let Some(copy) = copy else {
+            let _ = contain(|| waker.wake_by_ref());
+            return;
+        };
         // SAFETY: `added` has not passed this place, so it is the caller's (rule 2), and there is one caller.
-        self.wakes.places[end].with_mut(|place| unsafe { *place = Some(waker.clone()) });
+        self.wakes.places[end].with_mut(|place| unsafe { *place = Some(copy) });
         self.wakes.added.store(end + 1, Ordering::Release);
     }
 }
@@ -88,7 +93,7 @@ impl Wakes {
         }
         // SAFETY: `added` has passed this place and this thread raised `taken` over it, so it is this thread's (rule 2).
         if let Some(waker) = self.places[next].with_mut(|place| unsafe { (*place).take() }) {
-            waker.wake();
+            let _ = contain(|| waker.wake());
         }
         true
     }

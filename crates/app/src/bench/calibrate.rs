@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use panoply::prelude::*;
-use panoply::{DType, DeviceId, DeviceInfo, DeviceKind, learned};
+use panoply::{DType, DeviceId, DeviceInfo, learned};
 use serde::Serialize;
 
 use super::random::Normals;

@@ -1,6 +1,5 @@
 //! What an op has at hand while it runs: threads, vector level, memory for outputs, and workspaces that stay warm.
 
-use std::borrow::Cow;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
@@ -60,14 +59,34 @@ impl Context {
     }
 
     /// The elements of a tensor one after the other: borrowed where they lie so already, else copied.
-    pub(crate) fn contiguous<'a, T: Element>(&mut self, tensor: &'a Tensor) -> Result<Cow<'a, [T]>> {
+    pub(crate) fn contiguous<'a, T: Element>(&mut self, tensor: &'a Tensor) -> Result<Elements<'a, T>> {
         if tensor.is_contiguous() {
-            return Ok(Cow::Borrowed(tensor.as_slice()?));
+            return Ok(Elements::Borrowed(tensor.as_slice()?));
         }
         tensor.host_elements::<T>()?;
-        let mut copy = vec![T::zeroed(); tensor.elements()];
-        copy_into(tensor, self, bytemuck::cast_slice_mut(&mut copy))?;
-        Ok(Cow::Owned(copy))
+        // A view may be far larger than the memory behind it.
+        let mut copy = self.memory.take(tensor.len_bytes())?;
+        copy_into(tensor, self, copy.bytes_mut())?;
+        Ok(Elements::Copied(copy))
+    }
+}
+
+/// The elements of a tensor one after the other.
+pub(crate) enum Elements<'a, T> {
+    /// Where the tensor has them.
+    Borrowed(&'a [T]),
+    /// In memory of the engine's.
+    Copied(HostBufferMut),
+}
+
+impl<T: Element> Deref for Elements<'_, T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        match self {
+            Elements::Borrowed(elements) => elements,
+            Elements::Copied(buffer) => bytemuck::cast_slice(buffer.bytes()),
+        }
     }
 }
 

@@ -68,6 +68,9 @@ impl Engine for CpuEngine {
             sum.hits += own.hits;
             sum.misses += own.misses;
         });
+        let workspace_bytes = self.context.fft.bytes() as u64;
+        sum.cached_bytes += workspace_bytes;
+        sum.peak_bytes = sum.peak_bytes.max(sum.lent_bytes + sum.cached_bytes);
         sum
     }
 

@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use panoply_core::BatchKey;
 
+use crate::later::later;
+
 /// When ops that could run as one go to the engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Batching {
@@ -112,14 +114,14 @@ impl<T> Batcher<T> {
         }
     }
 
-    /// Gives everything up.
-    pub(crate) fn clear(&mut self) {
-        self.groups.clear();
+    /// Gives everything up, and hands it out.
+    pub(crate) fn take_all(&mut self) -> Vec<T> {
+        self.groups.drain(..).flat_map(|group| group.items).collect()
     }
 
     /// When the next group must go, if one waits.
     pub(crate) fn due(&self) -> Option<Instant> {
-        self.groups.iter().map(|group| group.since).min().map(|since| since + self.strategy.wait_max())
+        self.groups.iter().map(|group| group.since).min().map(|since| later(since, self.strategy.wait_max()))
     }
 
     fn is_ready(&self, size: usize, waited: Duration, busy: bool) -> bool {

@@ -1,22 +1,29 @@
-//! The worker's loop, one step at a time. Nothing here blocks except the engine itself, and time comes from a clock that
-//! may be virtual: a thread drives it for real, a simulation drives thousands of them in one thread.
+//! The worker's loop, one step at a time. Nothing here blocks except foreign code, and time comes from a clock that may be
+//! virtual: a thread drives it for real, a simulation drives thousands of them in one thread.
+//!
+//! 1. Every call into the engine goes through `inside`, and so does the delivery of what it has finished, which calls callers'
+//!    wakers. While a driver is inside it may be replaced, and then its step is its last: it touches the lane no more.
+//! 2. Outside it cannot be replaced (see `tenure`), and so need not look.
+//! 3. No panic leaves a step. One inside the engine loses the engine, with everything it held answered; so does one of our own.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use panoply_core::clock::Clock;
-use panoply_core::error::panic_message;
 use panoply_core::{Backend, Describe, Engine, Error, Finished, Item, OpenOptions, Result};
+use tracing::Level;
 
 use super::flights::{Flight, FlightTable, Flights};
 use super::landing::Landing;
 use super::{Lane, OpTicket, Times, WorkerState};
 use crate::batcher::Batcher;
+use crate::foreign::{contain, discard, tell};
 use crate::health::{Circuit, Verdict};
-use crate::options::{Goal, Priority};
+use crate::later::later;
+use crate::options::{Goal, Priority, nanoseconds};
 use crate::router::model::Key;
+use crate::tenure::Tenure;
 
 /// An engine gets no more ops while it has this much to do, as predicted: what waits in the queue can still go elsewhere, and
 /// whoever is urgent goes before it. It is more than enough to keep a device busy.
@@ -43,12 +50,18 @@ pub(crate) enum Step {
 
 /// What a driver shows to its supervisor.
 pub(crate) struct Generation {
-    /// Nanoseconds since the supervisor's start when the engine was last entered; zero while outside of it.
-    pub(crate) entered_ns: AtomicU64,
-    /// Set by the supervisor when it has given this driver up.
-    pub(crate) superseded: AtomicBool,
+    pub(crate) tenure: Tenure,
     pub(crate) flights: Arc<FlightTable>,
+    /// What the tenure counts time from.
     epoch: Instant,
+}
+
+/// Why a call into the engine gave nothing.
+enum Interrupted {
+    /// It panicked, with this message.
+    Panicked(String),
+    /// The driver was replaced meanwhile.
+    Replaced,
 }
 
 /// What a driver needs to open its device.
@@ -91,12 +104,7 @@ impl Driver {
     pub(crate) fn new(lane: Arc<Lane>, opener: Opener, epoch: Instant) -> Driver {
         let Opener { backend, options, clock } = opener;
         let flights = Flights::new(lane.limits.in_flight_max, epoch);
-        let generation = Arc::new(Generation {
-            entered_ns: AtomicU64::new(0),
-            superseded: AtomicBool::new(false),
-            flights: flights.table(),
-            epoch,
-        });
+        let generation = Arc::new(Generation { tenure: Tenure::new(), flights: flights.table(), epoch });
         Driver {
             batcher: Batcher::new(lane.batching),
             next_look: clock.now(),
@@ -125,9 +133,20 @@ impl Driver {
 
     /// One step. While ops are under way and none has finished the engine may wait up to `wait_max`.
     pub(crate) fn step(&mut self, wait_max: Duration) -> Step {
-        if self.is_superseded() {
+        if self.generation.tenure.is_over() {
             return Step::Exit;
         }
+        match contain(|| self.take_step(wait_max)) {
+            Ok(step) => step,
+            Err(message) => {
+                let error = self.panicked(message);
+                let now = self.clock.now();
+                contain(|| self.lose_engine(now, error)).unwrap_or(Step::Worked)
+            }
+        }
+    }
+
+    fn take_step(&mut self, wait_max: Duration) -> Step {
         if self.lane.is_aborting() {
             return self.abort();
         }
@@ -148,11 +167,10 @@ impl Driver {
         }
         let took = self.take_from_queue(now);
         self.take_from_batcher(now);
-        if !self.batch.is_empty() {
-            self.submit(now);
-        }
-        if self.engine.is_none() {
-            return Step::Worked;
+        if !self.batch.is_empty()
+            && let Some(step) = self.submit(now)
+        {
+            return step;
         }
         if self.flights.engine_is_idle() {
             return if took { Step::Worked } else { self.idle() };
@@ -162,8 +180,10 @@ impl Driver {
 
     /// What to do while the engine has nothing to do.
     fn idle(&mut self) -> Step {
-        if self.batcher.is_empty() && self.warm_up() {
-            return Step::Worked;
+        if self.batcher.is_empty()
+            && let Some(step) = self.warm_up()
+        {
+            return step;
         }
         self.lane.note_idle();
         let look = self.lane.gate.is_ailing().then_some(self.next_look);
@@ -180,15 +200,12 @@ impl Driver {
 
     /// Asks the engine how the device is.
     fn look(&mut self, now: Instant) -> Option<Step> {
-        self.next_look = now + self.lane.rules.look_every;
+        self.next_look = later(now, self.lane.rules.look_every);
         let Driver { engine: Some(engine), generation, lane, .. } = self else { return None };
         let asked = inside(generation, now, || (engine.health(), engine.memory()));
         let (health, memory) = match asked {
             Ok(answers) => answers,
-            Err(message) => {
-                let error = self.panicked(message);
-                return Some(self.lose_engine(now, error));
-            }
+            Err(interrupted) => return Some(self.interrupted(now, interrupted)),
         };
         lane.metrics.set_memory(memory);
         if let Some(fault) = health.fault.clone() {
@@ -196,40 +213,35 @@ impl Driver {
         }
         if lane.gate.examine(health, &lane.rules) {
             let report = lane.gate.report();
-            tracing::info!(target: "panoply::health", device = %lane.info.id, capacity = report.capacity, full = report.full);
+            tell(Level::INFO, || {
+                let (device, capacity, full) = (lane.info.id, report.capacity, report.full);
+                tracing::info!(target: "panoply::health", %device, capacity, full);
+            });
         }
         None
     }
 
     /// Compiles what an op needs that was sent elsewhere meanwhile.
-    fn warm_up(&mut self) -> bool {
-        let Driver { engine: Some(engine), generation, lane, clock, .. } = self else { return false };
-        let Some(op) = lane.next_warm_up() else { return false };
+    fn warm_up(&mut self) -> Option<Step> {
+        let Driver { engine: Some(engine), generation, lane, clock, .. } = self else { return None };
+        let op = lane.next_warm_up()?;
         let key = Key::new(op.name(), op.dtype(), op.cost_class());
-        let warmed = inside(generation, clock.now(), || engine.warm_up(&op));
+        let now = clock.now();
+        let warmed = inside(generation, now, || engine.warm_up(&op));
+        // Whoever comes after a driver that was replaced may be asked for this op again.
         lane.warmed_up(key);
-        if let Err(message) = warmed {
-            let error = self.panicked(message);
-            self.lose_engine(self.clock.now(), error);
-        }
-        true
-    }
-
-    fn is_superseded(&self) -> bool {
-        self.generation.superseded.load(Ordering::Acquire)
+        discard(op);
+        Some(warmed.map_or_else(|interrupted| self.interrupted(now, interrupted), |()| Step::Worked))
     }
 
     fn abort(&mut self) -> Step {
-        let lane = &self.lane;
-        self.batcher.clear();
-        self.flights.land_all(|ticket| lane.fail(ticket, Error::ShuttingDown));
+        self.let_go(&Error::ShuttingDown);
         self.lane.refuse_queued();
         self.end()
     }
 
     fn end(&mut self) -> Step {
-        self.drop_engine();
-        if self.lane.state() != WorkerState::Failed {
+        if self.drop_engine() && self.lane.state() != WorkerState::Failed {
             self.lane.set_state(WorkerState::Stopped, None);
         }
         Step::Exit
@@ -249,7 +261,12 @@ impl Driver {
                 Ok(engine)
             })
         };
-        match opened.unwrap_or_else(|message| Err(self.panicked(message))) {
+        let opened = match opened {
+            Ok(opened) => opened,
+            Err(Interrupted::Panicked(message)) => Err(self.panicked(message)),
+            Err(Interrupted::Replaced) => return Step::Exit,
+        };
+        match opened {
             Ok(engine) => {
                 self.engine = Some(engine);
                 if std::mem::replace(&mut self.reopen.opened_before, true) {
@@ -270,7 +287,7 @@ impl Driver {
             return self.give_up(error);
         }
         let doubled = limits.reopen_wait_min.saturating_mul(1 << (self.reopen.failures_in_a_row - 1).min(20));
-        let not_before = now + doubled.min(limits.reopen_wait_max);
+        let not_before = later(now, doubled.min(limits.reopen_wait_max));
         self.reopen.not_before = Some(not_before);
         self.lane.set_state(WorkerState::Reopening, Some(error.clone()));
         self.evacuate(&error);
@@ -345,7 +362,7 @@ impl Driver {
         let popped = lane.pop_many(1, turn, |mut ticket: OpTicket| {
             ticket.fetch();
             if ticket.is_cancelled() {
-                return cancel(lane, ticket, now);
+                return lane.cancel(ticket, now);
             }
             let Some(task) = ticket.question_mut() else { return };
             if let Some(deadline) = task.wishes.deadline.filter(|deadline| now > *deadline) {
@@ -383,29 +400,42 @@ impl Driver {
         }
     }
 
-    fn submit(&mut self, now: Instant) {
-        let Driver { engine: Some(engine), batch, generation, flights, .. } = self else { return };
+    fn submit(&mut self, now: Instant) -> Option<Step> {
+        let Driver { engine: Some(engine), batch, generation, flights, .. } = self else { return None };
         if let [only] = batch.as_slice() {
             flights.note_alone(only.token);
         }
-        let _span = tracing::trace_span!(target: "panoply::engine", "submit", ops = batch.len()).entered();
-        if let Err(message) = inside(generation, now, || engine.submit(batch)) {
-            let error = self.panicked(message);
-            self.lose_engine(now, error);
+        let submitted = inside(generation, now, || {
+            let _span = tracing::trace_span!(target: "panoply::engine", "submit", ops = batch.len()).entered();
+            engine.submit(batch);
+        });
+        let step = submitted.err().map(|interrupted| self.interrupted(now, interrupted));
+        if !self.batch.is_empty() {
+            // The engine left some behind; they land with an error when it is seen to have lost track of them.
+            discard(std::mem::take(&mut self.batch));
         }
-        self.batch.clear();
+        step
     }
 
     fn poll(&mut self, now: Instant, wait_max: Duration) -> Step {
         let Driver { engine: Some(engine), finished, generation, .. } = self else { return Step::Worked };
-        let under_way = match inside(generation, now, || engine.poll(finished, wait_max)) {
+        generation.enter(now);
+        let polled = contain(|| engine.poll(finished, wait_max));
+        let delivered = if polled.is_ok() { self.deliver() } else { Delivered::default() };
+        if !self.generation.tenure.leave() {
+            return Step::Exit;
+        }
+        let under_way = match polled {
             Ok(under_way) => under_way,
-            Err(message) => {
-                let error = self.panicked(message);
-                return self.lose_engine(now, error);
-            }
+            Err(message) => return self.interrupted(now, Interrupted::Panicked(message)),
         };
-        let delivered = self.deliver();
+        if let Some(error) = delivered.lost {
+            return self.lose_engine(self.clock.now(), error);
+        }
+        if delivered.tripped {
+            let reason = "it fails too often".to_owned();
+            self.evacuate(&Error::DeviceUnavailable { device: self.lane.info.id, reason });
+        }
         if under_way == 0 && !self.flights.engine_is_idle() && self.batch.is_empty() {
             let reason = "the engine lost track of the op".to_owned();
             return self.lose_engine(now, Error::DeviceFault { device: self.lane.info.id, reason });
@@ -420,13 +450,13 @@ impl Driver {
             let after = self.lane.limits.op_time_max;
             return self.lose_engine(now, Error::Timeout { device: self.lane.info.id, after });
         }
-        if delivered { Step::Worked } else { Step::InFlight }
+        if delivered.any { Step::Worked } else { Step::InFlight }
     }
 
-    /// Answers what the engine has finished, and goes on with what has further to go.
-    fn deliver(&mut self) -> bool {
+    /// Answers what the engine has finished, and goes on with what has further to go. The driver is inside a call meanwhile.
+    fn deliver(&mut self) -> Delivered {
         if self.finished.is_empty() {
-            return false;
+            return Delivered::default();
         }
         let now = self.clock.now();
         let before = self.lane.gate.breaker.circuit();
@@ -436,23 +466,24 @@ impl Driver {
         for done in finished.drain(..) {
             let Some(landed) = self.flights.land(done.token) else {
                 self.lane.counts.stray_answers.fetch_add(1, Ordering::Relaxed);
+                discard(done);
                 continue;
             };
             if done.result.is_ok() {
                 self.reopen.failures_in_a_row = 0;
             }
-            if let Some((ticket, op, flight)) = landing.receive(landed, done) {
-                self.batch.push(Item { token: self.flights.take_off(ticket, flight), op });
+            match contain(|| landing.receive(landed, done)) {
+                Ok(Some((ticket, op, flight))) => {
+                    self.batch.push(Item { token: self.flights.take_off(ticket, flight), op });
+                }
+                Ok(None) => {}
+                // Its ticket was answered, or dropped, which answers too.
+                Err(_) => _ = self.lane.counts.panics.fetch_add(1, Ordering::Relaxed),
             }
         }
         self.finished = finished;
-        if let Some(error) = landing.lost.take() {
-            self.lose_engine(now, error);
-        } else if before == Circuit::Closed && self.lane.gate.breaker.circuit() == Circuit::Open {
-            let reason = "it fails too often".to_owned();
-            self.evacuate(&Error::DeviceUnavailable { device: self.lane.info.id, reason });
-        }
-        true
+        let tripped = before == Circuit::Closed && self.lane.gate.breaker.circuit() == Circuit::Open;
+        Delivered { any: true, lost: landing.lost.take(), tripped }
     }
 
     fn panicked(&self, message: String) -> Error {
@@ -460,59 +491,83 @@ impl Driver {
         Error::EnginePanicked { device: self.lane.info.id, message }
     }
 
-    /// Answers everything the engine held with this error, drops it, and has it opened again after a wait.
-    fn lose_engine(&mut self, now: Instant, error: Error) -> Step {
-        let lane = &self.lane;
-        self.batcher.clear();
-        self.batch.clear();
-        self.flights.land_all(|ticket| lane.fail(ticket, error.clone()));
-        self.finished.clear();
-        self.drop_engine();
-        self.back_off(now, error)
-    }
-
-    fn drop_engine(&mut self) {
-        if let Some(engine) = self.engine.take() {
-            // An engine that panics while it is dropped is gone all the same.
-            let _ = catch_unwind(AssertUnwindSafe(|| drop(engine)));
+    /// Ends the step of a call that gave nothing.
+    fn interrupted(&mut self, now: Instant, interrupted: Interrupted) -> Step {
+        match interrupted {
+            Interrupted::Replaced => Step::Exit,
+            Interrupted::Panicked(message) => {
+                let error = self.panicked(message);
+                self.lose_engine(now, error)
+            }
         }
     }
+
+    /// Answers everything the engine held with this error, drops it, and has it opened again after a wait.
+    fn lose_engine(&mut self, now: Instant, error: Error) -> Step {
+        self.let_go(&error);
+        if self.drop_engine() { self.back_off(now, error) } else { Step::Exit }
+    }
+
+    /// Answers everything the engine holds with this error.
+    fn let_go(&mut self, error: &Error) {
+        let Driver { lane, flights, batch, batcher, finished, .. } = self;
+        flights.land_all(|ticket| lane.fail(ticket, error.clone()));
+        discard((batcher.take_all(), std::mem::take(batch), std::mem::take(finished)));
+    }
+
+    /// Drops the engine. False where the driver was replaced meanwhile.
+    fn drop_engine(&mut self) -> bool {
+        let Some(engine) = self.engine.take() else { return true };
+        // An engine that panics while it is dropped is gone all the same.
+        !matches!(inside(&self.generation, self.clock.now(), || drop(engine)), Err(Interrupted::Replaced))
+    }
+}
+
+/// What a look at the engine brought back.
+#[derive(Default)]
+struct Delivered {
+    any: bool,
+    /// The loss of the device, if an op told of it.
+    lost: Option<Error>,
+    /// Its circuit has opened.
+    tripped: bool,
 }
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        let lane = Arc::clone(&self.lane);
         let reason = "its worker was replaced".to_owned();
-        let error = Error::DeviceUnavailable { device: lane.info.id, reason };
-        self.flights.land_all(|ticket| lane.fail(ticket, error.clone()));
-        self.drop_engine();
+        let error = Error::DeviceUnavailable { device: self.lane.info.id, reason };
+        // A driver that is being dropped has nobody left to tell of a panic.
+        let _ = contain(|| self.let_go(&error));
+        discard(self.engine.take());
     }
 }
 
 impl Generation {
-    /// How long the engine has been inside one call, if it is.
-    pub(crate) fn inside_for(&self, now: Instant) -> Option<Duration> {
-        match self.entered_ns.load(Ordering::Acquire) {
-            0 => None,
-            entered => Some(now.saturating_duration_since(self.epoch).saturating_sub(Duration::from_nanos(entered))),
-        }
+    fn enter(&self, now: Instant) {
+        self.tenure.enter(self.since_epoch_ns(now));
+    }
+
+    /// Replaces the driver if it has been inside one call for longer than this. Whoever does must empty its table of flights,
+    /// and go on doing so until its thread has ended.
+    pub(crate) fn replace_if_stuck(&self, now: Instant, inside_max: Duration) -> bool {
+        let Some(entered) = self.tenure.entered() else { return false };
+        let inside = Duration::from_nanos(self.since_epoch_ns(now).saturating_sub(entered));
+        inside > inside_max && self.tenure.replace(entered)
+    }
+
+    fn since_epoch_ns(&self, now: Instant) -> u64 {
+        nanoseconds(now.saturating_duration_since(self.epoch))
     }
 }
 
 /// Calls into the engine: a panic becomes its message, and the supervisor sees for how long the call lasts.
-fn inside<T>(generation: &Generation, now: Instant, call: impl FnOnce() -> T) -> Result<T, String> {
-    let since_epoch = now.saturating_duration_since(generation.epoch).as_nanos();
-    generation.entered_ns.store(u64::try_from(since_epoch).unwrap_or(u64::MAX).max(1), Ordering::Release);
-    let result = catch_unwind(AssertUnwindSafe(call));
-    generation.entered_ns.store(0, Ordering::Release);
-    result.map_err(|panic| panic_message(panic.as_ref()))
-}
-
-fn cancel(lane: &Lane, mut ticket: OpTicket, now: Instant) {
-    if let Some(task) = ticket.question_mut() {
-        lane.settle(task, Verdict::Neither, now);
+fn inside<T>(generation: &Generation, now: Instant, call: impl FnOnce() -> T) -> Result<T, Interrupted> {
+    generation.enter(now);
+    let result = contain(call);
+    if generation.tenure.leave() {
+        return result.map_err(Interrupted::Panicked);
     }
-    lane.counts.cancelled.fetch_add(1, Ordering::Release);
-    drop(ticket.take_question());
-    ticket.answer(Err(Error::Cancelled));
+    discard(result);
+    Err(Interrupted::Replaced)
 }

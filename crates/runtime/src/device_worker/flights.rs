@@ -1,48 +1,16 @@
-//! The ops that an engine holds: a table that the worker fills and that its supervisor may empty.
+//! The ops that an engine holds, as the worker keeps them beside the table of their tickets, which it shares with its
+//! supervisor.
 //!
-//! 1. Each entry is an atomic pointer to a ticket, or null. Whoever swaps a ticket out owns it and must answer it. So an
-//!    op that the worker finishes and the supervisor gives up at the same moment is answered exactly once.
-//! 2. Only the worker puts tickets in. The rest of an entry's data is the worker's alone.
-//! 3. A token names an entry and the use of that entry, so an engine that answers twice, or with a made-up token, is
+//! 1. Only the worker puts tickets into the table. The rest of an entry's data is the worker's alone.
+//! 2. A token names an entry and the use of that entry, so an engine that answers twice, or with a made-up token, is
 //!    found out and ignored.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicPtr, Ordering};
 use std::time::Instant;
 
-use super::{Leg, OpTicket, Times};
+use super::{Leg, OpAnswer, OpTicket, Task, Times};
 
-/// The entries that worker and supervisor share.
-pub(crate) struct FlightTable {
-    tickets: Box<[AtomicPtr<()>]>,
-}
-
-impl FlightTable {
-    fn new(capacity: usize) -> FlightTable {
-        FlightTable { tickets: (0..capacity).map(|_| AtomicPtr::new(std::ptr::null_mut())).collect() }
-    }
-
-    /// Takes every ticket out and hands it to `receive`.
-    pub(crate) fn take_all(&self, mut receive: impl FnMut(OpTicket)) {
-        for index in 0..self.tickets.len() {
-            if let Some(ticket) = self.take(index) {
-                receive(ticket);
-            }
-        }
-    }
-
-    fn take(&self, index: usize) -> Option<OpTicket> {
-        let raw = self.tickets.get(index)?.swap(std::ptr::null_mut(), Ordering::AcqRel);
-        // SAFETY: a non-null entry came from `OpTicket::into_raw`, and the swap took it out for good (rule 1).
-        (!raw.is_null()).then(|| unsafe { OpTicket::from_raw(raw) })
-    }
-}
-
-impl Drop for FlightTable {
-    fn drop(&mut self) {
-        self.take_all(drop);
-    }
-}
+pub(crate) type FlightTable = crate::flight_table::FlightTable<Task, OpAnswer>;
 
 /// The worker's side of the table.
 pub(crate) struct Flights {
@@ -121,8 +89,8 @@ impl Flights {
         entry.active = true;
         entry.flight = flight;
         self.held += u32::from(!flight.submitted);
-        self.expected_ns += flight.service_ns as u64;
-        self.table.tickets[index as usize].store(ticket.into_raw(), Ordering::Release);
+        self.expected_ns = self.expected_ns.saturating_add(flight.service_ns as u64);
+        self.table.put(index as usize, ticket);
         (u64::from(entry.number) << 32) | u64::from(index)
     }
 
@@ -133,7 +101,7 @@ impl Flights {
         entry.active = false;
         let flight = entry.flight;
         self.held -= u32::from(!flight.submitted);
-        self.expected_ns -= flight.service_ns as u64;
+        self.expected_ns = self.expected_ns.saturating_sub(flight.service_ns as u64);
         self.free.push(index);
         Some(Landed { ticket: self.table.take(index as usize), flight })
     }

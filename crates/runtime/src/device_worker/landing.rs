@@ -9,6 +9,7 @@ use panoply_core::{Error, Finished, Location, Op, Outcome, PartRef, Report, Resu
 use super::flights::{Flight, Flights, Landed};
 use super::task::{Forecast, transfer_to_host};
 use super::{Lane, Leg, OpTicket, Task, Times};
+use crate::foreign::tell;
 use crate::health::Verdict;
 use crate::options::nanoseconds;
 use crate::router::model::{Label, Sample};
@@ -173,9 +174,9 @@ impl Landing<'_> {
         let mut report = *report;
         let told = history.transferred;
         if !told.is_zero() {
-            report.transferred = Some(report.transferred.unwrap_or_default() + told);
+            report.transferred = Some(report.transferred.unwrap_or_default().saturating_add(told));
         }
-        report.bytes_moved += history.bytes_moved;
+        report.bytes_moved = report.bytes_moved.saturating_add(history.bytes_moved);
         report.ran = self.now.saturating_duration_since(accepted).saturating_sub(report.queued);
         report.attempts = history.failures + 1;
         report.fallback = history.fallback.take();
@@ -195,14 +196,16 @@ impl Landing<'_> {
         if let Some(transferred) = report.transferred {
             metrics.transfer.note_time(transferred);
         }
-        tracing::trace!(
-            target: "panoply::op",
-            device = %report.device,
-            queued_us = report.queued.as_secs_f64() * 1e6,
-            ran_us = report.ran.as_secs_f64() * 1e6,
-            predicted_us = task.forecast.prediction().finish().as_secs_f64() * 1e6,
-            "an op is done"
-        );
+        tell(tracing::Level::TRACE, || {
+            tracing::trace!(
+                target: "panoply::op",
+                device = %report.device,
+                queued_us = report.queued.as_secs_f64() * 1e6,
+                ran_us = report.ran.as_secs_f64() * 1e6,
+                predicted_us = task.forecast.prediction().finish().as_secs_f64() * 1e6,
+                "an op is done"
+            );
+        });
         self.lane.counts.completed.fetch_add(1, Ordering::Release);
         let answer = result.map(|output| Outcome { output, report });
         match &mut self.caller {
@@ -271,8 +274,8 @@ impl Landing<'_> {
         let took = done.transferred.unwrap_or(self.now.saturating_duration_since(flight.times.submitted));
         self.lane.links.down.learn(bytes as f32, nanoseconds(took) as f32);
         let history = task.history();
-        history.bytes_moved += bytes as u64;
-        history.transferred += took;
+        history.bytes_moved = history.bytes_moved.saturating_add(bytes as u64);
+        history.transferred = history.transferred.saturating_add(took);
     }
 }
 

@@ -6,12 +6,14 @@ use std::time::Instant;
 
 use panoply_core::clock::Clock;
 use panoply_core::{DeviceId, DeviceInfo, Error, ErrorKind, Op, Result};
+use tracing::Level;
 
 use super::line::Line;
 use super::objects::Objects;
 use super::task::Place;
 use super::{OpTicket, Task, WorkerCounters, WorkerLimits, WorkerReport, WorkerState};
 use crate::batcher::Batching;
+use crate::foreign::{discard, tell};
 use crate::health::{Gate, HealthRules, Verdict};
 use crate::options::{Priority, nanoseconds};
 use crate::queue::{PushError, Queue};
@@ -71,6 +73,13 @@ pub(crate) struct Lane {
     inlet: Arc<Inlet>,
     clock: Arc<dyn Clock>,
     epoch: Instant,
+}
+
+/// Where an op waits for room in a lane.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PlaceInLine {
+    priority: Priority,
+    number: u64,
 }
 
 /// What the lanes of one runtime have in common.
@@ -150,9 +159,29 @@ impl Lane {
     }
 
     /// Has an op wait for room behind those that wait already, or hands it back where the lane takes nothing any more.
-    pub(crate) fn wait_in_line(&self, mut ticket: OpTicket) -> Result<(), (OpTicket, Error)> {
+    pub(crate) fn wait_in_line(&self, mut ticket: OpTicket) -> Result<PlaceInLine, (OpTicket, Error)> {
         let (priority, load_ns) = priority_and_load(&mut ticket);
-        self.enter(priority, load_ns, |line| line.wait(ticket).map(drop).map_err(PushError::Closed))
+        let mut number = 0;
+        self.enter(priority, load_ns, |line| {
+            number = line.wait(ticket).map_err(PushError::Closed)?;
+            Ok(())
+        })?;
+        Ok(PlaceInLine { priority, number })
+    }
+
+    /// Ends an op whose caller has gone, if it still waits for room.
+    pub(crate) fn leave_line(&self, place: PlaceInLine) {
+        if let Some(ticket) = self.line(place.priority).leave(place.number) {
+            self.cancel(ticket, self.clock.now());
+        }
+    }
+
+    fn line(&self, priority: Priority) -> &Line {
+        match priority {
+            Priority::Normal => &self.normal,
+            Priority::Urgent => &self.urgent,
+            Priority::Patient => &self.patient,
+        }
     }
 
     fn enter(
@@ -161,11 +190,7 @@ impl Lane {
         load_ns: u64,
         push: impl FnOnce(&Line) -> Result<(), PushError<OpTicket>>,
     ) -> Result<(), (OpTicket, Error)> {
-        let line = match priority {
-            Priority::Normal => &self.normal,
-            Priority::Urgent => &self.urgent,
-            Priority::Patient => &self.patient,
-        };
+        let line = self.line(priority);
         if priority != Priority::Normal {
             self.note_mixed();
         }
@@ -288,11 +313,21 @@ impl Lane {
     }
 
     pub(crate) fn set_state(&self, state: WorkerState, trouble: Option<Error>) {
-        if self.state() != state {
-            tracing::info!(target: "panoply::health", device = %self.info.id, ?state, ?trouble, "device worker");
+        if self.put_state(state, trouble.clone()) {
+            self.tell_state(state, trouble.as_ref());
         }
+    }
+
+    /// [`Lane::set_state`] that tells nobody, for those who hold a lock. Returns whether there is something to tell.
+    pub(crate) fn put_state(&self, state: WorkerState, trouble: Option<Error>) -> bool {
         *self.trouble.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = trouble;
-        self.state.store(state as u8, Ordering::Release);
+        self.state.swap(state as u8, Ordering::AcqRel) != state as u8
+    }
+
+    pub(crate) fn tell_state(&self, state: WorkerState, trouble: Option<&Error>) {
+        tell(Level::INFO, || {
+            tracing::info!(target: "panoply::health", device = %self.info.id, ?state, ?trouble, "device worker");
+        });
     }
 
     /// Gives the device up: what waits goes elsewhere, and the worker ends with what it has under way.
@@ -386,7 +421,9 @@ impl Lane {
         if !may_move {
             return self.fail_finally(ticket, error);
         }
-        tracing::debug!(target: "panoply::fallback", device = %self.info.id, %error, "an op leaves its device");
+        tell(Level::DEBUG, || {
+            tracing::debug!(target: "panoply::fallback", device = %self.info.id, %error, "an op leaves its device");
+        });
         self.hand_over(ticket, true);
     }
 
@@ -441,8 +478,18 @@ impl Lane {
     /// Ends an op that was settled before with an error for its caller.
     pub(crate) fn fail_finally(&self, mut ticket: OpTicket, error: Error) {
         self.counts.failed.fetch_add(1, Ordering::Release);
-        drop(ticket.take_question());
+        discard(ticket.take_question());
         ticket.answer(Err(error));
+    }
+
+    /// Ends an op whose caller has gone.
+    pub(crate) fn cancel(&self, mut ticket: OpTicket, now: Instant) {
+        if let Some(task) = ticket.question_mut() {
+            self.settle(task, Verdict::Neither, now);
+        }
+        self.counts.cancelled.fetch_add(1, Ordering::Release);
+        discard(ticket.take_question());
+        ticket.answer(Err(Error::Cancelled));
     }
 
     /// Takes an op off the lane's books.
@@ -452,7 +499,10 @@ impl Lane {
         let place = if task.forecast.target == self.number { task.place.take() } else { None };
         let probe = place.is_some_and(Place::end_probe);
         if self.gate.breaker.note(verdict, probe, self.since_epoch_ns(now), &self.rules) {
-            tracing::warn!(target: "panoply::health", device = %self.info.id, "the device fails too often: its circuit opens");
+            tell(Level::WARN, || {
+                let device = self.info.id;
+                tracing::warn!(target: "panoply::health", %device, "the device fails too often: its circuit opens");
+            });
         }
     }
 

@@ -1,15 +1,16 @@
 //! The ops that wait for one device, at one priority, first come first served.
 //!
 //! 1. Callers push into `queue`, which is bounded and lock-free.
-//! 2. A caller that meets a full queue and can wait leaves its ticket in `waiting`, in the order in which callers came. Whoever
-//!    takes something out of the queue moves tickets from there into it, so that they get in whether their callers look or
-//!    not. While somebody waits nobody gets past: a push meets a full queue then, whatever room there is.
+//! 2. A caller that meets a full queue and can wait leaves its ticket in `waiting`, under a number that says who came first.
+//!    Whoever takes something out of the queue moves tickets from there into it, so that they get in whether their callers
+//!    look or not. While somebody waits nobody gets past: a push meets a full queue then, whatever room there is. A caller that
+//!    goes away takes its ticket along, so there are never more tickets here than callers.
 //! 3. Who waits registers, passes a sequentially consistent fence, and looks for room once more; who makes room passes the
 //!    same fence and looks for those who wait: one of them sees the other. The lock is taken only while somebody waits.
 //! 4. What was taken out to be looked at, and stays, goes to `returned` and comes out first: it keeps its place.
 //! 5. Closing ends all three. Tickets that wait then are handed to whoever closed the line; nothing enters a closed one.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use std::sync::{Mutex, MutexGuard};
 
@@ -21,7 +22,14 @@ pub(crate) struct Line {
     queue: Queue<OpTicket>,
     returned: Queue<OpTicket>,
     waiting_count: AtomicUsize,
-    waiting: Mutex<VecDeque<OpTicket>>,
+    waiting: Mutex<Waiting>,
+}
+
+/// Those who wait for room, by their numbers.
+#[derive(Default)]
+struct Waiting {
+    next: u64,
+    tickets: BTreeMap<u64, OpTicket>,
 }
 
 impl Line {
@@ -30,7 +38,7 @@ impl Line {
             queue: Queue::new(depth),
             returned: Queue::new(depth),
             waiting_count: AtomicUsize::new(0),
-            waiting: Mutex::new(VecDeque::new()),
+            waiting: Mutex::default(),
         }
     }
 
@@ -55,16 +63,27 @@ impl Line {
         }
     }
 
-    /// Has a ticket wait for room. Returns whether something got in at once, or the ticket where the line is closed.
-    pub(crate) fn wait(&self, ticket: OpTicket) -> Result<bool, OpTicket> {
+    /// Has a ticket wait for room. Returns its number, or the ticket where the line is closed.
+    pub(crate) fn wait(&self, ticket: OpTicket) -> Result<u64, OpTicket> {
         let mut waiting = self.lock();
         if self.queue.is_closed() {
             return Err(ticket);
         }
-        waiting.push_back(ticket);
-        self.waiting_count.store(waiting.len(), Ordering::Relaxed);
+        let number = waiting.next;
+        waiting.next += 1;
+        waiting.tickets.insert(number, ticket);
+        self.waiting_count.store(waiting.tickets.len(), Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        Ok(self.admit(&mut waiting))
+        self.admit(&mut waiting);
+        Ok(number)
+    }
+
+    /// Takes the ticket with this number out, if it still waits.
+    pub(crate) fn leave(&self, number: u64) -> Option<OpTicket> {
+        let mut waiting = self.lock();
+        let ticket = waiting.tickets.remove(&number);
+        self.waiting_count.store(waiting.tickets.len(), Ordering::Relaxed);
+        ticket
     }
 
     /// Called after something was taken out: moves those who wait into the queue. Returns whether somebody got in.
@@ -85,9 +104,9 @@ impl Line {
 
     /// Takes everyone who waits out.
     pub(crate) fn take_waiting(&self, receive: impl FnMut(OpTicket)) {
-        let tickets = std::mem::take(&mut *self.lock());
+        let tickets = std::mem::take(&mut self.lock().tickets);
         self.waiting_count.store(0, Ordering::Relaxed);
-        tickets.into_iter().for_each(receive);
+        tickets.into_values().for_each(receive);
     }
 
     /// Tickets in the queue.
@@ -127,19 +146,20 @@ impl Line {
         self.returned.close();
     }
 
-    fn admit(&self, waiting: &mut VecDeque<OpTicket>) -> bool {
-        let before = waiting.len();
-        while let Some(ticket) = waiting.pop_front() {
+    fn admit(&self, waiting: &mut Waiting) -> bool {
+        let tickets = &mut waiting.tickets;
+        let before = tickets.len();
+        while let Some((number, ticket)) = tickets.pop_first() {
             if let Err(PushError::Full(ticket) | PushError::Closed(ticket)) = self.queue.push(ticket) {
-                waiting.push_front(ticket);
+                tickets.insert(number, ticket);
                 break;
             }
         }
-        self.waiting_count.store(waiting.len(), Ordering::Relaxed);
-        waiting.len() < before
+        self.waiting_count.store(tickets.len(), Ordering::Relaxed);
+        tickets.len() < before
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<OpTicket>> {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
@@ -167,7 +187,7 @@ mod tests {
             receivers.push(receiver);
             match line.push(ticket) {
                 Ok(()) => assert!(place < 2),
-                Err(PushError::Full(ticket)) => assert_eq!(line.wait(ticket).ok(), Some(false)),
+                Err(PushError::Full(ticket)) => assert_eq!(line.wait(ticket).ok(), Some(place - 2)),
                 Err(PushError::Closed(_)) => panic!("the line is open"),
             }
         }
@@ -179,6 +199,18 @@ mod tests {
             assert!(refused || line.waiting() == 0 && expected > 4, "somebody got past at {expected}");
             assert_eq!(next(&line, &receivers), Some(expected));
         }
+    }
+
+    #[test]
+    fn who_goes_away_takes_its_ticket_along() {
+        let line = Line::new(2);
+        let numbers: Vec<_> = (0..1000).map(|_| line.wait(ticket().0).ok().unwrap()).collect();
+        assert_eq!((line.len(), line.waiting()), (2, 998));
+        assert!(line.leave(numbers[1]).is_none(), "it is in the queue already");
+        assert!(numbers[2..].iter().rev().all(|number| line.leave(*number).is_some()));
+        assert!(line.leave(numbers[5]).is_none());
+        assert_eq!((line.len(), line.waiting()), (2, 0));
+        assert!(line.push(ticket().0).is_err() && line.pop().is_some() && line.push(ticket().0).is_ok());
     }
 
     #[test]

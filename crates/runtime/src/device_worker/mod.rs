@@ -19,7 +19,9 @@
 //! 5. An op whose device failed it, or that must be brought to another device, is handed to the relay under its fallback
 //!    policy; the relay's queue is bounded too, and what does not fit there is answered with its error.
 //! 6. A worker that is stuck inside its engine for longer than the op's bound is replaced: the supervisor answers what the
-//!    engine held, and a new thread with a new engine goes on with the same queue. The stuck thread leaves when it returns.
+//!    engine held, and a new thread with a new engine goes on with the same queue. The stuck thread touches neither the queue
+//!    nor the device's state again, and leaves when it returns. A thread that has ended unasked is replaced likewise.
+//! 7. Code that is not ours is called so that its panics end there (see `foreign`).
 
 use std::time::{Duration, Instant};
 
@@ -37,7 +39,7 @@ mod objects;
 pub(crate) mod supervisor;
 pub(crate) mod task;
 
-pub(crate) use lane::{Lane, LaneSetup};
+pub(crate) use lane::{Lane, LaneSetup, PlaceInLine};
 pub(crate) use task::{Forecast, Leg, Task};
 
 pub(crate) type OpAnswer = Result<Outcome<Value>>;
@@ -66,9 +68,10 @@ pub struct WorkerLimits {
     pub reopen_wait_min: Duration,
     /// The longest wait between two attempts.
     pub reopen_wait_max: Duration,
-    /// How many attempts may fail in a row before the device is given up.
+    /// How many attempts may fail in a row, or threads be replaced without an op completed in between, before the device is
+    /// given up.
     pub reopen_attempts_max: u32,
-    /// How many stuck threads may be replaced before the device is given up.
+    /// How many threads may be stuck at once before the device is given up.
     pub stuck_threads_max: u32,
 }
 
@@ -137,7 +140,7 @@ pub struct WorkerCounters {
     pub panics: u64,
     /// How often the device was opened again.
     pub reopened: u64,
-    /// Threads that were stuck and were replaced.
+    /// Threads that were stuck, or ended without having been stopped, and were replaced.
     pub replaced: u64,
     /// Answers of the engine that named no op it held.
     pub stray_answers: u64,
@@ -174,6 +177,21 @@ pub(crate) mod tests {
     use super::*;
     use crate::options::{FallbackPolicy, Wishes};
     use crate::router::model::Key;
+
+    /// A lane for a device.
+    pub(crate) fn lane(info: panoply_core::DeviceInfo) -> Lane {
+        let (clock, epoch) = (std::sync::Arc::new(panoply_core::clock::SystemClock), Instant::now());
+        let setup = LaneSetup {
+            limits: WorkerLimits::default(),
+            rules: crate::health::HealthRules::default(),
+            batching: crate::batcher::Batching::default(),
+            inlet: std::sync::Arc::new(crate::relay::Inlet::new()),
+            clock,
+            epoch,
+            leave_out: Vec::new(),
+        };
+        Lane::new(0, info, &setup)
+    }
 
     /// A ticket for a small op, and its receiver.
     pub(crate) fn ticket() -> (OpTicket, OpReceiver) {

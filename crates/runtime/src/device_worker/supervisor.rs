@@ -1,18 +1,28 @@
-//! Starts device workers' threads, replaces the ones that hang, and ends them all.
+//! Starts device workers' threads, replaces the ones that are stuck or have died, and ends them all.
 //!
 //! The supervisor is the control plane: it may lock, since no op waits for it. One thread looks at every worker a few times
 //! within the shortest time bound, and sleeps in between.
+//!
+//! 1. A thread that is inside one call for longer than `op_time_max` is stuck; one that has ended without having been stopped
+//!    has died. Both are replaced, and what their engines held is answered.
+//! 2. A stuck thread is remembered until it ends, and its table of flights is emptied at each look. It counts as stuck for
+//!    so long, and no longer.
+//! 3. Ops are answered, and listeners told, without the lock: both call foreign code, which may come back here.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use panoply_core::Error;
+use panoply_core::cpu_set::CpuSet;
+use panoply_core::error::panic_message;
 
 use super::driver::{Driver, Generation, Opener, Step};
-use super::{Lane, WorkerState};
+use super::{Lane, OpTicket, WorkerState};
+use crate::foreign::{contain, discard};
 use crate::placement::affinity::{pin_current, sleep_precisely};
-use panoply_core::cpu_set::CpuSet;
+use crate::threads::{self, Owner};
 
 /// How long one poll of an engine may wait for the device before the worker looks at its queue again.
 const POLL_WAIT_MAX: Duration = Duration::from_micros(200);
@@ -22,16 +32,6 @@ const LOOK_EVERY_MAX: Duration = Duration::from_millis(250);
 /// How long an aborted worker may take to leave before its thread is left behind.
 const ABORT_GRACE: Duration = Duration::from_millis(500);
 
-/// One device worker as the supervisor holds it.
-struct Post {
-    lane: Arc<Lane>,
-    opener: Opener,
-    cpus: Option<CpuSet>,
-    generation: Arc<Generation>,
-    thread: Option<JoinHandle<()>>,
-    stuck_threads: u32,
-}
-
 /// Every device worker of a runtime.
 pub(crate) struct Supervisor {
     shared: Arc<Shared>,
@@ -39,9 +39,31 @@ pub(crate) struct Supervisor {
 }
 
 struct Shared {
+    owner: Owner,
     posts: Mutex<Vec<Post>>,
     stop: (Mutex<bool>, Condvar),
     epoch: Instant,
+}
+
+/// One device worker as the supervisor holds it.
+struct Post {
+    lane: Arc<Lane>,
+    opener: Opener,
+    cpus: Option<CpuSet>,
+    /// `None` once the device was given up.
+    current: Option<Hand>,
+    /// Those that are stuck, until they come back.
+    stuck: Vec<Hand>,
+    /// Replacements in a row without an op completed in between.
+    strikes: u32,
+    /// Ops completed at the last replacement.
+    completed: u64,
+}
+
+/// A thread, and what its driver shows.
+struct Hand {
+    generation: Arc<Generation>,
+    thread: JoinHandle<()>,
 }
 
 /// How a shutdown went.
@@ -54,47 +76,49 @@ pub struct Shutdown {
 }
 
 impl Supervisor {
-    pub(crate) fn new() -> Supervisor {
+    pub(crate) fn new(owner: Owner) -> Supervisor {
         let stop = (Mutex::new(false), Condvar::new());
-        let shared = Arc::new(Shared { posts: Mutex::new(Vec::new()), stop, epoch: Instant::now() });
+        let shared = Arc::new(Shared { owner, posts: Mutex::new(Vec::new()), stop, epoch: Instant::now() });
         Supervisor { shared, watch: None }
     }
 
     /// Starts a worker for a lane, on these CPUs, and returns at once; the lane's state tells when it is ready.
     pub(crate) fn start(&mut self, lane: Arc<Lane>, opener: Opener, cpus: Option<CpuSet>) -> Result<(), Error> {
-        let (generation, thread) = self.shared.spawn(&lane, &opener, &cpus)?;
-        let post = Post { lane, opener, cpus, generation, thread: Some(thread), stuck_threads: 0 };
-        self.shared.lock_posts().push(post);
         if self.watch.is_none() {
             let shared = Arc::clone(&self.shared);
-            let name = "panoply-supervisor".to_owned();
-            self.watch = std::thread::Builder::new().name(name).spawn(move || shared.watch()).ok();
+            let spawned = self.shared.owner.spawn("panoply-supervisor".to_owned(), move || shared.watch());
+            self.watch = Some(spawned.map_err(|error| no_thread(&lane, &error))?);
         }
+        let current = Some(self.shared.spawn(&lane, &opener, &cpus)?);
+        let (stuck, strikes, completed) = (Vec::new(), 0, 0);
+        self.shared.lock_posts().push(Post { lane, opener, cpus, current, stuck, strikes, completed });
         Ok(())
     }
 
     /// Drains every worker for at most this long, then aborts what is left. Returns when every accepted op is answered.
     pub(crate) fn shut_down(&mut self, drain_time_max: Duration) -> Shutdown {
-        self.shared.lock_posts().iter().for_each(|post| post.lane.drain());
+        let lanes: Vec<Arc<Lane>> = self.shared.lock_posts().iter().map(|post| Arc::clone(&post.lane)).collect();
+        lanes.iter().for_each(|lane| lane.drain());
         let drained = self.shared.wait_for_threads(drain_time_max);
         if !drained {
-            self.shared.lock_posts().iter().for_each(|post| post.lane.abort());
+            lanes.iter().for_each(|lane| lane.abort());
             self.shared.wait_for_threads(ABORT_GRACE);
         }
         self.stop_watching();
-        let mut threads_left = 0;
-        for post in self.shared.lock_posts().drain(..) {
-            threads_left += usize::from(post.leave()) + post.stuck_threads as usize;
-        }
-        Shutdown { drained, threads_left }
+        let posts = std::mem::take(&mut *self.shared.lock_posts());
+        let left = posts.into_iter().map(Post::leave);
+        left.fold(Shutdown { drained, threads_left: 0 }, |sum, left| Shutdown {
+            drained: sum.drained && left.drained,
+            threads_left: sum.threads_left + left.threads_left,
+        })
     }
 
     fn stop_watching(&mut self) {
         *self.shared.stop.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = true;
         self.shared.stop.1.notify_all();
         if let Some(watch) = self.watch.take() {
-            // The watch thread runs no foreign code, so it cannot have panicked in a way that matters here.
-            let _ = watch.join();
+            // It may be inside a caller's waker, or be the very thread that stops it.
+            threads::join_within(watch, ABORT_GRACE);
         }
     }
 }
@@ -110,17 +134,11 @@ impl Shared {
         self.posts.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    fn spawn(
-        &self,
-        lane: &Arc<Lane>,
-        opener: &Opener,
-        cpus: &Option<CpuSet>,
-    ) -> Result<(Arc<Generation>, JoinHandle<()>), Error> {
+    fn spawn(&self, lane: &Arc<Lane>, opener: &Opener, cpus: &Option<CpuSet>) -> Result<Hand, Error> {
         // The driver never leaves its thread; only what the supervisor may see of it comes back.
         let (sender, receiver) = std::sync::mpsc::sync_channel(1);
         let (lane_there, opener, cpus, epoch) = (Arc::clone(lane), opener.clone(), cpus.clone(), self.epoch);
-        let name = format!("panoply-{}", lane.info.id);
-        let spawned = std::thread::Builder::new().name(name).spawn(move || {
+        let spawned = self.owner.spawn(format!("panoply-{}", lane.info.id), move || {
             if let Some(cpus) = &cpus {
                 // A worker that may not be pinned runs wherever the system puts it.
                 let _ = pin_current(cpus);
@@ -131,10 +149,10 @@ impl Shared {
             let _ = sender.send(driver.generation());
             drive(driver);
         });
-        let refused = |reason: String| Error::DeviceUnavailable { device: lane.info.id, reason };
-        let thread = spawned.map_err(|error| refused(format!("no thread could be started: {error}")))?;
-        let generation = receiver.recv().map_err(|_| refused("its thread ended at once".to_owned()))?;
-        Ok((generation, thread))
+        let thread = spawned.map_err(|error| no_thread(lane, &error))?;
+        let ended =
+            |_| Error::DeviceUnavailable { device: lane.info.id, reason: "its thread ended at once".to_owned() };
+        Ok(Hand { generation: receiver.recv().map_err(ended)?, thread })
     }
 
     fn watch(&self) {
@@ -147,7 +165,8 @@ impl Shared {
             };
             if !*stopped {
                 drop(stopped);
-                self.replace_stuck(Instant::now());
+                // Whatever one look met, there is another.
+                let _ = contain(|| self.look(Instant::now()));
                 stopped = self.stop.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
             }
         }
@@ -159,83 +178,161 @@ impl Shared {
         (shortest / 4).clamp(LOOK_EVERY_MIN, LOOK_EVERY_MAX)
     }
 
-    fn replace_stuck(&self, now: Instant) {
-        for post in self.lock_posts().iter_mut() {
-            let limit = post.lane.limits.op_time_max;
-            if post.generation.inside_for(now).is_some_and(|inside| inside > limit) {
-                self.replace(post, limit);
-            }
-        }
+    /// Looks at every worker once.
+    fn look(&self, now: Instant) {
+        let found: Vec<Found> = self.lock_posts().iter_mut().filter_map(|post| self.look_at(post, now)).collect();
+        found.into_iter().for_each(Found::settle);
     }
 
-    fn replace(&self, post: &mut Post, after: Duration) {
+    fn look_at(&self, post: &mut Post, now: Instant) -> Option<Found> {
+        let limit = post.lane.limits.op_time_max;
         let device = post.lane.info.id;
-        let error = Error::Timeout { device, after };
-        post.supersede(&error);
-        post.stuck_threads += 1;
-        post.lane.counts.replaced.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let replacement = if post.stuck_threads > post.lane.limits.stuck_threads_max {
-            Err(error)
-        } else {
-            post.lane.set_state(WorkerState::Reopening, Some(error));
-            self.spawn(&post.lane, &post.opener, &post.cpus)
+        let mut found = Found {
+            lane: Arc::clone(&post.lane),
+            error: Error::Timeout { device, after: limit },
+            tickets: post.sweep(),
+            state: None,
         };
-        match replacement {
-            Ok((generation, thread)) => {
-                post.generation = generation;
-                // The stuck thread is left to end by itself.
-                post.thread = Some(thread);
-            }
-            Err(error) => {
-                post.thread = None;
-                post.lane.set_state(WorkerState::Failed, Some(error));
-                post.lane.close();
-                post.lane.refuse_queued();
+        if post.current.as_ref().is_some_and(|hand| hand.generation.replace_if_stuck(now, limit)) {
+            found.take(&post.current);
+            post.stuck.extend(post.current.take());
+            self.replace(post, &mut found);
+        } else if let Some(hand) = post.current.take_if(|hand| hand.has_died()) {
+            found.error = Error::EnginePanicked { device, message: hand.cause_of_death(&mut found.tickets) };
+            self.replace(post, &mut found);
+        }
+        (found.state.is_some() || !found.tickets.is_empty()).then_some(found)
+    }
+
+    /// Puts a new driver in the place of one that is gone, or gives the device up.
+    fn replace(&self, post: &mut Post, found: &mut Found) {
+        let limits = &post.lane.limits;
+        let completed = post.lane.counts.completed.load(Ordering::Relaxed);
+        post.strikes = if completed == post.completed { post.strikes.saturating_add(1) } else { 1 };
+        post.completed = completed;
+        post.lane.counts.replaced.fetch_add(1, Ordering::Relaxed);
+        let too_many = post.stuck.len() > limits.stuck_threads_max as usize
+            || post.strikes > limits.reopen_attempts_max.max(limits.stuck_threads_max);
+        found.state = Some(WorkerState::Failed);
+        if !too_many {
+            // Nobody acts for the device now; the new driver will say what becomes of it.
+            post.lane.put_state(WorkerState::Reopening, Some(found.error.clone()));
+            match self.spawn(&post.lane, &post.opener, &post.cpus) {
+                Ok(hand) => {
+                    post.current = Some(hand);
+                    found.state = Some(WorkerState::Reopening);
+                }
+                Err(error) => found.error = error,
             }
         }
     }
 
-    /// Waits until every worker's thread has ended; false when the time is over first.
+    /// Waits until every worker's thread has ended, the calling one excepted; false when the time is over first. A thread that
+    /// has died is still to be replaced.
     fn wait_for_threads(&self, time_max: Duration) -> bool {
-        let start = Instant::now();
-        let mut pause = Duration::from_micros(20);
-        loop {
-            let running = |post: &Post| post.thread.as_ref().is_some_and(|thread| !thread.is_finished());
-            if !self.lock_posts().iter().any(running) {
-                return true;
+        let running = |post: &Post| {
+            let busy = |hand: &Hand| !threads::is_current(&hand.thread) && !hand.has_left();
+            post.current.as_ref().is_some_and(busy)
+        };
+        threads::wait_until(time_max, || !self.lock_posts().iter().any(running))
+    }
+}
+
+impl Hand {
+    /// Whether the thread has ended in good order.
+    fn has_left(&self) -> bool {
+        self.thread.is_finished() && self.generation.tenure.has_ended()
+    }
+
+    fn has_died(&self) -> bool {
+        self.thread.is_finished() && !self.generation.tenure.has_ended()
+    }
+
+    /// Ends what a dead thread has left behind, and tells what it died of.
+    fn cause_of_death(self, tickets: &mut Vec<OpTicket>) -> String {
+        self.generation.tenure.dismiss();
+        self.generation.flights.take_all(|ticket| tickets.push(ticket));
+        match self.thread.join() {
+            Ok(()) => "its thread has ended".to_owned(),
+            Err(panic) => {
+                let message = panic_message(panic.as_ref());
+                discard(panic);
+                message
             }
-            if start.elapsed() >= time_max {
-                return false;
-            }
-            std::thread::sleep(pause);
-            pause = (pause * 2).min(Duration::from_millis(2));
         }
     }
 }
 
 impl Post {
-    /// Gives the current driver up and answers what its engine held.
-    fn supersede(&self, error: &Error) {
-        self.generation.superseded.store(true, std::sync::atomic::Ordering::Release);
-        self.generation.flights.take_all(|ticket| self.lane.fail(ticket, error.clone()));
+    /// Empties the tables of threads that are stuck, and forgets those that have come back and ended.
+    fn sweep(&mut self) -> Vec<OpTicket> {
+        let mut tickets = Vec::new();
+        self.stuck.retain(|hand| {
+            // In this order: a thread that has ended puts nothing in any more.
+            let stays = !hand.thread.is_finished();
+            hand.generation.flights.take_all(|ticket| tickets.push(ticket));
+            stays
+        });
+        tickets
     }
 
-    /// Joins the thread if it has ended; otherwise answers what it holds and leaves it behind.
-    fn leave(&self) -> bool {
-        let left = self.thread.as_ref().is_some_and(|thread| !thread.is_finished());
-        if left {
-            self.supersede(&Error::ShuttingDown);
+    /// Answers what is left and lets the threads go.
+    fn leave(mut self) -> Shutdown {
+        let mut tickets = self.sweep();
+        let orphaned = self.current.as_ref().is_some_and(|hand| !hand.has_left());
+        let running = self.current.as_ref().is_some_and(|hand| !hand.thread.is_finished());
+        if let Some(hand) = self.current.as_ref().filter(|_| orphaned) {
+            hand.generation.tenure.dismiss();
+            hand.generation.flights.take_all(|ticket| tickets.push(ticket));
+        }
+        tickets.into_iter().for_each(|ticket| self.lane.fail(ticket, Error::ShuttingDown));
+        if orphaned {
             self.lane.close();
             self.lane.refuse_queued();
             self.lane.set_state(WorkerState::Stopped, None);
         }
-        left
+        Shutdown { drained: !orphaned, threads_left: usize::from(running) + self.stuck.len() }
     }
+}
+
+/// What a look at one worker found, to be dealt with when the lock is free again.
+struct Found {
+    lane: Arc<Lane>,
+    error: Error,
+    tickets: Vec<OpTicket>,
+    /// What has become of the worker, if something has.
+    state: Option<WorkerState>,
+}
+
+impl Found {
+    fn take(&mut self, hand: &Option<Hand>) {
+        if let Some(hand) = hand {
+            hand.generation.flights.take_all(|ticket| self.tickets.push(ticket));
+        }
+    }
+
+    fn settle(self) {
+        let Found { lane, error, tickets, state } = self;
+        match state {
+            Some(WorkerState::Failed) => lane.set_state(WorkerState::Failed, Some(error.clone())),
+            Some(state) => lane.tell_state(state, Some(&error)),
+            None => {}
+        }
+        tickets.into_iter().for_each(|ticket| lane.fail(ticket, error.clone()));
+        if state == Some(WorkerState::Failed) {
+            lane.close();
+            lane.refuse_queued();
+        }
+    }
+}
+
+fn no_thread(lane: &Lane, error: &std::io::Error) -> Error {
+    Error::DeviceUnavailable { device: lane.info.id, reason: format!("no thread could be started: {error}") }
 }
 
 /// The worker's thread.
 fn drive(mut driver: Driver) {
-    let lane = driver.lane();
+    let (lane, generation) = (driver.lane(), driver.generation());
     loop {
         match driver.step(POLL_WAIT_MAX) {
             Step::Worked => {}
@@ -243,7 +340,56 @@ fn drive(mut driver: Driver) {
             Step::Idle => lane.sleeper.sleep(None, || lane.has_news()),
             Step::IdleUntil(time) => lane.sleeper.sleep(Some(time), || lane.has_news()),
             Step::Until(time) => lane.sleeper.sleep(Some(time), || lane.is_aborting() || lane.is_finished()),
-            Step::Exit => return,
+            Step::Exit => break,
         }
+    }
+    drop(driver);
+    generation.tenure.end();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{lane, ticket};
+    use super::*;
+    use panoply_core::Backend;
+    use panoply_core::clock::SystemClock;
+    use std::task::{Context, Poll, Waker};
+
+    fn shared() -> Shared {
+        let stop = (Mutex::new(false), Condvar::new());
+        Shared { owner: Owner::new(), posts: Mutex::new(Vec::new()), stop, epoch: Instant::now() }
+    }
+
+    #[test]
+    fn a_thread_that_died_is_replaced_and_what_it_held_is_answered() {
+        let backend: Arc<dyn Backend> = Arc::new(panoply_cpu::CpuBackend::new());
+        let lane = Arc::new(lane(backend.discover().unwrap().remove(0)));
+        let (options, clock) = (panoply_core::OpenOptions::default(), Arc::new(SystemClock));
+        let (shared, opener) = (shared(), Opener { backend, options, clock });
+        // A driver whose thread has gone without a word, with an op inside its engine and another in its queue.
+        let generation = Driver::new(Arc::clone(&lane), opener.clone(), shared.epoch).generation();
+        let (inside, mut first) = ticket();
+        generation.flights.put(3, inside);
+        let (queued, mut second) = ticket();
+        assert!(lane.try_send(queued).is_ok());
+        lane.set_state(WorkerState::Ready, None);
+        let thread = std::thread::spawn(|| std::panic::resume_unwind(Box::new("it died")));
+        assert!(threads::wait_until(Duration::from_secs(10), || thread.is_finished()));
+        let current = Some(Hand { generation, thread });
+        let (cpus, stuck, strikes, completed) = (None, Vec::new(), 0, 0);
+        let post = Post { lane: Arc::clone(&lane), opener, cpus, current, stuck, strikes, completed };
+        shared.lock_posts().push(post);
+        assert!(!shared.wait_for_threads(Duration::from_millis(1)), "a dead thread has drained nothing");
+        shared.look(Instant::now());
+        let answer = first.poll(&Context::from_waker(Waker::noop()));
+        let panicked = |error: &Error| matches!(error, Error::EnginePanicked { message, .. } if message == "it died");
+        assert!(matches!(&answer, Poll::Ready(Some(Err(error))) if panicked(error)), "{answer:?}");
+        assert!(matches!(second.wait(Some(Instant::now() + Duration::from_secs(10))), Ok(Some(Ok(_)))));
+        assert_eq!(lane.report().counters.replaced, 1);
+        lane.drain();
+        assert!(shared.wait_for_threads(Duration::from_secs(10)));
+        let posts = std::mem::take(&mut *shared.lock_posts());
+        let left: Vec<Shutdown> = posts.into_iter().map(Post::leave).collect();
+        assert_eq!(left, [Shutdown { drained: true, threads_left: 0 }]);
     }
 }

@@ -358,8 +358,9 @@ impl<W: Worker> WorkerPool<W> {
     fn close_and_join(&self) {
         self.mailboxes.iter().for_each(|mailbox| mailbox.close());
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
-        for thread in threads {
-            // The keeper catches the worker's panics, so a join can tell nothing more.
+        // A worker that holds the last handle of its own pool drops it on its own thread, which ends by itself.
+        for thread in threads.into_iter().filter(|thread| !crate::threads::is_current(thread)) {
+            // The keeper contains the worker's panics, so a join can tell nothing more.
             let _ = thread.join();
         }
     }
@@ -389,7 +390,7 @@ impl<W: Worker> PendingReply<W> {
 
     /// Blocks until the reply is there, at the longest for this time.
     pub fn wait_for(mut self, time_max: Duration) -> Result<W::Reply, WorkerError> {
-        match self.receiver.wait(Some(Instant::now() + time_max)) {
+        match self.receiver.wait(Instant::now().checked_add(time_max)) {
             Ok(Some(reply)) => reply,
             Ok(None) => Err(WorkerError::Stopped),
             Err(_) => Err(WorkerError::TimedOut { worker: self.worker }),
@@ -420,6 +421,10 @@ fn check(options: &PoolOptions) -> Result<(), WorkerError> {
     }
     if options.queue_depth_max == 0 {
         return Err(zero("queue_depth_max"));
+    }
+    if options.name.contains('\0') {
+        let (what, expected) = ("name", "no character with the code 0");
+        return Err(WorkerError::BadOption { what, expected, got: options.name.escape_default().to_string() });
     }
     if options.tick_every.is_some_and(|every| every.is_zero()) {
         let (what, expected) = ("tick_every", "more than 0 s, or none");

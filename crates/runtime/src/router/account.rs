@@ -53,7 +53,7 @@ impl Router {
             return Verdict::NotAllowed;
         }
         match sight.fitness {
-            Fitness::Out => match candidate.backend.supports(&lane.info, op) {
+            Fitness::Out => match candidate.supports(op) {
                 Support::No(reason) => Verdict::Unsupported(reason),
                 Support::Yes if candidate.is_alive() => Verdict::NotAllowed,
                 Support::Yes => Verdict::Unfit(unfit(candidate)),
@@ -78,7 +78,7 @@ pub(super) fn refusal(router: &Router, op: &Op, wishes: &Wishes) -> Error {
         .current()
         .filter(|candidate| wishes.allowed & (1 << candidate.lane.number) != 0)
         .map(|candidate| {
-            let reason = match candidate.backend.supports(&candidate.lane.info, op) {
+            let reason = match candidate.supports(op) {
                 Support::No(reason) => reason,
                 Support::Yes => unfit(candidate),
             };

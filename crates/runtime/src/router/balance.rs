@@ -10,6 +10,7 @@ use std::time::Instant;
 use super::lanes::Candidate;
 use super::{Router, choice};
 use crate::device_worker::{Forecast, Lane, OpTicket, Task, WorkerState};
+use crate::foreign::tell;
 use crate::health::Circuit;
 use crate::options::{Goal, Wishes};
 use crate::relay::BACKLOG_NS_MIN;
@@ -79,7 +80,9 @@ fn relieve(router: &Router, lane: &Lane, idle: u64, now: Instant) -> usize {
         stay
     });
     if moved > 0 {
-        tracing::debug!(target: "panoply::router", device = %lane.info.id, moved, "ops go where they finish sooner");
+        tell(tracing::Level::DEBUG, || {
+            tracing::debug!(target: "panoply::router", device = %lane.info.id, moved, "ops go where they finish sooner");
+        });
     }
     moved
 }

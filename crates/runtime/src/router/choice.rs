@@ -187,12 +187,12 @@ pub(super) fn reluctance(cost_ns: f32, least_ns: f32) -> f32 {
 
 fn look_at(router: &Router, candidate: &Candidate, op: &Op, facts: &Facts, wishes: &Wishes, now: Instant) -> Sight {
     let lane = &candidate.lane;
-    if !candidate.backend.can_run(&lane.info, op) {
+    if !candidate.can_run(op) {
         return UNSEEN;
     }
     let host_memory = lane.info.shares_host_memory;
     let known = lane.model.estimate(facts.key, facts.work_log2);
-    let estimate = known.unwrap_or_else(|| estimate_of(candidate.backend.first_guess(&lane.info, op), facts.work_log2));
+    let estimate = known.unwrap_or_else(|| estimate_of(candidate.first_guess(op), facts.work_log2));
     let capacity = lane.gate.capacity();
     let mut transfer_ns = facts.transfer_ns(lane, &router.lanes, host_memory);
     if wishes.to_host && !host_memory {
@@ -219,7 +219,7 @@ fn look_at(router: &Router, candidate: &Candidate, op: &Op, facts: &Facts, wishe
     if lane.gate.is_full() || lane.state() != WorkerState::Ready {
         sight.fitness = Fitness::Unfit;
     }
-    if sight.fitness == Fitness::Fit && candidate.backend.warmth(&lane.info, op) == Warmth::Cold {
+    if sight.fitness == Fitness::Fit && candidate.warmth(op) == Warmth::Cold {
         sight.fitness = Fitness::Cold;
     }
     sight.score = score(&sight, wishes, now, || watts(candidate));

@@ -66,7 +66,7 @@ impl Facts {
     /// Whether some input lives where this device does not reach it.
     pub(super) fn is_foreign_to(&self, candidate: &Candidate) -> bool {
         let info = &candidate.lane.info;
-        let foreign = |owner: DeviceId| owner != info.id && (self.crowded || !candidate.backend.reaches(info, owner));
+        let foreign = |owner: DeviceId| owner != info.id && (self.crowded || !candidate.reaches(owner));
         self.owners.iter().flatten().any(|(owner, _)| foreign(*owner))
     }
 

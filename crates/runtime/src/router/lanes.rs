@@ -4,9 +4,10 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use panoply_core::{Backend, DeviceId, Error, Result};
+use panoply_core::{Backend, DeviceId, Error, FirstGuess, Op, Result, Support, Warmth};
 
 use crate::device_worker::{Lane, WorkerState};
+use crate::foreign::contain;
 
 /// The most devices that a runtime can have had in its life. A set of them is the bits of a number.
 pub(crate) const LANES_MAX: usize = 48;
@@ -14,7 +15,7 @@ pub(crate) const LANES_MAX: usize = 48;
 /// One device that ops may be sent to.
 pub(crate) struct Candidate {
     pub(crate) lane: Arc<Lane>,
-    pub(crate) backend: Arc<dyn Backend>,
+    backend: Arc<dyn Backend>,
     /// The lanes that are the same hardware through other APIs.
     pub(crate) same_hardware: std::sync::atomic::AtomicU64,
 }
@@ -90,6 +91,31 @@ impl LaneList {
     pub(crate) fn names(&self) -> String {
         let names: Vec<String> = self.current().map(|candidate| candidate.lane.info.id.to_string()).collect();
         if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+    }
+}
+
+/// What the backend says, on the caller's thread or the relay's. A backend that panics says no.
+impl Candidate {
+    pub(crate) fn can_run(&self, op: &Op) -> bool {
+        contain(|| self.backend.can_run(&self.lane.info, op)).unwrap_or(false)
+    }
+
+    pub(crate) fn supports(&self, op: &Op) -> Support {
+        let panicked = |message| Support::No(format!("its backend panicked: {message}"));
+        contain(|| self.backend.supports(&self.lane.info, op)).unwrap_or_else(panicked)
+    }
+
+    pub(crate) fn warmth(&self, op: &Op) -> Warmth {
+        contain(|| self.backend.warmth(&self.lane.info, op)).unwrap_or(Warmth::Cold)
+    }
+
+    pub(crate) fn first_guess(&self, op: &Op) -> FirstGuess {
+        let info = &self.lane.info;
+        contain(|| self.backend.first_guess(info, op)).unwrap_or_else(|_| FirstGuess::of(info))
+    }
+
+    pub(crate) fn reaches(&self, owner: DeviceId) -> bool {
+        contain(|| self.backend.reaches(&self.lane.info, owner)).unwrap_or(false)
     }
 }
 

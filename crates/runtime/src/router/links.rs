@@ -73,6 +73,9 @@ impl Link {
 
     /// Sets what was measured on another day.
     pub(crate) fn seed(&self, latency_ns: f32, bytes_per_ns: f32) {
+        if !(latency_ns.is_finite() && bytes_per_ns.is_finite()) {
+            return;
+        }
         self.set_latency(latency_ns);
         self.set_rate(bytes_per_ns);
         for evidence in [&self.latency_evidence, &self.rate_evidence] {

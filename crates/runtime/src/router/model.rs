@@ -18,6 +18,8 @@ use panoply_core::{CostClass, DType, Describe, Op};
 pub(crate) const KEYS_MAX: usize = (2 * Op::COUNT * (DType::ALL.len() + 1)).next_power_of_two();
 /// Classes of work, each a power of two.
 pub(crate) const CLASSES: usize = 48;
+/// The largest logarithm: thirteen days in nanoseconds, or a petabyte. A queue full of such ops still fits a word.
+pub(crate) const LOG2_MAX: f32 = 50.0;
 /// How far a key may be from its place in the table.
 const PROBES_MAX: usize = 16;
 /// The weight of the newest op once a class is settled.
@@ -147,7 +149,7 @@ pub(crate) struct Estimate {
 
 impl Estimate {
     pub(crate) fn output_bytes(&self) -> f32 {
-        self.output_log2.exp2()
+        self.output_log2.min(LOG2_MAX).exp2()
     }
 }
 
@@ -245,8 +247,12 @@ impl Model {
         }
     }
 
-    /// Sets one class, as it was exported.
+    /// Sets one class, as it was exported. What cannot have been measured is not believed.
     pub(crate) fn seed(&self, label: &Label, point: &Point) {
+        let Point { at, run, service, output, .. } = *point;
+        if ![at, run, service, output].iter().all(|value| (0.0..=LOG2_MAX).contains(value)) {
+            return;
+        }
         let Some(entry) = self.claim(label.key(), || label.clone()) else { return };
         let index = class_of(point.at);
         let class = entry.class(index);
@@ -312,9 +318,10 @@ fn class_of(work_log2: f32) -> usize {
     (work_log2.max(0.0) as usize).min(CLASSES - 1)
 }
 
-/// A logarithm that is defined for every size.
+/// A logarithm that is defined for every size, and bounded.
 pub(crate) fn log2(value: f32) -> f32 {
-    value.max(1.0).log2()
+    // The larger of a number and NaN is the number.
+    value.max(1.0).log2().min(LOG2_MAX)
 }
 
 fn places(key: Key) -> impl Iterator<Item = usize> {
@@ -355,7 +362,7 @@ impl Line {
 
 /// Two to the power of `value`, to four digits: predictions have fewer, and every choice asks for two of each device.
 fn exp2(value: f32) -> f32 {
-    let value = value.clamp(-126.0, 126.0);
+    let value = value.clamp(-126.0, LOG2_MAX);
     // Above zero a conversion rounds down, and needs no call as `floor` does.
     let whole = (value + 127.0) as i32;
     let rest = value + 127.0 - whole as f32;
@@ -457,7 +464,7 @@ mod tests {
     fn powers_of_two_are_close_enough() {
         for step in -1260..=1260 {
             let value = step as f32 / 10.0 + 0.037;
-            let value = value.min(126.0);
+            let value = value.min(LOG2_MAX);
             assert!((exp2(value) / value.exp2() - 1.0).abs() < 2e-4, "{value}");
         }
         assert!(exp2(1e9).is_finite() && exp2(f32::NEG_INFINITY) > 0.0);

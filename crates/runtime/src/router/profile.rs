@@ -8,12 +8,19 @@ use std::str::FromStr;
 
 use panoply_core::{DType, DeviceInfo};
 
-use super::model::{Label, Point};
+use super::model::{CLASSES, KEYS_MAX, LOG2_MAX, Label, Point};
 use crate::device_worker::Lane;
 
 const HEAD: &str = "panoply profile 2";
 /// The most lines that a profile may have.
 const LINES_MAX: usize = 1_000_000;
+/// The most bytes of a line: names are the longest part of it.
+const LINE_BYTES_MAX: usize = 2048;
+/// The most devices of a profile, and the most ops of a device: what a model has room for.
+const DEVICES_MAX: usize = 1024;
+const OPS_MAX: usize = KEYS_MAX * CLASSES;
+/// The longest latency in nanoseconds, and the highest rate in bytes per nanosecond, that is taken for one.
+const LINK_FIGURE_MAX: f32 = 1e12;
 
 /// Everything that was learned.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -214,13 +221,17 @@ impl FromStr for Profile {
         }
         let mut profile = Profile::default();
         for (content, line) in lines {
+            if content.len() > LINE_BYTES_MAX {
+                return Err(bad(line, "a line of at most 2048 bytes", content));
+            }
             let fields: Vec<&str> = content.split('\t').collect();
+            let more_devices = profile.devices.len() < DEVICES_MAX;
             match (fields.as_slice(), profile.devices.last_mut()) {
                 (["end", count], _) if count.parse() == Ok(line - 1) => return Ok(profile),
                 (["end", count], _) => {
                     return Err(ProfileError::CutOff { expected: (*count).to_owned(), got: line - 1 });
                 }
-                (["device", api, name, driver, capability, version], _) => {
+                (["device", api, name, driver, capability, version], _) if more_devices => {
                     let [api, name, driver, capability, version] =
                         [api, name, driver, capability, version].map(|field| (*field).to_owned());
                     let identity = Identity { api, name, driver, capability, version };
@@ -230,7 +241,9 @@ impl FromStr for Profile {
                     let speed = Some(link_speed(rest, line)?);
                     if *direction == "up" { device.up = speed } else { device.down = speed }
                 }
-                (["op", rest @ ..], Some(device)) => device.ops.push(op_speed(rest, line)?),
+                (["op", rest @ ..], Some(device)) if device.ops.len() < OPS_MAX => {
+                    device.ops.push(op_speed(rest, line)?);
+                }
                 _ => return Err(bad(line, "a device, a link or an op of a device, or the end", content)),
             }
         }
@@ -241,7 +254,8 @@ impl FromStr for Profile {
 fn link_speed(fields: &[&str], line: usize) -> Result<LinkSpeed, ProfileError> {
     match fields {
         [latency, rate] => {
-            Ok(LinkSpeed { latency_ns: number(latency, line)?, bytes_per_ns: number(rate, line)?.max(1e-6) })
+            let (latency_ns, bytes_per_ns) = (figure(latency, line)?, figure(rate, line)?.max(1e-6));
+            Ok(LinkSpeed { latency_ns, bytes_per_ns })
         }
         _ => Err(bad(line, "a latency and a rate", &fields.join(" "))),
     }
@@ -266,18 +280,24 @@ fn op_speed(fields: &[&str], line: usize) -> Result<OpSpeed, ProfileError> {
         op: (*op).to_owned(),
         dtype,
         class: (label.to_owned(), variant),
-        work_log2: number(work, line)?,
-        run_log2: number(run, line)?,
-        service_log2: number(service, line)?,
-        output_log2: number(output, line)?,
+        work_log2: logarithm(work, line)?,
+        run_log2: logarithm(run, line)?,
+        service_log2: logarithm(service, line)?,
+        output_log2: logarithm(output, line)?,
         count: count.parse().map_err(|_| bad(line, "a count", count))?,
     })
 }
 
-/// A number that can be a logarithm, a latency or a rate.
-fn number(text: &str, line: usize) -> Result<f32, ProfileError> {
-    let parsed = text.parse::<f32>().ok().filter(|value| value.is_finite() && (0.0..1e12).contains(value));
-    parsed.ok_or_else(|| bad(line, "a number that is not negative", text))
+/// A latency or a rate.
+fn figure(text: &str, line: usize) -> Result<f32, ProfileError> {
+    let parsed = text.parse::<f32>().ok().filter(|value| (0.0..=LINK_FIGURE_MAX).contains(value));
+    parsed.ok_or_else(|| bad(line, "a number from 0 to 1e12", text))
+}
+
+/// A logarithm of work, time or bytes that can have been measured.
+fn logarithm(text: &str, line: usize) -> Result<f32, ProfileError> {
+    let parsed = text.parse::<f32>().ok().filter(|value| (0.0..=LOG2_MAX).contains(value));
+    parsed.ok_or_else(|| bad(line, "a logarithm from 0 to 50", text))
 }
 
 fn bad(line: usize, expected: &'static str, got: &str) -> ProfileError {
@@ -326,6 +346,12 @@ mod tests {
         }
         let nan = text.replace("14.25", "NaN").parse::<Profile>();
         assert!(matches!(nan, Err(ProfileError::BadLine { line: 4, .. })), "{nan:?}");
+        for absurd in ["1e11", "51", "-1", "inf", "1e400"] {
+            let read = text.replace("14.25", absurd).parse::<Profile>();
+            assert!(matches!(read, Err(ProfileError::BadLine { line: 4, .. })), "{absurd}: {read:?}");
+        }
+        let long = text.replace("A device", &"A device".repeat(1000)).parse::<Profile>();
+        assert!(matches!(long, Err(ProfileError::BadLine { line: 2, .. })), "{long:?}");
         let odd = text.replace("bf16", "b16").parse::<Profile>();
         assert!(matches!(odd, Err(ProfileError::BadLine { expected: "an element type", .. })), "{odd:?}");
     }

@@ -15,6 +15,7 @@ use crate::health::HealthRules;
 use crate::options::FallbackPolicy;
 use crate::relay::{Inlet, Relay};
 use crate::router::{Exploration, Router};
+use crate::threads::Owner;
 
 /// How long `build` waits for a device to open before it goes on without it; the worker keeps trying.
 const OPEN_WAIT_MAX: Duration = Duration::from_secs(20);
@@ -128,7 +129,7 @@ impl Builder {
     /// Finds the devices, starts their workers, and waits for them to be opened.
     pub fn build(self) -> Result<Runtime, BuildError> {
         self.check()?;
-        let (clock, epoch) = (Arc::new(SystemClock), Instant::now());
+        let (clock, epoch, owner) = (Arc::new(SystemClock), Instant::now(), Owner::new());
         let inlet = Arc::new(Inlet::new());
         let router = Arc::new(Router::new(self.exploration));
         let setup = LaneSetup {
@@ -141,7 +142,7 @@ impl Builder {
             leave_out: self.leave_out,
         };
         let control = Control {
-            supervisor: Some(Supervisor::new()),
+            supervisor: Some(Supervisor::new(owner)),
             relay: None,
             backends: self.backends,
             reports: Vec::new(),
@@ -152,9 +153,10 @@ impl Builder {
             router: Arc::clone(&router),
             inlet: Arc::clone(&inlet),
             policy: self.fallback,
-            timers: Arc::new(Timers::new()),
+            timers: Arc::new(Timers::new(owner)),
             closing: AtomicBool::new(false),
             control: Mutex::new(control),
+            owner,
         };
         runtime.rediscover()?;
         {
@@ -169,7 +171,7 @@ impl Builder {
                 expected: "room for one more",
                 got: format!("{error}"),
             };
-            control.relay = Some(relay.start().map_err(refused)?);
+            control.relay = Some(relay.start(owner).map_err(refused)?);
         }
         wait_until_open(&router);
         Ok(runtime)

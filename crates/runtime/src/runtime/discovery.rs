@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use panoply_core::clock::SystemClock;
 use panoply_core::cpu_set::CpuSet;
-use panoply_core::{Backend, DeviceId, DeviceInfo, DeviceKind, Error};
+use panoply_core::{Absence, Backend, DeviceId, DeviceInfo, DeviceKind, Error};
 
 use super::{BackendReport, Control, Runtime};
 use crate::device_worker::Lane;
 use crate::device_worker::driver::Opener;
+use crate::foreign::contain;
 use crate::placement::Topology;
 use crate::router::LANES_MAX;
 
@@ -33,7 +34,8 @@ impl Runtime {
         let topology = Topology::current();
         let mut reports = Vec::new();
         for backend in control.backends.clone() {
-            let devices = backend.discover();
+            let panicked = |message| Err(Absence::NoDevice { reason: format!("its backend panicked: {message}") });
+            let devices = contain(|| backend.discover()).unwrap_or_else(panicked);
             let wanted = |info: &&DeviceInfo| !control.setup.leave_out.contains(&info.id);
             let found: Vec<DeviceInfo> = devices.iter().flatten().filter(wanted).cloned().collect();
             self.retire_missing(&backend, &found, &mut changes);

@@ -29,6 +29,7 @@ use crate::router::Router;
 use crate::router::dispatch::Sent;
 use crate::router::profile::{Identity, Profile};
 use crate::telemetry::{DeviceFigures, Snapshot};
+use crate::threads::{self, Owner};
 
 mod builder;
 mod discovery;
@@ -36,8 +37,10 @@ mod timers;
 
 pub use builder::{BuildError, Builder};
 pub use discovery::{DeviceChange, Rediscovery};
-pub(crate) use timers::Timers;
+pub(crate) use timers::{Alarm, Timers};
 
+/// How long a caller's waker may keep the relay when it shall end, before its thread is left behind.
+const RELAY_GRACE: Duration = Duration::from_secs(2);
 /// How long dropping a runtime waits for its ops before it gives them up.
 const DROP_DRAIN_MAX: Duration = Duration::from_secs(30);
 
@@ -49,6 +52,8 @@ pub struct Runtime {
     timers: Arc<Timers>,
     closing: AtomicBool,
     control: Mutex<Control>,
+    /// By which its threads know it.
+    owner: Owner,
 }
 
 /// What changes when devices come and go, or the runtime ends. Locked by those who change it, never on an op's path.
@@ -77,7 +82,7 @@ impl Runtime {
     }
 
     /// Runs an op on the device that suits it. The op is accepted at once where there is room; otherwise it waits for room
-    /// when the result is awaited.
+    /// behind those that came before it, for as long as the result is wanted.
     pub fn run<O: Operation>(&self, op: O) -> Pending<O::Output> {
         self.run_with(op, RunOptions::default())
     }
@@ -170,26 +175,19 @@ impl Runtime {
 
     /// Takes no more ops, finishes the ones it has, and ends every worker. What is not finished within `drain_time_max`
     /// is answered with [`Error::ShuttingDown`]. A second call finds nothing to do.
+    ///
+    /// On a thread of the runtime itself, which a waker is called on, nothing can be waited for: there it aborts.
     pub fn shutdown(&self, drain_time_max: Duration) -> Shutdown {
         self.closing.store(true, Ordering::SeqCst);
-        let start = Instant::now();
-        let mut control = self.control();
-        // Ops that go from one device to another must find the second one open.
-        while !self.is_quiet() && start.elapsed() < drain_time_max {
-            std::thread::sleep(Duration::from_micros(50));
+        if !self.owner.is_here() {
+            let mut control = self.control();
+            return self.ending(&mut control).end(drain_time_max);
         }
-        self.inlet.close();
-        let left = drain_time_max.saturating_sub(start.elapsed());
-        let shutdown = match control.supervisor.take() {
-            Some(mut supervisor) => supervisor.shut_down(left),
-            None => Shutdown { drained: true, threads_left: 0 },
-        };
-        if let Some(relay) = control.relay.take() {
-            // The relay runs no foreign code but a backend's `supports`; there is nobody left to tell of its panic.
-            let _ = relay.join();
+        match self.control.try_lock() {
+            Ok(mut control) => self.ending(&mut control).end(Duration::ZERO),
+            // Somebody else ends it, and may be waiting for this very thread.
+            Err(_) => Shutdown { drained: false, threads_left: 0 },
         }
-        self.timers.stop();
-        shutdown
     }
 
     /// Takes no more ops and answers the ones it has with [`Error::ShuttingDown`], except where one finishes first.
@@ -205,8 +203,15 @@ impl Runtime {
         self.control.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    fn is_quiet(&self) -> bool {
-        self.inlet.count() == 0 && self.router.lanes.iter().all(|candidate| candidate.lane.is_quiet())
+    /// What is left to be ended.
+    fn ending(&self, control: &mut Control) -> Ending {
+        Ending {
+            router: Arc::clone(&self.router),
+            inlet: Arc::clone(&self.inlet),
+            timers: Arc::clone(&self.timers),
+            supervisor: control.supervisor.take(),
+            relay: control.relay.take(),
+        }
     }
 
     fn send<O: Operation>(&self, op: O, options: &RunOptions, may_wait: bool) -> Result<Pending<O::Output>> {
@@ -218,7 +223,7 @@ impl Runtime {
         }
         let wishes = Wishes::of(options, &self.router.lanes, self.policy, accepted)?;
         let input_bytes = op.input_bytes();
-        let deadline = options.deadline.map(|at| Deadline { at, timers: Arc::clone(&self.timers), armed: None });
+        let deadline = options.deadline.map(|at| Deadline::new(at, &self.timers));
         let Sent { receiver, lane, unsent } = self.router.send(op, wishes, accepted, may_wait)?;
         Ok(Pending::sent(receiver, lane, unsent, deadline, input_bytes, O::output))
     }
@@ -226,6 +231,52 @@ impl Runtime {
 
 impl Drop for Runtime {
     fn drop(&mut self) {
-        self.shutdown(DROP_DRAIN_MAX);
+        if !self.owner.is_here() {
+            self.shutdown(DROP_DRAIN_MAX);
+            return;
+        }
+        // A waker has dropped the last handle on a thread that the draining needs.
+        self.closing.store(true, Ordering::SeqCst);
+        let ending = self.ending(&mut self.control());
+        let drains = std::thread::Builder::new().name("panoply-ending".to_owned());
+        if drains.spawn(move || ending.end(DROP_DRAIN_MAX)).is_err() {
+            // Without a thread nobody can wait: what was moved there was dropped, and workers end with their lanes.
+            self.router.lanes.iter().for_each(|candidate| candidate.lane.abort());
+            self.inlet.close();
+            self.timers.stop();
+        }
+    }
+}
+
+/// The parts of a runtime that end with it.
+struct Ending {
+    router: Arc<Router>,
+    inlet: Arc<Inlet>,
+    timers: Arc<Timers>,
+    supervisor: Option<Supervisor>,
+    relay: Option<JoinHandle<()>>,
+}
+
+impl Ending {
+    fn end(self, drain_time_max: Duration) -> Shutdown {
+        let Ending { router, inlet, timers, supervisor, relay } = self;
+        let start = Instant::now();
+        let quiet = || inlet.count() == 0 && router.lanes.iter().all(|candidate| candidate.lane.is_quiet());
+        // Ops that go from one device to another must find the second one open.
+        while !quiet() && start.elapsed() < drain_time_max {
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        inlet.close();
+        let left = drain_time_max.saturating_sub(start.elapsed());
+        let shutdown = match supervisor {
+            Some(mut supervisor) => supervisor.shut_down(left),
+            None => Shutdown { drained: true, threads_left: 0 },
+        };
+        if let Some(relay) = relay {
+            // It may be inside a caller's waker, or be the very thread that ends it.
+            threads::join_within(relay, RELAY_GRACE);
+        }
+        timers.stop();
+        shutdown
     }
 }

@@ -1,16 +1,32 @@
 //! Wakes awaited ops at their deadlines. Only ops with a deadline of their own come here; a blocked caller keeps its
 //! deadline by itself. One thread, started by the first use, asleep until the next deadline.
+//!
+//! An alarm lives no longer than whoever set it: it is taken back when the op is done or its future is dropped. Wakers are
+//! foreign: they are cloned, called and dropped without the lock, and a panic of theirs ends there.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::task::Waker;
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+use crate::foreign::{contain, discard};
+use crate::threads::{self, Owner};
+
+/// How long a waker may keep the thread when it shall end, before it is left behind.
+const STOP_GRACE: Duration = Duration::from_millis(500);
 
 /// See the module.
 pub(crate) struct Timers {
+    owner: Owner,
     shared: Arc<Shared>,
+}
+
+/// An alarm that was set, to be taken back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Alarm {
+    at: Instant,
+    number: u64,
 }
 
 #[derive(Default)]
@@ -21,71 +37,66 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    alarms: BinaryHeap<Reverse<Alarm>>,
+    alarms: BTreeMap<Alarm, Waker>,
+    next: u64,
     thread: Option<JoinHandle<()>>,
     stopped: bool,
 }
 
-struct Alarm {
-    at: Instant,
-    waker: Waker,
-}
-
-impl PartialEq for Alarm {
-    fn eq(&self, other: &Alarm) -> bool {
-        self.at == other.at
-    }
-}
-
-impl Eq for Alarm {}
-
-impl PartialOrd for Alarm {
-    fn partial_cmp(&self, other: &Alarm) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Alarm {
-    fn cmp(&self, other: &Alarm) -> std::cmp::Ordering {
-        self.at.cmp(&other.at)
-    }
-}
-
 impl Timers {
-    pub(crate) fn new() -> Timers {
-        Timers { shared: Arc::new(Shared::default()) }
+    pub(crate) fn new(owner: Owner) -> Timers {
+        Timers { owner, shared: Arc::new(Shared::default()) }
     }
 
-    /// Wakes `waker` at this time, or at once when the timers have been stopped.
-    pub(crate) fn wake_at(&self, at: Instant, waker: &Waker) {
+    /// Wakes `waker` at this time. `None` where the timers have been stopped: it is woken at once.
+    pub(crate) fn wake_at(&self, at: Instant, waker: &Waker) -> Option<Alarm> {
+        let copy = waker.clone();
         let mut state = self.shared.lock();
         if state.thread.is_none() && !state.stopped {
             let shared = Arc::clone(&self.shared);
-            let name = "panoply-timers".to_owned();
-            state.thread = std::thread::Builder::new().name(name).spawn(move || shared.run()).ok();
+            state.thread = self.owner.spawn("panoply-timers".to_owned(), move || shared.run()).ok();
         }
         if state.stopped || state.thread.is_none() {
+            drop(state);
             // The op polls again, sees that nobody will wake it later, and is polled until its outcome comes.
-            waker.wake_by_ref();
-            return;
+            copy.wake();
+            return None;
         }
-        state.alarms.push(Reverse(Alarm { at, waker: waker.clone() }));
-        self.shared.changed.notify_one();
+        let alarm = Alarm { at, number: state.next };
+        state.next += 1;
+        state.alarms.insert(alarm, copy);
+        let first = state.alarms.first_key_value().is_some_and(|(first, _)| *first == alarm);
+        drop(state);
+        if first {
+            self.shared.changed.notify_one();
+        }
+        Some(alarm)
+    }
+
+    /// Takes an alarm back.
+    pub(crate) fn forget(&self, alarm: Alarm) {
+        let waker = self.shared.lock().alarms.remove(&alarm);
+        discard(waker);
     }
 
     /// Wakes everybody and ends the thread.
     pub(crate) fn stop(&self) {
-        let thread = {
+        let (thread, alarms) = {
             let mut state = self.shared.lock();
             state.stopped = true;
-            state.alarms.drain().for_each(|Reverse(alarm)| alarm.waker.wake());
-            state.thread.take()
+            (state.thread.take(), std::mem::take(&mut state.alarms))
         };
         self.shared.changed.notify_one();
+        alarms.into_values().for_each(|waker| _ = contain(|| waker.wake()));
         if let Some(thread) = thread {
-            // A waker that panics is the caller's code; there is nobody left to tell.
-            let _ = thread.join();
+            threads::join_within(thread, STOP_GRACE);
         }
+    }
+
+    /// How many alarms are set.
+    #[cfg(test)]
+    pub(crate) fn alarms(&self) -> usize {
+        self.shared.lock().alarms.len()
     }
 }
 
@@ -99,16 +110,16 @@ impl Shared {
         while !state.stopped {
             let now = Instant::now();
             let mut due = Vec::new();
-            while state.alarms.peek().is_some_and(|Reverse(alarm)| alarm.at <= now) {
-                due.extend(state.alarms.pop().map(|Reverse(alarm)| alarm.waker));
+            while let Some(first) = state.alarms.first_entry().filter(|first| first.key().at <= now) {
+                due.push(first.remove());
             }
             if !due.is_empty() {
                 drop(state);
-                due.into_iter().for_each(Waker::wake);
+                due.into_iter().for_each(|waker| _ = contain(|| waker.wake()));
                 state = self.lock();
                 continue;
             }
-            let wait = state.alarms.peek().map(|Reverse(alarm)| alarm.at - now);
+            let wait = state.alarms.first_key_value().map(|(first, _)| first.at.saturating_duration_since(now));
             state = match wait {
                 Some(wait) => match self.changed.wait_timeout(state, wait) {
                     Ok((guard, _)) => guard,
@@ -117,5 +128,78 @@ impl Shared {
                 None => self.changed.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner()),
             };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
+    struct Counts(AtomicUsize);
+
+    impl Wake for Counts {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    struct Panics;
+
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            std::panic::resume_unwind(Box::new("a waker that panics"));
+        }
+    }
+
+    fn wait_for(counts: &Counts, wanted: usize) {
+        let woken = || counts.0.load(Ordering::SeqCst) == wanted;
+        assert!(threads::wait_until(Duration::from_secs(10), woken), "{} of {wanted}", counts.0.load(Ordering::SeqCst));
+    }
+
+    #[test]
+    fn alarms_that_were_taken_back_are_gone_and_the_others_ring() {
+        let (timers, counts) = (Timers::new(Owner::new()), Arc::new(Counts(AtomicUsize::new(0))));
+        let waker = Waker::from(Arc::clone(&counts));
+        let far = Instant::now() + Duration::from_secs(3600);
+        let alarms: Vec<Alarm> = (0..1000).map(|_| timers.wake_at(far, &waker).unwrap()).collect();
+        alarms.into_iter().for_each(|alarm| timers.forget(alarm));
+        assert_eq!(timers.alarms(), 0);
+        assert_eq!(Arc::strong_count(&counts), 2, "nothing of them is kept");
+        timers.wake_at(Instant::now() + Duration::from_millis(2), &waker);
+        wait_for(&counts, 1);
+        timers.wake_at(far, &waker);
+        timers.stop();
+        wait_for(&counts, 2);
+        assert_eq!(timers.wake_at(far, &waker), None, "stopped timers wake at once");
+        wait_for(&counts, 3);
+    }
+
+    #[test]
+    fn a_waker_that_panics_stops_nobody_elses_alarm() {
+        let (timers, counts) = (Timers::new(Owner::new()), Arc::new(Counts(AtomicUsize::new(0))));
+        let soon = || Instant::now() + Duration::from_millis(1);
+        for round in 1..=3 {
+            timers.wake_at(soon(), &Waker::from(Arc::new(Panics)));
+            timers.wake_at(soon(), &Waker::from(Arc::clone(&counts)));
+            wait_for(&counts, round);
+        }
+        timers.stop();
+    }
+
+    #[test]
+    fn the_timers_can_be_stopped_on_their_own_thread() {
+        struct Stops(Arc<Timers>, Arc<Counts>);
+        impl Wake for Stops {
+            fn wake(self: Arc<Self>) {
+                self.0.stop();
+                self.1.0.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+        let (timers, counts) = (Arc::new(Timers::new(Owner::new())), Arc::new(Counts(AtomicUsize::new(0))));
+        let stops = Stops(Arc::clone(&timers), Arc::clone(&counts));
+        timers.wake_at(Instant::now(), &Waker::from(Arc::new(stops)));
+        wait_for(&counts, 1);
     }
 }

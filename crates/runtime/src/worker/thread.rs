@@ -1,15 +1,17 @@
 //! The thread of one worker of a pool: handles letters, ticks, and starts again after a failure.
+//!
+//! The worker is foreign code, and so are its messages, replies and errors, with their destructors. A panic of any of them is
+//! the worker's failure or nothing at all; the thread goes on, and every request is answered.
 
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
-use std::time::{Duration, Instant};
-
-use panoply_core::error::panic_message;
+use std::time::Instant;
 
 use super::{BoxError, Envelope, Worker, WorkerError};
+use crate::foreign::{contain, discard};
+use crate::later::later;
 use crate::pool::{PoolOptions, WorkerStatus};
 use crate::queue::Queue;
 use crate::room::Room;
@@ -104,6 +106,13 @@ impl<W: Worker, F: Fn(usize) -> W> Keeper<W, F> {
 
     /// The thread's whole life. `started` hears how the first start went.
     pub(crate) fn run(mut self, started: &SyncSender<Result<(), WorkerError>>) {
+        if let Err(reason) = contain(|| self.serve(started)) {
+            // Whatever it was, nobody shall wait for an answer from a thread that is gone.
+            self.leave(WorkerError::Panicked { worker: self.index, reason });
+        }
+    }
+
+    fn serve(&mut self, started: &SyncSender<Result<(), WorkerError>>) {
         let mut first = true;
         loop {
             let worker = self.start();
@@ -134,31 +143,38 @@ impl<W: Worker, F: Fn(usize) -> W> Keeper<W, F> {
     }
 
     fn start(&self) -> Result<W, WorkerError> {
-        let started = catch_unwind(AssertUnwindSafe(|| {
+        let started = contain(|| {
             let mut worker = (self.make)(self.index);
             worker.init().map(|()| worker)
-        }));
+        });
         let worker = self.outcome(started)?;
         self.mailbox.set_status(WorkerStatus::Running);
         Ok(worker)
     }
 
-    /// Handles letters until the queue is closed and empty, or until the worker fails.
+    /// One worker's life. How it ends is known before it is dropped, and its destructor changes nothing about it.
     fn live(&mut self, mut worker: W) -> End {
+        let end = self.work(&mut worker);
+        discard(worker);
+        end
+    }
+
+    /// Handles letters until the queue is closed and empty, or until the worker fails.
+    fn work(&mut self, worker: &mut W) -> End {
         let mailbox = Arc::clone(&self.mailbox);
-        let mut next_tick = self.options.tick_every.map(|every| Instant::now() + every);
+        let mut next_tick = self.options.tick_every.map(|every| later(Instant::now(), every));
         loop {
-            if let Err(error) = self.handle_letters(&mut worker) {
+            if let Err(error) = self.handle_letters(worker) {
                 return End::Failed(error);
             }
             if let (Some(at), Some(every)) = (next_tick, self.options.tick_every)
                 && Instant::now() >= at
             {
-                let ticked = catch_unwind(AssertUnwindSafe(|| worker.tick()));
+                let ticked = contain(|| worker.tick());
                 if let Err(error) = self.outcome(ticked) {
                     return End::Failed(error);
                 }
-                next_tick = Some(Instant::now() + every);
+                next_tick = Some(later(Instant::now(), every));
             }
             let paused = mailbox.paused.load(Ordering::Acquire) && !mailbox.queue.is_closed();
             let limit = LETTERS_AT_ONCE.saturating_sub(self.letters.len());
@@ -168,7 +184,7 @@ impl<W: Worker, F: Fn(usize) -> W> Keeper<W, F> {
                 mailbox.room.wake_all();
             } else if mailbox.queue.is_finished() {
                 // What a worker does on its way out cannot fail anybody any more.
-                let _ = catch_unwind(AssertUnwindSafe(|| worker.shutdown()));
+                let _ = contain(|| worker.shutdown());
                 return End::Finished;
             } else {
                 mailbox.sleeper.sleep(next_tick, || mailbox.has_news());
@@ -182,7 +198,7 @@ impl<W: Worker, F: Fn(usize) -> W> Keeper<W, F> {
             let mut unanswered = LetterTicket::<W>::none();
             let mut handled = 0;
             let target = self.index as u32;
-            let result = catch_unwind(AssertUnwindSafe(|| {
+            let result = contain(|| {
                 while let Some((id, Letter { message, ticket })) = self.letters.pop_front() {
                     handled += 1;
                     unanswered = ticket;
@@ -191,7 +207,7 @@ impl<W: Worker, F: Fn(usize) -> W> Keeper<W, F> {
                     std::mem::replace(&mut unanswered, Ticket::none()).answer(Ok(answer));
                 }
                 Ok(())
-            }));
+            });
             self.mailbox.handled.fetch_add(handled, Ordering::Relaxed);
             match self.outcome(result) {
                 Ok(()) => self.failures_in_a_row = 0,
@@ -208,11 +224,16 @@ impl<W: Worker, F: Fn(usize) -> W> Keeper<W, F> {
     }
 
     /// What a call into the worker's own code came to.
-    fn outcome<T>(&self, result: std::thread::Result<Result<T, BoxError>>) -> Result<T, WorkerError> {
+    fn outcome<T>(&self, result: Result<Result<T, BoxError>, String>) -> Result<T, WorkerError> {
+        let worker = self.index;
         match result {
             Ok(Ok(value)) => Ok(value),
-            Ok(Err(error)) => Err(WorkerError::Failed { worker: self.index, reason: error.to_string() }),
-            Err(panic) => Err(WorkerError::Panicked { worker: self.index, reason: panic_message(panic.as_ref()) }),
+            Ok(Err(error)) => {
+                let reason = contain(|| error.to_string()).unwrap_or_else(|panic| panic);
+                discard(error);
+                Err(WorkerError::Failed { worker, reason })
+            }
+            Err(reason) => Err(WorkerError::Panicked { worker, reason }),
         }
     }
 
@@ -231,8 +252,10 @@ impl<W: Worker, F: Fn(usize) -> W> Keeper<W, F> {
         let doubled = self.options.restart_wait_min.saturating_mul(1 << (self.failures_in_a_row - 1).min(20));
         let wait = doubled.min(self.options.restart_wait_max);
         self.mailbox.set_status(WorkerStatus::Restarting { cause: error });
-        if wait > Duration::ZERO {
-            std::thread::sleep(wait);
+        // A pool that is stopped meanwhile shall not wait for it.
+        let (mailbox, start) = (&self.mailbox, Instant::now());
+        while start.elapsed() < wait && !mailbox.queue.is_closed() {
+            mailbox.sleeper.rest(Some(later(start, wait)), || mailbox.queue.is_closed());
         }
         Ok(())
     }
@@ -240,7 +263,10 @@ impl<W: Worker, F: Fn(usize) -> W> Keeper<W, F> {
     /// Ends for good: every letter that is there, or still comes, is answered with the error.
     fn leave(&mut self, error: WorkerError) {
         self.mailbox.close();
-        let refuse = |letter: Letter<W>| letter.ticket.answer(Err(error.clone()));
+        let refuse = |letter: Letter<W>| {
+            letter.ticket.answer(Err(error.clone()));
+            discard(letter.message);
+        };
         self.letters.drain(..).for_each(|(_, letter)| refuse(letter));
         while !self.mailbox.queue.is_finished() {
             if self.mailbox.queue.pop_many(LETTERS_AT_ONCE, refuse) == 0 {

@@ -3,14 +3,17 @@
 //!
 //! The libraries look for vector instructions by themselves. Lines are handed out in runs of about `RUN_ELEMENTS`, so that
 //! what a transform has just written is still in the cache when it is scaled.
+//!
+//! Plans and scratch are bounded in number and in bytes, and [`FftWorkspace::bytes`] tells how many they are. Where nothing is
+//! to be transformed no plan is made, whatever the length.
 
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use panoply_core::Complex64;
 use panoply_core::op::signal::half_spectrum_len;
+use panoply_core::{Complex64, Error, Result};
 use panoply_fourier::{ComplexToReal, Fft, FftError, RealToComplex};
 
 use crate::parts::Parts;
@@ -19,8 +22,13 @@ use crate::team::Team;
 #[cfg(test)]
 mod tests;
 
-/// Plans that are kept; beyond it all are made anew.
+/// Plans that are kept, and their bytes; beyond either all are made anew.
 const PLANS_MAX: usize = 256;
+const PLAN_BYTES_MAX: usize = 64 << 20;
+/// Scratch that is kept from one op to the next.
+const SCRATCH_BYTES_MAX: usize = 64 << 20;
+/// From so many bytes on it is made sure that there is memory for a plan before the library takes it.
+const CHECKED_BYTES_MIN: usize = 1 << 20;
 /// About so many elements are transformed between two looks at the counter of lines.
 const RUN_ELEMENTS: usize = 8192;
 
@@ -31,6 +39,8 @@ const ZERO: Complex64 = Complex64 { re: 0.0, im: 0.0 };
 #[derive(Default)]
 pub struct FftWorkspace {
     plans: HashMap<(usize, Kind), Plan>,
+    /// What the plans take, all together.
+    plan_bytes: usize,
     scratch: Vec<Complex64>,
 }
 
@@ -51,19 +61,31 @@ enum Plan {
 
 impl FftWorkspace {
     /// Writes the spectra of lines of `len` complex numbers.
-    pub fn forward(&mut self, team: &Team, len: usize, input: &[Complex64], output: &mut [Complex64]) {
-        self.complex(team, len, Kind::Forward, input, output);
+    pub fn forward(&mut self, team: &Team, len: usize, input: &[Complex64], output: &mut [Complex64]) -> Result<()> {
+        self.complex(team, len, Kind::Forward, input, output)
     }
 
     /// Writes the signals of spectra of `len` complex numbers, divided by `len`.
-    pub fn inverse(&mut self, team: &Team, len: usize, input: &[Complex64], output: &mut [Complex64]) {
-        self.complex(team, len, Kind::Inverse, input, output);
+    pub fn inverse(&mut self, team: &Team, len: usize, input: &[Complex64], output: &mut [Complex64]) -> Result<()> {
+        self.complex(team, len, Kind::Inverse, input, output)
     }
 
-    fn complex(&mut self, team: &Team, len: usize, kind: Kind, input: &[Complex64], output: &mut [Complex64]) {
+    /// What plans and scratch take, about.
+    pub fn bytes(&self) -> usize {
+        self.plan_bytes + self.scratch.capacity() * size_of::<Complex64>()
+    }
+
+    fn complex(
+        &mut self,
+        team: &Team,
+        len: usize,
+        kind: Kind,
+        input: &[Complex64],
+        output: &mut [Complex64],
+    ) -> Result<()> {
         assert_eq!(input.len(), output.len(), "a complex transform keeps the number of elements");
-        let Some(lines) = input.len().checked_div(len) else { return };
-        let Plan::Complex(plan) = self.plan(len, kind) else { return };
+        let Some(lines) = lines(input.len(), len) else { return Ok(()) };
+        let Plan::Complex(plan) = self.plan(len, kind)? else { return Ok(()) };
         let factor = 1.0 / len as f32;
         let output = Parts::new(output);
         self.run(team, Work { lines, len, scratch: plan.get_immutable_scratch_len() }, &|run, scratch| {
@@ -74,15 +96,15 @@ impl FftWorkspace {
             if kind == Kind::Inverse && len > 1 {
                 target.iter_mut().for_each(|value| *value *= factor);
             }
-        });
+        })
     }
 
     /// Writes half the spectrum of each line of `len` real numbers.
-    pub fn forward_real(&mut self, team: &Team, len: usize, input: &[f32], output: &mut [Complex64]) {
+    pub fn forward_real(&mut self, team: &Team, len: usize, input: &[f32], output: &mut [Complex64]) -> Result<()> {
         let half = half_spectrum_len(len);
-        let Some(lines) = input.len().checked_div(len) else { return };
+        let Some(lines) = lines(input.len(), len) else { return Ok(()) };
         assert_eq!(output.len(), lines * half, "half a spectrum for each line");
-        let Plan::FromReal(plan) = self.plan(len, Kind::RealForward) else { return };
+        let Plan::FromReal(plan) = self.plan(len, Kind::RealForward)? else { return Ok(()) };
         let output = Parts::new(output);
         self.run(team, Work { lines, len, scratch: len.div_ceil(2) + plan.get_scratch_len() }, &|run, scratch| {
             let (copy, scratch) = scratch.split_at_mut(len.div_ceil(2));
@@ -94,15 +116,15 @@ impl FftWorkspace {
                 let target = unsafe { output.range(line * half..(line + 1) * half) };
                 sizes_agree(plan.process_with_scratch(copy, target, scratch));
             }
-        });
+        })
     }
 
     /// Writes `len` real numbers, divided by `len`, for each half of a spectrum.
-    pub fn inverse_real(&mut self, team: &Team, len: usize, input: &[Complex64], output: &mut [f32]) {
+    pub fn inverse_real(&mut self, team: &Team, len: usize, input: &[Complex64], output: &mut [f32]) -> Result<()> {
         let half = half_spectrum_len(len);
-        let Some(lines) = output.len().checked_div(len) else { return };
+        let Some(lines) = lines(output.len(), len) else { return Ok(()) };
         assert_eq!(input.len(), lines * half, "half a spectrum for each line");
-        let Plan::ToReal(plan) = self.plan(len, Kind::RealInverse) else { return };
+        let Plan::ToReal(plan) = self.plan(len, Kind::RealInverse)? else { return Ok(()) };
         let factor = 1.0 / len as f32;
         let output = Parts::new(output);
         self.run(team, Work { lines, len, scratch: half + plan.get_scratch_len() }, &|run, scratch| {
@@ -119,28 +141,45 @@ impl FftWorkspace {
                 let target = unsafe { output.range(line * len..(line + 1) * len) };
                 sizes_agree(plan.process_with_scratch(copy, target, scratch));
             }
-        });
+        })
     }
 
-    fn plan(&mut self, len: usize, kind: Kind) -> Plan {
-        if self.plans.len() >= PLANS_MAX && !self.plans.contains_key(&(len, kind)) {
-            self.plans.clear();
+    fn plan(&mut self, len: usize, kind: Kind) -> Result<Plan> {
+        if let Some(plan) = self.plans.get(&(len, kind)) {
+            return Ok(plan.clone());
         }
-        let plan = self.plans.entry((len, kind)).or_insert_with(|| match kind {
+        let bytes = plan_bytes(len, kind);
+        if bytes >= CHECKED_BYTES_MIN {
+            let room = Vec::<u8>::new().try_reserve_exact(bytes);
+            room.map_err(|_| out_of_memory(bytes))?;
+        }
+        let plan = match kind {
             Kind::Forward => Plan::Complex(panoply_fourier::forward(len)),
             Kind::Inverse => Plan::Complex(panoply_fourier::inverse(len)),
             Kind::RealForward => Plan::FromReal(panoply_fourier::forward_real(len)),
             Kind::RealInverse => Plan::ToReal(panoply_fourier::inverse_real(len)),
-        });
-        plan.clone()
+        };
+        if self.plans.len() >= PLANS_MAX || self.plan_bytes.saturating_add(bytes) > PLAN_BYTES_MAX {
+            self.plans.clear();
+            self.plan_bytes = 0;
+        }
+        // One that is larger than all of them may be is made for each op, which takes far longer than making it.
+        if bytes <= PLAN_BYTES_MAX {
+            self.plan_bytes += bytes;
+            self.plans.insert((len, kind), plan.clone());
+        }
+        Ok(plan)
     }
 
     /// Hands out runs of lines until none is left, each thread with scratch of its own.
-    fn run(&mut self, team: &Team, work: Work, body: &(dyn Fn(Range<usize>, &mut [Complex64]) + Sync)) {
+    fn run(&mut self, team: &Team, work: Work, body: &(dyn Fn(Range<usize>, &mut [Complex64]) + Sync)) -> Result<()> {
         let run_lines = (RUN_ELEMENTS / work.len.max(1)).clamp(1, work.lines.max(1));
         let tasks = team.threads().min(work.lines.div_ceil(run_lines));
-        if self.scratch.len() < tasks * work.scratch {
-            self.scratch.resize(tasks * work.scratch, ZERO);
+        let wanted = tasks.saturating_mul(work.scratch);
+        if let Some(more) = wanted.checked_sub(self.scratch.len()) {
+            let bytes = wanted.saturating_mul(size_of::<Complex64>());
+            self.scratch.try_reserve_exact(more).map_err(|_| out_of_memory(bytes))?;
+            self.scratch.resize(wanted, ZERO);
         }
         let scratch = Parts::new(&mut self.scratch);
         let next = AtomicUsize::new(0);
@@ -155,7 +194,39 @@ impl FftWorkspace {
                 body(start..work.lines.min(start + run_lines), scratch);
             }
         });
+        if self.scratch.capacity() * size_of::<Complex64>() > SCRATCH_BYTES_MAX {
+            self.scratch = Vec::new();
+        }
+        Ok(())
     }
+}
+
+/// How many lines of a length there are; `None` where there is nothing to transform.
+fn lines(elements: usize, len: usize) -> Option<usize> {
+    elements.checked_div(len).filter(|lines| *lines > 0)
+}
+
+/// What a plan takes, about: the libraries do not tell. A length of small factors has its twiddles once over all its stages,
+/// and once more in each stage's own order. Any other length is a convolution of more than twice the length, with a transform
+/// of its own.
+fn plan_bytes(len: usize, kind: Kind) -> usize {
+    let complex_len = match kind {
+        Kind::Forward | Kind::Inverse => len,
+        Kind::RealForward | Kind::RealInverse if len.is_multiple_of(2) => len,
+        Kind::RealForward | Kind::RealInverse => len.saturating_mul(2),
+    };
+    let mut rest = len.max(1);
+    for factor in [2, 3, 5, 7, 11] {
+        while rest.is_multiple_of(factor) {
+            rest /= factor;
+        }
+    }
+    let copies = if rest == 1 { 2 } else { 6 };
+    complex_len.saturating_mul(copies * size_of::<Complex64>()).saturating_add(1024)
+}
+
+fn out_of_memory(bytes: usize) -> Error {
+    Error::OutOfMemory { place: "the host".to_owned(), asked: bytes as u64, free: 0, largest: 0 }
 }
 
 /// How many lines there are, how long they are, and how much scratch each thread needs.
@@ -167,6 +238,6 @@ struct Work {
 }
 
 /// The library answers with an error where a slice is too short, which would be a mistake in this file.
-fn sizes_agree(done: Result<(), FftError>) {
+fn sizes_agree(done: std::result::Result<(), FftError>) {
     debug_assert!(done.is_ok(), "{done:?}");
 }

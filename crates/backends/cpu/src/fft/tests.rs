@@ -28,7 +28,7 @@ fn spectra_are_the_plain_sums() {
         for (lines, len) in [(0, 5), (7, 1), (1, 64), (300, 37), (9, 1000)] {
             let input = signal(lines * len);
             let mut output = vec![ZERO; lines * len];
-            workspace.forward(&team, len, &input, &mut output);
+            workspace.forward(&team, len, &input, &mut output).unwrap();
             for (line, spectrum) in input.chunks(len).zip(output.chunks(len)) {
                 for (expected, got) in plain(line).iter().zip(spectrum) {
                     let off = (expected[0] - f64::from(got.re)).hypot(expected[1] - f64::from(got.im));
@@ -45,14 +45,14 @@ fn what_goes_there_comes_back() {
     for (lines, len) in [(40, 1), (3, 2), (5, 97), (2, 4096), (4, 100_003)] {
         let input = signal(lines * len);
         let (mut spectra, mut back) = (vec![ZERO; lines * len], vec![ZERO; lines * len]);
-        workspace.forward(&team, len, &input, &mut spectra);
-        workspace.inverse(&team, len, &spectra, &mut back);
+        workspace.forward(&team, len, &input, &mut spectra).unwrap();
+        workspace.inverse(&team, len, &spectra, &mut back).unwrap();
         let off = input.iter().zip(&back).map(|(a, b)| (a - b).norm()).fold(0.0, f32::max);
         assert!(off < 1e-5, "{lines}x{len}: off by {off}");
         let real: Vec<f32> = input.iter().map(|value| value.re).collect();
         let (mut halves, mut real_back) = (vec![ZERO; lines * half_spectrum_len(len)], vec![0.0; lines * len]);
-        workspace.forward_real(&team, len, &real, &mut halves);
-        workspace.inverse_real(&team, len, &halves, &mut real_back);
+        workspace.forward_real(&team, len, &real, &mut halves).unwrap();
+        workspace.inverse_real(&team, len, &halves, &mut real_back).unwrap();
         let off = real.iter().zip(&real_back).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
         assert!(off < 1e-5, "real {lines}x{len}: off by {off}");
     }
@@ -63,7 +63,7 @@ fn plans_are_kept_and_bounded() {
     let (mut workspace, team) = (FftWorkspace::default(), Team::single());
     for len in (1..=PLANS_MAX + 3).chain(1..4) {
         let input = signal(len);
-        workspace.forward(&team, len, &input, &mut vec![ZERO; len]);
+        workspace.forward(&team, len, &input, &mut vec![ZERO; len]).unwrap();
         assert!(workspace.plans.len() <= PLANS_MAX);
     }
     assert!(workspace.plans.contains_key(&(3, Kind::Forward)));
@@ -72,9 +72,39 @@ fn plans_are_kept_and_bounded() {
 #[test]
 fn empty_lines_are_left_alone() {
     let (mut workspace, team) = (FftWorkspace::default(), Team::single());
-    workspace.forward(&team, 0, &[], &mut []);
-    workspace.inverse(&team, 0, &[], &mut []);
-    workspace.forward_real(&team, 0, &[], &mut []);
-    workspace.inverse_real(&team, 0, &[], &mut []);
+    workspace.forward(&team, 0, &[], &mut []).unwrap();
+    workspace.inverse(&team, 0, &[], &mut []).unwrap();
+    workspace.forward_real(&team, 0, &[], &mut []).unwrap();
+    workspace.inverse_real(&team, 0, &[], &mut []).unwrap();
     assert!(workspace.plans.is_empty());
+}
+
+#[test]
+fn where_nothing_is_transformed_no_plan_is_made_however_long_the_lines_are() {
+    let (mut workspace, team) = (FftWorkspace::default(), Team::single());
+    let start = std::time::Instant::now();
+    for len in [1 << 40, (1 << 40) - 1] {
+        workspace.forward(&team, len, &[], &mut []).unwrap();
+        workspace.inverse(&team, len, &[], &mut []).unwrap();
+        workspace.forward_real(&team, len, &[], &mut []).unwrap();
+        workspace.inverse_real(&team, len, &[], &mut []).unwrap();
+    }
+    assert!(workspace.plans.is_empty() && workspace.bytes() == 0);
+    assert!(start.elapsed() < std::time::Duration::from_secs(1));
+}
+
+#[test]
+fn plans_and_scratch_are_bounded_in_bytes_and_counted() {
+    let (mut workspace, team) = (FftWorkspace::default(), Team::single());
+    let mut most = 0;
+    for number in 0..24 {
+        let len = (1 << 18) + 2 * number;
+        let input = signal(len);
+        workspace.forward(&team, len, &input, &mut vec![ZERO; len]).unwrap();
+        most = most.max(workspace.bytes());
+        assert!(workspace.plan_bytes <= PLAN_BYTES_MAX && workspace.bytes() <= PLAN_BYTES_MAX + SCRATCH_BYTES_MAX);
+    }
+    assert!(most > PLAN_BYTES_MAX / 2, "they are counted: {most}");
+    let absurd = workspace.plan(isize::MAX as usize / 64, Kind::Forward).map(drop);
+    assert!(matches!(absurd, Err(Error::OutOfMemory { .. })), "{absurd:?}");
 }

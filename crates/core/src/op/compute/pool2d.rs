@@ -6,7 +6,7 @@ use super::conv_shape::{at_least_one, check_floats, dims4, padded_size};
 use crate::error::{Error, Result};
 use crate::op::Describe;
 use crate::part::{PartMut, PartRef};
-use crate::shape::Shape;
+use crate::shape::{Shape, TENSOR_BYTES_MAX};
 use crate::tensor::Tensor;
 
 /// What becomes of a window.
@@ -87,7 +87,11 @@ impl Pool2d {
         at_least_one("pool2d input height and width", &[height, width])?;
         at_least_one("pool2d kernel", &self.kernel)?;
         at_least_one("pool2d stride", &self.stride)?;
-        let (kernel, stride, padding) = (self.kernel, self.stride, self.padding);
+        let (kernel, mut stride, padding) = (self.kernel, self.stride, self.padding);
+        if kernel[0].checked_mul(kernel[1]).is_none_or(|size| size > TENSOR_BYTES_MAX) {
+            let (what, got, limit) = ("pool2d kernel", kernel.to_vec(), TENSOR_BYTES_MAX);
+            return Err(Error::SizeOverflow { what, got, limit });
+        }
         for axis in 0..2 {
             let (before, after) = (padding[axis], padding[axis + 2]);
             let padded = padded_size("pool2d padding", [height, width][axis], before, after)?;
@@ -98,6 +102,8 @@ impl Pool2d {
             if kernel[axis] > padded {
                 return Err(Error::invalid("pool2d kernel", format!("at most the padded {padded}"), kernel[axis]));
             }
+            // A longer step than the image changes nothing, and this one can be multiplied without fear.
+            stride[axis] = stride[axis].min(padded);
         }
         Ok(PoolShape { batch, channels, input: [height, width], kernel, stride, padding })
     }
@@ -121,7 +127,7 @@ pub struct PoolShape {
     pub input: [usize; 2],
     /// Height and width of a window.
     pub kernel: [usize; 2],
-    /// Steps between neighbouring windows.
+    /// Steps between neighbouring windows, at most as long as the padded image.
     pub stride: [usize; 2],
     /// Rows and columns beside the image that windows may cover: top, left, bottom, right.
     pub padding: [usize; 4],

@@ -12,8 +12,8 @@ pub(crate) fn run(op: &Fft, context: &mut Context) -> Result<Value> {
     along_axis(&op.input, op.axis, op.output_shape()?, context, |input, shape, context| {
         let mut output = context.output(shape)?;
         match input.dtype() {
-            DType::F32 => context.fft.forward_real(&context.team, len, input.as_slice()?, &mut output),
-            _ => context.fft.forward(&context.team, len, input.as_slice()?, &mut output),
+            DType::F32 => context.fft.forward_real(&context.team, len, input.as_slice()?, &mut output)?,
+            _ => context.fft.forward(&context.team, len, input.as_slice()?, &mut output)?,
         }
         output.into_tensor()
     })
@@ -24,12 +24,12 @@ pub(crate) fn run_inverse(op: &Ifft, context: &mut Context) -> Result<Value> {
     along_axis(&op.input, op.axis, op.output_shape()?, context, |input, shape, context| match op.real_len {
         Some(len) => {
             let mut output = context.output(shape)?;
-            context.fft.inverse_real(&context.team, len, input.as_slice()?, &mut output);
+            context.fft.inverse_real(&context.team, len, input.as_slice()?, &mut output)?;
             output.into_tensor()
         }
         None => {
             let mut output = context.output(shape)?;
-            context.fft.inverse(&context.team, len, input.as_slice()?, &mut output);
+            context.fft.inverse(&context.team, len, input.as_slice()?, &mut output)?;
             output.into_tensor()
         }
     })

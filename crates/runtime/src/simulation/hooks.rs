@@ -1,0 +1,199 @@
+//! Foreign code that misbehaves: a backend whose every method, an owner whose destructor, and a waker whose call may panic, or
+//! keep the thread that called it while the world goes on.
+//!
+//! There is one thread. A call that does not return is one that lets the rest of the world take steps before it does: among
+//! them a supervisor's look, which replaces the driver that is inside, and the steps of its replacement.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Wake, Waker};
+use std::time::Duration;
+
+use panoply_conformance::values::Random;
+use panoply_core::{
+    Absence, Api, Backend, DeviceId, DeviceInfo, Engine, Finished, Health, Item, MemoryStats, Op, OpenOptions, Result,
+    Support, Tensor, Warmth,
+};
+
+/// How often something happens at a call, in ten thousand.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Chances {
+    pub(super) panic: u64,
+    pub(super) stuck: u64,
+}
+
+type Step = Rc<dyn Fn()>;
+
+thread_local! {
+    static RANDOM: RefCell<Random> = RefCell::new(Random::new(0));
+    static CHANCES: Cell<Chances> = const { Cell::new(Chances { panic: 0, stuck: 0 }) };
+    /// What the world does while a call does not return.
+    static MEANWHILE: RefCell<Option<Step>> = const { RefCell::new(None) };
+    static PANICS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// From now on foreign code behaves like this.
+pub(super) fn misbehave(seed: u64, chances: Chances, meanwhile: Step) {
+    RANDOM.set(Random::new(seed));
+    CHANCES.set(chances);
+    MEANWHILE.set(Some(meanwhile));
+}
+
+/// From now on foreign code behaves.
+pub(super) fn calm() {
+    CHANCES.set(Chances::default());
+}
+
+/// How often foreign code has panicked on this thread.
+pub(super) fn panics() -> u64 {
+    PANICS.get()
+}
+
+fn draw(chance: u64) -> bool {
+    chance > 0 && RANDOM.with_borrow_mut(|random| random.below(10_000)) < chance
+}
+
+/// Foreign code that may panic.
+fn may_panic() {
+    // A second panic while the first one unwinds ends the process, in anybody's code.
+    if !std::thread::panicking() && draw(CHANCES.get().panic) {
+        PANICS.set(PANICS.get() + 1);
+        // Without the hook, which would print.
+        std::panic::resume_unwind(Box::new("foreign code panics"));
+    }
+}
+
+/// Foreign code that may also keep its caller.
+fn call() {
+    may_panic();
+    if !std::thread::panicking() && draw(CHANCES.get().stuck) {
+        let meanwhile = MEANWHILE.with_borrow(Clone::clone);
+        if let Some(meanwhile) = meanwhile {
+            meanwhile();
+        }
+    }
+    may_panic();
+}
+
+/// A backend that misbehaves, and otherwise does what another one does.
+pub(super) struct Misbehaving(pub(super) Arc<dyn Backend>);
+
+impl Backend for Misbehaving {
+    fn api(&self) -> Api {
+        self.0.api()
+    }
+
+    fn discover(&self) -> Result<Vec<DeviceInfo>, Absence> {
+        self.0.discover()
+    }
+
+    fn supports(&self, device: &DeviceInfo, op: &Op) -> Support {
+        may_panic();
+        self.0.supports(device, op)
+    }
+
+    fn can_run(&self, device: &DeviceInfo, op: &Op) -> bool {
+        may_panic();
+        self.0.can_run(device, op)
+    }
+
+    fn warmth(&self, device: &DeviceInfo, op: &Op) -> Warmth {
+        may_panic();
+        self.0.warmth(device, op)
+    }
+
+    fn reaches(&self, device: &DeviceInfo, owner: DeviceId) -> bool {
+        may_panic();
+        self.0.reaches(device, owner)
+    }
+
+    fn open(&self, device: &DeviceInfo, options: &OpenOptions) -> Result<Box<dyn Engine>> {
+        call();
+        let engine = self.0.open(device, options)?;
+        call();
+        Ok(Box::new(MisbehavingEngine(engine)))
+    }
+}
+
+struct MisbehavingEngine(Box<dyn Engine>);
+
+impl Engine for MisbehavingEngine {
+    fn info(&self) -> &DeviceInfo {
+        self.0.info()
+    }
+
+    fn submit(&mut self, batch: &mut Vec<Item>) {
+        call();
+        self.0.submit(batch);
+        call();
+    }
+
+    fn poll(&mut self, finished: &mut Vec<Finished>, wait_max: Duration) -> usize {
+        call();
+        let under_way = self.0.poll(finished, wait_max);
+        call();
+        under_way
+    }
+
+    fn memory(&mut self) -> MemoryStats {
+        call();
+        self.0.memory()
+    }
+
+    fn health(&mut self) -> Health {
+        call();
+        self.0.health()
+    }
+
+    fn warm_up(&mut self, op: &Op) {
+        call();
+        self.0.warm_up(op);
+    }
+}
+
+impl Drop for MisbehavingEngine {
+    fn drop(&mut self) {
+        call();
+    }
+}
+
+/// Memory whose destructor misbehaves.
+struct Owner([i32; 6]);
+
+impl AsRef<[i32]> for Owner {
+    fn as_ref(&self) -> &[i32] {
+        &self.0
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        may_panic();
+    }
+}
+
+/// A small matrix in such memory.
+pub(super) fn matrix() -> Tensor {
+    Tensor::from_owner::<i32, _>(Owner([1, 2, 3, 4, 5, 6]), [2, 3]).unwrap()
+}
+
+/// A waker that misbehaves.
+pub(super) fn waker() -> Waker {
+    struct Misbehaves;
+    impl Wake for Misbehaves {
+        fn wake(self: Arc<Self>) {
+            call();
+        }
+
+        fn wake_by_ref(self: &Arc<Self>) {
+            call();
+        }
+    }
+    impl Drop for Misbehaves {
+        fn drop(&mut self) {
+            may_panic();
+        }
+    }
+    Waker::from(Arc::new(Misbehaves))
+}

@@ -1,0 +1,145 @@
+//! Memory is flat: after a million ops with deadlines, and after a million futures that were dropped, as much is in use as
+//! before. `PANOPLY_MEMORY_OPS` says how many of each.
+#![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
+#![allow(unsafe_code)] // The allocator that counts.
+
+mod support;
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use panoply_conformance::virtual_device::{Fault, Script, VirtualBackend, VirtualControl};
+use panoply_core::op::compute::{Map, Transpose};
+use panoply_core::{DType, Error, Tensor};
+use panoply_cpu::CpuBackend;
+use panoply_runtime::{RunOptions, Runtime, WorkerLimits};
+use support::counting::{Counting, live_bytes};
+use support::{asked_for, eventually, poll_for, unpark};
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const OPS_DEFAULT: u64 = 40_000;
+
+/// What is in use is a figure of the whole process: one test at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn cpu() -> Runtime {
+    Runtime::builder().backend(Arc::new(CpuBackend::new())).build().unwrap()
+}
+
+fn virtual_device(limits: WorkerLimits) -> (Runtime, Arc<VirtualControl>) {
+    let backend = VirtualBackend::new(Arc::new(CpuBackend::new())).device(Script::new());
+    let control = backend.control(0).unwrap();
+    (Runtime::builder().backend(Arc::new(backend)).limits(limits).build().unwrap(), control)
+}
+
+/// Waits until no more than this is in use, with a hundredth of slack.
+fn expect_flat(before: usize, what: &str) {
+    let start = Instant::now();
+    while live_bytes() > before + before / 100 {
+        let now = live_bytes();
+        assert!(start.elapsed() < Duration::from_secs(10), "{what}: {before} bytes before, {now} after");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn ops_with_deadlines_leave_nothing_behind() {
+    let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let (runtime, ops) = (cpu(), asked_for("PANOPLY_MEMORY_OPS", OPS_DEFAULT));
+    let input = Tensor::zeros(DType::F32, [16]).unwrap();
+    let waker = unpark();
+    let round = |count: u64| {
+        let mut highest = 0;
+        let mut window = VecDeque::new();
+        for number in 0..count {
+            // None of these deadlines passes before the test is over.
+            let options = RunOptions::default().deadline(Instant::now() + Duration::from_secs(3600));
+            let mut op = Box::pin(runtime.run_with(Map::add(&input, &input), options));
+            if op.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
+                window.push_back(op);
+            }
+            if window.len() == 64 {
+                let mut first = window.pop_front().unwrap();
+                poll_for(&mut first, &waker, Duration::from_secs(20)).unwrap().unwrap();
+            }
+            if number % 1024 == 0 {
+                highest = highest.max(live_bytes());
+            }
+        }
+        for mut op in window {
+            poll_for(&mut op, &waker, Duration::from_secs(20)).unwrap().unwrap();
+        }
+        highest
+    };
+    round(2000);
+    let before = live_bytes();
+    let highest = round(ops);
+    assert!(highest < before + (1 << 20), "{before} bytes before, {highest} meanwhile");
+    expect_flat(before, "a million ops with deadlines");
+}
+
+#[test]
+fn futures_that_were_dropped_leave_nothing_behind() {
+    let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let (runtime, ops) = (cpu(), asked_for("PANOPLY_MEMORY_OPS", OPS_DEFAULT));
+    let waker = unpark();
+    let round = |count: u64| {
+        for number in 0..count {
+            let input = Tensor::zeros(DType::F32, [32, 32]).unwrap();
+            let mut op = Box::pin(runtime.run(Transpose::new(&input)));
+            if number % 2 == 0 {
+                let _ = op.as_mut().poll(&mut Context::from_waker(&waker));
+            }
+        }
+        let last = Tensor::zeros(DType::F32, [32, 32]).unwrap();
+        runtime.run(Transpose::new(&last)).wait().unwrap();
+    };
+    round(4000);
+    let before = live_bytes();
+    round(ops);
+    expect_flat(before, "a million dropped futures");
+}
+
+#[test]
+fn callers_that_give_up_on_a_full_queue_take_their_ops_along() {
+    const CALLERS: u64 = 20_000;
+    let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let limits = WorkerLimits {
+        queue_depth_max: 4,
+        batch_max: 1,
+        in_flight_max: 1,
+        op_time_max: Duration::from_secs(60),
+        ..WorkerLimits::default()
+    };
+    let (runtime, control) = virtual_device(limits);
+    let waker = unpark();
+    control.inject(Fault::Slow(Duration::from_millis(1500)));
+    let input = || Tensor::zeros(DType::F32, [64, 64]).unwrap();
+    let slow = runtime.run(Transpose::new(&input()));
+    let queued: Vec<_> = (0..8).map(|_| runtime.run(Transpose::new(&input()))).collect();
+    let before = live_bytes();
+    for _ in 0..CALLERS {
+        let soon = RunOptions::default().deadline(Instant::now() + Duration::from_secs(3600));
+        let mut op = Box::pin(runtime.run_with(Transpose::new(&input()), soon));
+        assert!(op.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    }
+    let (after, waiting) = (live_bytes(), runtime.workers()[0].waiting);
+    assert!(waiting <= queued.len(), "{waiting} still wait");
+    assert!(after < before + (1 << 20), "{before} bytes before, {after} after {CALLERS} callers gave up");
+    let late = RunOptions::default().deadline(Instant::now() + Duration::from_millis(5));
+    let answer =
+        poll_for(&mut Box::pin(runtime.run_with(Transpose::new(&input()), late)), &waker, Duration::from_secs(9));
+    assert!(matches!(answer, Some(Err(Error::DeadlineExceeded { .. }))), "{answer:?}");
+    assert!(slow.wait().is_ok() && queued.into_iter().all(|op| op.wait().is_ok()));
+    let counters = || runtime.workers()[0].counters;
+    eventually("the books are closed", || counters().accepted == counters().completed + counters().cancelled);
+    assert!(counters().cancelled >= CALLERS);
+    let mut last = Box::pin(runtime.run(Transpose::new(&input())));
+    while let Poll::Pending = last.as_mut().poll(&mut Context::from_waker(&waker)) {
+        std::thread::yield_now();
+    }
+}

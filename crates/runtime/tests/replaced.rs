@@ -1,0 +1,256 @@
+//! Drivers that are replaced while they are inside their engine, and come back: they leave the lane to their replacement.
+#![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use panoply_core::op::compute::Transpose;
+use panoply_core::{
+    Absence, Api, Backend, DeviceInfo, Engine, Error, Finished, Health, Item, MemoryStats, Op, OpenOptions, Result,
+    Support, Tensor,
+};
+use panoply_cpu::CpuBackend;
+use panoply_runtime::{FallbackPolicy, HealthRules, Runtime, WorkerLimits, WorkerState};
+
+const OP_TIME_MAX: Duration = Duration::from_millis(40);
+/// How long a stuck call lasts.
+const STUCK: Duration = Duration::from_millis(160);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Call {
+    Open,
+    Submit,
+    Poll,
+    Health,
+    Drop,
+}
+
+/// The next call of a kind is stuck for a while, and may fail when it comes back.
+#[derive(Default)]
+struct Control {
+    next: Mutex<Vec<(Call, bool)>>,
+    /// The next submission panics, which loses the engine.
+    lose_next: AtomicBool,
+    /// How many stuck calls have come back.
+    back: AtomicU64,
+    submitted: AtomicU64,
+}
+
+impl Control {
+    fn get_stuck(&self, call: Call, fails: bool) {
+        self.next.lock().unwrap().push((call, fails));
+    }
+
+    /// Returns whether the call shall fail.
+    fn call(&self, call: Call) -> bool {
+        if call == Call::Submit && self.lose_next.swap(false, Ordering::SeqCst) {
+            return true;
+        }
+        let mut next = self.next.lock().unwrap();
+        let stuck = next.iter().position(|(wanted, _)| *wanted == call).map(|index| next.remove(index));
+        drop(next);
+        if stuck.is_some() {
+            std::thread::sleep(STUCK);
+            self.back.fetch_add(1, Ordering::SeqCst);
+        }
+        stuck.is_some_and(|(_, fails)| fails)
+    }
+
+    fn wait_until_back(&self, count: u64) {
+        let start = Instant::now();
+        while self.back.load(Ordering::SeqCst) < count {
+            assert!(start.elapsed() < Duration::from_secs(20));
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // And a little longer, for what it does then.
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+struct StuckBackend(CpuBackend, Arc<Control>);
+
+impl Backend for StuckBackend {
+    fn api(&self) -> Api {
+        self.0.api()
+    }
+
+    fn discover(&self) -> Result<Vec<DeviceInfo>, Absence> {
+        let mut devices = self.0.discover()?;
+        devices.truncate(1);
+        Ok(devices)
+    }
+
+    fn supports(&self, device: &DeviceInfo, op: &Op) -> Support {
+        self.0.supports(device, op)
+    }
+
+    fn open(&self, device: &DeviceInfo, options: &OpenOptions) -> Result<Box<dyn Engine>> {
+        if self.1.call(Call::Open) {
+            return Err(Error::DeviceUnavailable { device: device.id, reason: "asked to fail".to_owned() });
+        }
+        Ok(Box::new(StuckEngine(self.0.open(device, options)?, Arc::clone(&self.1))))
+    }
+}
+
+struct StuckEngine(Box<dyn Engine>, Arc<Control>);
+
+impl Engine for StuckEngine {
+    fn info(&self) -> &DeviceInfo {
+        self.0.info()
+    }
+
+    fn submit(&mut self, batch: &mut Vec<Item>) {
+        self.1.submitted.fetch_add(batch.len() as u64, Ordering::SeqCst);
+        if self.1.call(Call::Submit) {
+            std::panic::resume_unwind(Box::new("asked to fail"));
+        }
+        self.0.submit(batch);
+    }
+
+    fn poll(&mut self, finished: &mut Vec<Finished>, wait_max: Duration) -> usize {
+        if self.1.call(Call::Poll) {
+            std::panic::resume_unwind(Box::new("asked to fail"));
+        }
+        self.0.poll(finished, wait_max)
+    }
+
+    fn memory(&mut self) -> MemoryStats {
+        self.0.memory()
+    }
+
+    fn health(&mut self) -> Health {
+        let fault = self
+            .1
+            .call(Call::Health)
+            .then(|| Error::DeviceLost { device: self.0.info().id, reason: "asked to fail".to_owned() });
+        Health { fault, ..self.0.health() }
+    }
+}
+
+impl Drop for StuckEngine {
+    fn drop(&mut self) {
+        self.1.call(Call::Drop);
+    }
+}
+
+fn runtime(look_every: Duration, reopen_attempts_max: u32) -> (Runtime, Arc<Control>) {
+    let control = Arc::new(Control::default());
+    let limits = WorkerLimits {
+        op_time_max: OP_TIME_MAX,
+        reopen_wait_min: Duration::from_millis(1),
+        reopen_wait_max: Duration::from_millis(2),
+        reopen_attempts_max,
+        stuck_threads_max: 4,
+        ..WorkerLimits::default()
+    };
+    let rules = HealthRules { look_every, error_percent_max: 100.0, ..HealthRules::default() };
+    let backend = Arc::new(StuckBackend(CpuBackend::new(), Arc::clone(&control)));
+    let builder = Runtime::builder().backend(backend).limits(limits).health(rules).fallback(FallbackPolicy::None);
+    (builder.build().unwrap(), control)
+}
+
+fn op() -> Transpose {
+    Transpose::new(&Tensor::from_slice(&[0.0_f32, 1.0, 2.0, 3.0, 4.0, 5.0], [2, 3]).unwrap())
+}
+
+/// Runs an op, and tells whether it was right; it must be answered soon.
+fn run(runtime: &Runtime) -> Result<(), Error> {
+    let start = Instant::now();
+    let pending = runtime.run(op());
+    while !pending.is_done() {
+        assert!(start.elapsed() < Duration::from_secs(10), "an op was never answered: {:?}", runtime.workers());
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    pending.wait().map(|turned| assert_eq!(turned.as_slice::<f32>().unwrap(), [0.0, 3.0, 1.0, 4.0, 2.0, 5.0]))
+}
+
+/// Runs ops until one is right.
+fn serve(runtime: &Runtime) {
+    let start = Instant::now();
+    while run(runtime).is_err() {
+        assert!(start.elapsed() < Duration::from_secs(10), "{:?}", runtime.workers());
+    }
+}
+
+#[test]
+fn a_driver_that_comes_back_late_leaves_the_device_to_its_replacement() {
+    for call in [Call::Health, Call::Submit, Call::Poll, Call::Open, Call::Drop] {
+        for fails in [false, true] {
+            // A driver that goes on after a failure gives the device up at its second: late failures would be seen.
+            let (runtime, control) = runtime(Duration::from_millis(1), 1);
+            serve(&runtime);
+            control.get_stuck(call, fails);
+            // A lost device drops its engine and is opened again.
+            control.lose_next.store(matches!(call, Call::Open | Call::Drop), Ordering::SeqCst);
+            // While it is stuck, and when it is back, ops are answered, and those after the replacement are right.
+            let start = Instant::now();
+            while control.back.load(Ordering::SeqCst) == 0 && start.elapsed() < 4 * STUCK {
+                let _ = run(&runtime);
+            }
+            let what = format!("{call:?}, fails: {fails}: {:?}", runtime.workers());
+            control.wait_until_back(1);
+            assert_eq!(runtime.workers()[0].state, WorkerState::Ready, "{what}");
+            assert_eq!(runtime.workers()[0].counters.replaced, 1, "{what}");
+            for _ in 0..20 {
+                // Long enough apart for the worker to sleep, and to be woken by its own handle.
+                std::thread::sleep(Duration::from_millis(2));
+                run(&runtime).unwrap_or_else(|error| panic!("{error:?}: {what}"));
+            }
+            let shutdown = runtime.shutdown(Duration::from_secs(5));
+            assert_eq!((shutdown.drained, shutdown.threads_left), (true, 0), "{what}");
+            let counters = runtime.workers()[0].counters;
+            assert_eq!(counters.accepted, counters.completed + counters.failed + counters.cancelled, "{what}");
+        }
+    }
+}
+
+#[test]
+fn a_replaced_driver_takes_no_ops() {
+    let (runtime, control) = runtime(Duration::from_millis(1), 10);
+    serve(&runtime);
+    control.get_stuck(Call::Health, false);
+    // The health is asked for between batches; the one that asks is stuck, and is replaced.
+    while runtime.workers()[0].counters.replaced == 0 {
+        let _ = run(&runtime);
+    }
+    let mut expected = control.submitted.load(Ordering::SeqCst);
+    while control.back.load(Ordering::SeqCst) == 0 {
+        run(&runtime).unwrap();
+        expected += 1;
+    }
+    for _ in 0..50 {
+        run(&runtime).unwrap();
+        expected += 1;
+    }
+    assert_eq!(control.submitted.load(Ordering::SeqCst), expected, "each op went to one engine");
+}
+
+#[test]
+fn threads_that_came_back_do_not_count_as_stuck() {
+    // Ten slow ops, one after the other; at most four threads may be stuck at once.
+    let (runtime, control) = runtime(Duration::from_secs(1), 3);
+    for round in 0..10 {
+        serve(&runtime);
+        control.get_stuck(Call::Submit, false);
+        assert!(matches!(run(&runtime), Err(Error::Timeout { .. })), "round {round}");
+        control.wait_until_back(round + 1);
+    }
+    serve(&runtime);
+    assert_eq!(runtime.workers()[0].counters.replaced, 10);
+    assert_eq!(runtime.workers()[0].state, WorkerState::Ready);
+}
+
+#[test]
+fn a_device_whose_threads_never_get_anything_done_is_given_up() {
+    let (runtime, control) = runtime(Duration::from_secs(1), 2);
+    serve(&runtime);
+    // Every submission is stuck: four threads at once, or as many in a row as nothing is done, and it is over.
+    let start = Instant::now();
+    while runtime.workers()[0].state != WorkerState::Failed {
+        control.get_stuck(Call::Submit, false);
+        assert!(run(&runtime).is_err());
+        assert!(start.elapsed() < Duration::from_secs(10), "{:?}", runtime.workers());
+    }
+    assert!(matches!(run(&runtime), Err(Error::Unsupported { .. })));
+}

@@ -1,0 +1,252 @@
+//! Foreign code that panics on command, at every place where the runtime calls it: a backend, its engine, memory that a
+//! caller lent, wakers, and a listener of events.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::task::{Wake, Waker};
+use std::time::Duration;
+
+use panoply_core::{
+    Absence, Api, Backend, DeviceId, DeviceInfo, Engine, Finished, Health, Item, MemoryStats, Op, OpenOptions, Result,
+    Support, Tensor, Warmth,
+};
+
+/// A call from the runtime into code that is not its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Place {
+    Discover,
+    Supports,
+    CanRun,
+    Warmth,
+    Reaches,
+    Open,
+    Submit,
+    Poll,
+    Memory,
+    Health,
+    WarmUp,
+    EngineDrop,
+    OwnerDrop,
+    Wake,
+    WakerDrop,
+    Event,
+    SpanEnter,
+    SpanExit,
+}
+
+pub const PLACES: [Place; 18] = [
+    Place::Discover,
+    Place::Supports,
+    Place::CanRun,
+    Place::Warmth,
+    Place::Reaches,
+    Place::Open,
+    Place::Submit,
+    Place::Poll,
+    Place::Memory,
+    Place::Health,
+    Place::WarmUp,
+    Place::EngineDrop,
+    Place::OwnerDrop,
+    Place::Wake,
+    Place::WakerDrop,
+    Place::Event,
+    Place::SpanEnter,
+    Place::SpanExit,
+];
+
+/// Where calls fail, and how often they still shall.
+#[derive(Default)]
+pub struct Traps {
+    /// A bit for each place that is armed.
+    armed: AtomicU32,
+    left: AtomicU32,
+    sprung: AtomicU64,
+}
+
+impl Traps {
+    /// The next calls at this place panic.
+    pub fn arm(&self, place: Place, times: u32) {
+        self.left.store(times, Ordering::SeqCst);
+        self.armed.store(1 << place as u32, Ordering::SeqCst);
+    }
+
+    pub fn disarm(&self) {
+        self.armed.store(0, Ordering::SeqCst);
+    }
+
+    /// How many calls have panicked.
+    pub fn sprung(&self) -> u64 {
+        self.sprung.load(Ordering::SeqCst)
+    }
+
+    /// Called at each place.
+    pub fn step_on(&self, place: Place) {
+        if self.armed.load(Ordering::Relaxed) & (1 << place as u32) == 0 || std::thread::panicking() {
+            return;
+        }
+        let one_less = |left: u32| left.checked_sub(1);
+        if self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less).is_ok() {
+            self.sprung.fetch_add(1, Ordering::SeqCst);
+            // Without the hook, which would print.
+            std::panic::resume_unwind(Box::new(format!("a trap at {place:?}")));
+        }
+    }
+}
+
+/// A backend that does what another one does, with traps.
+pub struct TrappedBackend {
+    pub inner: Arc<dyn Backend>,
+    pub traps: Arc<Traps>,
+}
+
+impl Backend for TrappedBackend {
+    fn api(&self) -> Api {
+        self.inner.api()
+    }
+
+    fn discover(&self) -> Result<Vec<DeviceInfo>, Absence> {
+        self.traps.step_on(Place::Discover);
+        self.inner.discover()
+    }
+
+    fn supports(&self, device: &DeviceInfo, op: &Op) -> Support {
+        self.traps.step_on(Place::Supports);
+        self.inner.supports(device, op)
+    }
+
+    fn can_run(&self, device: &DeviceInfo, op: &Op) -> bool {
+        self.traps.step_on(Place::CanRun);
+        self.inner.can_run(device, op)
+    }
+
+    fn warmth(&self, device: &DeviceInfo, op: &Op) -> Warmth {
+        self.traps.step_on(Place::Warmth);
+        self.inner.warmth(device, op)
+    }
+
+    fn reaches(&self, device: &DeviceInfo, owner: DeviceId) -> bool {
+        self.traps.step_on(Place::Reaches);
+        self.inner.reaches(device, owner)
+    }
+
+    fn open(&self, device: &DeviceInfo, options: &OpenOptions) -> Result<Box<dyn Engine>> {
+        self.traps.step_on(Place::Open);
+        let (inner, traps) = (self.inner.open(device, options)?, Arc::clone(&self.traps));
+        Ok(Box::new(TrappedEngine { inner, traps }))
+    }
+}
+
+struct TrappedEngine {
+    inner: Box<dyn Engine>,
+    traps: Arc<Traps>,
+}
+
+impl Engine for TrappedEngine {
+    fn info(&self) -> &DeviceInfo {
+        self.inner.info()
+    }
+
+    fn submit(&mut self, batch: &mut Vec<Item>) {
+        self.traps.step_on(Place::Submit);
+        self.inner.submit(batch);
+    }
+
+    fn poll(&mut self, finished: &mut Vec<Finished>, wait_max: Duration) -> usize {
+        let under_way = self.inner.poll(finished, wait_max);
+        self.traps.step_on(Place::Poll);
+        under_way
+    }
+
+    fn memory(&mut self) -> MemoryStats {
+        self.traps.step_on(Place::Memory);
+        self.inner.memory()
+    }
+
+    fn health(&mut self) -> Health {
+        self.traps.step_on(Place::Health);
+        self.inner.health()
+    }
+
+    fn warm_up(&mut self, op: &Op) {
+        self.traps.step_on(Place::WarmUp);
+        self.inner.warm_up(op);
+    }
+}
+
+impl Drop for TrappedEngine {
+    fn drop(&mut self) {
+        self.traps.step_on(Place::EngineDrop);
+    }
+}
+
+struct Owner([f32; 6], Arc<Traps>);
+
+impl AsRef<[f32]> for Owner {
+    fn as_ref(&self) -> &[f32] {
+        &self.0
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.1.step_on(Place::OwnerDrop);
+    }
+}
+
+/// A small matrix whose memory has a trap in its destructor.
+pub fn matrix(traps: &Arc<Traps>) -> Tensor {
+    let owner = Owner([0.0, 1.0, 2.0, 3.0, 4.0, 5.0], Arc::clone(traps));
+    Tensor::from_owner::<f32, _>(owner, [2, 3]).unwrap()
+}
+
+/// A waker with traps, that unparks the thread that made it.
+pub fn waker(traps: &Arc<Traps>) -> Waker {
+    struct Trapped(Arc<Traps>, std::thread::Thread);
+    impl Wake for Trapped {
+        fn wake(self: Arc<Self>) {
+            self.wake_by_ref();
+        }
+
+        fn wake_by_ref(self: &Arc<Self>) {
+            self.0.step_on(Place::Wake);
+            self.1.unpark();
+        }
+    }
+    impl Drop for Trapped {
+        fn drop(&mut self) {
+            self.0.step_on(Place::WakerDrop);
+        }
+    }
+    Waker::from(Arc::new(Trapped(Arc::clone(traps), std::thread::current())))
+}
+
+/// A listener of events with traps.
+pub struct Listener(pub Arc<Traps>);
+
+impl tracing::Subscriber for Listener {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, _: &tracing::Event<'_>) {
+        self.0.step_on(Place::Event);
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {
+        self.0.step_on(Place::SpanEnter);
+    }
+
+    fn exit(&self, _: &tracing::span::Id) {
+        self.0.step_on(Place::SpanExit);
+    }
+}

@@ -22,8 +22,8 @@ export LD_LIBRARY_PATH XDG_RUNTIME_DIR
 
 failed=0
 
-# Kernels are compiled one after the other by each process, so a few ops are checked side by side. Each op's line is printed
-# as soon as it is done. Takes the name of one backend, or nothing for all.
+# First a backend that can compiles all its kernels on all CPUs, and says how far it is; they stay in the user's cache. Then a few ops are
+# checked side by side. Each op's line is printed as soon as it is done. Takes the name of one backend, or nothing for all.
 check() {
     logs=$(mktemp -d)
     cat >"$logs/one.sh" <<'END'
@@ -36,6 +36,7 @@ if [ $status != 0 ]; then
 fi
 END
     for tests in "$here"/conformance-"${1:-}"*; do
+        "$tests" --nocapture --exact kernels_compile_ahead | sed -un 's/^compiling/== compiling/p'
         "$tests" --nocapture list_of_ops | sed -n 's/^op //p' >"$logs/ops"
         xargs -P 5 -I OP sh "$logs/one.sh" "$tests" OP "$logs" <"$logs/ops"
     done

@@ -20,7 +20,8 @@ pub struct Warm {
 
 impl Default for Warm {
     fn default() -> Warm {
-        Warm { places: (0..PLACES).map(|_| AtomicU64::new(0)).collect(), hashes: DefaultHashBuilder::default() }
+        let places = (0..PLACES).map(|_| AtomicU64::new(0)).collect();
+        Warm { places, hashes: DefaultHashBuilder::default() }
     }
 }
 
@@ -64,6 +65,7 @@ impl Warm {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use panoply_core::expr::Expr;
     use panoply_core::op::compute::Map;
     use panoply_core::{DType, Operation, Tensor};
 
@@ -80,5 +82,15 @@ mod tests {
         assert!(!warm.contains(&of(DType::F32, 1 << 20)));
         let values = Tensor::zeros(DType::F32, [100]).unwrap();
         assert!(!warm.contains(&Map::mul(&values, &values).into_op().unwrap()));
+    }
+
+    #[test]
+    fn maps_that_differ_in_constants_alone_share_a_kernel() {
+        let values = Tensor::zeros(DType::F32, [100]).unwrap();
+        let scaled = |by: f64| Map::new(Expr::input(0) * by, &[&values]).into_op().unwrap();
+        let warm = Warm::default();
+        warm.insert(&scaled(2.0));
+        assert!(warm.contains(&scaled(3.0)));
+        assert!(!warm.contains(&Map::new(Expr::input(0) + 2.0, &[&values]).into_op().unwrap()));
     }
 }

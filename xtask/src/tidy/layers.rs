@@ -4,19 +4,24 @@ use super::manifest::{Dependency, Manifest};
 use super::report::Report;
 
 /// A layer and the layers that it may use. Tests (`dev-dependencies`) may use anything.
-const LAYERS: [(&str, &[&str]); 11] = [
+const LAYERS: [(&str, &[&str]); 13] = [
     ("app", &["panoply"]),
     ("panoply", &["vector", "nn", "runtime", "backends", "conformance", "core"]),
     ("vector", &["runtime", "core"]),
     ("nn", &["runtime", "core"]),
     ("runtime", &["core"]),
-    ("backends", &["kernels", "fourier", "core"]),
+    ("backends", &["c_gpu", "wgsl_gpu", "kernels", "fourier", "core"]),
+    ("c_gpu", &["kernels", "core"]),
+    ("wgsl_gpu", &["kernels", "core"]),
     ("fourier", &[]),
     ("kernels", &["core"]),
     ("conformance", &["core"]),
     ("core", &[]),
     ("xtask", &[]),
 ];
+
+/// Folders among the backends that are no backend, but what several of them share: layers of their own.
+const SHARED_BY_BACKENDS: [&str; 1] = ["c_gpu"];
 
 /// Crates that belong to programs: a library has typed errors and leaves the command line alone.
 const PROGRAMS_ONLY: [&str; 2] = ["anyhow", "clap"];
@@ -57,11 +62,14 @@ fn check_dependency(
     }
 }
 
-/// The layer of the package whose manifest this is: `crates/<layer>/…`, or `xtask`.
+/// The layer of the package whose manifest this is: `crates/<layer>/…`, what backends share, or `xtask`.
 fn layer_of(file: &str) -> Option<&str> {
     let mut parts = file.split('/');
     match parts.next()? {
-        "crates" => parts.next(),
+        "crates" => match (parts.next()?, parts.next()) {
+            ("backends", Some(shared)) if SHARED_BY_BACKENDS.contains(&shared) => Some(shared),
+            (layer, _) => Some(layer),
+        },
         "xtask" => Some("xtask"),
         _ => None,
     }
@@ -96,6 +104,8 @@ mod tests {
             ("crates/kernels", "panoply-kernels", &["panoply-core"]),
             ("crates/runtime", "panoply-runtime", &["panoply-core"]),
             ("crates/backends/cpu", "panoply-cpu", &["panoply-core", "panoply-kernels"]),
+            ("crates/backends/c_gpu", "panoply-c-gpu", &["panoply-core", "panoply-kernels"]),
+            ("crates/backends/cuda", "panoply-cuda", &["panoply-core", "panoply-c-gpu"]),
             ("crates/conformance", "panoply-conformance", &["panoply-core"]),
             ("crates/vector", "panoply-vector", &["panoply-runtime"]),
             ("crates/panoply", "panoply", &["panoply-cpu", "panoply-conformance", "panoply-vector", "panoply-core"]),
@@ -114,6 +124,8 @@ mod tests {
         assert_eq!(found, ["crates/runtime/Cargo.toml: `runtime` must not depend on `panoply-cpu`; it may use: core"]);
         let found = broken(&[cpu, ("crates/backends/cuda", "panoply-cuda", &["panoply-cpu"])]);
         assert_eq!(found.len(), 1, "backends do not know each other");
+        let found = broken(&[cpu, ("crates/backends/c_gpu", "panoply-c-gpu", &["panoply-cpu"])]);
+        assert_eq!(found.len(), 1, "what backends share knows none of them");
         let found = broken(&[core, ("crates/app", "panoply-app", &["panoply-core"])]);
         assert_eq!(found.len(), 1, "the app uses the façade");
         let found = broken(&[("examples", "examples", &[]), ("crates/core", "panoply-core", &["examples"])]);

@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn both_directions_of_a_known_link_are_found() {
         let script = Script::new().resident().link(Duration::from_micros(50), Duration::from_micros(250));
-        let backend = virtual_backend().unwrap().device(script.kind(DeviceKind::DiscreteGpu));
+        let backend = virtual_backend().unwrap().device(script.kind(panoply::DeviceKind::DiscreteGpu));
         let runtime = Runtime::builder().only([]).backend(Arc::new(backend)).build().unwrap();
         let device = runtime.devices().next().unwrap().clone();
         let copies = measure_links(&runtime, &device);

@@ -1,109 +1,13 @@
-//! The suite's cases with their inputs on the device, where views keep their strides: what comes from the host is made
-//! contiguous on its way, so this is where kernels meet other layouts, and indices that the host has not seen. A case runs
-//! with its buffers at the beginning of their memory, and one element behind it, where nothing lies on a wide boundary.
-//! `PANOPLY_CASES=prefix` runs the cases whose names begin so; unless it is set, the emulated device gets a sample.
+//! The suite's cases with their inputs on every GPU of this machine.
 
 #![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
 
-use panoply_conformance::reference::reference;
-use panoply_conformance::{Case, cases, run_one};
-use panoply_core::op::compute::{ComputeOp, Transfer};
-use panoply_core::{
-    Backend, DeviceInfo, Engine, Finished, HostBufferMut, Item, Op, OpenOptions, Operation, Result, Shape, Support,
-    Tensor,
-};
+#[path = "../../c_gpu/tests/bench/resident.rs"]
+mod resident;
+
 use panoply_cuda::CudaBackend;
-use std::time::Duration;
-
-/// The emulated device gets every so-manieth case.
-const SAMPLE: usize = 37;
-/// How many elements lie before a buffer. A case of a sample has one of them, by turns.
-const SHIFTS: [usize; 2] = [0, 1];
-
-fn run(backend: &dyn Backend, step: usize) {
-    let devices = match backend.discover() {
-        Ok(devices) => devices,
-        Err(absence) => return println!("skipped: {absence}"),
-    };
-    let asked = std::env::var("PANOPLY_CASES").ok();
-    let (prefix, step) = asked.as_deref().map_or(("", step), |prefix| (prefix, 1));
-    for device in devices {
-        let mut engine = backend.open(&device, &OpenOptions::default()).unwrap();
-        let (mut passed, mut failed) = (0, Vec::new());
-        let cases: Vec<Case> = cases().into_iter().filter(|case| case.name.starts_with(prefix)).step_by(step).collect();
-        let is_transfer = |case: &Case| matches!(case.op, Op::Compute(ComputeOp::Transfer(_)));
-        if cases.iter().all(is_transfer) {
-            return println!("skipped: a transfer of what is on the device is what every other case begins with");
-        }
-        for (number, case) in cases.iter().enumerate() {
-            if is_transfer(case) || matches!(backend.supports(&device, &case.op), Support::No(_)) {
-                continue;
-            }
-            let shifts = if step == 1 { &SHIFTS[..] } else { &SHIFTS[number % 2..][..1] };
-            for shift in shifts.iter().copied() {
-                match wrong(engine.as_mut(), &device, case, shift) {
-                    Some(what) => failed.push((case.name.clone(), shift, what)),
-                    None => passed += 1,
-                }
-            }
-        }
-        println!("{}: {passed} passed", device.id);
-        assert!(failed.is_empty(), "{} failed: {failed:#?}", device.id);
-        assert!(passed > 0);
-    }
-}
-
-/// What is wrong with the answer to a case whose inputs are on the device, so many elements behind the beginning.
-fn wrong(engine: &mut dyn Engine, device: &DeviceInfo, case: &Case, shift: usize) -> Option<String> {
-    let mut op = case.op.clone();
-    let mut moved = Ok(());
-    op.for_each_tensor_mut(&mut |tensor| match to_device(engine, device, tensor, shift) {
-        Ok(resident) => *tensor = resident,
-        Err(error) => moved = Err(error),
-    });
-    if let Err(error) = moved {
-        return Some(format!("not moved to the device: {error}"));
-    }
-    match (reference(&case.op), run_one(engine, op)) {
-        (Ok(expected), Ok(got)) => case.judge.difference(&case.op, &expected, &got),
-        (Err(expected), Err(got)) if expected.kind() == got.kind() => None,
-        (expected, got) => Some(format!("expected {:?}, got {:?}", expected.err(), got.err())),
-    }
-}
-
-/// The whole buffer behind a tensor on the device after `shift` other elements, and the same view of it.
-fn to_device(engine: &mut dyn Engine, device: &DeviceInfo, tensor: &Tensor, shift: usize) -> Result<Tensor> {
-    let (bytes, size) = (tensor.host_bytes()?, tensor.dtype().size_bytes());
-    let elements = bytes.len() / size + shift;
-    let mut shifted = HostBufferMut::zeroed(elements * size)?;
-    shifted.bytes_mut()[shift * size..].copy_from_slice(bytes);
-    let whole = Tensor::from_host(tensor.dtype(), Shape::new([elements])?, shifted.freeze())?;
-    let op = Transfer::to_device(&whole, device.id).into_op()?;
-    let mut batch = vec![Item { token: 1, op }];
-    engine.submit(&mut batch);
-    let mut finished: Vec<Finished> = Vec::new();
-    while finished.is_empty() {
-        engine.poll(&mut finished, Duration::from_millis(10));
-    }
-    let moved = finished.remove(0).result?.into_tensor()?;
-    Tensor::from_parts(
-        tensor.dtype(),
-        *tensor.shape(),
-        *tensor.strides(),
-        tensor.offset() + shift,
-        moved.buffer().clone(),
-    )
-}
 
 #[test]
 fn every_case_on_every_gpu() {
-    run(&CudaBackend::new(), 1);
-}
-
-#[test]
-fn every_case_on_the_emulated_device() {
-    match CudaBackend::emulated() {
-        Ok(backend) => run(&backend, SAMPLE),
-        Err(absence) => println!("skipped: {absence}"),
-    }
+    resident::run(&CudaBackend::new(), 1);
 }

@@ -35,6 +35,7 @@ impl std::ops::Deref for Handle {
 #[derive(Debug, PartialEq, Eq)]
 struct Inner {
     hash: u64,
+    form_hash: u64,
     inputs: u32,
     nodes: Box<[Node]>,
 }
@@ -55,12 +56,18 @@ impl Program {
         self.inner.hash
     }
 
+    /// Such a hash of the nodes without the values of constants: expressions that differ in nothing else share a kernel,
+    /// which takes the constants as arguments.
+    pub fn form_hash(&self) -> u64 {
+        self.inner.form_hash
+    }
+
     /// The same program for as long as the process runs: for the few that everybody uses.
     pub(crate) fn for_ever(self) -> Program {
         match self.inner {
             Handle::Counted(inner) => {
-                let Inner { hash, inputs, nodes } = &*inner;
-                let copy = Inner { hash: *hash, inputs: *inputs, nodes: nodes.clone() };
+                let Inner { hash, form_hash, inputs, nodes } = &*inner;
+                let copy = Inner { hash: *hash, form_hash: *form_hash, inputs: *inputs, nodes: nodes.clone() };
                 Program { inner: Handle::Static(Box::leak(Box::new(copy))) }
             }
             Handle::Static(_) => self,
@@ -88,9 +95,11 @@ impl Program {
             }
         }
         let hash = ordered.iter().fold(0, |hash, node| mix(hash ^ node.stable_hash()));
+        let form = |node: &Node| if let Node::Const(_) = node { 0 } else { node.stable_hash() };
+        let form_hash = ordered.iter().fold(0, |hash, node| mix(hash ^ form(node)));
         let inputs = ordered.iter().map(|node| if let Node::Input(index) = node { index.saturating_add(1) } else { 0 });
         let inputs = inputs.max().unwrap_or(0);
-        Program { inner: Handle::Counted(Arc::new(Inner { hash, inputs, nodes: ordered.into() })) }
+        Program { inner: Handle::Counted(Arc::new(Inner { hash, form_hash, inputs, nodes: ordered.into() })) }
     }
 }
 

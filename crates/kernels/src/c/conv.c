@@ -50,6 +50,8 @@ DEVICE sum activate(sum x, u32 activation)
 
 #if defined(AROUND)
 
+#define ACROSS 32
+
 DEVICE T turned(T x, u32 activation) { return activation == 0 ? x : (T)T_STORE(activate(T_LOAD(x), activation)); }
 
 // Transposes matrices of 16-bit numbers and applies a function: out[matrix][column][row] = f(in[matrix][row][column]). With
@@ -59,21 +61,22 @@ KERNEL LAUNCH_BOUNDS(THREADS, 8) turn(GLOBAL T *RESTRICT out, GLOBAL const T *RE
                                       u32 activation)
 {
     SHARED ALIGNED(16) u16 tile[TILE][TILE + 2];
-    u32 warp = thread_x() / WARP, l = lane();
+    // Threads side by side move neighbours.
+    u32 line = thread_x() / ACROSS, l = thread_x() % ACROSS;
     u64 first_column = (u64)block_x() * TILE;
     for (u64 matrix = block_z(); matrix < matrices; matrix += grid_size_z()) {
         for (u64 first_row = (u64)block_y() * TILE; first_row < rows; first_row += (u64)grid_size_y() * TILE) {
             GLOBAL const T *from = in + matrix * rows * columns;
             GLOBAL T *to = out + matrix * rows * columns;
             UNROLL for (u32 i = 0; i < TILE / 8; i++) {
-                u32 r = warp + i * 8;
+                u32 r = line + i * 8;
                 u64 row = first_row + r;
 #if PAIRS
                 u64 column = first_column + 2 * l;
                 if (row < rows && column < columns)
                     *(u32 *)&tile[r][2 * l] = *(GLOBAL const u32 *)&from[row * columns + column];
 #else
-                UNROLL for (u32 half = 0; half < TILE; half += WARP) {
+                UNROLL for (u32 half = 0; half < TILE; half += ACROSS) {
                     u64 column = first_column + l + half;
                     if (row < rows && column < columns) tile[r][l + half] = from[row * columns + column];
                 }
@@ -81,7 +84,7 @@ KERNEL LAUNCH_BOUNDS(THREADS, 8) turn(GLOBAL T *RESTRICT out, GLOBAL const T *RE
             }
             BARRIER();
             UNROLL for (u32 i = 0; i < TILE / 8; i++) {
-                u32 c = warp + i * 8;
+                u32 c = line + i * 8;
                 u64 column = first_column + c;
 #if PAIRS
                 u64 row = first_row + 2 * l;
@@ -90,7 +93,7 @@ KERNEL LAUNCH_BOUNDS(THREADS, 8) turn(GLOBAL T *RESTRICT out, GLOBAL const T *RE
                     *(GLOBAL u32 *)&to[column * rows + row] = low | high << 16;
                 }
 #else
-                UNROLL for (u32 half = 0; half < TILE; half += WARP) {
+                UNROLL for (u32 half = 0; half < TILE; half += ACROSS) {
                     u64 row = first_row + l + half;
                     if (row < rows && column < columns)
                         to[column * rows + row] = turned(tile[l + half][c], activation);

@@ -2,24 +2,6 @@
 // u32 (also for u8) and complex64. The exact meaning is that of the expression's documentation: nothing is contracted but
 // mul_add, integers wrap, NaN goes through everything. A narrow integer's carrier is wrapped after every operation by the caller.
 
-#if defined(PANOPLY_CUDA)
-#define ROLLED _Pragma("unroll 1")
-DEVICE f32 add_f32(f32 a, f32 b) { return __fadd_rn(a, b); }
-DEVICE f32 sub_f32(f32 a, f32 b) { return __fsub_rn(a, b); }
-DEVICE f32 mul_f32(f32 a, f32 b) { return __fmul_rn(a, b); }
-DEVICE f64 add_f64(f64 a, f64 b) { return __dadd_rn(a, b); }
-DEVICE f64 sub_f64(f64 a, f64 b) { return __dsub_rn(a, b); }
-DEVICE f64 mul_f64(f64 a, f64 b) { return __dmul_rn(a, b); }
-#else
-#define ROLLED
-DEVICE f32 add_f32(f32 a, f32 b) { return a + b; }
-DEVICE f32 sub_f32(f32 a, f32 b) { return a - b; }
-DEVICE f32 mul_f32(f32 a, f32 b) { return a * b; }
-DEVICE f64 add_f64(f64 a, f64 b) { return a + b; }
-DEVICE f64 sub_f64(f64 a, f64 b) { return a - b; }
-DEVICE f64 mul_f64(f64 a, f64 b) { return a * b; }
-#endif
-
 DEVICE f32 exp_f32(f32 x) { return expf(x); }
 DEVICE f32 log_f32(f32 x) { return logf(x); }
 DEVICE f32 sqrt_f32(f32 x) { return sqrtf(x); }
@@ -162,6 +144,7 @@ DEVICE complex64 complex_of(f32 re, f32 im)
     z.im = im;
     return z;
 }
+DEVICE complex64 complex_of_real(u32 bits) { return complex_of(bits_f32(bits), 0.0f); }
 DEVICE complex64 neg_complex64(complex64 a) { return complex_of(-a.re, -a.im); }
 DEVICE complex64 add_complex64(complex64 a, complex64 b) { return complex_of(a.re + b.re, a.im + b.im); }
 DEVICE complex64 sub_complex64(complex64 a, complex64 b) { return complex_of(a.re - b.re, a.im - b.im); }

@@ -1,18 +1,21 @@
 //! Elementwise expressions as kernels in the C dialect.
 //!
-//! [`map_kernel`] writes one kernel for a program, the dtypes of its inputs, and the way each input lies in memory; sizes and
-//! strides stay arguments, so one text serves every shape of its class. [`activation`] names the function of `elementwise.h`
+//! [`map_kernel`] writes one kernel for a program, the dtypes of its inputs, and the way each input lies in memory; sizes,
+//! strides and constants stay arguments, so one text serves every shape of its class and all expressions that differ in their
+//! numbers alone. [`activation`] names the function of `elementwise.h`
 //! for a matrix product's or a convolution's epilogue.
 //!
-//! The kernel's entry is `map(target, inputs, count)` where all inputs lie as the output does ([`Reach::Flat`]), or else
-//! `map(target, inputs, sizes, strides, count)`. `inputs` is a structure with one pointer for each input, `sizes` one of
-//! `rank` u32, the last axis first, and `strides` one of `rank` i64 for each input. A kernel for many maps at once has a
-//! table of addresses in place of the first two: for each map the output's, then the inputs'; `block_y` counts the maps.
+//! The kernel's entry is `map(target, inputs…, constants, count)` where all inputs lie as the output does ([`Reach::Flat`]), or else
+//! `map(target, inputs…, sizes, strides, constants, count)`. Each input is a pointer; `sizes` is a structure of `rank` u32, the last
+//! axis first, and `strides` one of `rank` i64 for each input. `constants` is a structure of 64-bit words where there are up to
+//! [`ARGUMENT_CONSTANTS_MAX`], a pointer to them where there are more, and missing where there are none. A kernel for many maps at
+//! once has a table of addresses in place of target and inputs: for each map the output's, then the inputs'; `block_y` counts the
+//! maps.
 
 use std::fmt::Write;
 
 use panoply_core::DType;
-use panoply_core::expr::{Node, Program, Types, Value};
+use panoply_core::expr::{BinaryOp, Node, Program, Types, Value};
 use panoply_core::op::compute::Activation;
 
 /// The operations of expressions as functions of the C dialect.
@@ -67,17 +70,49 @@ pub struct MapForm<'a> {
     pub many: bool,
 }
 
-/// The complete text of a program's kernel, entry `map`. `types` are the program's for the form's dtypes.
-pub fn map_kernel(program: &Program, types: &Types, form: &MapForm<'_>) -> String {
-    let mut text = String::from(ELEMENTWISE);
+/// With more constants than this, a kernel reads them from memory.
+pub const ARGUMENT_CONSTANTS_MAX: usize = 32;
+
+/// A kernel for expressions of one form, and the constants of one of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MapKernel {
+    /// The complete text, entry `map`.
+    pub text: String,
+    /// What the argument `constants` holds.
+    pub constants: Vec<u64>,
+}
+
+/// A program's kernel. `types` are the program's for the form's dtypes.
+pub fn map_kernel(program: &Program, types: &Types, form: &MapForm<'_>) -> MapKernel {
+    let mut compute = Compute { text: String::new(), types, constants: Vec::new() };
     // Writing into a string does not fail.
-    let _ = write_compute(&mut text, program, types, form.dtypes);
+    let _ = compute.write(program, form.dtypes);
+    let Compute { text: compute, constants, .. } = compute;
+    let mut text = String::from(ELEMENTWISE);
+    let _ = write_constants_type(&mut text, constants.len());
+    text.push_str(&compute);
     let _ = write_types(&mut text, types.output(), form);
     let _ = match form.reach {
         Reach::Flat { vectors } => write_flat(&mut text, types.output(), form, vectors),
         Reach::Strided { rank, is_wide } => write_strided(&mut text, types.output(), form, rank, is_wide),
     };
-    text
+    MapKernel { text, constants }
+}
+
+/// How kernels are given constants: a parameter, how it is handed on, and how one is read.
+fn write_constants_type(text: &mut String, count: usize) -> std::fmt::Result {
+    match count {
+        0 => writeln!(text, "#define CONSTANTS\n#define CONSTANTS_HERE"),
+        1..=ARGUMENT_CONSTANTS_MAX => {
+            writeln!(text, "typedef struct {{ u64 at[{count}]; }} constants_t;")?;
+            writeln!(text, "#define CONSTANTS constants_t constants,\n#define CONSTANTS_HERE constants,")?;
+            writeln!(text, "#define CONSTANT(i) constants.at[i]")
+        }
+        _ => {
+            writeln!(text, "#define CONSTANTS GLOBAL const u64 *RESTRICT constants,")?;
+            writeln!(text, "#define CONSTANTS_HERE constants,\n#define CONSTANT(i) constants[i]")
+        }
+    }
 }
 
 /// The function of `elementwise.h` that an activation is, for f32.
@@ -114,74 +149,115 @@ const fn storage(dtype: DType) -> (&'static str, &'static str, &'static str) {
     }
 }
 
-/// `compute`: the program for one element of each input.
-fn write_compute(text: &mut String, program: &Program, types: &Types, dtypes: &[DType]) -> std::fmt::Result {
-    let output = types.output();
-    write!(text, "DEVICE {} compute(", carrier(output))?;
-    for (index, dtype) in dtypes.iter().enumerate() {
-        let separator = if index == 0 { "" } else { ", " };
-        write!(text, "{separator}{} x{index}", carrier(*dtype))?;
+/// Exponents that compilers know how to do without a power.
+const PLAIN_EXPONENTS: [f64; 5] = [2.0, 3.0, 0.5, -0.5, -1.0];
+
+/// The function `compute`: the program for one element of each input.
+struct Compute<'a> {
+    text: String,
+    types: &'a Types,
+    constants: Vec<u64>,
+}
+
+impl Compute<'_> {
+    fn write(&mut self, program: &Program, dtypes: &[DType]) -> std::fmt::Result {
+        let output = self.types.output();
+        write!(self.text, "DEVICE {} compute(CONSTANTS ", carrier(output))?;
+        for (index, dtype) in dtypes.iter().enumerate() {
+            write!(self.text, "{} x{index}, ", carrier(*dtype))?;
+        }
+        self.text.push_str(
+            "u32 unused)
+{
+",
+        );
+        for (id, node) in program.nodes().iter().enumerate() {
+            if let Value::Typed(dtype) = self.types.values()[id] {
+                self.node(id, *node, dtype)?;
+            }
+        }
+        let last = program.nodes().len() - 1;
+        self.text.push_str("    return ");
+        self.operand(last as u32, output)?;
+        self.text.push_str(
+            ";
+}
+",
+        );
+        Ok(())
     }
-    text.push_str(")\n{\n");
-    for (id, node) in program.nodes().iter().enumerate() {
-        if let Value::Typed(dtype) = types.values()[id] {
-            write_node(text, id, *node, types, dtype)?;
+
+    /// One node that is not a constant, as a variable of its own.
+    fn node(&mut self, id: usize, node: Node, dtype: DType) -> std::fmt::Result {
+        let wrap = match dtype {
+            DType::I8 => "(i32)(i8)",
+            DType::U8 => "(u32)(u8)",
+            _ => "",
+        };
+        write!(self.text, "    {} v{id} = ", carrier(dtype))?;
+        match node {
+            Node::Input(index) => write!(self.text, "x{index}")?,
+            Node::Const(constant) => self.constant(constant.value(), dtype)?,
+            Node::Cast(_, a) => match self.types.values()[a as usize] {
+                Value::Typed(from) if from == dtype => write!(self.text, "v{a}")?,
+                Value::Typed(from) => write!(self.text, "cast_{}_{dtype}(v{a})", carrier(from))?,
+                Value::Constant(value) => {
+                    write!(self.text, "cast_f64_{dtype}(")?;
+                    self.constant(value, DType::F64)?;
+                    self.text.push(')');
+                }
+            },
+            Node::Unary(op, _) => write!(self.text, "{wrap}{}_{}", op.name(), carrier(dtype))?,
+            Node::Binary(op, ..) => write!(self.text, "{wrap}{}_{}", op.name(), carrier(dtype))?,
+            Node::Ternary(op, ..) => write!(self.text, "{wrap}{}_{}", op.name(), carrier(dtype))?,
+        }
+        if matches!(node, Node::Unary(..) | Node::Binary(..) | Node::Ternary(..)) {
+            for (place, operand) in node.operands().enumerate() {
+                self.text.push_str(if place == 0 { "(" } else { ", " });
+                match self.types.values()[operand as usize] {
+                    Value::Constant(value) if place == 1 && is_plain_power(node, value, dtype) => {
+                        write!(self.text, "({}){value:?}", carrier(dtype))?;
+                    }
+                    _ => self.operand(operand, dtype)?,
+                }
+            }
+            self.text.push(')');
+        }
+        self.text.push_str(
+            ";
+",
+        );
+        Ok(())
+    }
+
+    /// A node where it is used: its variable, or the constant that it is, rounded to the dtype beside it.
+    fn operand(&mut self, id: u32, dtype: DType) -> std::fmt::Result {
+        match self.types.values()[id as usize] {
+            Value::Typed(_) => write!(self.text, "v{id}"),
+            Value::Constant(value) => self.constant(value, dtype),
         }
     }
-    let last = program.nodes().len() - 1;
-    write!(text, "    return ")?;
-    write_operand(text, types, last as u32, output)?;
-    text.push_str(";\n}\n");
-    Ok(())
-}
 
-/// One node that is not a constant, as a variable of its own.
-fn write_node(text: &mut String, id: usize, node: Node, types: &Types, dtype: DType) -> std::fmt::Result {
-    let wrap = match dtype {
-        DType::I8 => "(i32)(i8)",
-        DType::U8 => "(u32)(u8)",
-        _ => "",
-    };
-    write!(text, "    {} v{id} = ", carrier(dtype))?;
-    match node {
-        Node::Input(index) => write!(text, "x{index}")?,
-        Node::Const(constant) => write_constant(text, constant.value(), dtype)?,
-        Node::Cast(_, a) => match types.values()[a as usize] {
-            Value::Typed(from) if from == dtype => write!(text, "v{a}")?,
-            Value::Typed(from) => write!(text, "cast_{}_{dtype}(v{a})", carrier(from))?,
-            Value::Constant(value) => write!(text, "cast_f64_{dtype}(bits_f64(0x{:x}ull))", value.to_bits())?,
-        },
-        Node::Unary(op, _) => write!(text, "{wrap}{}_{}", op.name(), carrier(dtype))?,
-        Node::Binary(op, ..) => write!(text, "{wrap}{}_{}", op.name(), carrier(dtype))?,
-        Node::Ternary(op, ..) => write!(text, "{wrap}{}_{}", op.name(), carrier(dtype))?,
-    }
-    if matches!(node, Node::Unary(..) | Node::Binary(..) | Node::Ternary(..)) {
-        for (place, operand) in node.operands().enumerate() {
-            text.push_str(if place == 0 { "(" } else { ", " });
-            write_operand(text, types, operand, dtype)?;
-        }
-        text.push(')');
-    }
-    text.push_str(";\n");
-    Ok(())
-}
-
-/// A node where it is used: its variable, or the constant that it is, rounded to the dtype beside it.
-fn write_operand(text: &mut String, types: &Types, id: u32, dtype: DType) -> std::fmt::Result {
-    match types.values()[id as usize] {
-        Value::Typed(_) => write!(text, "v{id}"),
-        Value::Constant(value) => write_constant(text, value, dtype),
+    /// A constant of this dtype, as an argument of the kernel.
+    fn constant(&mut self, value: f64, dtype: DType) -> std::fmt::Result {
+        let (bits, read) = match dtype {
+            DType::F32 | DType::F16 | DType::BF16 => (u64::from((value as f32).to_bits()), "bits_f32((u32)"),
+            DType::F64 => (value.to_bits(), "bits_f64("),
+            DType::Complex64 => (u64::from((value as f32).to_bits()), "complex_of_real((u32)"),
+            DType::I32 | DType::I8 => (u64::from(value as i32 as u32), "(i32)(u32)("),
+            DType::U32 | DType::U8 => (u64::from(value as u32), "(u32)("),
+        };
+        let place = self.constants.len();
+        self.constants.push(bits);
+        write!(self.text, "{read}CONSTANT({place}))")
     }
 }
 
-fn write_constant(text: &mut String, value: f64, dtype: DType) -> std::fmt::Result {
-    match dtype {
-        DType::F32 | DType::F16 | DType::BF16 => write!(text, "bits_f32(0x{:x}u)", (value as f32).to_bits()),
-        DType::F64 => write!(text, "bits_f64(0x{:x}ull)", value.to_bits()),
-        DType::Complex64 => write!(text, "complex_of(bits_f32(0x{:x}u), 0.0f)", (value as f32).to_bits()),
-        DType::I32 | DType::I8 => write!(text, "(i32)0x{:x}u", value as i32),
-        DType::U32 | DType::U8 => write!(text, "0x{:x}u", value as u32),
-    }
+/// Whether an operand is an exponent that is better known when the kernel is compiled.
+fn is_plain_power(node: Node, value: f64, dtype: DType) -> bool {
+    matches!(node, Node::Binary(BinaryOp::Pow, ..))
+        && matches!(dtype, DType::F32 | DType::F16 | DType::BF16 | DType::F64)
+        && PLAIN_EXPONENTS.contains(&value)
 }
 
 /// The vectors and the structure of pointers.
@@ -209,7 +285,12 @@ fn write_entry(text: &mut String, output: DType, form: &MapForm<'_>, further: &s
     let (threads, stored) = (MAP_BLOCK_THREADS, storage(output).0);
     write!(text, "KERNEL LAUNCH_BOUNDS({threads}, 1) map(")?;
     if !form.many {
-        return writeln!(text, "GLOBAL {stored} *RESTRICT target, inputs_t in, {further})\n{{");
+        write!(text, "GLOBAL {stored} *RESTRICT target, ")?;
+        for (index, dtype) in form.dtypes.iter().enumerate() {
+            write!(text, "GLOBAL const {} *p{index}, ", storage(*dtype).0)?;
+        }
+        writeln!(text, "{further})\n{{\n    inputs_t in;")?;
+        return (0..form.dtypes.len()).try_for_each(|index| writeln!(text, "    in.p{index} = p{index};"));
     }
     writeln!(text, "GLOBAL const u64 *RESTRICT table, {further})\n{{")?;
     writeln!(text, "    GLOBAL const u64 *row = table + (u64)block_y() * {};", form.dtypes.len() + 1)?;
@@ -227,18 +308,17 @@ fn write_result(
     form: &MapForm<'_>,
     element: impl Fn(usize) -> String,
 ) -> std::fmt::Result {
-    write!(text, "{}(compute(", storage(output).2)?;
+    write!(text, "{}(compute(CONSTANTS_HERE ", storage(output).2)?;
     for (index, dtype) in form.dtypes.iter().enumerate() {
-        let separator = if index == 0 { "" } else { ", " };
-        write!(text, "{separator}{}({})", storage(*dtype).1, element(index))?;
+        write!(text, "{}({}), ", storage(*dtype).1, element(index))?;
     }
-    text.push_str("))");
+    text.push_str("0u))");
     Ok(())
 }
 
 fn write_flat(text: &mut String, output: DType, form: &MapForm<'_>, vectors: u32) -> std::fmt::Result {
     let (width, threads) = (form.width, MAP_BLOCK_THREADS);
-    write_entry(text, output, form, "u64 count")?;
+    write_entry(text, output, form, "CONSTANTS u64 count")?;
     writeln!(text, "    u64 first = ((u64)block_x() * {} + thread_x()) * {width};", threads * vectors)?;
     for (index, dtype) in form.dtypes.iter().enumerate() {
         if form.accesses[index] != Access::Vector {
@@ -291,7 +371,7 @@ fn write_strided(text: &mut String, output: DType, form: &MapForm<'_>, rank: u32
     let index_type = if is_wide { "u64" } else { "u32" };
     writeln!(text, "typedef struct {{ u32 at[{rank}]; }} sizes_t;")?;
     writeln!(text, "typedef struct {{ i64 at[{inputs}][{rank}]; }} strides_t;")?;
-    write_entry(text, output, form, "sizes_t size, strides_t stride, u64 count")?;
+    write_entry(text, output, form, "sizes_t size, strides_t stride, CONSTANTS u64 count")?;
     writeln!(text, "    u64 first = ((u64)block_x() * {threads} + thread_x()) * {width};")?;
     text.push_str("    if (first >= count) return;\n");
     writeln!(text, "    {index_type} rest = ({index_type})first, place;")?;
@@ -342,7 +422,7 @@ mod tests {
     fn text(expr: &Expr, form: &MapForm<'_>) -> String {
         let program = expr.finish().unwrap();
         let types = program.types(form.dtypes).unwrap();
-        map_kernel(&program, &types, form)
+        map_kernel(&program, &types, form).text
     }
 
     #[test]
@@ -357,13 +437,42 @@ mod tests {
         };
         let expr = (x * 2.0 + y).relu();
         let one = text(&expr, &form);
-        for line in ["mul_f32(v0, bits_f32(0x40000000u))", "relu_f32(v", "vector_1 a1[2]", "in.p0 + first + u * 1024"] {
+        for line in
+            ["mul_f32(v0, bits_f32((u32)CONSTANT(0)))", "relu_f32(v", "vector_1 a1[2]", "in.p0 + first + u * 1024"]
+        {
             assert!(one.contains(line), "{line} is not in\n{one}");
         }
         let many = text(&expr, &MapForm { many: true, ..form });
         for line in ["block_y() * 3;", "target = (GLOBAL f32 *)row[0];", "in.p1 = (GLOBAL const f32 *)row[2];"] {
             assert!(many.contains(line) && !one.contains(line), "{line} is not in\n{many}");
         }
+    }
+
+    #[test]
+    fn expressions_that_differ_in_their_numbers_share_a_text() {
+        let form = MapForm {
+            dtypes: &[DType::F32],
+            accesses: &[Access::Vector],
+            reach: Reach::Flat { vectors: 1 },
+            width: 4,
+            many: false,
+        };
+        let kernel = |expr: &Expr| {
+            let program = expr.finish().unwrap();
+            map_kernel(&program, &program.types(form.dtypes).unwrap(), &form)
+        };
+        let of = |scale: f64, shift: f64| kernel(&(Expr::input(0) * scale + shift));
+        let (one, other) = (of(3.0, -0.5), of(f64::NAN, f64::INFINITY));
+        assert_eq!(one.text, other.text);
+        assert_eq!(one.constants, [3.0_f32, -0.5].map(|value| u64::from(value.to_bits())));
+        assert_ne!(one.constants, other.constants);
+        // More than fit into the arguments are read from memory.
+        let many = |first: f64| kernel(&(0..40).fold(Expr::input(0), |sum, i| sum * (first + f64::from(i)) + 1.0));
+        assert!(many(2.0).text.contains("GLOBAL const u64 *RESTRICT constants,"));
+        assert_eq!((many(2.0).text, many(2.0).constants.len()), (many(100.5).text, 80));
+        // A square is not worth a power.
+        assert!(kernel(&Expr::input(0).pow(2.0)).text.contains("pow_f32(v0, (f32)2.0)"));
+        assert_eq!(kernel(&Expr::input(0).pow(2.5)).text, kernel(&Expr::input(0).pow(7.0)).text);
     }
 
     #[test]
@@ -376,7 +485,7 @@ mod tests {
             many: false,
         };
         let text = text(&(Expr::input(0) * 3.0).cast(DType::F16), &form);
-        assert!(text.contains("(i32)(i8)mul_i32(v0, (i32)0x3u)"), "{text}");
+        assert!(text.contains("(i32)(i8)mul_i32(v0, (i32)(u32)(CONSTANT(0)))"), "{text}");
         assert!(text.contains("cast_i32_f16(v"), "{text}");
         assert!(text.contains("u64 rest = (u64)first"), "{text}");
     }

@@ -39,7 +39,6 @@ typedef double f64;
 #define ALIGNED(bytes) __attribute__((aligned(bytes)))
 #define LAUNCH_BOUNDS(threads, blocks)
 #define UNROLL
-#define WARP 32
 #define BARRIER() emulation::block_barrier()
 #define WARP_BARRIER() emulation::warp_barrier()
 #define FENCE() ((void)0)
@@ -278,24 +277,19 @@ DEVICE u32 shuffle_u32(u32 x, u32 from) { return emulation::exchange(x, from); }
 DEVICE u32 shuffle_xor_u32(u32 x, u32 mask) { return emulation::exchange(x, lane() ^ mask); }
 DEVICE u32 shuffle_up_u32(u32 x, u32 by) { return emulation::exchange(x, lane() >= by ? lane() - by : lane()); }
 DEVICE u32 shuffle_down_u32(u32 x, u32 by) { return emulation::exchange(x, lane() + by < WARP ? lane() + by : lane()); }
-DEVICE u32 ballot(i32 predicate)
+#if WARP == 64
+typedef u64 lane_mask;
+#else
+typedef u32 lane_mask;
+#endif
+DEVICE lane_mask ballot(i32 predicate)
 {
     using namespace emulation;
-    u32 base = current / WARP * WARP, mask = 0;
+    u32 base = current / WARP * WARP;
+    lane_mask mask = 0;
     slots[current] = predicate != 0;
     warp_barrier();
-    for (u32 i = 0; i < WARP && base + i < threads; i++) mask |= (u32)slots[base + i] << i;
-    warp_barrier();
-    return mask;
-}
-
-DEVICE u32 match_byte(u32 x)
-{
-    using namespace emulation;
-    u32 base = current / WARP * WARP, mask = 0;
-    slots[current] = x & 255u;
-    warp_barrier();
-    for (u32 i = 0; i < WARP && base + i < threads; i++) mask |= (u32)(slots[base + i] == (x & 255u)) << i;
+    for (u32 i = 0; i < WARP && base + i < threads; i++) mask |= (lane_mask)slots[base + i] << i;
     warp_barrier();
     return mask;
 }
@@ -338,36 +332,12 @@ template <class P, class V, class W> static P atomic_cas(P *p, V expected, W v)
 #define ATOMIC_CAS(p, expected, v) atomic_cas(p, expected, v)
 #define ATOMIC_EXCHANGE(p, v) atomic_exchange(p, v)
 
-// Search and TopK.
 #define PERSISTENT static
-// The sum of four products of signed bytes, and another.
-DEVICE i32 dot4_i8(u32 a, u32 b, i32 sum)
-{
-    for (int i = 0; i < 4; i++) sum += (i32)(i8)(a >> 8 * i) * (i32)(i8)(b >> 8 * i);
-    return sum;
-}
 #define NOINLINE static
 #define UNROLL_BY_2
-// Adds to a counter. What the thread has seen written before is seen by the thread that next adds to it.
-DEVICE u32 atomic_add_ordered(GLOBAL u32 *p, u32 v) { return atomic_add(p, v); }
-// The bits that any lane has.
-DEVICE u32 reduce_or_u32(u32 x)
-{
-    using namespace emulation;
-    u32 base = current / WARP * WARP, all = 0;
-    slots[current] = x;
-    warp_barrier();
-    for (u32 i = 0; i < WARP && base + i < threads; i++) all |= (u32)slots[base + i];
-    warp_barrier();
-    return all;
-}
-// Copies 16 bytes to the block's memory, or zeros; it may take effect as late as the wait.
-DEVICE void copy_async_16(void *target, GLOBAL const void *source, int present)
-{
-    if (((uintptr_t)target | (uintptr_t)source) % 16 != 0) __builtin_trap();
-    if (present) memcpy(target, source, 16);
-    else memset(target, 0, 16);
-}
+
+// What warps of 32 have besides.
+#if WARP == 32
 typedef struct { u32 arrivals, arrived, phase; } gate;
 DEVICE void gate_prepare(gate *p, u32 arrivals) { *p = gate{arrivals, 0, 0}; }
 DEVICE void gate_arrive(gate *p)
@@ -380,8 +350,6 @@ DEVICE void gate_wait(gate *p, u32 parity)
 {
     while ((p->phase & 1u) == parity) emulation::leave();
 }
-#define COPY_ASYNC_COMMIT() ((void)0)
-#define COPY_ASYNC_WAIT(groups) ((void)0)
 // What was copied to the block's memory is seen by matrix units that read it by themselves.
 #define TENSOR_FENCE() ((void)0)
 
@@ -419,6 +387,7 @@ template <class N, class F> static void multiply(N *d, const u32 *a, const u32 *
 }
 } // namespace emulation
 DEVICE f32 f16_to_f32(u16 x);
+DEVICE i32 dot4_i8(u32 a, u32 b, i32 sum);
 DEVICE void multiply_f16(f32 *d, const u32 *a, const u32 *b)
 {
     emulation::multiply(d, a, b, [](u32 x, u32 y) {
@@ -440,3 +409,4 @@ DEVICE void multiply_i8(i32 *d, const u32 *a, const u32 *b)
 {
     emulation::multiply(d, a, b, [](u32 x, u32 y) { return dot4_i8(x, y, 0); });
 }
+#endif

@@ -82,7 +82,7 @@ DEVICE u64 cast_value(u32 from, u32 stored, u64 value)
     BINARY(15, or_##F) TERNARY(0, select_##F) TERNARY(1, clamp_##F) TERNARY(2, mul_add_##F)
 
 #define FLOAT_CODE(F)                                                                             \
-    static DEVICE_CALL F run_##F(u32 code, F x, F y, F z)                                         \
+    NOINLINE F run_##F(u32 code, F x, F y, F z)                                         \
     {                                                                                             \
         switch (code) {                                                                           \
             SHARED_OPERATIONS(F)                                                                  \
@@ -94,24 +94,19 @@ DEVICE u64 cast_value(u32 from, u32 stored, u64 value)
         }                                                                                         \
     }
 #define INTEGER_CODE(I)                                                                           \
-    static DEVICE_CALL I run_##I(u32 code, I x, I y, I z)                                         \
+    NOINLINE I run_##I(u32 code, I x, I y, I z)                                         \
     {                                                                                             \
         switch (code) {                                                                           \
             SHARED_OPERATIONS(I)                                                                  \
         default: return x;                                                                        \
         }                                                                                         \
     }
-#if defined(PANOPLY_CUDA)
-#define DEVICE_CALL __device__ __noinline__
-#else
-#define DEVICE_CALL
-#endif
 FLOAT_CODE(f32)
 FLOAT_CODE(f64)
 INTEGER_CODE(i32)
 INTEGER_CODE(u32)
 
-static DEVICE_CALL complex64 run_complex64(u32 code, complex64 x, complex64 y, complex64 z)
+NOINLINE complex64 run_complex64(u32 code, complex64 x, complex64 y, complex64 z)
 {
     switch (code) {
         UNARY(0, neg_complex64) UNARY(6, recip_complex64) BINARY(0, add_complex64) BINARY(1, sub_complex64)

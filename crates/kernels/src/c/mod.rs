@@ -1,5 +1,5 @@
 //! The C dialect: C99 plus the macros of `prelude.h`. It is compiled by NVRTC for CUDA, and by a C++ compiler for the host,
-//! where the same kernels run block by block in tests. Kernels keep to what HIP and OpenCL C can say too (no templates, no
+//! where the same kernels run block by block in tests. The width of a warp is a word of the prelude, 32 or 64. Kernels keep to what HIP and OpenCL C can say too (no templates, no
 //! headers, address spaces named), so that another API is another section of the prelude and not another set of files.
 //!
 //! A [`Unit`] is one file of kernels. A [`Kernel`] names one entry of a unit with its parameters; [`Kernel::source`] is the
@@ -18,8 +18,10 @@ pub mod interpret;
 
 /// The macros that make one text compile everywhere.
 pub const PRELUDE: &str = include_str!("prelude.h");
-/// The host's side of the prelude: threads of a block as fibres, for tests without a GPU.
-pub const HOST_EMULATION: &str = include_str!("host.h");
+/// CUDA's side of it.
+const CUDA: &str = include_str!("cuda.h");
+/// The host's: threads of a block as fibres, for tests without a GPU.
+const HOST: &str = include_str!("host.h");
 
 /// The most parameters of one kernel.
 const PARAMETERS_MAX: usize = 18;
@@ -31,6 +33,20 @@ pub enum Dialect {
     Cuda,
     /// A C++ compiler for the host; blocks run one after the other.
     Host,
+}
+
+/// What a kernel's text is written for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Target {
+    /// What compiles it.
+    pub dialect: Dialect,
+    /// Lanes of a warp: 32 or 64. The text sees it as `WARP`.
+    pub warp_lanes: u32,
+}
+
+impl Target {
+    /// NVIDIA's GPUs.
+    pub const CUDA: Target = Target { dialect: Dialect::Cuda, warp_lanes: 32 };
 }
 
 /// One file of kernels.
@@ -235,14 +251,15 @@ impl Kernel {
     }
 
     /// The complete text for a compiler.
-    pub fn source(&self, dialect: Dialect) -> String {
+    pub fn source(&self, target: Target) -> String {
+        let Target { dialect, warp_lanes } = target;
         let mut text = String::new();
-        let target = match dialect {
-            Dialect::Cuda => "PANOPLY_CUDA",
-            Dialect::Host => "PANOPLY_HOST",
+        let (compiler, own_words) = match dialect {
+            Dialect::Cuda => ("PANOPLY_CUDA", CUDA),
+            Dialect::Host => ("PANOPLY_HOST", HOST),
         };
         // Writing into a string does not fail.
-        let _ = writeln!(text, "#define {target} 1");
+        let _ = writeln!(text, "#define {compiler} 1\n#define WARP {warp_lanes}");
         for (name, value) in &self.parameters[..self.count] {
             let _ = match value {
                 Parameter::DType(dtype) => write_dtype(&mut text, name, *dtype),
@@ -250,9 +267,7 @@ impl Kernel {
                 Parameter::Word(word) => writeln!(text, "#define {name} {word}"),
             };
         }
-        if dialect == Dialect::Host {
-            text.push_str(HOST_EMULATION);
-        }
+        text.push_str(own_words);
         text.push_str(PRELUDE);
         text.push_str(match &self.text {
             Text::Unit(unit) => unit.text,
@@ -316,11 +331,15 @@ mod tests {
 
     #[test]
     fn parameters_become_macros() {
-        let kernel =
-            Kernel::new(STRIDED, "gather_view").dtype("T", DType::BF16).integer("BLOCK", 256).flag("WIDE", true);
-        let source = kernel.source(Dialect::Cuda);
-        for line in ["#define PANOPLY_CUDA 1", "#define T u16", "#define T_LOAD(x) bf16_to_f32(x)", "#define BLOCK 256"]
-        {
+        let kernel = Kernel::new(STRIDED, "copy_view").dtype("T", DType::BF16).integer("BLOCK", 256).flag("WIDE", true);
+        let source = kernel.source(Target::CUDA);
+        for line in [
+            "#define PANOPLY_CUDA 1",
+            "#define WARP 32",
+            "#define T u16",
+            "#define T_LOAD(x) bf16_to_f32(x)",
+            "#define BLOCK 256",
+        ] {
             assert!(source.contains(line), "{line}");
         }
         assert!(source.contains("#define T_IS_bf16 1"));

@@ -3,7 +3,7 @@
 // T      the element type
 // INDEX  u32 where every output's number fits, else u64
 // MAX    1: the largest number, NaN where there is one; 0: the average
-// LANES  1: a thread has a window; 32: a warp has one, for large windows
+// LANES  1: a thread has a window; WARP: a warp has one, for large windows
 
 typedef T_ACC number;
 
@@ -22,7 +22,7 @@ DEVICE number joined(number a, number b)
 #endif
 }
 
-#if LANES == 32
+#if LANES > 1
 DEVICE number from_lane(number x, u32 mask)
 {
 #if defined(T_IS_f64)
@@ -51,10 +51,10 @@ KERNEL LAUNCH_BOUNDS(256, 4) pool(GLOBAL const T *RESTRICT input, GLOBAL T *REST
 #else
     number all = (number)0;
 #endif
-#if LANES == 32
+#if LANES > 1
     u32 wide = (u32)(right - left);
     u64 covered = (u64)(bottom - top) * wide;
-    // A lane's next element is 32 further on, which may be on a later row.
+    // A lane's next element is a warp further on, which may be on a later row.
     u32 rows = WARP / wide, columns = WARP % wide, row = lane() / wide, column = lane() % wide;
     for (u64 i = lane(); i < covered; i += WARP) {
         all = joined(all, T_LOAD(input[(top + row) * w.in_width + left + column]));

@@ -1,18 +1,6 @@
 // Rows of floats that a group of threads holds in registers: GROUP threads (a warp, or a whole block) have ITEMS vectors of
 // VECTOR elements each; what goes beyond the row's end is filled. REAL is what elements are computed in.
 
-// exp(x) for x up to zero, to a few parts in 10⁷ for results that are not negligible; a fraction of the full function's work.
-DEVICE f32 exp_below(f32 x)
-{
-#if defined(PANOPLY_CUDA)
-    f32 y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.4426950408889634f));
-    return y;
-#else
-    return expf(x);
-#endif
-}
-
 #if defined(T_IS_f64)
 typedef f64 REAL;
 #define REAL_SHUFFLE_XOR shuffle_xor_f64

@@ -101,12 +101,13 @@ NOINLINE u32 collect(collected *mine, u32 count, sum a, sum b, sum c, sum d, u32
             key = key_of(certain_score(four[i], query_squares[which], 0.0f, known[i % 2], job.dim), number);
             wanted = key <= thresholds[which];
         }
-        u32 lanes = ballot(wanted), place = count + count_ones(lanes & ((1u << lane()) - 1u));
+        lane_mask lanes = ballot(wanted);
+        u32 place = count + count_lanes(lanes & lanes_below());
         if (wanted) {
             mine->keys[place] = key;
             mine->queries[place] = (u8)which;
         }
-        count += count_ones(lanes);
+        count += count_lanes(lanes);
         if (count > COLLECTED_MAX - WARP) {
             hand_over(mine, count);
             count = 0;

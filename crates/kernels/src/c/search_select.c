@@ -3,6 +3,9 @@
 // A list that had more candidates than room has lost some. For a threshold that does not matter: it comes from rows that exist.
 // For a result it does, so such a query is put on the list of those that are searched anew.
 
+// Bins of a lane, where a warp has all 256.
+#define BINS_OF_LANE (256 / WARP)
+
 // A bound that exactly k of the keys, which are distinct, do not exceed. There must be k. All threads of the block.
 DEVICE u64 bound_of_smallest(const u64 *keys, u32 count, u32 k)
 {
@@ -18,7 +21,7 @@ DEVICE u64 bound_of_smallest(const u64 *keys, u32 count, u32 k)
         BARRIER();
         if (thread_x() < WARP) {
             u32 mine = 0, upto;
-            for (u32 i = 0; i < 8; i++) mine += bins[lane() * 8 + i];
+            for (u32 i = 0; i < BINS_OF_LANE; i++) mine += bins[lane() * BINS_OF_LANE + i];
             upto = mine;
             for (u32 by = 1; by < WARP; by *= 2) {
                 u32 other = shuffle_up_u32(upto, by);
@@ -26,7 +29,7 @@ DEVICE u64 bound_of_smallest(const u64 *keys, u32 count, u32 k)
             }
             u32 before = upto - mine;
             if (before < k && k <= upto) {
-                u32 i = lane() * 8;
+                u32 i = lane() * BINS_OF_LANE;
                 while (before + bins[i] < k) before += bins[i++];
                 digit = i;
                 below = before;

@@ -168,7 +168,7 @@ KERNEL LAUNCH_BOUNDS(1024, 1) sort_lines(GLOBAL const raw *RESTRICT keys, GLOBAL
             u32 low = 2 * t - (t & (reach - 1));
             // The last round leaves every line rising, whatever its place in the block.
             compare_exchange(&all, low, low + reach, size == padded || (low & size) == 0);
-            // Up to a reach of one warp, a warp keeps to its own 64 slots.
+            // Up to a reach of one warp, a warp keeps to its own slots, twice as many as it has lanes.
             if (reach > WARP || (reach == 1 && size >= WARP)) BARRIER();
             else WARP_BARRIER();
         }
@@ -211,19 +211,21 @@ DEVICE u32 sum_before(u32 count, u32 *sums)
     return before + sum - count;
 }
 
-// Where a key's place in its tile begins: a warp has a row of keys, a lane every 32nd of them.
+// Where a key's place in its tile begins: a warp has a row of keys, a lane every WARPth of them.
 DEVICE u32 slot_of(u32 item) { return thread_x() / WARP * (WARP * ITEMS) + item * WARP + lane(); }
 
 // The place of each key among those of its digit in its warp, above the digit. Keys beyond `count` rank as the last of the
 // highest digit, which leaves them at the tile's end; coded keys are there by themselves.
 DEVICE void rank_in_warps(const raw *keys, u32 *ranks, u32 shift, u32 count, const rule *as, ranking *r)
 {
-    u32 *mine = r->of_warp[thread_x() / WARP], below = (1u << lane()) - 1;
-    UNROLL for (u32 d = 0; d < DIGITS / WARP; d++) mine[d * WARP + lane()] = 0;
+    u32 *mine = r->of_warp[thread_x() / WARP], digits = DIGITS / WARP;
+    lane_mask below = lanes_below();
+    UNROLL for (u32 d = 0; d < digits; d++) mine[d * WARP + lane()] = 0;
     UNROLL for (u32 i = 0; i < ITEMS; i++) {
-        u32 digit = CODED || slot_of(i) < count ? digit_of(keys[i], shift, as) : DIGITS - 1, same = match_byte(digit);
+        u32 digit = CODED || slot_of(i) < count ? digit_of(keys[i], shift, as) : DIGITS - 1;
+        lane_mask same = match_byte(digit);
         // The last lane of a digit counts for all.
-        ranks[i] = digit | count_ones(same & below) << 8 | (same >> lane() == 1u) << 16;
+        ranks[i] = digit | count_lanes(same & below) << 8 | (u32)(same >> lane() == 1) << 16;
     }
     WARP_BARRIER();
     UNROLL for (u32 i = 0; i < ITEMS; i++) {
@@ -337,9 +339,10 @@ KERNEL LAUNCH_BOUNDS(512, 3) histogram(GLOBAL const raw *RESTRICT keys, GLOBAL u
                 if (counts_here) ATOMIC_ADD(&mine[pass * DIGITS + ((u32)(k >> (pass * 8)) & (DIGITS - 1))], 1u);
             }
             // The highest digits of numbers of like size are the same: a warp counts them together.
-            u32 highest = (u32)(k >> ((PASSES - 1) * 8)), same = match_byte(highest) & ballot(counts_here);
-            if (counts_here && (same & ((1u << lane()) - 1)) == 0) {
-                ATOMIC_ADD(&mine[(PASSES - 1) * DIGITS + highest], count_ones(same));
+            u32 highest = (u32)(k >> ((PASSES - 1) * 8));
+            lane_mask same = match_byte(highest) & ballot(counts_here);
+            if (counts_here && (same & lanes_below()) == 0) {
+                ATOMIC_ADD(&mine[(PASSES - 1) * DIGITS + highest], count_lanes(same));
             }
         }
     }

@@ -1,8 +1,8 @@
 // Copies between layouts. T is a word of the element's size, or of several elements' where they lie together.
 
 // The words of a view, one after the other.
-#if defined(GATHER_VIEW)
-KERNEL LAUNCH_BOUNDS(256, 4) gather_view(GLOBAL T *RESTRICT target, GLOBAL const T *RESTRICT source, FIXED layout view, u64 count)
+#if defined(COPY_VIEW)
+KERNEL LAUNCH_BOUNDS(256, 4) copy_view(GLOBAL T *RESTRICT target, GLOBAL const T *RESTRICT source, FIXED layout view, u64 count)
 {
     u64 step = (u64)grid_size_x() * block_size_x();
     for (u64 i = (u64)block_x() * block_size_x() + thread_x(); i < count; i += step) {

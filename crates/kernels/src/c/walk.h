@@ -1,11 +1,4 @@
-// Places in layouts, and values that travel between threads as words.
-
-// Before an argument whose address is taken: without it every thread would have a copy.
-#if defined(PANOPLY_CUDA)
-#define FIXED const __grid_constant__
-#else
-#define FIXED const
-#endif
+// Places in layouts.
 
 // As layout_offset, with 32-bit arithmetic where the number allows it, and without a division for the outermost axis.
 DEVICE i64 place_of(const layout *view, u64 number)
@@ -31,27 +24,3 @@ DEVICE i64 place_of(const layout *view, u64 number)
     }
     return offset + (i64)number * view->stride[axis];
 }
-
-// What another block wrote before it fenced and said so: never from this processor's own cache.
-#if defined(PANOPLY_CUDA)
-DEVICE u32 load_coherent_u32(GLOBAL const u32 *p)
-{
-    u32 v;
-    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
-    return v;
-}
-DEVICE u64 load_coherent_u64(GLOBAL const u64 *p)
-{
-    u64 v;
-    asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
-    return v;
-}
-DEVICE void store_coherent_u64(GLOBAL u64 *p, u64 v)
-{
-    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
-}
-#else
-DEVICE u32 load_coherent_u32(GLOBAL const u32 *p) { return *p; }
-DEVICE u64 load_coherent_u64(GLOBAL const u64 *p) { return *p; }
-DEVICE void store_coherent_u64(GLOBAL u64 *p, u64 v) { *p = v; }
-#endif

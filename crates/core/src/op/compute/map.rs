@@ -227,7 +227,7 @@ impl Describe for Map {
     }
 
     fn kernel_signature(&self) -> u64 {
-        self.program.as_ref().map_or(0, |program| program.hash())
+        self.program.as_ref().map_or(0, |program| program.form_hash())
     }
 
     /// The same expression over inputs of the same element types and shapes.

@@ -1,0 +1,338 @@
+//! Compiling kernels ahead and side by side.
+//!
+//! 1. A [`CompileQueue`] belongs to one kind of device. Engines of several devices of that kind share it: each kernel is compiled once.
+//! 2. A kernel that was asked for ahead is compiled by one of a bounded set of threads, which end when nothing is left to do.
+//! 3. An engine waits for the kernel that it needs and for no other: where nobody has begun with it, it compiles it itself.
+//! 4. What was compiled is kept on disk, where there is a cache, and in memory up to [`IMAGES_BYTES_MAX`].
+//! 5. A kernel that did not compile is tried again when it is next needed.
+//!
+//! The lock is taken where a kernel is launched for the first time, and not on the path of an op whose kernels are loaded.
+
+use std::collections::{HashMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use panoply_core::error::panic_message;
+use panoply_kernels::c::{Kernel, Target};
+use panoply_kernels::cache::Cache;
+
+/// The most threads that compile, besides those of engines that wait.
+pub const COMPILERS_MAX: usize = 16;
+/// Compiled kernels that are kept in memory, in bytes; the oldest go first.
+pub const IMAGES_BYTES_MAX: usize = 256 << 20;
+/// How often progress is told while nothing happens.
+const PROGRESS_PAUSE: Duration = Duration::from_millis(100);
+
+/// Turns a kernel's complete text into what a driver loads. Any thread may ask, several at once.
+pub trait Compiler: Send + Sync {
+    /// What texts are written for.
+    fn target(&self) -> Target;
+
+    /// Everything but the text that decides the result (architecture, versions, options): a part of the cache's key.
+    fn identity(&self) -> String;
+
+    /// The compiled text, or what the compiler says about it.
+    fn compile(&self, source: &str) -> Result<Vec<u8>, String>;
+}
+
+/// A compiled kernel.
+pub(crate) type Image = Arc<[u8]>;
+
+/// The kernels of one kind of device.
+pub struct CompileQueue {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    compiler: Arc<dyn Compiler>,
+    /// Another compiler that must take every kernel too: what runs emulated here must compile for a GPU.
+    checker: Option<Arc<dyn Compiler>>,
+    cache: Option<Cache>,
+    threads_max: usize,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    kernels: HashMap<Kernel, Progress>,
+    /// Kernels that nobody has begun with, and some with which somebody has.
+    waiting: VecDeque<Kernel>,
+    /// Compiled kernels, the oldest first, and their bytes.
+    finished: VecDeque<Kernel>,
+    image_bytes: usize,
+    /// Kernels that are waiting or being compiled.
+    unfinished: usize,
+    threads: usize,
+    /// Kernels that no cache had.
+    compiled: usize,
+}
+
+enum Progress {
+    Waiting,
+    Running,
+    Done(Image),
+    Failed(String),
+}
+
+impl CompileQueue {
+    /// An empty queue before this compiler.
+    pub fn new(compiler: Arc<dyn Compiler>, checker: Option<Arc<dyn Compiler>>, cache: Option<Cache>) -> CompileQueue {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads_max = (cores - 1).clamp(1, COMPILERS_MAX);
+        let (state, changed) = (Mutex::default(), Condvar::new());
+        CompileQueue { shared: Arc::new(Shared { compiler, checker, cache, threads_max, state, changed }) }
+    }
+
+    /// Has a kernel compiled, some time.
+    pub(crate) fn request(&self, kernel: &Kernel) {
+        let mut state = self.shared.state();
+        if state.kernels.contains_key(kernel) {
+            return;
+        }
+        state.kernels.insert(kernel.clone(), Progress::Waiting);
+        state.waiting.push_back(kernel.clone());
+        state.unfinished += 1;
+        if state.threads >= self.shared.threads_max {
+            return;
+        }
+        let shared = Arc::clone(&self.shared);
+        let thread = std::thread::Builder::new().name("panoply-compile".to_owned());
+        // Where there is no thread to be had, whoever needs the kernel compiles it.
+        state.threads += usize::from(thread.spawn(move || shared.work()).is_ok());
+    }
+
+    /// The compiled kernel; waits for it, or compiles it here. The error is the compiler's message.
+    pub(crate) fn get(&self, kernel: &Kernel) -> Result<Image, String> {
+        let mut state = self.shared.state();
+        loop {
+            match state.kernels.get(kernel) {
+                Some(Progress::Done(image)) => return Ok(Arc::clone(image)),
+                Some(Progress::Failed(_)) => match state.kernels.remove(kernel) {
+                    Some(Progress::Failed(reason)) => return Err(reason),
+                    _ => continue,
+                },
+                Some(Progress::Running) => state = self.shared.wait(state),
+                Some(Progress::Waiting) | None => {
+                    if state.kernels.insert(kernel.clone(), Progress::Running).is_none() {
+                        state.unfinished += 1;
+                    }
+                    drop(state);
+                    self.shared.compile(kernel);
+                    state = self.shared.state();
+                }
+            }
+        }
+    }
+
+    /// Waits until all that was asked for is compiled, and helps with it. Tells how many are done, of how many.
+    pub(crate) fn finish(&self, progress: &mut dyn FnMut(usize, usize)) {
+        let total = self.shared.state().unfinished;
+        loop {
+            let mut state = self.shared.state();
+            let (left, next) = (state.unfinished, state.next());
+            match next {
+                Some(kernel) => {
+                    drop(state);
+                    self.shared.compile(&kernel);
+                }
+                None if left == 0 => return progress(total, total),
+                None => drop(self.shared.changed.wait_timeout(state, PROGRESS_PAUSE)),
+            }
+            progress(total.saturating_sub(self.shared.state().unfinished), total);
+        }
+    }
+
+    /// How many kernels were compiled: those that came from the cache do not count.
+    pub fn compiled(&self) -> usize {
+        self.shared.state().compiled
+    }
+}
+
+impl Drop for CompileQueue {
+    fn drop(&mut self) {
+        // The threads end after what they are at.
+        self.shared.state().waiting.clear();
+    }
+}
+
+impl State {
+    /// A kernel that nobody has begun with; from now on somebody has.
+    fn next(&mut self) -> Option<Kernel> {
+        while let Some(kernel) = self.waiting.pop_front() {
+            if let Some(progress @ Progress::Waiting) = self.kernels.get_mut(&kernel) {
+                *progress = Progress::Running;
+                return Some(kernel);
+            }
+        }
+        None
+    }
+
+    fn keep(&mut self, kernel: &Kernel, image: Image) {
+        self.image_bytes += image.len();
+        self.finished.push_back(kernel.clone());
+        self.kernels.insert(kernel.clone(), Progress::Done(image));
+        while self.image_bytes > IMAGES_BYTES_MAX
+            && self.finished.len() > 1
+            && let Some(oldest) = self.finished.pop_front()
+        {
+            if let Some(Progress::Done(image)) = self.kernels.remove(&oldest) {
+                self.image_bytes -= image.len();
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// What the lock guards is whole after every statement, so that a panic elsewhere changes nothing.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One of the threads, until nothing is left to do.
+    fn work(&self) {
+        loop {
+            let mut state = self.state();
+            let Some(kernel) = state.next() else {
+                state.threads -= 1;
+                return;
+            };
+            drop(state);
+            self.compile(&kernel);
+        }
+    }
+
+    /// Compiles a kernel that is marked as running, and says so to those who wait.
+    fn compile(&self, kernel: &Kernel) {
+        let result = catch_unwind(AssertUnwindSafe(|| self.image(kernel)));
+        let result = result.unwrap_or_else(|panic| Err(panic_message(panic.as_ref())));
+        let mut state = self.state();
+        state.unfinished -= 1;
+        match result {
+            Ok((image, is_new)) => {
+                state.compiled += usize::from(is_new);
+                state.keep(kernel, image);
+            }
+            Err(reason) => drop(state.kernels.insert(kernel.clone(), Progress::Failed(reason))),
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// The kernel from the cache, or compiled; and whether it was.
+    fn image(&self, kernel: &Kernel) -> Result<(Image, bool), String> {
+        if let Some(checker) = &self.checker {
+            self.image_by(checker.as_ref(), kernel)?;
+        }
+        self.image_by(self.compiler.as_ref(), kernel)
+    }
+
+    fn image_by(&self, compiler: &dyn Compiler, kernel: &Kernel) -> Result<(Image, bool), String> {
+        let source = kernel.source(compiler.target());
+        let key = [source.as_str(), &compiler.identity()].join("\0");
+        if let Some(image) = self.cache.as_ref().and_then(|cache| cache.read(key.as_bytes())) {
+            return Ok((image.into(), false));
+        }
+        let image = compiler.compile(&source)?;
+        if let Some(cache) = &self.cache {
+            cache.write(key.as_bytes(), &image);
+        }
+        Ok((image.into(), true))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use panoply_kernels::c::Dialect;
+
+    use super::*;
+
+    /// A compiler that takes a while, counts, and does not like texts with «bad» in them.
+    #[derive(Default)]
+    struct Slow {
+        calls: AtomicUsize,
+        at_once: AtomicUsize,
+        at_once_max: AtomicUsize,
+    }
+
+    impl Compiler for Slow {
+        fn target(&self) -> Target {
+            Target { dialect: Dialect::Host, warp_lanes: 32 }
+        }
+
+        fn identity(&self) -> String {
+            "slow".to_owned()
+        }
+
+        fn compile(&self, source: &str) -> Result<Vec<u8>, String> {
+            self.calls.fetch_add(1, Ordering::Relaxed);
+            let now = self.at_once.fetch_add(1, Ordering::AcqRel) + 1;
+            self.at_once_max.fetch_max(now, Ordering::AcqRel);
+            std::thread::sleep(Duration::from_millis(5));
+            self.at_once.fetch_sub(1, Ordering::AcqRel);
+            assert!(!source.contains("worse"), "a compiler that panics");
+            if source.contains("bad") { Err("it is bad".to_owned()) } else { Ok(vec![1, 2, 3]) }
+        }
+    }
+
+    fn kernel(text: &str) -> Kernel {
+        Kernel::generated("test", text.into(), "test")
+    }
+
+    fn queue() -> (Arc<Slow>, CompileQueue) {
+        let slow = Arc::new(Slow::default());
+        (Arc::clone(&slow), CompileQueue::new(slow, None, None))
+    }
+
+    #[test]
+    fn each_kernel_is_compiled_once_whoever_asks() {
+        let (slow, queue) = queue();
+        let kernels: Vec<Kernel> = (0..40).map(|number| kernel(&format!("text {number}"))).collect();
+        kernels.iter().chain(&kernels).for_each(|kernel| queue.request(kernel));
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    kernels.iter().rev().for_each(|kernel| assert_eq!(*queue.get(kernel).unwrap(), [1, 2, 3]));
+                });
+            }
+        });
+        assert_eq!((slow.calls.load(Ordering::Relaxed), queue.compiled()), (40, 40));
+    }
+
+    #[test]
+    fn progress_ends_with_all_of_them() {
+        let (slow, queue) = queue();
+        (0..30).for_each(|number| queue.request(&kernel(&format!("text {number}"))));
+        let mut told = Vec::new();
+        queue.finish(&mut |done, total| told.push((done, total)));
+        let (last, total) = *told.last().unwrap();
+        assert!(last == total && told.is_sorted(), "{told:?}");
+        assert_eq!(slow.calls.load(Ordering::Relaxed), 30);
+        let cores = std::thread::available_parallelism().unwrap().get();
+        assert!(slow.at_once_max.load(Ordering::Relaxed) <= COMPILERS_MAX.min(cores) + 1);
+        // Nothing is left to do, so nobody waits.
+        queue.finish(&mut |done, total| assert_eq!((done, total), (0, 0)));
+    }
+
+    #[test]
+    fn what_does_not_compile_is_tried_again() {
+        let (slow, queue) = queue();
+        for text in ["bad", "worse"] {
+            let before = slow.calls.load(Ordering::Relaxed);
+            queue.request(&kernel(text));
+            queue.finish(&mut |_, _| {});
+            let error = queue.get(&kernel(text)).unwrap_err();
+            assert!(error.contains("it is bad") || error.contains("panics"), "{error}");
+            assert!(queue.get(&kernel(text)).is_err());
+            assert_eq!(slow.calls.load(Ordering::Relaxed), before + 2);
+        }
+        assert!(queue.get(&kernel("good")).is_ok());
+    }
+}

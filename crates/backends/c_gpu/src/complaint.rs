@@ -1,0 +1,100 @@
+//! What a kernel has to say about its input. Words of pinned host memory that a kernel writes itself and that are read when the
+//! op has finished: nothing is copied, nobody waits, and an op without fault costs nothing.
+
+use std::ptr::NonNull;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use panoply_core::{Error, Result};
+
+use crate::driver::{Address, Driver};
+
+/// Words of one page of pinned memory.
+const PAGE_WORDS: usize = 512;
+
+#[repr(C, align(4096))]
+struct Page([AtomicU64; PAGE_WORDS]);
+
+/// The words of one engine.
+pub(crate) struct Complaints {
+    driver: Rc<dyn Driver>,
+    pages: Vec<Box<Page>>,
+    free: Vec<(usize, usize)>,
+}
+
+/// A word that an op under way may write, and what it means.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Complaint {
+    place: (usize, usize),
+    /// Makes an error of a word that is not zero, and of `detail`.
+    describe: fn(u64, u64) -> Error,
+    detail: u64,
+}
+
+impl Complaints {
+    pub(crate) fn new(driver: Rc<dyn Driver>) -> Complaints {
+        Complaints { driver, pages: Vec::new(), free: Vec::new() }
+    }
+
+    /// A word that is zero, and where the device finds it.
+    pub(crate) fn lend(&mut self, describe: fn(u64, u64) -> Error, detail: u64) -> Result<(Complaint, Address)> {
+        if self.free.is_empty() {
+            self.grow()?;
+        }
+        let place = self.free.pop().unwrap_or((0, 0));
+        let word = &self.pages[place.0].0[place.1];
+        word.store(0, Ordering::Relaxed);
+        let address = self.driver.pinned_address(word.as_ptr().cast_const().cast())?;
+        Ok((Complaint { place, describe, detail }, address))
+    }
+
+    /// What the op's kernels had to say. The op must have finished.
+    pub(crate) fn settle(&mut self, complaint: Complaint) -> Result<()> {
+        self.free.push(complaint.place);
+        match self.pages[complaint.place.0].0[complaint.place.1].load(Ordering::Acquire) {
+            0 => Ok(()),
+            word => Err((complaint.describe)(word, complaint.detail)),
+        }
+    }
+
+    fn grow(&mut self) -> Result<()> {
+        let page = Box::new(Page([const { AtomicU64::new(0) }; PAGE_WORDS]));
+        // SAFETY: the page lives in this table, which unpins it before it goes.
+        unsafe { self.driver.pin(NonNull::from(&*page).cast(), size_of::<Page>())? };
+        self.free.extend((0..PAGE_WORDS).map(|word| (self.pages.len(), word)));
+        self.pages.push(page);
+        Ok(())
+    }
+}
+
+impl Drop for Complaints {
+    fn drop(&mut self) {
+        for page in &self.pages {
+            self.driver.unpin(NonNull::from(&**page).cast());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use panoply_core::{Api, DeviceId};
+
+    use super::*;
+    use crate::emulated::EmulatedDriver;
+
+    #[test]
+    fn a_word_that_was_written_becomes_an_error() {
+        let device = DeviceId { api: Api::CUDA, index: 0 };
+        let mut complaints = Complaints::new(Rc::new(EmulatedDriver::new(device, "c++".into(), 32)));
+        let describe = |word: u64, detail: u64| Error::invalid("a word", format!("{detail}"), word);
+        let (silent, _) = complaints.lend(describe, 1).unwrap();
+        let (loud, address) = complaints.lend(describe, 2).unwrap();
+        // SAFETY: the word was just lent and lives in the table.
+        unsafe { (address.0 as *mut u64).write_volatile(7) };
+        assert_eq!(complaints.settle(silent), Ok(()));
+        assert_eq!(complaints.settle(loud), Err(describe(7, 2)));
+        // A word that comes back is clean again, however many were lent.
+        let lent: Vec<_> = (0..2 * PAGE_WORDS).map(|_| complaints.lend(describe, 0).unwrap().0).collect();
+        assert!(lent.into_iter().all(|complaint| complaints.settle(complaint).is_ok()));
+    }
+}

@@ -1,0 +1,119 @@
+//! Tensors on their way to the device.
+
+use std::sync::Arc;
+
+use panoply_core::{Buffer, DeviceBuffer, Error, Result, Tensor};
+
+use super::Context;
+use crate::driver::{Address, Event, Stream};
+use crate::layout::{Layout, View};
+use crate::staging::SMALL_BYTES_MAX;
+
+impl Context {
+    /// A tensor's elements on the device, one after the other: where they are, or copied there.
+    pub fn input(&mut self, tensor: &Tensor) -> Result<Address> {
+        let view = self.view(tensor)?;
+        if tensor.is_contiguous() || !self.owns(tensor) {
+            return Ok(view.address);
+        }
+        let target = self.scratch(tensor.len_bytes())?;
+        self.copy_view(target, &view, tensor.dtype(), tensor.elements())?;
+        Ok(target)
+    }
+
+    /// Whether a tensor lies on this device. What comes from elsewhere becomes contiguous on its way.
+    pub fn owns(&self, tensor: &Tensor) -> bool {
+        matches!(tensor.buffer(), Buffer::Device(buffer) if buffer.device() == self.device)
+    }
+
+    /// A tensor's elements on the device, as they lie. What comes from elsewhere is contiguous.
+    pub fn view(&mut self, tensor: &Tensor) -> Result<View> {
+        match tensor.buffer() {
+            Buffer::Device(buffer) if buffer.device() == self.device => {
+                Ok(View::of_tensor(self.memory.address(buffer)?, tensor))
+            }
+            _ => {
+                let address = self.scratch(tensor.len_bytes())?;
+                self.place(address, tensor)?;
+                Ok(View { address, layout: Layout::new(tensor.shape(), &tensor.shape().contiguous_strides()) })
+            }
+        }
+    }
+
+    /// Writes a tensor's elements, one after the other, into memory of this context.
+    pub fn place(&mut self, target: Address, tensor: &Tensor) -> Result<()> {
+        match tensor.buffer() {
+            Buffer::Host(_) => {
+                let tensor = tensor.contiguous()?;
+                self.upload(target, tensor.as_bytes()?)
+            }
+            Buffer::Device(buffer) => {
+                let view = match self.owns(tensor) {
+                    true => self.view(tensor)?,
+                    false => self.view_of_peer(tensor, buffer)?,
+                };
+                if tensor.is_contiguous() {
+                    return self.copy(target, view.address, tensor.len_bytes());
+                }
+                self.copy_view(target, &view, tensor.dtype(), tensor.elements())
+            }
+        }
+    }
+
+    /// Writes so many bytes, which `fill` puts together in pinned memory, into memory of this context.
+    pub(crate) fn place_filled(&mut self, target: Address, bytes: usize, fill: impl FnOnce(&mut [u8])) -> Result<()> {
+        let mut pinned = self.staging.target(bytes)?;
+        fill(pinned.bytes_mut());
+        self.upload(target, pinned.bytes_mut())?;
+        self.queued.pinned.push(pinned);
+        Ok(())
+    }
+
+    /// A tensor of another device, as it lies there; the op under way keeps that device's memory as it is.
+    fn view_of_peer(&mut self, tensor: &Tensor, buffer: &DeviceBuffer) -> Result<View> {
+        let found = self.peers.as_ref().and_then(|peers| peers.find(buffer));
+        let (peer, start) = found.ok_or(Error::NotOnHost { device: buffer.device() })?;
+        self.reached.retain(|reached| reached.strong_count() > 0);
+        if !self.reached.iter().any(|reached| std::ptr::eq(reached.as_ptr(), Arc::as_ptr(&peer))) {
+            self.driver.reach(&peer.foundation)?;
+            self.reached.push(Arc::downgrade(&peer));
+        }
+        self.queued.peers.push(peer);
+        self.queued.bytes_moved += tensor.len_bytes() as u64;
+        Ok(View::of_tensor(start, tensor))
+    }
+
+    /// Small copies go with the kernels; large ones have a stream of their own, which the kernels wait for.
+    fn upload(&mut self, target: Address, bytes: &[u8]) -> Result<()> {
+        self.queued.bytes_moved += bytes.len() as u64;
+        if bytes.is_empty() || self.is_rehearsal() {
+            return Ok(());
+        }
+        if bytes.len() <= SMALL_BYTES_MAX {
+            // SAFETY: the target was lent by this context; the op that holds the bytes is kept until it has finished.
+            return unsafe { self.driver.upload(target, bytes.as_ptr(), bytes.len(), Stream::Compute) };
+        }
+        self.begin_copies(Stream::Upload)?;
+        self.staging.upload(target, bytes)?;
+        let done = self.end_copies(Stream::Upload)?;
+        self.driver.wait_for(Stream::Compute, done)
+    }
+
+    pub(super) fn begin_copies(&mut self, stream: Stream) -> Result<()> {
+        if self.queued.copies.is_none() {
+            let (start, stop) = (self.event()?, self.event()?);
+            self.driver.record(start, stream)?;
+            self.queued.copies = Some((start, stop));
+        }
+        Ok(())
+    }
+
+    pub(super) fn end_copies(&mut self, stream: Stream) -> Result<Event> {
+        let stop = match self.queued.copies {
+            Some((_, stop)) => stop,
+            None => self.event()?,
+        };
+        self.driver.record(stop, stream)?;
+        Ok(stop)
+    }
+}

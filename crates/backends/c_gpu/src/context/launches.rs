@@ -1,0 +1,104 @@
+//! Kernels, fills and copies on the compute stream.
+
+use panoply_core::{Error, Result};
+use panoply_kernels::c::Kernel;
+
+use super::{Context, Mode};
+use crate::arguments::Arguments;
+use crate::driver::{Address, GRID_MAX, Launch, Stream};
+
+/// How many numbers [`Context::counters`] has.
+pub const COUNTERS: usize = 4096;
+/// Threads of a multiprocessor, about.
+const MULTIPROCESSOR_THREADS: usize = 2048;
+/// Blocks of a grid-stride loop for each that runs at once, so that the last ones end together.
+const WAVES: usize = 4;
+
+impl Context {
+    /// Queues a kernel. The arguments must be what the kernel's text declares; addresses must come from this context. Sizes that the
+    /// kernel or the grid cannot count to are refused.
+    pub fn launch(&mut self, kernel: &Kernel, launch: Launch, arguments: &mut Arguments) -> Result<()> {
+        arguments.check()?;
+        check_grid(&launch)?;
+        if self.mode == Mode::Request {
+            self.kernels.request(kernel);
+            return Ok(());
+        }
+        let function = self.kernels.get(&*self.driver, kernel)?;
+        if self.mode == Mode::Load {
+            return Ok(());
+        }
+        self.launches += 1;
+        // SAFETY: ops build the arguments for the kernel whose text they name, from addresses that this context lent and
+        // keeps until the op has finished.
+        unsafe { self.driver.launch(function, &launch, arguments, Stream::Compute) }
+    }
+
+    /// Fills memory with one byte.
+    pub fn fill(&mut self, target: Address, byte: u8, bytes: usize) -> Result<()> {
+        if bytes == 0 || self.is_rehearsal() { Ok(()) } else { self.driver.fill(target, byte, bytes, Stream::Compute) }
+    }
+
+    /// Copies within the device.
+    pub fn copy(&mut self, target: Address, source: Address, bytes: usize) -> Result<()> {
+        if bytes == 0 || self.is_rehearsal() {
+            Ok(())
+        } else {
+            self.driver.copy(target, source, bytes, Stream::Compute)
+        }
+    }
+
+    /// A launch for a grid-stride loop over so many elements, `per_thread` of them for each thread, in at most as many
+    /// blocks as keep the device busy.
+    pub(crate) fn blocks(&self, elements: usize, threads: usize, per_thread: usize) -> Launch {
+        let wanted = elements.div_ceil(threads * per_thread).max(1);
+        let most = self.multiprocessors() * (MULTIPROCESSOR_THREADS / threads.max(1)).max(1) * WAVES;
+        Launch::new(wanted.min(most), threads)
+    }
+
+    /// `u32` numbers that are zero when a kernel starts, and that it leaves at zero: with them the last block of several to
+    /// finish knows that it is the last.
+    pub(crate) fn counters(&mut self) -> Result<Address> {
+        if let Some(block) = &self.counters {
+            return Ok(block.block.0);
+        }
+        let block = self.memory.scratch(COUNTERS * 4)?;
+        let address = block.block.0;
+        self.lasting(|context| context.fill(address, 0, COUNTERS * 4))?;
+        self.counters = Some(block);
+        Ok(address)
+    }
+
+    /// A word for what the kernels of the op under way find wrong with its input: zero, unless one of them writes it. The op
+    /// then ends with the error that `describe` makes of the word and of `detail`. An op has one such word at most.
+    pub(crate) fn complaint(&mut self, describe: fn(u64, u64) -> Error, detail: u64) -> Result<Address> {
+        let (complaint, address) = self.complaints.lend(describe, detail)?;
+        self.queued.complaint = Some(complaint);
+        Ok(address)
+    }
+}
+
+fn check_grid(launch: &Launch) -> Result<()> {
+    match launch.blocks.iter().zip(GRID_MAX).find(|(blocks, most)| **blocks > *most) {
+        None => Ok(()),
+        Some((got, limit)) => Err(Error::OutOfBounds { what: "blocks of a launch", limit, got: *got }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grids_that_no_device_has_are_refused() {
+        assert_eq!(check_grid(&Launch::grid(GRID_MAX, 256)), Ok(()));
+        for axis in 0..3 {
+            let mut blocks = [1; 3];
+            blocks[axis] = GRID_MAX[axis] + 1;
+            let refused = Error::OutOfBounds { what: "blocks of a launch", limit: GRID_MAX[axis], got: blocks[axis] };
+            assert_eq!(check_grid(&Launch::grid(blocks, 256)), Err(refused));
+        }
+        // What would wrap to a small number of 32 bits is no exception.
+        assert!(check_grid(&Launch::new((1 << 32) + 1, 256)).is_err());
+    }
+}

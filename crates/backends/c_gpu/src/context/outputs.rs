@@ -1,0 +1,68 @@
+//! Memory for results and scratch, and results on their way to the host.
+
+use panoply_core::{DType, Result, Shape, Tensor};
+
+use super::Context;
+use crate::driver::{Address, Stream};
+use crate::memory::Block;
+
+/// An output being computed.
+pub struct Output {
+    /// Where it goes.
+    pub address: Address,
+    tensor: Tensor,
+}
+
+impl Output {
+    /// The tensor, to be handed out when the op has finished.
+    pub fn into_tensor(self) -> Tensor {
+        self.tensor
+    }
+}
+
+impl Context {
+    /// An output to be written in full.
+    pub fn output(&mut self, dtype: DType, shape: Shape) -> Result<Output> {
+        let (buffer, address) = self.memory.tensor(shape.elements() * dtype.size_bytes())?;
+        Ok(Output { address, tensor: Tensor::from_device(dtype, shape, buffer)? })
+    }
+
+    /// Memory that the op needs until it has finished; at least 256-byte aligned, arbitrary contents.
+    pub fn scratch(&mut self, bytes: usize) -> Result<Address> {
+        let block = self.memory.scratch(bytes)?;
+        let address = block.block.0;
+        self.queued.held.push(block);
+        Ok(address)
+    }
+
+    /// Keeps memory until the op under way, and all before it, have finished.
+    pub(crate) fn hold(&mut self, block: Block) {
+        self.queued.held.push(block);
+    }
+
+    /// A tensor on the host with what is at this address when the compute stream gets here.
+    pub fn download(&mut self, source: Address, dtype: DType, shape: Shape) -> Result<Tensor> {
+        if shape.elements() > 0 && !self.is_rehearsal() {
+            let computed = self.event()?;
+            self.driver.record(computed, Stream::Compute)?;
+            self.driver.wait_for(Stream::Download, computed)?;
+            self.events.push(computed);
+        }
+        self.download_finished(source, dtype, shape)
+    }
+
+    /// A tensor on the host with what an op that has finished left at this address.
+    pub(crate) fn download_finished(&mut self, source: Address, dtype: DType, shape: Shape) -> Result<Tensor> {
+        let bytes = shape.elements() * dtype.size_bytes();
+        let mut target = self.staging.target(bytes)?;
+        if bytes > 0 && !self.is_rehearsal() {
+            self.begin_copies(Stream::Download)?;
+            // SAFETY: the buffer is not handed out before the op has finished.
+            unsafe { self.driver.download(target.bytes_mut().as_mut_ptr(), source, bytes, Stream::Download)? };
+            self.end_copies(Stream::Download)?;
+            self.queued.downloads = true;
+            self.queued.bytes_moved += bytes as u64;
+        }
+        Tensor::from_host(dtype, shape, target.freeze())
+    }
+}

@@ -1,0 +1,125 @@
+//! What the engines of one backend have in common: which ops are warm, who reads whose memory, and what was compiled.
+
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use panoply_core::{Backend, DeviceId, DeviceInfo, Op, OpenOptions, Result, Warmth};
+use panoply_kernels::cache::Cache;
+use panoply_kernels::warm::Warm;
+
+use crate::compile::{CompileQueue, Compiler};
+use crate::context::Context;
+use crate::driver::Driver;
+use crate::engine::GpuEngine;
+use crate::peers::Peers;
+
+/// What the pool keeps for reuse where the caller does not say: this share of the device's memory.
+const POOL_SHARE: f64 = 0.5;
+/// Devices whose compiled kernels are remembered apart, and that may read each other's memory.
+pub const DEVICES_MAX: usize = 32;
+/// The folder of compiled kernels within the user's cache folder.
+const CACHE_NAME: &str = "kernels";
+
+/// A backend whose engines are this crate's.
+pub trait GpuBackend: Backend {
+    /// As [`Backend::open`], with the engine's own type.
+    fn open_engine(&self, device: &DeviceInfo, options: &OpenOptions) -> Result<GpuEngine>;
+
+    /// Compiles the kernels of these ops, side by side, without running anything. Tells how many are done, of how many. Engines that
+    /// are opened later find them.
+    fn compile_ahead(
+        &self,
+        device: &DeviceInfo,
+        ops: &mut dyn Iterator<Item = &Op>,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<()> {
+        self.open_engine(device, &OpenOptions::default())?.compile_ahead(ops, progress);
+        Ok(())
+    }
+}
+
+/// The devices of one backend.
+#[derive(Clone)]
+pub struct Devices {
+    /// What each device has run, by its index.
+    warm: [Arc<Warm>; DEVICES_MAX],
+    peers: Arc<Peers>,
+    /// For each device a bit for every other whose memory it reads by itself; found out when it is first asked.
+    reach: Arc<OnceLock<Reach>>,
+    queues: Arc<Mutex<Vec<KindOfDevice>>>,
+}
+
+/// What compiles for one kind of device.
+struct KindOfDevice {
+    /// What its compiler calls itself.
+    identity: String,
+    queue: Arc<CompileQueue>,
+}
+
+impl Default for Devices {
+    fn default() -> Devices {
+        Devices {
+            warm: std::array::from_fn(|_| Arc::new(Warm::default())),
+            peers: Arc::default(),
+            reach: Arc::default(),
+            queues: Arc::default(),
+        }
+    }
+}
+
+/// For each device a bit for every other whose memory it reads by itself.
+pub type Reach = [u64; DEVICES_MAX];
+
+impl Devices {
+    /// An engine on a driver that was just opened on the calling thread. `reach` is asked once.
+    pub fn open(
+        &self,
+        driver: Rc<dyn Driver>,
+        checker: Option<Arc<dyn Compiler>>,
+        device: &DeviceInfo,
+        options: &OpenOptions,
+        reach: impl FnOnce() -> Reach,
+    ) -> Result<GpuEngine> {
+        let (_, total) = driver.memory_info()?;
+        let cached_bytes_max = options.pool_bytes_max.unwrap_or((total as f64 * POOL_SHARE) as usize);
+        let has_peers = self.reach.get_or_init(reach).iter().any(|others| *others != 0);
+        let peers = has_peers.then(|| Arc::clone(&self.peers));
+        let queue = self.queue(driver.compiler(), checker);
+        let context = Context::new(driver, device.id, queue, cached_bytes_max, peers);
+        Ok(GpuEngine::new(device.clone(), context, Arc::clone(self.warm(device))))
+    }
+
+    /// Whether an op's kernels are loaded on a device.
+    pub fn warmth(&self, device: &DeviceInfo, op: &Op) -> Warmth {
+        if self.warm(device).contains(op) { Warmth::Warm } else { Warmth::Cold }
+    }
+
+    /// Whether a device reads the memory of another one of this backend.
+    pub fn reaches(&self, device: &DeviceInfo, owner: DeviceId, reach: impl FnOnce() -> Reach) -> bool {
+        let others = self.reach.get_or_init(reach).get(device.id.index as usize).copied().unwrap_or(0);
+        owner.api == device.id.api && others.checked_shr(owner.index).unwrap_or(0) & 1 != 0
+    }
+
+    fn queue(&self, compiler: Arc<dyn Compiler>, checker: Option<Arc<dyn Compiler>>) -> Arc<CompileQueue> {
+        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        let identity = compiler.identity();
+        if let Some(known) = queues.iter().find(|known| known.identity == identity) {
+            return Arc::clone(&known.queue);
+        }
+        let queue = Arc::new(CompileQueue::new(compiler, checker, Cache::open(CACHE_NAME).ok()));
+        queues.push(KindOfDevice { identity, queue: Arc::clone(&queue) });
+        queue
+    }
+
+    fn warm(&self, device: &DeviceInfo) -> &Arc<Warm> {
+        &self.warm[device.id.index as usize % DEVICES_MAX]
+    }
+}
+
+/// What a device's features say about the cache of compiled kernels: that there is one, or why not.
+pub fn cache_feature() -> String {
+    match Cache::open(CACHE_NAME) {
+        Ok(_) => "kernel-cache".to_owned(),
+        Err(error) => format!("no-kernel-cache ({error})"),
+    }
+}

@@ -1,0 +1,94 @@
+//! Kernels compiled for the host.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use panoply_kernels::c::{Dialect, Target};
+
+use crate::compile::Compiler;
+
+/// How kernels are compiled. An address that does not fit the type behind it stops the launch: x86 would not mind, GPUs do.
+const FLAGS: [&str; 9] = [
+    "-std=c++17",
+    "-O1",
+    "-ffp-contract=off",
+    "-fno-strict-aliasing",
+    "-fsanitize=alignment",
+    "-fsanitize-undefined-trap-on-error",
+    "-shared",
+    "-fPIC",
+    "-w",
+];
+/// Lines of the compiler's complaint that are repeated.
+const MESSAGE_LINES_MAX: usize = 12;
+
+/// Names of files under way: several threads compile at once.
+static FILES: AtomicU64 = AtomicU64::new(0);
+
+/// The system's C++ compiler. Its images are shared libraries.
+pub struct HostCompiler {
+    program: PathBuf,
+    warp_lanes: u32,
+    version: OnceLock<String>,
+}
+
+impl HostCompiler {
+    /// This compiler, for warps of so many lanes.
+    pub fn new(program: PathBuf, warp_lanes: u32) -> HostCompiler {
+        HostCompiler { program, warp_lanes, version: OnceLock::new() }
+    }
+}
+
+impl Compiler for HostCompiler {
+    fn target(&self) -> Target {
+        Target { dialect: Dialect::Host, warp_lanes: self.warp_lanes }
+    }
+
+    fn identity(&self) -> String {
+        let version = self.version.get_or_init(|| {
+            let told = Command::new(&self.program).arg("--version").output();
+            told.map_or_else(|error| error.to_string(), |told| String::from_utf8_lossy(&told.stdout).into_owned())
+        });
+        format!("{} {} {} {version}", self.program.display(), FLAGS.join(" "), self.warp_lanes)
+    }
+
+    fn compile(&self, source: &str) -> Result<Vec<u8>, String> {
+        let file = fresh_file("compiled");
+        let compiled = self.compile_to(source, &file).and_then(|()| std::fs::read(&file).map_err(|e| e.to_string()));
+        // Where it was not made there is nothing to remove.
+        let _ = std::fs::remove_file(&file);
+        compiled
+    }
+}
+
+impl HostCompiler {
+    fn compile_to(&self, source: &str, file: &PathBuf) -> Result<(), String> {
+        let mut child = Command::new(&self.program)
+            .args(FLAGS)
+            .args(["-x", "c++", "-", "-o"])
+            .arg(file)
+            .stdin(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|error| format!("{}: {error}", self.program.display()))?;
+        if let Some(mut input) = child.stdin.take() {
+            // A compiler that stops reading says why on its error output.
+            let _ = input.write_all(source.as_bytes());
+        }
+        let output = child.wait_with_output().map_err(|error| error.to_string())?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let message = String::from_utf8_lossy(&output.stderr);
+        Err(message.lines().take(MESSAGE_LINES_MAX).collect::<Vec<_>>().join("\n"))
+    }
+}
+
+/// A file of this process that nobody has used yet.
+pub(super) fn fresh_file(what: &str) -> PathBuf {
+    let number = FILES.fetch_add(1, Ordering::Relaxed);
+    std::env::temp_dir().join(format!("panoply-{what}-{}-{number}.so", std::process::id()))
+}

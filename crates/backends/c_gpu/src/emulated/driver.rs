@@ -1,0 +1,304 @@
+//! One emulated device: its memory is the host's, its streams do everything at once.
+
+use std::alloc::{Layout, alloc, dealloc};
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::io::Write;
+use std::path::PathBuf;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use libloading::Library;
+use panoply_core::{DeviceId, Error, Result};
+
+use super::compiler::{HostCompiler, fresh_file};
+use crate::arguments::Arguments;
+use crate::compile::Compiler;
+use crate::driver::{Address, Driver, Event, Foundation, Function, Launch, Properties, Stream};
+
+/// Memory that the emulated device has.
+const MEMORY_BYTES: u64 = 4 << 30;
+const ALIGN_BYTES: usize = 256;
+/// Bytes after every allocation that no kernel may touch.
+const GUARD_BYTES: usize = 64;
+const GUARD: u8 = 0xab;
+
+/// Names of drivers, so that each thread knows which one is current on it.
+static OPENED: AtomicU64 = AtomicU64::new(1);
+
+thread_local! {
+    static CURRENT: Cell<u64> = const { Cell::new(0) };
+}
+
+/// One kernel at a time is enough for tests, and leaves the handlers of signals to one of them.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+type LaunchFunction = unsafe extern "C" fn(*mut *mut c_void, *const u32, *const u32, u64);
+
+/// An emulated device.
+pub struct EmulatedDriver {
+    device: DeviceId,
+    number: u64,
+    properties: Properties,
+    compiler: Arc<HostCompiler>,
+    memory: Arc<EmulatedMemory>,
+    /// Each in a place of its own, which the functions that were handed out point to.
+    #[allow(clippy::vec_box)]
+    functions: RefCell<Vec<Box<Loaded>>>,
+}
+
+/// The device's memory; it is freed as a whole, when nobody reads it any more.
+#[derive(Default)]
+struct EmulatedMemory {
+    blocks: Mutex<HashMap<Address, Layout>>,
+    used_bytes: AtomicU64,
+}
+
+impl EmulatedMemory {
+    fn blocks(&self) -> MutexGuard<'_, HashMap<Address, Layout>> {
+        self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn used_bytes(&self) -> u64 {
+        self.used_bytes.load(Ordering::Relaxed)
+    }
+
+    fn free(&self, address: Address) {
+        if let Some(layout) = self.blocks().remove(&address) {
+            self.used_bytes.fetch_sub((layout.size() - GUARD_BYTES) as u64, Ordering::Relaxed);
+            // SAFETY: allocated with this layout, and taken out of the table that knew it.
+            unsafe { dealloc(address.0 as *mut u8, layout) };
+        }
+    }
+}
+
+impl Drop for EmulatedMemory {
+    fn drop(&mut self) {
+        let addresses: Vec<Address> = self.blocks().keys().copied().collect();
+        addresses.into_iter().for_each(|address| self.free(address));
+    }
+}
+
+struct Loaded {
+    launch: LaunchFunction,
+    name: String,
+    #[allow(dead_code)] // Held so that `launch` stays loaded.
+    library: Library,
+}
+
+impl EmulatedDriver {
+    /// A device whose kernels this program compiles, with warps of so many lanes; current on the calling thread.
+    pub fn new(device: DeviceId, compiler: PathBuf, warp_lanes: u32) -> EmulatedDriver {
+        let properties = Properties {
+            multiprocessors: 4,
+            shared_bytes_max: 96 << 10,
+            warp_lanes,
+            pointers: true,
+            matrix_tiles: warp_lanes == 32,
+            warp_groups: false,
+        };
+        let number = OPENED.fetch_add(1, Ordering::Relaxed);
+        CURRENT.set(number);
+        let compiler = Arc::new(HostCompiler::new(compiler, warp_lanes));
+        EmulatedDriver { device, number, properties, compiler, memory: Arc::default(), functions: RefCell::default() }
+    }
+
+    fn fault(&self, reason: impl Into<String>) -> Error {
+        Error::DeviceFault { device: self.device, reason: reason.into() }
+    }
+
+    /// As strict as CUDA, whose calls are about the device that is current on the thread.
+    fn expect_current(&self) -> Result<()> {
+        if CURRENT.get() == self.number { Ok(()) } else { Err(self.fault("another device is current on this thread")) }
+    }
+
+    /// A kernel that wrote past the end of an allocation is found here.
+    fn check_guards(&self, name: &str) -> Result<()> {
+        for (address, layout) in &*self.memory.blocks() {
+            let guard = (address.0 as usize + layout.size() - GUARD_BYTES) as *const u8;
+            // SAFETY: the guard is the end of an allocation of this layout that is still alive.
+            let bytes = unsafe { std::slice::from_raw_parts(guard, GUARD_BYTES) };
+            if bytes.iter().any(|byte| *byte != GUARD) {
+                return Err(self.fault(format!("{name} wrote past the end of an allocation")));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Driver for EmulatedDriver {
+    fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    fn make_current(&self) -> Result<()> {
+        CURRENT.set(self.number);
+        Ok(())
+    }
+
+    fn foundation(&self) -> Foundation {
+        Arc::clone(&self.memory) as Foundation
+    }
+
+    fn reach(&self, other: &Foundation) -> Result<()> {
+        self.expect_current()?;
+        if other.is::<EmulatedMemory>() { Ok(()) } else { Err(self.fault("the other is not emulated")) }
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<Address> {
+        self.expect_current()?;
+        let free = MEMORY_BYTES - self.memory.used_bytes();
+        let out_of_memory =
+            || Error::OutOfMemory { place: self.device.to_string(), asked: bytes as u64, free, largest: free };
+        if bytes as u64 > free {
+            return Err(out_of_memory());
+        }
+        let layout = Layout::from_size_align(bytes + GUARD_BYTES, ALIGN_BYTES).map_err(|_| out_of_memory())?;
+        // SAFETY: the layout's size is above zero.
+        let start = NonNull::new(unsafe { alloc(layout) }).ok_or_else(out_of_memory)?;
+        // SAFETY: the allocation has this size. The garbage shows what no kernel has written.
+        unsafe { start.as_ptr().write_bytes(0xcd, bytes) };
+        // SAFETY: the guard is the allocation's end.
+        unsafe { start.as_ptr().add(bytes).write_bytes(GUARD, GUARD_BYTES) };
+        self.memory.used_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        let address = Address(start.as_ptr() as u64);
+        self.memory.blocks().insert(address, layout);
+        Ok(address)
+    }
+
+    fn free(&self, address: Address) {
+        self.memory.free(address);
+    }
+
+    unsafe fn pin(&self, _start: NonNull<u8>, _bytes: usize) -> Result<()> {
+        Ok(())
+    }
+
+    fn unpin(&self, _start: NonNull<u8>) {}
+
+    fn is_pinned(&self, _start: *const u8) -> bool {
+        false
+    }
+
+    fn pinned_address(&self, byte: *const u8) -> Result<Address> {
+        Ok(Address(byte as u64))
+    }
+
+    fn memory_info(&self) -> Result<(u64, u64)> {
+        self.expect_current()?;
+        Ok((MEMORY_BYTES - self.memory.used_bytes(), MEMORY_BYTES))
+    }
+
+    fn compiler(&self) -> Arc<dyn Compiler> {
+        Arc::clone(&self.compiler) as Arc<dyn Compiler>
+    }
+
+    fn load(&self, name: &str, image: &[u8], _entry: &str) -> Result<Function> {
+        self.expect_current()?;
+        // Each load has a file of its own, and so its own copy of the emulator's state.
+        let file = fresh_file("loaded");
+        let written = std::fs::File::options().write(true).create_new(true).open(&file);
+        written.and_then(|mut opened| opened.write_all(image)).map_err(|error| self.fault(error.to_string()))?;
+        // SAFETY: the file was made by the compiler from our own text; loading it runs no code but its empty
+        // initialisers.
+        let library = unsafe { Library::new(&file) }.map_err(|error| self.fault(error.to_string()));
+        // What is loaded needs its name no more.
+        let _ = std::fs::remove_file(&file);
+        let library = library?;
+        // SAFETY: every emulated kernel exports this function with this signature.
+        let launch = unsafe { library.get::<LaunchFunction>(b"panoply_launch\0") }
+            .map(|symbol| *symbol)
+            .map_err(|error| self.fault(error.to_string()))?;
+        let loaded = Box::new(Loaded { launch, name: name.to_owned(), library });
+        let function = Function(NonNull::from(&*loaded).cast());
+        self.functions.borrow_mut().push(loaded);
+        Ok(function)
+    }
+
+    fn unload(&self, function: Function) {
+        self.functions.borrow_mut().retain(|loaded| Function(NonNull::from(&**loaded).cast()) != function);
+    }
+
+    unsafe fn launch(
+        &self,
+        function: Function,
+        launch: &Launch,
+        arguments: &mut Arguments,
+        _stream: Stream,
+    ) -> Result<()> {
+        self.expect_current()?;
+        if launch.blocks.contains(&0) || launch.threads == 0 {
+            return Err(self.fault(format!("a launch of {launch:?}")));
+        }
+        // SAFETY: functions are made by `load` alone and live until `unload`.
+        let loaded = unsafe { function.0.cast::<Loaded>().as_ref() };
+        let (grid, block) = (launch.grid_u32(), [launch.threads, 1, 1]);
+        {
+            let _one = ONE_AT_A_TIME.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            // SAFETY: the caller vouches for the arguments; grid and block have three numbers each.
+            unsafe {
+                (loaded.launch)(
+                    arguments.pointers().as_mut_ptr(),
+                    grid.as_ptr(),
+                    block.as_ptr(),
+                    u64::from(launch.shared_bytes),
+                );
+            }
+        }
+        self.check_guards(&loaded.name)
+    }
+
+    unsafe fn upload(&self, target: Address, source: *const u8, bytes: usize, _stream: Stream) -> Result<()> {
+        self.expect_current()?;
+        // SAFETY: the caller vouches for both ranges; the device's memory is the host's.
+        unsafe { std::ptr::copy(source, target.0 as *mut u8, bytes) };
+        Ok(())
+    }
+
+    unsafe fn download(&self, target: *mut u8, source: Address, bytes: usize, _stream: Stream) -> Result<()> {
+        self.expect_current()?;
+        // SAFETY: as above.
+        unsafe { std::ptr::copy(source.0 as *const u8, target, bytes) };
+        Ok(())
+    }
+
+    fn copy(&self, target: Address, source: Address, bytes: usize, stream: Stream) -> Result<()> {
+        // SAFETY: both addresses are allocations of this device, which is the host's memory.
+        unsafe { self.upload(target, source.0 as *const u8, bytes, stream) }
+    }
+
+    fn fill(&self, target: Address, byte: u8, bytes: usize, _stream: Stream) -> Result<()> {
+        self.expect_current()?;
+        // SAFETY: the range lies in an allocation of this device.
+        unsafe { std::ptr::write_bytes(target.0 as *mut u8, byte, bytes) };
+        Ok(())
+    }
+
+    fn event(&self) -> Result<Event> {
+        self.expect_current()?;
+        Ok(Event(NonNull::dangling()))
+    }
+
+    fn record(&self, _event: Event, _stream: Stream) -> Result<()> {
+        Ok(())
+    }
+
+    fn is_past(&self, _event: Event) -> Result<bool> {
+        Ok(true)
+    }
+
+    fn wait_for(&self, _stream: Stream, _event: Event) -> Result<()> {
+        Ok(())
+    }
+
+    fn between(&self, _start: Event, _stop: Event) -> Result<Duration> {
+        Ok(Duration::ZERO)
+    }
+
+    fn synchronize(&self, _stream: Stream) -> Result<()> {
+        Ok(())
+    }
+}

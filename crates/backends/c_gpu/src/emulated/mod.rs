@@ -1,0 +1,121 @@
+//! Devices that are not there: the kernels are compiled for the host by the system's C++ compiler and run block by block.
+//!
+//! They are for tests of everything above the driver, slow, and always labelled simulated. They have no vendor libraries, so the
+//! paths without them run; their warps have 32 lanes or 64, so both kinds of GPU are covered.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use panoply_core::{
+    Absence, Api, Backend, Capabilities, DeviceId, DeviceInfo, DeviceKind, Domain, Engine, Op, OpenOptions, Result,
+    Support, Warmth,
+};
+
+use crate::compile::Compiler;
+use crate::devices::{DEVICES_MAX, Devices, GpuBackend, Reach};
+use crate::engine::GpuEngine;
+use crate::ops;
+
+mod compiler;
+mod driver;
+
+pub use compiler::HostCompiler;
+pub use driver::EmulatedDriver;
+
+/// A backend without a GPU.
+#[derive(Clone)]
+pub struct EmulatedBackend {
+    compiler: PathBuf,
+    count: u32,
+    warp_lanes: u32,
+    checker: Option<Arc<dyn Compiler>>,
+    devices: Devices,
+}
+
+impl EmulatedBackend {
+    /// One device, whose kernels are compiled by `c++`, or by what the variable `CXX` names.
+    pub fn new() -> Result<EmulatedBackend, Absence> {
+        let compiler = find_compiler()?;
+        Ok(EmulatedBackend { compiler, count: 1, warp_lanes: 32, checker: None, devices: Devices::default() })
+    }
+
+    /// So many devices, which reach each other's memory.
+    pub fn devices(mut self, count: u32) -> EmulatedBackend {
+        self.count = count.clamp(1, DEVICES_MAX as u32);
+        self
+    }
+
+    /// With warps of 64 lanes, and without what only warps of 32 can do.
+    pub fn wide_warps(mut self) -> EmulatedBackend {
+        self.warp_lanes = 64;
+        self
+    }
+
+    /// Every kernel must be taken by this compiler too: a machine without a GPU finds what would not compile for one.
+    pub fn checked_by(mut self, checker: Arc<dyn Compiler>) -> EmulatedBackend {
+        self.checker = Some(checker);
+        self
+    }
+
+    fn reach(&self) -> Reach {
+        let all = (1_u64 << self.count) - 1;
+        std::array::from_fn(|index| all & !(1 << index))
+    }
+}
+
+impl Backend for EmulatedBackend {
+    fn api(&self) -> Api {
+        Api::SIMULATED
+    }
+
+    fn discover(&self) -> Result<Vec<DeviceInfo>, Absence> {
+        let EmulatedBackend { compiler, count, warp_lanes, .. } = self;
+        let name = format!("simulated GPU with warps of {warp_lanes} (kernels compiled by {})", compiler.display());
+        let info = |index| {
+            let id = DeviceId { api: Api::SIMULATED, index };
+            let mut info = DeviceInfo::new(id, name.clone(), DeviceKind::DiscreteGpu);
+            info.capabilities = Capabilities { domains: vec![Domain::Compute, Domain::Signal], features: Vec::new() };
+            info
+        };
+        Ok((0..*count).map(info).collect())
+    }
+
+    fn supports(&self, _device: &DeviceInfo, op: &Op) -> Support {
+        ops::supports(op)
+    }
+
+    fn warmth(&self, device: &DeviceInfo, op: &Op) -> Warmth {
+        self.devices.warmth(device, op)
+    }
+
+    fn reaches(&self, device: &DeviceInfo, owner: DeviceId) -> bool {
+        self.devices.reaches(device, owner, || self.reach())
+    }
+
+    fn open(&self, device: &DeviceInfo, options: &OpenOptions) -> Result<Box<dyn Engine>> {
+        Ok(Box::new(self.open_engine(device, options)?))
+    }
+}
+
+impl GpuBackend for EmulatedBackend {
+    fn open_engine(&self, device: &DeviceInfo, options: &OpenOptions) -> Result<GpuEngine> {
+        let driver = Rc::new(EmulatedDriver::new(device.id, self.compiler.clone(), self.warp_lanes));
+        self.devices.open(driver, self.checker.clone(), device, options, || self.reach())
+    }
+}
+
+/// The C++ compiler of this machine.
+pub fn find_compiler() -> Result<PathBuf, Absence> {
+    let compiler = PathBuf::from(std::env::var_os("CXX").unwrap_or_else(|| "c++".into()));
+    let found = Command::new(&compiler).arg("--version").output();
+    let trouble = match found {
+        Ok(output) if output.status.success() => return Ok(compiler),
+        Ok(output) => output.status.to_string(),
+        Err(error) => error.to_string(),
+    };
+    let name = compiler.display();
+    let reason = format!("no C++ compiler compiles kernels for the host («{name}»: {trouble}); install one or set CXX");
+    Err(Absence::NoDevice { reason })
+}

@@ -1,0 +1,133 @@
+//! Kernels that are loaded on one device: each is compiled and loaded when it is first launched, and then found by its name and
+//! parameters without touching the heap. The table is bounded: kernels that were not used for the longest time make room.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use panoply_core::{DeviceId, Error, Result};
+use panoply_kernels::c::Kernel;
+
+use crate::compile::CompileQueue;
+use crate::driver::{Driver, Function};
+
+/// Kernels that are loaded at once.
+pub const LOADED_MAX: usize = 4096;
+
+pub(crate) struct Kernels {
+    device: DeviceId,
+    queue: Arc<CompileQueue>,
+    loaded: HashMap<Kernel, Loaded>,
+    loaded_max: usize,
+    /// Counts launches, so that each kernel's last one is known.
+    clock: u64,
+    /// Kernels that made room; ops under way may still use them.
+    retired: Vec<Function>,
+}
+
+struct Loaded {
+    function: Function,
+    used: u64,
+}
+
+impl Kernels {
+    pub(crate) fn new(device: DeviceId, queue: Arc<CompileQueue>) -> Kernels {
+        Kernels { device, queue, loaded: HashMap::new(), loaded_max: LOADED_MAX, clock: 0, retired: Vec::new() }
+    }
+
+    /// The kernel, compiled and loaded.
+    pub(crate) fn get(&mut self, driver: &dyn Driver, kernel: &Kernel) -> Result<Function> {
+        self.clock += 1;
+        if let Some(loaded) = self.loaded.get_mut(kernel) {
+            loaded.used = self.clock;
+            return Ok(loaded.function);
+        }
+        let image = self.queue.get(kernel).map_err(|reason| {
+            let reason = format!("{} does not compile: {reason}", kernel.name());
+            Error::DeviceFault { device: self.device, reason }
+        })?;
+        let function = driver.load(&kernel.name(), &image, kernel.entry)?;
+        if self.loaded.len() >= self.loaded_max {
+            self.make_room();
+        }
+        self.loaded.insert(kernel.clone(), Loaded { function, used: self.clock });
+        Ok(function)
+    }
+
+    /// Has the kernel compiled, but neither waits for it nor loads it.
+    pub(crate) fn request(&self, kernel: &Kernel) {
+        if !self.loaded.contains_key(kernel) {
+            self.queue.request(kernel);
+        }
+    }
+
+    /// Where kernels are compiled.
+    pub(crate) fn queue(&self) -> &CompileQueue {
+        &self.queue
+    }
+
+    /// Kernels that nobody will launch again. They are unloaded when every op that was queued so far has finished.
+    pub(crate) fn take_retired(&mut self) -> Vec<Function> {
+        std::mem::take(&mut self.retired)
+    }
+
+    /// How many kernels are loaded.
+    pub(crate) fn count(&self) -> usize {
+        self.loaded.len()
+    }
+
+    /// A quarter of the kernels goes: those whose last launch is longest ago.
+    fn make_room(&mut self) {
+        let mut uses: Vec<u64> = self.loaded.values().map(|loaded| loaded.used).collect();
+        uses.sort_unstable();
+        let oldest = uses[uses.len() / 4];
+        let retired = self.loaded.extract_if(|_, loaded| loaded.used <= oldest);
+        self.retired.extend(retired.map(|(_, loaded)| loaded.function));
+    }
+
+    /// With room for so many kernels.
+    #[cfg(test)]
+    pub(crate) fn limit(&mut self, loaded_max: usize) {
+        self.loaded_max = loaded_max;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use panoply_conformance::run_one;
+    use panoply_core::op::compute::Map;
+    use panoply_core::{Backend, OpenOptions, Operation, Tensor};
+
+    use crate::{EmulatedBackend, GpuBackend};
+
+    /// Kernels make room for others, and are loaded again where they are needed again: every answer stays right.
+    #[test]
+    fn kernels_make_room() {
+        let backend = match EmulatedBackend::new() {
+            Ok(backend) => backend,
+            Err(absence) => return println!("skipped: {absence}"),
+        };
+        let info = backend.discover().unwrap().remove(0);
+        let mut engine = backend.open_engine(&info, &OpenOptions::default()).unwrap();
+        engine.context_mut().limit_kernels(4);
+        let x = Tensor::from_vec(vec![4.0_f32, 9.0], [2]).unwrap();
+        let maps: [(Map, [f32; 2]); 6] = [
+            (Map::neg(&x), [-4.0, -9.0]),
+            (Map::add(&x, &x), [8.0, 18.0]),
+            (Map::mul(&x, &x), [16.0, 81.0]),
+            (Map::sub(&x, &x), [0.0, 0.0]),
+            (Map::relu(&x), [4.0, 9.0]),
+            (Map::div(&x, &x), [1.0, 1.0]),
+        ];
+        for _ in 0..3 {
+            for (map, expected) in &maps {
+                let got = run_one(&mut engine, map.clone().into_op().unwrap()).unwrap().into_tensor().unwrap();
+                assert_eq!(got.to_vec::<f32>().unwrap(), expected);
+                assert!(engine.context_mut().kernels_loaded() <= 4);
+            }
+        }
+        assert_eq!(
+            engine.context_mut().compile_queue().compiled().min(6),
+            engine.context_mut().compile_queue().compiled()
+        );
+    }
+}

@@ -1,0 +1,144 @@
+//! Products of f32 by our own tiles: where the library's call would take longer than the product, and where there is no library.
+
+use panoply_core::op::compute::MatMulShape;
+use panoply_core::{DType, Result};
+use panoply_kernels::c::MATMUL_TILES;
+
+use super::{Operand, Product, WIDE_BYTES};
+use crate::context::Context;
+use crate::driver::{GRID_YZ_MAX, Launch};
+
+/// The rows that a tile may have, and its columns.
+const ROWS: [usize; 2] = [64, 32];
+const COLS: usize = 64;
+const THREADS: usize = 128;
+/// The depth of which each team of threads has its own, and the places between a slab's rows beyond what they hold.
+const RUN: usize = 8;
+const GAP: usize = 4;
+/// What times are counted in is the multiplications that one multiprocessor does in them. So many are those in which a tile begins and
+/// ends, those that a call of the library takes beyond a launch, and of a hundred those of our tiles in the time in which the library
+/// does a hundred.
+const TILE_PRODUCTS: usize = 150_000;
+const CALL_PRODUCTS: usize = 950_000;
+const PACE_PERCENT: usize = 93;
+/// Numbers of one wide load.
+const WIDE: i64 = WIDE_BYTES as i64 / 4;
+
+/// How a product is cut into tiles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Tiling {
+    rows: usize,
+    /// Whether A's rows are contiguous, and B's columns; else it is the other way round.
+    a_deep: bool,
+    b_deep: bool,
+    /// Whether the product is over before the library's would be.
+    pub(super) is_quick: bool,
+}
+
+impl Tiling {
+    /// The tiles of a product; `None` where its type or its layout is not one of theirs.
+    pub(super) fn of(product: &Product, multiprocessors: usize) -> Option<Tiling> {
+        let MatMulShape { m, n, k, .. } = product.shape;
+        let batches = product.shape.batch.elements();
+        if product.op.a.dtype() != DType::F32 || k == 0 || k > i32::MAX as usize || batches > GRID_YZ_MAX {
+            return None;
+        }
+        let (a, b) = (&product.a, &product.b);
+        let a_deep = is_deep(a, [a.row, a.col], [m, k])?;
+        let b_deep = is_deep(b, [b.col, b.row], [n, k])?;
+        let multiprocessors = multiprocessors.max(1);
+        let cost = |rows: &usize| {
+            let tiles = m.div_ceil(*rows) * n.div_ceil(COLS) * batches;
+            tiles.div_ceil(multiprocessors).saturating_mul(rows * COLS * k + TILE_PRODUCTS)
+        };
+        let rows = ROWS.into_iter().filter(|rows| m.div_ceil(*rows) <= GRID_YZ_MAX).min_by_key(cost)?;
+        let whole = m.saturating_mul(n).saturating_mul(k).saturating_mul(batches);
+        let by_library = whole / multiprocessors / 100 * PACE_PERCENT + CALL_PRODUCTS;
+        Some(Tiling { rows, a_deep, b_deep, is_quick: cost(&rows) <= by_library })
+    }
+
+    /// Queues the product.
+    pub(super) fn run(self, product: &Product, context: &mut Context) -> Result<()> {
+        let MatMulShape { batch, m, n, .. } = product.shape;
+        let kernel = product
+            .kernel(MATMUL_TILES, "matmul_tiles", product.c.is_some())
+            .integer("TILE_M", self.rows as i64)
+            .flag("A_DEEP", self.a_deep)
+            .flag("B_DEEP", self.b_deep);
+        let grid = [n.div_ceil(COLS), m.div_ceil(self.rows), batch.elements()];
+        let launch = Launch::grid(grid, THREADS).shared(self.shared_bytes());
+        context.launch(&kernel, launch, &mut product.arguments())
+    }
+
+    /// Room for two slabs, and at the end for every team's sums.
+    fn shared_bytes(self) -> usize {
+        let teams = THREADS / self.rows;
+        let slabs = 2 * RUN * teams * (self.rows + GAP + COLS + GAP);
+        slabs.max(teams * self.rows * COLS) * 4
+    }
+}
+
+/// Whether an operand is contiguous along the depth (true) or along its extent (false); `None` where it cannot be loaded in wide words
+/// either way. The steps and sizes are those of the extent and of the depth.
+fn is_deep(operand: &Operand, [along, deep]: [i64; 2], [extent, depth]: [usize; 2]) -> Option<bool> {
+    let fits = |step: i64| step % WIDE == 0;
+    let whole = |size: usize| fits(size as i64);
+    if !operand.address.is_multiple_of(u64::from(WIDE_BYTES)) || !operand.batch.iter().all(|(_, step)| fits(*step)) {
+        return None;
+    }
+    if deep == 1 && fits(along) && whole(depth) {
+        return Some(true);
+    }
+    (along == 1 && fits(deep) && whole(extent)).then_some(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::Address;
+
+    fn operand(row: i64, col: i64) -> Operand {
+        Operand { address: Address(256), batch: vec![(2, 1 << 20)], row, col }
+    }
+
+    #[test]
+    fn operands_are_contiguous_one_way_or_the_other() {
+        let asked = |operand: &Operand, sizes| is_deep(operand, [operand.row, operand.col], sizes);
+        assert_eq!(asked(&operand(64, 1), [30, 64]), Some(true));
+        assert_eq!(asked(&operand(1, 64), [64, 30]), Some(false));
+        // A single row repeats.
+        assert_eq!(asked(&operand(0, 1), [1, 64]), Some(true));
+        for (odd, sizes) in [(operand(63, 1), [30, 60]), (operand(64, 1), [30, 63]), (operand(1, 64), [63, 30])] {
+            assert_eq!(asked(&odd, sizes), None, "{odd:?}");
+        }
+        assert_eq!(asked(&operand(128, 2), [30, 64]), None);
+        assert_eq!(asked(&Operand { address: Address(260), ..operand(64, 1) }, [30, 64]), None);
+        assert_eq!(asked(&Operand { batch: vec![(2, 30)], ..operand(64, 1) }, [30, 64]), None);
+    }
+
+    #[test]
+    fn the_library_has_what_takes_long_or_fills_few_multiprocessors() {
+        use panoply_core::op::compute::MatMul;
+        use panoply_core::{Shape, Tensor};
+        let of = |batches: usize, [m, n, k]: [usize; 3]| {
+            // Only the shape counts, so the elements are all the same one.
+            let one = Tensor::zeros(DType::F32, [1, 1, 1]).unwrap();
+            let whole = |rows, cols| one.broadcast_to(Shape::new([batches, rows, cols]).unwrap()).unwrap();
+            let op = MatMul::new(&whole(m, k), &whole(k, n));
+            let plain = |row: usize| Operand { address: Address(256), batch: Vec::new(), row: row as i64, col: 1 };
+            let (shape, a, b) = (op.matmul_shape().unwrap(), plain(k), plain(n));
+            let product = Product { op: &op, shape, a, b, c: None, bias: None, output: Address(256) };
+            Tiling::of(&product, 132).unwrap()
+        };
+        let quick = [[128, 128, 128], [512, 512, 512], [64, 4096, 1024]].map(|sizes| (1, sizes, 32));
+        for (batches, sizes, rows) in quick.into_iter().chain([(1, [640, 640, 640], 64), (132, [64, 64, 64], 64)]) {
+            let tiling = of(batches, sizes);
+            assert!(tiling.is_quick && tiling.rows == rows, "{batches} of {sizes:?}: {tiling:?}");
+        }
+        let long = [[768; 3], [1024; 3], [4096; 3], [32, 1024, 1024], [1, 4096, 4096]].map(|sizes| (1, sizes));
+        for (batches, sizes) in long.into_iter().chain([(1000, [64, 64, 64])]) {
+            assert!(!of(batches, sizes).is_quick, "{batches} of {sizes:?}");
+        }
+        assert_eq!(of(1, [512; 3]).shared_bytes(), 32_768);
+    }
+}

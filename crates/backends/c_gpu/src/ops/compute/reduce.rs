@@ -1,0 +1,208 @@
+//! Reduce: rows where the reduced elements are neighbours, columns where the outputs are, and any layout otherwise. One
+//! launch: where an output has several blocks, the last to finish joins their partial results.
+
+use panoply_core::op::compute::{Reduce, Reduction};
+use panoply_core::{DType, Result, Support, Value};
+use panoply_kernels::c::{Kernel, REDUCE};
+
+use crate::arguments::Arguments;
+use crate::context::{COUNTERS, Context, Output};
+use crate::driver::{Address, Launch};
+use crate::layout::{Layout, View};
+use crate::strides::Axes;
+
+const BLOCK_THREADS: usize = 256;
+/// Lanes that share a row, at most: as many as every warp has.
+const SHARING_LANES: usize = 32;
+const VECTOR_BYTES: usize = 16;
+/// Rows of at least so many vectors have a block each.
+const BLOCK_VECTORS_MIN: usize = 1024;
+/// With fewer outputs than the device has warps for, shorter rows have a block each too.
+const FEW_OUTPUTS_VECTORS_MIN: usize = 128;
+/// Blocks for each multiprocessor, so that its threads are all in use.
+const BLOCKS_PER_MULTIPROCESSOR: usize = 8;
+/// Loads of one thread before it is worth another block.
+const LOADS_PER_THREAD_MIN: usize = 8;
+/// The largest of the kernels' partial results.
+const PARTIAL_BYTES_MAX: usize = 16;
+
+pub(crate) fn run(op: &Reduce, context: &mut Context) -> Result<Value> {
+    let output = context.output(op.output_dtype(), op.output_shape()?)?;
+    let outputs = op.output_shape()?.elements();
+    if outputs == 0 {
+        return Ok(Value::Tensor(output.into_tensor()));
+    }
+    let view = context.view(&op.input)?;
+    let work = Work::new(op, &view, outputs)?;
+    if work.has_columns() {
+        work.columns(&output, context)?;
+    } else {
+        work.rows(&output, context)?;
+    }
+    Ok(Value::Tensor(output.into_tensor()))
+}
+
+/// The position of an extremum has 32 bits.
+pub(crate) fn supports(op: &Reduce) -> Support {
+    let is_arg = matches!(op.reduction, Reduction::ArgMax | Reduction::ArgMin);
+    match op.count() {
+        Ok(count) if is_arg && count > u32::MAX as usize => {
+            Support::No(format!("positions among {count} elements do not fit into 32 bits"))
+        }
+        _ => Support::Yes,
+    }
+}
+
+struct Work {
+    source: Address,
+    kept: Axes<1>,
+    reduced: Axes<1>,
+    dtype: DType,
+    reduction: Reduction,
+    outputs: usize,
+    count: usize,
+}
+
+impl Work {
+    fn new(op: &Reduce, view: &View, outputs: usize) -> Result<Work> {
+        let flags = op.reduced()?;
+        let (mut kept, mut reduced) = (Axes::new(), Axes::new());
+        for ((size, stride), is_reduced) in view.layout.axes().zip(flags.iter().rev()) {
+            let group = if *is_reduced { &mut reduced } else { &mut kept };
+            group.push(size, [stride]);
+        }
+        kept.collapse(1);
+        reduced.collapse(1);
+        let (dtype, reduction) = (op.input.dtype(), op.reduction);
+        Ok(Work { source: view.address, kept, reduced, dtype, reduction, outputs, count: op.count()? })
+    }
+
+    /// Whether a set's elements are neighbours.
+    fn is_flat(&self) -> bool {
+        self.reduced.rank == 0 || self.reduced.rank == 1 && self.reduced.strides[0][0] == 1
+    }
+
+    /// Whether outputs are neighbours, and sets are not.
+    fn has_columns(&self) -> bool {
+        !self.is_flat() && self.kept.rank > 0 && self.kept.strides[0][0] == 1
+    }
+
+    /// Elements of one load: as many as 16 bytes hold, where every row or column begins on such a boundary.
+    fn vector(&self, strides: impl Iterator<Item = i64>) -> usize {
+        let width = VECTOR_BYTES / self.dtype.size_bytes();
+        let mut strides = strides;
+        let aligned =
+            self.source.is_multiple_of(VECTOR_BYTES as u64) && strides.all(|stride| stride % width as i64 == 0);
+        if aligned { width } else { 1 }
+    }
+
+    fn kernel(&self, entry: &'static str, vector: usize) -> Kernel {
+        let operation = match self.reduction {
+            Reduction::Sum => 0,
+            Reduction::Mean => 1,
+            Reduction::Max => 2,
+            Reduction::Min => 3,
+            Reduction::ArgMax => 4,
+            Reduction::ArgMin => 5,
+        };
+        let kernel = Kernel::new(REDUCE, entry)
+            .dtype("T", self.dtype)
+            .dtype("R", self.reduction.output_dtype(self.dtype))
+            .integer("OPERATION", operation)
+            .integer("VECTOR", vector as i64)
+            .integer("VECTOR_BYTES", (vector * self.dtype.size_bytes()) as i64);
+        kernel.flag(if entry == "rows" { "ROWS" } else { "COLUMNS" }, true)
+    }
+
+    fn rows(&self, output: &Output, context: &mut Context) -> Result<()> {
+        let flat = self.is_flat();
+        let kept = self.kept.strides[0][..self.kept.rank].iter().copied();
+        let vector = if flat { self.vector(kept) } else { 1 };
+        let vectors = self.count / vector;
+        let busy = context.multiprocessors() * BLOCKS_PER_MULTIPROCESSOR;
+        let few = self.outputs < busy * BLOCK_THREADS / SHARING_LANES && vectors >= FEW_OUTPUTS_VECTORS_MIN;
+        let kernel = self.kernel("rows", vector).flag("FLAT", flat);
+        let arguments = Arguments::new()
+            .address(output.address)
+            .address(self.source)
+            .layout(&Layout::of_axes(&self.kept, 0))
+            // Neighbours need no layout, and may be more than one counts.
+            .layout(&if flat { Layout::default() } else { Layout::of_axes(&self.reduced, 0) });
+        if vectors >= BLOCK_VECTORS_MIN || few {
+            let split = Split::new(self.outputs, self.count, BLOCK_THREADS * vector, busy, context)?;
+            let launch = Launch::new(self.outputs * split.splits, BLOCK_THREADS);
+            let mut arguments = split.arguments(arguments.u64(self.count as u64));
+            return context.launch(&kernel.flag("BLOCKS", true), launch, &mut arguments);
+        }
+        let group = vectors.div_ceil(4).next_power_of_two().clamp(1, SHARING_LANES);
+        let launch = Launch::new((self.outputs * group).div_ceil(BLOCK_THREADS), BLOCK_THREADS);
+        let mut arguments = arguments.u64(self.outputs as u64).u64(self.count as u64).size(group);
+        context.launch(&kernel, launch, &mut arguments)
+    }
+
+    fn columns(&self, output: &Output, context: &mut Context) -> Result<()> {
+        let inner = self.kept.sizes[0];
+        let mut outer = Axes::<1>::new();
+        for axis in 1..self.kept.rank {
+            outer.push(self.kept.sizes[axis], [self.kept.strides[0][axis]]);
+        }
+        let strides = outer.strides[0][..outer.rank].iter().chain(&self.reduced.strides[0][..self.reduced.rank]);
+        let vector = self.vector(strides.copied().chain([inner as i64]));
+        let width = inner.div_ceil(vector).next_power_of_two().clamp(1, SHARING_LANES);
+        let tiles = inner.div_ceil(vector * width);
+        let all_tiles = tiles * (self.outputs / inner);
+        let busy = context.multiprocessors() * BLOCKS_PER_MULTIPROCESSOR;
+        let split = Split::with_partials(all_tiles, self.outputs, self.count, BLOCK_THREADS / width, busy, context)?;
+        let arguments = Arguments::new()
+            .address(output.address)
+            .address(self.source)
+            .layout(&Layout::of_axes(&outer, 0))
+            .layout(&Layout::of_axes(&self.reduced, 0))
+            .u64(inner as u64)
+            .u64(self.outputs as u64)
+            .u64(self.count as u64)
+            .size(width)
+            .size(tiles);
+        let launch = Launch::new(all_tiles * split.splits, BLOCK_THREADS);
+        context.launch(&self.kernel("columns", vector), launch, &mut split.arguments(arguments))
+    }
+}
+
+/// How the elements of one output are shared among blocks.
+struct Split {
+    splits: usize,
+    chunk: usize,
+    partials: Address,
+    counters: Address,
+}
+
+impl Split {
+    /// For outputs with a block each, which reads `per_load` elements at once.
+    fn new(outputs: usize, count: usize, per_load: usize, busy: usize, context: &mut Context) -> Result<Split> {
+        Split::with_partials(outputs, outputs, count, per_load, busy, context)
+    }
+
+    /// For `tiles` blocks that have `outputs` outputs together.
+    fn with_partials(
+        tiles: usize,
+        outputs: usize,
+        count: usize,
+        per_load: usize,
+        busy: usize,
+        context: &mut Context,
+    ) -> Result<Split> {
+        let worthwhile = count / (per_load * LOADS_PER_THREAD_MIN);
+        let wanted = if tiles <= COUNTERS { (busy / tiles).min(worthwhile).max(1) } else { 1 };
+        let chunk = count.div_ceil(wanted).next_multiple_of(per_load).max(1);
+        let splits = count.div_ceil(chunk).max(1);
+        if splits == 1 {
+            return Ok(Split { splits, chunk: count, partials: Address::NULL, counters: Address::NULL });
+        }
+        let partials = context.scratch(outputs * splits * PARTIAL_BYTES_MAX)?;
+        Ok(Split { splits, chunk, partials, counters: context.counters()? })
+    }
+
+    fn arguments(&self, arguments: Arguments) -> Arguments {
+        arguments.size(self.splits).u64(self.chunk as u64).address(self.partials).address(self.counters)
+    }
+}

@@ -1,0 +1,94 @@
+//! How rows of floats are held in registers; shared by the ops that read each row once.
+
+use panoply_core::DType;
+use panoply_kernels::c::{Kernel, Unit};
+
+use crate::driver::{Address, Launch};
+
+/// Threads of a block that has a row for each warp; and of one that has one row, at least.
+const BLOCK_THREADS: usize = 256;
+const VECTOR_BYTES: usize = 16;
+/// Registers that one thread has for its elements, of 32 bits each.
+const VALUE_REGISTERS_MAX: usize = 32;
+/// The most threads of one row.
+const GROUP_MAX: usize = 512;
+
+/// A row's share among threads; see `rows.h` of the kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rows {
+    /// Threads of one row: a warp, or a block.
+    pub(crate) group: usize,
+    /// Vectors of each thread.
+    pub(crate) items: usize,
+    /// Elements of a vector.
+    pub(crate) vector: usize,
+    /// Lanes of a warp.
+    pub(crate) warp: usize,
+}
+
+impl Rows {
+    /// For rows of this length, which begin at these addresses and lie one after the other. `None` where they are too long.
+    pub(crate) fn new(dtype: DType, len: usize, warp: usize, addresses: &[Address]) -> Option<Rows> {
+        let vector = vector(dtype, len, addresses);
+        let vectors = len.div_ceil(vector).max(1);
+        let values_max = VALUE_REGISTERS_MAX / dtype.size_bytes().div_ceil(4);
+        let items_max = values_max / vector;
+        let mut group = warp;
+        while group * items_max < vectors {
+            group = if group == warp { BLOCK_THREADS } else { group * 2 };
+        }
+        let items = vectors.div_ceil(group).next_power_of_two();
+        (group <= GROUP_MAX).then_some(Rows { group, items, vector, warp })
+    }
+
+    /// For rows that are read several times by blocks of 256 threads.
+    pub(crate) fn streamed(dtype: DType, len: usize, warp: usize, addresses: &[Address]) -> Rows {
+        Rows { group: BLOCK_THREADS, items: 1, vector: vector(dtype, len, addresses), warp }
+    }
+
+    /// A kernel with these parameters; `mode` is the part of the unit that it is in.
+    pub(crate) fn kernel(&self, unit: Unit, entry: &'static str, mode: &'static str, dtype: DType) -> Kernel {
+        Kernel::new(unit, entry)
+            .dtype("T", dtype)
+            .integer("GROUP", self.group as i64)
+            .integer("ITEMS", self.items as i64)
+            .integer("VECTOR", self.vector as i64)
+            .integer("VECTOR_BYTES", (self.vector * dtype.size_bytes()) as i64)
+            .flag(mode, true)
+    }
+
+    /// A launch for so many rows.
+    pub(crate) fn launch(&self, rows: usize) -> Launch {
+        if self.group > self.warp {
+            return Launch::new(rows, self.group);
+        }
+        Launch::new(rows.div_ceil(BLOCK_THREADS / self.warp), BLOCK_THREADS)
+    }
+}
+
+/// As many elements as 16 bytes hold, where every row begins on such a boundary.
+fn vector(dtype: DType, len: usize, addresses: &[Address]) -> usize {
+    let width = VECTOR_BYTES / dtype.size_bytes();
+    let aligned = addresses.iter().all(|address| address.is_multiple_of(VECTOR_BYTES as u64));
+    if aligned && len.is_multiple_of(width) { width } else { 1 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_fit_their_threads() {
+        let of = |dtype, len, warp, address| {
+            let rows = Rows::new(dtype, len, warp, &[Address(address)]);
+            rows.map(|rows| (rows.group, rows.items, rows.vector))
+        };
+        assert_eq!(of(DType::F32, 1024, 32, 256), Some((32, 8, 4)));
+        assert_eq!(of(DType::F32, 1024, 32, 4), Some((32, 32, 1)));
+        assert_eq!(of(DType::F32, 16384, 32, 0), Some((512, 8, 4)));
+        assert_eq!(of(DType::F32, 16388, 32, 0), None);
+        assert_eq!(of(DType::F16, 1, 32, 0), Some((32, 1, 1)));
+        assert_eq!(of(DType::F32, 1024, 64, 256), Some((64, 4, 4)));
+        assert_eq!(of(DType::F32, 4096, 64, 256), Some((256, 4, 4)));
+    }
+}

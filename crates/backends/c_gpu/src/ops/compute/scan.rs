@@ -1,0 +1,231 @@
+//! Scan: rows in one pass, whatever their length; lines along another axis thread by thread, or as rows of a transposed copy
+//! where they are few and long.
+
+use panoply_core::op::compute::{Scan, ScanKind};
+use panoply_core::{DType, Result, Value};
+use panoply_kernels::c::{Kernel, SCAN};
+
+use crate::arguments::Arguments;
+use crate::context::Context;
+use crate::driver::{Address, Launch};
+use crate::layout::View;
+use crate::memory::Block;
+use crate::strides::Axes;
+
+const VECTOR_BYTES: usize = 16;
+/// Threads that a multiprocessor runs at once, with 64 registers each.
+const THREADS_PER_MULTIPROCESSOR: usize = 1024;
+const BLOCKS_MIN: usize = 8;
+/// Threads of a block that scans a row which is too long for a warp.
+const ROW_THREADS: usize = 256;
+const COLUMN_THREADS: usize = 128;
+/// Threads of a block that draws tiles, blocks of a multiprocessor, and tiles that a block holds.
+const LONG_THREADS: usize = 256;
+const LONG_BLOCKS: usize = 2;
+const LONG_SLOTS: usize = 2;
+/// Vectors of a thread in a tile; elements where there are no vectors.
+const LONG_VECTORS_MAX: usize = 11;
+const LONG_ELEMENTS_MAX: usize = 31;
+/// What a block needs beside its tiles.
+const LONG_SPARE_BYTES: usize = 1024;
+/// With fewer lines than this, and longer ones, a transposed copy costs less than idle threads.
+const LINES_MIN: usize = 8192;
+const TRANSPOSED_LEN_MIN: usize = 512;
+
+pub(crate) fn run(op: &Scan, context: &mut Context) -> Result<Value> {
+    let shape = op.output_shape();
+    let output = context.output(op.input.dtype(), shape)?;
+    if shape.elements() > 0 {
+        let source = context.input(&op.input)?;
+        let (len, inner) = (shape[op.axis], shape[op.axis + 1..].iter().product());
+        let lines = Lines { len, inner, outer: shape.elements() / (len * inner) };
+        if inner == 1 {
+            lines.rows(op, output.address, source, context)?;
+        } else if lines.outer * inner < LINES_MIN && len >= TRANSPOSED_LEN_MIN {
+            lines.transposed(op, output.address, source, context)?;
+        } else {
+            lines.columns(op, output.address, source, context)?;
+        }
+    }
+    Ok(Value::Tensor(output.into_tensor()))
+}
+
+/// The lines of a contiguous tensor along one axis: `[outer, len, inner]`.
+struct Lines {
+    outer: usize,
+    len: usize,
+    inner: usize,
+}
+
+impl Lines {
+    /// As rows, whether or not they are: `outer * inner` lines, one after the other.
+    fn rows(&self, op: &Scan, target: Address, source: Address, context: &mut Context) -> Result<()> {
+        let dtype = op.input.dtype();
+        let width = VECTOR_BYTES / dtype.size_bytes();
+        // Every row must begin on a boundary; a single one may end anywhere, unless that is where it begins.
+        let even = self.len.is_multiple_of(width) || self.outer * self.inner == 1 && !op.reversed;
+        let aligned = (target | source).is_multiple_of(VECTOR_BYTES as u64) && even;
+        let vector = if aligned { width } else { 1 };
+        let vectors = self.len.div_ceil(vector);
+        let (threads, items) = tile(vectors, vector, dtype, context.warp_lanes());
+        if vectors > threads * items {
+            return self.long_rows(op, vector, target, source, context);
+        }
+        let kernel = kernel(op, "scan_rows", threads)
+            .flag("ROWS", true)
+            .integer("BLOCKS_MIN", (THREADS_PER_MULTIPROCESSOR / threads).min(BLOCKS_MIN) as i64)
+            .integer("ITEMS", items as i64)
+            .integer("VECTOR", vector as i64)
+            .integer("VECTOR_BYTES", (vector * dtype.size_bytes()) as i64)
+            .word("REVERSED", "is_reversed")
+            .word("EXCLUSIVE", "is_exclusive");
+        let mut arguments = Arguments::new()
+            .address(target)
+            .address(source)
+            .u64(self.len as u64)
+            .u32(u32::from(op.reversed))
+            .u32(u32::from(op.excludes_own));
+        let blocks = self.outer * self.inner;
+        context.launch(&kernel, Launch::new(blocks, threads), &mut arguments)
+    }
+
+    /// Rows of several tiles, which blocks draw one after the other.
+    fn long_rows(
+        &self,
+        op: &Scan,
+        vector: usize,
+        target: Address,
+        source: Address,
+        context: &mut Context,
+    ) -> Result<()> {
+        let vector_bytes = vector * op.input.dtype().size_bytes();
+        let properties = context.driver.properties();
+        let slot_bytes = properties.shared_bytes_max as usize / (LONG_BLOCKS * LONG_SLOTS) - LONG_SPARE_BYTES;
+        // An odd number, so that the threads of a warp read from different banks.
+        let most = if vector == 1 { LONG_ELEMENTS_MAX } else { LONG_VECTORS_MAX };
+        let items = (slot_bytes / (LONG_THREADS * vector_bytes)).clamp(1, most);
+        let items = if items.is_multiple_of(2) { items - 1 } else { items };
+        let tiles_of_row = self.len.div_ceil(LONG_THREADS * items * vector);
+        let tiles = self.outer * self.inner * tiles_of_row;
+        let blocks = (properties.multiprocessors as usize * LONG_BLOCKS).min(tiles);
+        let (board, epoch) = context.scan_board(tiles)?;
+        let values = if op.input.dtype() == DType::F64 { context.scratch(tiles * 8)? } else { Address::NULL };
+        let kernel = kernel(op, "scan_long", LONG_THREADS)
+            .flag("LONG", true)
+            .integer("ITEMS", items as i64)
+            .integer("VECTOR", vector as i64)
+            .integer("VECTOR_BYTES", vector_bytes as i64)
+            .flag("REVERSED", op.reversed)
+            .flag("EXCLUSIVE", op.excludes_own);
+        let mut arguments = Arguments::new()
+            .address(target)
+            .address(source)
+            .u64(self.len as u64)
+            .size(tiles_of_row)
+            .size(tiles)
+            .address(board)
+            .address(board + WORD_BYTES)
+            .address(values)
+            .u32(epoch);
+        let launch = Launch::new(blocks, LONG_THREADS);
+        let shared_bytes = LONG_SLOTS * LONG_THREADS * items * vector_bytes;
+        context.launch(&kernel, launch.shared(shared_bytes), &mut arguments)
+    }
+
+    fn columns(&self, op: &Scan, target: Address, source: Address, context: &mut Context) -> Result<()> {
+        let lines = self.outer * self.inner;
+        let size = op.input.dtype().size_bytes() as i64;
+        let kernel = kernel(op, "scan_columns", COLUMN_THREADS)
+            .flag("COLUMNS", true)
+            .integer("VECTOR", 1)
+            .integer("VECTOR_BYTES", size);
+        let mut arguments = Arguments::new()
+            .address(target)
+            .address(source)
+            .u64(lines as u64)
+            .u64(self.len as u64)
+            .u64(self.inner as u64)
+            .u32(u32::from(op.reversed))
+            .u32(u32::from(op.excludes_own));
+        let launch = Launch::new(lines.div_ceil(COLUMN_THREADS), COLUMN_THREADS);
+        context.launch(&kernel, launch, &mut arguments)
+    }
+
+    fn transposed(&self, op: &Scan, target: Address, source: Address, context: &mut Context) -> Result<()> {
+        let (dtype, elements) = (op.input.dtype(), op.input.elements());
+        let turned = context.scratch(op.input.len_bytes())?;
+        let scanned = context.scratch(op.input.len_bytes())?;
+        let turn = |from: Address, first: usize, second: usize| {
+            let mut axes = Axes::<1>::new();
+            axes.push(second, [first as i64]);
+            axes.push(first, [1]);
+            axes.push(self.outer, [(first * second) as i64]);
+            axes.collapse(1);
+            View::of_axes(from, &axes, 0)
+        };
+        context.copy_view(turned, &turn(source, self.inner, self.len), dtype, elements)?;
+        self.rows(op, scanned, turned, context)?;
+        context.copy_view(target, &turn(scanned, self.len, self.inner), dtype, elements)
+    }
+}
+
+/// Threads of a block that scans a row, and vectors of each.
+fn tile(vectors: usize, vector: usize, dtype: DType, warp: usize) -> (usize, usize) {
+    let registers = vector * dtype.size_bytes().div_ceil(4);
+    match vectors.div_ceil(warp) {
+        0..=1 => (warp, 1),
+        2..=4 => (warp, 4),
+        // Each vector also has a running value of its own.
+        _ => (ROW_THREADS, (32 / registers).clamp(1, 8)),
+    }
+}
+
+fn kernel(op: &Scan, entry: &'static str, threads: usize) -> Kernel {
+    let kind = match op.kind {
+        ScanKind::Sum => 0,
+        ScanKind::Product => 1,
+        ScanKind::Max => 2,
+        ScanKind::Min => 3,
+    };
+    let dtype = op.input.dtype();
+    let kernel = Kernel::new(SCAN, entry).dtype("T", dtype).integer("KIND", kind).integer("THREADS", threads as i64);
+    if dtype.is_integer() { kernel.flag("INTEGER", true) } else { kernel }
+}
+
+/// Where the tiles of a scan publish their sums, after the count of those drawn. It is kept from scan to scan, whose words are
+/// told apart by epochs.
+#[derive(Default)]
+pub(crate) struct ScanBoard {
+    block: Option<Block>,
+    /// Smaller boards, which kernels under way may still use; together they are smaller than the present one.
+    #[allow(dead_code)] // Held so that the pool does not lend them.
+    retired: Vec<Block>,
+    tiles: usize,
+    epoch: u32,
+}
+
+/// A board begins with room for this many tiles.
+const BOARD_TILES_MIN: usize = 1 << 14;
+const WORD_BYTES: usize = 8;
+
+impl Context {
+    /// A board for so many tiles, and this launch's epoch, which none of its words has.
+    fn scan_board(&mut self, tiles: usize) -> Result<(Address, u32)> {
+        if self.scans.tiles < tiles {
+            let capacity = tiles.next_power_of_two().max(BOARD_TILES_MIN);
+            let block = self.memory.scratch((1 + capacity) * WORD_BYTES)?;
+            let old = self.scans.block.replace(block);
+            self.scans.retired.extend(old);
+            self.scans.tiles = capacity;
+            self.scans.epoch = u32::MAX;
+        }
+        let address = self.scans.block.as_ref().map_or(Address::NULL, |block| block.block.0);
+        if self.scans.epoch == u32::MAX {
+            let bytes = (1 + self.scans.tiles) * WORD_BYTES;
+            self.lasting(|context| context.fill(address, 0, bytes))?;
+            self.scans.epoch = 0;
+        }
+        self.scans.epoch += 1;
+        Ok((address, self.scans.epoch))
+    }
+}

@@ -1,0 +1,135 @@
+//! The fused pass: each block scores a part of the rows and keeps the nearest in its memory; the last block of each group of
+//! queries merges.
+
+use panoply_core::Result;
+use panoply_kernels::c::{Kernel, SEARCH_FEW};
+
+use super::Task;
+use crate::arguments::Arguments;
+use crate::context::Context;
+use crate::driver::{Address, Launch};
+
+/// Bytes of block memory that a launch may ask for on any device without thinking of occupancy.
+const SHARED_BYTES_MAX: usize = 72 << 10;
+/// Counters of the kernel for groups of queries that several blocks share.
+const TICKETS_MAX: usize = 4096;
+/// The most keys that the last block of a group merges for one query.
+const MERGED_KEYS_MAX: usize = 1 << 17;
+/// Scratch for the lists of all parts.
+const PARTS_BYTES_MAX: usize = 256 << 20;
+/// The least rounds of rows for one block: below it, merging costs more than sharing gains.
+const PART_ROUNDS_MIN: usize = 2;
+
+/// Queries that are searched anew are few; each is split for as many blocks as if this share of them were.
+const CHOSEN_SHARE: usize = 16;
+
+/// How the kernel is built and launched.
+struct Form {
+    queries: usize,
+    rows: usize,
+    steps: usize,
+    threads: usize,
+    blocks: usize,
+    /// Keys of a list in the block's memory, a power of two.
+    capacity: usize,
+    shared_bytes: usize,
+    lanes: usize,
+}
+
+impl Form {
+    fn new(task: &Task, queries: usize) -> Form {
+        let lanes = task.lanes();
+        // A round of at most 128 rows keeps the first choice of the nearest cheap.
+        let (rows, steps, threads, blocks) = match queries {
+            1 => (2, 4, 256, 4),
+            4 => (2, 4, 256, 2),
+            _ => (4, 1, 256, 2),
+        };
+        let round = threads / lanes * rows;
+        let capacity = (2 * task.k + 2 * round.max(64)).next_power_of_two();
+        let shared_bytes = queries * (capacity * 8 + task.dim * 4);
+        Form { queries, rows, steps, threads, blocks, capacity, shared_bytes, lanes }
+    }
+
+    /// The form with the most queries at a time that fits.
+    fn widest(task: &Task) -> Form {
+        let wanted = match task.query_count {
+            1 => 1,
+            2..=4 => 4,
+            _ => 16,
+        };
+        let form = Form::new(task, wanted);
+        match (form.shared_bytes <= SHARED_BYTES_MAX, wanted) {
+            (true, _) | (_, 1) => form,
+            (false, 16) if Form::new(task, 4).shared_bytes <= SHARED_BYTES_MAX => Form::new(task, 4),
+            _ => Form::new(task, 1),
+        }
+    }
+
+    fn kernel(&self, task: &Task) -> Kernel {
+        task.with_parameters(Kernel::new(SEARCH_FEW, "search_few"))
+            .integer("QUERIES", self.queries)
+            .integer("ROWS", self.rows)
+            .integer("STEPS", self.steps)
+            .integer("THREADS", self.threads)
+            .integer("BLOCKS", self.blocks)
+    }
+
+    /// Into how many parts the rows are split.
+    fn parts(&self, task: &Task, groups: usize, blocks: usize) -> usize {
+        if groups > TICKETS_MAX {
+            return 1;
+        }
+        let rounds = task.row_count.div_ceil(self.threads / self.lanes * self.rows);
+        let by_memory = PARTS_BYTES_MAX / (groups * self.queries * task.k * 8).max(1);
+        blocks.div_ceil(groups).min(rounds / PART_ROUNDS_MIN).min(MERGED_KEYS_MAX / task.k).min(by_memory).max(1)
+    }
+}
+
+/// Everything that the task asks for, in one launch.
+pub(super) fn run(task: &Task, context: &mut Context) -> Result<()> {
+    let form = Form::widest(task);
+    let groups = task.query_count.div_ceil(form.queries);
+    let blocks = context.multiprocessors() * form.blocks;
+    let parts = form.parts(task, groups, blocks);
+    launch(task, &form, Address::NULL, groups, parts, blocks.min(groups * parts), context)
+}
+
+/// The queries whose numbers are on the device, after how many they are. Where that is none, every block returns at once.
+pub(super) fn run_chosen(task: &Task, chosen: Address, context: &mut Context) -> Result<()> {
+    let form = Form::new(task, 1);
+    let blocks = context.multiprocessors() * form.blocks;
+    let parts = form.parts(task, task.query_count, blocks * CHOSEN_SHARE);
+    launch(task, &form, chosen, task.query_count, parts, blocks, context)
+}
+
+fn launch(
+    task: &Task,
+    form: &Form,
+    chosen: Address,
+    groups: usize,
+    parts: usize,
+    blocks: usize,
+    context: &mut Context,
+) -> Result<()> {
+    let lists_bytes = if parts > 1 { groups * form.queries * task.k * parts * 8 } else { 0 };
+    let lists = if lists_bytes > 0 { context.scratch(lists_bytes)? } else { Address::NULL };
+    let mut arguments = Arguments::new()
+        .address(task.rows)
+        .address(task.queries)
+        .address(task.filter)
+        .address(task.lengths)
+        .address(chosen)
+        .address(lists)
+        .address(task.ids)
+        .address(task.scores)
+        .size(task.row_count)
+        .size(task.dim)
+        .size(task.query_count)
+        .size(task.k)
+        .size(task.places)
+        .size(form.capacity)
+        .size(parts);
+    let launch = Launch::new(blocks, form.threads).shared(form.shared_bytes);
+    context.launch(&form.kernel(task), launch, &mut arguments)
+}

@@ -1,0 +1,277 @@
+//! Search with many queries. In order:
+//!
+//! 1. A sample of the rows is scored, of each group of them the nearest score is kept, and the k-th nearest of those becomes
+//!    each query's threshold: no row farther away can be in the result.
+//! 2. A pass over all rows lists those up to the threshold. Where a list might not hold them, there are several, over more and
+//!    more of the rows; after each but the last, the threshold is tightened and the list cut down to the nearest so far.
+//! 3. The k nearest of each list are the result. Queries whose list ran over, as an adversarial order of rows can bring
+//!    about, are searched again by the fused pass, which takes any order. Which ones, only the device knows.
+
+use panoply_core::op::compute::Metric;
+use panoply_core::{DType, Result};
+use panoply_kernels::c::{Kernel, SEARCH_MANY, SEARCH_MEASURE, SEARCH_PACK, SEARCH_SELECT};
+
+use super::schedule::{Schedule, ScorePass};
+use super::shape::Shape;
+use super::{Task, WIDE_BYTES, few};
+use crate::arguments::Arguments;
+use crate::context::Context;
+use crate::driver::{Address, Launch};
+
+/// Below so many queries, the fused pass is as fast as the rows can be read.
+const QUERIES_MIN: usize = 5;
+/// With fewer queries too, if as many neighbours are wanted from as many rows: the fused pass would merge long lists.
+const LONG_K_MIN: usize = 65;
+const LONG_ROWS_MIN: usize = 1 << 16;
+/// Row numbers of the last tile must not wrap.
+const ROWS_MAX: usize = u32::MAX as usize - 1024;
+/// Keys of a query's list of candidates.
+pub(super) const LIST_KEYS_MIN: usize = 2048;
+pub(super) const LIST_KEYS_MAX: usize = 16384;
+/// Bytes of all lists; more queries are taken in turns.
+const LISTS_BYTES_MAX: usize = 256 << 20;
+const MEASURE_THREADS: usize = 256;
+const PACK_THREADS: usize = 256;
+const SELECT_THREADS: usize = 256;
+/// Keys that the kernel ranks by counting, and room for the result; see `RANKED_MAX` in the kernels.
+const SELECT_SPARE_MIN: usize = 256;
+
+/// Whether this path is the better one, and the device has what it needs.
+pub(super) fn takes(task: &Task, matrix_tiles: bool) -> bool {
+    let long = task.k >= LONG_K_MIN && task.row_count >= LONG_ROWS_MIN;
+    (task.query_count >= QUERIES_MIN || long)
+        && matrix_tiles
+        && task.query_type == task.row_type
+        && (1..=ROWS_MAX).contains(&task.row_count)
+        && task.dim > 0
+}
+
+pub(super) fn run(task: Task, context: &mut Context) -> Result<()> {
+    let task = aligned(task, context)?;
+    let capacity = list_keys(&task, context);
+    let turn = (LISTS_BYTES_MAX / (capacity * 8)).next_multiple_of(128);
+    for begin in (0..task.query_count).step_by(turn) {
+        let query_bytes = task.dim * task.query_type.size_bytes();
+        let part = Task {
+            queries: task.queries + begin * query_bytes,
+            query_count: turn.min(task.query_count - begin),
+            ids: task.ids + begin * task.places * 4,
+            scores: task.scores + begin * task.places * 4,
+            ..task
+        };
+        Turn::new(&part, capacity, context)?.run(context)?;
+    }
+    Ok(())
+}
+
+/// Whether the matrix unit's sums are the scores themselves.
+fn is_exact(task: &Task) -> bool {
+    match task.row_type {
+        DType::I8 => true,
+        DType::F16 | DType::BF16 => task.metric != Metric::Euclidean,
+        _ => false,
+    }
+}
+
+fn list_keys(task: &Task, context: &Context) -> usize {
+    let room = context.driver.properties().shared_bytes_max as usize / 8 - spare_keys(task);
+    (task.k * 8).next_power_of_two().clamp(LIST_KEYS_MIN, 1 << room.min(LIST_KEYS_MAX).ilog2())
+}
+
+/// Room for the result in a block's memory.
+fn spare_keys(task: &Task) -> usize {
+    task.k.next_power_of_two().max(SELECT_SPARE_MIN)
+}
+
+/// The same task with rows and queries on 16-byte boundaries, padded with zeros where they are not.
+fn aligned(task: Task, context: &mut Context) -> Result<Task> {
+    let wide = WIDE_BYTES / task.row_type.size_bytes();
+    let dim = task.dim.next_multiple_of(wide);
+    let fits = |address: Address| dim == task.dim && address.is_multiple_of(WIDE_BYTES as u64);
+    let rows = if fits(task.rows) { task.rows } else { pack(&task, task.rows, task.row_count, dim, context)? };
+    let queries =
+        if fits(task.queries) { task.queries } else { pack(&task, task.queries, task.query_count, dim, context)? };
+    Ok(Task { rows, queries, dim, ..task })
+}
+
+fn pack(task: &Task, source: Address, rows: usize, padded: usize, context: &mut Context) -> Result<Address> {
+    let word = match task.row_type.size_bytes() {
+        1 => "u8",
+        2 => "u16",
+        _ => "u32",
+    };
+    let target = context.scratch(rows * padded * task.row_type.size_bytes())?;
+    let kernel = Kernel::new(SEARCH_PACK, "pack_rows").word("T", word).integer("THREADS", PACK_THREADS);
+    let mut arguments = Arguments::new().address(target).address(source).u64(rows as u64).size(task.dim).size(padded);
+    let launch = context.blocks(rows * context.warp_lanes(), PACK_THREADS, 1);
+    context.launch(&kernel, launch, &mut arguments)?;
+    Ok(target)
+}
+
+/// What a pass writes to the lists. The numbers are those of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Writes {
+    /// Candidates.
+    List = 0,
+    /// Every score.
+    All = 1,
+    /// The nearest score of each group of rows.
+    Nearest = 2,
+}
+
+/// As many queries as there is room for lists.
+struct Turn<'a> {
+    task: &'a Task,
+    exact: bool,
+    capacity: usize,
+    lists: Address,
+    counts: Address,
+    thresholds: Address,
+    chosen: Address,
+    /// The sums of the queries' squares, where they are needed.
+    squares: Address,
+    shape: Shape,
+}
+
+impl<'a> Turn<'a> {
+    fn new(task: &'a Task, capacity: usize, context: &mut Context) -> Result<Turn<'a>> {
+        let (queries, exact) = (task.query_count, is_exact(task));
+        let plain = exact && task.metric == Metric::Dot;
+        Ok(Turn {
+            task,
+            exact,
+            capacity,
+            lists: context.scratch(queries * capacity * 8)?,
+            counts: context.scratch(queries * 4)?,
+            thresholds: context.scratch(queries * 8)?,
+            chosen: context.scratch((queries + 1) * 4)?,
+            squares: if plain { Address::NULL } else { context.scratch(queries * 4)? },
+            shape: Shape::new(task, context),
+        })
+    }
+
+    fn run(&self, context: &mut Context) -> Result<()> {
+        if !self.squares.is_null() {
+            self.measure(context)?;
+        }
+        let task = self.task;
+        let schedule = Schedule::new(task.row_count, task.k, &self.shape, self.capacity, self.exact);
+        let (writes, given) =
+            (if schedule.all { Writes::All } else { Writes::Nearest }, schedule.sample.tiles * schedule.tile_keys);
+        self.score(schedule.sample, writes, schedule.shared_by(&self.shape), context)?;
+        if schedule.lists.is_empty() {
+            return self.select(given, After::Last, context);
+        }
+        self.select(given, After::Sample, context)?;
+        for (index, pass) in schedule.lists.iter().enumerate() {
+            self.score(*pass, Writes::List, 1, context)?;
+            self.select(0, if index + 1 == schedule.lists.len() { After::Last } else { After::Kept }, context)?;
+        }
+        few::run_chosen(task, self.chosen, context)
+    }
+
+    fn parameters(&self, kernel: Kernel) -> Kernel {
+        self.task.with_parameters(kernel).flag("EXACT", self.exact)
+    }
+
+    fn measure(&self, context: &mut Context) -> Result<()> {
+        let task = self.task;
+        let kernel = task.with_parameters(Kernel::new(SEARCH_MEASURE, "measure")).integer("THREADS", MEASURE_THREADS);
+        let mut arguments =
+            Arguments::new().address(task.queries).address(self.squares).size(task.query_count).size(task.dim);
+        let blocks = task.query_count.div_ceil(MEASURE_THREADS / context.warp_lanes()).min(1024);
+        context.launch(&kernel, Launch::new(blocks, MEASURE_THREADS), &mut arguments)
+    }
+
+    fn score(&self, pass: ScorePass, writes: Writes, shared_by: usize, context: &mut Context) -> Result<()> {
+        let (task, shape) = (self.task, &self.shape);
+        let kernel = shape
+            .parameters(self.parameters(Kernel::new(SEARCH_MANY, "search_many")))
+            .integer("PASS", writes as i64)
+            .integer("SHARED_BY", shared_by);
+        let mut arguments = Arguments::new()
+            .address(task.rows)
+            .address(task.queries)
+            .address(task.filter)
+            .address(task.lengths)
+            .address(self.squares)
+            .address(self.thresholds)
+            .address(self.lists)
+            .address(self.counts)
+            .size(task.row_count)
+            .size(task.query_count)
+            .size(task.dim)
+            .size(self.capacity)
+            .size(pass.tiles)
+            .size(pass.step)
+            .size(pass.left_out);
+        let query_tiles = task.query_count.div_ceil(shape.tile_queries);
+        let blocks = context.multiprocessors() * shape.blocks;
+        let parts = (blocks / query_tiles).clamp(1, pass.tiles);
+        let launch = Launch::grid([query_tiles, parts, 1], shape.threads());
+        context.launch(&kernel, launch.shared(shape.shared_bytes), &mut arguments)
+    }
+
+    fn select(&self, given: usize, after: After, context: &mut Context) -> Result<()> {
+        let task = self.task;
+        let kernel = Kernel::new(SEARCH_SELECT, "search_select")
+            .integer("METRIC", task.metric_number())
+            .integer("THREADS", SELECT_THREADS);
+        let (ids, scores) = if after == After::Last { (task.ids, task.scores) } else { (Address::NULL, Address::NULL) };
+        let mut arguments = Arguments::new()
+            .address(self.lists)
+            .address(self.counts)
+            .address(self.thresholds)
+            .address(self.chosen)
+            .address(ids)
+            .address(scores)
+            .size(given)
+            .size(self.capacity)
+            .size(task.k)
+            .size(task.places)
+            .size(spare_keys(task))
+            .u32(u32::from(after == After::Kept));
+        let shared_bytes = (self.capacity + spare_keys(task)) * 8;
+        let launch = Launch::new(task.query_count, SELECT_THREADS).shared(shared_bytes);
+        context.launch(&kernel, launch, &mut arguments)
+    }
+}
+
+/// What becomes of the lists after a pass.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum After {
+    /// They give a threshold, and the next pass finds their rows again.
+    Sample,
+    /// They give a threshold, and their nearest stay.
+    Kept,
+    /// They give the result.
+    Last,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_devices_and_mixed_types_take_the_fused_pass() {
+        let task = Task {
+            row_type: DType::F16,
+            query_type: DType::F16,
+            metric: Metric::Dot,
+            rows: Address::NULL,
+            queries: Address::NULL,
+            filter: Address::NULL,
+            lengths: Address::NULL,
+            ids: Address::NULL,
+            scores: Address::NULL,
+            row_count: 1000,
+            dim: 16,
+            query_count: 100,
+            k: 10,
+            places: 10,
+        };
+        assert!(takes(&task, true) && !takes(&task, false));
+        assert!(!takes(&Task { query_type: DType::F32, ..task }, true));
+        assert!(!takes(&Task { query_count: 2, ..task }, true));
+    }
+}

@@ -1,0 +1,300 @@
+//! Fft and Ifft: long lines of complex numbers in two passes over tiles, which is faster than cuFFT; all others through the vendor's
+//! library where there is one, else through our passes. Lines along an axis that is not the last are turned first, and turned back.
+
+use std::rc::Rc;
+
+use panoply_core::op::signal::{Fft, Ifft};
+use panoply_core::{DType, Error, Result, Shape, Strides, Support, Tensor, Value};
+use panoply_kernels::c::{FFT, FFT_TILES, Kernel};
+
+use crate::arguments::Arguments;
+use crate::context::Context;
+use crate::driver::{Address, Launch};
+use crate::layout::{Layout, View};
+use crate::library::TransformKind;
+
+/// The small factors of a pass, tried in this order.
+const RADICES: [u32; 9] = [16, 8, 4, 2, 3, 5, 7, 11, 13];
+/// How a line lies in memory; see the kernel.
+const COMPLEX: u32 = 0;
+const REAL: u32 = 1;
+const HALF: u32 = 2;
+/// The longest line: kernels count its elements with 32 bits.
+const LEN_MAX: usize = i32::MAX as usize;
+const THREADS: usize = 256;
+/// Lines that are transformed by tiles: as matrices whose sides have from 512 to 2048 elements.
+const TILED_LOG2: std::ops::RangeInclusive<u32> = 18..=22;
+/// Elements that a thread of such a pass has.
+const TILED_PER_THREAD: usize = 16;
+/// Lines of a tile, where the block's memory has room for them, and else.
+const TILE_LINES: [usize; 2] = [8, 4];
+/// Threads of a multiprocessor that have registers enough for such a pass.
+const TILED_THREADS: usize = 1024;
+/// With fewer elements in all, the library's kernels fill the device better.
+const TILED_ELEMENTS_MIN: usize = 1 << 21;
+/// The library takes real numbers two at a time.
+const REAL_ALIGN_BYTES: u64 = 8;
+
+/// Whether lines of this length are transformed.
+pub(crate) fn supports(len: usize) -> Support {
+    if len <= LEN_MAX { Support::Yes } else { Support::No(format!("a line has at most {LEN_MAX} elements, not {len}")) }
+}
+
+pub(crate) fn run(op: &Fft, context: &mut Context) -> Result<Value> {
+    let kind = if op.input.dtype() == DType::F32 { TransformKind::FromReal } else { TransformKind::Forward };
+    let len = op.input.shape()[op.axis];
+    transform(&op.input, op.axis, (kind, len), op.output_shape()?, context)
+}
+
+pub(crate) fn run_inverse(op: &Ifft, context: &mut Context) -> Result<Value> {
+    let (kind, len) = match op.real_len {
+        Some(len) => (TransformKind::ToReal, len),
+        None => (TransformKind::Inverse, op.input.shape()[op.axis]),
+    };
+    transform(&op.input, op.axis, (kind, len), op.output_shape()?, context)
+}
+
+fn transform(
+    input: &Tensor,
+    axis: usize,
+    (kind, len): (TransformKind, usize),
+    shape: Shape,
+    context: &mut Context,
+) -> Result<Value> {
+    let dtype = if kind == TransformKind::ToReal { DType::F32 } else { DType::Complex64 };
+    let output = context.output(dtype, shape)?;
+    if shape.elements() == 0 {
+        return Ok(Value::Tensor(output.into_tensor()));
+    }
+    let last = shape.rank() - 1;
+    let mut order: Vec<usize> = (0..=last).collect();
+    order.swap(axis, last);
+    let source = context.input(&input.permute(&order)?)?;
+    let target = match axis == last {
+        true => output.address,
+        false => context.scratch(shape.elements() * dtype.size_bytes())?,
+    };
+    let lines = Lines { kind, len, lines: shape.elements() / shape[axis], source, target };
+    let large = lines.lines * lines.len >= TILED_ELEMENTS_MIN;
+    let done = (large && lines.by_tiles(context)?) || lines.by_library(context)? || lines.by_tiles(context)?;
+    if !done {
+        lines.by_passes(context)?;
+    }
+    if axis != last {
+        let mut turned = shape.to_vec();
+        turned.swap(axis, last);
+        let mut steps = Shape::new(turned)?.contiguous_strides().to_vec();
+        steps.swap(axis, last);
+        let view = View { address: target, layout: Layout::new(&shape, &Strides::new(steps)?) };
+        context.copy_view(output.address, &view, dtype, shape.elements())?;
+    }
+    Ok(Value::Tensor(output.into_tensor()))
+}
+
+/// Contiguous lines on the device. `len` counts the real elements where one side is real.
+struct Lines {
+    kind: TransformKind,
+    len: usize,
+    lines: usize,
+    source: Address,
+    target: Address,
+}
+
+impl Lines {
+    fn half(&self) -> usize {
+        self.len / 2 + 1
+    }
+
+    /// What the output is multiplied with.
+    fn factor(&self) -> f32 {
+        match self.kind {
+            TransformKind::Forward | TransformKind::FromReal => 1.0,
+            TransformKind::Inverse | TransformKind::ToReal => 1.0 / self.len as f32,
+        }
+    }
+
+    /// The transform in two passes over tiles; false where the lines are not fit for it, or there is no memory between the passes.
+    fn by_tiles(&self, context: &mut Context) -> Result<bool> {
+        let complex = matches!(self.kind, TransformKind::Forward | TransformKind::Inverse);
+        if !complex || !self.len.is_power_of_two() || !TILED_LOG2.contains(&self.len.ilog2()) {
+            return Ok(false);
+        }
+        let rows = 1 << (self.len.ilog2() / 2);
+        let cols = self.len / rows;
+        let between = match context.scratch(self.lines * self.len * DType::Complex64.size_bytes()) {
+            Err(Error::OutOfMemory { .. }) => return Ok(false),
+            scratch => scratch?,
+        };
+        self.tiled_pass(true, [rows, cols], [between, self.source], context)?;
+        self.tiled_pass(false, [rows, cols], [self.target, between], context)?;
+        Ok(true)
+    }
+
+    fn tiled_pass(
+        &self,
+        first: bool,
+        [rows, cols]: [usize; 2],
+        [target, source]: [Address; 2],
+        context: &mut Context,
+    ) -> Result<()> {
+        let (len, across) = if first { (rows, cols) } else { (cols, rows) };
+        let tile_bytes = |lines: usize| lines * (len + len / 16 + 16 / lines) * DType::Complex64.size_bytes();
+        let [many, few] = TILE_LINES;
+        let room = context.driver.properties().shared_bytes_max as usize;
+        let lines = if tile_bytes(many) <= room { many } else { few };
+        let threads = lines * len / TILED_PER_THREAD;
+        let kernel = Kernel::new(FFT_TILES, "fft_tiles")
+            .integer("LEN", len)
+            .integer("LINES", lines)
+            .flag("INVERSE", self.kind == TransformKind::Inverse)
+            .flag("FIRST", first)
+            .integer("BLOCKS", TILED_THREADS / threads);
+        let mut arguments = Arguments::new().address(target).address(source).size(rows).size(cols).f32(self.factor());
+        let launch = Launch::new(self.lines * across / lines, threads);
+        context.launch(&kernel, launch.shared(tile_bytes(lines)), &mut arguments)
+    }
+
+    /// The transform by the library; false where it does not take this one.
+    fn by_library(&self, context: &mut Context) -> Result<bool> {
+        if self.len == 1 || self.len > LEN_MAX {
+            return Ok(false);
+        }
+        let driver = Rc::clone(&context.driver);
+        let Some(library) = driver.transforms() else { return Ok(false) };
+        let Some(plan) = library.plan(self.len, self.lines, self.kind) else { return Ok(false) };
+        let workspace = context.scratch(plan.workspace_bytes())?;
+        let source = match self.kind {
+            TransformKind::ToReal => self.packed_halves(context)?,
+            TransformKind::FromReal if !self.source.is_multiple_of(REAL_ALIGN_BYTES) => {
+                let bytes = self.lines * self.len * size_of::<f32>();
+                let aligned = context.scratch(bytes)?;
+                context.copy(aligned, self.source, bytes)?;
+                aligned
+            }
+            TransformKind::Forward | TransformKind::Inverse | TransformKind::FromReal => self.source,
+        };
+        if !context.is_rehearsal() {
+            plan.run(source, self.target, workspace)?;
+        }
+        if self.kind == TransformKind::Inverse {
+            let count = self.lines * self.len;
+            let mut arguments = Arguments::new().address(self.target).u64(count as u64).f32(self.factor());
+            let launch = context.blocks(count.div_ceil(2), THREADS, 4);
+            context.launch(&Kernel::new(FFT, "scale"), launch, &mut arguments)?;
+        }
+        Ok(true)
+    }
+
+    /// A scaled copy of the input, which the library overwrites.
+    fn packed_halves(&self, context: &mut Context) -> Result<Address> {
+        let count = self.lines * self.half();
+        let packed = context.scratch(count * DType::Complex64.size_bytes())?;
+        let mut arguments = Arguments::new()
+            .address(packed)
+            .address(self.source)
+            .u64(self.lines as u64)
+            .size(self.len)
+            .f32(self.factor());
+        let launch = context.blocks(count, THREADS, 4);
+        context.launch(&Kernel::new(FFT, "pack_half"), launch, &mut arguments)?;
+        Ok(packed)
+    }
+
+    /// The transform by our kernels, one pass for each factor of the length.
+    fn by_passes(&self, context: &mut Context) -> Result<()> {
+        if self.len > LEN_MAX {
+            let reason = format!("a line has at most {LEN_MAX} elements, not {}", self.len);
+            return Err(Error::Unsupported { op: "fft", reason });
+        }
+        let len = self.len as u32;
+        let factors = factors(len);
+        let bytes = self.lines * self.len * DType::Complex64.size_bytes();
+        let mut between = [Address::NULL; 2];
+        for place in between.iter_mut().take(factors.len() - 1) {
+            *place = context.scratch(bytes)?;
+        }
+        let (mut source, mut stride) = (self.source, 1);
+        for (number, radix) in factors.iter().enumerate() {
+            let (first, last) = (number == 0, number + 1 == factors.len());
+            let target = if last { self.target } else { between[number % 2] };
+            let pass = Round { len, length: len / stride, stride, radix: *radix, first, last };
+            self.pass(&pass, [target, source], context)?;
+            (source, stride) = (target, stride * radix);
+        }
+        Ok(())
+    }
+
+    fn pass(&self, pass: &Round, [target, source]: [Address; 2], context: &mut Context) -> Result<()> {
+        let small = pass.radix <= RADICES[0];
+        let (from, to, sign) = match self.kind {
+            TransformKind::Forward => (COMPLEX, COMPLEX, -1.0_f32),
+            TransformKind::Inverse => (COMPLEX, COMPLEX, 1.0),
+            TransformKind::FromReal => (REAL, HALF, -1.0),
+            TransformKind::ToReal => (HALF, REAL, 1.0),
+        };
+        let (from, to) = (if pass.first { from } else { COMPLEX }, if pass.last { to } else { COMPLEX });
+        let kernel = Kernel::new(FFT, if small { "butterfly" } else { "plain_sum" })
+            .integer("RADIX", if small { pass.radix } else { 1 });
+        let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+        let scale = if pass.last { self.factor() } else { 1.0 };
+        let mut arguments = Arguments::new().address(target).address(source).structure(&[
+            self.lines as u64,
+            pair(pass.len, pass.length),
+            pair(pass.stride, pass.radix),
+            pair(scale.to_bits(), sign.to_bits()),
+            pair(from, to),
+        ]);
+        let threads_wanted = self.lines * self.len / if small { pass.radix as usize } else { 1 };
+        let launch = context.blocks(threads_wanted, THREADS, 1);
+        context.launch(&kernel, launch, &mut arguments)
+    }
+}
+
+/// One pass over all lines; see the kernel.
+struct Round {
+    len: u32,
+    length: u32,
+    stride: u32,
+    radix: u32,
+    first: bool,
+    last: bool,
+}
+
+/// Factors whose product is the length: small ones as large as possible, then primes. Never none.
+fn factors(len: u32) -> Vec<u32> {
+    let (mut factors, mut rest) = (Vec::new(), len);
+    let mut take = |rest: &mut u32, factor: u32| {
+        while rest.is_multiple_of(factor) {
+            factors.push(factor);
+            *rest /= factor;
+        }
+    };
+    for radix in RADICES {
+        take(&mut rest, radix);
+    }
+    let mut prime = 17;
+    while rest > 1 && u64::from(prime) * u64::from(prime) <= u64::from(rest) {
+        take(&mut rest, prime);
+        prime += 2;
+    }
+    if rest > 1 || factors.is_empty() {
+        factors.push(rest);
+    }
+    factors
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn factors_multiply_to_the_length() {
+        assert_eq!(factors(1), [1]);
+        assert_eq!(factors(1024), [16, 16, 4]);
+        assert_eq!(factors(1009), [1009]);
+        assert_eq!(factors(2 * 17 * 17 * 19), [2, 17, 17, 19]);
+        for len in (1..3000).chain([1 << 30, u32::MAX / 2, 65_537 * 3, 46_337 * 46_337]) {
+            assert_eq!(factors(len).iter().product::<u32>(), len);
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! Several ops as one launch: equal small products and maps, and searches of the same rows. Callers that send such ops at the
+//! same time pay for one.
+
+use panoply_core::op::compute::{ComputeOp, Map, MatMul, Search};
+use panoply_core::{Buffer, Item, Op, Result, Tensor, Value};
+use panoply_kernels::c::{Kernel, MATMUL, activation_number};
+
+use super::compute::{map, matmul, search};
+use crate::arguments::Arguments;
+use crate::context::{Context, Output};
+use crate::driver::{Address, Launch};
+
+/// Products of more multiplications than this keep the device busy by themselves.
+const PRODUCT_FLOPS_MAX: usize = 2 * 256 * 256 * 256;
+/// The most queries that searches of the same rows are joined to.
+const QUERIES_MAX: usize = 4096;
+/// The most ops in one launch, and the most elements that they may read and write.
+const OPS_MAX: usize = 1024;
+const ELEMENTS_MAX: usize = 1 << 22;
+/// What comes from the host together begins at multiples of this.
+const ALIGN_BYTES: usize = 256;
+
+/// What can be joined.
+#[derive(Clone, Copy)]
+enum Kind {
+    Maps,
+    Products,
+    Searches,
+}
+
+/// How many items at the front of the batch can be one launch; 1 where they cannot, and 0 of none.
+pub(crate) fn joinable(items: &[Item], context: &Context) -> usize {
+    let Some((first, rest)) = items.split_first() else { return 0 };
+    if rest.is_empty() || !context.driver.properties().pointers {
+        return 1;
+    }
+    let most = match (kind(&first.op), &first.op) {
+        (None, _) => return 1,
+        (_, Op::Compute(ComputeOp::Search(op))) => QUERIES_MAX / op.queries.shape()[0].max(1),
+        (_, op) => ELEMENTS_MAX / elements(op).max(1),
+    };
+    let others = most.clamp(1, OPS_MAX) - 1;
+    1 + rest.iter().take(others).take_while(|item| same(&first.op, &item.op)).count()
+}
+
+/// Queues all of them as one.
+pub(crate) fn run(items: &[Item], context: &mut Context) -> Result<Vec<Value>> {
+    match items.first().and_then(|first| kind(&first.op)) {
+        Some(Kind::Maps) => map::run_many(&ops(items, as_map), context),
+        Some(Kind::Products) => products(&ops(items, as_product), context),
+        Some(Kind::Searches) => searches(&ops(items, as_search), context),
+        None => Ok(Vec::new()),
+    }
+}
+
+/// Loads what several ops like this one need together, where they can be joined.
+pub(crate) fn rehearse(op: &Op, context: &mut Context) {
+    if context.driver.properties().pointers && kind(op).is_some() {
+        let item = |token| Item { token, op: op.clone() };
+        // The op itself will show what is wrong with it.
+        drop(run(&[item(0), item(1)], context));
+    }
+}
+
+fn kind(op: &Op) -> Option<Kind> {
+    match op {
+        Op::Compute(ComputeOp::Map(op)) if map::is_small(op) => Some(Kind::Maps),
+        Op::Compute(ComputeOp::MatMul(op)) if is_small(op) => Some(Kind::Products),
+        Op::Compute(ComputeOp::Search(op)) if is_plain(op) => Some(Kind::Searches),
+        _ => None,
+    }
+}
+
+fn as_map(op: &ComputeOp) -> Option<&Map> {
+    if let ComputeOp::Map(op) = op { Some(op) } else { None }
+}
+
+fn as_product(op: &ComputeOp) -> Option<&MatMul> {
+    if let ComputeOp::MatMul(op) = op { Some(op) } else { None }
+}
+
+fn as_search(op: &ComputeOp) -> Option<&Search> {
+    if let ComputeOp::Search(op) = op { Some(op) } else { None }
+}
+
+fn ops<'a, T>(items: &'a [Item], of: fn(&'a ComputeOp) -> Option<&'a T>) -> Vec<&'a T> {
+    items.iter().filter_map(|item| if let Op::Compute(op) = &item.op { of(op) } else { None }).collect()
+}
+
+/// Elements of an op's inputs.
+fn elements(op: &Op) -> usize {
+    let mut elements = 0;
+    op.for_each_tensor(&mut |tensor| elements += tensor.elements());
+    elements
+}
+
+/// Whether an op can be joined with one that can.
+fn same(first: &Op, other: &Op) -> bool {
+    match (first, other) {
+        (Op::Compute(ComputeOp::Map(a)), Op::Compute(ComputeOp::Map(b))) => map::same(a, b),
+        (Op::Compute(ComputeOp::MatMul(a)), Op::Compute(ComputeOp::MatMul(b))) => {
+            let shapes = |op: &MatMul| (*op.a.shape(), *op.b.shape(), op.transpose_a, op.transpose_b, op.a.dtype());
+            let rest = |op: &MatMul| (op.alpha.to_bits(), op.activation, op.precision);
+            shapes(a) == shapes(b) && rest(a) == rest(b) && is_small(b)
+        }
+        (Op::Compute(ComputeOp::Search(a)), Op::Compute(ComputeOp::Search(b))) => {
+            let asked = |op: &Search| (op.metric, op.k, op.queries.dtype(), op.queries.shape()[1]);
+            let same_norms = match (&a.row_norms, &b.row_norms) {
+                (Some(a), Some(b)) => same_view(a, b),
+                (None, None) => true,
+                _ => false,
+            };
+            is_plain(b) && asked(a) == asked(b) && same_view(&a.rows, &b.rows) && same_norms
+        }
+        _ => false,
+    }
+}
+
+/// Whether two tensors are the same elements of the same memory.
+fn same_view(a: &Tensor, b: &Tensor) -> bool {
+    let same_buffer = match (a.buffer(), b.buffer()) {
+        (Buffer::Device(a), Buffer::Device(b)) => a.device() == b.device() && a.token() == b.token(),
+        // Both are alive, so that one address is one buffer.
+        (Buffer::Host(a), Buffer::Host(b)) => std::ptr::eq(a.bytes(), b.bytes()),
+        _ => false,
+    };
+    let lies = |tensor: &Tensor| (tensor.dtype(), *tensor.shape(), *tensor.strides(), tensor.offset());
+    same_buffer && lies(a) == lies(b)
+}
+
+/// Whether a search can be one of several with the same rows.
+fn is_plain(op: &Search) -> bool {
+    op.filter.is_none() && matches!(op.queries.buffer(), Buffer::Host(_))
+}
+
+/// Whether a product is one that the joined kernel takes: two small plain matrices.
+fn is_small(op: &MatMul) -> bool {
+    let matrix = |tensor: &Tensor| tensor.shape().rank() == 2 && tensor.is_contiguous();
+    let plain = op.c.is_none() && op.bias.is_none() && matrix(&op.a) && matrix(&op.b);
+    plain
+        && op.a.elements() + op.b.elements() <= ELEMENTS_MAX / 16
+        && op.matmul_shape().is_ok_and(|shape| {
+            let flops = 2 * shape.m * shape.n * shape.k;
+            flops > 0 && flops <= PRODUCT_FLOPS_MAX
+        })
+}
+
+fn products(ops: &[&MatMul], context: &mut Context) -> Result<Vec<Value>> {
+    let Some(op) = ops.first() else { return Ok(Vec::new()) };
+    let mut table = Table::default();
+    let mut outputs: Vec<Output> = Vec::with_capacity(ops.len());
+    for op in ops {
+        let output = context.output(op.output_dtype(), op.output_shape()?)?;
+        table.push(output.address);
+        table.push_input(&op.a, context)?;
+        table.push_input(&op.b, context)?;
+        outputs.push(output);
+    }
+    let (table, _) = table.upload(context)?;
+    let shape = op.matmul_shape()?;
+    let steps = |tensor: &Tensor, turned: bool| {
+        let cols = tensor.shape()[1] as u64;
+        if turned { [1, cols] } else { [cols, 1] }
+    };
+    let kernel = Kernel::new(MATMUL, "matmul_many")
+        .dtype("T", op.a.dtype())
+        .dtype("R", op.output_dtype())
+        .dtype("S", op.output_dtype())
+        .integer("BIAS", 0)
+        .integer("ACTIVATION", activation_number(op.activation))
+        .flag("HAS_C", false);
+    let mut arguments = Arguments::new()
+        .address(table)
+        .sizes(&matmul::sizes(&shape, outputs.len(), op.alpha, 0.0))
+        .structure(&steps(&op.a, op.transpose_a))
+        .structure(&steps(&op.b, op.transpose_b));
+    let tiles = |count: usize| count.div_ceil(matmul::TILE);
+    let grid = [tiles(shape.n), tiles(shape.m), outputs.len()];
+    context.launch(&kernel, Launch::grid(grid, matmul::THREADS), &mut arguments)?;
+    Ok(outputs.into_iter().map(|output| Value::Tensor(output.into_tensor())).collect())
+}
+
+fn searches(ops: &[&Search], context: &mut Context) -> Result<Vec<Value>> {
+    let Some(first) = ops.first() else { return Ok(Vec::new()) };
+    let joined = first.with_queries_of(ops)?;
+    let (ids, scores) = search::run(&joined, context)?.into_pair()?;
+    let mut begin = 0;
+    let mut values = Vec::with_capacity(ops.len());
+    for op in ops {
+        let end = begin + op.queries.shape()[0];
+        values.push(Value::Pair(ids.slice(0, begin, end)?, scores.slice(0, begin, end)?));
+        begin = end;
+    }
+    Ok(values)
+}
+
+/// Addresses for a kernel, and what of the host they lead to: one upload brings both to the device.
+#[derive(Default)]
+pub(crate) struct Table {
+    words: Vec<u64>,
+    /// Which of the words are places among what comes from the host, and what it is.
+    from_host: Vec<(usize, Tensor)>,
+    host_bytes: usize,
+}
+
+impl Table {
+    pub(crate) fn push(&mut self, address: Address) {
+        self.words.push(address.0);
+    }
+
+    /// The address of a tensor's first element. What comes from the host will lie there without gaps.
+    pub(crate) fn push_input(&mut self, tensor: &Tensor, context: &mut Context) -> Result<()> {
+        if let Buffer::Device(_) = tensor.buffer() {
+            self.words.push(context.view(tensor)?.address.0);
+            return Ok(());
+        }
+        let tensor = tensor.contiguous()?;
+        let end = self.host_bytes + tensor.as_bytes()?.len();
+        self.from_host.push((self.words.len(), tensor));
+        self.words.push(self.host_bytes as u64);
+        self.host_bytes = end.next_multiple_of(ALIGN_BYTES);
+        Ok(())
+    }
+
+    /// Where the addresses are on the device, and which they are.
+    pub(crate) fn upload(self, context: &mut Context) -> Result<(Address, Vec<u64>)> {
+        let Table { mut words, from_host, host_bytes } = self;
+        let bytes = host_bytes + size_of_val(words.as_slice());
+        let start = context.scratch(bytes)?;
+        let mut parts = Vec::with_capacity(from_host.len());
+        for (place, tensor) in &from_host {
+            parts.push((words[*place] as usize, tensor.as_bytes()?));
+            words[*place] += start.0;
+        }
+        context.place_filled(start, bytes, |pinned| {
+            for (begin, part) in parts {
+                pinned[begin..begin + part.len()].copy_from_slice(part);
+            }
+            pinned[host_bytes..].copy_from_slice(bytemuck::cast_slice(&words));
+        })?;
+        Ok((start + host_bytes, words))
+    }
+}

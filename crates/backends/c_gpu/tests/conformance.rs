@@ -1,0 +1,40 @@
+//! A sample of the suite on the emulated device, with warps of 32 lanes and of 64, where there is a C++ compiler: every kernel must be
+//! compiled by it, so that the whole suite would take long. `PANOPLY_CASES=prefix` runs all cases whose names begin so.
+
+#![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
+
+#[path = "bench/suite.rs"]
+mod suite;
+
+use panoply_c_gpu::EmulatedBackend;
+use panoply_core::{Absence, Backend};
+
+/// The emulated device gets every so-manieth case; that with wide warps, which differ in a few families alone, fewer.
+const SAMPLE: usize = 11;
+const WIDE_SAMPLE: usize = 23;
+
+fn with(backend: Result<EmulatedBackend, Absence>, test: impl FnOnce(&EmulatedBackend)) {
+    match backend {
+        Ok(backend) => test(&backend),
+        Err(absence) => println!("skipped: {absence}"),
+    }
+}
+
+#[test]
+fn a_sample_of_cases_on_the_emulated_device() {
+    with(EmulatedBackend::new(), |backend| suite::run(backend, SAMPLE));
+}
+
+#[test]
+fn a_sample_of_cases_with_warps_of_64() {
+    with(EmulatedBackend::new().map(EmulatedBackend::wide_warps), |backend| suite::run(backend, WIDE_SAMPLE));
+}
+
+/// One of those that are too slow for the sample: a transform by tiles, and its inverse.
+#[test]
+fn a_long_transform_on_the_emulated_device() {
+    with(EmulatedBackend::new(), |backend| {
+        let device = backend.discover().unwrap().remove(0);
+        suite::check(backend, &device, &suite::larger::transforms()[..2]);
+    });
+}

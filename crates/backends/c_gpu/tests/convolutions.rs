@@ -1,0 +1,21 @@
+//! How a vendor's convolutions are tried, on the emulated device.
+
+#![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
+
+#[path = "bench/convolutions.rs"]
+#[allow(dead_code)] // The emulated device has no library, so that nothing is chosen on it.
+mod convolutions;
+
+use panoply_c_gpu::{EmulatedBackend, GpuBackend};
+use panoply_core::{Backend, OpenOptions};
+
+#[test]
+fn a_trial_finds_sums_that_are_off() {
+    let backend = match EmulatedBackend::new() {
+        Ok(backend) => backend,
+        Err(absence) => return println!("skipped: {absence}"),
+    };
+    let info = backend.discover().unwrap().remove(0);
+    let mut engine = backend.open_engine(&info, &OpenOptions::default()).unwrap();
+    convolutions::a_trial_finds_sums_that_are_off(engine.context_mut());
+}

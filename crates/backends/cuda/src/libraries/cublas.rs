@@ -1,0 +1,301 @@
+//! cuBLASLt: products of matrices with the library's own choice of algorithm, kept for each problem.
+//!
+//! The library thinks in columns. Row-major D = A·B is column-major Dᵀ = Bᵀ·Aᵀ in the same memory, so our B is its first
+//! operand and our A its second.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::rc::Rc;
+
+use cudarc::cublaslt::{result, sys};
+use panoply_core::{DType, DeviceId, Error, Result};
+
+use panoply_c_gpu::driver::Address;
+use panoply_c_gpu::library::{Epilogue, Matrix, Order, ProductPlan, ProductProblem, Products};
+
+/// What the library may use besides its operands.
+const WORKSPACE_BYTES: usize = 64 << 20;
+/// Plans that are kept; beyond it the table is emptied.
+const PLANS_MAX: usize = 4096;
+
+/// A problem, what follows it, and whether C is added.
+type Key = (ProductProblem, Epilogue, bool);
+
+/// The library's handle on the engine's stream.
+pub(crate) struct Cublas {
+    device: DeviceId,
+    handle: sys::cublasLtHandle_t,
+    stream: sys::cudaStream_t,
+    plans: RefCell<HashMap<Key, Option<Rc<Plan>>>>,
+}
+
+/// An algorithm for a problem, with the descriptors that name it.
+pub(crate) struct Plan {
+    device: DeviceId,
+    handle: sys::cublasLtHandle_t,
+    stream: sys::cudaStream_t,
+    workspace_bytes: usize,
+    dtype: DType,
+    operation: sys::cublasLtMatmulDesc_t,
+    /// Of the library's first operand, its second, C and D.
+    layouts: [sys::cublasLtMatrixLayout_t; 4],
+    algorithm: sys::cublasLtMatmulAlgo_t,
+}
+
+impl Cublas {
+    /// The library, or why it is not there.
+    pub(crate) fn open(device: DeviceId, stream: sys::cudaStream_t) -> Result<Cublas, String> {
+        // SAFETY: looks for the library by name, which runs no more than its initialisers.
+        if !unsafe { sys::is_culib_present() } {
+            return Err("libcublasLt was not found".to_owned());
+        }
+        let handle = result::create_handle().map_err(|error| format!("cublasLtCreate: {error}"))?;
+        Ok(Cublas { device, handle, stream, plans: RefCell::default() })
+    }
+}
+
+impl Products for Cublas {
+    fn plan(&self, problem: &ProductProblem, epilogue: Epilogue, has_c: bool) -> Option<Rc<dyn ProductPlan>> {
+        let key = (*problem, epilogue, has_c);
+        if let Some(plan) = self.plans.borrow().get(&key) {
+            return plan.clone().map(|plan| plan as Rc<dyn ProductPlan>);
+        }
+        let plan = Plan::new(self, problem, epilogue).ok().map(Rc::new);
+        let mut plans = self.plans.borrow_mut();
+        if plans.len() >= PLANS_MAX {
+            plans.clear();
+        }
+        plans.insert(key, plan.clone());
+        plan.map(|plan| plan as Rc<dyn ProductPlan>)
+    }
+}
+
+impl ProductPlan for Plan {
+    fn workspace_bytes(&self) -> usize {
+        self.workspace_bytes
+    }
+
+    fn multiply(
+        &self,
+        factors: [f32; 2],
+        addresses: [Address; 4],
+        bias: Option<Address>,
+        workspace: Address,
+    ) -> Result<()> {
+        let done = self.try_multiply(factors, addresses, bias, workspace);
+        done.map_err(|error| Error::DeviceFault { device: self.device, reason: format!("cublasLtMatmul: {error}") })
+    }
+}
+
+impl Drop for Cublas {
+    fn drop(&mut self) {
+        self.plans.borrow_mut().clear();
+        // SAFETY: the handle was created by `open` and is not used again.
+        let _ = unsafe { result::destroy_handle(self.handle) };
+    }
+}
+
+/// Alpha and beta in the type that the library computes in.
+struct Scalars {
+    words: [[f64; 2]; 2],
+}
+
+impl Scalars {
+    fn new(dtype: DType, alpha: f32, beta: f32) -> Scalars {
+        let word = |factor: f32| match dtype {
+            DType::F64 => [f64::from(factor), 0.0],
+            // The other types take one or two f32; the second is an imaginary part of zero.
+            _ => [f64::from_bits(u64::from(factor.to_bits())), 0.0],
+        };
+        Scalars { words: [word(alpha), word(beta)] }
+    }
+
+    fn alpha(&self) -> *const c_void {
+        (&raw const self.words[0]).cast()
+    }
+
+    fn beta(&self) -> *const c_void {
+        (&raw const self.words[1]).cast()
+    }
+}
+
+impl Plan {
+    fn new(library: &Cublas, problem: &ProductProblem, epilogue: Epilogue) -> Result<Plan, result::CublasError> {
+        let (compute, scale) = compute_type(problem);
+        let mut plan = Plan {
+            device: library.device,
+            handle: library.handle,
+            stream: library.stream,
+            workspace_bytes: WORKSPACE_BYTES,
+            dtype: problem.dtype,
+            operation: result::create_matmul_desc(compute, scale)?,
+            layouts: [std::ptr::null_mut(); 4],
+            // SAFETY: the algorithm is plain numbers, overwritten below before it is used.
+            algorithm: unsafe { std::mem::zeroed() },
+        };
+        use sys::cublasLtMatmulDescAttributes_t as A;
+        plan.set(A::CUBLASLT_MATMUL_DESC_TRANSA, i32::from(problem.b.order == Order::Columns))?;
+        plan.set(A::CUBLASLT_MATMUL_DESC_TRANSB, i32::from(problem.a.order == Order::Columns))?;
+        use sys::cublasLtEpilogue_t as E;
+        let wanted = match epilogue {
+            Epilogue::None => E::CUBLASLT_EPILOGUE_DEFAULT,
+            Epilogue::Bias => E::CUBLASLT_EPILOGUE_BIAS,
+            Epilogue::Relu => E::CUBLASLT_EPILOGUE_RELU,
+            Epilogue::ReluBias => E::CUBLASLT_EPILOGUE_RELU_BIAS,
+        };
+        plan.set(A::CUBLASLT_MATMUL_DESC_EPILOGUE, wanted as i32)?;
+        let ProductProblem { m, n, k, batches, .. } = *problem;
+        let plain = Matrix { order: Order::Rows, step: n as i64, batch_step: (m * n) as i64 };
+        plan.layouts[0] = layout(problem.dtype, &problem.b, [k, n], batches)?;
+        plan.layouts[1] = layout(problem.dtype, &problem.a, [m, k], batches)?;
+        plan.layouts[2] = layout(problem.output, &plain, [m, n], batches)?;
+        plan.layouts[3] = layout(problem.output, &plain, [m, n], batches)?;
+        plan.choose(library.handle, problem)?;
+        Ok(plan)
+    }
+
+    fn try_multiply(
+        &self,
+        [alpha, beta]: [f32; 2],
+        [a, b, c, d]: [Address; 4],
+        bias: Option<Address>,
+        workspace: Address,
+    ) -> Result<(), result::CublasError> {
+        if let Some(Address(bias)) = bias {
+            let which = sys::cublasLtMatmulDescAttributes_t::CUBLASLT_MATMUL_DESC_BIAS_POINTER;
+            // SAFETY: the descriptor belongs to the plan; the attribute is one pointer.
+            unsafe { result::set_matmul_desc_attribute(self.operation, which, (&raw const bias).cast(), 8)? };
+        }
+        let scalars = Scalars::new(self.dtype, alpha, beta);
+        let [first, second, third, fourth] = self.layouts;
+        let pointer = |address: Address| address.0 as *mut c_void;
+        // SAFETY: the descriptors belong to the plan, and the library outlives it; the addresses are of memory with the plan's
+        // layouts, kept by the op until it has finished.
+        unsafe {
+            result::matmul(
+                self.handle,
+                self.operation,
+                scalars.alpha(),
+                scalars.beta(),
+                pointer(b),
+                first,
+                pointer(a),
+                second,
+                pointer(c),
+                third,
+                pointer(d),
+                fourth,
+                &raw const self.algorithm,
+                pointer(workspace),
+                self.workspace_bytes,
+                self.stream,
+            )
+        }
+    }
+
+    fn set(&self, which: sys::cublasLtMatmulDescAttributes_t, value: i32) -> Result<(), result::CublasError> {
+        // SAFETY: the descriptor belongs to the plan; these attributes are one 32-bit number each.
+        unsafe { result::set_matmul_desc_attribute(self.operation, which, (&raw const value).cast(), 4) }
+    }
+
+    /// The library's first choice of algorithm.
+    fn choose(&mut self, handle: sys::cublasLtHandle_t, problem: &ProductProblem) -> Result<(), result::CublasError> {
+        let preference = result::create_matmul_pref()?;
+        let chosen = self.ask(handle, preference, problem);
+        // SAFETY: the preference is not used again.
+        let _ = unsafe { result::destroy_matmul_pref(preference) };
+        let chosen = chosen?;
+        self.algorithm = chosen.algo;
+        self.workspace_bytes = chosen.workspaceSize;
+        Ok(())
+    }
+
+    fn ask(
+        &self,
+        handle: sys::cublasLtHandle_t,
+        preference: sys::cublasLtMatmulPreference_t,
+        problem: &ProductProblem,
+    ) -> Result<sys::cublasLtMatmulHeuristicResult_t, result::CublasError> {
+        use sys::cublasLtMatmulPreferenceAttributes_t as P;
+        let bytes = WORKSPACE_BYTES;
+        // SAFETY: the preference is alive; the attribute is one size.
+        unsafe {
+            let which = P::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
+            result::set_matmul_pref_attribute(preference, which, (&raw const bytes).cast(), size_of::<usize>())?;
+        }
+        let mut wishes = vec![
+            (P::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, problem.align_bytes),
+            (P::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, problem.align_bytes),
+            (P::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, problem.align_bytes),
+            (P::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, problem.align_bytes),
+        ];
+        if matches!(problem.output, DType::F16 | DType::BF16) {
+            // Sums that are made in parts are joined before they are rounded.
+            let joined = sys::cublasLtReductionScheme_t::CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE as u32;
+            wishes.push((P::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, joined));
+        }
+        for (which, wish) in wishes {
+            // SAFETY: as above; the attribute is one 32-bit number.
+            unsafe { result::set_matmul_pref_attribute(preference, which, (&raw const wish).cast(), 4)? };
+        }
+        let [first, second, third, fourth] = self.layouts;
+        // SAFETY: every descriptor is alive.
+        unsafe { result::get_matmul_algo_heuristic(handle, self.operation, first, second, third, fourth, preference) }
+    }
+}
+
+impl Drop for Plan {
+    fn drop(&mut self) {
+        for layout in self.layouts.into_iter().filter(|layout| !layout.is_null()) {
+            // SAFETY: each was created for this plan and is destroyed once.
+            let _ = unsafe { result::destroy_matrix_layout(layout) };
+        }
+        // SAFETY: as above.
+        let _ = unsafe { result::destroy_matmul_desc(self.operation) };
+    }
+}
+
+fn data_type(dtype: DType) -> sys::cudaDataType {
+    match dtype {
+        DType::F16 => sys::cudaDataType::CUDA_R_16F,
+        DType::BF16 => sys::cudaDataType::CUDA_R_16BF,
+        DType::F64 => sys::cudaDataType::CUDA_R_64F,
+        DType::Complex64 => sys::cudaDataType::CUDA_C_32F,
+        _ => sys::cudaDataType::CUDA_R_32F,
+    }
+}
+
+/// What the library computes in, and the type of alpha and beta. f32 is never rounded unless the caller says so.
+fn compute_type(problem: &ProductProblem) -> (sys::cublasComputeType_t, sys::cudaDataType) {
+    match problem.dtype {
+        DType::F64 => (sys::cublasComputeType_t::CUBLAS_COMPUTE_64F, sys::cudaDataType::CUDA_R_64F),
+        DType::Complex64 => (sys::cublasComputeType_t::CUBLAS_COMPUTE_32F, sys::cudaDataType::CUDA_C_32F),
+        _ if problem.tf32 => (sys::cublasComputeType_t::CUBLAS_COMPUTE_32F_FAST_TF32, sys::cudaDataType::CUDA_R_32F),
+        _ => (sys::cublasComputeType_t::CUBLAS_COMPUTE_32F, sys::cudaDataType::CUDA_R_32F),
+    }
+}
+
+/// A matrix of ours as the library's columns: rows that are contiguous are its columns.
+fn layout(
+    dtype: DType,
+    matrix: &Matrix,
+    [rows, cols]: [usize; 2],
+    batches: usize,
+) -> Result<sys::cublasLtMatrixLayout_t, result::CublasError> {
+    let (height, width) = match matrix.order {
+        Order::Rows => (cols, rows),
+        Order::Columns => (rows, cols),
+    };
+    let layout = result::create_matrix_layout(data_type(dtype), height as u64, width as u64, matrix.step)?;
+    let (count, step) = (batches as i32, matrix.batch_step);
+    use sys::cublasLtMatrixLayoutAttribute_t as A;
+    // SAFETY: the layout was just created; the attributes are a 32-bit and a 64-bit number.
+    unsafe {
+        let counted = (&raw const count).cast();
+        result::set_matrix_layout_attribute(layout, A::CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, counted, 4)?;
+        let stepped = (&raw const step).cast();
+        result::set_matrix_layout_attribute(layout, A::CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, stepped, 8)?;
+    }
+    Ok(layout)
+}

@@ -1,0 +1,427 @@
+//! cuDNN: convolutions and their gradients through the library's graphs.
+//!
+//! A [`ConvolutionProblem`] becomes a graph of one convolution (and, where there is a bias, one sum in f32 before the result is rounded).
+//! The library's heuristics name engines for it; those that would not keep our promises are left out: engines that round f32
+//! down for tensor cores, that sum in less than f32, that give different bits from run to run, or that spread one NaN over
+//! its neighbours (Winograd and FFT). What remains are [`Plan`]s, which the caller times once for each problem.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::rc::Rc;
+
+use cudarc::cudnn::{result, sys};
+use panoply_core::DType;
+
+use panoply_c_gpu::driver::Address;
+use panoply_c_gpu::library::{
+    CONVOLUTION_ALIGN_BYTES, ConvolutionKind, ConvolutionPlan, ConvolutionProblem, ConvolutionTensors, Convolutions,
+};
+
+use sys::cudnnBackendAttributeName_t as Name;
+use sys::cudnnBackendAttributeType_t as Kind;
+use sys::cudnnBackendDescriptorType_t as Type;
+use sys::cudnnBackendNumericalNote_t as Note;
+
+/// Plans that are made for one problem.
+const PLANS_MAX: usize = 12;
+/// Engines that are asked for.
+const CONFIGS_MAX: usize = 64;
+/// Choices that are kept; beyond it the table is emptied.
+const CHOICES_MAX: usize = 4096;
+
+/// Names of tensors within a graph.
+const X: i64 = 1;
+const W: i64 = 2;
+const Y: i64 = 3;
+const BIAS: i64 = 4;
+const SUMS: i64 = 5;
+
+/// The library's handle on the engine's stream, and what was found best.
+pub(crate) struct Cudnn {
+    handle: sys::cudnnHandle_t,
+    choices: RefCell<HashMap<ConvolutionProblem, Option<Rc<dyn ConvolutionPlan>>>>,
+}
+
+/// An engine for a problem, ready to run.
+pub(crate) struct Plan {
+    handle: sys::cudnnHandle_t,
+    problem: ConvolutionProblem,
+    workspace_bytes: usize,
+    plan: Descriptor,
+    #[allow(dead_code)] // Held because the plan refers to them.
+    parts: (Descriptor, Rc<Graph>),
+}
+
+impl Cudnn {
+    /// The library, or why it is not there.
+    pub(crate) fn open(stream: sys::cudaStream_t) -> Result<Cudnn, String> {
+        // SAFETY: looks for the library by name, which runs no more than its initialisers.
+        if !unsafe { sys::is_culib_present() } {
+            return Err("libcudnn was not found".to_owned());
+        }
+        let handle = result::create_handle().map_err(|error| format!("cudnnCreate: {error}"))?;
+        // SAFETY: the handle was just created; the stream lives as long as the driver, which owns this.
+        unsafe { result::set_stream(handle, stream) }.map_err(|error| format!("cudnnSetStream: {error}"))?;
+        Ok(Cudnn { handle, choices: RefCell::default() })
+    }
+}
+
+impl Convolutions for Cudnn {
+    fn choice(&self, problem: &ConvolutionProblem) -> Option<Option<Rc<dyn ConvolutionPlan>>> {
+        self.choices.borrow().get(problem).cloned()
+    }
+
+    fn choose(&self, problem: ConvolutionProblem, plan: Option<Rc<dyn ConvolutionPlan>>) {
+        let mut choices = self.choices.borrow_mut();
+        if choices.len() >= CHOICES_MAX {
+            choices.clear();
+        }
+        choices.insert(problem, plan);
+    }
+
+    fn plans(&self, problem: &ConvolutionProblem) -> Result<Vec<Rc<dyn ConvolutionPlan>>, String> {
+        let graph = Rc::new(Graph::new(self.handle, problem)?);
+        let mut plans: Vec<Rc<dyn ConvolutionPlan>> = Vec::new();
+        let mut refusal = "the heuristics name no engine".to_owned();
+        use sys::cudnnBackendHeurMode_t as Mode;
+        for mode in [Mode::CUDNN_HEUR_MODE_A, Mode::CUDNN_HEUR_MODE_FALLBACK] {
+            let configs = graph.configs(mode).unwrap_or_else(|error| {
+                refusal = error;
+                Vec::new()
+            });
+            for config in configs {
+                if plans.len() >= PLANS_MAX || !keeps_promises(&config, problem.dtype) {
+                    continue;
+                }
+                match Plan::new(self.handle, problem, &graph, config) {
+                    Ok(plan) => plans.push(Rc::new(plan)),
+                    // An engine may still turn out not to take the problem; another will.
+                    Err(error) => refusal = error,
+                }
+            }
+            if !plans.is_empty() {
+                break;
+            }
+        }
+        if plans.is_empty() { Err(refusal) } else { Ok(plans) }
+    }
+}
+
+impl ConvolutionPlan for Plan {
+    fn problem(&self) -> &ConvolutionProblem {
+        &self.problem
+    }
+
+    fn workspace_bytes(&self) -> usize {
+        self.workspace_bytes
+    }
+
+    fn name(&self) -> String {
+        format!("engine and numerical notes {:?}", self.engine())
+    }
+
+    fn run(&self, tensors: &ConvolutionTensors, workspace: Address) -> Result<(), String> {
+        let mut names = vec![X, W, Y];
+        let mut addresses = vec![tensors.input.0, tensors.weights.0, tensors.output.0];
+        if let Some(bias) = tensors.bias {
+            names.push(BIAS);
+            addresses.push(bias.0);
+        }
+        let pack = Descriptor::new(Type::CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR)?;
+        pack.set(Name::CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, Kind::CUDNN_TYPE_INT64, &names)?;
+        pack.set(Name::CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, Kind::CUDNN_TYPE_VOID_PTR, &addresses)?;
+        pack.set(Name::CUDNN_ATTR_VARIANT_PACK_WORKSPACE, Kind::CUDNN_TYPE_VOID_PTR, &[workspace.0])?;
+        let pack = pack.finished()?;
+        // SAFETY: the plan and the pack are finished; the addresses are of tensors with the problem's dimensions, kept by
+        // the op until it has finished.
+        let status = unsafe { sys::cudnnBackendExecute(self.handle, self.plan.0, pack.0) };
+        check("cudnnBackendExecute", status)
+    }
+}
+
+impl Drop for Cudnn {
+    fn drop(&mut self) {
+        self.choices.borrow_mut().clear();
+        // SAFETY: the handle was created by `open` and is not used again.
+        let _ = unsafe { result::destroy_handle(self.handle) };
+    }
+}
+
+impl Plan {
+    fn new(
+        handle: sys::cudnnHandle_t,
+        problem: &ConvolutionProblem,
+        graph: &Rc<Graph>,
+        config: Descriptor,
+    ) -> Result<Plan, String> {
+        let plan = Descriptor::new(Type::CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)?;
+        plan.set(Name::CUDNN_ATTR_EXECUTION_PLAN_HANDLE, Kind::CUDNN_TYPE_HANDLE, &[handle])?;
+        plan.set_descriptors(Name::CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, &[&config])?;
+        let plan = plan.finished()?;
+        let mut bytes = [0_i64];
+        plan.get(Name::CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, Kind::CUDNN_TYPE_INT64, &mut bytes)?;
+        let workspace_bytes = usize::try_from(bytes[0]).map_err(|_| "a workspace of negative size".to_owned())?;
+        Ok(Plan { handle, problem: *problem, workspace_bytes, plan, parts: (config, Rc::clone(graph)) })
+    }
+}
+
+impl Plan {
+    /// The number of the engine, and its numerical notes.
+    fn engine(&self) -> Result<(i64, Vec<u32>), String> {
+        let engine = Descriptor::new(Type::CUDNN_BACKEND_ENGINE_DESCRIPTOR)?;
+        self.parts.0.get(Name::CUDNN_ATTR_ENGINECFG_ENGINE, Kind::CUDNN_TYPE_BACKEND_DESCRIPTOR, &mut [engine.0])?;
+        let mut number = [0_i64];
+        engine.get(Name::CUDNN_ATTR_ENGINE_GLOBAL_INDEX, Kind::CUDNN_TYPE_INT64, &mut number)?;
+        Ok((number[0], notes(&self.parts.0)?))
+    }
+}
+
+/// Whether an engine's numerical notes are within what the ops promise, as far as it has any. An engine that cannot be asked is
+/// refused.
+fn keeps_promises(config: &Descriptor, dtype: DType) -> bool {
+    let mut refused = vec![
+        Note::CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION,
+        Note::CUDNN_NUMERICAL_NOTE_FFT,
+        Note::CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC,
+        Note::CUDNN_NUMERICAL_NOTE_WINOGRAD,
+        Note::CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_4x4,
+        Note::CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_6x6,
+        Note::CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13,
+    ];
+    if dtype == DType::F32 {
+        refused.extend([Note::CUDNN_NUMERICAL_NOTE_TENSOR_CORE, Note::CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS]);
+    }
+    match notes(config) {
+        Ok(notes) => notes.iter().all(|note| refused.iter().all(|refused| *refused as u32 != *note)),
+        Err(_) => false,
+    }
+}
+
+/// The numerical notes of a configuration's engine, as numbers: a newer library may have more of them.
+fn notes(config: &Descriptor) -> Result<Vec<u32>, String> {
+    let engine = Descriptor::new(Type::CUDNN_BACKEND_ENGINE_DESCRIPTOR)?;
+    config.get(Name::CUDNN_ATTR_ENGINECFG_ENGINE, Kind::CUDNN_TYPE_BACKEND_DESCRIPTOR, &mut [engine.0])?;
+    let mut notes = [u32::MAX; Note::CUDNN_NUMERICAL_NOTE_TYPE_COUNT as usize];
+    let count = engine.get(Name::CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, Kind::CUDNN_TYPE_NUMERICAL_NOTE, &mut notes)?;
+    Ok(notes[..count.min(notes.len())].to_vec())
+}
+
+/// A finished graph with everything that it refers to.
+struct Graph {
+    graph: Descriptor,
+    #[allow(dead_code)] // Held because the graph refers to them.
+    parts: Vec<Descriptor>,
+}
+
+impl Graph {
+    fn new(handle: sys::cudnnHandle_t, problem: &ConvolutionProblem) -> Result<Graph, String> {
+        let x = tensor(problem, X, problem.input, problem.dtype, false)?;
+        let w = tensor(problem, W, problem.weights, problem.dtype, false)?;
+        let y = tensor(problem, Y, problem.output, problem.dtype, false)?;
+        let way = convolution(problem)?;
+        let mut parts = Vec::new();
+        let mut operations = Vec::new();
+        if problem.has_bias {
+            let sums = tensor(problem, SUMS, problem.output, DType::F32, true)?;
+            let bias = tensor(problem, BIAS, [1, problem.output[1], 1, 1], problem.dtype, false)?;
+            let (add, sum) = bias_sum(&sums, &bias, &y)?;
+            operations.push(operation(problem.kind, &way, [&x, &w, &sums])?);
+            operations.push(add);
+            parts.extend([sums, bias, sum]);
+        } else {
+            operations.push(operation(problem.kind, &way, [&x, &w, &y])?);
+        }
+        let graph = Descriptor::new(Type::CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR)?;
+        let all: Vec<&Descriptor> = operations.iter().collect();
+        graph.set_descriptors(Name::CUDNN_ATTR_OPERATIONGRAPH_OPS, &all)?;
+        graph.set(Name::CUDNN_ATTR_OPERATIONGRAPH_HANDLE, Kind::CUDNN_TYPE_HANDLE, &[handle])?;
+        parts.extend([x, w, y, way]);
+        parts.extend(operations);
+        Ok(Graph { graph: graph.finished()?, parts })
+    }
+
+    /// The engines that the heuristics name, with their settings.
+    fn configs(&self, mode: sys::cudnnBackendHeurMode_t) -> Result<Vec<Descriptor>, String> {
+        let heuristics = Descriptor::new(Type::CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR)?;
+        heuristics.set_descriptors(Name::CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, &[&self.graph])?;
+        heuristics.set(Name::CUDNN_ATTR_ENGINEHEUR_MODE, Kind::CUDNN_TYPE_HEUR_MODE, &[mode])?;
+        let heuristics = heuristics.finished()?;
+        let mut none: [*mut c_void; 0] = [];
+        let results = Name::CUDNN_ATTR_ENGINEHEUR_RESULTS;
+        let count = heuristics.get(results, Kind::CUDNN_TYPE_BACKEND_DESCRIPTOR, &mut none)?.min(CONFIGS_MAX);
+        let configs: Vec<Descriptor> =
+            (0..count).map(|_| Descriptor::new(Type::CUDNN_BACKEND_ENGINECFG_DESCRIPTOR)).collect::<Result<_, _>>()?;
+        if configs.is_empty() {
+            return Ok(configs);
+        }
+        let mut raw: Vec<*mut c_void> = configs.iter().map(|config| config.0).collect();
+        let filled = heuristics.get(results, Kind::CUDNN_TYPE_BACKEND_DESCRIPTOR, &mut raw)?;
+        Ok(configs.into_iter().take(filled).collect())
+    }
+}
+
+fn tensor(
+    problem: &ConvolutionProblem,
+    name: i64,
+    dims: [i64; 4],
+    dtype: DType,
+    is_virtual: bool,
+) -> Result<Descriptor, String> {
+    let [_, channels, height, width] = dims;
+    let strides = if problem.channels_last {
+        [channels * height * width, 1, channels * width, channels]
+    } else {
+        [channels * height * width, height * width, width, 1]
+    };
+    let tensor = Descriptor::new(Type::CUDNN_BACKEND_TENSOR_DESCRIPTOR)?;
+    tensor.set(Name::CUDNN_ATTR_TENSOR_DATA_TYPE, Kind::CUDNN_TYPE_DATA_TYPE, &[data_type(dtype)])?;
+    tensor.set(Name::CUDNN_ATTR_TENSOR_DIMENSIONS, Kind::CUDNN_TYPE_INT64, &dims)?;
+    tensor.set(Name::CUDNN_ATTR_TENSOR_STRIDES, Kind::CUDNN_TYPE_INT64, &strides)?;
+    tensor.set(Name::CUDNN_ATTR_TENSOR_UNIQUE_ID, Kind::CUDNN_TYPE_INT64, &[name])?;
+    tensor.set(Name::CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, Kind::CUDNN_TYPE_INT64, &[CONVOLUTION_ALIGN_BYTES as i64])?;
+    if is_virtual {
+        tensor.set(Name::CUDNN_ATTR_TENSOR_IS_VIRTUAL, Kind::CUDNN_TYPE_BOOLEAN, &[true])?;
+    }
+    tensor.finished()
+}
+
+/// How the kernel moves over the image.
+fn convolution(problem: &ConvolutionProblem) -> Result<Descriptor, String> {
+    let way = Descriptor::new(Type::CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR)?;
+    let mode = sys::cudnnConvolutionMode_t::CUDNN_CROSS_CORRELATION;
+    way.set(Name::CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, Kind::CUDNN_TYPE_INT64, &[2_i64])?;
+    way.set(Name::CUDNN_ATTR_CONVOLUTION_COMP_TYPE, Kind::CUDNN_TYPE_DATA_TYPE, &[data_type(DType::F32)])?;
+    way.set(Name::CUDNN_ATTR_CONVOLUTION_CONV_MODE, Kind::CUDNN_TYPE_CONVOLUTION_MODE, &[mode])?;
+    way.set(Name::CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, Kind::CUDNN_TYPE_INT64, &problem.padding[0])?;
+    way.set(Name::CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, Kind::CUDNN_TYPE_INT64, &problem.padding[1])?;
+    way.set(Name::CUDNN_ATTR_CONVOLUTION_DILATIONS, Kind::CUDNN_TYPE_INT64, &problem.dilation)?;
+    way.set(Name::CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, Kind::CUDNN_TYPE_INT64, &problem.stride)?;
+    way.finished()
+}
+
+/// The operation, and the attributes that name its tensors: those of input, weights and output.
+fn operation(kind: ConvolutionKind, way: &Descriptor, [x, w, y]: [&Descriptor; 3]) -> Result<Descriptor, String> {
+    use Name as N;
+    let (descriptor, alpha, beta, convolution, names) = match kind {
+        ConvolutionKind::Forward => (
+            Type::CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
+            N::CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
+            N::CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA,
+            N::CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
+            [
+                N::CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
+                N::CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
+                N::CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y,
+            ],
+        ),
+        ConvolutionKind::Input => (
+            Type::CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
+            N::CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
+            N::CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA,
+            N::CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
+            [
+                N::CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
+                N::CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
+                N::CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY,
+            ],
+        ),
+        ConvolutionKind::Weights => (
+            Type::CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
+            N::CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
+            N::CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA,
+            N::CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
+            [
+                N::CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
+                N::CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
+                N::CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY,
+            ],
+        ),
+    };
+    let operation = Descriptor::new(descriptor)?;
+    for (name, tensor) in names.into_iter().zip([x, w, y]) {
+        operation.set_descriptors(name, &[tensor])?;
+    }
+    operation.set_descriptors(convolution, &[way])?;
+    operation.set(alpha, Kind::CUDNN_TYPE_FLOAT, &[1.0_f32])?;
+    operation.set(beta, Kind::CUDNN_TYPE_FLOAT, &[0.0_f32])?;
+    operation.finished()
+}
+
+/// The operation that adds the bias in f32, and the sum that it refers to.
+fn bias_sum(sums: &Descriptor, bias: &Descriptor, y: &Descriptor) -> Result<(Descriptor, Descriptor), String> {
+    let sum = Descriptor::new(Type::CUDNN_BACKEND_POINTWISE_DESCRIPTOR)?;
+    let mode = sys::cudnnPointwiseMode_t::CUDNN_POINTWISE_ADD;
+    sum.set(Name::CUDNN_ATTR_POINTWISE_MODE, Kind::CUDNN_TYPE_POINTWISE_MODE, &[mode])?;
+    sum.set(Name::CUDNN_ATTR_POINTWISE_MATH_PREC, Kind::CUDNN_TYPE_DATA_TYPE, &[data_type(DType::F32)])?;
+    let sum = sum.finished()?;
+    let add = Descriptor::new(Type::CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR)?;
+    add.set_descriptors(Name::CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, &[&sum])?;
+    add.set_descriptors(Name::CUDNN_ATTR_OPERATION_POINTWISE_XDESC, &[sums])?;
+    add.set_descriptors(Name::CUDNN_ATTR_OPERATION_POINTWISE_BDESC, &[bias])?;
+    add.set_descriptors(Name::CUDNN_ATTR_OPERATION_POINTWISE_YDESC, &[y])?;
+    Ok((add.finished()?, sum))
+}
+
+fn data_type(dtype: DType) -> sys::cudnnDataType_t {
+    match dtype {
+        DType::F16 => sys::cudnnDataType_t::CUDNN_DATA_HALF,
+        DType::BF16 => sys::cudnnDataType_t::CUDNN_DATA_BFLOAT16,
+        _ => sys::cudnnDataType_t::CUDNN_DATA_FLOAT,
+    }
+}
+
+/// A descriptor of the library, owned.
+struct Descriptor(sys::cudnnBackendDescriptor_t);
+
+impl Descriptor {
+    fn new(kind: Type) -> Result<Descriptor, String> {
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: writes one pointer.
+        let status = unsafe { sys::cudnnBackendCreateDescriptor(kind, &raw mut raw) };
+        check("cudnnBackendCreateDescriptor", status)?;
+        Ok(Descriptor(raw))
+    }
+
+    /// Sets an attribute. The values must be of the attribute's kind: plain numbers, handles or addresses.
+    fn set<V: Copy>(&self, name: Name, kind: Kind, values: &[V]) -> Result<(), String> {
+        // SAFETY: the descriptor is alive; the library copies as many values as there are.
+        let status =
+            unsafe { sys::cudnnBackendSetAttribute(self.0, name, kind, values.len() as i64, values.as_ptr().cast()) };
+        check("cudnnBackendSetAttribute", status).map_err(|error| format!("{error} ({name:?})"))
+    }
+
+    fn set_descriptors(&self, name: Name, values: &[&Descriptor]) -> Result<(), String> {
+        let raw: Vec<*mut c_void> = values.iter().map(|value| value.0).collect();
+        self.set(name, Kind::CUDNN_TYPE_BACKEND_DESCRIPTOR, &raw)
+    }
+
+    /// Reads an attribute into as many values as there is room for; returns how many there are. Where the values are
+    /// descriptors, they must be there already, and the library fills them.
+    fn get<V: Copy>(&self, name: Name, kind: Kind, values: &mut [V]) -> Result<usize, String> {
+        let mut count = 0;
+        let target = if values.is_empty() { std::ptr::null_mut() } else { values.as_mut_ptr().cast() };
+        // SAFETY: the descriptor is alive; the library writes at most as many values as there is room for.
+        let status =
+            unsafe { sys::cudnnBackendGetAttribute(self.0, name, kind, values.len() as i64, &raw mut count, target) };
+        check("cudnnBackendGetAttribute", status).map_err(|error| format!("{error} ({name:?})"))?;
+        Ok(usize::try_from(count).unwrap_or(0))
+    }
+
+    fn finished(self) -> Result<Descriptor, String> {
+        // SAFETY: the descriptor is alive.
+        check("cudnnBackendFinalize", unsafe { sys::cudnnBackendFinalize(self.0) })?;
+        Ok(self)
+    }
+}
+
+impl Drop for Descriptor {
+    fn drop(&mut self) {
+        // SAFETY: created by `new`, destroyed once.
+        let _ = unsafe { sys::cudnnBackendDestroyDescriptor(self.0) };
+    }
+}
+
+fn check(what: &str, status: sys::cudnnStatus_t) -> Result<(), String> {
+    status.result().map_err(|error| format!("{what}: {error}"))
+}

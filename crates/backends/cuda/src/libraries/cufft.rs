@@ -1,0 +1,129 @@
+//! cuFFT: Fourier transforms of contiguous lines, with one plan for each length, batch and kind. The library's work area is
+//! the op's scratch memory, so that plans cost little to keep.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ffi::{c_int, c_longlong, c_void};
+use std::rc::Rc;
+
+use cudarc::cufft::{result, sys};
+use panoply_core::{DeviceId, Error, Result};
+
+use panoply_c_gpu::driver::Address;
+use panoply_c_gpu::library::{TransformKind, TransformPlan, Transforms};
+
+/// Plans that are kept; beyond it the table is emptied.
+const PLANS_MAX: usize = 256;
+
+const FORWARD: c_int = -1;
+const INVERSE: c_int = 1;
+
+/// A line's length, how many lines, and of what kind.
+type Key = (usize, usize, TransformKind);
+
+/// The library on the engine's stream.
+pub(crate) struct Cufft {
+    device: DeviceId,
+    stream: sys::cudaStream_t,
+    plans: RefCell<HashMap<Key, Option<Rc<Plan>>>>,
+}
+
+/// A transform of a batch of lines.
+pub(crate) struct Plan {
+    workspace_bytes: usize,
+    device: DeviceId,
+    handle: sys::cufftHandle,
+    kind: TransformKind,
+}
+
+impl Cufft {
+    /// The library, or why it is not there.
+    pub(crate) fn open(device: DeviceId, stream: sys::cudaStream_t) -> Result<Cufft, String> {
+        // SAFETY: looks for the library by name, which runs no more than its initialisers.
+        if !unsafe { sys::is_culib_present() } {
+            return Err("libcufft was not found".to_owned());
+        }
+        Ok(Cufft { device, stream, plans: RefCell::default() })
+    }
+}
+
+impl Transforms for Cufft {
+    fn plan(&self, len: usize, lines: usize, kind: TransformKind) -> Option<Rc<dyn TransformPlan>> {
+        let key = (len, lines, kind);
+        if let Some(plan) = self.plans.borrow().get(&key) {
+            return plan.clone().map(|plan| plan as Rc<dyn TransformPlan>);
+        }
+        let plan = Plan::new(self.device, self.stream, len, lines, kind).ok().map(Rc::new);
+        let mut plans = self.plans.borrow_mut();
+        if plans.len() >= PLANS_MAX {
+            plans.clear();
+        }
+        plans.insert(key, plan.clone());
+        plan.map(|plan| plan as Rc<dyn TransformPlan>)
+    }
+}
+
+impl TransformPlan for Plan {
+    fn workspace_bytes(&self) -> usize {
+        self.workspace_bytes
+    }
+
+    fn run(&self, source: Address, target: Address, workspace: Address) -> Result<()> {
+        self.try_run(source, target, workspace)
+            .map_err(|error| Error::DeviceFault { device: self.device, reason: format!("cufftExec: {error}") })
+    }
+}
+
+impl Plan {
+    fn new(
+        device: DeviceId,
+        stream: sys::cudaStream_t,
+        len: usize,
+        lines: usize,
+        kind: TransformKind,
+    ) -> Result<Plan, result::CufftError> {
+        let mut plan = Plan { workspace_bytes: 0, device, handle: result::create()?, kind };
+        let (mut len, lines) = (len as c_longlong, lines as c_longlong);
+        let (from, to) = match kind {
+            TransformKind::Forward | TransformKind::Inverse => (len, len),
+            TransformKind::FromReal => (len, len / 2 + 1),
+            TransformKind::ToReal => (len / 2 + 1, len),
+        };
+        let transform = match kind {
+            TransformKind::Forward | TransformKind::Inverse => sys::cufftType::CUFFT_C2C,
+            TransformKind::FromReal => sys::cufftType::CUFFT_R2C,
+            TransformKind::ToReal => sys::cufftType::CUFFT_C2R,
+        };
+        let dense = std::ptr::null_mut();
+        // SAFETY: the handle was just created; the only pointer is to one length, and no embedding means lines without gaps.
+        unsafe {
+            result::set_auto_allocation(plan.handle, false)?;
+            let length = &raw mut len;
+            plan.workspace_bytes =
+                result::make_plan_many64(plan.handle, 1, length, dense, 1, from, dense, 1, to, transform, lines)?;
+            result::set_stream(plan.handle, stream)?;
+        }
+        Ok(plan)
+    }
+
+    fn try_run(&self, source: Address, target: Address, workspace: Address) -> Result<(), result::CufftError> {
+        let (source, target, workspace) = (source.0, target.0, workspace.0);
+        // SAFETY: the plan is alive; the addresses are of memory with the plan's sizes, kept by the op until it has finished.
+        unsafe {
+            result::set_work_area(self.handle, workspace as *mut c_void)?;
+            match self.kind {
+                TransformKind::Forward => result::exec_c2c(self.handle, source as *mut _, target as *mut _, FORWARD),
+                TransformKind::Inverse => result::exec_c2c(self.handle, source as *mut _, target as *mut _, INVERSE),
+                TransformKind::FromReal => result::exec_r2c(self.handle, source as *mut _, target as *mut _),
+                TransformKind::ToReal => result::exec_c2r(self.handle, source as *mut _, target as *mut _),
+            }
+        }
+    }
+}
+
+impl Drop for Plan {
+    fn drop(&mut self) {
+        // SAFETY: the handle was created for this plan and is destroyed once.
+        let _ = unsafe { result::destroy(self.handle) };
+    }
+}

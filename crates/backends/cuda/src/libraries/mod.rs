@@ -1,0 +1,82 @@
+//! NVIDIA's libraries of one device, each loaded when it is first asked for. A library that is missing is a reason, and
+//! the op that asked takes its slower path.
+
+use std::cell::{Cell, OnceCell};
+
+use cudarc::driver::sys;
+use panoply_c_gpu::library::Sensors;
+use panoply_core::{DeviceId, DeviceInfo, Error, Health, PciAddress};
+
+mod cublas;
+mod cudnn;
+mod cufft;
+mod nvml;
+
+use cublas::Cublas;
+use cudnn::Cudnn;
+use cufft::Cufft;
+use nvml::Nvml;
+
+/// Handles to the libraries. Made on the engine's thread, with the device's context current.
+pub(crate) struct Libraries {
+    device: DeviceId,
+    stream: sys::CUstream,
+    cublas: OnceCell<Result<Cublas, String>>,
+    cudnn: OnceCell<Result<Cudnn, String>>,
+    cufft: OnceCell<Result<Cufft, String>>,
+    nvml: OnceCell<Result<Nvml, String>>,
+    pci_address: Option<PciAddress>,
+    uncorrected_errors: Cell<u64>,
+    asked: Cell<bool>,
+}
+
+impl Libraries {
+    /// Nothing is loaded yet. Everything will be queued on this stream.
+    pub(crate) fn new(info: &DeviceInfo, stream: sys::CUstream) -> Libraries {
+        Libraries {
+            device: info.id,
+            stream,
+            cublas: OnceCell::new(),
+            cudnn: OnceCell::new(),
+            cufft: OnceCell::new(),
+            nvml: OnceCell::new(),
+            pci_address: info.pci_address,
+            uncorrected_errors: Cell::new(0),
+            asked: Cell::new(false),
+        }
+    }
+
+    /// cuBLASLt, where it is installed.
+    pub(crate) fn cublas(&self) -> Option<&Cublas> {
+        self.cublas.get_or_init(|| Cublas::open(self.device, self.stream.cast())).as_ref().ok()
+    }
+
+    /// cuDNN, where it is installed.
+    pub(crate) fn cudnn(&self) -> Option<&Cudnn> {
+        self.cudnn.get_or_init(|| Cudnn::open(self.stream.cast())).as_ref().ok()
+    }
+
+    /// cuFFT, where it is installed.
+    pub(crate) fn cufft(&self) -> Option<&Cufft> {
+        self.cufft.get_or_init(|| Cufft::open(self.device, self.stream.cast())).as_ref().ok()
+    }
+}
+
+/// NVML's.
+impl Sensors for Libraries {
+    fn health(&self) -> Health {
+        let missing = || "the device has no PCI address".to_owned();
+        let nvml = self.nvml.get_or_init(|| Nvml::open(self.pci_address.ok_or_else(missing)?));
+        let Ok(nvml) = nvml else { return Health::default() };
+        let mut health = nvml.health();
+        // Errors from before the engine was opened are not its own.
+        if let Some(errors) = nvml.uncorrected_errors() {
+            let before = self.uncorrected_errors.replace(errors);
+            if self.asked.replace(true) && errors > before {
+                let reason = format!("{} errors in memory that could not be corrected", errors - before);
+                health.fault = Some(Error::DeviceFault { device: self.device, reason });
+            }
+        }
+        health
+    }
+}

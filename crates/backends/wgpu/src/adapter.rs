@@ -1,77 +1,47 @@
 //! What an adapter is and has.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
-use std::path::PathBuf;
-
 use panoply_core::{Api, Capabilities, DeviceId, DeviceInfo, DeviceKind, Domain};
 use panoply_kernels::wgsl::CoopKernel;
+use panoply_wgsl_gpu::profile::Profile;
 
+use crate::quirks::QUIRKS;
 use crate::vulkan::Identity;
 
+/// The most words of parameters that a dispatch carries itself, where the adapter can.
+const IMMEDIATE_WORDS_MAX: usize = 64;
+
 /// What ops need to know about an adapter.
-#[derive(Clone, Debug)]
-pub(crate) struct Profile {
-    pub(crate) id: DeviceId,
-    /// The adapter's name and its driver's, as they write them.
-    pub(crate) name: String,
-    pub(crate) driver: String,
-    /// The most bytes of a buffer that one kernel can see.
-    pub(crate) binding_bytes_max: u64,
-    /// The most bytes of a buffer.
-    pub(crate) buffer_bytes_max: u64,
-    /// The most bytes of workgroup memory.
-    pub(crate) workgroup_bytes_max: u32,
-    /// The most storage buffers of one kernel.
-    pub(crate) buffers_max: usize,
-    /// A graphics API on the CPU.
-    pub(crate) is_software: bool,
-    /// Invocations of a subgroup, where there are subgroups and all have the same size.
-    pub(crate) subgroup_lanes: Option<u8>,
-    /// Matrix units multiply f16 and add up in f32.
-    pub(crate) matrix_units: bool,
-}
-
-impl Profile {
-    pub(crate) fn new(
-        id: DeviceId,
-        info: &wgpu::AdapterInfo,
-        limits: &wgpu::Limits,
-        features: wgpu::Features,
-        matrices: &[wgpu::CooperativeMatrixProperties],
-    ) -> Profile {
-        let lanes = u8::try_from(info.subgroup_min_size)
-            .ok()
-            .filter(|lanes| (4..=64).contains(lanes) && lanes.is_power_of_two());
-        let uniform = info.subgroup_min_size == info.subgroup_max_size;
-        let subgroup_lanes = lanes.filter(|_| uniform && features.contains(wgpu::Features::SUBGROUP));
-        let matrix_units = subgroup_lanes == Some(32)
-            && features.contains(MATRIX_FEATURES)
-            && limits.max_compute_workgroup_storage_size >= CoopKernel::workgroup_bytes()
-            && matrices.iter().any(is_known);
-        Profile {
-            id,
-            name: info.name.clone(),
-            driver: format!("{} {}", info.driver, info.driver_info),
-            binding_bytes_max: limits.max_storage_buffer_binding_size & !15,
-            buffer_bytes_max: limits.max_buffer_size & !15,
-            workgroup_bytes_max: limits.max_compute_workgroup_storage_size,
-            buffers_max: limits.max_storage_buffers_per_shader_stage as usize,
-            is_software: info.device_type == wgpu::DeviceType::Cpu,
-            subgroup_lanes,
-            matrix_units,
-        }
-    }
-
-    /// A file of the user's cache for this adapter and driver; nothing where there is no such folder.
-    pub(crate) fn cache_file(&self, what: &str) -> Option<PathBuf> {
-        let folder = std::env::var_os("XDG_CACHE_HOME")
-            .map(PathBuf::from)
-            .filter(|folder| folder.is_absolute())
-            .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache")))
-            .or_else(|| std::env::var_os("LOCALAPPDATA").map(PathBuf::from))?;
-        let mut hasher = DefaultHasher::new();
-        (&self.name, &self.driver, env!("CARGO_PKG_VERSION")).hash(&mut hasher);
-        Some(folder.join("panoply").join("wgpu").join(format!("{what}-{:016x}", hasher.finish())))
+pub(crate) fn profile(
+    id: DeviceId,
+    info: &wgpu::AdapterInfo,
+    limits: &wgpu::Limits,
+    features: wgpu::Features,
+    matrices: &[wgpu::CooperativeMatrixProperties],
+) -> Profile {
+    let lanes =
+        u8::try_from(info.subgroup_min_size).ok().filter(|lanes| (4..=64).contains(lanes) && lanes.is_power_of_two());
+    let uniform = info.subgroup_min_size == info.subgroup_max_size;
+    let subgroup_lanes = lanes.filter(|_| uniform && features.contains(wgpu::Features::SUBGROUP));
+    let matrix_units = subgroup_lanes == Some(32)
+        && features.contains(MATRIX_FEATURES)
+        && limits.max_compute_workgroup_storage_size >= CoopKernel::workgroup_bytes()
+        && matrices.iter().any(is_known);
+    let carries = features.contains(wgpu::Features::IMMEDIATES);
+    let immediate_words_max = IMMEDIATE_WORDS_MAX.min(limits.max_immediate_size as usize / 4);
+    Profile {
+        id,
+        name: info.name.clone(),
+        driver: format!("{} {}", info.driver, info.driver_info),
+        binding_bytes_max: limits.max_storage_buffer_binding_size & !15,
+        buffer_bytes_max: limits.max_buffer_size & !15,
+        workgroup_bytes_max: limits.max_compute_workgroup_storage_size,
+        buffers_max: limits.max_storage_buffers_per_shader_stage as usize,
+        immediate_words_max: if carries { immediate_words_max } else { 0 },
+        params_step_bytes: limits.min_uniform_buffer_offset_alignment as usize,
+        is_software: info.device_type == wgpu::DeviceType::Cpu,
+        subgroup_lanes,
+        matrix_units,
+        quirks: QUIRKS,
     }
 }
 

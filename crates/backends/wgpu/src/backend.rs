@@ -3,13 +3,20 @@
 use std::sync::{Arc, OnceLock};
 
 use panoply_core::{Absence, Api, Backend, DeviceInfo, Engine, Error, Op, OpenOptions, Result, Support, Warmth};
+use panoply_kernels::cache::{Cache, CacheError};
 use panoply_kernels::warm::Warm;
+use panoply_wgsl_gpu::fault::Faults;
+use panoply_wgsl_gpu::profile::Profile;
+use panoply_wgsl_gpu::{GpuEngine, Opening, ops};
 
-use crate::adapter::{MATRIX_FEATURES, Profile, describe, device_id};
-use crate::context::Context;
-use crate::engine::WgpuEngine;
-use crate::fault::{Faults, at_once};
-use crate::{ops, vulkan};
+use crate::adapter::{MATRIX_FEATURES, describe, device_id, profile};
+use crate::driver::{Parts, WgpuDriver};
+use crate::fault::{at_once, translate};
+use crate::quirks::{KNOWN_WAYS, Ways, ways};
+use crate::vulkan;
+
+/// An opened adapter.
+pub type WgpuEngine = GpuEngine<WgpuDriver>;
 
 /// The least workgroup memory that kernels are written for, in bytes.
 const WORKGROUP_BYTES_MIN: u32 = 16_384;
@@ -22,6 +29,9 @@ const BUFFERS_MIN: u32 = 8;
 pub struct WgpuBackend {
     backends: wgpu::Backends,
     limits: Option<wgpu::Limits>,
+    ways: Option<Ways>,
+    /// Where compiled kernels are kept between runs, or why they are not.
+    cache: OnceLock<Result<Arc<Cache>, CacheError>>,
     found: OnceLock<Found>,
     warm: [Arc<Warm>; DEVICES_MAX],
 }
@@ -40,12 +50,23 @@ impl WgpuBackend {
 
     /// The backend over some of the APIs only.
     pub fn with_backends(backends: wgpu::Backends) -> WgpuBackend {
-        WgpuBackend { backends, limits: None, found: OnceLock::new(), warm: Default::default() }
+        let (limits, ways) = (None, None);
+        let (cache, found, warm) = (OnceLock::new(), OnceLock::new(), Default::default());
+        WgpuBackend { backends, limits, ways, cache, found, warm }
     }
 
     /// A backend whose adapters have no more than these limits, whatever they could have: small adapters, simulated.
     pub fn with_limits(limits: wgpu::Limits) -> WgpuBackend {
         WgpuBackend { limits: Some(limits), ..WgpuBackend::new() }
+    }
+
+    /// A backend whose bytes cross in these ways, whatever is known to be best: for measuring.
+    pub fn with_ways(ways: Ways) -> WgpuBackend {
+        WgpuBackend { ways: Some(ways), ..WgpuBackend::new() }
+    }
+
+    fn cache(&self) -> &Result<Arc<Cache>, CacheError> {
+        self.cache.get_or_init(|| Cache::open("wgpu").map(Arc::new))
     }
 
     fn found(&self) -> &Found {
@@ -65,9 +86,12 @@ impl WgpuBackend {
                     Some(reason) => found.refused.push(format!("{}: {reason}", info.name)),
                     None => {
                         let id = device_id(found.adapters.len());
-                        let device = describe(id, &info, &limits, adapter.features(), vulkan::identity(&adapter));
+                        let mut device = describe(id, &info, &limits, adapter.features(), vulkan::identity(&adapter));
+                        if let Err(error) = self.cache() {
+                            device.capabilities.features.push(format!("no kernel cache: {error}"));
+                        }
                         let matrices = adapter.cooperative_matrix_properties();
-                        let profile = Profile::new(id, &info, &limits, adapter.features(), &matrices);
+                        let profile = profile(id, &info, &limits, adapter.features(), &matrices);
                         found.adapters.push((adapter, profile, device));
                     }
                 }
@@ -116,9 +140,24 @@ impl WgpuBackend {
         let heard = Arc::clone(&faults);
         gpu.set_device_lost_callback(move |reason, message| heard.lose(format!("{reason:?}: {message}")));
         let heard = Arc::clone(&faults);
-        gpu.on_uncaptured_error(Arc::new(move |error| heard.report(error)));
-        let context = Context::new(profile.clone(), gpu, &queue, faults, options.pool_bytes_max);
-        Ok(WgpuEngine::new(info.clone(), context, queue, Arc::clone(self.warm(device))))
+        gpu.on_uncaptured_error(Arc::new(move |error| heard.report(translate(&heard, error, 0))));
+        let cache = self.cache().as_ref().ok().cloned();
+        let driver = WgpuDriver::new(Parts {
+            device: gpu,
+            queue,
+            faults,
+            immediate_words_max: profile.immediate_words_max,
+            cache: cache.clone().map(|cache| (cache, profile.cache_name("pipelines"))),
+            ways: self.ways.unwrap_or_else(|| ways(KNOWN_WAYS, &profile.name, &profile.driver)),
+        });
+        let opening = Opening {
+            info: info.clone(),
+            profile: profile.clone(),
+            warm: Arc::clone(self.warm(device)),
+            cache,
+            pool_bytes_max: options.pool_bytes_max,
+        };
+        Ok(GpuEngine::new(driver, opening))
     }
 
     fn warm(&self, device: &DeviceInfo) -> &Arc<Warm> {

@@ -1,73 +1,15 @@
-//! What a device says by callback: that it is lost, or that something was wrong. Kept until the engine asks.
+//! wgpu's errors as this project's.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use panoply_core::Error;
+use panoply_wgsl_gpu::fault::Faults;
 
-use panoply_core::{DeviceId, Error};
-
-/// The last words of one opened device.
-#[derive(Debug)]
-pub(crate) struct Faults {
-    device: DeviceId,
-    is_lost: AtomicBool,
-    lost: Mutex<Option<String>>,
-    has_error: AtomicBool,
-    error: Mutex<Option<wgpu::Error>>,
-}
-
-impl Faults {
-    pub(crate) fn new(device: DeviceId) -> Faults {
-        Faults {
-            device,
-            is_lost: AtomicBool::new(false),
-            lost: Mutex::new(None),
-            has_error: AtomicBool::new(false),
-            error: Mutex::new(None),
+/// An error of the API as one of this device; `asked` is what an allocation wanted.
+pub(crate) fn translate(faults: &Faults, error: wgpu::Error, asked: u64) -> Error {
+    match error {
+        wgpu::Error::OutOfMemory { .. } => {
+            Error::OutOfMemory { place: faults.device().to_string(), asked, free: 0, largest: 0 }
         }
-    }
-
-    /// Notes that the device is gone. The first reason stays.
-    pub(crate) fn lose(&self, reason: String) {
-        if let Ok(mut lost) = self.lost.lock() {
-            lost.get_or_insert(reason);
-        }
-        self.is_lost.store(true, Ordering::Release);
-    }
-
-    /// Notes an error that no scope caught. The first one stays.
-    pub(crate) fn report(&self, error: wgpu::Error) {
-        if let Ok(mut kept) = self.error.lock() {
-            kept.get_or_insert(error);
-        }
-        self.has_error.store(true, Ordering::Release);
-    }
-
-    /// The error of a lost device.
-    pub(crate) fn lost(&self) -> Option<Error> {
-        if !self.is_lost.load(Ordering::Acquire) {
-            return None;
-        }
-        let reason = self.lost.lock().ok().and_then(|lost| lost.clone());
-        Some(Error::DeviceLost { device: self.device, reason: reason.unwrap_or_else(|| "no reason given".to_owned()) })
-    }
-
-    /// The error since the last call, as one of this device.
-    pub(crate) fn take_error(&self) -> Option<Error> {
-        if !self.has_error.swap(false, Ordering::AcqRel) {
-            return None;
-        }
-        let error = self.error.lock().ok().and_then(|mut error| error.take())?;
-        Some(self.translate(error, 0))
-    }
-
-    /// An error of the API as one of this device; `asked` is what an allocation wanted.
-    pub(crate) fn translate(&self, error: wgpu::Error, asked: u64) -> Error {
-        match error {
-            wgpu::Error::OutOfMemory { .. } => {
-                Error::OutOfMemory { place: self.device.to_string(), asked, free: 0, largest: 0 }
-            }
-            other => Error::DeviceFault { device: self.device, reason: other.to_string() },
-        }
+        other => faults.fault(other.to_string()),
     }
 }
 
@@ -90,7 +32,7 @@ pub(crate) fn checked<T>(
         return Err(lost);
     }
     match first {
-        Some(error) => Err(faults.translate(error, asked)),
+        Some(error) => Err(translate(faults, error, asked)),
         None => Ok(made),
     }
 }

@@ -1,42 +1,33 @@
 //! The wgpu backend: every GPU that Vulkan, Metal or DX12 reaches, from one source.
 //!
-//! Modules in reading order: [`backend`] finds adapters and says what each can run, `engine` keeps batches in flight,
-//! `gathering` says when one is to begin, `context` is what an op has at hand, `recorder` turns dispatches into command buffers, `memory` and `staging` own device
-//! memory and the way into it and out of it, `arena` and `joined` let many small maps be one dispatch, `pieces` cuts what is larger than a kernel sees, `pipelines` compiles and caches kernels, and `ops` goes from an op to
-//! dispatches of the kernels in `panoply_kernels::wgsl` (one file per op).
-#![allow(unsafe_code)] // Kernels and devices without run-time checks, and pipeline caches from disk.
+//! The engine, its memory and its ops are `panoply_wgsl_gpu`'s; here is what is wgpu's own. Modules in reading order:
+//! [`backend`] finds adapters and opens them, `adapter` says what each is and has, `driver`, `commands` and `staging` are wgpu
+//! as the engine's driver, `host_memory` and `pages` are staging memory of our own behind Vulkan, `vulkan` opens Vulkan
+//! devices as kernels like them, and [`quirks`] is what is known about certain adapters.
+#![allow(unsafe_code)] // Kernels and devices without run-time checks, pipeline caches from disk, and mapped memory.
 
 mod adapter;
-mod arena;
 pub mod backend;
-mod context;
-mod engine;
+mod commands;
+pub mod driver;
 mod fault;
-mod gathering;
-mod joined;
-mod memory;
-mod operand;
-mod ops;
-mod pieces;
-mod pipelines;
+#[cfg(any(target_os = "linux", target_os = "windows", target_os = "android"))]
+mod host_memory;
+#[cfg(not(any(target_os = "linux", target_os = "windows", target_os = "android")))]
+#[path = "no_host_memory.rs"]
+mod host_memory;
+#[cfg(any(target_os = "linux", target_os = "windows", target_os = "android"))]
+mod pages;
 pub mod quirks;
-mod recorder;
 mod staging;
-mod tuning;
 mod vulkan;
-mod windows;
 
 #[cfg(test)]
-mod fault_tests;
+#[path = "../../wgsl_gpu/driver_tests/mod.rs"]
+mod driver_tests;
 #[cfg(test)]
-mod form_tests;
+mod test_driver;
 #[cfg(test)]
-mod joined_tests;
-#[cfg(test)]
-mod piece_claim_tests;
-#[cfg(test)]
-mod piece_image_tests;
-#[cfg(test)]
-mod piece_tests;
+mod transfer_tests;
 
 pub use backend::WgpuBackend;

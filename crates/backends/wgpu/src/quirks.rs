@@ -1,25 +1,64 @@
-//! What is known to go wrong with certain adapters and drivers, as data.
+//! What is known about certain adapters and drivers, as data: what goes wrong, and which way bytes cross fastest.
 
-/// One op that one adapter with one driver does not run, and why.
+use panoply_wgsl_gpu::driver::Transfers;
+use panoply_wgsl_gpu::quirks::Quirk;
+
+/// Everything known to go wrong. Each entry was seen on the adapter that it names.
+pub const QUIRKS: &[Quirk] = &[];
+
+/// Memory for bytes on their way between host and device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Quirk {
+pub enum Memory {
+    /// wgpu's own: mapped and unmapped each time.
+    Mapped,
+    /// The host's memory as Vulkan hands it out, cached by the CPU: fast to read, and to write.
+    Cached,
+    /// The host's memory, not cached: writes are combined, reads are slow.
+    Uncached,
+    /// The device's memory, which the host writes over the bus.
+    Device,
+    /// Huge pages of our own that Vulkan imports.
+    Imported,
+}
+
+/// How bytes cross.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ways {
+    /// To the device.
+    pub up: Memory,
+    /// To the host.
+    pub down: Memory,
+    /// How large uploads are spread.
+    pub transfers: Transfers,
+}
+
+/// What suits most: cached memory both ways, as the CUDA backend's pinned memory is.
+pub const WAYS: Ways = Ways {
+    up: Memory::Cached,
+    down: Memory::Cached,
+    transfers: Transfers { chunk_bytes: 8 << 20, chunks: 16, copiers_max: 8 },
+};
+
+/// The ways of one adapter with one driver, where others were measured to be faster.
+#[derive(Clone, Copy, Debug)]
+pub struct KnownWays {
     /// Part of the adapter's name; empty for all.
     pub adapter: &'static str,
     /// Part of the driver's name and version; empty for all.
     pub driver: &'static str,
-    /// The op's name.
-    pub op: &'static str,
-    /// What goes wrong.
+    /// How bytes cross.
+    pub ways: Ways,
+    /// The figures.
     pub reason: &'static str,
 }
 
-/// Everything known. Each entry was seen on the adapter that it names.
-pub const QUIRKS: &[Quirk] = &[];
+/// What was measured, by the test `transfer_rate`.
+pub const KNOWN_WAYS: &[KnownWays] = &[];
 
-/// The quirk of an op on an adapter, if there is one.
-pub fn find(quirks: &[Quirk], adapter: &str, driver: &str, op: &str) -> Option<Quirk> {
-    let applies = |quirk: &&Quirk| adapter.contains(quirk.adapter) && driver.contains(quirk.driver) && op == quirk.op;
-    quirks.iter().find(applies).copied()
+/// How bytes cross to this adapter and back.
+pub(crate) fn ways(known: &[KnownWays], adapter: &str, driver: &str) -> Ways {
+    let applies = |known: &&KnownWays| adapter.contains(known.adapter) && driver.contains(known.driver);
+    known.iter().find(applies).map_or(WAYS, |known| known.ways)
 }
 
 #[cfg(test)]
@@ -27,12 +66,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_quirk_applies_to_its_adapter_driver_and_op_only() {
-        let quirk = Quirk { adapter: "Example", driver: "1.2", op: "sort", reason: "hangs" };
-        let quirks = [quirk];
-        assert_eq!(find(&quirks, "Example GPU", "driver 1.2.3", "sort"), Some(quirk));
-        assert_eq!(find(&quirks, "Example GPU", "driver 1.3", "sort"), None);
-        assert_eq!(find(&quirks, "Other GPU", "driver 1.2.3", "sort"), None);
-        assert_eq!(find(&quirks, "Example GPU", "driver 1.2.3", "scan"), None);
+    fn measured_ways_are_those_of_their_adapter_and_driver() {
+        let fast = Ways { up: Memory::Uncached, ..WAYS };
+        let known = [KnownWays { adapter: "Example", driver: "1.2", ways: fast, reason: "40 GB/s instead of 30" }];
+        assert_eq!(ways(&known, "Example GPU", "driver 1.2.3"), fast);
+        assert_eq!(ways(&known, "Example GPU", "driver 1.3"), WAYS);
+        assert_eq!(ways(&known, "Other GPU", "driver 1.2.3"), WAYS);
     }
 }

@@ -20,7 +20,11 @@ pub(crate) fn open(
     let opened = {
         // SAFETY: the adapter is only asked and told to open a device; nothing of it is destroyed.
         let hal = unsafe { adapter.as_hal::<Vulkan>() }?;
-        let extensions = hal.required_device_extensions(features);
+        let mut extensions = hal.required_device_extensions(features);
+        let imports = ash::ext::external_memory_host::NAME;
+        if hal.physical_device_capabilities().supports_extension(imports) && !extensions.contains(&imports) {
+            extensions.push(imports);
+        }
         let names: Vec<_> = extensions.iter().map(|name| name.as_ptr()).collect();
         let mut enabled = hal.physical_device_features(&extensions, features);
         let core = enabled.get_core().robust_buffer_access(false);

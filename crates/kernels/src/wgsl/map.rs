@@ -1,18 +1,19 @@
 //! Map: one kernel for a whole elementwise expression.
 //!
-//! Parameters: the number of output elements; for each input that is read its offset in elements; where any is strided,
-//! the output's `rank` dimensions, then `rank` strides for each strided input. Without `vector` an invocation makes one
+//! Parameters: the number of output elements; the expression's constants; for each input that is read its offset in
+//! elements; where any is strided, the output's `rank` dimensions, then `rank` strides for each strided input. Without `vector` an invocation makes one
 //! output word, with it [`MapKernel::vectors_at_once`] vectors of four.
 //!
 //! With `joined` a dispatch is many maps, all in one buffer. Parameters: the number of output elements of each map; the number
-//! of maps; two words that are not used; then for each map where its output begins, and each input that is read, in vectors
+//! of maps; two words that are not used; the constants, filled up to a multiple of four; then for each map where its output begins, and each input that is read, in vectors
 //! of four. An invocation makes one vector.
 
 use std::fmt::Write;
 
 use panoply_core::DType;
-use panoply_core::expr::{BinaryOp, Node, Program, TernaryOp, Types, UnaryOp, Value};
+use panoply_core::expr::{BinaryOp, Node, Program, TernaryOp, UnaryOp, Value};
 
+use super::map_body::MapBody;
 use super::math::{CIRCULAR, MATH, POWER};
 use super::prelude::{BITS, ENTRY, TABLE, buffers, carrier, elements_per_word, load, load_from, pack, params, word};
 
@@ -22,6 +23,9 @@ pub const MAP_NODES_MAX: usize = 1024;
 /// Up to so many nodes an invocation makes two vectors of four, beyond them one: long texts take long to compile, and
 /// compute long enough to hide the latency of memory.
 const TWO_VECTORS_NODES_MAX: usize = 24;
+
+/// The most constants of an expression that are parameters; with more they stand in the text.
+pub const CONSTANTS_MAX: usize = 256;
 
 /// How an input's elements are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -38,7 +42,7 @@ pub enum InputLayout {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct MapKernel {
     /// The expression.
-    pub program: Program,
+    pub body: MapBody,
     /// The element type and the layout of every input, read or not.
     pub inputs: Vec<(DType, InputLayout)>,
     /// Dimensions of the output, where any input is strided.
@@ -52,7 +56,7 @@ pub struct MapKernel {
     pub joined: Option<u16>,
 }
 
-/// The words of a joined kernel's parameters before those of its first map.
+/// The words of a joined kernel's parameters before those of its first map, without constants.
 pub const JOINED_HEADER_WORDS: usize = 4;
 
 /// Whether an expression over these types can be a kernel, or why not.
@@ -69,30 +73,22 @@ pub fn map_support(program: &Program, inputs: &[DType]) -> Result<(), String> {
 impl MapKernel {
     /// How many vectors of four an invocation makes, where the kernel works on vectors.
     pub fn vectors_at_once(&self) -> usize {
-        if self.program.nodes().len() <= TWO_VECTORS_NODES_MAX { 2 } else { 1 }
+        if self.body.nodes.len() <= TWO_VECTORS_NODES_MAX { 2 } else { 1 }
     }
 
     /// The indices of the inputs that the expression reads, in rising order: those that are bound.
     pub fn inputs_read(program: &Program) -> Vec<usize> {
-        let read = program.nodes().iter().filter_map(|node| match node {
-            Node::Input(index) => Some(*index as usize),
-            _ => None,
-        });
-        let mut read: Vec<usize> = read.collect();
-        read.sort_unstable();
-        read
+        inputs_read(program.nodes())
     }
 
     pub(super) fn source(&self) -> String {
         let dtypes: Vec<DType> = self.inputs.iter().map(|(dtype, _)| *dtype).collect();
-        let read = MapKernel::inputs_read(&self.program);
-        // Whoever makes a kernel has checked the expression; a text that does not compile is a typed error as well.
-        let Ok(types) = self.program.types(&dtypes) else { return String::new() };
-        let output = types.output();
+        let read = inputs_read(&self.body.nodes);
+        let output = self.body.output;
         let mut text = self.declarations(&read, output);
         text.push_str(BITS);
         // Parsing texts that are not used costs more than anything else about a small kernel.
-        let uses = |wanted: fn(&Node) -> bool| self.program.nodes().iter().any(wanted);
+        let uses = |wanted: fn(&Node) -> bool| self.body.nodes.iter().any(wanted);
         if uses(needs_math) {
             text.push_str(MATH);
         }
@@ -104,7 +100,7 @@ impl MapKernel {
             text.push_str(POWER);
         }
         text.push_str(INTEGERS);
-        text.push_str(&body(&self.program, &types, &read, &dtypes));
+        text.push_str(&self.body.text(&read, &dtypes));
         text.push_str(ENTRY);
         let arguments = |lane: &str| read.iter().map(|index| format!("a{index}{lane}")).collect::<Vec<_>>().join(", ");
         if self.joined.is_some() {
@@ -178,13 +174,18 @@ impl MapKernel {
 
     fn declarations(&self, read: &[usize], output: DType) -> String {
         if let Some(words) = self.joined {
-            let table = format!("table: {TABLE}{}>", (usize::from(words) - JOINED_HEADER_WORDS) / 4);
-            let mut text = params(&["n", "maps", "unused", "unused_too", &table]);
+            let mut names = ["n", "maps", "unused", "unused_too"].map(str::to_owned).to_vec();
+            names.extend(self.body.names());
+            let header = names.len().next_multiple_of(4);
+            names.extend((names.len()..header).map(|place| format!("filler{place}")));
+            names.push(format!("table: {TABLE}{}>", (usize::from(words) - header) / 4));
+            let mut text = params(&names.iter().map(String::as_str).collect::<Vec<_>>());
             text.push_str(&buffers(&[("arena", "vec4<u32>")], &[]));
             text.push_str("fn begin(word: u32) -> u32 { return p.table[word >> 2u][word & 3u]; }\n");
             return text;
         }
         let mut names = vec!["n".to_owned()];
+        names.extend(self.body.names());
         names.extend(read.iter().map(|index| format!("o{index}")));
         if self.rank > 0 {
             names.extend((0..self.rank).map(|axis| format!("d{axis}")));
@@ -255,75 +256,18 @@ fn needs_math(node: &Node) -> bool {
     }
 }
 
-/// `fn body(...)`: the expression, one line for each node.
-fn body(program: &Program, types: &Types, read: &[usize], dtypes: &[DType]) -> String {
-    let output = types.output();
-    let arguments = read.iter().map(|index| format!("x{index}: {}", carrier(dtypes[*index])));
-    let mut text = format!("fn body({}) -> {} {{\n", arguments.collect::<Vec<_>>().join(", "), carrier(output));
-    for (id, node) in program.nodes().iter().enumerate() {
-        let Value::Typed(dtype) = types.values()[id] else { continue };
-        let operand = |id: u32| match types.values()[id as usize] {
-            Value::Constant(value) => literal(value, dtype),
-            Value::Typed(_) => format!("v{id}"),
-        };
-        let value = match *node {
-            Node::Input(index) => format!("x{index}"),
-            Node::Const(value) => literal(value.value(), dtype),
-            Node::Cast(to, a) => match types.values()[a as usize] {
-                Value::Constant(value) => cast_constant(value, to),
-                Value::Typed(from) => cast(from, to, &format!("v{a}")),
-            },
-            Node::Unary(op, a) => unary(op, dtype, &operand(a)),
-            Node::Binary(op, a, b) => binary(op, dtype, &operand(a), &operand(b)),
-            Node::Ternary(op, a, b, c) => ternary(op, dtype, &operand(a), &operand(b), &operand(c)),
-        };
-        let _ = writeln!(text, "  let v{id}: {} = {value};", carrier(dtype));
-    }
-    let last = program.nodes().len() - 1;
-    let result = match types.values()[last] {
-        Value::Constant(value) => literal(value, DType::F32),
-        Value::Typed(_) => format!("v{last}"),
-    };
-    let _ = writeln!(text, "  return {result};\n}}");
-    text
+/// The indices of the inputs that nodes read, in rising order.
+fn inputs_read(nodes: &[Node]) -> Vec<usize> {
+    let read = nodes.iter().filter_map(|node| match node {
+        Node::Input(index) => Some(*index as usize),
+        _ => None,
+    });
+    let mut read: Vec<usize> = read.collect();
+    read.sort_unstable();
+    read
 }
 
-/// A constant beside operands of this type.
-fn literal(value: f64, dtype: DType) -> String {
-    match dtype {
-        DType::I32 | DType::I8 => format!("bitcast<i32>({:#x}u)", value as i64 as u32),
-        DType::U32 | DType::U8 => format!("{:#x}u", value as i64 as u32),
-        DType::Complex64 => format!("vec2<f32>({}, 0.0)", literal(value, DType::F32)),
-        _ => {
-            let single = value as f32;
-            if single.is_nan() {
-                "nan_value()".to_owned()
-            } else if single.is_infinite() {
-                if single > 0.0 { "inf_value()".to_owned() } else { "(-inf_value())".to_owned() }
-            } else if single == 0.0 || single.is_normal() {
-                format!("({single:e}f)")
-            } else {
-                // Subnormal literals are not accepted everywhere; `zero_bits` hides the constant from the front end.
-                format!("bitcast<f32>(zero_bits | {:#x}u)", single.to_bits())
-            }
-        }
-    }
-}
-
-/// A constant of f64 in another type.
-fn cast_constant(value: f64, to: DType) -> String {
-    match to {
-        DType::I32 => literal(f64::from(value as i32), to),
-        DType::U32 => literal(f64::from(value as u32), to),
-        DType::I8 => literal(f64::from(value as i8), to),
-        DType::U8 => literal(f64::from(value as u8), to),
-        DType::F16 => literal(panoply_core::f16::from_f32(value as f32).to_f64(), to),
-        DType::BF16 => literal(panoply_core::bf16::from_f32(value as f32).to_f64(), to),
-        _ => literal(value, to),
-    }
-}
-
-fn cast(from: DType, to: DType, x: &str) -> String {
+pub(super) fn cast(from: DType, to: DType, x: &str) -> String {
     if from == to {
         return x.to_owned();
     }
@@ -361,7 +305,7 @@ fn truth(dtype: DType, condition: &str) -> String {
     }
 }
 
-fn unary(op: UnaryOp, dtype: DType, x: &str) -> String {
+pub(super) fn unary(op: UnaryOp, dtype: DType, x: &str) -> String {
     if dtype == DType::Complex64 {
         return match op {
             UnaryOp::Recip => format!("complex_div(vec2<f32>(1.0, 0.0), {x})"),
@@ -392,7 +336,7 @@ fn unary(op: UnaryOp, dtype: DType, x: &str) -> String {
     }
 }
 
-fn binary(op: BinaryOp, dtype: DType, a: &str, b: &str) -> String {
+pub(super) fn binary(op: BinaryOp, dtype: DType, a: &str, b: &str) -> String {
     let compared = |operator: &str| truth(dtype, &format!("{a} {operator} {b}"));
     if dtype == DType::Complex64 {
         return match op {
@@ -428,7 +372,7 @@ fn binary(op: BinaryOp, dtype: DType, a: &str, b: &str) -> String {
     }
 }
 
-fn ternary(op: TernaryOp, dtype: DType, a: &str, b: &str, c: &str) -> String {
+pub(super) fn ternary(op: TernaryOp, dtype: DType, a: &str, b: &str, c: &str) -> String {
     match op {
         TernaryOp::Select => {
             let zero = if carrier(dtype) == "f32" { "0.0" } else { "0" };

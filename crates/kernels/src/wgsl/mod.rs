@@ -20,6 +20,7 @@ mod gemm;
 mod image;
 mod list;
 mod map;
+mod map_body;
 mod math;
 mod moves;
 mod naive;
@@ -40,7 +41,10 @@ pub use coop::{COOP_DEPTH, COOP_STEP, COOP_TILE, CoopKernel};
 pub use gemm::{Accumulate, Addend, Epilogue, GemmKernel, Load, Tile};
 pub use image::{ColorKernel, NormalizeKernel, ResizeKernel};
 pub use list::ListKernel;
-pub use map::{InputLayout, JOINED_HEADER_WORDS, MAP_NODES_MAX, MapKernel, map_support};
+pub use map::{
+    CONSTANTS_MAX as MAP_CONSTANTS_MAX, InputLayout, JOINED_HEADER_WORDS, MAP_NODES_MAX, MapKernel, map_support,
+};
+pub use map_body::MapBody;
 pub use moves::{GatherKernel, MoveKernel};
 pub use naive::NaiveGemmKernel;
 pub use pool::PoolKernel;

@@ -61,7 +61,7 @@ fn longest_axis(tensor: &Tensor) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use panoply_core::op::compute::{Map, Reduce, Scan, ScanKind, Softmax, Transpose};
-    use panoply_core::{DType, Operation};
+    use panoply_core::{DType, Describe, Operation};
 
     use super::*;
 

@@ -1,0 +1,288 @@
+//! Host memory of our own choosing behind Vulkan, which stays mapped: wgpu's own is mapped and unmapped each time, and does
+//! not say which kind it is.
+//!
+//! 1. The memory and its `VkBuffer` live in an [`Allocation`] that two parties share: wgpu, which lets go of it when the device
+//!    is done with the buffer or is lost, and an [`OwnStaging`], which tensors may keep for as long as they like.
+//! 2. An `OwnStaging` holds wgpu's buffer as well, and with it the device: so the device outlives the memory, whoever lets go
+//!    last.
+//! 3. All of it is coherent: nothing must be flushed. What the device wrote is seen by the host after a barrier, which
+//!    `WgpuCommands::submit` records, and the fence.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use ash::vk;
+use panoply_wgsl_gpu::driver::Direction;
+use wgpu::hal::api::Vulkan;
+
+use crate::pages::Pages;
+use crate::quirks::Memory;
+
+/// The most allocations at a time. Vulkan promises 4096, and wgpu has some of them.
+const ALLOCATIONS_MAX: usize = 1024;
+
+/// Makes staging memory on one opened device.
+pub(crate) struct HostMemory {
+    device: ash::Device,
+    types: vk::PhysicalDeviceMemoryProperties,
+    import: Option<Import>,
+    allocations: Arc<AtomicUsize>,
+}
+
+/// The way to import pages.
+struct Import {
+    functions: ash::ext::external_memory_host::Device,
+    alignment: u64,
+}
+
+impl HostMemory {
+    /// Nothing where the device is not Vulkan's.
+    pub(crate) fn open(device: &wgpu::Device) -> Option<HostMemory> {
+        // SAFETY: the device is only asked.
+        let hal = unsafe { device.as_hal::<Vulkan>() }?;
+        let (instance, physical) = (hal.shared_instance().raw_instance(), hal.raw_physical_device());
+        // SAFETY: the physical device is the instance's own.
+        let types = unsafe { instance.get_physical_device_memory_properties(physical) };
+        let imports = hal.enabled_device_extensions().contains(&ash::ext::external_memory_host::NAME);
+        let import = imports.then(|| {
+            let mut host = vk::PhysicalDeviceExternalMemoryHostPropertiesEXT::default();
+            let mut properties = vk::PhysicalDeviceProperties2::default().push_next(&mut host);
+            // SAFETY: the extension is enabled, which takes Vulkan 1.1, to which this call belongs.
+            unsafe { instance.get_physical_device_properties2(physical, &mut properties) };
+            let functions = ash::ext::external_memory_host::Device::new(instance, hal.raw_device());
+            Import { functions, alignment: host.min_imported_host_pointer_alignment }
+        });
+        Some(HostMemory { device: hal.raw_device().clone(), types, import, allocations: Arc::default() })
+    }
+
+    /// Staging memory of this kind; nothing where it is not to be had.
+    pub(crate) fn staging(
+        &self,
+        device: &wgpu::Device,
+        bytes: u64,
+        memory: Memory,
+        direction: Direction,
+    ) -> Option<OwnStaging> {
+        if self.allocations.load(Ordering::Relaxed) >= ALLOCATIONS_MAX {
+            return None;
+        }
+        let allocation = Arc::new(match memory {
+            Memory::Imported => self.imported(bytes, direction)?,
+            other => self.allocated(bytes, other, direction)?,
+        });
+        let is_cached = allocation.is_cached;
+        let usage = match direction {
+            Direction::Up => wgpu::BufferUsages::COPY_SRC,
+            Direction::Down => wgpu::BufferUsages::COPY_DST,
+        };
+        let descriptor = wgpu::BufferDescriptor { label: None, size: bytes, usage, mapped_at_creation: false };
+        let shared = Arc::clone(&allocation);
+        // SAFETY: the buffer lives until both its owners have let go, and one of them is wgpu: it was made from this device
+        // with this size and use, and nobody destroys it before the callback has dropped wgpu's share.
+        let buffer = unsafe {
+            let hal =
+                wgpu::hal::vulkan::Buffer::from_raw_externally_owned(allocation.buffer, Box::new(move || drop(shared)));
+            device.create_buffer_from_hal::<Vulkan>(hal, &descriptor)
+        };
+        Some(OwnStaging { start: allocation.start, is_cached, _allocation: allocation, buffer })
+    }
+
+    /// Memory that Vulkan hands out.
+    fn allocated(&self, bytes: u64, memory: Memory, direction: Direction) -> Option<Allocation> {
+        let buffer = self.raw_buffer(bytes, direction, false)?;
+        let requirements = buffer.requirements();
+        let wanted = wanted(memory)?;
+        let (number, flags) = self.memory_type(requirements.memory_type_bits, wanted)?;
+        let mut dedicated = vk::MemoryDedicatedAllocateInfo::default().buffer(buffer.raw);
+        let info = vk::MemoryAllocateInfo::default().allocation_size(requirements.size).memory_type_index(number);
+        // SAFETY: the type is one of the device's; memory and buffer are bound once, and freed by their owner.
+        let (memory, start) = unsafe {
+            let memory = self.device.allocate_memory(&info.push_next(&mut dedicated), None).ok()?;
+            let bound = self.device.bind_buffer_memory(buffer.raw, memory, 0);
+            let mapped =
+                bound.and_then(|()| self.device.map_memory(memory, 0, vk::WHOLE_SIZE, vk::MemoryMapFlags::empty()));
+            match mapped.ok().and_then(|start| NonNull::new(start.cast())) {
+                Some(start) => (memory, start),
+                None => {
+                    self.device.free_memory(memory, None);
+                    return None;
+                }
+            }
+        };
+        Some(self.allocation(buffer, memory, start, flags, None))
+    }
+
+    /// Pages of ours.
+    fn imported(&self, bytes: u64, direction: Direction) -> Option<Allocation> {
+        let import = self.import.as_ref()?;
+        let pages = Pages::new(bytes.next_multiple_of(import.alignment) as usize)?;
+        let size = pages.len_bytes() as u64;
+        let handle = vk::ExternalMemoryHandleTypeFlags::HOST_ALLOCATION_EXT;
+        let mut properties = vk::MemoryHostPointerPropertiesEXT::default();
+        let get = import.functions.fp().get_memory_host_pointer_properties_ext;
+        // SAFETY: the pages are there, and aligned as the device asks: to two mebibytes, or to a page.
+        let asked = unsafe { get(self.device.handle(), handle, pages.start().as_ptr().cast(), &mut properties) };
+        asked.result().ok()?;
+        let buffer = self.raw_buffer(bytes, direction, true)?;
+        let types = properties.memory_type_bits & buffer.requirements().memory_type_bits;
+        let (number, flags) = self.memory_type(types, wanted(Memory::Cached)?)?;
+        let mut imported = vk::ImportMemoryHostPointerInfoEXT::default()
+            .handle_type(handle)
+            .host_pointer(pages.start().as_ptr().cast());
+        let info = vk::MemoryAllocateInfo::default().allocation_size(size).memory_type_index(number);
+        // SAFETY: the pages outlive the memory, which is freed before them; memory and buffer are bound once.
+        let memory = unsafe {
+            let memory = self.device.allocate_memory(&info.push_next(&mut imported), None).ok()?;
+            if self.device.bind_buffer_memory(buffer.raw, memory, 0).is_err() {
+                self.device.free_memory(memory, None);
+                return None;
+            }
+            memory
+        };
+        let start = pages.start();
+        Some(self.allocation(buffer, memory, start, flags, Some(pages)))
+    }
+
+    fn allocation(
+        &self,
+        buffer: RawBuffer<'_>,
+        memory: vk::DeviceMemory,
+        start: NonNull<u8>,
+        flags: vk::MemoryPropertyFlags,
+        pages: Option<Pages>,
+    ) -> Allocation {
+        self.allocations.fetch_add(1, Ordering::Relaxed);
+        let is_cached = flags.contains(vk::MemoryPropertyFlags::HOST_CACHED);
+        let (device, allocations) = (self.device.clone(), Arc::clone(&self.allocations));
+        Allocation { device, buffer: buffer.keep(), memory, start, is_cached, allocations, _pages: pages }
+    }
+
+    fn raw_buffer(&self, bytes: u64, direction: Direction, is_external: bool) -> Option<RawBuffer<'_>> {
+        let usage = match direction {
+            Direction::Up => vk::BufferUsageFlags::TRANSFER_SRC,
+            Direction::Down => vk::BufferUsageFlags::TRANSFER_DST,
+        };
+        let mut external = vk::ExternalMemoryBufferCreateInfo::default()
+            .handle_types(vk::ExternalMemoryHandleTypeFlags::HOST_ALLOCATION_EXT);
+        let mut info = vk::BufferCreateInfo::default().size(bytes).usage(usage);
+        if is_external {
+            info = info.push_next(&mut external);
+        }
+        // SAFETY: the structures are alive, and the buffer is destroyed by its owner.
+        let raw = unsafe { self.device.create_buffer(&info, None) }.ok()?;
+        Some(RawBuffer { device: &self.device, raw })
+    }
+
+    /// The first of these types that has all that is wanted, and what it has.
+    fn memory_type(
+        &self,
+        allowed: u32,
+        (with, without): (vk::MemoryPropertyFlags, vk::MemoryPropertyFlags),
+    ) -> Option<(u32, vk::MemoryPropertyFlags)> {
+        let types = self.types.memory_types_as_slice().iter().map(|kind| kind.property_flags).zip(0..);
+        let mut fitting = types.filter(|(flags, number)| {
+            allowed & (1 << number) != 0 && flags.contains(with) && !flags.intersects(without)
+        });
+        fitting.next().map(|(flags, number)| (number, flags))
+    }
+}
+
+/// What memory of a kind has, and what it has not.
+fn wanted(memory: Memory) -> Option<(vk::MemoryPropertyFlags, vk::MemoryPropertyFlags)> {
+    use vk::MemoryPropertyFlags as Flags;
+    let host = Flags::HOST_VISIBLE | Flags::HOST_COHERENT;
+    match memory {
+        Memory::Cached => Some((host | Flags::HOST_CACHED, Flags::PROTECTED)),
+        Memory::Uncached => Some((host, Flags::HOST_CACHED | Flags::DEVICE_LOCAL)),
+        Memory::Device => Some((host | Flags::DEVICE_LOCAL, Flags::PROTECTED)),
+        Memory::Mapped | Memory::Imported => None,
+    }
+}
+
+/// A buffer that nobody owns yet.
+struct RawBuffer<'a> {
+    device: &'a ash::Device,
+    raw: vk::Buffer,
+}
+
+impl RawBuffer<'_> {
+    fn requirements(&self) -> vk::MemoryRequirements {
+        // SAFETY: the buffer is the device's own.
+        unsafe { self.device.get_buffer_memory_requirements(self.raw) }
+    }
+
+    /// The buffer, which its new owner destroys.
+    fn keep(self) -> vk::Buffer {
+        let raw = self.raw;
+        std::mem::forget(self);
+        raw
+    }
+}
+
+impl Drop for RawBuffer<'_> {
+    fn drop(&mut self) {
+        // SAFETY: nobody uses the buffer.
+        unsafe { self.device.destroy_buffer(self.raw, None) };
+    }
+}
+
+/// A buffer with its memory.
+struct Allocation {
+    device: ash::Device,
+    buffer: vk::Buffer,
+    memory: vk::DeviceMemory,
+    start: NonNull<u8>,
+    is_cached: bool,
+    allocations: Arc<AtomicUsize>,
+    /// Freed behind the memory that they were imported as.
+    _pages: Option<Pages>,
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        // SAFETY: both owners have let go: the device has finished with the buffer, and no tensor looks at the memory. The
+        // device itself is there, since wgpu's buffer, which keeps it, goes last (see `OwnStaging`).
+        unsafe {
+            self.device.destroy_buffer(self.buffer, None);
+            self.device.free_memory(self.memory, None);
+        }
+        self.allocations.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+// SAFETY: handles and an address; the memory behind it is written by one owner at a time.
+unsafe impl Send for Allocation {}
+// SAFETY: as above; sharing it shares the address only.
+unsafe impl Sync for Allocation {}
+
+/// Staging memory that stays mapped.
+pub struct OwnStaging {
+    start: NonNull<u8>,
+    is_cached: bool,
+    /// Before the buffer: the device must be there when the memory is freed, and goes with its last buffer.
+    _allocation: Arc<Allocation>,
+    buffer: wgpu::Buffer,
+}
+
+// SAFETY: as for `Allocation`.
+unsafe impl Send for OwnStaging {}
+// SAFETY: as for `Allocation`.
+unsafe impl Sync for OwnStaging {}
+
+impl OwnStaging {
+    /// The first byte, at the start of a page.
+    pub(crate) fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    /// Whether the CPU caches it.
+    pub(crate) fn is_cached(&self) -> bool {
+        self.is_cached
+    }
+
+    /// As wgpu sees it.
+    pub(crate) fn buffer(&self) -> &wgpu::Buffer {
+        &self.buffer
+    }
+}

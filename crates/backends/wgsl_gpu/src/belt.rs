@@ -1,0 +1,111 @@
+//! The belt: small uploads are copied into chunks of staging memory, and the copy from there into a block is recorded like any
+//! other command, so that it happens in its place among the ops. After the submission a chunk comes back.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use panoply_core::Result;
+
+use crate::driver::{Commands, Direction, Driver, Fence, Place, Staging};
+
+/// The smallest chunk of the belt.
+const CHUNK_BYTES_MIN: u64 = 256 << 10;
+/// What the belt keeps for reuse; the rest is freed as it comes back.
+const BELT_BYTES_MAX: u64 = 256 << 20;
+/// Chunks are filled in steps of this.
+const STEP_BYTES: u64 = 16;
+
+/// The chunks: free ones, those that are being filled, and those that the device reads.
+pub struct Belt<D: Driver> {
+    driver: Rc<D>,
+    free: Vec<D::Staging>,
+    filling: Vec<Chunk<D>>,
+    away: VecDeque<(D::Staging, Option<Fence>)>,
+}
+
+/// A chunk that is being filled.
+struct Chunk<D: Driver> {
+    staging: D::Staging,
+    used: u64,
+}
+
+impl<D: Driver> Belt<D> {
+    pub(crate) fn new(driver: &Rc<D>) -> Belt<D> {
+        Belt { driver: Rc::clone(driver), free: Vec::new(), filling: Vec::new(), away: VecDeque::new() }
+    }
+
+    /// Copies bytes into a chunk and records the copy into `target`.
+    pub(crate) fn upload(
+        &mut self,
+        commands: &mut D::Commands,
+        target: Place<'_, D::Buffer>,
+        bytes: &[u8],
+    ) -> Result<()> {
+        let (chunk, offset) = self.put(bytes)?;
+        let size = (bytes.len() as u64).next_multiple_of(STEP_BYTES);
+        commands.upload(Place { buffer: self.chunk(chunk), offset }, target, size);
+        Ok(())
+    }
+
+    /// Copies bytes into a chunk. Returns the chunk's number and where the bytes begin in it.
+    pub(crate) fn put(&mut self, bytes: &[u8]) -> Result<(usize, u64)> {
+        let size = (bytes.len() as u64).next_multiple_of(STEP_BYTES);
+        let number = self.room_for(size)?;
+        let chunk = &mut self.filling[number];
+        let (start, offset) = (chunk.staging.start()?, chunk.used);
+        // SAFETY: the chunk is the host's and has room for the bytes behind those that were put there before.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), start.as_ptr().add(offset as usize), bytes.len()) };
+        chunk.used += size;
+        Ok((number, offset))
+    }
+
+    /// A chunk that is being filled.
+    pub(crate) fn chunk(&self, number: usize) -> &D::Staging {
+        &self.filling[number].staging
+    }
+
+    /// Ends the filling; to be called before the commands are submitted.
+    pub(crate) fn close(&mut self) {
+        self.filling.iter().for_each(|chunk| chunk.staging.hand_over());
+    }
+
+    /// Asks for the chunks back; to be called after the submission, where there was one.
+    pub(crate) fn recall(&mut self, fence: Option<Fence>) {
+        for Chunk { staging, .. } in self.filling.drain(..) {
+            staging.call_back();
+            self.away.push_back((staging, fence));
+        }
+    }
+
+    /// The number of a chunk in use that has so much room.
+    fn room_for(&mut self, size: u64) -> Result<usize> {
+        if let Some(place) = self.filling.iter().position(|chunk| chunk.staging.len_bytes() - chunk.used >= size) {
+            return Ok(place);
+        }
+        self.collect();
+        // The smallest that suffices: most are small, and large ones must not be spent on them.
+        let suitable = self.free.iter().enumerate().filter(|(_, staging)| staging.len_bytes() >= size);
+        let staging = match suitable.min_by_key(|(_, staging)| staging.len_bytes()) {
+            Some((place, _)) => self.free.swap_remove(place),
+            None => self.driver.staging(size.next_power_of_two().max(CHUNK_BYTES_MIN), Direction::Up)?,
+        };
+        self.filling.push(Chunk { staging, used: 0 });
+        Ok(self.filling.len() - 1)
+    }
+
+    /// Takes back what has come back.
+    fn collect(&mut self) {
+        let is_back = |(staging, fence): &(D::Staging, Option<Fence>)| {
+            fence.is_none_or(|fence| self.driver.is_past(fence)) && staging.is_back()
+        };
+        while self.away.front().is_some_and(is_back) {
+            // One that did not come back as it should is not used again.
+            self.free.extend(self.away.pop_front().map(|(staging, _)| staging).filter(|chunk| chunk.start().is_ok()));
+        }
+        let mut kept = 0;
+        self.free.retain(|staging| {
+            kept += staging.len_bytes();
+            kept <= BELT_BYTES_MAX
+        });
+    }
+}

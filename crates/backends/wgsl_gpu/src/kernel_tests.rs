@@ -1,0 +1,252 @@
+//! Every kernel that the suite needs, checked without a device: a driver that computes nothing compiles each text with naga,
+//! validates it, and makes SPIR-V of it, as a direct Vulkan backend would.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::ptr::NonNull;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use panoply_conformance::cases;
+use panoply_core::op::compute::Transfer;
+use panoply_core::{Api, DeviceId, DeviceInfo, DeviceKind, Engine, Item, Op, Operation, Result, Tensor};
+use panoply_kernels::warm::Warm;
+
+use crate::driver::{Bound, Direction, Fence, KernelText, Params, Place, Transfers};
+use crate::engine::{GpuEngine, Opening};
+use crate::fault::Faults;
+use crate::profile::Profile;
+use crate::{Commands, Driver, Staging, ops};
+
+/// Texts with what came of them, shared by several devices.
+type Checked = Rc<RefCell<HashMap<String, Result<(), String>>>>;
+
+/// A device that compiles and does nothing else.
+struct Checker {
+    faults: Arc<Faults>,
+    checked: Checked,
+    last: Rc<Cell<u64>>,
+}
+
+/// Host memory alone.
+struct Memory(Box<[u64]>);
+
+/// The number of the last submission.
+struct Nothing(Rc<Cell<u64>>);
+
+impl Driver for Checker {
+    type Buffer = u64;
+    type Pipeline = ();
+    type Bindings = ();
+    type Staging = Memory;
+    type Commands = Nothing;
+
+    fn faults(&self) -> &Arc<Faults> {
+        &self.faults
+    }
+
+    fn transfers(&self) -> Transfers {
+        Transfers { chunk_bytes: 1 << 20, chunks: 2, copiers_max: 1 }
+    }
+
+    fn buffer(&self, bytes: u64) -> Result<u64> {
+        Ok(bytes)
+    }
+
+    fn pipeline(&self, kernel: &KernelText<'_>) -> Result<()> {
+        let mut checked = self.checked.borrow_mut();
+        let known = checked.entry(kernel.source.to_owned()).or_insert_with(|| check(kernel.source));
+        known.clone().map_err(|reason| self.faults.fault(reason))
+    }
+
+    fn bindings(&self, (): &(), bound: &[Bound<'_, Checker>]) {
+        for Bound { buffer, offset, bytes } in bound {
+            assert!(offset + bytes <= **buffer && offset.is_multiple_of(256), "{bytes} at {offset} of {buffer}");
+        }
+    }
+
+    fn staging(&self, bytes: u64, _direction: Direction) -> Result<Memory> {
+        Ok(Memory(vec![0; bytes.div_ceil(8) as usize].into()))
+    }
+
+    fn commands(&self) -> Nothing {
+        Nothing(Rc::clone(&self.last))
+    }
+
+    fn is_past(&self, Fence(number): Fence) -> bool {
+        number <= self.last.get()
+    }
+
+    fn look(&self) {}
+
+    fn wait(&self, _fence: Fence, _wait_max: Duration) {}
+}
+
+impl Commands<Checker> for Nothing {
+    fn dispatch(&mut self, (): &(), (): &(), _params: Params<'_>, (x, y): (u32, u32)) {
+        assert!(x > 0 && y > 0, "an empty dispatch");
+    }
+
+    fn copy(&mut self, from: Place<'_, u64>, to: Place<'_, u64>, bytes: u64) {
+        assert!(from.offset + bytes <= *from.buffer && to.offset + bytes <= *to.buffer);
+    }
+
+    fn clear(&mut self, target: Place<'_, u64>, bytes: u64) {
+        assert!(target.offset + bytes <= *target.buffer);
+    }
+
+    fn upload(&mut self, from: Place<'_, Memory>, to: Place<'_, u64>, bytes: u64) {
+        assert!(from.offset + bytes <= from.buffer.len_bytes() && to.offset + bytes <= *to.buffer);
+    }
+
+    fn download(&mut self, from: Place<'_, u64>, to: Place<'_, Memory>, bytes: u64) {
+        assert!(from.offset + bytes <= *from.buffer && to.offset + bytes <= to.buffer.len_bytes());
+    }
+
+    fn start_timing(&mut self) -> bool {
+        false
+    }
+
+    fn end_timing(&mut self, _to: &Memory) -> Option<usize> {
+        None
+    }
+
+    fn stamp_nanoseconds(&self) -> f64 {
+        1.0
+    }
+
+    fn submit(&mut self, _params: Option<(Place<'_, Memory>, u64)>) -> Fence {
+        self.0.set(self.0.get() + 1);
+        Fence(self.0.get())
+    }
+
+    fn discard(&mut self) {}
+}
+
+impl Staging for Memory {
+    fn len_bytes(&self) -> u64 {
+        8 * self.0.len() as u64
+    }
+
+    fn start(&self) -> Result<NonNull<u8>> {
+        Ok(NonNull::from(&*self.0).cast())
+    }
+
+    fn is_kept(&self) -> bool {
+        false
+    }
+
+    fn hand_over(&self) {}
+
+    fn call_back(&self) {}
+
+    fn is_back(&self) -> bool {
+        true
+    }
+}
+
+/// From WGSL to SPIR-V, or why not.
+fn check(source: &str) -> Result<(), String> {
+    let told = |error: &dyn std::fmt::Display| format!("{error}\n{source}");
+    let module = naga::front::wgsl::parse_str(source).map_err(|error| told(&error.emit_to_string(source)))?;
+    let flags = naga::valid::ValidationFlags::all();
+    let mut validator = naga::valid::Validator::new(flags, naga::valid::Capabilities::all());
+    let info = validator.validate(&module).map_err(|error| told(&error.emit_to_string(source)))?;
+    let options = naga::back::spv::Options { lang_version: (1, 6), ..Default::default() };
+    let words = naga::back::spv::write_vec(&module, &info, &options, None).map_err(|error| told(&error))?;
+    if words.is_empty() { Err(told(&"no SPIR-V")) } else { Ok(()) }
+}
+
+/// The forms of devices: in software, with subgroups of several sizes and without, with matrix units, with parameters in the
+/// dispatch and in a buffer, with few buffers, and with small ones.
+fn profiles() -> Vec<Profile> {
+    let id = DeviceId { api: Api::WGPU, index: 0 };
+    let plain = Profile {
+        id,
+        name: "Checker".to_owned(),
+        driver: "naga".to_owned(),
+        binding_bytes_max: 1 << 27,
+        buffer_bytes_max: 1 << 30,
+        workgroup_bytes_max: 49_152,
+        buffers_max: 16,
+        immediate_words_max: 0,
+        params_step_bytes: 256,
+        is_software: true,
+        subgroup_lanes: None,
+        matrix_units: false,
+        quirks: &[],
+    };
+    let hardware =
+        |lanes| Profile { is_software: false, subgroup_lanes: lanes, immediate_words_max: 64, ..plain.clone() };
+    vec![
+        Profile { matrix_units: true, ..hardware(Some(32)) },
+        Profile { binding_bytes_max: 1 << 16, buffers_max: 4, ..hardware(Some(8)) },
+        Profile { workgroup_bytes_max: 16_384, ..hardware(Some(64)) },
+        plain,
+    ]
+}
+
+/// The op with its inputs on the device.
+fn resident(engine: &mut GpuEngine<Checker>, op: &Op) -> Op {
+    let mut op = op.clone();
+    let device = engine.info().id;
+    op.for_each_tensor_mut(&mut |tensor: &mut Tensor| {
+        let moved = run(engine, Transfer::to_device(tensor, device).into_op().unwrap()).unwrap();
+        *tensor = moved;
+    });
+    op
+}
+
+/// Runs an op for its first output; the values are not computed.
+fn run(engine: &mut GpuEngine<Checker>, op: Op) -> Result<Tensor> {
+    let mut finished = Vec::new();
+    engine.submit(&mut vec![Item { token: 1, op }]);
+    while engine.poll(&mut finished, Duration::from_secs(1)) > 0 {}
+    let value = finished.pop().unwrap().result?;
+    Ok(value.tensors().next().unwrap().clone())
+}
+
+#[test]
+fn every_kernel_of_the_suite_is_valid_and_becomes_spirv() {
+    let checked = Checked::default();
+    for profile in profiles() {
+        let driver =
+            Checker { faults: Arc::new(Faults::new(profile.id)), checked: Rc::clone(&checked), last: Rc::default() };
+        let info = DeviceInfo::new(profile.id, "Checker".to_owned(), DeviceKind::SoftwareGpu);
+        let (warm, cache, pool_bytes_max) = (Arc::<Warm>::default(), None, None);
+        let mut engine = GpuEngine::new(driver, Opening { info, profile, warm, cache, pool_bytes_max });
+        // What was measured on hardware is not measured here.
+        engine.context().tuning = crate::tuning::Tuning::fixed(0);
+        let mut ran = 0;
+        for case in cases() {
+            if ops::support(&engine.context().profile, &case.op).is_err() {
+                continue;
+            }
+            let name = &case.name;
+            run(&mut engine, case.op.clone()).unwrap_or_else(|error| panic!("{name}: {error}"));
+            let op = resident(&mut engine, &case.op);
+            // Twice: maps that ran before take another way.
+            for _ in 0..2 {
+                run(&mut engine, op.clone()).unwrap_or_else(|error| panic!("{name}, resident: {error}"));
+            }
+            ran += 1;
+        }
+        assert!(ran > 1000, "{ran} cases ran");
+    }
+    let checked = checked.borrow();
+    println!("{} kernels", checked.len());
+    assert!(checked.values().all(Result::is_ok) && checked.len() > 500, "{} kernels", checked.len());
+    if let Some(folder) = std::env::var_os("PANOPLY_KERNELS_OUT") {
+        write_out(&checked, folder.as_ref());
+    }
+}
+
+/// Writes the texts, for whoever wants to read or compare them.
+fn write_out(checked: &HashMap<String, Result<(), String>>, folder: &std::path::Path) {
+    let mut texts: Vec<&String> = checked.keys().collect();
+    texts.sort();
+    for (number, text) in texts.iter().enumerate() {
+        std::fs::write(folder.join(format!("{number:05}.wgsl")), text).unwrap();
+    }
+}

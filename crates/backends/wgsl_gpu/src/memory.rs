@@ -1,0 +1,225 @@
+//! Device memory: blocks from a pool, and the handles by which tensors know them.
+//!
+//! A block is one buffer of the API; small tensors that may take part in joined maps have slots of an [`Arena`]. The queue works
+//! in order, so a block that comes home may be given to the next op that is recorded, even while the last one that used it has
+//! not run yet.
+
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use hashbrown::HashMap;
+use panoply_core::buffer::DeviceAllocation;
+use panoply_core::lease::{Home, Lease};
+use panoply_core::pool::{Pool, Pooled, Source};
+use panoply_core::{DeviceBuffer, DeviceId, Error, MemoryStats, Result};
+
+use crate::arena::{Arena, SLOT_BYTES, Slot};
+use crate::driver::Driver;
+use crate::joined::Place;
+use crate::profile::Profile;
+
+/// What the pool keeps for reuse where the caller does not say.
+const POOL_BYTES_DEFAULT: usize = 8 << 30;
+
+/// Tokens are never used twice in a process, so that a handle that outlives its engine is recognised.
+static NEXT_TOKEN: AtomicU64 = AtomicU64::new(1);
+
+/// One buffer of the API.
+pub struct Block<D: Driver> {
+    /// Unique among this process' blocks: the key of cached bindings.
+    pub(crate) id: u64,
+    pub(crate) buffer: D::Buffer,
+    bytes: u64,
+}
+
+/// Memory on loan.
+pub enum Lent<D: Driver> {
+    /// A block of its own.
+    Own(Lease<Pooled<Block<D>>>),
+    /// A part of the arena.
+    Slot(Slot<D>),
+}
+
+impl<D: Driver> Lent<D> {
+    /// The buffer that it is in.
+    pub fn buffer(&self) -> &D::Buffer {
+        match self {
+            Lent::Own(lease) => &lease.block.buffer,
+            Lent::Slot(slot) => &slot.arena().buffer,
+        }
+    }
+
+    /// Unique among this process' buffers: the key of cached bindings, together with a start.
+    pub fn buffer_id(&self) -> u64 {
+        match self {
+            Lent::Own(lease) => lease.block.id,
+            Lent::Slot(slot) => slot.arena().id,
+        }
+    }
+
+    /// Its first byte, counted from the buffer's start.
+    pub fn start(&self) -> usize {
+        match self {
+            Lent::Own(_) => 0,
+            Lent::Slot(slot) => slot.start(),
+        }
+    }
+
+    /// How many bytes it has.
+    pub fn size(&self) -> u64 {
+        match self {
+            Lent::Own(lease) => lease.block.bytes,
+            Lent::Slot(_) => SLOT_BYTES as u64,
+        }
+    }
+}
+
+/// The memory of one opened device.
+pub struct DeviceMemory<D: Driver> {
+    device: DeviceId,
+    pool: Pool<Blocks<D>>,
+    home: Home<DeviceAllocation>,
+    live: HashMap<u64, Rc<Lent<D>>>,
+    /// Makes the arena.
+    blocks: Blocks<D>,
+    arena: Option<Rc<Arena<D>>>,
+    /// The size of an arena that is made when it is needed; nothing where there is none to be.
+    arena_bytes: Option<u64>,
+    /// The slots that were lent, and the arenas that were made for them.
+    slots_lent: u64,
+    arenas_made: u64,
+    /// The most bytes that an arena had.
+    arena_peak_bytes: u64,
+}
+
+impl<D: Driver> DeviceMemory<D> {
+    pub(crate) fn new(driver: &Rc<D>, profile: &Profile, pool_bytes_max: Option<usize>) -> DeviceMemory<D> {
+        let bytes_max = profile.buffer_bytes_max;
+        let blocks = || Blocks { id: profile.id, driver: Rc::clone(driver), bytes_max };
+        let kept_bytes_max = pool_bytes_max.unwrap_or(POOL_BYTES_DEFAULT);
+        let seen = bytes_max.min(profile.binding_bytes_max);
+        DeviceMemory {
+            device: profile.id,
+            pool: Pool::new(blocks(), kept_bytes_max),
+            blocks: blocks(),
+            home: Home::new(),
+            live: HashMap::new(),
+            arena: None,
+            arena_bytes: Arena::<D>::bytes_within(seen.min(kept_bytes_max as u64)),
+            slots_lent: 0,
+            arenas_made: 0,
+            arena_peak_bytes: 0,
+        }
+    }
+
+    /// A block of at least so many bytes, with whatever its last user left.
+    pub fn take(&mut self, bytes: usize) -> Result<Lent<D>> {
+        self.collect();
+        self.pool.lend(bytes.max(16)).map(Lent::Own)
+    }
+
+    /// A slot of the arena for at least so many bytes; nothing where they are too many or all are lent. Nothing that is
+    /// bound for writing by itself may lie there.
+    pub fn take_slot(&mut self, bytes: usize) -> Option<Slot<D>> {
+        if bytes > SLOT_BYTES {
+            return None;
+        }
+        self.collect();
+        if self.arena.is_none() {
+            self.make_arena();
+        }
+        let slot = self.arena.as_ref()?.lend()?;
+        self.slots_lent += 1;
+        Some(slot)
+    }
+
+    fn make_arena(&mut self) {
+        let Some(bytes) = self.arena_bytes else { return };
+        match self.blocks.allocate(bytes as usize) {
+            Ok(Block { id, buffer, bytes }) => {
+                self.arena = Some(Arena::new(id, buffer, bytes));
+                self.arenas_made += 1;
+                self.arena_peak_bytes = bytes;
+            }
+            // Small tensors have blocks of their own then; whatever is wrong with the device, they will show it.
+            Err(_) => self.arena_bytes = None,
+        }
+    }
+
+    /// Frees the arena where nothing lies in it, for want of memory.
+    pub fn shrink(&mut self) {
+        self.collect();
+        if self.arena.as_ref().is_some_and(|arena| arena.lent_and_free_bytes().0 == 0) {
+            self.arena = None;
+        }
+    }
+
+    /// The arena, where there is one.
+    pub fn arena(&self) -> Option<&Rc<Arena<D>>> {
+        self.arena.as_ref()
+    }
+
+    /// Where bytes lie in the arena; nothing where they lie elsewhere. The offset is a multiple of sixteen.
+    pub fn place(&self, handle: &DeviceBuffer, offset_bytes: usize) -> Option<Place> {
+        match &**self.live.get(&handle.token())? {
+            Lent::Slot(slot) => Some(slot.place(offset_bytes)),
+            Lent::Own(_) => None,
+        }
+    }
+
+    /// Makes a block known under a handle.
+    pub fn publish(&mut self, block: Rc<Lent<D>>, len_bytes: usize) -> DeviceBuffer {
+        let token = NEXT_TOKEN.fetch_add(1, Ordering::Relaxed);
+        self.live.insert(token, block);
+        DeviceBuffer::new(self.home.lend(DeviceAllocation { device: self.device, token, len_bytes }))
+    }
+
+    /// The block behind a handle.
+    pub fn find(&self, handle: &DeviceBuffer) -> Result<Rc<Lent<D>>> {
+        let known = self.live.get(&handle.token()).filter(|_| handle.device() == self.device);
+        known.cloned().ok_or_else(|| Error::DeviceFault {
+            device: self.device,
+            reason: "the data was in memory that is lost, or of another device; bring it here again".to_owned(),
+        })
+    }
+
+    /// The figures of the pool and the arena. The peak is what both would have come to at once.
+    pub fn stats(&mut self) -> MemoryStats {
+        self.collect();
+        let mut stats = self.pool.stats();
+        let (lent, free) = self.arena.as_ref().map_or((0, 0), |arena| arena.lent_and_free_bytes());
+        stats.lent_bytes += lent;
+        stats.cached_bytes += free;
+        stats.peak_bytes += self.arena_peak_bytes;
+        stats.misses += self.arenas_made;
+        stats.hits += self.slots_lent - self.arenas_made.min(self.slots_lent);
+        stats
+    }
+
+    fn collect(&mut self) {
+        let DeviceMemory { home, live, .. } = self;
+        home.take_back(|allocation| {
+            live.remove(&allocation.token);
+        });
+    }
+}
+
+/// Makes blocks.
+pub struct Blocks<D: Driver> {
+    id: DeviceId,
+    driver: Rc<D>,
+    bytes_max: u64,
+}
+
+impl<D: Driver> Source for Blocks<D> {
+    type Block = Block<D>;
+
+    fn allocate(&mut self, bytes: usize) -> Result<Block<D>> {
+        let (bytes, largest) = ((bytes as u64).next_multiple_of(16), self.bytes_max);
+        if bytes > largest {
+            return Err(Error::OutOfMemory { place: self.id.to_string(), asked: bytes, free: largest, largest });
+        }
+        let buffer = self.driver.buffer(bytes)?;
+        Ok(Block { id: NEXT_TOKEN.fetch_add(1, Ordering::Relaxed), buffer, bytes })
+    }
+}

@@ -1,0 +1,238 @@
+//! Search of many queries in passes that never write a score out.
+//!
+//! 1. Some rows, evenly spread, are scored and the best k of them found: no row that is worse than the last of them can be in
+//!    the result.
+//! 2. A matrix product over all rows lists those that are not worse ([`ListKernel`]).
+//! 3. The best k of each list are the result. A query whose list ran over, as an unlucky order of scores can bring about, gets a
+//!    pass of its own instead; which ones, only the device knows.
+
+use panoply_core::op::compute::Metric;
+use panoply_core::shape::Strides;
+use panoply_core::{DType, Result, Shape};
+use panoply_kernels::wgsl::{Accumulate, Kernel, ListKernel, SelectKernel, SelectSource, Tile};
+
+use super::matmul::{Product, load, multiply, params};
+use super::search::{PASSES_MAX, ROWS_AT_ONCE, SCORES_MAX, Searching, columns};
+use crate::context::Context;
+use crate::driver::Driver;
+use crate::operand::{Operand, WINDOW_STEP_BYTES};
+use crate::profile::Profile;
+use crate::tuning::{LARGE_TILES, SMALL_TILE};
+
+/// With fewer rows a sample is most of them.
+const ROWS_MIN: usize = 1 << 15;
+/// A larger k has too many candidates.
+const K_MAX: usize = 128;
+/// Queries that are searched for at once.
+const QUERIES_MAX: usize = 512;
+/// The least rows of a sample, and the places of a list.
+const SAMPLE_MIN: usize = 1 << 12;
+const PLACES_MIN: usize = 1 << 11;
+const PLACES_MAX: usize = 1 << 14;
+/// How many times the expected candidates a list must hold.
+const RESERVE: usize = 4;
+/// Candidates for each query that are worth a larger sample.
+const CANDIDATES_WANTED: usize = 512;
+/// Rows that are made f32 at a time, in bytes.
+const WIDENED_BYTES_MAX: usize = 256 << 20;
+/// Workgroups for each query whose list ran over.
+const LATE_PARTS: usize = 32;
+/// Rows of the sample that one workgroup selects from.
+const SELECTED_MIN: usize = 1 << 13;
+
+/// How a search is done.
+pub(super) struct Plan {
+    /// Queries at once.
+    turn: usize,
+    /// Every so-manieth row is in the sample.
+    step: usize,
+    places: usize,
+}
+
+impl Plan {
+    /// Nothing where another way is better.
+    pub(super) fn new<D: Driver>(search: &Searching<D>, profile: &Profile) -> Option<Plan> {
+        let ([rows, dim, queries], k) = (search.sizes(), search.k);
+        if queries <= PASSES_MAX || rows < ROWS_MIN || k > K_MAX || dim == 0 {
+            return None;
+        }
+        let binding = profile.binding_bytes_max as usize;
+        let turn = queries.min(QUERIES_MAX);
+        let sample_max = SCORES_MAX.min(binding / 4) / turn;
+        let sample = (k * rows / CANDIDATES_WANTED).max(SAMPLE_MIN).min(sample_max).min(rows / 2);
+        let step = rows / sample.max(1);
+        let expected = k * step;
+        let places = (expected * RESERVE).next_power_of_two().max(PLACES_MIN);
+        let lists_fit = places <= PLACES_MAX && turn * places * 8 <= binding;
+        // Two lists and counts are written; queries, rows, limits, bits and two sorts of norms are read.
+        let bound = 5 + usize::from(search.filter.is_some()) + 2 * usize::from(search.metric == Metric::Cosine);
+        (lists_fit && sample >= 2 * k && bound <= profile.buffers_max).then_some(Plan { turn, step, places })
+    }
+
+    pub(super) fn run<D: Driver>(
+        &self,
+        search: &Searching<D>,
+        [ids, scores]: [&Operand<D>; 2],
+        context: &mut Context<D>,
+    ) -> Result<()> {
+        let [_, _, queries] = search.sizes();
+        let (query_norms, row_norms) = search.lengths(context)?;
+        for first in (0..queries).step_by(self.turn) {
+            let count = self.turn.min(queries - first);
+            // Results begin where windows do: a turn's are a multiple of their step.
+            let ids = ids.slice(0, first, count)?.windowed();
+            let scores = scores.slice(0, first, count)?.windowed();
+            let part = search.with_queries(search.queries.slice(0, first, count)?);
+            let turn = Turn { plan: self, search: &part, first, query_norms: &query_norms, row_norms: &row_norms };
+            turn.run([&ids, &scores], context)?;
+        }
+        Ok(())
+    }
+}
+
+/// Some of the queries.
+struct Turn<'a, D: Driver> {
+    plan: &'a Plan,
+    search: &'a Searching<D>,
+    /// The first of them.
+    first: usize,
+    query_norms: &'a Option<Operand<D>>,
+    row_norms: &'a Option<Operand<D>>,
+}
+
+impl<D: Driver> Turn<'_, D> {
+    fn run(&self, [ids, scores]: [&Operand<D>; 2], context: &mut Context<D>) -> Result<()> {
+        let (queries, k, places) = (self.search.queries.shape[0], self.search.k, self.plan.places);
+        let limits = self.limits(context)?;
+        let (lists, counts) = (context.words(2 * queries * places)?, context.words(queries)?);
+        context.clear(&counts);
+        self.list([&lists, &counts], &limits, context)?;
+        // The first slot of a query is its list's.
+        let slots = 1 + self.late_slots(context);
+        let pairs = context.words(2 * queries * slots * k)?;
+        let kernel = SelectKernel::new(SelectSource::Lists { metric: self.search.metric }, false, k);
+        let params = self.search.select_params([queries, places, 1], [1, places], 0, 0, [slots, 0]);
+        context.run(&Kernel::Select(kernel), &[&pairs], &[&lists, &counts], &params, queries as u64)?;
+        self.search_late(&pairs, &counts, slots, context)?;
+        self.search.merge(pairs, slots, ids, scores, context)
+    }
+
+    /// The filter and the norms, as far as the metric needs them.
+    fn also_read(&self) -> impl Iterator<Item = &Operand<D>> {
+        let norms = [self.row_norms, self.query_norms].into_iter().flatten();
+        self.search.filter.iter().chain(norms)
+    }
+
+    /// The best k of the sample, as pairs.
+    fn limits(&self, context: &mut Context<D>) -> Result<Operand<D>> {
+        let ([rows, dim, queries], k, step) = (self.search.sizes(), self.search.k, self.plan.step);
+        let sample = rows / step;
+        let spread = Operand {
+            shape: Shape::new([sample, dim])?,
+            strides: Strides::new([(step * dim) as isize, 1])?,
+            ..self.search.rows.clone()
+        };
+        // All of it may be more than a kernel sees; a copy of the sample is not.
+        let spread =
+            if spread.is_within(context.profile.binding_bytes_max) { spread } else { context.dense(spread)? };
+        let columns = columns(&spread, context)?;
+        let sums = context.output(DType::F32, Shape::new([queries, sample])?)?;
+        let product = Product::plain([queries, sample, dim], Accumulate::of(self.search.metric));
+        multiply(&product, [&self.search.queries, &columns], [None, None], &sums, context)?;
+        let parts = sample.div_ceil(SELECTED_MIN);
+        let part = sample.div_ceil(parts);
+        let pairs = context.words(2 * queries * parts * k)?;
+        let source = SelectSource::Scores { metric: self.search.metric, filtered: self.search.filter.is_some() };
+        let mut params = self.search.select_params([queries, sample, step], [parts, part], 0, 0, [parts, 0]);
+        params[9] = self.row_norms.as_ref().map_or(0, Operand::start);
+        params[10] = self.first as u32;
+        let reads: Vec<&Operand<D>> = std::iter::once(&sums).chain(self.also_read()).collect();
+        let kernel = Kernel::Select(SelectKernel::new(source, false, k));
+        context.run(&kernel, &[&pairs], &reads, &params, (queries * parts) as u64)?;
+        self.search.merge_pairs(pairs, parts, context)
+    }
+
+    /// Lists the rows that are not worse than the limits.
+    fn list(&self, [lists, counts]: [&Operand<D>; 2], limits: &Operand<D>, context: &mut Context<D>) -> Result<()> {
+        let [rows, dim, queries] = self.search.sizes();
+        let binding = context.profile.binding_bytes_max as usize - WINDOW_STEP_BYTES;
+        let is_f32 = self.search.rows.dtype == DType::F32;
+        let most = if is_f32 { binding } else { binding.min(WIDENED_BYTES_MAX) };
+        let chunk = (most / (dim * 4) / 4 * 4).min(rows);
+        for first in (0..rows).step_by(chunk) {
+            let count = chunk.min(rows - first);
+            let columns = self.search.some_rows(first, count, context)?;
+            let tile = tile(queries, context);
+            let product = Product::plain([queries, count, dim], Accumulate::of(self.search.metric));
+            let kernel = ListKernel {
+                load_a: load(&self.search.queries, [0, 1], [queries, dim], 4),
+                load_b: load(&columns, [1, 0], [count, dim], 4),
+                metric: self.search.metric,
+                filtered: self.search.filter.is_some(),
+                tile,
+            };
+            let mut params = params(&product, [&self.search.queries, &columns], [None, None], tile);
+            let start = |operand: &Option<Operand<D>>| operand.as_ref().map_or(0, Operand::start);
+            let own = [first as u32, start(&self.search.filter), start(self.row_norms), self.first as u32];
+            params.truncate(params.len() - (own.len() + 1));
+            params.extend(own);
+            params.extend([self.plan.places as u32, self.search.k as u32]);
+            let reads: Vec<&Operand<D>> =
+                [&self.search.queries, &columns, limits].into_iter().chain(self.also_read()).collect();
+            let groups = queries.div_ceil(tile.m()) * count.div_ceil(tile.n());
+            context.run(&Kernel::List(kernel), &[lists, counts], &reads, &params, groups as u64)?;
+        }
+        Ok(())
+    }
+
+    /// Rows that a pass sees at once.
+    fn late_rows(&self, context: &Context<D>) -> usize {
+        let [rows, dim, _] = self.search.sizes();
+        let row_bytes = dim * self.search.rows.dtype.size_bytes();
+        let seen = (context.profile.binding_bytes_max as usize - WINDOW_STEP_BYTES) / row_bytes;
+        rows.min(seen / ROWS_AT_ONCE * ROWS_AT_ONCE)
+    }
+
+    /// Slots for the queries whose lists ran over.
+    fn late_slots(&self, context: &Context<D>) -> usize {
+        self.search.rows.shape[0].div_ceil(self.late_rows(context)) * LATE_PARTS
+    }
+
+    /// A pass for each query whose list ran over; the others get nothing.
+    fn search_late(
+        &self,
+        pairs: &Operand<D>,
+        counts: &Operand<D>,
+        slots: usize,
+        context: &mut Context<D>,
+    ) -> Result<()> {
+        let [rows, dim, queries] = self.search.sizes();
+        let mut kernel = self.search.pass_kernel(false);
+        kernel.listed = true;
+        let norms = self.row_norms.as_ref().filter(|_| kernel.norms_given);
+        let seen = self.late_rows(context);
+        for (window, first) in (0..rows).step_by(seen).enumerate() {
+            let count = seen.min(rows - first);
+            let some = self.search.rows.span(first * dim, count * dim)?.windowed();
+            let slot = 1 + window * LATE_PARTS;
+            let sizes = [queries, count, 1];
+            let mut params = self.search.select_params(sizes, [LATE_PARTS, 0], some.start(), first, [slots, slot]);
+            params.extend([dim as u32, self.search.queries.start(), self.first as u32, self.plan.places as u32]);
+            let reads: Vec<&Operand<D>> = [&some, &self.search.queries, counts]
+                .into_iter()
+                .chain(&self.search.filter)
+                .chain(norms)
+                .chain(self.query_norms)
+                .collect();
+            context.run(&Kernel::Search(kernel), &[pairs], &reads, &params, (queries * LATE_PARTS) as u64)?;
+        }
+        Ok(())
+    }
+}
+
+/// The tile for so many queries.
+fn tile<D: Driver>(queries: usize, context: &Context<D>) -> Tile {
+    let large = context.tuning.large().unwrap_or(LARGE_TILES[0]);
+    let tile = if queries <= SMALL_TILE.m() { SMALL_TILE } else { large };
+    Tile { unrolled: !context.profile.is_software, ..tile }
+}

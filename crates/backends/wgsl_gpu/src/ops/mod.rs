@@ -1,0 +1,67 @@
+//! From an op to dispatches, in one folder for each domain. [`support`] says what runs; [`run`] records it.
+
+use panoply_core::op::compute::ComputeOp;
+use panoply_core::{DType, Describe, Error, Location, Op, Result, Shape, Tensor, Value};
+
+use crate::context::Context;
+use crate::driver::Driver;
+use crate::engine::Answer;
+use crate::profile::Profile;
+use crate::quirks;
+
+pub(crate) mod compute;
+
+/// Whether a device runs an op, or why not.
+pub fn support(profile: &Profile, op: &Op) -> Result<(), String> {
+    check(profile, op)?;
+    match op {
+        Op::Compute(op) => compute::support(profile, op),
+        other => Err(no_kernels(other)),
+    }
+}
+
+/// Records an op.
+pub fn run<D: Driver>(op: &Op, context: &mut Context<D>) -> Result<Answer> {
+    if let Op::Compute(ComputeOp::Map(map)) = op
+        && let Some(tensor) = compute::run_again(map, context)?
+    {
+        return Ok(Answer::Value(Value::Tensor(tensor)));
+    }
+    let unsupported = |reason| Error::Unsupported { op: op.name(), reason };
+    check(&context.profile, op).map_err(unsupported)?;
+    match op {
+        Op::Compute(compute) => compute::run(compute, op.name(), context),
+        other => Err(unsupported(no_kernels(other))),
+    }
+}
+
+/// What keeps any op from a device: a quirk, an input that is elsewhere, one that no buffer holds.
+fn check(profile: &Profile, op: &Op) -> Result<(), String> {
+    if let Some(quirk) = quirks::find(profile.quirks, &profile.name, &profile.driver, op.name()) {
+        return Err(format!("{} with {}: {}", profile.name, profile.driver, quirk.reason));
+    }
+    let mut wrong = None;
+    op.for_each_tensor(&mut |tensor| wrong = wrong.take().or_else(|| input_trouble(profile, tensor)));
+    wrong.map_or(Ok(()), Err)
+}
+
+fn input_trouble(profile: &Profile, tensor: &Tensor) -> Option<String> {
+    match tensor.location() {
+        Location::Device(device) if device != profile.id => {
+            Some(format!("an input lives on {device}; transfer it to the host first"))
+        }
+        Location::Device(_) => None,
+        Location::Host => fits_memory(profile, "an input", tensor.dtype(), tensor.shape()).err(),
+    }
+}
+
+/// Whether a buffer can be made for such a tensor; ops work in pieces where kernels do not see all of it.
+fn fits_memory(profile: &Profile, what: &str, dtype: DType, shape: &Shape) -> Result<(), String> {
+    let bytes = shape.elements().saturating_mul(dtype.size_bytes()) as u64;
+    let most = profile.buffer_bytes_max;
+    if bytes > most { Err(format!("{what} of {bytes} bytes; a buffer has {most}")) } else { Ok(()) }
+}
+
+fn no_kernels(op: &Op) -> String {
+    format!("the {} domain has no kernels in WGSL", op.domain())
+}

@@ -1,0 +1,76 @@
+//! Compiled kernels, by their keys. There is a bound: whoever makes endless kernels gets the oldest compiled again.
+
+use std::borrow::Cow;
+use std::rc::Rc;
+
+use hashbrown::HashMap;
+use panoply_core::Result;
+use panoply_kernels::wgsl::{Kernel, with_immediates};
+
+use crate::driver::{Driver, KernelText};
+
+/// The most kernels that are kept. Those of all ops, types and forms that a program uses are a few hundred.
+pub const PIPELINES_MAX: usize = 4096;
+
+/// A kernel that is ready to run.
+pub struct Pipeline<D: Driver> {
+    pub(crate) compiled: D::Pipeline,
+    /// How many words of parameters come with each dispatch; nothing where they come in a buffer.
+    pub(crate) immediates: Option<usize>,
+}
+
+/// How many buffers a kernel writes and reads.
+type Shape = (usize, usize);
+
+/// The kernels of one opened device.
+pub struct Pipelines<D: Driver> {
+    driver: Rc<D>,
+    immediate_words_max: usize,
+    known: HashMap<Kernel, Rc<Pipeline<D>>>,
+    compiled: u64,
+}
+
+impl<D: Driver> Pipelines<D> {
+    pub(crate) fn new(driver: &Rc<D>, immediate_words_max: usize) -> Pipelines<D> {
+        Pipelines { driver: Rc::clone(driver), immediate_words_max, known: HashMap::new(), compiled: 0 }
+    }
+
+    /// The kernels that are kept.
+    pub fn kernels(&self) -> impl Iterator<Item = &Kernel> {
+        self.known.keys()
+    }
+
+    /// How many were compiled.
+    pub fn compiled(&self) -> u64 {
+        self.compiled
+    }
+
+    /// The most words of parameters that a dispatch carries itself; none where the device cannot.
+    pub(crate) fn immediate_words_max(&self) -> usize {
+        self.immediate_words_max
+    }
+
+    /// The kernel, compiled now if it was not before.
+    pub fn get(&mut self, kernel: &Kernel, shape: Shape) -> Result<Rc<Pipeline<D>>> {
+        if let Some(known) = self.known.get(kernel) {
+            return Ok(Rc::clone(known));
+        }
+        let made = Rc::new(self.compile(&kernel.source(), shape)?);
+        if self.known.len() >= PIPELINES_MAX {
+            self.known.clear();
+        }
+        self.known.insert(kernel.clone(), Rc::clone(&made));
+        Ok(made)
+    }
+
+    /// Compiles a text.
+    pub fn compile(&mut self, source: &str, shape: Shape) -> Result<Pipeline<D>> {
+        let (source, immediates) = match with_immediates(source, self.immediate_words_max) {
+            Some((source, words)) => (Cow::Owned(source), Some(words)),
+            None => (Cow::Borrowed(source), None),
+        };
+        let compiled = self.driver.pipeline(&KernelText { source: &source, shape, immediates })?;
+        self.compiled += 1;
+        Ok(Pipeline { compiled, immediates })
+    }
+}

@@ -1,0 +1,153 @@
+//! The way out of device memory. Downloads are copied into staging memory, which a tensor then keeps where it may; else, and
+//! where they are small, the bytes are copied once more.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use panoply_core::lease::Lease;
+use panoply_core::pool::{Pool, Pooled, Source};
+use panoply_core::{HostBuffer, HostBufferMut, Result};
+
+use crate::driver::{Commands, Direction, Driver, Place, Staging};
+use crate::ring::copiers;
+
+/// What is kept of the staging memory of downloads for reuse.
+const STAGING_BYTES_MAX: usize = 4 << 30;
+/// The same for host memory that downloads are copied to.
+const HOST_BYTES_MAX: usize = 1 << 30;
+/// Downloads of at least this size go to memory that is used again.
+const POOLED_BYTES_MIN: usize = 64 << 10;
+/// The most threads that copy at once.
+const COPIERS_MAX: usize = 8;
+
+/// The supply of memory for downloads.
+pub struct Readback<D: Driver> {
+    staging: Pool<Stagings<D>>,
+    host: Pool<HostMemory>,
+}
+
+/// Bytes on their way to the host.
+pub struct Download<D: Driver> {
+    staging: Lease<Pooled<D::Staging>>,
+    len_bytes: usize,
+}
+
+impl<D: Driver> Readback<D> {
+    pub(crate) fn new(driver: &Rc<D>) -> Readback<D> {
+        let staging = Pool::new(Stagings { driver: Rc::clone(driver) }, STAGING_BYTES_MAX);
+        Readback { staging, host: Pool::new(HostMemory, HOST_BYTES_MAX) }
+    }
+
+    /// Records a copy of so many bytes.
+    pub(crate) fn download(
+        &mut self,
+        commands: &mut D::Commands,
+        source: Place<'_, D::Buffer>,
+        len_bytes: usize,
+    ) -> Result<Download<D>> {
+        let download = self.prepare(len_bytes)?;
+        let size = (len_bytes as u64).next_multiple_of(4);
+        commands.download(source, Place { buffer: download.staging(), offset: 0 }, size);
+        Ok(download)
+    }
+
+    /// Memory for so many bytes, handed over.
+    pub(crate) fn prepare(&mut self, len_bytes: usize) -> Result<Download<D>> {
+        let staging = self.staging.lend(len_bytes.next_multiple_of(4))?;
+        staging.block.hand_over();
+        Ok(Download { staging, len_bytes })
+    }
+
+    /// The bytes of a download that is over, once.
+    pub(crate) fn take(&mut self, download: Download<D>) -> Result<HostBuffer> {
+        let Download { staging, len_bytes } = download;
+        let start = staging.block.start()?;
+        if len_bytes >= POOLED_BYTES_MIN && staging.block.is_kept() {
+            // SAFETY: the memory is the host's, initialised up to here by the device's copy, aligned to a page, and nobody
+            // else's until the lease comes home with the last view of it.
+            return Ok(unsafe { HostBufferMut::from_raw(start, len_bytes, Arc::new(staging)) }.freeze());
+        }
+        // SAFETY: the memory is the host's and has so many bytes, which the device has written; the lease outlives the slice.
+        let source = unsafe { std::slice::from_raw_parts(start.as_ptr(), len_bytes) };
+        if len_bytes < POOLED_BYTES_MIN {
+            let mut host = HostBufferMut::zeroed(len_bytes)?;
+            host.bytes_mut().copy_from_slice(source);
+            return Ok(host.freeze());
+        }
+        let mut lease = self.host.lend(len_bytes)?;
+        copy(&mut lease.block.bytes_mut()[..len_bytes], source);
+        Ok(HostBuffer::from_owner(Filled { lease, len_bytes }))
+    }
+}
+
+impl<D: Driver> Download<D> {
+    /// The memory that the bytes go to.
+    pub(crate) fn staging(&self) -> &D::Staging {
+        &self.staging.block
+    }
+
+    /// How many bytes come, where they are fewer than there is memory for.
+    pub(crate) fn shortened(self, len_bytes: usize) -> Download<D> {
+        Download { len_bytes, ..self }
+    }
+
+    /// Asks for the bytes; to be called after the submission that copies them.
+    pub(crate) fn ask(&self) {
+        self.staging.block.call_back();
+    }
+
+    /// Whether there is anything more to wait for.
+    pub(crate) fn is_over(&self) -> bool {
+        self.staging.block.is_back()
+    }
+}
+
+/// Makes staging memory for downloads.
+struct Stagings<D: Driver> {
+    driver: Rc<D>,
+}
+
+impl<D: Driver> Source for Stagings<D> {
+    type Block = D::Staging;
+
+    fn allocate(&mut self, bytes: usize) -> Result<D::Staging> {
+        self.driver.staging(bytes as u64, Direction::Down)
+    }
+}
+
+/// Host memory for large downloads, used again and again: memory that was used before costs no page faults.
+struct HostMemory;
+
+impl Source for HostMemory {
+    type Block = HostBufferMut;
+
+    fn allocate(&mut self, bytes: usize) -> Result<HostBufferMut> {
+        HostBufferMut::zeroed(bytes)
+    }
+}
+
+/// Downloaded bytes, whose memory goes back with the last view of them.
+struct Filled {
+    lease: Lease<Pooled<HostBufferMut>>,
+    len_bytes: usize,
+}
+
+impl AsRef<[u8]> for Filled {
+    fn as_ref(&self) -> &[u8] {
+        &self.lease.block.bytes()[..self.len_bytes]
+    }
+}
+
+/// Copies bytes, many of them by several threads.
+fn copy(target: &mut [u8], source: &[u8]) {
+    let copiers = copiers(target.len(), COPIERS_MAX);
+    if copiers == 1 {
+        return target.copy_from_slice(source);
+    }
+    let share = target.len().div_ceil(copiers);
+    std::thread::scope(|scope| {
+        for (target, source) in target.chunks_mut(share).zip(source.chunks(share)) {
+            scope.spawn(move || target.copy_from_slice(source));
+        }
+    });
+}

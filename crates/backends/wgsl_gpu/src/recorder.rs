@@ -1,0 +1,246 @@
+//! From dispatches to command buffers.
+//!
+//! All ops of a batch go into one list of commands. Parameters come with each dispatch where they are few and the device can;
+//! else they are gathered on the host and brought over once per submission, and a dispatch names its own by an offset.
+//! Bindings are cached by the blocks that they bind, which a warm pool gives out again and again.
+//!
+//! Small maps that follow each other become one dispatch: they wait in a [`Group`] until it can take no more, or anything
+//! else is recorded. Whatever asks for the commands gets them recorded first.
+
+use std::rc::Rc;
+
+use hashbrown::HashMap;
+use panoply_core::{Error, Result};
+
+use crate::arena::Arena;
+use crate::belt::Belt;
+use crate::driver::{Bound, Commands, Driver, Fence, Params, Place};
+use crate::joined::{Group, Joined, Waiting};
+use crate::operand::Operand;
+use crate::pipelines::Pipeline;
+
+/// Bytes that a kernel may take its parameters from.
+pub const PARAMS_BYTES: u64 = 4096;
+/// Bytes of parameters in one submission; when they are used up the commands so far are submitted.
+pub const PARAMS_BYTES_MAX: usize = 1 << 20;
+/// The most bindings that are kept. They keep their blocks alive, so there is a bound.
+const BINDINGS_MAX: usize = 16_384;
+/// The most workgroups along one dimension, on every device.
+const GROUPS_MAX: u64 = 65_535;
+
+/// How many blocks are written, then every bound buffer with the start of the window in it.
+type BindKey = Vec<(u64, usize)>;
+
+/// Commands under construction.
+pub struct Recorder<D: Driver> {
+    driver: Rc<D>,
+    commands: D::Commands,
+    /// Whether there are any.
+    has_commands: bool,
+    params: Vec<u8>,
+    params_step: usize,
+    bindings: HashMap<BindKey, Rc<D::Bindings>>,
+    /// The key of the last dispatch's bindings, whose memory the next one uses.
+    key: BindKey,
+    /// Maps that wait.
+    waiting: Group<Joined<D>>,
+    /// The arena that they lie in, bound as a whole.
+    arena: Option<(u64, Rc<D::Bindings>)>,
+    /// Dispatches so far.
+    pub dispatches: u64,
+    binding_bytes_max: u64,
+}
+
+impl<D: Driver> Recorder<D> {
+    pub(crate) fn new(driver: &Rc<D>, params_step: usize, binding_bytes_max: u64) -> Recorder<D> {
+        Recorder {
+            driver: Rc::clone(driver),
+            commands: driver.commands(),
+            has_commands: false,
+            params: Vec::new(),
+            params_step: params_step.max(16),
+            bindings: HashMap::new(),
+            key: BindKey::new(),
+            waiting: Group::new(),
+            arena: None,
+            dispatches: 0,
+            binding_bytes_max,
+        }
+    }
+
+    /// Whether the next dispatch has no room for its parameters behind those that wait: submit first.
+    pub(crate) fn is_full(&self) -> bool {
+        let coming = if self.waiting.is_empty() { 1 } else { 2 };
+        self.params.len() + coming * PARAMS_BYTES as usize > PARAMS_BYTES_MAX
+    }
+
+    /// Lets a map wait for others, behind those that must come before it.
+    pub(crate) fn join(&mut self, arena: &Arena<D>, map: &Waiting<'_, Joined<D>>) {
+        if self.arena.as_ref().is_none_or(|(bound, _)| *bound != arena.id) {
+            // Those that wait lie in the one that was bound.
+            self.flush();
+            let entire = Bound { buffer: &arena.buffer, offset: 0, bytes: arena.bytes() };
+            let bindings = self.driver.bindings(&map.kernel.pipeline(0).compiled, &[entire]);
+            self.arena = Some((arena.id, Rc::new(bindings)));
+        }
+        if !self.waiting.takes(map, map.kernel.words_max()) {
+            self.flush();
+        }
+        self.waiting.push(map);
+    }
+
+    /// Records the maps that wait.
+    fn flush(&mut self) {
+        let Some((kernel, mut params, groups)) = self.waiting.end() else { return };
+        let pipeline = kernel.pipeline(params.len());
+        // All words that come with a dispatch are given.
+        params.resize(pipeline.immediates.unwrap_or(0).max(params.len()), 0);
+        if let Some((_, arena)) = self.arena.clone() {
+            self.record(pipeline, &arena, &params, (groups as u32, 1));
+        }
+        self.waiting.reuse(params);
+    }
+
+    /// The commands, for copies.
+    pub(crate) fn commands(&mut self) -> &mut D::Commands {
+        self.flush();
+        self.has_commands = true;
+        &mut self.commands
+    }
+
+    /// Times what is recorded from here on, where the device can.
+    pub(crate) fn start_timing(&mut self) {
+        self.flush();
+        self.commands.start_timing();
+    }
+
+    /// Ends the timing, with the stamps in this memory. Returns how many bytes they are.
+    pub(crate) fn end_timing(&mut self, stamps: &D::Staging) -> Option<usize> {
+        self.flush();
+        self.commands.end_timing(stamps)
+    }
+
+    /// Nanoseconds between two stamps that differ by one.
+    pub(crate) fn stamp_nanoseconds(&self) -> f64 {
+        self.commands.stamp_nanoseconds()
+    }
+
+    /// Records a dispatch over so many workgroups.
+    pub(crate) fn dispatch(
+        &mut self,
+        pipeline: &Pipeline<D>,
+        writes: &[&Operand<D>],
+        reads: &[&Operand<D>],
+        params: &[u32],
+        groups: u64,
+    ) -> Result<()> {
+        self.flush();
+        let size = folded(groups)?;
+        self.key.clear();
+        self.key.push((writes.len() as u64, 0));
+        let bound = |operand: &&Operand<D>| (operand.block().buffer_id(), operand.window_in_buffer());
+        self.key.extend(writes.iter().chain(reads).map(bound));
+        let bindings = match self.bindings.get(&self.key) {
+            Some(bindings) => Rc::clone(bindings),
+            None => {
+                let made = Rc::new(self.bind(pipeline, writes.iter().chain(reads).copied()));
+                if self.bindings.len() >= BINDINGS_MAX {
+                    self.bindings.clear();
+                }
+                self.bindings.insert(self.key.clone(), Rc::clone(&made));
+                made
+            }
+        };
+        self.record(pipeline, &bindings, params, size);
+        Ok(())
+    }
+
+    /// Records a dispatch behind those that wait.
+    fn record(&mut self, pipeline: &Pipeline<D>, bindings: &D::Bindings, params: &[u32], groups: (u32, u32)) {
+        let params = match pipeline.immediates {
+            Some(words) => Params::Words(&params[..words.min(params.len())]),
+            None => {
+                let offset = self.params.len() as u32;
+                self.params.extend_from_slice(bytemuck::cast_slice(params));
+                self.params.resize(self.params.len().next_multiple_of(self.params_step), 0);
+                Params::At(offset)
+            }
+        };
+        self.commands.dispatch(&pipeline.compiled, bindings, params, groups);
+        self.has_commands = true;
+        self.dispatches += 1;
+    }
+
+    /// Forgets cached bindings, and with them the last hold on blocks that the pool has freed.
+    pub(crate) fn forget_bindings(&mut self) {
+        self.flush();
+        self.bindings.clear();
+        self.arena = None;
+    }
+
+    /// Hands everything recorded to the queue, with the parameters, and sends the belt's chunks on their way back. Nothing
+    /// where nothing was recorded.
+    pub(crate) fn submit(&mut self, belt: &mut Belt<D>) -> Option<Fence> {
+        self.flush();
+        if !std::mem::take(&mut self.has_commands) {
+            return None;
+        }
+        let params_bytes = self.params.len() as u64;
+        let staged = if self.params.is_empty() { Ok(None) } else { belt.put(&self.params).map(Some) };
+        self.params.clear();
+        belt.close();
+        let place = |(chunk, offset)| (Place { buffer: belt.chunk(chunk), offset }, params_bytes);
+        let fence = match staged {
+            Ok(staged) => Some(self.commands.submit(staged.map(place))),
+            Err(error) => {
+                // Without their parameters kernels must not run: everything recorded is answered with the error.
+                self.commands.discard();
+                self.driver.faults().report(error);
+                None
+            }
+        };
+        belt.recall(fence);
+        fence
+    }
+
+    fn bind<'a>(&self, pipeline: &Pipeline<D>, operands: impl Iterator<Item = &'a Operand<D>>) -> D::Bindings {
+        let bound: Vec<Bound<'_, D>> = operands
+            .map(|operand| {
+                let (buffer, offset) = (operand.block().buffer(), operand.window_in_buffer() as u64);
+                let bytes = (operand.block().size() - operand.window as u64).min(self.binding_bytes_max);
+                Bound { buffer, offset, bytes }
+            })
+            .collect();
+        self.driver.bindings(&pipeline.compiled, &bound)
+    }
+}
+
+/// Workgroups in two dimensions, none beyond what devices allow. Kernels count them along one line.
+fn folded(groups: u64) -> Result<(u32, u32)> {
+    if groups <= GROUPS_MAX {
+        return Ok((groups as u32, 1));
+    }
+    let rows = groups.div_ceil(GROUPS_MAX);
+    if rows > GROUPS_MAX {
+        let expected = format!("at most {} workgroups", GROUPS_MAX * GROUPS_MAX);
+        return Err(Error::invalid("the size of the op", expected, groups));
+    }
+    Ok((groups.div_ceil(rows) as u32, rows as u32))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_workgroups_are_folded() {
+        for groups in [1, 65_535, 65_536, 100_000, 1 << 30] {
+            let (x, y) = folded(groups).unwrap();
+            assert!(u64::from(x) * u64::from(y) >= groups, "{groups}");
+            assert!(u64::from(x) <= GROUPS_MAX && u64::from(y) <= GROUPS_MAX, "{groups}");
+            // At most one row of workgroups more than needed.
+            assert!(u64::from(x) * u64::from(y) - groups < u64::from(y), "{groups}");
+        }
+        assert!(folded(1 << 40).is_err());
+    }
+}

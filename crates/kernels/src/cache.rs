@@ -150,7 +150,7 @@ impl Cache {
         if write_new(&fresh, value).and_then(|()| fs::rename(&fresh, &file)).is_err() {
             let _ = fs::remove_file(&fresh);
         }
-        if number % WRITES_PER_LOOK == 0 {
+        if number.is_multiple_of(WRITES_PER_LOOK) {
             self.evict(FILES_MAX, BYTES_MAX);
         }
     }

@@ -5,6 +5,7 @@ use std::hash::{BuildHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hashbrown::DefaultHashBuilder;
+use panoply_core::expr::Node;
 use panoply_core::op::compute::ComputeOp;
 use panoply_core::{Describe, Op};
 
@@ -17,15 +18,23 @@ const PROBES_MAX: usize = 16;
 pub struct Warm {
     places: Box<[AtomicU64]>,
     hashes: DefaultHashBuilder,
+    /// Whether a map with other constants is another kernel.
+    constants_matter: bool,
 }
 
 impl Default for Warm {
     fn default() -> Warm {
-        Warm { places: (0..PLACES).map(|_| AtomicU64::new(0)).collect(), hashes: DefaultHashBuilder::default() }
+        let places = (0..PLACES).map(|_| AtomicU64::new(0)).collect();
+        Warm { places, hashes: DefaultHashBuilder::default(), constants_matter: true }
     }
 }
 
 impl Warm {
+    /// For kernels that take a map's constants as arguments: expressions that differ in nothing else are one.
+    pub fn ignoring_constants() -> Warm {
+        Warm { constants_matter: false, ..Warm::default() }
+    }
+
     /// Whether an op like this one has run.
     pub fn contains(&self, op: &Op) -> bool {
         let signature = self.signature(op);
@@ -56,7 +65,11 @@ impl Warm {
         if let Op::Compute(ComputeOp::Map(map)) = op
             && let Ok(program) = map.program()
         {
-            program.hash().hash(&mut hasher);
+            if self.constants_matter {
+                program.hash().hash(&mut hasher);
+            } else {
+                program.nodes().iter().for_each(|node| hash_form(node, &mut hasher));
+            }
         }
         op.for_each_input(&mut |tensor| {
             let size_class = tensor.elements().max(1).ilog2() / 4;
@@ -66,9 +79,19 @@ impl Warm {
     }
 }
 
+/// A node without the number that it may be.
+fn hash_form(node: &Node, hasher: &mut impl Hasher) {
+    std::mem::discriminant(node).hash(hasher);
+    match node {
+        Node::Const(_) => {}
+        other => other.hash(hasher),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use panoply_core::expr::Expr;
     use panoply_core::op::compute::Map;
     use panoply_core::{DType, Operation, Tensor};
 
@@ -85,5 +108,17 @@ mod tests {
         assert!(!warm.contains(&of(DType::F32, 1 << 20)));
         let values = Tensor::zeros(DType::F32, [100]).unwrap();
         assert!(!warm.contains(&Map::mul(&values, &values).into_op().unwrap()));
+    }
+
+    #[test]
+    fn constants_matter_where_they_stand_in_the_text() {
+        let values = Tensor::zeros(DType::F32, [100]).unwrap();
+        let scaled = |by: f64| Map::new(Expr::input(0) * by, &[&values]).into_op().unwrap();
+        let (text, arguments) = (Warm::default(), Warm::ignoring_constants());
+        [&text, &arguments].iter().for_each(|warm| warm.insert(&scaled(2.0)));
+        assert!(text.contains(&scaled(2.0)) && !text.contains(&scaled(3.0)));
+        assert!(arguments.contains(&scaled(3.0)));
+        let plus = Map::new(Expr::input(0) + 2.0, &[&values]).into_op().unwrap();
+        assert!(!arguments.contains(&plus));
     }
 }

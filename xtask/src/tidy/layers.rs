@@ -4,13 +4,15 @@ use super::manifest::{Dependency, Manifest};
 use super::report::Report;
 
 /// A layer and the layers that it may use. Tests (`dev-dependencies`) may use anything.
-const LAYERS: [(&str, &[&str]); 10] = [
+const LAYERS: [(&str, &[&str]); 12] = [
     ("app", &["panoply"]),
     ("panoply", &["vector", "nn", "runtime", "backends", "conformance", "core"]),
     ("vector", &["runtime", "core"]),
     ("nn", &["runtime", "core"]),
     ("runtime", &["core"]),
-    ("backends", &["kernels", "core"]),
+    ("backends", &["c_gpu", "wgsl_gpu", "kernels", "core"]),
+    ("c_gpu", &["kernels", "core"]),
+    ("wgsl_gpu", &["kernels", "core"]),
     ("kernels", &["core"]),
     ("conformance", &["core"]),
     ("core", &[]),
@@ -56,11 +58,15 @@ fn check_dependency(
     }
 }
 
-/// The layer of the package whose manifest this is: `crates/<layer>/…`, or `xtask`.
+/// The layer of the package whose manifest this is: `crates/<layer>/…`, or `xtask`. What backends share is a layer of its own,
+/// under them.
 fn layer_of(file: &str) -> Option<&str> {
     let mut parts = file.split('/');
     match parts.next()? {
-        "crates" => parts.next(),
+        "crates" => match (parts.next(), parts.next()) {
+            (Some("backends"), Some(shared @ ("c_gpu" | "wgsl_gpu"))) => Some(shared),
+            (layer, _) => layer,
+        },
         "xtask" => Some("xtask"),
         _ => None,
     }
@@ -95,6 +101,8 @@ mod tests {
             ("crates/kernels", "panoply-kernels", &["panoply-core"]),
             ("crates/runtime", "panoply-runtime", &["panoply-core"]),
             ("crates/backends/cpu", "panoply-cpu", &["panoply-core", "panoply-kernels"]),
+            ("crates/backends/wgsl_gpu", "panoply-wgsl-gpu", &["panoply-core", "panoply-kernels"]),
+            ("crates/backends/wgpu", "panoply-wgpu", &["panoply-core", "panoply-wgsl-gpu"]),
             ("crates/conformance", "panoply-conformance", &["panoply-core"]),
             ("crates/vector", "panoply-vector", &["panoply-runtime"]),
             ("crates/panoply", "panoply", &["panoply-cpu", "panoply-conformance", "panoply-vector", "panoply-core"]),

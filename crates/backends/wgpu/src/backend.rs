@@ -51,7 +51,8 @@ impl WgpuBackend {
     /// The backend over some of the APIs only.
     pub fn with_backends(backends: wgpu::Backends) -> WgpuBackend {
         let (limits, ways) = (None, None);
-        let (cache, found, warm) = (OnceLock::new(), OnceLock::new(), Default::default());
+        let (cache, found, warm) =
+            (OnceLock::new(), OnceLock::new(), std::array::from_fn(|_| Arc::new(Warm::default())));
         WgpuBackend { backends, limits, ways, cache, found, warm }
     }
 

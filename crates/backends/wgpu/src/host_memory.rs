@@ -118,10 +118,15 @@ impl HostMemory {
         let import = self.import.as_ref()?;
         let pages = Pages::new(bytes.next_multiple_of(import.alignment) as usize)?;
         let size = pages.len_bytes() as u64;
+        if !(pages.start().addr().get() as u64).is_multiple_of(import.alignment)
+            || !size.is_multiple_of(import.alignment)
+        {
+            return None;
+        }
         let handle = vk::ExternalMemoryHandleTypeFlags::HOST_ALLOCATION_EXT;
         let mut properties = vk::MemoryHostPointerPropertiesEXT::default();
         let get = import.functions.fp().get_memory_host_pointer_properties_ext;
-        // SAFETY: the pages are there, and aligned as the device asks: to two mebibytes, or to a page.
+        // SAFETY: the pages are there, and aligned as the device asks.
         let asked = unsafe { get(self.device.handle(), handle, pages.start().as_ptr().cast(), &mut properties) };
         asked.result().ok()?;
         let buffer = self.raw_buffer(bytes, direction, true)?;

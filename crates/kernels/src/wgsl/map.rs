@@ -14,8 +14,10 @@ use panoply_core::DType;
 use panoply_core::expr::{BinaryOp, Node, Program, TernaryOp, UnaryOp, Value};
 
 use super::map_body::MapBody;
-use super::math::{CIRCULAR, MATH, POWER};
-use super::prelude::{BITS, ENTRY, TABLE, buffers, carrier, elements_per_word, load, load_from, pack, params, word};
+use super::prelude::{
+    BITS, CIRCULAR, ENTRY, INTEGERS, MATH, POWER, TABLE, buffers, carrier, elements_per_word, load, load_from, pack,
+    params, word,
+};
 
 /// The most nodes of an expression that becomes a kernel: drivers need seconds to compile longer ones.
 pub const MAP_NODES_MAX: usize = 1024;
@@ -388,69 +390,3 @@ pub(super) fn ternary(op: TernaryOp, dtype: DType, a: &str, b: &str, c: &str) ->
         }
     }
 }
-
-/// Integer arithmetic, conversions and complex numbers as `core::expr` defines them.
-const INTEGERS: &str = "
-var<private> zero_bits: u32 = 0u;
-
-fn min_(a: f32, b: f32) -> f32 {
-  if (is_nan(a)) { return a; }
-  if (is_nan(b)) { return b; }
-  return select(b, a, a < b);
-}
-fn max_(a: f32, b: f32) -> f32 {
-  if (is_nan(a)) { return a; }
-  if (is_nan(b)) { return b; }
-  return select(b, a, a > b);
-}
-fn div_i32(a: i32, b: i32) -> i32 {
-  if (b == 0) { return 0; }
-  if (b == -1) { return 0 - a; }
-  return a / b;
-}
-fn rem_i32(a: i32, b: i32) -> i32 {
-  if (b == 0 || b == -1) { return 0; }
-  return a % b;
-}
-fn div_u32(a: u32, b: u32) -> u32 {
-  if (b == 0u) { return 0u; }
-  return a / b;
-}
-fn rem_u32(a: u32, b: u32) -> u32 {
-  if (b == 0u) { return 0u; }
-  return a % b;
-}
-fn pow_u32(a: u32, b: u32) -> u32 {
-  var result = 1u;
-  var square = a;
-  for (var rest = b; rest > 0u; rest = rest >> 1u) {
-    if ((rest & 1u) == 1u) { result = result * square; }
-    square = square * square;
-  }
-  return result;
-}
-fn pow_i32(a: i32, b: i32) -> i32 {
-  if (b < 0) {
-    if (a == 1) { return 1; }
-    if (a == -1) { return select(1, -1, (b & 1) != 0); }
-    return 0;
-  }
-  return bitcast<i32>(pow_u32(bitcast<u32>(a), bitcast<u32>(b)));
-}
-fn f32_to_i32(x: f32) -> i32 {
-  if (is_nan(x)) { return 0; }
-  if (x >= 2147483648.0) { return 2147483647; }
-  if (x <= -2147483648.0) { return bitcast<i32>(0x80000000u); }
-  return i32(x);
-}
-fn f32_to_u32(x: f32) -> u32 {
-  if (is_nan(x) || x <= 0.0) { return 0u; }
-  if (x >= 4294967296.0) { return 0xffffffffu; }
-  return u32(x);
-}
-fn f32_to_i8(x: f32) -> i32 { return clamp(f32_to_i32(x), -128, 127); }
-fn f32_to_u8(x: f32) -> u32 { return min(f32_to_u32(x), 255u); }
-fn complex_mul(a: vec2<f32>, b: vec2<f32>) -> vec2<f32> {
-  return vec2<f32>(a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x);
-}
-";

@@ -1,4 +1,7 @@
-//! Kernels in WGSL, for wgpu and through it for Vulkan, Metal and DX12.
+//! Kernels in WGSL, for wgpu and through it for Vulkan, Metal and DX12, or compiled directly to SPIR-V.
+//!
+//! A kernel's text stands in a `.wgsl` file of this folder, with a few directives that `template` describes; the `.rs` file of its
+//! family has the options that become values of the template. The texts of maps are generated (`map`, `map_body`).
 //!
 //! The contract between a kernel and whoever runs it:
 //!
@@ -21,7 +24,6 @@ mod image;
 mod list;
 mod map;
 mod map_body;
-mod math;
 mod moves;
 mod naive;
 mod pool;
@@ -34,6 +36,7 @@ mod scan;
 mod search;
 mod select;
 mod sort;
+mod template;
 mod transpose;
 
 pub use conv::{ConvKernel, ConvPass};

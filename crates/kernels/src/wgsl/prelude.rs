@@ -1,4 +1,4 @@
-//! What kernels share: how elements are read, packed, ordered and counted. Text with `$NAME` in it is a template.
+//! What generated texts are made of: how elements are read and packed, and how parameters and buffers are declared.
 
 use std::fmt::Write;
 
@@ -28,22 +28,6 @@ pub fn carrier(dtype: DType) -> &'static str {
 /// The WGSL type of which a buffer of such elements is an array.
 pub(super) fn word(dtype: DType) -> &'static str {
     if dtype.size_bytes() < 4 { "u32" } else { carrier(dtype) }
-}
-
-/// A zero of the carrier.
-pub(super) fn zero(dtype: DType) -> &'static str {
-    match carrier(dtype) {
-        "i32" => "0i",
-        "u32" => "0u",
-        "f64" => "0.0lf",
-        "vec2<f32>" => "vec2<f32>(0.0, 0.0)",
-        _ => "0.0f",
-    }
-}
-
-/// The template with each `$NAME` replaced. Longer names must stand before their beginnings.
-pub(super) fn fill(template: &str, values: &[(&str, &str)]) -> String {
-    values.iter().fold(template.to_owned(), |text, (name, value)| text.replace(name, value))
 }
 
 /// The declaration of the parameters, all of 32 bits: `name` or `name: type`.
@@ -134,7 +118,7 @@ pub(super) fn pack(dtype: DType, names: &[String]) -> String {
     }
 }
 
-/// The signature and the first lines of every kernel: `group` counts workgroups, `lid` the invocations of one.
+/// The signature and the first lines of a generated kernel: `group` counts workgroups, `lid` the invocations of one.
 pub(super) const ENTRY: &str = "
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>,
@@ -142,82 +126,16 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   let group = wid.y * nwg.x + wid.x;
 ";
 
-/// Bits of floats: what NaN is, and the packed forms of f32 rounded to nearest, ties to even.
-pub(super) const BITS: &str = "
-// Read through variables, because constant expressions may be neither infinite nor NaN.
-var<private> nan_bits: u32 = 0x7fc00000u;
-var<private> inf_bits: u32 = 0x7f800000u;
-fn nan_value() -> f32 { return bitcast<f32>(nan_bits); }
-fn inf_value() -> f32 { return bitcast<f32>(inf_bits); }
-fn is_nan(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u; }
-// By its bits: drivers make a maximum of comparisons, and lose NaN.
-fn relu_(x: f32) -> f32 {
-  let u = bitcast<u32>(x);
-  return bitcast<f32>(select(u, 0u, u >= 0x80000000u && u <= 0xff800000u));
-}
-
-fn half_bits(x: f32) -> u32 {
-  let u = bitcast<u32>(x);
-  let sign = (u >> 16u) & 0x8000u;
-  let m = u & 0x7fffffffu;
-  if (m > 0x7f800000u) { return sign | 0x7e00u; }
-  if (m >= 0x477ff000u) { return sign | 0x7c00u; }
-  if (m >= 0x38800000u) {
-    let rounded = m + 0xfffu + ((m >> 13u) & 1u);
-    return sign | ((rounded - 0x38000000u) >> 13u);
-  }
-  // Subnormal: the mantissa is shifted to units of 2^-24.
-  let exponent = m >> 23u;
-  if (exponent < 102u) { return sign; }
-  let mantissa = (m & 0x7fffffu) | 0x800000u;
-  let shift = 126u - exponent;
-  let kept = mantissa >> shift;
-  let rest = mantissa & ((1u << shift) - 1u);
-  let half = 1u << (shift - 1u);
-  let up = select(0u, 1u, rest > half || (rest == half && (kept & 1u) == 1u));
-  return sign | (kept + up);
-}
-
-fn bf16_bits(x: f32) -> u32 {
-  let u = bitcast<u32>(x);
-  if ((u & 0x7fffffffu) > 0x7f800000u) { return (u >> 16u) | 0x40u; }
-  return (u + 0x7fffu + ((u >> 16u) & 1u)) >> 16u;
-}
-";
-
-/// Orders as unsigned integers: the larger number has the larger key, NaN the largest of all, and zeros of both signs
-/// have one key. `best_*` is the key for a maximum, `least_*` that for a minimum, in which NaN is the largest as well.
-pub(super) const KEYS: &str = "
-fn key_f32(x: f32) -> u32 {
-  let u = bitcast<u32>(x);
-  let m = u & 0x7fffffffu;
-  if (m > 0x7f800000u) { return 0xffffffffu; }
-  if (m == 0u) { return 0x80000000u; }
-  return select(~u, u | 0x80000000u, u < 0x80000000u);
-}
-fn unkey_f32(k: u32) -> f32 {
-  let bits = select(~k, k & 0x7fffffffu, k >= 0x80000000u);
-  if (k == 0xffffffffu) { return nan_value(); }
-  return bitcast<f32>(bits);
-}
-fn key_i32(x: i32) -> u32 { return bitcast<u32>(x) ^ 0x80000000u; }
-fn unkey_i32(k: u32) -> i32 { return bitcast<i32>(k ^ 0x80000000u); }
-fn key_u32(x: u32) -> u32 { return x; }
-fn unkey_u32(k: u32) -> u32 { return k; }
-fn least_f32(x: f32) -> u32 {
-  let k = key_f32(x);
-  if (k == 0xffffffffu) { return k; }
-  return ~k;
-}
-fn unleast_f32(k: u32) -> f32 {
-  if (k == 0xffffffffu) { return nan_value(); }
-  return unkey_f32(~k);
-}
-fn least_i32(x: i32) -> u32 { return ~key_i32(x); }
-fn unleast_i32(k: u32) -> i32 { return unkey_i32(~k); }
-fn least_u32(x: u32) -> u32 { return ~x; }
-fn unleast_u32(k: u32) -> u32 { return ~k; }
-";
+/// What NaN is, and the packed forms of f32.
+pub(super) const BITS: &str = include_str!("bits.wgsl");
+/// Division, roots, exponentials and what is made of them. Needs [`BITS`].
+pub(super) const MATH: &str = include_str!("math.wgsl");
+/// Sine and cosine. Needs [`MATH`].
+pub(super) const CIRCULAR: &str = include_str!("circular.wgsl");
+/// Remainders and powers. Needs [`MATH`] and a function `zero_word()` whose zero no compiler can know.
+pub(super) const POWER: &str = include_str!("power.wgsl");
+/// Integers as expressions know them.
+pub(super) const INTEGERS: &str = include_str!("integers.wgsl");
 
 /// As [`load`], with the element converted to this type.
 pub(super) fn load_as(name: &str, dtype: DType, target: &str) -> String {

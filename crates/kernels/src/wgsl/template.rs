@@ -126,7 +126,9 @@ impl Template {
         let dtype = |name: &str| self.dtypes.iter().find(|(own, _)| *own == name).map(|(_, dtype)| *dtype);
         match words.as_slice() {
             [name, of] => dtype(of).map(|dtype| load(name, dtype)),
-            [name, of, "as", target] => dtype(of).map(|dtype| load_as(name, dtype, self.value(target).unwrap_or(target))),
+            [name, of, "as", target] => {
+                dtype(of).map(|dtype| load_as(name, dtype, self.value(target).unwrap_or(target)))
+            }
             _ => None,
         }
         .unwrap_or_default()
@@ -140,7 +142,8 @@ impl Template {
             let (name, after) = match behind.strip_prefix('{').and_then(|inner| inner.split_once('}')) {
                 Some((name, after)) => (name, after),
                 None => {
-                    let is_name = |letter: char| letter.is_ascii_uppercase() || letter.is_ascii_digit() || letter == '_';
+                    let is_name =
+                        |letter: char| letter.is_ascii_uppercase() || letter.is_ascii_digit() || letter == '_';
                     behind.split_at(behind.find(|letter| !is_name(letter)).unwrap_or(behind.len()))
                 }
             };

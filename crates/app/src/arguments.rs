@@ -36,8 +36,8 @@ pub enum CommandArguments {
     Demo(DemoArguments),
     /// Prints the completions of a shell
     Completions(CompletionsArguments),
-    /// Prints the manual page
-    Man,
+    /// Prints the manual page of panoply or of one of its commands
+    Man(ManArguments),
 }
 
 #[derive(Args, Debug)]
@@ -138,6 +138,16 @@ pub struct CompletionsArguments {
     pub shell: Shell,
 }
 
+#[derive(Args, Debug)]
+#[command(
+    after_help = "For example:\n  panoply man bench | man -l -\n  panoply man > ~/.local/share/man/man1/panoply.1"
+)]
+pub struct ManArguments {
+    /// The command, such as bench or vectors search [default: the whole of panoply]
+    #[arg(value_name = "COMMAND")]
+    pub command: Vec<String>,
+}
+
 const HINT: &str = "Examples, environment variables and exit codes: panoply --help";
 
 const GUIDE: &str = "\
@@ -156,7 +166,7 @@ Examples:
   panoply bench --callers 64               what batching brings to many callers
   panoply explain matmul 64 1024 --plot crossover.svg
   panoply completions bash                 for the shell; zsh, fish, elvish and powershell as well
-  panoply man > panoply.1                  this text as a manual page
+  panoply man bench | man -l -             the manual page of a command
   panoply vectors create packages --dimension 384 --storage f16
   panoply vectors import packages data/debian-packages.npy --records data/debian-packages.jsonl
   panoply vectors search packages --id chessx --filter 'section = games'

@@ -36,7 +36,7 @@ pub enum Configuration {
     Vectors(VectorsOptions),
     Demo(DemoOptions),
     Completions(Shell),
-    Man,
+    Man(Vec<String>),
 }
 
 /// How a result is written.
@@ -104,7 +104,7 @@ impl Configuration {
             CommandArguments::Vectors(arguments) => Configuration::Vectors(VectorsOptions::resolve(arguments)?),
             CommandArguments::Demo(arguments) => Configuration::Demo(DemoOptions::resolve(arguments)),
             CommandArguments::Completions(arguments) => Configuration::Completions(arguments.shell),
-            CommandArguments::Man => Configuration::Man,
+            CommandArguments::Man(arguments) => Configuration::Man(arguments.command),
         })
     }
 }

@@ -58,7 +58,7 @@ fn run(configuration: Configuration) -> Result<(), Failure> {
         Configuration::Vectors(options) => vectors::run(&options, &mut screen)?,
         Configuration::Demo(options) => demo::run(&options, &mut screen)?,
         Configuration::Completions(shell) => manual::completions(shell, &mut screen)?,
-        Configuration::Man => manual::page(&mut screen)?,
+        Configuration::Man(command) => manual::page(&command, &mut screen)?,
     }
     screen.finish()
 }

@@ -25,10 +25,17 @@ pub fn completions(shell: Shell, screen: &mut Screen) -> Result<(), Failure> {
     screen.text(&script)
 }
 
-/// Prints the manual page, with every subcommand.
-pub fn page(screen: &mut Screen) -> Result<(), Failure> {
+/// Prints the manual page of a command, named by its words; of the whole program where there are none.
+pub fn page(words: &[String], screen: &mut Screen) -> Result<(), Failure> {
+    let mut program = Arguments::command();
+    program.build();
+    let mut command = &program;
+    for word in words {
+        let unknown = || Failure::Usage(format!("COMMAND: `{}` is no command of panoply", words.join(" ")));
+        command = command.find_subcommand(word).ok_or_else(unknown)?;
+    }
     let mut page = Vec::new();
-    clap_mangen::Man::new(Arguments::command().flatten_help(true)).render(&mut page)?;
+    clap_mangen::Man::new(command.clone()).render(&mut page)?;
     screen.text(&page)
 }
 

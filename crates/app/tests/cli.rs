@@ -73,7 +73,11 @@ fn completions_and_the_manual_come_from_the_same_definitions() {
     }
     assert!(refused(&["completions", "abacus"], 2).contains("bash"));
     let page = printed(&["man"]);
-    assert!(page.contains(".TH panoply 1") && page.contains("calibrate") && page.contains("PANOPLY_SIMD"), "{page}");
+    assert!(page.contains(".TH panoply 1") && page.contains("PANOPLY_SIMD") && page.contains("bench(1)"), "{page}");
+    let page = printed(&["man", "bench"]);
+    assert!(page.contains(".TH panoply-bench 1") && page.contains("calibrate"), "{page}");
+    assert!(printed(&["man", "vectors", "search"]).contains("filter"));
+    assert!(refused(&["man", "vectors", "juggle"], 2).contains("`vectors juggle` is no command"));
 }
 
 #[cfg(target_os = "linux")]

@@ -34,8 +34,15 @@ impl Runtime {
         let topology = Topology::current();
         let mut reports = Vec::new();
         for backend in control.backends.clone() {
-            let panicked = |message| Err(Absence::NoDevice { reason: format!("its backend panicked: {message}") });
-            let devices = contain(|| backend.discover()).unwrap_or_else(panicked);
+            let devices = match contain(|| backend.discover()) {
+                Ok(devices) => devices,
+                Err(message) => {
+                    // That says nothing about the devices that it found before: they stay.
+                    let reason = format!("its backend panicked: {message}");
+                    reports.push(BackendReport { api: backend.api(), devices: Err(Absence::NoDevice { reason }) });
+                    continue;
+                }
+            };
             let wanted = |info: &&DeviceInfo| !control.setup.leave_out.contains(&info.id);
             let found: Vec<DeviceInfo> = devices.iter().flatten().filter(wanted).cloned().collect();
             self.retire_missing(&backend, &found, &mut changes);

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::sync::OnceLock;
 
 use crate::advice;
+use crate::screen::visible;
 
 /// The command did not do all it was asked for.
 const FAILED: u8 = 1;
@@ -120,5 +121,5 @@ pub fn complain(message: impl Display) {
 /// If nobody reads the error output either, there is nobody left to tell.
 fn say(kind: &str, message: impl Display) {
     use std::io::Write;
-    let _ = writeln!(io::stderr(), "{kind}: {message}");
+    let _ = writeln!(io::stderr(), "{kind}: {}", visible(&message.to_string()));
 }

@@ -29,8 +29,11 @@ use screen::Screen;
 fn main() -> ExitCode {
     quiet_layers();
     failure::end_on_interrupt();
-    let arguments = Arguments::parse();
-    let outcome = Configuration::resolve(arguments).and_then(run);
+    let outcome = match Arguments::try_parse() {
+        Ok(arguments) => Configuration::resolve(arguments).and_then(run),
+        Err(wrong) if wrong.use_stderr() => wrong.exit(),
+        Err(help) => screen::show_help(&help),
+    };
     failure::exit_code(outcome)
 }
 

@@ -196,7 +196,10 @@ impl Patient<'_> {
             salvage.kills.extend(record.kills);
             salvage.fields.extend(record.fields);
         }
-        let there = listed.extent.map_or(row, |extent| extent.rows.max(row));
+        // Where the manifest does not know, the rows themselves tell how many there were.
+        let written = rows.iter().rposition(|byte| *byte != 0).map_or(0, |last| last / layout.row_bytes.max(1) + 1);
+        let written = u32::try_from(written).unwrap_or(u32::MAX);
+        let there = listed.extent.map_or(written, |extent| extent.rows).max(row);
         self.repair.removals_lost |= listed.extent.is_none_or(|extent| extent.records > number);
         self.repair.rows_lost += u64::from(there - kept);
         salvage
@@ -243,6 +246,8 @@ impl Patient<'_> {
 
     /// Writes new segments for damaged ones, and a manifest that names them.
     fn apply(&mut self, segments: Vec<Examined>, dead: &HashSet<Slot>) -> Result<()> {
+        // What a crash has left over would be in the way of new files.
+        self.folder.tidy(&self.manifest)?;
         let mut fields: Vec<String> = Vec::new();
         let mut sound: HashSet<u32> = HashSet::new();
         for (listed, examined) in self.manifest.segments.iter().zip(&segments) {

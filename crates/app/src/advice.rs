@@ -27,7 +27,14 @@ fn of_collection(error: &Error) -> Option<String> {
         Error::ZeroVector { .. } => {
             Some("leave it out, or make the collection with --metric dot or --metric euclidean".to_owned())
         }
-        Error::InUse { .. } => Some("wait until the other command has ended".to_owned()),
+        Error::InUse { .. } => Some("wait until the other command has ended; searching does not need to".to_owned()),
+        Error::Corrupt { path, .. } | Error::NotAFile { path } => path.parent().map(|folder| {
+            let folder = folder.display();
+            format!("`panoply vectors repair {folder}` says what can be saved, and changes nothing without --apply")
+        }),
+        Error::LengthOutOfRange { .. } => {
+            Some("scale the vectors; under cosine their lengths do not matter".to_owned())
+        }
         Error::Format(error) => of_file(error),
         _ => None,
     }

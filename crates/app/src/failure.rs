@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::sync::OnceLock;
 
 use crate::advice;
+use crate::screen::visible;
 
 /// The command did not do all it was asked for.
 const FAILED: u8 = 1;
@@ -123,5 +124,5 @@ pub fn complain(message: impl Display) {
 /// A closed error output is ignored: there is nowhere left to write to.
 fn say(kind: &str, message: impl Display) {
     use std::io::Write;
-    let _ = writeln!(io::stderr(), "{kind}: {message}");
+    let _ = writeln!(io::stderr(), "{kind}: {}", visible(&message.to_string()));
 }

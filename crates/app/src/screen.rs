@@ -4,7 +4,7 @@ use std::env;
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressDrawTarget};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -13,6 +13,11 @@ use crate::failure::Failure;
 const WIDTH_DEFAULT: usize = 100;
 /// The narrowest width that is respected; less cannot hold a table.
 const WIDTH_MIN: usize = 40;
+/// Where text stands out, steps back, alarms, and is plain again. No text has these: they are not characters.
+const STRONG: char = '\u{fdd0}';
+const FAINT: char = '\u{fdd1}';
+const ALARMING: char = '\u{fdd2}';
+const PLAIN: char = '\u{fdd3}';
 
 /// The standard output.
 pub struct Screen {
@@ -38,9 +43,10 @@ impl Screen {
         self.width
     }
 
-    /// Writes one line.
+    /// Writes one line. Ids, names and errors come from outside: what is in it reaches the terminal as text, and only our own
+    /// colours as anything else.
     pub fn line(&mut self, text: impl AsRef<str>) -> Result<(), Failure> {
-        writeln!(self.out, "{}", text.as_ref().trim_end())?;
+        writeln!(self.out, "{}", coloured(text.as_ref().trim_end()))?;
         Ok(())
     }
 
@@ -50,16 +56,23 @@ impl Screen {
         Ok(())
     }
 
+    /// Writes sentences, as many lines as they need.
+    pub fn prose(&mut self, text: &str) -> Result<(), Failure> {
+        wrapped(text, self.width).into_iter().try_for_each(|line| self.line(line))
+    }
+
     /// Writes a value as JSON over several lines, as one document.
     pub fn json(&mut self, value: &impl Serialize) -> Result<(), Failure> {
-        serde_json::to_writer_pretty(&mut self.out, value)?;
-        self.line("")
+        let text = serde_json::to_string_pretty(value)?;
+        writeln!(self.out, "{}", escaped_json(&text))?;
+        Ok(())
     }
 
     /// Writes a value as JSON on one line, as one row among others.
     pub fn json_line(&mut self, value: &impl Serialize) -> Result<(), Failure> {
-        serde_json::to_writer(&mut self.out, value)?;
-        self.line("")
+        let text = serde_json::to_string(value)?;
+        writeln!(self.out, "{}", escaped_json(&text))?;
+        Ok(())
     }
 
     /// Shows everything that was written so far.
@@ -75,30 +88,100 @@ impl Screen {
 
     /// Bold text.
     pub fn strong(&self, text: &str) -> String {
-        self.painted("1", text)
+        self.painted(STRONG, text)
     }
 
     /// Faint text.
     pub fn faint(&self, text: &str) -> String {
-        self.painted("2", text)
+        self.painted(FAINT, text)
     }
 
     /// Red text, for what is wrong.
     pub fn alarming(&self, text: &str) -> String {
-        self.painted("31", text)
+        self.painted(ALARMING, text)
     }
 
-    fn painted(&self, code: &str, text: &str) -> String {
-        if self.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    fn painted(&self, colour: char, text: &str) -> String {
+        if self.colour { format!("{colour}{text}{PLAIN}") } else { text.to_owned() }
     }
 }
 
-/// The text, cut to so many characters with a mark at the cut.
-pub fn shortened(text: &str, chars_max: usize) -> String {
-    if text.chars().count() <= chars_max {
-        return text.to_owned();
+/// The text with our marks turned into the terminal's, and everything else that would steer it made visible.
+fn coloured(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            STRONG => shown.push_str("\x1b[1m"),
+            FAINT => shown.push_str("\x1b[2m"),
+            ALARMING => shown.push_str("\x1b[31m"),
+            PLAIN => shown.push_str("\x1b[0m"),
+            other => push_visible(&mut shown, other),
+        }
     }
-    text.chars().take(chars_max.saturating_sub(1)).chain(['…']).collect()
+    shown
+}
+
+/// The text as it can be shown on a terminal: what would steer it, or turn the order of characters, is written out.
+pub fn visible(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    text.chars().for_each(|character| push_visible(&mut shown, character));
+    shown
+}
+
+fn push_visible(shown: &mut String, character: char) {
+    let turns = matches!(character, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
+    match character {
+        '\n' => shown.push_str("\\n"),
+        '\r' => shown.push_str("\\r"),
+        '\t' => shown.push_str("\\t"),
+        // Also the marks that stand for our colours, where somebody else wrote them.
+        STRONG | FAINT | ALARMING | PLAIN => shown.extend(character.escape_unicode()),
+        _ if character.is_control() || turns => shown.extend(character.escape_unicode()),
+        _ => shown.push(character),
+    }
+}
+
+/// JSON in which nothing steers a terminal. Such characters stand in texts alone, where they may be escaped.
+fn escaped_json(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '\u{7f}'..='\u{9f}' => shown.push_str(&format!("\\u{:04x}", u32::from(character))),
+            _ => shown.push(character),
+        }
+    }
+    shown
+}
+
+/// How many columns of a terminal a text takes.
+pub fn columns(text: &str) -> usize {
+    console::measure_text_width(text)
+}
+
+/// The text, filled up to so many columns.
+pub fn padded(text: &str, width: usize) -> String {
+    format!("{text}{}", " ".repeat(width.saturating_sub(columns(text))))
+}
+
+/// The text as it can be shown, cut to so many columns with a mark at the cut.
+pub fn shortened(text: &str, columns_max: usize) -> String {
+    // Whatever is not shown need not be looked at: a text may be a megabyte.
+    let text = visible(&text.chars().take(columns_max + 1).collect::<String>());
+    if columns(&text) <= columns_max {
+        return text;
+    }
+    let (mut cut, mut used) = (String::new(), 1);
+    for character in text.chars() {
+        used += columns(character.encode_utf8(&mut [0; 4]));
+        if used > columns_max {
+            break;
+        }
+        cut.push(character);
+    }
+    if columns_max > 0 {
+        cut.push('…');
+    }
+    cut
 }
 
 /// The words in lines of at most `width` characters; a longer word has a line of its own.
@@ -143,7 +226,9 @@ pub fn spinner(message: &'static str) -> ProgressBar {
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
-    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()).with_message(message);
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+    // Not the style of a bar, which counts to a length that nobody knows.
+    let bar = bar.with_style(ProgressStyle::default_spinner()).with_message(message);
     bar.enable_steady_tick(Duration::from_millis(120));
     bar
 }
@@ -158,6 +243,21 @@ mod tests {
             assert_eq!(bytes_text(bytes), text);
         }
         assert_eq!(bytes_text(u64::MAX), "16384 PiB");
+    }
+
+    #[test]
+    fn nothing_from_outside_steers_the_terminal() {
+        let hostile = "a\x1b[31m\u{9b}2J\u{7f}\u{202e}\r\n\t\u{fdd0}é日";
+        assert_eq!(visible(hostile), "a\\u{1b}[31m\\u{9b}2J\\u{7f}\\u{202e}\\r\\n\\t\\u{fdd0}é日");
+        let screen = Screen { out: BufWriter::new(io::stdout()), width: 80, colour: true };
+        let painted = screen.strong(&visible(hostile));
+        let shown = coloured(&painted);
+        assert!(shown.starts_with("\x1b[1ma\\u{1b}") && shown.ends_with("日\x1b[0m"), "{shown:?}");
+        assert_eq!(shown.matches('\x1b').count(), 2);
+        assert_eq!(escaped_json("\"a\u{7f}b\u{9b}é\""), "\"a\\u007fb\\u009bé\"");
+        assert_eq!(shortened("日本語", 4), "日…");
+        assert_eq!(padded("日本", 6), "日本  ");
+        assert!(columns(&shortened(hostile, 10)) <= 10);
     }
 
     #[test]

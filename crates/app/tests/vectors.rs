@@ -344,3 +344,247 @@ fn ctrl_c_during_an_import_leaves_what_was_taken() {
     assert!(there >= said && there >= 512 && there.is_multiple_of(512), "{there} records, {said} said");
     printed(&["vectors", "info", &path, "--verify"]);
 }
+
+#[test]
+fn a_vector_of_a_wrong_length_is_not_several_queries() {
+    let folder = Folder::new("length");
+    let path = folder.collection(COLOURS);
+    for (vector, code, word) in [
+        ("[1, 2, 3, 4, 5, 6]", 1, "holds vectors of 3 components, got 6"),
+        ("[1, 2, 3, 4]", 1, "holds vectors of 3 components, got 4"),
+        ("[]", 2, "--vector: expected a JSON list of numbers, got an empty one"),
+    ] {
+        let message = refused(&["vectors", "search", &path, "--vector", vector], code);
+        assert!(message.contains(word), "{vector}: {message}");
+        let file = folder.write("query.json", vector);
+        let output = run(&["vectors", "search", &path, "--vector", &format!("@{file}")]);
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{vector}");
+    }
+}
+
+#[test]
+fn nothing_that_is_stored_steers_the_terminal() {
+    let folder = Folder::new("hostile");
+    let path = folder.path("collection");
+    printed(&["vectors", "create", &path, "--dimension", "1", "--metric", "dot", "--name", "a\x1b]0;b\u{9b}c\x07"]);
+    let line = r#"{"id": "x\u001b[31m\u009b2J\u202e\r\n", "vector": [1], "f\u001b": "\u001b[H\u007f"}"#;
+    printed(&["vectors", "import", &path, &folder.write("rows.jsonl", line)]);
+    let id = "x\u{1b}[31m\u{9b}2J\u{202e}\r\n";
+    let clean = |text: &str| !text.chars().any(|c| c.is_control() && c != '\n' || c == '\u{202e}');
+    for arguments in [
+        &["vectors", "search", &path, "--vector", "[1]"][..],
+        &["vectors", "search", &path, "--vector", "[1]", "--json"],
+        &["vectors", "info", &path],
+        &["vectors", "info", &path, "--json"],
+        &["vectors", "ids", &path],
+        &["vectors", "get", &path, id],
+        &["vectors", "get", &path, id, "--json"],
+        &["vectors", "update", &path, id, "--metadata", "{\"n\": 1}"],
+    ] {
+        let text = printed(arguments).replace('\u{202e}', if arguments.contains(&"--json") { "" } else { "\u{202e}" });
+        assert!(clean(&text), "{arguments:?}: {text:?}");
+    }
+    assert_eq!(json_of(&["vectors", "ids", &path, "--json"])["ids"], json!([id]));
+    for arguments in [
+        &["vectors", "import", &path, &folder.path("rows.jsonl")][..],
+        &["vectors", "search", &path, "--id", "\x1b[2J"],
+        &["vectors", "info", "no\x1b[2Jwhere"],
+    ] {
+        let message = refused(arguments, 1);
+        assert!(clean(&message) && message.contains("\\u{1b}["), "{arguments:?}: {message:?}");
+    }
+}
+
+#[test]
+fn tables_fit_narrow_terminals_and_full_disks_are_noticed() {
+    let folder = Folder::new("narrow");
+    let path = folder.path("a-rather-long-name-of-a-collection-in-a-folder");
+    let name = "a-name-that-is-much-longer-than-a-narrow-terminal-is-wide-and-goes-on";
+    printed(&["vectors", "create", &path, "--dimension", "4", "--metric", "dot", "--name", name]);
+    let lines: String = (0..300)
+        .map(|row| format!("{{\"id\": \"record-{row}-日本語日本語日本語日本語\", \"vector\": [{row}e8, 2, 3, 4], \"note\": \"long enough to be cut\"}}\n"))
+        .collect();
+    printed(&["vectors", "import", &path, &folder.write("in.jsonl", lines)]);
+    for arguments in [
+        &["vectors", "search", &path, "--vector", "[1, 2, 3, 4]"][..],
+        &["vectors", "tune", &path, "--lists", "4", "-k", "100"],
+        &["vectors", "info", &path],
+        &["vectors", "count", &path],
+        &["vectors", "get", &path, "record-7-日本語日本語日本語日本語"],
+        &["vectors", "compact", &path],
+    ] {
+        let output = command(arguments).env("COLUMNS", "40").output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success() && !text.contains("0/0"), "{arguments:?}: {text}");
+        for line in text.lines() {
+            let width: usize = line.chars().map(|c| if u32::from(c) >= 0x2e80 { 2 } else { 1 }).sum();
+            assert!(width <= 40, "{arguments:?}: {width} columns: {line}");
+        }
+    }
+    if !Path::new("/dev/full").exists() {
+        return;
+    }
+    for arguments in [&["--help"][..], &["--version"], &["vectors", "search", "--help"], &["vectors", "count", &path]] {
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let output =
+            command(arguments).stdout(full).stderr(Stdio::piped()).spawn().unwrap().wait_with_output().unwrap();
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {message}");
+        assert!(message.contains("could not be written"), "{arguments:?}: {message}");
+    }
+    assert!(printed(&["--help"]).contains("Examples:"));
+}
+
+/// On a terminal the spinner of `tune` counted to a length that nobody knew.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_spinner_counts_nothing() {
+    let folder = Folder::new("spinner");
+    let path = folder.collection(COLOURS);
+    let line = format!("{} vectors tune {path} --lists 2", env!("CARGO_BIN_EXE_panoply"));
+    match Command::new("script").args(["-qec", &line, "/dev/null"]).stdin(Stdio::null()).output() {
+        Ok(output) => {
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert!(output.status.success() && text.contains("RECALL@10") && !text.contains("0/0"), "{text}");
+        }
+        Err(error) => println!("skipped: no `script` to make a terminal with: {error}"),
+    }
+}
+
+#[test]
+fn records_are_shown_counted_listed_and_updated() {
+    let folder = Folder::new("records");
+    let path = folder.collection(COLOURS);
+    let got = json_of(&["vectors", "get", &path, "red", "green", "--json"]);
+    assert_eq!(
+        got["records"],
+        json!([{"id": "red", "vector": [1.0, 0.0, 0.0], "metadata": {"warm": true, "rank": 1}}])
+    );
+    assert_eq!(got["missing"], json!(["green"]));
+    let missing = run(&["vectors", "get", &path, "red", "green"]);
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(String::from_utf8(missing.stdout).unwrap().contains("[1, 0, 0]"));
+    assert!(String::from_utf8(missing.stderr).unwrap().contains("there is no record green"));
+    assert_eq!(printed(&["vectors", "count", &path]), "4 records\n");
+    assert_eq!(json_of(&["vectors", "count", &path, "--filter", "warm = true", "--json"])["records"], 2);
+    assert_eq!(printed(&["vectors", "ids", &path]), "black\nblue\norange\nred\n");
+    let page = json_of(&["vectors", "ids", &path, "--after", "black", "--limit", "2", "--json"]);
+    assert_eq!(page, json!({"ids": ["blue", "orange"], "next": "orange"}));
+    assert_eq!(printed(&["vectors", "ids", &path, "--filter", "rank >= 2"]), "blue\norange\n");
+    printed(&["vectors", "update", &path, "red", "--metadata", "{\"rank\": 9}"]);
+    printed(&["vectors", "update", &path, "blue", "--vector", "[0, 0.5, 1]", "--json"]);
+    let got = json_of(&["vectors", "get", &path, "red", "blue", "--json"]);
+    assert_eq!(got["records"][0], json!({"id": "red", "vector": [1.0, 0.0, 0.0], "metadata": {"rank": 9}}));
+    assert_eq!(got["records"][1]["vector"], json!([0.0, 0.5, 1.0]));
+    assert!(refused(&["vectors", "update", &path, "red"], 2).contains("required"));
+    assert!(refused(&["vectors", "update", &path, "red", "--metadata", "[1]"], 2).contains("expected a JSON object"));
+    assert!(refused(&["vectors", "update", &path, "pink", "--metadata", "null"], 1).contains("no record `pink`"));
+    assert_eq!(printed(&["vectors", "delete", &path, "--filter", "rank = 9"]), "1 record deleted; 3 records left.\n");
+    let compacted = json_of(&["vectors", "compact", &path, "--json"]);
+    assert!(compacted["rows_reclaimed"].as_u64().unwrap() >= 1, "{compacted}");
+    let copy = folder.path("copy");
+    assert_eq!(json_of(&["vectors", "snapshot", &path, &copy, "--json"])["records"], 3);
+    assert_eq!(records(&copy), 3);
+    assert!(refused(&["vectors", "snapshot", &path, &copy], 1).contains("exists already"));
+}
+
+#[test]
+fn hits_are_ranked_again_paged_and_bounded() {
+    let folder = Folder::new("pages");
+    let path = folder.path("collection");
+    printed(&["vectors", "create", &path, "--dimension", "1", "--metric", "euclidean"]);
+    let lines: String = (0..50).map(|row| format!("{{\"id\": \"{row}\", \"vector\": [{row}]}}\n")).collect();
+    let mut child = command(&["vectors", "import", &path, "-", "--json"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let imported: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((output.status.code(), imported["rows"].as_u64()), (Some(0), Some(50)));
+    let search = |more: &[&str]| {
+        let found = json_of(&[&["vectors", "search", &path, "--vector", "[0]", "--json"], more].concat());
+        ids(&found["results"][0]).into_iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(search(&["-k", "3", "--rerank"]), ["0", "1", "2"]);
+    assert_eq!(search(&["-k", "2", "--rerank", "8", "--offset", "4"]), ["4", "5"]);
+    assert_eq!(search(&["-k", "40", "--within", "2.5"]), ["0", "1", "2"]);
+    assert_eq!(
+        json_of(&["vectors", "search", &path, "--id", "7", "-k", "2", "--offset", "2", "--json"])["results"][0]["hits"]
+            .as_array()
+            .unwrap()
+            .len(),
+        2
+    );
+    assert!(
+        refused(&["vectors", "search", &path, "--vector", "[0]", "--rerank", "0"], 2)
+            .contains("--rerank: expected 1 to")
+    );
+    assert!(
+        refused(&["vectors", "import", &path, "-", "--format", "parquet"], 1).contains("cannot be read from a stream")
+    );
+    assert!(refused(&["vectors", "import", &path, "-", "--format", "xml"], 2).contains("--format"));
+}
+
+/// A search had to wait until an import had ended.
+#[cfg(unix)]
+#[test]
+fn a_collection_is_searched_while_another_process_writes() {
+    let folder = Folder::new("beside");
+    let path = folder.collection(COLOURS);
+    let mut child =
+        command(&["vectors", "import", &path, "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let mut feed = child.stdin.take().unwrap();
+    writeln!(feed, "{}", json!({"id": "pink", "vector": [1, 0.7, 0.7]})).unwrap();
+    feed.flush().unwrap();
+    // The import has the lock once it has read a line.
+    let start = std::time::Instant::now();
+    while run(&["vectors", "delete", &path, "--id", "nothing"]).status.success() {
+        assert!(start.elapsed().as_secs() < 20);
+    }
+    for arguments in [
+        &["vectors", "search", &path, "--id", "red"][..],
+        &["vectors", "info", &path, "--verify"],
+        &["vectors", "export", &path, "-"],
+        &["vectors", "count", &path],
+    ] {
+        printed(arguments);
+    }
+    assert!(refused(&["vectors", "delete", &path, "--id", "red"], 1).contains("one writer at a time"));
+    drop(feed);
+    assert!(child.wait().unwrap().success());
+    assert_eq!(records(&path), 5);
+}
+
+#[test]
+fn damage_is_told_and_repaired_on_request() {
+    let folder = Folder::new("repair");
+    let path = folder.collection(COLOURS);
+    assert!(printed(&["vectors", "repair", &path]).contains("Nothing is damaged; 4 records are there."));
+    let log = Path::new(&path).join("segment-000000.log");
+    let mut bytes = fs::read(&log).unwrap();
+    let end = bytes.len();
+    bytes[end / 2] ^= 1;
+    fs::write(&log, &bytes).unwrap();
+    for command in ["info", "count", "compact"] {
+        let message = refused(&["vectors", command, &path], 1);
+        assert!(
+            message.contains("segment-000000.log is damaged at byte") && message.contains("vectors repair"),
+            "{message}"
+        );
+    }
+    let found = json_of(&["vectors", "repair", &path, "--json"]);
+    assert_eq!((found["damaged"].as_bool(), found["applied"].as_bool()), (Some(true), Some(false)));
+    assert_eq!((found["rows_lost"].as_u64(), fs::read(&log).unwrap()), (Some(4), bytes));
+    let text = printed(&["vectors", "repair", &path]);
+    assert!(text.contains("0 records would be kept, and 4 rows lost") && text.contains("--apply"), "{text}");
+    let text = printed(&["vectors", "repair", &path, "--apply"]);
+    assert!(text.contains(".damaged behind their names"), "{text}");
+    assert_eq!(records(&path), 0);
+    assert!(printed(&["vectors", "repair", &path]).contains("Nothing is damaged"));
+    printed(&["vectors", "import", &path, &folder.path("rows.jsonl")]);
+    assert_eq!(records(&path), 4);
+    printed(&["vectors", "delete", &path, "--yes"]);
+    assert!(!Path::new(&path).exists());
+}

@@ -1,7 +1,7 @@
 //! How fast a collection is through its public API: ingest, opening, and searches, one JSON line each. `docs/peers` has
 //! what FAISS and usearch take for the same.
 //!
-//!     cargo bench -p panoply-vector -- [ingest] [search] [callers] [index] [--folder PATH]
+//!     cargo bench -p panoply-vector -- [ingest] [search] [callers] [index] [probe] [--folder PATH]
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use panoply_cpu::CpuBackend;
 use panoply_runtime::Runtime;
-use panoply_vector::{Collection, IndexOptions, Metric, Options, Schema, SearchOptions, Storage};
+use panoply_vector::{Collection, IndexOptions, Metric, Options, Schema, SearchOptions, Storage, formats};
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
@@ -17,7 +17,7 @@ fn main() -> Outcome {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     let folder = arguments.iter().position(|argument| argument == "--folder").and_then(|at| arguments.get(at + 1));
     let folder = folder.map_or_else(std::env::temp_dir, PathBuf::from).join("panoply-vectors-bench");
-    let names: Vec<&str> = ["ingest", "search", "callers", "index"].into_iter().collect();
+    let names: Vec<&str> = ["ingest", "search", "callers", "index", "probe"].into_iter().collect();
     let wanted = |name: &str| {
         !arguments.iter().any(|argument| names.contains(&argument.as_str()))
             || arguments.iter().any(|argument| argument == name)
@@ -34,6 +34,9 @@ fn main() -> Outcome {
     }
     if wanted("index") {
         index(&runtime)?;
+    }
+    if wanted("probe") {
+        probe(&runtime)?;
     }
     Ok(())
 }
@@ -161,6 +164,65 @@ fn index(runtime: &Arc<Runtime>) -> Outcome {
         );
     }
     Ok(())
+}
+
+/// One query at a time through the index, as `docs/peers/ivf_one.py` does with FAISS: summaries of packages by meaning, and
+/// clustered vectors.
+fn probe(runtime: &Arc<Runtime>) -> Outcome {
+    let data = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../data"));
+    let packages = read_vectors(&data.join("debian-packages.npy"))?;
+    let questions = read_vectors(&data.join("queries.npy"))?;
+    probe_case(runtime, "packages", Metric::Cosine, 384, 400, &packages, &questions)?;
+    let (dimension, clusters) = (128, 1000);
+    let centres = normal(1, clusters * dimension);
+    let points = |seed: u64, count: usize| -> Vec<f32> {
+        let noise = normal(seed, count * dimension);
+        let place =
+            |index: usize| (index / dimension * 7919 + seed as usize) % clusters * dimension + index % dimension;
+        noise.iter().enumerate().map(|(index, noise)| centres[place(index)] + 0.5 * noise).collect()
+    };
+    probe_case(runtime, "clustered", Metric::Euclidean, dimension, 1264, &points(2, 100_000), &points(3, 200))
+}
+
+fn probe_case(
+    runtime: &Arc<Runtime>,
+    name: &str,
+    metric: Metric,
+    dimension: usize,
+    lists: usize,
+    rows: &[f32],
+    queries: &[f32],
+) -> Outcome {
+    let collection =
+        Collection::in_memory(Arc::clone(runtime), Schema::new(name, dimension, metric), Options::default())?;
+    let ids: Vec<String> = (0..rows.len() / dimension).map(|row| row.to_string()).collect();
+    collection.insert_many(&ids, rows, &[])?;
+    collection.build_index(&IndexOptions { lists: Some(lists), ..IndexOptions::default() })?;
+    for nprobe in [1, 4, 16] {
+        let options = SearchOptions::new(10).nprobe(nprobe);
+        let mut times = Vec::new();
+        for query in queries.chunks(dimension).cycle().take(3000) {
+            let start = Instant::now();
+            collection.search(query, &options)?;
+            times.push(start.elapsed().as_secs_f64() * 1e3);
+        }
+        times.sort_by(f64::total_cmp);
+        let (median, best) = (times[times.len() / 2], times[times.len() / 20]);
+        println!(
+            r#"{{"case":"probe/{name}/{}x{dimension}/lists{lists}/nprobe{nprobe}","median_ms":{median:.4},"best_ms":{best:.4}}}"#,
+            ids.len()
+        );
+    }
+    Ok(())
+}
+
+fn read_vectors(path: &std::path::Path) -> Result<Vec<f32>, Box<dyn std::error::Error>> {
+    let mut reader = formats::open(path, &formats::ColumnNames::default())?;
+    let mut vectors = Vec::new();
+    while let Some(batch) = reader.next_batch(4096)? {
+        vectors.extend(batch.vectors);
+    }
+    Ok(vectors)
 }
 
 /// The shortest of several runs, so that a busy machine hurts least.

@@ -11,10 +11,12 @@ use crate::ivf::{Centroids, Lists, kmeans};
 use crate::record::Slot;
 use crate::segment::{Addition, Segment, SegmentView};
 use crate::state::{Shared, Snapshot};
-use crate::writer::{Command, NOWHERE, Replacement, run_on};
+use crate::writer::{Command, NOWHERE, Replacement, recover, run_on};
 
 /// Rows that are copied at once.
 const COPY_ROWS_MAX: usize = 1 << 14;
+/// Those of them that share a record, and a checksum: what is damaged later is lost with its neighbours there.
+const RECORD_ROWS_MAX: usize = 1 << 10;
 /// Dead rows below which a segment is left alone by the background.
 const DEAD_ROWS_MIN: u32 = 1024;
 /// A segment with fewer bytes than this share of the largest is joined with others.
@@ -45,9 +47,15 @@ pub(crate) struct Compactor<'a> {
 /// Whether the background should compact.
 pub(crate) fn wants_compaction(shared: &Shared, snapshot: &Snapshot) -> bool {
     let worn = snapshot.segments.iter().any(|segment| is_worn(shared, segment));
-    let sealed = snapshot.segments.len().saturating_sub(1);
-    let small = snapshot.segments[..sealed].iter().filter(|segment| is_small(shared, segment));
+    let sealed = &snapshot.segments[..snapshot.segments.len().saturating_sub(1)];
+    let small = (0..sealed.len()).filter(|place| can_join(shared, sealed, *place));
     worn || small.count() > SMALL_SEGMENTS_MAX
+}
+
+/// Whether a segment can be joined with one beside it. Others are not joined, so that rows stay in the order of their age.
+fn can_join(shared: &Shared, sealed: &[Arc<SegmentView>], place: usize) -> bool {
+    let small = |place: usize| sealed.get(place).is_some_and(|segment| is_small(shared, segment));
+    small(place) && (small(place + 1) || place > 0 && small(place - 1))
 }
 
 fn is_worn(shared: &Shared, segment: &SegmentView) -> bool {
@@ -64,6 +72,7 @@ impl Compactor<'_> {
     pub(crate) fn compact(&self, all: bool) -> Result<Compaction> {
         let shared = Arc::clone(self.shared);
         let snapshot = run_on(&self.writer, move |writer| {
+            writer.check_running()?;
             let worn = |segment: &Segment| segment.dead > 0 && (all || segment.dead >= DEAD_ROWS_MIN);
             let several = all && writer.segments.len() > 1;
             if writer.segments.last().is_some_and(|newest| newest.count > 0 && (worn(newest) || several)) {
@@ -73,62 +82,82 @@ impl Compactor<'_> {
         })
         .wait()?;
         let sealed = &snapshot.segments[..snapshot.segments.len().saturating_sub(1)];
-        let chosen: Vec<_> = sealed
-            .iter()
-            .filter(|segment| {
-                let partial = segment.dead > 0 || segment.lists.is_none() && snapshot.centroids.is_some();
-                if all {
-                    partial || is_small(&shared, segment)
-                } else {
-                    is_worn(&shared, segment) || is_small(&shared, segment)
-                }
-            })
-            .cloned()
-            .collect();
+        let wanted = |place: &usize| {
+            let segment = &sealed[*place];
+            let partial = segment.dead > 0 || segment.lists.is_none() && snapshot.centroids.is_some();
+            can_join(&shared, sealed, *place) || if all { partial } else { is_worn(&shared, segment) }
+        };
+        let chosen: Vec<_> = (0..sealed.len()).filter(wanted).map(|place| Arc::clone(&sealed[place])).collect();
         if chosen.is_empty() || (chosen.len() == 1 && chosen[0].dead == 0 && !(all && snapshot.centroids.is_some())) {
             return Ok(Compaction::default());
         }
         let done =
             Compaction { segments: chosen.len(), rows_reclaimed: chosen.iter().map(|view| u64::from(view.dead)).sum() };
-        self.rebuild(chosen, snapshot.centroids.as_deref(), None)?;
+        self.rebuild(&snapshot, chosen, snapshot.centroids.as_deref(), None)?;
         Ok(done)
     }
 
-    /// Copies segments into new ones and puts those in their place, sorted by the centroids where there are any.
+    /// Copies segments of a snapshot into new ones and puts those in their place, sorted by the centroids where there are any.
     pub(crate) fn rebuild(
         &self,
+        snapshot: &Snapshot,
         old: Vec<Arc<SegmentView>>,
         centroids: Option<&Centroids>,
         new_centroids: Option<Arc<Centroids>>,
     ) -> Result<()> {
-        let mut new = Vec::new();
+        let (mut new, mut places) = (Vec::new(), Vec::new());
         let mut moved: Vec<Vec<Slot>> = old.iter().map(|view| vec![NOWHERE; view.count as usize]).collect();
-        let built = self.groups(&old).into_iter().try_for_each(|group| {
-            let segment = self.build(&old, group, centroids, &mut moved)?;
-            new.push(segment);
-            Ok(())
+        let built = self.check_sources(&old).and_then(|()| {
+            self.groups(snapshot, &old).into_iter().try_for_each(|group| {
+                places.extend(group.first().map(|place| old[*place as usize].id));
+                let segment = self.build(&old, group, centroids, &mut moved)?;
+                new.push(segment);
+                Ok(())
+            })
         });
         if let Err(error) = built {
             self.remove_files(&new, new_centroids.as_deref());
             return Err(error);
         }
-        let replacement = Replacement { old, new, moved, centroids: new_centroids };
+        let replacement = Replacement { old, new, places, moved, centroids: new_centroids };
         run_on(&self.writer, move |writer| writer.replace(replacement)).wait()
     }
 
-    /// Which sources go together: as many as fit into one segment.
-    fn groups(&self, old: &[Arc<SegmentView>]) -> Vec<Vec<u32>> {
-        let (mut groups, mut bytes) = (Vec::<Vec<u32>>::new(), 0);
-        for (place, view) in (0..).zip(old).filter(|(_, view)| view.len() > 0) {
+    /// Checks the rows that will be copied: with new checksums, nobody could tell any more that they are damaged.
+    fn check_sources(&self, old: &[Arc<SegmentView>]) -> Result<()> {
+        let Some(folder) = &self.shared.folder else { return Ok(()) };
+        for view in old {
+            let stored = (view.log.bytes(), view.stored.bytes());
+            let checked = recover::verify(folder, &self.shared.schema, view.id, stored, |_| !self.is_closing());
+            checked.inspect_err(|error| self.shared.note_damage(error))?;
+        }
+        if self.is_closing() { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Relaxed)
+    }
+
+    /// Which sources go together: neighbours, as many as fit into one segment.
+    fn groups(&self, snapshot: &Snapshot, old: &[Arc<SegmentView>]) -> Vec<Vec<u32>> {
+        let place_of = |view: &SegmentView| snapshot.segments.iter().position(|other| other.id == view.id);
+        let (mut groups, mut bytes, mut last) = (Vec::<Vec<u32>>::new(), 0, None);
+        for (place, view) in (0..).zip(old) {
+            let own = place_of(view);
+            let follows = last.map(|last: usize| last + 1) == own;
+            last = own;
             let more = view.len() as usize * view.row_bytes;
             match groups.last_mut() {
-                Some(group) if bytes + more <= self.shared.options.segment_bytes_max => group.push(place),
+                _ if more == 0 => {}
+                Some(group) if follows && bytes + more <= self.shared.options.segment_bytes_max => {
+                    group.push(place);
+                    bytes += more;
+                }
                 _ => {
                     groups.push(vec![place]);
-                    bytes = 0;
+                    bytes = more;
                 }
             }
-            bytes += more;
         }
         groups
     }
@@ -167,14 +196,14 @@ impl Compactor<'_> {
         rows: &[Source],
         moved: &mut [Vec<Slot>],
     ) -> Result<()> {
-        segment.scale = rows.iter().map(|(place, _)| old[*place as usize].scale).fold(0.0, f32::max);
         let mut next = 0;
         for part in rows.chunks(COPY_ROWS_MAX) {
-            if self.closing.load(Ordering::Relaxed) {
+            if self.is_closing() {
                 return Err(Error::Closed);
             }
-            let batch = self.copy_rows(old, part, segment.scale);
-            let added = segment.append(&[Addition { kills: &[], fields: &[], batch: Some(&batch) }]);
+            let batches: Vec<Encoded> = part.chunks(RECORD_ROWS_MAX).map(|part| self.copy_rows(old, part)).collect();
+            let addition = |batch| Addition { kills: &[], fields: &[], batch: Some(batch) };
+            let added = segment.append(&batches.iter().map(addition).collect::<Vec<_>>());
             added.map_err(|failure| failure.error)?;
             for (place, row) in part {
                 moved[*place as usize][*row as usize] = Slot { segment: segment.id, row: next };
@@ -214,22 +243,11 @@ impl Compactor<'_> {
     }
 
     /// Stored rows as a batch, without storing them anew: what was rounded once is not rounded again.
-    fn copy_rows(&self, old: &[Arc<SegmentView>], part: &[Source], scale: f32) -> Encoded {
-        let schema = &self.shared.schema;
-        let mut batch = Encoded { count: part.len(), shared_scale: scale, ..Encoded::default() };
+    fn copy_rows(&self, old: &[Arc<SegmentView>], part: &[Source]) -> Encoded {
+        let mut batch = Encoded { count: part.len(), ..Encoded::default() };
         for (place, row) in part {
             let view = &old[*place as usize];
-            if schema.shares_scale() {
-                batch.rows.extend_from_slice(bytemuck::cast_slice(&view.vector(*row)));
-            } else {
-                batch.rows.extend_from_slice(view.row(*row));
-            }
-            if schema.has_norms() {
-                batch.norms.push(view.norm_of(*row));
-            }
-            if schema.has_scales() && !schema.shares_scale() {
-                batch.scales.push(view.scale_of(*row));
-            }
+            batch.push_row(&self.shared.schema, view, *row);
             let (id, text) = view.entry(*row).unwrap_or_default();
             batch.push_entry(id, |entries| entries.extend_from_slice(text));
         }

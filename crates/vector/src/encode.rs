@@ -1,6 +1,7 @@
 //! From what a caller inserts to what is stored: checks, conversion to the storage type, row lengths and scales, and the
 //! entries that hold ids and metadata. It runs on the caller's thread, so that writers do not wait for each other here.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::hash::BuildHasher;
 
@@ -11,9 +12,14 @@ use serde_json::Value;
 
 use crate::error::{Error, Result};
 use crate::schema::{ID_BYTES_MAX, METADATA_BYTES_MAX, Schema, Storage};
+use crate::segment::SegmentView;
 
 /// How deep metadata may be nested; reading it back stops at about twice this depth.
 const METADATA_DEPTH_MAX: usize = 64;
+/// The longest vector: the products and the squared distances of two such fit `f32`.
+pub const LENGTH_MAX: f64 = (1_u64 << 60) as f64;
+/// The shortest vector that has a cosine: products of shorter ones would vanish in `f32`.
+pub const LENGTH_MIN: f64 = 1.0 / LENGTH_MAX;
 /// The largest magnitude of an eight-bit component.
 const I8_MAX: f32 = 127.0;
 /// Bytes in front of an id: its length and that of the metadata.
@@ -23,7 +29,7 @@ pub(crate) const ENTRY_HEAD_BYTES: usize = 8;
 #[derive(Default)]
 pub(crate) struct Encoded {
     pub(crate) count: usize,
-    /// Rows in the storage type; still `f32` where the segment decides the scale.
+    /// Rows in the storage type.
     pub(crate) rows: Vec<u8>,
     /// What the cosine divides by, where the schema has it.
     pub(crate) norms: Vec<f32>,
@@ -36,8 +42,6 @@ pub(crate) struct Encoded {
     pub(crate) hashes: Vec<u64>,
     /// Metadata fields of the batch.
     pub(crate) fields: BTreeSet<String>,
-    /// The scale that the largest component asks for, where the segment decides the scale.
-    pub(crate) shared_scale: f32,
 }
 
 impl Schema {
@@ -52,8 +56,9 @@ impl Schema {
         self.storage == Storage::I8
     }
 
-    /// Whether all rows of a segment share one scale: distances between scaled rows cannot be told apart otherwise.
-    pub(crate) fn shares_scale(&self) -> bool {
+    /// Whether rows are searched by their scales: a distance can only be computed between rows of one scale, so these are
+    /// powers of two, of which a collection has few.
+    pub(crate) fn searches_by_scale(&self) -> bool {
         self.storage == Storage::I8 && self.metric == Metric::Euclidean
     }
 
@@ -65,13 +70,33 @@ impl Schema {
         Ok(components / self.dimension)
     }
 
+    /// Queries whose products fit `f32`. Under cosine their lengths do not count, so that very long and very short ones are
+    /// scaled; others were checked.
+    pub(crate) fn in_range<'a>(&self, queries: &'a [f32]) -> Cow<'a, [f32]> {
+        let factor = |query: &[f32]| {
+            let length = square_sum(query).sqrt();
+            if (LENGTH_MIN..=LENGTH_MAX).contains(&length) { 1.0 } else { length.recip() }
+        };
+        let all = || queries.chunks_exact(self.dimension);
+        if self.metric != Metric::Cosine || all().all(|query| factor(query) == 1.0) {
+            return Cow::Borrowed(queries);
+        }
+        let scaled = |query: &'a [f32]| {
+            let factor = factor(query);
+            query.iter().map(move |value| (f64::from(*value) * factor) as f32)
+        };
+        Cow::Owned(all().flat_map(scaled).collect())
+    }
+
     /// Checks that a query can be scored.
     pub(crate) fn check_query(&self, query: &[f32]) -> Result<()> {
         check_finite("query", query, Storage::F32)?;
-        if self.metric == Metric::Cosine && query.iter().all(|value| *value == 0.0) {
-            return Err(Error::ZeroVector { id: "query".to_owned() });
+        if self.metric == Metric::Cosine {
+            // A query of any other length is scaled.
+            let zero = query.iter().all(|value| *value == 0.0);
+            return if zero { Err(Error::ZeroVector { id: "query".to_owned() }) } else { Ok(()) };
         }
-        Ok(())
+        check_length("query", 0.0, square_sum(query))
     }
 }
 
@@ -97,57 +122,71 @@ pub(crate) fn encode<I: AsRef<str>>(
     if ids.len() >= u32::MAX as usize {
         return Err(Error::invalid("records in a batch", format!("fewer than {}", u32::MAX), ids.len()));
     }
-    let mut encoded = Encoded { count: ids.len(), ..Encoded::default() };
-    encode_ids(&mut encoded, hasher, ids, metadata)?;
-    encoded.rows.reserve_exact(vectors.len() * if schema.shares_scale() { 4 } else { schema.storage.size_bytes() });
+    let mut encoded = encode_without_rows(hasher, ids, metadata)?;
+    encoded.rows.reserve_exact(vectors.len() * schema.storage.size_bytes());
     for (id, vector) in ids.iter().zip(vectors.chunks_exact(schema.dimension)) {
         encode_row(schema, &mut encoded, id.as_ref(), vector)?;
     }
     Ok(encoded)
 }
 
+/// Encodes the ids and the metadata of a batch, whose rows are added after that.
+pub(crate) fn encode_without_rows<I: AsRef<str>>(
+    hasher: &DefaultHashBuilder,
+    ids: &[I],
+    metadata: &[Value],
+) -> Result<Encoded> {
+    let mut encoded = Encoded { count: ids.len(), ..Encoded::default() };
+    encode_ids(&mut encoded, hasher, ids, metadata)?;
+    Ok(encoded)
+}
+
 /// Checks and stores one row.
 fn encode_row(schema: &Schema, encoded: &mut Encoded, id: &str, vector: &[f32]) -> Result<()> {
     check_finite(id, vector, schema.storage)?;
-    let mut square = 0.0_f64;
-    let wants_norm = schema.metric == Metric::Cosine;
-    match schema.storage {
+    let length_min = if schema.metric == Metric::Cosine { LENGTH_MIN } else { 0.0 };
+    let given = square_sum(vector);
+    if given > 0.0 {
+        check_length(id, length_min, given)?;
+    }
+    // The square of the row's length in the units in which it is stored.
+    let square = match schema.storage {
         Storage::F32 => {
             encoded.rows.extend_from_slice(bytemuck::cast_slice(vector));
-            square = if wants_norm { square_sum(vector) } else { 0.0 };
+            given
         }
         Storage::F16 => {
             let round = |value| (f16::from_f32(value).to_ne_bytes(), f16::from_f32(value).to_f32());
-            square = halve(schema, id, vector, &mut encoded.rows, round)?;
+            halve(schema, id, vector, &mut encoded.rows, round)?
         }
         Storage::Bf16 => {
             let round = |value| (bf16::from_f32(value).to_ne_bytes(), bf16::from_f32(value).to_f32());
-            square = halve(schema, id, vector, &mut encoded.rows, round)?;
-        }
-        Storage::I8 if schema.shares_scale() => {
-            encoded.shared_scale = encoded.shared_scale.max(scale_of(vector));
-            encoded.rows.extend_from_slice(bytemuck::cast_slice(vector));
+            halve(schema, id, vector, &mut encoded.rows, round)?
         }
         Storage::I8 => {
-            let scale = scale_of(vector);
-            square = quantise(vector, scale, &mut encoded.rows);
+            let scale = if schema.searches_by_scale() { round_scale_of(vector) } else { scale_of(vector) };
             encoded.scales.push(scale);
+            quantise(vector, scale, &mut encoded.rows)
         }
-    }
-    if wants_norm {
-        let norm = square.sqrt() as f32;
-        if norm == 0.0 {
+    };
+    if schema.metric == Metric::Cosine {
+        if square == 0.0 {
             return Err(Error::ZeroVector { id: id.to_owned() });
         }
-        if !norm.is_finite() {
-            let (id, storage) = (id.to_owned(), schema.storage.name());
-            return Err(Error::NotFinite { id, index: 0, value: norm, storage });
-        }
-        encoded.norms.push(norm);
+        encoded.norms.push(square.sqrt() as f32);
     } else if schema.has_norms() {
         encoded.norms.push(encoded.scales.last().map_or(1.0, |scale| 1.0 / scale));
     }
     Ok(())
+}
+
+/// Checks a vector's length, given its square.
+fn check_length(id: &str, length_min: f64, square: f64) -> Result<()> {
+    let (length, length_max) = (square.sqrt(), LENGTH_MAX);
+    match (length_min..=length_max).contains(&length) {
+        true => Ok(()),
+        false => Err(Error::LengthOutOfRange { id: id.to_owned(), length, length_min, length_max }),
+    }
 }
 
 /// Appends the components in a type of two bytes, and gives the sum of their squares. `round` gives a component's bytes and
@@ -177,6 +216,14 @@ pub(crate) fn scale_of(vector: &[f32]) -> f32 {
     if largest == 0.0 { 1.0 } else { (largest / I8_MAX).max(f32::MIN_POSITIVE) }
 }
 
+/// The smallest power of two with which all components fit eight bits: at most twice the scale that they ask for. Scaling by
+/// it is exact, and the components that come back ask for the same again.
+pub(crate) fn round_scale_of(vector: &[f32]) -> f32 {
+    const MANTISSA: u32 = 0x007f_ffff;
+    let bits = scale_of(vector).to_bits();
+    f32::from_bits(if bits & MANTISSA == 0 { bits } else { (bits & !MANTISSA) + MANTISSA + 1 })
+}
+
 /// Appends the components as eight-bit numbers, and gives the sum of their squares.
 pub(crate) fn quantise(vector: &[f32], scale: f32, rows: &mut Vec<u8>) -> f64 {
     let mut square = 0_i64;
@@ -188,7 +235,7 @@ pub(crate) fn quantise(vector: &[f32], scale: f32, rows: &mut Vec<u8>) -> f64 {
     square as f64
 }
 
-fn square_sum(vector: &[f32]) -> f64 {
+pub(crate) fn square_sum(vector: &[f32]) -> f64 {
     // Four sums at once: a single one would wait for itself.
     let mut sums = [0.0_f64; 4];
     for chunk in vector.chunks(4) {
@@ -240,6 +287,17 @@ fn encode_ids<I: AsRef<str>>(
 }
 
 impl Encoded {
+    /// Adds a stored row as it is: what was rounded once is not rounded again.
+    pub(crate) fn push_row(&mut self, schema: &Schema, from: &SegmentView, row: u32) {
+        self.rows.extend_from_slice(from.row(row));
+        if schema.has_norms() {
+            self.norms.push(from.norm_of(row));
+        }
+        if schema.has_scales() {
+            self.scales.push(from.scale_of(row));
+        }
+    }
+
     /// Adds an entry: an id, and a text that `write` appends. Gives back what that gave, and how long the text is.
     pub(crate) fn push_entry<T>(&mut self, id: &str, write: impl FnOnce(&mut Vec<u8>) -> T) -> (T, usize) {
         let start = self.entries.len();
@@ -321,9 +379,22 @@ mod tests {
         let bad = one(&schema, &[1.0, f32::NAN, 0.0]);
         assert!(matches!(bad, Err(Error::NotFinite { index: 1, .. })));
         assert!(matches!(one(&schema, &[0.0; 3]), Err(Error::ZeroVector { .. })));
+        for (vector, metric, accepted) in [
+            ([1.0e-19, 0.0, 0.0], Metric::Cosine, false),
+            ([1.0e-17, 0.0, 0.0], Metric::Cosine, true),
+            ([1.0e-30, 0.0, 0.0], Metric::Euclidean, true),
+            ([1.0e18, 0.0, 0.0], Metric::Dot, true),
+            ([1.0e18, 1.0e18, 0.0], Metric::Dot, false),
+            ([1.0e38, 0.0, 0.0], Metric::Euclidean, false),
+            ([1.0e38, 0.0, 0.0], Metric::Cosine, false),
+        ] {
+            let row = one(&Schema::new("c", 3, metric), &vector);
+            assert!(matches!(row, Ok(_) | Err(Error::LengthOutOfRange { .. })));
+            assert_eq!(row.is_ok(), accepted, "{vector:?} {metric:?}");
+        }
         let half = schema.clone().storage(Storage::F16);
         assert!(matches!(one(&half, &[1.0, 70_000.0, 0.0]), Err(Error::NotFinite { index: 1, storage: "f16", .. })));
-        assert!(matches!(one(&half, &[1.0e-20, 0.0, 0.0]), Err(Error::ZeroVector { .. })));
+        assert!(matches!(one(&half, &[1.0e-10, 0.0, 0.0]), Err(Error::ZeroVector { .. })));
         assert!(one(&Schema::new("c", 3, Metric::Dot), &[0.0; 3]).is_ok());
     }
 
@@ -344,6 +415,22 @@ mod tests {
         assert!(matches!(deep, Err(Error::InvalidArgument { what: "metadata", .. })));
         let counts = encode(&schema, &hasher, &["a", "b"], &[1.0; 2], &[json!({})]);
         assert!(matches!(counts, Err(Error::InvalidArgument { what: "metadata", .. })));
+    }
+
+    #[test]
+    fn round_scales_are_powers_of_two_and_are_found_again() {
+        let schema = Schema::new("c", 3, Metric::Euclidean).storage(Storage::I8);
+        for largest in [0.0_f32, 1.0e-38, 3.0e-5, 0.99, 1.0, 126.9, 127.0, 127.1, 254.0, 1.0e18] {
+            let encoded = one(&schema, &[largest, -largest / 3.0, largest / 200.0]).unwrap();
+            let scale = encoded.scales[0];
+            assert_eq!(scale.to_bits() & 0x007f_ffff, 0, "{scale}");
+            assert!(
+                largest <= 127.0 * scale && (largest < 1.0e-37 || scale < 2.0 * largest / 127.0),
+                "{largest} {scale}"
+            );
+            let again = one(&schema, &decode(Storage::I8, &encoded.rows, scale)).unwrap();
+            assert_eq!((&again.rows, &again.scales), (&encoded.rows, &encoded.scales), "{largest}");
+        }
     }
 
     #[test]

@@ -93,14 +93,38 @@ pub enum Error {
         /// What is missing or wrong.
         reason: String,
     },
-    /// Another process, or another handle, has the collection open.
-    #[error("{} is open elsewhere; a collection is opened once at a time", path.display())]
+    /// Another process, or another handle, has the collection open for writing.
+    #[error("{} is open elsewhere; a collection has one writer at a time, and any number of readers", path.display())]
     InUse {
         /// The collection's folder.
         path: PathBuf,
     },
-    /// A file does not hold what was written to it.
-    #[error("{} is damaged at byte {offset}: {reason}; go back to a snapshot of the collection", path.display())]
+    /// The collection was opened to be read alone.
+    #[error("{} was opened read-only; open it for writing to change it", path.display())]
+    ReadOnly {
+        /// The collection's folder.
+        path: PathBuf,
+    },
+    /// Something in the folder is a link, a folder or a device.
+    #[error("{} is not a regular file; a collection consists of those alone, and follows no links", path.display())]
+    NotAFile {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The length of a vector leaves the range in which scores can be computed.
+    #[error("`{id}` has the length {length:e}; expected {length_min:e} to {length_max:e}, so that scores fit f32")]
+    LengthOutOfRange {
+        /// The record's id; `query` for a query.
+        id: String,
+        /// Its Euclidean length.
+        length: f64,
+        /// The shortest that is accepted.
+        length_min: f64,
+        /// The longest that is accepted.
+        length_max: f64,
+    },
+    /// A file does not hold what was written to it. Nothing was changed.
+    #[error("{} is damaged at byte {offset}: {reason}; go back to a snapshot of the collection, or repair it", path.display())]
     Corrupt {
         /// The file.
         path: PathBuf,

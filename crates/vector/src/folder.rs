@@ -2,7 +2,15 @@
 //!
 //! The manifest is replaced by renaming a complete new one over it; that rename is what commits a new segment, a
 //! compaction, an index or `clear`. Files that the manifest does not name are left over from a crash, and are deleted
-//! when the collection is opened. A collection's own folder is made durable in the same way: with the folder above it.
+//! when the collection has been opened for writing. A collection's own folder is made durable in the same way: with the
+//! folder above it.
+//!
+//! The manifest says of every segment that is complete how long its log is. Of the newest it says so after the collection
+//! was closed in order, until it is written to again; without that, its log may have a torn end. Version 1 says nothing of
+//! lengths; the first change makes it version 2.
+//!
+//! A writer has the lock. Readers need none: they take the manifest as it is, and begin again where a file that it names
+//! is deleted before they have opened it.
 
 use std::collections::HashSet;
 use std::fs::{self, File, TryLockError};
@@ -13,25 +21,30 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Failure, Result};
-use crate::region::sync_folder;
+use crate::region::{Access, open_file, read_file, sync_folder};
 use crate::schema::{Schema, Storage, parse_metric};
 
 const MANIFEST: &str = "MANIFEST";
 const MANIFEST_NEW: &str = "MANIFEST.new";
 const LOCK: &str = "LOCK";
 /// What the manifest's first line begins with; a checksum follows.
-const MANIFEST_HEAD: &str = "panoply vectors 1 ";
+const MANIFEST_HEAD: &str = "panoply vectors 2 ";
+/// The same of the version before.
+const MANIFEST_HEAD_OLD: &str = "panoply vectors 1 ";
 /// A manifest is small; a longer one is no manifest.
 const MANIFEST_BYTES_MAX: u64 = 16 << 20;
 
 /// Files are numbered below this.
 const NUMBERS_MAX: u32 = u32::MAX - 1;
 
-/// A collection's folder, locked for this process.
+/// What a damaged file is called once its collection was repaired.
+const DAMAGED: &str = "damaged";
+
+/// A collection's folder: locked for this process, or only read.
 pub(crate) struct Folder {
     path: PathBuf,
-    #[allow(dead_code)] // Held for the lock that ends with it.
-    lock: File,
+    /// Held for the lock that ends with it; `None` for readers.
+    lock: Option<File>,
 }
 
 /// What the manifest says.
@@ -47,6 +60,9 @@ pub(crate) struct Manifest {
     pub(crate) next: u32,
     /// The number of the file with the index's centroids.
     pub(crate) centroids: Option<u32>,
+    /// Whether it was written by the version before, which says nothing of lengths.
+    #[serde(skip)]
+    pub(crate) old: bool,
 }
 
 /// A segment that counts.
@@ -55,13 +71,25 @@ pub(crate) struct ListedSegment {
     pub(crate) id: u32,
     /// Whether its rows are in the order of the index's lists.
     pub(crate) lists: bool,
+    /// How much of it there is; `None` while it grows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) extent: Option<Extent>,
+}
+
+/// How much of a segment there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Extent {
+    pub(crate) log_bytes: u64,
+    /// Records of the log.
+    pub(crate) records: u64,
+    pub(crate) rows: u32,
 }
 
 impl Manifest {
     pub(crate) fn new(schema: &Schema) -> Manifest {
         let (name, metric) = (schema.name.clone(), schema.metric.name().to_owned());
         let (dimension, storage) = (schema.dimension, schema.storage);
-        Manifest { name, dimension, metric, storage, segments: Vec::new(), next: 0, centroids: None }
+        Manifest { name, dimension, metric, storage, segments: Vec::new(), next: 0, centroids: None, old: false }
     }
 
     pub(crate) fn schema(&self) -> Result<Schema> {
@@ -86,11 +114,14 @@ impl Manifest {
         let text = str::from_utf8(text).map_err(|_| damaged("it is not text"))?;
         let (head, body) = text.split_once('\n').ok_or_else(|| damaged("it has no first line"))?;
         let body = body.trim_end();
-        let checksum = head.strip_prefix(MANIFEST_HEAD).ok_or_else(|| damaged("it is of another version"))?;
+        let old = head.strip_prefix(MANIFEST_HEAD_OLD);
+        let checksum = old.or_else(|| head.strip_prefix(MANIFEST_HEAD));
+        let checksum = checksum.ok_or_else(|| damaged("it is no manifest of version 1 or 2"))?;
         if checksum != format!("{:08x}", crc32fast::hash(body.as_bytes())) {
             return Err(damaged("its checksum does not fit"));
         }
-        let manifest: Manifest = serde_json::from_str(body).map_err(|error| damaged(&error.to_string()))?;
+        let mut manifest: Manifest = serde_json::from_str(body).map_err(|error| damaged(&error.to_string()))?;
+        manifest.old = old.is_some();
         manifest.contradiction().map_or(Ok(manifest), |reason| Err(damaged(reason)))
     }
 
@@ -111,6 +142,8 @@ impl Manifest {
             Some("it names a file whose number was never given out")
         } else if self.centroids.is_none() && self.segments.iter().any(|segment| segment.lists) {
             Some("it names lists of an index that it does not name")
+        } else if !self.old && self.segments.iter().rev().skip(1).any(|segment| segment.extent.is_none()) {
+            Some("it does not say how long a segment is that does not grow")
         } else {
             None
         }
@@ -129,29 +162,44 @@ impl Folder {
         Ok(folder)
     }
 
-    /// Opens the folder of a collection and reads its manifest.
+    /// Opens the folder of a collection to be written to, and reads its manifest. Nothing is changed; once all of it was
+    /// found in order, [`Folder::tidy`] deletes what was left over.
     pub(crate) fn open(path: &Path) -> Result<(Folder, Manifest)> {
-        let manifest_path = path.join(MANIFEST);
-        if !manifest_path.is_file() {
-            let reason = match (path.is_file(), path.exists()) {
-                (true, _) => "it is a file; a collection is a folder",
-                (false, true) => "the folder has no manifest",
-                (false, false) => "there is nothing at this path",
-            };
-            return Err(Error::NotACollection { path: path.to_owned(), reason: reason.to_owned() });
-        }
+        expect_collection(path)?;
+        // Before there is a lock in the folder of what is no collection; and again, since it may have changed by then.
+        read_manifest(&path.join(MANIFEST))?;
         let folder = Folder::lock(path)?;
-        let manifest = read_manifest(&manifest_path)?;
-        folder.remove_strangers(&folder.names(&manifest))?;
+        let manifest = folder.read_manifest()?;
         Ok((folder, manifest))
+    }
+
+    /// Opens the folder of a collection to be read alone, whoever writes to it meanwhile, and reads its manifest.
+    pub(crate) fn open_read_only(path: &Path) -> Result<(Folder, Manifest)> {
+        expect_collection(path)?;
+        let manifest = read_manifest(&path.join(MANIFEST))?;
+        Ok((Folder { path: path.to_owned(), lock: None }, manifest))
+    }
+
+    /// The manifest as it is now.
+    pub(crate) fn read_manifest(&self) -> Result<Manifest> {
+        read_manifest(&self.path.join(MANIFEST))
+    }
+
+    /// Whether nothing in it may be changed.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.lock.is_none()
+    }
+
+    /// Deletes files that a crash has left over.
+    pub(crate) fn tidy(&self, manifest: &Manifest) -> Result<()> {
+        self.remove_strangers(&self.names(manifest))
     }
 
     fn lock(path: &Path) -> Result<Folder> {
         let lock_path = path.join(LOCK);
-        let lock = File::options().create(true).truncate(false).write(true).open(&lock_path);
-        let lock = lock.map_err(|error| Error::io("open", &lock_path, error))?;
+        let lock = open_file(&lock_path, Access::Make)?;
         match lock.try_lock() {
-            Ok(()) if is_same_file(&lock, &lock_path) => Ok(Folder { path: path.to_owned(), lock }),
+            Ok(()) if is_same_file(&lock, &lock_path) => Ok(Folder { path: path.to_owned(), lock: Some(lock) }),
             // The collection was deleted between opening its lock and taking it.
             Ok(()) => Err(Error::InUse { path: path.to_owned() }),
             Err(TryLockError::WouldBlock) => Err(Error::InUse { path: path.to_owned() }),
@@ -193,6 +241,16 @@ impl Folder {
         }
     }
 
+    /// Gives damaged files names under which nobody takes them for parts of the collection.
+    pub(crate) fn set_aside(&self, files: &[PathBuf]) {
+        for path in files {
+            let mut name = path.clone().into_os_string();
+            name.push(format!(".{DAMAGED}"));
+            // The manifest does not name it any more; what cannot be renamed is deleted when the collection is opened.
+            let _ = fs::rename(path, name);
+        }
+    }
+
     fn segment_files(&self, segment: u32) -> [PathBuf; 3] {
         [self.rows_path(segment), self.log_path(segment), self.lists_path(segment)]
     }
@@ -200,6 +258,16 @@ impl Folder {
     fn names(&self, manifest: &Manifest) -> Vec<PathBuf> {
         let segments = manifest.segments.iter().flat_map(|segment| self.segment_files(segment.id));
         segments.chain(manifest.centroids.map(|number| self.centroids_path(number))).collect()
+    }
+
+    /// Deletes what a repair has set aside.
+    fn remove_damaged(&self) {
+        let Ok(entries) = fs::read_dir(&self.path) else { return };
+        for path in entries.filter_map(|entry| entry.ok().map(|entry| entry.path())) {
+            if path.extension().is_some_and(|end| end == DAMAGED) && is_ours(&path.with_extension("")) {
+                let _ = fs::remove_file(&path);
+            }
+        }
     }
 
     /// Deletes what looks like a collection's file and is not among the names.
@@ -214,16 +282,28 @@ impl Folder {
     }
 }
 
-/// Deletes a collection's folder. What is not a collection, or is open, is refused.
-pub(crate) fn destroy(path: &Path) -> Result<()> {
-    if !path.join(MANIFEST).is_file() {
-        return Err(Error::NotACollection { path: path.to_owned(), reason: "it has no manifest".to_owned() });
+/// Refuses a path that does not hold a collection.
+fn expect_collection(path: &Path) -> Result<()> {
+    if path.join(MANIFEST).symlink_metadata().is_ok_and(|metadata| !metadata.is_dir()) {
+        return Ok(());
     }
+    let reason = match (path.is_file(), path.exists()) {
+        (true, _) => "it is a file; a collection is a folder",
+        (false, true) => "the folder has no manifest",
+        (false, false) => "there is nothing at this path",
+    };
+    Err(Error::NotACollection { path: path.to_owned(), reason: reason.to_owned() })
+}
+
+/// Deletes a collection's folder. What is not a collection, or is open for writing, is refused.
+pub(crate) fn destroy(path: &Path) -> Result<()> {
+    expect_collection(path)?;
     let folder = Folder::lock(path)?;
     // Without its manifest it is no collection any more, so a crash leaves nothing that could be opened.
     let manifest = path.join(MANIFEST);
     fs::remove_file(&manifest).map_err(|error| Error::io("delete", &manifest, error))?;
     folder.remove_strangers(&[])?;
+    folder.remove_damaged();
     drop(folder);
     remove_leftovers(path);
     Ok(())
@@ -248,24 +328,16 @@ pub(crate) fn write_manifest_to(folder: &Path, manifest: &Manifest) -> Result<()
     let body = serde_json::to_string(manifest).map_err(|error| Error::invalid("manifest", "JSON", error))?;
     let text = Manifest::text(&body);
     let (new, path) = (folder.join(MANIFEST_NEW), folder.join(MANIFEST));
-    let written = File::create(&new).and_then(|mut file| {
-        file.write_all(text.as_bytes())?;
-        file.sync_all()
-    });
+    // One that a crash, or somebody else, has left there is not written to but replaced.
+    let _ = fs::remove_file(&new);
+    let mut file = open_file(&new, Access::New)?;
+    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
     written.and_then(|()| fs::rename(&new, &path)).map_err(|error| Error::io("write", &new, error))?;
     sync_folder(folder).map_err(Failure::unclear)
 }
 
 fn read_manifest(path: &Path) -> Result<Manifest> {
-    let length = fs::metadata(path).map_err(|error| Error::io("read", path, error))?.len();
-    if length > MANIFEST_BYTES_MAX {
-        return Err(Error::corrupt(
-            path,
-            0,
-            format!("a manifest has at most {MANIFEST_BYTES_MAX} bytes, this {length}"),
-        ));
-    }
-    Manifest::parse(path, &fs::read(path).map_err(|error| Error::io("read", path, error))?)
+    Manifest::parse(path, &read_file(path, MANIFEST_BYTES_MAX)?)
 }
 
 fn refuse_if_taken(path: &Path) -> Result<()> {
@@ -290,7 +362,7 @@ fn create_durably(path: &Path) -> Result<()> {
 fn is_same_file(file: &File, path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     let place = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
-    file.metadata().ok().map(place) == fs::metadata(path).ok().map(place)
+    file.metadata().ok().map(place) == fs::symlink_metadata(path).ok().map(place)
 }
 
 /// An open file cannot be deleted here, so it is.

@@ -15,6 +15,7 @@
 //! * `state`, `writer`: what a collection's threads share, and the one thread that changes it.
 //! * `segment`, `record`, `region`, `encode`, `folder`: how rows, ids and metadata are stored.
 //! * [`ivf`] and `compact`: the index, and giving space back.
+//! * [`repair`]: mending what was damaged.
 //!
 //! # Why a log of its own
 //!
@@ -36,6 +37,7 @@ pub mod fuzzing;
 pub mod ivf;
 mod record;
 mod region;
+pub mod repair;
 pub mod schema;
 pub mod search;
 mod segment;
@@ -43,12 +45,13 @@ mod state;
 pub mod task;
 mod writer;
 
-pub use collection::{Collection, Entries, Entry, RecallRow, Stats};
+pub use collection::{Collection, Entries, Entry, Page, RecallRow, Stats};
 pub use compact::Compaction;
 pub use error::{Error, Result};
 pub use filter::Filter;
 pub use ivf::{IndexOptions, IndexReport};
 pub use panoply_core::op::compute::Metric;
+pub use repair::Repair;
 pub use schema::{Options, Residency, Schema, Storage};
 pub use search::{Found, FoundMany, Hit, SearchOptions, SearchReport};
 pub use task::Task;

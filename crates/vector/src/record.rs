@@ -7,14 +7,19 @@
 //! body    number u64 · before u32 · inline u32 · kills u32 · fields u32 · rows u32 · first row u32 · rows on disk u32 · checksum of the rows u32
 //!         kills: (segment u32, row u32)…   fields: (length u32, text)…   norms f32…   scales f32…
 //!         rows, where they are inline      entries: (length of id u32, length of metadata u32, id, metadata)…
+//! mark    number u64 · on disk u32 · rows on disk u32
 //! ```
 //!
 //! Numbers are little-endian. A record's checksum also covers the log's nonce, so bytes that were left over from another
 //! time, or that a caller's metadata imitates, are never taken for a record. Records are written in groups, which reach the
-//! disk together; `before` counts those that come first and were not known to have reached it by then. So a damaged record
-//! that had been acknowledged (a later group follows it) can be told from the torn end of a log. Small batches have their
-//! rows inline: one file has to reach the disk, not two. `rows on disk` tells how many rows of the segment were known to
-//! have reached the rows file by then.
+//! disk together; `before` counts those that come first and were not known to have reached it by then. Behind each group,
+//! once it is acknowledged, stands a mark: a record with a short body, which counts as one and changes nothing. It says
+//! whether what comes before it had reached the disk; nobody waits for the mark itself. So a damaged record that had been
+//! acknowledged (a mark or a later group follows it) can be told from the torn end of a log, and a reader beside the writer
+//! knows which records count. Small batches have their rows inline: one file has to reach the disk, not two. `rows on disk`
+//! tells how many rows of the segment were known to have reached the rows file by then.
+//!
+//! Version 1 has no marks; nothing else differs.
 
 use std::ops::Range;
 use std::path::Path;
@@ -23,15 +28,16 @@ use crate::encode::ENTRY_HEAD_BYTES;
 use crate::error::{Error, Result};
 
 const MAGIC: [u8; 8] = *b"PNPLVLOG";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+/// Versions that are read.
+const VERSIONS: [u32; 2] = [1, VERSION];
 const RECORD_MARK: u32 = 0x5a56_4c47;
 pub(crate) const LOG_HEAD_BYTES: usize = 32;
 const RECORD_HEAD_BYTES: usize = 16;
 const BODY_HEAD_BYTES: usize = 40;
-/// How far behind a damaged record another one is looked for.
-const SCAN_BYTES_MAX: usize = 64 << 20;
-/// How much is read in all to tell whether what was found there is a record.
-const CHECKSUM_BYTES_MAX: usize = 4 * SCAN_BYTES_MAX;
+const MARK_BODY_BYTES: usize = 16;
+/// How much is read at least to tell whether what looks like a record is one; up to four times the log where that is more.
+const CHECKSUM_BYTES_MIN: usize = 256 << 20;
 
 /// Which row: its segment and its place there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -67,7 +73,13 @@ pub(crate) struct Draft<'a> {
 
 /// A record that was read: where its parts lie in the log.
 pub(crate) struct Record {
-    number: u64,
+    pub(crate) number: u64,
+    /// Records from the first on that were acknowledged when this one was written.
+    pub(crate) acknowledged: u64,
+    /// Those of them that had reached the disk.
+    pub(crate) on_disk: u64,
+    /// Whether it is a mark, which has no rows, nor a first one.
+    pub(crate) is_mark: bool,
     pub(crate) kills: Vec<Slot>,
     pub(crate) fields: Vec<String>,
     pub(crate) rows: u32,
@@ -83,9 +95,13 @@ pub(crate) struct Record {
 
 /// The head of a log.
 pub(crate) fn log_head(segment: u32, nonce: u64) -> [u8; LOG_HEAD_BYTES] {
+    head_of(VERSION, segment, nonce)
+}
+
+fn head_of(version: u32, segment: u32, nonce: u64) -> [u8; LOG_HEAD_BYTES] {
     let mut head = [0; LOG_HEAD_BYTES];
     head[..8].copy_from_slice(&MAGIC);
-    head[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    head[8..12].copy_from_slice(&version.to_le_bytes());
     head[12..16].copy_from_slice(&segment.to_le_bytes());
     head[16..24].copy_from_slice(&nonce.to_le_bytes());
     let checksum = crc32fast::hash(&head[..24]);
@@ -97,8 +113,9 @@ pub(crate) fn log_head(segment: u32, nonce: u64) -> [u8; LOG_HEAD_BYTES] {
 pub(crate) fn read_log_head(path: &Path, bytes: &[u8], segment: u32) -> Result<u64> {
     let head = bytes.get(..LOG_HEAD_BYTES).ok_or_else(|| Error::corrupt(path, 0, "the log has no head"))?;
     let nonce = u64::from_le_bytes([head[16], head[17], head[18], head[19], head[20], head[21], head[22], head[23]]);
-    if head != log_head(segment, nonce) {
-        return Err(Error::corrupt(path, 0, format!("not the head of a log of segment {segment}, version {VERSION}")));
+    if !VERSIONS.iter().any(|version| head == head_of(*version, segment, nonce)) {
+        let reason = format!("not the head of a log of segment {segment}, version 1 to {VERSION}");
+        return Err(Error::corrupt(path, 0, reason));
     }
     Ok(nonce)
 }
@@ -137,6 +154,14 @@ pub(crate) fn write_record(out: &mut Vec<u8>, nonce: u64, draft: &Draft<'_>) {
     out[start + 12..start + 16].copy_from_slice(&RECORD_MARK.to_le_bytes());
 }
 
+/// Appends a mark with this number: all records before it are acknowledged.
+pub(crate) fn write_mark(out: &mut Vec<u8>, nonce: u64, number: u64, on_disk: bool, rows_synced: u32) {
+    let mut body = number.to_le_bytes().to_vec();
+    body.extend_from_slice(&u32::from(on_disk).to_le_bytes());
+    body.extend_from_slice(&rows_synced.to_le_bytes());
+    seal(out, nonce, &body);
+}
+
 /// Appends these bytes as the body of a record whose checksum fits, whatever they are.
 pub(crate) fn seal(out: &mut Vec<u8>, nonce: u64, body: &[u8]) {
     out.extend_from_slice(&(body.len() as u64).to_le_bytes());
@@ -145,7 +170,8 @@ pub(crate) fn seal(out: &mut Vec<u8>, nonce: u64, body: &[u8]) {
     out.extend_from_slice(body);
 }
 
-/// The record at `at`: `None` where no whole record follows. A record that is whole but makes no sense is an error.
+/// The record with this number at `at`: `None` where no whole record follows. A record that is whole but makes no sense is an
+/// error.
 pub(crate) fn read_record(
     path: &Path,
     log: &[u8],
@@ -154,39 +180,82 @@ pub(crate) fn read_record(
     number: u64,
     layout: Layout,
 ) -> Result<Option<Record>> {
+    Ok(read_any_record(path, log, at, nonce, layout)?.filter(|record| record.number == number))
+}
+
+/// The record at `at`, whatever its number.
+pub(crate) fn read_any_record(
+    path: &Path,
+    log: &[u8],
+    at: usize,
+    nonce: u64,
+    layout: Layout,
+) -> Result<Option<Record>> {
     let Some((expected, body)) = record_at(log, at) else { return Ok(None) };
     if checksum(nonce, &log[body.clone()]) != expected {
         return Ok(None);
     }
     let senseless = || Error::corrupt(path, at as u64, "a record whose parts do not fit its length");
-    let record = read_body(log, body, layout).ok_or_else(senseless)?;
-    Ok((record.number == number).then_some(record))
+    read_body(log, body, layout).map(Some).ok_or_else(senseless)
 }
 
-/// Where a record of a later group lies behind `at`, which proves that the record with this number, which should be at
-/// `at`, had been acknowledged.
-pub(crate) fn later_group(log: &[u8], at: usize, nonce: u64, number: u64) -> Option<usize> {
+/// What lies behind a place in a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Behind {
+    /// A record begins here.
+    Record(usize),
+    /// No record that was looked for.
+    Nothing,
+    /// So much looks like records that it would take too long to tell.
+    Unclear,
+}
+
+/// Where a record lies behind `at` which proves that the record with this number, which should be at `at`, had reached the
+/// disk.
+pub(crate) fn proof_behind(log: &[u8], at: usize, nonce: u64, number: u64) -> Behind {
+    record_behind(log, at, nonce, |_, on_disk| on_disk > number)
+}
+
+/// The first record at `at` or behind it, whatever its number.
+pub(crate) fn any_record_behind(log: &[u8], at: usize, nonce: u64) -> Behind {
+    record_behind(log, at, nonce, |_, _| true)
+}
+
+/// The first record at `at` or behind it of which `wanted` says so, given its number and how many had reached the disk.
+fn record_behind(log: &[u8], at: usize, nonce: u64, wanted: impl Fn(u64, u64) -> bool) -> Behind {
     let mark = RECORD_MARK.to_le_bytes();
-    let rest = &log[at.min(log.len())..log.len().min(at.saturating_add(SCAN_BYTES_MAX))];
-    let marks = rest.windows(4).enumerate().filter(|(_, four)| *four == mark).map(|(place, _)| at + place);
+    let at = at.min(log.len());
+    let marks = log[at..].windows(4).enumerate().filter(|(_, four)| *four == mark).map(|(place, _)| at + place);
     let starts = marks.filter_map(|place| place.checked_sub(RECORD_HEAD_BYTES - 4)).filter(|start| *start >= at);
     // Metadata may be full of marks, each of which asks for a checksum of all that follows.
-    let mut unread = CHECKSUM_BYTES_MAX;
+    let mut unread = CHECKSUM_BYTES_MIN.max(log.len().saturating_mul(4));
     for start in starts {
-        let Some((expected, body)) = record_at(log, start).filter(|(_, body)| body.len() >= BODY_HEAD_BYTES) else {
-            continue;
-        };
-        let mut reader = Reader { bytes: log, at: body.start };
-        let group = reader.number_u64().zip(reader.number());
-        if group.is_none_or(|(found, before)| found.saturating_sub(u64::from(before)) <= number) {
+        let Some((expected, body)) = record_at(log, start) else { continue };
+        let Some((number, _, on_disk)) = read_order(log, &body) else { continue };
+        // There is not room for so many records before it: it is none.
+        if number > (log.len() / RECORD_HEAD_BYTES) as u64 || !wanted(number, on_disk) {
             continue;
         }
-        unread = unread.checked_sub(body.len())?;
+        match unread.checked_sub(body.len()) {
+            Some(left) => unread = left,
+            None => return Behind::Unclear,
+        }
         if checksum(nonce, &log[body]) == expected {
-            return Some(start);
+            return Behind::Record(start);
         }
     }
-    None
+    Behind::Nothing
+}
+
+/// A record's number, and how many records were acknowledged and had reached the disk when it was written.
+fn read_order(log: &[u8], body: &Range<usize>) -> Option<(u64, u64, u64)> {
+    let mut reader = Reader { bytes: &log[..body.end], at: body.start };
+    let (number, second) = (reader.number_u64()?, reader.number()?);
+    if body.len() == MARK_BODY_BYTES {
+        return Some((number, number, if second == 1 { number } else { 0 }));
+    }
+    let before = number.saturating_sub(u64::from(second));
+    (body.len() >= BODY_HEAD_BYTES).then_some((number, before, before))
 }
 
 /// The checksum and the place of the body of the record that begins at `start`, if it ends within the log.
@@ -198,11 +267,29 @@ fn record_at(log: &[u8], start: usize) -> Option<(u32, Range<usize>)> {
 }
 
 fn read_body(log: &[u8], body: Range<usize>, layout: Layout) -> Option<Record> {
-    let mut reader = Reader { bytes: &log[..body.end], at: body.start };
-    if body.len() < BODY_HEAD_BYTES {
-        return None;
+    let (number, acknowledged, on_disk) = read_order(log, &body)?;
+    let mut reader = Reader { bytes: &log[..body.end], at: body.start + 12 };
+    if body.len() == MARK_BODY_BYTES {
+        let rows_synced = reader.number()?;
+        let nothing = || body.end..body.end;
+        return Some(Record {
+            number,
+            acknowledged,
+            on_disk,
+            is_mark: true,
+            kills: Vec::new(),
+            fields: Vec::new(),
+            rows: 0,
+            first_row: 0,
+            rows_synced,
+            rows_checksum: 0,
+            norms: nothing(),
+            scales: nothing(),
+            inline_rows: None,
+            entries: nothing(),
+            end: body.end,
+        });
     }
-    let (number, _before) = (reader.number_u64()?, reader.number()?);
     let (inline, kill_count, field_count) = (reader.number()?, reader.number()?, reader.number()?);
     let (rows, first_row) = (reader.number()?, reader.number()?);
     let (rows_synced, rows_checksum) = (reader.number()?, reader.number()?);
@@ -226,6 +313,9 @@ fn read_body(log: &[u8], body: Range<usize>, layout: Layout) -> Option<Record> {
     let end = body.end;
     Some(Record {
         number,
+        acknowledged,
+        on_disk,
+        is_mark: false,
         kills,
         fields,
         rows,
@@ -361,11 +451,24 @@ mod tests {
         let mut two = log.clone();
         write_record(&mut two, 99, &Draft { number: 1, before: 0, ..empty_draft() });
         two[LOG_HEAD_BYTES + 20] ^= 1;
-        assert_eq!(later_group(&two, LOG_HEAD_BYTES, 99, 0), Some(log.len()));
-        assert_eq!(later_group(&two, LOG_HEAD_BYTES, 98, 0), None);
+        assert_eq!(proof_behind(&two, LOG_HEAD_BYTES, 99, 0), Behind::Record(log.len()));
+        assert_eq!(proof_behind(&two, LOG_HEAD_BYTES, 98, 0), Behind::Nothing);
         let mut same = log.clone();
         write_record(&mut same, 99, &Draft { number: 1, before: 1, ..empty_draft() });
-        assert_eq!(later_group(&same, LOG_HEAD_BYTES, 99, 0), None);
+        assert_eq!(proof_behind(&same, LOG_HEAD_BYTES, 99, 0), Behind::Nothing);
+        // So does a mark, unless nobody had waited for the disk.
+        for (on_disk, found) in [(true, Behind::Record(log.len())), (false, Behind::Nothing)] {
+            let mut marked = log.clone();
+            write_mark(&mut marked, 99, 1, on_disk, 7);
+            marked[LOG_HEAD_BYTES + 20] ^= 1;
+            assert_eq!(proof_behind(&marked, LOG_HEAD_BYTES, 99, 0), found);
+            assert_eq!(any_record_behind(&marked, LOG_HEAD_BYTES, 99), Behind::Record(log.len()));
+            let mark = read_record(path, &marked, log.len(), 99, 1, LAYOUT).unwrap().unwrap();
+            assert!(mark.is_mark && mark.acknowledged == 1 && mark.rows_synced == 7 && mark.end == marked.len());
+        }
+        let old = head_of(1, 7, 99);
+        assert_eq!(read_log_head(path, &old, 7).unwrap(), 99);
+        assert!(read_log_head(path, &head_of(3, 7, 99), 7).is_err());
         let wrong = Layout { row_bytes: 1 << 40, ..LAYOUT };
         assert!(matches!(read_record(path, &log, LOG_HEAD_BYTES, 99, 0, wrong), Err(Error::Corrupt { .. })));
     }
@@ -378,11 +481,11 @@ mod tests {
             log.extend_from_slice(&(left * 28).to_le_bytes());
             log.extend_from_slice(&[0; 4]);
             log.extend_from_slice(&RECORD_MARK.to_le_bytes());
-            log.extend_from_slice(&(1_u64 << 40).to_le_bytes());
+            log.extend_from_slice(&(1_u64 << 10).to_le_bytes());
             log.extend_from_slice(&[0; 4]);
         }
         log.extend_from_slice(&[0; 64]);
-        assert_eq!(later_group(&log, LOG_HEAD_BYTES, 99, 0), None);
+        assert_eq!(proof_behind(&log, LOG_HEAD_BYTES, 99, 0), Behind::Unclear);
     }
 
     proptest! {

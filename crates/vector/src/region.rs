@@ -7,10 +7,14 @@
 //!    rule 1; when the region grows into a new map, the view keeps the old one.
 //! 3. A view reaches another thread through a lock or a channel, which orders the bytes before the reads.
 //! 4. Files are written through the file, never through the map: a full disk is an error that is returned, not a signal.
-//!    A collection's folder is locked while it is open, so nobody else writes or shortens the file.
+//!    The folder of a collection is locked while it is open for writing, so no other writer shortens its files. Readers
+//!    in other processes map only bytes that were acknowledged, and a writer never gives those up.
+//! 5. Whoever shortens a mapped file from outside, past the lock, ends the processes that read it (SIGBUS): no program can
+//!    guard a map against that. Lengths are checked when a file is opened; after that a collection's files are its own.
+//! 6. Files are regular files, never links: what a link leads to is not the collection's, and is neither read nor changed.
 
 use std::fs::File;
-use std::io::{self, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -18,8 +22,8 @@ use memmap2::{MmapMut, MmapOptions, MmapRaw};
 
 use crate::error::{Error, Result};
 
-/// The smallest region: a few pages.
-const CAPACITY_BYTES_MIN: usize = 1 << 16;
+/// The smallest region: a few pages. The length of a file that grows is a multiple of it.
+pub(crate) const CAPACITY_BYTES_MIN: usize = 1 << 16;
 /// Regions double until a step would be larger than this.
 const GROWTH_BYTES_MAX: usize = 1 << 28;
 
@@ -32,7 +36,12 @@ pub(crate) struct Region {
 
 enum Backing {
     Memory,
-    File { file: File, path: PathBuf },
+    File {
+        file: File,
+        path: PathBuf,
+    },
+    /// A file that is only read, as long as it was when it was opened.
+    Fixed,
 }
 
 /// The beginning of a region as it was at some time. Cloning shares it.
@@ -53,6 +62,18 @@ impl Region {
         let mut region = Region { backing: Backing::File { file, path: path.to_owned() }, map: unmapped()?, len };
         region.restart(len)?;
         Ok(region)
+    }
+
+    /// The first `len` bytes of a file, to be read alone. The file has them.
+    pub(crate) fn fixed(file: &File, path: &Path, len: usize) -> Result<Region> {
+        let map = match len {
+            0 => unmapped()?,
+            _ => {
+                let map = MmapOptions::new().len(len).map_raw_read_only(file);
+                Arc::new(map.map_err(|error| Error::io("map", path, error))?)
+            }
+        };
+        Ok(Region { backing: Backing::Fixed, map, len })
     }
 
     /// How many bytes there are.
@@ -86,6 +107,7 @@ impl Region {
                     std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.map.as_mut_ptr().add(self.len), bytes.len());
                 }
             }
+            Backing::Fixed => return Err(Error::Closed),
             Backing::File { file, path } => {
                 #[cfg(test)]
                 let bytes = bad_disk::cut(path, file, self.len, bytes)?;
@@ -103,7 +125,7 @@ impl Region {
     pub(crate) fn truncate(&mut self, len: usize) -> Result<()> {
         let len = len.min(self.len);
         match self.backing {
-            Backing::Memory => self.len = len,
+            Backing::Memory | Backing::Fixed => self.len = len,
             Backing::File { .. } => self.restart(len)?,
         }
         Ok(())
@@ -120,7 +142,7 @@ impl Region {
     /// Waits until the bytes have reached the disk.
     pub(crate) fn sync(&self) -> Result<()> {
         match &self.backing {
-            Backing::Memory => Ok(()),
+            Backing::Memory | Backing::Fixed => Ok(()),
             Backing::File { file, path } => {
                 #[cfg(test)]
                 bad_disk::check_sync(path)?;
@@ -129,17 +151,22 @@ impl Region {
         }
     }
 
-    /// Cuts the file at `len` and grows it again, so that zeroes follow.
+    /// Gives up what lies behind `len`, so that zeroes follow. The file's length is a multiple of [`CAPACITY_BYTES_MIN`] at
+    /// every instant: any other tells that somebody else has cut it.
     fn restart(&mut self, len: usize) -> Result<()> {
-        if let Backing::File { file, path } = &self.backing {
-            file.set_len(len as u64).map_err(|error| Error::io("shorten", path, error))?;
-        }
         self.len = len;
-        self.resize((len + 1).next_multiple_of(CAPACITY_BYTES_MIN))
+        self.resize((len + 1).next_multiple_of(CAPACITY_BYTES_MIN))?;
+        match &self.backing {
+            Backing::File { file, path } => {
+                zero_behind(file, len as u64).map_err(|error| Error::io("clear the end of", path, error))
+            }
+            Backing::Memory | Backing::Fixed => Ok(()),
+        }
     }
 
     fn resize(&mut self, capacity: usize) -> Result<()> {
         self.map = match &self.backing {
+            Backing::Fixed => return Err(Error::Closed),
             Backing::Memory => {
                 let map = anonymous(capacity)?;
                 // SAFETY: the new map is longer than `len`, nobody else has it yet, and the old one holds `len` bytes.
@@ -220,16 +247,81 @@ pub(crate) fn out_of_memory(asked: usize) -> Error {
     Error::Device(panoply_core::Error::OutOfMemory { place, asked: asked as u64, free: 0, largest: 0 })
 }
 
-/// Opens a file for a region, new or existing.
-pub(crate) fn open_file(path: &Path, new: bool) -> Result<File> {
+/// How a file of a collection is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// To be read alone.
+    Read,
+    /// To be written as well.
+    Write,
+    /// To be written, and made where it is not there.
+    Make,
+    /// To be written; it must not be there.
+    New,
+}
+
+/// Opens a regular file of a collection. Links, devices and the like are refused.
+pub(crate) fn open_file(path: &Path, access: Access) -> Result<File> {
     let mut options = File::options();
-    options.read(true).write(true).create_new(new);
-    options.open(path).map_err(|error| Error::io(if new { "create" } else { "open" }, path, error))
+    options.read(true).write(access != Access::Read).create(access == Access::Make).create_new(access == Access::New);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::OpenOptionsExt;
+        // Without blocking: a pipe would wait for its other end.
+        options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+    }
+    let strange = || Error::NotAFile { path: path.to_owned() };
+    #[cfg(not(unix))]
+    if path.symlink_metadata().is_ok_and(|metadata| metadata.is_symlink()) {
+        return Err(strange());
+    }
+    let file = options.open(path).map_err(|error| match error.raw_os_error() {
+        #[cfg(unix)]
+        Some(libc::ELOOP) => strange(),
+        // A folder cannot be opened for writing, nor a socket at all.
+        #[cfg(unix)]
+        Some(libc::EISDIR | libc::ENXIO) => strange(),
+        _ => Error::io(if access == Access::New { "create" } else { "open" }, path, error),
+    })?;
+    match file.metadata().map_err(|error| Error::io("open", path, error))?.is_file() {
+        true => Ok(file),
+        false => Err(strange()),
+    }
+}
+
+/// The whole of a file that has at most so many bytes.
+pub(crate) fn read_file(path: &Path, bytes_max: u64) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let read = open_file(path, Access::Read)?.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes);
+    read.map_err(|error| Error::io("read", path, error))?;
+    match bytes.len() as u64 > bytes_max {
+        true => Err(Error::corrupt(path, bytes_max, format!("it has more than {bytes_max} bytes"))),
+        false => Ok(bytes),
+    }
+}
+
+/// Overwrites what follows the first `start` bytes with zeroes.
+fn zero_behind(mut file: &File, start: u64) -> io::Result<()> {
+    let (mut part, mut at) = (vec![0; CAPACITY_BYTES_MIN], start);
+    loop {
+        file.seek(SeekFrom::Start(at))?;
+        let read = file.read(&mut part)?;
+        if read == 0 {
+            return Ok(());
+        }
+        // Places that were never written stay so, and take no room.
+        if part[..read].iter().any(|byte| *byte != 0) {
+            part[..read].fill(0);
+            file.seek(SeekFrom::Start(at))?;
+            file.write_all(&part[..read])?;
+        }
+        at += read as u64;
+    }
 }
 
 /// Writes a new file. When it returns, its content has reached the disk.
 pub(crate) fn write_file(path: &Path, parts: &[&[u8]]) -> Result<()> {
-    let mut file = open_file(path, true)?;
+    let mut file = open_file(path, Access::New)?;
     let written = parts.iter().try_for_each(|part| file.write_all(part)).and_then(|()| file.sync_all());
     written.map_err(|error| Error::io("write", path, error))
 }
@@ -311,8 +403,8 @@ mod tests {
         check(Region::in_memory().unwrap());
         let path = std::env::temp_dir().join(format!("panoply-region-{}", std::process::id()));
         let _ = std::fs::remove_file(&path);
-        check(Region::in_file(open_file(&path, true).unwrap(), &path, 0).unwrap());
-        let again = Region::in_file(open_file(&path, false).unwrap(), &path, 1510).unwrap();
+        check(Region::in_file(open_file(&path, Access::New).unwrap(), &path, 0).unwrap());
+        let again = Region::in_file(open_file(&path, Access::Write).unwrap(), &path, 1510).unwrap();
         assert_eq!(again.view().bytes()[1500..], [9; 10]);
         std::fs::remove_file(&path).unwrap();
     }

@@ -9,7 +9,12 @@
 //! | euclidean | their distance (the root, not its square) | smallest |
 //!
 //! Scores are computed in `f32` from the vectors as they are stored: those of a collection of `f16`, `bf16` or `i8` are
-//! the scores of the rounded vectors. Hits come nearest first.
+//! the scores of the rounded vectors. Hits come nearest first. Rows of equal score come oldest first: in the order in which
+//! they were inserted, or last replaced. An index sorts rows by its lists; there equal scores of different lists come in the
+//! order of these, and those of one list, equal vectors among them, oldest first as ever.
+//!
+//! A vector's length must not exceed [`LENGTH_MAX`], and under cosine be at least [`LENGTH_MIN`], so that every score is a
+//! number; others are refused. A query under cosine may have any length. Under euclidean, distances below 1e-19 are 0.
 
 use std::fmt;
 use std::str::FromStr;
@@ -19,6 +24,8 @@ use panoply_core::{DType, DeviceId};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+
+pub use crate::encode::{LENGTH_MAX, LENGTH_MIN};
 
 /// The longest name of a collection, in bytes.
 pub const NAME_BYTES_MAX: usize = 255;
@@ -39,7 +46,7 @@ pub enum Storage {
     F16,
     /// The upper half of single precision.
     Bf16,
-    /// Eight bits and a scale: each vector has its own under dot and cosine, all of a segment share one under euclidean.
+    /// Eight bits and a scale for each vector; under euclidean the scale is a power of two. Neither is ever rounded again.
     I8,
 }
 
@@ -172,6 +179,9 @@ pub struct Options {
     /// Whether an acknowledged write has reached the disk. Without it a crash of the machine (not of the process) may
     /// lose the last writes; it never leaves half of one.
     pub durable: bool,
+    /// Whether rows that are not checked on opening are compared with their checksums afterwards, in the background, at some
+    /// 400 MB a second. What is found damaged ends every later search with an error.
+    pub check_in_background: bool,
 }
 
 impl Default for Options {
@@ -182,6 +192,7 @@ impl Default for Options {
             compact_dead_percent: 25,
             batch_queries_max: 256,
             durable: true,
+            check_in_background: true,
         }
     }
 }

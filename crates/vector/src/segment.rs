@@ -8,15 +8,15 @@ use std::sync::Arc;
 use panoply_core::{DType, Tensor, bf16, f16};
 use serde_json::Value;
 
-use crate::encode::{Encoded, decode, floats, quantise};
+use crate::encode::{Encoded, decode};
 use crate::error::{Error, Failure, Result};
-use crate::folder::Folder;
+use crate::folder::{Extent, Folder};
 use crate::ivf::Lists;
-use crate::record::{Draft, LOG_HEAD_BYTES, Layout, Slot, entry, log_head, write_record};
-use crate::region::{Elements, Region, View, open_file};
+use crate::record::{Draft, LOG_HEAD_BYTES, Layout, Slot, entry, log_head, write_mark, write_record};
+use crate::region::{Access, Elements, Region, View, open_file};
 use crate::schema::{Schema, Storage};
 use crate::search::residency::Resident;
-use crate::search::{CodesCache, FilterCache};
+use crate::search::{CodesCache, FilterCache, ScalesCache};
 
 /// Rows that are written together are copied into the log, and reach the disk with it, up to this many bytes.
 const INLINE_BYTES_MAX: usize = 256 << 10;
@@ -44,7 +44,6 @@ pub(crate) struct Segment {
     /// A bit for each row, set while it lives; empty while all do.
     live: Vec<u32>,
     pub(crate) dead: u32,
-    pub(crate) scale: f32,
     pub(crate) lists: Option<Arc<Lists>>,
     shared: Arc<SegmentShared>,
     view: Option<Arc<SegmentView>>,
@@ -55,6 +54,7 @@ pub(crate) struct Segment {
 pub(crate) struct SegmentShared {
     pub(crate) filters: FilterCache,
     pub(crate) codes: CodesCache,
+    pub(crate) scales: ScalesCache,
     pub(crate) resident: Resident,
 }
 
@@ -69,7 +69,6 @@ pub(crate) struct SegmentView {
     pub(crate) norms: Option<Tensor>,
     /// The bits of the rows that live; `None` while all do.
     pub(crate) live: Option<Arc<[u32]>>,
-    pub(crate) scale: f32,
     pub(crate) lists: Option<Arc<Lists>>,
     pub(crate) shared: Arc<SegmentShared>,
     pub(crate) stored: View,
@@ -93,7 +92,8 @@ impl Segment {
             None => (Region::in_memory()?, Region::in_memory()?),
             Some(folder) => {
                 let (rows, log) = (folder.rows_path(id), folder.log_path(id));
-                (Region::in_file(open_file(&rows, true)?, &rows, 0)?, Region::in_file(open_file(&log, true)?, &log, 0)?)
+                let (rows_file, log_file) = (open_file(&rows, Access::New)?, open_file(&log, Access::New)?);
+                (Region::in_file(rows_file, &rows, 0)?, Region::in_file(log_file, &log, 0)?)
             }
         };
         log.append(&log_head(id, nonce))?;
@@ -130,21 +130,35 @@ impl Segment {
             in_memory,
             live: Vec::new(),
             dead: 0,
-            scale: 0.0,
             lists: None,
             shared: Arc::default(),
             view: None,
         })
     }
 
-    /// Records changes, all or none of them. When it returns they have reached the disk.
+    /// Records changes, all or none of them. When it returns they have reached the disk, where somebody waits for that.
     pub(crate) fn append(&mut self, additions: &[Addition<'_>]) -> Result<(), Failure> {
-        let (rows, log, synced, scale) = (self.rows.len(), self.log.len(), self.rows_synced, self.scale);
+        let (rows, log, synced) = (self.rows.len(), self.log.len(), self.rows_synced);
         self.try_append(additions).map_err(|failure| {
-            (self.rows_synced, self.scale) = (synced, scale);
+            self.rows_synced = synced;
             let restored = self.rows.truncate(rows).and_then(|()| self.log.truncate(log));
             Failure { unclear: failure.unclear || restored.is_err(), ..failure }
-        })
+        })?;
+        self.mark();
+        Ok(())
+    }
+
+    /// Notes in the log that everything in it counts. Nobody waits for that to reach the disk, nor depends on it.
+    fn mark(&mut self) {
+        if self.in_memory {
+            return;
+        }
+        let mut mark = Vec::new();
+        write_mark(&mut mark, self.nonce, self.records, self.records_synced == self.records, self.rows_synced);
+        if self.log.append(&mark).is_ok() {
+            self.records += 1;
+            self.view = None;
+        }
     }
 
     fn try_append(&mut self, additions: &[Addition<'_>]) -> Result<(), Failure> {
@@ -157,32 +171,29 @@ impl Segment {
         self.entries.reserve(more * 8)?;
         [&mut self.norms, &mut self.scales].into_iter().flatten().try_for_each(|column| column.reserve(more * 4))?;
         let inline = !self.in_memory && more * row_bytes <= INLINE_BYTES_MAX;
-        let stored = self.append_rows(additions)?;
+        batches().try_for_each(|batch| self.rows.append(&batch.rows))?;
         let mut records = Vec::with_capacity(self.records_bytes(additions, inline));
         let mut first_row = self.count;
         let mut starts = Vec::with_capacity(additions.len());
-        for (number, (addition, stored)) in (self.records..).zip(additions.iter().zip(&stored)) {
-            let rows = addition.batch.map_or(0, |batch| batch.count as u32);
-            let bytes = stored.as_deref().or(addition.batch.map(|batch| &batch.rows[..])).unwrap_or_default();
-            let scales = vec![self.scale; if self.schema.shares_scale() { rows as usize } else { 0 }];
-            let own_scales = addition.batch.map_or(&[][..], |batch| &batch.scales);
+        for (number, addition) in (self.records..).zip(additions) {
+            let bytes = addition.batch.map_or(&[][..], |batch| &batch.rows);
             let draft = Draft {
                 number,
                 before: u32::try_from(number - self.records_synced).unwrap_or(u32::MAX),
                 kills: addition.kills,
                 fields: addition.fields,
-                rows,
+                rows: addition.batch.map_or(0, |batch| batch.count as u32),
                 first_row,
                 rows_synced: self.rows_synced,
                 rows_checksum: crc32fast::hash(bytes),
                 norms: addition.batch.map_or(&[], |batch| &batch.norms),
-                scales: if scales.is_empty() { own_scales } else { &scales },
+                scales: addition.batch.map_or(&[], |batch| &batch.scales),
                 inline_rows: inline.then_some(bytes),
                 entries: addition.batch.map_or(&[], |batch| &batch.entries),
             };
             write_record(&mut records, self.nonce, &draft);
             starts.push(self.log.len() + records.len() - draft.entries.len());
-            first_row += rows;
+            first_row += draft.rows;
         }
         self.log.append(&records)?;
         if self.durable {
@@ -204,6 +215,13 @@ impl Segment {
         Ok(())
     }
 
+    /// Makes room for so many more rows.
+    pub(crate) fn reserve(&mut self, rows: usize) -> Result<()> {
+        self.entries.reserve(rows * 8)?;
+        [&mut self.norms, &mut self.scales].into_iter().flatten().try_for_each(|column| column.reserve(rows * 4))?;
+        self.rows.reserve(rows.saturating_mul(self.schema.row_bytes()))
+    }
+
     /// Waits until the log, and the rows where they are not in it, have reached the disk: both at the same time, since a
     /// record whose rows did not get there is found out by its checksum. A system that failed to write pages may say so
     /// once and forget them, so whatever a failure concerned, nothing more can be relied on.
@@ -218,30 +236,6 @@ impl Segment {
             (rows.map_or_else(|_| self.rows.sync(), |rows| rows.join().unwrap_or(Err(Error::Closed))), log)
         });
         rows.and(log).map_err(Failure::unclear)
-    }
-
-    /// Writes the rows of all batches, and gives back those that were quantised with the segment's scale.
-    fn append_rows(&mut self, additions: &[Addition<'_>]) -> Result<Vec<Option<Vec<u8>>>> {
-        let batches = || additions.iter().filter_map(|addition| addition.batch);
-        if self.schema.shares_scale() && self.count == 0 {
-            self.scale = batches().fold(self.scale, |scale, batch| scale.max(batch.shared_scale));
-        }
-        let mut stored = Vec::with_capacity(additions.len());
-        for addition in additions {
-            let Some(batch) = addition.batch else {
-                stored.push(None);
-                continue;
-            };
-            let small = self.schema.shares_scale().then(|| {
-                let mut small = Vec::with_capacity(batch.rows.len() / 4);
-                let vectors = floats(&batch.rows);
-                quantise(&vectors, self.scale, &mut small);
-                small
-            });
-            self.rows.append(small.as_deref().unwrap_or(&batch.rows))?;
-            stored.push(small);
-        }
-        Ok(stored)
     }
 
     fn records_bytes(&self, additions: &[Addition<'_>], inline: bool) -> usize {
@@ -262,17 +256,11 @@ impl Segment {
             norms.append(bytemuck::cast_slice(&batch.norms))?;
         }
         if let Some(scales) = &mut self.scales {
-            let shared = vec![self.scale; if self.schema.shares_scale() { batch.count } else { 0 }];
-            scales.append(bytemuck::cast_slice(if shared.is_empty() { &batch.scales } else { &shared }))?;
+            scales.append(bytemuck::cast_slice(&batch.scales))?;
         }
         self.count += batch.count as u32;
         self.view = None;
         Ok(())
-    }
-
-    /// Whether a batch whose largest component asks for this scale can be added.
-    pub(crate) fn fits_scale(&self, scale: f32) -> bool {
-        !self.schema.shares_scale() || self.count == 0 || scale <= self.scale
     }
 
     /// Marks a row as dead; false where it was already.
@@ -298,6 +286,16 @@ impl Segment {
     /// The rows that are dead.
     pub(crate) fn dead_rows(&self) -> impl Iterator<Item = u32> + '_ {
         (0..if self.dead == 0 { 0 } else { self.count }).filter(|row| !self.is_live(*row))
+    }
+
+    /// Puts the same rows and the same log into regions that can grow.
+    pub(crate) fn replace_regions(&mut self, rows: Region, log: Region) {
+        (self.rows, self.log, self.view) = (rows, log, None);
+    }
+
+    /// Whether a flush would write anything.
+    pub(crate) fn needs_flush(&self) -> bool {
+        self.rows_synced < self.count
     }
 
     /// Waits until the rows have reached the disk, and notes it in the log.
@@ -340,7 +338,6 @@ impl Segment {
             rows: rows_tensor(&stored, self.schema.storage, count, self.schema.dimension)?,
             norms: norms.transpose()?,
             live,
-            scale: self.scale,
             lists: self.lists.clone(),
             shared: Arc::clone(&self.shared),
             stored,
@@ -350,6 +347,11 @@ impl Segment {
         });
         self.view = Some(Arc::clone(&view));
         Ok(view)
+    }
+
+    /// How much of it there is.
+    pub(crate) fn extent(&self) -> Extent {
+        Extent { log_bytes: self.log.len() as u64, records: self.records, rows: self.count }
     }
 
     pub(crate) fn layout(schema: &Schema) -> Layout {

@@ -9,6 +9,7 @@
 
 use std::collections::BTreeSet;
 use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
@@ -43,6 +44,10 @@ pub(crate) struct Shared {
     nudge: OnceLock<SyncSender<()>>,
     snapshot: RwLock<Arc<Snapshot>>,
     fields: RwLock<Arc<BTreeSet<String>>>,
+    /// What a check of the rows has found. Searches end with it: a damaged row could be a wrong hit.
+    damage: OnceLock<Error>,
+    /// Whether every row that was there when the collection was opened has been checked.
+    checked: AtomicBool,
 }
 
 /// The collection as it was at some time.
@@ -77,7 +82,36 @@ impl Shared {
             nudge: OnceLock::new(),
             snapshot: RwLock::default(),
             fields: RwLock::default(),
+            damage: OnceLock::new(),
+            checked: AtomicBool::new(false),
         }
+    }
+
+    /// Notes that rows are damaged. Other failures of a check are not remembered.
+    pub(crate) fn note_damage(&self, error: &Error) {
+        if matches!(error, Error::Corrupt { .. }) {
+            let _ = self.damage.set(error.clone());
+        }
+    }
+
+    /// Refuses to answer from damaged rows.
+    pub(crate) fn check_sound(&self) -> Result<()> {
+        self.damage.get().map_or(Ok(()), |error| Err(error.clone()))
+    }
+
+    /// Notes that every row was checked.
+    pub(crate) fn note_checked(&self) {
+        self.checked.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether every row has been checked.
+    pub(crate) fn is_checked(&self) -> bool {
+        self.checked.load(Ordering::Relaxed)
+    }
+
+    /// Whether nothing may be changed.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.folder.as_ref().is_some_and(|folder| folder.is_read_only())
     }
 
     /// Says whom to ask for background work. The first call counts.
@@ -189,6 +223,11 @@ impl Index {
     /// Makes room for so many more ids, so that the table grows once.
     pub(crate) fn reserve(&mut self, more: usize) {
         self.table.reserve(more, |(hash, _)| *hash);
+    }
+
+    /// The same; `None` where there is no memory for that.
+    pub(crate) fn try_reserve(&mut self, more: usize) -> Option<()> {
+        self.table.try_reserve(more, |(hash, _)| *hash).ok()
     }
 
     pub(crate) fn insert(&mut self, hash: u64, slot: Slot) {

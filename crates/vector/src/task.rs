@@ -1,6 +1,7 @@
 //! The futures that a collection hands out. They need no executor: poll them anywhere, or block with `wait`.
 
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -68,7 +69,16 @@ impl<T> Future for Task<T> {
         match slot.result.take() {
             Some(result) => Poll::Ready(result),
             None => {
-                slot.waker = Some(context.waker().clone());
+                // Cloned and dropped outside of the lock: both are somebody else's code.
+                drop(slot);
+                let waker = context.waker().clone();
+                let mut slot = self.cell.slot.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(result) = slot.result.take() {
+                    return Poll::Ready(result);
+                }
+                let before = slot.waker.replace(waker);
+                drop(slot);
+                drop(before);
                 Poll::Pending
             }
         }
@@ -89,9 +99,16 @@ impl<T> Answer<T> {
         let waker = slot.waker.take();
         drop(slot);
         self.cell.arrived.notify_one();
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        waker.into_iter().for_each(wake);
+    }
+}
+
+/// Wakes a task. A waker is somebody else's code; where it panics, the answer is there all the same, and the thread that
+/// answers goes on to the next.
+fn wake(waker: Waker) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
+        // Dropping what was thrown may panic as well.
+        std::mem::forget(payload);
     }
 }
 
@@ -127,6 +144,34 @@ mod tests {
         assert!(waiting.is_done());
         assert!(matches!(waiting.wait(), Err(Error::Closed)));
         assert!(matches!(spawn(|| Ok(3)).wait(), Ok(3)));
+    }
+
+    /// The panic left through the thread that answers, and met another on its way out.
+    #[test]
+    fn a_waker_that_panics_harms_nobody() {
+        struct Bomb;
+        impl Drop for Bomb {
+            fn drop(&mut self) {
+                panic!("dropped");
+            }
+        }
+        struct Panics;
+        impl std::task::Wake for Panics {
+            fn wake(self: Arc<Self>) {
+                std::panic::panic_any(Bomb);
+            }
+        }
+        let waker = Waker::from(Arc::new(Panics));
+        for answered in [true, false] {
+            let (answer, mut waiting) = task::<u32>();
+            assert!(Pin::new(&mut waiting).poll(&mut Context::from_waker(&waker)).is_pending());
+            match answered {
+                true => answer.send(Ok(1)),
+                false => drop(answer),
+            }
+            assert!(waiting.is_done());
+            assert_eq!(waiting.wait().is_ok(), answered);
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 mod support;
 
-use panoply_vector::{Collection, Error, Filter, Metric, Options, Schema, SearchOptions, Storage};
+use panoply_vector::{Collection, Error, Filter, IndexOptions, Metric, Options, Schema, SearchOptions, Storage};
 use serde_json::{Value, json};
 use support::{Random, TempFolder, ids, runtime, score, tolerance};
 
@@ -266,4 +266,235 @@ fn more_fields_than_are_remembered_do_no_harm() {
     // From here on nobody can tell a field that does not exist from one that is not remembered.
     assert_eq!(find("f69999 = 69999").unwrap(), 1);
     assert_eq!(find("g = 1").unwrap(), 0);
+}
+
+/// One outlier gave all rows of its segment, and of every segment that was joined with it, a scale in which they were zero.
+#[test]
+fn eight_bits_under_euclidean_are_never_rounded_again() {
+    let folder = TempFolder::new("outlier");
+    let schema = Schema::new("outlier", 8, Metric::Euclidean).storage(Storage::I8);
+    let options = Options { segment_bytes_max: 8 * 150, ..Options::default() };
+    let collection = Collection::create(runtime(), &folder.0, schema.clone(), options.clone()).unwrap();
+    let mut vectors = Random(4).vectors(400, 8);
+    // In the same batch as others, in one of its own, and as small as the others are large.
+    vectors[50 * 8..51 * 8].fill(1.0e6);
+    vectors[250 * 8..251 * 8].fill(-3.0e9);
+    vectors[300 * 8..301 * 8].iter_mut().for_each(|value| *value *= 1.0e-7);
+    for (first, count) in [(0, 100), (100, 100), (200, 50), (250, 1), (251, 149)] {
+        collection.insert_many(&ids(first..first + count), &vectors[first * 8..][..count * 8], &[]).unwrap();
+    }
+    let stored = |collection: &Collection| -> std::collections::BTreeMap<String, Vec<f32>> {
+        collection.iter().map(|entry| (entry.id, entry.vector)).collect()
+    };
+    let before = stored(&collection);
+    for (index, vector) in vectors.chunks(8).enumerate() {
+        let largest = vector.iter().fold(0.0_f32, |largest, value| largest.max(value.abs()));
+        for (value, back) in vector.iter().zip(&before[&format!("v{index}")]) {
+            assert!((value - back).abs() <= largest / 126.0, "v{index}: {value} came back as {back}");
+        }
+    }
+    let check = |collection: &Collection, what: &str| {
+        assert_eq!(stored(collection), before, "{what}");
+        for index in [0, 50, 99, 150, 250, 300, 399] {
+            let (id, query) = (format!("v{index}"), &before[&format!("v{index}")]);
+            for options in [SearchOptions::new(3), SearchOptions::new(3).rerank(4)] {
+                let hits = collection.search(query, &options).unwrap().hits;
+                assert_eq!((hits[0].id.as_str(), hits[0].score), (id.as_str(), 0.0), "{what}");
+                for hit in &hits {
+                    let expected = score(Metric::Euclidean, query, &before[&hit.id]);
+                    assert!((f64::from(hit.score) - expected).abs() <= expected * 1.0e-5, "{what}: {hit:?} {expected}");
+                }
+            }
+        }
+    };
+    check(&collection, "inserted");
+    collection.compact().unwrap();
+    check(&collection, "compacted");
+    for lists in [3, 5] {
+        collection.build_index(&IndexOptions { lists: Some(lists), ..IndexOptions::default() }).unwrap();
+        check(&collection, "indexed");
+    }
+    collection.update("v0", None, Some(json!({ "n": 1 }))).unwrap();
+    drop(collection);
+    check(&Collection::open(runtime(), &folder.0, options).unwrap(), "opened again");
+    // Eight-bit copies of wider rows have scales of their own as well.
+    let wide = Collection::in_memory(runtime(), Schema::new("wide", 8, Metric::Euclidean), Options::default()).unwrap();
+    wide.insert_many(&ids(0..400), &vectors, &[]).unwrap();
+    for index in [0, 50, 99, 250, 300, 399] {
+        let hits = wide.search(&vectors[index * 8..][..8], &SearchOptions::new(1).rerank(4)).unwrap().hits;
+        assert_eq!((hits[0].id.clone(), hits[0].score), (format!("v{index}"), 0.0));
+    }
+}
+
+/// Products and squares that left the range of f32 gave zeros, infinities and NaN.
+#[test]
+fn every_score_is_a_number() {
+    for metric in Metric::ALL {
+        for storage in [Storage::F32, Storage::Bf16, Storage::I8] {
+            let schema = Schema::new("range", 3, metric).storage(storage);
+            let collection = Collection::in_memory(runtime(), schema, Options::default()).unwrap();
+            let mut accepted = Vec::new();
+            for (index, size) in
+                [1.0e-45, 1.0e-37, 1.0e-30, 1.0e-17, 1.0, 1.0e17, 1.0e30, 3.0e38].into_iter().enumerate()
+            {
+                let vector = [size, -size / 2.0, size / 3.0];
+                match collection.insert(&index.to_string(), &vector, Value::Null) {
+                    Ok(()) => accepted.push(index),
+                    Err(error) => assert!(
+                        matches!(
+                            error,
+                            Error::LengthOutOfRange { .. } | Error::ZeroVector { .. } | Error::NotFinite { .. }
+                        ),
+                        "{error}"
+                    ),
+                }
+            }
+            assert!(accepted.contains(&4) && !accepted.contains(&7), "{metric:?} {storage}: {accepted:?}");
+            for size in [1.0e-45, 1.0e-38, 1.0e-30, 1.0e-10, 1.0, 1.0e17, 1.0e30, 3.0e38] {
+                let query = [size, -size / 2.0, size / 3.0];
+                let found = match collection.search(&query, &SearchOptions::new(10)) {
+                    Ok(found) => found.hits,
+                    Err(Error::LengthOutOfRange { .. }) if metric != Metric::Cosine && size > 1.0e18 => continue,
+                    Err(error) => panic!("{metric:?} {storage} {size}: {error}"),
+                };
+                assert_eq!(found.len(), accepted.len());
+                for hit in found {
+                    assert!(hit.score.is_finite(), "{metric:?} {storage} {size}: {hit:?}");
+                    // All of them have the same direction.
+                    assert!(
+                        metric != Metric::Cosine || size < 1.0e-40 || (hit.score - 1.0).abs() < 0.02,
+                        "{storage} {size}: {hit:?}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn equal_scores_come_oldest_first() {
+    for storage in [Storage::F32, Storage::I8] {
+        for metric in Metric::ALL {
+            let schema = Schema::new("ties", 4, metric).storage(storage);
+            let options = Options { segment_bytes_max: 16 * storage.size_bytes() * 10, ..Options::default() };
+            let collection = Collection::in_memory(runtime(), schema, options).unwrap();
+            let twin = [1.0, 0.5, 0.25, 0.125];
+            let mut order = Vec::new();
+            for round in 0..40 {
+                // Others between them, of other sizes, so that there are several segments and scales.
+                let other = [(round + 2) as f32 * 1000.0, 0.0, (round % 3) as f32, 1.0];
+                collection.insert(&format!("other-{round}"), &other, Value::Null).unwrap();
+                let id = format!("twin-{}", (round * 7) % 40);
+                collection.insert(&id, &twin, Value::Null).unwrap();
+                order.push(id);
+            }
+            collection.remove_many(&["twin-7", "other-3", "other-4"]).unwrap();
+            collection.upsert("twin-14", &twin, Value::Null).unwrap();
+            order.retain(|id| id != "twin-7" && id != "twin-14");
+            order.push("twin-14".to_owned());
+            let check = |what: &str| {
+                let hits = collection.search(&twin, &SearchOptions::new(200)).unwrap().hits;
+                let found: Vec<&str> =
+                    hits.iter().map(|hit| hit.id.as_str()).filter(|id| id.starts_with("twin")).collect();
+                assert_eq!(found, order, "{storage} {metric:?} {what}");
+                if metric != Metric::Dot {
+                    let first = collection.search(&twin, &SearchOptions::new(5)).unwrap().hits;
+                    assert!(first.iter().map(|hit| &hit.id).eq(&order[..5]), "{storage} {metric:?} {what}");
+                }
+            };
+            check("inserted");
+            collection.compact().unwrap();
+            check("compacted");
+            collection.build_index(&IndexOptions { lists: Some(4), ..IndexOptions::default() }).unwrap();
+            check("indexed");
+        }
+    }
+}
+
+#[test]
+fn records_are_counted_removed_and_listed_by_filter_and_id() {
+    let collection = in_memory(2, Metric::Euclidean);
+    collection.reserve(5000).unwrap();
+    assert!(collection.reserve(usize::MAX).is_err());
+    let metadata: Vec<Value> = (0..5000).map(|index| json!({ "group": index % 10 })).collect();
+    let vectors: Vec<f32> = (0..5000).flat_map(|index| [index as f32, 0.0]).collect();
+    collection.insert_many(&ids(0..5000), &vectors, &metadata).unwrap();
+    let seven = equals("group", json!(7));
+    assert_eq!(collection.count_where(&seven).unwrap(), 500);
+    assert!(matches!(collection.count_where(&equals("size", json!(1))), Err(Error::UnknownField { .. })));
+    let (mut after, mut seen) = (None, Vec::new());
+    loop {
+        let page = collection.page(after.as_deref(), 150, Some(&seven)).unwrap();
+        assert_eq!(page.entries.first().map(|entry| entry.vector[0] as usize % 10), Some(7));
+        seen.extend(page.entries.into_iter().map(|entry| entry.id));
+        match page.next {
+            Some(next) => after = Some(next),
+            None => break,
+        }
+        // What comes and goes meanwhile moves nothing.
+        collection.insert("v0a", &[0.0, 1.0], json!({ "group": 7 })).unwrap();
+        collection.remove("v0a").unwrap();
+    }
+    let mut wanted: Vec<String> = ids(0..5000).into_iter().filter(|id| id.ends_with('7')).collect();
+    wanted.sort();
+    assert_eq!(seen, wanted);
+    assert_eq!(collection.ids(Some("v17"), 2, Some(&seven)).unwrap(), ["v1707", "v1717"]);
+    assert_eq!(collection.ids(None, usize::MAX, None).unwrap().len(), 5000);
+    assert_eq!(collection.remove_where(&seven).unwrap(), 500);
+    assert_eq!(collection.remove_where(&seven).unwrap(), 0);
+    assert_eq!(collection.remove_where_async(&equals("group", json!(6))).wait().unwrap(), 500);
+    assert_eq!((collection.len(), collection.count_where(&seven).unwrap()), (4000, 0));
+    assert!(collection.get("v7").unwrap().is_none());
+    collection.insert("v7", &[7.0, 0.0], Value::Null).unwrap();
+}
+
+#[test]
+fn hits_come_in_pages_and_within_a_score() {
+    let collection = in_memory(1, Metric::Euclidean);
+    let vectors: Vec<f32> = (0..3000).map(|index| index as f32).collect();
+    collection.insert_many(&ids(0..3000), &vectors, &[]).unwrap();
+    let found = |options: SearchOptions| -> Vec<String> {
+        collection.search(&[0.0], &options).unwrap().hits.into_iter().map(|hit| hit.id).collect()
+    };
+    assert_eq!(found(SearchOptions::new(3).offset(5)), ids(5..8));
+    assert_eq!(found(SearchOptions::new(10).offset(2995)), ids(2995..3000));
+    assert!(found(SearchOptions::new(10).offset(usize::MAX)).is_empty());
+    assert_eq!(found(SearchOptions::new(usize::MAX).within(1500.0)), ids(0..1501));
+    assert_eq!(found(SearchOptions::new(10).within(1500.0)), ids(0..10));
+    assert_eq!(found(SearchOptions::new(10).within(3.5)), ids(0..4));
+    assert_eq!(found(SearchOptions::new(2).offset(3).within(3.5)), ids(3..4));
+    assert!(found(SearchOptions::new(10).within(-1.0)).is_empty());
+    let many = collection.search_many(&[0.0, 2999.0], &SearchOptions::new(usize::MAX).within(99.0)).unwrap().hits;
+    assert_eq!((many[0].len(), many[1].len()), (100, 100));
+    assert!(collection.search(&[0.0], &SearchOptions::new(1).within(f32::NAN)).is_err());
+    let dot = in_memory(1, Metric::Dot);
+    dot.insert_many(&ids(0..300), &vectors[..300], &[]).unwrap();
+    assert_eq!(dot.search(&[2.0], &SearchOptions::new(usize::MAX).within(400.0)).unwrap().hits.len(), 100);
+}
+
+/// A waker that panics took the process with it.
+#[test]
+fn a_waker_that_panics_does_not_harm_others() {
+    use std::future::Future;
+    use std::task::{Context, Wake, Waker};
+    struct Panics;
+    impl Wake for Panics {
+        fn wake(self: std::sync::Arc<Self>) {
+            panic!("this waker always does");
+        }
+    }
+    let collection = in_memory(2, Metric::Dot);
+    collection.insert_many(&ids(0..2000), &Random(1).vectors(2000, 2), &[]).unwrap();
+    let waker = Waker::from(std::sync::Arc::new(Panics));
+    for _ in 0..50 {
+        let mut searches: Vec<_> =
+            (0..4).map(|_| collection.search_async(&[1.0, 0.0], &SearchOptions::new(1))).collect();
+        let mut insert = collection.upsert_async("v0", &[1.0, 1.0], Value::Null);
+        for search in &mut searches {
+            let _ = std::pin::Pin::new(search).poll(&mut Context::from_waker(&waker)).map(|found| found.unwrap());
+        }
+        let _ = std::pin::Pin::new(&mut insert).poll(&mut Context::from_waker(&waker)).map(|done| done.unwrap());
+    }
+    assert_eq!(collection.search_async(&[1.0, 0.0], &SearchOptions::new(1)).wait().unwrap().hits.len(), 1);
+    collection.insert("after", &[1.0, 1.0], Value::Null).unwrap();
 }

@@ -109,7 +109,7 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
         }
         "centroids" => return vec![numbers(&[2, 3], &[1.0_f32.to_bits(); 6])],
         "lists" => return vec![numbers(&[5, 9], &[0, 2, 2, 7, 9])],
-        "store" => return stores(),
+        "store" | "repair" => return stores(),
         other => panic!("no files for the target {other}"),
     }
     vec![file.into_inner()]
@@ -249,7 +249,8 @@ targets!(
     manifest,
     centroids,
     lists,
-    store
+    store,
+    repair
 );
 
 /// The whole of a collection over mutated files: it is refused with a typed error, or it opens and goes on working.

@@ -26,6 +26,20 @@ pub enum VectorsCommand {
     Export(ExportArguments),
     /// Deletes a collection, or some of its records
     Delete(DeleteArguments),
+    /// Shows records by their ids
+    Get(GetArguments),
+    /// Counts records
+    Count(CountArguments),
+    /// Lists ids, in their order
+    Ids(IdsArguments),
+    /// Replaces the metadata of a record, or its vector, or both
+    Update(UpdateArguments),
+    /// Writes a copy of the collection, as it is now, into a new folder
+    Snapshot(SnapshotArguments),
+    /// Gives back the space of deleted records
+    Compact(CompactArguments),
+    /// Says what is damaged and what mending it would lose; with --apply, mends it
+    Repair(RepairArguments),
 }
 
 #[derive(Args, Debug)]
@@ -53,16 +67,20 @@ pub struct CreateArguments {
 #[derive(Args, Debug)]
 #[command(
     after_help = "The file's name says what it is: .npy, .fvecs, .bvecs, .ivecs, .jsonl, .ndjson, .parquet, .pq, \
-    .arrow, .arrows, .feather or .ipc. Rows of files without ids are numbered. Whatever ends an import early, the \
+    .arrow, .arrows, .feather or .ipc. The standard input (-) brings JSON lines, unless --format says otherwise. Rows of \
+    files without ids are numbered. Whatever ends an import early, the \
     collection can be opened again and has every row up to the last batch that was taken."
 )]
 pub struct ImportArguments {
     /// The collection's folder
     #[arg(value_name = "COLLECTION")]
     pub path: PathBuf,
-    /// The file of vectors
-    #[arg(value_name = "FILE")]
+    /// The file of vectors; - is the standard input
+    #[arg(value_name = "FILE|-")]
     pub file: PathBuf,
+    /// What the file is, whatever its name: npy, fvecs, bvecs, ivecs, jsonl, parquet or arrow
+    #[arg(long, value_name = "FORMAT")]
+    pub format: Option<String>,
     /// JSON lines with the rows' ids and metadata, in the order of the vectors
     #[arg(long, value_name = "FILE.jsonl")]
     pub records: Option<PathBuf>,
@@ -87,7 +105,8 @@ pub struct ImportArguments {
 #[command(group = ArgGroup::new("query").required(true).args(["vector", "id"]))]
 #[command(after_help = "Filters are lines such as\n  section = games and installed_kib < 1000\n  \
     section in (games, science) or not (author.name = \"Ada\" and free = true)\nor JSON such as \
-    {\"section\": \"games\", \"installed_kib\": {\"lt\": 1000}}.")]
+    {\"section\": \"games\", \"installed_kib\": {\"lt\": 1000}}.\n\nHits of equal score come oldest first. The collection is \
+    opened to be read alone: searching it needs no lock, and works beside whoever writes to it.")]
 pub struct SearchArguments {
     /// The collection's folder
     #[arg(value_name = "COLLECTION")]
@@ -110,12 +129,27 @@ pub struct SearchArguments {
     /// Searches only so many lists of the index, which `panoply vectors tune` builds
     #[arg(long, value_name = "N")]
     pub nprobe: Option<usize>,
+    /// Finds N times as many candidates with eight-bit copies of the vectors, and ranks them by the vectors as they are
+    /// stored; 4 if N is left out
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "4")]
+    pub rerank: Option<usize>,
+    /// Leaves out the first N hits: those of the pages before
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub offset: usize,
+    /// Only hits whose score is at least this; under euclidean, at most this
+    #[arg(long, value_name = "SCORE", allow_negative_numbers = true)]
+    pub within: Option<f32>,
     /// Prints one JSON object
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(Args, Debug)]
+#[command(
+    after_help = "Opening a collection checks its manifest, its index, the whole of its logs (ids, metadata and \
+    removals), and the newest 16 MiB of vectors of each segment. A program that keeps it open checks all other vectors in the \
+    background; --verify does so at once."
+)]
 pub struct InfoArguments {
     /// The collection's folder
     #[arg(value_name = "COLLECTION")]
@@ -177,9 +211,121 @@ pub struct DeleteArguments {
     /// Deletes this record only; may be given more than once
     #[arg(long, value_name = "ID")]
     pub id: Vec<String>,
+    /// Deletes the records whose metadata passes
+    #[arg(long, value_name = "FILTER", conflicts_with = "id")]
+    pub filter: Option<String>,
     /// Deletes the whole collection without asking back
-    #[arg(long, conflicts_with = "id")]
+    #[arg(long, conflicts_with_all = ["id", "filter"])]
     pub yes: bool,
+    /// Prints one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct GetArguments {
+    /// The collection's folder
+    #[arg(value_name = "COLLECTION")]
+    pub path: PathBuf,
+    /// The records' ids
+    #[arg(value_name = "ID", required = true)]
+    pub ids: Vec<String>,
+    /// Prints one JSON object, with the vectors
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct CountArguments {
+    /// The collection's folder
+    #[arg(value_name = "COLLECTION")]
+    pub path: PathBuf,
+    /// Only records whose metadata passes
+    #[arg(long, value_name = "FILTER")]
+    pub filter: Option<String>,
+    /// Prints one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Ids come in the order of their bytes, whatever is inserted or deleted meanwhile. The next page begins \
+    after the last id of this one."
+)]
+pub struct IdsArguments {
+    /// The collection's folder
+    #[arg(value_name = "COLLECTION")]
+    pub path: PathBuf,
+    /// Only records whose metadata passes
+    #[arg(long, value_name = "FILTER")]
+    pub filter: Option<String>,
+    /// Begins after this id
+    #[arg(long, value_name = "ID")]
+    pub after: Option<String>,
+    /// At most so many [default: all]
+    #[arg(long, value_name = "N")]
+    pub limit: Option<usize>,
+    /// Prints one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args, Debug)]
+#[command(group = ArgGroup::new("part").required(true).multiple(true).args(["metadata", "vector"]))]
+pub struct UpdateArguments {
+    /// The collection's folder
+    #[arg(value_name = "COLLECTION")]
+    pub path: PathBuf,
+    /// The record's id
+    #[arg(value_name = "ID")]
+    pub id: String,
+    /// The new metadata: a JSON object, or null for none
+    #[arg(long, value_name = "JSON")]
+    pub metadata: Option<String>,
+    /// The new vector: a JSON list of numbers
+    #[arg(long, value_name = "JSON", allow_hyphen_values = true)]
+    pub vector: Option<String>,
+    /// Prints one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct SnapshotArguments {
+    /// The collection's folder
+    #[arg(value_name = "COLLECTION")]
+    pub path: PathBuf,
+    /// The new folder
+    #[arg(value_name = "FOLDER")]
+    pub target: PathBuf,
+    /// Prints one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct CompactArguments {
+    /// The collection's folder
+    #[arg(value_name = "COLLECTION")]
+    pub path: PathBuf,
+    /// Prints one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Whatever can be read is kept, also behind the damage. Damaged files stay in the folder, with .damaged \
+    behind their names, until the collection is deleted."
+)]
+pub struct RepairArguments {
+    /// The collection's folder
+    #[arg(value_name = "COLLECTION")]
+    pub path: PathBuf,
+    /// Mends it; without this nothing is changed
+    #[arg(long)]
+    pub apply: bool,
     /// Prints one JSON object
     #[arg(long)]
     pub json: bool,

@@ -7,16 +7,19 @@ use panoply::vector::formats::{ColumnNames, FileKind};
 use panoply::vector::ivf::LISTS_MAX;
 use panoply::vector::schema::{DIMENSION_MAX, parse_metric};
 use panoply::vector::{Filter, Schema, Storage};
+use serde_json::Value;
 
 use super::{Format, format};
 use crate::arguments::vectors::{
-    CreateArguments, DeleteArguments, DemoArguments, ExportArguments, ImportArguments, InfoArguments, SearchArguments,
-    TuneArguments, VectorsArguments, VectorsCommand,
+    CreateArguments, DeleteArguments, DemoArguments, ExportArguments, IdsArguments, ImportArguments, InfoArguments,
+    SearchArguments, TuneArguments, UpdateArguments, VectorsArguments, VectorsCommand,
 };
 use crate::failure::Failure;
 
 /// The most hits that may be asked for.
 const K_MAX: usize = 1 << 16;
+/// The most candidates for each hit that may be asked for.
+const RERANK_MAX: usize = 1 << 10;
 
 /// What to do with a collection.
 #[derive(Debug)]
@@ -28,6 +31,13 @@ pub enum VectorsOptions {
     Tune(TuneOptions),
     Export(ExportOptions),
     Delete(DeleteOptions),
+    Get(GetOptions),
+    Count(CountOptions),
+    Ids(IdsOptions),
+    Update(UpdateOptions),
+    Snapshot(SnapshotOptions),
+    Compact(CompactOptions),
+    Repair(RepairOptions),
 }
 
 #[derive(Debug)]
@@ -40,7 +50,9 @@ pub struct CreateOptions {
 #[derive(Debug)]
 pub struct ImportOptions {
     pub path: PathBuf,
-    pub file: PathBuf,
+    /// `None`: the standard input.
+    pub file: Option<PathBuf>,
+    pub kind: FileKind,
     pub records: Option<PathBuf>,
     pub columns: ColumnNames,
     pub id_prefix: String,
@@ -56,6 +68,9 @@ pub struct SearchOptions {
     pub filter: Option<Filter>,
     pub device: Option<DeviceId>,
     pub nprobe: Option<usize>,
+    pub rerank: Option<usize>,
+    pub offset: usize,
+    pub within: Option<f32>,
     pub format: Format,
 }
 
@@ -111,9 +126,67 @@ pub enum Target {
 #[derive(Debug)]
 pub struct DeleteOptions {
     pub path: PathBuf,
-    /// Empty: the whole collection.
+    pub what: Doomed,
+    pub format: Format,
+}
+
+/// What is deleted.
+#[derive(Debug)]
+pub enum Doomed {
+    Records(Vec<String>),
+    Passing(Filter),
+    Collection { confirmed: bool },
+}
+
+#[derive(Debug)]
+pub struct GetOptions {
+    pub path: PathBuf,
     pub ids: Vec<String>,
-    pub confirmed: bool,
+    pub format: Format,
+}
+
+#[derive(Debug)]
+pub struct CountOptions {
+    pub path: PathBuf,
+    pub filter: Option<Filter>,
+    pub format: Format,
+}
+
+#[derive(Debug)]
+pub struct IdsOptions {
+    pub path: PathBuf,
+    pub filter: Option<Filter>,
+    pub after: Option<String>,
+    pub limit: usize,
+    pub format: Format,
+}
+
+#[derive(Debug)]
+pub struct UpdateOptions {
+    pub path: PathBuf,
+    pub id: String,
+    pub metadata: Option<Value>,
+    pub vector: Option<Vec<f32>>,
+    pub format: Format,
+}
+
+#[derive(Debug)]
+pub struct SnapshotOptions {
+    pub path: PathBuf,
+    pub target: PathBuf,
+    pub format: Format,
+}
+
+#[derive(Debug)]
+pub struct CompactOptions {
+    pub path: PathBuf,
+    pub format: Format,
+}
+
+#[derive(Debug)]
+pub struct RepairOptions {
+    pub path: PathBuf,
+    pub apply: bool,
     pub format: Format,
 }
 
@@ -133,7 +206,28 @@ impl VectorsOptions {
             VectorsCommand::Info(arguments) => VectorsOptions::Info(info(arguments)),
             VectorsCommand::Tune(arguments) => VectorsOptions::Tune(tune(arguments)?),
             VectorsCommand::Export(arguments) => VectorsOptions::Export(export(arguments)?),
-            VectorsCommand::Delete(arguments) => VectorsOptions::Delete(delete(arguments)),
+            VectorsCommand::Delete(arguments) => VectorsOptions::Delete(delete(arguments)?),
+            VectorsCommand::Get(arguments) => {
+                let (path, ids, format) = (arguments.path, arguments.ids, format(arguments.json));
+                VectorsOptions::Get(GetOptions { path, ids, format })
+            }
+            VectorsCommand::Count(arguments) => {
+                let (filter, format) = (filter(arguments.filter.as_deref())?, format(arguments.json));
+                VectorsOptions::Count(CountOptions { path: arguments.path, filter, format })
+            }
+            VectorsCommand::Ids(arguments) => VectorsOptions::Ids(ids(arguments)?),
+            VectorsCommand::Update(arguments) => VectorsOptions::Update(update(arguments)?),
+            VectorsCommand::Snapshot(arguments) => {
+                let (path, target, format) = (arguments.path, arguments.target, format(arguments.json));
+                VectorsOptions::Snapshot(SnapshotOptions { path, target, format })
+            }
+            VectorsCommand::Compact(arguments) => {
+                VectorsOptions::Compact(CompactOptions { path: arguments.path, format: format(arguments.json) })
+            }
+            VectorsCommand::Repair(arguments) => {
+                let (path, apply, format) = (arguments.path, arguments.apply, format(arguments.json));
+                VectorsOptions::Repair(RepairOptions { path, apply, format })
+            }
         })
     }
 }
@@ -156,14 +250,20 @@ fn create(arguments: CreateArguments) -> Result<CreateOptions, Failure> {
 }
 
 fn import(arguments: ImportArguments) -> Result<ImportOptions, Failure> {
-    let kind = kind_of("FILE", &arguments.file)?;
+    let file = (arguments.file.as_os_str() != "-").then_some(arguments.file);
+    let kind = match (&arguments.format, &file) {
+        (Some(name), _) => kind_of("--format", Path::new(&format!("file.{name}")))?,
+        (None, Some(file)) => kind_of("FILE", file)?,
+        (None, None) => FileKind::JsonLines,
+    };
     let named = matches!(kind, FileKind::Parquet | FileKind::Arrow);
     if !named && (arguments.vector_column.is_some() || arguments.id_column.is_some()) {
         return Err(Failure::Usage("--vector-column and --id-column: the file has no columns with names".to_owned()));
     }
     Ok(ImportOptions {
         path: arguments.path,
-        file: arguments.file,
+        file,
+        kind,
         records: arguments.records,
         columns: ColumnNames { vector: arguments.vector_column, id: arguments.id_column },
         id_prefix: arguments.id_prefix,
@@ -178,10 +278,11 @@ fn search(arguments: SearchArguments) -> Result<SearchOptions, Failure> {
         (None, Some(id)) => Query::Record(id),
         (None, None) => return Err(Failure::Usage("expected --vector or --id".to_owned())),
     };
-    let filter = match &arguments.filter {
-        Some(text) => Some(Filter::from_argument(text).map_err(|error| Failure::Usage(format!("--filter: {error}")))?),
-        None => None,
-    };
+    let filter = filter(arguments.filter.as_deref())?;
+    arguments.rerank.map_or(Ok(()), |times| within("--rerank", times, RERANK_MAX))?;
+    if let Some(score) = arguments.within.filter(|score| !score.is_finite()) {
+        return Err(Failure::Usage(format!("--within: expected a finite number, got {score}")));
+    }
     arguments.nprobe.map_or(Ok(()), |nprobe| within("--nprobe", nprobe, LISTS_MAX))?;
     Ok(SearchOptions {
         path: arguments.path,
@@ -190,18 +291,61 @@ fn search(arguments: SearchArguments) -> Result<SearchOptions, Failure> {
         filter,
         device: arguments.device.as_deref().map(device).transpose()?,
         nprobe: arguments.nprobe,
+        rerank: arguments.rerank,
+        offset: arguments.offset,
+        within: arguments.within,
         format: format(arguments.json),
     })
+}
+
+fn filter(text: Option<&str>) -> Result<Option<Filter>, Failure> {
+    let read = |text| Filter::from_argument(text).map_err(|error| Failure::Usage(format!("--filter: {error}")));
+    text.map(read).transpose()
+}
+
+fn ids(arguments: IdsArguments) -> Result<IdsOptions, Failure> {
+    Ok(IdsOptions {
+        filter: filter(arguments.filter.as_deref())?,
+        path: arguments.path,
+        after: arguments.after,
+        limit: arguments.limit.unwrap_or(usize::MAX),
+        format: format(arguments.json),
+    })
+}
+
+fn update(arguments: UpdateArguments) -> Result<UpdateOptions, Failure> {
+    let json = |text: &String| -> Result<Value, Failure> {
+        let value: Value = serde_json::from_str(text)
+            .map_err(|error| Failure::Usage(format!("--metadata: expected a JSON object, or null; {error}")))?;
+        match value.is_object() || value.is_null() {
+            true => Ok(value),
+            false => Err(Failure::Usage(format!("--metadata: expected a JSON object, or null; got {value}"))),
+        }
+    };
+    Ok(UpdateOptions {
+        metadata: arguments.metadata.as_ref().map(json).transpose()?,
+        vector: arguments.vector.as_deref().map(vector).transpose()?,
+        path: arguments.path,
+        id: arguments.id,
+        format: format(arguments.json),
+    })
+}
+
+/// A vector as it was typed.
+fn vector(text: &str) -> Result<Vec<f32>, Failure> {
+    let vector: Vec<f32> = serde_json::from_str(text)
+        .map_err(|error| Failure::Usage(format!("--vector: expected a JSON list of numbers, or @FILE; {error}")))?;
+    match vector.is_empty() {
+        true => Err(Failure::Usage("--vector: expected a JSON list of numbers, got an empty one".to_owned())),
+        false => Ok(vector),
+    }
 }
 
 fn query(text: &str) -> Result<Query, Failure> {
     if let Some(file) = text.strip_prefix('@') {
         return Ok(Query::File(PathBuf::from(file)));
     }
-    let vector = serde_json::from_str(text);
-    let vector = vector
-        .map_err(|error| Failure::Usage(format!("--vector: expected a JSON list of numbers, or @FILE; {error}")))?;
-    Ok(Query::Vector(vector))
+    vector(text).map(Query::Vector)
 }
 
 fn info(arguments: InfoArguments) -> InfoOptions {
@@ -237,8 +381,13 @@ fn export(arguments: ExportArguments) -> Result<ExportOptions, Failure> {
     Ok(ExportOptions { path: arguments.path, target, overwrite: arguments.overwrite, format: format(arguments.json) })
 }
 
-fn delete(arguments: DeleteArguments) -> DeleteOptions {
-    DeleteOptions { path: arguments.path, ids: arguments.id, confirmed: arguments.yes, format: format(arguments.json) }
+fn delete(arguments: DeleteArguments) -> Result<DeleteOptions, Failure> {
+    let what = match filter(arguments.filter.as_deref())? {
+        Some(filter) => Doomed::Passing(filter),
+        None if arguments.id.is_empty() => Doomed::Collection { confirmed: arguments.yes },
+        None => Doomed::Records(arguments.id),
+    };
+    Ok(DeleteOptions { path: arguments.path, what, format: format(arguments.json) })
 }
 
 fn hits(k: usize) -> Result<usize, Failure> {

@@ -23,7 +23,7 @@ pub fn run(options: &CreateOptions, screen: &mut Screen) -> Result<(), Failure> 
             "metric": schema.metric.name(),
             "storage": schema.storage.name(),
         })),
-        Format::Table => screen.line(format!(
+        Format::Table => screen.prose(&format!(
             "{} is ready: vectors of {} {} components, compared by {}.",
             options.path.display(),
             schema.dimension,

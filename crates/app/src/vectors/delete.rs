@@ -5,17 +5,21 @@ use serde_json::json;
 
 use super::{counted, open, start};
 use crate::configuration::Format;
-use crate::configuration::vectors::DeleteOptions;
+use crate::configuration::vectors::{DeleteOptions, Doomed};
 use crate::failure::Failure;
 use crate::screen::Screen;
 
 /// Deletes records, or the whole collection.
 pub fn run(options: &DeleteOptions, screen: &mut Screen) -> Result<(), Failure> {
-    if options.ids.is_empty() { delete_collection(options, screen) } else { delete_records(options, screen) }
+    match &options.what {
+        Doomed::Collection { confirmed } => delete_collection(options, *confirmed, screen),
+        Doomed::Records(ids) => delete_records(options, |collection| collection.remove_many(ids), screen),
+        Doomed::Passing(filter) => delete_records(options, |collection| collection.remove_where(filter), screen),
+    }
 }
 
-fn delete_collection(options: &DeleteOptions, screen: &mut Screen) -> Result<(), Failure> {
-    if !options.confirmed {
+fn delete_collection(options: &DeleteOptions, confirmed: bool, screen: &mut Screen) -> Result<(), Failure> {
+    if !confirmed {
         let path = options.path.display();
         return Err(Failure::Usage(format!("this deletes {path} and every record in it; say --yes to go on")));
     }
@@ -26,10 +30,14 @@ fn delete_collection(options: &DeleteOptions, screen: &mut Screen) -> Result<(),
     }
 }
 
-fn delete_records(options: &DeleteOptions, screen: &mut Screen) -> Result<(), Failure> {
+fn delete_records(
+    options: &DeleteOptions,
+    remove: impl FnOnce(&Collection) -> panoply::vector::Result<usize>,
+    screen: &mut Screen,
+) -> Result<(), Failure> {
     let runtime = start()?;
     let collection = open(&options.path, &runtime)?;
-    let removed = collection.remove_many(&options.ids)?;
+    let removed = remove(&collection)?;
     let left = collection.len() as u64;
     match options.format {
         Format::Json => screen.json(&json!({"path": options.path, "removed": removed, "records": left})),

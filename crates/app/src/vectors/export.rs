@@ -12,7 +12,7 @@ use panoply::vector::Collection;
 use panoply::vector::formats::{self, Batch, FileKind, FormatError, JsonLinesWriter, Writer, rows_per_batch};
 use serde_json::{Map, Value, json};
 
-use super::{counted, open, start};
+use super::{counted, open_to_read, start};
 use crate::configuration::Format;
 use crate::configuration::vectors::{ExportOptions, Target};
 use crate::failure::{Failure, say_on_interrupt};
@@ -21,7 +21,9 @@ use crate::screen::Screen;
 /// Writes every record.
 pub fn run(options: &ExportOptions, screen: &mut Screen) -> Result<(), Failure> {
     let runtime = start()?;
-    let collection = open(&options.path, &runtime)?;
+    let collection = open_to_read(&options.path, &runtime)?;
+    // Everything is read anyway, and damaged vectors are not handed on.
+    collection.verify()?;
     match &options.target {
         Target::Screen => to_screen(&collection),
         Target::File { path, kind, records } => {

@@ -12,21 +12,21 @@ use std::time::Instant;
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use panoply::vector::Collection;
-use panoply::vector::formats::{Batch, Paired, Reader, rows_per_batch};
+use panoply::vector::formats::{self, Batch, Paired, Reader, rows_per_batch};
 use serde_json::json;
 
-use super::{counted, expect_dimension, grouped, open, open_file, start};
+use super::{counted, expect_dimension, grouped, open, start};
 use crate::configuration::Format;
 use crate::configuration::vectors::ImportOptions;
 use crate::failure::{self, Failure};
-use crate::screen::Screen;
+use crate::screen::{Screen, spinner};
 
 /// Adds the vectors of a file.
 pub fn run(options: &ImportOptions, screen: &mut Screen) -> Result<(), Failure> {
     let mut reader = reader(options)?;
     let runtime = start()?;
     let collection = open(&options.path, &runtime)?;
-    expect_dimension(reader.as_ref(), collection.schema().dimension, &options.file)?;
+    expect_dimension(reader.as_ref(), collection.schema().dimension, &name(options))?;
     let taken = Arc::new(AtomicU64::new(0));
     announce(&taken);
     let start = Instant::now();
@@ -49,7 +49,7 @@ pub fn run(options: &ImportOptions, screen: &mut Screen) -> Result<(), Failure> 
             "columns_left_out": left_out,
         })),
         Format::Table => {
-            screen.line(format!(
+            screen.prose(&format!(
                 "{} in {seconds:.2} s ({} a second); {} holds {}.",
                 counted(rows, "row"),
                 grouped(rows_per_s as u64),
@@ -58,7 +58,7 @@ pub fn run(options: &ImportOptions, screen: &mut Screen) -> Result<(), Failure> 
             ))?;
             if !left_out.is_empty() {
                 let columns = left_out.join(", ");
-                screen.line(format!("Left out, since metadata cannot hold their types: {columns}."))?;
+                screen.prose(&format!("Left out, since metadata cannot hold their types: {columns}."))?;
             }
             Ok(())
         }
@@ -66,10 +66,19 @@ pub fn run(options: &ImportOptions, screen: &mut Screen) -> Result<(), Failure> 
 }
 
 fn reader(options: &ImportOptions) -> Result<Box<dyn Reader>, Failure> {
-    let vectors = open_file(&options.file, &options.columns)?;
+    let cannot = || format!("{} cannot be read", name(options));
+    let vectors = match &options.file {
+        Some(file) => formats::open_as(options.kind, file, &options.columns).with_context(cannot)?,
+        None => formats::read(options.kind, std::io::stdin(), &options.columns).with_context(cannot)?,
+    };
     let Some(records) = &options.records else { return Ok(vectors) };
     let file = File::open(records).with_context(|| format!("{} cannot be read", records.display()))?;
     Ok(Box::new(Paired::new(vectors, file)))
+}
+
+/// What the vectors come from.
+fn name(options: &ImportOptions) -> String {
+    options.file.as_ref().map_or_else(|| "the standard input".to_owned(), |file| file.display().to_string())
 }
 
 fn copy(
@@ -101,7 +110,7 @@ fn not_to_its_end(options: &ImportOptions, rows: u64) -> String {
         _ if options.replace => format!("{} taken", counted(rows, "row")),
         _ => format!("{} taken; import it again with --replace once that is mended", counted(rows, "row")),
     };
-    format!("{} could not be imported to its end ({taken})", options.file.display())
+    format!("{} could not be imported to its end ({taken})", name(options))
 }
 
 fn prefix(batch: &mut Batch, prefix: &str) {
@@ -126,9 +135,16 @@ fn progress_bar(reader: &dyn Reader, options: &ImportOptions) -> Result<Progress
     }
     let length = match reader.rows() {
         Some(rows) => rows,
-        None => std::fs::metadata(&options.file).map(|metadata| metadata.len()).unwrap_or(0),
+        None => {
+            let bytes = |file| std::fs::metadata(file).map(|metadata| metadata.len());
+            options.file.as_ref().and_then(|file| bytes(file).ok()).unwrap_or(0)
+        }
     };
     let unit = if reader.rows().is_some() { "{human_pos}/{human_len} rows" } else { "{bytes}/{total_bytes}" };
+    if length == 0 {
+        // Nobody knows how much there is to come.
+        return Ok(spinner("importing"));
+    }
     let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stderr());
     let style = ProgressStyle::with_template(&format!("{{bar:30}} {unit}  {{per_sec}}  {{eta}} left"));
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));

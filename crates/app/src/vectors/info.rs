@@ -3,11 +3,11 @@
 use panoply::vector::{Collection, Stats};
 use serde_json::{Value, json};
 
-use super::{counted, grouped, open, start};
+use super::{counted, grouped, open_to_read, start};
 use crate::configuration::Format;
 use crate::configuration::vectors::InfoOptions;
 use crate::failure::Failure;
-use crate::screen::{Screen, bytes_text, wrapped};
+use crate::screen::{Screen, bytes_text, shortened, wrapped};
 
 /// How wide the names of the figures are.
 const NAME_WIDTH: usize = 12;
@@ -15,7 +15,7 @@ const NAME_WIDTH: usize = 12;
 /// Shows what a collection consists of.
 pub fn run(options: &InfoOptions, screen: &mut Screen) -> Result<(), Failure> {
     let runtime = start()?;
-    let collection = open(&options.path, &runtime)?;
+    let collection = open_to_read(&options.path, &runtime)?;
     if options.verify {
         collection.verify()?;
     }
@@ -73,8 +73,9 @@ fn print(collection: &Collection, stats: &Stats, options: &InfoOptions, screen: 
         rows.push(("verified", "every checksum fits".to_owned()));
     }
     for (name, value) in rows {
-        for (index, part) in wrapped(&value, screen.width() - NAME_WIDTH).into_iter().enumerate() {
-            let name = if index == 0 { name } else { "" };
+        let width = screen.width() - NAME_WIDTH;
+        for (index, part) in wrapped(&value, width).into_iter().enumerate() {
+            let (name, part) = (if index == 0 { name } else { "" }, shortened(&part, width));
             screen.line(format!("{}{part}", screen.faint(&format!("{name:<NAME_WIDTH$}"))))?;
         }
     }

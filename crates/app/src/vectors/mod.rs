@@ -1,12 +1,19 @@
 //! `panoply vectors`: collections in folders. One module per command; each prints a few lines for people, or one JSON object.
 
+mod compact;
+mod count;
 mod create;
 mod delete;
 mod export;
+mod get;
+mod ids;
 mod import;
 mod info;
+mod repair;
 mod search;
+mod snapshot;
 mod tune;
+mod update;
 
 use std::path::Path;
 
@@ -32,6 +39,13 @@ pub fn run(options: &VectorsOptions, screen: &mut Screen) -> Result<(), Failure>
         VectorsOptions::Tune(options) => tune::run(options, screen),
         VectorsOptions::Export(options) => export::run(options, screen),
         VectorsOptions::Delete(options) => delete::run(options, screen),
+        VectorsOptions::Get(options) => get::run(options, screen),
+        VectorsOptions::Count(options) => count::run(options, screen),
+        VectorsOptions::Ids(options) => ids::run(options, screen),
+        VectorsOptions::Update(options) => update::run(options, screen),
+        VectorsOptions::Snapshot(options) => snapshot::run(options, screen),
+        VectorsOptions::Compact(options) => compact::run(options, screen),
+        VectorsOptions::Repair(options) => repair::run(options, screen),
     }
 }
 
@@ -54,7 +68,13 @@ fn device_of(id: DeviceId, runtime: &Runtime) -> Result<&DeviceInfo, Failure> {
     })
 }
 
-/// The collection in a folder, with its rows on the host.
+/// The collection in a folder, to be looked at beside whoever writes to it, with its rows on the host.
+fn open_to_read(path: &Path, runtime: &Runtime) -> Result<Collection, Failure> {
+    let options = Options { residency: Residency::Host, ..Options::default() };
+    Ok(Collection::open_read_only(runtime, path, options)?)
+}
+
+/// The collection in a folder, to be changed, with its rows on the host.
 fn open(path: &Path, runtime: &Runtime) -> Result<Collection, Failure> {
     let options = Options { residency: Residency::Host, ..Options::default() };
     Ok(Collection::open(runtime, path, options)?)
@@ -67,7 +87,7 @@ fn open_file(path: &Path, columns: &ColumnNames) -> Result<Box<dyn Reader>, Fail
 /// Every vector of a file of queries, one behind the other.
 fn queries_of(path: &Path, dimension: usize) -> Result<Vec<f32>, Failure> {
     let mut reader = open_file(path, &ColumnNames::default())?;
-    expect_dimension(reader.as_ref(), dimension, path)?;
+    expect_dimension(reader.as_ref(), dimension, &path.display().to_string())?;
     let mut queries = Vec::new();
     let damaged = || format!("{} cannot be read", path.display());
     while let Some(batch) = reader.next_batch(formats::rows_per_batch(dimension)).with_context(damaged)? {
@@ -81,15 +101,12 @@ fn queries_of(path: &Path, dimension: usize) -> Result<Vec<f32>, Failure> {
     Ok(queries)
 }
 
-fn expect_dimension(reader: &dyn Reader, expected: usize, path: &Path) -> Result<(), Failure> {
+fn expect_dimension(reader: &dyn Reader, expected: usize, name: &str) -> Result<(), Failure> {
     match reader.dimension() {
-        Some(got) if got != expected => {
-            let path = path.display();
-            Err(Failure::Run(anyhow::anyhow!(
-                "{path} has vectors of {got} components, the collection of {expected}; take another file, or make a \
+        Some(got) if got != expected => Err(Failure::Run(anyhow::anyhow!(
+            "{name} has vectors of {got} components, the collection of {expected}; take another file, or make a \
                  collection with --dimension {got}"
-            )))
-        }
+        ))),
         _ => Ok(()),
     }
 }

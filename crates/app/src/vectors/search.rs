@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use anyhow::Context;
 use panoply::vector::formats::FileKind;
-use panoply::vector::{Collection, FoundMany, Hit, Options, SearchOptions as Wanted, SearchReport};
+use panoply::vector::{Collection, Error, FoundMany, Hit, Options, SearchOptions as Wanted, SearchReport};
 use serde_json::{Value, json};
 
 use super::{counted, device_of, grouped, queries_of, residency_on, start};
@@ -13,10 +13,13 @@ use crate::bench::row::time_text;
 use crate::configuration::Format;
 use crate::configuration::vectors::{Query, SearchOptions};
 use crate::failure::{Failure, warn};
-use crate::screen::{Screen, shortened};
+use crate::screen::{Screen, columns, padded, shortened};
 
 /// The widest that an id is shown.
 const ID_WIDTH_MAX: usize = 40;
+/// How wide scores are, and what is left for metadata at least.
+const SCORE_WIDTH: usize = 9;
+const METADATA_WIDTH_MIN: usize = 8;
 
 /// Searches and prints the hits.
 pub fn run(options: &SearchOptions, screen: &mut Screen) -> Result<(), Failure> {
@@ -25,7 +28,7 @@ pub fn run(options: &SearchOptions, screen: &mut Screen) -> Result<(), Failure> 
         Some(device) => residency_on(device_of(device, &runtime)?),
         None => Options::default().residency,
     };
-    let collection = Collection::open(&runtime, &options.path, Options { residency, ..Options::default() })?;
+    let collection = Collection::open_read_only(&runtime, &options.path, Options { residency, ..Options::default() })?;
     if options.device.is_some() {
         collection.make_resident()?;
     }
@@ -36,9 +39,14 @@ pub fn run(options: &SearchOptions, screen: &mut Screen) -> Result<(), Failure> 
         Query::Vector(_) | Query::File(_) => None,
     };
     // A record is nearest to itself, which nobody needs to be told.
-    let wanted =
-        Wanted { k: options.k + usize::from(own_id.is_some()), filter: options.filter.clone(), ..Wanted::new(0) };
-    let wanted = Wanted { nprobe: options.nprobe, ..wanted };
+    let k = options.k.saturating_add(options.offset) + usize::from(own_id.is_some());
+    let wanted = Wanted {
+        filter: options.filter.clone(),
+        nprobe: options.nprobe,
+        rerank: options.rerank,
+        within: options.within,
+        ..Wanted::new(k)
+    };
     if options.nprobe.is_some() && collection.stats().index.is_none() {
         let path = options.path.display();
         warn(format!(
@@ -55,6 +63,7 @@ pub fn run(options: &SearchOptions, screen: &mut Screen) -> Result<(), Failure> 
     let ms = start.elapsed().as_secs_f64() * 1e3;
     for hits in &mut found.hits {
         hits.retain(|hit| Some(hit.id.as_str()) != own_id);
+        hits.drain(..options.offset.min(hits.len()));
         hits.truncate(options.k);
     }
     match options.format {
@@ -66,9 +75,10 @@ pub fn run(options: &SearchOptions, screen: &mut Screen) -> Result<(), Failure> 
 fn queries(query: &Query, collection: &Collection) -> Result<Vec<f32>, Failure> {
     let dimension = collection.schema().dimension;
     match query {
-        Query::Vector(vector) => Ok(vector.clone()),
+        // One vector, whatever its length.
+        Query::Vector(vector) => one_query(vector.clone(), dimension),
         Query::File(path) if FileKind::of(path).is_ok() => queries_of(path, dimension),
-        Query::File(path) => vector_in(path),
+        Query::File(path) => one_query(vector_in(path)?, dimension),
         Query::Record(id) => match collection.get(id)? {
             Some(entry) => Ok(entry.vector),
             None => {
@@ -77,6 +87,13 @@ fn queries(query: &Query, collection: &Collection) -> Result<Vec<f32>, Failure> 
                 Err(Failure::Run(anyhow::anyhow!("there is no record `{id}`{}", all.unwrap_or_default())))
             }
         },
+    }
+}
+
+fn one_query(vector: Vec<f32>, expected: usize) -> Result<Vec<f32>, Failure> {
+    match vector.len() {
+        got if got == expected => Ok(vector),
+        got => Err(Error::DimensionMismatch { expected, got }.into()),
     }
 }
 
@@ -110,9 +127,10 @@ fn document(found: &FoundMany, ms: f64) -> Value {
 
 fn print(found: &FoundMany, ms: f64, screen: &mut Screen) -> Result<(), Failure> {
     let all = || found.hits.iter().flatten();
-    let width = all().map(|hit| hit.id.chars().count()).max().unwrap_or(0).clamp(2, ID_WIDTH_MAX);
+    let widest = ID_WIDTH_MAX.min(screen.width().saturating_sub(SCORE_WIDTH + METADATA_WIDTH_MIN + 4));
+    let width = all().map(|hit| columns(&shortened(&hit.id, widest))).max().unwrap_or(0).max(2);
     let several = found.hits.len() > 1;
-    screen.line(screen.strong(&format!("{:>9}  {:<width$}  METADATA", "SCORE", "ID")))?;
+    screen.line(screen.strong(&format!("{:>SCORE_WIDTH$}  {:<width$}  METADATA", "SCORE", "ID")))?;
     for (index, hits) in found.hits.iter().enumerate() {
         if several {
             screen.line(screen.faint(&format!("query {index}")))?;
@@ -122,14 +140,20 @@ fn print(found: &FoundMany, ms: f64, screen: &mut Screen) -> Result<(), Failure>
         }
     }
     screen.line("")?;
-    screen.line(summary(found, ms))
+    screen.prose(&summary(found, ms))
 }
 
 fn hit_line(hit: &Hit, id_width: usize, screen_width: usize) -> String {
     let metadata = if hit.metadata.is_null() { String::new() } else { hit.metadata.to_string() };
-    let id = shortened(&hit.id, id_width);
-    let left = screen_width.saturating_sub(id_width + 13);
-    format!("{:>9.4}  {id:<id_width$}  {}", hit.score, shortened(&metadata, left))
+    let id = padded(&shortened(&hit.id, id_width), id_width);
+    let left = screen_width.saturating_sub(id_width + SCORE_WIDTH + 4);
+    format!("{:>SCORE_WIDTH$}  {id}  {}", score_text(hit.score), shortened(&metadata, left))
+}
+
+/// A score in so few characters that a column holds it.
+fn score_text(score: f32) -> String {
+    let plain = score == 0.0 || (1.0e-3..1.0e4).contains(&score.abs());
+    if plain { format!("{score:.4}") } else { format!("{score:.2e}") }
 }
 
 fn summary(found: &FoundMany, ms: f64) -> String {

@@ -13,6 +13,8 @@ use crate::screen::{Screen, spinner};
 
 /// Records of the collection that serve as queries where no others are given.
 const QUERIES_OWN_MAX: usize = 256;
+/// Columns that the table takes; in fewer it is narrower.
+const TABLE_WIDTH: usize = 49;
 /// The recall that is recommended.
 const RECALL_AIM: f64 = 0.95;
 
@@ -50,7 +52,7 @@ pub fn run(options: &TuneOptions, screen: &mut Screen) -> Result<(), Failure> {
         Format::Table => {
             let how = if built { format!("built in {seconds:.2} s") } else { "already there".to_owned() };
             let (lists, records) = (counted(index.lists as u64, "list"), counted(index.indexed_rows, "row"));
-            screen.line(format!("The index has {lists} of {records}, {how}."))?;
+            screen.prose(&format!("The index has {lists} of {records}, {how}."))?;
             screen.line("")?;
             print(&rows, options.k, screen)
         }
@@ -102,16 +104,24 @@ fn row_json(row: &RecallRow) -> serde_json::Value {
 }
 
 fn print(rows: &[RecallRow], k: usize, screen: &mut Screen) -> Result<(), Failure> {
+    let narrow = screen.width() < TABLE_WIDTH;
+    let ([first, second, third, fourth], looked_at) =
+        if narrow { ([6, 10, 12, 11], "LOOKED AT") } else { ([7, 12, 17, 13], "ROWS LOOKED AT") };
+    let line = |nprobe: &str, recall: &str, scanned: &str, rate: &str| {
+        format!("{nprobe:>first$}{recall:>second$}{scanned:>third$}{rate:>fourth$}")
+    };
     let recall = format!("RECALL@{k}");
-    screen.line(screen.strong(&format!("{:>7}{recall:>12}{:>17}{:>13}", "NPROBE", "ROWS LOOKED AT", "QUERIES/S")))?;
+    screen.line(screen.strong(&line("NPROBE", &recall, looked_at, "QUERIES/S")))?;
+    let figures = |nprobe: &str, recall: f64, share: f64, rate: f64| {
+        line(nprobe, &format!("{recall:.3}"), &format!("{:.1} %", share * 100.0), &grouped(rate as u64))
+    };
     for row in rows {
-        let (scanned, rate) = (row.scanned_share * 100.0, grouped(row.queries_per_s as u64));
-        screen.line(format!("{:>7}{:>12.3}{scanned:>15.1} %{rate:>13}", row.nprobe, row.recall))?;
+        screen.line(figures(&row.nprobe.to_string(), row.recall, row.scanned_share, row.queries_per_s))?;
     }
-    let exact = rows.first().map_or(0, |row| row.exact_queries_per_s as u64);
-    screen.line(format!("{:>7}{:>12.3}{:>15.1} %{:>13}", "exact", 1.0, 100.0, grouped(exact)))?;
+    let exact = rows.first().map_or(0.0, |row| row.exact_queries_per_s);
+    screen.line(figures("exact", 1.0, 1.0, exact))?;
     screen.line("")?;
-    screen.line(match rows.iter().find(|row| row.recall >= RECALL_AIM) {
+    screen.prose(&match rows.iter().find(|row| row.recall >= RECALL_AIM) {
         Some(row) if row.queries_per_s < row.exact_queries_per_s => {
             format!(
                 "--nprobe {} finds {RECALL_AIM} of the true neighbours or more, but exact search is quicker.",

@@ -10,9 +10,7 @@ use std::time::Duration;
 
 use panoply_conformance::cases;
 use panoply_core::op::compute::Transfer;
-use panoply_core::{
-    Api, Describe, DeviceId, DeviceInfo, DeviceKind, Engine, ErrorKind, Item, Op, Operation, Result, Tensor,
-};
+use panoply_core::{Api, DeviceId, DeviceInfo, DeviceKind, Engine, ErrorKind, Item, Op, Operation, Result, Tensor};
 use panoply_kernels::warm::Warm;
 
 use crate::driver::{Bound, Direction, Fence, KernelText, Params, Place, Transfers};

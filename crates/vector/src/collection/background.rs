@@ -1,4 +1,5 @@
-//! The thread that compacts and uploads while the collection is used. It sleeps until a change asks for it.
+//! The thread that compacts and uploads while the collection is used, which sleeps until a change asks for it; and the one
+//! that checks, once, the rows that were not checked when the collection was opened.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -10,9 +11,13 @@ use crate::compact::{Compactor, wants_compaction};
 use crate::search::residency::{self, Effort};
 use crate::state::Shared;
 use crate::writer::Command;
+use crate::writer::recover::{self, CHECKED_BYTES_MAX};
 
 /// How long nothing must have changed before uploads are joined.
 const QUIET: Duration = Duration::from_millis(500);
+/// How much is checked between two pauses, which leave memory and disk to searches.
+const CHECK_BYTES_PER_PAUSE: usize = 16 << 20;
+const CHECK_PAUSE: Duration = Duration::from_millis(40);
 /// How long a compaction that failed is not tried again: a disk that is full would be filled with it at every write.
 const COMPACTION_REST: Duration = Duration::from_secs(30);
 
@@ -20,7 +25,7 @@ const COMPACTION_REST: Duration = Duration::from_secs(30);
 pub(super) struct Background {
     closing: Arc<AtomicBool>,
     nudge: SyncSender<()>,
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 /// What the thread works with.
@@ -41,11 +46,18 @@ impl Background {
     ) -> Background {
         let (nudge, nudged) = sync_channel(1);
         shared.set_nudge(nudge.clone());
-        let (shared, rebuilding) = (Arc::clone(shared), Arc::clone(rebuilding));
-        let work = Work { shared, writer, rebuilding, closing: Arc::clone(closing) };
+        let rebuilding = Arc::clone(rebuilding);
+        let work = Work { shared: Arc::clone(shared), writer, rebuilding, closing: Arc::clone(closing) };
         let thread = std::thread::Builder::new().name("panoply-vectors-background".to_owned());
-        let thread = thread.spawn(move || work.run(&nudged)).ok();
-        Background { closing: Arc::clone(closing), nudge, thread }
+        let mut threads: Vec<JoinHandle<()>> = thread.spawn(move || work.run(&nudged)).into_iter().collect();
+        if !wants_check(shared) {
+            shared.note_checked();
+        } else if shared.options.check_in_background {
+            let (shared, closing) = (Arc::clone(shared), Arc::clone(closing));
+            let thread = std::thread::Builder::new().name("panoply-vectors-check".to_owned());
+            threads.extend(thread.spawn(move || check_rows(&shared, &closing)));
+        }
+        Background { closing: Arc::clone(closing), nudge, threads }
     }
 }
 
@@ -53,9 +65,39 @@ impl Drop for Background {
     fn drop(&mut self) {
         self.closing.store(true, Ordering::Relaxed);
         let _ = self.nudge.try_send(());
-        if let Some(thread) = self.thread.take() {
+        for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
+    }
+}
+
+/// Whether there are rows that were not checked when the collection was opened.
+fn wants_check(shared: &Shared) -> bool {
+    shared.folder.is_some()
+        && shared.snapshot().segments.iter().any(|segment| segment.rows.len_bytes() > CHECKED_BYTES_MAX)
+}
+
+/// Compares every row with its checksum, a little at a time.
+fn check_rows(shared: &Shared, closing: &AtomicBool) {
+    let Some(folder) = &shared.folder else { return };
+    let (snapshot, mut since_pause) = (shared.snapshot(), 0);
+    for segment in &snapshot.segments {
+        let stored = (segment.log.bytes(), segment.stored.bytes());
+        let checked = recover::verify(folder, &shared.schema, segment.id, stored, |bytes| {
+            since_pause += bytes;
+            if since_pause >= CHECK_BYTES_PER_PAUSE {
+                since_pause = 0;
+                std::thread::sleep(CHECK_PAUSE);
+            }
+            !closing.load(Ordering::Relaxed)
+        });
+        if let Err(error) = checked {
+            shared.note_damage(&error);
+            return;
+        }
+    }
+    if !closing.load(Ordering::Relaxed) {
+        shared.note_checked();
     }
 }
 
@@ -76,7 +118,8 @@ impl Work {
                 waits = false;
                 continue;
             }
-            if Instant::now() >= compacts_from && wants_compaction(&self.shared, &self.shared.snapshot()) {
+            let may_compact = !self.shared.is_read_only() && Instant::now() >= compacts_from;
+            if may_compact && wants_compaction(&self.shared, &self.shared.snapshot()) {
                 let _turn = self.rebuilding.lock().unwrap_or_else(PoisonError::into_inner);
                 let compactor = Compactor { shared: &self.shared, writer: self.writer.clone(), closing: &self.closing };
                 // What fails here (a full disk, say) is tried again after a later change; nothing was lost.

@@ -18,6 +18,7 @@
 //! collection it has reached the disk by then. Inserting never holds up a search.
 //!
 //! * `open`: creating and opening.
+//! * `select`: counting, removing and listing records by filter and by id.
 //! * `asynchronous`: the forms of everything that do not block.
 //! * `background`: compaction and uploads.
 
@@ -28,6 +29,7 @@ mod bad_disk_tests;
 #[cfg(test)]
 mod busy_tests;
 pub(crate) mod open;
+mod select;
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -53,6 +55,7 @@ use crate::writer::{Change, PutMode, WriterHandle, recover};
 use background::Background;
 
 pub use crate::ivf::tune::RecallRow;
+pub use select::Page;
 
 /// A collection of vectors under string ids, each with metadata. Cloning gives another handle to the same collection;
 /// it is closed when the last handle is dropped.
@@ -103,6 +106,8 @@ pub struct Stats {
     pub spilled_rows: u64,
     /// The index, where there is one.
     pub index: Option<IndexReport>,
+    /// Whether every row that was there on opening has been compared with its checksum.
+    pub checked: bool,
 }
 
 /// Looking at it.
@@ -134,6 +139,7 @@ impl Collection {
 
     /// The record with this id.
     pub fn get(&self, id: &str) -> Result<Option<Entry>> {
+        self.inner.shared.check_sound()?;
         let (slot, snapshot) = self.inner.shared.find(id);
         Ok(slot.and_then(|slot| {
             let segment = snapshot.segment(slot.segment)?;
@@ -160,6 +166,7 @@ impl Collection {
             resident_rows: Vec::new(),
             spilled_rows: 0,
             index: index_report(&snapshot),
+            checked: self.inner.shared.is_checked(),
         };
         for segment in &snapshot.segments {
             let row_bytes = segment.rows.len_bytes() as u64;
@@ -311,7 +318,7 @@ impl Collection {
         residency::upload(&self.inner.shared, &self.inner.shared.snapshot(), Effort::Whole)
     }
 
-    /// Checks every stored row against its checksum.
+    /// Checks every stored row against its checksum. What is found damaged ends every later search with an error.
     pub fn verify(&self) -> Result<()> {
         self.inner.verify()
     }
@@ -330,6 +337,7 @@ impl Inner {
     fn build_index(&self, options: &IndexOptions) -> Result<IndexReport> {
         let _turn = self.rebuilding.lock().unwrap_or_else(PoisonError::into_inner);
         let sealed = self.writer.run(|writer| {
+            writer.check_running()?;
             if writer.segments.last().is_some_and(|newest| newest.count > 0) {
                 writer.seal()?;
             }
@@ -347,7 +355,7 @@ impl Inner {
         if let Some(folder) = &self.shared.folder {
             centroids.write(&folder.centroids_path(number))?;
         }
-        self.compactor().rebuild(segments.to_vec(), Some(&centroids), Some(Arc::clone(&centroids)))?;
+        self.compactor().rebuild(&snapshot, segments.to_vec(), Some(&centroids), Some(Arc::clone(&centroids)))?;
         self.shared.nudge();
         let report = index_report(&self.shared.snapshot());
         Ok(report.unwrap_or(IndexReport { lists, indexed_rows: 0 }))
@@ -357,7 +365,7 @@ impl Inner {
         let target = Folder::create(path)?;
         let taken = self.writer.run(|writer| {
             writer.flush()?;
-            Ok((writer.snapshot()?, writer.manifest.clone()))
+            Ok((writer.snapshot()?, writer.closed_manifest()))
         });
         let (snapshot, manifest) = taken.wait()?;
         for segment in &snapshot.segments {
@@ -377,10 +385,13 @@ impl Inner {
     fn verify(&self) -> Result<()> {
         let Some(folder) = &self.shared.folder else { return Ok(()) };
         let snapshot = self.shared.snapshot();
-        snapshot.segments.iter().try_for_each(|segment| {
-            let rows = segment.stored.bytes();
-            recover::verify(folder, &self.shared.schema, segment.id, segment.log.bytes(), rows)
-        })
+        let checked = snapshot.segments.iter().try_for_each(|segment| {
+            let stored = (segment.log.bytes(), segment.stored.bytes());
+            recover::verify(folder, &self.shared.schema, segment.id, stored, |_| true)
+        });
+        checked.inspect_err(|error| self.shared.note_damage(error))?;
+        self.shared.note_checked();
+        Ok(())
     }
 }
 

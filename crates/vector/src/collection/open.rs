@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use panoply_runtime::Runtime;
 
@@ -13,15 +14,22 @@ use crate::error::{Error, Result};
 use crate::folder::{self, Folder, Manifest};
 use crate::ivf::{Centroids, Lists};
 use crate::record::Slot;
+use crate::repair::{self, Repair};
 use crate::schema::{Options, Schema};
 use crate::search::gather::Gather;
 use crate::segment::Segment;
-use crate::state::{Index, Shared};
-use crate::writer::recover::recover;
+use crate::state::{Index, Shared, Snapshot};
+use crate::writer::recover::{Ending, Takeover, examine};
 use crate::writer::{Writer, WriterHandle};
 
 /// Rows that the system is asked to read before the first search.
 const READ_AHEAD_BYTES_MAX: usize = 2 << 30;
+/// How often a reader tries to open what a writer changes meanwhile.
+const READ_ATTEMPTS_MAX: u32 = 8;
+/// The same where it looked as if something was damaged.
+const CORRUPT_ATTEMPTS_MAX: u32 = 3;
+/// How long it waits before the second time; each time longer by as much.
+const READ_PAUSE: Duration = Duration::from_millis(2);
 
 impl Collection {
     /// A new collection in memory.
@@ -43,12 +51,67 @@ impl Collection {
         created.inspect_err(|_| folder::remove_leftovers(path.as_ref()))
     }
 
-    /// Opens the collection in a folder.
+    /// Opens the collection in a folder. It has one writer at a time; [`Collection::open_read_only`] opens it beside one.
+    ///
+    /// Everything is checked before anything is changed: the folder of a collection that cannot be opened is left as it is.
+    /// Its files are mapped into memory. Nobody else may shorten them while it is open: reading what is not there any more
+    /// ends the process (SIGBUS).
     pub fn open(runtime: impl Into<Arc<Runtime>>, path: impl AsRef<Path>, options: Options) -> Result<Collection> {
         let (folder, manifest) = Folder::open(path.as_ref())?;
-        let wrong = |error: Error| Error::NotACollection { path: path.as_ref().to_owned(), reason: error.to_string() };
+        Collection::open_folder(runtime.into(), folder, manifest, options)
+    }
+
+    /// Opens the collection in a folder to be read alone, as it is now: without a lock, beside a writer and any number of
+    /// readers, and on media that cannot be written to. It has every write that was acknowledged before;
+    /// [`Collection::refresh`] takes in later ones. Changes are refused with [`Error::ReadOnly`].
+    pub fn open_read_only(
+        runtime: impl Into<Arc<Runtime>>,
+        path: impl AsRef<Path>,
+        options: Options,
+    ) -> Result<Collection> {
+        let runtime: Arc<Runtime> = runtime.into();
+        beside_a_writer(|| {
+            let (folder, manifest) = Folder::open_read_only(path.as_ref())?;
+            Collection::open_folder(Arc::clone(&runtime), folder, manifest, options.clone())
+        })
+    }
+
+    /// Takes in what was written since the collection was opened read-only. Others are always as they are.
+    pub fn refresh(&self) -> Result<()> {
+        if !self.inner.shared.is_read_only() {
+            return Ok(());
+        }
+        let reload = |writer: &mut Writer| {
+            let shared = Arc::clone(&writer.shared);
+            beside_a_writer(|| {
+                let folder = shared.folder.as_ref().ok_or(Error::Closed)?;
+                let manifest = folder.read_manifest()?;
+                if manifest.schema()? != *shared.schema {
+                    let (path, reason) = (folder.path().to_owned(), "another was made in its place".to_owned());
+                    return Err(Error::NotACollection { path, reason });
+                }
+                writer.manifest = manifest;
+                load(&shared, writer)
+            })
+        };
+        self.inner.writer.run(reload).wait()?;
+        self.inner.shared.nudge();
+        Ok(())
+    }
+
+    /// Looks for damage in the folder of a collection that is not open for writing, and mends what can be mended: see
+    /// [`crate::repair`]. Unless `apply`, nothing is changed.
+    pub fn repair(path: impl AsRef<Path>, apply: bool) -> Result<Repair> {
+        repair::repair(path.as_ref(), apply)
+    }
+
+    fn open_folder(runtime: Arc<Runtime>, folder: Folder, manifest: Manifest, options: Options) -> Result<Collection> {
+        let wrong = |error: Error| {
+            let path = folder.path().to_owned();
+            Error::NotACollection { path, reason: error.to_string() }
+        };
         let schema = Arc::new(manifest.schema().map_err(wrong)?);
-        let shared = Arc::new(Shared::new(schema, options, runtime.into(), Some(Arc::new(folder))));
+        let shared = Arc::new(Shared::new(schema, options, runtime, Some(Arc::new(folder))));
         let mut writer = Writer::new(Arc::clone(&shared), manifest);
         load(&shared, &mut writer)?;
         Collection::start(shared, writer)
@@ -77,22 +140,39 @@ impl Collection {
     }
 }
 
+/// Does what a writer may disturb: it deletes files that the manifest has just named, and is seen in the middle of a write.
+fn beside_a_writer<T>(mut read: impl FnMut() -> Result<T>) -> Result<T> {
+    for attempt in 1.. {
+        match read() {
+            Err(Error::Corrupt { .. }) if attempt < CORRUPT_ATTEMPTS_MAX => {}
+            Err(Error::Io { source, .. })
+                if attempt < READ_ATTEMPTS_MAX && source.kind() == std::io::ErrorKind::NotFound => {}
+            done => return done,
+        }
+        std::thread::sleep(READ_PAUSE * attempt);
+    }
+    Err(Error::Closed)
+}
+
 /// What a folder holds.
 pub(crate) struct Stored {
     pub(crate) segments: Vec<Segment>,
     pub(crate) centroids: Option<Arc<Centroids>>,
     pub(crate) fields: Vec<String>,
+    /// For each segment what is left to do before it can be written to.
+    takeovers: Vec<Takeover>,
 }
 
 impl Stored {
-    /// Reads everything that the manifest names.
+    /// Reads everything that the manifest names, and changes nothing.
     pub(crate) fn read(folder: &Folder, manifest: &Manifest, schema: &Arc<Schema>, durable: bool) -> Result<Stored> {
         let read = |number| Centroids::read(&folder.centroids_path(number), number, schema.dimension);
         let centroids = manifest.centroids.map(read).transpose()?.map(Arc::new);
-        let mut stored = Stored { segments: Vec::new(), centroids, fields: Vec::new() };
+        let mut stored = Stored { segments: Vec::new(), centroids, fields: Vec::new(), takeovers: Vec::new() };
         let mut kills: Vec<Slot> = Vec::new();
-        for listed in &manifest.segments {
-            let mut recovered = recover(folder, schema, listed.id, durable)?;
+        for (place, listed) in manifest.segments.iter().enumerate() {
+            let found = examine(folder, schema, listed, ending_of(manifest, place))?;
+            let mut recovered = found.attach(schema, durable)?;
             if let (true, Some(centroids)) = (listed.lists, &stored.centroids) {
                 let path = folder.lists_path(listed.id);
                 let lists = Lists::read(&path, centroids.count(), recovered.segment.count)?;
@@ -101,6 +181,7 @@ impl Stored {
             kills.append(&mut recovered.kills);
             stored.fields.append(&mut recovered.fields);
             stored.segments.push(recovered.segment);
+            stored.takeovers.push(recovered.takeover);
         }
         let places: HashMap<u32, usize> = (0..).zip(&stored.segments).map(|(place, of)| (of.id, place)).collect();
         for slot in kills {
@@ -110,30 +191,69 @@ impl Stored {
         }
         Ok(stored)
     }
+
+    /// Makes the segments ones that can be written to. Everything else must have been found in order before.
+    pub(crate) fn take_over(&mut self) -> Result<()> {
+        let takeovers = std::mem::take(&mut self.takeovers);
+        takeovers.into_iter().zip(&mut self.segments).try_for_each(|(takeover, segment)| takeover.apply(segment))
+    }
+
+    fn snapshot(&mut self) -> Result<Snapshot> {
+        let segments = self.segments.iter_mut().map(Segment::view).collect::<Result<_>>()?;
+        Ok(Snapshot { segments, centroids: self.centroids.clone() })
+    }
 }
 
+/// What is known of the end of a segment's log.
+pub(crate) fn ending_of(manifest: &Manifest, place: usize) -> Ending {
+    let newest = place + 1 == manifest.segments.len();
+    match (manifest.segments[place].extent, manifest.old, newest) {
+        (Some(_), _, _) => Ending::Known,
+        (None, true, true) => Ending::Unknown,
+        (None, true, false) => Ending::Sealed,
+        (None, false, _) => Ending::Open,
+    }
+}
+
+/// Reads the folder, and takes it over where it may be written to.
 fn load(shared: &Arc<Shared>, writer: &mut Writer) -> Result<()> {
     let folder = shared.folder.as_ref().ok_or(Error::Closed)?;
-    let stored = Stored::read(folder, &writer.manifest, &shared.schema, shared.options.durable)?;
+    let mut stored = Stored::read(folder, &writer.manifest, &shared.schema, shared.options.durable)?;
+    let ids = index_of_ids(shared, &stored.snapshot()?)?;
+    if !folder.is_read_only() {
+        stored.take_over()?;
+        folder.tidy(&writer.manifest)?;
+    }
+    let newest = writer.manifest.segments.last();
+    writer.closed = writer.manifest.old || newest.is_some_and(|newest| newest.extent.is_some());
     (writer.segments, writer.centroids) = (stored.segments, stored.centroids);
     shared.add_fields(stored.fields);
-    build_index_of_ids(shared, writer)
+    let snapshot = writer.snapshot()?;
+    read_ahead(&snapshot);
+    let mut index = shared.index.write().unwrap_or_else(PoisonError::into_inner);
+    *index = ids;
+    shared.publish(snapshot);
+    Ok(())
 }
 
-fn build_index_of_ids(shared: &Arc<Shared>, writer: &mut Writer) -> Result<()> {
-    let snapshot = writer.snapshot()?;
+fn index_of_ids(shared: &Shared, snapshot: &Snapshot) -> Result<Index> {
     let mut ids = Index::with_capacity(snapshot.len());
     for segment in &snapshot.segments {
         for row in segment.live_rows() {
             let id = segment.id_of(row);
             let hash = shared.hash(id);
-            if ids.find(&snapshot, hash, id).is_some() {
+            if ids.find(snapshot, hash, id).is_some() {
                 let path = shared.folder.as_ref().map(|folder| folder.log_path(segment.id)).unwrap_or_default();
                 return Err(Error::corrupt(&path, 0, format!("the id `{id}` belongs to two rows")));
             }
             ids.insert(hash, Slot { segment: segment.id, row });
         }
     }
+    Ok(ids)
+}
+
+/// Asks the system to read the newest rows before the first search.
+fn read_ahead(snapshot: &Snapshot) {
     let mut ahead = READ_AHEAD_BYTES_MAX;
     for segment in snapshot.segments.iter().rev() {
         if let Some(left) = ahead.checked_sub(segment.rows.len_bytes()) {
@@ -141,7 +261,4 @@ fn build_index_of_ids(shared: &Arc<Shared>, writer: &mut Writer) -> Result<()> {
             ahead = left;
         }
     }
-    *shared.index.write().unwrap_or_else(PoisonError::into_inner) = ids;
-    shared.publish(snapshot);
-    Ok(())
 }

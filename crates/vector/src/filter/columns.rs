@@ -11,8 +11,8 @@ use serde::Deserializer;
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
 
-use super::Filter;
 use super::path::Path;
+use super::{Filter, Node};
 
 /// Bits in a word of a mask.
 const WORD_BITS: usize = u32::BITS as usize;
@@ -97,15 +97,15 @@ impl Columns {
 
     /// The rows that pass, as a mask of bits.
     pub(super) fn select(&self, filter: &Filter) -> Vec<u32> {
-        match filter {
-            Filter::And(all) => self.combined(all, u32::MAX, |mask, other| *mask &= other),
-            Filter::Or(any) => self.combined(any, 0, |mask, other| *mask |= other),
-            Filter::Not(filter) => {
+        match &filter.node {
+            Node::And(all) => self.combined(all, u32::MAX, |mask, other| *mask &= other),
+            Node::Or(any) => self.combined(any, 0, |mask, other| *mask |= other),
+            Node::Not(filter) => {
                 let mut mask = self.select(filter);
                 mask.iter_mut().for_each(|word| *word = !*word);
                 self.cut(mask)
             }
-            Filter::Equals(path, _) | Filter::In(path, _) | Filter::Range(path, _) => match self.columns.get(path) {
+            Node::Equals(path, _) | Node::In(path, _) | Node::Range(path, _) => match self.columns.get(path) {
                 Some(column) => column.select(filter),
                 None if filter.passes(&Value::Null) => self.all_or_none(u32::MAX),
                 None => self.all_or_none(0),

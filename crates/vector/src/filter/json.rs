@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::error::FilterError;
 use super::path::Path;
-use super::{Comparison, DEPTH_MAX, Filter, Range, Scalar};
+use super::{Comparison, DEPTH_MAX, DEPTH_READ_MAX, Filter, Node, Range, Scalar};
 
 /// The filter of a JSON object: its keys are paths, `and`, `or` and `not`, and all of them must hold.
 pub fn read(value: &Value) -> Result<Filter, FilterError> {
@@ -13,31 +13,31 @@ pub fn read(value: &Value) -> Result<Filter, FilterError> {
 
 /// The JSON form of a filter.
 pub fn write(filter: &Filter) -> Value {
-    match filter {
-        Filter::Equals(path, value) => keyed(path.to_string(), value.to_value()),
-        Filter::In(path, values) => {
+    match &filter.node {
+        Node::Equals(path, value) => keyed(path.to_string(), value.to_value()),
+        Node::In(path, values) => {
             keyed(path.to_string(), keyed("in", values.iter().map(Scalar::to_value).collect::<Vec<Value>>()))
         }
-        Filter::Range(path, range) => keyed(path.to_string(), bounds(range)),
-        Filter::And(all) => keyed("and", all.iter().map(write).collect::<Vec<Value>>()),
-        Filter::Or(any) => keyed("or", any.iter().map(write).collect::<Vec<Value>>()),
-        Filter::Not(filter) => keyed("not", write(filter)),
+        Node::Range(path, range) => keyed(path.to_string(), bounds(range)),
+        Node::And(all) => keyed("and", all.iter().map(write).collect::<Vec<Value>>()),
+        Node::Or(any) => keyed("or", any.iter().map(write).collect::<Vec<Value>>()),
+        Node::Not(filter) => keyed("not", write(filter)),
     }
 }
 
 fn conditions(at: &str, value: &Value, depth: usize) -> Result<Filter, FilterError> {
-    if depth > DEPTH_MAX {
+    if depth > DEPTH_READ_MAX {
         return Err(FilterError::TooDeep { depth_max: DEPTH_MAX });
     }
     let Value::Object(object) = value else { return Err(form(at, "an object of conditions", value)) };
     let filters = object.iter().map(|(key, value)| match key.as_str() {
-        "and" => Ok(Filter::And(list(key, value, depth)?)),
-        "or" => Ok(Filter::Or(list(key, value, depth)?)),
-        "not" => Ok(Filter::Not(Box::new(conditions(key, value, depth + 1)?))),
+        "and" => Filter::all_of(list(key, value, depth)?),
+        "or" => Filter::any_of(list(key, value, depth)?),
+        "not" => Ok(!conditions(key, value, depth + 1)?),
         path => field(Path::parse(path)?, value),
     });
     let mut filters: Vec<Filter> = filters.collect::<Result<_, _>>()?;
-    Ok(if filters.len() == 1 { filters.remove(0) } else { Filter::And(filters) })
+    if filters.len() == 1 { Ok(filters.remove(0)) } else { Filter::all_of(filters) }
 }
 
 fn list(at: &str, value: &Value, depth: usize) -> Result<Vec<Filter>, FilterError> {
@@ -48,7 +48,7 @@ fn list(at: &str, value: &Value, depth: usize) -> Result<Vec<Filter>, FilterErro
 /// The conditions on one field: a value to equal, or an object of operators.
 fn field(path: Path, value: &Value) -> Result<Filter, FilterError> {
     if let Some(scalar) = Scalar::from_value(value) {
-        return Ok(Filter::Equals(path, scalar));
+        return Filter::condition(Node::Equals(path, scalar));
     }
     const EXPECTED: &str = "a value, or an object of eq, ne, in, lt, lte, gt and gte";
     let operators = match value {
@@ -64,15 +64,15 @@ fn field(path: Path, value: &Value) -> Result<Filter, FilterError> {
         };
         let comparison = match operator.as_str() {
             "eq" => {
-                filters.push(Filter::Equals(path.clone(), scalar()?));
+                filters.push(Filter::condition(Node::Equals(path.clone(), scalar()?))?);
                 continue;
             }
             "ne" => {
-                filters.push(!Filter::Equals(path.clone(), scalar()?));
+                filters.push(!Filter::condition(Node::Equals(path.clone(), scalar()?))?);
                 continue;
             }
             "in" => {
-                filters.push(Filter::In(path.clone(), scalars(&path, operand)?));
+                filters.push(Filter::condition(Node::In(path.clone(), scalars(&path, operand)?))?);
                 continue;
             }
             "lt" => Comparison::Less,
@@ -89,8 +89,8 @@ fn field(path: Path, value: &Value) -> Result<Filter, FilterError> {
             None => range = Some(Range::new(&path, comparison, scalar()?)?),
         }
     }
-    filters.extend(range.map(|range| Filter::Range(path, range)));
-    Ok(if filters.len() == 1 { filters.remove(0) } else { Filter::And(filters) })
+    filters.extend(range.map(|range| Filter::condition(Node::Range(path, range))).transpose()?);
+    if filters.len() == 1 { Ok(filters.remove(0)) } else { Filter::all_of(filters) }
 }
 
 fn scalars(path: &Path, value: &Value) -> Result<Vec<Scalar>, FilterError> {

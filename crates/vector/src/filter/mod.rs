@@ -41,16 +41,28 @@ pub use error::FilterError;
 pub use path::Path;
 pub use scalar::{Comparison, Range, Scalar};
 
-/// The deepest nesting of `and`, `or`, `not` and parentheses.
+/// The deepest nesting of `and`, `or`, `not` and parentheses; a `not` around all of it may add one level.
 pub const DEPTH_MAX: usize = 32;
 /// The most conditions in one filter; each value of an `in` counts as one.
 pub const CONDITIONS_MAX: usize = 1 << 16;
+/// How deep the readers of texts and JSON go.
+const DEPTH_READ_MAX: usize = DEPTH_MAX + 1;
 /// The longest text of a filter, in bytes.
 pub const TEXT_BYTES_MAX: usize = 1 << 20;
 
-/// A condition on a record's metadata. The module says what each means.
+/// A condition on a record's metadata. The module says what each means. None is deeper or longer than the bounds, however
+/// it was made, so that whatever goes through a filter level by level needs little stack.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Filter {
+pub struct Filter {
+    node: Node,
+    /// Levels of nesting, this one included.
+    depth: usize,
+    /// Conditions in it; each value of an `in` counts as one.
+    conditions: usize,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Node {
     /// The field has this value.
     Equals(Path, Scalar),
     /// The field has one of these values.
@@ -61,59 +73,66 @@ pub enum Filter {
     And(Vec<Filter>),
     /// At least one of these holds; with none, nothing passes.
     Or(Vec<Filter>),
-    /// This does not hold.
+    /// This does not hold. Never the opposite of an opposite.
     Not(Box<Filter>),
 }
 
 impl Filter {
     /// The field at this path has this value.
     pub fn equals(path: &str, value: impl Into<Scalar>) -> Result<Filter, FilterError> {
-        Ok(Filter::Equals(Path::parse(path)?, value.into()))
+        Filter::condition(Node::Equals(Path::parse(path)?, value.into()))
     }
 
     /// The field at this path has one of these values.
     pub fn one_of<S: Into<Scalar>>(path: &str, values: impl IntoIterator<Item = S>) -> Result<Filter, FilterError> {
-        let values: Vec<Scalar> = values.into_iter().map(Into::into).collect();
-        Filter::In(Path::parse(path)?, values).bounded()
+        // One more than are accepted tells that there are too many.
+        let values: Vec<Scalar> = values.into_iter().take(CONDITIONS_MAX + 1).map(Into::into).collect();
+        Filter::condition(Node::In(Path::parse(path)?, values))
     }
 
     /// The field at this path compares so with a number or a text.
     pub fn compare(path: &str, comparison: Comparison, bound: impl Into<Scalar>) -> Result<Filter, FilterError> {
         let path = Path::parse(path)?;
         let range = Range::new(&path, comparison, bound.into())?;
-        Ok(Filter::Range(path, range))
+        Filter::condition(Node::Range(path, range))
     }
 
-    /// This and the other hold.
-    pub fn and(self, other: Filter) -> Filter {
-        match self {
-            Filter::And(mut all) => {
-                all.push(other);
-                Filter::And(all)
-            }
-            first => Filter::And(vec![first, other]),
-        }
+    /// All of these hold; with none, everything passes.
+    pub fn all_of(filters: impl IntoIterator<Item = Filter>) -> Result<Filter, FilterError> {
+        Filter::joined(filters.into_iter().collect(), Node::And)
     }
 
-    /// This or the other holds.
-    pub fn or(self, other: Filter) -> Filter {
-        match self {
-            Filter::Or(mut any) => {
-                any.push(other);
-                Filter::Or(any)
-            }
-            first => Filter::Or(vec![first, other]),
-        }
+    /// At least one of these holds; with none, nothing passes.
+    pub fn any_of(filters: impl IntoIterator<Item = Filter>) -> Result<Filter, FilterError> {
+        Filter::joined(filters.into_iter().collect(), Node::Or)
+    }
+
+    /// This and the other hold. A chain of these is one level deep.
+    pub fn and(mut self, other: Filter) -> Result<Filter, FilterError> {
+        let Node::And(all) = &mut self.node else { return Filter::all_of([self, other]) };
+        self.depth = self.depth.max(other.depth + 1);
+        self.conditions = self.conditions.saturating_add(other.conditions);
+        all.push(other);
+        self.bounded()
+    }
+
+    /// This or the other holds. A chain of these is one level deep.
+    pub fn or(mut self, other: Filter) -> Result<Filter, FilterError> {
+        let Node::Or(any) = &mut self.node else { return Filter::any_of([self, other]) };
+        self.depth = self.depth.max(other.depth + 1);
+        self.conditions = self.conditions.saturating_add(other.conditions);
+        any.push(other);
+        self.bounded()
     }
 
     /// The filter of a line of text, such as `section = games and size < 1000`.
     pub fn parse(text: &str) -> Result<Filter, FilterError> {
-        text::parse(text)?.bounded()
+        text::parse(text)
     }
 
     /// The filter of a JSON object, such as `{"section": "games", "size": {"lt": 1000}}`.
     pub fn from_json(value: &Value) -> Result<Filter, FilterError> {
-        json::read(value)?.bounded()
+        json::read(value)
     }
 
     /// The filter of a text that is JSON where it begins with a brace, and a line of text otherwise.
@@ -136,11 +155,11 @@ impl Filter {
 
     /// Whether a record with this metadata passes.
     pub fn matches(&self, metadata: &Value) -> bool {
-        match self {
-            Filter::And(all) => all.iter().all(|filter| filter.matches(metadata)),
-            Filter::Or(any) => any.iter().any(|filter| filter.matches(metadata)),
-            Filter::Not(filter) => !filter.matches(metadata),
-            Filter::Equals(path, _) | Filter::In(path, _) | Filter::Range(path, _) => {
+        match &self.node {
+            Node::And(all) => all.iter().all(|filter| filter.matches(metadata)),
+            Node::Or(any) => any.iter().any(|filter| filter.matches(metadata)),
+            Node::Not(filter) => !filter.matches(metadata),
+            Node::Equals(path, _) | Node::In(path, _) | Node::Range(path, _) => {
                 self.passes(path.find(metadata).unwrap_or(&Value::Null))
             }
         }
@@ -159,12 +178,12 @@ impl Filter {
 
     /// Shows each path, as often as it stands in the filter.
     fn for_each_path(&self, visit: &mut dyn FnMut(&Path)) {
-        match self {
-            Filter::Equals(path, _) | Filter::In(path, _) | Filter::Range(path, _) => visit(path),
-            Filter::And(filters) | Filter::Or(filters) => {
+        match &self.node {
+            Node::Equals(path, _) | Node::In(path, _) | Node::Range(path, _) => visit(path),
+            Node::And(filters) | Node::Or(filters) => {
                 filters.iter().for_each(|filter| filter.for_each_path(visit));
             }
-            Filter::Not(filter) => filter.for_each_path(visit),
+            Node::Not(filter) => filter.for_each_path(visit),
         }
     }
 
@@ -173,43 +192,49 @@ impl Filter {
         if let Value::Array(elements) = value {
             return elements.iter().any(|element| !element.is_array() && self.passes(element));
         }
-        match self {
-            Filter::Equals(_, wanted) => wanted.is(value),
-            Filter::In(_, wanted) => wanted.iter().any(|wanted| wanted.is(value)),
-            Filter::Range(_, range) => range.contains(value),
-            Filter::And(_) | Filter::Or(_) | Filter::Not(_) => false,
+        match &self.node {
+            Node::Equals(_, wanted) => wanted.is(value),
+            Node::In(_, wanted) => wanted.iter().any(|wanted| wanted.is(value)),
+            Node::Range(_, range) => range.contains(value),
+            Node::And(_) | Node::Or(_) | Node::Not(_) => false,
         }
+    }
+
+    /// A condition on one field.
+    fn condition(node: Node) -> Result<Filter, FilterError> {
+        let conditions = if let Node::In(_, values) = &node { values.len().max(1) } else { 1 };
+        Filter { node, depth: 1, conditions }.bounded()
+    }
+
+    fn joined(filters: Vec<Filter>, node: fn(Vec<Filter>) -> Node) -> Result<Filter, FilterError> {
+        let depth = 1 + filters.iter().map(|filter| filter.depth).max().unwrap_or(0);
+        let conditions = filters.iter().fold(0_usize, |sum, filter| sum.saturating_add(filter.conditions));
+        Filter { node: node(filters), depth, conditions }.bounded()
     }
 
     /// The filter, if it is within the bounds.
     fn bounded(self) -> Result<Filter, FilterError> {
-        let (mut conditions, mut deepest) = (0, 0);
-        let mut waiting = vec![(&self, 1)];
-        while let Some((filter, depth)) = waiting.pop() {
-            deepest = deepest.max(depth);
-            match filter {
-                Filter::Equals(..) | Filter::Range(..) => conditions += 1,
-                Filter::In(_, values) => conditions += values.len().max(1),
-                Filter::And(filters) | Filter::Or(filters) => {
-                    waiting.extend(filters.iter().map(|filter| (filter, depth + 1)));
-                }
-                Filter::Not(filter) => waiting.push((filter, depth + 1)),
-            }
-        }
-        if conditions > CONDITIONS_MAX {
+        if self.conditions > CONDITIONS_MAX {
             return Err(FilterError::TooManyConditions { conditions_max: CONDITIONS_MAX });
         }
-        if deepest > DEPTH_MAX {
+        if self.depth > DEPTH_MAX {
             return Err(FilterError::TooDeep { depth_max: DEPTH_MAX });
         }
         Ok(self)
     }
 }
 
+/// The opposite; that of an opposite is the filter itself. So this needs no bound: it adds one level at most.
 impl std::ops::Not for Filter {
     type Output = Filter;
 
     fn not(self) -> Filter {
-        Filter::Not(Box::new(self))
+        match self.node {
+            Node::Not(filter) => *filter,
+            _ => {
+                let (depth, conditions) = (self.depth + 1, self.conditions);
+                Filter { node: Node::Not(Box::new(self)), depth, conditions }
+            }
+        }
     }
 }

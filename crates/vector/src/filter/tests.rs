@@ -100,16 +100,19 @@ fn conditions_combine() {
         ),
         [0, 1]
     );
-    assert_eq!(passing(&Filter::And(vec![])), [0, 1, 2, 3, 4, 5]);
-    assert_eq!(passing(&Filter::Or(vec![])), NONE);
+    assert_eq!(passing(&Filter::all_of([]).unwrap()), [0, 1, 2, 3, 4, 5]);
+    assert_eq!(passing(&Filter::any_of([]).unwrap()), NONE);
 }
 
 #[test]
 fn constructors_say_the_same() {
-    let built =
-        Filter::equals("section", "games").unwrap().and(Filter::compare("size", Comparison::Less, 100_i64).unwrap());
+    let built = Filter::equals("section", "games")
+        .unwrap()
+        .and(Filter::compare("size", Comparison::Less, 100_i64).unwrap())
+        .unwrap();
     assert_eq!(built, Filter::parse("section = games and size < 100").unwrap());
-    let built = Filter::one_of("section", ["games", "x11"]).unwrap().or(!Filter::equals("free", true).unwrap());
+    let built =
+        Filter::one_of("section", ["games", "x11"]).unwrap().or(!Filter::equals("free", true).unwrap()).unwrap();
     assert_eq!(built, Filter::parse("section in (games, x11) or free != true").unwrap());
 }
 
@@ -178,13 +181,42 @@ fn everything_is_bounded() {
     assert!(matches!(Filter::parse(&" ".repeat(TEXT_BYTES_MAX + 1)), Err(FilterError::TooLong { .. })));
 }
 
+/// Filters that alternate between `and` and `or` became as deep as a program liked, and dropping one of 200,000 levels
+/// overflowed the stack.
+#[test]
+fn no_constructor_goes_deeper_than_the_bound() {
+    let leaf = || Filter::equals("a", 1_i64).unwrap();
+    let mut deepest = leaf();
+    let refused = loop {
+        let next = if deepest.depth % 2 == 0 { leaf().and(deepest.clone()) } else { leaf().or(deepest.clone()) };
+        match next {
+            Ok(filter) => deepest = filter,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!((refused, deepest.depth), (FilterError::TooDeep { depth_max: DEPTH_MAX }, DEPTH_MAX));
+    let mut turned = deepest.clone();
+    for _ in 0..200_001 {
+        turned = !turned;
+    }
+    assert_eq!(turned.depth, DEPTH_MAX + 1);
+    assert_eq!(Filter::from_json(&turned.to_json()).unwrap(), turned);
+    assert!(leaf().and(turned.clone()).is_err() && !format!("{turned:?}").is_empty());
+    assert_eq!(turned.matches(&json!({"a": 1})), !deepest.matches(&json!({"a": 1})));
+    // Chains are wide, not deep, and end at the number of conditions.
+    let chain = (1..CONDITIONS_MAX).try_fold(leaf(), |chain, _| chain.and(leaf())).unwrap();
+    assert_eq!((chain.depth, chain.conditions), (2, CONDITIONS_MAX));
+    assert!(matches!(chain.and(leaf()), Err(FilterError::TooManyConditions { .. })));
+    assert!(matches!(Filter::one_of("a", 0_i64..1 << 40), Err(FilterError::TooManyConditions { .. })));
+}
+
 #[test]
 fn a_mask_has_no_bits_behind_its_rows() {
     let columns = Columns::new(70);
     let mask = Filter::parse("not a = 1").unwrap().select(&columns);
     assert_eq!(mask, [u32::MAX, u32::MAX, 0b11_1111]);
-    assert_eq!(Filter::And(vec![]).select(&columns), mask);
-    assert_eq!(Filter::And(vec![]).select(&Columns::new(0)), [] as [u32; 0]);
+    assert_eq!(Filter::all_of([]).unwrap().select(&columns), mask);
+    assert_eq!(Filter::all_of([]).unwrap().select(&Columns::new(0)), [] as [u32; 0]);
 }
 
 fn scalar() -> impl Strategy<Value = Value> {
@@ -204,15 +236,15 @@ fn filter() -> impl Strategy<Value = Filter> {
         let scalars: Vec<Scalar> = values.iter().filter_map(Scalar::from_value).collect();
         match kind {
             0 => Filter::one_of(path, scalars).unwrap(),
-            1 => Filter::compare(path, Comparison::Less, scalars[0].clone()).unwrap_or(Filter::Or(vec![])),
-            2 => Filter::compare(path, Comparison::AtLeast, scalars[0].clone()).unwrap_or(Filter::And(vec![])),
+            1 => Filter::compare(path, Comparison::Less, scalars[0].clone()).unwrap_or(Filter::any_of([]).unwrap()),
+            2 => Filter::compare(path, Comparison::AtLeast, scalars[0].clone()).unwrap_or(Filter::all_of([]).unwrap()),
             _ => Filter::equals(path, scalars[0].clone()).unwrap(),
         }
     });
     leaf.prop_recursive(4, 24, 3, |inner| {
         prop_oneof![
-            proptest::collection::vec(inner.clone(), 0..3).prop_map(Filter::And),
-            proptest::collection::vec(inner.clone(), 0..3).prop_map(Filter::Or),
+            proptest::collection::vec(inner.clone(), 0..3).prop_map(|all| Filter::all_of(all).unwrap()),
+            proptest::collection::vec(inner.clone(), 0..3).prop_map(|any| Filter::any_of(any).unwrap()),
             inner.prop_map(|filter| !filter),
         ]
     })

@@ -14,7 +14,7 @@
 
 use super::error::FilterError;
 use super::path::Path;
-use super::{CONDITIONS_MAX, Comparison, DEPTH_MAX, Filter, Range, Scalar, TEXT_BYTES_MAX};
+use super::{CONDITIONS_MAX, Comparison, DEPTH_MAX, DEPTH_READ_MAX, Filter, Node, Range, Scalar, TEXT_BYTES_MAX};
 
 /// The filter that this text writes.
 pub fn parse(text: &str) -> Result<Filter, FilterError> {
@@ -85,11 +85,11 @@ impl Parser<'_> {
             self.advance()?;
             filters.push(if word == "or" { self.all(depth)? } else { self.one(depth)? });
         }
-        Ok(if word == "or" { Filter::Or(filters) } else { Filter::And(filters) })
+        if word == "or" { Filter::any_of(filters) } else { Filter::all_of(filters) }
     }
 
     fn one(&mut self, depth: usize) -> Result<Filter, FilterError> {
-        if depth > DEPTH_MAX {
+        if depth > DEPTH_READ_MAX {
             return Err(FilterError::TooDeep { depth_max: DEPTH_MAX });
         }
         if self.is_word("not") {
@@ -115,7 +115,7 @@ impl Parser<'_> {
         self.advance()?;
         if self.is_word("in") {
             self.advance()?;
-            return Ok(Filter::In(path, self.values()?));
+            return Filter::condition(Node::In(path, self.values()?));
         }
         if self.is_word("not") {
             self.advance()?;
@@ -123,7 +123,7 @@ impl Parser<'_> {
                 return Err(self.unexpected("`in`"));
             }
             self.advance()?;
-            return Ok(!Filter::In(path, self.values()?));
+            return Ok(!Filter::condition(Node::In(path, self.values()?))?);
         }
         let Token::Sign(sign) = self.token else {
             return Err(self.unexpected("`=`, `!=`, `<`, `<=`, `>`, `>=`, `in` or `not in`"));
@@ -141,10 +141,10 @@ impl Parser<'_> {
         match comparison {
             Some(comparison) => {
                 let range = Range::new(&path, comparison, value)?;
-                Ok(Filter::Range(path, range))
+                Filter::condition(Node::Range(path, range))
             }
-            None if sign == "=" => Ok(Filter::Equals(path, value)),
-            None => Ok(!Filter::Equals(path, value)),
+            None if sign == "=" => Filter::condition(Node::Equals(path, value)),
+            None => Ok(!Filter::condition(Node::Equals(path, value))?),
         }
     }
 

@@ -8,6 +8,12 @@ use std::sync::Arc;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FormatError {
+    /// Files of this kind are read from their end, which a stream does not have.
+    #[error("{kind} cannot be read from a stream; name a file")]
+    NoStream {
+        /// The kind.
+        kind: &'static str,
+    },
     /// The operating system refused.
     #[error("{source}")]
     Io {

@@ -26,7 +26,7 @@ mod parquet;
 mod vecs;
 
 use std::fs::File;
-use std::io::BufWriter;
+use std::io::{BufWriter, Read};
 use std::path::Path;
 
 use serde_json::{Number, Value};
@@ -131,7 +131,11 @@ impl FileKind {
 
 /// Opens a file of vectors; its name says of which kind it is.
 pub fn open(path: &Path, columns: &ColumnNames) -> Result<Box<dyn Reader>> {
-    let kind = FileKind::of(path)?;
+    open_as(FileKind::of(path)?, path, columns)
+}
+
+/// Opens a file of vectors of this kind, whatever its name.
+pub fn open_as(kind: FileKind, path: &Path, columns: &ColumnNames) -> Result<Box<dyn Reader>> {
     let file = File::open(path).map_err(FormatError::io)?;
     let metadata = file.metadata().map_err(FormatError::io)?;
     // A pipe has no length; what it brings is checked as it comes.
@@ -142,6 +146,17 @@ pub fn open(path: &Path, columns: &ColumnNames) -> Result<Box<dyn Reader>> {
         FileKind::JsonLines => Box::new(JsonLinesReader::new(file)?),
         FileKind::Parquet => Box::new(ParquetReader::new(file, columns)?),
         FileKind::Arrow => Box::new(ArrowReader::new(file, length, columns)?),
+    })
+}
+
+/// Reads vectors of this kind from a stream, such as the standard input. Parquet has its directory at its end, and is refused.
+pub fn read(kind: FileKind, stream: impl Read + Send + 'static, columns: &ColumnNames) -> Result<Box<dyn Reader>> {
+    Ok(match kind {
+        FileKind::Npy => Box::new(NpyReader::new(stream, None)?),
+        FileKind::Vecs(kind) => Box::new(VecsReader::new(stream, None, kind)?),
+        FileKind::JsonLines => Box::new(JsonLinesReader::new(stream)?),
+        FileKind::Parquet => return Err(FormatError::NoStream { kind: "Parquet" }),
+        FileKind::Arrow => Box::new(ArrowReader::new(stream, None, columns)?),
     })
 }
 

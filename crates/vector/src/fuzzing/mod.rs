@@ -16,7 +16,7 @@ use crate::formats::{
     VecsReader,
 };
 
-pub use stored::{centroids, lists, log, manifest, packed, store, unpack};
+pub use stored::{centroids, lists, log, manifest, packed, repair, store, unpack};
 
 /// Rows that are read at once.
 const ROWS_PER_BATCH: usize = 64;
@@ -25,7 +25,7 @@ const ROWS_PER_BATCH: usize = 64;
 pub type Target = fn(&[u8]);
 
 /// Every target and its name.
-pub const TARGETS: [(&str, Target); 14] = [
+pub const TARGETS: [(&str, Target); 15] = [
     ("npy", npy),
     ("fvecs", fvecs),
     ("bvecs", bvecs),
@@ -40,6 +40,7 @@ pub const TARGETS: [(&str, Target); 14] = [
     ("centroids", centroids),
     ("lists", lists),
     ("store", store),
+    ("repair", repair),
 ];
 
 /// A NumPy array.

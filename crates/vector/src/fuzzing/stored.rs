@@ -72,7 +72,8 @@ pub fn log(bytes: &[u8]) {
             });
             (at, number) = (record.end, number + 1);
         }
-        let _ = record::later_group(log, at, nonce, number);
+        let _ = record::proof_behind(log, at, nonce, number);
+        let _ = record::any_record_behind(log, at, nonce);
     };
     if let Ok(nonce) = record::read_log_head(path, bytes, 1) {
         read(bytes, nonce);
@@ -110,11 +111,29 @@ pub fn store(bytes: &[u8]) {
     }
 }
 
+/// A whole folder, repaired. A dry run changes nothing, and says what is then done; what was mended can be opened.
+pub fn repair(bytes: &[u8]) {
+    let scratch = Scratch::new();
+    if unpack(bytes, &scratch.0).is_err() {
+        return;
+    }
+    let Ok(found) = crate::repair::repair(&scratch.0, false) else { return };
+    let Ok(done) = crate::repair::repair(&scratch.0, true) else {
+        panic!("what was found cannot be mended: {found:?}")
+    };
+    assert_eq!((&done.findings, done.records, done.rows_lost), (&found.findings, found.records, found.rows_lost));
+    if done.applied {
+        let ids = read_store(&scratch.0).unwrap_or_else(|error| panic!("{done:?}: {error}"));
+        assert_eq!(ids.iter().filter(|(_, lives)| *lives).count() as u64, done.records, "{done:?}");
+    }
+}
+
 /// Every id of a folder and whether its row lives.
 fn read_store(path: &Path) -> Result<Vec<(String, bool)>> {
-    let (folder, manifest) = Folder::open(path)?;
+    let (folder, mut manifest) = Folder::open(path)?;
     let schema = Arc::new(manifest.schema()?);
     let mut stored = Stored::read(&folder, &manifest, &schema, true)?;
+    stored.take_over()?;
     let mut ids = Vec::new();
     for segment in &mut stored.segments {
         let view = segment.view()?;
@@ -129,9 +148,15 @@ fn read_store(path: &Path) -> Result<Vec<(String, bool)>> {
             ids.push((id.to_owned(), view.is_live(row)));
         }
         // Rows that are not read on opening may be damaged, which this tells.
-        let _ = recover::verify(&folder, &schema, view.id, view.log.bytes(), view.stored.bytes());
+        let _ = recover::verify(&folder, &schema, view.id, (view.log.bytes(), view.stored.bytes()), |_| true);
         segment.trim();
     }
+    // Closed in order.
+    for (listed, segment) in manifest.segments.iter_mut().zip(&stored.segments) {
+        listed.extent = Some(segment.extent());
+    }
+    manifest.old = false;
+    folder.write_manifest(&manifest).map_err(|failure| failure.error)?;
     Ok(ids)
 }
 

@@ -61,7 +61,14 @@ pub(crate) fn assign(shared: &Shared, centroids: &Tensor, segment: &SegmentView,
     let mut lists = Vec::with_capacity(rows.len());
     for part in rows.chunks(ASSIGN_POINTS_MAX) {
         let mut points = Vec::with_capacity(part.len() * dimension);
-        part.iter().for_each(|row| points.extend(segment.vector(*row)));
+        for row in part {
+            let mut point = segment.vector(*row);
+            if metric == Metric::Cosine {
+                // Of any length, the squares of which `f32` may not hold.
+                normalise(&mut point);
+            }
+            points.extend(point);
+        }
         let points = Tensor::from_vec(points, [part.len(), dimension])?;
         lists.extend(nearest(shared, centroids, &points, metric)?);
     }

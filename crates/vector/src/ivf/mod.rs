@@ -13,15 +13,13 @@ pub(crate) mod kmeans;
 mod probe;
 pub(crate) mod tune;
 
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 
 use panoply_core::Tensor;
 
 use crate::encode::floats;
 use crate::error::{Error, Result};
-use crate::region::write_file;
+use crate::region::{read_file, write_file};
 use crate::schema::DIMENSION_MAX;
 
 /// The most lists of an index.
@@ -144,14 +142,7 @@ pub(crate) fn head(magic: [u8; 8], first: u32, second: u32, body: &[u8]) -> [u8;
 
 /// A file whose body has at most so many bytes.
 fn read_bounded(path: &Path, body_bytes_max: usize) -> Result<Vec<u8>> {
-    let bytes_max = (HEAD_BYTES as u64).saturating_add(body_bytes_max as u64);
-    let mut bytes = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes));
-    read.map_err(|error| Error::io("read", path, error))?;
-    match bytes.len() as u64 > bytes_max {
-        true => Err(Error::corrupt(path, bytes_max, format!("it has more than {bytes_max} bytes"))),
-        false => Ok(bytes),
-    }
+    read_file(path, (HEAD_BYTES as u64).saturating_add(body_bytes_max as u64))
 }
 
 fn parse_numbers<'a>(path: &Path, bytes: &'a [u8], magic: [u8; 8]) -> Result<(u32, u32, &'a [u8])> {

@@ -4,12 +4,18 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use panoply_core::op::compute::Search;
+use panoply_core::Tensor;
+use panoply_core::op::compute::{Metric, Search};
 use panoply_runtime::RunOptions;
 
+use super::Centroids;
+use crate::encode::square_sum;
 use crate::error::Result;
-use crate::search::SearchOptions;
-use crate::search::run::{Batch, on_host};
+use crate::schema::Storage;
+use crate::search::direct::{DIRECT_ELEMENTS_MAX, Nearest, for_each_key};
+use crate::search::run::{Batch, Candidate, keep_nearest, on_host};
+use crate::search::{Passing, SearchOptions, exact_score, passes, passing};
+use crate::segment::SegmentView;
 
 impl Batch<'_> {
     /// Starts a search of the `nprobe` nearest lists of each query; segments that are not in lists are searched whole.
@@ -19,13 +25,13 @@ impl Batch<'_> {
             return self.start_all(options);
         };
         let nprobe = nprobe.clamp(1, centroids.count());
-        let op = Search::new(&centroids.points, &all, self.shared.schema.metric, nprobe);
-        let device = self.shared.hosts.first().copied();
-        let found =
-            self.shared.runtime.run_with(op, RunOptions { device, to_host: true, ..RunOptions::default() }).wait()?;
-        self.report.ops += 1;
-        let (lists, _) = on_host(&self.shared.runtime, found)?;
-        let lists = lists.as_slice::<u32>()?.to_vec();
+        let lists = match self.count {
+            1 if centroids.points.elements() <= DIRECT_ELEMENTS_MAX => self.nearest_lists(&centroids, nprobe)?,
+            _ => self.search_lists(&centroids, nprobe, &all)?,
+        };
+        if self.count == 1 && self.probe_directly(&lists, options)? {
+            return Ok(());
+        }
         let askers = askers(&lists, nprobe);
         for place in 0..self.snapshot.segments.len() {
             let segment = Arc::clone(&self.snapshot.segments[place]);
@@ -46,6 +52,92 @@ impl Batch<'_> {
             }
         }
         Ok(())
+    }
+}
+
+/// On the caller's thread.
+impl Batch<'_> {
+    /// The lists nearest to the only query.
+    fn nearest_lists(&self, centroids: &Centroids, nprobe: usize) -> Result<Vec<u32>> {
+        let mut nearest = Nearest::new(nprobe);
+        // Centroids have the length one under cosine, so that the product orders them.
+        let (metric, points) = (self.shared.schema.metric, centroids.points.as_slice::<f32>()?);
+        for_each_key(metric, self.queries, points, |list, key| nearest.offer(key, list));
+        Ok(nearest.kept.into_iter().map(|(_, list)| list).collect())
+    }
+
+    /// Searches the lists of the only query, where their rows are few and lie on the host as they were given; false where
+    /// they are not.
+    fn probe_directly(&mut self, lists: &[u32], options: &SearchOptions) -> Result<bool> {
+        let (schema, snapshot) = (&self.shared.schema, self.snapshot);
+        let on_host = |segment: &SegmentView| segment.shared.resident.state().blocks.is_empty();
+        if self.coarse || schema.storage != Storage::F32 || !snapshot.segments.iter().all(|segment| on_host(segment)) {
+            return Ok(false);
+        }
+        let ranges = |segment: &SegmentView| match &segment.lists {
+            None => vec![0..segment.count],
+            Some(table) => joined(lists, &table.offsets),
+        };
+        let ranges: Vec<Vec<Range<u32>>> = snapshot.segments.iter().map(|segment| ranges(segment)).collect();
+        let rows: usize = ranges.iter().flatten().map(|range| range.len()).sum();
+        if rows.saturating_mul(schema.dimension) > DIRECT_ELEMENTS_MAX {
+            return Ok(false);
+        }
+        self.report.scanned_rows += rows as u64;
+        self.report.devices.extend(self.shared.hosts.first());
+        for (place, (segment, ranges)) in (0..).zip(snapshot.segments.iter().zip(ranges)) {
+            if ranges.iter().all(Range::is_empty) {
+                continue;
+            }
+            let passing = passing(segment, options.filter.as_ref());
+            let found = self.nearest_rows(segment, &passing, ranges)?;
+            let candidates = found.into_iter().map(|(score, row)| Candidate { score, segment: place, row });
+            self.found[0].extend(candidates);
+        }
+        keep_nearest(schema.metric, self.wanted, &mut self.found[0]);
+        Ok(true)
+    }
+
+    /// The nearest of some rows of a segment, with their scores.
+    fn nearest_rows(
+        &self,
+        segment: &SegmentView,
+        passing: &Passing,
+        ranges: Vec<Range<u32>>,
+    ) -> Result<Vec<(f32, u32)>> {
+        let (dimension, metric) = (self.shared.schema.dimension, self.shared.schema.metric);
+        let (rows, norms) = (segment.rows.as_slice::<f32>()?, segment.norms.as_ref());
+        let norms = norms.map(|norms| norms.as_slice::<f32>()).transpose()?;
+        let length = square_sum(self.queries).sqrt() as f32;
+        let mut nearest = Nearest::new(self.wanted);
+        for range in ranges {
+            let part = &rows[range.start as usize * dimension..range.end as usize * dimension];
+            for_each_key(metric, self.queries, part, |place, key| {
+                let row = range.start + place;
+                if passing.is_none() || passes(passing, row) {
+                    let key = norms.map_or(key, |norms| key / (length * norms[row as usize]));
+                    nearest.offer(key, row);
+                }
+            });
+        }
+        let score = |(key, row): (f32, u32)| {
+            let score = if metric == Metric::Euclidean { key.sqrt() } else { -key };
+            // Rows of earlier versions may be longer than those that are accepted now.
+            let exact = || exact_score(metric, self.queries, &segment.vector(row));
+            (if score.is_finite() { score } else { exact() }, row)
+        };
+        Ok(nearest.kept.into_iter().map(score).collect())
+    }
+
+    /// For each query its nearest lists.
+    fn search_lists(&mut self, centroids: &Centroids, nprobe: usize, queries: &Tensor) -> Result<Vec<u32>> {
+        let op = Search::new(&centroids.points, queries, self.shared.schema.metric, nprobe);
+        let device = self.shared.hosts.first().copied();
+        let options = RunOptions { device, to_host: true, ..RunOptions::default() };
+        let found = self.shared.runtime.run_with(op, options).wait()?;
+        self.report.ops += 1;
+        let (lists, _) = on_host(&self.shared.runtime, found)?;
+        Ok(lists.as_slice::<u32>()?.to_vec())
     }
 }
 

@@ -43,10 +43,11 @@ pub(crate) fn measure(
     if count == 0 || options.k == 0 {
         return Err(Error::invalid("queries and k", "at least 1 each", format!("{count} and {}", options.k)));
     }
-    let snapshot = shared.snapshot();
+    let (snapshot, queries) = (shared.snapshot(), shared.schema.in_range(queries));
+    let queries = &queries[..];
     let run = |options: &SearchOptions| -> Result<Run> {
         let start = Instant::now();
-        let mut batch = Batch::new(shared, &snapshot, queries, count, options.k);
+        let mut batch = Batch::new(shared, &snapshot, queries, count, options.k.min(snapshot.len()));
         batch.run(options)?;
         let seconds = start.elapsed().as_secs_f64().max(1.0e-9);
         let found = batch.found.iter().map(|found| found.iter().map(|hit| (hit.segment, hit.row)).collect());

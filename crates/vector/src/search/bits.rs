@@ -24,7 +24,7 @@ pub(crate) struct FilterCache {
 }
 
 /// One bit for each row of a segment.
-type Bits = Arc<[u32]>;
+pub(crate) type Bits = Arc<[u32]>;
 
 struct Kept {
     filter: Filter,
@@ -103,7 +103,10 @@ impl FilterCache {
 }
 
 /// The rows of a segment that may be returned: a bit for each, and how many are set. `None`: all of them.
-pub(crate) fn passing(segment: &SegmentView, filter: Option<&Filter>) -> Option<(Arc<[u32]>, u32)> {
+pub(crate) type Passing = Option<(Bits, u32)>;
+
+/// The rows of a segment that live and pass the filter.
+pub(crate) fn passing(segment: &SegmentView, filter: Option<&Filter>) -> Passing {
     let live = segment.live.clone();
     let words = match (filter, live) {
         (None, None) => return None,
@@ -115,8 +118,14 @@ pub(crate) fn passing(segment: &SegmentView, filter: Option<&Filter>) -> Option<
     (count < segment.count).then_some((words, count))
 }
 
+/// Whether a row is among those that pass.
+pub(crate) fn passes(passing: &Passing, row: u32) -> bool {
+    let bit = |words: &[u32]| words.get(row as usize / 32).is_some_and(|word| word >> (row % 32) & 1 == 1);
+    passing.as_ref().is_none_or(|(words, _)| bit(words))
+}
+
 /// How many of the first `rows` bits are set.
-fn count_bits(words: &[u32], rows: u32) -> u32 {
+pub(crate) fn count_bits(words: &[u32], rows: u32) -> u32 {
     let (whole, rest) = (rows as usize / 32, rows % 32);
     let full: u32 = words[..whole.min(words.len())].iter().map(|word| word.count_ones()).sum();
     full + words.get(whole).map_or(0, |word| (word & ((1_u32 << rest) - 1)).count_ones())

@@ -2,18 +2,23 @@
 //!
 //! * `run`: one batch of queries over one snapshot: which rows are searched where, and how the findings are merged.
 //! * `bits`: which rows a filter lets through.
+//! * `scales`: rows of eight bits under euclidean, by their scales.
+//! * `direct`: scores of a few rows on the caller's thread.
 //! * `residency`: which rows live on which device.
 //! * `rerank`: candidates from eight-bit copies of the rows, ranked by the rows themselves.
 //! * `gather`: single queries of many callers become one batch.
 
 mod bits;
+pub(crate) mod direct;
 pub(crate) mod gather;
 mod rerank;
 pub(crate) mod residency;
 pub(crate) mod run;
+mod scales;
 
-pub(crate) use bits::FilterCache;
-pub(crate) use rerank::CodesCache;
+pub(crate) use bits::{FilterCache, Passing, passes, passing};
+pub(crate) use rerank::{CodesCache, exact_score};
+pub(crate) use scales::ScalesCache;
 
 use panoply_core::DeviceId;
 use serde_json::Value;
@@ -30,14 +35,31 @@ pub struct SearchOptions {
     /// How many lists of the index to search. `None`: every row is searched, exactly.
     pub nprobe: Option<usize>,
     /// Finds this many times `k` candidates with eight-bit copies of the rows, and ranks those by the stored rows. The
-    /// copies are made when a search first asks for them, and live on the host. `None`: stored rows are searched directly.
+    /// copies are made when a search first asks for them, and live on the host. `None`: stored rows are searched directly, as
+    /// are those that are stored in eight bits: there is nothing better to rank them by.
     pub rerank: Option<usize>,
+    /// How many of the nearest hits to leave out: those of the pages before.
+    pub offset: usize,
+    /// Only hits whose score is at most this under euclidean, at least this otherwise. `k` still bounds their number.
+    pub within: Option<f32>,
 }
 
 impl SearchOptions {
     /// The `k` nearest records, found exactly.
     pub fn new(k: usize) -> SearchOptions {
-        SearchOptions { k, filter: None, nprobe: None, rerank: None }
+        SearchOptions { k, filter: None, nprobe: None, rerank: None, offset: 0, within: None }
+    }
+
+    /// Leaves out so many of the nearest hits.
+    pub fn offset(mut self, hits: usize) -> SearchOptions {
+        self.offset = hits;
+        self
+    }
+
+    /// Only hits as near as this score. With a `k` of `usize::MAX`, all of them.
+    pub fn within(mut self, score: f32) -> SearchOptions {
+        self.within = Some(score);
+        self
     }
 
     /// Only records whose metadata passes.
@@ -99,7 +121,7 @@ pub struct SearchReport {
     pub spilled_rows: u64,
     /// How many queries were searched together, those of other callers included.
     pub batch_size: usize,
-    /// How many ops the batch took.
+    /// How many ops the batch took. A few rows of an index are searched without one.
     pub ops: usize,
     /// Why rows of a device were searched on the host instead, where that happened.
     pub fallback: Option<panoply_core::Error>,

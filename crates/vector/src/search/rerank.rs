@@ -1,7 +1,7 @@
 //! Candidates from eight-bit copies of the rows, ranked by the rows themselves.
 //!
-//! Where a search is bound by memory, a copy of a quarter of the size is read in a quarter of the time. Under dot and
-//! cosine each row of the copy has a scale of its own; under euclidean all share one.
+//! Where a search is bound by memory, a copy of a quarter of the size is read in a quarter of the time. Each row of the copy
+//! has a scale of its own; under euclidean it is a power of two, and rows are searched by it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,7 +10,8 @@ use panoply_core::op::compute::Metric;
 
 use super::SearchOptions;
 use super::run::{Batch, keep_nearest};
-use crate::encode::{quantise, scale_of};
+use super::scales::Scales;
+use crate::encode::{quantise, round_scale_of, scale_of};
 use crate::error::Result;
 use crate::region::out_of_memory;
 use crate::schema::{Schema, Storage};
@@ -30,8 +31,8 @@ pub(crate) struct Codes {
     pub(crate) count: u32,
     pub(crate) rows: Tensor,
     pub(crate) norms: Option<Tensor>,
-    /// The scale that all rows share, or 1.
-    scale: f32,
+    /// The scales by which rows are searched, under euclidean.
+    pub(crate) scales: Option<Scales>,
 }
 
 impl CodesCache {
@@ -54,34 +55,24 @@ impl CodesCache {
 impl Codes {
     fn new(segment: &SegmentView, schema: &Schema) -> Result<Codes> {
         let count = segment.count as usize;
-        let shared = schema.metric == Metric::Euclidean;
-        let scale =
-            if shared { (0..segment.count).map(|row| scale_of(&segment.vector(row))).fold(0.0, f32::max) } else { 1.0 };
-        let (mut rows, mut norms) = (Vec::new(), Vec::new());
+        let by_scale = schema.metric == Metric::Euclidean;
+        let (mut rows, mut norms, mut scales) = (Vec::new(), Vec::new(), Vec::new());
         let bytes = count.saturating_mul(schema.dimension);
         rows.try_reserve_exact(bytes).map_err(|_| out_of_memory(bytes))?;
         for row in 0..segment.count {
             let vector = segment.vector(row);
-            let own = if shared { scale } else { scale_of(&vector) };
-            let square = quantise(&vector, own, &mut rows);
+            let scale = if by_scale { round_scale_of(&vector) } else { scale_of(&vector) };
+            let square = quantise(&vector, scale, &mut rows);
             match schema.metric {
                 Metric::Cosine => norms.push(square.sqrt() as f32),
-                Metric::Dot => norms.push(1.0 / own),
-                Metric::Euclidean => {}
+                Metric::Dot => norms.push(1.0 / scale),
+                Metric::Euclidean => scales.push(scale),
             }
         }
         let rows = Tensor::from_slice::<i8>(bytemuck::cast_slice(&rows), [count, schema.dimension])?;
-        let norms = if shared { None } else { Some(Tensor::from_vec(norms, [count])?) };
-        Ok(Codes { count: segment.count, rows, norms, scale })
-    }
-
-    /// The queries in the units of the copy.
-    pub(crate) fn scaled_queries(&self, queries: &Tensor) -> Result<Tensor> {
-        if self.norms.is_some() {
-            return Ok(queries.clone());
-        }
-        let values = queries.as_slice::<f32>()?.iter().map(|value| value / self.scale).collect();
-        Ok(Tensor::from_vec(values, queries.shape())?)
+        let norms = if by_scale { None } else { Some(Tensor::from_vec(norms, [count])?) };
+        let scales = by_scale.then(|| Scales::continued(None, segment.count, |row| scales[row as usize]));
+        Ok(Codes { count: segment.count, rows, norms, scales })
     }
 }
 
@@ -104,18 +95,19 @@ impl Batch<'_> {
     }
 }
 
-/// The score of one row.
-fn exact_score(metric: Metric, query: &[f32], row: &[f32]) -> f32 {
+/// The score of one row, from sums in `f64`. It is always a number.
+pub(crate) fn exact_score(metric: Metric, query: &[f32], row: &[f32]) -> f32 {
     let sum = |term: fn(f64, f64) -> f64| -> f64 {
         query.iter().zip(row).map(|(query, row)| term(f64::from(*query), f64::from(*row))).sum()
     };
     let dot = |query: f64, row: f64| query * row;
-    match metric {
-        Metric::Dot => sum(dot) as f32,
+    let score = match metric {
+        Metric::Dot => sum(dot),
         Metric::Cosine => {
-            let lengths = (sum(|query, _| query * query) * sum(|_, row| row * row)).sqrt();
-            if lengths == 0.0 { 0.0 } else { (sum(dot) / lengths) as f32 }
+            let lengths = sum(|query, _| query * query).sqrt() * sum(|_, row| row * row).sqrt();
+            if lengths == 0.0 { 0.0 } else { sum(dot) / lengths }
         }
-        Metric::Euclidean => sum(|query, row| (query - row) * (query - row)).sqrt() as f32,
-    }
+        Metric::Euclidean => sum(|query, row| (query - row) * (query - row)).sqrt(),
+    };
+    score.clamp(f64::from(f32::MIN), f64::from(f32::MAX)) as f32
 }

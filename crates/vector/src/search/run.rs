@@ -12,17 +12,22 @@ use panoply_core::op::compute::{Metric, Neighbors, Search, Transfer};
 use panoply_core::{DeviceId, ErrorKind, Location, Outcome, Tensor};
 use panoply_runtime::{FallbackPolicy, Goal, PendingOutcome, RunOptions, Runtime};
 
-use super::bits::{passing, slice_bits};
-use super::rerank::Codes;
+use super::bits::{Passing, passing, slice_bits};
+use super::rerank::{Codes, exact_score};
 use super::residency::Block;
+use super::scales::Scales;
 use super::{FoundMany, Hit, SearchOptions, SearchReport};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::schema::Storage;
 use crate::segment::SegmentView;
 use crate::state::{Shared, Snapshot};
 
 /// Bytes of rows from which several nodes of processors share them.
 const SHARED_BYTES_MIN: usize = 4 << 20;
+
+/// Hits that are asked for first where all within a score are wanted, and by how much that grows while there are more.
+const WITHIN_HITS_FIRST: usize = 64;
+const WITHIN_GROWTH: usize = 8;
 
 /// Hits that one thread makes without help.
 const HITS_ALONE_MAX: usize = 2048;
@@ -55,9 +60,6 @@ pub(crate) struct Batch<'a> {
     under_way: Vec<(Piece, PendingOutcome<Neighbors>)>,
 }
 
-/// The rows of a segment that may be returned, and how many; `None`: all of them.
-type Passing = Option<(Arc<[u32]>, u32)>;
-
 /// Where the rows of a piece are read.
 #[derive(Clone, Copy)]
 enum Source<'a> {
@@ -77,6 +79,15 @@ struct Piece {
     queries: Tensor,
     filter: Option<Tensor>,
     k: usize,
+    /// What scores are multiplied by: the scale in units of which its rows and queries are.
+    scale: f32,
+}
+
+/// The rows of a segment that one search can score: those that pass, of one scale.
+struct Part {
+    passing: Passing,
+    scale: f32,
+    queries: Tensor,
 }
 
 /// What a batch found, before it is made hits. Whoever wants the hits makes them, on a thread of their own.
@@ -89,18 +100,39 @@ pub(crate) struct Findings {
 /// Searches a batch of valid queries.
 pub(crate) fn search(shared: &Shared, queries: &[f32], count: usize, options: &SearchOptions) -> Result<Findings> {
     let snapshot = shared.snapshot();
-    let mut batch = Batch::new(shared, &snapshot, queries, count, options.k);
-    batch.run(options)?;
-    let Batch { found, report, .. } = batch;
-    Ok(Findings { snapshot, found, report })
+    let queries = shared.schema.in_range(queries);
+    let k = if options.k == 0 { 0 } else { options.k.saturating_add(options.offset).min(snapshot.len()) };
+    let metric = shared.schema.metric;
+    let mut first = options.within.map_or(k, |_| k.min(WITHIN_HITS_FIRST));
+    loop {
+        let mut batch = Batch::new(shared, &snapshot, &queries, count, first);
+        batch.run(options)?;
+        let Batch { mut found, report, .. } = batch;
+        if let Some(limit) = options.within {
+            let is_within =
+                |hit: &Candidate| if metric.smaller_is_nearer() { hit.score <= limit } else { hit.score >= limit };
+            // There may be more of them than were asked for.
+            if first < k && found.iter().any(|found| found.len() >= first && found.last().is_some_and(is_within)) {
+                first = first.saturating_mul(WITHIN_GROWTH).min(k);
+                continue;
+            }
+            found.iter_mut().for_each(|found| found.retain(is_within));
+        }
+        found.iter_mut().for_each(|found| drop(found.drain(..options.offset.min(found.len()))));
+        return Ok(Findings { snapshot, found, report });
+    }
 }
 
 /// Checks queries and options, and gives how many queries there are.
 pub(crate) fn check(shared: &Shared, queries: &[f32], options: &SearchOptions) -> Result<usize> {
+    shared.check_sound()?;
     let count = shared.schema.count_vectors(queries.len())?;
     queries.chunks_exact(shared.schema.dimension).try_for_each(|query| shared.schema.check_query(query))?;
     options.filter.as_ref().map_or(Ok(()), |filter| shared.check_filter(filter))?;
-    Ok(count)
+    match options.within {
+        Some(limit) if limit.is_nan() => Err(Error::invalid("within", "a score", limit)),
+        _ => Ok(count),
+    }
 }
 
 impl<'a> Batch<'a> {
@@ -176,22 +208,39 @@ impl<'a> Batch<'a> {
         if range.is_empty() || bits.as_ref().is_some_and(|(_, count)| *count == 0) {
             return Ok(());
         }
+        self.report.scanned_rows += range.len() as u64 * queries.shape()[0] as u64;
         let mut range = range;
         if self.coarse
             && let Some(codes) = segment.shared.codes.of(&segment, &self.shared.schema)
         {
             let coded = range.start..range.end.min(codes.count);
             if !coded.is_empty() {
-                let queries = codes.scaled_queries(queries)?;
-                let host = self.shared.hosts.first().copied();
                 range.start = coded.end;
-                self.start_piece(place, &segment, coded, Source::Codes(&codes), host, bits.as_ref(), &queries, subset)?;
+                let host = self.shared.hosts.first().copied();
+                for part in parts(codes.scales.as_ref(), &bits, segment.count, queries)? {
+                    self.start_piece(place, &segment, coded.clone(), Source::Codes(&codes), host, &part, subset)?;
+                }
             }
             if range.is_empty() {
                 return Ok(());
             }
         }
-        let queries = self.scaled_queries(&segment, queries)?;
+        let scales = self.shared.schema.searches_by_scale().then(|| segment.shared.scales.of(&segment));
+        for part in parts(scales.as_deref(), &bits, segment.count, queries)? {
+            self.start_part(place, &segment, range.clone(), &part, subset)?;
+        }
+        Ok(())
+    }
+
+    /// Starts a search of a range of rows wherever they are.
+    fn start_part(
+        &mut self,
+        place: usize,
+        segment: &SegmentView,
+        range: Range<u32>,
+        part: &Part,
+        subset: Option<&Arc<[u32]>>,
+    ) -> Result<()> {
         let resident = segment.shared.resident.state();
         let mut next = range.start;
         for block in resident.blocks.iter() {
@@ -200,14 +249,14 @@ impl<'a> Batch<'a> {
                 continue;
             }
             if next < rows.start {
-                self.start_on_host(place, &segment, next..rows.start, bits.as_ref(), &queries, subset)?;
+                self.start_on_host(place, segment, next..rows.start, part, subset)?;
             }
             next = rows.end;
-            self.start_piece(place, &segment, rows, Source::Block(block), None, bits.as_ref(), &queries, subset)?;
+            self.start_piece(place, segment, rows, Source::Block(block), None, part, subset)?;
         }
         if next < range.end {
             self.report.spilled_rows += u64::from(range.end - next).min(u64::from(resident.spilled()));
-            self.start_on_host(place, &segment, next..range.end, bits.as_ref(), &queries, subset)?;
+            self.start_on_host(place, segment, next..range.end, part, subset)?;
         }
         Ok(())
     }
@@ -218,20 +267,19 @@ impl<'a> Batch<'a> {
         place: usize,
         segment: &SegmentView,
         range: Range<u32>,
-        bits: Option<&(Arc<[u32]>, u32)>,
-        queries: &Tensor,
+        part: &Part,
         subset: Option<&Arc<[u32]>>,
     ) -> Result<()> {
         let hosts = &self.shared.hosts;
         let alone = hosts.len() <= 1 || range.len() * segment.row_bytes < SHARED_BYTES_MIN;
         if alone {
             let host = hosts.first().copied();
-            return self.start_piece(place, segment, range, Source::Host, host, bits, queries, subset);
+            return self.start_piece(place, segment, range, Source::Host, host, part, subset);
         }
         let share = range.len().div_ceil(hosts.len()).next_multiple_of(32);
         for (first, host) in range.clone().step_by(share).zip(self.shared.hosts.clone()) {
             let rows = first..range.end.min(first + share as u32);
-            self.start_piece(place, segment, rows, Source::Host, Some(host), bits, queries, subset)?;
+            self.start_piece(place, segment, rows, Source::Host, Some(host), part, subset)?;
         }
         Ok(())
     }
@@ -243,10 +291,10 @@ impl<'a> Batch<'a> {
         rows: Range<u32>,
         source: Source<'_>,
         host: Option<DeviceId>,
-        bits: Option<&(Arc<[u32]>, u32)>,
-        queries: &Tensor,
+        part: &Part,
         subset: Option<&Arc<[u32]>>,
     ) -> Result<()> {
+        let bits = part.passing.as_ref();
         let whole_block = match source {
             Source::Block(block) if block.first_row == rows.start && block.count == rows.len() as u32 => Some(block),
             _ => None,
@@ -265,7 +313,6 @@ impl<'a> Batch<'a> {
                 Some(Tensor::from_vec(words, shape)?)
             }
         };
-        self.report.scanned_rows += rows.len() as u64 * queries.shape()[0] as u64;
         let piece = Piece {
             segment: place as u32,
             k: self.wanted.min(rows.len()),
@@ -273,8 +320,9 @@ impl<'a> Batch<'a> {
             block: if let Source::Block(block) = source { Some(Arc::clone(block)) } else { None },
             codes: if let Source::Codes(codes) = source { Some(Arc::clone(codes)) } else { None },
             subset: subset.cloned(),
-            queries: queries.clone(),
+            queries: part.queries.clone(),
             filter,
+            scale: part.scale,
         };
         let pending = piece.send(&self.shared.runtime, self.op_metric(), segment, host)?;
         self.report.ops += 1;
@@ -312,8 +360,14 @@ impl<'a> Batch<'a> {
 
     /// The filter of a piece where the host can read it.
     fn host_filter(&self, piece: &Piece) -> Result<Option<Tensor>> {
-        let bits = self.bits[piece.segment as usize].as_ref().and_then(Option::as_ref);
-        let words = bits.map(|(words, _)| slice_bits(words, piece.rows.start, piece.rows.len() as u32));
+        let segment = &self.snapshot.segments[piece.segment as usize];
+        let mut bits = self.bits[piece.segment as usize].clone().unwrap_or_default();
+        if self.shared.schema.searches_by_scale() {
+            let scales = segment.shared.scales.of(segment);
+            let class = scales.classes.iter().find(|class| class.scale == piece.scale);
+            bits = class.map_or(bits.clone(), |class| class.passing(&bits, segment.count));
+        }
+        let words = bits.map(|(words, _)| slice_bits(&words, piece.rows.start, piece.rows.len() as u32));
         Ok(words.map(|words| Tensor::from_slice(&words, [words.len()])).transpose()?)
     }
 
@@ -327,12 +381,17 @@ impl<'a> Batch<'a> {
         let lines = ids.chunks_exact(piece.k.max(1)).zip(scores.chunks_exact(piece.k.max(1)));
         for (line, (ids, scores)) in lines.enumerate() {
             let query = piece.subset.as_ref().map_or(line, |subset| subset[line] as usize);
-            let factor = self.score_factor(segment, query);
+            let factor = self.score_factor(query) * piece.scale;
             let rows = ids.iter().zip(scores).take_while(|(id, _)| **id < piece.rows.len() as u32);
-            let found = rows.map(|(id, score)| Candidate {
-                score: score * factor,
-                segment: piece.segment,
-                row: piece.rows.start + id,
+            let own = &self.queries[query * self.dimension()..][..self.dimension()];
+            let found = rows.map(|(id, score)| {
+                let row = piece.rows.start + id;
+                let score = match score * factor {
+                    score if score.is_finite() => score,
+                    // Rows of earlier versions may be longer than those that are accepted now.
+                    _ => exact_score(self.shared.schema.metric, own, &segment.vector(row)),
+                };
+                Candidate { score, segment: piece.segment, row }
             });
             self.found[query].extend(found);
         }
@@ -347,26 +406,36 @@ impl<'a> Batch<'a> {
     }
 
     /// What an op's scores are multiplied by to be the collection's.
-    fn score_factor(&self, segment: &SegmentView, query: usize) -> f32 {
+    fn score_factor(&self, query: usize) -> f32 {
         let schema = &self.shared.schema;
         match (schema.storage, schema.metric) {
             (Storage::I8, Metric::Dot) => {
                 let query = &self.queries[query * schema.dimension..][..schema.dimension];
                 query.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>().sqrt() as f32
             }
-            (Storage::I8, Metric::Euclidean) => segment.scale,
             _ => 1.0,
         }
     }
 
-    /// The queries in the units of a segment's rows.
-    fn scaled_queries(&self, segment: &SegmentView, queries: &Tensor) -> Result<Tensor> {
-        if !self.shared.schema.shares_scale() {
-            return Ok(queries.clone());
-        }
-        let values = queries.as_slice::<f32>()?.iter().map(|value| value / segment.scale).collect();
-        Ok(Tensor::from_vec(values, queries.shape())?)
+    fn dimension(&self) -> usize {
+        self.shared.schema.dimension
     }
+}
+
+/// The rows that pass, by scale, each with the queries in units of it.
+fn parts(scales: Option<&Scales>, passing: &Passing, rows: u32, queries: &Tensor) -> Result<Vec<Part>> {
+    let Some(scales) = scales else {
+        return Ok(vec![Part { passing: passing.clone(), scale: 1.0, queries: queries.clone() }]);
+    };
+    let mut parts = Vec::new();
+    for class in &scales.classes {
+        let (passing, scale) = (class.passing(passing, rows), class.scale);
+        if passing.as_ref().is_none_or(|(_, count)| *count > 0) {
+            let values = queries.as_slice::<f32>()?.iter().map(|value| value / scale).collect();
+            parts.push(Part { passing, scale, queries: Tensor::from_vec(values, queries.shape())? });
+        }
+    }
+    Ok(parts)
 }
 
 impl Findings {
@@ -407,9 +476,10 @@ impl Findings {
 
 impl Clone for Piece {
     fn clone(&self) -> Piece {
-        let Piece { segment, rows, block, codes, subset, queries, filter, k } = self;
+        let Piece { rows, block, codes, subset, queries, filter, .. } = self;
         let (rows, block, codes, subset) = (rows.clone(), block.clone(), codes.clone(), subset.clone());
-        Piece { segment: *segment, rows, block, codes, subset, queries: queries.clone(), filter: filter.clone(), k: *k }
+        let (queries, filter) = (queries.clone(), filter.clone());
+        Piece { segment: self.segment, rows, block, codes, subset, queries, filter, k: self.k, scale: self.scale }
     }
 }
 

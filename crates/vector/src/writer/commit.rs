@@ -5,9 +5,12 @@ use std::sync::mpsc::Receiver;
 use std::sync::{Arc, PoisonError};
 
 use super::{Command, Done, Writer};
-use crate::encode::Encoded;
+use crate::encode::{Encoded, encode, encode_without_rows};
 use crate::error::{Error, Result};
+use crate::filter::Filter;
 use crate::record::{Slot, entry};
+use crate::region::out_of_memory;
+use crate::search::{passes, passing};
 use crate::segment::Addition;
 use crate::state::{Index, Snapshot};
 
@@ -108,10 +111,17 @@ impl Writer {
             Change::Update { id, hash, vector, metadata } => {
                 let slot = index.find(&snapshot, hash, &id).ok_or_else(|| Error::NoSuchId { id: id.clone() })?;
                 let segment = snapshot.segment(slot.segment).ok_or_else(|| Error::NoSuchId { id: id.clone() })?;
-                let vector = vector.unwrap_or_else(|| segment.vector(slot.row));
                 let metadata = metadata.unwrap_or_else(|| segment.metadata(slot.row));
                 let (schema, hasher) = (&self.shared.schema, &self.shared.hasher);
-                let batch = crate::encode::encode(schema, hasher, &[id], &vector, &[metadata])?;
+                let batch = match vector {
+                    Some(vector) => encode(schema, hasher, &[id], &vector, &[metadata])?,
+                    None => {
+                        // The row stays as it is, to the bit.
+                        let mut batch = encode_without_rows(hasher, &[id], &[metadata])?;
+                        batch.push_row(schema, segment, slot.row);
+                        batch
+                    }
+                };
                 Ok((vec![slot], vec![hash], Some(batch), 1))
             }
         }
@@ -135,8 +145,8 @@ impl Writer {
     fn record(&mut self, group: &[Planned]) -> Result<u32> {
         let batches = || group.iter().filter_map(|planned| planned.batch.as_ref());
         let rows: usize = batches().map(|batch| batch.count).sum();
-        let scale = batches().fold(0.0_f32, |scale, batch| scale.max(batch.shared_scale));
-        self.make_room(rows, scale)?;
+        self.begin_writing()?;
+        self.make_room(rows)?;
         let additions: Vec<_> = group
             .iter()
             .map(|planned| Addition { kills: &planned.kills, fields: &planned.fields, batch: planned.batch.as_ref() })
@@ -148,21 +158,51 @@ impl Writer {
         Ok(first_row)
     }
 
+    /// Removes the records that pass a filter, as one change, and tells how many.
+    pub(crate) fn remove_where(&mut self, filter: &Filter) -> Result<usize> {
+        self.check_running()?;
+        let snapshot = self.shared.snapshot();
+        let (mut kills, mut kill_hashes) = (Vec::new(), Vec::new());
+        for segment in &snapshot.segments {
+            let passing = passing(segment, Some(filter));
+            for row in (0..segment.count).filter(|row| passes(&passing, *row)) {
+                kills.push(Slot { segment: segment.id, row });
+                kill_hashes.push(self.shared.hash(segment.id_of(row)));
+            }
+        }
+        let concerned = kills.len();
+        if concerned > 0 {
+            let done: Done = Box::new(|_| ());
+            let group = [Planned { kills, kill_hashes, fields: Vec::new(), batch: None, concerned, done }];
+            self.record(&group).and_then(|first_row| self.apply(&group, first_row))?;
+            self.shared.nudge();
+        }
+        Ok(concerned)
+    }
+
+    /// Makes room for so many more records.
+    pub(crate) fn reserve(&mut self, records: usize) -> Result<()> {
+        self.check_running()?;
+        let mut index = self.shared.index.write().unwrap_or_else(PoisonError::into_inner);
+        index.try_reserve(records).ok_or_else(|| out_of_memory(records.saturating_mul(size_of::<Slot>())))?;
+        drop(index);
+        // What goes into later segments finds its room there.
+        let (row_bytes, bytes_max) = (self.shared.schema.row_bytes(), self.shared.options.segment_bytes_max);
+        match self.segments.last_mut().filter(|newest| newest.lists.is_none()) {
+            Some(newest) => newest.reserve(records.min(bytes_max / row_bytes.max(1))),
+            None => Ok(()),
+        }
+    }
+
     /// Sees to it that the newest segment can take so many rows.
-    fn make_room(&mut self, rows: usize, scale: f32) -> Result<()> {
+    fn make_room(&mut self, rows: usize) -> Result<()> {
         let newest = self.segments.last().ok_or(Error::Closed)?;
         let bytes = (newest.count as usize + rows).saturating_mul(self.shared.schema.row_bytes());
-        let fits = newest.lists.is_none() && bytes <= self.shared.options.segment_bytes_max && newest.fits_scale(scale);
+        let fits = newest.lists.is_none() && bytes <= self.shared.options.segment_bytes_max;
         if newest.count == 0 && newest.lists.is_none() || fits || rows == 0 {
             return Ok(());
         }
-        // Twice the scale, so that components that grow little by little do not make a segment each time.
-        let scale_min = if newest.fits_scale(scale) { 0.0 } else { newest.scale * 2.0 };
-        self.seal()?;
-        if let Some(newest) = self.segments.last_mut() {
-            newest.scale = scale_min;
-        }
-        Ok(())
+        self.seal()
     }
 
     /// Takes the recorded group into the index and the snapshot.

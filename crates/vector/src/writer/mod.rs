@@ -59,6 +59,9 @@ pub(crate) struct Writer {
     /// Oldest first; the last one grows.
     pub(crate) segments: Vec<Segment>,
     pub(crate) centroids: Option<Arc<Centroids>>,
+    /// Whether the manifest on the disk says how long the newest log is, or is of version 1, so that it must be written before
+    /// the log grows.
+    pub(crate) closed: bool,
     /// Why it takes no more writes.
     stopped: Option<String>,
 }
@@ -176,7 +179,7 @@ fn run_command<T: Send + 'static>(work: impl FnOnce(&mut Writer) -> Result<T> + 
 impl Writer {
     /// A writer of a collection without segments; give it some before it starts.
     pub(crate) fn new(shared: Arc<Shared>, manifest: Manifest) -> Writer {
-        Writer { shared, manifest, segments: Vec::new(), centroids: None, stopped: None }
+        Writer { shared, manifest, segments: Vec::new(), centroids: None, closed: false, stopped: None }
     }
 
     fn run(mut self, receiver: &Receiver<Command>) {
@@ -189,14 +192,49 @@ impl Writer {
                 Command::Stop => break,
             }
         }
-        // Whatever could not be flushed is still in the log.
-        let _ = self.flush();
-        self.segments.iter_mut().for_each(Segment::trim);
+        if !self.is_read_only() {
+            // Whatever could not be flushed is still in the log, whose length then stays as it is: it would look cut.
+            if self.flush().and_then(|()| self.close()).is_ok() {
+                self.segments.iter_mut().for_each(Segment::trim);
+            }
+        }
+    }
+
+    /// Notes how long every log is, so that whoever opens the collection can tell whether anything is missing.
+    fn close(&mut self) -> Result<()> {
+        if self.closed || self.folder().is_none() {
+            return Ok(());
+        }
+        let (manifest, folder) = (self.closed_manifest(), self.shared.folder.clone());
+        let written = folder.map_or(Ok(()), |folder| folder.write_manifest(&manifest));
+        self.judge(written)
+    }
+
+    /// The manifest of a collection that ends where this one is now.
+    pub(crate) fn closed_manifest(&self) -> Manifest {
+        let mut manifest = self.manifest.clone();
+        (manifest.segments, manifest.old) = (self.segments.iter().map(listed).collect(), false);
+        manifest
+    }
+
+    /// Sees to it that the manifest does not say how long the newest log is, which is about to grow.
+    fn begin_writing(&mut self) -> Result<()> {
+        if !self.closed {
+            return Ok(());
+        }
+        let all = self.segments.iter().map(listed).collect();
+        self.write_manifest(all, self.manifest.centroids)
     }
 
     /// Waits until everything has reached the disk.
     pub(crate) fn flush(&mut self) -> Result<()> {
+        if self.is_read_only() {
+            return Ok(());
+        }
         self.check_running()?;
+        if self.segments.iter().any(Segment::needs_flush) {
+            self.begin_writing()?;
+        }
         let flushed = self.segments.iter_mut().try_for_each(Segment::flush);
         self.judge(flushed)
     }
@@ -217,7 +255,15 @@ impl Writer {
         Ok(Snapshot { segments, centroids: self.centroids.clone() })
     }
 
-    fn check_running(&self) -> Result<()> {
+    fn is_read_only(&self) -> bool {
+        self.folder().is_some_and(Folder::is_read_only)
+    }
+
+    /// Refuses changes to what is only read, and after a failure.
+    pub(crate) fn check_running(&self) -> Result<()> {
+        if let Some(folder) = self.folder().filter(|folder| folder.is_read_only()) {
+            return Err(Error::ReadOnly { path: folder.path().to_owned() });
+        }
         self.stopped.clone().map_or(Ok(()), |reason| Err(Error::WritesStopped { reason }))
     }
 
@@ -225,17 +271,18 @@ impl Writer {
         self.shared.folder.as_deref()
     }
 
-    /// Makes these the segments that count, durably.
-    fn write_manifest(&mut self, segments: Vec<ListedSegment>, centroids: Option<u32>) -> Result<()> {
+    /// Makes these the segments that count, durably. The last of them may grow.
+    fn write_manifest(&mut self, mut segments: Vec<ListedSegment>, centroids: Option<u32>) -> Result<()> {
         let mut manifest = self.manifest.clone();
-        (manifest.segments, manifest.centroids) = (segments, centroids);
+        segments.last_mut().into_iter().for_each(|newest| newest.extent = None);
+        (manifest.segments, manifest.centroids, manifest.old) = (segments, centroids, false);
         let written = self.folder().map_or(Ok(()), |folder| folder.write_manifest(&manifest));
         self.judge(written)?;
-        self.manifest = manifest;
+        (self.manifest, self.closed) = (manifest, false);
         Ok(())
     }
 }
 
 fn listed(segment: &Segment) -> ListedSegment {
-    ListedSegment { id: segment.id, lists: segment.lists.is_some() }
+    ListedSegment { id: segment.id, lists: segment.lists.is_some(), extent: Some(segment.extent()) }
 }

@@ -14,6 +14,8 @@ pub(crate) struct Replacement {
     /// The segments to be replaced, as they were when their rows were copied.
     pub(crate) old: Vec<Arc<SegmentView>>,
     pub(crate) new: Vec<Segment>,
+    /// For each of them the old segment whose place it takes.
+    pub(crate) places: Vec<u32>,
     /// For each old segment, where each of its rows is now; rows that were dead have [`NOWHERE`].
     pub(crate) moved: Vec<Vec<Slot>>,
     /// A new index, with the number of its file.
@@ -68,7 +70,7 @@ impl Writer {
     }
 
     fn try_replace(&mut self, replacement: Replacement) -> Result<()> {
-        let Replacement { old, mut new, moved, centroids } = replacement;
+        let Replacement { old, mut new, places, moved, centroids } = replacement;
         let old_ids: Vec<u32> = old.iter().map(|view| view.id).collect();
         let mut kills = self.late_deaths(&old, &moved);
         for segment in &mut new {
@@ -85,18 +87,25 @@ impl Writer {
             // Nobody has seen it yet: where that fails, it is deleted.
             Some(segment) => self.note(segment, &kills).map_err(|failure| failure.error)?,
             None => {
+                self.begin_writing()?;
                 let mut newest = self.segments.pop().ok_or(Error::Closed)?;
                 let noted = self.note(&mut newest, &kills);
                 self.segments.push(newest);
                 self.judge(noted)?;
             }
         }
-        let stay = self.segments.iter().filter(|segment| !old_ids.contains(&segment.id));
-        let all: Vec<ListedSegment> = new.iter().chain(stay).map(listed).collect();
+        let listed_new: Vec<(u32, ListedSegment)> = places.iter().copied().zip(new.iter().map(listed)).collect();
+        let mut all: Vec<ListedSegment> = Vec::new();
+        for segment in &self.segments {
+            all.extend(listed_new.iter().filter(|(place, _)| *place == segment.id).map(|(_, listed)| *listed));
+            all.extend((!old_ids.contains(&segment.id)).then(|| listed(segment)));
+        }
+        let order: Vec<u32> = all.iter().map(|listed| listed.id).collect();
         let number = centroids.as_ref().map(|centroids| centroids.number).or(self.manifest.centroids);
         self.write_manifest(all, number)?;
         self.segments.retain(|segment| !old_ids.contains(&segment.id));
-        self.segments.splice(0..0, new);
+        self.segments.append(&mut new);
+        self.segments.sort_by_key(|segment| order.iter().position(|id| *id == segment.id));
         let old_centroids = centroids.map(|centroids| self.centroids.replace(centroids));
         let shared = Arc::clone(&self.shared);
         self.publish_with(|index| {

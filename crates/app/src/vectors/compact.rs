@@ -1,0 +1,35 @@
+//! `panoply vectors compact`.
+
+use serde_json::json;
+
+use super::{counted, open, start};
+use crate::configuration::Format;
+use crate::configuration::vectors::CompactOptions;
+use crate::failure::Failure;
+use crate::screen::{Screen, bytes_text, spinner};
+
+/// Gives back the space of deleted records, and joins small segments.
+pub fn run(options: &CompactOptions, screen: &mut Screen) -> Result<(), Failure> {
+    let runtime = start()?;
+    let collection = open(&options.path, &runtime)?;
+    let before = collection.stats();
+    let waiting = spinner("compacting");
+    let done = collection.compact()?;
+    waiting.finish_and_clear();
+    let after = collection.stats();
+    match options.format {
+        Format::Json => screen.json(&json!({
+            "path": options.path,
+            "segments_replaced": done.segments,
+            "rows_reclaimed": done.rows_reclaimed,
+            "stored_bytes_before": before.stored_bytes,
+            "stored_bytes": after.stored_bytes,
+        })),
+        Format::Table => screen.prose(&format!(
+            "The space of {} is free again: {} before, {} now.",
+            counted(done.rows_reclaimed, "deleted record"),
+            bytes_text(before.stored_bytes),
+            bytes_text(after.stored_bytes)
+        )),
+    }
+}

@@ -1,0 +1,23 @@
+//! `panoply vectors count`.
+
+use serde_json::json;
+
+use super::{counted, open_to_read, start};
+use crate::configuration::Format;
+use crate::configuration::vectors::CountOptions;
+use crate::failure::Failure;
+use crate::screen::Screen;
+
+/// Counts records.
+pub fn run(options: &CountOptions, screen: &mut Screen) -> Result<(), Failure> {
+    let runtime = start()?;
+    let collection = open_to_read(&options.path, &runtime)?;
+    let records = match &options.filter {
+        Some(filter) => collection.count_where(filter)?,
+        None => collection.len(),
+    };
+    match options.format {
+        Format::Json => screen.json(&json!({"path": options.path, "records": records})),
+        Format::Table => screen.line(counted(records as u64, "record")),
+    }
+}

@@ -1,0 +1,43 @@
+//! `panoply vectors get`.
+
+use serde_json::json;
+
+use super::{open_to_read, start};
+use crate::configuration::Format;
+use crate::configuration::vectors::GetOptions;
+use crate::failure::Failure;
+use crate::screen::{Screen, shortened};
+
+/// Shows records. Those that are there are shown even if others are not, which is an error then.
+pub fn run(options: &GetOptions, screen: &mut Screen) -> Result<(), Failure> {
+    let runtime = start()?;
+    let collection = open_to_read(&options.path, &runtime)?;
+    let (mut entries, mut missing) = (Vec::new(), Vec::new());
+    for id in &options.ids {
+        match collection.get(id)? {
+            Some(entry) => entries.push(entry),
+            None => missing.push(id.as_str()),
+        }
+    }
+    if options.format == Format::Json {
+        let record = |entry: &panoply::vector::Entry| json!({"id": entry.id, "vector": entry.vector, "metadata": entry.metadata});
+        let records: Vec<_> = entries.iter().map(record).collect();
+        return screen.json(&json!({"records": records, "missing": missing}));
+    }
+    for entry in &entries {
+        let width = screen.width();
+        let vector: Vec<String> = entry.vector.iter().take(width).map(ToString::to_string).collect();
+        screen.line(screen.strong(&shortened(&entry.id, width)))?;
+        screen.line(shortened(&format!("  [{}]", vector.join(", ")), width))?;
+        if !entry.metadata.is_null() {
+            screen.line(shortened(&format!("  {}", entry.metadata), width))?;
+        }
+    }
+    match missing.is_empty() {
+        true => Ok(()),
+        false => {
+            screen.flush()?;
+            Err(Failure::Run(anyhow::anyhow!("there is no record {}", missing.join(", "))))
+        }
+    }
+}

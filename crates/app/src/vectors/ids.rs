@@ -1,0 +1,23 @@
+//! `panoply vectors ids`.
+
+use serde_json::json;
+
+use super::{open_to_read, start};
+use crate::configuration::Format;
+use crate::configuration::vectors::IdsOptions;
+use crate::failure::Failure;
+use crate::screen::Screen;
+
+/// Lists ids, one on each line.
+pub fn run(options: &IdsOptions, screen: &mut Screen) -> Result<(), Failure> {
+    let runtime = start()?;
+    let collection = open_to_read(&options.path, &runtime)?;
+    let ids = collection.ids(options.after.as_deref(), options.limit, options.filter.as_ref())?;
+    match options.format {
+        Format::Json => {
+            let next = ids.last().filter(|_| ids.len() == options.limit);
+            screen.json(&json!({"ids": ids, "next": next}))
+        }
+        Format::Table => ids.iter().try_for_each(|id| screen.line(id)),
+    }
+}

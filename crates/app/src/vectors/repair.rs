@@ -1,0 +1,61 @@
+//! `panoply vectors repair`.
+
+use panoply::vector::repair::Finding;
+use panoply::vector::{Collection, Repair};
+use serde_json::{Value, json};
+
+use super::{counted, grouped};
+use crate::configuration::Format;
+use crate::configuration::vectors::RepairOptions;
+use crate::failure::Failure;
+use crate::screen::Screen;
+
+/// Says what is damaged and what mending it loses; mends it where that is asked for.
+pub fn run(options: &RepairOptions, screen: &mut Screen) -> Result<(), Failure> {
+    let repair = Collection::repair(&options.path, options.apply)?;
+    match options.format {
+        Format::Json => screen.json(&document(&repair, options)),
+        Format::Table => print(&repair, options, screen),
+    }
+}
+
+fn document(repair: &Repair, options: &RepairOptions) -> Value {
+    let finding = |finding: &Finding| json!({"path": finding.path, "offset": finding.offset, "reason": finding.reason});
+    json!({
+        "path": options.path,
+        "damaged": !repair.findings.is_empty(),
+        "findings": repair.findings.iter().map(finding).collect::<Vec<_>>(),
+        "records": repair.records,
+        "rows_lost": repair.rows_lost,
+        "removals_lost": repair.removals_lost,
+        "index_lost": repair.index_lost,
+        "applied": repair.applied,
+    })
+}
+
+fn print(repair: &Repair, options: &RepairOptions, screen: &mut Screen) -> Result<(), Failure> {
+    if repair.findings.is_empty() {
+        return screen.prose(&format!("Nothing is damaged; {} are there.", counted(repair.records, "record")));
+    }
+    for Finding { path, offset, reason } in &repair.findings {
+        screen.prose(&format!("{}, byte {}: {reason}.", path.display(), grouped(*offset)))?;
+    }
+    screen.line("")?;
+    let (lost, stays) = (counted(repair.rows_lost, "row"), counted(repair.records, "record"));
+    let tense = if repair.applied { ("were", "is") } else { ("would be", "would be") };
+    let mut text = format!("{stays} {} kept, and {lost} lost.", tense.0);
+    if repair.removals_lost {
+        text += " Removals may be lost as well: records that were deleted may come back.";
+    }
+    if repair.index_lost {
+        text += &format!(" The index {} lost; `panoply vectors tune` builds it again.", tense.1);
+    }
+    screen.prose(&text)?;
+    match repair.applied {
+        true => screen.prose("The damaged files are kept, with .damaged behind their names."),
+        false => {
+            let path = options.path.display();
+            screen.prose(&format!("Nothing was changed; `panoply vectors repair {path} --apply` does it."))
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! `panoply vectors snapshot`.
+
+use serde_json::json;
+
+use super::{counted, open_to_read, start};
+use crate::configuration::Format;
+use crate::configuration::vectors::SnapshotOptions;
+use crate::failure::Failure;
+use crate::screen::Screen;
+
+/// Writes a copy into a new folder, also while somebody writes to the collection.
+pub fn run(options: &SnapshotOptions, screen: &mut Screen) -> Result<(), Failure> {
+    let runtime = start()?;
+    let collection = open_to_read(&options.path, &runtime)?;
+    collection.snapshot(&options.target)?;
+    let records = collection.len();
+    match options.format {
+        Format::Json => screen.json(&json!({"path": options.path, "target": options.target, "records": records})),
+        Format::Table => {
+            screen.prose(&format!("{} in {}.", counted(records as u64, "record"), options.target.display()))
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! `panoply vectors update`.
+
+use serde_json::json;
+
+use super::{open, start};
+use crate::configuration::Format;
+use crate::configuration::vectors::UpdateOptions;
+use crate::failure::Failure;
+use crate::screen::Screen;
+
+/// Replaces a record's metadata, or its vector, or both. What is not named stays as it is stored.
+pub fn run(options: &UpdateOptions, screen: &mut Screen) -> Result<(), Failure> {
+    let runtime = start()?;
+    let collection = open(&options.path, &runtime)?;
+    collection.update(&options.id, options.vector.as_deref(), options.metadata.clone())?;
+    match options.format {
+        Format::Json => screen.json(&json!({
+            "path": options.path,
+            "id": options.id,
+            "metadata": options.metadata.is_some(),
+            "vector": options.vector.is_some(),
+        })),
+        Format::Table => screen.prose(&format!("{} is updated.", options.id)),
+    }
+}

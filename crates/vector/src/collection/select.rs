@@ -1,0 +1,107 @@
+//! Records by their metadata and by their ids: counting, removing and listing them.
+
+use std::collections::BinaryHeap;
+
+use super::{Collection, Entry};
+use crate::error::Result;
+use crate::filter::Filter;
+use crate::search::{passes, passing};
+use crate::state::Snapshot;
+use crate::task::Task;
+
+/// A part of the records, in the order of their ids.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Page {
+    /// The records.
+    pub entries: Vec<Entry>,
+    /// The id after which the next page begins; `None` where this is the last.
+    pub next: Option<String>,
+}
+
+/// By metadata and by ids.
+impl Collection {
+    /// How many records pass a filter.
+    pub fn count_where(&self, filter: &Filter) -> Result<usize> {
+        let shared = &self.inner.shared;
+        shared.check_sound()?;
+        shared.check_filter(filter)?;
+        let count = |segment| passing(segment, Some(filter)).map_or(segment.count, |(_, count)| count) as usize;
+        Ok(shared.snapshot().segments.iter().map(|segment| count(segment.as_ref())).sum())
+    }
+
+    /// Removes the records that pass a filter, all at once, and tells how many there were.
+    pub fn remove_where(&self, filter: &Filter) -> Result<usize> {
+        self.inner.shared.check_filter(filter)?;
+        let filter = filter.clone();
+        self.inner.writer.run(move |writer| writer.remove_where(&filter)).wait()
+    }
+
+    /// [`Collection::remove_where`] as a task.
+    pub fn remove_where_async(&self, filter: &Filter) -> Task<usize> {
+        if let Err(error) = self.inner.shared.check_filter(filter) {
+            return Task::done(Err(error));
+        }
+        let filter = filter.clone();
+        self.inner.writer.try_run(move |writer| writer.remove_where(&filter))
+    }
+
+    /// The first ids behind `after`, in the order of their bytes, of the records that pass; at most `limit` of them. What is
+    /// inserted or removed between two calls moves no other id to another place.
+    pub fn ids(&self, after: Option<&str>, limit: usize, filter: Option<&Filter>) -> Result<Vec<String>> {
+        let snapshot = self.listed_snapshot(filter)?;
+        let found = first_ids(&snapshot, after, limit, filter);
+        Ok(found.into_iter().map(|(id, _, _)| id.to_owned()).collect())
+    }
+
+    /// The records of [`Collection::ids`].
+    pub fn page(&self, after: Option<&str>, limit: usize, filter: Option<&Filter>) -> Result<Page> {
+        let snapshot = self.listed_snapshot(filter)?;
+        let mut found = first_ids(&snapshot, after, limit.saturating_add(1), filter);
+        let more = found.len() > limit;
+        found.truncate(limit);
+        let entry = |(id, place, row): &(&str, usize, u32)| {
+            let segment = &snapshot.segments[*place];
+            Entry { id: (*id).to_owned(), vector: segment.vector(*row), metadata: segment.metadata(*row) }
+        };
+        let next = found.last().filter(|_| more).map(|(id, _, _)| (*id).to_owned());
+        Ok(Page { entries: found.iter().map(entry).collect(), next })
+    }
+
+    /// Makes room for so many more records, so that inserting them does not have to; where there is no memory for that it
+    /// fails, and nothing is changed.
+    pub fn reserve(&self, records: usize) -> Result<()> {
+        self.inner.writer.run(move |writer| writer.reserve(records)).wait()
+    }
+
+    fn listed_snapshot(&self, filter: Option<&Filter>) -> Result<std::sync::Arc<Snapshot>> {
+        let shared = &self.inner.shared;
+        shared.check_sound()?;
+        filter.map_or(Ok(()), |filter| shared.check_filter(filter))?;
+        Ok(shared.snapshot())
+    }
+}
+
+/// The smallest ids behind `after`, each with its segment's place and its row.
+fn first_ids<'a>(
+    snapshot: &'a Snapshot,
+    after: Option<&str>,
+    limit: usize,
+    filter: Option<&Filter>,
+) -> Vec<(&'a str, usize, u32)> {
+    // The largest of those so far is on top, and makes room for a smaller one.
+    let mut first: BinaryHeap<(&str, usize, u32)> = BinaryHeap::new();
+    for (place, segment) in snapshot.segments.iter().enumerate() {
+        let passing = passing(segment, filter);
+        for row in (0..segment.count).filter(|row| passes(&passing, *row)) {
+            let id = segment.id_of(row);
+            let fits = first.len() < limit || first.peek().is_some_and(|(largest, _, _)| id < *largest);
+            if limit > 0 && fits && after.is_none_or(|after| id > after) {
+                if first.len() == limit {
+                    first.pop();
+                }
+                first.push((id, place, row));
+            }
+        }
+    }
+    first.into_sorted_vec()
+}

@@ -1,6 +1,6 @@
-//! The backends of this build. The only place that looks at the features.
+//! The backends of this build, and those that the program registered. The only place that looks at the features.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use panoply_core::{Absence, Api, Backend};
 
@@ -11,18 +11,30 @@ pub(crate) struct Known {
     pub(crate) backend: Result<Arc<dyn Backend>, Absence>,
 }
 
-/// The APIs that Panoply has code for, whether or not this build has it.
+/// Backends from outside, in the order in which they were registered.
+static REGISTERED: Mutex<Vec<Arc<dyn Backend>>> = Mutex::new(Vec::new());
+
+/// Adds a backend from outside to every runtime that this process builds from now on, as if it were one of Panoply's own.
+/// [`Builder::backend`](crate::Builder::backend) adds one to a single runtime.
+pub fn register(backend: Arc<dyn Backend>) {
+    REGISTERED.lock().unwrap_or_else(PoisonError::into_inner).push(backend);
+}
+
+/// The APIs that Panoply has code for, whether or not this build has it, and those that were registered.
 pub fn apis() -> Vec<Api> {
     known().into_iter().map(|known| known.api).collect()
 }
 
 /// Every API that Panoply has code for. Where several devices suit an op equally well, the earlier is taken.
 pub(crate) fn known() -> Vec<Known> {
-    vec![
+    let mut known = vec![
         Known { api: Api::CPU, backend: cpu() },
         Known { api: Api::CUDA, backend: cuda() },
         Known { api: Api::WGPU, backend: wgpu() },
-    ]
+    ];
+    let registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    known.extend(registered.into_iter().map(|backend| Known { api: backend.api(), backend: Ok(backend) }));
+    known
 }
 
 #[cfg(feature = "cpu")]

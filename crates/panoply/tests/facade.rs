@@ -43,3 +43,25 @@ fn the_runtime_is_shared_between_threads() {
     fn assert_shared<T: Send + Sync>() {}
     assert_shared::<Runtime>();
 }
+
+/// Everything that a backend answers reaches the router through the façade's choice of devices, also that one device reads
+/// another's memory by itself.
+#[test]
+fn devices_that_reach_each_other_are_read_without_a_detour_over_the_host() {
+    let emulated = match panoply_c_gpu::EmulatedBackend::new() {
+        Ok(backend) => backend.devices(2),
+        Err(absence) => return println!("skipped: {absence}"),
+    };
+    let builder = Runtime::builder().only([]).backend(std::sync::Arc::new(emulated));
+    let selection = panoply::Selection { power: Some(panoply::Power::High), ..panoply::Selection::default() };
+    let runtime = builder.selection(selection).without_profile().build().unwrap();
+    let ids: Vec<DeviceId> = runtime.devices().map(|device| device.id).collect();
+    let [first, second] = ids[..] else { panic!("two devices: {ids:?}") };
+    let numbers = Tensor::from_vec((0..24_u8).map(f32::from).collect(), [4, 6]).unwrap();
+    let there = runtime.run_with(Transpose::new(&numbers), RunOptions::require(first)).wait().unwrap();
+    let outcome = runtime.run_with(Map::neg(&there), RunOptions::require(second)).with_report().wait().unwrap();
+    assert_eq!(outcome.report.device, second);
+    assert_eq!(outcome.report.bytes_moved, 24 * 4, "once, from one device to the other");
+    let host = runtime.run(Transfer::to_host(&outcome.output)).wait().unwrap();
+    assert_eq!(host.as_slice::<f32>().unwrap()[..3], [0.0, -6.0, -12.0]);
+}

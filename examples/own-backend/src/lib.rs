@@ -2,7 +2,7 @@
 //!
 //! It stands for any accelerator that you have a driver for. The "driver" here is a thread with a queue in and a queue out,
 //! which is how most hardware looks from above: `submit` puts work into the one, `poll` takes answers from the other, and
-//! neither waits. The device runs one op of Panoply's own, `Sort` of u32, and brings along one that Panoply does not know,
+//! neither waits. The device runs one op of Panoply's own, `Sort` of f32, and brings along one that Panoply does not know,
 //! [`CountBytes`], with a [counter](OpenCounter) that lives on the device.
 
 use std::collections::VecDeque;
@@ -102,7 +102,7 @@ impl Backend for AbacusBackend {
 
     fn supports(&self, _device: &DeviceInfo, op: &Op) -> Support {
         match op {
-            Op::Compute(ComputeOp::Sort(op)) if op.input.dtype() == DType::U32 => match Work::sort(op) {
+            Op::Compute(ComputeOp::Sort(op)) if op.input.dtype() == DType::F32 => match Work::sort(op) {
                 Some(_) => Support::Yes,
                 None => Support::No("it sorts contiguous lines along the last axis".to_owned()),
             },
@@ -125,7 +125,7 @@ impl Backend for AbacusBackend {
 /// What the device understands.
 enum Work {
     /// Sorts lines of this length.
-    Sort { values: Vec<u32>, line: usize, falls: bool },
+    Sort { values: Vec<f32>, line: usize, falls: bool },
     /// An answer that the engine has already; it keeps its place in the queue.
     Known(Result<Value>),
 }
@@ -133,7 +133,7 @@ enum Work {
 impl Work {
     fn sort(op: &Sort) -> Option<Work> {
         let last = op.axis + 1 == op.input.shape().rank();
-        let values = op.input.as_slice::<u32>().ok().filter(|_| last)?.to_vec();
+        let values = op.input.as_slice::<f32>().ok().filter(|_| last)?.to_vec();
         Some(Work::Sort { values, line: op.input.shape()[op.axis].max(1), falls: op.falls })
     }
 }
@@ -144,12 +144,10 @@ fn drive(inbox: &Receiver<(Vec<usize>, Work)>, outbox: &Sender<Result<Value>>) {
         let answer = match work {
             Work::Known(answer) => answer,
             Work::Sort { mut values, line, falls } => {
-                for line in values.chunks_mut(line) {
-                    line.sort_unstable();
-                    if falls {
-                        line.reverse();
-                    }
-                }
+                // NaN is larger than every number.
+                let rising = |a: &f32, b: &f32| a.partial_cmp(b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()));
+                let order = |a: &f32, b: &f32| if falls { rising(b, a) } else { rising(a, b) };
+                values.chunks_mut(line).for_each(|line| line.sort_by(order));
                 Tensor::from_vec(values, shape).map(Value::Tensor)
             }
         };

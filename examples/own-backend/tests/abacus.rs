@@ -28,10 +28,10 @@ fn it_is_listed_and_examined_beside_the_others() {
     let runtime = runtime();
     assert!(runtime.devices().any(|device| device.id == DEVICE));
     assert!(runtime.backends().iter().any(|backend| backend.api == ABACUS && backend.devices.is_ok()));
-    let numbers = Tensor::from_vec((0..5000_u32).rev().collect(), [5000]).unwrap();
+    let numbers = Tensor::from_vec((0..5000_u16).rev().map(f32::from).collect(), [5000]).unwrap();
     let outcome = runtime.run_with(Sort::new(&numbers), RunOptions::require(DEVICE)).with_report().wait().unwrap();
     assert_eq!(outcome.report.device, DEVICE);
-    assert_eq!(outcome.output.as_slice::<u32>().unwrap()[..3], [0, 1, 2]);
+    assert_eq!(outcome.output.as_slice::<f32>().unwrap()[..3], [0.0, 1.0, 2.0]);
     let worker = runtime.workers().into_iter().find(|worker| worker.device == DEVICE).unwrap();
     assert_eq!((worker.counters.completed, worker.counters.failed), (1, 0));
     assert_eq!(worker.health.vitals.temperature_celsius, Some(21.0));
@@ -40,7 +40,7 @@ fn it_is_listed_and_examined_beside_the_others() {
 #[test]
 fn the_router_learns_about_it_and_takes_part_of_the_work_there() {
     let runtime = runtime();
-    let numbers = Tensor::from_vec((0..20_000_u32).rev().collect(), [20_000]).unwrap();
+    let numbers = Tensor::from_vec((0..20_000_u16).rev().map(f32::from).collect(), [20_000]).unwrap();
     let pending: Vec<_> = (0..300).map(|_| runtime.run(Sort::new(&numbers)).with_report()).collect();
     let devices: Vec<DeviceId> = pending.into_iter().map(|op| op.wait().unwrap().report.device).collect();
     assert!(devices.contains(&DEVICE), "{devices:?}");
@@ -58,4 +58,19 @@ fn its_own_ops_and_objects_work_through_the_runtime() {
         let sums = runtime.run(CountBytes { counter: counter.clone(), message }).wait().unwrap();
         assert_eq!(sums.as_slice::<u32>().unwrap()[usize::from(b'a')], 2 * round);
     }
+}
+
+/// The command, with the abacus in it: what it printed.
+fn command(arguments: &[&str]) -> String {
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_panoply-abacus")).args(arguments).output().unwrap();
+    let (out, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{arguments:?}: {out}{errors}");
+    out.into_owned()
+}
+
+#[test]
+fn the_command_lists_it_explains_it_and_measures_it() {
+    assert!(command(&["devices"]).contains("Example abacus"));
+    let measured = command(&["bench", "sort", "--api", "abacus", "--full", "--json", "--seconds", "0.05"]);
+    assert!(measured.contains("abacus:0"), "{measured}");
 }

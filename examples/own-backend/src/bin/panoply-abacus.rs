@@ -1,0 +1,8 @@
+//! The `panoply` command with the abacus beside the devices that it knows: `panoply-abacus devices`, `panoply-abacus bench`.
+
+use std::sync::Arc;
+
+fn main() -> std::process::ExitCode {
+    panoply::register(Arc::new(own_backend::AbacusBackend));
+    panoply_app::main()
+}

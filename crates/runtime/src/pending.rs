@@ -49,7 +49,8 @@ const SMALL_OP_BYTES_MAX: usize = 32 << 10;
 /// How long a caller spins for what a GPU with memory of its own computes: as long as a wake-up, which takes some tens of
 /// microseconds, is a good part of it.
 const GPU_SPIN_US_MAX: u64 = 1000;
-/// One caller for so many CPUs may spin for that long at a time; the others spin briefly and park.
+/// One caller for so many CPUs may spin for that long at a time, and only while no more ops than that are under way on the
+/// device; the others spin briefly and park. Among many callers, those who spin would keep CPUs from those who are woken.
 const CPUS_PER_PATIENT: usize = 4;
 
 /// For how long a caller spins for an op with so much input. The caller of a larger one on the CPU would only take a core from
@@ -177,14 +178,16 @@ impl Sent {
     fn wait(&mut self) -> OpAnswer {
         let limit = self.deadline.as_ref().map(|deadline| deadline.at);
         let briefly_us = self.spin_us_max.min(SPIN_US_MAX);
-        if self.spin_us_max > briefly_us
-            && !self.receiver.spin(briefly_us)
+        let done = self.receiver.spin(briefly_us);
+        if !done
+            && self.spin_us_max > briefly_us
+            && self.lane.under_way() <= Patience::places() as u64
             && let Some(_patience) = Patience::take()
         {
             let left = limit.map(|limit| limit.saturating_duration_since(Instant::now()).as_micros() as u64);
             self.receiver.spin(left.map_or(self.spin_us_max, |left_us| left_us.min(self.spin_us_max)));
         }
-        match self.receiver.wait_for(limit, briefly_us) {
+        match self.receiver.wait_for(limit, 0) {
             Ok(answer) => answer.unwrap_or(Err(Error::ShuttingDown)),
             Err(TimedOut) => Err(self.too_late()),
         }
@@ -239,9 +242,14 @@ struct Patience {
 impl Patience {
     fn take() -> Option<Patience> {
         static TAKEN: AtomicUsize = AtomicUsize::new(0);
-        static MOST: OnceLock<usize> = OnceLock::new();
+        Patience::take_one_of(&TAKEN, Patience::places())
+    }
+
+    /// How many there are.
+    fn places() -> usize {
+        static PLACES: OnceLock<usize> = OnceLock::new();
         let cpus = || std::thread::available_parallelism().map_or(1, usize::from);
-        Patience::take_one_of(&TAKEN, *MOST.get_or_init(|| (cpus() / CPUS_PER_PATIENT).max(1)))
+        *PLACES.get_or_init(|| (cpus() / CPUS_PER_PATIENT).max(1))
     }
 
     fn take_one_of(taken: &'static AtomicUsize, most: usize) -> Option<Patience> {

@@ -283,6 +283,14 @@ impl Lane {
         self.normal.waiting() + self.urgent.waiting() + self.patient.waiting()
     }
 
+    /// Ops that were accepted and have not ended, about.
+    pub(crate) fn under_way(&self) -> u64 {
+        let counts = &self.counts;
+        let ended = [&counts.completed, &counts.failed, &counts.cancelled, &counts.moved];
+        let ended: u64 = ended.iter().map(|counter| counter.load(Ordering::Relaxed)).sum();
+        counts.accepted.load(Ordering::Relaxed).saturating_sub(ended)
+    }
+
     /// Whether everything that was accepted has ended.
     pub(crate) fn is_quiet(&self) -> bool {
         let counts = &self.counts;

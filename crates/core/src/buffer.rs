@@ -3,7 +3,7 @@
 //! A host buffer is made once, written through [`HostBufferMut`] while it has a single owner, and never changes after
 //! that. It is either an allocation of its own, a block from a pool that takes it back, or memory that the caller owns
 //! and lends without a copy. A device buffer is a handle: its bytes are reached only by the worker that owns the
-//! device, and dropping the last handle sends the allocation home (see [`crate::lease`]).
+//! device, and dropping the last handle returns the allocation to its owner (see [`crate::lease`]).
 //!
 //! Sizes come from callers, so memory that is not there is [`Error::OutOfMemory`], never an abort.
 
@@ -287,7 +287,7 @@ pub struct DeviceAllocation {
     pub len_bytes: usize,
 }
 
-/// A handle to bytes in a device's memory. Dropping the last one sends the allocation home.
+/// A handle to bytes in a device's memory. Dropping the last one returns the allocation to its owner.
 #[derive(Clone)]
 pub struct DeviceBuffer(Arc<Lease<DeviceAllocation>>);
 

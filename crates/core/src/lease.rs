@@ -1,12 +1,12 @@
-//! Values on loan: whoever drops a lease sends the value home to its owner, without a lock and without allocating.
+//! Values on loan: dropping a lease returns the value to its owner, without a lock and without allocating.
 //!
 //! Device memory and pooled host memory belong to one worker, but handles to them travel to any thread. The rules:
 //!
 //! 1. A [`Lease`] owns a node that was allocated when the value was lent. Dropping the lease pushes that node onto its
-//!    home's list: one compare-and-swap, no allocation, never blocking. So the list is bounded by what was lent.
+//!    owner's list of returns: one compare-and-swap, no allocation, never blocking. So the list is bounded by what was lent.
 //! 2. Only the owner takes nodes off, and always the whole list at once with one swap; so there is no ABA problem.
-//! 3. When the owner is gone the home is closed, and a lease that comes back late drops its value there and then. A
-//!    node pushed while the home was being closed is dropped with the home, when the last lease has let go of it.
+//! 3. When the owner ([`Home`]) is dropped the list is closed, and a lease that is dropped later drops its value itself. A
+//!    node pushed while the list was being closed is dropped with the list, by the last lease.
 
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
@@ -18,7 +18,7 @@ pub struct Home<T: Send> {
     returns: Arc<Returns<T>>,
 }
 
-/// A value on loan. Dropping it sends the value home.
+/// A value on loan. Dropping it returns the value to its owner.
 pub struct Lease<T: Send> {
     node: ManuallyDrop<Box<Node<T>>>,
     returns: Arc<Returns<T>>,
@@ -35,7 +35,7 @@ struct Node<T> {
 }
 
 impl<T: Send> Home<T> {
-    /// A home that has lent nothing yet.
+    /// An owner that has lent nothing yet.
     pub fn new() -> Home<T> {
         let head = AtomicPtr::new(std::ptr::null_mut());
         Home { returns: Arc::new(Returns { head, closed: AtomicBool::new(false) }) }
@@ -47,7 +47,7 @@ impl<T: Send> Home<T> {
         Lease { node, returns: self.returns.clone() }
     }
 
-    /// Hands every value that has come home to `receive`, the last returned first.
+    /// Hands every returned value to `receive`, the last returned first.
     pub fn take_back(&self, mut receive: impl FnMut(T)) {
         if self.returns.head.load(Ordering::Relaxed).is_null() {
             return;

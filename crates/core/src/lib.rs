@@ -1,6 +1,6 @@
 //! The vocabulary of Panoply: what a device, a tensor, an op, an engine and an outcome are.
 //!
-//! Everything else stands on this crate, and it stands on nothing but element types and error derivation: no threads,
+//! Every other crate depends on this one, which depends on nothing but element types and error derivation: no threads,
 //! no I/O, no vendor library, no wire format. Modules in reading order:
 //!
 //! * [`dtype`], [`shape`], [`lease`], [`buffer`], [`pool`], [`tensor`], [`bytes`]: data;

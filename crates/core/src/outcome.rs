@@ -66,7 +66,7 @@ pub struct Alternative {
     pub device: DeviceId,
     /// What was expected of it; `None` where it could not take the op at all.
     pub prediction: Option<Prediction>,
-    /// Whether the expectation stands on ops that were measured there.
+    /// Whether the expectation was learned from ops that ran there.
     pub measured: bool,
     /// What became of it.
     pub verdict: Verdict,

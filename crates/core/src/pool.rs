@@ -1,7 +1,7 @@
 //! Size-classed pools: memory that is given back is kept for the next request of its class.
 //!
 //! The logic is the same for host memory, pinned host memory and device memory; a [`Source`] makes and frees the actual
-//! blocks. A pool belongs to one worker. What it lends travels as a [`Lease`] to any thread and comes home by itself.
+//! blocks. A pool belongs to one worker. What it lends travels as a [`Lease`] to any thread and returns when that is dropped.
 //! When a pool has warmed up, the hot path asks the source for nothing.
 
 use crate::backend::MemoryStats;
@@ -22,7 +22,7 @@ pub trait Source {
     /// A new block of at least this many bytes; its contents are initialised.
     fn allocate(&mut self, bytes: usize) -> Result<Self::Block>;
 
-    /// Frees a block that came home. A block that comes home after its pool is gone is only dropped.
+    /// Frees a block that was returned. A block that is returned after its pool is gone is only dropped.
     fn release(&mut self, block: Self::Block) {
         drop(block);
     }
@@ -122,7 +122,7 @@ impl<S: Source> Pool<S> {
         }
     }
 
-    /// Takes back what has come home; beyond the cap it is freed at once.
+    /// Takes back what was returned; beyond the cap it is freed at once.
     fn collect(&mut self) {
         let Pool { source, home, free, stats, cached_bytes_max } = self;
         home.take_back(|Pooled { mut block, class, is_secret }| {

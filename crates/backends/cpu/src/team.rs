@@ -2,7 +2,7 @@
 //!
 //! The engine's worker thread owns the team and takes part in every job. The rules:
 //!
-//! 1. A job is a closure and a number of tasks. Whoever is free claims the next task index from one counter, so a slow
+//! 1. A job is a closure and a number of tasks. An idle thread claims the next task index from one counter, so a slow
 //!    or pre-empted thread costs at most one task's time.
 //! 2. `gate` holds the job's number, an OPEN bit and the count of helpers inside. A helper enters by adding one while
 //!    OPEN is set; the owner clears OPEN when no task is left and then waits only for the helpers that are inside. A

@@ -24,7 +24,7 @@ impl VirtualMemory {
         VirtualMemory { device, control, home: Home::new(), blocks: HashMap::new(), live_bytes: 0 }
     }
 
-    /// Frees what has come home.
+    /// Frees what was returned.
     pub(super) fn collect(&mut self) {
         let VirtualMemory { home, blocks, live_bytes, control, .. } = self;
         home.take_back(|allocation| {

@@ -92,7 +92,7 @@ impl Expr {
             }
         }
         let mut base = base.unwrap_or_default();
-        // Operands that live in the base let go of it, so that an arena nobody else holds grows in place.
+        // Operands in the base drop their reference to it, so that an arena without other references grows in place.
         let mut others: [Option<Arc<Arena>>; N] = [const { None }; N];
         for (place, operand) in operands.into_iter().enumerate() {
             roots[place] = operand.root;

@@ -17,7 +17,7 @@ pub struct Program {
 #[derive(Clone)]
 enum Handle {
     Counted(Arc<Inner>),
-    /// Without a counter, which would travel between the cores of those who ask and those who compute.
+    /// Without a reference count, whose cache line would move between the cores of callers and workers.
     Static(&'static Inner),
 }
 

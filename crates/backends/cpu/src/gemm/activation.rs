@@ -56,7 +56,7 @@ pub(super) fn activate_f64(x: f64, activation: Activation) -> f64 {
     }
 }
 
-/// `x * gate`, where a gate of zero closes also for minus infinity.
+/// `x * gate`; zero where the gate is zero, also for an infinite `x`.
 #[inline(always)]
 fn times_or_zero(x: f32, gate: f32) -> f32 {
     if gate == 0.0 { 0.0 } else { x * gate }

@@ -8,7 +8,7 @@
 //! The whole product is one job of the team, so threads meet only here:
 //!
 //! 1. Tasks are numbered stage by stage: first the packing of a stage, then its blocks. The team hands them out in
-//!    order, so a task that waits only for lower numbers waits for tasks that somebody is already running.
+//!    order, so a task that waits only for lower numbers waits for tasks that a thread is already running.
 //! 2. Packing stage `s` waits until the blocks of `s - 2` are done: there are two pack buffers.
 //! 3. A block of stage `s` waits until the packing of `s` is done, and until its rows are done in stage `s - 1`: both
 //!    may add to the same sums, always in this order, so that the result does not depend on who was faster.

@@ -5,7 +5,7 @@
 //! only here:
 //!
 //! 1. Tasks are numbered stage by stage: first the packing of a stage, then its blocks. The team hands them out in
-//!    order, so a task that waits only for lower numbers waits for tasks that somebody is already running.
+//!    order, so a task that waits only for lower numbers waits for tasks that a thread is already running.
 //! 2. Packing stage `s` waits until the packing of `s - 1` and the blocks of `s - 2` are done: pack buffers come in
 //!    pairs, and the blocks of `s - 1` may still be reading the other half.
 //! 3. A block of stage `s` waits until the packing of `s` and the blocks of `s - 1` are done. So both counters only

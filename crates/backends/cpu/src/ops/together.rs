@@ -145,7 +145,7 @@ fn spread_whole(items: &[Item], left: &[usize], threads: usize) -> Vec<usize> {
     if region.len() < 2 || time_ns < REGION_NS_MIN { Vec::new() } else { region }
 }
 
-/// One parallel region: whoever is free takes the next op.
+/// One parallel region: each idle thread takes the next op.
 fn side_by_side(
     items: &[Item],
     region: &[usize],
@@ -245,7 +245,7 @@ fn search_joined(ops: &[&Search], context: &mut Context) -> Result<Vec<Value>> {
     for op in ops {
         let shape = op.output_shape()?;
         let end = begin + shape.elements();
-        // Copied: a caller that keeps its few neighbours shall not keep everybody's.
+        // Copied, so that a caller that keeps its own hits does not keep the hits of the whole batch in memory.
         let mut own_ids = context.output::<u32>(shape)?;
         own_ids.copy_from_slice(&ids[begin..end]);
         let mut own_scores = context.output::<f32>(shape)?;

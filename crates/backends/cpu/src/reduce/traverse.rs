@@ -181,7 +181,7 @@ fn fold_lanes<T: Element, F: Fold<T>, const WIDTH: usize>(row: &[T]) -> F::Total
     for run in row.chunks(WIDTH * BLOCK_STEPS) {
         let mut block = [F::EMPTY; WIDTH];
         let (steps, rest) = run.as_chunks::<WIDTH>();
-        // Four steps at a time: the lanes live in memory, and each visit to them should be worth its while.
+        // Four steps at a time, since the lanes live in memory: each load and store of a lane serves four elements.
         let (fours, singles) = steps.as_chunks::<4>();
         for [a, b, c, d] in fours {
             for lane in 0..WIDTH {

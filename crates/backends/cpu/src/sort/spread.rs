@@ -126,7 +126,8 @@ impl<W: Word> Buckets<W> {
         let mut prefixes = sample.iter().map(|word| usize::from(buckets.prefix(*word))).peekable();
         let mut table = Box::new([0; 1 << PREFIX_BITS]);
         for (prefix, bucket) in table.iter_mut().enumerate() {
-            // The middle of the prefix's own share decides, so that a crowded prefix does not drag its neighbours in.
+            // A prefix goes to the bucket of its median word, so that one with many words does not pull the next
+            // prefixes into its bucket.
             let before = seen;
             while prefixes.next_if(|next| *next <= prefix).is_some() {
                 seen += 1;

@@ -27,7 +27,7 @@ macro_rules! unrolled {
 /// Vectors that the network in registers sorts at most.
 const NETWORK_VECTORS: usize = 16;
 
-/// Sorts `words`; after `splits_left` partitions in a row it gives up on luck and lets the standard library finish.
+/// Sorts `words`; after `splits_left` partitions (the pivots were bad) the standard library sorts the rest.
 ///
 /// # Safety
 /// The CPU must have AVX-512 F, BW, DQ and VL, BMI1, BMI2 and POPCNT.

@@ -1,7 +1,7 @@
 //! Search: every pair of element types and every metric; empty, one and prime counts, more neighbours than rows, filters,
 //! given norms, views, ties, NaN, infinities and zero vectors.
 //!
-//! Ids are compared like scores, so a case must not hang on how scores that are almost equal are rounded: either the rows
+//! Ids are compared like scores, so a case must not depend on how nearly equal scores are rounded: either the rows
 //! are few and random, or all scores are exact.
 
 use panoply_core::DType;

@@ -86,7 +86,7 @@ impl ConvShape {
                 let got = format!("{} with dilation {}", shape.kernel[axis], dilation[axis]);
                 return Err(Error::invalid("conv2d kernel", expected, got));
             }
-            // A longer step than the image changes nothing, and this one can be multiplied without fear.
+            // A stride beyond the image changes nothing, and one that is cut to it can be multiplied without overflow.
             shape.stride[axis] = stride[axis].min(padded.max(1));
         }
         Shape::new(input)?;

@@ -25,6 +25,7 @@ pub fn check(name: &str, text: &str, files: &[String], commands: &Commands, repo
         }
         for word in span.split_whitespace() {
             let word = word.trim_matches(['"', '\'', '@', ',', ';', ':', '(', ')']);
+            let word = word.trim_start_matches("../");
             if is_path(word, files) && !exists(word, files) {
                 report.fail("document-path", name, line, format!("`{word}` does not exist"));
             }
@@ -109,7 +110,7 @@ mod tests {
                 .is_empty()
         );
         assert!(
-            wrong("`add/f32/64` `Fft/Ifft` `panoply.toml` `/etc/x.rs` `target/bundle/` `a::b` `i8/u8` `lib.rs`")
+            wrong("`../../core/src/lib.rs` `add/f32/64` `Fft/Ifft` `panoply.toml` `/etc/x.rs` `target/bundle/` `a::b` `i8/u8` `lib.rs`")
                 .is_empty()
         );
         assert!(wrong("```sh\npython3 docs/peers/join.py ours.jsonl > out.jsonl # see x.py\n```\n").is_empty());

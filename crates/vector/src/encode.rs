@@ -340,6 +340,22 @@ fn encode_entry(encoded: &mut Encoded, id: &str, metadata: &Value) -> Result<()>
     Ok(())
 }
 
+/// Refuses metadata that is nested too deeply, and takes it apart: dropping it level by level would overflow the stack.
+pub(crate) fn expect_shallow(id: &str, metadata: Value) -> Result<Value> {
+    if is_shallow(&metadata, METADATA_DEPTH_MAX) {
+        return Ok(metadata);
+    }
+    let mut waiting = vec![metadata];
+    while let Some(value) = waiting.pop() {
+        match value {
+            Value::Array(values) => waiting.extend(values),
+            Value::Object(fields) => waiting.extend(fields.into_values()),
+            _ => {}
+        }
+    }
+    Err(Error::invalid("metadata", format!("at most {METADATA_DEPTH_MAX} levels"), id))
+}
+
 fn is_shallow(value: &Value, depth_left: usize) -> bool {
     match value {
         Value::Object(fields) => depth_left > 0 && fields.values().all(|value| is_shallow(value, depth_left - 1)),

@@ -498,3 +498,27 @@ fn a_waker_that_panics_does_not_harm_others() {
     assert_eq!(collection.search_async(&[1.0, 0.0], &SearchOptions::new(1)).wait().unwrap().hits.len(), 1);
     collection.insert("after", &[1.0, 1.0], Value::Null).unwrap();
 }
+
+/// Metadata of 200,000 levels was refused, and dropping it then overflowed the stack.
+#[test]
+fn metadata_of_any_depth_is_refused_in_peace() {
+    let collection = in_memory(2, Metric::Dot);
+    collection.insert("a", &[1.0, 1.0], Value::Null).unwrap();
+    let deep = || {
+        let mut value = json!(1);
+        for level in 0..200_000 {
+            let object = level % 2 == 0;
+            value = if object {
+                Value::Object([("a".to_owned(), value)].into_iter().collect())
+            } else {
+                vec![value].into()
+            };
+        }
+        Value::Object([("deep".to_owned(), value)].into_iter().collect())
+    };
+    let is_refused = |done: Result<(), Error>| matches!(done, Err(Error::InvalidArgument { what: "metadata", .. }));
+    assert!(is_refused(collection.insert("b", &[1.0, 1.0], deep())));
+    assert!(is_refused(collection.upsert_async("b", &[1.0, 1.0], deep()).wait()));
+    assert!(is_refused(collection.update("a", None, Some(deep()))));
+    assert_eq!(collection.len(), 1);
+}

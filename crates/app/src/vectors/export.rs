@@ -142,7 +142,10 @@ impl Partial {
         let mut name = target.file_name().map_or_else(OsString::new, ToOwned::to_owned);
         name.push(format!(".{}.partial", std::process::id()));
         let path = target.with_file_name(name);
-        File::create(&path).with_context(|| format!("{} cannot be written", target.display()))?;
+        // What is there under that name is left over from a process that was killed, or a link that leads elsewhere.
+        let _ = std::fs::remove_file(&path);
+        let made = File::options().write(true).create_new(true).open(&path);
+        made.with_context(|| format!("{} cannot be written", target.display()))?;
         Ok(Partial { target: target.to_owned(), path, completed: false })
     }
 

@@ -26,7 +26,7 @@ impl Collection {
 
     /// [`Collection::insert`] as a task.
     pub fn insert_async(&self, id: &str, vector: &[f32], metadata: Value) -> Task<()> {
-        self.put(PutMode::Insert, &[id], vector, &[metadata], false)
+        self.put_one(PutMode::Insert, id, vector, metadata, false)
     }
 
     /// [`Collection::insert_many`] as a task.
@@ -36,7 +36,7 @@ impl Collection {
 
     /// [`Collection::upsert`] as a task.
     pub fn upsert_async(&self, id: &str, vector: &[f32], metadata: Value) -> Task<()> {
-        self.put(PutMode::Upsert, &[id], vector, &[metadata], false)
+        self.put_one(PutMode::Upsert, id, vector, metadata, false)
     }
 
     /// [`Collection::upsert_many`] as a task.

@@ -39,7 +39,7 @@ use panoply_core::DeviceId;
 use serde_json::Value;
 
 use crate::compact::{Compaction, Compactor};
-use crate::encode::encode;
+use crate::encode::{encode, expect_shallow};
 use crate::error::{Error, Result};
 use crate::folder::{Folder, write_manifest_to};
 use crate::ivf::{Centroids, IndexOptions, IndexReport, kmeans, tune};
@@ -190,7 +190,7 @@ impl Collection {
 impl Collection {
     /// Adds a record. Its id must be new; its metadata is an object, or null for none.
     pub fn insert(&self, id: &str, vector: &[f32], metadata: Value) -> Result<()> {
-        self.put(PutMode::Insert, &[id], vector, &[metadata], true).wait()
+        self.put_one(PutMode::Insert, id, vector, metadata, true).wait()
     }
 
     /// Adds records, all or none: their vectors one after the other, and either no metadata or one for each.
@@ -200,7 +200,7 @@ impl Collection {
 
     /// Adds a record, or replaces the one with the same id.
     pub fn upsert(&self, id: &str, vector: &[f32], metadata: Value) -> Result<()> {
-        self.put(PutMode::Upsert, &[id], vector, &[metadata], true).wait()
+        self.put_one(PutMode::Upsert, id, vector, metadata, true).wait()
     }
 
     /// Adds or replaces records, all or none; the arguments are those of [`Collection::insert_many`].
@@ -228,6 +228,13 @@ impl Collection {
         self.inner.writer.run(|writer| writer.clear()).wait()
     }
 
+    fn put_one(&self, mode: PutMode, id: &str, vector: &[f32], metadata: Value, may_wait: bool) -> Task<()> {
+        match expect_shallow(id, metadata) {
+            Ok(metadata) => self.put(mode, &[id], vector, &[metadata], may_wait),
+            Err(error) => Task::done(Err(error)),
+        }
+    }
+
     fn put<I: AsRef<str>>(
         &self,
         mode: PutMode,
@@ -245,6 +252,10 @@ impl Collection {
 
     fn change(&self, id: &str, vector: Option<&[f32]>, metadata: Option<Value>, may_wait: bool) -> Task<()> {
         let shared = &self.inner.shared;
+        let metadata = match metadata.map(|metadata| expect_shallow(id, metadata)).transpose() {
+            Ok(metadata) => metadata,
+            Err(error) => return Task::done(Err(error)),
+        };
         let (hash, id, vector) = (shared.hash(id), id.to_owned(), vector.map(<[f32]>::to_vec));
         self.inner.writer.write(Change::Update { id, hash, vector, metadata }, may_wait, |_| ())
     }

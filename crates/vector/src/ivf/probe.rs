@@ -20,18 +20,22 @@ use crate::segment::SegmentView;
 impl Batch<'_> {
     /// Starts a search of the `nprobe` nearest lists of each query; segments that are not in lists are searched whole.
     pub(crate) fn start_probes(&mut self, options: &SearchOptions, nprobe: usize) -> Result<()> {
-        let all = self.query_tensor(None)?;
         let Some(centroids) = self.snapshot.centroids.clone() else {
             return self.start_all(options);
         };
         let nprobe = nprobe.clamp(1, centroids.count());
-        let lists = match self.count {
-            1 if centroids.points.elements() <= DIRECT_ELEMENTS_MAX => self.nearest_lists(&centroids, nprobe)?,
-            _ => self.search_lists(&centroids, nprobe, &all)?,
-        };
-        if self.count == 1 && self.probe_directly(&lists, options)? {
+        let alone = self.count == 1 && centroids.points.elements() <= DIRECT_ELEMENTS_MAX;
+        let known = alone.then(|| self.nearest_lists(&centroids, nprobe)).transpose()?;
+        if let Some(lists) = &known
+            && self.probe_directly(lists, options)?
+        {
             return Ok(());
         }
+        let all = self.query_tensor(None)?;
+        let lists = match known {
+            Some(lists) => lists,
+            None => self.search_lists(&centroids, nprobe, &all)?,
+        };
         let askers = askers(&lists, nprobe);
         for place in 0..self.snapshot.segments.len() {
             let segment = Arc::clone(&self.snapshot.segments[place]);

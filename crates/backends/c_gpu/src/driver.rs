@@ -88,7 +88,8 @@ pub struct Properties {
     pub shared_bytes_max: u32,
     /// Lanes of a warp: 32, or 64.
     pub warp_lanes: u32,
-    /// Whether kernels may find addresses in memory: tables of pointers, for many ops in one launch.
+    /// Whether kernels may find addresses in memory: tables of pointers, for many ops in one launch, and those of a map that is
+    /// interpreted. Without it ops run one by one, and maps have a limited number of nodes, which the backend's `supports` says.
     pub pointers: bool,
     /// Whether warps of 32 multiply tiles of 16 × 8, and copies to the block's memory go on by themselves: the prelude's `multiply_…`,
     /// `load_matrices`, `copy_async_16` and `gate`. Without it, kernels of plain arithmetic do the same.

@@ -11,6 +11,9 @@ use crate::quirks;
 /// Lines of the compiler's complaint that are repeated.
 const MESSAGE_LINES_MAX: usize = 12;
 
+/// The first version that surely takes `--minimal`.
+const MINIMAL_SINCE: (c_int, c_int) = (13, 0);
+
 /// NVRTC for one architecture, behind one driver.
 pub struct Nvrtc {
     capability: u32,
@@ -52,7 +55,11 @@ impl Compiler for Nvrtc {
         let text = CString::new(source).map_err(|_| "its text has a zero byte".to_owned())?;
         let program = result::create_program(&text, None).map_err(|error| error.to_string())?;
         let (target, binary) = target(self.capability);
-        let options = [target, "--std=c++17".to_owned(), "--disable-warnings".to_owned()];
+        let mut options = vec![target, "--std=c++17".to_owned(), "--disable-warnings".to_owned()];
+        if version() >= MINIMAL_SINCE {
+            // The same code, without reading declarations that no kernel uses: a fifth of a short kernel's time.
+            options.push("--minimal".to_owned());
+        }
         // SAFETY: the program was just created and is destroyed below.
         let compiled = unsafe { result::compile_program(program, &options) };
         let image = match compiled {

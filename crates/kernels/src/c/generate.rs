@@ -84,7 +84,7 @@ pub struct MapKernel {
 
 /// A program's kernel. `types` are the program's for the form's dtypes.
 pub fn map_kernel(program: &Program, types: &Types, form: &MapForm<'_>) -> MapKernel {
-    let mut compute = Compute { text: String::new(), types, constants: Vec::new() };
+    let mut compute = Compute { text: String::new(), types, names: Vec::new(), constants: Vec::new() };
     // Writing into a string does not fail.
     let _ = compute.write(program, form.dtypes);
     let Compute { text: compute, constants, .. } = compute;
@@ -156,6 +156,8 @@ const PLAIN_EXPONENTS: [f64; 5] = [2.0, 3.0, 0.5, -0.5, -1.0];
 struct Compute<'a> {
     text: String,
     types: &'a Types,
+    /// The number of each node's variable. Constants are not counted: whether two of them are one node must not show in the text.
+    names: Vec<usize>,
     constants: Vec<u64>,
 }
 
@@ -171,9 +173,12 @@ impl Compute<'_> {
 {
 ",
         );
+        let mut variables = 0;
         for (id, node) in program.nodes().iter().enumerate() {
+            self.names.push(variables);
             if let Value::Typed(dtype) = self.types.values()[id] {
                 self.node(id, *node, dtype)?;
+                variables += 1;
             }
         }
         let last = program.nodes().len() - 1;
@@ -194,13 +199,13 @@ impl Compute<'_> {
             DType::U8 => "(u32)(u8)",
             _ => "",
         };
-        write!(self.text, "    {} v{id} = ", carrier(dtype))?;
+        write!(self.text, "    {} v{} = ", carrier(dtype), self.names[id])?;
         match node {
             Node::Input(index) => write!(self.text, "x{index}")?,
             Node::Const(constant) => self.constant(constant.value(), dtype)?,
             Node::Cast(_, a) => match self.types.values()[a as usize] {
-                Value::Typed(from) if from == dtype => write!(self.text, "v{a}")?,
-                Value::Typed(from) => write!(self.text, "cast_{}_{dtype}(v{a})", carrier(from))?,
+                Value::Typed(from) if from == dtype => write!(self.text, "v{}", self.names[a as usize])?,
+                Value::Typed(from) => write!(self.text, "cast_{}_{dtype}(v{})", carrier(from), self.names[a as usize])?,
                 Value::Constant(value) => {
                     write!(self.text, "cast_f64_{dtype}(")?;
                     self.constant(value, DType::F64)?;
@@ -233,7 +238,7 @@ impl Compute<'_> {
     /// A node where it is used: its variable, or the constant that it is, rounded to the dtype beside it.
     fn operand(&mut self, id: u32, dtype: DType) -> std::fmt::Result {
         match self.types.values()[id as usize] {
-            Value::Typed(_) => write!(self.text, "v{id}"),
+            Value::Typed(_) => write!(self.text, "v{}", self.names[id as usize]),
             Value::Constant(value) => self.constant(value, dtype),
         }
     }
@@ -466,6 +471,7 @@ mod tests {
         assert_eq!(one.text, other.text);
         assert_eq!(one.constants, [3.0_f32, -0.5].map(|value| u64::from(value.to_bits())));
         assert_ne!(one.constants, other.constants);
+        assert_eq!(one.text, of(2.0, 2.0).text, "one node or two");
         // More than fit into the arguments are read from memory.
         let many = |first: f64| kernel(&(0..40).fold(Expr::input(0), |sum, i| sum * (first + f64::from(i)) + 1.0));
         assert!(many(2.0).text.contains("GLOBAL const u64 *RESTRICT constants,"));

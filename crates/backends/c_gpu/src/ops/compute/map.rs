@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use panoply_core::expr::{INPUTS_MAX, Program};
 use panoply_core::op::compute::Map;
-use panoply_core::{DType, Result, Tensor, Value};
+use panoply_core::{DType, Error, Result, Tensor, Value};
 use panoply_kernels::c::generate::{
     ARGUMENT_CONSTANTS_MAX, Access, GENERATED_NODES_MAX, MAP_BLOCK_THREADS, MapForm, MapKernel, Reach, map_kernel,
 };
@@ -313,6 +313,11 @@ fn interpret(
     target: Address,
     context: &mut Context,
 ) -> Result<()> {
+    if !context.driver.properties().pointers {
+        let reason =
+            format!("an expression has at most {GENERATED_NODES_MAX} nodes where kernels find no addresses in memory");
+        return Err(Error::Unsupported { op: "map", reason });
+    }
     inputs.flatten(context)?;
     let elements = inputs.axes.elements();
     let mut maps = std::mem::take(&mut context.maps);

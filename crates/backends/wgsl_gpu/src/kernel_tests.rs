@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use panoply_conformance::cases;
-use panoply_core::op::compute::Transfer;
+use panoply_core::op::compute::{Metric, Reduction, ScanKind, Transfer};
 use panoply_core::{
     Api, DType, DeviceId, DeviceInfo, DeviceKind, Engine, ErrorKind, Item, Op, Operation, Result, Tensor,
 };
@@ -253,7 +253,6 @@ fn every_kernel_of_the_suite_is_valid_and_becomes_spirv() {
 
 /// Kernels of forms that the suite's sizes do not reach.
 fn forms() -> Vec<Kernel> {
-    use panoply_core::op::compute::{Metric, Reduction, ScanKind};
     let mut kernels = Vec::new();
     let four_bytes = [DType::F32, DType::I32, DType::U32];
     let dtypes = [DType::F32, DType::F16, DType::BF16, DType::I32, DType::U32, DType::I8, DType::U8];
@@ -284,6 +283,18 @@ fn forms() -> Vec<Kernel> {
             }
         }
     }
+    kernels.extend(forms_of_searches());
+    kernels.extend(forms_of_rows());
+    for lanes in [8, 16, 32] {
+        for step in [RadixStep::Count, RadixStep::Scatter { positions: true, first: false }] {
+            kernels.push(Kernel::Radix(RadixKernel { lanes, step }));
+        }
+    }
+    kernels
+}
+
+fn forms_of_searches() -> Vec<Kernel> {
+    let mut kernels = Vec::new();
     for metric in [Metric::Dot, Metric::Euclidean, Metric::Cosine] {
         for (filtered, load) in [(false, Load::Single), (true, Load::AlongInner), (false, Load::AlongOuter)] {
             for tile in LARGE_TILES {
@@ -314,11 +325,6 @@ fn forms() -> Vec<Kernel> {
             RowForm::Subgroup { chunks: 3, lanes: 32 },
         ] {
             kernels.push(Kernel::Rows(RowKernel { dtype: DType::F32, op, form }));
-        }
-    }
-    for lanes in [8, 16, 32] {
-        for step in [RadixStep::Count, RadixStep::Scatter { positions: true, first: false }] {
-            kernels.push(Kernel::Radix(RadixKernel { lanes, step }));
         }
     }
     kernels

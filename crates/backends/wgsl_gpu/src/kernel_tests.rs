@@ -312,6 +312,11 @@ fn forms_of_searches() -> Vec<Kernel> {
             }
         }
     }
+    kernels
+}
+
+fn forms_of_rows() -> Vec<Kernel> {
+    let mut kernels = Vec::new();
     let rows =
         [RowOp::Softmax { log: false }, RowOp::Softmax { log: true }].into_iter().chain(
             [(false, true, true), (true, true, false), (false, false, false)]

@@ -21,7 +21,7 @@ const LAYERS: [(&str, &[&str]); 13] = [
 ];
 
 /// Folders among the backends that are no backend, but what several of them share: layers of their own.
-const SHARED_BY_BACKENDS: [&str; 1] = ["c_gpu"];
+const SHARED_BY_BACKENDS: [&str; 2] = ["c_gpu", "wgsl_gpu"];
 
 /// Crates that belong to programs: a library has typed errors and leaves the command line alone.
 const PROGRAMS_ONLY: [&str; 2] = ["anyhow", "clap"];

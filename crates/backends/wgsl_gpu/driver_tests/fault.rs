@@ -25,7 +25,7 @@ fn first_device(backend: &TestBackend) -> Option<DeviceInfo> {
 }
 
 fn open(backend: &TestBackend, device: &DeviceInfo) -> TestEngine {
-    open_engine(&backend, device, &OpenOptions::default()).unwrap()
+    open_engine(backend, device, &OpenOptions::default()).unwrap()
 }
 
 fn submit(engine: &mut TestEngine, op: impl Operation, token: u64) {

@@ -23,7 +23,7 @@ const WAIT_MAX: Duration = Duration::from_secs(60);
 /// An engine on the first adapter, or nothing where there is none; then the test says that it is skipped.
 fn engine_of(backend: &TestBackend) -> Option<TestEngine> {
     match backend.discover() {
-        Ok(devices) => Some(open_engine(&backend, &devices[0], &OpenOptions::default()).unwrap()),
+        Ok(devices) => Some(open_engine(backend, &devices[0], &OpenOptions::default()).unwrap()),
         Err(absence) => {
             eprintln!("skipped: {absence}");
             None

@@ -9,14 +9,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use panoply_conformance::cases;
-use panoply_core::op::compute::Transfer;
-use panoply_core::{Api, DeviceId, DeviceInfo, DeviceKind, Engine, ErrorKind, Item, Op, Operation, Result, Tensor};
+use panoply_core::op::compute::{Metric, Reduction, ScanKind, Transfer};
+use panoply_core::{
+    Api, DType, DeviceId, DeviceInfo, DeviceKind, Engine, ErrorKind, Item, Op, Operation, Result, Tensor,
+};
 use panoply_kernels::warm::Warm;
+use panoply_kernels::wgsl::{
+    Kernel, ListKernel, Load, RadixKernel, RadixStep, ReduceForm, ReduceKernel, RowForm, RowKernel, RowOp, ScanForm,
+    ScanKernel, SearchKernel, with_immediates,
+};
 
 use crate::driver::{Bound, Direction, Fence, KernelText, Params, Place, Transfers};
 use crate::engine::{GpuEngine, Opening};
 use crate::fault::Faults;
 use crate::profile::Profile;
+use crate::tuning::LARGE_TILES;
 use crate::{Commands, Driver, Staging, ops};
 
 /// Texts with what came of them, shared by several devices.
@@ -241,6 +248,101 @@ fn every_kernel_of_the_suite_is_valid_and_becomes_spirv() {
     assert!(checked.values().all(Result::is_ok) && checked.len() > 500, "{} kernels", checked.len());
     if let Some(folder) = std::env::var_os("PANOPLY_KERNELS_OUT") {
         write_out(&checked, folder.as_ref());
+    }
+}
+
+/// Kernels of forms that the suite's sizes do not reach.
+fn forms() -> Vec<Kernel> {
+    let mut kernels = Vec::new();
+    let four_bytes = [DType::F32, DType::I32, DType::U32];
+    let dtypes = [DType::F32, DType::F16, DType::BF16, DType::I32, DType::U32, DType::I8, DType::U8];
+    for reduction in
+        [Reduction::Sum, Reduction::Mean, Reduction::Max, Reduction::Min, Reduction::ArgMax, Reduction::ArgMin]
+    {
+        for (from_partial, to_partial) in [(false, false), (false, true), (true, false), (true, true)] {
+            let kernel = |dtype, form| ReduceKernel { dtype, reduction, form, from_partial, to_partial };
+            for dtype in dtypes {
+                kernels.extend(
+                    [ReduceForm::Serial, ReduceForm::Cooperative].map(|form| kernel(dtype, form)).map(Kernel::Reduce),
+                );
+            }
+            if !from_partial {
+                kernels.extend(four_bytes.map(|dtype| Kernel::Reduce(kernel(dtype, ReduceForm::Vector))));
+            }
+        }
+    }
+    for kind in [ScanKind::Sum, ScanKind::Product, ScanKind::Max, ScanKind::Min] {
+        for form in [ScanForm::Serial, ScanForm::Chunks, ScanForm::Total, ScanForm::Carries] {
+            for (carried, vector) in [(false, false), (true, false), (false, true), (true, true)] {
+                let vector = vector && form != ScanForm::Serial;
+                let by_subgroup = matches!(kind, ScanKind::Sum | ScanKind::Product) && form != ScanForm::Serial;
+                for lanes in [None, Some(8), Some(32)].into_iter().take(if by_subgroup { 3 } else { 1 }) {
+                    let kernel = |dtype| Kernel::Scan(ScanKernel { dtype, kind, form, carried, vector, lanes });
+                    if vector { kernels.extend(four_bytes.map(kernel)) } else { kernels.extend(dtypes.map(kernel)) }
+                }
+            }
+        }
+    }
+    kernels.extend(forms_of_searches());
+    kernels.extend(forms_of_rows());
+    for lanes in [8, 16, 32] {
+        for step in [RadixStep::Count, RadixStep::Scatter { positions: true, first: false }] {
+            kernels.push(Kernel::Radix(RadixKernel { lanes, step }));
+        }
+    }
+    kernels
+}
+
+fn forms_of_searches() -> Vec<Kernel> {
+    let mut kernels = Vec::new();
+    for metric in [Metric::Dot, Metric::Euclidean, Metric::Cosine] {
+        for (filtered, load) in [(false, Load::Single), (true, Load::AlongInner), (false, Load::AlongOuter)] {
+            for tile in LARGE_TILES {
+                kernels.push(Kernel::List(ListKernel { load_a: load, load_b: load, metric, filtered, tile }));
+            }
+        }
+        for (dtype, aligned_to) in [(DType::F32, 4), (DType::F16, 8), (DType::BF16, 4), (DType::I8, 4), (DType::F16, 1)]
+        {
+            for (filtered, norms_given, last) in [(true, false, false), (false, true, true)] {
+                for listed in [false, true] {
+                    let mut kernel = SearchKernel::new(dtype, metric, filtered, norms_given, aligned_to, last);
+                    kernel.listed = listed;
+                    kernels.push(Kernel::Search(kernel));
+                }
+            }
+        }
+    }
+    kernels
+}
+
+fn forms_of_rows() -> Vec<Kernel> {
+    let mut kernels = Vec::new();
+    let rows =
+        [RowOp::Softmax { log: false }, RowOp::Softmax { log: true }].into_iter().chain(
+            [(false, true, true), (true, true, false), (false, false, false)]
+                .map(|(rms, weight, bias)| RowOp::LayerNorm { rms, weight, bias }),
+        );
+    for op in rows {
+        for form in [
+            RowForm::Serial,
+            RowForm::Cooperative,
+            RowForm::Cached { chunks: 8 },
+            RowForm::Subgroup { chunks: 3, lanes: 32 },
+        ] {
+            kernels.push(Kernel::Rows(RowKernel { dtype: DType::F32, op, form }));
+        }
+    }
+    kernels
+}
+
+#[test]
+fn forms_that_the_suite_does_not_reach_are_valid_too() {
+    let forms = forms();
+    assert!(forms.len() > 400, "{}", forms.len());
+    for kernel in forms {
+        let source = kernel.source();
+        let source = with_immediates(&source, 64).map_or(source.clone(), |(source, _)| source);
+        assert_eq!(check(&source).err(), None, "{kernel:?}");
     }
 }
 

@@ -48,7 +48,7 @@ fn join(a: Kept, b: Kept) -> Kept {
   return a;
 //# end
 }
-fn start() -> Kept { return $START; }
+fn nothing() -> Kept { return $START; }
 fn finish(a: Kept) -> $OUT { return $FINISH; }
 //# if FROM_PARTIAL
 fn take(i: u32, place: u32) -> Kept { return source[i]; }
@@ -81,7 +81,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   let c = r % p.chunks;
   let o = r / p.chunks;
   let end = min(p.axis, (c + 1u) * p.chunk);
-  var a = start();
+  var a = nothing();
   for (var k = c * p.chunk; k < end; k = k + 1u) {
     a = join(a, take(p.o + (o * p.axis + k) * p.inner + i, k));
   }
@@ -95,7 +95,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   let i = line % p.inner;
   let o = line / p.inner;
   let end = min(p.axis, (c + 1u) * p.chunk);
-  var a = start();
+  var a = nothing();
   for (var k = c * p.chunk + lid; k < end; k = k + 256u) {
     a = join(a, take(p.o + (o * p.axis + k) * p.inner + i, k));
   }
@@ -107,10 +107,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   let line = group / p.chunks;
   let start = (p.o + line * p.axis) / 4u;
   let end = p.axis / 4u;
-  var a = start();
-  var a1 = start();
-  var a2 = start();
-  var a3 = start();
+  var a = nothing();
+  var a1 = nothing();
+  var a2 = nothing();
+  var a3 = nothing();
   // Neighbouring workgroups read neighbouring vectors, so that all of them sweep over memory together.
   for (var k = c * 1024u + lid; k < end; k = k + p.chunks * 1024u) {
     let x0 = source[start + k];

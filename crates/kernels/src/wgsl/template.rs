@@ -149,7 +149,7 @@ impl Template {
             };
             match self.value(name) {
                 // A value may have values in it.
-                Some(value) if value.contains('$') => self.fill(&value.to_owned(), out),
+                Some(value) if value.contains('$') => self.fill(value, out),
                 Some(value) => out.push_str(value),
                 // What nobody set stays, and does not compile.
                 None => out.push_str(&format!("$[{name}]")),

@@ -76,7 +76,7 @@ impl Plan {
         context: &mut Context<D>,
     ) -> Result<()> {
         let [_, _, queries] = search.sizes();
-        let (query_norms, row_norms) = search.lengths(context)?;
+        let [query_norms, row_norms] = search.lengths(context)?;
         for first in (0..queries).step_by(self.turn) {
             let count = self.turn.min(queries - first);
             // Results begin where windows do: a turn's are a multiple of their step.

@@ -147,7 +147,7 @@ impl<D: Driver> Searching<D> {
 
     fn by_products(&self, ids: &Operand<D>, scores: &Operand<D>, context: &mut Context<D>) -> Result<()> {
         let [rows, dim, queries] = self.sizes();
-        let (query_norms, row_norms) = self.lengths(context)?;
+        let [query_norms, row_norms] = self.lengths(context)?;
         let binding = context.profile.binding_bytes_max as usize;
         let limit = SCORES_MAX.min(binding / 4) / queries;
         // As many rows as are seen at once, as f32 as well.
@@ -179,7 +179,7 @@ impl<D: Driver> Searching<D> {
     /// For a k larger than a select keeps: all scores of some queries at a time, sorted.
     fn by_sorting(&self, ids: &Operand<D>, scores: &Operand<D>, context: &mut Context<D>) -> Result<()> {
         let [rows, dim, queries] = self.sizes();
-        let (query_norms, row_norms) = self.lengths(context)?;
+        let [query_norms, row_norms] = self.lengths(context)?;
         let at_once = (SCORES_MAX.min(context.profile.binding_bytes_max as usize / 4) / rows).clamp(1, queries);
         let seen = (context.profile.binding_bytes_max as usize - WINDOW_STEP_BYTES) / (dim * 4).max(1) / 4 * 4;
         let filtered = self.filter.is_some();
@@ -210,15 +210,15 @@ impl<D: Driver> Searching<D> {
     }
 
     /// The lengths of queries and rows, where the metric needs them.
-    pub(super) fn lengths(&self, context: &mut Context<D>) -> Result<(Option<Operand<D>>, Option<Operand<D>>)> {
+    pub(super) fn lengths(&self, context: &mut Context<D>) -> Result<[Option<Operand<D>>; 2]> {
         if self.metric != Metric::Cosine {
-            return Ok((None, None));
+            return Ok([None, None]);
         }
         let rows = match &self.row_norms {
             Some(given) => given.clone(),
             None => norms(&self.rows, context)?,
         };
-        Ok((Some(norms(&self.queries, context)?), Some(rows)))
+        Ok([Some(norms(&self.queries, context)?), Some(rows)])
     }
 
     /// The products (or squared differences) of some queries and some rows, added up.

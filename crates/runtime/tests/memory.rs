@@ -7,7 +7,7 @@ mod support;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll};
+use std::task::Context;
 use std::time::{Duration, Instant};
 
 use panoply_conformance::virtual_device::{Fault, Script, VirtualBackend, VirtualControl};
@@ -139,7 +139,7 @@ fn callers_that_give_up_on_a_full_queue_take_their_ops_along() {
     eventually("the books are closed", || counters().accepted == counters().completed + counters().cancelled);
     assert!(counters().cancelled >= CALLERS);
     let mut last = Box::pin(runtime.run(Transpose::new(&input())));
-    while let Poll::Pending = last.as_mut().poll(&mut Context::from_waker(&waker)) {
+    while last.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
         std::thread::yield_now();
     }
 }

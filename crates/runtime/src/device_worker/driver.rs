@@ -257,8 +257,8 @@ impl Driver {
             let (backend, lane, options, clock) = (&self.backend, &self.lane, &self.options, &self.clock);
             inside(&self.generation, now, || {
                 let mut engine = backend.open(&lane.info, options)?;
-                lane.objects.make_again(engine.as_mut(), clock.as_ref(), lane.limits.op_time_max)?;
-                Ok(engine)
+                let objects = lane.objects.make_again(engine.as_mut(), clock.as_ref(), lane.limits.op_time_max)?;
+                Ok((engine, objects))
             })
         };
         let opened = match opened {
@@ -267,8 +267,11 @@ impl Driver {
             Err(Interrupted::Replaced) => return Step::Exit,
         };
         match opened {
-            Ok(engine) => {
+            Ok((engine, objects)) => {
                 self.engine = Some(engine);
+                if let Err(error) = objects.take_effect() {
+                    return self.lose_engine(now, error);
+                }
                 if std::mem::replace(&mut self.reopen.opened_before, true) {
                     self.lane.counts.reopened.fetch_add(1, Ordering::Relaxed);
                 }

@@ -19,8 +19,8 @@ use panoply_core::cpu_set::CpuSet;
 use panoply_core::error::panic_message;
 
 use super::driver::{Driver, Generation, Opener, Step};
-use super::{Lane, OpTicket, WorkerState};
 use crate::foreign::{contain, discard};
+use crate::lane::{Lane, OpTicket, WorkerState};
 use crate::placement::affinity::{pin_current, sleep_precisely};
 use crate::threads::{self, Owner};
 
@@ -357,8 +357,8 @@ fn drive(mut driver: Driver) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{lane, ticket};
     use super::*;
+    use crate::lane::tests::{lane, ticket};
     use panoply_core::Backend;
     use panoply_core::clock::SystemClock;
     use std::task::{Context, Poll, Waker};

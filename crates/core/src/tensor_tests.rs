@@ -10,6 +10,31 @@ fn counting(dims: &[usize]) -> Tensor {
 }
 
 #[test]
+fn a_view_far_larger_than_its_buffer_is_out_of_memory_when_it_is_copied() {
+    let one = Tensor::scalar(1.0_f32).unwrap();
+    let wide = one.broadcast_to([1 << 20, 1 << 35]).unwrap();
+    assert!(matches!(wide.to_vec::<f32>(), Err(Error::OutOfMemory { .. })));
+    assert!(matches!(wide.contiguous(), Err(Error::OutOfMemory { .. })));
+    assert!(matches!(Tensor::zeros(DType::F64, [1 << 50]), Err(Error::OutOfMemory { .. })));
+    let empty = one.broadcast_to([0, 1 << 40]).unwrap();
+    assert_eq!(empty.to_vec::<f32>().unwrap(), []);
+}
+
+#[test]
+fn a_stride_of_an_axis_that_has_one_element_means_nothing_however_long_it_is() {
+    let buffer = Buffer::Host(HostBuffer::from_owner::<i32, _>(vec![5, 6, 7, 8]));
+    for stride in [isize::MAX, isize::MIN, -1] {
+        let (shape, strides) = (Shape::new([1, 2, 1, 2]).unwrap(), Strides::new([stride, 1, stride, 2]).unwrap());
+        let view = Tensor::from_parts(DType::I32, shape, strides, 0, buffer.clone()).unwrap();
+        assert_eq!(view.to_vec::<i32>().unwrap(), [5, 7, 6, 8]);
+        assert_eq!(view.contiguous().unwrap().to_vec::<i32>().unwrap(), [5, 7, 6, 8]);
+        let part = view.slice(1, 1, 2).unwrap().slice_step(0, 0, 1, usize::MAX).unwrap();
+        assert_eq!(part.to_vec::<i32>().unwrap(), [6, 8]);
+        assert_eq!(view.slice(0, 1, 1).unwrap().to_vec::<i32>().unwrap(), []);
+    }
+}
+
+#[test]
 fn views_share_the_buffer_and_agree_with_index_arithmetic() {
     let tensor = counting(&[2, 3, 4]);
     let turned = tensor.permute(&[2, 0, 1]).unwrap();

@@ -27,7 +27,13 @@ impl<Q, A> FlightTable<Q, A> {
 
     /// Puts a ticket into a free entry.
     pub(crate) fn put(&self, index: usize, ticket: Ticket<Q, A>) {
-        self.tickets[index].store(ticket.into_raw(), Ordering::Release);
+        let raw = ticket.into_raw();
+        // The model checker lets a swap pass a plain store that it has not read, and loses what was stored; the language does
+        // not: a swap that comes later, by whatever order, reads it.
+        #[cfg(loom)]
+        self.tickets[index].swap(raw, Ordering::AcqRel);
+        #[cfg(not(loom))]
+        self.tickets[index].store(raw, Ordering::Release);
     }
 
     /// Takes the ticket of an entry out, if it is there.

@@ -5,8 +5,10 @@
 //! * [`runtime`]: what a program holds: it finds devices, starts their workers, takes ops.
 //! * [`pending`]: the futures it hands out. They need no executor; `.wait()` blocks.
 //! * [`options`]: a caller's wishes for one op.
-//! * [`router`]: picks the device for an op, from what it has learned.
+//! * [`router`]: picks the lane for an op.
 //! * [`device_worker`]: one thread and one engine per device, and how every op gets exactly one outcome.
+//! * `lane`: what those two, callers and the relay share of one device.
+//! * `learned`: what was learned about one device; `metrics`: what its worker counts.
 //! * [`batcher`]: joins ops that can run as one.
 //! * [`health`]: which devices are fit for work.
 //! * `relay`: sends ops on when their device fails them, or their data is elsewhere.
@@ -16,6 +18,17 @@
 //! * `queue`, `sleeper`, `slot`: the three lock-free parts that everything above is made of, and `uneven_fence`, which
 //!   makes waking cheap; `tenure` and `flight_table`, by which a stuck driver is replaced.
 //! * `foreign`: how code that is not ours is called.
+//!
+//! Modules know those below them, and none above:
+//!
+//! ```text
+//! runtime, pending, telemetry
+//! relay
+//! router          device_worker
+//! lane
+//! options   batcher   health   learned   metrics
+//! slot, queue, sleeper, wakes, tenure, flight_table, threads, foreign, time
+//! ```
 //!
 //! The crate knows no backend: they are handed in as `dyn Backend`.
 #![allow(unsafe_code)] // The lock-free queue, slot, sleeper and table of flights, and the scheduler's system calls.
@@ -32,7 +45,11 @@ mod foreign;
 #[cfg(not(loom))]
 pub mod health;
 #[cfg(not(loom))]
-mod later;
+mod lane;
+#[cfg(not(loom))]
+mod learned;
+#[cfg(not(loom))]
+mod metrics;
 #[cfg(not(loom))]
 pub mod options;
 #[cfg(not(loom))]
@@ -63,6 +80,8 @@ pub mod telemetry;
 mod tenure;
 #[cfg(not(loom))]
 mod threads;
+#[cfg(not(loom))]
+mod time;
 mod uneven_fence;
 mod wakes;
 #[cfg(not(loom))]

@@ -1,10 +1,8 @@
-//! A caller's wishes for one op, and what they mean for the devices that exist.
+//! A caller's wishes for one op. What they mean for the devices that exist is the router's to say.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use panoply_core::{DeviceId, Error, Result};
-
-use crate::router::LaneList;
 
 /// A caller's wishes for one op. Everything is optional; what is left out is the runtime's choice.
 ///
@@ -166,44 +164,11 @@ impl Wishes {
             deadline: None,
         }
     }
-
-    /// What the options mean here, or which two of them cannot both be fulfilled.
-    pub(crate) fn of(options: &RunOptions, lanes: &LaneList, policy: FallbackPolicy, now: Instant) -> Result<Wishes> {
-        let mut wishes = Wishes {
-            goal: options.goal,
-            policy: options.fallback.unwrap_or(policy),
-            priority: options.priority,
-            explain: options.explain,
-            to_host: options.to_host,
-            deadline: options.deadline,
-            ..Wishes::none(policy)
-        };
-        if let Some(deadline) = options.deadline
-            && now > deadline
-        {
-            return Err(Error::DeadlineExceeded { late_by: now - deadline });
-        }
-        for device in &options.forbid {
-            wishes.allowed &= !lanes.mask_of(*device)?;
-        }
-        if let Some(device) = options.prefer {
-            wishes.prefer = Some(lanes.mask_of(device)?.trailing_zeros() as u8);
-        }
-        if let Some(device) = options.device {
-            wishes.allowed = lanes.mask_of(device)?;
-            wishes.pinned = true;
-        }
-        options.check()?;
-        // A pinned op has nowhere else to go; only trying again is left.
-        if wishes.pinned && !matches!(wishes.policy, FallbackPolicy::Retry { .. }) {
-            wishes.policy = FallbackPolicy::None;
-        }
-        Ok(wishes)
-    }
 }
 
 impl RunOptions {
-    fn check(&self) -> Result<()> {
+    /// Which two wishes cannot both be fulfilled, if there are two.
+    pub(crate) fn check(&self) -> Result<()> {
         let against = |first: String, second: String| Err(Error::Contradiction { first, second });
         let forbidden = |device: &DeviceId| self.forbid.contains(device);
         if let Some(device) = self.device.filter(forbidden) {
@@ -225,9 +190,4 @@ impl RunOptions {
             _ => Ok(()),
         }
     }
-}
-
-/// A duration in whole nanoseconds.
-pub(crate) fn nanoseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use panoply_core::{DeviceKind, Error, Outcome, Result, Value};
 
-use crate::device_worker::{Lane, OpAnswer, OpReceiver, OpTicket, PlaceInLine};
+use crate::lane::{Lane, OpAnswer, OpReceiver, OpTicket, PlaceInLine};
 use crate::runtime::{Alarm, Timers};
 use crate::sleeper::SPIN_US_MAX;
 use crate::slot::TimedOut;

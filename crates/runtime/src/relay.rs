@@ -12,23 +12,20 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use panoply_core::clock::Clock;
-use panoply_core::{DeviceId, Error, Result};
+use panoply_core::{Error, Result};
 
-use crate::device_worker::OpTicket;
 use crate::foreign::{contain, discard};
+use crate::lane::inlet::RELAY_DEPTH_MAX;
+use crate::lane::{Inlet, OpTicket};
 use crate::options::FallbackPolicy;
-use crate::queue::{PushError, Queue};
 use crate::router::{Router, balance};
-use crate::sleeper::Sleeper;
 use crate::threads::Owner;
 
-/// How many tickets may wait for the relay, and as many again in its hands.
-pub(crate) const RELAY_DEPTH_MAX: usize = 8192;
 /// How soon the relay looks again for room in a full lane.
 const ROOM_LOOK_EVERY: Duration = Duration::from_micros(200);
 
@@ -36,21 +33,6 @@ const ROOM_LOOK_EVERY: Duration = Duration::from_micros(200);
 const BALANCE_EVERY: Duration = Duration::from_millis(1);
 /// After looks in vain it waits twice as long each time, up to so often: ops that insist on their device stay where they are.
 const DOUBLINGS_MAX: u32 = 4;
-/// A lane with less than this to do, as predicted, is not worth relieving.
-pub(crate) const BACKLOG_NS_MIN: u64 = 200_000;
-
-/// Where workers put ops that go elsewhere.
-pub(crate) struct Inlet {
-    queue: Queue<OpTicket>,
-    sleeper: Sleeper,
-    count: AtomicUsize,
-    /// How many lanes there are; one alone has nobody to give ops to.
-    lanes: AtomicUsize,
-    /// Some lane has more to do than a moment's work.
-    uneven: AtomicBool,
-    /// A worker ran out of work while it was so.
-    idle: AtomicBool,
-}
 
 /// What the relay wants next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,76 +58,6 @@ pub(crate) struct Relay {
     next_balance: Instant,
     /// Looks in a row that found nothing for idle lanes to do.
     in_vain: u32,
-}
-
-impl Inlet {
-    pub(crate) fn new() -> Inlet {
-        Inlet {
-            queue: Queue::new(RELAY_DEPTH_MAX),
-            sleeper: Sleeper::new(),
-            count: AtomicUsize::new(0),
-            lanes: AtomicUsize::new(0),
-            uneven: AtomicBool::new(false),
-            idle: AtomicBool::new(false),
-        }
-    }
-
-    /// Counts the lanes that use this inlet.
-    pub(crate) fn expect_lane(&self, number: u8) {
-        self.lanes.fetch_max(usize::from(number) + 1, Ordering::Relaxed);
-    }
-
-    /// Has the relay look after a lane that got an op while it had so much to do. On the path of every op this is one
-    /// comparison.
-    pub(crate) fn note_backlog(&self, backlog_ns: u64) {
-        let uneven = backlog_ns > BACKLOG_NS_MIN && self.lanes.load(Ordering::Relaxed) > 1;
-        if uneven && !self.uneven.load(Ordering::Relaxed) {
-            self.uneven.store(true, Ordering::Release);
-            self.sleeper.wake();
-        }
-    }
-
-    /// Called by a worker that has run out of work: the relay looks at once where somebody has too much of it.
-    pub(crate) fn note_idle(&self) {
-        if self.uneven.load(Ordering::Relaxed) && !self.idle.load(Ordering::Relaxed) {
-            self.idle.store(true, Ordering::Release);
-            self.sleeper.wake();
-        }
-    }
-
-    /// Takes a ticket from the lane of a device, or hands it back with the reason.
-    pub(crate) fn take(&self, ticket: OpTicket, device: DeviceId) -> Result<(), (OpTicket, Error)> {
-        self.count.fetch_add(1, Ordering::AcqRel);
-        let refused = match self.queue.push(ticket) {
-            Ok(()) => {
-                self.sleeper.wake();
-                return Ok(());
-            }
-            Err(PushError::Full(ticket)) => (ticket, Error::Busy { device, queue_depth_max: RELAY_DEPTH_MAX }),
-            Err(PushError::Closed(ticket)) => (ticket, Error::ShuttingDown),
-        };
-        self.count.fetch_sub(1, Ordering::AcqRel);
-        Err(refused)
-    }
-
-    fn has_news(&self) -> bool {
-        self.queue.has_news() || self.uneven.load(Ordering::Acquire)
-    }
-
-    fn is_asked(&self) -> bool {
-        self.queue.has_news() || self.idle.load(Ordering::Acquire)
-    }
-
-    /// Tickets on their way.
-    pub(crate) fn count(&self) -> usize {
-        self.count.load(Ordering::Acquire)
-    }
-
-    /// Takes nothing from now on.
-    pub(crate) fn close(&self) {
-        self.queue.close();
-        self.sleeper.wake();
-    }
 }
 
 impl Relay {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use panoply_core::BatchKey;
 
-use crate::later::later;
+use crate::time::later;
 
 /// When ops that could run as one go to the engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -14,16 +14,17 @@ use panoply_core::clock::Clock;
 use panoply_core::{Backend, Describe, Engine, Error, Finished, Item, OpenOptions, Result};
 use tracing::Level;
 
+use super::Times;
 use super::flights::{Flight, FlightTable, Flights};
 use super::landing::Landing;
-use super::{Lane, OpTicket, Times, WorkerState};
 use crate::batcher::Batcher;
 use crate::foreign::{contain, discard, tell};
 use crate::health::{Circuit, Verdict};
-use crate::later::later;
-use crate::options::{Goal, Priority, nanoseconds};
-use crate::router::model::Key;
+use crate::lane::{Lane, OpTicket, WorkerState};
+use crate::learned::model::Key;
+use crate::options::{Goal, Priority};
 use crate::tenure::Tenure;
+use crate::time::{later, nanoseconds};
 
 /// An engine gets no more ops while it has this much to do, as predicted: what waits in the queue can still go elsewhere, and
 /// whoever is urgent goes before it. It is more than enough to keep a device busy.
@@ -224,12 +225,12 @@ impl Driver {
     /// Compiles what an op needs that was sent elsewhere meanwhile.
     fn warm_up(&mut self) -> Option<Step> {
         let Driver { engine: Some(engine), generation, lane, clock, .. } = self else { return None };
-        let op = lane.next_warm_up()?;
+        let op = lane.warm_ups.next()?;
         let key = Key::new(op.name(), op.dtype(), op.cost_class());
         let now = clock.now();
         let warmed = inside(generation, now, || engine.warm_up(&op));
         // Whoever comes after a driver that was replaced may be asked for this op again.
-        lane.warmed_up(key);
+        lane.warm_ups.done(key);
         discard(op);
         Some(warmed.map_or_else(|interrupted| self.interrupted(now, interrupted), |()| Step::Worked))
     }
@@ -257,8 +258,8 @@ impl Driver {
             let (backend, lane, options, clock) = (&self.backend, &self.lane, &self.options, &self.clock);
             inside(&self.generation, now, || {
                 let mut engine = backend.open(&lane.info, options)?;
-                lane.objects.make_again(engine.as_mut(), clock.as_ref(), lane.limits.op_time_max)?;
-                Ok(engine)
+                let objects = lane.objects.make_again(engine.as_mut(), clock.as_ref(), lane.limits.op_time_max)?;
+                Ok((engine, objects))
             })
         };
         let opened = match opened {
@@ -267,8 +268,11 @@ impl Driver {
             Err(Interrupted::Replaced) => return Step::Exit,
         };
         match opened {
-            Ok(engine) => {
+            Ok((engine, objects)) => {
                 self.engine = Some(engine);
+                if let Err(error) = objects.take_effect() {
+                    return self.lose_engine(now, error);
+                }
                 if std::mem::replace(&mut self.reopen.opened_before, true) {
                     self.lane.counts.reopened.fetch_add(1, Ordering::Relaxed);
                 }

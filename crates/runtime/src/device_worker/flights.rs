@@ -8,7 +8,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{Leg, OpAnswer, OpTicket, Task, Times};
+use super::Times;
+use crate::lane::{Leg, OpAnswer, OpTicket, Task};
 
 pub(crate) type FlightTable = crate::flight_table::FlightTable<Task, OpAnswer>;
 
@@ -162,8 +163,8 @@ impl Flights {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::ticket;
     use super::*;
+    use crate::lane::tests::ticket;
 
     fn times() -> Flight {
         let now = Instant::now();

@@ -6,13 +6,14 @@ use std::time::Instant;
 use panoply_core::op::compute::{ComputeOp, Transfer};
 use panoply_core::{Error, Finished, Location, Op, Outcome, PartRef, Report, Result, Tensor, Value};
 
+use super::Times;
 use super::flights::{Flight, Flights, Landed};
-use super::task::{Forecast, transfer_to_host};
-use super::{Lane, Leg, OpTicket, Task, Times};
 use crate::foreign::tell;
 use crate::health::Verdict;
-use crate::options::nanoseconds;
-use crate::router::model::{Label, Sample};
+use crate::lane::task::{Forecast, transfer_to_host};
+use crate::lane::{Lane, Leg, OpTicket, Task};
+use crate::learned::model::{Label, Sample};
+use crate::time::nanoseconds;
 use crate::wakes::Caller;
 
 /// An untold transfer is never taken for more than this part of an op's time.

@@ -19,8 +19,8 @@ use panoply_core::cpu_set::CpuSet;
 use panoply_core::error::panic_message;
 
 use super::driver::{Driver, Generation, Opener, Step};
-use super::{Lane, OpTicket, WorkerState};
 use crate::foreign::{contain, discard};
+use crate::lane::{Lane, OpTicket, WorkerState};
 use crate::placement::affinity::{pin_current, sleep_precisely};
 use crate::threads::{self, Owner};
 
@@ -198,7 +198,7 @@ impl Shared {
             post.stuck.extend(post.current.take());
             self.replace(post, &mut found);
         } else if let Some(hand) = post.current.take_if(|hand| hand.has_died()) {
-            found.error = Error::EnginePanicked { device, message: hand.cause_of_death(&mut found.tickets) };
+            found.error = Error::EnginePanicked { device, message: hand.bury(&mut found.tickets) };
             self.replace(post, &mut found);
         }
         (found.state.is_some() || !found.tickets.is_empty()).then_some(found)
@@ -248,18 +248,20 @@ impl Hand {
         self.thread.is_finished() && !self.generation.tenure.has_ended()
     }
 
-    /// Ends what a dead thread has left behind, and tells what it died of.
-    fn cause_of_death(self, tickets: &mut Vec<OpTicket>) -> String {
+    /// Takes what a thread that has ended left behind, and tells what it died of. Joining it is what makes the last of its
+    /// tickets visible here.
+    fn bury(self, tickets: &mut Vec<OpTicket>) -> String {
         self.generation.tenure.dismiss();
-        self.generation.flights.take_all(|ticket| tickets.push(ticket));
-        match self.thread.join() {
+        let cause = match self.thread.join() {
             Ok(()) => "its thread has ended".to_owned(),
             Err(panic) => {
                 let message = panic_message(panic.as_ref());
                 discard(panic);
                 message
             }
-        }
+        };
+        self.generation.flights.take_all(|ticket| tickets.push(ticket));
+        cause
     }
 }
 
@@ -267,12 +269,14 @@ impl Post {
     /// Empties the tables of threads that are stuck, and forgets those that have come back and ended.
     fn sweep(&mut self) -> Vec<OpTicket> {
         let mut tickets = Vec::new();
-        self.stuck.retain(|hand| {
-            // In this order: a thread that has ended puts nothing in any more.
-            let stays = !hand.thread.is_finished();
-            hand.generation.flights.take_all(|ticket| tickets.push(ticket));
-            stays
-        });
+        for hand in std::mem::take(&mut self.stuck) {
+            if hand.thread.is_finished() {
+                hand.bury(&mut tickets);
+            } else {
+                hand.generation.flights.take_all(|ticket| tickets.push(ticket));
+                self.stuck.push(hand);
+            }
+        }
         tickets
     }
 
@@ -281,9 +285,13 @@ impl Post {
         let mut tickets = self.sweep();
         let orphaned = self.current.as_ref().is_some_and(|hand| !hand.has_left());
         let running = self.current.as_ref().is_some_and(|hand| !hand.thread.is_finished());
-        if let Some(hand) = self.current.as_ref().filter(|_| orphaned) {
-            hand.generation.tenure.dismiss();
-            hand.generation.flights.take_all(|ticket| tickets.push(ticket));
+        match self.current.take_if(|_| orphaned) {
+            Some(hand) if !running => _ = hand.bury(&mut tickets),
+            Some(hand) => {
+                hand.generation.tenure.dismiss();
+                hand.generation.flights.take_all(|ticket| tickets.push(ticket));
+            }
+            None => {}
         }
         tickets.into_iter().for_each(|ticket| self.lane.fail(ticket, Error::ShuttingDown));
         if orphaned {
@@ -349,8 +357,8 @@ fn drive(mut driver: Driver) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{lane, ticket};
     use super::*;
+    use crate::lane::tests::{lane, ticket};
     use panoply_core::Backend;
     use panoply_core::clock::SystemClock;
     use std::task::{Context, Poll, Waker};

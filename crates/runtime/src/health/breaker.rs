@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::HealthRules;
-use crate::options::nanoseconds;
+use crate::time::nanoseconds;
 
 /// How many outcomes are remembered.
 pub(crate) const WINDOW: u32 = 64;

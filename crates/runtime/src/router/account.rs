@@ -7,8 +7,8 @@ use panoply_core::{Alternative, Describe, Error, Op, Prediction, Support, Verdic
 use super::Router;
 use super::choice::{self, Choice, Fitness, Sight, Sights};
 use super::lanes::Candidate;
-use crate::device_worker::WorkerState;
 use crate::health::Circuit;
+use crate::lane::WorkerState;
 use crate::options::Wishes;
 
 impl Router {

@@ -9,11 +9,11 @@ use std::time::Instant;
 
 use super::lanes::Candidate;
 use super::{Router, choice};
-use crate::device_worker::{Forecast, Lane, OpTicket, Task, WorkerState};
 use crate::foreign::tell;
 use crate::health::Circuit;
+use crate::lane::inlet::BACKLOG_NS_MIN;
+use crate::lane::{Forecast, Lane, OpTicket, Task, WorkerState};
 use crate::options::{Goal, Wishes};
-use crate::relay::BACKLOG_NS_MIN;
 
 /// How much sooner an op must be expected to finish elsewhere: predictions are not exact, and moving is not free.
 const SOONER_FACTOR: f32 = 1.2;

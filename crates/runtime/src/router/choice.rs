@@ -16,11 +16,12 @@ use panoply_core::{DeviceKind, FirstGuess, Op, Result, Warmth};
 
 use super::facts::Facts;
 use super::lanes::{Candidate, LANES_MAX};
-use super::model::Estimate;
 use super::{Decision, Router, account};
-use crate::device_worker::{Forecast, WorkerState};
 use crate::health::Passage;
-use crate::options::{Goal, Wishes, nanoseconds};
+use crate::lane::{Forecast, WorkerState};
+use crate::learned::model::Estimate;
+use crate::options::{Goal, Wishes};
+use crate::time::nanoseconds;
 
 /// One in so many choices takes the runner-up, to see whether it has become faster.
 const RUNNER_UP_ONE_IN: u64 = 128;

@@ -6,7 +6,7 @@ use std::time::Instant;
 use panoply_core::{Describe, Error, Op, Result};
 
 use super::Router;
-use crate::device_worker::{Lane, OpReceiver, OpTicket, Task};
+use crate::lane::{Lane, OpReceiver, OpTicket, Task};
 use crate::options::{FallbackPolicy, Wishes};
 use crate::slot::slot;
 

@@ -3,8 +3,8 @@
 use panoply_core::{Describe, DeviceId, Location, Op, PartRef};
 
 use super::lanes::{Candidate, LaneList};
-use super::model::{Key, log2};
-use crate::device_worker::Lane;
+use crate::lane::Lane;
+use crate::learned::model::{Key, log2};
 
 /// Devices on which inputs of one op may live and be told apart; what lives on further ones counts as the last.
 const OWNERS_MAX: usize = 4;

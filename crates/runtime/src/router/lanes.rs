@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use panoply_core::{Backend, DeviceId, Error, FirstGuess, Op, Result, Support, Warmth};
 
-use crate::device_worker::{Lane, WorkerState};
 use crate::foreign::contain;
+use crate::lane::{Lane, WorkerState};
 
 /// The most devices that a runtime can have had in its life. A set of them is the bits of a number.
 pub(crate) const LANES_MAX: usize = 48;

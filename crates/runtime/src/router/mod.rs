@@ -5,9 +5,8 @@
 //! goes into a prediction is read from atomics: a choice takes no lock and allocates nothing.
 //!
 //! * `lanes`: the devices, in a list that only grows;
+//! * `wishes`: what a caller's wishes mean for them;
 //! * `facts`: what about an op matters for the choice;
-//! * `model`: how long ops take on a device, learned from those that ran there;
-//! * `links`: how long data takes to get there and back, likewise;
 //! * `choice`: the choice itself, and `dispatch`, which sends the op there;
 //! * `balance`: ops that wait go to a device that has nothing to do, where that finishes them sooner;
 //! * `account`: why no device is left, and the alternatives that a caller asked for;
@@ -19,8 +18,8 @@ use std::time::Instant;
 
 use panoply_core::{Op, Result};
 
-use crate::device_worker::task::Place;
-use crate::device_worker::{Forecast, Lane, Task};
+use crate::lane::task::Place;
+use crate::lane::{Forecast, Lane, Task};
 use crate::options::Wishes;
 use crate::sync::CacheLine;
 
@@ -30,9 +29,8 @@ mod choice;
 pub(crate) mod dispatch;
 mod facts;
 mod lanes;
-pub(crate) mod links;
-pub(crate) mod model;
 pub mod profile;
+mod wishes;
 
 pub(crate) use lanes::{LANES_MAX, LaneList};
 

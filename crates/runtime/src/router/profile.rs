@@ -8,8 +8,8 @@ use std::str::FromStr;
 
 use panoply_core::{DType, DeviceInfo};
 
-use super::model::{CLASSES, KEYS_MAX, LOG2_MAX, Label, Point};
-use crate::device_worker::Lane;
+use crate::lane::Lane;
+use crate::learned::model::{CLASSES, KEYS_MAX, LOG2_MAX, Label, Point};
 
 const HEAD: &str = "panoply profile 2";
 /// The most lines that a profile may have.
@@ -166,7 +166,7 @@ impl Profile {
 
     /// What was learned about the lane's device.
     pub(crate) fn of(lane: &Lane) -> DeviceProfile {
-        let speed = |link: &super::links::Link| {
+        let speed = |link: &crate::learned::links::Link| {
             let (latency_ns, bytes_per_ns) = (link.latency_ns(), link.bytes_per_ns());
             link.is_measured().then_some(LinkSpeed { latency_ns, bytes_per_ns })
         };

@@ -10,10 +10,10 @@ use panoply_core::{Absence, Api, Backend, DeviceId, Error, OpenOptions};
 use super::{BackendReport, Control, Runtime, Timers};
 use crate::batcher::Batching;
 use crate::device_worker::supervisor::Supervisor;
-use crate::device_worker::{LaneSetup, WorkerLimits, WorkerState};
 use crate::health::HealthRules;
+use crate::lane::{Inlet, LaneSetup, WorkerLimits, WorkerState};
 use crate::options::FallbackPolicy;
-use crate::relay::{Inlet, Relay};
+use crate::relay::Relay;
 use crate::router::{Exploration, Router};
 use crate::threads::Owner;
 

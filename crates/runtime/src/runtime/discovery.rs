@@ -7,9 +7,9 @@ use panoply_core::cpu_set::CpuSet;
 use panoply_core::{Absence, Backend, DeviceId, DeviceInfo, DeviceKind, Error};
 
 use super::{BackendReport, Control, Runtime};
-use crate::device_worker::Lane;
 use crate::device_worker::driver::Opener;
 use crate::foreign::contain;
+use crate::lane::Lane;
 use crate::placement::Topology;
 use crate::router::LANES_MAX;
 

@@ -21,10 +21,9 @@ use panoply_core::{
 };
 
 use crate::device_worker::supervisor::{Shutdown, Supervisor};
-use crate::device_worker::{LaneSetup, WorkerReport};
-use crate::options::{FallbackPolicy, RunOptions, Wishes};
+use crate::lane::{Inlet, LaneSetup, WorkerReport};
+use crate::options::{FallbackPolicy, RunOptions};
 use crate::pending::{Deadline, Pending};
-use crate::relay::Inlet;
 use crate::router::Router;
 use crate::router::dispatch::Sent;
 use crate::router::profile::{Identity, Profile};
@@ -123,14 +122,14 @@ impl Runtime {
     /// Every device as the router sees it for this op now, with the time it predicts and its verdict. Nothing is run.
     pub fn explain<O: Operation>(&self, op: O, options: &RunOptions) -> Result<Vec<Alternative>> {
         let (op, now) = (op.into_op()?, Instant::now());
-        let wishes = Wishes::of(options, &self.router.lanes, self.policy, now)?;
+        let wishes = self.router.lanes.wishes(options, self.policy, now)?;
         Ok(self.router.alternatives(&op, &wishes, now, None))
     }
 
     /// The device that an op would be sent to now. Nothing is run.
     pub fn decide(&self, op: &Op, options: &RunOptions) -> Result<DeviceId> {
         let now = Instant::now();
-        let wishes = Wishes::of(options, &self.router.lanes, self.policy, now)?;
+        let wishes = self.router.lanes.wishes(options, self.policy, now)?;
         let target = self.router.choose(op, &wishes, now)?.forecast.target;
         let candidate = self.router.lanes.get(usize::from(target));
         candidate.map(|candidate| candidate.lane.info.id).ok_or(Error::ShuttingDown)
@@ -138,7 +137,7 @@ impl Runtime {
 
     /// Every figure that the runtime counts, at this moment.
     pub fn metrics(&self) -> Snapshot {
-        let figures = |lane: &crate::device_worker::Lane| DeviceFigures {
+        let figures = |lane: &crate::lane::Lane| DeviceFigures {
             device: lane.info.id,
             worker: lane.report(),
             wait_ns: lane.metrics.wait.read(),
@@ -221,7 +220,7 @@ impl Runtime {
         if self.closing.load(Ordering::Relaxed) {
             return Err(Error::ShuttingDown);
         }
-        let wishes = Wishes::of(options, &self.router.lanes, self.policy, accepted)?;
+        let wishes = self.router.lanes.wishes(options, self.policy, accepted)?;
         let input_bytes = op.input_bytes();
         let deadline = options.deadline.map(|at| Deadline::new(at, &self.timers));
         let Sent { receiver, lane, unsent } = self.router.send(op, wishes, accepted, may_wait)?;

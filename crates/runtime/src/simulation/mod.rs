@@ -26,11 +26,12 @@ use panoply_cpu::CpuBackend;
 
 use crate::batcher::Batching;
 use crate::device_worker::driver::{Driver, Generation, Opener, Step};
-use crate::device_worker::{Lane, LaneSetup, OpAnswer, OpReceiver, PlaceInLine, WorkerLimits, WorkerState};
 use crate::foreign::discard;
 use crate::health::{Circuit, HealthRules};
+use crate::lane::Inlet;
+use crate::lane::{Lane, LaneSetup, OpAnswer, OpReceiver, PlaceInLine, WorkerLimits, WorkerState};
 use crate::options::{FallbackPolicy, Goal, Priority, Wishes};
-use crate::relay::{Inlet, Relay};
+use crate::relay::Relay;
 use crate::router::{Exploration, Router};
 
 mod hooks;
@@ -682,7 +683,7 @@ impl World {
         }
     }
 
-    fn reports(&self) -> Vec<crate::device_worker::WorkerReport> {
+    fn reports(&self) -> Vec<crate::lane::WorkerReport> {
         self.workers.iter().map(|worker| worker.lane.report()).collect()
     }
 }

@@ -14,10 +14,11 @@ use panoply_cpu::CpuBackend;
 
 use crate::batcher::Batching;
 use crate::device_worker::driver::{Driver, Opener};
-use crate::device_worker::{Lane, LaneSetup, OpReceiver, WorkerLimits};
 use crate::health::HealthRules;
+use crate::lane::Inlet;
+use crate::lane::{Lane, LaneSetup, OpReceiver, WorkerLimits};
 use crate::options::{FallbackPolicy, Wishes};
-use crate::relay::{Inlet, Relay};
+use crate::relay::Relay;
 use crate::router::{Exploration, Router};
 
 const SEEDS: u64 = 150;

@@ -3,8 +3,8 @@
 use std::fmt::{Display, Write};
 
 use super::{DeviceFigures, Distribution, Snapshot};
-use crate::device_worker::WorkerState;
 use crate::health::Circuit;
+use crate::lane::WorkerState;
 
 /// What one figure is called and how it is read from a device.
 struct Family<T> {

@@ -11,13 +11,13 @@ use std::time::Instant;
 
 use super::{BoxError, Envelope, Worker, WorkerError};
 use crate::foreign::{contain, discard};
-use crate::later::later;
 use crate::pool::{PoolOptions, WorkerStatus};
 use crate::queue::Queue;
 use crate::room::Room;
 use crate::sleeper::Sleeper;
 use crate::slot::Ticket;
 use crate::sync::CacheLine;
+use crate::time::later;
 
 /// How many letters are taken from the queue at once.
 const LETTERS_AT_ONCE: usize = 256;

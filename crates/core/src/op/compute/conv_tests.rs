@@ -68,6 +68,19 @@ fn gradients_must_have_the_outputs_shape() {
 }
 
 #[test]
+fn steps_and_windows_of_any_size_can_be_multiplied() {
+    for size in [1, 5] {
+        let pool = Pool2d::average(&zeros(&[1, 1, size, size]), [1, 1]).stride([usize::MAX, usize::MAX]);
+        let shape = pool.pool_shape().unwrap();
+        assert_eq!((shape.output(), shape.stride), ([1, 1], [size, size]));
+        assert_eq!(shape.window(0, 0), 0..1);
+    }
+    let vast = [1 << 40, 1 << 40];
+    let pool = Pool2d::average(&zeros(&[1, 1, 1, 1]), vast).padding([vast[0] - 1; 4]).count_padding(true);
+    assert!(matches!(pool.into_op().unwrap_err(), Error::SizeOverflow { what: "pool2d kernel", .. }));
+}
+
+#[test]
 fn bad_poolings_are_named() {
     let input = zeros(&[1, 2, 5, 5]);
     let bad = |op: Pool2d| op.into_op().unwrap_err();

@@ -43,23 +43,39 @@ impl Objects {
         }
     }
 
-    /// Makes every object that is still wanted again on a new engine. An object that cannot be made again says why to each op
-    /// that names it; an engine that is lost meanwhile, or answers too late, is an error.
-    pub(crate) fn make_again(&self, engine: &mut dyn Engine, clock: &dyn Clock, time_max: Duration) -> Result<()> {
+    /// Makes every object that is still wanted again on a new engine, without anybody seeing it yet: whoever does so may have
+    /// been replaced meanwhile, and its engine with it. An engine that is lost meanwhile, or answers too late, is an error.
+    pub(crate) fn make_again(&self, engine: &mut dyn Engine, clock: &dyn Clock, time_max: Duration) -> Result<Remade> {
         let wanted: Vec<Object> = self.known().objects.iter().filter_map(WeakObject::upgrade).collect();
+        let mut remade = Vec::with_capacity(wanted.len());
         for object in wanted {
             let Some(recipe) = object.recipe() else { continue };
             match run(engine, Item { token: 0, op: recipe.clone() }, clock, time_max)? {
-                Ok(value) => object.adopt(value.into_object()?)?,
                 Err(lost @ Error::DeviceLost { .. }) => return Err(lost),
-                Err(error) => object.give_up(&error),
+                made => remade.push((object, made)),
             }
         }
-        Ok(())
+        Ok(Remade(remade))
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// Objects with the states that a new engine has made for them.
+pub(crate) struct Remade(Vec<(Object, Result<Value>)>);
+
+impl Remade {
+    /// Has ops that name the objects find their new states. An object that could not be made again says why to each of them.
+    pub(crate) fn take_effect(self) -> Result<()> {
+        for (object, made) in self.0 {
+            match made {
+                Ok(value) => object.adopt(value.into_object()?)?,
+                Err(error) => object.give_up(&error),
+            }
+        }
+        Ok(())
     }
 }
 

@@ -16,8 +16,8 @@ use panoply_core::{
 
 use super::Lane;
 use crate::health::Verdict;
+use crate::learned::model::Key;
 use crate::options::{FallbackPolicy, Wishes};
-use crate::router::model::Key;
 
 /// What a caller asks of a worker.
 pub(crate) struct Task {

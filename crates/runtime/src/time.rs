@@ -1,4 +1,4 @@
-//! Points in time that may lie too far ahead to be told.
+//! Times: points that may lie too far ahead to be told, and spans as whole nanoseconds.
 
 use std::time::{Duration, Instant};
 
@@ -8,6 +8,11 @@ const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 /// The time after this wait. A wait that ends beyond what the clock can tell ends in a hundred years.
 pub(crate) fn later(now: Instant, wait: Duration) -> Instant {
     now.checked_add(wait.min(NEVER)).unwrap_or(now)
+}
+
+/// A span in whole nanoseconds.
+pub(crate) fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

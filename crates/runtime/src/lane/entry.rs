@@ -1,0 +1,196 @@
+//! How ops get into a lane's queue and out of it: by priority, first come first served, past nobody who waits.
+
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use panoply_core::{Error, Result};
+
+use super::line::Line;
+use super::{Lane, OpTicket};
+use crate::health::Verdict;
+use crate::options::Priority;
+use crate::queue::PushError;
+
+/// Of so many ops taken from mixed queues, one comes from the most patient.
+const TURNS: u32 = 8;
+
+/// Where an op waits for room in a lane.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PlaceInLine {
+    priority: Priority,
+    number: u64,
+}
+
+impl Lane {
+    /// Puts an op into the queue, or hands it back with the reason. It is full for everybody while somebody waits.
+    pub(crate) fn try_send(&self, mut ticket: OpTicket) -> Result<(), (OpTicket, Error)> {
+        let (priority, load_ns) = priority_and_load(&mut ticket);
+        self.enter(priority, load_ns, |line| line.push(ticket))
+    }
+
+    /// Puts an op that has come from another lane into the queue: it has waited before, and goes before others.
+    pub(crate) fn try_relay(&self, mut ticket: OpTicket) -> Result<(), (OpTicket, Error)> {
+        let (_, load_ns) = priority_and_load(&mut ticket);
+        self.enter(Priority::Urgent, load_ns, |line| line.push_past(ticket))
+    }
+
+    /// Has an op wait for room behind those that wait already, or hands it back where the lane takes nothing any more.
+    pub(crate) fn wait_in_line(&self, mut ticket: OpTicket) -> Result<PlaceInLine, (OpTicket, Error)> {
+        let (priority, load_ns) = priority_and_load(&mut ticket);
+        let mut number = 0;
+        self.enter(priority, load_ns, |line| {
+            number = line.wait(ticket).map_err(PushError::Closed)?;
+            Ok(())
+        })?;
+        Ok(PlaceInLine { priority, number })
+    }
+
+    /// Ends an op whose caller has gone, if it still waits for room.
+    pub(crate) fn leave_line(&self, place: PlaceInLine) {
+        if let Some(ticket) = self.line(place.priority).leave(place.number) {
+            self.cancel(ticket, self.clock.now());
+        }
+    }
+
+    fn line(&self, priority: Priority) -> &Line {
+        match priority {
+            Priority::Normal => &self.normal,
+            Priority::Urgent => &self.urgent,
+            Priority::Patient => &self.patient,
+        }
+    }
+
+    fn enter(
+        &self,
+        priority: Priority,
+        load_ns: u64,
+        push: impl FnOnce(&Line) -> Result<(), PushError<OpTicket>>,
+    ) -> Result<(), (OpTicket, Error)> {
+        let line = self.line(priority);
+        if priority != Priority::Normal {
+            self.note_mixed();
+        }
+        let before_ns = self.backlog_ns.fetch_add(load_ns, Ordering::Relaxed);
+        match push(line) {
+            Ok(()) => {
+                self.counts.accepted.fetch_add(1, Ordering::Relaxed);
+                self.sleeper.wake();
+                self.inlet.note_backlog(before_ns);
+                Ok(())
+            }
+            Err(PushError::Full(ticket)) => {
+                self.unload(load_ns);
+                let queue_depth_max = line.capacity();
+                Err((ticket, Error::Busy { device: self.info.id, queue_depth_max }))
+            }
+            Err(PushError::Closed(ticket)) => {
+                self.unload(load_ns);
+                Err((ticket, self.refusal()))
+            }
+        }
+    }
+
+    fn note_mixed(&self) {
+        if !self.mixed.load(Ordering::Relaxed) {
+            self.mixed.store(true, Ordering::Release);
+        }
+    }
+
+    /// Takes up to so many ops out, by turns where some are urgent or patient.
+    pub(crate) fn pop_many(&self, count_max: usize, turn: &mut u32, mut receive: impl FnMut(OpTicket)) -> usize {
+        if !self.mixed.load(Ordering::Acquire) {
+            return self.normal.pop_run(count_max, receive);
+        }
+        let mut taken = 0;
+        while taken < count_max {
+            *turn = turn.wrapping_add(1) % TURNS;
+            let order = match *turn {
+                0 => [&self.patient, &self.normal, &self.urgent],
+                3 | 6 => [&self.normal, &self.patient, &self.urgent],
+                _ => [&self.urgent, &self.normal, &self.patient],
+            };
+            let Some(ticket) = order.into_iter().find_map(Line::pop) else { break };
+            receive(ticket);
+            taken += 1;
+        }
+        taken
+    }
+
+    /// Takes every op out of the queue to be looked at, each with the number of its line, those first whose turn is likely
+    /// first. What `keep` gives back goes to its place; for the rest `keep` is answerable.
+    pub(crate) fn look_through(&self, keep: impl FnOnce(Vec<(usize, OpTicket)>) -> Vec<(usize, OpTicket)>) {
+        let lines = [&self.urgent, &self.normal, &self.patient];
+        let mut tickets = Vec::new();
+        for (number, line) in lines.iter().enumerate() {
+            let taken = (0..line.capacity()).map_while(|_| line.pop());
+            tickets.extend(taken.map(|ticket| (number, ticket)));
+        }
+        if tickets.is_empty() {
+            return;
+        }
+        self.note_mixed();
+        for (number, ticket) in keep(tickets) {
+            // There is always room for what was taken out: only a line that was closed meanwhile refuses.
+            if let Err(PushError::Full(ticket) | PushError::Closed(ticket)) = lines[number].put_back(ticket) {
+                self.fail(ticket, self.refusal());
+            }
+        }
+        self.sleeper.wake();
+        self.made_room();
+    }
+
+    /// Called by consumers after they took something out: callers that wait get in.
+    pub(crate) fn made_room(&self) {
+        let lines = [&self.normal, &self.urgent, &self.patient];
+        let mixed = self.mixed.load(Ordering::Acquire);
+        if lines[..if mixed { 3 } else { 1 }].iter().filter(|line| line.made_room()).count() > 0 {
+            self.sleeper.wake();
+        }
+    }
+
+    /// Ops in the queue.
+    pub(crate) fn queued(&self) -> usize {
+        let others = if self.mixed.load(Ordering::Acquire) { self.urgent.len() + self.patient.len() } else { 0 };
+        self.normal.len() + others
+    }
+
+    /// Ops whose callers wait for room in the queue.
+    pub(crate) fn waiting(&self) -> usize {
+        self.normal.waiting() + self.urgent.waiting() + self.patient.waiting()
+    }
+
+    /// Puts an op that was taken out back at the end of its queue.
+    pub(crate) fn requeue(&self, mut ticket: OpTicket, now: Instant) {
+        let (priority, load_ns) = priority_and_load(&mut ticket);
+        self.unload(load_ns);
+        match self.enter(priority, load_ns, |line| line.push_past(ticket)) {
+            Ok(()) => {
+                self.counts.moved.fetch_add(1, Ordering::Release);
+            }
+            Err((mut ticket, _)) => {
+                if let Some(task) = ticket.question_mut() {
+                    task.load_ns = 0;
+                    self.settle(task, Verdict::Neither, now);
+                    task.history().evacuated = true;
+                }
+                self.hand_over(ticket, false);
+            }
+        }
+    }
+
+    /// Whether an idle worker has a reason to take a step.
+    pub(crate) fn has_news(&self) -> bool {
+        let others = || self.normal.has_news() || self.urgent.has_news() || self.patient.has_news();
+        self.normal.queue_has_news() || (self.mixed.load(Ordering::Acquire) && others()) || self.warm_ups.has_news()
+    }
+
+    /// Whether nothing waits and nothing can come any more.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.normal.is_finished() && self.urgent.is_finished() && self.patient.is_finished()
+    }
+}
+
+/// Whose turn an op is, and what it adds to the backlog.
+fn priority_and_load(ticket: &mut OpTicket) -> (Priority, u64) {
+    ticket.question_mut().map_or((Priority::Normal, 0), |task| (task.wishes.priority, task.load_ns))
+}

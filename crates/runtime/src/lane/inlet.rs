@@ -1,0 +1,99 @@
+//! Where workers put ops that go elsewhere: a bounded queue, and what the relay at its other end must know of the lanes.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use panoply_core::{DeviceId, Error, Result};
+
+use super::OpTicket;
+use crate::queue::{PushError, Queue};
+use crate::sleeper::Sleeper;
+
+/// How many tickets may wait for the relay, and as many again in its hands.
+pub(crate) const RELAY_DEPTH_MAX: usize = 8192;
+/// A lane with less than this to do, as predicted, is not worth relieving.
+pub(crate) const BACKLOG_NS_MIN: u64 = 200_000;
+
+/// Where workers put ops that go elsewhere.
+pub(crate) struct Inlet {
+    pub(crate) queue: Queue<OpTicket>,
+    pub(crate) sleeper: Sleeper,
+    pub(crate) count: AtomicUsize,
+    /// How many lanes there are; one alone has nobody to give ops to.
+    lanes: AtomicUsize,
+    /// Some lane has more to do than a moment's work.
+    pub(crate) uneven: AtomicBool,
+    /// A worker ran out of work while it was so.
+    pub(crate) idle: AtomicBool,
+}
+
+impl Inlet {
+    pub(crate) fn new() -> Inlet {
+        Inlet {
+            queue: Queue::new(RELAY_DEPTH_MAX),
+            sleeper: Sleeper::new(),
+            count: AtomicUsize::new(0),
+            lanes: AtomicUsize::new(0),
+            uneven: AtomicBool::new(false),
+            idle: AtomicBool::new(false),
+        }
+    }
+
+    /// Counts the lanes that use this inlet.
+    pub(crate) fn expect_lane(&self, number: u8) {
+        self.lanes.fetch_max(usize::from(number) + 1, Ordering::Relaxed);
+    }
+
+    /// Has the relay look after a lane that got an op while it had so much to do. On the path of every op this is one
+    /// comparison.
+    pub(crate) fn note_backlog(&self, backlog_ns: u64) {
+        let uneven = backlog_ns > BACKLOG_NS_MIN && self.lanes.load(Ordering::Relaxed) > 1;
+        if uneven && !self.uneven.load(Ordering::Relaxed) {
+            self.uneven.store(true, Ordering::Release);
+            self.sleeper.wake();
+        }
+    }
+
+    /// Called by a worker that has run out of work: the relay looks at once where somebody has too much of it.
+    pub(crate) fn note_idle(&self) {
+        if self.uneven.load(Ordering::Relaxed) && !self.idle.load(Ordering::Relaxed) {
+            self.idle.store(true, Ordering::Release);
+            self.sleeper.wake();
+        }
+    }
+
+    /// Takes a ticket from the lane of a device, or hands it back with the reason.
+    pub(crate) fn take(&self, ticket: OpTicket, device: DeviceId) -> Result<(), (OpTicket, Error)> {
+        self.count.fetch_add(1, Ordering::AcqRel);
+        let refused = match self.queue.push(ticket) {
+            Ok(()) => {
+                self.sleeper.wake();
+                return Ok(());
+            }
+            Err(PushError::Full(ticket)) => (ticket, Error::Busy { device, queue_depth_max: RELAY_DEPTH_MAX }),
+            Err(PushError::Closed(ticket)) => (ticket, Error::ShuttingDown),
+        };
+        self.count.fetch_sub(1, Ordering::AcqRel);
+        Err(refused)
+    }
+
+    /// Whether the relay has something to do, or something to look after.
+    pub(crate) fn has_news(&self) -> bool {
+        self.queue.has_news() || self.uneven.load(Ordering::Acquire)
+    }
+
+    /// Whether somebody waits for the relay.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.queue.has_news() || self.idle.load(Ordering::Acquire)
+    }
+
+    /// Tickets on their way.
+    pub(crate) fn count(&self) -> usize {
+        self.count.load(Ordering::Acquire)
+    }
+
+    /// Takes nothing from now on.
+    pub(crate) fn close(&self) {
+        self.queue.close();
+        self.sleeper.wake();
+    }
+}

@@ -1,0 +1,121 @@
+//! What a lane shows: the bounds of its worker, what the worker is doing, and what it has done.
+
+use std::time::Duration;
+
+use panoply_core::{DeviceId, Error};
+
+use crate::health::HealthReport;
+
+/// Bounds of one device worker.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WorkerLimits {
+    /// How many ops may wait in the queue. Rounded up to a power of two, at least 2.
+    pub queue_depth_max: usize,
+    /// How many ops are given to the engine at once.
+    pub batch_max: usize,
+    /// How many ops the engine holds at once.
+    pub in_flight_max: usize,
+    /// How long the engine may take for one op before the device counts as hung.
+    pub op_time_max: Duration,
+    /// The wait before the first attempt to reopen a lost device; doubled for each further one.
+    pub reopen_wait_min: Duration,
+    /// The longest wait between two attempts.
+    pub reopen_wait_max: Duration,
+    /// How many attempts may fail in a row, or threads be replaced without an op completed in between, before the device is
+    /// given up.
+    pub reopen_attempts_max: u32,
+    /// How many threads may be stuck at once before the device is given up.
+    pub stuck_threads_max: u32,
+}
+
+impl Default for WorkerLimits {
+    fn default() -> WorkerLimits {
+        WorkerLimits {
+            queue_depth_max: 1024,
+            batch_max: 64,
+            in_flight_max: 256,
+            op_time_max: Duration::from_secs(60),
+            reopen_wait_min: Duration::from_millis(10),
+            reopen_wait_max: Duration::from_secs(5),
+            reopen_attempts_max: 10,
+            stuck_threads_max: 4,
+        }
+    }
+}
+
+/// What a device worker is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum WorkerState {
+    /// The device is being opened for the first time.
+    Opening = 0,
+    /// Ready for ops.
+    Ready = 1,
+    /// The device was lost and is being opened again.
+    Reopening = 2,
+    /// The device was given up; ops are refused.
+    Failed = 3,
+    /// The worker has ended.
+    Stopped = 4,
+}
+
+impl WorkerState {
+    pub(super) fn from_u8(value: u8) -> WorkerState {
+        match value {
+            0 => WorkerState::Opening,
+            1 => WorkerState::Ready,
+            2 => WorkerState::Reopening,
+            3 => WorkerState::Failed,
+            _ => WorkerState::Stopped,
+        }
+    }
+}
+
+/// What a worker has done so far. `accepted` = `completed` + `failed` + `cancelled` + `moved` + what is queued or under
+/// way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WorkerCounters {
+    /// Ops that entered the queue.
+    pub accepted: u64,
+    /// Ops that gave an output.
+    pub completed: u64,
+    /// Ops that gave an error.
+    pub failed: u64,
+    /// Ops whose callers had gone before they were started.
+    pub cancelled: u64,
+    /// Ops that went on to another device, or back to the end of the queue.
+    pub moved: u64,
+    /// Those of them that left because the device failed them, or was about to.
+    pub fallbacks: u64,
+    /// Those of them that had not been started, and were expected to be finished sooner elsewhere.
+    pub relieved: u64,
+    /// Panics inside the engine.
+    pub panics: u64,
+    /// How often the device was opened again.
+    pub reopened: u64,
+    /// Threads that were stuck, or ended without having been stopped, and were replaced.
+    pub replaced: u64,
+    /// Answers of the engine that named no op it held.
+    pub stray_answers: u64,
+}
+
+/// One device worker as its users see it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WorkerReport {
+    /// The device.
+    pub device: DeviceId,
+    /// What the worker is doing.
+    pub state: WorkerState,
+    /// Why it is not ready, if it is not.
+    pub trouble: Option<Error>,
+    /// Ops that wait in the queue.
+    pub queued: usize,
+    /// Ops whose callers wait for room in the queue.
+    pub waiting: usize,
+    /// How many ops the queue holds.
+    pub queue_depth_max: usize,
+    /// What it has done.
+    pub counters: WorkerCounters,
+    /// How the device is.
+    pub health: HealthReport,
+}

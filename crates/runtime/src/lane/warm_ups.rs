@@ -1,0 +1,55 @@
+//! Ops whose kernels shall be compiled before they are needed: each is asked for once.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use panoply_core::Op;
+
+use crate::foreign::discard;
+use crate::learned::model::Key;
+use crate::queue::Queue;
+
+/// How many ops may wait for their kernels to be compiled.
+const WARM_UPS_MAX: usize = 16;
+
+/// See the module.
+pub(crate) struct WarmUps {
+    ops: Queue<Op>,
+    /// The keys of the ops in the queue, so that none is asked for twice.
+    asked: [AtomicU64; WARM_UPS_MAX],
+}
+
+impl WarmUps {
+    pub(crate) fn new() -> WarmUps {
+        WarmUps { ops: Queue::new(WARM_UPS_MAX), asked: [const { AtomicU64::new(0) }; WARM_UPS_MAX] }
+    }
+
+    /// Asks for this op, unless it was asked for before. Returns whether there is something new to do.
+    pub(crate) fn ask(&self, key: Key, op: &Op) -> bool {
+        if self.asked.iter().any(|place| place.load(Ordering::Relaxed) == key.0) {
+            return false;
+        }
+        let claim = |place: &&AtomicU64| place.compare_exchange(0, key.0, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        let Some(place) = self.asked.iter().find(claim) else { return false };
+        let asked = self.ops.push(op.clone());
+        if asked.is_err() {
+            place.store(0, Ordering::Release);
+        }
+        asked.map_err(|refused| discard(refused)).is_ok()
+    }
+
+    /// The next op that was asked for.
+    pub(crate) fn next(&self) -> Option<Op> {
+        self.ops.pop()
+    }
+
+    /// Notes that an op's kernels have been compiled.
+    pub(crate) fn done(&self, key: Key) {
+        if let Some(place) = self.asked.iter().find(|place| place.load(Ordering::Relaxed) == key.0) {
+            place.store(0, Ordering::Release);
+        }
+    }
+
+    pub(crate) fn has_news(&self) -> bool {
+        self.ops.has_news()
+    }
+}

@@ -10,9 +10,9 @@ use std::time::Instant;
 use panoply_core::{DeviceKind, Error, Outcome, Result, Value};
 
 use crate::lane::{Lane, OpAnswer, OpReceiver, OpTicket, PlaceInLine};
-use crate::runtime::{Alarm, Timers};
 use crate::sleeper::SPIN_US_MAX;
 use crate::slot::TimedOut;
+use crate::timers::{Alarm, Timers};
 
 /// An op under way. Its output comes from `.await` or from [`Pending::wait`]; dropping it cancels the op if it has not
 /// been started yet.

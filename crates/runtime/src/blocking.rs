@@ -5,7 +5,9 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::Instant;
 
-use crate::slot::TimedOut;
+/// The limit passed before the answer came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TimedOut;
 
 struct Unpark(Thread);
 

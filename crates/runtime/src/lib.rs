@@ -82,6 +82,8 @@ mod tenure;
 mod threads;
 #[cfg(not(loom))]
 mod time;
+#[cfg(not(loom))]
+mod timers;
 mod uneven_fence;
 mod wakes;
 #[cfg(not(loom))]

@@ -10,9 +10,9 @@ use std::time::Instant;
 use panoply_core::{DeviceKind, Error, Outcome, Result, Value};
 
 use crate::lane::{Lane, OpAnswer, OpReceiver, OpTicket, PlaceInLine};
-use crate::runtime::{Alarm, Timers};
 use crate::sleeper::SPIN_US_MAX;
 use crate::slot::TimedOut;
+use crate::timers::{Alarm, Timers};
 
 /// An op under way. Its output comes from `.await` or from [`Pending::wait`]; dropping it cancels the op if it has not
 /// been started yet.
@@ -49,9 +49,13 @@ const SMALL_OP_BYTES_MAX: usize = 32 << 10;
 /// How long a caller spins for what a GPU with memory of its own computes: as long as a wake-up, which takes some tens of
 /// microseconds, is a good part of it.
 const GPU_SPIN_US_MAX: u64 = 1000;
-/// One caller for so many CPUs may spin for that long at a time, and only while no more ops than that are under way on the
-/// device; the others spin briefly and park. Among many callers, those who spin would keep CPUs from those who are woken.
+/// One caller for so many CPUs may spin for that long at a time, and only while no more than those wait at all; the others spin
+/// briefly and park.
 const CPUS_PER_PATIENT: usize = 4;
+/// How long every caller spins. Where more callers wait than there are CPUs they park then: those who spin would keep CPUs from
+/// those who are woken and have the next op to send. (64 callers on 16 CPUs, batches by time or size: 1.6 times the throughput of
+/// single ops where each spun for 100 µs, 2.2 for 50 µs.)
+const FIRST_SPIN_US_MAX: u64 = 4;
 
 /// For how long a caller spins for an op with so much input. The caller of a larger one on the CPU would only take a core from
 /// those who compute it.
@@ -177,20 +181,26 @@ impl<T> Future for PendingOutcome<T> {
 impl Sent {
     fn wait(&mut self) -> OpAnswer {
         let limit = self.deadline.as_ref().map(|deadline| deadline.at);
-        let briefly_us = self.spin_us_max.min(SPIN_US_MAX);
-        let done = self.receiver.spin(briefly_us);
-        if !done
-            && self.spin_us_max > briefly_us
-            && self.lane.under_way() <= Patience::places() as u64
-            && let Some(_patience) = Patience::take()
-        {
-            let left = limit.map(|limit| limit.saturating_duration_since(Instant::now()).as_micros() as u64);
-            self.receiver.spin(left.map_or(self.spin_us_max, |left_us| left_us.min(self.spin_us_max)));
+        let waiting = Waiting::begin();
+        if !self.receiver.spin(FIRST_SPIN_US_MAX.min(self.spin_us_max)) {
+            self.spin_among(waiting.callers(), limit);
         }
         match self.receiver.wait_for(limit, 0) {
             Ok(answer) => answer.unwrap_or(Err(Error::ShuttingDown)),
             Err(TimedOut) => Err(self.too_late()),
         }
+    }
+
+    /// Spins on, as long as pays among so many callers.
+    fn spin_among(&self, callers: usize, limit: Option<Instant>) {
+        if callers > cpus() {
+            return;
+        }
+        let few = callers <= Patience::places() && self.spin_us_max > SPIN_US_MAX;
+        let patience = if few { Patience::take() } else { None };
+        let longest_us = if patience.is_some() { self.spin_us_max } else { self.spin_us_max.min(SPIN_US_MAX) };
+        let left = limit.map(|limit| limit.saturating_duration_since(Instant::now()).as_micros() as u64);
+        self.receiver.spin(left.map_or(longest_us, |left_us| left_us.min(longest_us)));
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<OpAnswer> {
@@ -233,6 +243,35 @@ impl Drop for Sent {
     }
 }
 
+/// How many CPUs this process has.
+fn cpus() -> usize {
+    static CPUS: OnceLock<usize> = OnceLock::new();
+    *CPUS.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
+}
+
+/// One caller that blocks until its op is done, among all of this process.
+struct Waiting;
+
+static WAITING: AtomicUsize = AtomicUsize::new(0);
+
+impl Waiting {
+    fn begin() -> Waiting {
+        WAITING.fetch_add(1, Ordering::Relaxed);
+        Waiting
+    }
+
+    /// How many there are now.
+    fn callers(&self) -> usize {
+        WAITING.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        WAITING.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// A place among the callers that spin for long, each of whom keeps a CPU busy.
 struct Patience {
     /// How many places are taken.
@@ -248,7 +287,6 @@ impl Patience {
     /// How many there are.
     fn places() -> usize {
         static PLACES: OnceLock<usize> = OnceLock::new();
-        let cpus = || std::thread::available_parallelism().map_or(1, usize::from);
         *PLACES.get_or_init(|| (cpus() / CPUS_PER_PATIENT).max(1))
     }
 

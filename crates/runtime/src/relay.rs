@@ -190,7 +190,7 @@ impl Relay {
         match self.router.choose(op, &wishes, now) {
             Ok(decision) => {
                 task.forecast = decision.forecast;
-                self.router.take_places(task);
+                self.router.take_seat(task);
                 Ok(())
             }
             // It left its lane unharmed and nobody else takes it: back to where it was.

@@ -259,9 +259,8 @@ impl<Q, A> Receiver<Q, A> {
     }
 }
 
-/// The limit passed before the answer came.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TimedOut;
+#[cfg(not(loom))]
+pub(crate) use crate::blocking::TimedOut;
 
 impl<Q, A> Drop for Receiver<Q, A> {
     fn drop(&mut self) {

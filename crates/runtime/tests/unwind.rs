@@ -110,9 +110,8 @@ fn ops_over_a_trap(place: Place, times: u32, policy: FallbackPolicy) -> u64 {
             controls[number / 6 % 2].inject([Fault::Error, Fault::Lost][number / 12 % 2]);
         }
         let input = if number % 4 == 3 { resident.clone() } else { traps::matrix(&traps) };
-        let mut options = RunOptions::default();
-        options.to_host = number % 3 == 0;
-        options.deadline = (number % 5 == 0).then(|| Instant::now() + PATIENCE);
+        let deadline = (number % 5 == 0).then(|| Instant::now() + PATIENCE);
+        let options = RunOptions { to_host: number % 3 == 0, deadline, ..RunOptions::default() };
         let mut future = Box::pin(runtime.run_with(Transpose::new(&input), options));
         drop(input);
         let polled = future.as_mut().poll(&mut Context::from_waker(&waker));

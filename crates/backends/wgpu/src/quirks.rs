@@ -53,7 +53,16 @@ pub struct KnownWays {
 }
 
 /// What was measured, by the test `transfer_rate`.
-pub const KNOWN_WAYS: &[KnownWays] = &[];
+pub const KNOWN_WAYS: &[KnownWays] = &[KnownWays {
+    adapter: "NVIDIA",
+    driver: "",
+    ways: Ways {
+        up: Memory::Imported,
+        down: Memory::Cached,
+        transfers: Transfers { chunk_bytes: 4 << 20, chunks: 16, copiers_max: 8 },
+    },
+    reason: "H200, driver 580: 1 GiB up 43.7 GB/s imported, 39.5 cached, 31.9 mapped by wgpu; down 52.0, 50.3 and 5.1",
+}];
 
 /// How bytes cross to this adapter and back.
 pub(crate) fn ways(known: &[KnownWays], adapter: &str, driver: &str) -> Ways {

@@ -19,7 +19,7 @@ use super::flights::{Flight, FlightTable, Flights};
 use super::landing::Landing;
 use crate::batcher::Batcher;
 use crate::foreign::{contain, discard, tell};
-use crate::health::{Circuit, Verdict};
+use crate::health::{Circuit, Mark};
 use crate::lane::{Lane, OpTicket, WorkerState};
 use crate::learned::model::Key;
 use crate::options::{Goal, Priority};
@@ -334,7 +334,7 @@ impl Driver {
                 continue;
             }
             if let Some(task) = ticket.question_mut() {
-                lane.settle(task, Verdict::Neither, now);
+                lane.settle(task, Mark::Neither, now);
             }
             lane.hand_over(ticket, true);
         }

@@ -9,7 +9,7 @@ use panoply_core::{Error, Finished, Location, Op, Outcome, PartRef, Report, Resu
 use super::Times;
 use super::flights::{Flight, Flights, Landed};
 use crate::foreign::tell;
-use crate::health::Verdict;
+use crate::health::Mark;
 use crate::lane::task::{Forecast, transfer_to_host};
 use crate::lane::{Lane, Leg, OpTicket, Task};
 use crate::learned::model::{Label, Sample};
@@ -109,7 +109,7 @@ impl Landing<'_> {
         match done.result {
             Err(error) if flight.leg == Leg::Fetch => {
                 if let Some(task) = ticket.question_mut() {
-                    self.lane.settle(task, Verdict::Failure, self.now);
+                    self.lane.settle(task, Mark::Failure, self.now);
                 }
                 self.lane.fail_finally(ticket, error);
                 None
@@ -135,7 +135,7 @@ impl Landing<'_> {
                 match task.next_item(self.lane.number, device) {
                     Some(next) => Some(next),
                     None => {
-                        self.lane.settle(task, Verdict::Success, self.now);
+                        self.lane.settle(task, Mark::Success, self.now);
                         self.lane.hand_over(ticket, false);
                         return None;
                     }
@@ -188,7 +188,7 @@ impl Landing<'_> {
     fn finish(&mut self, mut ticket: OpTicket, result: Result<Value>, report: Report) {
         // It is dropped where it is when the answer takes its place.
         let Some(task) = ticket.question_mut() else { return };
-        self.lane.settle(task, Verdict::Success, self.now);
+        self.lane.settle(task, Mark::Success, self.now);
         let metrics = &self.lane.metrics;
         metrics.wait.note_time(report.queued);
         metrics.run.note_time(report.ran);

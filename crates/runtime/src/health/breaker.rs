@@ -6,7 +6,7 @@
 //! 3. **Half-open**: after the wait, a few ops at a time are sent as probes. `probes_needed` successes in a row close the
 //!    circuit; one failure opens it again.
 //! 4. It does not flap: the wait goes back to its least only after a whole window without another opening. It does not
-//!    stick: an open circuit always becomes half-open when its wait is over, and a probe that ends without a verdict
+//!    stick: an open circuit always becomes half-open when its wait is over, and a probe that ends without a mark
 //!    gives its place back.
 //!
 //! Routing reads a few atomics; only outcomes and transitions write. Time is in nanoseconds since the lane's epoch, so
@@ -44,9 +44,9 @@ pub enum Circuit {
     HalfOpen = 2,
 }
 
-/// How a probe, or any op, ended as far as the device is concerned.
+/// The mark that a probe, or any op, leaves on its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum Mark {
     Success,
     Failure,
     /// It says nothing about the device: it was cancelled, too late, or the caller's fault.
@@ -105,14 +105,14 @@ impl Breaker {
     }
 
     /// Notes how an op ended. Returns true where this opened the circuit.
-    pub(crate) fn note(&self, verdict: Verdict, probe: bool, now_ns: u64, rules: &HealthRules) -> bool {
+    pub(crate) fn note(&self, mark: Mark, probe: bool, now_ns: u64, rules: &HealthRules) -> bool {
         if probe {
             let _ = self.probes_out.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |out| out.checked_sub(1));
         }
-        let failed = match verdict {
-            Verdict::Neither => return false,
-            Verdict::Failure => true,
-            Verdict::Success => false,
+        let failed = match mark {
+            Mark::Neither => return false,
+            Mark::Failure => true,
+            Mark::Success => false,
         };
         match self.circuit() {
             Circuit::Closed => self.note_closed(failed, now_ns, rules),
@@ -209,14 +209,14 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
 
     fn fail(breaker: &Breaker, times: u32, now_ns: u64, rules: &HealthRules) {
-        (0..times).for_each(|_| _ = breaker.note(Verdict::Failure, false, now_ns, rules));
+        (0..times).for_each(|_| _ = breaker.note(Mark::Failure, false, now_ns, rules));
     }
 
     #[test]
     fn it_opens_above_the_limit_and_not_at_it() {
         let rules = HealthRules { errors_min: 1, ..HealthRules::default() };
         let breaker = Breaker::new();
-        (0..90).for_each(|_| _ = breaker.note(Verdict::Success, false, 0, &rules));
+        (0..90).for_each(|_| _ = breaker.note(Mark::Success, false, 0, &rules));
         fail(&breaker, 6, 0, &rules);
         assert_eq!(breaker.circuit(), Circuit::Closed, "6 of 64 is not above 10 %");
         fail(&breaker, 1, 0, &rules);
@@ -230,7 +230,7 @@ mod tests {
         let breaker = Breaker::new();
         fail(&breaker, rules.errors_min - 1, 0, &rules);
         assert_eq!(breaker.circuit(), Circuit::Closed);
-        (0..1000).for_each(|_| _ = breaker.note(Verdict::Neither, false, 0, &rules));
+        (0..1000).for_each(|_| _ = breaker.note(Mark::Neither, false, 0, &rules));
         assert_eq!(breaker.circuit(), Circuit::Closed, "what says nothing about the device does not count");
     }
 
@@ -246,15 +246,15 @@ mod tests {
             assert!(breaker.take_probe(&rules));
         }
         assert!(!breaker.take_probe(&rules) && breaker.passage(|| now, &rules) == Passage::Barred);
-        assert!(breaker.note(Verdict::Failure, true, now, &rules));
-        (1..rules.probes_max).for_each(|_| _ = breaker.note(Verdict::Neither, true, now, &rules));
+        assert!(breaker.note(Mark::Failure, true, now, &rules));
+        (1..rules.probes_max).for_each(|_| _ = breaker.note(Mark::Neither, true, now, &rules));
         now += nanoseconds(rules.open_wait_min);
         assert_eq!(breaker.passage(|| now, &rules), Passage::Barred, "the second wait is longer");
         now += nanoseconds(rules.open_wait_min);
         assert_eq!(breaker.passage(|| now, &rules), Passage::Probe);
         for _ in 0..rules.probes_needed {
             assert!(breaker.take_probe(&rules));
-            breaker.note(Verdict::Success, true, now, &rules);
+            breaker.note(Mark::Success, true, now, &rules);
         }
         assert_eq!(breaker.circuit(), Circuit::Closed);
         assert_eq!(breaker.passage(|| now, &rules), Passage::Free);
@@ -272,8 +272,8 @@ mod tests {
                 Passage::Free => false,
                 Passage::Probe => breaker.take_probe(&rules),
             };
-            let verdict = if step % 2 == 0 { Verdict::Failure } else { Verdict::Success };
-            openings += u32::from(breaker.note(verdict, probe, now, &rules));
+            let mark = if step % 2 == 0 { Mark::Failure } else { Mark::Success };
+            openings += u32::from(breaker.note(mark, probe, now, &rules));
         }
         let longest = 3600 / rules.open_wait_max.as_secs() as u32;
         assert!(openings <= longest + 12, "{openings} openings in an hour");

@@ -12,7 +12,7 @@ use panoply_core::Health;
 mod breaker;
 
 pub use breaker::Circuit;
-pub(crate) use breaker::{Breaker, Passage, Verdict};
+pub(crate) use breaker::{Breaker, Mark, Passage};
 
 /// When a device counts as hot, full or faulty, and what follows.
 #[derive(Clone, Debug, PartialEq)]

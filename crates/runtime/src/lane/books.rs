@@ -7,10 +7,10 @@ use std::time::Instant;
 use panoply_core::{Error, ErrorKind};
 use tracing::Level;
 
-use super::task::{Place, Task};
+use super::task::{Seat, Task};
 use super::{ABORT, Lane, OpTicket, WorkerCounters, WorkerReport};
 use crate::foreign::{discard, tell};
-use crate::health::Verdict;
+use crate::health::Mark;
 use crate::sync::CacheLine;
 
 #[derive(Default)]
@@ -32,15 +32,15 @@ pub(crate) struct Counts {
 impl Lane {
     /// Ends an op with an error: it goes elsewhere where its caller allows that, and otherwise the caller gets the error.
     pub(crate) fn fail(&self, mut ticket: OpTicket, error: Error) {
-        let verdict = match error.kind() {
+        let mark = match error.kind() {
             ErrorKind::Device if !matches!(error, Error::DeviceUnavailable { .. } | Error::ObjectLost { .. }) => {
-                Verdict::Failure
+                Mark::Failure
             }
-            _ => Verdict::Neither,
+            _ => Mark::Neither,
         };
         let may_move = match ticket.question_mut() {
             Some(task) => {
-                self.settle(task, verdict, self.clock.now());
+                self.settle(task, mark, self.clock.now());
                 let may_move = task.may_move(&error) && self.mode.load(Ordering::Acquire) != ABORT;
                 if may_move {
                     task.note_failure(self.number, self.info.id, &error);
@@ -92,7 +92,7 @@ impl Lane {
     /// Ends an op whose caller has gone.
     pub(crate) fn cancel(&self, mut ticket: OpTicket, now: Instant) {
         if let Some(task) = ticket.question_mut() {
-            self.settle(task, Verdict::Neither, now);
+            self.settle(task, Mark::Neither, now);
         }
         self.counts.cancelled.fetch_add(1, Ordering::Release);
         discard(ticket.take_question());
@@ -100,12 +100,12 @@ impl Lane {
     }
 
     /// Takes an op off the lane's books.
-    pub(crate) fn settle(&self, task: &mut Task, verdict: Verdict, now: Instant) {
+    pub(crate) fn settle(&self, task: &mut Task, mark: Mark, now: Instant) {
         self.unload(std::mem::take(&mut task.load_ns));
         // At other stops than its target an op is neither a probe nor an explorer.
-        let place = if task.forecast.target == self.number { task.place.take() } else { None };
-        let probe = place.is_some_and(Place::end_probe);
-        if self.gate.breaker.note(verdict, probe, self.since_epoch_ns(now), &self.rules) {
+        let seat = if task.forecast.target == self.number { task.seat.take() } else { None };
+        let probe = seat.is_some_and(Seat::end_probe);
+        if self.gate.breaker.note(mark, probe, self.since_epoch_ns(now), &self.rules) {
             tell(Level::WARN, || {
                 let device = self.info.id;
                 tracing::warn!(target: "panoply::health", %device, "the device fails too often: its circuit opens");
@@ -117,14 +117,6 @@ impl Lane {
         if load_ns > 0 {
             self.backlog_ns.fetch_sub(load_ns, Ordering::Relaxed);
         }
-    }
-
-    /// Ops that were accepted and have not ended, about.
-    pub(crate) fn under_way(&self) -> u64 {
-        let counts = &self.counts;
-        let ended = [&counts.completed, &counts.failed, &counts.cancelled, &counts.moved];
-        let ended: u64 = ended.iter().map(|counter| counter.load(Ordering::Relaxed)).sum();
-        counts.accepted.load(Ordering::Relaxed).saturating_sub(ended)
     }
 
     /// Whether everything that was accepted has ended.

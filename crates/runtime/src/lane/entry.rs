@@ -7,7 +7,7 @@ use panoply_core::{Error, Result};
 
 use super::line::Line;
 use super::{Lane, OpTicket};
-use crate::health::Verdict;
+use crate::health::Mark;
 use crate::options::Priority;
 use crate::queue::PushError;
 
@@ -170,7 +170,7 @@ impl Lane {
             Err((mut ticket, _)) => {
                 if let Some(task) = ticket.question_mut() {
                     task.load_ns = 0;
-                    self.settle(task, Verdict::Neither, now);
+                    self.settle(task, Mark::Neither, now);
                     task.history().evacuated = true;
                 }
                 self.hand_over(ticket, false);

@@ -281,7 +281,7 @@ pub(crate) mod tests {
             foreign: false,
         };
         let wishes = Wishes::none(FallbackPolicy::None);
-        let (accepted, load_ns, keep, place, history) = (Instant::now(), 0, false, None, None);
-        crate::slot::slot(Task { op: Some(op), accepted, wishes, forecast, load_ns, keep, place, history })
+        let (accepted, load_ns, keep, seat, history) = (Instant::now(), 0, false, None, None);
+        crate::slot::slot(Task { op: Some(op), accepted, wishes, forecast, load_ns, keep, seat, history })
     }
 }

@@ -15,7 +15,7 @@ use panoply_core::{
 };
 
 use super::Lane;
-use crate::health::Verdict;
+use crate::health::Mark;
 use crate::learned::model::Key;
 use crate::options::{FallbackPolicy, Wishes};
 
@@ -30,8 +30,8 @@ pub(crate) struct Task {
     pub(crate) load_ns: u64,
     /// Whether a copy of the op is kept while an engine has it, so that it can be tried again.
     pub(crate) keep: bool,
-    /// One of the few places that its lane has for probes and explorers, if it has one.
-    pub(crate) place: Option<Place>,
+    /// One of the few seats that its lane has for probes and explorers, if it has one.
+    pub(crate) seat: Option<Seat>,
     /// Made when something out of the ordinary happens.
     pub(crate) history: Option<Box<History>>,
 }
@@ -57,37 +57,37 @@ pub(crate) struct Forecast {
     pub(crate) foreign: bool,
 }
 
-/// One of the few places that a lane has for ops that find something out. It is given back wherever the op ends.
-pub(crate) struct Place {
+/// One of the few seats that a lane has for ops that find something out. It is given back wherever the op ends.
+pub(crate) struct Seat {
     lane: Arc<Lane>,
     probe: bool,
     explorer: bool,
 }
 
-impl Place {
-    /// Takes the places that a forecast asks for; `None` where it asks for none, or none is left.
-    pub(crate) fn take(lane: &Arc<Lane>, forecast: &Forecast) -> Option<Place> {
+impl Seat {
+    /// Takes the seat that a forecast asks for; `None` where it asks for none, or none is left.
+    pub(crate) fn take(lane: &Arc<Lane>, forecast: &Forecast) -> Option<Seat> {
         let probe = forecast.probe && lane.gate.breaker.take_probe(&lane.rules);
         let explorer = forecast.explored;
         if explorer {
             lane.exploring.fetch_add(1, Ordering::Relaxed);
         }
-        (probe || explorer).then(|| Place { lane: Arc::clone(lane), probe, explorer })
+        (probe || explorer).then(|| Seat { lane: Arc::clone(lane), probe, explorer })
     }
 
-    /// Gives the place back. Returns whether it was one for a probe, whose verdict is the caller's to tell.
+    /// Gives the seat back. Returns whether it was one for a probe, whose mark is the caller's to tell.
     pub(crate) fn end_probe(mut self) -> bool {
         std::mem::take(&mut self.probe)
     }
 }
 
-impl Drop for Place {
+impl Drop for Seat {
     fn drop(&mut self) {
         if self.explorer {
             self.lane.exploring.fetch_sub(1, Ordering::Relaxed);
         }
         if self.probe {
-            self.lane.gate.breaker.note(Verdict::Neither, true, 0, &self.lane.rules);
+            self.lane.gate.breaker.note(Mark::Neither, true, 0, &self.lane.rules);
         }
     }
 }

@@ -34,7 +34,7 @@ impl WarmUps {
         if asked.is_err() {
             place.store(0, Ordering::Release);
         }
-        asked.map_err(|refused| discard(refused)).is_ok()
+        asked.map_err(discard).is_ok()
     }
 
     /// The next op that was asked for.

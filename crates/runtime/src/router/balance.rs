@@ -91,7 +91,7 @@ fn relieve(router: &Router, lane: &Lane, idle: u64, now: Instant) -> usize {
 fn sooner(router: &Router, lane: &Lane, task: &Task, ahead_ns: f32, idle: u64, now: Instant) -> Option<Forecast> {
     let Wishes { pinned, prefer, goal, .. } = task.wishes;
     // Who insists on a device, or was sent to find something out about it, stays; so does who only fetches an input here.
-    let bound = pinned || prefer.is_some() || goal == Goal::Energy || task.place.is_some();
+    let bound = pinned || prefer.is_some() || goal == Goal::Energy || task.seat.is_some();
     if bound || task.forecast.target != lane.number {
         return None;
     }

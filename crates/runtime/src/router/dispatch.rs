@@ -74,10 +74,10 @@ impl Router {
             FallbackPolicy::Retry { .. } => true,
             FallbackPolicy::Alternate | FallbackPolicy::Cpu => self.lanes.len() > 1,
         };
-        let (place, history) = (None, None);
-        let mut task = Task { op: None, accepted, wishes: *wishes, forecast, load_ns: 0, keep, place, history };
+        let (seat, history) = (None, None);
+        let mut task = Task { op: None, accepted, wishes: *wishes, forecast, load_ns: 0, keep, seat, history };
         if forecast.probe || forecast.explored {
-            self.take_places(&mut task);
+            self.take_seat(&mut task);
         }
         if wishes.explain {
             let taken = Some((forecast.target, forecast.explored));

@@ -18,7 +18,7 @@ use std::time::Instant;
 
 use panoply_core::{Op, Result};
 
-use crate::lane::task::Place;
+use crate::lane::task::Seat;
 use crate::lane::{Forecast, Lane, Task};
 use crate::options::Wishes;
 use crate::sync::CacheLine;
@@ -77,10 +77,10 @@ impl Router {
         choice::choose(self, op, wishes, now)
     }
 
-    /// Takes the places that a chosen op needs in its lane.
-    pub(crate) fn take_places(&self, task: &mut Task) {
+    /// Takes the seat that a chosen op needs in its lane.
+    pub(crate) fn take_seat(&self, task: &mut Task) {
         let candidate = self.lanes.get(usize::from(task.forecast.target));
-        task.place = candidate.and_then(|candidate| Place::take(&candidate.lane, &task.forecast));
+        task.seat = candidate.and_then(|candidate| Seat::take(&candidate.lane, &task.forecast));
         if task.forecast.explored {
             self.explored.fetch_add(1, Ordering::Relaxed);
         }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use panoply_core::clock::SystemClock;
 use panoply_core::{Absence, Api, Backend, DeviceId, Error, OpenOptions};
 
-use super::{BackendReport, Control, Runtime, Timers};
+use super::{BackendReport, Control, Runtime};
 use crate::batcher::Batching;
 use crate::device_worker::supervisor::Supervisor;
 use crate::health::HealthRules;
@@ -16,6 +16,7 @@ use crate::options::FallbackPolicy;
 use crate::relay::Relay;
 use crate::router::{Exploration, Router};
 use crate::threads::Owner;
+use crate::timers::Timers;
 
 /// How long `build` waits for a device to open before it goes on without it; the worker keeps trying.
 const OPEN_WAIT_MAX: Duration = Duration::from_secs(20);

@@ -29,14 +29,13 @@ use crate::router::dispatch::Sent;
 use crate::router::profile::{Identity, Profile};
 use crate::telemetry::{DeviceFigures, Snapshot};
 use crate::threads::{self, Owner};
+use crate::timers::Timers;
 
 mod builder;
 mod discovery;
-mod timers;
 
 pub use builder::{BuildError, Builder};
 pub use discovery::{DeviceChange, Rediscovery};
-pub(crate) use timers::{Alarm, Timers};
 
 /// How long a caller's waker may keep the relay when it shall end, before its thread is left behind.
 const RELAY_GRACE: Duration = Duration::from_secs(2);

@@ -18,24 +18,28 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use panoply_conformance::values::Random;
-use panoply_conformance::virtual_device::{Rates, Script, VirtualBackend, VirtualControl};
+use panoply_conformance::virtual_device::{Script, VirtualBackend, VirtualControl};
 use panoply_core::clock::{Clock, VirtualClock};
 use panoply_core::op::compute::{Map, Reduce, Transpose};
 use panoply_core::{Backend, Error, Health, Location, Op, OpenOptions, Operation, Tensor, Value};
 use panoply_cpu::CpuBackend;
 
-use crate::batcher::Batching;
-use crate::device_worker::driver::{Driver, Generation, Opener, Step};
+use crate::device_worker::driver::{Driver, Generation, Opener};
 use crate::foreign::discard;
-use crate::health::{Circuit, HealthRules};
+use crate::health::Circuit;
 use crate::lane::Inlet;
-use crate::lane::{Lane, LaneSetup, OpAnswer, OpReceiver, PlaceInLine, WorkerLimits, WorkerState};
+use crate::lane::{Lane, LaneSetup, OpAnswer, OpReceiver, PlaceInLine, WorkerState};
 use crate::options::{FallbackPolicy, Goal, Priority, Wishes};
 use crate::relay::Relay;
 use crate::router::{Exploration, Router};
 
 mod hooks;
+mod setup;
+mod steps;
 mod uneven;
+
+use setup::{random_batching, random_lack, random_limits, random_script, rules};
+use steps::{finish, misbehave, random_step, recover};
 
 /// Schedules of a run without `PANOPLY_SCHEDULES`.
 const SCHEDULES_DEFAULT: u64 = 10_000;
@@ -163,211 +167,6 @@ fn every_schedule_answers_every_op_exactly_once() {
     assert!(enough(total.circuits_opened, 30) && enough(total.circuits_closed as u64, 10), "{total:?}");
 }
 
-/// Has foreign code panic and keep its callers, more or less often.
-fn misbehave(world: &Shared, seed: u64) {
-    let weak = Rc::downgrade(world);
-    let meanwhile = move || {
-        if let Some(world) = weak.upgrade() {
-            meanwhile(&world);
-        }
-    };
-    let chances = match seed % 4 {
-        0 => hooks::Chances { panic: 0, stuck: 0 },
-        1 => hooks::Chances { panic: 20, stuck: 100 },
-        2 => hooks::Chances { panic: 100, stuck: 20 },
-        _ => hooks::Chances { panic: 50, stuck: 300 },
-    };
-    hooks::misbehave(seed, chances, Rc::new(meanwhile));
-}
-
-/// A call does not return for a while, and the world goes on. Mostly somebody looks before it does.
-fn meanwhile(world: &Shared) {
-    let Some((steps, looked)) = world.try_borrow_mut().ok().and_then(|mut world| world.get_stuck()) else { return };
-    (0..steps / 2).for_each(|_| random_step(world));
-    if looked {
-        let wait = Duration::from_millis(8);
-        world.borrow().clock.advance(wait);
-        look(world);
-    }
-    (0..steps / 2).for_each(|_| random_step(world));
-    world.borrow_mut().see();
-}
-
-fn random_step(world: &Shared) {
-    let step = world.borrow_mut().random.below(26);
-    match step {
-        0..=7 => world.borrow_mut().ask(),
-        8..=15 => {
-            let worker = world.borrow_mut().random.below(DEVICES as u64) as usize;
-            step_worker(world, worker);
-        }
-        16..=17 => step_relay(world),
-        18..=19 => world.borrow_mut().pass_time(),
-        20 => cancel(world),
-        21 => world.borrow_mut().maybe_shut_down(),
-        22 => kill_worker(world),
-        23 => world.borrow_mut().change_weather(),
-        24 => look(world),
-        _ => {}
-    }
-    world.borrow_mut().collect();
-}
-
-/// Has a driver take a step; false when it has ended. It may be that one of its calls is stuck, and its steps are taken by
-/// another.
-fn step_worker(world: &Shared, index: usize) -> bool {
-    let (mut driver, generation) = {
-        let mut world = world.borrow_mut();
-        let worker = &mut world.workers[index];
-        let Some(driver) = worker.driver.take() else { return worker.current.is_some() };
-        let generation = driver.generation();
-        world.stepping.push(index);
-        (driver, generation)
-    };
-    let step = driver.step(Duration::ZERO);
-    let replaced = generation.tenure.is_over();
-    {
-        let mut world = world.borrow_mut();
-        if replaced {
-            let seed = world.seed;
-            let now = Some(world.sight(index));
-            let seen = world.seen.take();
-            assert!(seen.is_none() || seen == now, "seed {seed}: a replaced driver acts: {seen:?}, then {now:?}");
-            assert_eq!(step, Step::Exit, "seed {seed}: a replaced driver goes on");
-            world.tally.replaced += 1;
-        }
-        world.stepping.pop();
-    }
-    let ended = replaced || step == Step::Exit;
-    if ended {
-        // Its engine is dropped, and with it the memory on the device.
-        drop(driver);
-        generation.tenure.end();
-        let mut world = world.borrow_mut();
-        let worker = &mut world.workers[index];
-        worker.current.take_if(|current| Arc::ptr_eq(current, &generation));
-        return worker.current.is_some();
-    }
-    world.borrow_mut().workers[index].driver = Some(driver);
-    true
-}
-
-fn step_relay(world: &Shared) {
-    let Some(mut relay) = world.borrow_mut().relay.take() else { return };
-    relay.step();
-    world.borrow_mut().relay = Some(relay);
-}
-
-/// A supervisor looks: drivers that are stuck are replaced, and the tables of those that were are emptied.
-fn look(world: &Shared) {
-    for index in 0..DEVICES {
-        let (lane, tickets) = {
-            let mut world = world.borrow_mut();
-            let now = world.clock.now();
-            let worker = &mut world.workers[index];
-            let mut tickets = Vec::new();
-            worker.stuck.retain(|generation| {
-                let stays = !generation.tenure.has_ended();
-                generation.flights.take_all(|ticket| tickets.push(ticket));
-                stays
-            });
-            let limit = worker.lane.limits.op_time_max;
-            if let Some(stuck) = worker.current.take_if(|current| current.replace_if_stuck(now, limit)) {
-                stuck.flights.take_all(|ticket| tickets.push(ticket));
-                worker.stuck.push(stuck);
-                worker.lane.put_state(WorkerState::Reopening, None);
-                worker.start(now);
-            }
-            (Arc::clone(&worker.lane), tickets)
-        };
-        let (device, after) = (lane.info.id, lane.limits.op_time_max);
-        tickets.into_iter().for_each(|ticket| lane.fail(ticket, Error::Timeout { device, after }));
-    }
-}
-
-/// A worker's thread dies between two steps, and is replaced.
-fn kill_worker(world: &Shared) {
-    let killed = {
-        let mut world = world.borrow_mut();
-        let index = world.random.below(10 * DEVICES as u64) as usize;
-        world.workers.get_mut(index).and_then(|worker| worker.driver.take().map(|driver| (driver, index)))
-    };
-    let Some((driver, index)) = killed else { return };
-    driver.generation().tenure.dismiss();
-    drop(driver);
-    let mut world = world.borrow_mut();
-    let now = world.clock.now();
-    world.tally.died += 1;
-    world.workers[index].start(now);
-}
-
-fn cancel(world: &Shared) {
-    let question = {
-        let mut world = world.borrow_mut();
-        if world.waiting.is_empty() {
-            return;
-        }
-        let count = world.waiting.len() as u64;
-        let index = world.random.below(count) as usize;
-        world.cancelled += 1;
-        world.waiting.swap_remove(index)
-    };
-    // As the future of a caller does when it is dropped.
-    if let Some(place) = question.place.filter(|_| !question.receiver.is_done()) {
-        question.lane.leave_line(place);
-    }
-    discard(question);
-}
-
-/// Faults end. Every device that is still there must be fit again soon, and no breaker may have flapped meanwhile.
-fn recover(world: &Shared) {
-    hooks::calm();
-    let (start, sick) = world.borrow_mut().heal();
-    for round in 0..4000 {
-        if world.borrow().is_well() && round > 20 {
-            break;
-        }
-        if world.borrow().waiting.len() < 8 {
-            world.borrow_mut().ask();
-        }
-        (0..DEVICES).for_each(|index| _ = step_worker(world, index));
-        step_relay(world);
-        let mut world = world.borrow_mut();
-        world.clock.advance(Duration::from_micros(300));
-        world.collect();
-        assert!(round < 3999, "seed {}: a device never recovers: {:?}", world.seed, world.reports());
-    }
-    world.borrow_mut().check_recovery(start, &sick);
-}
-
-/// Shuts down, lets time pass until every worker has left, and checks that nothing is left behind.
-fn finish(world: &Shared) {
-    let (seed, lanes) = {
-        let world = world.borrow();
-        (world.seed, world.workers.iter().map(|worker| Arc::clone(&worker.lane)).collect::<Vec<_>>())
-    };
-    if !world.borrow().shutting_down {
-        lanes.iter().for_each(|lane| lane.drain());
-    }
-    for round in 0.. {
-        let running = (0..DEVICES).filter(|index| step_worker(world, *index)).count();
-        step_relay(world);
-        if running == 0 && world.borrow().inlet.count() == 0 {
-            break;
-        }
-        if round == 200 {
-            hooks::calm();
-        }
-        world.borrow().clock.advance(Duration::from_micros(200));
-        if round > 20_000 {
-            lanes.iter().for_each(|lane| lane.abort());
-        }
-        assert!(round < 30_000, "seed {seed}: a worker never ends: {:?}", world.borrow().reports());
-    }
-    hooks::calm();
-    world.borrow_mut().check_end();
-}
-
 impl SimulatedWorker {
     /// Puts a driver into place.
     fn start(&mut self, now: std::time::Instant) {
@@ -436,7 +235,7 @@ impl World {
     }
 
     fn random_steps(&mut self) -> u64 {
-        if self.seed % 16 == 0 { 10 * STEPS_MAX } else { 20 + self.random.below(STEPS_MAX) }
+        if self.seed.is_multiple_of(16) { 10 * STEPS_MAX } else { 20 + self.random.below(STEPS_MAX) }
     }
 
     /// How many steps the world takes while a call is stuck, and whether somebody looks; `None` where too many are already.
@@ -717,71 +516,4 @@ fn circuit(worker: &SimulatedWorker) -> Circuit {
 
 fn opened(lane: &Lane) -> u64 {
     lane.gate.breaker.transitions().div_ceil(2)
-}
-
-/// The usual rules at the speed of the simulation.
-fn rules() -> HealthRules {
-    HealthRules {
-        open_wait_min: Duration::from_millis(3),
-        open_wait_max: Duration::from_millis(50),
-        look_every: Duration::from_millis(1),
-        ..HealthRules::default()
-    }
-}
-
-/// The first device runs everything; of the others each may lack something.
-fn random_lack(random: &mut Random, device: usize) -> Option<&'static str> {
-    let ops = [None, Some("transpose"), Some("map"), Some("reduce")];
-    if device == 0 { None } else { ops[random.below(4) as usize] }
-}
-
-fn random_script(random: &mut Random, seed: u64) -> Script {
-    let bad = if random.below(3) == 0 { 10 } else { 1 };
-    let rates = Rates {
-        error: bad * random.below(30_000) as u32,
-        hang: random.below(5_000) as u32,
-        block: random.below(10_000) as u32,
-        lost: random.below(20_000) as u32,
-        // These print. The simulation has panics of its own that do not.
-        panic: 0,
-        out_of_memory: random.below(20_000) as u32,
-        forget: random.below(10_000) as u32,
-        twice: random.below(20_000) as u32,
-    };
-    let script = Script::new()
-        .latency(Duration::from_micros(random.below(300)))
-        .failing_opens(random.below(3) as u32)
-        .random_faults(seed, rates, Duration::from_micros(random.below(2000)));
-    let script = if random.below(6) == 0 { script.gone_after_opens(1 + random.below(3)) } else { script };
-    let script = if random.below(4) == 0 { script.compiles(Duration::from_micros(random.below(900))) } else { script };
-    let script = if random.below(3) == 0 { script.fused() } else { script };
-    let script = if random.below(2) == 0 {
-        script.link(Duration::from_micros(random.below(30)), Duration::from_micros(random.below(500)))
-    } else {
-        script
-    };
-    if random.below(2) == 0 { script.resident().memory_bytes(24 * (8 + random.below(40))) } else { script }
-}
-
-fn random_limits(random: &mut Random) -> WorkerLimits {
-    WorkerLimits {
-        queue_depth_max: 1 + random.below(16) as usize,
-        batch_max: 1 + random.below(8) as usize,
-        in_flight_max: 1 + random.below(8) as usize,
-        op_time_max: Duration::from_millis(2 + random.below(5)),
-        reopen_wait_min: Duration::from_micros(random.below(500)),
-        reopen_wait_max: Duration::from_millis(2),
-        reopen_attempts_max: 1 + random.below(6) as u32,
-        stuck_threads_max: 4,
-    }
-}
-
-fn random_batching(random: &mut Random) -> Batching {
-    let (size_max, wait_max) = (1 + random.below(6) as usize, Duration::from_micros(random.below(800)));
-    match random.below(5) {
-        0 => Batching::TimeOrSize { size_max, wait_max },
-        1 => Batching::Adaptive { size_max, wait_max },
-        2 => Batching::HighThroughput { size_max, wait_max },
-        _ => Batching::LowLatency,
-    }
 }

@@ -1,0 +1,219 @@
+//! What may happen in a world, one step at a time, and how a schedule ends. A driver's step may be stuck inside a call, in which
+//! the world takes further steps: so nothing here holds the world while it calls into it.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use panoply_core::Error;
+use panoply_core::clock::Clock;
+
+use super::{DEVICES, Shared, hooks};
+use crate::device_worker::driver::Step;
+use crate::foreign::discard;
+use crate::lane::WorkerState;
+
+/// Has foreign code panic and keep its callers, more or less often.
+pub(super) fn misbehave(world: &Shared, seed: u64) {
+    let weak = Rc::downgrade(world);
+    let meanwhile = move || {
+        if let Some(world) = weak.upgrade() {
+            meanwhile(&world);
+        }
+    };
+    let chances = match seed % 4 {
+        0 => hooks::Chances { panic: 0, stuck: 0 },
+        1 => hooks::Chances { panic: 20, stuck: 100 },
+        2 => hooks::Chances { panic: 100, stuck: 20 },
+        _ => hooks::Chances { panic: 50, stuck: 300 },
+    };
+    hooks::misbehave(seed, chances, Rc::new(meanwhile));
+}
+
+/// A call does not return for a while, and the world goes on. Mostly somebody looks before it does.
+pub(super) fn meanwhile(world: &Shared) {
+    let Some((steps, looked)) = world.try_borrow_mut().ok().and_then(|mut world| world.get_stuck()) else { return };
+    (0..steps / 2).for_each(|_| random_step(world));
+    if looked {
+        let wait = Duration::from_millis(8);
+        world.borrow().clock.advance(wait);
+        look(world);
+    }
+    (0..steps / 2).for_each(|_| random_step(world));
+    world.borrow_mut().see();
+}
+
+pub(super) fn random_step(world: &Shared) {
+    let step = world.borrow_mut().random.below(26);
+    match step {
+        0..=7 => world.borrow_mut().ask(),
+        8..=15 => {
+            let worker = world.borrow_mut().random.below(DEVICES as u64) as usize;
+            step_worker(world, worker);
+        }
+        16..=17 => step_relay(world),
+        18..=19 => world.borrow_mut().pass_time(),
+        20 => cancel(world),
+        21 => world.borrow_mut().maybe_shut_down(),
+        22 => kill_worker(world),
+        23 => world.borrow_mut().change_weather(),
+        24 => look(world),
+        _ => {}
+    }
+    world.borrow_mut().collect();
+}
+
+/// Has a driver take a step; false when it has ended. It may be that one of its calls is stuck, and its steps are taken by
+/// another.
+pub(super) fn step_worker(world: &Shared, index: usize) -> bool {
+    let (mut driver, generation) = {
+        let mut world = world.borrow_mut();
+        let worker = &mut world.workers[index];
+        let Some(driver) = worker.driver.take() else { return worker.current.is_some() };
+        let generation = driver.generation();
+        world.stepping.push(index);
+        (driver, generation)
+    };
+    let step = driver.step(Duration::ZERO);
+    let replaced = generation.tenure.is_over();
+    {
+        let mut world = world.borrow_mut();
+        if replaced {
+            let seed = world.seed;
+            let now = Some(world.sight(index));
+            let seen = world.seen.take();
+            assert!(seen.is_none() || seen == now, "seed {seed}: a replaced driver acts: {seen:?}, then {now:?}");
+            assert_eq!(step, Step::Exit, "seed {seed}: a replaced driver goes on");
+            world.tally.replaced += 1;
+        }
+        world.stepping.pop();
+    }
+    let ended = replaced || step == Step::Exit;
+    if ended {
+        // Its engine is dropped, and with it the memory on the device.
+        drop(driver);
+        generation.tenure.end();
+        let mut world = world.borrow_mut();
+        let worker = &mut world.workers[index];
+        worker.current.take_if(|current| Arc::ptr_eq(current, &generation));
+        return worker.current.is_some();
+    }
+    world.borrow_mut().workers[index].driver = Some(driver);
+    true
+}
+
+pub(super) fn step_relay(world: &Shared) {
+    let Some(mut relay) = world.borrow_mut().relay.take() else { return };
+    relay.step();
+    world.borrow_mut().relay = Some(relay);
+}
+
+/// A supervisor looks: drivers that are stuck are replaced, and the tables of those that were are emptied.
+pub(super) fn look(world: &Shared) {
+    for index in 0..DEVICES {
+        let (lane, tickets) = {
+            let mut world = world.borrow_mut();
+            let now = world.clock.now();
+            let worker = &mut world.workers[index];
+            let mut tickets = Vec::new();
+            worker.stuck.retain(|generation| {
+                let stays = !generation.tenure.has_ended();
+                generation.flights.take_all(|ticket| tickets.push(ticket));
+                stays
+            });
+            let limit = worker.lane.limits.op_time_max;
+            if let Some(stuck) = worker.current.take_if(|current| current.replace_if_stuck(now, limit)) {
+                stuck.flights.take_all(|ticket| tickets.push(ticket));
+                worker.stuck.push(stuck);
+                worker.lane.put_state(WorkerState::Reopening, None);
+                worker.start(now);
+            }
+            (Arc::clone(&worker.lane), tickets)
+        };
+        let (device, after) = (lane.info.id, lane.limits.op_time_max);
+        tickets.into_iter().for_each(|ticket| lane.fail(ticket, Error::Timeout { device, after }));
+    }
+}
+
+/// A worker's thread dies between two steps, and is replaced.
+pub(super) fn kill_worker(world: &Shared) {
+    let killed = {
+        let mut world = world.borrow_mut();
+        let index = world.random.below(10 * DEVICES as u64) as usize;
+        world.workers.get_mut(index).and_then(|worker| worker.driver.take().map(|driver| (driver, index)))
+    };
+    let Some((driver, index)) = killed else { return };
+    driver.generation().tenure.dismiss();
+    drop(driver);
+    let mut world = world.borrow_mut();
+    let now = world.clock.now();
+    world.tally.died += 1;
+    world.workers[index].start(now);
+}
+
+pub(super) fn cancel(world: &Shared) {
+    let question = {
+        let mut world = world.borrow_mut();
+        if world.waiting.is_empty() {
+            return;
+        }
+        let count = world.waiting.len() as u64;
+        let index = world.random.below(count) as usize;
+        world.cancelled += 1;
+        world.waiting.swap_remove(index)
+    };
+    // As the future of a caller does when it is dropped.
+    if let Some(place) = question.place.filter(|_| !question.receiver.is_done()) {
+        question.lane.leave_line(place);
+    }
+    discard(question);
+}
+
+/// Faults end. Every device that is still there must be fit again soon, and no breaker may have flapped meanwhile.
+pub(super) fn recover(world: &Shared) {
+    hooks::calm();
+    let (start, sick) = world.borrow_mut().heal();
+    for round in 0..4000 {
+        if world.borrow().is_well() && round > 20 {
+            break;
+        }
+        if world.borrow().waiting.len() < 8 {
+            world.borrow_mut().ask();
+        }
+        (0..DEVICES).for_each(|index| _ = step_worker(world, index));
+        step_relay(world);
+        let mut world = world.borrow_mut();
+        world.clock.advance(Duration::from_micros(300));
+        world.collect();
+        assert!(round < 3999, "seed {}: a device never recovers: {:?}", world.seed, world.reports());
+    }
+    world.borrow_mut().check_recovery(start, &sick);
+}
+
+/// Shuts down, lets time pass until every worker has left, and checks that nothing is left behind.
+pub(super) fn finish(world: &Shared) {
+    let (seed, lanes) = {
+        let world = world.borrow();
+        (world.seed, world.workers.iter().map(|worker| Arc::clone(&worker.lane)).collect::<Vec<_>>())
+    };
+    if !world.borrow().shutting_down {
+        lanes.iter().for_each(|lane| lane.drain());
+    }
+    for round in 0.. {
+        let running = (0..DEVICES).filter(|index| step_worker(world, *index)).count();
+        step_relay(world);
+        if running == 0 && world.borrow().inlet.count() == 0 {
+            break;
+        }
+        if round == 200 {
+            hooks::calm();
+        }
+        world.borrow().clock.advance(Duration::from_micros(200));
+        if round > 20_000 {
+            lanes.iter().for_each(|lane| lane.abort());
+        }
+        assert!(round < 30_000, "seed {seed}: a worker never ends: {:?}", world.borrow().reports());
+    }
+    hooks::calm();
+    world.borrow_mut().check_end();
+}

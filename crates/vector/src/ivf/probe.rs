@@ -79,7 +79,7 @@ impl Batch<'_> {
             return Ok(false);
         }
         let ranges = |segment: &SegmentView| match &segment.lists {
-            None => vec![0..segment.count],
+            None => Vec::from([0..segment.count]),
             Some(table) => joined(lists, &table.offsets),
         };
         let ranges: Vec<Vec<Range<u32>>> = snapshot.segments.iter().map(|segment| ranges(segment)).collect();

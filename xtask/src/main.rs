@@ -28,12 +28,12 @@ Usage: cargo xtask <command>
   test [--keep-going]   set up, then run every check; stops at the first failure unless told to keep going
   setup                 check the tools and packages that the tests need, and install what can be installed
   tidy [--json]         sizes, layering, unsafe without a reason, unfinished work, names in documents that do not exist
-  valgrind [FILTER]...  under memcheck: the core crate's unit tests and the CPU backend's for its team and memory;
+  valgrind [FILTER]...  under memcheck: unit tests of the core crate, the runtime's lock-free parts, and the CPU backend's team and memory;
                         with filters, the CPU backend's unit tests that match them
   audit [CHECK]...      licences, advisories, bans and sources of the dependencies (needs cargo-deny)
   bundle                a folder with the command, the conformance tests and a script, for a host without Rust
   bench [ARGUMENT]...   the runtime's benchmarks, then `panoply bench` with the arguments given
-  figures [FILE]...     the speed that was asked for, as ratios, beside docs/figures.jsonl: measured on this CPU, or read
+  figures [FILE]...     the speed targets, as ratios, beside docs/figures.jsonl: measured on this CPU, or read
                         from what `sh run.sh figures` of the bundle printed; fails where one fell by more than a tenth;
                         --record keeps the new ratios, --rounds N takes turns with the peers so often [default: 3]
 ";

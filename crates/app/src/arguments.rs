@@ -174,7 +174,7 @@ Examples:
 Environment:
   PANOPLY_CONFIG the settings' file [default: panoply.toml in this folder]; PANOPLY_LIMITS_QUEUE_DEPTH_MAX and the
                  like set single keys
-  PANOPLY_CACHE  the folder for what the router has learned [default: the user's cache folder]
+  PANOPLY_CACHE  the folder, absolute, for compiled kernels and what the router has learned [default: the user's cache folder]
   PANOPLY_SIMD   scalar, neon, avx2 or avx512: use no wider vector instructions than these
   NO_COLOR       if set to anything, no colour; there is none in pipes and files anyway
   COLUMNS        the width of tables [default: the terminal's, or 100]

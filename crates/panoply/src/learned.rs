@@ -2,26 +2,22 @@
 //!
 //! The file holds the figures of every device that was ever calibrated, each with the device's name, its driver and the
 //! version of this library: only figures for which all of these are equal are used. A file that is damaged, or whose figures
-//! are out of date, is not used; the runtime says so and learns anew.
+//! are out of date, is not used; the runtime says so and learns anew. The folder is the one of compiled kernels, and follows
+//! the same rules: absolute, the user's own, closed to everybody else, written by renaming.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use panoply_kernels::cache::{private_folder, user_folder};
 use panoply_runtime::Profile;
 
-/// Names another folder for the cache.
-const FOLDER_VARIABLE: &str = "PANOPLY_CACHE";
 const FILE_NAME: &str = "profile.txt";
 /// The largest file that is read.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
 /// The file; `None` where the user has no cache folder.
 pub fn file() -> Option<PathBuf> {
-    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let folder = set(FOLDER_VARIABLE)
-        .or_else(|| set("XDG_CACHE_HOME").map(|cache| cache.join("panoply")))
-        .or_else(|| set("HOME").map(|home| home.join(".cache/panoply")))?;
-    Some(folder.join(FILE_NAME))
+    Some(user_folder().ok()?.join(FILE_NAME))
 }
 
 /// Has a runtime begin with what the file knows about its devices. Returns what there is to warn about.
@@ -31,7 +27,7 @@ pub(crate) fn apply(runtime: &panoply_runtime::Runtime) -> Vec<String> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Vec::new(),
         Err(error) => Err(error),
         Ok(metadata) if metadata.len() > FILE_BYTES_MAX => Err(io::Error::other("it is too large")),
-        Ok(_) => std::fs::read_to_string(&path),
+        Ok(_) => own_folder(&path).and_then(|()| std::fs::read_to_string(&path)),
     };
     let parsed = read.map_err(|error| error.to_string());
     let parsed = parsed.and_then(|text| text.parse::<Profile>().map_err(|error| error.to_string()));
@@ -56,8 +52,8 @@ pub(crate) fn apply(runtime: &panoply_runtime::Runtime) -> Vec<String> {
 
 /// Writes what a runtime has learned to the file, beside what the file knows about other devices.
 pub fn store(runtime: &panoply_runtime::Runtime) -> io::Result<PathBuf> {
-    let no_folder = || io::Error::other("there is no cache folder: set PANOPLY_CACHE, XDG_CACHE_HOME or HOME");
-    let path = file().ok_or_else(no_folder)?;
+    let path = user_folder().map_err(io::Error::other)?.join(FILE_NAME);
+    own_folder(&path)?;
     let mut profile = runtime.profile();
     let before = std::fs::read_to_string(&path).ok().and_then(|text| text.parse::<Profile>().ok());
     for device in before.into_iter().flat_map(|before| before.devices) {
@@ -65,12 +61,14 @@ pub fn store(runtime: &panoply_runtime::Runtime) -> io::Result<PathBuf> {
             profile.devices.push(device);
         }
     }
-    if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder)?;
-    }
     // Written beside and renamed, so that whoever reads it meanwhile sees the one or the other.
     let beside = path.with_extension(format!("{}.tmp", std::process::id()));
     std::fs::write(&beside, profile.to_text())?;
     std::fs::rename(&beside, &path)?;
     Ok(path)
+}
+
+/// Makes sure that the file's folder is the user's alone.
+fn own_folder(file: &Path) -> io::Result<()> {
+    file.parent().map_or(Ok(()), |folder| private_folder(folder).map_err(io::Error::other))
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask figures`: the speed that was asked for, as ratios to a peer, to a floor or to a limit, beside the ratios that were
+//! `cargo xtask figures`: the speed targets, as ratios to a peer, to a floor or to a limit, beside the ratios that were
 //! kept in `docs/figures.jsonl`. A ratio above 1 is better than its yardstick; larger is always better.
 //!
 //! `asked` lists the figures, `rows` holds what was measured, `measure` measures on this machine's CPU, `record` is the kept

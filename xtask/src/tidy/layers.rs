@@ -4,11 +4,10 @@ use super::manifest::{Dependency, Manifest};
 use super::report::Report;
 
 /// A layer and the layers that it may use. Tests (`dev-dependencies`) may use anything.
-const LAYERS: [(&str, &[&str]); 13] = [
+const LAYERS: [(&str, &[&str]); 12] = [
     ("app", &["panoply"]),
-    ("panoply", &["vector", "nn", "runtime", "backends", "conformance", "core"]),
+    ("panoply", &["vector", "runtime", "backends", "kernels", "conformance", "core"]),
     ("vector", &["runtime", "core"]),
-    ("nn", &["runtime", "core"]),
     ("runtime", &["core"]),
     ("backends", &["c_gpu", "wgsl_gpu", "kernels", "fourier", "core"]),
     ("c_gpu", &["kernels", "core"]),

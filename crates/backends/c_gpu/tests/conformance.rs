@@ -9,7 +9,7 @@ mod suite;
 use panoply_c_gpu::EmulatedBackend;
 use panoply_core::{Absence, Backend};
 
-/// The emulated device gets every so-manieth case; that with wide warps, which differ in a few families alone, fewer.
+/// The emulated device gets every n-th case; that with wide warps, which differ in a few families alone, fewer.
 const SAMPLE: usize = 11;
 const WIDE_SAMPLE: usize = 23;
 

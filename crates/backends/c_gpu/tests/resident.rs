@@ -7,7 +7,7 @@ mod resident;
 
 use panoply_c_gpu::EmulatedBackend;
 
-/// The emulated device gets every so-manieth case.
+/// The emulated device gets every n-th case.
 const SAMPLE: usize = 37;
 
 #[test]

@@ -13,7 +13,7 @@ use panoply_conformance::op_names;
 use panoply_core::Backend;
 use panoply_cuda::{CudaBackend, Nvrtc};
 
-/// The emulated device gets every so-manieth case.
+/// The emulated device gets every n-th case.
 const SAMPLE: usize = 11;
 /// What emulated kernels are also compiled for.
 const CHECKED_CAPABILITY: u32 = 90;

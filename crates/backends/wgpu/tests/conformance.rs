@@ -1,7 +1,7 @@
 //! The wgpu backend against the reference: every case of the suite on the adapters of this machine.
 //!
 //! Hardware runs every case. Where there is only a software adapter, for which compiling a kernel takes a second, it gets a
-//! sample: every so-manieth case, spread over all ops. `PANOPLY_WGPU_CASES=all` runs all of them on every adapter,
+//! sample: every n-th case, spread over all ops. `PANOPLY_WGPU_CASES=all` runs all of them on every adapter,
 //! `PANOPLY_WGPU_CASES=matmul/` those whose names contain that, and `PANOPLY_CASES=matmul/` those whose names begin so.
 
 #![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
@@ -10,7 +10,7 @@ use panoply_conformance::{Case, Summary, cases, check_backend, op_names};
 use panoply_core::{Backend, DeviceInfo, DeviceKind};
 use panoply_wgpu::WgpuBackend;
 
-/// On a software adapter every so-manieth case is run.
+/// On a software adapter every n-th case is run.
 const SAMPLE: usize = 29;
 /// Engines that share the cases of one device.
 const ENGINES: usize = 2;

@@ -1,7 +1,7 @@
 //! The suite's cases with their inputs on the device, where views keep their strides: what comes from the host is made
 //! contiguous on its way, so this is where kernels meet other layouts, and indices that the host has not seen. A case runs
 //! with its buffers at the beginning of their memory, and one element behind it, where nothing lies on a wide boundary.
-//! `PANOPLY_CASES=prefix` runs the cases whose names begin so; unless it is set, every so-manieth is run. Kernels are compiled ahead for
+//! `PANOPLY_CASES=prefix` runs the cases whose names begin so; unless it is set, every n-th is run. Kernels are compiled ahead for
 //! some hundred cases at a time.
 
 use panoply_c_gpu::{GpuBackend, GpuEngine};
@@ -25,7 +25,7 @@ struct Resident<'a> {
     op: Result<Op>,
 }
 
-/// Runs every so-manieth case, on every device of the backend.
+/// Runs every n-th case, on every device of the backend.
 pub fn run(backend: &dyn GpuBackend, step: usize) {
     let devices = match backend.discover() {
         Ok(devices) => devices,

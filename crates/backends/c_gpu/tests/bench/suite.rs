@@ -13,7 +13,7 @@ pub mod larger;
 /// How often progress is told.
 const TOLD_EVERY: Duration = Duration::from_secs(2);
 
-/// Runs every so-manieth case, on every device of the backend; all of those that were asked for by name.
+/// Runs every n-th case, on every device of the backend; all of those that were asked for by name.
 pub fn run(backend: &dyn GpuBackend, step: usize) {
     let devices = match backend.discover() {
         Ok(devices) => devices,

@@ -44,7 +44,7 @@ const SELECTED_MIN: usize = 1 << 13;
 pub(super) struct Plan {
     /// Queries at once.
     turn: usize,
-    /// Every so-manieth row is in the sample.
+    /// Every n-th row is in the sample.
     step: usize,
     places: usize,
 }

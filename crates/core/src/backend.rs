@@ -15,7 +15,7 @@
 //! 4. What an op leaves on the device for later ops is a [device object](crate::object). An engine that has any keeps their
 //!    states in an [`ObjectTable`](crate::ObjectTable) and answers [`Error::ObjectLost`] for those of an engine before it.
 //! 5. An op that answers more than once carries a [`Sink`](crate::sink::Sink): values go there while the op is under way, and
-//!    it still comes out of `poll` exactly once, at its end.
+//!    it still comes out of `poll` exactly once, at its end. Such a session holds up no other op: it comes out of turn.
 //! 6. A secret part (see [`PartRef::is_secret`](crate::PartRef::is_secret)) is wiped from whatever the engine copied it to, before
 //!    the op comes out of `poll`.
 //! 7. Nothing here panics on what a caller or a device says. A worker catches panics nevertheless, and treats the engine

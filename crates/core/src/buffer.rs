@@ -138,7 +138,9 @@ impl<O> Drop for Lent<O> {
         let owner = unsafe { ManuallyDrop::take(&mut self.0) };
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(owner))) {
             // The panic hook has told the program. What was thrown may panic again when it is dropped.
-            std::mem::forget(panic);
+            if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+                std::mem::forget(again);
+            }
         }
     }
 }

@@ -13,7 +13,7 @@
 
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use crate::device::DeviceId;
@@ -37,6 +37,8 @@ struct Shared {
     device: DeviceId,
     kind: &'static str,
     key: AtomicU64,
+    /// Whether the worker of its device knows that it may have to make it again.
+    noted: AtomicBool,
     recipe: Option<Op>,
     /// Touched when the object is made, made again, or found to be lost.
     hold: Mutex<Hold>,
@@ -65,6 +67,11 @@ impl Object {
     /// The op that makes the state again, where there is one.
     pub fn recipe(&self) -> Option<&Op> {
         self.0.recipe.as_ref()
+    }
+
+    /// Notes that the worker of its device knows it. False where it was known before.
+    pub fn note(&self) -> bool {
+        !self.0.noted.swap(true, Ordering::Relaxed)
     }
 
     /// A handle that does not keep the state alive.
@@ -142,8 +149,8 @@ impl<T> ObjectTable<T> {
         ObjectTable { device, states: Default::default(), home: Home::new() }
     }
 
-    /// Keeps a state, and returns its first handle. `recipe`: the op that makes it again after the device was lost; all its
-    /// inputs must be on the host, since what is on the device is lost with it.
+    /// Keeps a state, and returns its first handle. `recipe`: the op that makes it again after the device was lost; it may
+    /// be repeated, and all its inputs are on the host, since what is on the device is lost with it.
     pub fn insert(&mut self, kind: &'static str, state: T, recipe: Option<&Op>) -> Result<Object> {
         self.collect();
         if let Some(op) = recipe {
@@ -152,12 +159,16 @@ impl<T> ObjectTable<T> {
             if let Some(at) = away {
                 return Err(Error::invalid("recipe of a device object", "inputs on the host", at));
             }
+            if !op.is_repeatable() {
+                return Err(Error::invalid("recipe of a device object", "an op that may be repeated", op.name()));
+            }
         }
         let key = NEXT_KEY.fetch_add(1, Ordering::Relaxed);
         self.states.insert(key, state);
         let hold = Mutex::new(Hold { lease: Some(self.home.lend(key)), trouble: None });
         let recipe = recipe.cloned();
-        Ok(Object(Arc::new(Shared { device: self.device, kind, key: AtomicU64::new(key), recipe, hold })))
+        let (key, noted) = (AtomicU64::new(key), AtomicBool::new(false));
+        Ok(Object(Arc::new(Shared { device: self.device, kind, key, noted, recipe, hold })))
     }
 
     /// The state that an object names, or the error for the op that named it.

@@ -5,7 +5,8 @@
 //! 2. Values arrive in the order in which they were sent. After the last one the op's outcome tells how it ended; a
 //!    [`Source`] that has given out everything says so once the op has let go of its sink.
 //! 3. Whoever is no longer interested drops the source; the engine sees [`Sink::is_closed`] and ends the op.
-//! 4. An op with a sink is not repeatable: what it has sent cannot be taken back.
+//! 4. An op with a sink says that it is not repeatable, since what it has sent cannot be taken back, and that it is a session
+//!    ([`Describe::is_session`](crate::Describe::is_session)), which may last as long as it likes.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -122,12 +123,12 @@ impl Source {
 
 impl Drop for Source {
     fn drop(&mut self) {
-        let values = {
+        let (values, waker) = {
             let mut state = self.0.lock();
             state.closed = true;
-            std::mem::take(&mut state.values)
+            (std::mem::take(&mut state.values), state.waker.take())
         };
-        drop(values);
+        drop((values, waker));
     }
 }
 
@@ -137,6 +138,8 @@ impl Future for Receive<'_> {
     type Output = Option<Value>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Value>> {
+        // Wakers are foreign code: cloned before the lock is taken, and dropped after it is given up.
+        let waker = context.waker().clone();
         let mut state = self.0.0.lock();
         if let Some(value) = state.values.pop_front() {
             return Poll::Ready(Some(value));
@@ -144,7 +147,9 @@ impl Future for Receive<'_> {
         if state.sinks == 0 {
             return Poll::Ready(None);
         }
-        state.waker = Some(context.waker().clone());
+        let before = state.waker.replace(waker);
+        drop(state);
+        drop(before);
         Poll::Pending
     }
 }
@@ -161,7 +166,12 @@ impl Shared {
         self.arrived.notify_all();
         if let Some(waker) = waker {
             // A waker that panics is its owner's trouble, not the engine's.
-            let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| waker.wake()));
+            if let Err(panic) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| waker.wake())) {
+                // What was thrown may panic again when it is dropped.
+                if let Err(again) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(panic))) {
+                    std::mem::forget(again);
+                }
+            }
         }
     }
 }

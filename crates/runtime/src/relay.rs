@@ -21,7 +21,7 @@ use panoply_core::{Error, Result};
 
 use crate::foreign::{contain, discard};
 use crate::lane::inlet::RELAY_DEPTH_MAX;
-use crate::lane::{Inlet, OpTicket};
+use crate::lane::{Inlet, OpTicket, Task};
 use crate::options::FallbackPolicy;
 use crate::router::{Router, balance};
 use crate::threads::Owner;
@@ -141,10 +141,13 @@ impl Relay {
         if let Some(deadline) = deadline.filter(|deadline| now > *deadline) {
             return self.end(ticket, Error::DeadlineExceeded { late_by: now - deadline });
         }
-        if !decided && let Err(error) = self.decide(&mut ticket, now) {
+        // What an op says of itself may be foreign code, and its panic is the op's alone.
+        let panicked = |panic| Error::invalid("op", "a description without a panic", panic);
+        if !decided && let Err(error) = contain(|| self.decide(&mut ticket, now)).map_err(panicked).flatten() {
             return self.end(ticket, error);
         }
-        let Some(lane) = ticket.question_mut().and_then(|task| self.router.next_stop(task)) else {
+        let next = |task: &mut Task| contain(|| self.router.next_stop(task)).ok().flatten();
+        let Some(lane) = ticket.question_mut().and_then(next) else {
             return self.end(ticket, Error::ShuttingDown);
         };
         match lane.try_relay(ticket) {

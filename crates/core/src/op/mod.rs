@@ -84,6 +84,12 @@ pub trait Describe {
         true
     }
 
+    /// Whether it may be under way for as long as it likes, as an op that answers through a sink does: then an engine that has
+    /// not ended it does not count as hung.
+    fn is_session(&self) -> bool {
+        false
+    }
+
     /// The only device that can run it, where there is one: that of the device objects which it names.
     fn bound_to(&self) -> Option<DeviceId> {
         let mut device = None;
@@ -140,15 +146,20 @@ impl BatchKey {
 }
 
 impl Op {
-    /// The op, unless it names device objects of two devices.
+    /// The op, unless it names device objects of two devices, or is of a domain whose engines keep no secrets.
     fn checked(self) -> Result<Op> {
-        let (mut first, mut other) = (None, None);
+        let (mut first, mut other, mut secret) = (None, None, false);
         self.for_each_part(&mut |part| {
+            secret |= part.is_secret();
             if let Some(object) = part.object() {
                 let device = *first.get_or_insert(object.device());
                 other = other.or((object.device() != device).then(|| object.device()));
             }
         });
+        if secret && matches!(self.domain(), Domain::Compute | Domain::Signal) {
+            let expected = "no secret: ops on tensors copy their inputs to memory that is used again";
+            return Err(Error::invalid("input", expected, "a secret part"));
+        }
         match (first, other) {
             (Some(first), Some(other)) => {
                 Err(Error::invalid("device objects of one op", format!("all on {first}"), format!("one on {other}")))
@@ -221,6 +232,10 @@ impl Describe for Op {
 
     fn is_repeatable(&self) -> bool {
         self.describe().is_repeatable()
+    }
+
+    fn is_session(&self) -> bool {
+        self.describe().is_session()
     }
 
     fn bound_to(&self) -> Option<DeviceId> {

@@ -53,8 +53,14 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
 //# for I in ROWS
 //# for J in COLUMNS
   var c${I}x_$J = vec4<T>();
+//# end
+//# for J in COLUMNS
   var c${I}y_$J = vec4<T>();
+//# end
+//# for J in COLUMNS
   var c${I}z_$J = vec4<T>();
+//# end
+//# for J in COLUMNS
   var c${I}w_$J = vec4<T>();
 //# end
 //# end
@@ -141,15 +147,23 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
     workgroupBarrier();
 //# end
   }
-//# for J in COLUMNS
 //# if UNROLLED
 //# for I in ROWS
+//# for J in COLUMNS
 //# include tile_store.wgsl with ROW=0 SUM=c${I}x_$J
+//# end
+//# for J in COLUMNS
 //# include tile_store.wgsl with ROW=1 SUM=c${I}y_$J
+//# end
+//# for J in COLUMNS
 //# include tile_store.wgsl with ROW=2 SUM=c${I}z_$J
+//# end
+//# for J in COLUMNS
 //# include tile_store.wgsl with ROW=3 SUM=c${I}w_$J
 //# end
+//# end
 //# else
+//# for J in COLUMNS
   var sums$J = array<vec4<T>, 4 * $ROWS>();
 //# for I in ROWS
   sums$J[4u * $Iu] = c${I}x_$J;

@@ -24,6 +24,8 @@
       c${I}x_$J = c${I}x_$J + a$I.x * b$J;
 //# end
 //# end
+//# end
+//# for J in COLUMNS
 //# if ACCUMULATE is SquaredDifference
       { let d = b$J - vec4<f32>(a$I.y); c${I}y_$J = fma(d, d, c${I}y_$J); }
 //# else
@@ -33,6 +35,8 @@
       c${I}y_$J = c${I}y_$J + a$I.y * b$J;
 //# end
 //# end
+//# end
+//# for J in COLUMNS
 //# if ACCUMULATE is SquaredDifference
       { let d = b$J - vec4<f32>(a$I.z); c${I}z_$J = fma(d, d, c${I}z_$J); }
 //# else
@@ -42,6 +46,8 @@
       c${I}z_$J = c${I}z_$J + a$I.z * b$J;
 //# end
 //# end
+//# end
+//# for J in COLUMNS
 //# if ACCUMULATE is SquaredDifference
       { let d = b$J - vec4<f32>(a$I.w); c${I}w_$J = fma(d, d, c${I}w_$J); }
 //# else

@@ -20,7 +20,7 @@ use super::landing::Landing;
 use crate::batcher::Batcher;
 use crate::foreign::{contain, discard, tell};
 use crate::health::{Circuit, Mark};
-use crate::lane::{Lane, OpTicket, WorkerState};
+use crate::lane::{Lane, Leg, OpTicket, WorkerState};
 use crate::learned::model::Key;
 use crate::options::{Goal, Priority};
 use crate::tenure::Tenure;
@@ -270,9 +270,7 @@ impl Driver {
         match opened {
             Ok((engine, objects)) => {
                 self.engine = Some(engine);
-                if let Err(error) = objects.take_effect() {
-                    return self.lose_engine(now, error);
-                }
+                objects.take_effect();
                 if std::mem::replace(&mut self.reopen.opened_before, true) {
                     self.lane.counts.reopened.fetch_add(1, Ordering::Relaxed);
                 }
@@ -375,13 +373,24 @@ impl Driver {
             let times = Times { accepted: task.accepted, submitted: now };
             let at_once = task.wishes.goal == Goal::Latency || task.wishes.priority == Priority::Urgent;
             let service_ns = task.load_ns as f32;
-            let Some((op, leg)) = task.next_item(lane.number, lane.info.id) else {
-                // It came here for an input that is not here, which says that somebody lost count.
-                let reason = "the op was sent to the wrong device".to_owned();
-                return lane.fail(ticket, Error::DeviceUnavailable { device: lane.info.id, reason });
+            let joins = batcher.holds() && !at_once;
+            // What an op says of itself may be foreign code, and its panic is the op's alone.
+            let next = contain(|| {
+                let (op, leg) = task.next_item(lane.number, lane.info.id)?;
+                let key = if joins { op.batch_key() } else { None };
+                let session = leg == Leg::Run && op.is_session();
+                Some((op, leg, key, session))
+            });
+            let (op, leg, key, session) = match next {
+                Ok(Some(next)) => next,
+                Ok(None) => {
+                    // It came here for an input that is not here, which says that somebody lost count.
+                    let reason = "the op was sent to the wrong device".to_owned();
+                    return lane.fail(ticket, Error::DeviceUnavailable { device: lane.info.id, reason });
+                }
+                Err(panic) => return lane.fail(ticket, Error::invalid("op", "a description without a panic", panic)),
             };
-            let key = if batcher.holds() && !at_once { op.batch_key() } else { None };
-            let flight = Flight { times, leg, submitted: key.is_none(), alone: false, service_ns };
+            let flight = Flight { times, leg, submitted: key.is_none(), alone: false, session, service_ns };
             let item = Item { token: flights.take_off(ticket, flight), op };
             match key {
                 Some(key) => batcher.offer(key, item, now),

@@ -39,6 +39,8 @@ pub(crate) struct Flight {
     pub(crate) submitted: bool,
     /// Whether the engine had nothing else to do when it got it.
     pub(crate) alone: bool,
+    /// Whether it may last as long as it likes.
+    pub(crate) session: bool,
     /// How long it is expected to keep the device.
     pub(crate) service_ns: f32,
 }
@@ -54,7 +56,7 @@ impl Flights {
     pub(crate) fn new(capacity: usize, now: Instant) -> Flights {
         let capacity = capacity.clamp(1, 1 << 16);
         let times = Times { accepted: now, submitted: now };
-        let flight = Flight { times, leg: Leg::Run, submitted: false, alone: false, service_ns: 0.0 };
+        let flight = Flight { times, leg: Leg::Run, submitted: false, alone: false, session: false, service_ns: 0.0 };
         Flights {
             table: Arc::new(FlightTable::new(capacity)),
             uses: (0..capacity).map(|_| Use { number: 0, active: false, flight }).collect(),
@@ -142,7 +144,7 @@ impl Flights {
 
     /// When the op that is under way longest was submitted.
     pub(crate) fn oldest(&self) -> Option<Instant> {
-        let submitted = |entry: &&Use| entry.active && entry.flight.submitted;
+        let submitted = |entry: &&Use| entry.active && entry.flight.submitted && !entry.flight.session;
         self.uses.iter().filter(submitted).map(|entry| entry.flight.times.submitted).min()
     }
 
@@ -169,7 +171,7 @@ mod tests {
     fn times() -> Flight {
         let now = Instant::now();
         let times = Times { accepted: now, submitted: now };
-        Flight { times, leg: Leg::Run, submitted: true, alone: true, service_ns: 0.0 }
+        Flight { times, leg: Leg::Run, submitted: true, alone: true, session: false, service_ns: 0.0 }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use panoply_core::{Error, Finished, Location, Op, Outcome, PartRef, Report, Resu
 
 use super::Times;
 use super::flights::{Flight, Flights, Landed};
-use crate::foreign::tell;
+use crate::foreign::{contain, tell};
 use crate::health::Mark;
 use crate::lane::task::{Forecast, transfer_to_host};
 use crate::lane::{Lane, Leg, OpTicket, Task};
@@ -129,8 +129,12 @@ impl Landing<'_> {
         let next = match flight.leg {
             Leg::Fetch => {
                 self.note_transfer(task, &flight, &done);
+                let before = task.inputs_on(device);
                 if let Ok(Value::Tensor(fetched)) = &done.result {
                     task.put_input(device, fetched);
+                }
+                if task.inputs_on(device) >= before {
+                    return self.astray(ticket, "an input on the host");
                 }
                 match task.next_item(self.lane.number, device) {
                     Some(next) => Some(next),
@@ -148,8 +152,12 @@ impl Landing<'_> {
             }
             Leg::Deliver => {
                 self.note_transfer(task, &flight, &done);
+                let before = outputs_away(task);
                 if let Ok(Value::Tensor(delivered)) = done.result {
                     put_output(task, delivered);
+                }
+                if outputs_away(task) >= before {
+                    return self.astray(ticket, "an output on the host");
                 }
                 next_delivery(task)
             }
@@ -157,7 +165,11 @@ impl Landing<'_> {
         match next {
             Some((op, leg)) => {
                 let times = Times { submitted: self.now, ..flight.times };
-                Some((ticket, op, Flight { times, leg, submitted: true, alone: false, service_ns: 0.0 }))
+                Some((
+                    ticket,
+                    op,
+                    Flight { times, leg, submitted: true, alone: false, session: false, service_ns: 0.0 },
+                ))
             }
             None => {
                 self.finish_journey(ticket);
@@ -166,12 +178,25 @@ impl Landing<'_> {
         }
     }
 
+    /// Ends an op whose part did not arrive, though the engine said so: it would be brought for ever.
+    fn astray(&self, mut ticket: OpTicket, expected: &'static str) -> Option<Onward> {
+        if let Some(task) = ticket.question_mut() {
+            self.lane.settle(task, Mark::Failure, self.now);
+        }
+        let error = Error::invalid("what a transfer brought", expected, "something else");
+        self.lane.fail_finally(ticket, error);
+        None
+    }
+
     /// Answers an op that made several stops, with the story of all of them.
     fn finish_journey(&mut self, mut ticket: OpTicket) {
         let Some(task) = ticket.question_mut() else { return };
         let accepted = task.accepted;
         let history = task.history();
-        let Some((value, report)) = history.output.take() else { return };
+        let Some((value, report)) = history.output.take() else {
+            self.astray(ticket, "an output");
+            return;
+        };
         let mut report = *report;
         let told = history.transferred;
         if !told.is_zero() {
@@ -266,7 +291,8 @@ impl Landing<'_> {
         if forecast.explored {
             lane.explored_ns.fetch_add(lesson.ran_ns as u64, Ordering::Relaxed);
         }
-        lane.model.learn(forecast.key, || Label::of(op), forecast.work_log2, lesson.sample);
+        // An op of somebody else's may panic when it is asked for its name.
+        let _ = contain(|| lane.model.learn(forecast.key, || Label::of(op), forecast.work_log2, lesson.sample));
     }
 
     /// Learns from a transfer to the host, and puts it on the op's account.
@@ -290,6 +316,13 @@ fn crossing(flight: &Flight, done: &Finished, told_ns: Option<f32>, ran_ns: f32)
     let untold = copy.is_some() && flight.alone && done.bytes_moved >= UNTOLD_COPY_BYTES_MIN;
     let time_ns = told_ns.or(untold.then_some(ran_ns))?;
     Some(Crossing { to_host: copy == Some(Location::Host), bytes: done.bytes_moved as f32, time_ns })
+}
+
+/// How many parts of the output are not on the host.
+fn outputs_away(task: &Task) -> usize {
+    let output = task.history.as_ref().and_then(|history| history.output.as_ref());
+    let away = |part: &PartRef<'_>| part.object().is_none() && part.location() != Location::Host;
+    output.map_or(0, |(value, _)| value.parts().filter(away).count())
 }
 
 /// What brings the next part of the output to the host; `None` where all of it is there, or shall stay.

@@ -32,8 +32,8 @@ impl Objects {
         if matches!(value, Value::Tensor(_) | Value::Pair(..) | Value::Bytes(_)) {
             return;
         }
-        let with_recipe = |object: &&Object| object.recipe().is_some();
-        for object in value.parts().filter_map(PartRef::object).filter(with_recipe) {
+        let new = |object: &&Object| object.recipe().is_some() && object.note();
+        for object in value.parts().filter_map(PartRef::object).filter(new) {
             let mut known = self.known();
             known.objects.push(object.downgrade());
             if known.objects.len() >= known.prune_at.max(PRUNE_AT_MIN) {
@@ -50,12 +50,23 @@ impl Objects {
         let mut remade = Vec::with_capacity(wanted.len());
         for object in wanted {
             let Some(recipe) = object.recipe() else { continue };
-            match run(engine, Item { token: 0, op: recipe.clone() }, clock, time_max)? {
-                Err(lost @ Error::DeviceLost { .. }) => return Err(lost),
-                made => remade.push((object, made)),
+            match run(engine, Item { token: 0, op: recipe.clone() }, clock, time_max) {
+                Ok(Err(lost @ Error::DeviceLost { .. })) => return Err(lost),
+                Ok(made) => remade.push((object, made)),
+                // An engine that does not answer is of no use. The recipe that did this is not tried again.
+                Err(error) => {
+                    object.give_up(&error);
+                    self.forget(&object);
+                    return Err(error);
+                }
             }
         }
         Ok(Remade(remade))
+    }
+
+    /// Makes an object no more.
+    fn forget(&self, object: &Object) {
+        self.known().objects.retain(|known| known.upgrade().is_some_and(|other| !other.is_same(object)));
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -68,15 +79,21 @@ pub(crate) struct Remade(Vec<(Object, Result<Value>)>);
 
 impl Remade {
     /// Has ops that name the objects find their new states. An object that could not be made again says why to each of them.
-    pub(crate) fn take_effect(self) -> Result<()> {
+    pub(crate) fn take_effect(self) {
         for (object, made) in self.0 {
-            match made {
-                Ok(value) => object.adopt(value.into_object()?)?,
-                Err(error) => object.give_up(&error),
+            let adopted = made.and_then(|value| object.adopt(made_of(&value, object.kind())?));
+            if let Err(error) = adopted {
+                object.give_up(&error);
             }
         }
-        Ok(())
     }
+}
+
+/// The object of this kind among an op's output.
+fn made_of(value: &Value, kind: &str) -> Result<Object> {
+    let same_kind = |object: &&Object| object.kind() == kind;
+    let found = value.parts().filter_map(PartRef::object).find(same_kind);
+    found.cloned().ok_or_else(|| Error::invalid("what a recipe made", format!("a {kind}"), format!("{value:?}")))
 }
 
 /// Runs one op on an engine that has nothing else to do.

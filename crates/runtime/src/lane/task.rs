@@ -205,6 +205,17 @@ impl Task {
         true
     }
 
+    /// How many inputs that can move are on this device.
+    pub(crate) fn inputs_on(&self, device: DeviceId) -> usize {
+        let mut count = 0;
+        if let Some(op) = &self.op {
+            op.for_each_part(&mut |part| {
+                count += usize::from(part.object().is_none() && part.location() == Location::Device(device));
+            });
+        }
+        count
+    }
+
     /// The first tensor, or bytes as a tensor of bytes, on a device that is wanted. Device objects do not move.
     fn input_on(&self, wanted: impl Fn(DeviceId) -> bool) -> Option<Tensor> {
         let mut found = None;

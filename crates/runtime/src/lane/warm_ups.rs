@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use panoply_core::Op;
+use panoply_core::{Describe, Op};
 
 use crate::foreign::discard;
 use crate::learned::model::Key;
@@ -25,7 +25,10 @@ impl WarmUps {
 
     /// Asks for this op, unless it was asked for before. Returns whether there is something new to do.
     pub(crate) fn ask(&self, key: Key, op: &Op) -> bool {
-        if self.asked.iter().any(|place| place.load(Ordering::Relaxed) == key.0) {
+        // What is kept here lives on after its op has ended: nothing that somebody waits to be let go.
+        let mut plain = op.is_repeatable() && !op.is_session();
+        op.for_each_part(&mut |part| plain &= part.object().is_none() && !part.is_secret());
+        if !plain || self.asked.iter().any(|place| place.load(Ordering::Relaxed) == key.0) {
             return false;
         }
         let claim = |place: &&AtomicU64| place.compare_exchange(0, key.0, Ordering::AcqRel, Ordering::Relaxed).is_ok();

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use super::lanes::Candidate;
 use super::{Router, choice};
-use crate::foreign::tell;
+use crate::foreign::{contain, tell};
 use crate::health::Circuit;
 use crate::lane::inlet::BACKLOG_NS_MIN;
 use crate::lane::{Forecast, Lane, OpTicket, Task, WorkerState};
@@ -65,7 +65,9 @@ fn relieve(router: &Router, lane: &Lane, idle: u64, now: Instant) -> usize {
         let mut ahead_ns = lane.backlog_ns().saturating_sub(queued_ns) as f32;
         let mut stay = Vec::with_capacity(tickets.len());
         for (line, mut ticket) in tickets {
-            let sooner = ticket.question_mut().and_then(|task| sooner(router, lane, task, ahead_ns, idle, now));
+            // An op that panics when it is asked about itself stays where it is, and harms nobody else.
+            let asked = |task: &mut Task| contain(|| sooner(router, lane, task, ahead_ns, idle, now)).ok().flatten();
+            let sooner = ticket.question_mut().and_then(asked);
             match sooner {
                 Some(forecast) => {
                     give(router, lane, ticket, forecast);

@@ -105,6 +105,9 @@ impl Describe for Count {
     fn is_repeatable(&self) -> bool {
         false
     }
+    fn is_session(&self) -> bool {
+        true
+    }
 }
 
 impl Operation for OpenSession {

@@ -79,7 +79,7 @@ impl Batch<'_> {
             return Ok(false);
         }
         let ranges = |segment: &SegmentView| match &segment.lists {
-            None => Vec::from([0..segment.count]),
+            None => std::iter::once(0..segment.count).collect(),
             Some(table) => joined(lists, &table.offsets),
         };
         let ranges: Vec<Vec<Range<u32>>> = snapshot.segments.iter().map(|segment| ranges(segment)).collect();

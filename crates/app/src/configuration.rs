@@ -181,9 +181,8 @@ fn chosen_cases(prefixes: &[String]) -> Result<Vec<&'static dyn Case>, Failure> 
 
 fn apis(names: &[String]) -> Result<Option<Vec<Api>>, Failure> {
     let parse = |name: &String| {
-        let known = panoply::apis();
-        let parsed = name.parse::<Api>().ok().filter(|api| known.contains(api));
-        parsed.ok_or_else(|| {
+        panoply::api_named(name).ok_or_else(|| {
+            let known = panoply::apis();
             let known: Vec<&str> = known.iter().map(Api::name).collect();
             Failure::Usage(format!("--api: expected one of {}; got {name}", known.join(", ")))
         })

@@ -285,7 +285,7 @@ fn settings_are_read_and_mistakes_in_them_are_told() {
 fn a_damaged_profile_is_a_warning_and_no_more() {
     let folder = std::env::temp_dir().join(format!("panoply-cli-profile-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
-    std::fs::write(folder.join("profile.txt"), "panoply profile 1\nnonsense\n").unwrap();
+    std::fs::write(folder.join("profile.txt"), "panoply profile 2\nnonsense\n").unwrap();
     let output = command(&["explain", "sort", "64", "--api", "cpu"]).env("PANOPLY_CACHE", &folder).output().unwrap();
     std::fs::remove_dir_all(&folder).unwrap();
     assert_eq!(output.status.code(), Some(0));

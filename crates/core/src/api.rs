@@ -46,6 +46,23 @@ impl Api {
     /// A virtual device of the test kit. Never real hardware.
     pub const SIMULATED: Api = Api::new("simulated");
 
+    /// The names that this crate has constants for; others exist.
+    pub const NAMED: [Api; 13] = [
+        Api::CPU,
+        Api::CUDA,
+        Api::ROCM,
+        Api::VULKAN,
+        Api::METAL,
+        Api::WGPU,
+        Api::OPENCL,
+        Api::PJRT,
+        Api::QAT,
+        Api::DPU,
+        Api::FPGA,
+        Api::VIDEO,
+        Api::SIMULATED,
+    ];
+
     /// An API of this name. Panics where the name is not valid; in a `const` that is an error of compilation. Names that
     /// come from outside are parsed instead.
     pub const fn new(name: &str) -> Api {

@@ -25,6 +25,12 @@ pub fn apis() -> Vec<Api> {
     known().into_iter().map(|known| known.api).collect()
 }
 
+/// The API of this name, where it is one that somebody could mean: Panoply's own and those that were registered. Any word
+/// could be the name of an API.
+pub fn api_named(name: &str) -> Option<Api> {
+    name.parse().ok().filter(|api| Api::NAMED.contains(api) || apis().contains(api))
+}
+
 /// Every API that Panoply has code for. Where several devices suit an op equally well, the earlier is taken.
 pub(crate) fn known() -> Vec<Known> {
     let mut known = vec![

@@ -52,7 +52,7 @@ pub mod testing;
 pub mod worker;
 
 pub use builder::Builder;
-pub use compiled::{apis, register};
+pub use compiled::{api_named, apis, register};
 pub use runtime::{Runtime, runtime};
 pub use selection::{Pick, Power, Selection};
 pub use settings::{Settings, SettingsError};

@@ -38,7 +38,8 @@ pub enum Power {
 impl Pick {
     /// A device's id where the text is one, else a part of a name.
     pub fn new(text: &str) -> Pick {
-        text.parse().map_or_else(|_| Pick::Named(text.to_lowercase()), Pick::Id)
+        let id = text.parse().ok().filter(|id: &DeviceId| crate::compiled::api_named(id.api.name()).is_some());
+        id.map_or_else(|| Pick::Named(text.to_lowercase()), Pick::Id)
     }
 
     fn matches(&self, device: &DeviceInfo) -> bool {

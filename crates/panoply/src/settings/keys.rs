@@ -7,6 +7,7 @@ use panoply_runtime::FallbackPolicy;
 use toml::Value;
 
 use super::Settings;
+use crate::compiled::api_named;
 use crate::selection::{Pick, Power};
 
 pub(super) const SECTIONS: &[&str] = &["devices", "limits", "routing", "batching", "health"];
@@ -142,7 +143,7 @@ fn text(value: &Value) -> Option<String> {
 
 fn apis(value: &Value) -> Option<Option<Vec<Api>>> {
     let names = value.as_array()?.iter();
-    names.map(|name| name.as_str()?.parse().ok()).collect::<Option<Vec<Api>>>().map(Some)
+    names.map(|name| api_named(name.as_str()?)).collect::<Option<Vec<Api>>>().map(Some)
 }
 
 fn devices(value: &Value) -> Option<Vec<DeviceId>> {

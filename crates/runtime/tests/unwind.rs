@@ -351,7 +351,8 @@ fn a_programs_own_worker_may_panic_anywhere() {
         }
         // Every second message panics when the worker drops it, and the one after it is served.
         eventually("it runs", || pool.request((Odd::Fine, Bomb(false))).unwrap().wait_for(Duration::MAX).is_ok());
-        assert_eq!(pool.health()[0].status, WorkerStatus::Running);
+        // Its tick panics too: between two of them it runs.
+        eventually("it runs between ticks", || pool.health()[0].status == WorkerStatus::Running);
         assert_eq!(pool.stop()[0].status, WorkerStatus::Stopped);
     }
 }

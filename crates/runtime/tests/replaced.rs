@@ -13,9 +13,10 @@ use panoply_core::{
 use panoply_cpu::CpuBackend;
 use panoply_runtime::{FallbackPolicy, HealthRules, Runtime, WorkerLimits, WorkerState};
 
-const OP_TIME_MAX: Duration = Duration::from_millis(40);
-/// How long a stuck call lasts.
-const STUCK: Duration = Duration::from_millis(160);
+/// Long enough for an ordinary op on a busy machine.
+const OP_TIME_MAX: Duration = Duration::from_millis(250);
+/// No stuck call lasts longer than this.
+const STUCK_MAX: Duration = Duration::from_secs(20);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Call {
@@ -32,6 +33,10 @@ struct Control {
     next: Mutex<Vec<(Call, bool)>>,
     /// The next submission panics, which loses the engine.
     lose_next: AtomicBool,
+    /// Until this many calls have been let go, those that are stuck stay so.
+    let_go: AtomicU64,
+    /// How many stuck calls there were.
+    stuck: AtomicU64,
     /// How many stuck calls have come back.
     back: AtomicU64,
     submitted: AtomicU64,
@@ -51,13 +56,18 @@ impl Control {
         let stuck = next.iter().position(|(wanted, _)| *wanted == call).map(|index| next.remove(index));
         drop(next);
         if stuck.is_some() {
-            std::thread::sleep(STUCK);
+            let (number, start) = (self.stuck.fetch_add(1, Ordering::SeqCst), Instant::now());
+            while self.let_go.load(Ordering::SeqCst) <= number && start.elapsed() < STUCK_MAX {
+                std::thread::sleep(Duration::from_millis(1));
+            }
             self.back.fetch_add(1, Ordering::SeqCst);
         }
         stuck.is_some_and(|(_, fails)| fails)
     }
 
-    fn wait_until_back(&self, count: u64) {
+    /// Lets calls go until this many have been, and waits until they are back.
+    fn let_go(&self, count: u64) {
+        self.let_go.store(count, Ordering::SeqCst);
         let start = Instant::now();
         while self.back.load(Ordering::SeqCst) < count {
             assert!(start.elapsed() < Duration::from_secs(20));
@@ -185,13 +195,14 @@ fn a_driver_that_comes_back_late_leaves_the_device_to_its_replacement() {
             control.lose_next.store(matches!(call, Call::Open | Call::Drop), Ordering::SeqCst);
             // While it is stuck, and when it is back, ops are answered, and those after the replacement are right.
             let start = Instant::now();
-            while control.back.load(Ordering::SeqCst) == 0 && start.elapsed() < 4 * STUCK {
+            while runtime.workers()[0].counters.replaced == 0 {
                 let _ = run(&runtime);
+                assert!(start.elapsed() < STUCK_MAX, "{call:?} is never replaced: {:?}", runtime.workers());
             }
+            serve(&runtime);
             let what = format!("{call:?}, fails: {fails}: {:?}", runtime.workers());
-            control.wait_until_back(1);
+            control.let_go(1);
             assert_eq!(runtime.workers()[0].state, WorkerState::Ready, "{what}");
-            assert_eq!(runtime.workers()[0].counters.replaced, 1, "{what}");
             for _ in 0..20 {
                 // Long enough apart for the worker to sleep, and to be woken by its own handle.
                 std::thread::sleep(Duration::from_millis(2));
@@ -215,30 +226,27 @@ fn a_replaced_driver_takes_no_ops() {
     while runtime.workers()[0].counters.replaced == 0 {
         let _ = run(&runtime);
     }
-    let mut expected = control.submitted.load(Ordering::SeqCst);
-    while control.back.load(Ordering::SeqCst) == 0 {
-        run(&runtime).unwrap();
-        expected += 1;
-    }
-    for _ in 0..50 {
-        run(&runtime).unwrap();
-        expected += 1;
-    }
+    serve(&runtime);
+    let expected = control.submitted.load(Ordering::SeqCst) + 100;
+    (0..50).for_each(|_| run(&runtime).unwrap());
+    control.let_go(1);
+    (0..50).for_each(|_| run(&runtime).unwrap());
     assert_eq!(control.submitted.load(Ordering::SeqCst), expected, "each op went to one engine");
 }
 
 #[test]
 fn threads_that_came_back_do_not_count_as_stuck() {
-    // Ten slow ops, one after the other; at most four threads may be stuck at once.
+    // Seven slow ops, one after the other; at most four threads may be stuck at once, or be replaced in a row.
     let (runtime, control) = runtime(Duration::from_secs(1), 3);
-    for round in 0..10 {
+    for round in 0..7 {
         serve(&runtime);
         control.get_stuck(Call::Submit, false);
-        assert!(matches!(run(&runtime), Err(Error::Timeout { .. })), "round {round}");
-        control.wait_until_back(round + 1);
+        let answer = run(&runtime);
+        assert!(matches!(answer, Err(Error::Timeout { .. })), "round {round}: {answer:?}");
+        control.let_go(round + 1);
     }
     serve(&runtime);
-    assert_eq!(runtime.workers()[0].counters.replaced, 10);
+    assert!(runtime.workers()[0].counters.replaced >= 7);
     assert_eq!(runtime.workers()[0].state, WorkerState::Ready);
 }
 
@@ -254,4 +262,5 @@ fn a_device_whose_threads_never_get_anything_done_is_given_up() {
         assert!(start.elapsed() < Duration::from_secs(10), "{:?}", runtime.workers());
     }
     assert!(matches!(run(&runtime), Err(Error::Unsupported { .. })));
+    control.let_go(control.stuck.load(Ordering::SeqCst));
 }

@@ -127,7 +127,7 @@ enum Work {
     /// Sorts lines of this length.
     Sort { values: Vec<f32>, line: usize, falls: bool },
     /// An answer that the engine has already; it keeps its place in the queue.
-    Known(Result<Value>),
+    Known(Box<Result<Value>>),
 }
 
 impl Work {
@@ -142,7 +142,7 @@ impl Work {
 fn drive(inbox: &Receiver<(Vec<usize>, Work)>, outbox: &Sender<Result<Value>>) {
     while let Ok((shape, work)) = inbox.recv() {
         let answer = match work {
-            Work::Known(answer) => answer,
+            Work::Known(answer) => *answer,
             Work::Sort { mut values, line, falls } => {
                 // NaN is larger than every number.
                 let rising = |a: &f32, b: &f32| a.partial_cmp(b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()));
@@ -174,11 +174,11 @@ impl AbacusEngine {
                 if let Some(CountBytes { counter, message }) = extension.downcast_ref() {
                     let sums = self.counters.get_mut(counter)?;
                     message.as_slice()?.iter().for_each(|byte| sums[usize::from(*byte)] += 1);
-                    return Ok(Work::Known(Tensor::from_slice(sums.as_slice(), [256]).map(Value::Tensor)));
+                    return Ok(Work::Known(Box::new(Tensor::from_slice(sums.as_slice(), [256]).map(Value::Tensor))));
                 }
                 // The op is the recipe: should the device be lost, the worker opens a new counter, which begins at zero.
                 let counter = self.counters.insert("counter", [0; 256], Some(op))?;
-                Ok(Work::Known(Ok(Value::Object(counter))))
+                Ok(Work::Known(Box::new(Ok(Value::Object(counter)))))
             }
             op => Err(Support::unknown(op).refusal(op)),
         }
@@ -193,7 +193,7 @@ impl Engine for AbacusEngine {
     fn submit(&mut self, batch: &mut Vec<Item>) {
         self.counters.collect();
         for item in batch.drain(..) {
-            let work = self.prepare(&item.op).unwrap_or_else(|error| Work::Known(Err(error)));
+            let work = self.prepare(&item.op).unwrap_or_else(|error| Work::Known(Box::new(Err(error))));
             let shape = match &item.op {
                 Op::Compute(ComputeOp::Sort(op)) => op.input.shape().to_vec(),
                 _ => Vec::new(),

@@ -533,15 +533,23 @@ fn hits_are_ranked_again_paged_and_bounded() {
 fn a_collection_is_searched_while_another_process_writes() {
     let folder = Folder::new("beside");
     let path = folder.collection(COLOURS);
-    let mut child =
-        command(&["vectors", "import", &path, "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-    let mut feed = child.stdin.take().unwrap();
-    writeln!(feed, "{}", json!({"id": "pink", "vector": [1, 0.7, 0.7]})).unwrap();
-    feed.flush().unwrap();
-    // The import has the lock once it has read a line.
+    let import = || {
+        let import = &["vectors", "import", &path, "-"];
+        let mut child = command(import).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let mut feed = child.stdin.take().unwrap();
+        // An import that did not get the lock is gone before it has read the line.
+        let _ = writeln!(feed, "{}", json!({"id": "pink", "vector": [1, 0.7, 0.7]})).and_then(|()| feed.flush());
+        (child, feed)
+    };
+    let (mut child, mut feed) = import();
+    // The import has the lock once it has read a line, unless the deletion had it when the import asked.
     let start = std::time::Instant::now();
     while run(&["vectors", "delete", &path, "--id", "nothing"]).status.success() {
         assert!(start.elapsed().as_secs() < 20);
+        if child.try_wait().unwrap().is_some() {
+            (child, feed) = import();
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
     }
     for arguments in [
         &["vectors", "search", &path, "--id", "red"][..],

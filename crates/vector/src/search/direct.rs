@@ -15,11 +15,12 @@ pub(crate) fn for_each_key(metric: Metric, query: &[f32], rows: &[f32], mut visi
     let squares = metric == Metric::Euclidean;
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
-        // SAFETY: the processor has the instructions for which the functions are compiled.
-        return match squares {
-            true => unsafe { avx2::for_each_sum::<true>(query, rows, visit) },
-            false => unsafe { avx2::for_each_sum::<false>(query, rows, |row, sum| visit(row, -sum)) },
-        };
+        if squares {
+            // SAFETY: the processor has the instructions for which the function is compiled.
+            return unsafe { avx2::for_each_sum::<true>(query, rows, visit) };
+        }
+        // SAFETY: the processor has the instructions for which the function is compiled.
+        return unsafe { avx2::for_each_sum::<false>(query, rows, |row, sum| visit(row, -sum)) };
     }
     for_each_sum(squares, query, rows, |row, sum| visit(row, if squares { sum } else { -sum }));
 }

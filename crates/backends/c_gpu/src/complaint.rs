@@ -1,5 +1,5 @@
-//! What a kernel has to say about its input. Words of pinned host memory that a kernel writes itself and that are read when the
-//! op has finished: nothing is copied, nobody waits, and an op without fault costs nothing.
+//! Errors that only a kernel can find, such as an index out of range: each op that may have one gets a word of pinned host memory, which
+//! its kernel writes and the host reads when the op has finished. Nothing is copied, and an op without an error costs nothing.
 
 use std::ptr::NonNull;
 use std::rc::Rc;
@@ -15,7 +15,7 @@ const PAGE_WORDS: usize = 512;
 #[repr(C, align(4096))]
 struct Page([AtomicU64; PAGE_WORDS]);
 
-/// The words of one engine.
+/// The error words of one engine.
 pub(crate) struct Complaints {
     driver: Rc<dyn Driver>,
     pages: Vec<Box<Page>>,
@@ -48,7 +48,7 @@ impl Complaints {
         Ok((Complaint { place, describe, detail }, address))
     }
 
-    /// What the op's kernels had to say. The op must have finished.
+    /// The error that the op's kernels wrote, if any. The op must have finished.
     pub(crate) fn settle(&mut self, complaint: Complaint) -> Result<()> {
         self.free.push(complaint.place);
         match self.pages[complaint.place.0].0[complaint.place.1].load(Ordering::Acquire) {

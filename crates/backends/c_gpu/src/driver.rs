@@ -117,8 +117,8 @@ pub struct Function(pub NonNull<c_void>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event(pub NonNull<c_void>);
 
-/// What a device's memory stands on: it lasts while anybody holds this.
-pub type Foundation = Arc<dyn Any + Send + Sync>;
+/// Shared ownership of a device's context: device memory stays valid while a clone of it exists.
+pub type ContextHandle = Arc<dyn Any + Send + Sync>;
 
 /// The most blocks along the axes of a grid.
 pub const GRID_MAX: [usize; 3] = [i32::MAX as usize, GRID_YZ_MAX, GRID_YZ_MAX];
@@ -250,11 +250,11 @@ pub trait Driver {
     /// Waits for everything on a stream.
     fn synchronize(&self, stream: Stream) -> Result<()>;
 
-    /// What the device's memory stands on.
-    fn foundation(&self) -> Foundation;
+    /// Shared ownership of the device's context.
+    fn context_handle(&self) -> ContextHandle;
 
-    /// Lets copies and kernels of this device read the memory of another, until that one's foundation is gone.
-    fn reach(&self, other: &Foundation) -> Result<()>;
+    /// Lets copies and kernels of this device read the memory of another, while that one's context handle exists.
+    fn reach(&self, other: &ContextHandle) -> Result<()>;
 
     /// The vendor's products of matrices, where the device has them.
     fn products(&self) -> Option<&dyn Products> {

@@ -28,10 +28,10 @@ pub struct GpuEngine {
     warm: Arc<Warm>,
     /// Items on the device, in the order in which it passes them.
     flights: VecDeque<Flight>,
-    /// Likewise those that only bring something to the host: they wait for no kernel, so they pass those that do.
+    /// Items that only copy to the host, in order: they wait for no kernel, and may finish before items that do.
     downloads: VecDeque<Flight>,
-    /// The marks that a group shares, once the device has passed them, and the time between them: the group's next member is
-    /// spared the driver's answers.
+    /// The events that a group of items shares, once the device has passed them, and the time between them: the driver is asked
+    /// once for the whole group.
     passed: Option<(Marks, Option<Duration>)>,
     /// When the last batch was submitted.
     submitted: Option<Instant>,
@@ -264,7 +264,7 @@ impl GpuEngine {
     }
 }
 
-/// A small output on the host moves out of pinned memory, which is too precious to lie in a caller's drawer.
+/// Copies a small output on the host out of pinned memory: pinned memory is scarce, and a caller may keep its result for long.
 fn settled(tensor: Tensor) -> Result<Tensor> {
     if tensor.location() != Location::Host || tensor.len_bytes() > SMALL_BYTES_MAX {
         return Ok(tensor);

@@ -2,7 +2,7 @@
 //!
 //! 1. Each engine has a [`Peer`] in the backend's table, at its device's place; it says where the engine's tensors are.
 //! 2. Only what has been handed out is read, so it is complete. The op that reads holds the tensor's handle, so its memory is not
-//!    lent again; and it holds the peer, on whose foundation the memory stands, so an engine may be dropped meanwhile.
+//!    lent again; and it holds the peer, whose context handle keeps the memory valid, so an engine may be dropped meanwhile.
 //! 3. Nobody waits for anybody: the table's locks are held for one look, and only where there is more than one GPU.
 //! 4. What a device that is lost holds is not read any more.
 
@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use panoply_core::{DeviceBuffer, DeviceId};
 
 use crate::devices::DEVICES_MAX;
-use crate::driver::{Address, Foundation};
+use crate::driver::{Address, ContextHandle};
 
 /// The engines of one backend that may read each other's memory.
 #[derive(Default)]
@@ -23,16 +23,16 @@ pub struct Peers {
 
 /// One engine's memory, as others see it.
 pub(crate) struct Peer {
-    pub(crate) foundation: Foundation,
+    pub(crate) context_handle: ContextHandle,
     tensors: Mutex<HashMap<u64, Address>>,
     is_lost: AtomicBool,
 }
 
 impl Peers {
     /// An engine that was just opened; it takes the place of the one before.
-    pub(crate) fn join(&self, device: DeviceId, foundation: Foundation) -> Arc<Peer> {
+    pub(crate) fn join(&self, device: DeviceId, context_handle: ContextHandle) -> Arc<Peer> {
         let (tensors, is_lost) = (Mutex::default(), AtomicBool::new(false));
-        let peer = Arc::new(Peer { foundation, tensors, is_lost });
+        let peer = Arc::new(Peer { context_handle, tensors, is_lost });
         *locked(self.place(device)) = Arc::downgrade(&peer);
         peer
     }

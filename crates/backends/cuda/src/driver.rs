@@ -12,7 +12,7 @@ use cudarc::driver::{result, sys};
 use panoply_c_gpu::arguments::Arguments;
 use panoply_c_gpu::compile::Compiler;
 use panoply_c_gpu::devices::cache_feature;
-use panoply_c_gpu::driver::{Address, Driver, Event, Foundation, Function, Launch, Properties, Stream};
+use panoply_c_gpu::driver::{Address, Driver, Event, ContextHandle, Function, Launch, Properties, Stream};
 use panoply_c_gpu::library::{Convolutions, Products, Sensors, Transforms};
 use panoply_core::{Absence, Api, Capabilities, DeviceId, DeviceInfo, DeviceKind, Domain, Error, PciAddress, Result};
 
@@ -265,11 +265,11 @@ impl Driver for CudaDriver {
         self.check(unsafe { result::ctx::set_current(self.context.0) })
     }
 
-    fn foundation(&self) -> Foundation {
-        Arc::clone(&self.context) as Foundation
+    fn context_handle(&self) -> ContextHandle {
+        Arc::clone(&self.context) as ContextHandle
     }
 
-    fn reach(&self, other: &Foundation) -> Result<()> {
+    fn reach(&self, other: &ContextHandle) -> Result<()> {
         let Some(other) = other.downcast_ref::<OwnedContext>() else {
             return Err(Error::DeviceFault { device: self.device, reason: "the other is no GPU".to_owned() });
         };

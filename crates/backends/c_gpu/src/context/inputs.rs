@@ -75,7 +75,7 @@ impl Context {
         let (peer, start) = found.ok_or(Error::NotOnHost { device: buffer.device() })?;
         self.reached.retain(|reached| reached.strong_count() > 0);
         if !self.reached.iter().any(|reached| std::ptr::eq(reached.as_ptr(), Arc::as_ptr(&peer))) {
-            self.driver.reach(&peer.foundation)?;
+            self.driver.reach(&peer.context_handle)?;
             self.reached.push(Arc::downgrade(&peer));
         }
         self.queued.peers.push(peer);

@@ -111,7 +111,7 @@ impl Context {
         cached_bytes_max: usize,
         peers: Option<Arc<Peers>>,
     ) -> Context {
-        let peer = peers.as_ref().map(|peers| peers.join(device, driver.foundation()));
+        let peer = peers.as_ref().map(|peers| peers.join(device, driver.context_handle()));
         Context {
             memory: DeviceMemory::new(Rc::clone(&driver), device, cached_bytes_max, peer),
             staging: Staging::new(Rc::clone(&driver)),

@@ -17,7 +17,7 @@ use panoply_core::{DeviceId, Error, Result};
 use super::compiler::{HostCompiler, fresh_file};
 use crate::arguments::Arguments;
 use crate::compile::Compiler;
-use crate::driver::{Address, Driver, Event, Foundation, Function, Launch, Properties, Stream};
+use crate::driver::{Address, Driver, Event, ContextHandle, Function, Launch, Properties, Stream};
 
 /// Memory that the emulated device has.
 const MEMORY_BYTES: u64 = 4 << 30;
@@ -139,11 +139,11 @@ impl Driver for EmulatedDriver {
         Ok(())
     }
 
-    fn foundation(&self) -> Foundation {
-        Arc::clone(&self.memory) as Foundation
+    fn context_handle(&self) -> ContextHandle {
+        Arc::clone(&self.memory) as ContextHandle
     }
 
-    fn reach(&self, other: &Foundation) -> Result<()> {
+    fn reach(&self, other: &ContextHandle) -> Result<()> {
         self.expect_current()?;
         if other.is::<EmulatedMemory>() { Ok(()) } else { Err(self.fault("the other is not emulated")) }
     }

@@ -17,8 +17,8 @@ mod tiles;
 
 use tiles::Tiling;
 
-/// Crooked products of up to so many multiplications are computed by our own kernel.
-const CROOKED_PRODUCTS_MAX: usize = 1 << 24;
+/// Products with misaligned rows, up to this many multiplications, are computed by our own kernel.
+const MISALIGNED_PRODUCTS_MAX: usize = 1 << 24;
 /// The bytes of one wide load. The library wants a bias that begins at a multiple of them.
 pub(super) const WIDE_BYTES: u32 = 16;
 /// The tile of the kernel, and its threads.
@@ -89,11 +89,11 @@ impl Product<'_> {
         let driver = Rc::clone(&context.driver);
         let Some(library) = driver.products() else { return Ok(false) };
         let Some(mut problem) = self.problem() else { return Ok(false) };
-        let is_crooked = self.is_crooked(&problem);
-        if is_crooked && self.shape.m * self.shape.n * self.shape.k <= CROOKED_PRODUCTS_MAX {
+        let is_misaligned = self.is_misaligned(&problem);
+        if is_misaligned && self.shape.m * self.shape.n * self.shape.k <= MISALIGNED_PRODUCTS_MAX {
             return Ok(false);
         }
-        let fused = if is_crooked { None } else { self.fused_epilogue() };
+        let fused = if is_misaligned { None } else { self.fused_epilogue() };
         if fused.is_none() {
             // The epilogue reads sums that were not rounded yet.
             problem.output = if matches!(dtype, DType::F16 | DType::BF16) { DType::F32 } else { dtype };
@@ -129,7 +129,7 @@ impl Product<'_> {
 
     /// Whether this is a product of 16-bit numbers whose rows do not begin at multiples of 16 bytes. For some of those the library
     /// rounds the sums before it adds the bias, so it leaves them in f32, and small ones are ours.
-    fn is_crooked(&self, problem: &ProductProblem) -> bool {
+    fn is_misaligned(&self, problem: &ProductProblem) -> bool {
         let sixteen_bits = matches!(problem.dtype, DType::F16 | DType::BF16);
         let sizes = [self.shape.n, self.shape.k, self.shape.m].map(|size| size as i64);
         let steps = [problem.a, problem.b].map(|matrix| matrix.step | matrix.batch_step);
@@ -347,14 +347,14 @@ mod tests {
         let op = MatMul::new(&values, &values).bias(&bias);
         let even = product(&op, 256, 768);
         assert_eq!(even.problem().map(|problem| problem.align_bytes), Some(256));
-        assert!(!even.is_crooked(&even.problem().unwrap()) && even.fused_epilogue() == Some(Epilogue::Bias));
+        assert!(!even.is_misaligned(&even.problem().unwrap()) && even.fused_epilogue() == Some(Epilogue::Bias));
         let odd = product(&op, 256 + 6, 768);
         assert_eq!(odd.problem().map(|problem| problem.align_bytes), Some(2));
-        assert!(odd.is_crooked(&odd.problem().unwrap()));
+        assert!(odd.is_misaligned(&odd.problem().unwrap()));
         assert!(product(&op, 256, 768 + 6).fused_epilogue().is_none());
         let mut apart = product(&op, 256, 768);
         apart.a.row = 17;
-        assert!(apart.is_crooked(&apart.problem().unwrap()));
+        assert!(apart.is_misaligned(&apart.problem().unwrap()));
     }
 
     /// Every f16 number but the last, so that eight at a time are not all.

@@ -12,14 +12,16 @@ use crate::driver::{GRID_YZ_MAX, Launch};
 const ROWS: [usize; 2] = [64, 32];
 const COLS: usize = 64;
 const THREADS: usize = 128;
-/// The depth of which each team of threads has its own, and the places between a slab's rows beyond what they hold.
+/// The steps along k that each team of threads takes of a slab.
 const RUN: usize = 8;
+/// Unused elements between the rows of a slab in block memory, against bank conflicts.
 const GAP: usize = 4;
-/// What times are counted in is the multiplications that one multiprocessor does in them. So many are those in which a tile begins and
-/// ends, those that a call of the library takes beyond a launch, and of a hundred those of our tiles in the time in which the library
-/// does a hundred.
+/// The time in which a tile begins and ends, in multiplications that one multiprocessor does meanwhile: the unit of the two estimates
+/// that are compared.
 const TILE_PRODUCTS: usize = 150_000;
+/// The time that a call of the library takes beyond a launch, in the same unit.
 const CALL_PRODUCTS: usize = 950_000;
+/// The rate of our tiles in percent of the library's.
 const PACE_PERCENT: usize = 93;
 /// Numbers of one wide load.
 const WIDE: i64 = WIDE_BYTES as i64 / 4;

@@ -119,6 +119,12 @@ fn ops_over_a_trap(place: Place, times: u32, policy: FallbackPolicy) -> u64 {
             futures.push(future);
         }
     }
+    // An op whose caller goes away before its answer: the last handle of its waker is the slot's.
+    controls.iter().for_each(|control| control.inject(Fault::Slow(Duration::from_millis(1))));
+    let own = traps::waker(&traps);
+    let mut abandoned = Box::pin(runtime.run(Transpose::new(&traps::matrix(&traps))));
+    let _ = abandoned.as_mut().poll(&mut Context::from_waker(&own));
+    let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| (drop(own), drop(abandoned))));
     for mut future in futures {
         let answer = poll_for(&mut future, &waker, PATIENCE);
         assert!(answer.is_some(), "{place:?}: an op was never answered");

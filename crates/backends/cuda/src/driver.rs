@@ -12,7 +12,7 @@ use cudarc::driver::{result, sys};
 use panoply_c_gpu::arguments::Arguments;
 use panoply_c_gpu::compile::Compiler;
 use panoply_c_gpu::devices::cache_feature;
-use panoply_c_gpu::driver::{Address, Driver, Event, ContextHandle, Function, Launch, Properties, Stream};
+use panoply_c_gpu::driver::{Address, ContextHandle, Driver, Event, Function, Launch, Properties, Stream};
 use panoply_c_gpu::library::{Convolutions, Products, Sensors, Transforms};
 use panoply_core::{Absence, Api, Capabilities, DeviceId, DeviceInfo, DeviceKind, Domain, Error, PciAddress, Result};
 

@@ -17,7 +17,7 @@ use panoply_core::{DeviceId, Error, Result};
 use super::compiler::{HostCompiler, fresh_file};
 use crate::arguments::Arguments;
 use crate::compile::Compiler;
-use crate::driver::{Address, Driver, Event, ContextHandle, Function, Launch, Properties, Stream};
+use crate::driver::{Address, ContextHandle, Driver, Event, Function, Launch, Properties, Stream};
 
 /// Memory that the emulated device has.
 const MEMORY_BYTES: u64 = 4 << 30;

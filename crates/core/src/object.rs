@@ -4,11 +4,11 @@
 //! 1. An engine keeps its objects' states in an [`ObjectTable`]; nobody else reaches them. What travels is an [`Object`], a
 //!    handle without the state.
 //! 2. An op that names an object runs on the object's device; the router sees to that.
-//! 3. Dropping the last handle sends the state's key home to the table, which drops the state when it next looks
-//!    ([`ObjectTable::collect`]): in every `submit`, `poll` and `health` of the engine.
-//! 4. A lost device takes its states with it. The worker makes those that have a recipe, the op that made them, again on the
-//!    new engine, before it runs anything else there, and the handles then name the new state. What has no recipe is
-//!    gone: ops that name it get [`Error::ObjectLost`].
+//! 3. Dropping the last handle returns the state's key to the table. The table drops the state in its next
+//!    [`ObjectTable::collect`], which the engine calls in every `submit`, `poll` and `health`.
+//! 4. States are lost with their device. A recipe is the op that made a state. When the device is opened again, the worker runs
+//!    every recipe on the new engine before any other op, and the handles then name the new states. Ops that name an object
+//!    without a recipe get [`Error::ObjectLost`].
 //! 5. A recipe keeps its op's inputs alive on the host as long as the object lives.
 
 use std::fmt;
@@ -22,7 +22,7 @@ use crate::lease::{Home, Lease};
 use crate::op::{Describe, Op};
 use crate::tensor::Location;
 
-/// Keys are unique in the process, so a key of an engine that is gone is never found in its successor's table.
+/// Keys are unique in the process, so a key of one engine is never found in the table of another.
 static NEXT_KEY: AtomicU64 = AtomicU64::new(1);
 
 /// A handle to state on a device. Cloning shares it; dropping the last handle releases the state.
@@ -37,16 +37,16 @@ struct Shared {
     device: DeviceId,
     kind: &'static str,
     key: AtomicU64,
-    /// Whether the worker of its device knows that it may have to make it again.
+    /// Whether it is on its device's list of objects to be made again.
     noted: AtomicBool,
     recipe: Option<Op>,
     /// Touched when the object is made, made again, or found to be lost.
     hold: Mutex<Hold>,
 }
 
-/// What a handle has of the state.
+/// What changes when the state is made again.
 struct Hold {
-    /// Dropping it releases the state.
+    /// The state's key, on loan from the table. Dropping it releases the state.
     #[allow(dead_code)] // Held for its destructor alone.
     lease: Option<Lease<u64>>,
     /// Why the state could not be made again.
@@ -69,7 +69,7 @@ impl Object {
         self.0.recipe.as_ref()
     }
 
-    /// Notes that the worker of its device knows it. False where it was known before.
+    /// Notes that it is on its device's list of objects to be made again. False where it was before.
     pub fn note(&self) -> bool {
         !self.0.noted.swap(true, Ordering::Relaxed)
     }
@@ -127,6 +127,16 @@ impl WeakObject {
     /// The object, while a handle to it is alive.
     pub fn upgrade(&self) -> Option<Object> {
         self.0.upgrade().map(Object)
+    }
+
+    /// Whether a handle to it is alive.
+    pub fn is_alive(&self) -> bool {
+        self.0.strong_count() > 0
+    }
+
+    /// Whether it names the same state as this handle.
+    pub fn is_of(&self, object: &Object) -> bool {
+        std::ptr::eq(self.0.as_ptr(), Arc::as_ptr(&object.0))
     }
 }
 
@@ -193,7 +203,7 @@ impl<T> ObjectTable<T> {
     }
 }
 
-/// Keys count up; spread over the table's places they need no more.
+/// Spreads keys, which count up from 1, over the places of the table.
 #[derive(Default)]
 struct KeyHasher(u64);
 
@@ -214,13 +224,34 @@ impl Hasher for KeyHasher {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::buffer::{DeviceAllocation, DeviceBuffer};
     use crate::device::Api;
     use crate::dtype::DType;
     use crate::op::Operation;
     use crate::op::compute::Transpose;
+    use crate::part::{PartMut, PartRef};
+    use crate::shape::Shape;
     use crate::tensor::Tensor;
 
     const DEVICE: DeviceId = DeviceId { api: Api::SIMULATED, index: 0 };
+
+    /// An op that must not run twice.
+    #[derive(Clone, Debug)]
+    struct Once;
+
+    impl Describe for Once {
+        fn name(&self) -> &'static str {
+            "once"
+        }
+        fn validate(&self) -> Result<()> {
+            Ok(())
+        }
+        fn for_each_part(&self, _visit: &mut dyn FnMut(PartRef<'_>)) {}
+        fn for_each_part_mut(&mut self, _visit: &mut dyn FnMut(PartMut<'_>)) {}
+        fn is_repeatable(&self) -> bool {
+            false
+        }
+    }
 
     #[allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
     fn recipe() -> Op {
@@ -259,6 +290,29 @@ mod tests {
     }
 
     #[test]
+    fn a_recipe_may_be_repeated_and_has_its_inputs_on_the_host() {
+        let mut table = ObjectTable::new(DEVICE);
+        let once = Op::extension(Once).unwrap();
+        let error = table.insert("counter", 1, Some(&once)).unwrap_err();
+        assert!(error.to_string().contains("may be repeated"), "{error}");
+        let home = Home::new();
+        let away = DeviceAllocation { device: DEVICE, token: 1, len_bytes: 16 };
+        let away =
+            Tensor::from_device(DType::F32, Shape::new([2, 2]).unwrap(), DeviceBuffer::new(home.lend(away))).unwrap();
+        let error = table.insert("counter", 1, Some(&Transpose::new(&away).into_op().unwrap())).unwrap_err();
+        assert!(error.to_string().contains("on the host"), "{error}");
+        assert!(table.is_empty(), "what was refused is not kept");
+    }
+
+    #[test]
+    fn an_object_is_noted_once_through_all_its_handles() {
+        let mut table = ObjectTable::new(DEVICE);
+        let object = table.insert("counter", 1, Some(&recipe())).unwrap();
+        assert!(object.note() && !object.note() && !object.clone().note());
+        assert!(object.downgrade().upgrade().is_some_and(|same| !same.note()));
+    }
+
+    #[test]
     fn a_table_finds_only_its_own_objects() {
         let (mut first, mut second) = (ObjectTable::new(DEVICE), ObjectTable::new(DEVICE));
         let object = first.insert("counter", 1, None).unwrap();
@@ -266,8 +320,8 @@ mod tests {
         assert!(second.get_mut(&object).is_err());
         assert!(object.recipe().is_none());
         let weak = object.downgrade();
-        assert!(weak.upgrade().is_some_and(|same| same.is_same(&object)));
+        assert!(weak.is_alive() && weak.is_of(&object) && weak.upgrade().is_some_and(|same| same.is_same(&object)));
         drop(object);
-        assert!(weak.upgrade().is_none());
+        assert!(weak.upgrade().is_none() && !weak.is_alive());
     }
 }

@@ -1,9 +1,10 @@
 //! Parts: what goes into an op, and what comes out of it. A part is a tensor, bytes or a device object; a list is several
-//! parts, one after the other.
+//! parts, one after the other. A sink is a part of the op that answers through it, and of no output.
 
 use crate::bytes::Bytes;
 use crate::error::{Error, Result};
 use crate::object::Object;
+use crate::sink::Sink;
 use crate::tensor::{Location, Tensor};
 
 /// One part, owned.
@@ -45,6 +46,8 @@ pub enum PartRef<'a> {
     Bytes(&'a Bytes),
     /// State on a device.
     Object(&'a Object),
+    /// Where the op sends values while it is under way.
+    Sink(&'a Sink),
 }
 
 impl<'a> PartRef<'a> {
@@ -52,7 +55,7 @@ impl<'a> PartRef<'a> {
     pub fn tensor(self) -> Option<&'a Tensor> {
         match self {
             PartRef::Tensor(tensor) => Some(tensor),
-            PartRef::Bytes(_) | PartRef::Object(_) => None,
+            _ => None,
         }
     }
 
@@ -60,16 +63,24 @@ impl<'a> PartRef<'a> {
     pub fn object(self) -> Option<&'a Object> {
         match self {
             PartRef::Object(object) => Some(object),
-            PartRef::Tensor(_) | PartRef::Bytes(_) => None,
+            _ => None,
         }
     }
 
-    /// How many bytes would have to move if it lived elsewhere. Objects do not move.
+    /// The sink, where it is one.
+    pub fn sink(self) -> Option<&'a Sink> {
+        match self {
+            PartRef::Sink(sink) => Some(sink),
+            _ => None,
+        }
+    }
+
+    /// How many bytes would have to move if it lived elsewhere. Objects and sinks do not move.
     pub fn len_bytes(self) -> usize {
         match self {
             PartRef::Tensor(tensor) => tensor.len_bytes(),
             PartRef::Bytes(bytes) => bytes.len(),
-            PartRef::Object(_) => 0,
+            PartRef::Object(_) | PartRef::Sink(_) => 0,
         }
     }
 
@@ -79,6 +90,7 @@ impl<'a> PartRef<'a> {
             PartRef::Tensor(tensor) => tensor.location(),
             PartRef::Bytes(bytes) => bytes.location(),
             PartRef::Object(object) => Location::Device(object.device()),
+            PartRef::Sink(_) => Location::Host,
         }
     }
 
@@ -87,7 +99,7 @@ impl<'a> PartRef<'a> {
         match self {
             PartRef::Tensor(tensor) => tensor.buffer().is_secret(),
             PartRef::Bytes(bytes) => bytes.is_secret(),
-            PartRef::Object(_) => false,
+            PartRef::Object(_) | PartRef::Sink(_) => false,
         }
     }
 }
@@ -101,6 +113,8 @@ pub enum PartMut<'a> {
     Bytes(&'a mut Bytes),
     /// State on a device.
     Object(&'a mut Object),
+    /// Where the op sends values while it is under way.
+    Sink(&'a mut Sink),
 }
 
 impl<'a> From<&'a Tensor> for PartRef<'a> {
@@ -121,6 +135,12 @@ impl<'a> From<&'a Object> for PartRef<'a> {
     }
 }
 
+impl<'a> From<&'a Sink> for PartRef<'a> {
+    fn from(sink: &'a Sink) -> PartRef<'a> {
+        PartRef::Sink(sink)
+    }
+}
+
 impl<'a> From<&'a mut Tensor> for PartMut<'a> {
     fn from(tensor: &'a mut Tensor) -> PartMut<'a> {
         PartMut::Tensor(tensor)
@@ -136,6 +156,12 @@ impl<'a> From<&'a mut Bytes> for PartMut<'a> {
 impl<'a> From<&'a mut Object> for PartMut<'a> {
     fn from(object: &'a mut Object) -> PartMut<'a> {
         PartMut::Object(object)
+    }
+}
+
+impl<'a> From<&'a mut Sink> for PartMut<'a> {
+    fn from(sink: &'a mut Sink) -> PartMut<'a> {
+        PartMut::Sink(sink)
     }
 }
 

@@ -22,30 +22,49 @@ pub trait Source {
     /// A new block of at least this many bytes; its contents are initialised.
     fn allocate(&mut self, bytes: usize) -> Result<Self::Block>;
 
-    /// Frees a block that was returned. A block that is returned after its pool is gone is only dropped.
+    /// Frees a block that was returned. A block that is returned after its pool is gone is only dropped, after it was wiped
+    /// where it held a secret.
     fn release(&mut self, block: Self::Block) {
         drop(block);
     }
 
-    /// Overwrites a block that held a secret. Where it says `false` the block is freed instead of being used again.
-    fn wipe(&mut self, _block: &mut Self::Block) -> bool {
+    /// Overwrites a block that held a secret. Where it says `false` the block is freed instead of being used again. Called on
+    /// whatever thread drops the block, since the source may be gone by then.
+    fn wipe(_block: &mut Self::Block) -> bool {
         false
     }
 }
 
-/// A block together with the size of its class.
+/// A block together with the size of its class. One that held a secret is wiped when it is dropped.
 #[derive(Debug)]
 pub struct Pooled<B> {
     /// The block.
     pub block: B,
     class: usize,
     is_secret: bool,
+    wipe: fn(&mut B) -> bool,
 }
 
 impl<B> Pooled<B> {
     /// Notes that a secret was copied into the block: it is wiped, or freed, before anybody else gets it.
     pub fn mark_secret(&mut self) {
         self.is_secret = true;
+    }
+
+    /// The block, its class, and whether it can be used again: one that held a secret only where it could be wiped.
+    fn into_parts(mut self) -> (B, usize, bool) {
+        let clean = !std::mem::take(&mut self.is_secret) || (self.wipe)(&mut self.block);
+        let this = std::mem::ManuallyDrop::new(self);
+        // SAFETY: `this` is never dropped, so the block is read out of it once.
+        (unsafe { std::ptr::read(&this.block) }, this.class, clean)
+    }
+}
+
+impl<B> Drop for Pooled<B> {
+    fn drop(&mut self) {
+        if self.is_secret {
+            (self.wipe)(&mut self.block);
+        }
     }
 }
 
@@ -89,7 +108,7 @@ impl<S: Source> Pool<S> {
         };
         self.stats.lent_bytes += class_bytes as u64;
         self.stats.peak_bytes = self.stats.peak_bytes.max(self.stats.lent_bytes + self.stats.cached_bytes);
-        Ok(self.home.lend(Pooled { block, class, is_secret: false }))
+        Ok(self.home.lend(Pooled { block, class, is_secret: false, wipe: S::wipe }))
     }
 
     /// Frees what is kept for reuse, down to `keep_bytes`.
@@ -125,10 +144,10 @@ impl<S: Source> Pool<S> {
     /// Takes back what was returned; beyond the cap it is freed at once.
     fn collect(&mut self) {
         let Pool { source, home, free, stats, cached_bytes_max } = self;
-        home.take_back(|Pooled { mut block, class, is_secret }| {
+        home.take_back(|returned| {
+            let (block, class, clean) = returned.into_parts();
             let bytes = class_bytes(class).unwrap_or(0) as u64;
             stats.lent_bytes -= bytes;
-            let clean = !is_secret || source.wipe(&mut block);
             if clean && stats.cached_bytes + bytes <= *cached_bytes_max as u64 {
                 stats.cached_bytes += bytes;
                 free[class].push(block);
@@ -160,6 +179,8 @@ fn class_bytes(class: usize) -> Option<usize> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     struct Limited {
         left: usize,
@@ -174,6 +195,29 @@ mod tests {
                 return Err(Error::OutOfMemory { place: "test".to_owned(), asked, free, largest: free });
             }
             Ok(bytes)
+        }
+    }
+
+    /// Blocks that count how often they are wiped.
+    struct Wiping(Arc<AtomicUsize>, bool);
+
+    impl Wiping {
+        fn new(can_wipe: bool) -> (Wiping, Arc<AtomicUsize>) {
+            let wiped = Arc::new(AtomicUsize::new(0));
+            (Wiping(Arc::clone(&wiped), can_wipe), wiped)
+        }
+    }
+
+    impl Source for Wiping {
+        type Block = (Arc<AtomicUsize>, bool);
+
+        fn allocate(&mut self, _bytes: usize) -> Result<Self::Block> {
+            Ok((Arc::clone(&self.0), self.1))
+        }
+
+        fn wipe((wiped, can_wipe): &mut Self::Block) -> bool {
+            wiped.fetch_add(1, Ordering::Relaxed);
+            *can_wipe
         }
     }
 
@@ -195,27 +239,31 @@ mod tests {
 
     #[test]
     fn a_block_that_held_a_secret_is_wiped_or_freed() {
-        struct Wiping(Vec<usize>, bool);
-        impl Source for Wiping {
-            type Block = usize;
-            fn allocate(&mut self, bytes: usize) -> Result<usize> {
-                Ok(bytes)
-            }
-            fn wipe(&mut self, block: &mut usize) -> bool {
-                self.0.push(*block);
-                self.1
-            }
-        }
         for (can_wipe, cached_bytes) in [(true, 4096), (false, 0)] {
-            let mut pool = Pool::new(Wiping(Vec::new(), can_wipe), usize::MAX);
+            let (source, wiped) = Wiping::new(can_wipe);
+            let mut pool = Pool::new(source, usize::MAX);
             let mut lease = pool.lend(100).unwrap();
             lease.mark_secret();
             drop(lease);
             assert_eq!((pool.stats().lent_bytes, pool.stats().cached_bytes), (0, cached_bytes));
-            assert_eq!(pool.source.0, [4096]);
+            assert_eq!(wiped.load(Ordering::Relaxed), 1);
             drop(pool.lend(100).unwrap());
-            assert_eq!((pool.stats().lent_bytes, pool.source.0.len()), (0, 1), "only once");
+            assert_eq!((pool.stats().lent_bytes, wiped.load(Ordering::Relaxed)), (0, 1), "only once");
         }
+    }
+
+    #[test]
+    fn a_block_that_held_a_secret_is_wiped_though_its_pool_is_gone() {
+        let (source, wiped) = Wiping::new(true);
+        let mut pool = Pool::new(source, usize::MAX);
+        let [mut before, mut after, plain] = [(); 3].map(|()| pool.lend(100).unwrap());
+        before.mark_secret();
+        after.mark_secret();
+        drop(before);
+        drop(pool);
+        assert_eq!(wiped.load(Ordering::Relaxed), 1, "one that came back and was not collected");
+        drop((after, plain));
+        assert_eq!(wiped.load(Ordering::Relaxed), 2, "one that came back too late");
     }
 
     #[test]

@@ -5,8 +5,10 @@
 //! 2. Values arrive in the order in which they were sent. After the last one the op's outcome tells how it ended; a
 //!    [`Source`] that has given out everything says so once the op has let go of its sink.
 //! 3. Whoever is no longer interested drops the source; the engine sees [`Sink::is_closed`] and ends the op.
-//! 4. An op with a sink says that it is not repeatable, since what it has sent cannot be taken back, and that it is a session
-//!    ([`Describe::is_session`](crate::Describe::is_session)), which may last as long as it likes.
+//! 4. An op shows its sink as a part. It is then not repeatable, since what it has sent cannot be taken back, and a session
+//!    ([`Op::is_session`](crate::Op::is_session)), which may last as long as it likes.
+//! 5. The worker of the device watches the sink: it must know the device objects that are sent, to make them again after a
+//!    loss of the device.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -24,6 +26,12 @@ pub struct Sink(Arc<Shared>);
 /// The caller's end.
 pub struct Source(Arc<Shared>);
 
+/// Is shown each value that is sent into a sink.
+pub trait Watch: Send + Sync {
+    /// This value is about to be sent. Where the sink turns out to be full it is shown again.
+    fn sent(&self, value: &Value);
+}
+
 struct Shared {
     state: Mutex<State>,
     arrived: Condvar,
@@ -35,11 +43,12 @@ struct State {
     sinks: usize,
     closed: bool,
     waker: Option<Waker>,
+    watch: Option<Arc<dyn Watch>>,
 }
 
 /// A sink that holds at most so many values (at least one), and its source.
 pub fn sink(depth_max: usize) -> (Sink, Source) {
-    let state = State { values: VecDeque::new(), sinks: 1, closed: false, waker: None };
+    let state = State { values: VecDeque::new(), sinks: 1, closed: false, waker: None, watch: None };
     let shared = Shared { state: Mutex::new(state), arrived: Condvar::new(), depth_max: depth_max.max(1) };
     let shared = Arc::new(shared);
     (Sink(Arc::clone(&shared)), Source(shared))
@@ -50,6 +59,14 @@ impl Sink {
     #[allow(clippy::result_large_err)] // A value that is handed back is the same size as one that is sent.
     pub fn try_send(&self, value: Value) -> Result<(), Value> {
         let mut state = self.0.lock();
+        if let Some(watch) = state.watch.clone()
+            && !state.closed
+            && state.values.len() < self.0.depth_max
+        {
+            drop(state);
+            watch.sent(&value);
+            state = self.0.lock();
+        }
         if state.closed {
             return Ok(());
         }
@@ -59,6 +76,13 @@ impl Sink {
         state.values.push_back(value);
         self.0.wake(state);
         Ok(())
+    }
+
+    /// Shows each value that is sent from now on to `watch` before the source can receive it; called by the worker that gives
+    /// the op to its engine. A sink has one watch, the last.
+    pub fn watch(&self, watch: Arc<dyn Watch>) {
+        let before = self.0.lock().watch.replace(watch);
+        drop(before);
     }
 
     /// Whether nobody takes values any more.
@@ -226,6 +250,50 @@ mod tests {
         assert_eq!((byte(source.wait()), byte(source.wait())), (Some(9), None));
         assert!(source.wait_for(Duration::MAX).is_none());
         sender.join().unwrap();
+    }
+
+    #[test]
+    fn a_reader_is_woken_outside_of_the_lock() {
+        /// Looks at the sink when it is woken, as a reader on another thread may at that moment.
+        struct Looks(Mutex<Option<Sink>>, Mutex<Vec<String>>);
+        impl std::task::Wake for Looks {
+            fn wake(self: Arc<Self>) {
+                let sink = self.0.lock().unwrap().take();
+                // A lock that is held answers at once here, where `lock` would wait for ever.
+                let seen = sink.as_ref().map(|sink| sink.0.state.try_lock().map(|state| state.values.len()));
+                self.1.lock().unwrap().push(format!("{:?}", seen.and_then(|seen| seen.ok())));
+            }
+        }
+        let (sink, mut source) = sink(2);
+        let looks = Arc::new(Looks(Mutex::new(Some(sink.clone())), Mutex::default()));
+        let waker = Waker::from(Arc::clone(&looks));
+        let mut receive = Box::pin(source.receive());
+        assert!(receive.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        sink.try_send(value(1)).unwrap();
+        assert_eq!(*looks.1.lock().unwrap(), ["Some(1)"]);
+    }
+
+    #[test]
+    fn a_watch_sees_every_value_before_the_reader_and_again_where_it_did_not_fit() {
+        struct Counts(Mutex<Vec<u8>>, Sink);
+        impl Watch for Counts {
+            fn sent(&self, value: &Value) {
+                // The sink can be used from here: no lock of its own is held.
+                assert!(!self.1.is_closed());
+                self.0.lock().unwrap().push(byte(Some(value.clone())).unwrap());
+            }
+        }
+        let (sink, mut source) = sink(1);
+        let counts = Arc::new(Counts(Mutex::default(), sink.clone()));
+        sink.try_send(value(1)).unwrap();
+        assert_eq!(byte(source.wait()), Some(1));
+        sink.watch(counts.clone());
+        sink.try_send(value(2)).unwrap();
+        assert!(sink.try_send(value(3)).is_err(), "full: it is shown when it fits");
+        assert_eq!(*counts.0.lock().unwrap(), [2]);
+        assert_eq!(byte(source.wait()), Some(2));
+        sink.try_send(value(3)).unwrap();
+        assert_eq!(*counts.0.lock().unwrap(), [2, 3]);
     }
 
     #[test]

@@ -185,7 +185,10 @@ impl Relay {
         let here = 1_u64 << task.forecast.target;
         wishes.allowed &= match wishes.policy {
             FallbackPolicy::None if !evacuated => return Err(failure),
-            FallbackPolicy::None | FallbackPolicy::Retry { .. } => return Ok(()),
+            FallbackPolicy::None | FallbackPolicy::Retry { .. } => {
+                self.router.follow(task);
+                return Ok(());
+            }
             FallbackPolicy::Alternate => !(history.tried | here),
             FallbackPolicy::Cpu => self.router.cpu_mask() & !(history.tried | here),
         };
@@ -208,10 +211,11 @@ impl Relay {
     }
 
     fn end(&self, mut ticket: OpTicket, error: Error) -> Option<OpTicket> {
-        discard(ticket.take_question());
+        let question = ticket.take_question();
         // Before the answer: whoever gets it may shut the runtime down, which waits for the count.
         self.inlet.count.fetch_sub(1, Ordering::AcqRel);
         ticket.answer(Err(error));
+        discard(question);
         None
     }
 }

@@ -1,10 +1,12 @@
-//! Who acts for a device: how a driver that is stuck inside its engine is replaced.
+//! Who acts for a device: how a driver that is stuck in foreign code is replaced.
 //!
 //! A driver is the only one that takes ops from its lane, opens the device and says how it is. When it does not come back
-//! from a call, another takes its place, and the first must not act again, whenever it comes back. The rules:
+//! from a call into foreign code (its engine, a waker, a destructor, an op of somebody else's type), another takes its place,
+//! and the first must not act again, whenever it comes back. The rules:
 //!
 //! 1. `word` is OUTSIDE, or says since when the driver is inside a call, or is REPLACED. The driver stores its entry before a
-//!    call and swaps it back to OUTSIDE after it; where that fails it was replaced.
+//!    call and swaps it back to OUTSIDE after it; where that fails it was replaced. Between two calls of one visit it swaps the
+//!    entry for a later one, so that each call has the whole time limit.
 //! 2. A supervisor replaces a driver by swapping the very entry that it has seen. So a driver is replaced only while it is
 //!    inside, and learns of it before it does anything else: outside of a call it acts alone.
 //! 3. Inside, a driver touches nothing but its engine, tickets that it has swapped out of its own table of flights, and
@@ -42,6 +44,14 @@ impl Tenure {
         let left = entry != REPLACED
             && self.word.compare_exchange(entry, OUTSIDE, Ordering::AcqRel, Ordering::Acquire).is_ok();
         left && !self.is_over()
+    }
+
+    /// The driver, which is inside, begins its next call at this time. False where it was replaced meanwhile, or dismissed.
+    pub(crate) fn renew(&self, now_ns: u64) -> bool {
+        let (entry, next) = (self.word.load(Ordering::Relaxed), now_ns.clamp(OUTSIDE + 1, REPLACED - 1));
+        let renewed =
+            entry != REPLACED && self.word.compare_exchange(entry, next, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        renewed && !self.is_over()
     }
 
     /// When the driver entered the call that it is inside of, if it is.
@@ -94,6 +104,14 @@ mod tests {
         let entered = tenure.entered().unwrap();
         assert!(!tenure.replace(7) && tenure.replace(entered));
         assert!(tenure.is_over() && !tenure.leave() && tenure.entered().is_none());
+        assert!(!tenure.renew(9), "it was replaced");
+        let renewed = Tenure::new();
+        renewed.enter(3);
+        assert!(
+            renewed.renew(9) && renewed.entered() == Some(9) && !renewed.replace(3),
+            "another call than the one seen"
+        );
+        assert!(renewed.leave());
         let dismissed = Tenure::new();
         dismissed.enter(3);
         dismissed.dismiss();

@@ -79,15 +79,10 @@ pub trait Describe {
         0
     }
 
-    /// Whether it may run twice and do no harm: a fallback must not send a packet or advance a filter again.
+    /// Whether it may run twice and do no harm: a fallback must not send a packet or advance a filter again. An op with a sink
+    /// among its parts is not repeatable, whatever it says here.
     fn is_repeatable(&self) -> bool {
         true
-    }
-
-    /// Whether it may be under way for as long as it likes, as an op that answers through a sink does: then an engine that has
-    /// not ended it does not count as hung.
-    fn is_session(&self) -> bool {
-        false
     }
 
     /// The only device that can run it, where there is one: that of the device objects which it names.
@@ -168,6 +163,14 @@ impl Op {
         }
     }
 
+    /// Whether it may be under way for as long as it likes: an op that answers through a sink may, and an engine that has not
+    /// ended it does not count as hung.
+    pub fn is_session(&self) -> bool {
+        let mut has_sink = false;
+        self.for_each_part(&mut |part| has_sink |= part.sink().is_some());
+        has_sink
+    }
+
     /// Shows each input tensor to `visit`, in a fixed order.
     pub fn for_each_tensor(&self, visit: &mut dyn FnMut(&Tensor)) {
         self.for_each_part(&mut |part| {
@@ -231,11 +234,7 @@ impl Describe for Op {
     }
 
     fn is_repeatable(&self) -> bool {
-        self.describe().is_repeatable()
-    }
-
-    fn is_session(&self) -> bool {
-        self.describe().is_session()
+        self.describe().is_repeatable() && !self.is_session()
     }
 
     fn bound_to(&self) -> Option<DeviceId> {

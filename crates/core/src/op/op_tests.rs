@@ -3,7 +3,12 @@
 use super::*;
 use crate::bytes::Bytes;
 use crate::device::Api;
+use crate::dtype::DType;
 use crate::object::{Object, ObjectTable};
+use crate::op::compute::Transpose;
+use crate::op::signal::Fft;
+use crate::shape::Shape;
+use crate::sink::{Sink, sink};
 
 /// An op of a foreign crate, with every sort of part.
 #[derive(Clone, Debug)]
@@ -75,6 +80,49 @@ fn objects_of_two_devices_and_bad_arguments_are_refused() {
     let error = Stamp { message, keys: vec![object(1), object(2)] }.into_op().unwrap_err();
     assert!(error.to_string().contains("simulated:2"), "{error}");
     assert!(Stamp { message: Bytes::from_vec(Vec::new()), keys: Vec::new() }.into_op().is_err());
+}
+
+#[test]
+fn ops_on_tensors_refuse_secret_parts_and_others_take_them() {
+    let secret = Bytes::secret(vec![0; 64]).unwrap();
+    let of = |dtype: DType, shape: Shape| {
+        Tensor::from_parts(dtype, shape, shape.contiguous_strides(), 0, secret.buffer().clone()).unwrap()
+    };
+    let reals = of(DType::F32, Shape::new([4, 4]).unwrap());
+    let complex = of(DType::Complex64, Shape::new([8]).unwrap());
+    for refused in [Transpose::new(&reals).into_op(), Fft::new(&complex).into_op()] {
+        let error = refused.unwrap_err();
+        assert!(error.to_string().contains("secret"), "{error}");
+    }
+    assert!(Stamp { message: secret, keys: Vec::new() }.into_op().is_ok());
+}
+
+#[test]
+fn an_op_with_a_sink_is_a_session_and_not_repeatable_whatever_it_says() {
+    #[derive(Clone, Debug)]
+    struct Tells(Option<Sink>);
+    impl Describe for Tells {
+        fn name(&self) -> &'static str {
+            "tells"
+        }
+        fn validate(&self) -> Result<()> {
+            Ok(())
+        }
+        fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
+            self.0.iter().for_each(|sink| visit(sink.into()));
+        }
+        fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
+            self.0.iter_mut().for_each(|sink| visit(sink.into()));
+        }
+        fn is_repeatable(&self) -> bool {
+            true
+        }
+    }
+    let (sink, _source) = sink(1);
+    let op = Op::extension(Tells(Some(sink))).unwrap();
+    assert_eq!((op.is_session(), op.is_repeatable(), op.input_bytes(), op.bound_to()), (true, false, 0, None));
+    let op = Op::extension(Tells(None)).unwrap();
+    assert_eq!((op.is_session(), op.is_repeatable()), (false, true));
 }
 
 #[test]

@@ -1,36 +1,31 @@
 //! The worker's loop, one step at a time. Nothing here blocks except foreign code, and time comes from a clock that may be
 //! virtual: a thread drives it for real, a simulation drives thousands of them in one thread.
 //!
-//! 1. Every call into the engine goes through `inside`, and so does the delivery of what it has finished, which calls callers'
-//!    wakers. While a driver is inside it may be replaced, and then its step is its last: it touches the lane no more.
+//! 1. Every call into foreign code goes through `inside`: the engine's methods, whatever ends an op (its caller's waker, the
+//!    destructors of its inputs), an op of somebody else's type, listeners of events. While a driver is inside it may be
+//!    replaced, and then its step is its last: it touches the lane no more.
 //! 2. Outside it cannot be replaced (see `tenure`), and so need not look.
-//! 3. No panic leaves a step. One inside the engine loses the engine, with everything it held answered; so does one of our own.
+//! 3. Inside, a driver has at most one ticket in its hands, that of the op whose code it calls. All others are in the lane or in
+//!    the table of flights, where its replacement and the supervisor find them.
+//! 4. No panic leaves a step. One inside the engine loses the engine, with everything it held answered; so does one of our own.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use panoply_core::clock::Clock;
-use panoply_core::{Backend, Describe, Engine, Error, Finished, Item, OpenOptions, Result};
+use panoply_core::{Backend, Engine, Error, Finished, Item, OpenOptions};
 use tracing::Level;
 
-use super::Times;
-use super::flights::{Flight, FlightTable, Flights};
+use super::flights::Flights;
 use super::landing::Landing;
+use super::visit::{Generation, Interrupted, aside, inside};
 use crate::batcher::Batcher;
 use crate::foreign::{contain, discard, tell};
-use crate::health::{Circuit, Mark};
-use crate::lane::{Lane, Leg, OpTicket, WorkerState};
-use crate::learned::model::Key;
-use crate::options::{Goal, Priority};
+use crate::health::Circuit;
+use crate::lane::{Lane, WorkerState};
 use crate::tenure::Tenure;
-use crate::time::{later, nanoseconds};
-
-/// An engine gets no more ops while it has this much to do, as predicted: what waits in the queue can still go elsewhere, and
-/// whoever is urgent goes before it. It is more than enough to keep a device busy.
-const ENGINE_NS_MAX: u64 = 1_000_000;
-/// A device that works by itself gets so many ops whatever they take, so that one is copied while another runs.
-const ENGINE_OPS_MIN: usize = 8;
+use crate::time::later;
 
 /// What the driver wants next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,22 +44,6 @@ pub(crate) enum Step {
     Exit,
 }
 
-/// What a driver shows to its supervisor.
-pub(crate) struct Generation {
-    pub(crate) tenure: Tenure,
-    pub(crate) flights: Arc<FlightTable>,
-    /// What the tenure counts time from.
-    epoch: Instant,
-}
-
-/// Why a call into the engine gave nothing.
-enum Interrupted {
-    /// It panicked, with this message.
-    Panicked(String),
-    /// The driver was replaced meanwhile.
-    Replaced,
-}
-
 /// What a driver needs to open its device.
 #[derive(Clone)]
 pub(crate) struct Opener {
@@ -75,20 +54,20 @@ pub(crate) struct Opener {
 
 /// Owns the engine.
 pub(crate) struct Driver {
-    lane: Arc<Lane>,
+    pub(super) lane: Arc<Lane>,
     backend: Arc<dyn Backend>,
     options: OpenOptions,
-    clock: Arc<dyn Clock>,
+    pub(super) clock: Arc<dyn Clock>,
     engine: Option<Box<dyn Engine>>,
-    flights: Flights,
-    generation: Arc<Generation>,
-    batch: Vec<Item>,
-    batcher: Batcher<Item>,
+    pub(super) flights: Flights,
+    pub(super) generation: Arc<Generation>,
+    pub(super) batch: Vec<Item>,
+    pub(super) batcher: Batcher<Item>,
     finished: Vec<Finished>,
     last_landed: Option<Instant>,
     reopen: Reopen,
     /// Whose turn it is among the priorities.
-    turn: u32,
+    pub(super) turn: u32,
     next_look: Instant,
 }
 
@@ -166,7 +145,7 @@ impl Driver {
         {
             return step;
         }
-        let took = self.take_from_queue(now);
+        let Some(took) = self.take_from_queue(now) else { return Step::Exit };
         self.take_from_batcher(now);
         if !self.batch.is_empty()
             && let Some(step) = self.submit(now)
@@ -202,7 +181,7 @@ impl Driver {
     /// Asks the engine how the device is.
     fn look(&mut self, now: Instant) -> Option<Step> {
         self.next_look = later(now, self.lane.rules.look_every);
-        let Driver { engine: Some(engine), generation, lane, .. } = self else { return None };
+        let Driver { engine: Some(engine), generation, lane, clock, .. } = self else { return None };
         let asked = inside(generation, now, || (engine.health(), engine.memory()));
         let (health, memory) = match asked {
             Ok(answers) => answers,
@@ -212,40 +191,66 @@ impl Driver {
         if let Some(fault) = health.fault.clone() {
             return Some(self.lose_engine(now, fault));
         }
-        if lane.gate.examine(health, &lane.rules) {
-            let report = lane.gate.report();
-            tell(Level::INFO, || {
-                let (device, capacity, full) = (lane.info.id, report.capacity, report.full);
-                tracing::info!(target: "panoply::health", %device, capacity, full);
+        let changed = lane.gate.examine(health, &lane.rules);
+        let told = !changed
+            || aside(generation, clock.now(), || {
+                let report = lane.gate.report();
+                tell(Level::INFO, || {
+                    let (device, capacity, full) = (lane.info.id, report.capacity, report.full);
+                    tracing::info!(target: "panoply::health", %device, capacity, full);
+                });
             });
-        }
-        None
+        (!told).then_some(Step::Exit)
     }
 
     /// Compiles what an op needs that was sent elsewhere meanwhile.
     fn warm_up(&mut self) -> Option<Step> {
         let Driver { engine: Some(engine), generation, lane, clock, .. } = self else { return None };
-        let op = lane.warm_ups.next()?;
-        let key = Key::new(op.name(), op.dtype(), op.cost_class());
+        let (key, op) = lane.warm_ups.next()?;
         let now = clock.now();
-        let warmed = inside(generation, now, || engine.warm_up(&op));
+        let warmed = inside(generation, now, || {
+            let warmed = contain(|| engine.warm_up(&op));
+            discard(op);
+            warmed
+        });
         // Whoever comes after a driver that was replaced may be asked for this op again.
         lane.warm_ups.done(key);
-        discard(op);
+        let warmed = warmed.and_then(|warmed| warmed.map_err(Interrupted::Panicked));
         Some(warmed.map_or_else(|interrupted| self.interrupted(now, interrupted), |()| Step::Worked))
     }
 
     fn abort(&mut self) -> Step {
-        self.let_go(&Error::ShuttingDown);
-        self.lane.refuse_queued();
-        self.end()
+        if self.let_go(&Error::ShuttingDown) && self.refuse_queued() { self.end() } else { Step::Exit }
     }
 
     fn end(&mut self) -> Step {
         if self.drop_engine() && self.lane.state() != WorkerState::Failed {
-            self.lane.set_state(WorkerState::Stopped, None);
+            self.set_state(WorkerState::Stopped, None);
         }
         Step::Exit
+    }
+
+    /// Answers everything that waits in the closed lane, or hands it on. False where the driver was replaced meanwhile.
+    fn refuse_queued(&self) -> bool {
+        while let Some(ticket) = self.lane.next_left() {
+            if !self.end_op(|lane| lane.fail(ticket, lane.refusal())) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Sets the lane's state and tells listeners. False where the driver was replaced meanwhile.
+    fn set_state(&self, state: WorkerState, trouble: Option<Error>) -> bool {
+        let changed = self.lane.put_state(state, trouble.clone());
+        !changed || self.end_op(|lane| lane.tell_state(state, trouble.as_ref()))
+    }
+
+    /// Ends an op, or whatever else calls foreign code of which nothing is expected. False where the driver was replaced
+    /// meanwhile.
+    pub(super) fn end_op(&self, call: impl FnOnce(&Lane)) -> bool {
+        let lane = &self.lane;
+        aside(&self.generation, self.clock.now(), || call(lane))
     }
 
     fn open(&mut self, now: Instant) -> Step {
@@ -255,10 +260,12 @@ impl Driver {
             return Step::Until(not_before);
         }
         let opened = {
-            let (backend, lane, options, clock) = (&self.backend, &self.lane, &self.options, &self.clock);
-            inside(&self.generation, now, || {
+            let Driver { backend, lane, options, clock, generation, .. } = self;
+            inside(generation, now, || {
                 let mut engine = backend.open(&lane.info, options)?;
-                let objects = lane.objects.make_again(engine.as_mut(), clock.as_ref(), lane.limits.op_time_max)?;
+                let next = || generation.tenure.renew(generation.since_epoch_ns(clock.now()));
+                let op_time_max = lane.limits.op_time_max;
+                let objects = lane.objects.make_again(engine.as_mut(), clock.as_ref(), op_time_max, &next)?;
                 Ok((engine, objects))
             })
         };
@@ -274,8 +281,9 @@ impl Driver {
                 if std::mem::replace(&mut self.reopen.opened_before, true) {
                     self.lane.counts.reopened.fetch_add(1, Ordering::Relaxed);
                 }
-                self.lane.set_state(WorkerState::Ready, None);
-                Step::Worked
+                // Handles that are the last ones by now drop their recipes.
+                let stays = self.end_op(|_| discard(objects)) && self.set_state(WorkerState::Ready, None);
+                if stays { Step::Worked } else { Step::Exit }
             }
             Err(error) => self.back_off(now, error),
         }
@@ -291,126 +299,16 @@ impl Driver {
         let doubled = limits.reopen_wait_min.saturating_mul(1 << (self.reopen.failures_in_a_row - 1).min(20));
         let not_before = later(now, doubled.min(limits.reopen_wait_max));
         self.reopen.not_before = Some(not_before);
-        self.lane.set_state(WorkerState::Reopening, Some(error.clone()));
-        self.evacuate(&error);
-        Step::Until(not_before)
+        let stays = self.set_state(WorkerState::Reopening, Some(error.clone())) && self.evacuate(&error);
+        if stays { Step::Until(not_before) } else { Step::Exit }
     }
 
     fn give_up(&mut self, error: Error) -> Step {
-        self.lane.set_state(WorkerState::Failed, Some(error));
-        self.lane.close();
-        self.lane.refuse_queued();
+        if self.set_state(WorkerState::Failed, Some(error)) {
+            self.lane.shut();
+            self.refuse_queued();
+        }
         Step::Exit
-    }
-
-    /// Sends everything that waits to other devices, under its fallback policy. What has nowhere else to go stays.
-    fn evacuate(&mut self, cause: &Error) {
-        let Driver { lane, turn, clock, .. } = self;
-        if !lane.is_open() {
-            return;
-        }
-        let now = clock.now();
-        let mut left = lane.queued() + lane.waiting();
-        while left > 0 {
-            let mut leaving = Vec::new();
-            let popped = lane.pop_many(left, turn, |ticket| leaving.push(ticket));
-            // Callers that waited for room come in, to leave at once.
-            lane.made_room();
-            if popped == 0 {
-                break;
-            }
-            left = left.saturating_sub(popped);
-            Self::send_away(lane, leaving, cause, now);
-        }
-    }
-
-    fn send_away(lane: &Lane, leaving: Vec<OpTicket>, cause: &Error, now: Instant) {
-        for mut ticket in leaving {
-            let moves = ticket.question_mut().is_some_and(|task| task.evacuate(lane.number, lane.info.id, cause));
-            if !moves {
-                lane.requeue(ticket, now);
-                continue;
-            }
-            if let Some(task) = ticket.question_mut() {
-                lane.settle(task, Mark::Neither, now);
-            }
-            lane.hand_over(ticket, true);
-        }
-    }
-
-    /// Moves waiting ops into the batch, one by one, until the engine has enough to do.
-    fn take_from_queue(&mut self, now: Instant) -> bool {
-        let mut popped = 0;
-        while popped < self.lane.limits.batch_max.max(1) && self.wants_more() && self.take_one(now) {
-            popped += 1;
-        }
-        if popped > 0 {
-            self.lane.made_room();
-        }
-        popped > 0
-    }
-
-    /// Whether the engine shall have another op. Ops that wait to be joined must be taken to be seen.
-    fn wants_more(&self) -> bool {
-        let ops_min = if self.lane.info.computes_in_submit { 1 } else { ENGINE_OPS_MIN };
-        let (ops, expected_ns) = self.flights.load();
-        let busy = ops >= ops_min && expected_ns >= ENGINE_NS_MAX && !self.batcher.holds();
-        self.flights.room() > 0 && !busy
-    }
-
-    /// Takes an op. One whose caller has gone, or whose deadline has passed, ends here.
-    fn take_one(&mut self, now: Instant) -> bool {
-        let Driver { lane, flights, batch, batcher, turn, .. } = self;
-        let popped = lane.pop_many(1, turn, |mut ticket: OpTicket| {
-            ticket.fetch();
-            if ticket.is_cancelled() {
-                return lane.cancel(ticket, now);
-            }
-            let Some(task) = ticket.question_mut() else { return };
-            if let Some(deadline) = task.wishes.deadline.filter(|deadline| now > *deadline) {
-                return lane.fail(ticket, Error::DeadlineExceeded { late_by: now - deadline });
-            }
-            let times = Times { accepted: task.accepted, submitted: now };
-            let at_once = task.wishes.goal == Goal::Latency || task.wishes.priority == Priority::Urgent;
-            let service_ns = task.load_ns as f32;
-            let joins = batcher.holds() && !at_once;
-            // What an op says of itself may be foreign code, and its panic is the op's alone.
-            let next = contain(|| {
-                let (op, leg) = task.next_item(lane.number, lane.info.id)?;
-                let key = if joins { op.batch_key() } else { None };
-                let session = leg == Leg::Run && op.is_session();
-                Some((op, leg, key, session))
-            });
-            let (op, leg, key, session) = match next {
-                Ok(Some(next)) => next,
-                Ok(None) => {
-                    // It came here for an input that is not here, which says that somebody lost count.
-                    let reason = "the op was sent to the wrong device".to_owned();
-                    return lane.fail(ticket, Error::DeviceUnavailable { device: lane.info.id, reason });
-                }
-                Err(panic) => return lane.fail(ticket, Error::invalid("op", "a description without a panic", panic)),
-            };
-            let flight = Flight { times, leg, submitted: key.is_none(), alone: false, session, service_ns };
-            let item = Item { token: flights.take_off(ticket, flight), op };
-            match key {
-                Some(key) => batcher.offer(key, item, now),
-                None => batch.push(item),
-            }
-        });
-        popped > 0
-    }
-
-    /// Moves groups of ops whose time has come into the batch.
-    fn take_from_batcher(&mut self, now: Instant) {
-        if self.batcher.is_empty() {
-            return;
-        }
-        let before = self.batch.len();
-        let busy = !self.flights.engine_is_idle();
-        self.batcher.take_ready(now, busy, &mut self.batch);
-        for item in &self.batch[before..] {
-            self.flights.submit(item.token, now);
-        }
     }
 
     fn submit(&mut self, now: Instant) -> Option<Step> {
@@ -419,15 +317,18 @@ impl Driver {
             flights.note_alone(only.token);
         }
         let submitted = inside(generation, now, || {
-            let _span = tracing::trace_span!(target: "panoply::engine", "submit", ops = batch.len()).entered();
-            engine.submit(batch);
+            let submitted = contain(|| {
+                let _span = tracing::trace_span!(target: "panoply::engine", "submit", ops = batch.len()).entered();
+                engine.submit(batch);
+            });
+            if !batch.is_empty() {
+                // The engine left some behind; they land with an error when it is seen to have lost track of them.
+                discard(std::mem::take(batch));
+            }
+            submitted
         });
-        let step = submitted.err().map(|interrupted| self.interrupted(now, interrupted));
-        if !self.batch.is_empty() {
-            // The engine left some behind; they land with an error when it is seen to have lost track of them.
-            discard(std::mem::take(&mut self.batch));
-        }
-        step
+        let submitted = submitted.and_then(|submitted| submitted.map_err(Interrupted::Panicked));
+        submitted.err().map(|interrupted| self.interrupted(now, interrupted))
     }
 
     fn poll(&mut self, now: Instant, wait_max: Duration) -> Step {
@@ -447,7 +348,9 @@ impl Driver {
         }
         if delivered.tripped {
             let reason = "it fails too often".to_owned();
-            self.evacuate(&Error::DeviceUnavailable { device: self.lane.info.id, reason });
+            if !self.evacuate(&Error::DeviceUnavailable { device: self.lane.info.id, reason }) {
+                return Step::Exit;
+            }
         }
         if under_way == 0 && !self.flights.engine_is_idle() && self.batch.is_empty() {
             let reason = "the engine lost track of the op".to_owned();
@@ -517,22 +420,23 @@ impl Driver {
 
     /// Answers everything the engine held with this error, drops it, and has it opened again after a wait.
     fn lose_engine(&mut self, now: Instant, error: Error) -> Step {
-        self.let_go(&error);
-        if self.drop_engine() { self.back_off(now, error) } else { Step::Exit }
+        if self.let_go(&error) && self.drop_engine() { self.back_off(now, error) } else { Step::Exit }
     }
 
-    /// Answers everything the engine holds with this error.
-    fn let_go(&mut self, error: &Error) {
-        let Driver { lane, flights, batch, batcher, finished, .. } = self;
-        flights.land_all(|ticket| lane.fail(ticket, error.clone()));
-        discard((batcher.take_all(), std::mem::take(batch), std::mem::take(finished)));
+    /// Answers everything the engine holds with this error. False where the driver was replaced meanwhile.
+    fn let_go(&mut self, error: &Error) -> bool {
+        let Driver { lane, flights, batch, batcher, finished, generation, clock, .. } = self;
+        aside(generation, clock.now(), || {
+            flights.land_all(|ticket| lane.fail(ticket, error.clone()));
+            discard((batcher.take_all(), std::mem::take(batch), std::mem::take(finished)));
+        })
     }
 
     /// Drops the engine. False where the driver was replaced meanwhile.
     fn drop_engine(&mut self) -> bool {
         let Some(engine) = self.engine.take() else { return true };
         // An engine that panics while it is dropped is gone all the same.
-        !matches!(inside(&self.generation, self.clock.now(), || drop(engine)), Err(Interrupted::Replaced))
+        aside(&self.generation, self.clock.now(), || drop(engine))
     }
 }
 
@@ -550,37 +454,7 @@ impl Drop for Driver {
     fn drop(&mut self) {
         let reason = "its worker was replaced".to_owned();
         let error = Error::DeviceUnavailable { device: self.lane.info.id, reason };
-        // A driver that is being dropped has nobody left to tell of a panic.
-        let _ = contain(|| self.let_go(&error));
+        self.let_go(&error);
         discard(self.engine.take());
     }
-}
-
-impl Generation {
-    fn enter(&self, now: Instant) {
-        self.tenure.enter(self.since_epoch_ns(now));
-    }
-
-    /// Replaces the driver if it has been inside one call for longer than this. Whoever does must empty its table of flights,
-    /// and go on doing so until its thread has ended.
-    pub(crate) fn replace_if_stuck(&self, now: Instant, inside_max: Duration) -> bool {
-        let Some(entered) = self.tenure.entered() else { return false };
-        let inside = Duration::from_nanos(self.since_epoch_ns(now).saturating_sub(entered));
-        inside > inside_max && self.tenure.replace(entered)
-    }
-
-    fn since_epoch_ns(&self, now: Instant) -> u64 {
-        nanoseconds(now.saturating_duration_since(self.epoch))
-    }
-}
-
-/// Calls into the engine: a panic becomes its message, and the supervisor sees for how long the call lasts.
-fn inside<T>(generation: &Generation, now: Instant, call: impl FnOnce() -> T) -> Result<T, Interrupted> {
-    generation.enter(now);
-    let result = contain(call);
-    if generation.tenure.leave() {
-        return result.map_err(Interrupted::Panicked);
-    }
-    discard(result);
-    Err(Interrupted::Replaced)
 }

@@ -45,6 +45,14 @@ pub(crate) struct Flight {
     pub(crate) service_ns: f32,
 }
 
+impl Flight {
+    /// An op that the engine is about to get.
+    pub(crate) fn new(now: Instant) -> Flight {
+        let times = Times { accepted: now, submitted: now };
+        Flight { times, leg: Leg::Run, submitted: true, alone: false, session: false, service_ns: 0.0 }
+    }
+}
+
 /// An op that has landed.
 pub(crate) struct Landed {
     /// `None` where the supervisor answered it meanwhile.
@@ -55,8 +63,7 @@ pub(crate) struct Landed {
 impl Flights {
     pub(crate) fn new(capacity: usize, now: Instant) -> Flights {
         let capacity = capacity.clamp(1, 1 << 16);
-        let times = Times { accepted: now, submitted: now };
-        let flight = Flight { times, leg: Leg::Run, submitted: false, alone: false, session: false, service_ns: 0.0 };
+        let flight = Flight { submitted: false, ..Flight::new(now) };
         Flights {
             table: Arc::new(FlightTable::new(capacity)),
             uses: (0..capacity).map(|_| Use { number: 0, active: false, flight }).collect(),
@@ -168,17 +175,11 @@ mod tests {
     use super::*;
     use crate::lane::tests::ticket;
 
-    fn times() -> Flight {
-        let now = Instant::now();
-        let times = Times { accepted: now, submitted: now };
-        Flight { times, leg: Leg::Run, submitted: true, alone: true, session: false, service_ns: 0.0 }
-    }
-
     #[test]
     fn wrong_tokens_are_found_out() {
         let mut flights = Flights::new(2, Instant::now());
         let (first, _receiver) = ticket();
-        let token = flights.take_off(first, times());
+        let token = flights.take_off(first, Flight::new(Instant::now()));
         assert!(flights.land(token ^ (1 << 32)).is_none());
         assert!(flights.land(u64::MAX).is_none());
         assert!(flights.land(token).is_some_and(|landed| landed.ticket.is_some()));
@@ -190,7 +191,7 @@ mod tests {
     fn what_the_supervisor_took_lands_without_a_ticket() {
         let mut flights = Flights::new(2, Instant::now());
         let (first, _receiver) = ticket();
-        let token = flights.take_off(first, times());
+        let token = flights.take_off(first, Flight::new(Instant::now()));
         let mut taken = 0;
         flights.table().take_all(|_| taken += 1);
         assert_eq!(taken, 1);

@@ -92,8 +92,8 @@ impl Landing<'_> {
             // The plain path: everything is where it shall be.
             let plain = task.history.is_none() && !task.wishes.to_host;
             // What adds little to what is known can be learned while the caller goes on: it fetches lines that other
-            // threads read.
-            let later = plain && lesson.forecast.settled;
+            // threads read. An op of somebody else's type is answered before it is asked for its name.
+            let later = plain && (lesson.forecast.settled || matches!(done.op, Op::Extension(_)));
             if !later {
                 self.teach(&lesson, &done.op);
             }
@@ -335,7 +335,7 @@ fn next_delivery(task: &mut Task) -> Option<(Op, Leg)> {
     let away = match away {
         PartRef::Tensor(tensor) => tensor.clone(),
         PartRef::Bytes(bytes) => bytes.to_tensor().ok()?,
-        PartRef::Object(_) => return None,
+        PartRef::Object(_) | PartRef::Sink(_) => return None,
     };
     Some((transfer_to_host(&away)?, Leg::Deliver))
 }

@@ -2,7 +2,7 @@
 //!
 //! * `lane`, below this module: what callers, the worker and its supervisor share.
 //! * `driver`: the worker's loop as a machine that takes one step at a time, so that a simulation can run it under a
-//!   virtual clock.
+//!   virtual clock; `intake`: its steps that take ops out of the lane; `visit`: its calls into foreign code.
 //! * `flights`: the ops inside the engine.
 //! * `landing`: what happens to the ops that the engine has finished.
 //! * `supervisor`: starts the worker's thread, and replaces it when it hangs.
@@ -16,8 +16,8 @@
 //!    device error, and the device is opened again with back-off.
 //! 5. An op whose device failed it, or that must be brought to another device, is handed to the relay under its fallback
 //!    policy; the relay's queue is bounded too, and what does not fit there is answered with its error.
-//! 6. A worker that is stuck inside its engine for longer than the op's bound is replaced: the supervisor answers what the
-//!    engine held, and a new thread with a new engine goes on with the same queue. The stuck thread touches neither the queue
+//! 6. A worker that is stuck in foreign code (its engine, a waker, a destructor) for longer than the op's bound is replaced: the
+//!    supervisor answers what the engine held, and a new thread with a new engine goes on with the same queue. The stuck thread touches neither the queue
 //!    nor the device's state again, and leaves when it returns. A thread that has ended unasked is replaced likewise.
 //! 7. Code that is not ours is called so that its panics end there (see `foreign`).
 
@@ -25,8 +25,10 @@ use std::time::Instant;
 
 pub(crate) mod driver;
 pub(crate) mod flights;
+mod intake;
 mod landing;
 pub(crate) mod supervisor;
+pub(crate) mod visit;
 
 pub use crate::lane::{WorkerCounters, WorkerLimits, WorkerReport, WorkerState};
 

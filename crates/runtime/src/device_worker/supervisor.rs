@@ -3,11 +3,12 @@
 //! The supervisor is the control plane: it may lock, since no op waits for it. One thread looks at every worker a few times
 //! within the shortest time bound, and sleeps in between.
 //!
-//! 1. A thread that is inside one call for longer than `op_time_max` is stuck; one that has ended without having been stopped
-//!    has died. Both are replaced, and what their engines held is answered.
+//! 1. A thread that is inside one call of foreign code for longer than `op_time_max` is stuck; one that has ended without having
+//!    been stopped has died. Both are replaced, and what their engines held is answered.
 //! 2. A stuck thread is remembered until it ends, and its table of flights is emptied at each look. It counts as stuck for
 //!    so long, and no longer.
-//! 3. Ops are answered, and listeners told, without the lock: both call foreign code, which may come back here.
+//! 3. Ops are answered, and listeners told, without the lock and on a thread made for it: both call foreign code, which may come
+//!    back here, or not return.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -18,7 +19,8 @@ use panoply_core::Error;
 use panoply_core::cpu_set::CpuSet;
 use panoply_core::error::panic_message;
 
-use super::driver::{Driver, Generation, Opener, Step};
+use super::driver::{Driver, Opener, Step};
+use super::visit::Generation;
 use crate::foreign::{contain, discard};
 use crate::lane::{Lane, OpTicket, WorkerState};
 use crate::placement::affinity::{pin_current, sleep_precisely};
@@ -29,6 +31,8 @@ const POLL_WAIT_MAX: Duration = Duration::from_micros(200);
 /// How often workers are looked at, at the least and at the most.
 const LOOK_EVERY_MIN: Duration = Duration::from_millis(1);
 const LOOK_EVERY_MAX: Duration = Duration::from_millis(250);
+/// How long the foreign code that is called for the ops of a stuck worker is waited for.
+const SETTLE_WAIT_MAX: Duration = Duration::from_millis(250);
 /// How long an aborted worker may take to leave before its thread is left behind.
 const ABORT_GRACE: Duration = Duration::from_millis(500);
 
@@ -106,8 +110,10 @@ impl Supervisor {
         }
         self.stop_watching();
         let posts = std::mem::take(&mut *self.shared.lock_posts());
-        let left = posts.into_iter().map(Post::leave);
-        left.fold(Shutdown { drained, threads_left: 0 }, |sum, left| Shutdown {
+        let left: Vec<(Shutdown, Left)> = posts.into_iter().map(Post::leave).collect();
+        let (left, found): (Vec<Shutdown>, Vec<Left>) = left.into_iter().unzip();
+        self.shared.settle(move || found.into_iter().for_each(Left::settle));
+        left.into_iter().fold(Shutdown { drained, threads_left: 0 }, |sum, left| Shutdown {
             drained: sum.drained && left.drained,
             threads_left: sum.threads_left + left.threads_left,
         })
@@ -181,7 +187,22 @@ impl Shared {
     /// Looks at every worker once.
     fn look(&self, now: Instant) {
         let found: Vec<Found> = self.lock_posts().iter_mut().filter_map(|post| self.look_at(post, now)).collect();
-        found.into_iter().for_each(Found::settle);
+        for found in found {
+            self.settle(|| found.settle());
+        }
+    }
+
+    /// Has foreign code called on a thread of its own, which is left behind where it does not return; on this one where no thread
+    /// can be made.
+    fn settle(&self, call: impl FnOnce() + Send + 'static) {
+        let call = Arc::new(Mutex::new(Some(call)));
+        let take = |call: &Mutex<Option<_>>| call.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+        let there = Arc::clone(&call);
+        let spawned = self.owner.spawn("panoply-settles".to_owned(), move || _ = take(&there).map(contain));
+        match spawned {
+            Ok(thread) => _ = threads::join_within(thread, SETTLE_WAIT_MAX),
+            Err(_) => _ = take(&call).map(contain),
+        }
     }
 
     fn look_at(&self, post: &mut Post, now: Instant) -> Option<Found> {
@@ -211,7 +232,10 @@ impl Shared {
         post.strikes = if completed == post.completed { post.strikes.saturating_add(1) } else { 1 };
         post.completed = completed;
         post.lane.counts.replaced.fetch_add(1, Ordering::Relaxed);
-        let too_many = post.stuck.len() > limits.stuck_threads_max as usize
+        // A driver that was giving the device up when it got stuck has said why.
+        let given_up = post.lane.state() == WorkerState::Failed;
+        let too_many = given_up
+            || post.stuck.len() > limits.stuck_threads_max as usize
             || post.strikes > limits.reopen_attempts_max.max(limits.stuck_threads_max);
         found.state = Some(WorkerState::Failed);
         if !too_many {
@@ -280,8 +304,8 @@ impl Post {
         tickets
     }
 
-    /// Answers what is left and lets the threads go.
-    fn leave(mut self) -> Shutdown {
+    /// Lets the threads go. What they left behind is to be answered.
+    fn leave(mut self) -> (Shutdown, Left) {
         let mut tickets = self.sweep();
         let orphaned = self.current.as_ref().is_some_and(|hand| !hand.has_left());
         let running = self.current.as_ref().is_some_and(|hand| !hand.thread.is_finished());
@@ -293,13 +317,28 @@ impl Post {
             }
             None => {}
         }
-        tickets.into_iter().for_each(|ticket| self.lane.fail(ticket, Error::ShuttingDown));
+        let shutdown = Shutdown { drained: !orphaned, threads_left: usize::from(running) + self.stuck.len() };
+        (shutdown, Left { lane: self.lane, tickets, orphaned })
+    }
+}
+
+/// What a worker that was ended left behind.
+struct Left {
+    lane: Arc<Lane>,
+    tickets: Vec<OpTicket>,
+    /// Nobody takes ops out of its lane any more.
+    orphaned: bool,
+}
+
+impl Left {
+    fn settle(self) {
+        let Left { lane, tickets, orphaned } = self;
+        tickets.into_iter().for_each(|ticket| lane.fail(ticket, Error::ShuttingDown));
         if orphaned {
-            self.lane.close();
-            self.lane.refuse_queued();
-            self.lane.set_state(WorkerState::Stopped, None);
+            lane.close();
+            lane.refuse_queued();
+            lane.set_state(WorkerState::Stopped, None);
         }
-        Shutdown { drained: !orphaned, threads_left: usize::from(running) + self.stuck.len() }
     }
 }
 
@@ -322,6 +361,7 @@ impl Found {
     fn settle(self) {
         let Found { lane, error, tickets, state } = self;
         match state {
+            Some(WorkerState::Failed) if lane.state() == WorkerState::Failed => {}
             Some(WorkerState::Failed) => lane.set_state(WorkerState::Failed, Some(error.clone())),
             Some(state) => lane.tell_state(state, Some(&error)),
             None => {}
@@ -397,7 +437,7 @@ mod tests {
         lane.drain();
         assert!(shared.wait_for_threads(Duration::from_secs(10)));
         let posts = std::mem::take(&mut *shared.lock_posts());
-        let left: Vec<Shutdown> = posts.into_iter().map(Post::leave).collect();
+        let left: Vec<Shutdown> = posts.into_iter().map(|post| post.leave().0).collect();
         assert_eq!(left, [Shutdown { drained: true, threads_left: 0 }]);
     }
 }

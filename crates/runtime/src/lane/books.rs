@@ -85,8 +85,10 @@ impl Lane {
     /// Ends an op that was settled before with an error for its caller.
     pub(crate) fn fail_finally(&self, mut ticket: OpTicket, error: Error) {
         self.counts.failed.fetch_add(1, Ordering::Release);
-        discard(ticket.take_question());
+        // The answer first: a destructor that does not return keeps nobody waiting.
+        let question = ticket.take_question();
         ticket.answer(Err(error));
+        discard(question);
     }
 
     /// Ends an op whose caller has gone.
@@ -95,8 +97,9 @@ impl Lane {
             self.settle(task, Mark::Neither, now);
         }
         self.counts.cancelled.fetch_add(1, Ordering::Release);
-        discard(ticket.take_question());
+        let question = ticket.take_question();
         ticket.answer(Err(Error::Cancelled));
+        discard(question);
     }
 
     /// Takes an op off the lane's books.
@@ -161,18 +164,8 @@ impl Lane {
 
     /// Answers everything that waits in the closed queues, or hands it on.
     pub(crate) fn refuse_queued(&self) {
-        while !self.is_finished() {
-            let mut popped = 0;
-            for line in [&self.normal, &self.urgent, &self.patient] {
-                while let Some(ticket) = line.pop() {
-                    self.fail(ticket, self.refusal());
-                    popped += 1;
-                }
-            }
-            if popped == 0 {
-                // A push has claimed its slot and is about to fill it.
-                std::thread::yield_now();
-            }
+        while let Some(ticket) = self.next_left() {
+            self.fail(ticket, self.refusal());
         }
     }
 }

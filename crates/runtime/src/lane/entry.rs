@@ -178,6 +178,24 @@ impl Lane {
         }
     }
 
+    /// Takes out an op that waits for room.
+    pub(crate) fn next_waiting(&self) -> Option<OpTicket> {
+        [&self.normal, &self.urgent, &self.patient].into_iter().find_map(Line::take_waiting)
+    }
+
+    /// Takes out an op of a closed lane, whether it is in a queue or waits for room; `None` when nothing is left.
+    pub(crate) fn next_left(&self) -> Option<OpTicket> {
+        loop {
+            let lines = [&self.normal, &self.urgent, &self.patient];
+            let ticket = lines.into_iter().find_map(Line::pop).or_else(|| self.next_waiting());
+            if ticket.is_some() || self.is_finished() {
+                return ticket;
+            }
+            // A push has claimed its slot and is about to fill it.
+            std::thread::yield_now();
+        }
+    }
+
     /// Whether an idle worker has a reason to take a step.
     pub(crate) fn has_news(&self) -> bool {
         let others = || self.normal.has_news() || self.urgent.has_news() || self.patient.has_news();

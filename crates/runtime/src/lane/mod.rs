@@ -42,7 +42,7 @@ use books::Counts;
 pub(crate) use entry::PlaceInLine;
 pub(crate) use inlet::Inlet;
 use line::Line;
-use objects::Objects;
+pub(crate) use objects::Objects;
 pub use report::{WorkerCounters, WorkerLimits, WorkerReport, WorkerState};
 pub(crate) use task::{Forecast, Leg, Task};
 use warm_ups::WarmUps;
@@ -72,8 +72,9 @@ pub(crate) struct Lane {
     pub(crate) links: Links,
     pub(crate) gate: Gate,
     pub(crate) metrics: LaneMetrics,
-    /// The device objects that a lost engine's successor makes again.
-    pub(crate) objects: Objects,
+    /// The device's objects that are made again when it is opened again. Lanes of one device share the list: one that is found
+    /// again after it was given up gets a new lane.
+    pub(crate) objects: Arc<Objects>,
     /// Ops sent to learn how fast the device is that have not come back.
     pub(crate) exploring: AtomicU32,
     /// How long the device worked on such ops.
@@ -124,7 +125,7 @@ impl Lane {
             links: Links::default(),
             gate: Gate::new(),
             metrics: LaneMetrics::new(),
-            objects: Objects::default(),
+            objects: Arc::default(),
             exploring: AtomicU32::new(0),
             explored_ns: AtomicU64::new(0),
             backlog_ns: CacheLine(AtomicU64::new(0)),
@@ -140,6 +141,14 @@ impl Lane {
             clock: Arc::clone(&setup.clock),
             epoch: setup.epoch,
         }
+    }
+
+    /// The same lane with the objects that a lane before it had.
+    pub(crate) fn with_objects_of(mut self, before: Option<&Lane>) -> Lane {
+        if let Some(before) = before {
+            self.objects = Arc::clone(&before.objects);
+        }
+        self
     }
 
     /// Whether an op may be sent to learn how fast the device is: one at a time, and for a small part of all time, so that a
@@ -209,12 +218,16 @@ impl Lane {
     /// Refuses everything from now on, without ending the worker's duty to what it has. Callers that wait for room have not
     /// got in, and never will.
     pub(crate) fn close(&self) {
-        let lines = [&self.normal, &self.urgent, &self.patient];
-        lines.iter().for_each(|line| line.close());
-        self.sleeper.wake();
-        for line in lines {
-            line.take_waiting(|ticket| self.fail(ticket, self.refusal()));
+        self.shut();
+        while let Some(ticket) = self.next_waiting() {
+            self.fail(ticket, self.refusal());
         }
+    }
+
+    /// [`Lane::close`] that ends no op: whoever calls this takes out those that wait for room.
+    pub(crate) fn shut(&self) {
+        [&self.normal, &self.urgent, &self.patient].iter().for_each(|line| line.close());
+        self.sleeper.wake();
     }
 
     /// Whether it still takes ops.
@@ -223,7 +236,7 @@ impl Lane {
     }
 
     /// Why a closed lane takes nothing.
-    fn refusal(&self) -> Error {
+    pub(crate) fn refusal(&self) -> Error {
         let trouble = self.trouble.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         match (self.state(), &*trouble) {
             (WorkerState::Failed, Some(cause)) if self.mode.load(Ordering::Acquire) == RUN => {
@@ -281,7 +294,7 @@ pub(crate) mod tests {
             foreign: false,
         };
         let wishes = Wishes::none(FallbackPolicy::None);
-        let (accepted, load_ns, keep, seat, history) = (Instant::now(), 0, false, None, None);
-        crate::slot::slot(Task { op: Some(op), accepted, wishes, forecast, load_ns, keep, seat, history })
+        let (accepted, load_ns, keep, session, seat, history) = (Instant::now(), 0, false, false, None, None);
+        crate::slot::slot(Task { op: Some(op), accepted, wishes, forecast, load_ns, keep, session, seat, history })
     }
 }

@@ -1,17 +1,27 @@
-//! The device objects of one lane that have a recipe. When the engine that kept their states is gone, its successor makes
-//! them again before it gets any op, so that an op which names one finds it.
+//! The objects of one device that have a recipe. When the engine that kept their states is gone, the next one makes them again
+//! before it gets any op, so that an op which names one finds it.
+//!
+//! 1. An object is noted when it comes out of an op, or is sent through an op's sink; only weak handles are kept.
+//! 2. Each recipe has the time limit of an op, and the supervisor counts the time of each by itself.
+//! 3. A recipe that the engine did not answer in time is given up at once. One that the engine did not survive (it was lost, it
+//!    panicked, or it did not return) is given up after [`ATTEMPTS_MAX`] times, so that one bad recipe does not cost the device.
+//! 4. Lanes of one device share the list, so that a device which is found again after it was given up makes its objects again.
 
-use std::sync::{Mutex, MutexGuard};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use panoply_core::clock::Clock;
 use panoply_core::object::WeakObject;
+use panoply_core::sink::Watch;
 use panoply_core::{Engine, Error, Item, Object, PartRef, Result, Value};
 
 /// How long one look at the engine may wait.
 const POLL_WAIT_MAX: Duration = Duration::from_millis(1);
 /// From so many entries on those of objects that are gone are dropped, each time the number has doubled.
 const PRUNE_AT_MIN: usize = 64;
+/// How many engines may not survive a recipe before it is given up.
+const ATTEMPTS_MAX: u32 = 3;
 
 /// See the module.
 #[derive(Default)]
@@ -22,8 +32,14 @@ pub(crate) struct Objects {
 
 #[derive(Default)]
 struct Known {
-    objects: Vec<WeakObject>,
+    entries: Vec<Entry>,
     prune_at: usize,
+}
+
+struct Entry {
+    object: WeakObject,
+    /// Attempts to make it again that have begun since one ended.
+    attempts: Arc<AtomicU32>,
 }
 
 impl Objects {
@@ -35,28 +51,47 @@ impl Objects {
         let new = |object: &&Object| object.recipe().is_some() && object.note();
         for object in value.parts().filter_map(PartRef::object).filter(new) {
             let mut known = self.known();
-            known.objects.push(object.downgrade());
-            if known.objects.len() >= known.prune_at.max(PRUNE_AT_MIN) {
-                known.objects.retain(|object| object.upgrade().is_some());
-                known.prune_at = 2 * known.objects.len();
+            known.entries.push(Entry { object: object.downgrade(), attempts: Arc::default() });
+            if known.entries.len() >= known.prune_at.max(PRUNE_AT_MIN) {
+                known.entries.retain(|entry| entry.object.is_alive());
+                known.prune_at = 2 * known.entries.len();
             }
         }
     }
 
     /// Makes every object that is still wanted again on a new engine, without anybody seeing it yet: whoever does so may have
-    /// been replaced meanwhile, and its engine with it. An engine that is lost meanwhile, or answers too late, is an error.
-    pub(crate) fn make_again(&self, engine: &mut dyn Engine, clock: &dyn Clock, time_max: Duration) -> Result<Remade> {
-        let wanted: Vec<Object> = self.known().objects.iter().filter_map(WeakObject::upgrade).collect();
+    /// been replaced meanwhile, and its engine with it. `next` is called before each recipe, and says whether to go on. An engine
+    /// that is lost meanwhile, or answers too late, is an error.
+    pub(crate) fn make_again(
+        &self,
+        engine: &mut dyn Engine,
+        clock: &dyn Clock,
+        time_max: Duration,
+        next: &dyn Fn() -> bool,
+    ) -> Result<Remade> {
+        let alive = |entry: &Entry| Some((entry.object.upgrade()?, Arc::clone(&entry.attempts)));
+        let wanted: Vec<(Object, Arc<AtomicU32>)> = self.known().entries.iter().filter_map(alive).collect();
         let mut remade = Vec::with_capacity(wanted.len());
-        for object in wanted {
+        for (object, attempts) in wanted {
             let Some(recipe) = object.recipe() else { continue };
+            let device = object.device();
+            if !next() {
+                return Err(Error::DeviceUnavailable { device, reason: "its worker was replaced".to_owned() });
+            }
+            if attempts.fetch_add(1, Ordering::Relaxed) >= ATTEMPTS_MAX {
+                let reason = format!("{ATTEMPTS_MAX} engines did not survive its recipe");
+                self.give_up(&object, &Error::DeviceFault { device, reason });
+                continue;
+            }
             match run(engine, Item { token: 0, op: recipe.clone() }, clock, time_max) {
                 Ok(Err(lost @ Error::DeviceLost { .. })) => return Err(lost),
-                Ok(made) => remade.push((object, made)),
+                Ok(made) => {
+                    attempts.store(0, Ordering::Relaxed);
+                    remade.push((object, made));
+                }
                 // An engine that does not answer is of no use. The recipe that did this is not tried again.
                 Err(error) => {
-                    object.give_up(&error);
-                    self.forget(&object);
+                    self.give_up(&object, &error);
                     return Err(error);
                 }
             }
@@ -65,12 +100,19 @@ impl Objects {
     }
 
     /// Makes an object no more.
-    fn forget(&self, object: &Object) {
-        self.known().objects.retain(|known| known.upgrade().is_some_and(|other| !other.is_same(object)));
+    fn give_up(&self, object: &Object, cause: &Error) {
+        object.give_up(cause);
+        self.known().entries.retain(|entry| !entry.object.is_of(object));
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl Watch for Objects {
+    fn sent(&self, value: &Value) {
+        self.note(value);
     }
 }
 
@@ -79,10 +121,11 @@ pub(crate) struct Remade(Vec<(Object, Result<Value>)>);
 
 impl Remade {
     /// Has ops that name the objects find their new states. An object that could not be made again says why to each of them.
-    pub(crate) fn take_effect(self) {
-        for (object, made) in self.0 {
-            let adopted = made.and_then(|value| object.adopt(made_of(&value, object.kind())?));
-            if let Err(error) = adopted {
+    /// What is left is to be dropped, which may call foreign destructors.
+    pub(crate) fn take_effect(&self) {
+        for (object, made) in &self.0 {
+            let new = made.as_ref().map_err(Error::clone).and_then(|value| made_of(value, object.kind()));
+            if let Err(error) = new.and_then(|new| object.adopt(new)) {
                 object.give_up(&error);
             }
         }

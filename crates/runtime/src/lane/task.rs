@@ -30,6 +30,8 @@ pub(crate) struct Task {
     pub(crate) load_ns: u64,
     /// Whether a copy of the op is kept while an engine has it, so that it can be tried again.
     pub(crate) keep: bool,
+    /// Whether it may be under way for as long as it likes.
+    pub(crate) session: bool,
     /// One of the few seats that its lane has for probes and explorers, if it has one.
     pub(crate) seat: Option<Seat>,
     /// Made when something out of the ordinary happens.
@@ -137,8 +139,7 @@ impl Task {
     /// The item for the engine of the lane with this number, on this device.
     pub(crate) fn next_item(&mut self, lane: u8, device: DeviceId) -> Option<(Op, Leg)> {
         if lane != self.forecast.target {
-            let input = self.input_on(|owner| owner == device)?;
-            return Some((transfer_to_host(&input)?, Leg::Fetch));
+            return Some((fetch(self.op.as_ref()?, device)?, Leg::Fetch));
         }
         let op = if self.keep { self.op.clone() } else { self.op.take() };
         op.map(|op| (op, Leg::Run))
@@ -146,7 +147,8 @@ impl Task {
 
     /// The device that holds the next input to be fetched before the op can run on `target`.
     pub(crate) fn next_owner(&self, target: DeviceId) -> Option<DeviceId> {
-        let input = self.forecast.foreign.then(|| self.input_on(|owner| owner != target))??;
+        let op = self.op.as_ref().filter(|_| self.forecast.foreign)?;
+        let input = input_on(op, |owner| owner != target)?;
         match input.location() {
             Location::Device(owner) => Some(owner),
             Location::Host => None,
@@ -155,7 +157,7 @@ impl Task {
 
     /// Puts a fetched input into the op, wherever the op reads it.
     pub(crate) fn put_input(&mut self, device: DeviceId, fetched: &Tensor) {
-        let Some(input) = self.input_on(|owner| owner == device) else { return };
+        let Some(input) = self.op.as_ref().and_then(|op| input_on(op, |owner| owner == device)) else { return };
         if let Some(op) = &mut self.op {
             op.for_each_part_mut(&mut |part| match part {
                 PartMut::Tensor(tensor) if same_view(tensor, &input) => *tensor = fetched.clone(),
@@ -215,24 +217,29 @@ impl Task {
         }
         count
     }
+}
 
-    /// The first tensor, or bytes as a tensor of bytes, on a device that is wanted. Device objects do not move.
-    fn input_on(&self, wanted: impl Fn(DeviceId) -> bool) -> Option<Tensor> {
-        let mut found = None;
-        self.op.as_ref()?.for_each_part(&mut |part| {
-            if let Location::Device(owner) = part.location()
-                && found.is_none()
-                && wanted(owner)
-            {
-                found = match part {
-                    PartRef::Tensor(tensor) => Some(tensor.clone()),
-                    PartRef::Bytes(bytes) => bytes.to_tensor().ok(),
-                    PartRef::Object(_) => None,
-                };
-            }
-        });
-        found
-    }
+/// The op that brings the next input of `op` on this device to the host.
+pub(crate) fn fetch(op: &Op, device: DeviceId) -> Option<Op> {
+    transfer_to_host(&input_on(op, |owner| owner == device)?)
+}
+
+/// The first tensor, or bytes as a tensor of bytes, on a device that is wanted. Device objects do not move.
+fn input_on(op: &Op, wanted: impl Fn(DeviceId) -> bool) -> Option<Tensor> {
+    let mut found = None;
+    op.for_each_part(&mut |part| {
+        if let Location::Device(owner) = part.location()
+            && found.is_none()
+            && wanted(owner)
+        {
+            found = match part {
+                PartRef::Tensor(tensor) => Some(tensor.clone()),
+                PartRef::Bytes(bytes) => bytes.to_tensor().ok(),
+                PartRef::Object(_) | PartRef::Sink(_) => None,
+            };
+        }
+    });
+    found
 }
 
 /// The op that brings a tensor to the host.

@@ -13,7 +13,7 @@ const WARM_UPS_MAX: usize = 16;
 
 /// See the module.
 pub(crate) struct WarmUps {
-    ops: Queue<Op>,
+    ops: Queue<(Key, Op)>,
     /// The keys of the ops in the queue, so that none is asked for twice.
     asked: [AtomicU64; WARM_UPS_MAX],
 }
@@ -26,22 +26,22 @@ impl WarmUps {
     /// Asks for this op, unless it was asked for before. Returns whether there is something new to do.
     pub(crate) fn ask(&self, key: Key, op: &Op) -> bool {
         // What is kept here lives on after its op has ended: nothing that somebody waits to be let go.
-        let mut plain = op.is_repeatable() && !op.is_session();
+        let mut plain = op.is_repeatable();
         op.for_each_part(&mut |part| plain &= part.object().is_none() && !part.is_secret());
         if !plain || self.asked.iter().any(|place| place.load(Ordering::Relaxed) == key.0) {
             return false;
         }
         let claim = |place: &&AtomicU64| place.compare_exchange(0, key.0, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         let Some(place) = self.asked.iter().find(claim) else { return false };
-        let asked = self.ops.push(op.clone());
+        let asked = self.ops.push((key, op.clone()));
         if asked.is_err() {
             place.store(0, Ordering::Release);
         }
         asked.map_err(discard).is_ok()
     }
 
-    /// The next op that was asked for.
-    pub(crate) fn next(&self) -> Option<Op> {
+    /// The next op that was asked for, with its key.
+    pub(crate) fn next(&self) -> Option<(Key, Op)> {
         self.ops.pop()
     }
 

@@ -71,8 +71,21 @@ impl Router {
     }
 }
 
-/// Why no device runs this op: each one's own reason.
+/// Why no device runs this op: each one's own reason, or that the device of an object that it names was given up.
 pub(super) fn refusal(router: &Router, op: &Op, wishes: &Wishes) -> Error {
+    let mut lost = None;
+    op.for_each_part(&mut |part| {
+        if let Some(object) = part.object()
+            && lost.is_none()
+            && let Some(candidate) = router.lanes.serving(object.device()).filter(|candidate| !candidate.is_alive())
+        {
+            let reason = format!("its device was given up: {}", unfit(candidate));
+            lost = Some(Error::ObjectLost { kind: object.kind(), device: object.device(), reason });
+        }
+    });
+    if let Some(lost) = lost {
+        return lost;
+    }
     let reasons: Vec<String> = router
         .lanes
         .current()

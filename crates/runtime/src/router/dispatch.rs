@@ -68,14 +68,14 @@ impl Router {
     /// Chooses, and makes the record that travels with the op.
     fn task(&self, op: Op, wishes: &Wishes, accepted: Instant) -> Result<Task> {
         let forecast = self.choose(&op, wishes, accepted)?.forecast;
-        let keep = match wishes.policy {
-            _ if !op.is_repeatable() => false,
+        let again = match wishes.policy {
             FallbackPolicy::None => false,
             FallbackPolicy::Retry { .. } => true,
             FallbackPolicy::Alternate | FallbackPolicy::Cpu => self.lanes.len() > 1,
         };
+        let (keep, session) = (again && op.is_repeatable(), op.is_session());
         let (seat, history) = (None, None);
-        let mut task = Task { op: None, accepted, wishes: *wishes, forecast, load_ns: 0, keep, seat, history };
+        let mut task = Task { op: None, accepted, wishes: *wishes, forecast, load_ns: 0, keep, session, seat, history };
         if forecast.probe || forecast.explored {
             self.take_seat(&mut task);
         }

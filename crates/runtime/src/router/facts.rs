@@ -45,6 +45,7 @@ impl Facts {
                     facts.has_object = true;
                     return;
                 }
+                PartRef::Sink(_) => return,
             }
             let bytes = part.len_bytes() as f32;
             match part.location() {

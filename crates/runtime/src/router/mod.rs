@@ -86,6 +86,17 @@ impl Router {
         }
     }
 
+    /// Has an op whose lane was given up go to the lane that its device got when it was found again, where there is one.
+    pub(crate) fn follow(&self, task: &mut Task) {
+        let Some(target) = self.lanes.get(usize::from(task.forecast.target)) else { return };
+        if !target.is_alive()
+            && let Some(newer) = self.lanes.serving(target.lane.info.id).filter(|newer| newer.is_alive())
+        {
+            task.seat = None;
+            task.forecast.target = newer.lane.number;
+        }
+    }
+
     /// The lane that the op visits next: the one that holds an input to be fetched, or the one that runs it. Notes what
     /// the op adds to that lane's backlog.
     pub(crate) fn next_stop(&self, task: &mut Task) -> Option<Arc<Lane>> {

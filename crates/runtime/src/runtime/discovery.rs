@@ -89,7 +89,10 @@ impl Runtime {
         options.threads = options.threads.or_else(|| engine_threads(topology, &info, cpus.as_ref()));
         let reason = format!("a runtime has room for {LANES_MAX} devices in its life");
         let full = Error::DeviceUnavailable { device, reason };
-        let lane = self.router.lanes.add(backend, |number| Lane::new(number, info, setup)).ok_or(full)?;
+        // Its objects follow a device that is found again.
+        let before = self.router.lanes.serving(device).map(|candidate| &*candidate.lane);
+        let make = |number| Lane::new(number, info, setup).with_objects_of(before);
+        let lane = self.router.lanes.add(backend, make).ok_or(full)?;
         let opener = Opener { backend: Arc::clone(backend), options, clock: Arc::new(SystemClock) };
         supervisor.start(lane, opener, cpus)
     }

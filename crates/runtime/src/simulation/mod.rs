@@ -24,7 +24,8 @@ use panoply_core::op::compute::{Map, Reduce, Transpose};
 use panoply_core::{Backend, Error, Health, Location, Op, OpenOptions, Operation, Tensor, Value};
 use panoply_cpu::CpuBackend;
 
-use crate::device_worker::driver::{Driver, Generation, Opener};
+use crate::device_worker::driver::{Driver, Opener};
+use crate::device_worker::visit::Generation;
 use crate::foreign::discard;
 use crate::health::Circuit;
 use crate::lane::Inlet;

@@ -111,7 +111,7 @@ pub(super) fn step_relay(world: &Shared) {
 /// A supervisor looks: drivers that are stuck are replaced, and the tables of those that were are emptied.
 pub(super) fn look(world: &Shared) {
     for index in 0..DEVICES {
-        let (lane, tickets) = {
+        let (lane, tickets, given_up) = {
             let mut world = world.borrow_mut();
             let now = world.clock.now();
             let worker = &mut world.workers[index];
@@ -121,17 +121,25 @@ pub(super) fn look(world: &Shared) {
                 generation.flights.take_all(|ticket| tickets.push(ticket));
                 stays
             });
-            let limit = worker.lane.limits.op_time_max;
+            let (limit, mut given_up) = (worker.lane.limits.op_time_max, false);
             if let Some(stuck) = worker.current.take_if(|current| current.replace_if_stuck(now, limit)) {
                 stuck.flights.take_all(|ticket| tickets.push(ticket));
                 worker.stuck.push(stuck);
-                worker.lane.put_state(WorkerState::Reopening, None);
-                worker.start(now);
+                // A driver that got stuck while it gave its device up has no successor.
+                given_up = worker.lane.state() == WorkerState::Failed;
+                if !given_up {
+                    worker.lane.put_state(WorkerState::Reopening, None);
+                    worker.start(now);
+                }
             }
-            (Arc::clone(&worker.lane), tickets)
+            (Arc::clone(&worker.lane), tickets, given_up)
         };
         let (device, after) = (lane.info.id, lane.limits.op_time_max);
         tickets.into_iter().for_each(|ticket| lane.fail(ticket, Error::Timeout { device, after }));
+        if given_up {
+            lane.close();
+            lane.refuse_queued();
+        }
     }
 }
 

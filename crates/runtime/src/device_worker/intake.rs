@@ -1,0 +1,207 @@
+//! How a driver takes ops out of its lane: into the engine's next batch, to an end, or to other devices. Steps of the machine in
+//! `driver`, whose rules hold here too.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use panoply_core::op::BatchKey;
+use panoply_core::sink::Watch;
+use panoply_core::{Describe, Error, Item, Op};
+
+use super::driver::Driver;
+use super::flights::Flight;
+use super::visit::{Interrupted, inside};
+use crate::foreign::discard;
+use crate::health::Mark;
+use crate::lane::{Lane, Leg, OpTicket, Task, task};
+use crate::options::{Goal, Priority};
+
+/// An engine gets no more ops while it has this much to do, as predicted: what waits in the queue can still go elsewhere, and
+/// whoever is urgent goes before it. It is more than enough to keep a device busy.
+const ENGINE_NS_MAX: u64 = 1_000_000;
+/// A device that works by itself gets so many ops whatever they take, so that one is copied while another runs.
+const ENGINE_OPS_MIN: usize = 8;
+
+impl Driver {
+    /// Sends everything that waits to other devices, under its fallback policy. What has nowhere else to go stays. False where
+    /// the driver was replaced meanwhile.
+    pub(super) fn evacuate(&mut self, cause: &Error) -> bool {
+        let now = self.clock.now();
+        let mut left = if self.lane.is_open() { self.lane.queued() + self.lane.waiting() } else { 0 };
+        while left > 0
+            && let Some(ticket) = self.pop()
+        {
+            left -= 1;
+            let stays = self.end_op(|lane| send_away(lane, ticket, cause, now));
+            if !stays {
+                return false;
+            }
+            // Callers that waited for room come in, to leave at once.
+            self.lane.made_room();
+        }
+        true
+    }
+
+    fn pop(&mut self) -> Option<OpTicket> {
+        let mut popped = None;
+        self.lane.pop_many(1, &mut self.turn, |ticket| popped = Some(ticket));
+        popped
+    }
+
+    /// Moves waiting ops into the batch, one by one, until the engine has enough to do. Returns whether there were any; `None`
+    /// where the driver was replaced meanwhile.
+    pub(super) fn take_from_queue(&mut self, now: Instant) -> Option<bool> {
+        let mut popped = 0;
+        while popped < self.lane.limits.batch_max.max(1)
+            && self.wants_more()
+            && let Some(ticket) = self.pop()
+        {
+            popped += 1;
+            if !self.take(ticket, now) {
+                return None;
+            }
+        }
+        if popped > 0 {
+            self.lane.made_room();
+        }
+        Some(popped > 0)
+    }
+
+    /// Whether the engine shall have another op. Ops that wait to be joined must be taken to be seen.
+    fn wants_more(&self) -> bool {
+        let ops_min = if self.lane.info.computes_in_submit { 1 } else { ENGINE_OPS_MIN };
+        let (ops, expected_ns) = self.flights.load();
+        let busy = ops >= ops_min && expected_ns >= ENGINE_NS_MAX && !self.batcher.holds();
+        self.flights.room() > 0 && !busy
+    }
+
+    /// Takes an op. One whose caller has gone, or whose deadline has passed, ends here. False where the driver was replaced
+    /// meanwhile.
+    fn take(&mut self, mut ticket: OpTicket, now: Instant) -> bool {
+        ticket.fetch();
+        if ticket.is_cancelled() {
+            return self.end_op(|lane| lane.cancel(ticket, now));
+        }
+        let (number, device, holds) = (self.lane.number, self.lane.info.id, self.batcher.holds());
+        let Some(task) = ticket.question_mut() else { return self.end_op(|_| drop(ticket)) };
+        if let Some(deadline) = task.wishes.deadline.filter(|deadline| now > *deadline) {
+            return self.end_op(|lane| lane.fail(ticket, Error::DeadlineExceeded { late_by: now - deadline }));
+        }
+        if matches!(task.op, Some(Op::Extension(_))) {
+            return self.take_foreign(ticket, now);
+        }
+        let Some((op, leg)) = task.next_item(number, device) else { return self.refuse_stray(ticket) };
+        let key = if holds && joins(task) { op.batch_key() } else { None };
+        if task.session && leg == Leg::Run {
+            watch(&self.lane, &op);
+        }
+        self.take_off(ticket, op, leg, key, now);
+        true
+    }
+
+    /// [`Driver::take`] for an op of somebody else's type: what it says of itself is foreign code. Its ticket is in the table of
+    /// flights meanwhile.
+    fn take_foreign(&mut self, mut ticket: OpTicket, now: Instant) -> bool {
+        let (number, device) = (self.lane.number, self.lane.info.id);
+        let Some(task) = ticket.question_mut() else { return self.end_op(|_| drop(ticket)) };
+        let (keep, session, runs) = (task.keep, task.session, task.forecast.target == number);
+        let joins = self.batcher.holds() && joins(task);
+        let Some(op) = task.op.take() else { return self.refuse_stray(ticket) };
+        let token = self.flights.take_off(ticket, Flight::new(now));
+        let told = inside(&self.generation, self.clock.now(), || {
+            if !runs {
+                return (task::fetch(&op, device), None);
+            }
+            if session {
+                watch(&self.lane, &op);
+            }
+            (keep.then(|| op.clone()), if joins { op.batch_key() } else { None })
+        });
+        if matches!(told, Err(Interrupted::Replaced)) {
+            return false;
+        }
+        // Whoever ends the runtime may have answered it.
+        let landed = self.flights.land(token).and_then(|landed| landed.ticket);
+        let Some(mut ticket) = landed else { return self.end_op(|_| discard((op, told.ok()))) };
+        let (item, leg, key, back) = match told {
+            Ok((copy, key)) if runs => (op, Leg::Run, key, copy),
+            Ok((Some(transfer), _)) => (transfer, Leg::Fetch, None, Some(op)),
+            Err(Interrupted::Panicked(panic)) => {
+                let error = Error::invalid("op", "a description without a panic", panic);
+                return self.end_op(|lane| {
+                    lane.fail(ticket, error);
+                    discard(op);
+                });
+            }
+            Ok((None, _)) | Err(Interrupted::Replaced) => {
+                return self.refuse_stray(ticket) && self.end_op(|_| discard(op));
+            }
+        };
+        if let Some(task) = ticket.question_mut() {
+            task.op = back;
+        }
+        self.take_off(ticket, item, leg, key, now);
+        true
+    }
+
+    /// Puts an op among those that the engine holds, or shall hold when others have joined it.
+    fn take_off(&mut self, mut ticket: OpTicket, op: Op, leg: Leg, key: Option<BatchKey>, now: Instant) {
+        let mut flight = Flight { leg, submitted: key.is_none(), ..Flight::new(now) };
+        if let Some(task) = ticket.question_mut() {
+            flight.times.accepted = task.accepted;
+            flight.session = leg == Leg::Run && task.session;
+            flight.service_ns = task.load_ns as f32;
+        }
+        let item = Item { token: self.flights.take_off(ticket, flight), op };
+        match key {
+            Some(key) => self.batcher.offer(key, item, now),
+            None => self.batch.push(item),
+        }
+    }
+
+    /// Ends an op that came here for an input that is not here, which says that somebody lost count.
+    fn refuse_stray(&self, ticket: OpTicket) -> bool {
+        let reason = "the op was sent to the wrong device".to_owned();
+        let error = Error::DeviceUnavailable { device: self.lane.info.id, reason };
+        self.end_op(|lane| lane.fail(ticket, error))
+    }
+
+    /// Moves groups of ops whose time has come into the batch.
+    pub(super) fn take_from_batcher(&mut self, now: Instant) {
+        if self.batcher.is_empty() {
+            return;
+        }
+        let before = self.batch.len();
+        let busy = !self.flights.engine_is_idle();
+        self.batcher.take_ready(now, busy, &mut self.batch);
+        for item in &self.batch[before..] {
+            self.flights.submit(item.token, now);
+        }
+    }
+}
+
+/// Sends an op away from a device that cannot serve it now, or puts it back where it may not go.
+fn send_away(lane: &Lane, mut ticket: OpTicket, cause: &Error, now: Instant) {
+    let moves = ticket.question_mut().is_some_and(|task| task.evacuate(lane.number, lane.info.id, cause));
+    if !moves {
+        return lane.requeue(ticket, now);
+    }
+    if let Some(task) = ticket.question_mut() {
+        lane.settle(task, Mark::Neither, now);
+    }
+    lane.hand_over(ticket, true);
+}
+
+/// Whether an op may wait for others to join it.
+fn joins(task: &Task) -> bool {
+    task.wishes.goal != Goal::Latency && task.wishes.priority != Priority::Urgent
+}
+
+/// Has the lane see the device objects that an op sends through its sinks.
+fn watch(lane: &Lane, op: &Op) {
+    op.for_each_part(&mut |part| {
+        if let Some(sink) = part.sink() {
+            sink.watch(Arc::clone(&lane.objects) as Arc<dyn Watch>);
+        }
+    });
+}

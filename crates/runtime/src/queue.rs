@@ -28,8 +28,8 @@ const CLOSED: usize = 1 << (usize::BITS - 1);
 pub(crate) struct Queue<T> {
     tail: CacheLine<AtomicUsize>,
     head: CacheLine<AtomicUsize>,
-    /// Mirrors the bit in `tail`, on a line that nobody writes until then: who waits for items looks here, not at `tail`,
-    /// which every push must own.
+    /// A copy of the CLOSED bit of `tail`. Consumers read it here, on a cache line that is written once, since every push writes
+    /// the line of `tail`.
     closing: CacheLine<AtomicBool>,
     slots: Box<[Slot<T>]>,
     mask: usize,
@@ -74,7 +74,7 @@ impl<T> Queue<T> {
         self.slots.len()
     }
 
-    /// How many items are in the queue, or about to be; a moment's view.
+    /// How many items are in the queue or being pushed, which may have changed when this returns.
     pub(crate) fn len(&self) -> usize {
         let head = self.head.load(Ordering::Acquire);
         (self.tail.load(Ordering::Acquire) & !CLOSED).wrapping_sub(head) & !CLOSED
@@ -87,8 +87,8 @@ impl<T> Queue<T> {
         sequence == head.wrapping_add(1) & !CLOSED || self.closing.load(Ordering::Acquire)
     }
 
-    /// Whether a good part of the queue is free, or it has been closed: the time for a producer that met a full queue to go
-    /// on. Filling each slot the moment it is freed would cost both sides a cache miss for every item.
+    /// Whether a quarter of the queue is free, or it has been closed. A producer that met a full queue goes on then: pushing into
+    /// each slot as soon as it is free would cost producer and consumer a cache miss for every item.
     pub(crate) fn has_room_for_a_run(&self) -> bool {
         self.len() <= self.capacity() - self.capacity().div_ceil(4) || self.closing.load(Ordering::Acquire)
     }

@@ -6,9 +6,8 @@
 //! 2. One thread, the relay, takes tickets out, asks the router again where needed, and puts them into a lane's urgent queue.
 //!    While a lane is full the relay holds the ticket and tries again; it holds no more than the inlet does.
 //! 3. A ticket in the inlet or in the relay's hands is counted, so that a shutdown can wait for it.
-//! 4. While some lane has more to do than a moment's work the relay also looks, now and then, for lanes that have nothing to do:
-//!    what waits in a queue and would be finished sooner there goes there (see `balance`). Nobody but the relay moves an op
-//!    that was not started between two lanes that are well.
+//! 4. While some lane has a backlog, the relay also moves queued ops to idle lanes at intervals (see `balance`). Between two
+//!    healthy lanes only the relay moves ops.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -29,9 +28,9 @@ use crate::threads::Owner;
 /// How soon the relay looks again for room in a full lane.
 const ROOM_LOOK_EVERY: Duration = Duration::from_micros(200);
 
-/// How soon the relay looks again whether some lane has nothing to do while others have.
+/// The shortest time between two looks for idle lanes while others have a backlog.
 const BALANCE_EVERY: Duration = Duration::from_millis(1);
-/// After looks in vain it waits twice as long each time, up to so often: ops that insist on their device stay where they are.
+/// After each look that moved no op the time is doubled, up to so many times: pinned ops cannot be moved.
 const DOUBLINGS_MAX: u32 = 4;
 
 /// What the relay wants next.
@@ -56,7 +55,7 @@ pub(crate) struct Relay {
     clock: Arc<dyn Clock>,
     held: VecDeque<OpTicket>,
     next_balance: Instant,
-    /// Looks in a row that found nothing for idle lanes to do.
+    /// Looks in a row that moved no op.
     in_vain: u32,
 }
 
@@ -85,7 +84,7 @@ impl Relay {
         })
     }
 
-    /// One round: what was held, what has arrived, and lanes that have nothing to do while others have.
+    /// One round: tickets that were held, tickets that have arrived, then idle lanes.
     pub(crate) fn step(&mut self) -> RelayStep {
         let mut arrived = std::mem::take(&mut self.held);
         let before = arrived.len();
@@ -109,8 +108,8 @@ impl Relay {
         }
     }
 
-    /// Relieves lanes with too much to do, where it is time to look; false where no lane has. What a worker that runs out of
-    /// work asks for is done at once, unless the last look was in vain.
+    /// Moves queued ops to idle lanes, where it is time to look; false where no lane has a backlog. A worker that has just become
+    /// idle is served at once, unless the last look moved no op.
     fn balance(&mut self) -> bool {
         if !self.inlet.uneven.load(Ordering::Acquire) {
             return false;
@@ -118,7 +117,7 @@ impl Relay {
         let now = self.clock.now();
         let asked = self.inlet.idle.swap(false, Ordering::AcqRel) && self.in_vain == 0;
         if asked || now >= self.next_balance {
-            // Taken back before the look, so that whoever adds to a lane after it is noticed.
+            // Cleared before the look, so that a backlog which grows during the look sets it again.
             self.inlet.uneven.swap(false, Ordering::SeqCst);
             let found = balance::round(&self.router, now);
             self.in_vain = if found.in_vain { (self.in_vain + 1).min(DOUBLINGS_MAX) } else { 0 };
@@ -199,7 +198,7 @@ impl Relay {
                 self.router.take_seat(task);
                 Ok(())
             }
-            // It left its lane unharmed and nobody else takes it: back to where it was.
+            // It was evacuated before it ran, and no other lane takes it: it goes back to its lane.
             Err(_) if evacuated && history.tried & here == 0 => {
                 if history.failures == 0 {
                     history.fallback = None;

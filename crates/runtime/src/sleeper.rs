@@ -20,7 +20,7 @@ pub(crate) const SPIN_US_MAX: u64 = 50;
 #[cfg(loom)]
 pub(crate) const SPIN_US_MAX: u64 = 0;
 
-/// After so long, whoever spins offers its CPU to others: the thread it waits for may be next in line for it.
+/// After so long a spinning thread yields its CPU: the thread that it waits for may be runnable on the same CPU.
 const YIELD_AFTER_US: u64 = 15;
 
 /// The most pause instructions between two looks: below half a microsecond.
@@ -33,7 +33,7 @@ pub(crate) struct Sleeper {
 }
 
 impl Sleeper {
-    /// A sleeper that nobody sleeps in.
+    /// A sleeper without a parked thread.
     pub(crate) fn new() -> Sleeper {
         Sleeper { parked: AtomicPtr::new(std::ptr::null_mut()) }
     }
@@ -53,7 +53,7 @@ impl Sleeper {
         }
     }
 
-    /// [`Sleeper::sleep`] that parks at once: for whoever expects nothing soon.
+    /// [`Sleeper::sleep`] without spinning.
     pub(crate) fn rest(&self, limit: Option<Instant>, mut ready: impl FnMut() -> bool) {
         let handle = Box::into_raw(Box::new(thread::current()));
         self.forget(self.parked.swap(handle, Ordering::AcqRel));
@@ -102,8 +102,8 @@ pub(crate) fn spin(spin_us_max: u64, ready: &mut impl FnMut() -> bool) -> bool {
     let start = Instant::now();
     let mut pauses = 1;
     loop {
-        // Looking less and less often leaves the line that is looked at to whoever writes it: items arrive in runs
-        // instead of one by one, each at the price of two cache misses.
+        // Longer pauses leave the cache line to the thread that writes it, so that it can publish several items between two
+        // reads. Otherwise each item costs two cache misses.
         (0..pauses).for_each(|_| spin_loop());
         if ready() {
             return true;
@@ -119,7 +119,7 @@ pub(crate) fn spin(spin_us_max: u64, ready: &mut impl FnMut() -> bool) -> bool {
     }
 }
 
-/// A nap instead of a sleep, for the case that a wake-up could be missed.
+/// The limit, or one millisecond from now where that is sooner: for systems on which a wake-up could be missed.
 fn soonest(limit: Option<Instant>) -> Option<Instant> {
     let nap = Instant::now() + Duration::from_millis(1);
     Some(limit.map_or(nap, |limit| limit.min(nap)))

@@ -1,20 +1,21 @@
-//! Many callers to be woken at once. Waking one is a system call, and the worker would make one after the other before it goes
-//! on with its device; so those who are awake already wake the others.
+//! Wakes many threads at once. Waking a thread is a system call; a worker that made all of them would leave its device idle
+//! meanwhile. So threads that were woken first wake the others.
 //!
-//! 1. One [`Caller`] adds wakers, at the end of a list of fixed length; whoever holds the list may take them, each once.
+//! 1. One [`Caller`], the worker, adds wakers at the end of a list of fixed length. Every thread that holds the list may take
+//!    wakers out of it, each waker once.
 //! 2. `added` is raised after a waker was put into its place, `taken` before it is taken out: a place belongs to the caller
-//!    until `added` has passed it, and to whoever raised `taken` over it from then on.
-//! 3. The caller takes what is left when it has added its last, so nobody depends on the others' help.
-//! 4. Wakers are foreign. One that panics keeps nobody else from being woken, and does not reach those who help.
+//!    until `added` has passed it, and from then on to the thread that raised `taken` over it.
+//! 3. The caller wakes all that are left after it has added the last, so no wake-up depends on the other threads.
+//! 4. Wakers are foreign code. The panic of one is contained: the rest of the list is woken, and the thread that called it goes on.
 
 use std::task::Waker;
 
 use crate::foreign::contain;
 use crate::sync::{Arc, AtomicUsize, Ordering, UnsafeCell};
 
-/// How many others somebody who was woken wakes before they go about their own business.
+/// How many wakers a woken thread calls before it returns to its caller.
 const HELPED_MAX: usize = 8;
-/// The first ones of a list are woken at once: they are the ones who help.
+/// How many threads the worker wakes itself; these wake the others.
 const HELPERS: usize = 2;
 
 /// The list.
@@ -29,7 +30,7 @@ unsafe impl Send for Wakes {}
 // SAFETY: as above.
 unsafe impl Sync for Wakes {}
 
-/// Who adds to the list.
+/// The worker's end of the list.
 pub(crate) struct Caller {
     wakes: Arc<Wakes>,
     called: usize,
@@ -43,12 +44,12 @@ impl Caller {
         Caller { wakes: Arc::new(wakes), called: 0 }
     }
 
-    /// The list, for one of those who will help.
+    /// The list, for a thread that is about to be woken.
     pub(crate) fn wakes(&self) -> Arc<Wakes> {
         self.wakes.clone()
     }
 
-    /// Has this one woken, now or soon.
+    /// Calls this waker, or adds it to the list.
     pub(crate) fn call(&mut self, waker: &Waker) {
         self.called += 1;
         let end = self.wakes.added.load(Ordering::Relaxed);
@@ -71,7 +72,7 @@ impl Drop for Caller {
 }
 
 impl Wakes {
-    /// Wakes some of those who are left.
+    /// Calls up to [`HELPED_MAX`] of the wakers that are left.
     pub(crate) fn help(&self) {
         for _ in 0..HELPED_MAX {
             if !self.wake_one() {

@@ -5,8 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use panoply_conformance::virtual_device::{Fault, Script, VirtualBackend, VirtualControl};
-use panoply_core::op::compute::{Transfer, Transpose};
-use panoply_core::{Api, DType, DeviceId, Error, ErrorKind, Location, Tensor};
+use panoply_core::op::compute::{ComputeOp, Transfer, Transpose};
+use panoply_core::{
+    Absence, Api, Backend, DType, DeviceId, DeviceInfo, Engine, Error, ErrorKind, Finished, Health, Item, Location,
+    MemoryStats, Op, OpenOptions, Result, Support, Tensor, Value,
+};
 use panoply_cpu::CpuBackend;
 use panoply_runtime::{BuildError, RunOptions, Runtime, WorkerLimits, WorkerState};
 
@@ -330,4 +333,84 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
         }
         std::thread::park();
     }
+}
+
+/// A device whose copies to the host do not arrive: each answers with the tensor on the device.
+struct Astray(VirtualBackend);
+
+impl Backend for Astray {
+    fn api(&self) -> Api {
+        self.0.api()
+    }
+
+    fn discover(&self) -> Result<Vec<DeviceInfo>, Absence> {
+        self.0.discover()
+    }
+
+    fn supports(&self, device: &DeviceInfo, op: &Op) -> Support {
+        self.0.supports(device, op)
+    }
+
+    fn open(&self, device: &DeviceInfo, options: &OpenOptions) -> Result<Box<dyn Engine>> {
+        Ok(Box::new(AstrayEngine(self.0.open(device, options)?, Vec::new())))
+    }
+}
+
+struct AstrayEngine(Box<dyn Engine>, Vec<Finished>);
+
+impl Engine for AstrayEngine {
+    fn info(&self) -> &DeviceInfo {
+        self.0.info()
+    }
+
+    fn submit(&mut self, batch: &mut Vec<Item>) {
+        let (copies, others) = std::mem::take(batch).into_iter().partition::<Vec<_>, _>(|item| {
+            matches!(&item.op, Op::Compute(ComputeOp::Transfer(Transfer { to: Location::Host, .. })))
+        });
+        for item in copies {
+            let mut input = None;
+            item.op.for_each_tensor(&mut |tensor| input = Some(tensor.clone()));
+            self.1.push(Finished::alone(item, Ok(Value::Tensor(input.unwrap()))));
+        }
+        self.0.submit(&mut { others });
+    }
+
+    fn poll(&mut self, finished: &mut Vec<Finished>, wait_max: Duration) -> usize {
+        finished.append(&mut self.1);
+        self.0.poll(finished, if finished.is_empty() { wait_max } else { Duration::ZERO })
+    }
+
+    fn memory(&mut self) -> MemoryStats {
+        self.0.memory()
+    }
+
+    fn health(&mut self) -> Health {
+        self.0.health()
+    }
+}
+
+#[test]
+fn an_engine_whose_copies_never_arrive_ends_the_op() {
+    let backend = VirtualBackend::new(Arc::new(CpuBackend::new()));
+    let backend = backend.device(Script::new().resident()).device(Script::new().resident());
+    let runtime = Runtime::builder().backend(Arc::new(Astray(backend))).limits(limits()).build().unwrap();
+    let device = |index| DeviceId { api: Api::SIMULATED, index };
+    let soon = |pending: panoply_runtime::Pending<Tensor>| {
+        let start = Instant::now();
+        while !pending.is_done() {
+            assert!(start.elapsed() < Duration::from_secs(5), "an op is brought for ever: {:?}", runtime.workers());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        pending.wait()
+    };
+    // An output that shall come to the host, and an input that another device needs.
+    let delivered = soon(runtime.run_with(op(), RunOptions::require(device(0)).to_host()));
+    let resident = soon(runtime.run_with(op(), RunOptions::require(device(0)))).unwrap();
+    assert_eq!(resident.location(), Location::Device(device(0)));
+    let fetched = soon(runtime.run_with(Transpose::new(&resident), RunOptions::require(device(1))));
+    for answer in [delivered, fetched] {
+        let error = answer.unwrap_err();
+        assert!(error.to_string().contains("what a transfer brought"), "{error}");
+    }
+    assert!(runtime.workers().iter().all(|worker| worker.state == WorkerState::Ready));
 }

@@ -9,16 +9,24 @@ use panoply_core::sink::sink;
 use panoply_core::{Bytes, DeviceId, Error, ErrorKind, Object};
 use panoply_runtime::{FallbackPolicy, HealthRules, RunOptions, Runtime, WorkerLimits};
 
+#[path = "parts/moods.rs"]
+mod moods;
 #[path = "parts/notary.rs"]
 mod notary;
+#[path = "parts/recipes.rs"]
+mod recipes;
 #[path = "parts/secrets.rs"]
 mod secrets;
 
 use notary::{Count, NOTARY, Notary, Office, OpenSession, Stamp};
 
 fn runtime(devices: u32, policy: FallbackPolicy) -> (Runtime, Arc<Office>) {
+    limited(devices, policy, WorkerLimits::default())
+}
+
+fn limited(devices: u32, policy: FallbackPolicy, limits: WorkerLimits) -> (Runtime, Arc<Office>) {
     let office = Arc::new(Office::default());
-    let limits = WorkerLimits { reopen_wait_min: Duration::from_millis(1), ..WorkerLimits::default() };
+    let limits = WorkerLimits { reopen_wait_min: Duration::from_millis(1), ..limits };
     let rules = HealthRules { look_every: Duration::from_millis(5), ..HealthRules::default() };
     let backend = Arc::new(Notary { devices, office: Arc::clone(&office) });
     let builder = Runtime::builder().backend(backend).limits(limits).health(rules).fallback(policy);
@@ -150,7 +158,7 @@ fn what_is_not_repeatable_runs_once_whatever_the_policy() {
 fn a_sink_takes_many_values_and_the_op_ends_once() {
     let (runtime, _) = runtime(1, FallbackPolicy::Retry { times: 2 });
     let (sink, mut source) = sink(3);
-    let pending = runtime.run(Count { up_to: 50, sink });
+    let pending = runtime.run(Count { up_to: 50, sink, key: None });
     let mut received = Vec::new();
     while let Some(value) = source.wait() {
         received.extend_from_slice(value.into_bytes().unwrap().as_slice().unwrap());
@@ -166,10 +174,30 @@ fn a_sink_takes_many_values_and_the_op_ends_once() {
 fn a_source_that_is_dropped_ends_the_op() {
     let (runtime, _) = runtime(1, FallbackPolicy::None);
     let (sink, mut source) = sink(1);
-    let pending = runtime.run(Count { up_to: 200, sink });
+    let pending = runtime.run(Count { up_to: 200, sink, key: None });
     assert!(source.wait().is_some());
     drop(source);
     assert!(pending.wait().unwrap().as_slice().unwrap()[0] < 200);
+}
+
+#[test]
+fn a_session_that_takes_its_time_is_not_hung_and_holds_up_nobody() {
+    let limits = WorkerLimits { op_time_max: Duration::from_millis(150), ..WorkerLimits::default() };
+    let (runtime, _) = limited(1, FallbackPolicy::None, limits);
+    let session = session(&runtime, 0, true);
+    let (sink, mut source) = sink(1);
+    let pending = runtime.run(Count { up_to: 3, sink, key: None });
+    let start = Instant::now();
+    // Nobody takes its values for several times as long as any other op may take.
+    while start.elapsed() < Duration::from_millis(600) {
+        assert!(runtime.run(stamp(&session)).wait().is_ok());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(!pending.is_done());
+    assert_eq!((0..3).filter_map(|_| source.wait()).count(), 3);
+    assert_eq!(pending.wait().unwrap().as_slice().unwrap(), [3]);
+    let counters = runtime.workers()[0].counters;
+    assert_eq!((counters.reopened, counters.replaced, counters.failed), (0, 0, 0));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Drivers that are replaced while they are inside their engine, and come back: they leave the lane to their replacement.
+//! Drivers that are replaced while they are inside foreign code, and come back: they leave the lane to their replacement.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,6 +12,9 @@ use panoply_core::{
 };
 use panoply_cpu::CpuBackend;
 use panoply_runtime::{FallbackPolicy, HealthRules, Runtime, WorkerLimits, WorkerState};
+
+#[path = "replaced/callers.rs"]
+mod callers;
 
 /// Long enough for an ordinary op on a busy machine.
 const OP_TIME_MAX: Duration = Duration::from_millis(250);

@@ -1,5 +1,5 @@
-//! Sixty-four callers that drop their futures at random, on devices that fail at random: every accepted op is answered, and
-//! memory comes home. `PANOPLY_STORM_SECONDS` says for how long.
+//! Sixty-four callers that drop their futures at random, on devices that fail at random: every accepted op is answered, and all
+//! memory is freed. `PANOPLY_STORM_SECONDS` sets the duration.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 #![allow(unsafe_code)] // The allocator that counts.
 
@@ -24,7 +24,7 @@ static ALLOCATOR: Counting = Counting;
 
 const CALLERS: u64 = 64;
 const SECONDS_DEFAULT: u64 = 4;
-/// How much more than at the beginning may be in use at any time: queues full of ops, and what the callers hold.
+/// How many bytes more than at the beginning may be in use at any time: full queues, and the inputs and futures of all callers.
 const GROWTH_BYTES_MAX: usize = 64 << 20;
 
 #[derive(Default)]
@@ -114,7 +114,7 @@ fn call(runtime: &Runtime, seed: u64, end: Instant, tally: &Tally) {
 fn a_storm_of_callers_that_drop_their_futures() {
     let seconds = asked_for("PANOPLY_STORM_SECONDS", SECONDS_DEFAULT);
     let tally = Tally::default();
-    // What is made once, at the first use.
+    // Statics are initialised before memory is measured.
     drop(runtime(1000));
     let before = live_bytes();
     let mut highest = 0;
@@ -145,7 +145,7 @@ fn a_storm_of_callers_that_drop_their_futures() {
     assert!(runtime.shutdown(Duration::from_secs(30)).drained);
     assert!(highest.saturating_sub(before) < GROWTH_BYTES_MAX, "grew from {before} to {highest} bytes");
     drop(runtime);
-    // Threads that the script blocked come back by themselves, and take their engines along.
+    // Threads that were left behind in blocked calls end soon, and free their engines.
     let slack = (before / 100).max(16 << 10);
-    eventually("all memory is home", || live_bytes() <= before + slack);
+    eventually("all memory is freed", || live_bytes() <= before + slack);
 }

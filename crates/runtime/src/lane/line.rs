@@ -1,14 +1,16 @@
 //! The ops that wait for one device, at one priority, first come first served.
 //!
 //! 1. Callers push into `queue`, which is bounded and lock-free.
-//! 2. A caller that meets a full queue and can wait leaves its ticket in `waiting`, under a number that says who came first.
-//!    Whoever takes something out of the queue moves tickets from there into it, so that they get in whether their callers
-//!    look or not. While somebody waits nobody gets past: a push meets a full queue then, whatever room there is. A caller that
-//!    goes away takes its ticket along, so there are never more tickets here than callers.
-//! 3. Who waits registers, passes a sequentially consistent fence, and looks for room once more; who makes room passes the
-//!    same fence and looks for those who wait: one of them sees the other. The lock is taken only while somebody waits.
-//! 4. What was taken out to be looked at, and stays, goes to `returned` and comes out first: it keeps its place.
-//! 5. Closing ends all three. Tickets that wait then are handed to whoever closed the line; nothing enters a closed one.
+//! 2. A caller that meets a full queue and can wait leaves its ticket in `waiting`, under a number that rises. A consumer that
+//!    pops from the queue moves tickets from `waiting` into it, lowest number first, whether their callers poll or not. While a
+//!    ticket is in `waiting`, `push` reports a full queue, so that no later caller gets in before it. A caller that drops its
+//!    future takes its ticket out, so `waiting` never has more tickets than there are callers.
+//! 3. A caller puts its ticket into `waiting`, passes a sequentially consistent fence, and looks for room once more; a consumer
+//!    pops, passes the same fence, and looks at `waiting`: one of them sees the other. The lock is taken only while there are
+//!    tickets in `waiting`.
+//! 4. The relay pops tickets to look at them. Those that stay go to `returned`, which is popped before `queue`, so that they keep
+//!    their order.
+//! 5. Closing closes all three. Whoever closes a line takes out the tickets in `waiting`; nothing enters a closed line.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
@@ -25,7 +27,7 @@ pub(crate) struct Line {
     waiting: Mutex<Waiting>,
 }
 
-/// Those who wait for room, by their numbers.
+/// Tickets that wait for room, by their numbers.
 #[derive(Default)]
 struct Waiting {
     next: u64,
@@ -42,7 +44,7 @@ impl Line {
         }
     }
 
-    /// Puts a ticket in, unless the line is full or somebody waits.
+    /// Puts a ticket in, unless the queue is full or `waiting` is not empty.
     pub(crate) fn push(&self, ticket: OpTicket) -> Result<(), PushError<OpTicket>> {
         if self.waiting_count.load(Ordering::Relaxed) > 0 && !self.queue.is_closed() {
             return Err(PushError::Full(ticket));
@@ -50,12 +52,12 @@ impl Line {
         self.queue.push(ticket)
     }
 
-    /// Puts a ticket in that has waited elsewhere, and so goes before those who wait here.
+    /// Puts a ticket of another line in, before the tickets in `waiting`.
     pub(crate) fn push_past(&self, ticket: OpTicket) -> Result<(), PushError<OpTicket>> {
         self.queue.push(ticket)
     }
 
-    /// Puts a ticket back that was taken out by mistake: it comes out next, in the order of those put back.
+    /// Puts a ticket back that was popped to be looked at: it comes out before those in the queue, in the order of putting back.
     pub(crate) fn put_back(&self, ticket: OpTicket) -> Result<(), PushError<OpTicket>> {
         match self.returned.push(ticket) {
             Err(PushError::Full(ticket)) => self.queue.push(ticket),
@@ -86,7 +88,7 @@ impl Line {
         ticket
     }
 
-    /// Called after something was taken out: moves those who wait into the queue. Returns whether somebody got in.
+    /// Called after a pop: moves tickets from `waiting` into the queue. Returns whether any was moved.
     pub(crate) fn made_room(&self) -> bool {
         fence(Ordering::SeqCst);
         self.waiting_count.load(Ordering::Relaxed) > 0 && self.admit(&mut self.lock())
@@ -97,13 +99,13 @@ impl Line {
         self.returned.pop().or_else(|| self.queue.pop())
     }
 
-    /// Takes up to so many tickets out of the queue alone: for those who know that nothing was put back.
+    /// Takes up to so many tickets out of the queue alone, for a line into which nothing was put back.
     pub(crate) fn pop_run(&self, count_max: usize, receive: impl FnMut(OpTicket)) -> usize {
         self.queue.pop_many(count_max, receive)
     }
 
-    /// Takes the first one who waits out. One at a time: whoever ends an op may be stuck in foreign code, with the others still
-    /// here for somebody else to take.
+    /// Takes the first ticket out of `waiting`. One at a time: a thread that is stuck in foreign code while it ends an op must not
+    /// hold the tickets of others.
     pub(crate) fn take_waiting(&self) -> Option<OpTicket> {
         let mut waiting = self.lock();
         let first = waiting.tickets.pop_first();
@@ -142,7 +144,7 @@ impl Line {
         self.queue.is_finished() && self.returned.is_finished()
     }
 
-    /// Takes nothing from now on. Whoever calls this takes out those who wait.
+    /// Takes nothing from now on. Whoever calls this takes out the tickets in `waiting`.
     pub(crate) fn close(&self) {
         self.queue.close();
         self.returned.close();

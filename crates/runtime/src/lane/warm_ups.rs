@@ -56,3 +56,60 @@ impl WarmUps {
         self.ops.has_news()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use panoply_core::sink::{Sink, sink};
+    use panoply_core::{Api, Bytes, DeviceId, Object, ObjectTable, PartMut, PartRef, Result};
+
+    /// An op with parts of every sort.
+    #[derive(Clone, Debug, Default)]
+    struct Mixed {
+        bytes: Option<Bytes>,
+        object: Option<Object>,
+        sink: Option<Sink>,
+        once: bool,
+    }
+
+    impl Describe for Mixed {
+        fn name(&self) -> &'static str {
+            "mixed"
+        }
+        fn validate(&self) -> Result<()> {
+            Ok(())
+        }
+        fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
+            self.bytes.iter().for_each(|part| visit(part.into()));
+            self.object.iter().for_each(|part| visit(part.into()));
+            self.sink.iter().for_each(|part| visit(part.into()));
+        }
+        fn for_each_part_mut(&mut self, _visit: &mut dyn FnMut(PartMut<'_>)) {}
+        fn is_repeatable(&self) -> bool {
+            !self.once
+        }
+    }
+
+    #[test]
+    fn what_somebody_waits_to_be_let_go_is_not_kept_for_a_warm_up() {
+        let device = DeviceId { api: Api::SIMULATED, index: 0 };
+        let object = ObjectTable::new(device).insert("key", (), None).unwrap();
+        let (sink, _source) = sink(1);
+        let refused = [
+            Mixed { bytes: Some(Bytes::secret(vec![1]).unwrap()), ..Mixed::default() },
+            Mixed { object: Some(object), ..Mixed::default() },
+            Mixed { sink: Some(sink), ..Mixed::default() },
+            Mixed { once: true, ..Mixed::default() },
+        ];
+        let warm_ups = WarmUps::new();
+        for op in refused {
+            let shown = format!("{op:?}");
+            assert!(!warm_ups.ask(Key(7), &Op::extension(op).unwrap()) && !warm_ups.has_news(), "{shown}");
+        }
+        let plain = Op::extension(Mixed { bytes: Some(Bytes::from_vec(vec![1])), ..Mixed::default() }).unwrap();
+        assert!(warm_ups.ask(Key(7), &plain) && !warm_ups.ask(Key(7), &plain), "asked for once");
+        assert!(warm_ups.next().is_some_and(|(key, _)| key == Key(7)));
+        warm_ups.done(Key(7));
+        assert!(warm_ups.ask(Key(7), &plain));
+    }
+}

@@ -5,13 +5,17 @@
 //!
 //! 1. One thread, the device's worker, writes; anyone reads, without locks. Every field is an atomic of its own: a reader
 //!    may see one average from before an op and the next from after it, which does no harm to an estimate.
-//! 2. An entry is claimed once, by swapping its key in, and never given up. Keys beyond [`KEYS_MAX`] are not learned.
+//! 2. An entry is claimed by swapping its key for TURNING, and its new key is stored when it is ready. A key that finds no free
+//!    entry among its places takes the one that was taught longest ago, unless even that one is in use. A reader that meets an
+//!    entry at that moment gets one estimate that is wrong or missing.
 //! 3. What lies between measured classes is interpolated, what lies beyond is extrapolated, both between logarithms.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use panoply_core::{CostClass, DType, Describe, Op};
+
+use crate::sync::CacheLine;
 
 /// The most curves that one device's model keeps: room for every op of the list with every element type and with none,
 /// and as much again for cost classes and extensions, so that a key finds a place near its own.
@@ -22,6 +26,11 @@ pub(crate) const CLASSES: usize = 48;
 pub(crate) const LOG2_MAX: f32 = 50.0;
 /// How far a key may be from its place in the table.
 const PROBES_MAX: usize = 16;
+/// An entry that was taught within so many lessons is in use, and not given to another key: keys that take turns would forget
+/// each other.
+const SPARED_LESSONS: u64 = 4 * PROBES_MAX as u64;
+/// The key of an entry that is being given to another key.
+const TURNING: u64 = u64::MAX;
 /// The weight of the newest op once a class is settled.
 const NEWEST_WEIGHT_MIN: f32 = 1.0 / 16.0;
 /// How far one op may differ from the average (a factor of four) before it counts as no more than that.
@@ -43,16 +52,25 @@ const SLOPE_MAX: f32 = 1.5;
 /// One device's model.
 pub(crate) struct Model {
     entries: Box<[Entry]>,
+    /// How often something was learned; the writer's alone.
+    lessons: CacheLine<AtomicU64>,
 }
 
 struct Entry {
     /// Zero while it is free.
     key: AtomicU64,
-    label: OnceLock<Label>,
+    /// Locked when the entry is claimed, and when the model is written down.
+    label: Mutex<Option<Label>>,
     /// A bit for each class that has been measured.
     known: AtomicU64,
-    /// Made when the entry is claimed.
-    classes: OnceLock<Box<[Class]>>,
+    /// Made when the entry is first taught.
+    curve: OnceLock<Box<Curve>>,
+}
+
+struct Curve {
+    /// The number of the lesson that taught it last.
+    taught: AtomicU64,
+    classes: [Class; CLASSES],
 }
 
 #[derive(Default)]
@@ -109,7 +127,7 @@ impl Key {
         if !class.is_empty() || variant != 0 {
             hash = class.bytes().chain(variant.to_le_bytes()).fold(hash, step);
         }
-        Key(hash.max(1))
+        Key(hash.clamp(1, TURNING - 1))
     }
 }
 
@@ -167,11 +185,11 @@ impl Model {
     pub(crate) fn new() -> Model {
         let entry = |_| Entry {
             key: AtomicU64::new(0),
-            label: OnceLock::new(),
+            label: Mutex::new(None),
             known: AtomicU64::new(0),
-            classes: OnceLock::new(),
+            curve: OnceLock::new(),
         };
-        Model { entries: (0..KEYS_MAX).map(entry).collect() }
+        Model { entries: (0..KEYS_MAX).map(entry).collect(), lessons: CacheLine(AtomicU64::new(0)) }
     }
 
     /// What is expected of so much work; `None` where nothing of the kind has run here.
@@ -181,7 +199,7 @@ impl Model {
         if known == 0 {
             return None;
         }
-        let classes = entry.classes.get()?;
+        let classes = &entry.curve.get()?.classes;
         let own = class_of(work_log2);
         if known & (1 << own) != 0 && (classes[own].at.get() - work_log2).abs() <= SAME_LOG2_MAX {
             // The same ops again and again, as in most programs.
@@ -217,9 +235,12 @@ impl Model {
 
     /// Learns from one op.
     pub(crate) fn learn(&self, key: Key, label: impl FnOnce() -> Label, work_log2: f32, sample: Sample) {
+        let lesson = self.lessons.fetch_add(1, Ordering::Relaxed);
         let Some(entry) = self.claim(key, label) else { return };
         let index = class_of(work_log2);
-        let class = entry.class(index);
+        let curve = entry.curve();
+        curve.taught.store(lesson, Ordering::Relaxed);
+        let class = &curve.classes[index];
         let count = class.count.load(Ordering::Relaxed);
         let weight = (1.0 / (count as f32 + 1.0)).max(NEWEST_WEIGHT_MIN);
         let service = log2(sample.service_ns);
@@ -255,7 +276,9 @@ impl Model {
         }
         let Some(entry) = self.claim(label.key(), || label.clone()) else { return };
         let index = class_of(point.at);
-        let class = entry.class(index);
+        let curve = entry.curve();
+        curve.taught.store(self.lessons.load(Ordering::Relaxed), Ordering::Relaxed);
+        let class = &curve.classes[index];
         class.at.set(point.at);
         class.run.set(point.run);
         class.service.set(point.service);
@@ -268,14 +291,13 @@ impl Model {
     /// Shows everything that was learned to `visit`.
     pub(crate) fn for_each(&self, mut visit: impl FnMut(&Label, Point)) {
         for entry in &self.entries {
-            let Some(label) = entry.label.get() else { continue };
+            let label = entry.label().clone().filter(|label| label.key().0 == entry.key.load(Ordering::Acquire));
+            let (Some(label), Some(curve)) = (label, entry.curve.get()) else { continue };
             let known = entry.known.load(Ordering::Acquire);
-            for (_, class) in
-                entry.classes.get().into_iter().flatten().enumerate().filter(|(index, _)| known & (1 << index) != 0)
-            {
+            for (_, class) in curve.classes.iter().enumerate().filter(|(index, _)| known & (1 << index) != 0) {
                 let (at, run) = (class.at.get(), class.run.get());
                 let (service, output) = (class.service.get(), class.output.get());
-                visit(label, Point { at, run, service, output, count: class.count.load(Ordering::Relaxed) });
+                visit(&label, Point { at, run, service, output, count: class.count.load(Ordering::Relaxed) });
             }
         }
     }
@@ -292,24 +314,51 @@ impl Model {
         None
     }
 
+    /// The entry of a key: its own, a free one, or the one that was taught longest ago.
     fn claim(&self, key: Key, label: impl FnOnce() -> Label) -> Option<&Entry> {
         if let Some(entry) = self.find(key) {
             return Some(entry);
         }
-        let entry = places(key).map(|place| &self.entries[place]).find(|entry| {
-            match entry.key.compare_exchange(0, key.0, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => true,
-                Err(found) => found == key.0,
-            }
-        })?;
-        let _ = entry.label.set(label());
+        let label = label();
+        let turn = |entry: &&Entry, from: u64| {
+            entry.key.compare_exchange(from, TURNING, Ordering::AcqRel, Ordering::Acquire).is_ok()
+        };
+        let entries = || places(key).map(|place| &self.entries[place]);
+        let free = entries().find(|entry| turn(entry, 0));
+        let oldest = || {
+            let oldest = entries().min_by_key(|entry| entry.taught())?;
+            let lessons = self.lessons.load(Ordering::Relaxed).saturating_sub(oldest.taught());
+            let held = oldest.key.load(Ordering::Acquire);
+            Some(oldest).filter(|oldest| lessons > SPARED_LESSONS && held != TURNING && turn(oldest, held))
+        };
+        let entry = free.or_else(oldest)?;
+        entry.forget();
+        *entry.label() = Some(label);
+        entry.key.store(key.0, Ordering::Release);
         Some(entry)
     }
 }
 
 impl Entry {
-    fn class(&self, index: usize) -> &Class {
-        &self.classes.get_or_init(|| (0..CLASSES).map(|_| Class::default()).collect())[index]
+    fn curve(&self) -> &Curve {
+        let class = || Class::default();
+        self.curve
+            .get_or_init(|| Box::new(Curve { taught: AtomicU64::new(0), classes: std::array::from_fn(|_| class()) }))
+    }
+
+    /// The number of the lesson that taught it last.
+    fn taught(&self) -> u64 {
+        self.curve.get().map_or(0, |curve| curve.taught.load(Ordering::Relaxed))
+    }
+
+    fn forget(&self) {
+        self.known.store(0, Ordering::Release);
+        let classes = self.curve.get().into_iter().flat_map(|curve| &curve.classes);
+        classes.for_each(|class| class.count.store(0, Ordering::Relaxed));
+    }
+
+    fn label(&self) -> MutexGuard<'_, Option<Label>> {
+        self.label.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
@@ -471,15 +520,45 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_learns_no_more_and_does_not_fail() {
+    fn a_full_table_learns_new_classes_and_forgets_those_that_nobody_uses() {
         let model = Model::new();
-        for number in 0..3 * KEYS_MAX {
-            let label = label(&format!("op{number}"), None);
-            model.learn(label.key(), || label, 3.0, sample(10.0));
+        let class = |number: usize| Label { class: (String::new(), number as u64), ..label("infer", None) };
+        let hot = label("matmul", Some(DType::F32));
+        for number in 1..=8 * KEYS_MAX {
+            let label = class(number);
+            model.learn(label.key(), || label, 3.0, sample(10.0 + number as f32));
+            // One that is taught now and then stays, with all that it was taught.
+            if number % SPARED_LESSONS as usize == 0 {
+                model.learn(hot.key(), || hot.clone(), 3.0, sample(500.0));
+            }
         }
+        let known = |label: &Label| model.estimate(label.key(), 3.0).map(|estimate| estimate.run_ns);
+        for number in 8 * KEYS_MAX - 50..=8 * KEYS_MAX {
+            let (ns, expected) = (known(&class(number)), 10.0 + number as f32);
+            assert!(ns.is_some_and(|ns| (ns / expected - 1.0).abs() < 0.01), "class {number}: {ns:?}");
+        }
+        assert!(known(&hot).is_some_and(|ns| (ns / 500.0 - 1.0).abs() < 0.01));
         let mut seen = 0;
-        model.for_each(|_, _| seen += 1);
+        model.for_each(|label, point| {
+            let expected = label.class.1 as f32 + 10.0;
+            assert!(label.op == "matmul" || (exp2(point.run) / expected - 1.0).abs() < 0.01, "{label:?}: {point:?}");
+            seen += 1;
+        });
         assert!(seen > KEYS_MAX / 2 && seen <= KEYS_MAX, "{seen}");
+    }
+
+    #[test]
+    fn keys_that_take_turns_do_not_forget_each_other() {
+        let model = Model::new();
+        let labels: Vec<Label> = (0..2 * KEYS_MAX).map(|number| label(&format!("op{number}"), None)).collect();
+        // Twice as many as there are places, and each of a few is taught often.
+        labels.iter().for_each(|label| model.learn(label.key(), || label.clone(), 3.0, sample(10.0)));
+        let few = &labels[labels.len() - 20..];
+        for _ in 0..SETTLED_AFTER {
+            few.iter().for_each(|label| model.learn(label.key(), || label.clone(), 3.0, sample(10.0)));
+        }
+        let settled = |label: &&Label| model.estimate(label.key(), 3.0).is_some_and(|estimate| estimate.settled);
+        assert_eq!(few.iter().filter(settled).count(), few.len());
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The cores of one NUMA node while they are given away.
+//! The cores of one NUMA node while the planner assigns them to workers.
 
 use std::collections::VecDeque;
 
@@ -11,13 +11,13 @@ pub(super) struct Site {
     pub node: u32,
     /// Every allowed CPU of the node's cores.
     pub cpus: CpuSet,
-    /// Cores that nobody holds yet: the allowed CPUs of each, in ascending order.
+    /// Cores that are not assigned yet: the allowed CPUs of each, in ascending order.
     pub free: VecDeque<CpuSet>,
-    /// Exclusive workers that want to be here.
+    /// How many exclusive workers ask for this node.
     pub wanted: usize,
-    /// Whether somebody asks to share CPUs here.
+    /// Whether a worker asks to share CPUs of this node.
     pub has_shared: bool,
-    /// Whether somebody does share CPUs here.
+    /// Whether a worker was assigned shared CPUs of this node.
     pub has_sharers: bool,
     /// The cores of pinned workers.
     pinned: CpuSet,
@@ -38,7 +38,7 @@ impl Site {
         Site { node, cpus, free, wanted: 0, has_shared: false, has_sharers: false, pinned: CpuSet::new() }
     }
 
-    /// Keeps the core of `cpu` out of the cores that are given away.
+    /// Takes the core of `cpu` out of the free cores, for a pinned worker.
     pub fn pin(&mut self, cpu: usize) {
         if let Some(index) = self.free.iter().position(|core| core.contains(cpu)) {
             let core = self.free.remove(index).unwrap_or_default();
@@ -46,19 +46,19 @@ impl Site {
         }
     }
 
-    /// Exclusive workers that fit when those that share keep a core.
+    /// How many exclusive workers fit when one core is left to the workers that share.
     pub fn exclusive_max(&self) -> usize {
         let shares = self.has_shared || self.wanted > self.free.len();
         self.free.len().saturating_sub(usize::from(shares))
     }
 
-    /// One CPU of the first free core, which nobody else gets.
+    /// One CPU of the first free core, which is not free any more.
     pub fn take_core(&mut self) -> Option<CpuSet> {
         let cpu = self.free.pop_front()?.first()?;
         CpuSet::from_cpus([cpu]).ok()
     }
 
-    /// The CPUs that nobody holds for himself; where pinned workers hold every core, theirs.
+    /// The CPUs of all free cores; where pinned workers have every core, the pinned workers' CPUs.
     pub fn shared_cpus(&self) -> CpuSet {
         if self.free.is_empty() {
             return self.pinned.clone();

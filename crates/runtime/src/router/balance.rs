@@ -1,8 +1,8 @@
-//! Moves ops that wait: when one device has nothing to do and another has a queue, whatever would be finished sooner on the
-//! first goes there. The relay calls this; workers know nothing of each other.
+//! Moves queued ops to idle devices: an op that is predicted to finish sooner on a device without a backlog goes there. The relay
+//! calls this; workers know nothing of each other.
 //!
-//! The queue is walked from its front. An op's time to finish where it is grows with what is before it, so the first ops stay
-//! and those behind may go, each judged by itself: nobody is moved for the good of others. What stays keeps its place.
+//! A queue is walked from its front. The predicted finish of an op in its present lane grows with the backlog before it, so the
+//! first ops stay and later ones may go. Each op is moved only if that op itself finishes sooner. Ops that stay keep their order.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -21,13 +21,13 @@ const SOONER_NS_MIN: f32 = 50_000.0;
 
 /// What one look at all lanes found.
 pub(crate) struct Found {
-    /// Some lane has more to do than a moment's work.
+    /// Some lane has a backlog of more than [`BACKLOG_NS_MIN`].
     pub(crate) uneven: bool,
-    /// Somebody had nothing to do, and yet no op of anybody's queue was better off there.
+    /// Some lane was idle, and no queued op would have finished sooner there.
     pub(crate) in_vain: bool,
 }
 
-/// Looks at every lane once, and relieves those with too much to do.
+/// Looks at every lane once, and moves ops from those with a backlog to those that are idle.
 pub(crate) fn round(router: &Router, now: Instant) -> Found {
     let idle = router.lanes.iter().filter(|candidate| is_idle(candidate));
     let idle = idle.fold(0_u64, |mask, candidate| mask | (1 << candidate.lane.number));
@@ -56,7 +56,7 @@ fn is_idle(candidate: &Candidate) -> bool {
     well && lane.backlog_ns() == 0 && lane.queued() == 0
 }
 
-/// Sends those ops of a lane's queue elsewhere that would be finished sooner there. Returns how many.
+/// Moves the ops of a lane's queue that would finish sooner on an idle lane. Returns how many.
 fn relieve(router: &Router, lane: &Lane, idle: u64, now: Instant) -> usize {
     let mut moved = 0;
     lane.look_through(|mut tickets| {
@@ -89,10 +89,10 @@ fn relieve(router: &Router, lane: &Lane, idle: u64, now: Instant) -> usize {
     moved
 }
 
-/// What is expected of an op on another device, where it would be finished sooner there and may go.
+/// The forecast for an op on an idle lane, where it may go there and would finish sooner.
 fn sooner(router: &Router, lane: &Lane, task: &Task, ahead_ns: f32, idle: u64, now: Instant) -> Option<Forecast> {
     let Wishes { pinned, prefer, goal, .. } = task.wishes;
-    // Who insists on a device, or was sent to find something out about it, stays; so does who only fetches an input here.
+    // Ops that are pinned, prefer a device, probe or explore stay; so do ops that only fetch an input here.
     let bound = pinned || prefer.is_some() || goal == Goal::Energy || task.seat.is_some();
     if bound || task.forecast.target != lane.number {
         return None;
@@ -110,7 +110,7 @@ fn sooner(router: &Router, lane: &Lane, task: &Task, ahead_ns: f32, idle: u64, n
     (there_ns * reluctance * SOONER_FACTOR + SOONER_NS_MIN < here_ns).then_some(there)
 }
 
-/// Takes an op off one lane's books and sends it to another.
+/// Takes an op's load off its lane and sends the op to another one.
 fn give(router: &Router, lane: &Lane, mut ticket: OpTicket, forecast: Forecast) {
     let Some(task) = ticket.question_mut() else { return };
     lane.unload(std::mem::take(&mut task.load_ns));

@@ -1,14 +1,13 @@
 //! The choice of a device.
 //!
 //! 1. Every lane that may take the op gets a [`Sight`]: how fit it is, and its predicted queue, transfer and run time.
-//! 2. A fitter lane goes before any that is less fit; among equals the smaller score wins. The score is the predicted
-//!    finish, or what the caller's goal makes of it.
-//!    That is weighed by what the op costs there beside the device where it costs least: an op that only flees a queue to a
-//!    device that is bad at it keeps others from that device, so it goes where that pays clearly, not where it pays at all.
-//! 3. One piece of hardware that two APIs reach counts once: the API that is faster for this op stands for it, and their
-//!    queues are one.
-//! 4. A lane about which nothing is known for this op is tried now and then, one op at a time and within a budget, and so is
-//!    the runner-up, to notice that it has become faster. A circuit that is half-open gets its probes the same way.
+//! 2. Lanes are ordered by fitness, then by score. The score is the predicted finish time, or what the caller's goal makes of it.
+//!    Where ops are queued, the score is multiplied by a penalty: the square root of the op's cost on this device over its cost
+//!    on the cheapest device. An op that leaves a queue for a device that is slow at it delays the ops which that device is
+//!    fast at.
+//! 3. Hardware that two APIs reach counts once: the API that is faster for this op is used, and the backlogs of both are added.
+//! 4. A lane without measurements for this op gets one now and then, one op at a time and within a budget. So does the lane with
+//!    the second best score, to notice that it has become faster, and a lane whose circuit is half-open, as a probe.
 
 use std::time::Instant;
 
@@ -39,20 +38,20 @@ pub(super) enum Fitness {
     Fit,
     /// It must be warmed up first, and others serve meanwhile.
     Cold,
-    /// It is ill; only where nobody else can.
+    /// It is failing, full or not open; used only where no other lane can run the op.
     Unfit,
     /// It cannot.
     Out,
 }
 
-/// One lane as the router sees it for one op.
+/// What the router predicts for one op on one lane.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sight {
     pub(super) fitness: Fitness,
     pub(super) measured: bool,
-    /// Enough of about this size was measured.
+    /// Enough ops of about this size were measured.
     pub(super) settled: bool,
-    /// Nothing of about this size was measured often enough, and it may be.
+    /// Too few ops of about this size were measured, and the budget allows another.
     pub(super) explorable: bool,
     pub(super) probe: bool,
     pub(super) queue_ns: f32,
@@ -60,7 +59,7 @@ pub(super) struct Sight {
     pub(super) run_ns: f32,
     pub(super) service_ns: f32,
     pub(super) score: f32,
-    /// The lane of the same hardware that is better.
+    /// The lane that reaches the same hardware through a faster API.
     pub(super) outdone_by: Option<u8>,
 }
 
@@ -78,13 +77,13 @@ const UNSEEN: Sight = Sight {
     outdone_by: None,
 };
 
-/// Every lane as the router sees it for one op.
+/// What the router predicts for one op on every lane.
 pub(super) struct Sights {
     pub(super) of: [Sight; LANES_MAX],
     pub(super) facts: Facts,
 }
 
-/// What was chosen, and whether it was to learn.
+/// The chosen lane, and whether it was chosen to measure it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Choice {
     pub(super) lane: u8,
@@ -100,7 +99,7 @@ pub(super) fn choose(router: &Router, op: &Op, wishes: &Wishes, now: Instant) ->
     Ok(Decision { forecast: forecast(router, &sights, choice) })
 }
 
-/// What is expected on the best of the allowed lanes that are fit and known for this op; nothing is tried out.
+/// The forecast for the best of the allowed lanes that are fit and measured for this op. No lane is explored.
 pub(super) fn soonest(router: &Router, op: &Op, wishes: &Wishes, now: Instant) -> Option<Forecast> {
     let sights = look(router, op, wishes, now);
     let seen = &sights.of[..router.lanes.len()];
@@ -134,7 +133,7 @@ fn forecast(router: &Router, sights: &Sights, choice: Choice) -> Forecast {
 pub(super) fn look(router: &Router, op: &Op, wishes: &Wishes, now: Instant) -> Sights {
     let mut sights = Sights { of: [UNSEEN; LANES_MAX], facts: Facts::of(op) };
     let bound = match sights.facts.bound_to {
-        // A transfer to a device that is not among ours is anybody's; a device object is nobody else's.
+        // Any lane may run a transfer to a device that has no lane; no lane may run an op on the object of such a device.
         Some(device) => router.lanes.mask_of(device).unwrap_or(if sights.facts.has_object { 0 } else { u64::MAX }),
         None => u64::MAX,
     };
@@ -153,12 +152,12 @@ pub(super) fn look(router: &Router, op: &Op, wishes: &Wishes, now: Instant) -> S
     sights
 }
 
-/// Whether what an op costs a device counts, beside when it is done.
+/// Whether scores have the penalty of rule 2.
 fn weighs(goal: Goal) -> bool {
     matches!(goal, Goal::Soonest | Goal::Throughput)
 }
 
-/// Whether this lane would have been done sooner than the chosen one, and was not taken for what it costs there.
+/// Whether this lane has the earlier predicted finish, and the penalty of rule 2 made the other one win.
 pub(super) fn is_costlier(sights: &Sights, lane: u8, choice: Choice, wishes: &Wishes) -> bool {
     let finish_ns = |lane: u8| {
         let Sight { queue_ns, transfer_ns, run_ns, .. } = sights.of[usize::from(lane)];
@@ -167,7 +166,7 @@ pub(super) fn is_costlier(sights: &Sights, lane: u8, choice: Choice, wishes: &Wi
     weighs(wishes.goal) && wishes.prefer.is_none() && !choice.explored && finish_ns(lane) < finish_ns(choice.lane)
 }
 
-/// Weighs every score by how much more the op costs there than where it costs least. Without a queue nobody flees.
+/// Multiplies every score by the penalty of rule 2. Where no lane has a queue there is none.
 fn weigh(seen: &mut [Sight]) {
     if seen.iter().all(|sight| sight.queue_ns <= 0.0) {
         return;
@@ -180,8 +179,7 @@ fn weigh(seen: &mut [Sight]) {
     }
 }
 
-/// How many times sooner an op must be done on a device where it costs more than on another: less than it costs more there, so
-/// that nobody waits long beside a device with nothing to do.
+/// The penalty of rule 2. The square root keeps it below the ratio of costs, so that no op waits long beside an idle device.
 pub(super) fn reluctance(cost_ns: f32, least_ns: f32) -> f32 {
     (cost_ns.max(1.0) / least_ns.max(1.0)).max(1.0).sqrt()
 }
@@ -238,11 +236,11 @@ fn score(sight: &Sight, wishes: &Wishes, now: Instant, watts: impl FnOnce() -> f
     };
     let late =
         wishes.deadline.is_some_and(|deadline| finish_ns > nanoseconds(deadline.saturating_duration_since(now)) as f32);
-    // Whoever would be late comes after everybody who would not.
+    // A lane that would miss the deadline comes after every lane that would not.
     if late { score + 1e15 } else { score }
 }
 
-/// Of lanes that are the same hardware only the one that is faster for this op is kept.
+/// Of lanes that reach the same hardware only the one that is faster for this op is kept.
 fn outdo(router: &Router, sights: &mut Sights) {
     for (number, candidate) in router.lanes.iter().enumerate() {
         let mut siblings = candidate.same_hardware.load(std::sync::atomic::Ordering::Relaxed);
@@ -310,7 +308,7 @@ fn better_of(seen: &[Sight], counts: impl Fn(usize) -> bool) -> Option<usize> {
     best
 }
 
-/// Asks a lane that would have been chosen, were it warm, to get warm.
+/// Has cold lanes with a better score than the chosen one compile the op's kernels.
 fn warm_up_colder(router: &Router, sights: &Sights, choice: Choice, op: &Op) {
     let chosen = sights.of[usize::from(choice.lane)].score;
     for (number, candidate) in router.lanes.iter().enumerate() {
@@ -321,7 +319,7 @@ fn warm_up_colder(router: &Router, sights: &Sights, choice: Choice, op: &Op) {
     }
 }
 
-/// What waits for the hardware, whichever API it came through.
+/// The backlog of the hardware: that of every lane which reaches it.
 fn backlog_ns(router: &Router, candidate: &Candidate) -> f32 {
     let mut backlog = candidate.lane.backlog_ns() as f32;
     let mut siblings = candidate.same_hardware.load(std::sync::atomic::Ordering::Relaxed);
@@ -333,7 +331,7 @@ fn backlog_ns(router: &Router, candidate: &Candidate) -> f32 {
     backlog
 }
 
-/// What a backend's guess makes of so much work. A guess that is no time at all counts as none.
+/// The run time that a backend guesses for so much work. A guess that is not a finite time counts as zero.
 fn estimate_of(guess: FirstGuess, work_log2: f32) -> Estimate {
     let guessed_ns = guess.overhead_ns + work_log2.exp2() * guess.work_unit_ns;
     let run_ns = if guessed_ns.is_finite() { guessed_ns.max(0.0) } else { 0.0 };

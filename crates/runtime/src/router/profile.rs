@@ -1,8 +1,10 @@
 //! What was learned about devices, written down as text and read again.
 //!
-//! One line per fact, fields apart by tabs. The last line counts the others, so that a file that was cut off is noticed.
+//! One line per fact, fields apart by tabs; in a name, tabs, ends of lines and backslashes are written as `\t`, `\n`, `\r` and
+//! `\\`, so that every name can be read again. The last line counts the others, so that a file that was cut off is noticed.
 //! A device's facts are only used for the same device with the same driver and the same version of this library.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 use std::str::FromStr;
 
@@ -14,8 +16,8 @@ use crate::learned::model::{CLASSES, KEYS_MAX, LOG2_MAX, Label, Point};
 const HEAD: &str = "panoply profile 2";
 /// The most lines that a profile may have.
 const LINES_MAX: usize = 1_000_000;
-/// The most bytes of a line: names are the longest part of it.
-const LINE_BYTES_MAX: usize = 2048;
+/// The most fields of a line, and one more.
+const FIELDS_MAX: usize = 12;
 /// The most devices of a profile, and the most ops of a device: what a model has room for.
 const DEVICES_MAX: usize = 1024;
 const OPS_MAX: usize = KEYS_MAX * CLASSES;
@@ -120,17 +122,34 @@ impl Identity {
         let units = info.compute_units.unwrap_or(0);
         Identity {
             api: info.id.api.name().to_owned(),
-            name: plain(&info.name),
-            driver: plain(info.driver_version.as_deref().unwrap_or("-")),
-            capability: format!("{} x{units}", plain(info.compute_capability.as_deref().unwrap_or("-"))),
+            name: info.name.clone(),
+            driver: info.driver_version.as_deref().unwrap_or("-").to_owned(),
+            capability: format!("{} x{units}", info.compute_capability.as_deref().unwrap_or("-")),
             version: env!("CARGO_PKG_VERSION").to_owned(),
         }
     }
 }
 
-/// A text without what would end a field or a line.
-fn plain(text: &str) -> String {
-    text.replace(['\t', '\n', '\r'], " ")
+/// A name as it is written: without what would end a field or a line.
+fn written(name: &str) -> Cow<'_, str> {
+    if !name.contains(['\t', '\n', '\r', '\\']) {
+        return Cow::Borrowed(name);
+    }
+    Cow::Owned(name.replace('\\', "\\\\").replace('\t', "\\t").replace('\n', "\\n").replace('\r', "\\r"))
+}
+
+/// The name that was written so. A backslash before anything else is itself.
+fn read(field: &str) -> String {
+    let mut name = String::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((before, after)) = rest.split_once('\\') {
+        name.push_str(before);
+        let meant = [('\\', '\\'), ('t', '\t'), ('n', '\n'), ('r', '\r')];
+        let meant = meant.into_iter().find(|(letter, _)| after.starts_with(*letter));
+        name.push(meant.map_or('\\', |(_, meant)| meant));
+        rest = if meant.is_some() { &after[1..] } else { after };
+    }
+    name + rest
 }
 
 impl Profile {
@@ -139,6 +158,8 @@ impl Profile {
         let mut text = format!("{HEAD}\n");
         for device in &self.devices {
             let Identity { api, name, driver, capability, version } = &device.identity;
+            let [api, name, driver, capability, version] =
+                [api, name, driver, capability, version].map(|name| written(name));
             // Writing to a String cannot fail.
             let _ = writeln!(text, "device\t{api}\t{name}\t{driver}\t{capability}\t{version}");
             for (direction, link) in [("up", device.up), ("down", device.down)] {
@@ -151,8 +172,12 @@ impl Profile {
                 let OpSpeed {
                     op, class: (label, variant), work_log2, run_log2, service_log2, output_log2, count, ..
                 } = op;
-                // Names of extensions come from outside.
-                let (op, label) = (plain(op), if label.is_empty() { "-".to_owned() } else { plain(label) });
+                // A label that is the sign for none is told apart by a backslash, which stands for itself before it.
+                let (op, label) = match label.as_str() {
+                    "" => (written(op), Cow::Borrowed("-")),
+                    "-" => (written(op), Cow::Borrowed("\\-")),
+                    label => (written(op), written(label)),
+                };
                 let _ = writeln!(
                     text,
                     "op\t{op}\t{dtype}\t{label}\t{variant:x}\t{work_log2}\t{run_log2}\t{service_log2}\t{output_log2}\t{count}"
@@ -221,10 +246,7 @@ impl FromStr for Profile {
         }
         let mut profile = Profile::default();
         for (content, line) in lines {
-            if content.len() > LINE_BYTES_MAX {
-                return Err(bad(line, "a line of at most 2048 bytes", content));
-            }
-            let fields: Vec<&str> = content.split('\t').collect();
+            let fields: Vec<&str> = content.splitn(FIELDS_MAX, '\t').collect();
             let more_devices = profile.devices.len() < DEVICES_MAX;
             match (fields.as_slice(), profile.devices.last_mut()) {
                 (["end", count], _) if count.parse() == Ok(line - 1) => return Ok(profile),
@@ -233,7 +255,7 @@ impl FromStr for Profile {
                 }
                 (["device", api, name, driver, capability, version], _) if more_devices => {
                     let [api, name, driver, capability, version] =
-                        [api, name, driver, capability, version].map(|field| (*field).to_owned());
+                        [api, name, driver, capability, version].map(|field| read(field));
                     let identity = Identity { api, name, driver, capability, version };
                     profile.devices.push(DeviceProfile { identity, up: None, down: None, ops: Vec::new() });
                 }
@@ -265,7 +287,11 @@ fn op_speed(fields: &[&str], line: usize) -> Result<OpSpeed, ProfileError> {
     let [op, dtype, label, variant, work, run, service, output, count] = fields else {
         return Err(bad(line, "nine fields", &fields.join(" ")));
     };
-    let label = if *label == "-" { "" } else { label };
+    let label = match *label {
+        "-" => String::new(),
+        "\\-" => "-".to_owned(),
+        label => read(label),
+    };
     let variant = u64::from_str_radix(variant, 16).map_err(|_| bad(line, "a hexadecimal number", variant))?;
     let dtype = match *dtype {
         "-" => None,
@@ -277,9 +303,9 @@ fn op_speed(fields: &[&str], line: usize) -> Result<OpSpeed, ProfileError> {
         ),
     };
     Ok(OpSpeed {
-        op: (*op).to_owned(),
+        op: read(op),
         dtype,
-        class: (label.to_owned(), variant),
+        class: (label, variant),
         work_log2: logarithm(work, line)?,
         run_log2: logarithm(run, line)?,
         service_log2: logarithm(service, line)?,
@@ -337,6 +363,23 @@ mod tests {
     }
 
     #[test]
+    fn every_name_can_be_read_again() {
+        let long = "long ".repeat(100_000);
+        let names =
+            ["", "-", "\\-", "\\", "\\t", "a\tb\nc\rd\\e", "\r\n", "\\\\-", "end\t1", "ü\u{85}\u{2028}", long.as_str()];
+        for name in names {
+            let mut profile = profile();
+            let Identity { api, name: device, driver, capability, version } = &mut profile.devices[0].identity;
+            [api, device, driver, capability, version].into_iter().for_each(|field| *field = name.to_owned());
+            for op in &mut profile.devices[0].ops {
+                (op.op, op.class.0) = (name.to_owned(), name.to_owned());
+            }
+            let read = profile.to_text().parse::<Profile>();
+            assert!(read.as_ref() == Ok(&profile), "{:?}", name.chars().take(20).collect::<String>());
+        }
+    }
+
+    #[test]
     fn damage_is_found_at_every_place() {
         let text = profile().to_text();
         assert_eq!("".parse::<Profile>(), Err(ProfileError::NotAProfile));
@@ -350,8 +393,8 @@ mod tests {
             let read = text.replace("14.25", absurd).parse::<Profile>();
             assert!(matches!(read, Err(ProfileError::BadLine { line: 4, .. })), "{absurd}: {read:?}");
         }
-        let long = text.replace("A device", &"A device".repeat(1000)).parse::<Profile>();
-        assert!(matches!(long, Err(ProfileError::BadLine { line: 2, .. })), "{long:?}");
+        let crowded = text.replace("A device", &"A\t".repeat(1000)).parse::<Profile>();
+        assert!(matches!(crowded, Err(ProfileError::BadLine { line: 2, .. })), "{crowded:?}");
         let odd = text.replace("bf16", "b16").parse::<Profile>();
         assert!(matches!(odd, Err(ProfileError::BadLine { expected: "an element type", .. })), "{odd:?}");
     }

@@ -2,6 +2,7 @@
 //! virtual clock; the bound is on virtual time.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -9,7 +10,7 @@ use panoply_conformance::values::Random;
 use panoply_conformance::virtual_device::{Fault, Script, VirtualBackend, VirtualControl};
 use panoply_core::clock::{Clock, VirtualClock};
 use panoply_core::op::compute::Transpose;
-use panoply_core::{Backend, OpenOptions, Operation, Tensor};
+use panoply_core::{Backend, Describe, Error, Op, OpenOptions, Operation, PartMut, PartRef, Result, Tensor};
 use panoply_cpu::CpuBackend;
 
 use crate::batcher::Batching;
@@ -138,6 +139,58 @@ fn no_device_stays_idle_while_another_has_a_queue_it_could_serve_sooner() {
         }
     }
     assert!(relieved > SEEDS, "{relieved}");
+}
+
+/// An op that panics when it is asked for its parts while it is provoked.
+#[derive(Clone, Debug)]
+struct Touchy(Arc<AtomicBool>, Arc<AtomicUsize>);
+
+impl Describe for Touchy {
+    fn name(&self) -> &'static str {
+        "touchy"
+    }
+    fn validate(&self) -> Result<()> {
+        Ok(())
+    }
+    fn for_each_part(&self, _visit: &mut dyn FnMut(PartRef<'_>)) {
+        if self.0.load(Ordering::Relaxed) {
+            self.1.fetch_add(1, Ordering::Relaxed);
+            std::panic::resume_unwind(Box::new("touchy"));
+        }
+    }
+    fn for_each_part_mut(&mut self, _visit: &mut dyn FnMut(PartMut<'_>)) {}
+}
+
+#[test]
+fn an_op_that_panics_when_it_is_asked_about_itself_stays_and_keeps_nobody_else_from_going() {
+    let mut world = Uneven::new([Duration::from_micros(100); 2]);
+    let known: Vec<OpReceiver> = (0..16).map(|number| world.send(1 << (number % 2), true)).collect();
+    world.finish(known);
+    world.controls[0].inject(Fault::Slow(Duration::from_millis(50)));
+    // More than the engine takes at once, and the touchy one behind them.
+    let mut others: Vec<OpReceiver> = (0..30).map(|_| world.send(1, false)).collect();
+    let (provoked, panics) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let touchy = Op::extension(Touchy(Arc::clone(&provoked), Arc::clone(&panics))).unwrap();
+    let wishes = Wishes { allowed: 1, ..Wishes::none(FallbackPolicy::None) };
+    let mut sent = world.router.send(touchy, wishes, world.clock.now(), false).unwrap();
+    // From here on it may go anywhere, and so may those that come next.
+    world.lanes[0].look_through(|mut tickets| {
+        for (_, ticket) in &mut tickets {
+            ticket.question_mut().unwrap().wishes.allowed = u64::MAX;
+        }
+        tickets
+    });
+    provoked.store(true, Ordering::Relaxed);
+    (0..200).for_each(|_| world.tick());
+    assert!(panics.load(Ordering::Relaxed) > 0, "it was asked");
+    assert!(world.lanes[0].report().counters.relieved > 5, "the others went");
+    provoked.store(false, Ordering::Relaxed);
+    others.push(world.send(u64::MAX, false));
+    world.finish(others);
+    (0..10_000).take_while(|_| !sent.receiver.is_done()).for_each(|_| world.tick());
+    let answer = sent.receiver.poll(&Context::from_waker(Waker::noop()));
+    // The devices compute with the CPU's engine, which does not know it.
+    assert!(matches!(answer, Poll::Ready(Some(Err(Error::Unsupported { .. })))), "{answer:?}");
 }
 
 #[test]

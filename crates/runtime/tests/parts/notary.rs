@@ -1,10 +1,10 @@
 //! A backend of a foreign crate: its devices keep sessions, and stamp messages with them. A test sees and steers it.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use panoply_core::op::CostClass;
+use panoply_core::op::{BatchKey, CostClass};
 use panoply_core::sink::Sink;
 use panoply_core::{
     Absence, Api, Backend, Bytes, Describe, DeviceId, DeviceInfo, DeviceKind, Engine, Error, Finished, Health, Item,
@@ -14,7 +14,7 @@ use panoply_core::{
 pub const NOTARY: Api = Api::new("notary");
 
 /// What a test sees of all devices, and tells them.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Office {
     pub runs: AtomicU64,
     pub sessions: AtomicU64,
@@ -25,7 +25,32 @@ pub struct Office {
     pub fail_next: AtomicBool,
     /// Sessions cannot be made.
     pub refuse_sessions: AtomicBool,
+    /// What making a session does to the engine, so many times.
+    pub sessions_break: Mutex<Option<(Break, u32)>>,
+    /// Sessions that were made.
+    pub made: AtomicU64,
+    /// How long making a session takes.
+    pub session_ms: AtomicU64,
+    /// Devices are not found.
+    pub absent: AtomicBool,
+    /// Devices cannot be opened.
+    pub refuse_open: AtomicBool,
+    /// How often ops were asked to describe themselves by threads that they do not like.
+    pub provoked: AtomicU32,
     pub ran_on: Mutex<Vec<DeviceId>>,
+}
+
+/// What a recipe can do to its engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Break {
+    /// The engine panics.
+    Panic,
+    /// The device is lost.
+    Lose,
+    /// The call does not return for so many milliseconds.
+    Block(u64),
+    /// The engine never answers.
+    Forget,
 }
 
 pub struct Notary {
@@ -48,12 +73,17 @@ pub struct Stamp {
     pub repeatable: bool,
 }
 
-/// Sends numbers into a sink, then ends with how many there were.
+/// Sends numbers into a sink, then ends with how many there were. With a key it sends sessions in place of numbers.
 #[derive(Clone, Debug)]
 pub struct Count {
     pub up_to: u8,
     pub sink: Sink,
+    pub key: Option<Bytes>,
 }
+
+/// Gives the session that it names back.
+#[derive(Clone, Debug)]
+pub struct Echo(pub Object);
 
 impl Describe for OpenSession {
     fn name(&self) -> &'static str {
@@ -100,13 +130,38 @@ impl Describe for Count {
     fn validate(&self) -> Result<()> {
         Ok(())
     }
-    fn for_each_part(&self, _visit: &mut dyn FnMut(PartRef<'_>)) {}
-    fn for_each_part_mut(&mut self, _visit: &mut dyn FnMut(PartMut<'_>)) {}
-    fn is_repeatable(&self) -> bool {
-        false
+    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
+        visit((&self.sink).into());
+        self.key.iter().for_each(|key| visit(key.into()));
     }
-    fn is_session(&self) -> bool {
-        true
+    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
+        visit((&mut self.sink).into());
+        self.key.iter_mut().for_each(|key| visit(key.into()));
+    }
+}
+
+impl Describe for Echo {
+    fn name(&self) -> &'static str {
+        "echo"
+    }
+    fn validate(&self) -> Result<()> {
+        Ok(())
+    }
+    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
+        visit((&self.0).into());
+    }
+    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
+        visit((&mut self.0).into());
+    }
+}
+
+impl Operation for Echo {
+    type Output = Object;
+    fn into_op(self) -> Result<Op> {
+        Op::extension(self)
+    }
+    fn output(value: Value) -> Result<Object> {
+        value.into_object()
     }
 }
 
@@ -145,6 +200,8 @@ fn knows(op: &Op) -> bool {
     op.downcast_ref::<OpenSession>().is_some()
         || op.downcast_ref::<Stamp>().is_some()
         || op.downcast_ref::<Count>().is_some()
+        || op.downcast_ref::<Echo>().is_some()
+        || op.downcast_ref::<Moody>().is_some()
 }
 
 impl Backend for Notary {
@@ -153,6 +210,9 @@ impl Backend for Notary {
     }
 
     fn discover(&self) -> Result<Vec<DeviceInfo>, Absence> {
+        if self.office.absent.load(Ordering::Relaxed) {
+            return Ok(Vec::new());
+        }
         let device = |index| {
             let id = DeviceId { api: NOTARY, index };
             let mut info = DeviceInfo::new(id, format!("notary {index}"), DeviceKind::CryptoAccelerator);
@@ -167,6 +227,9 @@ impl Backend for Notary {
     }
 
     fn open(&self, device: &DeviceInfo, _options: &OpenOptions) -> Result<Box<dyn Engine>> {
+        if self.office.refuse_open.load(Ordering::Relaxed) {
+            return Err(Error::DeviceUnavailable { device: device.id, reason: "the test says so".to_owned() });
+        }
         self.office.opened.fetch_add(1, Ordering::Relaxed);
         Ok(Box::new(Desk {
             info: device.clone(),
@@ -174,8 +237,75 @@ impl Backend for Notary {
             sessions: ObjectTable::new(device.id),
             counting: Vec::new(),
             finished: Vec::new(),
+            forgotten: 0,
             lost: false,
         }))
+    }
+}
+
+/// What an op says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Says {
+    Name,
+    Parts,
+    Key,
+    Copy,
+}
+
+/// An op that panics, or does not return for a while, when a thread whose name begins so asks it for one thing.
+#[derive(Debug)]
+pub struct Moody {
+    pub thread: &'static str,
+    pub dislikes: Says,
+    pub block_ms: u64,
+    pub office: Arc<Office>,
+}
+
+impl Moody {
+    fn asked(&self, for_what: Says) {
+        let here = std::thread::current();
+        if for_what == self.dislikes && here.name().is_some_and(|name| name.starts_with(self.thread)) {
+            self.office.provoked.fetch_add(1, Ordering::Relaxed);
+            if self.block_ms == 0 {
+                std::panic::resume_unwind(Box::new("a moody op"));
+            }
+            std::thread::sleep(Duration::from_millis(self.block_ms));
+        }
+    }
+}
+
+impl Clone for Moody {
+    fn clone(&self) -> Moody {
+        self.asked(Says::Copy);
+        Moody { office: Arc::clone(&self.office), ..*self }
+    }
+}
+
+impl Describe for Moody {
+    fn name(&self) -> &'static str {
+        self.asked(Says::Name);
+        "moody"
+    }
+    fn validate(&self) -> Result<()> {
+        Ok(())
+    }
+    fn for_each_part(&self, _visit: &mut dyn FnMut(PartRef<'_>)) {
+        self.asked(Says::Parts);
+    }
+    fn for_each_part_mut(&mut self, _visit: &mut dyn FnMut(PartMut<'_>)) {}
+    fn batch_key(&self) -> Option<BatchKey> {
+        self.asked(Says::Key);
+        None
+    }
+}
+
+impl Operation for Moody {
+    type Output = Bytes;
+    fn into_op(self) -> Result<Op> {
+        Op::extension(self)
+    }
+    fn output(value: Value) -> Result<Bytes> {
+        value.into_bytes()
     }
 }
 
@@ -197,6 +327,8 @@ struct Desk {
     sessions: ObjectTable<Session>,
     counting: Vec<(Item, u8)>,
     finished: Vec<Finished>,
+    /// Items that are never answered.
+    forgotten: usize,
     lost: bool,
 }
 
@@ -212,15 +344,14 @@ impl Desk {
             return Err(Error::DeviceFault { device: self.info.id, reason: "the test says so".to_owned() });
         }
         let Op::Extension(extension) = op else { return Err(Support::unknown(op).refusal(op)) };
+        if extension.downcast_ref::<Moody>().is_some() {
+            return Ok(Value::Bytes(Bytes::from_vec(vec![1])));
+        }
+        if let Some(Echo(session)) = extension.downcast_ref::<Echo>() {
+            return self.sessions.get_mut(session).map(|_| Value::Object(session.clone()));
+        }
         if let Some(open) = extension.downcast_ref::<OpenSession>() {
-            if self.office.refuse_sessions.load(Ordering::Relaxed) {
-                return Err(Error::DeviceFault { device: self.info.id, reason: "no more sessions".to_owned() });
-            }
-            self.office.sessions.fetch_add(1, Ordering::Relaxed);
-            let key = zeroize::Zeroizing::new(open.key.as_slice()?.to_vec());
-            let session = Session { key, office: Arc::clone(&self.office) };
-            let recipe = open.with_recipe.then_some(op);
-            return self.sessions.insert("session", session, recipe).map(Value::Object);
+            return self.open_session(open, op).map(Value::Object);
         }
         let Some(stamp) = extension.downcast_ref::<Stamp>() else { return Err(Support::unknown(op).refusal(op)) };
         let key = &self.sessions.get_mut(&stamp.session)?.key;
@@ -228,14 +359,54 @@ impl Desk {
         Ok(Value::Bytes(Bytes::from_vec(stamped.collect())))
     }
 
-    /// Sends as many numbers as the sinks take.
+    fn open_session(&mut self, open: &OpenSession, op: &Op) -> Result<Object> {
+        let device = self.info.id;
+        std::thread::sleep(Duration::from_millis(self.office.session_ms.load(Ordering::Relaxed)));
+        if self.office.refuse_sessions.load(Ordering::Relaxed) {
+            return Err(Error::DeviceFault { device, reason: "no more sessions".to_owned() });
+        }
+        match self.next_break() {
+            Some(Break::Panic) => std::panic::resume_unwind(Box::new("a session breaks the engine")),
+            Some(Break::Lose) => {
+                self.lost = true;
+                return Err(Error::DeviceLost { device, reason: "a session loses the device".to_owned() });
+            }
+            Some(Break::Block(ms)) => std::thread::sleep(Duration::from_millis(ms)),
+            Some(Break::Forget) => self.forgotten += 1,
+            None => {}
+        }
+        self.office.sessions.fetch_add(1, Ordering::Relaxed);
+        self.office.made.fetch_add(1, Ordering::Relaxed);
+        let key = zeroize::Zeroizing::new(open.key.as_slice()?.to_vec());
+        let session = Session { key, office: Arc::clone(&self.office) };
+        self.sessions.insert("session", session, open.with_recipe.then_some(op))
+    }
+
+    fn next_break(&self) -> Option<Break> {
+        let mut breaks = self.office.sessions_break.lock().unwrap();
+        let (kind, left) = breaks.take()?;
+        *breaks = (left > 1).then_some((kind, left - 1));
+        Some(kind)
+    }
+
+    /// Sends as many numbers, or sessions, as the sinks take.
     fn count_on(&mut self) {
         let mut going_on = Vec::new();
-        for (item, mut next) in self.counting.drain(..) {
+        for (item, mut next) in std::mem::take(&mut self.counting) {
             let Op::Extension(extension) = &item.op else { continue };
-            let Some(Count { up_to, sink }) = extension.downcast_ref::<Count>() else { continue };
-            while next < *up_to && !sink.is_closed() && sink.try_send(Value::Bytes(Bytes::from_vec(vec![next]))).is_ok()
-            {
+            let Some(Count { up_to, sink, key }) = extension.downcast_ref::<Count>() else { continue };
+            while next < *up_to && !sink.is_closed() {
+                let value = match key {
+                    None => Value::Bytes(Bytes::from_vec(vec![next])),
+                    Some(key) => {
+                        let open = OpenSession { key: key.clone(), with_recipe: true };
+                        let op = open.clone().into_op().unwrap();
+                        Value::Object(self.open_session(&open, &op).unwrap())
+                    }
+                };
+                if sink.try_send(value).is_err() {
+                    break;
+                }
                 next += 1;
             }
             if next == *up_to || sink.is_closed() {
@@ -259,8 +430,10 @@ impl Engine for Desk {
             match &item.op {
                 Op::Extension(op) if op.downcast_ref::<Count>().is_some() => self.counting.push((item, 0)),
                 op => {
-                    let result = self.run(op);
-                    self.finished.push(Finished::alone(item, result));
+                    let (result, before) = (self.run(op), self.forgotten);
+                    if before == self.forgotten && before == 0 {
+                        self.finished.push(Finished::alone(item, result));
+                    }
                 }
             }
         }
@@ -273,7 +446,7 @@ impl Engine for Desk {
             std::thread::sleep(wait_max.min(Duration::from_millis(1)));
         }
         finished.append(&mut self.finished);
-        self.counting.len()
+        self.counting.len() + self.forgotten
     }
 
     fn memory(&mut self) -> MemoryStats {

@@ -1,0 +1,172 @@
+//! Callers' wakers and destructors that do not return, on the worker's own thread: the worker counts as stuck, as it does inside
+//! its engine, and every other op is served.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use panoply_core::op::compute::Transpose;
+use panoply_core::{Error, Tensor};
+use panoply_cpu::CpuBackend;
+use panoply_runtime::{FallbackPolicy, HealthRules, Pending, Runtime, WorkerLimits, WorkerState};
+
+use crate::{Call, Control, OP_TIME_MAX, STUCK_MAX, StuckBackend, op, serve};
+
+/// Foreign code that does not return until it is let go.
+#[derive(Default)]
+struct Gate {
+    entered: AtomicU64,
+    open: AtomicBool,
+}
+
+impl Gate {
+    fn pass(&self) {
+        self.entered.fetch_add(1, Ordering::SeqCst);
+        let start = Instant::now();
+        while !self.open.load(Ordering::SeqCst) && start.elapsed() < STUCK_MAX {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// Memory whose destructor does not return.
+struct Owner([f32; 6], Arc<Gate>);
+
+impl AsRef<[f32]> for Owner {
+    fn as_ref(&self) -> &[f32] {
+        &self.0
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.1.pass();
+    }
+}
+
+/// A waker that does not return.
+struct Wakes(Arc<Gate>);
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.pass();
+    }
+}
+
+fn runtime(reopen_attempts_max: u32) -> (Runtime, Arc<Control>) {
+    let control = Arc::new(Control::default());
+    let limits = WorkerLimits {
+        op_time_max: OP_TIME_MAX,
+        batch_max: 1,
+        in_flight_max: 1,
+        reopen_wait_min: Duration::from_millis(1),
+        reopen_wait_max: Duration::from_millis(2),
+        reopen_attempts_max,
+        stuck_threads_max: 4,
+        ..WorkerLimits::default()
+    };
+    let rules = HealthRules { look_every: Duration::from_secs(60), error_percent_max: 100.0, ..HealthRules::default() };
+    let backend = Arc::new(StuckBackend(CpuBackend::new(), Arc::clone(&control)));
+    let builder = Runtime::builder().backend(backend).limits(limits).health(rules).fallback(FallbackPolicy::None);
+    (builder.build().unwrap(), control)
+}
+
+/// The worker is inside the engine with one op, so that those that come next wait in the queue.
+fn occupy(runtime: &Runtime, control: &Control) -> Pending<Tensor> {
+    control.get_stuck(Call::Submit, false);
+    let pending = runtime.run(op());
+    until("the worker is inside the engine", || control.stuck.load(Ordering::SeqCst) > 0);
+    pending
+}
+
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < Duration::from_secs(10), "never: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// An op that is awaited by somebody whose waker does not return.
+fn awaited(runtime: &Runtime, gate: &Arc<Gate>) -> std::pin::Pin<Box<Pending<Tensor>>> {
+    let mut pending = Box::pin(runtime.run(op()));
+    let waker = Waker::from(Arc::new(Wakes(Arc::clone(gate))));
+    assert!(pending.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    pending
+}
+
+#[test]
+fn a_destructor_of_a_cancelled_op_that_does_not_return_is_noticed() {
+    let (runtime, control) = runtime(10);
+    let (gate, first) = (Arc::new(Gate::default()), occupy(&runtime, &control));
+    let input = Tensor::from_owner::<f32, _>(Owner([0.0; 6], Arc::clone(&gate)), [2, 3]).unwrap();
+    drop(runtime.run(Transpose::new(&input)));
+    drop(input);
+    let behind = runtime.run(op());
+    control.let_go(1);
+    until("the worker drops the cancelled op", || gate.entered.load(Ordering::SeqCst) > 0);
+    until("the op behind it is answered", || behind.is_done());
+    assert!(behind.wait().is_ok());
+    let _ = first.wait();
+    assert!(runtime.workers()[0].counters.replaced >= 1);
+    gate.open.store(true, Ordering::SeqCst);
+    serve(&runtime);
+    assert!(runtime.shutdown(Duration::from_secs(5)).drained);
+}
+
+#[test]
+fn a_waker_of_an_op_that_was_lost_with_its_engine_is_noticed() {
+    let (runtime, control) = runtime(10);
+    let (gate, first) = (Arc::new(Gate::default()), occupy(&runtime, &control));
+    let lost = awaited(&runtime, &gate);
+    let behind = runtime.run(op());
+    // The next submission panics: the engine is lost with the op, which is answered outside of any engine call.
+    control.lose_next.store(true, Ordering::SeqCst);
+    control.let_go(1);
+    until("the worker wakes the caller", || gate.entered.load(Ordering::SeqCst) > 0);
+    until("the op behind it is answered", || behind.is_done());
+    assert!(lost.is_done() && behind.wait().is_ok());
+    let _ = first.wait();
+    assert!(runtime.workers()[0].counters.replaced >= 1);
+    gate.open.store(true, Ordering::SeqCst);
+    serve(&runtime);
+}
+
+#[test]
+fn a_waker_that_does_not_return_while_a_device_is_given_up_keeps_no_other_op_from_its_outcome() {
+    let (runtime, control) = runtime(0);
+    let (gate, first) = (Arc::new(Gate::default()), occupy(&runtime, &control));
+    let lost = runtime.run(op());
+    let blocks = awaited(&runtime, &gate);
+    let behind: Vec<_> = (0..5).map(|_| runtime.run(op())).collect();
+    control.lose_next.store(true, Ordering::SeqCst);
+    control.let_go(1);
+    until("every op is answered", || blocks.is_done() && behind.iter().all(|op| op.is_done()));
+    for answer in behind.into_iter().map(Pending::wait) {
+        assert!(matches!(answer, Err(Error::DeviceUnavailable { .. })), "{answer:?}");
+    }
+    assert!(gate.entered.load(Ordering::SeqCst) > 0);
+    drop((first, lost));
+    assert_eq!(runtime.workers()[0].state, WorkerState::Failed);
+    gate.open.store(true, Ordering::SeqCst);
+}
+
+#[test]
+fn a_waker_that_does_not_return_keeps_no_supervisor() {
+    let (runtime, control) = runtime(10);
+    let gate = Arc::new(Gate::default());
+    // The op's own call into the engine is stuck; the supervisor answers it, and its waker does not return either.
+    control.get_stuck(Call::Submit, false);
+    let stuck = awaited(&runtime, &gate);
+    until("the supervisor answers it", || gate.entered.load(Ordering::SeqCst) > 0);
+    assert!(stuck.is_done());
+    serve(&runtime);
+    // Another worker that is stuck is noticed as well.
+    control.get_stuck(Call::Submit, false);
+    let answer = runtime.run(op()).wait();
+    assert!(matches!(answer, Err(Error::Timeout { .. })), "{answer:?}");
+    assert!(runtime.workers()[0].counters.replaced >= 2);
+    gate.open.store(true, Ordering::SeqCst);
+    control.let_go(2);
+}

@@ -5,13 +5,17 @@
 //!    op is answered with its error.
 //! 2. One thread, the relay, takes tickets out, asks the router again where needed, and puts them into a lane's urgent queue.
 //!    While a lane is full the relay holds the ticket and tries again; it holds no more than the inlet does.
-//! 3. A ticket in the inlet or in the relay's hands is counted, so that a shutdown can wait for it.
+//! 3. A ticket in the inlet or held by the relay is counted, so that a shutdown can wait for it.
 //! 4. While some lane has a backlog, the relay also moves queued ops to idle lanes at intervals (see `balance`). Between two
 //!    healthy lanes only the relay moves ops.
+//! 5. The relay calls foreign code: wakers, destructors, ops of somebody else's type, backends. A relay that does not return from
+//!    it within the time limit of an op is replaced. It has one ticket in its hands then; the others are in the inlet, in `Held`,
+//!    or among those of a lane that it looks at, where the next relay finds them. When it comes back it sends that one ticket
+//!    on, and ends.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -23,7 +27,9 @@ use crate::lane::inlet::RELAY_DEPTH_MAX;
 use crate::lane::{Inlet, OpTicket, Task};
 use crate::options::FallbackPolicy;
 use crate::router::{Router, balance};
-use crate::threads::Owner;
+use crate::tenure::Tenure;
+use crate::threads::{self, Owner};
+use crate::time::nanoseconds;
 
 /// How soon the relay looks again for room in a full lane.
 const ROOM_LOOK_EVERY: Duration = Duration::from_micros(200);
@@ -53,59 +59,184 @@ pub(crate) struct Relay {
     inlet: Arc<Inlet>,
     router: Arc<Router>,
     clock: Arc<dyn Clock>,
-    held: VecDeque<OpTicket>,
+    held: Arc<Held>,
+    tenure: Arc<Tenure>,
+    /// What the tenure counts time from.
+    epoch: Instant,
     next_balance: Instant,
     /// Looks in a row that moved no op.
     in_vain: u32,
 }
 
+/// Tickets whose lanes are full. A relay's successor finds them here; the last one who has it answers what is left.
+struct Held {
+    inlet: Arc<Inlet>,
+    /// Locked by the relay alone, and by its successor.
+    tickets: Mutex<VecDeque<OpTicket>>,
+}
+
+impl Held {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<OpTicket>> {
+        self.tickets.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn pop(&self) -> Option<OpTicket> {
+        self.lock().pop_front()
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        while let Some(ticket) = self.pop() {
+            end(&self.inlet, ticket, Error::ShuttingDown);
+        }
+    }
+}
+
+/// The relay's thread, as whoever started it holds it.
+pub(crate) struct RelayThread {
+    inlet: Arc<Inlet>,
+    router: Arc<Router>,
+    clock: Arc<dyn Clock>,
+    held: Arc<Held>,
+    owner: Owner,
+    /// How long one call of foreign code may last.
+    call_time_max: Duration,
+    epoch: Instant,
+    /// The thread that acts, and its tenure.
+    current: Mutex<Option<(JoinHandle<()>, Arc<Tenure>)>>,
+}
+
+impl RelayThread {
+    /// Replaces a relay that is stuck in foreign code.
+    pub(crate) fn look(&self, now: Instant) {
+        let mut current = self.current();
+        let inside_max = nanoseconds(self.call_time_max);
+        let stuck = |(_, tenure): &(JoinHandle<()>, Arc<Tenure>)| {
+            let entered = tenure.entered();
+            let since_ns =
+                |entered: u64| nanoseconds(now.saturating_duration_since(self.epoch)).saturating_sub(entered);
+            entered.is_some_and(|entered| since_ns(entered) > inside_max && tenure.replace(entered))
+        };
+        if current.as_ref().is_some_and(stuck) {
+            // Without a thread there is no relay until the next look.
+            *current = self.spawn().ok();
+        } else if current.is_none() && !self.inlet.queue.is_finished() {
+            *current = self.spawn().ok();
+        }
+    }
+
+    /// Waits for the relay to end after the inlet was closed. One that does not is left behind.
+    pub(crate) fn join_within(&self, time_max: Duration) {
+        let current = self.current().take();
+        if let Some((thread, _)) = current {
+            threads::join_within(thread, time_max);
+        }
+        while let Some(ticket) = self.held.pop() {
+            end(&self.inlet, ticket, Error::ShuttingDown);
+        }
+    }
+
+    fn spawn(&self) -> std::io::Result<(JoinHandle<()>, Arc<Tenure>)> {
+        let tenure = Arc::new(Tenure::new());
+        let relay = Relay {
+            inlet: Arc::clone(&self.inlet),
+            router: Arc::clone(&self.router),
+            clock: Arc::clone(&self.clock),
+            held: Arc::clone(&self.held),
+            tenure: Arc::clone(&tenure),
+            epoch: self.epoch,
+            next_balance: self.clock.now(),
+            in_vain: 0,
+        };
+        Ok((self.owner.spawn("panoply-relay".to_owned(), move || relay.run())?, tenure))
+    }
+
+    fn current(&self) -> MutexGuard<'_, Option<(JoinHandle<()>, Arc<Tenure>)>> {
+        self.current.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
 impl Relay {
     pub(crate) fn new(inlet: Arc<Inlet>, router: Arc<Router>, clock: Arc<dyn Clock>) -> Relay {
-        let next_balance = clock.now();
-        Relay { inlet, router, clock, held: VecDeque::new(), next_balance, in_vain: 0 }
+        let now = clock.now();
+        let held = Arc::new(Held { inlet: Arc::clone(&inlet), tickets: Mutex::default() });
+        let tenure = Arc::new(Tenure::new());
+        Relay { inlet, router, clock, held, tenure, epoch: now, next_balance: now, in_vain: 0 }
     }
 
     /// Runs the relay on a thread of its own until the inlet is closed.
-    pub(crate) fn start(mut self, owner: Owner) -> std::io::Result<JoinHandle<()>> {
+    pub(crate) fn start(self, owner: Owner, call_time_max: Duration) -> std::io::Result<Arc<RelayThread>> {
+        let Relay { inlet, router, clock, held, epoch, .. } = self;
+        let thread = RelayThread { inlet, router, clock, held, owner, call_time_max, epoch, current: Mutex::new(None) };
+        let current = thread.spawn()?;
+        *thread.current() = Some(current);
+        Ok(Arc::new(thread))
+    }
+
+    fn run(mut self) {
         let inlet = Arc::clone(&self.inlet);
-        owner.spawn("panoply-relay".to_owned(), move || {
-            loop {
-                // Foreign code is called with care everywhere below. Should anything panic all the same, the relay goes on.
-                match contain(|| self.step()).unwrap_or(RelayStep::Worked) {
-                    RelayStep::Worked => {}
-                    RelayStep::Idle => inlet.sleeper.sleep(None, || inlet.has_news()),
-                    RelayStep::Until(time) => inlet.sleeper.rest(Some(time), || inlet.is_asked()),
-                    RelayStep::Held => {
-                        inlet.sleeper.sleep(Some(Instant::now() + ROOM_LOOK_EVERY), || inlet.queue.has_news());
-                    }
-                    RelayStep::Exit => return,
+        // A relay before this one may have been looking at a queue when it got stuck.
+        self.router.lanes.iter().for_each(|candidate| candidate.lane.end_look());
+        loop {
+            // Foreign code is called with care everywhere below. Should anything panic all the same, the relay goes on.
+            match contain(|| self.step()).unwrap_or(RelayStep::Worked) {
+                RelayStep::Worked => {}
+                RelayStep::Idle => inlet.sleeper.sleep(None, || inlet.has_news()),
+                RelayStep::Until(time) => inlet.sleeper.rest(Some(time), || inlet.is_asked()),
+                RelayStep::Held => {
+                    inlet.sleeper.sleep(Some(Instant::now() + ROOM_LOOK_EVERY), || inlet.queue.has_news());
                 }
+                RelayStep::Exit => return,
             }
-        })
+        }
     }
 
     /// One round: tickets that were held, tickets that have arrived, then idle lanes.
     pub(crate) fn step(&mut self) -> RelayStep {
-        let mut arrived = std::mem::take(&mut self.held);
-        let before = arrived.len();
+        let before = self.held.lock().len();
+        for _ in 0..before {
+            let Some(ticket) = self.held.pop() else { break };
+            if !self.visit(ticket, true) {
+                return RelayStep::Exit;
+            }
+        }
         let room = RELAY_DEPTH_MAX.saturating_sub(before).min(64);
-        let popped = self.inlet.queue.pop_many(room, |ticket| arrived.push_back(ticket));
-        for (position, ticket) in arrived.into_iter().enumerate() {
-            if let Some(ticket) = self.send_on(ticket, position < before) {
-                self.held.push_back(ticket);
+        let mut popped = 0;
+        while popped < room
+            && let Some(ticket) = self.inlet.queue.pop()
+        {
+            popped += 1;
+            if !self.visit(ticket, false) {
+                return RelayStep::Exit;
             }
         }
         if popped > 0 {
             RelayStep::Worked
-        } else if !self.held.is_empty() {
+        } else if !self.held.lock().is_empty() {
             RelayStep::Held
         } else if self.inlet.queue.is_finished() {
             RelayStep::Exit
         } else if self.balance() {
             RelayStep::Until(self.next_balance)
+        } else if self.tenure.is_over() {
+            RelayStep::Exit
         } else {
             RelayStep::Idle
         }
+    }
+
+    /// Sends one ticket on, or holds it where its lane is full. False where the relay was replaced meanwhile.
+    fn visit(&mut self, ticket: OpTicket, decided: bool) -> bool {
+        self.enter();
+        if let Ok(Some(ticket)) = contain(|| self.send_on(ticket, decided)) {
+            self.held.lock().push_back(ticket);
+        }
+        self.tenure.leave()
+    }
+
+    fn enter(&self) {
+        self.tenure.enter(nanoseconds(self.clock.now().saturating_duration_since(self.epoch)));
     }
 
     /// Moves queued ops to idle lanes, where it is time to look; false where no lane has a backlog. A worker that has just become
@@ -119,7 +250,11 @@ impl Relay {
         if asked || now >= self.next_balance {
             // Cleared before the look, so that a backlog which grows during the look sets it again.
             self.inlet.uneven.swap(false, Ordering::SeqCst);
+            self.enter();
             let found = balance::round(&self.router, now);
+            if !self.tenure.leave() {
+                return false;
+            }
             self.in_vain = if found.in_vain { (self.in_vain + 1).min(DOUBLINGS_MAX) } else { 0 };
             self.next_balance = now + BALANCE_EVERY * (1 << self.in_vain);
             if !found.uneven {
@@ -209,25 +344,23 @@ impl Relay {
         }
     }
 
-    fn end(&self, mut ticket: OpTicket, error: Error) -> Option<OpTicket> {
-        let question = ticket.take_question();
-        // Before the answer: whoever gets it may shut the runtime down, which waits for the count.
-        self.inlet.count.fetch_sub(1, Ordering::AcqRel);
-        ticket.answer(Err(error));
-        discard(question);
+    fn end(&self, ticket: OpTicket, error: Error) -> Option<OpTicket> {
+        end(&self.inlet, ticket, error);
         None
     }
+}
+
+/// Ends an op that was on its way.
+fn end(inlet: &Inlet, mut ticket: OpTicket, error: Error) {
+    let question = ticket.take_question();
+    // Before the answer: whoever gets it may shut the runtime down, which waits for the count.
+    inlet.count.fetch_sub(1, Ordering::AcqRel);
+    ticket.answer(Err(error));
+    // After it: a destructor that does not return keeps nobody waiting.
+    discard(question);
 }
 
 /// Whether a policy lets an op run on another device.
 fn may_leave(policy: FallbackPolicy) -> bool {
     matches!(policy, FallbackPolicy::Alternate | FallbackPolicy::Cpu)
-}
-
-impl Drop for Relay {
-    fn drop(&mut self) {
-        for ticket in std::mem::take(&mut self.held) {
-            self.end(ticket, Error::ShuttingDown);
-        }
-    }
 }

@@ -151,9 +151,9 @@ mod loom_tests {
             let back = tenure.leave();
             if back {
                 acting.fetch_add(1, Ordering::Relaxed);
-                // A second call, in which it may be replaced as well.
+                // A visit of two calls, in each of which it may be replaced as well.
                 tenure.enter(1);
-                if !tenure.leave() {
+                if !(tenure.renew(2) && tenure.leave()) {
                     acting.fetch_sub(1, Ordering::Relaxed);
                 }
             }

@@ -2,7 +2,8 @@
 //! deadline by itself. One thread, started by the first use, asleep until the next deadline.
 //!
 //! An alarm lives no longer than whoever set it: it is taken back when the op is done or its future is dropped. Wakers are
-//! foreign: they are cloned, called and dropped without the lock, and a panic of theirs ends there.
+//! foreign: they are cloned, called and dropped without the lock, one at a time, and a panic of theirs ends there. A thread whose
+//! waker does not return is replaced, and ends when the waker does.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -40,6 +41,10 @@ struct State {
     alarms: BTreeMap<Alarm, Waker>,
     next: u64,
     thread: Option<JoinHandle<()>>,
+    /// How many threads there were before this one.
+    replaced: u64,
+    /// Since when the thread is inside a waker, if it is.
+    calling: Option<Instant>,
     stopped: bool,
 }
 
@@ -53,8 +58,7 @@ impl Timers {
         let copy = waker.clone();
         let mut state = self.shared.lock();
         if state.thread.is_none() && !state.stopped {
-            let shared = Arc::clone(&self.shared);
-            state.thread = self.owner.spawn("panoply-timers".to_owned(), move || shared.run()).ok();
+            state.thread = self.spawn(state.replaced);
         }
         if state.stopped || state.thread.is_none() {
             drop(state);
@@ -71,6 +75,21 @@ impl Timers {
             self.shared.changed.notify_one();
         }
         Some(alarm)
+    }
+
+    /// Replaces the thread if it has been inside one waker for longer than this.
+    pub(crate) fn look(&self, now: Instant, call_time_max: Duration) {
+        let mut state = self.shared.lock();
+        if state.calling.is_some_and(|since| now.saturating_duration_since(since) > call_time_max) && !state.stopped {
+            state.replaced += 1;
+            state.calling = None;
+            state.thread = self.spawn(state.replaced);
+        }
+    }
+
+    fn spawn(&self, number: u64) -> Option<JoinHandle<()>> {
+        let shared = Arc::clone(&self.shared);
+        self.owner.spawn("panoply-timers".to_owned(), move || shared.run(number)).ok()
     }
 
     /// Takes an alarm back.
@@ -105,18 +124,20 @@ impl Shared {
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    fn run(&self) {
+    /// The thread with this number, which ends when another has taken its place.
+    fn run(&self, number: u64) {
         let mut state = self.lock();
-        while !state.stopped {
+        while !state.stopped && state.replaced == number {
             let now = Instant::now();
-            let mut due = Vec::new();
-            while let Some(first) = state.alarms.first_entry().filter(|first| first.key().at <= now) {
-                due.push(first.remove());
-            }
-            if !due.is_empty() {
+            if let Some(first) = state.alarms.first_entry().filter(|first| first.key().at <= now) {
+                let waker = first.remove();
+                state.calling = Some(now);
                 drop(state);
-                due.into_iter().for_each(|waker| _ = contain(|| waker.wake()));
+                let _ = contain(|| waker.wake());
                 state = self.lock();
+                if state.replaced == number {
+                    state.calling = None;
+                }
                 continue;
             }
             let wait = state.alarms.first_key_value().map(|(first, _)| first.at.saturating_duration_since(now));
@@ -143,6 +164,32 @@ mod tests {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, Ordering::SeqCst);
         }
+    }
+
+    #[test]
+    fn a_waker_that_does_not_return_keeps_nobody_elses_alarm() {
+        struct Once(Mutex<Option<std::sync::mpsc::Receiver<()>>>);
+        impl Wake for Once {
+            fn wake(self: Arc<Self>) {
+                let receiver = self.0.lock().unwrap().take().unwrap();
+                let _ = receiver.recv_timeout(Duration::from_secs(20));
+            }
+        }
+        let (go_on, receiver) = std::sync::mpsc::channel();
+        let (timers, counts) = (Timers::new(Owner::new()), Arc::new(Counts(AtomicUsize::new(0))));
+        let now = Instant::now();
+        timers.wake_at(now, &Waker::from(Arc::new(Once(Mutex::new(Some(receiver))))));
+        timers.wake_at(now + Duration::from_millis(5), &Waker::from(Arc::clone(&counts)));
+        let rung = || counts.0.load(Ordering::SeqCst) == 1;
+        assert!(!threads::wait_until(Duration::from_millis(50), rung), "the thread is inside the first waker");
+        timers.look(Instant::now(), Duration::from_secs(60));
+        assert!(!threads::wait_until(Duration::from_millis(20), rung), "it may take longer than that");
+        timers.look(Instant::now(), Duration::from_millis(10));
+        assert!(threads::wait_until(Duration::from_secs(10), rung));
+        go_on.send(()).unwrap();
+        timers.wake_at(Instant::now(), &Waker::from(Arc::clone(&counts)));
+        assert!(threads::wait_until(Duration::from_secs(10), || counts.0.load(Ordering::SeqCst) == 2));
+        timers.stop();
     }
 
     struct Panics;

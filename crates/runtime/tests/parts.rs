@@ -187,9 +187,11 @@ fn a_session_that_takes_its_time_is_not_hung_and_holds_up_nobody() {
     let session = session(&runtime, 0, true);
     let (sink, mut source) = sink(1);
     let pending = runtime.run(Count { up_to: 3, sink, key: None });
+    // Nobody takes its values for several times as long as any other op may take: first with the device to itself, then among
+    // others.
+    std::thread::sleep(Duration::from_millis(500));
     let start = Instant::now();
-    // Nobody takes its values for several times as long as any other op may take.
-    while start.elapsed() < Duration::from_millis(600) {
+    while start.elapsed() < Duration::from_millis(500) {
         assert!(runtime.run(stamp(&session)).wait().is_ok());
         std::thread::sleep(Duration::from_millis(10));
     }

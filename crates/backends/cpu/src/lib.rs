@@ -29,6 +29,7 @@ pub mod pool2d;
 pub mod reduce;
 pub mod resize;
 pub mod scan;
+mod scratch;
 pub mod search;
 pub mod simd;
 pub mod softmax;

@@ -31,8 +31,10 @@ const POLL_WAIT_MAX: Duration = Duration::from_micros(200);
 /// How often workers are looked at, at the least and at the most.
 const LOOK_EVERY_MIN: Duration = Duration::from_millis(1);
 const LOOK_EVERY_MAX: Duration = Duration::from_millis(250);
-/// How long the foreign code that is called for the ops of a stuck worker is waited for.
+/// How long the foreign code that is called for the ops of a stuck worker is waited for: by the supervisor, which has others to
+/// look at, and by a shutdown, which answers every op before it returns, unless that code does not.
 const SETTLE_WAIT_MAX: Duration = Duration::from_millis(250);
+const SHUTDOWN_WAIT_MAX: Duration = Duration::from_secs(5);
 /// How long an aborted worker may take to leave before its thread is left behind.
 const ABORT_GRACE: Duration = Duration::from_millis(500);
 
@@ -45,9 +47,14 @@ pub(crate) struct Supervisor {
 struct Shared {
     owner: Owner,
     posts: Mutex<Vec<Post>>,
+    /// Looks at what else has to be watched.
+    others: Mutex<Vec<Look>>,
     stop: (Mutex<bool>, Condvar),
     epoch: Instant,
 }
+
+/// A look at something at a time.
+type Look = Box<dyn Fn(Instant) + Send>;
 
 /// One device worker as the supervisor holds it.
 struct Post {
@@ -82,7 +89,8 @@ pub struct Shutdown {
 impl Supervisor {
     pub(crate) fn new(owner: Owner) -> Supervisor {
         let stop = (Mutex::new(false), Condvar::new());
-        let shared = Arc::new(Shared { owner, posts: Mutex::new(Vec::new()), stop, epoch: Instant::now() });
+        let (posts, others) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
+        let shared = Arc::new(Shared { owner, posts, others, stop, epoch: Instant::now() });
         Supervisor { shared, watch: None }
     }
 
@@ -99,6 +107,11 @@ impl Supervisor {
         Ok(())
     }
 
+    /// Has something else looked at as often as the workers.
+    pub(crate) fn watch_too(&self, look: Look) {
+        self.shared.others.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(look);
+    }
+
     /// Drains every worker for at most this long, then aborts what is left. Returns when every accepted op is answered.
     pub(crate) fn shut_down(&mut self, drain_time_max: Duration) -> Shutdown {
         let lanes: Vec<Arc<Lane>> = self.shared.lock_posts().iter().map(|post| Arc::clone(&post.lane)).collect();
@@ -112,7 +125,7 @@ impl Supervisor {
         let posts = std::mem::take(&mut *self.shared.lock_posts());
         let left: Vec<(Shutdown, Left)> = posts.into_iter().map(Post::leave).collect();
         let (left, found): (Vec<Shutdown>, Vec<Left>) = left.into_iter().unzip();
-        self.shared.settle(move || found.into_iter().for_each(Left::settle));
+        self.shared.settle(SHUTDOWN_WAIT_MAX, move || found.into_iter().for_each(Left::settle));
         left.into_iter().fold(Shutdown { drained, threads_left: 0 }, |sum, left| Shutdown {
             drained: sum.drained && left.drained,
             threads_left: sum.threads_left + left.threads_left,
@@ -188,19 +201,21 @@ impl Shared {
     fn look(&self, now: Instant) {
         let found: Vec<Found> = self.lock_posts().iter_mut().filter_map(|post| self.look_at(post, now)).collect();
         for found in found {
-            self.settle(|| found.settle());
+            self.settle(SETTLE_WAIT_MAX, || found.settle());
         }
+        let others = self.others.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        others.iter().for_each(|look| look(now));
     }
 
     /// Has foreign code called on a thread of its own, which is left behind where it does not return; on this one where no thread
     /// can be made.
-    fn settle(&self, call: impl FnOnce() + Send + 'static) {
+    fn settle(&self, wait_max: Duration, call: impl FnOnce() + Send + 'static) {
         let call = Arc::new(Mutex::new(Some(call)));
         let take = |call: &Mutex<Option<_>>| call.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
         let there = Arc::clone(&call);
         let spawned = self.owner.spawn("panoply-settles".to_owned(), move || _ = take(&there).map(contain));
         match spawned {
-            Ok(thread) => _ = threads::join_within(thread, SETTLE_WAIT_MAX),
+            Ok(thread) => _ = threads::join_within(thread, wait_max),
             Err(_) => _ = take(&call).map(contain),
         }
     }
@@ -405,7 +420,8 @@ mod tests {
 
     fn shared() -> Shared {
         let stop = (Mutex::new(false), Condvar::new());
-        Shared { owner: Owner::new(), posts: Mutex::new(Vec::new()), stop, epoch: Instant::now() }
+        let (posts, others) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
+        Shared { owner: Owner::new(), posts, others, stop, epoch: Instant::now() }
     }
 
     #[test]

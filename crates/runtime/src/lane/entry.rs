@@ -1,5 +1,7 @@
 //! How ops get into a lane's queue and out of it: by priority, first come first served, past nobody who waits.
 
+use std::collections::VecDeque;
+use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -116,27 +118,57 @@ impl Lane {
         taken
     }
 
-    /// Takes every op out of the queue to be looked at, each with the number of its line, those first whose turn is likely
-    /// first. What `keep` gives back goes to its place; for the rest `keep` is answerable.
-    pub(crate) fn look_through(&self, keep: impl FnOnce(Vec<(usize, OpTicket)>) -> Vec<(usize, OpTicket)>) {
-        let lines = [&self.urgent, &self.normal, &self.patient];
-        let mut tickets = Vec::new();
-        for (number, line) in lines.iter().enumerate() {
-            let taken = (0..line.capacity()).map_while(|_| line.pop());
-            tickets.extend(taken.map(|ticket| (number, ticket)));
-        }
-        if tickets.is_empty() {
-            return;
+    /// Shows every queued op to `keep`, in the order in which their turns are likely to come, with the load of all of them. An op
+    /// that `keep` gives back goes to its place; for the others `keep` is answerable. It has one op in its hands at a time: where
+    /// it does not return, [`Lane::end_look`] puts the rest back.
+    pub(crate) fn look_through(&self, mut keep: impl FnMut(u64, OpTicket) -> Option<OpTicket>) {
+        let mut all_ns = 0;
+        {
+            let mut looked_at = self.looked_at();
+            for priority in [Priority::Urgent, Priority::Normal, Priority::Patient] {
+                let line = self.line(priority);
+                let taken = (0..line.capacity()).map_while(|_| line.pop());
+                looked_at.extend(taken.map(|mut ticket| {
+                    all_ns += priority_and_load(&mut ticket).1;
+                    (priority, ticket)
+                }));
+            }
+            if looked_at.is_empty() {
+                return;
+            }
         }
         self.note_mixed();
-        for (number, ticket) in keep(tickets) {
-            // There is always room for what was taken out: only a line that was closed meanwhile refuses.
-            if let Err(PushError::Full(ticket) | PushError::Closed(ticket)) = lines[number].put_back(ticket) {
-                self.fail(ticket, self.refusal());
+        while let Some((priority, ticket)) = self.next_looked_at() {
+            if let Some(ticket) = keep(all_ns, ticket) {
+                self.put_back(priority, ticket);
             }
         }
         self.sleeper.wake();
         self.made_room();
+    }
+
+    /// Puts back what a look that did not return has left.
+    pub(crate) fn end_look(&self) {
+        while let Some((priority, ticket)) = self.next_looked_at() {
+            self.put_back(priority, ticket);
+        }
+        self.sleeper.wake();
+        self.made_room();
+    }
+
+    fn put_back(&self, priority: Priority, ticket: OpTicket) {
+        // There is always room for what was taken out: only a line that was closed meanwhile refuses.
+        if let Err(PushError::Full(ticket) | PushError::Closed(ticket)) = self.line(priority).put_back(ticket) {
+            self.fail(ticket, self.refusal());
+        }
+    }
+
+    fn looked_at(&self) -> MutexGuard<'_, VecDeque<(Priority, OpTicket)>> {
+        self.looked_at.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn next_looked_at(&self) -> Option<(Priority, OpTicket)> {
+        self.looked_at().pop_front()
     }
 
     /// Called by consumers after they took something out: callers that wait get in.

@@ -10,6 +10,7 @@
 //! * `objects`: the device objects that must be made again when the device was lost.
 //! * `report`: what users see of all this.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -24,6 +25,7 @@ use crate::health::{Gate, HealthRules};
 use crate::learned::links::Links;
 use crate::learned::model::{Key, Model};
 use crate::metrics::LaneMetrics;
+use crate::options::Priority;
 use crate::sleeper::Sleeper;
 use crate::slot::{Receiver, Ticket};
 use crate::sync::CacheLine;
@@ -84,6 +86,8 @@ pub(crate) struct Lane {
     normal: Line,
     urgent: Line,
     patient: Line,
+    /// Ops that the relay is looking at. Locked by the relay alone.
+    looked_at: Mutex<VecDeque<(Priority, OpTicket)>>,
     /// Set by the first op that is urgent or patient, or was put back.
     mixed: AtomicBool,
     pub(crate) warm_ups: WarmUps,
@@ -132,6 +136,7 @@ impl Lane {
             normal: Line::new(depth),
             urgent: Line::new(depth),
             patient: Line::new(depth),
+            looked_at: Mutex::default(),
             mixed: AtomicBool::new(false),
             warm_ups: WarmUps::new(),
             mode: AtomicU8::new(RUN),

@@ -58,28 +58,19 @@ fn is_idle(candidate: &Candidate) -> bool {
 
 /// Moves the ops of a lane's queue that would finish sooner on an idle lane. Returns how many.
 fn relieve(router: &Router, lane: &Lane, idle: u64, now: Instant) -> usize {
-    let mut moved = 0;
-    lane.look_through(|mut tickets| {
-        let load = |(_, ticket): &mut (usize, OpTicket)| ticket.question_mut().map_or(0, |task| task.load_ns);
-        let queued_ns: u64 = tickets.iter_mut().map(load).sum();
-        let mut ahead_ns = lane.backlog_ns().saturating_sub(queued_ns) as f32;
-        let mut stay = Vec::with_capacity(tickets.len());
-        for (line, mut ticket) in tickets {
-            // An op that panics when it is asked about itself stays where it is, and harms nobody else.
-            let asked = |task: &mut Task| contain(|| sooner(router, lane, task, ahead_ns, idle, now)).ok().flatten();
-            let sooner = ticket.question_mut().and_then(asked);
-            match sooner {
-                Some(forecast) => {
-                    give(router, lane, ticket, forecast);
-                    moved += 1;
-                }
-                None => {
-                    ahead_ns += ticket.question_mut().map_or(0.0, |task| task.load_ns as f32);
-                    stay.push((line, ticket));
-                }
-            }
-        }
-        stay
+    let (mut moved, mut ahead_ns) = (0, None);
+    lane.look_through(|queued_ns, mut ticket| {
+        // Before the first of them is what the engine has.
+        let ahead_ns = ahead_ns.get_or_insert_with(|| lane.backlog_ns().saturating_sub(queued_ns) as f32);
+        // An op that panics when it is asked about itself stays where it is, and harms nobody else.
+        let asked = |task: &mut Task| contain(|| sooner(router, lane, task, *ahead_ns, idle, now)).ok().flatten();
+        let Some(forecast) = ticket.question_mut().and_then(asked) else {
+            *ahead_ns += ticket.question_mut().map_or(0.0, |task| task.load_ns as f32);
+            return Some(ticket);
+        };
+        give(router, lane, ticket, forecast);
+        moved += 1;
+        None
     });
     if moved > 0 {
         tell(tracing::Level::DEBUG, || {

@@ -21,6 +21,9 @@ use crate::timers::Timers;
 /// How long `build` waits for a device to open before it goes on without it; the worker keeps trying.
 const OPEN_WAIT_MAX: Duration = Duration::from_secs(20);
 
+/// Wakers and destructors on the relay's and the timers' thread may take so long, however short an op's time limit is.
+const CALL_TIME_MIN: Duration = Duration::from_millis(100);
+
 /// Chooses what a [`Runtime`] is made of.
 #[derive(Default)]
 pub struct Builder {
@@ -172,7 +175,16 @@ impl Builder {
                 expected: "room for one more",
                 got: format!("{error}"),
             };
-            control.relay = Some(relay.start(owner).map_err(refused)?);
+            let call_time_max = control.setup.limits.op_time_max.max(CALL_TIME_MIN);
+            let relay = relay.start(owner, call_time_max).map_err(refused)?;
+            if let Some(supervisor) = &control.supervisor {
+                let (watched, timers) = (Arc::clone(&relay), Arc::clone(&runtime.timers));
+                supervisor.watch_too(Box::new(move |now| {
+                    watched.look(now);
+                    timers.look(now, call_time_max);
+                }));
+            }
+            control.relay = Some(relay);
         }
         wait_until_open(&router);
         Ok(runtime)

@@ -13,7 +13,6 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use panoply_core::{
@@ -24,11 +23,12 @@ use crate::device_worker::supervisor::{Shutdown, Supervisor};
 use crate::lane::{Inlet, LaneSetup, WorkerReport};
 use crate::options::{FallbackPolicy, RunOptions};
 use crate::pending::{Deadline, Pending};
+use crate::relay::RelayThread;
 use crate::router::Router;
 use crate::router::dispatch::Sent;
 use crate::router::profile::{Identity, Profile};
 use crate::telemetry::{DeviceFigures, Snapshot};
-use crate::threads::{self, Owner};
+use crate::threads::Owner;
 use crate::timers::Timers;
 
 mod builder;
@@ -57,7 +57,7 @@ pub struct Runtime {
 /// What changes when devices come and go, or the runtime ends. Locked by those who change it, never on an op's path.
 struct Control {
     supervisor: Option<Supervisor>,
-    relay: Option<JoinHandle<()>>,
+    relay: Option<Arc<RelayThread>>,
     backends: Vec<Arc<dyn Backend>>,
     reports: Vec<BackendReport>,
     setup: LaneSetup,
@@ -252,7 +252,7 @@ struct Ending {
     inlet: Arc<Inlet>,
     timers: Arc<Timers>,
     supervisor: Option<Supervisor>,
-    relay: Option<JoinHandle<()>>,
+    relay: Option<Arc<RelayThread>>,
 }
 
 impl Ending {
@@ -272,7 +272,7 @@ impl Ending {
         };
         if let Some(relay) = relay {
             // It may be inside a caller's waker, or be the very thread that ends it.
-            threads::join_within(relay, RELAY_GRACE);
+            relay.join_within(RELAY_GRACE);
         }
         timers.stop();
         shutdown

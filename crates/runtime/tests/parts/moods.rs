@@ -52,7 +52,8 @@ fn an_op_that_panics_when_it_teaches_is_answered() {
     let (runtime, office) = build(1, FallbackPolicy::None, WorkerLimits::default());
     assert!(among_others(&runtime, moody(&office, "panoply-notary", Says::Name, 0), 1).is_ok());
     assert_eq!(office.provoked.load(Ordering::Relaxed), 1);
-    assert_eq!(runtime.workers()[0].counters.reopened, 0);
+    let counters = runtime.workers()[0].counters;
+    assert_eq!((counters.reopened, counters.panics), (0, 0), "nothing but the lesson is lost");
 }
 
 #[test]
@@ -94,4 +95,23 @@ fn an_op_that_does_not_return_when_it_teaches_is_answered_and_its_worker_replace
     assert!(start.elapsed() < Duration::from_millis(1500));
     assert!(among_others(&runtime, moody(&office, "nobody", Says::Name, 0), 1).is_ok());
     assert_eq!(runtime.workers()[0].counters.replaced, 1);
+}
+
+#[test]
+fn an_op_that_does_not_return_in_the_relay_keeps_no_other_op_from_moving() {
+    let limits = WorkerLimits { op_time_max: Duration::from_millis(150), ..WorkerLimits::default() };
+    let (runtime, office) = build(2, FallbackPolicy::Alternate, limits);
+    office.fail_next.store(true, Ordering::Relaxed);
+    let stuck = runtime.run(moody(&office, "panoply-relay", Says::Parts, 3000));
+    crate::eventually("the relay asks it", || office.provoked.load(Ordering::Relaxed) > 0);
+    let start = Instant::now();
+    for _ in 0..4 {
+        office.fail_next.store(true, Ordering::Relaxed);
+        let moved = runtime.run(moody(&office, "nobody", Says::Parts, 0)).with_report().wait().unwrap();
+        assert!(moved.report.fallback.is_some());
+    }
+    assert!(start.elapsed() < Duration::from_millis(2000), "while the first relay was stuck");
+    // Its own code returns at last, and it goes on.
+    assert!(stuck.wait().is_ok());
+    assert!(runtime.shutdown(Duration::from_secs(5)).drained);
 }

@@ -14,6 +14,7 @@ use panoply_core::{Buffer, Describe, DeviceId, Error, Item, Op, Result, Tensor, 
 use super::compute::search;
 use crate::context::Context;
 use crate::memory::HostMemory;
+use crate::scratch;
 use crate::team::Team;
 
 /// Work of which less is not worth waking a second thread for.
@@ -66,11 +67,11 @@ impl Members {
     }
 }
 
-/// Runs one op; a panic inside becomes its error.
+/// Runs one op; a panic inside becomes its error, and so does a kernel's lack of memory.
 pub(crate) fn run_one(op: &Op, context: &mut Context, device: DeviceId) -> Result<Value> {
     catch_unwind(AssertUnwindSafe(|| super::run(op, context))).unwrap_or_else(|panic| {
-        let message = panic_message(panic.as_ref());
-        Err(Error::EnginePanicked { device, message })
+        let panicked = || Error::EnginePanicked { device, message: panic_message(panic.as_ref()) };
+        Err(scratch::error_of(panic.as_ref()).unwrap_or_else(panicked))
     })
 }
 

@@ -8,6 +8,7 @@ use super::traverse::{ALONE_ELEMENTS_MAX, TILE_COLUMNS, max_of_row};
 use crate::extents::Extents;
 use crate::lanes::{Kernel, Level, dispatch};
 use crate::parts::Parts;
+use crate::scratch;
 use crate::simd::Simd;
 use crate::team::Team;
 
@@ -44,7 +45,7 @@ fn search_rows<T: Ordered, P: Preference>(simd: Simd, team: &Team, input: &[T], 
     let len = extents.axis;
     let chunks = if len < 2 * CHUNK_ELEMENTS { 1 } else { len.div_ceil(CHUNK_ELEMENTS) };
     let chunk_len = if chunks == 1 { len } else { CHUNK_ELEMENTS };
-    let mut found = vec![(P::worst::<T>(), 0_u32); extents.outer * chunks];
+    let mut found = scratch::filled((P::worst::<T>(), 0_u32), extents.outer * chunks);
     let shared = Parts::new(&mut found);
     let grain = if input.len() <= ALONE_ELEMENTS_MAX { extents.outer } else { ALONE_ELEMENTS_MAX.div_ceil(chunk_len) };
     team.run_ranges(extents.outer * chunks, grain, &|tasks| {
@@ -94,7 +95,7 @@ fn search_columns<T: Ordered, P: Preference>(simd: Simd, team: &Team, input: &[T
     let tiles = inner.div_ceil(TILE_COLUMNS);
     let chunk_rows = super::traverse::column_chunk_rows(extents);
     let chunks = axis.div_ceil(chunk_rows);
-    let mut found = vec![(P::worst::<T>(), 0_u32); outer * chunks * inner];
+    let mut found = scratch::filled((P::worst::<T>(), 0_u32), outer * chunks * inner);
     let shared = Parts::new(&mut found);
     let body = |task: usize| {
         let (tile, chunk, slab) = (task % tiles, task / tiles % chunks, task / tiles / chunks);

@@ -10,6 +10,7 @@ use super::fold::{Fold, Ordered, Preference};
 use crate::extents::Extents;
 use crate::lanes::{Kernel, Level, dispatch};
 use crate::parts::Parts;
+use crate::scratch;
 use crate::simd::Simd;
 use crate::team::Team;
 
@@ -76,7 +77,7 @@ fn reduce_rows<T: Element, F: Fold<T>>(
         return;
     }
     let chunks = len.div_ceil(CHUNK_ELEMENTS);
-    let mut totals = vec![F::NOTHING; extents.outer * chunks];
+    let mut totals = scratch::filled(F::NOTHING, extents.outer * chunks);
     let shared = Parts::new(&mut totals);
     team.run(extents.outer * chunks, &|task| {
         let row = &input[task / chunks * len..][..len];
@@ -104,7 +105,7 @@ fn reduce_columns<T: Element, F: Fold<T>>(
     let tiles = inner.div_ceil(TILE_COLUMNS);
     let chunk_rows = column_chunk_rows(extents);
     let chunks = axis.div_ceil(chunk_rows);
-    let mut totals = vec![F::NOTHING; if chunks > 1 { outer * chunks * inner } else { 0 }];
+    let mut totals = scratch::filled(F::NOTHING, if chunks > 1 { outer * chunks * inner } else { 0 });
     let (shared_out, shared_totals) = (Parts::new(out), Parts::new(&mut totals));
     let body = |task: usize| {
         let (tile, chunk, slab) = (task % tiles, task / tiles % chunks, task / tiles / chunks);

@@ -4,6 +4,7 @@
 use super::float::inverse_of_square;
 use super::lanes::{Kernel, LANES_MAX, Lanes, RowElement, exceeds, load_each};
 use super::sink::{RowIds, Sink};
+use crate::scratch;
 
 /// Sums that a step keeps in registers: eight rows with one query, four with two, two with four.
 const SUMS: usize = 8;
@@ -23,7 +24,7 @@ impl PaddedQueries {
     /// Widens `count` queries of `dim` elements.
     pub(super) fn new<T: RowElement>(queries: &[T], dim: usize, count: usize) -> PaddedQueries {
         let stride = dim.next_multiple_of(LANES_MAX);
-        let mut values = vec![0.0; stride * count];
+        let mut values = scratch::zeroed(stride * count);
         for query in 0..count {
             let from = &queries[query * dim..][..dim];
             values[query * stride..].iter_mut().zip(from).for_each(|(to, from)| *to = from.widen());

@@ -4,6 +4,7 @@
 //! with the query's bound in a vector register and offer only what exceeds it. A bound of NaN lets everything through,
 //! which is how a query begins and how it stays while NaN is among its k best.
 
+use crate::scratch;
 use crate::topk::keep::Keeper;
 use crate::topk::order::{Rank, Ranked, f32_of_rank};
 
@@ -84,7 +85,7 @@ pub(super) struct Sink {
 impl Sink {
     /// For `queries` queries; bounds are padded to `padded` lanes that let no number through.
     pub(super) fn new(metric: Metric, k: usize, queries: usize, padded: usize, rows: usize) -> Sink {
-        let mut bounds = vec![f32::INFINITY; padded.max(queries)];
+        let mut bounds = scratch::filled(f32::INFINITY, padded.max(queries));
         bounds[..queries].fill(f32::NAN);
         Sink { metric, keepers: (0..queries).map(|_| Keeper::new(k, rows)).collect(), bounds }
     }

@@ -7,6 +7,7 @@
 
 use super::lanes::{Kernel, Lanes, exceeds, load_each};
 use super::sink::{RowIds, Sink};
+use crate::scratch;
 use crate::simd::Simd;
 
 /// Rows are scanned in blocks of this many; every tile's height divides it.
@@ -54,7 +55,7 @@ impl PackedQueries {
     /// Packs the first of `count` queries, rows of `stride` numbers of which `dim` count.
     pub(super) fn new(simd: Simd, queries: &[f32], stride: usize, dim: usize, count: usize) -> PackedQueries {
         let panels = panels(count, if simd == Simd::Avx512 { 16 } else { 8 });
-        let mut packed = vec![0.0; panels.last().map_or(0, |panel| (panel.first + panel.lanes) * dim)];
+        let mut packed = scratch::zeroed(panels.last().map_or(0, |panel| (panel.first + panel.lanes) * dim));
         for panel in &panels {
             let lines = &mut packed[panel.first * dim..][..panel.lanes * dim];
             // A few dimensions of every query at a time keep the lines that are written in the first-level cache.
@@ -138,7 +139,7 @@ impl TileScan<'_> {
         let parts = dim.div_ceil(PART_DIM_MAX / C).max(1);
         let part_dim = dim.div_ceil(parts);
         if parts > 1 {
-            self.partial.resize(blocks * R * C * L::WIDTH, 0.0);
+            scratch::resize(self.partial, blocks * R * C * L::WIDTH, 0.0);
         }
         let mut ahead = self.rows.as_ptr().wrapping_add(blocks * R * self.stride);
         for part in 0..parts {

@@ -2,6 +2,7 @@
 
 use super::key::{SortKey, Word};
 use crate::parts::Parts;
+use crate::scratch;
 use crate::team::Team;
 
 /// Elements that one task counts at least.
@@ -12,7 +13,7 @@ pub(super) fn sort<T: SortKey>(team: &Team, input: &[T], descending: bool, out: 
     let values = 1_usize << T::BITS;
     let tasks = if input.len() < 2 * GRAIN_ELEMENTS { 1 } else { team.threads() };
     let piece = input.len().div_ceil(tasks);
-    let mut counts = vec![0_usize; tasks * values];
+    let mut counts = scratch::zeroed::<usize>(tasks * values);
     let shared = Parts::new(&mut counts);
     team.run(tasks, &|task| {
         // SAFETY: every task has its own table.

@@ -1,5 +1,6 @@
 //! Elements as unsigned words whose order is the order of sorting.
 
+use bytemuck::Zeroable;
 use half::{bf16, f16};
 use panoply_core::dtype::Element;
 
@@ -24,7 +25,7 @@ pub trait SortKey: Element {
 }
 
 /// An unsigned word that is sorted.
-pub trait Word: Copy + Ord + Send + Sync + 'static {
+pub trait Word: Zeroable + Copy + Ord + Send + Sync + 'static {
     /// Zero.
     const ZERO: Self;
     /// The word with every bit set.

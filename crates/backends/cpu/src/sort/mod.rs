@@ -27,6 +27,7 @@ use panoply_core::dtype::Element;
 use crate::extents::Extents;
 use crate::lanes::{Kernel, Level, dispatch};
 use crate::parts::Parts;
+use crate::scratch;
 use crate::simd::Simd;
 use crate::team::Team;
 pub use key::{SortKey, Word};
@@ -105,8 +106,8 @@ fn for_each_line<T: Element, U: Element>(
         }
         let columns = tile_columns.min(inner - first);
         let (line, sorted) = lines;
-        line.resize(columns * axis, input[0]);
-        sorted.resize(columns * axis, U::zeroed());
+        scratch::resize(line, columns * axis, input[0]);
+        scratch::resize(sorted, columns * axis, U::zeroed());
         for row in 0..axis {
             for column in 0..columns {
                 line[column * axis + row] = input[start + row * inner + first + column];
@@ -146,9 +147,8 @@ fn sort_line<T: SortKey>(simd: Simd, team: &Team, line: &[T], descending: bool, 
     }
     let source = Keys { simd, line, descending };
     let decode = |words: &[T::Word], out: &mut [T]| dispatch(simd, Decode { words, descending, out });
-    let mut own = Vec::new();
     if size_of::<T>() != size_of::<T::Word>() {
-        own.resize(line.len(), T::Word::ZERO);
+        let mut own = scratch::zeroed::<T::Word>(line.len());
         source.fill(0, &mut own);
         T::Word::sort(simd, &mut own);
         return decode(&own, out);
@@ -170,7 +170,7 @@ fn sort_line<T: SortKey>(simd: Simd, team: &Team, line: &[T], descending: bool, 
 fn arg_sort_line<T: SortKey>(simd: Simd, team: &Team, line: &[T], descending: bool, out: &mut [u32]) {
     type Pair<T> = <<T as SortKey>::Word as Word>::Pair;
     let source = Positions { simd, line, descending };
-    let mut pairs = vec![Pair::<T>::ZERO; line.len()];
+    let mut pairs = scratch::zeroed::<Pair<T>>(line.len());
     if line.len() >= LONG_LINE_LEN {
         let shared = Parts::new(out);
         spread::sort(simd, team, &source, &mut pairs, &|start, pairs| {

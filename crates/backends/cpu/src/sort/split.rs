@@ -7,6 +7,7 @@
 use super::key::Word;
 use super::spread::{BLOCK_WORDS, SourceOf, counts_to_starts, sorted_sample};
 use crate::parts::Parts;
+use crate::scratch;
 use crate::simd::Simd;
 use crate::team::Team;
 
@@ -50,7 +51,7 @@ pub(super) fn sort<W: Word>(
     let chunk_len = len.div_ceil(chunks).next_multiple_of(BLOCK_WORDS);
     let range = |chunk: usize| len.min(chunk * chunk_len)..len.min((chunk + 1) * chunk_len);
 
-    let mut counts = vec![[0_usize; BUCKETS]; chunks];
+    let mut counts = scratch::filled([0_usize; BUCKETS], chunks);
     let shared_counts = Parts::new(&mut counts);
     team.run(chunks, &|chunk| {
         let mut below = [0; PIVOTS];
@@ -66,7 +67,8 @@ pub(super) fn sort<W: Word>(
         });
     });
 
-    let sizes = counts.clone();
+    let mut sizes = scratch::reserved(chunks);
+    sizes.extend_from_slice(&counts);
     let starts = counts_to_starts(&mut counts);
     let shared_words = Parts::new(words);
     team.run(chunks, &|chunk| {

@@ -9,6 +9,7 @@ use super::key::Word;
 use super::split;
 use crate::lanes::{Kernel, Level, dispatch};
 use crate::parts::Parts;
+use crate::scratch;
 use crate::simd::Simd;
 use crate::team::Team;
 
@@ -51,7 +52,7 @@ pub(super) fn sort<W: Word>(
     let chunk_len = len.div_ceil(chunks).next_multiple_of(BLOCK_WORDS);
     let range = |chunk: usize| len.min(chunk * chunk_len)..len.min((chunk + 1) * chunk_len);
 
-    let mut counts = vec![[0_usize; BUCKETS]; chunks];
+    let mut counts = scratch::filled([0_usize; BUCKETS], chunks);
     let shared_counts = Parts::new(&mut counts);
     team.run(chunks, &|chunk| {
         // SAFETY: every task has its own chunk.
@@ -96,7 +97,7 @@ pub(super) fn counts_to_starts<const N: usize>(counts: &mut [[usize; N]]) -> Vec
 
 /// `count` words from all over the line, sorted. The line has at least as many.
 pub(super) fn sorted_sample<W: Word>(simd: Simd, source: &dyn SourceOf<W>, len: usize, count: usize) -> Vec<W> {
-    let mut sample = vec![W::ZERO; count];
+    let mut sample = scratch::zeroed::<W>(count);
     // Short runs: scattered enough for order and pattern in the data, and cheap to read.
     const RUN: usize = 4;
     let runs = sample.len() / RUN;

@@ -6,6 +6,7 @@
 //! a key whatever k is; the bound is tightened then.
 
 use super::order::Key;
+use crate::scratch;
 
 /// The largest k for which a sorted list beats a buffer.
 const SORTED_K_MAX: usize = 32;
@@ -21,7 +22,7 @@ impl<K: Key> Keeper<K> {
     /// Keeps `k` keys, and reserves what that needs; `offers_max` is how many keys can be offered at all.
     pub(crate) fn new(k: usize, offers_max: usize) -> Keeper<K> {
         let wanted = if k <= SORTED_K_MAX { k } else { k * 2 };
-        Keeper { keys: Vec::with_capacity(wanted.min(offers_max)), k, bound: K::WORST }
+        Keeper { keys: scratch::reserved(wanted.min(offers_max)), k, bound: K::WORST }
     }
 
     /// A key must be smaller than this to have a chance. It only ever falls, and is `K::WORST` at first.

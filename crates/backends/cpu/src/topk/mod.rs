@@ -7,6 +7,7 @@
 pub(crate) mod keep;
 pub(crate) mod order;
 
+use crate::scratch;
 use crate::simd::Simd;
 use crate::team::Team;
 use keep::Keeper;
@@ -57,7 +58,7 @@ pub fn top_k<T: Ranked>(
     }
     let job = Job { simd: simd.min(Simd::detect()), input, lanes, k, largest };
     if inner > 1 {
-        let mut found = vec![0; indices.len()];
+        let mut found = scratch::zeroed(indices.len());
         job.gathered_lanes(team, &mut found);
         job.write_gathered(&found, values, indices);
         return;
@@ -130,16 +131,17 @@ impl<T: Ranked> Job<'_, T> {
     /// Lanes whose elements are apart: a few neighbouring lanes are copied together, then scanned. `found` is lane by
     /// lane.
     fn gathered_lanes(&self, team: &Team, found: &mut [u32]) {
-        let Lanes { len, inner, .. } = self.lanes;
+        let Lanes { outer, len, inner } = self.lanes;
         let groups = inner.div_ceil(GATHER_LANES);
         let places = found.chunks_mut(inner * self.k).flat_map(|found| found.chunks_mut(GATHER_LANES * self.k));
-        let jobs: Vec<_> = places.map(Mutex::new).collect();
+        let mut jobs = scratch::reserved(outer * groups);
+        jobs.extend(places.map(Mutex::new));
         let task = |task: usize| {
             let mut found = jobs[task].lock().unwrap_or_else(PoisonError::into_inner);
             let plane = &self.input[task / groups * len * inner..][..len * inner];
             let first = task % groups * GATHER_LANES;
             let count = GATHER_LANES.min(inner - first);
-            let mut gathered = vec![plane[0]; count * len];
+            let mut gathered = scratch::filled(plane[0], count * len);
             for (index, line) in plane.chunks_exact(inner).enumerate() {
                 for (lane, value) in line[first..first + count].iter().enumerate() {
                     gathered[lane * len + index] = *value;

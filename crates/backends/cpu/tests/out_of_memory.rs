@@ -1,0 +1,127 @@
+//! Ops whose memory cannot be had are answered with that error, whichever of their allocations it is; the process and the engine
+//! go on. An allocator refuses large requests on command.
+#![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
+#![allow(unsafe_code)] // The allocator that refuses.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+use panoply_core::op::compute::{ArgSort, Metric, Reduce, Search, Sort, TopK};
+use panoply_core::{Backend, DType, Engine, Error, Item, Op, OpenOptions, Operation, Result, Tensor, Value};
+use panoply_cpu::CpuBackend;
+
+/// What counts as large: an op's data, not the lists that describe it.
+const LARGE_BYTES: usize = 24 << 10;
+
+struct Refusing;
+
+/// So many large requests are still granted; negative: all of them.
+static GRANTED: AtomicI64 = AtomicI64::new(-1);
+static REFUSED: AtomicU64 = AtomicU64::new(0);
+
+fn refuses(bytes: usize) -> bool {
+    if bytes < LARGE_BYTES || GRANTED.load(Ordering::SeqCst) < 0 {
+        return false;
+    }
+    let one_less = |left: i64| (left > 0).then_some(left - 1);
+    let refused = GRANTED.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less).is_err();
+    REFUSED.fetch_add(u64::from(refused), Ordering::SeqCst);
+    refused
+}
+
+// SAFETY: hands everything to the system's allocator unchanged, or returns null, which an allocator may.
+unsafe impl GlobalAlloc for Refusing {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's contract is the system allocator's.
+        if refuses(layout.size()) { std::ptr::null_mut() } else { unsafe { System.alloc(layout) } }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as above.
+        if refuses(layout.size()) { std::ptr::null_mut() } else { unsafe { System.alloc_zeroed(layout) } }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: as above.
+        if refuses(size) { std::ptr::null_mut() } else { unsafe { System.realloc(pointer, layout, size) } }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Refusing = Refusing;
+
+/// Runs an op with so many large requests granted, and tells whether one was refused.
+fn run(engine: &mut dyn Engine, op: &Op, granted: i64) -> (Result<Value>, bool) {
+    let mut batch = vec![Item { token: 1, op: op.clone() }];
+    let mut finished = Vec::with_capacity(4);
+    REFUSED.store(0, Ordering::SeqCst);
+    GRANTED.store(granted, Ordering::SeqCst);
+    engine.submit(&mut batch);
+    engine.poll(&mut finished, Duration::ZERO);
+    GRANTED.store(-1, Ordering::SeqCst);
+    (finished.remove(0).result, REFUSED.load(Ordering::SeqCst) > 0)
+}
+
+fn numbers(dtype: DType, shape: [usize; 2]) -> Tensor {
+    let values = (0..shape[0] * shape[1]).map(|index| (index * 7919 % 10_007) as f32);
+    match dtype {
+        DType::F32 => Tensor::from_vec(values.collect(), shape).unwrap(),
+        DType::I8 => Tensor::from_vec(values.map(|value| value as i32 as i8).collect(), shape).unwrap(),
+        _ => Tensor::from_vec(values.map(panoply_core::f16::from_f32).collect(), shape).unwrap(),
+    }
+}
+
+fn ops() -> Vec<(&'static str, Op)> {
+    let (f32s, f16s, i8s) = (DType::F32, DType::F16, DType::I8);
+    let (long, wide) = (numbers(f32s, [1, 300_000]), numbers(f32s, [5_000, 48]));
+    let (rows, queries) = (numbers(f32s, [3_000, 128]), numbers(f32s, [200, 128]));
+    let small = numbers(i8s, [3_000, 128]);
+    vec![
+        ("sort, a long line", Sort::new(&long).axis(1).into_op().unwrap()),
+        ("sort, columns", Sort::new(&wide).axis(0).into_op().unwrap()),
+        ("sort, 16 bits", Sort::new(&numbers(f16s, [2, 40_000])).axis(1).into_op().unwrap()),
+        ("sort, counted", Sort::new(&numbers(f16s, [1, 200_000])).axis(1).into_op().unwrap()),
+        ("arg sort, a long line", ArgSort::new(&long).axis(1).into_op().unwrap()),
+        ("arg sort, columns", ArgSort::new(&wide).axis(0).into_op().unwrap()),
+        ("top k, a long line", TopK::new(&long, 20_000).axis(1).into_op().unwrap()),
+        ("top k, columns", TopK::new(&wide, 700).axis(0).into_op().unwrap()),
+        ("sum, a long line", Reduce::sum(&numbers(f32s, [1, 2_000_000])).axes(&[1]).into_op().unwrap()),
+        ("sum, columns", Reduce::sum(&numbers(f32s, [20_000, 4_096])).axes(&[0]).into_op().unwrap()),
+        ("arg max, rows", Reduce::arg_max(&numbers(f32s, [40_000, 4])).axes(&[1]).into_op().unwrap()),
+        ("arg max, columns", Reduce::arg_max(&numbers(f32s, [64, 40_000])).axes(&[0]).into_op().unwrap()),
+        ("search, many queries", Search::new(&rows, &queries, Metric::Euclidean, 10).into_op().unwrap()),
+        ("search, many neighbours", Search::new(&rows, &queries, Metric::Cosine, 1_000).into_op().unwrap()),
+        ("search, f16", Search::new(&numbers(f16s, [3_000, 128]), &queries, Metric::Dot, 10).into_op().unwrap()),
+        ("search, i8", Search::new(&small, &numbers(i8s, [300, 128]), Metric::Cosine, 10).into_op().unwrap()),
+    ]
+}
+
+#[test]
+fn an_op_without_memory_is_out_of_memory_at_each_of_its_allocations() {
+    let backend = CpuBackend::new();
+    let device = backend.discover().unwrap().remove(0);
+    let options = OpenOptions { threads: Some(2), pool_bytes_max: Some(0) };
+    let mut engine = backend.open(&device, &options).unwrap();
+    for (name, op) in ops() {
+        let mut granted = 0;
+        loop {
+            let (result, refused) = run(engine.as_mut(), &op, granted);
+            match (result, refused) {
+                (Ok(_), false) => break,
+                (Err(Error::OutOfMemory { asked, .. }), true) => assert!(asked as usize >= LARGE_BYTES / 2, "{name}"),
+                (Ok(_), true) => panic!("{name}: it did without its {granted}th allocation"),
+                (Err(error), _) => panic!("{name}, allocation {granted}: {error}"),
+            }
+            granted += 1;
+            assert!(granted < 100_000, "{name} allocates without end");
+        }
+        assert!(granted >= 1, "{name}: nothing was refused");
+        println!("{name}: {granted} large allocations");
+    }
+}

@@ -16,7 +16,7 @@ struct Exhausted {
 }
 
 /// So many elements of zero. Large ones are pages that nobody has touched, which cost nothing until they are written.
-pub(crate) fn zeroed<T: Zeroable>(count: usize) -> Vec<T> {
+pub(crate) fn zeroed<T: Zeroable + Clone>(count: usize) -> Vec<T> {
     let Ok(layout) = Layout::array::<T>(count) else { exhausted::<T>(count) };
     if layout.size() == 0 {
         return filled(T::zeroed(), count);

@@ -5,7 +5,7 @@ use super::row_scan::{PaddedQueries, RowScan, Scales, SquaredNorms};
 use super::scan::{Scorer, Scratch};
 use super::sink::{Metric, RowIds, Sink};
 use super::tile::{BLOCK_ROWS, PackedQueries, Panel, TileScan, TileSink};
-use crate::scratch as memory;
+use crate::scratch;
 use crate::simd::Simd;
 
 /// Scores rows against one group of queries.
@@ -38,7 +38,7 @@ impl<'a, T: RowElement> FloatScorer<'a, T> {
         let mut query_scales = Vec::new();
         if metric == Metric::Cosine {
             query_scales.extend(queries.chunks_exact(dim.max(1)).take(count).map(|query| inverse(exact_norm(query))));
-            memory::resize(&mut query_scales, count.max(packed.lanes_end()), 0.0);
+            scratch::resize(&mut query_scales, count.max(packed.lanes_end()), 0.0);
         }
         FloatScorer { simd, metric, rows, dim, row_norms, padded, packed, query_scales }
     }
@@ -46,7 +46,7 @@ impl<'a, T: RowElement> FloatScorer<'a, T> {
     /// One over each row's length, with padding for a whole block.
     fn row_scales(&self, ids: RowIds<'_>, count: usize, scales: &mut Vec<f32>) {
         scales.clear();
-        memory::resize(scales, count.next_multiple_of(BLOCK_ROWS), 0.0);
+        scratch::resize(scales, count.next_multiple_of(BLOCK_ROWS), 0.0);
         if let Some(norms) = self.row_norms {
             for (index, scale) in scales[..count].iter_mut().enumerate() {
                 *scale = inverse(norms[ids.get(index) as usize]);
@@ -76,7 +76,7 @@ impl<'a, T: RowElement> FloatScorer<'a, T> {
         // One line more than a whole number of lines keeps rows from meeting in the same cache sets.
         let stride = self.dim.next_multiple_of(LANES_MAX) + LANES_MAX;
         let count = count - first;
-        memory::resize(&mut scratch.staged, count.next_multiple_of(BLOCK_ROWS) * stride, 0.0);
+        scratch::resize(&mut scratch.staged, count.next_multiple_of(BLOCK_ROWS) * stride, 0.0);
         let staged = &mut scratch.staged;
         lanes::run(self.simd, Widen { rows: self.rows, dim: self.dim, ids: rest, count, stride, to: staged });
         let scales = scratch.row_scales.get(first..).unwrap_or_default();

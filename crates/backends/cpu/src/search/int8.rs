@@ -7,7 +7,7 @@ use super::float::{exact_norm, inverse};
 use super::scan::{Scorer, Scratch};
 use super::sink::{Metric, RowIds, Sink};
 use super::tile::{BLOCK_ROWS, Panel};
-use crate::scratch as memory;
+use crate::scratch;
 use crate::simd::Simd;
 
 #[cfg(target_arch = "x86_64")]
@@ -77,11 +77,11 @@ impl Queries {
         let stride = dim.next_multiple_of(PAD);
         let mut this = Queries {
             count,
-            values: memory::zeroed(stride * count),
+            values: scratch::zeroed(stride * count),
             stride,
-            sums: memory::zeroed(padded),
-            squares: memory::zeroed(padded),
-            scales: memory::zeroed(padded),
+            sums: scratch::zeroed(padded),
+            squares: scratch::zeroed(padded),
+            scales: scratch::zeroed(padded),
         };
         for index in 0..count {
             let query = &queries[index * dim..][..dim];
@@ -121,9 +121,9 @@ impl<'a> Int8Scorer<'a> {
     /// What the metric needs of each row: its inverse length or its squared length.
     fn prepare_rows(&self, ids: RowIds<'_>, count: usize, scratch: &mut Scratch) {
         scratch.row_squares.clear();
-        memory::resize(&mut scratch.row_squares, count.next_multiple_of(BLOCK_ROWS), 0);
+        scratch::resize(&mut scratch.row_squares, count.next_multiple_of(BLOCK_ROWS), 0);
         scratch.row_scales.clear();
-        memory::resize(&mut scratch.row_scales, count.next_multiple_of(BLOCK_ROWS), 0.0);
+        scratch::resize(&mut scratch.row_scales, count.next_multiple_of(BLOCK_ROWS), 0.0);
         for index in 0..count {
             let row = ids.get(index) as usize;
             match (self.metric, self.row_norms) {
@@ -211,7 +211,7 @@ fn tile_panels(_level: Level, _count: usize) -> Vec<Panel> {
 
 fn pack(panels: &[Panel], queries: &Queries, dim: usize, lanes_end: usize) -> Vec<i8> {
     let quads = dim.div_ceil(4);
-    let mut packed = memory::zeroed(lanes_end * quads * 4);
+    let mut packed = scratch::zeroed(lanes_end * quads * 4);
     for panel in panels {
         let lines = &mut packed[panel.first * quads * 4..];
         for lane in 0..panel.count {

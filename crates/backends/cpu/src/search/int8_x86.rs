@@ -3,7 +3,7 @@
 use super::super::lanes::x86::Avx512;
 use super::super::tile::{PanelWidth, TileSink};
 use super::{BLOCK_ROWS, Int8Scorer, Metric, Panel, ROWS, RowIds, Scratch, Sink};
-use crate::scratch as memory;
+use crate::scratch;
 use std::arch::x86_64::*;
 
 /// The dot products of eight rows with a query.
@@ -77,7 +77,7 @@ impl Int8Scorer<'_> {
     /// Scores rows against the queries of the panels, which there are only with VNNI.
     pub(super) fn scan_panels(&self, ids: RowIds<'_>, count: usize, sink: &mut Sink, scratch: &mut Scratch) {
         let stride = self.dim.next_multiple_of(64) + 64;
-        memory::resize(&mut scratch.staged_bytes, count.next_multiple_of(BLOCK_ROWS) * stride, 0);
+        scratch::resize(&mut scratch.staged_bytes, count.next_multiple_of(BLOCK_ROWS) * stride, 0);
         for (index, to) in scratch.staged_bytes.chunks_exact_mut(stride).take(count).enumerate() {
             let row = &self.rows[ids.get(index) as usize * self.dim..][..self.dim];
             // Adding 128 is flipping the sign bit.

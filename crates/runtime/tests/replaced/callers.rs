@@ -170,3 +170,50 @@ fn a_waker_that_does_not_return_keeps_no_supervisor() {
     gate.open.store(true, Ordering::SeqCst);
     control.let_go(2);
 }
+
+#[test]
+fn a_shutdown_ends_though_a_waker_does_not_return() {
+    for stuck_first in [true, false] {
+        let (runtime, control) = runtime(10);
+        let gate = Arc::new(Gate::default());
+        let first = occupy(&runtime, &control);
+        let (blocks, behind) = (awaited(&runtime, &gate), runtime.run(op()));
+        if !stuck_first {
+            // The worker itself wakes the caller, of an op that succeeds.
+            control.let_go(1);
+            until("the waker is called", || gate.entered.load(Ordering::SeqCst) > 0);
+        }
+        let start = Instant::now();
+        let shutdown = runtime.shutdown(Duration::from_millis(50));
+        assert!(start.elapsed() < Duration::from_secs(8), "it took {:?}", start.elapsed());
+        until("every op is answered", || first.is_done() && blocks.is_done() && behind.is_done());
+        assert!(!shutdown.drained && shutdown.threads_left <= 2, "{shutdown:?}");
+        gate.open.store(true, Ordering::SeqCst);
+        control.let_go(1);
+    }
+}
+
+#[test]
+fn absurd_time_limits_leave_no_op_without_an_outcome() {
+    for op_time_max in [Duration::from_nanos(1), Duration::from_micros(50), Duration::MAX] {
+        let limits = WorkerLimits {
+            op_time_max,
+            reopen_wait_min: Duration::ZERO,
+            reopen_wait_max: Duration::from_millis(1),
+            reopen_attempts_max: u32::MAX,
+            stuck_threads_max: u32::MAX,
+            ..WorkerLimits::default()
+        };
+        let control = Arc::new(Control::default());
+        let backend = Arc::new(StuckBackend(CpuBackend::new(), Arc::clone(&control)));
+        let builder = Runtime::builder().backend(backend).limits(limits).fallback(FallbackPolicy::Retry { times: 2 });
+        let runtime = builder.build().unwrap();
+        let ops: Vec<_> = (0..200).map(|_| runtime.run(op())).collect();
+        until("every op has an outcome", || ops.iter().all(|op| op.is_done()));
+        let right = ops.into_iter().filter_map(|op| op.wait().ok()).count();
+        assert!(op_time_max < Duration::MAX || right == 200, "{right} were right");
+        let start = Instant::now();
+        runtime.shutdown(Duration::from_secs(2));
+        assert!(start.elapsed() < Duration::from_secs(8));
+    }
+}

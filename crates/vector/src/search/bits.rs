@@ -90,6 +90,10 @@ impl FilterCache {
     /// The bits of the first rows, and how many rows those are, by the segment's columns.
     fn select(&self, segment: &SegmentView, filter: &Filter) -> (u32, Vec<u32>) {
         let mut columns = self.columns.lock().unwrap_or_else(PoisonError::into_inner);
+        if columns.rows() > segment.count as usize && !columns.has(filter) {
+            // A snapshot that is older than the columns does not have all of their rows to make another of.
+            return (0, Vec::new());
+        }
         let rest = segment.count.saturating_sub(columns.rows() as u32);
         if rest > segment.count / REST_SHARE_MAX || columns.size_bytes() > COLUMN_BYTES_MAX {
             *columns = Columns::new(segment.count as usize);
@@ -153,7 +157,13 @@ fn evaluate(segment: &SegmentView, filter: &Filter, start: u32, words: &mut Vec<
 
 #[cfg(test)]
 mod tests {
+    use panoply_core::op::compute::Metric;
+    use serde_json::json;
+
     use super::*;
+    use crate::encode::encode;
+    use crate::schema::Schema;
+    use crate::segment::{Addition, Segment};
 
     #[test]
     fn sliced_bits_are_those_from_the_start_on() {
@@ -167,5 +177,31 @@ mod tests {
         }
         assert_eq!(count_bits(&words, 96), 2 + 16 + 3);
         assert_eq!(count_bits(&words, 33), 2);
+    }
+
+    /// The columns covered more rows than the older snapshot had, which made another of its own rows alone: the rest counted
+    /// as without metadata from then on.
+    #[test]
+    fn an_older_snapshot_makes_no_column_for_rows_it_does_not_have() {
+        let schema = Arc::new(Schema::new("columns", 1, Metric::Dot));
+        let mut segment = Segment::create(None, &schema, 0, false).unwrap();
+        let mut grow = |rows: std::ops::Range<u32>| {
+            let ids: Vec<String> = rows.clone().map(|row| row.to_string()).collect();
+            let metadata: Vec<_> = rows.map(|row| json!({"a": row % 2, "b": row % 3})).collect();
+            let batch = encode(&schema, &Default::default(), &ids, &vec![1.0; ids.len()], &metadata).unwrap();
+            segment
+                .append(&[Addition { kills: &[], fields: &[], batch: Some(&batch) }])
+                .map_err(|failed| failed.error)?;
+            segment.view()
+        };
+        let older = grow(0..COLUMN_ROWS_MIN).unwrap();
+        let newer = grow(COLUMN_ROWS_MIN..COLUMN_ROWS_MIN + 900).unwrap();
+        let (by_a, by_b) = (Filter::parse("a = 1").unwrap(), Filter::parse("b = 1").unwrap());
+        let count = |view: &SegmentView, filter: &Filter| passing(view, Some(filter)).unwrap().1;
+        let wanted = |view: &SegmentView, of: u32| (0..view.count).filter(|row| row % of == 1).count() as u32;
+        assert_eq!(count(&newer, &by_a), wanted(&newer, 2));
+        assert_eq!(count(&older, &by_b), wanted(&older, 3));
+        assert_eq!(count(&newer, &by_b), wanted(&newer, 3));
+        assert_eq!(count(&older, &by_a), wanted(&older, 2));
     }
 }

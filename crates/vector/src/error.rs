@@ -111,6 +111,14 @@ pub enum Error {
         /// The path.
         path: PathBuf,
     },
+    /// A file that would be written to has other names as well (hard links), under which it would change too.
+    #[error("{} has {names} names (hard links), and would change under each of them; put a copy in its place", path.display())]
+    SharedFile {
+        /// The path.
+        path: PathBuf,
+        /// How many names the file has.
+        names: u64,
+    },
     /// The length of a vector leaves the range in which scores can be computed.
     #[error("`{id}` has the length {length:e}; expected {length_min:e} to {length_max:e}, so that scores fit f32")]
     LengthOutOfRange {

@@ -27,6 +27,8 @@ use crate::schema::{Schema, Storage, parse_metric};
 const MANIFEST: &str = "MANIFEST";
 const MANIFEST_NEW: &str = "MANIFEST.new";
 const LOCK: &str = "LOCK";
+/// What the first line of a manifest of any version begins with.
+const MANIFEST_NAME: &str = "panoply vectors ";
 /// What the manifest's first line begins with; a checksum follows.
 const MANIFEST_HEAD: &str = "panoply vectors 2 ";
 /// The same of the version before.
@@ -116,7 +118,7 @@ impl Manifest {
         let body = body.trim_end();
         let old = head.strip_prefix(MANIFEST_HEAD_OLD);
         let checksum = old.or_else(|| head.strip_prefix(MANIFEST_HEAD));
-        let checksum = checksum.ok_or_else(|| damaged("it is no manifest of version 1 or 2"))?;
+        let checksum = checksum.ok_or_else(|| damaged(unread_version(head)))?;
         if checksum != format!("{:08x}", crc32fast::hash(body.as_bytes())) {
             return Err(damaged("its checksum does not fit"));
         }
@@ -156,9 +158,11 @@ impl Folder {
         refuse_if_taken(path)?;
         create_durably(path)?;
         let folder = Folder::lock(path)?;
-        // Somebody may have been quicker; now that the folder is locked, nobody is any more.
+        // Another process may have created a collection here before the lock was taken; none can from now on.
         refuse_if_taken(path)?;
         folder.remove_strangers(&[])?;
+        // This marker tells the folder, until its manifest is written, from that of a collection whose manifest was lost.
+        open_file(&path.join(MANIFEST_NEW), Access::New)?;
         Ok(folder)
     }
 
@@ -166,7 +170,8 @@ impl Folder {
     /// found in order, [`Folder::tidy`] deletes what was left over.
     pub(crate) fn open(path: &Path) -> Result<(Folder, Manifest)> {
         expect_collection(path)?;
-        // Before there is a lock in the folder of what is no collection; and again, since it may have changed by then.
+        // The manifest is read before the lock file is made, so that a folder which is no collection gets none; and again
+        // under the lock, since another writer may have replaced it in between.
         read_manifest(&path.join(MANIFEST))?;
         let folder = Folder::lock(path)?;
         let manifest = folder.read_manifest()?;
@@ -200,7 +205,7 @@ impl Folder {
         let lock = open_file(&lock_path, Access::Make)?;
         match lock.try_lock() {
             Ok(()) if is_same_file(&lock, &lock_path) => Ok(Folder { path: path.to_owned(), lock: Some(lock) }),
-            // The collection was deleted between opening its lock and taking it.
+            // Another process deleted the collection, and its lock file, between the opening and the locking of that file.
             Ok(()) => Err(Error::InUse { path: path.to_owned() }),
             Err(TryLockError::WouldBlock) => Err(Error::InUse { path: path.to_owned() }),
             Err(TryLockError::Error(error)) => Err(Error::io("lock", &lock_path, error)),
@@ -273,13 +278,30 @@ impl Folder {
     /// Deletes what looks like a collection's file and is not among the names.
     fn remove_strangers(&self, names: &[PathBuf]) -> Result<()> {
         let entries = fs::read_dir(&self.path).map_err(|error| Error::io("list", &self.path, error))?;
-        for path in entries.filter_map(|entry| entry.ok().map(|entry| entry.path())) {
+        let mut paths: Vec<PathBuf> = entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
+        // The marker of a folder that is being made or deleted goes last, so that a crash leaves it with the other files.
+        paths.sort_by_key(|path| path.ends_with(MANIFEST_NEW));
+        for path in paths {
             if is_ours(&path) && !names.contains(&path) && !path.ends_with(LOCK) && !path.ends_with(MANIFEST) {
                 fs::remove_file(&path).map_err(|error| Error::io("delete", &path, error))?;
             }
         }
         Ok(())
     }
+}
+
+/// Why the first line of a manifest is not read.
+fn unread_version(head: &str) -> &'static str {
+    let version = head.strip_prefix(MANIFEST_NAME).and_then(|rest| rest.split(' ').next()?.parse::<u32>().ok());
+    match version.is_some_and(|version| version > 2) {
+        true => "a newer version of panoply wrote it, which this one cannot read",
+        false => "it is no manifest of version 1 or 2",
+    }
+}
+
+fn has_segments(path: &Path) -> bool {
+    let is_log = |path: PathBuf| is_ours(&path) && path.extension().is_some_and(|end| end == "log");
+    fs::read_dir(path).is_ok_and(|mut entries| entries.any(|entry| entry.is_ok_and(|entry| is_log(entry.path()))))
 }
 
 /// Refuses a path that does not hold a collection.
@@ -289,6 +311,9 @@ fn expect_collection(path: &Path) -> Result<()> {
     }
     let reason = match (path.is_file(), path.exists()) {
         (true, _) => "it is a file; a collection is a folder",
+        (false, true) if !holds_only_leftovers(path).unwrap_or(true) && has_segments(path) => {
+            "its manifest is missing, though there are segments"
+        }
         (false, true) => "the folder has no manifest",
         (false, false) => "there is nothing at this path",
     };
@@ -299,9 +324,11 @@ fn expect_collection(path: &Path) -> Result<()> {
 pub(crate) fn destroy(path: &Path) -> Result<()> {
     expect_collection(path)?;
     let folder = Folder::lock(path)?;
-    // Without its manifest it is no collection any more, so a crash leaves nothing that could be opened.
-    let manifest = path.join(MANIFEST);
-    fs::remove_file(&manifest).map_err(|error| Error::io("delete", &manifest, error))?;
+    // A folder without a manifest cannot be opened, so that a crash leaves no half collection. Under its new name the manifest
+    // marks the other files as left over.
+    let (manifest, given_up) = (path.join(MANIFEST), path.join(MANIFEST_NEW));
+    let _ = fs::remove_file(&given_up);
+    fs::rename(&manifest, &given_up).map_err(|error| Error::io("delete", &manifest, error))?;
     folder.remove_strangers(&[])?;
     folder.remove_damaged();
     drop(folder);
@@ -328,7 +355,7 @@ pub(crate) fn write_manifest_to(folder: &Path, manifest: &Manifest) -> Result<()
     let body = serde_json::to_string(manifest).map_err(|error| Error::invalid("manifest", "JSON", error))?;
     let text = Manifest::text(&body);
     let (new, path) = (folder.join(MANIFEST_NEW), folder.join(MANIFEST));
-    // One that a crash, or somebody else, has left there is not written to but replaced.
+    // A file that a crash or another program has left under this name is deleted, never written to.
     let _ = fs::remove_file(&new);
     let mut file = open_file(&new, Access::New)?;
     let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
@@ -357,7 +384,7 @@ fn create_durably(path: &Path) -> Result<()> {
     })
 }
 
-/// Whether an open file is still the one with this name.
+/// Whether the path still names the file that is open.
 #[cfg(unix)]
 fn is_same_file(file: &File, path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
@@ -365,16 +392,19 @@ fn is_same_file(file: &File, path: &Path) -> bool {
     file.metadata().ok().map(place) == fs::symlink_metadata(path).ok().map(place)
 }
 
-/// An open file cannot be deleted here, so it is.
+/// Other systems do not let an open file be deleted, so the path still names it.
 #[cfg(not(unix))]
 fn is_same_file(_: &File, _: &Path) -> bool {
     true
 }
 
-/// Whether a folder holds nothing but what a crash while creating a collection can leave.
+/// Whether a folder holds nothing but what a crash can leave while a collection is created or deleted. Segments without any
+/// manifest are not that: they are a collection whose manifest was lost.
 fn holds_only_leftovers(path: &Path) -> Result<bool> {
     let entries = fs::read_dir(path).map_err(|error| Error::io("list", path, error))?;
-    Ok(entries.filter_map(|entry| entry.ok()).all(|entry| is_ours(&entry.path())))
+    let mut paths = entries.filter_map(|entry| entry.ok().map(|entry| entry.path()));
+    let is_marked = path.join(MANIFEST_NEW).symlink_metadata().is_ok();
+    Ok(paths.all(|path| is_ours(&path) && (is_marked || path.ends_with(LOCK))))
 }
 
 fn is_ours(path: &Path) -> bool {
@@ -389,7 +419,7 @@ fn is_ours(path: &Path) -> bool {
         || numbered("index-", &["centroids"])
 }
 
-/// A number that is not the same twice.
+/// A number for one log, different each time.
 pub(crate) fn nonce() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     let mut hasher = std::hash::RandomState::new().build_hasher();

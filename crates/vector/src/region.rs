@@ -11,7 +11,8 @@
 //!    in other processes map only bytes that were acknowledged, and a writer never gives those up.
 //! 5. Whoever shortens a mapped file from outside, past the lock, ends the processes that read it (SIGBUS): no program can
 //!    guard a map against that. Lengths are checked when a file is opened; after that a collection's files are its own.
-//! 6. Files are regular files, never links: what a link leads to is not the collection's, and is neither read nor changed.
+//! 6. Files are regular files, never links: what a link leads to is not the collection's, and is neither read nor changed. A
+//!    file with a second name (a hard link) is read, and not written to.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -283,10 +284,27 @@ pub(crate) fn open_file(path: &Path, access: Access) -> Result<File> {
         Some(libc::EISDIR | libc::ENXIO) => strange(),
         _ => Error::io(if access == Access::New { "create" } else { "open" }, path, error),
     })?;
-    match file.metadata().map_err(|error| Error::io("open", path, error))?.is_file() {
+    let metadata = file.metadata().map_err(|error| Error::io("open", path, error))?;
+    match metadata.is_file() {
+        true if access == Access::Write => expect_one_name(path, &metadata).map(|()| file),
         true => Ok(file),
         false => Err(strange()),
     }
+}
+
+/// Refuses to write to a file that has another name as well: it would change under that one too.
+#[cfg(unix)]
+fn expect_one_name(path: &Path, metadata: &std::fs::Metadata) -> Result<()> {
+    use std::os::unix::fs::MetadataExt;
+    match metadata.nlink() {
+        0 | 1 => Ok(()),
+        names => Err(Error::SharedFile { path: path.to_owned(), names }),
+    }
+}
+
+#[cfg(not(unix))]
+fn expect_one_name(_: &Path, _: &std::fs::Metadata) -> Result<()> {
+    Ok(())
 }
 
 /// The whole of a file that has at most so many bytes.

@@ -303,3 +303,44 @@ fn damage_to_a_saved_collection_is_told() {
     fs::write(&path, rows).unwrap();
     assert!(matches!(open(&folder.0), Err(Error::Corrupt { .. })));
 }
+
+/// A folder with segments and no manifest passed for the rest of a crash, and creating a collection there deleted them.
+#[test]
+fn a_collection_that_lost_its_manifest_is_not_taken_for_leftovers() {
+    let folder = TempFolder::new("lost-manifest");
+    let schema = || Schema::new("lost", 2, Metric::Dot);
+    let collection = Collection::create(runtime(), &folder.0, schema(), Options::default()).unwrap();
+    collection.insert("a", &[1.0, 2.0], Value::Null).unwrap();
+    drop(collection);
+    let (manifest, aside) = (folder.0.join("MANIFEST"), folder.0.join("aside"));
+    fs::rename(&manifest, &aside).unwrap();
+    fs::rename(&aside, folder.0.with_extension("aside")).unwrap();
+    let opened = Collection::open(runtime(), &folder.0, Options::default());
+    assert!(opened.err().unwrap().to_string().contains("manifest is missing"));
+    let created = Collection::create(runtime(), &folder.0, schema(), Options::default());
+    assert!(matches!(created.err(), Some(Error::AlreadyExists { .. })));
+    fs::rename(folder.0.with_extension("aside"), &manifest).unwrap();
+    assert_eq!(Collection::open(runtime(), &folder.0, Options::default()).unwrap().len(), 1);
+    // What a crash leaves while a collection is created or deleted says so itself.
+    fs::rename(&manifest, folder.0.join("MANIFEST.new")).unwrap();
+    assert!(Collection::create(runtime(), &folder.0, schema(), Options::default()).unwrap().is_empty());
+    Collection::destroy(&folder.0).unwrap();
+    assert!(!folder.0.exists());
+}
+
+#[test]
+fn a_collection_of_a_newer_version_is_named_as_such() {
+    let folder = TempFolder::new("newer");
+    drop(Collection::create(runtime(), &folder.0, Schema::new("newer", 2, Metric::Dot), Options::default()).unwrap());
+    let manifest = folder.0.join("MANIFEST");
+    let text = fs::read_to_string(&manifest).unwrap().replacen("vectors 2", "vectors 3", 1);
+    fs::write(&manifest, &text).unwrap();
+    for opened in [
+        Collection::open(runtime(), &folder.0, Options::default()).err().unwrap(),
+        Collection::open_read_only(runtime(), &folder.0, Options::default()).err().unwrap(),
+        Collection::repair(&folder.0, true).err().unwrap(),
+    ] {
+        assert!(opened.to_string().contains("newer version"), "{opened}");
+    }
+    assert_eq!(fs::read_to_string(&manifest).unwrap(), text);
+}

@@ -190,3 +190,24 @@ fn a_collection_that_cannot_be_opened_is_left_as_it_is() {
     assert!(matches!(Collection::open(runtime(), &folder.0, Options::default()), Err(Error::Corrupt { .. })));
     assert!(all() == before);
 }
+
+/// An empty collection took its rows file over, whatever was in it: a hard link to somebody's file was overwritten.
+#[test]
+#[cfg(unix)]
+fn a_file_with_another_name_is_not_written_to() {
+    let folder = TempFolder::new("hard-links");
+    let schema = Schema::new("links", 2, Metric::Dot);
+    drop(Collection::create(runtime(), &folder.0, schema, Options::default()).unwrap());
+    let precious = TempFolder::new("precious");
+    std::fs::write(&precious.0, vec![7; 100_000]).unwrap();
+    let rows = folder.0.join("segment-000000.rows");
+    std::fs::remove_file(&rows).unwrap();
+    std::fs::hard_link(&precious.0, &rows).unwrap();
+    let refused = Collection::open(runtime(), &folder.0, Options::default());
+    assert!(matches!(refused.err(), Some(Error::SharedFile { names: 2, .. })));
+    assert!(matches!(Collection::repair(&folder.0, true), Err(Error::SharedFile { .. })));
+    assert!(Collection::open_read_only(runtime(), &folder.0, Options::default()).unwrap().is_empty());
+    assert_eq!(std::fs::read(&precious.0).unwrap(), vec![7; 100_000]);
+    std::fs::remove_file(&precious.0).unwrap();
+    Collection::open(runtime(), &folder.0, Options::default()).unwrap().insert("a", &[1.0, 2.0], Value::Null).unwrap();
+}

@@ -223,7 +223,7 @@ impl Compactor<'_> {
         let (mut sources, mut lists): (Vec<Source>, Vec<u32>) = (Vec::new(), Vec::new());
         for place in group {
             let view = &old[place as usize];
-            let rows: Vec<u32> = view.live_rows().collect();
+            let rows: Vec<u32> = view.rows_by_age().into_iter().filter(|row| view.is_live(*row)).collect();
             if let Some(centroids) = centroids {
                 lists.extend(kmeans::assign(self.shared, &centroids.points, view, &rows)?);
             }
@@ -234,12 +234,13 @@ impl Compactor<'_> {
         lists.iter().for_each(|list| offsets[*list as usize + 1] += 1);
         (1..offsets.len()).for_each(|list| offsets[list] += offsets[list - 1]);
         let (mut next, mut ordered) = (offsets.clone(), vec![(0, 0); sources.len()]);
-        for (source, list) in sources.into_iter().zip(lists) {
+        let mut ages = vec![0; sources.len()];
+        for ((age, source), list) in (0..).zip(sources).zip(lists) {
             let place = &mut next[list as usize];
-            ordered[*place as usize] = source;
+            (ordered[*place as usize], ages[*place as usize]) = (source, age);
             *place += 1;
         }
-        Ok((ordered, Some(Lists { offsets })))
+        Ok((ordered, Some(Lists { offsets, ages })))
     }
 
     /// Stored rows as a batch, without storing them anew: what was rounded once is not rounded again.

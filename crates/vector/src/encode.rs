@@ -73,12 +73,17 @@ impl Schema {
     /// Queries whose products fit `f32`. Under cosine their lengths do not count, so that very long and very short ones are
     /// scaled; others were checked.
     pub(crate) fn in_range<'a>(&self, queries: &'a [f32]) -> Cow<'a, [f32]> {
+        if self.metric == Metric::Cosine { self.of_moderate_length(queries) } else { Cow::Borrowed(queries) }
+    }
+
+    /// Queries of the same directions, whose products with each other and with rows fit `f32`.
+    pub(crate) fn of_moderate_length<'a>(&self, queries: &'a [f32]) -> Cow<'a, [f32]> {
         let factor = |query: &[f32]| {
             let length = square_sum(query).sqrt();
-            if (LENGTH_MIN..=LENGTH_MAX).contains(&length) { 1.0 } else { length.recip() }
+            if length == 0.0 || (LENGTH_MIN..=LENGTH_MAX).contains(&length) { 1.0 } else { length.recip() }
         };
         let all = || queries.chunks_exact(self.dimension);
-        if self.metric != Metric::Cosine || all().all(|query| factor(query) == 1.0) {
+        if all().all(|query| factor(query) == 1.0) {
             return Cow::Borrowed(queries);
         }
         let scaled = |query: &'a [f32]| {

@@ -3,6 +3,7 @@
 //! A segment's rows lie in one region, its log in another. The log is also where ids and metadata live: in memory a row
 //! has the place of its entry there, and nothing is stored twice.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use panoply_core::{DType, Tensor, bf16, f16};
@@ -410,7 +411,23 @@ impl SegmentView {
         row < self.count && self.live.as_ref().is_none_or(bit)
     }
 
-    /// The rows that live, in order.
+    /// How many rows of the segment are older than this one.
+    pub(crate) fn age_of(&self, row: u32) -> u32 {
+        self.lists.as_ref().map_or(row, |lists| lists.age_of(row))
+    }
+
+    /// Whether the rows of a range are stored by age.
+    pub(crate) fn is_by_age(&self, range: &Range<u32>) -> bool {
+        self.lists.as_ref().is_none_or(|lists| lists.is_by_age(range))
+    }
+
+    /// The rows, dead ones included, by age.
+    pub(crate) fn rows_by_age(&self) -> Vec<u32> {
+        let sorted = self.lists.as_ref().and_then(|lists| lists.rows_by_age());
+        sorted.unwrap_or_else(|| (0..self.count).collect())
+    }
+
+    /// The rows that live, as they are stored.
     pub(crate) fn live_rows(&self) -> impl Iterator<Item = u32> + '_ {
         (0..self.count).filter(|row| self.is_live(*row))
     }

@@ -150,7 +150,7 @@ impl Collection {
 
     /// Every record as it is now, oldest first; later changes are not seen.
     pub fn iter(&self) -> Entries {
-        Entries { snapshot: self.inner.shared.snapshot(), segment: 0, row: 0 }
+        Entries { snapshot: self.inner.shared.snapshot(), next: 0, rows: Vec::new().into_iter() }
     }
 
     /// What it consists of.
@@ -409,8 +409,10 @@ impl Inner {
 /// Every record of a collection as it was when this was made.
 pub struct Entries {
     snapshot: Arc<Snapshot>,
-    segment: usize,
-    row: u32,
+    /// The segment that comes next.
+    next: usize,
+    /// The rows of the one before it that are still to come.
+    rows: std::vec::IntoIter<u32>,
 }
 
 impl Iterator for Entries {
@@ -418,13 +420,12 @@ impl Iterator for Entries {
 
     fn next(&mut self) -> Option<Entry> {
         loop {
-            let segment = self.snapshot.segments.get(self.segment)?;
-            let row = self.row;
-            if row >= segment.count {
-                (self.segment, self.row) = (self.segment + 1, 0);
+            let Some(row) = self.rows.next() else {
+                self.rows = self.snapshot.segments.get(self.next)?.rows_by_age().into_iter();
+                self.next += 1;
                 continue;
-            }
-            self.row += 1;
+            };
+            let segment = self.snapshot.segments.get(self.next.checked_sub(1)?)?;
             if segment.is_live(row) {
                 let (id, vector) = (segment.id_of(row).to_owned(), segment.vector(row));
                 return Some(Entry { id, vector, metadata: segment.metadata(row) });

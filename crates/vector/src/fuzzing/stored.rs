@@ -97,6 +97,7 @@ pub fn lists(bytes: &[u8]) {
         let Some(lists) = (places as usize).checked_sub(1) else { return };
         let Ok(read) = Lists::parse(Path::new("lists"), file, lists, rows) else { return };
         assert!(read.offsets.len() == lists + 1 && read.offsets.iter().all(|offset| *offset <= rows));
+        assert!(read.rows_by_age().is_none_or(|by_age| by_age.len() == rows as usize));
     });
 }
 

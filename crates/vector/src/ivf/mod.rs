@@ -13,6 +13,7 @@ pub(crate) mod kmeans;
 mod probe;
 pub(crate) mod tune;
 
+use std::ops::Range;
 use std::path::Path;
 
 use panoply_core::Tensor;
@@ -25,7 +26,9 @@ use crate::schema::DIMENSION_MAX;
 /// The most lists of an index.
 pub const LISTS_MAX: usize = 1 << 20;
 pub(crate) const CENTROIDS_MAGIC: [u8; 8] = *b"PNPLVCEN";
-pub(crate) const LISTS_MAGIC: [u8; 8] = *b"PNPLVLST";
+pub(crate) const LISTS_MAGIC: [u8; 8] = *b"PNPLVLS2";
+/// The version before, which has no ages.
+const LISTS_MAGIC_OLD: [u8; 8] = *b"PNPLVLST";
 pub(crate) const HEAD_BYTES: usize = 20;
 
 /// How an index is built.
@@ -64,9 +67,13 @@ pub(crate) struct Centroids {
     pub(crate) points: Tensor,
 }
 
-/// Where each list of a segment begins; one place more than there are lists.
+/// The lists of a segment, whose rows are sorted by list and within a list by age.
 pub(crate) struct Lists {
+    /// Where each list begins; one place more than there are lists.
     pub(crate) offsets: Vec<u32>,
+    /// For each row how many rows of the segment are older. Empty in files of the version before: their rows count as if they
+    /// were stored by age.
+    pub(crate) ages: Vec<u32>,
 }
 
 impl Centroids {
@@ -103,24 +110,58 @@ impl Centroids {
 impl Lists {
     pub(crate) fn write(&self, path: &Path) -> Result<()> {
         let rows = self.offsets.last().copied().unwrap_or(0);
-        write_numbers(path, LISTS_MAGIC, self.offsets.len() as u32, rows, bytemuck::cast_slice(&self.offsets))
+        let magic = if self.ages.is_empty() { LISTS_MAGIC_OLD } else { LISTS_MAGIC };
+        let body = [&self.offsets[..], &self.ages[..]].concat();
+        write_numbers(path, magic, self.offsets.len() as u32, rows, bytemuck::cast_slice(&body))
+    }
+
+    /// How many rows of the segment are older than this one.
+    pub(crate) fn age_of(&self, row: u32) -> u32 {
+        self.ages.get(row as usize).copied().unwrap_or(row)
+    }
+
+    /// Whether the rows of a range are stored by age: those of one list are.
+    pub(crate) fn is_by_age(&self, range: &Range<u32>) -> bool {
+        let list_end = self.offsets.partition_point(|offset| *offset <= range.start);
+        self.ages.is_empty() || self.offsets.get(list_end).is_none_or(|end| range.end <= *end)
+    }
+
+    /// The rows by age, oldest first; `None` where they are stored so.
+    pub(crate) fn rows_by_age(&self) -> Option<Vec<u32>> {
+        let mut rows = vec![0; self.ages.len()];
+        for (row, age) in (0..).zip(&self.ages) {
+            rows[*age as usize] = row;
+        }
+        (!rows.is_empty()).then_some(rows)
     }
 
     pub(crate) fn read(path: &Path, lists: usize, rows: u32) -> Result<Lists> {
-        Lists::parse(path, &read_bounded(path, (lists + 1) * size_of::<u32>())?, lists, rows)
+        Lists::parse(path, &read_bounded(path, (lists + 1 + rows as usize) * size_of::<u32>())?, lists, rows)
     }
 
     /// The lists in the content of their file.
     pub(crate) fn parse(path: &Path, bytes: &[u8], lists: usize, rows: u32) -> Result<Lists> {
-        let (count, stored, bytes) = parse_numbers(path, bytes, LISTS_MAGIC)?;
+        let old = bytes.starts_with(&LISTS_MAGIC_OLD);
+        let (count, stored, bytes) = parse_numbers(path, bytes, if old { LISTS_MAGIC_OLD } else { LISTS_MAGIC })?;
         let numbers = bytes.chunks_exact(4).map(|four| u32::from_ne_bytes([four[0], four[1], four[2], four[3]]));
-        let offsets: Vec<u32> = numbers.collect();
+        let mut offsets: Vec<u32> = numbers.collect();
+        let ages = offsets.split_off(offsets.len().min(lists + 1));
         let ordered = offsets.is_sorted() && offsets.first() == Some(&0) && offsets.last() == Some(&rows);
-        if count as usize != lists + 1 || offsets.len() != lists + 1 || stored != rows || !ordered {
+        let aged = if old { ages.is_empty() } else { is_permutation(&ages, rows) };
+        if count as usize != lists + 1 || offsets.len() != lists + 1 || stored != rows || !ordered || !aged {
             return Err(Error::corrupt(path, 8, format!("{count} places of {stored} rows do not fit the index")));
         }
-        Ok(Lists { offsets })
+        Ok(Lists { offsets, ages })
     }
+}
+
+/// Whether each number below `end` is there once.
+fn is_permutation(numbers: &[u32], end: u32) -> bool {
+    let mut seen = vec![false; end as usize];
+    numbers.len() == end as usize
+        && numbers
+            .iter()
+            .all(|number| seen.get_mut(*number as usize).is_some_and(|seen| !std::mem::replace(seen, true)))
 }
 
 fn write_numbers(path: &Path, magic: [u8; 8], first: u32, second: u32, body: &[u8]) -> Result<()> {

@@ -13,7 +13,8 @@ use crate::encode::square_sum;
 use crate::error::Result;
 use crate::schema::Storage;
 use crate::search::direct::{DIRECT_ELEMENTS_MAX, Nearest, for_each_key};
-use crate::search::run::{Batch, Candidate, keep_nearest, on_host};
+use crate::search::run::{Batch, Candidate, on_host};
+use crate::search::ties::keep_nearest;
 use crate::search::{Passing, SearchOptions, exact_score, passes, passing};
 use crate::segment::SegmentView;
 
@@ -66,8 +67,8 @@ impl Batch<'_> {
         let mut nearest = Nearest::new(nprobe);
         // Centroids have the length one under cosine, so that the product orders them.
         let (metric, points) = (self.shared.schema.metric, centroids.points.as_slice::<f32>()?);
-        for_each_key(metric, self.queries, points, |list, key| nearest.offer(key, list));
-        Ok(nearest.kept.into_iter().map(|(_, list)| list).collect())
+        for_each_key(metric, self.queries, points, |list, key| nearest.offer(key, list, list));
+        Ok(nearest.kept.into_iter().map(|(_, _, list)| list).collect())
     }
 
     /// Searches the lists of the only query, where their rows are few and lie on the host as they were given; false where
@@ -94,9 +95,8 @@ impl Batch<'_> {
                 continue;
             }
             let passing = passing(segment, options.filter.as_ref());
-            let found = self.nearest_rows(segment, &passing, ranges)?;
-            let candidates = found.into_iter().map(|(score, row)| Candidate { score, segment: place, row });
-            self.found[0].extend(candidates);
+            let found = self.nearest_rows(place, segment, &passing, ranges)?;
+            self.found[0].extend(found);
         }
         keep_nearest(schema.metric, self.wanted, &mut self.found[0]);
         Ok(true)
@@ -105,32 +105,39 @@ impl Batch<'_> {
     /// The nearest of some rows of a segment, with their scores.
     fn nearest_rows(
         &self,
+        place: u32,
         segment: &SegmentView,
         passing: &Passing,
         ranges: Vec<Range<u32>>,
-    ) -> Result<Vec<(f32, u32)>> {
+    ) -> Result<Vec<Candidate>> {
         let (dimension, metric) = (self.shared.schema.dimension, self.shared.schema.metric);
         let (rows, norms) = (segment.rows.as_slice::<f32>()?, segment.norms.as_ref());
         let norms = norms.map(|norms| norms.as_slice::<f32>()).transpose()?;
         let length = square_sum(self.queries).sqrt() as f32;
-        let mut nearest = Nearest::new(self.wanted);
+        let (mut nearest, mut bound) = (Nearest::new(self.wanted), f32::INFINITY);
+        let euclidean = metric == Metric::Euclidean;
         for range in ranges {
             let part = &rows[range.start as usize * dimension..range.end as usize * dimension];
             for_each_key(metric, self.queries, part, |place, key| {
                 let row = range.start + place;
-                if passing.is_none() || passes(passing, row) {
-                    let key = norms.map_or(key, |norms| key / (length * norms[row as usize]));
-                    nearest.offer(key, row);
+                if (key <= bound || key.is_nan()) && (passing.is_none() || passes(passing, row)) {
+                    // Rows whose squares differ may be equally far, and are then ordered by age.
+                    let distance = if euclidean { key.sqrt() } else { key };
+                    let key = norms.map_or(distance, |norms| key / (length * norms[row as usize]));
+                    nearest.offer(key, segment.age_of(row), row);
+                    // The bound is on squares, of which those a few roundings larger may have the same root.
+                    let worst = nearest.worst().filter(|_| euclidean);
+                    bound = worst.map_or(f32::INFINITY, |worst| worst * worst * (1.0 + 4.0 * f32::EPSILON));
                 }
             });
         }
-        let score = |(key, row): (f32, u32)| {
-            let score = if metric == Metric::Euclidean { key.sqrt() } else { -key };
+        let candidate = |(key, age, row): (f32, u32, u32)| {
+            let score = if euclidean { key } else { -key };
             // Rows of earlier versions may be longer than those that are accepted now.
             let exact = || exact_score(metric, self.queries, &segment.vector(row));
-            (if score.is_finite() { score } else { exact() }, row)
+            Candidate { score: if score.is_finite() { score } else { exact() }, segment: place, row, age }
         };
-        Ok(nearest.kept.into_iter().map(score).collect())
+        Ok(nearest.kept.into_iter().map(candidate).collect())
     }
 
     /// For each query its nearest lists.

@@ -99,10 +99,11 @@ mod avx2 {
     }
 }
 
-/// The `k` smallest keys, in order; equal ones in the order in which they came.
+/// The `k` smallest keys, in order; of equal ones those with the smaller age, and in the order of their ages.
 pub(crate) struct Nearest {
     k: usize,
-    pub(crate) kept: Vec<(f32, u32)>,
+    /// Keys, ages and rows.
+    pub(crate) kept: Vec<(f32, u32, u32)>,
 }
 
 impl Nearest {
@@ -110,10 +111,16 @@ impl Nearest {
         Nearest { k, kept: Vec::with_capacity(k.min(1024) + 1) }
     }
 
-    pub(crate) fn offer(&mut self, key: f32, row: u32) {
-        if self.kept.len() < self.k || self.kept.last().is_some_and(|(last, _)| key < *last) {
-            let place = self.kept.partition_point(|(other, _)| *other <= key);
-            self.kept.insert(place, (key, row));
+    /// The largest key that is kept, once there are `k` of them: larger ones need not be offered.
+    pub(crate) fn worst(&self) -> Option<f32> {
+        if self.kept.len() < self.k { None } else { self.kept.last().map(|(key, _, _)| *key) }
+    }
+
+    pub(crate) fn offer(&mut self, key: f32, age: u32, row: u32) {
+        let is_before = |(other, other_age, _): &(f32, u32, u32)| *other < key || *other == key && *other_age < age;
+        if self.kept.len() < self.k || self.kept.last().is_some_and(|last| !is_before(last)) {
+            let place = self.kept.partition_point(is_before);
+            self.kept.insert(place, (key, age, row));
             self.kept.truncate(self.k);
         }
     }
@@ -155,11 +162,12 @@ mod tests {
     fn the_nearest_are_kept_in_order() {
         let mut nearest = Nearest::new(3);
         for (row, key) in (0..).zip([5.0, 1.0, 4.0, 1.0, 9.0, 1.0, 0.5]) {
-            nearest.offer(key, row);
+            nearest.offer(key, 10 - row, row);
         }
-        assert_eq!(nearest.kept, [(0.5, 6), (1.0, 1), (1.0, 3)]);
+        assert_eq!(nearest.kept, [(0.5, 4, 6), (1.0, 5, 5), (1.0, 7, 3)]);
+        assert_eq!((nearest.worst(), Nearest::new(1).worst()), (Some(1.0), None));
         let mut none = Nearest::new(0);
-        none.offer(1.0, 1);
+        none.offer(1.0, 1, 1);
         assert!(none.kept.is_empty());
     }
 }

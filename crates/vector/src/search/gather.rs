@@ -1,13 +1,15 @@
-//! Single queries of many callers become one batch.
+//! Searches that arrive at the same time run as one batch.
 //!
-//! 1. One batch is under way at a time. A caller who finds none under way searches at once, alone.
-//! 2. Others wait in line. When a batch is done its leader hands the lead to the first in line, and only then gives the
-//!    members what was found, so that the next batch runs meanwhile; each makes its own hits of it. There is no timer: nobody waits for company.
-//! 3. The new leader takes all in line that want the same (up to a bound), itself first, and searches for them together.
-//! 4. A blocked caller leads on its own thread. Awaited searches cannot be relied on to be polled, so a thread of the
-//!    collection leads for them.
-//! 5. The snapshot is taken when the batch begins, after every member has asked; so each sees all writes that returned
-//!    before it began.
+//! 1. One batch runs at a time. A search that arrives while none runs is started at once, as a batch of its own.
+//! 2. Searches that arrive while a batch runs enter a queue. There is no timer: a search never waits for others to arrive.
+//! 3. The thread that runs a batch is its leader. When the batch is done, the leader passes the lead to the first search in the
+//!    queue and only then answers the searches of its own batch, so that the next batch runs meanwhile. Each caller converts
+//!    its candidates into hits on its own thread.
+//! 4. The new leader takes from the queue its own search and those with equal options, up to `batch_queries_max` queries.
+//! 5. A blocking caller leads on its own thread. The caller of an async search may never poll it, so the collection's search
+//!    thread leads in its place.
+//! 6. A batch takes its snapshot when it begins, which is after all of its searches were called; each of them therefore sees
+//!    every write that returned before it was called.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Sender, channel};
@@ -19,14 +21,14 @@ use crate::error::{Error, Result};
 use crate::state::Shared;
 use crate::task::{Task, task};
 
-/// Queries of awaited searches that wait at most. One search alone may have more.
+/// The most queries of async searches in the queue. One search alone may have more.
 const QUERIES_WAITING_MAX: usize = 1 << 16;
 
-/// Where searches wait for each other.
+/// The queue of searches, and the batch that runs.
 pub(crate) struct Gather {
     shared: Arc<Shared>,
     line: Mutex<Line>,
-    /// Wakes the thread that leads for awaited searches.
+    /// Wakes the search thread, which leads batches for async searches.
     dispatcher: OnceLock<Sender<()>>,
 }
 
@@ -34,7 +36,7 @@ pub(crate) struct Gather {
 struct Line {
     under_way: bool,
     waiting: VecDeque<Arc<Job>>,
-    /// Queries of the awaited searches among them.
+    /// Queries of the async searches among them.
     queries_awaited: usize,
 }
 
@@ -45,7 +47,7 @@ impl Line {
         first
     }
 
-    /// Notes that a search is not in line any more.
+    /// Subtracts a search that has left the queue.
     fn note_left(&mut self, job: &Job) {
         if job.awaited {
             self.queries_awaited = self.queries_awaited.saturating_sub(job.count);
@@ -53,25 +55,25 @@ impl Line {
     }
 }
 
-/// A search in line.
+/// A search in the queue.
 struct Job {
     queries: Vec<f32>,
     count: usize,
     options: SearchOptions,
-    /// Whether a task waits for it, not a thread.
+    /// Whether a task waits for its answer, rather than a blocked thread.
     awaited: bool,
     place: Mutex<Place>,
     changed: Condvar,
 }
 
 enum Place {
-    /// A blocked caller waits.
+    /// A thread is blocked on it.
     Blocked,
-    /// A blocked caller is to lead.
+    /// The blocked thread is to lead the next batch.
     Leads,
-    /// A blocked caller can go.
+    /// The answer for the blocked thread.
     Done(Result<Findings>),
-    /// A task waits.
+    /// A task waits for it.
     Awaited(Box<dyn FnOnce(Result<Findings>) + Send>),
     /// The answer was taken or sent.
     Gone,
@@ -146,7 +148,7 @@ impl Gather {
         task
     }
 
-    /// Gives the lead to the first in line, or ends it.
+    /// Passes the lead to the first search in the queue, or notes that no batch runs where the queue is empty.
     fn hand_over(&self) {
         let mut line = lock(&self.line);
         while let Some(first) = line.waiting.front() {
@@ -162,7 +164,8 @@ impl Gather {
                     if self.wake_dispatcher() {
                         return;
                     }
-                    // Without a thread to lead, the task is told so: outside of the lock, since it may ask again at once.
+                    // There is no search thread, so the task is answered with an error: after the lock is released, since its
+                    // waker may search again at once.
                     let job = line.take_first();
                     drop(line);
                     job.iter().for_each(|job| job.finish(Err(Error::Closed)));
@@ -177,7 +180,7 @@ impl Gather {
         line.under_way = false;
     }
 
-    /// Searches for the first in line and for all who want the same.
+    /// Runs one batch: the first search in the queue and those with equal options.
     fn lead(&self) {
         let jobs = self.take_batch();
         let lead = Lead { gather: self };
@@ -229,13 +232,13 @@ impl Gather {
         self.dispatcher.get().is_some_and(|sender| sender.send(()).is_ok())
     }
 
-    /// Starts the thread that leads for awaited searches, where it does not run yet.
+    /// Starts the search thread, where it does not run yet.
     fn start_dispatcher(self: &Arc<Gather>) {
         self.dispatcher.get_or_init(|| {
             let (sender, receiver) = channel();
             let gather: Weak<Gather> = Arc::downgrade(self);
             let thread = std::thread::Builder::new().name("panoply-vectors-search".to_owned());
-            // Where no thread can be had the receiver is dropped, and searches are told.
+            // Where the thread cannot be started the receiver is dropped, and async searches are answered with an error.
             let _ = thread.spawn(move || {
                 while receiver.recv().is_ok() {
                     let Some(gather) = gather.upgrade() else { return };
@@ -267,7 +270,7 @@ impl Job {
     }
 }
 
-/// The lead, handed over when dropped, whatever happened.
+/// The lead of a batch, passed on when it is dropped, also by a panic.
 struct Lead<'a> {
     gather: &'a Gather,
 }
@@ -278,7 +281,7 @@ impl Drop for Lead<'_> {
     }
 }
 
-/// Members of a batch that have no answer yet; they get one even if the search panics.
+/// Searches of a batch that have no answer yet; they get one even if the batch panics.
 struct Unanswered {
     jobs: Vec<Arc<Job>>,
 }
@@ -314,7 +317,7 @@ mod tests {
         let search = |count: usize| {
             gather.search_async(vec![1.0; count], count, SearchOptions::new(1), |found| found.hits.len())
         };
-        // Somebody searches for a long time.
+        // Another batch runs.
         lock(&gather.line).under_way = true;
         let mut first = search(QUERIES_WAITING_MAX + 1);
         let refused = search(1).wait();

@@ -6,6 +6,7 @@
 //! * `direct`: scores of a few rows on the caller's thread.
 //! * `residency`: which rows live on which device.
 //! * `rerank`: candidates from eight-bit copies of the rows, ranked by the rows themselves.
+//! * `ties`: hits of equal score, oldest first.
 //! * `gather`: single queries of many callers become one batch.
 
 mod bits;
@@ -15,6 +16,7 @@ mod rerank;
 pub(crate) mod residency;
 pub(crate) mod run;
 mod scales;
+pub(crate) mod ties;
 
 pub(crate) use bits::{FilterCache, Passing, passes, passing};
 pub(crate) use rerank::{CodesCache, exact_score};

@@ -3,14 +3,16 @@
 //! Where a search is bound by memory, a copy of a quarter of the size is read in a quarter of the time. Each row of the copy
 //! has a scale of its own; under euclidean it is a power of two, and rows are searched by it.
 
+use std::collections::BinaryHeap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use panoply_core::Tensor;
 use panoply_core::op::compute::Metric;
 
 use super::SearchOptions;
-use super::run::{Batch, keep_nearest};
+use super::run::{Batch, Candidate};
 use super::scales::Scales;
+use super::ties::Ranked;
 use crate::encode::{quantise, round_scale_of, scale_of};
 use crate::error::Result;
 use crate::region::out_of_memory;
@@ -88,11 +90,41 @@ impl Batch<'_> {
             for candidate in found.iter_mut() {
                 let segment = &self.snapshot.segments[candidate.segment as usize];
                 candidate.score = exact_score(schema.metric, query, &segment.vector(candidate.row));
+                candidate.age = segment.age_of(candidate.row);
             }
-            keep_nearest(schema.metric, self.k, found);
+            *found = by_pages(schema.metric, std::mem::take(found), self.k, options, times.max(1));
         }
         Ok(())
     }
+}
+
+/// The first `k` of these candidates, page by page. The candidates come in the order of the eight-bit copies; each page takes
+/// the best of the first `times` as many as there are hits up to its end, without those of the pages before. So what a page
+/// holds does not depend on whether a later one is asked for, and no hit is on two pages or on none.
+fn by_pages(
+    metric: Metric,
+    candidates: Vec<Candidate>,
+    k: usize,
+    options: &SearchOptions,
+    times: usize,
+) -> Vec<Candidate> {
+    let mut candidates = candidates.into_iter().map(|candidate| Ranked { candidate, metric });
+    let (mut waiting, mut hits) = (BinaryHeap::new(), Vec::new());
+    // Pages that do not begin with the first hit have a shorter one before them.
+    let mut end = match options.offset % options.k.max(1) {
+        0 => options.k,
+        first => first,
+    };
+    while hits.len() < k {
+        let (from, end_here) = (hits.len(), end.min(k));
+        waiting.extend(candidates.by_ref().take((end_here - from).saturating_mul(times)));
+        hits.extend(std::iter::from_fn(|| waiting.pop()).take(end_here - from).map(|best| best.candidate));
+        if hits.len() < end_here {
+            break;
+        }
+        end = end.saturating_add(options.k.max(1));
+    }
+    hits
 }
 
 /// The score of one row, from sums in `f64`. It is always a number.

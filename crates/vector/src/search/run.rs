@@ -4,7 +4,7 @@
 //! host. Each piece is one `Search` op; all of them are under way together. A piece whose device fails is searched again
 //! on the host, which always has the rows. The findings are merged by score, equal scores in the order of segments and rows.
 
-use std::cmp::Ordering;
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -16,7 +16,9 @@ use super::bits::{Passing, passing, slice_bits};
 use super::rerank::{Codes, exact_score};
 use super::residency::Block;
 use super::scales::Scales;
+use super::ties::keep_nearest;
 use super::{FoundMany, Hit, SearchOptions, SearchReport};
+use crate::encode::square_sum;
 use crate::error::{Error, Result};
 use crate::schema::Storage;
 use crate::segment::SegmentView;
@@ -29,7 +31,7 @@ const SHARED_BYTES_MIN: usize = 4 << 20;
 const WITHIN_HITS_FIRST: usize = 64;
 const WITHIN_GROWTH: usize = 8;
 
-/// Hits that one thread makes without help.
+/// Candidates that one thread converts into hits; more are shared between threads.
 const HITS_ALONE_MAX: usize = 2048;
 
 /// A row that may be among the nearest.
@@ -39,6 +41,8 @@ pub(crate) struct Candidate {
     /// Its segment's place in the snapshot.
     pub(crate) segment: u32,
     pub(crate) row: u32,
+    /// What orders it among rows of the same score in its segment.
+    pub(crate) age: u32,
 }
 
 /// A batch of queries being searched.
@@ -57,6 +61,8 @@ pub(crate) struct Batch<'a> {
     pub(crate) coarse: bool,
     /// For each segment, the rows that may be returned, once that is known.
     bits: Vec<Option<Passing>>,
+    /// For each query, the nearest score at which rows may have been left out that are older than those that were found.
+    pub(super) cuts: Vec<Option<f32>>,
     under_way: Vec<(Piece, PendingOutcome<Neighbors>)>,
 }
 
@@ -90,7 +96,7 @@ struct Part {
     queries: Tensor,
 }
 
-/// What a batch found, before it is made hits. Whoever wants the hits makes them, on a thread of their own.
+/// The candidates that a batch found. The caller's thread converts its own into hits.
 pub(crate) struct Findings {
     pub(crate) snapshot: Arc<Snapshot>,
     pub(crate) found: Vec<Vec<Candidate>>,
@@ -103,7 +109,9 @@ pub(crate) fn search(shared: &Shared, queries: &[f32], count: usize, options: &S
     let queries = shared.schema.in_range(queries);
     let k = if options.k == 0 { 0 } else { options.k.saturating_add(options.offset).min(snapshot.len()) };
     let metric = shared.schema.metric;
-    let mut first = options.within.map_or(k, |_| k.min(WITHIN_HITS_FIRST));
+    // Later pages of ranked candidates may have nearer hits than those before.
+    let grows = options.within.is_some() && (options.rerank.is_none() || options.offset == 0);
+    let mut first = if grows { k.min(WITHIN_HITS_FIRST) } else { k };
     loop {
         let mut batch = Batch::new(shared, &snapshot, &queries, count, first);
         batch.run(options)?;
@@ -111,16 +119,25 @@ pub(crate) fn search(shared: &Shared, queries: &[f32], count: usize, options: &S
         if let Some(limit) = options.within {
             let is_within =
                 |hit: &Candidate| if metric.smaller_is_nearer() { hit.score <= limit } else { hit.score >= limit };
-            // There may be more of them than were asked for.
+            // The last candidate is within the limit, so that rows beyond the candidates may be too.
             if first < k && found.iter().any(|found| found.len() >= first && found.last().is_some_and(is_within)) {
                 first = first.saturating_mul(WITHIN_GROWTH).min(k);
                 continue;
             }
-            found.iter_mut().for_each(|found| found.retain(is_within));
+            found.iter_mut().for_each(|found| {
+                drop_pages_before(options, found);
+                found.retain(is_within);
+            });
+        } else {
+            found.iter_mut().for_each(|found| drop_pages_before(options, found));
         }
-        found.iter_mut().for_each(|found| drop(found.drain(..options.offset.min(found.len()))));
         return Ok(Findings { snapshot, found, report });
     }
+}
+
+/// Leaves the page that is asked for.
+fn drop_pages_before(options: &SearchOptions, found: &mut Vec<Candidate>) {
+    found.drain(..options.offset.min(found.len()));
 }
 
 /// Checks queries and options, and gives how many queries there are.
@@ -145,8 +162,8 @@ impl<'a> Batch<'a> {
     ) -> Batch<'a> {
         let report = SearchReport { batch_size: count, ..SearchReport::default() };
         let (k, bits) = (k.min(snapshot.len()), vec![None; snapshot.segments.len()]);
-        let (found, under_way) = (vec![Vec::new(); count], Vec::new());
-        Batch { shared, snapshot, queries, count, k, found, report, wanted: k, coarse: false, bits, under_way }
+        let (found, cuts, under_way) = (vec![Vec::new(); count], vec![None; count], Vec::new());
+        Batch { shared, snapshot, queries, count, k, found, report, wanted: k, coarse: false, bits, cuts, under_way }
     }
 
     /// Finds the candidates of every query.
@@ -162,6 +179,13 @@ impl<'a> Batch<'a> {
 
     /// Finds the `wanted` candidates of every query.
     pub(super) fn run_once(&mut self, options: &SearchOptions) -> Result<()> {
+        self.run_pieces(options)?;
+        // What eight-bit copies find is ranked anew.
+        if self.coarse { Ok(()) } else { self.settle_ties(options) }
+    }
+
+    /// The same, but where a piece was cut among rows of equal score, it may not have given the oldest.
+    pub(super) fn run_pieces(&mut self, options: &SearchOptions) -> Result<()> {
         match options.nprobe {
             Some(nprobe) => self.start_probes(options, nprobe)?,
             None => self.start_all(options)?,
@@ -320,7 +344,7 @@ impl<'a> Batch<'a> {
             block: if let Source::Block(block) = source { Some(Arc::clone(block)) } else { None },
             codes: if let Source::Codes(codes) = source { Some(Arc::clone(codes)) } else { None },
             subset: subset.cloned(),
-            queries: part.queries.clone(),
+            queries: self.op_queries(&part.queries, matches!(source, Source::Codes(_)))?,
             filter,
             scale: part.scale,
         };
@@ -332,7 +356,6 @@ impl<'a> Batch<'a> {
 
     /// Waits for everything that is under way, and merges what it found.
     pub(crate) fn finish(&mut self) -> Result<()> {
-        let several = self.under_way.len() > 1;
         for (piece, pending) in std::mem::take(&mut self.under_way) {
             let segment = Arc::clone(&self.snapshot.segments[piece.segment as usize]);
             let outcome = match (pending.wait(), &piece.block) {
@@ -351,10 +374,8 @@ impl<'a> Batch<'a> {
             };
             self.absorb(&piece, &segment, outcome)?;
         }
-        if several {
-            let (metric, k) = (self.shared.schema.metric, self.wanted);
-            self.found.iter_mut().for_each(|found| keep_nearest(metric, k, found));
-        }
+        let (metric, k) = (self.shared.schema.metric, self.wanted);
+        self.found.iter_mut().for_each(|found| keep_nearest(metric, k, found));
         Ok(())
     }
 
@@ -379,21 +400,31 @@ impl<'a> Batch<'a> {
         let (ids, scores) = on_host(&self.shared.runtime, outcome.output)?;
         let (ids, scores) = (ids.as_slice::<u32>()?, scores.as_slice::<f32>()?);
         let lines = ids.chunks_exact(piece.k.max(1)).zip(scores.chunks_exact(piece.k.max(1)));
+        let (coarse, by_age) = (self.coarse, segment.is_by_age(&piece.rows));
         for (line, (ids, scores)) in lines.enumerate() {
             let query = piece.subset.as_ref().map_or(line, |subset| subset[line] as usize);
-            let factor = self.score_factor(query) * piece.scale;
-            let rows = ids.iter().zip(scores).take_while(|(id, _)| **id < piece.rows.len() as u32);
             let own = &self.queries[query * self.dimension()..][..self.dimension()];
+            let length = if self.takes_norms_for_dot(piece.codes.is_some()) { square_sum(own).sqrt() } else { 1.0 };
+            let factor = length * f64::from(piece.scale);
+            let rows = ids.iter().zip(scores).take_while(|(id, _)| **id < piece.rows.len() as u32);
             let found = rows.map(|(id, score)| {
                 let row = piece.rows.start + id;
-                let score = match score * factor {
+                let score = match (f64::from(*score) * factor) as f32 {
                     score if score.is_finite() => score,
                     // Rows of earlier versions may be longer than those that are accepted now.
                     _ => exact_score(self.shared.schema.metric, own, &segment.vector(row)),
                 };
-                Candidate { score, segment: piece.segment, row }
+                // Copies are cut in the order in which rows are stored, whatever their age.
+                let age = if coarse { row } else { segment.age_of(row) };
+                Candidate { score, segment: piece.segment, row, age }
             });
+            let before = self.found[query].len();
             self.found[query].extend(found);
+            let found = &self.found[query][before..];
+            let cut = found.last().filter(|_| found.len() == piece.k && piece.k < piece.rows.len());
+            if let Some(cut) = cut.filter(|_| !by_age || !is_power_of_two(factor)).map(|cut| cut.score) {
+                self.note_cut(query, cut);
+            }
         }
         Ok(())
     }
@@ -405,21 +436,34 @@ impl<'a> Batch<'a> {
         if schema.has_norms() { Metric::Cosine } else { schema.metric }
     }
 
-    /// What an op's scores are multiplied by to be the collection's.
-    fn score_factor(&self, query: usize) -> f32 {
+    /// Whether rows are searched by the cosine's arithmetic though the metric is dot: rows of eight bits are, whose norm is one
+    /// over their scale. The op divides by the query's length, so that its scores are multiplied by that.
+    fn takes_norms_for_dot(&self, codes: bool) -> bool {
         let schema = &self.shared.schema;
-        match (schema.storage, schema.metric) {
-            (Storage::I8, Metric::Dot) => {
-                let query = &self.queries[query * schema.dimension..][..schema.dimension];
-                query.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>().sqrt() as f32
-            }
-            _ => 1.0,
+        schema.metric == Metric::Dot && (codes || schema.storage == Storage::I8)
+    }
+
+    /// The queries for an op. Where it divides by their lengths, these do not count, and the squares of very small ones
+    /// would vanish in `f32`.
+    fn op_queries(&self, queries: &Tensor, codes: bool) -> Result<Tensor> {
+        if !self.takes_norms_for_dot(codes) {
+            return Ok(queries.clone());
         }
+        Ok(match self.shared.schema.of_moderate_length(queries.as_slice()?) {
+            Cow::Borrowed(_) => queries.clone(),
+            Cow::Owned(scaled) => Tensor::from_vec(scaled, queries.shape())?,
+        })
     }
 
     fn dimension(&self) -> usize {
         self.shared.schema.dimension
     }
+}
+
+/// Whether a product with it is exact, so that scores that differ stay different.
+fn is_power_of_two(factor: f64) -> bool {
+    const MANTISSA: u64 = (1 << 52) - 1;
+    factor.to_bits() & MANTISSA == 0
 }
 
 /// The rows that pass, by scale, each with the queries in units of it.
@@ -450,7 +494,7 @@ impl Findings {
             found.iter().map(|found| found.iter().map(hit).collect()).collect()
         };
         let total: usize = self.found.iter().map(Vec::len).sum();
-        // How many there are is asked of the system, which takes its time: not for a few hits.
+        // Asking the system for its number of processors takes longer than converting a few candidates.
         let threads = match total / HITS_ALONE_MAX {
             0 | 1 => 1,
             parts => std::thread::available_parallelism().map_or(1, usize::from).min(parts),
@@ -458,12 +502,12 @@ impl Findings {
         if threads < 2 {
             return FoundMany { hits: lines(&self.found), report: self.report };
         }
-        // Each hit waits for memory that nobody has looked at lately; several threads wait at the same time.
+        // Reading a hit's id and metadata mostly misses the caches; several threads overlap those misses.
         let hits = std::thread::scope(|scope| {
             let share = self.found.len().div_ceil(threads);
             let part = |found| (found, std::thread::Builder::new().spawn_scoped(scope, move || lines(found)));
             let parts: Vec<_> = self.found.chunks(share).map(part).collect();
-            // Where no thread can be had, this one makes the hits.
+            // Where a thread cannot be started, this one converts its part.
             let hits_of = |(found, part): (_, std::io::Result<std::thread::ScopedJoinHandle<'_, _>>)| match part {
                 Ok(part) => part.join().unwrap_or_else(|_| lines(found)),
                 Err(_) => lines(found),
@@ -502,14 +546,15 @@ impl Piece {
         let mut op = Search::new(&source.slice(0, start, end)?, &self.queries, metric, self.k);
         op.filter = self.filter.clone();
         op.row_norms = norms.map(|norms| norms.slice(0, start, end)).transpose()?;
-        // A device that fails is not tried again, nor is another: the rows are elsewhere, and the caller knows where.
+        // There is no fallback to another device: the block is on this one alone, and the caller retries with the host's rows.
         let fallback = self.block.is_some().then_some(FallbackPolicy::None);
         let options = RunOptions { device, fallback, goal: Goal::Latency, to_host: true, ..RunOptions::default() };
         Ok(runtime.run_with(op, options).with_report())
     }
 }
 
-/// Whether an op that failed so on a device may succeed on the host: the device's fault, its capacity, or what it cannot do.
+/// Whether an op that failed on a device with this error may succeed on the host: the device failed, lacked memory, or does
+/// not support the op.
 fn may_be_elsewhere(error: &panoply_core::Error) -> bool {
     error.kind() != ErrorKind::Caller || matches!(error, panoply_core::Error::Unsupported { .. })
 }
@@ -527,26 +572,4 @@ pub(crate) fn on_host(runtime: &Runtime, output: Neighbors) -> Result<(Tensor, T
     let ids = ids.map_or(Ok(output.ids), |pending| pending.wait())?;
     let scores = scores.map_or(Ok(output.scores), |pending| pending.wait())?;
     Ok((ids, scores))
-}
-
-/// Sorts candidates, nearest first, and keeps `k` of them.
-pub(crate) fn keep_nearest(metric: Metric, k: usize, found: &mut Vec<Candidate>) {
-    let order = |a: &Candidate, b: &Candidate| {
-        let by_score = match (a.score.is_nan(), b.score.is_nan()) {
-            (false, false) if metric.smaller_is_nearer() => a.score.total_cmp(&b.score),
-            (false, false) => b.score.total_cmp(&a.score),
-            (a_is_nan, b_is_nan) => a_is_nan.cmp(&b_is_nan),
-        };
-        by_score.then(a.segment.cmp(&b.segment)).then(a.row.cmp(&b.row))
-    };
-    // Zero and minus zero are the same score.
-    let order = |a: &Candidate, b: &Candidate| match a.score == b.score {
-        true => Ordering::Equal.then(a.segment.cmp(&b.segment)).then(a.row.cmp(&b.row)),
-        false => order(a, b),
-    };
-    if found.len() > k && k > 0 {
-        found.select_nth_unstable_by(k - 1, order);
-    }
-    found.truncate(k);
-    found.sort_unstable_by(order);
 }

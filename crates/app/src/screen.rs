@@ -129,24 +129,30 @@ pub fn visible(text: &str) -> String {
 }
 
 fn push_visible(shown: &mut String, character: char) {
-    let turns = matches!(character, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
     match character {
         '\n' => shown.push_str("\\n"),
         '\r' => shown.push_str("\\r"),
         '\t' => shown.push_str("\\t"),
         // Also the marks that stand for our colours, where somebody else wrote them.
         STRONG | FAINT | ALARMING | PLAIN => shown.extend(character.escape_unicode()),
-        _ if character.is_control() || turns => shown.extend(character.escape_unicode()),
+        _ if character.is_control() || is_unseen(character) => shown.extend(character.escape_unicode()),
         _ => shown.push(character),
     }
 }
 
-/// JSON in which nothing steers a terminal. Such characters stand in texts alone, where they may be escaped.
+/// Whether a character turns the order of others, or is not seen at all.
+fn is_unseen(character: char) -> bool {
+    matches!(character, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+}
+
+/// JSON in which nothing steers a terminal, nor turns the order of characters. Such characters stand in texts alone, where they may be escaped.
 fn escaped_json(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {
         match character {
-            '\u{7f}'..='\u{9f}' => shown.push_str(&format!("\\u{:04x}", u32::from(character))),
+            _ if ('\u{7f}'..='\u{9f}').contains(&character) || is_unseen(character) => {
+                shown.push_str(&format!("\\u{:04x}", u32::from(character)))
+            }
             _ => shown.push(character),
         }
     }

@@ -596,3 +596,50 @@ fn damage_is_told_and_repaired_on_request() {
     printed(&["vectors", "delete", &path, "--yes"]);
     assert!(!Path::new(&path).exists());
 }
+
+/// JSON holds no path that is not UTF-8; every command that named one ended in a panic.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_path_that_is_not_utf_8_can_be_named_in_json() {
+    use std::os::unix::ffi::OsStrExt;
+    let folder = Folder::new("not-utf-8");
+    let name = std::ffi::OsStr::from_bytes(b"odd-\xff");
+    let path = std::path::Path::new(&folder.path("")).join(name);
+    let run = |arguments: &[&str], path: &std::path::Path| {
+        let output = command(&["vectors"]).arg(arguments[0]).arg(path).args(&arguments[1..]).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()
+    };
+    let made = run(&["create", "--dimension", "2", "--json"], &path);
+    assert!(made["path"].as_str().unwrap().ends_with("odd-\u{fffd}"), "{made}");
+    for command in ["info", "count", "compact", "repair"] {
+        assert_eq!(run(&[command, "--json"], &path)["path"], made["path"], "{command}");
+    }
+    let copy = path.with_extension("copy").into_os_string();
+    let copied = command(&["vectors", "snapshot", "--json"]).arg(&path).arg(&copy).output().unwrap();
+    assert!(copied.status.success(), "{copied:?}");
+    assert_eq!(run(&["delete", "--yes", "--json"], &path)["path"], made["path"]);
+}
+
+#[test]
+fn offsets_and_files_without_end_are_bounded() {
+    let folder = Folder::new("bounded");
+    let path = folder.collection(r#"{"id": "a", "vector": [1, 0, 0]}"#);
+    let offset = usize::MAX.to_string();
+    let found = json_of(&["vectors", "search", &path, "--id", "a", "--offset", &offset, "--json"]);
+    assert_eq!(found["results"][0]["hits"], json!([]));
+    #[cfg(unix)]
+    assert!(
+        refused(&["vectors", "search", &path, "--vector", "@/dev/zero"], 1).contains("more than the 16777216 bytes")
+    );
+}
+
+/// Blanks at the end of an id were left out of the list.
+#[test]
+fn listed_ids_are_whole() {
+    let folder = Folder::new("whole-ids");
+    let path =
+        folder.collection("{\"id\": \"a \", \"vector\": [1, 0, 0]}\n{\"id\": \"b\\u202e\", \"vector\": [1, 0, 0]}");
+    assert_eq!(printed(&["vectors", "ids", &path]), "a \nb\\u{202e}\n");
+    assert!(printed(&["vectors", "ids", &path, "--json"]).contains("\"b\\u202e\""));
+}

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{counted, open, start};
+use super::{counted, open, path_text, start};
 use crate::configuration::Format;
 use crate::configuration::vectors::CompactOptions;
 use crate::failure::Failure;
@@ -19,7 +19,7 @@ pub fn run(options: &CompactOptions, screen: &mut Screen) -> Result<(), Failure>
     let after = collection.stats();
     match options.format {
         Format::Json => screen.json(&json!({
-            "path": options.path,
+            "path": path_text(&options.path),
             "segments_replaced": done.segments,
             "rows_reclaimed": done.rows_reclaimed,
             "stored_bytes_before": before.stored_bytes,

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{counted, open_to_read, start};
+use super::{counted, open_to_read, path_text, start};
 use crate::configuration::Format;
 use crate::configuration::vectors::CountOptions;
 use crate::failure::Failure;
@@ -17,7 +17,7 @@ pub fn run(options: &CountOptions, screen: &mut Screen) -> Result<(), Failure> {
         None => collection.len(),
     };
     match options.format {
-        Format::Json => screen.json(&json!({"path": options.path, "records": records})),
+        Format::Json => screen.json(&json!({"path": path_text(&options.path), "records": records})),
         Format::Table => screen.line(counted(records as u64, "record")),
     }
 }

@@ -3,7 +3,7 @@
 use panoply::vector::{Collection, Options};
 use serde_json::json;
 
-use super::start;
+use super::{path_text, start};
 use crate::configuration::Format;
 use crate::configuration::vectors::CreateOptions;
 use crate::failure::Failure;
@@ -17,7 +17,7 @@ pub fn run(options: &CreateOptions, screen: &mut Screen) -> Result<(), Failure> 
     collection.flush()?;
     match options.format {
         Format::Json => screen.json(&json!({
-            "path": options.path,
+            "path": path_text(&options.path),
             "name": schema.name,
             "dimension": schema.dimension,
             "metric": schema.metric.name(),

@@ -3,7 +3,7 @@
 use panoply::vector::Collection;
 use serde_json::json;
 
-use super::{counted, open, start};
+use super::{counted, open, path_text, start};
 use crate::configuration::Format;
 use crate::configuration::vectors::{DeleteOptions, Doomed};
 use crate::failure::Failure;
@@ -25,7 +25,7 @@ fn delete_collection(options: &DeleteOptions, confirmed: bool, screen: &mut Scre
     }
     Collection::destroy(&options.path)?;
     match options.format {
-        Format::Json => screen.json(&json!({"path": options.path, "deleted": "collection"})),
+        Format::Json => screen.json(&json!({"path": path_text(&options.path), "deleted": "collection"})),
         Format::Table => screen.line(format!("{} is deleted.", options.path.display())),
     }
 }
@@ -40,7 +40,7 @@ fn delete_records(
     let removed = remove(&collection)?;
     let left = collection.len() as u64;
     match options.format {
-        Format::Json => screen.json(&json!({"path": options.path, "removed": removed, "records": left})),
+        Format::Json => screen.json(&json!({"path": path_text(&options.path), "removed": removed, "records": left})),
         Format::Table => {
             let (removed, left) = (counted(removed as u64, "record"), counted(left, "record"));
             screen.line(format!("{removed} deleted; {left} left."))

@@ -12,7 +12,7 @@ use panoply::vector::Collection;
 use panoply::vector::formats::{self, Batch, FileKind, FormatError, JsonLinesWriter, Writer, rows_per_batch};
 use serde_json::{Map, Value, json};
 
-use super::{counted, open_to_read, start};
+use super::{counted, open_to_read, path_text, start};
 use crate::configuration::Format;
 use crate::configuration::vectors::{ExportOptions, Target};
 use crate::failure::{Failure, say_on_interrupt};
@@ -116,7 +116,7 @@ fn report(
 ) -> Result<(), Failure> {
     let records = collection.len() as u64;
     if format == Format::Json {
-        return screen.json(&json!({"path": path, "records": records}));
+        return screen.json(&json!({"path": path_text(path), "records": records}));
     }
     screen.line(format!("{} in {}.", counted(records, "record"), path.display()))?;
     if !kind.holds_metadata() && !with_records {

@@ -6,7 +6,7 @@ use super::{open_to_read, start};
 use crate::configuration::Format;
 use crate::configuration::vectors::IdsOptions;
 use crate::failure::Failure;
-use crate::screen::Screen;
+use crate::screen::{Screen, visible};
 
 /// Lists ids, one on each line.
 pub fn run(options: &IdsOptions, screen: &mut Screen) -> Result<(), Failure> {
@@ -18,6 +18,7 @@ pub fn run(options: &IdsOptions, screen: &mut Screen) -> Result<(), Failure> {
             let next = ids.last().filter(|_| ids.len() == options.limit);
             screen.json(&json!({"ids": ids, "next": next}))
         }
-        Format::Table => ids.iter().try_for_each(|id| screen.line(id)),
+        // Blanks at the end of an id are part of it.
+        Format::Table => ids.iter().try_for_each(|id| screen.text(format!("{}\n", visible(id)).as_bytes())),
     }
 }

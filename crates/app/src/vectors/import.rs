@@ -15,7 +15,7 @@ use panoply::vector::Collection;
 use panoply::vector::formats::{self, Batch, Paired, Reader, rows_per_batch};
 use serde_json::json;
 
-use super::{counted, expect_dimension, grouped, open, start};
+use super::{counted, expect_dimension, grouped, open, path_text, start};
 use crate::configuration::Format;
 use crate::configuration::vectors::ImportOptions;
 use crate::failure::{self, Failure};
@@ -41,7 +41,7 @@ pub fn run(options: &ImportOptions, screen: &mut Screen) -> Result<(), Failure> 
     let left_out = reader.columns_left_out();
     match options.format {
         Format::Json => screen.json(&json!({
-            "path": options.path,
+            "path": path_text(&options.path),
             "rows": rows,
             "records": collection.len(),
             "seconds": seconds,

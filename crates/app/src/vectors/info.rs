@@ -3,7 +3,7 @@
 use panoply::vector::{Collection, Stats};
 use serde_json::{Value, json};
 
-use super::{counted, grouped, open_to_read, start};
+use super::{counted, grouped, open_to_read, path_text, start};
 use crate::configuration::Format;
 use crate::configuration::vectors::InfoOptions;
 use crate::failure::Failure;
@@ -30,7 +30,7 @@ fn document(collection: &Collection, stats: &Stats, options: &InfoOptions) -> Va
     let schema = collection.schema();
     let index = stats.index.as_ref();
     json!({
-        "path": options.path,
+        "path": path_text(&options.path),
         "name": schema.name,
         "dimension": schema.dimension,
         "metric": schema.metric.name(),

@@ -15,6 +15,7 @@ mod snapshot;
 mod tune;
 mod update;
 
+use std::borrow::Cow;
 use std::path::Path;
 
 use anyhow::Context;
@@ -109,6 +110,11 @@ fn expect_dimension(reader: &dyn Reader, expected: usize, name: &str) -> Result<
         ))),
         _ => Ok(()),
     }
+}
+
+/// A path as JSON can hold it: what is not UTF-8 is replaced.
+pub fn path_text(path: &Path) -> Cow<'_, str> {
+    path.to_string_lossy()
 }
 
 /// A count with its noun, and thousands set apart.

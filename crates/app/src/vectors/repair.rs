@@ -4,7 +4,7 @@ use panoply::vector::repair::Finding;
 use panoply::vector::{Collection, Repair};
 use serde_json::{Value, json};
 
-use super::{counted, grouped};
+use super::{counted, grouped, path_text};
 use crate::configuration::Format;
 use crate::configuration::vectors::RepairOptions;
 use crate::failure::Failure;
@@ -20,9 +20,9 @@ pub fn run(options: &RepairOptions, screen: &mut Screen) -> Result<(), Failure> 
 }
 
 fn document(repair: &Repair, options: &RepairOptions) -> Value {
-    let finding = |finding: &Finding| json!({"path": finding.path, "offset": finding.offset, "reason": finding.reason});
+    let finding = |finding: &Finding| json!({"path": path_text(&finding.path), "offset": finding.offset, "reason": finding.reason});
     json!({
-        "path": options.path,
+        "path": path_text(&options.path),
         "damaged": !repair.findings.is_empty(),
         "findings": repair.findings.iter().map(finding).collect::<Vec<_>>(),
         "records": repair.records,

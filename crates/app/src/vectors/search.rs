@@ -1,5 +1,7 @@
 //! `panoply vectors search`.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 use std::time::Instant;
 
@@ -39,7 +41,7 @@ pub fn run(options: &SearchOptions, screen: &mut Screen) -> Result<(), Failure> 
         Query::Vector(_) | Query::File(_) => None,
     };
     // A record is nearest to itself, which nobody needs to be told.
-    let k = options.k.saturating_add(options.offset) + usize::from(own_id.is_some());
+    let k = options.k.saturating_add(options.offset).saturating_add(usize::from(own_id.is_some()));
     let wanted = Wanted {
         filter: options.filter.clone(),
         nprobe: options.nprobe,
@@ -101,12 +103,14 @@ fn one_query(vector: Vec<f32>, expected: usize) -> Result<Vec<f32>, Failure> {
 fn vector_in(path: &Path) -> Result<Vec<f32>, Failure> {
     const FILE_BYTES_MAX: u64 = 16 << 20;
     let cannot = || format!("{} cannot be read", path.display());
-    let bytes = std::fs::metadata(path).with_context(cannot)?.len();
-    if bytes > FILE_BYTES_MAX {
-        let problem = anyhow::anyhow!("{} has {bytes} bytes; a vector has at most {FILE_BYTES_MAX}", path.display());
+    // A device has no length, and may never end.
+    let file = File::open(path).with_context(cannot)?;
+    let mut text = String::new();
+    file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).with_context(cannot)?;
+    if text.len() as u64 > FILE_BYTES_MAX {
+        let problem = anyhow::anyhow!("{} has more than the {FILE_BYTES_MAX} bytes of a vector", path.display());
         return Err(Failure::Run(problem));
     }
-    let text = std::fs::read_to_string(path).with_context(cannot)?;
     Ok(serde_json::from_str(&text).with_context(|| format!("{} is not a JSON list of numbers", path.display()))?)
 }
 

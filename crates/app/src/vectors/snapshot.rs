@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{counted, open_to_read, start};
+use super::{counted, open_to_read, path_text, start};
 use crate::configuration::Format;
 use crate::configuration::vectors::SnapshotOptions;
 use crate::failure::Failure;
@@ -15,7 +15,8 @@ pub fn run(options: &SnapshotOptions, screen: &mut Screen) -> Result<(), Failure
     collection.snapshot(&options.target)?;
     let records = collection.len();
     match options.format {
-        Format::Json => screen.json(&json!({"path": options.path, "target": options.target, "records": records})),
+        Format::Json => screen
+            .json(&json!({"path": path_text(&options.path), "target": path_text(&options.target), "records": records})),
         Format::Table => {
             screen.prose(&format!("{} in {}.", counted(records as u64, "record"), options.target.display()))
         }

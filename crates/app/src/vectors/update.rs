@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{open, start};
+use super::{open, path_text, start};
 use crate::configuration::Format;
 use crate::configuration::vectors::UpdateOptions;
 use crate::failure::Failure;
@@ -15,7 +15,7 @@ pub fn run(options: &UpdateOptions, screen: &mut Screen) -> Result<(), Failure> 
     collection.update(&options.id, options.vector.as_deref(), options.metadata.clone())?;
     match options.format {
         Format::Json => screen.json(&json!({
-            "path": options.path,
+            "path": path_text(&options.path),
             "id": options.id,
             "metadata": options.metadata.is_some(),
             "vector": options.vector.is_some(),

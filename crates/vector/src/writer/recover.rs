@@ -22,13 +22,13 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use memmap2::Mmap;
+use memmap2::{Mmap, MmapOptions};
 
 use crate::encode::floats;
 use crate::error::{Error, Result};
 use crate::folder::{Folder, ListedSegment};
 use crate::record::{Behind, Layout, Record, Slot, for_each_entry, proof_behind, read_log_head, read_record};
-use crate::region::{Access, CAPACITY_BYTES_MIN, Region, open_file};
+use crate::region::{Access, CAPACITY_BYTES_MIN, Region, open_file, out_of_memory};
 use crate::schema::Schema;
 use crate::segment::{FIRST_RECORD, Segment};
 
@@ -82,7 +82,9 @@ pub(crate) struct Files {
     rows: File,
     log: File,
     rows_map: Option<Mmap>,
+    /// The log without the hole at its end, which holds zeroes alone.
     log_map: Option<Mmap>,
+    log_bytes: u64,
 }
 
 /// Reads a segment and checks it. For a writer, everything that is whole counts; for a reader beside one, what was
@@ -234,8 +236,10 @@ impl Files {
     pub(crate) fn open(folder: &Folder, id: u32, access: Access) -> Result<Files> {
         let (rows_path, log_path) = (folder.rows_path(id), folder.log_path(id));
         let (rows, log) = (open_file(&rows_path, access)?, open_file(&log_path, access)?);
-        let (rows_map, log_map) = (map(&rows, &rows_path)?, map(&log, &log_path)?);
-        Ok(Files { rows_path, log_path, rows, log, rows_map, log_map })
+        let (rows_bytes, log_bytes) = (bytes_of(&rows, &rows_path)?, bytes_of(&log, &log_path)?);
+        let rows_map = map(&rows, &rows_path, rows_bytes)?;
+        let log_map = map(&log, &log_path, without_last_hole(&log, log_bytes))?;
+        Ok(Files { rows_path, log_path, rows, log, rows_map, log_map, log_bytes })
     }
 
     pub(crate) fn log(&self) -> &[u8] {
@@ -248,7 +252,7 @@ impl Files {
 
     fn first_of_log(&self, bytes: u64) -> Result<&[u8]> {
         let first = usize::try_from(bytes).ok().and_then(|bytes| self.log().get(..bytes));
-        let end = self.log().len() as u64;
+        let end = self.log_bytes;
         first.ok_or_else(|| Error::corrupt(&self.log_path, end, format!("it was cut; it had {bytes} bytes")))
     }
 
@@ -277,8 +281,8 @@ impl Files {
                 false => Ok(()),
             };
         }
-        if ending == Ending::Open && !log.len().is_multiple_of(CAPACITY_BYTES_MIN) {
-            return damaged(format!("the log was cut at byte {}", log.len()));
+        if ending == Ending::Open && !self.log_bytes.is_multiple_of(CAPACITY_BYTES_MIN as u64) {
+            return damaged(format!("the log was cut at byte {}", self.log_bytes));
         }
         if ending == Ending::Sealed && log[end..].iter().any(|byte| *byte != 0) {
             return damaged(format!("record {number} is damaged"));
@@ -333,14 +337,36 @@ impl Files {
     }
 }
 
-fn map(file: &File, path: &Path) -> Result<Option<Mmap>> {
-    let bytes = file.metadata().map_err(|error| Error::io("read", path, error))?.len();
+fn bytes_of(file: &File, path: &Path) -> Result<u64> {
+    file.metadata().map(|metadata| metadata.len()).map_err(|error| Error::io("read", path, error))
+}
+
+/// Where the last data of a file ends, if nothing but a hole follows; its length otherwise. A file system in memory that is
+/// full ends a process that reads a hole through a map (SIGBUS).
+#[cfg(unix)]
+fn without_last_hole(file: &File, bytes: u64) -> u64 {
+    use std::os::fd::AsRawFd;
+    // SAFETY: the descriptor is that of an open file, and no memory is handed over.
+    let seek = |from: i64, to: i32| unsafe { libc::lseek(file.as_raw_fd(), from, to) };
+    let hole = seek(0, libc::SEEK_HOLE);
+    // Where the system has no holes it says that the file ends there, or fails.
+    let is_last = hole >= 0 && seek(hole, libc::SEEK_DATA) < 0;
+    if is_last { bytes.min(hole as u64) } else { bytes }
+}
+
+#[cfg(not(unix))]
+fn without_last_hole(_: &File, bytes: u64) -> u64 {
+    bytes
+}
+
+fn map(file: &File, path: &Path, bytes: u64) -> Result<Option<Mmap>> {
     if bytes == 0 {
         return Ok(None);
     }
+    let bytes = usize::try_from(bytes).map_err(|_| out_of_memory(usize::MAX))?;
     // SAFETY: the file is a collection's own, which nobody else shortens: a writer has locked the folder, and a reader looks
     // at bytes alone that no writer gives up. Bytes that change are those behind the last record, which are read as such.
-    let map = unsafe { Mmap::map(file) };
+    let map = unsafe { MmapOptions::new().len(bytes).map(file) };
     map.map(Some).map_err(|error| Error::io("map", path, error))
 }
 
@@ -379,5 +405,28 @@ fn check_column(path: &Path, offset: u64, numbers: &[u8]) -> Result<()> {
     match floats(numbers).iter().find(|number| !(number.is_finite() && **number > 0.0)) {
         Some(number) => Err(Error::corrupt(path, offset, format!("a length or a scale of {number}"))),
         None => Ok(()),
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_is_mapped_without_the_hole_at_its_end() {
+        let path = std::env::temp_dir().join(format!("panoply-hole-{}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let mut file = open_file(&path, Access::New).unwrap();
+        assert_eq!(without_last_hole(&file, 0), 0);
+        file.write_all(&[7; 10]).unwrap();
+        file.set_len(1 << 20).unwrap();
+        let bytes = without_last_hole(&file, 1 << 20);
+        assert!((10..=1 << 20).contains(&bytes), "{bytes}");
+        assert_eq!(map(&file, &path, bytes).unwrap().unwrap()[..10], [7; 10]);
+        // A hole with data behind it is a part of the file.
+        file.seek(SeekFrom::Start((1 << 20) - 1)).unwrap();
+        file.write_all(&[9]).unwrap();
+        assert_eq!(without_last_hole(&file, 1 << 20), 1 << 20);
+        std::fs::remove_file(&path).unwrap();
     }
 }

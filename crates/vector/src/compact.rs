@@ -110,7 +110,11 @@ impl Compactor<'_> {
         let built = self.check_sources(&old).and_then(|()| {
             self.groups(snapshot, &old).into_iter().try_for_each(|group| {
                 places.extend(group.first().map(|place| old[*place as usize].id));
-                let segment = self.build(&old, group, centroids, &mut moved)?;
+                let mut segment = self.build(&old, group, centroids, &mut moved)?;
+                if !new.is_empty() {
+                    // The writer adds to the first of them alone.
+                    segment.close_files();
+                }
                 new.push(segment);
                 Ok(())
             })

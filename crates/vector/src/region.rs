@@ -140,6 +140,14 @@ impl Region {
         }
     }
 
+    /// Closes the file, whose bytes have reached the disk. They can be read, and nothing can be appended any more.
+    pub(crate) fn close(&mut self) {
+        if matches!(self.backing, Backing::File { .. }) {
+            self.trim();
+            self.backing = Backing::Fixed;
+        }
+    }
+
     /// Waits until the bytes have reached the disk.
     pub(crate) fn sync(&self) -> Result<()> {
         match &self.backing {

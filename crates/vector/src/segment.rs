@@ -319,6 +319,13 @@ impl Segment {
         self.log.trim();
     }
 
+    /// Closes the files of a segment that does not grow any more: a process can have a limited number of them open. Everything
+    /// in it has reached the disk, and the manifest says how long it is.
+    pub(crate) fn close_files(&mut self) {
+        self.rows.close();
+        self.log.close();
+    }
+
     /// The segment as it is now.
     pub(crate) fn view(&mut self) -> Result<Arc<SegmentView>> {
         if let Some(view) = &self.view {

@@ -159,8 +159,9 @@ pub(crate) struct Stored {
     pub(crate) segments: Vec<Segment>,
     pub(crate) centroids: Option<Arc<Centroids>>,
     pub(crate) fields: Vec<String>,
-    /// For each segment what is left to do before it can be written to.
-    takeovers: Vec<Takeover>,
+    /// For each segment what is left to do before it can be written to. Nothing is where it does not grow any more, nor where
+    /// the folder is only read; its files are closed then.
+    takeovers: Vec<Option<Takeover>>,
 }
 
 impl Stored {
@@ -181,7 +182,9 @@ impl Stored {
             kills.append(&mut recovered.kills);
             stored.fields.append(&mut recovered.fields);
             stored.segments.push(recovered.segment);
-            stored.takeovers.push(recovered.takeover);
+            let grows = place + 1 == manifest.segments.len() || listed.extent.is_none();
+            let needed = !folder.is_read_only() && (grows || recovered.takeover.has_patches());
+            stored.takeovers.push(needed.then_some(recovered.takeover));
         }
         let places: HashMap<u32, usize> = (0..).zip(&stored.segments).map(|(place, of)| (of.id, place)).collect();
         for slot in kills {
@@ -195,7 +198,10 @@ impl Stored {
     /// Makes the segments ones that can be written to. Everything else must have been found in order before.
     pub(crate) fn take_over(&mut self) -> Result<()> {
         let takeovers = std::mem::take(&mut self.takeovers);
-        takeovers.into_iter().zip(&mut self.segments).try_for_each(|(takeover, segment)| takeover.apply(segment))
+        for (takeover, segment) in takeovers.into_iter().zip(&mut self.segments) {
+            takeover.map_or(Ok(()), |takeover| takeover.apply(segment))?;
+        }
+        Ok(())
     }
 
     fn snapshot(&mut self) -> Result<Snapshot> {

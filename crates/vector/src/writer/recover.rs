@@ -173,6 +173,11 @@ impl Found {
 }
 
 impl Takeover {
+    /// Whether rows are to be copied from the log into their file.
+    pub(crate) fn has_patches(&self) -> bool {
+        !self.patches.is_empty()
+    }
+
     /// Makes the segment one that can be written to: copies inline rows that may not have reached the disk, and cuts off what
     /// does not count.
     pub(crate) fn apply(self, segment: &mut Segment) -> Result<()> {

@@ -34,6 +34,7 @@ impl Writer {
         let all = self.segments.iter().map(listed).chain([listed(&segment)]).collect();
         let written = self.write_manifest(all, self.manifest.centroids);
         self.or_remove(&[segment.id], None, written)?;
+        self.segments.last_mut().into_iter().for_each(Segment::close_files);
         self.segments.push(segment);
         Ok(())
     }
@@ -106,6 +107,7 @@ impl Writer {
         self.segments.retain(|segment| !old_ids.contains(&segment.id));
         self.segments.append(&mut new);
         self.segments.sort_by_key(|segment| order.iter().position(|id| *id == segment.id));
+        self.segments.iter_mut().rev().skip(1).for_each(Segment::close_files);
         let old_centroids = centroids.map(|centroids| self.centroids.replace(centroids));
         let shared = Arc::clone(&self.shared);
         self.publish_with(|index| {

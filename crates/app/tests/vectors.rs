@@ -643,3 +643,24 @@ fn listed_ids_are_whole() {
     assert_eq!(printed(&["vectors", "ids", &path]), "a \nb\\u{202e}\n");
     assert!(printed(&["vectors", "ids", &path, "--json"]).contains("\"b\\u202e\""));
 }
+
+/// The command searched for all pages up to the one that was asked for at once, each time among other candidates.
+#[test]
+fn ranked_pages_repeat_nothing() {
+    let folder = Folder::new("ranked-pages");
+    let row = |n: u32| {
+        let angle = f64::from(n * 7 % 100) * 0.015;
+        format!("{{\"id\": \"r{n}\", \"vector\": [{}, {}, 0]}}\n", 3500.0 * angle.cos(), 3500.0 * angle.sin())
+    };
+    let path = folder.collection(&(0..100).map(row).collect::<String>());
+    let mut seen = Vec::new();
+    for page in 0..10 {
+        let offset = (page * 10).to_string();
+        let arguments =
+            ["vectors", "search", &path, "--vector", "[0, 0, 0]", "--rerank", "--offset", &offset, "--json"];
+        seen.extend(ids(&json_of(&arguments)["results"][0]).into_iter().map(ToOwned::to_owned));
+    }
+    seen.sort();
+    seen.dedup();
+    assert_eq!(seen.len(), 100);
+}

@@ -40,13 +40,17 @@ pub fn run(options: &SearchOptions, screen: &mut Screen) -> Result<(), Failure> 
         Query::Record(id) => Some(id.as_str()),
         Query::Vector(_) | Query::File(_) => None,
     };
-    // A record is nearest to itself, which nobody needs to be told.
-    let k = options.k.saturating_add(options.offset).saturating_add(usize::from(own_id.is_some()));
+    // A record is mostly the nearest to itself, and is left out: so the pages before are left out here, not by the search.
+    let (k, offset) = match own_id {
+        Some(_) => (options.k.saturating_add(options.offset).saturating_add(1), 0),
+        None => (options.k, options.offset),
+    };
     let wanted = Wanted {
         filter: options.filter.clone(),
         nprobe: options.nprobe,
         rerank: options.rerank,
         within: options.within,
+        offset,
         ..Wanted::new(k)
     };
     if options.nprobe.is_some() && collection.stats().index.is_none() {
@@ -63,10 +67,12 @@ pub fn run(options: &SearchOptions, screen: &mut Screen) -> Result<(), Failure> 
         collection.search_many(&queries, &wanted)?
     };
     let ms = start.elapsed().as_secs_f64() * 1e3;
-    for hits in &mut found.hits {
-        hits.retain(|hit| Some(hit.id.as_str()) != own_id);
-        hits.drain(..options.offset.min(hits.len()));
-        hits.truncate(options.k);
+    if let Some(own_id) = own_id {
+        for hits in &mut found.hits {
+            hits.retain(|hit| hit.id != own_id);
+            hits.drain(..options.offset.min(hits.len()));
+            hits.truncate(options.k);
+        }
     }
     match options.format {
         Format::Json => screen.json(&document(&found, ms)),

@@ -281,3 +281,17 @@ proptest! {
         }
     }
 }
+
+/// Such a word was a text, which no number is smaller than: the filter passed nothing, and said nothing.
+#[test]
+fn a_number_that_is_none_in_json_is_refused() {
+    for word in [".5", "+1", "1.", "1e400", "-.5", "-1e999"] {
+        let refused = Filter::parse(&format!("size < {word}")).unwrap_err();
+        assert!(matches!(refused, FilterError::Syntax { expected, .. } if expected.contains("number")), "{word}");
+        assert!(Filter::parse(&format!("size < \"{word}\"")).is_ok());
+    }
+    for text in ["01234", "2024-01-02", "1.2.3", "-", "inf", "nan", "1st", "0x10"] {
+        let filter = Filter::parse(&format!("size = {text}")).unwrap();
+        assert!(filter.matches(&json!({"size": text})), "{text}");
+    }
+}

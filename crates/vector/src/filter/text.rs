@@ -169,7 +169,13 @@ impl Parser<'_> {
                 "true" => Scalar::Bool(true),
                 "false" => Scalar::Bool(false),
                 "null" => Scalar::Null,
-                word => serde_json::from_str(word).map_or_else(|_| Scalar::from(word), Scalar::Number),
+                word => match serde_json::from_str(word) {
+                    Ok(number) => Scalar::Number(number),
+                    Err(_) if is_nearly_a_number(word) => {
+                        return Err(self.unexpected("a number as JSON writes it, or a text in quotes"));
+                    }
+                    Err(_) => Scalar::from(word),
+                },
             },
             Token::Sign(_) | Token::End => return Err(self.unexpected("a value")),
         };
@@ -245,4 +251,11 @@ impl Parser<'_> {
         }
         Ok((Token::Word(text[..length].to_owned()), length))
     }
+}
+
+/// Whether a word is meant as a number and is none in JSON: `.5`, `+1`, `1.`, or one that is too large. As a text it would be
+/// compared with no number at all. With a zero in front it may be a text, such as a postal code.
+fn is_nearly_a_number(word: &str) -> bool {
+    let begins = |first: char| matches!(first, '1'..='9' | '.' | '+' | '-');
+    word.starts_with(begins) && word.parse::<f64>().is_ok()
 }

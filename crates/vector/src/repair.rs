@@ -37,7 +37,8 @@ pub struct Repair {
     pub rows_lost: u64,
     /// Whether removals may be lost as well, so that removed records come back.
     pub removals_lost: bool,
-    /// Whether the index is lost.
+    /// Whether the index is lost, and with it the age of rows that were sorted into its lists: of those, hits of equal score come
+    /// in the order of the lists from then on.
     pub index_lost: bool,
     /// Whether it was done. Otherwise nothing was changed.
     pub applied: bool,

@@ -196,3 +196,31 @@ fn parse_numbers<'a>(path: &Path, bytes: &'a [u8], magic: [u8; 8]) -> Result<(u3
     }
     Ok((first, second, body))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_come_back_with_their_ages_and_without_from_the_version_before() {
+        let path = std::env::temp_dir().join(format!("panoply-lists-{}", std::process::id()));
+        let body = |ages: &[u32]| [&[0, 2, 2, 3][..], ages].concat();
+        for (ages, by_age) in [(vec![2, 0, 1], Some(vec![1, 2, 0])), (Vec::new(), None)] {
+            let _ = std::fs::remove_file(&path);
+            let lists = Lists { offsets: vec![0, 2, 2, 3], ages: ages.clone() };
+            lists.write(&path).unwrap();
+            let read = Lists::read(&path, 3, 3).unwrap();
+            assert_eq!((&read.offsets, &read.ages, read.rows_by_age()), (&lists.offsets, &ages, by_age));
+            assert_eq!(
+                (read.is_by_age(&(0..2)), read.is_by_age(&(2..3)), read.is_by_age(&(1..3))),
+                (true, true, ages.is_empty())
+            );
+        }
+        std::fs::remove_file(&path).unwrap();
+        for ages in [&[0, 1][..], &[0, 1, 1], &[0, 1, 3], &[0, 1, 2, 3], &[]] {
+            let body: &[u8] = &bytemuck::cast_slice(&body(ages)).to_vec();
+            let bytes = [&head(LISTS_MAGIC, 4, 3, body)[..], body].concat();
+            assert!(matches!(Lists::parse(&path, &bytes, 3, 3), Err(Error::Corrupt { .. })), "{ages:?}");
+        }
+    }
+}

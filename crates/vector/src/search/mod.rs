@@ -40,7 +40,8 @@ pub struct SearchOptions {
     /// copies are made when a search first asks for them, and live on the host. `None`: stored rows are searched directly, as
     /// are those that are stored in eight bits: there is nothing better to rank them by.
     pub rerank: Option<usize>,
-    /// How many of the nearest hits to leave out: those of the pages before.
+    /// How many of the nearest hits to leave out: those of the pages before. Pages with the same `k` repeat no hit and leave
+    /// none out; with `rerank` each page is ranked for itself.
     pub offset: usize,
     /// Only hits whose score is at most this under euclidean, at least this otherwise. `k` still bounds their number.
     pub within: Option<f32>,

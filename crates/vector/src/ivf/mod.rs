@@ -157,11 +157,12 @@ impl Lists {
 
 /// Whether each number below `end` is there once.
 fn is_permutation(numbers: &[u32], end: u32) -> bool {
-    let mut seen = vec![false; end as usize];
-    numbers.len() == end as usize
-        && numbers
-            .iter()
-            .all(|number| seen.get_mut(*number as usize).is_some_and(|seen| !std::mem::replace(seen, true)))
+    if numbers.len() != end as usize {
+        return false;
+    }
+    let mut seen = vec![false; numbers.len()];
+    let is_new = |number: &u32| seen.get_mut(*number as usize).is_some_and(|seen| !std::mem::replace(seen, true));
+    numbers.iter().all(is_new)
 }
 
 fn write_numbers(path: &Path, magic: [u8; 8], first: u32, second: u32, body: &[u8]) -> Result<()> {

@@ -219,7 +219,8 @@ mod tests {
         }
         std::fs::remove_file(&path).unwrap();
         for ages in [&[0, 1][..], &[0, 1, 1], &[0, 1, 3], &[0, 1, 2, 3], &[]] {
-            let body: &[u8] = &bytemuck::cast_slice(&body(ages)).to_vec();
+            let numbers = body(ages);
+            let body: &[u8] = bytemuck::cast_slice(&numbers);
             let bytes = [&head(LISTS_MAGIC, 4, 3, body)[..], body].concat();
             assert!(matches!(Lists::parse(&path, &bytes, 3, 3), Err(Error::Corrupt { .. })), "{ages:?}");
         }

@@ -33,7 +33,6 @@
 #define PACK pack_bf16
 #endif
 
-typedef f32 sums_t[DV_CHUNKS][8][4];
 typedef u32 weights_t[KEYS / 16][4];
 
 // A stage's keys are there, or may be replaced; the same of values; a group's queries are there; a group has started its products.
@@ -92,7 +91,7 @@ DEVICE void start_values(sums_t sum, weights_t weight, tile_ref values)
 {
     UNROLL for (u32 i = 0; i < KEYS / 16; i++) {
         UNROLL for (u32 chunk = 0; chunk < DV_CHUNKS; chunk++) {
-            WEIGH(&sum[chunk][0][0], weight[i], values + TILE_STEP(chunk * CHUNK_BYTES + i * 16 * LINE_BYTES));
+            WEIGH(&sum[0][chunk * 8][0], weight[i], values + TILE_STEP(chunk * CHUNK_BYTES + i * 16 * LINE_BYTES));
         }
     }
     GROUP_COMMIT();
@@ -105,7 +104,7 @@ DEVICE void settle_scores(scores_t score)
 
 DEVICE void settle_sums(sums_t sum)
 {
-    UNROLL for (u32 i = 0; i < DV / 2; i++) GROUP_SETTLE(sum[i / 32][i / 4 % 8][i % 4]);
+    UNROLL for (u32 i = 0; i < DV / 2; i++) GROUP_SETTLE(sum[0][i / 4][i % 4]);
 }
 
 DEVICE void pack_weights(weights_t weight, scores_t score)
@@ -127,7 +126,8 @@ DEVICE u32x4 exchange_words(const u32 *word)
     return four;
 }
 
-DEVICE void write_sums(sums_t sum, f32 total[1][2], u32 row, attention_work work, attention_sizes size)
+// Divides sums by their totals and writes them, 16 bytes at a time.
+DEVICE void write_lines(sums_t sum, f32 total[1][2], u32 row, attention_work work, attention_sizes size)
 {
     UNROLL for (u32 half = 0; half < 2; half++) {
         f32 whole = total[0][half];
@@ -138,7 +138,7 @@ DEVICE void write_sums(sums_t sum, f32 total[1][2], u32 row, attention_work work
         UNROLL for (u32 i = 0; i < DV / 32; i++) {
             u32 word[4];
             UNROLL for (u32 j = 0; j < 4; j++) {
-                const f32 *x = sum[i / 2][i % 2 * 4 + j] + half * 2;
+                const f32 *x = sum[0][i * 4 + j] + half * 2;
                 // Without keys there are no sums but zeros, even where values that do not count are NaN.
                 word[j] = whole == 0.0f ? 0u : PACK(x[0] * share, x[1] * share);
             }
@@ -160,7 +160,7 @@ DEVICE void attend(const u8 *queries, const u8 *keys, const u8 *values, u32 grou
     scores_t score;
     sums_t sum;
     weights_t weight;
-    UNROLL for (u32 i = 0; i < DV / 2; i++) sum[i / 32][i / 4 % 8][i % 4] = 0.0f;
+    UNROLL for (u32 i = 0; i < DV / 2; i++) sum[0][i / 4][i % 4] = 0.0f;
     if (work.end > 0) {
         gate_wait(&queries_there[group], 0);
         gate_wait(&keys_there[0], 0);
@@ -194,7 +194,7 @@ DEVICE void attend(const u8 *queries, const u8 *keys, const u8 *values, u32 grou
             GROUP_WAIT();
             settle_sums(sum);
             leave_stage(&values_done[value_stage]);
-            UNROLL for (u32 i = 0; i < DV / 2; i++) sum[i / 32][i / 4 % 8][i % 4] *= correction[0][i / 2 % 2];
+            UNROLL for (u32 i = 0; i < DV / 2; i++) sum[0][i / 4][i % 4] *= correction[0][i / 2 % 2];
             pack_weights(weight, score);
         }
         gate_wait(&values_there[stage], parity);
@@ -205,7 +205,7 @@ DEVICE void attend(const u8 *queries, const u8 *keys, const u8 *values, u32 grou
         GROUP_WAIT();
         settle_sums(sum);
     }
-    write_sums(sum, total, row, work, size);
+    write_lines(sum, total, row, work, size);
 }
 
 KERNEL LAUNCH_BOUNDS(THREADS + GROUP_THREADS, 1) attention_groups(GLOBAL T *out, GLOBAL const T *q, GLOBAL const T *k, GLOBAL const T *v,

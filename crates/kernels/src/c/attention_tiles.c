@@ -19,7 +19,6 @@
 #define DV_PITCH (DV * T_BYTES + 16)
 #define K_BYTES (KEYS * D_PITCH)
 #define STAGE_BYTES (K_BYTES + KEYS * DV_PITCH)
-#define VALUE_TILES (DV / 8)
 
 #if defined(T_IS_f16)
 #define MULTIPLY multiply_f16
@@ -56,28 +55,10 @@ DEVICE void copy_tile(u8 *stage, attention_work work, attention_sizes size, atte
     COPY_ASYNC_COMMIT();
 }
 
-// An f32 number as the sum of two that the matrix unit takes whole, but for the last bits.
-DEVICE void split(u32 x, u32 *high, u32 *low)
-{
-    *high = (x + 0x1000u) & 0xffffe000u;
-    *low = f32_bits(bits_f32(x) - bits_f32(*high));
-}
-
-DEVICE void split_words(const u32 *x, u32 *high, u32 *low, u32 count)
-{
-    UNROLL for (u32 i = 0; i < count; i++) split(x[i], &high[i], &low[i]);
-}
-
-#if defined(T_IS_f32)
-DEVICE void multiply_split(f32 *sum, const u32 *a_high, const u32 *a_low, const u32 *b_high, const u32 *b_low)
-{
-    multiply_f32(sum, a_low, b_high);
-    multiply_f32(sum, a_high, b_low);
-    multiply_f32(sum, a_high, b_high);
-}
-#endif
-
-typedef f32 sums_t[ROW_TILES][VALUE_TILES][4];
+#define EACH_PRODUCT(product, columns)                       \
+    UNROLL for (u32 n = 0; n < columns; n++) {               \
+        UNROLL for (u32 m = 0; m < ROW_TILES; m++) product;  \
+    }
 
 // Products of the warp's queries and the keys of a tile.
 DEVICE void find_scores(scores_t score, const u8 *queries, const u8 *keys)
@@ -86,29 +67,20 @@ DEVICE void find_scores(scores_t score, const u8 *queries, const u8 *keys)
     const u8 *a_line = queries + lane() % 16 * D_PITCH + lane() / 16 * 16;
     const u8 *b_line = keys + (lane() % 8 + lane() / 16 * 8) * D_PITCH + lane() / 8 % 2 * 16;
     UNROLL for (u32 step = 0; step < D * T_BYTES / 32; step++) {
-        u32 a[ROW_TILES][4];
+        u32 a[ROW_TILES][4], b[KEY_TILES][2];
         UNROLL for (u32 m = 0; m < ROW_TILES; m++) load_matrices(a[m], a_line + m * 16 * D_PITCH + step * 32);
+        UNROLL for (u32 n = 0; n < KEY_TILES; n += 2) load_matrices(b[n], b_line + n * 8 * D_PITCH + step * 32);
 #if defined(T_IS_f32)
-        u32 high[ROW_TILES][4], low[ROW_TILES][4];
+        u32 high[ROW_TILES][4], low[ROW_TILES][4], b_high[KEY_TILES][2], b_low[KEY_TILES][2];
         UNROLL for (u32 m = 0; m < ROW_TILES; m++) split_words(a[m], high[m], low[m], 4);
-#endif
-        UNROLL for (u32 n = 0; n < KEY_TILES; n += 2) {
-            u32 b[4];
-            load_matrices(b, b_line + n * 8 * D_PITCH + step * 32);
-#if defined(T_IS_f32)
-            u32 b_high[4], b_low[4];
-            split_words(b, b_high, b_low, 4);
-            UNROLL for (u32 m = 0; m < ROW_TILES; m++) {
-                multiply_split(score[m][n], high[m], low[m], b_high, b_low);
-                multiply_split(score[m][n + 1], high[m], low[m], b_high + 2, b_low + 2);
-            }
+        UNROLL for (u32 n = 0; n < KEY_TILES; n++) split_words(b[n], b_high[n], b_low[n], 2);
+        // Each sum is waited for before the next product is added to it: all the others come between.
+        EACH_PRODUCT(multiply_f32(score[m][n], low[m], b_high[n]), KEY_TILES)
+        EACH_PRODUCT(multiply_f32(score[m][n], high[m], b_low[n]), KEY_TILES)
+        EACH_PRODUCT(multiply_f32(score[m][n], high[m], b_high[n]), KEY_TILES)
 #else
-            UNROLL for (u32 m = 0; m < ROW_TILES; m++) {
-                MULTIPLY(score[m][n], a[m], b);
-                MULTIPLY(score[m][n + 1], a[m], b + 2);
-            }
+        EACH_PRODUCT(MULTIPLY(score[m][n], a[m], b[n]), KEY_TILES)
 #endif
-        }
     }
 }
 
@@ -131,12 +103,15 @@ DEVICE void add_values(sums_t sum, scores_t weight, f32 correction[ROW_TILES][2]
                 u32 a[4] = {f32_bits(w[0]), f32_bits(w[2]), f32_bits(w[1]), f32_bits(w[3])};
                 split_words(a, high[m], low[m], 4);
             }
+            u32 b_high[TOGETHER][2], b_low[TOGETHER][2];
             UNROLL for (u32 n = 0; n < TOGETHER; n++) {
                 const f32 *at = line + step * 8 * (DV_PITCH / 4) + (first + n) * 8;
-                u32 b[2] = {f32_bits(at[0]), f32_bits(at[DV_PITCH / 4])}, b_high[2], b_low[2];
-                split_words(b, b_high, b_low, 2);
-                UNROLL for (u32 m = 0; m < ROW_TILES; m++) multiply_split(fresh[m][n], high[m], low[m], b_high, b_low);
+                u32 b[2] = {f32_bits(at[0]), f32_bits(at[DV_PITCH / 4])};
+                split_words(b, b_high[n], b_low[n], 2);
             }
+            EACH_PRODUCT(multiply_f32(fresh[m][n], low[m], b_high[n]), TOGETHER)
+            EACH_PRODUCT(multiply_f32(fresh[m][n], high[m], b_low[n]), TOGETHER)
+            EACH_PRODUCT(multiply_f32(fresh[m][n], high[m], b_high[n]), TOGETHER)
         }
         UNROLL for (u32 m = 0; m < ROW_TILES; m++) {
             UNROLL for (u32 n = 0; n < TOGETHER; n++) {
@@ -171,26 +146,6 @@ DEVICE void add_values(sums_t sum, scores_t weight, f32 correction[ROW_TILES][2]
     }
 }
 #endif
-
-DEVICE void write_sums(sums_t sum, f32 total[ROW_TILES][2], u32 row, attention_work work, attention_sizes size)
-{
-    UNROLL for (u32 m = 0; m < ROW_TILES; m++) {
-        UNROLL for (u32 half = 0; half < 2; half++) {
-            f32 whole = total[m][half];
-            whole += shuffle_xor_f32(whole, 1);
-            whole += shuffle_xor_f32(whole, 2);
-            f32 share = whole == 0.0f ? 0.0f : 1.0f / whole;
-            u32 own = row + m * 16 + half * 8;
-            GLOBAL T *line = work.out + (u64)own * size.d_v;
-            UNROLL for (u32 i = 0; i < VALUE_TILES * 2; i++) {
-                u32 column = i / 2 * 8 + lane() % 4 * 2 + i % 2;
-                // Without keys there are no sums but zeros, even where values that do not count are NaN.
-                f32 x = whole == 0.0f ? 0.0f : sum[m][i / 2][half * 2 + i % 2] * share;
-                if (own < size.n_q && column < size.d_v) line[column] = T_STORE(x);
-            }
-        }
-    }
-}
 
 KERNEL LAUNCH_BOUNDS(THREADS, BLOCKS) attention_tiles(GLOBAL T *out, GLOBAL const T *q, GLOBAL const T *k, GLOBAL const T *v,
     GLOBAL const M *mask, attention_sizes size, attention_steps step, FIXED layout q_heads, FIXED layout k_heads, FIXED layout v_heads,

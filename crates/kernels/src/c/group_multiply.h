@@ -61,6 +61,20 @@ GROUP_MULTIPLY(group_multiply_i8, "m64n128k32.s32.s8.s8", i32, "r", "")
     }
 GROUP_WEIGH(group_weigh_f16, "f16.f16")
 GROUP_WEIGH(group_weigh_bf16, "bf16.bf16")
+// Of f32 numbers as the unit takes them, 8 of each row, with those of 64 lines: a tile as for the multiplying steps.
+DEVICE void group_weigh_f32(f32 *d, const u32 *a, tile_ref b, i32 add)
+{
+    asm volatile("{ .reg .pred p; .reg .b64 b; mov.b64 b, {%36, 0x40000040}; setp.ne.b32 p, %37, 0;"
+        "wgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+        "}, {%32, %33, %34, %35}, b, p, 1, 1; }"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+          "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+          "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+          "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "r"(add) : "memory");
+}
 #define GROUP_BEGIN() asm volatile("wgmma.fence.sync.aligned;" ::: "memory")
 #define GROUP_COMMIT() asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory")
 #define GROUP_WAIT() asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory")
@@ -128,7 +142,26 @@ template <class F> static void group_weigh(f32 *d, const u32 *a, tile_ref b, F n
     }
     warp_barrier();
 }
+static void group_weigh_split(f32 *d, const u32 *a, tile_ref b, i32 add)
+{
+    u32 base = current / WARP * WARP, g = lane() / 4, t = lane() % 4;
+    memcpy(operands[current], a, 16);
+    warp_barrier();
+    for (u32 i = 0; i < 32; i++) {
+        u32 low = i / 2 % 2, column = i / 4 * 8 + 2 * t + i % 2;
+        f32 sum = add ? d[i] : 0.0f;
+        for (u32 k = 0; k < 8; k++) {
+            u32 word = operands[base + g * 4 + k % 4][low + k / 4 * 2];
+            uintptr_t at = (uintptr_t)b + column * 128 + k * 4;
+            u32 other = *(const u32 *)(at ^ ((at >> 7 & 7) << 4));
+            sum += bits_f32(word & 0xffffe000u) * bits_f32(other & 0xffffe000u);
+        }
+        d[i] = sum;
+    }
+    warp_barrier();
+}
 } // namespace emulation
+DEVICE void group_weigh_f32(f32 *d, const u32 *a, tile_ref b, i32 add) { emulation::group_weigh_split(d, a, b, add); }
 DEVICE void group_multiply_f16(f32 *d, tile_ref a, tile_ref b, i32 add) { emulation::group_multiply(d, a, b, add, f16_to_f32); }
 DEVICE void group_multiply_bf16(f32 *d, tile_ref a, tile_ref b, i32 add) { emulation::group_multiply(d, a, b, add, bf16_to_f32); }
 DEVICE void group_weigh_f16(f32 *d, const u32 *a, tile_ref b) { emulation::group_weigh(d, a, b, f16_to_f32); }

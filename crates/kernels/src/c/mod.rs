@@ -131,6 +131,17 @@ pub const ATTENTION_GROUPS: Unit = Unit {
     ),
 };
 
+/// Attention of f32 numbers with four warps that multiply together.
+pub const ATTENTION_SPLIT: Unit = Unit {
+    name: "attention_split",
+    text: concat!(
+        include_str!("attention.h"),
+        include_str!("group_multiply.h"),
+        include_str!("attention_soften.h"),
+        include_str!("attention_split.c")
+    ),
+};
+
 /// Search with few queries: scores and the choice of the nearest in one pass.
 pub const SEARCH_FEW: Unit = Unit {
     name: "search_few",

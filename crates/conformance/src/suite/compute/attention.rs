@@ -133,6 +133,7 @@ fn arranged(dtype: DType) -> Vec<Case> {
     };
     let [q, k, v] = [part(0), part(1), part(2)];
     let [flat_q, flat_k, flat_v] = tensors(dtype, [1, 4, 2, 20, 30, 16, 16]).map(|t| view(t.reshape(&t.shape()[1..])));
+    let (one_query, one_mask) = (view(flat_q.slice(1, 3, 4)), random_tensor(dtype, &[4, 1, 30], 10));
     let turned = view(random_tensor(dtype, &[2, 16, 30], 7).transpose());
     let one_head = view(random_tensor(dtype, &[1, 30, 16], 8).broadcast_to([2, 30, 16]));
     let steps = view(random_tensor(dtype, &[2, 60, 33], 9).slice_step(1, 1, 60, 2).and_then(|t| t.slice(2, 3, 19)));
@@ -147,6 +148,7 @@ fn arranged(dtype: DType) -> Vec<Case> {
         ("steps", Attention::new(&flat_q, &steps, &flat_v)),
         ("steps of values", Attention::new(&flat_q, &flat_k, &steps)),
         ("six axes", Attention::new(&deep(9, 1), &deep(11, 2), &deep(11, 3)).causal()),
+        ("one query for each head", Attention::new(&one_query, &flat_k, &flat_v).mask(&one_mask).causal()),
         ("scaled", Attention::new(&flat_q, &flat_k, &flat_v).scale(0.125)),
         ("scaled by zero", Attention::new(&flat_q, &flat_k, &flat_v).scale(0.0)),
     ];

@@ -4,7 +4,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::op::{CostClass, Describe};
 use crate::part::{PartMut, PartRef};
-use crate::shape::Shape;
+use crate::shape::{Shape, Strides};
 use crate::tensor::Tensor;
 
 /// `softmax(scale · Q·Kᵀ + mask) · V`, for f32, f16 and bf16, in memory that grows with the sequence and not with its square.
@@ -148,6 +148,27 @@ impl Attention {
         let got = mask.shape().to_vec();
         let mismatch = |_| Error::ShapeMismatch { what: "attention mask", expected: expected.clone(), got };
         mask.broadcast_to(&expected).map(Some).map_err(mismatch)
+    }
+
+    /// The same with the heads that share keys as queries of one head, where each head has a single query: keys and values are then
+    /// read once for all of them. The output has the same elements in the same order. `None` where there is nothing to fold.
+    pub fn folded(&self) -> Result<Option<Attention>> {
+        let shape = self.attention_shape()?;
+        if shape.n_q != 1 || shape.group() < 2 || shape.kv_heads == 0 {
+            return Ok(None);
+        }
+        let fold = |tensor: &Tensor| {
+            let heads = tensor.shape().rank() - 3;
+            let (mut dims, mut steps) = (tensor.shape().to_vec(), tensor.strides().to_vec());
+            (dims[heads], dims[heads + 1]) = (shape.kv_heads, shape.group());
+            (steps[heads], steps[heads + 1]) = (steps[heads].saturating_mul(shape.group() as isize), steps[heads]);
+            let (dims, steps) = (Shape::new(dims)?, Strides::new(steps)?);
+            Tensor::from_parts(tensor.dtype(), dims, steps, tensor.offset(), tensor.buffer().clone())
+        };
+        let mask = self.whole_mask()?.map(|mask| fold(&mask)).transpose()?;
+        // A single query sees every key.
+        let op = Attention { q: fold(&self.q)?, mask, is_causal: false, ..self.clone() };
+        Ok(Some(Attention { scale: Some(self.scale_or_default()), ..op }))
     }
 
     fn check_dtypes(&self) -> Result<()> {
@@ -295,6 +316,18 @@ mod tests {
         assert_eq!(seen(2, 5), [4, 5]);
         assert_eq!(seen(5, 2), [0, 0, 0, 1, 2]);
         assert_eq!(seen(2, 0), [0, 0]);
+    }
+
+    #[test]
+    fn heads_of_one_query_become_queries_of_one_head() {
+        let plain = op(&[2, 6, 1, 8], &[2, 3, 7, 8], &[2, 3, 7, 4]).mask(&f32s(&[6, 1, 7])).causal();
+        let folded = plain.folded().unwrap().unwrap();
+        assert_eq!((folded.q.shape().dims(), folded.q.strides().to_vec()), (&[2, 3, 2, 8][..], vec![48, 16, 8, 1]));
+        let mask = folded.mask.as_ref().unwrap();
+        assert_eq!((mask.shape().dims(), mask.strides().to_vec()), (&[2, 3, 2, 7][..], vec![0, 14, 7, 1]));
+        assert!(folded.validate().is_ok() && !folded.is_causal && folded.output_shape().unwrap().elements() == 48);
+        assert!(op(&[3, 1, 8], &[3, 7, 8], &[3, 7, 4]).folded().unwrap().is_none());
+        assert!(op(&[6, 2, 8], &[3, 7, 8], &[3, 7, 4]).folded().unwrap().is_none());
     }
 
     #[test]

@@ -18,6 +18,9 @@ pub(crate) fn run(op: &Attention, context: &mut Context) -> Result<Value> {
 }
 
 fn attend<T: Attended + Element>(op: &Attention, context: &mut Context) -> Result<Value> {
+    let output_shape = op.output_shape()?;
+    let folded = op.folded()?;
+    let op = folded.as_ref().unwrap_or(op);
     let shape = op.attention_shape()?;
     let mask = match op.whole_mask()? {
         Some(mask) => Some(forwards(&mask, context)?),
@@ -41,7 +44,7 @@ fn attend<T: Attended + Element>(op: &Attention, context: &mut Context) -> Resul
         scale: op.scale_or_default(),
         is_causal: op.is_causal,
     };
-    let mut output = context.output::<T>(op.output_shape()?)?;
+    let mut output = context.output::<T>(output_shape)?;
     attention(&context.team, context.simd, &mut context.attention, &problem, &mut output).map_err(|failure| {
         match failure {
             Failure::Outside => Error::invalid("attention", "operands inside their buffers", "a view outside"),

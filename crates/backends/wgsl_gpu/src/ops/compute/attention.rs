@@ -33,7 +33,10 @@ pub(crate) fn support(profile: &Profile, op: &Attention) -> Result<(), String> {
 }
 
 pub(crate) fn run<D: Driver>(op: &Attention, context: &mut Context<D>) -> Result<Tensor> {
-    let (shape, output_shape, dtype) = (op.attention_shape()?, op.output_shape()?, op.q.dtype());
+    let (output_shape, dtype) = (op.output_shape()?, op.q.dtype());
+    let folded = op.folded()?;
+    let op = folded.as_ref().unwrap_or(op);
+    let shape = op.attention_shape()?;
     if output_shape.elements() == 0 {
         return empty(dtype, output_shape);
     }

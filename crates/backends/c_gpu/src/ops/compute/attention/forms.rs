@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use panoply_core::DType;
-use panoply_kernels::c::{ATTENTION_GROUPS, ATTENTION_TILES, Kernel, Unit};
+use panoply_kernels::c::{ATTENTION_GROUPS, ATTENTION_SPLIT, ATTENTION_TILES, Kernel, Unit};
 
 use crate::driver::Properties;
 
@@ -12,6 +12,8 @@ const WARP_LANES: usize = 32;
 /// A group of warps has so many queries, and goes through so many keys at a time.
 const GROUP_ROWS: usize = 64;
 const GROUP_KEYS: usize = 128;
+/// Keys of a tile of numbers that are split.
+const SPLIT_KEYS: usize = 64;
 /// The kernel moves to the next boundary of so many bytes.
 const ALIGN_BYTES: usize = 1024;
 /// What kernels declare of a block's memory themselves.
@@ -52,6 +54,8 @@ enum Way {
         /// Whether groups take turns at the matrix unit.
         turns: bool,
     },
+    /// Four warps together, of f32 numbers that are split in two.
+    Split { groups: usize, stages: usize },
     /// Each warp by itself.
     Tiles {
         warps: usize,
@@ -65,6 +69,10 @@ enum Way {
 
 const fn groups(groups: usize, stages: usize, turns: bool) -> Way {
     Way::Groups { groups, stages, turns }
+}
+
+const fn split(groups: usize, stages: usize) -> Way {
+    Way::Split { groups, stages }
 }
 
 const fn tiles(warps: usize, row_tiles: usize, keys: usize, blocks: usize) -> Way {
@@ -107,6 +115,8 @@ const FORMS: [(usize, usize, &[Way]); 6] = [
         4,
         64,
         &[
+            split(2, 2),
+            split(1, 2),
             tiles(4, 2, 32, 2),
             tiles(4, 1, 32, 3),
             tiles(2, 1, 32, 4),
@@ -140,7 +150,7 @@ impl Form {
 
     fn new(way: Way, sizes: &Sizes, size_bytes: usize) -> Form {
         let step = match way {
-            Way::Groups { .. } => 64,
+            Way::Groups { .. } | Way::Split { .. } => 64,
             Way::Tiles { .. } => 16,
         };
         // Steps of 32 from there on leave fewer kernels to compile.
@@ -164,22 +174,24 @@ impl Form {
         blocks >= properties.multiprocessors as usize / 2 || self.rows() <= GROUP_ROWS
     }
 
+    /// Whether warps multiply together; then rows are copied in words of 16 bytes.
     pub(super) fn is_grouped(&self) -> bool {
-        matches!(self.way, Way::Groups { .. })
+        !matches!(self.way, Way::Tiles { .. })
     }
 
-    pub(super) fn unit(&self) -> Unit {
-        if self.is_grouped() { ATTENTION_GROUPS } else { ATTENTION_TILES }
-    }
-
-    pub(super) fn entry(&self) -> &'static str {
-        if self.is_grouped() { "attention_groups" } else { "attention_tiles" }
+    /// The kernel's file and name.
+    pub(super) fn kernel(&self) -> (Unit, &'static str) {
+        match self.way {
+            Way::Groups { .. } => (ATTENTION_GROUPS, "attention_groups"),
+            Way::Split { .. } => (ATTENTION_SPLIT, "attention_split"),
+            Way::Tiles { .. } => (ATTENTION_TILES, "attention_tiles"),
+        }
     }
 
     /// Queries of a block.
     pub(super) fn rows(&self) -> usize {
         match self.way {
-            Way::Groups { groups, .. } => groups * GROUP_ROWS,
+            Way::Groups { groups, .. } | Way::Split { groups, .. } => groups * GROUP_ROWS,
             Way::Tiles { warps, row_tiles, .. } => warps * row_tiles * 16,
         }
     }
@@ -187,7 +199,7 @@ impl Form {
     pub(super) fn threads(&self) -> usize {
         match self.way {
             // Four more warps copy.
-            Way::Groups { groups, .. } => (groups + 1) * 4 * WARP_LANES,
+            Way::Groups { groups, .. } | Way::Split { groups, .. } => (groups + 1) * 4 * WARP_LANES,
             Way::Tiles { warps, .. } => warps * WARP_LANES,
         }
     }
@@ -198,6 +210,8 @@ impl Form {
             Way::Groups { stages, .. } => {
                 ALIGN_BYTES + self.rows() * self.d * self.size_bytes + stages * GROUP_KEYS * both
             }
+            // Two parts of every number.
+            Way::Split { stages, .. } => ALIGN_BYTES + stages * SPLIT_KEYS * 2 * both,
             // Rows lie 16 bytes further apart than they are long.
             Way::Tiles { keys, .. } => self.rows() * (self.d * self.size_bytes + 16) + 2 * keys * (both + 32),
         }
@@ -212,6 +226,11 @@ impl Form {
                 .integer("GROUPS", groups as i64)
                 .integer("STAGES", stages as i64)
                 .flag("TURNS", turns),
+            Way::Split { groups, stages } => kernel
+                .integer("ROW_TILES", 1)
+                .integer("KEYS", SPLIT_KEYS as i64)
+                .integer("GROUPS", groups as i64)
+                .integer("STAGES", stages as i64),
             Way::Tiles { warps, row_tiles, keys, blocks } => kernel
                 .integer("WARPS", warps as i64)
                 .integer("ROW_TILES", row_tiles as i64)
@@ -260,7 +279,8 @@ mod tests {
         assert_eq!(chosen(sizes(DType::F16, 2048, 256, 64), &hopper), Some(groups(3, 2, true)));
         assert_eq!(chosen(sizes(DType::BF16, 8192, 32, 128), &hopper), Some(groups(2, 2, true)));
         assert_eq!(chosen(sizes(DType::F16, 128, 768, 64), &hopper), Some(groups(2, 2, true)));
-        assert_eq!(chosen(sizes(DType::F32, 2048, 256, 64), &hopper), Some(tiles(4, 2, 32, 2)));
+        assert_eq!(chosen(sizes(DType::F32, 2048, 256, 64), &hopper), Some(split(2, 2)));
+        assert_eq!(chosen(sizes(DType::F32, 2048, 256, 64), &ampere), Some(tiles(4, 2, 32, 2)));
         assert_eq!(chosen(sizes(DType::F16, 2048, 256, 64), &ampere), Some(tiles(4, 2, 64, 2)));
         // Rows that are not aligned, small ones and large ones are for single warps, or for plain arithmetic.
         let crooked = Sizes { is_wide: false, ..sizes(DType::F16, 2048, 256, 64) };

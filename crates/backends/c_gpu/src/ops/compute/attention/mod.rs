@@ -1,4 +1,4 @@
-//! Attention: 16-bit numbers by groups of four warps where the device has them, everything that fits a block's memory by tiles that a
+//! Attention: 16-bit numbers, and f32 numbers in two parts, by groups of four warps where the device has them; everything that fits a block's memory by tiles that a
 //! warp multiplies, and the rest in plain arithmetic. Memory is the output's alone.
 
 use panoply_core::op::compute::{Attention, AttentionShape};
@@ -22,8 +22,10 @@ const PLAIN_THREADS: usize = 256;
 const WIDE_BYTES: usize = 16;
 
 pub(crate) fn run(op: &Attention, context: &mut Context) -> Result<Value> {
-    let shape = op.attention_shape()?;
     let output = context.output(op.q.dtype(), op.output_shape()?)?;
+    let folded = op.folded()?;
+    let op = folded.as_ref().unwrap_or(op);
+    let shape = op.attention_shape()?;
     if output_is_empty(&shape) {
         return Ok(Value::Tensor(output.into_tensor()));
     }
@@ -67,7 +69,8 @@ impl Task {
     fn queue(&self, context: &mut Context) -> Result<()> {
         match Form::choose(&self.sizes(), context.driver.properties()) {
             Some(form) => {
-                let kernel = form.parameters(self.kernel(form.unit(), form.entry()));
+                let (unit, entry) = form.kernel();
+                let kernel = form.parameters(self.kernel(unit, entry));
                 let kernel = if form.is_grouped() { kernel } else { kernel.flag("WIDE", self.is_wide()) };
                 let tiles = self.shape.n_q.div_ceil(form.rows());
                 let launch = Launch::new(self.shape.lines() * tiles, form.threads()).shared(form.shared_bytes());

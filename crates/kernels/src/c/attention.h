@@ -27,6 +27,17 @@ DEVICE u32 keys_seen(attention_sizes size, u32 row)
     return seen < 0 ? 0 : seen < (i64)size.n_k ? (u32)seen : size.n_k;
 }
 
+// Where the matrix of a head begins. The first axis needs no division, and most layouts have no other.
+DEVICE i64 head_offset(const layout *heads, u32 number)
+{
+    i64 offset = 0;
+    for (u32 axis = 0; axis + 1 < heads->rank; axis++) {
+        offset += (i64)(number % heads->size[axis]) * heads->stride[axis];
+        number /= heads->size[axis];
+    }
+    return heads->rank > 0 ? offset + (i64)number * heads->stride[heads->rank - 1] : 0;
+}
+
 // A block has a tile of queries. Those that see the most keys come first, so that the last blocks end together.
 DEVICE attention_work find_work(GLOBAL T *out, GLOBAL const T *q, GLOBAL const T *k, GLOBAL const T *v, GLOBAL const M *mask,
                                 attention_sizes size, const layout *q_heads, const layout *k_heads, const layout *v_heads,
@@ -38,10 +49,10 @@ DEVICE attention_work find_work(GLOBAL T *out, GLOBAL const T *q, GLOBAL const T
     u32 last = work.first + block_rows < size.n_q ? work.first + block_rows : size.n_q;
     work.end = keys_seen(size, last - 1);
     work.out = out + (u64)head * size.n_q * size.d_v;
-    work.q = q + layout_offset(q_heads, head);
-    work.k = k + layout_offset(k_heads, head);
-    work.v = v + layout_offset(v_heads, head);
-    work.mask = MASKED ? mask + layout_offset(mask_heads, head) : mask;
+    work.q = q + head_offset(q_heads, head);
+    work.k = k + head_offset(k_heads, head);
+    work.v = v + head_offset(v_heads, head);
+    work.mask = MASKED ? mask + head_offset(mask_heads, head) : mask;
     return work;
 }
 

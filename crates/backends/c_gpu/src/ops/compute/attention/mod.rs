@@ -2,13 +2,14 @@
 //! warp multiplies, and the rest in plain arithmetic. Memory is the output's alone.
 
 use panoply_core::op::compute::{Attention, AttentionShape};
-use panoply_core::{DType, Result, Shape, Tensor, Value};
+use panoply_core::{DType, Result, Tensor, Value};
 use panoply_kernels::c::{ATTENTION, Kernel, Unit};
 
 use crate::arguments::Arguments;
 use crate::context::Context;
 use crate::driver::{Address, Launch};
 use crate::layout::Layout;
+use crate::strides::Axes;
 
 mod forms;
 
@@ -33,9 +34,9 @@ pub(crate) fn run(op: &Attention, context: &mut Context) -> Result<Value> {
     let task = Task {
         dtype: op.q.dtype(),
         shape,
-        q: Operand::rows(&op.q, &shape, 1, context)?,
-        k: Operand::rows(&op.k, &shape, shape.group(), context)?,
-        v: Operand::rows(&op.v, &shape, shape.group(), context)?,
+        q: Operand::rows(&op.q, 1, context)?,
+        k: Operand::rows(&op.k, shape.group(), context)?,
+        v: Operand::rows(&op.v, shape.group(), context)?,
         mask: match (&op.mask, &mask) {
             (Some(own), Some(whole)) => Some((own.dtype(), Operand::mask(own, whole, context)?)),
             _ => None,
@@ -140,7 +141,7 @@ struct Operand {
 
 impl Operand {
     /// Rows whose columns are contiguous, of matrices of which each serves `group` heads of queries.
-    fn rows(tensor: &Tensor, shape: &AttentionShape, group: usize, context: &mut Context) -> Result<Operand> {
+    fn rows(tensor: &Tensor, group: usize, context: &mut Context) -> Result<Operand> {
         let rank = tensor.shape().rank();
         let lies = tensor.strides()[rank - 1] == 1 || tensor.shape()[rank - 1] <= 1;
         let (address, strides) = match lies && context.owns(tensor) {
@@ -148,13 +149,9 @@ impl Operand {
             // What comes from elsewhere is contiguous on the device.
             false => (context.input(tensor)?, tensor.shape().contiguous_strides()),
         };
-        let heads = tensor.shape()[rank - 3] * usize::from(tensor.elements() > 0);
-        let mut dims = tensor.shape()[..rank - 3].to_vec();
-        let mut steps = strides[..rank - 3].to_vec();
-        dims.extend([heads.max(1), group]);
-        steps.extend([strides[rank - 3], 0]);
-        debug_assert!(tensor.elements() == 0 || heads * group == shape.heads);
-        Ok(Operand { address, heads: Layout::new(&dims, &steps), row: strides[rank - 2] as i64, column: 1 })
+        let dims = [&tensor.shape()[..rank - 2], &[group]].concat();
+        let steps = [&strides[..rank - 2], &[0]].concat();
+        Ok(Operand { address, heads: joined(&dims, &steps), row: strides[rank - 2] as i64, column: 1 })
     }
 
     /// A mask in any layout; `whole` is its view of the shape of all scores.
@@ -166,7 +163,7 @@ impl Operand {
         steps.resize(whole.shape().rank(), 0);
         steps.reverse();
         let rank = steps.len();
-        let heads = Layout::new(&Shape::new(&whole.shape()[..rank - 2])?, &steps[..rank - 2]);
+        let heads = joined(&whole.shape()[..rank - 2], &steps[..rank - 2]);
         Ok(Operand { address: view.address, heads, row: steps[rank - 2] as i64, column: steps[rank - 1] as i64 })
     }
 
@@ -175,4 +172,14 @@ impl Operand {
         let heads = self.heads.axes().all(|(count, step)| count <= 1 || whole(step));
         self.address.is_multiple_of(WIDE_BYTES as u64) && whole(self.row) && heads
     }
+}
+
+/// The layout of heads with as few axes as possible: most are one after the other.
+fn joined(dims: &[usize], steps: &[isize]) -> Layout {
+    let mut axes = Axes::<1>::of_sizes(dims.iter().copied());
+    for (place, step) in axes.strides[0].iter_mut().zip(steps.iter().rev()) {
+        *place = *step as i64;
+    }
+    axes.collapse(1);
+    Layout::of_axes(&axes, 0)
 }

@@ -1,8 +1,8 @@
 // Attention with four warps that multiply together, for 16-bit numbers.
 //
 // Parameters besides those of attention.h: ROW_TILES is 1 and KEYS 128; D and DV, the elements of a query and of a value, rounded up to 64
-// or 128; GROUPS of four
-// warps, each with 64 queries; STAGES of keys and of values in the block's memory; TURNS, whether groups take turns at the matrix unit.
+// or 128; GROUPS of four warps, each with 64 queries; STAGES of keys and of values in the block's memory; TURNS, whether groups take turns
+// at the matrix unit.
 //
 // Four more warps copy keys and values, stage by stage, as the groups are done with them. Everything lies in lines of 128 bytes whose
 // pieces of 16 are permuted by the line's number. A group starts the products of the next keys and those of this tile's weights and

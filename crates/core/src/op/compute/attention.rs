@@ -60,7 +60,7 @@ pub struct AttentionShape {
 impl AttentionShape {
     /// Heads of queries that share one head of keys.
     pub fn group(&self) -> usize {
-        if self.kv_heads == 0 { 1 } else { self.heads / self.kv_heads }
+        self.heads.checked_div(self.kv_heads).unwrap_or(1)
     }
 
     /// Heads of queries in the whole batch.

@@ -17,6 +17,7 @@ use panoply_core::{bf16, f16};
 use crate::gemm::{Epilogue, Factor, Gemm, Isa, MatRef, OutOfMemory, Output, Workspace};
 use crate::lanes::dispatch;
 use crate::parts::Parts;
+use crate::scratch;
 use crate::simd::Simd;
 use crate::team::Team;
 use rows::{Finish, Gather, Soften, Widen};
@@ -117,11 +118,11 @@ pub enum Failure {
     Outside,
 }
 
-/// Writes the output, head after head. `scratch` has one place for each thread that works at once, and grows where it has fewer.
+/// Writes the output, head after head. `buffers` has one place for each thread that works at once, and grows where it has fewer.
 pub fn attention<T: Attended>(
     team: &Team,
     simd: Simd,
-    scratch: &mut Vec<Mutex<Scratch>>,
+    buffers: &mut Vec<Mutex<Scratch>>,
     problem: &Problem<'_, T>,
     out: &mut [T],
 ) -> Result<(), Failure> {
@@ -133,13 +134,13 @@ pub fn attention<T: Attended>(
     let rows = tile_rows(heads, problem.n_q, threads);
     let tiles = problem.n_q.div_ceil(rows);
     let members = threads.min(heads * tiles);
-    if scratch.len() < members {
-        scratch.resize_with(members, Mutex::default);
+    if buffers.len() < members {
+        buffers.resize_with(members, Mutex::default);
     }
     let (next, refused_bytes, outside) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
-    let (shared, scratch) = (Parts::new(out), &*scratch);
+    let (shared, buffers) = (Parts::new(out), &*buffers);
     team.run(members, &|member| {
-        let mut own = scratch[member].lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut own = buffers[member].lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let single = Team::single();
         loop {
             let task = next.fetch_add(1, Ordering::Relaxed);
@@ -187,19 +188,19 @@ struct Tile<'a, T> {
 }
 
 impl<T: Attended> Tile<'_, T> {
-    fn run(&self, team: &Team, scratch: &mut Scratch, out: &mut [T]) -> Result<(), Failure> {
+    fn run(&self, team: &Team, own: &mut Scratch, out: &mut [T]) -> Result<(), Failure> {
         let Problem { n_q, n_k, d, d_v, .. } = *self.problem;
         let queries = self.problem.q.rows(self.head, self.first, self.rows, d).ok_or(Failure::Outside)?;
-        scratch.prepare(self.rows, d_v);
+        own.prepare(self.rows, d_v);
         // Under a causal mask, the keys that the last query sees.
         let end =
             if self.problem.is_causal { (self.first + self.rows + n_k).saturating_sub(n_q).min(n_k) } else { n_k };
         for begin in (0..end).step_by(KEYS) {
             let keys = KEYS.min(end - begin);
             let tile = self.problem.k.rows(self.head, begin, keys, d).ok_or(Failure::Outside)?;
-            let mut gemm = Gemm::new(team, &mut scratch.gemm).with_isa(Isa::at_level(self.simd));
+            let mut gemm = Gemm::new(team, &mut own.gemm).with_isa(Isa::at_level(self.simd));
             let scaled = Epilogue::<f32> { alpha: self.problem.scale, ..Epilogue::default() };
-            let scores = &mut scratch.scores[..self.rows * keys];
+            let scores = &mut own.scores[..self.rows * keys];
             gemm.multiply(queries, tile.transposed(), &scaled, scores, keys).map_err(Failure::OutOfMemory)?;
             self.add_mask(begin, keys, scores)?;
             dispatch(
@@ -207,9 +208,9 @@ impl<T: Attended> Tile<'_, T> {
                 Soften {
                     scores,
                     keys,
-                    largest: &mut scratch.largest,
-                    totals: &mut scratch.totals,
-                    corrections: &mut scratch.corrections,
+                    largest: &mut own.largest,
+                    totals: &mut own.totals,
+                    corrections: &mut own.corrections,
                 },
             );
             if d_v == 0 {
@@ -217,14 +218,14 @@ impl<T: Attended> Tile<'_, T> {
             }
             let (heads, head, simd) = (&self.problem.v, self.head, self.simd);
             let values = ValueTile { heads, head, first: begin, count: keys, cols: d_v, simd };
-            let values = T::values(values, &mut scratch.values).ok_or(Failure::Outside)?;
+            let values = T::values(values, &mut own.values).ok_or(Failure::Outside)?;
             let weights = MatRef::row_major(scores, self.rows, keys).ok_or(Failure::Outside)?;
-            let weighted = &mut scratch.weighted[..self.rows * d_v];
+            let weighted = &mut own.weighted[..self.rows * d_v];
             gemm.multiply(weights, values, &Epilogue::<f32>::default(), weighted, d_v).map_err(Failure::OutOfMemory)?;
-            let sums = &mut scratch.sums[..self.rows * d_v];
-            dispatch(self.simd, Gather { sums, weighted, corrections: &scratch.corrections, len: d_v });
+            let sums = &mut own.sums[..self.rows * d_v];
+            dispatch(self.simd, Gather { sums, weighted, corrections: &own.corrections, len: d_v });
         }
-        dispatch(self.simd, Finish { sums: &scratch.sums, totals: &scratch.totals, len: d_v, out });
+        dispatch(self.simd, Finish { sums: &own.sums, totals: &own.totals, len: d_v, out });
         Ok(())
     }
 
@@ -294,7 +295,7 @@ macro_rules! widened {
                 // The view checks that every row is inside.
                 tile.heads.rows(tile.head, tile.first, tile.count, tile.cols)?;
                 let rows = tile.heads.elements.get(tile.heads.starts[tile.head] + tile.first * tile.heads.step..)?;
-                room.resize(tile.count * tile.cols, 0.0);
+                scratch::resize(room, tile.count * tile.cols, 0.0);
                 dispatch(tile.simd, Widen { rows, step: tile.heads.step, cols: tile.cols, out: room });
                 MatRef::row_major(room, tile.count, tile.cols)
             }
@@ -306,15 +307,15 @@ widened!(f16, bf16);
 
 impl Scratch {
     fn prepare(&mut self, rows: usize, d_v: usize) {
-        self.scores.resize(ROWS_MAX * KEYS, 0.0);
-        self.weighted.resize(ROWS_MAX.max(rows) * d_v, 0.0);
+        scratch::resize(&mut self.scores, ROWS_MAX * KEYS, 0.0);
+        scratch::resize(&mut self.weighted, rows * d_v, 0.0);
         for (buffer, len) in [(&mut self.sums, rows * d_v), (&mut self.corrections, rows)] {
             buffer.clear();
-            buffer.resize(len, 0.0);
+            scratch::resize(buffer, len, 0.0);
         }
         self.largest.clear();
-        self.largest.resize(rows, f32::NEG_INFINITY);
+        scratch::resize(&mut self.largest, rows, f32::NEG_INFINITY);
         self.totals.clear();
-        self.totals.resize(rows, 0.0);
+        scratch::resize(&mut self.totals, rows, 0.0);
     }
 }

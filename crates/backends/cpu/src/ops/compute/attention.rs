@@ -7,6 +7,7 @@ use crate::attention::{Attended, Failure, Heads, Mask, MaskHeads, Problem, atten
 use crate::context::Context;
 use crate::gemm::OutOfMemory;
 use crate::ops::compute::transpose::copy_view;
+use crate::scratch;
 
 pub(crate) fn run(op: &Attention, context: &mut Context) -> Result<Value> {
     match op.q.dtype() {
@@ -72,15 +73,18 @@ fn evenly(tensor: &Tensor, context: &mut Context) -> Result<Tensor> {
 /// The matrices of a tensor of which each serves `group` heads of queries.
 fn heads<'a, T: Element>(tensor: &'a Tensor, shape: &AttentionShape, group: usize) -> Result<Heads<'a, T>> {
     let rank = tensor.shape().rank();
-    let starts = starts(tensor, shape.lines() / group.max(1)).flat_map(|start| std::iter::repeat_n(start, group));
+    let mut all = scratch::reserved(shape.lines());
+    all.extend(starts(tensor, shape.lines() / group.max(1)).flat_map(|start| std::iter::repeat_n(start, group)));
     let step = tensor.strides()[rank - 2].unsigned_abs();
-    Ok(Heads { elements: tensor.host_elements::<T>()?, starts: starts.collect(), step })
+    Ok(Heads { elements: tensor.host_elements::<T>()?, starts: all, step })
 }
 
 fn mask_heads<'a, M: Element>(mask: &'a Tensor, shape: &AttentionShape) -> Result<MaskHeads<'a, M>> {
     let rank = mask.shape().rank();
     let steps = [mask.strides()[rank - 2], mask.strides()[rank - 1]].map(isize::unsigned_abs);
-    Ok(MaskHeads { elements: mask.host_elements::<M>()?, starts: starts(mask, shape.lines()).collect(), steps })
+    let mut all = scratch::reserved(shape.lines());
+    all.extend(starts(mask, shape.lines()));
+    Ok(MaskHeads { elements: mask.host_elements::<M>()?, starts: all, steps })
 }
 
 /// Where each of `count` matrices begins; strides are not negative.

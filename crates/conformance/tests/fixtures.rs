@@ -7,6 +7,8 @@ use panoply_conformance::suite::Tolerance;
 use panoply_conformance::values::difference;
 use panoply_core::{Operation, Tensor};
 
+#[path = "fixtures/attention.rs"]
+mod attention;
 #[path = "fixtures/color_convert.rs"]
 mod color_convert;
 #[path = "fixtures/conv2d.rs"]

@@ -7,6 +7,7 @@
 mod suite;
 
 use panoply_c_gpu::EmulatedBackend;
+use panoply_conformance::{Case, cases};
 use panoply_core::{Absence, Backend};
 
 /// The emulated device gets every n-th case; that with wide warps, which differ in a few families alone, fewer.
@@ -36,5 +37,18 @@ fn a_long_transform_on_the_emulated_device() {
     with(EmulatedBackend::new(), |backend| {
         let device = backend.discover().unwrap().remove(0);
         suite::check(backend, &device, &suite::larger::transforms()[..2]);
+    });
+}
+
+/// Attention in groups of four warps, which the other devices do not have: every type, masks and views.
+#[test]
+fn attention_in_groups_of_warps_on_the_emulated_device() {
+    const SAMPLE: usize = 5;
+    with(EmulatedBackend::new().map(EmulatedBackend::warp_groups), |backend| {
+        let device = backend.discover().unwrap().remove(0);
+        let step = if std::env::var("PANOPLY_CASES").is_ok() { 1 } else { SAMPLE };
+        let cases: Vec<Case> =
+            cases().into_iter().filter(|case| case.name.starts_with("attention/")).step_by(step).collect();
+        suite::check(backend, &device, &cases);
     });
 }

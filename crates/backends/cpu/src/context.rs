@@ -2,9 +2,11 @@
 
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
+use std::sync::Mutex;
 
 use panoply_core::{DType, Element, HostBufferMut, Result, Shape, Tensor};
 
+use crate::attention::Scratch;
 use crate::conv::ConvWorkspace;
 use crate::fft::FftWorkspace;
 use crate::gemm::Workspace;
@@ -24,6 +26,8 @@ pub(crate) struct Context {
     pub(crate) memory: HostMemory,
     /// Compiled expressions.
     pub(crate) map_plans: PlanCache,
+    /// Tiles of attention, of each thread.
+    pub(crate) attention: Vec<Mutex<Scratch>>,
     /// Panels and packed weights of convolutions.
     pub(crate) conv: ConvWorkspace,
     /// Plans and scratch of Fourier transforms.
@@ -40,6 +44,7 @@ impl Context {
             simd,
             memory,
             map_plans: PlanCache::default(),
+            attention: Vec::new(),
             conv: ConvWorkspace::new(),
             fft: FftWorkspace::default(),
             gemm: Workspace::new(),

@@ -6,6 +6,7 @@
 //! the [`simd::Simd`] level and the team as arguments.
 #![allow(unsafe_code)] // SIMD intrinsics, the thread team, and blocks of pooled memory.
 
+pub mod attention;
 pub mod backend;
 pub mod color;
 mod context;

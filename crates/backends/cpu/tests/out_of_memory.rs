@@ -7,7 +7,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
-use panoply_core::op::compute::{ArgSort, Metric, Reduce, Search, Sort, TopK};
+use panoply_core::op::compute::{ArgSort, Attention, Metric, Reduce, Search, Sort, TopK};
 use panoply_core::{Backend, DType, Engine, Error, Item, Op, OpenOptions, Operation, Result, Tensor, Value};
 use panoply_cpu::CpuBackend;
 
@@ -82,6 +82,7 @@ fn ops() -> Vec<(&'static str, Op)> {
     let (long, wide) = (numbers(f32s, [1, 300_000]), numbers(f32s, [5_000, 48]));
     let (rows, queries) = (numbers(f32s, [3_000, 128]), numbers(f32s, [200, 128]));
     let small = numbers(i8s, [3_000, 128]);
+    let halves = numbers(f16s, [2 * 400, 64]).reshape([2, 400, 64]).unwrap();
     vec![
         ("sort, a long line", Sort::new(&long).axis(1).into_op().unwrap()),
         ("sort, columns", Sort::new(&wide).axis(0).into_op().unwrap()),
@@ -97,6 +98,7 @@ fn ops() -> Vec<(&'static str, Op)> {
         ("search, many queries", Search::new(&rows, &queries, Metric::Euclidean, 10).into_op().unwrap()),
         ("search, many neighbours", Search::new(&rows, &queries, Metric::Cosine, 1_000).into_op().unwrap()),
         ("search, f16", Search::new(&numbers(f16s, [3_000, 128]), &queries, Metric::Dot, 10).into_op().unwrap()),
+        ("attention, f16", Attention::new(&halves, &halves, &halves).into_op().unwrap()),
         ("search, i8", Search::new(&small, &numbers(i8s, [300, 128]), Metric::Cosine, 10).into_op().unwrap()),
     ]
 }

@@ -2,8 +2,9 @@
 
 use panoply_core::DType;
 use panoply_kernels::c::{
-    COLOR, CONV, FFT, FFT_TILES, GATHER, INTERPRET, Kernel, LAYERNORM, MATMUL, MATMUL_TILES, NORMALIZE, POOL, REDUCE,
-    RESIZE, SCAN, SEARCH_MANY, SEARCH_PACK, SOFTMAX, SORT, STRIDED, UNITS,
+    ATTENTION, ATTENTION_GROUPS, ATTENTION_SPLIT, ATTENTION_TILES, COLOR, CONV, FFT, FFT_TILES, GATHER, INTERPRET,
+    Kernel, LAYERNORM, MATMUL, MATMUL_TILES, NORMALIZE, POOL, REDUCE, RESIZE, SCAN, SEARCH_MANY, SEARCH_PACK, SOFTMAX,
+    SORT, STRIDED, UNITS,
 };
 
 use super::*;
@@ -133,6 +134,38 @@ fn kernels_of_warp_groups_compile() {
             .flag("EXACT", exact)
             .integer("SHARED_BY", 4);
         kernels.extend((0..3).map(|pass| kernel.clone().integer("PASS", pass)));
+    }
+    assert_compile(kernels);
+}
+
+/// Every kernel of attention, the ones of groups among them.
+#[test]
+fn kernels_of_attention_compile() {
+    let kernel = |unit, entry, dtype, is_masked: bool, dim: i64| {
+        let kernel = Kernel::new(unit, entry).dtype("T", dtype).dtype("M", DType::F32).flag("MASKED", is_masked);
+        kernel.flag("SCALED_FIRST", is_masked).integer("D", dim).integer("DV", dim).integer("ROW_TILES", 1)
+    };
+    let mut kernels = Vec::new();
+    for is_masked in [false, true] {
+        for (dtype, dim, groups) in [(DType::F16, 64, 3), (DType::BF16, 128, 2), (DType::F16, 128, 1)] {
+            let kernel = kernel(ATTENTION_GROUPS, "attention_groups", dtype, is_masked, dim).integer("KEYS", 128);
+            kernels.push(kernel.integer("GROUPS", groups).integer("STAGES", 2).flag("TURNS", groups > 1));
+        }
+        for groups in [1, 2] {
+            let kernel = kernel(ATTENTION_SPLIT, "attention_split", DType::F32, is_masked, 64).integer("KEYS", 64);
+            kernels.push(kernel.integer("GROUPS", groups).integer("STAGES", 2));
+        }
+        for (dtype, dim) in [(DType::F32, 48), (DType::F16, 128), (DType::BF16, 256)] {
+            let kernel = kernel(ATTENTION_TILES, "attention_tiles", dtype, is_masked, dim).integer("KEYS", 32);
+            kernels.push(kernel.integer("WARPS", 4).integer("BLOCKS", 1).flag("WIDE", is_masked));
+            kernels.push(
+                Kernel::new(ATTENTION, "attention")
+                    .dtype("T", dtype)
+                    .dtype("M", dtype)
+                    .flag("MASKED", is_masked)
+                    .flag("SCALED_FIRST", is_masked),
+            );
+        }
     }
     assert_compile(kernels);
 }

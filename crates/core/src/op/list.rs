@@ -105,6 +105,7 @@ domains! {
     /// Arithmetic on tensors.
     Compute(ComputeOp) in compute {
         ArgSort => Tensor, Value::into_tensor;
+        Attention => Tensor, Value::into_tensor;
         ColorConvert => Tensor, Value::into_tensor;
         Conv2d => Tensor, Value::into_tensor;
         Conv2dBackwardInput => Tensor, Value::into_tensor;

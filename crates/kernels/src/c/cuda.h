@@ -125,6 +125,14 @@ DEVICE f32 exp_below(f32 x)
     return y;
 }
 
+#define OWN_EXP2_BELOW
+DEVICE f32 exp2_below(f32 x)
+{
+    f32 y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 #define OWN_COHERENT
 DEVICE u32 load_coherent_u32(GLOBAL const u32 *p)
 {
@@ -175,6 +183,20 @@ DEVICE i32 dot4_i8(u32 a, u32 b, i32 sum) { return __dp4a((i32)a, (i32)b, sum); 
 DEVICE u32 reduce_or_u32(u32 x) { return __reduce_or_sync(0xffffffffu, x); }
 DEVICE u32 shared_address(const void *p) { return (u32)__cvta_generic_to_shared(p); }
 
+#define OWN_PACKS
+DEVICE u32 pack_f16(f32 a, f32 b)
+{
+    u32 y;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(b), "f"(a));
+    return y;
+}
+DEVICE u32 pack_bf16(f32 a, f32 b)
+{
+    u32 y;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(b), "f"(a));
+    return y;
+}
+
 #define OWN_COPIES
 DEVICE void copy_async_16(void *target, GLOBAL const void *source, int present)
 {
@@ -212,6 +234,11 @@ DEVICE void gate_wait(gate *p, u32 parity)
 DEVICE void load_matrices(u32 *r, const void *row)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+        : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_address(row)) : "memory");
+}
+DEVICE void load_matrices_turned(u32 *r, const void *row)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
         : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_address(row)) : "memory");
 }
 #define MULTIPLY_TILE(name, shape, types, number, letter)                                                              \

@@ -365,6 +365,23 @@ DEVICE void load_matrices(u32 *r, const void *row)
     warp_barrier();
 }
 
+// The same of matrices of 16-bit numbers, turned: a lane gets of each matrix the numbers of column l / 4 in the rows 2 (l % 4) and the
+// next.
+DEVICE void load_matrices_turned(u32 *r, const void *row)
+{
+    using namespace emulation;
+    u32 base = current / WARP * WARP, l = lane();
+    if ((uintptr_t)row % 16 != 0) __builtin_trap();
+    slots[current] = (u64)(uintptr_t)row;
+    warp_barrier();
+    for (u32 i = 0; i < 4; i++) {
+        u16 pair[2];
+        for (u32 j = 0; j < 2; j++) memcpy(&pair[j], (const char *)(uintptr_t)slots[base + i * 8 + l % 4 * 2 + j] + l / 4 * 2, 2);
+        memcpy(&r[i], pair, 4);
+    }
+    warp_barrier();
+}
+
 // d += a * b by the lanes of a warp. In words of 32 bits, a is 16 rows of 8 and b 8 rows of 8; a lane holds of a the words t and
 // t + 4 of the rows g and g + 8, of b the words t and t + 4 of row g, and of d the columns 2t and 2t + 1 of the rows g and g + 8,
 // where g is lane / 4 and t is lane % 4.

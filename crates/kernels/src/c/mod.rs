@@ -112,6 +112,36 @@ units! {
     SEARCH_PACK = "search_pack";
 }
 
+/// Attention in plain arithmetic.
+pub const ATTENTION: Unit =
+    Unit { name: "attention", text: concat!(include_str!("attention.h"), include_str!("attention.c")) };
+/// Attention by tiles that a warp multiplies.
+pub const ATTENTION_TILES: Unit = Unit {
+    name: "attention_tiles",
+    text: concat!(include_str!("attention.h"), include_str!("attention_soften.h"), include_str!("attention_tiles.c")),
+};
+/// Attention with four warps that multiply together.
+pub const ATTENTION_GROUPS: Unit = Unit {
+    name: "attention_groups",
+    text: concat!(
+        include_str!("attention.h"),
+        include_str!("group_multiply.h"),
+        include_str!("attention_soften.h"),
+        include_str!("attention_groups.c")
+    ),
+};
+
+/// Attention of f32 numbers with four warps that multiply together.
+pub const ATTENTION_SPLIT: Unit = Unit {
+    name: "attention_split",
+    text: concat!(
+        include_str!("attention.h"),
+        include_str!("group_multiply.h"),
+        include_str!("attention_soften.h"),
+        include_str!("attention_split.c")
+    ),
+};
+
 /// Search with few queries: scores and the choice of the nearest in one pass.
 pub const SEARCH_FEW: Unit = Unit {
     name: "search_few",

@@ -23,6 +23,8 @@
 //   load_stream            a load of what will not be read again soon; load_now one that is not put off until it is needed
 //   add_f32 …              sums, differences and products that are rounded at once, and never contracted
 //   exp_below(x)           exp(x) for x up to zero, to a few parts in 10⁷ for results that are not negligible
+//   exp2_below(x)          two to the power of x for x up to zero, likewise
+//   pack_f16(a, b) …       two numbers rounded to 16 bits in one word, the first in its low half (also pack_bf16)
 //   dot4_i8(a, b, sum)     the sum of four products of signed bytes, and another
 //   copy_async_16(to, from, present)
 //                          copies 16 bytes to the block's memory, or zeros; it may take effect as late as COPY_ASYNC_WAIT(groups), which
@@ -36,7 +38,7 @@
 //   PERSISTENT             before a variable of the file that keeps its value between launches; zero at first
 //
 // Only where the driver's Properties::matrix_tiles says so, and for kernels that have an alternative in plain arithmetic: gate,
-// load_matrices, multiply_f16 and its like; where Properties::warp_groups does, group_multiply.h.
+// load_matrices, load_matrices_turned, multiply_f16 and its like; where Properties::warp_groups does, group_multiply.h.
 //
 // f16 and bf16 are u16 in memory and f32 in registers.
 
@@ -95,6 +97,10 @@ DEVICE f64 mul_f64(f64 a, f64 b) { return a * b; }
 
 #if !defined(OWN_EXP_BELOW)
 DEVICE f32 exp_below(f32 x) { return expf(x); }
+#endif
+
+#if !defined(OWN_EXP2_BELOW)
+DEVICE f32 exp2_below(f32 x) { return exp2f(x); }
 #endif
 
 #if !defined(OWN_COHERENT)
@@ -161,6 +167,11 @@ DEVICE u16 f32_to_bf16(f32 x)
     if ((bits & 0x7fffffffu) > 0x7f800000u) return (u16)((bits >> 16) | 0x40u);
     return (u16)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
+
+#if !defined(OWN_PACKS)
+DEVICE u32 pack_f16(f32 a, f32 b) { return (u32)f32_to_f16(a) | (u32)f32_to_f16(b) << 16; }
+DEVICE u32 pack_bf16(f32 a, f32 b) { return (u32)f32_to_bf16(a) | (u32)f32_to_bf16(b) << 16; }
+#endif
 
 DEVICE f32 shuffle_f32(f32 x, u32 from) { return bits_f32(shuffle_u32(f32_bits(x), from)); }
 DEVICE f32 shuffle_xor_f32(f32 x, u32 mask) { return bits_f32(shuffle_xor_u32(f32_bits(x), mask)); }

@@ -17,6 +17,7 @@
 //! 5. NaN is told by its bits, and orders are orders of integers: shader compilers may assume that there is no NaN.
 //! 6. Indices stay inside their buffers and loops end, whatever the data: kernels run without run-time checks.
 
+mod attention;
 mod conv;
 mod coop;
 mod gemm;
@@ -39,6 +40,7 @@ mod sort;
 mod template;
 mod transpose;
 
+pub use attention::{ATTENTION_COLUMNS, ATTENTION_ROWS, AttentionKernel};
 pub use conv::{ConvKernel, ConvPass};
 pub use coop::{COOP_DEPTH, COOP_STEP, COOP_TILE, CoopKernel};
 pub use gemm::{Accumulate, Addend, Epilogue, GemmKernel, Load, Tile};
@@ -87,6 +89,8 @@ pub enum Kernel {
     Scan(ScanKernel),
     /// Softmax and layer normalisation.
     Rows(RowKernel),
+    /// Values weighted by the softmax of scores.
+    Attention(AttentionKernel),
     /// Matrix products by tiles.
     Gemm(GemmKernel),
     /// Matrix products on matrix units.
@@ -131,6 +135,7 @@ impl Kernel {
             Kernel::Reduce(kernel) => kernel.source(),
             Kernel::Scan(kernel) => kernel.source(),
             Kernel::Rows(kernel) => kernel.source(),
+            Kernel::Attention(kernel) => kernel.source(),
             Kernel::Gemm(kernel) => kernel.source(),
             Kernel::Coop(kernel) => kernel.source(),
             Kernel::NaiveGemm(kernel) => kernel.source(),

@@ -106,6 +106,13 @@ impl EmulatedDriver {
         EmulatedDriver { device, number, properties, compiler, memory: Arc::default(), functions: RefCell::default() }
     }
 
+    /// With groups of warps that multiply together, and the block memory of devices that have them.
+    pub fn with_warp_groups(mut self) -> EmulatedDriver {
+        self.properties.warp_groups = true;
+        self.properties.shared_bytes_max = 227 << 10;
+        self
+    }
+
     fn fault(&self, reason: impl Into<String>) -> Error {
         Error::DeviceFault { device: self.device, reason: reason.into() }
     }

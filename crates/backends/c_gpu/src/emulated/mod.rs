@@ -30,6 +30,7 @@ pub struct EmulatedBackend {
     compiler: PathBuf,
     count: u32,
     warp_lanes: u32,
+    warp_groups: bool,
     checker: Option<Arc<dyn Compiler>>,
     devices: Devices,
 }
@@ -38,7 +39,14 @@ impl EmulatedBackend {
     /// One device, whose kernels are compiled by `c++`, or by what the variable `CXX` names.
     pub fn new() -> Result<EmulatedBackend, Absence> {
         let compiler = find_compiler()?;
-        Ok(EmulatedBackend { compiler, count: 1, warp_lanes: 32, checker: None, devices: Devices::default() })
+        Ok(EmulatedBackend {
+            compiler,
+            count: 1,
+            warp_lanes: 32,
+            warp_groups: false,
+            checker: None,
+            devices: Devices::default(),
+        })
     }
 
     /// So many devices, which reach each other's memory.
@@ -50,6 +58,13 @@ impl EmulatedBackend {
     /// With warps of 64 lanes, and without what only warps of 32 can do.
     pub fn wide_warps(mut self) -> EmulatedBackend {
         self.warp_lanes = 64;
+        self
+    }
+
+    /// With warps that multiply in groups of four, and as much block memory as devices with such warps have. Attention has them on
+    /// the host; searches do not.
+    pub fn warp_groups(mut self) -> EmulatedBackend {
+        self.warp_groups = true;
         self
     }
 
@@ -101,7 +116,8 @@ impl Backend for EmulatedBackend {
 
 impl GpuBackend for EmulatedBackend {
     fn open_engine(&self, device: &DeviceInfo, options: &OpenOptions) -> Result<GpuEngine> {
-        let driver = Rc::new(EmulatedDriver::new(device.id, self.compiler.clone(), self.warp_lanes));
+        let driver = EmulatedDriver::new(device.id, self.compiler.clone(), self.warp_lanes);
+        let driver = Rc::new(if self.warp_groups { driver.with_warp_groups() } else { driver });
         self.devices.open(driver, self.checker.clone(), device, options, || self.reach())
     }
 }

@@ -123,6 +123,9 @@ fn size(op: &Op) -> (Size, f64) {
         Op::Compute(ComputeOp::MatMul(op)) => {
             graded(op.work() as f64, PRODUCT_TINY as f64, PRODUCT_MEDIUM as f64, 0.03)
         }
+        Op::Compute(ComputeOp::Attention(op)) => {
+            graded(op.work() as f64, PRODUCT_TINY as f64, PRODUCT_MEDIUM as f64, 0.05)
+        }
         Op::Compute(ComputeOp::Map(_)) => {
             graded(op.input_bytes() as f64, MAP_BYTES_TINY as f64, MAP_BYTES_MEDIUM as f64, 0.1)
         }

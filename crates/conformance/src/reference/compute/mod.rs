@@ -3,6 +3,7 @@
 use panoply_core::op::compute::ComputeOp;
 use panoply_core::{Result, Value};
 
+mod attention;
 mod color_convert;
 mod conv2d;
 mod gather;
@@ -25,6 +26,7 @@ mod transpose;
 pub(super) fn run(op: &ComputeOp) -> Result<Value> {
     match op {
         ComputeOp::ArgSort(op) => sort::run_arg(op),
+        ComputeOp::Attention(op) => attention::run(op),
         ComputeOp::ColorConvert(op) => color_convert::run(op),
         ComputeOp::Conv2d(op) => conv2d::forward(op),
         ComputeOp::Conv2dBackwardInput(op) => conv2d::backward_input(op),

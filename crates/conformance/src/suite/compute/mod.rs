@@ -2,6 +2,7 @@
 
 use crate::suite::Case;
 
+mod attention;
 mod color_convert;
 mod conv2d;
 mod gather;
@@ -23,6 +24,7 @@ mod transpose;
 /// Every case of the domain.
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
+    cases.extend(attention::cases());
     cases.extend(color_convert::cases());
     cases.extend(conv2d::cases());
     cases.extend(gather::cases());

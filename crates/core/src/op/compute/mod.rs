@@ -4,6 +4,7 @@
 use super::axis;
 
 mod activation;
+mod attention;
 mod color_convert;
 mod conv2d;
 mod conv2d_backward;
@@ -26,6 +27,7 @@ mod transpose;
 
 pub use super::list::ComputeOp;
 pub use activation::Activation;
+pub use attention::{Attention, AttentionShape};
 pub use color_convert::{ColorConvert, ColorFormat, ColorRange, ColorStandard};
 pub use conv_shape::{ConvOptions, ConvShape};
 pub use conv2d::Conv2d;

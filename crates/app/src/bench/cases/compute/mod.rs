@@ -1,5 +1,6 @@
 //! Cases of the compute domain.
 
+mod attention;
 mod elementwise;
 mod image;
 mod matmul;
@@ -9,6 +10,7 @@ mod search;
 use panoply::DType;
 
 use super::{Amount, Case, MI, Place, Runner, Scale, count_name, f32s, scale_of};
+use attention::AttentionCase;
 pub use elementwise::ScaleAddReluCase;
 use elementwise::{AddCase, AddsCase};
 use image::{Conv2dCase, ResizeCase};
@@ -51,6 +53,24 @@ pub const CASES: &[&dyn Case] = &[
     &ScanCase { elements: 256 * MI },
     &SortCase { elements: 64 * MI },
     &SoftmaxCase { rows: 65_536, columns: 1024 },
+    &attention(DType::F16, [16, 16, 2048, 64], false),
+    &attention(DType::BF16, [16, 16, 2048, 64], false),
+    &attention(DType::F32, [16, 16, 2048, 64], false),
+    &attention(DType::F16, [16, 16, 2048, 64], true),
+    &attention(DType::BF16, [16, 16, 2048, 64], true),
+    &attention(DType::F32, [16, 16, 2048, 64], true),
+    &attention(DType::F16, [1, 32, 8192, 128], false),
+    &attention(DType::BF16, [1, 32, 8192, 128], false),
+    &attention(DType::F32, [1, 32, 8192, 128], false),
+    &attention(DType::F16, [1, 32, 8192, 128], true),
+    &attention(DType::BF16, [1, 32, 8192, 128], true),
+    &attention(DType::F32, [1, 32, 8192, 128], true),
+    &attention(DType::F16, [64, 12, 128, 64], false),
+    &attention(DType::BF16, [64, 12, 128, 64], false),
+    &attention(DType::F32, [64, 12, 128, 64], false),
+    &attention(DType::F16, [1, 12, 128, 64], false),
+    &attention(DType::BF16, [1, 12, 128, 64], false),
+    &attention(DType::F32, [1, 12, 128, 64], false),
     &Conv2dCase { dtype: DType::F32, batch: 8, channels: 64, side: 56, kernel: 3 },
     &Conv2dCase { dtype: DType::F16, batch: 64, channels: 256, side: 56, kernel: 3 },
     &ResizeCase { batch: 8, channels: 3, height: 1080, width: 1920, side: 224 },
@@ -71,3 +91,7 @@ pub const CASES: &[&dyn Case] = &[
     &SearchCase { dtype: DType::F32, rows: 1_000_000, dims: 768, queries: 1024, k: 10 },
     &SearchCase { dtype: DType::F16, rows: 10_000_000, dims: 128, queries: 1, k: 10 },
 ];
+
+const fn attention(dtype: DType, [batch, heads, length, width]: [usize; 4], is_causal: bool) -> AttentionCase {
+    AttentionCase { dtype, batch, heads, length, width, is_causal }
+}

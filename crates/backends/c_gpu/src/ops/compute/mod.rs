@@ -6,6 +6,7 @@ use panoply_core::{Result, Support, Value};
 use crate::context::Context;
 use crate::driver::Stream;
 
+pub(crate) mod attention;
 mod color_convert;
 pub mod conv2d;
 mod gather;
@@ -35,6 +36,7 @@ pub(super) fn first_stream(op: &ComputeOp, context: &Context) -> Stream {
 pub(super) fn run(op: &ComputeOp, context: &mut Context) -> Result<Value> {
     match op {
         ComputeOp::ArgSort(op) => sort::run_arg(op, context),
+        ComputeOp::Attention(op) => attention::run(op, context),
         ComputeOp::ColorConvert(op) => color_convert::run(op, context),
         ComputeOp::Conv2d(op) => conv2d::run(op, context),
         ComputeOp::Conv2dBackwardInput(op) => conv2d::run_backward_input(op, context),

@@ -5,6 +5,7 @@ use panoply_core::{Result, Value};
 
 use crate::context::Context;
 
+mod attention;
 mod color_convert;
 mod conv2d;
 mod gather;
@@ -27,6 +28,7 @@ pub(crate) mod transpose;
 pub(super) fn run(op: &ComputeOp, context: &mut Context) -> Result<Value> {
     match op {
         ComputeOp::ArgSort(op) => sort::run_arg(op, context),
+        ComputeOp::Attention(op) => attention::run(op, context),
         ComputeOp::ColorConvert(op) => color_convert::run(op, context),
         ComputeOp::Conv2d(op) => conv2d::run(op, context),
         ComputeOp::Conv2dBackwardInput(op) => conv2d::run_backward_input(op, context),

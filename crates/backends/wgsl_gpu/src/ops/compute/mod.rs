@@ -16,6 +16,7 @@ use turned::Turned;
 pub(crate) use map_again::KnownMaps;
 pub(super) use map_again::run as run_again;
 
+mod attention;
 mod color_convert;
 mod conv2d;
 mod gather;
@@ -70,6 +71,7 @@ fn direct(profile: &Profile, op: &ComputeOp) -> Result<(), String> {
     }
     match op {
         ComputeOp::ArgSort(op) => sort::lines_support(profile, &[&op.input], op.axis),
+        ComputeOp::Attention(op) => attention::support(profile, op),
         ComputeOp::ColorConvert(op) => color_convert::support(profile, op),
         ComputeOp::Conv2d(op) => conv2d::support(profile, op),
         ComputeOp::Conv2dBackwardInput(op) => conv2d::input_support(profile, op),
@@ -106,6 +108,7 @@ fn record<D: Driver>(op: &ComputeOp, context: &mut Context<D>) -> Result<Answer>
     let pair = |pair: Result<(Tensor, Tensor)>| pair.map(|(first, second)| Answer::Value(Value::Pair(first, second)));
     match op {
         ComputeOp::ArgSort(op) => tensor(sort::run_arg(op, context)),
+        ComputeOp::Attention(op) => tensor(attention::run(op, context)),
         ComputeOp::ColorConvert(op) => tensor(color_convert::run(op, context)),
         ComputeOp::Conv2d(op) => tensor(conv2d::forward(op, context)),
         ComputeOp::Conv2dBackwardInput(op) => tensor(conv2d::backward_input(op, context)),
@@ -133,6 +136,7 @@ fn record<D: Driver>(op: &ComputeOp, context: &mut Context<D>) -> Result<Answer>
 fn outputs(op: &ComputeOp) -> Result<Vec<(DType, Shape)>> {
     Ok(match op {
         ComputeOp::ArgSort(op) => vec![(DType::U32, op.output_shape())],
+        ComputeOp::Attention(op) => vec![(DType::F32, op.output_shape()?)],
         ComputeOp::ColorConvert(op) => vec![(DType::F32, op.output_shape()?)],
         ComputeOp::Conv2d(op) => vec![(DType::F32, op.output_shape()?)],
         ComputeOp::Conv2dBackwardInput(op) => vec![(DType::F32, op.output_shape()?)],

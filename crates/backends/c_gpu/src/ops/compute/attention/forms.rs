@@ -1,0 +1,294 @@
+//! How a block shares out its work: the forms of tiles that there are, and which one a size gets.
+
+use std::sync::OnceLock;
+
+use panoply_core::DType;
+use panoply_kernels::c::{ATTENTION_GROUPS, ATTENTION_SPLIT, ATTENTION_TILES, Kernel, Unit};
+
+use crate::driver::Properties;
+
+/// Lanes of a warp that multiplies tiles.
+const WARP_LANES: usize = 32;
+/// A group of warps has so many queries, and goes through so many keys at a time.
+const GROUP_ROWS: usize = 64;
+const GROUP_KEYS: usize = 128;
+/// Keys of a tile of numbers that are split.
+const SPLIT_KEYS: usize = 64;
+/// The kernel moves to the next boundary of so many bytes.
+const ALIGN_BYTES: usize = 1024;
+/// What kernels declare of a block's memory themselves.
+const DECLARED_BYTES: usize = 1024;
+/// Groups of warps do not pay for fewer elements than this.
+const GROUP_DIM_MIN: usize = 33;
+
+/// What decides on the form.
+pub(super) struct Sizes {
+    pub(super) dtype: DType,
+    pub(super) n_q: usize,
+    /// Heads of queries in the whole batch.
+    pub(super) heads: usize,
+    pub(super) d: usize,
+    pub(super) d_v: usize,
+    /// Whether rows can be copied in words of 16 bytes.
+    pub(super) is_wide: bool,
+}
+
+/// The form of a block for certain sizes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Form {
+    way: Way,
+    /// Elements of a query and of a value, rounded up.
+    d: usize,
+    d_v: usize,
+    size_bytes: usize,
+}
+
+/// Who multiplies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// Four warps together.
+    Groups {
+        /// Groups of 64 queries.
+        groups: usize,
+        stages: usize,
+        /// Whether groups take turns at the matrix unit.
+        turns: bool,
+    },
+    /// Four warps together, of f32 numbers that are split in two.
+    Split { groups: usize, stages: usize },
+    /// Each warp by itself.
+    Tiles {
+        warps: usize,
+        /// Tiles of 16 queries of each warp.
+        row_tiles: usize,
+        keys: usize,
+        /// Blocks of a multiprocessor.
+        blocks: usize,
+    },
+}
+
+const fn groups(groups: usize, stages: usize, turns: bool) -> Way {
+    Way::Groups { groups, stages, turns }
+}
+
+const fn split(groups: usize, stages: usize) -> Way {
+    Way::Split { groups, stages }
+}
+
+const fn tiles(warps: usize, row_tiles: usize, keys: usize, blocks: usize) -> Way {
+    Way::Tiles { warps, row_tiles, keys, blocks }
+}
+
+/// The forms by bytes of an element and elements of a query or value up to which they are for. The first that fits the device and has
+/// no more than a fifth of its queries idle is taken; the others are for devices with less, and for measurements.
+const FORMS: [(usize, usize, &[Way]); 6] = [
+    (
+        2,
+        64,
+        &[
+            groups(3, 2, true),
+            groups(2, 2, true),
+            groups(1, 2, false),
+            tiles(4, 2, 64, 2),
+            tiles(4, 1, 64, 3),
+            tiles(2, 1, 32, 4),
+            groups(3, 2, false),
+            groups(2, 4, false),
+            groups(3, 4, true),
+        ],
+    ),
+    (
+        2,
+        128,
+        &[
+            groups(2, 2, true),
+            groups(1, 2, false),
+            tiles(8, 1, 64, 1),
+            tiles(4, 1, 64, 2),
+            tiles(4, 1, 32, 2),
+            tiles(2, 1, 32, 3),
+            groups(2, 2, false),
+        ],
+    ),
+    (2, 256, &[tiles(8, 1, 32, 1), tiles(4, 1, 32, 1), tiles(4, 1, 16, 1), tiles(2, 1, 16, 2)]),
+    (
+        4,
+        64,
+        &[
+            split(2, 2),
+            split(1, 2),
+            tiles(4, 2, 32, 2),
+            tiles(4, 1, 32, 3),
+            tiles(2, 1, 32, 4),
+            tiles(8, 1, 64, 1),
+            tiles(4, 2, 64, 1),
+            tiles(8, 1, 32, 2),
+        ],
+    ),
+    (4, 128, &[tiles(8, 1, 32, 1), tiles(4, 1, 32, 2), tiles(4, 1, 16, 2), tiles(2, 1, 16, 3), tiles(4, 2, 32, 1)]),
+    (4, 256, &[tiles(4, 1, 16, 1), tiles(2, 1, 16, 2)]),
+];
+
+impl Form {
+    /// The form for these sizes; `None` where there is none and plain arithmetic must do.
+    pub(super) fn choose(sizes: &Sizes, properties: &Properties) -> Option<Form> {
+        if !properties.matrix_tiles {
+            return None;
+        }
+        let (dim, size_bytes) = (sizes.d.max(sizes.d_v), sizes.dtype.size_bytes());
+        let (.., ways) = FORMS.iter().find(|(bytes, most, _)| *bytes == size_bytes && dim <= *most)?;
+        let form = |way: &Way| Form::new(*way, sizes, size_bytes);
+        let fitting: Vec<Form> = ways.iter().map(form).filter(|form| form.fits(sizes, properties)).collect();
+        let asked = asked_form().and_then(|number| ways.get(number)).map(form);
+        if let Some(asked) = asked.filter(|form| form.fits(sizes, properties)) {
+            return Some(asked);
+        }
+        let all_rows = |form: &Form| form.rows() * sizes.n_q.div_ceil(form.rows());
+        let full = |form: &&Form| all_rows(form) * 4 <= sizes.n_q * 5 && form.fills(sizes, properties);
+        fitting.iter().find(full).or(fitting.iter().min_by_key(|form| all_rows(form))).copied()
+    }
+
+    fn new(way: Way, sizes: &Sizes, size_bytes: usize) -> Form {
+        let step = match way {
+            Way::Groups { .. } | Way::Split { .. } => 64,
+            Way::Tiles { .. } => 16,
+        };
+        // Steps of 32 from there on leave fewer kernels to compile.
+        let padded = |dim: usize| match dim.next_multiple_of(step).max(step) {
+            small @ 0..=32 => small,
+            large => large.next_multiple_of(32),
+        };
+        Form { way, d: padded(sizes.d), d_v: padded(sizes.d_v), size_bytes }
+    }
+
+    fn fits(&self, sizes: &Sizes, properties: &Properties) -> bool {
+        let grouped = properties.warp_groups && sizes.is_wide && self.d <= 128 && self.d_v <= 128;
+        let worth = sizes.d >= GROUP_DIM_MIN && sizes.d_v >= GROUP_DIM_MIN;
+        let possible = !self.is_grouped() || (grouped && worth);
+        possible && self.shared_bytes() + DECLARED_BYTES <= properties.shared_bytes_max as usize
+    }
+
+    /// Whether there are about as many blocks as multiprocessors, or blocks could not be smaller anyway.
+    fn fills(&self, sizes: &Sizes, properties: &Properties) -> bool {
+        let blocks = sizes.heads * sizes.n_q.div_ceil(self.rows());
+        blocks >= properties.multiprocessors as usize / 2 || self.rows() <= GROUP_ROWS
+    }
+
+    /// Whether warps multiply together; then rows are copied in words of 16 bytes.
+    pub(super) fn is_grouped(&self) -> bool {
+        !matches!(self.way, Way::Tiles { .. })
+    }
+
+    /// The kernel's file and name.
+    pub(super) fn kernel(&self) -> (Unit, &'static str) {
+        match self.way {
+            Way::Groups { .. } => (ATTENTION_GROUPS, "attention_groups"),
+            Way::Split { .. } => (ATTENTION_SPLIT, "attention_split"),
+            Way::Tiles { .. } => (ATTENTION_TILES, "attention_tiles"),
+        }
+    }
+
+    /// Queries of a block.
+    pub(super) fn rows(&self) -> usize {
+        match self.way {
+            Way::Groups { groups, .. } | Way::Split { groups, .. } => groups * GROUP_ROWS,
+            Way::Tiles { warps, row_tiles, .. } => warps * row_tiles * 16,
+        }
+    }
+
+    pub(super) fn threads(&self) -> usize {
+        match self.way {
+            // Four more warps copy.
+            Way::Groups { groups, .. } | Way::Split { groups, .. } => (groups + 1) * 4 * WARP_LANES,
+            Way::Tiles { warps, .. } => warps * WARP_LANES,
+        }
+    }
+
+    pub(super) fn shared_bytes(&self) -> usize {
+        let both = (self.d + self.d_v) * self.size_bytes;
+        match self.way {
+            Way::Groups { stages, .. } => {
+                ALIGN_BYTES + self.rows() * self.d * self.size_bytes + stages * GROUP_KEYS * both
+            }
+            // Two parts of every number.
+            Way::Split { stages, .. } => ALIGN_BYTES + stages * SPLIT_KEYS * 2 * both,
+            // Rows lie 16 bytes further apart than they are long.
+            Way::Tiles { keys, .. } => self.rows() * (self.d * self.size_bytes + 16) + 2 * keys * (both + 32),
+        }
+    }
+
+    pub(super) fn parameters(&self, kernel: Kernel) -> Kernel {
+        let kernel = kernel.integer("D", self.d as i64).integer("DV", self.d_v as i64);
+        match self.way {
+            Way::Groups { groups, stages, turns } => kernel
+                .integer("ROW_TILES", 1)
+                .integer("KEYS", GROUP_KEYS as i64)
+                .integer("GROUPS", groups as i64)
+                .integer("STAGES", stages as i64)
+                .flag("TURNS", turns),
+            Way::Split { groups, stages } => kernel
+                .integer("ROW_TILES", 1)
+                .integer("KEYS", SPLIT_KEYS as i64)
+                .integer("GROUPS", groups as i64)
+                .integer("STAGES", stages as i64),
+            Way::Tiles { warps, row_tiles, keys, blocks } => kernel
+                .integer("WARPS", warps as i64)
+                .integer("ROW_TILES", row_tiles as i64)
+                .integer("KEYS", keys as i64)
+                .integer("BLOCKS", blocks as i64),
+        }
+    }
+}
+
+/// The number of the form that `PANOPLY_ATTENTION_FORM` names, for measurements: its place in the list for the size.
+fn asked_form() -> Option<usize> {
+    static ASKED: OnceLock<Option<usize>> = OnceLock::new();
+    *ASKED.get_or_init(|| std::env::var("PANOPLY_ATTENTION_FORM").ok()?.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn properties(shared_bytes_max: u32, matrix_tiles: bool, warp_groups: bool) -> Properties {
+        Properties { multiprocessors: 132, shared_bytes_max, warp_lanes: 32, pointers: true, matrix_tiles, warp_groups }
+    }
+
+    fn sizes(dtype: DType, n_q: usize, heads: usize, d: usize) -> Sizes {
+        Sizes { dtype, n_q, heads, d, d_v: d, is_wide: true }
+    }
+
+    #[test]
+    fn every_form_leaves_room_and_has_whole_tiles() {
+        let large = properties(227 << 10, true, true);
+        for (size_bytes, most, ways) in FORMS {
+            let dtype = if size_bytes == 2 { DType::F16 } else { DType::F32 };
+            for way in ways {
+                let sizes = sizes(dtype, 4096, 64, most);
+                let form = Form::new(*way, &sizes, size_bytes);
+                assert!(form.fits(&sizes, &large), "{form:?} takes {} bytes", form.shared_bytes());
+                assert!(form.threads() <= 1024 && form.rows().is_multiple_of(16), "{form:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn sizes_get_the_form_that_they_fill() {
+        let (hopper, ampere) = (properties(227 << 10, true, true), properties(99 << 10, true, false));
+        let chosen = |sizes: Sizes, properties: &Properties| Form::choose(&sizes, properties).map(|form| form.way);
+        assert_eq!(chosen(sizes(DType::F16, 2048, 256, 64), &hopper), Some(groups(3, 2, true)));
+        assert_eq!(chosen(sizes(DType::BF16, 8192, 32, 128), &hopper), Some(groups(2, 2, true)));
+        assert_eq!(chosen(sizes(DType::F16, 128, 768, 64), &hopper), Some(groups(2, 2, true)));
+        assert_eq!(chosen(sizes(DType::F32, 2048, 256, 64), &hopper), Some(split(2, 2)));
+        assert_eq!(chosen(sizes(DType::F32, 2048, 256, 64), &ampere), Some(tiles(4, 2, 32, 2)));
+        assert_eq!(chosen(sizes(DType::F16, 2048, 256, 64), &ampere), Some(tiles(4, 2, 64, 2)));
+        // Rows that are not aligned, small ones and large ones are for single warps, or for plain arithmetic.
+        let crooked = Sizes { is_wide: false, ..sizes(DType::F16, 2048, 256, 64) };
+        assert_eq!(chosen(crooked, &hopper), Some(tiles(4, 2, 64, 2)));
+        assert!(matches!(chosen(sizes(DType::F16, 2048, 256, 16), &hopper), Some(Way::Tiles { .. })));
+        assert_eq!(chosen(sizes(DType::F16, 2048, 256, 300), &hopper), None);
+        assert_eq!(chosen(sizes(DType::F16, 2048, 256, 64), &properties(64 << 10, false, false)), None);
+        // One query has the smallest block.
+        assert_eq!(Form::choose(&sizes(DType::F16, 1, 8, 64), &ampere).map(|form| form.rows()), Some(32));
+    }
+}

@@ -1,0 +1,185 @@
+//! Attention: 16-bit numbers, and f32 numbers in two parts, by groups of four warps where the device has them; everything that fits a block's memory by tiles that a
+//! warp multiplies, and the rest in plain arithmetic. Memory is the output's alone.
+
+use panoply_core::op::compute::{Attention, AttentionShape};
+use panoply_core::{DType, Result, Tensor, Value};
+use panoply_kernels::c::{ATTENTION, Kernel, Unit};
+
+use crate::arguments::Arguments;
+use crate::context::Context;
+use crate::driver::{Address, Launch};
+use crate::layout::Layout;
+use crate::strides::Axes;
+
+mod forms;
+
+use forms::{Form, Sizes};
+
+/// The queries, columns of values, and threads of a block in plain arithmetic.
+const PLAIN_ROWS: usize = 32;
+const PLAIN_COLUMNS: usize = 64;
+const PLAIN_THREADS: usize = 256;
+/// The bytes of one wide copy.
+const WIDE_BYTES: usize = 16;
+
+pub(crate) fn run(op: &Attention, context: &mut Context) -> Result<Value> {
+    let output = context.output(op.q.dtype(), op.output_shape()?)?;
+    let folded = op.folded()?;
+    let op = folded.as_ref().unwrap_or(op);
+    let shape = op.attention_shape()?;
+    if output_is_empty(&shape) {
+        return Ok(Value::Tensor(output.into_tensor()));
+    }
+    let mask = op.whole_mask()?;
+    let task = Task {
+        dtype: op.q.dtype(),
+        shape,
+        q: Operand::rows(&op.q, 1, context)?,
+        k: Operand::rows(&op.k, shape.group(), context)?,
+        v: Operand::rows(&op.v, shape.group(), context)?,
+        mask: match (&op.mask, &mask) {
+            (Some(own), Some(whole)) => Some((own.dtype(), Operand::mask(own, whole, context)?)),
+            _ => None,
+        },
+        scale: op.scale_or_default(),
+        is_causal: op.is_causal,
+        output: output.address,
+    };
+    task.queue(context)?;
+    Ok(Value::Tensor(output.into_tensor()))
+}
+
+fn output_is_empty(shape: &AttentionShape) -> bool {
+    shape.lines() * shape.n_q * shape.d_v == 0
+}
+
+/// An attention with everything on the device.
+struct Task {
+    dtype: DType,
+    shape: AttentionShape,
+    q: Operand,
+    k: Operand,
+    v: Operand,
+    mask: Option<(DType, Operand)>,
+    scale: f32,
+    is_causal: bool,
+    output: Address,
+}
+
+impl Task {
+    fn queue(&self, context: &mut Context) -> Result<()> {
+        match Form::choose(&self.sizes(), context.driver.properties()) {
+            Some(form) => {
+                let (unit, entry) = form.kernel();
+                let kernel = form.parameters(self.kernel(unit, entry));
+                let kernel = if form.is_grouped() { kernel } else { kernel.flag("WIDE", self.is_wide()) };
+                let tiles = self.shape.n_q.div_ceil(form.rows());
+                let launch = Launch::new(self.shape.lines() * tiles, form.threads()).shared(form.shared_bytes());
+                context.launch(&kernel, launch, &mut self.arguments(tiles))
+            }
+            None => {
+                let tiles = self.shape.n_q.div_ceil(PLAIN_ROWS);
+                let parts = self.shape.d_v.div_ceil(PLAIN_COLUMNS);
+                let launch = Launch::grid([self.shape.lines() * tiles, parts, 1], PLAIN_THREADS);
+                context.launch(&self.kernel(ATTENTION, "attention"), launch, &mut self.arguments(tiles))
+            }
+        }
+    }
+
+    fn sizes(&self) -> Sizes {
+        let AttentionShape { n_q, d, d_v, .. } = self.shape;
+        Sizes { dtype: self.dtype, n_q, heads: self.shape.lines(), d, d_v, is_wide: self.is_wide() }
+    }
+
+    fn kernel(&self, unit: Unit, entry: &'static str) -> Kernel {
+        let mask_dtype = self.mask.as_ref().map_or(DType::F32, |(dtype, _)| *dtype);
+        Kernel::new(unit, entry)
+            .dtype("T", self.dtype)
+            .dtype("M", mask_dtype)
+            .flag("MASKED", self.mask.is_some())
+            // The largest product has the largest score only where the scale does not turn them round.
+            .flag("SCALED_FIRST", self.mask.is_some() || self.scale <= 0.0)
+    }
+
+    /// Whether every row of queries, keys and values can be copied in words of 16 bytes, and rows of the output written so.
+    fn is_wide(&self) -> bool {
+        let size = self.dtype.size_bytes();
+        let whole = |elements: usize| (elements * size).is_multiple_of(WIDE_BYTES);
+        whole(self.shape.d) && whole(self.shape.d_v) && [&self.q, &self.k, &self.v].iter().all(|it| it.is_wide(size))
+    }
+
+    /// What every kernel of attention takes.
+    fn arguments(&self, tiles: usize) -> Arguments {
+        let AttentionShape { n_q, n_k, d, d_v, .. } = self.shape;
+        let none = Operand::default();
+        let mask = self.mask.as_ref().map_or(&none, |(_, mask)| mask);
+        let steps = [self.q.row, self.k.row, self.v.row, mask.row, mask.column].map(|step| step as u64);
+        let last = [self.scale.to_bits() as usize, 0];
+        Arguments::new()
+            .address(self.output)
+            .address(self.q.address)
+            .address(self.k.address)
+            .address(self.v.address)
+            .address(mask.address)
+            .sizes(&[[n_q, n_k], [d, d_v], [tiles, usize::from(self.is_causal)], last])
+            .structure(&steps)
+            .layout(&self.q.heads)
+            .layout(&self.k.heads)
+            .layout(&self.v.heads)
+            .layout(&mask.heads)
+    }
+}
+
+/// A matrix for each head of queries: strides in elements.
+#[derive(Debug, Default)]
+struct Operand {
+    address: Address,
+    heads: Layout,
+    row: i64,
+    column: i64,
+}
+
+impl Operand {
+    /// Rows whose columns are contiguous, of matrices of which each serves `group` heads of queries.
+    fn rows(tensor: &Tensor, group: usize, context: &mut Context) -> Result<Operand> {
+        let rank = tensor.shape().rank();
+        let lies = tensor.strides()[rank - 1] == 1 || tensor.shape()[rank - 1] <= 1;
+        let (address, strides) = match lies && context.owns(tensor) {
+            true => (context.view(tensor)?.address, *tensor.strides()),
+            // What comes from elsewhere is contiguous on the device.
+            false => (context.input(tensor)?, tensor.shape().contiguous_strides()),
+        };
+        let dims = [&tensor.shape()[..rank - 2], &[group]].concat();
+        let steps = [&strides[..rank - 2], &[0]].concat();
+        Ok(Operand { address, heads: joined(&dims, &steps), row: strides[rank - 2] as i64, column: 1 })
+    }
+
+    /// A mask in any layout; `whole` is its view of the shape of all scores.
+    fn mask(own: &Tensor, whole: &Tensor, context: &mut Context) -> Result<Operand> {
+        let view = context.view(own)?;
+        // From the last axis to the first; those that the mask does not have are the same for all.
+        let mut steps: Vec<isize> =
+            view.layout.axes().map(|(size, step)| if size == 1 { 0 } else { step as isize }).collect();
+        steps.resize(whole.shape().rank(), 0);
+        steps.reverse();
+        let rank = steps.len();
+        let heads = joined(&whole.shape()[..rank - 2], &steps[..rank - 2]);
+        Ok(Operand { address: view.address, heads, row: steps[rank - 2] as i64, column: steps[rank - 1] as i64 })
+    }
+
+    fn is_wide(&self, size: usize) -> bool {
+        let whole = |step: i64| (step * size as i64) % WIDE_BYTES as i64 == 0;
+        let heads = self.heads.axes().all(|(count, step)| count <= 1 || whole(step));
+        self.address.is_multiple_of(WIDE_BYTES as u64) && whole(self.row) && heads
+    }
+}
+
+/// The layout of heads with as few axes as possible: most are one after the other.
+fn joined(dims: &[usize], steps: &[isize]) -> Layout {
+    let mut axes = Axes::<1>::of_sizes(dims.iter().copied());
+    for (place, step) in axes.strides[0].iter_mut().zip(steps.iter().rev()) {
+        *place = *step as i64;
+    }
+    axes.collapse(1);
+    Layout::of_axes(&axes, 0)
+}

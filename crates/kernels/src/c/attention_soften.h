@@ -1,0 +1,80 @@
+// Scores of which a lane has two rows of each tile of 16, and in each two of every eight columns, as matrix units leave them.
+//
+// Parameters: ROW_TILES of a warp, KEYS of a tile, DV, the elements of a value.
+
+#define KEY_TILES (KEYS / 8)
+#define VALUE_TILES (DV / 8)
+
+typedef f32 scores_t[ROW_TILES][KEY_TILES][4];
+typedef f32 sums_t[ROW_TILES][VALUE_TILES][4];
+
+// An f32 number as the sum of two that the matrix unit takes whole, but for the last bits.
+DEVICE void split(u32 x, u32 *high, u32 *low)
+{
+    *high = (x + 0x1000u) & 0xffffe000u;
+    *low = f32_bits(bits_f32(x) - bits_f32(*high));
+}
+
+DEVICE void split_words(const u32 *x, u32 *high, u32 *low, u32 count)
+{
+    UNROLL for (u32 i = 0; i < count; i++) split(x[i], &high[i], &low[i]);
+}
+
+// Makes weights of the scores of keys from `key` on; row is the first of the lane's.
+DEVICE void soften(scores_t score, f32 largest[ROW_TILES][2], f32 total[ROW_TILES][2], f32 correction[ROW_TILES][2], f32 factor, u32 row,
+                   u32 key, attention_work work, attention_sizes size, attention_steps step)
+{
+    // Later rows see no fewer keys.
+    if (SCALED_FIRST || keys_seen(size, row) < key + KEYS) {
+        UNROLL for (u32 r = 0; r < ROW_TILES * 2; r++) {
+            u32 own = row + r * 8, seen = keys_seen(size, own);
+            UNROLL for (u32 i = 0; i < KEY_TILES * 2; i++) {
+                u32 here = key + i / 2 * 8 + lane() % 4 * 2 + i % 2;
+                f32 *x = &score[r / 2][i / 2][r % 2 * 2 + i % 2];
+                *x = here < seen ? finish_score(*x, work, size, step, own, here) : LOWEST;
+            }
+        }
+    }
+    f32 now[ROW_TILES * 2];
+    UNROLL for (u32 r = 0; r < ROW_TILES * 2; r++) {
+        // Several maxima and sums at a time: one after the other would be waited for.
+        f32 most[4] = {largest[r / 2][r % 2], LOWEST, LOWEST, LOWEST};
+        UNROLL for (u32 i = 0; i < KEY_TILES * 2; i++) most[i % 4] = fmaxf(most[i % 4], score[r / 2][i / 2][r % 2 * 2 + i % 2]);
+        now[r] = fmaxf(fmaxf(most[0], most[1]), fmaxf(most[2], most[3]));
+    }
+    UNROLL for (u32 r = 0; r < ROW_TILES * 2; r++) now[r] = fmaxf(now[r], shuffle_xor_f32(now[r], 1));
+    UNROLL for (u32 r = 0; r < ROW_TILES * 2; r++) now[r] = fmaxf(now[r], shuffle_xor_f32(now[r], 2));
+    UNROLL for (u32 r = 0; r < ROW_TILES * 2; r++) {
+        f32 base = exponent_base(now[r], factor), part[2] = {0.0f, 0.0f};
+        UNROLL for (u32 i = 0; i < KEY_TILES * 2; i++) {
+            f32 *x = &score[r / 2][i / 2][r % 2 * 2 + i % 2];
+            *x = exp2_below(fmaf(*x, factor, -base));
+            part[i % 2] += *x;
+        }
+        f32 down = exp2_below(fmaf(largest[r / 2][r % 2], factor, -base));
+        correction[r / 2][r % 2] = down;
+        total[r / 2][r % 2] = total[r / 2][r % 2] * down + (part[0] + part[1]);
+        largest[r / 2][r % 2] = now[r];
+    }
+}
+
+// Divides sums by their totals and writes them; row is the first of the lane's.
+DEVICE void write_sums(sums_t sum, f32 total[ROW_TILES][2], u32 row, attention_work work, attention_sizes size)
+{
+    UNROLL for (u32 m = 0; m < ROW_TILES; m++) {
+        UNROLL for (u32 half = 0; half < 2; half++) {
+            f32 whole = total[m][half];
+            whole += shuffle_xor_f32(whole, 1);
+            whole += shuffle_xor_f32(whole, 2);
+            f32 share = whole == 0.0f ? 0.0f : 1.0f / whole;
+            u32 own = row + m * 16 + half * 8;
+            GLOBAL T *line = work.out + (u64)own * size.d_v;
+            UNROLL for (u32 i = 0; i < VALUE_TILES * 2; i++) {
+                u32 column = i / 2 * 8 + lane() % 4 * 2 + i % 2;
+                // Without keys there are no sums but zeros, even where values that do not count are NaN.
+                f32 x = whole == 0.0f ? 0.0f : sum[m][i / 2][half * 2 + i % 2] * share;
+                if (own < size.n_q && column < size.d_v) line[column] = T_STORE(x);
+            }
+        }
+    }
+}

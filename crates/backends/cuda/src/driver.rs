@@ -89,7 +89,7 @@ fn info(index: c_int) -> Result<DeviceInfo, DriverError> {
     if major >= 8 {
         features.extend(["bf16".to_owned(), "tf32".to_owned()]);
     }
-    info.capabilities = Capabilities { domains: vec![Domain::Compute, Domain::Signal], features };
+    info.capabilities = Capabilities { domains: vec![Domain::Compute, Domain::Signal, Domain::Graph], features };
     Ok(info)
 }
 

@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
-use panoply_core::{DeviceId, HostBufferMut, MemoryStats, Result};
+use panoply_core::{DeviceId, HostBufferMut, MemoryStats, Result, Tensor};
 
 use crate::compile::CompileQueue;
 use crate::complaint::{Complaint, Complaints};
@@ -18,7 +18,9 @@ use crate::driver::{Driver, Event, Function};
 use crate::kernels::Kernels;
 use crate::memory::{Block, DeviceMemory};
 use crate::ops::compute::map::Maps;
+use crate::ops::compute::row_map::RowMaps;
 use crate::ops::compute::scan::ScanBoard;
+use crate::ops::graph::Graphs;
 use crate::peers::{Peer, Peers};
 use crate::staging::Staging;
 
@@ -28,6 +30,7 @@ mod outputs;
 
 pub use launches::COUNTERS;
 pub use outputs::Output;
+pub(crate) use outputs::Planned;
 
 /// Owned by the engine, lent to one op at a time.
 pub struct Context {
@@ -38,6 +41,10 @@ pub struct Context {
     pub(crate) memory: DeviceMemory,
     /// Generated elementwise kernels.
     pub(crate) maps: Maps,
+    /// Generated kernels of row functions.
+    pub(crate) row_maps: RowMaps,
+    /// Compiled graphs.
+    pub(crate) graphs: Graphs,
     /// Where scans leave word from tile to tile.
     pub(crate) scans: ScanBoard,
     staging: Staging,
@@ -46,6 +53,8 @@ pub struct Context {
     /// The other engines of the backend, where there are any, and those whose memory this one reads.
     peers: Option<Arc<Peers>>,
     reached: Vec<Weak<Peer>>,
+    /// Where the outputs of a graph's step go, while one runs.
+    pub(crate) planned: Planned,
     /// Numbers that are zero whenever no kernel runs.
     counters: Option<Block>,
     /// Events that no op uses.
@@ -76,6 +85,9 @@ pub(crate) struct Queued {
     /// Host memory that it uploads from.
     #[allow(dead_code)] // Held so that nobody writes to it.
     pinned: Vec<HostBufferMut>,
+    /// Tensors between its kernels.
+    #[allow(dead_code)] // Held so that the pool does not lend them again.
+    between: Vec<Tensor>,
     /// Engines whose memory its kernels read.
     #[allow(dead_code)] // Held so that their memory stands.
     peers: Vec<Arc<Peer>>,
@@ -88,7 +100,7 @@ pub(crate) struct Queued {
     /// Whether it ends with a copy to the host.
     pub(crate) downloads: bool,
     /// What its kernels may have found wrong with its input.
-    complaint: Option<Complaint>,
+    complaints: Vec<Complaint>,
 }
 
 impl Queued {
@@ -96,6 +108,7 @@ impl Queued {
     pub(crate) fn absorb(&mut self, before: Queued) {
         self.held.extend(before.held);
         self.pinned.extend(before.pinned);
+        self.between.extend(before.between);
         self.peers.extend(before.peers);
         self.retired.extend(before.retired);
         self.bytes_moved += before.bytes_moved;
@@ -118,6 +131,9 @@ impl Context {
             complaints: Complaints::new(Rc::clone(&driver)),
             kernels: Kernels::new(device, queue),
             maps: Maps::default(),
+            row_maps: RowMaps::default(),
+            graphs: Graphs::default(),
+            planned: Planned::default(),
             scans: ScanBoard::default(),
             driver,
             device,
@@ -147,7 +163,9 @@ impl Context {
     /// The op has finished: its kernels' complaint, and the end of what only it still used.
     pub(crate) fn settle(&mut self, queued: &mut Queued) -> Result<()> {
         queued.retired.drain(..).for_each(|function| self.driver.unload(function));
-        queued.complaint.take().map_or(Ok(()), |complaint| self.complaints.settle(complaint))
+        let settled: Vec<Result<()>> =
+            queued.complaints.drain(..).map(|complaint| self.complaints.settle(complaint)).collect();
+        settled.into_iter().collect()
     }
 
     /// Lets `run` find what it needs without queueing anything.

@@ -1,0 +1,110 @@
+//! RunGraph: the steps of the plan, queued one after the other on the compute stream, with what lies between them in one block.
+//!
+//! The block is the engine's, and all graphs share it: their steps are in order on one stream, so whoever writes a place does so
+//! after all who read it before. Constants stay on the device with the plan.
+
+use panoply_core::graph::NOWHERE;
+use panoply_core::op::graph::RunGraph;
+use panoply_core::{Buffer, DeviceBuffer, Op, Result, Support, Tensor, Value};
+use panoply_graph::{Executor, Facts, Plans};
+
+use crate::context::Context;
+use crate::driver::Address;
+
+/// What the C dialect's kernels take: a map of more nodes has one element for each thread, and longer rows do not fit registers.
+const FACTS: Facts = Facts { map_inputs_max: 12, map_nodes_max: 64, row_len_max: 1 << 14, row_inputs_max: 12 };
+
+/// Plans, what is kept for them, and the block that they share.
+#[derive(Default)]
+pub(crate) struct Graphs {
+    plans: Plans,
+    block: Option<(DeviceBuffer, Address)>,
+}
+
+/// Whether every op of the graph runs. All devices of the dialect run the same.
+pub(super) fn supports(op: &RunGraph) -> Support {
+    match op.instance() {
+        Ok(instance) => instance.support(op.graph(), NOWHERE, &super::super::supports),
+        Err(error) => Support::No(error.to_string()),
+    }
+}
+
+pub(super) fn run(op: &RunGraph, context: &mut Context) -> Result<Value> {
+    let mut graphs = std::mem::take(&mut context.graphs);
+    let is_rehearsal = context.is_rehearsal();
+    let Graphs { plans, block } = &mut graphs;
+    let mut steps = Steps { context, block };
+    // In a rehearsal nothing is brought to the device, so nothing is kept either.
+    let mut passing = Plans::default();
+    let plans = if is_rehearsal { &mut passing } else { plans };
+    let ran = plans.get(op, &FACTS, &mut steps).and_then(|ready| panoply_graph::run(&ready, op, &mut steps));
+    context.planned.forget();
+    context.graphs = graphs;
+    ran
+}
+
+struct Steps<'a> {
+    context: &'a mut Context,
+    block: &'a mut Option<(DeviceBuffer, Address)>,
+}
+
+impl Steps<'_> {
+    /// A tensor's elements on the device, one after the other.
+    fn resident(&mut self, tensor: &Tensor) -> Result<Tensor> {
+        if self.context.owns(tensor) && tensor.is_contiguous() {
+            return Ok(tensor.clone());
+        }
+        self.context.planned.forget();
+        let output = self.context.output(tensor.dtype(), *tensor.shape())?;
+        self.context.place(output.address, tensor)?;
+        Ok(output.into_tensor())
+    }
+}
+
+impl Executor for Steps<'_> {
+    fn prepare(&mut self, arena_bytes: usize) -> Result<()> {
+        if self.block.as_ref().is_some_and(|(block, _)| block.len_bytes() >= arena_bytes) || arena_bytes == 0 {
+            return Ok(());
+        }
+        if let Some((before, _)) = self.block.take() {
+            // Graphs under way still use it.
+            let bytes = panoply_core::Shape::new([before.len_bytes()])?;
+            self.context.keep(&Tensor::from_device(panoply_core::DType::U8, bytes, before)?);
+        }
+        *self.block = Some(self.context.memory.tensor(arena_bytes)?);
+        Ok(())
+    }
+
+    fn input(&mut self, tensor: &Tensor) -> Result<Tensor> {
+        let resident = self.resident(tensor)?;
+        self.context.keep(&resident);
+        Ok(resident)
+    }
+
+    fn constant(&mut self, tensor: &Tensor) -> Result<Tensor> {
+        self.resident(tensor)
+    }
+
+    fn step(&mut self, op: &Op, places: &[Option<usize>]) -> Result<Value> {
+        if let Some(block) = &*self.block {
+            let outputs = op.outputs()?;
+            let places = outputs.iter().zip(places).filter_map(|((dtype, shape), place)| {
+                place.map(|offset| (offset, shape.elements() * dtype.size_bytes()))
+            });
+            self.context.planned.expect(block, places);
+        }
+        let value = super::super::run(op, self.context);
+        self.context.planned.forget();
+        let value = value?;
+        let block = self.block.as_ref().map(|(block, _)| block.token());
+        // What is not in the block goes back to the pool when nobody reads it any more: not before the kernels have.
+        for tensor in value.tensors() {
+            if let Buffer::Device(buffer) = tensor.buffer()
+                && Some(buffer.token()) != block
+            {
+                self.context.keep(tensor);
+            }
+        }
+        Ok(value)
+    }
+}

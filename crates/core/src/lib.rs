@@ -45,7 +45,7 @@ pub use dtype::{Complex64, DType, Element, bf16, f16};
 pub use error::{Error, ErrorKind, Result};
 pub use object::{Object, ObjectTable};
 pub use op::{BatchKey, CostClass, Describe, Domain, Op, Operation};
-pub use outcome::{Alternative, Fallback, Outcome, Prediction, Report, Verdict};
+pub use outcome::{Alternative, Cut, Fallback, Outcome, Prediction, Report, Verdict};
 pub use part::{Part, PartMut, PartRef, Value};
 pub use shape::{RANK_MAX, Shape, Strides};
 pub use tensor::{Location, Tensor};

@@ -13,7 +13,7 @@
 //! 8. [`memory`]: what lies between the steps shares one block by lifetime.
 //!
 //! [`Plans`] keeps plans and what they need on a device; [`run`] goes through one, with an engine's [`Executor`].
-//! [`cost`] says what each step reads, writes, computes and is expected to take; [`text`] reads and writes graphs.
+//! [`cost`] says what each step reads, writes, computes and is expected to take; [`text`] reads and writes graphs, [`listing`] and [`svg`] show them.
 //! Nothing here runs anything, or knows a device but by its [`Facts`].
 //!
 //! [`RowMap`]: panoply_core::op::compute::RowMap
@@ -22,9 +22,11 @@ pub mod cost;
 mod execute;
 mod fold;
 pub mod fuse;
+pub mod listing;
 pub mod memory;
 mod plan;
 mod simplify;
+pub mod svg;
 pub mod text;
 mod views;
 mod work;
@@ -51,6 +53,13 @@ pub struct Facts {
 impl Facts {
     /// Nothing is fused: ops run as they were recorded.
     pub const UNFUSED: Facts = Facts { map_inputs_max: 0, map_nodes_max: 0, row_len_max: 0, row_inputs_max: 0 };
+}
+
+impl Facts {
+    /// The processor: a map's blocks of scratch memory stay in the first-level cache, and rows in the second.
+    pub const CPU: Facts = Facts { map_inputs_max: 12, map_nodes_max: 128, row_len_max: 1 << 16, row_inputs_max: 12 };
+    /// GPUs of the C dialect: a map of more nodes has one element for each thread, and longer rows do not fit registers.
+    pub const C_GPU: Facts = Facts { map_inputs_max: 12, map_nodes_max: 64, row_len_max: 1 << 14, row_inputs_max: 12 };
 }
 
 /// A graph's plan for these sizes of its symbols, on a device of these facts.

@@ -268,6 +268,13 @@ impl GraphBuilder {
         Ok((op, order?))
     }
 
+    /// Adds an op over these nodes, in the order of its parts: every output of it.
+    pub(super) fn copy_op(&mut self, op: &Op, operands: &[NodeId]) -> Result<Vec<NodeId>> {
+        let operands = operands.iter().map(|operand| self.known(*operand).map(|index| index as u32));
+        let (first, further) = self.push_op(op.clone(), operands.collect::<Result<_>>()?)?;
+        Ok([&[first], further.as_slice()].concat())
+    }
+
     fn push_op(&mut self, op: Op, operands: Vec<u32>) -> Result<(NodeId, Vec<NodeId>)> {
         let known: Vec<usize> = operands.iter().map(|operand| *operand as usize).collect();
         let outputs = infer::outputs(&op, &self.types(&known));

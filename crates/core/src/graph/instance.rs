@@ -1,8 +1,9 @@
 //! Instances: a graph with sizes for its symbols, as a straight list of ops over placeholders.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use super::Graph;
+use super::cut::Parts;
 use super::dim::SymbolSizes;
 use super::node::{Kind, Node, Nodes};
 use super::placeholder::{fill_in, placeholder, slot_of, view_of};
@@ -73,6 +74,7 @@ pub struct Instance {
     pub outputs: Vec<Tensor>,
     work: u64,
     verdicts: [OnceLock<(DeviceId, Support)>; VERDICTS_MAX],
+    parts: [OnceLock<(DeviceId, Arc<Parts>)>; VERDICTS_MAX],
 }
 
 impl Instance {
@@ -105,7 +107,8 @@ impl Instance {
         let outputs: Vec<Tensor> = graph.outputs().iter().map(output).collect::<Result<_>>()?;
         let work = making.steps.iter().fold(0_u64, |sum, step| sum.saturating_add(step.op.work()));
         let verdicts = [const { OnceLock::new() }; VERDICTS_MAX];
-        Ok(Instance { sizes: *sizes, slots: making.slots, steps: making.steps, outputs, work, verdicts })
+        let parts = [const { OnceLock::new() }; VERDICTS_MAX];
+        Ok(Instance { sizes: *sizes, slots: making.slots, steps: making.steps, outputs, work, verdicts, parts })
     }
 
     /// The work of all ops together.
@@ -130,6 +133,22 @@ impl Instance {
             }
         }
         decide()
+    }
+
+    /// The graph in parts, cut where `ask` says that a device lacks an op; made once for each of the first few devices.
+    pub fn parts(&self, graph: &Graph, device: DeviceId, ask: &dyn Fn(&Op) -> Support) -> Result<Arc<Parts>> {
+        for place in &self.parts {
+            match place.get() {
+                Some((known, parts)) if *known == device => return Ok(Arc::clone(parts)),
+                Some(_) => {}
+                None => {
+                    let made = Arc::new(Parts::new(graph, self, ask)?);
+                    let (known, parts) = place.get_or_init(|| (device, Arc::clone(&made)));
+                    return Ok(if *known == device { Arc::clone(parts) } else { made });
+                }
+            }
+        }
+        Parts::new(graph, self, ask).map(Arc::new)
     }
 
     /// Runs the ops one by one with `run`, on these inputs.

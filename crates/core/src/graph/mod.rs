@@ -10,9 +10,11 @@
 //! 4. What runs a graph replaces the placeholders by tensors and gives each op to its own path. Fusing, folding and memory
 //!    are a compiler's business (the crate `graph`); the meaning of a graph is that of its instance, op by op, except that
 //!    what lies between two ops may be kept more exactly than its element type.
-//! 5. A graph runs as the op [`RunGraph`](crate::op::graph::RunGraph). It keeps the instances of the sizes it has met.
+//! 5. A graph that a device cannot run whole is cut at the ops that it lacks ([`Parts`]).
+//! 6. A graph runs as the op [`RunGraph`](crate::op::graph::RunGraph). It keeps the instances of the sizes it has met.
 
 mod builder;
+mod cut;
 mod dim;
 mod infer;
 mod instance;
@@ -28,6 +30,7 @@ use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
 pub use builder::GraphBuilder;
+pub use cut::{GraphPart, Parts, Source};
 pub use dim::{Dim, SYMBOLS_MAX, SymbolSizes};
 pub use instance::{Instance, Origin, Slot, Step};
 pub use node::{Kind, Node, NodeId};

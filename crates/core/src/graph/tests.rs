@@ -1,6 +1,7 @@
 //! Recording, inference, errors that name the node, and instances.
 
 use super::*;
+use crate::backend::Support;
 use crate::dtype::DType;
 use crate::error::ErrorKind;
 use crate::expr::BinaryOp;
@@ -160,4 +161,35 @@ fn a_graph_of_many_nodes_is_recorded_and_instantiated() {
     let graph = g.finish().unwrap();
     let op = RunGraph::new(&graph, &[&zeros(&[3])]);
     assert_eq!(op.instance().unwrap().steps.len(), 100_000);
+}
+
+#[test]
+fn a_graph_is_cut_where_a_device_lacks_an_op() {
+    let mut g = Graph::builder("cut");
+    let batch = g.symbol("batch").unwrap();
+    let x = g.input("x", DType::F32, &[batch, 4.into()]).unwrap();
+    let w = g.constant("w", &zeros(&[4, 4])).unwrap();
+    let h = g.matmul(x, w).unwrap();
+    let turned = g.permute(h, &[1, 0]).unwrap();
+    let (best, place) = g.op_pair(&[h], |t| TopK::new(&t[0], 2)).unwrap();
+    let y = g.matmul(turned, best).unwrap();
+    let y = g.reshape(y, &[8.into()]).unwrap();
+    for (name, node) in [("y", y), ("place", place), ("x", x)] {
+        g.output(name, node).unwrap();
+    }
+    let graph = g.finish().unwrap();
+    let sizes = graph.sizes_of(&[zeros(&[3, 4])]).unwrap();
+    let instance = graph.instance(&sizes).unwrap();
+    let ask = |op: &Op| if op.name() == "topk" { Support::No("it has no order".to_owned()) } else { Support::Yes };
+    let parts = instance.parts(&graph, NOWHERE, &ask).unwrap();
+    let lacks: Vec<bool> = parts.parts.iter().map(|part| part.lacks.is_some()).collect();
+    assert_eq!(lacks, [false, true, false]);
+    assert!(parts.parts[1].lacks.as_ref().unwrap().contains("topk") && parts.parts[1].graph.nodes().len() == 3);
+    assert_eq!(parts.parts[0].inputs, [Source::Input(0)]);
+    assert_eq!(parts.outputs[1], Source::Output { part: 1, output: 1 });
+    assert_eq!(parts.outputs.len(), 3);
+    assert!(Arc::ptr_eq(&parts, &instance.parts(&graph, NOWHERE, &|_| Support::Yes).unwrap()), "kept for the device");
+    let other = crate::device::DeviceId { index: 1, ..NOWHERE };
+    let whole = instance.parts(&graph, other, &|_| Support::Yes).unwrap();
+    assert_eq!((whole.parts.len(), whole.parts[0].lacks.clone()), (1, None));
 }

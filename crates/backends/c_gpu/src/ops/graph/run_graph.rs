@@ -11,9 +11,6 @@ use panoply_graph::{Executor, Facts, Plans};
 use crate::context::Context;
 use crate::driver::Address;
 
-/// What the C dialect's kernels take: a map of more nodes has one element for each thread, and longer rows do not fit registers.
-const FACTS: Facts = Facts { map_inputs_max: 12, map_nodes_max: 64, row_len_max: 1 << 14, row_inputs_max: 12 };
-
 /// Plans, what is kept for them, and the block that they share.
 #[derive(Default)]
 pub(crate) struct Graphs {
@@ -37,7 +34,7 @@ pub(super) fn run(op: &RunGraph, context: &mut Context) -> Result<Value> {
     // In a rehearsal nothing is brought to the device, so nothing is kept either.
     let mut passing = Plans::default();
     let plans = if is_rehearsal { &mut passing } else { plans };
-    let ran = plans.get(op, &FACTS, &mut steps).and_then(|ready| panoply_graph::run(&ready, op, &mut steps));
+    let ran = plans.get(op, &Facts::C_GPU, &mut steps).and_then(|ready| panoply_graph::run(&ready, op, &mut steps));
     context.planned.forget();
     context.graphs = graphs;
     ran

@@ -10,8 +10,6 @@ use crate::context::{Arena, Context};
 use crate::memory::Pages;
 use crate::ops::compute::search::contiguous;
 
-/// What the CPU's kernels take: a map's blocks of scratch memory stay in the first-level cache, and rows in the second.
-const FACTS: Facts = Facts { map_inputs_max: 12, map_nodes_max: 128, row_len_max: 1 << 16, row_inputs_max: 12 };
 /// An arena of at most so many bytes is kept for the next graph.
 const ARENA_BYTES_MAX: usize = 256 << 20;
 
@@ -24,7 +22,7 @@ pub(crate) struct Graphs {
 
 pub(super) fn run(op: &RunGraph, context: &mut Context) -> Result<Value> {
     let mut graphs = std::mem::take(&mut context.graphs);
-    let ready = graphs.plans.get(op, &FACTS, &mut Steps { context });
+    let ready = graphs.plans.get(op, &Facts::CPU, &mut Steps { context });
     let ran = ready.and_then(|ready: Arc<Ready>| {
         context.arena = Some(arena(&mut graphs.arena, ready.plan.arena_bytes)?);
         panoply_graph::run(&ready, op, &mut Steps { context })

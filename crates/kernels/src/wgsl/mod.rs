@@ -31,6 +31,7 @@ mod prelude;
 mod radix;
 mod rank;
 mod reduce;
+mod row_map;
 mod rows;
 mod scan;
 mod search;
@@ -55,6 +56,7 @@ pub use prelude::{carrier, carrier_dtype, with_immediates};
 pub use radix::{RADIX_DIGITS, RadixKernel, RadixStep};
 pub use rank::RankKernel;
 pub use reduce::{ReduceForm, ReduceKernel};
+pub use row_map::{ROW_MAP_CHUNKS_MAX, RowInput, RowMapFunction, RowMapKernel};
 pub use rows::{RowForm, RowKernel, RowOp};
 pub use scan::{ScanForm, ScanKernel};
 pub use search::{NormKernel, SearchKernel};
@@ -87,6 +89,8 @@ pub enum Kernel {
     Scan(ScanKernel),
     /// Softmax and layer normalisation.
     Rows(RowKernel),
+    /// A function of lines between two expressions.
+    RowMap(RowMapKernel),
     /// Matrix products by tiles.
     Gemm(GemmKernel),
     /// Matrix products on matrix units.
@@ -131,6 +135,7 @@ impl Kernel {
             Kernel::Reduce(kernel) => kernel.source(),
             Kernel::Scan(kernel) => kernel.source(),
             Kernel::Rows(kernel) => kernel.source(),
+            Kernel::RowMap(kernel) => kernel.source(),
             Kernel::Gemm(kernel) => kernel.source(),
             Kernel::Coop(kernel) => kernel.source(),
             Kernel::NaiveGemm(kernel) => kernel.source(),

@@ -11,6 +11,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
 use panoply_core::{DeviceId, HostBufferMut, MemoryStats, Result, Tensor};
+use panoply_graph::Ready;
 
 use crate::compile::CompileQueue;
 use crate::complaint::{Complaint, Complaints};
@@ -20,7 +21,7 @@ use crate::memory::{Block, DeviceMemory};
 use crate::ops::compute::map::Maps;
 use crate::ops::compute::row_map::RowMaps;
 use crate::ops::compute::scan::ScanBoard;
-use crate::ops::graph::Graphs;
+use crate::ops::graph::{Graphs, Replay};
 use crate::peers::{Peer, Peers};
 use crate::staging::Staging;
 
@@ -88,6 +89,12 @@ pub(crate) struct Queued {
     /// Tensors between its kernels.
     #[allow(dead_code)] // Held so that the pool does not lend them again.
     between: Vec<Tensor>,
+    /// Plans whose constants its kernels read.
+    #[allow(dead_code)] // Held so that the pool does not lend those.
+    plans: Vec<Arc<Ready>>,
+    /// Recordings that can go when it has finished.
+    #[allow(dead_code)] // Held so that they last.
+    replays: Vec<Replay>,
     /// Engines whose memory its kernels read.
     #[allow(dead_code)] // Held so that their memory stands.
     peers: Vec<Arc<Peer>>,
@@ -104,11 +111,18 @@ pub(crate) struct Queued {
 }
 
 impl Queued {
+    /// Whether it is nothing but kernels and copies within the device, which can be queued again as they are.
+    pub(crate) fn is_repeatable(&self) -> bool {
+        self.complaints.is_empty() && self.copies.is_none() && !self.downloads && self.peers.is_empty()
+    }
+
     /// Takes over what was queued before and will not be handed out. What can be queued so has no complaints.
     pub(crate) fn absorb(&mut self, before: Queued) {
         self.held.extend(before.held);
         self.pinned.extend(before.pinned);
         self.between.extend(before.between);
+        self.plans.extend(before.plans);
+        self.replays.extend(before.replays);
         self.peers.extend(before.peers);
         self.retired.extend(before.retired);
         self.bytes_moved += before.bytes_moved;
@@ -151,7 +165,31 @@ impl Context {
     pub(crate) fn take_queued(&mut self) -> Queued {
         let mut queued = std::mem::take(&mut self.queued);
         queued.retired = self.kernels.take_retired();
+        if !queued.retired.is_empty() {
+            // Recordings may use the kernels that go.
+            queued.replays.extend(self.graphs.take_replays());
+        }
         queued
+    }
+
+    /// What is queued until `end_apart`, kept apart from what the op under way has queued so far, which is returned.
+    pub(crate) fn begin_apart(&mut self) -> Queued {
+        std::mem::take(&mut self.queued)
+    }
+
+    /// What was queued since `begin_apart`; the op goes on with what it had before.
+    pub(crate) fn end_apart(&mut self, before: Queued) -> Queued {
+        std::mem::replace(&mut self.queued, before)
+    }
+
+    /// Keeps a plan's constants until the op under way has finished.
+    pub(crate) fn hold_plan(&mut self, plan: &Arc<Ready>) {
+        self.queued.plans.push(Arc::clone(plan));
+    }
+
+    /// Keeps recordings until the op under way, and all before it, have finished.
+    pub(crate) fn hold_replays(&mut self, replays: impl IntoIterator<Item = Replay>) {
+        self.queued.replays.extend(replays);
     }
 
     /// Ends what was queued, without an answer to anybody. The device must have passed it.

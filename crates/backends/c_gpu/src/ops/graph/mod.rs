@@ -1,11 +1,13 @@
 //! Many ops that run as one.
 
+mod replay;
 mod run_graph;
 
 use panoply_core::op::graph::GraphOp;
 use panoply_core::{Result, Support, Value};
 
 use crate::context::Context;
+pub(crate) use replay::Replay;
 pub(crate) use run_graph::Graphs;
 
 pub(super) fn run(op: &GraphOp, context: &mut Context) -> Result<Value> {

@@ -5,9 +5,10 @@
 
 use panoply_core::graph::NOWHERE;
 use panoply_core::op::graph::RunGraph;
-use panoply_core::{Buffer, DeviceBuffer, Op, Result, Support, Tensor, Value};
+use panoply_core::{Buffer, DType, DeviceBuffer, Op, Result, Shape, Support, Tensor, Value};
 use panoply_graph::{Executor, Facts, Plans};
 
+use super::replay::{self, Replay, Replays};
 use crate::context::Context;
 use crate::driver::Address;
 
@@ -16,6 +17,14 @@ use crate::driver::Address;
 pub(crate) struct Graphs {
     plans: Plans,
     block: Option<(DeviceBuffer, Address)>,
+    replays: Replays,
+}
+
+impl Graphs {
+    /// Takes all recordings away.
+    pub(crate) fn take_replays(&mut self) -> Vec<Replay> {
+        self.replays.take_all()
+    }
 }
 
 /// Whether every op of the graph runs. All devices of the dialect run the same.
@@ -29,19 +38,40 @@ pub(super) fn supports(op: &RunGraph) -> Support {
 pub(super) fn run(op: &RunGraph, context: &mut Context) -> Result<Value> {
     let mut graphs = std::mem::take(&mut context.graphs);
     let is_rehearsal = context.is_rehearsal();
-    let Graphs { plans, block } = &mut graphs;
+    let Graphs { plans, block, replays } = &mut graphs;
     let mut steps = Steps { context, block };
     // In a rehearsal nothing is brought to the device, so nothing is kept either.
     let mut passing = Plans::default();
     let plans = if is_rehearsal { &mut passing } else { plans };
-    let ran = plans.get(op, &Facts::C_GPU, &mut steps).and_then(|ready| panoply_graph::run(&ready, op, &mut steps));
+    let ran = plans.get(op, &Facts::C_GPU, &mut steps).and_then(|ready| {
+        steps.context.hold_plan(&ready);
+        match is_rehearsal {
+            false if replay::is_worthwhile(&ready.plan, op) => replays.run(&ready, op, &mut steps),
+            _ => panoply_graph::run(&ready, op, &mut steps),
+        }
+    });
     context.planned.forget();
+    if ran.is_err() {
+        // The engine takes back all memory that an op took which failed, also what was to be kept.
+        context.hold_replays(graphs.take_replays());
+        graphs.plans.clear();
+        if let Some((block, _)) = graphs.block.take()
+            && let Ok(block) = as_tensor(block)
+        {
+            context.keep(&block);
+        }
+    }
     context.graphs = graphs;
     ran
 }
 
-struct Steps<'a> {
-    context: &'a mut Context,
+/// A block as a tensor of bytes, by which it is held.
+fn as_tensor(block: DeviceBuffer) -> Result<Tensor> {
+    Tensor::from_device(DType::U8, Shape::new([block.len_bytes()])?, block)
+}
+
+pub(super) struct Steps<'a> {
+    pub(super) context: &'a mut Context,
     block: &'a mut Option<(DeviceBuffer, Address)>,
 }
 
@@ -65,8 +95,7 @@ impl Executor for Steps<'_> {
         }
         if let Some((before, _)) = self.block.take() {
             // Graphs under way still use it.
-            let bytes = panoply_core::Shape::new([before.len_bytes()])?;
-            self.context.keep(&Tensor::from_device(panoply_core::DType::U8, bytes, before)?);
+            self.context.keep(&as_tensor(before)?);
         }
         *self.block = Some(self.context.memory.tensor(arena_bytes)?);
         Ok(())

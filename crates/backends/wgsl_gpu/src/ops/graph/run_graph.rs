@@ -13,8 +13,8 @@ use crate::driver::Driver;
 use crate::engine::Answer;
 use crate::profile::Profile;
 
-/// What WGSL kernels take: every adapter binds eight buffers.
-const FACTS: Facts = Facts { map_inputs_max: 6, map_nodes_max: 64, row_len_max: 0, row_inputs_max: 0 };
+/// What WGSL kernels take: every adapter binds eight buffers, and longer rows do not fit registers.
+const FACTS: Facts = Facts { map_inputs_max: 6, map_nodes_max: 64, row_len_max: 1 << 13, row_inputs_max: 7 };
 
 pub(super) fn support(profile: &Profile, op: &RunGraph) -> Result<(), String> {
     let instance = op.instance().map_err(|error| error.to_string())?;

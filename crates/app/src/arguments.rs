@@ -30,6 +30,8 @@ pub enum CommandArguments {
     Bench(BenchArguments),
     /// Says where an op would run, and why
     Explain(ExplainArguments),
+    /// Shows a graph before and after fusion, with what each kernel costs
+    Graph(GraphArguments),
     /// Keeps vectors with metadata in a folder, and finds the nearest
     Vectors(VectorsArguments),
     /// Searches 10,000 software packages by meaning, on every device
@@ -101,6 +103,29 @@ pub struct BenchArguments {
     /// The ops of the trace
     #[arg(long, value_name = "N", default_value_t = 20_000)]
     pub trace_ops: usize,
+}
+
+#[derive(Args, Debug)]
+#[command(
+    after_help = "FILE is text: `input x f32 [batch, 784]`, `h = matmul(x, w)`, `output h`, one statement a line. \
+    Times are estimates from the bytes and operations of each kernel, for two cores or for a large GPU."
+)]
+pub struct GraphArguments {
+    /// The graph, as text
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// The size of a symbol, such as batch=64; may be given more than once [default: 1]
+    #[arg(long, value_name = "SYMBOL=N")]
+    pub size: Vec<String>,
+    /// Fused for a GPU instead of the processor
+    #[arg(long)]
+    pub gpu: bool,
+    /// Writes a picture of both lists as well
+    #[arg(long, value_name = "FILE.svg")]
+    pub svg: Option<PathBuf>,
+    /// Prints one JSON object instead of tables
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Args, Debug)]

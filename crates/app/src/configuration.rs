@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap_complete::Shell;
 use panoply::Api;
 
-use crate::arguments::{Arguments, BenchArguments, CommandArguments, ExplainArguments};
+use crate::arguments::{Arguments, BenchArguments, CommandArguments, ExplainArguments, GraphArguments};
 use crate::bench::budget::{Extent, Time};
 use crate::bench::cases::{self, Case};
 use crate::failure::Failure;
@@ -33,6 +33,7 @@ pub enum Configuration {
     Plan(PlanOptions),
     Bench(BenchOptions),
     Explain(ExplainOptions),
+    Graph(GraphOptions),
     Vectors(VectorsOptions),
     Demo(DemoOptions),
     Completions(Shell),
@@ -90,6 +91,16 @@ pub struct ExplainOptions {
     pub format: Format,
 }
 
+#[derive(Debug)]
+pub struct GraphOptions {
+    pub file: PathBuf,
+    /// Symbols and their sizes, as they were given.
+    pub sizes: Vec<(String, usize)>,
+    pub for_gpu: bool,
+    pub svg: Option<PathBuf>,
+    pub format: Format,
+}
+
 impl Configuration {
     /// What these arguments mean, or which of them makes no sense.
     pub fn resolve(arguments: Arguments) -> Result<Configuration, Failure> {
@@ -101,6 +112,7 @@ impl Configuration {
             CommandArguments::Plan(arguments) => Configuration::Plan(PlanOptions { format: format(arguments.json) }),
             CommandArguments::Bench(arguments) => Configuration::Bench(bench(arguments)?),
             CommandArguments::Explain(arguments) => Configuration::Explain(explain(arguments)?),
+            CommandArguments::Graph(arguments) => Configuration::Graph(graph(arguments)?),
             CommandArguments::Vectors(arguments) => Configuration::Vectors(VectorsOptions::resolve(arguments)?),
             CommandArguments::Demo(arguments) => Configuration::Demo(DemoOptions::resolve(arguments)),
             CommandArguments::Completions(arguments) => Configuration::Completions(arguments.shell),
@@ -161,6 +173,18 @@ fn explain(arguments: ExplainArguments) -> Result<ExplainOptions, Failure> {
     let sizes = arguments.sizes.iter().map(size).collect::<Result<_, _>>()?;
     let (apis, format) = (apis(&arguments.api)?, format(arguments.json));
     Ok(ExplainOptions { op, sizes, apis, to_host: arguments.to_host, plot: arguments.plot, format })
+}
+
+fn graph(arguments: GraphArguments) -> Result<GraphOptions, Failure> {
+    let size = |text: &String| {
+        let parsed = text.split_once('=').and_then(|(name, size)| Some((name.to_owned(), size.parse().ok()?)));
+        parsed.ok_or_else(|| {
+            Failure::Usage(format!("--size: expected a symbol and a number such as batch=64, got {text}"))
+        })
+    };
+    let sizes = arguments.size.iter().map(size).collect::<Result<_, _>>()?;
+    let format = format(arguments.json);
+    Ok(GraphOptions { file: arguments.file, sizes, for_gpu: arguments.gpu, svg: arguments.svg, format })
 }
 
 /// The cases whose names begin with one of the prefixes; all of them where there is none.

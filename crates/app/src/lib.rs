@@ -1,7 +1,7 @@
 //! The `panoply` command: what is in this machine, where work would run, and how fast it is.
 //!
 //! Modules in reading order: [`arguments`] is what was typed, [`configuration`] is what it means, one module per command
-//! does it ([`devices`], [`plan`], [`bench`], [`explain`], [`vectors`], [`demo`], [`manual`]), [`screen`] is where it goes,
+//! does it ([`devices`], [`plan`], [`bench`], [`explain`], [`graph`], [`vectors`], [`demo`], [`manual`]), [`screen`] is where it goes,
 //! and [`failure`] is how it can end, with [`advice`] on what to do about it.
 //!
 //! The command is a library, so that a program with a backend of its own has it too: [`panoply::register`] the backend, then
@@ -15,6 +15,7 @@ mod demo;
 mod devices;
 mod explain;
 mod failure;
+mod graph;
 mod manual;
 mod op_kind;
 mod plan;
@@ -59,6 +60,7 @@ fn run(configuration: Configuration) -> Result<(), Failure> {
         Configuration::Plan(options) => plan::show(&options, &mut screen)?,
         Configuration::Bench(options) => bench::run(&options, &mut screen)?,
         Configuration::Explain(options) => explain::show(&options, &mut screen)?,
+        Configuration::Graph(options) => graph::show(&options, &mut screen)?,
         Configuration::Vectors(options) => vectors::run(&options, &mut screen)?,
         Configuration::Demo(options) => demo::run(&options, &mut screen)?,
         Configuration::Completions(shell) => manual::completions(shell, &mut screen)?,

@@ -3,11 +3,14 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use panoply_core::graph::Graph;
 use panoply_core::op::compute::Transfer;
+use panoply_core::op::graph::RunGraph;
 use panoply_core::{
-    Backend, DeviceInfo, Engine, Error, Item, Location, Op, OpenOptions, Operation, Result, Support, Value,
+    Backend, DeviceInfo, Engine, Error, Item, Location, Op, OpenOptions, Operation, Part, Result, Support, Value,
 };
 
+use crate::random_graph::{RandomGraph, random_graph};
 use crate::reference::reference;
 use crate::suite::Case;
 
@@ -49,6 +52,48 @@ pub fn check_backend(backend: &dyn Backend, device: &DeviceInfo, cases: &[Case])
         }
     }
     Ok(summary)
+}
+
+/// Runs the random graphs of these seeds on one device: as one op and op by op, each against the reference.
+pub fn check_graphs(backend: &dyn Backend, device: &DeviceInfo, seeds: std::ops::Range<u64>) -> Result<Summary> {
+    let mut engine = backend.open(device, &OpenOptions::default())?;
+    let mut summary = Summary::default();
+    for seed in seeds {
+        let RandomGraph { op: graph, tolerance } = random_graph(seed);
+        let case = Case::new(format!("graph/random/{seed}"), graph.clone(), tolerance);
+        if let Support::No(reason) = backend.supports(device, &case.op) {
+            summary.unsupported.push((case.name, reason));
+            continue;
+        }
+        let fused = check_case(engine.as_mut(), &case).map(|what| format!("as one op: {what}"));
+        let apart = || check_apart(engine.as_mut(), &case, &graph).map(|what| format!("op by op: {what}"));
+        match fused.or_else(apart) {
+            None => summary.passed += 1,
+            Some(what) => summary.failed.push((case.name, format!("{what}\n{}", shown(graph.graph())))),
+        }
+    }
+    Ok(summary)
+}
+
+/// The graph's ops one by one on the engine, against the reference.
+fn check_apart(engine: &mut dyn Engine, case: &Case, graph: &RunGraph) -> Option<String> {
+    let mut run = |op: &Op| run_one(engine, op.clone());
+    let ran = graph.instance().and_then(|instance| instance.run(graph.graph(), graph.inputs(), &mut run));
+    match (reference(&case.op), ran) {
+        (Ok(expected), Ok(got)) => {
+            let got = Value::List(got.into_iter().map(Part::Tensor).collect());
+            case.judge.difference(&case.op, &expected, &got)
+        }
+        (Err(_), Err(_)) => None,
+        (Ok(_), Err(got)) => Some(format!("expected an answer, got the error «{got}»")),
+        (Err(expected), Ok(_)) => Some(format!("expected the error «{expected}», got an answer")),
+    }
+}
+
+/// A graph's nodes, one a line.
+fn shown(graph: &Graph) -> String {
+    let lines: Vec<String> = (0..graph.nodes().len()).map(|node| graph.node_text(node)).collect();
+    format!("{}\noutputs: {:?}", lines.join("\n"), graph.outputs())
 }
 
 /// Runs one op on an engine and brings the answer to the host.

@@ -5,6 +5,7 @@
 //! * [`suite`]: the cases, every op with every element type and the awkward shapes, each with its judge.
 //! * [`judge`]: what makes an answer right.
 //! * [`check`]: runs cases on an engine and compares.
+//! * [`random_graph`]: graphs of random ops, by the thousand, for [`check::check_graphs`].
 //! * [`fixture`]: reads the independent figures.
 //! * [`virtual_device`]: simulated devices with scripted latency, errors, hangs and loss, for the runtime's tests and for
 //!   users who test how their own programs degrade.
@@ -12,11 +13,12 @@
 pub mod check;
 pub mod fixture;
 pub mod judge;
+pub mod random_graph;
 pub mod reference;
 pub mod suite;
 pub mod values;
 pub mod virtual_device;
 
-pub use check::{Summary, check_backend, run_one};
+pub use check::{Summary, check_backend, check_graphs, run_one};
 pub use judge::{Judge, Tolerance};
 pub use suite::{Case, cases, op_names};

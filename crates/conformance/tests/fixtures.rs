@@ -31,6 +31,8 @@ mod pool2d;
 mod reduce;
 #[path = "fixtures/resize.rs"]
 mod resize;
+#[path = "fixtures/row_map.rs"]
+mod row_map;
 #[path = "fixtures/scan.rs"]
 mod scan;
 #[path = "fixtures/search.rs"]

@@ -97,6 +97,14 @@ pub enum Error {
     /// The expression of a map is not valid for its inputs.
     #[error("map: {0}")]
     Expression(#[from] crate::expr::ExprError),
+    /// A node of a graph cannot be what it was recorded as, or failed when it ran.
+    #[error("{node}: {cause}")]
+    Node {
+        /// The node: its name, its op, and its operands' types.
+        node: String,
+        /// What is wrong with it.
+        cause: Box<Error>,
+    },
     /// The elements do not lie one after the other in memory, as a slice must.
     #[error("a tensor of shape {shape:?} with strides {strides:?} is not contiguous; make it so with `contiguous()`")]
     NotContiguous {
@@ -223,6 +231,7 @@ impl Error {
     /// Whose fault it is.
     pub fn kind(&self) -> ErrorKind {
         match self {
+            Error::Node { cause, .. } => cause.kind(),
             Error::ShapeMismatch { .. }
             | Error::RankMismatch { .. }
             | Error::DTypeMismatch { .. }

@@ -7,6 +7,7 @@
 //! * [`object`], [`part`], [`sink`]: state on a device, and all that goes into an op or comes out of it;
 //! * [`expr`]: the elementwise expression behind the op `Map`;
 //! * [`op`]: what can be done with it, in domains;
+//! * [`graph`]: many ops recorded as one;
 //! * [`api`], [`device`], [`backend`], [`cpu_set`]: who does it, and where;
 //! * [`outcome`], [`error`]: what comes of it;
 //! * [`clock`]: time, real or virtual.
@@ -22,6 +23,7 @@ pub mod device;
 pub mod dtype;
 pub mod error;
 pub mod expr;
+pub mod graph;
 pub mod lease;
 pub mod object;
 pub mod op;
@@ -43,7 +45,7 @@ pub use dtype::{Complex64, DType, Element, bf16, f16};
 pub use error::{Error, ErrorKind, Result};
 pub use object::{Object, ObjectTable};
 pub use op::{BatchKey, CostClass, Describe, Domain, Op, Operation};
-pub use outcome::{Alternative, Fallback, Outcome, Prediction, Report, Verdict};
+pub use outcome::{Alternative, Cut, Fallback, Outcome, Prediction, Report, Verdict};
 pub use part::{Part, PartMut, PartRef, Value};
 pub use shape::{RANK_MAX, Shape, Strides};
 pub use tensor::{Location, Tensor};

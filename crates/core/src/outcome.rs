@@ -35,6 +35,8 @@ pub struct Report {
     pub fallback: Option<Fallback>,
     /// How often it was tried, the time that gave this outcome included.
     pub attempts: u32,
+    /// Where a graph was cut, because a device lacks an op: one for each part that ran elsewhere.
+    pub cuts: Vec<Cut>,
     /// What the router expected when it chose the device.
     pub predicted: Option<Prediction>,
     /// What else could have run it, where the caller asked for an explanation.
@@ -103,4 +105,17 @@ pub struct Fallback {
     pub from: DeviceId,
     /// Why that did not work.
     pub cause: Error,
+}
+
+/// A part of a graph that ran elsewhere than the rest.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cut {
+    /// The device that runs the rest.
+    pub from: DeviceId,
+    /// The device that ran the part.
+    pub to: DeviceId,
+    /// The first op of the part that the device lacks, and why.
+    pub reason: String,
+    /// Bytes of the part's inputs and outputs.
+    pub bytes: u64,
 }

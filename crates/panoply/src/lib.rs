@@ -24,6 +24,7 @@
 //! * [`Runtime`] and [`Builder`]: which backends, which bounds.
 //! * [`settings`]: the same from `panoply.toml` and the environment. [`learned`]: what the router keeps between runs.
 //! * [`prelude`]: what a program that runs ops needs. [`op`] has every op, by domain.
+//! * [`graph`]: many ops recorded as one.
 //! * [`vector`]: collections of vectors: exact and approximate search, durable, on every device.
 //! * [`worker`]: a program's own workers in pools, each with a thread, a state and a queue of its own.
 //! * [`placement`]: which CPUs workers run on, near which devices.
@@ -67,6 +68,32 @@ pub use panoply_runtime::{
     HealthRules, Pending, PendingOutcome, Priority, Profile, ProfileError, Rediscovery, RunOptions, Shutdown,
     WorkerCounters, WorkerLimits, WorkerReport, WorkerState, placement, telemetry,
 };
+
+/// Graphs: many ops recorded as one, compiled and fused for the device that runs them.
+///
+/// ```
+/// use panoply::graph::Graph;
+/// use panoply::prelude::*;
+///
+/// let mut g = Graph::builder("layer");
+/// let batch = g.symbol("batch")?;
+/// let x = g.input("x", DType::F32, &[batch, 3.into()])?;
+/// let w = g.constant("w", &Tensor::from_vec(vec![1.0_f32; 6], [3, 2])?)?;
+/// let y = g.matmul(x, w)?;
+/// let y = g.relu(y)?;
+/// g.output("y", y)?;
+/// let graph = g.finish()?;
+///
+/// let runtime = Runtime::new()?;
+/// let x = Tensor::from_vec(vec![1.0_f32, 2.0, 3.0], [1, 3])?;
+/// let outputs = runtime.run(RunGraph::new(&graph, &[&x])).wait()?;
+/// assert_eq!(outputs[0].shape().dims(), [1, 2]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub mod graph {
+    pub use panoply_core::graph::*;
+    pub use panoply_graph::{Facts, Plan, compile, cost, listing, svg, text};
+}
 
 /// Collections of vectors: exact and approximate nearest neighbours, durable, on every device.
 ///

@@ -8,4 +8,5 @@ pub use crate::{
 };
 pub use panoply_core::expr::Expr;
 pub use panoply_core::op::compute::*;
+pub use panoply_core::op::graph::*;
 pub use panoply_core::op::signal::*;

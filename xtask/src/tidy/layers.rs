@@ -4,14 +4,15 @@ use super::manifest::{Dependency, Manifest};
 use super::report::Report;
 
 /// A layer and the layers that it may use. Tests (`dev-dependencies`) may use anything.
-const LAYERS: [(&str, &[&str]); 12] = [
+const LAYERS: [(&str, &[&str]); 13] = [
     ("app", &["panoply"]),
-    ("panoply", &["vector", "runtime", "backends", "kernels", "conformance", "core"]),
+    ("panoply", &["vector", "runtime", "backends", "kernels", "conformance", "graph", "core"]),
     ("vector", &["runtime", "core"]),
     ("runtime", &["core"]),
-    ("backends", &["c_gpu", "wgsl_gpu", "kernels", "fourier", "core"]),
-    ("c_gpu", &["kernels", "core"]),
-    ("wgsl_gpu", &["kernels", "core"]),
+    ("backends", &["c_gpu", "wgsl_gpu", "kernels", "fourier", "graph", "core"]),
+    ("c_gpu", &["kernels", "graph", "core"]),
+    ("wgsl_gpu", &["kernels", "graph", "core"]),
+    ("graph", &["core"]),
     ("fourier", &[]),
     ("kernels", &["core"]),
     ("conformance", &["core"]),

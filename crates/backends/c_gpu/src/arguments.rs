@@ -13,6 +13,7 @@ pub const ARGUMENT_BYTES_MAX: usize = 1792;
 pub const ARGUMENTS_MAX: usize = 72;
 
 /// The arguments of one launch, in the order of the kernel's parameters. They live on the stack: building them touches no heap.
+#[derive(Clone)]
 pub struct Arguments {
     storage: [u64; ARGUMENT_BYTES_MAX / 8],
     used: usize,

@@ -117,6 +117,28 @@ pub struct Function(pub NonNull<c_void>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event(pub NonNull<c_void>);
 
+/// What was captured of the compute stream; what it points to is the driver's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Captured(pub NonNull<c_void>);
+
+/// Compute streams that can be captured: what is queued is recorded, and queued again and again as one.
+pub trait Captures {
+    /// From here on what is queued on the compute stream is recorded instead of run.
+    fn begin(&self) -> Result<()>;
+
+    /// Ends the recording. Where it fails nothing is recorded, and the stream works as before.
+    fn end(&self) -> Result<Captured>;
+
+    /// Queues what was recorded on the compute stream.
+    ///
+    /// # Safety
+    /// Every address and every kernel that was recorded must be valid until it has run.
+    unsafe fn replay(&self, captured: Captured) -> Result<()>;
+
+    /// Lets a recording go. Nothing under way may use it.
+    fn release(&self, captured: Captured);
+}
+
 /// Shared ownership of a device's context: device memory stays valid while a clone of it exists.
 pub type ContextHandle = Arc<dyn Any + Send + Sync>;
 
@@ -255,6 +277,11 @@ pub trait Driver {
 
     /// Lets copies and kernels of this device read the memory of another, while that one's context handle exists.
     fn reach(&self, other: &ContextHandle) -> Result<()>;
+
+    /// Recording and repeating what is queued, where the API can.
+    fn captures(&self) -> Option<&dyn Captures> {
+        None
+    }
 
     /// The vendor's products of matrices, where the device has them.
     fn products(&self) -> Option<&dyn Products> {

@@ -31,6 +31,19 @@ fn a_sample_of_cases_with_warps_of_64() {
     with(EmulatedBackend::new().map(EmulatedBackend::wide_warps), |backend| suite::run(backend, WIDE_SAMPLE));
 }
 
+/// Each graph has kernels of its own, which the C++ compiler takes its time for: `PANOPLY_GRAPHS=n` runs n of them.
+#[test]
+fn random_graphs_on_the_emulated_device() {
+    let count = std::env::var("PANOPLY_GRAPHS").ok().and_then(|count| count.parse().ok()).unwrap_or(60);
+    with(EmulatedBackend::new(), |backend| {
+        let device = backend.discover().unwrap().remove(0);
+        let summary = panoply_conformance::check_graphs(backend, &device, 0..count).unwrap();
+        assert!(summary.failed.is_empty(), "{summary}");
+        assert_eq!(summary.passed as u64 + summary.unsupported.len() as u64, count);
+        assert!(summary.unsupported.is_empty(), "{:?}", summary.unsupported);
+    });
+}
+
 /// One of those that are too slow for the sample: a transform by tiles, and its inverse.
 #[test]
 fn a_long_transform_on_the_emulated_device() {

@@ -1,17 +1,21 @@
 //! What an op has at hand while it runs: threads, vector level, memory for outputs, and workspaces that stay warm.
 
+use std::any::Any;
+use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
-use panoply_core::{DType, Element, HostBufferMut, Result, Shape, Tensor};
+use panoply_core::buffer::HOST_ALIGN_BYTES;
+use panoply_core::{DType, Element, HostBufferMut, Result, Shape, Tensor, Value};
 
 use crate::attention::Scratch;
 use crate::conv::ConvWorkspace;
 use crate::fft::FftWorkspace;
 use crate::gemm::Workspace;
 use crate::map::PlanCache;
-use crate::memory::HostMemory;
+use crate::memory::{HostMemory, Pages};
+use crate::ops::Graphs;
 use crate::ops::compute::transpose::copy_into;
 use crate::simd::Simd;
 use crate::team::Team;
@@ -34,6 +38,10 @@ pub(crate) struct Context {
     pub(crate) fft: FftWorkspace,
     /// Pack buffers of matrix products.
     pub(crate) gemm: Workspace,
+    /// Compiled graphs.
+    pub(crate) graphs: Graphs,
+    /// Where the outputs of a graph's steps go, while one runs.
+    pub(crate) arena: Option<Arena>,
 }
 
 impl Context {
@@ -48,19 +56,29 @@ impl Context {
             conv: ConvWorkspace::new(),
             fft: FftWorkspace::default(),
             gemm: Workspace::new(),
+            graphs: Graphs::default(),
+            arena: None,
         }
     }
 
     /// An output to be written in full; its contents are arbitrary until then.
     pub(crate) fn output<T: Element>(&mut self, shape: Shape) -> Result<Output<T>> {
         let bytes = shape.elements() * size_of::<T>();
-        Ok(Output { buffer: self.memory.take(bytes)?, shape, element: PhantomData })
+        Ok(Output { buffer: self.take(bytes)?, shape, element: PhantomData })
     }
 
     /// An output of a type known only at run time, as bytes.
     pub(crate) fn output_bytes(&mut self, dtype: DType, shape: Shape) -> Result<OutputBytes> {
-        let buffer = self.memory.take(shape.elements() * dtype.size_bytes())?;
+        let buffer = self.take(shape.elements() * dtype.size_bytes())?;
         Ok(OutputBytes { buffer, dtype, shape })
+    }
+
+    /// Memory for an output: its place in the arena where it has one, else of the pool.
+    fn take(&mut self, bytes: usize) -> Result<HostBufferMut> {
+        match self.arena.as_mut().and_then(|arena| arena.take(bytes)) {
+            Some(buffer) => Ok(buffer),
+            None => self.memory.take(bytes),
+        }
     }
 
     /// The elements of a tensor one after the other: borrowed where they lie so already, else copied.
@@ -73,6 +91,57 @@ impl Context {
         let mut copy = self.memory.take(tensor.len_bytes())?;
         copy_into(tensor, self, copy.bytes_mut())?;
         Ok(Elements::Copied(copy))
+    }
+}
+
+/// One block that the steps of a graph write their outputs to, each at the place that the graph's plan gives it.
+pub(crate) struct Arena {
+    pages: Arc<Pages>,
+    /// The places of the outputs of the step under way, in order: where, and how many bytes.
+    expected: VecDeque<(usize, usize)>,
+    /// Where those that were given out begin.
+    given: Vec<usize>,
+}
+
+impl Arena {
+    pub(crate) fn new(pages: Arc<Pages>) -> Arena {
+        Arena { pages, expected: VecDeque::new(), given: Vec::new() }
+    }
+
+    /// The next step's outputs belong at these places: bytes that no live tensor of the graph has.
+    pub(crate) fn expect(&mut self, places: impl Iterator<Item = (usize, usize)>) {
+        self.expected.clear();
+        self.given.clear();
+        self.expected.extend(places);
+    }
+
+    fn take(&mut self, bytes: usize) -> Option<HostBufferMut> {
+        let (offset, _) = *self.expected.front().filter(|(_, expected)| *expected == bytes)?;
+        self.expected.pop_front();
+        let end = offset.checked_add(bytes).filter(|end| *end <= self.pages.bytes())?;
+        debug_assert!(end >= offset && offset.is_multiple_of(HOST_ALIGN_BYTES));
+        // SAFETY: the place lies within the block.
+        let start = unsafe { self.pages.start().add(offset) };
+        self.given.push(start.as_ptr() as usize);
+        // SAFETY: the bytes were zeroed when the block was made, begin on a multiple of the alignment, and the plan gives
+        // them to one slot at a time; the tensors of the one before are gone.
+        Some(unsafe { HostBufferMut::from_raw(start, bytes, Arc::clone(&self.pages) as Arc<dyn Any + Send + Sync>) })
+    }
+
+    /// The step is over. An output that is a view of an input, whose bytes others will use, is copied.
+    pub(crate) fn settle(&mut self, value: Value) -> Result<Value> {
+        let block = self.pages.start().as_ptr() as usize;
+        let block = block..block + self.pages.bytes();
+        self.expected.clear();
+        value.try_map(|tensor| {
+            let start = tensor.host_bytes()?.as_ptr() as usize;
+            if !block.contains(&start) || self.given.contains(&start) {
+                return Ok(tensor);
+            }
+            let mut copy = HostBufferMut::zeroed(tensor.len_bytes())?;
+            copy.bytes_mut().copy_from_slice(tensor.contiguous()?.as_bytes()?);
+            Tensor::from_host(tensor.dtype(), *tensor.shape(), copy.freeze())
+        })
     }
 }
 

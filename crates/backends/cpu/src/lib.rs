@@ -29,6 +29,7 @@ pub mod pixel;
 pub mod pool2d;
 pub mod reduce;
 pub mod resize;
+mod row_map;
 pub mod scan;
 mod scratch;
 pub mod search;

@@ -12,7 +12,9 @@ use cudarc::driver::{result, sys};
 use panoply_c_gpu::arguments::Arguments;
 use panoply_c_gpu::compile::Compiler;
 use panoply_c_gpu::devices::cache_feature;
-use panoply_c_gpu::driver::{Address, ContextHandle, Driver, Event, Function, Launch, Properties, Stream};
+use panoply_c_gpu::driver::{
+    Address, Captured, Captures, ContextHandle, Driver, Event, Function, Launch, Properties, Stream,
+};
 use panoply_c_gpu::library::{Convolutions, Products, Sensors, Transforms};
 use panoply_core::{Absence, Api, Capabilities, DeviceId, DeviceInfo, DeviceKind, Domain, Error, PciAddress, Result};
 
@@ -89,7 +91,7 @@ fn info(index: c_int) -> Result<DeviceInfo, DriverError> {
     if major >= 8 {
         features.extend(["bf16".to_owned(), "tf32".to_owned()]);
     }
-    info.capabilities = Capabilities { domains: vec![Domain::Compute, Domain::Signal], features };
+    info.capabilities = Capabilities { domains: vec![Domain::Compute, Domain::Signal, Domain::Graph], features };
     Ok(info)
 }
 
@@ -434,6 +436,47 @@ impl Driver for CudaDriver {
 
     fn sensors(&self) -> Option<&dyn Sensors> {
         self.libraries.as_ref().map(|libraries| libraries as &dyn Sensors)
+    }
+
+    fn captures(&self) -> Option<&dyn Captures> {
+        Some(self)
+    }
+}
+
+/// CUDA graphs.
+impl Captures for CudaDriver {
+    fn begin(&self) -> Result<()> {
+        // Memory may be allocated meanwhile, which the other modes forbid.
+        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+        // SAFETY: the stream is the driver's own.
+        self.check(unsafe { result::stream::begin_capture(self.raw(Stream::Compute), mode) })
+    }
+
+    fn end(&self) -> Result<Captured> {
+        // SAFETY: the stream is the driver's own.
+        let graph = unsafe { result::stream::end_capture(self.raw(Stream::Compute)) };
+        let graph = graph.map_err(|error| self.error(error))?;
+        let invalid = || Error::DeviceFault { device: self.device, reason: "the capture was invalidated".to_owned() };
+        if graph.is_null() {
+            return Err(invalid());
+        }
+        let mut made: sys::CUgraphExec = std::ptr::null_mut();
+        // SAFETY: the graph was just given by the driver; no flags are set.
+        let instantiated = unsafe { sys::cuGraphInstantiateWithFlags(&mut made, graph, 0) }.result();
+        // SAFETY: what was instantiated needs the graph no more.
+        let _ = unsafe { sys::cuGraphDestroy(graph) }.result();
+        self.check(instantiated)?;
+        NonNull::new(made.cast()).map(Captured).ok_or_else(invalid)
+    }
+
+    unsafe fn replay(&self, captured: Captured) -> Result<()> {
+        // SAFETY: made by `end`; the caller vouches for what was recorded.
+        self.check(unsafe { sys::cuGraphLaunch(captured.0.as_ptr().cast(), self.raw(Stream::Compute)) }.result())
+    }
+
+    fn release(&self, captured: Captured) {
+        // SAFETY: made by `end`, given back once, and nothing under way uses it.
+        let _ = unsafe { sys::cuGraphExecDestroy(captured.0.as_ptr().cast()) }.result();
     }
 }
 

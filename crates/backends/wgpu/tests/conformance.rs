@@ -56,6 +56,22 @@ fn every_claimed_case_on_every_gpu() {
     }
 }
 
+/// Each graph has kernels of its own, which take a second each on a software adapter: `PANOPLY_GRAPHS=n` runs n of them.
+#[test]
+fn random_graphs_on_the_first_adapter() {
+    let backend = WgpuBackend::new();
+    let device = match backend.discover() {
+        Ok(devices) => devices.into_iter().next(),
+        Err(absence) => return println!("skipped: {absence}"),
+    };
+    let Some(device) = device else { return println!("skipped: no adapter") };
+    let count = std::env::var("PANOPLY_GRAPHS").ok().and_then(|count| count.parse().ok()).unwrap_or(60);
+    let summary = panoply_conformance::check_graphs(&backend, &device, 0..count).unwrap();
+    assert!(summary.failed.is_empty(), "{summary}");
+    assert_eq!(summary.passed as u64 + summary.unsupported.len() as u64, count);
+    assert!(summary.passed > 0, "{:?}", summary.unsupported);
+}
+
 /// Which cases are wanted.
 struct Chosen {
     /// None is left out.

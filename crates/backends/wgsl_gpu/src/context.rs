@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use panoply_core::{Buffer, DType, DeviceId, Error, HostBuffer, Result, Shape, Tensor};
+use panoply_graph::Plans;
 use panoply_kernels::cache::Cache;
 use panoply_kernels::wgsl::{Kernel, MoveKernel, WORKGROUP_SIZE, carrier_dtype};
 
@@ -42,6 +43,8 @@ pub struct Context<D: Driver> {
     /// What was measured.
     pub tuning: Tuning,
     pub(crate) known_maps: KnownMaps<D>,
+    /// Compiled graphs.
+    pub(crate) plans: Plans,
     recorder: Recorder<D>,
     belt: Belt<D>,
     ring: Option<Ring<D>>,
@@ -72,6 +75,7 @@ impl<D: Driver> Context<D> {
             ring: None,
             readback: Readback::new(&driver),
             known_maps: KnownMaps::default(),
+            plans: Plans::default(),
             tuning: Tuning::read(tiles),
             downloads: Vec::new(),
             uploaded_bytes: 0,

@@ -58,14 +58,12 @@ pub enum Answer {
         /// Its shape.
         shape: Shape,
     },
-    /// This, unless the word of the download is not zero: then an index was out of range.
+    /// This, unless a word of a download is not zero: then an index was out of range.
     Checked {
         /// The value.
         value: Value,
-        /// The download's number in the batch.
-        download: usize,
-        /// How many could be picked from.
-        len: usize,
+        /// The downloads' numbers in the batch, each with how many could be picked from.
+        checks: Vec<(usize, usize)>,
     },
 }
 
@@ -228,12 +226,15 @@ impl<D: Driver> GpuEngine<D> {
             Answer::Host { download, dtype, shape } => {
                 Tensor::from_host(dtype, shape, bytes(download)?).map(Value::Tensor)
             }
-            Answer::Checked { value, download, len } => {
-                let status = bytes(download)?;
-                if status.bytes().iter().all(|byte| *byte == 0) {
-                    return Ok(value);
+            Answer::Checked { value, checks } => {
+                for (download, len) in checks {
+                    let status = bytes(download)?;
+                    if status.bytes().iter().any(|byte| *byte != 0) {
+                        let expected = format!("an index into {len}");
+                        return Err(Error::invalid("gather: index", expected, "one out of range"));
+                    }
                 }
-                Err(Error::invalid("gather: index", format!("an index into {len}"), "one out of range"))
+                Ok(value)
             }
         }
     }

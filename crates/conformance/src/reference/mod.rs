@@ -4,6 +4,7 @@
 use panoply_core::{Op, Result, Support, Value};
 
 mod compute;
+mod graph;
 mod lines;
 mod signal;
 
@@ -12,6 +13,7 @@ pub fn reference(op: &Op) -> Result<Value> {
     match op {
         Op::Compute(op) => compute::run(op),
         Op::Signal(op) => signal::run(op),
+        Op::Graph(op) => graph::run(op),
         op => Err(Support::unknown(op).refusal(op)),
     }
 }

@@ -7,6 +7,7 @@ use crate::judge::Judge;
 pub use crate::judge::Tolerance;
 
 mod compute;
+mod graph;
 mod signal;
 
 /// One op to run and compare.
@@ -42,5 +43,6 @@ pub fn op_names() -> Vec<String> {
 pub fn cases() -> Vec<Case> {
     let mut cases = compute::cases();
     cases.extend(signal::cases());
+    cases.extend(graph::cases());
     cases
 }

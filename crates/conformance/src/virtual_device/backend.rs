@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use panoply_core::clock::{Clock, SystemClock};
+use panoply_core::op::graph::GraphOp;
 use panoply_core::{
     Absence, Api, Backend, Describe, DeviceId, DeviceInfo, Engine, Error, Health, Op, OpenOptions, Result, Support,
     Warmth,
@@ -164,6 +165,11 @@ impl Backend for VirtualBackend {
     }
 
     fn supports(&self, device: &DeviceInfo, op: &Op) -> Support {
+        if let Op::Graph(GraphOp::RunGraph(graph)) = op
+            && let Ok(instance) = graph.instance()
+        {
+            return instance.support(graph.graph(), device.id, &|op| self.supports(device, op));
+        }
         match self.can_run(device, op) {
             true => Support::Yes,
             false => Support::No(format!("the script leaves {} out", op.name())),
@@ -171,6 +177,9 @@ impl Backend for VirtualBackend {
     }
 
     fn can_run(&self, device: &DeviceInfo, op: &Op) -> bool {
+        if let Op::Graph(_) = op {
+            return self.supports(device, op).is_yes();
+        }
         let control = self.devices.get(device.id.index as usize);
         control.is_some_and(|control| !control.script.lacking.contains(&op.name()))
     }

@@ -29,6 +29,7 @@
 
 mod arena;
 mod build;
+mod compose;
 mod eval;
 mod node;
 mod program;
@@ -36,6 +37,7 @@ mod special;
 mod types;
 
 pub use build::Expr;
+pub use compose::Operand;
 pub use node::{BinaryOp, Constant, Node, NodeId, TernaryOp, UnaryOp};
 pub use program::Program;
 pub use special::{erf, erfc};

@@ -3,6 +3,7 @@
 
 use super::compute::*;
 use super::extension::Extension;
+use super::graph::*;
 use super::signal::*;
 use super::{Describe, Value};
 use crate::tensor::Tensor;
@@ -118,6 +119,7 @@ domains! {
         Pool2d => Tensor, Value::into_tensor;
         Reduce => Tensor, Value::into_tensor;
         Resize => Tensor, Value::into_tensor;
+        RowMap => Tensor, Value::into_tensor;
         Scan => Tensor, Value::into_tensor;
         Search => Neighbors, Neighbors::from_value;
         Softmax => Tensor, Value::into_tensor;
@@ -131,5 +133,9 @@ domains! {
     Signal(SignalOp) in signal {
         Fft => Tensor, Value::into_tensor;
         Ifft => Tensor, Value::into_tensor;
+    }
+    /// Many ops that run as one.
+    Graph(GraphOp) in graph {
+        RunGraph => Vec<Tensor>, RunGraph::from_value;
     }
 }

@@ -14,8 +14,10 @@ use crate::tensor::Tensor;
 mod axis;
 mod extension;
 mod list;
+mod outputs;
 
 pub mod compute;
+pub mod graph;
 pub mod signal;
 
 pub use crate::part::Value;
@@ -151,7 +153,7 @@ impl Op {
                 other = other.or((object.device() != device).then(|| object.device()));
             }
         });
-        if secret && matches!(self.domain(), Domain::Compute | Domain::Signal) {
+        if secret && matches!(self.domain(), Domain::Compute | Domain::Signal | Domain::Graph) {
             let expected = "no secret: ops on tensors copy their inputs to memory that is used again";
             return Err(Error::invalid("input", expected, "a secret part"));
         }

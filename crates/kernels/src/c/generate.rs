@@ -84,10 +84,8 @@ pub struct MapKernel {
 
 /// A program's kernel. `types` are the program's for the form's dtypes.
 pub fn map_kernel(program: &Program, types: &Types, form: &MapForm<'_>) -> MapKernel {
-    let mut compute = Compute { text: String::new(), types, names: Vec::new(), constants: Vec::new() };
-    // Writing into a string does not fail.
-    let _ = compute.write(program, form.dtypes);
-    let Compute { text: compute, constants, .. } = compute;
+    let mut constants = Vec::new();
+    let compute = compute_function("compute", program, types, form.dtypes, &mut constants);
     let mut text = String::from(ELEMENTWISE);
     let _ = write_constants_type(&mut text, constants.len());
     text.push_str(&compute);
@@ -99,8 +97,22 @@ pub fn map_kernel(program: &Program, types: &Types, form: &MapForm<'_>) -> MapKe
     MapKernel { text, constants }
 }
 
+/// The function of this name that is the program for one element of each input. Its constants are added to those that are there.
+pub(super) fn compute_function(
+    name: &str,
+    program: &Program,
+    types: &Types,
+    dtypes: &[DType],
+    constants: &mut Vec<u64>,
+) -> String {
+    let mut compute = Compute { text: String::new(), types, names: Vec::new(), constants };
+    // Writing into a string does not fail.
+    let _ = compute.write(name, program, dtypes);
+    compute.text
+}
+
 /// How kernels are given constants: a parameter, how it is handed on, and how one is read.
-fn write_constants_type(text: &mut String, count: usize) -> std::fmt::Result {
+pub(super) fn write_constants_type(text: &mut String, count: usize) -> std::fmt::Result {
     match count {
         0 => writeln!(text, "#define CONSTANTS\n#define CONSTANTS_HERE"),
         1..=ARGUMENT_CONSTANTS_MAX => {
@@ -139,7 +151,7 @@ pub(super) const fn carrier(dtype: DType) -> &'static str {
 }
 
 /// How a dtype is stored, and the functions from there to its carrier and back.
-const fn storage(dtype: DType) -> (&'static str, &'static str, &'static str) {
+pub(super) const fn storage(dtype: DType) -> (&'static str, &'static str, &'static str) {
     match dtype {
         DType::F16 => ("u16", "f16_to_f32", "f32_to_f16"),
         DType::BF16 => ("u16", "bf16_to_f32", "f32_to_bf16"),
@@ -152,19 +164,19 @@ const fn storage(dtype: DType) -> (&'static str, &'static str, &'static str) {
 /// Exponents that compilers know how to do without a power.
 const PLAIN_EXPONENTS: [f64; 5] = [2.0, 3.0, 0.5, -0.5, -1.0];
 
-/// The function `compute`: the program for one element of each input.
+/// A function under construction: the program for one element of each input.
 struct Compute<'a> {
     text: String,
     types: &'a Types,
     /// The number of each node's variable. Constants are not counted: whether two of them are one node must not show in the text.
     names: Vec<usize>,
-    constants: Vec<u64>,
+    constants: &'a mut Vec<u64>,
 }
 
 impl Compute<'_> {
-    fn write(&mut self, program: &Program, dtypes: &[DType]) -> std::fmt::Result {
+    fn write(&mut self, name: &str, program: &Program, dtypes: &[DType]) -> std::fmt::Result {
         let output = self.types.output();
-        write!(self.text, "DEVICE {} compute(CONSTANTS ", carrier(output))?;
+        write!(self.text, "DEVICE {} {name}(CONSTANTS ", carrier(output))?;
         for (index, dtype) in dtypes.iter().enumerate() {
             write!(self.text, "{} x{index}, ", carrier(*dtype))?;
         }

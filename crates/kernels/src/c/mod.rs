@@ -15,6 +15,7 @@ use panoply_core::op::compute::Activation;
 
 pub mod generate;
 pub mod interpret;
+pub mod row_map;
 
 /// The macros that make one text compile everywhere.
 pub const PRELUDE: &str = include_str!("prelude.h");

@@ -89,19 +89,7 @@ impl MapKernel {
         let output = self.body.output;
         let mut text = self.declarations(&read, output);
         text.push_str(BITS);
-        // Parsing texts that are not used costs more than anything else about a small kernel.
-        let uses = |wanted: fn(&Node) -> bool| self.body.nodes.iter().any(wanted);
-        if uses(needs_math) {
-            text.push_str(MATH);
-        }
-        if uses(|node| matches!(node, Node::Unary(UnaryOp::Sin | UnaryOp::Cos, _))) {
-            text.push_str(CIRCULAR);
-        }
-        if uses(|node| matches!(node, Node::Binary(BinaryOp::Rem | BinaryOp::Pow, ..))) {
-            text.push_str("fn zero_word() -> u32 { return p.n >> 31u; }\n");
-            text.push_str(POWER);
-        }
-        text.push_str(INTEGERS);
+        functions(&mut text, &self.body.nodes, "p.n");
         text.push_str(&self.body.text(&read, &dtypes));
         text.push_str(ENTRY);
         let arguments = |lane: &str| read.iter().map(|index| format!("a{index}{lane}")).collect::<Vec<_>>().join(", ");
@@ -240,6 +228,29 @@ impl MapKernel {
     }
 }
 
+/// The functions that nodes are made of. `small` is a parameter below 2^31, from which a zero is made that no compiler knows.
+/// Parsing texts that are not used costs more than anything else about a small kernel.
+pub(super) fn functions(text: &mut String, nodes: &[Node], small: &str) {
+    let uses = |wanted: fn(&Node) -> bool| nodes.iter().any(wanted);
+    if uses(needs_math) {
+        text.push_str(MATH);
+    }
+    more_functions(text, nodes, small);
+}
+
+/// Those beside [`MATH`].
+pub(super) fn more_functions(text: &mut String, nodes: &[Node], small: &str) {
+    let uses = |wanted: fn(&Node) -> bool| nodes.iter().any(wanted);
+    if uses(|node| matches!(node, Node::Unary(UnaryOp::Sin | UnaryOp::Cos, _))) {
+        text.push_str(CIRCULAR);
+    }
+    if uses(|node| matches!(node, Node::Binary(BinaryOp::Rem | BinaryOp::Pow, ..))) {
+        let _ = writeln!(text, "fn zero_word() -> u32 {{ return {small} >> 31u; }}");
+        text.push_str(POWER);
+    }
+    text.push_str(INTEGERS);
+}
+
 /// Whether a node is a function that WGSL's own is not good enough for.
 fn needs_math(node: &Node) -> bool {
     match node {
@@ -259,7 +270,7 @@ fn needs_math(node: &Node) -> bool {
 }
 
 /// The indices of the inputs that nodes read, in rising order.
-fn inputs_read(nodes: &[Node]) -> Vec<usize> {
+pub(super) fn inputs_read(nodes: &[Node]) -> Vec<usize> {
     let read = nodes.iter().filter_map(|node| match node {
         Node::Input(index) => Some(*index as usize),
         _ => None,

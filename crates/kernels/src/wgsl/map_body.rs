@@ -57,19 +57,29 @@ impl MapBody {
 
     /// The declarations of the constants among the parameters.
     pub(super) fn names(&self) -> impl Iterator<Item = String> {
-        let of = |(number, dtype): (usize, &DType)| format!("k{number}: {}", scalar(*dtype));
+        self.names_as("k")
+    }
+
+    /// The same, with names that begin so.
+    pub(super) fn names_as(&self, prefix: &str) -> impl Iterator<Item = String> {
+        let of = move |(number, dtype): (usize, &DType)| format!("{prefix}{number}: {}", scalar(*dtype));
         self.constants[..self.parameters()].iter().enumerate().map(of)
     }
 
     /// `fn body(...)`: the expression, one line for each node.
     pub(super) fn text(&self, read: &[usize], dtypes: &[DType]) -> String {
+        self.text_as("body", "k", read, dtypes)
+    }
+
+    /// The same as a function of this name, with constants whose names begin so.
+    pub(super) fn text_as(&self, name: &str, prefix: &str, read: &[usize], dtypes: &[DType]) -> String {
         let arguments = read.iter().map(|index| format!("x{index}: {}", carrier(dtypes[*index])));
         let arguments = arguments.collect::<Vec<_>>().join(", ");
-        let mut text = format!("fn body({arguments}) -> {} {{\n", carrier(self.output));
+        let mut text = format!("fn {name}({arguments}) -> {} {{\n", carrier(self.output));
         let mut used = 0;
         let mut constant = || {
             used += 1;
-            self.constant(used - 1)
+            self.constant(prefix, used - 1)
         };
         for (id, node) in self.nodes.iter().enumerate() {
             let Some(dtype) = self.types[id] else { continue };
@@ -104,10 +114,10 @@ impl MapBody {
     }
 
     /// The constant with this number.
-    fn constant(&self, number: usize) -> String {
+    fn constant(&self, prefix: &str, number: usize) -> String {
         let dtype = self.constants[number];
         let value = match (&self.literals, scalar(dtype)) {
-            (None, _) => format!("p.k{number}"),
+            (None, _) => format!("p.{prefix}{number}"),
             (Some(words), "i32") => format!("bitcast<i32>({:#x}u)", words[number]),
             (Some(words), "u32") => format!("{:#x}u", words[number]),
             // `zero_bits` hides the constant from the front end, which takes neither NaN nor numbers that are subnormal.

@@ -32,6 +32,7 @@ mod prelude;
 mod radix;
 mod rank;
 mod reduce;
+mod row_map;
 mod rows;
 mod scan;
 mod search;
@@ -57,6 +58,7 @@ pub use prelude::{carrier, carrier_dtype, with_immediates};
 pub use radix::{RADIX_DIGITS, RadixKernel, RadixStep};
 pub use rank::RankKernel;
 pub use reduce::{ReduceForm, ReduceKernel};
+pub use row_map::{ROW_MAP_CHUNKS_MAX, RowInput, RowMapFunction, RowMapKernel};
 pub use rows::{RowForm, RowKernel, RowOp};
 pub use scan::{ScanForm, ScanKernel};
 pub use search::{NormKernel, SearchKernel};
@@ -91,6 +93,8 @@ pub enum Kernel {
     Rows(RowKernel),
     /// Values weighted by the softmax of scores.
     Attention(AttentionKernel),
+    /// A function of lines between two expressions.
+    RowMap(RowMapKernel),
     /// Matrix products by tiles.
     Gemm(GemmKernel),
     /// Matrix products on matrix units.
@@ -136,6 +140,7 @@ impl Kernel {
             Kernel::Scan(kernel) => kernel.source(),
             Kernel::Rows(kernel) => kernel.source(),
             Kernel::Attention(kernel) => kernel.source(),
+            Kernel::RowMap(kernel) => kernel.source(),
             Kernel::Gemm(kernel) => kernel.source(),
             Kernel::Coop(kernel) => kernel.source(),
             Kernel::NaiveGemm(kernel) => kernel.source(),

@@ -213,6 +213,7 @@ files![
     "math.wgsl",
     "product_fetch.wgsl",
     "product_params.wgsl",
+    "row_totals.wgsl",
     "score.wgsl",
     "tile.wgsl",
     "tile_fetch.wgsl",

@@ -251,6 +251,7 @@ impl Landing<'_> {
             bytes_moved: done.bytes_moved,
             fallback: None,
             attempts: 1,
+            cuts: Vec::new(),
             predicted: Some(task.forecast.prediction()),
             alternatives: Vec::new(),
         }

@@ -33,6 +33,7 @@ use crate::timers::Timers;
 
 mod builder;
 mod discovery;
+mod in_parts;
 
 pub use builder::{BuildError, Builder};
 pub use discovery::{DeviceChange, Rediscovery};

@@ -1,12 +1,13 @@
 //! What can be measured: one type for each kind of case, with its sizes as data. Each says its name, how much work it is, how
 //! large a device it is meant for, and how it is run.
 //!
-//! [`compute`] and [`signal`] have the ops of these domains, `collection` the searches through a collection of vectors, `link`
+//! [`compute`], [`signal`] and [`graph`] have the ops of these domains, `collection` the searches through a collection of vectors, `link`
 //! the copies between host and device. Names are stable, so that figures of different versions, machines and libraries can
 //! be joined on them.
 
 mod collection;
 mod compute;
+mod graph;
 mod link;
 mod signal;
 
@@ -61,7 +62,7 @@ pub enum Scale {
 
 /// Every case, in the order in which they are measured.
 pub fn all() -> impl Iterator<Item = &'static dyn Case> {
-    [compute::CASES, signal::CASES, collection::CASES, link::CASES].into_iter().flatten().copied()
+    [compute::CASES, signal::CASES, graph::CASES, collection::CASES, link::CASES].into_iter().flatten().copied()
 }
 
 fn f32s(elements: usize) -> Amount {
@@ -114,6 +115,9 @@ mod tests {
             "search/dot/f32/100000x128/q1k10",
             "search/dot/f32/100000x768/q64k10",
             "fft/c64/64x1048576",
+            "chain10/f32/64Mi",
+            "add_layernorm_gelu/f32/65536x1024",
+            "nn/mlp/infer/f16/b64",
             "collection/dot/f32/1000000x128/q1k10",
             "upload/ordinary/1GiB",
             "stream/overlapped/64x64MiB",

@@ -70,10 +70,10 @@ impl Context {
     }
 
     /// A word for what the kernels of the op under way find wrong with its input: zero, unless one of them writes it. The op
-    /// then ends with the error that `describe` makes of the word and of `detail`. An op has one such word at most.
+    /// then ends with the error that `describe` makes of the word and of `detail`.
     pub(crate) fn complaint(&mut self, describe: fn(u64, u64) -> Error, detail: u64) -> Result<Address> {
         let (complaint, address) = self.complaints.lend(describe, detail)?;
-        self.queued.complaint = Some(complaint);
+        self.queued.complaints.push(complaint);
         Ok(address)
     }
 }

@@ -10,7 +10,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
-use panoply_core::{DeviceId, HostBufferMut, MemoryStats, Result};
+use panoply_core::{DeviceId, HostBufferMut, MemoryStats, Result, Tensor};
+use panoply_graph::Ready;
 
 use crate::compile::CompileQueue;
 use crate::complaint::{Complaint, Complaints};
@@ -18,7 +19,9 @@ use crate::driver::{Driver, Event, Function};
 use crate::kernels::Kernels;
 use crate::memory::{Block, DeviceMemory};
 use crate::ops::compute::map::Maps;
+use crate::ops::compute::row_map::RowMaps;
 use crate::ops::compute::scan::ScanBoard;
+use crate::ops::graph::{Graphs, Replay};
 use crate::peers::{Peer, Peers};
 use crate::staging::Staging;
 
@@ -28,6 +31,7 @@ mod outputs;
 
 pub use launches::COUNTERS;
 pub use outputs::Output;
+pub(crate) use outputs::Planned;
 
 /// Owned by the engine, lent to one op at a time.
 pub struct Context {
@@ -38,6 +42,10 @@ pub struct Context {
     pub(crate) memory: DeviceMemory,
     /// Generated elementwise kernels.
     pub(crate) maps: Maps,
+    /// Generated kernels of row functions.
+    pub(crate) row_maps: RowMaps,
+    /// Compiled graphs.
+    pub(crate) graphs: Graphs,
     /// Where scans leave word from tile to tile.
     pub(crate) scans: ScanBoard,
     staging: Staging,
@@ -46,6 +54,8 @@ pub struct Context {
     /// The other engines of the backend, where there are any, and those whose memory this one reads.
     peers: Option<Arc<Peers>>,
     reached: Vec<Weak<Peer>>,
+    /// Where the outputs of a graph's step go, while one runs.
+    pub(crate) planned: Planned,
     /// Numbers that are zero whenever no kernel runs.
     counters: Option<Block>,
     /// Events that no op uses.
@@ -76,6 +86,15 @@ pub(crate) struct Queued {
     /// Host memory that it uploads from.
     #[allow(dead_code)] // Held so that nobody writes to it.
     pinned: Vec<HostBufferMut>,
+    /// Tensors between its kernels.
+    #[allow(dead_code)] // Held so that the pool does not lend them again.
+    between: Vec<Tensor>,
+    /// Plans whose constants its kernels read.
+    #[allow(dead_code)] // Held so that the pool does not lend those.
+    plans: Vec<Arc<Ready>>,
+    /// Recordings that can go when it has finished.
+    #[allow(dead_code)] // Held so that they last.
+    replays: Vec<Replay>,
     /// Engines whose memory its kernels read.
     #[allow(dead_code)] // Held so that their memory stands.
     peers: Vec<Arc<Peer>>,
@@ -88,14 +107,22 @@ pub(crate) struct Queued {
     /// Whether it ends with a copy to the host.
     pub(crate) downloads: bool,
     /// What its kernels may have found wrong with its input.
-    complaint: Option<Complaint>,
+    complaints: Vec<Complaint>,
 }
 
 impl Queued {
+    /// Whether it is nothing but kernels and copies within the device, which can be queued again as they are.
+    pub(crate) fn is_repeatable(&self) -> bool {
+        self.complaints.is_empty() && self.copies.is_none() && !self.downloads && self.peers.is_empty()
+    }
+
     /// Takes over what was queued before and will not be handed out. What can be queued so has no complaints.
     pub(crate) fn absorb(&mut self, before: Queued) {
         self.held.extend(before.held);
         self.pinned.extend(before.pinned);
+        self.between.extend(before.between);
+        self.plans.extend(before.plans);
+        self.replays.extend(before.replays);
         self.peers.extend(before.peers);
         self.retired.extend(before.retired);
         self.bytes_moved += before.bytes_moved;
@@ -118,6 +145,9 @@ impl Context {
             complaints: Complaints::new(Rc::clone(&driver)),
             kernels: Kernels::new(device, queue),
             maps: Maps::default(),
+            row_maps: RowMaps::default(),
+            graphs: Graphs::default(),
+            planned: Planned::default(),
             scans: ScanBoard::default(),
             driver,
             device,
@@ -135,7 +165,31 @@ impl Context {
     pub(crate) fn take_queued(&mut self) -> Queued {
         let mut queued = std::mem::take(&mut self.queued);
         queued.retired = self.kernels.take_retired();
+        if !queued.retired.is_empty() {
+            // Recordings may use the kernels that go.
+            queued.replays.extend(self.graphs.take_replays());
+        }
         queued
+    }
+
+    /// What is queued until `end_apart`, kept apart from what the op under way has queued so far, which is returned.
+    pub(crate) fn begin_apart(&mut self) -> Queued {
+        std::mem::take(&mut self.queued)
+    }
+
+    /// What was queued since `begin_apart`; the op goes on with what it had before.
+    pub(crate) fn end_apart(&mut self, before: Queued) -> Queued {
+        std::mem::replace(&mut self.queued, before)
+    }
+
+    /// Keeps a plan's constants until the op under way has finished.
+    pub(crate) fn hold_plan(&mut self, plan: &Arc<Ready>) {
+        self.queued.plans.push(Arc::clone(plan));
+    }
+
+    /// Keeps recordings until the op under way, and all before it, have finished.
+    pub(crate) fn hold_replays(&mut self, replays: impl IntoIterator<Item = Replay>) {
+        self.queued.replays.extend(replays);
     }
 
     /// Ends what was queued, without an answer to anybody. The device must have passed it.
@@ -147,7 +201,9 @@ impl Context {
     /// The op has finished: its kernels' complaint, and the end of what only it still used.
     pub(crate) fn settle(&mut self, queued: &mut Queued) -> Result<()> {
         queued.retired.drain(..).for_each(|function| self.driver.unload(function));
-        queued.complaint.take().map_or(Ok(()), |complaint| self.complaints.settle(complaint))
+        let settled: Vec<Result<()>> =
+            queued.complaints.drain(..).map(|complaint| self.complaints.settle(complaint)).collect();
+        settled.into_iter().collect()
     }
 
     /// Lets `run` find what it needs without queueing anything.

@@ -1,6 +1,8 @@
 //! Memory for results and scratch, and results on their way to the host.
 
-use panoply_core::{DType, Result, Shape, Tensor};
+use std::collections::VecDeque;
+
+use panoply_core::{Buffer, DType, DeviceBuffer, Result, Shape, Tensor};
 
 use super::Context;
 use crate::driver::{Address, Stream};
@@ -20,11 +22,52 @@ impl Output {
     }
 }
 
+/// The places of a graph's step's outputs in the block that the graph's steps share.
+#[derive(Default)]
+pub(crate) struct Planned {
+    block: Option<(DeviceBuffer, Address)>,
+    /// Where each begins, in the order in which they are asked for, and its bytes.
+    places: VecDeque<(usize, usize)>,
+}
+
+impl Planned {
+    /// The next outputs of these sizes belong at these places of the block: bytes that nothing after this point of the
+    /// compute stream needs as they are.
+    pub(crate) fn expect(&mut self, block: &(DeviceBuffer, Address), places: impl Iterator<Item = (usize, usize)>) {
+        self.block = Some(block.clone());
+        self.places.clear();
+        self.places.extend(places);
+    }
+
+    /// Outputs are tensors of their own again.
+    pub(crate) fn forget(&mut self) {
+        *self = Planned::default();
+    }
+
+    fn take(&mut self, dtype: DType, shape: Shape) -> Option<Output> {
+        let (buffer, start) = self.block.as_ref()?;
+        let bytes = shape.elements() * dtype.size_bytes();
+        let (offset, _) = *self.places.front().filter(|(_, expected)| *expected == bytes)?;
+        let (first, buffer) = (offset / dtype.size_bytes(), Buffer::Device(buffer.clone()));
+        let tensor = Tensor::from_parts(dtype, shape, shape.contiguous_strides(), first, buffer).ok()?;
+        self.places.pop_front();
+        Some(Output { address: *start + offset, tensor })
+    }
+}
+
 impl Context {
     /// An output to be written in full.
     pub fn output(&mut self, dtype: DType, shape: Shape) -> Result<Output> {
+        if let Some(output) = self.planned.take(dtype, shape) {
+            return Ok(output);
+        }
         let (buffer, address) = self.memory.tensor(shape.elements() * dtype.size_bytes())?;
         Ok(Output { address, tensor: Tensor::from_device(dtype, shape, buffer)? })
+    }
+
+    /// Keeps a tensor between two kernels of the op under way until it has finished.
+    pub(crate) fn keep(&mut self, tensor: &Tensor) {
+        self.queued.between.push(tensor.clone());
     }
 
     /// Memory that the op needs until it has finished; at least 256-byte aligned, arbitrary contents.

@@ -17,7 +17,7 @@ use panoply_core::{DeviceId, Error, Result};
 use super::compiler::{HostCompiler, fresh_file};
 use crate::arguments::Arguments;
 use crate::compile::Compiler;
-use crate::driver::{Address, ContextHandle, Driver, Event, Function, Launch, Properties, Stream};
+use crate::driver::{Address, Captured, Captures, ContextHandle, Driver, Event, Function, Launch, Properties, Stream};
 
 /// Memory that the emulated device has.
 const MEMORY_BYTES: u64 = 4 << 30;
@@ -48,6 +48,8 @@ pub struct EmulatedDriver {
     /// Each in a place of its own, which the functions that were handed out point to.
     #[allow(clippy::vec_box)]
     functions: RefCell<Vec<Box<Loaded>>>,
+    /// What was queued since a recording began, while one is made.
+    recording: RefCell<Option<Vec<Recorded>>>,
 }
 
 /// The device's memory; it is freed as a whole, when nobody reads it any more.
@@ -89,7 +91,25 @@ struct Loaded {
     library: Library,
 }
 
+/// One thing that was recorded instead of done.
+enum Recorded {
+    Launch(Function, Launch, Box<Arguments>),
+    Copy { target: Address, source: *const u8, bytes: usize },
+    Fill { target: Address, byte: u8, bytes: usize },
+}
+
 impl EmulatedDriver {
+    /// Records this, where a recording is made.
+    fn records(&self, one: impl FnOnce() -> Recorded) -> bool {
+        match &mut *self.recording.borrow_mut() {
+            Some(recording) => {
+                recording.push(one());
+                true
+            }
+            None => false,
+        }
+    }
+
     /// A device whose kernels this program compiles, with warps of so many lanes; current on the calling thread.
     pub fn new(device: DeviceId, compiler: PathBuf, warp_lanes: u32) -> EmulatedDriver {
         let properties = Properties {
@@ -103,7 +123,15 @@ impl EmulatedDriver {
         let number = OPENED.fetch_add(1, Ordering::Relaxed);
         CURRENT.set(number);
         let compiler = Arc::new(HostCompiler::new(compiler, warp_lanes));
-        EmulatedDriver { device, number, properties, compiler, memory: Arc::default(), functions: RefCell::default() }
+        EmulatedDriver {
+            device,
+            number,
+            properties,
+            compiler,
+            memory: Arc::default(),
+            functions: RefCell::default(),
+            recording: RefCell::default(),
+        }
     }
 
     /// With groups of warps that multiply together, and the block memory of devices that have them.
@@ -240,6 +268,9 @@ impl Driver for EmulatedDriver {
         if launch.blocks.contains(&0) || launch.threads == 0 {
             return Err(self.fault(format!("a launch of {launch:?}")));
         }
+        if self.records(|| Recorded::Launch(function, *launch, Box::new(arguments.clone()))) {
+            return Ok(());
+        }
         // SAFETY: functions are made by `load` alone and live until `unload`.
         let loaded = unsafe { function.0.cast::<Loaded>().as_ref() };
         let (grid, block) = (launch.grid_u32(), [launch.threads, 1, 1]);
@@ -260,6 +291,9 @@ impl Driver for EmulatedDriver {
 
     unsafe fn upload(&self, target: Address, source: *const u8, bytes: usize, _stream: Stream) -> Result<()> {
         self.expect_current()?;
+        if self.records(|| Recorded::Copy { target, source, bytes }) {
+            return Ok(());
+        }
         // SAFETY: the caller vouches for both ranges; the device's memory is the host's.
         unsafe { std::ptr::copy(source, target.0 as *mut u8, bytes) };
         Ok(())
@@ -279,6 +313,9 @@ impl Driver for EmulatedDriver {
 
     fn fill(&self, target: Address, byte: u8, bytes: usize, _stream: Stream) -> Result<()> {
         self.expect_current()?;
+        if self.records(|| Recorded::Fill { target, byte, bytes }) {
+            return Ok(());
+        }
         // SAFETY: the range lies in an allocation of this device.
         unsafe { std::ptr::write_bytes(target.0 as *mut u8, byte, bytes) };
         Ok(())
@@ -307,5 +344,49 @@ impl Driver for EmulatedDriver {
 
     fn synchronize(&self, _stream: Stream) -> Result<()> {
         Ok(())
+    }
+
+    fn captures(&self) -> Option<&dyn Captures> {
+        Some(self)
+    }
+}
+
+impl Captures for EmulatedDriver {
+    fn begin(&self) -> Result<()> {
+        self.expect_current()?;
+        match self.recording.borrow_mut().replace(Vec::new()) {
+            None => Ok(()),
+            Some(_) => Err(self.fault("a recording is being made already")),
+        }
+    }
+
+    fn end(&self) -> Result<Captured> {
+        let recording = self.recording.borrow_mut().take().ok_or_else(|| self.fault("no recording is being made"))?;
+        Ok(Captured(NonNull::from(Box::leak(Box::new(recording))).cast()))
+    }
+
+    unsafe fn replay(&self, captured: Captured) -> Result<()> {
+        // SAFETY: recordings are made by `end` alone and live until `release`.
+        let recording = unsafe { captured.0.cast::<Vec<Recorded>>().as_ref() };
+        for one in recording {
+            match one {
+                Recorded::Launch(function, launch, arguments) => {
+                    let mut arguments = (**arguments).clone();
+                    // SAFETY: the caller vouches for what was recorded.
+                    unsafe { self.launch(*function, launch, &mut arguments, Stream::Compute)? };
+                }
+                // SAFETY: as above.
+                Recorded::Copy { target, source, bytes } => unsafe {
+                    self.upload(*target, *source, *bytes, Stream::Compute)?;
+                },
+                Recorded::Fill { target, byte, bytes } => self.fill(*target, *byte, *bytes, Stream::Compute)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn release(&self, captured: Captured) {
+        // SAFETY: made by `end` with this type, and given back once.
+        drop(unsafe { Box::from_raw(captured.0.cast::<Vec<Recorded>>().as_ptr()) });
     }
 }

@@ -91,7 +91,8 @@ impl Backend for EmulatedBackend {
         let info = |index| {
             let id = DeviceId { api: Api::SIMULATED, index };
             let mut info = DeviceInfo::new(id, name.clone(), DeviceKind::DiscreteGpu);
-            info.capabilities = Capabilities { domains: vec![Domain::Compute, Domain::Signal], features: Vec::new() };
+            info.capabilities =
+                Capabilities { domains: vec![Domain::Compute, Domain::Signal, Domain::Graph], features: Vec::new() };
             info
         };
         Ok((0..*count).map(info).collect())

@@ -7,6 +7,7 @@ use crate::context::Context;
 use crate::driver::Stream;
 
 pub mod compute;
+pub(crate) mod graph;
 pub mod signal;
 pub(crate) mod together;
 
@@ -23,6 +24,7 @@ pub(crate) fn run(op: &Op, context: &mut Context) -> Result<Value> {
     match op {
         Op::Compute(op) => compute::run(op, context),
         Op::Signal(op) => signal::run(op, context),
+        Op::Graph(op) => graph::run(op, context),
         op => Err(Support::unknown(op).refusal(op)),
     }
 }
@@ -35,6 +37,7 @@ pub fn supports(op: &Op) -> Support {
     match op {
         Op::Compute(op) => compute::supports(op),
         Op::Signal(op) => signal::supports(op),
+        Op::Graph(op) => graph::supports(op),
         op => Support::unknown(op),
     }
 }

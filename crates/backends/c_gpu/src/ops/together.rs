@@ -2,7 +2,8 @@
 //! same time pay for one.
 
 use panoply_core::op::compute::{ComputeOp, Map, MatMul, Search};
-use panoply_core::{Buffer, Item, Op, Result, Tensor, Value};
+use panoply_core::op::graph::{GraphOp, RunGraph};
+use panoply_core::{Buffer, Item, Location, Op, Operation, Result, Tensor, Value};
 use panoply_kernels::c::{Kernel, MATMUL, activation_number};
 
 use super::compute::{map, matmul, search};
@@ -14,6 +15,8 @@ use crate::driver::{Address, Launch};
 const PRODUCT_FLOPS_MAX: usize = 2 * 256 * 256 * 256;
 /// The most queries that searches of the same rows are joined to.
 const QUERIES_MAX: usize = 4096;
+/// The most rows that runs of one graph are joined to.
+const GRAPH_ROWS_MAX: usize = 4096;
 /// The most ops in one launch, and the most elements that they may read and write.
 const OPS_MAX: usize = 1024;
 const ELEMENTS_MAX: usize = 1 << 22;
@@ -26,6 +29,7 @@ enum Kind {
     Maps,
     Products,
     Searches,
+    Graphs,
 }
 
 /// How many items at the front of the batch can be one launch; 1 where they cannot, and 0 of none.
@@ -36,6 +40,7 @@ pub(crate) fn joinable(items: &[Item], context: &Context) -> usize {
     }
     let most = match (kind(&first.op), &first.op) {
         (None, _) => return 1,
+        (_, Op::Graph(GraphOp::RunGraph(op))) => GRAPH_ROWS_MAX / op.inputs()[0].shape()[0].max(1),
         (_, Op::Compute(ComputeOp::Search(op))) => QUERIES_MAX / op.queries.shape()[0].max(1),
         (_, op) => ELEMENTS_MAX / elements(op).max(1),
     };
@@ -49,6 +54,7 @@ pub(crate) fn run(items: &[Item], context: &mut Context) -> Result<Vec<Value>> {
         Some(Kind::Maps) => map::run_many(&ops(items, as_map), context),
         Some(Kind::Products) => products(&ops(items, as_product), context),
         Some(Kind::Searches) => searches(&ops(items, as_search), context),
+        Some(Kind::Graphs) => graphs(items, context),
         None => Ok(Vec::new()),
     }
 }
@@ -67,8 +73,23 @@ fn kind(op: &Op) -> Option<Kind> {
         Op::Compute(ComputeOp::Map(op)) if map::is_small(op) => Some(Kind::Maps),
         Op::Compute(ComputeOp::MatMul(op)) if is_small(op) => Some(Kind::Products),
         Op::Compute(ComputeOp::Search(op)) if is_plain(op) => Some(Kind::Searches),
+        Op::Graph(GraphOp::RunGraph(op)) if has_host_rows(op) => Some(Kind::Graphs),
         _ => None,
     }
+}
+
+/// Whether a graph's rows are independent, and can be put together on the host.
+fn has_host_rows(op: &RunGraph) -> bool {
+    op.graph().has_rows() && op.inputs().iter().all(|input| input.location() == Location::Host)
+}
+
+/// Runs of one graph as one with all rows.
+fn graphs(items: &[Item], context: &mut Context) -> Result<Vec<Value>> {
+    let of = |item: &'_ Item| if let Op::Graph(GraphOp::RunGraph(op)) = &item.op { Some(op.clone()) } else { None };
+    let ops: Vec<RunGraph> = items.iter().filter_map(of).collect();
+    let Some((joined, rows)) = panoply_graph::join_rows(&ops.iter().collect::<Vec<_>>()) else { return Ok(Vec::new()) };
+    let value = super::run(&joined.into_op()?, context)?;
+    panoply_graph::split_rows(&value, &rows)
 }
 
 fn as_map(op: &ComputeOp) -> Option<&Map> {
@@ -102,6 +123,9 @@ fn same(first: &Op, other: &Op) -> bool {
             let shapes = |op: &MatMul| (*op.a.shape(), *op.b.shape(), op.transpose_a, op.transpose_b, op.a.dtype());
             let rest = |op: &MatMul| (op.alpha.to_bits(), op.activation, op.precision);
             shapes(a) == shapes(b) && rest(a) == rest(b) && is_small(b)
+        }
+        (Op::Graph(GraphOp::RunGraph(a)), Op::Graph(GraphOp::RunGraph(b))) => {
+            a.graph() == b.graph() && has_host_rows(b)
         }
         (Op::Compute(ComputeOp::Search(a)), Op::Compute(ComputeOp::Search(b))) => {
             let asked = |op: &Search| (op.metric, op.k, op.queries.dtype(), op.queries.shape()[1]);

@@ -82,7 +82,7 @@ fn run<'a>(
 }
 
 /// One run of a plan: what all threads share.
-struct Pass<'a> {
+pub(super) struct Pass<'a> {
     plan: &'a Plan,
     layout: Layout<'a>,
     output: *mut u8,
@@ -96,7 +96,8 @@ struct Pass<'a> {
 unsafe impl Sync for Pass<'_> {}
 
 impl<'a> Pass<'a> {
-    fn new(plan: &'a Plan, layout: Layout<'a>, output: *mut u8, output_bytes: usize) -> Pass<'a> {
+    /// `output` is where the element at position zero goes, or would go.
+    pub(super) fn new(plan: &'a Plan, layout: Layout<'a>, output: *mut u8, output_bytes: usize) -> Pass<'a> {
         let streams = output_bytes >= STREAM_BYTES_MIN && stream::available(plan.simd);
         let indirect = |view: &&View| view.access() != Access::Linear;
         let gathered = layout.views().iter().filter(indirect).count();
@@ -110,7 +111,7 @@ impl<'a> Pass<'a> {
 
     /// # Safety
     /// The range lies within the output, nobody else writes it, and the inputs' memory is alive.
-    unsafe fn range(&self, range: Range<usize>) {
+    pub(super) unsafe fn range(&self, range: Range<usize>) {
         if self.scratch_blocks == 0 {
             // SAFETY: the caller's promise; without scratch blocks the pointer is never used.
             unsafe { self.blocks(range, std::ptr::null_mut()) }
@@ -171,8 +172,7 @@ impl<'a> Pass<'a> {
         // SAFETY: the caller's promise.
         unsafe { self.locate(position, len, sources, scratch, one_run) };
         let size_bytes = self.plan.output_dtype.size_bytes();
-        // SAFETY: the block lies within the output.
-        let output = unsafe { self.output.add(position * size_bytes) };
+        let output = self.output.wrapping_add(position * size_bytes);
         let target =
             // SAFETY: the last scratch block is the one for streaming.
             if self.streams { unsafe { scratch.add((self.scratch_blocks - 1) * REGISTER_BYTES) } } else { output };

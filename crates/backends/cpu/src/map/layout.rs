@@ -53,6 +53,13 @@ impl View {
         Ok(View { base, strides, size_bytes, access: Access::Strided })
     }
 
+    /// Elements of this size that lie one after the other from `base` on, in the order of a contiguous `shape`.
+    pub fn contiguous(base: *const u8, size_bytes: usize, shape: &Shape) -> View {
+        let mut strides = [0; RANK_MAX];
+        strides[..shape.rank()].copy_from_slice(shape.contiguous_strides().steps());
+        View { base, strides, size_bytes, access: Access::Strided }
+    }
+
     pub fn access(&self) -> Access {
         self.access
     }

@@ -3,7 +3,7 @@
 //! `plan` compiles a program into kernel calls over a few scratch blocks; `execute` walks the output in blocks that stay
 //! in the first-level cache, reads inputs where they lie if it can, and lets the last call write the output itself.
 //! `kernel`, `number`, `fuse` and `convert` are the loops, compiled for each level of vector instructions; `layout` handles
-//! broadcasting and strides; `cache` keeps plans, so that a small op costs a lookup and one kernel call.
+//! broadcasting and strides; `ranged` evaluates parts of a map between the steps of another kernel; `cache` keeps plans, so that a small op costs a lookup and one kernel call.
 
 mod cache;
 mod convert;
@@ -13,6 +13,7 @@ mod kernel;
 mod layout;
 mod number;
 mod plan;
+mod ranged;
 mod stream;
 
 #[cfg(test)]
@@ -20,3 +21,5 @@ mod tests;
 
 pub(crate) use cache::PlanCache;
 pub(crate) use execute::execute;
+pub(crate) use plan::Plan;
+pub(crate) use ranged::Ranged;

@@ -6,11 +6,14 @@ use panoply_core::{Domain, Op, Result, Support, Value};
 use crate::context::Context;
 
 pub(crate) mod compute;
+mod graph;
 mod signal;
 pub(crate) mod together;
 
+pub(crate) use graph::Graphs;
+
 /// The domains of which every op is run.
-pub(crate) const DOMAINS: &[Domain] = &[Domain::Compute, Domain::Signal];
+pub(crate) const DOMAINS: &[Domain] = &[Domain::Compute, Domain::Signal, Domain::Graph];
 
 /// Whether an op is run here.
 pub(crate) fn supports(op: &Op) -> Support {
@@ -22,6 +25,7 @@ pub(crate) fn run(op: &Op, context: &mut Context) -> Result<Value> {
     match op {
         Op::Compute(op) => compute::run(op, context),
         Op::Signal(op) => signal::run(op, context),
+        Op::Graph(op) => graph::run(op, context),
         op => Err(Support::unknown(op).refusal(op)),
     }
 }

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use panoply_core::error::panic_message;
 use panoply_core::op::compute::{ComputeOp, Search};
-use panoply_core::{Buffer, Describe, DeviceId, Error, Item, Op, Result, Tensor, Value};
+use panoply_core::op::graph::{GraphOp, RunGraph};
+use panoply_core::{Buffer, Describe, DeviceId, Error, Item, Op, Operation, Result, Tensor, Value};
 
 use super::compute::search;
 use crate::context::Context;
@@ -33,6 +34,8 @@ const OTHER_BYTES_TINY: usize = 32 << 10;
 const MEDIUM_PER_THREAD_MIN: usize = 4;
 /// The most queries that searches of the same rows are joined to.
 const QUERIES_MAX: usize = 4096;
+/// The most rows that runs of one graph are joined to.
+const GRAPH_ROWS_MAX: usize = 4096;
 /// What the memory of one thread's own ops keeps for reuse.
 const MEMBER_POOL_BYTES_MAX: usize = 64 << 20;
 
@@ -80,6 +83,9 @@ pub(crate) fn run_batch(items: &[Item], context: &mut Context, members: &mut Mem
     let mut ran: Vec<Option<Ran>> = items.iter().map(|_| None).collect();
     for group in joinable_searches(items) {
         join_searches(items, &group, context, &mut ran);
+    }
+    for group in joinable_graphs(items) {
+        join_graphs(items, &group, context, device, &mut ran);
     }
     let left: Vec<usize> = (0..items.len()).filter(|index| ran[*index].is_none()).collect();
     let region = spread_whole(items, &left, context.team.threads());
@@ -130,7 +136,7 @@ fn size(op: &Op) -> (Size, f64) {
             graded(op.input_bytes() as f64, MAP_BYTES_TINY as f64, MAP_BYTES_MEDIUM as f64, 0.1)
         }
         Op::Compute(ComputeOp::Search(op)) => graded(op.work() as f64, SEARCH_TINY as f64, SEARCH_MEDIUM as f64, 0.1),
-        Op::Compute(ComputeOp::Transfer(_)) => (Size::Large, 0.0),
+        Op::Compute(ComputeOp::Transfer(_)) | Op::Graph(_) => (Size::Large, 0.0),
         _ => graded(op.input_bytes() as f64, OTHER_BYTES_TINY as f64, OTHER_BYTES_TINY as f64, 1.0),
     }
 }
@@ -179,6 +185,44 @@ fn side_by_side(
     let share = wall.as_secs_f64() / together.as_secs_f64().max(1e-9);
     for (index, (result, time)) in region.iter().zip(results) {
         ran[*index] = Some(Ran { result, batch_size: region.len() as u32, time: time.mul_f64(share.min(1.0)) });
+    }
+}
+
+/// Groups of at least two runs of one graph whose rows can be joined.
+fn joinable_graphs(items: &[Item]) -> Vec<Vec<usize>> {
+    let mut groups: Vec<(u64, usize, Vec<usize>)> = Vec::new();
+    for (index, item) in items.iter().enumerate() {
+        let Some(op) = as_graph(item).filter(|op| op.graph().has_rows()) else { continue };
+        let (id, rows) = (op.graph().id(), op.inputs()[0].shape()[0]);
+        match groups.iter_mut().find(|(known, count, _)| *known == id && *count + rows <= GRAPH_ROWS_MAX) {
+            Some((_, count, group)) => {
+                *count += rows;
+                group.push(index);
+            }
+            None => groups.push((id, rows, vec![index])),
+        }
+    }
+    groups.into_iter().map(|(_, _, group)| group).filter(|group| group.len() > 1).collect()
+}
+
+/// Runs a group as one graph with all rows. Where that fails they run one by one, so that none fails for another's sake.
+fn join_graphs(items: &[Item], group: &[usize], context: &mut Context, device: DeviceId, ran: &mut [Option<Ran>]) {
+    let start = Instant::now();
+    let ops: Vec<&RunGraph> = group.iter().filter_map(|index| as_graph(&items[*index])).collect();
+    let Some((joined, rows)) = panoply_graph::join_rows(&ops) else { return };
+    let Ok(joined) = joined.into_op() else { return };
+    let values = run_one(&joined, context, device).and_then(|value| panoply_graph::split_rows(&value, &rows));
+    let Ok(values) = values else { return };
+    let time = start.elapsed() / group.len() as u32;
+    for (index, value) in group.iter().zip(values) {
+        ran[*index] = Some(Ran { result: Ok(value), batch_size: group.len() as u32, time });
+    }
+}
+
+fn as_graph(item: &Item) -> Option<&RunGraph> {
+    match &item.op {
+        Op::Graph(GraphOp::RunGraph(op)) => Some(op),
+        _ => None,
     }
 }
 

@@ -1,5 +1,6 @@
 //! From an op to dispatches, in one folder for each domain. [`support`] says what runs; [`run`] records it.
 
+use panoply_core::graph::NOWHERE;
 use panoply_core::op::compute::ComputeOp;
 use panoply_core::{DType, Describe, Error, Location, Op, Result, Shape, Tensor, Value};
 
@@ -10,12 +11,14 @@ use crate::profile::Profile;
 use crate::quirks;
 
 pub(crate) mod compute;
+pub(crate) mod graph;
 
 /// Whether a device runs an op, or why not.
 pub fn support(profile: &Profile, op: &Op) -> Result<(), String> {
     check(profile, op)?;
     match op {
         Op::Compute(op) => compute::support(profile, op),
+        Op::Graph(op) => graph::support(profile, op),
         other => Err(no_kernels(other)),
     }
 }
@@ -31,6 +34,7 @@ pub fn run<D: Driver>(op: &Op, context: &mut Context<D>) -> Result<Answer> {
     check(&context.profile, op).map_err(unsupported)?;
     match op {
         Op::Compute(compute) => compute::run(compute, op.name(), context),
+        Op::Graph(op) => graph::run(op, context),
         other => Err(unsupported(no_kernels(other))),
     }
 }
@@ -47,7 +51,8 @@ fn check(profile: &Profile, op: &Op) -> Result<(), String> {
 
 fn input_trouble(profile: &Profile, tensor: &Tensor) -> Option<String> {
     match tensor.location() {
-        Location::Device(device) if device != profile.id => {
+        // Placeholders of a graph will be on this device.
+        Location::Device(device) if device != profile.id && device != NOWHERE => {
             Some(format!("an input lives on {device}; transfer it to the host first"))
         }
         Location::Device(_) => None,

@@ -9,7 +9,7 @@ use panoply_core::{Complex64, DType, Element, Result, Tensor, Value, bf16, f16};
 
 /// The value of a node for one element.
 #[derive(Clone, Copy, Debug)]
-enum Scalar {
+pub(super) enum Scalar {
     Float(f64),
     Integer(i128),
     Complex(f64, f64),
@@ -26,7 +26,7 @@ pub(super) fn run(op: &Map) -> Result<Value> {
     write(types.output(), &shape, &results).map(Value::Tensor)
 }
 
-fn evaluate(program: &Program, types: &Types, input: impl Fn(usize) -> Scalar) -> Result<Scalar> {
+pub(super) fn evaluate(program: &Program, types: &Types, input: impl Fn(usize) -> Scalar) -> Result<Scalar> {
     let mut values: Vec<Scalar> = Vec::with_capacity(program.nodes().len());
     for (id, node) in program.nodes().iter().enumerate() {
         let dtype = match types.values()[id] {
@@ -66,7 +66,7 @@ fn constant(value: f64, dtype: DType) -> Scalar {
 }
 
 /// A value as it is carried from node to node.
-fn carried(value: Scalar, dtype: DType) -> Scalar {
+pub(super) fn carried(value: Scalar, dtype: DType) -> Scalar {
     let single = |value: f64| f64::from(value as f32);
     match (value, dtype) {
         (Scalar::Float(value), DType::F32 | DType::F16 | DType::BF16) => Scalar::Float(single(value)),
@@ -257,7 +257,7 @@ fn ternary(op: TernaryOp, a: Scalar, b: Scalar, c: Scalar) -> Scalar {
     }
 }
 
-fn read(tensor: &Tensor) -> Result<Vec<Scalar>> {
+pub(super) fn read(tensor: &Tensor) -> Result<Vec<Scalar>> {
     fn elements<T: Element>(tensor: &Tensor, convert: impl Fn(T) -> Scalar) -> Result<Vec<Scalar>> {
         Ok(tensor.to_vec::<T>()?.into_iter().map(convert).collect())
     }
@@ -274,7 +274,7 @@ fn read(tensor: &Tensor) -> Result<Vec<Scalar>> {
     }
 }
 
-fn write(dtype: DType, dims: &[usize], values: &[Scalar]) -> Result<Tensor> {
+pub(super) fn write(dtype: DType, dims: &[usize], values: &[Scalar]) -> Result<Tensor> {
     let float = |value: &Scalar| match *value {
         Scalar::Float(value) | Scalar::Complex(value, _) => value,
         Scalar::Integer(value) => value as f64,

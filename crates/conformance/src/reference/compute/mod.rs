@@ -14,6 +14,7 @@ mod normalize;
 mod pool2d;
 mod reduce;
 mod resize;
+mod row_map;
 mod scan;
 mod search;
 mod softmax;
@@ -39,6 +40,7 @@ pub(super) fn run(op: &ComputeOp) -> Result<Value> {
         ComputeOp::Pool2d(op) => pool2d::run(op),
         ComputeOp::Reduce(op) => reduce::run(op),
         ComputeOp::Resize(op) => resize::run(op),
+        ComputeOp::RowMap(op) => row_map::run(op),
         ComputeOp::Scan(op) => scan::run(op),
         ComputeOp::Search(op) => search::run(op),
         ComputeOp::Softmax(op) => softmax::run(op),

@@ -13,6 +13,7 @@ mod normalize;
 mod pool2d;
 mod reduce;
 mod resize;
+mod row_map;
 mod scan;
 mod search;
 mod softmax;
@@ -35,6 +36,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases.extend(pool2d::cases());
     cases.extend(reduce::cases());
     cases.extend(resize::cases());
+    cases.extend(row_map::cases());
     cases.extend(scan::cases());
     cases.extend(search::cases());
     cases.extend(softmax::cases());

@@ -278,7 +278,7 @@ fn generate(
 }
 
 /// The kernel's constants: a structure, or where they are many, memory of their own.
-fn pass_constants(arguments: Arguments, constants: &[u64], context: &mut Context) -> Result<Arguments> {
+pub(super) fn pass_constants(arguments: Arguments, constants: &[u64], context: &mut Context) -> Result<Arguments> {
     match constants.len() {
         0 => Ok(arguments),
         1..=ARGUMENT_CONSTANTS_MAX => Ok(arguments.structure(constants)),

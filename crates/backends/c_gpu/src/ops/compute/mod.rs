@@ -17,6 +17,7 @@ mod normalize;
 mod pool2d;
 mod reduce;
 mod resize;
+pub(crate) mod row_map;
 mod rows;
 pub(crate) mod scan;
 pub(crate) mod search;
@@ -49,6 +50,7 @@ pub(super) fn run(op: &ComputeOp, context: &mut Context) -> Result<Value> {
         ComputeOp::Pool2d(op) => pool2d::run(op, context),
         ComputeOp::Reduce(op) => reduce::run(op, context),
         ComputeOp::Resize(op) => resize::run(op, context),
+        ComputeOp::RowMap(op) => row_map::run(op, context),
         ComputeOp::Scan(op) => scan::run(op, context),
         ComputeOp::Search(op) => search::run(op, context),
         ComputeOp::TopK(op) => topk::run(op, context),

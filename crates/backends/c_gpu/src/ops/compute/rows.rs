@@ -29,7 +29,11 @@ pub(crate) struct Rows {
 impl Rows {
     /// For rows of this length, which begin at these addresses and lie one after the other. `None` where they are too long.
     pub(crate) fn new(dtype: DType, len: usize, warp: usize, addresses: &[Address]) -> Option<Rows> {
-        let vector = vector(dtype, len, addresses);
+        Rows::with_vector(dtype, len, warp, vector(dtype, len, addresses))
+    }
+
+    /// For rows of this length, in vectors of so many elements. `None` where they are too long.
+    pub(crate) fn with_vector(dtype: DType, len: usize, warp: usize, vector: usize) -> Option<Rows> {
         let vectors = len.div_ceil(vector).max(1);
         let values_max = VALUE_REGISTERS_MAX / dtype.size_bytes().div_ceil(4);
         let items_max = values_max / vector;

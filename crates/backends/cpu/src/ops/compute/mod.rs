@@ -16,6 +16,7 @@ mod normalize;
 mod pool2d;
 mod reduce;
 mod resize;
+mod row_map;
 mod scan;
 pub(crate) mod search;
 mod softmax;
@@ -41,6 +42,7 @@ pub(super) fn run(op: &ComputeOp, context: &mut Context) -> Result<Value> {
         ComputeOp::Pool2d(op) => pool2d::run(op, context),
         ComputeOp::Reduce(op) => reduce::run(op, context),
         ComputeOp::Resize(op) => resize::run(op, context),
+        ComputeOp::RowMap(op) => row_map::run(op, context),
         ComputeOp::Scan(op) => scan::run(op, context),
         ComputeOp::Search(op) => search::run(op, context),
         ComputeOp::Softmax(op) => softmax::run(op, context),

@@ -62,7 +62,7 @@ pub(crate) fn run<D: Driver>(op: &Gather, context: &mut Context<D>) -> Result<An
         return Ok(Answer::Value(value));
     }
     let download = context.download(&status)?;
-    Ok(Answer::Checked { value, download, len })
+    Ok(Answer::Checked { value, checks: vec![(download, len)] })
 }
 
 /// How elements are picked.
@@ -185,5 +185,5 @@ fn check_on_device<D: Driver>(op: &Gather, shape: Shape, context: &mut Context<D
     let flat = Shape::new([indices.elements()])?;
     let (_, status) = take(&line, &indices, flat, picked, context)?;
     let download = context.download(&status)?;
-    Ok(Answer::Checked { value: Value::Tensor(empty(op.input.dtype(), shape)?), download, len })
+    Ok(Answer::Checked { value: Value::Tensor(empty(op.input.dtype(), shape)?), checks: vec![(download, len)] })
 }

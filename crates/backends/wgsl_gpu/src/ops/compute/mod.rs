@@ -33,6 +33,7 @@ mod normalize;
 mod pool2d;
 mod reduce;
 mod resize;
+mod row_map;
 mod scan;
 mod search;
 mod softmax;
@@ -84,6 +85,7 @@ fn direct(profile: &Profile, op: &ComputeOp) -> Result<(), String> {
         ComputeOp::Pool2d(op) => pool2d::support(profile, op),
         ComputeOp::Reduce(op) => no_f64(op.input.dtype(), "reduce"),
         ComputeOp::Resize(op) => resize::support(profile, op),
+        ComputeOp::RowMap(op) => row_map::support(profile, op),
         ComputeOp::Scan(op) => scan::support(profile, op),
         ComputeOp::Search(op) => search::support(profile, op),
         ComputeOp::Softmax(op) => softmax::support(profile, op),
@@ -121,6 +123,7 @@ fn record<D: Driver>(op: &ComputeOp, context: &mut Context<D>) -> Result<Answer>
         ComputeOp::Pool2d(op) => tensor(pool2d::run(op, context)),
         ComputeOp::Reduce(op) => tensor(reduce::run(op, context)),
         ComputeOp::Resize(op) => tensor(resize::run(op, context)),
+        ComputeOp::RowMap(op) => tensor(row_map::run(op, context)),
         ComputeOp::Scan(op) => tensor(scan::run(op, context)),
         ComputeOp::Search(op) => pair(search::run(op, context)),
         ComputeOp::Softmax(op) => tensor(softmax::run(op, context)),
@@ -149,6 +152,7 @@ fn outputs(op: &ComputeOp) -> Result<Vec<(DType, Shape)>> {
         ComputeOp::Pool2d(op) => vec![(DType::F32, op.output_shape()?)],
         ComputeOp::Reduce(op) => vec![(wide(op.output_dtype()), op.output_shape()?)],
         ComputeOp::Resize(op) => vec![(DType::F32, op.output_shape()?)],
+        ComputeOp::RowMap(op) => vec![(wide(op.output_dtype()?), op.output_shape()?)],
         ComputeOp::Scan(op) => vec![(wide(op.input.dtype()), op.output_shape())],
         ComputeOp::Search(op) => vec![(DType::F32, op.output_shape()?)],
         ComputeOp::Softmax(op) => vec![(DType::F32, op.output_shape())],

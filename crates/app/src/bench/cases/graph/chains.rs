@@ -1,0 +1,125 @@
+//! Chains of ops, recorded one by one as a program would write them.
+
+use panoply::graph::{Graph, GraphBuilder, NodeId};
+use panoply::prelude::{Reduction, RunGraph};
+use panoply::{DType, Result};
+
+use super::{Amount, Case, Place, Runner, Scale, count_name, scale_of};
+
+/// Ten elementwise ops of two vectors.
+pub struct ChainCase {
+    pub dtype: DType,
+    pub elements: usize,
+}
+
+impl Case for ChainCase {
+    fn name(&self) -> String {
+        format!("chain10/{}/{}", self.dtype, count_name(self.elements))
+    }
+
+    /// Both vectors are read, and one is written.
+    fn amount(&self) -> Amount {
+        Amount::Bytes((3 * self.elements * self.dtype.size_bytes()) as f64)
+    }
+
+    fn scale(&self) -> Scale {
+        scale_of(self.elements)
+    }
+
+    fn prepare(&self, place: &Place) -> Result<Runner> {
+        let mut g = Graph::builder("chain10");
+        let count = g.symbol("count")?;
+        let (x, y) = (g.input("x", self.dtype, &[count])?, g.input("y", self.dtype, &[count])?);
+        let z = chain10(&mut g, x, y)?;
+        g.output("z", z)?;
+        let mut normals = place.normals();
+        let (x, y) = (normals.tensor_of(self.dtype, [self.elements])?, normals.tensor_of(self.dtype, [self.elements])?);
+        place.repeat(RunGraph::new(&g.finish()?, &[&x, &y]))
+    }
+}
+
+fn chain10(g: &mut GraphBuilder, x: NodeId, y: NodeId) -> Result<NodeId> {
+    let z = g.map(&[x], |e| &e[0] * 2.0)?;
+    let z = g.add(z, y)?;
+    let z = g.relu(z)?;
+    let z = g.map(&[z], |e| &e[0] - 0.5)?;
+    let gate = g.sigmoid(z)?;
+    let z = g.mul(z, gate)?;
+    let minus = g.neg(z)?;
+    let square = g.mul(minus, z)?;
+    let z = g.exp(square)?;
+    let below = g.map(&[x], |e| 1.0 + e[0].clone().abs())?;
+    g.div(z, below)
+}
+
+/// Which chain of rows.
+#[derive(Clone, Copy)]
+pub enum Chain {
+    /// `gelu(layer_norm(x + residual))`.
+    AddLayerNormGelu,
+    /// `softmax(x / 8 + mask)`.
+    SoftmaxMask,
+    /// The length of each row.
+    NormRows,
+}
+
+/// A function of rows with elementwise ops before and after it.
+pub struct RowsCase {
+    pub chain: Chain,
+    pub rows: usize,
+    pub columns: usize,
+}
+
+impl Case for RowsCase {
+    fn name(&self) -> String {
+        let chain = match self.chain {
+            Chain::AddLayerNormGelu => "add_layernorm_gelu",
+            Chain::SoftmaxMask => "softmax_mask",
+            Chain::NormRows => "norm_rows",
+        };
+        format!("{chain}/f32/{}x{}", self.rows, self.columns)
+    }
+
+    fn amount(&self) -> Amount {
+        let matrices = if let Chain::NormRows = self.chain { 1 } else { 3 };
+        Amount::Bytes((4 * matrices * self.rows * self.columns) as f64)
+    }
+
+    fn scale(&self) -> Scale {
+        scale_of(self.rows * self.columns)
+    }
+
+    fn prepare(&self, place: &Place) -> Result<Runner> {
+        let mut normals = place.normals();
+        let mut g = Graph::builder("rows");
+        let rows = g.symbol("rows")?;
+        let dims = [rows, self.columns.into()];
+        let x = g.input("x", DType::F32, &dims)?;
+        let first = normals.tensor([self.rows, self.columns])?;
+        if let Chain::NormRows = self.chain {
+            let square = g.mul(x, x)?;
+            let sum = g.reduce(Reduction::Sum, square, &[1])?;
+            let length = g.sqrt(sum)?;
+            g.output("length", length)?;
+            return place.repeat(RunGraph::new(&g.finish()?, &[&first]));
+        }
+        let y = g.input("y", DType::F32, &dims)?;
+        let second = normals.tensor([self.rows, self.columns])?;
+        let z = match self.chain {
+            Chain::SoftmaxMask => {
+                let scaled = g.map(&[x], |e| &e[0] * 0.125)?;
+                let masked = g.add(scaled, y)?;
+                g.softmax(masked, 1)?
+            }
+            _ => {
+                let weight = g.constant("weight", &normals.tensor([self.columns])?)?;
+                let bias = g.constant("bias", &normals.tensor([self.columns])?)?;
+                let sum = g.add(x, y)?;
+                let normal = g.layer_norm(sum, weight, bias)?;
+                g.gelu(normal)?
+            }
+        };
+        g.output("z", z)?;
+        place.repeat(RunGraph::new(&g.finish()?, &[&first, &second]))
+    }
+}

@@ -1,0 +1,151 @@
+//! `panoply graph`: a graph before and after fusion, as text and as a picture, with what each kernel costs.
+
+use anyhow::{Context, anyhow};
+use panoply::graph::cost::Rates;
+use panoply::graph::listing::{Listing, Row};
+use panoply::graph::svg::{bytes_text, count_text, svg, time_text};
+use panoply::graph::{Facts, Graph, SYMBOLS_MAX, SymbolSizes, text};
+use serde::Serialize;
+
+use crate::configuration::{Format, GraphOptions};
+use crate::failure::Failure;
+use crate::screen::{Screen, padded, shortened, visible};
+
+/// Reads the graph and shows what becomes of it.
+pub fn show(options: &GraphOptions, screen: &mut Screen) -> Result<(), Failure> {
+    let graph = read(options)?;
+    let sizes = sizes(&graph, options)?;
+    let (facts, rates) = if options.for_gpu { (Facts::C_GPU, Rates::GPU) } else { (Facts::CPU, Rates::CPU) };
+    let listing = Listing::new(&graph, &sizes, &facts, &rates).context("the graph cannot run with these sizes")?;
+    if let Some(file) = &options.svg {
+        let picture = svg(&title(&graph, &sizes), &listing);
+        std::fs::write(file, picture).with_context(|| format!("{} could not be written", file.display()))?;
+    }
+    match options.format {
+        Format::Json => screen.json(&document(&graph, &listing)),
+        Format::Table => print(&graph, &sizes, &listing, screen),
+    }
+}
+
+fn read(options: &GraphOptions) -> Result<Graph, Failure> {
+    let file = options.file.display();
+    let size = std::fs::metadata(&options.file).with_context(|| format!("{file} could not be read"))?.len();
+    if size > text::TEXT_BYTES_MAX as u64 {
+        return Err(anyhow!("{file}: expected at most {} bytes, got {size}", text::TEXT_BYTES_MAX).into());
+    }
+    let words = std::fs::read_to_string(&options.file).with_context(|| format!("{file} could not be read as text"))?;
+    Ok(text::parse(&words).map_err(|error| anyhow!("{file}: {}", visible(&error.to_string())))?)
+}
+
+fn sizes(graph: &Graph, options: &GraphOptions) -> Result<SymbolSizes, Failure> {
+    let mut sizes = [1; SYMBOLS_MAX];
+    for (name, size) in &options.sizes {
+        let symbol = graph.symbols().iter().position(|symbol| symbol == name).ok_or_else(|| {
+            let known = graph.symbols().join(", ");
+            Failure::Usage(format!("--size: expected one of the graph's symbols ({known}), got {name}"))
+        })?;
+        sizes[symbol] = *size;
+    }
+    Ok(SymbolSizes(sizes))
+}
+
+fn title(graph: &Graph, sizes: &SymbolSizes) -> String {
+    let sizes: Vec<String> =
+        graph.symbols().iter().zip(sizes.0).map(|(symbol, size)| format!("{symbol} = {size}")).collect();
+    if sizes.is_empty() { graph.name().to_owned() } else { format!("{} with {}", graph.name(), sizes.join(", ")) }
+}
+
+fn print(graph: &Graph, sizes: &SymbolSizes, listing: &Listing, screen: &mut Screen) -> Result<(), Failure> {
+    screen.line(screen.strong(&title(graph, sizes)))?;
+    for (what, rows) in [("as recorded", &listing.before), ("as it runs", &listing.after)] {
+        let (total, time_ns) = Listing::total(rows);
+        let kernels = rows.iter().filter(|row| !row.is_once).count();
+        let sum = format!(
+            "{kernels} kernels, {}, {} flops, {}",
+            bytes_text(total.bytes),
+            count_text(total.flops),
+            time_text(time_ns)
+        );
+        screen.line("")?;
+        screen.line(format!("{}: {sum}", screen.strong(what)))?;
+        print_rows(rows, screen)?;
+    }
+    let memory = format!(
+        "between kernels: {} at most at once, in an arena of {}; constants on the device: {}",
+        bytes_text(listing.live_bytes_max as u64),
+        bytes_text(listing.arena_bytes as u64),
+        bytes_text(listing.kept_bytes as u64)
+    );
+    screen.line("")?;
+    screen.line(screen.faint(&memory))
+}
+
+fn print_rows(rows: &[Row], screen: &mut Screen) -> Result<(), Failure> {
+    const FIGURES: usize = 44;
+    let names = rows.iter().map(|row| row.node.chars().count()).max().unwrap_or(0).min(24);
+    let left = screen.width().saturating_sub(names + FIGURES + 6).clamp(20, 72);
+    for row in rows {
+        let op = if row.is_once { format!("{} (once)", row.op) } else { row.op.clone() };
+        let name = padded(&shortened(&row.node, names.max(4)), names.max(4));
+        let figures = format!(
+            "{:>9} {:>9} flops {:>8}",
+            bytes_text(row.cost.bytes),
+            count_text(row.cost.flops),
+            time_text(row.time_ns)
+        );
+        let output = shortened(&row.output, 24);
+        screen.line(format!(
+            "  {name}  {} {figures}  {}",
+            padded(&shortened(&op, left), left),
+            screen.faint(&output)
+        ))?;
+    }
+    Ok(())
+}
+
+#[derive(Serialize)]
+struct Document {
+    graph: String,
+    before: Vec<RowDocument>,
+    after: Vec<RowDocument>,
+    live_bytes_max: usize,
+    arena_bytes: usize,
+    kept_bytes: usize,
+}
+
+#[derive(Serialize)]
+struct RowDocument {
+    node: String,
+    op: String,
+    output: String,
+    reads: Vec<usize>,
+    bytes: u64,
+    flops: u64,
+    time_ns: f64,
+    once: bool,
+}
+
+fn document(graph: &Graph, listing: &Listing) -> Document {
+    let rows = |rows: &[Row]| rows.iter().map(row_document).collect();
+    Document {
+        graph: graph.name().to_owned(),
+        before: rows(&listing.before),
+        after: rows(&listing.after),
+        live_bytes_max: listing.live_bytes_max,
+        arena_bytes: listing.arena_bytes,
+        kept_bytes: listing.kept_bytes,
+    }
+}
+
+fn row_document(row: &Row) -> RowDocument {
+    RowDocument {
+        node: row.node.clone(),
+        op: row.op.clone(),
+        output: row.output.clone(),
+        reads: row.reads.clone(),
+        bytes: row.cost.bytes,
+        flops: row.cost.flops,
+        time_ns: row.time_ns,
+        once: row.is_once,
+    }
+}

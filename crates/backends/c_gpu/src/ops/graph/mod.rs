@@ -1,0 +1,23 @@
+//! Many ops that run as one.
+
+mod replay;
+mod run_graph;
+
+use panoply_core::op::graph::GraphOp;
+use panoply_core::{Result, Support, Value};
+
+use crate::context::Context;
+pub(crate) use replay::Replay;
+pub(crate) use run_graph::Graphs;
+
+pub(super) fn run(op: &GraphOp, context: &mut Context) -> Result<Value> {
+    match op {
+        GraphOp::RunGraph(op) => run_graph::run(op, context),
+    }
+}
+
+pub(super) fn supports(op: &GraphOp) -> Support {
+    match op {
+        GraphOp::RunGraph(op) => run_graph::supports(op),
+    }
+}

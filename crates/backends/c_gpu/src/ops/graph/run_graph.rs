@@ -1,0 +1,136 @@
+//! RunGraph: the steps of the plan, queued one after the other on the compute stream, with what lies between them in one block.
+//!
+//! The block is the engine's, and all graphs share it: their steps are in order on one stream, so whoever writes a place does so
+//! after all who read it before. Constants stay on the device with the plan.
+
+use panoply_core::graph::NOWHERE;
+use panoply_core::op::graph::RunGraph;
+use panoply_core::{Buffer, DType, DeviceBuffer, Op, Result, Shape, Support, Tensor, Value};
+use panoply_graph::{Executor, Facts, Plans};
+
+use super::replay::{self, Replay, Replays};
+use crate::context::Context;
+use crate::driver::Address;
+
+/// Plans, what is kept for them, and the block that they share.
+#[derive(Default)]
+pub(crate) struct Graphs {
+    plans: Plans,
+    block: Option<(DeviceBuffer, Address)>,
+    replays: Replays,
+}
+
+impl Graphs {
+    /// Takes all recordings away.
+    pub(crate) fn take_replays(&mut self) -> Vec<Replay> {
+        self.replays.take_all()
+    }
+}
+
+/// Whether every op of the graph runs. All devices of the dialect run the same.
+pub(super) fn supports(op: &RunGraph) -> Support {
+    match op.instance() {
+        Ok(instance) => instance.support(op.graph(), NOWHERE, &super::super::supports),
+        Err(error) => Support::No(error.to_string()),
+    }
+}
+
+pub(super) fn run(op: &RunGraph, context: &mut Context) -> Result<Value> {
+    let mut graphs = std::mem::take(&mut context.graphs);
+    let is_rehearsal = context.is_rehearsal();
+    let Graphs { plans, block, replays } = &mut graphs;
+    let mut steps = Steps { context, block };
+    // In a rehearsal nothing is brought to the device, so nothing is kept either.
+    let mut passing = Plans::default();
+    let plans = if is_rehearsal { &mut passing } else { plans };
+    let ran = plans.get(op, &Facts::C_GPU, &mut steps).and_then(|ready| {
+        steps.context.hold_plan(&ready);
+        match is_rehearsal {
+            false if replay::is_worthwhile(&ready.plan, op) => replays.run(&ready, op, &mut steps),
+            _ => panoply_graph::run(&ready, op, &mut steps),
+        }
+    });
+    context.planned.forget();
+    if ran.is_err() {
+        // The engine takes back all memory that an op took which failed, also what was to be kept.
+        context.hold_replays(graphs.take_replays());
+        graphs.plans.clear();
+        if let Some((block, _)) = graphs.block.take()
+            && let Ok(block) = as_tensor(block)
+        {
+            context.keep(&block);
+        }
+    }
+    context.graphs = graphs;
+    ran
+}
+
+/// A block as a tensor of bytes, by which it is held.
+fn as_tensor(block: DeviceBuffer) -> Result<Tensor> {
+    Tensor::from_device(DType::U8, Shape::new([block.len_bytes()])?, block)
+}
+
+pub(super) struct Steps<'a> {
+    pub(super) context: &'a mut Context,
+    block: &'a mut Option<(DeviceBuffer, Address)>,
+}
+
+impl Steps<'_> {
+    /// A tensor's elements on the device, one after the other.
+    fn resident(&mut self, tensor: &Tensor) -> Result<Tensor> {
+        if self.context.owns(tensor) && tensor.is_contiguous() {
+            return Ok(tensor.clone());
+        }
+        self.context.planned.forget();
+        let output = self.context.output(tensor.dtype(), *tensor.shape())?;
+        self.context.place(output.address, tensor)?;
+        Ok(output.into_tensor())
+    }
+}
+
+impl Executor for Steps<'_> {
+    fn prepare(&mut self, arena_bytes: usize) -> Result<()> {
+        if self.block.as_ref().is_some_and(|(block, _)| block.len_bytes() >= arena_bytes) || arena_bytes == 0 {
+            return Ok(());
+        }
+        if let Some((before, _)) = self.block.take() {
+            // Graphs under way still use it.
+            self.context.keep(&as_tensor(before)?);
+        }
+        *self.block = Some(self.context.memory.tensor(arena_bytes)?);
+        Ok(())
+    }
+
+    fn input(&mut self, tensor: &Tensor) -> Result<Tensor> {
+        let resident = self.resident(tensor)?;
+        self.context.keep(&resident);
+        Ok(resident)
+    }
+
+    fn constant(&mut self, tensor: &Tensor) -> Result<Tensor> {
+        self.resident(tensor)
+    }
+
+    fn step(&mut self, op: &Op, places: &[Option<usize>]) -> Result<Value> {
+        if let Some(block) = &*self.block {
+            let outputs = op.outputs()?;
+            let places = outputs.iter().zip(places).filter_map(|((dtype, shape), place)| {
+                place.map(|offset| (offset, shape.elements() * dtype.size_bytes()))
+            });
+            self.context.planned.expect(block, places);
+        }
+        let value = super::super::run(op, self.context);
+        self.context.planned.forget();
+        let value = value?;
+        let block = self.block.as_ref().map(|(block, _)| block.token());
+        // What is not in the block goes back to the pool when nobody reads it any more: not before the kernels have.
+        for tensor in value.tensors() {
+            if let Buffer::Device(buffer) = tensor.buffer()
+                && Some(buffer.token()) != block
+            {
+                self.context.keep(tensor);
+            }
+        }
+        Ok(value)
+    }
+}

@@ -1,0 +1,84 @@
+//! Graphs on the emulated device: recorded when they run again, with constants that are brought there once.
+
+#![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
+
+use panoply_c_gpu::{EmulatedBackend, GpuBackend, GpuEngine};
+use panoply_conformance::reference::reference;
+use panoply_conformance::values::{difference, random_tensor};
+use panoply_conformance::{Tolerance, run_one};
+use panoply_core::graph::Graph;
+use panoply_core::op::graph::RunGraph;
+use panoply_core::{Backend, DType, Engine, OpenOptions, Operation};
+
+fn engine() -> Option<GpuEngine> {
+    match EmulatedBackend::new() {
+        Ok(backend) => {
+            let device = backend.discover().unwrap().remove(0);
+            Some(backend.open_engine(&device, &OpenOptions::default()).unwrap())
+        }
+        Err(absence) => {
+            println!("skipped: {absence}");
+            None
+        }
+    }
+}
+
+/// So many layers of 16 neurons.
+fn layers(count: u64) -> Graph {
+    let mut g = Graph::builder("layers");
+    let batch = g.symbol("batch").unwrap();
+    let mut x = g.input("x", DType::F32, &[batch, 16.into()]).unwrap();
+    for layer in 0..count {
+        let w = g.unnamed_constant(&random_tensor(DType::F32, &[16, 16], layer)).unwrap();
+        let bias = g.unnamed_constant(&random_tensor(DType::F32, &[16], layer + 100)).unwrap();
+        x = g.linear(x, w, bias).unwrap();
+        x = g.tanh(x).unwrap();
+    }
+    g.output("y", x).unwrap();
+    g.finish().unwrap()
+}
+
+fn check(engine: &mut GpuEngine, graph: &Graph, rows: usize, seed: u64) {
+    let x = random_tensor(DType::F32, &[rows, 16], seed);
+    let op = RunGraph::new(graph, &[&x]).into_op().unwrap();
+    let expected = reference(&op).unwrap();
+    let got = run_one(engine, op).unwrap();
+    let close = Tolerance::Close { relative: 1e-4, absolute: 1e-4 };
+    for (expected, got) in expected.tensors().zip(got.tensors()) {
+        assert_eq!(difference(expected, got, close), None, "{rows} rows, seed {seed}");
+    }
+}
+
+#[test]
+fn a_graph_that_runs_again_is_one_call() {
+    let Some(mut engine) = engine() else { return };
+    let graph = layers(7);
+    let mut launches = Vec::new();
+    for seed in 0..5 {
+        let before = engine.context_mut().launches();
+        check(&mut engine, &graph, 3, seed);
+        launches.push(engine.context_mut().launches() - before);
+    }
+    assert!(launches[0] >= 7, "{launches:?}: step by step");
+    assert_eq!(launches[2..], [0, 0, 0], "recorded, and repeated without a launch of its own: {launches:?}");
+    // Another size is another recording, and the first is found again.
+    (10..13).for_each(|seed| check(&mut engine, &graph, 5, seed));
+    check(&mut engine, &graph, 3, 20);
+}
+
+#[test]
+fn constants_are_brought_once_and_go_with_the_graph() {
+    let Some(mut engine) = engine() else { return };
+    let graph = layers(2);
+    check(&mut engine, &graph, 2, 1);
+    let lent = |engine: &mut GpuEngine| engine.memory().lent_bytes;
+    let first = lent(&mut engine);
+    for rows in [2, 2, 3, 4] {
+        check(&mut engine, &graph, rows, rows as u64);
+    }
+    assert!(lent(&mut engine) < first + (16 << 10), "other sizes share the constants");
+    drop(graph);
+    let other = layers(1);
+    check(&mut engine, &other, 2, 1);
+    assert!(lent(&mut engine) < first, "what belonged to the graph is gone");
+}

@@ -1,0 +1,16 @@
+//! The graph domain: a graph's plan, step by step, each with the whole team.
+
+mod run_graph;
+
+use panoply_core::op::graph::GraphOp;
+use panoply_core::{Result, Value};
+
+use crate::context::Context;
+pub(crate) use run_graph::Graphs;
+
+/// Runs one op of the domain.
+pub(super) fn run(op: &GraphOp, context: &mut Context) -> Result<Value> {
+    match op {
+        GraphOp::RunGraph(op) => run_graph::run(op, context),
+    }
+}

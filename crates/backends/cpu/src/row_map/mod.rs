@@ -1,0 +1,84 @@
+//! RowMap: a map, a function of each row, and a map of its result, chunk by chunk of rows, so that what lies between them
+//! stays in the second-level cache.
+
+use panoply_core::op::compute::RowFunction;
+use panoply_core::{Element, Result, Shape, Tensor};
+
+use crate::extents::Extents;
+use crate::layernorm::{Norm, Normal, layer_norm};
+use crate::map::{Plan, Ranged};
+use crate::parts::Parts;
+use crate::reduce::{self, Mean, Ordered, Sum};
+use crate::simd::Simd;
+use crate::softmax::{Soft, softmax};
+use crate::team::Team;
+
+/// Elements of the rows that are worked on at a time.
+const CHUNK_ELEMENTS: usize = 8 << 10;
+
+/// What rows are computed in.
+pub(crate) trait Row: Element + Soft + Normal + Sum + Mean<Output = Self> + Ordered {}
+impl<T: Element + Soft + Normal + Sum + Mean<Output = T> + Ordered> Row for T {}
+
+/// One call: the two maps and what is between them. `before` gives rows of `T`, and `after` takes them as its input 0.
+pub(crate) struct RowPass<'a> {
+    pub(crate) before: &'a Plan,
+    pub(crate) inputs: &'a [Tensor],
+    pub(crate) function: RowFunction,
+    pub(crate) after: &'a Plan,
+    pub(crate) more: &'a [Tensor],
+    /// The shape whose last axis is a row, and that of the output.
+    pub(crate) rows: Shape,
+    pub(crate) output: Shape,
+}
+
+impl RowPass<'_> {
+    /// Writes the whole output.
+    pub(crate) fn run<T: Row>(&self, simd: Simd, team: &Team, output: &mut [u8]) -> Result<()> {
+        let len = self.rows[self.rows.rank() - 1];
+        let count: usize = self.rows[..self.rows.rank() - 1].iter().product();
+        let before = Ranged::new(self.before, None, self.inputs, self.rows)?;
+        let after = Ranged::new(self.after, Some(size_of::<T>()), self.more, self.output)?;
+        let out_len = if self.function.is_reduction() { 1 } else { len };
+        let out_bytes = self.after.output_dtype().size_bytes() * out_len;
+        if count == 0 || out_len == 0 {
+            return Ok(());
+        }
+        let chunk = (CHUNK_ELEMENTS / len.max(1)).clamp(1, count);
+        let shared = Parts::new(output);
+        team.run_ranges(count, chunk, &|rows| {
+            let alone = Team::single();
+            let mut values: Vec<T> = vec![bytemuck::Zeroable::zeroed(); chunk * len];
+            let mut results: Vec<T> = vec![bytemuck::Zeroable::zeroed(); chunk * out_len];
+            for first in rows.clone().step_by(chunk) {
+                let last = rows.end.min(first + chunk);
+                let values = &mut values[..(last - first) * len];
+                let results = &mut results[..(last - first) * out_len];
+                before.write(first * len..last * len, &[], bytemuck::cast_slice_mut(values));
+                apply(self.function, simd, &alone, values, len, results);
+                // SAFETY: the ranges of one job do not overlap, and neither do the chunks of a range.
+                let out = unsafe { shared.range(first * out_bytes..last * out_bytes) };
+                after.write(first * out_len..last * out_len, bytemuck::cast_slice(results), out);
+            }
+        });
+        Ok(())
+    }
+}
+
+/// The function of each row of `len` elements.
+fn apply<T: Row>(function: RowFunction, simd: Simd, team: &Team, values: &[T], len: usize, results: &mut [T]) {
+    let count = if function.is_reduction() { results.len() } else { results.len() / len.max(1) };
+    let extents = Extents::rows(count, len);
+    match function {
+        RowFunction::Sum => T::sum(simd, team, values, extents, results),
+        RowFunction::Mean => T::mean(simd, team, values, extents, results),
+        RowFunction::Max => reduce::max(simd, team, values, extents, results),
+        RowFunction::Min => reduce::min(simd, team, values, extents, results),
+        RowFunction::Norm { epsilon, is_rms } => {
+            let norm = Norm { epsilon, centred: !is_rms, weight: None, bias: None };
+            layer_norm(simd, team, values, len, norm, results);
+        }
+        RowFunction::LogSoftmax => softmax(simd, team, values, extents, true, results),
+        _ => softmax(simd, team, values, extents, false, results),
+    }
+}

@@ -1,0 +1,25 @@
+//! Many ops that run as one.
+
+mod run_graph;
+
+use panoply_core::Result;
+use panoply_core::op::graph::GraphOp;
+
+use crate::context::Context;
+use crate::driver::Driver;
+use crate::engine::Answer;
+use crate::profile::Profile;
+
+/// Whether an adapter runs an op, or why not.
+pub(super) fn support(profile: &Profile, op: &GraphOp) -> Result<(), String> {
+    match op {
+        GraphOp::RunGraph(op) => run_graph::support(profile, op),
+    }
+}
+
+/// Records an op.
+pub(super) fn run<D: Driver>(op: &GraphOp, context: &mut Context<D>) -> Result<Answer> {
+    match op {
+        GraphOp::RunGraph(op) => run_graph::run(op, context),
+    }
+}

@@ -1,0 +1,51 @@
+//! How the outputs of an op depend on the symbols in its inputs: the op is asked at sample sizes, and says it itself.
+
+use super::dim::{Dim, SymbolSizes};
+use super::node::Nodes;
+use super::placeholder::placeholder;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::op::{Describe, Op};
+use crate::shape::Shape;
+use crate::tensor::Tensor;
+
+/// A symbolic tensor: its element type and its dimensions.
+pub(super) type SymbolicType = (DType, Vec<Dim>);
+
+/// Placeholders for these types at sample sizes; the slot of each is its place.
+pub(super) fn samples(types: &[(DType, &[Dim])], sizes: &SymbolSizes) -> Result<Vec<Tensor>> {
+    let sample =
+        |(slot, (dtype, dims)): (usize, &(DType, &[Dim]))| placeholder(*dtype, Nodes::shape(dims, sizes)?, slot);
+    types.iter().enumerate().map(sample).collect()
+}
+
+/// The types of the outputs of an op whose tensors, in the order of its parts, have these types.
+pub(super) fn outputs(op: &Op, types: &[(DType, &[Dim])]) -> Result<Vec<SymbolicType>> {
+    let [first, second] = SymbolSizes::SAMPLES.map(|sizes| sampled_outputs(op, types, &sizes));
+    let (first, second) = (first?, second?);
+    let depends = || {
+        let expected = "output dimensions that are products of numbers and symbols";
+        Error::invalid("graph: an op", expected, "one that depends on a symbol in another way; give it a number")
+    };
+    if first.len() != second.len() {
+        return Err(depends());
+    }
+    let symbolic = |((dtype, first), (_, second)): ((DType, Shape), (DType, Shape))| {
+        let dims: Vec<Dim> = first.iter().map(|size| Dim::of_sample(*size, &SymbolSizes::SAMPLES[0])).collect();
+        let again = Nodes::shape(&dims, &SymbolSizes::SAMPLES[1])?;
+        if again == second { Ok((dtype, dims)) } else { Err(depends()) }
+    };
+    first.into_iter().zip(second).map(symbolic).collect()
+}
+
+fn sampled_outputs(op: &Op, types: &[(DType, &[Dim])], sizes: &SymbolSizes) -> Result<Vec<(DType, Shape)>> {
+    let mut op = op.clone();
+    let mut tensors = samples(types, sizes)?.into_iter();
+    op.for_each_tensor_mut(&mut |tensor| {
+        if let Some(sample) = tensors.next() {
+            *tensor = sample;
+        }
+    });
+    op.validate()?;
+    op.outputs()
+}

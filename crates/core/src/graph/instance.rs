@@ -1,0 +1,273 @@
+//! Instances: a graph with sizes for its symbols, as a straight list of ops over placeholders.
+
+use std::sync::{Arc, OnceLock};
+
+use super::Graph;
+use super::cut::Parts;
+use super::dim::SymbolSizes;
+use super::node::{Kind, Node, Nodes};
+use super::placeholder::{fill_in, placeholder, slot_of, view_of};
+use crate::backend::Support;
+use crate::device::DeviceId;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::expr::Expr;
+use crate::op::compute::{ComputeOp, Map};
+use crate::op::{Describe, Op};
+use crate::part::Value;
+use crate::shape::Shape;
+use crate::tensor::Tensor;
+
+/// The devices whose answers about an instance are kept.
+const VERDICTS_MAX: usize = 32;
+
+/// What one slot holds while an instance runs: a contiguous tensor.
+#[derive(Clone, Copy, Debug)]
+pub struct Slot {
+    /// Its element type.
+    pub dtype: DType,
+    /// Its shape. Placeholders may view it in others.
+    pub shape: Shape,
+    /// Where it comes from.
+    pub origin: Origin,
+}
+
+impl Slot {
+    /// How many bytes it takes.
+    pub fn len_bytes(&self) -> usize {
+        self.shape.elements() * self.dtype.size_bytes()
+    }
+}
+
+/// Where a slot's tensor comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The input with this number.
+    Input(usize),
+    /// The constant that is this node.
+    Constant(usize),
+    /// The step with this number.
+    Step(usize),
+}
+
+/// One op of an instance.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// The node that it computes.
+    pub node: usize,
+    /// The op; each of its tensors is a placeholder.
+    pub op: Op,
+    /// The slots of its outputs.
+    pub outputs: Vec<usize>,
+}
+
+/// A graph with sizes for its symbols.
+#[derive(Debug)]
+pub struct Instance {
+    /// The sizes of the symbols.
+    pub sizes: SymbolSizes,
+    /// What there is between the ops.
+    pub slots: Vec<Slot>,
+    /// The ops, in an order in which they can run.
+    pub steps: Vec<Step>,
+    /// The outputs: views of slots.
+    pub outputs: Vec<Tensor>,
+    work: u64,
+    verdicts: [OnceLock<(DeviceId, Support)>; VERDICTS_MAX],
+    parts: [OnceLock<(DeviceId, Arc<Parts>)>; VERDICTS_MAX],
+}
+
+impl Instance {
+    /// Every node of the graph, with these sizes of its symbols.
+    pub fn new(graph: &Graph, sizes: &SymbolSizes) -> Result<Instance> {
+        Instance::of(graph, sizes, &|node| Some(node))
+    }
+
+    /// The nodes that `stands_for` names by another or by themselves, with these sizes; those it leaves out are not there.
+    /// Fails, naming the node, where an op cannot run with these sizes.
+    pub fn of(graph: &Graph, sizes: &SymbolSizes, stands_for: &dyn Fn(usize) -> Option<usize>) -> Result<Instance> {
+        let mut making = Making { slots: Vec::new(), steps: Vec::new(), values: Vec::new() };
+        let mut input = 0;
+        for (index, node) in graph.nodes().iter().enumerate() {
+            let port = input;
+            input += usize::from(matches!(node.kind, Kind::Input));
+            let value = match stands_for(index) {
+                Some(other) if other == index => {
+                    making.node(index, node, port, sizes).map_err(|cause| graph.0.nodes.error(index, cause))?
+                }
+                Some(other) => making.values[other].clone(),
+                None => Vec::new(),
+            };
+            making.values.push(value);
+        }
+        let output = |(name, node): &(String, usize)| {
+            let gone = || Error::invalid("graph: an output", "a node that is there", name);
+            making.values[*node].first().cloned().ok_or_else(gone)
+        };
+        let outputs: Vec<Tensor> = graph.outputs().iter().map(output).collect::<Result<_>>()?;
+        let work = making.steps.iter().fold(0_u64, |sum, step| sum.saturating_add(step.op.work()));
+        let verdicts = [const { OnceLock::new() }; VERDICTS_MAX];
+        let parts = [const { OnceLock::new() }; VERDICTS_MAX];
+        Ok(Instance { sizes: *sizes, slots: making.slots, steps: making.steps, outputs, work, verdicts, parts })
+    }
+
+    /// The work of all ops together.
+    pub fn work(&self) -> u64 {
+        self.work
+    }
+
+    /// Whether a device runs every op: what `ask` says about each, asked once for each device.
+    pub fn support(&self, graph: &Graph, device: DeviceId, ask: &dyn Fn(&Op) -> Support) -> Support {
+        let decide = || {
+            for step in &self.steps {
+                if let Support::No(reason) = ask(&step.op) {
+                    return Support::No(format!("{}: {reason}", graph.node_text(step.node)));
+                }
+            }
+            Support::Yes
+        };
+        for place in &self.verdicts {
+            let (known, support) = place.get_or_init(|| (device, decide()));
+            if *known == device {
+                return support.clone();
+            }
+        }
+        decide()
+    }
+
+    /// The graph in parts, cut where `ask` says that a device lacks an op; made once for each of the first few devices.
+    pub fn parts(&self, graph: &Graph, device: DeviceId, ask: &dyn Fn(&Op) -> Support) -> Result<Arc<Parts>> {
+        for place in &self.parts {
+            match place.get() {
+                Some((known, parts)) if *known == device => return Ok(Arc::clone(parts)),
+                Some(_) => {}
+                None => {
+                    let made = Arc::new(Parts::new(graph, self, ask)?);
+                    let (known, parts) = place.get_or_init(|| (device, Arc::clone(&made)));
+                    return Ok(if *known == device { Arc::clone(parts) } else { made });
+                }
+            }
+        }
+        Parts::new(graph, self, ask).map(Arc::new)
+    }
+
+    /// Runs the ops one by one with `run`, on these inputs.
+    pub fn run(
+        &self,
+        graph: &Graph,
+        inputs: &[Tensor],
+        run: &mut dyn FnMut(&Op) -> Result<Value>,
+    ) -> Result<Vec<Tensor>> {
+        let mut filled: Vec<Option<Tensor>> = self.slots.iter().map(|_| None).collect();
+        for (place, slot) in filled.iter_mut().zip(&self.slots) {
+            *place = match slot.origin {
+                Origin::Input(input) => inputs.get(input).map(Tensor::contiguous).transpose()?,
+                Origin::Constant(node) => graph.nodes()[node].constant().cloned(),
+                Origin::Step(_) => None,
+            };
+        }
+        for step in &self.steps {
+            let mut op = step.op.clone();
+            fill_in(&mut op, &|slot| filled.get(slot)?.clone())?;
+            let value = run(&op).map_err(|cause| graph.0.nodes.error(step.node, cause))?;
+            for (slot, tensor) in step.outputs.iter().zip(value.tensors()) {
+                filled[*slot] = Some(tensor.clone());
+            }
+        }
+        let missing = || Error::invalid("graph: an output", "a tensor", "nothing");
+        let output = |view: &Tensor| {
+            let slot = slot_of(view).ok_or_else(missing)?;
+            view_of(view, filled.get(slot).and_then(Option::as_ref).ok_or_else(missing)?)
+        };
+        self.outputs.iter().map(output).collect()
+    }
+}
+
+impl Node {
+    /// The tensor, where it is a constant.
+    pub fn constant(&self) -> Option<&Tensor> {
+        match &self.kind {
+            Kind::Constant(tensor) => Some(tensor),
+            _ => None,
+        }
+    }
+}
+
+/// An instance under construction: with the tensors of every node so far.
+struct Making {
+    slots: Vec<Slot>,
+    steps: Vec<Step>,
+    values: Vec<Vec<Tensor>>,
+}
+
+impl Making {
+    /// The tensors that a node gives: one, except of an op with several outputs.
+    fn node(&mut self, index: usize, node: &Node, input: usize, sizes: &SymbolSizes) -> Result<Vec<Tensor>> {
+        let shape = Nodes::shape(&node.dims, sizes)?;
+        let one = |tensor: Result<Tensor>| tensor.map(|tensor| vec![tensor]);
+        match &node.kind {
+            Kind::Input => one(self.slot(node.dtype, shape, Origin::Input(input))),
+            Kind::Constant(_) => one(self.slot(node.dtype, shape, Origin::Constant(index))),
+            Kind::Reshape => {
+                let operand = self.operand(node, 0)?;
+                let operand = if operand.is_contiguous() { operand } else { self.copy(index, &operand)? };
+                one(operand.reshape(shape))
+            }
+            Kind::Broadcast => one(self.operand(node, 0)?.broadcast_to(shape)),
+            Kind::Permute(order) => one(self.operand(node, 0)?.permute(order)),
+            Kind::Slice { axis, start, end, step } => {
+                one(self.operand(node, 0)?.slice_step(*axis, *start, *end, *step))
+            }
+            Kind::Op(op) => self.op(index, node, op),
+            Kind::Part(port) => {
+                let whole = node.operands.first().and_then(|operand| self.values.get(*operand as usize));
+                let part = whole.and_then(|values| values.get(*port)).cloned();
+                one(part.ok_or_else(|| Error::invalid("graph: a part", "an output of the op", port)))
+            }
+        }
+    }
+
+    fn op(&mut self, index: usize, node: &Node, template: &Op) -> Result<Vec<Tensor>> {
+        let operands: Vec<Tensor> =
+            (0..node.operands.len()).map(|place| self.operand(node, place)).collect::<Result<_>>()?;
+        let mut op = template.clone();
+        let mut operands = operands.into_iter();
+        op.for_each_tensor_mut(&mut |tensor| {
+            if let Some(operand) = operands.next() {
+                *tensor = operand;
+            }
+        });
+        op.validate()?;
+        self.push(index, op)
+    }
+
+    /// Adds a step and the slots of its outputs.
+    fn push(&mut self, node: usize, op: Op) -> Result<Vec<Tensor>> {
+        let origin = Origin::Step(self.steps.len());
+        let first = self.slots.len();
+        let outputs = op.outputs()?;
+        let tensors: Vec<Tensor> =
+            outputs.into_iter().map(|(dtype, shape)| self.slot(dtype, shape, origin)).collect::<Result<_>>()?;
+        self.steps.push(Step { node, op, outputs: (first..self.slots.len()).collect() });
+        Ok(tensors)
+    }
+
+    /// The elements one after the other.
+    fn copy(&mut self, node: usize, view: &Tensor) -> Result<Tensor> {
+        let map = Map::new(Expr::input(0), &[view]);
+        let copied = self.push(node, Op::Compute(ComputeOp::Map(map)))?;
+        copied.into_iter().next().ok_or_else(|| Error::invalid("graph: a copy", "one tensor", "none"))
+    }
+
+    fn slot(&mut self, dtype: DType, shape: Shape, origin: Origin) -> Result<Tensor> {
+        let tensor = placeholder(dtype, shape, self.slots.len())?;
+        self.slots.push(Slot { dtype, shape, origin });
+        Ok(tensor)
+    }
+
+    fn operand(&self, node: &Node, place: usize) -> Result<Tensor> {
+        let values = node.operands.get(place).and_then(|operand| self.values.get(*operand as usize));
+        let missing = || Error::invalid("graph: an operand", "a node that comes before", place);
+        values.and_then(|values| values.first()).cloned().ok_or_else(missing)
+    }
+}

@@ -1,0 +1,188 @@
+//! Nodes: what a graph is recorded as.
+
+use std::fmt::{self, Write};
+
+use super::dim::{Dim, SYMBOLS_MAX, SymbolSizes};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::op::{Describe, Op};
+use crate::shape::Shape;
+use crate::tensor::Tensor;
+
+/// A node, as the builder that recorded it knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct NodeId {
+    pub(super) index: u32,
+    pub(super) builder: u32,
+}
+
+/// One node: a symbolic tensor and where it comes from.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// Its name, where it was given one.
+    pub name: Option<Box<str>>,
+    /// Where it comes from.
+    pub kind: Kind,
+    /// The nodes that it is made of, which come before it; of an op in the order of its parts.
+    pub operands: Box<[u32]>,
+    /// Its element type.
+    pub dtype: DType,
+    /// Its dimensions.
+    pub dims: Box<[Dim]>,
+}
+
+/// Where a node comes from.
+#[derive(Clone, Debug)]
+pub enum Kind {
+    /// It is given when the graph runs.
+    Input,
+    /// It is the same each time. On the host.
+    Constant(Tensor),
+    /// Its operand's elements in another shape, the node's own.
+    Reshape,
+    /// Its operand stretched to the node's shape, as numpy's broadcasting does.
+    Broadcast,
+    /// Its operand's axes in this order: `order[i]` is the old axis that becomes axis `i`.
+    Permute(Box<[usize]>),
+    /// Every `step`-th index from `start` below `end` along one axis.
+    Slice {
+        /// The axis.
+        axis: usize,
+        /// The first index.
+        start: usize,
+        /// One more than the last index that may be taken.
+        end: usize,
+        /// From one index to the next.
+        step: usize,
+    },
+    /// The first output of an op, whose tensors are placeholders of sample sizes.
+    Op(Box<Op>),
+    /// A further output of the op that is its operand: 1 is the second.
+    Part(usize),
+}
+
+impl Kind {
+    /// The name in messages and in text.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Kind::Input => "input",
+            Kind::Constant(_) => "const",
+            Kind::Reshape => "reshape",
+            Kind::Broadcast => "broadcast",
+            Kind::Permute(_) => "permute",
+            Kind::Slice { .. } => "slice",
+            Kind::Op(op) => op.name(),
+            Kind::Part(_) => "part",
+        }
+    }
+}
+
+/// The nodes of a graph and the names of its symbols.
+#[derive(Debug, Default)]
+pub(super) struct Nodes {
+    pub(super) list: Vec<Node>,
+    pub(super) symbols: Vec<String>,
+}
+
+impl Nodes {
+    pub(super) fn name(&self, node: usize) -> String {
+        match self.list.get(node).and_then(|node| node.name.as_deref()) {
+            Some(name) => name.to_owned(),
+            None => format!("n{node}"),
+        }
+    }
+
+    /// `h = matmul(x: f32[batch, 784], w: f32[784, 512])`.
+    pub(super) fn text(&self, node: usize) -> String {
+        let Some(Node { kind, operands, .. }) = self.list.get(node) else { return format!("n{node}") };
+        let mut text = format!("{} = {}(", self.name(node), kind.name());
+        for (place, operand) in operands.iter().enumerate() {
+            let separator = if place == 0 { "" } else { ", " };
+            let operand = *operand as usize;
+            // Writing into a string does not fail.
+            let _ = write!(text, "{separator}{}: {}", self.name(operand), self.type_text(operand));
+        }
+        text.push(')');
+        text
+    }
+
+    /// `f32[batch, 784]`.
+    pub(super) fn type_text(&self, node: usize) -> String {
+        let node = &self.list[node];
+        format!("{}{}", node.dtype, self.dims_text(&node.dims))
+    }
+
+    pub(super) fn dims_text(&self, dims: &[Dim]) -> impl fmt::Display {
+        let dims: Vec<String> = dims.iter().map(|dim| dim.text(&self.symbols).to_string()).collect();
+        format!("[{}]", dims.join(", "))
+    }
+
+    /// The cause, with the node that it is about.
+    pub(super) fn error(&self, node: usize, cause: Error) -> Error {
+        Error::Node { node: self.text(node), cause: Box::new(cause) }
+    }
+
+    /// A node's shape for these sizes of the symbols.
+    pub(super) fn shape(dims: &[Dim], sizes: &SymbolSizes) -> Result<Shape> {
+        let overflow = || {
+            let (got, limit) = (sizes.0.to_vec(), crate::shape::TENSOR_BYTES_MAX);
+            Error::SizeOverflow { what: "graph: a shape with these sizes of the symbols", got, limit }
+        };
+        let dims: Option<Vec<usize>> = dims.iter().map(|dim| dim.value(sizes)).collect();
+        Shape::new(dims.ok_or_else(overflow)?)
+    }
+
+    /// Learns the sizes of symbols from a tensor that is given for an input.
+    pub(super) fn bind(&self, node: usize, tensor: &Tensor, sizes: &mut [Option<usize>; SYMBOLS_MAX]) -> Result<()> {
+        let Node { dtype, dims, .. } = &self.list[node];
+        if tensor.dtype() != *dtype {
+            return Err(Error::DTypeMismatch { what: "graph: an input", expected: *dtype, got: tensor.dtype() });
+        }
+        if tensor.shape().rank() != dims.len() {
+            let (expected, got) = (dims.len().to_string().into(), tensor.shape().rank());
+            return Err(Error::RankMismatch { what: "graph: an input", expected, got });
+        }
+        for (dim, size) in dims.iter().zip(tensor.shape().iter()) {
+            if let Some(symbol) = dim.as_symbol() {
+                sizes[symbol].get_or_insert(*size);
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares a tensor that is given for an input with the node's shape.
+    pub(super) fn compare(&self, node: usize, tensor: &Tensor, sizes: &SymbolSizes) -> Result<()> {
+        let expected = Nodes::shape(&self.list[node].dims, sizes)?;
+        if *tensor.shape() == expected {
+            return Ok(());
+        }
+        let (expected, got) = (expected.to_vec(), tensor.shape().to_vec());
+        Err(Error::ShapeMismatch { what: "graph: an input", expected, got })
+    }
+
+    /// A hash of the structure that is the same in every process.
+    pub(super) fn hash(&self, outputs: &[(String, usize)]) -> u64 {
+        let mut hash = Fnv(0xcbf2_9ce4_8422_2325);
+        for node in &self.list {
+            let _ = match &node.kind {
+                Kind::Constant(_) => write!(hash, "const"),
+                kind => write!(hash, "{kind:?}"),
+            };
+            let _ = write!(hash, "{:?}{}{:?};", node.operands, node.dtype, node.dims);
+        }
+        for (_, node) in outputs {
+            let _ = write!(hash, ">{node}");
+        }
+        hash.0
+    }
+}
+
+/// The FNV-1a hash of what is written into it.
+struct Fnv(u64);
+
+impl Write for Fnv {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0 = text.bytes().fold(self.0, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+        Ok(())
+    }
+}

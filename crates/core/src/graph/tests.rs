@@ -1,0 +1,195 @@
+//! Recording, inference, errors that name the node, and instances.
+
+use super::*;
+use crate::backend::Support;
+use crate::dtype::DType;
+use crate::error::ErrorKind;
+use crate::expr::BinaryOp;
+use crate::op::compute::{Reduction, Softmax, TopK};
+use crate::op::graph::RunGraph;
+use crate::op::signal::Fft;
+use crate::op::{Describe, Op, Operation};
+use crate::part::Value;
+
+fn zeros(dims: &[usize]) -> Tensor {
+    Tensor::zeros(DType::F32, dims).unwrap()
+}
+
+fn text(graph: &Graph, node: usize) -> String {
+    format!("{}{}", graph.nodes()[node].dtype, graph.0.nodes.dims_text(&graph.nodes()[node].dims))
+}
+
+#[test]
+fn shapes_and_types_are_inferred_with_symbols() {
+    let mut g = Graph::builder("test");
+    let (batch, seq) = (g.symbol("batch").unwrap(), g.symbol("seq").unwrap());
+    let x = g.input("x", DType::F32, &[batch, seq, 64.into()]).unwrap();
+    let w = g.constant("w", &zeros(&[64, 3])).unwrap();
+    let y = g.matmul(x, w).unwrap();
+    let flat = g.reshape(y, &[batch * seq, 3.into()]).unwrap();
+    let half = g.cast(flat, DType::F16).unwrap();
+    let sum = g.reduce(Reduction::Mean, half, &[1]).unwrap();
+    let (best, place) = g.op_pair(&[flat], |t| TopK::new(&t[0], 2)).unwrap();
+    let turned = g.permute(best, &[1, 0]).unwrap();
+    let first = g.slice(turned, 0, 0, 1, 1).unwrap();
+    for (name, node) in [("sum", sum), ("place", place), ("first", first)] {
+        g.output(name, node).unwrap();
+    }
+    let graph = g.finish().unwrap();
+    let outputs: Vec<String> = graph.outputs().iter().map(|(_, node)| text(&graph, *node)).collect();
+    assert_eq!(outputs, ["f16[batch*seq]", "u32[batch*seq, 2]", "f32[1, batch*seq]"]);
+    assert_eq!(text(&graph, 2), "f32[batch, seq, 3]");
+    let sizes = graph.sizes_of(&[zeros(&[2, 5, 64])]).unwrap();
+    let instance = graph.instance(&sizes).unwrap();
+    assert_eq!(instance.outputs[1].shape().dims(), [10, 2]);
+    assert_eq!(instance.steps.len(), 4, "views are no steps");
+    assert!(Arc::ptr_eq(&instance, &graph.instance(&sizes).unwrap()));
+}
+
+#[test]
+fn errors_name_the_node() {
+    let mut g = Graph::builder("test");
+    let batch = g.symbol("batch").unwrap();
+    let x = g.input("x", DType::F32, &[batch, 784.into()]).unwrap();
+    let w = g.constant("w1", &zeros(&[512, 10])).unwrap();
+    let refused = g.matmul(x, w).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Caller);
+    let message = refused.to_string();
+    assert!(message.contains("x: f32[batch, 784]") && message.contains("w1: f32[512, 10]"), "{message}");
+    let message = g.reshape(x, &[batch, 10.into()]).unwrap_err().to_string();
+    assert!(message.contains("reshape(x: f32[batch, 784])") && message.contains("[batch, 10]"), "{message}");
+    assert!(g.broadcast(x, &[3.into(), 784.into()]).is_err());
+    assert!(g.permute(x, &[0, 0]).is_err() && g.permute(x, &[0]).is_err() && g.permute(x, &[0, 2]).is_err());
+    assert!(g.slice(x, 1, 0, 785, 1).is_err() && g.slice(x, 2, 0, 1, 1).is_err() && g.slice(x, 1, 3, 2, 1).is_err());
+    assert!(g.slice(x, 1, 0, 3, 0).is_err());
+    // A length that is no product of the symbol is refused when it is recorded.
+    let line = g.input("line", DType::F32, &[batch]).unwrap();
+    let message = g.op(&[line], |t| Fft::new(&t[0])).unwrap_err().to_string();
+    assert!(message.contains("fft") && message.contains("symbol"), "{message}");
+    assert!(g.rename(x, "w1").is_err() && g.rename(x, "1").is_err() && g.rename(x, "").is_err());
+    let mut other = Graph::builder("other");
+    assert!(other.relu(x).unwrap_err().to_string().contains("another"));
+    assert!(other.finish().unwrap_err().to_string().contains("at least one"));
+    let captured = zeros(&[2]);
+    assert!(g.op(&[x], |_| Softmax::new(&captured)).is_err());
+    assert!(g.op(&[x], |t| Softmax::new(&t[0].transpose().unwrap())).is_err());
+    // What was refused left nothing behind.
+    let y = g.softmax(x, 1).unwrap();
+    g.output("y", y).unwrap();
+    assert_eq!(g.finish().unwrap().nodes().len(), 4);
+}
+
+#[test]
+fn inputs_are_checked_when_the_graph_runs() {
+    let mut g = Graph::builder("test");
+    let batch = g.symbol("batch").unwrap();
+    let x = g.input("x", DType::F32, &[batch, 4.into()]).unwrap();
+    let y = g.input("y", DType::F32, &[batch, 1.into()]).unwrap();
+    let sum = g.add(x, y).unwrap();
+    let few = g.slice(sum, 0, 0, 3, 1).unwrap();
+    g.output("few", few).unwrap();
+    let graph = g.finish().unwrap();
+    let run = |x: &Tensor, y: &Tensor| RunGraph::new(&graph, &[x, y]).into_op();
+    assert!(run(&zeros(&[3, 4]), &zeros(&[3, 1])).is_ok());
+    for (x, y) in [(&[3, 4], &[2, 1]), (&[3, 5], &[3, 1]), (&[2, 4], &[2, 1])] {
+        let message = run(&zeros(x), &zeros(y)).unwrap_err().to_string();
+        assert!(message.contains("= "), "{message}");
+    }
+    assert!(RunGraph::new(&graph, &[&zeros(&[3, 4])]).into_op().is_err());
+    assert!(run(&Tensor::zeros(DType::F16, [3, 4]).unwrap(), &zeros(&[3, 1])).is_err());
+    assert!(run(&zeros(&[3]), &zeros(&[3, 1])).is_err());
+}
+
+#[test]
+fn an_instance_runs_op_by_op_and_a_batch_may_be_empty() {
+    let mut g = Graph::builder("test");
+    let batch = g.symbol("batch").unwrap();
+    let x = g.input("x", DType::F32, &[batch, 2.into()]).unwrap();
+    let turned = g.permute(x, &[1, 0]).unwrap();
+    let flat = g.reshape(turned, &[batch * 2]).unwrap();
+    g.output("flat", flat).unwrap();
+    g.output("x", x).unwrap();
+    let graph = g.finish().unwrap();
+    for rows in [0_usize, 3] {
+        let x = Tensor::from_vec((0..rows * 2).map(|value| value as f32).collect(), [rows, 2]).unwrap();
+        let op = RunGraph::new(&graph, &[&x]);
+        let mut ran = 0;
+        let outputs = op.instance().unwrap().run(&graph, op.inputs(), &mut |op: &Op| {
+            ran += 1;
+            let mut copied = None;
+            op.for_each_tensor(&mut |tensor| copied = Some(tensor.contiguous().unwrap()));
+            Ok(Value::Tensor(copied.unwrap()))
+        });
+        let outputs = outputs.unwrap();
+        let expected: Vec<f32> =
+            (0..2).flat_map(|column| (0..rows).map(move |row| (row * 2 + column) as f32)).collect();
+        assert_eq!(outputs[0].to_vec::<f32>().unwrap(), expected);
+        assert_eq!((outputs[1].shape().dims(), ran), ([rows, 2].as_slice(), usize::from(rows > 0)));
+    }
+}
+
+#[test]
+fn rows_are_told_from_what_mixes_them() {
+    let build = |mixes: bool| {
+        let mut g = Graph::builder("test");
+        let batch = g.symbol("batch").unwrap();
+        let x = g.input("x", DType::F32, &[batch, 4.into()]).unwrap();
+        let w = g.constant("w", &zeros(&[4, 4])).unwrap();
+        let h = g.matmul(x, w).unwrap();
+        let h = g.softmax(h, usize::from(!mixes)).unwrap();
+        let h = g.add(h, x).unwrap();
+        g.output("h", h).unwrap();
+        g.finish().unwrap()
+    };
+    assert!(build(false).has_rows() && !build(true).has_rows());
+    assert_ne!(build(false).hash(), build(true).hash());
+    assert_eq!(build(false).hash(), build(false).hash());
+    let graph = build(false);
+    let op = RunGraph::new(&graph, &[&zeros(&[2, 4])]);
+    assert_eq!(op.batch_key(), RunGraph::new(&graph, &[&zeros(&[7, 4])]).batch_key());
+    assert!(op.batch_key().is_some() && op.work() > 0);
+}
+
+#[test]
+fn a_graph_of_many_nodes_is_recorded_and_instantiated() {
+    let mut g = Graph::builder("long");
+    let mut x = g.input("x", DType::F32, &[Dim::fixed(3)]).unwrap();
+    for _ in 0..100_000 {
+        x = g.with_number(BinaryOp::Add, x, 1.0).unwrap();
+    }
+    g.output("y", x).unwrap();
+    let graph = g.finish().unwrap();
+    let op = RunGraph::new(&graph, &[&zeros(&[3])]);
+    assert_eq!(op.instance().unwrap().steps.len(), 100_000);
+}
+
+#[test]
+fn a_graph_is_cut_where_a_device_lacks_an_op() {
+    let mut g = Graph::builder("cut");
+    let batch = g.symbol("batch").unwrap();
+    let x = g.input("x", DType::F32, &[batch, 4.into()]).unwrap();
+    let w = g.constant("w", &zeros(&[4, 4])).unwrap();
+    let h = g.matmul(x, w).unwrap();
+    let turned = g.permute(h, &[1, 0]).unwrap();
+    let (best, place) = g.op_pair(&[h], |t| TopK::new(&t[0], 2)).unwrap();
+    let y = g.matmul(turned, best).unwrap();
+    let y = g.reshape(y, &[8.into()]).unwrap();
+    for (name, node) in [("y", y), ("place", place), ("x", x)] {
+        g.output(name, node).unwrap();
+    }
+    let graph = g.finish().unwrap();
+    let sizes = graph.sizes_of(&[zeros(&[3, 4])]).unwrap();
+    let instance = graph.instance(&sizes).unwrap();
+    let ask = |op: &Op| if op.name() == "topk" { Support::No("it has no order".to_owned()) } else { Support::Yes };
+    let parts = instance.parts(&graph, NOWHERE, &ask).unwrap();
+    let lacks: Vec<bool> = parts.parts.iter().map(|part| part.lacks.is_some()).collect();
+    assert_eq!(lacks, [false, true, false]);
+    assert!(parts.parts[1].lacks.as_ref().unwrap().contains("topk") && parts.parts[1].graph.nodes().len() == 3);
+    assert_eq!(parts.parts[0].inputs, [Source::Input(0)]);
+    assert_eq!(parts.outputs[1], Source::Output { part: 1, output: 1 });
+    assert_eq!(parts.outputs.len(), 3);
+    assert!(Arc::ptr_eq(&parts, &instance.parts(&graph, NOWHERE, &|_| Support::Yes).unwrap()), "kept for the device");
+    let other = crate::device::DeviceId { index: 1, ..NOWHERE };
+    let whole = instance.parts(&graph, other, &|_| Support::Yes).unwrap();
+    assert_eq!((whole.parts.len(), whole.parts[0].lacks.clone()), (1, None));
+}

@@ -1,0 +1,279 @@
+//! RowMap: an elementwise expression, a function of each row of it, and an elementwise expression of that.
+
+use super::{ComputeOp, LayerNorm, Map, Reduce, Reduction, Softmax};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::expr::{Expr, ExprError, Program};
+use crate::op::{Describe, Op};
+use crate::part::{PartMut, PartRef};
+use crate::shape::Shape;
+use crate::tensor::Tensor;
+
+/// What becomes of a row.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum RowFunction {
+    /// One number, the sum: zero of nothing.
+    Sum,
+    /// One number, the mean: NaN of nothing.
+    Mean,
+    /// One number, the largest: NaN as soon as one is.
+    Max,
+    /// One number, the smallest: NaN as soon as one is.
+    Min,
+    /// A row, as [`Softmax`](super::Softmax) gives it.
+    Softmax,
+    /// A row, the logarithm of that.
+    LogSoftmax,
+    /// A row, as [`LayerNorm`](super::LayerNorm) gives it without weight and bias.
+    Norm {
+        /// Added to the variance; finite and not negative.
+        epsilon: f64,
+        /// Whether the mean is left alone.
+        is_rms: bool,
+    },
+}
+
+impl RowFunction {
+    /// Whether a row becomes one number.
+    pub const fn is_reduction(self) -> bool {
+        matches!(self, RowFunction::Sum | RowFunction::Mean | RowFunction::Max | RowFunction::Min)
+    }
+
+    /// The name in messages, kernels and benchmarks.
+    pub const fn name(self) -> &'static str {
+        match self {
+            RowFunction::Sum => "sum",
+            RowFunction::Mean => "mean",
+            RowFunction::Max => "max",
+            RowFunction::Min => "min",
+            RowFunction::Softmax => "softmax",
+            RowFunction::LogSoftmax => "log_softmax",
+            RowFunction::Norm { is_rms: false, .. } => "norm",
+            RowFunction::Norm { is_rms: true, .. } => "rms_norm",
+        }
+    }
+}
+
+/// `after(function(before(inputs)), more)`: the inputs are broadcast against each other as those of a [`Map`](super::Map)
+/// are, the last axis of what `before` makes of them is a row, and `after` has the function's result as its input 0 and
+/// `more` as those from 1 on, broadcast to it. A function that gives one number for each row takes that axis away.
+///
+/// Rows are f32, f16, bf16 or f64; 16-bit floats are computed in f32, and nothing between the inputs and the output is
+/// rounded to 16 bits. It is what a graph's softmax, layer norm or reduction becomes with the elementwise work before and
+/// after it: everything is read once and written once.
+#[derive(Clone, Debug)]
+pub struct RowMap {
+    /// What becomes of a row.
+    pub function: RowFunction,
+    before: Result<Program, ExprError>,
+    after: Result<Program, ExprError>,
+    inputs: Vec<Tensor>,
+    more: Vec<Tensor>,
+}
+
+impl RowMap {
+    /// A function of the rows of an expression over these inputs.
+    pub fn new(before: impl Into<Expr>, inputs: &[&Tensor], function: RowFunction) -> RowMap {
+        RowMap::with_programs(before.into().finish(), inputs, function, Expr::input(0).finish(), &[])
+    }
+
+    /// With an expression of the result, input 0, and of further tensors, inputs 1 and on.
+    pub fn after(mut self, after: impl Into<Expr>, more: &[&Tensor]) -> RowMap {
+        self.after = after.into().finish();
+        self.more = more.iter().map(|tensor| (*tensor).clone()).collect();
+        self
+    }
+
+    /// As the two above, of expressions that were finished before.
+    pub fn with_programs(
+        before: Result<Program, ExprError>,
+        inputs: &[&Tensor],
+        function: RowFunction,
+        after: Result<Program, ExprError>,
+        more: &[&Tensor],
+    ) -> RowMap {
+        let owned = |tensors: &[&Tensor]| tensors.iter().map(|tensor| (*tensor).clone()).collect();
+        RowMap { function, before, after, inputs: owned(inputs), more: owned(more) }
+    }
+
+    /// The expression before the function.
+    pub fn before_program(&self) -> Result<&Program> {
+        self.before.as_ref().map_err(|error| Error::Expression(*error))
+    }
+
+    /// The expression after the function.
+    pub fn after_program(&self) -> Result<&Program> {
+        self.after.as_ref().map_err(|error| Error::Expression(*error))
+    }
+
+    /// The inputs of the expression before the function.
+    pub fn inputs(&self) -> &[Tensor] {
+        &self.inputs
+    }
+
+    /// The inputs of the expression after the function, from 1 on.
+    pub fn more(&self) -> &[Tensor] {
+        &self.more
+    }
+
+    /// The shape whose last axis is a row.
+    pub fn rows_shape(&self) -> Result<Shape> {
+        let mut shape = Shape::scalar();
+        for input in &self.inputs {
+            shape = shape.broadcast(input.shape())?;
+        }
+        match shape.rank() {
+            0 => Err(Error::RankMismatch { what: "row_map: inputs", expected: "at least 1".into(), got: 0 }),
+            _ => Ok(shape),
+        }
+    }
+
+    /// Elements of a row.
+    pub fn row_len(&self) -> Result<usize> {
+        let shape = self.rows_shape()?;
+        Ok(shape[shape.rank() - 1])
+    }
+
+    /// The output's shape.
+    pub fn output_shape(&self) -> Result<Shape> {
+        let shape = self.rows_shape()?;
+        if self.function.is_reduction() { Shape::new(&shape[..shape.rank() - 1]) } else { Ok(shape) }
+    }
+
+    /// The element type of a row.
+    pub fn row_dtype(&self) -> Result<DType> {
+        let dtypes: Vec<DType> = self.inputs.iter().map(Tensor::dtype).collect();
+        Ok(self.before_program()?.output_dtype(&dtypes)?)
+    }
+
+    /// The element types of the inputs of the expression after the function: a row's, then those of the further tensors.
+    pub fn after_dtypes(&self) -> Result<Vec<DType>> {
+        let row = self.row_dtype()?;
+        Ok(std::iter::once(row).chain(self.more.iter().map(Tensor::dtype)).collect())
+    }
+
+    /// The output's element type.
+    pub fn output_dtype(&self) -> Result<DType> {
+        Ok(self.after_program()?.output_dtype(&self.after_dtypes()?)?)
+    }
+}
+
+/// For devices without a kernel for it, and for rows that no kernel holds.
+impl RowMap {
+    /// The same as three ops, which `run` runs one after the other. What lies between them is rounded to a row's type.
+    pub fn apart(&self, run: &mut dyn FnMut(Op) -> Result<Tensor>) -> Result<Tensor> {
+        let inputs: Vec<&Tensor> = self.inputs.iter().collect();
+        let rows = run(Op::Compute(ComputeOp::Map(Map::with_program(self.before_program()?, &inputs))))?;
+        let last = rows.shape().rank() - 1;
+        let reduction = |reduction| ComputeOp::Reduce(Reduce::new(&rows, reduction).axes(&[last]));
+        let function = match self.function {
+            RowFunction::Sum => reduction(Reduction::Sum),
+            RowFunction::Mean => reduction(Reduction::Mean),
+            RowFunction::Max => reduction(Reduction::Max),
+            RowFunction::Min => reduction(Reduction::Min),
+            RowFunction::Softmax => ComputeOp::Softmax(Softmax::new(&rows)),
+            RowFunction::LogSoftmax => ComputeOp::Softmax(Softmax::new(&rows).log()),
+            RowFunction::Norm { epsilon, is_rms } => {
+                let norm = LayerNorm::new(&rows).epsilon(epsilon);
+                ComputeOp::LayerNorm(if is_rms { norm.rms() } else { norm })
+            }
+        };
+        let result = run(Op::Compute(function))?;
+        let inputs: Vec<&Tensor> = std::iter::once(&result).chain(&self.more).collect();
+        run(Op::Compute(ComputeOp::Map(Map::with_program(self.after_program()?, &inputs))))
+    }
+}
+
+impl Describe for RowMap {
+    fn name(&self) -> &'static str {
+        "row_map"
+    }
+
+    fn validate(&self) -> Result<()> {
+        let row = self.row_dtype()?;
+        if !row.is_float() {
+            let expected = "f32, f16, bf16 or f64";
+            return Err(Error::DTypeUnsupported { what: "row_map: rows", expected, got: row });
+        }
+        if let RowFunction::Norm { epsilon, .. } = self.function
+            && !(epsilon.is_finite() && epsilon >= 0.0)
+        {
+            return Err(Error::invalid("row_map: epsilon", "a finite number, not negative", epsilon));
+        }
+        let output = self.output_shape()?;
+        for tensor in &self.more {
+            if tensor.broadcast_to(output).is_err() {
+                let (expected, got) = (output.to_vec(), tensor.shape().to_vec());
+                return Err(Error::ShapeMismatch { what: "row_map: an input after the function", expected, got });
+            }
+        }
+        let is_extreme = matches!(self.function, RowFunction::Max | RowFunction::Min);
+        if is_extreme && self.row_len()? == 0 && output.elements() > 0 {
+            return Err(Error::invalid("row_map: the extreme of nothing", "at least one element in a row", "none"));
+        }
+        self.output_dtype().map(drop)
+    }
+
+    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
+        self.inputs.iter().chain(&self.more).for_each(|tensor| visit(tensor.into()));
+    }
+
+    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
+        self.inputs.iter_mut().chain(&mut self.more).for_each(|tensor| visit(tensor.into()));
+    }
+
+    /// Elements of all rows.
+    fn work(&self) -> u64 {
+        self.rows_shape().map_or(0, |shape| shape.elements() as u64)
+    }
+
+    fn kernel_signature(&self) -> u64 {
+        let form = |program: &Result<Program, ExprError>| program.as_ref().map_or(0, Program::form_hash);
+        let function = self.function.name().bytes().fold(0_u64, |hash, byte| hash.rotate_left(5) ^ u64::from(byte));
+        form(&self.before).rotate_left(1) ^ form(&self.after) ^ function
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn zeros(dtype: DType, dims: &[usize]) -> Tensor {
+        Tensor::zeros(dtype, dims).unwrap()
+    }
+
+    #[test]
+    fn shapes_and_types_follow_from_the_parts() {
+        let (x, mask) = (zeros(DType::F32, &[2, 3, 5]), zeros(DType::F32, &[5]));
+        let scaled = Expr::input(0) * 0.5 + Expr::input(1);
+        let soft = RowMap::new(&scaled, &[&x, &mask], RowFunction::Softmax);
+        assert!(soft.validate().is_ok());
+        assert_eq!((soft.output_shape().unwrap().to_vec(), soft.row_len().unwrap()), (vec![2, 3, 5], 5));
+        let sum = RowMap::new(&scaled, &[&x, &mask], RowFunction::Sum)
+            .after((Expr::input(0) + Expr::input(1)).cast(DType::F16), &[&zeros(DType::F32, &[3])]);
+        assert!(sum.validate().is_ok());
+        assert_eq!((sum.output_shape().unwrap().to_vec(), sum.output_dtype().unwrap()), (vec![2, 3], DType::F16));
+        let mut seen = 0;
+        sum.for_each_part(&mut |_| seen += 1);
+        assert_eq!((seen, sum.work()), (3, 30));
+    }
+
+    #[test]
+    fn bad_input_is_refused() {
+        let x = zeros(DType::F32, &[2, 3]);
+        let over = |function| RowMap::new(Expr::input(0), &[&x], function);
+        let wide = over(RowFunction::Sum).after(Expr::input(0) + Expr::input(1), &[&zeros(DType::F32, &[3])]);
+        assert!(matches!(wide.validate(), Err(Error::ShapeMismatch { .. })));
+        let epsilon = over(RowFunction::Norm { epsilon: f64::NAN, is_rms: false });
+        assert!(matches!(epsilon.validate(), Err(Error::InvalidArgument { .. })));
+        let integers = RowMap::new(Expr::input(0), &[&zeros(DType::I32, &[3])], RowFunction::Max);
+        assert!(matches!(integers.validate(), Err(Error::DTypeUnsupported { .. })));
+        let scalar = RowMap::new(Expr::input(0), &[&zeros(DType::F32, &[])], RowFunction::Max);
+        assert!(matches!(scalar.validate(), Err(Error::RankMismatch { .. })));
+        let empty = RowMap::new(Expr::input(0), &[&zeros(DType::F32, &[2, 0])], RowFunction::Min);
+        assert!(matches!(empty.validate(), Err(Error::InvalidArgument { .. })));
+        let mixed = over(RowFunction::Sum).after(Expr::input(0) + Expr::input(1), &[&zeros(DType::F64, &[2])]);
+        assert!(matches!(mixed.validate(), Err(Error::Expression(_))));
+    }
+}

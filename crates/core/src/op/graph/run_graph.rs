@@ -1,0 +1,90 @@
+//! RunGraph: a recorded graph with its inputs, as one op.
+
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::graph::{Graph, Instance};
+use crate::op::{BatchKey, CostClass, Describe};
+use crate::part::{Part, PartMut, PartRef, Value};
+use crate::tensor::Tensor;
+
+/// Runs a [`Graph`] on these inputs, which are in the order of the graph's; its outputs come as a list of tensors.
+///
+/// It is validated, routed, batched, retried and reported like any other op. The inputs' shapes give the symbols their sizes;
+/// sizes that were met before cost nothing to check again.
+#[derive(Clone, Debug)]
+pub struct RunGraph {
+    graph: Graph,
+    inputs: Vec<Tensor>,
+    instance: Result<Arc<Instance>>,
+}
+
+impl RunGraph {
+    /// The graph on these inputs. What is wrong with them is reported when the op is checked.
+    pub fn new(graph: &Graph, inputs: &[&Tensor]) -> RunGraph {
+        let inputs: Vec<Tensor> = inputs.iter().map(|input| (*input).clone()).collect();
+        let instance = graph.sizes_of(&inputs).and_then(|sizes| graph.instance(&sizes));
+        RunGraph { graph: graph.clone(), inputs, instance }
+    }
+
+    /// The graph.
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    /// The inputs, in the graph's order.
+    pub fn inputs(&self) -> &[Tensor] {
+        &self.inputs
+    }
+
+    /// The graph's ops for the sizes of these inputs.
+    pub fn instance(&self) -> Result<&Arc<Instance>> {
+        self.instance.as_ref().map_err(Clone::clone)
+    }
+
+    /// The outputs from what an engine returned.
+    pub(crate) fn from_value(value: Value) -> Result<Vec<Tensor>> {
+        let tensor = |part| match part {
+            Part::Tensor(tensor) => Ok(tensor),
+            _ => Err(Error::invalid("the engine's answer", "a list of tensors", "a part that is none")),
+        };
+        value.into_list()?.into_iter().map(tensor).collect()
+    }
+}
+
+impl Describe for RunGraph {
+    fn name(&self) -> &'static str {
+        "graph"
+    }
+
+    fn validate(&self) -> Result<()> {
+        self.instance().map(drop)
+    }
+
+    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
+        self.inputs.iter().for_each(|tensor| visit(tensor.into()));
+    }
+
+    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
+        self.inputs.iter_mut().for_each(|tensor| visit(tensor.into()));
+    }
+
+    /// The work of all its ops.
+    fn work(&self) -> u64 {
+        self.instance.as_ref().map_or(0, |instance| instance.work())
+    }
+
+    /// Each graph has a curve of its own.
+    fn cost_class(&self) -> CostClass {
+        CostClass::numbered(self.graph.hash())
+    }
+
+    fn kernel_signature(&self) -> u64 {
+        self.graph.hash()
+    }
+
+    /// Graphs whose rows are independent are joined row by row.
+    fn batch_key(&self) -> Option<BatchKey> {
+        self.graph.has_rows().then(|| BatchKey::of(("graph", self.graph.id())))
+    }
+}

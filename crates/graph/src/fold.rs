@@ -1,0 +1,32 @@
+//! What depends on constants alone: it runs once for each device, when the plan is first used, and stays there.
+
+use panoply_core::graph::{Origin, slot_of};
+
+use crate::work::Work;
+
+/// The result of a folded step may be this much larger than what it reads: a constant that is stretched is not stored so.
+const GROWTH_MAX: usize = 4;
+/// And this much in any case.
+const SMALL_BYTES_MAX: usize = 1 << 20;
+
+/// For each step whether it reads nothing but constants and what was made of them.
+pub(crate) fn steps_of_constants(work: &Work) -> Vec<bool> {
+    let mut once = vec![false; work.steps.len()];
+    for index in 0..work.steps.len() {
+        let Some(step) = &work.steps[index] else { continue };
+        let (mut constant, mut read_bytes) = (true, 0_usize);
+        step.op.for_each_tensor(&mut |tensor| {
+            let Some(slot) = slot_of(tensor) else { return };
+            let slot = &work.slots[slot];
+            read_bytes = read_bytes.saturating_add(slot.len_bytes());
+            constant &= match slot.origin {
+                Origin::Input(_) => false,
+                Origin::Constant(_) => true,
+                Origin::Step(maker) => once[maker],
+            };
+        });
+        let written: usize = step.outputs.iter().map(|slot| work.slots[*slot].len_bytes()).sum();
+        once[index] = constant && written <= read_bytes.saturating_mul(GROWTH_MAX).max(SMALL_BYTES_MAX);
+    }
+    once
+}

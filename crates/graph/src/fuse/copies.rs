@@ -1,0 +1,54 @@
+//! Copies that only lay a view out contiguously are left out where their readers can take the view itself.
+
+use panoply_core::expr::Node;
+use panoply_core::graph::slot_of;
+use panoply_core::op::compute::Map;
+use panoply_core::{Op, Tensor};
+
+use crate::views::through;
+use crate::work::Work;
+
+pub(crate) fn run(work: &mut Work) {
+    for step in 0..work.steps.len() {
+        let Some(op) = work.op(step) else { continue };
+        // An op that looks at its tensors one by one finds the views of several copies in one pass.
+        let mut views: Vec<(Tensor, Tensor, usize)> = Vec::new();
+        op.for_each_tensor(&mut |tensor| {
+            if let Some((source, copy)) = behind(work, tensor) {
+                views.push((tensor.clone(), source, copy));
+            }
+        });
+        if views.is_empty() {
+            continue;
+        }
+        let mut changed: Op = op.clone();
+        let mut views = views.into_iter().peekable();
+        let mut copies = Vec::new();
+        changed.for_each_tensor_mut(&mut |tensor| {
+            let is_next = |(view, _, _): &(Tensor, Tensor, usize)| crate::views::is_same(view, tensor);
+            if let Some((_, source, copy)) = views.next_if(is_next) {
+                *tensor = source;
+                copies.push(copy);
+            }
+        });
+        work.replace(step, changed);
+        copies.into_iter().for_each(|copy| work.remove_if_unread(copy));
+    }
+}
+
+/// The view behind the copy that a tensor reads, and the step that makes the copy.
+fn behind(work: &Work, tensor: &Tensor) -> Option<(Tensor, usize)> {
+    let slot = slot_of(tensor)?;
+    let copy = work.maker(slot)?;
+    let source = copied(work.map(copy)?)?;
+    Some((through(tensor, &work.slots[slot].shape, source)?, copy))
+}
+
+/// What a map copies, where it does nothing else.
+fn copied(map: &Map) -> Option<&Tensor> {
+    let mut inputs = map.inputs();
+    match (map.program().ok()?.nodes(), inputs.next(), inputs.next()) {
+        ([Node::Input(0)], Some(only), None) => Some(only),
+        _ => None,
+    }
+}

@@ -1,0 +1,102 @@
+//! Maps that read each other become one: a map takes the expression of every map that it alone reads.
+//!
+//! Only what is read by one step is taken, so nothing is computed twice; what is stretched by broadcasting is taken where
+//! computing it again for every element costs less than reading it.
+
+use panoply_core::expr::{BinaryOp, INPUTS_MAX, Node, Operand, Program, UnaryOp};
+use panoply_core::graph::slot_of;
+use panoply_core::op::compute::{ComputeOp, Map};
+use panoply_core::{Describe, Op, Tensor};
+
+use crate::Facts;
+use crate::views::{is_same, through};
+use crate::work::Work;
+
+pub(crate) fn run(work: &mut Work, facts: &Facts) {
+    for step in 0..work.steps.len() {
+        while let Some((map, maker)) = work.map(step).and_then(|map| fused(work, step, map, facts)) {
+            work.replace(step, Op::Compute(ComputeOp::Map(map)));
+            work.remove_if_unread(maker);
+        }
+    }
+}
+
+/// The map with the first of its makers taken in that can be, and the step of that.
+fn fused(work: &Work, step: usize, map: &Map, facts: &Facts) -> Option<(Map, usize)> {
+    let shape = map.output_shape().ok()?;
+    map.inputs().find_map(|input| {
+        let maker = work.private_maker(input, step)?;
+        let inlined = Inlined::new(work, maker, input, facts)?;
+        let slot = slot_of(input);
+        // Every other view of the same slot would need the expression once more.
+        if map.inputs().any(|other| slot_of(other) == slot && !is_same(other, input)) {
+            return None;
+        }
+        let (program, inputs) = inlined.into_program(map.program().ok()?, map.inputs(), input)?;
+        let fits = inputs.len() <= facts.map_inputs_max && program.nodes().len() <= facts.map_nodes_max;
+        let fused = Map::with_program(&program, &inputs.iter().collect::<Vec<_>>());
+        (fits && fused.output_shape().ok()? == shape && fused.validate().is_ok()).then_some((fused, maker))
+    })
+}
+
+/// The expression of a map that is taken in, and its inputs as the reader's view shows them.
+pub(super) struct Inlined<'a> {
+    program: &'a Program,
+    inputs: Vec<Tensor>,
+}
+
+impl<'a> Inlined<'a> {
+    /// The map of a step, seen through a view of its output. `None` where the step is no map, or no strides can say it.
+    pub(super) fn new(work: &'a Work, maker: usize, view: &Tensor, facts: &Facts) -> Option<Inlined<'a>> {
+        let map = work.map(maker)?;
+        let program = map.program().ok()?;
+        let shape = map.output_shape().ok()?;
+        let is_stretched = view.elements() > shape.elements();
+        if program.nodes().len() > facts.map_nodes_max || (is_stretched && !is_cheap(program)) {
+            return None;
+        }
+        let inputs = map.inputs().map(|input| through(view, &shape, input)).collect::<Option<Vec<_>>>()?;
+        (!inputs.is_empty()).then_some(Inlined { program, inputs })
+    }
+
+    /// `reader` with its inputs that are `view` replaced by this expression, and the inputs of both, each once.
+    pub(super) fn into_program<'t>(
+        self,
+        reader: &Program,
+        inputs: impl Iterator<Item = &'t Tensor>,
+        view: &Tensor,
+    ) -> Option<(Program, Vec<Tensor>)> {
+        let mut all: Vec<Tensor> = Vec::new();
+        let places: Vec<u32> = self.inputs.iter().map(|input| place(&mut all, input)).collect();
+        let operands: Vec<Operand<'_>> = inputs
+            .map(|input| match is_same(input, view) {
+                true => Operand::Result(self.program, &places),
+                false => Operand::Input(place(&mut all, input)),
+            })
+            .collect();
+        if all.len() > INPUTS_MAX as usize {
+            return None;
+        }
+        Some((reader.compose(&operands).ok()?, all))
+    }
+}
+
+/// The number of a tensor among the inputs, to which it is added unless it is there.
+pub(super) fn place(inputs: &mut Vec<Tensor>, tensor: &Tensor) -> u32 {
+    let known = inputs.iter().position(|known| is_same(known, tensor));
+    known.unwrap_or_else(|| {
+        inputs.push(tensor.clone());
+        inputs.len() - 1
+    }) as u32
+}
+
+/// Whether an expression costs less than reading its result.
+fn is_cheap(program: &Program) -> bool {
+    use UnaryOp::{Abs, Ceil, Floor, Neg, Not, Relu, Round};
+    program.nodes().len() <= 8
+        && program.nodes().iter().all(|node| match node {
+            Node::Unary(op, _) => matches!(op, Neg | Abs | Relu | Floor | Ceil | Round | Not),
+            Node::Binary(op, ..) => !matches!(op, BinaryOp::Pow | BinaryOp::Rem | BinaryOp::Div),
+            _ => true,
+        })
+}

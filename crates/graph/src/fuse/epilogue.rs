@@ -1,0 +1,156 @@
+//! Products and convolutions take what is done to their result: a factor, a bias, a residual, an activation.
+//!
+//! A map is taken whole or not at all: one that stays reads the result anyway.
+
+use panoply_core::expr::{BinaryOp, Node, Program, UnaryOp};
+use panoply_core::graph::slot_of;
+use panoply_core::op::compute::{Activation, ComputeOp, Conv2d, Map, MatMul};
+use panoply_core::{Describe, Op, Shape, Strides, Tensor};
+
+use crate::views::{is_same, is_whole};
+use crate::work::Work;
+
+pub(crate) fn run(work: &mut Work) {
+    for step in 0..work.steps.len() {
+        if let Some((op, maker)) = work.map(step).and_then(|map| absorbed(work, step, map)) {
+            work.replace(step, op);
+            work.remove_if_unread(maker);
+        }
+    }
+}
+
+/// The product or convolution that a map reads, with all of the map in it, and its step.
+fn absorbed(work: &Work, step: usize, map: &Map) -> Option<(Op, usize)> {
+    map.inputs().find_map(|input| {
+        let maker = work.private_maker(input, step)?;
+        let slot = slot_of(input)?;
+        let shape = work.slots[slot].shape;
+        if !is_whole(input, shape.elements()) || *input.shape() != shape || map.output_shape().ok()? != shape {
+            return None;
+        }
+        let changes = changes(map, input)?;
+        let op = match work.op(maker)? {
+            Op::Compute(ComputeOp::MatMul(op)) => ComputeOp::MatMul(product(op.clone(), &changes, &shape)?),
+            Op::Compute(ComputeOp::Conv2d(op)) => ComputeOp::Conv2d(convolution(op.clone(), &changes, &shape)?),
+            _ => return None,
+        };
+        let op = Op::Compute(op);
+        op.validate().is_ok().then_some((op, maker))
+    })
+}
+
+/// One thing that a map does to a result, in order.
+enum Change<'a> {
+    Scale(f64),
+    Add(&'a Tensor),
+    Activate(Activation),
+}
+
+/// What a map does to its input `result`, one after the other; `None` where it is anything else.
+fn changes<'a>(map: &'a Map, result: &Tensor) -> Option<Vec<Change<'a>>> {
+    let program = map.program().ok()?;
+    let inputs: Vec<&Tensor> = map.inputs().collect();
+    let is_result = |node: &Node| matches!(node, Node::Input(index) if is_same(inputs[*index as usize], result));
+    let nodes = program.nodes();
+    let mut current = nodes.iter().position(is_result)? as u32;
+    let mut changes = Vec::new();
+    while current as usize + 1 < nodes.len() {
+        let reader = only_reader(program, current)?;
+        changes.push(match nodes[reader as usize] {
+            Node::Unary(op, _) => Change::Activate(activation(op)?),
+            Node::Binary(op, a, b) if a != b => {
+                let other = if a == current { b } else { a };
+                match (op, nodes[other as usize]) {
+                    (BinaryOp::Add, Node::Input(index)) => Change::Add(inputs[index as usize]),
+                    (BinaryOp::Mul, Node::Const(constant)) => Change::Scale(constant.value()),
+                    _ => return None,
+                }
+            }
+            _ => return None,
+        });
+        current = reader;
+    }
+    Some(changes)
+}
+
+fn only_reader(program: &Program, node: u32) -> Option<u32> {
+    let mut readers = (0..).zip(program.nodes()).filter(|(_, reader)| reader.operands().any(|operand| operand == node));
+    let first = readers.next()?.0;
+    readers.next().is_none().then_some(first)
+}
+
+fn activation(op: UnaryOp) -> Option<Activation> {
+    Some(match op {
+        UnaryOp::Relu => Activation::Relu,
+        UnaryOp::Gelu => Activation::Gelu,
+        UnaryOp::Silu => Activation::Silu,
+        UnaryOp::Sigmoid => Activation::Sigmoid,
+        UnaryOp::Tanh => Activation::Tanh,
+        _ => return None,
+    })
+}
+
+fn product(mut op: MatMul, changes: &[Change<'_>], shape: &Shape) -> Option<MatMul> {
+    if !op.a.dtype().is_float() {
+        return None;
+    }
+    for change in changes {
+        if op.activation != Activation::None {
+            return None;
+        }
+        match change {
+            Change::Activate(activation) => op.activation = *activation,
+            Change::Scale(factor) => {
+                let factor = *factor as f32;
+                if op.bias.is_some() || !factor.is_finite() {
+                    return None;
+                }
+                (op.alpha, op.beta) = (op.alpha * factor, op.beta * factor);
+            }
+            Change::Add(addend) if addend.dtype() == op.output_dtype() => add_to_product(&mut op, addend, shape)?,
+            Change::Add(_) => return None,
+        }
+    }
+    Some(op)
+}
+
+fn add_to_product(op: &mut MatMul, addend: &Tensor, shape: &Shape) -> Option<()> {
+    let rank = shape.rank();
+    let wide = addend.broadcast_to(shape).ok()?;
+    if op.bias.is_none()
+        && let Some(bias) = along(&wide, rank - 1)
+    {
+        op.bias = Some(bias);
+    } else if op.c.is_none() {
+        (op.beta, op.c) = (1.0, Some(wide));
+    } else {
+        return None;
+    }
+    Some(())
+}
+
+fn convolution(mut op: Conv2d, changes: &[Change<'_>], shape: &Shape) -> Option<Conv2d> {
+    for change in changes {
+        if op.activation != Activation::None {
+            return None;
+        }
+        match change {
+            Change::Activate(activation) => op.activation = *activation,
+            Change::Add(addend) if op.bias.is_none() && addend.dtype() == op.input.dtype() => {
+                op.bias = Some(along(&addend.broadcast_to(shape).ok()?, 1)?);
+            }
+            Change::Add(_) | Change::Scale(_) => return None,
+        }
+    }
+    Some(op)
+}
+
+/// The tensor along one axis, where it is the same along all others.
+fn along(tensor: &Tensor, axis: usize) -> Option<Tensor> {
+    let same = |other: &usize| *other == axis || tensor.strides()[*other] == 0 || tensor.shape()[*other] == 1;
+    if !(0..tensor.shape().rank()).all(|axis| same(&axis)) {
+        return None;
+    }
+    let (shape, strides) = (Shape::new([tensor.shape()[axis]]).ok()?, Strides::new([tensor.strides()[axis]]).ok()?);
+    Tensor::from_parts(tensor.dtype(), shape, strides, tensor.offset(), tensor.buffer().clone()).ok()
+}

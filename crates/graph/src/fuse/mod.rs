@@ -1,0 +1,6 @@
+//! Fusing: each pass makes fewer steps of more, and leaves the list in an order in which it can run.
+
+pub mod copies;
+pub mod elementwise;
+pub mod epilogue;
+pub mod rows;

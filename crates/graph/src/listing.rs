@@ -1,0 +1,153 @@
+//! A graph as a list of kernels, before and after fusion, with what each costs: what `panoply graph` shows.
+
+use panoply_core::expr::Program;
+use panoply_core::graph::{Graph, Instance, Slot, Step, SymbolSizes, slot_of};
+use panoply_core::op::compute::ComputeOp;
+use panoply_core::{Describe, Op, Result};
+
+use crate::cost::{Cost, Rates, cost};
+use crate::{Facts, Plan, compile};
+
+/// One kernel of a listing.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// The node that it computes.
+    pub node: String,
+    /// The op, with what was fused into it.
+    pub op: String,
+    /// The element type and shape of its first output.
+    pub output: String,
+    /// The rows of this list that it reads, in order. Inputs and constants are not among them.
+    pub reads: Vec<usize>,
+    /// What it moves and computes.
+    pub cost: Cost,
+    /// How long it is expected to take.
+    pub time_ns: f64,
+    /// Whether it runs once, for constants alone.
+    pub is_once: bool,
+}
+
+/// A graph with sizes for its symbols, before fusion and after it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Listing {
+    /// The ops as they were recorded.
+    pub before: Vec<Row>,
+    /// The steps of the plan; those that run once come first.
+    pub after: Vec<Row>,
+    /// Bytes between steps that are held at once, and what the arena for them takes.
+    pub live_bytes_max: usize,
+    /// The arena's bytes.
+    pub arena_bytes: usize,
+    /// Bytes of constants that stay on the device.
+    pub kept_bytes: usize,
+}
+
+impl Listing {
+    /// What becomes of a graph on a device of these facts and rates.
+    pub fn new(graph: &Graph, sizes: &SymbolSizes, facts: &Facts, rates: &Rates) -> Result<Listing> {
+        let instance = Instance::new(graph, sizes)?;
+        let plan = compile(graph, sizes, facts)?;
+        let before = rows(graph, &instance.slots, instance.steps.iter().map(|step| (step, false)), rates);
+        let slots: Vec<Slot> = plan.slots.iter().map(|slot| slot.slot).collect();
+        let Plan { once, steps, .. } = &plan;
+        let all = once.iter().map(|step| (step, true)).chain(steps.iter().map(|step| (step, false)));
+        let after = rows(graph, &slots, all, rates);
+        let (live_bytes_max, arena_bytes) = (plan.live_bytes_max, plan.arena_bytes);
+        Ok(Listing { before, after, live_bytes_max, arena_bytes, kept_bytes: plan.kept_bytes() })
+    }
+
+    /// What all rows of a list that run each time cost together, and how long they take.
+    pub fn total(rows: &[Row]) -> (Cost, f64) {
+        rows.iter().filter(|row| !row.is_once).fold((Cost::default(), 0.0), |(sum, time), row| {
+            let bytes = sum.bytes.saturating_add(row.cost.bytes);
+            let flops = sum.flops.saturating_add(row.cost.flops);
+            (Cost { bytes, flops }, time + row.time_ns)
+        })
+    }
+}
+
+fn rows<'a>(graph: &Graph, slots: &[Slot], steps: impl Iterator<Item = (&'a Step, bool)>, rates: &Rates) -> Vec<Row> {
+    let mut made_by: Vec<Option<usize>> = vec![None; slots.len()];
+    let mut rows: Vec<Row> = Vec::new();
+    for (step, is_once) in steps {
+        let mut reads = Vec::new();
+        step.op.for_each_tensor(&mut |tensor| {
+            if let Some(row) = slot_of(tensor).and_then(|slot| made_by[slot])
+                && !reads.contains(&row)
+            {
+                reads.push(row);
+            }
+        });
+        step.outputs.iter().for_each(|slot| made_by[*slot] = Some(rows.len()));
+        let cost = cost(&step.op);
+        let output = step.outputs.first().map(|slot| &slots[*slot]);
+        rows.push(Row {
+            node: graph.node_name(step.node),
+            op: op_text(&step.op),
+            output: output.map_or(String::new(), |slot| format!("{}{:?}", slot.dtype, slot.shape)),
+            reads,
+            cost,
+            time_ns: rates.time_ns(&cost),
+            is_once,
+        });
+    }
+    rows
+}
+
+/// The op and what was fused into it: `matmul + bias + relu`, `map: 7 operations`.
+fn op_text(op: &Op) -> String {
+    let Op::Compute(compute) = op else { return op.name().to_owned() };
+    match compute {
+        ComputeOp::Map(op) => {
+            op.program().map_or_else(|_| "map".to_owned(), |program| format!("map: {}", short(program)))
+        }
+        ComputeOp::RowMap(op) => {
+            let part = |program: Result<&Program>| program.map_or_else(|_| String::new(), short);
+            format!("{}: {} | {}", op.function.name(), part(op.before_program()), part(op.after_program()))
+        }
+        ComputeOp::MatMul(op) => {
+            let parts = [
+                (op.alpha != 1.0).then(|| "factor".to_owned()),
+                op.c.is_some().then(|| "residual".to_owned()),
+                op.bias.is_some().then(|| "bias".to_owned()),
+                activation_text(op.activation),
+            ];
+            joined("matmul", parts)
+        }
+        ComputeOp::Conv2d(op) => {
+            joined("conv2d", [op.bias.is_some().then(|| "bias".to_owned()), activation_text(op.activation)])
+        }
+        _ => op.name().to_owned(),
+    }
+}
+
+fn activation_text(activation: panoply_core::op::compute::Activation) -> Option<String> {
+    let text = format!("{activation:?}").to_lowercase();
+    (text != "none").then_some(text)
+}
+
+fn joined<const N: usize>(name: &str, parts: [Option<String>; N]) -> String {
+    parts.into_iter().flatten().fold(name.to_owned(), |text, part| format!("{text} + {part}"))
+}
+
+/// An expression's functions, the first few of them.
+fn short(program: &Program) -> String {
+    use panoply_core::expr::Node;
+    const SHOWN_MAX: usize = 8;
+    let functions: Vec<String> = program
+        .nodes()
+        .iter()
+        .filter_map(|node| match node {
+            Node::Input(_) | Node::Const(_) => None,
+            Node::Unary(op, _) => Some(op.name().to_owned()),
+            Node::Binary(op, ..) => Some(op.name().to_owned()),
+            Node::Ternary(op, ..) => Some(op.name().to_owned()),
+            Node::Cast(dtype, _) => Some(format!("to {dtype}")),
+        })
+        .collect();
+    match functions.len() {
+        0 => "as it is".to_owned(),
+        count if count > SHOWN_MAX => format!("{} and {} more", functions[..SHOWN_MAX].join(" "), count - SHOWN_MAX),
+        _ => functions.join(" "),
+    }
+}

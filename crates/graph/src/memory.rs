@@ -1,0 +1,182 @@
+//! Memory by lifetime: slots that are not needed at the same time share bytes of one block.
+//!
+//! Steps are gone through in order. A slot gets the smallest hole that holds it when its step runs, or the end of the block,
+//! and gives its bytes back after its last reader; neighbouring holes are joined.
+
+use std::collections::BTreeMap;
+
+use panoply_core::graph::{Origin, Step, slot_of};
+
+use crate::plan::{Place, Plan, PlanSlot};
+use crate::work::Work;
+
+/// Slots begin on multiples of this: what every device's copies and vectors need.
+pub const ALIGN_BYTES: usize = 256;
+
+/// The plan of a finished list; `once` says which steps run once.
+pub(crate) fn plan(work: Work, once: &[bool]) -> Plan {
+    let (mut first, mut steps) = (Vec::new(), Vec::new());
+    let mut is_kept = vec![false; work.slots.len()];
+    let mut is_made = vec![false; work.slots.len()];
+    for (step, once) in work.steps.iter().zip(once) {
+        let Some(step) = step else { continue };
+        step.outputs.iter().for_each(|slot| (is_kept[*slot], is_made[*slot]) = (*once, true));
+        if *once { first.push(step.clone()) } else { steps.push(step.clone()) }
+    }
+    let last_readers = last_readers(&work, &steps);
+    let mut ends = vec![Vec::new(); steps.len()];
+    let place = |(slot, held): (usize, &panoply_core::graph::Slot)| match held.origin {
+        Origin::Input(input) => Place::Input(input),
+        Origin::Constant(node) => Place::Constant(node),
+        Origin::Step(_) if !is_made[slot] => Place::Unread,
+        Origin::Step(_) if is_kept[slot] => Place::Kept,
+        Origin::Step(_) if work.is_output(slot) => Place::Own,
+        // Its offset is found below.
+        Origin::Step(_) => Place::Arena(0),
+    };
+    let places: Vec<Place> = work.slots.iter().enumerate().map(place).collect();
+    for (slot, reader) in last_readers.iter().enumerate() {
+        if let (Some(reader), Place::Arena(_)) = (reader, places[slot]) {
+            ends[*reader].push(slot);
+        }
+    }
+    let mut slots: Vec<PlanSlot> =
+        work.slots.iter().zip(places).map(|(slot, place)| PlanSlot { slot: *slot, place }).collect();
+    let (arena_bytes, live_bytes_max) = lay_out(&mut slots, &steps, &ends, &last_readers);
+    Plan { slots, once: first, steps, ends, outputs: work.outputs, arena_bytes, live_bytes_max }
+}
+
+/// For each slot the last step that reads it.
+fn last_readers(work: &Work, steps: &[Step]) -> Vec<Option<usize>> {
+    let mut last = vec![None; work.slots.len()];
+    for (index, step) in steps.iter().enumerate() {
+        step.op.for_each_tensor(&mut |tensor| {
+            if let Some(slot) = slot_of(tensor) {
+                last[slot] = Some(index);
+            }
+        });
+    }
+    last
+}
+
+/// Gives every slot of the arena its place. Returns the arena's bytes, and the most that are in use at once.
+fn lay_out(slots: &mut [PlanSlot], steps: &[Step], ends: &[Vec<usize>], last: &[Option<usize>]) -> (usize, usize) {
+    let mut arena = Arena::default();
+    for (step, ended) in steps.iter().zip(ends) {
+        for slot in &step.outputs {
+            if let Place::Arena(offset) = &mut slots[*slot].place {
+                *offset = arena.take(slots[*slot].slot.len_bytes());
+            }
+        }
+        let unread = step.outputs.iter().filter(|slot| last[**slot].is_none());
+        for slot in ended.iter().chain(unread) {
+            if let Place::Arena(offset) = slots[*slot].place {
+                arena.give_back(offset, slots[*slot].slot.len_bytes());
+            }
+        }
+    }
+    (arena.end, arena.used_max)
+}
+
+/// One block, its holes and how much of it is in use.
+#[derive(Default)]
+struct Arena {
+    /// Holes by where they begin, none beside another.
+    holes: BTreeMap<usize, usize>,
+    /// The same by size.
+    sizes: BTreeMap<(usize, usize), ()>,
+    end: usize,
+    used: usize,
+    used_max: usize,
+}
+
+impl Arena {
+    fn take(&mut self, bytes: usize) -> usize {
+        let bytes = bytes.next_multiple_of(ALIGN_BYTES);
+        self.used += bytes;
+        self.used_max = self.used_max.max(self.used);
+        let fitting = self.sizes.range((bytes, 0)..).next().map(|((size, offset), ())| (*offset, *size));
+        let (offset, size) = match fitting {
+            Some(hole) => hole,
+            None => {
+                // The last hole may reach the end: then the block grows by what is missing.
+                let last = self.holes.last_key_value().map(|(offset, size)| (*offset, *size));
+                let start =
+                    last.filter(|(offset, size)| offset + size == self.end).map_or(self.end, |(offset, _)| offset);
+                let had = self.end - start;
+                self.end = start + bytes;
+                self.remove(start, had);
+                return start;
+            }
+        };
+        self.remove(offset, size);
+        if size > bytes {
+            self.insert(offset + bytes, size - bytes);
+        }
+        offset
+    }
+
+    fn give_back(&mut self, offset: usize, bytes: usize) {
+        let mut size = bytes.next_multiple_of(ALIGN_BYTES);
+        if size == 0 {
+            return;
+        }
+        self.used -= size;
+        let mut start = offset;
+        if let Some((before, had)) = self.holes.range(..offset).next_back().map(|(start, size)| (*start, *size))
+            && before + had == offset
+        {
+            self.remove(before, had);
+            (start, size) = (before, size + had);
+        }
+        if let Some(after) = self.holes.get(&(start + size)).copied() {
+            self.remove(start + size, after);
+            size += after;
+        }
+        self.insert(start, size);
+    }
+
+    fn insert(&mut self, offset: usize, size: usize) {
+        self.holes.insert(offset, size);
+        self.sizes.insert((size, offset), ());
+    }
+
+    fn remove(&mut self, offset: usize, size: usize) {
+        if size > 0 {
+            self.holes.remove(&offset);
+            self.sizes.remove(&(size, offset));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_used_again_and_never_twice_at_once() {
+        let mut arena = Arena::default();
+        let mut live: Vec<(usize, usize)> = Vec::new();
+        let mut state = 7_u64;
+        for _ in 0..20_000 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let bits = (state >> 33) as usize;
+            if live.len() < 40 && !bits.is_multiple_of(3) {
+                let bytes = bits % 5000;
+                let offset = arena.take(bytes);
+                let end = offset + bytes.next_multiple_of(ALIGN_BYTES);
+                assert!(end <= arena.end && offset.is_multiple_of(ALIGN_BYTES));
+                assert!(
+                    live.iter().all(|(from, len)| end <= *from || from + len.next_multiple_of(ALIGN_BYTES) <= offset)
+                );
+                live.push((offset, bytes));
+            } else if !live.is_empty() {
+                let (offset, bytes) = live.swap_remove(bits % live.len());
+                arena.give_back(offset, bytes);
+            }
+        }
+        assert!(arena.end < arena.used_max * 2, "{} bytes for {}", arena.end, arena.used_max);
+        live.drain(..).for_each(|(offset, bytes)| arena.give_back(offset, bytes));
+        assert_eq!((arena.used, arena.holes.len()), (0, 1));
+    }
+}

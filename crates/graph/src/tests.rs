@@ -1,0 +1,197 @@
+//! What the passes make of graphs: how many steps are left, of what, and that the answer stays the same.
+
+use panoply_conformance::random_graph::{RandomGraph, random_graph};
+use panoply_conformance::reference::reference;
+use panoply_conformance::values::{difference, random_tensor};
+use panoply_core::graph::{Graph, GraphBuilder, NodeId, fill_in, slot_of, view_of};
+use panoply_core::op::compute::Reduction;
+use panoply_core::op::graph::RunGraph;
+use panoply_core::{DType, Describe, Operation, Part, Result, Tensor, Value};
+
+use crate::{Facts, Place, Plan, compile};
+
+const FACTS: Facts = Facts { map_inputs_max: 8, map_nodes_max: 64, row_len_max: 1 << 14, row_inputs_max: 8 };
+
+/// Runs a plan with the reference's ops.
+fn run(plan: &Plan, op: &RunGraph) -> Result<Vec<Tensor>> {
+    let mut filled: Vec<Option<Tensor>> = plan.slots.iter().map(|_| None).collect();
+    for (place, slot) in filled.iter_mut().zip(&plan.slots) {
+        *place = match slot.place {
+            Place::Input(input) => Some(op.inputs()[input].contiguous()?),
+            Place::Constant(node) => op.graph().nodes()[node].constant().cloned(),
+            _ => None,
+        };
+    }
+    for (index, step) in plan.once.iter().chain(&plan.steps).enumerate() {
+        let mut one = step.op.clone();
+        fill_in(&mut one, &|slot| filled[slot].clone())?;
+        for (slot, tensor) in step.outputs.iter().zip(reference(&one)?.tensors()) {
+            filled[*slot] = Some(tensor.clone());
+        }
+        // What nobody reads any more is gone, as it is where memory is shared.
+        if let Some(ends) = index.checked_sub(plan.once.len()).and_then(|index| plan.ends.get(index)) {
+            ends.iter().for_each(|slot| filled[*slot] = None);
+        }
+    }
+    plan.outputs.iter().map(|view| view_of(view, filled[slot_of(view).unwrap()].as_ref().unwrap())).collect()
+}
+
+fn planned(graph: &Graph, inputs: &[&Tensor], facts: &Facts) -> (Plan, RunGraph) {
+    let op = RunGraph::new(graph, inputs);
+    let plan = compile(graph, &op.instance().unwrap().sizes, facts).unwrap();
+    (plan, op)
+}
+
+/// The names of the steps of a graph of two inputs of 65 × 40, after checking the answer.
+fn steps(build: fn(&mut GraphBuilder, NodeId, NodeId) -> Result<NodeId>) -> Vec<&'static str> {
+    let mut g = Graph::builder("test");
+    let rows = g.symbol("rows").unwrap();
+    let dims = [rows, 40.into()];
+    let (x, y) = (g.input("x", DType::F32, &dims).unwrap(), g.input("y", DType::F32, &dims).unwrap());
+    let z = build(&mut g, x, y).unwrap();
+    g.output("z", z).unwrap();
+    let graph = g.finish().unwrap();
+    let (x, y) = (random_tensor(DType::F32, &[65, 40], 1), random_tensor(DType::F32, &[65, 40], 2));
+    let (plan, op) = planned(&graph, &[&x, &y], &FACTS);
+    let expected = reference(&op.clone().into_op().unwrap()).unwrap();
+    let got = Value::List(run(&plan, &op).unwrap().into_iter().map(Part::Tensor).collect());
+    let close = panoply_conformance::Tolerance::Close { relative: 1e-5, absolute: 1e-5 };
+    for (expected, got) in expected.tensors().zip(got.tensors()) {
+        assert_eq!(difference(expected, got, close), None);
+    }
+    plan.steps.iter().map(|step| step.op.name()).collect()
+}
+
+#[test]
+fn chains_become_one_step() {
+    let chain10 = steps(|g, x, y| {
+        let z = g.map(&[x, y], |e| &e[0] * 2.0 + &e[1])?;
+        let z = g.relu(z)?;
+        let z = g.map(&[z], |e| &e[0] - 0.5)?;
+        let gate = g.sigmoid(z)?;
+        let z = g.mul(z, gate)?;
+        let minus = g.neg(z)?;
+        let square = g.mul(minus, z)?;
+        let z = g.exp(square)?;
+        let below = g.map(&[x], |e| 1.0 + e[0].clone().abs())?;
+        g.div(z, below)
+    });
+    assert_eq!(chain10, ["map"]);
+    let add_layernorm_gelu = steps(|g, x, y| {
+        let weight = g.constant("w", &random_tensor(DType::F32, &[40], 3))?;
+        let bias = g.constant("b", &random_tensor(DType::F32, &[40], 4))?;
+        let sum = g.add(x, y)?;
+        let normal = g.layer_norm(sum, weight, bias)?;
+        g.gelu(normal)
+    });
+    assert_eq!(add_layernorm_gelu, ["row_map"]);
+    let softmax_mask = steps(|g, x, y| {
+        let scaled = g.map(&[x], |e| &e[0] * 0.125)?;
+        let masked = g.add(scaled, y)?;
+        g.softmax(masked, 1)
+    });
+    assert_eq!(softmax_mask, ["row_map"]);
+    let norm_rows = steps(|g, x, _| {
+        let square = g.mul(x, x)?;
+        let sum = g.reduce(Reduction::Sum, square, &[1])?;
+        g.sqrt(sum)
+    });
+    assert_eq!(norm_rows, ["row_map"]);
+    let plain = steps(|g, x, _| g.softmax(x, 1));
+    assert_eq!(plain, ["softmax"]);
+}
+
+#[test]
+fn products_take_bias_residual_and_activation() {
+    let linear = steps(|g, x, y| {
+        let w = g.constant("w", &random_tensor(DType::F32, &[40, 40], 3))?;
+        let w = g.map(&[w], |e| &e[0] * 0.1)?;
+        let turned = g.permute(w, &[1, 0])?;
+        let bias = g.constant("b", &random_tensor(DType::F32, &[40], 4))?;
+        let h = g.matmul(x, turned)?;
+        let h = g.map(&[h], |e| &e[0] * 0.5)?;
+        let h = g.add(h, bias)?;
+        let h = g.add(y, h)?;
+        g.gelu(h)
+    });
+    assert_eq!(linear, ["matmul"]);
+    let twice = steps(|g, x, _| {
+        let w = g.constant("w", &random_tensor(DType::F32, &[40, 40], 3))?;
+        let h = g.matmul(x, w)?;
+        let gate = g.sigmoid(h)?;
+        g.mul(h, gate)
+    });
+    assert_eq!(twice, ["matmul", "map"], "what is read twice is kept");
+}
+
+#[test]
+fn views_are_strides_and_equal_nodes_are_one() {
+    let views = steps(|g, x, y| {
+        let (_, dims) = g.type_of(x)?;
+        let rows = dims[0];
+        let turned = g.permute(x, &[1, 0])?;
+        let again = g.permute(x, &[1, 0])?;
+        let flat = g.reshape(turned, &[rows * 40])?;
+        let back = g.reshape(flat, &[40.into(), rows])?;
+        let sum = g.add(back, again)?;
+        let a = g.tanh(sum)?;
+        let b = g.tanh(sum)?;
+        let unused = g.exp(y)?;
+        let _ = g.neg(unused)?;
+        g.add(a, b)
+    });
+    assert_eq!(views, ["map"]);
+}
+
+#[test]
+fn constants_are_folded_and_memory_is_shared() {
+    let mut g = Graph::builder("deep");
+    let mut x = g.input("x", DType::F32, &[64.into(), 64.into()]).unwrap();
+    let w = g.constant("w", &random_tensor(DType::F32, &[64, 64], 1)).unwrap();
+    let w = g.map(&[w], |e| &e[0] * 0.1).unwrap();
+    for _ in 0..10 {
+        x = g.matmul(x, w).unwrap();
+    }
+    g.output("y", x).unwrap();
+    let graph = g.finish().unwrap();
+    let input = random_tensor(DType::F32, &[64, 64], 2);
+    let (plan, _) = planned(&graph, &[&input], &FACTS);
+    assert_eq!((plan.once.len(), plan.steps.len()), (1, 10));
+    assert_eq!((plan.arena_bytes, plan.live_bytes_max), (2 * 64 * 64 * 4, 2 * 64 * 64 * 4));
+    assert_eq!(plan.kept_bytes(), 2 * 64 * 64 * 4);
+    let costs: Vec<_> = plan.steps.iter().map(|step| crate::cost::cost(&step.op)).collect();
+    assert_eq!((costs[0].bytes, costs[0].flops), (3 * 64 * 64 * 4, 2 * 64 * 64 * 64));
+}
+
+#[test]
+fn a_hundred_thousand_nodes_are_compiled() {
+    let mut g = Graph::builder("long");
+    let mut x = g.input("x", DType::F32, &[3.into()]).unwrap();
+    for index in 0..100_000_u32 {
+        x = if index % 1000 == 999 { g.softmax(x, 0).unwrap() } else { g.map(&[x], |e| &e[0] * 0.5).unwrap() };
+    }
+    g.output("y", x).unwrap();
+    let graph = g.finish().unwrap();
+    let started = std::time::Instant::now();
+    let (plan, _) = planned(&graph, &[&random_tensor(DType::F32, &[3], 2)], &FACTS);
+    assert!(plan.steps.len() < 4000, "{}", plan.steps.len());
+    assert!(started.elapsed().as_secs() < 60, "{:?}", started.elapsed());
+}
+
+#[test]
+fn random_graphs_mean_the_same_after_every_pass() {
+    let mut saved = 0;
+    for seed in 0..3000 {
+        let RandomGraph { op, tolerance } = random_graph(seed);
+        let expected = reference(&op.clone().into_op().unwrap()).unwrap();
+        let plan = compile(op.graph(), &op.instance().unwrap().sizes, &FACTS).unwrap();
+        let got = run(&plan, &op).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        for (expected, got) in expected.tensors().zip(&got) {
+            let different = difference(expected, got, tolerance);
+            assert_eq!(different, None, "seed {seed}: {plan:?}");
+        }
+        assert!(plan.arena_bytes >= plan.live_bytes_max);
+        saved += op.instance().unwrap().steps.len() - plan.steps.len() - plan.once.len();
+    }
+    assert!(saved > 3000, "{saved} steps");
+}

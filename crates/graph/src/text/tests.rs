@@ -1,0 +1,113 @@
+//! Graphs survive the round trip, and whatever is wrong with a text is said with its line.
+
+use panoply_conformance::random_graph::{RandomGraph, random_graph};
+use panoply_conformance::reference::reference;
+use panoply_core::Operation;
+use panoply_core::op::graph::RunGraph;
+
+use super::*;
+
+const MLP: &str = "
+graph mlp            # a comment
+symbol batch
+input x f32 [batch, 8]
+const w1 f32 [8, 4] = random(1)
+const b1 f32 [4] = [0.5, -1, 2e-3, 0]
+h = matmul(x, w1)
+h1 = add(h, b1)
+a = relu(h1)
+t = permute(a, order=[1, 0])
+flat = reshape(t, to=[4*batch])
+m = map(flat) { %0 = x0; %1 = 2; %2 = mul(%0, %1); %3 = cast_f16(%2) }
+s = softmax(a, axis=1)
+r = reduce(s, by=mean, axes=[1], keep=1)
+output m
+output y = r
+";
+
+#[test]
+fn a_graph_is_read_and_written_again() {
+    let graph = parse(MLP).unwrap();
+    assert_eq!((graph.name(), graph.outputs().len(), graph.nodes().len()), ("mlp", 2, 11));
+    let text = write(&graph).unwrap();
+    let again = parse(&text).unwrap();
+    assert_eq!(write(&again).unwrap(), text);
+    assert_eq!(again.hash(), graph.hash());
+}
+
+#[test]
+fn random_graphs_survive_the_round_trip() {
+    for seed in 0..300 {
+        let RandomGraph { op, .. } = random_graph(seed);
+        let again = parse(&write(op.graph()).unwrap()).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        assert_eq!(again.hash(), op.graph().hash(), "seed {seed}");
+        let inputs: Vec<_> = op.inputs().iter().collect();
+        let run = |op: RunGraph| reference(&op.into_op().unwrap()).unwrap();
+        let (first, second) = (run(op.clone()), run(RunGraph::new(&again, &inputs)));
+        for (a, b) in first.tensors().zip(second.tensors()) {
+            let (a, b) = (a.contiguous().unwrap(), b.contiguous().unwrap());
+            assert_eq!(a.as_bytes().unwrap(), b.as_bytes().unwrap(), "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn faults_are_told_with_their_lines() {
+    let refused = |text: &str| parse(text).unwrap_err();
+    for (text, line, part) in [
+        ("input x f32 [3]\ny = add(x, z)\nz = relu(y)\noutput y", 2, "line 3"),
+        ("input x f32 [3]\ny = relu(y)\noutput y", 2, "cycles"),
+        ("input x f32 [3]\ny = relu(q)\noutput y", 2, "no node `q`"),
+        ("input x f32 [3]\ninput y f32 [4]\nz = add(x, y)\noutput z", 3, "broadcast"),
+        ("input x f33 [3]", 1, "element type"),
+        ("input x f32 [batch]", 1, "no symbol"),
+        ("input x f32 [3\n", 1, "expected"),
+        ("x = relu", 1, "expected `(`"),
+        ("const w f32 [2] = [1, 2, 3]", 1, "got more"),
+        ("const w f32 [2] = [1]", 1, "got 1"),
+        ("const w f32 [99999999, 99999999] = fill(1)", 1, "bytes of constants"),
+        ("const w f32 [2] = hex(00)", 1, "16 hexadecimal"),
+        ("input x f32 [3]\ny = frobnicate(x)\n", 2, "no op"),
+        ("input x f32 [3]\ny = relu(x, x)\n", 2, "1 operands"),
+        ("input x f32 [3]\ny = relu(x, deep=1)\n", 2, "no argument `deep`"),
+        ("input x f32 [3]\ny = map(x) { %0 = x0; %2 = neg(%0) }\n", 2, "%1"),
+        ("input x f32 [3]\ny = map(x) { %0 = x5 }\n", 2, "inputs"),
+        ("input x f32 [3] 7", 1, "end of the line"),
+        ("input x f32 [3]\ninput x f32 [3]", 2, "no other"),
+        ("input x f32 [3]\n", 1, "at least one"),
+        ("", 1, "at least one"),
+        ("graph a\ngraph b", 2, "once"),
+    ] {
+        let error = refused(text);
+        assert_eq!(error.line, line, "{text:?}: {error}");
+        assert!(error.reason.contains(part), "{text:?}: {error}");
+    }
+}
+
+/// Whatever is cut, doubled or replaced, the reader answers.
+#[test]
+fn damaged_texts_are_refused_or_read() {
+    let mut state = 1_u64;
+    for _ in 0..20_000 {
+        let mut bytes = MLP.as_bytes().to_vec();
+        for _ in 0..3 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let place = (state >> 33) as usize % bytes.len().max(1);
+            if bytes.is_empty() {
+                break;
+            }
+            match state >> 61 {
+                0..3 => bytes[place] = b"()[]{}=,;%#-9.x \n*"[(state >> 13) as usize % 18],
+                3..5 => {
+                    bytes.remove(place);
+                }
+                5 => bytes.truncate(place.max(1)),
+                _ => bytes.insert(place, b"0123456789abcdef"[(state >> 17) as usize % 16]),
+            }
+        }
+        if let Ok(text) = String::from_utf8(bytes) {
+            // A dimension may become large: constants are bounded, so memory is too.
+            let _ = parse(&text);
+        }
+    }
+}

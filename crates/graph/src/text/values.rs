@@ -1,0 +1,123 @@
+//! The values of constants.
+
+use std::fmt::Write;
+
+use panoply_core::{Complex64, DType, HostBufferMut, Shape, Tensor, bf16, f16};
+
+use super::lexer::Line;
+
+/// Constants of at most so many elements are written as numbers.
+const LISTED_MAX: usize = 16;
+
+/// A constant's values: a list, `fill(…)`, `random(…)` or `hex(…)`. Says what is wrong with it.
+pub(super) fn read(line: &mut Line<'_>, dtype: DType, shape: Shape) -> Result<Tensor, String> {
+    let count = shape.elements();
+    let expected = |what: &str, line: &Line<'_>| format!("expected {what}, got {}", line.rest());
+    if line.takes("[") {
+        let mut values = Vec::new();
+        while !line.takes("]") {
+            values.push(line.number().ok_or_else(|| expected("a number or `]`", line))?);
+            line.takes(",");
+            if values.len() > count {
+                return Err(format!("expected {count} values for the shape, got more"));
+            }
+        }
+        if values.len() != count {
+            return Err(format!("expected {count} values for the shape, got {}", values.len()));
+        }
+        return made(dtype, shape, values.into_iter());
+    }
+    match line.name() {
+        Some("fill") if line.takes("(") => {
+            let value = line.number().ok_or_else(|| expected("a number", line))?;
+            closed(line)?;
+            made(dtype, shape, std::iter::repeat_n(value, count))
+        }
+        Some("random") if line.takes("(") => {
+            let seed = line.size().ok_or_else(|| expected("a seed", line))?;
+            closed(line)?;
+            made(dtype, shape, random(seed as u64).take(count))
+        }
+        Some("hex") if line.takes("(") => {
+            let digits = line.until(")").ok_or_else(|| expected("hexadecimal digits and `)`", line))?;
+            hex(digits, dtype, shape)
+        }
+        _ => Err(expected("`[`, `fill(`, `random(` or `hex(`", line)),
+    }
+}
+
+/// The values of a tensor on the host, as [`read`] reads them.
+pub(super) fn write(text: &mut String, tensor: &Tensor) {
+    let bytes = tensor.as_bytes().unwrap_or_default();
+    // Writing into a string does not fail.
+    if tensor.elements() <= LISTED_MAX && tensor.dtype() != DType::Complex64 {
+        let values: Vec<String> = (0..tensor.elements()).map(|index| number(tensor, index)).collect();
+        let _ = write!(text, "[{}]", values.join(", "));
+        return;
+    }
+    text.push_str("hex(");
+    bytes.iter().for_each(|byte| {
+        let _ = write!(text, "{byte:02x}");
+    });
+    text.push(')');
+}
+
+fn number(tensor: &Tensor, index: usize) -> String {
+    let shown = |value: f64| format!("{value}");
+    match tensor.dtype() {
+        DType::F32 => tensor.as_slice::<f32>().map_or(0.0, |values| f64::from(values[index])).to_string(),
+        DType::F16 => shown(tensor.as_slice::<f16>().map_or(0.0, |values| values[index].to_f64())),
+        DType::BF16 => shown(tensor.as_slice::<bf16>().map_or(0.0, |values| values[index].to_f64())),
+        DType::F64 => shown(tensor.as_slice::<f64>().map_or(0.0, |values| values[index])),
+        DType::I32 => shown(tensor.as_slice::<i32>().map_or(0.0, |values| f64::from(values[index]))),
+        DType::U32 => shown(tensor.as_slice::<u32>().map_or(0.0, |values| f64::from(values[index]))),
+        DType::I8 => shown(tensor.as_slice::<i8>().map_or(0.0, |values| f64::from(values[index]))),
+        DType::U8 => shown(tensor.as_slice::<u8>().map_or(0.0, |values| f64::from(values[index]))),
+        DType::Complex64 => "0".to_owned(),
+    }
+}
+
+fn closed(line: &mut Line<'_>) -> Result<(), String> {
+    if line.takes(")") { Ok(()) } else { Err(format!("expected `)`, got {}", line.rest())) }
+}
+
+fn made(dtype: DType, shape: Shape, values: impl Iterator<Item = f64>) -> Result<Tensor, String> {
+    let tensor = match dtype {
+        DType::F32 => Tensor::from_vec(values.map(|value| value as f32).collect(), shape),
+        DType::F16 => Tensor::from_vec(values.map(f16::from_f64).collect(), shape),
+        DType::BF16 => Tensor::from_vec(values.map(bf16::from_f64).collect(), shape),
+        DType::F64 => Tensor::from_vec(values.collect::<Vec<f64>>(), shape),
+        DType::I32 => Tensor::from_vec(values.map(|value| value as i32).collect(), shape),
+        DType::U32 => Tensor::from_vec(values.map(|value| value as u32).collect(), shape),
+        DType::I8 => Tensor::from_vec(values.map(|value| value as i8).collect(), shape),
+        DType::U8 => Tensor::from_vec(values.map(|value| value as u8).collect(), shape),
+        DType::Complex64 => Tensor::from_vec(values.map(|value| Complex64::new(value as f32, 0.0)).collect(), shape),
+    };
+    tensor.map_err(|error| error.to_string())
+}
+
+fn hex(digits: &str, dtype: DType, shape: Shape) -> Result<Tensor, String> {
+    let bytes = shape.elements() * dtype.size_bytes();
+    if digits.len() != bytes * 2 {
+        return Err(format!("expected {} hexadecimal digits for the shape, got {}", bytes * 2, digits.len()));
+    }
+    let mut buffer = HostBufferMut::zeroed(bytes).map_err(|error| error.to_string())?;
+    let nibble = |digit: u8| char::from(digit).to_digit(16).map(|value| value as u8);
+    for (byte, pair) in buffer.bytes_mut().iter_mut().zip(digits.as_bytes().chunks_exact(2)) {
+        let (high, low) = (nibble(pair[0]), nibble(pair[1]));
+        let (Some(high), Some(low)) = (high, low) else { return Err("expected hexadecimal digits".to_owned()) };
+        *byte = high << 4 | low;
+    }
+    Tensor::from_host(dtype, shape, buffer.freeze()).map_err(|error| error.to_string())
+}
+
+/// Numbers between -1 and 1, the same for the same seed everywhere (SplitMix64).
+fn random(mut state: u64) -> impl Iterator<Item = f64> {
+    std::iter::repeat_with(move || {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut bits = state;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((bits ^ (bits >> 31)) >> 11) as f64 / (1_u64 << 52) as f64 - 1.0
+    })
+}

@@ -1,0 +1,123 @@
+//! The list of steps that passes rewrite, with who reads each slot.
+
+use panoply_core::graph::{Instance, Origin, Slot, Step, slot_of};
+use panoply_core::op::compute::{ComputeOp, Map};
+use panoply_core::{Op, Tensor};
+
+/// An instance being rewritten. Steps that were fused into others leave a gap, so numbers stay.
+pub(crate) struct Work {
+    pub(crate) slots: Vec<Slot>,
+    pub(crate) steps: Vec<Option<Step>>,
+    pub(crate) outputs: Vec<Tensor>,
+    /// The steps that read each slot, each once.
+    readers: Vec<Vec<usize>>,
+    is_output: Vec<bool>,
+}
+
+impl Work {
+    pub(crate) fn new(instance: Instance) -> Work {
+        let Instance { slots, steps, outputs, .. } = instance;
+        let mut is_output = vec![false; slots.len()];
+        outputs.iter().filter_map(slot_of).for_each(|slot| is_output[slot] = true);
+        let mut work = Work {
+            readers: vec![Vec::new(); slots.len()],
+            slots,
+            steps: steps.into_iter().map(Some).collect(),
+            outputs,
+            is_output,
+        };
+        for index in 0..work.steps.len() {
+            work.enter_reads(index);
+        }
+        work
+    }
+
+    /// The op of a step that is still there.
+    pub(crate) fn op(&self, step: usize) -> Option<&Op> {
+        self.steps.get(step)?.as_ref().map(|step| &step.op)
+    }
+
+    /// The map of a step, where it is one.
+    pub(crate) fn map(&self, step: usize) -> Option<&Map> {
+        match self.op(step)? {
+            Op::Compute(ComputeOp::Map(map)) => Some(map),
+            _ => None,
+        }
+    }
+
+    /// The step that makes a slot.
+    pub(crate) fn maker(&self, slot: usize) -> Option<usize> {
+        match self.slots[slot].origin {
+            Origin::Step(step) => Some(step),
+            Origin::Input(_) | Origin::Constant(_) => None,
+        }
+    }
+
+    /// The one step that reads a slot, where there is only one and the slot is no output.
+    pub(crate) fn only_reader(&self, slot: usize) -> Option<usize> {
+        match (self.readers[slot].as_slice(), self.is_output[slot]) {
+            ([only], false) => Some(*only),
+            _ => None,
+        }
+    }
+
+    /// Whether a slot is an output.
+    pub(crate) fn is_output(&self, slot: usize) -> bool {
+        self.is_output[slot]
+    }
+
+    /// The step that makes what this tensor views, where that has one output and no reader but `reader`.
+    pub(crate) fn private_maker(&self, tensor: &Tensor, reader: usize) -> Option<usize> {
+        let slot = slot_of(tensor)?;
+        let maker = self.maker(slot)?;
+        let alone = self.only_reader(slot) == Some(reader);
+        (alone && self.steps[maker].as_ref()?.outputs.len() == 1).then_some(maker)
+    }
+
+    /// Gives a step another op with the same outputs.
+    pub(crate) fn replace(&mut self, step: usize, op: Op) {
+        self.leave_reads(step);
+        if let Some(step) = &mut self.steps[step] {
+            step.op = op;
+        }
+        self.enter_reads(step);
+    }
+
+    /// Takes a step away. Nobody may read its outputs any more.
+    pub(crate) fn remove(&mut self, step: usize) {
+        self.leave_reads(step);
+        self.steps[step] = None;
+    }
+
+    /// Takes a step away that nobody reads.
+    pub(crate) fn remove_if_unread(&mut self, step: usize) {
+        let unread = self.steps[step].as_ref().is_some_and(|step| {
+            step.outputs.iter().all(|slot| self.readers[*slot].is_empty() && !self.is_output[*slot])
+        });
+        if unread {
+            self.remove(step);
+        }
+    }
+
+    fn enter_reads(&mut self, index: usize) {
+        let Some(step) = &self.steps[index] else { return };
+        let readers = &mut self.readers;
+        step.op.for_each_tensor(&mut |tensor| {
+            if let Some(slot) = slot_of(tensor)
+                && !readers[slot].contains(&index)
+            {
+                readers[slot].push(index);
+            }
+        });
+    }
+
+    fn leave_reads(&mut self, index: usize) {
+        let Some(step) = &self.steps[index] else { return };
+        let readers = &mut self.readers;
+        step.op.for_each_tensor(&mut |tensor| {
+            if let Some(slot) = slot_of(tensor) {
+                readers[slot].retain(|reader| *reader != index);
+            }
+        });
+    }
+}

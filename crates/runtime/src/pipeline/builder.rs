@@ -206,7 +206,7 @@ impl<T: Send + 'static> Builder<T> {
         let (mut plan, other) = second(Builder::stage(plan, "fork", move |_, _| outputs.1)).close();
         plan.branches -= 1;
         Builder::stage(plan, "join", move |plan, options| {
-            let (index, output) = (plan.index(&options), Arc::new(Ring::new(options.ring.max(1))));
+            let (index, output) = (plan.index(&options), Arc::new(Ring::new(options.ring)));
             let pairs = Arc::clone(&output);
             plan.add(move |setting| {
                 let inputs = (one, other);
@@ -305,7 +305,7 @@ impl<T: Send + 'static> Builder<T> {
     {
         let (plan, input) = self.close();
         Builder::stage(plan, name, move |plan, options| {
-            let (index, output) = (plan.index(&options), Arc::new(Ring::new(options.ring.max(1))));
+            let (index, output) = (plan.index(&options), Arc::new(Ring::new(options.ring)));
             let rings = (input, Arc::clone(&output));
             plan.add(move |setting| {
                 let stage = Parallel::new(index, options, setting.threads, rings, work, setting.now);
@@ -329,7 +329,7 @@ impl<T: Send + 'static> Builder<T> {
         plan.refuse_in_branch(name, "stage", "another number of items");
         Builder::stage(plan, name, move |plan, options| {
             plan.refuse_choice(&options, "parallelism", options.parallelism == Parallelism::Fixed(1));
-            let (index, output) = (plan.index(&options), Arc::new(Ring::new(options.ring.max(1))));
+            let (index, output) = (plan.index(&options), Arc::new(Ring::new(options.ring)));
             let to = Arc::clone(&output);
             plan.add(move |setting| {
                 let glance = BetweenGlance { input: Arc::clone(&input), output: Arc::clone(&to) };
@@ -340,7 +340,7 @@ impl<T: Send + 'static> Builder<T> {
         })
     }
 
-    fn op_link<O, F>(self, name: &str, runner: Arc<dyn Runs>, make: F) -> Builder<O::Output>
+    pub(crate) fn op_link<O, F>(self, name: &str, runner: Arc<dyn Runs>, make: F) -> Builder<O::Output>
     where
         O: Operation,
         F: Fn(&T) -> Result<O, BoxError> + Send + 'static,
@@ -413,7 +413,7 @@ fn close_chain<T: Send + 'static>(
     outputs: Slots<T>,
     options: StageOptions,
 ) -> Arc<Ring<T>> {
-    let (ring, ordered) = (Arc::new(Ring::new(options.ring.max(1))), options.ordered);
+    let (ring, ordered) = (Arc::new(Ring::new(options.ring)), options.ordered);
     settle(plan, &mut parts, options);
     if let Some((_, _, link)) = parts.links.last_mut() {
         link.deliver();

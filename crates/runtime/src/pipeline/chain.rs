@@ -120,15 +120,7 @@ impl Chain {
     pub(crate) fn new(parts: ChainParts, end: Arc<dyn End>, signals: &Arc<Signals>, now: Instant) -> Chain {
         let lanes_max = parts.lanes();
         let ready = Arc::new(Ready { lanes: AtomicU64::new(0), signals: Arc::clone(signals) });
-        let free = Lane {
-            state: State::Free,
-            item: 0,
-            place: 0,
-            born: now,
-            attempts: 0,
-            replacements: 0,
-            since: now,
-        };
+        let free = Lane { state: State::Free, item: 0, place: 0, born: now, attempts: 0, replacements: 0, since: now };
         let (mut stages, mut links) = (Vec::new(), Vec::new());
         for (index, options, mut link) in parts.links {
             link.prepare(lanes_max);
@@ -137,8 +129,12 @@ impl Chain {
         }
         parts.head.prepare(lanes_max);
         let wakers = (0..lanes_max).map(|lane| Waker::from(Arc::new(LaneWaker { lane, ready: Arc::clone(&ready) })));
-        let core =
-            Core { links, lanes: vec![free; lanes_max], free: (0..lanes_max).rev().collect(), wakers: wakers.collect() };
+        let core = Core {
+            links,
+            lanes: vec![free; lanes_max],
+            free: (0..lanes_max).rev().collect(),
+            wakers: wakers.collect(),
+        };
         let (active, done) = (AtomicUsize::new(0), AtomicBool::new(false));
         Chain { stages, head: parts.head, end, lanes_max, core: Mutex::new(core), ready, active, done }
     }

@@ -106,7 +106,12 @@ pub struct Receiver<T: Send + 'static> {
 }
 
 impl<T: Send + 'static> Receiver<T> {
-    pub(crate) fn new(ring: Arc<Ring<T>>, signals: Arc<Signals>, arrived: Arc<AtomicU64>, stage: String) -> Receiver<T> {
+    pub(crate) fn new(
+        ring: Arc<Ring<T>>,
+        signals: Arc<Signals>,
+        arrived: Arc<AtomicU64>,
+        stage: String,
+    ) -> Receiver<T> {
         Receiver { ring, signals, arrived, stage }
     }
 

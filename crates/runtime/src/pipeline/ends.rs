@@ -25,7 +25,7 @@ use crate::worker::BoxError;
 #[must_use = "a pipeline does nothing until it is run"]
 pub struct Pipeline<R = ()> {
     pub(crate) plan: Plan,
-    output: Box<dyn FnMut() -> Option<R> + Send>,
+    pub(crate) output: Box<dyn FnMut() -> Option<R> + Send>,
 }
 
 impl Pipeline {
@@ -126,7 +126,7 @@ impl Start {
 
     /// Items that the program sends. At most `depth` wait to be taken.
     pub fn channel<T: Send + 'static>(mut self, depth: usize) -> (Sender<T>, Builder<T>) {
-        let ring = Arc::new(Ring::new(depth.max(1)));
+        let ring = Arc::new(Ring::new(depth));
         let sender = Sender::new(&ring, &self.plan.signals, &self.plan.taken);
         let sent = Arc::clone(&ring);
         self.plan.drain = Some(Box::new(move || sent.end()));
@@ -170,7 +170,7 @@ where
 {
     Builder::stage(plan, name, move |plan, options| {
         plan.refuse_choice(&options, "parallelism", options.parallelism == Parallelism::Fixed(1));
-        let (index, output) = (plan.index(&options), Arc::new(Ring::new(options.ring.max(1))));
+        let (index, output) = (plan.index(&options), Arc::new(Ring::new(options.ring)));
         let (source, flag) = source(plan);
         let (to, taken) = (Arc::clone(&output), Arc::clone(&plan.taken));
         plan.add(move |setting| {
@@ -228,8 +228,7 @@ impl<T: Send + 'static> Builder<T> {
     pub fn into_receiver(self) -> (Pipeline, Receiver<T>) {
         let stage = self.options.name.clone();
         let (mut plan, ring) = self.close();
-        let receiver =
-            Receiver::new(Arc::clone(&ring), Arc::clone(&plan.signals), Arc::clone(&plan.arrived), stage);
+        let receiver = Receiver::new(Arc::clone(&ring), Arc::clone(&plan.signals), Arc::clone(&plan.arrived), stage);
         plan.close = Some(Box::new(move || ring.cut()));
         (Pipeline { plan, output: Box::new(|| Some(())) }, receiver)
     }
@@ -271,4 +270,3 @@ impl<T: Send + 'static> Builder<T> {
         Pipeline { plan, output: Box::new(output) }
     }
 }
-

@@ -203,7 +203,11 @@ impl Machine {
     fn too_late(&self, after: Duration) -> PipelineError {
         let holds = || self.stages.iter().map(|stage| (stage.holds(), stage.name()));
         let (_, stage) = holds().max_by_key(|(count, _)| *count).unwrap_or((0, "none"));
-        PipelineError::DeadlineExceeded { stage: stage.to_owned(), inside: holds().map(|(count, _)| count).sum(), after }
+        PipelineError::DeadlineExceeded {
+            stage: stage.to_owned(),
+            inside: holds().map(|(count, _)| count).sum(),
+            after,
+        }
     }
 
     fn read(&self) -> Report {

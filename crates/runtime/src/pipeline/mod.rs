@@ -44,16 +44,16 @@
 //! * `meter`, `report`, `trace`: where the time went.
 
 mod bell;
-mod builder;
+pub(crate) mod builder;
 mod chain;
 mod channel;
 mod control;
-mod ends;
+pub(crate) mod ends;
 mod error;
 mod file;
 mod fork;
-mod link;
-mod machine;
+pub(crate) mod link;
+pub(crate) mod machine;
 mod meter;
 mod options;
 mod parallel;
@@ -64,7 +64,7 @@ mod running;
 mod serial;
 mod sink;
 mod source;
-mod stage;
+pub(crate) mod stage;
 mod trace;
 mod transduce;
 

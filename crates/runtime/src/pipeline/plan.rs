@@ -111,11 +111,8 @@ impl Plan {
         let control = Control::new(self.signals, self.clock, self.choices);
         let stages = self.makes.into_iter().map(|make| make(&setting)).collect();
         let (taken, arrived, total) = (self.taken, self.arrived, self.total);
-        let progress = move || Progress {
-            taken: taken.load(Ordering::Relaxed),
-            arrived: arrived.load(Ordering::Relaxed),
-            total,
-        };
+        let progress =
+            move || Progress { taken: taken.load(Ordering::Relaxed), arrived: arrived.load(Ordering::Relaxed), total };
         let nothing = || Box::new(|| ()) as Hook;
         let hooks = (self.close.unwrap_or_else(nothing), self.drain.unwrap_or_else(nothing));
         Ok(Machine::new(stages, self.names, control, Box::new(progress), hooks))

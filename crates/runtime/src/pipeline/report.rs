@@ -178,9 +178,13 @@ mod tests {
 
     #[test]
     fn the_most_occupied_stage_is_the_bottleneck() {
-        let report = report(vec![stage("read", 1, 30, 30, 0), stage("decode", 4, 380, 98, 0), stage("write", 1, 60, 60, 0)]);
+        let report =
+            report(vec![stage("read", 1, 30, 30, 0), stage("decode", 4, 380, 98, 0), stage("write", 1, 60, 60, 0)]);
         assert_eq!(report.bottleneck().unwrap().name, "decode");
-        assert!(report.sentence().starts_with("Stage decode is the bottleneck: 95 % of its 4 lanes occupied"), "{report}");
+        assert!(
+            report.sentence().starts_with("Stage decode is the bottleneck: 95 % of its 4 lanes occupied"),
+            "{report}"
+        );
         assert!(report.to_string().lines().count() == 5);
     }
 

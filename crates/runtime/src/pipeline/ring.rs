@@ -14,6 +14,7 @@ use std::sync::{Mutex, MutexGuard};
 use std::task::Waker;
 use std::time::Instant;
 
+use super::options::RING_DEPTH_MAX;
 use crate::foreign::{contain, discard};
 
 /// What goes through a pipeline.
@@ -57,7 +58,9 @@ struct State<T> {
 }
 
 impl<T> Ring<T> {
+    /// A ring for so many items, within what a ring may be; whoever chose another number is told by the check of its stage's choices.
     pub(crate) fn new(capacity: usize) -> Ring<T> {
+        let capacity = capacity.clamp(1, RING_DEPTH_MAX);
         let state = State {
             slots: VecDeque::with_capacity(capacity),
             head: 0,

@@ -61,7 +61,8 @@ impl Wake for Flag {
 impl<S> FromStream<S> {
     pub(crate) fn new(stream: S, signals: &Arc<Signals>) -> (FromStream<S>, Arc<Flag>) {
         let flag = Arc::new(Flag { raised: AtomicBool::new(true), signals: Arc::clone(signals) });
-        let source = FromStream { stream: Box::pin(stream), waker: Waker::from(Arc::clone(&flag)), flag: Arc::clone(&flag) };
+        let source =
+            FromStream { stream: Box::pin(stream), waker: Waker::from(Arc::clone(&flag)), flag: Arc::clone(&flag) };
         (source, flag)
     }
 }

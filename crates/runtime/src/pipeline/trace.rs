@@ -129,7 +129,11 @@ impl Trace {
             spans.sort_by_key(|span| (span.start_ns, span.end_ns));
             tid = self.write_track(&mut to, track, &spans, tid)?;
         }
-        writeln!(to, "{{\"ph\":\"M\",\"pid\":1,\"name\":\"trace\",\"args\":{{\"spans that did not fit\":{}}}}}]}}", self.lost)
+        writeln!(
+            to,
+            "{{\"ph\":\"M\",\"pid\":1,\"name\":\"trace\",\"args\":{{\"spans that did not fit\":{}}}}}]}}",
+            self.lost
+        )
     }
 
     /// Writes one track. Spans that overlap are drawn in rows below each other, each a thread to the viewer.

@@ -73,12 +73,14 @@ fn virtual_devices(scripts: Vec<Script>) -> (Arc<Runtime>, Vec<Arc<VirtualContro
 /// Nothing is left in the devices' memory, once each has had an op to look at what was let go.
 fn expect_free_memory(runtime: &Runtime, controls: &[Arc<VirtualControl>]) {
     let devices: Vec<_> = runtime.devices().map(|device| device.id).collect();
+    // Smaller than what a pipeline keeps, since its own output may still be there.
+    let probe = Tensor::from_vec(vec![0.0_f32], [1, 1]).unwrap();
     eventually("device memory is free", || {
         for device in &devices {
             // One that is being opened again has nothing.
-            let _ = runtime.run_with(Transpose::new(&row(0)), RunOptions::require(*device).to_host()).wait();
+            let _ = runtime.run_with(Transpose::new(&probe), RunOptions::require(*device).to_host()).wait();
         }
-        controls.iter().all(|control| control.counters().live_bytes == 0)
+        controls.iter().all(|control| control.counters().live_bytes <= 4)
     });
 }
 

@@ -3,7 +3,9 @@
 //! 1. A thread reads the count of changes before it looks at the stages. It sleeps only while the count is what it read, so
 //!    a change in between is never missed: whoever changes something counts it first and looks for sleepers then; a
 //!    sleeper makes itself known first and looks at the count then.
-//! 2. There are two sorts of threads: those that run every stage, and one that runs the light ones alone, so that ops are
+//! 2. Whoever takes from a full ring, or puts into an empty one, and then goes on into a program's code tells so first: the
+//!    stage on the other side may have gone to sleep over it.
+//! 3. There are two sorts of threads: those that run every stage, and one that runs the light ones alone, so that ops are
 //!    begun and ended while all the others are inside a program's closures. It is woken where none of the others sleeps.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -53,12 +55,10 @@ impl Bell {
         self.rung.iter().for_each(Condvar::notify_all);
     }
 
-    /// Something has changed, and the caller goes on with what it does: somebody who sleeps looks.
+    /// Something has changed, and the caller goes on with what it does, which may be long: somebody who sleeps looks.
     pub(crate) fn nudge(&self) {
-        if self.has_sleeper(Duty::Every) {
-            self.count();
-            self.wake_one(Duty::Every);
-        }
+        self.count();
+        self.wake_one(Duty::Every);
     }
 
     /// Something has changed, and the caller looks itself.

@@ -39,6 +39,8 @@ pub(crate) struct Chain {
     core: Mutex<Core>,
     ready: Arc<Ready>,
     active: AtomicUsize,
+    /// When the first lane that rests goes on; held for a moment.
+    rests_until: Mutex<Option<Instant>>,
     done: AtomicBool,
 }
 
@@ -136,7 +138,8 @@ impl Chain {
             wakers: wakers.collect(),
         };
         let (active, done) = (AtomicUsize::new(0), AtomicBool::new(false));
-        Chain { stages, head: parts.head, end, lanes_max, core: Mutex::new(core), ready, active, done }
+        let (core, rests_until) = (Mutex::new(core), Mutex::new(None));
+        Chain { stages, head: parts.head, end, lanes_max, core, ready, active, rests_until, done }
     }
 
     /// Begins the link that the lane is in.
@@ -262,6 +265,20 @@ impl Chain {
         moved
     }
 
+    /// Notes when the first lane that rests goes on. The thread that is here may go on into a program's code, so that another
+    /// one must know.
+    fn note_rest(&self, core: &Core, control: &Control) {
+        let until = |lane: &Lane| match lane.state {
+            State::Rests(_, until) => Some(until),
+            State::Free | State::In(_) => None,
+        };
+        let first = core.lanes.iter().filter_map(until).min();
+        let before = std::mem::replace(&mut *lock(&self.rests_until), first);
+        if first.is_some() && first != before {
+            control.signals.bell.ring();
+        }
+    }
+
     /// Tells the links that have nothing to do why.
     fn note_idle(&self, control: &Control) {
         let idle = if control.signals.is_paused() {
@@ -298,6 +315,7 @@ impl Stage for Chain {
             moved |= self.take(&mut core, control);
         }
         self.note_idle(control);
+        self.note_rest(&core, control);
         if self.active.load(Ordering::Acquire) == 0 && self.head.is_finished() {
             self.end.end();
             self.done.store(true, Ordering::Release);
@@ -325,13 +343,8 @@ impl Stage for Chain {
         0
     }
 
-    fn alarm(&self, _now: Instant) -> Option<Instant> {
-        let core = self.core.try_lock().ok()?;
-        let until = |lane: &Lane| match lane.state {
-            State::Rests(_, until) => Some(until),
-            State::Free | State::In(_) => None,
-        };
-        core.lanes.iter().filter_map(until).min()
+    fn alarm(&self, _control: &Control, _now: Instant) -> Option<Instant> {
+        *lock(&self.rests_until)
     }
 
     fn abandon(&self) {
@@ -365,5 +378,96 @@ impl Stage for Chain {
 
     fn name(&self) -> &str {
         self.stages.first().map_or("chain", |stage| &stage.options.name)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::super::link::{RingEnd, RingHead, slots};
+    use super::super::options::{ErrorPolicy, RunChoices};
+    use super::super::ring::{Item, Ring};
+    use super::*;
+    use panoply_core::clock::{Clock, VirtualClock};
+    use panoply_core::{Api, DeviceId, Error, Report};
+
+    /// Fails so often with a lost device, and counts how often it was begun.
+    struct Fails {
+        starts: Arc<AtomicUsize>,
+        failures: usize,
+        repeatable: bool,
+        slots: [super::super::link::Slots<u32>; 2],
+    }
+
+    impl Link for Fails {
+        fn prepare(&mut self, lanes: usize) {
+            lock(&self.slots[1]).resize(lanes, None);
+        }
+
+        fn deliver(&mut self) {}
+
+        fn start(&mut self, order: &Order) -> Result<(), Cause> {
+            let value = lock(&self.slots[0])[order.lane];
+            lock(&self.slots[1])[order.lane] = value;
+            self.starts.fetch_add(1, Ordering::SeqCst);
+            Ok(())
+        }
+
+        fn poll(&mut self, _lane: usize, _context: &mut Context<'_>) -> Poll<Result<Option<Report>, Cause>> {
+            if self.failures == 0 {
+                return Poll::Ready(Ok(None));
+            }
+            self.failures -= 1;
+            let device = DeviceId { api: Api::SIMULATED, index: 0 };
+            Poll::Ready(Err(Cause::Op(Error::DeviceLost { device, reason: "gone".to_owned() })))
+        }
+
+        fn may_repeat(&self, _lane: usize) -> bool {
+            self.repeatable
+        }
+
+        fn clear(&mut self, lane: usize) {
+            lock(&self.slots[1])[lane] = None;
+        }
+    }
+
+    /// Two links, of which the second fails so often. Returns how often each was begun, and whether the item came through.
+    fn run(failures: usize, repeatable: [bool; 2]) -> ([usize; 2], bool) {
+        let clock = Arc::new(VirtualClock::new());
+        let (signals, rings) = (Arc::new(Signals::default()), [Ring::new(4), Ring::new(4)].map(Arc::new));
+        let control = Control::new(Arc::clone(&signals), Arc::clone(&clock) as Arc<dyn Clock>, RunChoices::default());
+        assert!(rings[0].push(Item { number: 0, born: clock.now(), value: Some(7) }).is_ok());
+        rings[0].end();
+        let (between, starts) = ([slots(), slots(), slots()], [Arc::default(), Arc::default()]);
+        let link = |index: usize| {
+            let slots = [Arc::clone(&between[index]), Arc::clone(&between[index + 1])];
+            let (starts, failures) = (Arc::clone(&starts[index]), if index == 1 { failures } else { 0 });
+            let options = StageOptions { policy: ErrorPolicy::skip(), ..StageOptions::named("link") };
+            let link: Box<dyn Link> = Box::new(Fails { starts, failures, repeatable: repeatable[index], slots });
+            (index, options, link)
+        };
+        let head = Arc::new(RingHead { ring: Arc::clone(&rings[0]), slots: Arc::clone(&between[0]) });
+        let end = Arc::new(RingEnd { ring: Arc::clone(&rings[1]), slots: Arc::clone(&between[2]), ordered: true });
+        let parts = ChainParts { head, links: vec![link(0), link(1)] };
+        let chain = Chain::new(parts, end, &signals, clock.now());
+        while chain.step(&control) != Step::Done {
+            clock.advance(Duration::from_millis(1));
+        }
+        let came = rings[1].pop().is_some_and(|item| item.value == Some(7));
+        assert!(rings[1].pop().is_none(), "once");
+        (starts.map(|starts: Arc<AtomicUsize>| starts.load(Ordering::SeqCst)), came)
+    }
+
+    #[test]
+    fn a_lost_device_begins_an_item_again_from_the_host() {
+        assert_eq!(run(0, [true, true]), ([1, 1], true));
+        assert_eq!(run(3, [true, true]), ([4, 4], true));
+        let most = 1 + REPLACEMENTS_MAX as usize;
+        assert_eq!(run(100, [true, true]), ([most, most], false), "not for ever");
+    }
+
+    #[test]
+    fn what_may_not_run_twice_does_not() {
+        assert_eq!(run(1, [true, false]), ([1, 1], false));
+        assert_eq!(run(1, [false, true]), ([1, 1], false));
     }
 }

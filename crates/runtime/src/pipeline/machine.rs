@@ -91,7 +91,9 @@ impl Machine {
     /// in a program's code.
     pub(crate) fn has_light_thread(&self) -> bool {
         let now = self.control.now();
-        self.light > 0 || self.control.deadline.is_some() || self.stages.iter().any(|stage| stage.alarm(now).is_some())
+        self.light > 0
+            || self.control.deadline.is_some()
+            || self.stages.iter().any(|stage| stage.alarm(&self.control, now).is_some())
     }
 
     /// A thread's whole life.
@@ -181,7 +183,7 @@ impl Machine {
             if let Some((item, after)) = stage.hung(now) {
                 self.control.signals.stop(PipelineError::Hung { stage: stage.name().to_owned(), item, after });
             }
-            next = match (next, stage.alarm(now)) {
+            next = match (next, stage.alarm(&self.control, now)) {
                 (Some(one), Some(other)) => Some(one.min(other)),
                 (one, other) => one.or(other),
             };

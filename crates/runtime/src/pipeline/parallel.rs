@@ -138,6 +138,7 @@ impl<T: Send + 'static, U: Send + 'static, F: Work<T, U>> Parallel<T, U, F> {
         let quick = (nanoseconds(RUN_TIME) as f64 / lanes.item_ns.max(1.0)) as usize;
         let count = quick.clamp(1, RUN_MAX).min(share).min(self.output.room());
         let Some((lane, mut run)) = lanes.free.pop() else { return Err(Step::Nothing) };
+        let was_full = self.input.room() == 0;
         self.input.pop_into(count, &mut run);
         if run.is_empty() {
             lanes.free.push((lane, run));
@@ -151,6 +152,10 @@ impl<T: Send + 'static, U: Send + 'static, F: Work<T, U>> Parallel<T, U, F> {
         };
         self.active.fetch_add(1, Ordering::AcqRel);
         lanes.meter.begin(control.now());
+        drop(lanes);
+        if was_full {
+            control.signals.bell.nudge();
+        }
         Ok((lane, run, place))
     }
 
@@ -249,10 +254,14 @@ impl<T: Send + 'static, U: Send + 'static, F: Work<T, U>> Stage for Parallel<T, 
         for (offset, item) in run.iter_mut().enumerate() {
             let value = self.apply(lane, item, control);
             let output = item.with(value);
+            let was_empty = self.output.ready() == 0;
             if self.options.ordered {
                 self.output.fill(place + offset as u64, output);
             } else {
                 self.output.fulfil(output);
+            }
+            if was_empty && offset + 1 < count {
+                control.signals.bell.nudge();
             }
         }
         run.clear();
@@ -279,7 +288,7 @@ impl<T: Send + 'static, U: Send + 'static, F: Work<T, U>> Stage for Parallel<T, 
         self.lanes_max
     }
 
-    fn alarm(&self, now: Instant) -> Option<Instant> {
+    fn alarm(&self, _control: &Control, now: Instant) -> Option<Instant> {
         let time_max = self.watch.time_max?;
         // A call that begins after this look is not too long before then.
         let began = self.watch.oldest().map_or(now, |(began, _)| began);

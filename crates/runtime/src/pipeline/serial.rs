@@ -82,6 +82,8 @@ pub(crate) struct Serial<B, G> {
     body: Mutex<B>,
     /// Held for a moment.
     meter: Mutex<Meter>,
+    /// What the body said last of when it must be called; held for a moment.
+    alarm: Mutex<Option<Instant>>,
     counts: Counts,
     done: AtomicBool,
 }
@@ -95,8 +97,18 @@ impl<B: Body, G: Glance> Serial<B, G> {
             glance,
             body: Mutex::new(body),
             meter: Mutex::new(Meter::new(now)),
+            alarm: Mutex::new(None),
             counts: Counts::default(),
             done: AtomicBool::new(false),
+        }
+    }
+
+    /// Notes when the body must be called next. The thread that is here may go on into a program's code, so that another one
+    /// must know.
+    fn note_alarm(&self, alarm: Option<Instant>, control: &Control) {
+        let before = std::mem::replace(&mut *lock(&self.alarm), alarm);
+        if alarm.is_some() && alarm != before {
+            control.signals.bell.ring();
         }
     }
 
@@ -130,6 +142,7 @@ impl<B: Body, G: Glance> Stage for Serial<B, G> {
         let face = Face { index: self.index, name: &self.name, counts: &self.counts, control };
         let advance = contain(|| body.advance(&face));
         lock(&self.meter).end(control.now());
+        self.note_alarm(body.alarm(), control);
         match advance {
             Ok(Advance::Moved) => Step::Moved,
             Ok(Advance::Starved) => self.idle(Idle::Starved, control),
@@ -161,9 +174,9 @@ impl<B: Body, G: Glance> Stage for Serial<B, G> {
         1
     }
 
-    fn alarm(&self, _now: Instant) -> Option<Instant> {
-        // Where somebody is inside, that one looks again before it sleeps.
-        self.body.try_lock().ok()?.alarm()
+    fn alarm(&self, control: &Control, _now: Instant) -> Option<Instant> {
+        // Without room nothing can be given, whatever the time; whoever makes room looks here.
+        if self.glance.look(control) == Look::Blocked { None } else { *lock(&self.alarm) }
     }
 
     fn abandon(&self) {

@@ -106,12 +106,17 @@ impl<T: Send + 'static, S: Takes<T>> Body for SinkBody<T, S> {
     fn advance(&mut self, stage: &Face<'_>) -> Advance {
         let start = stage.control.now();
         for turn in 0..TURN_MAX {
+            let was_full = self.input.room() == 0;
             match self.input.pop() {
-                Some(item) => self.take(item, stage),
+                Some(item) => {
+                    if was_full {
+                        stage.control.signals.bell.nudge();
+                    }
+                    self.take(item, stage);
+                }
                 None if self.input.is_finished() => return self.finish(stage),
                 None => return if turn > 0 { Advance::Moved } else { Advance::Starved },
             }
-            // The stage before may wait for room: the machine looks for somebody who gives it its turn.
             if stage.control.now().saturating_duration_since(start) >= TURN_TIME {
                 break;
             }

@@ -112,6 +112,7 @@ impl<T: Send + 'static, S: Gives<T>> SourceBody<T, S> {
 
     fn give(&mut self, value: T, stage: &Face<'_>) {
         let item = Item { number: self.asked, born: stage.control.now(), value: Some(value) };
+        let was_empty = self.output.ready() == 0;
         if let Err(item) = self.output.push(item) {
             // Only a run that has ended takes nothing: there was room, and nobody else pushes.
             discard(item);
@@ -119,8 +120,10 @@ impl<T: Send + 'static, S: Gives<T>> SourceBody<T, S> {
         }
         Counts::add(&stage.counts.given, 1);
         self.taken.fetch_add(1, Ordering::Relaxed);
-        // The next item may be long in coming.
-        stage.control.signals.bell.nudge();
+        if was_empty {
+            // The next item may be long in coming.
+            stage.control.signals.bell.nudge();
+        }
     }
 }
 

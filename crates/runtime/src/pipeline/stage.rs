@@ -22,7 +22,7 @@ pub(crate) trait Stage: Send + Sync {
     fn threads_max(&self) -> usize;
 
     /// When it must be stepped, or looked at, though nothing else happens.
-    fn alarm(&self, _now: Instant) -> Option<Instant> {
+    fn alarm(&self, _control: &Control, _now: Instant) -> Option<Instant> {
         None
     }
 

@@ -177,9 +177,13 @@ impl<T: Send + 'static, U: Send + 'static, X: Transducer<T, U>> TransduceBody<T,
         let Some((born, value)) = self.checked(pulled, stage).flatten() else { return false };
         let item = Item { number: self.given, born, value: Some(value) };
         self.given += 1;
+        let was_empty = self.output.ready() == 0;
         if let Err(item) = self.output.push(item) {
             discard(item);
             Counts::add(&stage.counts.dropped, 1);
+        }
+        if was_empty {
+            stage.control.signals.bell.nudge();
         }
         Counts::add(&stage.counts.given, 1);
         true
@@ -222,7 +226,11 @@ impl<T: Send + 'static, U: Send + 'static, X: Transducer<T, U>> Body for Transdu
                 moved = true;
                 continue;
             }
+            let was_full = self.input.room() == 0;
             if let Some(item) = self.input.pop() {
+                if was_full {
+                    stage.control.signals.bell.nudge();
+                }
                 self.take(item, stage);
                 moved = true;
             } else if self.input.is_finished() {
@@ -241,8 +249,7 @@ impl<T: Send + 'static, U: Send + 'static, X: Transducer<T, U>> Body for Transdu
     }
 
     fn alarm(&self) -> Option<Instant> {
-        // Without room nothing can be given, whatever the time.
-        if self.output.room() == 0 { None } else { self.transducer.due() }
+        self.transducer.due()
     }
 
     fn abandon(&mut self) -> u64 {

@@ -164,10 +164,9 @@ impl Machine {
 
     /// How the run is, or was when it ended.
     pub(crate) fn report(&self) -> Report {
-        if let Some(report) = &lock(&self.state).report {
-            return report.clone();
-        }
-        self.read()
+        let noted = lock(&self.state).report.clone();
+        // A receiver may still take what the last ring holds.
+        noted.map(|report| Report { progress: (self.progress)(), ..report }).unwrap_or_else(|| self.read())
     }
 
     /// Checks deadlines and hung calls. Returns when to look again.

@@ -350,4 +350,12 @@ fn who_sends_is_told_when_the_run_has_ended() {
     assert_eq!(running.wait().result.unwrap(), [1]);
     drop(handle);
     eventually("every thread has ended", || pipeline_threads() == 0);
+    // A pipeline that is never started, or cannot be, keeps nobody waiting.
+    let (sender, builder) = Pipeline::builder().channel::<u32>(1);
+    let (pipeline, mut receiver) = builder.map("same", |n| n).into_receiver();
+    drop(pipeline);
+    assert_eq!((sender.send(1).is_err(), receiver.recv()), (true, None));
+    let (sender, builder) = Pipeline::builder().channel::<u32>(1);
+    let (pipeline, mut receiver) = builder.map("same", |n| n).ring(0).into_receiver();
+    assert!(pipeline.start().is_err() && sender.send(1).is_err() && receiver.recv().is_none());
 }

@@ -129,7 +129,7 @@ impl Start {
         let ring = Arc::new(Ring::new(depth));
         let sender = Sender::new(&ring, &self.plan.signals, &self.plan.taken);
         let sent = Arc::clone(&ring);
-        self.plan.drain = Some(Box::new(move || sent.end()));
+        self.plan.hooks.drain = Some(Box::new(move || sent.end()));
         let mut builder = Builder::stage(self.plan, "source", move |_, _| ring);
         builder.at_least_one("source", "depth", depth);
         (sender, builder)
@@ -229,7 +229,7 @@ impl<T: Send + 'static> Builder<T> {
         let stage = self.options.name.clone();
         let (mut plan, ring) = self.close();
         let receiver = Receiver::new(Arc::clone(&ring), Arc::clone(&plan.signals), Arc::clone(&plan.arrived), stage);
-        plan.close = Some(Box::new(move || ring.cut()));
+        plan.hooks.close = Some(Box::new(move || ring.cut()));
         (Pipeline { plan, output: Box::new(|| Some(())) }, receiver)
     }
 

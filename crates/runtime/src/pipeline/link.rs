@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use panoply_core::{Describe, Op, Operation, Report, Value};
+use panoply_core::{Describe, Op, Operation, Outcome, Report, Value};
 
 use super::control::{Control, Failure, lock};
 use super::error::Cause;
@@ -126,20 +126,22 @@ where
     }
 
     fn start(&mut self, order: &Order) -> Result<(), Cause> {
-        let made = {
+        let options = RunOptions { deadline: order.deadline, ..self.options.clone() };
+        let sent = {
             let input = lock(&self.input);
             let Some(Some(item)) = input.get(order.lane) else { return Err(nothing_there()) };
-            contain(|| (self.make)(item).map(O::into_op))
+            // Besides the closure, what an op says of itself may be a program's own code.
+            contain(|| {
+                let op = (self.make)(item).map_err(told)?.into_op().map_err(Cause::Op)?;
+                let repeatable = op.is_repeatable();
+                Ok(OpLane { pending: Some(self.runner.send(op, options)), repeatable })
+            })
         };
-        let op = match made {
-            Ok(Ok(checked)) => checked.map_err(Cause::Op)?,
-            Ok(Err(error)) => return Err(told(error)),
-            Err(message) => return Err(Cause::Panicked(message)),
-        };
-        let Some(lane) = self.lanes.get_mut(order.lane) else { return Err(nothing_there()) };
-        lane.repeatable = op.is_repeatable();
-        let options = RunOptions { deadline: order.deadline, ..self.options.clone() };
-        lane.pending = Some(self.runner.send(op, options));
+        let sent = sent.map_err(Cause::Panicked).flatten()?;
+        match self.lanes.get_mut(order.lane) {
+            Some(lane) => *lane = sent,
+            None => return Err(nothing_there()),
+        }
         Ok(())
     }
 
@@ -149,14 +151,12 @@ where
         let Some(pending) = record.pending.as_mut() else { return Poll::Pending };
         let Poll::Ready(outcome) = Pin::new(pending).poll(context) else { return Poll::Pending };
         record.pending = None;
-        let typed = outcome.and_then(|outcome| O::output(outcome.output).map(|output| (output, outcome.report)));
-        Poll::Ready(match typed {
-            Ok((output, report)) => {
-                put(&self.output, lane, Some(output));
-                Ok(Some(report))
-            }
-            Err(error) => Err(Cause::Op(error)),
-        })
+        let typed = |outcome: Outcome<Value>| O::output(outcome.output).map(|output| (output, outcome.report));
+        let typed = contain(|| outcome.and_then(typed)).map_err(Cause::Panicked);
+        Poll::Ready(typed.and_then(|typed| typed.map_err(Cause::Op)).map(|(output, report)| {
+            put(&self.output, lane, Some(output));
+            Some(report)
+        }))
     }
 
     fn may_repeat(&self, lane: usize) -> bool {

@@ -26,17 +26,40 @@ pub(crate) struct Machine {
     done: Vec<AtomicBool>,
     left: AtomicUsize,
     pub(crate) progress: Box<dyn Fn() -> Progress + Send + Sync>,
-    /// Called when the run ends early, to end what is outside of every stage.
-    close: Hook,
-    /// Called when the source shall give nothing more.
-    pub(crate) drain: Hook,
+    pub(crate) hooks: Hooks,
     pub(crate) names: Vec<String>,
     state: Mutex<Ending>,
     ended: Condvar,
 }
 
-/// Something to be done for channels, which are no stages.
+/// What is done for channels, which are no stages.
+#[derive(Default)]
+pub(crate) struct Hooks {
+    /// Ends the receiver's ring, when the run ends early.
+    pub(crate) close: Option<Hook>,
+    /// Ends the sender's ring, when the source shall give nothing more.
+    pub(crate) drain: Option<Hook>,
+}
+
 pub(crate) type Hook = Box<dyn Fn() + Send + Sync>;
+
+impl Hooks {
+    pub(crate) fn close(&self) {
+        self.close.iter().for_each(|close| close());
+    }
+
+    pub(crate) fn drain(&self) {
+        self.drain.iter().for_each(|drain| drain());
+    }
+}
+
+/// Nobody waits for a pipeline that is gone, whether it was ever started or not.
+impl Drop for Hooks {
+    fn drop(&mut self) {
+        self.drain();
+        self.close();
+    }
+}
 
 /// How a run ends.
 #[derive(Default)]
@@ -52,7 +75,7 @@ impl Machine {
         names: Vec<String>,
         control: Control,
         progress: Box<dyn Fn() -> Progress + Send + Sync>,
-        (close, drain): (Hook, Hook),
+        hooks: Hooks,
     ) -> Machine {
         let by_weight = |heavy: bool| {
             let stages = &stages;
@@ -64,7 +87,7 @@ impl Machine {
         let done = stages.iter().map(|_| AtomicBool::new(false)).collect();
         let left = AtomicUsize::new(stages.len());
         let (state, ended) = (Mutex::default(), Condvar::new());
-        Machine { stages, control, order, light, threads, done, left, progress, close, drain, names, state, ended }
+        Machine { stages, control, order, light, threads, done, left, progress, hooks, names, state, ended }
     }
 
     /// Has a stage take a step.
@@ -194,7 +217,7 @@ impl Machine {
     pub(crate) fn finish(&self) {
         if self.control.is_stopped() {
             self.stages.iter().for_each(|stage| stage.abandon());
-            (self.close)();
+            self.hooks.close();
         }
         let report = self.read();
         lock(&self.state).report.get_or_insert(report);

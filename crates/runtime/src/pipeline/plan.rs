@@ -8,7 +8,7 @@ use panoply_core::clock::{Clock, SystemClock};
 
 use super::control::{Control, Signals};
 use super::error::PipelineError;
-use super::machine::{Hook, Machine};
+use super::machine::{Hooks, Machine};
 use super::options::{LANES_MAX, RunChoices, StageOptions};
 use super::report::Progress;
 use super::stage::Stage;
@@ -34,8 +34,7 @@ pub(crate) struct Plan {
     pub(crate) taken: Arc<AtomicU64>,
     pub(crate) arrived: Arc<AtomicU64>,
     pub(crate) total: Option<u64>,
-    pub(crate) close: Option<Hook>,
-    pub(crate) drain: Option<Hook>,
+    pub(crate) hooks: Hooks,
 }
 
 impl Plan {
@@ -51,8 +50,7 @@ impl Plan {
             taken: Arc::default(),
             arrived: Arc::default(),
             total: None,
-            close: None,
-            drain: None,
+            hooks: Hooks::default(),
         }
     }
 
@@ -113,8 +111,6 @@ impl Plan {
         let (taken, arrived, total) = (self.taken, self.arrived, self.total);
         let progress =
             move || Progress { taken: taken.load(Ordering::Relaxed), arrived: arrived.load(Ordering::Relaxed), total };
-        let nothing = || Box::new(|| ()) as Hook;
-        let hooks = (self.close.unwrap_or_else(nothing), self.drain.unwrap_or_else(nothing));
-        Ok(Machine::new(stages, self.names, control, Box::new(progress), hooks))
+        Ok(Machine::new(stages, self.names, control, Box::new(progress), self.hooks))
     }
 }

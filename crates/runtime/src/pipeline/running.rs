@@ -5,7 +5,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::bell::Duty;
-use super::error::{DeadLetter, PipelineError};
+use super::error::{Cause, DeadLetter, PipelineError};
 use super::machine::Machine;
 use super::report::{Progress, Report};
 use super::trace::Trace;
@@ -31,7 +31,7 @@ impl Handle {
 
     /// Asks the source for nothing more. What is inside goes through, and the run ends well.
     pub fn drain(&self) {
-        (self.0.drain)();
+        self.0.hooks.drain();
         self.0.control.signals.drain();
     }
 
@@ -99,8 +99,9 @@ impl<R> Running<R> {
             let own = Arc::clone(&machine);
             let body = move || {
                 // Stages contain what is foreign. Should anything panic all the same, the run ends and nobody waits for it.
-                if let Err(reason) = crate::foreign::contain(|| own.work(duty)) {
-                    own.control.signals.stop(PipelineError::NoThread { reason });
+                if let Err(message) = crate::foreign::contain(|| own.work(duty)) {
+                    let (stage, cause) = ("the pipeline".to_owned(), Cause::Panicked(message));
+                    own.control.signals.stop(PipelineError::Failed { stage, item: 0, attempts: 1, cause });
                 }
                 own.leave();
             };

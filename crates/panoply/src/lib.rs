@@ -27,6 +27,7 @@
 //! * [`graph`]: many ops recorded as one.
 //! * [`vector`]: collections of vectors: exact and approximate search, durable, on every device.
 //! * [`worker`]: a program's own workers in pools, each with a thread, a state and a queue of its own.
+//! * [`pipeline`]: chains of stages, on the CPU and on devices, that run overlapped.
 //! * [`placement`]: which CPUs workers run on, near which devices.
 //! * [`testing`]: virtual devices that fail on command.
 //! * [`backend`]: the two traits behind every device, for authors of a backend.
@@ -109,6 +110,30 @@ pub mod graph {
 /// ```
 pub mod vector {
     pub use panoply_vector::*;
+}
+
+/// Pipelines: chains of stages, on the CPU and on devices, that run overlapped.
+///
+/// ```
+/// use panoply::pipeline::Pipeline;
+/// use panoply::prelude::*;
+///
+/// let runtime = Runtime::new()?;
+/// let (sums, report) = Pipeline::builder()
+///     .source(1..=100)
+///     .map("make", |number| Tensor::from_vec(vec![number as f32; 64], [64]))
+///     .parallel(2)
+///     .try_op("double", &runtime, |row: &Result<Tensor, Error>| row.clone().map(|row| Map::add(&row, &row)))
+///     .op("sum", &runtime, |row: &Tensor| Reduce::sum(row))
+///     .try_map("read", |sum: &Tensor| sum.as_slice::<f32>().map(|sum| sum[0]))
+///     .collect()
+///     .run()?;
+/// assert_eq!((sums.len(), sums[9]), (100, 1280.0));
+/// println!("{report}");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub mod pipeline {
+    pub use panoply_runtime::pipeline::*;
 }
 
 /// For authors of a backend: the traits [`Backend`](backend::Backend) and [`Engine`](backend::Engine), with their

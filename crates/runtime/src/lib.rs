@@ -14,6 +14,7 @@
 //! * `relay`: sends ops on when their device fails them, or their data is elsewhere.
 //! * [`telemetry`]: what the runtime counts.
 //! * [`worker`], [`pool`], [`partition`]: a program's own workers, in pools, with typed replies and supervision.
+//! * [`pipeline`]: chains of stages, on the CPU and on devices, that run overlapped.
 //! * [`placement`]: which CPUs workers run on.
 //! * `queue`, `sleeper`, `slot`: the three lock-free parts that everything above is made of, and `uneven_fence`, which
 //!   makes waking cheap; `tenure` and `flight_table`, by which a stuck driver is replaced.
@@ -22,6 +23,7 @@
 //! Modules know those below them, and none above:
 //!
 //! ```text
+//! pipeline
 //! runtime, pending, telemetry
 //! relay
 //! router          device_worker
@@ -56,6 +58,8 @@ pub mod options;
 pub mod partition;
 #[cfg(not(loom))]
 pub mod pending;
+#[cfg(not(loom))]
+pub mod pipeline;
 #[cfg(not(loom))]
 pub mod placement;
 #[cfg(not(loom))]
@@ -104,6 +108,8 @@ pub use health::{Circuit, HealthReport, HealthRules};
 pub use options::{FallbackPolicy, Goal, Priority, RunOptions};
 #[cfg(not(loom))]
 pub use pending::{Pending, PendingOutcome};
+#[cfg(not(loom))]
+pub use pipeline::Pipeline;
 #[cfg(not(loom))]
 pub use pool::{PoolOptions, WorkerPool};
 #[cfg(not(loom))]

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 /// From the lowest to the highest. Modules of one layer know nothing of each other, unless they stand together.
-const LAYERS: [&[&[&str]]; 9] = [
+const LAYERS: [&[&[&str]]; 10] = [
     &[&["sync"], &["foreign"], &["time"], &["placement"], &["partition"]],
     &[&["uneven_fence"], &["queue"], &["wakes"], &["tenure"], &["threads"], &["room"], &["blocking"]],
     &[&["sleeper"], &["timers"]],
@@ -14,6 +14,7 @@ const LAYERS: [&[&[&str]]; 9] = [
     &[&["router"], &["device_worker"]],
     &[&["relay"], &["pending"], &["telemetry"]],
     &[&["runtime"]],
+    &[&["pipeline"]],
     &[&["simulation"]],
 ];
 

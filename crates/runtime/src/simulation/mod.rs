@@ -35,6 +35,7 @@ use crate::relay::Relay;
 use crate::router::{Exploration, Router};
 
 mod hooks;
+mod pipelines;
 mod setup;
 mod steps;
 mod uneven;

@@ -2,13 +2,15 @@
 //! large a device it is meant for, and how it is run.
 //!
 //! [`compute`], [`signal`] and [`graph`] have the ops of these domains, `collection` the searches through a collection of vectors, `link`
-//! the copies between host and device. Names are stable, so that figures of different versions, machines and libraries can
+//! the copies between host and device, `pipeline` what stages cost and overlap gains. Names are stable, so that figures of different
+//! versions, machines and libraries can
 //! be joined on them.
 
 mod collection;
 mod compute;
 mod graph;
 mod link;
+mod pipeline;
 mod signal;
 
 use super::place::{Place, Runner};
@@ -62,7 +64,7 @@ pub enum Scale {
 
 /// Every case, in the order in which they are measured.
 pub fn all() -> impl Iterator<Item = &'static dyn Case> {
-    [compute::CASES, signal::CASES, graph::CASES, collection::CASES, link::CASES].into_iter().flatten().copied()
+    [compute::CASES, signal::CASES, graph::CASES, collection::CASES, link::CASES, pipeline::CASES].into_iter().flatten().copied()
 }
 
 fn f32s(elements: usize) -> Amount {
@@ -121,6 +123,7 @@ mod tests {
             "collection/dot/f32/1000000x128/q1k10",
             "upload/ordinary/1GiB",
             "stream/overlapped/64x64MiB",
+            "pipeline/stream/piped/64x64MiB",
         ];
         for name in joined {
             assert!(names.iter().any(|known| known == name), "{name}");

@@ -1,0 +1,424 @@
+//! How a pipeline is written: a source, stages one after the other, and an end. Each step knows the type of the items that come
+//! to it; choices such as [`Builder::parallel`] are for the stage that was named last.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use panoply_core::Operation;
+
+use super::chain::{Chain, ChainParts};
+use super::error::{Cause, PipelineError};
+use super::fork::{ForkBody, ForkGlance, JoinBody, JoinGlance};
+use super::link::{Link, OpLink, OwnFuture, RequestLink, RingEnd, RingHead, Runs, Slots, slots};
+use super::options::{ErrorPolicy, Parallelism, StageOptions};
+use super::parallel::{Parallel, Work};
+use super::plan::Plan;
+use super::ring::Ring;
+use super::serial::Serial;
+use super::stage::Stage;
+use super::transduce::{Batch, BetweenGlance, Spread, TransduceBody, Transducer, Window};
+use crate::options::RunOptions;
+use crate::pool::WorkerPool;
+use crate::runtime::Runtime;
+use crate::worker::{BoxError, Worker};
+
+/// A pipeline under construction whose last stage gives items of type `T`.
+pub struct Builder<T: Send + 'static> {
+    pub(crate) plan: Plan,
+    open: Open<T>,
+    pub(crate) options: StageOptions,
+}
+
+/// The last stage, whose choices may still change.
+enum Open<T> {
+    Stage(Finish<T>),
+    /// Links so far, where the last of them leaves its outputs, and whether they are requests.
+    Chain(ChainParts, Slots<T>, bool),
+}
+
+/// Makes a stage with the choices that were made for it.
+type Finish<T> = Box<dyn FnOnce(&mut Plan, StageOptions) -> Arc<Ring<T>> + Send>;
+
+impl<T: Send + 'static> Builder<T> {
+    pub(crate) fn stage(
+        plan: Plan,
+        name: &str,
+        finish: impl FnOnce(&mut Plan, StageOptions) -> Arc<Ring<T>> + Send + 'static,
+    ) -> Builder<T> {
+        Builder { plan, open: Open::Stage(Box::new(finish)), options: StageOptions::named(name) }
+    }
+
+    /// Turns each item into another one.
+    pub fn map<U, F>(self, name: &str, work: F) -> Builder<U>
+    where
+        U: Send + 'static,
+        F: Fn(T) -> U + Send + Sync + 'static,
+    {
+        self.parallel_stage(name, move |item: &mut Option<T>| Ok(item.take().map(&work)))
+    }
+
+    /// Turns each item into another one, or fails. The item is lent, so that it can be tried again or laid aside, as
+    /// [`Builder::on_error`] says.
+    pub fn try_map<U, E, F>(self, name: &str, work: F) -> Builder<U>
+    where
+        U: Send + 'static,
+        E: Into<BoxError>,
+        F: Fn(&T) -> Result<U, E> + Send + Sync + 'static,
+    {
+        self.parallel_stage(name, move |item: &mut Option<T>| match item {
+            Some(item) => work(item).map(Some).map_err(Into::into),
+            None => Ok(None),
+        })
+    }
+
+    /// Leaves out the items that are not wanted.
+    pub fn filter(self, name: &str, wanted: impl Fn(&T) -> bool + Send + Sync + 'static) -> Builder<T> {
+        self.parallel_stage(name, move |item: &mut Option<T>| Ok(item.take().filter(&wanted)))
+    }
+
+    /// Turns each item into another one with a closure that has a state: one thread at a time, in order.
+    pub fn map_mut<U, F>(self, name: &str, work: F) -> Builder<U>
+    where
+        U: Send + 'static,
+        F: FnMut(T) -> U + Send + 'static,
+    {
+        let work = std::sync::Mutex::new(work);
+        let next = self.parallel_stage(name, move |item: &mut Option<T>| {
+            let mut work = super::control::lock(&work);
+            Ok(item.take().map(&mut *work))
+        });
+        next.alone()
+    }
+
+    /// Runs an op for each item, on the device that suits it. Several are under way at once ([`Builder::in_flight`]), and
+    /// what one op stage hands to the next stays on its device; what it hands to anybody else comes to the host.
+    ///
+    /// An item whose device fails is begun again elsewhere from what the host has of it, unless an op may not run twice.
+    pub fn op<O, F>(self, name: &str, runtime: impl Into<Arc<Runtime>>, make: F) -> Builder<O::Output>
+    where
+        O: Operation,
+        F: Fn(&T) -> O + Send + 'static,
+    {
+        self.op_link::<O, _>(name, runtime.into(), move |item| Ok(make(item)))
+    }
+
+    /// [`Builder::op`] with a closure that may fail.
+    pub fn try_op<O, E, F>(self, name: &str, runtime: impl Into<Arc<Runtime>>, make: F) -> Builder<O::Output>
+    where
+        O: Operation,
+        E: Into<BoxError>,
+        F: Fn(&T) -> Result<O, E> + Send + 'static,
+    {
+        self.op_link::<O, _>(name, runtime.into(), move |item| make(item).map_err(Into::into))
+    }
+
+    /// Sends a message to one of a program's own workers for each item, chosen by the pool's partitioner, and goes on with
+    /// its reply. While the worker's queue is full the stage waits.
+    pub fn worker<W, F>(self, name: &str, pool: Arc<WorkerPool<W>>, message: F) -> Builder<W::Reply>
+    where
+        W: Worker,
+        F: Fn(&T) -> W::Message + Send + 'static,
+    {
+        self.request_stage(name, move |item: &T| pool.request_partitioned(message(item)).map_err(Cause::Worker))
+    }
+
+    /// Awaits a future for each item. Several are under way at once; they need no executor.
+    pub fn then<U, E, A, F>(self, name: &str, ask: F) -> Builder<U>
+    where
+        U: Send + 'static,
+        E: Into<BoxError>,
+        A: Future<Output = Result<U, E>> + Send + 'static,
+        F: Fn(&T) -> A + Send + 'static,
+    {
+        self.request_stage(name, move |item: &T| {
+            let answer = ask(item);
+            let own: OwnFuture<U> = Box::pin(async move { answer.await.map_err(Into::into) });
+            Ok(own)
+        })
+    }
+
+    /// Joins so many items into one; fewer at the end.
+    pub fn batch(self, size: usize) -> Builder<Vec<T>> {
+        self.batch_stage(size, None)
+    }
+
+    /// Joins so many items into one, or as many as have come when the oldest is this old.
+    pub fn batch_within(self, size: usize, wait_max: Duration) -> Builder<Vec<T>> {
+        self.batch_stage(size, Some(wait_max))
+    }
+
+    /// Gives what each item holds, one by one.
+    pub fn unbatch(self) -> Builder<T::Item>
+    where
+        T: IntoIterator,
+        T::Item: Send + 'static,
+        T::IntoIter: Send + 'static,
+    {
+        self.flat_map("unbatch", |item: T| item)
+    }
+
+    /// Turns each item into any number of items. The closure may have a state.
+    pub fn flat_map<I, F>(self, name: &str, mut spread: F) -> Builder<I::Item>
+    where
+        I: IntoIterator,
+        I::Item: Send + 'static,
+        I::IntoIter: Send + 'static,
+        F: FnMut(T) -> I + Send + 'static,
+    {
+        self.transduce(name, true, Spread::new(move |item| spread(item).into_iter()))
+    }
+
+    /// The last `size` items, after every `step` items. What does not fill a window at the end is left out.
+    pub fn window(mut self, size: usize, step: usize) -> Builder<Vec<T>>
+    where
+        T: Clone,
+    {
+        self.at_least_one("window", "size", size);
+        self.at_least_one("window", "step", step);
+        self.transduce("window", true, Window::new(size.max(1), step.max(1)))
+    }
+
+    /// Sends each item into two branches, and joins what comes out of them into pairs. A branch gives one item for each, in
+    /// order; where one leaves an item out the pair is left out.
+    pub fn fork<A, B>(
+        self,
+        first: impl FnOnce(Builder<T>) -> Builder<A>,
+        second: impl FnOnce(Builder<T>) -> Builder<B>,
+    ) -> Builder<(A, B)>
+    where
+        T: Clone,
+        A: Send + 'static,
+        B: Send + 'static,
+    {
+        let (mut plan, input) = self.close();
+        let depth = input.capacity();
+        let outputs = (Arc::new(Ring::new(depth)), Arc::new(Ring::new(depth)));
+        let index = plan.index(&StageOptions::named("fork"));
+        let rings = outputs.clone();
+        plan.add(move |setting| {
+            let body = ForkBody { input: Arc::clone(&input), outputs: rings.clone() };
+            let glance = ForkGlance { input, outputs: rings };
+            Box::new(Serial::new(index, "fork", false, body, glance, setting.now))
+        });
+        plan.branches += 1;
+        let (plan, one) = first(Builder::stage(plan, "fork", move |_, _| outputs.0)).close();
+        let (mut plan, other) = second(Builder::stage(plan, "fork", move |_, _| outputs.1)).close();
+        plan.branches -= 1;
+        Builder::stage(plan, "join", move |plan, options| {
+            let (index, output) = (plan.index(&options), Arc::new(Ring::new(options.ring)));
+            let pairs = Arc::clone(&output);
+            plan.add(move |setting| {
+                let inputs = (one, other);
+                let body = JoinBody { inputs: inputs.clone(), output: Arc::clone(&pairs) };
+                let glance = JoinGlance { inputs, output: pairs };
+                Box::new(Serial::new(index, &options.name, false, body, glance, setting.now))
+            });
+            output
+        })
+    }
+
+    /// Up to so many threads work in this stage at the same time. Order is kept.
+    pub fn parallel(mut self, threads: usize) -> Builder<T> {
+        self.options.parallelism = Parallelism::Fixed(threads);
+        self
+    }
+
+    /// As many of the pipeline's threads as have nothing to do further down work in this stage. Order is kept.
+    pub fn adaptive(mut self) -> Builder<T> {
+        self.options.parallelism = Parallelism::Adaptive;
+        self
+    }
+
+    /// Up to so many ops, or requests, of this stage are under way at the same time.
+    pub fn in_flight(mut self, items: usize) -> Builder<T> {
+        self.options.in_flight = items;
+        self
+    }
+
+    /// So many items fit between this stage and the next.
+    pub fn ring(mut self, items: usize) -> Builder<T> {
+        self.options.ring = items;
+        self
+    }
+
+    /// What happens to items that this stage fails.
+    pub fn on_error(mut self, policy: ErrorPolicy) -> Builder<T> {
+        self.options.policy = policy;
+        self
+    }
+
+    /// Items may leave this stage in another order than they came.
+    pub fn unordered(mut self) -> Builder<T> {
+        self.options.ordered = false;
+        self
+    }
+
+    /// A call of this stage's closure that takes longer ends the run with an error. (Ops have their own limit:
+    /// [`WorkerLimits::op_time_max`](crate::WorkerLimits::op_time_max).)
+    pub fn time_max(mut self, time: Duration) -> Builder<T> {
+        self.options.time_max = Some(time);
+        self
+    }
+
+    /// Wishes for the ops of this stage. Their deadline is the pipeline's.
+    pub fn wishes(mut self, options: RunOptions) -> Builder<T> {
+        self.options.run = options;
+        self
+    }
+
+    /// Makes the last stage; returns the ring that it gives its items to.
+    pub(crate) fn close(self) -> (Plan, Arc<Ring<T>>) {
+        let Builder { mut plan, open, options } = self;
+        if !options.ordered {
+            plan.refuse_in_branch(&options.name, "order", "unordered");
+        }
+        let ring = match open {
+            Open::Stage(finish) => finish(&mut plan, options),
+            Open::Chain(parts, outputs, _) => close_chain(&mut plan, parts, outputs, options),
+        };
+        (plan, ring)
+    }
+
+    /// The closure has a state, so there is one thread at the most.
+    fn alone(self) -> Builder<T> {
+        let Builder { plan, open, options } = self;
+        let Open::Stage(finish) = open else { return Builder { plan, open, options } };
+        let name = options.name.clone();
+        Builder::stage(plan, &name, move |plan, options| {
+            plan.refuse_choice(&options, "parallelism", options.parallelism == Parallelism::Fixed(1));
+            finish(plan, options)
+        })
+    }
+
+    pub(crate) fn at_least_one(&mut self, stage: &str, what: &'static str, got: usize) {
+        if got == 0 {
+            let (stage, expected) = (stage.to_owned(), "at least 1".to_owned());
+            self.plan.refuse(PipelineError::BadOption { stage, what, expected, got: "0".to_owned() });
+        }
+    }
+
+    fn parallel_stage<U, F>(self, name: &str, work: F) -> Builder<U>
+    where
+        U: Send + 'static,
+        F: Work<T, U>,
+    {
+        let (plan, input) = self.close();
+        Builder::stage(plan, name, move |plan, options| {
+            let (index, output) = (plan.index(&options), Arc::new(Ring::new(options.ring)));
+            let rings = (input, Arc::clone(&output));
+            plan.add(move |setting| {
+                let stage = Parallel::new(index, options, setting.threads, rings, work, setting.now);
+                Box::new(stage) as Box<dyn Stage>
+            });
+            output
+        })
+    }
+
+    fn batch_stage(mut self, size: usize, wait_max: Option<Duration>) -> Builder<Vec<T>> {
+        self.at_least_one("batch", "size", size);
+        self.transduce("batch", false, Batch::new(size.clamp(1, BATCH_MAX), wait_max))
+    }
+
+    fn transduce<U, X>(self, name: &str, heavy: bool, transducer: X) -> Builder<U>
+    where
+        U: Send + 'static,
+        X: Transducer<T, U>,
+    {
+        let (mut plan, input) = self.close();
+        plan.refuse_in_branch(name, "stage", "another number of items");
+        Builder::stage(plan, name, move |plan, options| {
+            plan.refuse_choice(&options, "parallelism", options.parallelism == Parallelism::Fixed(1));
+            let (index, output) = (plan.index(&options), Arc::new(Ring::new(options.ring)));
+            let to = Arc::clone(&output);
+            plan.add(move |setting| {
+                let glance = BetweenGlance { input: Arc::clone(&input), output: Arc::clone(&to) };
+                let body = TransduceBody::new(transducer, input, to, options.policy);
+                Box::new(Serial::new(index, &options.name, heavy, body, glance, setting.now))
+            });
+            output
+        })
+    }
+
+    pub(crate) fn op_link<O, F>(self, name: &str, runner: Arc<dyn Runs>, make: F) -> Builder<O::Output>
+    where
+        O: Operation,
+        F: Fn(&T) -> Result<O, BoxError> + Send + 'static,
+    {
+        let (plan, parts, input) = self.into_chain();
+        let output = slots();
+        let link = OpLink::<T, O, F> {
+            runner,
+            make,
+            input,
+            output: Arc::clone(&output),
+            options: RunOptions::default(),
+            lanes: Vec::new(),
+        };
+        let mut parts = parts;
+        parts.links.push((0, StageOptions::named(name), Box::new(link)));
+        Builder { plan, open: Open::Chain(parts, output, false), options: StageOptions::named(name) }
+    }
+
+    /// Ops go on with what the ops before them left on a device; everybody else's items come from a ring.
+    fn into_chain(self) -> (Plan, ChainParts, Slots<T>) {
+        match self {
+            Builder { mut plan, open: Open::Chain(mut parts, outputs, false), options } => {
+                settle(&mut plan, &mut parts, options);
+                (plan, parts, outputs)
+            }
+            other => {
+                let (plan, ring) = other.close();
+                let slots = slots();
+                let head = Arc::new(RingHead { ring, slots: Arc::clone(&slots) });
+                (plan, ChainParts { head, links: Vec::new() }, slots)
+            }
+        }
+    }
+
+    /// Requests are no part of a chain of ops: a chain that begins again would make them twice.
+    fn request_stage<U, A, F>(self, name: &str, ask: F) -> Builder<U>
+    where
+        U: Send + 'static,
+        A: super::link::Answers<U>,
+        F: Fn(&T) -> Result<A, Cause> + Send + 'static,
+    {
+        let (plan, ring) = self.close();
+        let (input, output) = (slots(), slots());
+        let head = Arc::new(RingHead { ring, slots: Arc::clone(&input) });
+        let link = RequestLink { ask, input, output: Arc::clone(&output), pending: Vec::new() };
+        let links: Vec<(usize, StageOptions, Box<dyn Link>)> = vec![(0, StageOptions::named(name), Box::new(link))];
+        let open = Open::Chain(ChainParts { head, links }, output, true);
+        Builder { plan, open, options: StageOptions::named(name) }
+    }
+}
+
+/// The most items in a batch.
+const BATCH_MAX: usize = 1 << 20;
+
+/// Gives a chain's last link the choices that were made for it.
+fn settle(plan: &mut Plan, parts: &mut ChainParts, options: StageOptions) {
+    plan.refuse_choice(&options, "parallelism", options.parallelism == Parallelism::Fixed(1));
+    let index = plan.index(&options);
+    if let Some((number, chosen, link)) = parts.links.last_mut() {
+        *number = index;
+        link.wish(&options.run);
+        *chosen = options;
+    }
+}
+
+fn close_chain<T: Send + 'static>(
+    plan: &mut Plan,
+    mut parts: ChainParts,
+    outputs: Slots<T>,
+    options: StageOptions,
+) -> Arc<Ring<T>> {
+    let (ring, ordered) = (Arc::new(Ring::new(options.ring)), options.ordered);
+    settle(plan, &mut parts, options);
+    if let Some((_, _, link)) = parts.links.last_mut() {
+        link.deliver();
+    }
+    let end = Arc::new(RingEnd { ring: Arc::clone(&ring), slots: outputs, ordered });
+    plan.add(move |setting| Box::new(Chain::new(parts, end, &setting.signals, setting.now)));
+    ring
+}

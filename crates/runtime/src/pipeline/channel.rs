@@ -1,0 +1,176 @@
+//! Channels into a pipeline and out of it. Their rings are the pipeline's own, so a full pipeline holds up whoever sends, and
+//! a slow receiver holds up the pipeline.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use futures_core::Stream;
+
+use super::control::Signals;
+use super::error::PipelineError;
+use super::ring::{Item, Ring};
+use crate::blocking::block_until;
+
+/// The end that a program sends items into. Cloning shares it; the pipeline's source ends with the last clone.
+pub struct Sender<T: Send + 'static>(Arc<Shared<T>>);
+
+struct Shared<T: Send + 'static> {
+    ring: Arc<Ring<T>>,
+    signals: Arc<Signals>,
+    taken: Arc<AtomicU64>,
+}
+
+/// The pipeline takes nothing any more; what was sent is handed back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the pipeline takes no more items")]
+pub struct Closed<T>(pub T);
+
+/// Why an item was not taken; it is handed back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TrySendError<T> {
+    /// The ring is full.
+    #[error("the pipeline's first ring is full")]
+    Full(T),
+    /// The pipeline takes nothing any more.
+    #[error("the pipeline takes no more items")]
+    Closed(T),
+}
+
+impl<T: Send + 'static> Sender<T> {
+    pub(crate) fn new(ring: &Arc<Ring<T>>, signals: &Arc<Signals>, taken: &Arc<AtomicU64>) -> Sender<T> {
+        let (ring, signals, taken) = (Arc::clone(ring), Arc::clone(signals), Arc::clone(taken));
+        Sender(Arc::new(Shared { ring, signals, taken }))
+    }
+
+    /// Sends an item, waiting while the pipeline's first ring is full. Items may be sent before the pipeline is started.
+    pub fn send(&self, value: T) -> Result<(), Closed<T>> {
+        let mut unsent = match self.try_send(value) {
+            Ok(()) => return Ok(()),
+            Err(TrySendError::Closed(value)) => return Err(Closed(value)),
+            Err(TrySendError::Full(value)) => Some(value),
+        };
+        let sent = block_until(None, |context| {
+            self.0.ring.wait_for_room(context.waker());
+            match unsent.take().map(|value| self.try_send(value)) {
+                None | Some(Ok(())) => Poll::Ready(Ok(())),
+                Some(Err(TrySendError::Closed(value))) => Poll::Ready(Err(Closed(value))),
+                Some(Err(TrySendError::Full(value))) => {
+                    unsent = Some(value);
+                    Poll::Pending
+                }
+            }
+        });
+        sent.unwrap_or(Ok(()))
+    }
+
+    /// Sends an item where there is room now.
+    pub fn try_send(&self, value: T) -> Result<(), TrySendError<T>> {
+        let number = self.0.taken.load(Ordering::Relaxed);
+        let item = Item { number, born: Instant::now(), value: Some(value) };
+        match self.0.ring.push(item) {
+            Ok(()) => {
+                self.0.taken.fetch_add(1, Ordering::Relaxed);
+                self.0.signals.bell.ring();
+                Ok(())
+            }
+            Err(Item { value: Some(value), .. }) if self.0.ring.is_ended() => Err(TrySendError::Closed(value)),
+            Err(Item { value: Some(value), .. }) => Err(TrySendError::Full(value)),
+            Err(Item { value: None, .. }) => Ok(()),
+        }
+    }
+}
+
+impl<T: Send + 'static> Clone for Sender<T> {
+    fn clone(&self) -> Sender<T> {
+        Sender(Arc::clone(&self.0))
+    }
+}
+
+impl<T: Send + 'static> Drop for Shared<T> {
+    fn drop(&mut self) {
+        self.ring.end();
+        self.signals.bell.ring();
+    }
+}
+
+/// The end that a program takes a pipeline's items from: an iterator that blocks, and a [`Stream`]. Dropping it before the
+/// pipeline has ended stops the pipeline.
+pub struct Receiver<T: Send + 'static> {
+    ring: Arc<Ring<T>>,
+    signals: Arc<Signals>,
+    arrived: Arc<AtomicU64>,
+    stage: String,
+}
+
+impl<T: Send + 'static> Receiver<T> {
+    pub(crate) fn new(
+        ring: Arc<Ring<T>>,
+        signals: Arc<Signals>,
+        arrived: Arc<AtomicU64>,
+        stage: String,
+    ) -> Receiver<T> {
+        Receiver { ring, signals, arrived, stage }
+    }
+
+    /// Waits for the next item; `None` after the last one, and where the pipeline was stopped.
+    pub fn recv(&mut self) -> Option<T> {
+        let received = block_until(None, |context| self.poll_item(&mut Context::from_waker(context.waker())));
+        received.unwrap_or(None)
+    }
+
+    /// The next item, if it is there now.
+    pub fn try_recv(&mut self) -> Option<T> {
+        loop {
+            let item = self.ring.pop()?;
+            self.signals.bell.ring();
+            // What was left out on its way has no value.
+            if let Some(value) = item.value {
+                self.arrived.fetch_add(1, Ordering::Relaxed);
+                return Some(value);
+            }
+        }
+    }
+
+    fn poll_item(&mut self, context: &mut Context<'_>) -> Poll<Option<T>> {
+        for look_again in [true, false] {
+            if let Some(value) = self.try_recv() {
+                return Poll::Ready(Some(value));
+            }
+            if self.ring.is_finished() {
+                return Poll::Ready(None);
+            }
+            if look_again {
+                self.ring.wait_for_items(context.waker());
+            }
+        }
+        Poll::Pending
+    }
+}
+
+impl<T: Send + 'static> Iterator for Receiver<T> {
+    type Item = T;
+
+    fn next(&mut self) -> Option<T> {
+        self.recv()
+    }
+}
+
+impl<T: Send + 'static> Stream for Receiver<T> {
+    type Item = T;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
+        self.poll_item(context)
+    }
+}
+
+impl<T: Send + 'static> Drop for Receiver<T> {
+    fn drop(&mut self) {
+        if !self.ring.is_finished() {
+            self.signals.stop(PipelineError::ReceiverGone { stage: std::mem::take(&mut self.stage) });
+            self.ring.abandon();
+        }
+    }
+}

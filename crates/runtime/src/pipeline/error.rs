@@ -1,0 +1,143 @@
+//! What can go wrong in a pipeline. Every error names the stage that it came from.
+
+use std::any::Any;
+use std::fmt;
+use std::time::Duration;
+
+/// Why a pipeline could not be built, or ended before its source did.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PipelineError {
+    /// A choice for a stage makes no sense.
+    #[error("stage {stage}: {what}: expected {expected}, got {got}")]
+    BadOption {
+        /// Which stage.
+        stage: String,
+        /// Which choice.
+        what: &'static str,
+        /// What would have been accepted.
+        expected: String,
+        /// What was given.
+        got: String,
+    },
+    /// A stage failed an item and its policy is to stop.
+    #[error("stage {stage} failed item {item} after {attempts} attempts: {cause}")]
+    Failed {
+        /// Which stage.
+        stage: String,
+        /// The item's number, counted from 0 at the source, or at the last stage that joined or split items.
+        item: u64,
+        /// How often it was tried.
+        attempts: u32,
+        /// What went wrong last.
+        cause: Cause,
+    },
+    /// The source panicked or could not be read.
+    #[error("source {stage} failed after {taken} items: {cause}")]
+    SourceFailed {
+        /// Which source.
+        stage: String,
+        /// How many items it had given.
+        taken: u64,
+        /// What went wrong.
+        cause: Cause,
+    },
+    /// A call of a stage did not return within the stage's time limit. Its thread ends when it does.
+    #[error("stage {stage} has not returned from item {item} within {after:?}")]
+    Hung {
+        /// Which stage.
+        stage: String,
+        /// The item that it is inside.
+        item: u64,
+        /// The limit.
+        after: Duration,
+    },
+    /// The run's deadline passed.
+    #[error("the pipeline's deadline of {after:?} passed; {inside} items were inside, most of them at stage {stage}")]
+    DeadlineExceeded {
+        /// The stage that had the most items.
+        stage: String,
+        /// How many items were inside the pipeline.
+        inside: u64,
+        /// The limit.
+        after: Duration,
+    },
+    /// Whoever took the items has gone.
+    #[error("nobody takes what stage {stage} gives: its receiver was dropped")]
+    ReceiverGone {
+        /// The last stage.
+        stage: String,
+    },
+    /// More items failed than the dead letters hold.
+    #[error("stage {stage} failed item {item}, and the dead letters are full ({dead_letters_max}): {cause}")]
+    DeadLettersFull {
+        /// Which stage.
+        stage: String,
+        /// The item.
+        item: u64,
+        /// How many dead letters are kept.
+        dead_letters_max: usize,
+        /// What was wrong with the item.
+        cause: Cause,
+    },
+    /// The program cancelled the run, or dropped it.
+    #[error("the pipeline was cancelled")]
+    Cancelled,
+    /// A thread could not be started.
+    #[error("the pipeline could not start its threads: {reason}")]
+    NoThread {
+        /// What the system said.
+        reason: String,
+    },
+}
+
+/// What was wrong with one item.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Cause {
+    /// The stage's own code answered with an error.
+    Error(String),
+    /// The stage's own code panicked.
+    Panicked(String),
+    /// An op failed.
+    Op(panoply_core::Error),
+    /// A worker of the program failed.
+    Worker(crate::worker::WorkerError),
+    /// The item was inside for longer than an item may be.
+    Late {
+        /// The limit.
+        after: Duration,
+    },
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Cause::Error(reason) => f.write_str(reason),
+            Cause::Panicked(message) => write!(f, "it panicked: {message}"),
+            Cause::Op(error) => error.fmt(f),
+            Cause::Worker(error) => error.fmt(f),
+            Cause::Late { after } => write!(f, "it was under way for more than {after:?}"),
+        }
+    }
+}
+
+/// An item that failed for good in a stage whose policy lays such items aside.
+pub struct DeadLetter {
+    /// The stage that failed it.
+    pub stage: String,
+    /// Its number.
+    pub item: u64,
+    /// How often it was tried.
+    pub attempts: u32,
+    /// What went wrong last.
+    pub cause: Cause,
+    /// The item as it came to the stage, unless the stage had consumed it.
+    pub value: Option<Box<dyn Any + Send>>,
+}
+
+impl fmt::Debug for DeadLetter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DeadLetter({}, item {}, {} attempts: {})", self.stage, self.item, self.attempts, self.cause)
+    }
+}

@@ -1,0 +1,144 @@
+//! One item into two branches, and what comes out of them into one pair.
+//!
+//! An item that a branch leaves out comes to the join without a value, so both branches bring the same items in the same
+//! order. A pair that lacks one side is left out.
+
+use std::sync::Arc;
+
+use super::control::{Control, Failure};
+use super::error::Cause;
+use super::meter::Counts;
+use super::options::Finally;
+use super::report::StageReport;
+use super::ring::{Item, Ring};
+use super::serial::{Advance, Body, Face, Glance, Look, TURN_MAX};
+use crate::foreign::contain;
+
+pub(crate) struct ForkBody<T> {
+    pub(crate) input: Arc<Ring<T>>,
+    pub(crate) outputs: (Arc<Ring<T>>, Arc<Ring<T>>),
+}
+
+impl<T: Clone + Send + 'static> Body for ForkBody<T> {
+    fn advance(&mut self, stage: &Face<'_>) -> Advance {
+        for turn in 0..TURN_MAX {
+            let idle = |idle| if turn > 0 { Advance::Moved } else { idle };
+            if self.outputs.0.room().min(self.outputs.1.room()) == 0 {
+                return idle(Advance::Blocked);
+            }
+            let Some(item) = self.input.pop() else {
+                if self.input.is_finished() {
+                    self.outputs.0.end();
+                    self.outputs.1.end();
+                    return Advance::Finished;
+                }
+                return idle(Advance::Starved);
+            };
+            Counts::add(&stage.counts.taken, 1);
+            let copy = contain(|| item.value.clone()).unwrap_or_else(|message| {
+                let failure = Failure { stage: stage.name, item: item.number, attempts: 1 };
+                stage.control.give_up(failure, Cause::Panicked(message), Finally::Stop, None::<T>, stage.counts);
+                None
+            });
+            let copy = item.with(copy);
+            // There is room, and nobody else pushes: only a run that has ended takes nothing.
+            let _ = (self.outputs.0.push(item), self.outputs.1.push(copy));
+            Counts::add(&stage.counts.given, 1);
+        }
+        Advance::Moved
+    }
+
+    fn abandon(&mut self) -> u64 {
+        self.outputs.0.end();
+        self.outputs.1.end();
+        self.input.abandon()
+    }
+}
+
+pub(crate) struct ForkGlance<T> {
+    pub(crate) input: Arc<Ring<T>>,
+    pub(crate) outputs: (Arc<Ring<T>>, Arc<Ring<T>>),
+}
+
+impl<T: Send + 'static> Glance for ForkGlance<T> {
+    fn look(&self, _control: &Control) -> Look {
+        if self.outputs.0.room().min(self.outputs.1.room()) == 0 {
+            Look::Blocked
+        } else if self.input.ready() > 0 || self.input.is_finished() {
+            Look::Ready
+        } else {
+            Look::Starved
+        }
+    }
+
+    fn queue(&self, report: &mut StageReport) {
+        report.queue(&self.input);
+    }
+
+    fn waiting(&self) -> u64 {
+        self.input.used() as u64
+    }
+}
+
+pub(crate) struct JoinBody<A, B> {
+    pub(crate) inputs: (Arc<Ring<A>>, Arc<Ring<B>>),
+    pub(crate) output: Arc<Ring<(A, B)>>,
+}
+
+impl<A: Send + 'static, B: Send + 'static> Body for JoinBody<A, B> {
+    fn advance(&mut self, stage: &Face<'_>) -> Advance {
+        let (first, second) = (&self.inputs.0, &self.inputs.1);
+        for turn in 0..TURN_MAX {
+            let idle = |idle| if turn > 0 { Advance::Moved } else { idle };
+            if self.output.room() == 0 {
+                return idle(Advance::Blocked);
+            }
+            if first.ready().min(second.ready()) == 0 {
+                if first.is_finished() || second.is_finished() {
+                    self.output.end();
+                    return Advance::Finished;
+                }
+                return idle(Advance::Starved);
+            }
+            let (Some(one), Some(other)) = (first.pop(), second.pop()) else { return idle(Advance::Starved) };
+            Counts::add(&stage.counts.taken, 1);
+            let (number, born) = (one.number, one.born.min(other.born));
+            let value = one.value.zip(other.value);
+            Counts::add(if value.is_some() { &stage.counts.given } else { &stage.counts.skipped }, 1);
+            // As above.
+            let _ = self.output.push(Item { number, born, value });
+        }
+        Advance::Moved
+    }
+
+    fn abandon(&mut self) -> u64 {
+        self.output.end();
+        self.inputs.0.abandon().max(self.inputs.1.abandon())
+    }
+}
+
+pub(crate) struct JoinGlance<A, B> {
+    pub(crate) inputs: (Arc<Ring<A>>, Arc<Ring<B>>),
+    pub(crate) output: Arc<Ring<(A, B)>>,
+}
+
+impl<A: Send + 'static, B: Send + 'static> Glance for JoinGlance<A, B> {
+    fn look(&self, _control: &Control) -> Look {
+        let (first, second) = &self.inputs;
+        if self.output.room() == 0 {
+            Look::Blocked
+        } else if first.ready().min(second.ready()) > 0 || first.is_finished() || second.is_finished() {
+            Look::Ready
+        } else {
+            Look::Starved
+        }
+    }
+
+    fn queue(&self, report: &mut StageReport) {
+        report.queue(&self.inputs.0);
+    }
+
+    fn waiting(&self) -> u64 {
+        self.inputs.0.used().max(self.inputs.1.used()) as u64
+    }
+}

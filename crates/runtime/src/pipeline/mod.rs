@@ -1,0 +1,80 @@
+//! Pipelines: chains of stages, on the CPU and on devices, that run overlapped.
+//!
+//! A pipeline has a source, stages, and an end. Stages are closures, ops, requests to a program's own workers or futures,
+//! branches, batches and windows; between two of them is a bounded ring, so a slow stage holds up those before it and nothing
+//! grows. Items leave each stage in the order in which they came, unless it is told otherwise, and each item comes out
+//! exactly once or is counted as left out.
+//!
+//! ```
+//! # use panoply_runtime::{Runtime, pipeline::{ErrorPolicy, Pipeline}};
+//! # use panoply_core::{Tensor, op::compute::{Map, Reduce}};
+//! # use std::sync::Arc;
+//! # let runtime = Runtime::builder().backend(Arc::new(panoply_cpu::CpuBackend::new())).build()?;
+//! let runtime = Arc::new(runtime);
+//! let (sums, report) = Pipeline::builder()
+//!     .source(["1 2 3", "4 5", "six", "7"])
+//!     // Closures: up to two threads, and lines that are no numbers are left out.
+//!     .try_map("parse", |line: &&str| {
+//!         let numbers: Vec<f32> = line.split(' ').map(str::parse).collect::<Result<_, _>>()?;
+//!         let count = numbers.len();
+//!         Ok::<_, Box<dyn std::error::Error + Send + Sync>>(Tensor::from_vec(numbers, [count])?)
+//!     })
+//!     .parallel(2)
+//!     .on_error(ErrorPolicy::skip())
+//!     // Ops: several are under way at once, and what the first makes stays where it is for the second.
+//!     .op("double", Arc::clone(&runtime), |numbers| Map::add(numbers, numbers))
+//!     .op("sum", Arc::clone(&runtime), |numbers| Reduce::sum(numbers))
+//!     .try_map("read", |sum| sum.as_slice::<f32>().map(|sum| sum[0]))
+//!     .collect()
+//!     .run()?;
+//! assert_eq!(sums, [12.0, 18.0, 14.0]);
+//! assert_eq!(report.stage("parse").map(|stage| stage.skipped), Some(1));
+//! println!("{}", report.sentence());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Modules in reading order:
+//!
+//! * `ends`, `builder`, `options`: how a pipeline is written. `plan`: what is gathered until it runs.
+//! * `machine`: the stages of a run, one step at a time, and its threads. `bell`: how these sleep and are woken.
+//! * `stage`: what every stage is to the machine. `ring`: what is between two of them.
+//! * `parallel`: closures. `chain`, `link`: ops and requests. `serial`: everything that one thread at a time does, with its
+//!   bodies `source`, `transduce`, `fork`, `sink`, `file`.
+//! * `control`: what all of a run share. `running`: how a program steers it. `channel`: ways in and out.
+//! * `meter`, `report`, `trace`: where the time went.
+
+mod bell;
+pub(crate) mod builder;
+mod chain;
+mod channel;
+mod control;
+pub(crate) mod ends;
+mod error;
+mod file;
+mod fork;
+pub(crate) mod link;
+pub(crate) mod machine;
+mod meter;
+mod options;
+mod parallel;
+mod plan;
+mod report;
+mod ring;
+mod running;
+mod serial;
+mod sink;
+mod source;
+pub(crate) mod stage;
+mod trace;
+mod transduce;
+
+pub use builder::Builder;
+pub use channel::{Closed, Receiver, Sender, TrySendError};
+pub use ends::{Pipeline, Start};
+pub use error::{Cause, DeadLetter, PipelineError};
+pub use options::{
+    ErrorPolicy, Finally, IN_FLIGHT_DEFAULT, LANES_MAX, Parallelism, RING_DEPTH_DEFAULT, RING_DEPTH_MAX,
+};
+pub use report::{Progress, Report, StageReport};
+pub use running::{Ended, Handle, Running};
+pub use trace::Trace;

@@ -1,0 +1,154 @@
+//! What a program may choose for a run and for each of its stages.
+
+use std::time::Duration;
+
+use super::error::PipelineError;
+
+/// The most items that may be under way in one stage at a time.
+pub const LANES_MAX: usize = 64;
+/// How many items a ring holds where nothing else is said.
+pub const RING_DEPTH_DEFAULT: usize = 16;
+/// How many ops of one stage are under way at once where nothing else is said: one goes up, one is computed, one comes
+/// down, and one waits.
+pub const IN_FLIGHT_DEFAULT: usize = 4;
+/// The most items that a ring may be made for.
+pub const RING_DEPTH_MAX: usize = 1 << 20;
+
+/// How many threads may work in one stage at the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parallelism {
+    /// So many at the most.
+    Fixed(usize),
+    /// As many of the pipeline's threads as have nothing to do further down. Threads go where items wait.
+    Adaptive,
+}
+
+/// What happens to an item that a stage cannot work on.
+///
+/// ```
+/// # use panoply_runtime::pipeline::ErrorPolicy;
+/// # use std::time::Duration;
+/// let patient = ErrorPolicy::skip().retry(3, Duration::from_millis(10));
+/// assert_eq!(patient.retries, 3);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ErrorPolicy {
+    /// How often it is tried again first.
+    pub retries: u32,
+    /// The wait before each of these.
+    pub retry_wait: Duration,
+    /// What becomes of it then.
+    pub finally: Finally,
+}
+
+/// What becomes of an item that failed for good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finally {
+    /// The run ends with the error.
+    Stop,
+    /// It is left out and counted.
+    Skip,
+    /// It is laid into the run's dead letters, with its error.
+    DeadLetter,
+}
+
+impl ErrorPolicy {
+    /// The first error ends the run.
+    pub const fn stop() -> ErrorPolicy {
+        ErrorPolicy { retries: 0, retry_wait: Duration::ZERO, finally: Finally::Stop }
+    }
+
+    /// Items that fail are left out, and counted.
+    pub const fn skip() -> ErrorPolicy {
+        ErrorPolicy { finally: Finally::Skip, ..ErrorPolicy::stop() }
+    }
+
+    /// Items that fail are laid aside with their errors.
+    pub const fn dead_letters() -> ErrorPolicy {
+        ErrorPolicy { finally: Finally::DeadLetter, ..ErrorPolicy::stop() }
+    }
+
+    /// The same, after so many further attempts with this wait before each.
+    pub const fn retry(self, times: u32, wait: Duration) -> ErrorPolicy {
+        ErrorPolicy { retries: times, retry_wait: wait, ..self }
+    }
+}
+
+impl Default for ErrorPolicy {
+    fn default() -> ErrorPolicy {
+        ErrorPolicy::stop()
+    }
+}
+
+/// What was chosen for one stage.
+#[derive(Clone, Debug)]
+pub(crate) struct StageOptions {
+    pub(crate) name: String,
+    pub(crate) parallelism: Parallelism,
+    pub(crate) in_flight: usize,
+    pub(crate) ring: usize,
+    pub(crate) policy: ErrorPolicy,
+    pub(crate) ordered: bool,
+    pub(crate) time_max: Option<Duration>,
+    pub(crate) run: crate::options::RunOptions,
+}
+
+impl StageOptions {
+    pub(crate) fn named(name: &str) -> StageOptions {
+        StageOptions {
+            name: name.to_owned(),
+            parallelism: Parallelism::Fixed(1),
+            in_flight: IN_FLIGHT_DEFAULT,
+            ring: RING_DEPTH_DEFAULT,
+            policy: ErrorPolicy::default(),
+            ordered: true,
+            time_max: None,
+            run: crate::options::RunOptions::default(),
+        }
+    }
+
+    /// Whether a stage can be made of it.
+    pub(crate) fn check(&self) -> Result<(), PipelineError> {
+        let bad = |what, expected: String, got: String| {
+            Err(PipelineError::BadOption { stage: self.name.clone(), what, expected, got })
+        };
+        let lanes = format!("1 to {LANES_MAX}");
+        match self.parallelism {
+            Parallelism::Fixed(count) if count == 0 || count > LANES_MAX => {
+                return bad("parallelism", lanes, count.to_string());
+            }
+            _ => {}
+        }
+        if self.in_flight == 0 || self.in_flight > LANES_MAX {
+            return bad("in_flight", lanes, self.in_flight.to_string());
+        }
+        if self.ring == 0 || self.ring > RING_DEPTH_MAX {
+            return bad("ring", format!("1 to {RING_DEPTH_MAX}"), self.ring.to_string());
+        }
+        if self.time_max.is_some_and(|time| time.is_zero()) {
+            return bad("time_max", "more than 0 s".to_owned(), "0 s".to_owned());
+        }
+        self.run.check().map_err(|error| PipelineError::BadOption {
+            stage: self.name.clone(),
+            what: "wishes",
+            expected: "no contradiction".to_owned(),
+            got: error.to_string(),
+        })
+    }
+}
+
+/// What was chosen for the run as a whole.
+#[derive(Clone, Debug)]
+pub(crate) struct RunChoices {
+    pub(crate) threads: Option<usize>,
+    pub(crate) time_max: Option<Duration>,
+    pub(crate) item_time_max: Option<Duration>,
+    pub(crate) trace_events_max: usize,
+    pub(crate) dead_letters_max: usize,
+}
+
+impl Default for RunChoices {
+    fn default() -> RunChoices {
+        RunChoices { threads: None, time_max: None, item_time_max: None, trace_events_max: 0, dead_letters_max: 1024 }
+    }
+}

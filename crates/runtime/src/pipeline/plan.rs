@@ -1,0 +1,116 @@
+//! What a builder has gathered: how each stage will be made when the run begins, and the first thing that was wrong.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use panoply_core::clock::{Clock, SystemClock};
+
+use super::control::{Control, Signals};
+use super::error::PipelineError;
+use super::machine::{Hooks, Machine};
+use super::options::{LANES_MAX, RunChoices, StageOptions};
+use super::report::Progress;
+use super::stage::Stage;
+
+/// What a stage is made with when the run begins.
+pub(crate) struct Setting {
+    pub(crate) now: Instant,
+    pub(crate) threads: usize,
+    pub(crate) signals: Arc<Signals>,
+}
+
+type Make = Box<dyn FnOnce(&Setting) -> Box<dyn Stage> + Send>;
+
+pub(crate) struct Plan {
+    pub(crate) signals: Arc<Signals>,
+    pub(crate) choices: RunChoices,
+    pub(crate) clock: Arc<dyn Clock>,
+    makes: Vec<Make>,
+    names: Vec<String>,
+    pub(crate) error: Option<PipelineError>,
+    /// Inside how many forks it is.
+    pub(crate) branches: usize,
+    pub(crate) taken: Arc<AtomicU64>,
+    pub(crate) arrived: Arc<AtomicU64>,
+    pub(crate) total: Option<u64>,
+    pub(crate) hooks: Hooks,
+}
+
+impl Plan {
+    pub(crate) fn new() -> Plan {
+        Plan {
+            signals: Arc::default(),
+            choices: RunChoices::default(),
+            clock: Arc::new(SystemClock),
+            makes: Vec::new(),
+            names: Vec::new(),
+            error: None,
+            branches: 0,
+            taken: Arc::default(),
+            arrived: Arc::default(),
+            total: None,
+            hooks: Hooks::default(),
+        }
+    }
+
+    /// Adds a stage: the number by which reports and traces know it. What is wrong with its choices is kept for the end.
+    pub(crate) fn index(&mut self, options: &StageOptions) -> usize {
+        if let Err(error) = options.check() {
+            self.refuse(error);
+        }
+        self.names.push(options.name.clone());
+        self.names.len() - 1
+    }
+
+    pub(crate) fn add(&mut self, make: impl FnOnce(&Setting) -> Box<dyn Stage> + Send + 'static) {
+        self.makes.push(Box::new(make));
+    }
+
+    pub(crate) fn refuse(&mut self, error: PipelineError) {
+        self.error.get_or_insert(error);
+    }
+
+    /// Refuses what a branch of a fork must not do.
+    pub(crate) fn refuse_in_branch(&mut self, stage: &str, what: &'static str, got: &str) {
+        if self.branches > 0 {
+            let expected = "one item out for each item in, in order, between a fork and its join".to_owned();
+            let (stage, got) = (stage.to_owned(), got.to_owned());
+            self.refuse(PipelineError::BadOption { stage, what, expected, got });
+        }
+    }
+
+    /// Refuses what only a stage with threads or requests of its own can have.
+    pub(crate) fn refuse_choice(&mut self, options: &StageOptions, what: &'static str, is_default: bool) {
+        if !is_default {
+            let expected = "no such choice for this sort of stage".to_owned();
+            let stage = options.name.clone();
+            self.refuse(PipelineError::BadOption { stage, what, expected, got: "one".to_owned() });
+        }
+    }
+
+    pub(crate) fn machine(self) -> Result<Machine, PipelineError> {
+        if let Some(error) = self.error {
+            return Err(error);
+        }
+        let bad = |what, expected: String, got: String| {
+            Err(PipelineError::BadOption { stage: "the pipeline".to_owned(), what, expected, got })
+        };
+        if let Some(threads) = self.choices.threads.filter(|threads| !(1..=4 * LANES_MAX).contains(threads)) {
+            return bad("threads", format!("1 to {}", 4 * LANES_MAX), threads.to_string());
+        }
+        let zero = |time: Option<std::time::Duration>| time.is_some_and(|time| time.is_zero());
+        if zero(self.choices.time_max) || zero(self.choices.item_time_max) {
+            return bad("deadline", "more than 0 s".to_owned(), "0 s".to_owned());
+        }
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = self.choices.threads.unwrap_or(cpus);
+        let setting = Setting { now: self.clock.now(), threads, signals: Arc::clone(&self.signals) };
+        let control = Control::new(self.signals, self.clock, self.choices);
+        let stages = self.makes.into_iter().map(|make| make(&setting)).collect();
+        let (taken, arrived, total) = (self.taken, self.arrived, self.total);
+        let progress =
+            move || Progress { taken: taken.load(Ordering::Relaxed), arrived: arrived.load(Ordering::Relaxed), total };
+        Ok(Machine::new(stages, self.names, control, Box::new(progress), self.hooks))
+    }
+}

@@ -1,0 +1,196 @@
+//! What became of a run: each stage's counts and times, and where it was held up.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::ring::Ring;
+
+/// A run as it is now, or was when it ended.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// How long it has been running.
+    pub wall: Duration,
+    /// How many threads it has.
+    pub threads: usize,
+    /// Every stage, from the source to the sink.
+    pub stages: Vec<StageReport>,
+    /// How far it has come.
+    pub progress: Progress,
+}
+
+/// How far a run has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Items that the source has given.
+    pub taken: u64,
+    /// Items that have arrived at the end.
+    pub arrived: u64,
+    /// How many the source has in all, where it knows.
+    pub total: Option<u64>,
+}
+
+impl Progress {
+    /// From 0 to 1, where the source knows how many items it has.
+    pub fn fraction(&self) -> Option<f64> {
+        let total = self.total?;
+        Some(if total == 0 { 1.0 } else { (self.taken as f64 / total as f64).min(1.0) })
+    }
+}
+
+/// One stage of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StageReport {
+    /// Its name.
+    pub name: String,
+    /// How many items it may work on at the same time.
+    pub parallelism: usize,
+    /// Items it took.
+    pub taken: u64,
+    /// Items it gave.
+    pub given: u64,
+    /// Items it left out: they failed, or it was asked to leave them out.
+    pub skipped: u64,
+    /// Items it laid into the dead letters.
+    pub dead: u64,
+    /// Attempts after the first.
+    pub retried: u64,
+    /// Items that were begun again elsewhere after a device had failed them.
+    pub replaced: u64,
+    /// Items it held, or that waited for it, when the run ended early.
+    pub dropped: u64,
+    /// Time in which it worked on at least one item.
+    pub busy: Duration,
+    /// Time in which what it makes had no room.
+    pub blocked: Duration,
+    /// Time in which nothing came.
+    pub starved: Duration,
+    /// Time in which there was something to do and no thread for it, or the run was paused.
+    pub held: Duration,
+    /// Time spent on items, summed over those that were worked on at the same time.
+    pub work: Duration,
+    /// Items that wait for it now, and places set aside for those under way to it.
+    pub queued: usize,
+    /// The most that ever waited.
+    pub queued_max: usize,
+    /// How many can wait.
+    pub queue_depth: usize,
+}
+
+impl StageReport {
+    /// Which part of what it could have done at the same time it did, from 0 to 1.
+    pub fn occupancy(&self) -> f64 {
+        let time = (self.busy + self.blocked + self.starved + self.held).as_secs_f64();
+        let most = time * self.parallelism.max(1) as f64;
+        if most > 0.0 { (self.work.as_secs_f64() / most).min(1.0) } else { 0.0 }
+    }
+
+    pub(crate) fn queue<T>(&mut self, ring: &Ring<T>) {
+        (self.queued, self.queued_max, self.queue_depth) = (ring.used(), ring.used_max(), ring.capacity());
+    }
+}
+
+impl Report {
+    /// The stage that held up the others: the one that was the most occupied.
+    pub fn bottleneck(&self) -> Option<&StageReport> {
+        let worked = self.stages.iter().filter(|stage| !stage.work.is_zero());
+        worked.max_by(|a, b| a.occupancy().total_cmp(&b.occupancy()))
+    }
+
+    /// What held up the run, in one sentence.
+    pub fn sentence(&self) -> String {
+        let Some(stage) = self.bottleneck() else { return "No stage has done anything yet.".to_owned() };
+        let percent = |part: f64| (100.0 * part).round();
+        let share = |time: Duration| percent(time.as_secs_f64() / self.wall.as_secs_f64().max(1e-9)).min(100.0);
+        let busiest = percent(stage.occupancy());
+        let held = self.stages.iter().max_by_key(|stage| stage.held);
+        if let Some(held) = held.filter(|held| busiest < 70.0 && share(held.held) > busiest) {
+            return format!(
+                "The {} threads are the bottleneck: stage {} had work and waited for a thread {} % of the time.",
+                self.threads,
+                held.name,
+                share(held.held)
+            );
+        }
+        let lanes = match stage.parallelism {
+            1 => String::new(),
+            count => format!(" of its {count} lanes"),
+        };
+        format!(
+            "Stage {} is the bottleneck: {busiest} %{lanes} occupied, {} items in {:.3} s, blocked {} % and starved {} % of \
+             the time.",
+            stage.name,
+            stage.taken,
+            self.wall.as_secs_f64(),
+            share(stage.blocked),
+            share(stage.starved),
+        )
+    }
+
+    /// The stage with this name.
+    pub fn stage(&self, name: &str) -> Option<&StageReport> {
+        self.stages.iter().find(|stage| stage.name == name)
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let width = self.stages.iter().map(|stage| stage.name.chars().count()).max().unwrap_or(0).max(5);
+        let percent = |time: Duration| 100.0 * time.as_secs_f64() / self.wall.as_secs_f64().max(1e-9);
+        writeln!(f, "{:width$}  lanes   taken   given  busy %  blocked %  starved %  held %   queue", "stage")?;
+        for stage in &self.stages {
+            writeln!(
+                f,
+                "{:width$}  {:5} {:7} {:7}  {:6.1}  {:9.1}  {:9.1}  {:6.1}  {:2} of {}",
+                stage.name,
+                stage.parallelism,
+                stage.taken,
+                stage.given,
+                percent(stage.busy),
+                percent(stage.blocked),
+                percent(stage.starved),
+                percent(stage.held),
+                stage.queued_max,
+                stage.queue_depth,
+            )?;
+        }
+        f.write_str(&self.sentence())
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn stage(name: &str, parallelism: usize, work_ms: u64, busy_ms: u64, held_ms: u64) -> StageReport {
+        let times = super::super::meter::Times {
+            busy: Duration::from_millis(busy_ms),
+            starved: Duration::from_millis(100 - busy_ms - held_ms),
+            held: Duration::from_millis(held_ms),
+            work: Duration::from_millis(work_ms),
+            ..Default::default()
+        };
+        super::super::stage::summary(name, &Default::default(), times, parallelism)
+    }
+
+    fn report(stages: Vec<StageReport>) -> Report {
+        Report { wall: Duration::from_millis(100), threads: 2, stages, progress: Progress::default() }
+    }
+
+    #[test]
+    fn the_most_occupied_stage_is_the_bottleneck() {
+        let report =
+            report(vec![stage("read", 1, 30, 30, 0), stage("decode", 4, 380, 98, 0), stage("write", 1, 60, 60, 0)]);
+        assert_eq!(report.bottleneck().unwrap().name, "decode");
+        assert!(
+            report.sentence().starts_with("Stage decode is the bottleneck: 95 % of its 4 lanes occupied"),
+            "{report}"
+        );
+        assert!(report.to_string().lines().count() == 5);
+    }
+
+    #[test]
+    fn threads_that_lack_are_told() {
+        let report = report(vec![stage("a", 1, 40, 40, 60), stage("b", 1, 30, 30, 20)]);
+        assert!(report.sentence().starts_with("The 2 threads are the bottleneck"), "{}", report.sentence());
+    }
+}

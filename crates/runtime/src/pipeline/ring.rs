@@ -1,0 +1,321 @@
+//! The bounded ring between two stages, and the items in it.
+//!
+//! 1. Positions are given out before the work is done: a stage that takes an item from one ring reserves a place in the next
+//!    one. So what it makes always has room, and items leave in the order in which they came, whoever finishes first.
+//! 2. A stage that need not keep order promises instead: room is set aside, and the place is taken when the item is there.
+//! 3. An item that was left out is an item without a value. It takes its place all the same, so that whoever joins two
+//!    branches sees the same items in both.
+//! 4. The lock is held for a few instructions, never while foreign code runs. Everybody may look at `ready`, `room` and
+//!    `finished` without it.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard};
+use std::task::Waker;
+use std::time::Instant;
+
+use super::options::RING_DEPTH_MAX;
+use crate::foreign::{contain, discard};
+
+/// What goes through a pipeline.
+pub(crate) struct Item<T> {
+    pub(crate) number: u64,
+    /// When its source gave it.
+    pub(crate) born: Instant,
+    /// `None`: it was left out on its way.
+    pub(crate) value: Option<T>,
+}
+
+impl<T> Item<T> {
+    /// The same item with what a stage made of it.
+    pub(crate) fn with<U>(&self, value: Option<U>) -> Item<U> {
+        Item { number: self.number, born: self.born, value }
+    }
+}
+
+/// See the module's rules.
+pub(crate) struct Ring<T> {
+    state: Mutex<State<T>>,
+    capacity: usize,
+    ready: AtomicUsize,
+    used: AtomicUsize,
+    used_max: AtomicUsize,
+    finished: AtomicBool,
+}
+
+struct State<T> {
+    /// A place is reserved where there is no item yet.
+    slots: VecDeque<Option<Item<T>>>,
+    /// The position of the first slot.
+    head: u64,
+    /// How many slots at the front have their items.
+    ready: usize,
+    promised: usize,
+    ended: bool,
+    /// Who waits outside the pipeline for items, and for room.
+    reader: Option<Waker>,
+    writers: Vec<Waker>,
+}
+
+impl<T> Ring<T> {
+    /// A ring for so many items, within what a ring may be; whoever chose another number is told by the check of its stage's choices.
+    pub(crate) fn new(capacity: usize) -> Ring<T> {
+        let capacity = capacity.clamp(1, RING_DEPTH_MAX);
+        let state = State {
+            slots: VecDeque::with_capacity(capacity),
+            head: 0,
+            ready: 0,
+            promised: 0,
+            ended: false,
+            reader: None,
+            writers: Vec::new(),
+        };
+        Ring {
+            state: Mutex::new(state),
+            capacity,
+            ready: AtomicUsize::new(0),
+            used: AtomicUsize::new(0),
+            used_max: AtomicUsize::new(0),
+            finished: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// How many items can be taken now.
+    pub(crate) fn ready(&self) -> usize {
+        self.ready.load(Ordering::Acquire)
+    }
+
+    /// How many items, reserved places and promises there are.
+    pub(crate) fn used(&self) -> usize {
+        self.used.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn used_max(&self) -> usize {
+        self.used_max.load(Ordering::Relaxed)
+    }
+
+    /// How many more fit.
+    pub(crate) fn room(&self) -> usize {
+        self.capacity.saturating_sub(self.used())
+    }
+
+    /// Whether nothing is in it and nothing will come.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.finished.load(Ordering::Acquire)
+    }
+
+    /// Sets places aside for `count` items, in this order. The caller has seen that there is room, and nobody else reserves.
+    pub(crate) fn reserve(&self, count: usize) -> u64 {
+        let mut state = self.lock();
+        let first = state.head + state.slots.len() as u64;
+        state.slots.extend(std::iter::repeat_with(|| None).take(count));
+        self.publish(state);
+        first
+    }
+
+    /// Puts an item into its place.
+    pub(crate) fn fill(&self, position: u64, item: Item<T>) {
+        let mut state = self.lock();
+        let index = usize::try_from(position.wrapping_sub(state.head)).unwrap_or(usize::MAX);
+        match state.slots.get_mut(index) {
+            Some(slot) => *slot = Some(item),
+            // The ring was emptied meanwhile.
+            None => {
+                drop(state);
+                return discard(item);
+            }
+        }
+        while state.slots.get(state.ready).is_some_and(Option::is_some) {
+            state.ready += 1;
+        }
+        self.publish(state);
+    }
+
+    /// Sets room aside for `count` items whose order is their own.
+    pub(crate) fn promise(&self, count: usize) {
+        let mut state = self.lock();
+        state.promised += count;
+        self.publish(state);
+    }
+
+    /// Puts in an item that was promised.
+    pub(crate) fn fulfil(&self, item: Item<T>) {
+        let mut state = self.lock();
+        state.promised = state.promised.saturating_sub(1);
+        state.slots.push_back(Some(item));
+        state.ready += 1;
+        self.publish(state);
+    }
+
+    /// Puts an item in, where there is room and something may still come.
+    pub(crate) fn push(&self, item: Item<T>) -> Result<(), Item<T>> {
+        let mut state = self.lock();
+        if state.ended || state.slots.len() + state.promised >= self.capacity {
+            return Err(item);
+        }
+        state.slots.push_back(Some(item));
+        // Whoever pushes does not reserve, so nothing before it is missing.
+        state.ready += 1;
+        self.publish(state);
+        Ok(())
+    }
+
+    /// Takes up to `count_max` items.
+    pub(crate) fn pop_into(&self, count_max: usize, items: &mut Vec<Item<T>>) -> usize {
+        let mut state = self.lock();
+        let count = state.ready.min(count_max);
+        for _ in 0..count {
+            items.extend(state.slots.pop_front().flatten());
+        }
+        if count > 0 {
+            state.ready -= count;
+            state.head += count as u64;
+            self.publish(state);
+        }
+        count
+    }
+
+    /// Takes one item.
+    pub(crate) fn pop(&self) -> Option<Item<T>> {
+        if self.ready() == 0 {
+            return None;
+        }
+        let mut state = self.lock();
+        if state.ready == 0 {
+            return None;
+        }
+        let item = state.slots.pop_front().flatten();
+        state.ready -= 1;
+        state.head += 1;
+        self.publish(state);
+        item
+    }
+
+    /// Nothing will come after what is in it.
+    pub(crate) fn end(&self) {
+        let mut state = self.lock();
+        state.ended = true;
+        self.publish(state);
+    }
+
+    /// Takes nothing any more and lets everything go. Returns how many items with a value there were.
+    pub(crate) fn abandon(&self) -> u64 {
+        let mut state = self.lock();
+        state.ended = true;
+        state.head += state.slots.len() as u64;
+        let slots = std::mem::take(&mut state.slots);
+        (state.ready, state.promised) = (0, 0);
+        self.publish(state);
+        let count = slots.iter().flatten().filter(|item| item.value.is_some()).count();
+        slots.into_iter().for_each(discard);
+        count as u64
+    }
+
+    /// Nothing more comes, not even what places were set aside for. What is ready can still be taken.
+    pub(crate) fn cut(&self) {
+        let mut state = self.lock();
+        state.ended = true;
+        let ready = state.ready;
+        let late = state.slots.split_off(ready);
+        state.promised = 0;
+        self.publish(state);
+        late.into_iter().for_each(discard);
+    }
+
+    /// Has whoever waits outside woken when there is an item, or the end. Look once more after this.
+    pub(crate) fn wait_for_items(&self, waker: &Waker) {
+        let waker = waker.clone();
+        let before = self.lock().reader.replace(waker);
+        discard(before);
+    }
+
+    /// Has whoever waits outside woken when there is room, or the end. Look once more after this.
+    pub(crate) fn wait_for_room(&self, waker: &Waker) {
+        let waker = waker.clone();
+        let mut state = self.lock();
+        if !state.writers.iter().any(|known| known.will_wake(&waker)) {
+            state.writers.push(waker);
+        }
+    }
+
+    /// Whether no more items are taken.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.lock().ended
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Lets everybody see what has changed, and wakes those outside for whom it matters.
+    fn publish(&self, mut state: MutexGuard<'_, State<T>>) {
+        let used = state.slots.len() + state.promised;
+        self.ready.store(state.ready, Ordering::Release);
+        self.used.store(used, Ordering::Release);
+        if used > self.used_max.load(Ordering::Relaxed) {
+            self.used_max.store(used, Ordering::Relaxed);
+        }
+        if state.ended && used == 0 {
+            self.finished.store(true, Ordering::Release);
+        }
+        let reader = if state.ready > 0 || (state.ended && used == 0) { state.reader.take() } else { None };
+        let has_writers = !state.writers.is_empty() && (used < self.capacity || state.ended);
+        let writers = if has_writers { std::mem::take(&mut state.writers) } else { Vec::new() };
+        drop(state);
+        for waker in reader.into_iter().chain(writers) {
+            // A waker that panics is its owner's trouble.
+            let _ = contain(|| waker.wake());
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn item(number: u64) -> Item<u64> {
+        Item { number, born: Instant::now(), value: Some(number) }
+    }
+
+    #[test]
+    fn items_leave_in_the_order_of_their_places() {
+        let ring = Ring::new(4);
+        let first = ring.reserve(3);
+        ring.fill(first + 2, item(2));
+        ring.fill(first + 1, item(1));
+        assert_eq!((ring.ready(), ring.room()), (0, 1));
+        ring.fill(first, item(0));
+        assert_eq!(ring.ready(), 3);
+        let taken: Vec<u64> = std::iter::from_fn(|| ring.pop()).map(|item| item.number).collect();
+        assert_eq!((taken, ring.room(), ring.used_max()), (vec![0, 1, 2], 4, 3));
+    }
+
+    #[test]
+    fn promised_items_leave_in_the_order_in_which_they_come() {
+        let ring = Ring::new(2);
+        ring.promise(2);
+        assert!(ring.push(item(9)).is_err(), "promised room is not free");
+        ring.fulfil(item(5));
+        ring.fulfil(item(4));
+        let mut taken = Vec::new();
+        ring.pop_into(8, &mut taken);
+        assert_eq!(taken.iter().map(|item| item.number).collect::<Vec<_>>(), [5, 4]);
+    }
+
+    #[test]
+    fn a_ring_is_finished_when_it_has_ended_and_is_empty() {
+        let ring = Ring::new(2);
+        assert!(ring.push(item(0)).is_ok());
+        let late = ring.reserve(1);
+        ring.end();
+        assert!(!ring.is_finished() && ring.push(item(1)).is_err());
+        assert_eq!(ring.abandon(), 1);
+        assert!(ring.is_finished());
+        ring.fill(late, item(1));
+        assert_eq!((ring.used(), ring.ready()), (0, 0), "what comes after is let go");
+    }
+}

@@ -1,0 +1,149 @@
+//! Where items go at the end: closures, lists and files. Channels take theirs from the last ring.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::control::{Control, Failure, Verdict};
+use super::error::{Cause, PipelineError};
+use super::meter::Counts;
+use super::options::ErrorPolicy;
+use super::parallel::told;
+use super::report::StageReport;
+use super::ring::{Item, Ring};
+use super::serial::{Advance, Body, Face, Glance, Look, TURN_MAX, TURN_TIME};
+use crate::foreign::{contain, discard};
+use crate::worker::BoxError;
+
+/// Takes a run's items, one after the other.
+pub(crate) trait Takes<T>: Send + 'static {
+    /// Takes an item, or leaves it where it is to be tried again.
+    fn take(&mut self, item: &mut Option<T>) -> Result<(), BoxError>;
+
+    /// Every item has been taken.
+    fn finish(&mut self) -> Result<(), BoxError> {
+        Ok(())
+    }
+}
+
+/// A closure that takes items.
+pub(crate) struct ByClosure<F>(pub(crate) F);
+
+impl<T, F: FnMut(&mut Option<T>) -> Result<(), BoxError> + Send + 'static> Takes<T> for ByClosure<F> {
+    fn take(&mut self, item: &mut Option<T>) -> Result<(), BoxError> {
+        (self.0)(item)
+    }
+}
+
+pub(crate) struct SinkBody<T, S> {
+    pub(crate) input: Arc<Ring<T>>,
+    pub(crate) sink: Option<S>,
+    pub(crate) policy: ErrorPolicy,
+    /// How many items have arrived.
+    pub(crate) arrived: Arc<AtomicU64>,
+}
+
+impl<T: Send + 'static, S: Takes<T>> SinkBody<T, S> {
+    fn take(&mut self, mut item: Item<T>, stage: &Face<'_>) {
+        let control = stage.control;
+        if item.value.is_none() {
+            return;
+        }
+        Counts::add(&stage.counts.taken, 1);
+        let mut attempts = 0;
+        loop {
+            let Some(sink) = self.sink.as_mut().filter(|_| !control.is_stopped()) else {
+                discard(item.value.take());
+                return Counts::add(&stage.counts.dropped, 1);
+            };
+            attempts += 1;
+            let start = control.tracer.as_ref().map(|_| control.now());
+            let called = match control.lateness(item.born) {
+                Some(late) => Err(late),
+                None => match contain(|| sink.take(&mut item.value)) {
+                    Ok(Ok(())) => Ok(()),
+                    Ok(Err(error)) => Err(told(error)),
+                    Err(message) => Err(Cause::Panicked(message)),
+                },
+            };
+            if let (Some(tracer), Some(start)) = (&control.tracer, start) {
+                tracer.stage(stage.index, item.number, start, control.now());
+            }
+            let Err(cause) = called else {
+                self.arrived.fetch_add(1, Ordering::Relaxed);
+                discard(item.value.take());
+                return Counts::add(&stage.counts.given, 1);
+            };
+            match control.judge(&self.policy, attempts, &cause, item.value.is_some()) {
+                Verdict::Again(wait) => {
+                    Counts::add(&stage.counts.retried, 1);
+                    control.wait(wait);
+                }
+                Verdict::Over(finally) => {
+                    let failure = Failure { stage: stage.name, item: item.number, attempts };
+                    return control.give_up(failure, cause, finally, item.value.take(), stage.counts);
+                }
+            }
+        }
+    }
+
+    fn finish(&mut self, stage: &Face<'_>) -> Advance {
+        let finished = self.sink.as_mut().map(|sink| contain(|| sink.finish()));
+        let cause = match finished {
+            None | Some(Ok(Ok(()))) => None,
+            Some(Ok(Err(error))) => Some(told(error)),
+            Some(Err(message)) => Some(Cause::Panicked(message)),
+        };
+        if let Some(cause) = cause {
+            let (stage_name, item) = (stage.name.to_owned(), stage.counts.taken.load(Ordering::Relaxed));
+            stage.control.signals.stop(PipelineError::Failed { stage: stage_name, item, attempts: 1, cause });
+        }
+        discard(self.sink.take());
+        Advance::Finished
+    }
+}
+
+impl<T: Send + 'static, S: Takes<T>> Body for SinkBody<T, S> {
+    fn advance(&mut self, stage: &Face<'_>) -> Advance {
+        let start = stage.control.now();
+        for turn in 0..TURN_MAX {
+            let was_full = self.input.room() == 0;
+            match self.input.pop() {
+                Some(item) => {
+                    if was_full {
+                        stage.control.signals.bell.nudge();
+                    }
+                    self.take(item, stage);
+                }
+                None if self.input.is_finished() => return self.finish(stage),
+                None => return if turn > 0 { Advance::Moved } else { Advance::Starved },
+            }
+            if stage.control.now().saturating_duration_since(start) >= TURN_TIME {
+                break;
+            }
+        }
+        Advance::Moved
+    }
+
+    fn abandon(&mut self) -> u64 {
+        discard(self.sink.take());
+        self.input.abandon()
+    }
+}
+
+pub(crate) struct SinkGlance<T> {
+    pub(crate) input: Arc<Ring<T>>,
+}
+
+impl<T: Send + 'static> Glance for SinkGlance<T> {
+    fn look(&self, _control: &Control) -> Look {
+        if self.input.ready() > 0 || self.input.is_finished() { Look::Ready } else { Look::Starved }
+    }
+
+    fn queue(&self, report: &mut StageReport) {
+        report.queue(&self.input);
+    }
+
+    fn waiting(&self) -> u64 {
+        self.input.used() as u64
+    }
+}

@@ -155,6 +155,7 @@ impl GpuEngine {
         let first_token = self.context.memory.next_token();
         let ran = catch_unwind(AssertUnwindSafe(|| run(&mut self.context)));
         let ran = ran.unwrap_or_else(|panic| {
+            self.context.planned.forget();
             let message = panic_message(panic.as_ref());
             Err(Error::EnginePanicked { device: self.info.id, message })
         });

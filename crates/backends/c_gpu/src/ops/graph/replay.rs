@@ -5,6 +5,7 @@
 //! the outputs away from where it writes them, which pays where they are small and the steps are many. What does not record, a step
 //! that waits for the host or counts its launches, runs step by step as ever.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -145,11 +146,13 @@ fn record(ready: &Ready, op: &RunGraph, steps: &mut Steps<'_>) -> Result<Option<
     let fixed = RunGraph::new(op.graph(), &inputs.iter().collect::<Vec<_>>());
     let before = steps.context.begin_apart();
     let begun = captures.begin();
-    let ran = match begun {
-        Ok(()) => panoply_graph::run(ready, &fixed, steps),
-        Err(error) => Err(error),
-    };
+    // Also where a step panics the recording ends, or the stream would go on recording.
+    let ran = catch_unwind(AssertUnwindSafe(|| begun.and_then(|()| panoply_graph::run(ready, &fixed, steps))));
     let captured = captures.end();
+    let ran = ran.unwrap_or_else(|panic| {
+        captured.iter().for_each(|captured| captures.release(*captured));
+        resume_unwind(panic)
+    });
     let mut held = steps.context.end_apart(before);
     let (Ok(value), Ok(captured), true) = (&ran, &captured, held.is_repeatable()) else {
         if let Ok(captured) = captured {

@@ -73,6 +73,8 @@ impl Members {
 /// Runs one op; a panic inside becomes its error, and so does a kernel's lack of memory.
 pub(crate) fn run_one(op: &Op, context: &mut Context, device: DeviceId) -> Result<Value> {
     catch_unwind(AssertUnwindSafe(|| super::run(op, context))).unwrap_or_else(|panic| {
+        // The next op's outputs are its own.
+        context.arena = None;
         let panicked = || Error::EnginePanicked { device, message: panic_message(panic.as_ref()) };
         Err(scratch::error_of(panic.as_ref()).unwrap_or_else(panicked))
     })

@@ -9,6 +9,7 @@ use crate::layernorm::{Norm, Normal, layer_norm};
 use crate::map::{Plan, Ranged};
 use crate::parts::Parts;
 use crate::reduce::{self, Mean, Ordered, Sum};
+use crate::scratch;
 use crate::simd::Simd;
 use crate::softmax::{Soft, softmax};
 use crate::team::Team;
@@ -48,8 +49,8 @@ impl RowPass<'_> {
         let shared = Parts::new(output);
         team.run_ranges(count, chunk, &|rows| {
             let alone = Team::single();
-            let mut values: Vec<T> = vec![bytemuck::Zeroable::zeroed(); chunk * len];
-            let mut results: Vec<T> = vec![bytemuck::Zeroable::zeroed(); chunk * out_len];
+            let mut values: Vec<T> = scratch::zeroed(chunk * len);
+            let mut results: Vec<T> = scratch::zeroed(chunk * out_len);
             for first in rows.clone().step_by(chunk) {
                 let last = rows.end.min(first + chunk);
                 let values = &mut values[..(last - first) * len];

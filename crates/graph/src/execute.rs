@@ -1,6 +1,6 @@
 //! Running plans: what engines share. An engine brings an [`Executor`], keeps [`Plans`], and calls [`run`].
 
-use std::collections::HashMap;
+use std::collections::{HashMap, hash_map};
 use std::sync::Arc;
 
 use panoply_core::graph::{Graph, SymbolSizes, WeakGraph, fill_in, slot_of, view_of};
@@ -105,10 +105,11 @@ impl Plans {
             let Place::Constant(node) = place else { continue };
             let Some(tensor) = graph.nodes()[node].constant().filter(|_| read[slot]) else { continue };
             let key = (graph.id(), node, 0);
-            if !self.kept.contains_key(&key) {
-                self.kept.insert(key, executor.constant(tensor)?);
-            }
-            kept[slot] = self.kept.get(&key).cloned();
+            let brought = match self.kept.entry(key) {
+                hash_map::Entry::Occupied(place) => place.into_mut(),
+                hash_map::Entry::Vacant(place) => place.insert(executor.constant(tensor)?),
+            };
+            kept[slot] = Some(brought.clone());
         }
         for step in &plan.once {
             let key = |port: usize| (graph.id(), step.node, port + 1);

@@ -138,7 +138,8 @@ mod tests {
         assert_eq!(batch.text(&names).to_string(), "batch");
         assert_eq!(Dim::fixed(1).text(&names).to_string(), "1");
         assert_eq!((batch.as_symbol(), (batch * 2).as_symbol(), Dim::fixed(7).as_fixed()), (Some(0), None, Some(7)));
-        assert_eq!(batch * 0, Dim::fixed(0));
+        let none = 0;
+        assert_eq!(batch * none, Dim::fixed(0));
         assert_eq!((batch * usize::MAX * 2).value(&SymbolSizes([2; 4])), None);
     }
 }

@@ -1,4 +1,5 @@
 //! Recording, inference, errors that name the node, and instances.
+#![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use super::*;
 use crate::backend::Support;

@@ -64,7 +64,10 @@ pub enum Scale {
 
 /// Every case, in the order in which they are measured.
 pub fn all() -> impl Iterator<Item = &'static dyn Case> {
-    [compute::CASES, signal::CASES, graph::CASES, collection::CASES, link::CASES, pipeline::CASES].into_iter().flatten().copied()
+    [compute::CASES, signal::CASES, graph::CASES, collection::CASES, link::CASES, pipeline::CASES]
+        .into_iter()
+        .flatten()
+        .copied()
 }
 
 fn f32s(elements: usize) -> Amount {

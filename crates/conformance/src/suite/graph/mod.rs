@@ -30,7 +30,7 @@ pub(super) fn cases() -> Vec<Case> {
     }
     let x = random_tensor(DType::F32, &[5, 8], 3);
     let tolerance = Tolerance::Close { relative: 1e-5, absolute: 1e-5 };
-    cases.push(Case::new("graph/f32/views", made(views(), &[x.clone()]), tolerance));
+    cases.push(Case::new("graph/f32/views", made(views(), std::slice::from_ref(&x)), tolerance));
     cases.push(Case::new("graph/f32/outputs", made(outputs(), &[x]), tolerance));
     for seed in 0..RANDOM_GRAPHS {
         let RandomGraph { op, tolerance } = random_graph(seed);

@@ -105,6 +105,24 @@ pub enum Error {
         /// What is wrong with it.
         cause: Box<Error>,
     },
+    /// A kernel of the caller's own does not compile.
+    #[error("the kernel {kernel} does not compile as {language}: {message}")]
+    KernelSource {
+        /// The program's name.
+        kernel: String,
+        /// The form that was tried: `C` or `WGSL`.
+        language: &'static str,
+        /// What the compiler said. Lines count in the caller's text.
+        message: String,
+    },
+    /// A kernel of the caller's own, or its closure, did what it must not.
+    #[error("the kernel {kernel} went wrong: {reason}")]
+    KernelFault {
+        /// The program's name.
+        kernel: String,
+        /// What it did: an address out of bounds, barriers that not all threads reach, no end, a panic.
+        reason: String,
+    },
     /// The elements do not lie one after the other in memory, as a slice must.
     #[error("a tensor of shape {shape:?} with strides {strides:?} is not contiguous; make it so with `contiguous()`")]
     NotContiguous {
@@ -240,6 +258,8 @@ impl Error {
             | Error::OutOfBounds { .. }
             | Error::InvalidArgument { .. }
             | Error::Expression(_)
+            | Error::KernelSource { .. }
+            | Error::KernelFault { .. }
             | Error::NotContiguous { .. }
             | Error::NotOnHost { .. }
             | Error::Unsupported { .. }

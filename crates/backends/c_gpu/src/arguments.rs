@@ -24,6 +24,20 @@ pub struct Arguments {
     addresses: u128,
     /// A size that the kernel cannot count to.
     too_large: Option<usize>,
+    /// What a kernel of the caller's own may reach; empty for those of this project.
+    bounds: Vec<Bounds>,
+}
+
+/// Memory that a kernel is given, for drivers that check its accesses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Bounds {
+    /// Where it begins.
+    pub start: Address,
+    /// How many bytes there are.
+    pub bytes: u64,
+    /// Whether it may be written.
+    pub writable: bool,
 }
 
 /// One argument, for drivers that are given them one by one.
@@ -47,6 +61,7 @@ impl Arguments {
             count: 0,
             addresses: 0,
             too_large: None,
+            bounds: Vec::new(),
         }
     }
 
@@ -54,6 +69,17 @@ impl Arguments {
     pub fn address(mut self, address: Address) -> Arguments {
         self.addresses |= 1 << self.count;
         self.push(&[address.0])
+    }
+
+    /// A pointer to so many bytes of device memory, which is all that the kernel may reach there.
+    pub fn memory(mut self, start: Address, bytes: usize, writable: bool) -> Arguments {
+        self.bounds.push(Bounds { start, bytes: bytes as u64, writable });
+        self.address(start)
+    }
+
+    /// What the kernel may reach; empty where nobody has to check.
+    pub fn bounds(&self) -> &[Bounds] {
+        &self.bounds
     }
 
     /// A number of 32 bits.

@@ -26,6 +26,7 @@ use crate::library::{Convolutions, Products, Sensors, Transforms};
 /// [`Properties::pointers`], and takes both apart in its calls. Either way allocations begin on multiples of 256 bytes, an address
 /// moves on by adding bytes, and it is a multiple of whatever the place is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(transparent)]
 pub struct Address(pub u64);
 
 impl Address {
@@ -152,21 +153,21 @@ pub const GRID_YZ_MAX: usize = 65_535;
 pub struct Launch {
     /// Blocks along each axis.
     pub blocks: [usize; 3],
-    /// Threads of a block, all along the first axis.
-    pub threads: u32,
+    /// Threads of a block along each axis.
+    pub block: [u32; 3],
     /// Bytes of block memory beyond what the kernel declares.
     pub shared_bytes: u32,
 }
 
 impl Launch {
-    /// So many blocks of so many threads.
+    /// So many blocks of so many threads, all along the first axis.
     pub fn new(blocks: usize, threads: usize) -> Launch {
         Launch::grid([blocks, 1, 1], threads)
     }
 
     /// With this grid.
     pub fn grid(blocks: [usize; 3], threads: usize) -> Launch {
-        Launch { blocks, threads: threads as u32, shared_bytes: 0 }
+        Launch { blocks, block: [threads as u32, 1, 1], shared_bytes: 0 }
     }
 
     /// With block memory sized by the launch.

@@ -41,16 +41,24 @@ impl Kernels {
             loaded.used = self.clock;
             return Ok(loaded.function);
         }
-        let image = self.queue.get(kernel).map_err(|reason| {
-            let reason = format!("{} does not compile: {reason}", kernel.name());
-            Error::DeviceFault { device: self.device, reason }
-        })?;
-        let function = driver.load(&kernel.name(), &image, kernel.entry)?;
+        let image = self.queue.get(kernel).map_err(|message| self.refusal(kernel, message))?;
+        let function = driver.load(&kernel.name(), &image, kernel.entry())?;
         if self.loaded.len() >= self.loaded_max {
             self.make_room();
         }
         self.loaded.insert(kernel.clone(), Loaded { function, used: self.clock });
         Ok(function)
+    }
+
+    /// What does not compile is the caller's fault where the text is, and else the device's.
+    fn refusal(&self, kernel: &Kernel, message: String) -> Error {
+        match kernel.program() {
+            Some(program) => Error::KernelSource { kernel: program.name().to_owned(), language: "C", message },
+            None => {
+                let reason = format!("{} does not compile: {message}", kernel.name());
+                Error::DeviceFault { device: self.device, reason }
+            }
+        }
     }
 
     /// Has the kernel compiled, but neither waits for it nor loads it.

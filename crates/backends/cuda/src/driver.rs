@@ -357,7 +357,7 @@ impl Driver for CudaDriver {
             result::launch_kernel(
                 function,
                 (gx, gy, gz),
-                (launch.threads, 1, 1),
+                launch.block.into(),
                 launch.shared_bytes,
                 self.raw(stream),
                 arguments.pointers(),

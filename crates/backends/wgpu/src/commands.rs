@@ -87,7 +87,7 @@ impl WgpuCommands {
 }
 
 impl Commands<WgpuDriver> for WgpuCommands {
-    fn dispatch(&mut self, pipeline: &WgpuPipeline, group: &wgpu::BindGroup, params: Params<'_>, (x, y): (u32, u32)) {
+    fn dispatch(&mut self, pipeline: &WgpuPipeline, group: &wgpu::BindGroup, params: Params<'_>, groups: [u32; 3]) {
         if self.pass.is_none() {
             self.begin_pass();
         }
@@ -101,7 +101,8 @@ impl Commands<WgpuDriver> for WgpuCommands {
             Params::At(offset) => pass.set_bind_group(0, &self.params[self.turn].1, &[offset]),
         }
         pass.set_bind_group(1, group, &[]);
-        pass.dispatch_workgroups(x, y, 1);
+        let [x, y, z] = groups;
+        pass.dispatch_workgroups(x, y, z);
     }
 
     fn copy(&mut self, from: Place<'_, wgpu::Buffer>, to: Place<'_, wgpu::Buffer>, bytes: u64) {

@@ -134,18 +134,22 @@ impl Driver for WgpuDriver {
         let pipeline = checked(device, &self.faults, 0, || {
             let source = wgpu::ShaderSource::Wgsl(kernel.source.into());
             let descriptor = wgpu::ShaderModuleDescriptor { label: None, source };
-            // SAFETY: kernels keep their indices inside their buffers, divide by nothing that is zero, and end all their
-            // loops, whatever the data (rule 6 of `panoply_kernels::wgsl`); sizes were checked before they were recorded.
-            let module =
-                unsafe { device.create_shader_module_trusted(descriptor, wgpu::ShaderRuntimeChecks::unchecked()) };
+            let module = if kernel.checked {
+                device.create_shader_module(descriptor)
+            } else {
+                // SAFETY: kernels keep their indices inside their buffers, divide by nothing that is zero, and end all
+                // their loops, whatever the data (rule 6 of `panoply_kernels::wgsl`); sizes were checked before they
+                // were recorded.
+                unsafe { device.create_shader_module_trusted(descriptor, wgpu::ShaderRuntimeChecks::unchecked()) }
+            };
             device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
                 label: None,
                 layout: Some(&layout),
                 module: &module,
-                entry_point: Some("main"),
+                entry_point: Some(kernel.entry),
                 compilation_options: wgpu::PipelineCompilationOptions {
                     constants: &[],
-                    zero_initialize_workgroup_memory: false,
+                    zero_initialize_workgroup_memory: kernel.checked,
                 },
                 cache,
             })

@@ -11,7 +11,7 @@ use panoply_kernels::wgsl::{Kernel, MoveKernel, WORKGROUP_SIZE, carrier_dtype};
 
 use crate::arena::Arena;
 use crate::belt::Belt;
-use crate::driver::{Commands, Driver, Fence, Place, STAMPS_BYTES_MAX, Staging};
+use crate::driver::{Bound, Commands, Driver, Fence, Place, STAMPS_BYTES_MAX, Staging};
 use crate::joined::{Joined, Waiting};
 use crate::memory::{DeviceMemory, Lent};
 use crate::operand::{Operand, WINDOW_STEP_BYTES, collapsed};
@@ -241,6 +241,27 @@ impl<D: Driver> Context<D> {
         self.recorder.dispatch(pipeline, writes, reads, params, groups)
     }
 
+    /// Records a kernel of the caller's own, which sees exactly the elements of its operands: each begins at a window's start.
+    pub(crate) fn run_exact(
+        &mut self,
+        kernel: &Kernel,
+        writes: &[Operand<D>],
+        reads: &[Operand<D>],
+        params: &[u32],
+        groups: [u32; 3],
+    ) -> Result<()> {
+        let pipeline = self.pipelines.get(kernel, (writes.len(), reads.len()))?;
+        if self.rehearsal {
+            return Ok(());
+        }
+        if self.recorder.is_full() {
+            self.submit();
+        }
+        let bound: Vec<Bound<'_, D>> = writes.iter().chain(reads).map(exactly).collect();
+        self.recorder.dispatch_exact(&pipeline, &bound, params, groups);
+        Ok(())
+    }
+
     /// Lets a map wait for others like it. All of it lies in the arena, and nothing that fails may follow:
     /// the map will run.
     pub(crate) fn join(&mut self, arena: &Arena<D>, map: &Waiting<'_, Joined<D>>) {
@@ -419,6 +440,12 @@ impl<D: Driver> Context<D> {
         self.ring = Some(ring);
         sent
     }
+}
+
+/// The bytes of a contiguous operand, in whole words.
+fn exactly<D: Driver>(operand: &Operand<D>) -> Bound<'_, D> {
+    let (buffer, offset) = (operand.block().buffer(), (operand.block().start() + operand.start_byte()) as u64);
+    Bound { buffer, offset, bytes: (operand.elements() * operand.dtype.size_bytes()).next_multiple_of(4) as u64 }
 }
 
 /// The operand with dimensions of one stretched to a shape of the same rank.

@@ -77,8 +77,8 @@ pub trait Driver: Sized + 'static {
 
 /// Commands under construction, and the queue that they go to.
 pub trait Commands<D: Driver> {
-    /// A kernel over `x · y` workgroups.
-    fn dispatch(&mut self, pipeline: &D::Pipeline, bindings: &D::Bindings, params: Params<'_>, groups: (u32, u32));
+    /// A kernel over so many workgroups along each axis.
+    fn dispatch(&mut self, pipeline: &D::Pipeline, bindings: &D::Bindings, params: Params<'_>, groups: [u32; 3]);
 
     /// Bytes from one buffer to another. Places and lengths are multiples of four, here and below.
     fn copy(&mut self, from: Place<'_, D::Buffer>, to: Place<'_, D::Buffer>, bytes: u64);
@@ -175,10 +175,14 @@ pub struct Bound<'a, D: Driver> {
     pub bytes: u64,
 }
 
-/// A kernel to be compiled. Its entry point is called `main`.
+/// A kernel to be compiled.
 pub struct KernelText<'a> {
     /// WGSL.
     pub source: &'a str,
+    /// Its entry point.
+    pub entry: &'a str,
+    /// Whether it is of the caller's own: nothing is known about its indices and loops, and it is compiled with checks of both.
+    pub checked: bool,
     /// How many buffers it writes and reads.
     pub shape: (usize, usize),
     /// How many words of parameters come with each dispatch; nothing where they come in a buffer.

@@ -91,7 +91,7 @@ impl Driver for Checker {
 }
 
 impl Commands<Checker> for Nothing {
-    fn dispatch(&mut self, (): &(), (): &(), _params: Params<'_>, (x, y): (u32, u32)) {
+    fn dispatch(&mut self, (): &(), (): &(), _params: Params<'_>, [x, y, _]: [u32; 3]) {
         assert!(x > 0 && y > 0, "an empty dispatch");
     }
 

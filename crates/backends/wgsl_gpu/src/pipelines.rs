@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::rc::Rc;
 
 use hashbrown::HashMap;
-use panoply_core::Result;
-use panoply_kernels::wgsl::{Kernel, with_immediates};
+use panoply_core::{Error, Result};
+use panoply_kernels::wgsl::{Kernel, ProgramKernel, with_immediates};
 
 use crate::driver::{Driver, KernelText};
 
@@ -55,7 +55,10 @@ impl<D: Driver> Pipelines<D> {
         if let Some(known) = self.known.get(kernel) {
             return Ok(Rc::clone(known));
         }
-        let made = Rc::new(self.compile(&kernel.source(), shape)?);
+        let made = Rc::new(match kernel {
+            Kernel::Program(program) => self.compile_program(program, &kernel.source(), shape)?,
+            _ => self.compile(&kernel.source(), shape)?,
+        });
         if self.known.len() >= PIPELINES_MAX {
             self.known.clear();
         }
@@ -69,8 +72,22 @@ impl<D: Driver> Pipelines<D> {
             Some((source, words)) => (Cow::Owned(source), Some(words)),
             None => (Cow::Borrowed(source), None),
         };
-        let compiled = self.driver.pipeline(&KernelText { source: &source, shape, immediates })?;
+        let text = KernelText { source: &source, entry: "main", checked: false, shape, immediates };
+        let compiled = self.driver.pipeline(&text)?;
         self.compiled += 1;
         Ok(Pipeline { compiled, immediates })
+    }
+
+    /// Compiles a text of the caller's own. What the driver says against it is the caller's error.
+    fn compile_program(&mut self, kernel: &ProgramKernel, source: &str, shape: Shape) -> Result<Pipeline<D>> {
+        let text = KernelText { source, entry: kernel.entry(), checked: true, shape, immediates: None };
+        let compiled = self.driver.pipeline(&text).map_err(|error| match error {
+            Error::DeviceFault { reason: message, .. } => {
+                Error::KernelSource { kernel: kernel.program.name().to_owned(), language: "WGSL", message }
+            }
+            other => other,
+        })?;
+        self.compiled += 1;
+        Ok(Pipeline { compiled, immediates: None })
     }
 }

@@ -96,7 +96,7 @@ impl<D: Driver> Recorder<D> {
         // All words that come with a dispatch are given.
         params.resize(pipeline.immediates.unwrap_or(0).max(params.len()), 0);
         if let Some((_, arena)) = self.arena.clone() {
-            self.record(pipeline, &arena, &params, (groups as u32, 1));
+            self.record(pipeline, &arena, &params, [groups as u32, 1, 1]);
         }
         self.waiting.reuse(params);
     }
@@ -135,7 +135,7 @@ impl<D: Driver> Recorder<D> {
         groups: u64,
     ) -> Result<()> {
         self.flush();
-        let size = folded(groups)?;
+        let (x, y) = folded(groups)?;
         self.key.clear();
         self.key.push((writes.len() as u64, 0));
         let bound = |operand: &&Operand<D>| (operand.block().buffer_id(), operand.window_in_buffer());
@@ -151,12 +151,25 @@ impl<D: Driver> Recorder<D> {
                 made
             }
         };
-        self.record(pipeline, &bindings, params, size);
+        self.record(pipeline, &bindings, params, [x, y, 1]);
         Ok(())
     }
 
+    /// Records a dispatch of a kernel that sees exactly these stretches of memory.
+    pub(crate) fn dispatch_exact(
+        &mut self,
+        pipeline: &Pipeline<D>,
+        bound: &[Bound<'_, D>],
+        params: &[u32],
+        groups: [u32; 3],
+    ) {
+        self.flush();
+        let bindings = self.driver.bindings(&pipeline.compiled, bound);
+        self.record(pipeline, &bindings, params, groups);
+    }
+
     /// Records a dispatch behind those that wait.
-    fn record(&mut self, pipeline: &Pipeline<D>, bindings: &D::Bindings, params: &[u32], groups: (u32, u32)) {
+    fn record(&mut self, pipeline: &Pipeline<D>, bindings: &D::Bindings, params: &[u32], groups: [u32; 3]) {
         let params = match pipeline.immediates {
             Some(words) => Params::Words(&params[..words.min(params.len())]),
             None => {

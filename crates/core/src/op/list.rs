@@ -112,6 +112,7 @@ domains! {
         Conv2dBackwardInput => Tensor, Value::into_tensor;
         Conv2dBackwardWeight => Tensor, Value::into_tensor;
         Gather => Tensor, Value::into_tensor;
+        Kernel => Vec<Tensor>, Kernel::tensors;
         LayerNorm => Tensor, Value::into_tensor;
         Map => Tensor, Value::into_tensor;
         MatMul => Tensor, Value::into_tensor;

@@ -6,6 +6,9 @@
 //    around a barrier. On a GPU that is undefined; here the launch says so and stops.
 // 4. An address that is not a multiple of its type's alignment stops the launch too; the compiler adds the test.
 // 5. The block's memory is filled with garbage before every block, so that nothing depends on what was there.
+// 6. A kernel of somebody else's (PANOPLY_CHECKED) is compiled so that it calls the functions at the end of `emulation` before every
+//    access and in every loop. What is out of bounds or misaligned, does not end, or breaks rule 3 ends the launch with a message;
+//    the fibres that were under way are left where they are. (A loop without a body calls nothing: it goes on.)
 
 // Only C's headers: C++'s take longer to compile than most kernels.
 #include <math.h>
@@ -15,6 +18,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#if defined(PANOPLY_CHECKED)
+#include <time.h>
+#endif
 #if !defined(__x86_64__)
 #include <ucontext.h>
 #endif
@@ -33,7 +39,17 @@ typedef double f64;
 #define KERNEL static void
 #define DEVICE static inline
 #define GLOBAL
-#define SHARED static
+#if !defined(PANOPLY_CHECKED)
+#define UNCHECKED
+#define BLOCK_MEMORY static
+#elif defined(__clang__)
+#define UNCHECKED __attribute__((no_sanitize("address", "coverage")))
+#define BLOCK_MEMORY static __attribute__((section("panoply_memory")))
+#else
+#define UNCHECKED __attribute__((no_sanitize_address, no_sanitize_coverage))
+#define BLOCK_MEMORY static __attribute__((section("panoply_memory")))
+#endif
+#define SHARED BLOCK_MEMORY
 #define DYNAMIC_SHARED(type, name) type *name = (type *)emulation::dynamic_shared
 #define RESTRICT __restrict__
 #define ALIGNED(bytes) __attribute__((aligned(bytes)))
@@ -72,6 +88,11 @@ static u32 current, threads;
 static bool moved;
 static void (*body)();
 
+// What ended the launch early; empty where nothing did.
+static char failure[512];
+// Whether a fibre of a checked kernel runs now.
+static bool inside;
+
 #if defined(__x86_64__)
 static void *scheduler;
 extern "C" void panoply_emulation_switch(void **save, void *load);
@@ -96,8 +117,8 @@ panoply_emulation_switch:
     popq %rbp
     ret
 )");
-static void leave() { panoply_emulation_switch(&fibres[current].top, scheduler); }
-static void enter(u32 index) { panoply_emulation_switch(&scheduler, fibres[index].top); }
+UNCHECKED static void leave() { panoply_emulation_switch(&fibres[current].top, scheduler); }
+static void enter(u32 index) { inside = true; panoply_emulation_switch(&scheduler, fibres[index].top); inside = false; }
 static void prepare(fibre &f, void (*start)())
 {
     char *end = f.stack + STACK_BYTES;
@@ -109,8 +130,8 @@ static void prepare(fibre &f, void (*start)())
 }
 #else
 static ucontext_t scheduler;
-static void leave() { swapcontext(&fibres[current].context, &scheduler); }
-static void enter(u32 index) { swapcontext(&scheduler, &fibres[index].context); }
+UNCHECKED static void leave() { swapcontext(&fibres[current].context, &scheduler); }
+static void enter(u32 index) { inside = true; swapcontext(&scheduler, &fibres[index].context); inside = false; }
 static void prepare(fibre &f, void (*start)())
 {
     getcontext(&f.context);
@@ -129,7 +150,7 @@ static void select(u32 index)
     thread.z = index / block_size.x / block_size.y;
 }
 
-static void open_if_complete(barrier &b)
+UNCHECKED static void open_if_complete(barrier &b)
 {
     if (b.members != 0 && b.arrived == b.members) {
         b.arrived = 0;
@@ -138,7 +159,7 @@ static void open_if_complete(barrier &b)
     }
 }
 
-static void wait(barrier &b)
+UNCHECKED static void wait(barrier &b)
 {
     u64 generation = b.generation;
     b.arrived++;
@@ -147,10 +168,10 @@ static void wait(barrier &b)
     while (b.generation == generation) leave();
 }
 
-static inline void block_barrier() { wait(whole); }
-static inline void warp_barrier() { wait(warps[current / WARP]); }
+UNCHECKED static inline void block_barrier() { wait(whole); }
+UNCHECKED static inline void warp_barrier() { wait(warps[current / WARP]); }
 
-static void start()
+UNCHECKED static void start()
 {
     body();
     fibre &f = fibres[current];
@@ -184,16 +205,21 @@ static void run_block()
             if (fibres[i].finished) continue;
             select(i);
             enter(i);
+            if (failure[0]) return;
             left += !fibres[i].finished;
         }
         if (left > 0 && !moved) {
-            fprintf(stderr, "deadlock: threads of block %u,%u,%u have parted ways around a barrier\n", block.x, block.y, block.z);
+            snprintf(failure, sizeof failure, "deadlock: threads of block %u,%u,%u have parted ways around a barrier", block.x, block.y, block.z);
+#if !defined(PANOPLY_CHECKED)
+            fprintf(stderr, "%s\n", failure);
             abort();
+#endif
+            return;
         }
     }
 }
 
-template <class V> static V exchange(V value, u32 from)
+template <class V> UNCHECKED static V exchange(V value, u32 from)
 {
     u32 base = current / WARP * WARP;
     u64 bits = 0;
@@ -214,8 +240,8 @@ template <size_t... I> struct count_up<0, I...> { typedef sequence<I...> type; }
 template <class... A> struct call {
     static void (*function)(A...);
     static void **arguments;
-    template <size_t... I> static void with(sequence<I...>) { function(*(A *)arguments[I]...); }
-    static void run() { with(typename count_up<sizeof...(A)>::type()); }
+    template <size_t... I> UNCHECKED static void with(sequence<I...>) { function(*(A *)arguments[I]...); }
+    UNCHECKED static void run() { with(typename count_up<sizeof...(A)>::type()); }
     static void launch(void (*f)(A...), void **args)
     {
         function = f;
@@ -227,17 +253,123 @@ template <class... A> void (*call<A...>::function)(A...);
 template <class... A> void **call<A...>::arguments;
 template <class... A> static void bind(void (*f)(A...), void **args) { call<A...>::launch(f, args); }
 
+// What a checked kernel is given.
+struct range { u64 start, bytes; bool writable; };
+
+#if defined(PANOPLY_CHECKED)
+static const range *ranges;
+static u64 range_count, shared_size, deadline_ns, time_max_ns, steps;
+static const size_t STACK_MARGIN_BYTES = 16 << 10;
+static const u64 STEPS_BETWEEN_LOOKS = 1 << 14;
+
+// The linker's names: the block's memory, and this library from its first byte to its last.
+extern "C" char __start_panoply_memory[] __attribute__((weak, visibility("hidden")));
+extern "C" char __stop_panoply_memory[] __attribute__((weak, visibility("hidden")));
+extern "C" char __ehdr_start[] __attribute__((visibility("hidden")));
+extern "C" char _end[] __attribute__((visibility("hidden")));
+
+UNCHECKED static u64 now_ns()
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (u64)now.tv_sec * 1000000000 + (u64)now.tv_nsec;
+}
+
+// Ends the launch; the fibre is never entered again. The message names its thread.
+UNCHECKED static void stop_here(const char *what)
+{
+    snprintf(failure, sizeof failure, "thread %u,%u,%u of block %u,%u,%u %s", thread.x, thread.y, thread.z, block.x, block.y, block.z, what);
+    for (;;) leave();
+}
+
+UNCHECKED static bool lies_in(u64 place, u64 bytes, u64 start, u64 size)
+{
+    return place >= start && bytes <= size && place - start <= size - bytes;
+}
+
+UNCHECKED static void refuse(u64 place, u64 bytes, const char *did)
+{
+    char what[256];
+    u64 nearest = range_count, least = 1 << 20;
+    for (u64 i = 0; i < range_count; i++) {
+        u64 end = ranges[i].start + ranges[i].bytes;
+        u64 far = place < ranges[i].start ? ranges[i].start - place : place - (place < end ? place : end);
+        if (far < least) least = far, nearest = i;
+    }
+    if (nearest < range_count)
+        snprintf(what, sizeof what, "%s %llu bytes at byte %lld of argument %llu, which has %llu", did, bytes, (i64)(place - ranges[nearest].start), nearest, ranges[nearest].bytes);
+    else
+        snprintf(what, sizeof what, "%s %llu bytes at %#llx, which lie in none of its arguments", did, bytes, place);
+    stop_here(what);
+}
+
+UNCHECKED static void touch(u64 place, u64 bytes, bool writes)
+{
+    if (!inside) return;
+    for (u64 i = 0; i < range_count; i++) {
+        if (!lies_in(place, bytes, ranges[i].start, ranges[i].bytes)) continue;
+        if (writes && !ranges[i].writable) refuse(place, bytes, "wrote to an input:");
+        return;
+    }
+    u64 memory = (u64)__start_panoply_memory, image = (u64)__ehdr_start;
+    if (lies_in(place, bytes, (u64)fibres[current].stack, STACK_BYTES)) return;
+    if (lies_in(place, bytes, (u64)dynamic_shared, shared_size)) return;
+    if (memory && lies_in(place, bytes, memory, (u64)__stop_panoply_memory - memory)) return;
+    if (!writes && lies_in(place, bytes, image, (u64)_end - image)) return;
+    refuse(place, bytes, writes ? "wrote" : "read");
+}
+
+UNCHECKED static void touch_aligned(u64 place, u64 bytes, bool writes)
+{
+    if (inside && place % bytes != 0) refuse(place, bytes, writes ? "wrote, misaligned," : "read, misaligned,");
+    touch(place, bytes, writes);
+}
+
+extern "C" {
+#define TOUCH(bytes)                                                                                             \
+    UNCHECKED void __asan_load##bytes##_noabort(u64 place) { emulation::touch_aligned(place, bytes, false); }    \
+    UNCHECKED void __asan_store##bytes##_noabort(u64 place) { emulation::touch_aligned(place, bytes, true); }
+TOUCH(1) TOUCH(2) TOUCH(4) TOUCH(8) TOUCH(16)
+#undef TOUCH
+UNCHECKED void __asan_loadN_noabort(u64 place, u64 bytes) { emulation::touch(place, bytes, false); }
+UNCHECKED void __asan_storeN_noabort(u64 place, u64 bytes) { emulation::touch(place, bytes, true); }
+UNCHECKED void __asan_handle_no_return() {}
+UNCHECKED void __sanitizer_cov_trace_pc()
+{
+    using namespace emulation;
+    if (!inside) return;
+    if ((char *)__builtin_frame_address(0) < fibres[current].stack + STACK_MARGIN_BYTES) stop_here("has used up its stack");
+    if (++steps % STEPS_BETWEEN_LOOKS == 0 && now_ns() > deadline_ns) {
+        char what[64];
+        snprintf(what, sizeof what, "has not ended after %llu ms", time_max_ns / 1000000);
+        stop_here(what);
+    }
+}
+}
+
+static void prepare_checks(const range *given, u64 count, u64 shared_bytes, u64 time_max)
+{
+    ranges = given, range_count = count, shared_size = shared_bytes, time_max_ns = time_max;
+    deadline_ns = now_ns() + time_max;
+}
+#else
 static void misaligned(int)
 {
     fprintf(stderr, "misaligned: a thread of block %u,%u,%u used an address that does not fit its type\n", block.x, block.y, block.z);
     abort();
 }
 
-static void run_grid(const u32 *grid, const u32 *size, u64 shared_bytes)
+static void prepare_checks(const range *, u64, u64, u64)
 {
     // Which of the two a trap raises is up to the processor.
     signal(SIGILL, misaligned);
     signal(SIGTRAP, misaligned);
+}
+#endif
+
+static void run_grid(const u32 *grid, const u32 *size, u64 shared_bytes)
+{
+    failure[0] = 0;
     grid_size = place{grid[0], grid[1], grid[2]};
     block_size = place{size[0], size[1], size[2]};
     dynamic_shared = (u64 *)aligned_alloc(128, (shared_bytes + 16 + 127) / 128 * 128);
@@ -246,17 +378,22 @@ static void run_grid(const u32 *grid, const u32 *size, u64 shared_bytes)
             for (block.x = 0; block.x < grid_size.x; block.x++) {
                 memset(dynamic_shared, 0xcd, shared_bytes + 16);
                 run_block();
+                if (failure[0]) goto end;
             }
+end:
     free(dynamic_shared);
 }
 
 } // namespace emulation
 
 #define PANOPLY_HOST_ENTRY(name)                                                                        \
-    extern "C" void panoply_launch(void **arguments, const u32 *grid, const u32 *block, u64 shared)     \
+    extern "C" const char *panoply_launch(void **arguments, const u32 *grid, const u32 *block, u64 shared, \
+                                          const emulation::range *ranges, u64 count, u64 time_max)      \
     {                                                                                                   \
         emulation::bind(name, arguments);                                                               \
+        emulation::prepare_checks(ranges, count, shared, time_max);                                     \
         emulation::run_grid(grid, block, shared);                                                       \
+        return emulation::failure[0] ? emulation::failure : nullptr;                                    \
     }
 
 DEVICE u32 thread_x() { return emulation::thread.x; }
@@ -282,7 +419,7 @@ typedef u64 lane_mask;
 #else
 typedef u32 lane_mask;
 #endif
-DEVICE lane_mask ballot(i32 predicate)
+UNCHECKED DEVICE lane_mask ballot(i32 predicate)
 {
     using namespace emulation;
     u32 base = current / WARP * WARP;
@@ -332,7 +469,7 @@ template <class P, class V, class W> static P atomic_cas(P *p, V expected, W v)
 #define ATOMIC_CAS(p, expected, v) atomic_cas(p, expected, v)
 #define ATOMIC_EXCHANGE(p, v) atomic_exchange(p, v)
 
-#define PERSISTENT static
+#define PERSISTENT BLOCK_MEMORY
 #define NOINLINE static
 #define UNROLL_BY_2
 
@@ -340,7 +477,7 @@ template <class P, class V, class W> static P atomic_cas(P *p, V expected, W v)
 #if WARP == 32
 typedef struct { u32 arrivals, arrived, phase; } gate;
 DEVICE void gate_prepare(gate *p, u32 arrivals) { *p = gate{arrivals, 0, 0}; }
-DEVICE void gate_arrive(gate *p)
+UNCHECKED DEVICE void gate_arrive(gate *p)
 {
     emulation::moved = true;
     if (++p->arrived == p->arrivals) p->arrived = 0, p->phase++;
@@ -354,7 +491,7 @@ DEVICE void gate_wait(gate *p, u32 parity)
 #define TENSOR_FENCE() ((void)0)
 
 // Four matrices of eight rows of 16 bytes. Lane l names row l % 8 of matrix l / 8, and gets of each matrix word l % 4 of row l / 4.
-DEVICE void load_matrices(u32 *r, const void *row)
+UNCHECKED DEVICE void load_matrices(u32 *r, const void *row)
 {
     using namespace emulation;
     u32 base = current / WARP * WARP, l = lane();
@@ -387,7 +524,7 @@ DEVICE void load_matrices_turned(u32 *r, const void *row)
 // where g is lane / 4 and t is lane % 4.
 namespace emulation {
 static u32 operands[THREADS_MAX][6];
-template <class N, class F> static void multiply(N *d, const u32 *a, const u32 *b, F word_product)
+template <class N, class F> UNCHECKED static void multiply(N *d, const u32 *a, const u32 *b, F word_product)
 {
     u32 base = current / WARP * WARP, g = lane() / 4, t = lane() % 4;
     memcpy(operands[current], a, 16);

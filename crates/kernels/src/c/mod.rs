@@ -11,11 +11,14 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use panoply_core::DType;
-use panoply_core::op::compute::Activation;
+use panoply_core::op::compute::{Activation, KernelProgram};
 
 pub mod generate;
 pub mod interpret;
+mod program;
 pub mod row_map;
+
+pub use program::CHECKED;
 
 /// The macros that make one text compile everywhere.
 pub const PRELUDE: &str = include_str!("prelude.h");
@@ -200,8 +203,7 @@ pub const fn activation_number(activation: Activation) -> u32 {
 #[derive(Clone, Debug)]
 pub struct Kernel {
     text: Text,
-    /// The name of the function.
-    pub entry: &'static str,
+    entry: &'static str,
     parameters: [(&'static str, Parameter); PARAMETERS_MAX],
     count: usize,
 }
@@ -211,6 +213,8 @@ enum Text {
     Unit(Unit),
     /// Generated text, its name, and its hash, so that finding the compiled kernel does not read the text.
     Generated(Arc<str>, &'static str, u64),
+    /// The caller's own.
+    Program(Arc<KernelProgram>),
 }
 
 /// The value of a parameter.
@@ -235,6 +239,27 @@ impl Kernel {
         let mut hasher = DefaultHasher::new();
         text.hash(&mut hasher);
         Kernel::of(Text::Generated(text, name, hasher.finish()), entry)
+    }
+
+    /// The C form of a program of the caller's own. Without one the text is empty, and lacks its entry.
+    pub fn of_program(program: &Arc<KernelProgram>) -> Kernel {
+        Kernel::of(Text::Program(Arc::clone(program)), "")
+    }
+
+    /// The program of the caller's own that it is, where it is one.
+    pub fn program(&self) -> Option<&KernelProgram> {
+        match &self.text {
+            Text::Program(program) => Some(program),
+            _ => None,
+        }
+    }
+
+    /// The name of the function.
+    pub fn entry(&self) -> &str {
+        match self.program() {
+            Some(program) => program.c().map_or("", |source| &source.entry),
+            None => self.entry,
+        }
     }
 
     fn of(text: Text, entry: &'static str) -> Kernel {
@@ -277,14 +302,18 @@ impl Kernel {
         let unit = match &self.text {
             Text::Unit(unit) => unit.name,
             Text::Generated(_, name, _) => name,
+            Text::Program(program) => program.name(),
         };
-        format!("{unit}/{}", self.entry)
+        format!("{unit}/{}", self.entry())
     }
 
     /// The complete text for a compiler.
     pub fn source(&self, target: Target) -> String {
         let Target { dialect, warp_lanes } = target;
         let mut text = String::new();
+        if self.program().is_some() && dialect == Dialect::Host {
+            text.push_str(CHECKED);
+        }
         let (compiler, own_words) = match dialect {
             Dialect::Cuda => ("PANOPLY_CUDA", CUDA),
             Dialect::Host => ("PANOPLY_HOST", HOST),
@@ -300,31 +329,42 @@ impl Kernel {
         }
         text.push_str(own_words);
         text.push_str(PRELUDE);
-        text.push_str(match &self.text {
-            Text::Unit(unit) => unit.text,
-            Text::Generated(generated, ..) => generated,
-        });
+        match &self.text {
+            Text::Unit(unit) => text.push_str(unit.text),
+            Text::Generated(generated, ..) => text.push_str(generated),
+            Text::Program(own) => program::write(&mut text, own),
+        }
         if dialect == Dialect::Host {
-            let _ = writeln!(text, "\nPANOPLY_HOST_ENTRY({})", self.entry);
+            let _ = writeln!(text, "\nPANOPLY_HOST_ENTRY({})", self.entry());
         }
         text
     }
 }
 
+/// How an element is stored.
+fn stored(dtype: DType) -> &'static str {
+    match dtype {
+        DType::F32 => "f32",
+        DType::F16 | DType::BF16 => "u16",
+        DType::F64 => "f64",
+        DType::I32 => "i32",
+        DType::U32 => "u32",
+        DType::I8 => "i8",
+        DType::U8 => "u8",
+        DType::Complex64 => "complex64",
+    }
+}
+
 /// The macros of one element type.
 fn write_dtype(text: &mut String, name: &str, dtype: DType) -> std::fmt::Result {
-    let (stored, computed, load, store) = match dtype {
-        DType::F32 => ("f32", "f32", "", ""),
-        DType::F16 => ("u16", "f32", "f16_to_f32", "f32_to_f16"),
-        DType::BF16 => ("u16", "f32", "bf16_to_f32", "f32_to_bf16"),
-        DType::F64 => ("f64", "f64", "", ""),
-        DType::I32 => ("i32", "i32", "", ""),
-        DType::U32 => ("u32", "u32", "", ""),
-        DType::I8 => ("i8", "i32", "(i32)", "(i8)"),
-        DType::U8 => ("u8", "u32", "(u32)", "(u8)"),
-        DType::Complex64 => ("complex64", "complex64", "", ""),
+    let (computed, load, store) = match dtype {
+        DType::F16 => ("f32", "f16_to_f32", "f32_to_f16"),
+        DType::BF16 => ("f32", "bf16_to_f32", "f32_to_bf16"),
+        DType::I8 => ("i32", "(i32)", "(i8)"),
+        DType::U8 => ("u32", "(u32)", "(u8)"),
+        same => (stored(same), "", ""),
     };
-    writeln!(text, "#define {name} {stored}")?;
+    writeln!(text, "#define {name} {}", stored(dtype))?;
     writeln!(text, "#define {name}_ACC {computed}")?;
     writeln!(text, "#define {name}_LOAD(x) {load}(x)")?;
     writeln!(text, "#define {name}_STORE(x) {store}(x)")?;
@@ -337,6 +377,7 @@ impl PartialEq for Kernel {
         let same_text = match (&self.text, &other.text) {
             (Text::Unit(a), Text::Unit(b)) => a.name == b.name,
             (Text::Generated(a, ..), Text::Generated(b, ..)) => Arc::ptr_eq(a, b) || a == b,
+            (Text::Program(a), Text::Program(b)) => Arc::ptr_eq(a, b) || (a.hash(), a.c()) == (b.hash(), b.c()),
             _ => false,
         };
         same_text && self.entry == other.entry && self.parameters[..self.count] == other.parameters[..other.count]
@@ -350,6 +391,7 @@ impl Hash for Kernel {
         match &self.text {
             Text::Unit(unit) => unit.name.hash(state),
             Text::Generated(_, _, hash) => hash.hash(state),
+            Text::Program(program) => program.hash().hash(state),
         }
         self.entry.hash(state);
         self.parameters[..self.count].hash(state);

@@ -29,6 +29,7 @@ mod moves;
 mod naive;
 mod pool;
 mod prelude;
+mod program;
 mod radix;
 mod rank;
 mod reduce;
@@ -55,6 +56,7 @@ pub use moves::{GatherKernel, MoveKernel};
 pub use naive::NaiveGemmKernel;
 pub use pool::PoolKernel;
 pub use prelude::{carrier, carrier_dtype, with_immediates};
+pub use program::ProgramKernel;
 pub use radix::{RADIX_DIGITS, RadixKernel, RadixStep};
 pub use rank::RankKernel;
 pub use reduce::{ReduceForm, ReduceKernel};
@@ -125,6 +127,9 @@ pub enum Kernel {
     Normalize(NormalizeKernel),
     /// Images in another arrangement of colours.
     Color(ColorKernel),
+    /// A program of the caller's own, to which the contract above does not apply: its buffers are as long as its tensors,
+    /// its groups have three dimensions, and it is compiled with checks of bounds.
+    Program(ProgramKernel),
 }
 
 impl Kernel {
@@ -156,6 +161,7 @@ impl Kernel {
             Kernel::Resize(kernel) => kernel.source(),
             Kernel::Normalize(kernel) => kernel.source(),
             Kernel::Color(kernel) => kernel.source(),
+            Kernel::Program(kernel) => kernel.source(),
         }
     }
 }

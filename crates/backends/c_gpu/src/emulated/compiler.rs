@@ -6,22 +6,19 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use panoply_kernels::c::{Dialect, Target};
+use panoply_kernels::c::{CHECKED, Dialect, Target};
 
 use crate::compile::Compiler;
 
 /// How kernels are compiled. An address that does not fit the type behind it stops the launch: x86 would not mind, GPUs do.
-const FLAGS: [&str; 9] = [
-    "-std=c++17",
-    "-O1",
-    "-ffp-contract=off",
-    "-fno-strict-aliasing",
-    "-fsanitize=alignment",
-    "-fsanitize-undefined-trap-on-error",
-    "-shared",
-    "-fPIC",
-    "-w",
-];
+const FLAGS: [&str; 7] = ["-std=c++17", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-shared", "-fPIC", "-w"];
+const TRUSTED_FLAGS: [&str; 2] = ["-fsanitize=alignment", "-fsanitize-undefined-trap-on-error"];
+/// How kernels of the caller's own are compiled: they call `host.h` before every access and in every loop.
+const CHECKED_FLAGS: [&str; 2] = ["-fsanitize=kernel-address", "-fsanitize-coverage=trace-pc"];
+const CHECKED_BY_GCC: [&str; 6] =
+    ["--param", "asan-instrumentation-with-call-threshold=0", "--param", "asan-stack=0", "--param", "asan-globals=0"];
+const CHECKED_BY_CLANG: [&str; 6] =
+    ["-mllvm", "-asan-instrumentation-with-call-threshold=0", "-mllvm", "-asan-stack=0", "-mllvm", "-asan-globals=0"];
 /// Lines of the compiler's complaint that are repeated.
 const MESSAGE_LINES_MAX: usize = 12;
 
@@ -48,11 +45,8 @@ impl Compiler for HostCompiler {
     }
 
     fn identity(&self) -> String {
-        let version = self.version.get_or_init(|| {
-            let told = Command::new(&self.program).arg("--version").output();
-            told.map_or_else(|error| error.to_string(), |told| String::from_utf8_lossy(&told.stdout).into_owned())
-        });
-        format!("{} {} {} {version}", self.program.display(), FLAGS.join(" "), self.warp_lanes)
+        let (trusted, checked) = (self.flags("").join(" "), self.flags(CHECKED).join(" "));
+        format!("{} {trusted} {checked} {} {}", self.program.display(), self.warp_lanes, self.version())
     }
 
     fn compile(&self, source: &str) -> Result<Vec<u8>, String> {
@@ -65,9 +59,28 @@ impl Compiler for HostCompiler {
 }
 
 impl HostCompiler {
+    fn version(&self) -> &str {
+        self.version.get_or_init(|| {
+            let told = Command::new(&self.program).arg("--version").output();
+            told.map_or_else(|error| error.to_string(), |told| String::from_utf8_lossy(&told.stdout).into_owned())
+        })
+    }
+
+    /// The flags for a text.
+    fn flags(&self, source: &str) -> Vec<&'static str> {
+        let mut flags = FLAGS.to_vec();
+        if !source.starts_with(CHECKED) {
+            flags.extend(TRUSTED_FLAGS);
+            return flags;
+        }
+        flags.extend(CHECKED_FLAGS);
+        flags.extend(if self.version().contains("clang") { CHECKED_BY_CLANG } else { CHECKED_BY_GCC });
+        flags
+    }
+
     fn compile_to(&self, source: &str, file: &PathBuf) -> Result<(), String> {
         let mut child = Command::new(&self.program)
-            .args(FLAGS)
+            .args(self.flags(source))
             .args(["-x", "c++", "-", "-o"])
             .arg(file)
             .stdin(Stdio::piped())

@@ -3,7 +3,7 @@
 use std::alloc::{Layout, alloc, dealloc};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::ffi::c_void;
+use std::ffi::{CStr, c_char, c_void};
 use std::io::Write;
 use std::path::PathBuf;
 use std::ptr::NonNull;
@@ -15,7 +15,7 @@ use libloading::Library;
 use panoply_core::{DeviceId, Error, Result};
 
 use super::compiler::{HostCompiler, fresh_file};
-use crate::arguments::Arguments;
+use crate::arguments::{Arguments, Bounds};
 use crate::compile::Compiler;
 use crate::driver::{Address, Captured, Captures, ContextHandle, Driver, Event, Function, Launch, Properties, Stream};
 
@@ -25,6 +25,9 @@ const ALIGN_BYTES: usize = 256;
 /// Bytes after every allocation that no kernel may touch.
 const GUARD_BYTES: usize = 64;
 const GUARD: u8 = 0xab;
+
+/// How long a launch of a kernel of the caller's own may take.
+pub const LAUNCH_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// Names of drivers, so that each thread knows which one is current on it.
 static OPENED: AtomicU64 = AtomicU64::new(1);
@@ -36,7 +39,10 @@ thread_local! {
 /// One kernel at a time is enough for tests, and leaves the handlers of signals to one of them.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-type LaunchFunction = unsafe extern "C" fn(*mut *mut c_void, *const u32, *const u32, u64);
+/// Arguments, grid, block, bytes of block memory; what may be reached, how many, and for how many nanoseconds. Returns what
+/// went wrong, or nothing.
+type LaunchFunction =
+    unsafe extern "C" fn(*mut *mut c_void, *const u32, *const u32, u64, *const Bounds, u64, u64) -> *const c_char;
 
 /// An emulated device.
 pub struct EmulatedDriver {
@@ -44,6 +50,7 @@ pub struct EmulatedDriver {
     number: u64,
     properties: Properties,
     compiler: Arc<HostCompiler>,
+    launch_time_max: Duration,
     memory: Arc<EmulatedMemory>,
     /// Each in a place of its own, which the functions that were handed out point to.
     #[allow(clippy::vec_box)]
@@ -128,6 +135,7 @@ impl EmulatedDriver {
             number,
             properties,
             compiler,
+            launch_time_max: LAUNCH_TIME_MAX,
             memory: Arc::default(),
             functions: RefCell::default(),
             recording: RefCell::default(),
@@ -138,6 +146,12 @@ impl EmulatedDriver {
     pub fn with_warp_groups(mut self) -> EmulatedDriver {
         self.properties.warp_groups = true;
         self.properties.shared_bytes_max = 227 << 10;
+        self
+    }
+
+    /// With another limit for one launch of a kernel of the caller's own.
+    pub fn launch_time_max(mut self, limit: Duration) -> EmulatedDriver {
+        self.launch_time_max = limit;
         self
     }
 
@@ -265,7 +279,7 @@ impl Driver for EmulatedDriver {
         _stream: Stream,
     ) -> Result<()> {
         self.expect_current()?;
-        if launch.blocks.contains(&0) || launch.threads == 0 {
+        if launch.blocks.contains(&0) || launch.block.contains(&0) {
             return Err(self.fault(format!("a launch of {launch:?}")));
         }
         if self.records(|| Recorded::Launch(function, *launch, Box::new(arguments.clone()))) {
@@ -273,18 +287,27 @@ impl Driver for EmulatedDriver {
         }
         // SAFETY: functions are made by `load` alone and live until `unload`.
         let loaded = unsafe { function.0.cast::<Loaded>().as_ref() };
-        let (grid, block) = (launch.grid_u32(), [launch.threads, 1, 1]);
-        {
-            let _one = ONE_AT_A_TIME.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-            // SAFETY: the caller vouches for the arguments; grid and block have three numbers each.
-            unsafe {
-                (loaded.launch)(
-                    arguments.pointers().as_mut_ptr(),
-                    grid.as_ptr(),
-                    block.as_ptr(),
-                    u64::from(launch.shared_bytes),
-                );
-            }
+        let bounds = arguments.bounds().to_vec();
+        // A kernel that is checked raises no signals, and its state is its own; one that does not end must not keep the others.
+        let _one = bounds.is_empty().then(|| ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner));
+        let time_max_ns = u64::try_from(self.launch_time_max.as_nanos()).unwrap_or(u64::MAX / 2);
+        // SAFETY: the caller vouches for the arguments; grid and block have three numbers each, and the bounds are a slice.
+        let failure = unsafe {
+            (loaded.launch)(
+                arguments.pointers().as_mut_ptr(),
+                launch.grid_u32().as_ptr(),
+                launch.block.as_ptr(),
+                u64::from(launch.shared_bytes),
+                bounds.as_ptr(),
+                bounds.len() as u64,
+                time_max_ns,
+            )
+        };
+        if !failure.is_null() {
+            // SAFETY: a failure is a string in the library's own memory, which the next launch overwrites.
+            let reason = unsafe { CStr::from_ptr(failure) }.to_string_lossy().into_owned();
+            let kernel = loaded.name.split('/').next().unwrap_or_default().to_owned();
+            return Err(Error::KernelFault { kernel, reason });
         }
         self.check_guards(&loaded.name)
     }

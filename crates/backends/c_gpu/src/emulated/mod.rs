@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use panoply_core::{
     Absence, Api, Backend, Capabilities, DeviceId, DeviceInfo, DeviceKind, Domain, Engine, Op, OpenOptions, Result,
@@ -22,7 +23,7 @@ mod compiler;
 mod driver;
 
 pub use compiler::HostCompiler;
-pub use driver::EmulatedDriver;
+pub use driver::{EmulatedDriver, LAUNCH_TIME_MAX};
 
 /// A backend without a GPU.
 #[derive(Clone)]
@@ -31,6 +32,7 @@ pub struct EmulatedBackend {
     count: u32,
     warp_lanes: u32,
     warp_groups: bool,
+    launch_time_max: Duration,
     checker: Option<Arc<dyn Compiler>>,
     devices: Devices,
 }
@@ -44,9 +46,16 @@ impl EmulatedBackend {
             count: 1,
             warp_lanes: 32,
             warp_groups: false,
+            launch_time_max: LAUNCH_TIME_MAX,
             checker: None,
             devices: Devices::default(),
         })
+    }
+
+    /// With another limit for one launch of a kernel of the caller's own, instead of [`LAUNCH_TIME_MAX`].
+    pub fn launch_time_max(mut self, limit: Duration) -> EmulatedBackend {
+        self.launch_time_max = limit;
+        self
     }
 
     /// So many devices, which reach each other's memory.
@@ -118,7 +127,8 @@ impl Backend for EmulatedBackend {
 impl GpuBackend for EmulatedBackend {
     fn open_engine(&self, device: &DeviceInfo, options: &OpenOptions) -> Result<GpuEngine> {
         let driver = EmulatedDriver::new(device.id, self.compiler.clone(), self.warp_lanes);
-        let driver = Rc::new(if self.warp_groups { driver.with_warp_groups() } else { driver });
+        let driver = if self.warp_groups { driver.with_warp_groups() } else { driver };
+        let driver = Rc::new(driver.launch_time_max(self.launch_time_max));
         self.devices.open(driver, self.checker.clone(), device, options, || self.reach())
     }
 }

@@ -1,6 +1,7 @@
 //! From an op to a kernel: one folder per domain, one file per op. Each checks what only the data can tell, dispatches on the
 //! element type, and writes into an output of the context.
 
+use panoply_core::op::compute::ComputeOp;
 use panoply_core::{Domain, Op, Result, Support, Value};
 
 use crate::context::Context;
@@ -12,12 +13,18 @@ pub(crate) mod together;
 
 pub(crate) use graph::Graphs;
 
-/// The domains of which every op is run.
+/// The domains of which every op is run, but for kernels without a closure.
 pub(crate) const DOMAINS: &[Domain] = &[Domain::Compute, Domain::Signal, Domain::Graph];
 
 /// Whether an op is run here.
 pub(crate) fn supports(op: &Op) -> Support {
-    if DOMAINS.contains(&op.domain()) { Support::Yes } else { Support::unknown(op) }
+    match op {
+        Op::Compute(ComputeOp::Kernel(op)) if !op.program.runs_on_cpu() => {
+            Support::No(op.lacks("closure", "on_cpu(closure)"))
+        }
+        op if DOMAINS.contains(&op.domain()) => Support::Yes,
+        op => Support::unknown(op),
+    }
 }
 
 /// Runs one op to its end on the calling thread and the context's team.

@@ -1,6 +1,6 @@
 //! The compute domain: arithmetic on tensors.
 
-use panoply_core::op::compute::ComputeOp;
+use panoply_core::op::compute::{ComputeOp, Kernel};
 use panoply_core::{Result, Value};
 
 mod attention;
@@ -33,6 +33,8 @@ pub(super) fn run(op: &ComputeOp) -> Result<Value> {
         ComputeOp::Conv2dBackwardInput(op) => conv2d::backward_input(op),
         ComputeOp::Conv2dBackwardWeight(op) => conv2d::backward_weight(op),
         ComputeOp::Gather(op) => gather::run(op),
+        // The closure says what the kernel means.
+        ComputeOp::Kernel(op) => op.compute().map(Kernel::value),
         ComputeOp::LayerNorm(op) => layernorm::run(op),
         ComputeOp::Map(op) => map::run(op),
         ComputeOp::MatMul(op) => matmul::run(op),

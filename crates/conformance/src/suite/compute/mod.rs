@@ -6,6 +6,7 @@ mod attention;
 mod color_convert;
 mod conv2d;
 mod gather;
+mod kernel;
 mod layernorm;
 mod map;
 mod matmul;
@@ -29,6 +30,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases.extend(color_convert::cases());
     cases.extend(conv2d::cases());
     cases.extend(gather::cases());
+    cases.extend(kernel::cases());
     cases.extend(layernorm::cases());
     cases.extend(map::cases());
     cases.extend(matmul::cases());

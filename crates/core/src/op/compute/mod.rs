@@ -10,6 +10,7 @@ mod conv2d;
 mod conv2d_backward;
 mod conv_shape;
 mod gather;
+mod kernel;
 mod layernorm;
 mod map;
 mod matmul;
@@ -34,6 +35,10 @@ pub use conv_shape::{ConvOptions, ConvShape};
 pub use conv2d::Conv2d;
 pub use conv2d_backward::{Conv2dBackwardInput, Conv2dBackwardWeight};
 pub use gather::Gather;
+pub use kernel::{
+    BLOCK_BYTES_MAX, BLOCK_THREADS_MAX, Kernel, KernelCall, KernelProgram, LaunchSize, NAME_BYTES_MAX, OutputParameter,
+    PARAMETERS_MAX, ProgramBuilder, SOURCE_BYTES_MAX, Scalar, ScalarType, Source,
+};
 pub use layernorm::LayerNorm;
 pub use map::Map;
 pub use matmul::{MatMul, MatMulShape, Precision};

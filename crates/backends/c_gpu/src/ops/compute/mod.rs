@@ -10,6 +10,7 @@ pub(crate) mod attention;
 mod color_convert;
 pub mod conv2d;
 mod gather;
+mod kernel;
 mod layernorm;
 pub(crate) mod map;
 pub(crate) mod matmul;
@@ -43,6 +44,7 @@ pub(super) fn run(op: &ComputeOp, context: &mut Context) -> Result<Value> {
         ComputeOp::Conv2dBackwardInput(op) => conv2d::run_backward_input(op, context),
         ComputeOp::Conv2dBackwardWeight(op) => conv2d::run_backward_weight(op, context),
         ComputeOp::Gather(op) => gather::run(op, context),
+        ComputeOp::Kernel(op) => kernel::run(op, context),
         ComputeOp::LayerNorm(op) => layernorm::run(op, context),
         ComputeOp::Map(op) => map::run(op, context),
         ComputeOp::MatMul(op) => matmul::run(op, context),
@@ -64,6 +66,7 @@ pub(super) fn run(op: &ComputeOp, context: &mut Context) -> Result<Value> {
 
 pub(super) fn supports(op: &ComputeOp) -> Support {
     match op {
+        ComputeOp::Kernel(op) => kernel::supports(op),
         ComputeOp::Reduce(op) => reduce::supports(op),
         ComputeOp::Resize(op) => resize::supports(op),
         ComputeOp::Search(op) => search::supports(op),
@@ -75,6 +78,11 @@ pub(super) fn supports(op: &ComputeOp) -> Support {
 pub(super) fn goes_over_elements(op: &ComputeOp) -> bool {
     matches!(
         op,
-        ComputeOp::Map(_) | ComputeOp::Reduce(_) | ComputeOp::Scan(_) | ComputeOp::Sort(_) | ComputeOp::Transfer(_)
+        ComputeOp::Kernel(_)
+            | ComputeOp::Map(_)
+            | ComputeOp::Reduce(_)
+            | ComputeOp::Scan(_)
+            | ComputeOp::Sort(_)
+            | ComputeOp::Transfer(_)
     )
 }

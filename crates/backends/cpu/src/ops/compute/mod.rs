@@ -9,6 +9,7 @@ mod attention;
 mod color_convert;
 mod conv2d;
 mod gather;
+mod kernel;
 mod layernorm;
 mod map;
 mod matmul;
@@ -35,6 +36,7 @@ pub(super) fn run(op: &ComputeOp, context: &mut Context) -> Result<Value> {
         ComputeOp::Conv2dBackwardInput(op) => conv2d::run_backward_input(op, context),
         ComputeOp::Conv2dBackwardWeight(op) => conv2d::run_backward_weight(op, context),
         ComputeOp::Gather(op) => gather::run(op, context),
+        ComputeOp::Kernel(op) => kernel::run(op, context),
         ComputeOp::LayerNorm(op) => layernorm::run(op, context),
         ComputeOp::Map(op) => map::run(op, context),
         ComputeOp::MatMul(op) => matmul::run(op, context),

@@ -20,6 +20,7 @@ mod attention;
 mod color_convert;
 mod conv2d;
 mod gather;
+mod kernel;
 mod large_matmul;
 mod layernorm;
 mod listed_search;
@@ -78,6 +79,7 @@ fn direct(profile: &Profile, op: &ComputeOp) -> Result<(), String> {
         ComputeOp::Conv2dBackwardInput(op) => conv2d::input_support(profile, op),
         ComputeOp::Conv2dBackwardWeight(op) => conv2d::weight_support(profile, op),
         ComputeOp::Gather(op) => gather::support(profile, op),
+        ComputeOp::Kernel(op) => kernel::support(profile, op),
         ComputeOp::LayerNorm(op) => layernorm::support(profile, op),
         ComputeOp::Map(op) => map::support(op),
         ComputeOp::MatMul(op) => no_f64(op.a.dtype(), "matmul").and_then(|()| large_matmul::support(profile, op)),
@@ -116,6 +118,7 @@ fn record<D: Driver>(op: &ComputeOp, context: &mut Context<D>) -> Result<Answer>
         ComputeOp::Conv2dBackwardInput(op) => tensor(conv2d::backward_input(op, context)),
         ComputeOp::Conv2dBackwardWeight(op) => tensor(conv2d::backward_weight(op, context)),
         ComputeOp::Gather(op) => gather::run(op, context),
+        ComputeOp::Kernel(op) => kernel::run(op, context).map(Answer::Value),
         ComputeOp::LayerNorm(op) => tensor(layernorm::run(op, context)),
         ComputeOp::Map(op) => tensor(map::run(op, context)),
         ComputeOp::MatMul(op) => tensor(matmul::run(op, context)),
@@ -145,6 +148,7 @@ fn outputs(op: &ComputeOp) -> Result<Vec<(DType, Shape)>> {
         ComputeOp::Conv2dBackwardInput(op) => vec![(DType::F32, op.output_shape()?)],
         ComputeOp::Conv2dBackwardWeight(op) => vec![(DType::F32, op.output_shape()?)],
         ComputeOp::Gather(op) => vec![(op.input.dtype(), op.output_shape()?)],
+        ComputeOp::Kernel(op) => op.output_types().collect(),
         ComputeOp::LayerNorm(op) => vec![(DType::F32, op.output_shape())],
         ComputeOp::Map(op) => vec![(op.output_dtype()?, op.output_shape()?)],
         ComputeOp::MatMul(op) => vec![(wide(op.output_dtype()), op.output_shape()?)],

@@ -1,0 +1,78 @@
+//! What a kernel's closure sees of a call: typed slices of the inputs and outputs, and the scalars.
+
+use super::{Kernel, LaunchSize, Scalar};
+use crate::dtype::{DType, Element};
+use crate::error::{Error, Result};
+use crate::shape::Shape;
+use crate::tensor::Tensor;
+
+/// One call, for the closure that computes it. Arguments count from zero in the order of the program's parameters. Slices
+/// live as long as the call, so inputs and several outputs can be held at once.
+pub struct KernelCall<'a> {
+    kernel: &'a Kernel,
+    inputs: &'a [Tensor],
+    /// Each until it is taken.
+    outputs: Vec<Option<&'a mut [u8]>>,
+}
+
+impl<'a> KernelCall<'a> {
+    pub(super) fn new(kernel: &'a Kernel, inputs: &'a [Tensor], outputs: Vec<&'a mut [u8]>) -> KernelCall<'a> {
+        KernelCall { kernel, inputs, outputs: outputs.into_iter().map(Some).collect() }
+    }
+
+    /// The elements of an input, in row-major order.
+    pub fn input<T: Element>(&self, index: usize) -> Result<&'a [T]> {
+        pick("kernel: input", self.inputs, index)?.as_slice()
+    }
+
+    /// The shape of an input.
+    pub fn input_shape(&self, index: usize) -> Result<&'a Shape> {
+        pick("kernel: input", self.inputs, index).map(Tensor::shape)
+    }
+
+    /// A scalar.
+    pub fn scalar<T: TryFrom<Scalar, Error = Error>>(&self, index: usize) -> Result<T> {
+        (*pick("kernel: scalar", &self.kernel.scalars, index)?).try_into()
+    }
+
+    /// The shape of an output.
+    pub fn output_shape(&self, index: usize) -> Result<&'a Shape> {
+        pick("kernel: output", &self.kernel.outputs, index)
+    }
+
+    /// The elements of an output, zeros at first. Each output is given out once.
+    pub fn output<T: Element>(&mut self, index: usize) -> Result<&'a mut [T]> {
+        let dtype = self.output_dtype(index)?;
+        if dtype != T::DTYPE {
+            return Err(Error::DTypeMismatch { what: "kernel: type of an output", expected: dtype, got: T::DTYPE });
+        }
+        let taken = || Error::invalid("kernel: output", "each output once", format!("output {index} again"));
+        let bytes = self.outputs.get_mut(index).and_then(Option::take).ok_or_else(taken)?;
+        let misaligned = |error| Error::invalid("kernel: memory of an output", format!("alignment for {dtype}"), error);
+        bytemuck::try_cast_slice_mut(bytes).map_err(misaligned)
+    }
+
+    /// Writes all elements of an output; another number of them is refused, and leaves the output as it was.
+    pub fn write<T: Element>(&mut self, index: usize, values: &[T]) -> Result<()> {
+        let shape = self.output_shape(index)?;
+        if values.len() != shape.elements() {
+            let (expected, got) = (shape.to_vec(), vec![values.len()]);
+            return Err(Error::ShapeMismatch { what: "kernel: elements of an output", expected, got });
+        }
+        self.output(index)?.copy_from_slice(values);
+        Ok(())
+    }
+
+    /// The launch, for closures that go by it.
+    pub fn launch(&self) -> &'a LaunchSize {
+        &self.kernel.launch
+    }
+
+    fn output_dtype(&self, index: usize) -> Result<DType> {
+        pick("kernel: output", self.kernel.program.outputs(), index).map(|output| output.dtype)
+    }
+}
+
+fn pick<'a, T>(what: &'static str, all: &'a [T], index: usize) -> Result<&'a T> {
+    all.get(index).ok_or(Error::OutOfBounds { what, limit: all.len().saturating_sub(1), got: index })
+}

@@ -1,0 +1,119 @@
+//! What programs and calls refuse, and what the closure sees.
+
+use super::*;
+use crate::op::Operation;
+
+const SOURCE: &str = "KERNEL scale(GLOBAL const f32 *x, GLOBAL f32 *y, f32 a, u32 n) {}";
+
+fn scale() -> ProgramBuilder {
+    Kernel::c(SOURCE, "scale")
+        .input("x", DType::F32)
+        .output("y", DType::F32)
+        .scalar("a", ScalarType::F32)
+        .scalar("n", ScalarType::U32)
+}
+
+fn call(program: &Arc<KernelProgram>) -> Kernel {
+    let x = Tensor::from_vec(vec![1.0_f32, 2.0, 3.0], [3]).unwrap();
+    Kernel::new(program).input(&x).scalar(2.0_f32).scalar(3_u32).output(*x.shape()).launch(LaunchSize::over(3, 64))
+}
+
+fn with_body(body: impl Fn(&mut KernelCall<'_>) -> Result<()> + Send + Sync + 'static) -> Kernel {
+    call(&scale().on_cpu(body).build().unwrap())
+}
+
+#[test]
+fn the_closure_computes_from_typed_slices() {
+    let kernel = with_body(|call| {
+        let (x, y, a) = (call.input::<f32>(0)?, call.output::<f32>(0)?, call.scalar::<f32>(0)?);
+        assert_eq!((call.scalar::<u32>(1)?, call.launch().grid[0], y.to_vec()), (3, 1, vec![0.0; 3]));
+        y.iter_mut().zip(x).for_each(|(y, x)| *y = a * x);
+        Ok(())
+    });
+    assert_eq!(kernel.compute().unwrap()[0].to_vec::<f32>().unwrap(), [2.0, 4.0, 6.0]);
+    let outputs = Kernel::tensors(Kernel::value(kernel.compute().unwrap())).unwrap();
+    assert_eq!(outputs.len(), 1);
+    // A view is contiguous by the time that the closure sees it.
+    let mut turned = kernel.clone();
+    turned.inputs[0] = Tensor::from_vec((0..6).map(|x| x as f32).collect(), [3, 2]).unwrap().slice(1, 1, 2).unwrap();
+    assert_eq!(turned.compute().unwrap()[0].to_vec::<f32>().unwrap(), [2.0, 6.0, 10.0]);
+}
+
+#[test]
+fn a_closure_that_goes_wrong_ends_its_call_alone() {
+    let error = |kernel: Kernel| kernel.compute().unwrap_err();
+    let panicked = error(with_body(|_| panic!("no luck")));
+    assert!(matches!(&panicked, Error::KernelFault { reason, .. } if reason.contains("no luck")), "{panicked}");
+    assert_eq!(panicked.kind(), crate::ErrorKind::Caller);
+    let short = error(with_body(|call| call.write(0, &[1.0_f32, 2.0])));
+    assert!(matches!(short, Error::ShapeMismatch { .. }), "{short}");
+    let typed = error(with_body(|call| call.write(0, &[1_u32, 2, 3])));
+    assert!(matches!(typed, Error::DTypeMismatch { expected: DType::F32, got: DType::U32, .. }), "{typed}");
+    assert!(matches!(error(with_body(|call| call.input::<f32>(1).map(drop))), Error::OutOfBounds { .. }));
+    assert!(matches!(error(with_body(|call| call.output::<f32>(4).map(drop))), Error::OutOfBounds { .. }));
+    let scalar = error(with_body(|call| call.scalar::<i64>(0).map(drop)));
+    assert!(scalar.to_string().contains("expected f32, got i64"), "{scalar}");
+    let twice = error(with_body(|call| call.output::<f32>(0).map(drop).and_then(|()| call.output::<f32>(0).map(drop))));
+    assert!(twice.to_string().contains("each output once"), "{twice}");
+    let missing = call(&scale().build().unwrap()).compute().unwrap_err();
+    assert!(missing.to_string().contains("on_cpu"), "{missing}");
+}
+
+#[test]
+fn wrong_arguments_are_refused_by_name() {
+    let program = scale().build().unwrap();
+    let refused = |change: &dyn Fn(&mut Kernel), expected: &str| {
+        let mut kernel = call(&program);
+        change(&mut kernel);
+        let error = kernel.into_op().unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    };
+    assert!(call(&program).into_op().is_ok());
+    refused(&|kernel| kernel.inputs.clear(), "inputs: expected 1 (x), got 0");
+    refused(&|kernel| kernel.inputs[0] = Tensor::zeros(DType::F16, [3]).unwrap(), "expected f32 for x, got f16");
+    refused(&|kernel| kernel.scalars.truncate(1), "scalars: expected 2 (a, n), got 1");
+    refused(&|kernel| kernel.scalars[1] = 3_i32.into(), "expected u32 for n, got i32");
+    refused(&|kernel| kernel.outputs.push(Shape::scalar()), "expected 1 (y), got 2");
+    for (grid, block) in [
+        ([0, 1, 1], [64, 1, 1]),
+        ([1, 1, 1], [64, 0, 1]),
+        ([1, 65_536, 1], [64, 1, 1]),
+        ([u32::MAX, 1, 1], [64, 1, 1]),
+        ([1, 1, 1], [1025, 1, 1]),
+        ([1, 1, 1], [64, 64, 1]),
+        ([1, 1, 1], [1, 1, 65]),
+    ] {
+        refused(&|kernel| kernel.launch = LaunchSize::new(grid, block), "expected");
+    }
+    refused(&|kernel| kernel.launch.block_bytes = u32::MAX, "block memory");
+    assert_eq!(LaunchSize::over(0, 256).grid, [1, 1, 1]);
+    assert!(LaunchSize::over(usize::MAX, 1).check().is_err());
+}
+
+#[test]
+fn programs_that_no_compiler_should_see_are_refused() {
+    let refused = |builder: ProgramBuilder| builder.build().unwrap_err();
+    assert!(refused(Kernel::c("", "f").output("y", DType::F32)).to_string().contains("source"));
+    assert!(refused(Kernel::c("a\0b", "f").output("y", DType::F32)).to_string().contains("zero bytes"));
+    let long = " ".repeat(SOURCE_BYTES_MAX + 1);
+    assert!(matches!(refused(Kernel::wgsl(long, "f").output("y", DType::F32)), Error::OutOfBounds { .. }));
+    for entry in ["", "1x", "a b", "f(); int g", "é"] {
+        assert!(refused(Kernel::c(SOURCE, entry).output("y", DType::F32)).to_string().contains("identifier"));
+    }
+    assert!(refused(scale().input("y", DType::F32)).to_string().contains("y twice"));
+    assert!(refused(Kernel::c(SOURCE, "scale")).to_string().contains("at least one"));
+    assert!(refused(ProgramBuilder::new("f").output("y", DType::F32)).to_string().contains("none"));
+    assert!(matches!(refused(scale().atomic_output("z", DType::F32)), Error::DTypeUnsupported { .. }));
+    let many = (0..PARAMETERS_MAX).fold(scale(), |builder, at| builder.input(&format!("more{at}"), DType::F32));
+    assert!(matches!(refused(many), Error::OutOfBounds { .. }));
+}
+
+#[test]
+fn each_program_has_its_own_curve() {
+    let (a, b) = (scale().build().unwrap(), scale().named("other").build().unwrap());
+    assert_eq!(a.hash(), scale().build().unwrap().hash());
+    assert_ne!(call(&a).cost_class(), call(&b).cost_class());
+    let wider = call(&a).launch(LaunchSize::over(3, 128));
+    assert_ne!(call(&a).kernel_signature(), wider.kernel_signature());
+    assert!(wider.work() > call(&a).work());
+}

@@ -1,0 +1,65 @@
+//! The C form of a program of the caller's own: its text as it was written, and a check of its entry.
+
+use std::fmt::Write;
+
+use panoply_core::op::compute::KernelProgram;
+
+use super::stored;
+
+/// How a text begins whose accesses, barriers and time the emulated device checks.
+pub const CHECKED: &str = "#define PANOPLY_CHECKED 1\n";
+
+/// Compares types without a header.
+const SAME: &str = "template <class A, class B> struct panoply_same { enum { value = 0 }; };
+template <class A> struct panoply_same<A, A> { enum { value = 1 }; };";
+
+/// Writes the text so that a compiler counts its lines, and behind it that the entry must be there and take the arguments
+/// of the program: a launch passes them by address, and could not tell.
+pub(super) fn write(text: &mut String, program: &KernelProgram) {
+    let Some(source) = program.c() else { return };
+    let (name, entry, arguments) = (program.name(), &source.entry, arguments(program));
+    // Writing into a string does not fail.
+    let _ = writeln!(text, "\n#line 1 \"{name}\"\n{}\n#line 1 \"entry of {name}\"\n{SAME}", source.text);
+    let _ = writeln!(
+        text,
+        "static_assert(panoply_same<decltype(&{entry}), void (*)({arguments})>::value, \"the program says KERNEL {entry}({arguments})\");"
+    );
+}
+
+/// The types of the entry's arguments: inputs, outputs, scalars.
+fn arguments(program: &KernelProgram) -> String {
+    let inputs = program.inputs().iter().map(|(_, dtype)| format!("const {} *", stored(*dtype)));
+    let outputs = program.outputs().iter().map(|output| format!("{} *", stored(output.dtype)));
+    let scalars = program.scalars().iter().map(|(_, kind)| kind.name().to_owned());
+    inputs.chain(outputs).chain(scalars).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use panoply_core::DType;
+    use panoply_core::op::compute::{Kernel, ScalarType};
+
+    use crate::c;
+
+    #[test]
+    fn lines_count_from_the_callers_first() {
+        let program = Kernel::c("KERNEL f(GLOBAL const u16 *x, GLOBAL f32 *y, u64 n) {}", "f")
+            .input("x", DType::F16)
+            .output("y", DType::F32)
+            .scalar("n", ScalarType::U64)
+            .named("halves")
+            .build()
+            .unwrap();
+        let kernel = c::Kernel::of_program(&program);
+        assert_eq!((kernel.name().as_str(), kernel.entry()), ("halves/f", "f"));
+        let host = kernel.source(c::Target { dialect: c::Dialect::Host, warp_lanes: 32 });
+        assert!(host.starts_with(c::CHECKED) && host.contains("PANOPLY_HOST_ENTRY(f)"));
+        let cuda = kernel.source(c::Target::CUDA);
+        assert!(!cuda.starts_with(c::CHECKED));
+        for text in [host, cuda] {
+            assert!(text.contains("#line 1 \"halves\"\nKERNEL f("));
+            assert!(text.contains("void (*)(const u16 *, f32 *, u64)"));
+        }
+        assert_eq!(kernel, c::Kernel::of_program(&program));
+    }
+}

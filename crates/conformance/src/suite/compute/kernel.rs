@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use panoply_core::dtype::f16;
-use panoply_core::op::compute::{Kernel, KernelProgram, LaunchSize, ProgramBuilder, ScalarType};
+use panoply_core::op::compute::{Kernel, KernelBuilder, KernelProgram, LaunchSize, ScalarType};
 use panoply_core::{DType, Result, Shape, Tensor};
 
 use crate::suite::{Case, Tolerance};
@@ -19,7 +19,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-fn built(builder: ProgramBuilder) -> Arc<KernelProgram> {
+fn built(builder: KernelBuilder) -> Arc<KernelProgram> {
     builder.build().unwrap_or_else(|error| panic!("a program of the suite is wrong: {error}"))
 }
 

@@ -36,8 +36,9 @@ pub use conv2d::Conv2d;
 pub use conv2d_backward::{Conv2dBackwardInput, Conv2dBackwardWeight};
 pub use gather::Gather;
 pub use kernel::{
-    BLOCK_BYTES_MAX, BLOCK_THREADS_MAX, Kernel, KernelCall, KernelProgram, LaunchSize, NAME_BYTES_MAX, OutputParameter,
-    PARAMETERS_MAX, ProgramBuilder, SOURCE_BYTES_MAX, Scalar, ScalarType, Source,
+    KERNEL_BLOCK_BYTES_MAX, KERNEL_BLOCK_THREADS_MAX, KERNEL_NAME_BYTES_MAX, KERNEL_PARAMETERS_MAX,
+    KERNEL_SOURCE_BYTES_MAX, Kernel, KernelBuilder, KernelCall, KernelOutput, KernelProgram, KernelSource, LaunchSize,
+    Scalar, ScalarType,
 };
 pub use layernorm::LayerNorm;
 pub use map::Map;

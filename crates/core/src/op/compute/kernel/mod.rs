@@ -17,17 +17,17 @@ mod program;
 
 pub use call::KernelCall;
 pub use program::{
-    KernelProgram, NAME_BYTES_MAX, OutputParameter, PARAMETERS_MAX, ProgramBuilder, SOURCE_BYTES_MAX, Scalar,
-    ScalarType, Source,
+    KERNEL_NAME_BYTES_MAX, KERNEL_PARAMETERS_MAX, KERNEL_SOURCE_BYTES_MAX, KernelBuilder, KernelOutput, KernelProgram,
+    KernelSource, Scalar, ScalarType,
 };
 
 /// The most threads of a block, and along each of its axes.
-pub const BLOCK_THREADS_MAX: u32 = 1024;
+pub const KERNEL_BLOCK_THREADS_MAX: u32 = 1024;
 const BLOCK_MAX: [u32; 3] = [1024, 1024, 64];
 /// The most blocks along each axis of a grid. A device may have less, and says so.
 const GRID_MAX: [u32; 3] = [i32::MAX as u32, 65_535, 65_535];
 /// The most bytes of block memory that a launch may ask for. A device may have less, and says so.
-pub const BLOCK_BYTES_MAX: u32 = 227 << 10;
+pub const KERNEL_BLOCK_BYTES_MAX: u32 = 227 << 10;
 
 /// One call of a [`KernelProgram`]: its inputs, scalars, the shapes of its outputs, and how many threads run it.
 ///
@@ -55,22 +55,22 @@ pub struct Kernel {
 impl Kernel {
     /// A program whose first form is C, in the dialect of `panoply_kernels::c`: pointers to the inputs, pointers to the
     /// outputs, then the scalars are the arguments of `KERNEL entry(…)`.
-    pub fn c(source: impl Into<Arc<str>>, entry: &str) -> ProgramBuilder {
-        ProgramBuilder::new(entry).c(source, entry)
+    pub fn c(source: impl Into<Arc<str>>, entry: &str) -> KernelBuilder {
+        KernelBuilder::new(entry).c(source, entry)
     }
 
     /// A program whose first form is WGSL. The buffers, by their parameters' names, `scalars` with a field for each
     /// scalar, and `BLOCK_X`, `BLOCK_Y`, `BLOCK_Z` for `@workgroup_size` are declared for it.
-    pub fn wgsl(source: impl Into<Arc<str>>, entry: &str) -> ProgramBuilder {
-        ProgramBuilder::new(entry).wgsl(source, entry)
+    pub fn wgsl(source: impl Into<Arc<str>>, entry: &str) -> KernelBuilder {
+        KernelBuilder::new(entry).wgsl(source, entry)
     }
 
     /// A program whose first form is a closure on the CPU.
     pub fn on_cpu(
         name: &str,
         body: impl Fn(&mut KernelCall<'_>) -> Result<()> + Send + Sync + 'static,
-    ) -> ProgramBuilder {
-        ProgramBuilder::new(name).on_cpu(body)
+    ) -> KernelBuilder {
+        KernelBuilder::new(name).on_cpu(body)
     }
 
     /// A call without arguments yet, by one block of one thread.
@@ -258,12 +258,12 @@ impl LaunchSize {
         within("kernel: blocks of the grid", &self.grid, &GRID_MAX)?;
         within("kernel: threads of a block", &self.block, &BLOCK_MAX)?;
         let threads: u64 = self.block.iter().map(|size| u64::from(*size)).product();
-        if threads > u64::from(BLOCK_THREADS_MAX) {
-            let expected = format!("at most {BLOCK_THREADS_MAX} in all");
+        if threads > u64::from(KERNEL_BLOCK_THREADS_MAX) {
+            let expected = format!("at most {KERNEL_BLOCK_THREADS_MAX} in all");
             return Err(Error::invalid("kernel: threads of a block", expected, threads));
         }
-        if self.block_bytes > BLOCK_BYTES_MAX {
-            let (limit, got) = (BLOCK_BYTES_MAX as usize, self.block_bytes as usize);
+        if self.block_bytes > KERNEL_BLOCK_BYTES_MAX {
+            let (limit, got) = (KERNEL_BLOCK_BYTES_MAX as usize, self.block_bytes as usize);
             return Err(Error::OutOfBounds { what: "kernel: bytes of block memory", limit, got });
         }
         Ok(())

@@ -9,11 +9,11 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 
 /// The most bytes of a source.
-pub const SOURCE_BYTES_MAX: usize = 1 << 20;
+pub const KERNEL_SOURCE_BYTES_MAX: usize = 1 << 20;
 /// The most parameters of a program, of all kinds together.
-pub const PARAMETERS_MAX: usize = 48;
+pub const KERNEL_PARAMETERS_MAX: usize = 48;
 /// The most bytes of the name of a program, an entry or a parameter.
-pub const NAME_BYTES_MAX: usize = 64;
+pub const KERNEL_NAME_BYTES_MAX: usize = 64;
 
 type Body = dyn Fn(&mut KernelCall<'_>) -> Result<()> + Send + Sync;
 
@@ -21,17 +21,17 @@ type Body = dyn Fn(&mut KernelCall<'_>) -> Result<()> + Send + Sync;
 pub struct KernelProgram {
     name: Arc<str>,
     inputs: Vec<(Arc<str>, DType)>,
-    outputs: Vec<OutputParameter>,
+    outputs: Vec<KernelOutput>,
     scalars: Vec<(Arc<str>, ScalarType)>,
-    c: Option<Source>,
-    wgsl: Option<Source>,
+    c: Option<KernelSource>,
+    wgsl: Option<KernelSource>,
     body: Option<Box<Body>>,
     hash: u64,
 }
 
 /// The text of one form.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Source {
+pub struct KernelSource {
     /// What the caller wrote.
     pub text: Arc<str>,
     /// The function to start.
@@ -40,7 +40,7 @@ pub struct Source {
 
 /// What a kernel writes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct OutputParameter {
+pub struct KernelOutput {
     /// Its name.
     pub name: Arc<str>,
     /// Its element type.
@@ -61,7 +61,7 @@ impl KernelProgram {
     }
 
     /// The tensors that it writes.
-    pub fn outputs(&self) -> &[OutputParameter] {
+    pub fn outputs(&self) -> &[KernelOutput] {
         &self.outputs
     }
 
@@ -71,12 +71,12 @@ impl KernelProgram {
     }
 
     /// The form for devices of the C dialect.
-    pub fn c(&self) -> Option<&Source> {
+    pub fn c(&self) -> Option<&KernelSource> {
         self.c.as_ref()
     }
 
     /// The form for devices that take WGSL.
-    pub fn wgsl(&self) -> Option<&Source> {
+    pub fn wgsl(&self) -> Option<&KernelSource> {
         self.wgsl.as_ref()
     }
 
@@ -105,67 +105,64 @@ impl fmt::Debug for KernelProgram {
 
 /// A program under construction.
 #[must_use = "a program is made by `build`"]
-pub struct ProgramBuilder {
+pub struct KernelBuilder {
     program: KernelProgram,
 }
 
-impl ProgramBuilder {
-    pub(super) fn new(name: &str) -> ProgramBuilder {
+impl KernelBuilder {
+    pub(super) fn new(name: &str) -> KernelBuilder {
         let (inputs, outputs, scalars) = (Vec::new(), Vec::new(), Vec::new());
         let (c, wgsl, body, hash) = (None, None, None, 0);
-        ProgramBuilder { program: KernelProgram { name: name.into(), inputs, outputs, scalars, c, wgsl, body, hash } }
+        KernelBuilder { program: KernelProgram { name: name.into(), inputs, outputs, scalars, c, wgsl, body, hash } }
     }
 
     /// With another name in messages.
-    pub fn named(mut self, name: &str) -> ProgramBuilder {
+    pub fn named(mut self, name: &str) -> KernelBuilder {
         self.program.name = name.into();
         self
     }
 
     /// Reads another tensor.
-    pub fn input(mut self, name: &str, dtype: DType) -> ProgramBuilder {
+    pub fn input(mut self, name: &str, dtype: DType) -> KernelBuilder {
         self.program.inputs.push((name.into(), dtype));
         self
     }
 
     /// Writes another tensor.
-    pub fn output(self, name: &str, dtype: DType) -> ProgramBuilder {
+    pub fn output(self, name: &str, dtype: DType) -> KernelBuilder {
         self.writes(name, dtype, false)
     }
 
     /// Writes another tensor, of i32 or u32, whose elements are atomics in WGSL.
-    pub fn atomic_output(self, name: &str, dtype: DType) -> ProgramBuilder {
+    pub fn atomic_output(self, name: &str, dtype: DType) -> KernelBuilder {
         self.writes(name, dtype, true)
     }
 
-    fn writes(mut self, name: &str, dtype: DType, atomic: bool) -> ProgramBuilder {
-        self.program.outputs.push(OutputParameter { name: name.into(), dtype, atomic });
+    fn writes(mut self, name: &str, dtype: DType, atomic: bool) -> KernelBuilder {
+        self.program.outputs.push(KernelOutput { name: name.into(), dtype, atomic });
         self
     }
 
     /// Takes another number.
-    pub fn scalar(mut self, name: &str, kind: ScalarType) -> ProgramBuilder {
+    pub fn scalar(mut self, name: &str, kind: ScalarType) -> KernelBuilder {
         self.program.scalars.push((name.into(), kind));
         self
     }
 
     /// For devices of the C dialect; see [`Kernel::c`](super::Kernel::c).
-    pub fn c(mut self, source: impl Into<Arc<str>>, entry: &str) -> ProgramBuilder {
-        self.program.c = Some(Source { text: source.into(), entry: entry.into() });
+    pub fn c(mut self, source: impl Into<Arc<str>>, entry: &str) -> KernelBuilder {
+        self.program.c = Some(KernelSource { text: source.into(), entry: entry.into() });
         self
     }
 
     /// For devices that take WGSL; see [`Kernel::wgsl`](super::Kernel::wgsl).
-    pub fn wgsl(mut self, source: impl Into<Arc<str>>, entry: &str) -> ProgramBuilder {
-        self.program.wgsl = Some(Source { text: source.into(), entry: entry.into() });
+    pub fn wgsl(mut self, source: impl Into<Arc<str>>, entry: &str) -> KernelBuilder {
+        self.program.wgsl = Some(KernelSource { text: source.into(), entry: entry.into() });
         self
     }
 
     /// For the CPU. What it leaves unwritten is zero. It runs on the engine's thread; a panic ends the op alone.
-    pub fn on_cpu(
-        mut self,
-        body: impl Fn(&mut KernelCall<'_>) -> Result<()> + Send + Sync + 'static,
-    ) -> ProgramBuilder {
+    pub fn on_cpu(mut self, body: impl Fn(&mut KernelCall<'_>) -> Result<()> + Send + Sync + 'static) -> KernelBuilder {
         self.program.body = Some(Box::new(body));
         self
     }
@@ -188,7 +185,7 @@ impl KernelProgram {
         check_name("kernel: name", &self.name)?;
         for source in [&self.c, &self.wgsl].into_iter().flatten() {
             check_name("kernel: entry", &source.entry)?;
-            let (limit, got) = (SOURCE_BYTES_MAX, source.text.len());
+            let (limit, got) = (KERNEL_SOURCE_BYTES_MAX, source.text.len());
             if got > limit {
                 return Err(Error::OutOfBounds { what: "kernel: bytes of the source", limit, got });
             }
@@ -210,7 +207,7 @@ impl KernelProgram {
         let outputs = self.outputs.iter().map(|output| &output.name);
         let mut names: Vec<&str> =
             inputs.chain(outputs).chain(self.scalars.iter().map(|(name, _)| name)).map(|name| &**name).collect();
-        let (limit, got) = (PARAMETERS_MAX, names.len());
+        let (limit, got) = (KERNEL_PARAMETERS_MAX, names.len());
         if got > limit {
             return Err(Error::OutOfBounds { what: "kernel: parameters", limit, got });
         }
@@ -233,14 +230,14 @@ impl KernelProgram {
 /// Names go into the text that compilers see.
 fn check_name(what: &'static str, name: &str) -> Result<()> {
     let is_first = |byte: &u8| byte.is_ascii_alphabetic() || *byte == b'_';
-    let fits = (1..=NAME_BYTES_MAX).contains(&name.len())
+    let fits = (1..=KERNEL_NAME_BYTES_MAX).contains(&name.len())
         && name.as_bytes().first().is_some_and(is_first)
         && name.bytes().all(|byte| is_first(&byte) || byte.is_ascii_digit());
     if fits {
         return Ok(());
     }
-    let expected = format!("an identifier of at most {NAME_BYTES_MAX} letters, digits and underscores");
-    Err(Error::invalid(what, expected, format!("{:?}", name.chars().take(NAME_BYTES_MAX).collect::<String>())))
+    let expected = format!("an identifier of at most {KERNEL_NAME_BYTES_MAX} letters, digits and underscores");
+    Err(Error::invalid(what, expected, format!("{:?}", name.chars().take(KERNEL_NAME_BYTES_MAX).collect::<String>())))
 }
 
 macro_rules! scalars {

@@ -5,7 +5,7 @@ use crate::op::Operation;
 
 const SOURCE: &str = "KERNEL scale(GLOBAL const f32 *x, GLOBAL f32 *y, f32 a, u32 n) {}";
 
-fn scale() -> ProgramBuilder {
+fn scale() -> KernelBuilder {
     Kernel::c(SOURCE, "scale")
         .input("x", DType::F32)
         .output("y", DType::F32)
@@ -92,19 +92,19 @@ fn wrong_arguments_are_refused_by_name() {
 
 #[test]
 fn programs_that_no_compiler_should_see_are_refused() {
-    let refused = |builder: ProgramBuilder| builder.build().unwrap_err();
+    let refused = |builder: KernelBuilder| builder.build().unwrap_err();
     assert!(refused(Kernel::c("", "f").output("y", DType::F32)).to_string().contains("source"));
     assert!(refused(Kernel::c("a\0b", "f").output("y", DType::F32)).to_string().contains("zero bytes"));
-    let long = " ".repeat(SOURCE_BYTES_MAX + 1);
+    let long = " ".repeat(KERNEL_SOURCE_BYTES_MAX + 1);
     assert!(matches!(refused(Kernel::wgsl(long, "f").output("y", DType::F32)), Error::OutOfBounds { .. }));
     for entry in ["", "1x", "a b", "f(); int g", "é"] {
         assert!(refused(Kernel::c(SOURCE, entry).output("y", DType::F32)).to_string().contains("identifier"));
     }
     assert!(refused(scale().input("y", DType::F32)).to_string().contains("y twice"));
     assert!(refused(Kernel::c(SOURCE, "scale")).to_string().contains("at least one"));
-    assert!(refused(ProgramBuilder::new("f").output("y", DType::F32)).to_string().contains("none"));
+    assert!(refused(KernelBuilder::new("f").output("y", DType::F32)).to_string().contains("none"));
     assert!(matches!(refused(scale().atomic_output("z", DType::F32)), Error::DTypeUnsupported { .. }));
-    let many = (0..PARAMETERS_MAX).fold(scale(), |builder, at| builder.input(&format!("more{at}"), DType::F32));
+    let many = (0..KERNEL_PARAMETERS_MAX).fold(scale(), |builder, at| builder.input(&format!("more{at}"), DType::F32));
     assert!(matches!(refused(many), Error::OutOfBounds { .. }));
 }
 

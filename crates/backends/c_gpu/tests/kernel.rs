@@ -1,0 +1,161 @@
+//! Kernels of the caller's own on the emulated device, with warps of 32 lanes and of 64: what is wrong with them is told, and
+//! the engine goes on.
+
+#![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use panoply_c_gpu::{EmulatedBackend, GpuBackend, GpuEngine};
+use panoply_conformance::run_one;
+use panoply_core::op::compute::{Kernel, LaunchSize, Scalar, ScalarType};
+use panoply_core::{Api, Backend, DType, DeviceId, Error, ErrorKind, OpenOptions, Operation, Result, Shape, Tensor};
+use panoply_runtime::{RunOptions, Runtime, WorkerLimits};
+
+const ELEMENTS: usize = 100;
+const LAUNCH_TIME_MAX: Duration = Duration::from_millis(300);
+const DOUBLE: &str = "KERNEL f(GLOBAL const f32 *x, GLOBAL f32 *y, u32 n)
+{
+    u32 i = block_x() * block_size_x() + thread_x();
+    if (i < n) y[i] = 2.0f * x[i];
+}";
+
+fn engines() -> Vec<GpuEngine> {
+    let backend = match EmulatedBackend::new() {
+        Ok(backend) => backend.launch_time_max(LAUNCH_TIME_MAX),
+        Err(absence) => {
+            println!("skipped: {absence}");
+            return Vec::new();
+        }
+    };
+    let open = |backend: EmulatedBackend| {
+        let info = backend.discover().unwrap().remove(0);
+        backend.open_engine(&info, &OpenOptions::default()).unwrap()
+    };
+    vec![open(backend.clone().wide_warps()), open(backend)]
+}
+
+fn kernel(source: &str, entry: &str) -> Kernel {
+    let x = Tensor::from_vec((0..ELEMENTS).map(|x| x as f32).collect(), [ELEMENTS]).unwrap();
+    let builder = Kernel::c(source, entry).named("mine").input("x", DType::F32).output("y", DType::F32);
+    let program = builder.scalar("n", ScalarType::U32).build().unwrap();
+    let call = Kernel::new(&program).input(&x).scalar(ELEMENTS as u32).output(*x.shape());
+    call.launch(LaunchSize::over(ELEMENTS, 64))
+}
+
+fn run(engine: &mut GpuEngine, kernel: Kernel) -> Result<Vec<Tensor>> {
+    // Two devices take turns on this thread.
+    engine.context_mut().driver.make_current()?;
+    <Kernel as Operation>::output(run_one(engine, kernel.into_op()?)?)
+}
+
+fn expect_doubled(engine: &mut GpuEngine) {
+    let outputs = run(engine, kernel(DOUBLE, "f")).unwrap();
+    let expected: Vec<f32> = (0..ELEMENTS).map(|x| 2.0 * x as f32).collect();
+    assert_eq!(outputs[0].to_vec::<f32>().unwrap(), expected);
+}
+
+#[test]
+fn what_does_not_compile_says_why_and_where() {
+    for mut engine in engines() {
+        for (source, entry, expected) in [
+            ("// One.\n// Two.\nKERNEL f(GLOBAL const f32 *x, GLOBAL f32 *y, u32 n) { y[0] = x[0] }\n", "f", "mine:3:"),
+            ("KERNEL f(GLOBAL const f32 *x, GLOBAL f32 *y, u32 n) {\n  y[0] = missing(n);\n}", "f", "mine:2:"),
+            (DOUBLE, "g", "g"),
+            ("KERNEL f(GLOBAL f32 *y, u32 n) { y[0] = 1.0f; }", "f", "KERNEL f(const f32 *, f32 *, u32)"),
+            ("KERNEL f(GLOBAL const f32 *x, GLOBAL f32 *y, f32 n) {}", "f", "KERNEL f(const f32 *, f32 *, u32)"),
+            ("#error no such luck", "f", "no such luck"),
+        ] {
+            let error = run(&mut engine, kernel(source, entry)).unwrap_err();
+            let Error::KernelSource { kernel, language, message } = &error else { panic!("{error}") };
+            assert_eq!((kernel.as_str(), *language, error.kind()), ("mine", "C", ErrorKind::Caller));
+            assert!(message.contains(expected), "expected {expected} in {message}");
+        }
+        expect_doubled(&mut engine);
+    }
+}
+
+#[test]
+fn what_goes_wrong_ends_the_op_and_nothing_else() {
+    let body = |text: &str| format!("KERNEL f(GLOBAL const f32 *x, GLOBAL f32 *y, u32 n)\n{{\n{text}\n}}");
+    let depth =
+        "DEVICE u32 deep(u32 n) { volatile u32 a[64]; a[n % 64] = n; return n == 0 ? a[0] : deep(n - 1) + a[1]; }\n";
+    for mut engine in engines() {
+        for (text, expected) in [
+            (body("y[n] = 1.0f;"), "wrote 4 bytes at byte 400 of argument 1, which has 400"),
+            (body("y[0] = x[n + thread_x()];"), "read 4 bytes at byte 400 of argument 0, which has 400"),
+            (body("if (thread_x() == 3) y[-1] = 1.0f;"), "thread 3,0,0 of block 0,0,0 wrote 4 bytes at byte -4"),
+            (body("((GLOBAL f32 *)x)[thread_x()] = 1.0f;"), "wrote to an input"),
+            (body("*(f32 *)(u64)12345676 = 1.0f;"), "none of its arguments"),
+            (body("*(u32 *)((u8 *)y + 2) = n;"), "misaligned"),
+            (body("SHARED f32 part[64]; part[4096 * 64 + n] = 1.0f;"), "wrote 4 bytes"),
+            (body("if (thread_x() < 5) BARRIER(); else WARP_BARRIER();"), "parted ways around a barrier"),
+            (body("for (u32 i = 0;; i++) y[i % n] = 1.0f;"), "has not ended after 300 ms"),
+            (body("while (x[1] == 1.0f) BARRIER();"), "has not ended after 300 ms"),
+            (format!("{depth}{}", body("y[0] = (f32)deep(1000000);")), "used up its stack"),
+        ] {
+            let error = run(&mut engine, kernel(&text, "f")).unwrap_err();
+            assert!(matches!(&error, Error::KernelFault { kernel, .. } if kernel == "mine"), "{text}: {error}");
+            assert!(error.to_string().contains(expected), "{text}: {error}");
+            assert_eq!(error.kind(), ErrorKind::Caller);
+        }
+        expect_doubled(&mut engine);
+    }
+}
+
+#[test]
+fn sizes_that_the_device_does_not_have_are_refused() {
+    for mut engine in engines() {
+        let mut large = kernel(DOUBLE, "f");
+        large.outputs[0] = Shape::new([1 << 50]).unwrap();
+        assert!(matches!(run(&mut engine, large), Err(Error::OutOfMemory { .. })));
+        let mut block = kernel(DOUBLE, "f");
+        block.launch = block.launch.block_bytes(200 << 10);
+        assert!(matches!(run(&mut engine, block), Err(Error::OutOfBounds { .. })));
+        let mut types = kernel(DOUBLE, "f");
+        types.scalars[0] = Scalar::F32(1.0);
+        assert!(matches!(run(&mut engine, types), Err(Error::InvalidArgument { .. })));
+        expect_doubled(&mut engine);
+    }
+}
+
+#[test]
+fn each_program_is_compiled_once() {
+    for mut engine in engines() {
+        expect_doubled(&mut engine);
+        let before = engine.context_mut().compile_queue().compiled();
+        (0..3).for_each(|_| expect_doubled(&mut engine));
+        assert_eq!(engine.context_mut().compile_queue().compiled(), before);
+    }
+}
+
+/// An op whose kernel does not end has an outcome when its time is up. Its thread is given up, and the device opened again.
+#[test]
+fn an_endless_loop_ends_with_the_ops_time() {
+    let backend = match EmulatedBackend::new() {
+        Ok(backend) => backend.launch_time_max(Duration::from_secs(5)),
+        Err(absence) => return println!("skipped: {absence}"),
+    };
+    let limits = WorkerLimits { op_time_max: Duration::from_millis(500), ..WorkerLimits::default() };
+    let runtime = Runtime::builder().backend(Arc::new(backend)).limits(limits).build().unwrap();
+    let device = DeviceId { api: Api::SIMULATED, index: 0 };
+    let on_device = || RunOptions::require(device).to_host();
+    // Compiling is not part of what shall be limited here: the first op may take its time, and is asked for again.
+    let doubled = || runtime.run_with(kernel(DOUBLE, "f"), on_device()).wait();
+    let started = Instant::now();
+    while doubled().is_err() {
+        assert!(started.elapsed() < Duration::from_secs(60), "the device never comes up");
+    }
+    let endless = kernel(
+        "KERNEL f(GLOBAL const f32 *x, GLOBAL f32 *y, u32 n)\n{\nfor (u32 i = 0;; i++) y[i % n] = 1.0f;\n}",
+        "f",
+    );
+    let started = Instant::now();
+    let error = runtime.run_with(endless, on_device()).wait().unwrap_err();
+    assert!(matches!(error, Error::Timeout { .. }), "{error}");
+    assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
+    let started = Instant::now();
+    while doubled().is_err() {
+        assert!(started.elapsed() < Duration::from_secs(60), "the device does not come back");
+    }
+}

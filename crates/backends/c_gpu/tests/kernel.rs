@@ -10,6 +10,7 @@ use panoply_c_gpu::{EmulatedBackend, GpuBackend, GpuEngine};
 use panoply_conformance::run_one;
 use panoply_core::op::compute::{Kernel, LaunchSize, Scalar, ScalarType};
 use panoply_core::{Api, Backend, DType, DeviceId, Error, ErrorKind, OpenOptions, Operation, Result, Shape, Tensor};
+use panoply_cpu::CpuBackend;
 use panoply_runtime::{RunOptions, Runtime, WorkerLimits};
 
 const ELEMENTS: usize = 100;
@@ -90,7 +91,9 @@ fn what_goes_wrong_ends_the_op_and_nothing_else() {
             (body("*(u32 *)((u8 *)y + 2) = n;"), "misaligned"),
             (body("SHARED f32 part[64]; part[4096 * 64 + n] = 1.0f;"), "wrote 4 bytes"),
             (body("if (thread_x() < 5) BARRIER(); else WARP_BARRIER();"), "parted ways around a barrier"),
+            (body("y[0] = (f32)(7 / (n - 100));"), "divided by zero"),
             (body("for (u32 i = 0;; i++) y[i % n] = 1.0f;"), "has not ended after 300 ms"),
+            (body("u32 i = 0; while (1) i++;"), "has not ended after 300 ms"),
             (body("while (x[1] == 1.0f) BARRIER();"), "has not ended after 300 ms"),
             (format!("{depth}{}", body("y[0] = (f32)deep(1000000);")), "used up its stack"),
         ] {
@@ -158,4 +161,45 @@ fn an_endless_loop_ends_with_the_ops_time() {
     while doubled().is_err() {
         assert!(started.elapsed() < Duration::from_secs(60), "the device does not come back");
     }
+}
+
+/// On the CPU a program is its closure. One that panics, or does not end, ends its own op.
+#[test]
+fn closures_that_go_wrong_end_their_ops_alone() {
+    let limits = WorkerLimits { op_time_max: Duration::from_secs(3), ..WorkerLimits::default() };
+    let runtime = Runtime::builder().backend(Arc::new(CpuBackend::new())).limits(limits).build().unwrap();
+    let call = |body: fn(&[f32], &mut [f32])| {
+        let builder = Kernel::on_cpu("mine", move |call| {
+            body(call.input(0)?, call.output(0)?);
+            Ok(())
+        });
+        let program = builder.input("x", DType::F32).output("y", DType::F32).build().unwrap();
+        let x = Tensor::from_vec(vec![1.0_f32, 2.0, 3.0], [3]).unwrap();
+        Kernel::new(&program).input(&x).output(*x.shape())
+    };
+    let expect_doubled = || {
+        let double: fn(&[f32], &mut [f32]) = |x, y| y.iter_mut().zip(x).for_each(|(y, x)| *y = 2.0 * x);
+        let started = Instant::now();
+        let outputs = loop {
+            match runtime.run(call(double)).wait() {
+                Ok(outputs) => break outputs,
+                Err(error) => assert!(started.elapsed() < Duration::from_secs(60), "{error}"),
+            }
+        };
+        assert_eq!(outputs[0].to_vec::<f32>().unwrap(), [2.0, 4.0, 6.0]);
+    };
+    expect_doubled();
+    let error = runtime.run(call(|_, _| panic!("no luck"))).wait().unwrap_err();
+    assert!(matches!(&error, Error::KernelFault { reason, .. } if reason.contains("no luck")), "{error}");
+    let error = runtime.run(call(|x, y| y[0] = x[y.len()])).wait().unwrap_err();
+    assert!(matches!(&error, Error::KernelFault { reason, .. } if reason.contains("out of bounds")), "{error}");
+    let error = runtime.run(call(|_, _| std::thread::sleep(Duration::from_secs(8)))).wait().unwrap_err();
+    assert!(matches!(error, Error::Timeout { .. }), "{error}");
+    expect_doubled();
+    let mut large = call(|_, _| ());
+    large.outputs[0] = Shape::new([1 << 50]).unwrap();
+    assert!(matches!(runtime.run(large).wait(), Err(Error::OutOfMemory { .. })));
+    let error = runtime.run(kernel(DOUBLE, "f")).wait().unwrap_err();
+    assert!(error.to_string().contains("has no closure"), "{error}");
+    expect_doubled();
 }

@@ -60,7 +60,7 @@ impl Backend for CpuBackend {
     }
 
     fn can_run(&self, _device: &DeviceInfo, op: &Op) -> bool {
-        ops::DOMAINS.contains(&op.domain())
+        ops::can_run(op)
     }
 
     fn open(&self, device: &DeviceInfo, options: &OpenOptions) -> Result<Box<dyn Engine>> {

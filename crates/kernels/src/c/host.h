@@ -7,7 +7,7 @@
 // 4. An address that is not a multiple of its type's alignment stops the launch too; the compiler adds the test.
 // 5. The block's memory is filled with garbage before every block, so that nothing depends on what was there.
 // 6. A kernel of somebody else's (PANOPLY_CHECKED) is compiled so that it calls the functions at the end of `emulation` before every
-//    access and in every loop. What is out of bounds or misaligned, does not end, or breaks rule 3 ends the launch with a message;
+//    access, division and in every loop. What is out of bounds or misaligned, does not end, or breaks rule 3 ends the launch with a message;
 //    the fibres that were under way are left where they are. (A loop without a body calls nothing: it goes on.)
 
 // Only C's headers: C++'s take longer to compile than most kernels.
@@ -334,6 +334,8 @@ TOUCH(1) TOUCH(2) TOUCH(4) TOUCH(8) TOUCH(16)
 UNCHECKED void __asan_loadN_noabort(u64 place, u64 bytes) { emulation::touch(place, bytes, false); }
 UNCHECKED void __asan_storeN_noabort(u64 place, u64 bytes) { emulation::touch(place, bytes, true); }
 UNCHECKED void __asan_handle_no_return() {}
+// A GPU gives some number; the host would end the process.
+UNCHECKED void __ubsan_handle_divrem_overflow(void *, void *, void *) { emulation::stop_here("divided by zero"); }
 UNCHECKED void __sanitizer_cov_trace_pc()
 {
     using namespace emulation;

@@ -1,7 +1,7 @@
 //! Kernels compiled for the host.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,11 +10,14 @@ use panoply_kernels::c::{CHECKED, Dialect, Target};
 
 use crate::compile::Compiler;
 
-/// How kernels are compiled. An address that does not fit the type behind it stops the launch: x86 would not mind, GPUs do.
-const FLAGS: [&str; 7] = ["-std=c++17", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-shared", "-fPIC", "-w"];
-const TRUSTED_FLAGS: [&str; 2] = ["-fsanitize=alignment", "-fsanitize-undefined-trap-on-error"];
-/// How kernels of the caller's own are compiled: they call `host.h` before every access and in every loop.
-const CHECKED_FLAGS: [&str; 2] = ["-fsanitize=kernel-address", "-fsanitize-coverage=trace-pc"];
+/// How all kernels are compiled.
+const FLAGS: [&str; 5] = ["-std=c++17", "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC", "-w"];
+/// How those of this project are. An address that does not fit the type behind it stops the launch: x86 would not mind, GPUs do.
+const TRUSTED_FLAGS: [&str; 4] = ["-O1", "-shared", "-fsanitize=alignment", "-fsanitize-undefined-trap-on-error"];
+/// How those of the caller's own are: they call `host.h` before every access and division and in every loop, and nothing of them
+/// is left out because it has no effect. They are linked by themselves, since `host.h` is all of the sanitizers that they need.
+const CHECKED_FLAGS: [&str; 5] =
+    ["-O0", "-c", "-fsanitize=kernel-address", "-fsanitize=integer-divide-by-zero", "-fsanitize-coverage=trace-pc"];
 const CHECKED_BY_GCC: [&str; 6] =
     ["--param", "asan-instrumentation-with-call-threshold=0", "--param", "asan-stack=0", "--param", "asan-globals=0"];
 const CHECKED_BY_CLANG: [&str; 6] =
@@ -78,15 +81,27 @@ impl HostCompiler {
         flags
     }
 
-    fn compile_to(&self, source: &str, file: &PathBuf) -> Result<(), String> {
-        let mut child = Command::new(&self.program)
-            .args(self.flags(source))
-            .args(["-x", "c++", "-", "-o"])
-            .arg(file)
-            .stdin(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(|error| format!("{}: {error}", self.program.display()))?;
+    fn compile_to(&self, source: &str, file: &Path) -> Result<(), String> {
+        let mut command = Command::new(&self.program);
+        command.args(self.flags(source)).args(["-x", "c++", "-", "-o"]);
+        if !source.starts_with(CHECKED) {
+            return self.run(command.arg(file), source);
+        }
+        let object = fresh_file("object");
+        let compiled = self.run(command.arg(&object), source);
+        let linked = compiled.and_then(|()| {
+            let mut link = Command::new(&self.program);
+            self.run(link.arg("-shared").arg(&object).arg("-o").arg(file), "")
+        });
+        // Where it was not made there is nothing to remove.
+        let _ = std::fs::remove_file(&object);
+        linked
+    }
+
+    /// Runs the compiler on this text. The error is the beginning of what it says.
+    fn run(&self, command: &mut Command, source: &str) -> Result<(), String> {
+        let spawned = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let mut child = spawned.map_err(|error| format!("{}: {error}", self.program.display()))?;
         if let Some(mut input) = child.stdin.take() {
             // A compiler that stops reading says why on its error output.
             let _ = input.write_all(source.as_bytes());

@@ -19,11 +19,17 @@ pub(crate) const DOMAINS: &[Domain] = &[Domain::Compute, Domain::Signal, Domain:
 /// Whether an op is run here.
 pub(crate) fn supports(op: &Op) -> Support {
     match op {
-        Op::Compute(ComputeOp::Kernel(op)) if !op.program.runs_on_cpu() => {
-            Support::No(op.lacks("closure", "on_cpu(closure)"))
-        }
-        op if DOMAINS.contains(&op.domain()) => Support::Yes,
+        op if can_run(op) => Support::Yes,
+        Op::Compute(ComputeOp::Kernel(op)) => Support::No(op.lacks("closure", "on_cpu(closure)")),
         op => Support::unknown(op),
+    }
+}
+
+/// The same, without a reason.
+pub(crate) fn can_run(op: &Op) -> bool {
+    match op {
+        Op::Compute(ComputeOp::Kernel(op)) => op.program.runs_on_cpu(),
+        op => DOMAINS.contains(&op.domain()),
     }
 }
 

@@ -112,7 +112,7 @@ impl Kernel {
     /// Runs the closure. The inputs must be this op's, contiguous and on the host; the outputs must be zeros, as long as
     /// [`Kernel::output_types`] says and aligned for their elements. A panic becomes [`Error::KernelFault`].
     pub fn call(&self, inputs: &[Tensor], outputs: Vec<&mut [u8]>) -> Result<()> {
-        let Some(body) = self.program.body() else { return Err(self.missing("a closure", "on_cpu(closure)")) };
+        let Some(body) = self.program.body() else { return Err(self.missing("closure", "on_cpu(closure)")) };
         let mut call = KernelCall::new(self, inputs, outputs);
         catch_unwind(AssertUnwindSafe(|| body(&mut call))).unwrap_or_else(|panic| {
             let reason = format!("its closure panicked: {}", panic_message(panic.as_ref()));

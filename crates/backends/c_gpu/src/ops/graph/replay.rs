@@ -59,7 +59,6 @@ struct Known {
     used: u64,
 }
 
-#[allow(clippy::large_enum_variant)] // There are few, in one list.
 enum State {
     /// It ran once, step by step.
     RanOnce,

@@ -77,7 +77,7 @@ fn told(what: &str, report: &Report) -> Duration {
 }
 
 /// The stages on devices. What each hands to the next stays where it is.
-fn classify(pictures: Builder<Tensor>, runtime: &Runtime, network: &Arc<Network>) -> Builder<Vec<i32>> {
+fn classify(pictures: Builder<Tensor>, runtime: &Runtime, network: &Arc<Network>) -> Builder<Vec<u32>> {
     let [first, second, last] = [0; 3].map(|_| Arc::clone(network));
     pictures
         .op("resize", runtime, |picture: &Tensor| Resize::new(picture, SIDE, SIDE))
@@ -95,7 +95,7 @@ fn classify(pictures: Builder<Tensor>, runtime: &Runtime, network: &Arc<Network>
             Ok::<_, panoply::Error>(MatMul::new(&pooled.reshape([1, 32])?, &last.classes))
         })
         .op("top five", runtime, |scores: &Tensor| TopK::new(scores, 5))
-        .try_map("read", |(_, classes): &(Tensor, Tensor)| classes.as_slice::<i32>().map(<[i32]>::to_vec))
+        .try_map("read", |(_, classes): &(Tensor, Tensor)| classes.as_slice::<u32>().map(<[u32]>::to_vec))
 }
 
 /// A network with weights at random: two convolutions and a layer of classes.

@@ -6,7 +6,7 @@ use crate::backend::Support;
 use crate::dtype::DType;
 use crate::error::ErrorKind;
 use crate::expr::BinaryOp;
-use crate::op::compute::{Reduction, Softmax, TopK};
+use crate::op::compute::{Attention, Reduction, Softmax, TopK};
 use crate::op::graph::RunGraph;
 use crate::op::signal::Fft;
 use crate::op::{Describe, Op, Operation};
@@ -45,6 +45,17 @@ fn shapes_and_types_are_inferred_with_symbols() {
     assert_eq!(instance.outputs[1].shape().dims(), [10, 2]);
     assert_eq!(instance.steps.len(), 4, "views are no steps");
     assert!(Arc::ptr_eq(&instance, &graph.instance(&sizes).unwrap()));
+}
+
+#[test]
+fn attention_is_recorded_over_symbolic_batches_and_sequences() {
+    let mut g = Graph::builder("test");
+    let (batch, seq) = (g.symbol("batch").unwrap(), g.symbol("seq").unwrap());
+    let [q, k, v] = ["q", "k", "v"].map(|name| g.input(name, DType::F32, &[batch, 4.into(), seq, 16.into()]).unwrap());
+    let y = g.op(&[q, k, v], |t| Attention::new(&t[0], &t[1], &t[2])).unwrap();
+    g.output("y", y).unwrap();
+    let graph = g.finish().unwrap();
+    assert_eq!(text(&graph, graph.outputs()[0].1), "f32[batch, 4, seq, 16]");
 }
 
 #[test]

@@ -16,6 +16,7 @@ impl Op {
         match self {
             Op::Compute(op) => match op {
                 ComputeOp::ArgSort(op) => one(DType::U32, op.output_shape()),
+                ComputeOp::Attention(op) => one(op.q.dtype(), op.output_shape()?),
                 ComputeOp::ColorConvert(op) => one(op.input.dtype(), op.output_shape()?),
                 ComputeOp::Conv2d(op) => one(op.input.dtype(), op.output_shape()?),
                 ComputeOp::Gather(op) => one(op.input.dtype(), op.output_shape()?),

@@ -236,7 +236,7 @@ impl<T: Send + 'static> Builder<T> {
         self
     }
 
-    /// So many items fit between this stage and the next.
+    /// So many items fit between this stage and the next, besides those that the stage works on.
     pub fn ring(mut self, items: usize) -> Builder<T> {
         self.options.ring = items;
         self
@@ -305,7 +305,9 @@ impl<T: Send + 'static> Builder<T> {
     {
         let (plan, input) = self.close();
         Builder::stage(plan, name, move |plan, options| {
-            let (index, output) = (plan.index(&options), Arc::new(Ring::new(options.ring)));
+            // Items under way have their places besides those that wait.
+            let depth = options.ring.saturating_add(options.lanes(plan.threads()) - 1);
+            let (index, output) = (plan.index(&options), Arc::new(Ring::new(depth)));
             let rings = (input, Arc::clone(&output));
             plan.add(move |setting| {
                 let stage = Parallel::new(index, options, setting.threads, rings, work, setting.now);
@@ -413,8 +415,10 @@ fn close_chain<T: Send + 'static>(
     outputs: Slots<T>,
     options: StageOptions,
 ) -> Arc<Ring<T>> {
-    let (ring, ordered) = (Arc::new(Ring::new(options.ring)), options.ordered);
+    let (depth, ordered) = (options.ring, options.ordered);
     settle(plan, &mut parts, options);
+    // Items under way have their places besides those that wait.
+    let ring = Arc::new(Ring::new(depth.saturating_add(parts.lanes() - 1)));
     if let Some((_, _, link)) = parts.links.last_mut() {
         link.deliver();
     }

@@ -366,9 +366,12 @@ impl Stage for Chain {
     }
 
     fn report(&self, now: Instant, reports: &mut Vec<StageReport>) {
-        for (position, stage) in self.stages.iter().enumerate() {
-            let times = lock(&stage.meter).read(now);
+        let times: Vec<_> = self.stages.iter().map(|stage| lock(&stage.meter).read(now)).collect();
+        let all = times.iter().map(|times| times.work).sum();
+        let most = times.iter().map(|times| times.work).max().unwrap_or_default();
+        for (position, (stage, times)) in self.stages.iter().zip(times).enumerate() {
             let mut report = summary(&stage.options.name, &stage.counts, times, stage.options.in_flight);
+            report.chain = Some((self.lanes_max, all, most));
             if position == 0 {
                 self.head.queue(&mut report);
             }

@@ -107,6 +107,15 @@ impl StageOptions {
         }
     }
 
+    /// How many threads may be in the stage, where the run has so many.
+    pub(crate) fn lanes(&self, threads: usize) -> usize {
+        let lanes = match self.parallelism {
+            Parallelism::Fixed(count) => count,
+            Parallelism::Adaptive => threads,
+        };
+        lanes.clamp(1, LANES_MAX)
+    }
+
     /// Whether a stage can be made of it.
     pub(crate) fn check(&self) -> Result<(), PipelineError> {
         let bad = |what, expected: String, got: String| {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use super::control::{Control, Failure, Verdict, lock};
 use super::error::Cause;
 use super::meter::{Counts, Idle, Meter};
-use super::options::{LANES_MAX, Parallelism, StageOptions};
+use super::options::StageOptions;
 use super::report::StageReport;
 use super::ring::{Item, Ring};
 use super::stage::{Stage, Step, summary};
@@ -93,10 +93,7 @@ impl<T: Send + 'static, U: Send + 'static, F: Work<T, U>> Parallel<T, U, F> {
         work: F,
         now: Instant,
     ) -> Parallel<T, U, F> {
-        let lanes_max = match options.parallelism {
-            Parallelism::Fixed(count) => count,
-            Parallelism::Adaptive => threads.clamp(1, LANES_MAX),
-        };
+        let lanes_max = options.lanes(threads);
         let free = (0..lanes_max).map(|lane| (lane, Vec::with_capacity(RUN_MAX))).collect();
         let began = (0..lanes_max).map(|_| (AtomicU64::new(0), AtomicU64::new(0))).collect();
         let watch = Watch { time_max: options.time_max, epoch: now, began };

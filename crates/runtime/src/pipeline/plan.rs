@@ -89,6 +89,12 @@ impl Plan {
         }
     }
 
+    /// How many threads an adaptive stage may have.
+    pub(crate) fn threads(&self) -> usize {
+        let cpus = || std::thread::available_parallelism().map_or(1, usize::from);
+        self.choices.threads.unwrap_or_else(cpus)
+    }
+
     pub(crate) fn machine(self) -> Result<Machine, PipelineError> {
         if let Some(error) = self.error {
             return Err(error);
@@ -103,8 +109,7 @@ impl Plan {
         if zero(self.choices.time_max) || zero(self.choices.item_time_max) {
             return bad("deadline", "more than 0 s".to_owned(), "0 s".to_owned());
         }
-        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        let threads = self.choices.threads.unwrap_or(cpus);
+        let threads = self.threads();
         let setting = Setting { now: self.clock.now(), threads, signals: Arc::clone(&self.signals) };
         let control = Control::new(self.signals, self.clock, self.choices);
         let stages = self.makes.into_iter().map(|make| make(&setting)).collect();

@@ -74,14 +74,22 @@ pub struct StageReport {
     pub queued_max: usize,
     /// How many can wait.
     pub queue_depth: usize,
+    /// How many items may be under way in the chain of ops that it is a link of, where it is one, and the work of the whole
+    /// chain and of the link with the most: links share their lanes.
+    pub(crate) chain: Option<(usize, Duration, Duration)>,
 }
 
 impl StageReport {
     /// Which part of what it could have done at the same time it did, from 0 to 1.
     pub fn occupancy(&self) -> f64 {
         let time = (self.busy + self.blocked + self.starved + self.held).as_secs_f64();
-        let most = time * self.parallelism.max(1) as f64;
-        if most > 0.0 { (self.work.as_secs_f64() / most).min(1.0) } else { 0.0 }
+        let share = |work: f64, most: f64| if most > 0.0 { (work / most).min(1.0) } else { 0.0 };
+        let work = self.work.as_secs_f64();
+        match self.chain {
+            // The link with the most work is as occupied as its chain.
+            Some((lanes, all, most)) => share(all.as_secs_f64(), time * lanes as f64) * share(work, most.as_secs_f64()),
+            None => share(work, time * self.parallelism.max(1) as f64),
+        }
     }
 
     pub(crate) fn queue<T>(&mut self, ring: &Ring<T>) {

@@ -75,5 +75,6 @@ pub(crate) fn summary(name: &str, counts: &Counts, times: Times, lanes: usize) -
         queued: 0,
         queued_max: 0,
         queue_depth: 0,
+        chain: None,
     }
 }

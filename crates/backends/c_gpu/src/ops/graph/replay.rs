@@ -59,11 +59,10 @@ struct Known {
     used: u64,
 }
 
-#[allow(clippy::large_enum_variant)] // There are few, in one list.
 enum State {
     /// It ran once, step by step.
     RanOnce,
-    Recorded(Replay),
+    Recorded(Box<Replay>),
     /// It does not record.
     Refused,
 }
@@ -100,7 +99,7 @@ impl Replays {
         known.used = clock;
         if let State::RanOnce = known.state {
             known.state = match record(ready, op, steps)? {
-                Some(replay) => State::Recorded(replay),
+                Some(replay) => State::Recorded(Box::new(replay)),
                 None => State::Refused,
             };
         }
@@ -113,7 +112,7 @@ impl Replays {
     /// Takes all recordings away; what was recorded is recorded anew.
     pub(super) fn take_all(&mut self) -> Vec<Replay> {
         let recorded = self.known.drain(..).filter_map(|known| match known.state {
-            State::Recorded(replay) => Some(replay),
+            State::Recorded(replay) => Some(*replay),
             State::RanOnce | State::Refused => None,
         });
         recorded.collect()
@@ -129,7 +128,7 @@ impl Replays {
         // What is under way may still use them.
         let gone: Vec<Known> = self.known.extract_if(.., goes).collect();
         context.hold_replays(gone.into_iter().filter_map(|known| match known.state {
-            State::Recorded(replay) => Some(replay),
+            State::Recorded(replay) => Some(*replay),
             State::RanOnce | State::Refused => None,
         }));
         None

@@ -91,7 +91,13 @@ struct Patient<'a> {
 
 /// Looks for damage, and mends it where `apply` says so.
 pub(crate) fn repair(path: &Path, apply: bool) -> Result<Repair> {
-    let (folder, manifest) = Folder::open(path)?;
+    let (folder, manifest) = match Folder::open(path) {
+        // Where nothing can be written, nobody writes: looking needs no lock.
+        Err(Error::Io { source, .. }) if !apply && source.kind() == std::io::ErrorKind::ReadOnlyFilesystem => {
+            Folder::open_read_only(path)?
+        }
+        other => other?,
+    };
     let schema = Arc::new(manifest.schema()?);
     let mut patient = Patient { folder: &folder, schema, manifest, repair: Repair::default(), damaged: Vec::new() };
     let centroids = patient.examine_centroids();

@@ -22,6 +22,8 @@ const ID_WIDTH_MAX: usize = 40;
 /// How wide scores are, and what is left for metadata at least.
 const SCORE_WIDTH: usize = 9;
 const METADATA_WIDTH_MIN: usize = 8;
+/// The smallest page in which ranked hits of a record other than itself are asked for.
+const RANKED_PAGE_MIN: usize = 1000;
 
 /// Searches and prints the hits.
 pub fn run(options: &SearchOptions, screen: &mut Screen) -> Result<(), Failure> {
@@ -60,11 +62,13 @@ pub fn run(options: &SearchOptions, screen: &mut Screen) -> Result<(), Failure> 
         ));
     }
     let start = Instant::now();
-    let mut found = if queries.len() == dimension {
-        let found = collection.search(&queries, &wanted)?;
-        FoundMany { hits: vec![found.hits], report: found.report }
-    } else {
-        collection.search_many(&queries, &wanted)?
+    let mut found = match own_id {
+        Some(own_id) if options.rerank.is_some() => others_ranked(&collection, &queries, &wanted, own_id, options)?,
+        _ if queries.len() == dimension => {
+            let found = collection.search(&queries, &wanted)?;
+            FoundMany { hits: vec![found.hits], report: found.report }
+        }
+        _ => collection.search_many(&queries, &wanted)?,
     };
     let ms = start.elapsed().as_secs_f64() * 1e3;
     if let Some(own_id) = own_id {
@@ -77,6 +81,30 @@ pub fn run(options: &SearchOptions, screen: &mut Screen) -> Result<(), Failure> 
     match options.format {
         Format::Json => screen.json(&document(&found, ms)),
         Format::Table => print(&found, ms, screen),
+    }
+}
+
+/// As many ranked hits as an answer without `own_id` takes, from the first on. They come in pages of one size: how hits are ranked
+/// depends on how many are asked for at once, and pages of different sizes would repeat some and leave out others.
+fn others_ranked(
+    collection: &Collection,
+    query: &[f32],
+    wanted: &Wanted,
+    own_id: &str,
+    options: &SearchOptions,
+) -> Result<FoundMany, Failure> {
+    let page = options.k.max(RANKED_PAGE_MIN);
+    let enough = options.offset.saturating_add(options.k);
+    let mut hits = Vec::new();
+    let mut next = Wanted { k: page, offset: 0, ..wanted.clone() };
+    loop {
+        let found = collection.search(query, &next)?;
+        let is_last = found.hits.len() < page;
+        hits.extend(found.hits.into_iter().filter(|hit| hit.id != own_id));
+        if is_last || hits.len() >= enough {
+            return Ok(FoundMany { hits: vec![hits], report: found.report });
+        }
+        next.offset += page;
     }
 }
 

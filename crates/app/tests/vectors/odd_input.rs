@@ -164,14 +164,18 @@ fn ranked_pages_repeat_nothing() {
         format!("{{\"id\": \"r{n}\", \"vector\": [{}, {}, 0]}}\n", 3500.0 * angle.cos(), 3500.0 * angle.sin())
     };
     let path = folder.collection(&(0..100).map(row).collect::<String>());
-    let mut seen = Vec::new();
-    for page in 0..10 {
-        let offset = (page * 10).to_string();
-        let arguments =
-            ["vectors", "search", &path, "--vector", "[0, 0, 0]", "--rerank", "--offset", &offset, "--json"];
-        seen.extend(ids(&json_of(&arguments)["results"][0]).into_iter().map(ToOwned::to_owned));
+    // A record is not among its own hits.
+    for (query, others) in [(["--vector", "[0, 0, 0]"], 100), (["--id", "r5"], 99)] {
+        let mut seen = Vec::new();
+        for page in 0..10 {
+            let offset = (page * 10).to_string();
+            let [kind, value] = query;
+            let arguments = ["vectors", "search", &path, kind, value, "--rerank", "--offset", &offset, "--json"];
+            seen.extend(ids(&json_of(&arguments)["results"][0]).into_iter().map(ToOwned::to_owned));
+        }
+        assert_eq!(seen.len(), others, "{query:?}");
+        seen.sort();
+        seen.dedup();
+        assert_eq!(seen.len(), others, "{query:?}");
     }
-    seen.sort();
-    seen.dedup();
-    assert_eq!(seen.len(), 100);
 }

@@ -161,8 +161,38 @@ impl RowMap {
 
 /// For devices without a kernel for it, and for rows that no kernel holds.
 impl RowMap {
-    /// The same as three ops, which `run` runs one after the other. What lies between them is rounded to a row's type.
+    /// The same as three ops, which `run` runs one after the other. 16-bit floats are made f32 before and 16 bits again after them;
+    /// where an expression asks for a 16-bit type by itself, what lies between the ops is rounded to it.
     pub fn apart(&self, run: &mut dyn FnMut(Op) -> Result<Tensor>) -> Result<Tensor> {
+        let output = self.output_dtype()?;
+        let result = match self.widened(run)? {
+            Some(wide) => wide.steps(run)?,
+            None => self.steps(run)?,
+        };
+        if result.dtype() == output { Ok(result) } else { cast(&result, output, run) }
+    }
+
+    /// The same of f32, where that makes a difference and the expressions take it.
+    fn widened(&self, run: &mut dyn FnMut(Op) -> Result<Tensor>) -> Result<Option<RowMap>> {
+        if !is_narrow(self.row_dtype()?) {
+            return Ok(None);
+        }
+        let dtypes = |tensors: &[Tensor]| -> Vec<DType> {
+            tensors.iter().map(|tensor| if is_narrow(tensor.dtype()) { DType::F32 } else { tensor.dtype() }).collect()
+        };
+        let row = self.before_program()?.output_dtype(&dtypes(&self.inputs));
+        let after: Vec<DType> = std::iter::once(DType::F32).chain(dtypes(&self.more)).collect();
+        if row != Ok(DType::F32) || self.after_program()?.output_dtype(&after).is_err() {
+            return Ok(None);
+        }
+        let mut wide = self.clone();
+        for tensor in wide.inputs.iter_mut().chain(&mut wide.more).filter(|tensor| is_narrow(tensor.dtype())) {
+            *tensor = cast(tensor, DType::F32, run)?;
+        }
+        Ok(Some(wide))
+    }
+
+    fn steps(&self, run: &mut dyn FnMut(Op) -> Result<Tensor>) -> Result<Tensor> {
         let inputs: Vec<&Tensor> = self.inputs.iter().collect();
         let rows = run(Op::Compute(ComputeOp::Map(Map::with_program(self.before_program()?, &inputs))))?;
         let last = rows.shape().rank() - 1;
@@ -183,6 +213,14 @@ impl RowMap {
         let inputs: Vec<&Tensor> = std::iter::once(&result).chain(&self.more).collect();
         run(Op::Compute(ComputeOp::Map(Map::with_program(self.after_program()?, &inputs))))
     }
+}
+
+fn is_narrow(dtype: DType) -> bool {
+    matches!(dtype, DType::F16 | DType::BF16)
+}
+
+fn cast(tensor: &Tensor, dtype: DType, run: &mut dyn FnMut(Op) -> Result<Tensor>) -> Result<Tensor> {
+    run(Op::Compute(ComputeOp::Map(Map::new(Expr::input(0).cast(dtype), &[tensor]))))
 }
 
 impl Describe for RowMap {

@@ -11,8 +11,8 @@ use panoply_conformance::{Case, cases};
 use panoply_core::{Absence, Backend};
 
 /// The emulated device gets every n-th case; that with wide warps, which differ in a few families alone, fewer.
-const SAMPLE: usize = 11;
-const WIDE_SAMPLE: usize = 23;
+const SAMPLE: usize = 17;
+const WIDE_SAMPLE: usize = 41;
 
 fn with(backend: Result<EmulatedBackend, Absence>, test: impl FnOnce(&EmulatedBackend)) {
     match backend {
@@ -34,7 +34,7 @@ fn a_sample_of_cases_with_warps_of_64() {
 /// Each graph has kernels of its own, which the C++ compiler takes its time for: `PANOPLY_GRAPHS=n` runs n of them.
 #[test]
 fn random_graphs_on_the_emulated_device() {
-    let count = std::env::var("PANOPLY_GRAPHS").ok().and_then(|count| count.parse().ok()).unwrap_or(60);
+    let count = std::env::var("PANOPLY_GRAPHS").ok().and_then(|count| count.parse().ok()).unwrap_or(30);
     with(EmulatedBackend::new(), |backend| {
         let device = backend.discover().unwrap().remove(0);
         let summary = panoply_conformance::check_graphs(backend, &device, 0..count).unwrap();

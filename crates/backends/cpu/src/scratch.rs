@@ -72,6 +72,7 @@ fn exhausted<T>(count: usize) -> ! {
 mod tests {
     use super::*;
     use crate::team::Team;
+    use std::hint::black_box;
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     #[test]
@@ -88,13 +89,14 @@ mod tests {
 
     #[test]
     fn absurd_sizes_are_an_error_on_any_thread() {
+        // Without the boxes the compiler leaves out allocations that nobody looks at.
         let team = Team::new(2);
         let absurd: [&(dyn Fn() + Sync); 5] = [
-            &|| drop(zeroed::<u64>(usize::MAX)),
-            &|| drop(zeroed::<u64>(1 << 59)),
-            &|| drop(filled(1_u8, isize::MAX as usize)),
-            &|| drop(reserved::<u32>(usize::MAX / 2)),
-            &|| resize(&mut vec![1_u8], isize::MAX as usize, 0),
+            &|| drop(black_box(zeroed::<u64>(usize::MAX))),
+            &|| drop(black_box(zeroed::<u64>(1 << 59))),
+            &|| drop(black_box(filled(1_u8, isize::MAX as usize))),
+            &|| drop(black_box(reserved::<u32>(usize::MAX / 2))),
+            &|| resize(black_box(&mut vec![1_u8]), isize::MAX as usize, 0),
         ];
         for call in absurd {
             let thrown = catch_unwind(AssertUnwindSafe(|| team.run(4, &|_| call()))).unwrap_err();

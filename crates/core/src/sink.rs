@@ -282,6 +282,10 @@ mod tests {
                 self.0.lock().unwrap().push(byte(Some(value.clone())).unwrap());
             }
         }
+        struct Nothing;
+        impl Watch for Nothing {
+            fn sent(&self, _: &Value) {}
+        }
         let (sink, mut source) = sink(1);
         let counts = Arc::new(Counts(Mutex::default(), sink.clone()));
         sink.try_send(value(1)).unwrap();
@@ -293,6 +297,8 @@ mod tests {
         assert_eq!(byte(source.wait()), Some(2));
         sink.try_send(value(3)).unwrap();
         assert_eq!(*counts.0.lock().unwrap(), [2, 3]);
+        // The watch holds its own sink: whoever ties such a knot unties it.
+        sink.watch(Arc::new(Nothing));
     }
 
     #[test]

@@ -59,26 +59,8 @@ KERNEL LAUNCH_BOUNDS(BLOCK, BLOCKS_MIN) row_map(GLOBAL OUT *RESTRICT target, INP
     }
 #else
 #if defined(FUNCTION_SOFT)
-    REAL highest = REAL_LOWEST, total = 0;
-    UNROLL
-    for (u32 k = 0; k < ITEMS; k++) {
-        UNROLL
-        for (u32 e = 0; e < VECTOR; e++) highest = REAL_MAX(highest, x[k][e]);
-    }
-    highest = max_over_group(highest);
-    UNROLL
-    for (u32 k = 0; k < ITEMS; k++) {
-        UNROLL
-        for (u32 e = 0; e < VECTOR; e++) {
-            x[k][e] -= highest;
-            REAL power = REAL_EXP(x[k][e]);
-            total += power;
-            if (!IS_LOG) x[k][e] = power;
-        }
-    }
-    total = sum_over_group(total);
-    REAL last = IS_LOG ? REAL_LOG(total) : (REAL)1 / total;
-#define FINISHED(x) (IS_LOG ? (x) - last : (x) * last)
+    SOFTEN_ROW(x, last)
+#define FINISHED(x) SOFTENED(x, last)
 #else
     REAL mean = 0, square = 0;
 #if !defined(FUNCTION_RMS)

@@ -85,3 +85,27 @@ OVER_GROUP(max, REAL_LOWEST)
 // The row of this thread's group, and the thread's place in the group.
 DEVICE u64 own_row(void) { return GROUP > WARP ? block_x() : (u64)block_x() * (BLOCK / WARP) + thread_x() / WARP; }
 DEVICE u32 own_place(void) { return GROUP > WARP ? thread_x() : lane(); }
+
+// Takes the highest of a row off each element and, unless IS_LOG, raises e to it; `last` is what is left to do, by SOFTENED. Elements
+// behind the row's end are REAL_LOWEST.
+#define SOFTEN_ROW(x, last)                                                    \
+    REAL highest = REAL_LOWEST, total = 0;                                     \
+    UNROLL                                                                     \
+    for (u32 k = 0; k < ITEMS; k++) {                                          \
+        UNROLL                                                                 \
+        for (u32 e = 0; e < VECTOR; e++) highest = REAL_MAX(highest, x[k][e]); \
+    }                                                                          \
+    highest = max_over_group(highest);                                         \
+    UNROLL                                                                     \
+    for (u32 k = 0; k < ITEMS; k++) {                                          \
+        UNROLL                                                                 \
+        for (u32 e = 0; e < VECTOR; e++) {                                     \
+            x[k][e] -= highest;                                                \
+            REAL power = REAL_EXP(x[k][e]);                                    \
+            total += power;                                                    \
+            if (!IS_LOG) x[k][e] = power;                                      \
+        }                                                                      \
+    }                                                                          \
+    total = sum_over_group(total);                                             \
+    REAL last = IS_LOG ? REAL_LOG(total) : (REAL)1 / total;
+#define SOFTENED(x, last) (IS_LOG ? (x) - (last) : (x) * (last))

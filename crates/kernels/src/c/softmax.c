@@ -10,32 +10,15 @@ KERNEL LAUNCH_BOUNDS(BLOCK, 1280 / BLOCK) softmax_rows(GLOBAL T *RESTRICT target
     if (GROUP == WARP && row >= rows) return;
     GLOBAL const T *from = source + row * len;
     GLOBAL T *to = target + row * len;
-    REAL x[ITEMS][VECTOR], highest = REAL_LOWEST, total = 0;
+    REAL x[ITEMS][VECTOR];
     LOAD_ROW(x, from, len, REAL_LOWEST)
-    UNROLL
-    for (u32 k = 0; k < ITEMS; k++) {
-        UNROLL
-        for (u32 e = 0; e < VECTOR; e++) highest = REAL_MAX(highest, x[k][e]);
-    }
-    highest = max_over_group(highest);
-    UNROLL
-    for (u32 k = 0; k < ITEMS; k++) {
-        UNROLL
-        for (u32 e = 0; e < VECTOR; e++) {
-            x[k][e] -= highest;
-            REAL power = REAL_EXP(x[k][e]);
-            total += power;
-            if (!IS_LOG) x[k][e] = power;
-        }
-    }
-    total = sum_over_group(total);
-    REAL last = IS_LOG ? REAL_LOG(total) : (REAL)1 / total;
+    SOFTEN_ROW(x, last)
     UNROLL
     for (u32 k = 0; k < ITEMS; k++) {
         u32 i = (k * GROUP + me) * VECTOR;
         vector_t v;
         UNROLL
-        for (u32 e = 0; e < VECTOR; e++) v.at[e] = T_STORE(IS_LOG ? x[k][e] - last : x[k][e] * last);
+        for (u32 e = 0; e < VECTOR; e++) v.at[e] = T_STORE(SOFTENED(x[k][e], last));
         if (i < len) *(GLOBAL vector_t *)(to + i) = v;
     }
 }

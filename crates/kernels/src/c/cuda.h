@@ -106,6 +106,7 @@ DEVICE u16 f32_to_f16(f32 x)
 #define PERSISTENT static __device__
 #define NOINLINE static __device__ __noinline__
 #define UNROLL_BY_2 _Pragma("unroll 2")
+#define UNROLL_BY_4 _Pragma("unroll 4")
 #define ROLLED _Pragma("unroll 1")
 #define FIXED const __grid_constant__
 

@@ -474,6 +474,7 @@ template <class P, class V, class W> static P atomic_cas(P *p, V expected, W v)
 #define PERSISTENT BLOCK_MEMORY
 #define NOINLINE static
 #define UNROLL_BY_2
+#define UNROLL_BY_4
 
 // What warps of 32 have besides.
 #if WARP == 32

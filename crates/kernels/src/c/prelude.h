@@ -32,7 +32,7 @@
 //   gate                   a word of the block's memory that threads wait for, phase after phase: gate_prepare(p, arrivals) says how
 //                          many gate_arrive(p) end a phase; gate_wait(p, parity) waits for the end of one, the first of which
 //                          has the parity 0, while that before the first is over
-//   UNROLL                 before a loop with a known number of rounds; UNROLL_BY_2, ROLLED
+//   UNROLL                 before a loop with a known number of rounds; UNROLL_BY_2, UNROLL_BY_4, ROLLED
 //   NOINLINE               before a function that is not worth a copy wherever it is called
 //   FIXED                  before an argument whose address is taken: without it every thread would have a copy
 //   PERSISTENT             before a variable of the file that keeps its value between launches; zero at first

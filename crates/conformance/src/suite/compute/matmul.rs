@@ -40,6 +40,7 @@ pub(super) fn cases() -> Vec<Case> {
     }
     for dtype in [DType::F32, DType::F16, DType::BF16, DType::F64] {
         cases.extend(activated(dtype));
+        cases.extend(thin(dtype));
         cases.extend(unusual_numbers(dtype));
     }
     cases.extend(wrapping());
@@ -86,6 +87,26 @@ fn arranged(dtype: DType) -> Vec<Case> {
     ];
     let named = |(name, op)| Case::new(format!("matmul/{dtype}/{name}"), op, tolerance(dtype, m.max(k)));
     ops.into_iter().map(named).collect()
+}
+
+/// Few rows or few columns, with the other operand contiguous either way, and with epilogues.
+fn thin(dtype: DType) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for [m, n, k] in [[1, 512, 784], [8, 24, 40], [5, 16, 5000], [40, 10, 64], [1, 10, 256], [700, 3, 72]] {
+        let (a, b) = (random_tensor(dtype, &[m, k], 1), random_tensor(dtype, &[k, n], 2));
+        let (a_turned, b_turned) = (random_tensor(dtype, &[k, m], 3), random_tensor(dtype, &[n, k], 4));
+        let (c, columns) = (random_tensor(dtype, &[m, n], 5), random_tensor(dtype, &[n], 6));
+        let ops = [
+            ("plain", MatMul::new(&a, &b).bias(&columns).activation(Activation::Relu)),
+            ("b turned", MatMul::new(&a, &b_turned).transpose_b().beta(0.5, &c)),
+            ("a turned", MatMul::new(&a_turned, &b).transpose_a().alpha(-2.0)),
+        ];
+        let named = |(name, op)| Case::new(format!("matmul/{dtype}/thin {m}x{n}x{k} {name}"), op, tolerance(dtype, 2 * k));
+        cases.extend(ops.into_iter().map(named));
+    }
+    let (a, b) = (random_tensor(dtype, &[3, 2, 48], 1), random_tensor(dtype, &[3, 48, 16], 2));
+    cases.push(Case::new(format!("matmul/{dtype}/thin batch"), MatMul::new(&a, &b), tolerance(dtype, 48)));
+    cases
 }
 
 /// The tensor itself where it has the output's element type, else other values.

@@ -1,4 +1,4 @@
-//! MatMul: small products of f32 by our own tiles; else through the vendor's library where it has the element type and the layout, with its own
+//! MatMul: thin products and small ones of f32 by our own kernels; else through the vendor's library where it has the element type and the layout, with its own
 //! epilogue where that says the same; else through our general kernel, which takes every element type and every view.
 
 use std::rc::Rc;
@@ -13,8 +13,10 @@ use crate::driver::{Address, GRID_YZ_MAX, Launch};
 use crate::layout::Layout;
 use crate::library::{Epilogue, Matrix, Order, ProductProblem, alignment};
 
+mod thin;
 mod tiles;
 
+use thin::Thin;
 use tiles::Tiling;
 
 /// Products with misaligned rows, up to this many multiplications, are computed by our own kernel.
@@ -62,6 +64,9 @@ pub(super) struct Product<'a> {
 
 impl Product<'_> {
     fn queue(&self, context: &mut Context) -> Result<()> {
+        if let Some(thin) = Thin::of(self, context.multiprocessors(), context.warp_lanes()) {
+            return thin.run(self, context);
+        }
         let tiling = Tiling::of(self, context.multiprocessors());
         let wants_tf32 = self.op.precision == Precision::Tf32;
         if let Some(tiling) = tiling.filter(|tiling| tiling.is_quick && !wants_tf32) {

@@ -24,7 +24,7 @@ const CALL_PRODUCTS: usize = 950_000;
 /// The rate of our tiles in percent of the library's.
 const PACE_PERCENT: usize = 93;
 /// Numbers of one wide load.
-const WIDE: i64 = WIDE_BYTES as i64 / 4;
+const WIDE: usize = WIDE_BYTES as usize / 4;
 
 /// How a product is cut into tiles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,8 +46,8 @@ impl Tiling {
             return None;
         }
         let (a, b) = (&product.a, &product.b);
-        let a_deep = is_deep(a, [a.row, a.col], [m, k])?;
-        let b_deep = is_deep(b, [b.col, b.row], [n, k])?;
+        let a_deep = is_deep(a, [a.row, a.col], [m, k], WIDE)?;
+        let b_deep = is_deep(b, [b.col, b.row], [n, k], WIDE)?;
         let multiprocessors = multiprocessors.max(1);
         let cost = |rows: &usize| {
             let tiles = m.div_ceil(*rows) * n.div_ceil(COLS) * batches;
@@ -81,9 +81,14 @@ impl Tiling {
 }
 
 /// Whether an operand is contiguous along the depth (true) or along its extent (false); `None` where it cannot be loaded in wide words
-/// either way. The steps and sizes are those of the extent and of the depth.
-fn is_deep(operand: &Operand, [along, deep]: [i64; 2], [extent, depth]: [usize; 2]) -> Option<bool> {
-    let fits = |step: i64| step % WIDE == 0;
+/// either way. The steps and sizes are those of the extent and of the depth; a wide word has so many elements.
+pub(super) fn is_deep(
+    operand: &Operand,
+    [along, deep]: [i64; 2],
+    [extent, depth]: [usize; 2],
+    wide: usize,
+) -> Option<bool> {
+    let fits = |step: i64| step % wide as i64 == 0;
     let whole = |size: usize| fits(size as i64);
     if !operand.address.is_multiple_of(u64::from(WIDE_BYTES)) || !operand.batch.iter().all(|(_, step)| fits(*step)) {
         return None;
@@ -105,7 +110,7 @@ mod tests {
 
     #[test]
     fn operands_are_contiguous_one_way_or_the_other() {
-        let asked = |operand: &Operand, sizes| is_deep(operand, [operand.row, operand.col], sizes);
+        let asked = |operand: &Operand, sizes| is_deep(operand, [operand.row, operand.col], sizes, WIDE);
         assert_eq!(asked(&operand(64, 1), [30, 64]), Some(true));
         assert_eq!(asked(&operand(1, 64), [64, 30]), Some(false));
         // A single row repeats.

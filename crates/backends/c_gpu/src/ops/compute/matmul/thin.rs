@@ -1,0 +1,116 @@
+//! Products of floats with few rows or few columns, by a kernel that reads the other operand once: a library's preparations take longer
+//! than the product, and tiles would be mostly empty.
+
+use panoply_core::op::compute::MatMulShape;
+use panoply_core::{DType, Result};
+use panoply_kernels::c::MATMUL_THIN;
+
+use super::{Product, WIDE_BYTES, tiles};
+use crate::context::Context;
+use crate::driver::{GRID_YZ_MAX, Launch};
+
+/// The most multiplications. Beyond them the library's preparations are made up for.
+const PRODUCTS_MAX: usize = 1 << 24;
+/// The most rows, and the most columns.
+const ROWS_MAX: usize = 8;
+const COLS_MAX: usize = 16;
+const THREADS: usize = 256;
+/// Places along the wide operand that a block has where that is not contiguous along the depth.
+const TILE: usize = 16;
+/// Places that a warp has where it is, if there are enough for every multiprocessor.
+const PER_WARP: usize = 4;
+
+/// How a thin product is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Thin {
+    /// Room for the thin operand's rows: a power of two.
+    rows: usize,
+    /// Whether the right operand is the thin one.
+    swapped: bool,
+    /// Whether the wide operand is contiguous along the depth.
+    deep: bool,
+    /// Places along the wide operand that a warp has at a time.
+    per_warp: usize,
+}
+
+impl Thin {
+    /// The cut of a product; `None` where it is not thin, too long, or of a type or layout that is not loaded in wide words.
+    pub(super) fn of(product: &Product, multiprocessors: usize, warp_lanes: usize) -> Option<Thin> {
+        let MatMulShape { m, n, k, .. } = product.shape;
+        let batches = product.shape.batch.elements();
+        let dtype = product.op.a.dtype();
+        let products = m.saturating_mul(n).saturating_mul(k).saturating_mul(batches);
+        if !matches!(dtype, DType::F32 | DType::F16 | DType::BF16)
+            || k == 0
+            || products > PRODUCTS_MAX
+            || batches > GRID_YZ_MAX
+        {
+            return None;
+        }
+        let wide = WIDE_BYTES as usize / dtype.size_bytes();
+        let cut = |thin: usize, swapped: bool, extent: usize, deep: bool| {
+            let enough = extent >= PER_WARP * (THREADS / warp_lanes) * multiprocessors;
+            let per_warp = if deep && enough { PER_WARP } else { 1 };
+            Thin { rows: thin.next_power_of_two(), swapped, deep, per_warp }
+        };
+        let (a, b) = (&product.a, &product.b);
+        let by_rows = (m <= ROWS_MAX)
+            .then(|| tiles::is_deep(b, [b.col, b.row], [n, k], wide))
+            .flatten()
+            .map(|deep| cut(m, false, n, deep));
+        by_rows.or_else(|| {
+            let deep = (n <= COLS_MAX).then(|| tiles::is_deep(a, [a.row, a.col], [m, k], wide)).flatten()?;
+            Some(cut(n, true, m, deep))
+        })
+    }
+
+    /// Queues the product.
+    pub(super) fn run(self, product: &Product, context: &mut Context) -> Result<()> {
+        let MatMulShape { batch, m, n, .. } = product.shape;
+        let extent = if self.swapped { m } else { n };
+        let kernel = product
+            .kernel(MATMUL_THIN, "matmul_thin", product.c.is_some())
+            .integer("ROWS", self.rows as i64)
+            .integer("COLS", self.per_warp as i64)
+            .flag("SWAPPED", self.swapped)
+            .flag("DEEP", self.deep);
+        let per_block = if self.deep { THREADS / context.warp_lanes() * self.per_warp } else { TILE };
+        let launch = Launch::grid([extent.div_ceil(per_block), 1, batch.elements()], THREADS);
+        context.launch(&kernel, launch, &mut product.arguments())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use panoply_core::op::compute::MatMul;
+    use panoply_core::{Shape, Tensor};
+
+    use super::super::Operand;
+    use super::*;
+    use crate::driver::Address;
+
+    fn of(dtype: DType, [m, n, k]: [usize; 3], a_step: [i64; 2], b_step: [i64; 2]) -> Option<Thin> {
+        // Only the shape counts, so the elements are all the same one.
+        let one = Tensor::zeros(dtype, [1, 1]).unwrap();
+        let whole = |rows, cols| one.broadcast_to(Shape::new([rows, cols]).unwrap()).unwrap();
+        let op = MatMul::new(&whole(m, k), &whole(k, n));
+        let operand = |[row, col]: [i64; 2]| Operand { address: Address(256), batch: Vec::new(), row, col };
+        let (shape, a, b) = (op.matmul_shape().unwrap(), operand(a_step), operand(b_step));
+        Thin::of(&Product { op: &op, shape, a, b, c: None, bias: None, output: Address(256) }, 132, 32)
+    }
+
+    #[test]
+    fn few_rows_or_few_columns_are_thin() {
+        let thin = |rows, swapped, deep, per_warp| Some(Thin { rows, swapped, deep, per_warp });
+        assert_eq!(of(DType::F16, [1, 512, 784], [784, 1], [512, 1]), thin(1, false, false, 1));
+        assert_eq!(of(DType::F16, [3, 512, 784], [784, 1], [1, 784]), thin(4, false, true, 1));
+        // Ten columns are no whole words, so the other operand is read in them.
+        assert_eq!(of(DType::F16, [1, 10, 256], [256, 1], [10, 1]), thin(16, true, true, 1));
+        assert_eq!(of(DType::F16, [4096, 10, 256], [256, 1], [10, 1]), thin(16, true, true, 1));
+        assert_eq!(of(DType::F16, [8192, 4, 256], [256, 1], [4, 1]), thin(4, true, true, 4));
+        assert_eq!(of(DType::F32, [64, 12, 30], [1, 64], [12, 1]), thin(16, true, false, 1));
+        for (dtype, sizes) in [(DType::F16, [9, 17, 64]), (DType::F64, [1, 64, 64]), (DType::F32, [1, 8192, 8192])] {
+            assert_eq!(of(dtype, sizes, [sizes[2] as i64, 1], [sizes[1] as i64, 1]), None, "{dtype} {sizes:?}");
+        }
+    }
+}

@@ -1,0 +1,165 @@
+// Products of floats with few rows or few columns, over as soon as the other operand has been read.
+//
+// The thin operand has up to ROWS rows along the depth: A's rows or, SWAPPED, B's columns. The wide operand is the other one; it is
+// loaded in words of 16 bytes, DEEP along the depth or else across it. The sums of a word belong to one thread, and the order of the
+// additions depends on nothing but the sizes.
+
+#define THREADS 256
+#define WARPS (THREADS / WARP)
+// The elements of a word.
+#define WIDE ((u32)(16 / sizeof(T)))
+
+typedef struct {
+    GLOBAL const T *thin, *wide;
+    i64 thin_along, thin_deep, wide_along, wide_deep;
+    u32 thin_extent, wide_extent;
+} operands;
+
+DEVICE operands operands_of(GLOBAL const T *a, GLOBAL const T *b, sizes size, strides a_step, strides b_step)
+{
+    operands its;
+#if SWAPPED
+    its.thin = b, its.thin_along = b_step.col, its.thin_deep = b_step.row, its.thin_extent = size.n;
+    its.wide = a, its.wide_along = a_step.row, its.wide_deep = a_step.col, its.wide_extent = size.m;
+#else
+    its.thin = a, its.thin_along = a_step.row, its.thin_deep = a_step.col, its.thin_extent = size.m;
+    its.wide = b, its.wide_along = b_step.col, its.wide_deep = b_step.row, its.wide_extent = size.n;
+#endif
+    return its;
+}
+
+// The elements of a word.
+DEVICE void load_word(f32 *x, GLOBAL const T *from)
+{
+    f32x4 word = load_now((GLOBAL const f32x4 *)from);
+    f32 four[4] = {word.x, word.y, word.z, word.w};
+    UNROLL
+    for (u32 i = 0; i < 4; i++) {
+#if defined(T_IS_f32)
+        x[i] = four[i];
+#else
+        u32 bits = f32_bits(four[i]);
+        x[2 * i] = T_LOAD((u16)bits);
+        x[2 * i + 1] = T_LOAD((u16)(bits >> 16));
+#endif
+    }
+}
+
+// Finishes the sum of a place along the thin operand and one along the wide operand.
+#define FINISH(sum, thin_place, wide_place)                                                                         \
+    do {                                                                                                            \
+        u32 finish_row = SWAPPED ? (wide_place) : (thin_place), finish_col = SWAPPED ? (thin_place) : (wide_place); \
+        out[((u64)batch * size.m + finish_row) * size.n + finish_col] =                                             \
+            finished((sum) * size.alpha, c, bias, size, c_step, &c_batch, batch, finish_row, finish_col);           \
+    } while (0)
+
+#define BEGIN                                                                     \
+    u32 batch = block_z();                                                        \
+    operands its = operands_of(a + (batch > 0 ? layout_offset(&a_batch, batch) : 0), \
+                               b + (batch > 0 ? layout_offset(&b_batch, batch) : 0), size, a_step, b_step);
+
+#if DEEP
+
+// The depth that a block has of the thin operand at a time.
+#define DEPTH (4096 / ROWS)
+
+// A warp has COLS places along the wide operand, and its lanes have words of them one after the other.
+KERNEL LAUNCH_BOUNDS(THREADS, 2) matmul_thin(GLOBAL R *out, GLOBAL const T *a, GLOBAL const T *b, GLOBAL const R *c,
+                   GLOBAL const R *bias, sizes size, strides a_step, strides b_step, strides c_step, layout a_batch,
+                   layout b_batch, layout c_batch)
+{
+    SHARED f32 thin[ROWS * DEPTH];
+    BEGIN
+    u32 first = (block_x() * WARPS + thread_x() / WARP) * COLS;
+    f32 sums[ROWS][COLS];
+    UNROLL
+    for (u32 i = 0; i < ROWS * COLS; i++) sums[i / COLS][i % COLS] = 0.0f;
+    for (u32 from = 0; from < size.k; from += DEPTH) {
+        u32 depth = size.k - from < DEPTH ? size.k - from : DEPTH;
+        BARRIER();
+        for (u32 d = thread_x(); d < depth; d += THREADS) {
+            UNROLL
+            for (u32 r = 0; r < ROWS; r++) {
+                u32 row = r < its.thin_extent ? r : 0;
+                thin[r * DEPTH + d] = T_LOAD(its.thin[(i64)row * its.thin_along + (i64)(from + d) * its.thin_deep]);
+            }
+        }
+        BARRIER();
+        for (u32 d = lane() * WIDE; d < depth; d += WARP * WIDE) {
+            f32 y[COLS][WIDE];
+            UNROLL
+            for (u32 j = 0; j < COLS; j++) {
+                u32 place = first + j < its.wide_extent ? first + j : its.wide_extent - 1;
+                load_word(y[j], its.wide + (i64)place * its.wide_along + from + d);
+            }
+            UNROLL
+            for (u32 r = 0; r < ROWS; r++) {
+                UNROLL
+                for (u32 e = 0; e < WIDE; e++) {
+                    f32 x = thin[r * DEPTH + d + e];
+                    UNROLL
+                    for (u32 j = 0; j < COLS; j++) sums[r][j] += x * y[j][e];
+                }
+            }
+        }
+    }
+    UNROLL
+    for (u32 i = 0; i < ROWS * COLS; i++) {
+        u32 r = i / COLS, j = i % COLS;
+        f32 sum = sums[r][j];
+        UNROLL
+        for (u32 mask = WARP / 2; mask > 0; mask /= 2) sum += shuffle_xor_f32(sum, mask);
+        if (lane() == i % WARP && r < its.thin_extent && first + j < its.wide_extent) FINISH(sum, r, first + j);
+    }
+}
+
+#else
+
+// The places along the wide operand that a block has, and the threads that have words next to each other.
+#define TILE 16
+#define ACROSS (TILE / WIDE)
+
+// Threads with the same places take turns along the depth.
+KERNEL LAUNCH_BOUNDS(THREADS, 2) matmul_thin(GLOBAL R *out, GLOBAL const T *a, GLOBAL const T *b, GLOBAL const R *c,
+                   GLOBAL const R *bias, sizes size, strides a_step, strides b_step, strides c_step, layout a_batch,
+                   layout b_batch, layout c_batch)
+{
+    SHARED f32 of_warp[WARPS * ROWS * TILE];
+    BEGIN
+    u32 own = thread_x() % ACROSS * WIDE, place = block_x() * TILE + own;
+    f32 sums[ROWS][WIDE];
+    UNROLL
+    for (u32 i = 0; i < ROWS * WIDE; i++) sums[i / WIDE][i % WIDE] = 0.0f;
+    if (place < its.wide_extent) {
+        UNROLL_BY_4
+        for (u32 d = thread_x() / ACROSS; d < size.k; d += THREADS / ACROSS) {
+            f32 y[WIDE];
+            load_word(y, its.wide + (i64)d * its.wide_deep + place);
+            UNROLL
+            for (u32 r = 0; r < ROWS; r++) {
+                u32 row = r < its.thin_extent ? r : 0;
+                f32 x = T_LOAD(its.thin[(i64)row * its.thin_along + (i64)d * its.thin_deep]);
+                UNROLL
+                for (u32 e = 0; e < WIDE; e++) sums[r][e] += x * y[e];
+            }
+        }
+    }
+    UNROLL
+    for (u32 i = 0; i < ROWS * WIDE; i++) {
+        u32 r = i / WIDE, e = i % WIDE;
+        f32 sum = sums[r][e];
+        UNROLL
+        for (u32 mask = WARP / 2; mask >= ACROSS; mask /= 2) sum += shuffle_xor_f32(sum, mask);
+        if (lane() < ACROSS) of_warp[(thread_x() / WARP * ROWS + r) * TILE + own + e] = sum;
+    }
+    BARRIER();
+    for (u32 at = thread_x(); at < ROWS * TILE; at += THREADS) {
+        f32 sum = of_warp[at];
+        UNROLL
+        for (u32 warp = 1; warp < WARPS; warp++) sum += of_warp[warp * ROWS * TILE + at];
+        u32 r = at / TILE, s = block_x() * TILE + at % TILE;
+        if (r < its.thin_extent && s < its.wide_extent) FINISH(sum, r, s);
+    }
+}
+
+#endif

@@ -8,16 +8,20 @@ use crate::artifacts::test_programs;
 use crate::process::{Workspace, capture, find_program, run};
 use crate::steps::Outcome;
 
-/// What is run: the crate whose library tests are built, and the filters that choose among them (all, without one).
+/// What is run: the crate whose library tests are built, the filters that choose among them (all, without one), and those that are left
+/// out.
 struct Target<'a> {
     library: &'static str,
     filters: &'a [&'a str],
+    skipped: &'a [&'a str],
 }
 
-const CORE: Target<'static> = Target { library: "panoply_core", filters: &[] };
+/// A graph of 100,000 nodes takes a minute here, and all of it is safe code.
+const CORE: Target<'static> =
+    Target { library: "panoply_core", filters: &[], skipped: &["a_graph_of_many_nodes_is_recorded_and_instantiated"] };
 const RUNTIME: Target<'static> =
-    Target { library: "panoply_runtime", filters: &["queue::", "slot::", "sleeper::", "flights::"] };
-const CPU: Target<'static> = Target { library: "panoply_cpu", filters: &["team", "memory"] };
+    Target { library: "panoply_runtime", filters: &["queue::", "slot::", "sleeper::", "flights::"], skipped: &[] };
+const CPU: Target<'static> = Target { library: "panoply_cpu", filters: &["team", "memory"], skipped: &[] };
 
 /// Property tests draw this many cases here, because memcheck makes each some thirty times slower.
 const PROPERTY_CASES: &str = "8";
@@ -57,6 +61,7 @@ fn memcheck(workspace: &Workspace, targets: &[Target<'_>]) -> Result<Outcome> {
             .arg(binary)
             .args(["--test-threads=1"])
             .args(target.filters)
+            .args(target.skipped.iter().flat_map(|name| ["--skip", *name]))
             .env("PROPTEST_CASES", PROPERTY_CASES)
             // Memcheck does not know AVX-512.
             .env("PANOPLY_SIMD", "avx2");
@@ -72,7 +77,7 @@ fn every_filter_matches(workspace: &Workspace, binary: &Path, target: &Target<'_
     if tests.is_empty() {
         bail!("{} has no unit tests", target.library);
     }
-    match target.filters.iter().find(|filter| !tests.iter().any(|test| test.contains(**filter))) {
+    match target.filters.iter().chain(target.skipped).find(|filter| !tests.iter().any(|test| test.contains(**filter))) {
         Some(filter) => bail!("no unit test of {} matches `{filter}`", target.library),
         None => Ok(()),
     }

@@ -15,8 +15,8 @@ use crate::fft::FftWorkspace;
 use crate::gemm::Workspace;
 use crate::map::PlanCache;
 use crate::memory::{HostMemory, Pages};
-use crate::ops::Graphs;
 use crate::ops::compute::transpose::copy_into;
+use crate::ops::{Graphs, Weights};
 use crate::simd::Simd;
 use crate::team::Team;
 
@@ -40,6 +40,8 @@ pub(crate) struct Context {
     pub(crate) gemm: Workspace,
     /// Compiled graphs.
     pub(crate) graphs: Graphs,
+    /// Weights that graphs multiply with.
+    pub(crate) weights: Weights,
     /// Where the outputs of a graph's steps go, while one runs.
     pub(crate) arena: Option<Arena>,
 }
@@ -57,6 +59,7 @@ impl Context {
             fft: FftWorkspace::default(),
             gemm: Workspace::new(),
             graphs: Graphs::default(),
+            weights: Weights::default(),
             arena: None,
         }
     }

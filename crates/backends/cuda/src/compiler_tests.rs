@@ -3,8 +3,8 @@
 use panoply_core::DType;
 use panoply_kernels::c::{
     ATTENTION, ATTENTION_GROUPS, ATTENTION_SPLIT, ATTENTION_TILES, COLOR, CONV, FFT, FFT_TILES, GATHER, INTERPRET,
-    Kernel, LAYERNORM, MATMUL, MATMUL_TILES, NORMALIZE, POOL, REDUCE, RESIZE, SCAN, SEARCH_MANY, SEARCH_PACK, SOFTMAX,
-    SORT, STRIDED, UNITS,
+    Kernel, LAYERNORM, MATMUL, MATMUL_THIN, MATMUL_TILES, NORMALIZE, POOL, REDUCE, RESIZE, SCAN, SEARCH_MANY,
+    SEARCH_PACK, SOFTMAX, SORT, STRIDED, UNITS,
 };
 
 use super::*;
@@ -28,6 +28,15 @@ fn representatives() -> Vec<Kernel> {
             .integer("TILE_M", 64)
             .flag("A_DEEP", true)
             .flag("B_DEEP", false)
+            .integer("BIAS", 1)
+            .integer("ACTIVATION", 1)
+            .flag("HAS_C", true),
+        f32(MATMUL_THIN, "matmul_thin")
+            .dtype("R", DType::F32)
+            .integer("ROWS", 4)
+            .integer("COLS", 1)
+            .flag("SWAPPED", false)
+            .flag("DEEP", true)
             .integer("BIAS", 1)
             .integer("ACTIVATION", 1)
             .flag("HAS_C", true),

@@ -43,12 +43,13 @@ pub struct Conversion {
 }
 
 impl Conversion {
-    fn pixels(&self) -> usize {
+    /// Pixels of all planes.
+    pub fn pixels(&self) -> usize {
         self.images * self.height * self.width
     }
 
     /// Elements that the pixels take in a format.
-    fn elements(&self, format: ColorFormat) -> usize {
+    pub fn elements(&self, format: ColorFormat) -> usize {
         match format {
             ColorFormat::Rgb | ColorFormat::Bgr => self.pixels() * 3,
             ColorFormat::Gray => self.pixels(),
@@ -165,6 +166,3 @@ simd_levels! {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

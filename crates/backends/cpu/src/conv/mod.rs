@@ -28,6 +28,3 @@ pub use panoply_core::op::compute::ConvShape;
 pub use real::Stored;
 pub use weight::backward_weight;
 pub use workspace::ConvWorkspace;
-
-#[cfg(test)]
-mod tests;

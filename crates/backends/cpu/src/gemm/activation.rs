@@ -25,7 +25,7 @@ pub(super) fn activate_f32(x: f32, activation: Activation) -> f32 {
 
 /// The activation of one `f64`.
 #[inline(always)]
-pub(super) fn activate_f64(x: f64, activation: Activation) -> f64 {
+pub fn activate_f64(x: f64, activation: Activation) -> f64 {
     match activation {
         Activation::None => x,
         Activation::Relu => {

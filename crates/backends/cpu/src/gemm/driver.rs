@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use super::element::Accumulator;
 use super::kernel::Kernel;
 use super::pack::{Format, Layout, chunk_steps, pack_panel, panel_words};
+use super::packed::{self, PackedRight};
 use super::sweep::{Sink, Sweep};
 use super::view::{MatRef, SharedPtr};
 use super::workspace::{OutOfMemory, ScratchPool, Workspace};
@@ -95,7 +96,7 @@ impl Piece {
 }
 
 /// Multiplies `a` (one row per line) with `b` (one *column of the right operand* per line); both have k columns, at
-/// least one. `team` is `None` where the calling thread works alone.
+/// least one. `team` is `None` where the calling thread works alone. `right` keeps B as it is packed, or has it already.
 pub(super) fn multiply<F: Format, A: Accumulator>(
     team: Option<&Team>,
     workspace: &mut Workspace,
@@ -104,17 +105,32 @@ pub(super) fn multiply<F: Format, A: Accumulator>(
     a: MatRef<'_, F::Source>,
     b: MatRef<'_, F::Source>,
     sink: &dyn Sink<A>,
+    right: Option<&mut PackedRight>,
 ) -> Result<(), OutOfMemory> {
     if let Some(in_place) = in_place::Job::<F, A>::new(isa, kernel, a, b, sink) {
         return in_place.run(team, workspace);
     }
     let threads = team.map_or(1, Team::threads);
-    if let Some(place) = sink.place().filter(|_| by_depth::suits(kernel, a.rows(), threads)) {
+    let mut right = right.filter(|_| a.rows() <= packed::ROWS_MAX);
+    if let Some(place) = sink.place().filter(|_| right.is_none() && by_depth::suits(kernel, a.rows(), threads)) {
         return by_depth::multiply::<F, A>(team, workspace, isa, kernel, a, b, sink, place);
     }
-    let plan = Plan::new::<F, A>(kernel, &a, &b, threads, workspace.pack_bytes_max);
+    let pack_bytes_max = workspace.pack_bytes_max;
+    let b_bytes_max = if right.is_some() { usize::MAX } else { pack_bytes_max };
+    let plan = Plan::new::<F, A>(kernel, &a, &b, threads, [pack_bytes_max, b_bytes_max]);
     let Workspace { packed_a, packed_b, scratch, stages, scratch_taken, .. } = workspace;
-    let tasks = plan.list_stages(a.rows().div_ceil(kernel.rows), b.rows().div_ceil(kernel.cols), stages);
+    let (a_panels, b_panels) = (a.rows().div_ceil(kernel.rows), b.rows().div_ceil(kernel.cols));
+    let b_words = plan.b_panel_words;
+    let (kept_b, b_is_packed) = match right.as_deref_mut() {
+        Some(right) => right.room::<F>(b_panels, b_words).map(|(words, is_packed)| (Some(words), is_packed))?,
+        None => (None, false),
+    };
+    let packs_b = match (&kept_b, b_is_packed) {
+        (None, _) => PacksB::EachStage,
+        (Some(_), false) => PacksB::Once,
+        (Some(_), true) => PacksB::Never,
+    };
+    let tasks = plan.list_stages(a_panels, b_panels, packs_b, stages);
     let halves = stages.len().min(2);
     let block_len = plan.block_a_panels * kernel.rows * plan.block_b_panels * kernel.cols;
     let scratch_len = if sink.place().is_some() { 0 } else { threads * block_len };
@@ -128,7 +144,10 @@ pub(super) fn multiply<F: Format, A: Accumulator>(
         b,
         sink,
         packed_a: SharedPtr::new(packed_a.get(halves * plan.a_panels_max * plan.a_panel_words)?),
-        packed_b: SharedPtr::new(packed_b.get(halves * plan.b_panels_max * plan.b_panel_words)?),
+        packed_b: match kept_b {
+            Some(words) => SharedPtr::new(words),
+            None => SharedPtr::new(packed_b.get(halves * plan.b_panels_max * plan.b_panel_words)?),
+        },
         scratch: SharedPtr::new(scratch.get(scratch_len)?),
         scratch_pool: ScratchPool { taken: scratch_taken },
         block_len,
@@ -142,7 +161,19 @@ pub(super) fn multiply<F: Format, A: Accumulator>(
         Some(team) => team.run(tasks, &|index| job.run_task(index)),
         None => (0..tasks).for_each(|index| job.run_task(index)),
     }
+    if let Some(right) = right {
+        right.settle::<F>(b_panels, b_words);
+    }
     Ok(())
+}
+
+/// Which stages pack their part of B.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum PacksB {
+    EachStage,
+    /// The first, for all: B is packed as a whole.
+    Once,
+    Never,
 }
 
 impl Plan {
@@ -151,15 +182,15 @@ impl Plan {
         a: &MatRef<'_, F::Source>,
         b: &MatRef<'_, F::Source>,
         threads: usize,
-        pack_bytes_max: usize,
+        [a_bytes_max, b_bytes_max]: [usize; 2],
     ) -> Plan {
         let (m, n) = (a.rows(), b.rows());
         let (steps, depth) = depth_of::<F, A>(kernel, a.cols());
         let a_panel_words = panel_words::<F::Word>(Layout::Chunked, kernel.rows, steps);
         let b_panel_words = panel_words::<F::Word>(Layout::Stepped, kernel.cols, steps);
         let (a_panels, b_panels) = (m.div_ceil(kernel.rows), n.div_ceil(kernel.cols));
-        let a_panels_max = even_part(a_panels, pack_bytes_max / (a_panel_words * size_of::<F::Word>()));
-        let b_panels_max = even_part(b_panels, pack_bytes_max / (b_panel_words * size_of::<F::Word>()));
+        let a_panels_max = even_part(a_panels, a_bytes_max / (a_panel_words * size_of::<F::Word>()));
+        let b_panels_max = even_part(b_panels, b_bytes_max / (b_panel_words * size_of::<F::Word>()));
         let mut block_a_panels = (BLOCK_ROWS_MAX / kernel.rows).clamp(1, a_panels_max);
         let mut block_b_panels = (BLOCK_COLS_MAX / kernel.cols).clamp(1, b_panels_max);
         let blocks = |down: usize, across: usize| a_panels_max.div_ceil(down) * b_panels_max.div_ceil(across);
@@ -188,7 +219,7 @@ impl Plan {
     }
 
     /// Fills `stages` and says how many tasks there are.
-    fn list_stages(&self, a_panels: usize, b_panels: usize, stages: &mut Vec<Stage>) -> usize {
+    fn list_stages(&self, a_panels: usize, b_panels: usize, packs_b: PacksB, stages: &mut Vec<Stage>) -> usize {
         stages.clear();
         let (mut tasks, mut packed, mut finished) = (0, 0, 0);
         for (a_index, a_start) in (0..a_panels).step_by(self.a_panels_max).enumerate() {
@@ -197,14 +228,19 @@ impl Plan {
                 let b_end = b_panels.min(b_start + self.b_panels_max);
                 // A is packed with the first stage that needs it and kept for those that follow.
                 let a_packs = if b_start == 0 { self.a_piece.tasks(a_end - a_start, self.steps) } else { 0 };
+                let b_packs = match packs_b {
+                    PacksB::EachStage => true,
+                    PacksB::Once => stages.is_empty(),
+                    PacksB::Never => false,
+                };
                 let stage = Stage {
                     first_task: tasks,
                     a_panels: a_start..a_end,
                     b_panels: b_start..b_end,
                     a_half: a_index % 2,
-                    b_half: stages.len() % 2,
+                    b_half: if packs_b == PacksB::EachStage { stages.len() % 2 } else { 0 },
                     a_tasks: a_packs,
-                    b_tasks: self.b_piece.tasks(b_end - b_start, self.steps),
+                    b_tasks: if b_packs { self.b_piece.tasks(b_end - b_start, self.steps) } else { 0 },
                     blocks_down: (a_end - a_start).div_ceil(self.block_a_panels),
                     blocks_across: (b_end - b_start).div_ceil(self.block_b_panels),
                     packed_before: packed,

@@ -7,6 +7,7 @@
 //!   finished block of f32 sums to a closure instead of writing it (a search keeps its best in there).
 //! * [`MatRef`]: an operand with any strides; packing absorbs them, so a transpose or a slice costs nothing extra.
 //! * [`Epilogue`]: alpha, `beta * C0`, bias and activation, applied while a tile is still in the first-level cache.
+//! * [`PackedRight`]: a right operand that is packed once for many products.
 //! * [`Workspace`]: pack buffers that an engine keeps between calls.
 //!
 //! Sums are kept in f32 for f32, f16 and bf16, in f64 for f64, in i32 (wrapping) for i32, i8 and u8, and in complex f32
@@ -25,20 +26,21 @@ mod epilogue;
 mod in_place;
 mod kernel;
 mod pack;
+mod packed;
 mod route;
 mod small;
 mod sweep;
-#[cfg(test)]
-mod tests;
 #[cfg(target_arch = "x86_64")]
 mod transpose;
 mod vector;
 mod view;
 mod workspace;
 
+pub use activation::activate_f64;
 pub use element::{Accumulator, Operand, Output};
 pub use epilogue::{Bias, Epilogue};
 pub use kernel::Isa;
+pub use packed::PackedRight;
 pub use route::{BatchItem, Factor, Gemm, Tile};
 pub use view::MatRef;
 pub use workspace::{OutOfMemory, Workspace};

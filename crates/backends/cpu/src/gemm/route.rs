@@ -10,6 +10,7 @@ use super::element::{Operand, Output};
 use super::epilogue::{Bias, Epilogue, Pass, WriteBack};
 use super::kernel::{self, Isa};
 use super::pack::{Complex, Double, Float, HalfPair, Int, Quad, ShortPair};
+use super::packed::PackedRight;
 use super::sweep::Sink;
 use super::view::{MatRef, SharedPtr};
 use super::workspace::{OutOfMemory, Workspace, lock};
@@ -20,6 +21,8 @@ use crate::team::Team;
 const SMALL_WORK_MAX: usize = 16 * 16 * 16;
 /// Multiplications from which a second thread pays for its start.
 const TEAM_WORK_MIN: usize = 96 * 96 * 96;
+/// The same for matrix times vector, which waits for memory: two caches hold more of the matrix than one.
+const TEAM_VECTOR_WORK_MIN: usize = 1 << 17;
 /// Multiplications of one matrix up to which a batch is spread by matrices rather than by blocks.
 const BATCH_ITEM_WORK_MAX: usize = 512 * 512 * 512;
 
@@ -34,6 +37,7 @@ pub struct Gemm<'t> {
     team: &'t Team,
     workspace: &'t mut Workspace,
     isa: Isa,
+    right: Option<&'t mut PackedRight>,
 }
 
 /// One product of a batch.
@@ -69,12 +73,17 @@ impl<'a> Tile<'a> {
 impl<'t> Gemm<'t> {
     /// Products on `team` with buffers from `workspace` and the best instructions of this CPU.
     pub fn new(team: &'t Team, workspace: &'t mut Workspace) -> Self {
-        Gemm { team, workspace, isa: Isa::detect() }
+        Gemm { team, workspace, isa: Isa::detect(), right: None }
     }
 
     /// The same with chosen instructions.
     pub fn with_isa(self, isa: Isa) -> Self {
         Gemm { isa, ..self }
+    }
+
+    /// The same for products that all have the same right operand, which is packed by the first of them. It must not change.
+    pub fn with_packed_right(self, right: Option<&'t mut PackedRight>) -> Self {
+        Gemm { right, ..self }
     }
 
     /// Writes `epilogue(a · b)` to `c`, row-major with `ld` elements from row to row. Elements between rows are left.
@@ -90,7 +99,8 @@ impl<'t> Gemm<'t> {
         ld: usize,
     ) -> Result<(), OutOfMemory> {
         check_shapes(&a, &b, epilogue, c.len(), ld);
-        product(Some(self.team), self.workspace, self.isa, a, b, epilogue, SharedPtr::new(c), ld)
+        let right = self.right.as_deref_mut();
+        product(Some(self.team), self.workspace, self.isa, right, a, b, epilogue, SharedPtr::new(c), ld)
     }
 
     /// Writes `count` products of `m` by `n` one after the other to `c`; `item` says what number `i` is made of. Small
@@ -118,7 +128,7 @@ impl<'t> Gemm<'t> {
             let BatchItem { a, b, epilogue } = item(index);
             assert!(a.rows() == m && b.cols() == n, "items of a batch have one shape");
             check_shapes(&a, &b, &epilogue, len, n);
-            product(team, workspace, isa, a, b, &epilogue, SharedPtr::from_raw(out.at(index * len)), n)
+            product(team, workspace, isa, None, a, b, &epilogue, SharedPtr::from_raw(out.at(index * len)), n)
         };
         if whole {
             return (0..count).try_for_each(|index| run(Some(self.team), self.workspace, index));
@@ -167,7 +177,7 @@ impl<'t> Gemm<'t> {
             return Ok(());
         }
         let team = (m.saturating_mul(n).saturating_mul(k) >= TEAM_WORK_MIN).then_some(self.team);
-        T::packed_product(team, self.workspace, self.isa, a, b, &TileSink { consume })
+        T::packed_product(team, self.workspace, self.isa, a, b, &TileSink { consume }, None)
     }
 }
 
@@ -212,6 +222,7 @@ fn product<T: Factor, R: Output<Acc = T::Acc>>(
     team: Option<&Team>,
     workspace: &mut Workspace,
     isa: Isa,
+    right: Option<&mut PackedRight>,
     a: MatRef<'_, T>,
     b: MatRef<'_, T>,
     epilogue: &Epilogue<'_, R>,
@@ -224,7 +235,8 @@ fn product<T: Factor, R: Output<Acc = T::Acc>>(
     }
     let write = WriteBack { out, ld, epilogue: *epilogue, isa, sums: None, pass: Pass::ONLY };
     let work = m.saturating_mul(n).saturating_mul(k);
-    let team = team.filter(|_| work >= TEAM_WORK_MIN);
+    let team_work_min = if m == 1 || n == 1 { TEAM_VECTOR_WORK_MIN } else { TEAM_WORK_MIN };
+    let team = team.filter(|_| work >= team_work_min);
     if work <= SMALL_WORK_MAX {
         small::multiply(isa, a, b, &write);
         Ok(())
@@ -233,7 +245,7 @@ fn product<T: Factor, R: Output<Acc = T::Acc>>(
     } else if m == 1 {
         vector::multiply(team, workspace, isa, b.transposed(), a, &write, vector::Along::Cols)
     } else if k <= PASS_DEPTH_MAX {
-        T::packed_product(team, workspace, isa, a, b, &write)
+        T::packed_product(team, workspace, isa, a, b, &write, right)
     } else {
         product_in_passes(team, workspace, a, b, write)
     }
@@ -256,7 +268,7 @@ fn product_in_passes<T: Factor, R: Output<Acc = T::Acc>>(
         let end = k.min(start + PASS_DEPTH_MAX);
         write.pass = Pass { first: start == 0, last: end == k };
         let b_rows = b.transposed().columns(start, end).transposed();
-        T::packed_product(team, workspace, write.isa, a.columns(start, end), b_rows, &write)?;
+        T::packed_product(team, workspace, write.isa, a.columns(start, end), b_rows, &write, None)?;
     }
     workspace.partial_sums = partial_sums;
     Ok(())
@@ -274,6 +286,7 @@ pub trait Factor: Operand {
         a: MatRef<'_, Self>,
         b: MatRef<'_, Self>,
         sink: &dyn Sink<Self::Acc>,
+        right: Option<&mut PackedRight>,
     ) -> Result<(), OutOfMemory>;
 }
 
@@ -288,11 +301,12 @@ macro_rules! factors {
                 a: MatRef<'_, Self>,
                 b: MatRef<'_, Self>,
                 sink: &dyn Sink<Self::Acc>,
+                right: Option<&mut PackedRight>,
             ) -> Result<(), OutOfMemory> {
                 let b = b.transposed();
                 macro_rules! $with {
                     ($format:ty, $kernel:expr) => {
-                        driver::multiply::<$format, _>(team, workspace, $isa, &$kernel, a, b, sink)
+                        driver::multiply::<$format, _>(team, workspace, $isa, &$kernel, a, b, sink, right)
                     };
                 }
                 $choose

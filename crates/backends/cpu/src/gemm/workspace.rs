@@ -128,7 +128,7 @@ impl AlignedBuffer {
         Ok(unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), len) })
     }
 
-    fn held_bytes(&self) -> usize {
+    pub(super) fn held_bytes(&self) -> usize {
         self.pages.as_ref().map_or(0, Pages::bytes)
     }
 }

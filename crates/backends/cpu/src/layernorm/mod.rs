@@ -5,9 +5,6 @@
 //! both are added up as [`crate::reduce`] adds. f16 and bf16 are computed in f32 and rounded once. A NaN or an infinity makes
 //! its whole row NaN (with the mean) or NaN and zero (without). f32 rows with elements beyond 1e18 overflow.
 
-#[cfg(test)]
-mod tests;
-
 use crate::extents::Extents;
 use crate::lanes::{Kernel, Level, dispatch};
 use crate::parts::Parts;

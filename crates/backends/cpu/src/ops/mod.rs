@@ -11,7 +11,7 @@ mod graph;
 mod signal;
 pub(crate) mod together;
 
-pub(crate) use graph::Graphs;
+pub(crate) use graph::{Graphs, Matrix, Weights};
 
 /// The domains of which every op is run, but for kernels without a closure.
 pub(crate) const DOMAINS: &[Domain] = &[Domain::Compute, Domain::Signal, Domain::Graph];

@@ -206,6 +206,3 @@ impl<S> Outputs<S> {
         unsafe { std::slice::from_raw_parts_mut(self.start.add(range.start * self.plane), range.len() * self.plane) }
     }
 }
-
-#[cfg(test)]
-mod tests;

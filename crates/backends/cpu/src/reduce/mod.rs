@@ -12,9 +12,6 @@ mod arg;
 mod fold;
 mod traverse;
 
-#[cfg(test)]
-mod tests;
-
 use half::{bf16, f16};
 use panoply_core::dtype::{Complex64, Element};
 

@@ -37,22 +37,22 @@ pub struct Sizes {
 
 impl Sizes {
     /// Elements of an input row.
-    fn row_in(&self) -> usize {
+    pub fn row_in(&self) -> usize {
         self.input.1 * self.channels
     }
 
     /// Elements of an output row.
-    fn row_out(&self) -> usize {
+    pub fn row_out(&self) -> usize {
         self.output.1 * self.channels
     }
 
     /// Input rows in all planes.
-    fn rows_in(&self) -> usize {
+    pub fn rows_in(&self) -> usize {
         self.planes * self.input.0
     }
 
     /// Output rows in all planes.
-    fn rows_out(&self) -> usize {
+    pub fn rows_out(&self) -> usize {
         self.planes * self.output.0
     }
 
@@ -90,6 +90,3 @@ fn divide(a: usize, b: usize, c: usize, d: usize) -> (usize, usize) {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -15,9 +15,6 @@ mod rows;
 #[cfg(target_arch = "x86_64")]
 mod vector;
 
-#[cfg(test)]
-mod tests;
-
 use panoply_core::dtype::Element;
 
 use crate::extents::Extents;

@@ -163,6 +163,3 @@ fn search_groups<S: Scorer>(
         scan.run(None, &scorer(*index * group, count), count, ids, scores);
     });
 }
-
-#[cfg(test)]
-mod tests;

@@ -7,9 +7,6 @@
 mod columns;
 mod exponential;
 
-#[cfg(test)]
-mod tests;
-
 use crate::extents::Extents;
 use crate::lanes::{Kernel, Level, dispatch};
 use crate::parts::Parts;

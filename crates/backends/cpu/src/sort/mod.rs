@@ -19,9 +19,6 @@ mod vector;
 #[cfg(target_arch = "x86_64")]
 mod vector_word;
 
-#[cfg(test)]
-mod tests;
-
 use panoply_core::dtype::Element;
 
 use crate::extents::Extents;
@@ -34,7 +31,7 @@ pub use key::{SortKey, Word};
 use spread::Source;
 
 /// Lines of at least this many elements are sorted by the whole team, one after the other.
-const LONG_LINE_LEN: usize = 1 << 17;
+pub const LONG_LINE_LEN: usize = 1 << 17;
 /// Tensors with fewer elements than this stay on the calling thread.
 const ALONE_ELEMENTS_MAX: usize = 1 << 12;
 /// Columns that are gathered side by side into rows: a cache line of f32.

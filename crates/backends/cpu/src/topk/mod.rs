@@ -11,7 +11,8 @@ use crate::scratch;
 use crate::simd::Simd;
 use crate::team::Team;
 use keep::Keeper;
-use order::{Key, Rank, Ranked};
+pub use order::Ranked;
+use order::{Key, Rank};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -241,6 +242,3 @@ fn offer<T: Ranked, const LARGEST: bool>(elements: &[T], first: usize, keeper: &
         keeper.offer(rank::<T, LARGEST>(*element).key((first + index) as u32));
     }
 }
-
-#[cfg(test)]
-mod tests;

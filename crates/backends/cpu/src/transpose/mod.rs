@@ -376,6 +376,3 @@ impl<'a> Walk<'a> {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -11,9 +11,6 @@ pub mod lanes;
 #[cfg(target_arch = "x86_64")]
 pub mod x86;
 
-#[cfg(test)]
-mod tests;
-
 use crate::simd::Simd;
 use functions::Lanewise;
 use lanes::Lanes;

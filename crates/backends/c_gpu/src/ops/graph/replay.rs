@@ -21,9 +21,9 @@ use crate::driver::{Captured, Driver};
 /// Recordings that an engine keeps; of more, the one that was not used for longest goes.
 const REPLAYS_MAX: usize = 16;
 /// Fewer steps are queued as fast one by one: copying inputs and outputs takes two calls and more.
-const STEPS_MIN: usize = 6;
+const STEPS_MIN: usize = 3;
 /// Larger inputs and outputs take longer to copy than steps take to queue.
-const COPIED_BYTES_MAX: usize = 1 << 20;
+const COPIED_BYTES_MAX: usize = 8 << 20;
 
 /// Whether a plan is worth recording, and made of steps that can be: kernels whose arguments are the same each time.
 pub(super) fn is_worthwhile(plan: &Plan, op: &RunGraph) -> bool {

@@ -8,6 +8,7 @@ use panoply_core::{Complex64, DType, Element, Error, Result, Shape, Tensor, Valu
 
 use crate::context::Context;
 use crate::gemm::{Accumulator, BatchItem, Bias, Epilogue, Factor, Gemm, Isa, MatRef, OutOfMemory, Output};
+use crate::ops::Matrix;
 use crate::ops::compute::transpose::copy_view;
 
 pub(crate) fn run(op: &MatMul, context: &mut Context) -> Result<Value> {
@@ -54,7 +55,9 @@ fn product<S: Element, T: Factor, D: Element, R: Output<Acc = T::Acc>>(
     };
     let mut output = context.output::<D>(output_shape)?;
     let parts = Parts { shape, a, b, c, beta: scale(op.beta), epilogue };
-    let mut gemm = Gemm::new(&context.team, &mut context.gemm).with_isa(Isa::at_level(context.simd));
+    let right = parts.b.as_one_matrix().and_then(|matrix| context.weights.right(matrix));
+    let mut gemm =
+        Gemm::new(&context.team, &mut context.gemm).with_isa(Isa::at_level(context.simd)).with_packed_right(right);
     parts.multiply::<S, T, D>(&mut gemm, bytemuck::cast_slice_mut(&mut output))?;
     output.into_tensor().map(Value::Tensor)
 }
@@ -143,6 +146,15 @@ impl<'a> Operand<'a> {
 
     fn is_one_matrix(&self) -> bool {
         (0..self.batch.rank()).all(|axis| self.batch[axis] == 1 || self.stride(axis) == 0)
+    }
+
+    /// Where it is, if it is one matrix.
+    fn as_one_matrix(&self) -> Option<Matrix> {
+        let (rank, start) = (self.batch.rank(), self.tensor.host_bytes().ok()?.as_ptr() as usize);
+        let (dims, strides) = ([rank, rank + 1].map(|axis| self.tensor.shape()[axis]), [rank, rank + 1]);
+        let strides = strides.map(|axis| self.stride(axis));
+        let (offset, dtype) = (self.tensor.offset(), self.tensor.dtype());
+        self.is_one_matrix().then_some(Matrix { start, offset, dtype, dims, strides })
     }
 
     /// Whether the batch continues the rows of a matrix of `rows` rows with the same stride.

@@ -22,12 +22,14 @@ pub(crate) struct Graphs {
 
 pub(super) fn run(op: &RunGraph, context: &mut Context) -> Result<Value> {
     let mut graphs = std::mem::take(&mut context.graphs);
+    context.weights.begin(op.graph());
     let ready = graphs.plans.get(op, &Facts::CPU, &mut Steps { context });
     let ran = ready.and_then(|ready: Arc<Ready>| {
         context.arena = Some(arena(&mut graphs.arena, ready.plan.arena_bytes)?);
         panoply_graph::run(&ready, op, &mut Steps { context })
     });
     context.arena = None;
+    context.weights.end();
     if graphs.arena.as_ref().is_some_and(|arena| arena.bytes() > ARENA_BYTES_MAX) {
         graphs.arena = None;
     }
@@ -61,6 +63,7 @@ impl Executor for Steps<'_> {
     }
 
     fn constant(&mut self, tensor: &Tensor) -> Result<Tensor> {
+        self.context.weights.note(tensor);
         Ok(tensor.clone())
     }
 

@@ -5,8 +5,8 @@ use std::sync::Mutex;
 use panoply_core::dtype::{Complex64, bf16, f16};
 use panoply_core::op::compute::Activation;
 
-use super::*;
-use crate::team::Team;
+use panoply_cpu::gemm::*;
+use panoply_cpu::team::Team;
 
 /// Small whole numbers and quarters: exact in every type, so that results of any order of summation are equal as long
 /// as no rounding happens, and close otherwise.
@@ -218,7 +218,7 @@ fn epilogues_of_every_kind() {
                             Bias::PerColumn(bias) => bias[col],
                         };
                         let linear = 0.5 * sum + 2.0 * f64::from(added.get(row, col)) + f64::from(extra);
-                        let want = super::activation::activate_f64(linear, activation);
+                        let want = activate_f64(linear, activation);
                         let error = (f64::from(*got) - want).abs();
                         assert!(error <= 1e-6 * (magnitude + 20.0), "{m}x{n}x{k} {isa:?} {got} not {want}");
                     }
@@ -348,4 +348,31 @@ fn a_warm_workspace_stays_as_it_is() {
     assert!(held[0] > 0 && held.iter().all(|bytes| *bytes == held[0]));
     workspace.release();
     assert_eq!(workspace.held_bytes(), 0);
+}
+
+#[test]
+fn a_right_operand_that_is_packed_once_gives_the_same_bits() {
+    let (k, n) = (333, 517);
+    let element = |index: usize| ((index * 7919) % 257) as f32 / 64.0 - 2.0;
+    let b: Vec<f32> = (0..k * n).map(element).collect();
+    let turned: Vec<f32> = (0..k * n).map(|index| b[index % k * n + index / k]).collect();
+    let team = Team::new(2);
+    for isa in Isa::available() {
+        for (b, row_stride, col_stride) in [(&b, n, 1), (&turned, 1, k)] {
+            let (mut workspace, mut right) = (Workspace::new(), PackedRight::default());
+            for m in [2, 64, 3, 200, 600] {
+                let a: Vec<f32> = (0..m * k).map(|index| element(index + m)).collect();
+                let a = MatRef::new(&a, m, k, k, 1).unwrap();
+                let b = MatRef::new(b, k, n, row_stride, col_stride).unwrap();
+                let mut product = |right: Option<&mut PackedRight>| {
+                    let mut c = vec![f32::NAN; m * n];
+                    let mut gemm = Gemm::new(&team, &mut workspace).with_isa(isa).with_packed_right(right);
+                    gemm.multiply(a, b, &Epilogue::default(), &mut c, n).unwrap();
+                    c.iter().map(|sum| sum.to_bits()).collect::<Vec<u32>>()
+                };
+                assert!(product(None) == product(Some(&mut right)), "{m} rows, {isa:?}");
+            }
+            assert!(right.bytes() >= k * n * 4, "{isa:?}");
+        }
+    }
 }

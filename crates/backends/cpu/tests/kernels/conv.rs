@@ -1,8 +1,8 @@
 //! The kernels against plain loops in f64.
 
-use super::*;
-use crate::simd::Simd;
-use crate::team::Team;
+use panoply_cpu::conv::*;
+use panoply_cpu::simd::Simd;
+use panoply_cpu::team::Team;
 
 fn numbers(len: usize, seed: u64) -> Vec<f64> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;

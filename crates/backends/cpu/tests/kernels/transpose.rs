@@ -1,6 +1,8 @@
 //! Strided copies against the definition, at every vector level.
 
-use super::*;
+use panoply_cpu::simd::Simd;
+use panoply_cpu::team::Team;
+use panoply_cpu::transpose::*;
 
 /// The definition: every element, one by one.
 fn naive(view: &Strided<'_>) -> Vec<u8> {

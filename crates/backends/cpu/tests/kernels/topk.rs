@@ -1,7 +1,9 @@
 //! Top-k against a full sort, at every vector level.
 
-use super::*;
 use panoply_core::dtype::{Complex64, DType, Element, bf16, f16};
+use panoply_cpu::simd::Simd;
+use panoply_cpu::team::Team;
+use panoply_cpu::topk::*;
 
 /// Bits from a small generator, so that every value of a type turns up: NaN, infinities, both zeros, and ties.
 fn bits(count: usize) -> impl Iterator<Item = u64> {

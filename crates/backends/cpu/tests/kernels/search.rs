@@ -1,6 +1,10 @@
 //! The search against plain loops, at every vector level.
 
-use super::*;
+use panoply_core::op::compute::Metric;
+use panoply_core::{bf16, f16};
+use panoply_cpu::search::*;
+use panoply_cpu::simd::Simd;
+use panoply_cpu::team::Team;
 
 #[derive(Clone)]
 enum Owned {

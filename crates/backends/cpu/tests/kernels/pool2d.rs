@@ -1,6 +1,9 @@
 //! The kernels against plain loops.
 
-use super::*;
+use panoply_cpu::conv::Stored;
+use panoply_cpu::pool2d::*;
+use panoply_cpu::simd::Simd;
+use panoply_cpu::team::Team;
 
 fn numbers(len: usize) -> Vec<f64> {
     let mut state = 88_172_645_463_325_252_u64;

@@ -2,7 +2,11 @@
 
 use half::{bf16, f16};
 
-use super::*;
+use panoply_core::dtype::Element;
+use panoply_cpu::extents::Extents;
+use panoply_cpu::scan::*;
+use panoply_cpu::simd::Simd;
+use panoply_cpu::team::Team;
 
 const SHAPES: [(usize, usize, usize); 10] = [
     (1, 1, 1),

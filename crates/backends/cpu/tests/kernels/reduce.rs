@@ -1,6 +1,11 @@
 //! Every level and team size against loops in f64.
 
-use super::*;
+use half::{bf16, f16};
+use panoply_core::dtype::Complex64;
+use panoply_cpu::extents::Extents;
+use panoply_cpu::reduce::*;
+use panoply_cpu::simd::Simd;
+use panoply_cpu::team::Team;
 
 const SHAPES: [(usize, usize, usize); 14] = [
     (1, 1, 1),

@@ -4,7 +4,10 @@ use std::cmp::Ordering;
 
 use half::{bf16, f16};
 
-use super::*;
+use panoply_cpu::extents::Extents;
+use panoply_cpu::simd::Simd;
+use panoply_cpu::sort::*;
+use panoply_cpu::team::Team;
 
 fn random(count: usize, seed: u64) -> Vec<u64> {
     let mut state = seed | 1;

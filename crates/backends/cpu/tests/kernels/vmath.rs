@@ -1,7 +1,8 @@
 //! The functions against f64 over all magnitudes.
 
-use super::*;
 use panoply_core::expr::UnaryOp;
+use panoply_cpu::simd::Simd;
+use panoply_cpu::vmath::*;
 
 type SliceFunction = fn(Simd, &[f32], &mut [f32]);
 

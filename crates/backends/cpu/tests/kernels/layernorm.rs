@@ -2,7 +2,9 @@
 
 use half::{bf16, f16};
 
-use super::*;
+use panoply_cpu::layernorm::*;
+use panoply_cpu::simd::Simd;
+use panoply_cpu::team::Team;
 
 fn check<T: Normal>(make: impl Fn(f64) -> T, value: impl Fn(T) -> f64, tolerance: f64) {
     for (rows, len) in [(1, 1), (3, 2), (5, 17), (2, 768), (40, 1025), (1, 20_001), (0, 4)] {

@@ -1,10 +1,10 @@
 //! Resizing against the definitions, at every vector level.
 
-use super::*;
-use crate::pixel::{Pixel, round_to_u8};
-use crate::simd::Simd;
-use crate::team::Team;
 use half::{bf16, f16};
+use panoply_cpu::pixel::{Pixel, round_to_u8};
+use panoply_cpu::resize::*;
+use panoply_cpu::simd::Simd;
+use panoply_cpu::team::Team;
 
 const SIZES: [((usize, usize), (usize, usize)); 12] = [
     ((1, 1), (1, 1)),

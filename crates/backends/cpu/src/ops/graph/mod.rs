@@ -3,7 +3,7 @@
 mod run_graph;
 
 use panoply_core::op::graph::GraphOp;
-use panoply_core::{Result, Value};
+use panoply_core::{DeviceInfo, Result, Support, Value};
 
 use crate::context::Context;
 pub(crate) use run_graph::Graphs;
@@ -12,5 +12,12 @@ pub(crate) use run_graph::Graphs;
 pub(super) fn run(op: &GraphOp, context: &mut Context) -> Result<Value> {
     match op {
         GraphOp::RunGraph(op) => run_graph::run(op, context),
+    }
+}
+
+/// Whether a node runs an op of the domain.
+pub(super) fn supports(op: &GraphOp, device: &DeviceInfo) -> Support {
+    match op {
+        GraphOp::RunGraph(op) => run_graph::supports(op, device),
     }
 }

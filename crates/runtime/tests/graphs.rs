@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use panoply_conformance::Tolerance;
 use panoply_conformance::reference::reference;
 use panoply_conformance::values::{difference, random_tensor};
-use panoply_conformance::virtual_device::{Fault, Script, VirtualBackend};
+use panoply_conformance::virtual_device::{Fault, Rates, Script, VirtualBackend};
 use panoply_core::graph::Graph;
 use panoply_core::op::compute::{TopK, Transfer};
 use panoply_core::op::graph::RunGraph;
@@ -162,6 +162,63 @@ fn parts_have_one_deadline_one_caller_and_their_own_fallbacks() {
     let fallback = report.fallback.clone().unwrap();
     assert_eq!((fallback.from, cut.to, report.attempts), (SECOND, DeviceId { index: 2, ..SECOND }, 2), "{report:?}");
     assert_eq!(report.device, FIRST);
+}
+
+/// Devices that fail now and then while many graphs are under way in parts: each has one outcome, and the right one where it has an answer.
+#[test]
+fn every_cut_graph_has_one_outcome_whatever_its_devices_do() {
+    const GRAPHS: usize = 300;
+    let rates = Rates { error: 10_000, lost: 1_500, panic: 1_500, out_of_memory: 5_000, ..Rates::default() };
+    let faulty = |script: Script, seed: u64| script.random_faults(seed, rates, Duration::ZERO);
+    let runtime =
+        runtime([faulty(without_topk(), 1), faulty(without_topk(), 2), faulty(without_matmul(), 3), without_matmul()]);
+    let graph = graph();
+    let ops: Vec<RunGraph> = (0..GRAPHS)
+        .map(|number| RunGraph::new(&graph, &[&random_tensor(DType::F32, &[1 + number % 5, 8], number as u64)]))
+        .collect();
+    let options = RunOptions::default().to_host();
+    let (mut answered, mut moved) = (0, 0);
+    for wave in ops.chunks(20) {
+        let send = |op: &RunGraph| runtime.run_with(op.clone(), options.clone()).with_report();
+        let mut pending: Vec<_> = wave.iter().map(|op| (op, send(op))).collect();
+        // A caller who does not wait for it.
+        drop(pending.swap_remove(7));
+        for (op, pending) in pending {
+            match pending.wait() {
+                Ok(Outcome { output, report }) => {
+                    expect(&runtime, op, &output);
+                    assert_eq!(report.cuts.len(), 1, "{report:?}");
+                    answered += 1;
+                    moved += usize::from(report.fallback.is_some());
+                }
+                // Both devices that have the ops of a part failed it, or are being opened again.
+                Err(error) => assert!(matches!(error.kind(), ErrorKind::Device | ErrorKind::Capacity), "{error}"),
+            }
+        }
+    }
+    assert!(answered > GRAPHS / 2 && moved > 0, "{answered} answered, {moved} moved");
+    let ended = runtime.shutdown(Duration::from_secs(30));
+    assert!(ended.drained, "{ended:?}");
+    for worker in runtime.workers() {
+        let counters = worker.counters;
+        let ended = counters.completed + counters.failed + counters.cancelled + counters.moved;
+        assert_eq!(counters.accepted, ended, "{counters:?}");
+    }
+}
+
+#[test]
+fn a_runtime_that_ends_answers_the_parts_that_are_left() {
+    let slow = Duration::from_millis(80);
+    let runtime = runtime([without_topk().latency(slow), without_matmul().latency(slow)]);
+    let (graph, x) = (graph(), random_tensor(DType::F32, &[5, 8], 3));
+    let pending: Vec<_> = (0..4).map(|_| runtime.run(RunGraph::new(&graph, &[&x]))).collect();
+    std::thread::sleep(slow / 2);
+    runtime.abort();
+    for pending in pending {
+        let answer = pending.wait();
+        assert!(answer.is_ok() || answer.unwrap_err().kind() == ErrorKind::Capacity);
+    }
+    assert_eq!(runtime.run(RunGraph::new(&graph, &[&x])).wait().unwrap_err(), Error::ShuttingDown);
 }
 
 #[test]

@@ -108,10 +108,12 @@ impl Landing<'_> {
         }
         match done.result {
             Err(error) if flight.leg == Leg::Fetch => {
-                if let Some(task) = ticket.question_mut() {
-                    self.lane.settle(task, Mark::Failure, self.now);
+                let task = ticket.question_mut()?;
+                self.lane.settle(task, Mark::Failure, self.now);
+                match task.begin_parts_again(self.lane.info.id, &error) {
+                    true => self.lane.hand_over(ticket, true),
+                    false => self.lane.fail_finally(ticket, error),
                 }
-                self.lane.fail_finally(ticket, error);
                 None
             }
             Err(error) => {

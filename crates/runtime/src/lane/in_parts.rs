@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use panoply_core::graph::{GraphPart, Parts, Source};
 use panoply_core::op::graph::RunGraph;
-use panoply_core::{Cut, DeviceId, Error, Op, Operation, Part, Report, Result, Tensor, Value};
+use panoply_core::{Cut, DeviceId, Error, Fallback, Op, Operation, Part, Report, Result, Tensor, Value};
 
 /// See the module.
 pub(crate) struct InParts {
@@ -21,12 +21,19 @@ pub(crate) struct InParts {
     to_host: bool,
     /// Whether the present part has no lane yet.
     is_unrouted: bool,
+    /// How often it was begun again, and why the first time.
+    restarts: u32,
+    fallback: Option<Fallback>,
 }
+
+/// How often a graph is begun again whose parts were lost with the device that held them.
+const RESTARTS_MAX: u32 = 3;
 
 impl InParts {
     pub(crate) fn new(whole: RunGraph, parts: Arc<Parts>, to_host: bool) -> InParts {
         let made = Vec::with_capacity(parts.parts.len());
-        InParts { whole, parts, made, cuts: Vec::new(), report: None, to_host, is_unrouted: false }
+        let (cuts, report, fallback) = (Vec::new(), None, None);
+        InParts { whole, parts, made, cuts, report, to_host, is_unrouted: false, restarts: 0, fallback }
     }
 
     /// The device that the present part belongs to.
@@ -67,7 +74,23 @@ impl InParts {
         let missing = || Error::invalid("graph: the report of its parts", "one", "none");
         let mut report = self.report.take().ok_or_else(missing)?;
         report.cuts = std::mem::take(&mut self.cuts);
+        report.fallback = self.fallback.take().or(report.fallback);
+        report.attempts += self.restarts;
         Ok(Some((value, report)))
+    }
+
+    /// Goes back to the first part, because what parts made is lost with this device: the graph's inputs are still there. False where that
+    /// would not help, or was tried often enough.
+    pub(crate) fn begin_again(&mut self, from: DeviceId, cause: &Error) -> bool {
+        if self.made.is_empty() || self.restarts == RESTARTS_MAX {
+            return false;
+        }
+        self.restarts += 1;
+        self.fallback.get_or_insert_with(|| Fallback { from, cause: cause.clone() });
+        self.made.clear();
+        self.cuts.clear();
+        (self.report, self.is_unrouted) = (None, true);
+        true
     }
 
     /// Whether the present part needs a lane; it is told once.

@@ -138,6 +138,13 @@ impl Task {
         self.history.get_or_insert_default()
     }
 
+    /// Goes back to the first part of its graph where parts were lost with this device, and the caller allows to try again.
+    pub(crate) fn begin_parts_again(&mut self, device: DeviceId, error: &Error) -> bool {
+        let allowed = self.wishes.policy != FallbackPolicy::None && error.kind() == ErrorKind::Device;
+        let parts = self.history.as_mut().and_then(|history| history.parts.as_mut());
+        allowed && parts.is_some_and(|parts| parts.begin_again(device, error)) && self.begin_part().is_ok()
+    }
+
     /// Makes the op the present part of its graph, as if it had just been accepted.
     pub(crate) fn begin_part(&mut self) -> Result<()> {
         let Some(History { parts: Some(parts), .. }) = self.history.as_deref() else { return Ok(()) };

@@ -1,10 +1,12 @@
 //! `panoply graph`: a graph before and after fusion, as text and as a picture, with what each kernel costs.
 
+use std::io::Read;
+
 use anyhow::{Context, anyhow};
 use panoply::graph::cost::Rates;
 use panoply::graph::listing::{Listing, Row};
 use panoply::graph::svg::{bytes_text, count_text, svg, time_text};
-use panoply::graph::{Facts, Graph, SYMBOLS_MAX, SymbolSizes, text};
+use panoply::graph::{Facts, Graph, Peak, SYMBOLS_MAX, SymbolSizes, text};
 use serde::Serialize;
 
 use crate::configuration::{Format, GraphOptions};
@@ -29,11 +31,15 @@ pub fn show(options: &GraphOptions, screen: &mut Screen) -> Result<(), Failure> 
 
 fn read(options: &GraphOptions) -> Result<Graph, Failure> {
     let file = options.file.display();
-    let size = std::fs::metadata(&options.file).with_context(|| format!("{file} could not be read"))?.len();
-    if size > text::TEXT_BYTES_MAX as u64 {
-        return Err(anyhow!("{file}: expected at most {} bytes, got {size}", text::TEXT_BYTES_MAX).into());
+    let unread = || format!("{file} could not be read");
+    let opened = std::fs::File::open(&options.file).with_context(unread)?;
+    // A device or a pipe does not say how long it is, and may have no end.
+    let mut bytes = Vec::new();
+    opened.take(text::TEXT_BYTES_MAX as u64 + 1).read_to_end(&mut bytes).with_context(unread)?;
+    if bytes.len() > text::TEXT_BYTES_MAX {
+        return Err(anyhow!("{file}: expected at most {} bytes, got more", text::TEXT_BYTES_MAX).into());
     }
-    let words = std::fs::read_to_string(&options.file).with_context(|| format!("{file} could not be read as text"))?;
+    let words = String::from_utf8(bytes).with_context(|| format!("{file} could not be read as text"))?;
     Ok(text::parse(&words).map_err(|error| anyhow!("{file}: {}", visible(&error.to_string())))?)
 }
 
@@ -70,14 +76,30 @@ fn print(graph: &Graph, sizes: &SymbolSizes, listing: &Listing, screen: &mut Scr
         screen.line(format!("{}: {sum}", screen.strong(what)))?;
         print_rows(rows, screen)?;
     }
-    let memory = format!(
-        "between kernels: {} at most at once, in an arena of {}; constants on the device: {}",
-        bytes_text(listing.live_bytes_max as u64),
-        bytes_text(listing.arena_bytes as u64),
-        bytes_text(listing.kept_bytes as u64)
-    );
     screen.line("")?;
-    screen.line(screen.faint(&memory))
+    for line in memory(listing) {
+        screen.line(screen.faint(&line))?;
+    }
+    Ok(())
+}
+
+/// What the plan needs, and how many of its kernels only lay elements out in another order.
+fn memory(listing: &Listing) -> [String; 2] {
+    let Peak { input_bytes, constant_bytes, kept_bytes, output_bytes, .. } = listing.peak;
+    let (copies, copied_bytes) = listing.layout_copies;
+    [
+        format!(
+            "memory at its peak: {} (inputs {}, constants {}, made of them once {}, outputs {}, between kernels {}, of which {} are in use at once)",
+            bytes_text(listing.peak.bytes(false)),
+            bytes_text(input_bytes),
+            bytes_text(constant_bytes),
+            bytes_text(kept_bytes),
+            bytes_text(output_bytes),
+            bytes_text(listing.arena_bytes as u64),
+            bytes_text(listing.live_bytes_max as u64),
+        ),
+        format!("copies for the sake of a layout: {copies}, {}", bytes_text(copied_bytes)),
+    ]
 }
 
 fn print_rows(rows: &[Row], screen: &mut Screen) -> Result<(), Failure> {
@@ -110,7 +132,10 @@ struct Document {
     after: Vec<RowDocument>,
     live_bytes_max: usize,
     arena_bytes: usize,
-    kept_bytes: usize,
+    kept_bytes: u64,
+    peak_bytes: u64,
+    layout_copies: usize,
+    layout_copied_bytes: u64,
 }
 
 #[derive(Serialize)]
@@ -133,7 +158,10 @@ fn document(graph: &Graph, listing: &Listing) -> Document {
         after: rows(&listing.after),
         live_bytes_max: listing.live_bytes_max,
         arena_bytes: listing.arena_bytes,
-        kept_bytes: listing.kept_bytes,
+        kept_bytes: listing.peak.constant_bytes + listing.peak.kept_bytes,
+        peak_bytes: listing.peak.bytes(false),
+        layout_copies: listing.layout_copies.0,
+        layout_copied_bytes: listing.layout_copies.1,
     }
 }
 

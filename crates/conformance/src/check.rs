@@ -10,7 +10,7 @@ use panoply_core::{
     Backend, DeviceInfo, Engine, Error, Item, Location, Op, OpenOptions, Operation, Part, Result, Support, Value,
 };
 
-use crate::random_graph::{RandomGraph, random_graph};
+use crate::random_graph::{RandomGraph, Seeds};
 use crate::reference::reference;
 use crate::suite::Case;
 
@@ -54,13 +54,12 @@ pub fn check_backend(backend: &dyn Backend, device: &DeviceInfo, cases: &[Case])
     Ok(summary)
 }
 
-/// Runs the random graphs of these seeds on one device: as one op and op by op, each against the reference.
-pub fn check_graphs(backend: &dyn Backend, device: &DeviceInfo, seeds: std::ops::Range<u64>) -> Result<Summary> {
+/// Runs random graphs on one device: as one op and op by op, each against the reference.
+pub fn check_graphs(backend: &dyn Backend, device: &DeviceInfo, seeds: Seeds) -> Result<Summary> {
     let mut engine = backend.open(device, &OpenOptions::default())?;
     let mut summary = Summary::default();
-    for seed in seeds {
-        let RandomGraph { op: graph, tolerance } = random_graph(seed);
-        let case = Case::new(format!("graph/random/{seed}"), graph.clone(), tolerance);
+    for (number, RandomGraph { op: graph, tolerance }) in seeds.graphs() {
+        let case = Case::new(format!("graph/random/{number} of {seeds:?}"), graph.clone(), tolerance);
         if let Support::No(reason) = backend.supports(device, &case.op) {
             summary.unsupported.push((case.name, reason));
             continue;

@@ -4,12 +4,14 @@
 //!   against independent figures (`fixtures/`), and every engine is checked against it.
 //! * [`suite`]: the cases, every op with every element type and the awkward shapes, each with its judge.
 //! * [`judge`]: what makes an answer right.
+//! * [`chains`]: graphs that programs write, and that must become one kernel.
 //! * [`check`]: runs cases on an engine and compares.
 //! * [`random_graph`]: graphs of random ops, by the thousand, for [`check::check_graphs`].
 //! * [`fixture`]: reads the independent figures.
 //! * [`virtual_device`]: simulated devices with scripted latency, errors, hangs and loss, for the runtime's tests and for
 //!   users who test how their own programs degrade.
 
+pub mod chains;
 pub mod check;
 pub mod fixture;
 pub mod judge;
@@ -21,4 +23,5 @@ pub mod virtual_device;
 
 pub use check::{Summary, check_backend, check_graphs, run_one};
 pub use judge::{Judge, Tolerance};
+pub use random_graph::Seeds;
 pub use suite::{Case, cases, op_names};

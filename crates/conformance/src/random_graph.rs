@@ -3,7 +3,7 @@
 
 use panoply_core::expr::{BinaryOp, TernaryOp, UnaryOp};
 use panoply_core::graph::{Dim, Graph, GraphBuilder, NodeId};
-use panoply_core::op::compute::{LayerNorm, MatMul, Reduce, Reduction, Softmax};
+use panoply_core::op::compute::{LayerNorm, MatMul, Reduce, Reduction, Softmax, Transpose};
 use panoply_core::op::graph::RunGraph;
 use panoply_core::{DType, Result, Tensor};
 
@@ -19,18 +19,53 @@ pub struct RandomGraph {
     pub tolerance: Tolerance,
 }
 
+/// Which random graphs: so many, of so many structures. Every structure has kernels of its own on a device that compiles; graphs of one
+/// structure differ in their sizes and values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seeds {
+    /// How many graphs.
+    pub count: u64,
+    /// How many structures.
+    pub structures: u64,
+}
+
+impl Seeds {
+    /// So many graphs, each of its own structure.
+    pub fn different(count: u64) -> Seeds {
+        Seeds { count, structures: count }
+    }
+
+    /// So many graphs of so many structures; as many different ones as `PANOPLY_GRAPHS` says, where it says a number.
+    pub fn or_asked(count: u64, structures: u64) -> Seeds {
+        let asked = std::env::var("PANOPLY_GRAPHS").ok().and_then(|count| count.parse().ok());
+        asked.map_or(Seeds { count, structures }, Seeds::different)
+    }
+
+    /// The graphs, with their numbers.
+    pub fn graphs(self) -> impl Iterator<Item = (u64, RandomGraph)> {
+        let structures = self.structures.max(1);
+        (0..self.count).map(move |number| (number, random_graph_like(number % structures, number)))
+    }
+}
+
 /// The graph of a seed: always the same.
 pub fn random_graph(seed: u64) -> RandomGraph {
-    let mut making = Making::new(seed);
+    random_graph_like(seed, seed)
+}
+
+/// The graph of a seed for its structure, and one for its sizes and values.
+pub fn random_graph_like(structure: u64, sizes: u64) -> RandomGraph {
+    let mut making = Making::new(structure, sizes);
     let built = making.build();
-    let (graph, batch) = built.unwrap_or_else(|error| panic!("the graph of seed {seed} is wrong: {error}"));
+    let wrong = |error| panic!("the graph of the seeds {structure} and {sizes} is wrong: {error}");
+    let (graph, batch) = built.unwrap_or_else(wrong);
     let inputs: Vec<Tensor> = graph
         .inputs()
         .iter()
         .map(|node| {
             let node = &graph.nodes()[*node];
             let size = |dim: &Dim| dim.as_fixed().unwrap_or(batch);
-            random_tensor(node.dtype, &node.dims.iter().map(size).collect::<Vec<_>>(), making.random.next_u64())
+            random_tensor(node.dtype, &node.dims.iter().map(size).collect::<Vec<_>>(), making.sizes.next_u64())
         })
         .collect();
     let close = if making.has_halves { 6e-2 } else { 1e-3 };
@@ -39,20 +74,25 @@ pub fn random_graph(seed: u64) -> RandomGraph {
 }
 
 struct Making {
+    /// Decides what is done.
     random: Random,
+    /// Decides with how much, and with which numbers.
+    sizes: Random,
     nodes: Vec<NodeId>,
     has_halves: bool,
 }
 
 impl Making {
-    fn new(seed: u64) -> Making {
-        Making { random: Random::new(seed.wrapping_mul(0x1234_5678_9abc_def1)), nodes: Vec::new(), has_halves: false }
+    fn new(structure: u64, sizes: u64) -> Making {
+        let random = Random::new(structure.wrapping_mul(0x1234_5678_9abc_def1));
+        let sizes = Random::new(sizes.wrapping_mul(0x0fed_cba9_8765_4321).wrapping_add(1));
+        Making { random, sizes, nodes: Vec::new(), has_halves: false }
     }
 
     fn build(&mut self) -> Result<(Graph, usize)> {
         let mut g = Graph::builder("random");
         let batch = g.symbol("batch")?;
-        let width = [1, 2, 3, 4, 8, 17][self.below(6)];
+        let width = [1, 2, 3, 4, 8, 17][self.sized(6)];
         for input in 0..=self.below(3) {
             let dims: &[Dim] = match self.below(4) {
                 0 => &[width.into()],
@@ -77,7 +117,7 @@ impl Making {
             let node = self.pick();
             g.output(&format!("y{output}"), node)?;
         }
-        Ok((g.finish()?, [0, 1, 1, 2, 3, 5, 33][self.below(7)]))
+        Ok((g.finish()?, [0, 1, 1, 2, 3, 5, 33][self.sized(7)]))
     }
 
     fn node(&mut self, g: &mut GraphBuilder) -> Result<NodeId> {
@@ -85,7 +125,7 @@ impl Making {
         let (dtype, dims) = g.type_of(x)?;
         let (dims, rank) = (dims.to_vec(), dims.len());
         let is_float = dtype.is_float();
-        match self.below(16) {
+        match self.below(17) {
             0..3 if is_float => g.unary(self.smooth(), x),
             0..3 => g.unary([UnaryOp::Neg, UnaryOp::Abs, UnaryOp::Relu][self.below(3)], x),
             3..6 => {
@@ -114,7 +154,7 @@ impl Making {
             11 if rank > 0 => {
                 let axis = self.below(rank);
                 let Some(size) = dims[axis].as_fixed() else { return g.unary(UnaryOp::Neg, x) };
-                let start = self.below(size.max(1));
+                let start = self.sized(size.max(1));
                 g.slice(x, axis, start, size, 1 + self.below(2))
             }
             12 if is_float && rank > 0 => {
@@ -134,6 +174,7 @@ impl Making {
                     if keeps { reduce.keep_dims() } else { reduce }
                 })
             }
+            15 if is_float && rank > 1 => self.attention(g, x, &dims),
             _ if is_float && rank > 1 => self.product(g, x, dims[rank - 1]),
             _ => {
                 let (y, z) = (self.pick(), self.pick());
@@ -148,7 +189,7 @@ impl Making {
         let (dtype, dims) = g.type_of(x)?;
         let Some(depth) = depth.as_fixed().filter(|depth| *depth > 0) else { return g.tanh(x) };
         let rank = dims.len();
-        let columns = [1, 3, 8, depth][self.below(4)];
+        let columns = [1, 3, 8, depth][self.sized(4)];
         let transposed = self.below(2) == 0;
         let shape = if transposed { [columns, depth] } else { [depth, columns] };
         let w = g.unnamed_constant(&random_tensor(dtype, &shape, self.random.next_u64()))?;
@@ -166,6 +207,46 @@ impl Making {
             product = g.add(x, product)?;
         }
         if self.below(2) == 0 { g.relu(product) } else { g.tanh(product) }
+    }
+
+    /// What a compiler may take for attention, in one of the ways in which it is written, or almost.
+    fn attention(&mut self, g: &mut GraphBuilder, x: NodeId, dims: &[Dim]) -> Result<NodeId> {
+        let rank = dims.len();
+        let Some(depth) = dims[rank - 1].as_fixed().filter(|depth| *depth > 0) else { return g.tanh(x) };
+        let scale = 1.0 / (depth as f64).sqrt();
+        let mut order: Vec<usize> = (0..rank).collect();
+        order.swap(rank - 2, rank - 1);
+        let q = if self.below(3) == 0 { g.with_number(BinaryOp::Mul, x, scale)? } else { x };
+        let k = if self.below(2) == 0 { x } else { g.tanh(x)? };
+        let mut scores = match self.below(3) {
+            0 => g.op(&[q, k], |t| MatMul::new(&t[0], &t[1]).transpose_b())?,
+            1 => {
+                let turned = g.op(&[k], |t| Transpose::with_order(&t[0], &order))?;
+                g.matmul(q, turned)?
+            }
+            _ => {
+                let turned = g.permute(k, &order)?;
+                g.matmul(q, turned)?
+            }
+        };
+        if q == x {
+            scores = g.with_number(BinaryOp::Mul, scores, scale)?;
+        }
+        if self.below(2) == 0 {
+            // One number for each key.
+            let mask = g.op(&[x], |t| Reduce::new(&t[0], Reduction::Mean).axes(&[rank - 1]).keep_dims())?;
+            let mask = g.permute(mask, &order)?;
+            scores = g.add(scores, mask)?;
+        }
+        let axis = if self.below(6) == 0 { rank - 2 } else { rank - 1 };
+        let weights = g.op(&[scores], |t| Softmax::new(&t[0]).axis(axis))?;
+        // Now and then somebody else may want what lies between.
+        match self.below(6) {
+            0 => self.nodes.push(scores),
+            1 => self.nodes.push(weights),
+            _ => {}
+        }
+        g.matmul(weights, x)
     }
 
     /// Integers are made floats; floats are made smaller or larger floats.
@@ -197,6 +278,10 @@ impl Making {
 
     fn below(&mut self, bound: usize) -> usize {
         self.random.below(bound as u64) as usize
+    }
+
+    fn sized(&mut self, bound: usize) -> usize {
+        self.sizes.below(bound as u64) as usize
     }
 }
 

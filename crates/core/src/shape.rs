@@ -90,6 +90,22 @@ impl Shape {
         Shape::new(&dims[..rank])
     }
 
+    /// This shape with more dimensions behind its own.
+    pub fn joined(&self, more: &[usize]) -> Result<Shape> {
+        let (rank, both) = (self.rank(), self.rank() + more.len());
+        let mut dims = [0; RANK_MAX];
+        let Some(joined) = dims.get_mut(..both) else {
+            return Err(Error::RankMismatch {
+                what: "shape",
+                expected: format!("at most {RANK_MAX}").into(),
+                got: both,
+            });
+        };
+        joined[..rank].copy_from_slice(self.dims());
+        joined[rank..].copy_from_slice(more);
+        Shape::new(joined)
+    }
+
     /// This shape with one dimension replaced.
     pub fn with_dim(&self, axis: usize, dim: usize) -> Result<Shape> {
         let mut dims = *self;

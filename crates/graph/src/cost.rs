@@ -53,7 +53,7 @@ fn flops(op: &Op, elements: u64) -> u64 {
         program.map_or(1, |program| program.nodes().len()) as u64
     };
     match compute {
-        ComputeOp::MatMul(_) | ComputeOp::Conv2d(_) => op.work().saturating_mul(2),
+        ComputeOp::MatMul(_) | ComputeOp::Conv2d(_) | ComputeOp::Attention(_) => op.work().saturating_mul(2),
         ComputeOp::Map(op) => elements.saturating_mul(nodes(op.program())),
         ComputeOp::RowMap(op) => {
             let rows = op.work().saturating_mul(nodes(op.before_program()) + 4);
@@ -65,7 +65,7 @@ fn flops(op: &Op, elements: u64) -> u64 {
 }
 
 /// Bytes of the elements that a view shows, each once.
-fn touched_bytes(tensor: &Tensor) -> u64 {
+pub(crate) fn touched_bytes(tensor: &Tensor) -> u64 {
     let axes = tensor.shape().iter().zip(tensor.strides().iter());
     let distinct = axes.filter(|(_, stride)| **stride != 0).map(|(size, _)| *size as u64).product::<u64>();
     if tensor.elements() == 0 { 0 } else { distinct.saturating_mul(tensor.dtype().size_bytes() as u64) }

@@ -1,20 +1,26 @@
 //! Running plans: what engines share. An engine brings an [`Executor`], keeps [`Plans`], and calls [`run`].
+//!
+//! A run of a plan that ran before allocates nothing here but the list of its outputs: the ops of its steps and the list of its slots are kept with
+//! the plan, and filled with the tensors of each run.
 
 use std::collections::{HashMap, hash_map};
 use std::sync::Arc;
 
 use panoply_core::graph::{Graph, SymbolSizes, WeakGraph, fill_in, slot_of, view_of};
 use panoply_core::op::graph::RunGraph;
-use panoply_core::{Buffer, Error, ErrorKind, HostBufferMut, Op, Part, Result, Shape, Tensor, Value};
+use panoply_core::{Error, ErrorKind, Op, Part, Result, Tensor, Value};
 
 use crate::plan::{Place, Plan};
-use crate::{Facts, compile};
+use crate::{Facts, plan_of};
 
 /// Plans that an engine keeps; of more, the one that was not used for longest goes.
 const PLANS_MAX: usize = 64;
 
 /// What an engine does for a plan.
 pub trait Executor {
+    /// The memory that there is, when a plan is used for the first time.
+    fn room(&mut self) -> Room;
+
     /// Makes the arena at least so large. What is still under way may use the one before.
     fn prepare(&mut self, arena_bytes: usize) -> Result<()>;
 
@@ -24,16 +30,57 @@ pub trait Executor {
     /// A constant, where the engine's ops read it best, to be kept.
     fn constant(&mut self, tensor: &Tensor) -> Result<Tensor>;
 
-    /// Runs one op; its outputs belong at these bytes of the arena, or anywhere.
-    fn step(&mut self, op: &Op, places: &[Option<usize>]) -> Result<Value>;
+    /// Runs one op, whose outputs belong where these say.
+    fn step(&mut self, op: &Op, outputs: &[Destination]) -> Result<Value>;
+}
+
+/// The memory that an engine has left.
+pub struct Room {
+    /// Which memory, as messages name it.
+    pub place: String,
+    /// Bytes that can be had, those that are kept for reuse included. `None`: nobody knows.
+    pub free_bytes: Option<u64>,
+    /// Whether it is the host's, where inputs and constants are already.
+    pub shares_host_memory: bool,
+}
+
+/// Where an output of a step belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Destination {
+    /// The byte of the arena at which it begins; `None`: in memory of its own.
+    pub arena_offset: Option<usize>,
+    /// Its bytes.
+    pub len_bytes: usize,
+}
+
+/// A plan, what stays on the device for it, and what a run of it needs.
+pub struct Ready {
+    /// The plan and what stays on the device, to be held while anything under way uses it.
+    pub held: Arc<Held>,
+    stage: Stage,
 }
 
 /// A plan and what stays on the device for it.
-pub struct Ready {
+pub struct Held {
     /// The plan.
-    pub plan: Plan,
+    pub plan: Arc<Plan>,
     /// By slot: constants, and what was made of them once.
     kept: Vec<Option<Tensor>>,
+}
+
+/// What is filled anew by each run.
+struct Stage {
+    steps: Vec<StagedStep>,
+    /// By slot: what it holds now.
+    filled: Vec<Option<Tensor>>,
+}
+
+/// One step, with an op of its own.
+struct StagedStep {
+    op: Op,
+    /// The op's tensors as the plan has them, in order: views of slots.
+    views: Vec<Tensor>,
+    outputs: Vec<Destination>,
 }
 
 /// The plans of one engine, each made when it is first used.
@@ -50,33 +97,32 @@ struct Entry {
     graph_id: u64,
     sizes: SymbolSizes,
     graph: WeakGraph,
-    ready: Arc<Ready>,
+    ready: Ready,
     used: u64,
 }
 
 impl Plans {
-    /// The plan of an op's graph for the sizes of its inputs. One that was met before costs nothing.
-    pub fn get(&mut self, op: &RunGraph, facts: &Facts, executor: &mut dyn Executor) -> Result<Arc<Ready>> {
+    /// The plan of an op's graph for the sizes of its inputs. One that was met before costs nothing; a new one is refused where the
+    /// memory that it needs at its peak is not there.
+    pub fn get(&mut self, op: &RunGraph, facts: &Facts, executor: &mut dyn Executor) -> Result<&mut Ready> {
         let (graph, sizes) = (op.graph(), op.instance()?.sizes);
         self.clock += 1;
-        let is_it = |entry: &&mut Entry| entry.graph_id == graph.id() && entry.sizes == sizes;
-        if let Some(entry) = self.entries.iter_mut().find(is_it) {
-            entry.used = self.clock;
-            return Ok(Arc::clone(&entry.ready));
-        }
-        self.make_room();
-        let plan = compile(graph, &sizes, facts)?;
-        let kept = self.keep(graph, &plan, executor)?;
-        let ready = Arc::new(Ready { plan, kept });
-        let entry = Entry {
-            graph_id: graph.id(),
-            sizes,
-            graph: graph.downgrade(),
-            ready: Arc::clone(&ready),
-            used: self.clock,
+        let known = self.entries.iter().position(|entry| entry.graph_id == graph.id() && entry.sizes == sizes);
+        let place = match known {
+            Some(place) => place,
+            None => {
+                self.make_room();
+                let plan = plan_of(op, facts)?;
+                check_room(&plan, graph, executor)?;
+                let kept = self.keep(graph, &plan, executor)?;
+                let (graph_id, graph) = (graph.id(), graph.downgrade());
+                self.entries.push(Entry { graph_id, sizes, graph, ready: Ready::new(plan, kept), used: 0 });
+                self.entries.len() - 1
+            }
         };
-        self.entries.push(entry);
-        Ok(ready)
+        let entry = &mut self.entries[place];
+        entry.used = self.clock;
+        Ok(&mut entry.ready)
     }
 
     /// Forgets everything that is on the device: it is gone.
@@ -134,49 +180,119 @@ impl Plans {
     }
 }
 
+/// Compares what a plan needs at its peak with what there is.
+fn check_room(plan: &Plan, graph: &Graph, executor: &mut dyn Executor) -> Result<()> {
+    let Room { place, free_bytes, shares_host_memory } = executor.room();
+    let asked = plan.peak.bytes(shares_host_memory);
+    match free_bytes {
+        Some(free) if asked > free => {
+            let place = format!("{place} for the graph {} ({})", graph.name(), plan.peak);
+            Err(Error::OutOfMemory { place, asked, free, largest: free })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Runs a plan on the inputs of an op. The outputs come in the graph's order.
-pub fn run(ready: &Ready, op: &RunGraph, executor: &mut dyn Executor) -> Result<Value> {
-    let Ready { plan, kept } = ready;
-    executor.prepare(plan.arena_bytes)?;
-    let mut filled = kept.clone();
-    for (place, slot) in filled.iter_mut().zip(&plan.slots) {
-        if let Place::Input(input) = slot.place {
-            *place = op.inputs().get(input).map(|tensor| executor.input(tensor)).transpose()?;
+pub fn run(ready: &mut Ready, op: &RunGraph, executor: &mut dyn Executor) -> Result<Value> {
+    let Ready { held, stage } = ready;
+    executor.prepare(held.plan.arena_bytes)?;
+    let ran = stage.run(held, op, executor);
+    stage.clear(&held.plan);
+    ran
+}
+
+impl Ready {
+    fn new(plan: Arc<Plan>, kept: Vec<Option<Tensor>>) -> Ready {
+        let destination = |slot: &usize| {
+            let planned = &plan.slots[*slot];
+            let arena_offset = if let Place::Arena(offset) = planned.place { Some(offset) } else { None };
+            Destination { arena_offset, len_bytes: planned.slot.len_bytes() }
+        };
+        let steps = plan.steps.iter().map(|step| {
+            let mut views = Vec::new();
+            step.op.for_each_tensor(&mut |tensor| views.push(tensor.clone()));
+            StagedStep { op: step.op.clone(), views, outputs: step.outputs.iter().map(destination).collect() }
+        });
+        let stage = Stage { steps: steps.collect(), filled: kept.clone() };
+        Ready { held: Arc::new(Held { plan, kept }), stage }
+    }
+}
+
+impl Stage {
+    fn run(&mut self, held: &Held, op: &RunGraph, executor: &mut dyn Executor) -> Result<Value> {
+        let Held { plan, kept } = held;
+        let Stage { steps, filled } = self;
+        for ((place, slot), kept) in filled.iter_mut().zip(&plan.slots).zip(kept) {
+            *place = match slot.place {
+                Place::Input(input) => op.inputs().get(input).map(|tensor| executor.input(tensor)).transpose()?,
+                _ => kept.clone(),
+            };
+        }
+        for ((staged, step), ends) in steps.iter_mut().zip(&plan.steps).zip(&plan.ends) {
+            staged.fill(filled)?;
+            let made = executor.step(&staged.op, &staged.outputs);
+            // The op's own handles end before its inputs' bytes are used again.
+            staged.clear();
+            let value = made.map_err(|cause| at_node(op.graph(), step.node, cause))?;
+            for (slot, tensor) in step.outputs.iter().zip(value.tensors()) {
+                filled[*slot] = Some(tensor.clone());
+            }
+            ends.iter().for_each(|slot| filled[*slot] = None);
+        }
+        outputs(plan, op, filled)
+    }
+
+    /// Lets go of everything that belongs to the run.
+    fn clear(&mut self, plan: &Plan) {
+        for (place, slot) in self.filled.iter_mut().zip(&plan.slots) {
+            if !matches!(slot.place, Place::Constant(_) | Place::Kept) {
+                *place = None;
+            }
         }
     }
-    let mut places = Vec::new();
-    for (step, ends) in plan.steps.iter().zip(&plan.ends) {
-        let mut one = step.op.clone();
-        fill_in(&mut one, &|slot| filled[slot].clone())?;
-        places.clear();
-        places.extend(step.outputs.iter().map(|slot| match plan.slots[*slot].place {
-            Place::Arena(offset) => Some(offset),
-            _ => None,
-        }));
-        let value = executor.step(&one, &places).map_err(|cause| at_node(op.graph(), step.node, cause))?;
-        // The op's own handles end before its inputs' bytes are used again.
-        drop(one);
-        for (slot, tensor) in step.outputs.iter().zip(value.tensors()) {
-            filled[*slot] = Some(tensor.clone());
+}
+
+impl StagedStep {
+    /// Gives the op the tensors that its views show now.
+    fn fill(&mut self, filled: &[Option<Tensor>]) -> Result<()> {
+        let mut views = self.views.iter();
+        let mut wrong = Ok(());
+        self.op.for_each_tensor_mut(&mut |tensor| {
+            let Some(view) = views.next() else { return };
+            let Some(slot) = slot_of(view) else { return };
+            let missing = || Error::invalid("graph: a slot", "a value", format!("none in {slot}"));
+            match filled[slot].as_ref().ok_or_else(missing).and_then(|actual| view_of(view, actual)) {
+                Ok(actual) => *tensor = actual,
+                Err(error) => wrong = Err(error),
+            }
+        });
+        if wrong.is_err() {
+            self.clear();
         }
-        ends.iter().for_each(|slot| filled[*slot] = None);
+        wrong
     }
-    outputs(plan, op, &filled)
+
+    fn clear(&mut self) {
+        let mut views = self.views.iter();
+        self.op.for_each_tensor_mut(&mut |tensor| views.next().into_iter().for_each(|view| tensor.clone_from(view)));
+    }
 }
 
 fn outputs(plan: &Plan, op: &RunGraph, filled: &[Option<Tensor>]) -> Result<Value> {
     let missing = || Error::invalid("graph: an output", "a tensor", "nothing");
-    let output = |view: &Tensor| {
+    let mut parts = Vec::with_capacity(plan.outputs.len());
+    for view in &plan.outputs {
         let slot = slot_of(view).ok_or_else(missing)?;
-        match (plan.slots[slot].place, &filled[slot]) {
+        let output = match (plan.slots[slot].place, &filled[slot]) {
             (_, Some(actual)) => view_of(view, actual),
             // A constant that no step reads was not brought to the device.
             (Place::Constant(node), None) => view_of(view, op.graph().nodes()[node].constant().ok_or_else(missing)?),
             _ => Err(missing()),
-        }
-    };
-    let parts = plan.outputs.iter().map(|view| output(view).map(Part::Tensor));
-    parts.collect::<Result<_>>().map(Value::List)
+        };
+        parts.push(Part::Tensor(output?));
+    }
+    Ok(Value::List(parts))
 }
 
 /// For each slot whether a step reads it.
@@ -198,52 +314,4 @@ fn at_node(graph: &Graph, node: usize, cause: Error) -> Error {
         ErrorKind::Caller => Error::Node { node: graph.node_text(node), cause: Box::new(cause) },
         ErrorKind::Device | ErrorKind::Capacity => cause,
     }
-}
-
-/// So many rows, or up to a quarter more: few sizes are met, so their plans are found again.
-fn padded_rows(rows: usize) -> usize {
-    let step = (rows.next_power_of_two() / 8).max(1);
-    rows.next_multiple_of(step)
-}
-
-/// What each of several runs that were joined gets of the outputs.
-pub fn split_rows(value: &Value, rows: &[usize]) -> Result<Vec<Value>> {
-    let mut start = 0;
-    let part = |rows: &usize| {
-        let range = start..start + rows;
-        start = range.end;
-        let parts = value.tensors().map(|tensor| tensor.slice(0, range.start, range.end).map(Part::Tensor));
-        parts.collect::<Result<_>>().map(Value::List)
-    };
-    rows.iter().map(part).collect()
-}
-
-/// Several runs of one graph whose rows are independent, as one run with all their rows and a few that mean nothing, and
-/// the rows of each. `None` where
-/// they are not of one graph, or inputs are not on the host.
-pub fn join_rows(ops: &[&RunGraph]) -> Option<(RunGraph, Vec<usize>)> {
-    let first = ops.first()?;
-    let same = |op: &&RunGraph| op.graph() == first.graph() && op.graph().has_rows();
-    if !ops.iter().all(same) {
-        return None;
-    }
-    let rows: Vec<usize> = ops.iter().map(|op| op.inputs()[0].shape()[0]).collect();
-    let total = padded_rows(rows.iter().sum());
-    let joined = (0..first.inputs().len()).map(|input| {
-        let like = &first.inputs()[input];
-        let shape: Shape = like.shape().with_dim(0, total).ok()?;
-        let mut target = HostBufferMut::zeroed(shape.elements() * like.dtype().size_bytes()).ok()?;
-        let mut at = 0;
-        for op in ops {
-            let tensor = &op.inputs()[input];
-            let Buffer::Host(_) = tensor.buffer() else { return None };
-            let tensor = tensor.contiguous().ok()?;
-            let bytes = tensor.as_bytes().ok()?;
-            target.bytes_mut().get_mut(at..at + bytes.len())?.copy_from_slice(bytes);
-            at += bytes.len();
-        }
-        Tensor::from_host(like.dtype(), shape, target.freeze()).ok()
-    });
-    let joined: Vec<Tensor> = joined.collect::<Option<_>>()?;
-    Some((RunGraph::new(first.graph(), &joined.iter().collect::<Vec<_>>()), rows))
 }

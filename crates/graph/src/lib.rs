@@ -6,13 +6,15 @@
 //! 2. `core` makes an instance of what is left: ops over placeholders, with views as strides. The passes below rewrite this
 //!    list ([`work`]); an op stays an ordinary op throughout, so every device knows what it is asked to do.
 //! 3. [`fuse::copies`]: what only lays a view out contiguously is left out where its readers can take the view itself.
-//! 4. [`fuse::epilogue`]: a product's or a convolution's bias, residual, factor and activation become its own.
-//! 5. [`fuse::elementwise`]: maps that read each other become one.
-//! 6. [`fuse::rows`]: softmax, layer norm and reductions take the maps before and after them ([`RowMap`]).
-//! 7. [`fold`]: what depends on constants alone runs once, when the plan is first used, and stays on the device.
-//! 8. [`memory`]: what lies between the steps shares one block by lifetime.
+//! 4. [`fuse::attention`]: `softmax(scale · Q·Kᵀ + mask) · V` becomes one op.
+//! 5. [`fuse::epilogue`]: a product's or a convolution's bias, residual, factor and activation become its own.
+//! 6. [`fuse::elementwise`]: maps that read each other become one.
+//! 7. [`fuse::rows`]: softmax, layer norm and reductions take the maps before and after them ([`RowMap`]).
+//! 8. [`fold`]: what depends on constants alone runs once, when the plan is first used, and stays on the device.
+//! 9. [`memory`]: what lies between the steps shares one block by lifetime.
 //!
-//! [`Plans`] keeps plans and what they need on a device; [`run`] goes through one, with an engine's [`Executor`].
+//! A plan is made once for each sort of device and kept with the graph ([`plan_of`]); [`fits`] compares the memory that it needs with what
+//! a device has, before anything runs. [`Plans`] keeps what an engine needs of plans; [`run`] goes through one, with the engine's [`Executor`].
 //! [`cost`] says what each step reads, writes, computes and is expected to take; [`text`] reads and writes graphs, [`listing`] and [`svg`] show them.
 //! Nothing here runs anything, or knows a device but by its [`Facts`].
 //!
@@ -22,6 +24,7 @@ pub mod cost;
 mod execute;
 mod fold;
 pub mod fuse;
+mod joined;
 pub mod listing;
 pub mod memory;
 mod plan;
@@ -31,14 +34,18 @@ pub mod text;
 mod views;
 mod work;
 
-pub use execute::{Executor, Plans, Ready, join_rows, run, split_rows};
-pub use plan::{Place, Plan, PlanSlot};
+pub use execute::{Destination, Executor, Held, Plans, Ready, Room, run};
+pub use joined::{join_rows, split_rows};
+pub use plan::{Peak, Place, Plan, PlanSlot};
 
-use panoply_core::Result;
+use std::sync::Arc;
+
 use panoply_core::graph::{Graph, Instance, SymbolSizes};
+use panoply_core::op::graph::RunGraph;
+use panoply_core::{DeviceInfo, Result, Support};
 
 /// What matters of a device for what is fused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Facts {
     /// The most inputs that one map may have.
     pub map_inputs_max: usize,
@@ -48,18 +55,70 @@ pub struct Facts {
     pub row_len_max: usize,
     /// The most inputs of a fused row function.
     pub row_inputs_max: usize,
+    /// The most elements of an operand or of the result of fused attention; 0 where none is fused.
+    pub attention_elements_max: usize,
 }
 
 impl Facts {
     /// Nothing is fused: ops run as they were recorded.
-    pub const UNFUSED: Facts = Facts { map_inputs_max: 0, map_nodes_max: 0, row_len_max: 0, row_inputs_max: 0 };
+    pub const UNFUSED: Facts =
+        Facts { map_inputs_max: 0, map_nodes_max: 0, row_len_max: 0, row_inputs_max: 0, attention_elements_max: 0 };
+
+    /// The processor: a map's blocks of scratch memory stay in the first-level cache, and rows in the second.
+    pub const CPU: Facts = Facts {
+        map_inputs_max: 12,
+        map_nodes_max: 128,
+        row_len_max: 1 << 16,
+        row_inputs_max: 12,
+        attention_elements_max: usize::MAX,
+    };
+
+    /// GPUs of the C dialect: a map of more nodes has one element for each thread, longer rows do not fit registers, and kernels
+    /// count with 32 bits.
+    pub const C_GPU: Facts = Facts {
+        map_inputs_max: 12,
+        map_nodes_max: 64,
+        row_len_max: 1 << 14,
+        row_inputs_max: 12,
+        attention_elements_max: u32::MAX as usize,
+    };
+
+    /// A number that other facts do not have, in all likelihood.
+    fn sort(&self) -> u64 {
+        let Facts { map_inputs_max, map_nodes_max, row_len_max, row_inputs_max, attention_elements_max } = *self;
+        let words = [map_inputs_max, map_nodes_max, row_len_max, row_inputs_max, attention_elements_max];
+        words
+            .into_iter()
+            .fold(7, |hash: u64, word| (hash ^ word as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29))
+    }
 }
 
-impl Facts {
-    /// The processor: a map's blocks of scratch memory stay in the first-level cache, and rows in the second.
-    pub const CPU: Facts = Facts { map_inputs_max: 12, map_nodes_max: 128, row_len_max: 1 << 16, row_inputs_max: 12 };
-    /// GPUs of the C dialect: a map of more nodes has one element for each thread, and longer rows do not fit registers.
-    pub const C_GPU: Facts = Facts { map_inputs_max: 12, map_nodes_max: 64, row_len_max: 1 << 14, row_inputs_max: 12 };
+/// The plan of an op's graph on a device of these facts: made when it is first wanted, and kept with the graph's instance.
+pub fn plan_of(op: &RunGraph, facts: &Facts) -> Result<Arc<Plan>> {
+    let instance = op.instance()?;
+    let make = || compile(op.graph(), &instance.sizes, facts);
+    let kept = instance.compiled(facts.sort(), &|| Ok(Arc::new(make()?)))?;
+    match kept.downcast::<Plan>() {
+        Ok(plan) if plan.facts == *facts => Ok(plan),
+        // Two facts with one number.
+        _ => make().map(Arc::new),
+    }
+}
+
+/// Whether a device has the memory that an op's graph needs at its peak, or how much is missing. A device that does not tell how much it has
+/// is assumed to have enough.
+pub fn fits(op: &RunGraph, facts: &Facts, device: &DeviceInfo) -> Support {
+    let peak = match plan_of(op, facts) {
+        Ok(plan) => plan.peak,
+        Err(error) => return Support::No(error.to_string()),
+    };
+    let needed = peak.bytes(device.shares_host_memory);
+    match device.memory_total_bytes {
+        Some(total) if needed > total => {
+            Support::No(format!("the graph needs {needed} bytes at its peak ({peak}), and the device has {total}"))
+        }
+        _ => Support::Yes,
+    }
 }
 
 /// A graph's plan for these sizes of its symbols, on a device of these facts.
@@ -69,12 +128,13 @@ pub fn compile(graph: &Graph, sizes: &SymbolSizes, facts: &Facts) -> Result<Plan
     let mut work = work::Work::new(instance);
     if *facts != Facts::UNFUSED {
         fuse::copies::run(&mut work);
-        fuse::epilogue::run(&mut work);
+        fuse::attention::run(&mut work, graph, facts);
+        fuse::epilogue::run(&mut work, graph);
         fuse::elementwise::run(&mut work, facts);
         fuse::rows::run(&mut work, facts);
     }
     let once = fold::steps_of_constants(&work);
-    Ok(memory::plan(work, &once))
+    memory::plan(work, &once, facts)
 }
 
 #[cfg(test)]

@@ -6,7 +6,8 @@ use panoply_core::op::compute::ComputeOp;
 use panoply_core::{Describe, Op, Result};
 
 use crate::cost::{Cost, Rates, cost};
-use crate::{Facts, Plan, compile};
+use crate::fuse::copies::copied;
+use crate::{Facts, Peak, Plan, compile};
 
 /// One kernel of a listing.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,8 +39,10 @@ pub struct Listing {
     pub live_bytes_max: usize,
     /// The arena's bytes.
     pub arena_bytes: usize,
-    /// Bytes of constants that stay on the device.
-    pub kept_bytes: usize,
+    /// What the plan needs at its peak.
+    pub peak: Peak,
+    /// Steps that only lay elements out in another order, and the bytes that they read and write.
+    pub layout_copies: (usize, u64),
 }
 
 impl Listing {
@@ -53,7 +56,8 @@ impl Listing {
         let all = once.iter().map(|step| (step, true)).chain(steps.iter().map(|step| (step, false)));
         let after = rows(graph, &slots, all, rates);
         let (live_bytes_max, arena_bytes) = (plan.live_bytes_max, plan.arena_bytes);
-        Ok(Listing { before, after, live_bytes_max, arena_bytes, kept_bytes: plan.kept_bytes() })
+        let layout_copies = plan.layout_copies();
+        Ok(Listing { before, after, live_bytes_max, arena_bytes, peak: plan.peak, layout_copies })
     }
 
     /// What all rows of a list that run each time cost together, and how long they take.
@@ -98,6 +102,7 @@ fn rows<'a>(graph: &Graph, slots: &[Slot], steps: impl Iterator<Item = (&'a Step
 fn op_text(op: &Op) -> String {
     let Op::Compute(compute) = op else { return op.name().to_owned() };
     match compute {
+        ComputeOp::Map(_) if copied(op).is_some() => "map: a copy".to_owned(),
         ComputeOp::Map(op) => {
             op.program().map_or_else(|_| "map".to_owned(), |program| format!("map: {}", short(program)))
         }
@@ -117,6 +122,11 @@ fn op_text(op: &Op) -> String {
         ComputeOp::Conv2d(op) => {
             joined("conv2d", [op.bias.is_some().then(|| "bias".to_owned()), activation_text(op.activation)])
         }
+        ComputeOp::Attention(op) => {
+            let is_masked = op.mask.is_some().then(|| "mask".to_owned());
+            joined("attention", [op.is_causal.then(|| "causal".to_owned()), is_masked])
+        }
+        _ if copied(op).is_some() => format!("{}: a copy", op.name()),
         _ => op.name().to_owned(),
     }
 }

@@ -5,16 +5,20 @@
 
 use std::collections::BTreeMap;
 
-use panoply_core::graph::{Origin, Step, slot_of};
+use panoply_core::graph::{Origin, Slot, Step, slot_of};
+use panoply_core::shape::TENSOR_BYTES_MAX;
+use panoply_core::{Error, Result};
 
-use crate::plan::{Place, Plan, PlanSlot};
+use crate::Facts;
+use crate::plan::{Peak, Place, Plan, PlanSlot};
 use crate::work::Work;
 
 /// Slots begin on multiples of this: what every device's copies and vectors need.
 pub const ALIGN_BYTES: usize = 256;
 
-/// The plan of a finished list; `once` says which steps run once.
-pub(crate) fn plan(work: Work, once: &[bool]) -> Plan {
+/// The plan of a finished list for a device of these facts; `once` says which steps run once.
+pub(crate) fn plan(work: Work, once: &[bool], facts: &Facts) -> Result<Plan> {
+    check_sum(&work)?;
     let (mut first, mut steps) = (Vec::new(), Vec::new());
     let mut is_kept = vec![false; work.slots.len()];
     let mut is_made = vec![false; work.slots.len()];
@@ -25,7 +29,7 @@ pub(crate) fn plan(work: Work, once: &[bool]) -> Plan {
     }
     let last_readers = last_readers(&work, &steps);
     let mut ends = vec![Vec::new(); steps.len()];
-    let place = |(slot, held): (usize, &panoply_core::graph::Slot)| match held.origin {
+    let place = |(slot, held): (usize, &Slot)| match held.origin {
         Origin::Input(input) => Place::Input(input),
         Origin::Constant(node) => Place::Constant(node),
         Origin::Step(_) if !is_made[slot] => Place::Unread,
@@ -43,7 +47,31 @@ pub(crate) fn plan(work: Work, once: &[bool]) -> Plan {
     let mut slots: Vec<PlanSlot> =
         work.slots.iter().zip(places).map(|(slot, place)| PlanSlot { slot: *slot, place }).collect();
     let (arena_bytes, live_bytes_max) = lay_out(&mut slots, &steps, &ends, &last_readers);
-    Plan { slots, once: first, steps, ends, outputs: work.outputs, arena_bytes, live_bytes_max }
+    let peak = Peak::of(&slots, arena_bytes);
+    Ok(Plan {
+        facts: *facts,
+        slots,
+        once: first,
+        steps,
+        ends,
+        outputs: work.outputs,
+        arena_bytes,
+        live_bytes_max,
+        peak,
+    })
+}
+
+/// Whether all slots together can be counted, so that nothing below overflows.
+fn check_sum(work: &Work) -> Result<()> {
+    let aligned = |bytes: usize| bytes.checked_next_multiple_of(ALIGN_BYTES);
+    let add = |sum: usize, slot: &Slot| sum.checked_add(aligned(slot.len_bytes())?);
+    match work.slots.iter().try_fold(0, add) {
+        Some(sum) if sum <= TENSOR_BYTES_MAX => Ok(()),
+        _ => {
+            let (what, got) = ("graph: bytes of all tensors together", vec![work.slots.len()]);
+            Err(Error::SizeOverflow { what, got, limit: TENSOR_BYTES_MAX })
+        }
+    }
 }
 
 /// For each slot the last step that reads it.

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt::Write;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use panoply_core::graph::{Graph, Kind};
 
@@ -14,27 +15,42 @@ pub(crate) fn simplify(graph: &Graph) -> Vec<Option<usize>> {
 
 /// For each node the first that is equal to it: the same op with the same arguments, of equal operands.
 fn equal_nodes(graph: &Graph) -> Vec<usize> {
-    let mut known: HashMap<String, usize> = HashMap::new();
+    // Texts are long and nodes may be many: the map has a text's hash, and two of the same hash are compared.
+    let mut known: HashMap<u64, usize> = HashMap::new();
     let mut equal: Vec<usize> = Vec::with_capacity(graph.nodes().len());
-    for (index, node) in graph.nodes().iter().enumerate() {
-        let mut key = String::new();
-        // An op's text has all its arguments. Writing into a string does not fail.
-        let _ = match &node.kind {
-            Kind::Input => write!(key, "input {index}"),
-            // Constants are told apart by where they lie: comparing their contents would read all weights.
-            Kind::Constant(tensor) => {
-                let place = tensor.host_bytes().map_or(index, |bytes| bytes.as_ptr() as usize);
-                write!(key, "const {place} {}", tensor.offset())
-            }
-            kind => write!(key, "{kind:?}"),
+    let (mut text, mut other) = (String::new(), String::new());
+    for index in 0..graph.nodes().len() {
+        write_node(&mut text, graph, index, &equal);
+        let mut hasher = DefaultHasher::new();
+        text.hash(&mut hasher);
+        let first = *known.entry(hasher.finish()).or_insert(index);
+        let same = first == index || {
+            write_node(&mut other, graph, first, &equal);
+            text == other
         };
-        let _ = write!(key, "|{}{:?}|", node.dtype, node.dims);
-        for operand in &node.operands {
-            let _ = write!(key, " {}", equal[*operand as usize]);
-        }
-        equal.push(*known.entry(key).or_insert(index));
+        equal.push(if same { first } else { index });
     }
     equal
+}
+
+/// What tells a node from others: its op with all arguments, its type, and its operands.
+fn write_node(text: &mut String, graph: &Graph, index: usize, equal: &[usize]) {
+    let node = &graph.nodes()[index];
+    text.clear();
+    // Writing into a string does not fail.
+    let _ = match &node.kind {
+        Kind::Input => write!(text, "input {index}"),
+        // Constants are told apart by where they lie: comparing their contents would read all weights.
+        Kind::Constant(tensor) => {
+            let place = tensor.host_bytes().map_or(index, |bytes| bytes.as_ptr() as usize);
+            write!(text, "const {place} {}", tensor.offset())
+        }
+        kind => write!(text, "{kind:?}"),
+    };
+    let _ = write!(text, "|{}{:?}|", node.dtype, node.dims);
+    for operand in &node.operands {
+        let _ = write!(text, " {}", equal[*operand as usize]);
+    }
 }
 
 fn needed_nodes(graph: &Graph, equal: &[usize]) -> Vec<bool> {

@@ -126,8 +126,7 @@ mod tests {
              h = matmul(x, w)\nh1 = add(h, v)\ny = relu(h1)\noutput y",
         );
         let graph = graph.unwrap();
-        let facts = Facts { map_inputs_max: 8, map_nodes_max: 64, row_len_max: 1024, row_inputs_max: 8 };
-        let listing = Listing::new(&graph, &SymbolSizes([4, 1, 1, 1]), &facts, &Rates::CPU).unwrap();
+        let listing = Listing::new(&graph, &SymbolSizes([4, 1, 1, 1]), &Facts::CPU, &Rates::CPU).unwrap();
         assert_eq!((listing.before.len(), listing.after.len()), (3, 1));
         assert_eq!(listing.after[0].op, "matmul + bias + relu");
         assert_eq!(listing.before[1].reads, [0]);

@@ -9,9 +9,16 @@ pub(crate) struct Work {
     pub(crate) slots: Vec<Slot>,
     pub(crate) steps: Vec<Option<Step>>,
     pub(crate) outputs: Vec<Tensor>,
-    /// The steps that read each slot, each once.
-    readers: Vec<Vec<usize>>,
+    readers: Vec<Readers>,
     is_output: Vec<bool>,
+}
+
+/// The steps that read a slot: how many, and the sum of their numbers, which is the number of the only one. So a slot that every
+/// step reads costs no more than others.
+#[derive(Clone, Copy, Default)]
+struct Readers {
+    count: usize,
+    sum: usize,
 }
 
 impl Work {
@@ -20,7 +27,7 @@ impl Work {
         let mut is_output = vec![false; slots.len()];
         outputs.iter().filter_map(slot_of).for_each(|slot| is_output[slot] = true);
         let mut work = Work {
-            readers: vec![Vec::new(); slots.len()],
+            readers: vec![Readers::default(); slots.len()],
             slots,
             steps: steps.into_iter().map(Some).collect(),
             outputs,
@@ -55,10 +62,8 @@ impl Work {
 
     /// The one step that reads a slot, where there is only one and the slot is no output.
     pub(crate) fn only_reader(&self, slot: usize) -> Option<usize> {
-        match (self.readers[slot].as_slice(), self.is_output[slot]) {
-            ([only], false) => Some(*only),
-            _ => None,
-        }
+        let Readers { count, sum } = self.readers[slot];
+        (count == 1 && !self.is_output[slot]).then_some(sum)
     }
 
     /// Whether a slot is an output.
@@ -92,7 +97,7 @@ impl Work {
     /// Takes a step away that nobody reads.
     pub(crate) fn remove_if_unread(&mut self, step: usize) {
         let unread = self.steps[step].as_ref().is_some_and(|step| {
-            step.outputs.iter().all(|slot| self.readers[*slot].is_empty() && !self.is_output[*slot])
+            step.outputs.iter().all(|slot| self.readers[*slot].count == 0 && !self.is_output[*slot])
         });
         if unread {
             self.remove(step);
@@ -100,24 +105,25 @@ impl Work {
     }
 
     fn enter_reads(&mut self, index: usize) {
-        let Some(step) = &self.steps[index] else { return };
-        let readers = &mut self.readers;
-        step.op.for_each_tensor(&mut |tensor| {
-            if let Some(slot) = slot_of(tensor)
-                && !readers[slot].contains(&index)
-            {
-                readers[slot].push(index);
-            }
-        });
+        for slot in self.slots_read_by(index) {
+            let readers = &mut self.readers[slot];
+            (readers.count, readers.sum) = (readers.count + 1, readers.sum + index);
+        }
     }
 
     fn leave_reads(&mut self, index: usize) {
-        let Some(step) = &self.steps[index] else { return };
-        let readers = &mut self.readers;
-        step.op.for_each_tensor(&mut |tensor| {
-            if let Some(slot) = slot_of(tensor) {
-                readers[slot].retain(|reader| *reader != index);
-            }
-        });
+        for slot in self.slots_read_by(index) {
+            let readers = &mut self.readers[slot];
+            (readers.count, readers.sum) = (readers.count - 1, readers.sum - index);
+        }
+    }
+
+    /// The slots that a step reads, each once.
+    fn slots_read_by(&self, index: usize) -> Vec<usize> {
+        let mut slots = Vec::new();
+        if let Some(step) = &self.steps[index] {
+            step.op.for_each_tensor(&mut |tensor| slots.extend(slot_of(tensor).filter(|slot| !slots.contains(slot))));
+        }
+        slots
     }
 }

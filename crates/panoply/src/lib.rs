@@ -93,7 +93,7 @@ pub use panoply_runtime::{
 /// ```
 pub mod graph {
     pub use panoply_core::graph::*;
-    pub use panoply_graph::{Facts, Plan, compile, cost, listing, svg, text};
+    pub use panoply_graph::{Facts, Peak, Plan, compile, cost, listing, svg, text};
 }
 
 /// Collections of vectors: exact and approximate nearest neighbours, durable, on every device.

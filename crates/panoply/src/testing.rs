@@ -17,6 +17,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub use panoply_conformance::chains;
 pub use panoply_conformance::virtual_device::{Counters, Fault, Rates, Script, VirtualBackend, VirtualControl};
 use panoply_core::{Absence, Api};
 

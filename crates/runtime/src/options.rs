@@ -17,7 +17,7 @@ use panoply_core::{DeviceId, Error, Result};
 pub struct RunOptions {
     /// Run it on this device and no other.
     pub device: Option<DeviceId>,
-    /// Run it on this device where that is fit for work.
+    /// Run it on this device where that is fit for work; of a graph, all the ops that the device runs.
     pub prefer: Option<DeviceId>,
     /// Run it on none of these.
     pub forbid: Vec<DeviceId>,

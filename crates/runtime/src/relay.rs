@@ -1,5 +1,5 @@
-//! Sends ops on: those whose device failed them, those that left a sick device's queue, and those whose inputs had to be
-//! brought to the host first.
+//! Sends ops on: those whose device failed them, those that left a sick device's queue, those whose inputs had to be brought to the host
+//! first, and graphs whose next part belongs to another device.
 //!
 //! 1. Workers never wait for each other. A worker puts a ticket into the [`Inlet`], which is bounded; where that is full the
 //!    op is answered with its error.
@@ -24,7 +24,7 @@ use panoply_core::{Error, Result};
 
 use crate::foreign::{contain, discard};
 use crate::lane::inlet::RELAY_DEPTH_MAX;
-use crate::lane::{Inlet, OpTicket, Task};
+use crate::lane::{InParts, Inlet, OpTicket, Task};
 use crate::options::FallbackPolicy;
 use crate::router::{Router, balance};
 use crate::tenure::Tenure;
@@ -313,6 +313,9 @@ impl Relay {
     fn decide(&self, ticket: &mut OpTicket, now: Instant) -> Result<()> {
         let Some(task) = ticket.question_mut() else { return Err(Error::ShuttingDown) };
         let Some(history) = task.history.as_mut() else { return Ok(()) };
+        if history.parts.as_mut().is_some_and(InParts::wants_lane) {
+            return self.router.route_part(task, now);
+        }
         let (failure, evacuated) = (history.failure.take(), history.evacuated);
         let Some(failure) = failure else { return Ok(()) };
         let mut wishes = task.wishes;

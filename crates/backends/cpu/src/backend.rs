@@ -55,12 +55,12 @@ impl Backend for CpuBackend {
         Ok(devices.collect())
     }
 
-    fn supports(&self, _device: &DeviceInfo, op: &Op) -> Support {
-        ops::supports(op)
+    fn supports(&self, device: &DeviceInfo, op: &Op) -> Support {
+        ops::supports(op, device)
     }
 
-    fn can_run(&self, _device: &DeviceInfo, op: &Op) -> bool {
-        ops::can_run(op)
+    fn can_run(&self, device: &DeviceInfo, op: &Op) -> bool {
+        ops::can_run(op, device)
     }
 
     fn open(&self, device: &DeviceInfo, options: &OpenOptions) -> Result<Box<dyn Engine>> {
@@ -105,7 +105,7 @@ pub(crate) fn meminfo_percent(meminfo: &str) -> Option<f32> {
     Some(total.saturating_sub(available) as f32 / total as f32 * 100.0)
 }
 
-fn meminfo_bytes(meminfo: &str, key: &str) -> Option<u64> {
+pub(crate) fn meminfo_bytes(meminfo: &str, key: &str) -> Option<u64> {
     let line = meminfo.lines().find(|line| line.split_whitespace().any(|word| word == key))?;
     let kib: u64 = line.split_whitespace().rev().nth(1)?.parse().ok()?;
     kib.checked_mul(1024)

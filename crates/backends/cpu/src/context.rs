@@ -111,6 +111,11 @@ impl Arena {
         Arena { pages, expected: VecDeque::new(), given: Vec::new() }
     }
 
+    /// How large it is.
+    pub(crate) fn bytes(&self) -> usize {
+        self.pages.bytes()
+    }
+
     /// The next step's outputs belong at these places: bytes that no live tensor of the graph has.
     pub(crate) fn expect(&mut self, places: impl Iterator<Item = (usize, usize)>) {
         self.expected.clear();

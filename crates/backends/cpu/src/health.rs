@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use panoply_core::Health;
 
-use crate::backend::meminfo_percent;
+use crate::backend::{meminfo_bytes, meminfo_percent};
 
 /// The drivers whose sensors are in the processor.
 const PROCESSOR_SENSORS: [&str; 6] = ["coretemp", "k10temp", "zenpower", "cpu_thermal", "soc_thermal", "apple_soc"];
@@ -73,6 +73,11 @@ impl Sensors {
         let before = self.last_throttles.replace(count)?;
         Some(count > before)
     }
+}
+
+/// Bytes of the machine's memory that can still be had, where the kernel tells.
+pub(crate) fn available_bytes() -> Option<u64> {
+    meminfo_bytes(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:")
 }
 
 fn temperatures(root: &Path) -> Vec<PathBuf> {

@@ -31,8 +31,8 @@ impl Backend for CudaBackend {
         driver::discover()
     }
 
-    fn supports(&self, _device: &DeviceInfo, op: &Op) -> Support {
-        ops::supports(op)
+    fn supports(&self, device: &DeviceInfo, op: &Op) -> Support {
+        ops::supports_on(device, op)
     }
 
     fn warmth(&self, device: &DeviceInfo, op: &Op) -> Warmth {

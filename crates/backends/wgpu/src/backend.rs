@@ -196,10 +196,7 @@ impl Backend for WgpuBackend {
     fn supports(&self, device: &DeviceInfo, op: &Op) -> Support {
         match self.adapter(device) {
             None => Support::No(format!("there is no adapter {}", device.id)),
-            Some((_, profile, _)) => match ops::support(profile, op) {
-                Ok(()) => Support::Yes,
-                Err(reason) => Support::No(reason),
-            },
+            Some((_, profile, _)) => ops::support_on(profile, device, op),
         }
     }
 

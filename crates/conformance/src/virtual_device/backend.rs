@@ -168,7 +168,11 @@ impl Backend for VirtualBackend {
         if let Op::Graph(GraphOp::RunGraph(graph)) = op
             && let Ok(instance) = graph.instance()
         {
-            return instance.support(graph.graph(), device.id, &|op| self.supports(device, op));
+            // What the script leaves out, and whether the memory that it gives the device is enough.
+            let lacking = instance.support(graph.graph(), device.id, &|op| self.supports(device, op));
+            let control = self.devices.get(device.id.index as usize);
+            let is_bounded = control.is_some_and(|control| control.script.memory_bytes.is_some());
+            return if lacking.is_yes() && is_bounded { self.answers.supports(device, op) } else { lacking };
         }
         match self.can_run(device, op) {
             true => Support::Yes,

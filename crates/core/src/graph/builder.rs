@@ -140,7 +140,10 @@ impl GraphBuilder {
             let got = self.nodes.dims_text(dims).to_string();
             return Err(self.refused(node, Error::invalid("graph: broadcast", expected, got)));
         }
-        Ok(node)
+        match Nodes::shape(dims, &SymbolSizes::SAMPLES[0]) {
+            Ok(_) => Ok(node),
+            Err(cause) => Err(self.refused(node, cause)),
+        }
     }
 
     /// The axes in another order: `order[i]` is the old axis that becomes axis `i`.

@@ -1,10 +1,10 @@
-//! Cutting a graph at the ops that a device lacks: parts that it runs whole, and parts for others, in an order in which
-//! they can run.
+//! Cutting a graph that no device runs whole: parts that one device runs each, in an order in which they can run.
 //!
-//! Nodes are put into stages: even ones run on the device, odd ones elsewhere. A node's stage is the first of its kind that is not
-//! before those of its operands. Constants, inputs and views of them belong to no stage; each part that needs one has its own.
+//! Each op belongs to the first device of a list that runs it. A part is what belongs to one device and one level: an op's level is
+//! that of its latest operand, and one more where that belongs to another device. So a part needs parts of lower levels alone.
+//! Constants, inputs and views of them belong to no part; each part that needs one has its own.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::Graph;
 use super::builder::GraphBuilder;
@@ -12,11 +12,12 @@ use super::dim::{Dim, SymbolSizes};
 use super::instance::Instance;
 use super::node::{Kind, Node, NodeId, Nodes};
 use crate::backend::Support;
+use crate::device::DeviceId;
 use crate::error::{Error, Result};
-use crate::op::Op;
+use crate::op::{Describe, Op};
 
-/// The most stages: a graph that would be cut more often is better run elsewhere as a whole.
-const STAGES_MAX: usize = 64;
+/// The most levels: a graph that would be cut more often is refused, since it would do little but wait for copies.
+const LEVELS_MAX: usize = 64;
 
 /// A graph in parts, for given sizes of its symbols.
 #[derive(Debug)]
@@ -34,8 +35,12 @@ pub struct GraphPart {
     pub graph: Graph,
     /// Where each of its inputs comes from.
     pub inputs: Vec<Source>,
-    /// Why the device does not run it: the first op that it lacks, and its reason. `None`: it does.
+    /// The device that runs it.
+    pub device: DeviceId,
+    /// Why the first device does not run it: the first op that it lacks, and its reason. `None`: it does.
     pub lacks: Option<String>,
+    /// Whether it makes an output of the whole graph.
+    pub makes_output: bool,
 }
 
 /// Where a tensor comes from.
@@ -52,26 +57,40 @@ pub enum Source {
     },
 }
 
+/// A level, and the number of a device in the list: what tells parts apart, and orders them.
+type Place = (usize, usize);
+
 impl Parts {
-    /// Cuts a graph where `ask` says that a device lacks an op.
-    pub fn new(graph: &Graph, instance: &Instance, ask: &dyn Fn(&Op) -> Support) -> Result<Parts> {
-        let mut lacks: HashMap<usize, String> = HashMap::new();
-        for step in &instance.steps {
-            if let Support::No(reason) = ask(&step.op) {
-                lacks.insert(step.node, format!("{}: {reason}", graph.node_text(step.node)));
-            }
+    /// Cuts a graph for these devices: each op goes to the first that runs it, as `ask` says. Fails, naming the node, where
+    /// none does.
+    pub fn new(
+        graph: &Graph,
+        instance: &Instance,
+        devices: &[DeviceId],
+        ask: &dyn Fn(DeviceId, &Op) -> Support,
+    ) -> Result<Parts> {
+        let (owners, lacks) = owners(graph, instance, devices, ask)?;
+        let places = places(graph, &owners)?;
+        let last = places.iter().flatten().max().copied().unwrap_or((0, 0));
+        let mut nodes: BTreeMap<Place, Vec<usize>> = BTreeMap::from([(last, Vec::new())]);
+        for (node, place) in places.iter().enumerate() {
+            place.iter().for_each(|place| nodes.entry(*place).or_default().push(node));
         }
-        let stages = stages(graph, &lacks);
-        let last = stages.iter().flatten().max().copied().unwrap_or(0);
-        if last >= STAGES_MAX {
-            let got = format!("{last}, so often do the ops that the device lacks and others follow each other");
-            return Err(Error::invalid("graph: cuts", format!("fewer than {STAGES_MAX}"), got));
-        }
+        let leaving = leaving(graph, &places);
         let mut cutting =
-            Cutting { graph, sizes: instance.sizes, stages: &stages, made: HashMap::new(), parts: Vec::new() };
-        for stage in 0..=last {
-            let lacks = (0..stages.len()).filter(|node| stages[*node] == Some(stage)).find_map(|node| lacks.get(&node));
-            cutting.part(stage, stage == last, lacks.cloned())?;
+            Cutting { graph, sizes: instance.sizes, places: &places, made: HashMap::new(), parts: Vec::new() };
+        for (place, nodes) in &nodes {
+            // The last part has the outputs that belong to none.
+            let outputs: Vec<usize> = match *place == last {
+                true => {
+                    let unplaced = (0..places.len()).filter(|node| places[*node].is_none());
+                    nodes.iter().copied().chain(unplaced).filter(|node| leaving[*node]).collect()
+                }
+                false => nodes.iter().copied().filter(|node| leaving[*node]).collect(),
+            };
+            let lacks = nodes.iter().find_map(|node| lacks.get(node)).filter(|_| place.1 > 0);
+            let device = devices.get(place.1).copied().ok_or_else(nowhere)?;
+            cutting.part(*place, nodes, &outputs, (device, lacks.cloned()))?;
         }
         let outputs = graph.outputs().iter().map(|(name, node)| {
             let missing = || Error::invalid("graph: an output of its parts", "one of them", name);
@@ -82,26 +101,78 @@ impl Parts {
     }
 }
 
-/// The stage of each node; none for what each part has of its own.
-fn stages(graph: &Graph, lacks: &HashMap<usize, String>) -> Vec<Option<usize>> {
-    let mut stages: Vec<Option<usize>> = Vec::with_capacity(graph.nodes().len());
-    for (index, node) in graph.nodes().iter().enumerate() {
-        let after = node.operands.iter().filter_map(|operand| stages[*operand as usize]).max();
-        stages.push(match &node.kind {
-            Kind::Op(_) => {
-                let (least, elsewhere) = (after.unwrap_or(0), usize::from(lacks.contains_key(&index)));
-                Some(if least % 2 == elsewhere { least } else { least + 1 })
+fn nowhere() -> Error {
+    Error::invalid("graph: devices", "at least one", "none")
+}
+
+/// For each node that is an op the number of the first device that runs it, and why the first of all does not where it does not.
+#[allow(clippy::type_complexity)] // Two lists, named where they are used.
+fn owners(
+    graph: &Graph,
+    instance: &Instance,
+    devices: &[DeviceId],
+    ask: &dyn Fn(DeviceId, &Op) -> Support,
+) -> Result<(Vec<usize>, HashMap<usize, String>)> {
+    let (mut owners, mut lacks) = (vec![0; graph.nodes().len()], HashMap::new());
+    for step in &instance.steps {
+        let mut reasons = Vec::new();
+        let mut runs = |device: &DeviceId| match ask(*device, &step.op) {
+            Support::Yes => true,
+            Support::No(reason) => {
+                reasons.push(format!("{device}: {reason}"));
+                false
             }
-            _ => after,
-        });
+        };
+        let owner = devices.iter().position(&mut runs);
+        if let Some(reason) = reasons.first() {
+            lacks.insert(step.node, format!("{}: {reason}", graph.node_text(step.node)));
+        }
+        owners[step.node] = owner.ok_or_else(|| {
+            let cause = Error::Unsupported { op: step.op.name(), reason: reasons.join("; ") };
+            graph.0.nodes.error(step.node, cause)
+        })?;
     }
-    stages
+    Ok((owners, lacks))
+}
+
+/// The place of each node; none for what each part has of its own.
+fn places(graph: &Graph, owners: &[usize]) -> Result<Vec<Option<Place>>> {
+    let mut places: Vec<Option<Place>> = Vec::with_capacity(graph.nodes().len());
+    for (index, node) in graph.nodes().iter().enumerate() {
+        let before = || node.operands.iter().filter_map(|operand| places[*operand as usize]);
+        let place = match &node.kind {
+            Kind::Op(_) => {
+                let owner = owners[index];
+                let after = |(level, other): Place| level + usize::from(other != owner);
+                Some((before().map(after).max().unwrap_or(0), owner))
+            }
+            _ => before().max(),
+        };
+        if place.is_some_and(|(level, _)| level >= LEVELS_MAX) {
+            let got = "more, so often does one device need what another makes";
+            return Err(Error::invalid("graph: cuts one after the other", format!("fewer than {LEVELS_MAX}"), got));
+        }
+        places.push(place);
+    }
+    Ok(places)
+}
+
+/// For each node whether another part or the caller needs it.
+fn leaving(graph: &Graph, places: &[Option<Place>]) -> Vec<bool> {
+    let mut leaving = vec![false; places.len()];
+    for (index, node) in graph.nodes().iter().enumerate() {
+        for operand in node.operands.iter().map(|operand| *operand as usize) {
+            leaving[operand] |= places[operand].is_some() && places[operand] != places[index];
+        }
+    }
+    graph.outputs().iter().for_each(|(_, node)| leaving[*node] = true);
+    leaving
 }
 
 struct Cutting<'a> {
     graph: &'a Graph,
     sizes: SymbolSizes,
-    stages: &'a [Option<usize>],
+    places: &'a [Option<Place>],
     /// Where nodes that leave their part come from.
     made: HashMap<usize, Source>,
     parts: Vec<GraphPart>,
@@ -115,46 +186,38 @@ struct Making {
 }
 
 impl Cutting<'_> {
-    /// Adds the part of a stage, unless nothing belongs to it. The last one has the outputs that belong to no stage.
-    fn part(&mut self, stage: usize, is_last: bool, lacks: Option<String>) -> Result<()> {
-        let nodes: Vec<usize> = (0..self.stages.len()).filter(|node| self.stages[*node] == Some(stage)).collect();
-        let outputs = self.outputs_of(stage, is_last);
+    /// Adds a part of these nodes, unless nobody needs any of them.
+    fn part(
+        &mut self,
+        place: Place,
+        nodes: &[usize],
+        outputs: &[usize],
+        (device, lacks): (DeviceId, Option<String>),
+    ) -> Result<()> {
         if outputs.is_empty() {
             return Ok(());
         }
         let builder = Graph::builder(self.graph.name());
         let mut making = Making { builder, nodes: HashMap::new(), inputs: Vec::new() };
         for node in nodes {
-            self.add(&mut making, node, stage)?;
+            self.add(&mut making, *node, place)?;
         }
-        for (place, node) in outputs.iter().enumerate() {
-            self.provide(&mut making, *node, stage)?;
-            making.builder.output(&format!("y{place}"), making.nodes[node])?;
-            self.made.insert(*node, Source::Output { part: self.parts.len(), output: place });
+        for (number, node) in outputs.iter().enumerate() {
+            self.provide(&mut making, *node, place)?;
+            making.builder.output(&format!("y{number}"), making.nodes[node])?;
+            self.made.insert(*node, Source::Output { part: self.parts.len(), output: number });
         }
-        self.parts.push(GraphPart { graph: making.builder.finish()?, inputs: making.inputs, lacks });
+        let makes_output = self.graph.outputs().iter().any(|(_, node)| outputs.contains(node));
+        let (graph, inputs) = (making.builder.finish()?, making.inputs);
+        self.parts.push(GraphPart { graph, inputs, device, lacks, makes_output });
         Ok(())
     }
 
-    /// The nodes of a stage that later stages or the graph's outputs need.
-    fn outputs_of(&self, stage: usize, is_last: bool) -> Vec<usize> {
-        let mut needed = vec![false; self.stages.len()];
-        for (index, node) in self.graph.nodes().iter().enumerate() {
-            for operand in node.operands.iter().map(|operand| *operand as usize) {
-                needed[operand] |= self.stages[operand] == Some(stage) && self.stages[index] != Some(stage);
-            }
-        }
-        for (_, node) in self.graph.outputs() {
-            needed[*node] |= self.stages[*node] == Some(stage) || is_last && self.stages[*node].is_none();
-        }
-        (0..needed.len()).filter(|node| needed[*node]).collect()
-    }
-
     /// Adds a node whose operands are provided first.
-    fn add(&self, making: &mut Making, index: usize, stage: usize) -> Result<()> {
+    fn add(&self, making: &mut Making, index: usize, place: Place) -> Result<()> {
         let node = &self.graph.nodes()[index];
         for operand in &node.operands {
-            self.provide(making, *operand as usize, stage)?;
+            self.provide(making, *operand as usize, place)?;
         }
         let operands: Vec<NodeId> = node.operands.iter().map(|operand| making.nodes[&(*operand as usize)]).collect();
         if let Kind::Part(_) = node.kind {
@@ -178,7 +241,7 @@ impl Cutting<'_> {
     }
 
     /// Makes sure that a node is there: made in this part, an input of it, or what each part has of its own.
-    fn provide(&self, making: &mut Making, index: usize, stage: usize) -> Result<()> {
+    fn provide(&self, making: &mut Making, index: usize, place: Place) -> Result<()> {
         // What is missing is added from the bottom up; a chain of views may be long.
         let mut waiting = vec![index];
         while let Some(index) = waiting.last().copied() {
@@ -188,7 +251,7 @@ impl Cutting<'_> {
             }
             let node = &self.graph.nodes()[index];
             let is_input = matches!(node.kind, Kind::Input);
-            if is_input || self.stages[index].is_some_and(|own| own != stage) {
+            if is_input || self.places[index].is_some_and(|own| own != place) {
                 let port = self.graph.inputs().iter().position(|input| *input == index).map(Source::Input);
                 let source = port.or_else(|| self.made.get(&index).copied());
                 let missing = || Error::invalid("graph: a part's input", "a node of an earlier part", index);
@@ -201,7 +264,7 @@ impl Cutting<'_> {
             {
                 waiting.push(*missing as usize);
             } else {
-                self.add(making, index, stage)?;
+                self.add(making, index, place)?;
             }
         }
         Ok(())

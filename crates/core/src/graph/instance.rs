@@ -1,5 +1,6 @@
 //! Instances: a graph with sizes for its symbols, as a straight list of ops over placeholders.
 
+use std::any::Any;
 use std::sync::{Arc, OnceLock};
 
 use super::Graph;
@@ -20,6 +21,11 @@ use crate::tensor::Tensor;
 
 /// The devices whose answers about an instance are kept.
 const VERDICTS_MAX: usize = 32;
+/// The sorts of devices for which what a compiler made of an instance is kept.
+const COMPILED_MAX: usize = 8;
+
+/// Made for a list of devices, or for a sort of device.
+type Made<K, V> = OnceLock<(K, Arc<V>)>;
 
 /// What one slot holds while an instance runs: a contiguous tensor.
 #[derive(Clone, Copy, Debug)]
@@ -74,7 +80,8 @@ pub struct Instance {
     pub outputs: Vec<Tensor>,
     work: u64,
     verdicts: [OnceLock<(DeviceId, Support)>; VERDICTS_MAX],
-    parts: [OnceLock<(DeviceId, Arc<Parts>)>; VERDICTS_MAX],
+    parts: [Made<Box<[DeviceId]>, Parts>; VERDICTS_MAX],
+    compiled: [Made<u64, dyn Any + Send + Sync>; COMPILED_MAX],
 }
 
 impl Instance {
@@ -108,7 +115,9 @@ impl Instance {
         let work = making.steps.iter().fold(0_u64, |sum, step| sum.saturating_add(step.op.work()));
         let verdicts = [const { OnceLock::new() }; VERDICTS_MAX];
         let parts = [const { OnceLock::new() }; VERDICTS_MAX];
-        Ok(Instance { sizes: *sizes, slots: making.slots, steps: making.steps, outputs, work, verdicts, parts })
+        let compiled = [const { OnceLock::new() }; COMPILED_MAX];
+        let Making { slots, steps, .. } = making;
+        Ok(Instance { sizes: *sizes, slots, steps, outputs, work, verdicts, parts, compiled })
     }
 
     /// The work of all ops together.
@@ -135,20 +144,25 @@ impl Instance {
         decide()
     }
 
-    /// The graph in parts, cut where `ask` says that a device lacks an op; made once for each of the first few devices.
-    pub fn parts(&self, graph: &Graph, device: DeviceId, ask: &dyn Fn(&Op) -> Support) -> Result<Arc<Parts>> {
-        for place in &self.parts {
-            match place.get() {
-                Some((known, parts)) if *known == device => return Ok(Arc::clone(parts)),
-                Some(_) => {}
-                None => {
-                    let made = Arc::new(Parts::new(graph, self, ask)?);
-                    let (known, parts) = place.get_or_init(|| (device, Arc::clone(&made)));
-                    return Ok(if *known == device { Arc::clone(parts) } else { made });
-                }
-            }
-        }
-        Parts::new(graph, self, ask).map(Arc::new)
+    /// The graph in parts for these devices, of which the first runs all that it can (see [`Parts::new`]); made once for each
+    /// of the first few lists.
+    pub fn parts(
+        &self,
+        graph: &Graph,
+        devices: &[DeviceId],
+        ask: &dyn Fn(DeviceId, &Op) -> Support,
+    ) -> Result<Arc<Parts>> {
+        let make = || Parts::new(graph, self, devices, ask).map(Arc::new);
+        kept(&self.parts, |known| **known == *devices, || devices.into(), make)
+    }
+
+    /// What a compiler makes of the instance for a sort of device, which has this number: made once for each of the first few.
+    pub fn compiled(
+        &self,
+        sort: u64,
+        make: &dyn Fn() -> Result<Arc<dyn Any + Send + Sync>>,
+    ) -> Result<Arc<dyn Any + Send + Sync>> {
+        kept(&self.compiled, |known| *known == sort, || sort, make)
     }
 
     /// Runs the ops one by one with `run`, on these inputs.
@@ -181,6 +195,28 @@ impl Instance {
         };
         self.outputs.iter().map(output).collect()
     }
+}
+
+/// What is kept under a key, or is made now and kept while there is room.
+fn kept<K, V: ?Sized>(
+    places: &[Made<K, V>],
+    is_it: impl Fn(&K) -> bool,
+    key: impl Fn() -> K,
+    make: impl Fn() -> Result<Arc<V>>,
+) -> Result<Arc<V>> {
+    for place in places {
+        match place.get() {
+            Some((known, value)) if is_it(known) => return Ok(Arc::clone(value)),
+            Some(_) => {}
+            None => {
+                let made = make()?;
+                // Where another thread was first with another key, this is not kept: the next call finds a place.
+                let (known, value) = place.get_or_init(|| (key(), Arc::clone(&made)));
+                return Ok(if is_it(known) { Arc::clone(value) } else { made });
+            }
+        }
+    }
+    make()
 }
 
 impl Node {

@@ -9,8 +9,10 @@
 //!    tensors that are nothing but the number of a slot. Views are strides of placeholders and cost nothing.
 //! 4. What runs a graph replaces the placeholders by tensors and gives each op to its own path. Fusing, folding and memory
 //!    are a compiler's business (the crate `graph`); the meaning of a graph is that of its instance, op by op, except that
-//!    what lies between two ops may be kept more exactly than its element type.
-//! 5. A graph that a device cannot run whole is cut at the ops that it lacks ([`Parts`]).
+//!    what lies between two ops may be kept more exactly than its element type, and that products, a softmax and products
+//!    which are attention may be computed as [`Attention`](crate::op::compute::Attention) says: then a query whose scores are
+//!    all -∞ comes out as zeros, not as NaN.
+//! 5. A graph that no device runs whole is cut between devices ([`Parts`]).
 //! 6. A graph runs as the op [`RunGraph`](crate::op::graph::RunGraph). It keeps the instances of the sizes it has met.
 
 mod builder;

@@ -6,7 +6,7 @@ use super::dim::{Dim, SYMBOLS_MAX, SymbolSizes};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::op::{Describe, Op};
-use crate::shape::Shape;
+use crate::shape::{RANK_MAX, Shape};
 use crate::tensor::Tensor;
 
 /// A node, as the builder that recorded it knows it.
@@ -122,14 +122,21 @@ impl Nodes {
         Error::Node { node: self.text(node), cause: Box::new(cause) }
     }
 
-    /// A node's shape for these sizes of the symbols.
+    /// A node's shape for these sizes of the symbols. Asked on every run, so it allocates nothing where all is well.
     pub(super) fn shape(dims: &[Dim], sizes: &SymbolSizes) -> Result<Shape> {
         let overflow = || {
             let (got, limit) = (sizes.0.to_vec(), crate::shape::TENSOR_BYTES_MAX);
             Error::SizeOverflow { what: "graph: a shape with these sizes of the symbols", got, limit }
         };
-        let dims: Option<Vec<usize>> = dims.iter().map(|dim| dim.value(sizes)).collect();
-        Shape::new(dims.ok_or_else(overflow)?)
+        let mut values = [0; RANK_MAX];
+        let Some(values) = values.get_mut(..dims.len()) else {
+            let expected = format!("at most {RANK_MAX}").into();
+            return Err(Error::RankMismatch { what: "graph: a shape", expected, got: dims.len() });
+        };
+        for (value, dim) in values.iter_mut().zip(dims) {
+            *value = dim.value(sizes).ok_or_else(overflow)?;
+        }
+        Shape::new(values)
     }
 
     /// Learns the sizes of symbols from a tensor that is given for an input.

@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::backend::Support;
+use crate::device::DeviceId;
 use crate::dtype::DType;
 use crate::error::ErrorKind;
 use crate::expr::BinaryOp;
@@ -192,16 +193,54 @@ fn a_graph_is_cut_where_a_device_lacks_an_op() {
     let graph = g.finish().unwrap();
     let sizes = graph.sizes_of(&[zeros(&[3, 4])]).unwrap();
     let instance = graph.instance(&sizes).unwrap();
-    let ask = |op: &Op| if op.name() == "topk" { Support::No("it has no order".to_owned()) } else { Support::Yes };
-    let parts = instance.parts(&graph, NOWHERE, &ask).unwrap();
-    let lacks: Vec<bool> = parts.parts.iter().map(|part| part.lacks.is_some()).collect();
-    assert_eq!(lacks, [false, true, false]);
-    assert!(parts.parts[1].lacks.as_ref().unwrap().contains("topk") && parts.parts[1].graph.nodes().len() == 3);
+    let has = |lacking: &'static [&'static [&'static str]]| {
+        move |device: DeviceId, op: &Op| match lacking[device.index as usize].contains(&op.name()) {
+            true => Support::No("it has no kernel".to_owned()),
+            false => Support::Yes,
+        }
+    };
+    let parts = instance.parts(&graph, &DEVICES[..2], &has(&[&["topk"], &[]])).unwrap();
+    let shape = |parts: &Parts| parts.parts.iter().map(|part| part.device.index).collect::<Vec<_>>();
+    assert_eq!(shape(&parts), [0, 1, 0]);
+    let reason = parts.parts[1].lacks.as_ref().unwrap();
+    assert!(reason.contains("topk") && reason.contains("no kernel") && parts.parts[1].graph.nodes().len() == 3);
+    assert!(parts.parts[0].lacks.is_none() && parts.parts[2].lacks.is_none());
+    assert_eq!(parts.parts.iter().map(|part| part.makes_output).collect::<Vec<_>>(), [false, true, true]);
     assert_eq!(parts.parts[0].inputs, [Source::Input(0)]);
     assert_eq!(parts.outputs[1], Source::Output { part: 1, output: 1 });
     assert_eq!(parts.outputs.len(), 3);
-    assert!(Arc::ptr_eq(&parts, &instance.parts(&graph, NOWHERE, &|_| Support::Yes).unwrap()), "kept for the device");
-    let other = crate::device::DeviceId { index: 1, ..NOWHERE };
-    let whole = instance.parts(&graph, other, &|_| Support::Yes).unwrap();
+    let again = instance.parts(&graph, &DEVICES[..2], &has(&[&[], &[]])).unwrap();
+    assert!(Arc::ptr_eq(&parts, &again), "kept for the devices");
+    let whole = instance.parts(&graph, &DEVICES[..1], &has(&[&[]])).unwrap();
     assert_eq!((whole.parts.len(), whole.parts[0].lacks.clone()), (1, None));
+    // No two of three devices have all ops together; the first has none of them.
+    let three = instance.parts(&graph, &DEVICES, &has(&[&["topk", "matmul"], &["topk"], &["matmul"]])).unwrap();
+    assert_eq!(shape(&three), [1, 2, 1]);
+    let nobody = [DEVICES[1], DEVICES[2]];
+    let refused = instance.parts(&graph, &nobody, &has(&[&[], &["topk"], &["topk"]])).unwrap_err();
+    assert!(matches!(&refused, Error::Node { node, .. } if node.contains("topk")), "{refused}");
+    assert!(
+        refused.to_string().contains("placeholder:1") && refused.to_string().contains("placeholder:2"),
+        "{refused}"
+    );
 }
+
+#[test]
+fn cuts_are_bounded() {
+    let mut g = Graph::builder("zigzag");
+    let mut x = g.input("x", DType::F32, &[Dim::fixed(4)]).unwrap();
+    for index in 0..200 {
+        x = if index % 2 == 0 { g.softmax(x, 0).unwrap() } else { g.neg(x).unwrap() };
+    }
+    g.output("y", x).unwrap();
+    let graph = g.finish().unwrap();
+    let instance = graph.instance(&graph.sizes_of(&[zeros(&[4])]).unwrap()).unwrap();
+    let ask = |device: DeviceId, op: &Op| match (device.index, op.name()) {
+        (0, "softmax") => Support::No("it has none".to_owned()),
+        _ => Support::Yes,
+    };
+    let refused = instance.parts(&graph, &DEVICES[..2], &ask).unwrap_err();
+    assert!(refused.to_string().contains("fewer than 64"), "{refused}");
+}
+
+const DEVICES: [DeviceId; 3] = [NOWHERE, DeviceId { index: 1, ..NOWHERE }, DeviceId { index: 2, ..NOWHERE }];

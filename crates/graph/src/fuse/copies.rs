@@ -2,7 +2,7 @@
 
 use panoply_core::expr::Node;
 use panoply_core::graph::slot_of;
-use panoply_core::op::compute::Map;
+use panoply_core::op::compute::ComputeOp;
 use panoply_core::{Op, Tensor};
 
 use crate::views::through;
@@ -40,15 +40,21 @@ pub(crate) fn run(work: &mut Work) {
 fn behind(work: &Work, tensor: &Tensor) -> Option<(Tensor, usize)> {
     let slot = slot_of(tensor)?;
     let copy = work.maker(slot)?;
-    let source = copied(work.map(copy)?)?;
-    Some((through(tensor, &work.slots[slot].shape, source)?, copy))
+    let source = copied(work.op(copy)?)?;
+    Some((through(tensor, &work.slots[slot].shape, &source)?, copy))
 }
 
-/// What a map copies, where it does nothing else.
-fn copied(map: &Map) -> Option<&Tensor> {
-    let mut inputs = map.inputs();
-    match (map.program().ok()?.nodes(), inputs.next(), inputs.next()) {
-        ([Node::Input(0)], Some(only), None) => Some(only),
+/// What an op copies, where it does nothing else: the view whose elements it writes one after the other.
+pub(crate) fn copied(op: &Op) -> Option<Tensor> {
+    match op {
+        Op::Compute(ComputeOp::Map(map)) => {
+            let mut inputs = map.inputs();
+            match (map.program().ok()?.nodes(), inputs.next(), inputs.next()) {
+                ([Node::Input(0)], Some(only), None) => Some(only.clone()),
+                _ => None,
+            }
+        }
+        Op::Compute(ComputeOp::Transpose(op)) => op.view().ok(),
         _ => None,
     }
 }

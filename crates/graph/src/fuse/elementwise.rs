@@ -9,7 +9,7 @@ use panoply_core::op::compute::{ComputeOp, Map};
 use panoply_core::{Describe, Op, Tensor};
 
 use crate::Facts;
-use crate::views::{is_same, through};
+use crate::views::{is_same, is_whole, reshaped, through};
 use crate::work::Work;
 
 pub(crate) fn run(work: &mut Work, facts: &Facts) {
@@ -23,20 +23,43 @@ pub(crate) fn run(work: &mut Work, facts: &Facts) {
 
 /// The map with the first of its makers taken in that can be, and the step of that.
 fn fused(work: &Work, step: usize, map: &Map, facts: &Facts) -> Option<(Map, usize)> {
-    let shape = map.output_shape().ok()?;
     map.inputs().find_map(|input| {
         let maker = work.private_maker(input, step)?;
-        let inlined = Inlined::new(work, maker, input, facts)?;
-        let slot = slot_of(input);
-        // Every other view of the same slot would need the expression once more.
-        if map.inputs().any(|other| slot_of(other) == slot && !is_same(other, input)) {
-            return None;
-        }
-        let (program, inputs) = inlined.into_program(map.program().ok()?, map.inputs(), input)?;
-        let fits = inputs.len() <= facts.map_inputs_max && program.nodes().len() <= facts.map_nodes_max;
-        let fused = Map::with_program(&program, &inputs.iter().collect::<Vec<_>>());
-        (fits && fused.output_shape().ok()? == shape && fused.validate().is_ok()).then_some((fused, maker))
+        let as_it_is = || taken_in(work, maker, map, input, facts);
+        // What is made of a view that was laid out in another shape can be made in the shape of the view.
+        let fused = as_it_is().or_else(|| {
+            let (map, input) = in_shape_of(work.map(maker)?, map, input)?;
+            taken_in(work, maker, &map, &input, facts)
+        });
+        fused.map(|fused| (fused, maker))
     })
+}
+
+/// The map with what makes one of its inputs taken in.
+fn taken_in(work: &Work, maker: usize, map: &Map, input: &Tensor, facts: &Facts) -> Option<Map> {
+    let shape = map.output_shape().ok()?;
+    let inlined = Inlined::new(work, maker, input, facts)?;
+    let slot = slot_of(input);
+    // Every other view of the same slot would need the expression once more.
+    if map.inputs().any(|other| slot_of(other) == slot && !is_same(other, input)) {
+        return None;
+    }
+    let (program, inputs) = inlined.into_program(map.program().ok()?, map.inputs(), input)?;
+    let fits = inputs.len() <= facts.map_inputs_max && program.nodes().len() <= facts.map_nodes_max;
+    let fused = Map::with_program(&program, &inputs.iter().collect::<Vec<_>>());
+    (fits && fused.output_shape().ok()? == shape && fused.validate().is_ok()).then_some(fused)
+}
+
+/// The map, and its input, in the shape of the map that makes the input, where elements keep their order.
+fn in_shape_of(maker: &Map, map: &Map, input: &Tensor) -> Option<(Map, Tensor)> {
+    let (own, other) = (map.output_shape().ok()?, maker.output_shape().ok()?);
+    if own == other || !is_whole(input, other.elements()) || own.elements() != other.elements() {
+        return None;
+    }
+    let turned = |tensor: &Tensor| reshaped(&tensor.broadcast_to(own).ok()?, &other);
+    let inputs: Vec<Tensor> = map.inputs().map(turned).collect::<Option<_>>()?;
+    let map = Map::with_program(map.program().ok()?, &inputs.iter().collect::<Vec<_>>());
+    Some((map, turned(input)?))
 }
 
 /// The expression of a map that is taken in, and its inputs as the reader's view shows them.

@@ -2,17 +2,17 @@
 //!
 //! A map is taken whole or not at all: one that stays reads the result anyway.
 
-use panoply_core::expr::{BinaryOp, Node, Program, UnaryOp};
-use panoply_core::graph::slot_of;
+use panoply_core::graph::{Graph, slot_of};
 use panoply_core::op::compute::{Activation, ComputeOp, Conv2d, Map, MatMul};
-use panoply_core::{Describe, Op, Shape, Strides, Tensor};
+use panoply_core::{DType, Describe, Op, Shape, Strides, Tensor};
 
-use crate::views::{is_same, is_whole};
+use super::changes::{Change, changes};
+use crate::views::is_whole;
 use crate::work::Work;
 
-pub(crate) fn run(work: &mut Work) {
+pub(crate) fn run(work: &mut Work, graph: &Graph) {
     for step in 0..work.steps.len() {
-        if let Some((op, maker)) = work.map(step).and_then(|map| absorbed(work, step, map)) {
+        if let Some((op, maker)) = work.map(step).and_then(|map| absorbed(work, graph, step, map)) {
             work.replace(step, op);
             work.remove_if_unread(maker);
         }
@@ -20,7 +20,7 @@ pub(crate) fn run(work: &mut Work) {
 }
 
 /// The product or convolution that a map reads, with all of the map in it, and its step.
-fn absorbed(work: &Work, step: usize, map: &Map) -> Option<(Op, usize)> {
+fn absorbed(work: &Work, graph: &Graph, step: usize, map: &Map) -> Option<(Op, usize)> {
     map.inputs().find_map(|input| {
         let maker = work.private_maker(input, step)?;
         let slot = slot_of(input)?;
@@ -28,7 +28,7 @@ fn absorbed(work: &Work, step: usize, map: &Map) -> Option<(Op, usize)> {
         if !is_whole(input, shape.elements()) || *input.shape() != shape || map.output_shape().ok()? != shape {
             return None;
         }
-        let changes = changes(map, input)?;
+        let changes = changes(work, graph, map, input)?;
         let op = match work.op(maker)? {
             Op::Compute(ComputeOp::MatMul(op)) => ComputeOp::MatMul(product(op.clone(), &changes, &shape)?),
             Op::Compute(ComputeOp::Conv2d(op)) => ComputeOp::Conv2d(convolution(op.clone(), &changes, &shape)?),
@@ -36,57 +36,6 @@ fn absorbed(work: &Work, step: usize, map: &Map) -> Option<(Op, usize)> {
         };
         let op = Op::Compute(op);
         op.validate().is_ok().then_some((op, maker))
-    })
-}
-
-/// One thing that a map does to a result, in order.
-enum Change<'a> {
-    Scale(f64),
-    Add(&'a Tensor),
-    Activate(Activation),
-}
-
-/// What a map does to its input `result`, one after the other; `None` where it is anything else.
-fn changes<'a>(map: &'a Map, result: &Tensor) -> Option<Vec<Change<'a>>> {
-    let program = map.program().ok()?;
-    let inputs: Vec<&Tensor> = map.inputs().collect();
-    let is_result = |node: &Node| matches!(node, Node::Input(index) if is_same(inputs[*index as usize], result));
-    let nodes = program.nodes();
-    let mut current = nodes.iter().position(is_result)? as u32;
-    let mut changes = Vec::new();
-    while current as usize + 1 < nodes.len() {
-        let reader = only_reader(program, current)?;
-        changes.push(match nodes[reader as usize] {
-            Node::Unary(op, _) => Change::Activate(activation(op)?),
-            Node::Binary(op, a, b) if a != b => {
-                let other = if a == current { b } else { a };
-                match (op, nodes[other as usize]) {
-                    (BinaryOp::Add, Node::Input(index)) => Change::Add(inputs[index as usize]),
-                    (BinaryOp::Mul, Node::Const(constant)) => Change::Scale(constant.value()),
-                    _ => return None,
-                }
-            }
-            _ => return None,
-        });
-        current = reader;
-    }
-    Some(changes)
-}
-
-fn only_reader(program: &Program, node: u32) -> Option<u32> {
-    let mut readers = (0..).zip(program.nodes()).filter(|(_, reader)| reader.operands().any(|operand| operand == node));
-    let first = readers.next()?.0;
-    readers.next().is_none().then_some(first)
-}
-
-fn activation(op: UnaryOp) -> Option<Activation> {
-    Some(match op {
-        UnaryOp::Relu => Activation::Relu,
-        UnaryOp::Gelu => Activation::Gelu,
-        UnaryOp::Silu => Activation::Silu,
-        UnaryOp::Sigmoid => Activation::Sigmoid,
-        UnaryOp::Tanh => Activation::Tanh,
-        _ => return None,
     })
 }
 
@@ -101,14 +50,16 @@ fn product(mut op: MatMul, changes: &[Change<'_>], shape: &Shape) -> Option<MatM
         match change {
             Change::Activate(activation) => op.activation = *activation,
             Change::Scale(factor) => {
-                let factor = *factor as f32;
-                if op.bias.is_some() || !factor.is_finite() {
+                let single = *factor as f32;
+                // Factors of a product are f32, which is too little for a product of f64.
+                let is_exact = op.a.dtype() != DType::F64 || f64::from(single) == *factor && op.alpha == 1.0;
+                if op.bias.is_some() || !single.is_finite() || !is_exact {
                     return None;
                 }
-                (op.alpha, op.beta) = (op.alpha * factor, op.beta * factor);
+                (op.alpha, op.beta) = (op.alpha * single, op.beta * single);
             }
             Change::Add(addend) if addend.dtype() == op.output_dtype() => add_to_product(&mut op, addend, shape)?,
-            Change::Add(_) => return None,
+            Change::Add(_) | Change::Cast(_) => return None,
         }
     }
     Some(op)
@@ -139,7 +90,7 @@ fn convolution(mut op: Conv2d, changes: &[Change<'_>], shape: &Shape) -> Option<
             Change::Add(addend) if op.bias.is_none() && addend.dtype() == op.input.dtype() => {
                 op.bias = Some(along(&addend.broadcast_to(shape).ok()?, 1)?);
             }
-            Change::Add(_) | Change::Scale(_) => return None,
+            Change::Add(_) | Change::Scale(_) | Change::Cast(_) => return None,
         }
     }
     Some(op)

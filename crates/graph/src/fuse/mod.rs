@@ -1,5 +1,7 @@
 //! Fusing: each pass makes fewer steps of more, and leaves the list in an order in which it can run.
 
+pub mod attention;
+mod changes;
 pub mod copies;
 pub mod elementwise;
 pub mod epilogue;

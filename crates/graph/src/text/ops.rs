@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use panoply_core::expr::{BinaryOp, TernaryOp, UnaryOp};
 use panoply_core::graph::{GraphBuilder, NodeId};
 use panoply_core::op::compute::{
-    Activation, ComputeOp, Conv2d, ConvOptions, Gather, LayerNorm, MatMul, Pool2d, PoolKind, Reduce, Reduction,
-    Softmax, TopK,
+    Activation, Attention, ComputeOp, Conv2d, ConvOptions, Gather, LayerNorm, MatMul, Pool2d, PoolKind, Reduce,
+    Reduction, Softmax, TopK, Transpose,
 };
 use panoply_core::{DType, Op, Result};
 
@@ -158,15 +158,7 @@ fn build_larger(
         }
         "reduce" => {
             between(1, 1)?;
-            let kind = arguments.word("by")?.unwrap_or_default();
-            let reduction = Reduction::ALL.into_iter().find(|reduction| reduction.name() == kind);
-            let reduction = reduction.ok_or("expected `by=` sum, mean, max, min, argmax or argmin")?;
-            let (axes, keeps) = (arguments.list("axes")?, arguments.flag("keep")?);
-            text(g.op(operands, |t| {
-                let op = Reduce::new(&t[0], reduction);
-                let op = if let Some(axes) = &axes { op.axes(axes) } else { op };
-                if keeps { op.keep_dims() } else { op }
-            }))
+            reduction(g, operands, arguments)
         }
         "conv2d" => {
             between(2, 3)?;
@@ -174,14 +166,19 @@ fn build_larger(
         }
         "pool2d" => {
             between(1, 1)?;
-            let kernel = arguments.sizes("kernel")?.ok_or("expected `kernel=[height, width]`")?;
-            let (stride, padding) = (arguments.sizes("stride")?, arguments.sizes("padding")?);
-            let average = arguments.word("by")?.is_some_and(|by| by == "average");
-            let counts = arguments.flag("count_padding")?;
-            text(g.op(operands, |t| {
-                let op = if average { Pool2d::average(&t[0], kernel) } else { Pool2d::max(&t[0], kernel) };
-                op.stride(stride.unwrap_or(kernel)).padding(padding.unwrap_or([0; 4])).count_padding(counts)
+            pooling(g, operands, arguments)
+        }
+        "transpose" => {
+            between(1, 1)?;
+            let order = arguments.list("order")?;
+            text(g.op(operands, |t| match &order {
+                Some(order) => Transpose::with_order(&t[0], order),
+                None => Transpose::new(&t[0]),
             }))
+        }
+        "attention" => {
+            between(3, 4)?;
+            attention(g, operands, arguments)
         }
         "gather" => {
             between(2, 2)?;
@@ -230,6 +227,39 @@ fn convolution(g: &mut GraphBuilder, operands: &[NodeId], arguments: &mut Argume
     text(g.op(operands, |t| {
         let op = Conv2d::new(&t[0], &t[1]).options(options).activation(activation);
         t.get(2).map_or(op.clone(), |bias| op.bias(bias))
+    }))
+}
+
+fn reduction(g: &mut GraphBuilder, operands: &[NodeId], arguments: &mut Arguments) -> Result<NodeId, String> {
+    let kind = arguments.word("by")?.unwrap_or_default();
+    let reduction = Reduction::ALL.into_iter().find(|reduction| reduction.name() == kind);
+    let reduction = reduction.ok_or("expected `by=` sum, mean, max, min, argmax or argmin")?;
+    let (axes, keeps) = (arguments.list("axes")?, arguments.flag("keep")?);
+    text(g.op(operands, |t| {
+        let op = Reduce::new(&t[0], reduction);
+        let op = if let Some(axes) = &axes { op.axes(axes) } else { op };
+        if keeps { op.keep_dims() } else { op }
+    }))
+}
+
+fn pooling(g: &mut GraphBuilder, operands: &[NodeId], arguments: &mut Arguments) -> Result<NodeId, String> {
+    let kernel = arguments.sizes("kernel")?.ok_or("expected `kernel=[height, width]`")?;
+    let (stride, padding) = (arguments.sizes("stride")?, arguments.sizes("padding")?);
+    let average = arguments.word("by")?.is_some_and(|by| by == "average");
+    let counts = arguments.flag("count_padding")?;
+    text(g.op(operands, |t| {
+        let op = if average { Pool2d::average(&t[0], kernel) } else { Pool2d::max(&t[0], kernel) };
+        op.stride(stride.unwrap_or(kernel)).padding(padding.unwrap_or([0; 4])).count_padding(counts)
+    }))
+}
+
+fn attention(g: &mut GraphBuilder, operands: &[NodeId], arguments: &mut Arguments) -> Result<NodeId, String> {
+    let (scale, is_causal) = (arguments.number("scale")?, arguments.flag("causal")?);
+    text(g.op(operands, |t| {
+        let op = Attention::new(&t[0], &t[1], &t[2]);
+        let op = if let Some(scale) = scale { op.scale(scale as f32) } else { op };
+        let op = if is_causal { op.causal() } else { op };
+        t.get(3).map_or(op.clone(), |mask| op.mask(mask))
     }))
 }
 
@@ -294,6 +324,11 @@ pub(super) fn arguments_of(op: &Op) -> Option<String> {
                 say("by", "average".to_owned());
                 count_padding.then(|| say("count_padding", one()));
             }
+        }
+        ComputeOp::Transpose(op) => say("order", format!("{:?}", op.order())),
+        ComputeOp::Attention(op) => {
+            op.scale.into_iter().for_each(|scale| say("scale", scale.to_string()));
+            op.is_causal.then(|| say("causal", one()));
         }
         ComputeOp::Gather(op) => {
             say("axis", op.axis.to_string());

@@ -21,14 +21,18 @@ flat = reshape(t, to=[4*batch])
 m = map(flat) { %0 = x0; %1 = 2; %2 = mul(%0, %1); %3 = cast_f16(%2) }
 s = softmax(a, axis=1)
 r = reduce(s, by=mean, axes=[1], keep=1)
+q = reshape(s, to=[1, batch, 4])
+z = attention(q, q, q, scale=0.5, causal=1)
+o = transpose(z, order=[2, 0, 1])
 output m
+output o
 output y = r
 ";
 
 #[test]
 fn a_graph_is_read_and_written_again() {
     let graph = parse(MLP).unwrap();
-    assert_eq!((graph.name(), graph.outputs().len(), graph.nodes().len()), ("mlp", 2, 11));
+    assert_eq!((graph.name(), graph.outputs().len(), graph.nodes().len()), ("mlp", 3, 14));
     let text = write(&graph).unwrap();
     let again = parse(&text).unwrap();
     assert_eq!(write(&again).unwrap(), text);

@@ -88,6 +88,7 @@ impl RowMapKernel {
         self.bodies(&mut text);
         let template = Template::new(include_str!("row_map.wgsl")).set("FORM", form).set("CHUNKS", chunks);
         let template = template.set("LANES", lanes).set("ROWS", 256 / lanes);
+        let template = template.flag("RMS", self.function == RowMapFunction::RmsNorm);
         text.push_str(&template.set("FUNCTION", format!("{:?}", self.function)).text());
         text
     }

@@ -44,14 +44,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   if (is_own && lane == 0u) { out[line] = last_one(line, total); }
 //# else
 //# if FUNCTION is Softmax or LogSoftmax
-  var top = -inf_value();
-//# for C in CHUNKS
-  if (x$C.x > top) { top = x$C.x; }
-  if (x$C.y > top) { top = x$C.y; }
-  if (x$C.z > top) { top = x$C.z; }
-  if (x$C.w > top) { top = x$C.w; }
-//# end
-  top = total_max(top, lid);
+//# include row_top.wgsl
   var total = 0.0;
   // A line whose largest is infinite, or that has only -inf, must become NaN: places behind its end do not count.
 //# for C in CHUNKS
@@ -71,19 +64,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   let shift = log_(total);
 //# end
 //# else
-  var mean = 0.0;
-//# if FUNCTION is Norm
-//# for C in CHUNKS
-  mean = mean + ((x$C.x + x$C.y) + (x$C.z + x$C.w));
-//# end
-  mean = total_sum(mean, lid) / f32(p.axis);
-//# end
-  var squares = 0.0;
-//# for C in CHUNKS
-  if (in$C) { let d = x$C - mean; squares = squares + dot(d, d); }
-//# end
-  squares = total_sum(squares, lid);
-  let deviation = sqrt(squares / f32(p.axis) + p.epsilon);
+//# include row_deviation.wgsl
 //# end
 //# for C in CHUNKS
   if (in$C && is_own) {

@@ -213,6 +213,8 @@ files![
     "math.wgsl",
     "product_fetch.wgsl",
     "product_params.wgsl",
+    "row_deviation.wgsl",
+    "row_top.wgsl",
     "row_totals.wgsl",
     "score.wgsl",
     "tile.wgsl",

@@ -108,10 +108,12 @@ impl Landing<'_> {
         }
         match done.result {
             Err(error) if flight.leg == Leg::Fetch => {
-                if let Some(task) = ticket.question_mut() {
-                    self.lane.settle(task, Mark::Failure, self.now);
+                let task = ticket.question_mut()?;
+                self.lane.settle(task, Mark::Failure, self.now);
+                match task.begin_parts_again(self.lane.info.id, &error) {
+                    true => self.lane.hand_over(ticket, true),
+                    false => self.lane.fail_finally(ticket, error),
                 }
-                self.lane.fail_finally(ticket, error);
                 None
             }
             Err(error) => {
@@ -179,13 +181,17 @@ impl Landing<'_> {
     }
 
     /// Ends an op whose part did not arrive, though the engine said so: it would be brought for ever.
-    fn astray(&self, mut ticket: OpTicket, expected: &'static str) -> Option<Onward> {
+    fn astray(&self, ticket: OpTicket, expected: &'static str) -> Option<Onward> {
+        self.give_up(ticket, Error::invalid("what a transfer brought", expected, "something else"));
+        None
+    }
+
+    /// Ends an op whose engine did not do what it said.
+    fn give_up(&self, mut ticket: OpTicket, error: Error) {
         if let Some(task) = ticket.question_mut() {
             self.lane.settle(task, Mark::Failure, self.now);
         }
-        let error = Error::invalid("what a transfer brought", expected, "something else");
         self.lane.fail_finally(ticket, error);
-        None
     }
 
     /// Answers an op that made several stops, with the story of all of them.
@@ -207,7 +213,24 @@ impl Landing<'_> {
         report.attempts = history.failures + 1;
         report.fallback = history.fallback.take();
         report.alternatives = std::mem::take(&mut history.alternatives);
-        self.finish(ticket, Ok(value), report);
+        match &mut history.parts {
+            None => self.finish(ticket, Ok(value), report),
+            Some(parts) => match parts.take(value, report) {
+                Ok(Some((value, report))) => self.finish(ticket, Ok(value), report),
+                Ok(None) => self.begin_next_part(ticket),
+                Err(error) => self.give_up(ticket, error),
+            },
+        }
+    }
+
+    /// Sends the next part of a graph on its way.
+    fn begin_next_part(&self, mut ticket: OpTicket) {
+        let Some(task) = ticket.question_mut() else { return };
+        self.lane.settle(task, Mark::Success, self.now);
+        match task.begin_part() {
+            Ok(()) => self.lane.hand_over(ticket, false),
+            Err(error) => self.lane.fail_finally(ticket, error),
+        }
     }
 
     fn finish(&mut self, mut ticket: OpTicket, result: Result<Value>, report: Report) {

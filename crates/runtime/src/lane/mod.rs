@@ -2,7 +2,7 @@
 //! Everything above meets here, and this knows nothing of it: neither the router that chooses a lane nor the driver that
 //! serves it.
 //!
-//! * `task`: what travels in a ticket, and the stops that an op makes.
+//! * `task`: what travels in a ticket, and the stops that an op makes; `in_parts`: a graph whose parts run on several devices.
 //! * `entry`: into the queue and out of it; `line`: the ops of one priority, first come first served.
 //! * `books`: how ops end.
 //! * `inlet`: where ops go that leave for another lane.
@@ -33,6 +33,7 @@ use crate::time::nanoseconds;
 
 mod books;
 mod entry;
+mod in_parts;
 pub(crate) mod inlet;
 mod line;
 mod objects;
@@ -42,6 +43,7 @@ mod warm_ups;
 
 use books::Counts;
 pub(crate) use entry::PlaceInLine;
+pub(crate) use in_parts::InParts;
 pub(crate) use inlet::Inlet;
 use line::Line;
 pub(crate) use objects::Objects;

@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use panoply_core::op::compute::Transfer;
 use panoply_core::{
     Alternative, Bytes, Describe, DeviceId, Error, ErrorKind, Fallback, Location, Op, Operation, PartMut, PartRef,
-    Prediction, Report, Tensor, Value,
+    Prediction, Report, Result, Tensor, Value,
 };
 
-use super::Lane;
+use super::{InParts, Lane};
 use crate::health::Mark;
 use crate::learned::model::Key;
 use crate::options::{FallbackPolicy, Wishes};
@@ -111,6 +111,8 @@ pub(crate) struct History {
     pub(crate) transferred: Duration,
     /// The output on its way to the host.
     pub(crate) output: Option<(Value, Box<Report>)>,
+    /// The other parts of the graph of which the op is one, where it is.
+    pub(crate) parts: Option<InParts>,
 }
 
 /// What a worker does for an op at one stop.
@@ -134,6 +136,24 @@ impl Forecast {
 impl Task {
     pub(crate) fn history(&mut self) -> &mut History {
         self.history.get_or_insert_default()
+    }
+
+    /// Goes back to the first part of its graph where parts were lost with this device, and the caller allows to try again.
+    pub(crate) fn begin_parts_again(&mut self, device: DeviceId, error: &Error) -> bool {
+        let allowed = self.wishes.policy != FallbackPolicy::None && error.kind() == ErrorKind::Device;
+        let parts = self.history.as_mut().and_then(|history| history.parts.as_mut());
+        allowed && parts.is_some_and(|parts| parts.begin_again(device, error)) && self.begin_part().is_ok()
+    }
+
+    /// Makes the op the present part of its graph, as if it had just been accepted.
+    pub(crate) fn begin_part(&mut self) -> Result<()> {
+        let Some(History { parts: Some(parts), .. }) = self.history.as_deref() else { return Ok(()) };
+        let (op, to_host) = (parts.op()?, parts.is_wanted_on_host());
+        (self.op, self.wishes.to_host, self.seat) = (Some(op), to_host, None);
+        let history = self.history();
+        let (parts, alternatives) = (history.parts.take(), std::mem::take(&mut history.alternatives));
+        *history = History { parts, alternatives, ..History::default() };
+        Ok(())
     }
 
     /// The item for the engine of the lane with this number, on this device.

@@ -31,8 +31,14 @@ impl Router {
     }
 
     /// Chooses a lane and sends the op there. Where that lane is full the op waits for room, or goes to the next best one
-    /// where it must not wait; where the lane is gone it goes to the next best one in any case.
-    pub(crate) fn send(&self, mut op: Op, wishes: Wishes, now: Instant, may_wait: bool) -> Result<Sent> {
+    /// where it must not wait; where the lane is gone it goes to the next best one in any case. Of a graph that must be cut the first
+    /// part is sent.
+    pub(crate) fn send(&self, mut op: Op, mut wishes: Wishes, now: Instant, may_wait: bool) -> Result<Sent> {
+        let mut parts = self.cut(&op, &wishes)?;
+        if let Some(parts) = &parts {
+            op = parts.op()?;
+            (wishes.prefer, wishes.to_host) = (self.lane_of_part(parts)?, parts.is_wanted_on_host());
+        }
         let mut allowed = wishes.allowed;
         let mut first_refusal = None;
         loop {
@@ -41,6 +47,9 @@ impl Router {
                 Err(error) => return Err(first_refusal.unwrap_or(error)),
             };
             task.wishes.allowed = wishes.allowed;
+            if parts.is_some() {
+                task.history().parts = parts.take();
+            }
             let target = task.forecast.target;
             let Some(lane) = self.next_stop(&mut task) else { return Err(Error::ShuttingDown) };
             lane.sleeper.wake();
@@ -56,6 +65,7 @@ impl Router {
             // Nobody waits for this ticket; its answer tells nobody.
             ticket.answer(Err(Error::Cancelled));
             allowed &= !(1_u64 << target);
+            parts = task.history.and_then(|history| history.parts);
             let error = first_refusal.unwrap_or(error);
             match task.op.filter(|_| !wishes.pinned) {
                 Some(back) => op = back,

@@ -8,6 +8,7 @@
 //! * `wishes`: what a caller's wishes mean for them;
 //! * `facts`: what about an op matters for the choice;
 //! * `choice`: the choice itself, and `dispatch`, which sends the op there;
+//! * `cuts`: graphs that no device runs whole;
 //! * `balance`: ops that wait go to a device that has nothing to do, where that finishes them sooner;
 //! * `account`: why no device is left, and the alternatives that a caller asked for;
 //! * `profile`: what was learned, written down and read again.
@@ -26,6 +27,7 @@ use crate::sync::CacheLine;
 mod account;
 pub(crate) mod balance;
 mod choice;
+mod cuts;
 pub(crate) mod dispatch;
 mod facts;
 mod lanes;

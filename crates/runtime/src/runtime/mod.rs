@@ -33,7 +33,6 @@ use crate::timers::Timers;
 
 mod builder;
 mod discovery;
-mod in_parts;
 
 pub use builder::{BuildError, Builder};
 pub use discovery::{DeviceChange, Rediscovery};
@@ -81,7 +80,8 @@ impl Runtime {
     }
 
     /// Runs an op on the device that suits it. The op is accepted at once where there is room; otherwise it waits for room
-    /// behind those that came before it, for as long as the result is wanted.
+    /// behind those that came before it, for as long as the result is wanted. A graph that no device runs whole is cut, and runs in parts
+    /// on several; its report names each cut.
     pub fn run<O: Operation>(&self, op: O) -> Pending<O::Output> {
         self.run_with(op, RunOptions::default())
     }
@@ -126,10 +126,13 @@ impl Runtime {
         Ok(self.router.alternatives(&op, &wishes, now, None))
     }
 
-    /// The device that an op would be sent to now. Nothing is run.
+    /// The device that an op would be sent to now; of a graph that must be cut, the first part. Nothing is run.
     pub fn decide(&self, op: &Op, options: &RunOptions) -> Result<DeviceId> {
         let now = Instant::now();
         let wishes = self.router.lanes.wishes(options, self.policy, now)?;
+        if let Some(parts) = self.router.cut(op, &wishes)? {
+            return parts.device();
+        }
         let target = self.router.choose(op, &wishes, now)?.forecast.target;
         let candidate = self.router.lanes.get(usize::from(target));
         candidate.map(|candidate| candidate.lane.info.id).ok_or(Error::ShuttingDown)

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
 use panoply_core::{DeviceId, HostBufferMut, MemoryStats, Result, Tensor};
-use panoply_graph::Ready;
+use panoply_graph::Held;
 
 use crate::compile::CompileQueue;
 use crate::complaint::{Complaint, Complaints};
@@ -91,7 +91,7 @@ pub(crate) struct Queued {
     between: Vec<Tensor>,
     /// Plans whose constants its kernels read.
     #[allow(dead_code)] // Held so that the pool does not lend those.
-    plans: Vec<Arc<Ready>>,
+    plans: Vec<Arc<Held>>,
     /// Recordings that can go when it has finished.
     #[allow(dead_code)] // Held so that they last.
     replays: Vec<Replay>,
@@ -183,7 +183,7 @@ impl Context {
     }
 
     /// Keeps a plan's constants until the op under way has finished.
-    pub(crate) fn hold_plan(&mut self, plan: &Arc<Ready>) {
+    pub(crate) fn hold_plan(&mut self, plan: &Arc<Held>) {
         self.queued.plans.push(Arc::clone(plan));
     }
 

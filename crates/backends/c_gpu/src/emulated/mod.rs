@@ -107,8 +107,8 @@ impl Backend for EmulatedBackend {
         Ok((0..*count).map(info).collect())
     }
 
-    fn supports(&self, _device: &DeviceInfo, op: &Op) -> Support {
-        ops::supports(op)
+    fn supports(&self, device: &DeviceInfo, op: &Op) -> Support {
+        ops::supports_on(device, op)
     }
 
     fn warmth(&self, device: &DeviceInfo, op: &Op) -> Warmth {

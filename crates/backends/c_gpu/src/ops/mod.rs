@@ -1,7 +1,7 @@
 //! From an op to launches: a folder for each domain, a file for each op. Each brings its inputs to the device, takes memory for its
 //! output, and queues what computes it. Nothing here waits for the device.
 
-use panoply_core::{Error, Op, Result, Support, Tensor, Value};
+use panoply_core::{DeviceInfo, Error, Op, Result, Support, Tensor, Value};
 
 use crate::context::Context;
 use crate::driver::Stream;
@@ -39,6 +39,14 @@ pub fn supports(op: &Op) -> Support {
         Op::Signal(op) => signal::supports(op),
         Op::Graph(op) => graph::supports(op),
         op => Support::unknown(op),
+    }
+}
+
+/// Whether this device of the C dialect runs this op: the op itself, and the memory that a graph needs.
+pub fn supports_on(device: &DeviceInfo, op: &Op) -> Support {
+    match (supports(op), op) {
+        (Support::Yes, Op::Graph(graph)) => graph::fits(graph, device),
+        (answer, _) => answer,
     }
 }
 

@@ -1,6 +1,6 @@
 //! A plan over inputs, evaluated range by range into the caller's memory.
 
-use std::ops::Range;
+use std::ops::{Deref, DerefMut, Range};
 
 use panoply_core::{Error, Result, Shape, Tensor};
 
@@ -12,7 +12,7 @@ use super::plan::Plan;
 pub(crate) struct Ranged<'a> {
     plan: &'a Plan,
     shape: Shape,
-    views: Vec<View>,
+    views: Views,
     /// Whether input 0 is given with each range.
     is_given: bool,
 }
@@ -29,13 +29,17 @@ impl<'a> Ranged<'a> {
         inputs: &'a [Tensor],
         shape: Shape,
     ) -> Result<Ranged<'a>> {
-        let mut views = Vec::with_capacity(inputs.len() + 1);
-        views.extend(given_bytes.map(|bytes| View::contiguous(std::ptr::null(), bytes, &shape)));
-        for input in inputs {
-            views.push(View::new(input, &shape)?);
+        let count = inputs.len() + usize::from(given_bytes.is_some());
+        if count != plan.input_dtypes.len() {
+            return Err(Error::invalid("map inputs", plan.input_dtypes.len().to_string(), count));
         }
-        if views.len() != plan.input_dtypes.len() {
-            return Err(Error::invalid("map inputs", plan.input_dtypes.len().to_string(), views.len()));
+        let mut views = Views::new(count);
+        let (given, others) = views.split_at_mut(count - inputs.len());
+        for (view, bytes) in given.iter_mut().zip(given_bytes) {
+            *view = View::contiguous(std::ptr::null(), bytes, &shape);
+        }
+        for (view, input) in others.iter_mut().zip(inputs) {
+            *view = View::new(input, &shape)?;
         }
         Ok(Ranged { plan, shape, views, is_given: given_bytes.is_some() })
     }
@@ -59,5 +63,38 @@ impl<'a> Ranged<'a> {
         // SAFETY: the range lies within the shape, its part of the output and of input 0 was measured above and is borrowed
         // here, and the other inputs are borrowed by `self`.
         unsafe { pass.range(range) }
+    }
+}
+
+/// So many views of inputs are kept without asking for memory.
+const FEW: usize = 12;
+
+/// The views of all inputs.
+#[derive(Clone)]
+struct Views {
+    few: [View; FEW],
+    /// All of them, where there are more.
+    many: Vec<View>,
+    count: usize,
+}
+
+impl Views {
+    fn new(count: usize) -> Views {
+        let many = if count > FEW { vec![View::EMPTY; count] } else { Vec::new() };
+        Views { few: [View::EMPTY; FEW], many, count }
+    }
+}
+
+impl Deref for Views {
+    type Target = [View];
+
+    fn deref(&self) -> &[View] {
+        if self.count > FEW { &self.many } else { &self.few[..self.count] }
+    }
+}
+
+impl DerefMut for Views {
+    fn deref_mut(&mut self) -> &mut [View] {
+        if self.count > FEW { &mut self.many } else { &mut self.few[..self.count] }
     }
 }

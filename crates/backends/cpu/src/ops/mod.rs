@@ -2,7 +2,7 @@
 //! element type, and writes into an output of the context.
 
 use panoply_core::op::compute::ComputeOp;
-use panoply_core::{Domain, Op, Result, Support, Value};
+use panoply_core::{DeviceInfo, Domain, Op, Result, Support, Value};
 
 use crate::context::Context;
 
@@ -16,18 +16,20 @@ pub(crate) use graph::{Graphs, Matrix, Weights};
 /// The domains of which every op is run, but for kernels without a closure.
 pub(crate) const DOMAINS: &[Domain] = &[Domain::Compute, Domain::Signal, Domain::Graph];
 
-/// Whether an op is run here.
-pub(crate) fn supports(op: &Op) -> Support {
+/// Whether an op is run on a node.
+pub(crate) fn supports(op: &Op, device: &DeviceInfo) -> Support {
     match op {
-        op if can_run(op) => Support::Yes,
+        Op::Graph(op) => graph::supports(op, device),
+        op if can_run(op, device) => Support::Yes,
         Op::Compute(ComputeOp::Kernel(op)) => Support::No(op.lacks("closure", "on_cpu(closure)")),
         op => Support::unknown(op),
     }
 }
 
 /// The same, without a reason.
-pub(crate) fn can_run(op: &Op) -> bool {
+pub(crate) fn can_run(op: &Op, device: &DeviceInfo) -> bool {
     match op {
+        Op::Graph(op) => graph::supports(op, device).is_yes(),
         Op::Compute(ComputeOp::Kernel(op)) => op.program.runs_on_cpu(),
         op => DOMAINS.contains(&op.domain()),
     }

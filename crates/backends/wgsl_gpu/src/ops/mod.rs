@@ -2,7 +2,7 @@
 
 use panoply_core::graph::NOWHERE;
 use panoply_core::op::compute::ComputeOp;
-use panoply_core::{DType, Describe, Error, Location, Op, Result, Shape, Tensor, Value};
+use panoply_core::{DType, Describe, DeviceInfo, Error, Location, Op, Result, Shape, Support, Tensor, Value};
 
 use crate::context::Context;
 use crate::driver::Driver;
@@ -20,6 +20,15 @@ pub fn support(profile: &Profile, op: &Op) -> Result<(), String> {
         Op::Compute(op) => compute::support(profile, op),
         Op::Graph(op) => graph::support(profile, op),
         other => Err(no_kernels(other)),
+    }
+}
+
+/// Whether this device runs an op: the op itself, and the memory that a graph needs.
+pub fn support_on(profile: &Profile, device: &DeviceInfo, op: &Op) -> Support {
+    match (support(profile, op), op) {
+        (Err(reason), _) => Support::No(reason),
+        (Ok(()), Op::Graph(graph)) => graph::fits(profile, graph, device),
+        (Ok(()), _) => Support::Yes,
     }
 }
 

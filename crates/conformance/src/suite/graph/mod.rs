@@ -6,6 +6,7 @@ use panoply_core::op::compute::{ConvOptions, Reduction, TopK};
 use panoply_core::op::graph::RunGraph;
 use panoply_core::{DType, Result, Tensor};
 
+use crate::chains::{add_layernorm_gelu, attention, chain10, norm_rows, softmax_mask};
 use crate::random_graph::{RandomGraph, random_graph};
 use crate::suite::{Case, Tolerance};
 use crate::values::random_tensor;
@@ -27,6 +28,14 @@ pub(super) fn cases() -> Vec<Case> {
         }
         let images = random_tensor(dtype, &[2, 3, 9, 9], 9);
         cases.push(Case::new(format!("graph/{dtype}/convolution"), made(convolution(dtype), &[images]), tolerance));
+        for (batch, length) in [(0, 3), (1, 1), (2, 17), (2, 70)] {
+            let name = format!("graph/{dtype}/layer/{batch}x{length}");
+            cases.push(Case::new(
+                name,
+                made(layer(dtype), &[random_tensor(dtype, &[batch, length, 32], 3)]),
+                tolerance,
+            ));
+        }
     }
     let x = random_tensor(DType::F32, &[5, 8], 3);
     let tolerance = Tolerance::Close { relative: 1e-5, absolute: 1e-5 };
@@ -74,49 +83,28 @@ fn chains(dtype: DType) -> Vec<(&'static str, Result<Graph>, Vec<Tensor>)> {
     };
     vec![
         ("chain10", built(chain10), pair()),
-        ("add_layernorm_gelu", built(add_layernorm_gelu), pair()),
+        ("add_layernorm_gelu", built(layernorm), pair()),
         ("softmax_mask", built(softmax_mask), pair()),
-        ("norm_rows", built(norm_rows), pair()),
+        ("norm_rows", built(lengths), pair()),
         ("residual", built(residual), pair()),
     ]
 }
 
-fn chain10(g: &mut GraphBuilder, x: NodeId, y: NodeId) -> Result<NodeId> {
-    let z = g.map(&[x, y], |e| &e[0] * 2.0 + &e[1])?;
-    let z = g.map(&[z], |e| e[0].clone().relu() - 0.5)?;
-    let gate = g.sigmoid(z)?;
-    let z = g.mul(z, gate)?;
-    let minus = g.neg(z)?;
-    let square = g.mul(minus, z)?;
-    let z = g.exp(square)?;
-    let below = g.map(&[x], |e| 1.0 + e[0].clone().abs())?;
-    g.div(z, below)
-}
-
-fn add_layernorm_gelu(g: &mut GraphBuilder, x: NodeId, y: NodeId) -> Result<NodeId> {
+fn layernorm(g: &mut GraphBuilder, x: NodeId, y: NodeId) -> Result<NodeId> {
     let (dtype, _) = g.type_of(x)?;
     let weight = g.constant("weight", &random_tensor(dtype, &[40], 6))?;
     let bias = g.constant("bias", &random_tensor(dtype, &[40], 7))?;
-    let sum = g.add(x, y)?;
-    let normal = g.layer_norm(sum, weight, bias)?;
-    g.gelu(normal)
+    add_layernorm_gelu(g, x, y, weight, bias)
 }
 
-fn softmax_mask(g: &mut GraphBuilder, x: NodeId, mask: NodeId) -> Result<NodeId> {
-    let scaled = g.map(&[x], |e| &e[0] * 0.125)?;
-    let masked = g.add(scaled, mask)?;
-    g.softmax(masked, 1)
-}
-
-fn norm_rows(g: &mut GraphBuilder, x: NodeId, y: NodeId) -> Result<NodeId> {
-    let square = g.mul(x, x)?;
-    let sum = g.reduce(Reduction::Sum, square, &[1])?;
-    let root = g.sqrt(sum)?;
+/// The lengths of rows, and another tensor's first column.
+fn lengths(g: &mut GraphBuilder, x: NodeId, y: NodeId) -> Result<NodeId> {
+    let length = norm_rows(g, x)?;
     let first = g.slice(y, 1, 0, 1, 1)?;
-    let (_, dims) = g.type_of(root)?;
+    let (_, dims) = g.type_of(length)?;
     let dims = dims.to_vec();
     let first = g.reshape(first, &dims)?;
-    g.add(root, first)
+    g.add(length, first)
 }
 
 /// A product with a residual, a bias that is a row, and what comes after it.
@@ -134,6 +122,30 @@ fn residual(g: &mut GraphBuilder, x: NodeId, y: NodeId) -> Result<NodeId> {
     g.sigmoid(t)
 }
 
+/// Attention with two heads of eight, a mask that is the same for all, and a residual.
+fn layer(dtype: DType) -> Result<Graph> {
+    let mut g = Graph::builder("layer");
+    let (batch, length) = (g.symbol("batch")?, g.symbol("length")?);
+    let x = g.input("x", dtype, &[batch, length, 32.into()])?;
+    let mut heads = |seed: u64| -> Result<NodeId> {
+        let w = g.unnamed_constant(&random_tensor(dtype, &[32, 16], seed))?;
+        let w = g.map(&[w], |e| &e[0] * 0.1)?;
+        let y = g.matmul(x, w)?;
+        let y = g.reshape(y, &[batch, length, 2.into(), 8.into()])?;
+        g.permute(y, &[0, 2, 1, 3])
+    };
+    let (q, k, v) = (heads(1)?, heads(2)?, heads(3)?);
+    let mask = g.slice(x, 2, 0, 1, 1)?;
+    let mask = g.reshape(mask, &[batch, 1.into(), 1.into(), length])?;
+    let y = attention(&mut g, q, k, v, Some(mask))?;
+    let y = g.permute(y, &[0, 2, 1, 3])?;
+    let y = g.reshape(y, &[batch, length, 16.into()])?;
+    let first = g.slice(x, 2, 0, 16, 1)?;
+    let y = g.add(first, y)?;
+    g.output("y", y)?;
+    g.finish()
+}
+
 fn convolution(dtype: DType) -> Result<Graph> {
     let mut g = Graph::builder("convolution");
     let batch = g.symbol("batch")?;
@@ -141,8 +153,16 @@ fn convolution(dtype: DType) -> Result<Graph> {
     let w = g.constant("w", &random_tensor(dtype, &[4, 3, 3, 3], 1))?;
     let w = g.map(&[w], |e| &e[0] * 0.2)?;
     let bias = g.constant("bias", &random_tensor(dtype, &[4, 1, 1], 2))?;
-    let h = g.conv2d(x, w, ConvOptions { padding: [1; 4], ..ConvOptions::default() })?;
+    let options = ConvOptions { padding: [1; 4], ..ConvOptions::default() };
+    let h = g.conv2d(x, w, options)?;
     let h = g.add(h, bias)?;
+    let h = g.relu(h)?;
+    // A second one with a residual and an activation behind it.
+    let again = g.constant("again", &random_tensor(dtype, &[4, 4, 3, 3], 3))?;
+    let again = g.map(&[again], |e| &e[0] * 0.2)?;
+    let r = g.conv2d(h, again, options)?;
+    let r = g.add(r, bias)?;
+    let h = g.add(r, h)?;
     let h = g.relu(h)?;
     let h = g.max_pool(h, [2, 2])?;
     let h = g.reshape(h, &[batch, 64.into()])?;

@@ -122,7 +122,8 @@ impl Attention {
             let (expected, got) = (whole([kv_heads, n_k, d]), self.k.shape().to_vec());
             return Err(Error::ShapeMismatch { what: "attention k", expected, got });
         }
-        if self.v.shape().dims() != whole([kv_heads, n_k, d_v]) {
+        let (v_batch, values) = self.v.shape().split_at(self.v.shape().rank() - 3);
+        if v_batch != batch || values != [kv_heads, n_k, d_v] {
             let (expected, got) = (whole([kv_heads, n_k, d_v]), self.v.shape().to_vec());
             return Err(Error::ShapeMismatch { what: "attention v", expected, got });
         }
@@ -137,17 +138,19 @@ impl Attention {
     /// The output's shape: the queries', with the values' last dimension.
     pub fn output_shape(&self) -> Result<Shape> {
         let shape = self.attention_shape()?;
-        Shape::new([shape.batch.dims(), &[shape.heads, shape.n_q, shape.d_v]].concat())
+        shape.batch.joined(&[shape.heads, shape.n_q, shape.d_v])
     }
 
     /// The mask as a view of the shape of all scores.
     pub fn whole_mask(&self) -> Result<Option<Tensor>> {
         let Some(mask) = &self.mask else { return Ok(None) };
         let shape = self.attention_shape()?;
-        let expected = [shape.batch.dims(), &[shape.heads, shape.n_q, shape.n_k]].concat();
-        let got = mask.shape().to_vec();
-        let mismatch = |_| Error::ShapeMismatch { what: "attention mask", expected: expected.clone(), got };
-        mask.broadcast_to(&expected).map(Some).map_err(mismatch)
+        let expected = shape.batch.joined(&[shape.heads, shape.n_q, shape.n_k])?;
+        let mismatch = |_| {
+            let (expected, got) = (expected.to_vec(), mask.shape().to_vec());
+            Error::ShapeMismatch { what: "attention mask", expected, got }
+        };
+        mask.broadcast_to(expected).map(Some).map_err(mismatch)
     }
 
     /// The same with the heads that share keys as queries of one head, where each head has a single query: keys and values are then

@@ -159,7 +159,7 @@ impl MatMul {
     /// The output's shape: the batch, then `m × n`.
     pub fn output_shape(&self) -> Result<Shape> {
         let shape = self.matmul_shape()?;
-        Shape::new([shape.batch.dims(), &[shape.m, shape.n]].concat())
+        shape.batch.joined(&[shape.m, shape.n])
     }
 
     /// The output's element type.

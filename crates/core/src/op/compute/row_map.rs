@@ -3,7 +3,7 @@
 use super::{ComputeOp, LayerNorm, Map, Reduce, Reduction, Softmax};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::expr::{Expr, ExprError, Program};
+use crate::expr::{Expr, ExprError, INPUTS_MAX, Program};
 use crate::op::{Describe, Op};
 use crate::part::{PartMut, PartRef};
 use crate::shape::Shape;
@@ -143,20 +143,35 @@ impl RowMap {
 
     /// The element type of a row.
     pub fn row_dtype(&self) -> Result<DType> {
-        let dtypes: Vec<DType> = self.inputs.iter().map(Tensor::dtype).collect();
-        Ok(self.before_program()?.output_dtype(&dtypes)?)
+        let (dtypes, count) = dtypes(self.inputs.iter().map(Tensor::dtype))?;
+        Ok(self.before_program()?.output_dtype(&dtypes[..count])?)
     }
 
     /// The element types of the inputs of the expression after the function: a row's, then those of the further tensors.
     pub fn after_dtypes(&self) -> Result<Vec<DType>> {
-        let row = self.row_dtype()?;
-        Ok(std::iter::once(row).chain(self.more.iter().map(Tensor::dtype)).collect())
+        Ok(self.all_after(self.row_dtype()?).collect())
+    }
+
+    fn all_after(&self, row: DType) -> impl Iterator<Item = DType> {
+        std::iter::once(row).chain(self.more.iter().map(Tensor::dtype))
     }
 
     /// The output's element type.
     pub fn output_dtype(&self) -> Result<DType> {
-        Ok(self.after_program()?.output_dtype(&self.after_dtypes()?)?)
+        let (dtypes, count) = dtypes(self.all_after(self.row_dtype()?))?;
+        Ok(self.after_program()?.output_dtype(&dtypes[..count])?)
     }
+}
+
+/// Element types in a list that needs no memory of its own, and how many there are.
+fn dtypes(all: impl Iterator<Item = DType>) -> Result<([DType; INPUTS_MAX as usize], usize)> {
+    let (mut list, mut count) = ([DType::F32; INPUTS_MAX as usize], 0);
+    for dtype in all {
+        let too_many = || Error::invalid("row_map: inputs", format!("at most {INPUTS_MAX}"), "more");
+        *list.get_mut(count).ok_or_else(too_many)? = dtype;
+        count += 1;
+    }
+    Ok((list, count))
 }
 
 /// For devices without a kernel for it, and for rows that no kernel holds.

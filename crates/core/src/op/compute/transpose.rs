@@ -32,11 +32,14 @@ impl Transpose {
         Transpose { input: input.clone(), order: stored, order_len: u8::try_from(order.len()).unwrap_or(u8::MAX) }
     }
 
+    /// For each axis of the output the input's.
+    pub fn order(&self) -> Vec<usize> {
+        self.order.iter().take(usize::from(self.order_len)).map(|axis| usize::from(*axis)).collect()
+    }
+
     /// The input as a view with its axes in the wanted order; fails where the order is not a permutation.
     pub fn view(&self) -> Result<Tensor> {
-        let order: Vec<usize> =
-            self.order.iter().take(usize::from(self.order_len)).map(|axis| usize::from(*axis)).collect();
-        self.input.permute(&order)
+        self.input.permute(&self.order())
     }
 
     /// The output's shape.

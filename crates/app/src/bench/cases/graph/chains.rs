@@ -1,7 +1,8 @@
 //! Chains of ops, recorded one by one as a program would write them.
 
-use panoply::graph::{Graph, GraphBuilder, NodeId};
-use panoply::prelude::{Reduction, RunGraph};
+use panoply::graph::Graph;
+use panoply::prelude::RunGraph;
+use panoply::testing::chains;
 use panoply::{DType, Result};
 
 use super::{Amount, Case, Place, Runner, Scale, count_name, scale_of};
@@ -30,26 +31,12 @@ impl Case for ChainCase {
         let mut g = Graph::builder("chain10");
         let count = g.symbol("count")?;
         let (x, y) = (g.input("x", self.dtype, &[count])?, g.input("y", self.dtype, &[count])?);
-        let z = chain10(&mut g, x, y)?;
+        let z = chains::chain10(&mut g, x, y)?;
         g.output("z", z)?;
         let mut normals = place.normals();
         let (x, y) = (normals.tensor_of(self.dtype, [self.elements])?, normals.tensor_of(self.dtype, [self.elements])?);
         place.repeat(RunGraph::new(&g.finish()?, &[&x, &y]))
     }
-}
-
-fn chain10(g: &mut GraphBuilder, x: NodeId, y: NodeId) -> Result<NodeId> {
-    let z = g.map(&[x], |e| &e[0] * 2.0)?;
-    let z = g.add(z, y)?;
-    let z = g.relu(z)?;
-    let z = g.map(&[z], |e| &e[0] - 0.5)?;
-    let gate = g.sigmoid(z)?;
-    let z = g.mul(z, gate)?;
-    let minus = g.neg(z)?;
-    let square = g.mul(minus, z)?;
-    let z = g.exp(square)?;
-    let below = g.map(&[x], |e| 1.0 + e[0].clone().abs())?;
-    g.div(z, below)
 }
 
 /// Which chain of rows.
@@ -97,26 +84,18 @@ impl Case for RowsCase {
         let x = g.input("x", DType::F32, &dims)?;
         let first = normals.tensor([self.rows, self.columns])?;
         if let Chain::NormRows = self.chain {
-            let square = g.mul(x, x)?;
-            let sum = g.reduce(Reduction::Sum, square, &[1])?;
-            let length = g.sqrt(sum)?;
+            let length = chains::norm_rows(&mut g, x)?;
             g.output("length", length)?;
             return place.repeat(RunGraph::new(&g.finish()?, &[&first]));
         }
         let y = g.input("y", DType::F32, &dims)?;
         let second = normals.tensor([self.rows, self.columns])?;
         let z = match self.chain {
-            Chain::SoftmaxMask => {
-                let scaled = g.map(&[x], |e| &e[0] * 0.125)?;
-                let masked = g.add(scaled, y)?;
-                g.softmax(masked, 1)?
-            }
+            Chain::SoftmaxMask => chains::softmax_mask(&mut g, x, y)?,
             _ => {
                 let weight = g.constant("weight", &normals.tensor([self.columns])?)?;
                 let bias = g.constant("bias", &normals.tensor([self.columns])?)?;
-                let sum = g.add(x, y)?;
-                let normal = g.layer_norm(sum, weight, bias)?;
-                g.gelu(normal)?
+                chains::add_layernorm_gelu(&mut g, x, y, weight, bias)?
             }
         };
         g.output("z", z)?;

@@ -4,7 +4,7 @@ mod replay;
 mod run_graph;
 
 use panoply_core::op::graph::GraphOp;
-use panoply_core::{Result, Support, Value};
+use panoply_core::{DeviceInfo, Result, Support, Value};
 
 use crate::context::Context;
 pub(crate) use replay::Replay;
@@ -19,5 +19,11 @@ pub(super) fn run(op: &GraphOp, context: &mut Context) -> Result<Value> {
 pub(super) fn supports(op: &GraphOp) -> Support {
     match op {
         GraphOp::RunGraph(op) => run_graph::supports(op),
+    }
+}
+
+pub(super) fn fits(op: &GraphOp, device: &DeviceInfo) -> Support {
+    match op {
+        GraphOp::RunGraph(op) => run_graph::fits(op, device),
     }
 }

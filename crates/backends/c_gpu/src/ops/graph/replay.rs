@@ -12,7 +12,7 @@ use std::sync::Arc;
 use panoply_core::op::compute::ComputeOp;
 use panoply_core::op::graph::RunGraph;
 use panoply_core::{Op, Part, Result, Tensor, Value};
-use panoply_graph::{Plan, Ready};
+use panoply_graph::{Held, Plan, Ready};
 
 use super::run_graph::Steps;
 use crate::context::{Context, Queued};
@@ -31,6 +31,7 @@ pub(super) fn is_worthwhile(plan: &Plan, op: &RunGraph) -> bool {
         Op::Compute(op) => matches!(
             op,
             ComputeOp::Map(_)
+                | ComputeOp::Attention(_)
                 | ComputeOp::MatMul(_)
                 | ComputeOp::RowMap(_)
                 | ComputeOp::Softmax(_)
@@ -54,7 +55,7 @@ pub(crate) struct Replays {
 
 /// What is known about a plan that is worth recording.
 struct Known {
-    ready: Arc<Ready>,
+    held: Arc<Held>,
     state: State,
     used: u64,
 }
@@ -87,12 +88,12 @@ impl Drop for Replay {
 
 impl Replays {
     /// Runs a plan: by its recording, or step by step, and recorded on the way where it is time.
-    pub(super) fn run(&mut self, ready: &Arc<Ready>, op: &RunGraph, steps: &mut Steps<'_>) -> Result<Value> {
+    pub(super) fn run(&mut self, ready: &mut Ready, op: &RunGraph, steps: &mut Steps<'_>) -> Result<Value> {
         self.clock += 1;
-        let place = self.place(ready, steps.context);
+        let place = self.place(&ready.held, steps.context);
         let clock = self.clock;
         let Some(place) = place else {
-            self.known.push(Known { ready: Arc::clone(ready), state: State::RanOnce, used: clock });
+            self.known.push(Known { held: Arc::clone(&ready.held), state: State::RanOnce, used: clock });
             return panoply_graph::run(ready, op, steps);
         };
         let known = &mut self.known[place];
@@ -119,12 +120,12 @@ impl Replays {
     }
 
     /// Where a plan is known. Room is made for one that is not, and those whose plans are gone go too.
-    fn place(&mut self, ready: &Arc<Ready>, context: &mut Context) -> Option<usize> {
-        if let Some(place) = self.known.iter().position(|known| Arc::ptr_eq(&known.ready, ready)) {
+    fn place(&mut self, held: &Arc<Held>, context: &mut Context) -> Option<usize> {
+        if let Some(place) = self.known.iter().position(|known| Arc::ptr_eq(&known.held, held)) {
             return Some(place);
         }
         let oldest = self.known.iter().map(|known| known.used).min().filter(|_| self.known.len() >= REPLAYS_MAX);
-        let goes = |known: &mut Known| Arc::strong_count(&known.ready) == 1 || Some(known.used) == oldest;
+        let goes = |known: &mut Known| Arc::strong_count(&known.held) == 1 || Some(known.used) == oldest;
         // What is under way may still use them.
         let gone: Vec<Known> = self.known.extract_if(.., goes).collect();
         context.hold_replays(gone.into_iter().filter_map(|known| match known.state {
@@ -136,7 +137,7 @@ impl Replays {
 }
 
 /// Records the steps of a plan. `None` where they cannot be; then nothing was queued.
-fn record(ready: &Ready, op: &RunGraph, steps: &mut Steps<'_>) -> Result<Option<Replay>> {
+fn record(ready: &mut Ready, op: &RunGraph, steps: &mut Steps<'_>) -> Result<Option<Replay>> {
     let driver = Rc::clone(&steps.context.driver);
     let Some(captures) = driver.captures() else { return Ok(None) };
     steps.context.planned.forget();

@@ -5,8 +5,8 @@
 
 use panoply_core::graph::NOWHERE;
 use panoply_core::op::graph::RunGraph;
-use panoply_core::{Buffer, DType, DeviceBuffer, Op, Result, Shape, Support, Tensor, Value};
-use panoply_graph::{Executor, Facts, Plans};
+use panoply_core::{Buffer, DType, DeviceBuffer, DeviceInfo, Op, Result, Shape, Support, Tensor, Value};
+use panoply_graph::{Destination, Executor, Facts, Plans, Room};
 
 use super::replay::{self, Replay, Replays};
 use crate::context::Context;
@@ -35,6 +35,11 @@ pub(super) fn supports(op: &RunGraph) -> Support {
     }
 }
 
+/// Whether a device has the memory that the graph needs, or how much is missing.
+pub(super) fn fits(op: &RunGraph, device: &DeviceInfo) -> Support {
+    panoply_graph::fits(op, &Facts::C_GPU, device)
+}
+
 pub(super) fn run(op: &RunGraph, context: &mut Context) -> Result<Value> {
     let mut graphs = std::mem::take(&mut context.graphs);
     let is_rehearsal = context.is_rehearsal();
@@ -44,10 +49,10 @@ pub(super) fn run(op: &RunGraph, context: &mut Context) -> Result<Value> {
     let mut passing = Plans::default();
     let plans = if is_rehearsal { &mut passing } else { plans };
     let ran = plans.get(op, &Facts::C_GPU, &mut steps).and_then(|ready| {
-        steps.context.hold_plan(&ready);
+        steps.context.hold_plan(&ready.held);
         match is_rehearsal {
-            false if replay::is_worthwhile(&ready.plan, op) => replays.run(&ready, op, &mut steps),
-            _ => panoply_graph::run(&ready, op, &mut steps),
+            false if replay::is_worthwhile(&ready.held.plan, op) => replays.run(ready, op, &mut steps),
+            _ => panoply_graph::run(ready, op, &mut steps),
         }
     });
     context.planned.forget();
@@ -89,6 +94,14 @@ impl Steps<'_> {
 }
 
 impl Executor for Steps<'_> {
+    /// What the driver has, and what the pool keeps for reuse. A rehearsal takes none of it.
+    fn room(&mut self) -> Room {
+        let is_rehearsal = self.context.is_rehearsal();
+        let free = self.context.driver.memory_info().ok().filter(|_| !is_rehearsal).map(|(free, _)| free);
+        let free_bytes = free.map(|free| free + self.context.memory.stats().cached_bytes);
+        Room { place: self.context.device.to_string(), free_bytes, shares_host_memory: false }
+    }
+
     fn prepare(&mut self, arena_bytes: usize) -> Result<()> {
         if self.block.as_ref().is_some_and(|(block, _)| block.len_bytes() >= arena_bytes) || arena_bytes == 0 {
             return Ok(());
@@ -111,12 +124,9 @@ impl Executor for Steps<'_> {
         self.resident(tensor)
     }
 
-    fn step(&mut self, op: &Op, places: &[Option<usize>]) -> Result<Value> {
+    fn step(&mut self, op: &Op, outputs: &[Destination]) -> Result<Value> {
         if let Some(block) = &*self.block {
-            let outputs = op.outputs()?;
-            let places = outputs.iter().zip(places).filter_map(|((dtype, shape), place)| {
-                place.map(|offset| (offset, shape.elements() * dtype.size_bytes()))
-            });
+            let places = outputs.iter().filter_map(|output| Some((output.arena_offset?, output.len_bytes)));
             self.context.planned.expect(block, places);
         }
         let value = super::super::run(op, self.context);

@@ -99,15 +99,18 @@ impl<R: Output> Parts<'_, R> {
             }
             Some(BatchItem { a: self.a.matrix(a, index, m, k)?, b: self.b.matrix(b, index, k, n)?, epilogue })
         };
-        let items: Option<Vec<BatchItem<'_, T, R>>> = (0..count).map(item).collect();
-        let items = items.ok_or_else(|| Error::invalid("matmul", "operands inside their buffers", "a view outside"))?;
-        let pick = |index: usize| {
-            let BatchItem { a, b, epilogue } = &items[index];
-            BatchItem { a: *a, b: *b, epilogue: *epilogue }
-        };
-        let done = match items.as_slice() {
-            [only] => gemm.multiply(only.a, only.b, &only.epilogue, output, n),
-            _ => gemm.multiply_batch(count, &pick, output),
+        let outside = || Error::invalid("matmul", "operands inside their buffers", "a view outside");
+        let done = if count == 1 {
+            let only = item(0).ok_or_else(outside)?;
+            gemm.multiply(only.a, only.b, &only.epilogue, output, n)
+        } else {
+            let items: Option<Vec<BatchItem<'_, T, R>>> = (0..count).map(item).collect();
+            let items = items.ok_or_else(outside)?;
+            let pick = |index: usize| {
+                let BatchItem { a, b, epilogue } = &items[index];
+                BatchItem { a: *a, b: *b, epilogue: *epilogue }
+            };
+            gemm.multiply_batch(count, &pick, output)
         };
         done.map_err(|OutOfMemory { asked_bytes }| Error::OutOfMemory {
             place: "the host".to_owned(),
@@ -135,8 +138,7 @@ impl<'a> Operand<'a> {
     fn new(tensor: &Tensor, batch: &Shape, matrix: [usize; 2], context: &mut Context) -> Result<Operand<'a>> {
         let backwards = tensor.strides().iter().any(|step| *step < 0);
         let forwards = if backwards { copy_view(tensor, context)? } else { tensor.clone() };
-        let dims = [batch.dims(), &matrix].concat();
-        Ok(Operand { tensor: Cow::Owned(forwards.broadcast_to(dims)?), batch: *batch })
+        Ok(Operand { tensor: Cow::Owned(forwards.broadcast_to(batch.joined(&matrix)?)?), batch: *batch })
     }
 
     /// Strides are not negative, see [`Operand::new`].

@@ -10,18 +10,18 @@ use crate::row_map::RowPass;
 pub(crate) fn run(op: &RowMap, context: &mut Context) -> Result<Value> {
     let row = op.row_dtype()?;
     let wide = if row == DType::F64 { DType::F64 } else { DType::F32 };
-    let inputs: Vec<DType> = op.inputs().iter().map(Tensor::dtype).collect();
-    let after_inputs: Vec<DType> = std::iter::once(wide).chain(op.more().iter().map(Tensor::dtype)).collect();
+    let inputs = || op.inputs().iter().map(Tensor::dtype);
+    let after_inputs = || std::iter::once(wide).chain(op.more().iter().map(Tensor::dtype));
     let output_dtype = op.output_dtype()?;
     let (before, after) = match wide == row {
         true => (op.before_program()?.clone(), op.after_program()?.clone()),
         false => (
-            widened_before(op.before_program()?, &inputs)?,
-            widened_after(op.after_program()?, row, &after_inputs, output_dtype)?,
+            widened_before(op.before_program()?, &inputs().collect::<Vec<_>>())?,
+            widened_after(op.after_program()?, row, &after_inputs().collect::<Vec<_>>(), output_dtype)?,
         ),
     };
-    let before = context.map_plans.get(&before, inputs.iter().copied(), context.simd)?;
-    let after = context.map_plans.get(&after, after_inputs.iter().copied(), context.simd)?;
+    let before = context.map_plans.get(&before, inputs(), context.simd)?;
+    let after = context.map_plans.get(&after, after_inputs(), context.simd)?;
     let (rows, shape) = (op.rows_shape()?, op.output_shape()?);
     let mut output = context.output_bytes(output_dtype, shape)?;
     let pass = RowPass {

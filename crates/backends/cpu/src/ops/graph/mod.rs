@@ -4,7 +4,7 @@ mod run_graph;
 mod weights;
 
 use panoply_core::op::graph::GraphOp;
-use panoply_core::{Result, Value};
+use panoply_core::{DeviceInfo, Result, Support, Value};
 
 use crate::context::Context;
 pub(crate) use run_graph::Graphs;
@@ -14,5 +14,12 @@ pub(crate) use weights::{Matrix, Weights};
 pub(super) fn run(op: &GraphOp, context: &mut Context) -> Result<Value> {
     match op {
         GraphOp::RunGraph(op) => run_graph::run(op, context),
+    }
+}
+
+/// Whether a node runs an op of the domain.
+pub(super) fn supports(op: &GraphOp, device: &DeviceInfo) -> Support {
+    match op {
+        GraphOp::RunGraph(op) => run_graph::supports(op, device),
     }
 }

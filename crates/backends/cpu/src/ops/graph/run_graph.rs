@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use panoply_core::op::graph::RunGraph;
-use panoply_core::{Error, Op, Result, Tensor, Value};
-use panoply_graph::{Executor, Facts, Plans, Ready};
+use panoply_core::{DeviceInfo, Error, Op, Result, Support, Tensor, Value};
+use panoply_graph::{Destination, Executor, Facts, Plans, Room};
 
 use crate::context::{Arena, Context};
+use crate::health::available_bytes;
 use crate::memory::Pages;
 use crate::ops::compute::search::contiguous;
 
@@ -17,44 +18,49 @@ const ARENA_BYTES_MAX: usize = 256 << 20;
 #[derive(Default)]
 pub(crate) struct Graphs {
     plans: Plans,
-    arena: Option<Arc<Pages>>,
+    arena: Option<Arena>,
+}
+
+/// Whether the node has the memory that the graph needs; it runs every op.
+pub(crate) fn supports(op: &RunGraph, device: &DeviceInfo) -> Support {
+    panoply_graph::fits(op, &Facts::CPU, device)
 }
 
 pub(super) fn run(op: &RunGraph, context: &mut Context) -> Result<Value> {
     let mut graphs = std::mem::take(&mut context.graphs);
     context.weights.begin(op.graph());
-    let ready = graphs.plans.get(op, &Facts::CPU, &mut Steps { context });
-    let ran = ready.and_then(|ready: Arc<Ready>| {
-        context.arena = Some(arena(&mut graphs.arena, ready.plan.arena_bytes)?);
-        panoply_graph::run(&ready, op, &mut Steps { context })
+    let Graphs { plans, arena } = &mut graphs;
+    let ran = plans.get(op, &Facts::CPU, &mut Steps { context, arena }).and_then(|ready| {
+        let ran = panoply_graph::run(ready, op, &mut Steps { context, arena });
+        *arena = context.arena.take().filter(|arena| arena.bytes() <= ARENA_BYTES_MAX);
+        ran
     });
     context.arena = None;
     context.weights.end();
-    if graphs.arena.as_ref().is_some_and(|arena| arena.bytes() > ARENA_BYTES_MAX) {
-        graphs.arena = None;
-    }
     context.graphs = graphs;
     ran
 }
 
-/// An arena of at least so many bytes: the one that is there, or a larger one.
-fn arena(kept: &mut Option<Arc<Pages>>, bytes: usize) -> Result<Arena> {
-    if let Some(arena) = kept.as_ref().filter(|arena| arena.bytes() >= bytes) {
-        return Ok(Arena::new(Arc::clone(arena)));
-    }
-    let place = || "the host".to_owned();
-    let none = || Error::OutOfMemory { place: place(), asked: bytes as u64, free: 0, largest: 0 };
-    let arena = Arc::new(Pages::zeroed(bytes).ok_or_else(none)?);
-    *kept = Some(Arc::clone(&arena));
-    Ok(Arena::new(arena))
-}
-
 struct Steps<'a> {
     context: &'a mut Context,
+    /// The arena while no graph runs.
+    arena: &'a mut Option<Arena>,
 }
 
 impl Executor for Steps<'_> {
-    fn prepare(&mut self, _arena_bytes: usize) -> Result<()> {
+    fn room(&mut self) -> Room {
+        let free_bytes = available_bytes().map(|free| free + self.context.memory.stats().cached_bytes);
+        Room { place: "the host".to_owned(), free_bytes, shares_host_memory: true }
+    }
+
+    /// The arena that is there, or a larger one.
+    fn prepare(&mut self, bytes: usize) -> Result<()> {
+        self.context.arena = self.arena.take().filter(|arena| arena.bytes() >= bytes);
+        if self.context.arena.is_none() {
+            let place = "the host".to_owned();
+            let none = || Error::OutOfMemory { place, asked: bytes as u64, free: 0, largest: 0 };
+            self.context.arena = Some(Arena::new(Arc::new(Pages::zeroed(bytes).ok_or_else(none)?)));
+        }
         Ok(())
     }
 
@@ -67,11 +73,9 @@ impl Executor for Steps<'_> {
         Ok(tensor.clone())
     }
 
-    fn step(&mut self, op: &Op, places: &[Option<usize>]) -> Result<Value> {
+    fn step(&mut self, op: &Op, outputs: &[Destination]) -> Result<Value> {
         if let Some(arena) = &mut self.context.arena {
-            arena.expect(op.outputs()?.iter().zip(places).filter_map(|((dtype, shape), place)| {
-                place.map(|offset| (offset, shape.elements() * dtype.size_bytes()))
-            }));
+            arena.expect(outputs.iter().filter_map(|output| Some((output.arena_offset?, output.len_bytes))));
         }
         let value = crate::ops::run(op, self.context)?;
         match &mut self.context.arena {

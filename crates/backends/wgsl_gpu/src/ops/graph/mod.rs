@@ -2,8 +2,8 @@
 
 mod run_graph;
 
-use panoply_core::Result;
 use panoply_core::op::graph::GraphOp;
+use panoply_core::{DeviceInfo, Result, Support};
 
 use crate::context::Context;
 use crate::driver::Driver;
@@ -14,6 +14,13 @@ use crate::profile::Profile;
 pub(super) fn support(profile: &Profile, op: &GraphOp) -> Result<(), String> {
     match op {
         GraphOp::RunGraph(op) => run_graph::support(profile, op),
+    }
+}
+
+/// Whether a device has the memory that an op needs.
+pub(super) fn fits(profile: &Profile, op: &GraphOp, device: &DeviceInfo) -> Support {
+    match op {
+        GraphOp::RunGraph(op) => run_graph::fits(profile, op, device),
     }
 }
 

@@ -5,16 +5,27 @@
 
 use panoply_core::op::compute::Transfer;
 use panoply_core::op::graph::RunGraph;
-use panoply_core::{Error, Location, Op, Operation, Result, Support, Tensor, Value};
-use panoply_graph::{Executor, Facts, Plans};
+use panoply_core::{DeviceInfo, Error, Location, Op, Operation, Result, Support, Tensor, Value};
+use panoply_graph::{Destination, Executor, Facts, Plans, Room};
 
 use crate::context::Context;
 use crate::driver::Driver;
 use crate::engine::Answer;
 use crate::profile::Profile;
 
-/// What WGSL kernels take: every adapter binds eight buffers, and longer rows do not fit registers.
-const FACTS: Facts = Facts { map_inputs_max: 6, map_nodes_max: 64, row_len_max: 1 << 13, row_inputs_max: 7 };
+/// Bytes of what carries an element between kernels.
+const WORD_BYTES: usize = 4;
+
+/// What WGSL kernels take: every adapter binds eight buffers, longer rows do not fit registers, and attention sees its operands whole.
+fn facts(profile: &Profile) -> Facts {
+    Facts {
+        map_inputs_max: 6,
+        map_nodes_max: 64,
+        row_len_max: 1 << 13,
+        row_inputs_max: 7,
+        attention_elements_max: profile.binding_bytes_max as usize / WORD_BYTES / 2,
+    }
+}
 
 pub(super) fn support(profile: &Profile, op: &RunGraph) -> Result<(), String> {
     let instance = op.instance().map_err(|error| error.to_string())?;
@@ -25,13 +36,19 @@ pub(super) fn support(profile: &Profile, op: &RunGraph) -> Result<(), String> {
     }
 }
 
+/// Whether a device has the memory that a graph needs, or how much is missing.
+pub(super) fn fits(profile: &Profile, op: &RunGraph, device: &DeviceInfo) -> Support {
+    panoply_graph::fits(op, &facts(profile), device)
+}
+
 pub(super) fn run<D: Driver>(op: &RunGraph, context: &mut Context<D>) -> Result<Answer> {
     let mut plans = std::mem::take(&mut context.plans);
     // In a rehearsal nothing is brought to the device, so nothing is kept either.
     let mut passing = Plans::default();
     let used = if context.is_rehearsal() { &mut passing } else { &mut plans };
+    let facts = facts(&context.profile);
     let mut steps = Steps { context, checks: Vec::new() };
-    let ran = used.get(op, &FACTS, &mut steps).and_then(|ready| panoply_graph::run(&ready, op, &mut steps));
+    let ran = used.get(op, &facts, &mut steps).and_then(|ready| panoply_graph::run(ready, op, &mut steps));
     let checks = steps.checks;
     context.plans = plans;
     let value = ran?;
@@ -66,6 +83,11 @@ impl<D: Driver> Steps<'_, D> {
 }
 
 impl<D: Driver> Executor for Steps<'_, D> {
+    /// The API does not tell.
+    fn room(&mut self) -> Room {
+        Room { place: self.context.device.to_string(), free_bytes: None, shares_host_memory: false }
+    }
+
     fn prepare(&mut self, _arena_bytes: usize) -> Result<()> {
         Ok(())
     }
@@ -78,7 +100,7 @@ impl<D: Driver> Executor for Steps<'_, D> {
         self.resident(tensor)
     }
 
-    fn step(&mut self, op: &Op, _places: &[Option<usize>]) -> Result<Value> {
+    fn step(&mut self, op: &Op, _outputs: &[Destination]) -> Result<Value> {
         self.record(op)
     }
 }

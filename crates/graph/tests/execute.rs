@@ -1,0 +1,183 @@
+//! Plans in the hands of an engine: memory is checked before any work, constants are brought once, and a failed step leaves nothing behind.
+#![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
+
+use panoply_conformance::random_graph::{RandomGraph, random_graph};
+use panoply_conformance::reference::reference;
+use panoply_conformance::values::{difference, random_tensor};
+use panoply_core::graph::Graph;
+use panoply_core::op::graph::RunGraph;
+use panoply_core::{
+    Api, DType, DeviceId, DeviceInfo, DeviceKind, Error, Op, Operation, Result, Support, Tensor, Value,
+};
+use panoply_graph::{Destination, Executor, Facts, Plans, Room, fits, plan_of, run};
+
+/// Runs steps by the reference, and counts what it is asked for.
+#[derive(Default)]
+struct Counting {
+    free_bytes: Option<u64>,
+    constants: usize,
+    steps: usize,
+    /// The step that fails, counted from now.
+    failing: Option<usize>,
+}
+
+impl Executor for Counting {
+    fn room(&mut self) -> Room {
+        Room { place: "the test".to_owned(), free_bytes: self.free_bytes, shares_host_memory: false }
+    }
+
+    fn prepare(&mut self, _arena_bytes: usize) -> Result<()> {
+        Ok(())
+    }
+
+    fn input(&mut self, tensor: &Tensor) -> Result<Tensor> {
+        tensor.contiguous()
+    }
+
+    fn constant(&mut self, tensor: &Tensor) -> Result<Tensor> {
+        self.constants += 1;
+        Ok(tensor.clone())
+    }
+
+    fn step(&mut self, op: &Op, outputs: &[Destination]) -> Result<Value> {
+        self.steps += 1;
+        if let Some(left) = self.failing {
+            self.failing = left.checked_sub(1);
+            if left == 0 {
+                return Err(Error::invalid("the test", "a step that works", "one that does not"));
+            }
+        }
+        let value = reference(op)?;
+        for (tensor, output) in value.tensors().zip(outputs) {
+            assert_eq!(tensor.len_bytes(), output.len_bytes);
+        }
+        Ok(value)
+    }
+}
+
+/// Two products with a constant between them that is made once.
+fn network() -> Graph {
+    let mut g = Graph::builder("network");
+    let batch = g.symbol("batch").unwrap();
+    let x = g.input("x", DType::F32, &[batch, 16.into()]).unwrap();
+    let w = g.constant("w", &random_tensor(DType::F32, &[16, 16], 1)).unwrap();
+    let half = g.map(&[w], |e| &e[0] * 0.5).unwrap();
+    let h = g.matmul(x, half).unwrap();
+    let s = g.softmax(h, 1).unwrap();
+    g.rename(s, "weights").unwrap();
+    let y = g.matmul(s, w).unwrap();
+    g.output("y", y).unwrap();
+    g.finish().unwrap()
+}
+
+fn on(graph: &Graph, batch: usize) -> RunGraph {
+    RunGraph::new(graph, &[&random_tensor(DType::F32, &[batch, 16], batch as u64)])
+}
+
+#[test]
+fn a_graph_whose_peak_does_not_fit_is_refused_before_any_work() {
+    let (graph, mut plans) = (network(), Plans::default());
+    let op = on(&graph, 64);
+    let peak = plan_of(&op, &Facts::CPU).unwrap().peak.bytes(false);
+    let mut executor = Counting { free_bytes: Some(peak - 1), ..Counting::default() };
+    let refused = plans.get(&op, &Facts::CPU, &mut executor).err().unwrap();
+    assert!(
+        matches!(&refused, Error::OutOfMemory { asked, free, .. } if (*asked, *free) == (peak, peak - 1)),
+        "{refused}"
+    );
+    assert!(refused.to_string().contains("network") && refused.to_string().contains("between steps"), "{refused}");
+    assert_eq!((executor.constants, executor.steps), (0, 0));
+    executor.free_bytes = Some(peak);
+    assert!(plans.get(&op, &Facts::CPU, &mut executor).is_ok());
+    // A plan that is there has its memory.
+    executor.free_bytes = Some(0);
+    assert!(plans.get(&op, &Facts::CPU, &mut executor).is_ok());
+    assert!(plans.get(&on(&graph, 65), &Facts::CPU, &mut executor).is_err());
+}
+
+#[test]
+fn a_device_that_is_too_small_says_so() {
+    let (graph, id) = (network(), DeviceId { api: Api::CPU, index: 0 });
+    let op = on(&graph, 64);
+    let mut device = DeviceInfo::new(id, "small", DeviceKind::DiscreteGpu);
+    assert_eq!(fits(&op, &Facts::CPU, &device), Support::Yes, "nobody knows how much it has");
+    let peak = plan_of(&op, &Facts::CPU).unwrap().peak;
+    for shares_host_memory in [false, true] {
+        device.shares_host_memory = shares_host_memory;
+        device.memory_total_bytes = Some(peak.bytes(shares_host_memory));
+        assert_eq!(fits(&op, &Facts::CPU, &device), Support::Yes);
+        device.memory_total_bytes = Some(peak.bytes(shares_host_memory) - 1);
+        let Support::No(reason) = fits(&op, &Facts::CPU, &device) else { panic!("it is too small") };
+        assert!(reason.contains("at its peak"), "{reason}");
+    }
+}
+
+#[test]
+fn plans_are_made_once_for_a_sort_of_device() {
+    let graph = network();
+    let (first, again) = (on(&graph, 3), on(&graph, 3));
+    let same =
+        |a: &Facts, b: &Facts| std::sync::Arc::ptr_eq(&plan_of(&first, a).unwrap(), &plan_of(&again, b).unwrap());
+    assert!(same(&Facts::CPU, &Facts::CPU) && !same(&Facts::CPU, &Facts::C_GPU) && same(&Facts::C_GPU, &Facts::C_GPU));
+    let (mut plans, mut executor) = (Plans::default(), Counting::default());
+    for batch in [3, 3, 4, 3] {
+        let op = on(&graph, batch);
+        let ready = plans.get(&op, &Facts::CPU, &mut executor).unwrap();
+        run(ready, &op, &mut executor).unwrap();
+    }
+    assert_eq!(executor.constants, 1, "all sizes share it");
+}
+
+#[test]
+fn a_step_that_fails_names_its_node_and_leaves_nothing_behind() {
+    let graph = network();
+    let (mut plans, mut executor) = (Plans::default(), Counting::default());
+    let op = on(&graph, 5);
+    let expected = reference(&op.clone().into_op().unwrap()).unwrap();
+    let steps = plan_of(&op, &Facts::UNFUSED).unwrap().steps.len();
+    for failing in (0..steps).chain([usize::MAX]) {
+        let ready = plans.get(&op, &Facts::UNFUSED, &mut executor).unwrap();
+        executor.failing = Some(failing);
+        let ran = run(ready, &op, &mut executor);
+        executor.failing = None;
+        match ran {
+            Err(error) => assert!(matches!(&error, Error::Node { .. }) && failing < steps, "{error}"),
+            Ok(value) => {
+                assert_eq!(failing, usize::MAX);
+                let close = panoply_conformance::Tolerance::Close { relative: 1e-6, absolute: 1e-6 };
+                let pairs = expected.tensors().zip(value.tensors());
+                pairs.for_each(|(a, b)| assert_eq!(difference(a, b, close), None));
+            }
+        }
+    }
+    let named = |failing: usize| {
+        let (mut plans, mut executor) = (Plans::default(), Counting::default());
+        let ready = plans.get(&op, &Facts::UNFUSED, &mut executor).unwrap();
+        executor.failing = Some(failing);
+        run(ready, &op, &mut executor).unwrap_err().to_string()
+    };
+    assert!((0..steps).any(|step| named(step).contains("weights = softmax")));
+}
+
+/// Repeated runs on other inputs, of graphs of every form.
+#[test]
+fn runs_that_are_repeated_give_their_own_answers() {
+    for seed in 0..300 {
+        let RandomGraph { op, tolerance } = random_graph(seed);
+        let (mut plans, mut executor) = (Plans::default(), Counting::default());
+        let inputs = |salt: u64| -> Vec<Tensor> {
+            let other = |tensor: &Tensor| random_tensor(tensor.dtype(), tensor.shape(), seed * 7 + salt);
+            op.inputs().iter().map(other).collect()
+        };
+        for salt in 0..3 {
+            let inputs = inputs(salt);
+            let op = RunGraph::new(op.graph(), &inputs.iter().collect::<Vec<_>>());
+            let expected = reference(&op.clone().into_op().unwrap()).unwrap();
+            let ready = plans.get(&op, &Facts::CPU, &mut executor).unwrap();
+            let got = run(ready, &op, &mut executor).unwrap();
+            for (expected, got) in expected.tensors().zip(got.tensors()) {
+                assert_eq!(difference(expected, got, tolerance), None, "seed {seed}, run {salt}");
+            }
+        }
+    }
+}

@@ -91,6 +91,7 @@ mod time;
 #[cfg(not(loom))]
 mod timers;
 mod uneven_fence;
+#[cfg_attr(loom, allow(dead_code))]
 mod wakes;
 #[cfg(not(loom))]
 pub mod worker;

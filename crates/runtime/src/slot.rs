@@ -156,13 +156,15 @@ impl<Q, A> Ticket<Q, A> {
         // overwritten has no destructor.
         slot.contents.with_mut(|place| unsafe { place.write(Contents::Answer(answer, None)) });
         let before = slot.state.fetch_or(DONE, Ordering::AcqRel);
-        // SAFETY: WAITER was set when DONE was, so the receiver leaves the cell alone from now on (rule 3).
-        let waker = slot.waker.with(|waker| if before & WAITER != 0 { unsafe { (*waker).as_ref() } } else { None });
-        let blocks = waker.is_some_and(unparks);
-        if let Some(waker) = waker.filter(|_| blocks) {
-            waker.wake_by_ref();
-        }
-        let wakes = waker.is_some() && !blocks;
+        let wakes = before & WAITER != 0
+            // SAFETY: WAITER was set when DONE was, so the receiver leaves the cell alone from now on (rule 3).
+            && slot.waker.with(|waker| match unsafe { &*waker } {
+                Some(waker) if unparks(waker) => {
+                    waker.wake_by_ref();
+                    false
+                }
+                waker => waker.is_some(),
+            });
         Remains { question, slot: Some(slot), wakes }
     }
 

@@ -1,7 +1,8 @@
-//! Blocking on a future without an executor: each thread has one waker, made when it first waits, that unparks it.
+//! Blocking on a future without an executor: each thread has one waker, made when it first waits, that unparks it. It is the one
+//! waker of which the runtime knows that calling it takes no time and harms nobody: see [`unparks`].
 
-use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, RawWakerVTable, Wake, Waker};
 use std::thread::Thread;
 use std::time::Instant;
 
@@ -22,7 +23,22 @@ impl Wake for Unpark {
 }
 
 thread_local! {
-    static WAKER: Waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    static WAKER: Waker = waker();
+}
+
+/// The functions of our own wakers.
+static OURS: OnceLock<&'static RawWakerVTable> = OnceLock::new();
+
+#[inline(never)]
+fn waker() -> Waker {
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    OURS.get_or_init(|| waker.vtable());
+    waker
+}
+
+/// Whether this is the waker of a thread that blocks here. Any other is foreign code.
+pub(crate) fn unparks(waker: &Waker) -> bool {
+    OURS.get().is_some_and(|ours| std::ptr::eq(*ours, waker.vtable()))
 }
 
 /// Calls `poll` until it is ready, parking in between, at the longest until the limit.
@@ -30,19 +46,36 @@ pub(crate) fn block_until<T>(
     limit: Option<Instant>,
     mut poll: impl FnMut(&Context<'_>) -> Poll<T>,
 ) -> Result<T, TimedOut> {
-    WAKER.with(|waker| {
-        let context = Context::from_waker(waker);
-        loop {
-            if let Poll::Ready(value) = poll(&context) {
-                return Ok(value);
-            }
-            match limit {
-                None => std::thread::park(),
-                Some(limit) => match limit.checked_duration_since(Instant::now()) {
-                    Some(left) if !left.is_zero() => std::thread::park_timeout(left),
-                    _ => return Err(TimedOut),
-                },
-            }
+    // A thread that ends has lost its waker; destructors of its locals may block all the same.
+    let waker = WAKER.try_with(Waker::clone).unwrap_or_else(|_| waker());
+    let context = Context::from_waker(&waker);
+    loop {
+        if let Poll::Ready(value) = poll(&context) {
+            return Ok(value);
         }
-    })
+        match limit {
+            None => std::thread::park(),
+            Some(limit) => match limit.checked_duration_since(Instant::now()) {
+                Some(left) if !left.is_zero() => std::thread::park_timeout(left),
+                _ => return Err(TimedOut),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_own_wakers_are_known_and_no_others() {
+        let mine = WAKER.with(Waker::clone);
+        let elsewhere = std::thread::spawn(|| WAKER.with(Waker::clone)).join().unwrap();
+        assert!(unparks(&mine) && unparks(&elsewhere) && unparks(&mine.clone()));
+        struct Other;
+        impl Wake for Other {
+            fn wake(self: Arc<Self>) {}
+        }
+        assert!(!unparks(Waker::noop()) && !unparks(&Waker::from(Arc::new(Other))));
+    }
 }

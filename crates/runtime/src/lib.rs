@@ -18,7 +18,7 @@
 //! * [`placement`]: which CPUs workers run on.
 //! * `queue`, `sleeper`, `slot`: the three lock-free parts that everything above is made of, and `uneven_fence`, which
 //!   makes waking cheap; `tenure` and `flight_table`, by which a stuck driver is replaced.
-//! * `foreign`: how code that is not ours is called.
+//! * `foreign`: how code that is not ours is called; `errands`: where it is called for the ops of a stuck or ended worker.
 //!
 //! Modules know those below them, and none above:
 //!
@@ -41,6 +41,8 @@ pub mod batcher;
 mod blocking;
 #[cfg(not(loom))]
 pub mod device_worker;
+#[cfg(not(loom))]
+mod errands;
 #[cfg_attr(loom, allow(dead_code))]
 mod flight_table;
 mod foreign;
@@ -89,6 +91,7 @@ mod time;
 #[cfg(not(loom))]
 mod timers;
 mod uneven_fence;
+#[cfg_attr(loom, allow(dead_code))]
 mod wakes;
 #[cfg(not(loom))]
 pub mod worker;

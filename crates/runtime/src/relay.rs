@@ -16,19 +16,18 @@
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use panoply_core::clock::Clock;
 use panoply_core::{Error, Result};
 
-use crate::foreign::{contain, discard};
+use crate::foreign::contain;
 use crate::lane::inlet::RELAY_DEPTH_MAX;
-use crate::lane::{InParts, Inlet, OpTicket, Task};
+use crate::lane::{InParts, Inlet, OpRemains, OpTicket, Task};
 use crate::options::FallbackPolicy;
 use crate::router::{Router, balance};
 use crate::tenure::Tenure;
-use crate::threads::{self, Owner};
+use crate::threads::{Owner, Thread};
 use crate::time::nanoseconds;
 
 /// How soon the relay looks again for room in a full lane.
@@ -88,7 +87,7 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         while let Some(ticket) = self.pop() {
-            end(&self.inlet, ticket, Error::ShuttingDown);
+            drop(end(&self.inlet, ticket, Error::ShuttingDown));
         }
     }
 }
@@ -104,7 +103,7 @@ pub(crate) struct RelayThread {
     call_time_max: Duration,
     epoch: Instant,
     /// The thread that acts, and its tenure.
-    current: Mutex<Option<(JoinHandle<()>, Arc<Tenure>)>>,
+    current: Mutex<Option<(Thread, Arc<Tenure>)>>,
 }
 
 impl RelayThread {
@@ -112,7 +111,7 @@ impl RelayThread {
     pub(crate) fn look(&self, now: Instant) {
         let mut current = self.current();
         let inside_max = nanoseconds(self.call_time_max);
-        let stuck = |(_, tenure): &(JoinHandle<()>, Arc<Tenure>)| {
+        let stuck = |(_, tenure): &(Thread, Arc<Tenure>)| {
             let entered = tenure.entered();
             let since_ns =
                 |entered: u64| nanoseconds(now.saturating_duration_since(self.epoch)).saturating_sub(entered);
@@ -126,18 +125,21 @@ impl RelayThread {
         }
     }
 
-    /// Waits for the relay to end after the inlet was closed. One that does not is left behind.
-    pub(crate) fn join_within(&self, time_max: Duration) {
+    /// Waits for the relay to end after the inlet was closed. One that does not is left behind with the ticket in its hands, and
+    /// all the others are answered here.
+    #[must_use = "what is foreign is called when this is dropped"]
+    pub(crate) fn end(&self, time_max: Duration) -> Vec<OpRemains> {
         let current = self.current().take();
-        if let Some((thread, _)) = current {
-            threads::join_within(thread, time_max);
+        if let Some((thread, tenure)) = current
+            && !thread.ends_within(time_max)
+        {
+            tenure.dismiss();
         }
-        while let Some(ticket) = self.held.pop() {
-            end(&self.inlet, ticket, Error::ShuttingDown);
-        }
+        let next = || self.held.pop().or_else(|| self.inlet.queue.pop());
+        std::iter::from_fn(next).map(|ticket| end(&self.inlet, ticket, Error::ShuttingDown)).collect()
     }
 
-    fn spawn(&self) -> std::io::Result<(JoinHandle<()>, Arc<Tenure>)> {
+    fn spawn(&self) -> std::io::Result<(Thread, Arc<Tenure>)> {
         let tenure = Arc::new(Tenure::new());
         let relay = Relay {
             inlet: Arc::clone(&self.inlet),
@@ -152,7 +154,7 @@ impl RelayThread {
         Ok((self.owner.spawn("panoply-relay".to_owned(), move || relay.run())?, tenure))
     }
 
-    fn current(&self) -> MutexGuard<'_, Option<(JoinHandle<()>, Arc<Tenure>)>> {
+    fn current(&self) -> MutexGuard<'_, Option<(Thread, Arc<Tenure>)>> {
         self.current.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
@@ -251,7 +253,7 @@ impl Relay {
             // Cleared before the look, so that a backlog which grows during the look sets it again.
             self.inlet.uneven.swap(false, Ordering::SeqCst);
             self.enter();
-            let found = balance::round(&self.router, now);
+            let found = balance::round(&self.router, now, &|| !self.tenure.is_over());
             if !self.tenure.leave() {
                 return false;
             }
@@ -348,19 +350,16 @@ impl Relay {
     }
 
     fn end(&self, ticket: OpTicket, error: Error) -> Option<OpTicket> {
-        end(&self.inlet, ticket, error);
+        drop(end(&self.inlet, ticket, error));
         None
     }
 }
 
-/// Ends an op that was on its way.
-fn end(inlet: &Inlet, mut ticket: OpTicket, error: Error) {
-    let question = ticket.take_question();
+/// Ends an op that was on its way, and calls no foreign code.
+fn end(inlet: &Inlet, ticket: OpTicket, error: Error) -> OpRemains {
     // Before the answer: whoever gets it may shut the runtime down, which waits for the count.
     inlet.count.fetch_sub(1, Ordering::AcqRel);
-    ticket.answer(Err(error));
-    // After it: a destructor that does not return keeps nobody waiting.
-    discard(question);
+    ticket.answer_apart(Err(error))
 }
 
 /// Whether a policy lets an op run on another device.

@@ -16,8 +16,9 @@
 //!    to a list, and whoever takes an answer first helps with the list that came with it.
 //! 4. The contents' cell belongs to the ticket until DONE is set, and to the receiver after that. Answering drops a question
 //!    that was not taken.
-//! 5. Questions, answers and wakers are foreign: their destructors and calls may panic. Answering never does, and always sets
-//!    DONE.
+//! 5. Questions, answers and wakers are foreign: their destructors and calls may panic, or not return. Answering never panics, and
+//!    always sets DONE. Whoever answers for somebody else's sake answers apart: what is foreign comes back as [`Remains`], and is
+//!    called after all the others have their answers.
 
 use std::task::{Context, Poll, Waker};
 #[cfg(not(loom))]
@@ -25,7 +26,7 @@ use std::time::Instant;
 
 use crate::foreign::{contain, discard};
 use crate::sync::{Arc, AtomicU8, Ordering, UnsafeCell};
-use crate::wakes::{Caller, Wakes};
+use crate::wakes::{Caller, Wakes, unparks};
 
 const DONE: u8 = 1;
 const WAITER: u8 = 2;
@@ -147,6 +148,26 @@ impl<Q, A> Ticket<Q, A> {
         }
     }
 
+    /// Answers, and calls no foreign code: a receiver that blocks is woken, and everything else comes back.
+    pub(crate) fn answer_apart(mut self, answer: A) -> Remains<Q, A> {
+        let question = self.take_question();
+        let Some(slot) = self.slot.take() else { return Remains { question, slot: None, wakes: false } };
+        // SAFETY: DONE is not set, so the cell is the ticket's (rule 4), and there is one ticket. The question was taken: what is
+        // overwritten has no destructor.
+        slot.contents.with_mut(|place| unsafe { place.write(Contents::Answer(answer, None)) });
+        let before = slot.state.fetch_or(DONE, Ordering::AcqRel);
+        let wakes = before & WAITER != 0
+            // SAFETY: WAITER was set when DONE was, so the receiver leaves the cell alone from now on (rule 3).
+            && slot.waker.with(|waker| match unsafe { &*waker } {
+                Some(waker) if unparks(waker) => {
+                    waker.wake_by_ref();
+                    false
+                }
+                waker => waker.is_some(),
+            });
+        Remains { question, slot: Some(slot), wakes }
+    }
+
     /// The ticket as a raw pointer, to be kept in an atomic; see [`Ticket::from_raw`].
     pub(crate) fn into_raw(mut self) -> *mut () {
         self.slot.take().map_or(std::ptr::null_mut(), |slot| Arc::into_raw(slot).cast_mut().cast())
@@ -167,6 +188,27 @@ impl<Q, A> Drop for Ticket<Q, A> {
         if let Some(slot) = self.slot.take() {
             finish(slot, None, None);
         }
+    }
+}
+
+/// What is left of a ticket that was answered apart: its receiver's waker, to be called, and its question and slot, to be
+/// dropped. All of it is done when this is dropped, and does not panic.
+pub(crate) struct Remains<Q, A> {
+    question: Option<Q>,
+    slot: Option<Arc<Slot<Q, A>>>,
+    wakes: bool,
+}
+
+impl<Q, A> Drop for Remains<Q, A> {
+    fn drop(&mut self) {
+        if let Some(slot) = self.slot.take() {
+            if self.wakes {
+                // SAFETY: DONE and WAITER are set, so the receiver leaves the cell alone (rule 3).
+                slot.waker.with(|waker| _ = contain(|| unsafe { (*waker).as_ref() }.map(Waker::wake_by_ref)));
+            }
+            discard(slot);
+        }
+        discard(self.question.take());
     }
 }
 
@@ -304,6 +346,44 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_apart_is_there_before_any_foreign_code_is_called() {
+        struct Notes(std::sync::Arc<std::sync::Mutex<Vec<&'static str>>>, &'static str);
+        impl std::task::Wake for Notes {
+            fn wake(self: std::sync::Arc<Self>) {
+                self.0.lock().unwrap().push("woken");
+            }
+        }
+        impl Drop for Notes {
+            fn drop(&mut self) {
+                self.0.lock().unwrap().push(self.1);
+                std::panic::resume_unwind(Box::new("a destructor that panics"));
+            }
+        }
+        let notes = std::sync::Arc::new(std::sync::Mutex::default());
+        let (ticket, mut receiver) = slot::<Notes, u32>(Notes(std::sync::Arc::clone(&notes), "question dropped"));
+        let waker = Waker::from(std::sync::Arc::new(Notes(std::sync::Arc::clone(&notes), "waker dropped")));
+        assert!(receiver.poll(&Context::from_waker(&waker)).is_pending());
+        let remains = ticket.answer_apart(5);
+        assert!(receiver.is_done() && notes.lock().unwrap().is_empty());
+        std::mem::forget(waker);
+        drop(remains);
+        assert_eq!(*notes.lock().unwrap(), ["woken", "question dropped"]);
+        assert_eq!(receiver.wait(None), Ok(Some(5)));
+        // A receiver that blocks is woken at once, and one that is gone harms nobody.
+        let (ticket, mut receiver) = slot::<(), u32>(());
+        let blocked = std::thread::spawn(move || receiver.wait_for(None, 0));
+        while ticket.slot.as_ref().is_some_and(|slot| slot.state.load(Ordering::SeqCst) & WAITER == 0) {
+            std::thread::yield_now();
+        }
+        let remains = ticket.answer_apart(6);
+        assert_eq!(blocked.join().unwrap(), Ok(Some(6)));
+        drop(remains);
+        let (ticket, receiver) = slot::<(), u32>(());
+        drop(receiver);
+        drop(ticket.answer_apart(7));
+    }
+
+    #[test]
     fn a_raw_ticket_keeps_its_duty() {
         let (ticket, mut receiver) = slot::<(), u32>(());
         let raw = ticket.into_raw();
@@ -346,6 +426,24 @@ mod loom_tests {
                     assert_eq!(second.0.load(Ordering::SeqCst), 1, "the last waker is woken");
                     assert_eq!(receiver.poll(&Context::from_waker(&wakers[1])), Poll::Ready(Some(7)));
                 }
+            }
+        });
+    }
+
+    #[test]
+    fn loom_an_answer_apart_wakes_or_is_seen() {
+        loom::model(|| {
+            let (ticket, mut receiver) = slot::<(), u32>(());
+            let worker = thread::spawn(move || drop(ticket.answer_apart(7)));
+            let counts = std::sync::Arc::new(CountWakes(AtomicUsize::new(0)));
+            let waker = Waker::from(counts.clone());
+            let answer = receiver.poll(&Context::from_waker(&waker));
+            worker.join().unwrap();
+            if answer.is_pending() {
+                assert_eq!(counts.0.load(Ordering::SeqCst), 1);
+                assert_eq!(receiver.poll(&Context::from_waker(&waker)), Poll::Ready(Some(7)));
+            } else {
+                assert_eq!(answer, Poll::Ready(Some(7)));
             }
         });
     }

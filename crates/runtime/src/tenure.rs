@@ -6,7 +6,8 @@
 //!
 //! 1. `word` is OUTSIDE, or says since when the driver is inside a call, or is REPLACED. The driver stores its entry before a
 //!    call and swaps it back to OUTSIDE after it; where that fails it was replaced. Between two calls of one visit it swaps the
-//!    entry for a later one, so that each call has the whole time limit.
+//!    entry for a later one, so that each call has the whole time limit. A later one need not be the time: any other will do,
+//!    since supervisors compare what they see with what they saw.
 //! 2. A supervisor replaces a driver by swapping the very entry that it has seen. So a driver is replaced only while it is
 //!    inside, and learns of it before it does anything else: outside of a call it acts alone.
 //! 3. Inside, a driver touches nothing but its engine, tickets that it has swapped out of its own table of flights, and
@@ -52,6 +53,12 @@ impl Tenure {
         let renewed =
             entry != REPLACED && self.word.compare_exchange(entry, next, Ordering::AcqRel, Ordering::Acquire).is_ok();
         renewed && !self.is_over()
+    }
+
+    /// The driver, which is inside, begins its next call, without looking at a clock. False where it was replaced meanwhile, or
+    /// dismissed.
+    pub(crate) fn go_on(&self) -> bool {
+        self.renew(self.word.load(Ordering::Relaxed).saturating_add(1))
     }
 
     /// When the driver entered the call that it is inside of, if it is.
@@ -111,6 +118,7 @@ mod tests {
             renewed.renew(9) && renewed.entered() == Some(9) && !renewed.replace(3),
             "another call than the one seen"
         );
+        assert!(renewed.go_on() && renewed.entered() == Some(10) && !renewed.replace(9));
         assert!(renewed.leave());
         let dismissed = Tenure::new();
         dismissed.enter(3);

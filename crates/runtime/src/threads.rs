@@ -2,11 +2,17 @@
 //!
 //! A waker is called on the thread that answers its op, and may drop the last handle of the runtime there. So whoever ends
 //! threads must know whether it runs on one of them.
+//!
+//! No thread is joined. Joining waits for the destructors of the thread's locals, which foreign code may have made, and what a
+//! thread panicked with is foreign too. A thread that ends says so by itself, before those.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread::JoinHandle;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::ThreadId;
 use std::time::{Duration, Instant};
+
+use crate::foreign::contain;
 
 thread_local! {
     /// The runtime that this thread works for; zero for everybody else's threads.
@@ -24,11 +30,15 @@ impl Owner {
     }
 
     /// Starts a thread of this runtime.
-    pub(crate) fn spawn(self, name: String, body: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
-        std::thread::Builder::new().name(name).spawn(move || {
-            OWNER.set(self.0);
-            body();
-        })
+    pub(crate) fn spawn(self, name: String, body: impl FnOnce() + Send + 'static) -> std::io::Result<Thread> {
+        spawn(name, move || self.here(body))
+    }
+
+    /// Does something as a thread of this runtime does.
+    pub(crate) fn here(self, body: impl FnOnce()) {
+        let before = OWNER.replace(self.0);
+        body();
+        OWNER.set(before);
     }
 
     /// Whether the calling thread is one of this runtime's.
@@ -37,20 +47,52 @@ impl Owner {
     }
 }
 
-/// Whether this is the calling thread.
-pub(crate) fn is_current(thread: &JoinHandle<()>) -> bool {
-    thread.thread().id() == std::thread::current().id()
+/// A thread that was started.
+pub(crate) struct Thread {
+    id: ThreadId,
+    end: Arc<End>,
 }
 
-/// Waits for a thread to end, for so long at the most. One that does not, or that is the calling one, is left behind.
-pub(crate) fn join_within(thread: JoinHandle<()>, time_max: Duration) -> bool {
-    if is_current(&thread) || !wait_until(time_max, || thread.is_finished()) {
-        return false;
+/// How a thread ended.
+#[derive(Default)]
+struct End {
+    over: AtomicBool,
+    panic: OnceLock<String>,
+}
+
+/// Starts a thread. A panic ends it alone, with its message.
+pub(crate) fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> std::io::Result<Thread> {
+    let end = Arc::new(End::default());
+    let there = Arc::clone(&end);
+    let started = std::thread::Builder::new().name(name).spawn(move || {
+        if let Err(message) = contain(body) {
+            let _ = there.panic.set(message);
+        }
+        there.over.store(true, Ordering::Release);
+    })?;
+    Ok(Thread { id: started.thread().id(), end })
+}
+
+impl Thread {
+    /// Whether it is the calling thread.
+    pub(crate) fn is_current(&self) -> bool {
+        self.id == std::thread::current().id()
     }
-    if let Err(panic) = thread.join() {
-        crate::foreign::discard(panic);
+
+    /// Whether it has ended. Everything that it did is seen by whoever learns this.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.end.over.load(Ordering::Acquire)
     }
-    true
+
+    /// The message of the panic that it ended with, if it did.
+    pub(crate) fn panic(&self) -> Option<&str> {
+        self.end.panic.get().map(String::as_str)
+    }
+
+    /// Waits for it to end, for so long at the most; false where it does not, or is the calling thread.
+    pub(crate) fn ends_within(&self, time_max: Duration) -> bool {
+        !self.is_current() && wait_until(time_max, || self.is_finished())
+    }
 }
 
 /// Looks again and again until `done` answers true; false when the time is over first.
@@ -76,8 +118,31 @@ mod tests {
         let (mine, other) = (Owner::new(), Owner::new());
         assert!(!mine.is_here());
         let quick = mine.spawn("quick".to_owned(), move || assert!(mine.is_here() && !other.is_here())).unwrap();
-        assert!(join_within(quick, Duration::from_secs(10)));
+        assert!(quick.ends_within(Duration::from_secs(10)) && quick.panic().is_none());
         let slow = mine.spawn("slow".to_owned(), || std::thread::sleep(Duration::from_millis(200))).unwrap();
-        assert!(!join_within(slow, Duration::from_millis(5)));
+        assert!(!slow.ends_within(Duration::from_millis(5)));
+        mine.here(|| assert!(mine.is_here()));
+        assert!(!mine.is_here());
+    }
+
+    #[test]
+    fn a_thread_has_ended_though_the_destructors_of_its_locals_have_not() {
+        struct Slow;
+        impl Drop for Slow {
+            fn drop(&mut self) {
+                std::thread::sleep(Duration::from_secs(3));
+            }
+        }
+        thread_local! {
+            static SLOW: Slow = const { Slow };
+        }
+        let start = Instant::now();
+        let body = || {
+            SLOW.with(|_| {});
+            std::panic::resume_unwind(Box::new("it died"));
+        };
+        let thread = spawn("slow to leave".to_owned(), body).unwrap();
+        assert!(thread.ends_within(Duration::from_secs(10)) && start.elapsed() < Duration::from_secs(2));
+        assert_eq!(thread.panic(), Some("it died"));
     }
 }

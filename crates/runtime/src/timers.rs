@@ -8,11 +8,10 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::task::Waker;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::foreign::{contain, discard};
-use crate::threads::{self, Owner};
+use crate::threads::{Owner, Thread};
 
 /// How long a waker may keep the thread when it shall end, before it is left behind.
 const STOP_GRACE: Duration = Duration::from_millis(500);
@@ -40,7 +39,7 @@ struct Shared {
 struct State {
     alarms: BTreeMap<Alarm, Waker>,
     next: u64,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<Thread>,
     /// How many threads there were before this one.
     replaced: u64,
     /// Since when the thread is inside a waker, if it is.
@@ -87,7 +86,7 @@ impl Timers {
         }
     }
 
-    fn spawn(&self, number: u64) -> Option<JoinHandle<()>> {
+    fn spawn(&self, number: u64) -> Option<Thread> {
         let shared = Arc::clone(&self.shared);
         self.owner.spawn("panoply-timers".to_owned(), move || shared.run(number)).ok()
     }
@@ -98,18 +97,19 @@ impl Timers {
         discard(waker);
     }
 
-    /// Wakes everybody and ends the thread.
-    pub(crate) fn stop(&self) {
+    /// Ends the thread. Returns the wakers of everybody who still waits, which are to be called: from now on nobody else does.
+    #[must_use = "whoever waits is to be woken"]
+    pub(crate) fn stop(&self) -> Vec<Waker> {
         let (thread, alarms) = {
             let mut state = self.shared.lock();
             state.stopped = true;
             (state.thread.take(), std::mem::take(&mut state.alarms))
         };
         self.shared.changed.notify_one();
-        alarms.into_values().for_each(|waker| _ = contain(|| waker.wake()));
         if let Some(thread) = thread {
-            threads::join_within(thread, STOP_GRACE);
+            thread.ends_within(STOP_GRACE);
         }
+        alarms.into_values().collect()
     }
 
     /// How many alarms are set.
@@ -155,6 +155,7 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::threads;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::task::Wake;
 
@@ -189,7 +190,7 @@ mod tests {
         go_on.send(()).unwrap();
         timers.wake_at(Instant::now(), &Waker::from(Arc::clone(&counts)));
         assert!(threads::wait_until(Duration::from_secs(10), || counts.0.load(Ordering::SeqCst) == 2));
-        timers.stop();
+        drop(timers.stop());
     }
 
     struct Panics;
@@ -217,7 +218,7 @@ mod tests {
         timers.wake_at(Instant::now() + Duration::from_millis(2), &waker);
         wait_for(&counts, 1);
         timers.wake_at(far, &waker);
-        timers.stop();
+        timers.stop().into_iter().for_each(Waker::wake);
         wait_for(&counts, 2);
         assert_eq!(timers.wake_at(far, &waker), None, "stopped timers wake at once");
         wait_for(&counts, 3);
@@ -232,7 +233,7 @@ mod tests {
             timers.wake_at(soon(), &Waker::from(Arc::clone(&counts)));
             wait_for(&counts, round);
         }
-        timers.stop();
+        drop(timers.stop());
     }
 
     #[test]
@@ -240,7 +241,7 @@ mod tests {
         struct Stops(Arc<Timers>, Arc<Counts>);
         impl Wake for Stops {
             fn wake(self: Arc<Self>) {
-                self.0.stop();
+                drop(self.0.stop());
                 self.1.0.fetch_add(1, Ordering::SeqCst);
             }
         }

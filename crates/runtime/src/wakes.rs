@@ -6,12 +6,15 @@
 //! 2. `added` is raised after a waker was put into its place, `taken` before it is taken out: a place belongs to the caller
 //!    until `added` has passed it, and from then on to the thread that raised `taken` over it.
 //! 3. The caller wakes all that are left after it has added the last, so no wake-up depends on the other threads.
-//! 4. Wakers are foreign code. The panic of one is contained: the rest of the list is woken, and the thread that called it goes on.
+//! 4. Only wakers that unpark a thread get on the list. Any other is foreign code, which may not return: the caller calls it
+//!    itself, after it has woken everybody on the list. A panic is contained.
+//! 5. The caller may also be stuck in other foreign code while the list is not empty. So the list is on a [`Board`] meanwhile, where
+//!    the supervisor finds it.
 
 use std::task::Waker;
 
 use crate::foreign::contain;
-use crate::sync::{Arc, AtomicUsize, Ordering, UnsafeCell};
+use crate::sync::{Arc, AtomicPtr, AtomicUsize, Ordering, UnsafeCell};
 
 /// How many wakers a woken thread calls before it returns to its caller.
 const HELPED_MAX: usize = 8;
@@ -34,14 +37,45 @@ unsafe impl Sync for Wakes {}
 pub(crate) struct Caller {
     wakes: Arc<Wakes>,
     called: usize,
+    board: Arc<Board>,
+}
+
+/// Where the list of a worker is while the worker adds to it.
+pub(crate) struct Board(AtomicPtr<Wakes>);
+
+impl Board {
+    pub(crate) fn new() -> Board {
+        Board(AtomicPtr::new(std::ptr::null_mut()))
+    }
+
+    /// Wakes everybody on the list of a worker that is stuck, if there is one.
+    pub(crate) fn wake_all(&self) {
+        if let Some(wakes) = self.put(std::ptr::null_mut()) {
+            while wakes.wake_one() {}
+        }
+    }
+
+    /// Puts a list here, or none, and returns the one that was here.
+    fn put(&self, wakes: *mut Wakes) -> Option<Arc<Wakes>> {
+        let before = self.0.swap(wakes, Ordering::AcqRel);
+        // SAFETY: what is not null came from `Arc::into_raw` in `Caller::new`, and the swap took it out for good.
+        (!before.is_null()).then(|| unsafe { Arc::from_raw(before.cast_const()) })
+    }
+}
+
+impl Drop for Board {
+    fn drop(&mut self) {
+        self.put(std::ptr::null_mut());
+    }
 }
 
 impl Caller {
-    /// A list for so many.
-    pub(crate) fn new(count_max: usize) -> Caller {
+    /// A list for so many, on a board.
+    pub(crate) fn new(count_max: usize, board: &Arc<Board>) -> Caller {
         let places = (0..count_max).map(|_| UnsafeCell::new(None)).collect();
-        let wakes = Wakes { places, added: AtomicUsize::new(0), taken: AtomicUsize::new(0) };
-        Caller { wakes: Arc::new(wakes), called: 0 }
+        let wakes = Arc::new(Wakes { places, added: AtomicUsize::new(0), taken: AtomicUsize::new(0) });
+        board.put(Arc::into_raw(wakes.clone()).cast_mut());
+        Caller { wakes, called: 0, board: board.clone() }
     }
 
     /// The list, for a thread that is about to be woken.
@@ -51,6 +85,15 @@ impl Caller {
 
     /// Calls this waker, or adds it to the list.
     pub(crate) fn call(&mut self, waker: &Waker) {
+        if unparks(waker) {
+            return self.add(waker);
+        }
+        while self.wakes.wake_one() {}
+        let _ = contain(|| waker.wake_by_ref());
+    }
+
+    /// Calls a waker that unparks a thread, or adds it to the list.
+    fn add(&mut self, waker: &Waker) {
         self.called += 1;
         let end = self.wakes.added.load(Ordering::Relaxed);
         let at_once = self.called <= HELPERS || end >= self.wakes.places.len();
@@ -68,7 +111,20 @@ impl Caller {
 impl Drop for Caller {
     fn drop(&mut self) {
         while self.wakes.wake_one() {}
+        self.board.put(std::ptr::null_mut());
     }
+}
+
+/// Whether this waker unparks a thread, and is no foreign code.
+#[cfg(not(loom))]
+pub(crate) fn unparks(waker: &Waker) -> bool {
+    crate::blocking::unparks(waker)
+}
+
+/// In the model no thread blocks.
+#[cfg(loom)]
+pub(crate) fn unparks(_: &Waker) -> bool {
+    false
 }
 
 impl Wakes {
@@ -129,9 +185,9 @@ mod tests {
     fn everybody_is_woken_once_with_help_and_without() {
         for help in [0, 1, 5] {
             let sleepers = sleepers(40);
-            let mut caller = Caller::new(30);
+            let mut caller = Caller::new(30, &Arc::new(Board::new()));
             for (number, sleeper) in sleepers.iter().enumerate() {
-                caller.call(&Waker::from(sleeper.clone()));
+                caller.add(&Waker::from(sleeper.clone()));
                 if number > 0 && help > 0 && number % help == 0 {
                     caller.wakes().help();
                 }
@@ -145,11 +201,44 @@ mod tests {
     #[test]
     fn the_first_ones_are_woken_at_once_and_a_helper_wakes_a_few() {
         let sleepers = sleepers(40);
-        let mut caller = Caller::new(40);
-        sleepers.iter().for_each(|sleeper| caller.call(&Waker::from(sleeper.clone())));
+        let mut caller = Caller::new(40, &Arc::new(Board::new()));
+        sleepers.iter().for_each(|sleeper| caller.add(&Waker::from(sleeper.clone())));
         assert_eq!(counts(&sleepers).iter().sum::<usize>(), HELPERS);
         caller.wakes().help();
         assert_eq!(counts(&sleepers).iter().sum::<usize>(), HELPERS + HELPED_MAX);
+    }
+
+    #[cfg(not(loom))]
+    #[test]
+    fn foreign_wakers_are_called_at_once_and_nobody_on_the_list_waits_for_them() {
+        struct Looks(Vec<StdArc<CountWakes>>, StdAtomicUsize);
+        impl Wake for Looks {
+            fn wake(self: StdArc<Self>) {
+                self.1.store(counts(&self.0).iter().sum(), std::sync::atomic::Ordering::SeqCst);
+            }
+        }
+        let sleepers = sleepers(20);
+        let looks = StdArc::new(Looks(sleepers.clone(), StdAtomicUsize::new(0)));
+        let mut caller = Caller::new(40, &Arc::new(Board::new()));
+        sleepers[..10].iter().for_each(|sleeper| caller.add(&Waker::from(sleeper.clone())));
+        caller.call(&Waker::from(looks.clone()));
+        assert_eq!(looks.1.load(std::sync::atomic::Ordering::SeqCst), 10, "everybody before it was woken first");
+        sleepers[10..].iter().for_each(|sleeper| caller.call(&Waker::from(sleeper.clone())));
+        assert_eq!(counts(&sleepers), [1; 20], "no foreign waker is left to somebody else");
+    }
+
+    #[cfg(not(loom))]
+    #[test]
+    fn whoever_finds_the_board_of_a_stuck_worker_wakes_those_on_its_list() {
+        let (sleepers, board) = (sleepers(20), Arc::new(Board::new()));
+        let mut caller = Caller::new(20, &board);
+        sleepers.iter().for_each(|sleeper| caller.add(&Waker::from(sleeper.clone())));
+        assert_eq!(counts(&sleepers).iter().sum::<usize>(), HELPERS);
+        board.wake_all();
+        assert_eq!(counts(&sleepers), [1; 20]);
+        board.wake_all();
+        drop(caller);
+        assert_eq!(counts(&sleepers), [1; 20], "each once");
     }
 }
 
@@ -163,10 +252,10 @@ mod loom_tests {
     fn loom_each_is_woken_once_whoever_helps() {
         loom::model(|| {
             let sleepers = sleepers(HELPERS + 2);
-            let mut caller = Caller::new(HELPERS + 2);
+            let mut caller = Caller::new(HELPERS + 2, &Arc::new(Board::new()));
             let wakes = caller.wakes();
             let helper = thread::spawn(move || wakes.help());
-            sleepers.iter().for_each(|sleeper| caller.call(&Waker::from(sleeper.clone())));
+            sleepers.iter().for_each(|sleeper| caller.add(&Waker::from(sleeper.clone())));
             drop(caller);
             helper.join().unwrap();
             assert_eq!(counts(&sleepers), [1; HELPERS + 2]);

@@ -6,9 +6,9 @@ use std::path::Path;
 
 /// From the lowest to the highest. Modules of one layer know nothing of each other, unless they stand together.
 const LAYERS: [&[&[&str]]; 10] = [
-    &[&["sync"], &["foreign"], &["time"], &["placement"], &["partition"]],
-    &[&["uneven_fence"], &["queue"], &["wakes"], &["tenure"], &["threads"], &["room"], &["blocking"]],
-    &[&["sleeper"], &["timers"]],
+    &[&["sync"], &["foreign"], &["time"], &["placement"], &["partition"], &["blocking"]],
+    &[&["uneven_fence"], &["queue"], &["wakes"], &["tenure"], &["threads"], &["room"]],
+    &[&["sleeper"], &["timers"], &["errands"]],
     &[&["slot"], &["options"], &["batcher"], &["health"], &["learned"], &["metrics"]],
     &[&["flight_table"], &["lane"], &["worker", "pool"]],
     &[&["router"], &["device_worker"]],

@@ -15,6 +15,8 @@ use panoply_runtime::{FallbackPolicy, HealthRules, Runtime, WorkerLimits, Worker
 
 #[path = "replaced/callers.rs"]
 mod callers;
+#[path = "replaced/crowds.rs"]
+mod crowds;
 
 /// Long enough for an ordinary op on a busy machine.
 const OP_TIME_MAX: Duration = Duration::from_millis(250);

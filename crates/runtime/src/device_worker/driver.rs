@@ -24,7 +24,6 @@ use crate::batcher::Batcher;
 use crate::foreign::{contain, discard, tell};
 use crate::health::Circuit;
 use crate::lane::{Lane, WorkerState};
-use crate::tenure::Tenure;
 use crate::time::later;
 
 /// What the driver wants next.
@@ -84,7 +83,7 @@ impl Driver {
     pub(crate) fn new(lane: Arc<Lane>, opener: Opener, epoch: Instant) -> Driver {
         let Opener { backend, options, clock } = opener;
         let flights = Flights::new(lane.limits.in_flight_max, epoch);
-        let generation = Arc::new(Generation { tenure: Tenure::new(), flights: flights.table(), epoch });
+        let generation = Arc::new(Generation::of(flights.table(), epoch));
         Driver {
             batcher: Batcher::new(lane.batching),
             next_look: clock.now(),
@@ -147,14 +146,15 @@ impl Driver {
         }
         let Some(took) = self.take_from_queue(now) else { return Step::Exit };
         self.take_from_batcher(now);
-        if !self.batch.is_empty()
-            && let Some(step) = self.submit(now)
-        {
+        let submits = !self.batch.is_empty();
+        if submits && let Some(step) = self.submit(now) {
             return step;
         }
         if self.flights.engine_is_idle() {
             return if took { Step::Worked } else { self.idle() };
         }
+        // Each call has the whole time limit: what was submitted may have taken its time.
+        let now = if submits { self.clock.now() } else { now };
         self.poll(now, if took { Duration::ZERO } else { self.poll_wait(now, wait_max) })
     }
 
@@ -377,7 +377,8 @@ impl Driver {
         let now = self.clock.now();
         let before = self.lane.gate.breaker.circuit();
         let mut finished = std::mem::take(&mut self.finished);
-        let mut landing = Landing::new(&self.lane, &self.flights, &finished, self.last_landed, now);
+        let caller = Landing::caller(finished.len(), &self.generation);
+        let mut landing = Landing::new(&self.lane, &self.flights, &finished, self.last_landed, now, caller);
         self.last_landed = Some(now);
         for done in finished.drain(..) {
             let Some(landed) = self.flights.land(done.token) else {
@@ -396,6 +397,9 @@ impl Driver {
                 // Its ticket was answered, or dropped, which answers too.
                 Err(_) => _ = self.lane.counts.panics.fetch_add(1, Ordering::Relaxed),
             }
+            // Each op's waker and destructors have the whole time limit. Where the driver was replaced, the tickets of the rest are
+            // in other hands.
+            self.generation.tenure.go_on();
         }
         self.finished = finished;
         let tripped = before == Circuit::Closed && self.lane.gate.breaker.circuit() == Circuit::Open;
@@ -427,7 +431,10 @@ impl Driver {
     fn let_go(&mut self, error: &Error) -> bool {
         let Driver { lane, flights, batch, batcher, finished, generation, clock, .. } = self;
         aside(generation, clock.now(), || {
-            flights.land_all(|ticket| lane.fail(ticket, error.clone()));
+            flights.land_all(|ticket| {
+                lane.fail(ticket, error.clone());
+                generation.tenure.go_on();
+            });
             discard((batcher.take_all(), std::mem::take(batch), std::mem::take(finished)));
         })
     }

@@ -4,11 +4,12 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use panoply_core::op::compute::{ComputeOp, Transfer};
-use panoply_core::{Error, Finished, Location, Op, Outcome, PartRef, Report, Result, Tensor, Value};
+use panoply_core::{DeviceId, Error, Finished, Location, Op, Outcome, PartRef, Report, Result, Tensor, Value};
 
 use super::Times;
 use super::flights::{Flight, Flights, Landed};
-use crate::foreign::{contain, tell};
+use super::visit::Generation;
+use crate::foreign::{contain, discard, tell};
 use crate::health::Mark;
 use crate::lane::task::{Forecast, transfer_to_host};
 use crate::lane::{Lane, Leg, OpTicket, Task};
@@ -64,6 +65,7 @@ impl Landing<'_> {
         finished: &[Finished],
         last_landed: Option<Instant>,
         now: Instant,
+        caller: Option<Caller>,
     ) -> Landing<'a> {
         let mut expected_ns = 0.0;
         let mut since = now;
@@ -73,8 +75,12 @@ impl Landing<'_> {
         }
         let since = last_landed.map_or(since, |landed| since.max(landed));
         let taken_ns = nanoseconds(now.saturating_duration_since(since)) as f32;
-        let caller = (finished.len() >= CALLED_TOGETHER_MIN).then(|| Caller::new(finished.len()));
         Landing { lane, now, stretch: taken_ns / expected_ns.max(1.0), caller, lost: None }
+    }
+
+    /// Who wakes the callers of so many ops, where they are many.
+    pub(super) fn caller(count: usize, generation: &Generation) -> Option<Caller> {
+        (count >= CALLED_TOGETHER_MIN).then(|| Caller::new(count, &generation.board))
     }
 
     /// Answers one op, or returns what the engine has to do for it next.
@@ -131,16 +137,15 @@ impl Landing<'_> {
         let next = match flight.leg {
             Leg::Fetch => {
                 self.note_transfer(task, &flight, &done);
-                let before = task.inputs_on(device);
-                if let Ok(Value::Tensor(fetched)) = &done.result {
-                    task.put_input(device, fetched);
-                }
-                if task.inputs_on(device) >= before {
-                    return self.astray(ticket, "an input on the host");
-                }
-                match task.next_item(self.lane.number, device) {
-                    Some(next) => Some(next),
-                    None => {
+                // What an op says of its parts may be foreign code, and its panic is the op's alone.
+                let arrived = contain(|| arrive(task, device, &done).then(|| task.next_item(self.lane.number, device)));
+                match arrived {
+                    Err(panic) => {
+                        return self.end(ticket, Error::invalid("op", "a description without a panic", panic));
+                    }
+                    Ok(None) => return self.astray(ticket, "an input on the host"),
+                    Ok(Some(Some(next))) => Some(next),
+                    Ok(Some(None)) => {
                         self.lane.settle(task, Mark::Success, self.now);
                         self.lane.hand_over(ticket, false);
                         return None;
@@ -182,16 +187,16 @@ impl Landing<'_> {
 
     /// Ends an op whose part did not arrive, though the engine said so: it would be brought for ever.
     fn astray(&self, ticket: OpTicket, expected: &'static str) -> Option<Onward> {
-        self.give_up(ticket, Error::invalid("what a transfer brought", expected, "something else"));
-        None
+        self.end(ticket, Error::invalid("what a transfer brought", expected, "something else"))
     }
 
-    /// Ends an op whose engine did not do what it said.
-    fn give_up(&self, mut ticket: OpTicket, error: Error) {
+    /// Ends an op on its way.
+    fn end(&self, mut ticket: OpTicket, error: Error) -> Option<Onward> {
         if let Some(task) = ticket.question_mut() {
             self.lane.settle(task, Mark::Failure, self.now);
         }
         self.lane.fail_finally(ticket, error);
+        None
     }
 
     /// Answers an op that made several stops, with the story of all of them.
@@ -218,7 +223,7 @@ impl Landing<'_> {
             Some(parts) => match parts.take(value, report) {
                 Ok(Some((value, report))) => self.finish(ticket, Ok(value), report),
                 Ok(None) => self.begin_next_part(ticket),
-                Err(error) => self.give_up(ticket, error),
+                Err(error) => drop(self.end(ticket, error)),
             },
         }
     }
@@ -234,8 +239,10 @@ impl Landing<'_> {
     }
 
     fn finish(&mut self, mut ticket: OpTicket, result: Result<Value>, report: Report) {
-        // It is dropped where it is when the answer takes its place.
+        // It is dropped where it is when the answer takes its place; a copy of somebody else's type after that, since its
+        // destructor is foreign, and may not return.
         let Some(task) = ticket.question_mut() else { return };
+        let copy = task.op.take_if(|op| matches!(op, Op::Extension(_)));
         self.lane.settle(task, Mark::Success, self.now);
         let metrics = &self.lane.metrics;
         metrics.wait.note_time(report.queued);
@@ -260,6 +267,9 @@ impl Landing<'_> {
         match &mut self.caller {
             Some(caller) => ticket.answer_among(answer, caller),
             None => ticket.answer(answer),
+        }
+        if let Some(copy) = copy {
+            discard(copy);
         }
     }
 
@@ -340,6 +350,15 @@ fn crossing(flight: &Flight, done: &Finished, told_ns: Option<f32>, ran_ns: f32)
     let untold = copy.is_some() && flight.alone && done.bytes_moved >= UNTOLD_COPY_BYTES_MIN;
     let time_ns = told_ns.or(untold.then_some(ran_ns))?;
     Some(Crossing { to_host: copy == Some(Location::Host), bytes: done.bytes_moved as f32, time_ns })
+}
+
+/// Puts an input that was brought to the host into its op; false where it is not there.
+fn arrive(task: &mut Task, device: DeviceId, done: &Finished) -> bool {
+    let before = task.inputs_on(device);
+    if let Ok(Value::Tensor(fetched)) = &done.result {
+        task.put_input(device, fetched);
+    }
+    task.inputs_on(device) < before
 }
 
 /// How many parts of the output are not on the host.

@@ -5,7 +5,7 @@
 //!   virtual clock; `intake`: its steps that take ops out of the lane; `visit`: its calls into foreign code.
 //! * `flights`: the ops inside the engine.
 //! * `landing`: what happens to the ops that the engine has finished.
-//! * `supervisor`: starts the worker's thread, and replaces it when it hangs.
+//! * `supervisor`: starts the worker's thread, and replaces it when it hangs; `vigil`: how it tells.
 //!
 //! How every accepted op gets exactly one outcome:
 //!
@@ -28,6 +28,7 @@ pub(crate) mod flights;
 mod intake;
 mod landing;
 pub(crate) mod supervisor;
+mod vigil;
 pub(crate) mod visit;
 
 pub use crate::lane::{WorkerCounters, WorkerLimits, WorkerReport, WorkerState};

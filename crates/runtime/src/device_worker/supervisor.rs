@@ -7,54 +7,52 @@
 //!    been stopped has died. Both are replaced, and what their engines held is answered.
 //! 2. A stuck thread is remembered until it ends, and its table of flights is emptied at each look. It counts as stuck for
 //!    so long, and no longer.
-//! 3. Ops are answered, and listeners told, without the lock and on a thread made for it: both call foreign code, which may come
-//!    back here, or not return.
+//! 3. Ops are answered without the lock, and without calling foreign code. Wakers, destructors and listeners are called after that,
+//!    on threads made for it (see `errands`): they may come back here, or not return.
+//! 4. Time in which this thread itself was held up counts for nobody: the whole process may have been stopped.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use panoply_core::Error;
 use panoply_core::cpu_set::CpuSet;
-use panoply_core::error::panic_message;
 
 use super::driver::{Driver, Opener, Step};
+use super::vigil::{Look, Vigil};
 use super::visit::Generation;
-use crate::foreign::{contain, discard};
+use crate::errands::{Errand, Errands};
+use crate::foreign::contain;
 use crate::lane::{Lane, OpTicket, WorkerState};
 use crate::placement::affinity::{pin_current, sleep_precisely};
-use crate::threads::{self, Owner};
+use crate::threads::{self, Owner, Thread};
 
 /// How long one poll of an engine may wait for the device before the worker looks at its queue again.
 const POLL_WAIT_MAX: Duration = Duration::from_micros(200);
 /// How often workers are looked at, at the least and at the most.
 const LOOK_EVERY_MIN: Duration = Duration::from_millis(1);
 const LOOK_EVERY_MAX: Duration = Duration::from_millis(250);
-/// How long the foreign code that is called for the ops of a stuck worker is waited for: by the supervisor, which has others to
-/// look at, and by a shutdown, which answers every op before it returns, unless that code does not.
-const SETTLE_WAIT_MAX: Duration = Duration::from_millis(250);
-const SHUTDOWN_WAIT_MAX: Duration = Duration::from_secs(5);
 /// How long an aborted worker may take to leave before its thread is left behind.
 const ABORT_GRACE: Duration = Duration::from_millis(500);
 
 /// Every device worker of a runtime.
 pub(crate) struct Supervisor {
     shared: Arc<Shared>,
-    watch: Option<JoinHandle<()>>,
+    watch: Option<Thread>,
 }
 
 struct Shared {
     owner: Owner,
+    errands: Arc<Errands>,
     posts: Mutex<Vec<Post>>,
     /// Looks at what else has to be watched.
-    others: Mutex<Vec<Look>>,
+    others: Mutex<Vec<OtherLook>>,
     stop: (Mutex<bool>, Condvar),
     epoch: Instant,
 }
 
 /// A look at something at a time.
-type Look = Box<dyn Fn(Instant) + Send>;
+type OtherLook = Box<dyn Fn(Instant) + Send>;
 
 /// One device worker as the supervisor holds it.
 struct Post {
@@ -74,7 +72,8 @@ struct Post {
 /// A thread, and what its driver shows.
 struct Hand {
     generation: Arc<Generation>,
-    thread: JoinHandle<()>,
+    thread: Thread,
+    vigil: Vigil,
 }
 
 /// How a shutdown went.
@@ -87,11 +86,8 @@ pub struct Shutdown {
 }
 
 impl Supervisor {
-    pub(crate) fn new(owner: Owner) -> Supervisor {
-        let stop = (Mutex::new(false), Condvar::new());
-        let (posts, others) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
-        let shared = Arc::new(Shared { owner, posts, others, stop, epoch: Instant::now() });
-        Supervisor { shared, watch: None }
+    pub(crate) fn new(owner: Owner, errands: Arc<Errands>) -> Supervisor {
+        Supervisor { shared: Arc::new(Shared::new(owner, errands)), watch: None }
     }
 
     /// Starts a worker for a lane, on these CPUs, and returns at once; the lane's state tells when it is ready.
@@ -108,24 +104,25 @@ impl Supervisor {
     }
 
     /// Has something else looked at as often as the workers.
-    pub(crate) fn watch_too(&self, look: Look) {
+    pub(crate) fn watch_too(&self, look: OtherLook) {
         self.shared.others.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(look);
     }
 
     /// Drains every worker for at most this long, then aborts what is left. Returns when every accepted op is answered.
     pub(crate) fn shut_down(&mut self, drain_time_max: Duration) -> Shutdown {
         let lanes: Vec<Arc<Lane>> = self.shared.lock_posts().iter().map(|post| Arc::clone(&post.lane)).collect();
-        lanes.iter().for_each(|lane| lane.drain());
+        let errands = Arc::clone(&self.shared.errands);
+        lanes.iter().for_each(|lane| errands.drop_all(lane.drain()));
         let drained = self.shared.wait_for_threads(drain_time_max);
         if !drained {
-            lanes.iter().for_each(|lane| lane.abort());
+            lanes.iter().for_each(|lane| errands.drop_all(lane.abort()));
             self.shared.wait_for_threads(ABORT_GRACE);
         }
         self.stop_watching();
         let posts = std::mem::take(&mut *self.shared.lock_posts());
         let left: Vec<(Shutdown, Left)> = posts.into_iter().map(Post::leave).collect();
         let (left, found): (Vec<Shutdown>, Vec<Left>) = left.into_iter().unzip();
-        self.shared.settle(SHUTDOWN_WAIT_MAX, move || found.into_iter().for_each(Left::settle));
+        found.into_iter().for_each(|found| found.settle(&errands));
         left.into_iter().fold(Shutdown { drained, threads_left: 0 }, |sum, left| Shutdown {
             drained: sum.drained && left.drained,
             threads_left: sum.threads_left + left.threads_left,
@@ -136,8 +133,8 @@ impl Supervisor {
         *self.shared.stop.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = true;
         self.shared.stop.1.notify_all();
         if let Some(watch) = self.watch.take() {
-            // It may be inside a caller's waker, or be the very thread that stops it.
-            threads::join_within(watch, ABORT_GRACE);
+            // It may be the very thread that stops it.
+            watch.ends_within(ABORT_GRACE);
         }
     }
 }
@@ -149,6 +146,12 @@ impl Drop for Supervisor {
 }
 
 impl Shared {
+    fn new(owner: Owner, errands: Arc<Errands>) -> Shared {
+        let stop = (Mutex::new(false), Condvar::new());
+        let (posts, others) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
+        Shared { owner, errands, posts, others, stop, epoch: Instant::now() }
+    }
+
     fn lock_posts(&self) -> MutexGuard<'_, Vec<Post>> {
         self.posts.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
@@ -171,11 +174,12 @@ impl Shared {
         let thread = spawned.map_err(|error| no_thread(lane, &error))?;
         let ended =
             |_| Error::DeviceUnavailable { device: lane.info.id, reason: "its thread ended at once".to_owned() };
-        Ok(Hand { generation: receiver.recv().map_err(ended)?, thread })
+        Ok(Hand { generation: receiver.recv().map_err(ended)?, thread, vigil: Vigil::default() })
     }
 
     fn watch(&self) {
         let mut stopped = self.stop.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut last = Instant::now();
         while !*stopped {
             let wait = self.look_every();
             stopped = match self.stop.1.wait_timeout(stopped, wait) {
@@ -185,7 +189,9 @@ impl Shared {
             if !*stopped {
                 drop(stopped);
                 // Whatever one look met, there is another.
-                let _ = contain(|| self.look(Instant::now()));
+                let look = Look::new(last, Instant::now(), wait);
+                let _ = contain(|| self.look(look));
+                last = look.now;
                 stopped = self.stop.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
             }
         }
@@ -198,29 +204,15 @@ impl Shared {
     }
 
     /// Looks at every worker once.
-    fn look(&self, now: Instant) {
-        let found: Vec<Found> = self.lock_posts().iter_mut().filter_map(|post| self.look_at(post, now)).collect();
-        for found in found {
-            self.settle(SETTLE_WAIT_MAX, || found.settle());
-        }
+    fn look(&self, look: Look) {
+        let found: Vec<Found> = self.lock_posts().iter_mut().filter_map(|post| self.look_at(post, look)).collect();
+        found.into_iter().for_each(|found| found.settle(&self.errands));
+        self.errands.look();
         let others = self.others.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        others.iter().for_each(|look| look(now));
+        others.iter().for_each(|other| other(look.now));
     }
 
-    /// Has foreign code called on a thread of its own, which is left behind where it does not return; on this one where no thread
-    /// can be made.
-    fn settle(&self, wait_max: Duration, call: impl FnOnce() + Send + 'static) {
-        let call = Arc::new(Mutex::new(Some(call)));
-        let take = |call: &Mutex<Option<_>>| call.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
-        let there = Arc::clone(&call);
-        let spawned = self.owner.spawn("panoply-settles".to_owned(), move || _ = take(&there).map(contain));
-        match spawned {
-            Ok(thread) => _ = threads::join_within(thread, wait_max),
-            Err(_) => _ = take(&call).map(contain),
-        }
-    }
-
-    fn look_at(&self, post: &mut Post, now: Instant) -> Option<Found> {
+    fn look_at(&self, post: &mut Post, look: Look) -> Option<Found> {
         let limit = post.lane.limits.op_time_max;
         let device = post.lane.info.id;
         let mut found = Found {
@@ -229,7 +221,7 @@ impl Shared {
             tickets: post.sweep(),
             state: None,
         };
-        if post.current.as_ref().is_some_and(|hand| hand.generation.replace_if_stuck(now, limit)) {
+        if post.current.as_mut().is_some_and(|hand| hand.vigil.replaces(&hand.generation, look, limit)) {
             found.take(&post.current);
             post.stuck.extend(post.current.take());
             self.replace(post, &mut found);
@@ -270,7 +262,7 @@ impl Shared {
     /// has died is still to be replaced.
     fn wait_for_threads(&self, time_max: Duration) -> bool {
         let running = |post: &Post| {
-            let busy = |hand: &Hand| !threads::is_current(&hand.thread) && !hand.has_left();
+            let busy = |hand: &Hand| !hand.thread.is_current() && !hand.has_left();
             post.current.as_ref().is_some_and(busy)
         };
         threads::wait_until(time_max, || !self.lock_posts().iter().any(running))
@@ -287,20 +279,12 @@ impl Hand {
         self.thread.is_finished() && !self.generation.tenure.has_ended()
     }
 
-    /// Takes what a thread that has ended left behind, and tells what it died of. Joining it is what makes the last of its
-    /// tickets visible here.
+    /// Takes what a thread that has ended left behind, and tells what it died of. All of its tickets are visible here, since it was
+    /// seen to have ended.
     fn bury(self, tickets: &mut Vec<OpTicket>) -> String {
         self.generation.tenure.dismiss();
-        let cause = match self.thread.join() {
-            Ok(()) => "its thread has ended".to_owned(),
-            Err(panic) => {
-                let message = panic_message(panic.as_ref());
-                discard(panic);
-                message
-            }
-        };
-        self.generation.flights.take_all(|ticket| tickets.push(ticket));
-        cause
+        self.generation.empty(tickets);
+        self.thread.panic().unwrap_or("its thread has ended").to_owned()
     }
 }
 
@@ -312,7 +296,7 @@ impl Post {
             if hand.thread.is_finished() {
                 hand.bury(&mut tickets);
             } else {
-                hand.generation.flights.take_all(|ticket| tickets.push(ticket));
+                hand.generation.empty(&mut tickets);
                 self.stuck.push(hand);
             }
         }
@@ -328,7 +312,7 @@ impl Post {
             Some(hand) if !running => _ = hand.bury(&mut tickets),
             Some(hand) => {
                 hand.generation.tenure.dismiss();
-                hand.generation.flights.take_all(|ticket| tickets.push(ticket));
+                hand.generation.empty(&mut tickets);
             }
             None => {}
         }
@@ -346,13 +330,14 @@ struct Left {
 }
 
 impl Left {
-    fn settle(self) {
+    fn settle(self, errands: &Errands) {
         let Left { lane, tickets, orphaned } = self;
-        tickets.into_iter().for_each(|ticket| lane.fail(ticket, Error::ShuttingDown));
+        errands.drop_all(tickets.into_iter().map(|ticket| lane.end(ticket, Error::ShuttingDown)));
         if orphaned {
-            lane.close();
-            lane.refuse_queued();
-            lane.set_state(WorkerState::Stopped, None);
+            errands.drop_all(lane.end_queued());
+            if lane.put_state(WorkerState::Stopped, None) {
+                errands.send([Box::new(move || lane.tell_state(WorkerState::Stopped, None)) as Errand]);
+            }
         }
     }
 }
@@ -369,22 +354,25 @@ struct Found {
 impl Found {
     fn take(&mut self, hand: &Option<Hand>) {
         if let Some(hand) = hand {
-            hand.generation.flights.take_all(|ticket| self.tickets.push(ticket));
+            hand.generation.empty(&mut self.tickets);
         }
     }
 
-    fn settle(self) {
+    fn settle(self, errands: &Errands) {
         let Found { lane, error, tickets, state } = self;
-        match state {
-            Some(WorkerState::Failed) if lane.state() == WorkerState::Failed => {}
-            Some(WorkerState::Failed) => lane.set_state(WorkerState::Failed, Some(error.clone())),
-            Some(state) => lane.tell_state(state, Some(&error)),
-            None => {}
-        }
-        tickets.into_iter().for_each(|ticket| lane.fail(ticket, error.clone()));
+        let news = match state {
+            // A driver that gave the device up has said why.
+            Some(WorkerState::Failed) if lane.state() == WorkerState::Failed => false,
+            Some(WorkerState::Failed) => lane.put_state(WorkerState::Failed, Some(error.clone())),
+            Some(_) => true,
+            None => false,
+        };
+        errands.drop_all(tickets.into_iter().map(|ticket| lane.end(ticket, error.clone())));
         if state == Some(WorkerState::Failed) {
-            lane.close();
-            lane.refuse_queued();
+            errands.drop_all(lane.end_queued());
+        }
+        if let Some(state) = state.filter(|_| news) {
+            errands.send([Box::new(move || lane.tell_state(state, Some(&error))) as Errand]);
         }
     }
 }
@@ -418,39 +406,35 @@ mod tests {
     use panoply_core::clock::SystemClock;
     use std::task::{Context, Poll, Waker};
 
-    fn shared() -> Shared {
-        let stop = (Mutex::new(false), Condvar::new());
-        let (posts, others) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
-        Shared { owner: Owner::new(), posts, others, stop, epoch: Instant::now() }
-    }
-
     #[test]
     fn a_thread_that_died_is_replaced_and_what_it_held_is_answered() {
         let backend: Arc<dyn Backend> = Arc::new(panoply_cpu::CpuBackend::new());
         let lane = Arc::new(lane(backend.discover().unwrap().remove(0)));
         let (options, clock) = (panoply_core::OpenOptions::default(), Arc::new(SystemClock));
-        let (shared, opener) = (shared(), Opener { backend, options, clock });
+        let owner = Owner::new();
+        let shared = Shared::new(owner, Arc::new(Errands::new(owner)));
+        let opener = Opener { backend, options, clock };
         // A driver whose thread has gone without a word, with an op inside its engine and another in its queue.
         let generation = Driver::new(Arc::clone(&lane), opener.clone(), shared.epoch).generation();
         let (inside, mut first) = ticket();
         generation.flights.put(3, inside);
         let (queued, mut second) = ticket();
         assert!(lane.try_send(queued).is_ok());
-        lane.set_state(WorkerState::Ready, None);
-        let thread = std::thread::spawn(|| std::panic::resume_unwind(Box::new("it died")));
-        assert!(threads::wait_until(Duration::from_secs(10), || thread.is_finished()));
-        let current = Some(Hand { generation, thread });
+        lane.put_state(WorkerState::Ready, None);
+        let thread = threads::spawn("dies".to_owned(), || std::panic::resume_unwind(Box::new("it died"))).unwrap();
+        assert!(thread.ends_within(Duration::from_secs(10)));
+        let current = Some(Hand { generation, thread, vigil: Vigil::default() });
         let (cpus, stuck, strikes, completed) = (None, Vec::new(), 0, 0);
         let post = Post { lane: Arc::clone(&lane), opener, cpus, current, stuck, strikes, completed };
         shared.lock_posts().push(post);
         assert!(!shared.wait_for_threads(Duration::from_millis(1)), "a dead thread has drained nothing");
-        shared.look(Instant::now());
+        shared.look(Look::new(shared.epoch, Instant::now(), LOOK_EVERY_MAX));
         let answer = first.poll(&Context::from_waker(Waker::noop()));
         let panicked = |error: &Error| matches!(error, Error::EnginePanicked { message, .. } if message == "it died");
         assert!(matches!(&answer, Poll::Ready(Some(Err(error))) if panicked(error)), "{answer:?}");
         assert!(matches!(second.wait(Some(Instant::now() + Duration::from_secs(10))), Ok(Some(Ok(_)))));
         assert_eq!(lane.report().counters.replaced, 1);
-        lane.drain();
+        drop(lane.drain());
         assert!(shared.wait_for_threads(Duration::from_secs(10)));
         let posts = std::mem::take(&mut *shared.lock_posts());
         let left: Vec<Shutdown> = posts.into_iter().map(|post| post.leave().0).collect();

@@ -5,13 +5,17 @@ use std::time::{Duration, Instant};
 
 use super::flights::FlightTable;
 use crate::foreign::{contain, discard};
+use crate::lane::OpTicket;
 use crate::tenure::Tenure;
 use crate::time::nanoseconds;
+use crate::wakes::Board;
 
 /// What a driver shows to its supervisor.
 pub(crate) struct Generation {
     pub(crate) tenure: Tenure,
     pub(crate) flights: Arc<FlightTable>,
+    /// Those whom it is about to wake.
+    pub(super) board: Arc<Board>,
     /// What the tenure counts time from.
     pub(super) epoch: Instant,
 }
@@ -25,16 +29,37 @@ pub(super) enum Interrupted {
 }
 
 impl Generation {
+    pub(super) fn of(flights: Arc<FlightTable>, epoch: Instant) -> Generation {
+        Generation { tenure: Tenure::new(), flights, board: Arc::new(Board::new()), epoch }
+    }
+
+    #[cfg(test)]
+    pub(super) fn new(in_flight_max: usize, epoch: Instant) -> Generation {
+        Generation::of(Arc::new(FlightTable::new(in_flight_max)), epoch)
+    }
+
+    /// Takes everything over from a driver that is stuck, or gone: the ops that its engine held, and callers that have their
+    /// outcomes and were not woken yet.
+    pub(super) fn empty(&self, tickets: &mut Vec<OpTicket>) {
+        self.flights.take_all(|ticket| tickets.push(ticket));
+        self.board.wake_all();
+    }
+
     pub(super) fn enter(&self, now: Instant) {
         self.tenure.enter(self.since_epoch_ns(now));
     }
 
-    /// Replaces the driver if it has been inside one call for longer than this. Whoever does must empty its table of flights,
-    /// and go on doing so until its thread has ended.
+    /// How long ago a call began that the tenure's word tells of.
+    pub(super) fn since(&self, word: u64, now: Instant) -> Duration {
+        Duration::from_nanos(self.since_epoch_ns(now).saturating_sub(word))
+    }
+
+    /// Replaces the driver if it has been inside one call for longer than this, by a clock that never stops by itself. Whoever does
+    /// must empty its table of flights, and go on doing so until its thread has ended.
+    #[cfg(test)]
     pub(crate) fn replace_if_stuck(&self, now: Instant, inside_max: Duration) -> bool {
         let Some(entered) = self.tenure.entered() else { return false };
-        let inside = Duration::from_nanos(self.since_epoch_ns(now).saturating_sub(entered));
-        inside > inside_max && self.tenure.replace(entered)
+        self.since(entered, now) > inside_max && self.tenure.replace(entered)
     }
 
     /// Nanoseconds since the tenure's epoch.

@@ -120,8 +120,13 @@ impl Lane {
 
     /// Shows every queued op to `keep`, in the order in which their turns are likely to come, with the load of all of them. An op
     /// that `keep` gives back goes to its place; for the others `keep` is answerable. It has one op in its hands at a time: where
-    /// it does not return, [`Lane::end_look`] puts the rest back.
-    pub(crate) fn look_through(&self, mut keep: impl FnMut(u64, OpTicket) -> Option<OpTicket>) {
+    /// it does not return, [`Lane::end_look`] puts the rest back, and the look that comes back late, for which `acts` answers false,
+    /// leaves them alone.
+    pub(crate) fn look_through(
+        &self,
+        acts: &dyn Fn() -> bool,
+        mut keep: impl FnMut(u64, OpTicket) -> Option<OpTicket>,
+    ) {
         let mut all_ns = 0;
         {
             let mut looked_at = self.looked_at();
@@ -138,7 +143,9 @@ impl Lane {
             }
         }
         self.note_mixed();
-        while let Some((priority, ticket)) = self.next_looked_at() {
+        while acts()
+            && let Some((priority, ticket)) = self.next_looked_at()
+        {
             if let Some(ticket) = keep(all_ns, ticket) {
                 self.put_back(priority, ticket);
             }
@@ -215,11 +222,13 @@ impl Lane {
         [&self.normal, &self.urgent, &self.patient].into_iter().find_map(Line::take_waiting)
     }
 
-    /// Takes out an op of a closed lane, whether it is in a queue or waits for room; `None` when nothing is left.
+    /// Takes out an op of a closed lane, whether it is in a queue, waits for room, or was looked at by a relay that is stuck; `None`
+    /// when nothing is left.
     pub(crate) fn next_left(&self) -> Option<OpTicket> {
         loop {
             let lines = [&self.normal, &self.urgent, &self.patient];
-            let ticket = lines.into_iter().find_map(Line::pop).or_else(|| self.next_waiting());
+            let queued = lines.into_iter().find_map(Line::pop).or_else(|| self.next_waiting());
+            let ticket = queued.or_else(|| Some(self.next_looked_at()?.1));
             if ticket.is_some() || self.is_finished() {
                 return ticket;
             }

@@ -27,7 +27,7 @@ use crate::learned::model::{Key, Model};
 use crate::metrics::LaneMetrics;
 use crate::options::Priority;
 use crate::sleeper::Sleeper;
-use crate::slot::{Receiver, Ticket};
+use crate::slot::{Receiver, Remains, Ticket};
 use crate::sync::CacheLine;
 use crate::time::nanoseconds;
 
@@ -42,6 +42,7 @@ pub(crate) mod task;
 mod warm_ups;
 
 use books::Counts;
+pub(crate) use books::Ended;
 pub(crate) use entry::PlaceInLine;
 pub(crate) use in_parts::InParts;
 pub(crate) use inlet::Inlet;
@@ -54,6 +55,7 @@ use warm_ups::WarmUps;
 pub(crate) type OpAnswer = Result<Outcome<Value>>;
 pub(crate) type OpTicket = Ticket<Task, OpAnswer>;
 pub(crate) type OpReceiver = Receiver<Task, OpAnswer>;
+pub(crate) type OpRemains = Remains<Task, OpAnswer>;
 
 /// A device may be explored for this long, and for one in so many nanoseconds of its life.
 const EXPLORED_NS_FIRST: u64 = 50_000_000;
@@ -174,13 +176,7 @@ impl Lane {
         WorkerState::from_u8(self.state.load(Ordering::Acquire))
     }
 
-    pub(crate) fn set_state(&self, state: WorkerState, trouble: Option<Error>) {
-        if self.put_state(state, trouble.clone()) {
-            self.tell_state(state, trouble.as_ref());
-        }
-    }
-
-    /// [`Lane::set_state`] that tells nobody, for those who hold a lock. Returns whether there is something to tell.
+    /// Sets the state, and tells nobody of it. Returns whether there is something to tell.
     pub(crate) fn put_state(&self, state: WorkerState, trouble: Option<Error>) -> bool {
         *self.trouble.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = trouble;
         self.state.swap(state as u8, Ordering::AcqRel) != state as u8
@@ -192,25 +188,18 @@ impl Lane {
         });
     }
 
-    /// Gives the device up: what waits goes elsewhere, and the worker ends with what it has under way.
-    pub(crate) fn retire(&self) {
-        let reason = "it was not found any more".to_owned();
-        let cause = Error::DeviceLost { device: self.info.id, reason };
-        self.set_state(WorkerState::Failed, Some(cause));
-        self.close();
-        self.refuse_queued();
-    }
-
     /// Takes no more ops, and ends the worker when the ones it has are done.
-    pub(crate) fn drain(&self) {
+    #[must_use = "what is foreign is called when this is dropped"]
+    pub(crate) fn drain(&self) -> Vec<Ended> {
         self.mode.fetch_max(DRAIN, Ordering::AcqRel);
-        self.close();
+        self.close()
     }
 
-    /// Takes no more ops, and answers the ones it has with [`Error::ShuttingDown`].
-    pub(crate) fn abort(&self) {
+    /// Takes no more ops, and has the worker answer the ones it has with [`Error::ShuttingDown`].
+    #[must_use = "what is foreign is called when this is dropped"]
+    pub(crate) fn abort(&self) -> Vec<Ended> {
         self.mode.fetch_max(ABORT, Ordering::AcqRel);
-        self.close();
+        self.close()
     }
 
     pub(crate) fn is_aborting(&self) -> bool {
@@ -224,14 +213,12 @@ impl Lane {
 
     /// Refuses everything from now on, without ending the worker's duty to what it has. Callers that wait for room have not
     /// got in, and never will.
-    pub(crate) fn close(&self) {
+    fn close(&self) -> Vec<Ended> {
         self.shut();
-        while let Some(ticket) = self.next_waiting() {
-            self.fail(ticket, self.refusal());
-        }
+        std::iter::from_fn(|| self.next_waiting()).map(|ticket| self.end(ticket, self.refusal())).collect()
     }
 
-    /// [`Lane::close`] that ends no op: whoever calls this takes out those that wait for room.
+    /// Refuses everything from now on, and ends no op: whoever calls this takes out those that wait for room.
     pub(crate) fn shut(&self) {
         [&self.normal, &self.urgent, &self.patient].iter().for_each(|line| line.close());
         self.sleeper.wake();

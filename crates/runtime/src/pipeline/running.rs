@@ -1,7 +1,6 @@
 //! A pipeline that runs: how it is watched, paused, drained, cancelled and waited for.
 
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::bell::Duty;
@@ -9,7 +8,7 @@ use super::error::{Cause, DeadLetter, PipelineError};
 use super::machine::Machine;
 use super::report::{Progress, Report};
 use super::trace::Trace;
-use crate::threads;
+use crate::threads::{self, Thread};
 
 /// How long a run that was stopped waits for its threads to come back from a program's code.
 const STOP_GRACE: Duration = Duration::from_secs(2);
@@ -65,7 +64,7 @@ impl Handle {
 #[must_use = "dropping a run cancels it"]
 pub struct Running<R> {
     handle: Handle,
-    threads: Vec<JoinHandle<()>>,
+    threads: Vec<Thread>,
     output: Box<dyn FnMut() -> Option<R> + Send>,
 }
 
@@ -105,7 +104,7 @@ impl<R> Running<R> {
                 }
                 own.leave();
             };
-            match std::thread::Builder::new().name(format!("pipeline-{number}")).spawn(body) {
+            match threads::spawn(format!("pipeline-{number}"), body) {
                 Ok(thread) => running.threads.push(thread),
                 Err(error) => {
                     let error = PipelineError::NoThread { reason: error.to_string() };
@@ -145,7 +144,7 @@ impl<R> Running<R> {
     /// Ends the threads' handles; those that are stuck are left behind.
     fn join(&mut self) {
         for thread in std::mem::take(&mut self.threads) {
-            threads::join_within(thread, Duration::from_millis(50));
+            thread.ends_within(Duration::from_millis(50));
         }
     }
 }
@@ -157,7 +156,7 @@ impl<R> Drop for Running<R> {
         }
         self.handle.cancel();
         // A program that drops its run on a thread of the run cannot wait for itself.
-        let own = self.threads.iter().any(threads::is_current);
+        let own = self.threads.iter().any(Thread::is_current);
         self.handle.0.wait(if own { Duration::ZERO } else { STOP_GRACE });
         self.join();
     }

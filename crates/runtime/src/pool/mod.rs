@@ -358,8 +358,9 @@ impl<W: Worker> WorkerPool<W> {
     fn close_and_join(&self) {
         self.mailboxes.iter().for_each(|mailbox| mailbox.close());
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
+        let here = std::thread::current().id();
         // A worker that holds the last handle of its own pool drops it on its own thread, which ends by itself.
-        for thread in threads.into_iter().filter(|thread| !crate::threads::is_current(thread)) {
+        for thread in threads.into_iter().filter(|thread| thread.thread().id() != here) {
             // The keeper contains the worker's panics, so a join can tell nothing more.
             let _ = thread.join();
         }

@@ -27,8 +27,9 @@ pub(crate) struct Found {
     pub(crate) in_vain: bool,
 }
 
-/// Looks at every lane once, and moves ops from those with a backlog to those that are idle.
-pub(crate) fn round(router: &Router, now: Instant) -> Found {
+/// Looks at every lane once, and moves ops from those with a backlog to those that are idle. `acts` says whether the relay that looks
+/// has not been replaced meanwhile.
+pub(crate) fn round(router: &Router, now: Instant, acts: &dyn Fn() -> bool) -> Found {
     let idle = router.lanes.iter().filter(|candidate| is_idle(candidate));
     let idle = idle.fold(0_u64, |mask, candidate| mask | (1 << candidate.lane.number));
     let (mut found, mut moved) = (Found { uneven: false, in_vain: false }, 0);
@@ -38,8 +39,8 @@ pub(crate) fn round(router: &Router, now: Instant) -> Found {
             continue;
         }
         found.uneven = true;
-        if idle & !(1 << lane.number) != 0 && lane.queued() > 0 {
-            moved += relieve(router, lane, idle, now);
+        if idle & !(1 << lane.number) != 0 && lane.queued() > 0 && acts() {
+            moved += relieve(router, lane, idle, now, acts);
             found.in_vain = true;
         }
     }
@@ -57,9 +58,9 @@ fn is_idle(candidate: &Candidate) -> bool {
 }
 
 /// Moves the ops of a lane's queue that would finish sooner on an idle lane. Returns how many.
-fn relieve(router: &Router, lane: &Lane, idle: u64, now: Instant) -> usize {
+fn relieve(router: &Router, lane: &Lane, idle: u64, now: Instant, acts: &dyn Fn() -> bool) -> usize {
     let (mut moved, mut ahead_ns) = (0, None);
-    lane.look_through(|queued_ns, mut ticket| {
+    lane.look_through(acts, |queued_ns, mut ticket| {
         // Before the first of them is what the engine has.
         let ahead_ns = ahead_ns.get_or_insert_with(|| lane.backlog_ns().saturating_sub(queued_ns) as f32);
         // An op that panics when it is asked about itself stays where it is, and harms nobody else.

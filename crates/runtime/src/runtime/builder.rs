@@ -7,9 +7,11 @@ use std::time::{Duration, Instant};
 use panoply_core::clock::SystemClock;
 use panoply_core::{Absence, Api, Backend, DeviceId, Error, OpenOptions};
 
+use super::discovery::Search;
 use super::{BackendReport, Control, Runtime};
 use crate::batcher::Batching;
 use crate::device_worker::supervisor::Supervisor;
+use crate::errands::Errands;
 use crate::health::HealthRules;
 use crate::lane::{Inlet, LaneSetup, WorkerLimits, WorkerState};
 use crate::options::FallbackPolicy;
@@ -134,7 +136,7 @@ impl Builder {
     pub fn build(self) -> Result<Runtime, BuildError> {
         self.check()?;
         let (clock, epoch, owner) = (Arc::new(SystemClock), Instant::now(), Owner::new());
-        let inlet = Arc::new(Inlet::new());
+        let (inlet, errands) = (Arc::new(Inlet::new()), Arc::new(Errands::new(owner)));
         let router = Arc::new(Router::new(self.exploration));
         let setup = LaneSetup {
             limits: self.limits,
@@ -146,7 +148,7 @@ impl Builder {
             leave_out: self.leave_out,
         };
         let control = Control {
-            supervisor: Some(Supervisor::new(owner)),
+            supervisor: Some(Supervisor::new(owner, Arc::clone(&errands))),
             relay: None,
             backends: self.backends,
             reports: Vec::new(),
@@ -158,8 +160,11 @@ impl Builder {
             inlet: Arc::clone(&inlet),
             policy: self.fallback,
             timers: Arc::new(Timers::new(owner)),
+            errands,
             closing: AtomicBool::new(false),
             control: Mutex::new(control),
+            ending: Mutex::new(()),
+            search: Search::default(),
             owner,
         };
         runtime.rediscover()?;

@@ -20,6 +20,7 @@ use panoply_core::{
 };
 
 use crate::device_worker::supervisor::{Shutdown, Supervisor};
+use crate::errands::{Errand, Errands};
 use crate::lane::{Inlet, LaneSetup, WorkerReport};
 use crate::options::{FallbackPolicy, RunOptions};
 use crate::pending::{Deadline, Pending};
@@ -35,10 +36,13 @@ mod builder;
 mod discovery;
 
 pub use builder::{BuildError, Builder};
+use discovery::Search;
 pub use discovery::{DeviceChange, Rediscovery};
 
 /// How long a caller's waker may keep the relay when it shall end, before its thread is left behind.
 const RELAY_GRACE: Duration = Duration::from_secs(2);
+/// How long a shutdown waits for the wakers and destructors of the ops that it has answered.
+const ERRANDS_WAIT_MAX: Duration = Duration::from_secs(5);
 /// How long dropping a runtime waits for its ops before it gives them up.
 const DROP_DRAIN_MAX: Duration = Duration::from_secs(30);
 
@@ -48,13 +52,18 @@ pub struct Runtime {
     inlet: Arc<Inlet>,
     policy: FallbackPolicy,
     timers: Arc<Timers>,
+    errands: Arc<Errands>,
     closing: AtomicBool,
     control: Mutex<Control>,
+    /// Held by whoever ends the runtime, until it has.
+    ending: Mutex<()>,
+    search: Search,
     /// By which its threads know it.
     owner: Owner,
 }
 
-/// What changes when devices come and go, or the runtime ends. Locked by those who change it, never on an op's path.
+/// What changes when devices come and go, or the runtime ends. Locked by those who change it, never on an op's path, and never while
+/// foreign code is called: a waker or a backend may come back here.
 struct Control {
     supervisor: Option<Supervisor>,
     relay: Option<Arc<RelayThread>>,
@@ -182,11 +191,11 @@ impl Runtime {
     pub fn shutdown(&self, drain_time_max: Duration) -> Shutdown {
         self.closing.store(true, Ordering::SeqCst);
         if !self.owner.is_here() {
-            let mut control = self.control();
-            return self.ending(&mut control).end(drain_time_max);
+            let _ending = self.ending.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            return self.parts_to_end().end(drain_time_max);
         }
-        match self.control.try_lock() {
-            Ok(mut control) => self.ending(&mut control).end(Duration::ZERO),
+        match self.ending.try_lock() {
+            Ok(_ending) => self.parts_to_end().end(Duration::ZERO),
             // Somebody else ends it, and may be waiting for this very thread.
             Err(_) => Shutdown { drained: false, threads_left: 0 },
         }
@@ -196,7 +205,7 @@ impl Runtime {
     pub fn abort(&self) -> Shutdown {
         self.closing.store(true, Ordering::SeqCst);
         for candidate in self.router.lanes.iter() {
-            candidate.lane.abort();
+            self.errands.drop_all(candidate.lane.abort());
         }
         self.shutdown(Duration::ZERO)
     }
@@ -206,11 +215,13 @@ impl Runtime {
     }
 
     /// What is left to be ended.
-    fn ending(&self, control: &mut Control) -> Ending {
+    fn parts_to_end(&self) -> Ending {
+        let mut control = self.control();
         Ending {
             router: Arc::clone(&self.router),
             inlet: Arc::clone(&self.inlet),
             timers: Arc::clone(&self.timers),
+            errands: Arc::clone(&self.errands),
             supervisor: control.supervisor.take(),
             relay: control.relay.take(),
         }
@@ -239,13 +250,13 @@ impl Drop for Runtime {
         }
         // A waker has dropped the last handle on a thread that the draining needs.
         self.closing.store(true, Ordering::SeqCst);
-        let ending = self.ending(&mut self.control());
+        let ending = self.parts_to_end();
         let drains = std::thread::Builder::new().name("panoply-ending".to_owned());
         if drains.spawn(move || ending.end(DROP_DRAIN_MAX)).is_err() {
             // Without a thread nobody can wait: what was moved there was dropped, and workers end with their lanes.
-            self.router.lanes.iter().for_each(|candidate| candidate.lane.abort());
+            self.router.lanes.iter().for_each(|candidate| self.errands.drop_all(candidate.lane.abort()));
             self.inlet.close();
-            self.timers.stop();
+            self.errands.send(alarms(&self.timers));
         }
     }
 }
@@ -255,13 +266,20 @@ struct Ending {
     router: Arc<Router>,
     inlet: Arc<Inlet>,
     timers: Arc<Timers>,
+    errands: Arc<Errands>,
     supervisor: Option<Supervisor>,
     relay: Option<Arc<RelayThread>>,
 }
 
 impl Ending {
+    /// Ends everything. No foreign code is called on this thread: whoever ends a runtime waits for nobody's waker for ever, and a
+    /// waker may do so as well.
     fn end(self, drain_time_max: Duration) -> Shutdown {
-        let Ending { router, inlet, timers, supervisor, relay } = self;
+        let Ending { router, inlet, timers, errands, supervisor, relay } = self;
+        if supervisor.is_none() && relay.is_none() {
+            // It was ended before. What is still stuck from then is nobody's to wait for.
+            return Shutdown { drained: true, threads_left: 0 };
+        }
         let start = Instant::now();
         let quiet = || inlet.count() == 0 && router.lanes.iter().all(|candidate| candidate.lane.is_quiet());
         // Ops that go from one device to another must find the second one open.
@@ -276,9 +294,17 @@ impl Ending {
         };
         if let Some(relay) = relay {
             // It may be inside a caller's waker, or be the very thread that ends it.
-            relay.join_within(RELAY_GRACE);
+            errands.drop_all(relay.end(RELAY_GRACE));
         }
-        timers.stop();
+        // What a stuck relay was looking at.
+        router.lanes.iter().for_each(|candidate| errands.drop_all(candidate.lane.end_queued()));
+        errands.send(alarms(&timers));
+        errands.finish(ERRANDS_WAIT_MAX);
         shutdown
     }
+}
+
+/// Stops the timers, and wakes those who still wait for their deadlines.
+fn alarms(timers: &Timers) -> impl Iterator<Item = Errand> {
+    timers.stop().into_iter().map(|waker| Box::new(move || waker.wake()) as Errand)
 }

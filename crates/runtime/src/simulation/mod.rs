@@ -458,7 +458,7 @@ impl World {
         self.shutting_down = true;
         let abort = self.random.below(2) == 0;
         for worker in &self.workers {
-            if abort { worker.lane.abort() } else { worker.lane.drain() }
+            drop(if abort { worker.lane.abort() } else { worker.lane.drain() });
         }
     }
 

@@ -137,8 +137,7 @@ pub(super) fn look(world: &Shared) {
         let (device, after) = (lane.info.id, lane.limits.op_time_max);
         tickets.into_iter().for_each(|ticket| lane.fail(ticket, Error::Timeout { device, after }));
         if given_up {
-            lane.close();
-            lane.refuse_queued();
+            drop(lane.end_queued());
         }
     }
 }
@@ -205,7 +204,7 @@ pub(super) fn finish(world: &Shared) {
         (world.seed, world.workers.iter().map(|worker| Arc::clone(&worker.lane)).collect::<Vec<_>>())
     };
     if !world.borrow().shutting_down {
-        lanes.iter().for_each(|lane| lane.drain());
+        lanes.iter().for_each(|lane| drop(lane.drain()));
     }
     for round in 0.. {
         let running = (0..DEVICES).filter(|index| step_worker(world, *index)).count();
@@ -218,7 +217,7 @@ pub(super) fn finish(world: &Shared) {
         }
         world.borrow().clock.advance(Duration::from_micros(200));
         if round > 20_000 {
-            lanes.iter().for_each(|lane| lane.abort());
+            lanes.iter().for_each(|lane| drop(lane.abort()));
         }
         assert!(round < 30_000, "seed {seed}: a worker never ends: {:?}", world.borrow().reports());
     }

@@ -174,7 +174,7 @@ fn an_op_that_panics_when_it_is_asked_about_itself_stays_and_keeps_nobody_else_f
     let wishes = Wishes { allowed: 1, ..Wishes::none(FallbackPolicy::None) };
     let mut sent = world.router.send(touchy, wishes, world.clock.now(), false).unwrap();
     // From here on it may go anywhere, and so may those that come next.
-    world.lanes[0].look_through(|_, mut ticket| {
+    world.lanes[0].look_through(&|| true, |_, mut ticket| {
         ticket.question_mut().unwrap().wishes.allowed = u64::MAX;
         Some(ticket)
     });

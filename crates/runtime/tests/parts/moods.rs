@@ -115,3 +115,41 @@ fn an_op_that_does_not_return_in_the_relay_keeps_no_other_op_from_moving() {
     assert!(stuck.wait().is_ok());
     assert!(runtime.shutdown(Duration::from_secs(5)).drained);
 }
+
+#[test]
+fn an_op_that_does_not_return_in_the_relay_keeps_no_other_op_from_its_outcome_when_the_runtime_ends() {
+    for abort in [true, false] {
+        let (runtime, office) = build(2, FallbackPolicy::Alternate, WorkerLimits::default());
+        office.fail_next.store(true, Ordering::Relaxed);
+        let _stuck = runtime.run(moody(&office, "panoply-relay", Says::Parts, 20_000));
+        crate::eventually("the relay asks it", || office.provoked.load(Ordering::Relaxed) > 0);
+        let others: Vec<_> = (0..5)
+            .map(|_| {
+                office.fail_next.store(true, Ordering::Relaxed);
+                let other = runtime.run(moody(&office, "nobody", Says::Parts, 0));
+                crate::eventually("it fails", || !office.fail_next.load(Ordering::Relaxed));
+                other
+            })
+            .collect();
+        let start = Instant::now();
+        if abort {
+            runtime.abort()
+        } else {
+            runtime.shutdown(Duration::from_millis(20))
+        };
+        assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+        crate::eventually("every other op is answered", || others.iter().all(|other| other.is_done()));
+        drop(runtime);
+        assert!(start.elapsed() < Duration::from_secs(15), "a runtime that has ended is not ended again");
+    }
+}
+
+#[test]
+fn a_copy_of_an_op_that_does_not_return_when_it_is_dropped_keeps_no_outcome() {
+    let limits = WorkerLimits { op_time_max: Duration::from_millis(150), ..WorkerLimits::default() };
+    let (runtime, office) = build(1, FallbackPolicy::Retry { times: 1 }, limits);
+    let start = Instant::now();
+    assert!(runtime.run(moody(&office, "panoply-notary", Says::Goodbye, 2000)).wait().is_ok());
+    assert!(start.elapsed() < Duration::from_millis(1500), "the outcome comes before the copy goes");
+    assert!(office.provoked.load(Ordering::Relaxed) > 0);
+}

@@ -31,6 +31,8 @@ pub struct Office {
     pub made: AtomicU64,
     /// How long making a session takes.
     pub session_ms: AtomicU64,
+    /// How many naps of a millisecond each look at an engine with sessions takes besides.
+    pub poll_naps: AtomicU64,
     /// Devices are not found.
     pub absent: AtomicBool,
     /// Devices cannot be opened.
@@ -250,6 +252,8 @@ pub enum Says {
     Parts,
     Key,
     Copy,
+    /// What a destructor does.
+    Goodbye,
 }
 
 /// An op that panics, or does not return for a while, when a thread whose name begins so asks it for one thing.
@@ -274,10 +278,21 @@ impl Moody {
     }
 }
 
+impl Drop for Moody {
+    fn drop(&mut self) {
+        self.asked(Says::Goodbye);
+    }
+}
+
 impl Clone for Moody {
     fn clone(&self) -> Moody {
         self.asked(Says::Copy);
-        Moody { office: Arc::clone(&self.office), ..*self }
+        Moody {
+            thread: self.thread,
+            dislikes: self.dislikes,
+            block_ms: self.block_ms,
+            office: Arc::clone(&self.office),
+        }
     }
 }
 
@@ -444,6 +459,8 @@ impl Engine for Desk {
         self.count_on();
         if self.finished.is_empty() && !self.counting.is_empty() {
             std::thread::sleep(wait_max.min(Duration::from_millis(1)));
+            (0..self.office.poll_naps.load(Ordering::Relaxed))
+                .for_each(|_| std::thread::sleep(Duration::from_millis(1)));
         }
         finished.append(&mut self.finished);
         self.counting.len() + self.forgotten

@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 use panoply_core::op::compute::Transpose;
 use panoply_core::{Error, Tensor};
 use panoply_cpu::CpuBackend;
-use panoply_runtime::{FallbackPolicy, HealthRules, Pending, Runtime, WorkerLimits, WorkerState};
+use panoply_runtime::{FallbackPolicy, HealthRules, Pending, RunOptions, Runtime, WorkerLimits, WorkerState};
 
 use crate::{Call, Control, OP_TIME_MAX, STUCK_MAX, StuckBackend, op, serve};
 
 /// Foreign code that does not return until it is let go.
 #[derive(Default)]
-struct Gate {
-    entered: AtomicU64,
-    open: AtomicBool,
+pub(crate) struct Gate {
+    pub(crate) entered: AtomicU64,
+    pub(crate) open: AtomicBool,
 }
 
 impl Gate {
@@ -73,14 +73,14 @@ fn runtime(reopen_attempts_max: u32) -> (Runtime, Arc<Control>) {
 }
 
 /// The worker is inside the engine with one op, so that those that come next wait in the queue.
-fn occupy(runtime: &Runtime, control: &Control) -> Pending<Tensor> {
+pub(crate) fn occupy(runtime: &Runtime, control: &Control) -> Pending<Tensor> {
     control.get_stuck(Call::Submit, false);
     let pending = runtime.run(op());
     until("the worker is inside the engine", || control.stuck.load(Ordering::SeqCst) > 0);
     pending
 }
 
-fn until(what: &str, mut done: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {
         assert!(start.elapsed() < Duration::from_secs(10), "never: {what}");
@@ -89,8 +89,17 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
 }
 
 /// An op that is awaited by somebody whose waker does not return.
-fn awaited(runtime: &Runtime, gate: &Arc<Gate>) -> std::pin::Pin<Box<Pending<Tensor>>> {
-    let mut pending = Box::pin(runtime.run(op()));
+pub(crate) fn awaited(runtime: &Runtime, gate: &Arc<Gate>) -> std::pin::Pin<Box<Pending<Tensor>>> {
+    awaited_with(runtime, gate, RunOptions::default())
+}
+
+/// [`awaited`] with options.
+pub(crate) fn awaited_with(
+    runtime: &Runtime,
+    gate: &Arc<Gate>,
+    options: RunOptions,
+) -> std::pin::Pin<Box<Pending<Tensor>>> {
+    let mut pending = Box::pin(runtime.run_with(op(), options));
     let waker = Waker::from(Arc::new(Wakes(Arc::clone(gate))));
     assert!(pending.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
     pending

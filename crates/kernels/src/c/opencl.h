@@ -253,7 +253,9 @@ ROUNDED(mul_f64, f64, a *b)
 #define fminf(x, y) fmin((f32)(x), (f32)(y))
 #define fmodf(x, y) fmod((f32)(x), (f32)(y))
 #define fmaf(x, y, z) fma((f32)(x), (f32)(y), (f32)(z))
-#define sincos(x, sine, cosine) (*(sine) = sincos((f64)(x), cosine))
+// OpenCL's own takes its arguments in another way, and may be a macro.
+#undef sincos
+#define sincos(x, sine, cosine) (*(sine) = sin((f64)(x)), *(cosine) = cos((f64)(x)))
 DEVICE void sincospif(f32 x, f32 *sine, f32 *cosine)
 {
     *sine = sinpi(x);

@@ -11,7 +11,7 @@ use crate::artifacts::test_programs;
 use crate::process::{Workspace, capture, run, say};
 
 /// The backends whose tests travel.
-const BACKENDS: &[&str] = &["cuda", "wgpu"];
+const BACKENDS: &[&str] = &["cuda", "wgpu", "opencl"];
 /// Their integration tests that travel, where they have them.
 const TESTS: &[&str] = &["conformance", "resident"];
 const SCRIPT: &str = include_str!("bundle.sh");

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs Panoply on a host with a GPU and no Rust: what is there, whether every answer is right, how fast it is.
 #
-#   sh run.sh [devices|check|check-cuda|check-vulkan|bench|figures|all] [argument of the command…]
+#   sh run.sh [devices|check|check-cuda|check-vulkan|check-opencl|bench|figures|all] [argument of the command…]
 #
 # `figures` prints what `cargo xtask figures FILE` compares with the record: sh run.sh figures > gpu.jsonl
 #
@@ -64,6 +64,7 @@ devices) "$here/panoply" devices "$@" || failed=1 ;;
 check) check ;;
 check-cuda) check cuda ;;
 check-vulkan | check-wgpu) check wgpu ;;
+check-opencl) check opencl ;;
 bench) "$here/panoply" bench "$@" || failed=1 ;;
 figures) figures ;;
 all)
@@ -72,7 +73,7 @@ all)
     "$here/panoply" bench "$@" || failed=1
     ;;
 *)
-    echo "run.sh: expected devices, check, check-cuda, check-vulkan, bench, figures or all; got $what" >&2
+    echo "run.sh: expected devices, check, check-cuda, check-vulkan, check-opencl, bench, figures or all; got $what" >&2
     exit 2
     ;;
 esac

@@ -37,6 +37,7 @@ pub(crate) fn known() -> Vec<Known> {
         Known { api: Api::CPU, backend: cpu() },
         Known { api: Api::CUDA, backend: cuda() },
         Known { api: Api::WGPU, backend: wgpu() },
+        Known { api: Api::OPENCL, backend: opencl() },
     ];
     let registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner).clone();
     known.extend(registered.into_iter().map(|backend| Known { api: backend.api(), backend: Ok(backend) }));
@@ -61,6 +62,16 @@ fn cuda() -> Result<Arc<dyn Backend>, Absence> {
 #[cfg(not(feature = "cuda"))]
 fn cuda() -> Result<Arc<dyn Backend>, Absence> {
     Err(Absence::NotCompiled { feature: "cuda" })
+}
+
+#[cfg(feature = "opencl")]
+fn opencl() -> Result<Arc<dyn Backend>, Absence> {
+    Ok(Arc::new(panoply_opencl::OpenClBackend::new()))
+}
+
+#[cfg(not(feature = "opencl"))]
+fn opencl() -> Result<Arc<dyn Backend>, Absence> {
+    Err(Absence::NotCompiled { feature: "opencl" })
 }
 
 #[cfg(feature = "wgpu")]

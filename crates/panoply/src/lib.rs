@@ -42,6 +42,7 @@
 //! | `cpu` | the processor's own cores |
 //! | `cuda` | NVIDIA GPUs; the driver and its libraries are found at run time |
 //! | `wgpu` | GPUs through Vulkan, Metal or DX12, whose drivers are found at run time |
+//! | `opencl` | whatever has an OpenCL driver, which is found at run time |
 
 mod builder;
 mod compiled;

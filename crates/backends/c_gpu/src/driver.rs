@@ -87,16 +87,34 @@ pub struct Properties {
     pub multiprocessors: u32,
     /// Bytes of block memory that a launch may ask for.
     pub shared_bytes_max: u32,
-    /// Lanes of a warp: 32, or 64.
+    /// Threads of a block, at most: 256 or more.
+    pub block_threads_max: u32,
+    /// Lanes of a warp: 32, or 64; 1 where threads do not see each other's values.
     pub warp_lanes: u32,
     /// Whether kernels may find addresses in memory: tables of pointers, for many ops in one launch, and those of a map that is
-    /// interpreted. Without it ops run one by one, and maps have a limited number of nodes, which the backend's `supports` says.
+    /// interpreted. Without it ops run one by one.
     pub pointers: bool,
     /// Whether warps of 32 multiply tiles of 16 × 8, and copies to the block's memory go on by themselves: the prelude's `multiply_…`,
     /// `load_matrices`, `copy_async_16` and `gate`. Without it, kernels of plain arithmetic do the same.
     pub matrix_tiles: bool,
     /// Whether four warps multiply together out of the block's memory: `group_multiply.h`.
     pub warp_groups: bool,
+}
+
+impl Properties {
+    /// A small device without anything of its own, for tests of what depends on properties.
+    #[cfg(test)]
+    pub(crate) fn plain() -> Properties {
+        Properties {
+            multiprocessors: 1,
+            shared_bytes_max: 64 << 10,
+            block_threads_max: 1024,
+            warp_lanes: 32,
+            pointers: true,
+            matrix_tiles: false,
+            warp_groups: false,
+        }
+    }
 }
 
 /// The three queues of a device. Work on one is done in order; work on different ones overlaps.
@@ -237,7 +255,8 @@ pub trait Driver {
     /// Where kernels find a byte of pinned host memory.
     fn pinned_address(&self, byte: *const u8) -> Result<Address>;
 
-    /// Copies from the host. The host memory must stay as it is until the stream has passed this point.
+    /// Copies from the host. Pinned memory must stay as it is until the stream has passed this point; other memory has been read when
+    /// this returns.
     ///
     /// # Safety
     /// Both ranges must be valid until then.

@@ -246,6 +246,7 @@ fn properties(device: sys::CUdevice) -> Result<(u32, Properties), DriverError> {
     let properties = Properties {
         multiprocessors: attribute(A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)? as u32,
         shared_bytes_max: attribute(A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)? as u32,
+        block_threads_max: attribute(A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)? as u32,
         warp_lanes: attribute(A::CU_DEVICE_ATTRIBUTE_WARP_SIZE)? as u32,
         pointers: true,
         matrix_tiles: quirks::matrix_tiles(capability),

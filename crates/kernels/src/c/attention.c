@@ -2,17 +2,17 @@
 //
 // A block has 32 queries of one head and 64 columns of the values; for more columns other blocks find the same weights again. It goes
 // through the keys, 32 at a time. Eight neighbouring threads share a query: each has every eighth key of the scores, and every eighth
-// column of the sums. Largest score and total are the same in all eight.
+// column of the sums. Largest score and total are the same in all eight. Where a thread is a warp of its own it has its query alone.
 
-#define THREADS 256
 #define BLOCK_ROWS 32
+#define THREADS (BLOCK_ROWS * SHARERS)
 #define KEYS 32
 #define DEPTH 32
 #define COLUMNS 64
-#define SHARERS 8
+#define SHARERS (WARP < 8 ? WARP : 8)
 
 // Loads rows of a matrix from `column` on, zeros where there is nothing.
-DEVICE void load_part(f32 *part, u32 width, GLOBAL const T *rows, i64 step, u32 first, u32 count, u32 column, u32 columns, u32 pitch)
+DEVICE void load_part(LOCAL f32 *part, u32 width, GLOBAL const T *rows, i64 step, u32 first, u32 count, u32 column, u32 columns, u32 pitch)
 {
     for (u32 i = thread_x(); i < KEYS * width; i += THREADS) {
         u32 r = i / width, c = i % width;

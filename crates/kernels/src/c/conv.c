@@ -74,7 +74,7 @@ KERNEL LAUNCH_BOUNDS(THREADS, 8) turn(GLOBAL T *RESTRICT out, GLOBAL const T *RE
 #if PAIRS
                 u64 column = first_column + 2 * l;
                 if (row < rows && column < columns)
-                    *(u32 *)&tile[r][2 * l] = *(GLOBAL const u32 *)&from[row * columns + column];
+                    *(LOCAL u32 *)&tile[r][2 * l] = *(GLOBAL const u32 *)&from[row * columns + column];
 #else
                 UNROLL for (u32 half = 0; half < TILE; half += ACROSS) {
                     u64 column = first_column + l + half;
@@ -224,7 +224,7 @@ KERNEL LAUNCH_BOUNDS(THREADS, 2) convolve(GLOBAL void *RESTRICT out, GLOBAL cons
             b_next[j] = (sum)0;
             if (k + a_k < k_end && m < size.m) a_next[j] = T_LOAD(a[m * size.a_row + table[even][a_k].other]);
             if (k + b_k + j * 4 < k_end && has_n) {
-                const place *p = &table[even][b_k + j * 4];
+                LOCAL const place *p = &table[even][b_k + j * 4];
                 b_next[j] = gathered(b, &size, own.plane + p->plane, own.y + p->y, own.x + p->x);
             }
         }

@@ -15,6 +15,7 @@ typedef double f64;
 #define KERNEL extern "C" __global__ void
 #define DEVICE static __device__ __forceinline__
 #define GLOBAL
+#define LOCAL
 #define SHARED __shared__
 #define DYNAMIC_SHARED(type, name)                      \
     extern __shared__ __align__(16) u8 dynamic_shared[]; \

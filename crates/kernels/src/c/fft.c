@@ -29,7 +29,11 @@ typedef struct {
 DEVICE wide root(u32 numerator, u32 denominator, f32 sign)
 {
     wide w;
+#if defined(PANOPLY_NO_F64)
+    sincospif(2.0f * (f32)(numerator % denominator) / (f32)denominator, &w.im, &w.re);
+#else
     sincos(6.283185307179586476925 * (f64)numerator / (f64)denominator, &w.im, &w.re);
+#endif
     w.im *= sign;
     return w;
 }

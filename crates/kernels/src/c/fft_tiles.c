@@ -81,7 +81,7 @@ DEVICE u32 place_of(u32 line, u32 position) { return line * LINE_PLACES + positi
 
 // The transform of the block's lines. a[j] is element i + j * THREADS_OF_LINE of line `line`, and becomes that of the spectrum of `to_line`,
 // with `to_i` for i. All threads of the block.
-DEVICE void transform_lines(complex64 *a, complex64 *memory, u32 line, u32 i, u32 to_line, u32 to_i)
+DEVICE void transform_lines(complex64 *a, LOCAL complex64 *memory, u32 line, u32 i, u32 to_line, u32 to_i)
 {
     complex64 w[16];
     transform_16(a);

@@ -39,6 +39,7 @@ typedef double f64;
 #define KERNEL static void
 #define DEVICE static inline
 #define GLOBAL
+#define LOCAL
 #if !defined(PANOPLY_CHECKED)
 #define UNCHECKED
 #define BLOCK_MEMORY static

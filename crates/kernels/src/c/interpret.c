@@ -4,7 +4,8 @@
 // slots of up to three operands, and the two words of a constant. A slot has one 64-bit word for every thread of the grid.
 // The numbers of operations and carriers are those of interpret.rs.
 
-typedef struct { GLOBAL const u8 *at[64]; } inputs_t;
+// Where inputs lie: bytes from `base`, which is the beginning of all memory where that has addresses.
+typedef struct { u64 at[64]; } inputs_t;
 
 enum { CARRIER_F32, CARRIER_F64, CARRIER_I32, CARRIER_U32, CARRIER_COMPLEX64, CARRIER_I8, CARRIER_U8 };
 enum { STORED_F32, STORED_F16, STORED_BF16, STORED_F64, STORED_I32, STORED_U32, STORED_I8, STORED_U8, STORED_COMPLEX64 };
@@ -130,7 +131,7 @@ DEVICE u64 run_code(u32 code, u32 carrier, u64 x, u64 y, u64 z)
 
 // `single` has a bit for every input that is one element for all. The last instruction's result is the output.
 KERNEL LAUNCH_BOUNDS(256, 1) interpret(GLOBAL u8 *RESTRICT target, GLOBAL const u32 *RESTRICT code, GLOBAL u64 *RESTRICT slots,
-    inputs_t in, u64 single, u32 instructions, u32 stored, u64 count)
+    GLOBAL const u8 *base, inputs_t in, u64 single, u32 instructions, u32 stored, u64 count)
 {
     u64 threads = (u64)grid_size_x() * block_size_x(), me = (u64)block_x() * block_size_x() + thread_x();
     GLOBAL u64 *own = slots + me;
@@ -140,7 +141,7 @@ KERNEL LAUNCH_BOUNDS(256, 1) interpret(GLOBAL u8 *RESTRICT target, GLOBAL const 
             GLOBAL const u32 *word = code + (u64)step * 8;
             u32 operation = word[0], carrier = word[1];
             if (operation == CODE_INPUT) {
-                result = load_element(in.at[word[3]], carrier, (single >> word[3]) & 1 ? 0 : i);
+                result = load_element((GLOBAL const u8 *)((u64)base + in.at[word[3]]), carrier, (single >> word[3]) & 1 ? 0 : i);
             } else if (operation == CODE_CONSTANT) {
                 result = (u64)word[7] << 32 | word[6];
             } else if (operation == CODE_CAST) {

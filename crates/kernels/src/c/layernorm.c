@@ -13,6 +13,7 @@ DEVICE REAL normal(REAL x, REAL mean, REAL scale, GLOBAL const T *weight, GLOBAL
 KERNEL LAUNCH_BOUNDS(BLOCK, BLOCKS_MIN) layernorm_rows(GLOBAL T *RESTRICT target, GLOBAL const T *RESTRICT source, GLOBAL const T *RESTRICT weight,
     GLOBAL const T *RESTRICT bias, u64 rows, u32 len, f64 epsilon, u32 is_rms)
 {
+    GROUP_MEMORY
     u64 row = own_row();
     u32 me = own_place();
     if (GROUP == WARP && row >= rows) return;
@@ -60,6 +61,7 @@ KERNEL LAUNCH_BOUNDS(BLOCK, BLOCKS_MIN) layernorm_rows(GLOBAL T *RESTRICT target
 KERNEL LAUNCH_BOUNDS(BLOCK, BLOCKS_MIN) layernorm_long(GLOBAL T *RESTRICT target, GLOBAL const T *RESTRICT source, GLOBAL const T *RESTRICT weight,
     GLOBAL const T *RESTRICT bias, u64 len, f64 epsilon, u32 is_rms)
 {
+    GROUP_MEMORY
     GLOBAL const T *from = source + block_x() * len;
     GLOBAL T *to = target + block_x() * len;
     REAL mean = 0, square = 0;

@@ -7,7 +7,7 @@
 #define DEPTH 16
 
 // Loads a tile of DEPTH × TILE elements: place (d, i) holds element (first_i + i, first_d + d) by the given strides.
-DEVICE void load_tile(SUM tile[DEPTH][TILE + 1], GLOBAL const T *source, i64 along_i, i64 along_d, u32 first_i, u32 count_i,
+DEVICE void load_tile(LOCAL SUM tile[DEPTH][TILE + 1], GLOBAL const T *source, i64 along_i, i64 along_d, u32 first_i, u32 count_i,
                       u32 first_d, u32 count_d, i32 d_is_near)
 {
     for (u32 place = thread_x(); place < TILE * DEPTH; place += 256) {
@@ -22,7 +22,7 @@ DEVICE void load_tile(SUM tile[DEPTH][TILE + 1], GLOBAL const T *source, i64 alo
 }
 
 // The sums of one tile: each thread's 4 × 4.
-DEVICE void multiply_tile(SUM sums[4][4], SUM a_tile[DEPTH][TILE + 1], SUM b_tile[DEPTH][TILE + 1], GLOBAL const T *a,
+DEVICE void multiply_tile(SUM sums[4][4], LOCAL SUM a_tile[DEPTH][TILE + 1], LOCAL SUM b_tile[DEPTH][TILE + 1], GLOBAL const T *a,
                           GLOBAL const T *b, sizes size, strides a_step, strides b_step, u32 first_row, u32 first_col)
 {
     u32 row = thread_x() / 16 * 4, col = thread_x() % 16 * 4;

@@ -51,15 +51,15 @@ DEVICE void load_words(f32x4 *word, GLOBAL const f32 **from, const u32 *depth_of
     }
 }
 
-DEVICE void store_words(f32 *slab, const f32x4 *word, const u32 *to, u32 words, u32 step, i32 deep)
+DEVICE void store_words(LOCAL f32 *slab, const f32x4 *word, const u32 *to, u32 words, u32 step, i32 deep)
 {
     UNROLL
     for (u32 i = 0; i < words; i++) {
-        f32 *target = slab + to[i];
+        LOCAL f32 *target = slab + to[i];
         if (deep) {
             target[0] = word[i].x, target[step] = word[i].y, target[2 * step] = word[i].z, target[3 * step] = word[i].w;
         } else {
-            *(f32x4 *)target = word[i];
+            *(LOCAL f32x4 *)target = word[i];
         }
     }
 }
@@ -73,33 +73,33 @@ DEVICE void store_words(f32 *slab, const f32x4 *word, const u32 *to, u32 words, 
     load_words(b_words, b_from, b_depth, B_WORDS, left, b_next);                \
     BARRIER();
 
-DEVICE void load_eight(f32 *eight, const f32 *first, const f32 *second)
+DEVICE void load_eight(f32 *eight, LOCAL const f32 *first, LOCAL const f32 *second)
 {
-    f32x4 x = *(const f32x4 *)first, y = *(const f32x4 *)second;
+    f32x4 x = *(LOCAL const f32x4 *)first, y = *(LOCAL const f32x4 *)second;
     eight[0] = x.x, eight[1] = x.y, eight[2] = x.z, eight[3] = x.w;
     eight[4] = y.x, eight[5] = y.y, eight[6] = y.z, eight[7] = y.w;
 }
 
 // Leaves a thread's sums where the block finds them: the team's tile, row by row.
-DEVICE void leave_sums(f32 sums[8][8], f32 *room, u32 row, u32 col)
+DEVICE void leave_sums(f32 sums[8][8], LOCAL f32 *room, u32 row, u32 col)
 {
     UNROLL
     for (u32 i = 0; i < 8; i++) {
         UNROLL
         for (u32 j = 0; j < 8; j += 4) {
             f32x4 four = {sums[i][j], sums[i][j + 1], sums[i][j + 2], sums[i][j + 3]};
-            *(f32x4 *)(room + (row + i % 4 + i / 4 * 16) * TILE_N + col + j * 8) = four;
+            *(LOCAL f32x4 *)(room + (row + i % 4 + i / 4 * 16) * TILE_N + col + j * 8) = four;
         }
     }
 }
 
 // Four neighbouring sums of the tile, from all teams.
-DEVICE f32x4 add_teams(const f32 *room)
+DEVICE f32x4 add_teams(LOCAL const f32 *room)
 {
-    f32x4 sum = *(const f32x4 *)room;
+    f32x4 sum = *(LOCAL const f32x4 *)room;
     UNROLL
     for (u32 team = 1; team < SLICES; team++) {
-        f32x4 other = *(const f32x4 *)(room + team * TILE_M * TILE_N);
+        f32x4 other = *(LOCAL const f32x4 *)(room + team * TILE_M * TILE_N);
         sum.x += other.x, sum.y += other.y, sum.z += other.z, sum.w += other.w;
     }
     return sum;
@@ -134,7 +134,7 @@ KERNEL LAUNCH_BOUNDS(THREADS, 2) matmul_tiles(GLOBAL R *out, GLOBAL const T *a, 
     f32 sums[8][8], x[2][8], y[2][8];
     UNROLL
     for (u32 i = 0; i < 64; i++) sums[i / 8][i % 8] = 0.0f;
-    f32 *slab = slabs, *other = slabs + SLAB;
+    LOCAL f32 *slab = slabs, *other = slabs + SLAB;
     NEXT_SLAB(slab)
     load_eight(x[0], slab + a_place, slab + a_place + 16);
     load_eight(y[0], slab + b_place, slab + b_place + 32);
@@ -145,14 +145,14 @@ KERNEL LAUNCH_BOUNDS(THREADS, 2) matmul_tiles(GLOBAL R *out, GLOBAL const T *a, 
             if (d + 1 == RUN) {
                 NEXT_SLAB(other)
             }
-            const f32 *a_at = d + 1 < RUN ? slab + a_place + (d + 1) * A_STEP : other + a_place;
-            const f32 *b_at = d + 1 < RUN ? slab + b_place + (d + 1) * B_STEP : other + b_place;
+            LOCAL const f32 *a_at = d + 1 < RUN ? slab + a_place + (d + 1) * A_STEP : other + a_place;
+            LOCAL const f32 *b_at = d + 1 < RUN ? slab + b_place + (d + 1) * B_STEP : other + b_place;
             load_eight(x[(d + 1) % 2], a_at, a_at + 16);
             load_eight(y[(d + 1) % 2], b_at, b_at + 32);
             UNROLL
             for (u32 i = 0; i < 64; i++) sums[i / 8][i % 8] += x[d % 2][i / 8] * y[d % 2][i % 8];
         }
-        f32 *last = slab;
+        LOCAL f32 *last = slab;
         slab = other;
         other = last;
     }

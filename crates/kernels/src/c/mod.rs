@@ -1,11 +1,13 @@
-//! The C dialect: C99 plus the macros of `prelude.h`. It is compiled by NVRTC for CUDA, and by a C++ compiler for the host,
-//! where the same kernels run block by block in tests. The width of a warp is a word of the prelude, 32 or 64. Kernels keep to what HIP and OpenCL C can say too (no templates, no
-//! headers, address spaces named), so that another API is another section of the prelude and not another set of files.
+//! The C dialect: C99 plus the macros of `prelude.h`. It is compiled by NVRTC for CUDA, by the drivers of OpenCL, and by a C++ compiler
+//! for the host, where the same kernels run block by block in tests. The width of a warp is a word of the prelude: 32, 64, or 1. Kernels
+//! keep to what OpenCL C can say (no templates, no headers, address spaces named, the block's memory declared in kernels alone), so
+//! that another API is another header beside the prelude and not another set of files.
 //!
 //! A [`Unit`] is one file of kernels. A [`Kernel`] names one entry of a unit with its parameters; [`Kernel::source`] is the
 //! complete text that a compiler takes. A kernel is cheap to build and to hash, so that a backend finds the compiled one
 //! without touching the heap.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -15,6 +17,7 @@ use panoply_core::op::compute::{Activation, KernelProgram};
 
 pub mod generate;
 pub mod interpret;
+mod opencl;
 mod program;
 pub mod row_map;
 
@@ -24,6 +27,10 @@ pub use program::CHECKED;
 pub const PRELUDE: &str = include_str!("prelude.h");
 /// CUDA's side of it.
 const CUDA: &str = include_str!("cuda.h");
+/// What comes before an entry's name in a program of OpenCL's, where some names are functions already.
+pub const OPENCL_ENTRY_PREFIX: &str = "panoply_entry_";
+/// OpenCL's.
+const OPENCL: &str = include_str!("opencl.h");
 /// The host's: threads of a block as fibres, for tests without a GPU.
 const HOST: &str = include_str!("host.h");
 
@@ -37,6 +44,8 @@ pub enum Dialect {
     Cuda,
     /// A C++ compiler for the host; blocks run one after the other.
     Host,
+    /// The compiler of an OpenCL driver. Macros that the driver passes to it say what the device has; see `opencl.h`.
+    OpenCl,
 }
 
 /// What a kernel's text is written for.
@@ -44,7 +53,7 @@ pub enum Dialect {
 pub struct Target {
     /// What compiles it.
     pub dialect: Dialect,
-    /// Lanes of a warp: 32 or 64. The text sees it as `WARP`.
+    /// Lanes of a warp: 32 or 64, or 1 where threads do not see each other's values. The text sees it as `WARP`.
     pub warp_lanes: u32,
 }
 
@@ -160,6 +169,18 @@ pub const SEARCH_FEW: Unit = Unit {
     ),
 };
 
+/// Search where threads do not see each other's values.
+pub const SEARCH_HEAPS: Unit = Unit {
+    name: "search_heaps",
+    text: concat!(
+        include_str!("search_keys.h"),
+        include_str!("search_score.h"),
+        include_str!("sorted_keys.h"),
+        include_str!("heaps.h"),
+        include_str!("search_heaps.c")
+    ),
+};
+
 /// Search with many queries: what must be known of the queries beforehand.
 pub const SEARCH_MEASURE: Unit = Unit {
     name: "search_measure",
@@ -187,6 +208,11 @@ pub const SEARCH_SELECT: Unit = Unit {
 pub const TOPK: Unit = Unit {
     name: "topk",
     text: concat!(include_str!("sorted_keys.h"), include_str!("nearest_keys.h"), include_str!("topk.c")),
+};
+/// The same where threads do not see each other's values; with the flag `HEAPS`.
+pub const TOPK_HEAPS: Unit = Unit {
+    name: "topk_heaps",
+    text: concat!(include_str!("sorted_keys.h"), include_str!("heaps.h"), include_str!("topk.c")),
 };
 
 /// How kernels count activations.
@@ -319,6 +345,7 @@ impl Kernel {
         let (compiler, own_words) = match dialect {
             Dialect::Cuda => ("PANOPLY_CUDA", CUDA),
             Dialect::Host => ("PANOPLY_HOST", HOST),
+            Dialect::OpenCl => ("PANOPLY_OPENCL", OPENCL),
         };
         // Writing into a string does not fail.
         let _ = writeln!(text, "#define {compiler} 1\n#define WARP {warp_lanes}");
@@ -331,10 +358,14 @@ impl Kernel {
         }
         text.push_str(own_words);
         text.push_str(PRELUDE);
-        match &self.text {
-            Text::Unit(unit) => text.push_str(unit.text),
-            Text::Generated(generated, ..) => text.push_str(generated),
-            Text::Program(own) => program::write(&mut text, own),
+        let own = match &self.text {
+            Text::Unit(unit) => Cow::Borrowed(unit.text),
+            Text::Generated(generated, ..) => Cow::Borrowed(&**generated),
+            Text::Program(own) => Cow::Owned(program::text(own, dialect)),
+        };
+        match dialect {
+            Dialect::OpenCl => text.push_str(&opencl::with_plain_parameters(&own)),
+            _ => text.push_str(&own),
         }
         if dialect == Dialect::Host {
             let _ = writeln!(text, "\nPANOPLY_HOST_ENTRY({})", self.entry());

@@ -11,12 +11,11 @@
 #define MERGE_SOME 64
 #define TICKETS_MAX 4096
 
-PERSISTENT u32 tickets[TICKETS_MAX];
-
 typedef struct {
-    sort_key *keys;           // QUERIES lists of `capacity` keys
-    sort_key *thresholds;     // keys from here on are not wanted
-    u32 *counts;
+    LOCAL sort_key *keys;       // QUERIES lists of `capacity` keys
+    LOCAL sort_key *thresholds; // keys from here on are not wanted
+    LOCAL u32 *counts;
+    LOCAL u32 *firsts;          // room for a number of each list
     u32 capacity, k;
 } nearest;
 
@@ -55,7 +54,7 @@ DEVICE void rank_lists(const nearest *lists, u32 size)
     rank_keys(lists->keys, lists->counts, QUERIES, lists->capacity, size, k);
     for (u32 i = thread_x(); i < QUERIES * k; i += THREADS) {
         u32 query = i / k, place = i % k;
-        sort_key *list = lists->keys + query * lists->capacity;
+        LOCAL sort_key *list = lists->keys + query * lists->capacity;
         if (place < lists->counts[query]) list[place] = list[lists->capacity - k + place];
     }
     BARRIER();
@@ -82,13 +81,13 @@ DEVICE void tighten(const nearest *lists)
 // lists of at most THREADS keys. All threads of the block, after a barrier.
 DEVICE void tighten_first(const nearest *lists)
 {
-    SHARED u32 firsts[QUERIES];
+    LOCAL u32 *firsts = lists->firsts;
     u32 k = lists->k;
     if (thread_x() < QUERIES) firsts[thread_x()] = lists->counts[thread_x()] < FIRST_MAX ? lists->counts[thread_x()] : FIRST_MAX;
     BARRIER();
     rank_keys(lists->keys, firsts, QUERIES, lists->capacity, FIRST_MAX, k);
     for (u32 query = 0; query < QUERIES; query++) {
-        sort_key *list = lists->keys + query * lists->capacity;
+        LOCAL sort_key *list = lists->keys + query * lists->capacity;
         u32 count = lists->counts[query];
         if (firsts[query] < k) continue;
         sort_key threshold = list[lists->capacity - 1], mine = thread_x() < count ? list[thread_x()] : last_key();
@@ -209,16 +208,17 @@ DEVICE void merge_parts(const nearest *lists, GLOBAL const sort_key *parts_keys,
     tighten(lists);
 }
 
-// Whether this block is the last to finish a part of the group. All threads of the block.
-DEVICE int finishes_group(u32 group, u32 parts)
+// Whether this block is the last to finish a part of the group. `tickets` are zero before the first launch, and left so. All threads of
+// the block.
+DEVICE int finishes_group(const nearest *lists, GLOBAL u32 *tickets, u32 group, u32 parts)
 {
-    SHARED u32 last;
+    LOCAL u32 *last = lists->firsts;
     BARRIER();
     if (thread_x() == 0) {
-        last = atomic_add_ordered(&tickets[group % TICKETS_MAX], 1u) == parts - 1;
-        if (last) tickets[group % TICKETS_MAX] = 0;
+        *last = atomic_add_ordered(&tickets[group % TICKETS_MAX], 1u) == parts - 1;
+        if (*last) tickets[group % TICKETS_MAX] = 0;
     }
     BARRIER();
-    return (int)last;
+    return (int)*last;
 }
 

@@ -1,15 +1,16 @@
-// The prelude of the C dialect: the words that kernels use. Each compiler has a file of its own before this one (cuda.h, host.h), with
+// The prelude of the C dialect: the words that kernels use. Each compiler has a file of its own before this one (cuda.h, host.h, opencl.h), with
 // the types, the words of the first part of this list, and whatever it does better than the portable bodies below; it says so with OWN_….
 //
 //   KERNEL                 before an entry: KERNEL name(args) { … }; it returns nothing
 //   DEVICE                 before a function that kernels call
 //   GLOBAL                 before a pointer to device memory
-//   SHARED                 before an array of the block's memory
+//   LOCAL                  before a pointer to the block's memory
+//   SHARED                 before an array of the block's memory; in a kernel, not in the functions that it calls
 //   DYNAMIC_SHARED(T, x)   the block's memory whose size the launch gives, as T *x
 //   thread_x() …           place of the thread in its block, block_x() … of the block in the grid,
 //   block_size_x() …       threads in a block, grid_size_x() … blocks in the grid (also _y, _z)
 //   BARRIER()              waits for all threads of the block; WARP_BARRIER() for those of the warp
-//   lane(), WARP           place in the warp, and its width: 32, or 64
+//   lane(), WARP           place in the warp, and its width: 32, or 64; 1 where threads do not see each other's values
 //   lane_mask              a bit for each lane of a warp; ballot(p) those for which p holds, lanes_below() those before this one,
 //                          count_lanes(m) how many
 //   shuffle_…              values of other lanes; every lane of the warp must take part
@@ -125,10 +126,10 @@ DEVICE i32 dot4_i8(u32 a, u32 b, i32 sum)
 #endif
 
 #if !defined(OWN_COPIES)
-DEVICE void copy_async_16(void *target, GLOBAL const void *source, int present)
+DEVICE void copy_async_16(LOCAL void *target, GLOBAL const void *source, int present)
 {
     u32x4 zeros = {0, 0, 0, 0};
-    *(u32x4 *)target = present ? *(GLOBAL const u32x4 *)source : zeros;
+    *(LOCAL u32x4 *)target = present ? *(GLOBAL const u32x4 *)source : zeros;
 }
 #define COPY_ASYNC_COMMIT() ((void)0)
 #define COPY_ASYNC_WAIT(groups) ((void)0)

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use panoply_core::op::compute::KernelProgram;
 
-use super::stored;
+use super::{Dialect, opencl, stored};
 
 /// How a text begins whose accesses, barriers and time the emulated device checks.
 pub const CHECKED: &str = "#define PANOPLY_CHECKED 1\n";
@@ -13,25 +13,34 @@ pub const CHECKED: &str = "#define PANOPLY_CHECKED 1\n";
 const SAME: &str = "template <class A, class B> struct panoply_same { enum { value = 0 }; };
 template <class A> struct panoply_same<A, A> { enum { value = 1 }; };";
 
-/// Writes the text so that a compiler counts its lines, and behind it that the entry must be there and take the arguments
+/// The text, written so that a compiler counts its lines, and behind it that the entry must be there and take the arguments
 /// of the program: a launch passes them by address, and could not tell.
-pub(super) fn write(text: &mut String, program: &KernelProgram) {
-    let Some(source) = program.c() else { return };
+pub(super) fn text(program: &KernelProgram, dialect: Dialect) -> String {
+    let Some(source) = program.c() else { return String::new() };
     let (name, entry, arguments) = (program.name(), &source.entry, arguments(program));
+    let mut text = format!("\n#line 1 \"{name}\"\n{}\n#line 1 \"entry of {name}\"\n", source.text);
+    let wrong = format!("the program says KERNEL {entry}({})", arguments.join(", "));
     // Writing into a string does not fail.
-    let _ = writeln!(text, "\n#line 1 \"{name}\"\n{}\n#line 1 \"entry of {name}\"\n{SAME}", source.text);
-    let _ = writeln!(
-        text,
-        "static_assert(panoply_same<decltype(&{entry}), void (*)({arguments})>::value, \"the program says KERNEL {entry}({arguments})\");"
-    );
+    let _ = match dialect {
+        Dialect::OpenCl => match opencl::parameter_types(&source.text, entry) {
+            Some(types) if types.iter().map(|one| one.replace("GLOBAL ", "")).eq(arguments) => Ok(()),
+            _ => writeln!(text, "#error {wrong}"),
+        },
+        _ => writeln!(
+            text,
+            "{SAME}\nstatic_assert(panoply_same<decltype(&{entry}), void (*)({})>::value, \"{wrong}\");",
+            arguments.join(", ")
+        ),
+    };
+    text
 }
 
 /// The types of the entry's arguments: inputs, outputs, scalars.
-fn arguments(program: &KernelProgram) -> String {
+fn arguments(program: &KernelProgram) -> Vec<String> {
     let inputs = program.inputs().iter().map(|(_, dtype)| format!("const {} *", stored(*dtype)));
     let outputs = program.outputs().iter().map(|output| format!("{} *", stored(output.dtype)));
     let scalars = program.scalars().iter().map(|(_, kind)| kind.name().to_owned());
-    inputs.chain(outputs).chain(scalars).collect::<Vec<_>>().join(", ")
+    inputs.chain(outputs).chain(scalars).collect()
 }
 
 #[cfg(test)]

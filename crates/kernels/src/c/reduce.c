@@ -55,28 +55,40 @@ KERNEL LAUNCH_BOUNDS(BLOCK, 4) rows(GLOBAL R *RESTRICT target, GLOBAL const T *R
     if (output < outputs && me == 0) target[output] = acc_result(a, count);
 }
 #else
-// What all threads of the block have, in thread 0.
-DEVICE ACC acc_over_block(ACC a)
+// What all threads of the block have, in thread 0. `of_warp` has a place for each warp.
+DEVICE ACC acc_over_block(ACC a, LOCAL ACC *of_warp)
 {
-    SHARED ACC of_warp[BLOCK / WARP];
+#if WARP == 1
+    u32 t = thread_x();
+    BARRIER();
+    of_warp[t] = a;
+    for (u32 half = BLOCK / 2; half > 0; half /= 2) {
+        BARRIER();
+        if (t < half) of_warp[t] = acc_join(of_warp[t], of_warp[t + half]);
+    }
+    BARRIER();
+    return of_warp[0];
+#else
     a = acc_over_lanes(a, WARP);
     BARRIER();
     if (lane() == 0) of_warp[thread_x() / WARP] = a;
     BARRIER();
     a = lane() < BLOCK / WARP ? of_warp[lane()] : acc_empty();
     return acc_over_lanes(a, WARP);
+#endif
 }
 
 // `splits` blocks for each output, each with `chunk` elements.
 KERNEL LAUNCH_BOUNDS(BLOCK, 4) rows(GLOBAL R *RESTRICT target, GLOBAL const T *RESTRICT source, FIXED layout kept, FIXED layout reduced,
     u64 count, u32 splits, u64 chunk, GLOBAL ACC *partials, GLOBAL u32 *counters)
 {
+    SHARED ACC of_warp[BLOCK / WARP];
     SHARED u32 is_last;
     u32 output = block_x() / splits, split = block_x() % splits;
     u64 begin = split * chunk, end = begin + chunk < count ? begin + chunk : count;
     ACC a = acc_empty();
     if (begin < end) a = gather_row(source + place_of(&kept, output), &reduced, begin, end, thread_x(), BLOCK);
-    a = acc_over_block(a);
+    a = acc_over_block(a, of_warp);
     if (splits == 1) {
         if (thread_x() == 0) target[output] = acc_result(a, count);
         return;
@@ -91,7 +103,7 @@ KERNEL LAUNCH_BOUNDS(BLOCK, 4) rows(GLOBAL R *RESTRICT target, GLOBAL const T *R
     FENCE();
     a = acc_empty();
     for (u32 s = thread_x(); s < splits; s += BLOCK) a = acc_join(a, acc_load_coherent(&partials[(u64)output * splits + s]));
-    a = acc_over_block(a);
+    a = acc_over_block(a, of_warp);
     if (thread_x() == 0) {
         target[output] = acc_result(a, count);
         counters[output] = 0;
@@ -102,7 +114,7 @@ KERNEL LAUNCH_BOUNDS(BLOCK, 4) rows(GLOBAL R *RESTRICT target, GLOBAL const T *R
 
 #if defined(COLUMNS)
 // Joins what the threads of one column have, over `rows` rows of the block that `width` threads share; the first row gets it.
-DEVICE void join_columns(ACC *a, ACC *shared, u32 width, u32 rows)
+DEVICE void join_columns(ACC *a, LOCAL ACC *shared, u32 width, u32 rows)
 {
     u32 t = thread_x();
     for (u32 half = rows / 2; half > 0; half /= 2) {

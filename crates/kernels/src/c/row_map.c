@@ -3,6 +3,7 @@
 
 KERNEL LAUNCH_BOUNDS(BLOCK, BLOCKS_MIN) row_map(GLOBAL OUT *RESTRICT target, INPUTS sizes_t size, strides_t stride, CONSTANTS u64 rows, u32 len, f64 epsilon)
 {
+    GROUP_MEMORY
     u64 row = own_row();
     u32 me = own_place();
     if (GROUP == WARP && row >= rows) return;

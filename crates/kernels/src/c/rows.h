@@ -43,12 +43,28 @@ DEVICE REAL real_max(REAL a, REAL b) { return REAL_MAX(a, b); }
 OVER_WARP(sum, real_sum)
 OVER_WARP(max, real_max)
 
-#if GROUP > WARP
-// Every thread of the block gets the result.
-#define OVER_GROUP(name, EMPTY)                                                                   \
-    DEVICE REAL name##_over_group(REAL x)                                                         \
+// GROUP_MEMORY stands in every kernel that calls sum_over_group or max_over_group; functions that do are given `of_warp`.
+#if GROUP > WARP && WARP == 1
+#define GROUP_MEMORY SHARED REAL of_warp[GROUP];
+#define OVER_GROUP(name, JOIN, EMPTY)                                                             \
+    DEVICE REAL name##_over_group_by(REAL x, LOCAL REAL *of_warp)                                 \
     {                                                                                             \
-        SHARED REAL of_warp[GROUP / WARP];                                                        \
+        of_warp[thread_x()] = x;                                                                  \
+        for (u32 half = GROUP / 2; half > 0; half /= 2) {                                         \
+            BARRIER();                                                                            \
+            if (thread_x() < half) of_warp[thread_x()] = JOIN(of_warp[thread_x()], of_warp[thread_x() + half]); \
+        }                                                                                         \
+        BARRIER();                                                                                \
+        x = of_warp[0];                                                                           \
+        BARRIER();                                                                                \
+        return x;                                                                                 \
+    }
+#elif GROUP > WARP
+#define GROUP_MEMORY SHARED REAL of_warp[GROUP / WARP];
+// Every thread of the block gets the result.
+#define OVER_GROUP(name, JOIN, EMPTY)                                                             \
+    DEVICE REAL name##_over_group_by(REAL x, LOCAL REAL *of_warp)                                 \
+    {                                                                                             \
         x = name##_over_warp(x);                                                                  \
         if (lane() == 0) of_warp[thread_x() / WARP] = x;                                          \
         BARRIER();                                                                                \
@@ -57,10 +73,13 @@ OVER_WARP(max, real_max)
         return x;                                                                                 \
     }
 #else
-#define OVER_GROUP(name, EMPTY) DEVICE REAL name##_over_group(REAL x) { return name##_over_warp(x); }
+#define GROUP_MEMORY LOCAL REAL *of_warp = 0;
+#define OVER_GROUP(name, JOIN, EMPTY) DEVICE REAL name##_over_group_by(REAL x, LOCAL REAL *of_warp) { return name##_over_warp(x); }
 #endif
-OVER_GROUP(sum, (REAL)0)
-OVER_GROUP(max, REAL_LOWEST)
+OVER_GROUP(sum, real_sum, (REAL)0)
+OVER_GROUP(max, real_max, REAL_LOWEST)
+#define sum_over_group(x) sum_over_group_by(x, of_warp)
+#define max_over_group(x) max_over_group_by(x, of_warp)
 
 // Reads this thread's part of a row. A row that fills its group needs no comparisons.
 #define LOAD_ROW(x, from, len, fill)                                                              \

@@ -9,6 +9,8 @@
 // 4. What an earlier launch published has another epoch and counts as nothing.
 // 5. Where the value fits, it travels with the epoch in one 64-bit word. Otherwise it is written and fenced before the epoch,
 //    and read after it.
+// Where a thread is a warp of its own, each thread has a chunk of a long row, and three launches scan it: what the chunks come to,
+// what lies before each, and the chunks (chunk_totals, chunk_starts, chunk_scan).
 // REVERSED and EXCLUSIVE are constants in scan_long, and the launch's arguments in scan_rows, where constants would only make
 // more kernels.
 
@@ -249,10 +251,10 @@ DEVICE u32 present_in(const task *job, const part *p, u32 vector)
 #define STEP (REVERSED ? -(i64)(THREADS * VECTOR) : (i64)(THREADS * VECTOR))
 
 // Begins to read a tile into its slot. A thread reads what it will write.
-DEVICE void fetch(const task *job, const part *p, vector_t *slot)
+DEVICE void fetch(const task *job, const part *p, LOCAL vector_t *slot)
 {
     GLOBAL const T *from = job->source + (i64)place_of(job, p, thread_x());
-    vector_t *to = slot + thread_x();
+    LOCAL vector_t *to = slot + thread_x();
     if (VECTOR_BYTES == 16 && p->is_whole) {
         UNROLL
         for (u32 k = 0; k < ITEMS; k++) copy_async_16(to + k * THREADS, from + k * STEP, 1);
@@ -275,7 +277,7 @@ DEVICE void fetch(const task *job, const part *p, vector_t *slot)
 DEVICE ACC element(const vector_t *v, u32 e) { return T_LOAD(v->at[REVERSED ? VECTOR - 1 - e : e]); }
 
 // What this thread's part of a tile comes to: ITEMS vectors, one after the other.
-DEVICE ACC own_sum(const task *job, const part *p, const vector_t *slot)
+DEVICE ACC own_sum(const task *job, const part *p, LOCAL const vector_t *slot)
 {
     ACC sum = neutral();
     if (p->is_whole) {
@@ -298,7 +300,7 @@ DEVICE ACC own_sum(const task *job, const part *p, const vector_t *slot)
 }
 
 // Puts the results of this thread's part in the place of its elements. What lies beyond the row's end is not written out.
-DEVICE void complete(vector_t *slot, ACC sum)
+DEVICE void complete(LOCAL vector_t *slot, ACC sum)
 {
     UNROLL
     for (u32 k = 0; k < ITEMS; k++) {
@@ -313,10 +315,10 @@ DEVICE void complete(vector_t *slot, ACC sum)
     }
 }
 
-DEVICE void write_out(const task *job, const part *p, const vector_t *slot)
+DEVICE void write_out(const task *job, const part *p, LOCAL const vector_t *slot)
 {
     GLOBAL T *to = job->target + (i64)place_of(job, p, thread_x());
-    const vector_t *from = slot + thread_x();
+    LOCAL const vector_t *from = slot + thread_x();
     if (p->is_whole) {
         UNROLL
         for (u32 k = 0; k < ITEMS; k++) *(GLOBAL vector_t *)(to + k * STEP) = from[k * THREADS];
@@ -338,7 +340,7 @@ DEVICE ACC acc_of_warp(ACC value)
 
 // Publishes what a tile comes to, with that of each warp in `of_warp`; returns what the earlier threads of this warp come to.
 // Every thread of the block must take part.
-DEVICE ACC measure(const task *job, const part *p, const vector_t *slot, ACC *of_warp)
+DEVICE ACC measure(const task *job, const part *p, LOCAL const vector_t *slot, LOCAL ACC *of_warp)
 {
     ACC up_to = up_to_lane(own_sum(job, p, slot));
     if (lane() == WARP - 1) of_warp[thread_x() / WARP] = up_to;
@@ -377,7 +379,7 @@ KERNEL LAUNCH_BOUNDS(THREADS, 2) scan_long(GLOBAL T *RESTRICT target, GLOBAL con
     ACC carry = neutral();
     u32 from = 0;
     while (here.number < tiles) {
-        vector_t *slot = slots + is_second * TILE_VECTORS, *other = slots + (1 - is_second) * TILE_VECTORS;
+        LOCAL vector_t *slot = slots + is_second * TILE_VECTORS, *other = slots + (1 - is_second) * TILE_VECTORS;
         u32 after = 0;
         ACC before = before_next;
         // The first warp has more to do than the last one.
@@ -415,6 +417,49 @@ KERNEL LAUNCH_BOUNDS(THREADS, 2) scan_long(GLOBAL T *RESTRICT target, GLOBAL con
         next = part_of(&job, after);
         fetch(&job, &next, slot);
         is_second = 1 - is_second;
+    }
+}
+#endif
+
+#if defined(CHUNKS)
+// What each chunk of each row comes to. A thread for each chunk, of `chunk` elements in the order of the scan.
+KERNEL LAUNCH_BOUNDS(THREADS, 1) chunk_totals(GLOBAL ACC *RESTRICT totals, GLOBAL const T *RESTRICT source, u64 rows, u64 len, u32 chunks,
+    u64 chunk, u32 is_reversed)
+{
+    u64 number = (u64)block_x() * THREADS + thread_x(), row = number / chunks, begin = number % chunks * chunk;
+    if (row >= rows) return;
+    u64 end = begin + chunk < len ? begin + chunk : len;
+    ACC sum = neutral();
+    for (u64 i = begin; i < end; i++) sum = join(sum, T_LOAD(source[row * len + (is_reversed ? len - 1 - i : i)]));
+    totals[number] = sum;
+}
+
+// From what chunks come to, to what lies before each. A thread for each row.
+KERNEL LAUNCH_BOUNDS(THREADS, 1) chunk_starts(GLOBAL ACC *RESTRICT totals, u64 rows, u32 chunks)
+{
+    u64 row = (u64)block_x() * THREADS + thread_x();
+    if (row >= rows) return;
+    ACC sum = neutral();
+    for (u64 c = row * chunks; c < (row + 1) * chunks; c++) {
+        ACC next = join(sum, totals[c]);
+        totals[c] = sum;
+        sum = next;
+    }
+}
+
+// Scans the chunks.
+KERNEL LAUNCH_BOUNDS(THREADS, 1) chunk_scan(GLOBAL T *RESTRICT target, GLOBAL const T *RESTRICT source, GLOBAL const ACC *RESTRICT starts,
+    u64 rows, u64 len, u32 chunks, u64 chunk, u32 is_reversed, u32 is_exclusive)
+{
+    u64 number = (u64)block_x() * THREADS + thread_x(), row = number / chunks, begin = number % chunks * chunk;
+    if (row >= rows) return;
+    u64 end = begin + chunk < len ? begin + chunk : len;
+    ACC sum = starts[number];
+    for (u64 i = begin; i < end; i++) {
+        u64 at = row * len + (is_reversed ? len - 1 - i : i);
+        ACC next = join(sum, T_LOAD(source[at]));
+        target[at] = T_STORE(is_exclusive ? sum : next);
+        sum = next;
     }
 }
 #endif

@@ -44,7 +44,7 @@ DEVICE u32 first_held(void)
 }
 
 // This lane's share of the sums of ROWS rows, GROUPS apart, with all queries.
-DEVICE void sum_pieces(GLOBAL const T *row, u64 step, u32 present, const value *queries, u32 dim, sum *s, sum *squares)
+DEVICE void sum_pieces(GLOBAL const T *row, u64 step, u32 present, LOCAL const value *queries, u32 dim, sum *s, sum *squares)
 {
     u32 pieces = dim / PIECE, length = pieces * VALUES;
     for (u32 p = lane() % LANES; p < pieces; p += LANES * STEPS) {
@@ -65,7 +65,7 @@ DEVICE void sum_pieces(GLOBAL const T *row, u64 step, u32 present, const value *
                 }
             }
             UNROLL for (u32 query = 0; query < QUERIES; query++) {
-                const value *q = queries + query * length + (p + t * LANES) * VALUES;
+                LOCAL const value *q = queries + query * length + (p + t * LANES) * VALUES;
                 value y[VALUES];
                 copy_values(y, q);
                 UNROLL for (u32 r = 0; r < ROWS; r++) {
@@ -86,7 +86,7 @@ typedef struct {
 } collection;
 
 // Scores one round of rows and offers them.
-DEVICE void search_round(const collection *in, u64 round, const value *queries, const sum *query_squares, const nearest *lists)
+DEVICE void search_round(const collection *in, u64 round, LOCAL const value *queries, LOCAL const sum *query_squares, const nearest *lists)
 {
     u64 first = round * ROUND_ROWS + thread_x() / LANES;
     u32 present = 0;
@@ -117,7 +117,7 @@ DEVICE void search_round(const collection *in, u64 round, const value *queries, 
 }
 
 // Brings the queries of a group to the block's memory, with the sums of their squares. All threads of the block.
-DEVICE void load_queries(value *values, sum *squares, GLOBAL const Q *queries, GLOBAL const u32 *chosen, u32 group, u32 count, u32 dim)
+DEVICE void load_queries(LOCAL value *values, LOCAL sum *squares, GLOBAL const Q *queries, GLOBAL const u32 *chosen, u32 group, u32 count, u32 dim)
 {
     u32 length = dim / PIECE * VALUES;
     for (u32 query = 0; query < QUERIES; query++) {
@@ -142,14 +142,14 @@ DEVICE void load_queries(value *values, sum *squares, GLOBAL const Q *queries, G
 // of every query and part.
 KERNEL LAUNCH_BOUNDS(THREADS, BLOCKS) search_few(GLOBAL const T *RESTRICT rows, GLOBAL const Q *RESTRICT queries,
     GLOBAL const u32 *RESTRICT filter, GLOBAL const f32 *RESTRICT lengths, GLOBAL const u32 *chosen, GLOBAL u64 *parts_keys,
-    GLOBAL u32 *ids, GLOBAL f32 *scores, u32 count, u32 dim, u32 query_count, u32 k, u32 k_wanted, u32 capacity, u32 parts)
+    GLOBAL u32 *tickets, GLOBAL u32 *ids, GLOBAL f32 *scores, u32 count, u32 dim, u32 query_count, u32 k, u32 k_wanted, u32 capacity, u32 parts)
 {
     DYNAMIC_SHARED(u64, memory);
     SHARED u64 thresholds[QUERIES];
-    SHARED u32 counts[QUERIES];
+    SHARED u32 counts[QUERIES], firsts[QUERIES];
     SHARED sum query_squares[QUERIES];
-    nearest lists = {memory, thresholds, counts, capacity, k};
-    value *values = (value *)(memory + QUERIES * capacity);
+    nearest lists = {memory, thresholds, counts, firsts, capacity, k};
+    LOCAL value *values = (LOCAL value *)(memory + QUERIES * capacity);
     collection in = {rows, filter, lengths, count, dim};
     u32 groups = chosen ? chosen[0] : (query_count + QUERIES - 1) / QUERIES;
     u64 rounds = ((u64)count + ROUND_ROWS - 1) / ROUND_ROWS;
@@ -179,7 +179,7 @@ KERNEL LAUNCH_BOUNDS(THREADS, BLOCKS) search_few(GLOBAL const T *RESTRICT rows, 
                 u32 query = i / k, place = i % k;
                 target[((u64)query * k + place) * parts + part] = place < counts[query] ? memory[query * capacity + place] : MISSING_KEY;
             }
-            if (!finishes_group(group, parts)) continue;
+            if (!finishes_group(&lists, tickets, group, parts)) continue;
             merge_parts(&lists, target, parts);
         }
         for (u32 i = thread_x(); i < QUERIES * k_wanted; i += THREADS) {

@@ -92,11 +92,11 @@ DEVICE value query_value(GLOBAL const Q *query, u32 index)
 }
 
 // The values of one piece of a query, from the block's memory.
-DEVICE void copy_values(value *y, const value *q)
+DEVICE void copy_values(value *y, LOCAL const value *q)
 {
     if (VALUES % 4 == 0) {
         UNROLL for (u32 v = 0; v < VALUES; v += 4) {
-            value4 four = *(const value4 *)(q + v);
+            value4 four = *(LOCAL const value4 *)(q + v);
             y[v] = four.x, y[v + 1] = four.y, y[v + 2] = four.z, y[v + 3] = four.w;
         }
     } else {

@@ -10,6 +10,9 @@
 //                   longer lines: the counts of every digit in one pass, and then one pass for each digit of eight bits,
 //                   lowest first. A tile learns where its elements go from the tiles before it on the line, by looking
 //                   back at what they have published.
+//   count_chunks, start_chunks, move_chunks
+//                   longer lines where a thread is a warp of its own: each thread has a chunk of a line, and counts and moves it
+//                   element by element, in three launches for each digit
 //
 // T_BYTES     the size of a key; its type is a `rule`
 // V_BYTES     the size of a value that follows its key; 0: none
@@ -106,7 +109,7 @@ typedef struct {
 #endif
 } entries;
 
-DEVICE void put(entries *all, u32 slot, key k, u32 position)
+DEVICE void put(LOCAL entries *all, u32 slot, key k, u32 position)
 {
 #if T_BYTES == 8
     all->first[slot] = k;
@@ -116,7 +119,7 @@ DEVICE void put(entries *all, u32 slot, key k, u32 position)
 #endif
 }
 
-DEVICE u32 position_at(const entries *all, u32 slot)
+DEVICE u32 position_at(LOCAL const entries *all, u32 slot)
 {
 #if T_BYTES == 8
     return all->second[slot];
@@ -126,7 +129,7 @@ DEVICE u32 position_at(const entries *all, u32 slot)
 }
 
 // Puts two slots in order, or against it.
-DEVICE void compare_exchange(entries *all, u32 low, u32 high, i32 rises)
+DEVICE void compare_exchange(LOCAL entries *all, u32 low, u32 high, i32 rises)
 {
     u64 a = all->first[low], b = all->first[high];
 #if T_BYTES == 8
@@ -185,6 +188,58 @@ KERNEL LAUNCH_BOUNDS(1024, 1) sort_lines(GLOBAL const raw *RESTRICT keys, GLOBAL
     }
 }
 
+#elif defined(CHUNKS)
+
+// ----------------------------------------------------------------------------------------------------- chunks
+// How often each digit occurs in each chunk: counts[line][digit][chunk]. A thread for each chunk, of `chunk` elements.
+KERNEL LAUNCH_BOUNDS(256, 1) count_chunks(GLOBAL const raw *RESTRICT keys, GLOBAL u32 *RESTRICT counts, rule as, u64 lines, u64 length,
+                                          u32 chunks, u32 chunk, u32 pass)
+{
+    u64 number = (u64)block_x() * 256 + thread_x(), line = number / chunks, own = number % chunks;
+    if (line >= lines) return;
+    u64 begin = own * chunk, end = begin + chunk < length ? begin + chunk : length;
+    counts += line * DIGITS * chunks + own;
+    for (u32 d = 0; d < DIGITS; d++) counts[(u64)d * chunks] = 0;
+    for (u64 i = begin; i < end; i++) counts[(u64)digit_of(keys[line * length + i], pass * 8, &as) * chunks]++;
+}
+
+// From counts to where each chunk's elements of a digit begin on the line. A block for each line, a thread for each digit.
+KERNEL LAUNCH_BOUNDS(256, 1) start_chunks(GLOBAL u32 *counts, u32 chunks)
+{
+    SHARED u32 totals[DIGITS];
+    u32 d = thread_x(), total = 0;
+    counts += ((u64)block_x() * DIGITS + d) * chunks;
+    for (u32 c = 0; c < chunks; c++) total += counts[c];
+    totals[d] = total;
+    BARRIER();
+    u32 start = 0;
+    for (u32 lower = 0; lower < d; lower++) start += totals[lower];
+    for (u32 c = 0; c < chunks; c++) {
+        u32 count = counts[c];
+        counts[c] = start;
+        start += count;
+    }
+}
+
+// Moves every element to where its digit says. A thread for each chunk.
+KERNEL LAUNCH_BOUNDS(256, 1) move_chunks(GLOBAL const raw *RESTRICT keys, GLOBAL const value *RESTRICT values, GLOBAL raw *RESTRICT keys_out,
+                                         GLOBAL value *RESTRICT values_out, GLOBAL u32 *RESTRICT starts, rule as, u64 lines, u64 length,
+                                         u32 chunks, u32 chunk, u32 pass)
+{
+    u64 number = (u64)block_x() * 256 + thread_x(), line = number / chunks, own = number % chunks;
+    if (line >= lines) return;
+    u64 begin = own * chunk, end = begin + chunk < length ? begin + chunk : length;
+    starts += line * DIGITS * chunks + own;
+    for (u64 i = begin; i < end; i++) {
+        raw bits = keys[line * length + i];
+        GLOBAL u32 *start = &starts[(u64)digit_of(bits, pass * 8, &as) * chunks];
+        u64 to = line * length + *start;
+        *start += 1;
+        if (keys_out) keys_out[to] = bits;
+        if (V_BYTES > 0) values_out[to] = values ? values[line * length + i] : (value)i;
+    }
+}
+
 #else
 
 // ------------------------------------------------------------------------------------------------------ tiles
@@ -197,7 +252,7 @@ typedef struct {
 } ranking;
 
 // The sum over the digits before this thread's; for all threads of the block, of which the first 256 have a count.
-DEVICE u32 sum_before(u32 count, u32 *sums)
+DEVICE u32 sum_before(u32 count, LOCAL u32 *sums)
 {
     u32 warp = thread_x() / WARP, sum = count;
     UNROLL for (u32 by = 1; by < WARP; by *= 2) {
@@ -216,9 +271,10 @@ DEVICE u32 slot_of(u32 item) { return thread_x() / WARP * (WARP * ITEMS) + item 
 
 // The place of each key among those of its digit in its warp, above the digit. Keys beyond `count` rank as the last of the
 // highest digit, which leaves them at the tile's end; coded keys are there by themselves.
-DEVICE void rank_in_warps(const raw *keys, u32 *ranks, u32 shift, u32 count, const rule *as, ranking *r)
+DEVICE void rank_in_warps(const raw *keys, u32 *ranks, u32 shift, u32 count, const rule *as, LOCAL ranking *r)
 {
-    u32 *mine = r->of_warp[thread_x() / WARP], digits = DIGITS / WARP;
+    LOCAL u32 *mine = r->of_warp[thread_x() / WARP];
+    u32 digits = DIGITS / WARP;
     lane_mask below = lanes_below();
     UNROLL for (u32 d = 0; d < digits; d++) mine[d * WARP + lane()] = 0;
     UNROLL for (u32 i = 0; i < ITEMS; i++) {
@@ -239,7 +295,7 @@ DEVICE void rank_in_warps(const raw *keys, u32 *ranks, u32 shift, u32 count, con
 }
 
 // How often this thread's digit occurs in the tile.
-DEVICE u32 count_in_tile(const ranking *r)
+DEVICE u32 count_in_tile(LOCAL const ranking *r)
 {
     u32 sum = 0;
     if (thread_x() < DIGITS) {
@@ -249,7 +305,7 @@ DEVICE u32 count_in_tile(const ranking *r)
 }
 
 // Where each warp's keys of this thread's digit begin, in a tile where all warps' begin at `start`.
-DEVICE void start_warps(u32 start, ranking *r)
+DEVICE void start_warps(u32 start, LOCAL ranking *r)
 {
     if (thread_x() < DIGITS) {
         UNROLL for (u32 w = 0; w < WARPS; w++) {
@@ -262,9 +318,9 @@ DEVICE void start_warps(u32 start, ranking *r)
 }
 
 // Turns ranks in warps into places in the tile.
-DEVICE void place_in_tile(u32 *ranks, const ranking *r)
+DEVICE void place_in_tile(u32 *ranks, LOCAL const ranking *r)
 {
-    const u32 *mine = r->of_warp[thread_x() / WARP];
+    LOCAL const u32 *mine = r->of_warp[thread_x() / WARP];
     UNROLL for (u32 i = 0; i < ITEMS; i++) ranks[i] = mine[ranks[i] & 255u] + (ranks[i] >> 8);
 }
 
@@ -325,7 +381,7 @@ KERNEL LAUNCH_BOUNDS(512, 3) histogram(GLOBAL const raw *RESTRICT keys, GLOBAL u
     for (u32 b = t; b < 2 * PASSES * DIGITS; b += 512) bins[b] = 0;
     BARRIER();
     // Neighbouring warps count apart, so that fewer of them meet at one bin.
-    u32 *mine = bins + t / WARP % 2 * (PASSES * DIGITS);
+    LOCAL u32 *mine = bins + t / WARP % 2 * (PASSES * DIGITS);
     for (u64 base = (u64)part * 512 * 8; base < length; base += stride) {
         raw own[8];
         UNROLL for (u32 i = 0; i < 8; i++) {
@@ -370,7 +426,7 @@ DEVICE u32 look_back(GLOBAL const STATUS *published, u32 tile)
     i64 at = (i64)tile - 1;
     for (;;) {
         STATUS seen[LOOK_AT];
-        UNROLL for (i32 i = 0; i < LOOK_AT; i++) seen[i] = at >= i ? LOAD_VOLATILE(&published[(at - i) * DIGITS]) : 0;
+        UNROLL for (i32 i = 0; i < LOOK_AT; i++) seen[i] = at >= i ? *(GLOBAL const volatile STATUS *)&published[(at - i) * DIGITS] : 0;
         UNROLL for (i32 i = 0; i < LOOK_AT; i++) {
             // Nothing published: look again from here.
             if (seen[i] == 0) break;
@@ -411,18 +467,18 @@ sort_digit(GLOBAL const raw *RESTRICT keys, GLOBAL const value *RESTRICT values,
         // The first tile of a line begins where the lower digits of the whole line end.
         u32 whole = t < DIGITS ? counts[((u64)line * PASSES + pass) * DIGITS + t] : 0;
         base = sum_before(whole, r.sums[1]);
-        if (t < DIGITS) STORE_VOLATILE(&published[t], ALL | (STATUS)(base + total));
+        if (t < DIGITS) *(GLOBAL volatile STATUS *)&published[t] = ALL | (STATUS)(base + total);
     } else if (t < DIGITS) {
-        STORE_VOLATILE(&published[(u64)tile * DIGITS + t], OWN | (STATUS)total);
+        *(GLOBAL volatile STATUS *)&published[(u64)tile * DIGITS + t] = OWN | (STATUS)total;
     }
     u32 before = sum_before(total, r.sums[0]);
     start_warps(before, &r);
     place_in_tile(ranks, &r);
-    raw *sorted = (raw *)exchange;
+    LOCAL raw *sorted = (LOCAL raw *)exchange;
     UNROLL for (u32 i = 0; i < ITEMS; i++) sorted[ranks[i]] = own[i];
     if (t < DIGITS && tile > 0) {
         base = look_back(published + t, tile);
-        STORE_VOLATILE(&published[(u64)tile * DIGITS + t], ALL | (STATUS)(base + total));
+        *(GLOBAL volatile STATUS *)&published[(u64)tile * DIGITS + t] = ALL | (STATUS)(base + total);
     }
     // From a place in the tile to its place on the line.
     if (t < DIGITS) r.start[t] = base - before;
@@ -437,7 +493,7 @@ sort_digit(GLOBAL const raw *RESTRICT keys, GLOBAL const value *RESTRICT values,
     }
 #if V_BYTES > 0
     BARRIER();
-    value *moved = (value *)exchange;
+    LOCAL value *moved = (LOCAL value *)exchange;
     UNROLL for (u32 i = 0; i < ITEMS; i++) {
         u64 from = begin + slot_of(i);
         value v = (value)from;

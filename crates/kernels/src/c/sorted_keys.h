@@ -22,14 +22,14 @@ DEVICE sort_key last_key(void) { return 0xffffffffffffffffULL; }
 #endif
 
 // Sorts `lists` lists of `size` keys, a power of two; list i starts at keys + i * stride. All threads of the block.
-DEVICE void sort_keys(sort_key *keys, u32 lists, u32 stride, u32 size)
+DEVICE void sort_keys(LOCAL sort_key *keys, u32 lists, u32 stride, u32 size)
 {
     u32 pairs = size / 2, pairs_log2 = 31 - leading_zeros(pairs | 1);
     for (u32 width = 2; width <= size; width *= 2) {
         for (u32 gap = width / 2; gap > 0; gap /= 2) {
             for (u32 i = thread_x(); i < lists * pairs; i += THREADS) {
                 u32 pair = i & (pairs - 1), low = ((pair & ~(gap - 1)) << 1) | (pair & (gap - 1));
-                sort_key *at = keys + (i >> pairs_log2) * stride + low;
+                LOCAL sort_key *at = keys + (i >> pairs_log2) * stride + low;
                 sort_key a = at[0], b = at[gap];
                 if (key_less(b, a) == ((low & width) == 0)) {
                     at[0] = b;
@@ -48,7 +48,7 @@ DEVICE u32 power_of_two_at_least(u32 x) { return x <= 1 ? 1 : 1u << (32 - leadin
 
 // Moves the `kept` smallest keys of each list, in order, to the places from stride - kept on, where counts[i] keys of list i do not
 // reach. Keys are distinct. `size` is a power of two, no count is above it, and it is at most RANKED_MAX. All threads of the block.
-DEVICE void rank_keys(sort_key *keys, const u32 *counts, u32 lists, u32 stride, u32 size, u32 kept)
+DEVICE void rank_keys(LOCAL sort_key *keys, LOCAL const u32 *counts, u32 lists, u32 stride, u32 size, u32 kept)
 {
     // Neighbouring lanes share the counting for one key.
     u32 slots = lists * size, shared_by = 1, size_log2 = 31 - leading_zeros(size);
@@ -57,7 +57,7 @@ DEVICE void rank_keys(sort_key *keys, const u32 *counts, u32 lists, u32 stride, 
     for (u32 base = 0; base < slots; base += step) {
         u32 slot = base + thread_x() / shared_by, list = slot >> size_log2, place = slot & (size - 1);
         u32 count = slot < slots ? counts[list] : 0, rank = 0;
-        sort_key *from = keys + (u64)list * stride;
+        LOCAL sort_key *from = keys + (u64)list * stride;
         sort_key mine = place < count ? from[place] : last_key();
         for (u32 i = part; i < count; i += shared_by) rank += key_less(from[i], mine);
         for (u32 mask = shared_by / 2; mask > 0; mask /= 2) rank += shuffle_xor_u32(rank, mask);

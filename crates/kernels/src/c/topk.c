@@ -31,6 +31,43 @@ DEVICE u32 rank_of(T x) { return LARGEST ? ~ascending_rank(x) : ascending_rank(x
 
 DEVICE u64 lane_start(u64 number, u32 length, u64 inner) { return number / inner * length * inner + number % inner; }
 
+DEVICE void write_chosen(GLOBAL T *values, GLOBAL u32 *indices, u64 place, GLOBAL const T *input, u64 inner, sort_key chosen)
+{
+    values[place] = input[key_index(chosen) * inner];
+    indices[place] = key_index(chosen);
+}
+
+#if defined(HEAPS)
+
+// Where threads do not see each other's values: a thread for each lane and part of it, of `chunk` elements.
+KERNEL LAUNCH_BOUNDS(THREADS, 1) topk_parts(GLOBAL const T *RESTRICT input, GLOBAL sort_key *heaps, GLOBAL u32 *counts, u64 lanes, u32 length,
+    u64 inner, u32 k, u32 parts, u32 chunk)
+{
+    u64 number = (u64)block_x() * THREADS + thread_x(), which = number / parts;
+    if (which >= lanes) return;
+    GLOBAL const T *from = input + lane_start(which, length, inner);
+    GLOBAL sort_key *heap = heaps + number * k;
+    u64 begin = number % parts * chunk, end = begin + chunk < length ? begin + chunk : length;
+    u32 found = 0;
+    for (u64 i = begin; i < end; i++) found = heap_offer(heap, found, k, make_key(rank_of(from[i * inner]), (u32)i));
+    counts[number] = found;
+}
+
+// A thread for each lane.
+KERNEL LAUNCH_BOUNDS(THREADS, 1) topk_join(GLOBAL const T *RESTRICT input, GLOBAL T *values, GLOBAL u32 *indices, GLOBAL sort_key *heaps,
+    GLOBAL const u32 *counts, u64 lanes, u32 length, u64 inner, u32 k, u32 parts)
+{
+    u64 which = (u64)block_x() * THREADS + thread_x();
+    if (which >= lanes) return;
+    GLOBAL sort_key *heap = heaps + which * parts * k;
+    u32 found = heap_merge(heap, counts + which * parts, parts, k);
+    for (u32 i = 0; i < found; i++) {
+        write_chosen(values, indices, lane_start(which, k, inner) + i * inner, input + lane_start(which, length, inner), inner, heap[i]);
+    }
+}
+
+#else
+
 // One round's keys, THREADS of them at a time, with room made before. All threads of the block.
 DEVICE void offer_round(const nearest *lists, const sort_key *keys)
 {
@@ -72,20 +109,14 @@ DEVICE void offer_part(const nearest *lists, GLOBAL const T *input, u32 length, 
     }
 }
 
-DEVICE void write_chosen(GLOBAL T *values, GLOBAL u32 *indices, u64 place, GLOBAL const T *input, u64 inner, sort_key chosen)
-{
-    values[place] = input[key_index(chosen) * inner];
-    indices[place] = key_index(chosen);
-}
-
 // Items are a lane and a part of it. `parts_keys` has room for k keys of every lane and part.
 KERNEL LAUNCH_BOUNDS(THREADS, 2) topk(GLOBAL const T *RESTRICT input, GLOBAL T *values, GLOBAL u32 *indices, GLOBAL sort_key *parts_keys,
-    u64 lanes, u32 length, u64 inner, u32 k, u32 capacity, u32 parts)
+    GLOBAL u32 *tickets, u64 lanes, u32 length, u64 inner, u32 k, u32 capacity, u32 parts)
 {
     DYNAMIC_SHARED(sort_key, memory);
     SHARED sort_key thresholds[1];
-    SHARED u32 counts[1];
-    nearest lists = {memory, thresholds, counts, capacity, k};
+    SHARED u32 counts[1], firsts[1];
+    nearest lists = {memory, thresholds, counts, firsts, capacity, k};
     for (u64 item = block_x(); item < lanes * parts; item += grid_size_x()) {
         u64 number = item / parts;
         u32 part = (u32)(item % parts);
@@ -97,7 +128,7 @@ KERNEL LAUNCH_BOUNDS(THREADS, 2) topk(GLOBAL const T *RESTRICT input, GLOBAL T *
         if (parts > 1) {
             GLOBAL sort_key *target = parts_keys + number * k * parts;
             for (u32 i = thread_x(); i < k; i += THREADS) target[(u64)i * parts + part] = i < counts[0] ? memory[i] : last_key();
-            if (!finishes_group((u32)number, parts)) continue;
+            if (!finishes_group(&lists, tickets, (u32)number, parts)) continue;
             merge_parts(&lists, target, parts);
         }
         for (u32 i = thread_x(); i < k; i += THREADS) {
@@ -105,6 +136,8 @@ KERNEL LAUNCH_BOUNDS(THREADS, 2) topk(GLOBAL const T *RESTRICT input, GLOBAL T *
         }
     }
 }
+
+#endif
 
 // For a large k: the keys of whole lanes, sorted in device memory. `size` is a power of two.
 KERNEL LAUNCH_BOUNDS(THREADS, 2) fill_keys(GLOBAL const T *RESTRICT input, GLOBAL sort_key *keys, u64 lanes, u32 length, u64 inner, u64 size)

@@ -122,6 +122,7 @@ impl EmulatedDriver {
         let properties = Properties {
             multiprocessors: 4,
             shared_bytes_max: 96 << 10,
+            block_threads_max: 1024,
             warp_lanes,
             pointers: true,
             matrix_tiles: warp_lanes == 32,

@@ -21,7 +21,7 @@ pub(crate) fn run(op: &LayerNorm, context: &mut Context) -> Result<Value> {
     let count = op.input.elements() / len;
     let arguments = Arguments::new().address(target).address(source).address(weight).address(bias);
     let is_rms = u32::from(op.is_rms);
-    match Rows::new(dtype, len, context.warp_lanes(), &[target, source, weight, bias]) {
+    match Rows::new(dtype, len, context.driver.properties(), &[target, source, weight, bias]) {
         Some(rows) => {
             let mut arguments = arguments.u64(count as u64).size(len).f64(op.epsilon).u32(is_rms);
             let kernel = rows.kernel(LAYERNORM, "layernorm_rows", "ROWS", dtype);

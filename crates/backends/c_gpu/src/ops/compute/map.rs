@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use panoply_core::expr::{INPUTS_MAX, Program};
 use panoply_core::op::compute::Map;
-use panoply_core::{DType, Error, Result, Tensor, Value};
+use panoply_core::{DType, Result, Tensor, Value};
 use panoply_kernels::c::generate::{
     ARGUMENT_CONSTANTS_MAX, Access, GENERATED_NODES_MAX, MAP_BLOCK_THREADS, MapForm, MapKernel, Reach, map_kernel,
 };
@@ -38,6 +38,8 @@ const THREADS: usize = MAP_BLOCK_THREADS as usize;
 /// Expressions whose kernels are found at once, and programs that stay on the device; beyond it the tables are emptied.
 const GENERATED_MAX: usize = 4096;
 const CODES_MAX: usize = 256;
+/// Inputs that are brought together begin at multiples of this.
+const JOINED_ALIGN_BYTES: usize = 256;
 /// Memory for the values of an interpreted program.
 const SLOT_BYTES_MAX: usize = 64 << 20;
 
@@ -185,6 +187,25 @@ impl MapInputs {
         Ok(())
     }
 
+    /// Brings the inputs together into one block, for kernels that cannot be told addresses: the addresses become distances from
+    /// its beginning, which is returned.
+    fn join(&mut self, context: &mut Context) -> Result<Address> {
+        let elements = self.axes.elements();
+        let bytes_of = |inputs: &MapInputs, input: usize| {
+            let count = if inputs.axes.rank == 0 || inputs.is_same(input) { 1 } else { elements };
+            count * inputs.dtypes[input].size_bytes()
+        };
+        let total = (0..self.count).map(|input| bytes_of(self, input).next_multiple_of(JOINED_ALIGN_BYTES)).sum();
+        let (base, mut place) = (context.scratch(total)?, 0);
+        for input in 0..self.count {
+            let bytes = bytes_of(self, input);
+            context.copy(base + place, self.addresses[input], bytes)?;
+            self.addresses[input] = Address(place as u64);
+            place += bytes.next_multiple_of(JOINED_ALIGN_BYTES);
+        }
+        Ok(base)
+    }
+
     /// Decides how each input is read, and how many elements a vector has.
     fn classify(&mut self, output: DType, nodes: usize) -> (Reach, u32) {
         let flat = self.is_flat();
@@ -313,12 +334,8 @@ fn interpret(
     target: Address,
     context: &mut Context,
 ) -> Result<()> {
-    if !context.driver.properties().pointers {
-        let reason =
-            format!("an expression has at most {GENERATED_NODES_MAX} nodes where kernels find no addresses in memory");
-        return Err(Error::Unsupported { op: "map", reason });
-    }
     inputs.flatten(context)?;
+    let base = if context.driver.properties().pointers { Address::NULL } else { inputs.join(context)? };
     let elements = inputs.axes.elements();
     let mut maps = std::mem::take(&mut context.maps);
     let code = maps
@@ -339,6 +356,7 @@ fn interpret(
         .address(target)
         .address(code)
         .address(values)
+        .address(base)
         .structure(&inputs.addresses.map(|address| address.0))
         .u64(single)
         .size(count)

@@ -134,7 +134,7 @@ impl Work {
             let mut arguments = split.arguments(arguments.u64(self.count as u64));
             return context.launch(&kernel.flag("BLOCKS", true), launch, &mut arguments);
         }
-        let group = vectors.div_ceil(4).next_power_of_two().clamp(1, SHARING_LANES);
+        let group = vectors.div_ceil(4).next_power_of_two().clamp(1, SHARING_LANES.min(context.warp_lanes()));
         let launch = Launch::new((self.outputs * group).div_ceil(BLOCK_THREADS), BLOCK_THREADS);
         let mut arguments = arguments.u64(self.outputs as u64).u64(self.count as u64).size(group);
         context.launch(&kernel, launch, &mut arguments)

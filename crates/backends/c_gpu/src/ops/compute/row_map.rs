@@ -29,7 +29,7 @@ pub(crate) fn run(op: &RowMap, context: &mut Context) -> Result<Value> {
     let nodes = before.nodes().len().max(after.nodes().len());
     let inputs = op.inputs().len() + op.more().len();
     let len = op.row_len()?;
-    let rows = Rows::with_vector(op.row_dtype()?, len, context.warp_lanes(), 1);
+    let rows = Rows::with_vector(op.row_dtype()?, len, context.driver.properties(), 1);
     if rows.is_none() || len == 0 || inputs > INPUTS_MAX || nodes > GENERATED_NODES_MAX {
         return apart(op, context);
     }
@@ -65,7 +65,7 @@ fn launch(op: &RowMap, target: Address, context: &mut Context) -> Result<()> {
     let stored = if op.function.is_reduction() { None } else { Some(op.output_dtype()?) };
     let vector = inputs.vector(len, stored);
     // One element at a time fits, so vectors of them do.
-    let Some(rows) = Rows::with_vector(row, len, context.warp_lanes(), vector) else {
+    let Some(rows) = Rows::with_vector(row, len, context.driver.properties(), vector) else {
         return Err(panoply_core::Error::invalid("row_map", "a row that fits", len));
     };
     let form = RowForm {

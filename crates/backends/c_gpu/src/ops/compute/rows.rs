@@ -3,7 +3,7 @@
 use panoply_core::DType;
 use panoply_kernels::c::{Kernel, Unit};
 
-use crate::driver::{Address, Launch};
+use crate::driver::{Address, Launch, Properties};
 
 /// Threads of a block that has a row for each warp; and of one that has one row, at least.
 const BLOCK_THREADS: usize = 256;
@@ -28,12 +28,13 @@ pub(crate) struct Rows {
 
 impl Rows {
     /// For rows of this length, which begin at these addresses and lie one after the other. `None` where they are too long.
-    pub(crate) fn new(dtype: DType, len: usize, warp: usize, addresses: &[Address]) -> Option<Rows> {
-        Rows::with_vector(dtype, len, warp, vector(dtype, len, addresses))
+    pub(crate) fn new(dtype: DType, len: usize, device: &Properties, addresses: &[Address]) -> Option<Rows> {
+        Rows::with_vector(dtype, len, device, vector(dtype, len, addresses))
     }
 
     /// For rows of this length, in vectors of so many elements. `None` where they are too long.
-    pub(crate) fn with_vector(dtype: DType, len: usize, warp: usize, vector: usize) -> Option<Rows> {
+    pub(crate) fn with_vector(dtype: DType, len: usize, device: &Properties, vector: usize) -> Option<Rows> {
+        let warp = device.warp_lanes as usize;
         let vectors = len.div_ceil(vector).max(1);
         let values_max = VALUE_REGISTERS_MAX / dtype.size_bytes().div_ceil(4);
         let items_max = values_max / vector;
@@ -42,7 +43,7 @@ impl Rows {
             group = if group == warp { BLOCK_THREADS } else { group * 2 };
         }
         let items = vectors.div_ceil(group).next_power_of_two();
-        (group <= GROUP_MAX).then_some(Rows { group, items, vector, warp })
+        (group <= GROUP_MAX.min(device.block_threads_max as usize)).then_some(Rows { group, items, vector, warp })
     }
 
     /// For rows that are read several times by blocks of 256 threads.
@@ -83,8 +84,9 @@ mod tests {
 
     #[test]
     fn rows_fit_their_threads() {
-        let of = |dtype, len, warp, address| {
-            let rows = Rows::new(dtype, len, warp, &[Address(address)]);
+        let of = |dtype, len, warp_lanes, address| {
+            let device = Properties { warp_lanes, ..Properties::plain() };
+            let rows = Rows::new(dtype, len, &device, &[Address(address)]);
             rows.map(|rows| (rows.group, rows.items, rows.vector))
         };
         assert_eq!(of(DType::F32, 1024, 32, 256), Some((32, 8, 4)));

@@ -28,6 +28,10 @@ const LONG_VECTORS_MAX: usize = 11;
 const LONG_ELEMENTS_MAX: usize = 31;
 /// What a block needs beside its tiles.
 const LONG_SPARE_BYTES: usize = 1024;
+/// Elements of a row that one thread has where rows are scanned by chunks, at least, and how many threads a processor gets.
+const CHUNK_ELEMENTS_MIN: usize = 1024;
+const CHUNKS_PER_PROCESSOR: usize = 256;
+const CHUNK_THREADS: usize = 64;
 /// With fewer lines than this, and longer ones, a transposed copy costs less than idle threads.
 const LINES_MIN: usize = 8192;
 const TRANSPOSED_LEN_MIN: usize = 512;
@@ -68,6 +72,9 @@ impl Lines {
         let vector = if aligned { width } else { 1 };
         let vectors = self.len.div_ceil(vector);
         let (threads, items) = tile(vectors, vector, dtype, context.warp_lanes());
+        if vectors > threads * items && context.warp_lanes() == 1 {
+            return self.chunks(op, target, source, context);
+        }
         if vectors > threads * items {
             return self.long_rows(op, vector, target, source, context);
         }
@@ -130,6 +137,32 @@ impl Lines {
         let launch = Launch::new(blocks, LONG_THREADS);
         let shared_bytes = LONG_SLOTS * LONG_THREADS * items * vector_bytes;
         context.launch(&kernel, launch.shared(shared_bytes), &mut arguments)
+    }
+
+    /// Long rows where threads do not see each other's values: each thread has a chunk of a row.
+    fn chunks(&self, op: &Scan, target: Address, source: Address, context: &mut Context) -> Result<()> {
+        let (rows, dtype) = (self.outer * self.inner, op.input.dtype());
+        let most = (context.multiprocessors() * CHUNKS_PER_PROCESSOR).div_ceil(rows);
+        let chunk = self.len.div_ceil(most).max(CHUNK_ELEMENTS_MIN);
+        let chunks = self.len.div_ceil(chunk);
+        let totals = context.scratch(rows * chunks * dtype.size_bytes().max(4))?;
+        let kernel = |entry| {
+            kernel(op, entry, CHUNK_THREADS)
+                .flag("CHUNKS", true)
+                .integer("VECTOR", 1)
+                .integer("VECTOR_BYTES", dtype.size_bytes() as i64)
+        };
+        let launch = |threads: usize| Launch::new(threads.div_ceil(CHUNK_THREADS), CHUNK_THREADS);
+        let sizes = |arguments: Arguments| {
+            let lengths = arguments.u64(rows as u64).u64(self.len as u64).size(chunks).u64(chunk as u64);
+            lengths.u32(u32::from(op.reversed))
+        };
+        let mut summed = sizes(Arguments::new().address(totals).address(source));
+        context.launch(&kernel("chunk_totals"), launch(rows * chunks), &mut summed)?;
+        let mut started = Arguments::new().address(totals).u64(rows as u64).size(chunks);
+        context.launch(&kernel("chunk_starts"), launch(rows), &mut started)?;
+        let scanned = sizes(Arguments::new().address(target).address(source).address(totals));
+        context.launch(&kernel("chunk_scan"), launch(rows * chunks), &mut scanned.u32(u32::from(op.excludes_own)))
     }
 
     fn columns(&self, op: &Scan, target: Address, source: Address, context: &mut Context) -> Result<()> {

@@ -13,6 +13,8 @@ use crate::driver::{Address, Launch};
 const BLOCKS_PER_MULTIPROCESSOR: usize = 8;
 /// Elements that are worth a block.
 const CHUNK_MIN: usize = 4096;
+/// Columns beside each other in a block, at least; `ACROSS` of the kernel.
+const ACROSS_MIN: usize = 32;
 /// Bytes of what a block gathers: two floats of up to 64 bits.
 const STATS_BYTES: usize = 16;
 
@@ -34,7 +36,7 @@ pub(crate) fn run(op: &Softmax, context: &mut Context) -> Result<Value> {
 fn rows(op: &Softmax, target: Address, source: Address, context: &mut Context) -> Result<()> {
     let (dtype, len) = (op.input.dtype(), op.input.shape()[op.axis]);
     let count = op.input.elements() / len;
-    let Some(rows) = Rows::new(dtype, len, context.warp_lanes(), &[target, source]) else {
+    let Some(rows) = Rows::new(dtype, len, context.driver.properties(), &[target, source]) else {
         return long_rows(op, target, source, context);
     };
     let mut arguments = Arguments::new().address(target).address(source).u64(count as u64);
@@ -64,7 +66,7 @@ fn long_rows(op: &Softmax, target: Address, source: Address, context: &mut Conte
 fn columns(op: &Softmax, target: Address, source: Address, inner: usize, context: &mut Context) -> Result<()> {
     let (dtype, len) = (op.input.dtype(), op.input.shape()[op.axis]);
     let outer = op.input.elements() / (len * inner);
-    let tiles = inner.div_ceil(context.warp_lanes());
+    let tiles = inner.div_ceil(context.warp_lanes().max(ACROSS_MIN));
     // Elements are read one by one, so nothing has to be aligned.
     let rows = Rows { vector: 1, ..Rows::streamed(dtype, len, context.warp_lanes(), &[]) };
     let mut arguments = Arguments::new().address(target).address(source).u64(len as u64).u64(inner as u64);

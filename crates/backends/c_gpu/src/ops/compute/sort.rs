@@ -19,6 +19,12 @@ const TILE_THREADS: usize = 384;
 /// Threads of a block that counts, and the keys of one round of such a block.
 const COUNT_THREADS: usize = 512;
 const COUNT_KEYS: usize = 512 * 8;
+/// Block memory that tiles need.
+const TILE_SHARED_BYTES: usize = 46 << 10;
+/// Elements of a line that one thread has where lines are sorted by chunks, at least, and how many threads a processor gets.
+const CHUNK_ELEMENTS_MIN: usize = 1024;
+const CHUNKS_PER_PROCESSOR: usize = 256;
+const CHUNK_THREADS: usize = 256;
 /// Such blocks on one multiprocessor.
 const COUNT_BLOCKS: usize = 3;
 const DIGITS: usize = 256;
@@ -151,9 +157,15 @@ fn sort(task: &Task, lines: &Lines, places: Places, context: &mut Context) -> Re
     if lines.elements() == 0 {
         return Ok(());
     }
-    if lines.length <= SHORT_ELEMENTS_MAX {
+    let properties = context.driver.properties();
+    let by_chunks = properties.warp_lanes == 1
+        || (properties.block_threads_max as usize) < COUNT_THREADS
+        || (properties.shared_bytes_max as usize) < TILE_SHARED_BYTES;
+    if lines.length <= SHORT_ELEMENTS_MAX.min(2 * properties.block_threads_max as usize) {
         sort_short(task, lines, places, context)
-    } else if lines.length <= TILE_THREADS * task.block_items_max() {
+    } else if by_chunks && lines.inner == 1 {
+        sort_by_chunks(task, lines, places, context)
+    } else if !by_chunks && lines.length <= TILE_THREADS * task.block_items_max() {
         sort_in_blocks(task, lines, places, context)
     } else if lines.inner == 1 {
         sort_by_digits(task, lines, places, context)
@@ -210,7 +222,7 @@ fn sort_apart(task: &Task, lines: &Lines, places: Places, context: &mut Context)
     if task.value_bytes > 0 {
         together.values_out = context.scratch(lines.elements() * task.value_bytes)?;
     }
-    sort_by_digits(task, &lines.apart()?, together, context)?;
+    sort(task, &lines.apart()?, together, context)?;
     if !places.keys_out.is_null() {
         put_back(lines, places.keys_out, together.keys_out, task.dtype, context)?;
     }
@@ -310,6 +322,36 @@ fn sort_by_digits(task: &Task, lines: &Lines, places: Places, context: &mut Cont
             .size(tiles)
             .size(pass);
         context.launch(&kernel, Launch::new(lines.lines * tiles, TILE_THREADS), &mut arguments)?;
+    }
+    Ok(())
+}
+
+/// Long lines where threads do not see each other's values, or a block has no room for a tile: each thread counts and moves a
+/// chunk of a line, digit by digit.
+fn sort_by_chunks(task: &Task, lines: &Lines, places: Places, context: &mut Context) -> Result<()> {
+    let passes = task.dtype.size_bytes();
+    let most = (context.multiprocessors() * CHUNKS_PER_PROCESSOR).div_ceil(lines.lines);
+    let chunk = lines.length.div_ceil(most).max(CHUNK_ELEMENTS_MIN);
+    let chunks = lines.length.div_ceil(chunk);
+    let starts = context.scratch(lines.lines * chunks * DIGITS * 4)?;
+    let mut keys = Relay::new(places.keys, places.keys_out, lines.elements() * passes, passes, context)?;
+    let mut values =
+        Relay::new(places.values, places.values_out, lines.elements() * task.value_bytes, passes, context)?;
+    let kernel = |entry| task.kernel(entry, false).flag("CHUNKS", true);
+    let launch = Launch::new((lines.lines * chunks).div_ceil(CHUNK_THREADS), CHUNK_THREADS);
+    let sizes = |arguments: Arguments, pass: usize| {
+        let lengths = arguments.structure(&task.rule(false)).u64(lines.lines as u64).u64(lines.length as u64);
+        lengths.size(chunks).size(chunk).size(pass)
+    };
+    for pass in 0..passes {
+        let (from, to) = keys.next();
+        let (values_from, values_to) = values.next();
+        let counted = Arguments::new().address(from).address(starts);
+        context.launch(&kernel("count_chunks"), launch, &mut sizes(counted, pass))?;
+        let mut summed = Arguments::new().address(starts).size(chunks);
+        context.launch(&kernel("start_chunks"), Launch::new(lines.lines, DIGITS), &mut summed)?;
+        let moved = Arguments::new().address(from).address(values_from).address(to).address(values_to).address(starts);
+        context.launch(&kernel("move_chunks"), launch, &mut sizes(moved, pass))?;
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 
 use panoply_core::op::compute::TopK;
 use panoply_core::{DType, Result, Value};
-use panoply_kernels::c::{Kernel, TOPK};
+use panoply_kernels::c::{Kernel, TOPK, TOPK_HEAPS};
 
 use crate::arguments::Arguments;
 use crate::context::Context;
@@ -14,8 +14,14 @@ const THREADS: usize = 256;
 const STEPS: usize = 8;
 /// The largest k whose list fits into a block's memory with room to add.
 const LISTED_MAX: usize = 1024;
+/// What the kernel declares of it besides.
+const OWN_SHARED_BYTES: usize = 1024;
 /// Counters of the kernel for lanes that several blocks share.
 const TICKETS_MAX: usize = 4096;
+/// Threads of a block that keep a heap each, how many a processor gets, and elements that are worth one.
+const HEAP_THREADS: usize = 16;
+const HEAPS_PER_PROCESSOR: usize = 64;
+const HEAP_ELEMENTS_MIN: usize = 1024;
 /// The most keys that the last block of a lane merges.
 const MERGED_KEYS_MAX: usize = 1 << 16;
 /// Blocks of a multiprocessor.
@@ -39,7 +45,13 @@ pub(crate) fn run(op: &TopK, context: &mut Context) -> Result<Value> {
             inner,
             k: op.k,
         };
-        if op.k <= LISTED_MAX { lanes.list(context)? } else { lanes.sort(context)? }
+        let room = context.driver.properties().shared_bytes_max as usize;
+        let fits = lanes.capacity() * lanes.key_bytes() + OWN_SHARED_BYTES <= room;
+        match context.warp_lanes() {
+            1 => lanes.heaps(context)?,
+            _ if op.k <= LISTED_MAX && fits => lanes.list(context)?,
+            _ => lanes.sort(context)?,
+        }
     }
     Ok(Value::Pair(values.into_tensor(), indices.into_tensor()))
 }
@@ -77,8 +89,13 @@ impl Lanes {
         if self.is_wide() { 16 } else { 8 }
     }
 
+    /// Keys of a list in the block's memory.
+    fn capacity(&self) -> usize {
+        (2 * self.k + 2 * THREADS).next_power_of_two()
+    }
+
     fn list(&self, context: &mut Context) -> Result<()> {
-        let capacity = (2 * self.k + 2 * THREADS).next_power_of_two();
+        let capacity = self.capacity();
         let blocks = context.multiprocessors() * BLOCKS;
         let rounds = self.length.div_ceil(THREADS * STEPS);
         let parts = match self.count {
@@ -87,11 +104,13 @@ impl Lanes {
         };
         let scratch = if parts > 1 { self.count * parts * self.k * self.key_bytes() } else { 0 };
         let lists = if scratch > 0 { context.scratch(scratch)? } else { Address::NULL };
+        let tickets = if parts > 1 { context.counters()? } else { Address::NULL };
         let mut arguments = Arguments::new()
             .address(self.input)
             .address(self.values)
             .address(self.indices)
             .address(lists)
+            .address(tickets)
             .u64(self.count as u64)
             .size(self.length)
             .u64(self.inner as u64)
@@ -101,6 +120,33 @@ impl Lanes {
         let items = (self.count * parts).min(u32::MAX as usize / 2);
         let launch = Launch::new(items, THREADS).shared(capacity * self.key_bytes());
         context.launch(&self.kernel("topk"), launch, &mut arguments)
+    }
+
+    /// Where threads do not see each other's values: each keeps a heap for a part of a lane.
+    fn heaps(&self, context: &mut Context) -> Result<()> {
+        let wanted = (context.multiprocessors() * HEAPS_PER_PROCESSOR).div_ceil(self.count);
+        let chunk = self.length.div_ceil(wanted).max(HEAP_ELEMENTS_MIN).max(2 * self.k);
+        let parts = self.length.div_ceil(chunk).max(1);
+        let heaps = context.scratch(self.count * parts * self.k * self.key_bytes())?;
+        let counts = context.scratch(self.count * parts * 4)?;
+        let kernel = |entry| {
+            let kernel = Kernel::new(TOPK_HEAPS, entry)
+                .dtype("T", self.dtype)
+                .flag("LARGEST", self.largest)
+                .integer("THREADS", HEAP_THREADS)
+                .flag("HEAPS", true);
+            if self.is_wide() { kernel.flag("WIDE_KEYS", true) } else { kernel }
+        };
+        let launch = |threads: usize| Launch::new(threads.div_ceil(HEAP_THREADS), HEAP_THREADS);
+        let sizes = |arguments: Arguments| {
+            let lanes = arguments.u64(self.count as u64).size(self.length).u64(self.inner as u64);
+            lanes.size(self.k).size(parts)
+        };
+        let chosen = sizes(Arguments::new().address(self.input).address(heaps).address(counts));
+        context.launch(&kernel("topk_parts"), launch(self.count * parts), &mut chosen.size(chunk))?;
+        let joined = Arguments::new().address(self.input).address(self.values).address(self.indices);
+        let mut joined = sizes(joined.address(heaps).address(counts));
+        context.launch(&kernel("topk_join"), launch(self.count), &mut joined)
     }
 
     fn sort(&self, context: &mut Context) -> Result<()> {

@@ -121,6 +121,9 @@ impl Lines {
         }
         let rows = 1 << (self.len.ilog2() / 2);
         let cols = self.len / rows;
+        if [rows, cols].iter().any(|len| self.tile_lines(*len, context).is_none()) {
+            return Ok(false);
+        }
         let between = match context.scratch(self.lines * self.len * DType::Complex64.size_bytes()) {
             Err(Error::OutOfMemory { .. }) => return Ok(false),
             scratch => scratch?,
@@ -138,10 +141,7 @@ impl Lines {
         context: &mut Context,
     ) -> Result<()> {
         let (len, across) = if first { (rows, cols) } else { (cols, rows) };
-        let tile_bytes = |lines: usize| lines * (len + len / 16 + 16 / lines) * DType::Complex64.size_bytes();
-        let [many, few] = TILE_LINES;
-        let room = context.driver.properties().shared_bytes_max as usize;
-        let lines = if tile_bytes(many) <= room { many } else { few };
+        let Some(lines) = self.tile_lines(len, context) else { return Ok(()) };
         let threads = lines * len / TILED_PER_THREAD;
         let kernel = Kernel::new(FFT_TILES, "fft_tiles")
             .integer("LEN", len)
@@ -151,7 +151,17 @@ impl Lines {
             .integer("BLOCKS", TILED_THREADS / threads);
         let mut arguments = Arguments::new().address(target).address(source).size(rows).size(cols).f32(self.factor());
         let launch = Launch::new(self.lines * across / lines, threads);
-        context.launch(&kernel, launch.shared(tile_bytes(lines)), &mut arguments)
+        context.launch(&kernel, launch.shared(tile_bytes(len, lines)), &mut arguments)
+    }
+
+    /// Lines of a tile, each of so many elements; none where no block has room for one.
+    fn tile_lines(&self, len: usize, context: &Context) -> Option<usize> {
+        let properties = context.driver.properties();
+        let fits = |lines: &usize| {
+            tile_bytes(len, *lines) <= properties.shared_bytes_max as usize
+                && lines * len / TILED_PER_THREAD <= properties.block_threads_max as usize
+        };
+        TILE_LINES.into_iter().find(fits)
     }
 
     /// The transform by the library; false where it does not take this one.
@@ -248,6 +258,11 @@ impl Lines {
         let launch = context.blocks(threads_wanted, THREADS, 1);
         context.launch(&kernel, launch, &mut arguments)
     }
+}
+
+/// Block memory of a tile.
+fn tile_bytes(len: usize, lines: usize) -> usize {
+    lines * (len + len / 16 + 16 / lines) * DType::Complex64.size_bytes()
 }
 
 /// One pass over all lines; see the kernel.

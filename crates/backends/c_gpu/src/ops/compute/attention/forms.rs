@@ -251,7 +251,7 @@ mod tests {
     use super::*;
 
     fn properties(shared_bytes_max: u32, matrix_tiles: bool, warp_groups: bool) -> Properties {
-        Properties { multiprocessors: 132, shared_bytes_max, warp_lanes: 32, pointers: true, matrix_tiles, warp_groups }
+        Properties { multiprocessors: 132, shared_bytes_max, matrix_tiles, warp_groups, ..Properties::plain() }
     }
 
     fn sizes(dtype: DType, n_q: usize, heads: usize, d: usize) -> Sizes {

@@ -15,10 +15,11 @@ mod forms;
 
 use forms::{Form, Sizes};
 
-/// The queries, columns of values, and threads of a block in plain arithmetic.
+/// The queries and columns of values of a block in plain arithmetic.
 const PLAIN_ROWS: usize = 32;
 const PLAIN_COLUMNS: usize = 64;
-const PLAIN_THREADS: usize = 256;
+/// Threads of it that share a query, where they see each other's values.
+const PLAIN_SHARERS: usize = 8;
 /// The bytes of one wide copy.
 const WIDE_BYTES: usize = 16;
 
@@ -80,7 +81,8 @@ impl Task {
             None => {
                 let tiles = self.shape.n_q.div_ceil(PLAIN_ROWS);
                 let parts = self.shape.d_v.div_ceil(PLAIN_COLUMNS);
-                let launch = Launch::grid([self.shape.lines() * tiles, parts, 1], PLAIN_THREADS);
+                let threads = PLAIN_ROWS * PLAIN_SHARERS.min(context.warp_lanes());
+                let launch = Launch::grid([self.shape.lines() * tiles, parts, 1], threads);
                 context.launch(&self.kernel(ATTENTION, "attention"), launch, &mut self.arguments(tiles))
             }
         }

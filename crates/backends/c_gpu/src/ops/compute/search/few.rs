@@ -11,6 +11,8 @@ use crate::driver::{Address, Launch};
 
 /// Bytes of block memory that a launch may ask for on any device without thinking of occupancy.
 const SHARED_BYTES_MAX: usize = 72 << 10;
+/// What the kernel declares of it besides.
+const OWN_SHARED_BYTES: usize = 1024;
 /// Counters of the kernel for groups of queries that several blocks share.
 const TICKETS_MAX: usize = 4096;
 /// The most keys that the last block of a group merges for one query.
@@ -59,9 +61,10 @@ impl Form {
             _ => 16,
         };
         let form = Form::new(task, wanted);
-        match (form.shared_bytes <= SHARED_BYTES_MAX, wanted) {
+        let room = SHARED_BYTES_MAX.min(task.shared_bytes_max.saturating_sub(OWN_SHARED_BYTES));
+        match (form.shared_bytes <= room, wanted) {
             (true, _) | (_, 1) => form,
-            (false, 16) if Form::new(task, 4).shared_bytes <= SHARED_BYTES_MAX => Form::new(task, 4),
+            (false, 16) if Form::new(task, 4).shared_bytes <= room => Form::new(task, 4),
             _ => Form::new(task, 1),
         }
     }
@@ -114,6 +117,7 @@ fn launch(
 ) -> Result<()> {
     let lists_bytes = if parts > 1 { groups * form.queries * task.k * parts * 8 } else { 0 };
     let lists = if lists_bytes > 0 { context.scratch(lists_bytes)? } else { Address::NULL };
+    let tickets = if parts > 1 { context.counters()? } else { Address::NULL };
     let mut arguments = Arguments::new()
         .address(task.rows)
         .address(task.queries)
@@ -121,6 +125,7 @@ fn launch(
         .address(task.lengths)
         .address(chosen)
         .address(lists)
+        .address(tickets)
         .address(task.ids)
         .address(task.scores)
         .size(task.row_count)

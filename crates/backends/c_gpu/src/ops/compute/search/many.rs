@@ -269,6 +269,8 @@ mod tests {
             query_count: 100,
             k: 10,
             places: 10,
+            warp_lanes: 32,
+            shared_bytes_max: 64 << 10,
         };
         assert!(takes(&task, true) && !takes(&task, false));
         assert!(!takes(&Task { query_type: DType::F32, ..task }, true));

@@ -4,6 +4,7 @@
 //!   ever leaving the registers.
 //! * `few`: one pass that scores rows with up to sixteen queries at a time and keeps the nearest in the block's memory. It
 //!   takes every element type and any order of rows, and is what the other path falls back to.
+//! * `heaps`: where threads do not see each other's values, each keeps the nearest of a part of the rows by itself.
 
 use panoply_core::op::compute::{Metric, Search};
 use panoply_core::{DType, Result, Support, Value};
@@ -13,6 +14,7 @@ use crate::context::Context;
 use crate::driver::Address;
 
 mod few;
+mod heaps;
 mod many;
 mod schedule;
 mod shape;
@@ -43,6 +45,8 @@ pub(crate) fn run(op: &Search, context: &mut Context) -> Result<Value> {
         let task = Task::new(op, context, ids.address, scores.address)?;
         if many::takes(&task, context.driver.properties().matrix_tiles) {
             many::run(task, context)?;
+        } else if task.warp_lanes == 1 {
+            heaps::run(&task, context)?;
         } else {
             few::run(&task, context)?;
         }
@@ -71,6 +75,9 @@ struct Task {
     k: usize,
     /// How many places the outputs have for each query.
     places: usize,
+    /// Lanes of a warp, and bytes of block memory that a launch may ask for.
+    warp_lanes: usize,
+    shared_bytes_max: usize,
 }
 
 impl Task {
@@ -92,6 +99,8 @@ impl Task {
             query_count: op.queries.shape()[0],
             k: op.k.min(row_count).max(1),
             places: op.k,
+            warp_lanes: context.warp_lanes(),
+            shared_bytes_max: context.driver.properties().shared_bytes_max as usize,
         })
     }
 
@@ -104,11 +113,12 @@ impl Task {
 
     /// Lanes that share a row. It decides the order of the sums, so every path asks here.
     fn lanes(&self) -> usize {
-        match self.dim / self.piece() {
+        let lanes = match self.dim / self.piece() {
             0..=31 => 4,
             32..=127 => 8,
             _ => 16,
-        }
+        };
+        lanes.min(self.warp_lanes)
     }
 
     /// A kernel with the parameters that all of search have.

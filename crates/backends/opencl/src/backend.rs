@@ -1,0 +1,130 @@
+//! Finds OpenCL devices and opens them.
+
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use panoply_c_gpu::devices::DEVICES_MAX;
+use panoply_c_gpu::{Devices, GpuBackend, GpuEngine, ops};
+use panoply_core::{
+    Absence, Api, Backend, DType, DeviceId, DeviceInfo, Engine, Error, Op, OpenOptions, Result, Support, Warmth,
+};
+
+use crate::calls::{LOADERS, Library};
+use crate::driver::OpenClDriver;
+use crate::platform::{Found, Limits, find};
+
+/// Held while drivers are found: some of them end the process when two threads ask them for the first time (PoCL 3.1).
+static FINDING: Mutex<()> = Mutex::new(());
+
+/// The backend for whatever has an OpenCL driver: GPUs, accelerators, and processors, of several vendors at once.
+#[derive(Clone)]
+pub struct OpenClBackend {
+    loaders: &'static [&'static str],
+    limits: Limits,
+    /// The loader and its devices, once they were found: handles of parts of devices must stay the same.
+    machine: Arc<Mutex<Option<Machine>>>,
+    devices: Devices,
+}
+
+#[derive(Clone)]
+struct Machine {
+    library: Arc<Library>,
+    found: Arc<Vec<Found>>,
+}
+
+impl Default for OpenClBackend {
+    fn default() -> OpenClBackend {
+        OpenClBackend {
+            loaders: LOADERS,
+            limits: Limits::default(),
+            machine: Arc::default(),
+            devices: Devices::default(),
+        }
+    }
+}
+
+impl OpenClBackend {
+    /// The backend for all of this machine's devices.
+    pub fn new() -> OpenClBackend {
+        OpenClBackend::default()
+    }
+
+    /// With upper limits on what devices are taken to have; [`Limits::units`] makes several devices of one.
+    pub fn limited(mut self, limits: Limits) -> OpenClBackend {
+        self.limits = limits;
+        self.machine = Arc::default();
+        self
+    }
+
+    /// Through another loader than the system's.
+    #[cfg(test)]
+    pub(crate) fn through(mut self, loaders: &'static [&'static str]) -> OpenClBackend {
+        self.loaders = loaders;
+        self
+    }
+
+    /// Through a loader that is there already.
+    #[cfg(test)]
+    pub(crate) fn with_library(self, library: &Arc<Library>) -> Result<OpenClBackend, Absence> {
+        let found = Arc::new(find(library, &self.limits)?);
+        *self.machine.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some(Machine { library: Arc::clone(library), found });
+        Ok(self)
+    }
+
+    /// The devices, as they were first found. An absence is not remembered: a driver may be installed meanwhile.
+    fn machine(&self) -> Result<Machine, Absence> {
+        let mut machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = &*machine {
+            return Ok(known.clone());
+        }
+        let _alone = FINDING.lock().unwrap_or_else(PoisonError::into_inner);
+        let library = Library::load(self.loaders)?;
+        let mut found = find(&library, &self.limits)?;
+        found.truncate(DEVICES_MAX);
+        Ok(machine.insert(Machine { library, found: Arc::new(found) }).clone())
+    }
+}
+
+impl Backend for OpenClBackend {
+    fn api(&self) -> Api {
+        Api::OPENCL
+    }
+
+    fn discover(&self) -> Result<Vec<DeviceInfo>, Absence> {
+        Ok(self.machine()?.found.iter().map(|found| found.info.clone()).collect())
+    }
+
+    fn supports(&self, device: &DeviceInfo, op: &Op) -> Support {
+        let has_f64 = device.capabilities.features.iter().any(|feature| feature == "fp64");
+        let mut needs_f64 = false;
+        op.for_each_tensor(&mut |tensor| needs_f64 |= tensor.dtype() == DType::F64);
+        if needs_f64 && !has_f64 {
+            return Support::No("the device has no 64-bit floats".to_owned());
+        }
+        ops::supports(op)
+    }
+
+    fn warmth(&self, device: &DeviceInfo, op: &Op) -> Warmth {
+        self.devices.warmth(device, op)
+    }
+
+    fn open(&self, device: &DeviceInfo, options: &OpenOptions) -> Result<Box<dyn Engine>> {
+        Ok(Box::new(self.open_engine(device, options)?))
+    }
+}
+
+impl GpuBackend for OpenClBackend {
+    fn open_engine(&self, device: &DeviceInfo, options: &OpenOptions) -> Result<GpuEngine> {
+        let machine = self.machine().map_err(|absence| unavailable(device.id, absence.to_string()))?;
+        let found = machine.found.get(device.id.index as usize).filter(|_| device.id.api == Api::OPENCL);
+        let found = found.ok_or_else(|| unavailable(device.id, "no such device"))?;
+        let driver = Rc::new(OpenClDriver::open(&machine.library, found)?);
+        self.devices.open(driver, None, device, options, || [0; DEVICES_MAX])
+    }
+}
+
+/// The error of a device that is not there any more.
+pub(crate) fn unavailable(device: DeviceId, reason: impl Into<String>) -> Error {
+    Error::DeviceUnavailable { device, reason: reason.into() }
+}

@@ -1,0 +1,146 @@
+//! The memory of one opened device. OpenCL's buffers have no addresses, so each has a number, which is the upper part of an
+//! [`Address`]; the lower part counts bytes in it.
+//!
+//! Host memory that kernels write words to (complaints) is a buffer of the device's own with the same bytes: the words that a launch names
+//! are copied to it before the kernel, and back after it.
+
+use std::collections::BTreeMap;
+
+use panoply_c_gpu::driver::Address;
+
+use crate::calls::{Buffer, Checked, Context};
+
+/// The buffers of one device.
+#[derive(Default)]
+pub(crate) struct Buffers {
+    /// By number, from 1 on: number 0 is no place.
+    slots: Vec<Option<Slot>>,
+    free: Vec<u32>,
+    bytes: u64,
+    /// Host memory that was pinned, by where it begins.
+    pinned: BTreeMap<usize, Pinned>,
+}
+
+struct Slot {
+    buffer: Buffer,
+    bytes: usize,
+    /// The host memory that it stands for.
+    host: Option<usize>,
+}
+
+struct Pinned {
+    bytes: usize,
+    /// The buffer that stands for it, once kernels were told about it.
+    number: Option<u32>,
+}
+
+impl Buffers {
+    /// Bytes of all of them.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Takes over a buffer; where it is from now on.
+    pub(crate) fn insert(&mut self, buffer: Buffer, bytes: usize) -> Address {
+        Address::of_buffer(self.place(Slot { buffer, bytes, host: None }), 0)
+    }
+
+    fn place(&mut self, slot: Slot) -> u32 {
+        self.bytes += slot.bytes as u64;
+        match self.free.pop() {
+            Some(number) => {
+                self.slots[number as usize - 1] = Some(slot);
+                number
+            }
+            None => {
+                self.slots.push(Some(slot));
+                self.slots.len() as u32
+            }
+        }
+    }
+
+    /// Releases the buffer that begins here. What is not there is released already.
+    pub(crate) fn remove(&mut self, address: Address) {
+        let (number, _) = address.in_buffer();
+        let slot = (number as usize).checked_sub(1).and_then(|index| self.slots.get_mut(index)?.take());
+        if let Some(slot) = slot {
+            self.bytes -= slot.bytes as u64;
+            self.free.push(number);
+        }
+    }
+
+    fn slot(&self, address: Address) -> Option<(&Slot, usize)> {
+        let (number, offset) = address.in_buffer();
+        let slot = self.slots.get((number as usize).checked_sub(1)?)?.as_ref()?;
+        Some((slot, offset as usize))
+    }
+
+    /// The buffer of an address, and the bytes from its beginning.
+    pub(crate) fn find(&self, address: Address) -> Option<(&Buffer, usize)> {
+        self.slot(address).map(|(slot, offset)| (&slot.buffer, offset))
+    }
+
+    /// The host memory that an address stands for.
+    pub(crate) fn host_of(&self, address: Address) -> Option<*mut u8> {
+        let (slot, offset) = self.slot(address)?;
+        slot.host.map(|start| (start + offset) as *mut u8)
+    }
+
+    /// Remembers host memory.
+    pub(crate) fn pin(&mut self, start: *const u8, bytes: usize) {
+        self.pinned.insert(start as usize, Pinned { bytes, number: None });
+    }
+
+    pub(crate) fn unpin(&mut self, start: *const u8) {
+        if let Some(number) = self.pinned.remove(&(start as usize)).and_then(|pinned| pinned.number) {
+            self.remove(Address::of_buffer(number, 0));
+        }
+    }
+
+    /// Whether a byte of the host is in memory that was pinned.
+    pub(crate) fn is_pinned(&self, byte: *const u8) -> bool {
+        let before = self.pinned.range(..=byte as usize).next_back();
+        before.is_some_and(|(start, pinned)| (byte as usize) < start + pinned.bytes)
+    }
+
+    /// What stands for a byte of pinned memory; made where there is nothing yet. `None` where the byte is not pinned.
+    pub(crate) fn pinned_address(&mut self, byte: *const u8, context: &Context) -> Option<Checked<Address>> {
+        let (start, pinned) = self.pinned.range(..=byte as usize).next_back()?;
+        let (start, bytes, number) = (*start, pinned.bytes, pinned.number);
+        let offset = (byte as usize - start) as u64;
+        if offset >= bytes as u64 {
+            return None;
+        }
+        if let Some(number) = number {
+            return Some(Ok(Address::of_buffer(number, offset)));
+        }
+        let buffer = match context.buffer(bytes) {
+            Ok(buffer) => buffer,
+            Err(code) => return Some(Err(code)),
+        };
+        let number = self.place(Slot { buffer, bytes, host: Some(start) });
+        if let Some(pinned) = self.pinned.get_mut(&start) {
+            pinned.number = Some(number);
+        }
+        Some(Ok(Address::of_buffer(number, offset)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pinned_memory_is_known_by_its_bytes() {
+        let mut buffers = Buffers::default();
+        let memory = [0_u8; 64];
+        let at = |offset: usize| memory.as_ptr().wrapping_add(offset);
+        buffers.pin(at(16), 32);
+        assert_eq!([0, 15, 16, 47, 48].map(|offset| buffers.is_pinned(at(offset))), [false, false, true, true, false]);
+        buffers.unpin(at(16));
+        assert!(!buffers.is_pinned(at(16)));
+        assert!(buffers.find(Address::NULL).is_none() && buffers.find(Address::of_buffer(7, 0)).is_none());
+        buffers.remove(Address::of_buffer(7, 0));
+        assert_eq!(buffers.bytes(), 0);
+    }
+}

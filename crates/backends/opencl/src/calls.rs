@@ -1,0 +1,594 @@
+//! Checked calls, and handles that release themselves. A call's error is its [`Code`]; what that means is for the caller to say.
+//!
+//! Everything here may be used from any thread, as OpenCL promises, but for a kernel's arguments, which its one owner sets.
+
+use std::ffi::{CStr, CString, c_void};
+use std::fmt;
+use std::ptr::{null, null_mut};
+use std::sync::Arc;
+
+use panoply_core::Absence;
+
+use crate::sys::{self, Functions, Handle, Status};
+
+/// The names that loaders go by.
+#[cfg(target_os = "windows")]
+pub(crate) const LOADERS: &[&str] = &["OpenCL.dll"];
+#[cfg(target_os = "macos")]
+pub(crate) const LOADERS: &[&str] = &["/System/Library/Frameworks/OpenCL.framework/OpenCL"];
+#[cfg(not(any(target_os = "windows", target_os = "macos")))]
+pub(crate) const LOADERS: &[&str] = &["libOpenCL.so.1", "libOpenCL.so"];
+
+/// What a call came to that did not succeed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Code(pub(crate) Status);
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match NAMES.iter().find(|(code, _)| *code == self.0) {
+            Some((code, name)) => write!(f, "CL_{name} ({code})"),
+            None => write!(f, "OpenCL error {}", self.0),
+        }
+    }
+}
+
+/// The errors that programs meet; the others are numbers.
+const NAMES: &[(Status, &str)] = &[
+    (-1, "DEVICE_NOT_FOUND"),
+    (-2, "DEVICE_NOT_AVAILABLE"),
+    (-3, "COMPILER_NOT_AVAILABLE"),
+    (-4, "MEM_OBJECT_ALLOCATION_FAILURE"),
+    (-5, "OUT_OF_RESOURCES"),
+    (-6, "OUT_OF_HOST_MEMORY"),
+    (-7, "PROFILING_INFO_NOT_AVAILABLE"),
+    (-11, "BUILD_PROGRAM_FAILURE"),
+    (-14, "EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST"),
+    (-30, "INVALID_VALUE"),
+    (-33, "INVALID_DEVICE"),
+    (-34, "INVALID_CONTEXT"),
+    (-36, "INVALID_COMMAND_QUEUE"),
+    (-38, "INVALID_MEM_OBJECT"),
+    (-42, "INVALID_BINARY"),
+    (-44, "INVALID_PROGRAM"),
+    (-45, "INVALID_PROGRAM_EXECUTABLE"),
+    (-46, "INVALID_KERNEL_NAME"),
+    (-49, "INVALID_ARG_INDEX"),
+    (-50, "INVALID_ARG_VALUE"),
+    (-51, "INVALID_ARG_SIZE"),
+    (-52, "INVALID_KERNEL_ARGS"),
+    (-54, "INVALID_WORK_GROUP_SIZE"),
+    (-55, "INVALID_WORK_ITEM_SIZE"),
+    (-61, "INVALID_BUFFER_SIZE"),
+    (-1001, "PLATFORM_NOT_FOUND_KHR"),
+];
+
+pub(crate) type Checked<T> = Result<T, Code>;
+
+fn checked(status: Status) -> Checked<()> {
+    if status == sys::SUCCESS { Ok(()) } else { Err(Code(status)) }
+}
+
+/// Asks how long an answer is, and for the answer.
+fn answer(mut ask: impl FnMut(usize, *mut c_void, *mut usize) -> Status) -> Checked<Vec<u8>> {
+    let mut bytes = 0;
+    checked(ask(0, null_mut(), &raw mut bytes))?;
+    let mut value = vec![0_u8; bytes];
+    checked(ask(bytes, value.as_mut_ptr().cast(), null_mut()))?;
+    Ok(value)
+}
+
+/// A number in the machine's order: of 1 to 8 bytes.
+pub(crate) fn number(bytes: &[u8]) -> u64 {
+    let mut word = [0; 8];
+    let len = bytes.len().min(8);
+    word[..len].copy_from_slice(&bytes[..len]);
+    u64::from_le_bytes(word)
+}
+
+/// A text up to its closing zero.
+fn text(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end]).trim().to_owned()
+}
+
+/// The loader, and through it every driver of the machine.
+pub(crate) struct Library {
+    functions: Functions,
+    /// Held so that the functions stay; a driver's threads may outlive the program's use of it.
+    _loaded: Option<libloading::Library>,
+}
+
+impl Library {
+    /// The first of these loaders that is there and whole.
+    pub(crate) fn load(names: &[&str]) -> Result<Arc<Library>, Absence> {
+        let mut lacking = None;
+        for name in names {
+            // SAFETY: loading runs the loader's initialisers, which is what it is there for.
+            let Ok(loaded) = (unsafe { libloading::Library::new(*name) }) else { continue };
+            match Functions::find(&loaded) {
+                Ok(functions) => return Ok(Arc::new(Library { functions, _loaded: Some(loaded) })),
+                Err(function) => lacking = Some(format!("{name} lacks {function}, so it is older than OpenCL 1.2")),
+            }
+        }
+        Err(match lacking {
+            Some(reason) => Absence::NoDevice { reason },
+            None => Absence::LibraryMissing { tried: names.iter().map(|name| (*name).to_owned()).collect() },
+        })
+    }
+
+    /// The same library with some of its functions changed, for tests of drivers that misbehave.
+    #[cfg(test)]
+    pub(crate) fn altered(self: &Arc<Library>, alter: impl FnOnce(&mut Functions)) -> Arc<Library> {
+        let mut functions = self.functions;
+        alter(&mut functions);
+        // The library itself is held by the caller's handle, which tests keep for good.
+        std::mem::forget(Arc::clone(self));
+        Arc::new(Library { functions, _loaded: None })
+    }
+
+    /// Every platform.
+    pub(crate) fn platforms(&self) -> Checked<Vec<Handle>> {
+        let mut count = 0;
+        // SAFETY: writes one number.
+        checked(unsafe { (self.functions.clGetPlatformIDs)(0, null_mut(), &raw mut count) })?;
+        let mut platforms = vec![null_mut(); count as usize];
+        // SAFETY: writes as many handles as there is room for.
+        checked(unsafe { (self.functions.clGetPlatformIDs)(count, platforms.as_mut_ptr(), null_mut()) })?;
+        Ok(platforms)
+    }
+
+    /// What a platform says about itself.
+    pub(crate) fn platform_text(&self, platform: Handle, what: u32) -> String {
+        // SAFETY: the platform was given by the loader; writes no more than the room that is told.
+        let told = answer(|bytes, value, needed| unsafe {
+            (self.functions.clGetPlatformInfo)(platform, what, bytes, value, needed)
+        });
+        told.map(|told| text(&told)).unwrap_or_default()
+    }
+
+    /// A platform's devices of every kind; none is no error.
+    pub(crate) fn devices(&self, platform: Handle) -> Checked<Vec<Handle>> {
+        let mut count = 0;
+        let ask = self.functions.clGetDeviceIDs;
+        // SAFETY: the platform was given by the loader; writes one number.
+        match unsafe { ask(platform, sys::DEVICE_TYPE_ALL, 0, null_mut(), &raw mut count) } {
+            sys::DEVICE_NOT_FOUND => return Ok(Vec::new()),
+            status => checked(status)?,
+        }
+        let mut devices = vec![null_mut(); count as usize];
+        // SAFETY: writes as many handles as there is room for.
+        checked(unsafe { ask(platform, sys::DEVICE_TYPE_ALL, count, devices.as_mut_ptr(), null_mut()) })?;
+        Ok(devices)
+    }
+
+    /// A device in parts of so many compute units each. They are never released: a few handles for each process.
+    pub(crate) fn parts(&self, device: Handle, units: u32) -> Checked<Vec<Handle>> {
+        let how = [sys::DEVICE_PARTITION_EQUALLY, units as isize, 0];
+        let mut count = 0;
+        let ask = self.functions.clCreateSubDevices;
+        // SAFETY: the device was given by a platform, the list ends with zero; writes one number.
+        checked(unsafe { ask(device, how.as_ptr(), 0, null_mut(), &raw mut count) })?;
+        let mut parts = vec![null_mut(); count as usize];
+        // SAFETY: writes as many handles as there is room for.
+        checked(unsafe { ask(device, how.as_ptr(), count, parts.as_mut_ptr(), null_mut()) })?;
+        Ok(parts)
+    }
+
+    /// What a device says about itself, as bytes.
+    pub(crate) fn device_bytes(&self, device: Handle, what: u32) -> Checked<Vec<u8>> {
+        // SAFETY: the device was given by a platform; writes no more than the room that is told.
+        answer(|bytes, value, needed| unsafe { (self.functions.clGetDeviceInfo)(device, what, bytes, value, needed) })
+    }
+
+    /// As a text; empty where it does not tell.
+    pub(crate) fn device_text(&self, device: Handle, what: u32) -> String {
+        self.device_bytes(device, what).map(|told| text(&told)).unwrap_or_default()
+    }
+
+    /// As a number; zero where it does not tell.
+    pub(crate) fn device_number(&self, device: Handle, what: u32) -> u64 {
+        self.device_bytes(device, what).map_or(0, |told| number(&told))
+    }
+}
+
+macro_rules! owned {
+    ($(#[$doc:meta])* $name:ident by $release:ident) => {
+        $(#[$doc])*
+        pub(crate) struct $name {
+            pub(crate) library: Arc<Library>,
+            handle: Handle,
+        }
+
+        // SAFETY: a handle that the driver takes from any thread.
+        unsafe impl Send for $name {}
+        // SAFETY: as above.
+        unsafe impl Sync for $name {}
+
+        impl Drop for $name {
+            fn drop(&mut self) {
+                // SAFETY: the handle was made for this value, and is released once.
+                unsafe { (self.library.functions.$release)(self.handle) };
+            }
+        }
+
+        impl $name {
+            fn made(library: &Arc<Library>, make: impl FnOnce(*mut Status) -> Handle) -> Checked<$name> {
+                let mut status = sys::SUCCESS;
+                let handle = make(&raw mut status);
+                checked(status)?;
+                // A driver that says that all went well and gives nothing is out of something.
+                if handle.is_null() { Err(Code(sys::OUT_OF_RESOURCES)) } else { Ok($name { library: Arc::clone(library), handle }) }
+            }
+        }
+    };
+}
+
+owned!(
+    /// A device with memory, programs and queues.
+    Context by clReleaseContext
+);
+owned!(
+    /// Work for a device, done in order.
+    Queue by clReleaseCommandQueue
+);
+owned!(
+    /// Memory of a device.
+    Buffer by clReleaseMemObject
+);
+owned!(
+    /// Kernels, as text or compiled.
+    Program by clReleaseProgram
+);
+owned!(
+    /// One kernel with its arguments.
+    Kernel by clReleaseKernel
+);
+owned!(
+    /// A point in a queue.
+    Event by clReleaseEvent
+);
+
+impl Context {
+    /// A context of one device.
+    pub(crate) fn new(library: &Arc<Library>, device: Handle) -> Checked<Context> {
+        // SAFETY: one device that a platform gave; nobody is told about errors.
+        Context::made(library, |status| unsafe {
+            (library.functions.clCreateContext)(null(), 1, &raw const device, None, null_mut(), status)
+        })
+    }
+
+    /// A queue; with times, where the device can.
+    pub(crate) fn queue(&self, device: Handle, properties: u64) -> Checked<Queue> {
+        // SAFETY: the device is the context's.
+        Queue::made(&self.library, |status| unsafe {
+            (self.library.functions.clCreateCommandQueue)(self.handle, device, properties, status)
+        })
+    }
+
+    /// Memory of the device's own.
+    pub(crate) fn buffer(&self, bytes: usize) -> Checked<Buffer> {
+        // SAFETY: no host memory is named.
+        Buffer::made(&self.library, |status| unsafe {
+            (self.library.functions.clCreateBuffer)(self.handle, sys::MEM_READ_WRITE, bytes, null_mut(), status)
+        })
+    }
+
+    /// Memory of the host's, which kernels only read.
+    ///
+    /// # Safety
+    /// The range must stay as it is for as long as the buffer exists.
+    pub(crate) unsafe fn host_buffer(&self, start: *const u8, bytes: usize) -> Checked<Buffer> {
+        let flags = sys::MEM_READ_ONLY | sys::MEM_USE_HOST_PTR;
+        // SAFETY: the caller vouches for the range, which kernels do not write.
+        Buffer::made(&self.library, |status| unsafe {
+            (self.library.functions.clCreateBuffer)(self.handle, flags, bytes, start.cast_mut().cast(), status)
+        })
+    }
+
+    /// A program as text.
+    pub(crate) fn program_of_text(&self, source: &str) -> Checked<Program> {
+        let (start, len) = (source.as_ptr().cast(), source.len());
+        // SAFETY: one text with its length, which is read during the call.
+        Program::made(&self.library, |status| unsafe {
+            (self.library.functions.clCreateProgramWithSource)(self.handle, 1, &raw const start, &raw const len, status)
+        })
+    }
+
+    /// A program as a driver compiled it.
+    pub(crate) fn program_of_binary(&self, device: Handle, binary: &[u8]) -> Checked<Program> {
+        let (start, len, mut own) = (binary.as_ptr(), binary.len(), sys::SUCCESS);
+        // SAFETY: one device of the context, one binary with its length, which is read during the call.
+        let program = Program::made(&self.library, |status| unsafe {
+            (self.library.functions.clCreateProgramWithBinary)(
+                self.handle,
+                1,
+                &raw const device,
+                &raw const len,
+                &raw const start,
+                &raw mut own,
+                status,
+            )
+        })?;
+        checked(own).map(|()| program)
+    }
+}
+
+impl Program {
+    /// Builds it for a device. The error has the compiler's log.
+    pub(crate) fn build(&self, device: Handle, options: &str) -> Result<(), String> {
+        let options = CString::new(options).map_err(|_| "an option with a zero byte".to_owned())?;
+        // SAFETY: the device is the program's; the call returns when the build is over.
+        let built = checked(unsafe {
+            (self.library.functions.clBuildProgram)(
+                self.handle,
+                1,
+                &raw const device,
+                options.as_ptr(),
+                None,
+                null_mut(),
+            )
+        });
+        built.map_err(|code| {
+            // SAFETY: as above; writes no more than the room that is told.
+            let log = answer(|bytes, value, needed| unsafe {
+                let ask = self.library.functions.clGetProgramBuildInfo;
+                ask(self.handle, device, sys::PROGRAM_BUILD_LOG, bytes, value, needed)
+            });
+            match log.map(|log| text(&log)) {
+                Ok(log) if !log.is_empty() => log,
+                _ => code.to_string(),
+            }
+        })
+    }
+
+    /// The compiled form, where the driver gives it.
+    pub(crate) fn binary(&self) -> Option<Vec<u8>> {
+        let ask = self.library.functions.clGetProgramInfo;
+        let mut bytes: usize = 0;
+        // SAFETY: the program has one device, so there is one number.
+        let sized = checked(unsafe {
+            ask(self.handle, sys::PROGRAM_BINARY_SIZES, size_of::<usize>(), (&raw mut bytes).cast(), null_mut())
+        });
+        sized.ok().filter(|()| bytes > 0)?;
+        let mut binary = vec![0_u8; bytes];
+        let mut start = binary.as_mut_ptr();
+        // SAFETY: one pointer to as many bytes as the driver just asked for.
+        let told = checked(unsafe {
+            ask(self.handle, sys::PROGRAM_BINARIES, size_of::<*mut u8>(), (&raw mut start).cast(), null_mut())
+        });
+        told.ok().map(|()| binary)
+    }
+
+    /// A kernel of it.
+    pub(crate) fn kernel(&self, name: &CStr) -> Checked<Kernel> {
+        // SAFETY: the name ends with zero.
+        Kernel::made(&self.library, |status| unsafe {
+            (self.library.functions.clCreateKernel)(self.handle, name.as_ptr(), status)
+        })
+    }
+}
+
+impl Kernel {
+    /// How many arguments it has.
+    pub(crate) fn arguments(&self) -> Checked<usize> {
+        let mut count = 0_u32;
+        // SAFETY: writes one number.
+        checked(unsafe {
+            let value = (&raw mut count).cast();
+            (self.library.functions.clGetKernelInfo)(self.handle, sys::KERNEL_NUM_ARGS, 4, value, null_mut())
+        })?;
+        Ok(count as usize)
+    }
+
+    /// How it lies on a device: `KERNEL_WORK_GROUP_SIZE` or `KERNEL_LOCAL_MEM_SIZE`.
+    pub(crate) fn on_device(&self, device: Handle, what: u32) -> Checked<u64> {
+        // SAFETY: writes no more than the room that is told.
+        let told = answer(|bytes, value, needed| unsafe {
+            (self.library.functions.clGetKernelWorkGroupInfo)(self.handle, device, what, bytes, value, needed)
+        });
+        told.map(|told| number(&told))
+    }
+
+    fn set(&self, index: usize, bytes: usize, value: *const c_void) -> Checked<()> {
+        // SAFETY: the value has so many bytes, or is block memory, of which only the size is given; the driver compares the
+        // size with the kernel's.
+        checked(unsafe { (self.library.functions.clSetKernelArg)(self.handle, index as u32, bytes, value) })
+    }
+
+    /// An argument that is a buffer, or none.
+    pub(crate) fn set_buffer(&self, index: usize, buffer: Option<&Buffer>) -> Checked<()> {
+        let handle = buffer.map_or(null_mut(), |buffer| buffer.handle);
+        self.set(index, size_of::<Handle>(), (&raw const handle).cast())
+    }
+
+    /// An argument that is a value, in whole words.
+    pub(crate) fn set_words(&self, index: usize, words: &[u64]) -> Checked<()> {
+        self.set(index, size_of_val(words), words.as_ptr().cast())
+    }
+
+    /// An argument that is so much block memory.
+    pub(crate) fn set_shared(&self, index: usize, bytes: usize) -> Checked<()> {
+        self.set(index, bytes, null())
+    }
+}
+
+/// A part of a buffer.
+#[derive(Clone, Copy)]
+pub(crate) struct Range<'a> {
+    pub(crate) buffer: &'a Buffer,
+    pub(crate) offset: usize,
+    pub(crate) bytes: usize,
+}
+
+impl Queue {
+    /// Hands over what was queued, so that it begins.
+    pub(crate) fn flush(&self) -> Checked<()> {
+        // SAFETY: the queue stands.
+        checked(unsafe { (self.library.functions.clFlush)(self.handle) })
+    }
+
+    /// Waits for all that was queued.
+    pub(crate) fn finish(&self) -> Checked<()> {
+        // SAFETY: the queue stands.
+        checked(unsafe { (self.library.functions.clFinish)(self.handle) })
+    }
+
+    /// Queues a kernel with the arguments that it has now.
+    ///
+    /// # Safety
+    /// Its buffers must be valid for what it does until it has run.
+    pub(crate) unsafe fn launch(&self, kernel: &Kernel, global: [usize; 3], local: [usize; 3]) -> Checked<()> {
+        // SAFETY: three axes, as told; the caller vouches for the rest.
+        checked(unsafe {
+            (self.library.functions.clEnqueueNDRangeKernel)(
+                self.handle,
+                kernel.handle,
+                3,
+                null(),
+                global.as_ptr(),
+                local.as_ptr(),
+                0,
+                null(),
+                null_mut(),
+            )
+        })
+    }
+
+    /// Queues a copy to the host.
+    ///
+    /// # Safety
+    /// The target must have room, and nobody may read it, until the queue has passed this point.
+    pub(crate) unsafe fn read(&self, target: *mut u8, from: Range<'_>) -> Checked<()> {
+        let Range { buffer, offset, bytes } = from;
+        // SAFETY: the driver checks the range of the buffer; the caller vouches for the host's.
+        checked(unsafe {
+            let call = self.library.functions.clEnqueueReadBuffer;
+            call(self.handle, buffer.handle, 0, offset, bytes, target.cast(), 0, null(), null_mut())
+        })
+    }
+
+    /// Queues a copy from the host.
+    ///
+    /// # Safety
+    /// The source must stay as it is until the queue has passed this point.
+    pub(crate) unsafe fn write(&self, to: Range<'_>, source: *const u8) -> Checked<()> {
+        let Range { buffer, offset, bytes } = to;
+        // SAFETY: as above.
+        checked(unsafe {
+            let call = self.library.functions.clEnqueueWriteBuffer;
+            call(self.handle, buffer.handle, 0, offset, bytes, source.cast(), 0, null(), null_mut())
+        })
+    }
+
+    /// Queues a copy from the host; what it returns is passed when the source has been read.
+    ///
+    /// # Safety
+    /// The source must stay as it is until then.
+    pub(crate) unsafe fn write_noted(&self, to: Range<'_>, source: *const u8) -> Checked<Event> {
+        let Range { buffer, offset, bytes } = to;
+        let mut handle = null_mut();
+        // SAFETY: as above; writes one handle.
+        checked(unsafe {
+            let call = self.library.functions.clEnqueueWriteBuffer;
+            call(self.handle, buffer.handle, 0, offset, bytes, source.cast(), 0, null(), &raw mut handle)
+        })?;
+        Event::made(&self.library, |_| handle)
+    }
+
+    /// Queues a copy within the device.
+    pub(crate) fn copy(&self, to: Range<'_>, from: Range<'_>) -> Checked<()> {
+        // SAFETY: the driver checks both ranges.
+        checked(unsafe {
+            let call = self.library.functions.clEnqueueCopyBuffer;
+            let (source, target) = (from.buffer.handle, to.buffer.handle);
+            call(self.handle, source, target, from.offset, to.offset, to.bytes, 0, null(), null_mut())
+        })
+    }
+
+    /// Queues filling memory with one byte.
+    pub(crate) fn fill(&self, to: Range<'_>, byte: u8) -> Checked<()> {
+        let Range { buffer, offset, bytes } = to;
+        // SAFETY: a pattern of one byte, which is read during the call; the driver checks the range.
+        checked(unsafe {
+            let call = self.library.functions.clEnqueueFillBuffer;
+            call(self.handle, buffer.handle, (&raw const byte).cast(), 1, offset, bytes, 0, null(), null_mut())
+        })
+    }
+
+    /// The point where the queue is now.
+    pub(crate) fn mark(&self) -> Checked<Event> {
+        let mut handle = null_mut();
+        // SAFETY: waits for all that was queued before, and writes one handle.
+        checked(unsafe {
+            let mark = self.library.functions.clEnqueueMarkerWithWaitList;
+            mark(self.handle, 0, null(), &raw mut handle)
+        })?;
+        Event::made(&self.library, |_| handle)
+    }
+
+    /// What is queued from here on waits for a point of another queue.
+    pub(crate) fn wait_for(&self, event: &Event) -> Checked<()> {
+        let handle = event.handle;
+        // SAFETY: one event, which the driver holds on to for itself.
+        checked(unsafe {
+            let wait = self.library.functions.clEnqueueBarrierWithWaitList;
+            wait(self.handle, 1, &raw const handle, null_mut())
+        })
+    }
+}
+
+impl Event {
+    /// Whether the queue has passed it. An error is that of what was queued before.
+    pub(crate) fn is_past(&self) -> Checked<bool> {
+        let mut state: Status = 0;
+        // SAFETY: writes one number.
+        checked(unsafe {
+            let value = (&raw mut state).cast();
+            let ask = self.library.functions.clGetEventInfo;
+            ask(self.handle, sys::EVENT_COMMAND_EXECUTION_STATUS, 4, value, null_mut())
+        })?;
+        if state < 0 { Err(Code(state)) } else { Ok(state == 0) }
+    }
+
+    /// When it was passed, in nanoseconds of the device's clock.
+    pub(crate) fn passed_at(&self) -> Checked<u64> {
+        let mut time = 0_u64;
+        // SAFETY: writes one number.
+        checked(unsafe {
+            let value = (&raw mut time).cast();
+            (self.library.functions.clGetEventProfilingInfo)(
+                self.handle,
+                sys::PROFILING_COMMAND_END,
+                8,
+                value,
+                null_mut(),
+            )
+        })?;
+        Ok(time)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loader_that_is_not_there_is_told_by_name() {
+        let Err(absence) = Library::load(&["libNoSuchLoader.so.9"]) else { panic!("it is there") };
+        assert_eq!(absence, Absence::LibraryMissing { tried: vec!["libNoSuchLoader.so.9".to_owned()] });
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_library_that_is_no_loader_says_what_it_lacks() {
+        let Err(absence) = Library::load(&["libc.so.6"]) else { panic!("it is a loader") };
+        assert!(absence.to_string().contains("clGetPlatformIDs"), "{absence}");
+    }
+
+    #[test]
+    fn codes_have_their_names() {
+        assert_eq!(Code(-5).to_string(), "CL_OUT_OF_RESOURCES (-5)");
+        assert_eq!(Code(-9999).to_string(), "OpenCL error -9999");
+        assert_eq!((number(&[1, 2]), number(&[])), (513, 0));
+    }
+}

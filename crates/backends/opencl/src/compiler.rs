@@ -1,0 +1,118 @@
+//! Kernels as programs. What is kept of a program is its text and, where the driver gives it, its binary: a binary that a driver does not
+//! take back (it was updated, or the cache came from elsewhere) costs time, and nothing else.
+
+use std::sync::Arc;
+
+use panoply_c_gpu::compile::Compiler;
+use panoply_kernels::c::Target;
+
+use crate::calls::{Context, Program};
+use crate::platform::{DeviceHandle, Facts};
+use crate::warps::Warps;
+
+/// Lines of the compiler's complaint that are repeated.
+const MESSAGE_LINES_MAX: usize = 12;
+/// What an image begins with: how many bytes of text follow.
+const HEADER_BYTES: usize = 8;
+
+/// The compiler of one device's driver.
+pub(crate) struct ProgramCompiler {
+    context: Arc<Context>,
+    device: DeviceHandle,
+    identity: String,
+    options: String,
+    text_only: bool,
+    warps: Warps,
+}
+
+impl ProgramCompiler {
+    pub(crate) fn new(context: &Arc<Context>, device: DeviceHandle, facts: &Facts, warps: Warps) -> ProgramCompiler {
+        let options = [facts.options.as_str(), warps.option].join(" ");
+        ProgramCompiler {
+            context: Arc::clone(context),
+            device,
+            identity: [facts.identity.as_str(), &options].join("\0"),
+            options,
+            text_only: facts.text_only,
+            warps,
+        }
+    }
+
+    /// The program that an image is, ready for its kernels.
+    pub(crate) fn load(&self, image: &[u8]) -> Result<Program, String> {
+        let (text, binary) = parts(image).ok_or("the image is none of this driver's")?;
+        if !binary.is_empty()
+            && let Ok(program) = self.context.program_of_binary(self.device.0, binary)
+            && program.build(self.device.0, &self.options).is_ok()
+        {
+            return Ok(program);
+        }
+        self.build(text)
+    }
+
+    fn build(&self, text: &str) -> Result<Program, String> {
+        let program = self.context.program_of_text(text).map_err(|code| code.to_string())?;
+        program.build(self.device.0, &self.options).map_err(|log| shortened(&log))?;
+        Ok(program)
+    }
+}
+
+impl Compiler for ProgramCompiler {
+    fn target(&self) -> Target {
+        self.warps.target()
+    }
+
+    fn identity(&self) -> String {
+        self.identity.clone()
+    }
+
+    fn compile(&self, source: &str) -> Result<Vec<u8>, String> {
+        let program = self.build(source)?;
+        let binary = if self.text_only { None } else { program.binary() };
+        Ok(image(source, &binary.unwrap_or_default()))
+    }
+}
+
+fn image(text: &str, binary: &[u8]) -> Vec<u8> {
+    [&(text.len() as u64).to_le_bytes(), text.as_bytes(), binary].concat()
+}
+
+/// An image's text and binary.
+fn parts(image: &[u8]) -> Option<(&str, &[u8])> {
+    let (header, rest) = image.split_at_checked(HEADER_BYTES)?;
+    let len = usize::try_from(u64::from_le_bytes(header.try_into().ok()?)).ok()?;
+    let (text, binary) = rest.split_at_checked(len)?;
+    Some((std::str::from_utf8(text).ok()?, binary))
+}
+
+/// The first complaints of a log: lines that name an error, or all of it where none does.
+fn shortened(log: &str) -> String {
+    let complaints: Vec<&str> =
+        log.lines().skip_while(|line| !line.contains("error")).take(MESSAGE_LINES_MAX).collect();
+    match complaints.is_empty() {
+        true => log.lines().take(MESSAGE_LINES_MAX).collect::<Vec<_>>().join("\n"),
+        false => complaints.join("\n"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_is_its_text_and_its_binary() {
+        let whole = image("text", &[1, 2, 3]);
+        assert_eq!(parts(&whole), Some(("text", &[1, 2, 3][..])));
+        assert_eq!(parts(&image("text", &[])), Some(("text", &[][..])));
+        for damaged in [&whole[..5], &whole[..10], &[0xff; 40]] {
+            assert_eq!(parts(damaged), None);
+        }
+    }
+
+    #[test]
+    fn a_long_log_is_cut_to_its_complaints() {
+        let log = "a warning\nx.cl:3: error: no such thing\nx.cl:4: note";
+        assert_eq!(shortened(log), "x.cl:3: error: no such thing\nx.cl:4: note");
+        assert_eq!(shortened("it failed"), "it failed");
+    }
+}

@@ -1,0 +1,423 @@
+//! One opened device. Every call's result is checked and becomes a typed error.
+//!
+//! Three queues, each in order, are the engine's three streams; marks of one are what another waits for.
+
+use std::cell::RefCell;
+use std::collections::{HashSet, VecDeque};
+use std::ffi::{CString, c_void};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::time::Duration;
+
+use panoply_c_gpu::arguments::{Argument, Arguments};
+use panoply_c_gpu::compile::Compiler;
+use panoply_c_gpu::driver::{Address, ContextHandle, Driver, Event, Function, Launch, Properties, Stream};
+use panoply_core::{DeviceId, Error, Result};
+use panoply_kernels::c::OPENCL_ENTRY_PREFIX;
+
+use crate::backend::unavailable;
+use crate::buffers::Buffers;
+use crate::calls::{self, Buffer, Checked, Code, Context, Kernel, Library, Program, Queue, Range};
+use crate::compiler::ProgramCompiler;
+use crate::marks::Marks;
+use crate::platform::{DeviceHandle, Facts, Found};
+use crate::sys;
+use crate::warps::{self, TRIAL_THREADS, TRIAL_WORDS, Warps};
+
+/// Block memory that a launch asks for, at least, where the kernel has a parameter for it.
+const SHARED_BYTES_MIN: usize = 16;
+/// A word of pinned memory that a kernel may write.
+const WORD_BYTES: usize = 8;
+
+/// A device with a context of its own.
+pub(crate) struct OpenClDriver {
+    device: DeviceId,
+    handle: DeviceHandle,
+    facts: Facts,
+    properties: Properties,
+    context: Arc<Context>,
+    queues: [Queue; 3],
+    compiler: Arc<ProgramCompiler>,
+    buffers: RefCell<Buffers>,
+    marks: Marks,
+    /// Copies of host memory that was not pinned, with the marks after which nobody reads them.
+    parcels: RefCell<VecDeque<(Box<[u8]>, calls::Event)>>,
+    /// Kernels that are loaded, by their addresses.
+    loaded: RefCell<HashSet<NonNull<c_void>>>,
+}
+
+/// A kernel, and what launches of it must keep to.
+struct Loaded {
+    kernel: Kernel,
+    arguments: usize,
+    threads_max: u64,
+    shared_bytes: u64,
+    name: String,
+    /// Held for the kernel.
+    _program: Program,
+}
+
+impl OpenClDriver {
+    pub(crate) fn open(library: &Arc<Library>, found: &Found) -> Result<OpenClDriver> {
+        let (id, handle, facts) = (found.info.id, found.handle, found.facts.clone());
+        let failed = |code: Code| unavailable(id, code.to_string());
+        let context = Arc::new(Context::new(library, handle.0).map_err(failed)?);
+        let timed = facts.queue_properties & sys::QUEUE_PROFILING_ENABLE;
+        let queue = || context.queue(handle.0, timed).map_err(failed);
+        let queues = [queue()?, queue()?, queue()?];
+        let warps = *found.warps.get_or_init(|| find_warps(&context, &queues[0], handle, &facts));
+        let properties = Properties {
+            multiprocessors: facts.units,
+            shared_bytes_max: u32::try_from(facts.shared_bytes_max).unwrap_or(u32::MAX),
+            block_threads_max: u32::try_from(facts.block_threads_max).unwrap_or(u32::MAX),
+            warp_lanes: warps.lanes,
+            pointers: false,
+            matrix_tiles: false,
+            warp_groups: false,
+        };
+        Ok(OpenClDriver {
+            device: id,
+            handle,
+            properties,
+            compiler: Arc::new(ProgramCompiler::new(&context, handle, &facts, warps)),
+            facts,
+            context,
+            queues,
+            buffers: RefCell::default(),
+            marks: Marks::default(),
+            parcels: RefCell::default(),
+            loaded: RefCell::default(),
+        })
+    }
+
+    fn queue(&self, stream: Stream) -> &Queue {
+        &self.queues[stream as usize]
+    }
+
+    fn check<T>(&self, result: Checked<T>) -> Result<T> {
+        result.map_err(|code| self.error(code))
+    }
+
+    /// What an error means. After some of them a driver answers nothing but errors: then the device is lost.
+    fn error(&self, code: Code) -> Error {
+        let (device, reason) = (self.device, code.to_string());
+        match code.0 {
+            sys::DEVICE_NOT_AVAILABLE
+            | sys::EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST
+            | sys::INVALID_CONTEXT
+            | sys::INVALID_COMMAND_QUEUE => Error::DeviceLost { device, reason },
+            sys::MEM_OBJECT_ALLOCATION_FAILURE | sys::OUT_OF_HOST_MEMORY | sys::INVALID_BUFFER_SIZE => {
+                self.out_of_memory(0)
+            }
+            _ => Error::DeviceFault { device, reason },
+        }
+    }
+
+    /// The error of what was queued and went wrong: nothing after it has happened either.
+    fn lost(&self, code: Code) -> Error {
+        Error::DeviceLost { device: self.device, reason: format!("what was queued ended with {code}") }
+    }
+
+    fn fault(&self, reason: impl Into<String>) -> Error {
+        Error::DeviceFault { device: self.device, reason: reason.into() }
+    }
+
+    fn out_of_memory(&self, asked: usize) -> Error {
+        let free = self.free_bytes();
+        let largest = free.min(self.facts.allocation_bytes_max);
+        Error::OutOfMemory { place: self.device.to_string(), asked: asked as u64, free, largest }
+    }
+
+    /// OpenCL does not tell; this process's own share is what is known.
+    fn free_bytes(&self) -> u64 {
+        self.facts.memory_bytes.saturating_sub(self.buffers.borrow().bytes())
+    }
+
+    /// Calls with the part of a buffer that an address and a length are.
+    fn with_range<T>(&self, at: Address, bytes: usize, call: impl FnOnce(Range<'_>) -> Checked<T>) -> Result<T> {
+        let buffers = self.buffers.borrow();
+        let Some((buffer, offset)) = buffers.find(at) else { return Err(self.fault(format!("no memory at {at:x}"))) };
+        self.check(call(Range { buffer, offset, bytes }))
+    }
+
+    /// Sets a kernel's arguments; the words of pinned memory among them.
+    fn set_arguments(&self, loaded: &Loaded, launch: &Launch, arguments: &Arguments) -> Result<Vec<Address>> {
+        let (buffers, mut pinned, mut index) = (self.buffers.borrow(), Vec::new(), 0);
+        for argument in arguments.each() {
+            match argument {
+                Argument::Value(words) => {
+                    self.check(loaded.kernel.set_words(index, words))?;
+                    index += 1;
+                }
+                Argument::Address(address) => {
+                    let place = buffers.find(address);
+                    if place.is_none() && !address.is_null() {
+                        return Err(self.fault(format!("no memory at {address:x}")));
+                    }
+                    self.check(loaded.kernel.set_buffer(index, place.map(|(buffer, _)| buffer)))?;
+                    self.check(loaded.kernel.set_words(index + 1, &[place.map_or(0, |(_, offset)| offset as u64)]))?;
+                    index += 2;
+                    if buffers.host_of(address).is_some() {
+                        pinned.push(address);
+                    }
+                }
+            }
+        }
+        if loaded.arguments == index + 1 {
+            self.check(loaded.kernel.set_shared(index, (launch.shared_bytes as usize).max(SHARED_BYTES_MIN)))?;
+        } else if loaded.arguments != index {
+            let reason = format!("{} takes {} arguments, and was given {index}", loaded.name, loaded.arguments);
+            return Err(self.fault(reason));
+        }
+        Ok(pinned)
+    }
+
+    /// Whether the driver lets this kernel have a block like this.
+    fn check_block(&self, loaded: &Loaded, launch: &Launch) -> Result<()> {
+        let threads: u64 = launch.block.iter().map(|size| u64::from(*size)).product();
+        let shared = loaded.shared_bytes + u64::from(launch.shared_bytes);
+        if loaded.threads_max > 0 && threads > loaded.threads_max {
+            let (name, most) = (&loaded.name, loaded.threads_max);
+            return Err(self.fault(format!("{name} needs blocks of {threads} threads; the driver lets it have {most}")));
+        }
+        if shared > self.facts.shared_bytes_max {
+            let (name, most) = (&loaded.name, self.facts.shared_bytes_max);
+            return Err(self.fault(format!("{name} needs {shared} bytes of block memory; the device has {most}")));
+        }
+        Ok(())
+    }
+
+    /// Brings the words of pinned memory that a launch names to the device, or back.
+    fn exchange(&self, pinned: &[Address], stream: Stream, to_device: bool) -> Result<()> {
+        for address in pinned {
+            let Some(host) = self.buffers.borrow().host_of(*address) else { continue };
+            self.with_range(*address, WORD_BYTES, |range| {
+                // SAFETY: the word is in memory that the engine pinned and keeps until the op has finished, and nobody reads it
+                // before that.
+                unsafe {
+                    if to_device { self.queue(stream).write(range, host) } else { self.queue(stream).read(host, range) }
+                }
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// The best way for threads to see each other's values that works on this device.
+fn find_warps(context: &Arc<Context>, queue: &Queue, device: DeviceHandle, facts: &Facts) -> Warps {
+    let works = |warps: &Warps| *warps == Warps::ALONE || tries(context, queue, device, facts, *warps).unwrap_or(false);
+    Warps::candidates(facts).into_iter().find(works).unwrap_or(Warps::ALONE)
+}
+
+/// Runs the trial; whether it wrote what it must.
+fn tries(context: &Arc<Context>, queue: &Queue, device: DeviceHandle, facts: &Facts, warps: Warps) -> Option<bool> {
+    let compiler = ProgramCompiler::new(context, device, facts, warps);
+    let image = compiler.compile(&warps::trial().source(warps.target())).ok()?;
+    let program = compiler.load(&image).ok()?;
+    let kernel = program.kernel(c"panoply_entry_trial").ok()?;
+    let mut words = vec![0_u32; TRIAL_THREADS * TRIAL_WORDS];
+    let bytes = size_of_val(words.as_slice());
+    let buffer = context.buffer(bytes).ok()?;
+    kernel.set_buffer(0, Some(&buffer)).ok()?;
+    kernel.set_words(1, &[0]).ok()?;
+    // SAFETY: the buffer has room for what each thread writes, and is released after the queue has finished.
+    unsafe { queue.launch(&kernel, [TRIAL_THREADS, 1, 1], [TRIAL_THREADS, 1, 1]) }.ok()?;
+    // SAFETY: the words are read when the queue has finished, below.
+    unsafe { queue.read(words.as_mut_ptr().cast(), Range { buffer: &buffer, offset: 0, bytes }) }.ok()?;
+    queue.finish().ok()?;
+    Some(words == warps::expected(warps.lanes))
+}
+
+impl Driver for OpenClDriver {
+    fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    fn make_current(&self) -> Result<()> {
+        // Every call names its queue; nothing is current.
+        Ok(())
+    }
+
+    fn compiler(&self) -> Arc<dyn Compiler> {
+        Arc::clone(&self.compiler) as Arc<dyn Compiler>
+    }
+
+    fn load(&self, name: &str, image: &[u8], entry: &str) -> Result<Function> {
+        let program = self.compiler.load(image).map_err(|reason| self.fault(format!("{name}: {reason}")))?;
+        let entry = CString::new([OPENCL_ENTRY_PREFIX, entry].concat())
+            .map_err(|_| self.fault("a kernel's name with a zero in it"))?;
+        let kernel = self.check(program.kernel(&entry))?;
+        let arguments = self.check(kernel.arguments())?;
+        // A driver that does not tell these is asked by the launch itself.
+        let told = |what| kernel.on_device(self.handle.0, what).unwrap_or(0);
+        let (threads_max, shared_bytes) = (told(sys::KERNEL_WORK_GROUP_SIZE), told(sys::KERNEL_LOCAL_MEM_SIZE));
+        let name = name.to_owned();
+        let loaded = Box::new(Loaded { kernel, arguments, threads_max, shared_bytes, name, _program: program });
+        let place = NonNull::from(Box::leak(loaded)).cast();
+        self.loaded.borrow_mut().insert(place);
+        Ok(Function(place))
+    }
+
+    fn unload(&self, function: Function) {
+        if self.loaded.borrow_mut().remove(&function.0) {
+            // SAFETY: a box that `load` leaked, which is taken back once; nobody launches it any more.
+            drop(unsafe { Box::from_raw(function.0.cast::<Loaded>().as_ptr()) });
+        }
+    }
+
+    unsafe fn launch(
+        &self,
+        function: Function,
+        launch: &Launch,
+        arguments: &mut Arguments,
+        stream: Stream,
+    ) -> Result<()> {
+        // SAFETY: a box that `load` leaked, and that `unload` takes back when nobody launches it any more.
+        let loaded = unsafe { function.0.cast::<Loaded>().as_ref() };
+        self.check_block(loaded, launch)?;
+        let pinned = self.set_arguments(loaded, launch, arguments)?;
+        self.exchange(&pinned, stream, true)?;
+        let local = launch.block.map(|size| size as usize);
+        let global = std::array::from_fn(|axis| launch.blocks[axis] * local[axis]);
+        // SAFETY: the caller vouches for the arguments.
+        let launched = unsafe { self.queue(stream).launch(&loaded.kernel, global, local) };
+        launched.map_err(|code| match self.error(code) {
+            Error::DeviceFault { device, reason } => {
+                Error::DeviceFault { device, reason: format!("{} was not launched: {reason}", loaded.name) }
+            }
+            other => other,
+        })?;
+        self.exchange(&pinned, stream, false)
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<Address> {
+        if bytes as u64 > self.facts.allocation_bytes_max.min(self.free_bytes()) {
+            return Err(self.out_of_memory(bytes));
+        }
+        let buffer: Buffer = self.context.buffer(bytes.max(1)).map_err(|code| match self.error(code) {
+            Error::OutOfMemory { .. } => self.out_of_memory(bytes),
+            other => other,
+        })?;
+        Ok(self.buffers.borrow_mut().insert(buffer, bytes))
+    }
+
+    fn free(&self, address: Address) {
+        self.buffers.borrow_mut().remove(address);
+    }
+
+    fn memory_info(&self) -> Result<(u64, u64)> {
+        Ok((self.free_bytes(), self.facts.memory_bytes))
+    }
+
+    unsafe fn pin(&self, start: NonNull<u8>, bytes: usize) -> Result<()> {
+        self.buffers.borrow_mut().pin(start.as_ptr(), bytes);
+        Ok(())
+    }
+
+    fn unpin(&self, start: NonNull<u8>) {
+        self.buffers.borrow_mut().unpin(start.as_ptr());
+    }
+
+    fn is_pinned(&self, start: *const u8) -> bool {
+        self.buffers.borrow().is_pinned(start)
+    }
+
+    fn pinned_address(&self, byte: *const u8) -> Result<Address> {
+        match self.buffers.borrow_mut().pinned_address(byte, &self.context) {
+            Some(Ok(address)) => Ok(address),
+            Some(Err(code)) => Err(self.fault(code.to_string())),
+            None => Err(self.fault("the byte is in no memory that was pinned")),
+        }
+    }
+
+    unsafe fn upload(&self, target: Address, source: *const u8, bytes: usize, stream: Stream) -> Result<()> {
+        if self.is_pinned(source) {
+            // SAFETY: the caller vouches for both ranges.
+            return self.with_range(target, bytes, |range| unsafe { self.queue(stream).write(range, source) });
+        }
+        // SAFETY: the caller vouches for the range, which is read before this returns.
+        let parcel: Box<[u8]> = unsafe { std::slice::from_raw_parts(source, bytes) }.into();
+        let sent = self.with_range(target, bytes, |range| {
+            // SAFETY: the parcel is kept until its mark has been passed.
+            unsafe { self.queue(stream).write_noted(range, parcel.as_ptr()) }
+        })?;
+        let mut parcels = self.parcels.borrow_mut();
+        while parcels.front().is_some_and(|(_, read)| read.is_past().unwrap_or(false)) {
+            parcels.pop_front();
+        }
+        parcels.push_back((parcel, sent));
+        Ok(())
+    }
+
+    unsafe fn download(&self, target: *mut u8, source: Address, bytes: usize, stream: Stream) -> Result<()> {
+        // SAFETY: the caller vouches for both ranges.
+        self.with_range(source, bytes, |range| unsafe { self.queue(stream).read(target, range) })
+    }
+
+    fn copy(&self, target: Address, source: Address, bytes: usize, stream: Stream) -> Result<()> {
+        let buffers = self.buffers.borrow();
+        let (Some(to), Some(from)) = (buffers.find(target), buffers.find(source)) else {
+            return Err(self.fault(format!("no memory at {target:x} or {source:x}")));
+        };
+        let range = |(buffer, offset): (_, usize)| Range { buffer, offset, bytes };
+        self.check(self.queue(stream).copy(range(to), range(from)))
+    }
+
+    fn fill(&self, target: Address, byte: u8, bytes: usize, stream: Stream) -> Result<()> {
+        self.with_range(target, bytes, |range| self.queue(stream).fill(range, byte))
+    }
+
+    fn event(&self) -> Result<Event> {
+        Ok(self.marks.add())
+    }
+
+    fn record(&self, event: Event, stream: Stream) -> Result<()> {
+        let mark = self.check(self.queue(stream).mark())?;
+        *self.marks.get(event).event.borrow_mut() = Some(mark);
+        // What another queue waits for, or the host asks about, must be under way.
+        self.check(self.queue(stream).flush())
+    }
+
+    fn is_past(&self, event: Event) -> Result<bool> {
+        match &*self.marks.get(event).event.borrow() {
+            Some(mark) => mark.is_past().map_err(|code| self.lost(code)),
+            None => Ok(true),
+        }
+    }
+
+    fn wait_for(&self, stream: Stream, event: Event) -> Result<()> {
+        match &*self.marks.get(event).event.borrow() {
+            Some(mark) => self.check(self.queue(stream).wait_for(mark)),
+            None => Ok(()),
+        }
+    }
+
+    fn between(&self, start: Event, stop: Event) -> Result<Duration> {
+        let at = |event: Event| match &*self.marks.get(event).event.borrow() {
+            Some(mark) => self.check(mark.passed_at()),
+            None => Err(self.fault("a mark that was not set")),
+        };
+        Ok(Duration::from_nanos(at(stop)?.saturating_sub(at(start)?)))
+    }
+
+    fn synchronize(&self, stream: Stream) -> Result<()> {
+        self.queue(stream).finish().map_err(|code| self.lost(code))
+    }
+
+    fn context_handle(&self) -> ContextHandle {
+        Arc::clone(&self.context) as ContextHandle
+    }
+
+    fn reach(&self, _other: &ContextHandle) -> Result<()> {
+        Err(self.fault("OpenCL's devices do not read each other's memory"))
+    }
+}
+
+impl Drop for OpenClDriver {
+    fn drop(&mut self) {
+        // What is still under way uses memory that goes with this.
+        self.queues.iter().for_each(|queue| drop(queue.finish()));
+        let loaded: Vec<NonNull<c_void>> = self.loaded.borrow().iter().copied().collect();
+        loaded.into_iter().for_each(|function| self.unload(Function(function)));
+    }
+}

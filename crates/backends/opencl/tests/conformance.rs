@@ -1,0 +1,84 @@
+//! Every case of the suite, and sizes beyond it, on every GPU and accelerator of this machine that has an OpenCL driver; a sample on
+//! processors, whose drivers compile each kernel anew for each size of block, so that the whole suite takes long there.
+//! `PANOPLY_CASES=prefix` runs all cases whose names begin so, an empty prefix all of them.
+
+#![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
+
+#[path = "../../c_gpu/tests/bench/suite.rs"]
+mod suite;
+
+use panoply_c_gpu::GpuBackend;
+use panoply_conformance::op_names;
+use panoply_core::{Backend, DeviceInfo};
+use panoply_opencl::{Limits, OpenClBackend};
+
+/// Processors get every n-th case; with the limits of a small device, which change a few families alone, fewer.
+const SAMPLE: usize = 67;
+const LIMITED_SAMPLE: usize = 211;
+
+/// Calls `test` with the devices that are processors, or with those that are not. Says why there are none.
+fn on_devices(backend: &OpenClBackend, processors: bool, test: impl Fn(&dyn GpuBackend, &DeviceInfo)) {
+    let devices = match backend.discover() {
+        Ok(devices) => devices,
+        Err(absence) => return println!("skipped: {absence}"),
+    };
+    let chosen: Vec<&DeviceInfo> = devices.iter().filter(|device| device.runs_on_cores == processors).collect();
+    if chosen.is_empty() {
+        println!("skipped: no OpenCL driver for a {}", if processors { "processor" } else { "GPU" });
+    }
+    chosen.into_iter().for_each(|device| test(backend, device));
+}
+
+/// For scripts that check the ops side by side.
+#[test]
+fn list_of_ops() {
+    let ops = op_names();
+    for op in &ops {
+        println!("op {op}");
+    }
+    assert!(ops.len() > 10);
+}
+
+#[test]
+fn every_case_on_every_gpu() {
+    on_devices(&OpenClBackend::new(), false, |backend, device| suite::check(backend, device, &suite::chosen(1)));
+}
+
+/// For scripts that check the ops in several processes: here all kernels are compiled, on all CPUs, and left in the cache.
+#[test]
+fn kernels_compile_ahead() {
+    on_devices(&OpenClBackend::new(), false, |backend, device| {
+        suite::compile_ahead(backend, device, &suite::chosen(1))
+    });
+}
+
+#[test]
+fn a_sample_of_cases_on_every_processor() {
+    on_devices(&OpenClBackend::new(), true, |backend, device| suite::check(backend, device, &suite::chosen(SAMPLE)));
+}
+
+/// As little of everything as the smallest device has that can run the kernels: other ways are taken, and the answers are the same.
+#[test]
+fn a_sample_of_cases_within_small_limits() {
+    let small = Limits { shared_bytes_max: Some(32 << 10), block_threads_max: Some(256), ..Limits::default() };
+    let backend = OpenClBackend::new().limited(small);
+    on_devices(&backend, true, |backend, device| suite::check(backend, device, &suite::chosen(LIMITED_SAMPLE)));
+}
+
+/// A processor as two devices, which answer alike.
+#[test]
+fn parts_of_a_processor_are_devices() {
+    let backend = OpenClBackend::new().limited(Limits { units: Some(1), ..Limits::default() });
+    let whole = OpenClBackend::new();
+    on_devices(&whole, true, |_, device| {
+        let units = device.compute_units.unwrap();
+        let parts = backend.discover().unwrap();
+        if units > 1 && parts.len() == 1 {
+            return println!("skipped: {} is not divided by its driver", device.name);
+        }
+        assert!(parts.len() as u32 >= units, "{parts:?}");
+        assert!(parts.iter().all(|part| part.compute_units == Some(1) || !part.runs_on_cores), "{parts:?}");
+        let cases: Vec<_> = suite::chosen(1).into_iter().filter(|case| case.name.starts_with("map/f32/add")).collect();
+        parts.iter().take(2).for_each(|part| suite::check(&backend, part, &cases[..1]));
+    });
+}

@@ -1,0 +1,63 @@
+//! What goes wrong on OpenCL's devices, on each that the machine has; and two processes that share one.
+
+#![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
+
+#[path = "../../c_gpu/tests/bench/faults.rs"]
+mod faults;
+
+use panoply_core::Backend;
+use panoply_opencl::OpenClBackend;
+
+macro_rules! on_each_device {
+    ($($test:ident,)*) => {
+        $(
+            #[test]
+            fn $test() {
+                let backend = OpenClBackend::new();
+                match backend.discover() {
+                    Ok(devices) => devices.iter().for_each(|device| faults::$test(&backend, device)),
+                    Err(absence) => println!("skipped: {absence}"),
+                }
+            }
+        )*
+    };
+}
+
+// Ops that run as one need kernels that find addresses in memory, which OpenCL has not.
+on_each_device! {
+    out_of_memory_is_typed_and_passes,
+    a_kernel_that_does_not_compile_says_where,
+    a_tensor_of_an_engine_that_is_gone_is_refused,
+    ops_come_back_once_and_in_order,
+    a_bad_op_fails_alone,
+    searches_with_other_lengths_stay_apart,
+    engines_of_one_thread_do_not_mix,
+    constants_share_a_kernel,
+    sizes_beyond_a_kernel_are_refused,
+    kernels_are_compiled_ahead,
+}
+
+/// Set in the process that shares the device.
+const OTHER: &str = "PANOPLY_TEST_OTHER_PROCESS";
+
+#[test]
+fn two_processes_share_a_device() {
+    let backend = OpenClBackend::new();
+    let devices = match backend.discover() {
+        Ok(devices) => devices,
+        Err(absence) => return println!("skipped: {absence}"),
+    };
+    let mut engine = faults::open(&backend, &devices[0]);
+    faults::assert_works(&mut engine);
+    if std::env::var_os(OTHER).is_some() {
+        return;
+    }
+    let this = std::env::current_exe().unwrap();
+    let mut other = std::process::Command::new(this);
+    let mut other = other.args(["--exact", "two_processes_share_a_device"]).env(OTHER, "1").spawn().unwrap();
+    for _ in 0..50 {
+        faults::assert_works(&mut engine);
+    }
+    assert!(other.wait().unwrap().success());
+    faults::assert_works(&mut engine);
+}

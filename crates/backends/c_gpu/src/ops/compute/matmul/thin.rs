@@ -19,6 +19,8 @@ const THREADS: usize = 256;
 const TILE: usize = 16;
 /// Places that a warp has where it is, if there are enough for every multiprocessor.
 const PER_WARP: usize = 4;
+/// The fewest lanes of a warp: those that have words next to each other must be in one.
+const LANES_MIN: usize = 8;
 
 /// How a thin product is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +43,7 @@ impl Thin {
         let dtype = product.op.a.dtype();
         let products = m.saturating_mul(n).saturating_mul(k).saturating_mul(batches);
         if !matches!(dtype, DType::F32 | DType::F16 | DType::BF16)
+            || warp_lanes < LANES_MIN
             || k == 0
             || products > PRODUCTS_MAX
             || batches > GRID_YZ_MAX

@@ -255,6 +255,15 @@ pub trait Driver {
     /// Where kernels find a byte of pinned host memory.
     fn pinned_address(&self, byte: *const u8) -> Result<Address>;
 
+    /// Where kernels read this host memory as it is, on a device that shares it and where that is worth it; `None` where it is to be
+    /// copied. The address is given back by [`Driver::free`].
+    ///
+    /// # Safety
+    /// The range must stay as it is until then.
+    unsafe fn lend(&self, _start: *const u8, _bytes: usize) -> Option<Address> {
+        None
+    }
+
     /// Copies from the host. Pinned memory must stay as it is until the stream has passed this point; other memory has been read when
     /// this returns.
     ///

@@ -13,9 +13,6 @@ use crate::calls::{LOADERS, Library};
 use crate::driver::OpenClDriver;
 use crate::platform::{Found, Limits, find};
 
-/// Held while drivers are found: some of them end the process when two threads ask them for the first time (PoCL 3.1).
-static FINDING: Mutex<()> = Mutex::new(());
-
 /// The backend for whatever has an OpenCL driver: GPUs, accelerators, and processors, of several vendors at once.
 #[derive(Clone)]
 pub struct OpenClBackend {
@@ -78,7 +75,6 @@ impl OpenClBackend {
         if let Some(known) = &*machine {
             return Ok(known.clone());
         }
-        let _alone = FINDING.lock().unwrap_or_else(PoisonError::into_inner);
         let library = Library::load(self.loaders)?;
         let mut found = find(&library, &self.limits)?;
         found.truncate(DEVICES_MAX);

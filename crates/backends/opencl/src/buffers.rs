@@ -45,6 +45,11 @@ impl Buffers {
         Address::of_buffer(self.place(Slot { buffer, bytes, host: None }), 0)
     }
 
+    /// Takes over a buffer that is the host's memory, and counts for nothing here.
+    pub(crate) fn insert_lent(&mut self, buffer: Buffer) -> Address {
+        Address::of_buffer(self.place(Slot { buffer, bytes: 0, host: None }), 0)
+    }
+
     fn place(&mut self, slot: Slot) -> u32 {
         self.bytes += slot.bytes as u64;
         match self.free.pop() {

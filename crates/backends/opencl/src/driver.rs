@@ -26,6 +26,9 @@ use crate::warps::{self, TRIAL_THREADS, TRIAL_WORDS, Warps};
 
 /// Block memory that a launch asks for, at least, where the kernel has a parameter for it.
 const SHARED_BYTES_MIN: usize = 16;
+/// Host memory that is worth a buffer of its own, and what kernels count on where it begins.
+const LENT_BYTES_MIN: usize = 64 << 10;
+const LENT_ALIGN_BYTES: usize = 64;
 /// A word of pinned memory that a kernel may write.
 const WORD_BYTES: usize = 8;
 
@@ -328,6 +331,16 @@ impl Driver for OpenClDriver {
             Some(Err(code)) => Err(self.fault(code.to_string())),
             None => Err(self.fault("the byte is in no memory that was pinned")),
         }
+    }
+
+    unsafe fn lend(&self, start: *const u8, bytes: usize) -> Option<Address> {
+        let fits = bytes >= LENT_BYTES_MIN && (start as usize).is_multiple_of(LENT_ALIGN_BYTES);
+        if !self.facts.shares_host_memory || !fits {
+            return None;
+        }
+        // SAFETY: the caller vouches for the range.
+        let buffer = unsafe { self.context.host_buffer(start, bytes) }.ok()?;
+        Some(self.buffers.borrow_mut().insert_lent(buffer))
     }
 
     unsafe fn upload(&self, target: Address, source: *const u8, bytes: usize, stream: Stream) -> Result<()> {

@@ -3,7 +3,7 @@
 //! Nothing that a driver says is believed beyond what is checked when a device is used; what is known to be wrong is corrected by
 //! `quirks`.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use panoply_c_gpu::devices::cache_feature;
 use panoply_core::{Absence, Api, Capabilities, DeviceId, DeviceInfo, DeviceKind, Domain, PciAddress};
@@ -18,6 +18,9 @@ const BLOCK_THREADS_MIN: u64 = 256;
 const SHARED_BYTES_MIN: u64 = 32 << 10;
 /// The first version whose functions are asked for, as major and minor.
 const VERSION_MIN: (u32, u32) = (1, 2);
+
+/// Held while devices are found: some drivers end the process when two threads ask them for the first time (PoCL 3.1).
+static FINDING: Mutex<()> = Mutex::new(());
 
 /// Upper limits on what devices are taken to have, whatever they say: for tests of smaller devices on larger ones, and for programs
 /// that share a device. Nothing is limited by default.
@@ -87,6 +90,7 @@ impl Facts {
 
 /// Every device that can run the kernels, or why there is none.
 pub(crate) fn find(library: &Arc<Library>, limits: &Limits) -> Result<Vec<Found>, Absence> {
+    let _alone = FINDING.lock().unwrap_or_else(PoisonError::into_inner);
     let platforms = library.platforms().map_err(|code| match code.0 {
         sys::PLATFORM_NOT_FOUND => Absence::NoDevice {
             reason: "the loader found no driver; install one (on Linux it is named by a file in /etc/OpenCL/vendors)"

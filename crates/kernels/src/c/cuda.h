@@ -23,6 +23,7 @@ typedef double f64;
 #define RESTRICT __restrict__
 #define ALIGNED(bytes) __align__(bytes)
 #define LAUNCH_BOUNDS(threads, blocks) __launch_bounds__(threads, blocks)
+#define LAUNCH_UP_TO(threads) __launch_bounds__(threads, 1)
 #define UNROLL _Pragma("unroll")
 #define BARRIER() __syncthreads()
 #define WARP_BARRIER() __syncwarp()

@@ -55,6 +55,7 @@ typedef double f64;
 #define RESTRICT __restrict__
 #define ALIGNED(bytes) __attribute__((aligned(bytes)))
 #define LAUNCH_BOUNDS(threads, blocks)
+#define LAUNCH_UP_TO(threads)
 #define UNROLL
 #define BARRIER() emulation::block_barrier()
 #define WARP_BARRIER() emulation::warp_barrier()

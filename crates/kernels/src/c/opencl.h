@@ -45,7 +45,8 @@ typedef double f64;
 #define SHARED __local
 #define RESTRICT restrict
 #define ALIGNED(bytes) __attribute__((aligned(bytes)))
-#define LAUNCH_BOUNDS(threads, blocks)
+#define LAUNCH_BOUNDS(threads, blocks) __attribute__((reqd_work_group_size(threads, 1, 1)))
+#define LAUNCH_UP_TO(threads)
 #define DYNAMIC_SHARED(type, name) LOCAL type *name = (LOCAL type *)panoply_shared
 #define BARRIER() barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)
 #if defined(PANOPLY_UNROLLS)

@@ -54,12 +54,13 @@ pub(super) fn parameter_types(text: &str, entry: &str) -> Option<Vec<String>> {
 
 /// What an entry begins with.
 const KEYWORD: &str = "KERNEL";
-const BOUNDS: &str = "LAUNCH_BOUNDS";
+/// What may stand between that and its name.
+const BOUNDS: [&str; 2] = ["LAUNCH_BOUNDS", "LAUNCH_UP_TO"];
 const DYNAMIC: &str = "DYNAMIC_SHARED";
 
 /// An entry up to the brace that opens its body.
 struct Entry<'a> {
-    /// `LAUNCH_BOUNDS(…)`, where there is one.
+    /// `LAUNCH_BOUNDS(…)` or its like, where there is one.
     bounds: &'a str,
     name: &'a str,
     parameters: Vec<Parameter>,
@@ -78,9 +79,10 @@ impl<'a> Entry<'a> {
     fn read(text: &'a str, before: &str) -> Option<Entry<'a>> {
         let mut rest = text[KEYWORD.len()..].trim_start();
         let mut bounds = "";
-        if let Some(after) = rest.strip_prefix(BOUNDS) {
+        if let Some(word) = BOUNDS.iter().find(|word| rest.starts_with(**word)) {
+            let after = &rest[word.len()..];
             let end = closing(after.trim_start())? + (after.len() - after.trim_start().len()) + 1;
-            bounds = &rest[..BOUNDS.len() + end];
+            bounds = &rest[..word.len() + end];
             rest = after[end..].trim_start();
         }
         let name_end = rest.find(|c: char| !is_word(c)).filter(|end| *end > 0)?;

@@ -2,6 +2,8 @@
 // the types, the words of the first part of this list, and whatever it does better than the portable bodies below; it says so with OWN_….
 //
 //   KERNEL                 before an entry: KERNEL name(args) { … }; it returns nothing
+//   LAUNCH_BOUNDS(t, b)    behind KERNEL: blocks have t threads, and at least b of them should fit a multiprocessor; LAUNCH_UP_TO(t) where
+//                          they have as many or fewer
 //   DEVICE                 before a function that kernels call
 //   GLOBAL                 before a pointer to device memory
 //   LOCAL                  before a pointer to the block's memory

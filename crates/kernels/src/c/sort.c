@@ -151,7 +151,7 @@ DEVICE void compare_exchange(LOCAL entries *all, u32 low, u32 high, i32 rises)
 // `padded` is the length, rounded up to a power of two; a block has 2 slots for each thread, for slots / padded lines.
 // A line's elements lie `inner` apart; `outer` of them follow one another. Threads go along the lines where lines are
 // contiguous, and across them where they are not.
-KERNEL LAUNCH_BOUNDS(1024, 1) sort_lines(GLOBAL const raw *RESTRICT keys, GLOBAL const value *RESTRICT values,
+KERNEL LAUNCH_UP_TO(1024) sort_lines(GLOBAL const raw *RESTRICT keys, GLOBAL const value *RESTRICT values,
                                          GLOBAL raw *RESTRICT keys_out, GLOBAL value *RESTRICT values_out, rule as,
                                          u64 lines, u64 inner, u32 length, u32 padded)
 {

@@ -33,11 +33,33 @@ impl Context {
                 Ok(View::of_tensor(self.memory.address(buffer)?, tensor))
             }
             _ => {
-                let address = self.scratch(tensor.len_bytes())?;
-                self.place(address, tensor)?;
+                let address = match self.lent(tensor)? {
+                    Some(address) => address,
+                    None => {
+                        let address = self.scratch(tensor.len_bytes())?;
+                        self.place(address, tensor)?;
+                        address
+                    }
+                };
                 Ok(View { address, layout: Layout::new(tensor.shape(), &tensor.shape().contiguous_strides()) })
             }
         }
+    }
+
+    /// A contiguous tensor on the host as kernels read it there, on devices that do. The op under way holds the tensor's memory,
+    /// or is given a share of it here.
+    fn lent(&mut self, tensor: &Tensor) -> Result<Option<Address>> {
+        if self.is_rehearsal() || !matches!(tensor.buffer(), Buffer::Host(_)) || !tensor.is_contiguous() {
+            return Ok(None);
+        }
+        let bytes = tensor.as_bytes()?;
+        // SAFETY: the clone below holds the bytes, which nobody changes, until the op has finished and the address is given back.
+        let address = unsafe { self.driver.lend(bytes.as_ptr(), bytes.len()) };
+        if let Some(address) = address {
+            self.queued.between.push(tensor.clone());
+            self.queued.lent.push(address);
+        }
+        Ok(address)
     }
 
     /// Writes a tensor's elements, one after the other, into memory of this context.

@@ -15,7 +15,7 @@ use panoply_graph::Held;
 
 use crate::compile::CompileQueue;
 use crate::complaint::{Complaint, Complaints};
-use crate::driver::{Driver, Event, Function};
+use crate::driver::{Address, Driver, Event, Function};
 use crate::kernels::Kernels;
 use crate::memory::{Block, DeviceMemory};
 use crate::ops::compute::map::Maps;
@@ -95,6 +95,8 @@ pub(crate) struct Queued {
     /// Recordings that can go when it has finished.
     #[allow(dead_code)] // Held so that they last.
     replays: Vec<Replay>,
+    /// Host memory that its kernels read where it is.
+    lent: Vec<Address>,
     /// Engines whose memory its kernels read.
     #[allow(dead_code)] // Held so that their memory stands.
     peers: Vec<Arc<Peer>>,
@@ -113,7 +115,11 @@ pub(crate) struct Queued {
 impl Queued {
     /// Whether it is nothing but kernels and copies within the device, which can be queued again as they are.
     pub(crate) fn is_repeatable(&self) -> bool {
-        self.complaints.is_empty() && self.copies.is_none() && !self.downloads && self.peers.is_empty()
+        self.complaints.is_empty()
+            && self.lent.is_empty()
+            && self.copies.is_none()
+            && !self.downloads
+            && self.peers.is_empty()
     }
 
     /// Takes over what was queued before and will not be handed out. What can be queued so has no complaints.
@@ -124,6 +130,7 @@ impl Queued {
         self.plans.extend(before.plans);
         self.replays.extend(before.replays);
         self.peers.extend(before.peers);
+        self.lent.extend(before.lent);
         self.retired.extend(before.retired);
         self.bytes_moved += before.bytes_moved;
     }
@@ -201,6 +208,7 @@ impl Context {
     /// The op has finished: its kernels' complaint, and the end of what only it still used.
     pub(crate) fn settle(&mut self, queued: &mut Queued) -> Result<()> {
         queued.retired.drain(..).for_each(|function| self.driver.unload(function));
+        queued.lent.drain(..).for_each(|address| self.driver.free(address));
         let settled: Vec<Result<()>> =
             queued.complaints.drain(..).map(|complaint| self.complaints.settle(complaint)).collect();
         settled.into_iter().collect()

@@ -35,7 +35,7 @@ fn a_sample_of_cases_with_warps_of_64() {
 /// ones.
 #[test]
 fn random_graphs_on_the_emulated_device() {
-    let seeds = Seeds::or_asked(300, 20);
+    let seeds = Seeds::or_asked(300, 12);
     with(EmulatedBackend::new(), |backend| {
         let device = backend.discover().unwrap().remove(0);
         let summary = panoply_conformance::check_graphs(backend, &device, seeds).unwrap();

@@ -98,7 +98,7 @@ impl Backend for OpenClBackend {
         if needs_f64 && !has_f64 {
             return Support::No("the device has no 64-bit floats".to_owned());
         }
-        ops::supports(op)
+        ops::supports_on(device, op)
     }
 
     fn warmth(&self, device: &DeviceInfo, op: &Op) -> Warmth {

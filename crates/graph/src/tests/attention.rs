@@ -372,6 +372,11 @@ fn what_only_looks_like_attention_is_left_alone() {
         let scores = g.sub(scores, p.mask)?;
         Ok(vec![ended(g, scores, p.v)?])
     });
+}
+
+#[test]
+fn views_that_are_no_attention_are_left_alone() {
+    let batch: &[usize] = &[3];
     // Rows of several queries together.
     refuse(batch, |g, p| {
         let scores = products(g, p.q, p.k)?;
@@ -407,6 +412,11 @@ fn what_only_looks_like_attention_is_left_alone() {
         let scores = products(g, p.q, p.k)?;
         Ok(vec![ended(g, scores, many)?])
     });
+}
+
+#[test]
+fn what_the_op_does_not_take_is_left_alone() {
+    let batch: &[usize] = &[3];
     // Elements of 64 bits.
     let plan = plan_with(DType::F64, batch, &FACTS, &|g, p| {
         let scores = products(g, p.q, p.k)?;

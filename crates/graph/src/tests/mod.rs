@@ -8,6 +8,7 @@ use panoply_conformance::random_graph::{RandomGraph, random_graph};
 use panoply_conformance::reference::reference;
 use panoply_conformance::values::{difference, random_tensor};
 use panoply_core::graph::{Graph, GraphBuilder, NodeId, fill_in, slot_of, view_of};
+use panoply_core::op::compute::ConvOptions;
 use panoply_core::op::graph::RunGraph;
 use panoply_core::{DType, Describe, Operation, Part, Result, Tensor, Value};
 
@@ -52,7 +53,7 @@ fn planned(graph: &Graph, inputs: &[&Tensor], facts: &Facts) -> (Plan, RunGraph)
 }
 
 /// The names of the steps of a graph of two inputs of 65 × 40, after checking the answer.
-fn steps(build: fn(&mut GraphBuilder, NodeId, NodeId) -> Result<NodeId>) -> Vec<&'static str> {
+fn steps(build: impl Fn(&mut GraphBuilder, NodeId, NodeId) -> Result<NodeId>) -> Vec<&'static str> {
     let mut g = Graph::builder("test");
     let rows = g.symbol("rows").unwrap();
     let dims = [rows, 40.into()];
@@ -110,6 +111,31 @@ fn products_take_bias_residual_and_activation() {
         g.mul(h, gate)
     });
     assert_eq!(twice, ["matmul", "map"], "what is read twice is kept");
+}
+
+/// A convolution takes its bias, and its activation where nothing comes between them; a residual and what follows it are one map.
+#[test]
+fn convolutions_take_bias_and_activation() {
+    let convolution = |g: &mut GraphBuilder, x: NodeId| -> Result<(NodeId, NodeId)> {
+        let (_, dims) = g.type_of(x)?;
+        let rows = dims[0];
+        let image = g.reshape(x, &[rows, 2.into(), 4.into(), 5.into()])?;
+        let w = g.constant("w", &random_tensor(DType::F32, &[2, 2, 3, 3], 3))?;
+        let bias = g.constant("b", &random_tensor(DType::F32, &[2, 1, 1], 4))?;
+        let h = g.conv2d(image, w, ConvOptions { padding: [1; 4], ..ConvOptions::default() })?;
+        Ok((g.add(h, bias)?, image))
+    };
+    let plain = steps(|g, x, _| {
+        let (h, _) = convolution(g, x)?;
+        g.relu(h)
+    });
+    assert_eq!(plain, ["conv2d"]);
+    let residual = steps(|g, x, _| {
+        let (h, image) = convolution(g, x)?;
+        let h = g.add(h, image)?;
+        g.relu(h)
+    });
+    assert_eq!(residual, ["conv2d", "map"]);
 }
 
 #[test]

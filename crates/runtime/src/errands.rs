@@ -1,13 +1,16 @@
 //! Foreign code that is called for somebody else's sake: wakers, destructors and listeners of ops that a supervisor or a shutdown
 //! has answered. By then every op has its outcome, so nobody but the owner of that code has to wait for it.
 //!
-//! 1. Errands are run in order, one after the other, on a thread made for them, which ends when there are none left.
-//! 2. A thread that is inside one errand for longer than [`ERRAND_TIME_MAX`] is left behind, and another goes on with the rest. It
-//!    ends when it comes back.
-//! 3. At most [`THREADS_MAX`] threads are left behind at a time. Beyond that the rest waits until one of them comes back.
+//! 1. Errands are run in order, one after the other, on threads made for them. A thread ends when there is nothing left to do, or a
+//!    while after that.
+//! 2. While errands wait behind one that is under way, a second thread waits for its turn. It takes it when the first has been inside
+//!    one errand for longer than [`ERRAND_TIME_MAX`]: that one is left behind, and comes back when it comes back.
+//! 3. At most [`THREADS_MAX`] threads are inside errands at a time. Beyond that the rest waits until one of them comes back.
+//!
+//! Not part of the runtime's interface: collections of vectors have wakers of their own to call.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::foreign::contain;
@@ -15,37 +18,59 @@ use crate::threads::{self, Owner};
 
 /// How long one errand may take before the others go on without it.
 const ERRAND_TIME_MAX: Duration = Duration::from_millis(100);
-/// How many threads may be inside an errand at once.
+/// How many threads there may be.
 const THREADS_MAX: usize = 16;
+/// How long the threads that everybody shares wait for more.
+const SHARED_LINGER: Duration = Duration::from_millis(500);
 
 /// A call of foreign code.
-pub(crate) type Errand = Box<dyn FnOnce() + Send>;
+pub type Errand = Box<dyn FnOnce() + Send>;
 
 /// See the module's rules.
-pub(crate) struct Errands {
+pub struct Errands {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
     owner: Owner,
-    state: Arc<Mutex<State>>,
+    /// How long a thread waits for more.
+    linger: Duration,
+    state: Mutex<State>,
+    changed: Condvar,
 }
 
 #[derive(Default)]
 struct State {
     waiting: VecDeque<Errand>,
-    /// The thread that takes errands, by its number, and since when it is inside one.
-    runner: Option<(u64, Option<Instant>)>,
+    /// The number of the errand that is under way, and since when.
+    inside: Option<(u64, Instant)>,
     next_number: u64,
-    /// How many threads there are.
     threads: usize,
+    /// Those of them that are not inside an errand.
+    ready: usize,
 }
 
 impl Errands {
     pub(crate) fn new(owner: Owner) -> Errands {
-        Errands { owner, state: Arc::default() }
+        Errands::lingering(owner, Duration::ZERO)
     }
 
-    /// Has this run on another thread, soon.
-    pub(crate) fn send(&self, errands: impl IntoIterator<Item = Errand>) {
-        lock(&self.state).waiting.extend(errands);
-        self.look();
+    /// Those of everything in this process that belongs to no runtime.
+    pub fn shared() -> &'static Errands {
+        static SHARED: OnceLock<Errands> = OnceLock::new();
+        SHARED.get_or_init(|| Errands::lingering(Owner::new(), SHARED_LINGER))
+    }
+
+    fn lingering(owner: Owner, linger: Duration) -> Errands {
+        let (state, changed) = (Mutex::default(), Condvar::new());
+        Errands { shared: Arc::new(Shared { owner, linger, state, changed }) }
+    }
+
+    /// Has these run on another thread, soon.
+    pub fn send(&self, errands: impl IntoIterator<Item = Errand>) {
+        let mut state = self.shared.lock();
+        state.waiting.extend(errands);
+        self.shared.see_to_it(state);
     }
 
     /// Has these values, whose destructors are foreign, dropped on another thread, soon.
@@ -53,59 +78,95 @@ impl Errands {
         self.send(values.into_iter().map(|value| Box::new(move || drop(value)) as Errand));
     }
 
-    /// Sees to it that a thread takes errands where some wait.
-    pub(crate) fn look(&self) {
-        let number = {
-            let mut state = lock(&self.state);
-            let stuck = |since: Option<Instant>| since.is_some_and(|since| since.elapsed() > ERRAND_TIME_MAX);
-            let free = state.runner.is_none_or(|(_, since)| stuck(since));
-            if state.waiting.is_empty() || !free || state.threads >= THREADS_MAX {
-                return;
-            }
-            state.next_number += 1;
-            state.threads += 1;
-            state.runner = Some((state.next_number, None));
-            state.next_number
-        };
-        let there = Arc::clone(&self.state);
-        if self.owner.spawn("panoply-errands".to_owned(), move || run(&there, number)).is_err() {
-            // Where no thread can be made it is done here.
-            self.owner.here(|| run(&self.state, number));
-        }
-    }
-
     /// Waits until every errand was begun, and has ended or is left behind; for so long at the most.
     pub(crate) fn finish(&self, time_max: Duration) -> bool {
         threads::wait_until(time_max, || {
-            self.look();
-            let state = lock(&self.state);
-            let inside = state.runner.and_then(|(_, since)| since);
-            state.waiting.is_empty() && inside.is_none_or(|since| since.elapsed() > ERRAND_TIME_MAX)
+            let state = self.shared.lock();
+            state.waiting.is_empty() && state.inside.is_none_or(|(_, since)| since.elapsed() > ERRAND_TIME_MAX)
         })
     }
 }
 
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
 
-/// Takes errands until there are none left, or another thread takes them.
-fn run(shared: &Mutex<State>, number: u64) {
-    let mut state = lock(shared);
-    while state.runner.is_some_and(|(runner, _)| runner == number) {
-        let Some(errand) = state.waiting.pop_front() else {
-            state.runner = None;
-            break;
-        };
-        state.runner = Some((number, Some(Instant::now())));
+    /// Sees to it that a thread is ready for what waits.
+    fn see_to_it(self: &Arc<Shared>, mut state: MutexGuard<'_, State>) {
+        if state.waiting.is_empty() {
+            return;
+        }
+        if state.ready > 0 || state.threads >= THREADS_MAX {
+            drop(state);
+            return self.changed.notify_one();
+        }
+        state.threads += 1;
+        state.ready += 1;
+        let alone = state.threads == 1;
         drop(state);
-        let _ = contain(errand);
-        state = lock(shared);
-        if state.runner.is_some_and(|(runner, _)| runner == number) {
-            state.runner = Some((number, None));
+        let there = Arc::clone(self);
+        let spawned = self.owner.spawn("panoply-errands".to_owned(), move || there.run(there.linger));
+        match spawned {
+            Ok(_) => {}
+            // Where no thread can be made it is done here.
+            Err(_) if alone => self.owner.here(|| self.run(Duration::ZERO)),
+            Err(_) => {
+                let mut state = self.lock();
+                state.threads -= 1;
+                state.ready -= 1;
+            }
         }
     }
-    state.threads -= 1;
+
+    /// Takes errands until there are none left for a while.
+    fn run(self: &Arc<Shared>, linger: Duration) {
+        let mut state = self.lock();
+        loop {
+            if state.waiting.is_empty() {
+                let (guard, timed_out) = self.wait(state, linger);
+                state = guard;
+                if timed_out && state.waiting.is_empty() {
+                    break;
+                }
+                continue;
+            }
+            let inside = state.inside.map(|(_, since)| since.elapsed());
+            if let Some(left) = inside.and_then(|inside| ERRAND_TIME_MAX.checked_sub(inside)) {
+                state = self.wait(state, left + Duration::from_millis(1)).0;
+                continue;
+            }
+            state = self.run_one(state);
+        }
+        state.threads -= 1;
+        state.ready -= 1;
+    }
+
+    /// Runs the first errand that waits.
+    fn run_one<'a>(self: &'a Arc<Shared>, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        let Some(errand) = state.waiting.pop_front() else { return state };
+        state.next_number += 1;
+        let number = state.next_number;
+        state.inside = Some((number, Instant::now()));
+        state.ready -= 1;
+        self.see_to_it(state);
+        let _ = contain(errand);
+        let mut state = self.lock();
+        state.ready += 1;
+        if state.inside.is_some_and(|(inside, _)| inside == number) {
+            state.inside = None;
+        }
+        state
+    }
+
+    fn wait<'a>(&self, state: MutexGuard<'a, State>, time_max: Duration) -> (MutexGuard<'a, State>, bool) {
+        if time_max.is_zero() {
+            return (state, true);
+        }
+        let (state, result) =
+            self.changed.wait_timeout(state, time_max).unwrap_or_else(|poisoned| poisoned.into_inner());
+        (state, result.timed_out())
+    }
 }
 
 #[cfg(test)]
@@ -133,7 +194,7 @@ mod tests {
         assert_eq!(done.load(Ordering::SeqCst), 12, "all but four that are stuck, and four that panicked");
         open.store(true, Ordering::SeqCst);
         assert!(threads::wait_until(Duration::from_secs(10), || done.load(Ordering::SeqCst) == 16));
-        assert!(threads::wait_until(Duration::from_secs(10), || lock(&errands.state).threads == 0), "threads end");
+        assert!(threads::wait_until(Duration::from_secs(10), || errands.shared.lock().threads == 0), "threads end");
     }
 
     #[test]

@@ -42,7 +42,8 @@ mod blocking;
 #[cfg(not(loom))]
 pub mod device_worker;
 #[cfg(not(loom))]
-mod errands;
+#[doc(hidden)]
+pub mod errands;
 #[cfg_attr(loom, allow(dead_code))]
 mod flight_table;
 mod foreign;

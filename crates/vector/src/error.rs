@@ -99,6 +99,12 @@ pub enum Error {
         /// The collection's folder.
         path: PathBuf,
     },
+    /// The path does not lead to the folder that was opened any more. Nothing was changed, neither there nor elsewhere.
+    #[error("{} was moved, deleted or replaced while the collection was open; open it again where it is now", path.display())]
+    Moved {
+        /// The path.
+        path: PathBuf,
+    },
     /// The collection was opened to be read alone.
     #[error("{} was opened read-only; open it for writing to change it", path.display())]
     ReadOnly {

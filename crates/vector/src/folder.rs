@@ -9,12 +9,15 @@
 //! was closed in order, until it is written to again; without that, its log may have a torn end. Version 1 says nothing of
 //! lengths; the first change makes it version 2.
 //!
+//! A writer has the lock, and files are made, renamed and deleted only while the path leads to the file that it has locked: whoever
+//! moves or deletes the folder of an open collection, and puts another one in its place, keeps that other one.
+//!
 //! A writer has the lock. Readers need none: they take the manifest as it is, and begin again where a file that it names
 //! is deleted before they have opened it.
 
 use std::collections::HashSet;
 use std::fs::{self, File, TryLockError};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -155,6 +158,7 @@ impl Manifest {
 impl Folder {
     /// Makes a folder for a new collection.
     pub(crate) fn create(path: &Path) -> Result<Folder> {
+        let path = &absolute(path);
         refuse_if_taken(path)?;
         create_durably(path)?;
         let folder = Folder::lock(path)?;
@@ -169,6 +173,7 @@ impl Folder {
     /// Opens the folder of a collection to be written to, and reads its manifest. Nothing is changed; once all of it was
     /// found in order, [`Folder::tidy`] deletes what was left over.
     pub(crate) fn open(path: &Path) -> Result<(Folder, Manifest)> {
+        let path = &absolute(path);
         expect_collection(path)?;
         // The manifest is read before the lock file is made, so that a folder which is no collection gets none; and again
         // under the lock, since another writer may have replaced it in between.
@@ -180,9 +185,10 @@ impl Folder {
 
     /// Opens the folder of a collection to be read alone, whoever writes to it meanwhile, and reads its manifest.
     pub(crate) fn open_read_only(path: &Path) -> Result<(Folder, Manifest)> {
-        expect_collection(path)?;
+        let path = absolute(path);
+        expect_collection(&path)?;
         let manifest = read_manifest(&path.join(MANIFEST))?;
-        Ok((Folder { path: path.to_owned(), lock: None }, manifest))
+        Ok((Folder { path, lock: None }, manifest))
     }
 
     /// The manifest as it is now.
@@ -232,13 +238,29 @@ impl Folder {
         self.path.join(format!("index-{number:06}.centroids"))
     }
 
+    /// Refuses to change anything where the path does not lead to this folder any more.
+    pub(crate) fn expect_in_place(&self) -> Result<()> {
+        let Some(lock) = &self.lock else { return Ok(()) };
+        let path = self.path.join(LOCK);
+        let there = match fs::symlink_metadata(&path) {
+            Ok(_) => is_same_file(lock, &path),
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => false,
+            Err(error) => return Err(Error::io("look at", &path, error)),
+        };
+        if there { Ok(()) } else { Err(Error::Moved { path: self.path.clone() }) }
+    }
+
     /// Makes this the manifest. When it returns, the files it names and itself have reached the disk.
     pub(crate) fn write_manifest(&self, manifest: &Manifest) -> Result<(), Failure> {
+        self.expect_in_place()?;
         write_manifest_to(&self.path, manifest)
     }
 
     /// Deletes the files of segments and of an index. Maps of them stay valid while they are used.
     pub(crate) fn remove(&self, segments: impl IntoIterator<Item = u32>, centroids: Option<u32>) {
+        if self.expect_in_place().is_err() {
+            return;
+        }
         let files = segments.into_iter().flat_map(|segment| self.segment_files(segment));
         for path in files.chain(centroids.map(|number| self.centroids_path(number))) {
             // What cannot be deleted now is deleted when the collection is opened next.
@@ -299,6 +321,11 @@ fn unread_version(head: &str) -> &'static str {
     }
 }
 
+/// The path from the root, so that it leads to the same place when the program changes its current folder.
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
 fn has_segments(path: &Path) -> bool {
     let is_log = |path: PathBuf| is_ours(&path) && path.extension().is_some_and(|end| end == "log");
     fs::read_dir(path).is_ok_and(|mut entries| entries.any(|entry| entry.is_ok_and(|entry| is_log(entry.path()))))
@@ -306,8 +333,12 @@ fn has_segments(path: &Path) -> bool {
 
 /// Refuses a path that does not hold a collection.
 fn expect_collection(path: &Path) -> Result<()> {
-    if path.join(MANIFEST).symlink_metadata().is_ok_and(|metadata| !metadata.is_dir()) {
-        return Ok(());
+    let manifest = path.join(MANIFEST);
+    match manifest.symlink_metadata() {
+        Ok(metadata) if !metadata.is_dir() => return Ok(()),
+        // Whether there is one is not for this user to know.
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => return Err(Error::io("open", &manifest, error)),
+        Ok(_) | Err(_) => {}
     }
     let reason = match (path.is_file(), path.exists()) {
         (true, _) => "it is a file; a collection is a folder",

@@ -92,6 +92,7 @@ impl Segment {
         let (rows, mut log) = match folder {
             None => (Region::in_memory()?, Region::in_memory()?),
             Some(folder) => {
+                folder.expect_in_place()?;
                 let (rows, log) = (folder.rows_path(id), folder.log_path(id));
                 let (rows_file, log_file) = (open_file(&rows, Access::New)?, open_file(&log, Access::New)?);
                 (Region::in_file(rows_file, &rows, 0)?, Region::in_file(log_file, &log, 0)?)

@@ -1,10 +1,11 @@
 //! The futures that a collection hands out. They need no executor: poll them anywhere, or block with `wait`.
 
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
+
+use panoply_runtime::errands::{Errand, Errands};
 
 use crate::error::{Error, Result};
 
@@ -99,16 +100,11 @@ impl<T> Answer<T> {
         let waker = slot.waker.take();
         drop(slot);
         self.cell.arrived.notify_one();
-        waker.into_iter().for_each(wake);
-    }
-}
-
-/// Wakes a task. A waker is somebody else's code; where it panics, the answer is there all the same, and the thread that
-/// answers goes on to the next.
-fn wake(waker: Waker) {
-    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
-        // Dropping what was thrown may panic as well.
-        std::mem::forget(payload);
+        // A waker is somebody else's code. It may panic, not return, or drop the last handle of the collection: it is called on a
+        // thread that nobody waits for.
+        if let Some(waker) = waker {
+            Errands::shared().send([Box::new(move || waker.wake()) as Errand]);
+        }
     }
 }
 
@@ -187,7 +183,11 @@ mod tests {
         let (answer, mut waiting) = task::<u32>();
         assert!(Pin::new(&mut waiting).poll(&mut Context::from_waker(&waker)).is_pending());
         answer.send(Ok(1));
-        assert!(flag.0.load(std::sync::atomic::Ordering::SeqCst));
+        let start = std::time::Instant::now();
+        while !flag.0.load(std::sync::atomic::Ordering::SeqCst) {
+            assert!(start.elapsed() < std::time::Duration::from_secs(10));
+            std::thread::yield_now();
+        }
         assert!(matches!(Pin::new(&mut waiting).poll(&mut Context::from_waker(&waker)), Poll::Ready(Ok(1))));
     }
 }

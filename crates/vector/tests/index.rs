@@ -5,7 +5,7 @@ mod support;
 
 use panoply_vector::{Collection, Error, Filter, IndexOptions, Metric, Options, Schema, SearchOptions, Storage};
 use serde_json::{Value, json};
-use support::{Random, TempFolder, ids, runtime};
+use support::{Random, TempFolder, ids, runtime, score};
 
 /// Points around centres, as embeddings are.
 fn clustered(seed: u64, count: usize, dimension: usize, clusters: usize) -> Vec<f32> {
@@ -49,6 +49,29 @@ fn few_lists_find_nearly_all_neighbours() {
                 alone.hits.iter().map(|hit| &hit.id).collect::<Vec<_>>(),
                 hits.iter().map(|hit| &hit.id).collect::<Vec<_>>()
             );
+        }
+    }
+}
+
+/// Lone queries are scored on the caller's thread, in steps of eight and thirty-two components: dimensions around those.
+#[test]
+fn lone_queries_of_any_dimension_have_the_scores_of_plain_loops() {
+    for (dimension, count) in [(3, 600), (7, 600), (9, 600), (17, 600), (4096, 120)] {
+        for metric in Metric::ALL {
+            let schema = Schema::new("dimensions", dimension, metric);
+            let collection = Collection::in_memory(runtime(), schema, Options::default()).unwrap();
+            let (vectors, query) = (Random(4).vectors(count, dimension), Random(5).vectors(1, dimension));
+            collection.insert_many(&ids(0..count), &vectors, &[]).unwrap();
+            collection.build_index(&IndexOptions { lists: Some(4), ..IndexOptions::default() }).unwrap();
+            let found = collection.search(&query, &SearchOptions::new(count).nprobe(4)).unwrap();
+            assert_eq!(found.hits.len(), count, "{metric:?} {dimension}");
+            let size = query.iter().map(|value| f64::from(value * value)).sum::<f64>();
+            for hit in &found.hits {
+                let row: usize = hit.id[1..].parse().unwrap();
+                let wanted = score(metric, &query, &vectors[row * dimension..][..dimension]);
+                let near = 1.0e-6 * if metric == Metric::Cosine { 1.0 } else { size.max(1.0) };
+                assert!((f64::from(hit.score) - wanted).abs() < near, "{metric:?} {dimension}: {hit:?} {wanted}");
+            }
         }
     }
 }

@@ -26,6 +26,11 @@ use crate::health::Circuit;
 use crate::lane::{Lane, WorkerState};
 use crate::time::later;
 
+/// A device that has landed nothing for too long is looked at for this part of the limit more, and for this long at the most, before
+/// it counts as hung: the process itself may have been stopped, and the device with it.
+const HUNG_AFTER_SHARE: u32 = 8;
+const HUNG_AFTER_MAX: Duration = Duration::from_millis(250);
+
 /// What the driver wants next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
@@ -64,6 +69,8 @@ pub(crate) struct Driver {
     pub(super) batcher: Batcher<Item>,
     finished: Vec<Finished>,
     last_landed: Option<Instant>,
+    /// Since when something is overdue.
+    overdue_since: Option<Instant>,
     reopen: Reopen,
     /// Whose turn it is among the priorities.
     pub(super) turn: u32,
@@ -97,6 +104,7 @@ impl Driver {
             batch: Vec::new(),
             finished: Vec::new(),
             last_landed: None,
+            overdue_since: None,
             reopen: Reopen::default(),
             turn: 0,
         }
@@ -361,12 +369,22 @@ impl Driver {
         }
         // The device works its ops off in order, so it hangs when nothing has landed for too long, however many wait.
         let since = self.flights.oldest().map(|oldest| oldest.max(self.last_landed.unwrap_or(oldest)));
-        let overdue = since.is_some_and(|since| now.saturating_duration_since(since) > self.lane.limits.op_time_max);
-        if overdue {
+        if since.is_some_and(|since| self.hangs(now, since)) {
             let after = self.lane.limits.op_time_max;
             return self.lose_engine(now, Error::Timeout { device: self.lane.info.id, after });
         }
         if delivered.any { Step::Worked } else { Step::InFlight }
+    }
+
+    /// Whether the device hangs, which has landed nothing since then.
+    fn hangs(&mut self, now: Instant, since: Instant) -> bool {
+        let op_time_max = self.lane.limits.op_time_max;
+        if now.saturating_duration_since(since) <= op_time_max {
+            self.overdue_since = None;
+            return false;
+        }
+        let overdue_since = *self.overdue_since.get_or_insert(now);
+        now.saturating_duration_since(overdue_since) >= (op_time_max / HUNG_AFTER_SHARE).min(HUNG_AFTER_MAX)
     }
 
     /// Answers what the engine has finished, and goes on with what has further to go. The driver is inside a call meanwhile.
@@ -424,6 +442,7 @@ impl Driver {
 
     /// Answers everything the engine held with this error, drops it, and has it opened again after a wait.
     fn lose_engine(&mut self, now: Instant, error: Error) -> Step {
+        self.overdue_since = None;
         if self.let_go(&error) && self.drop_engine() { self.back_off(now, error) } else { Step::Exit }
     }
 

@@ -207,7 +207,6 @@ impl Shared {
     fn look(&self, look: Look) {
         let found: Vec<Found> = self.lock_posts().iter_mut().filter_map(|post| self.look_at(post, look)).collect();
         found.into_iter().for_each(|found| found.settle(&self.errands));
-        self.errands.look();
         let others = self.others.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         others.iter().for_each(|other| other(look.now));
     }

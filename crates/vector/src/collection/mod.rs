@@ -41,7 +41,7 @@ use serde_json::Value;
 use crate::compact::{Compaction, Compactor};
 use crate::encode::{encode, expect_shallow};
 use crate::error::{Error, Result};
-use crate::folder::{Folder, write_manifest_to};
+use crate::folder::Folder;
 use crate::ivf::{Centroids, IndexOptions, IndexReport, kmeans, tune};
 use crate::region::write_file;
 use crate::schema::Schema;
@@ -364,6 +364,7 @@ impl Inner {
         let points = kmeans::train(&self.shared, segments, lists, options)?;
         let centroids = Arc::new(Centroids { number, points });
         if let Some(folder) = &self.shared.folder {
+            folder.expect_in_place()?;
             centroids.write(&folder.centroids_path(number))?;
         }
         self.compactor().rebuild(&snapshot, segments.to_vec(), Some(&centroids), Some(Arc::clone(&centroids)))?;
@@ -390,7 +391,7 @@ impl Inner {
         if let Some(centroids) = &snapshot.centroids {
             centroids.write(&target.centroids_path(centroids.number))?;
         }
-        write_manifest_to(path, &manifest).map_err(|failure| failure.error)
+        target.write_manifest(&manifest).map_err(|failure| failure.error)
     }
 
     fn verify(&self) -> Result<()> {

@@ -8,6 +8,7 @@ use super::{Command, Done, Writer};
 use crate::encode::{Encoded, encode, encode_without_rows};
 use crate::error::{Error, Result};
 use crate::filter::Filter;
+use crate::folder::Folder;
 use crate::record::{Slot, entry};
 use crate::region::out_of_memory;
 use crate::search::{passes, passing};
@@ -145,6 +146,8 @@ impl Writer {
     fn record(&mut self, group: &[Planned]) -> Result<u32> {
         let batches = || group.iter().filter_map(|planned| planned.batch.as_ref());
         let rows: usize = batches().map(|batch| batch.count).sum();
+        // What is written to files that were deleted is lost, and must not be acknowledged.
+        self.folder().map_or(Ok(()), Folder::expect_in_place)?;
         self.begin_writing()?;
         self.make_room(rows)?;
         let additions: Vec<_> = group

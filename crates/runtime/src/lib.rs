@@ -62,6 +62,13 @@ pub mod partition;
 pub mod pending;
 #[cfg(not(loom))]
 pub mod pipeline;
+/// Under the model checker: where a pipeline's threads meet.
+#[cfg(loom)]
+#[allow(dead_code)]
+mod pipeline {
+    mod bell;
+    mod ring;
+}
 #[cfg(not(loom))]
 pub mod placement;
 #[cfg(not(loom))]

@@ -10,6 +10,14 @@ pub(crate) fn later(now: Instant, wait: Duration) -> Instant {
     now.checked_add(wait.min(NEVER)).unwrap_or(now)
 }
 
+/// The first of two times, of which there may be none.
+pub(crate) fn sooner(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}
+
 /// A span in whole nanoseconds.
 pub(crate) fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)

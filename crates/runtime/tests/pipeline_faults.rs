@@ -2,9 +2,12 @@
 //! consumers that leave, sources that panic, choices that make no sense, and ends in every state. Each is told with the
 //! stage's name; no item is lost or comes twice; nothing is kept, and no thread is left.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
+#![allow(unsafe_code)] // An allocator that counts stands beside what is shared here.
 
+mod support;
+
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use panoply_conformance::virtual_device::{Fault, Script, VirtualBackend, VirtualControl};
@@ -13,32 +16,8 @@ use panoply_core::op::compute::{Map, Transpose};
 use panoply_cpu::CpuBackend;
 use panoply_runtime::pipeline::{Cause, Ended, ErrorPolicy, Pipeline, PipelineError};
 use panoply_runtime::{RunOptions, Runtime, WorkerLimits};
-
-/// Threads are counted in the whole process: one test at a time.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
-
-/// How many threads of pipelines there are, where the system tells.
-fn pipeline_threads() -> usize {
-    let Ok(tasks) = std::fs::read_dir("/proc/self/task") else { return 0 };
-    let name = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm")).unwrap_or_default();
-    tasks
-        .flatten()
-        .filter(|task| std::path::Path::new(&task.path()).exists())
-        .map(name)
-        .filter(|name| name.starts_with("pipeline-"))
-        .count()
-}
-
-fn eventually(what: &str, done: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !done() {
-        assert!(start.elapsed() < Duration::from_secs(20), "never: {what}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
+use support::eventually;
+use support::pipelines::{alone, expect_no_threads, pipeline_threads};
 
 /// An item that tells whether it is still there.
 #[derive(Clone)]
@@ -54,7 +33,7 @@ fn counted() -> (impl Iterator<Item = Counted> + Send, Arc<()>) {
 /// Nothing of a run is left.
 fn expect_nothing_left(alive: &Arc<()>) {
     eventually("every item was let go", || Arc::strong_count(alive) == 1);
-    eventually("every thread has ended", || pipeline_threads() == 0);
+    expect_no_threads();
 }
 
 fn virtual_devices(scripts: Vec<Script>) -> (Arc<Runtime>, Vec<Arc<VirtualControl>>) {
@@ -350,7 +329,7 @@ fn who_sends_is_told_when_the_run_has_ended() {
     assert!(sender.send(2).is_err());
     assert_eq!(running.wait().result.unwrap(), [1]);
     drop(handle);
-    eventually("every thread has ended", || pipeline_threads() == 0);
+    expect_no_threads();
     // A pipeline that is never started, or cannot be, keeps nobody waiting.
     let (sender, builder) = Pipeline::builder().channel::<u32>(1);
     let (pipeline, mut receiver) = builder.map("same", |n| n).into_receiver();

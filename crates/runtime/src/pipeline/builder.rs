@@ -8,16 +8,16 @@ use std::time::Duration;
 use panoply_core::Operation;
 
 use super::chain::{Chain, ChainParts};
-use super::error::{Cause, PipelineError};
-use super::fork::{ForkBody, ForkGlance, JoinBody, JoinGlance};
+use super::error::Cause;
+use super::fork::{ForkBody, JoinBody};
 use super::link::{Link, OpLink, OwnFuture, RequestLink, RingEnd, RingHead, Runs, Slots, slots};
-use super::options::{ErrorPolicy, Parallelism, StageOptions};
+use super::options::{BATCH_MAX, ErrorPolicy, Parallelism, Sort, StageOptions};
 use super::parallel::{Parallel, Work};
 use super::plan::Plan;
 use super::ring::Ring;
-use super::serial::Serial;
+use super::serial::{Between, Serial};
 use super::stage::Stage;
-use super::transduce::{Batch, BetweenGlance, Spread, TransduceBody, Transducer, Window};
+use super::transduce::{Batch, Spread, TransduceBody, Transducer, Window};
 use crate::options::RunOptions;
 use crate::pool::WorkerPool;
 use crate::runtime::Runtime;
@@ -33,8 +33,8 @@ pub struct Builder<T: Send + 'static> {
 /// The last stage, whose choices may still change.
 enum Open<T> {
     Stage(Finish<T>),
-    /// Links so far, where the last of them leaves its outputs, and whether they are requests.
-    Chain(ChainParts, Slots<T>, bool),
+    /// Links so far, where the last of them leaves its outputs, and what these are: ops, or requests.
+    Chain(ChainParts, Slots<T>, Sort),
 }
 
 /// Makes a stage with the choices that were made for it.
@@ -55,7 +55,7 @@ impl<T: Send + 'static> Builder<T> {
         U: Send + 'static,
         F: Fn(T) -> U + Send + Sync + 'static,
     {
-        self.parallel_stage(name, move |item: &mut Option<T>| Ok(item.take().map(&work)))
+        self.closure_stage(name, Sort::CLOSURE, move |item: &mut Option<T>| Ok(item.take().map(&work)))
     }
 
     /// Turns each item into another one, or fails. The item is lent, so that it can be tried again or laid aside, as
@@ -66,7 +66,7 @@ impl<T: Send + 'static> Builder<T> {
         E: Into<BoxError>,
         F: Fn(&T) -> Result<U, E> + Send + Sync + 'static,
     {
-        self.parallel_stage(name, move |item: &mut Option<T>| match item {
+        self.closure_stage(name, Sort::CLOSURE, move |item: &mut Option<T>| match item {
             Some(item) => work(item).map(Some).map_err(Into::into),
             None => Ok(None),
         })
@@ -74,7 +74,7 @@ impl<T: Send + 'static> Builder<T> {
 
     /// Leaves out the items that are not wanted.
     pub fn filter(self, name: &str, wanted: impl Fn(&T) -> bool + Send + Sync + 'static) -> Builder<T> {
-        self.parallel_stage(name, move |item: &mut Option<T>| Ok(item.take().filter(&wanted)))
+        self.closure_stage(name, Sort::CLOSURE, move |item: &mut Option<T>| Ok(item.take().filter(&wanted)))
     }
 
     /// Turns each item into another one with a closure that has a state: one thread at a time, in order.
@@ -84,14 +84,14 @@ impl<T: Send + 'static> Builder<T> {
         F: FnMut(T) -> U + Send + 'static,
     {
         let work = std::sync::Mutex::new(work);
-        let next = self.parallel_stage(name, move |item: &mut Option<T>| {
+        self.closure_stage(name, Sort::STATE, move |item: &mut Option<T>| {
             let mut work = super::control::lock(&work);
             Ok(item.take().map(&mut *work))
-        });
-        next.alone()
+        })
     }
 
-    /// Runs an op for each item, on the device that suits it. Several are under way at once ([`Builder::in_flight`]), and
+    /// Runs an op for each item, a graph ([`RunGraph`](panoply_core::op::graph::RunGraph)) and a kernel of the program's own
+    /// ([`Kernel`](panoply_core::op::compute::Kernel)) included, on the device that suits it. Several are under way at once ([`Builder::in_flight`]), and
     /// what one op stage hands to the next stays on its device; what it hands to anybody else comes to the host.
     ///
     /// An item whose device fails is begun again elsewhere from what the host has of it, unless an op may not run twice.
@@ -114,13 +114,13 @@ impl<T: Send + 'static> Builder<T> {
     }
 
     /// Sends a message to one of a program's own workers for each item, chosen by the pool's partitioner, and goes on with
-    /// its reply. While the worker's queue is full the stage waits.
+    /// its reply. While the worker's queue is full the item waits, and the message is made anew for each attempt.
     pub fn worker<W, F>(self, name: &str, pool: Arc<WorkerPool<W>>, message: F) -> Builder<W::Reply>
     where
         W: Worker,
         F: Fn(&T) -> W::Message + Send + 'static,
     {
-        self.request_stage(name, move |item: &T| pool.request_partitioned(message(item)).map_err(Cause::Worker))
+        self.request_stage(name, move |item: &T| pool.try_request_partitioned(message(item)).map_err(Cause::Worker))
     }
 
     /// Awaits a future for each item. Several are under way at once; they need no executor.
@@ -138,7 +138,8 @@ impl<T: Send + 'static> Builder<T> {
         })
     }
 
-    /// Joins so many items into one; fewer at the end.
+    /// Joins so many items into one; fewer at the end, at most [`BATCH_MAX`]. What comes from an op is on the host by then;
+    /// ops that fit together are joined on their device without this, by the runtime's batcher.
     pub fn batch(self, size: usize) -> Builder<Vec<T>> {
         self.batch_stage(size, None)
     }
@@ -174,13 +175,17 @@ impl<T: Send + 'static> Builder<T> {
     where
         T: Clone,
     {
-        self.at_least_one("window", "size", size);
-        self.at_least_one("window", "step", step);
-        self.transduce("window", true, Window::new(size.max(1), step.max(1)))
+        self.plan.expect_within("window", "size", BATCH_MAX, size);
+        self.plan.expect_within("window", "step", usize::MAX, step);
+        self.transduce("window", true, Window::new(size.clamp(1, BATCH_MAX), step.max(1)))
     }
 
     /// Sends each item into two branches, and joins what comes out of them into pairs. A branch gives one item for each, in
     /// order; where one leaves an item out the pair is left out.
+    ///
+    /// What comes from an op is on the host at the fork and at the join, so that a branch can begin it again when its device
+    /// fails. Ops in branches whose data shall stay on a device are one graph, and so one op
+    /// ([`RunGraph`](panoply_core::op::graph::RunGraph)).
     pub fn fork<A, B>(
         self,
         first: impl FnOnce(Builder<T>) -> Builder<A>,
@@ -194,25 +199,32 @@ impl<T: Send + 'static> Builder<T> {
         let (mut plan, input) = self.close();
         let depth = input.capacity();
         let outputs = (Arc::new(Ring::new(depth)), Arc::new(Ring::new(depth)));
-        let index = plan.index(&StageOptions::named("fork"));
+        let options = StageOptions::named("fork");
+        let index = plan.index(&options, Sort::JOIN);
         let rings = outputs.clone();
         plan.add(move |setting| {
             let body = ForkBody { input: Arc::clone(&input), outputs: rings.clone() };
-            let glance = ForkGlance { input, outputs: rings };
-            Box::new(Serial::new(index, "fork", false, body, glance, setting.now))
+            let glance = Between { input, output: rings };
+            Box::new(Serial::new(index, &options, false, body, glance, setting.now))
         });
         plan.branches += 1;
-        let (plan, one) = first(Builder::stage(plan, "fork", move |_, _| outputs.0)).close();
-        let (mut plan, other) = second(Builder::stage(plan, "fork", move |_, _| outputs.1)).close();
+        let branch = |plan, ring| {
+            Builder::stage(plan, "fork", move |plan, options| {
+                plan.check(&options, Sort::RING);
+                ring
+            })
+        };
+        let (plan, one) = first(branch(plan, outputs.0)).close();
+        let (mut plan, other) = second(branch(plan, outputs.1)).close();
         plan.branches -= 1;
         Builder::stage(plan, "join", move |plan, options| {
-            let (index, output) = (plan.index(&options), Arc::new(Ring::new(options.ring)));
+            let (index, output) = (plan.index(&options, Sort::JOIN), Arc::new(Ring::new(options.ring)));
             let pairs = Arc::clone(&output);
             plan.add(move |setting| {
                 let inputs = (one, other);
                 let body = JoinBody { inputs: inputs.clone(), output: Arc::clone(&pairs) };
-                let glance = JoinGlance { inputs, output: pairs };
-                Box::new(Serial::new(index, &options.name, false, body, glance, setting.now))
+                let glance = Between { input: inputs, output: pairs };
+                Box::new(Serial::new(index, &options, false, body, glance, setting.now))
             });
             output
         })
@@ -242,7 +254,7 @@ impl<T: Send + 'static> Builder<T> {
         self
     }
 
-    /// What happens to items that this stage fails.
+    /// What happens to items that this stage fails. A source that fails is asked again, and what it fails is not an item yet.
     pub fn on_error(mut self, policy: ErrorPolicy) -> Builder<T> {
         self.options.policy = policy;
         self
@@ -254,7 +266,8 @@ impl<T: Send + 'static> Builder<T> {
         self
     }
 
-    /// A call of this stage's closure that takes longer ends the run with an error. (Ops have their own limit:
+    /// A call of this stage's code that takes longer ends the run with an error. A request to a worker, or a future, that
+    /// takes longer is given up, and its item is dealt with as [`Builder::on_error`] says. (Ops have their own limit:
     /// [`WorkerLimits::op_time_max`](crate::WorkerLimits::op_time_max).)
     pub fn time_max(mut self, time: Duration) -> Builder<T> {
         self.options.time_max = Some(time);
@@ -263,7 +276,7 @@ impl<T: Send + 'static> Builder<T> {
 
     /// Wishes for the ops of this stage. Their deadline is the pipeline's.
     pub fn wishes(mut self, options: RunOptions) -> Builder<T> {
-        self.options.run = options;
+        self.options.wishes = Some(options);
         self
     }
 
@@ -275,30 +288,12 @@ impl<T: Send + 'static> Builder<T> {
         }
         let ring = match open {
             Open::Stage(finish) => finish(&mut plan, options),
-            Open::Chain(parts, outputs, _) => close_chain(&mut plan, parts, outputs, options),
+            Open::Chain(parts, outputs, sort) => close_chain(&mut plan, parts, outputs, options, sort),
         };
         (plan, ring)
     }
 
-    /// The closure has a state, so there is one thread at the most.
-    fn alone(self) -> Builder<T> {
-        let Builder { plan, open, options } = self;
-        let Open::Stage(finish) = open else { return Builder { plan, open, options } };
-        let name = options.name.clone();
-        Builder::stage(plan, &name, move |plan, options| {
-            plan.refuse_choice(&options, "parallelism", options.parallelism == Parallelism::Fixed(1));
-            finish(plan, options)
-        })
-    }
-
-    pub(crate) fn at_least_one(&mut self, stage: &str, what: &'static str, got: usize) {
-        if got == 0 {
-            let (stage, expected) = (stage.to_owned(), "at least 1".to_owned());
-            self.plan.refuse(PipelineError::BadOption { stage, what, expected, got: "0".to_owned() });
-        }
-    }
-
-    fn parallel_stage<U, F>(self, name: &str, work: F) -> Builder<U>
+    fn closure_stage<U, F>(self, name: &str, sort: Sort, work: F) -> Builder<U>
     where
         U: Send + 'static,
         F: Work<T, U>,
@@ -307,7 +302,7 @@ impl<T: Send + 'static> Builder<T> {
         Builder::stage(plan, name, move |plan, options| {
             // Items under way have their places besides those that wait.
             let depth = options.ring.saturating_add(options.lanes(plan.threads()) - 1);
-            let (index, output) = (plan.index(&options), Arc::new(Ring::new(depth)));
+            let (index, output) = (plan.index(&options, sort), Arc::new(Ring::new(depth)));
             let rings = (input, Arc::clone(&output));
             plan.add(move |setting| {
                 let stage = Parallel::new(index, options, setting.threads, rings, work, setting.now);
@@ -318,7 +313,7 @@ impl<T: Send + 'static> Builder<T> {
     }
 
     fn batch_stage(mut self, size: usize, wait_max: Option<Duration>) -> Builder<Vec<T>> {
-        self.at_least_one("batch", "size", size);
+        self.plan.expect_within("batch", "size", BATCH_MAX, size);
         self.transduce("batch", false, Batch::new(size.clamp(1, BATCH_MAX), wait_max))
     }
 
@@ -330,13 +325,12 @@ impl<T: Send + 'static> Builder<T> {
         let (mut plan, input) = self.close();
         plan.refuse_in_branch(name, "stage", "another number of items");
         Builder::stage(plan, name, move |plan, options| {
-            plan.refuse_choice(&options, "parallelism", options.parallelism == Parallelism::Fixed(1));
-            let (index, output) = (plan.index(&options), Arc::new(Ring::new(options.ring)));
+            let (index, output) = (plan.index(&options, Sort::STATE), Arc::new(Ring::new(options.ring)));
             let to = Arc::clone(&output);
             plan.add(move |setting| {
-                let glance = BetweenGlance { input: Arc::clone(&input), output: Arc::clone(&to) };
+                let glance = Between { input: Arc::clone(&input), output: Arc::clone(&to) };
                 let body = TransduceBody::new(transducer, input, to, options.policy);
-                Box::new(Serial::new(index, &options.name, heavy, body, glance, setting.now))
+                Box::new(Serial::new(index, &options, heavy, body, glance, setting.now))
             });
             output
         })
@@ -359,14 +353,14 @@ impl<T: Send + 'static> Builder<T> {
         };
         let mut parts = parts;
         parts.links.push((0, StageOptions::named(name), Box::new(link)));
-        Builder { plan, open: Open::Chain(parts, output, false), options: StageOptions::named(name) }
+        Builder { plan, open: Open::Chain(parts, output, Sort::OPS), options: StageOptions::named(name) }
     }
 
     /// Ops go on with what the ops before them left on a device; everybody else's items come from a ring.
     fn into_chain(self) -> (Plan, ChainParts, Slots<T>) {
         match self {
-            Builder { mut plan, open: Open::Chain(mut parts, outputs, false), options } => {
-                settle(&mut plan, &mut parts, options);
+            Builder { mut plan, open: Open::Chain(mut parts, outputs, Sort { wishes: true, .. }), options } => {
+                settle(&mut plan, &mut parts, options, Sort::OPS);
                 (plan, parts, outputs)
             }
             other => {
@@ -390,21 +384,17 @@ impl<T: Send + 'static> Builder<T> {
         let head = Arc::new(RingHead { ring, slots: Arc::clone(&input) });
         let link = RequestLink { ask, input, output: Arc::clone(&output), pending: Vec::new() };
         let links: Vec<(usize, StageOptions, Box<dyn Link>)> = vec![(0, StageOptions::named(name), Box::new(link))];
-        let open = Open::Chain(ChainParts { head, links }, output, true);
+        let open = Open::Chain(ChainParts { head, links }, output, Sort::REQUESTS);
         Builder { plan, open, options: StageOptions::named(name) }
     }
 }
 
-/// The most items in a batch.
-const BATCH_MAX: usize = 1 << 20;
-
 /// Gives a chain's last link the choices that were made for it.
-fn settle(plan: &mut Plan, parts: &mut ChainParts, options: StageOptions) {
-    plan.refuse_choice(&options, "parallelism", options.parallelism == Parallelism::Fixed(1));
-    let index = plan.index(&options);
+fn settle(plan: &mut Plan, parts: &mut ChainParts, options: StageOptions, sort: Sort) {
+    let index = plan.index(&options, sort);
     if let Some((number, chosen, link)) = parts.links.last_mut() {
         *number = index;
-        link.wish(&options.run);
+        options.wishes.iter().for_each(|wishes| link.wish(wishes));
         *chosen = options;
     }
 }
@@ -414,9 +404,10 @@ fn close_chain<T: Send + 'static>(
     mut parts: ChainParts,
     outputs: Slots<T>,
     options: StageOptions,
+    sort: Sort,
 ) -> Arc<Ring<T>> {
     let (depth, ordered) = (options.ring, options.ordered);
-    settle(plan, &mut parts, options);
+    settle(plan, &mut parts, options, sort);
     // Items under way have their places besides those that wait.
     let ring = Arc::new(Ring::new(depth.saturating_add(parts.lanes() - 1)));
     if let Some((_, _, link)) = parts.links.last_mut() {

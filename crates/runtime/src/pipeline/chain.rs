@@ -23,12 +23,16 @@ use super::meter::{Counts, Idle, Meter};
 use super::options::{LANES_MAX, StageOptions};
 use super::report::StageReport;
 use super::stage::{Stage, Step, summary};
+use crate::time::sooner;
+use crate::worker::WorkerError;
 
 /// How often an item is begun again because a device failed it, beyond what its stage's policy allows.
-const REPLACEMENTS_MAX: u32 = 8;
-/// The wait before the first of these; doubled each time, as a device that is opened again takes a while.
+const REPLACEMENTS_MAX: u32 = 12;
+/// The wait before the first of these; doubled each time, as a device that is opened again takes a while: 1.5 s in all.
 const REPLACE_WAIT_MIN: Duration = Duration::from_micros(500);
-const REPLACE_WAIT_MAX: Duration = Duration::from_millis(50);
+const REPLACE_WAIT_MAX: Duration = Duration::from_millis(500);
+/// The wait before a worker whose queue was full is asked again.
+const BUSY_WAIT: Duration = Duration::from_micros(200);
 
 pub(crate) struct Chain {
     /// The first stage's name stands for the chain.
@@ -39,14 +43,15 @@ pub(crate) struct Chain {
     core: Mutex<Core>,
     ready: Arc<Ready>,
     active: AtomicUsize,
-    /// When the first lane that rests goes on; held for a moment.
-    rests_until: Mutex<Option<Instant>>,
+    /// When the first lane must be looked at; held for a moment.
+    due: Mutex<Option<Instant>>,
     done: AtomicBool,
 }
 
 /// One link as a program sees it: a stage.
 struct Segment {
     index: usize,
+    is_request: bool,
     options: StageOptions,
     counts: Counts,
     meter: Mutex<Meter>,
@@ -126,7 +131,8 @@ impl Chain {
         let (mut stages, mut links) = (Vec::new(), Vec::new());
         for (index, options, mut link) in parts.links {
             link.prepare(lanes_max);
-            stages.push(Segment { index, options, counts: Counts::default(), meter: Mutex::new(Meter::new(now)) });
+            let (is_request, counts, meter) = (link.is_request(), Counts::default(), Mutex::new(Meter::new(now)));
+            stages.push(Segment { index, is_request, options, counts, meter });
             links.push(link);
         }
         parts.head.prepare(lanes_max);
@@ -138,35 +144,40 @@ impl Chain {
             wakers: wakers.collect(),
         };
         let (active, done) = (AtomicUsize::new(0), AtomicBool::new(false));
-        let (core, rests_until) = (Mutex::new(core), Mutex::new(None));
-        Chain { stages, head: parts.head, end, lanes_max, core, ready, active, rests_until, done }
+        let (core, due) = (Mutex::new(core), Mutex::new(None));
+        Chain { stages, head: parts.head, end, lanes_max, core, ready, active, due, done }
     }
 
-    /// Begins the link that the lane is in.
+    /// Begins the link that the lane is in, and those after it as far as each is done at once.
     fn start(&self, core: &mut Core, lane: usize, control: &Control) {
-        let State::In(at) = core.lanes[lane].state else { return };
-        let now = control.now();
-        let record = &mut core.lanes[lane];
-        record.attempts += 1;
-        record.since = now;
-        lock(&self.stages[at].meter).begin(now);
-        let late = control.lateness(record.born);
-        let order = Order { lane, deadline: control.deadline_of(record.born) };
-        let started = late.map_or_else(|| core.links[at].start(&order), Err);
-        match started {
-            Ok(()) => self.poll(core, lane, control),
-            Err(cause) => self.fail(core, lane, at, cause, control),
+        while let State::In(at) = core.lanes[lane].state {
+            let now = control.now();
+            let record = &mut core.lanes[lane];
+            record.attempts = record.attempts.saturating_add(1);
+            record.since = now;
+            lock(&self.stages[at].meter).begin(now);
+            let late = control.lateness(record.born);
+            let order = Order { lane, deadline: control.deadline_of(record.born) };
+            let started = late.map_or_else(|| core.links[at].start(&order), Err);
+            match started {
+                Ok(()) if self.poll(core, lane, control) => {}
+                Ok(()) => return,
+                Err(cause) => return self.fail(core, lane, at, cause, control),
+            }
         }
     }
 
-    /// Looks whether the lane's link is done, and goes on to the next one.
-    fn poll(&self, core: &mut Core, lane: usize, control: &Control) {
-        let State::In(at) = core.lanes[lane].state else { return };
+    /// Looks whether the lane's link is done. True where the lane is in the next one, which shall begin.
+    fn poll(&self, core: &mut Core, lane: usize, control: &Control) -> bool {
+        let State::In(at) = core.lanes[lane].state else { return false };
         let polled = core.links[at].poll(lane, &mut Context::from_waker(&core.wakers[lane]));
         let receipt = match polled {
-            Poll::Pending => return,
+            Poll::Pending => return false,
             Poll::Ready(Ok(receipt)) => receipt,
-            Poll::Ready(Err(cause)) => return self.fail(core, lane, at, cause, control),
+            Poll::Ready(Err(cause)) => {
+                self.fail(core, lane, at, cause, control);
+                return false;
+            }
         };
         let (now, stage) = (control.now(), &self.stages[at]);
         let record = &mut core.lanes[lane];
@@ -180,12 +191,12 @@ impl Chain {
         Counts::add(&stage.counts.taken, 1);
         Counts::add(&stage.counts.given, 1);
         record.attempts = 0;
-        if at + 1 < core.links.len() {
-            record.state = State::In(at + 1);
-            self.start(core, lane, control);
-        } else {
+        if at + 1 == core.links.len() {
             self.finish(core, lane, true);
+            return false;
         }
+        record.state = State::In(at + 1);
+        true
     }
 
     /// A link failed the lane's item: again, elsewhere, or never.
@@ -195,6 +206,12 @@ impl Chain {
         let may_repeat = core.links[at].may_repeat(lane);
         let so_far = core.links[..at].iter().all(|link| link.may_repeat(lane));
         let record = &mut core.lanes[lane];
+        if matches!(cause, Cause::Worker(WorkerError::Busy { .. })) && !control.is_stopped() {
+            // It was not even asked.
+            record.attempts = record.attempts.saturating_sub(1);
+            record.state = State::Rests(at, crate::time::later(now, BUSY_WAIT));
+            return;
+        }
         let lost = matches!(&cause, Cause::Op(error) if error.kind() == ErrorKind::Device
             || matches!(error, panoply_core::Error::OutOfMemory { .. }));
         if lost && may_repeat && so_far && record.replacements < REPLACEMENTS_MAX && !control.is_stopped() {
@@ -250,32 +267,51 @@ impl Chain {
         moved
     }
 
-    /// Begins again what has rested for long enough.
-    fn wake_rested(&self, core: &mut Core, control: &Control) -> bool {
+    /// Begins again what has rested for long enough, and gives up requests whose time is over.
+    fn wake_due(&self, core: &mut Core, control: &Control) -> bool {
         let mut moved = false;
         for lane in 0..core.lanes.len() {
-            if let State::Rests(at, until) = core.lanes[lane].state
-                && (control.now() >= until || control.is_stopped())
-            {
-                core.lanes[lane].state = State::In(at);
-                self.start(core, lane, control);
-                moved = true;
+            let Some((due, after)) = self.due(&core.lanes[lane], control) else { continue };
+            let stopped = control.is_stopped();
+            match core.lanes[lane].state {
+                State::Rests(at, _) if stopped || control.now() >= due => {
+                    core.lanes[lane].state = State::In(at);
+                    self.start(core, lane, control);
+                    moved = true;
+                }
+                State::In(at) if control.now() >= due => {
+                    core.links[at].clear(lane);
+                    self.fail(core, lane, at, Cause::Unanswered { after }, control);
+                    moved = true;
+                }
+                _ => {}
             }
         }
         moved
     }
 
-    /// Notes when the first lane that rests goes on. The thread that is here may go on into a program's code, so that another
+    /// When something must be done for a lane though nothing else happens, and how long it has waited by then.
+    fn due(&self, lane: &Lane, control: &Control) -> Option<(Instant, Duration)> {
+        match lane.state {
+            State::Free => None,
+            State::Rests(_, until) => Some((until, Duration::ZERO)),
+            // Ops have their deadline with them.
+            State::In(at) if !self.stages[at].is_request => None,
+            State::In(at) => {
+                let own = self.stages[at].options.time_max.map(|time| crate::time::later(lane.since, time));
+                let due = sooner(own, control.item_deadline_of(lane.born))?;
+                Some((due, due.saturating_duration_since(lane.since)))
+            }
+        }
+    }
+
+    /// Notes when the first lane must be looked at. The thread that is here may go on into a program's code, so that another
     /// one must know.
-    fn note_rest(&self, core: &Core, control: &Control) {
-        let until = |lane: &Lane| match lane.state {
-            State::Rests(_, until) => Some(until),
-            State::Free | State::In(_) => None,
-        };
-        let first = core.lanes.iter().filter_map(until).min();
-        let before = std::mem::replace(&mut *lock(&self.rests_until), first);
-        if first.is_some() && first != before {
-            control.signals.bell.ring();
+    fn note_due(&self, core: &Core, control: &Control) {
+        let first = core.lanes.iter().filter_map(|lane| self.due(lane, control)).map(|(due, _)| due).min();
+        let before = std::mem::replace(&mut *lock(&self.due), first);
+        if first.is_some_and(|first| before.is_none_or(|before| first < before)) {
+            control.signals.bell.ring_for_time();
         }
     }
 
@@ -308,20 +344,24 @@ impl Stage for Chain {
         while ready != 0 {
             let lane = ready.trailing_zeros() as usize;
             ready &= ready - 1;
-            self.poll(&mut core, lane, control);
+            if self.poll(&mut core, lane, control) {
+                self.start(&mut core, lane, control);
+            }
         }
-        moved |= self.wake_rested(&mut core, control);
+        moved |= self.wake_due(&mut core, control);
         if !control.signals.is_paused() {
             moved |= self.take(&mut core, control);
         }
         self.note_idle(control);
-        self.note_rest(&core, control);
+        self.note_due(&core, control);
         if self.active.load(Ordering::Acquire) == 0 && self.head.is_finished() {
             self.end.end();
             self.done.store(true, Ordering::Release);
             return Step::Done;
         }
-        if moved { Step::Moved } else { Step::Nothing }
+        drop(core);
+        // Whoever came while this thread was inside relies on it.
+        if moved || self.wants(control) > 0 { Step::Moved } else { Step::Nothing }
     }
 
     fn wants(&self, control: &Control) -> usize {
@@ -344,7 +384,7 @@ impl Stage for Chain {
     }
 
     fn alarm(&self, _control: &Control, _now: Instant) -> Option<Instant> {
-        *lock(&self.rests_until)
+        *lock(&self.due)
     }
 
     fn abandon(&self) {

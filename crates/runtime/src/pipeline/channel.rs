@@ -11,7 +11,7 @@ use futures_core::Stream;
 
 use super::control::Signals;
 use super::error::PipelineError;
-use super::ring::{Item, Ring};
+use super::ring::Ring;
 use crate::blocking::block_until;
 
 /// The end that a program sends items into. Cloning shares it; the pipeline's source ends with the last clone.
@@ -68,17 +68,14 @@ impl<T: Send + 'static> Sender<T> {
 
     /// Sends an item where there is room now.
     pub fn try_send(&self, value: T) -> Result<(), TrySendError<T>> {
-        let number = self.0.taken.load(Ordering::Relaxed);
-        let item = Item { number, born: Instant::now(), value: Some(value) };
-        match self.0.ring.push(item) {
+        match self.0.ring.push_next(Instant::now(), value) {
             Ok(()) => {
                 self.0.taken.fetch_add(1, Ordering::Relaxed);
                 self.0.signals.bell.ring();
                 Ok(())
             }
-            Err(Item { value: Some(value), .. }) if self.0.ring.is_ended() => Err(TrySendError::Closed(value)),
-            Err(Item { value: Some(value), .. }) => Err(TrySendError::Full(value)),
-            Err(Item { value: None, .. }) => Ok(()),
+            Err(value) if self.0.ring.is_ended() => Err(TrySendError::Closed(value)),
+            Err(value) => Err(TrySendError::Full(value)),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use panoply_core::clock::Clock;
@@ -11,8 +11,10 @@ use super::bell::Bell;
 use super::error::{Cause, DeadLetter, PipelineError};
 use super::meter::Counts;
 use super::options::{ErrorPolicy, Finally, RunChoices};
+use super::report::Report;
 use super::trace::Tracer;
 use crate::foreign::discard;
+use crate::time::sooner;
 
 const PAUSED: u8 = 1;
 const DRAINING: u8 = 2;
@@ -27,6 +29,18 @@ pub(crate) struct Signals {
     flags: AtomicU8,
     failure: Mutex<Option<PipelineError>>,
     pub(crate) bell: Bell,
+    pub(crate) ending: Mutex<Ending>,
+    /// Told when the run was stopped, and when its report is there.
+    pub(crate) ended: Condvar,
+}
+
+/// How a run ends.
+#[derive(Default)]
+pub(crate) struct Ending {
+    /// Threads that have not ended yet.
+    pub(crate) threads: usize,
+    /// How it was, once everything has been let go.
+    pub(crate) report: Option<Report>,
 }
 
 impl Signals {
@@ -41,6 +55,9 @@ impl Signals {
             self.flags.fetch_or(STOPPED, Ordering::SeqCst);
         }
         self.bell.ring_all();
+        // Whoever waits for the end has this lock until it waits, so it hears this.
+        drop(lock(&self.ending));
+        self.ended.notify_all();
     }
 
     pub(crate) fn is_stopped(&self) -> bool {
@@ -107,7 +124,7 @@ impl Control {
     pub(crate) fn new(signals: Arc<Signals>, clock: Arc<dyn Clock>, choices: RunChoices) -> Control {
         let started = clock.now();
         let deadline = choices.time_max.map(|time| crate::time::later(started, time));
-        let tracer = (choices.trace_events_max > 0).then(|| Tracer::new(started, choices.trace_events_max));
+        let tracer = (choices.trace_spans_max > 0).then(|| Tracer::new(started, choices.trace_spans_max));
         Control { signals, clock, started, deadline, choices, tracer, dead: Mutex::new(Vec::new()) }
     }
 
@@ -121,11 +138,12 @@ impl Control {
 
     /// By when an item must be through, where there is a limit.
     pub(crate) fn deadline_of(&self, born: Instant) -> Option<Instant> {
-        let own = self.choices.item_time_max.map(|time| crate::time::later(born, time));
-        match (own, self.deadline) {
-            (Some(own), Some(all)) => Some(own.min(all)),
-            (own, all) => own.or(all),
-        }
+        sooner(self.item_deadline_of(born), self.deadline)
+    }
+
+    /// By when an item must be through, whatever becomes of the run.
+    pub(crate) fn item_deadline_of(&self, born: Instant) -> Option<Instant> {
+        self.choices.item_time_max.map(|time| crate::time::later(born, time))
     }
 
     /// Whether an item has been under way for too long.

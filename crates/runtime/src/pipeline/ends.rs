@@ -10,14 +10,14 @@ use super::builder::Builder;
 use super::channel::{Receiver, Sender};
 use super::control::lock;
 use super::error::PipelineError;
-use super::file::{Chunks, FileSink, Lines, contents};
-use super::options::{ErrorPolicy, Parallelism};
+use super::file::{CHUNK_BYTES_MAX, Chunks, FileSink, Lines, contents};
+use super::options::{ErrorPolicy, Sort};
 use super::plan::Plan;
 use super::report::Report;
-use super::ring::Ring;
+use super::ring::{RING_DEPTH_MAX, Ring};
 use super::running::{Ended, Running};
-use super::serial::Serial;
-use super::sink::{ByClosure, SinkBody, SinkGlance, Takes};
+use super::serial::{Between, Serial};
+use super::sink::{ByClosure, SinkBody, Takes};
 use super::source::{FromIterator, FromStream, Gives, SourceBody, SourceGlance};
 use crate::worker::BoxError;
 
@@ -76,7 +76,7 @@ impl Start {
 
     /// Keeps a trace of at most so many spans.
     pub fn trace(mut self, spans_max: usize) -> Start {
-        self.plan.choices.trace_events_max = spans_max;
+        self.plan.choices.trace_spans_max = spans_max;
         self
     }
 
@@ -130,24 +130,27 @@ impl Start {
         let sender = Sender::new(&ring, &self.plan.signals, &self.plan.taken);
         let sent = Arc::clone(&ring);
         self.plan.hooks.drain = Some(Box::new(move || sent.end()));
-        let mut builder = Builder::stage(self.plan, "source", move |_, _| ring);
-        builder.at_least_one("source", "depth", depth);
+        self.plan.expect_within("source", "depth", RING_DEPTH_MAX, depth);
+        let builder = Builder::stage(self.plan, "source", move |plan, options| {
+            plan.check(&options, Sort::RING);
+            ring
+        });
         (sender, builder)
     }
 
-    /// The lines of a text file, without their ends.
+    /// The lines of a text file, without their ends. One that is no text is an error; so is one of more than
+    /// [`LINE_BYTES_MAX`] bytes, and the last. A pipe may be read too, and keeps its thread while nothing comes.
     pub fn lines(self, path: impl Into<PathBuf>) -> Builder<String> {
         self.try_source(Lines::new(path.into()))
     }
 
-    /// The bytes of a file, `size` at a time.
-    pub fn chunks(self, path: impl Into<PathBuf>, size: usize) -> Builder<Vec<u8>> {
-        let mut builder = self.try_source(Chunks::new(path.into(), size.max(1)));
-        builder.at_least_one("source", "size", size);
-        builder
+    /// The bytes of a file, `size` at a time, at most [`CHUNK_BYTES_MAX`]. A pipe may be read too, as by [`Start::lines`].
+    pub fn chunks(mut self, path: impl Into<PathBuf>, size: usize) -> Builder<Vec<u8>> {
+        self.plan.expect_within("source", "size", CHUNK_BYTES_MAX, size);
+        self.try_source(Chunks::new(path.into(), size.clamp(1, CHUNK_BYTES_MAX)))
     }
 
-    /// Files, each with its contents.
+    /// Files, each with its contents. What is no file (a folder, a pipe, a device) is an error.
     pub fn files<I>(self, paths: I) -> Builder<(PathBuf, Vec<u8>)>
     where
         I: IntoIterator<Item = PathBuf>,
@@ -169,14 +172,13 @@ where
     S: Gives<T>,
 {
     Builder::stage(plan, name, move |plan, options| {
-        plan.refuse_choice(&options, "parallelism", options.parallelism == Parallelism::Fixed(1));
-        let (index, output) = (plan.index(&options), Arc::new(Ring::new(options.ring)));
+        let (index, output) = (plan.index(&options, Sort::STATE), Arc::new(Ring::new(options.ring)));
         let (source, flag) = source(plan);
         let (to, taken) = (Arc::clone(&output), Arc::clone(&plan.taken));
         plan.add(move |setting| {
             let glance = SourceGlance { output: Arc::clone(&to), flag };
             let body = SourceBody::new(source, to, options.policy, taken);
-            Box::new(Serial::new(index, &options.name, heavy, body, glance, setting.now))
+            Box::new(Serial::new(index, &options, heavy, body, glance, setting.now))
         });
         output
     })
@@ -261,11 +263,11 @@ impl<T: Send + 'static> Builder<T> {
     {
         let (mut plan, input) = self.close();
         let options = super::options::StageOptions::named(name);
-        let (index, arrived) = (plan.index(&options), Arc::clone(&plan.arrived));
+        let (index, arrived) = (plan.index(&options, Sort::STATE), Arc::clone(&plan.arrived));
         plan.add(move |setting| {
-            let glance = SinkGlance { input: Arc::clone(&input) };
+            let glance = Between { input: Arc::clone(&input), output: () };
             let body = SinkBody { input, sink: Some(sink), policy, arrived };
-            Box::new(Serial::new(index, &options.name, true, body, glance, setting.now))
+            Box::new(Serial::new(index, &options, true, body, glance, setting.now))
         });
         Pipeline { plan, output: Box::new(output) }
     }

@@ -103,6 +103,11 @@ pub enum Cause {
     Op(panoply_core::Error),
     /// A worker of the program failed.
     Worker(crate::worker::WorkerError),
+    /// What it was sent to, a worker or a future, had not answered in time.
+    Unanswered {
+        /// The time after which it was given up.
+        after: Duration,
+    },
     /// The item was inside for longer than an item may be.
     Late {
         /// The limit.
@@ -117,6 +122,7 @@ impl fmt::Display for Cause {
             Cause::Panicked(message) => write!(f, "it panicked: {message}"),
             Cause::Op(error) => error.fmt(f),
             Cause::Worker(error) => error.fmt(f),
+            Cause::Unanswered { after } => write!(f, "there was no answer within {after:?}"),
             Cause::Late { after } => write!(f, "it was under way for more than {after:?}"),
         }
     }

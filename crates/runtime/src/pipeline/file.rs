@@ -1,5 +1,5 @@
 //! Files as sources and sinks. A file is opened when the run first needs it; one that cannot be read is an error of its stage,
-//! with the file's name.
+//! with the file's name. However long it is, no more of it is in memory than an item may have.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Read, Write};
@@ -7,6 +7,13 @@ use std::path::{Path, PathBuf};
 
 use super::sink::Takes;
 use crate::worker::BoxError;
+
+/// The most bytes of a line.
+pub const LINE_BYTES_MAX: usize = 16 << 20;
+/// The most bytes of a chunk.
+pub const CHUNK_BYTES_MAX: usize = 1 << 30;
+/// The most bytes of a file that says that it has fewer: one that grows meanwhile, or whose system does not know.
+const GROWTH_BYTES_MAX: u64 = 64 << 20;
 
 /// The lines of a text file.
 pub(crate) struct Lines {
@@ -55,25 +62,34 @@ impl Iterator for Lines {
             Ok(reader) => reader?,
             Err(error) => return Some(Err(error)),
         };
-        let mut line = String::new();
-        match reader.read_line(&mut line) {
+        let mut line = Vec::new();
+        // The line's end, and one byte that tells a line which is too long.
+        match reader.take(LINE_BYTES_MAX as u64 + 2).read_until(b'\n', &mut line) {
             Ok(0) => {
                 self.reader = Reader::Ended;
                 None
             }
-            Ok(_) => {
-                let end = line.trim_end_matches(['\n', '\r']).len();
-                line.truncate(end);
-                Some(Ok(line))
-            }
+            Ok(_) => Some(self.text(line)),
             Err(error) => {
-                // A line that is not text is one bad line; what the system refuses is the end.
-                if error.kind() != std::io::ErrorKind::InvalidData {
-                    self.reader = Reader::Ended;
-                }
+                self.reader = Reader::Ended;
                 Some(Err(about(&self.path, &error)))
             }
         }
+    }
+}
+
+impl Lines {
+    /// A line without its end. What is no text is one bad line; where the next line begins after one that is too long nobody
+    /// can tell.
+    fn text(&mut self, mut line: Vec<u8>) -> Result<String, BoxError> {
+        if line.pop_if(|last| *last == b'\n').is_some() {
+            line.pop_if(|last| *last == b'\r');
+        }
+        if line.len() > LINE_BYTES_MAX {
+            self.reader = Reader::Ended;
+            return Err(about(&self.path, &format!("a line of more than {LINE_BYTES_MAX} bytes; read it in chunks")));
+        }
+        String::from_utf8(line).map_err(|error| about(&self.path, &error))
     }
 }
 
@@ -108,9 +124,29 @@ impl Iterator for Chunks {
 
 /// Each file's contents, with its path.
 pub(crate) fn contents(path: PathBuf) -> Result<(PathBuf, Vec<u8>), BoxError> {
-    match std::fs::read(&path) {
+    match whole(&path) {
         Ok(bytes) => Ok((path, bytes)),
         Err(error) => Err(about(&path, &error)),
+    }
+}
+
+fn whole(path: &Path) -> std::io::Result<Vec<u8>> {
+    use std::io::Error;
+    // Asked before it is opened: opening a pipe waits for its other end.
+    let (mut bytes, facts) = (Vec::new(), std::fs::metadata(path)?);
+    if !facts.is_file() {
+        return Err(Error::other("not a file that can be read as a whole"));
+    }
+    let bytes_max = facts.len().max(GROWTH_BYTES_MAX);
+    let length = usize::try_from(facts.len()).unwrap_or(usize::MAX);
+    // One more, so that a file which has not grown is at its end without more memory.
+    bytes
+        .try_reserve_exact(length.saturating_add(1))
+        .map_err(|_| Error::other(format!("no memory for {length} bytes")))?;
+    File::open(path)?.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 <= bytes_max {
+        true => Ok(bytes),
+        false => Err(Error::other(format!("more than {bytes_max} bytes, though it says {length}"))),
     }
 }
 
@@ -152,6 +188,6 @@ impl<T: AsRef<[u8]>> Takes<T> for FileSink {
     }
 }
 
-fn about(path: &Path, error: &std::io::Error) -> BoxError {
+fn about(path: &Path, error: &dyn std::fmt::Display) -> BoxError {
     format!("{}: {error}", path.display()).into()
 }

@@ -5,13 +5,12 @@
 
 use std::sync::Arc;
 
-use super::control::{Control, Failure};
+use super::control::Failure;
 use super::error::Cause;
 use super::meter::Counts;
 use super::options::Finally;
-use super::report::StageReport;
 use super::ring::{Item, Ring};
-use super::serial::{Advance, Body, Face, Glance, Look, TURN_MAX};
+use super::serial::{Advance, Body, Face, Inlet, Outlet, TURN_MAX};
 use crate::foreign::contain;
 
 pub(crate) struct ForkBody<T> {
@@ -23,7 +22,7 @@ impl<T: Clone + Send + 'static> Body for ForkBody<T> {
     fn advance(&mut self, stage: &Face<'_>) -> Advance {
         for turn in 0..TURN_MAX {
             let idle = |idle| if turn > 0 { Advance::Moved } else { idle };
-            if self.outputs.0.room().min(self.outputs.1.room()) == 0 {
+            if self.outputs.room() == 0 {
                 return idle(Advance::Blocked);
             }
             let Some(item) = self.input.pop() else {
@@ -55,31 +54,6 @@ impl<T: Clone + Send + 'static> Body for ForkBody<T> {
     }
 }
 
-pub(crate) struct ForkGlance<T> {
-    pub(crate) input: Arc<Ring<T>>,
-    pub(crate) outputs: (Arc<Ring<T>>, Arc<Ring<T>>),
-}
-
-impl<T: Send + 'static> Glance for ForkGlance<T> {
-    fn look(&self, _control: &Control) -> Look {
-        if self.outputs.0.room().min(self.outputs.1.room()) == 0 {
-            Look::Blocked
-        } else if self.input.ready() > 0 || self.input.is_finished() {
-            Look::Ready
-        } else {
-            Look::Starved
-        }
-    }
-
-    fn queue(&self, report: &mut StageReport) {
-        report.queue(&self.input);
-    }
-
-    fn waiting(&self) -> u64 {
-        self.input.used() as u64
-    }
-}
-
 pub(crate) struct JoinBody<A, B> {
     pub(crate) inputs: (Arc<Ring<A>>, Arc<Ring<B>>),
     pub(crate) output: Arc<Ring<(A, B)>>,
@@ -87,20 +61,21 @@ pub(crate) struct JoinBody<A, B> {
 
 impl<A: Send + 'static, B: Send + 'static> Body for JoinBody<A, B> {
     fn advance(&mut self, stage: &Face<'_>) -> Advance {
-        let (first, second) = (&self.inputs.0, &self.inputs.1);
         for turn in 0..TURN_MAX {
             let idle = |idle| if turn > 0 { Advance::Moved } else { idle };
             if self.output.room() == 0 {
                 return idle(Advance::Blocked);
             }
-            if first.ready().min(second.ready()) == 0 {
-                if first.is_finished() || second.is_finished() {
+            if self.inputs.ready() == 0 {
+                if self.inputs.is_finished() {
                     self.output.end();
                     return Advance::Finished;
                 }
                 return idle(Advance::Starved);
             }
-            let (Some(one), Some(other)) = (first.pop(), second.pop()) else { return idle(Advance::Starved) };
+            let (Some(one), Some(other)) = (self.inputs.0.pop(), self.inputs.1.pop()) else {
+                return idle(Advance::Starved);
+            };
             Counts::add(&stage.counts.taken, 1);
             let (number, born) = (one.number, one.born.min(other.born));
             let value = one.value.zip(other.value);
@@ -114,31 +89,5 @@ impl<A: Send + 'static, B: Send + 'static> Body for JoinBody<A, B> {
     fn abandon(&mut self) -> u64 {
         self.output.end();
         self.inputs.0.abandon().max(self.inputs.1.abandon())
-    }
-}
-
-pub(crate) struct JoinGlance<A, B> {
-    pub(crate) inputs: (Arc<Ring<A>>, Arc<Ring<B>>),
-    pub(crate) output: Arc<Ring<(A, B)>>,
-}
-
-impl<A: Send + 'static, B: Send + 'static> Glance for JoinGlance<A, B> {
-    fn look(&self, _control: &Control) -> Look {
-        let (first, second) = &self.inputs;
-        if self.output.room() == 0 {
-            Look::Blocked
-        } else if first.ready().min(second.ready()) > 0 || first.is_finished() || second.is_finished() {
-            Look::Ready
-        } else {
-            Look::Starved
-        }
-    }
-
-    fn queue(&self, report: &mut StageReport) {
-        report.queue(&self.inputs.0);
-    }
-
-    fn waiting(&self) -> u64 {
-        self.inputs.0.used().max(self.inputs.1.used()) as u64
     }
 }

@@ -60,6 +60,11 @@ pub(crate) trait Link: Send {
     /// Whether what the lane began last may be done twice.
     fn may_repeat(&self, lane: usize) -> bool;
 
+    /// Whether it asks somebody who may never answer. An op always has its outcome.
+    fn is_request(&self) -> bool {
+        false
+    }
+
     /// Lets go of what the lane has here.
     fn clear(&mut self, lane: usize);
 }
@@ -240,6 +245,10 @@ where
     }
 
     fn may_repeat(&self, _lane: usize) -> bool {
+        true
+    }
+
+    fn is_request(&self) -> bool {
         true
     }
 

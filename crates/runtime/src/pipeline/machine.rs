@@ -6,7 +6,6 @@
 //! wakes somebody where there is. A simulation takes the steps by itself instead, in any order.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use super::bell::Duty;
@@ -14,6 +13,7 @@ use super::control::{Control, lock};
 use super::error::PipelineError;
 use super::report::{Progress, Report};
 use super::stage::{Stage, Step};
+use crate::time::sooner;
 
 /// Every stage of one run.
 pub(crate) struct Machine {
@@ -28,8 +28,6 @@ pub(crate) struct Machine {
     pub(crate) progress: Box<dyn Fn() -> Progress + Send + Sync>,
     pub(crate) hooks: Hooks,
     pub(crate) names: Vec<String>,
-    state: Mutex<Ending>,
-    ended: Condvar,
 }
 
 /// What is done for channels, which are no stages.
@@ -61,14 +59,6 @@ impl Drop for Hooks {
     }
 }
 
-/// How a run ends.
-#[derive(Default)]
-struct Ending {
-    threads: usize,
-    /// How it was, once everything has been let go.
-    report: Option<Report>,
-}
-
 impl Machine {
     pub(crate) fn new(
         stages: Vec<Box<dyn Stage>>,
@@ -86,8 +76,7 @@ impl Machine {
         let threads = thread_count(&stages, control.choices.threads);
         let done = stages.iter().map(|_| AtomicBool::new(false)).collect();
         let left = AtomicUsize::new(stages.len());
-        let (state, ended) = (Mutex::default(), Condvar::new());
-        Machine { stages, control, order, light, threads, done, left, progress, hooks, names, state, ended }
+        Machine { stages, control, order, light, threads, done, left, progress, hooks, names }
     }
 
     /// Has a stage take a step.
@@ -133,52 +122,52 @@ impl Machine {
         }
     }
 
+    /// So many threads will work.
+    pub(crate) fn enter(&self, threads: usize) {
+        lock(&self.control.signals.ending).threads = threads;
+    }
+
     /// A thread has ended. The last one clears up.
     pub(crate) fn leave(&self) {
         let last = {
-            let mut state = lock(&self.state);
-            state.threads = state.threads.saturating_sub(1);
-            state.threads == 0
+            let mut ending = lock(&self.control.signals.ending);
+            ending.threads = ending.threads.saturating_sub(1);
+            ending.threads == 0
         };
         if last {
             self.finish();
         }
     }
 
-    pub(crate) fn enter(&self, threads: usize) {
-        lock(&self.state).threads = threads;
-    }
-
     /// Waits until every thread has ended, at the longest `grace` after the run is over. Returns how many have not.
     pub(crate) fn wait(&self, grace: Duration) -> usize {
-        let mut state = lock(&self.state);
+        let signals = &self.control.signals;
         let mut over_since: Option<Instant> = None;
-        while state.report.is_none() {
+        let mut ending = lock(&signals.ending);
+        while ending.report.is_none() {
             let limit = if self.is_over() {
-                let since = *over_since.get_or_insert_with(Instant::now);
-                let left = grace.saturating_sub(since.elapsed());
+                let left = grace.saturating_sub(over_since.get_or_insert_with(Instant::now).elapsed());
                 if left.is_zero() {
                     break;
                 }
                 Some(left)
             } else {
-                drop(state);
+                // All threads may be inside a program's code, so whoever waits watches the time too.
+                drop(ending);
                 let limit = self.watch().map(|limit| limit.saturating_duration_since(self.control.now()));
-                state = lock(&self.state);
-                if state.report.is_some() || self.is_over() {
+                ending = lock(&signals.ending);
+                if ending.report.is_some() || self.is_over() {
                     continue;
                 }
-                // Nobody signals a stop here, so somebody looks now and then.
-                Some(limit.unwrap_or(STOP_LOOK_EVERY).clamp(Duration::from_micros(100), STOP_LOOK_EVERY))
+                limit.map(|limit| limit.max(WATCH_EVERY_MIN))
             };
-            state = match limit {
-                Some(limit) => self.ended.wait_timeout(state, limit).unwrap_or_else(|p| p.into_inner()).0,
-                None => self.ended.wait(state).unwrap_or_else(|p| p.into_inner()),
+            ending = match limit {
+                Some(limit) => signals.ended.wait_timeout(ending, limit).unwrap_or_else(|p| p.into_inner()).0,
+                None => signals.ended.wait(ending).unwrap_or_else(|p| p.into_inner()),
             };
         }
-        let left = state.threads;
-        let given_up = state.report.is_none();
-        drop(state);
+        let (left, given_up) = (ending.threads, ending.report.is_none());
+        drop(ending);
         if given_up {
             self.finish();
         }
@@ -187,7 +176,7 @@ impl Machine {
 
     /// How the run is, or was when it ended.
     pub(crate) fn report(&self) -> Report {
-        let noted = lock(&self.state).report.clone();
+        let noted = lock(&self.control.signals.ending).report.clone();
         // A receiver may still take what the last ring holds.
         noted.map(|report| Report { progress: (self.progress)(), ..report }).unwrap_or_else(|| self.read())
     }
@@ -205,10 +194,7 @@ impl Machine {
             if let Some((item, after)) = stage.hung(now) {
                 self.control.signals.stop(PipelineError::Hung { stage: stage.name().to_owned(), item, after });
             }
-            next = match (next, stage.alarm(&self.control, now)) {
-                (Some(one), Some(other)) => Some(one.min(other)),
-                (one, other) => one.or(other),
-            };
+            next = sooner(next, stage.alarm(&self.control, now));
         }
         next
     }
@@ -220,8 +206,8 @@ impl Machine {
             self.hooks.close();
         }
         let report = self.read();
-        lock(&self.state).report.get_or_insert(report);
-        self.ended.notify_all();
+        lock(&self.control.signals.ending).report.get_or_insert(report);
+        self.control.signals.ended.notify_all();
     }
 
     fn too_late(&self, after: Duration) -> PipelineError {
@@ -268,13 +254,14 @@ impl Machine {
     }
 }
 
-/// How often whoever waits for a run's end looks whether it was stopped.
-const STOP_LOOK_EVERY: Duration = Duration::from_millis(20);
+/// The least time between two looks of whoever waits for a run's end.
+const WATCH_EVERY_MIN: Duration = Duration::from_micros(100);
 
-/// How many threads run every stage: as many as may be inside a program's code at the same time, as far as there are CPUs; and
-/// one more for each source, which may block.
+/// How many threads run every stage: as many as may be inside a program's code at the same time, as far as there are CPUs, and
+/// one more, as a source may block; but enough for the stage that was given the most, since its code may block too.
 fn thread_count(stages: &[Box<dyn Stage>], wish: Option<usize>) -> usize {
-    let most: usize = stages.iter().filter(|stage| stage.is_heavy()).map(|stage| stage.threads_max()).sum();
+    let heavy = || stages.iter().filter(|stage| stage.is_heavy()).map(|stage| stage.threads_max());
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    wish.unwrap_or_else(|| most.min(cpus.max(2) + 1)).max(1)
+    let enough = cpus.max(heavy().max().unwrap_or(0)).max(2) + 1;
+    wish.unwrap_or_else(|| heavy().sum::<usize>().min(enough)).max(1)
 }

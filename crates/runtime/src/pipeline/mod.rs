@@ -37,7 +37,7 @@
 //!
 //! * `ends`, `builder`, `options`: how a pipeline is written. `plan`: what is gathered until it runs.
 //! * `machine`: the stages of a run, one step at a time, and its threads. `bell`: how these sleep and are woken.
-//! * `stage`: what every stage is to the machine. `ring`: what is between two of them.
+//! * `stage`: what every stage is to the machine. `ring`: what is between two of them. `watch`: calls into a program's code.
 //! * `parallel`: closures. `chain`, `link`: ops and requests. `serial`: everything that one thread at a time does, with its
 //!   bodies `source`, `transduce`, `fork`, `sink`, `file`.
 //! * `control`: what all of a run share. `running`: how a program steers it. `channel`: ways in and out.
@@ -67,14 +67,18 @@ mod source;
 pub(crate) mod stage;
 mod trace;
 mod transduce;
+mod watch;
 
 pub use builder::Builder;
 pub use channel::{Closed, Receiver, Sender, TrySendError};
 pub use ends::{Pipeline, Start};
 pub use error::{Cause, DeadLetter, PipelineError};
+pub use file::{CHUNK_BYTES_MAX, LINE_BYTES_MAX};
 pub use options::{
-    ErrorPolicy, Finally, IN_FLIGHT_DEFAULT, LANES_MAX, Parallelism, RING_DEPTH_DEFAULT, RING_DEPTH_MAX,
+    BATCH_MAX, ErrorPolicy, Finally, IN_FLIGHT_DEFAULT, LANES_MAX, Parallelism, RING_DEPTH_DEFAULT, THREADS_MAX,
+    TRACE_SPANS_MAX,
 };
 pub use report::{Progress, Report, StageReport};
+pub use ring::RING_DEPTH_MAX;
 pub use running::{Ended, Handle, Running};
 pub use trace::Trace;

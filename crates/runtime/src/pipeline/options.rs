@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use super::error::PipelineError;
+use super::ring::RING_DEPTH_MAX;
+use crate::options::RunOptions;
 
 /// The most items that may be under way in one stage at a time.
 pub const LANES_MAX: usize = 64;
@@ -11,8 +13,13 @@ pub const RING_DEPTH_DEFAULT: usize = 16;
 /// How many ops of one stage are under way at once where nothing else is said: one goes up, one is computed, one comes
 /// down, and one waits.
 pub const IN_FLIGHT_DEFAULT: usize = 4;
-/// The most items that a ring may be made for.
-pub const RING_DEPTH_MAX: usize = 1 << 20;
+
+/// The most items of a batch or a window.
+pub const BATCH_MAX: usize = 1 << 20;
+/// The most spans of a trace.
+pub const TRACE_SPANS_MAX: usize = 1 << 24;
+/// The most threads of a run.
+pub const THREADS_MAX: usize = 4 * LANES_MAX;
 
 /// How many threads may work in one stage at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +87,41 @@ impl Default for ErrorPolicy {
     }
 }
 
+/// Which choices a stage of some sort has besides its ring's depth. What was chosen for one that has no such choice is
+/// refused: it would mean nothing.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Sort {
+    pub(crate) threads: bool,
+    pub(crate) in_flight: bool,
+    pub(crate) order: bool,
+    pub(crate) policy: bool,
+    pub(crate) time: bool,
+    pub(crate) wishes: bool,
+    /// Its ring has been made already.
+    pub(crate) ring_is_made: bool,
+}
+
+impl Sort {
+    const NONE: Sort = Sort {
+        threads: false,
+        in_flight: false,
+        order: false,
+        policy: false,
+        time: false,
+        wishes: false,
+        ring_is_made: false,
+    };
+    /// A closure that several threads may call.
+    pub(crate) const CLOSURE: Sort = Sort { threads: true, order: true, ..Sort::STATE };
+    /// Code of a program's own that one thread at a time is in.
+    pub(crate) const STATE: Sort = Sort { policy: true, time: true, ..Sort::NONE };
+    pub(crate) const OPS: Sort = Sort { in_flight: true, order: true, policy: true, wishes: true, ..Sort::NONE };
+    pub(crate) const REQUESTS: Sort = Sort { wishes: false, time: true, ..Sort::OPS };
+    pub(crate) const JOIN: Sort = Sort::NONE;
+    /// What a branch begins with, and a channel's end in a pipeline.
+    pub(crate) const RING: Sort = Sort { ring_is_made: true, ..Sort::NONE };
+}
+
 /// What was chosen for one stage.
 #[derive(Clone, Debug)]
 pub(crate) struct StageOptions {
@@ -90,7 +132,7 @@ pub(crate) struct StageOptions {
     pub(crate) policy: ErrorPolicy,
     pub(crate) ordered: bool,
     pub(crate) time_max: Option<Duration>,
-    pub(crate) run: crate::options::RunOptions,
+    pub(crate) wishes: Option<RunOptions>,
 }
 
 impl StageOptions {
@@ -103,7 +145,7 @@ impl StageOptions {
             policy: ErrorPolicy::default(),
             ordered: true,
             time_max: None,
-            run: crate::options::RunOptions::default(),
+            wishes: None,
         }
     }
 
@@ -116,11 +158,23 @@ impl StageOptions {
         lanes.clamp(1, LANES_MAX)
     }
 
-    /// Whether a stage can be made of it.
-    pub(crate) fn check(&self) -> Result<(), PipelineError> {
+    /// Whether a stage of this sort can be made of it.
+    pub(crate) fn check(&self, sort: Sort) -> Result<(), PipelineError> {
         let bad = |what, expected: String, got: String| {
             Err(PipelineError::BadOption { stage: self.name.clone(), what, expected, got })
         };
+        let chosen = [
+            ("parallelism", sort.threads || self.parallelism == Parallelism::Fixed(1)),
+            ("in_flight", sort.in_flight || self.in_flight == IN_FLIGHT_DEFAULT),
+            ("order", sort.order || self.ordered),
+            ("policy", sort.policy || self.policy == ErrorPolicy::default()),
+            ("time_max", sort.time || self.time_max.is_none()),
+            ("wishes", sort.wishes || self.wishes.is_none()),
+            ("ring", !sort.ring_is_made || self.ring == RING_DEPTH_DEFAULT),
+        ];
+        if let Some((what, _)) = chosen.iter().find(|(_, fits)| !fits) {
+            return bad(what, "no such choice for this sort of stage".to_owned(), "one".to_owned());
+        }
         let lanes = format!("1 to {LANES_MAX}");
         match self.parallelism {
             Parallelism::Fixed(count) if count == 0 || count > LANES_MAX => {
@@ -137,12 +191,10 @@ impl StageOptions {
         if self.time_max.is_some_and(|time| time.is_zero()) {
             return bad("time_max", "more than 0 s".to_owned(), "0 s".to_owned());
         }
-        self.run.check().map_err(|error| PipelineError::BadOption {
-            stage: self.name.clone(),
-            what: "wishes",
-            expected: "no contradiction".to_owned(),
-            got: error.to_string(),
-        })
+        match self.wishes.as_ref().map(RunOptions::check) {
+            Some(Err(error)) => bad("wishes", "no contradiction".to_owned(), error.to_string()),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -152,12 +204,34 @@ pub(crate) struct RunChoices {
     pub(crate) threads: Option<usize>,
     pub(crate) time_max: Option<Duration>,
     pub(crate) item_time_max: Option<Duration>,
-    pub(crate) trace_events_max: usize,
+    pub(crate) trace_spans_max: usize,
     pub(crate) dead_letters_max: usize,
 }
 
 impl Default for RunChoices {
     fn default() -> RunChoices {
-        RunChoices { threads: None, time_max: None, item_time_max: None, trace_events_max: 0, dead_letters_max: 1024 }
+        RunChoices { threads: None, time_max: None, item_time_max: None, trace_spans_max: 0, dead_letters_max: 1024 }
+    }
+}
+
+impl RunChoices {
+    /// Whether a run can be made of it.
+    pub(crate) fn check(&self) -> Result<(), PipelineError> {
+        let bad = |what, expected: String, got: String| {
+            Err(PipelineError::BadOption { stage: "the pipeline".to_owned(), what, expected, got })
+        };
+        if let Some(threads) = self.threads.filter(|threads| !(1..=THREADS_MAX).contains(threads)) {
+            return bad("threads", format!("1 to {THREADS_MAX}"), threads.to_string());
+        }
+        if self.time_max.is_some_and(|time| time.is_zero()) {
+            return bad("deadline", "more than 0 s".to_owned(), "0 s".to_owned());
+        }
+        if self.item_time_max.is_some_and(|time| time.is_zero()) {
+            return bad("item_deadline", "more than 0 s".to_owned(), "0 s".to_owned());
+        }
+        if self.trace_spans_max > TRACE_SPANS_MAX {
+            return bad("trace", format!("at most {TRACE_SPANS_MAX} spans"), self.trace_spans_max.to_string());
+        }
+        Ok(())
     }
 }

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use super::control::{Control, Failure, Verdict, lock};
@@ -16,6 +16,7 @@ use super::options::StageOptions;
 use super::report::StageReport;
 use super::ring::{Item, Ring};
 use super::stage::{Stage, Step, summary};
+use super::watch::Watch;
 use crate::foreign::{contain, discard};
 use crate::time::nanoseconds;
 use crate::worker::BoxError;
@@ -31,7 +32,6 @@ pub(crate) trait Work<T, U>: Fn(&mut Option<T>) -> Result<Option<U>, BoxError> +
 impl<T, U, F: Fn(&mut Option<T>) -> Result<Option<U>, BoxError> + Send + Sync + 'static> Work<T, U> for F {}
 
 pub(crate) struct Parallel<T, U, F> {
-    index: usize,
     options: StageOptions,
     lanes_max: usize,
     input: Arc<Ring<T>>,
@@ -52,38 +52,6 @@ struct Lanes<T> {
     item_ns: f64,
 }
 
-/// When each lane's call began, and for which item, where the stage has a time limit.
-struct Watch {
-    time_max: Option<Duration>,
-    epoch: Instant,
-    /// Nanoseconds after the epoch, and one more; zero outside a call.
-    began: Vec<(AtomicU64, AtomicU64)>,
-}
-
-impl Watch {
-    fn enter(&self, lane: usize, item: u64, control: &Control) {
-        if let (Some(_), Some((began, inside))) = (self.time_max, self.began.get(lane)) {
-            inside.store(item, Ordering::Relaxed);
-            began.store(nanoseconds(control.now().saturating_duration_since(self.epoch)) + 1, Ordering::Release);
-        }
-    }
-
-    fn leave(&self, lane: usize) {
-        if let (Some(_), Some((began, _))) = (self.time_max, self.began.get(lane)) {
-            began.store(0, Ordering::Release);
-        }
-    }
-
-    /// The call that began first, with its item.
-    fn oldest(&self) -> Option<(Instant, u64)> {
-        let begun = self.began.iter().filter_map(|(began, item)| {
-            let ns = began.load(Ordering::Acquire).checked_sub(1)?;
-            Some((self.epoch + Duration::from_nanos(ns), item.load(Ordering::Relaxed)))
-        });
-        begun.min()
-    }
-}
-
 impl<T: Send + 'static, U: Send + 'static, F: Work<T, U>> Parallel<T, U, F> {
     pub(crate) fn new(
         index: usize,
@@ -95,10 +63,8 @@ impl<T: Send + 'static, U: Send + 'static, F: Work<T, U>> Parallel<T, U, F> {
     ) -> Parallel<T, U, F> {
         let lanes_max = options.lanes(threads);
         let free = (0..lanes_max).map(|lane| (lane, Vec::with_capacity(RUN_MAX))).collect();
-        let began = (0..lanes_max).map(|_| (AtomicU64::new(0), AtomicU64::new(0))).collect();
-        let watch = Watch { time_max: options.time_max, epoch: now, began };
+        let watch = Watch::new(index, options.time_max, lanes_max, now);
         Parallel {
-            index,
             options,
             lanes_max,
             input: rings.0,
@@ -151,7 +117,7 @@ impl<T: Send + 'static, U: Send + 'static, F: Work<T, U>> Parallel<T, U, F> {
         lanes.meter.begin(control.now());
         drop(lanes);
         if was_full {
-            control.signals.bell.nudge();
+            control.signals.bell.ring();
         }
         Ok((lane, run, place))
     }
@@ -179,7 +145,7 @@ impl<T: Send + 'static, U: Send + 'static, F: Work<T, U>> Parallel<T, U, F> {
 
     /// What the closure makes of one item, by the stage's policy; nothing where it is left out.
     fn apply(&self, lane: usize, item: &mut Item<T>, control: &Control) -> Option<U> {
-        let mut attempts = 0;
+        let mut attempts = 0_u32;
         loop {
             item.value.as_ref()?;
             if control.is_stopped() {
@@ -187,7 +153,7 @@ impl<T: Send + 'static, U: Send + 'static, F: Work<T, U>> Parallel<T, U, F> {
                 Counts::add(&self.counts.dropped, 1);
                 return None;
             }
-            attempts += 1;
+            attempts = attempts.saturating_add(1);
             let called = match control.lateness(item.born) {
                 Some(late) => Err(late),
                 None => self.call(lane, item, control),
@@ -216,14 +182,8 @@ impl<T: Send + 'static, U: Send + 'static, F: Work<T, U>> Parallel<T, U, F> {
     }
 
     fn call(&self, lane: usize, item: &mut Item<T>, control: &Control) -> Result<Option<U>, Cause> {
-        self.watch.enter(lane, item.number, control);
-        let start = control.tracer.as_ref().map(|_| control.now());
-        let called = contain(|| (self.work)(&mut item.value));
-        self.watch.leave(lane);
-        if let (Some(tracer), Some(start)) = (&control.tracer, start) {
-            tracer.stage(self.index, item.number, start, control.now());
-        }
-        match called {
+        let number = item.number;
+        match self.watch.call(lane, number, control, || (self.work)(&mut item.value)) {
             Ok(Ok(output)) => Ok(output),
             Ok(Err(error)) => Err(told(error)),
             Err(message) => Err(Cause::Panicked(message)),
@@ -258,7 +218,7 @@ impl<T: Send + 'static, U: Send + 'static, F: Work<T, U>> Stage for Parallel<T, 
                 self.output.fulfil(output);
             }
             if was_empty && offset + 1 < count {
-                control.signals.bell.nudge();
+                control.signals.bell.ring();
             }
         }
         run.clear();
@@ -286,16 +246,11 @@ impl<T: Send + 'static, U: Send + 'static, F: Work<T, U>> Stage for Parallel<T, 
     }
 
     fn alarm(&self, _control: &Control, now: Instant) -> Option<Instant> {
-        let time_max = self.watch.time_max?;
-        // A call that begins after this look is not too long before then.
-        let began = self.watch.oldest().map_or(now, |(began, _)| began);
-        Some(crate::time::later(began, time_max))
+        self.watch.alarm(now)
     }
 
     fn hung(&self, now: Instant) -> Option<(u64, Duration)> {
-        let time_max = self.watch.time_max?;
-        let (began, item) = self.watch.oldest()?;
-        (now.saturating_duration_since(began) >= time_max).then_some((item, time_max))
+        self.watch.hung(now)
     }
 
     fn abandon(&self) {

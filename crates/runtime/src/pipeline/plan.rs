@@ -9,7 +9,7 @@ use panoply_core::clock::{Clock, SystemClock};
 use super::control::{Control, Signals};
 use super::error::PipelineError;
 use super::machine::{Hooks, Machine};
-use super::options::{LANES_MAX, RunChoices, StageOptions};
+use super::options::{RunChoices, Sort, StageOptions};
 use super::report::Progress;
 use super::stage::Stage;
 
@@ -55,12 +55,16 @@ impl Plan {
     }
 
     /// Adds a stage: the number by which reports and traces know it. What is wrong with its choices is kept for the end.
-    pub(crate) fn index(&mut self, options: &StageOptions) -> usize {
-        if let Err(error) = options.check() {
-            self.refuse(error);
-        }
+    pub(crate) fn index(&mut self, options: &StageOptions, sort: Sort) -> usize {
+        self.check(options, sort);
         self.names.push(options.name.clone());
         self.names.len() - 1
+    }
+
+    pub(crate) fn check(&mut self, options: &StageOptions, sort: Sort) {
+        if let Err(error) = options.check(sort) {
+            self.refuse(error);
+        }
     }
 
     pub(crate) fn add(&mut self, make: impl FnOnce(&Setting) -> Box<dyn Stage> + Send + 'static) {
@@ -80,12 +84,11 @@ impl Plan {
         }
     }
 
-    /// Refuses what only a stage with threads or requests of its own can have.
-    pub(crate) fn refuse_choice(&mut self, options: &StageOptions, what: &'static str, is_default: bool) {
-        if !is_default {
-            let expected = "no such choice for this sort of stage".to_owned();
-            let stage = options.name.clone();
-            self.refuse(PipelineError::BadOption { stage, what, expected, got: "one".to_owned() });
+    /// Refuses a number beside what it may be.
+    pub(crate) fn expect_within(&mut self, stage: &str, what: &'static str, most: usize, got: usize) {
+        if !(1..=most).contains(&got) {
+            let (stage, expected, got) = (stage.to_owned(), format!("1 to {most}"), got.to_string());
+            self.refuse(PipelineError::BadOption { stage, what, expected, got });
         }
     }
 
@@ -99,16 +102,7 @@ impl Plan {
         if let Some(error) = self.error {
             return Err(error);
         }
-        let bad = |what, expected: String, got: String| {
-            Err(PipelineError::BadOption { stage: "the pipeline".to_owned(), what, expected, got })
-        };
-        if let Some(threads) = self.choices.threads.filter(|threads| !(1..=4 * LANES_MAX).contains(threads)) {
-            return bad("threads", format!("1 to {}", 4 * LANES_MAX), threads.to_string());
-        }
-        let zero = |time: Option<std::time::Duration>| time.is_some_and(|time| time.is_zero());
-        if zero(self.choices.time_max) || zero(self.choices.item_time_max) {
-            return bad("deadline", "more than 0 s".to_owned(), "0 s".to_owned());
-        }
+        self.choices.check()?;
         let threads = self.threads();
         let setting = Setting { now: self.clock.now(), threads, signals: Arc::clone(&self.signals) };
         let control = Control::new(self.signals, self.clock, self.choices);

@@ -9,13 +9,16 @@
 //!    `finished` without it.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard};
 use std::task::Waker;
 use std::time::Instant;
 
-use super::options::RING_DEPTH_MAX;
 use crate::foreign::{contain, discard};
+use crate::sync::{AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering};
+
+/// The most items that a ring may be made for.
+pub const RING_DEPTH_MAX: usize = 1 << 20;
+/// Rings for more items than this get the memory for the rest when it is first needed.
+const DEPTH_AT_FIRST_MAX: usize = 1024;
 
 /// What goes through a pipeline.
 pub(crate) struct Item<T> {
@@ -62,7 +65,7 @@ impl<T> Ring<T> {
     pub(crate) fn new(capacity: usize) -> Ring<T> {
         let capacity = capacity.clamp(1, RING_DEPTH_MAX);
         let state = State {
-            slots: VecDeque::with_capacity(capacity),
+            slots: VecDeque::with_capacity(capacity.min(DEPTH_AT_FIRST_MAX)),
             head: 0,
             ready: 0,
             promised: 0,
@@ -153,11 +156,21 @@ impl<T> Ring<T> {
 
     /// Puts an item in, where there is room and something may still come.
     pub(crate) fn push(&self, item: Item<T>) -> Result<(), Item<T>> {
+        self.insert(item, |item, _| item)
+    }
+
+    /// [`Ring::push`] of a value whose number is its place among all that were pushed.
+    pub(crate) fn push_next(&self, born: Instant, value: T) -> Result<(), T> {
+        self.insert(value, |value, number| Item { number, born, value: Some(value) })
+    }
+
+    fn insert<V>(&self, value: V, item: impl FnOnce(V, u64) -> Item<T>) -> Result<(), V> {
         let mut state = self.lock();
         if state.ended || state.slots.len() + state.promised >= self.capacity {
-            return Err(item);
+            return Err(value);
         }
-        state.slots.push_back(Some(item));
+        let place = state.head + state.slots.len() as u64;
+        state.slots.push_back(Some(item(value, place)));
         // Whoever pushes does not reserve, so nothing before it is missing.
         state.ready += 1;
         self.publish(state);
@@ -317,5 +330,102 @@ mod tests {
         assert!(ring.is_finished());
         ring.fill(late, item(1));
         assert_eq!((ring.used(), ring.ready()), (0, 0), "what comes after is let go");
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use crate::sync::{Arc, thread};
+
+    fn item(number: u64) -> Item<u64> {
+        Item { number, born: Instant::now(), value: Some(number) }
+    }
+
+    /// Whoever waits outside.
+    struct Outside(loom::sync::Notify);
+
+    impl std::task::Wake for Outside {
+        fn wake(self: std::sync::Arc<Self>) {
+            self.0.notify();
+        }
+    }
+
+    fn outside() -> (std::sync::Arc<Outside>, Waker) {
+        let outside = std::sync::Arc::new(Outside(loom::sync::Notify::new()));
+        (outside.clone(), Waker::from(outside))
+    }
+
+    /// Takes the next item as a receiver does: it looks, leaves its waker, looks again, and waits.
+    fn receive(ring: &Ring<u64>, (outside, waker): &(std::sync::Arc<Outside>, Waker)) -> Option<u64> {
+        loop {
+            for look_again in [true, false] {
+                if let Some(item) = ring.pop() {
+                    return item.value;
+                }
+                if ring.is_finished() {
+                    return None;
+                }
+                if look_again {
+                    ring.wait_for_items(waker);
+                }
+            }
+            outside.0.wait();
+        }
+    }
+
+    #[test]
+    fn loom_a_receiver_is_woken_for_items_and_for_the_end() {
+        loom::model(|| {
+            let ring = Arc::new(Ring::new(2));
+            let gives = {
+                let ring = ring.clone();
+                thread::spawn(move || {
+                    assert!(ring.push(item(7)).is_ok());
+                    ring.end();
+                })
+            };
+            let outside = outside();
+            assert_eq!((receive(&ring, &outside), receive(&ring, &outside)), (Some(7), None));
+            gives.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn loom_a_sender_is_woken_for_room() {
+        loom::model(|| {
+            let ring = Arc::new(Ring::new(1));
+            assert!(ring.push(item(0)).is_ok());
+            let takes = {
+                let ring = ring.clone();
+                thread::spawn(move || assert!(ring.pop().is_some()))
+            };
+            let (outside, waker) = outside();
+            loop {
+                ring.wait_for_room(&waker);
+                if ring.push_next(Instant::now(), 1).is_ok() {
+                    break;
+                }
+                outside.0.wait();
+            }
+            takes.join().unwrap();
+            assert_eq!(ring.pop().map(|item| item.number), Some(1));
+        });
+    }
+
+    #[test]
+    fn loom_places_that_are_filled_by_several_leave_in_order() {
+        loom::model(|| {
+            let ring = Arc::new(Ring::new(2));
+            let first = ring.reserve(2);
+            let fills = {
+                let ring = ring.clone();
+                thread::spawn(move || ring.fill(first + 1, item(1)))
+            };
+            ring.fill(first, item(0));
+            assert_eq!(ring.pop().map(|item| item.number), Some(0));
+            fills.join().unwrap();
+            assert_eq!((ring.ready(), ring.pop().map(|item| item.number)), (1, Some(1)));
+        });
     }
 }

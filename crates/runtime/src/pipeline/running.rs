@@ -125,7 +125,13 @@ impl<R> Running<R> {
     /// Waits until the run has ended.
     pub fn wait(mut self) -> Ended<R> {
         let machine = Arc::clone(&self.handle.0);
-        let threads_left = machine.wait(STOP_GRACE);
+        if self.is_on_own_thread() {
+            // The run cannot end before the thread that waits for it.
+            let cause = Cause::Error("a stage of the pipeline waited for the pipeline".to_owned());
+            let stage = "the pipeline".to_owned();
+            machine.control.signals.stop(PipelineError::Failed { stage, item: 0, attempts: 1, cause });
+        }
+        let threads_left = machine.wait(self.grace());
         self.join();
         let failure = machine.control.signals.failure();
         let result = match failure {
@@ -139,6 +145,15 @@ impl<R> Running<R> {
             trace: machine.control.tracer.as_ref().map(|tracer| tracer.finish(&machine.names)),
             threads_left,
         }
+    }
+
+    fn is_on_own_thread(&self) -> bool {
+        self.threads.iter().any(Thread::is_current)
+    }
+
+    /// How long to wait for threads that are in a program's code. A thread of the run cannot wait for itself.
+    fn grace(&self) -> Duration {
+        if self.is_on_own_thread() { Duration::ZERO } else { STOP_GRACE }
     }
 
     /// Ends the threads' handles; those that are stuck are left behind.
@@ -155,9 +170,7 @@ impl<R> Drop for Running<R> {
             return;
         }
         self.handle.cancel();
-        // A program that drops its run on a thread of the run cannot wait for itself.
-        let own = self.threads.iter().any(Thread::is_current);
-        self.handle.0.wait(if own { Duration::ZERO } else { STOP_GRACE });
+        self.handle.0.wait(self.grace());
         self.join();
     }
 }

@@ -3,15 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::control::{Control, Failure, Verdict};
+use super::control::{Failure, Verdict};
 use super::error::{Cause, PipelineError};
 use super::meter::Counts;
 use super::options::ErrorPolicy;
 use super::parallel::told;
-use super::report::StageReport;
 use super::ring::{Item, Ring};
-use super::serial::{Advance, Body, Face, Glance, Look, TURN_MAX, TURN_TIME};
-use crate::foreign::{contain, discard};
+use super::serial::{Advance, Body, Face, TURN_MAX, TURN_TIME};
+use crate::foreign::discard;
 use crate::worker::BoxError;
 
 /// Takes a run's items, one after the other.
@@ -49,25 +48,21 @@ impl<T: Send + 'static, S: Takes<T>> SinkBody<T, S> {
             return;
         }
         Counts::add(&stage.counts.taken, 1);
-        let mut attempts = 0;
+        let mut attempts = 0_u32;
         loop {
             let Some(sink) = self.sink.as_mut().filter(|_| !control.is_stopped()) else {
                 discard(item.value.take());
                 return Counts::add(&stage.counts.dropped, 1);
             };
-            attempts += 1;
-            let start = control.tracer.as_ref().map(|_| control.now());
+            attempts = attempts.saturating_add(1);
             let called = match control.lateness(item.born) {
                 Some(late) => Err(late),
-                None => match contain(|| sink.take(&mut item.value)) {
+                None => match stage.call(item.number, || sink.take(&mut item.value)) {
                     Ok(Ok(())) => Ok(()),
                     Ok(Err(error)) => Err(told(error)),
                     Err(message) => Err(Cause::Panicked(message)),
                 },
             };
-            if let (Some(tracer), Some(start)) = (&control.tracer, start) {
-                tracer.stage(stage.index, item.number, start, control.now());
-            }
             let Err(cause) = called else {
                 self.arrived.fetch_add(1, Ordering::Relaxed);
                 discard(item.value.take());
@@ -87,15 +82,16 @@ impl<T: Send + 'static, S: Takes<T>> SinkBody<T, S> {
     }
 
     fn finish(&mut self, stage: &Face<'_>) -> Advance {
-        let finished = self.sink.as_mut().map(|sink| contain(|| sink.finish()));
+        let items = stage.counts.taken.load(Ordering::Relaxed);
+        let finished = self.sink.as_mut().map(|sink| stage.call_untraced(items, || sink.finish()));
         let cause = match finished {
             None | Some(Ok(Ok(()))) => None,
             Some(Ok(Err(error))) => Some(told(error)),
             Some(Err(message)) => Some(Cause::Panicked(message)),
         };
         if let Some(cause) = cause {
-            let (stage_name, item) = (stage.name.to_owned(), stage.counts.taken.load(Ordering::Relaxed));
-            stage.control.signals.stop(PipelineError::Failed { stage: stage_name, item, attempts: 1, cause });
+            let failed = PipelineError::Failed { stage: stage.name.to_owned(), item: items, attempts: 1, cause };
+            stage.control.signals.stop(failed);
         }
         discard(self.sink.take());
         Advance::Finished
@@ -110,7 +106,7 @@ impl<T: Send + 'static, S: Takes<T>> Body for SinkBody<T, S> {
             match self.input.pop() {
                 Some(item) => {
                     if was_full {
-                        stage.control.signals.bell.nudge();
+                        stage.control.signals.bell.ring();
                     }
                     self.take(item, stage);
                 }
@@ -127,23 +123,5 @@ impl<T: Send + 'static, S: Takes<T>> Body for SinkBody<T, S> {
     fn abandon(&mut self) -> u64 {
         discard(self.sink.take());
         self.input.abandon()
-    }
-}
-
-pub(crate) struct SinkGlance<T> {
-    pub(crate) input: Arc<Ring<T>>,
-}
-
-impl<T: Send + 'static> Glance for SinkGlance<T> {
-    fn look(&self, _control: &Control) -> Look {
-        if self.input.ready() > 0 || self.input.is_finished() { Look::Ready } else { Look::Starved }
-    }
-
-    fn queue(&self, report: &mut StageReport) {
-        report.queue(&self.input);
-    }
-
-    fn waiting(&self) -> u64 {
-        self.input.used() as u64
     }
 }

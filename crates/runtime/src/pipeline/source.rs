@@ -7,14 +7,14 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use futures_core::Stream;
 
-use super::control::{Control, Failure, Signals};
+use super::control::{Control, Failure, Signals, Verdict};
 use super::error::{Cause, PipelineError};
 use super::meter::Counts;
 use super::options::{ErrorPolicy, Finally};
 use super::parallel::told;
 use super::ring::{Item, Ring};
 use super::serial::{Advance, Body, Face, Glance, Look, TURN_MAX};
-use crate::foreign::{contain, discard};
+use crate::foreign::discard;
 use crate::worker::BoxError;
 
 /// What a source answers when it is asked for an item.
@@ -85,12 +85,14 @@ pub(crate) struct SourceBody<T, S> {
     policy: ErrorPolicy,
     /// Items it gave, and answers that were errors.
     asked: u64,
+    /// Answers in a row that were errors.
+    failures: u32,
     taken: Arc<AtomicU64>,
 }
 
 impl<T: Send + 'static, S: Gives<T>> SourceBody<T, S> {
     pub(crate) fn new(source: S, output: Arc<Ring<T>>, policy: ErrorPolicy, taken: Arc<AtomicU64>) -> SourceBody<T, S> {
-        SourceBody { source: Some(source), output, policy, asked: 0, taken }
+        SourceBody { source: Some(source), output, policy, asked: 0, failures: 0, taken }
     }
 
     fn finish(&mut self) -> Advance {
@@ -99,18 +101,35 @@ impl<T: Send + 'static, S: Gives<T>> SourceBody<T, S> {
         Advance::Finished
     }
 
-    /// An answer that is an error, or a panic.
+    /// An answer that is an error: the source is asked again, so often as its policy says, before it counts.
+    fn answer_failed(&mut self, cause: Cause, stage: &Face<'_>) {
+        self.failures = self.failures.saturating_add(1);
+        match stage.control.judge(&self.policy, self.failures, &cause, true) {
+            Verdict::Again(wait) => {
+                discard(cause);
+                Counts::add(&stage.counts.retried, 1);
+                stage.control.wait(wait);
+            }
+            Verdict::Over(finally) => {
+                self.fail(cause, finally, stage);
+                self.failures = 0;
+            }
+        }
+    }
+
+    /// An error, or a panic, that counts.
     fn fail(&mut self, cause: Cause, finally: Finally, stage: &Face<'_>) {
         if finally == Finally::Stop {
             let (stage_name, taken) = (stage.name.to_owned(), stage.counts.given.load(Ordering::Relaxed));
             stage.control.signals.stop(PipelineError::SourceFailed { stage: stage_name, taken, cause });
             return;
         }
-        let failure = Failure { stage: stage.name, item: self.asked, attempts: 1 };
+        let failure = Failure { stage: stage.name, item: self.asked, attempts: self.failures.max(1) };
         stage.control.give_up(failure, cause, finally, None::<T>, stage.counts);
     }
 
     fn give(&mut self, value: T, stage: &Face<'_>) {
+        self.failures = 0;
         let item = Item { number: self.asked, born: stage.control.now(), value: Some(value) };
         let was_empty = self.output.ready() == 0;
         if let Err(item) = self.output.push(item) {
@@ -122,7 +141,7 @@ impl<T: Send + 'static, S: Gives<T>> SourceBody<T, S> {
         self.taken.fetch_add(1, Ordering::Relaxed);
         if was_empty {
             // The next item may be long in coming.
-            stage.control.signals.bell.nudge();
+            stage.control.signals.bell.ring();
         }
     }
 }
@@ -137,14 +156,9 @@ impl<T: Send + 'static, S: Gives<T>> Body for SourceBody<T, S> {
             if control.is_stopped() || self.output.room() == 0 {
                 return if turn > 0 { Advance::Moved } else { Advance::Blocked };
             }
-            let start = control.tracer.as_ref().map(|_| control.now());
-            let answer = contain(|| source.next());
-            if let (Some(tracer), Some(start)) = (&control.tracer, start) {
-                tracer.stage(stage.index, self.asked, start, control.now());
-            }
-            match answer {
+            match stage.call(self.asked, || source.next()) {
                 Ok(Poll::Ready(Some(Ok(value)))) => self.give(value, stage),
-                Ok(Poll::Ready(Some(Err(error)))) => self.fail(told(error), self.policy.finally, stage),
+                Ok(Poll::Ready(Some(Err(error)))) => self.answer_failed(told(error), stage),
                 Ok(Poll::Ready(None)) => return self.finish(),
                 Ok(Poll::Pending) => return if turn > 0 { Advance::Moved } else { Advance::Starved },
                 Err(message) => {

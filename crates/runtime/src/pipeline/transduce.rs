@@ -6,14 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::control::{Control, Failure, Verdict};
+use super::control::{Failure, Verdict};
 use super::error::Cause;
 use super::meter::Counts;
 use super::options::ErrorPolicy;
-use super::report::StageReport;
 use super::ring::{Item, Ring};
-use super::serial::{Advance, Body, Face, Glance, Look, TURN_MAX};
-use crate::foreign::{contain, discard};
+use super::serial::{Advance, Body, Face, TURN_MAX};
+use crate::foreign::discard;
 
 /// Takes items in and gives others out, in order. Each item out has the time at which the oldest of what went into it began.
 pub(crate) trait Transducer<T, U>: Send + 'static {
@@ -46,7 +45,7 @@ pub(crate) struct Batch<T> {
 
 impl<T> Batch<T> {
     pub(crate) fn new(size: usize, wait_max: Option<Duration>) -> Batch<T> {
-        Batch { size, wait_max, kept: Vec::with_capacity(size), oldest: None, flush: false }
+        Batch { size, wait_max, kept: Vec::new(), oldest: None, flush: false }
     }
 }
 
@@ -61,7 +60,9 @@ impl<T: Send + 'static> Transducer<T, Vec<T>> for Batch<T> {
         if !full || self.kept.is_empty() {
             return None;
         }
-        let batch = std::mem::replace(&mut self.kept, Vec::with_capacity(self.size));
+        // The next batch is likely as large as this one.
+        let next = Vec::with_capacity(self.kept.len());
+        let batch = std::mem::replace(&mut self.kept, next);
         Some((self.oldest.take()?, batch))
     }
 
@@ -126,7 +127,7 @@ pub(crate) struct Window<T> {
 
 impl<T> Window<T> {
     pub(crate) fn new(size: usize, step: usize) -> Window<T> {
-        Window { size, step, kept: VecDeque::with_capacity(size), missing: size }
+        Window { size, step, kept: VecDeque::new(), missing: size }
     }
 }
 
@@ -157,7 +158,8 @@ impl<T: Clone + Send + 'static> Transducer<T, Vec<T>> for Window<T> {
 }
 
 pub(crate) struct TransduceBody<T, U, X> {
-    transducer: X,
+    /// Until nothing more comes.
+    transducer: Option<X>,
     input: Arc<Ring<T>>,
     output: Arc<Ring<U>>,
     policy: ErrorPolicy,
@@ -168,12 +170,21 @@ pub(crate) struct TransduceBody<T, U, X> {
 
 impl<T: Send + 'static, U: Send + 'static, X: Transducer<T, U>> TransduceBody<T, U, X> {
     pub(crate) fn new(transducer: X, input: Arc<Ring<T>>, output: Arc<Ring<U>>, policy: ErrorPolicy) -> Self {
-        TransduceBody { transducer, input, output, policy, given: 0, finishing: false, types: PhantomData }
+        TransduceBody {
+            transducer: Some(transducer),
+            input,
+            output,
+            policy,
+            given: 0,
+            finishing: false,
+            types: PhantomData,
+        }
     }
 
     /// Gives what is there. False where there is nothing, and where the program's code failed.
     fn give(&mut self, stage: &Face<'_>) -> bool {
-        let pulled = contain(|| self.transducer.pull());
+        let taken = stage.counts.taken.load(Ordering::Relaxed).saturating_sub(1);
+        let pulled = stage.call_untraced(taken, || self.transducer.as_mut().and_then(Transducer::pull));
         let Some((born, value)) = self.checked(pulled, stage).flatten() else { return false };
         let item = Item { number: self.given, born, value: Some(value) };
         self.given += 1;
@@ -183,7 +194,7 @@ impl<T: Send + 'static, U: Send + 'static, X: Transducer<T, U>> TransduceBody<T,
             Counts::add(&stage.counts.dropped, 1);
         }
         if was_empty {
-            stage.control.signals.bell.nudge();
+            stage.control.signals.bell.ring();
         }
         Counts::add(&stage.counts.given, 1);
         true
@@ -192,12 +203,9 @@ impl<T: Send + 'static, U: Send + 'static, X: Transducer<T, U>> TransduceBody<T,
     fn take(&mut self, item: Item<T>, stage: &Face<'_>) {
         let Some(value) = item.value else { return };
         Counts::add(&stage.counts.taken, 1);
-        let start = stage.control.tracer.as_ref().map(|_| stage.control.now());
-        let pushed = contain(|| self.transducer.push(item.born, value));
+        let Some(transducer) = &mut self.transducer else { return discard(value) };
+        let pushed = stage.call(item.number, || transducer.push(item.born, value));
         self.checked(pushed, stage);
-        if let (Some(tracer), Some(start)) = (&stage.control.tracer, start) {
-            tracer.stage(stage.index, item.number, start, stage.control.now());
-        }
     }
 
     fn checked<R>(&self, called: Result<R, String>, stage: &Face<'_>) -> Option<R> {
@@ -229,18 +237,19 @@ impl<T: Send + 'static, U: Send + 'static, X: Transducer<T, U>> Body for Transdu
             let was_full = self.input.room() == 0;
             if let Some(item) = self.input.pop() {
                 if was_full {
-                    stage.control.signals.bell.nudge();
+                    stage.control.signals.bell.ring();
                 }
                 self.take(item, stage);
                 moved = true;
             } else if self.input.is_finished() {
                 if std::mem::replace(&mut self.finishing, true) {
+                    discard(self.transducer.take());
                     self.output.end();
                     return Advance::Finished;
                 }
-                self.transducer.finish();
-            } else if self.transducer.due().is_some_and(|due| stage.control.now() >= due) {
-                self.transducer.finish();
+                self.transducer.iter_mut().for_each(Transducer::finish);
+            } else if self.alarm().is_some_and(|due| stage.control.now() >= due) {
+                self.transducer.iter_mut().for_each(Transducer::finish);
             } else {
                 return if moved { Advance::Moved } else { Advance::Starved };
             }
@@ -249,42 +258,17 @@ impl<T: Send + 'static, U: Send + 'static, X: Transducer<T, U>> Body for Transdu
     }
 
     fn alarm(&self) -> Option<Instant> {
-        self.transducer.due()
+        self.transducer.as_ref()?.due()
     }
 
     fn abandon(&mut self) -> u64 {
-        let kept = self.transducer.holds();
+        let kept = self.holds();
+        discard(self.transducer.take());
         self.output.end();
         kept + self.input.abandon()
     }
 
     fn holds(&self) -> u64 {
-        self.transducer.holds()
-    }
-}
-
-/// How a stage between two rings looks.
-pub(crate) struct BetweenGlance<T, U> {
-    pub(crate) input: Arc<Ring<T>>,
-    pub(crate) output: Arc<Ring<U>>,
-}
-
-impl<T: Send + 'static, U: Send + 'static> Glance for BetweenGlance<T, U> {
-    fn look(&self, _control: &Control) -> Look {
-        if self.output.room() == 0 {
-            Look::Blocked
-        } else if self.input.ready() > 0 || self.input.is_finished() {
-            Look::Ready
-        } else {
-            Look::Starved
-        }
-    }
-
-    fn queue(&self, report: &mut StageReport) {
-        report.queue(&self.input);
-    }
-
-    fn waiting(&self) -> u64 {
-        self.input.used() as u64
+        self.transducer.as_ref().map_or(0, Transducer::holds)
     }
 }

@@ -31,6 +31,7 @@ use std::time::{Duration, Instant};
 use panoply_core::cpu_set::CpuSet;
 
 use crate::blocking::block_until;
+use crate::foreign::discard;
 use crate::partition::{Partitioner, RoundRobin, choose};
 use crate::placement::PlacementError;
 use crate::placement::affinity::{RealtimePriority, pin_current, set_realtime};
@@ -199,21 +200,7 @@ impl<W: Worker> WorkerPool<W> {
 
     /// Sends to one worker if there is room; otherwise hands the message back.
     pub fn try_send_to(&self, worker: usize, message: W::Message) -> Result<(), (W::Message, WorkerError)> {
-        let Some(mailbox) = self.mailboxes.get(worker) else {
-            return Err((message, WorkerError::NoSuchWorker { worker, workers: self.workers() }));
-        };
-        let letter = Letter { message, ticket: self.postmark(None) };
-        match mailbox.queue.push(letter) {
-            Ok(()) => {
-                mailbox.sleeper.wake();
-                Ok(())
-            }
-            Err(PushError::Full(letter)) => {
-                let queue_depth_max = mailbox.queue.capacity();
-                Err((letter.message, WorkerError::Busy { worker, queue_depth_max }))
-            }
-            Err(PushError::Closed(letter)) => Err((letter.message, self.refusal(worker))),
-        }
+        self.try_post(worker, message, self.postmark(None))
     }
 
     /// Sends a copy to every worker.
@@ -241,6 +228,18 @@ impl<W: Worker> WorkerPool<W> {
     pub fn request_partitioned(&self, message: W::Message) -> Result<PendingReply<W>, WorkerError> {
         let worker = choose(self.partitioner.as_ref(), &message, self.workers())?;
         self.request_to(worker, message)
+    }
+
+    /// Asks the worker that the partitioner chooses for the message, if there is room in its queue.
+    pub fn try_request_partitioned(&self, message: W::Message) -> Result<PendingReply<W>, WorkerError> {
+        let worker = choose(self.partitioner.as_ref(), &message, self.workers())?;
+        let sent_at = self.timestamps.then(Instant::now);
+        let (ticket, receiver) = slot(Postmark { source: None, sent_at });
+        self.try_post(worker, message, ticket).map_err(|(message, error)| {
+            discard(message);
+            error
+        })?;
+        Ok(PendingReply { receiver, worker })
     }
 
     /// Stops handling messages; they wait in the queues. What a worker has taken out already is still handled.
@@ -308,6 +307,28 @@ impl<W: Worker> WorkerPool<W> {
             return LetterTicket::<W>::none();
         }
         slot(Postmark { source, sent_at: self.timestamps.then(Instant::now) }).0
+    }
+
+    fn try_post(
+        &self,
+        worker: usize,
+        message: W::Message,
+        ticket: LetterTicket<W>,
+    ) -> Result<(), (W::Message, WorkerError)> {
+        let Some(mailbox) = self.mailboxes.get(worker) else {
+            return Err((message, WorkerError::NoSuchWorker { worker, workers: self.workers() }));
+        };
+        match mailbox.queue.push(Letter { message, ticket }) {
+            Ok(()) => {
+                mailbox.sleeper.wake();
+                Ok(())
+            }
+            Err(PushError::Full(letter)) => {
+                let queue_depth_max = mailbox.queue.capacity();
+                Err((letter.message, WorkerError::Busy { worker, queue_depth_max }))
+            }
+            Err(PushError::Closed(letter)) => Err((letter.message, self.refusal(worker))),
+        }
     }
 
     fn post(&self, worker: usize, message: W::Message, ticket: LetterTicket<W>) -> Result<(), WorkerError> {

@@ -1,10 +1,13 @@
 //! Pipelines in seeded schedules: a random pipeline over virtual devices that fail, hang and disappear in mid-stream, one random
-//! step of a stage, a device's worker or the relay at a time, under a virtual clock. Each item comes out exactly once, in
-//! order where that was asked for, or is a dead letter or left out; nothing stays in a device's memory.
+//! step of a stage, a device's worker or the relay at a time, under a virtual clock. Futures do not always answer; runs are
+//! paused, drained and cancelled. Each item that was taken comes out exactly once, in order where that was asked for, or is a
+//! dead letter or left out; nothing stays in a device's memory.
 //! `PANOPLY_PIPELINE_SCHEDULES` says how many are run.
 
 use std::collections::BTreeSet;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use panoply_conformance::values::Random;
@@ -36,6 +39,8 @@ const DEVICES: usize = 3;
 struct Tally {
     finished: u64,
     cancelled: u64,
+    drained: u64,
+    unanswered: u64,
     out: u64,
     skipped: u64,
     dead: u64,
@@ -161,7 +166,7 @@ fn pipeline(random: &mut Random, devices: &Devices, items: u64) -> (Pipeline<Vec
     let mut builder = start.source(0..items).ring(depth(random));
     let mut ordered = true;
     for _ in 0..1 + random.below(4) {
-        builder = match random.below(6) {
+        builder = match random.below(8) {
             0 => builder.map("same", |number| number).parallel(1 + random.below(3) as usize).ring(depth(random)),
             1 => builder.batch(1 + random.below(5) as usize).ring(depth(random)).unbatch().ring(depth(random)),
             2 => {
@@ -175,7 +180,7 @@ fn pipeline(random: &mut Random, devices: &Devices, items: u64) -> (Pipeline<Vec
             }
             3 => {
                 let (one, other) = (depth(random), depth(random));
-                let left = ops(random, devices);
+                let left = ops(random, devices, true);
                 let joined = builder.fork(
                     move |branch| branch.map("left", |number| number).ring(one).filter("most", |n| n % 11 != 5),
                     move |branch| left(branch).ring(other),
@@ -185,7 +190,15 @@ fn pipeline(random: &mut Random, devices: &Devices, items: u64) -> (Pipeline<Vec
                     one
                 })
             }
-            _ => ops(random, devices)(builder).ring(depth(random)),
+            4 => {
+                let policy = ErrorPolicy::skip().retry(random.below(2) as u32, Duration::from_micros(30));
+                let asks = builder.then("asks", asked).time_max(Duration::from_micros(100 + random.below(400)));
+                asks.in_flight(depth(random)).on_error(policy).ring(depth(random))
+            }
+            kind => {
+                ordered &= kind != 5;
+                ops(random, devices, kind != 5)(builder).ring(depth(random))
+            }
         };
         if random.below(12) == 0 {
             ordered = false;
@@ -199,23 +212,39 @@ fn depth(random: &mut Random) -> usize {
     1 + random.below(5) as usize
 }
 
+type Answer = Pin<Box<dyn Future<Output = Result<u64, &'static str>> + Send>>;
+
+/// A future that answers at once, the second time it is asked, or never.
+fn asked(number: &u64) -> Answer {
+    let (number, mut polls) = (*number, *number % 3);
+    if number % 9 == 4 {
+        return Box::pin(std::future::pending());
+    }
+    Box::pin(std::future::poll_fn(move |context| {
+        context.waker().wake_by_ref();
+        polls = polls.saturating_sub(1);
+        if polls == 0 { Poll::Ready(Ok(number)) } else { Poll::Pending }
+    }))
+}
+
 type Ops = Box<dyn FnOnce(Builder<u64>) -> Builder<u64>>;
 
 /// A chain of one to three ops that leave the number as it is.
-fn ops(random: &mut Random, devices: &Devices) -> Ops {
+fn ops(random: &mut Random, devices: &Devices, ordered: bool) -> Ops {
     let runner = Arc::new(Runner { router: Arc::clone(&devices.router), clock: Arc::clone(&devices.clock) });
     let (links, in_flight) = (random.below(3), depth(random));
-    let unordered_policy = ErrorPolicy::dead_letters();
+    let policy = ErrorPolicy::dead_letters().retry(random.below(2) as u32, Duration::from_micros(20));
     Box::new(move |builder| {
         let rows = builder.map("row", |number| Tensor::from_vec(vec![number as f32; 2], [1, 2]).unwrap()).ring(2);
         let run = Arc::clone(&runner) as Arc<dyn Runs>;
         let mut rows = rows.op_link::<Transpose, _>("turn", run, |row| Ok(Transpose::new(row)));
-        rows = rows.in_flight(in_flight).on_error(unordered_policy);
+        rows = rows.in_flight(in_flight).on_error(policy);
         for _ in 0..links {
             let run = Arc::clone(&runner) as Arc<dyn Runs>;
             rows = rows.op_link::<Map, _>("twice", run, |row| Ok(Map::add(row, row)));
-            rows = rows.in_flight(in_flight).on_error(unordered_policy);
+            rows = rows.in_flight(in_flight).on_error(policy);
         }
+        let rows = if ordered { rows } else { rows.unordered() };
         rows.map("read", move |row| (row.as_slice::<f32>().unwrap()[0] as u64) >> links)
     })
 }
@@ -234,6 +263,7 @@ fn every_item_comes_out_once_whatever_the_devices_do() {
     assert!(enough(tally.finished, 700) && enough(tally.cancelled, 20) && enough(tally.unordered, 50), "{tally:?}");
     assert!(enough(tally.out, 8000) && enough(tally.replaced, 200) && enough(tally.skipped, 300), "{tally:?}");
     assert!(enough(tally.dead, 10) && enough(tally.retried, 100), "{tally:?}");
+    assert!(enough(tally.drained, 10) && enough(tally.unanswered, 100), "{tally:?}");
 }
 
 fn run(seed: u64, answers: &Arc<dyn Backend>, tally: &mut Tally) {
@@ -270,6 +300,10 @@ fn random_step(random: &mut Random, machine: &Machine, devices: &mut Devices) {
             0 => devices.controls[random.below(DEVICES as u64) as usize].inject(Fault::Lost),
             1 => machine.control.signals.pause(true),
             2 | 3 => machine.control.signals.pause(false),
+            4 if random.below(8) == 0 => {
+                machine.hooks.drain();
+                machine.control.signals.drain();
+            }
             _ => {}
         },
         _ => _ = machine.watch(),
@@ -301,18 +335,24 @@ fn check(seed: u64, machine: &Machine, out: &[u64], (items, ordered, stopped): (
     let (skipped, dead) = (sum(|stage| stage.skipped), sum(|stage| stage.dead));
     let letters = machine.control.take_dead_letters();
     assert_eq!(letters.len() as u64, dead, "seed {seed}");
+    let taken = report.progress.taken;
     if stopped {
         tally.cancelled += 1;
     } else {
+        let drained = machine.control.signals.is_draining();
+        assert!(taken == items || drained && taken < items, "seed {seed}: {taken} of {items}: {report}");
         // An item that fails in a branch is told by the branch and by the join: those that are missing are told at least once.
-        let missing = items - out.len() as u64;
-        assert!(missing <= skipped + dead, "seed {seed}: {missing} of {items} are lost: {report}");
+        let missing = taken - out.len() as u64;
+        assert!(missing <= skipped + dead, "seed {seed}: {missing} of {taken} are lost: {report}");
         assert!(missing > 0 || dead == 0, "seed {seed}: a dead letter whose item came out: {letters:?}");
         assert_eq!(sum(|stage| stage.dropped), 0, "seed {seed}: {report}");
         tally.finished += 1;
+        tally.drained += u64::from(drained && taken < items);
     }
     tally.out += out.len() as u64;
     tally.skipped += skipped;
+    let asks = report.stages.iter().filter(|stage| stage.name == "asks");
+    tally.unanswered += asks.map(|stage| stage.skipped).sum::<u64>();
     tally.dead += dead;
     tally.replaced += sum(|stage| stage.replaced);
     tally.retried += sum(|stage| stage.retried);

@@ -1,7 +1,9 @@
-//! What several tests share: an allocator that counts, foreign code that fails on command, and the smallest executor.
+//! What several tests share: an allocator that counts, foreign code that fails on command, the smallest executor, and how
+//! many threads pipelines have.
 #![allow(dead_code)] // Each test uses a part of it.
 
 pub mod counting;
+pub mod pipelines;
 pub mod traps;
 
 use std::pin::Pin;

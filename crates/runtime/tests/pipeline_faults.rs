@@ -194,6 +194,27 @@ fn devices_that_are_lost_in_mid_stream_lose_no_item_and_none_comes_twice() {
 }
 
 #[test]
+fn a_device_that_is_away_for_a_while_holds_up_the_run_and_loses_nothing() {
+    let _alone = alone();
+    let backend = VirtualBackend::new(Arc::new(CpuBackend::new())).device(Script::new().resident());
+    let control = backend.control(0).unwrap();
+    let away = Duration::from_millis(300);
+    let limits = WorkerLimits { reopen_wait_min: away, reopen_wait_max: 2 * away, ..WorkerLimits::default() };
+    let runtime = Arc::new(Runtime::builder().backend(Arc::new(backend)).limits(limits).build().unwrap());
+    let builder = Pipeline::builder().source((0..200).map(row));
+    let running = builder
+        .op("double", Arc::clone(&runtime), |row: &Tensor| Map::add(row, row))
+        .op("turn", Arc::clone(&runtime), |row: &Tensor| Transpose::new(row))
+        .map("read", |row| row.as_slice::<f32>().unwrap()[0] as u32)
+        .collect()
+        .start()
+        .unwrap();
+    control.inject(Fault::Lost);
+    let ended = running.wait();
+    assert_eq!(ended.result.unwrap(), (0..200).map(|n| 2 * n).collect::<Vec<_>>(), "{}", ended.report);
+}
+
+#[test]
 fn a_consumer_that_leaves_stops_the_run() {
     let _alone = alone();
     let (items, alive) = counted();

@@ -8,9 +8,12 @@ use std::time::{Duration, Instant};
 
 use panoply_c_gpu::{EmulatedBackend, GpuBackend, GpuEngine};
 use panoply_conformance::run_one;
-use panoply_core::op::compute::{Kernel, LaunchSize, Scalar, ScalarType};
+use panoply_core::graph::Graph;
+use panoply_core::op::compute::{Kernel, KernelProgram, LaunchSize, Scalar, ScalarType};
+use panoply_core::op::graph::RunGraph;
 use panoply_core::{Api, Backend, DType, DeviceId, Error, ErrorKind, OpenOptions, Operation, Result, Shape, Tensor};
 use panoply_cpu::CpuBackend;
+use panoply_runtime::pipeline::Pipeline;
 use panoply_runtime::{RunOptions, Runtime, WorkerLimits};
 
 const ELEMENTS: usize = 100;
@@ -202,4 +205,89 @@ fn closures_that_go_wrong_end_their_ops_alone() {
     let error = runtime.run(kernel(DOUBLE, "f")).wait().unwrap_err();
     assert!(error.to_string().contains("has no closure"), "{error}");
     expect_doubled();
+}
+
+/// A program that multiplies by a number. All have the same name, so that only their texts tell them apart.
+fn times(factor: u32) -> Arc<KernelProgram> {
+    let source = format!(
+        "KERNEL f(GLOBAL const f32 *x, GLOBAL f32 *y, u32 n)
+{{
+    u32 i = block_x() * block_size_x() + thread_x();
+    if (i < n) y[i] = {factor}.0f * x[i];
+}}"
+    );
+    let builder = Kernel::c(source, "f").input("x", DType::F32).output("y", DType::F32);
+    let builder = builder.scalar("n", ScalarType::U32).on_cpu(move |call| {
+        let (x, y) = (call.input::<f32>(0)?, call.output::<f32>(0)?);
+        y.iter_mut().zip(x).for_each(|(y, x)| *y = factor as f32 * x);
+        Ok(())
+    });
+    builder.build().unwrap()
+}
+
+fn times_call(program: &Arc<KernelProgram>, x: &Tensor) -> Kernel {
+    let call = Kernel::new(program).input(x).scalar(x.elements() as u32).output(*x.shape());
+    call.launch(LaunchSize::over(x.elements(), 64))
+}
+
+/// The CPU and the emulated device, each in a runtime of its own.
+fn runtimes() -> Vec<Arc<Runtime>> {
+    let mut backends: Vec<Arc<dyn Backend>> = vec![Arc::new(CpuBackend::new())];
+    match EmulatedBackend::new() {
+        Ok(backend) => backends.push(Arc::new(backend)),
+        Err(absence) => println!("skipped: {absence}"),
+    }
+    let limits = WorkerLimits { op_time_max: Duration::from_secs(60), ..WorkerLimits::default() };
+    let build = |backend| Arc::new(Runtime::builder().backend(backend).limits(limits.clone()).build().unwrap());
+    backends.into_iter().map(build).collect()
+}
+
+#[test]
+fn a_kernel_is_a_stage_of_a_pipeline() {
+    let (double, triple) = (times(2), times(3));
+    for runtime in runtimes() {
+        let (double, triple) = (Arc::clone(&double), Arc::clone(&triple));
+        let row = |n: u32| Tensor::from_vec(vec![n as f32; ELEMENTS], [ELEMENTS]).unwrap();
+        let (sixfold, report) = Pipeline::builder()
+            .source(0..20_u32)
+            .map("row", row)
+            .op("double", Arc::clone(&runtime), move |x: &Tensor| times_call(&double, x))
+            .op("triple", Arc::clone(&runtime), move |x: &Vec<Tensor>| times_call(&triple, &x[0]))
+            .try_map("read", |x: &Vec<Tensor>| x[0].to_vec::<f32>())
+            .collect()
+            .run()
+            .unwrap();
+        assert_eq!(sixfold, (0..20).map(|n| vec![6.0 * n as f32; ELEMENTS]).collect::<Vec<_>>());
+        assert_eq!(report.stage("triple").unwrap().given, 20);
+        // What does not compile is the stage's error, with the compiler's words.
+        let wrong = |x: &Tensor| Kernel { inputs: vec![x.clone()], ..kernel("KERNEL f(int", "f") };
+        let stage = Pipeline::builder().source([row(1)]).op("wrong", Arc::clone(&runtime), wrong);
+        let error = stage.collect().run().unwrap_err().to_string();
+        assert!(error.contains("stage wrong") && error.contains("mine"), "{error}");
+    }
+}
+
+#[test]
+fn a_kernel_is_a_node_of_a_graph() {
+    let (double, triple) = (times(2), times(3));
+    let mut g = Graph::builder("kernels");
+    let x = g.input("x", DType::F32, &[ELEMENTS.into()]).unwrap();
+    let more = g.add(x, x).unwrap();
+    let first = g.op(&[more], |x| times_call(&double, &x[0])).unwrap();
+    // The same name, parameters and operands: another kernel all the same.
+    let second = g.op(&[more], |x| times_call(&triple, &x[0])).unwrap();
+    let again = g.op(&[more], |x| times_call(&triple, &x[0])).unwrap();
+    let sum = g.add(first, second).unwrap();
+    let sum = g.add(sum, again).unwrap();
+    g.output("sum", sum).unwrap();
+    let graph = g.finish().unwrap();
+    let x = Tensor::from_vec((0..ELEMENTS).map(|x| x as f32).collect(), [ELEMENTS]).unwrap();
+    let expected: Vec<f32> = (0..ELEMENTS).map(|x| 16.0 * x as f32).collect();
+    for runtime in runtimes() {
+        for _ in 0..3 {
+            let op = RunGraph::new(&graph, &[&x]);
+            let outputs = runtime.run_with(op, RunOptions::default().to_host()).wait().unwrap();
+            assert_eq!(outputs[0].to_vec::<f32>().unwrap(), expected);
+        }
+    }
 }

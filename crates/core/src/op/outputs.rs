@@ -20,6 +20,7 @@ impl Op {
                 ComputeOp::ColorConvert(op) => one(op.input.dtype(), op.output_shape()?),
                 ComputeOp::Conv2d(op) => one(op.input.dtype(), op.output_shape()?),
                 ComputeOp::Gather(op) => one(op.input.dtype(), op.output_shape()?),
+                ComputeOp::Kernel(op) => Ok(op.output_types().collect()),
                 ComputeOp::LayerNorm(op) => one(op.input.dtype(), op.output_shape()),
                 ComputeOp::Map(op) => one(op.output_dtype()?, op.output_shape()?),
                 ComputeOp::MatMul(op) => one(op.output_dtype(), op.output_shape()?),

@@ -254,7 +254,8 @@ impl<T: Send + 'static> Builder<T> {
         self
     }
 
-    /// What happens to items that this stage fails. A source that fails is asked again, and what it fails is not an item yet.
+    /// What happens to items that this stage fails. A source that fails is asked again as often as the policy retries; then its
+    /// error is left out, laid aside, or the end of the run.
     pub fn on_error(mut self, policy: ErrorPolicy) -> Builder<T> {
         self.options.policy = policy;
         self

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::KernelCall;
 use crate::dtype::DType;
@@ -27,6 +28,8 @@ pub struct KernelProgram {
     wgsl: Option<KernelSource>,
     body: Option<Box<Body>>,
     hash: u64,
+    /// Tells it from every other program of the process.
+    id: u64,
 }
 
 /// The text of one form.
@@ -99,7 +102,8 @@ impl fmt::Debug for KernelProgram {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let forms = [("c", self.c.is_some()), ("wgsl", self.wgsl.is_some()), ("cpu", self.body.is_some())];
         let forms: Vec<&str> = forms.iter().filter(|(_, has)| *has).map(|(name, _)| *name).collect();
-        write!(f, "KernelProgram({} for {})", self.name, forms.join(", "))
+        // Graphs take ops that are written alike for equal, so the text tells programs of one name apart.
+        write!(f, "KernelProgram({} #{} for {})", self.name, self.id, forms.join(", "))
     }
 }
 
@@ -112,8 +116,9 @@ pub struct KernelBuilder {
 impl KernelBuilder {
     pub(super) fn new(name: &str) -> KernelBuilder {
         let (inputs, outputs, scalars) = (Vec::new(), Vec::new(), Vec::new());
-        let (c, wgsl, body, hash) = (None, None, None, 0);
-        KernelBuilder { program: KernelProgram { name: name.into(), inputs, outputs, scalars, c, wgsl, body, hash } }
+        let (c, wgsl, body, hash, id) = (None, None, None, 0, 0);
+        let name = name.into();
+        KernelBuilder { program: KernelProgram { name, inputs, outputs, scalars, c, wgsl, body, hash, id } }
     }
 
     /// With another name in messages.
@@ -170,8 +175,10 @@ impl KernelBuilder {
     /// The program. Names must be identifiers, and differ; there must be an output and a form. Sources are compiled where
     /// they are first needed.
     pub fn build(self) -> Result<Arc<KernelProgram>> {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
         let mut program = self.program;
         program.check()?;
+        program.id = NEXT.fetch_add(1, Ordering::Relaxed);
         let mut hasher = DefaultHasher::new();
         let KernelProgram { name, inputs, outputs, scalars, c, wgsl, .. } = &program;
         (name, inputs, outputs, scalars, c, wgsl).hash(&mut hasher);

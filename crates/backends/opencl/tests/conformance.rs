@@ -65,6 +65,13 @@ fn a_sample_of_cases_within_small_limits() {
     on_devices(&backend, true, |backend, device| suite::check(backend, device, &suite::chosen(LIMITED_SAMPLE)));
 }
 
+/// A device without f64: what needs it is refused, and all else is as right as elsewhere.
+#[test]
+fn a_sample_of_cases_without_f64() {
+    let backend = OpenClBackend::new().limited(Limits { without_f64: true, ..Limits::default() });
+    on_devices(&backend, true, |backend, device| suite::check(backend, device, &suite::chosen(LIMITED_SAMPLE)));
+}
+
 /// A processor as two devices, which answer alike.
 #[test]
 fn parts_of_a_processor_are_devices() {

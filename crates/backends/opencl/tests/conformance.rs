@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
 
+#[allow(dead_code)] // Processors and GPUs have samples of their own here.
 #[path = "../../c_gpu/tests/bench/suite.rs"]
 mod suite;
 

@@ -1,5 +1,6 @@
-//! Which of the devices that are there are used: those that were named, and the strong or the frugal ones. Graphics APIs in
-//! software are the CPU once more, only slower: they are used where they are named, or where their API is.
+//! Which of the devices that are there are used: those that were named, and the strong or the frugal ones. GPUs' APIs
+//! in software (Mesa's Vulkan, OpenCL on a processor) are the CPU once more, only slower: they are used where they are named, or where
+//! their API is.
 
 use std::sync::Arc;
 

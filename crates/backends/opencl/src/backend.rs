@@ -9,6 +9,9 @@ use panoply_core::{
     Absence, Api, Backend, DType, DeviceId, DeviceInfo, Engine, Error, Op, OpenOptions, Result, Support, Warmth,
 };
 
+use panoply_core::expr::{Node, Program};
+use panoply_core::op::compute::ComputeOp;
+
 use crate::calls::{LOADERS, Library};
 use crate::driver::OpenClDriver;
 use crate::platform::{Found, Limits, find};
@@ -93,9 +96,7 @@ impl Backend for OpenClBackend {
 
     fn supports(&self, device: &DeviceInfo, op: &Op) -> Support {
         let has_f64 = device.capabilities.features.iter().any(|feature| feature == "fp64");
-        let mut needs_f64 = false;
-        op.for_each_tensor(&mut |tensor| needs_f64 |= tensor.dtype() == DType::F64);
-        if needs_f64 && !has_f64 {
+        if !has_f64 && needs_f64(op) {
             return Support::No("the device has no 64-bit floats".to_owned());
         }
         ops::supports_on(device, op)
@@ -118,6 +119,19 @@ impl GpuBackend for OpenClBackend {
         let driver = Rc::new(OpenClDriver::open(&machine.library, found)?);
         self.devices.open(driver, None, device, options, || [0; DEVICES_MAX])
     }
+}
+
+/// Whether an op reads, writes or is asked to compute in f64. What is inside a graph, or in a kernel of the caller's, is not known here.
+fn needs_f64(op: &Op) -> bool {
+    let mut found = false;
+    op.for_each_tensor(&mut |tensor| found |= tensor.dtype() == DType::F64);
+    let casts = |program: &Program| program.nodes().iter().any(|node| matches!(node, Node::Cast(DType::F64, _)));
+    let inside = match op {
+        Op::Compute(ComputeOp::Map(map)) => map.program().is_ok_and(casts),
+        Op::Compute(ComputeOp::RowMap(_) | ComputeOp::Kernel(_)) | Op::Graph(_) => true,
+        _ => false,
+    };
+    found || inside || op.outputs().is_ok_and(|outputs| outputs.iter().any(|(dtype, _)| *dtype == DType::F64))
 }
 
 /// The error of a device that is not there any more.

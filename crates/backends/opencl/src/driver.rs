@@ -429,7 +429,10 @@ impl Driver for OpenClDriver {
 impl Drop for OpenClDriver {
     fn drop(&mut self) {
         // What is still under way uses memory that goes with this.
-        self.queues.iter().for_each(|queue| drop(queue.finish()));
+        for queue in &self.queues {
+            // A device that is lost has nothing under way.
+            let _ = queue.finish();
+        }
         let loaded: Vec<NonNull<c_void>> = self.loaded.borrow().iter().copied().collect();
         loaded.into_iter().for_each(|function| self.unload(Function(function)));
     }

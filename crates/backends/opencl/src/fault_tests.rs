@@ -233,8 +233,17 @@ fn a_lost_device_says_so_and_can_be_opened_again() {
     assert_eq!(sum(&mut open(&backend, &device), 3).unwrap(), [2.0; 3]);
 }
 
-/// What a compiler needs, for the first device.
-fn compiler(text_only: bool) -> Option<ProgramCompiler> {
+/// The first device's compiler for threads that are alone, with binaries.
+fn compiler() -> Option<ProgramCompiler> {
+    first_compiler(false, Warps::ALONE)
+}
+
+/// The first device's compiler for such warps; its images are texts.
+pub(crate) fn compiler_for(warps: Warps) -> Option<ProgramCompiler> {
+    first_compiler(true, warps)
+}
+
+fn first_compiler(text_only: bool, warps: Warps) -> Option<ProgramCompiler> {
     let library = Library::load(LOADERS).ok()?;
     let found: Vec<Found> = match find(&library, &Limits::default()) {
         Ok(found) => found,
@@ -246,13 +255,13 @@ fn compiler(text_only: bool) -> Option<ProgramCompiler> {
     let context = Arc::new(Context::new(&library, found[0].handle.0).unwrap());
     let mut facts = found[0].facts.clone();
     facts.text_only = text_only;
-    Some(ProgramCompiler::new(&context, found[0].handle, &facts, Warps::ALONE))
+    Some(ProgramCompiler::new(&context, found[0].handle, &facts, warps))
 }
 
 /// A cache that another driver filled, or that is damaged: the text in it is compiled again.
 #[test]
 fn a_binary_of_another_driver_costs_time_and_nothing_else() {
-    let Some(compiler) = compiler(false) else { return };
+    let Some(compiler) = compiler() else { return };
     let text =
         Kernel::generated("own", "KERNEL own(GLOBAL u32 *x) { *x = 7u; }".into(), "own").source(compiler.target());
     let image = compiler.compile(&text).unwrap();

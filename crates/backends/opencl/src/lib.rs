@@ -21,6 +21,8 @@ mod marks;
 mod platform;
 mod quirks;
 mod sys;
+#[cfg(test)]
+mod warp_tests;
 mod warps;
 
 pub use backend::OpenClBackend;

@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
 
+#[allow(dead_code)] // Processors and GPUs have samples of their own here.
 #[path = "../../c_gpu/tests/bench/suite.rs"]
 mod suite;
 
@@ -62,6 +63,13 @@ fn a_sample_of_cases_on_every_processor() {
 fn a_sample_of_cases_within_small_limits() {
     let small = Limits { shared_bytes_max: Some(32 << 10), block_threads_max: Some(256), ..Limits::default() };
     let backend = OpenClBackend::new().limited(small);
+    on_devices(&backend, true, |backend, device| suite::check(backend, device, &suite::chosen(LIMITED_SAMPLE)));
+}
+
+/// A device without f64: what needs it is refused, and all else is as right as elsewhere.
+#[test]
+fn a_sample_of_cases_without_f64() {
+    let backend = OpenClBackend::new().limited(Limits { without_f64: true, ..Limits::default() });
     on_devices(&backend, true, |backend, device| suite::check(backend, device, &suite::chosen(LIMITED_SAMPLE)));
 }
 

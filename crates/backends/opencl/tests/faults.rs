@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
 
+#[allow(dead_code)] // Tests of ops that run as one are not for OpenCL.
 #[path = "../../c_gpu/tests/bench/faults.rs"]
 mod faults;
 

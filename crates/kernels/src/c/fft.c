@@ -113,7 +113,23 @@ KERNEL LAUNCH_BOUNDS(256, 1) plain_sum(GLOBAL void *RESTRICT target, GLOBAL cons
         u64 line = i / now.len;
         u32 place = (u32)(i % now.len), lane_of = place % now.stride, rest = place / now.stride;
         u32 k = rest % now.radix, group = rest / now.radix;
-        wide turn = root(k, now.radix, now.sign), w = {1.0, 0.0}, sum = {0.0, 0.0};
+        wide sum = {0.0, 0.0};
+#if defined(PANOPLY_NO_F64)
+        // Every root by itself, and what each addition loses is added to the next.
+        wide lost = {0.0f, 0.0f};
+        for (u32 j = 0; j < now.radix; j++) {
+            complex64 x = load_element(source, line, lane_of + now.stride * (group + j * apart), &now);
+            wide value = {x.re, x.im};
+            value = multiply_wide(value, root((u32)((u64)j * k % now.radix), now.radix, now.sign));
+            f32 re = sub_f32(value.re, lost.re), im = sub_f32(value.im, lost.im);
+            f32 next_re = add_f32(sum.re, re), next_im = add_f32(sum.im, im);
+            lost.re = sub_f32(sub_f32(next_re, sum.re), re);
+            lost.im = sub_f32(sub_f32(next_im, sum.im), im);
+            sum.re = next_re;
+            sum.im = next_im;
+        }
+#else
+        wide turn = root(k, now.radix, now.sign), w = {1.0, 0.0};
         for (u32 j = 0; j < now.radix; j++) {
             complex64 x = load_element(source, line, lane_of + now.stride * (group + j * apart), &now);
             wide value = {x.re, x.im};
@@ -122,6 +138,7 @@ KERNEL LAUNCH_BOUNDS(256, 1) plain_sum(GLOBAL void *RESTRICT target, GLOBAL cons
             sum.im += value.im;
             w = multiply_wide(w, turn);
         }
+#endif
         sum = multiply_wide(sum, root(group * k, now.length, now.sign));
         store_element(target, line, place, &now, (f32)sum.re * now.scale, (f32)sum.im * now.scale);
     }

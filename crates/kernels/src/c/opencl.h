@@ -74,8 +74,18 @@ DEVICE u32 grid_size_z(void) { return (u32)get_num_groups(2); }
 DEVICE u32 f32_bits(f32 x) { return as_uint(x); }
 DEVICE f32 bits_f32(u32 x) { return as_float(x); }
 #if defined(PANOPLY_NO_F64)
+// What a launch passes as f64 has its bits, and becomes the nearest f32; what is too small becomes zero.
 DEVICE u64 f64_bits(f64 x) { return as_uint(x); }
-DEVICE f64 bits_f64(u64 x) { return as_float((u32)x); }
+DEVICE f64 bits_f64(u64 x)
+{
+    u32 sign = (u32)(x >> 32) & 0x80000000u, exponent = (u32)(x >> 52) & 0x7ffu, fraction = (u32)(x >> 29) & 0x7fffffu;
+    if (exponent == 0x7ffu) return as_float(sign | 0x7f800000u | ((x & 0xfffffffffffffUL) != 0 ? 0x400000u : 0u));
+    if (exponent < 897u) return as_float(sign);
+    if (exponent > 1150u) return as_float(sign | 0x7f800000u);
+    u32 rest = (u32)x & 0x1fffffffu;
+    u32 up = rest > 0x10000000u || (rest == 0x10000000u && (fraction & 1u));
+    return as_float(sign | (((exponent - 896u) << 23 | fraction) + up));
+}
 #else
 DEVICE u64 f64_bits(f64 x) { return as_ulong(x); }
 DEVICE f64 bits_f64(u64 x) { return as_double(x); }

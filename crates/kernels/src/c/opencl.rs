@@ -125,6 +125,8 @@ impl<'a> Entry<'a> {
         for (place, Parameter { kind, name }) in parameters.iter().enumerate() {
             match kind.contains('*') {
                 true => write!(text, " {kind} {name} = ({})(panoply_of_{place} + panoply_at_{place});", plain(kind))?,
+                // A launch has the bits of an f64, also where the device computes with less.
+                false if kind == "f64" => write!(text, " f64 {name} = bits_f64(panoply_of_{place}.words[0]);")?,
                 false => write!(text, " {} {name} = panoply_of_{place}.value;", plain(kind))?,
             }
         }

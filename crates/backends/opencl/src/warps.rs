@@ -73,7 +73,7 @@ pub(crate) fn expected(lanes: u32) -> Vec<u32> {
         let (first, lane) = (t / lanes * lanes, t % lanes);
         let others = first..first + lanes;
         words.push(first + 3 % lanes);
-        words.push(first + (lane ^ lanes / 2));
+        words.push(first + (lane ^ (lanes / 2)));
         words.push(if lane > 0 { t - 1 } else { t });
         words.push(if lane + 1 < lanes { t + 1 } else { t });
         words.push(others.clone().filter(|other| *other < t && other % 3 == 1).count() as u32);

@@ -14,8 +14,8 @@ use panoply_core::{Backend, DeviceInfo};
 use panoply_opencl::{Limits, OpenClBackend};
 
 /// Processors get every n-th case; with the limits of a small device, which change a few families alone, fewer.
-const SAMPLE: usize = 67;
-const LIMITED_SAMPLE: usize = 211;
+const SAMPLE: usize = 97;
+const LIMITED_SAMPLE: usize = 331;
 
 /// Calls `test` with the devices that are processors, or with those that are not. Says why there are none.
 fn on_devices(backend: &OpenClBackend, processors: bool, test: impl Fn(&dyn GpuBackend, &DeviceInfo)) {

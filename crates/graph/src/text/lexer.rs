@@ -46,6 +46,11 @@ impl<'a> Line<'a> {
         Some(size)
     }
 
+    /// Whether a sign is next.
+    pub(super) fn is_next(&self, sign: &str) -> bool {
+        self.rest.starts_with(sign)
+    }
+
     /// Passes over a sign, where it is next.
     pub(super) fn takes(&mut self, sign: &str) -> bool {
         match self.rest.strip_prefix(sign) {

@@ -10,6 +10,8 @@ use panoply_core::op::compute::{
 };
 use panoply_core::{DType, Op, Result};
 
+use super::lexer::clipped;
+
 /// The arguments of an op, by name: numbers, lists of numbers, or words.
 #[derive(Debug, Default)]
 pub(super) struct Arguments(pub(super) BTreeMap<String, Argument>);
@@ -67,7 +69,11 @@ impl Arguments {
     }
 
     fn flag(&mut self, name: &str) -> Result<bool, String> {
-        Ok(self.number(name)?.is_some_and(|number| number != 0.0))
+        match self.number(name)? {
+            None | Some(0.0) => Ok(false),
+            Some(1.0) => Ok(true),
+            Some(number) => Err(format!("expected 0 or 1 for `{name}`, got {number}")),
+        }
     }
 }
 
@@ -99,8 +105,8 @@ pub(super) fn build(
     match name {
         "cast" => {
             of(1)?;
-            let dtype =
-                arguments.word("to")?.as_deref().and_then(dtype_named).ok_or("expected `to=` an element type")?;
+            let dtype = arguments.word("to")?.as_deref().and_then(dtype_named);
+            let dtype = dtype.ok_or_else(|| format!("expected `to=` an element type ({})", dtype_names()))?;
             text(g.cast(operands[0], dtype))
         }
         "permute" => {
@@ -193,7 +199,7 @@ fn build_larger(
             let k = arguments.size("k")?.ok_or("expected `k=`")?;
             text(g.op(operands, |t| TopK::new(&t[0], k)))
         }
-        _ => Err(format!("there is no op `{name}`")),
+        _ => Err(format!("there is no op `{}`; there are {}", clipped(name), op_names().join(", "))),
     }
 }
 
@@ -245,7 +251,11 @@ fn reduction(g: &mut GraphBuilder, operands: &[NodeId], arguments: &mut Argument
 fn pooling(g: &mut GraphBuilder, operands: &[NodeId], arguments: &mut Arguments) -> Result<NodeId, String> {
     let kernel = arguments.sizes("kernel")?.ok_or("expected `kernel=[height, width]`")?;
     let (stride, padding) = (arguments.sizes("stride")?, arguments.sizes("padding")?);
-    let average = arguments.word("by")?.is_some_and(|by| by == "average");
+    let average = match arguments.word("by")?.as_deref() {
+        None | Some("max") => false,
+        Some("average") => true,
+        Some(other) => return Err(format!("expected `by=` max or average, got `{}`", clipped(other))),
+    };
     let counts = arguments.flag("count_padding")?;
     text(g.op(operands, |t| {
         let op = if average { Pool2d::average(&t[0], kernel) } else { Pool2d::max(&t[0], kernel) };
@@ -343,6 +353,38 @@ fn say_activation(activation: Activation, say: &mut dyn FnMut(&str, String)) {
     if let Some((name, _)) = ACTIVATIONS.iter().find(|(_, known)| *known == activation) {
         say("activation", (*name).to_owned());
     }
+}
+
+/// The ops that are no functions of single elements, as [`build`] and the parser know them.
+const OTHERS: [&str; 15] = [
+    "matmul",
+    "conv2d",
+    "pool2d",
+    "softmax",
+    "layernorm",
+    "attention",
+    "reduce",
+    "gather",
+    "map",
+    "cast",
+    "transpose",
+    "permute",
+    "reshape",
+    "broadcast",
+    "slice",
+];
+
+/// Every op that a text can name.
+pub(super) fn op_names() -> Vec<&'static str> {
+    let unary = UnaryOp::ALL.iter().map(|op| op.name());
+    let binary = BinaryOp::ALL.iter().map(|op| op.name());
+    let ternary = TernaryOp::ALL.iter().map(|op| op.name());
+    OTHERS.into_iter().chain(unary).chain(binary).chain(ternary).collect()
+}
+
+/// Every element type, for messages.
+pub(super) fn dtype_names() -> String {
+    DType::ALL.map(|dtype| dtype.name()).join(", ")
 }
 
 pub(super) fn dtype_named(name: &str) -> Option<DType> {

@@ -8,7 +8,7 @@ use panoply_core::op::compute::Map;
 use panoply_core::{DType, Shape};
 
 use super::lexer::{Line, clipped};
-use super::ops::{Argument, Arguments, build, dtype_named};
+use super::ops::{Argument, Arguments, build, dtype_named, dtype_names};
 use super::{CONSTANT_BYTES_MAX, EXPRESSION_NODES_MAX, TEXT_BYTES_MAX, TextError, values};
 
 /// The most operands of a node and numbers of a list.
@@ -47,22 +47,23 @@ impl<'a> Reader<'a> {
         Reader { text, builder: Graph::builder("graph"), nodes, symbols, constant_bytes: 0, is_named: false }
     }
 
+    /// One line. The words that begin statements are names of nodes too: `output = relu(x)` makes one.
     fn statement(&mut self, line: &mut Line<'_>) -> Result<(), String> {
         let word = line.name().ok_or_else(|| format!("expected a statement, got {}", line.rest()))?;
         match word {
-            "graph" if !line.takes("=") => self.graph(line)?,
-            "symbol" if !line.takes("=") => {
+            "graph" if !line.is_next("=") => self.graph(line)?,
+            "symbol" if !line.is_next("=") => {
                 let name = expect_name(line)?;
                 let dim = self.builder.symbol(name).map_err(|error| error.to_string())?;
                 self.symbols.insert(name.to_owned(), dim);
             }
-            "input" if !line.takes("=") => {
+            "input" if !line.is_next("=") => {
                 let (name, dtype, dims) = self.declaration(line)?;
                 let node = self.builder.input(name, dtype, &dims).map_err(|error| error.to_string())?;
                 self.nodes.insert(name.to_owned(), node);
             }
-            "const" if !line.takes("=") => self.constant(line)?,
-            "output" if !line.takes("=") => {
+            "const" if !line.is_next("=") => self.constant(line)?,
+            "output" if !line.is_next("=") => {
                 let name = expect_name(line)?;
                 let node = if line.takes("=") { expect_name(line)? } else { name };
                 let node = self.node(node)?;
@@ -75,7 +76,7 @@ impl<'a> Reader<'a> {
 
     fn graph(&mut self, line: &mut Line<'_>) -> Result<(), String> {
         let name = expect_name(line)?;
-        if self.is_named || !self.nodes.is_empty() {
+        if self.is_named || !self.nodes.is_empty() || !self.symbols.is_empty() {
             return Err("expected `graph` once, before everything else".to_owned());
         }
         self.is_named = true;
@@ -86,8 +87,10 @@ impl<'a> Reader<'a> {
     /// `name dtype [dims]`.
     fn declaration<'l>(&mut self, line: &mut Line<'l>) -> Result<(&'l str, DType, Vec<Dim>), String> {
         let name = expect_name(line)?;
-        let dtype = line.name().and_then(dtype_named);
-        let dtype = dtype.ok_or("expected an element type such as f32 after the name")?;
+        let word = line.name().unwrap_or_default();
+        let dtype = dtype_named(word).ok_or_else(|| {
+            format!("expected an element type ({}) after the name, got `{}`", dtype_names(), clipped(word))
+        })?;
         Ok((name, dtype, self.dims(line)?))
     }
 
@@ -120,13 +123,14 @@ impl<'a> Reader<'a> {
         }
         let (operands, mut arguments, dims) = self.operands(line)?;
         let node = match (op, operands.as_slice(), dims) {
-            ("reshape", [x], Some(dims)) => self.builder.reshape(*x, &dims).map_err(|error| error.to_string())?,
-            ("broadcast", [x], Some(dims)) => self.builder.broadcast(*x, &dims).map_err(|error| error.to_string())?,
+            ("reshape", [x], Some(dims)) => self.builder.reshape(*x, &dims).map_err(|error| error.to_string()),
+            ("broadcast", [x], Some(dims)) => self.builder.broadcast(*x, &dims).map_err(|error| error.to_string()),
             ("reshape" | "broadcast", ..) => return Err(format!("expected `{op}(x, to=[…])`")),
-            ("map", _, None) => self.map(&operands, line)?,
+            ("map", _, None) => self.map(&operands, line),
             (_, _, Some(_)) => return Err(format!("`{op}` has no argument `to` that is a shape")),
-            _ => build(&mut self.builder, op, &operands, &mut arguments)?,
+            _ => build(&mut self.builder, op, &operands, &mut arguments),
         };
+        let node = node.map_err(|reason| in_the_file(reason, name, op))?;
         if let Some(unknown) = arguments.0.keys().next() {
             return Err(format!("`{op}` has no argument `{}`", clipped(unknown)));
         }
@@ -143,12 +147,14 @@ impl<'a> Reader<'a> {
             let word = expect_name(line)?;
             if !line.takes("=") {
                 operands.push(self.node(word)?);
-            } else if word == "to" && line.rest().starts_with("\"[") {
+            } else if arguments.0.contains_key(word) || (word == "to" && shape.is_some()) {
+                return Err(format!("expected `{}=` once", clipped(word)));
+            } else if word == "to" && line.is_next("[") {
                 shape = Some(self.dims(line)?);
             } else {
                 arguments.0.insert(word.to_owned(), argument(line)?);
             }
-            if !line.takes(",") && !line.rest().starts_with("\")") {
+            if !line.takes(",") && !line.is_next(")") {
                 return Err(format!("expected `,` or `)`, got {}", line.rest()));
             }
             if operands.len() > LIST_MAX || arguments.0.len() > LIST_MAX {
@@ -175,6 +181,9 @@ impl<'a> Reader<'a> {
                 return Err(format!("expected `%{} =` in the expression, got {}", values.len(), part.rest()));
             }
             let value = expression_node(&mut part, &values)?;
+            if !part.is_empty() {
+                return Err(format!("expected `;` or `}}` after %{}, got {}", values.len(), part.rest()));
+            }
             values.push(value);
         }
         let last = values.pop().ok_or("expected an expression")?;
@@ -220,7 +229,7 @@ impl<'a> Reader<'a> {
                 }
             }
             dims.push(dim);
-            if !line.takes(",") && !line.rest().starts_with("\"]") {
+            if !line.takes(",") && !line.is_next("]") {
                 return Err(format!("expected `,` or `]`, got {}", line.rest()));
             }
             if dims.len() > LIST_MAX {
@@ -228,6 +237,15 @@ impl<'a> Reader<'a> {
             }
         }
         Ok(dims)
+    }
+}
+
+/// What the builder says of a node which it knows by its number alone, with the file's names of the node and of its op.
+fn in_the_file(reason: String, name: &str, op: &str) -> String {
+    let numbered = reason.strip_prefix('n').map(|rest| rest.trim_start_matches(|letter: char| letter.is_ascii_digit()));
+    match numbered.and_then(|rest| rest.strip_prefix(" = ")).and_then(|rest| rest.split_once('(')) {
+        Some((_, rest)) => format!("{name} = {op}({rest}"),
+        None => reason,
     }
 }
 
@@ -288,5 +306,11 @@ fn expression_node(part: &mut Line<'_>, values: &[Expr]) -> Result<Expr, String>
         }
         _ => None,
     };
-    made.ok_or_else(|| format!("there is no function `{}` of so many operands", clipped(word)))
+    made.ok_or_else(|| {
+        let unary = UnaryOp::ALL.iter().map(|op| op.name());
+        let larger = BinaryOp::ALL.iter().map(|op| op.name()).chain(TernaryOp::ALL.iter().map(|op| op.name()));
+        let known: Vec<&str> = unary.chain(larger).collect();
+        let (word, known) = (clipped(word), known.join(", "));
+        format!("there is no function `{word}` of so many operands; there are {known}, and cast_ with an element type")
+    })
 }

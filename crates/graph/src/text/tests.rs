@@ -81,11 +81,54 @@ fn faults_are_told_with_their_lines() {
         ("input x f32 [3]\n", 1, "at least one"),
         ("", 1, "at least one"),
         ("graph a\ngraph b", 2, "once"),
+        ("symbol n\ngraph a\ninput x f32 [n]\noutput x", 2, "once"),
+        ("input x f32 [3]\ny = map(x) { %0 = x0 garbage }\noutput y", 2, "garbage"),
+        ("input x f32 [3]\ny = map(x) { %0 = 1 2 3 }\noutput y", 2, "after %0"),
+        ("input x f32 [3]\ny = map(x) { %0 = x0; %1 = neg(%0) %0 }\noutput y", 2, "after %1"),
+        ("input x f32 [1, 1, 4, 4]\ny = pool2d(x, kernel=[2, 2], by=avg)\noutput y", 2, "max or average"),
+        ("input x f32 [3, 3]\ny = softmax(x, axis=0, axis=1)\noutput y", 2, "`axis=` once"),
+        ("input x f32 [4]\ny = reshape(x, to=[2, 2], to=[4])\noutput y", 2, "`to=` once"),
+        ("input x f32 [3, 3]\ny = softmax(x, log=2)\noutput y", 2, "0 or 1"),
+        ("const w u8 [2] = [300, -5]", 1, "u8 holds, got 300"),
+        ("const w u8 [1] = [-5]", 1, "got -5"),
+        ("const w i32 [1] = [nan]", 1, "got NaN"),
+        ("const w i32 [1] = [1e400]", 1, "got inf"),
+        ("const w i32 [1] = [1.7]", 1, "got 1.7"),
+        ("const w u32 [2] = fill(4294967296)", 1, "got 4294967296"),
+        ("const w u32 [2] = random(1)", 1, "u32 holds"),
+        ("const w f16 [1] = [1e6]", 1, "f16 holds"),
+        ("input x f32 [3]\noutput = frobnicate(x)", 2, "there are matmul"),
+        ("input x f33 [3]", 1, "f32, "),
+        ("input x f32 [2, 3]\nh = matmul(x, x)\noutput h", 2, "h = matmul(x: f32[2, 3]"),
+        ("input x f32 [3]\ny = map(x) { %0 = x0; %1 = frob(%0) }\noutput y", 2, "there are "),
     ] {
         let error = refused(text);
         assert_eq!(error.line, line, "{text:?}: {error}");
         assert!(error.reason.contains(part), "{text:?}: {error}");
     }
+}
+
+/// The words that begin statements are names like others.
+#[test]
+fn a_node_may_be_called_output() {
+    let graph = parse("input x f32 [3]\noutput = relu(x)\noutput y = output").unwrap();
+    assert_eq!(graph.node_name(1), "output");
+}
+
+/// The list in the message about an unknown op has no name that is not known.
+#[test]
+fn every_op_that_is_listed_is_known() {
+    for op in super::ops::op_names() {
+        let error = parse(&format!("input x f32 [3]\ny = {op}(x, x, x, x, x)\noutput y")).unwrap_err();
+        assert!(!error.reason.contains("there is no op"), "{op}: {error}");
+    }
+}
+
+#[test]
+fn values_that_fit_are_kept() {
+    let graph = parse("const w i8 [3] = [-128, 127, -0]\nconst v f32 [3] = [inf, NaN, 0.1]\noutput w\noutput v");
+    let text = write(&graph.unwrap()).unwrap();
+    assert!(text.contains("[-128, 127, 0]") && text.contains("[inf, NaN, 0.1"), "{text}");
 }
 
 /// Whatever is cut, doubled or replaced, the reader answers.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use panoply_core::{Complex64, DType, HostBufferMut, Shape, Tensor, bf16, f16};
+use panoply_core::{Complex64, DType, Element, HostBufferMut, Shape, Tensor, bf16, f16};
 
 use super::lexer::Line;
 
@@ -16,6 +16,7 @@ pub(super) fn read(line: &mut Line<'_>, dtype: DType, shape: Shape) -> Result<Te
     if line.takes("[") {
         let mut values = Vec::new();
         while !line.takes("]") {
+            values.try_reserve(1).map_err(|_| no_memory(count))?;
             values.push(line.number().ok_or_else(|| expected("a number or `]`", line))?);
             line.takes(",");
             if values.len() > count {
@@ -82,18 +83,48 @@ fn closed(line: &mut Line<'_>) -> Result<(), String> {
 }
 
 fn made(dtype: DType, shape: Shape, values: impl Iterator<Item = f64>) -> Result<Tensor, String> {
-    let tensor = match dtype {
-        DType::F32 => Tensor::from_vec(values.map(|value| value as f32).collect(), shape),
-        DType::F16 => Tensor::from_vec(values.map(f16::from_f64).collect(), shape),
-        DType::BF16 => Tensor::from_vec(values.map(bf16::from_f64).collect(), shape),
-        DType::F64 => Tensor::from_vec(values.collect::<Vec<f64>>(), shape),
-        DType::I32 => Tensor::from_vec(values.map(|value| value as i32).collect(), shape),
-        DType::U32 => Tensor::from_vec(values.map(|value| value as u32).collect(), shape),
-        DType::I8 => Tensor::from_vec(values.map(|value| value as i8).collect(), shape),
-        DType::U8 => Tensor::from_vec(values.map(|value| value as u8).collect(), shape),
-        DType::Complex64 => Tensor::from_vec(values.map(|value| Complex64::new(value as f32, 0.0)).collect(), shape),
-    };
-    tensor.map_err(|error| error.to_string())
+    match dtype {
+        DType::F32 => filled(dtype, shape, values, |value| finite(value, value as f32, f32::is_finite)),
+        DType::F16 => filled(dtype, shape, values, |value| finite(value, f16::from_f64(value), f16::is_finite)),
+        DType::BF16 => filled(dtype, shape, values, |value| finite(value, bf16::from_f64(value), bf16::is_finite)),
+        DType::F64 => filled(dtype, shape, values, Some),
+        DType::I32 => filled(dtype, shape, values, |value| whole(value, i32::MIN, i32::MAX).then_some(value as i32)),
+        DType::U32 => filled(dtype, shape, values, |value| whole(value, u32::MIN, u32::MAX).then_some(value as u32)),
+        DType::I8 => filled(dtype, shape, values, |value| whole(value, i8::MIN, i8::MAX).then_some(value as i8)),
+        DType::U8 => filled(dtype, shape, values, |value| whole(value, u8::MIN, u8::MAX).then_some(value as u8)),
+        DType::Complex64 => filled(dtype, shape, values, |value| {
+            finite(value, value as f32, f32::is_finite).map(|real| Complex64::new(real, 0.0))
+        }),
+    }
+}
+
+/// A tensor of the values as `convert` gives them; `None` where the element type does not hold one.
+fn filled<T: Element>(
+    dtype: DType,
+    shape: Shape,
+    values: impl Iterator<Item = f64>,
+    convert: impl Fn(f64) -> Option<T>,
+) -> Result<Tensor, String> {
+    let mut elements = Vec::new();
+    elements.try_reserve_exact(shape.elements()).map_err(|_| no_memory(shape.elements()))?;
+    for value in values {
+        elements.push(convert(value).ok_or_else(|| format!("expected numbers that {dtype} holds, got {value}"))?);
+    }
+    Tensor::from_vec(elements, shape).map_err(|error| error.to_string())
+}
+
+/// The rounded number, unless rounding has made it infinite.
+fn finite<T: Copy>(value: f64, rounded: T, is_finite: impl Fn(T) -> bool) -> Option<T> {
+    (!value.is_finite() || is_finite(rounded)).then_some(rounded)
+}
+
+/// Whether it is a whole number from `min` to `max`.
+fn whole(value: f64, min: impl Into<f64>, max: impl Into<f64>) -> bool {
+    value.fract() == 0.0 && value >= min.into() && value <= max.into()
+}
+
+fn no_memory(elements: usize) -> String {
+    format!("there is no memory for {elements} elements")
 }
 
 fn hex(digits: &str, dtype: DType, shape: Shape) -> Result<Tensor, String> {

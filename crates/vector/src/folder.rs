@@ -191,6 +191,25 @@ impl Folder {
         Ok((Folder { path, lock: None }, manifest))
     }
 
+    /// Locks the folder for a user who may not write to it, until what is returned is dropped. `None`: it has no lock file
+    /// that this user may read, so that nobody has it open, or nobody can know.
+    pub(crate) fn keep_writers_out(path: &Path) -> Result<Option<File>> {
+        let Ok(lock) = open_file(&path.join(LOCK), Access::Read) else { return Ok(None) };
+        match lock.try_lock_shared() {
+            Ok(()) => Ok(Some(lock)),
+            Err(TryLockError::WouldBlock) => Err(Error::InUse { path: path.to_owned() }),
+            Err(TryLockError::Error(error)) => Err(Error::io("lock", &path.join(LOCK), error)),
+        }
+    }
+
+    /// Whether a path leads to a place in this folder. What is not there yet is judged by where it would be.
+    pub(crate) fn holds(&self, path: &Path) -> bool {
+        let Ok(folder) = fs::canonicalize(&self.path) else { return false };
+        let path = absolute(path);
+        let there = path.ancestors().find_map(|part| fs::canonicalize(part).ok());
+        there.is_some_and(|there| there.starts_with(folder))
+    }
+
     /// The manifest as it is now.
     pub(crate) fn read_manifest(&self) -> Result<Manifest> {
         read_manifest(&self.path.join(MANIFEST))

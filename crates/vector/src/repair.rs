@@ -91,9 +91,15 @@ struct Patient<'a> {
 
 /// Looks for damage, and mends it where `apply` says so.
 pub(crate) fn repair(path: &Path, apply: bool) -> Result<Repair> {
+    use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
+    // Held until the end: nobody writes meanwhile.
+    let mut _unwritten = None;
     let (folder, manifest) = match Folder::open(path) {
         // Where nothing can be written, nobody writes: looking needs no lock.
-        Err(Error::Io { source, .. }) if !apply && source.kind() == std::io::ErrorKind::ReadOnlyFilesystem => {
+        Err(Error::Io { source, .. }) if !apply && source.kind() == ReadOnlyFilesystem => Folder::open_read_only(path)?,
+        // Another user may.
+        Err(Error::Io { source, .. }) if !apply && source.kind() == PermissionDenied => {
+            _unwritten = Folder::keep_writers_out(path)?;
             Folder::open_read_only(path)?
         }
         other => other?,

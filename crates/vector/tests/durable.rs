@@ -59,6 +59,15 @@ fn snapshots_are_collections_of_their_own() {
     let before: Vec<_> = collection.iter().collect();
     collection.snapshot(&copy.0).unwrap();
     assert!(matches!(collection.snapshot(&copy.0), Err(Error::AlreadyExists { .. })));
+    // A copy inside would be deleted with the collection.
+    for inside in [
+        folder.0.join("inner"),
+        folder.0.join("a/b"),
+        folder.0.join("../").join(folder.0.file_name().unwrap()).join("c"),
+    ] {
+        assert!(matches!(collection.snapshot(&inside), Err(Error::InvalidArgument { .. })), "{}", inside.display());
+        assert!(!inside.exists());
+    }
     collection.clear().unwrap();
     let taken = Collection::open(runtime(), &copy.0, options.clone()).unwrap();
     assert!(taken.iter().collect::<Vec<_>>() == before);

@@ -374,6 +374,11 @@ impl Inner {
     }
 
     fn snapshot_to(&self, path: &Path) -> Result<()> {
+        if let Some(folder) = &self.shared.folder
+            && folder.holds(path)
+        {
+            return Err(Error::invalid("the snapshot's folder", "one outside the collection's own", path.display()));
+        }
         let target = Folder::create(path)?;
         let taken = self.writer.run(|writer| {
             writer.flush()?;

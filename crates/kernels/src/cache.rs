@@ -42,6 +42,12 @@ pub enum CacheError {
         /// The variables.
         tried: &'static str,
     },
+    /// The user has named a folder that depends on where the program is started.
+    #[error("PANOPLY_CACHE: expected an absolute path, got {got}; nothing is kept")]
+    NotAbsolute {
+        /// The path.
+        got: String,
+    },
     /// The folder belongs to another user.
     #[error("{folder} belongs to user {owner}, not to {user}")]
     NotOurs {
@@ -70,8 +76,12 @@ pub fn user_folder() -> Result<PathBuf, CacheError> {
 /// As [`user_folder`], with variables from elsewhere.
 fn folder_by(variable: impl Fn(&str) -> Option<PathBuf>) -> Result<PathBuf, CacheError> {
     let absolute = |name: &str| variable(name).filter(|folder| folder.is_absolute());
-    absolute(FOLDER_VARIABLE)
-        .or_else(|| absolute("XDG_CACHE_HOME").map(|base| base.join("panoply")))
+    if let Some(folder) = variable(FOLDER_VARIABLE).filter(|folder| !folder.as_os_str().is_empty()) {
+        let got = folder.display().to_string();
+        return if folder.is_absolute() { Ok(folder) } else { Err(CacheError::NotAbsolute { got }) };
+    }
+    absolute("XDG_CACHE_HOME")
+        .map(|base| base.join("panoply"))
         .or_else(|| absolute("HOME").map(|home| home.join(".cache").join("panoply")))
         .or_else(|| absolute("LOCALAPPDATA").map(|base| base.join("panoply")))
         .ok_or(CacheError::NoFolder { tried: "PANOPLY_CACHE, XDG_CACHE_HOME and HOME" })
@@ -123,7 +133,8 @@ impl Cache {
     /// What was written under this key, if it is there and whole.
     pub fn read(&self, key: &[u8]) -> Option<Vec<u8>> {
         let file = self.file(key);
-        let metadata = fs::metadata(&file).ok().filter(|metadata| metadata.len() <= FILE_BYTES_MAX)?;
+        let metadata =
+            fs::metadata(&file).ok().filter(|metadata| metadata.is_file() && metadata.len() <= FILE_BYTES_MAX)?;
         let mut bytes = fs::read(&file).ok()?;
         let (header, value) = bytes.split_at_checked(HEADER_BYTES)?;
         let checksum = u64::from_le_bytes(header[8..].try_into().ok()?);
@@ -225,7 +236,9 @@ mod tests {
         let home = Ok(PathBuf::from("/home/ada/.cache/panoply"));
         assert_eq!(of(&[("XDG_CACHE_HOME", ""), ("HOME", "/home/ada")]), home);
         assert_eq!(of(&[("XDG_CACHE_HOME", "cache"), ("HOME", "/home/ada")]), home);
-        assert_eq!(of(&[("PANOPLY_CACHE", "./x"), ("HOME", "/home/ada")]), home);
+        assert_eq!(of(&[("PANOPLY_CACHE", ""), ("HOME", "/home/ada")]), home);
+        let named = of(&[("PANOPLY_CACHE", "./x"), ("HOME", "/home/ada")]);
+        assert_eq!(named, Err(CacheError::NotAbsolute { got: "./x".to_owned() }));
         assert_eq!(of(&[("XDG_CACHE_HOME", "/fast"), ("HOME", "/home/ada")]), Ok(PathBuf::from("/fast/panoply")));
         assert_eq!(of(&[("PANOPLY_CACHE", "/mine"), ("XDG_CACHE_HOME", "/fast")]), Ok(PathBuf::from("/mine")));
         let none = of(&[("XDG_CACHE_HOME", "."), ("HOME", "")]).unwrap_err();

@@ -138,7 +138,35 @@ impl Builder {
         let with_backends = wanted.fold(self.inner, panoply_runtime::Builder::backend);
         let complete = self.absent.into_iter().fold(with_backends, |inner, (api, absence)| inner.absent(api, absence));
         let runtime = complete.build()?;
-        let warnings = if self.profile { learned::apply(&runtime) } else { Vec::new() };
+        #[cfg_attr(not(feature = "cpu"), expect(unused_mut))]
+        let mut warnings = if self.profile { learned::apply(&runtime) } else { Vec::new() };
+        #[cfg(feature = "cpu")]
+        warnings.extend(unheeded_simd(std::env::var_os("PANOPLY_SIMD").as_deref()));
         Ok(Runtime::new_with(runtime, warnings))
+    }
+}
+
+/// What there is to say about a level of vector instructions that does not exist. It changes nothing.
+#[cfg(feature = "cpu")]
+fn unheeded_simd(value: Option<&std::ffi::OsStr>) -> Option<String> {
+    use panoply_cpu::simd::Simd;
+    let value = value.filter(|value| !value.is_empty())?.to_string_lossy();
+    let known = [Simd::Scalar, Simd::Neon, Simd::Avx2, Simd::Avx512].map(Simd::name);
+    let is_known = known.contains(&&*value);
+    (!is_known).then(|| format!("PANOPLY_SIMD is not heeded: expected one of {}, got {value}", known.join(", ")))
+}
+
+#[cfg(all(test, feature = "cpu"))]
+mod tests {
+    use std::ffi::OsStr;
+
+    use super::unheeded_simd;
+
+    #[test]
+    fn a_level_that_does_not_exist_is_told() {
+        assert_eq!(unheeded_simd(None).or(unheeded_simd(Some(OsStr::new("")))), None);
+        assert_eq!(unheeded_simd(Some(OsStr::new("avx2"))), None);
+        let told = unheeded_simd(Some(OsStr::new("nonsense"))).unwrap_or_default();
+        assert!(told.contains("avx512, got nonsense"), "{told}");
     }
 }

@@ -8,8 +8,10 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use panoply_kernels::cache::{private_folder, user_folder};
+use panoply_kernels::cache::{CacheError, private_folder, user_folder};
 use panoply_runtime::Profile;
+
+use crate::small_file::read_text;
 
 const FILE_NAME: &str = "profile.txt";
 /// The largest file that is read.
@@ -22,12 +24,16 @@ pub fn file() -> Option<PathBuf> {
 
 /// Has a runtime begin with what the file knows about its devices. Returns what there is to warn about.
 pub(crate) fn apply(runtime: &panoply_runtime::Runtime) -> Vec<String> {
-    let Some(path) = file() else { return Vec::new() };
+    let path = match user_folder() {
+        Ok(folder) => folder.join(FILE_NAME),
+        // The user has named a folder, and would wonder why it stays empty.
+        Err(error @ CacheError::NotAbsolute { .. }) => return vec![error.to_string()],
+        Err(_) => return Vec::new(),
+    };
     let read = match std::fs::metadata(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Vec::new(),
         Err(error) => Err(error),
-        Ok(metadata) if metadata.len() > FILE_BYTES_MAX => Err(io::Error::other("it is too large")),
-        Ok(_) => own_folder(&path).and_then(|()| std::fs::read_to_string(&path)),
+        Ok(_) => own_folder(&path).and_then(|()| read_text(&path, FILE_BYTES_MAX)),
     };
     let parsed = read.map_err(|error| error.to_string());
     let parsed = parsed.and_then(|text| text.parse::<Profile>().map_err(|error| error.to_string()));
@@ -55,7 +61,7 @@ pub fn store(runtime: &panoply_runtime::Runtime) -> io::Result<PathBuf> {
     let path = user_folder().map_err(io::Error::other)?.join(FILE_NAME);
     own_folder(&path)?;
     let mut profile = runtime.profile();
-    let before = std::fs::read_to_string(&path).ok().and_then(|text| text.parse::<Profile>().ok());
+    let before = read_text(&path, FILE_BYTES_MAX).ok().and_then(|text| text.parse::<Profile>().ok());
     for device in before.into_iter().flat_map(|before| before.devices) {
         if profile.devices.iter().all(|newer| newer.identity != device.identity) {
             profile.devices.push(device);

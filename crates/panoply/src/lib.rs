@@ -51,6 +51,7 @@ pub mod prelude;
 mod runtime;
 mod selection;
 pub mod settings;
+mod small_file;
 pub mod testing;
 pub mod worker;
 

@@ -39,6 +39,7 @@ use toml::{Table, Value};
 use crate::builder::Builder;
 use crate::runtime::Runtime;
 use crate::selection::Selection;
+use crate::small_file::read_text;
 
 mod keys;
 
@@ -151,7 +152,7 @@ impl Default for Settings {
 impl Settings {
     /// The settings of the file and the environment.
     pub fn load() -> Result<Settings, SettingsError> {
-        let named = std::env::var_os(FILE_VARIABLE).map(PathBuf::from);
+        let named = std::env::var_os(FILE_VARIABLE).filter(|name| !name.is_empty()).map(PathBuf::from);
         let mut settings = match &named {
             Some(path) => Settings::from_file(path)?,
             None if Path::new(FILE_NAME).exists() => Settings::from_file(Path::new(FILE_NAME))?,
@@ -167,12 +168,7 @@ impl Settings {
     /// The settings of one file.
     pub fn from_file(path: &Path) -> Result<Settings, SettingsError> {
         let unreadable = |source| SettingsError::Unreadable { path: path.to_owned(), source };
-        let size = std::fs::metadata(path).map_err(unreadable)?.len();
-        if size > FILE_BYTES_MAX {
-            let message = format!("it has {size} bytes; expected at most {FILE_BYTES_MAX}");
-            return Err(SettingsError::Syntax { path: path.to_owned(), message });
-        }
-        let text = std::fs::read_to_string(path).map_err(unreadable)?;
+        let text = read_text(path, FILE_BYTES_MAX).map_err(unreadable)?;
         let table: Table = text.parse().map_err(|error: toml::de::Error| SettingsError::Syntax {
             path: path.to_owned(),
             message: error.message().to_owned(),

@@ -2,7 +2,7 @@
 //! driver, a compiler, the vendor's libraries where there are any, quirks, and the discovery of devices.
 //!
 //! * `driver` is what a device must do (memory, streams, events, launches), `compile` what turns a kernel's text into something to
-//!   load, and `library` what a vendor's libraries may do besides, each of them optional.
+//!   load, and `library` what a vendor's libraries may do besides, each of them optional. `loading` says why one is not loaded.
 //! * `devices` is what the engines of a backend share; `engine` submits ops and collects what has finished. Three streams overlap
 //!   upload, kernels and download.
 //! * `context` is what an op has at hand: device memory, kernels, launches. `ops/` goes from an op to launches, one file for each, in
@@ -31,6 +31,7 @@ pub mod engine;
 mod kernels;
 pub mod layout;
 pub mod library;
+pub mod loading;
 mod memory;
 pub mod ops;
 pub mod peers;

@@ -16,12 +16,16 @@ use panoply_c_gpu::driver::{
     Address, Captured, Captures, ContextHandle, Driver, Event, Function, Launch, Properties, Stream,
 };
 use panoply_c_gpu::library::{Convolutions, Products, Sensors, Transforms};
+use panoply_c_gpu::loading;
 use panoply_core::{Absence, Api, Capabilities, DeviceId, DeviceInfo, DeviceKind, Domain, Error, PciAddress, Result};
 
 use crate::backend::unavailable;
 use crate::compiler::Nvrtc;
 use crate::libraries::Libraries;
 use crate::quirks;
+
+/// The driver's library, by the name that its installers give it.
+const LIBRARY: &str = "libcuda.so.1";
 
 /// The GPUs that the driver shows to this process, or why there are none.
 pub(crate) fn discover() -> Result<Vec<DeviceInfo>, Absence> {
@@ -33,7 +37,20 @@ pub(crate) fn discover() -> Result<Vec<DeviceInfo>, Absence> {
 fn count() -> Result<c_int, Absence> {
     // SAFETY: looks for the driver's library by name, which runs no more than its initialisers.
     if !unsafe { sys::is_culib_present() } {
-        return Err(Absence::LibraryMissing { tried: vec!["libcuda.so.1".to_owned(), "nvcuda.dll".to_owned()] });
+        // SAFETY: as above.
+        let error = unsafe { libloading::Library::new(LIBRARY) }.err();
+        return Err(match error.and_then(|error| loading::fault(LIBRARY, &error)) {
+            Some(reason) => Absence::NoDevice { reason },
+            None => Absence::LibraryMissing { tried: vec![LIBRARY.to_owned(), "nvcuda.dll".to_owned()] },
+        });
+    }
+    // Calling a function that the library lacks would panic.
+    for function in ["cuInit", "cuDeviceGetCount"] {
+        // SAFETY: the library is there; the address is looked for and not called.
+        if unsafe { sys::culib().get::<*const c_void>(function.as_bytes()) }.is_err() {
+            let reason = format!("the library {LIBRARY} lacks {function}, so it is not the driver's");
+            return Err(Absence::NoDevice { reason });
+        }
     }
     let absent = |error: DriverError| Absence::NoDevice { reason: describe(error) };
     result::init().map_err(|error| match error.0 {

@@ -104,7 +104,13 @@ impl Library {
         let mut lacking = None;
         for name in names {
             // SAFETY: loading runs the loader's initialisers, which is what it is there for.
-            let Ok(loaded) = (unsafe { libloading::Library::new(*name) }) else { continue };
+            let loaded = match unsafe { libloading::Library::new(*name) } {
+                Ok(loaded) => loaded,
+                Err(error) => {
+                    lacking = panoply_c_gpu::loading::fault(name, &error).or(lacking);
+                    continue;
+                }
+            };
             match Functions::find(&loaded) {
                 Ok(functions) => return Ok(Arc::new(Library { functions, _loaded: Some(loaded) })),
                 Err(function) => lacking = Some(format!("{name} lacks {function}, so it is older than OpenCL 1.2")),

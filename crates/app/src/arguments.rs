@@ -73,13 +73,13 @@ pub struct BenchArguments {
     #[arg(long)]
     pub full: bool,
     /// Time spent on each case, in seconds [default: a minute in all; 1 with --full or CASE-PREFIX]
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     pub seconds: Option<f64>,
     /// The most repeats of each case, however much time is left
-    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, allow_negative_numbers = true)]
     pub repeats: usize,
     /// Threads that a CPU device computes with [default: one per CPU of its NUMA node]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub threads: Option<usize>,
     /// Writes a bar chart as SVG as well
     #[arg(long, value_name = "FILE.svg")]
@@ -97,19 +97,24 @@ pub struct BenchArguments {
     #[arg(long, conflicts_with_all = ["list", "plot", "prefixes"])]
     pub trace: bool,
     /// Measures small matrix products of N callers at once, with and without batching [default N: 64]
-    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "64",
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "64", allow_negative_numbers = true,
         conflicts_with_all = ["trace", "calibrate", "list", "plot", "prefixes"])]
     pub callers: Option<usize>,
     /// The ops of the trace
-    #[arg(long, value_name = "N", default_value_t = 20_000)]
+    #[arg(long, value_name = "N", default_value_t = 20_000, allow_negative_numbers = true)]
     pub trace_ops: usize,
 }
 
 #[derive(Args, Debug)]
-#[command(
-    after_help = "FILE is text: `input x f32 [batch, 784]`, `h = matmul(x, w)`, `output h`, one statement a line. \
-    Times are estimates from the bytes and operations of each kernel, for two cores or for a large GPU."
-)]
+#[command(after_help = "FILE is text, one statement a line; without the bars, this is a whole graph:\n\n  \
+    | symbol batch\n  \
+    | input x f32 [batch, 784]\n  \
+    | const w f32 [784, 10] = random(1)     # or [1, 2.5, …], fill(0.5), hex(…)\n  \
+    | h = matmul(x, w)\n  \
+    | p = softmax(h, axis=1)\n  \
+    | output p\n\n\
+    docs/graph-text.md has every op with its arguments. Times are estimates from the bytes and operations of each kernel, \
+    for two cores or for a large GPU.")]
 pub struct GraphArguments {
     /// The graph, as text
     #[arg(value_name = "FILE")]
@@ -190,6 +195,7 @@ Examples:
   panoply bench --trace                    the router against an oracle and against each device alone
   panoply bench --callers 64               what batching brings to many callers
   panoply explain matmul 64 1024 --plot crossover.svg
+  panoply graph data/mlp.graph --size batch=64 --svg mlp.svg
   panoply completions bash                 for the shell; zsh, fish, elvish and powershell as well
   panoply man bench | man -l -             the manual page of a command
   panoply vectors create packages --dimension 384 --storage f16
@@ -208,4 +214,4 @@ Exit codes:
   0    all went well, also when the reader of a pipe went away
   1    something could not be done; the last line on the error output says what
   2    the command line made no sense
-  130  ended by Ctrl-C";
+  130  ended by Ctrl-C, or because the system asked for it";

@@ -13,6 +13,7 @@ use crate::bench::budget::{Extent, Time};
 use crate::bench::cases::{self, Case};
 use crate::failure::Failure;
 use crate::op_kind::{OpKind, parse_size};
+use crate::partial::is_same_place;
 use vectors::{DemoOptions, VectorsOptions};
 
 /// How long the cases take in all, unless told otherwise, and how long each takes where that is not limited.
@@ -22,6 +23,8 @@ const TIME_PER_CASE: Duration = Duration::from_secs(1);
 const SECONDS_PER_CASE_MAX: f64 = 3600.0;
 /// The most threads that send ops in one measurement.
 const CALLERS_MAX: usize = 256;
+/// The most repeats of one case.
+const REPEATS_MAX: usize = 1_000_000_000;
 /// The longest trace.
 const TRACE_OPS_MAX: usize = 10_000_000;
 /// The most threads that may be asked for.
@@ -129,11 +132,14 @@ fn bench(arguments: BenchArguments) -> Result<BenchOptions, Failure> {
             "--seconds: expected more than 0 and at most {SECONDS_PER_CASE_MAX}, got {seconds}"
         )));
     }
-    if let Some(threads) = arguments.threads
-        && !(1..=THREADS_MAX).contains(&threads)
-    {
-        return Err(Failure::Usage(format!("--threads: expected 1 to {THREADS_MAX}, got {threads}")));
-    }
+    let within = |argument: &str, got: usize, max: usize| match (1..=max).contains(&got) {
+        true => Ok(()),
+        false => Err(Failure::Usage(format!("{argument}: expected 1 to {max}, got {got}"))),
+    };
+    arguments.threads.map_or(Ok(()), |threads| within("--threads", threads, THREADS_MAX))?;
+    arguments.callers.map_or(Ok(()), |callers| within("--callers", callers, CALLERS_MAX))?;
+    within("--repeats", arguments.repeats, REPEATS_MAX)?;
+    within("--trace-ops", arguments.trace_ops, TRACE_OPS_MAX)?;
     let extent = match (arguments.prefixes.is_empty(), arguments.full) {
         (false, _) => Extent::Named,
         (true, true) => Extent::Full,
@@ -156,8 +162,8 @@ fn bench(arguments: BenchArguments) -> Result<BenchOptions, Failure> {
         list_only: arguments.list,
         calibrate: arguments.calibrate,
         trace: arguments.trace,
-        trace_ops: arguments.trace_ops.clamp(1, TRACE_OPS_MAX),
-        callers: arguments.callers.map(|callers| callers.clamp(1, CALLERS_MAX)),
+        trace_ops: arguments.trace_ops,
+        callers: arguments.callers,
     })
 }
 
@@ -182,7 +188,17 @@ fn graph(arguments: GraphArguments) -> Result<GraphOptions, Failure> {
             Failure::Usage(format!("--size: expected a symbol and a number such as batch=64, got {text}"))
         })
     };
-    let sizes = arguments.size.iter().map(size).collect::<Result<_, _>>()?;
+    let sizes: Vec<(String, usize)> = arguments.size.iter().map(size).collect::<Result<_, _>>()?;
+    if let Some(twice) =
+        sizes.iter().enumerate().find(|(place, (name, _))| sizes[..*place].iter().any(|(n, _)| n == name))
+    {
+        return Err(Failure::Usage(format!("--size: expected each symbol once, got {} again", twice.1.0)));
+    }
+    if let Some(svg) = &arguments.svg
+        && is_same_place(&arguments.file, svg)
+    {
+        return Err(Failure::Usage(format!("--svg: expected another file than {}, the graph itself", svg.display())));
+    }
     let format = format(arguments.json);
     Ok(GraphOptions { file: arguments.file, sizes, for_gpu: arguments.gpu, svg: arguments.svg, format })
 }
@@ -191,10 +207,17 @@ fn graph(arguments: GraphArguments) -> Result<GraphOptions, Failure> {
 fn chosen_cases(prefixes: &[String]) -> Result<Vec<&'static dyn Case>, Failure> {
     for prefix in prefixes {
         if !cases::all().any(|case| case.name().starts_with(prefix.as_str())) {
-            let names: Vec<String> = cases::all().map(|case| format!("  {}", case.name())).collect();
-            let names = names.join("\n");
+            let mut families: Vec<String> = Vec::new();
+            for case in cases::all() {
+                let name = case.name();
+                let family = name.split('/').next().unwrap_or(&name).to_owned();
+                if !families.contains(&family) {
+                    families.push(family);
+                }
+            }
             return Err(Failure::Usage(format!(
-                "no case begins with `{prefix}`; expected the beginning of one of these:\n{names}"
+                "no case begins with `{prefix}`; there are {}. `panoply bench --list` names every case",
+                families.join(", ")
             )));
         }
     }

@@ -94,7 +94,7 @@ fn described(error: &anyhow::Error) -> String {
     text
 }
 
-/// Ends the process at once on Ctrl-C. What was printed before stays; collections keep what they have acknowledged, however
+/// Ends the process at once on Ctrl-C, and where the system asks for its end. Files that are not whole are removed; what was printed before stays; collections keep what they have acknowledged, however
 /// the process ends.
 pub fn end_on_interrupt() {
     // Where no handler can be set the system's own one ends the process just as well.
@@ -102,6 +102,7 @@ pub fn end_on_interrupt() {
         if let Some(last_words) = LAST_WORDS.get() {
             complain(last_words());
         }
+        crate::partial::remove_all();
         std::process::exit(INTERRUPTED)
     });
 }

@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use crate::configuration::{Format, GraphOptions};
 use crate::failure::Failure;
+use crate::partial::Partial;
 use crate::screen::{Screen, padded, shortened, visible};
 
 /// Reads the graph and shows what becomes of it.
@@ -21,7 +22,7 @@ pub fn show(options: &GraphOptions, screen: &mut Screen) -> Result<(), Failure> 
     let listing = Listing::new(&graph, &sizes, &facts, &rates).context("the graph cannot run with these sizes")?;
     if let Some(file) = &options.svg {
         let picture = svg(&title(&graph, &sizes), &listing);
-        std::fs::write(file, picture).with_context(|| format!("{} could not be written", file.display()))?;
+        Partial::create(file, true)?.finish_with(picture.as_bytes())?;
     }
     match options.format {
         Format::Json => screen.json(&document(&graph, &listing)),

@@ -2,7 +2,7 @@
 //!
 //! Modules in reading order: [`arguments`] is what was typed, [`configuration`] is what it means, one module per command
 //! does it ([`devices`], [`plan`], [`bench`], [`explain`], [`graph`], [`vectors`], [`demo`], [`manual`]), [`screen`] is where it goes,
-//! and [`failure`] is how it can end, with [`advice`] on what to do about it.
+//! or [`partial`] where that is a file, and [`failure`] is how it can end, with [`advice`] on what to do about it.
 //!
 //! The command is a library, so that a program with a backend of its own has it too: [`panoply::register`] the backend, then
 //! call [`main`].
@@ -18,6 +18,7 @@ mod failure;
 mod graph;
 mod manual;
 mod op_kind;
+mod partial;
 mod plan;
 mod screen;
 mod vectors;

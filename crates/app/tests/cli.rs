@@ -190,12 +190,19 @@ fn bench_draws_a_chart() {
 #[test]
 fn bench_refuses_what_makes_no_sense_before_it_measures() {
     let message = refused(&["bench", "matmull"], 2);
-    assert!(message.contains("no case begins with `matmull`") && message.contains("add/f32/64"), "{message}");
+    assert!(message.contains("no case begins with `matmull`") && message.contains(" add, "), "{message}");
+    assert!(message.contains("--list") && !message.contains("\\n") && !message.contains("add/"), "{message}");
     for seconds in ["0", "-1", "nan", "inf", "1e9"] {
         let message = refused(&["bench", &format!("--seconds={seconds}")], 2);
         assert!(message.contains("--seconds: expected more than 0"), "{message}");
     }
-    assert!(refused(&["bench", "--threads", "0"], 2).contains("--threads: expected 1 to"));
+    for (argument, value) in
+        [("--threads", "0"), ("--repeats", "0"), ("--trace-ops", "0"), ("--callers", "0"), ("--callers", "100000000")]
+    {
+        let message = refused(&["bench", argument, value], 2);
+        assert!(message.contains(&format!("{argument}: expected 1 to")), "{message}");
+    }
+    assert!(refused(&["bench", "--threads", "-1"], 2).contains("--threads"));
     let message = refused(&["bench", "--plot", "/nonexistent/folder/chart.svg"], 1);
     assert!(message.contains("/nonexistent/folder/chart.svg"), "{message}");
 }
@@ -279,6 +286,27 @@ fn settings_are_read_and_mistakes_in_them_are_told() {
     assert_eq!(inventory["backends"][0]["devices"][0]["worker"]["queue_depth_max"], 8);
     assert_eq!(inventory["backends"][0]["devices"][0]["worker"]["health"]["circuit"], "closed");
     std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// A file without an end was read until there was no memory left.
+#[test]
+#[cfg(target_os = "linux")]
+fn settings_without_an_end_are_refused_and_an_empty_name_is_none() {
+    let with = |file: &str| command(&["devices", "--api", "cpu"]).env("PANOPLY_CONFIG", file).output().unwrap();
+    let endless = with("/dev/zero");
+    assert_eq!(endless.status.code(), Some(1));
+    assert!(stderr(&endless).contains("regular file"), "{}", stderr(&endless));
+    assert_eq!(with("").status.code(), Some(0));
+}
+
+#[test]
+fn variables_that_are_not_heeded_are_told() {
+    for (variable, value) in [("PANOPLY_SIMD", "nonsense"), ("PANOPLY_CACHE", "relative")] {
+        let output = command(&["explain", "sort", "64", "--api", "cpu"]).env(variable, value).output().unwrap();
+        assert_eq!(output.status.code(), Some(0));
+        let said = stderr(&output);
+        assert!(said.starts_with("warning: ") && said.contains(variable) && said.contains(value), "{said}");
+    }
 }
 
 #[test]

@@ -55,6 +55,34 @@ fn a_listing_has_attention_the_peak_and_the_copies() {
     assert!(words.contains("memory at its peak") && words.contains("copies for the sake of a layout: 1"), "{words}");
 }
 
+/// The picture was written over the graph that it shows.
+#[test]
+fn a_graph_is_not_overwritten_by_its_picture() {
+    let path = file("kept.graph", LAYER.as_bytes());
+    let dotted = path.parent().unwrap().join(".").join("kept.graph");
+    for svg in [path.to_str().unwrap(), dotted.to_str().unwrap()] {
+        let output = run(&[path.to_str().unwrap(), "--svg", svg]);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(String::from_utf8_lossy(&output.stderr).contains("--svg"));
+    }
+    assert_eq!(std::fs::read(&path).unwrap(), LAYER.as_bytes());
+    let twice = run(&[path.to_str().unwrap(), "--size", "n=5", "--size", "n=6"]);
+    assert_eq!(twice.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&twice.stderr).contains("each symbol once"));
+}
+
+/// The lines that the help shows are a graph.
+#[test]
+fn the_example_of_the_help_works() {
+    let help = run(&["--help"]);
+    let help = String::from_utf8(help.stdout).unwrap();
+    let lines: Vec<&str> = help.lines().filter_map(|line| line.strip_prefix("  | ")).collect();
+    assert!(lines.len() > 3, "{help}");
+    let path = file("help.graph", lines.join("\n").as_bytes());
+    let output = run(&[path.to_str().unwrap(), "--size", "batch=64"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
 #[test]
 fn hostile_files_are_refused_and_nothing_grows() {
     let cases: [(&str, Vec<u8>, &str); 6] = [

@@ -130,6 +130,35 @@ fn a_collection_is_created_filled_searched_exported_and_deleted() {
     assert!(message.contains(&path), "{message}");
 }
 
+/// Both files were written into one, which then had neither.
+#[test]
+fn one_file_is_not_written_twice() {
+    let folder = Folder::new("one-file");
+    let (path, file) = (folder.collection(COLOURS), folder.path("p.npy"));
+    printed(&["vectors", "export", &path, &file]);
+    let before = fs::read(&file).unwrap();
+    for records in [file.clone(), folder.path("./p.npy")] {
+        let message = refused(&["vectors", "export", &path, &file, "--records", &records, "--overwrite"], 2);
+        assert!(message.contains("--records: expected another file"), "{message}");
+    }
+    assert_eq!(fs::read(&file).unwrap(), before);
+    printed(&["vectors", "export", &path, &file, "--records", &folder.path("p.jsonl"), "--overwrite"]);
+    assert_eq!(fs::read(&file).unwrap(), before);
+}
+
+#[test]
+fn a_folder_with_other_files_stays_and_that_is_said() {
+    let folder = Folder::new("other-files");
+    let path = folder.collection(COLOURS);
+    let message = refused(&["vectors", "snapshot", &path, &format!("{path}/inner")], 1);
+    assert!(message.contains("outside the collection"), "{message}");
+    assert!(!Path::new(&path).join("inner").exists());
+    fs::write(Path::new(&path).join("notes.txt"), "mine").unwrap();
+    let message = printed(&["vectors", "delete", &path, "--yes"]);
+    assert!(message.contains("stays, since it holds other files"), "{message}");
+    assert_eq!(fs::read(Path::new(&path).join("notes.txt")).unwrap(), b"mine");
+}
+
 #[test]
 fn filters_choose_among_records() {
     let folder = Folder::new("filters");

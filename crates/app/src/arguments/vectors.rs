@@ -48,7 +48,7 @@ pub struct CreateArguments {
     #[arg(value_name = "COLLECTION")]
     pub path: PathBuf,
     /// Components of each vector
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub dimension: usize,
     /// What near means: dot, cosine or euclidean
     #[arg(long, value_name = "METRIC", default_value = "cosine")]
@@ -118,7 +118,7 @@ pub struct SearchArguments {
     #[arg(long)]
     pub id: Option<String>,
     /// How many hits
-    #[arg(short, long, value_name = "N", default_value_t = 10)]
+    #[arg(short, long, value_name = "N", default_value_t = 10, allow_negative_numbers = true)]
     pub k: usize,
     /// Only records whose metadata passes
     #[arg(long, value_name = "FILTER")]
@@ -127,14 +127,14 @@ pub struct SearchArguments {
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<String>,
     /// Searches only so many lists of the index, which `panoply vectors tune` builds
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub nprobe: Option<usize>,
     /// Finds N times as many candidates with eight-bit copies of the vectors, and ranks them by the vectors as they are
     /// stored; 4 if N is left out
-    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "4")]
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "4", allow_negative_numbers = true)]
     pub rerank: Option<usize>,
     /// Leaves out the first N hits: those of the pages before
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     pub offset: usize,
     /// Only hits whose score is at least this; under euclidean, at most this
     #[arg(long, value_name = "SCORE", allow_negative_numbers = true)]
@@ -168,16 +168,16 @@ pub struct TuneArguments {
     #[arg(value_name = "COLLECTION")]
     pub path: PathBuf,
     /// Lists of the index [default: those of the index that is there, or four times the root of the number of records]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub lists: Option<usize>,
     /// How many lists to search, one or several
-    #[arg(long, value_name = "N,N", value_delimiter = ',')]
+    #[arg(long, value_name = "N,N", value_delimiter = ',', allow_negative_numbers = true)]
     pub nprobe: Vec<usize>,
     /// Queries to measure with [default: records of the collection, spread evenly]
     #[arg(long, value_name = "FILE")]
     pub queries: Option<PathBuf>,
     /// Neighbours that count
-    #[arg(short, long, value_name = "N", default_value_t = 10)]
+    #[arg(short, long, value_name = "N", default_value_t = 10, allow_negative_numbers = true)]
     pub k: usize,
     /// Prints one JSON object
     #[arg(long)]
@@ -264,7 +264,7 @@ pub struct IdsArguments {
     #[arg(long, value_name = "ID")]
     pub after: Option<String>,
     /// At most so many [default: all]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub limit: Option<usize>,
     /// Prints one JSON object
     #[arg(long)]

@@ -16,19 +16,17 @@ mod random;
 pub mod row;
 mod trace;
 
-use std::fs::File;
-use std::io::{IsTerminal, Write};
-use std::path::Path;
+use std::io::IsTerminal;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use panoply::placement::Topology;
 use panoply::{Api, DeviceInfo, DeviceKind, Runtime, Settings};
 
 use crate::configuration::{BenchOptions, Format};
 use crate::failure::Failure;
+use crate::partial::Partial;
 use crate::screen::{Screen, wrapped};
 use budget::Budget;
 use cases::Case;
@@ -53,7 +51,8 @@ pub fn run(options: &BenchOptions, screen: &mut Screen) -> Result<(), Failure> {
 }
 
 fn measure_cases(options: &BenchOptions, screen: &mut Screen) -> Result<(), Failure> {
-    let chart = options.plot.as_deref().map(Chart::create).transpose()?;
+    // Begun before anything is measured: a path that does not work is found out at once.
+    let chart = options.plot.as_deref().map(|path| Partial::create(path, true)).transpose()?;
     let runtime = Arc::new(start(options, true)?);
     let devices = first_of_each_api(&runtime);
     let loads: Vec<Option<Runner>> = devices.iter().map(|device| load(device, &runtime)).collect();
@@ -82,7 +81,7 @@ fn measure_cases(options: &BenchOptions, screen: &mut Screen) -> Result<(), Fail
     }
     progress.finish_and_clear();
     if let Some(chart) = chart {
-        chart.write(&rows)?;
+        chart.finish_with(plot::svg(&rows).as_bytes())?;
     }
     tell_left_out(&left_out, options, screen)?;
     complete(&rows)
@@ -176,24 +175,6 @@ fn show(row: &Row, case_width: usize, format: Format, screen: &mut Screen) -> Re
         Format::Table => screen.line(row.line(case_width))?,
     }
     screen.flush()
-}
-
-/// The file of the chart, created before anything is measured: a path that does not work is found out at once.
-struct Chart<'a> {
-    path: &'a Path,
-    file: File,
-}
-
-impl Chart<'_> {
-    fn create(path: &Path) -> Result<Chart<'_>, Failure> {
-        let file = File::create(path).with_context(|| format!("the chart cannot be written to {}", path.display()))?;
-        Ok(Chart { path, file })
-    }
-
-    fn write(mut self, rows: &[Row]) -> Result<(), Failure> {
-        let written = self.file.write_all(plot::svg(rows).as_bytes());
-        Ok(written.with_context(|| format!("the chart could not be written to {}", self.path.display()))?)
-    }
 }
 
 fn progress_bar(steps: usize) -> ProgressBar {

@@ -15,6 +15,7 @@ use crate::arguments::vectors::{
     SearchArguments, TuneArguments, UpdateArguments, VectorsArguments, VectorsCommand,
 };
 use crate::failure::Failure;
+use crate::partial::is_same_place;
 
 /// The most hits that may be asked for.
 const K_MAX: usize = 1 << 16;
@@ -376,6 +377,12 @@ fn export(arguments: ExportArguments) -> Result<ExportOptions, Failure> {
         Target::Screen
     } else {
         let kind = kind_of("FILE", &arguments.file)?;
+        if let Some(records) = &arguments.records
+            && is_same_place(&arguments.file, records)
+        {
+            let reason = format!("--records: expected another file than {}, which gets the vectors", records.display());
+            return Err(Failure::Usage(reason));
+        }
         Target::File { path: arguments.file, kind, records: arguments.records }
     };
     Ok(ExportOptions { path: arguments.path, target, overwrite: arguments.overwrite, format: format(arguments.json) })

@@ -10,6 +10,7 @@ use serde::Serialize;
 use crate::configuration::{ExplainOptions, Format};
 use crate::failure::Failure;
 use crate::op_kind::{AnyOp, OpKind, size_text};
+use crate::partial::Partial;
 use crate::screen::Screen;
 
 /// One device for one size, as JSON and as a line of the table.
@@ -47,8 +48,7 @@ pub fn show(options: &ExplainOptions, screen: &mut Screen) -> Result<(), Failure
     }
     if let Some(path) = &options.plot {
         let curves = curves(&runtime, options)?;
-        std::fs::write(path, plot::svg(options.op, &curves))
-            .map_err(|error| anyhow::anyhow!("the chart cannot be written to {}: {error}", path.display()))?;
+        Partial::create(path, true)?.finish_with(plot::svg(options.op, &curves).as_bytes())?;
     }
     Ok(())
 }

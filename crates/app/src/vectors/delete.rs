@@ -24,9 +24,14 @@ fn delete_collection(options: &DeleteOptions, confirmed: bool, screen: &mut Scre
         return Err(Failure::Usage(format!("this deletes {path} and every record in it; say --yes to go on")));
     }
     Collection::destroy(&options.path)?;
+    let (path, folder_stays) = (options.path.display(), options.path.exists());
     match options.format {
-        Format::Json => screen.json(&json!({"path": path_text(&options.path), "deleted": "collection"})),
-        Format::Table => screen.line(format!("{} is deleted.", options.path.display())),
+        Format::Json => screen
+            .json(&json!({"path": path_text(&options.path), "deleted": "collection", "folder_stays": folder_stays})),
+        Format::Table if folder_stays => {
+            screen.line(format!("The collection is deleted; the folder {path} stays, since it holds other files."))
+        }
+        Format::Table => screen.line(format!("{path} is deleted.")),
     }
 }
 

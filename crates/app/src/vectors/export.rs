@@ -1,11 +1,9 @@
 //! `panoply vectors export`.
 //!
-//! A file is written under another name and renamed when it is complete, so that no half file is taken for a whole one.
+//! Files appear when they are complete, so that no half file is taken for a whole one.
 
-use std::ffi::OsString;
-use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::Context;
 use panoply::vector::Collection;
@@ -16,6 +14,7 @@ use super::{counted, open_to_read, path_text, start};
 use crate::configuration::Format;
 use crate::configuration::vectors::{ExportOptions, Target};
 use crate::failure::{Failure, say_on_interrupt};
+use crate::partial::{self, Partial};
 use crate::screen::Screen;
 
 /// Writes every record.
@@ -51,16 +50,13 @@ fn to_files(
 ) -> Result<(), Failure> {
     let vectors = Partial::create(path, overwrite)?;
     let records = records.map(|records| Partial::create(records, overwrite)).transpose()?;
-    let partial: Vec<PathBuf> =
-        [Some(&vectors), records.as_ref()].into_iter().flatten().map(|of| of.path.clone()).collect();
-    say_on_interrupt(move || {
-        // Destructors do not run then.
-        partial.iter().for_each(|path| drop(std::fs::remove_file(path)));
-        "interrupted; no file was written".to_owned()
+    say_on_interrupt(|| match partial::remove_all() {
+        true => "interrupted; no file was written".to_owned(),
+        false => "interrupted".to_owned(),
     });
     let written = (|| {
-        let mut writer = formats::create(kind, vectors.file()?, collection.schema().dimension)?;
-        let lines = records.as_ref().map(Partial::file).transpose()?;
+        let mut writer = formats::create(kind, vectors.file().map_err(io_error)?, collection.schema().dimension)?;
+        let lines = records.as_ref().map(Partial::file).transpose().map_err(io_error)?;
         let mut lines = lines.map(BufWriter::new);
         copy(collection, |batch| {
             writer.write(batch)?;
@@ -123,50 +119,4 @@ fn report(
         screen.line("Ids and metadata are not in it; --records FILE.jsonl writes them beside it.")?;
     }
     Ok(())
-}
-
-/// A file that is being written. Unless it is completed, it is removed again.
-struct Partial {
-    target: PathBuf,
-    /// Where it is until then.
-    path: PathBuf,
-    completed: bool,
-}
-
-impl Partial {
-    fn create(target: &Path, overwrite: bool) -> Result<Partial, Failure> {
-        if target.exists() && !overwrite {
-            let problem = anyhow::anyhow!("{} exists already; --overwrite replaces it", target.display());
-            return Err(Failure::Run(problem));
-        }
-        let mut name = target.file_name().map_or_else(OsString::new, ToOwned::to_owned);
-        name.push(format!(".{}.partial", std::process::id()));
-        let path = target.with_file_name(name);
-        // What is there under that name is left over from a process that was killed, or a link that leads elsewhere.
-        let _ = std::fs::remove_file(&path);
-        let made = File::options().write(true).create_new(true).open(&path);
-        made.with_context(|| format!("{} cannot be written", target.display()))?;
-        Ok(Partial { target: target.to_owned(), path, completed: false })
-    }
-
-    fn file(&self) -> Result<File, FormatError> {
-        File::options().read(true).write(true).open(&self.path).map_err(io_error)
-    }
-
-    fn complete(mut self) -> Result<(), Failure> {
-        let cannot = || format!("{} could not be written", self.target.display());
-        File::open(&self.path).and_then(|file| file.sync_all()).with_context(cannot)?;
-        std::fs::rename(&self.path, &self.target).with_context(cannot)?;
-        self.completed = true;
-        Ok(())
-    }
-}
-
-impl Drop for Partial {
-    fn drop(&mut self) {
-        if !self.completed {
-            // If even that fails, the name says that it is not whole.
-            let _ = std::fs::remove_file(&self.path);
-        }
-    }
 }

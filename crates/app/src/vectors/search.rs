@@ -199,13 +199,13 @@ fn summary(found: &FoundMany, ms: f64) -> String {
     let hits: usize = found.hits.iter().map(Vec::len).sum();
     let devices: Vec<String> = report.devices.iter().map(ToString::to_string).collect();
     let place = if devices.is_empty() { "nowhere".to_owned() } else { devices.join(" and ") };
-    let mut text = format!(
-        "{} for {} among {} rows, on {place}, in {}.",
-        counted(hits as u64, "hit"),
-        if found.hits.len() == 1 { "1 query".to_owned() } else { format!("{} queries", found.hits.len()) },
-        grouped(report.scanned_rows),
-        time_text(ms)
-    );
+    let rows = grouped(report.scanned_rows);
+    let searched = match found.hits.len() {
+        1 => format!("for 1 query among {rows} rows"),
+        // The report's rows are the sum over the queries, which an index sends to different ones.
+        queries => format!("for {queries} queries, with {rows} comparisons in all"),
+    };
+    let mut text = format!("{} {searched}, on {place}, in {}.", counted(hits as u64, "hit"), time_text(ms));
     if report.spilled_rows > 0 {
         text += &format!(" {} did not fit into the device's memory.", counted(report.spilled_rows, "row"));
     }

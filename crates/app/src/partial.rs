@@ -1,0 +1,144 @@
+//! Files that appear whole or not at all: written beside their place, and renamed when they are complete.
+//!
+//! What is not completed is removed again, also when a signal ends the process ([`remove_all`]). Two files being written never
+//! share a name, so that neither can damage the other.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use anyhow::{Context, anyhow};
+
+use crate::failure::Failure;
+
+/// What is being written now. Destructors do not run when a signal ends the process.
+static UNFINISHED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+/// A file that is being written. Unless it is completed, it is removed again.
+#[derive(Debug)]
+pub struct Partial {
+    target: PathBuf,
+    /// Where it is until then; the target itself where that is a device or a pipe.
+    path: PathBuf,
+}
+
+impl Partial {
+    /// Begins a file. One that is there already is refused, unless `overwrite` says otherwise.
+    pub fn create(target: &Path, overwrite: bool) -> Result<Partial, Failure> {
+        if target.exists() && !overwrite {
+            return Err(anyhow!("{} exists already; --overwrite replaces it", target.display()).into());
+        }
+        let cannot = || format!("{} cannot be written", target.display());
+        if is_special(target) {
+            File::options().write(true).open(target).with_context(cannot)?;
+            return Ok(Partial { target: target.to_owned(), path: target.to_owned() });
+        }
+        let path = beside(target);
+        // What is there under that name is left over from a process that was killed, or a link that leads elsewhere.
+        let _ = fs::remove_file(&path);
+        File::options().write(true).create_new(true).open(&path).with_context(cannot)?;
+        unfinished(|paths| paths.push(path.clone()));
+        Ok(Partial { target: target.to_owned(), path })
+    }
+
+    pub fn file(&self) -> io::Result<File> {
+        let reads = self.path != self.target;
+        File::options().read(reads).write(true).open(&self.path)
+    }
+
+    /// Gives the file its name.
+    pub fn complete(self) -> Result<(), Failure> {
+        let cannot = || format!("{} could not be written", self.target.display());
+        if self.path == self.target {
+            return Ok(());
+        }
+        File::open(&self.path).and_then(|file| file.sync_all()).with_context(cannot)?;
+        Ok(fs::rename(&self.path, &self.target).with_context(cannot)?)
+    }
+
+    /// Writes all of it, and gives the file its name.
+    pub fn finish_with(self, contents: &[u8]) -> Result<(), Failure> {
+        let written = self.file().and_then(|mut file| file.write_all(contents));
+        written.with_context(|| format!("{} could not be written", self.target.display()))?;
+        self.complete()
+    }
+}
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        if self.path != self.target {
+            // Nothing is there any more where it was completed. If removing fails, the name says that it is not whole.
+            let _ = fs::remove_file(&self.path);
+            unfinished(|paths| paths.retain(|path| *path != self.path));
+        }
+    }
+}
+
+/// Removes what is not complete, for a process that ends at once. Says whether there was anything.
+pub fn remove_all() -> bool {
+    unfinished(|paths| paths.drain(..).fold(false, |any, path| fs::remove_file(path).is_ok() || any))
+}
+
+/// Whether two paths are one place in one folder, however they are spelled. Links count as places of their own: completing a
+/// file replaces the link, not what it leads to.
+pub fn is_same_place(a: &Path, b: &Path) -> bool {
+    place(a).is_some_and(|a| Some(a) == place(b))
+}
+
+fn place(path: &Path) -> Option<(PathBuf, OsString)> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    Some((fs::canonicalize(folder).ok()?, path.file_name()?.to_owned()))
+}
+
+/// Whether something other than a file is there, such as a terminal or a pipe. A folder is refused when it is opened.
+fn is_special(target: &Path) -> bool {
+    fs::metadata(target).is_ok_and(|metadata| !metadata.is_file())
+}
+
+/// A name that no other file of this process is written under, also in folders that do not tell `A` from `a`.
+fn beside(target: &Path) -> PathBuf {
+    static BEGUN: AtomicU64 = AtomicU64::new(0);
+    let mut name = target.file_name().map_or_else(OsString::new, ToOwned::to_owned);
+    name.push(format!(".{}-{}.partial", std::process::id(), BEGUN.fetch_add(1, Ordering::Relaxed)));
+    target.with_file_name(name)
+}
+
+fn unfinished<T>(change: impl FnOnce(&mut Vec<PathBuf>) -> T) -> T {
+    change(&mut UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // A test that cannot go on should say where.
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_place_is_known_however_it_is_spelled() {
+        let folder = std::env::temp_dir();
+        let (plain, dotted) = (folder.join("p.npy"), folder.join(".").join("p.npy"));
+        assert!(is_same_place(&plain, &plain) && is_same_place(&plain, &dotted));
+        assert!(is_same_place(Path::new("p.npy"), Path::new("./p.npy")));
+        assert!(!is_same_place(&plain, &folder.join("q.npy")));
+        assert!(!is_same_place(&folder.join("nowhere/p.npy"), &plain));
+    }
+
+    #[test]
+    fn a_file_keeps_its_content_until_the_new_one_is_whole() {
+        let target = std::env::temp_dir().join(format!("panoply-partial-{}.txt", std::process::id()));
+        fs::write(&target, "old").unwrap();
+        assert!(Partial::create(&target, false).is_err());
+        let (first, second) = (Partial::create(&target, true).unwrap(), Partial::create(&target, true).unwrap());
+        assert_ne!(first.path, second.path);
+        let unfinished = second.path.clone();
+        second.file().unwrap().write_all(b"half").unwrap();
+        assert_eq!(fs::read(&target).unwrap(), b"old");
+        drop(second);
+        assert!(!unfinished.exists());
+        first.finish_with(b"new").unwrap();
+        assert_eq!(fs::read(&target).unwrap(), b"new");
+        fs::remove_file(&target).unwrap();
+    }
+}

@@ -12,6 +12,8 @@
 //! output y = a
 //! ```
 //!
+//! `docs/graph-text.md` has every op with its arguments.
+//!
 //! A node names those before it, so a file cannot have a cycle: a name that comes later is refused with both lines. The values of
 //! a constant are a list (`[1, 2.5]`), `fill(number)`, `random(seed)` (between -1 and 1), or `hex(bytes)`, which keeps every
 //! bit. [`write`] writes what [`parse`] reads; files may be anyone's, so every fault is a [`TextError`] with its line, and

@@ -124,6 +124,19 @@ fn every_op_that_is_listed_is_known() {
     }
 }
 
+/// The document has every op, and its example is a graph.
+#[test]
+fn the_document_is_complete() {
+    let document = include_str!("../../../../docs/graph-text.md");
+    let example = document.split("```").nth(1).and_then(|block| block.strip_prefix("text\n")).unwrap();
+    assert_eq!(parse(example).unwrap().outputs().len(), 2);
+    let words: Vec<&str> = document.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_').collect();
+    for op in super::ops::op_names() {
+        assert!(words.contains(&op), "{op}");
+    }
+    assert!(document.contains(&super::ops::dtype_names()), "{}", super::ops::dtype_names());
+}
+
 #[test]
 fn values_that_fit_are_kept() {
     let graph = parse("const w i8 [3] = [-128, 127, -0]\nconst v f32 [3] = [inf, NaN, 0.1]\noutput w\noutput v");

@@ -79,7 +79,7 @@ impl Drop for Partial {
 
 /// Removes what is not complete, for a process that ends at once. Says whether there was anything.
 pub fn remove_all() -> bool {
-    unfinished(|paths| paths.drain(..).fold(false, |any, path| fs::remove_file(path).is_ok() || any))
+    unfinished(|paths| paths.drain(..).filter(|path| fs::remove_file(path).is_ok()).count() > 0)
 }
 
 /// Whether two paths are one place in one folder, however they are spelled. Links count as places of their own: completing a

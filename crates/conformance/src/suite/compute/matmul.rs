@@ -101,7 +101,8 @@ fn thin(dtype: DType) -> Vec<Case> {
             ("b turned", MatMul::new(&a, &b_turned).transpose_b().beta(0.5, &c)),
             ("a turned", MatMul::new(&a_turned, &b).transpose_a().alpha(-2.0)),
         ];
-        let named = |(name, op)| Case::new(format!("matmul/{dtype}/thin {m}x{n}x{k} {name}"), op, tolerance(dtype, 2 * k));
+        let named =
+            |(name, op)| Case::new(format!("matmul/{dtype}/thin {m}x{n}x{k} {name}"), op, tolerance(dtype, 2 * k));
         cases.extend(ops.into_iter().map(named));
     }
     let (a, b) = (random_tensor(dtype, &[3, 2, 48], 1), random_tensor(dtype, &[3, 48, 16], 2));

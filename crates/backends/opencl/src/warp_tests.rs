@@ -14,7 +14,7 @@ use crate::warps::Warps;
 const DECLARED: &str = "-DPANOPLY_SUBGROUPS -Dsub_group_shuffle(x,y)=(x) -Dsub_group_shuffle_xor(x,y)=(x) \
     -Dsub_group_ballot(x)=(uint4)(x) -Dsub_group_barrier(x)=mem_fence(x)";
 /// Ops whose kernels know warps, each with every n-th of its cases.
-const FAMILIES: [(&str, usize); 10] = [
+const FAMILIES: [(&str, usize); 12] = [
     ("sort/f32", 12),
     ("argsort/f32", 12),
     ("scan/f32", 40),
@@ -25,6 +25,8 @@ const FAMILIES: [(&str, usize); 10] = [
     ("layernorm/f32", 20),
     ("pool2d/f32", 70),
     ("attention/f32", 25),
+    ("matmul/f32", 15),
+    ("matmul/f16", 15),
 ];
 
 #[test]

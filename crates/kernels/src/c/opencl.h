@@ -52,10 +52,12 @@ typedef double f64;
 #if defined(PANOPLY_UNROLLS)
 #define UNROLL _Pragma("unroll")
 #define UNROLL_BY_2 _Pragma("unroll 2")
+#define UNROLL_BY_4 _Pragma("unroll 4")
 #else
 // A compiler for processors unrolls where it pays; to be told makes it slow.
 #define UNROLL
 #define UNROLL_BY_2
+#define UNROLL_BY_4
 #endif
 
 DEVICE u32 thread_x(void) { return (u32)get_local_id(0); }

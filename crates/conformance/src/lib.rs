@@ -24,4 +24,4 @@ pub mod virtual_device;
 pub use check::{Summary, check_backend, check_graphs, run_one};
 pub use judge::{Judge, Tolerance};
 pub use random_graph::Seeds;
-pub use suite::{Case, cases, op_names};
+pub use suite::{Case, cases, op_names, print_op_names};

@@ -9,7 +9,7 @@ mod suite;
 use std::sync::Arc;
 
 use panoply_c_gpu::EmulatedBackend;
-use panoply_conformance::op_names;
+use panoply_conformance::print_op_names;
 use panoply_core::Backend;
 use panoply_cuda::{CudaBackend, Nvrtc};
 
@@ -21,11 +21,7 @@ const CHECKED_CAPABILITY: u32 = 90;
 /// For scripts that check the ops side by side.
 #[test]
 fn list_of_ops() {
-    let ops = op_names();
-    for op in &ops {
-        println!("op {op}");
-    }
-    assert!(ops.len() > 10);
+    print_op_names();
 }
 
 #[test]

@@ -9,7 +9,7 @@
 mod suite;
 
 use panoply_c_gpu::GpuBackend;
-use panoply_conformance::op_names;
+use panoply_conformance::print_op_names;
 use panoply_core::{Backend, DeviceInfo};
 use panoply_opencl::{Limits, OpenClBackend};
 
@@ -33,11 +33,7 @@ fn on_devices(backend: &OpenClBackend, processors: bool, test: impl Fn(&dyn GpuB
 /// For scripts that check the ops side by side.
 #[test]
 fn list_of_ops() {
-    let ops = op_names();
-    for op in &ops {
-        println!("op {op}");
-    }
-    assert!(ops.len() > 10);
+    print_op_names();
 }
 
 #[test]

@@ -6,7 +6,7 @@
 
 #![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
 
-use panoply_conformance::{Case, Seeds, Summary, cases, check_backend, op_names};
+use panoply_conformance::{Case, Seeds, Summary, cases, check_backend, print_op_names};
 use panoply_core::{Backend, DeviceInfo, DeviceKind};
 use panoply_wgpu::WgpuBackend;
 
@@ -18,11 +18,7 @@ const ENGINES: usize = 2;
 /// For scripts that check the ops side by side.
 #[test]
 fn list_of_ops() {
-    let ops = op_names();
-    for op in &ops {
-        println!("op {op}");
-    }
-    assert!(ops.len() > 10);
+    print_op_names();
 }
 
 #[test]

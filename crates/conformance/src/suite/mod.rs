@@ -39,6 +39,13 @@ pub fn op_names() -> Vec<String> {
     ops
 }
 
+/// Prints the ops for scripts that check them side by side.
+pub fn print_op_names() {
+    let ops = op_names();
+    assert!(ops.len() > 10, "the suite names {} ops", ops.len());
+    ops.iter().for_each(|op| println!("op {op}"));
+}
+
 /// Every case of the suite.
 pub fn cases() -> Vec<Case> {
     let mut cases = compute::cases();

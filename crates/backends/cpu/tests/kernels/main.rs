@@ -17,3 +17,4 @@ mod together;
 mod topk;
 mod transpose;
 mod vmath;
+mod weights;

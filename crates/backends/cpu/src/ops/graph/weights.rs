@@ -1,6 +1,8 @@
 //! Constants of graphs that are the right operands of products: packed when they are first multiplied with, and kept as long as their
 //! graph is.
 
+use std::collections::{HashMap, HashSet};
+
 use panoply_core::graph::{Graph, WeakGraph};
 use panoply_core::{DType, Tensor};
 
@@ -21,12 +23,12 @@ struct OfGraph {
     graph: WeakGraph,
     id: u64,
     /// Where constants begin.
-    constants: Vec<usize>,
-    packed: Vec<(Matrix, PackedRight)>,
+    constants: HashSet<usize>,
+    packed: HashMap<Matrix, PackedRight>,
 }
 
 /// A matrix in memory that does not change as long as its graph is there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Matrix {
     /// Where the constant begins, and the matrix within it.
     pub(crate) start: usize,
@@ -43,7 +45,7 @@ impl Weights {
         let known = self.graphs.iter().position(|of| of.id == graph.id());
         self.current = Some(known.unwrap_or_else(|| {
             let (graph, id) = (graph.downgrade(), graph.id());
-            self.graphs.push(OfGraph { graph, id, constants: Vec::new(), packed: Vec::new() });
+            self.graphs.push(OfGraph { graph, id, constants: HashSet::new(), packed: HashMap::new() });
             self.graphs.len() - 1
         }));
     }
@@ -55,27 +57,27 @@ impl Weights {
 
     /// A constant of the graph under way.
     pub(super) fn note(&mut self, tensor: &Tensor) {
-        if let (Some(current), Ok(bytes)) = (self.current, tensor.host_bytes())
-            && let start = bytes.as_ptr() as usize
-            && !self.graphs[current].constants.contains(&start)
-        {
-            self.graphs[current].constants.push(start);
+        if let (Some(current), Ok(bytes)) = (self.current, tensor.host_bytes()) {
+            self.graphs[current].constants.insert(bytes.as_ptr() as usize);
         }
     }
 
     /// Where a matrix is packed, if it is a constant of the graph under way.
     pub(crate) fn right(&mut self, matrix: Matrix) -> Option<&mut PackedRight> {
-        let bytes: usize = self.graphs.iter().flat_map(|of| &of.packed).map(|(_, packed)| packed.bytes()).sum();
-        let of = &mut self.graphs[self.current?];
-        if let Some(place) = of.packed.iter().position(|(known, _)| *known == matrix) {
-            return Some(&mut of.packed[place].1);
-        }
-        let elements = matrix.dims[0].saturating_mul(matrix.dims[1]);
-        let fits = bytes.saturating_add(elements.saturating_mul(matrix.dtype.size_bytes())) <= PACKED_BYTES_MAX;
-        if !fits || !of.constants.contains(&matrix.start) {
+        let of = &self.graphs[self.current?];
+        // As long as the graph is there its constants are, and nothing else lies where they do.
+        if !of.graph.is_alive() || !of.constants.contains(&matrix.start) {
             return None;
         }
-        of.packed.push((matrix, PackedRight::default()));
-        of.packed.last_mut().map(|(_, packed)| packed)
+        if !of.packed.contains_key(&matrix) && !self.has_room_for(matrix) {
+            return None;
+        }
+        Some(self.graphs[self.current?].packed.entry(matrix).or_default())
+    }
+
+    fn has_room_for(&self, matrix: Matrix) -> bool {
+        let held: usize = self.graphs.iter().flat_map(|of| of.packed.values()).map(PackedRight::bytes).sum();
+        let elements = matrix.dims[0].saturating_mul(matrix.dims[1]);
+        held.saturating_add(elements.saturating_mul(matrix.dtype.size_bytes())) <= PACKED_BYTES_MAX
     }
 }

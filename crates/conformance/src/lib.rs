@@ -21,7 +21,7 @@ pub mod suite;
 pub mod values;
 pub mod virtual_device;
 
-pub use check::{Summary, check_backend, check_graphs, run_one};
+pub use check::{Summary, check_backend, check_graphs, run_one, run_there};
 pub use judge::{Judge, Tolerance};
 pub use random_graph::Seeds;
 pub use suite::{Case, cases, op_names, print_op_names};

@@ -49,6 +49,8 @@ pub struct Room {
 pub struct Destination {
     /// The byte of the arena at which it begins; `None`: in memory of its own.
     pub arena_offset: Option<usize>,
+    /// Whether the graph hands it out.
+    pub is_output: bool,
     /// Its bytes.
     pub len_bytes: usize,
 }
@@ -207,7 +209,8 @@ impl Ready {
         let destination = |slot: &usize| {
             let planned = &plan.slots[*slot];
             let arena_offset = if let Place::Arena(offset) = planned.place { Some(offset) } else { None };
-            Destination { arena_offset, len_bytes: planned.slot.len_bytes() }
+            let is_output = planned.place == Place::Own;
+            Destination { arena_offset, is_output, len_bytes: planned.slot.len_bytes() }
         };
         let steps = plan.steps.iter().map(|step| {
             let mut views = Vec::new();

@@ -5,10 +5,11 @@
 use panoply_c_gpu::{EmulatedBackend, GpuBackend, GpuEngine};
 use panoply_conformance::reference::reference;
 use panoply_conformance::values::{difference, random_tensor};
-use panoply_conformance::{Tolerance, chains, run_one};
+use panoply_conformance::{Tolerance, chains, run_one, run_there};
 use panoply_core::graph::Graph;
+use panoply_core::op::compute::Transfer;
 use panoply_core::op::graph::RunGraph;
-use panoply_core::{Backend, DType, Engine, OpenOptions, Operation};
+use panoply_core::{Backend, DType, Engine, OpenOptions, Operation, Tensor};
 
 fn engine() -> Option<GpuEngine> {
     match EmulatedBackend::new() {
@@ -85,6 +86,65 @@ fn is_one_call(engine: &mut GpuEngine, graph: &Graph) {
     // Another size is another recording, and the first is found again.
     (10..13).for_each(|seed| check(engine, graph, 5, seed));
     check(engine, graph, 3, 20);
+}
+
+/// A tensor on the device.
+fn resident(engine: &mut GpuEngine, tensor: &Tensor) -> Tensor {
+    let device = engine.context_mut().device;
+    run_there(engine, Transfer::to_device(tensor, device).into_op().unwrap()).unwrap().into_tensor().unwrap()
+}
+
+fn to_host(engine: &mut GpuEngine, tensor: &Tensor) -> Tensor {
+    run_one(engine, Transfer::to_host(tensor).into_op().unwrap()).unwrap().into_tensor().unwrap()
+}
+
+/// Two steps are not worth copies, so what has no launches of its own is repeated where its inputs and outputs are. Outputs that the caller
+/// keeps stay as they are, inputs that it drops are gone.
+#[test]
+fn a_graph_is_repeated_where_its_inputs_and_outputs_are() {
+    let Some(mut engine) = engine() else { return };
+    let graph = layers(2);
+    let close = Tolerance::Close { relative: 1e-4, absolute: 1e-4 };
+    let mut kept = Vec::new();
+    let mut repeated = 0;
+    for seed in 0..60 {
+        let x = random_tensor(DType::F32, &[3, 16], seed);
+        let there = resident(&mut engine, &x);
+        let before = engine.context_mut().launches();
+        let op = RunGraph::new(&graph, &[&there]).into_op().unwrap();
+        let y = run_there(&mut engine, op).unwrap().tensors().next().unwrap().clone();
+        repeated += usize::from(engine.context_mut().launches() == before);
+        let expected = reference(&RunGraph::new(&graph, &[&x]).into_op().unwrap()).unwrap();
+        let expected = expected.tensors().next().unwrap().clone();
+        assert_eq!(difference(&expected, &to_host(&mut engine, &y), close), None, "seed {seed}");
+        if seed % 10 == 0 {
+            kept.push((expected, y));
+        }
+    }
+    assert!(repeated >= 30, "{repeated} of 60 runs without a launch of their own");
+    for (expected, y) in &kept {
+        assert_eq!(difference(expected, &to_host(&mut engine, y), close), None);
+    }
+    let lent = engine.memory().lent_bytes;
+    drop(kept);
+    assert!(engine.memory().lent_bytes < lent, "recordings do not hold what they were given");
+}
+
+/// A recording keeps the block between its steps when a larger graph gets another one.
+#[test]
+fn a_larger_graph_takes_no_memory_from_recordings() {
+    let Some(mut engine) = engine() else { return };
+    let graph = layers(4);
+    (0..4).for_each(|seed| check(&mut engine, &graph, 3, seed));
+    check(&mut engine, &graph, 3000, 5);
+    let own = random_tensor(DType::F32, &[2, 3, 16], 6);
+    let others: Vec<Tensor> = (0..64).map(|_| resident(&mut engine, &own)).collect();
+    let before = engine.context_mut().launches();
+    check(&mut engine, &graph, 3, 7);
+    assert_eq!(engine.context_mut().launches(), before, "repeated");
+    for other in &others {
+        assert_eq!(difference(&own, &to_host(&mut engine, other), Tolerance::Exact), None);
+    }
 }
 
 #[test]

@@ -36,6 +36,7 @@ fn representatives() -> Vec<Kernel> {
             .integer("ROWS", 4)
             .integer("COLS", 1)
             .flag("SWAPPED", false)
+            .flag("TALL", true)
             .flag("DEEP", true)
             .integer("BIAS", 1)
             .integer("ACTIVATION", 1)

@@ -1,8 +1,8 @@
 // Products of floats with few rows or few columns, over as soon as the other operand has been read.
 //
 // The thin operand has up to ROWS rows along the depth: A's rows or, SWAPPED, B's columns. The wide operand is the other one; it is
-// loaded in words of 16 bytes, DEEP along the depth or else across it. The sums of a word belong to one thread, and the order of the
-// additions depends on nothing but the sizes.
+// loaded in words of 16 bytes, DEEP along the depth or else across it, where a block has TILE places. Where it is very long, each of its
+// places belongs to a few lanes instead of a warp: TALL. The order of the additions depends on nothing but the sizes and the device.
 
 #define THREADS 256
 #define WARPS (THREADS / WARP)
@@ -58,7 +58,77 @@ DEVICE void load_word(f32 *x, GLOBAL const T *from)
     operands its = operands_of(a + (batch > 0 ? layout_offset(&a_batch, batch) : 0), \
                                b + (batch > 0 ? layout_offset(&b_batch, batch) : 0), size, a_step, b_step);
 
-#if DEEP
+#if TALL
+
+// Lanes that share a place along the wide operand, and places that they have at a time. ROWS is a multiple of four here.
+#define LANES 8
+#define PLACES 2
+// The depth that the lanes read at once, and the depth that a block has of the thin operand at a time.
+#define STEP (LANES * WIDE)
+#define DEPTH (4096 / ROWS / STEP * STEP)
+#define FOURS (ROWS / 4)
+
+KERNEL LAUNCH_BOUNDS(THREADS, 2) matmul_thin(GLOBAL R *out, GLOBAL const T *a, GLOBAL const T *b, GLOBAL const R *c,
+                   GLOBAL const R *bias, sizes size, strides a_step, strides b_step, strides c_step, layout a_batch,
+                   layout b_batch, layout c_batch)
+{
+    // In the order in which lanes next to each other read it: by step, element of a word, four rows, lane.
+    SHARED ALIGNED(16) f32x4 thin[DEPTH * FOURS];
+    BEGIN
+    u32 own = thread_x() % LANES, first = (block_x() * (THREADS / LANES) + thread_x() / LANES) * PLACES;
+    f32 sums[PLACES][ROWS];
+    UNROLL
+    for (u32 i = 0; i < PLACES * ROWS; i++) sums[i / ROWS][i % ROWS] = 0.0f;
+    for (u32 from = 0; from < size.k; from += DEPTH) {
+        u32 depth = size.k - from < DEPTH ? size.k - from : DEPTH;
+        BARRIER();
+        for (u32 at = thread_x(); at < (depth + STEP - 1) / STEP * STEP * FOURS; at += THREADS) {
+            u32 d = at / FOURS, four = at % FOURS, word = d / WIDE;
+            f32 x[4];
+            UNROLL
+            for (u32 i = 0; i < 4; i++) {
+                u32 r = four * 4 + i;
+                x[i] = 0.0f;
+                if (r < its.thin_extent && d < depth)
+                    x[i] = T_LOAD(its.thin[(i64)r * its.thin_along + (i64)(from + d) * its.thin_deep]);
+            }
+            f32x4 rows;
+            rows.x = x[0], rows.y = x[1], rows.z = x[2], rows.w = x[3];
+            thin[((word / LANES * WIDE + d % WIDE) * FOURS + four) * LANES + word % LANES] = rows;
+        }
+        BARRIER();
+        for (u32 step = 0; step * STEP + own * WIDE < depth; step++) {
+            f32 y[PLACES][WIDE];
+            UNROLL
+            for (u32 j = 0; j < PLACES; j++) {
+                u32 place = first + j < its.wide_extent ? first + j : its.wide_extent - 1;
+                load_word(y[j], its.wide + (i64)place * its.wide_along + from + step * STEP + own * WIDE);
+            }
+            UNROLL
+            for (u32 i = 0; i < WIDE * FOURS; i++) {
+                u32 e = i / FOURS, r = i % FOURS * 4;
+                f32x4 rows = thin[((step * WIDE + e) * FOURS + i % FOURS) * LANES + own];
+                UNROLL
+                for (u32 j = 0; j < PLACES; j++) {
+                    sums[j][r] += rows.x * y[j][e];
+                    sums[j][r + 1] += rows.y * y[j][e];
+                    sums[j][r + 2] += rows.z * y[j][e];
+                    sums[j][r + 3] += rows.w * y[j][e];
+                }
+            }
+        }
+    }
+    UNROLL
+    for (u32 i = 0; i < PLACES * ROWS; i++) {
+        u32 j = i / ROWS, r = i % ROWS;
+        f32 sum = sums[j][r];
+        UNROLL
+        for (u32 mask = LANES / 2; mask > 0; mask /= 2) sum += shuffle_xor_f32(sum, mask);
+        if (own == i % LANES && r < its.thin_extent && first + j < its.wide_extent) FINISH(sum, r, first + j);
+    }
+}
+
+#elif DEEP
 
 // The depth that a block has of the thin operand at a time.
 #define DEPTH (4096 / ROWS)
@@ -115,9 +185,9 @@ KERNEL LAUNCH_BOUNDS(THREADS, 2) matmul_thin(GLOBAL R *out, GLOBAL const T *a, G
 
 #else
 
-// The places along the wide operand that a block has, and the threads that have words next to each other.
-#define TILE 16
+// The threads that have words next to each other, and the words that a thread loads at once.
 #define ACROSS (TILE / WIDE)
+#define WORDS 4
 
 // Threads with the same places take turns along the depth.
 KERNEL LAUNCH_BOUNDS(THREADS, 2) matmul_thin(GLOBAL R *out, GLOBAL const T *a, GLOBAL const T *b, GLOBAL const R *c,
@@ -131,16 +201,23 @@ KERNEL LAUNCH_BOUNDS(THREADS, 2) matmul_thin(GLOBAL R *out, GLOBAL const T *a, G
     UNROLL
     for (u32 i = 0; i < ROWS * WIDE; i++) sums[i / WIDE][i % WIDE] = 0.0f;
     if (place < its.wide_extent) {
-        UNROLL_BY_4
-        for (u32 d = thread_x() / ACROSS; d < size.k; d += THREADS / ACROSS) {
-            f32 y[WIDE];
-            load_word(y, its.wide + (i64)d * its.wide_deep + place);
+        for (u32 from = thread_x() / ACROSS; from < size.k; from += WORDS * (THREADS / ACROSS)) {
+            f32 y[WORDS][WIDE], x[WORDS][ROWS];
             UNROLL
-            for (u32 r = 0; r < ROWS; r++) {
-                u32 row = r < its.thin_extent ? r : 0;
-                f32 x = T_LOAD(its.thin[(i64)row * its.thin_along + (i64)d * its.thin_deep]);
+            for (u32 w = 0; w < WORDS; w++) {
+                u32 d = from + w * (THREADS / ACROSS), at = d < size.k ? d : from;
+                load_word(y[w], its.wide + (i64)at * its.wide_deep + place);
                 UNROLL
-                for (u32 e = 0; e < WIDE; e++) sums[r][e] += x * y[e];
+                for (u32 r = 0; r < ROWS; r++) {
+                    u32 row = r < its.thin_extent ? r : 0;
+                    x[w][r] = T_LOAD(its.thin[(i64)row * its.thin_along + (i64)at * its.thin_deep]);
+                }
+            }
+            UNROLL
+            for (u32 w = 0; w < WORDS; w++) {
+                if (from + w * (THREADS / ACROSS) >= size.k) break;
+                UNROLL
+                for (u32 i = 0; i < ROWS * WIDE; i++) sums[i / WIDE][i % WIDE] += x[w][i / WIDE] * y[w][i % WIDE];
             }
         }
     }

@@ -31,7 +31,7 @@ mod outputs;
 
 pub use launches::COUNTERS;
 pub use outputs::Output;
-pub(crate) use outputs::Planned;
+pub(crate) use outputs::{Planned, PlannedPlace};
 
 /// Owned by the engine, lent to one op at a time.
 pub struct Context {
@@ -88,7 +88,7 @@ pub(crate) struct Queued {
     pinned: Vec<HostBufferMut>,
     /// Tensors between its kernels.
     #[allow(dead_code)] // Held so that the pool does not lend them again.
-    between: Vec<Tensor>,
+    pub(crate) between: Vec<Tensor>,
     /// Plans whose constants its kernels read.
     #[allow(dead_code)] // Held so that the pool does not lend those.
     plans: Vec<Arc<Held>>,

@@ -22,36 +22,43 @@ impl Output {
     }
 }
 
-/// The places of a graph's step's outputs in the block that the graph's steps share.
+/// Where the outputs of a graph's step belong, in the order in which they are asked for.
 #[derive(Default)]
 pub(crate) struct Planned {
-    block: Option<(DeviceBuffer, Address)>,
-    /// Where each begins, in the order in which they are asked for, and its bytes.
-    places: VecDeque<(usize, usize)>,
+    places: VecDeque<PlannedPlace>,
+}
+
+/// Bytes of a buffer that nothing after this point of the compute stream needs as they are.
+pub(crate) struct PlannedPlace {
+    pub(crate) buffer: DeviceBuffer,
+    /// Where the buffer begins.
+    pub(crate) start: Address,
+    /// Where in the buffer the output begins.
+    pub(crate) offset: usize,
+    pub(crate) len_bytes: usize,
 }
 
 impl Planned {
-    /// The next outputs of these sizes belong at these places of the block: bytes that nothing after this point of the
-    /// compute stream needs as they are.
-    pub(crate) fn expect(&mut self, block: &(DeviceBuffer, Address), places: impl Iterator<Item = (usize, usize)>) {
-        self.block = Some(block.clone());
+    /// The next outputs of these sizes belong at these places.
+    pub(crate) fn expect(&mut self, places: impl Iterator<Item = PlannedPlace>) {
         self.places.clear();
         self.places.extend(places);
     }
 
     /// Outputs are tensors of their own again.
     pub(crate) fn forget(&mut self) {
-        *self = Planned::default();
+        self.places.clear();
     }
 
     fn take(&mut self, dtype: DType, shape: Shape) -> Option<Output> {
-        let (buffer, start) = self.block.as_ref()?;
         let bytes = shape.elements() * dtype.size_bytes();
-        let (offset, _) = *self.places.front().filter(|(_, expected)| *expected == bytes)?;
-        let (first, buffer) = (offset / dtype.size_bytes(), Buffer::Device(buffer.clone()));
+        let PlannedPlace { buffer, start, offset, .. } =
+            self.places.front().filter(|place| place.len_bytes == bytes)?;
+        let (first, address) = (offset / dtype.size_bytes(), *start + *offset);
+        let buffer = Buffer::Device(buffer.clone());
         let tensor = Tensor::from_parts(dtype, shape, shape.contiguous_strides(), first, buffer).ok()?;
         self.places.pop_front();
-        Some(Output { address: *start + offset, tensor })
+        Some(Output { address, tensor })
     }
 }
 

@@ -92,7 +92,9 @@ fn arranged(dtype: DType) -> Vec<Case> {
 /// Few rows or few columns, with the other operand contiguous either way, and with epilogues.
 fn thin(dtype: DType) -> Vec<Case> {
     let mut cases = Vec::new();
-    for [m, n, k] in [[1, 512, 784], [8, 24, 40], [5, 16, 5000], [40, 10, 64], [1, 10, 256], [700, 3, 72]] {
+    for [m, n, k] in
+        [[1, 512, 784], [8, 24, 40], [5, 16, 5000], [40, 10, 64], [1, 10, 256], [700, 3, 72], [2200, 10, 328]]
+    {
         let (a, b) = (random_tensor(dtype, &[m, k], 1), random_tensor(dtype, &[k, n], 2));
         let (a_turned, b_turned) = (random_tensor(dtype, &[k, m], 3), random_tensor(dtype, &[n, k], 4));
         let (c, columns) = (random_tensor(dtype, &[m, n], 5), random_tensor(dtype, &[n], 6));

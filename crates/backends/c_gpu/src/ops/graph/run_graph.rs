@@ -3,13 +3,15 @@
 //! The block is the engine's, and all graphs share it: their steps are in order on one stream, so whoever writes a place does so
 //! after all who read it before. Constants stay on the device with the plan.
 
+use std::collections::VecDeque;
+
 use panoply_core::graph::NOWHERE;
 use panoply_core::op::graph::RunGraph;
 use panoply_core::{Buffer, DType, DeviceBuffer, DeviceInfo, Op, Result, Shape, Support, Tensor, Value};
 use panoply_graph::{Destination, Executor, Facts, Plans, Room};
 
-use super::replay::{self, Replay, Replays};
-use crate::context::Context;
+use super::replay::{Replay, Replays};
+use crate::context::{Context, PlannedPlace};
 use crate::driver::Address;
 
 /// Plans, what is kept for them, and the block that they share.
@@ -44,15 +46,15 @@ pub(super) fn run(op: &RunGraph, context: &mut Context) -> Result<Value> {
     let mut graphs = std::mem::take(&mut context.graphs);
     let is_rehearsal = context.is_rehearsal();
     let Graphs { plans, block, replays } = &mut graphs;
-    let mut steps = Steps { context, block };
+    let mut steps = Steps { context, block, outputs: VecDeque::new() };
     // In a rehearsal nothing is brought to the device, so nothing is kept either.
     let mut passing = Plans::default();
     let plans = if is_rehearsal { &mut passing } else { plans };
     let ran = plans.get(op, &Facts::C_GPU, &mut steps).and_then(|ready| {
         steps.context.hold_plan(&ready.held);
         match is_rehearsal {
-            false if replay::is_worthwhile(&ready.held.plan, op) => replays.run(ready, op, &mut steps),
-            _ => panoply_graph::run(ready, op, &mut steps),
+            false => replays.run(ready, op, &mut steps),
+            true => panoply_graph::run(ready, op, &mut steps),
         }
     });
     context.planned.forget();
@@ -77,7 +79,10 @@ fn as_tensor(block: DeviceBuffer) -> Result<Tensor> {
 
 pub(super) struct Steps<'a> {
     pub(super) context: &'a mut Context,
-    block: &'a mut Option<(DeviceBuffer, Address)>,
+    /// What lies between the steps.
+    pub(super) block: &'a mut Option<(DeviceBuffer, Address)>,
+    /// Where the graph's outputs go, in the order of the steps; where there is none, into memory that is taken then.
+    pub(super) outputs: VecDeque<(DeviceBuffer, Address)>,
 }
 
 impl Steps<'_> {
@@ -125,10 +130,15 @@ impl Executor for Steps<'_> {
     }
 
     fn step(&mut self, op: &Op, outputs: &[Destination]) -> Result<Value> {
-        if let Some(block) = &*self.block {
-            let places = outputs.iter().filter_map(|output| Some((output.arena_offset?, output.len_bytes)));
-            self.context.planned.expect(block, places);
-        }
+        let Steps { context, block, outputs: handed_out } = self;
+        context.planned.expect(outputs.iter().filter_map(|output| {
+            let ((buffer, start), offset) = match output.arena_offset {
+                Some(offset) => (block.clone()?, offset),
+                None if output.is_output => (handed_out.pop_front()?, 0),
+                None => return None,
+            };
+            Some(PlannedPlace { buffer, start, offset, len_bytes: output.len_bytes })
+        }));
         let value = super::super::run(op, self.context);
         self.context.planned.forget();
         let value = value?;

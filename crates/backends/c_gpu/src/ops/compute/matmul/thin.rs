@@ -15,24 +15,31 @@ const PRODUCTS_MAX: usize = 1 << 24;
 const ROWS_MAX: usize = 8;
 const COLS_MAX: usize = 16;
 const THREADS: usize = 256;
-/// Places along the wide operand that a block has where that is not contiguous along the depth.
-const TILE: usize = 16;
+/// The most places along the wide operand that a block has where that is not contiguous along the depth.
+const TILE_MAX: usize = 16;
 /// Places that a warp has where it is, if there are enough for every multiprocessor.
 const PER_WARP: usize = 4;
 /// The fewest lanes of a warp: those that have words next to each other must be in one.
 const LANES_MIN: usize = 8;
+/// Places along a tall operand that a block has, and the fewest rows of the thin operand for which eight lanes have a place instead of a warp.
+const TALL_PLACES: usize = THREADS / 8 * 2;
+const TALL_ROWS_MIN: usize = 3;
+/// The greatest depth for it: beyond, a warp has enough to do at each place.
+const TALL_DEPTH_MAX: usize = 512;
 
 /// How a thin product is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Thin {
-    /// Room for the thin operand's rows: a power of two.
+    /// Room for the thin operand's rows: a power of two, or a multiple of four where the other operand is tall.
     rows: usize,
     /// Whether the right operand is the thin one.
     swapped: bool,
     /// Whether the wide operand is contiguous along the depth.
     deep: bool,
-    /// Places along the wide operand that a warp has at a time.
-    per_warp: usize,
+    /// Whether few lanes have a place of the wide operand.
+    tall: bool,
+    /// Places along the wide operand that a warp has at a time where it is contiguous along the depth, and else a block.
+    places: usize,
 }
 
 impl Thin {
@@ -52,9 +59,17 @@ impl Thin {
         }
         let wide = WIDE_BYTES as usize / dtype.size_bytes();
         let cut = |thin: usize, swapped: bool, extent: usize, deep: bool| {
+            let many = extent >= TALL_PLACES / 4 * multiprocessors;
+            let tall = deep && many && thin >= TALL_ROWS_MIN && k <= TALL_DEPTH_MAX;
             let enough = extent >= PER_WARP * (THREADS / warp_lanes) * multiprocessors;
-            let per_warp = if deep && enough { PER_WARP } else { 1 };
-            Thin { rows: thin.next_power_of_two(), swapped, deep, per_warp }
+            let fills = |tile: &usize| extent / tile >= multiprocessors;
+            let places = match deep {
+                true if enough => PER_WARP,
+                true => 1,
+                false => [TILE_MAX, TILE_MAX / 2].into_iter().find(fills).unwrap_or(wide),
+            };
+            let rows = if tall { thin.next_multiple_of(4) } else { thin.next_power_of_two() };
+            Thin { rows, swapped, deep, tall, places }
         };
         let (a, b) = (&product.a, &product.b);
         let by_rows = (m <= ROWS_MAX)
@@ -74,10 +89,15 @@ impl Thin {
         let kernel = product
             .kernel(MATMUL_THIN, "matmul_thin", product.c.is_some())
             .integer("ROWS", self.rows as i64)
-            .integer("COLS", self.per_warp as i64)
+            .integer(if self.deep { "COLS" } else { "TILE" }, self.places as i64)
             .flag("SWAPPED", self.swapped)
+            .flag("TALL", self.tall)
             .flag("DEEP", self.deep);
-        let per_block = if self.deep { THREADS / context.warp_lanes() * self.per_warp } else { TILE };
+        let per_block = match (self.tall, self.deep) {
+            (true, _) => TALL_PLACES,
+            (false, true) => THREADS / context.warp_lanes() * self.places,
+            (false, false) => self.places,
+        };
         let launch = Launch::grid([extent.div_ceil(per_block), 1, batch.elements()], THREADS);
         context.launch(&kernel, launch, &mut product.arguments())
     }
@@ -104,14 +124,17 @@ mod tests {
 
     #[test]
     fn few_rows_or_few_columns_are_thin() {
-        let thin = |rows, swapped, deep, per_warp| Some(Thin { rows, swapped, deep, per_warp });
-        assert_eq!(of(DType::F16, [1, 512, 784], [784, 1], [512, 1]), thin(1, false, false, 1));
+        let thin = |rows, swapped, deep, places| Some(Thin { rows, swapped, deep, tall: false, places });
+        let tall = |rows| Some(Thin { rows, swapped: true, deep: true, tall: true, places: 1 });
+        assert_eq!(of(DType::F16, [1, 512, 784], [784, 1], [512, 1]), thin(1, false, false, 8));
+        assert_eq!(of(DType::F32, [1, 512, 784], [784, 1], [512, 1]), thin(1, false, false, 4));
+        assert_eq!(of(DType::F32, [1, 4096, 784], [784, 1], [4096, 1]), thin(1, false, false, 16));
         assert_eq!(of(DType::F16, [3, 512, 784], [784, 1], [1, 784]), thin(4, false, true, 1));
         // Ten columns are no whole words, so the other operand is read in them.
         assert_eq!(of(DType::F16, [1, 10, 256], [256, 1], [10, 1]), thin(16, true, true, 1));
-        assert_eq!(of(DType::F16, [4096, 10, 256], [256, 1], [10, 1]), thin(16, true, true, 1));
-        assert_eq!(of(DType::F16, [8192, 4, 256], [256, 1], [4, 1]), thin(4, true, true, 4));
-        assert_eq!(of(DType::F32, [64, 12, 30], [1, 64], [12, 1]), thin(16, true, false, 1));
+        assert_eq!(of(DType::F16, [4096, 10, 256], [256, 1], [10, 1]), tall(12));
+        assert_eq!(of(DType::F16, [8192, 2, 256], [256, 1], [2, 1]), thin(2, true, true, 4));
+        assert_eq!(of(DType::F32, [64, 12, 30], [1, 64], [12, 1]), thin(16, true, false, 4));
         for (dtype, sizes) in [(DType::F16, [9, 17, 64]), (DType::F64, [1, 64, 64]), (DType::F32, [1, 8192, 8192])] {
             assert_eq!(of(dtype, sizes, [sizes[2] as i64, 1], [sizes[1] as i64, 1]), None, "{dtype} {sizes:?}");
         }

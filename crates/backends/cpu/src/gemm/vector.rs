@@ -24,8 +24,10 @@ pub(super) enum Along {
     Cols,
 }
 
-/// Lines that are summed together.
-const STRIP: usize = 256;
+/// Lines that are summed together: so many that the matrix is read in order where it is not wider.
+const STRIP: usize = 1024;
+/// Lines that a thread has at least, and in multiples: whole cache lines of neighbours.
+const GRAIN: usize = 16;
 /// Sums that a dot product keeps side by side.
 const LANES: usize = 64;
 
@@ -54,7 +56,14 @@ pub(super) fn multiply<T: Operand, R: Output<Acc = T::Acc>>(
         _ => range_loops::<T, R, { cfg!(target_arch = "aarch64") }>(&lines, wide, range, write, along),
     };
     match team {
-        Some(team) => team.run_ranges(lines.rows(), 16, &body),
+        // One piece for each thread: pieces of a row of the matrix are as long as can be, and the next product of the same matrix finds the
+        // piece in the cache of the same core.
+        Some(team) => {
+            let piece = lines.rows().div_ceil(team.threads()).next_multiple_of(GRAIN);
+            team.run(lines.rows().div_ceil(piece.max(1)), &|index| {
+                body(index * piece..lines.rows().min((index + 1) * piece));
+            });
+        }
         None => body(0..lines.rows()),
     }
     Ok(())

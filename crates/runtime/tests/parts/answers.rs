@@ -2,7 +2,8 @@
 //! op cannot have.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use panoply_core::graph::Graph;
@@ -340,6 +341,55 @@ fn vitals_and_guesses_that_are_no_numbers_do_no_harm() {
         }
         assert!(runtime.metrics().prometheus_text().contains("panoply"));
         assert!(runtime.workers().iter().all(|worker| (0.0..=1.0).contains(&worker.health.capacity)));
+    }
+    settled(&runtime);
+}
+
+/// A waker that does not return until it is let go.
+struct Blocks(Arc<(AtomicBool, AtomicUsize)>);
+
+impl Wake for Blocks {
+    fn wake(self: Arc<Self>) {
+        self.0.1.fetch_add(1, Ordering::SeqCst);
+        let start = Instant::now();
+        while !self.0.0.load(Ordering::SeqCst) && start.elapsed() < Duration::from_secs(30) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+fn relays() -> usize {
+    let Ok(tasks) = std::fs::read_dir("/proc/self/task") else { return 0 };
+    let name = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm")).unwrap_or_default();
+    tasks.flatten().map(name).filter(|name| name.starts_with("panoply-relay")).count()
+}
+
+#[test]
+fn wakers_that_do_not_return_from_the_relay_keep_few_threads_and_no_outcome() {
+    let (runtime, tongue) = patient(2);
+    // No other device takes these: the relay ends them, and calls their wakers.
+    tongue.tell(Lie::Short);
+    let product = || MatMul::new(&zeros(&[2, 6]), &zeros(&[6, 2]));
+    let gate = Arc::new((AtomicBool::new(false), AtomicUsize::new(0)));
+    let waker = Waker::from(Arc::new(Blocks(Arc::clone(&gate))));
+    let mut ops: Vec<_> = (0..1000).map(|_| Box::pin(runtime.run(product()))).collect();
+    ops.retain_mut(|op| op.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    assert!(ops.len() > 100);
+    eventually("every op is answered", || ops.iter().all(|op| op.is_done()));
+    eventually("as many relays are kept as may be", || gate.1.load(Ordering::SeqCst) > 16);
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(relays() < 16 + 12, "{} relays, those of other tests included", relays());
+    // Meanwhile ops are answered, with what went wrong; and those that need no relay are served.
+    let alone = soon(&runtime, runtime.run_with(transpose(), RunOptions::require(SECOND)));
+    assert!(alone.is_ok(), "{alone:?}");
+    let options = RunOptions::prefer(FIRST).fallback(FallbackPolicy::Alternate);
+    let failed = soon(&runtime, runtime.run_with(transpose(), options.clone()));
+    assert!(matches!(failed, Err(Error::DeviceFault { device: FIRST, .. })), "{failed:?}");
+    gate.0.store(true, Ordering::SeqCst);
+    eventually("a relay acts again", || soon(&runtime, runtime.run_with(transpose(), options.clone())).is_ok());
+    for mut op in ops {
+        let answer = op.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert!(matches!(answer, Poll::Ready(Err(Error::DeviceFault { device: FIRST, .. }))), "{answer:?}");
     }
     settled(&runtime);
 }

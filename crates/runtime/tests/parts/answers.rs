@@ -191,6 +191,11 @@ fn objects_of_others_and_dead_ones_are_found_out() {
     tongue.tell(Lie::Object);
     let foreign = make(false, false);
     assert!(matches!(foreign, Err(Error::DeviceFault { device: FIRST, .. })), "{foreign:?}");
+    for lie in [Lie::Empty, Lie::More, Lie::Bytes] {
+        tongue.tell(lie);
+        let other = make(false, false);
+        assert!(matches!(other, Err(Error::DeviceFault { device: FIRST, .. })), "{lie:?}: {other:?}");
+    }
     tongue.tell(Lie::None);
     let dead = make(true, false).unwrap();
     let error = soon(&runtime, runtime.run(Use(dead))).unwrap_err();

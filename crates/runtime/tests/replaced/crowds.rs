@@ -15,7 +15,7 @@ use crate::{Call, Control, OP_TIME_MAX, StuckBackend, op};
 fn runtime(limits: WorkerLimits) -> (Arc<Runtime>, Arc<Control>) {
     let control = Arc::new(Control::default());
     let limits = WorkerLimits {
-        op_time_max: OP_TIME_MAX,
+        op_time_max: limits.op_time_max.min(OP_TIME_MAX),
         reopen_wait_min: Duration::from_millis(1),
         reopen_wait_max: Duration::from_millis(2),
         ..limits
@@ -129,7 +129,8 @@ fn a_shutdown_ends_though_the_waker_of_a_deadline_does_not_return() {
 
 #[test]
 fn a_thousand_wakers_that_do_not_return_keep_few_threads_and_no_outcome() {
-    let (runtime, control) = runtime(WorkerLimits { queue_depth_max: 1024, ..WorkerLimits::default() });
+    let op_time_max = Duration::from_millis(40);
+    let (runtime, control) = runtime(WorkerLimits { queue_depth_max: 1024, op_time_max, ..WorkerLimits::default() });
     let gate = Arc::new(Gate::default());
     let first = occupy(&runtime, &control);
     let options = RunOptions::default().deadline(Instant::now() + Duration::from_millis(20));

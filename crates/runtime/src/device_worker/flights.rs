@@ -227,7 +227,7 @@ mod tests {
         let start = Instant::now();
         let at = |ms| start + std::time::Duration::from_millis(ms);
         let mut flights = Flights::new(4, start);
-        let mut take_off = |flights: &mut Flights, ms| flights.take_off(ticket().0, Flight::new(at(ms)));
+        let take_off = |flights: &mut Flights, ms| flights.take_off(ticket().0, Flight::new(at(ms)));
         let [first, second, third] = [0, 0, 1].map(|ms| take_off(&mut flights, ms));
         assert_eq!(flights.owed_since(None), Some(at(0)));
         flights.land(first);

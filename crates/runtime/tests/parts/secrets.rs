@@ -126,6 +126,15 @@ fn vault(batching: Batching, policy: FallbackPolicy) -> (Arc<Runtime>, Arc<Offic
     (Arc::new(builder.build().unwrap()), office)
 }
 
+/// Loses the device of some sessions, which then serve again.
+fn lose_and_use(runtime: &Runtime, office: &Office, sessions: &[Result<Object>]) {
+    office.lose_next.store(true, Ordering::Relaxed);
+    let stamp = |session: &Object| runtime.run(crate::stamp(session)).wait();
+    let lost = sessions.iter().flatten().filter(|session| stamp(session).is_err()).count();
+    assert!(lost > 0 && office.made.load(Ordering::Relaxed) >= OPS, "{lost}");
+    sessions.iter().flatten().for_each(|session| assert!(stamp(session).is_ok(), "it was made again"));
+}
+
 /// Has ops with the key meet their fate, and tells how many were given an outcome.
 fn meet(fate: Fate, test: u32) -> u64 {
     let batching = match fate {
@@ -178,11 +187,7 @@ fn meet(fate: Fate, test: u32) -> u64 {
         }
         Fate::Lost => {
             let sessions = all(RunOptions::default());
-            office.lose_next.store(true, Ordering::Relaxed);
-            let stamp = |session: &Object| runtime.run(crate::stamp(session)).wait();
-            let lost = sessions.iter().flatten().filter(|session| stamp(session).is_err()).count();
-            assert!(lost > 0 && office.made.load(Ordering::Relaxed) >= OPS, "{lost}");
-            sessions.iter().flatten().for_each(|session| assert!(stamp(session).is_ok(), "it was made again"));
+            lose_and_use(&runtime, &office, &sessions);
             sessions
         }
         Fate::Panicked | Fate::Stuck => {

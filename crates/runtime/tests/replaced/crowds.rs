@@ -9,7 +9,7 @@ use panoply_core::Tensor;
 use panoply_cpu::CpuBackend;
 use panoply_runtime::{FallbackPolicy, HealthRules, Pending, RunOptions, Runtime, WorkerLimits};
 
-use super::callers::{Gate, awaited, awaited_with, occupy, threads_of_runtimes, until};
+use super::callers::{Gate, awaited, awaited_unless_done, awaited_with, occupy, threads_of_runtimes, until};
 use crate::{Call, Control, OP_TIME_MAX, StuckBackend, op};
 
 fn runtime(limits: WorkerLimits) -> (Arc<Runtime>, Arc<Control>) {
@@ -135,7 +135,9 @@ fn a_thousand_wakers_that_do_not_return_keep_few_threads_and_no_outcome() {
     let first = occupy(&runtime, &control);
     let options = RunOptions::default().deadline(Instant::now() + Duration::from_millis(20));
     let before = threads_of_runtimes();
-    let stuck: Vec<Awaited> = (0..1000).map(|_| awaited_with(&runtime, &gate, options.clone())).collect();
+    let crowd = (0..1000).filter_map(|_| awaited_unless_done(&runtime, &gate, options.clone()));
+    let stuck: Vec<Awaited> = crowd.collect();
+    assert!(stuck.len() > 50);
     // Deadlines ring, ops are let go for being late, and the device is given up: each time wakers are called.
     until("deadlines ring", || gate.entered.load(Ordering::SeqCst) > 2);
     control.let_go.store(1, Ordering::SeqCst);

@@ -126,6 +126,14 @@ fn vault(batching: Batching, policy: FallbackPolicy) -> (Arc<Runtime>, Arc<Offic
     (Arc::new(builder.build().unwrap()), office)
 }
 
+/// Runs an op that its first device fails.
+fn open_elsewhere(runtime: &Runtime, office: &Office, open: OpenSession) -> Result<Object> {
+    office.fail_next.store(true, Ordering::Relaxed);
+    let outcome = runtime.run(open).with_report().wait()?;
+    assert!(outcome.report.fallback.is_some(), "it was moved");
+    Ok(outcome.output)
+}
+
 /// Loses the device of some sessions, which then serve again.
 fn lose_and_use(runtime: &Runtime, office: &Office, sessions: &[Result<Object>]) {
     office.lose_next.store(true, Ordering::Relaxed);
@@ -150,15 +158,7 @@ fn meet(fate: Fate, test: u32) -> u64 {
     };
     let answers = match fate {
         Fate::Joined => all(RunOptions::default()),
-        Fate::Moved => {
-            let one = |_| {
-                office.fail_next.store(true, Ordering::Relaxed);
-                let outcome = runtime.run(open()).with_report().wait()?;
-                assert!(outcome.report.fallback.is_some(), "it was moved");
-                Ok(outcome.output)
-            };
-            (0..OPS).map(one).collect()
-        }
+        Fate::Moved => (0..OPS).map(|_| open_elsewhere(&runtime, &office, open())).collect(),
         Fate::Dropped => {
             slow_ms(2);
             let mut pending: Vec<_> = (0..2 * OPS).map(|_| runtime.run(open())).collect();

@@ -127,7 +127,11 @@ pub fn run_there(engine: &mut dyn Engine, op: Op) -> Result<Value> {
         }
     }
     match finished.pop() {
-        Some(done) if done.token == 1 && finished.is_empty() => done.result,
+        Some(done) if done.token == 1 && finished.is_empty() => {
+            let value = done.result?;
+            done.op.check_answer(&value, engine.info().id)?;
+            Ok(value)
+        }
         _ => Err(Error::invalid("the engine's answer", "one item with token 1", "something else")),
     }
 }

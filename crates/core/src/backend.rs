@@ -9,7 +9,8 @@
 //! 1. `submit` takes every item out of the batch and returns without waiting for the device where the device can work
 //!    by itself. (The CPU engine computes in `submit`: its device is the thread that calls it.)
 //! 2. Each submitted item comes out of `poll` exactly once, with its own result, in the order of submission. One bad
-//!    item never fails its neighbours.
+//!    item never fails its neighbours. The worker compares what comes out with the op ([`Op::check_answer`]): a wrong answer counts as
+//!    a fault of the device, and one that is owed for longer than the time limit as a hung device, whatever comes out meanwhile.
 //! 3. A device that is gone answers [`Error::DeviceLost`] for every item; the worker then drops the engine and opens a
 //!    new one.
 //! 4. What an op leaves on the device for later ops is a [device object](crate::object). An engine that has any keeps their

@@ -242,7 +242,7 @@ impl Value {
 
     /// Bytes of all parts.
     pub fn len_bytes(&self) -> usize {
-        self.parts().map(PartRef::len_bytes).sum()
+        self.parts().fold(0, |sum, part| sum.saturating_add(part.len_bytes()))
     }
 
     /// The value with each tensor, and bytes as a tensor of bytes, replaced by what `change` makes of it.

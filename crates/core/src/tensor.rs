@@ -193,14 +193,16 @@ impl Tensor {
         Ok(values)
     }
 
-    /// The same elements one after the other: this tensor where they lie so already, else a copy. It must be on the host.
+    /// The same elements one after the other: this tensor where they lie so already, else a copy, which is secret where this
+    /// tensor is. It must be on the host.
     pub fn contiguous(&self) -> Result<Tensor> {
         if self.is_contiguous() {
             return Ok(self.clone());
         }
         let size = self.dtype.size_bytes();
         let source = self.host_bytes()?;
-        let mut target = HostBufferMut::zeroed(self.len_bytes())?;
+        let make = if self.buffer.is_secret() { HostBufferMut::secret } else { HostBufferMut::zeroed };
+        let mut target = make(self.len_bytes())?;
         for (index, element) in self.indices().zip(target.bytes_mut().chunks_exact_mut(size)) {
             element.copy_from_slice(&source[index * size..][..size]);
         }

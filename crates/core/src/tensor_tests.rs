@@ -105,3 +105,13 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_copy_of_a_secret_is_secret() {
+    let secret = crate::Bytes::secret((0..100).collect()).unwrap().to_tensor().unwrap();
+    let apart = secret.slice_step(0, 1, 100, 3).unwrap();
+    assert!(!apart.is_contiguous() && apart.contiguous().unwrap().buffer().is_secret());
+    assert_eq!(apart.contiguous().unwrap().to_vec::<u8>().unwrap()[..3], [1, 4, 7]);
+    let plain = Tensor::from_vec((0_u8..100).collect(), [100]).unwrap().slice_step(0, 1, 100, 3).unwrap();
+    assert!(!plain.contiguous().unwrap().buffer().is_secret());
+}

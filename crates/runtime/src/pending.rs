@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-use panoply_core::{DeviceKind, Error, Outcome, Result, Value};
+use panoply_core::{DeviceKind, Error, ErrorKind, Outcome, Result, Value};
 
 use crate::lane::{Lane, OpAnswer, OpReceiver, OpTicket, PlaceInLine};
 use crate::sleeper::SPIN_US_MAX;
@@ -302,9 +302,14 @@ impl Drop for Patience {
     }
 }
 
+/// The outcome with its typed output. An answer that is no such output is the device's fault, not the caller's.
 fn typed<T>(answer: OpAnswer, convert: fn(Value) -> Result<T>) -> Result<Outcome<T>> {
     let Outcome { output, report } = answer?;
-    Ok(Outcome { output: convert(output)?, report })
+    let fault = |error: Error| match error.kind() {
+        ErrorKind::Caller => Error::DeviceFault { device: report.device, reason: error.to_string() },
+        ErrorKind::Device | ErrorKind::Capacity => error,
+    };
+    Ok(Outcome { output: convert(output).map_err(fault)?, report })
 }
 
 #[cfg(all(test, not(loom)))]

@@ -12,6 +12,8 @@
 //!    it within the time limit of an op is replaced. It has one ticket in its hands then; the others are in the inlet, in `Held`,
 //!    or among those of a lane that it looks at, where the next relay finds them. When it comes back it sends that one ticket
 //!    on, and ends.
+//! 6. Where [`STUCK_THREADS_MAX`] relays are kept by foreign code there is none until one comes back. Meanwhile ops that come here are
+//!    answered with what sent them here.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -27,7 +29,7 @@ use crate::lane::{InParts, Inlet, OpRemains, OpTicket, Task};
 use crate::options::FallbackPolicy;
 use crate::router::{Router, balance};
 use crate::tenure::Tenure;
-use crate::threads::{Owner, Thread};
+use crate::threads::{Owner, STUCK_THREADS_MAX, Thread};
 use crate::time::nanoseconds;
 
 /// How soon the relay looks again for room in a full lane.
@@ -102,14 +104,24 @@ pub(crate) struct RelayThread {
     /// How long one call of foreign code may last.
     call_time_max: Duration,
     epoch: Instant,
+    current: Mutex<Current>,
+}
+
+/// Who acts.
+#[derive(Default)]
+struct Current {
     /// The thread that acts, and its tenure.
-    current: Mutex<Option<(Thread, Arc<Tenure>)>>,
+    acts: Option<(Thread, Arc<Tenure>)>,
+    /// Those that were replaced and have not come back.
+    stuck: Vec<Thread>,
 }
 
 impl RelayThread {
-    /// Replaces a relay that is stuck in foreign code.
-    pub(crate) fn look(&self, now: Instant) {
+    /// Replaces a relay that is stuck in foreign code. Where too many are stuck, ops that wait for one are answered.
+    #[must_use = "what is foreign is called when this is dropped"]
+    pub(crate) fn look(&self, now: Instant) -> Vec<OpRemains> {
         let mut current = self.current();
+        current.stuck.retain(|thread| !thread.is_finished());
         let inside_max = nanoseconds(self.call_time_max);
         let stuck = |(_, tenure): &(Thread, Arc<Tenure>)| {
             let entered = tenure.entered();
@@ -117,26 +129,54 @@ impl RelayThread {
                 |entered: u64| nanoseconds(now.saturating_duration_since(self.epoch)).saturating_sub(entered);
             entered.is_some_and(|entered| since_ns(entered) > inside_max && tenure.replace(entered))
         };
-        if current.as_ref().is_some_and(stuck) {
-            // Without a thread there is no relay until the next look.
-            *current = self.spawn().ok();
-        } else if current.is_none() && !self.inlet.queue.is_finished() {
-            *current = self.spawn().ok();
+        if let Some((thread, _)) = current.acts.take_if(|acts| stuck(acts)) {
+            current.stuck.push(thread);
         }
+        if current.acts.is_some() || self.inlet.queue.is_finished() {
+            return Vec::new();
+        }
+        if current.stuck.len() < STUCK_THREADS_MAX {
+            // Without a thread there is no relay until the next look.
+            current.acts = self.spawn().ok();
+            return Vec::new();
+        }
+        drop(current);
+        self.router.lanes.iter().for_each(|candidate| candidate.lane.end_look());
+        self.end_waiting(|ticket| self.unrelayed(ticket))
+    }
+
+    /// Ends everything that waits for a relay.
+    fn end_waiting(&self, error: impl Fn(&mut OpTicket) -> Error) -> Vec<OpRemains> {
+        let next = || self.held.pop().or_else(|| self.inlet.queue.pop());
+        let end = |mut ticket| {
+            let error = error(&mut ticket);
+            end(&self.inlet, ticket, error)
+        };
+        std::iter::from_fn(next).map(end).collect()
+    }
+
+    /// The error of an op for which there is no relay: what sent it here, if that was an error.
+    fn unrelayed(&self, ticket: &mut OpTicket) -> Error {
+        let Some(task) = ticket.question_mut() else { return Error::ShuttingDown };
+        if let Some(failure) = task.history.as_mut().and_then(|history| history.failure.take()) {
+            return failure;
+        }
+        let target = self.router.lanes.get(usize::from(task.forecast.target));
+        let reason = "callers' wakers do not return, and keep every thread that could bring the op there".to_owned();
+        target.map_or(Error::ShuttingDown, |to| Error::DeviceUnavailable { device: to.lane.info.id, reason })
     }
 
     /// Waits for the relay to end after the inlet was closed. One that does not is left behind with the ticket in its hands, and
     /// all the others are answered here.
     #[must_use = "what is foreign is called when this is dropped"]
     pub(crate) fn end(&self, time_max: Duration) -> Vec<OpRemains> {
-        let current = self.current().take();
-        if let Some((thread, tenure)) = current
+        let acts = self.current().acts.take();
+        if let Some((thread, tenure)) = acts
             && !thread.ends_within(time_max)
         {
             tenure.dismiss();
         }
-        let next = || self.held.pop().or_else(|| self.inlet.queue.pop());
-        std::iter::from_fn(next).map(|ticket| end(&self.inlet, ticket, Error::ShuttingDown)).collect()
+        self.end_waiting(|_| Error::ShuttingDown)
     }
 
     fn spawn(&self) -> std::io::Result<(Thread, Arc<Tenure>)> {
@@ -154,7 +194,7 @@ impl RelayThread {
         Ok((self.owner.spawn("panoply-relay".to_owned(), move || relay.run())?, tenure))
     }
 
-    fn current(&self) -> MutexGuard<'_, Option<(Thread, Arc<Tenure>)>> {
+    fn current(&self) -> MutexGuard<'_, Current> {
         self.current.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
@@ -170,9 +210,9 @@ impl Relay {
     /// Runs the relay on a thread of its own until the inlet is closed.
     pub(crate) fn start(self, owner: Owner, call_time_max: Duration) -> std::io::Result<Arc<RelayThread>> {
         let Relay { inlet, router, clock, held, epoch, .. } = self;
-        let thread = RelayThread { inlet, router, clock, held, owner, call_time_max, epoch, current: Mutex::new(None) };
-        let current = thread.spawn()?;
-        *thread.current() = Some(current);
+        let thread = RelayThread { inlet, router, clock, held, owner, call_time_max, epoch, current: Mutex::default() };
+        let acts = thread.spawn()?;
+        thread.current().acts = Some(acts);
         Ok(Arc::new(thread))
     }
 

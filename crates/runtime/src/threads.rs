@@ -14,6 +14,10 @@ use std::time::{Duration, Instant};
 
 use crate::foreign::contain;
 
+/// How many threads of one sort may be kept by foreign code that does not return. Each of them costs its stack, and who keeps so many
+/// would keep any number: beyond that none is replaced until one of them comes back.
+pub(crate) const STUCK_THREADS_MAX: usize = 16;
+
 thread_local! {
     /// The runtime that this thread works for; zero for everybody else's threads.
     static OWNER: Cell<u64> = const { Cell::new(0) };

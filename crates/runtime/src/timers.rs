@@ -3,7 +3,8 @@
 //!
 //! An alarm lives no longer than whoever set it: it is taken back when the op is done or its future is dropped. Wakers are
 //! foreign: they are cloned, called and dropped without the lock, one at a time, and a panic of theirs ends there. A thread whose
-//! waker does not return is replaced, and ends when the waker does.
+//! waker does not return is replaced, and ends when the waker does. Where [`STUCK_THREADS_MAX`] of them are kept so, alarms wait until
+//! one comes back: an awaited op then is not woken at its deadline, but still when its outcome comes.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -11,7 +12,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use crate::foreign::{contain, discard};
-use crate::threads::{Owner, Thread};
+use crate::threads::{Owner, STUCK_THREADS_MAX, Thread};
 
 /// How long a waker may keep the thread when it shall end, before it is left behind.
 const STOP_GRACE: Duration = Duration::from_millis(500);
@@ -42,6 +43,8 @@ struct State {
     thread: Option<Thread>,
     /// How many threads there were before this one.
     replaced: u64,
+    /// Those of them that have not come back.
+    stuck: Vec<Thread>,
     /// Since when the thread is inside a waker, if it is.
     calling: Option<Instant>,
     stopped: bool,
@@ -79,10 +82,14 @@ impl Timers {
     /// Replaces the thread if it has been inside one waker for longer than this.
     pub(crate) fn look(&self, now: Instant, call_time_max: Duration) {
         let mut state = self.shared.lock();
-        if state.calling.is_some_and(|since| now.saturating_duration_since(since) > call_time_max) && !state.stopped {
+        state.stuck.retain(|thread| !thread.is_finished());
+        let too_long = state.calling.is_some_and(|since| now.saturating_duration_since(since) > call_time_max);
+        if too_long && !state.stopped && state.stuck.len() < STUCK_THREADS_MAX {
             state.replaced += 1;
             state.calling = None;
-            state.thread = self.spawn(state.replaced);
+            let next = self.spawn(state.replaced);
+            let stuck = std::mem::replace(&mut state.thread, next);
+            state.stuck.extend(stuck);
         }
     }
 
@@ -190,6 +197,43 @@ mod tests {
         go_on.send(()).unwrap();
         timers.wake_at(Instant::now(), &Waker::from(Arc::clone(&counts)));
         assert!(threads::wait_until(Duration::from_secs(10), || counts.0.load(Ordering::SeqCst) == 2));
+        drop(timers.stop());
+    }
+
+    #[test]
+    fn wakers_that_do_not_return_keep_so_many_threads_and_no_more() {
+        struct Blocks(Arc<Mutex<()>>, Arc<Counts>);
+        impl Wake for Blocks {
+            fn wake(self: Arc<Self>) {
+                self.1.0.fetch_add(1, Ordering::SeqCst);
+                drop(self.0.lock());
+            }
+        }
+        let (gate, entered) = (Arc::new(Mutex::new(())), Arc::new(Counts(AtomicUsize::new(0))));
+        let (timers, counts) = (Timers::new(Owner::new()), Arc::new(Counts(AtomicUsize::new(0))));
+        let blocks = Waker::from(Arc::new(Blocks(Arc::clone(&gate), Arc::clone(&entered))));
+        let closed = gate.lock().unwrap();
+        (0..1000).for_each(|_| _ = timers.wake_at(Instant::now(), &blocks));
+        let inside = || entered.0.load(Ordering::SeqCst);
+        let look = || timers.look(Instant::now(), Duration::ZERO);
+        // As many as may be kept, and the one that acts.
+        assert!(threads::wait_until(Duration::from_secs(20), || {
+            look();
+            inside() == STUCK_THREADS_MAX + 1
+        }));
+        for _ in 0..50 {
+            look();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!((inside(), timers.shared.lock().stuck.len()), (STUCK_THREADS_MAX + 1, STUCK_THREADS_MAX));
+        timers.wake_at(Instant::now(), &Waker::from(Arc::clone(&counts)));
+        drop(closed);
+        wait_for(&counts, 1);
+        assert_eq!(inside(), 1000, "each was called, and the alarm after them rang");
+        assert!(threads::wait_until(Duration::from_secs(10), || {
+            look();
+            timers.shared.lock().stuck.is_empty()
+        }));
         drop(timers.stop());
     }
 

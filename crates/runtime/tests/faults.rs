@@ -410,7 +410,7 @@ fn an_engine_whose_copies_never_arrive_ends_the_op() {
     let fetched = soon(runtime.run_with(Transpose::new(&resident), RunOptions::require(device(1))));
     for answer in [delivered, fetched] {
         let error = answer.unwrap_err();
-        assert!(error.to_string().contains("what a transfer brought"), "{error}");
+        assert!(error.to_string().contains("its transfer brought"), "{error}");
     }
     assert!(runtime.workers().iter().all(|worker| worker.state == WorkerState::Ready));
 }

@@ -9,6 +9,10 @@ use panoply_core::sink::sink;
 use panoply_core::{Bytes, DeviceId, Error, ErrorKind, Object};
 use panoply_runtime::{FallbackPolicy, HealthRules, RunOptions, Runtime, WorkerLimits};
 
+#[path = "parts/answers.rs"]
+mod answers;
+#[path = "parts/liar.rs"]
+mod liar;
 #[path = "parts/moods.rs"]
 mod moods;
 #[path = "parts/notary.rs"]

@@ -239,6 +239,8 @@ fn a_consumer_that_leaves_stops_the_run() {
 #[test]
 fn choices_that_make_no_sense_are_refused_with_the_stages_name() {
     let _alone = alone();
+    // Those of the test before may still be ending.
+    expect_no_threads();
     let source = || Pipeline::builder().source(0..3_u32);
     let same = |n: u32| n;
     let refused = [

@@ -18,6 +18,9 @@ use panoply_core::{
 use panoply_cpu::CpuBackend;
 use panoply_runtime::{FallbackPolicy, Pending, RunOptions, Runtime, WorkerLimits};
 
+#[path = "reentry/handles.rs"]
+mod handles;
+
 fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {

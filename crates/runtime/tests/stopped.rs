@@ -23,8 +23,8 @@ mod notary;
 
 use notary::{Count, Notary, Office, OpenSession, Stamp};
 
-/// Looks at the engine that an op takes there, each of which takes a millisecond.
-const LOOKS: u32 = 40;
+/// Looks at the engine that an op takes there, each of which takes a millisecond, and more where others keep the processors busy.
+const LOOKS: u32 = 20;
 
 /// The CPU, whose ops take so many looks at the engine: while the process is stopped they get nowhere.
 struct Slow(CpuBackend);

@@ -1,18 +1,125 @@
-//! What an op gives, before it runs: the element types and shapes of its output's tensors, in the order of its value's parts.
+//! What an op gives, before it runs: the element types and shapes of its output's tensors, in the order of its value's parts; and
+//! whether what an engine answered is that.
 
-use super::Op;
-use super::compute::ComputeOp;
+use super::compute::{ComputeOp, Kernel};
+use super::graph::GraphOp;
 use super::signal::SignalOp;
+use super::{Op, Value};
+use crate::device::DeviceId;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::op::Describe;
+use crate::part::{Part, PartRef};
 use crate::shape::Shape;
+use crate::tensor::{Location, Tensor};
+
+/// How many parts of a wrong answer are told.
+const PARTS_TOLD_MAX: usize = 4;
+
+/// The types of an output, as the op has them.
+enum Types<'a> {
+    One(DType, Shape),
+    Two([(DType, Shape); 2]),
+    Kernel(&'a Kernel),
+    /// Tensors of the same types.
+    Like(&'a [Tensor]),
+}
+
+impl Types<'_> {
+    fn to_vec(&self) -> Vec<(DType, Shape)> {
+        match self {
+            Types::One(dtype, shape) => vec![(*dtype, *shape)],
+            Types::Two(both) => both.to_vec(),
+            Types::Kernel(kernel) => kernel.output_types().collect(),
+            Types::Like(tensors) => tensors.iter().map(type_of).collect(),
+        }
+    }
+
+    /// Whether a value has these types. Nothing is allocated.
+    fn fit(&self, value: &Value) -> bool {
+        match (self, value) {
+            (Types::One(dtype, shape), Value::Tensor(tensor)) => type_of(tensor) == (*dtype, *shape),
+            (Types::Two(both), Value::Pair(first, second)) => [type_of(first), type_of(second)] == *both,
+            (Types::Kernel(kernel), Value::List(parts)) => are(parts, kernel.output_types()),
+            (Types::Like(tensors), Value::List(parts)) => are(parts, tensors.iter().map(type_of)),
+            _ => false,
+        }
+    }
+}
+
+fn type_of(tensor: &Tensor) -> (DType, Shape) {
+    (tensor.dtype(), *tensor.shape())
+}
+
+fn are(parts: &[Part], types: impl Iterator<Item = (DType, Shape)>) -> bool {
+    let got = parts.iter().map(|part| part.as_ref().tensor().map(type_of));
+    got.eq(types.map(Some))
+}
 
 impl Op {
     /// The element types and shapes of the tensors that the op gives. Fails where its inputs do not fit, and for ops whose
     /// output is not tensors.
     pub fn outputs(&self) -> Result<Vec<(DType, Shape)>> {
-        let one = |dtype, shape| Ok(vec![(dtype, shape)]);
+        self.types().map(|types| types.to_vec())
+    }
+
+    /// Whether this is an answer to the op, from an engine of this device: tensors of the right number, element types and shapes, and
+    /// nothing that is on a device which has no part in it. A wrong answer is [`Error::DeviceFault`]. An op of somebody else's type
+    /// is asked nothing, and of its answer only the places are looked at.
+    pub fn check_answer(&self, value: &Value, device: DeviceId) -> Result<()> {
+        if let Some(types) = self.answer_types()
+            && !types.fit(value)
+        {
+            return Err(self.wrong_answer(value, device, &format!("expected {}", told(types.to_vec()))));
+        }
+        let astray = |part: &PartRef<'_>| match part.location() {
+            Location::Host => false,
+            at => at != Location::Device(device) && !self.has_part_at(at),
+        };
+        if let Some(part) = value.parts().find(astray) {
+            let at = part.location();
+            return Err(self.wrong_answer(value, device, &format!("one part is on {at}, where the op has none")));
+        }
+        Ok(())
+    }
+
+    /// What an engine has to answer, also to ops which are no nodes of graphs; `None` where only the op's author knows.
+    fn answer_types(&self) -> Option<Types<'_>> {
+        let one = |dtype, shape: Result<Shape>| Some(Types::One(dtype, shape.ok()?));
+        match self {
+            Op::Compute(ComputeOp::Conv2dBackwardInput(op)) => one(op.gradient.dtype(), op.output_shape()),
+            Op::Compute(ComputeOp::Conv2dBackwardWeight(op)) => one(op.gradient.dtype(), op.output_shape()),
+            Op::Compute(ComputeOp::Normalize(op)) => one(op.output, Ok(op.output_shape())),
+            Op::Compute(ComputeOp::Search(op)) => {
+                let shape = op.output_shape().ok()?;
+                Some(Types::Two([(DType::U32, shape), (DType::F32, shape)]))
+            }
+            Op::Compute(ComputeOp::Transfer(op)) => one(op.input.dtype(), Ok(*op.input.shape())),
+            Op::Graph(GraphOp::RunGraph(op)) => Some(Types::Like(&op.instance().ok()?.outputs)),
+            Op::Extension(_) => None,
+            Op::Compute(_) | Op::Signal(_) => self.types().ok(),
+        }
+    }
+
+    fn has_part_at(&self, place: Location) -> bool {
+        let mut found = false;
+        if matches!(self, Op::Extension(_)) {
+            return false;
+        }
+        self.for_each_part(&mut |part| found |= part.location() == place);
+        found
+    }
+
+    #[cold]
+    fn wrong_answer(&self, value: &Value, device: DeviceId, expected: &str) -> Error {
+        let parts: Vec<String> = value.parts().take(PARTS_TOLD_MAX).map(|part| format!("{part:?}")).collect();
+        let got = format!("{} parts ({})", value.parts().count(), parts.join(", "));
+        let name = if matches!(self, Op::Extension(_)) { "an op of its own" } else { self.name() };
+        Error::DeviceFault { device, reason: format!("it answered {name} with {got}; {expected}") }
+    }
+
+    fn types(&self) -> Result<Types<'_>> {
+        let one = |dtype, shape| Ok(Types::One(dtype, shape));
         match self {
             Op::Compute(op) => match op {
                 ComputeOp::ArgSort(op) => one(DType::U32, op.output_shape()),
@@ -20,7 +127,7 @@ impl Op {
                 ComputeOp::ColorConvert(op) => one(op.input.dtype(), op.output_shape()?),
                 ComputeOp::Conv2d(op) => one(op.input.dtype(), op.output_shape()?),
                 ComputeOp::Gather(op) => one(op.input.dtype(), op.output_shape()?),
-                ComputeOp::Kernel(op) => Ok(op.output_types().collect()),
+                ComputeOp::Kernel(op) => Ok(Types::Kernel(op)),
                 ComputeOp::LayerNorm(op) => one(op.input.dtype(), op.output_shape()),
                 ComputeOp::Map(op) => one(op.output_dtype()?, op.output_shape()?),
                 ComputeOp::MatMul(op) => one(op.output_dtype(), op.output_shape()?),
@@ -31,12 +138,10 @@ impl Op {
                 ComputeOp::Scan(op) => one(op.input.dtype(), op.output_shape()),
                 ComputeOp::Softmax(op) => one(op.input.dtype(), op.output_shape()),
                 ComputeOp::Sort(op) => one(op.input.dtype(), op.output_shape()),
-                ComputeOp::SortPairs(op) => {
-                    Ok(vec![(op.keys.dtype(), *op.keys.shape()), (op.values.dtype(), *op.values.shape())])
-                }
+                ComputeOp::SortPairs(op) => Ok(Types::Two([type_of(&op.keys), type_of(&op.values)])),
                 ComputeOp::TopK(op) => {
                     let shape = op.output_shape()?;
-                    Ok(vec![(op.input.dtype(), shape), (DType::U32, shape)])
+                    Ok(Types::Two([(op.input.dtype(), shape), (DType::U32, shape)]))
                 }
                 ComputeOp::Transpose(op) => one(op.input.dtype(), op.output_shape()?),
                 _ => self.without_outputs(),
@@ -49,8 +154,15 @@ impl Op {
         }
     }
 
-    fn without_outputs(&self) -> Result<Vec<(DType, Shape)>> {
+    fn without_outputs(&self) -> Result<Types<'_>> {
         let reason = "the shapes of its outputs are not known before it runs".to_owned();
         Err(Error::Unsupported { op: self.name(), reason })
     }
+}
+
+/// Types in words.
+fn told(types: Vec<(DType, Shape)>) -> String {
+    let each: Vec<String> =
+        types.iter().take(PARTS_TOLD_MAX).map(|(dtype, shape)| format!("{dtype} {shape:?}")).collect();
+    format!("{} tensors ({})", types.len(), each.join(", "))
 }

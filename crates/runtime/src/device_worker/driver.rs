@@ -364,19 +364,19 @@ impl Driver {
             let reason = "the engine lost track of the op".to_owned();
             return self.lose_engine(now, Error::DeviceFault { device: self.lane.info.id, reason });
         }
-        if self.flights.engine_is_idle() || !self.batch.is_empty() {
+        if self.flights.engine_is_idle() {
             return Step::Worked;
         }
-        // The device works its ops off in order, so it hangs when nothing has landed for too long, however many wait.
-        let since = self.flights.oldest().map(|oldest| oldest.max(self.last_landed.unwrap_or(oldest)));
+        // The device works its ops off in order, so it hangs when the next answer is owed for too long, however many wait.
+        let since = self.flights.owed_since(self.last_landed);
         if since.is_some_and(|since| self.hangs(now, since)) {
             let after = self.lane.limits.op_time_max;
             return self.lose_engine(now, Error::Timeout { device: self.lane.info.id, after });
         }
-        if delivered.any { Step::Worked } else { Step::InFlight }
+        if delivered.any || !self.batch.is_empty() { Step::Worked } else { Step::InFlight }
     }
 
-    /// Whether the device hangs, which has landed nothing since then.
+    /// Whether the device hangs, which owes an answer since then.
     fn hangs(&mut self, now: Instant, since: Instant) -> bool {
         let op_time_max = self.lane.limits.op_time_max;
         if now.saturating_duration_since(since) <= op_time_max {
@@ -397,13 +397,13 @@ impl Driver {
         let mut finished = std::mem::take(&mut self.finished);
         let caller = Landing::caller(finished.len(), &self.generation);
         let mut landing = Landing::new(&self.lane, &self.flights, &finished, self.last_landed, now, caller);
-        self.last_landed = Some(now);
         for done in finished.drain(..) {
             let Some(landed) = self.flights.land(done.token) else {
                 self.lane.counts.stray_answers.fetch_add(1, Ordering::Relaxed);
                 discard(done);
                 continue;
             };
+            self.last_landed = Some(now);
             if done.result.is_ok() {
                 self.reopen.failures_in_a_row = 0;
             }

@@ -2,8 +2,10 @@
 //! supervisor.
 //!
 //! 1. Only the worker puts tickets into the table. The rest of an entry's data is the worker's alone.
-//! 2. A token names an entry and the use of that entry, so an engine that answers twice, or with a made-up token, is
-//!    found out and ignored.
+//! 2. A token names an entry and the use of that entry, so an engine that answers twice, with a made-up token, or before it was
+//!    given the op, is found out and ignored.
+//! 3. Engines answer in the order of submission. So an op hangs from the time on when it is the first of those that were submitted:
+//!    others that land after it was overtaken give it no more time.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -22,11 +24,17 @@ pub(crate) struct Flights {
     held: u32,
     /// How long all of them are expected to keep the device.
     expected_ns: u64,
+    /// How many ops were submitted so far.
+    submissions: u64,
+    /// The place of the one whose answer must come next, and since when.
+    owed: Option<(u64, Instant)>,
 }
 
 struct Use {
     number: u32,
     active: bool,
+    /// Its place in the order of submission.
+    submission: u64,
     flight: Flight,
 }
 
@@ -66,10 +74,12 @@ impl Flights {
         let flight = Flight { submitted: false, ..Flight::new(now) };
         Flights {
             table: Arc::new(FlightTable::new(capacity)),
-            uses: (0..capacity).map(|_| Use { number: 0, active: false, flight }).collect(),
+            uses: (0..capacity).map(|_| Use { number: 0, active: false, submission: 0, flight }).collect(),
             free: (0..capacity as u32).rev().collect(),
             held: 0,
             expected_ns: 0,
+            submissions: 0,
+            owed: None,
         }
     }
 
@@ -98,19 +108,21 @@ impl Flights {
         entry.number = entry.number.wrapping_add(1);
         entry.active = true;
         entry.flight = flight;
+        self.submissions += 1;
+        entry.submission = self.submissions;
         self.held += u32::from(!flight.submitted);
         self.expected_ns = self.expected_ns.saturating_add(flight.service_ns as u64);
         self.table.put(index as usize, ticket);
         (u64::from(entry.number) << 32) | u64::from(index)
     }
 
-    /// Takes the op of this token out; `None` for a token that is not under way.
+    /// Takes the op of this token out; `None` for a token that the engine does not hold.
     pub(crate) fn land(&mut self, token: u64) -> Option<Landed> {
         let (number, index) = ((token >> 32) as u32, token as u32);
-        let entry = self.uses.get_mut(index as usize).filter(|entry| entry.active && entry.number == number)?;
+        let holds = |entry: &&mut Use| entry.active && entry.number == number && entry.flight.submitted;
+        let entry = self.uses.get_mut(index as usize).filter(holds)?;
         entry.active = false;
         let flight = entry.flight;
-        self.held -= u32::from(!flight.submitted);
         self.expected_ns = self.expected_ns.saturating_sub(flight.service_ns as u64);
         self.free.push(index);
         Some(Landed { ticket: self.table.take(index as usize), flight })
@@ -120,6 +132,8 @@ impl Flights {
     pub(crate) fn submit(&mut self, token: u64, now: Instant) {
         if let Some(entry) = self.uses.get_mut(token as u32 as usize).filter(|entry| entry.active) {
             self.held -= u32::from(!entry.flight.submitted);
+            self.submissions += 1;
+            entry.submission = self.submissions;
             entry.flight.submitted = true;
             entry.flight.times.submitted = now;
         }
@@ -145,14 +159,25 @@ impl Flights {
 
     /// When an op was submitted, and how long it is expected to keep the device; `None` for a token that is not under way.
     pub(crate) fn expectation(&self, token: u64) -> Option<(Instant, f32)> {
-        let entry = self.uses.get(token as u32 as usize).filter(|entry| entry.active)?;
+        let number = (token >> 32) as u32;
+        let entry = self.uses.get(token as u32 as usize).filter(|entry| entry.active && entry.number == number)?;
         Some((entry.flight.times.submitted, entry.flight.service_ns))
     }
 
-    /// When the op that is under way longest was submitted.
-    pub(crate) fn oldest(&self) -> Option<Instant> {
-        let submitted = |entry: &&Use| entry.active && entry.flight.submitted && !entry.flight.session;
-        self.uses.iter().filter(submitted).map(|entry| entry.flight.times.submitted).min()
+    /// Since when the engine owes the answer that must come next: since its op was submitted, or the answer before it came. Sessions
+    /// may last.
+    pub(crate) fn owed_since(&mut self, last_landed: Option<Instant>) -> Option<Instant> {
+        let owed = |entry: &&Use| entry.active && entry.flight.submitted && !entry.flight.session;
+        let first = self.uses.iter().filter(owed).min_by_key(|entry| entry.submission)?;
+        if let Some((submission, since)) = self.owed
+            && submission == first.submission
+        {
+            return Some(since);
+        }
+        let submitted = first.flight.times.submitted;
+        let since = last_landed.map_or(submitted, |landed| landed.max(submitted));
+        self.owed = Some((first.submission, since));
+        Some(since)
     }
 
     /// Takes everything out.
@@ -185,6 +210,35 @@ mod tests {
         assert!(flights.land(token).is_some_and(|landed| landed.ticket.is_some()));
         assert!(flights.land(token).is_none(), "an op lands once");
         assert_eq!(flights.room(), 2);
+    }
+
+    #[test]
+    fn an_op_that_the_engine_was_not_given_does_not_land() {
+        let mut flights = Flights::new(2, Instant::now());
+        let (first, receiver) = ticket();
+        let token = flights.take_off(first, Flight { submitted: false, ..Flight::new(Instant::now()) });
+        assert!(flights.land(token).is_none() && !receiver.is_done());
+        flights.submit(token, Instant::now());
+        assert!(flights.land(token).is_some());
+    }
+
+    #[test]
+    fn others_that_land_give_an_overtaken_op_no_more_time() {
+        let start = Instant::now();
+        let at = |ms| start + std::time::Duration::from_millis(ms);
+        let mut flights = Flights::new(4, start);
+        let take_off = |flights: &mut Flights, ms| flights.take_off(ticket().0, Flight::new(at(ms)));
+        let [first, second, third] = [0, 0, 1].map(|ms| take_off(&mut flights, ms));
+        assert_eq!(flights.owed_since(None), Some(at(0)));
+        flights.land(first);
+        assert_eq!(flights.owed_since(Some(at(10))), Some(at(10)), "it had its turn when the one before it landed");
+        flights.land(third);
+        assert_eq!(flights.owed_since(Some(at(20))), Some(at(10)), "it was overtaken");
+        let fourth = take_off(&mut flights, 30);
+        flights.land(second);
+        assert_eq!(flights.owed_since(Some(at(25))), Some(at(30)), "nothing was owed before it was submitted");
+        flights.land(fourth);
+        assert_eq!(flights.owed_since(Some(at(40))), None);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::flights::{Flight, Flights, Landed};
 use super::visit::Generation;
 use crate::foreign::{contain, discard, tell};
 use crate::health::Mark;
-use crate::lane::task::{Forecast, transfer_to_host};
+use crate::lane::task::{Forecast, stands_for, transfer_to_host};
 use crate::lane::{Lane, Leg, OpTicket, Task};
 use crate::learned::model::{Label, Sample};
 use crate::time::nanoseconds;
@@ -84,11 +84,14 @@ impl Landing<'_> {
     }
 
     /// Answers one op, or returns what the engine has to do for it next.
-    pub(super) fn receive(&mut self, landed: Landed, done: Finished) -> Option<Onward> {
+    pub(super) fn receive(&mut self, landed: Landed, mut done: Finished) -> Option<Onward> {
         if let Err(error @ Error::DeviceLost { .. }) = &done.result {
             self.lost = Some(error.clone());
         }
         let (mut ticket, flight) = (landed.ticket?, landed.flight);
+        if flight.leg == Leg::Run {
+            self.check(ticket.question_mut()?, &mut done);
+        }
         if flight.leg == Leg::Run
             && let Ok(value) = &done.result
         {
@@ -127,6 +130,16 @@ impl Landing<'_> {
                 None
             }
             Ok(_) => self.go_on(ticket, flight, done),
+        }
+    }
+
+    /// Makes a wrong answer the error that it is: nobody shall meet an output that his op cannot have.
+    fn check(&self, task: &Task, done: &mut Finished) {
+        let Ok(value) = &done.result else { return };
+        // The task's own copy, where it has one, is more to be trusted than what the engine hands back.
+        let op = task.op.as_ref().unwrap_or(&done.op);
+        if let Err(error) = op.check_answer(value, self.lane.info.id) {
+            discard(std::mem::replace(&mut done.result, Err(error)));
         }
     }
 
@@ -187,7 +200,8 @@ impl Landing<'_> {
 
     /// Ends an op whose part did not arrive, though the engine said so: it would be brought for ever.
     fn astray(&self, ticket: OpTicket, expected: &'static str) -> Option<Onward> {
-        self.end(ticket, Error::invalid("what a transfer brought", expected, "something else"))
+        let reason = format!("its transfer brought something else than {expected}");
+        self.end(ticket, Error::DeviceFault { device: self.lane.info.id, reason })
     }
 
     /// Ends an op on its way.
@@ -388,7 +402,8 @@ fn put_output(task: &mut Task, delivered: Tensor) {
     let Some((value, report)) = task.history().output.take() else { return };
     let mut delivered = Some(delivered);
     let value = value.try_map(|tensor| {
-        Ok(if tensor.location() == Location::Host { tensor } else { delivered.take().unwrap_or(tensor) })
+        let wanted = |delivered: &mut Tensor| tensor.location() != Location::Host && stands_for(delivered, &tensor);
+        Ok(delivered.take_if(wanted).unwrap_or(tensor))
     });
     task.history().output = value.ok().map(|value| (value, report));
 }

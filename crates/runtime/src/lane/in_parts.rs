@@ -58,7 +58,7 @@ impl InParts {
         let part = self.part()?;
         if let Some(reason) = &part.lacks {
             let inputs = part.inputs.iter().map(|from| self.tensor(*from).map_or(0, Tensor::len_bytes));
-            let bytes = inputs.sum::<usize>() + value.len_bytes();
+            let bytes = inputs.fold(value.len_bytes(), usize::saturating_add);
             let from =
                 self.parts.parts.iter().find(|part| part.lacks.is_none()).map_or(part.device, |part| part.device);
             self.cuts.push(Cut { from, to: report.device, reason: reason.clone(), bytes: bytes as u64 });
@@ -116,7 +116,7 @@ impl InParts {
 fn joined(earlier: Option<Report>, later: Report) -> Report {
     let Some(earlier) = earlier else { return later };
     let both = |a: Option<Duration>, b: Option<Duration>| match (a, b) {
-        (Some(a), Some(b)) => Some(a + b),
+        (Some(a), Some(b)) => Some(a.saturating_add(b)),
         (a, b) => a.or(b),
     };
     Report {

@@ -175,9 +175,11 @@ impl Task {
         }
     }
 
-    /// Puts a fetched input into the op, wherever the op reads it.
+    /// Puts a fetched input into the op, wherever the op reads it. One of another type would make it another op, which nobody has
+    /// checked, and one that is not on the host would have to be fetched again: both are left out.
     pub(crate) fn put_input(&mut self, device: DeviceId, fetched: &Tensor) {
-        let Some(input) = self.op.as_ref().and_then(|op| input_on(op, |owner| owner == device)) else { return };
+        let input = self.op.as_ref().and_then(|op| input_on(op, |owner| owner == device));
+        let Some(input) = input.filter(|input| stands_for(fetched, input)) else { return };
         if let Some(op) = &mut self.op {
             op.for_each_part_mut(&mut |part| match part {
                 PartMut::Tensor(tensor) if same_view(tensor, &input) => *tensor = fetched.clone(),
@@ -265,6 +267,11 @@ fn input_on(op: &Op, wanted: impl Fn(DeviceId) -> bool) -> Option<Tensor> {
 /// The op that brings a tensor to the host.
 pub(crate) fn transfer_to_host(tensor: &Tensor) -> Option<Op> {
     Transfer::to_host(tensor).into_op().ok()
+}
+
+/// Whether what a transfer brought is on the host, and of the element type and shape of what it shall stand for.
+pub(crate) fn stands_for(brought: &Tensor, original: &Tensor) -> bool {
+    brought.location() == Location::Host && (brought.dtype(), brought.shape()) == (original.dtype(), original.shape())
 }
 
 fn same_view(a: &Tensor, b: &Tensor) -> bool {

@@ -184,8 +184,9 @@ impl Builder {
             let relay = relay.start(owner, call_time_max).map_err(refused)?;
             if let Some(supervisor) = &control.supervisor {
                 let (watched, timers) = (Arc::clone(&relay), Arc::clone(&runtime.timers));
+                let errands = Arc::clone(&runtime.errands);
                 supervisor.watch_too(Box::new(move |now| {
-                    watched.look(now);
+                    errands.drop_all(watched.look(now));
                     timers.look(now, call_time_max);
                 }));
             }

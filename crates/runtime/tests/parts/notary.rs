@@ -100,6 +100,9 @@ impl Describe for OpenSession {
     fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
         visit((&mut self.key).into());
     }
+    fn batch_key(&self) -> Option<BatchKey> {
+        Some(BatchKey::of("open_session"))
+    }
 }
 
 impl Describe for Stamp {

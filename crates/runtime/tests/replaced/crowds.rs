@@ -9,13 +9,13 @@ use panoply_core::Tensor;
 use panoply_cpu::CpuBackend;
 use panoply_runtime::{FallbackPolicy, HealthRules, Pending, RunOptions, Runtime, WorkerLimits};
 
-use super::callers::{Gate, awaited, awaited_with, occupy, until};
+use super::callers::{Gate, awaited, awaited_unless_done, awaited_with, occupy, threads_of_runtimes, until};
 use crate::{Call, Control, OP_TIME_MAX, StuckBackend, op};
 
 fn runtime(limits: WorkerLimits) -> (Arc<Runtime>, Arc<Control>) {
     let control = Arc::new(Control::default());
     let limits = WorkerLimits {
-        op_time_max: OP_TIME_MAX,
+        op_time_max: limits.op_time_max.min(OP_TIME_MAX),
         reopen_wait_min: Duration::from_millis(1),
         reopen_wait_max: Duration::from_millis(2),
         ..limits
@@ -125,4 +125,32 @@ fn a_shutdown_ends_though_the_waker_of_a_deadline_does_not_return() {
     until("every op is answered", || all_done(&stuck, &[]) && first.is_done());
     gate.open.store(true, Ordering::SeqCst);
     control.let_go(1);
+}
+
+#[test]
+fn a_thousand_wakers_that_do_not_return_keep_few_threads_and_no_outcome() {
+    let op_time_max = Duration::from_millis(40);
+    let (runtime, control) = runtime(WorkerLimits { queue_depth_max: 1024, op_time_max, ..WorkerLimits::default() });
+    let gate = Arc::new(Gate::default());
+    let first = occupy(&runtime, &control);
+    let options = RunOptions::default().deadline(Instant::now() + Duration::from_millis(20));
+    let before = threads_of_runtimes();
+    let crowd = (0..1000).filter_map(|_| awaited_unless_done(&runtime, &gate, options.clone()));
+    let stuck: Vec<Awaited> = crowd.collect();
+    assert!(stuck.len() > 50);
+    // Deadlines ring, ops are let go for being late, and the device is given up: each time wakers are called.
+    until("deadlines ring", || gate.entered.load(Ordering::SeqCst) > 2);
+    control.let_go.store(1, Ordering::SeqCst);
+    until("every op is answered", || all_done(&stuck, &[]) && first.is_done());
+    let kept = || threads_of_runtimes().saturating_sub(before);
+    let mut most = 0;
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(7) {
+        most = most.max(kept());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // Timers, errands and the device's own: each sort has its bound. Other tests have threads, too.
+    assert!(most < 3 * 17 + 24, "{most} threads");
+    gate.open.store(true, Ordering::SeqCst);
+    until("the threads come back", || kept() < 24);
 }

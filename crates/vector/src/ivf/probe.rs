@@ -124,18 +124,21 @@ impl Batch<'_> {
                     // Rows whose squares differ may be equally far, and are then ordered by age.
                     let distance = if euclidean { key.sqrt() } else { key };
                     let key = norms.map_or(distance, |norms| key / (length * norms[row as usize]));
-                    nearest.offer(key, segment.age_of(row), row);
+                    // Rows of earlier versions may be longer than those that are accepted now.
+                    let exact = || exact_score(metric, self.queries, &segment.vector(row));
+                    let exact = || if euclidean { exact() } else { -exact() };
+                    nearest.offer(if key.is_finite() { key } else { exact() }, segment.age_of(row), row);
                     // The bound is on squares, of which those a few roundings larger may have the same root.
                     let worst = nearest.worst().filter(|_| euclidean);
                     bound = worst.map_or(f32::INFINITY, |worst| worst * worst * (1.0 + 4.0 * f32::EPSILON));
                 }
             });
         }
-        let candidate = |(key, age, row): (f32, u32, u32)| {
-            let score = if euclidean { key } else { -key };
-            // Rows of earlier versions may be longer than those that are accepted now.
-            let exact = || exact_score(metric, self.queries, &segment.vector(row));
-            Candidate { score: if score.is_finite() { score } else { exact() }, segment: place, row, age }
+        let candidate = |(key, age, row): (f32, u32, u32)| Candidate {
+            score: if euclidean { key } else { -key },
+            segment: place,
+            row,
+            age,
         };
         Ok(nearest.kept.into_iter().map(candidate).collect())
     }

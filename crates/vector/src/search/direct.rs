@@ -99,7 +99,8 @@ mod avx2 {
     }
 }
 
-/// The `k` smallest keys, in order; of equal ones those with the smaller age, and in the order of their ages.
+/// The `k` smallest keys, in order; of equal ones those with the smaller age, and in the order of their ages. What is no number is
+/// as far as can be.
 pub(crate) struct Nearest {
     k: usize,
     /// Keys, ages and rows.
@@ -117,6 +118,8 @@ impl Nearest {
     }
 
     pub(crate) fn offer(&mut self, key: f32, age: u32, row: u32) {
+        // NaN is neither before nor after a number: with one among them the others would lose their order.
+        let key = if key.is_nan() { f32::INFINITY } else { key };
         let is_before = |(other, other_age, _): &(f32, u32, u32)| *other < key || *other == key && *other_age < age;
         if self.kept.len() < self.k || self.kept.last().is_some_and(|last| !is_before(last)) {
             let place = self.kept.partition_point(is_before);
@@ -157,6 +160,79 @@ mod tests {
                 assert_eq!((seen, plain.len()), (9, 9));
                 assert!(plain.iter().all(|(row, key)| (f64::from(*key) - wanted(*row)).abs() < near));
             }
+        }
+    }
+
+    /// What a plain loop in `f64` makes of it, and by how much a sum in `f32` may differ.
+    fn plain(metric: Metric, query: &[f32], row: &[f32]) -> (f64, f64) {
+        let term = |(query, value): (&f32, &f32)| {
+            let (query, value) = (f64::from(*query), f64::from(*value));
+            if metric == Metric::Euclidean { (query - value) * (query - value) } else { -query * value }
+        };
+        let sum = query.iter().zip(row).map(term).sum();
+        let most: f64 = query.iter().zip(row).map(|pair| term(pair).abs()).sum();
+        (sum, most * f64::from(f32::EPSILON) * (query.len() as f64 + 2.0) + 1.0e-38)
+    }
+
+    #[test]
+    fn odd_dimensions_offsets_and_numbers_score_as_plain_loops_do() {
+        let odd = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1.0e-41, -1.0e-41, f32::MIN_POSITIVE, 1.0e30, -0.0];
+        let mut cases = 0;
+        for dimension in 1..=70 {
+            for offset in 0..8 {
+                let number = |index: usize| ((index * 7919 + offset * 31) % 613) as f32 / 100.0 - 3.0;
+                let mut rows: Vec<f32> = (0..offset + dimension * 10).map(number).collect();
+                // Each odd number in a row of its own, at any place in it.
+                for (row, odd) in odd.into_iter().enumerate() {
+                    rows[offset + row * dimension + (offset * 5 + row) % dimension] = odd;
+                }
+                let query: Vec<f32> = (0..8 + dimension).map(|index| number(index + 5)).collect();
+                let (rows, query) = (&rows[offset..], &query[8 - offset..][..dimension]);
+                for metric in Metric::ALL {
+                    let check = |row: u32, key: f32| {
+                        let (wanted, near) = plain(metric, query, &rows[row as usize * dimension..][..dimension]);
+                        let right = match (wanted.is_nan(), wanted.abs() > f64::from(f32::MAX)) {
+                            (true, _) => key.is_nan(),
+                            (false, true) => key.is_infinite() && f64::from(key).signum() == wanted.signum(),
+                            (false, false) => (f64::from(key) - wanted).abs() <= near,
+                        };
+                        assert!(right, "{metric:?} {dimension} at {offset}, row {row}: {key}, not {wanted}");
+                    };
+                    let squares = metric == Metric::Euclidean;
+                    let mut seen = 0;
+                    for_each_key(metric, query, rows, |row, key| {
+                        check(row, key);
+                        seen += 1;
+                    });
+                    for_each_sum(squares, query, rows, |row, sum| check(row, if squares { sum } else { -sum }));
+                    assert_eq!(seen, 10);
+                    cases += 2 * seen;
+                }
+            }
+        }
+        assert_eq!(cases, 70 * 8 * 3 * 20);
+    }
+
+    #[test]
+    fn what_is_no_number_takes_no_place_from_a_number() {
+        let mut state = 1_u32;
+        for round in 0..2000 {
+            let mut next = || {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                state >> 20
+            };
+            let odd = [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY];
+            let key = |number: u32| odd.get(number as usize % 9).copied().unwrap_or(number as f32 / 7.0);
+            let keys: Vec<f32> = (0..next() % 40).map(|_| key(next())).collect();
+            let k = next() as usize % 12;
+            let mut nearest = Nearest::new(k);
+            (0..).zip(&keys).for_each(|(row, key)| nearest.offer(*key, row, row));
+            let far = |row: &u32| if keys[*row as usize].is_nan() { f32::INFINITY } else { keys[*row as usize] };
+            let mut wanted: Vec<u32> = (0..keys.len() as u32).collect();
+            wanted.sort_by(|a, b| far(a).total_cmp(&far(b)));
+            wanted.truncate(k);
+            let kept: Vec<u32> = nearest.kept.iter().map(|(_, _, row)| *row).collect();
+            assert_eq!(kept, wanted, "round {round}: {keys:?}");
         }
     }
 

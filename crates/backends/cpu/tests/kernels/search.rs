@@ -33,6 +33,16 @@ impl Owned {
         }
     }
 
+    /// So many of them, from one on that need not be aligned for vectors.
+    fn view_from(&self, start: usize, count: usize) -> Vectors<'_> {
+        match self {
+            Owned::F32(values) => Vectors::F32(&values[start..][..count]),
+            Owned::F16(values) => Vectors::F16(&values[start..][..count]),
+            Owned::BF16(values) => Vectors::BF16(&values[start..][..count]),
+            Owned::I8(values) => Vectors::I8(&values[start..][..count]),
+        }
+    }
+
     fn widened(&self) -> Vec<f64> {
         match self {
             Owned::F32(values) => values.iter().map(|value| f64::from(*value)).collect(),
@@ -140,6 +150,76 @@ fn every_type_metric_and_level_finds_the_nearest() {
             }
         }
     }
+}
+
+/// The score of a row from plain loops, and by how much sums in `f32` may differ.
+fn plain(metric: Metric, row: &[f64], query: &[f64]) -> (f64, f64) {
+    let wanted = score(metric, row, query);
+    let most: f64 = match metric {
+        Metric::Dot => row.iter().zip(query).map(|(a, b)| (a * b).abs()).sum(),
+        Metric::Cosine => 1.0,
+        Metric::Euclidean => wanted + row.iter().zip(query).map(|(a, b)| a.abs().max(b.abs())).fold(0.0, f64::max),
+    };
+    (wanted, most * 2.0_f64.powi(-22) * (row.len() as f64).sqrt().max(2.0) + 1.0e-37)
+}
+
+#[test]
+fn odd_dimensions_offsets_and_numbers_score_as_plain_loops_do() {
+    let odd = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1.0e-41, -6.0e-8, 6.0e-5, 6.0e4, -0.0];
+    let (team, row_count, query_count) = (Team::single(), 21, 2);
+    let mut cases = 0;
+    for dim in 1..=70 {
+        let offset = dim % 8;
+        let mut values = random(offset + row_count * dim, dim as u64);
+        // Each odd number in a row of its own, at any place in it; and one row of nothing but very small numbers.
+        for (row, odd) in odd.into_iter().enumerate() {
+            values[offset + row * dim + (dim * 5 + row) % dim] = odd;
+        }
+        values[offset + 10 * dim..offset + 11 * dim].iter_mut().for_each(|value| *value *= 1.0e-6);
+        for (kind, query_kind) in [(0, 0), (1, 1), (2, 2), (3, 3), (1, 0), (2, 0), (3, 0)] {
+            let (rows, queries) = (Owned::of(kind, &values), Owned::of(query_kind, &random(8 + query_count * dim, 9)));
+            let (row_values, query_values) = (&rows.widened()[offset..], &queries.widened()[8 - offset..]);
+            for metric in METRICS {
+                for simd in Simd::available() {
+                    let input = SearchInput {
+                        rows: rows.view_from(offset, row_count * dim),
+                        queries: queries.view_from(8 - offset, query_count * dim),
+                        dim,
+                        row_count,
+                        query_count,
+                        metric,
+                        k: row_count,
+                        filter: None,
+                        row_norms: None,
+                    };
+                    let name = format!("{kind}/{query_kind} {dim} at {offset} {metric:?} {simd:?}");
+                    let (ids, scores) = run(&team, simd, &input);
+                    for (query, (ids, scores)) in ids.chunks(row_count).zip(scores.chunks(row_count)).enumerate() {
+                        let query = &query_values[query * dim..][..dim];
+                        let mut seen = ids.to_vec();
+                        seen.sort_unstable();
+                        assert!(seen.into_iter().eq(0..row_count as u32), "{name}: {ids:?}");
+                        assert!(scores.is_sorted_by_key(|score| score.is_nan()), "{name}: NaN is last: {scores:?}");
+                        for (id, got) in ids.iter().zip(scores) {
+                            let row = &row_values[*id as usize * dim..][..dim];
+                            let (wanted, near) = plain(metric, row, query);
+                            // Products with numbers below those that f32 holds in full have no digits left.
+                            let vanishes = metric == Metric::Cosine && row.iter().all(|value| value.abs() < 1.0e-37);
+                            let right = match (wanted.is_nan(), wanted.is_infinite()) {
+                                (true, _) => got.is_nan(),
+                                _ if vanishes => got.abs() <= 1.001,
+                                (false, true) => f64::from(*got) == wanted,
+                                (false, false) => (f64::from(*got) - wanted).abs() <= near,
+                            };
+                            assert!(right, "{name}, row {id}: {got}, not {wanted}");
+                            cases += 1;
+                        }
+                    }
+                }
+            }
+        }
+    }
+    assert_eq!(cases, 70 * 7 * 3 * Simd::available().len() * row_count * query_count);
 }
 
 #[test]

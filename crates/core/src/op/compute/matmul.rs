@@ -129,25 +129,19 @@ impl MatMul {
 
     /// The operands as views of `… × m × k` and `… × k × n`, whatever way round they were given.
     pub fn operands(&self) -> Result<(Tensor, Tensor)> {
-        let view = |what, tensor: &Tensor, transposed| match tensor.shape().rank() {
-            0 | 1 => {
-                let expected = "at least 2 (reshape a vector to a matrix of one row or one column)".into();
-                Err(Error::RankMismatch { what, expected, got: tensor.shape().rank() })
-            }
-            _ if transposed => tensor.transpose(),
-            _ => Ok(tensor.clone()),
+        let view = |what, tensor: &Tensor, transposed| {
+            matrix_dims(what, tensor, transposed)?;
+            if transposed { tensor.transpose() } else { Ok(tensor.clone()) }
         };
         Ok((view("matmul a", &self.a, self.transpose_a)?, view("matmul b", &self.b, self.transpose_b)?))
     }
 
     /// The sizes, checked.
     pub fn matmul_shape(&self) -> Result<MatMulShape> {
-        let (a, b) = self.operands()?;
-        let (a_batch, a_dims) = a.shape().split_at(a.shape().rank() - 2);
-        let (b_batch, b_dims) = b.shape().split_at(b.shape().rank() - 2);
-        let (m, k, n) = (a_dims[0], a_dims[1], b_dims[1]);
-        if b_dims[0] != k {
-            let (expected, got) = (vec![k, n], b_dims.to_vec());
+        let (a_batch, [m, k]) = matrix_dims("matmul a", &self.a, self.transpose_a)?;
+        let (b_batch, [b_rows, n]) = matrix_dims("matmul b", &self.b, self.transpose_b)?;
+        if b_rows != k {
+            let (expected, got) = (vec![k, n], vec![b_rows, n]);
             return Err(Error::ShapeMismatch { what: "matmul b", expected, got });
         }
         let mismatch =
@@ -211,6 +205,18 @@ impl MatMul {
             return Err(Error::invalid("matmul activation", expected, got));
         }
         Ok(())
+    }
+}
+
+/// The dimensions of an operand: those of the batch, then rows and columns as the product reads them.
+fn matrix_dims<'a>(what: &'static str, tensor: &'a Tensor, transposed: bool) -> Result<(&'a [usize], [usize; 2])> {
+    match *tensor.shape().dims() {
+        [ref batch @ .., columns, rows] if transposed => Ok((batch, [rows, columns])),
+        [ref batch @ .., rows, columns] => Ok((batch, [rows, columns])),
+        _ => {
+            let expected = "at least 2 (reshape a vector to a matrix of one row or one column)".into();
+            Err(Error::RankMismatch { what, expected, got: tensor.shape().rank() })
+        }
     }
 }
 

@@ -44,7 +44,15 @@ impl Transpose {
 
     /// The output's shape.
     pub fn output_shape(&self) -> Result<Shape> {
-        Ok(*self.view()?.shape())
+        let (shape, order) = (self.input.shape(), &self.order[..usize::from(self.order_len).min(RANK_MAX)]);
+        let (mut dims, mut seen) = ([0; RANK_MAX], 0_u32);
+        for (dim, axis) in dims.iter_mut().zip(order) {
+            *dim = shape.get(usize::from(*axis)).copied().unwrap_or_default();
+            seen |= 1_u32.checked_shl(u32::from(*axis)).unwrap_or_default();
+        }
+        let is_permutation = usize::from(self.order_len) == shape.rank() && seen == (1 << shape.rank()) - 1;
+        // The view says what is wrong with an order that is none.
+        if is_permutation { Shape::new(&dims[..shape.rank()]) } else { Ok(*self.view()?.shape()) }
     }
 }
 

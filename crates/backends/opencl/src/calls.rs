@@ -365,6 +365,16 @@ impl Program {
         told.ok().map(|()| binary)
     }
 
+    /// The names of its kernels.
+    pub(crate) fn kernel_names(&self) -> Vec<CString> {
+        // SAFETY: writes no more than the room that is told.
+        let told = answer(|bytes, value, needed| unsafe {
+            (self.library.functions.clGetProgramInfo)(self.handle, sys::PROGRAM_KERNEL_NAMES, bytes, value, needed)
+        });
+        let names = told.map(|told| text(&told)).unwrap_or_default();
+        names.split(';').filter(|name| !name.is_empty()).filter_map(|name| CString::new(name).ok()).collect()
+    }
+
     /// A kernel of it.
     pub(crate) fn kernel(&self, name: &CStr) -> Checked<Kernel> {
         // SAFETY: the name ends with zero.
@@ -386,7 +396,7 @@ impl Kernel {
         Ok(count as usize)
     }
 
-    /// How it lies on a device: `KERNEL_WORK_GROUP_SIZE` or `KERNEL_LOCAL_MEM_SIZE`.
+    /// How it lies on a device: `KERNEL_WORK_GROUP_SIZE`, `KERNEL_LOCAL_MEM_SIZE`, or `KERNEL_COMPILE_WORK_GROUP_SIZE` along the first axis.
     pub(crate) fn on_device(&self, device: Handle, what: u32) -> Checked<u64> {
         // SAFETY: writes no more than the room that is told.
         let told = answer(|bytes, value, needed| unsafe {

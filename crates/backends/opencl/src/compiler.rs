@@ -8,6 +8,7 @@ use panoply_kernels::c::Target;
 
 use crate::calls::{Context, Program};
 use crate::platform::{DeviceHandle, Facts};
+use crate::sys;
 use crate::warps::Warps;
 
 /// Lines of the compiler's complaint that are repeated.
@@ -22,8 +23,13 @@ pub(crate) struct ProgramCompiler {
     identity: String,
     options: String,
     text_only: bool,
+    /// Whether the compiler can be told how many registers a thread may have.
+    limits_registers: bool,
     warps: Warps,
 }
+
+/// Registers of a multiprocessor of NVIDIA's.
+const REGISTERS: u64 = 65536;
 
 impl ProgramCompiler {
     pub(crate) fn new(context: &Arc<Context>, device: DeviceHandle, facts: &Facts, warps: Warps) -> ProgramCompiler {
@@ -34,6 +40,7 @@ impl ProgramCompiler {
             identity: [facts.identity.as_str(), &options].join("\0"),
             options,
             text_only: facts.text_only,
+            limits_registers: facts.has("cl_nv_compiler_options"),
             warps,
         }
     }
@@ -51,9 +58,31 @@ impl ProgramCompiler {
     }
 
     fn build(&self, text: &str) -> Result<Program, String> {
+        let program = self.build_with(text, &self.options)?;
+        match self.crowded(&program) {
+            // Its threads have so many registers that a block of them does not fit.
+            Some(threads) if self.limits_registers => {
+                self.build_with(text, &format!("{} -cl-nv-maxrregcount={}", self.options, REGISTERS / threads / 8 * 8))
+            }
+            _ => Ok(program),
+        }
+    }
+
+    fn build_with(&self, text: &str, options: &str) -> Result<Program, String> {
         let program = self.context.program_of_text(text).map_err(|code| code.to_string())?;
-        program.build(self.device.0, &self.options).map_err(|log| shortened(&log))?;
+        program.build(self.device.0, options).map_err(|log| shortened(&log))?;
         Ok(program)
+    }
+
+    /// The threads of the largest block that a kernel's text demands and the driver does not grant.
+    fn crowded(&self, program: &Program) -> Option<u64> {
+        let kernels = program.kernel_names().into_iter().filter_map(|name| program.kernel(&name).ok());
+        let demanded = kernels.filter_map(|kernel| {
+            let told = |what| kernel.on_device(self.device.0, what).ok();
+            let threads = told(sys::KERNEL_COMPILE_WORK_GROUP_SIZE)?;
+            (threads > told(sys::KERNEL_WORK_GROUP_SIZE)?).then_some(threads)
+        });
+        demanded.max()
     }
 }
 

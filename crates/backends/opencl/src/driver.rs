@@ -53,7 +53,9 @@ pub(crate) struct OpenClDriver {
 struct Loaded {
     kernel: Kernel,
     arguments: usize,
+    /// The most threads of a block, and those that the kernel's text demands, zero where it demands none.
     threads_max: u64,
+    threads_demanded: u64,
     shared_bytes: u64,
     name: String,
     /// Held for the kernel.
@@ -179,7 +181,8 @@ impl OpenClDriver {
     fn check_block(&self, loaded: &Loaded, launch: &Launch) -> Result<()> {
         let threads: u64 = launch.block.iter().map(|size| u64::from(*size)).product();
         let shared = loaded.shared_bytes + u64::from(launch.shared_bytes);
-        if loaded.threads_max > 0 && threads > loaded.threads_max {
+        // A driver that compiled a text for a size of blocks must launch such blocks, whatever else it says.
+        if loaded.threads_max > 0 && threads > loaded.threads_max && threads != loaded.threads_demanded {
             let (name, most) = (&loaded.name, loaded.threads_max);
             return Err(self.fault(format!("{name} needs blocks of {threads} threads; the driver lets it have {most}")));
         }
@@ -254,8 +257,10 @@ impl Driver for OpenClDriver {
         // A driver that does not tell these is asked by the launch itself.
         let told = |what| kernel.on_device(self.handle.0, what).unwrap_or(0);
         let (threads_max, shared_bytes) = (told(sys::KERNEL_WORK_GROUP_SIZE), told(sys::KERNEL_LOCAL_MEM_SIZE));
-        let name = name.to_owned();
-        let loaded = Box::new(Loaded { kernel, arguments, threads_max, shared_bytes, name, _program: program });
+        let threads_demanded = told(sys::KERNEL_COMPILE_WORK_GROUP_SIZE);
+        let (name, _program) = (name.to_owned(), program);
+        let loaded =
+            Box::new(Loaded { kernel, arguments, threads_max, threads_demanded, shared_bytes, name, _program });
         let place = NonNull::from(Box::leak(loaded)).cast();
         self.loaded.borrow_mut().insert(place);
         Ok(Function(place))

@@ -234,7 +234,7 @@ DEVICE part part_of(const task *job, u32 tile)
 }
 
 // Where a vector of the tile lies in memory. Vectors are counted in the order of the scan.
-DEVICE u64 place_of(const task *job, const part *p, u32 vector)
+DEVICE u64 vector_place(const task *job, const part *p, u32 vector)
 {
     u64 before = ((u64)p->index * TILE_VECTORS + vector) * VECTOR;
     return p->row * job->len + (REVERSED ? job->len - VECTOR - before : before);
@@ -253,7 +253,7 @@ DEVICE u32 present_in(const task *job, const part *p, u32 vector)
 // Begins to read a tile into its slot. A thread reads what it will write.
 DEVICE void fetch(const task *job, const part *p, LOCAL vector_t *slot)
 {
-    GLOBAL const T *from = job->source + (i64)place_of(job, p, thread_x());
+    GLOBAL const T *from = job->source + (i64)vector_place(job, p, thread_x());
     LOCAL vector_t *to = slot + thread_x();
     if (VECTOR_BYTES == 16 && p->is_whole) {
         UNROLL
@@ -317,7 +317,7 @@ DEVICE void complete(LOCAL vector_t *slot, ACC sum)
 
 DEVICE void write_out(const task *job, const part *p, LOCAL const vector_t *slot)
 {
-    GLOBAL T *to = job->target + (i64)place_of(job, p, thread_x());
+    GLOBAL T *to = job->target + (i64)vector_place(job, p, thread_x());
     LOCAL const vector_t *from = slot + thread_x();
     if (p->is_whole) {
         UNROLL

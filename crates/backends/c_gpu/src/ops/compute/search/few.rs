@@ -38,6 +38,11 @@ struct Form {
     lanes: usize,
 }
 
+/// Whether the lists of one query have room in a block's memory.
+pub(super) fn fits(task: &Task) -> bool {
+    Form::new(task, 1).shared_bytes + OWN_SHARED_BYTES <= task.shared_bytes_max
+}
+
 impl Form {
     fn new(task: &Task, queries: usize) -> Form {
         let lanes = task.lanes();

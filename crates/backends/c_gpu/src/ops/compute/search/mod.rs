@@ -45,7 +45,7 @@ pub(crate) fn run(op: &Search, context: &mut Context) -> Result<Value> {
         let task = Task::new(op, context, ids.address, scores.address)?;
         if many::takes(&task, context.driver.properties().matrix_tiles) {
             many::run(task, context)?;
-        } else if task.warp_lanes == 1 {
+        } else if task.warp_lanes == 1 || !few::fits(&task) {
             heaps::run(&task, context)?;
         } else {
             few::run(&task, context)?;

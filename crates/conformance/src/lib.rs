@@ -7,6 +7,7 @@
 //! * [`chains`]: graphs that programs write, and that must become one kernel.
 //! * [`check`]: runs cases on an engine and compares.
 //! * [`random_graph`]: graphs of random ops, by the thousand, for [`check::check_graphs`].
+//! * [`vectors`]: published vectors of the crypto domain, for any engine.
 //! * [`fixture`]: reads the independent figures.
 //! * [`virtual_device`]: simulated devices with scripted latency, errors, hangs and loss, for the runtime's tests and for
 //!   users who test how their own programs degrade.
@@ -19,6 +20,7 @@ pub mod random_graph;
 pub mod reference;
 pub mod suite;
 pub mod values;
+pub mod vectors;
 pub mod virtual_device;
 
 pub use check::{Summary, check_backend, check_graphs, run_one, run_there};

@@ -161,6 +161,47 @@ pub enum Error {
         /// The other.
         second: String,
     },
+    /// A message is not what it claims to be. Nothing of its op is handed out, and no more is said: the reason would help whoever
+    /// made it.
+    #[error("{op}: message {index} is rejected")]
+    Rejected {
+        /// The op's name.
+        op: &'static str,
+        /// The first such message.
+        index: usize,
+    },
+    /// A message would become longer than the op allows.
+    #[error(
+        "{op}: message {index} becomes longer than the limit of {limit} bytes; raise the limit where it is trusted"
+    )]
+    OutputLimit {
+        /// The op's name.
+        op: &'static str,
+        /// The first such message.
+        index: usize,
+        /// The limit, in bytes.
+        limit: usize,
+    },
+    /// A key is malformed or weak, or belongs to another algorithm or length.
+    #[error("the key is no valid key of {algorithm}")]
+    InvalidKey {
+        /// The algorithm that it was given for.
+        algorithm: &'static str,
+    },
+    /// A nonce would be used twice with one key.
+    #[error("the nonce of message {index} was used before; use one that is new")]
+    RepeatedNonce {
+        /// The message.
+        index: usize,
+    },
+    /// A session has no nonces left for so many messages.
+    #[error("a session has {left} nonces left, {asked} were asked for; begin a session with a new key")]
+    NoncesExhausted {
+        /// How many are left.
+        left: u64,
+        /// How many messages were to be sealed.
+        asked: u64,
+    },
     /// The op was cancelled by dropping its future.
     #[error("cancelled by the caller")]
     Cancelled,
@@ -265,6 +306,11 @@ impl Error {
             | Error::Unsupported { .. }
             | Error::NoSuchDevice { .. }
             | Error::Contradiction { .. }
+            | Error::Rejected { .. }
+            | Error::OutputLimit { .. }
+            | Error::InvalidKey { .. }
+            | Error::RepeatedNonce { .. }
+            | Error::NoncesExhausted { .. }
             | Error::Cancelled => ErrorKind::Caller,
             Error::DeviceLost { .. }
             | Error::DeviceFault { .. }

@@ -4,16 +4,17 @@ use super::manifest::{Dependency, Manifest};
 use super::report::Report;
 
 /// A layer and the layers that it may use. Tests (`dev-dependencies`) may use anything.
-const LAYERS: [(&str, &[&str]); 13] = [
+const LAYERS: [(&str, &[&str]); 14] = [
     ("app", &["panoply"]),
-    ("panoply", &["vector", "runtime", "backends", "kernels", "conformance", "graph", "core"]),
+    ("panoply", &["vector", "runtime", "backends", "kernels", "crypto", "conformance", "graph", "core"]),
     ("vector", &["runtime", "core"]),
     ("runtime", &["core"]),
-    ("backends", &["c_gpu", "wgsl_gpu", "kernels", "fourier", "graph", "core"]),
+    ("backends", &["c_gpu", "wgsl_gpu", "kernels", "fourier", "crypto", "graph", "core"]),
     ("c_gpu", &["kernels", "graph", "core"]),
     ("wgsl_gpu", &["kernels", "graph", "core"]),
     ("graph", &["core"]),
     ("fourier", &[]),
+    ("crypto", &["core"]),
     ("kernels", &["core"]),
     ("conformance", &["core"]),
     ("core", &[]),

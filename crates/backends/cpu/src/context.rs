@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use panoply_core::buffer::HOST_ALIGN_BYTES;
 use panoply_core::{DType, Element, HostBufferMut, Result, Shape, Tensor, Value};
+use panoply_crypto::State;
 
 use crate::attention::Scratch;
 use crate::conv::ConvWorkspace;
@@ -34,6 +35,8 @@ pub(crate) struct Context {
     pub(crate) attention: Vec<Mutex<Scratch>>,
     /// Panels and packed weights of convolutions.
     pub(crate) conv: ConvWorkspace,
+    /// Expanded keys, and workspaces of compression.
+    pub(crate) crypto: State,
     /// Plans and scratch of Fourier transforms.
     pub(crate) fft: FftWorkspace,
     /// Pack buffers of matrix products.
@@ -56,6 +59,7 @@ impl Context {
             map_plans: PlanCache::default(),
             attention: Vec::new(),
             conv: ConvWorkspace::new(),
+            crypto: State::default(),
             fft: FftWorkspace::default(),
             gemm: Workspace::new(),
             graphs: Graphs::default(),

@@ -75,6 +75,8 @@ impl Engine for CpuEngine {
     }
 
     fn health(&mut self) -> Health {
+        self.context.crypto.collect();
+        self.members.for_each_context(|context| context.crypto.collect());
         self.sensors.read()
     }
 }

@@ -1,7 +1,7 @@
 //! The CPU backend against the reference, every case of the suite, on every device of this machine.
 
-use panoply_conformance::{Seeds, cases, check_backend, check_graphs};
-use panoply_core::Backend;
+use panoply_conformance::{Seeds, cases, check_backend, check_graphs, run_one, vectors};
+use panoply_core::{Backend, OpenOptions};
 use panoply_cpu::CpuBackend;
 
 #[test]
@@ -14,6 +14,17 @@ fn every_case_agrees_with_the_reference() {
         assert!(summary.failed.is_empty(), "{}: {summary}", device.id);
         assert!(summary.unsupported.is_empty(), "the CPU runs everything: {:?}", summary.unsupported);
         assert_eq!(summary.passed, cases.len());
+    }
+}
+
+#[test]
+fn published_vectors_give_what_they_must() {
+    let backend = CpuBackend::new();
+    for device in &backend.discover().unwrap() {
+        let mut engine = backend.open(device, &OpenOptions::default()).unwrap();
+        let summary = vectors::check(&|op| backend.supports(device, op), &mut |op| run_one(engine.as_mut(), op));
+        assert!(summary.failed.is_empty() && summary.unsupported.is_empty(), "{}: {summary}", device.id);
+        assert!(summary.passed > 5000, "{summary}");
     }
 }
 

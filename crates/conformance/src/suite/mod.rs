@@ -7,6 +7,7 @@ use crate::judge::Judge;
 pub use crate::judge::Tolerance;
 
 mod compute;
+mod crypto;
 mod graph;
 mod signal;
 
@@ -49,6 +50,7 @@ pub fn print_op_names() {
 /// Every case of the suite.
 pub fn cases() -> Vec<Case> {
     let mut cases = compute::cases();
+    cases.extend(crypto::cases());
     cases.extend(signal::cases());
     cases.extend(graph::cases());
     cases

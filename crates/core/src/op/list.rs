@@ -2,6 +2,7 @@
 //! a new op is one line here, a new domain one block, beside the folder that holds its structs.
 
 use super::compute::*;
+use super::crypto::*;
 use super::extension::Extension;
 use super::graph::*;
 use super::signal::*;
@@ -129,6 +130,20 @@ domains! {
         TopK => (Tensor, Tensor), Value::into_pair;
         Transfer => Tensor, Value::into_tensor;
         Transpose => Tensor, Value::into_tensor;
+    }
+    /// Ciphers, hashes, signatures and compression.
+    Crypto(CryptoOp) in crypto {
+        Compress => Messages, Messages::from_value;
+        Decompress => Messages, Messages::from_value;
+        Decrypt => Messages, Messages::from_value;
+        Encrypt => Messages, Messages::from_value;
+        Hash => Messages, Messages::from_value;
+        Hkdf => Messages, Messages::from_value;
+        Hmac => Messages, Messages::from_value;
+        Open => Messages, Messages::from_value;
+        Seal => Sealed, Sealed::from_value;
+        Sign => Messages, Messages::from_value;
+        Verify => Vec<bool>, Verify::verdicts;
     }
     /// Sampled signals.
     Signal(SignalOp) in signal {

@@ -17,6 +17,7 @@ mod list;
 mod outputs;
 
 pub mod compute;
+pub mod crypto;
 pub mod graph;
 pub mod signal;
 

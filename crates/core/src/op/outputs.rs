@@ -2,6 +2,7 @@
 //! whether what an engine answered is that.
 
 use super::compute::{ComputeOp, Kernel};
+use super::crypto::answer;
 use super::graph::GraphOp;
 use super::signal::SignalOp;
 use super::{Op, Value};
@@ -72,6 +73,11 @@ impl Op {
         {
             return Err(self.wrong_answer(value, device, &format!("expected {}", told(types.to_vec()))));
         }
+        if let Op::Crypto(op) = self
+            && !answer::fits(op, value)
+        {
+            return Err(self.wrong_answer(value, device, "expected one answer for each message"));
+        }
         let astray = |part: &PartRef<'_>| match part.location() {
             Location::Host => false,
             at => at != Location::Device(device) && !self.has_part_at(at),
@@ -96,7 +102,7 @@ impl Op {
             }
             Op::Compute(ComputeOp::Transfer(op)) => one(op.input.dtype(), Ok(*op.input.shape())),
             Op::Graph(GraphOp::RunGraph(op)) => Some(Types::Like(&op.instance().ok()?.outputs)),
-            Op::Extension(_) => None,
+            Op::Crypto(_) | Op::Extension(_) => None,
             Op::Compute(_) | Op::Signal(_) => self.types().ok(),
         }
     }

@@ -7,6 +7,7 @@ use panoply_core::{DeviceInfo, Domain, Op, Result, Support, Value};
 use crate::context::Context;
 
 pub(crate) mod compute;
+mod crypto;
 mod graph;
 mod signal;
 pub(crate) mod together;
@@ -14,7 +15,7 @@ pub(crate) mod together;
 pub(crate) use graph::{Graphs, Matrix, Weights};
 
 /// The domains of which every op is run, but for kernels without a closure.
-pub(crate) const DOMAINS: &[Domain] = &[Domain::Compute, Domain::Signal, Domain::Graph];
+pub(crate) const DOMAINS: &[Domain] = &[Domain::Compute, Domain::Crypto, Domain::Signal, Domain::Graph];
 
 /// Whether an op is run on a node.
 pub(crate) fn supports(op: &Op, device: &DeviceInfo) -> Support {
@@ -39,6 +40,7 @@ pub(crate) fn can_run(op: &Op, device: &DeviceInfo) -> bool {
 pub(crate) fn run(op: &Op, context: &mut Context) -> Result<Value> {
     match op {
         Op::Compute(op) => compute::run(op, context),
+        Op::Crypto(op) => crypto::run(op, context),
         Op::Signal(op) => signal::run(op, context),
         Op::Graph(op) => graph::run(op, context),
         op => Err(Support::unknown(op).refusal(op)),

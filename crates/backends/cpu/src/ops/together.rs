@@ -28,6 +28,9 @@ const MAP_BYTES_TINY: usize = 128 << 10;
 const MAP_BYTES_MEDIUM: usize = 1 << 20;
 const SEARCH_TINY: u64 = 1 << 17;
 const SEARCH_MEDIUM: u64 = 1 << 22;
+/// The nanoseconds that an op of the crypto domain takes on one thread.
+const CRYPTO_NS_TINY: f64 = 50_000.0;
+const CRYPTO_NS_MEDIUM: f64 = 2_000_000.0;
 /// Bytes that any other op may read to count as small.
 const OTHER_BYTES_TINY: usize = 32 << 10;
 /// Ops of medium size are spread whole where there are so many for each thread; fewer would leave threads idle at the end.
@@ -59,6 +62,13 @@ impl Members {
     pub(crate) fn for_each_memory(&mut self, mut visit: impl FnMut(&mut HostMemory)) {
         for context in &self.contexts {
             visit(&mut lock(context).memory);
+        }
+    }
+
+    /// Each of them.
+    pub(crate) fn for_each_context(&mut self, mut visit: impl FnMut(&mut Context)) {
+        for context in &self.contexts {
+            visit(&mut lock(context));
         }
     }
 
@@ -138,6 +148,7 @@ fn size(op: &Op) -> (Size, f64) {
             graded(op.input_bytes() as f64, MAP_BYTES_TINY as f64, MAP_BYTES_MEDIUM as f64, 0.1)
         }
         Op::Compute(ComputeOp::Search(op)) => graded(op.work() as f64, SEARCH_TINY as f64, SEARCH_MEDIUM as f64, 0.1),
+        Op::Crypto(op) => graded(panoply_crypto::estimate_ns(op), CRYPTO_NS_TINY, CRYPTO_NS_MEDIUM, 1.0),
         Op::Compute(ComputeOp::Transfer(_)) | Op::Graph(_) => (Size::Large, 0.0),
         _ => graded(op.input_bytes() as f64, OTHER_BYTES_TINY as f64, OTHER_BYTES_TINY as f64, 1.0),
     }

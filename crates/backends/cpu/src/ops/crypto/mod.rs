@@ -1,0 +1,24 @@
+//! The crypto domain, with the node's threads and memory. What is done is in the crate `panoply-crypto`.
+
+use panoply_core::op::crypto::CryptoOp;
+use panoply_core::{Result, Value};
+use panoply_crypto::Threads;
+
+use crate::context::Context;
+use crate::team::Team;
+
+impl Threads for Team {
+    fn count(&self) -> usize {
+        self.threads()
+    }
+
+    fn run(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
+        Team::run(self, tasks, task);
+    }
+}
+
+/// Runs one op of the domain.
+pub(super) fn run(op: &CryptoOp, context: &mut Context) -> Result<Value> {
+    let Context { crypto, team, memory, .. } = context;
+    panoply_crypto::run(op, crypto, team, &mut |bytes| memory.take(bytes))
+}

@@ -1,0 +1,163 @@
+//! AES as FIPS 197 has it, in CBC, in counter mode and in GCM as NIST SP 800-38 has them. Every byte is worked out in the field of 256
+//! elements; nothing is looked up but the substitution, which is worked out once.
+
+use std::sync::OnceLock;
+
+type Block = [u8; 16];
+
+/// A key schedule.
+pub(super) struct Aes {
+    rounds: Vec<Block>,
+}
+
+/// The product in the field of 256 elements.
+fn times(a: u8, b: u8) -> u8 {
+    (0..8).fold(0, |sum, bit| {
+        // a · x^bit, reduced at each step.
+        let shifted = (0..bit).fold(a, |value, _| value << 1 ^ if value & 0x80 != 0 { 0x1b } else { 0 });
+        if b >> bit & 1 == 1 { sum ^ shifted } else { sum }
+    })
+}
+
+/// The substitution and its inverse.
+fn boxes() -> &'static ([u8; 256], [u8; 256]) {
+    static BOXES: OnceLock<([u8; 256], [u8; 256])> = OnceLock::new();
+    BOXES.get_or_init(|| {
+        let (mut forward, mut back) = ([0; 256], [0; 256]);
+        for value in 0..=255_u8 {
+            let inverse = (1..=255).find(|other| times(value, *other) == 1).unwrap_or(0);
+            let turned = (1..5).fold(inverse, |sum, by| sum ^ inverse.rotate_left(by)) ^ 0x63;
+            forward[usize::from(value)] = turned;
+            back[usize::from(turned)] = value;
+        }
+        (forward, back)
+    })
+}
+
+impl Aes {
+    /// From a key of 16, 24 or 32 bytes.
+    pub(super) fn new(key: &[u8]) -> Aes {
+        let (words, substitute) = (key.len() / 4, |byte: u8| boxes().0[usize::from(byte)]);
+        let mut schedule: Vec<[u8; 4]> = key.chunks(4).map(|word| [word[0], word[1], word[2], word[3]]).collect();
+        let mut constant = 1_u8;
+        for index in words..4 * (words + 7) {
+            let mut word = schedule[index - 1];
+            if index % words == 0 {
+                word.rotate_left(1);
+                word = word.map(substitute);
+                word[0] ^= constant;
+                constant = times(constant, 2);
+            } else if words > 6 && index % words == 4 {
+                word = word.map(substitute);
+            }
+            let before = schedule[index - words];
+            schedule.push(std::array::from_fn(|byte| word[byte] ^ before[byte]));
+        }
+        Aes { rounds: schedule.chunks(4).map(|four| std::array::from_fn(|byte| four[byte / 4][byte % 4])).collect() }
+    }
+
+    pub(super) fn encrypt(&self, block: Block) -> Block {
+        let last = self.rounds.len() - 1;
+        let mut state = xor(block, self.rounds[0]);
+        for round in 1..=last {
+            // Byte `row` of column `column` comes from `row` columns further.
+            let shifted: Block = std::array::from_fn(|at| boxes().0[usize::from(state[(at + 4 * (at % 4)) % 16])]);
+            let mixed = if round == last { shifted } else { mix(shifted, [2, 3, 1, 1]) };
+            state = xor(mixed, self.rounds[round]);
+        }
+        state
+    }
+
+    pub(super) fn decrypt(&self, block: Block) -> Block {
+        let last = self.rounds.len() - 1;
+        let mut state = block;
+        for round in (1..=last).rev() {
+            state = xor(state, self.rounds[round]);
+            let unmixed = if round == last { state } else { mix(state, [14, 11, 13, 9]) };
+            state = std::array::from_fn(|at| boxes().1[usize::from(unmixed[(at + 16 - 4 * (at % 4)) % 16])]);
+        }
+        xor(state, self.rounds[0])
+    }
+
+    /// The text of whole blocks, each chained to the one before.
+    pub(super) fn encrypt_chained(&self, mut before: Block, blocks: &[u8]) -> Vec<u8> {
+        let mut text = Vec::new();
+        for chunk in blocks.chunks(16) {
+            before = self.encrypt(xor(block_of(chunk), before));
+            text.extend_from_slice(&before);
+        }
+        text
+    }
+
+    pub(super) fn decrypt_chained(&self, mut before: Block, text: &[u8]) -> Vec<u8> {
+        let mut blocks = Vec::new();
+        for chunk in text.chunks(16) {
+            blocks.extend_from_slice(&xor(self.decrypt(block_of(chunk)), before));
+            before = block_of(chunk);
+        }
+        blocks
+    }
+
+    /// Counter mode; the counter has the last `counter_bits` of the start.
+    pub(super) fn counted(&self, start: Block, counter_bits: u32, message: &[u8]) -> Vec<u8> {
+        let mask = u128::MAX >> (128 - counter_bits);
+        let mut counter = u128::from_be_bytes(start);
+        let mut text = Vec::new();
+        for chunk in message.chunks(16) {
+            let key = self.encrypt(counter.to_be_bytes());
+            text.extend(chunk.iter().zip(key).map(|(byte, key)| byte ^ key));
+            counter = counter & !mask | counter.wrapping_add(1) & mask;
+        }
+        text
+    }
+
+    /// GCM's text and tag.
+    pub(super) fn seal(&self, nonce: &[u8; 12], associated: &[u8], message: &[u8]) -> (Vec<u8>, Vec<u8>) {
+        let text = self.counted(self.counter(nonce, 2), 32, message);
+        let tag = self.tag(nonce, associated, &text);
+        (text, tag)
+    }
+
+    /// GCM's message, where the tag is right.
+    pub(super) fn open(&self, nonce: &[u8; 12], associated: &[u8], text: &[u8], tag: &[u8]) -> Option<Vec<u8>> {
+        (self.tag(nonce, associated, text) == tag).then(|| self.counted(self.counter(nonce, 2), 32, text))
+    }
+
+    fn counter(&self, nonce: &[u8; 12], number: u32) -> Block {
+        block_of(&[&nonce[..], &number.to_be_bytes()].concat())
+    }
+
+    fn tag(&self, nonce: &[u8; 12], associated: &[u8], text: &[u8]) -> Vec<u8> {
+        let key = u128::from_be_bytes(self.encrypt([0; 16]));
+        let lens = (associated.len() as u128 * 8) << 64 | text.len() as u128 * 8;
+        let blocks = associated.chunks(16).chain(text.chunks(16)).map(|chunk| u128::from_be_bytes(block_of(chunk)));
+        let hash = blocks.chain([lens]).fold(0, |sum, block| times_wide(sum ^ block, key));
+        xor(hash.to_be_bytes(), self.encrypt(self.counter(nonce, 1))).to_vec()
+    }
+}
+
+/// The product in GCM's field of 2^128 elements, whose bits count from the highest.
+fn times_wide(a: u128, mut b: u128) -> u128 {
+    let mut sum = 0;
+    for bit in (0..128).rev() {
+        if a >> bit & 1 == 1 {
+            sum ^= b;
+        }
+        b = b >> 1 ^ if b & 1 == 1 { 0xe1 << 120 } else { 0 };
+    }
+    sum
+}
+
+/// Each column times a polynomial, whose first coefficient is for the byte itself.
+fn mix(state: Block, by: [u8; 4]) -> Block {
+    std::array::from_fn(|at| (0..4).fold(0, |sum, step| sum ^ times(state[at / 4 * 4 + (at + step) % 4], by[step])))
+}
+
+fn xor(a: Block, b: Block) -> Block {
+    std::array::from_fn(|at| a[at] ^ b[at])
+}
+
+/// Up to sixteen bytes, with zeros behind them.
+fn block_of(bytes: &[u8]) -> Block {
+    std::array::from_fn(|at| bytes.get(at).copied().unwrap_or(0))
+}

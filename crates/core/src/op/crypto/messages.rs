@@ -1,0 +1,262 @@
+//! Messages: what an op of the domain works on, and what it makes.
+
+use std::sync::Arc;
+
+use crate::bytes::Bytes;
+use crate::error::{Error, Result};
+use crate::part::{Part, PartMut, PartRef, Value};
+
+/// The most messages of one op.
+pub const MESSAGES_MAX: usize = 1 << 24;
+
+/// One message, or a batch that is one op. What comes out has the same form as what went in.
+#[derive(Clone, Debug)]
+pub enum Messages {
+    /// One message.
+    One(Bytes),
+    /// Messages that each lie in memory of their own.
+    List(Arc<[Bytes]>),
+    /// Messages one after the other in one buffer: the cheapest form where there are thousands.
+    Packed(Packed),
+}
+
+/// Messages in one buffer.
+#[derive(Clone, Debug)]
+pub struct Packed {
+    bytes: Bytes,
+    offsets: Arc<[usize]>,
+}
+
+impl Packed {
+    /// The buffer.
+    pub fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    /// Where each message begins, and where the last one ends.
+    pub fn offsets(&self) -> &[usize] {
+        &self.offsets
+    }
+
+    fn count(&self) -> usize {
+        self.offsets.len() - 1
+    }
+}
+
+impl Messages {
+    /// Messages in one buffer. Message `i` lies between `offsets[i]` and `offsets[i + 1]`; offsets do not descend.
+    pub fn packed(bytes: Bytes, offsets: impl Into<Arc<[usize]>>) -> Result<Messages> {
+        let offsets = offsets.into();
+        let Some(&end) = offsets.last() else {
+            return Err(Error::invalid("offsets of messages", "one more than there are messages", "none"));
+        };
+        if end > bytes.len() {
+            return Err(Error::OutOfBounds { what: "last offset of messages", limit: bytes.len(), got: end });
+        }
+        if let Some(at) = offsets.windows(2).position(|pair| pair[0] > pair[1]) {
+            let got = format!("{} before {}", offsets[at], offsets[at + 1]);
+            return Err(Error::invalid("offsets of messages", "offsets that do not descend", got));
+        }
+        Messages::Packed(Packed { bytes, offsets }).checked()
+    }
+
+    /// Messages of equal length in one buffer; the last one may be shorter.
+    pub fn split(bytes: Bytes, len_each: usize) -> Result<Messages> {
+        if len_each == 0 {
+            return Err(Error::invalid("length of messages", "at least 1", 0));
+        }
+        let count = bytes.len().div_ceil(len_each);
+        if count > MESSAGES_MAX {
+            return Err(Error::OutOfBounds { what: "number of messages", limit: MESSAGES_MAX, got: count });
+        }
+        let offsets: Vec<usize> = (0..=count).map(|index| bytes.len().min(index * len_each)).collect();
+        Messages::packed(bytes, offsets)
+    }
+
+    /// How many messages there are.
+    pub fn count(&self) -> usize {
+        match self {
+            Messages::One(_) => 1,
+            Messages::List(list) => list.len(),
+            Messages::Packed(packed) => packed.count(),
+        }
+    }
+
+    /// Bytes of all messages.
+    pub fn total_bytes(&self) -> usize {
+        match self {
+            Messages::One(bytes) => bytes.len(),
+            Messages::List(list) => list.iter().fold(0, |sum, bytes| sum.saturating_add(bytes.len())),
+            Messages::Packed(Packed { offsets, .. }) => offsets[offsets.len() - 1] - offsets[0],
+        }
+    }
+
+    /// How long a message is; zero where there is none of this number.
+    pub fn len_of(&self, index: usize) -> usize {
+        match self {
+            Messages::One(bytes) if index == 0 => bytes.len(),
+            Messages::List(list) => list.get(index).map_or(0, Bytes::len),
+            Messages::Packed(Packed { offsets, .. }) if index + 1 < offsets.len() => {
+                offsets[index + 1] - offsets[index]
+            }
+            _ => 0,
+        }
+    }
+
+    /// The lengths of all messages.
+    pub fn lens(&self) -> impl Iterator<Item = usize> {
+        (0..self.count()).map(|index| self.len_of(index))
+    }
+
+    /// One message, as a view of its buffer.
+    pub fn get(&self, index: usize) -> Result<Bytes> {
+        let absent = || Error::OutOfBounds { what: "message", limit: self.count().saturating_sub(1), got: index };
+        match self {
+            Messages::One(bytes) if index == 0 => Ok(bytes.clone()),
+            Messages::List(list) => list.get(index).cloned().ok_or_else(absent),
+            Messages::Packed(Packed { bytes, offsets }) if index + 1 < offsets.len() => {
+                bytes.slice(offsets[index], offsets[index + 1])
+            }
+            _ => Err(absent()),
+        }
+    }
+
+    /// The bytes of every message, where they are on the host.
+    pub fn slices(&self) -> Result<Vec<&[u8]>> {
+        match self {
+            Messages::One(bytes) => Ok(vec![bytes.as_slice()?]),
+            Messages::List(list) => list.iter().map(Bytes::as_slice).collect(),
+            Messages::Packed(Packed { bytes, offsets }) => {
+                let bytes = bytes.as_slice()?;
+                Ok(offsets.windows(2).map(|pair| &bytes[pair[0]..pair[1]]).collect())
+            }
+        }
+    }
+
+    /// The one message.
+    pub fn into_one(self) -> Result<Bytes> {
+        match self.count() {
+            1 => self.get(0),
+            count => Err(Error::invalid("messages", "one", count)),
+        }
+    }
+
+    /// Each message as a view.
+    pub fn into_list(self) -> Result<Vec<Bytes>> {
+        (0..self.count()).map(|index| self.get(index)).collect()
+    }
+
+    /// Whether any of them is secret.
+    pub fn is_secret(&self) -> bool {
+        match self {
+            Messages::One(bytes) | Messages::Packed(Packed { bytes, .. }) => bytes.is_secret(),
+            Messages::List(list) => list.iter().any(Bytes::is_secret),
+        }
+    }
+
+    /// Messages of this op's output, which lie one after the other in a buffer, in the form of the op's own messages.
+    pub fn like(&self, bytes: Bytes, offsets: Vec<usize>) -> Result<Messages> {
+        match (self, Messages::packed(bytes, offsets)?) {
+            (Messages::One(_), packed) => Ok(Messages::One(packed.into_one()?)),
+            (Messages::List(_), packed) => Ok(Messages::List(packed.into_list()?.into())),
+            (Messages::Packed(_), packed) => Ok(packed),
+        }
+    }
+
+    /// As an engine's answer.
+    pub fn into_value(self) -> Result<Value> {
+        Ok(match self {
+            Messages::One(bytes) => Value::Bytes(bytes),
+            Messages::List(list) => Value::List(list.iter().cloned().map(Part::Bytes).collect()),
+            Messages::Packed(Packed { bytes, offsets }) => {
+                Value::Pair(bytes.to_tensor()?, written(&offsets).to_tensor()?)
+            }
+        })
+    }
+
+    /// From an engine's answer.
+    pub fn from_value(value: Value) -> Result<Messages> {
+        match value {
+            Value::Bytes(bytes) => Ok(Messages::One(bytes)),
+            Value::Pair(bytes, offsets) => {
+                Messages::packed(Bytes::from_tensor(&bytes)?, read(&Bytes::from_tensor(&offsets)?)?)
+            }
+            other => {
+                let bytes = other.into_list()?.into_iter().map(|part| match part {
+                    Part::Bytes(bytes) => Ok(bytes),
+                    other => Err(Error::invalid("the engine's answer", "bytes", format!("{other:?}"))),
+                });
+                Ok(Messages::List(bytes.collect::<Result<_>>()?))
+            }
+        }
+    }
+
+    /// The messages, unless there are more than one op may have.
+    pub(super) fn checked(self) -> Result<Messages> {
+        self.check().map(|()| self)
+    }
+
+    pub(super) fn check(&self) -> Result<()> {
+        match self.count() {
+            count if count > MESSAGES_MAX => {
+                Err(Error::OutOfBounds { what: "number of messages", limit: MESSAGES_MAX, got: count })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses a message that is longer than `limit`.
+    pub(super) fn check_lens(&self, what: &'static str, limit: u64) -> Result<()> {
+        self.check()?;
+        match self.lens().find(|len| *len as u64 > limit) {
+            Some(got) => Err(Error::OutOfBounds { what, limit: usize::try_from(limit).unwrap_or(usize::MAX), got }),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn visit(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
+        match self {
+            Messages::One(bytes) | Messages::Packed(Packed { bytes, .. }) => visit(bytes.into()),
+            Messages::List(list) => list.iter().for_each(|bytes| visit(bytes.into())),
+        }
+    }
+
+    pub(super) fn visit_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
+        match self {
+            Messages::One(bytes) | Messages::Packed(Packed { bytes, .. }) => visit(bytes.into()),
+            Messages::List(list) => Arc::make_mut(list).iter_mut().for_each(|bytes| visit(bytes.into())),
+        }
+    }
+}
+
+impl From<Bytes> for Messages {
+    fn from(bytes: Bytes) -> Messages {
+        Messages::One(bytes)
+    }
+}
+
+impl From<Vec<u8>> for Messages {
+    fn from(bytes: Vec<u8>) -> Messages {
+        Messages::One(bytes.into())
+    }
+}
+
+impl From<Vec<Bytes>> for Messages {
+    fn from(list: Vec<Bytes>) -> Messages {
+        Messages::List(list.into())
+    }
+}
+
+/// Offsets as bytes, eight for each, the lowest first.
+fn written(offsets: &[usize]) -> Bytes {
+    Bytes::from_vec(offsets.iter().flat_map(|offset| (*offset as u64).to_le_bytes()).collect())
+}
+
+fn read(bytes: &Bytes) -> Result<Vec<usize>> {
+    let (words, rest) = bytes.as_slice()?.as_chunks::<8>();
+    let offsets: Option<Vec<usize>> =
+        words.iter().map(|word| usize::try_from(u64::from_le_bytes(*word)).ok()).collect();
+    offsets
+        .filter(|_| rest.is_empty())
+        .ok_or_else(|| Error::invalid("the engine's answer", "offsets of eight bytes", bytes.len()))
+}

@@ -1,0 +1,128 @@
+//! Nonces: numbers that a key must use once.
+
+use crate::bytes::Bytes;
+use crate::error::{Error, Result};
+use crate::part::{PartMut, PartRef};
+
+/// How long a nonce is.
+pub const NONCE_BYTES: usize = 12;
+
+/// One nonce.
+pub type NonceBytes = [u8; NONCE_BYTES];
+
+/// The nonces of an op's messages.
+#[derive(Clone, Debug)]
+pub enum Nonces {
+    /// Twelve bytes for each message, one after the other. That none was used with the key before is the caller's to know; two
+    /// equal ones in one op are refused.
+    Given(Bytes),
+    /// A prefix, then the number of the message, big-endian, counted up from the first.
+    Counted {
+        /// The first four bytes.
+        prefix: [u8; 4],
+        /// The number of the first message.
+        first: u64,
+    },
+}
+
+impl Nonces {
+    /// The nonce of a message.
+    pub fn get(&self, index: usize) -> Result<NonceBytes> {
+        match self {
+            Nonces::Given(bytes) => Ok(bytes.as_slice()?.as_chunks().0.get(index).copied().unwrap_or_default()),
+            Nonces::Counted { prefix, first } => {
+                let mut nonce = [0; NONCE_BYTES];
+                nonce[..4].copy_from_slice(prefix);
+                nonce[4..].copy_from_slice(&first.wrapping_add(index as u64).to_be_bytes());
+                Ok(nonce)
+            }
+        }
+    }
+
+    /// The nonces of the first so many messages, where they are on the host.
+    pub fn list(&self, count: usize) -> Result<Vec<NonceBytes>> {
+        match self {
+            Nonces::Given(bytes) => Ok(bytes.as_slice()?.as_chunks().0.to_vec()),
+            Nonces::Counted { .. } => (0..count).map(|index| self.get(index)).collect(),
+        }
+    }
+
+    /// Whether there is one for each of so many messages.
+    pub(super) fn check(&self, count: usize) -> Result<()> {
+        match self {
+            Nonces::Given(bytes) => expect_len("nonces", NONCE_BYTES, count, bytes.len()),
+            Nonces::Counted { first, .. } => match u64::MAX - first {
+                left if left < count as u64 => Err(Error::NoncesExhausted { left, asked: count as u64 }),
+                _ => Ok(()),
+            },
+        }
+    }
+
+    /// Refuses two messages with one nonce. Nonces on a device cannot be looked at, and are the caller's to know.
+    pub(super) fn check_distinct(&self) -> Result<()> {
+        match self {
+            Nonces::Given(bytes) => match bytes.as_slice() {
+                Ok(bytes) => distinct::<NONCE_BYTES>(bytes),
+                Err(_) => Ok(()),
+            },
+            Nonces::Counted { .. } => Ok(()),
+        }
+    }
+
+    pub(super) fn visit(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
+        if let Nonces::Given(bytes) = self {
+            visit(bytes.into());
+        }
+    }
+
+    pub(super) fn visit_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
+        if let Nonces::Given(bytes) = self {
+            visit(bytes.into());
+        }
+    }
+}
+
+impl From<NonceBytes> for Nonces {
+    fn from(nonce: NonceBytes) -> Nonces {
+        Nonces::Given(Bytes::from_vec(nonce.to_vec()))
+    }
+}
+
+/// Refuses bytes that are not `each` for every one of `count` messages.
+pub(super) fn expect_len(what: &'static str, each: usize, count: usize, got: usize) -> Result<()> {
+    if Some(got) == each.checked_mul(count) {
+        return Ok(());
+    }
+    Err(Error::invalid(what, format!("{each} bytes for each of {count} messages"), format!("{got} bytes")))
+}
+
+/// Refuses two equal pieces of `N` bytes: a table with open addressing, half full at most.
+pub(super) fn distinct<const N: usize>(bytes: &[u8]) -> Result<()> {
+    let pieces = bytes.as_chunks::<N>().0;
+    if pieces.len() < 2 {
+        return Ok(());
+    }
+    let (size, state) = ((2 * pieces.len()).next_power_of_two(), std::hash::RandomState::new());
+    let salt = std::hash::BuildHasher::hash_one(&state, size as u64) | 1;
+    let mut table = vec![u32::MAX; size];
+    for (index, piece) in pieces.iter().enumerate() {
+        let mut at = place_of(piece, salt) as usize & (size - 1);
+        while let Some(known) = pieces.get(table[at] as usize) {
+            if known == piece {
+                return Err(Error::RepeatedNonce { index });
+            }
+            at = (at + 1) & (size - 1);
+        }
+        table[at] = index as u32;
+    }
+    Ok(())
+}
+
+/// Spreads pieces; with a salt of the process, so that nobody can choose pieces which meet.
+fn place_of(piece: &[u8], salt: u64) -> u64 {
+    piece.chunks(8).fold(salt, |hash, chunk| {
+        let word = chunk.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+        let wide = u128::from(hash ^ word) * u128::from(salt ^ 0x9e37_79b9_7f4a_7c15 | 1);
+        (wide as u64) ^ (wide >> 64) as u64
+    })
+}

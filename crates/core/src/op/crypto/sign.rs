@@ -1,0 +1,161 @@
+//! Sign and Verify: signatures, and tags of messages.
+
+use super::key::{Key, Purpose};
+use super::messages::Messages;
+use crate::error::{Error, Result};
+use crate::op::{BatchKey, CostClass, Describe};
+use crate::part::{PartMut, PartRef, Value};
+
+/// What checking a tag costs beside the message's bytes.
+const TAG_COST_BYTES: u64 = 384;
+
+/// The signature of each message, which is hashed as the algorithm says. Signatures of ECDSA and of RSA with PSS are random, so no two
+/// are equal.
+#[derive(Clone, Debug)]
+pub struct Sign {
+    key: Key,
+    messages: Messages,
+}
+
+/// Whether each signature is one of its message, in order. A signature that is malformed is one that does not verify, not an error.
+///
+/// With a key made by `Key::hmac` the signatures are tags, which are compared in constant time.
+#[derive(Clone, Debug)]
+pub struct Verify {
+    key: Key,
+    messages: Messages,
+    signatures: Messages,
+}
+
+impl Sign {
+    /// Signs each message.
+    pub fn new(key: &Key, messages: impl Into<Messages>) -> Sign {
+        Sign { key: key.clone(), messages: messages.into() }
+    }
+
+    /// The key.
+    pub fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// What is signed.
+    pub fn messages(&self) -> &Messages {
+        &self.messages
+    }
+}
+
+impl Verify {
+    /// Verifies each message's signature.
+    pub fn new(key: &Key, messages: impl Into<Messages>, signatures: impl Into<Messages>) -> Verify {
+        Verify { key: key.clone(), messages: messages.into(), signatures: signatures.into() }
+    }
+
+    /// The key.
+    pub fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// What was signed.
+    pub fn messages(&self) -> &Messages {
+        &self.messages
+    }
+
+    /// The signatures.
+    pub fn signatures(&self) -> &Messages {
+        &self.signatures
+    }
+
+    /// The verdicts from an engine's answer: one byte for each, 1 or 0.
+    pub(in crate::op) fn verdicts(value: Value) -> Result<Vec<bool>> {
+        let bytes = value.into_bytes()?;
+        let verdicts = bytes.as_slice()?.iter().map(|byte| match byte {
+            0 => Ok(false),
+            1 => Ok(true),
+            other => Err(Error::invalid("the engine's answer", "verdicts of 0 or 1", other)),
+        });
+        verdicts.collect()
+    }
+}
+
+impl Describe for Sign {
+    fn name(&self) -> &'static str {
+        "sign"
+    }
+
+    fn validate(&self) -> Result<()> {
+        match self.key.purpose() {
+            Purpose::Sign(_) => self.messages.check(),
+            _ => Err(self.key.wrong_purpose("sign: key", "a key made by Key::sign")),
+        }
+    }
+
+    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
+        self.messages.visit(visit);
+        self.key.visit(visit);
+    }
+
+    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
+        self.messages.visit_mut(visit);
+        self.key.visit_mut(visit);
+    }
+
+    fn work(&self) -> u64 {
+        let each = match self.key.purpose() {
+            Purpose::Sign(algorithm) => algorithm.sign_cost_bytes(),
+            _ => 0,
+        };
+        (self.messages.count() as u64).saturating_mul(each).saturating_add(self.messages.total_bytes() as u64)
+    }
+
+    fn cost_class(&self) -> CostClass {
+        CostClass::labelled(self.key.purpose().algorithm())
+    }
+
+    fn batch_key(&self) -> Option<BatchKey> {
+        Some(BatchKey::of(("sign", self.key.number())))
+    }
+}
+
+impl Describe for Verify {
+    fn name(&self) -> &'static str {
+        "verify"
+    }
+
+    fn validate(&self) -> Result<()> {
+        if !matches!(self.key.purpose(), Purpose::Verify(_) | Purpose::Hmac(_)) {
+            return Err(self.key.wrong_purpose("verify: key", "a key made by Key::verify or Key::hmac"));
+        }
+        self.messages.check()?;
+        self.signatures.check()?;
+        let (expected, got) = (self.messages.count(), self.signatures.count());
+        if expected == got { Ok(()) } else { Err(Error::invalid("verify: signatures", format!("{expected}"), got)) }
+    }
+
+    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
+        self.messages.visit(visit);
+        self.signatures.visit(visit);
+        self.key.visit(visit);
+    }
+
+    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
+        self.messages.visit_mut(visit);
+        self.signatures.visit_mut(visit);
+        self.key.visit_mut(visit);
+    }
+
+    fn work(&self) -> u64 {
+        let each = match self.key.purpose() {
+            Purpose::Verify(algorithm) => algorithm.verify_cost_bytes(),
+            _ => TAG_COST_BYTES,
+        };
+        (self.messages.count() as u64).saturating_mul(each).saturating_add(self.messages.total_bytes() as u64)
+    }
+
+    fn cost_class(&self) -> CostClass {
+        CostClass::labelled(self.key.purpose().algorithm())
+    }
+
+    fn batch_key(&self) -> Option<BatchKey> {
+        Some(BatchKey::of(("verify", self.key.number())))
+    }
+}

@@ -1,0 +1,280 @@
+#![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
+
+use super::*;
+use crate::bytes::Bytes;
+use crate::error::{Error, ErrorKind};
+use crate::op::{Describe, Domain, Operation};
+use crate::part::Value;
+
+fn key() -> Key {
+    Key::seal(AeadAlgorithm::Aes256Gcm, &[7; 32]).unwrap()
+}
+
+fn list(lens: &[usize]) -> Messages {
+    lens.iter().map(|len| Bytes::from_vec(vec![*len as u8; *len])).collect::<Vec<_>>().into()
+}
+
+fn texts(messages: &Messages) -> Vec<Vec<u8>> {
+    messages.slices().unwrap().iter().map(|slice| slice.to_vec()).collect()
+}
+
+#[test]
+fn messages_are_the_same_in_every_form() {
+    let packed = Messages::packed(Bytes::from_vec((0..10).collect()), vec![1, 1, 4, 10]).unwrap();
+    assert_eq!((packed.count(), packed.total_bytes()), (3, 9));
+    assert_eq!(texts(&packed), [vec![], vec![1, 2, 3], vec![4, 5, 6, 7, 8, 9]]);
+    assert_eq!(packed.lens().collect::<Vec<_>>(), [0, 3, 6]);
+    let as_list: Messages = packed.clone().into_list().unwrap().into();
+    assert_eq!(texts(&as_list), texts(&packed));
+    assert!(packed.get(3).is_err() && packed.len_of(3) == 0 && packed.clone().into_one().is_err());
+    let split = Messages::split(Bytes::from_vec(vec![5; 10]), 4).unwrap();
+    assert_eq!(split.lens().collect::<Vec<_>>(), [4, 4, 2]);
+    assert_eq!(Messages::split(Bytes::from_vec(vec![]), 4).unwrap().count(), 0);
+    assert!(Messages::split(Bytes::from_vec(vec![5; 10]), 0).is_err());
+    for offsets in [vec![], vec![0, 11], vec![3, 2, 10]] {
+        assert!(Messages::packed(Bytes::from_vec(vec![5; 10]), offsets).is_err());
+    }
+}
+
+#[test]
+fn answers_keep_their_form_on_the_way_through_an_engine() {
+    for asked in [Messages::from(vec![1, 2]), list(&[1]), list(&[3, 2]), Messages::split(vec![0; 5].into(), 3).unwrap()]
+    {
+        let offsets: Vec<usize> = std::iter::once(0).chain((1..=asked.count()).map(|end| 2 * end)).collect();
+        let made = asked.like(Bytes::from_vec((0..8).collect()), offsets).unwrap();
+        let expected = texts(&made);
+        assert_eq!(std::mem::discriminant(&made), std::mem::discriminant(&asked));
+        let plain = Sealed { text: made.clone(), tags: None };
+        let apart = Sealed { text: made, tags: Some(Bytes::from_vec(vec![9; 16 * expected.len()])) };
+        for sealed in [plain, apart] {
+            let back = Sealed::from_value(sealed.clone().into_value().unwrap()).unwrap();
+            assert_eq!(texts(&back.text), expected);
+            assert_eq!(std::mem::discriminant(&back.text), std::mem::discriminant(&asked));
+            let len = |tags: &Option<Bytes>| tags.as_ref().map(Bytes::len);
+            assert_eq!(len(&back.tags), len(&sealed.tags));
+        }
+    }
+    assert!(Verify::verdicts(Value::Bytes(Bytes::from_vec(vec![2]))).is_err());
+}
+
+#[test]
+fn an_answer_of_another_form_or_length_is_the_devices_fault() {
+    let device = crate::DeviceId { api: crate::device::Api::SIMULATED, index: 0 };
+    let bytes = |len: usize| Value::Bytes(Bytes::from_vec(vec![0; len]));
+    let parts = |lens: &[usize]| list(lens).into_value().unwrap();
+    let packed = |lens: &[usize]| {
+        let offsets: Vec<usize> = (0..=lens.len()).map(|end| lens[..end].iter().sum()).collect();
+        Messages::packed(Bytes::from_vec(vec![0; lens.iter().sum()]), offsets).unwrap()
+    };
+    let seal = |messages: Messages| Seal::new(&key(), Nonces::Counted { prefix: [0; 4], first: 0 }, messages);
+    let apart =
+        |text: Messages, tags: usize| Sealed { text, tags: Some(Bytes::from_vec(vec![0; tags])) }.into_value().unwrap();
+    let two = || packed(&[3, 4]);
+    let checks: Vec<(crate::Op, Vec<Value>, Vec<Value>)> = vec![
+        (seal(vec![1, 2].into()).into_op().unwrap(), vec![bytes(18)], vec![bytes(2), bytes(17), parts(&[18])]),
+        (
+            seal(list(&[1, 2])).into_op().unwrap(),
+            vec![parts(&[17, 18])],
+            vec![parts(&[17]), parts(&[17, 17]), bytes(35)],
+        ),
+        (
+            seal(two()).into_op().unwrap(),
+            vec![packed(&[19, 20]).into_value().unwrap()],
+            vec![packed(&[39]).into_value().unwrap()],
+        ),
+        (
+            seal(two()).detached().into_op().unwrap(),
+            vec![apart(two(), 32)],
+            vec![apart(two(), 16), apart(list(&[3, 4]), 32), two().into_value().unwrap()],
+        ),
+        (
+            seal(list(&[3, 4])).detached().into_op().unwrap(),
+            vec![apart(list(&[3, 4]), 32)],
+            vec![apart(list(&[3]), 32), apart(list(&[3, 5]), 32)],
+        ),
+        (seal(vec![1].into()).detached().into_op().unwrap(), vec![apart(vec![1].into(), 16)], vec![apart(two(), 16)]),
+        (Hash::new(HashAlgorithm::Sha384, vec![1]).into_op().unwrap(), vec![bytes(48)], vec![bytes(32)]),
+        (
+            Compress::new(Format::Zstd, list(&[9])).into_op().unwrap(),
+            vec![parts(&[5])],
+            vec![parts(&[]), parts(&[1, 1])],
+        ),
+        (
+            Verify::new(&Key::hmac(HashAlgorithm::Sha256, &[1]).unwrap(), two(), two()).into_op().unwrap(),
+            vec![bytes(2)],
+            vec![bytes(1), parts(&[1, 1])],
+        ),
+    ];
+    for (op, right, wrong) in checks {
+        for value in right {
+            assert_eq!(op.check_answer(&value, device), Ok(()), "{op:?}");
+        }
+        for value in wrong {
+            let error = op.check_answer(&value, device).unwrap_err();
+            assert!(matches!(error, Error::DeviceFault { .. }), "{op:?}: {error}");
+        }
+    }
+}
+
+#[test]
+fn keys_have_the_length_and_the_purpose_of_their_algorithm() {
+    for algorithm in AeadAlgorithm::ALL {
+        let len = algorithm.key_bytes();
+        assert!(Key::seal(algorithm, &vec![1; len]).is_ok());
+        for wrong in [0, 1, len - 1, len + 1, 64] {
+            assert!(matches!(Key::seal(algorithm, &vec![1; wrong]), Err(Error::InvalidArgument { .. })), "{wrong}");
+        }
+    }
+    assert!(Key::encrypt(CipherAlgorithm::Aes192, &[0; 16]).is_err());
+    assert!(Key::hmac(HashAlgorithm::Sha256, &[]).is_err());
+    assert!(Key::sign(SignatureAlgorithm::Ed25519, &vec![0; KEY_BYTES_MAX + 1]).is_err());
+    let hmac = Key::hmac(HashAlgorithm::Sha256, b"a key").unwrap();
+    assert!(hmac.material().is_secret());
+    assert!(!Key::verify(SignatureAlgorithm::Ed25519, &[1; 32]).unwrap().material().is_secret());
+    let refused = [
+        Seal::new(&hmac, [0; 12], vec![1]).validate(),
+        Hmac::new(&key(), vec![1]).validate(),
+        Sign::new(&hmac, vec![1]).validate(),
+        Hkdf::new(&hmac, vec![1], 32).validate(),
+        Verify::new(&key(), vec![1], vec![1]).validate(),
+        Encrypt::new(&hmac, CipherMode::Ctr, vec![0; 16].into(), vec![1]).validate(),
+    ];
+    for error in refused.map(Result::unwrap_err) {
+        assert!(error.to_string().contains("a key made by Key::"), "{error}");
+        assert!(!error.to_string().contains("a key\""), "{error}");
+    }
+}
+
+#[test]
+fn a_key_is_never_shown_and_its_number_is_its_own() {
+    let key = Key::hmac(HashAlgorithm::Sha512, b"correct horse").unwrap();
+    let op = Hmac::new(&key, vec![1]).into_op().unwrap();
+    let shown = format!("{key:?} {op:?}");
+    assert!(!shown.contains("horse") && !shown.contains("104"), "{shown}");
+    let same_bytes = Key::hmac(HashAlgorithm::Sha512, b"correct horse").unwrap();
+    assert_ne!(key.number(), same_bytes.number());
+    let (clone, weak) = (key.clone(), key.downgrade());
+    drop((key, op));
+    assert!(weak.is_alive());
+    drop(clone);
+    assert!(!weak.is_alive());
+}
+
+#[test]
+fn nonces_are_one_for_each_message_and_distinct() {
+    let seal = |bytes: Vec<u8>, count: usize| {
+        Seal::new(&key(), Nonces::Given(bytes.into()), list(&vec![3; count])).into_op().map(drop)
+    };
+    assert!(seal(vec![0; 12], 1).is_ok());
+    for (len, count) in [(0, 1), (11, 1), (13, 1), (24, 1), (12, 2), (12, 0)] {
+        assert!(matches!(seal(vec![0; len], count), Err(Error::InvalidArgument { .. })), "{len} for {count}");
+    }
+    let mut many: Vec<u8> = (0..1000_u64).flat_map(|number| [&number.to_le_bytes()[..], &[0; 4]].concat()).collect();
+    assert!(seal(many.clone(), 1000).is_ok());
+    many[12 * 900..12 * 901].copy_from_slice(&[[7; 1].as_slice(), &[0; 11]].concat());
+    assert!(matches!(seal(many, 1000), Err(Error::RepeatedNonce { index: 900 })));
+    let vectors = Bytes::from_vec(vec![5; 32]);
+    let key = Key::encrypt(CipherAlgorithm::Aes128, &[1; 16]).unwrap();
+    let encrypt = |mode| Encrypt::new(&key, mode, vectors.clone(), list(&[16, 16])).validate();
+    assert!(matches!(encrypt(CipherMode::Ctr), Err(Error::RepeatedNonce { index: 1 })));
+    assert!(encrypt(CipherMode::Cbc).is_ok());
+}
+
+#[test]
+fn a_session_never_gives_a_nonce_twice() {
+    let key = key();
+    let session = Session::new(&key, *b"left").unwrap();
+    assert!(Session::new(&key, *b"left").is_err(), "a second counter under one prefix");
+    assert!(Session::new(&key, *b"rght").is_ok());
+    let mut seen = std::collections::HashSet::new();
+    let threads: Vec<_> = (0..4)
+        .map(|_| {
+            let session = session.clone();
+            std::thread::spawn(move || (0..250).map(|_| session.seal(list(&[1, 2, 3])).unwrap()).collect::<Vec<_>>())
+        })
+        .collect();
+    for op in threads.into_iter().flat_map(|thread| thread.join().unwrap()) {
+        op.nonces().list(3).unwrap().into_iter().for_each(|nonce| assert!(seen.insert(nonce)));
+    }
+    assert_eq!((seen.len(), session.next()), (3000, 3000));
+    assert!(matches!(session.seal_from(2999, vec![1]), Err(Error::RepeatedNonce { .. })));
+    assert_eq!(session.seal_from(5000, list(&[1, 1])).unwrap().first_number(), Some(5000));
+    assert_eq!(session.next(), 5002);
+    let last = Session::resume(&key, *b"last", u64::MAX - 2).unwrap();
+    assert!(last.seal(list(&[1, 1])).unwrap().into_op().is_ok());
+    let error = last.seal(vec![1]).unwrap_err();
+    assert!(matches!(error, Error::NoncesExhausted { left: 0, asked: 1 }), "{error}");
+    assert!(last.seal_from(u64::MAX, vec![1]).is_err());
+    let overflowing = Seal::new(&key, Nonces::Counted { prefix: [0; 4], first: u64::MAX }, vec![1]);
+    assert!(matches!(overflowing.validate(), Err(Error::NoncesExhausted { .. })));
+    assert!(Session::new(&Key::hmac(HashAlgorithm::Sha256, &[1]).unwrap(), [0; 4]).is_err());
+}
+
+#[test]
+fn lengths_are_checked_before_anything_runs() {
+    let key = key();
+    let open = |messages: Messages, nonces: usize| Open::new(&key, Nonces::Given(vec![0; nonces].into()), messages);
+    assert!(matches!(open(list(&[16, 15]), 24).validate(), Err(Error::Rejected { op: "open", index: 1 })));
+    assert!(open(list(&[16, 16]), 24).validate().is_ok());
+    assert!(open(list(&[3, 0]), 24).tags(vec![0; 32].into()).validate().is_ok());
+    assert!(open(list(&[3, 0]), 24).tags(vec![0; 31].into()).validate().is_err());
+    assert!(open(list(&[16, 16]), 24).associated(list(&[1, 1, 1])).validate().is_err());
+    assert!(open(list(&[16, 16]), 24).associated(vec![1]).validate().is_ok());
+    let aes = Key::encrypt(CipherAlgorithm::Aes256, &[1; 32]).unwrap();
+    let decrypt = |mode, len| Decrypt::new(&aes, mode, vec![0; 16].into(), list(&[len])).validate();
+    for (mode, len, fits) in [
+        (CipherMode::Cbc, 0, false),
+        (CipherMode::Cbc, 15, false),
+        (CipherMode::Cbc, 16, true),
+        (CipherMode::CbcUnpadded, 0, true),
+        (CipherMode::CbcUnpadded, 17, false),
+        (CipherMode::Ctr, 17, true),
+    ] {
+        assert_eq!(decrypt(mode, len).is_ok(), fits, "{mode:?} {len}");
+    }
+    let encrypt = Encrypt::new(&aes, CipherMode::CbcUnpadded, vec![0; 16].into(), list(&[15]));
+    assert!(encrypt.validate().is_err());
+    let hkdf = Key::hkdf(HashAlgorithm::Sha256, &[1; 32]).unwrap();
+    for (len, fits) in [(0, false), (1, true), (255 * 32, true), (255 * 32 + 1, false), (usize::MAX, false)] {
+        assert_eq!(Hkdf::new(&hkdf, vec![1], len).validate().is_ok(), fits, "{len}");
+    }
+    assert!(Compress::new(Format::Lz4Block, vec![1]).level(2).validate().is_err());
+    assert!(Compress::new(Format::Zstd, vec![1]).level(23).validate().is_err());
+    let secret = Bytes::secret(vec![1]).unwrap();
+    assert!(Compress::new(Format::Zstd, secret.clone()).validate().is_err());
+    assert!(Decompress::new(Format::Zstd, secret).validate().is_err());
+    assert!(Verify::new(&Key::hmac(HashAlgorithm::Sha256, &[1]).unwrap(), list(&[1]), list(&[])).validate().is_err());
+}
+
+#[test]
+fn ops_say_what_shares_a_curve_and_what_can_be_joined() {
+    let (key, other) = (key(), key());
+    let seal = |key: &Key| Seal::new(key, [0; 12], vec![0; 100]);
+    assert_eq!(seal(&key).batch_key(), seal(&key.clone()).batch_key());
+    assert_ne!(seal(&key).batch_key(), seal(&other).batch_key());
+    assert_ne!(seal(&key).batch_key(), seal(&key).detached().batch_key());
+    let op = seal(&key).into_op().unwrap();
+    assert_eq!((op.domain(), op.name(), op.cost_class().label), (Domain::Crypto, "seal", "aes-256-gcm"));
+    assert!(op.is_repeatable() && op.bound_to().is_none() && op.outputs().is_err());
+    let (ed, rsa) = (SignatureAlgorithm::Ed25519, SignatureAlgorithm::rsa(RsaBits::Bits4096, RsaPadding::Pss));
+    let sign = |algorithm| Sign::new(&Key::sign(algorithm, &[1; 48]).unwrap(), vec![0; 32]);
+    assert_ne!(sign(ed).cost_class(), sign(rsa).cost_class());
+    assert!(sign(rsa).work() > 100 * sign(ed).work());
+    let level = |level| Compress::new(Format::Zstd, vec![1]).level(level).cost_class();
+    assert_ne!(level(1), level(19));
+    assert_ne!(level(-1), level(1));
+    let secret_part = {
+        let mut secrets = 0;
+        op.for_each_part(&mut |part| secrets += usize::from(part.is_secret()));
+        secrets
+    };
+    assert_eq!(secret_part, 1, "the key");
+}
+
+#[test]
+fn what_is_rejected_is_the_callers_error_and_says_nothing() {
+    let error = Error::Rejected { op: "open", index: 4 };
+    assert_eq!((error.kind(), error.to_string()), (ErrorKind::Caller, "open: message 4 is rejected".to_owned()));
+    let error = key().invalid();
+    assert_eq!(error.to_string(), "the key is no valid key of aes-256-gcm");
+}

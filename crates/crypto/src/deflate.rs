@@ -1,0 +1,94 @@
+//! DEFLATE, raw and in zlib and gzip.
+//!
+//! libdeflate's own crate does not say how much of the input was read. Here what follows the compressed data is refused, and gzip may have
+//! several members.
+
+use std::ptr::NonNull;
+
+use libdeflate_sys as sys;
+use libdeflater::{CompressionLvl, Compressor};
+use panoply_core::op::crypto::Format;
+
+use crate::Failure;
+
+/// Compresses at one level.
+pub struct Deflater(Compressor);
+
+impl Deflater {
+    /// `None` where there is no such level.
+    pub fn new(level: i32) -> Option<Deflater> {
+        CompressionLvl::new(level).ok().map(|level| Deflater(Compressor::new(level)))
+    }
+
+    /// The most bytes that a message may become.
+    pub fn bound(&mut self, format: Format, len: usize) -> usize {
+        match format {
+            Format::Zlib => self.0.zlib_compress_bound(len),
+            Format::Gzip => self.0.gzip_compress_bound(len),
+            _ => self.0.deflate_compress_bound(len),
+        }
+    }
+
+    /// Compresses, and says how long it became.
+    pub fn compress(&mut self, format: Format, message: &[u8], out: &mut [u8]) -> Result<usize, Failure> {
+        let made = match format {
+            Format::Zlib => self.0.zlib_compress(message, out),
+            Format::Gzip => self.0.gzip_compress(message, out),
+            _ => self.0.deflate_compress(message, out),
+        };
+        made.map_err(|_| Failure::Limit)
+    }
+}
+
+/// Decompresses.
+pub struct Inflater(NonNull<sys::libdeflate_decompressor>);
+
+// SAFETY: the decompressor is memory without ties to a thread, reached through `&mut self` alone.
+unsafe impl Send for Inflater {}
+
+impl Inflater {
+    /// `None` where there is no memory.
+    pub fn new() -> Option<Inflater> {
+        // SAFETY: has no requirements; null is no memory.
+        NonNull::new(unsafe { sys::libdeflate_alloc_decompressor() }).map(Inflater)
+    }
+
+    /// Decompresses all of `message`, and says how long it became. [`Failure::Limit`]: longer than `out`.
+    pub fn decompress(&mut self, format: Format, message: &[u8], out: &mut [u8]) -> Result<usize, Failure> {
+        let (mut read, mut made) = self.member(format, message, out)?;
+        while format == Format::Gzip && read < message.len() {
+            let (more_read, more_made) = self.member(format, &message[read..], &mut out[made..])?;
+            (read, made) = (read + more_read, made + more_made);
+        }
+        if read == message.len() { Ok(made) } else { Err(Failure::Rejected) }
+    }
+
+    /// One stream or member: how many bytes were read, and how many made.
+    fn member(&mut self, format: Format, message: &[u8], out: &mut [u8]) -> Result<(usize, usize), Failure> {
+        let decompress = match format {
+            Format::Zlib => sys::libdeflate_zlib_decompress_ex,
+            Format::Gzip => sys::libdeflate_gzip_decompress_ex,
+            _ => sys::libdeflate_deflate_decompress_ex,
+        };
+        let (input, output) = (message.as_ptr().cast(), out.as_mut_ptr().cast());
+        let (mut read, mut made) = (0, 0);
+        // SAFETY: the decompressor is alive and used by nobody else; both slices are as long as is said; both results are written
+        // to where they are.
+        let code =
+            unsafe { decompress(self.0.as_ptr(), input, message.len(), output, out.len(), &mut read, &mut made) };
+        match code {
+            sys::libdeflate_result_LIBDEFLATE_SUCCESS if read > 0 && read <= message.len() && made <= out.len() => {
+                Ok((read, made))
+            }
+            sys::libdeflate_result_LIBDEFLATE_INSUFFICIENT_SPACE => Err(Failure::Limit),
+            _ => Err(Failure::Rejected),
+        }
+    }
+}
+
+impl Drop for Inflater {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new`, freed once.
+        unsafe { sys::libdeflate_free_decompressor(self.0.as_ptr()) };
+    }
+}

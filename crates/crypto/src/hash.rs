@@ -1,0 +1,79 @@
+//! SHA-2, and tags and keys made with it.
+
+use aws_lc_rs::{digest, hkdf, hmac};
+use panoply_core::op::crypto::HashAlgorithm;
+
+use crate::Failure;
+
+/// Writes the digest of a message, which is as long as the algorithm's.
+pub fn hash(algorithm: HashAlgorithm, message: &[u8], out: &mut [u8]) {
+    let library = match algorithm {
+        HashAlgorithm::Sha256 => &digest::SHA256,
+        HashAlgorithm::Sha384 => &digest::SHA384,
+        HashAlgorithm::Sha512 => &digest::SHA512,
+    };
+    out.copy_from_slice(digest::digest(library, message).as_ref());
+}
+
+/// An expanded key of a hash.
+pub struct HmacKey(hmac::Key);
+
+impl HmacKey {
+    /// The key, of any length.
+    pub fn new(algorithm: HashAlgorithm, material: &[u8]) -> HmacKey {
+        HmacKey(hmac::Key::new(hmac_algorithm(algorithm), material))
+    }
+
+    /// Writes the tag of a message, which is as long as the algorithm's digest.
+    pub fn tag(&self, message: &[u8], out: &mut [u8]) -> Result<(), Failure> {
+        hmac::sign_to_buffer(&self.0, message, out).map(drop).map_err(|_| Failure::Rejected)
+    }
+
+    /// Whether this is the whole tag of a message; compared in constant time.
+    pub fn verify(&self, message: &[u8], tag: &[u8]) -> bool {
+        tag.len() == self.0.algorithm().tag_len() && hmac::verify(&self.0, message, tag).is_ok()
+    }
+}
+
+/// What keys are derived from.
+pub struct Derivation {
+    algorithm: HashAlgorithm,
+    extracted: hkdf::Prk,
+}
+
+/// The length of a derived key.
+struct Len(usize);
+
+impl hkdf::KeyType for Len {
+    fn len(&self) -> usize {
+        self.0
+    }
+}
+
+impl Derivation {
+    /// From a secret and a salt, which may be empty.
+    pub fn new(algorithm: HashAlgorithm, salt: &[u8], secret: &[u8]) -> Derivation {
+        let library = match algorithm {
+            HashAlgorithm::Sha256 => hkdf::HKDF_SHA256,
+            HashAlgorithm::Sha384 => hkdf::HKDF_SHA384,
+            HashAlgorithm::Sha512 => hkdf::HKDF_SHA512,
+        };
+        Derivation { algorithm, extracted: hkdf::Salt::new(library, salt).extract(secret) }
+    }
+
+    /// Writes the key for `info`, of at most 255 digests.
+    pub fn derive(&self, info: &[u8], out: &mut [u8]) -> Result<(), Failure> {
+        debug_assert!(out.len() <= 255 * self.algorithm.digest_bytes());
+        let infos = [info];
+        let key = self.extracted.expand(&infos, Len(out.len())).map_err(|_| Failure::Rejected)?;
+        key.fill(out).map_err(|_| Failure::Rejected)
+    }
+}
+
+fn hmac_algorithm(algorithm: HashAlgorithm) -> hmac::Algorithm {
+    match algorithm {
+        HashAlgorithm::Sha256 => hmac::HMAC_SHA256,
+        HashAlgorithm::Sha384 => hmac::HMAC_SHA384,
+        HashAlgorithm::Sha512 => hmac::HMAC_SHA512,
+    }
+}

@@ -1,0 +1,36 @@
+//! The crypto domain on the CPU: what the CPU backend runs for it, as a crate of its own, so that it compiles and is tested by itself.
+//!
+//! [`run`] takes an op to its end, with the backend's threads and memory. Below it, each over slices:
+//!
+//! * [`aead`], [`cipher`], [`hash`], [`signature`]: AWS-LC's functions. What they keep of a key is wiped when it is dropped.
+//! * [`deflate`], [`lz4`], [`pack`]: compression.
+//! * [`keys`]: what was made of the keys that ops name.
+//! * [`spread`]: the messages of a batch over threads.
+//!
+//! Nothing here decides by secret data which memory it reads or which way it goes, but the libraries' own compression.
+#![allow(unsafe_code)] // libdeflate's functions that say how much they have read.
+
+pub mod aead;
+pub mod cipher;
+pub mod deflate;
+pub mod hash;
+pub mod keys;
+pub mod lz4;
+pub mod pack;
+mod run;
+pub mod signature;
+pub mod spread;
+
+pub use run::{State, TakeMemory, estimate_ns, run};
+pub use spread::{OneThread, Threads};
+
+/// Why one message of an op failed. It says no more than that: see [`panoply_core::Error::Rejected`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// It is not authentic, not padded, not compressed as it should be.
+    Rejected,
+    /// It would become longer than it may.
+    Limit,
+    /// There is no memory for so many bytes.
+    Memory(usize),
+}

@@ -1,0 +1,142 @@
+//! Compression in every format, with the workspaces of one thread.
+
+use panoply_core::op::crypto::Format;
+use zstd_safe::{CCtx, DCtx};
+
+use crate::deflate::{Deflater, Inflater};
+use crate::{Failure, lz4};
+
+/// Deflate's levels.
+const LEVELS: usize = 13;
+/// zstd's number for memory that is too small.
+const ZSTD_TOO_SMALL: usize = 70;
+/// What a message may become without a second try, where neither its format nor the limit says.
+const FIRST_TRY_BYTES_MIN: usize = 64 << 10;
+const FIRST_TRY_RATIO: usize = 8;
+/// As often longer than itself may a message claim to become, to be believed before it has.
+const CLAIM_RATIO_MAX: usize = 256;
+
+/// One thread's workspaces, made when they are first needed.
+#[derive(Default)]
+pub struct Packer {
+    deflaters: [Option<Deflater>; LEVELS],
+    inflater: Option<Inflater>,
+    zstd: Option<CCtx<'static>>,
+    unzstd: Option<DCtx<'static>>,
+}
+
+impl Packer {
+    /// Compresses a message into `out`, of which [`bound`] says how long it must be.
+    pub fn compress(&mut self, format: Format, level: i32, message: &[u8], out: &mut [u8]) -> Result<usize, Failure> {
+        match format {
+            Format::Deflate | Format::Zlib | Format::Gzip => self.deflater(level)?.compress(format, message, out),
+            Format::Lz4Block => lz4::compress_block(message, out),
+            Format::Lz4Frame => lz4::compress_frame(message, out),
+            Format::Zstd => {
+                let context = made(&mut self.zstd, CCtx::try_create)?;
+                context.compress(out, message, level).map_err(|_| Failure::Limit)
+            }
+        }
+    }
+
+    /// Decompresses all of a message into `out`. [`Failure::Limit`]: it is longer than that.
+    pub fn decompress(&mut self, format: Format, message: &[u8], out: &mut [u8]) -> Result<usize, Failure> {
+        if message.is_empty() {
+            return Err(Failure::Rejected);
+        }
+        match format {
+            Format::Deflate | Format::Zlib | Format::Gzip => {
+                made(&mut self.inflater, Inflater::new)?.decompress(format, message, out)
+            }
+            Format::Lz4Block => lz4::decompress_block(message, out),
+            Format::Lz4Frame => lz4::decompress_frames(message, out),
+            Format::Zstd => {
+                let context = made(&mut self.unzstd, DCtx::try_create)?;
+                context.decompress(out, message).map_err(|code| match 0_usize.wrapping_sub(code) {
+                    ZSTD_TOO_SMALL => Failure::Limit,
+                    _ => Failure::Rejected,
+                })
+            }
+        }
+    }
+
+    /// Decompresses a message that did not fit into `tried` bytes into memory that is doubled up to `limit`.
+    pub fn decompress_further(
+        &mut self,
+        format: Format,
+        message: &[u8],
+        tried: usize,
+        limit: usize,
+    ) -> Result<Vec<u8>, Failure> {
+        let (mut out, mut size) = (Vec::new(), tried);
+        loop {
+            if size >= limit {
+                return Err(Failure::Limit);
+            }
+            size = size.max(FIRST_TRY_BYTES_MIN / 2).saturating_mul(2).min(limit);
+            out.clear();
+            out.try_reserve_exact(size).map_err(|_| Failure::Memory(size))?;
+            out.resize(size, 0);
+            match self.decompress(format, message, &mut out) {
+                Ok(len) => {
+                    out.truncate(len);
+                    return Ok(out);
+                }
+                Err(Failure::Limit) => {}
+                Err(other) => return Err(other),
+            }
+        }
+    }
+
+    fn deflater(&mut self, level: i32) -> Result<&mut Deflater, Failure> {
+        let place = usize::try_from(level).ok().and_then(|level| self.deflaters.get_mut(level));
+        made(place.ok_or(Failure::Rejected)?, || Deflater::new(level))
+    }
+}
+
+/// The most bytes that a message of so many may become when it is compressed.
+pub fn bound(format: Format, len: usize) -> usize {
+    match format {
+        // libdeflate's bound holds for every level: a block that does not become smaller is stored, with at least 5000 bytes in it.
+        Format::Deflate => deflate_bound(len),
+        Format::Zlib => deflate_bound(len) + 6,
+        Format::Gzip => deflate_bound(len) + 18,
+        Format::Lz4Block => lz4::block_bound(len),
+        Format::Lz4Frame => lz4::frame_bound(len),
+        Format::Zstd => zstd_safe::compress_bound(len),
+    }
+}
+
+fn deflate_bound(len: usize) -> usize {
+    5 * len.div_ceil(5000).max(1) + len + 8
+}
+
+/// How much memory to decompress a message into at first: what its format says where that can be believed, else a guess; never more
+/// than `limit`. `Err`: the format says that it is more than the limit.
+pub fn first_try(format: Format, message: &[u8], limit: usize) -> Result<usize, Failure> {
+    let guess = message.len().saturating_mul(FIRST_TRY_RATIO).max(FIRST_TRY_BYTES_MIN).min(limit);
+    let claimed = match format {
+        Format::Lz4Block => Some(lz4::block_len(message)?),
+        Format::Lz4Frame => lz4::frame_len(message),
+        Format::Zstd => zstd_safe::get_frame_content_size(message)
+            .ok()
+            .flatten()
+            .map(|len| usize::try_from(len).unwrap_or(usize::MAX)),
+        // The last word of gzip is the length of its last member, less multiples of 4 GiB.
+        Format::Gzip => message.last_chunk().map(|len| u32::from_le_bytes(*len) as usize).filter(|len| *len > guess),
+        Format::Deflate | Format::Zlib => None,
+    };
+    let believed = message.len().saturating_mul(CLAIM_RATIO_MAX).max(FIRST_TRY_BYTES_MIN);
+    match claimed {
+        Some(len) if len > limit && format != Format::Gzip => Err(Failure::Limit),
+        Some(len) => Ok(len.min(believed).min(limit)),
+        None => Ok(guess),
+    }
+}
+
+fn made<T>(place: &mut Option<T>, make: impl FnOnce() -> Option<T>) -> Result<&mut T, Failure> {
+    if place.is_none() {
+        *place = make();
+    }
+    place.as_mut().ok_or(Failure::Memory(0))
+}

@@ -1,0 +1,155 @@
+//! From an op to its answer: one file for each kind of op.
+
+use std::sync::{Mutex, MutexGuard};
+
+use panoply_core::op::Describe;
+use panoply_core::op::crypto::{CryptoOp, Messages};
+use panoply_core::{Bytes, Error, HostBufferMut, Result, Value};
+
+use crate::Failure;
+use crate::keys::KeyTable;
+use crate::pack::Packer;
+use crate::spread::Threads;
+
+mod digests;
+mod packing;
+mod sealing;
+mod signing;
+
+/// Memory for an output: initialised, with arbitrary contents.
+pub type TakeMemory<'a> = &'a mut dyn FnMut(usize) -> Result<HostBufferMut>;
+
+/// What an engine keeps between ops.
+#[derive(Default)]
+pub struct State {
+    /// Expanded keys.
+    pub keys: KeyTable,
+    /// Workspaces, one for each thread.
+    packers: Vec<Mutex<Packer>>,
+}
+
+/// Runs an op to its end.
+pub fn run(op: &CryptoOp, state: &mut State, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Value> {
+    match op {
+        CryptoOp::Seal(op) => sealing::seal(op, state, threads, take)?.into_value(),
+        CryptoOp::Open(op) => sealing::open(op, state, threads, take)?.into_value(),
+        CryptoOp::Encrypt(op) => sealing::encrypt(op, state, threads, take)?.into_value(),
+        CryptoOp::Decrypt(op) => sealing::decrypt(op, state, threads, take)?.into_value(),
+        CryptoOp::Hash(op) => digests::hash_all(op, threads, take)?.into_value(),
+        CryptoOp::Hmac(op) => digests::hmac(op, state, threads, take)?.into_value(),
+        CryptoOp::Hkdf(op) => digests::hkdf(op, threads)?.into_value(),
+        CryptoOp::Sign(op) => signing::sign(op, state, threads, take)?.into_value(),
+        CryptoOp::Verify(op) => signing::verify(op, state, threads, take).map(Value::Bytes),
+        CryptoOp::Compress(op) => packing::compress(op, state, threads, take)?.into_value(),
+        CryptoOp::Decompress(op) => packing::decompress(op, state, threads, take)?.into_value(),
+    }
+}
+
+/// About how long one thread takes for an op.
+pub fn estimate_ns(op: &CryptoOp) -> f64 {
+    let each = match op {
+        CryptoOp::Seal(_) | CryptoOp::Open(_) => SEAL_NS_PER_BYTE,
+        CryptoOp::Encrypt(_) | CryptoOp::Decrypt(_) => CIPHER_NS_PER_BYTE,
+        CryptoOp::Hash(_) | CryptoOp::Hmac(_) | CryptoOp::Hkdf(_) => HASH_NS_PER_BYTE,
+        CryptoOp::Sign(_) | CryptoOp::Verify(_) => HASH_NS_PER_BYTE,
+        CryptoOp::Compress(_) => COMPRESS_NS_PER_BYTE,
+        CryptoOp::Decompress(_) => DECOMPRESS_NS_PER_BYTE,
+    };
+    let work = match op {
+        CryptoOp::Seal(op) => op.work(),
+        CryptoOp::Open(op) => op.work(),
+        CryptoOp::Encrypt(op) => op.work(),
+        CryptoOp::Decrypt(op) => op.work(),
+        CryptoOp::Hash(op) => op.work(),
+        CryptoOp::Hmac(op) => op.work(),
+        CryptoOp::Hkdf(op) => op.work(),
+        CryptoOp::Sign(op) => op.work(),
+        CryptoOp::Verify(op) => op.work(),
+        CryptoOp::Compress(op) => op.work(),
+        CryptoOp::Decompress(op) => op.work(),
+    };
+    work as f64 * each
+}
+
+const SEAL_NS_PER_BYTE: f64 = 0.15;
+const CIPHER_NS_PER_BYTE: f64 = 0.4;
+const HASH_NS_PER_BYTE: f64 = 0.8;
+const COMPRESS_NS_PER_BYTE: f64 = 6.0;
+const DECOMPRESS_NS_PER_BYTE: f64 = 2.0;
+/// What a message costs beside its bytes.
+const MESSAGE_NS: f64 = 80.0;
+
+impl State {
+    /// Drops what was made of keys whose last handle is gone.
+    pub fn collect(&mut self) {
+        self.keys.collect();
+    }
+
+    /// A workspace for each thread.
+    fn packers(&mut self, threads: usize) -> &[Mutex<Packer>] {
+        while self.packers.len() < threads {
+            self.packers.push(Mutex::default());
+        }
+        &self.packers
+    }
+}
+
+/// A workspace that no other thread has. There are as many as threads, so one is free.
+fn free_packer(packers: &[Mutex<Packer>], first: usize) -> MutexGuard<'_, Packer> {
+    let from = first % packers.len();
+    let free = packers[from..].iter().chain(&packers[..from]).find_map(|packer| packer.try_lock().ok());
+    free.unwrap_or_else(|| packers[from].lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
+}
+
+/// Where results lie whose lengths are known beforehand: their offsets.
+fn offsets_of(lens: impl Iterator<Item = usize>) -> Result<Vec<usize>> {
+    let mut end = 0_usize;
+    let mut offsets = Vec::with_capacity(lens.size_hint().0 + 1);
+    offsets.push(0);
+    for len in lens {
+        end = end.checked_add(len).ok_or_else(|| out_of_memory(usize::MAX))?;
+        offsets.push(end);
+    }
+    Ok(offsets)
+}
+
+/// The messages of an output of which each used `lens[i]` bytes from `offsets[i]` on: moved together where some used less than they had,
+/// and to memory of their size where most of it is not used.
+fn finished(
+    like: &Messages,
+    mut out: HostBufferMut,
+    offsets: Vec<usize>,
+    lens: &[usize],
+    take: Option<TakeMemory<'_>>,
+) -> Result<Messages> {
+    let dense = offsets.windows(2).zip(lens).all(|(pair, len)| pair[1] - pair[0] == *len);
+    if dense {
+        return like.like(Bytes::from_host(out.freeze()), offsets);
+    }
+    let bytes = out.bytes_mut();
+    let (mut end, mut ends) = (0, Vec::with_capacity(offsets.len()));
+    ends.push(0);
+    for (start, len) in offsets.iter().zip(lens) {
+        bytes.copy_within(*start..start + len, end);
+        end += len;
+        ends.push(end);
+    }
+    if let Some(take) = take.filter(|_| end < out.bytes().len() / 2) {
+        let mut exact = take(end)?;
+        exact.bytes_mut().copy_from_slice(&out.bytes()[..end]);
+        return like.like(Bytes::from_host(exact.freeze()), ends);
+    }
+    like.like(Bytes::from_host(out.freeze()), ends)
+}
+
+fn failure(op: &'static str, limit: usize) -> impl Fn((usize, Failure)) -> Error {
+    move |(index, failure)| match failure {
+        Failure::Rejected => Error::Rejected { op, index },
+        Failure::Limit => Error::OutputLimit { op, index, limit },
+        Failure::Memory(asked) => out_of_memory(asked),
+    }
+}
+
+fn out_of_memory(asked: usize) -> Error {
+    Error::OutOfMemory { place: "the host".to_owned(), asked: asked as u64, free: 0, largest: 0 }
+}

@@ -1,0 +1,57 @@
+//! Hash, Hmac and Hkdf.
+
+use panoply_core::op::crypto::{Hash, Hkdf, Hmac, Messages, Purpose};
+use panoply_core::{Bytes, HostBufferMut, Result};
+
+use super::{HASH_NS_PER_BYTE, MESSAGE_NS, State, TakeMemory, failure, offsets_of};
+use crate::Failure;
+use crate::hash::{Derivation, hash};
+use crate::keys::Expanded;
+use crate::spread::{Slot, Slots, Threads, spread};
+
+pub(super) fn hash_all(op: &Hash, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Messages> {
+    let out = take(op.messages.count() * op.algorithm.digest_bytes())?;
+    each("hash", &op.messages, out, op.algorithm.digest_bytes(), threads, &|message, out| {
+        hash(op.algorithm, message, out);
+        Ok(())
+    })
+}
+
+pub(super) fn hmac(op: &Hmac, state: &mut State, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Messages> {
+    let expanded = state.keys.get(op.key())?;
+    let (Expanded::Hmac(key), Purpose::Hmac(algorithm)) = (expanded.as_ref(), op.key().purpose()) else {
+        return Err(op.key().invalid());
+    };
+    let out = take(op.messages().count() * algorithm.digest_bytes())?;
+    each("hmac", op.messages(), out, algorithm.digest_bytes(), threads, &|message, out| key.tag(message, out))
+}
+
+pub(super) fn hkdf(op: &Hkdf, threads: &dyn Threads) -> Result<Messages> {
+    let Purpose::Hkdf(algorithm) = op.key().purpose() else { return Err(op.key().invalid()) };
+    let salt = op.salt_bytes().map(Bytes::as_slice).transpose()?.unwrap_or_default();
+    let derivation = Derivation::new(algorithm, salt, op.key().material().as_slice()?);
+    let out = HostBufferMut::secret(op.infos().count() * op.key_len())?;
+    each("hkdf", op.infos(), out, op.key_len(), threads, &|info, out| derivation.derive(info, out))
+}
+
+/// Writes what it makes of one message.
+type Make<'a> = &'a (dyn Fn(&[u8], &mut [u8]) -> Result<(), Failure> + Sync);
+
+/// What `work` makes of each message, of which each is as long as the others.
+fn each(
+    name: &'static str,
+    messages: &Messages,
+    mut out: HostBufferMut,
+    len: usize,
+    threads: &dyn Threads,
+    work: Make<'_>,
+) -> Result<Messages> {
+    let slices = messages.slices()?;
+    let offsets = offsets_of(slices.iter().map(|_| len))?;
+    let mut lens = vec![0; slices.len()];
+    let slots = Slots { out: out.bytes_mut(), offsets: &offsets, side: &mut [], side_each: 0, lens: &mut lens };
+    let time = |index: usize| 2.0 * MESSAGE_NS + (slices[index].len() + len) as f64 * HASH_NS_PER_BYTE;
+    let work = |index: usize, slot: Slot<'_>| work(slices[index], slot.out).map(|()| len);
+    spread(threads, slots, &time, &work).map_err(failure(name, 0))?;
+    messages.like(Bytes::from_host(out.freeze()), offsets)
+}

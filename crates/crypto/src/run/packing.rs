@@ -1,0 +1,83 @@
+//! Compress and Decompress.
+
+use std::sync::OnceLock;
+
+use panoply_core::op::crypto::{Compress, Decompress, Messages};
+use panoply_core::{Bytes, Result};
+
+use super::{
+    COMPRESS_NS_PER_BYTE, DECOMPRESS_NS_PER_BYTE, State, TakeMemory, failure, finished, free_packer, offsets_of,
+};
+use crate::Failure;
+use crate::pack::{bound, first_try};
+use crate::spread::{Slot, Slots, Threads, spread};
+
+pub(super) fn compress(
+    op: &Compress,
+    state: &mut State,
+    threads: &dyn Threads,
+    take: TakeMemory<'_>,
+) -> Result<Messages> {
+    let messages = op.messages.slices()?;
+    let offsets = offsets_of(messages.iter().map(|message| bound(op.format, message.len())))?;
+    let mut out = take(offsets[messages.len()])?;
+    let mut lens = vec![0; messages.len()];
+    let slots = Slots { out: out.bytes_mut(), offsets: &offsets, side: &mut [], side_each: 0, lens: &mut lens };
+    let packers = state.packers(threads.count());
+    let time = |index: usize| 500.0 + messages[index].len() as f64 * COMPRESS_NS_PER_BYTE;
+    let work = |index: usize, slot: Slot<'_>| {
+        free_packer(packers, index).compress(op.format, op.level, messages[index], slot.out)
+    };
+    spread(threads, slots, &time, &work).map_err(failure("compress", 0))?;
+    finished(&op.messages, out, offsets, &lens, Some(take))
+}
+
+pub(super) fn decompress(
+    op: &Decompress,
+    state: &mut State,
+    threads: &dyn Threads,
+    take: TakeMemory<'_>,
+) -> Result<Messages> {
+    let limited = failure("decompress", op.limit_bytes);
+    let messages = op.messages.slices()?;
+    let mut rooms = Vec::with_capacity(messages.len());
+    for (index, message) in messages.iter().enumerate() {
+        rooms.push(first_try(op.format, message, op.limit_bytes).map_err(|failure| limited((index, failure)))?);
+    }
+    let offsets = offsets_of(rooms.iter().copied())?;
+    let mut out = take(offsets[messages.len()])?;
+    let mut lens = vec![0; messages.len()];
+    let slots = Slots { out: out.bytes_mut(), offsets: &offsets, side: &mut [], side_each: 0, lens: &mut lens };
+    let packers = state.packers(threads.count());
+    // Those that did not fit into what they were given at first.
+    let longer: Vec<OnceLock<Vec<u8>>> = messages.iter().map(|_| OnceLock::new()).collect();
+    let time = |index: usize| 500.0 + rooms[index] as f64 * DECOMPRESS_NS_PER_BYTE / 4.0;
+    let work = |index: usize, slot: Slot<'_>| {
+        let mut packer = free_packer(packers, index);
+        match packer.decompress(op.format, messages[index], slot.out) {
+            Err(Failure::Limit) => {
+                let tried = slot.out.len();
+                let made = packer.decompress_further(op.format, messages[index], tried, op.limit_bytes)?;
+                // Each message is worked on once.
+                let _ = longer[index].set(made);
+                Ok(0)
+            }
+            outcome => outcome,
+        }
+    };
+    spread(threads, slots, &time, &work).map_err(limited)?;
+    let longer: Vec<Option<Vec<u8>>> = longer.into_iter().map(OnceLock::into_inner).collect();
+    if longer.iter().all(Option::is_none) {
+        return finished(&op.messages, out, offsets, &lens, Some(take));
+    }
+    let ends = offsets_of(lens.iter().zip(&longer).map(|(len, longer)| longer.as_ref().map_or(*len, Vec::len)))?;
+    let mut whole = take(ends[messages.len()])?;
+    for (index, longer) in longer.into_iter().enumerate() {
+        let place = &mut whole.bytes_mut()[ends[index]..ends[index + 1]];
+        match longer {
+            Some(longer) => place.copy_from_slice(&longer),
+            None => place.copy_from_slice(&out.bytes()[offsets[index]..offsets[index] + lens[index]]),
+        }
+    }
+    op.messages.like(Bytes::from_host(whole.freeze()), ends)
+}

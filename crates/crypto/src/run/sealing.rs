@@ -1,0 +1,202 @@
+//! Seal, Open, Encrypt and Decrypt.
+
+use panoply_core::op::crypto::{CipherMode, Decrypt, Encrypt, Messages, Nonces, Open, Seal, Sealed, TAG_BYTES};
+use panoply_core::{Bytes, HostBufferMut, Result};
+
+use super::{CIPHER_NS_PER_BYTE, MESSAGE_NS, SEAL_NS_PER_BYTE, State, TakeMemory, failure, finished, offsets_of};
+use crate::Failure;
+use crate::cipher::{self, BLOCK_BYTES, Block, CipherKey};
+use crate::keys::Expanded;
+use crate::spread::{Slot, Slots, Threads, spread};
+
+/// A message of counter mode that is longer is worked on by several threads.
+const COUNTED_PIECE_BYTES: usize = 256 << 10;
+
+pub(super) fn seal(op: &Seal, state: &mut State, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Sealed> {
+    let expanded = state.keys.get(op.key())?;
+    let Expanded::Aead(key) = expanded.as_ref() else { return Err(op.key().invalid()) };
+    let (messages, detached) = (op.messages().slices()?, op.is_detached());
+    let (nonces, associated) = (nonces(op.nonces())?, Associated::new(op.associated_data())?);
+    let behind = if detached { 0 } else { TAG_BYTES };
+    let offsets = offsets_of(messages.iter().map(|message| message.len() + behind))?;
+    let mut out = take(offsets[messages.len()])?;
+    let mut tags = if detached { take(messages.len() * TAG_BYTES)? } else { HostBufferMut::zeroed(0)? };
+    let mut lens = vec![0; messages.len()];
+    let slots = Slots {
+        out: out.bytes_mut(),
+        offsets: &offsets,
+        side: tags.bytes_mut(),
+        side_each: TAG_BYTES - behind,
+        lens: &mut lens,
+    };
+    let time = |index: usize| MESSAGE_NS + messages[index].len() as f64 * SEAL_NS_PER_BYTE;
+    let work = |index: usize, slot: Slot<'_>| {
+        let (text, tag) = slot.out.split_at_mut(messages[index].len());
+        let tag = if detached { slot.side } else { tag };
+        key.seal(&nonces(index), associated.get(index), messages[index], text, tag)?;
+        Ok(slot.out.len())
+    };
+    spread(threads, slots, &time, &work).map_err(failure("seal", 0))?;
+    let tags = detached.then(|| Bytes::from_host(tags.freeze()));
+    Ok(Sealed { text: op.messages().like(Bytes::from_host(out.freeze()), offsets)?, tags })
+}
+
+pub(super) fn open(op: &Open, state: &mut State, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Messages> {
+    let expanded = state.keys.get(op.key())?;
+    let Expanded::Aead(key) = expanded.as_ref() else { return Err(op.key().invalid()) };
+    let messages = op.messages().slices()?;
+    let (nonces, associated) = (nonces(op.nonces())?, Associated::new(op.associated_data())?);
+    let tags = op.detached_tags().map(Bytes::as_slice).transpose()?;
+    let behind = if tags.is_some() { 0 } else { TAG_BYTES };
+    let offsets = offsets_of(messages.iter().map(|message| message.len().saturating_sub(behind)))?;
+    let mut out = output(offsets[messages.len()], op.is_secret(), take)?;
+    let mut lens = vec![0; messages.len()];
+    let slots = plain_slots(&mut out, &offsets, &mut lens);
+    let time = |index: usize| MESSAGE_NS + messages[index].len() as f64 * SEAL_NS_PER_BYTE;
+    let work = |index: usize, slot: Slot<'_>| {
+        let (text, behind) = messages[index].split_at_checked(slot.out.len()).ok_or(Failure::Rejected)?;
+        let tag = tags.map_or(behind, |tags| &tags[index * TAG_BYTES..(index + 1) * TAG_BYTES]);
+        key.open(&nonces(index), associated.get(index), text, tag, slot.out)?;
+        Ok(slot.out.len())
+    };
+    released(spread(threads, slots, &time, &work), "open", &mut out)?;
+    op.messages().like(Bytes::from_host(out.freeze()), offsets)
+}
+
+pub(super) fn encrypt(
+    op: &Encrypt,
+    state: &mut State,
+    threads: &dyn Threads,
+    take: TakeMemory<'_>,
+) -> Result<Messages> {
+    let expanded = state.keys.get(op.key())?;
+    let Expanded::Cipher(key) = expanded.as_ref() else { return Err(op.key().invalid()) };
+    let (messages, vectors) = (op.messages().slices()?, vectors(op.vectors())?);
+    let offsets = offsets_of(messages.iter().map(|message| op.text_len(message.len())))?;
+    let mut out = take(offsets[messages.len()])?;
+    match op.mode() {
+        CipherMode::Ctr => counted(key, &messages, vectors, out.bytes_mut(), threads),
+        CipherMode::Cbc | CipherMode::CbcUnpadded => {
+            let mut lens = vec![0; messages.len()];
+            let time = |index: usize| MESSAGE_NS + messages[index].len() as f64 * 2.0 * CIPHER_NS_PER_BYTE;
+            let work = |index: usize, slot: Slot<'_>| {
+                slot.out[..messages[index].len()].copy_from_slice(messages[index]);
+                cipher::pad(slot.out, messages[index].len());
+                key.encrypt_chained(&vectors[index], slot.out)?;
+                Ok(slot.out.len())
+            };
+            spread(threads, plain_slots(&mut out, &offsets, &mut lens), &time, &work)
+        }
+    }
+    .map_err(failure("encrypt", 0))?;
+    op.messages().like(Bytes::from_host(out.freeze()), offsets)
+}
+
+pub(super) fn decrypt(
+    op: &Decrypt,
+    state: &mut State,
+    threads: &dyn Threads,
+    take: TakeMemory<'_>,
+) -> Result<Messages> {
+    let expanded = state.keys.get(op.key())?;
+    let Expanded::Cipher(key) = expanded.as_ref() else { return Err(op.key().invalid()) };
+    let (messages, vectors) = (op.messages().slices()?, vectors(op.vectors())?);
+    let offsets = offsets_of(messages.iter().map(|message| message.len()))?;
+    let mut out = output(offsets[messages.len()], op.is_secret(), take)?;
+    if op.mode() == CipherMode::Ctr {
+        released(counted(key, &messages, vectors, out.bytes_mut(), threads), "decrypt", &mut out)?;
+        return op.messages().like(Bytes::from_host(out.freeze()), offsets);
+    }
+    let mut lens = vec![0; messages.len()];
+    let time = |index: usize| MESSAGE_NS + messages[index].len() as f64 * CIPHER_NS_PER_BYTE;
+    let work = |index: usize, slot: Slot<'_>| {
+        slot.out.copy_from_slice(messages[index]);
+        key.decrypt_chained(&vectors[index], slot.out)?;
+        match op.mode() {
+            CipherMode::Cbc => {
+                let len = cipher::unpadded_len(slot.out)?;
+                slot.out[len..].fill(0);
+                Ok(len)
+            }
+            _ => Ok(slot.out.len()),
+        }
+    };
+    released(spread(threads, plain_slots(&mut out, &offsets, &mut lens), &time, &work), "decrypt", &mut out)?;
+    finished(op.messages(), out, offsets, &lens, None)
+}
+
+/// Counter mode, of which each block is worked on by itself: long messages are cut into pieces.
+fn counted(
+    key: &CipherKey,
+    messages: &[&[u8]],
+    vectors: &[Block],
+    out: &mut [u8],
+    threads: &dyn Threads,
+) -> Result<(), (usize, Failure)> {
+    // The message of each piece, where in it the piece begins, and its bytes.
+    let mut pieces: Vec<(usize, usize, &[u8])> = Vec::with_capacity(messages.len());
+    for (message, bytes) in messages.iter().enumerate() {
+        let cut = bytes.chunks(COUNTED_PIECE_BYTES).enumerate();
+        pieces.extend(cut.map(|(piece, bytes)| (message, piece * COUNTED_PIECE_BYTES, bytes)));
+    }
+    let mut offsets = Vec::with_capacity(pieces.len() + 1);
+    offsets.push(0);
+    offsets.extend(pieces.iter().scan(0, |end, (_, _, bytes)| {
+        *end += bytes.len();
+        Some(*end)
+    }));
+    let mut lens = vec![0; pieces.len()];
+    let slots = Slots { out, offsets: &offsets, side: &mut [], side_each: 0, lens: &mut lens };
+    let time = |piece: usize| MESSAGE_NS + pieces[piece].2.len() as f64 * CIPHER_NS_PER_BYTE;
+    let work = |piece: usize, slot: Slot<'_>| {
+        let (message, begin, bytes) = pieces[piece];
+        slot.out.copy_from_slice(bytes);
+        key.apply_counted(&vectors[message], (begin / BLOCK_BYTES) as u64, slot.out)?;
+        Ok(slot.out.len())
+    };
+    spread(threads, slots, &time, &work).map_err(|(piece, failure)| (pieces[piece].0, failure))
+}
+
+/// What was associated with each message.
+struct Associated<'a> {
+    one_for_all: bool,
+    data: Vec<&'a [u8]>,
+}
+
+impl<'a> Associated<'a> {
+    fn new(data: Option<&'a Messages>) -> Result<Associated<'a>> {
+        let one_for_all = matches!(data, None | Some(Messages::One(_)));
+        Ok(Associated { one_for_all, data: data.map(Messages::slices).transpose()?.unwrap_or_default() })
+    }
+
+    fn get(&self, index: usize) -> &'a [u8] {
+        self.data.get(if self.one_for_all { 0 } else { index }).copied().unwrap_or_default()
+    }
+}
+
+/// The nonce of each message. They are looked at once, so that none is copied beforehand.
+fn nonces(nonces: &Nonces) -> Result<impl Fn(usize) -> [u8; 12] + Sync> {
+    // Fails here, where they are not on the host.
+    nonces.get(0)?;
+    Ok(|index| nonces.get(index).unwrap_or_default())
+}
+
+fn vectors(vectors: &Bytes) -> Result<&[Block]> {
+    Ok(vectors.as_slice()?.as_chunks().0)
+}
+
+fn output(bytes: usize, secret: bool, take: TakeMemory<'_>) -> Result<HostBufferMut> {
+    if secret { HostBufferMut::secret(bytes) } else { take(bytes) }
+}
+
+fn plain_slots<'a>(out: &'a mut HostBufferMut, offsets: &'a [usize], lens: &'a mut [usize]) -> Slots<'a> {
+    Slots { out: out.bytes_mut(), offsets, side: &mut [], side_each: 0, lens }
+}
+
+/// Where a message was rejected, nothing of the others is left in memory either.
+fn released(outcome: Result<(), (usize, Failure)>, op: &'static str, out: &mut HostBufferMut) -> Result<()> {
+    outcome.map_err(|failed| {
+        out.bytes_mut().fill(0);
+        failure(op, 0)(failed)
+    })
+}

@@ -1,0 +1,147 @@
+//! Signatures.
+
+use aws_lc_rs::encoding::AsDer;
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::rsa::{KeySize, PublicEncryptingKey};
+use aws_lc_rs::signature::{self as library, KeyPair, ParsedPublicKey};
+use panoply_core::op::crypto::{EcdsaEncoding, HashAlgorithm, RsaBits, RsaPadding, SignatureAlgorithm};
+
+use crate::Failure;
+
+/// A private key.
+pub enum PrivateKey {
+    /// With its padding.
+    Rsa(library::RsaKeyPair, &'static dyn library::RsaEncoding),
+    /// With its curve and encoding.
+    Ecdsa(library::EcdsaKeyPair),
+    /// Ed25519.
+    Ed25519(library::Ed25519KeyPair),
+}
+
+/// A public key.
+pub struct PublicKey(ParsedPublicKey);
+
+/// A new pair of keys.
+pub struct Generated {
+    /// The private key, in PKCS#8.
+    pub pkcs8: Vec<u8>,
+    /// The public key, as `Key::verify` takes it.
+    pub public: Vec<u8>,
+}
+
+impl PrivateKey {
+    /// From PKCS#8; `None` where it is malformed, weak, or of another algorithm or length.
+    pub fn new(algorithm: SignatureAlgorithm, pkcs8: &[u8]) -> Option<PrivateKey> {
+        Some(match algorithm {
+            SignatureAlgorithm::Rsa { bits, padding, hash } => {
+                let key = library::RsaKeyPair::from_pkcs8(pkcs8).ok()?;
+                let fits = key.public_modulus_len() == bits.bytes();
+                fits.then_some(PrivateKey::Rsa(key, rsa_encoding(padding, hash)))?
+            }
+            SignatureAlgorithm::EcdsaP256(_) | SignatureAlgorithm::EcdsaP384(_) => {
+                PrivateKey::Ecdsa(library::EcdsaKeyPair::from_pkcs8(ecdsa_signing(algorithm)?, pkcs8).ok()?)
+            }
+            SignatureAlgorithm::Ed25519 => {
+                PrivateKey::Ed25519(library::Ed25519KeyPair::from_pkcs8_maybe_unchecked(pkcs8).ok()?)
+            }
+        })
+    }
+
+    /// Writes the signature of a message, and says how long it is.
+    pub fn sign(&self, message: &[u8], out: &mut [u8]) -> Result<usize, Failure> {
+        let random = SystemRandom::new();
+        let made = match self {
+            PrivateKey::Rsa(key, encoding) => {
+                let out = out.get_mut(..key.public_modulus_len()).ok_or(Failure::Rejected)?;
+                key.sign(*encoding, &random, message, out).map_err(|_| Failure::Rejected)?;
+                return Ok(out.len());
+            }
+            PrivateKey::Ecdsa(key) => key.sign(&random, message),
+            PrivateKey::Ed25519(key) => key.try_sign(message),
+        };
+        let made = made.map_err(|_| Failure::Rejected)?;
+        let signature = made.as_ref();
+        out.get_mut(..signature.len()).ok_or(Failure::Rejected)?.copy_from_slice(signature);
+        Ok(signature.len())
+    }
+}
+
+impl PublicKey {
+    /// From the forms that `Key::verify` takes; `None` where it is malformed, weak, or of another algorithm or length.
+    pub fn new(algorithm: SignatureAlgorithm, public: &[u8]) -> Option<PublicKey> {
+        let key = ParsedPublicKey::new(verification(algorithm), public).ok()?;
+        if let SignatureAlgorithm::Rsa { bits, .. } = algorithm {
+            let modulus = PublicEncryptingKey::from_der(key.as_der().ok()?.as_ref()).ok()?;
+            (modulus.key_size_bytes() == bits.bytes()).then_some(())?;
+        }
+        Some(PublicKey(key))
+    }
+
+    /// Whether this is a signature of the message.
+    pub fn verify(&self, message: &[u8], signature: &[u8]) -> bool {
+        self.0.verify_sig(message, signature).is_ok()
+    }
+}
+
+/// A new pair of keys from the system's randomness; `None` where that fails. RSA takes up to seconds.
+pub fn generate(algorithm: SignatureAlgorithm) -> Option<Generated> {
+    let (pkcs8, public) = match algorithm {
+        SignatureAlgorithm::Rsa { bits, .. } => {
+            let size = match bits {
+                RsaBits::Bits2048 => KeySize::Rsa2048,
+                RsaBits::Bits3072 => KeySize::Rsa3072,
+                RsaBits::Bits4096 => KeySize::Rsa4096,
+            };
+            let key = library::RsaKeyPair::generate(size).ok()?;
+            (key.as_der().ok()?.as_ref().to_vec(), key.public_key().as_ref().to_vec())
+        }
+        SignatureAlgorithm::EcdsaP256(_) | SignatureAlgorithm::EcdsaP384(_) => {
+            let key = library::EcdsaKeyPair::generate(ecdsa_signing(algorithm)?).ok()?;
+            (key.to_pkcs8v1().ok()?.as_ref().to_vec(), key.public_key().as_ref().to_vec())
+        }
+        SignatureAlgorithm::Ed25519 => {
+            let key = library::Ed25519KeyPair::generate().ok()?;
+            (key.to_pkcs8v1().ok()?.as_ref().to_vec(), key.public_key().as_ref().to_vec())
+        }
+    };
+    Some(Generated { pkcs8, public })
+}
+
+fn rsa_encoding(padding: RsaPadding, hash: HashAlgorithm) -> &'static dyn library::RsaEncoding {
+    match (padding, hash) {
+        (RsaPadding::Pkcs1, HashAlgorithm::Sha256) => &library::RSA_PKCS1_SHA256,
+        (RsaPadding::Pkcs1, HashAlgorithm::Sha384) => &library::RSA_PKCS1_SHA384,
+        (RsaPadding::Pkcs1, HashAlgorithm::Sha512) => &library::RSA_PKCS1_SHA512,
+        (RsaPadding::Pss, HashAlgorithm::Sha256) => &library::RSA_PSS_SHA256,
+        (RsaPadding::Pss, HashAlgorithm::Sha384) => &library::RSA_PSS_SHA384,
+        (RsaPadding::Pss, HashAlgorithm::Sha512) => &library::RSA_PSS_SHA512,
+    }
+}
+
+fn ecdsa_signing(algorithm: SignatureAlgorithm) -> Option<&'static library::EcdsaSigningAlgorithm> {
+    match algorithm {
+        SignatureAlgorithm::EcdsaP256(EcdsaEncoding::Fixed) => Some(&library::ECDSA_P256_SHA256_FIXED_SIGNING),
+        SignatureAlgorithm::EcdsaP256(EcdsaEncoding::Der) => Some(&library::ECDSA_P256_SHA256_ASN1_SIGNING),
+        SignatureAlgorithm::EcdsaP384(EcdsaEncoding::Fixed) => Some(&library::ECDSA_P384_SHA384_FIXED_SIGNING),
+        SignatureAlgorithm::EcdsaP384(EcdsaEncoding::Der) => Some(&library::ECDSA_P384_SHA384_ASN1_SIGNING),
+        SignatureAlgorithm::Rsa { .. } | SignatureAlgorithm::Ed25519 => None,
+    }
+}
+
+fn verification(algorithm: SignatureAlgorithm) -> &'static dyn library::VerificationAlgorithm {
+    match algorithm {
+        SignatureAlgorithm::Rsa { padding, hash, .. } => match (padding, hash) {
+            (RsaPadding::Pkcs1, HashAlgorithm::Sha256) => &library::RSA_PKCS1_2048_8192_SHA256,
+            (RsaPadding::Pkcs1, HashAlgorithm::Sha384) => &library::RSA_PKCS1_2048_8192_SHA384,
+            (RsaPadding::Pkcs1, HashAlgorithm::Sha512) => &library::RSA_PKCS1_2048_8192_SHA512,
+            (RsaPadding::Pss, HashAlgorithm::Sha256) => &library::RSA_PSS_2048_8192_SHA256,
+            (RsaPadding::Pss, HashAlgorithm::Sha384) => &library::RSA_PSS_2048_8192_SHA384,
+            (RsaPadding::Pss, HashAlgorithm::Sha512) => &library::RSA_PSS_2048_8192_SHA512,
+        },
+        SignatureAlgorithm::EcdsaP256(EcdsaEncoding::Fixed) => &library::ECDSA_P256_SHA256_FIXED,
+        SignatureAlgorithm::EcdsaP256(EcdsaEncoding::Der) => &library::ECDSA_P256_SHA256_ASN1,
+        SignatureAlgorithm::EcdsaP384(EcdsaEncoding::Fixed) => &library::ECDSA_P384_SHA384_FIXED,
+        SignatureAlgorithm::EcdsaP384(EcdsaEncoding::Der) => &library::ECDSA_P384_SHA384_ASN1,
+        SignatureAlgorithm::Ed25519 => &library::ED25519,
+    }
+}

@@ -1,0 +1,198 @@
+//! The messages of a batch over threads. Messages are cut into runs of about equal work; each run writes its own part of the output, so
+//! nothing is shared but the list of runs.
+
+use std::sync::Mutex;
+
+use crate::Failure;
+
+/// Threads that share the work of one op.
+pub trait Threads {
+    /// How many there are.
+    fn count(&self) -> usize;
+
+    /// Calls `task` with each number below `tasks`, on any of the threads, and returns when all calls have.
+    fn run(&self, tasks: usize, task: &(dyn Fn(usize) + Sync));
+}
+
+/// The calling thread alone.
+pub struct OneThread;
+
+impl Threads for OneThread {
+    fn count(&self) -> usize {
+        1
+    }
+
+    fn run(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
+        (0..tasks).for_each(task);
+    }
+}
+
+/// Work of which less is not worth a second thread.
+const SPREAD_NS_MIN: f64 = 15_000.0;
+/// The least work of one run, which costs a few hundred nanoseconds to hand out.
+const RUN_NS_MIN: f64 = 4_000.0;
+/// Runs for each thread, so that one that is slow holds up little.
+const RUNS_PER_THREAD: usize = 4;
+
+/// Where the messages' results go.
+pub struct Slots<'a> {
+    /// The output.
+    pub out: &'a mut [u8],
+    /// Where each message's part of it begins, and where the last one ends.
+    pub offsets: &'a [usize],
+    /// A second output, with as many bytes for each message: tags.
+    pub side: &'a mut [u8],
+    /// How many bytes of it each message has.
+    pub side_each: usize,
+    /// How much of its part each message has used; filled in.
+    pub lens: &'a mut [usize],
+}
+
+/// One message's places.
+pub struct Slot<'a> {
+    /// Its part of the output.
+    pub out: &'a mut [u8],
+    /// Its part of the second output.
+    pub side: &'a mut [u8],
+}
+
+/// A run of messages with its parts of the outputs.
+struct Run<'a> {
+    first: usize,
+    out: &'a mut [u8],
+    side: &'a mut [u8],
+    lens: &'a mut [usize],
+}
+
+/// Calls `work` for each message with its number and places; it says how much of its part it has used. `time_ns` says about how long one
+/// takes. Where some fail, all others are worked on nevertheless, and the first is the answer.
+pub fn spread(
+    threads: &dyn Threads,
+    slots: Slots<'_>,
+    time_ns: &dyn Fn(usize) -> f64,
+    work: &(dyn Fn(usize, Slot<'_>) -> Result<usize, Failure> + Sync),
+) -> Result<(), (usize, Failure)> {
+    let (offsets, side_each) = (slots.offsets, slots.side_each);
+    let ends = cut(slots.lens.len(), threads.count(), time_ns);
+    let runs: Vec<Mutex<Run<'_>>> = cut_slots(slots, &ends).into_iter().map(Mutex::new).collect();
+    let failed: Mutex<Option<(usize, Failure)>> = Mutex::new(None);
+    threads.run(runs.len(), &|index| {
+        let mut run = runs[index].lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let Run { first, out, side, lens } = &mut *run;
+        let base = offsets[*first];
+        for (place, len) in lens.iter_mut().enumerate() {
+            let message = *first + place;
+            let out = &mut out[offsets[message] - base..offsets[message + 1] - base];
+            let side = &mut side[place * side_each..(place + 1) * side_each];
+            match work(message, Slot { out, side }) {
+                Ok(used) => *len = used,
+                Err(failure) => {
+                    let mut failed = failed.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+                    *failed = Some(failed.unwrap_or((message, failure)).min_by_index((message, failure)));
+                }
+            }
+        }
+    });
+    failed.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner()).map_or(Ok(()), Err)
+}
+
+trait MinByIndex {
+    fn min_by_index(self, other: Self) -> Self;
+}
+
+impl MinByIndex for (usize, Failure) {
+    fn min_by_index(self, other: Self) -> Self {
+        if other.0 < self.0 { other } else { self }
+    }
+}
+
+/// Where each run ends: about equal work for each.
+fn cut(count: usize, threads: usize, time_ns: &dyn Fn(usize) -> f64) -> Vec<usize> {
+    if count == 0 {
+        return Vec::new();
+    }
+    if threads < 2 || count < 2 {
+        return vec![count];
+    }
+    let total: f64 = (0..count).map(time_ns).sum();
+    if total < SPREAD_NS_MIN {
+        return vec![count];
+    }
+    let each = (total / (threads * RUNS_PER_THREAD) as f64).max(RUN_NS_MIN);
+    let (mut ends, mut sum) = (Vec::new(), 0.0);
+    for message in 0..count {
+        sum += time_ns(message);
+        if sum >= each && message + 1 < count {
+            ends.push(message + 1);
+            sum = 0.0;
+        }
+    }
+    ends.push(count);
+    ends
+}
+
+fn cut_slots<'a>(slots: Slots<'a>, ends: &[usize]) -> Vec<Run<'a>> {
+    let Slots { mut out, offsets, mut side, side_each, mut lens } = slots;
+    let mut first = 0;
+    let skipped = offsets.first().copied().unwrap_or(0);
+    out = &mut out[skipped..];
+    let mut runs = Vec::with_capacity(ends.len());
+    for end in ends {
+        let (own_out, rest_out) = out.split_at_mut(offsets[*end] - offsets[first]);
+        let (own_side, rest_side) = side.split_at_mut((end - first) * side_each);
+        let (own_lens, rest_lens) = lens.split_at_mut(end - first);
+        runs.push(Run { first, out: own_out, side: own_side, lens: own_lens });
+        (out, side, lens, first) = (rest_out, rest_side, rest_lens, *end);
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Threads of the test's own.
+    struct Scoped(usize);
+
+    impl Threads for Scoped {
+        fn count(&self) -> usize {
+            self.0
+        }
+
+        fn run(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
+            std::thread::scope(|scope| (0..tasks).for_each(|index| drop(scope.spawn(move || task(index)))));
+        }
+    }
+
+    #[test]
+    fn every_message_gets_its_own_places() {
+        for (threads, count, ns) in [(1, 5, 1e6), (3, 0, 1.0), (3, 1, 1e9), (3, 100, 10.0), (3, 100, 1e6), (2, 7, 1e5)]
+        {
+            let offsets: Vec<usize> = (0..=count).map(|index| 2 + index * (index + 1) / 2).collect();
+            let (mut out, mut side) = (vec![0_u8; offsets[count] + 3], vec![0_u8; 2 * count]);
+            let mut lens = vec![0; count];
+            let slots = Slots { out: &mut out, offsets: &offsets, side: &mut side, side_each: 2, lens: &mut lens };
+            let work = |index: usize, slot: Slot<'_>| {
+                assert_eq!((slot.out.len(), slot.side.len()), (index + 1, 2));
+                slot.out.fill(index as u8 + 1);
+                slot.side.fill(index as u8);
+                Ok(slot.out.len())
+            };
+            spread(&Scoped(threads), slots, &|_| ns, &work).unwrap();
+            assert_eq!(lens, (1..=count).collect::<Vec<_>>());
+            for index in 0..count {
+                assert!(out[offsets[index]..offsets[index + 1]].iter().all(|byte| *byte == index as u8 + 1));
+                assert_eq!(side[2 * index..2 * index + 2], [index as u8; 2]);
+            }
+            assert_eq!(out[..2], [0; 2]);
+        }
+    }
+
+    #[test]
+    fn the_first_that_fails_is_the_answer() {
+        let (mut lens, offsets) = (vec![0; 50], vec![0; 51]);
+        let slots = Slots { out: &mut [], offsets: &offsets, side: &mut [], side_each: 0, lens: &mut lens };
+        let work = |index: usize, _: Slot<'_>| if index % 7 == 6 { Err(Failure::Rejected) } else { Ok(0) };
+        assert_eq!(spread(&Scoped(3), slots, &|_| 1e5, &work), Err((6, Failure::Rejected)));
+    }
+}

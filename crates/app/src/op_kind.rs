@@ -16,6 +16,9 @@ pub enum OpKind {
     Transpose,
     TopK,
     Search,
+    Seal,
+    Hash,
+    Compress,
 }
 
 /// Makes the inputs of an op.
@@ -38,7 +41,7 @@ impl Operation for AnyOp {
 }
 
 impl OpKind {
-    pub const ALL: [OpKind; 10] = [
+    pub const ALL: [OpKind; 13] = [
         OpKind::MatMul,
         OpKind::Map,
         OpKind::Reduce,
@@ -49,6 +52,9 @@ impl OpKind {
         OpKind::Transpose,
         OpKind::TopK,
         OpKind::Search,
+        OpKind::Seal,
+        OpKind::Hash,
+        OpKind::Compress,
     ];
 
     /// The op's name, as metrics and receipts have it.
@@ -64,6 +70,9 @@ impl OpKind {
             OpKind::Transpose => "transpose",
             OpKind::TopK => "topk",
             OpKind::Search => "search",
+            OpKind::Seal => "seal",
+            OpKind::Hash => "hash",
+            OpKind::Compress => "compress",
         }
     }
 
@@ -78,6 +87,7 @@ impl OpKind {
             OpKind::Map | OpKind::Reduce | OpKind::Scan | OpKind::Sort => "N",
             OpKind::Softmax | OpKind::LayerNorm | OpKind::Transpose | OpKind::TopK => "N or ROWSxCOLUMNS",
             OpKind::Search => "ROWSxDIMS or ROWSxDIMSxQUERIES",
+            OpKind::Seal | OpKind::Hash | OpKind::Compress => "BYTES or MESSAGESxBYTES",
         }
     }
 
@@ -99,6 +109,14 @@ impl OpKind {
             }
             (OpKind::Search, [rows, dims]) => search(*rows, *dims, 1, make),
             (OpKind::Search, [rows, dims, queries]) => search(*rows, *dims, *queries, make),
+            (OpKind::Seal, dims) => {
+                let first = Nonces::Counted { prefix: [0; 4], first: 0 };
+                let key = Key::seal(AeadAlgorithm::Aes256Gcm, &[7; 32]);
+                let all = messages(dims)?;
+                key.and_then(|key| Seal::new(&key, first, all?).into_op())
+            }
+            (OpKind::Hash, dims) => messages(dims)?.and_then(|all| Hash::new(HashAlgorithm::Sha256, all).into_op()),
+            (OpKind::Compress, dims) => messages(dims)?.and_then(|all| Compress::new(Format::Zstd, all).into_op()),
             _ => return None,
         })
     }
@@ -132,6 +150,18 @@ fn rows(dims: &[usize]) -> Option<[usize; 2]> {
         [rows, columns] => Some([*rows, *columns]),
         _ => None,
     }
+}
+
+/// Messages of one length; `None` where the numbers are not one or two.
+fn messages(dims: &[usize]) -> Option<panoply::Result<Messages>> {
+    let (count, len) = match dims {
+        [len] => (1, *len),
+        [count, len] => (*count, *len),
+        _ => return None,
+    };
+    let bytes = count.checked_mul(len).map(|bytes| Bytes::from_vec((0..bytes).map(|at| (at / 7) as u8).collect()));
+    let overflow = || panoply::Error::SizeOverflow { what: "messages", got: dims.to_vec(), limit: isize::MAX as usize };
+    Some(bytes.ok_or_else(overflow).and_then(|bytes| Messages::split(bytes, len)))
 }
 
 fn with(dims: &[usize], make: MakeTensor<'_>, op: impl Fn(&Tensor) -> panoply::Result<Op>) -> panoply::Result<Op> {

@@ -7,6 +7,7 @@ use aws_lc_rs::cipher::{
 use panoply_core::op::crypto::CipherAlgorithm;
 
 use crate::Failure;
+use crate::lanes::{AesLanes, CHAINED_LANES};
 
 /// How long a block is.
 pub const BLOCK_BYTES: usize = 16;
@@ -19,14 +20,16 @@ pub struct CipherKey {
     chain: EncryptingKey,
     unchain: DecryptingKey,
     count: EncryptingKey,
+    lanes: Option<AesLanes>,
 }
 
 impl CipherKey {
-    /// `None` where the material is of another length.
-    pub fn new(algorithm: CipherAlgorithm, material: &[u8]) -> Option<CipherKey> {
+    /// `None` where the material is of another length. `wide`: several blocks at a time, where the CPU can.
+    pub fn new(algorithm: CipherAlgorithm, material: &[u8], wide: bool) -> Option<CipherKey> {
         let key = || UnboundCipherKey::new(library(algorithm), material).ok();
         let (chain, unchain) = (EncryptingKey::cbc(key()?).ok()?, DecryptingKey::cbc(key()?).ok()?);
-        Some(CipherKey { chain, unchain, count: EncryptingKey::ctr(key()?).ok()? })
+        let lanes = if wide { AesLanes::new(material) } else { None };
+        Some(CipherKey { chain, unchain, count: EncryptingKey::ctr(key()?).ok()?, lanes })
     }
 
     /// Encrypts whole blocks in place, each chained to the one before.
@@ -35,17 +38,44 @@ impl CipherKey {
         self.chain.less_safe_encrypt(blocks, context).map(drop).map_err(|_| Failure::Rejected)
     }
 
+    /// Encrypts whole blocks of several messages in place, each with its vector.
+    pub fn encrypt_all_chained(&self, vectors: &[Block], texts: &mut [&mut [u8]]) -> Result<(), Failure> {
+        for (vectors, texts) in vectors.chunks(CHAINED_LANES).zip(texts.chunks_mut(CHAINED_LANES)) {
+            let done = match (&self.lanes, <&[Block; CHAINED_LANES]>::try_from(vectors), texts.first_chunk_mut()) {
+                (Some(lanes), Ok(vectors), Some(texts)) => {
+                    let mut vectors = *vectors;
+                    Some((lanes.encrypt_chained(&mut vectors, texts), vectors))
+                }
+                _ => None,
+            };
+            for (lane, text) in texts.iter_mut().enumerate() {
+                // The vectors are now the last blocks that were made, from which the longer messages go on.
+                let (begin, vector) = done.map_or((0, vectors[lane]), |(blocks, vectors)| (blocks, vectors[lane]));
+                self.encrypt_chained(&vector, &mut text[begin * BLOCK_BYTES..])?;
+            }
+        }
+        Ok(())
+    }
+
     /// Decrypts whole blocks in place, each chained to the one before.
     pub fn decrypt_chained(&self, vector: &Block, blocks: &mut [u8]) -> Result<(), Failure> {
         let context = DecryptionContext::Iv128(vector.into());
         self.unchain.decrypt(blocks, context).map(drop).map_err(|_| Failure::Rejected)
     }
 
-    /// Encrypts or decrypts in place, with a counter of 128 bits that starts `skipped` blocks after the vector.
-    pub fn apply_counted(&self, vector: &Block, skipped: u64, bytes: &mut [u8]) -> Result<(), Failure> {
-        let start = u128::from_be_bytes(*vector).wrapping_add(u128::from(skipped)).to_be_bytes();
+    /// Encrypts or decrypts `input` into `out`, which is as long, with a counter of 128 bits that starts `skipped` blocks after the
+    /// vector.
+    pub fn apply_counted(&self, vector: &Block, skipped: u64, input: &[u8], out: &mut [u8]) -> Result<(), Failure> {
+        let start = u128::from_be_bytes(*vector).wrapping_add(u128::from(skipped));
+        let done = self.lanes.as_ref().map_or(0, |lanes| lanes.apply_counted(start, input, out));
+        let (input, out) = (&input[done..], &mut out[done..]);
+        if input.is_empty() {
+            return Ok(());
+        }
+        out.copy_from_slice(input);
+        let start = start.wrapping_add((done / BLOCK_BYTES) as u128).to_be_bytes();
         let context = EncryptionContext::Iv128((&start).into());
-        self.count.less_safe_encrypt(bytes, context).map(drop).map_err(|_| Failure::Rejected)
+        self.count.less_safe_encrypt(out, context).map(drop).map_err(|_| Failure::Rejected)
     }
 }
 

@@ -31,11 +31,11 @@ pub enum Expanded {
 
 impl Expanded {
     /// Expands a key; `None` for a key of `Hkdf`, of which nothing can be kept, since the salt comes first.
-    fn new(key: &Key) -> Result<Option<Expanded>> {
+    fn new(key: &Key, wide: bool) -> Result<Option<Expanded>> {
         let material = key.material().as_slice()?;
         Ok(match key.purpose() {
             Purpose::Seal(algorithm) => AeadKey::new(algorithm, material).map(Expanded::Aead),
-            Purpose::Encrypt(algorithm) => CipherKey::new(algorithm, material).map(Expanded::Cipher),
+            Purpose::Encrypt(algorithm) => CipherKey::new(algorithm, material, wide).map(Expanded::Cipher),
             Purpose::Hmac(algorithm) => Some(Expanded::Hmac(HmacKey::new(algorithm, material))),
             Purpose::Sign(algorithm) => PrivateKey::new(algorithm, material).map(Expanded::Private),
             Purpose::Verify(algorithm) => PublicKey::new(algorithm, material).map(Expanded::Public),
@@ -45,18 +45,24 @@ impl Expanded {
 }
 
 /// The expanded keys of one engine.
-#[derive(Default)]
 pub struct KeyTable {
+    /// Whether several blocks at a time may be worked on.
+    wide: bool,
     keys: HashMap<u64, (WeakKey, Arc<Expanded>)>,
 }
 
 impl KeyTable {
+    /// A table without keys. `wide`: several blocks at a time, where the CPU can.
+    pub fn new(wide: bool) -> KeyTable {
+        KeyTable { wide, keys: HashMap::new() }
+    }
+
     /// The key, expanded now where it was not before. A malformed key is the caller's error, and is not kept.
     pub fn get(&mut self, key: &Key) -> Result<Arc<Expanded>> {
         if let Some((_, expanded)) = self.keys.get(&key.number()) {
             return Ok(Arc::clone(expanded));
         }
-        let expanded = Arc::new(Expanded::new(key)?.ok_or_else(|| key.invalid())?);
+        let expanded = Arc::new(Expanded::new(key, self.wide)?.ok_or_else(|| key.invalid())?);
         if self.keys.len() >= KEYS_MAX {
             self.collect();
         }

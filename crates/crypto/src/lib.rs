@@ -3,18 +3,20 @@
 //! [`run`] takes an op to its end, with the backend's threads and memory. Below it, each over slices:
 //!
 //! * [`aead`], [`cipher`], [`hash`], [`signature`]: AWS-LC's functions. What they keep of a key is wiped when it is dropped.
+//! * [`lanes`]: several messages at a time in vector registers, where the CPU has them.
 //! * [`deflate`], [`lz4`], [`pack`]: compression.
 //! * [`keys`]: what was made of the keys that ops name.
 //! * [`spread`]: the messages of a batch over threads.
 //!
 //! Nothing here decides by secret data which memory it reads or which way it goes, but the libraries' own compression.
-#![allow(unsafe_code)] // libdeflate's functions that say how much they have read.
+#![allow(unsafe_code)] // Vector instructions, and libdeflate's functions that say how much they have read.
 
 pub mod aead;
 pub mod cipher;
 pub mod deflate;
 pub mod hash;
 pub mod keys;
+pub mod lanes;
 pub mod lz4;
 pub mod pack;
 mod run;
@@ -33,4 +35,9 @@ pub enum Failure {
     Limit,
     /// There is no memory for so many bytes.
     Memory(usize),
+}
+
+/// Fills `bytes` from the system's randomness. False where there is none.
+pub fn fill_random(bytes: &mut [u8]) -> bool {
+    aws_lc_rs::rand::fill(bytes).is_ok()
 }

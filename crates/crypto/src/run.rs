@@ -6,10 +6,10 @@ use panoply_core::op::Describe;
 use panoply_core::op::crypto::{CryptoOp, Messages};
 use panoply_core::{Bytes, Error, HostBufferMut, Result, Value};
 
-use crate::Failure;
 use crate::keys::KeyTable;
 use crate::pack::Packer;
 use crate::spread::Threads;
+use crate::{Failure, lanes};
 
 mod digests;
 mod packing;
@@ -20,8 +20,9 @@ mod signing;
 pub type TakeMemory<'a> = &'a mut dyn FnMut(usize) -> Result<HostBufferMut>;
 
 /// What an engine keeps between ops.
-#[derive(Default)]
 pub struct State {
+    /// Whether several messages at a time are hashed and encrypted in vector registers.
+    wide: bool,
     /// Expanded keys.
     pub keys: KeyTable,
     /// Workspaces, one for each thread.
@@ -35,7 +36,7 @@ pub fn run(op: &CryptoOp, state: &mut State, threads: &dyn Threads, take: TakeMe
         CryptoOp::Open(op) => sealing::open(op, state, threads, take)?.into_value(),
         CryptoOp::Encrypt(op) => sealing::encrypt(op, state, threads, take)?.into_value(),
         CryptoOp::Decrypt(op) => sealing::decrypt(op, state, threads, take)?.into_value(),
-        CryptoOp::Hash(op) => digests::hash_all(op, threads, take)?.into_value(),
+        CryptoOp::Hash(op) => digests::hash_all(op, state, threads, take)?.into_value(),
         CryptoOp::Hmac(op) => digests::hmac(op, state, threads, take)?.into_value(),
         CryptoOp::Hkdf(op) => digests::hkdf(op, threads)?.into_value(),
         CryptoOp::Sign(op) => signing::sign(op, state, threads, take)?.into_value(),
@@ -79,7 +80,19 @@ const DECOMPRESS_NS_PER_BYTE: f64 = 2.0;
 /// What a message costs beside its bytes.
 const MESSAGE_NS: f64 = 80.0;
 
+impl Default for State {
+    fn default() -> State {
+        State::new(true)
+    }
+}
+
 impl State {
+    /// Nothing kept yet. `wide`: with vector registers of 512 bits, where the CPU has them.
+    pub fn new(wide: bool) -> State {
+        let wide = wide && lanes::detected();
+        State { wide, keys: KeyTable::new(wide), packers: Vec::new() }
+    }
+
     /// Drops what was made of keys whose last handle is gone.
     pub fn collect(&mut self) {
         self.keys.collect();

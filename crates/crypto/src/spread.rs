@@ -1,6 +1,7 @@
 //! The messages of a batch over threads. Messages are cut into runs of about equal work; each run writes its own part of the output, so
 //! nothing is shared but the list of runs.
 
+use std::ops::Range;
 use std::sync::Mutex;
 
 use crate::Failure;
@@ -57,11 +58,28 @@ pub struct Slot<'a> {
 }
 
 /// A run of messages with its parts of the outputs.
-struct Run<'a> {
-    first: usize,
-    out: &'a mut [u8],
-    side: &'a mut [u8],
-    lens: &'a mut [usize],
+pub struct Run<'a> {
+    /// The numbers of its messages.
+    pub messages: Range<usize>,
+    /// Their part of the output.
+    pub out: &'a mut [u8],
+    /// Their part of the second output.
+    pub side: &'a mut [u8],
+    /// How much of its part each message has used, to be filled in where that is not all.
+    pub lens: &'a mut [usize],
+}
+
+impl<'a> Run<'a> {
+    /// Each message's part of the output; `offsets` are those of all messages.
+    pub fn parts(self, offsets: &[usize]) -> Vec<&'a mut [u8]> {
+        let (mut rest, mut parts) = (self.out, Vec::with_capacity(self.messages.len()));
+        for message in self.messages {
+            let (part, behind) = rest.split_at_mut(offsets[message + 1] - offsets[message]);
+            parts.push(part);
+            rest = behind;
+        }
+        parts
+    }
 }
 
 /// Calls `work` for each message with its number and places; it says how much of its part it has used. `time_ns` says about how long one
@@ -73,37 +91,45 @@ pub fn spread(
     work: &(dyn Fn(usize, Slot<'_>) -> Result<usize, Failure> + Sync),
 ) -> Result<(), (usize, Failure)> {
     let (offsets, side_each) = (slots.offsets, slots.side_each);
-    let ends = cut(slots.lens.len(), threads.count(), time_ns);
-    let runs: Vec<Mutex<Run<'_>>> = cut_slots(slots, &ends).into_iter().map(Mutex::new).collect();
-    let failed: Mutex<Option<(usize, Failure)>> = Mutex::new(None);
-    threads.run(runs.len(), &|index| {
-        let mut run = runs[index].lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let Run { first, out, side, lens } = &mut *run;
-        let base = offsets[*first];
+    spread_runs(threads, slots, time_ns, &|run: Run<'_>| {
+        let Run { messages, out, side, lens } = run;
+        let (first, mut outcome) = (messages.start, Ok(()));
+        let base = offsets[first];
         for (place, len) in lens.iter_mut().enumerate() {
-            let message = *first + place;
+            let message = first + place;
             let out = &mut out[offsets[message] - base..offsets[message + 1] - base];
             let side = &mut side[place * side_each..(place + 1) * side_each];
             match work(message, Slot { out, side }) {
                 Ok(used) => *len = used,
-                Err(failure) => {
-                    let mut failed = failed.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-                    *failed = Some(failed.unwrap_or((message, failure)).min_by_index((message, failure)));
-                }
+                Err(failure) => outcome = outcome.and(Err((message, failure))),
             }
+        }
+        outcome
+    })
+}
+
+/// What is done with a run: where some of its messages fail, it says the first.
+pub type WorkOnRun<'a> = &'a (dyn Fn(Run<'_>) -> Result<(), (usize, Failure)> + Sync);
+
+/// The same with whole runs of messages.
+pub fn spread_runs(
+    threads: &dyn Threads,
+    slots: Slots<'_>,
+    time_ns: &dyn Fn(usize) -> f64,
+    work: WorkOnRun<'_>,
+) -> Result<(), (usize, Failure)> {
+    let ends = cut(slots.lens.len(), threads.count(), time_ns);
+    let runs: Vec<Mutex<Option<Run<'_>>>> =
+        cut_slots(slots, &ends).into_iter().map(|run| Mutex::new(Some(run))).collect();
+    let failed: Mutex<Option<(usize, Failure)>> = Mutex::new(None);
+    threads.run(runs.len(), &|index| {
+        let run = runs[index].lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+        if let Some(Err(own)) = run.map(work) {
+            let mut failed = failed.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            *failed = Some(failed.map_or(own, |first| if own.0 < first.0 { own } else { first }));
         }
     });
     failed.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner()).map_or(Ok(()), Err)
-}
-
-trait MinByIndex {
-    fn min_by_index(self, other: Self) -> Self;
-}
-
-impl MinByIndex for (usize, Failure) {
-    fn min_by_index(self, other: Self) -> Self {
-        if other.0 < self.0 { other } else { self }
-    }
 }
 
 /// Where each run ends: about equal work for each.
@@ -141,7 +167,7 @@ fn cut_slots<'a>(slots: Slots<'a>, ends: &[usize]) -> Vec<Run<'a>> {
         let (own_out, rest_out) = out.split_at_mut(offsets[*end] - offsets[first]);
         let (own_side, rest_side) = side.split_at_mut((end - first) * side_each);
         let (own_lens, rest_lens) = lens.split_at_mut(end - first);
-        runs.push(Run { first, out: own_out, side: own_side, lens: own_lens });
+        runs.push(Run { messages: first..*end, out: own_out, side: own_side, lens: own_lens });
         (out, side, lens, first) = (rest_out, rest_side, rest_lens, *end);
     }
     runs

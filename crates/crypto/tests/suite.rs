@@ -27,14 +27,14 @@ fn used_memory(bytes: usize) -> panoply_core::Result<HostBufferMut> {
 
 #[test]
 fn every_case_agrees_with_the_reference() {
-    let mut state = State::default();
+    let (mut wide, mut narrow) = (State::new(true), State::new(false));
     let cases: Vec<_> = cases().into_iter().filter(|case| case.op.domain() == Domain::Crypto).collect();
     let (mut answered, mut refused) = (0, 0);
     for case in &cases {
         let Op::Crypto(op) = &case.op else { panic!("{}", case.name) };
         let expected = reference(&case.op);
-        for threads in [&OneThread as &dyn Threads, &Scoped] {
-            let got = panoply_crypto::run(op, &mut state, threads, &mut used_memory);
+        for (state, threads) in [(&mut wide, &OneThread as &dyn Threads), (&mut narrow, &Scoped)] {
+            let got = panoply_crypto::run(op, state, threads, &mut used_memory);
             match (&expected, got) {
                 (Ok(expected), Ok(got)) => {
                     assert_eq!(case.judge.difference(&case.op, expected, &got), None, "{}", case.name);

@@ -25,6 +25,7 @@
 //! * [`settings`]: the same from `panoply.toml` and the environment. [`learned`]: what the router keeps between runs.
 //! * [`prelude`]: what a program that runs ops needs. [`op`] has every op, by domain.
 //! * [`graph`]: many ops recorded as one.
+//! * [`crypto`]: seal, hash, sign and compress, one message or thousands at once.
 //! * [`vector`]: collections of vectors: exact and approximate search, durable, on every device.
 //! * [`worker`]: a program's own workers in pools, each with a thread, a state and a queue of its own.
 //! * [`pipeline`]: chains of stages, on the CPU and on devices, that run overlapped.
@@ -46,6 +47,7 @@
 
 mod builder;
 mod compiled;
+pub mod crypto;
 pub mod learned;
 pub mod prelude;
 mod runtime;

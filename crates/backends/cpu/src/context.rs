@@ -59,7 +59,7 @@ impl Context {
             map_plans: PlanCache::default(),
             attention: Vec::new(),
             conv: ConvWorkspace::new(),
-            crypto: State::default(),
+            crypto: State::new(simd == Simd::Avx512),
             fft: FftWorkspace::default(),
             gemm: Workspace::new(),
             graphs: Graphs::default(),

@@ -7,14 +7,31 @@ use super::{HASH_NS_PER_BYTE, MESSAGE_NS, State, TakeMemory, failure, offsets_of
 use crate::Failure;
 use crate::hash::{Derivation, hash};
 use crate::keys::Expanded;
-use crate::spread::{Slot, Slots, Threads, spread};
+use crate::lanes::hash_alike;
+use crate::spread::{Run, Slot, Slots, Threads, spread, spread_runs};
 
-pub(super) fn hash_all(op: &Hash, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Messages> {
-    let out = take(op.messages.count() * op.algorithm.digest_bytes())?;
-    each("hash", &op.messages, out, op.algorithm.digest_bytes(), threads, &|message, out| {
-        hash(op.algorithm, message, out);
+pub(super) fn hash_all(op: &Hash, state: &State, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Messages> {
+    let (messages, len) = (op.messages.slices()?, op.algorithm.digest_bytes());
+    let mut out = take(messages.len() * len)?;
+    let offsets = offsets_of(messages.iter().map(|_| len))?;
+    let mut lens = vec![0; messages.len()];
+    let slots = Slots { out: out.bytes_mut(), offsets: &offsets, side: &mut [], side_each: 0, lens: &mut lens };
+    let time = |index: usize| 2.0 * MESSAGE_NS + messages[index].len() as f64 * HASH_NS_PER_BYTE;
+    let work = |run: Run<'_>| {
+        let (mut messages, mut out) = (&messages[run.messages], run.out);
+        while let Some(first) = messages.first() {
+            // SAFETY: a wide state is only made where the CPU has the lanes.
+            let alike = if state.wide { unsafe { hash_alike(op.algorithm, messages, out) } } else { 0 };
+            if alike == 0 {
+                hash(op.algorithm, first, &mut out[..len]);
+            }
+            let done = alike.max(1);
+            (messages, out) = (&messages[done..], &mut out[done * len..]);
+        }
         Ok(())
-    })
+    };
+    spread_runs(threads, slots, &time, &work).map_err(failure("hash", 0))?;
+    op.messages.like(Bytes::from_host(out.freeze()), offsets)
 }
 
 pub(super) fn hmac(op: &Hmac, state: &mut State, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Messages> {

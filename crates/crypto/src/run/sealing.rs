@@ -7,7 +7,7 @@ use super::{CIPHER_NS_PER_BYTE, MESSAGE_NS, SEAL_NS_PER_BYTE, State, TakeMemory,
 use crate::Failure;
 use crate::cipher::{self, BLOCK_BYTES, Block, CipherKey};
 use crate::keys::Expanded;
-use crate::spread::{Slot, Slots, Threads, spread};
+use crate::spread::{Run, Slot, Slots, Threads, spread, spread_runs};
 
 /// A message of counter mode that is longer is worked on by several threads.
 const COUNTED_PIECE_BYTES: usize = 256 << 10;
@@ -79,13 +79,16 @@ pub(super) fn encrypt(
         CipherMode::Cbc | CipherMode::CbcUnpadded => {
             let mut lens = vec![0; messages.len()];
             let time = |index: usize| MESSAGE_NS + messages[index].len() as f64 * 2.0 * CIPHER_NS_PER_BYTE;
-            let work = |index: usize, slot: Slot<'_>| {
-                slot.out[..messages[index].len()].copy_from_slice(messages[index]);
-                cipher::pad(slot.out, messages[index].len());
-                key.encrypt_chained(&vectors[index], slot.out)?;
-                Ok(slot.out.len())
+            let work = |run: Run<'_>| {
+                let first = run.messages.start;
+                let mut texts = run.parts(&offsets);
+                for (text, message) in texts.iter_mut().zip(&messages[first..]) {
+                    text[..message.len()].copy_from_slice(message);
+                    cipher::pad(text, message.len());
+                }
+                key.encrypt_all_chained(&vectors[first..], &mut texts).map_err(|failure| (first, failure))
             };
-            spread(threads, plain_slots(&mut out, &offsets, &mut lens), &time, &work)
+            spread_runs(threads, plain_slots(&mut out, &offsets, &mut lens), &time, &work)
         }
     }
     .map_err(failure("encrypt", 0))?;
@@ -150,8 +153,7 @@ fn counted(
     let time = |piece: usize| MESSAGE_NS + pieces[piece].2.len() as f64 * CIPHER_NS_PER_BYTE;
     let work = |piece: usize, slot: Slot<'_>| {
         let (message, begin, bytes) = pieces[piece];
-        slot.out.copy_from_slice(bytes);
-        key.apply_counted(&vectors[message], (begin / BLOCK_BYTES) as u64, slot.out)?;
+        key.apply_counted(&vectors[message], (begin / BLOCK_BYTES) as u64, bytes, slot.out)?;
         Ok(slot.out.len())
     };
     spread(threads, slots, &time, &work).map_err(|(piece, failure)| (pieces[piece].0, failure))

@@ -1,13 +1,14 @@
 //! What can be measured: one type for each kind of case, with its sizes as data. Each says its name, how much work it is, how
 //! large a device it is meant for, and how it is run.
 //!
-//! [`compute`], [`signal`] and [`graph`] have the ops of these domains, `collection` the searches through a collection of vectors, `link`
+//! [`compute`], [`crypto`], [`signal`] and [`graph`] have the ops of these domains, `collection` the searches through a collection of vectors, `link`
 //! the copies between host and device, `pipeline` what stages cost and overlap gains. Names are stable, so that figures of different
 //! versions, machines and libraries can
 //! be joined on them.
 
 mod collection;
 mod compute;
+mod crypto;
 mod graph;
 mod link;
 mod pipeline;
@@ -64,7 +65,7 @@ pub enum Scale {
 
 /// Every case, in the order in which they are measured.
 pub fn all() -> impl Iterator<Item = &'static dyn Case> {
-    [compute::CASES, signal::CASES, graph::CASES, collection::CASES, link::CASES, pipeline::CASES]
+    [compute::CASES, crypto::CASES, signal::CASES, graph::CASES, collection::CASES, link::CASES, pipeline::CASES]
         .into_iter()
         .flatten()
         .copied()
@@ -119,6 +120,12 @@ mod tests {
             "resize/f32/64x3x1080x1920to224",
             "search/dot/f32/100000x128/q1k10",
             "search/dot/f32/100000x768/q64k10",
+            "seal/aes-256-gcm/10000x1KiB",
+            "encrypt/aes-256-cbc/1000x16KiB",
+            "hash/sha512/1MiB",
+            "verify/rsa-4096/16x32B",
+            "sign/ecdsa-p256/64x32B",
+            "decompress/zstd3/corpus/64KiB",
             "fft/c64/64x1048576",
             "chain10/f32/64Mi",
             "add_layernorm_gelu/f32/65536x1024",

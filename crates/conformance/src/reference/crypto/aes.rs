@@ -11,12 +11,16 @@ pub(super) struct Aes {
 }
 
 /// The product in the field of 256 elements.
-fn times(a: u8, b: u8) -> u8 {
-    (0..8).fold(0, |sum, bit| {
-        // a · x^bit, reduced at each step.
-        let shifted = (0..bit).fold(a, |value, _| value << 1 ^ if value & 0x80 != 0 { 0x1b } else { 0 });
-        if b >> bit & 1 == 1 { sum ^ shifted } else { sum }
-    })
+fn times(mut a: u8, mut b: u8) -> u8 {
+    let mut sum = 0;
+    while b != 0 {
+        if b & 1 == 1 {
+            sum ^= a;
+        }
+        a = a << 1 ^ if a & 0x80 != 0 { 0x1b } else { 0 };
+        b >>= 1;
+    }
+    sum
 }
 
 /// The substitution and its inverse.
@@ -129,7 +133,7 @@ impl Aes {
 
     fn tag(&self, nonce: &[u8; 12], associated: &[u8], text: &[u8]) -> Vec<u8> {
         let key = u128::from_be_bytes(self.encrypt([0; 16]));
-        let lens = (associated.len() as u128 * 8) << 64 | text.len() as u128 * 8;
+        let lens = ((associated.len() as u128 * 8) << 64) | (text.len() as u128 * 8);
         let blocks = associated.chunks(16).chain(text.chunks(16)).map(|chunk| u128::from_be_bytes(block_of(chunk)));
         let hash = blocks.chain([lens]).fold(0, |sum, block| times_wide(sum ^ block, key));
         xor(hash.to_be_bytes(), self.encrypt(self.counter(nonce, 1))).to_vec()

@@ -25,8 +25,8 @@ pub(super) fn decompress(format: Format, data: &[u8], limit: usize) -> Option<Ou
         Format::Lz4Frame => lz4_frames(&mut rest, &mut out),
         Format::Zstd => return None,
     };
-    let whole = outcome.and_then(|()| if rest.at == data.len() { Ok(out.bytes) } else { Err(Refusal::Rejected) });
-    Some(whole)
+    let ended = if rest.at == data.len() { Ok(out.bytes) } else { Err(Refusal::Rejected) };
+    Some(outcome.and(ended))
 }
 
 /// The message stored, not compressed.

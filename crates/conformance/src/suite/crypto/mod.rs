@@ -46,6 +46,10 @@ fn batches(lens: &[usize], make: impl Fn(usize) -> Vec<u8>) -> Vec<(String, Mess
     batches.push(("packed/none".to_owned(), packed(std::iter::empty(), &make)));
     let short = lens.iter().copied().filter(|len| *len <= 64);
     batches.push(("packed/many".to_owned(), packed(short.cycle().take(300), &make)));
+    // Many of one length, as lanes take them.
+    for len in lens.iter().copied().filter(|len| matches!(len, 16 | 55 | 56 | 112 | 128 | 256)) {
+        batches.push((format!("packed/alike/{len}"), packed(std::iter::repeat_n(len, 37), &make)));
+    }
     batches
 }
 

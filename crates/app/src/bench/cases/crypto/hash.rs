@@ -1,0 +1,29 @@
+//! Hashes.
+
+use panoply::crypto::{Hash, HashAlgorithm};
+
+use super::{Amount, Batch, Case, Place, Runner, Scale};
+
+/// Messages hashed.
+pub struct HashCase {
+    pub algorithm: HashAlgorithm,
+    pub batch: Batch,
+}
+
+impl Case for HashCase {
+    fn name(&self) -> String {
+        format!("hash/{}/{}", self.algorithm.name(), self.batch.name())
+    }
+
+    fn amount(&self) -> Amount {
+        self.batch.amount()
+    }
+
+    fn scale(&self) -> Scale {
+        self.batch.scale()
+    }
+
+    fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
+        place.repeat(Hash::new(self.algorithm, self.batch.messages()?))
+    }
+}

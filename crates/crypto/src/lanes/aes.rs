@@ -1,0 +1,166 @@
+//! AES in lanes: eight messages at a time where each block waits for the one before, and 32 blocks at a time where none does.
+
+use std::arch::x86_64::*;
+
+use zeroize::Zeroize;
+
+use super::CHAINED_LANES;
+use crate::cipher::{BLOCK_BYTES, Block};
+
+/// Registers of four blocks each in counter mode.
+const COUNTED_REGISTERS: usize = 8;
+const COUNTED_BYTES: usize = COUNTED_REGISTERS * 64;
+
+/// The rounds' keys, wiped when they are dropped.
+pub struct AesLanes {
+    rounds: [Block; 15],
+    /// The number of the last round: 10, 12 or 14.
+    last: usize,
+}
+
+impl Drop for AesLanes {
+    fn drop(&mut self) {
+        self.rounds.zeroize();
+    }
+}
+
+impl AesLanes {
+    /// From a key of 16, 24 or 32 bytes; `None` where the CPU lacks the instructions.
+    pub fn new(key: &[u8]) -> Option<AesLanes> {
+        if !super::detected() || !matches!(key.len(), 16 | 24 | 32) {
+            return None;
+        }
+        // SAFETY: `detected` says that the instructions are there.
+        Some(unsafe { AesLanes::expanded(key) })
+    }
+
+    /// # Safety
+    /// The CPU must have AES.
+    #[target_feature(enable = "aes,sse4.1")]
+    unsafe fn expanded(key: &[u8]) -> AesLanes {
+        let (words, last) = (key.len() / 4, key.len() / 4 + 6);
+        let mut schedule = [0_u32; 60];
+        for (word, bytes) in schedule.iter_mut().zip(key.chunks_exact(4)) {
+            *word = bytes.iter().rev().fold(0, |word, byte| word << 8 | u32::from(*byte));
+        }
+        let mut constant = 1_u32;
+        for index in words..4 * (last + 1) {
+            let mut word = schedule[index - 1];
+            if index % words == 0 {
+                word = substituted(word).rotate_right(8) ^ constant;
+                constant = constant << 1 ^ if constant & 0x80 != 0 { 0x11b } else { 0 };
+            } else if words == 8 && index % 8 == 4 {
+                word = substituted(word);
+            }
+            schedule[index] = schedule[index - words] ^ word;
+        }
+        let mut rounds = [[0; BLOCK_BYTES]; 15];
+        for (bytes, word) in rounds.as_flattened_mut().chunks_exact_mut(4).zip(schedule) {
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
+        schedule.zeroize();
+        AesLanes { rounds, last }
+    }
+
+    /// Encrypts whole blocks of eight messages, each chained to the one before, as many as the shortest has: what was written to `vectors`
+    /// and the number that it returns is where each goes on.
+    pub fn encrypt_chained(
+        &self,
+        vectors: &mut [Block; CHAINED_LANES],
+        texts: &mut [&mut [u8]; CHAINED_LANES],
+    ) -> usize {
+        let blocks = texts.iter().map(|text| text.len() / BLOCK_BYTES).min().unwrap_or(0);
+        // SAFETY: a value of this type is only made where the instructions are there; every text has `blocks` blocks.
+        unsafe { self.chained(vectors, texts, blocks) };
+        blocks
+    }
+
+    /// # Safety
+    /// The CPU must have AES; every text must have so many blocks.
+    #[target_feature(enable = "aes,sse4.1")]
+    unsafe fn chained(
+        &self,
+        vectors: &mut [Block; CHAINED_LANES],
+        texts: &mut [&mut [u8]; CHAINED_LANES],
+        blocks: usize,
+    ) {
+        // SAFETY: a block has sixteen bytes.
+        let load = |block: *const u8| unsafe { _mm_loadu_si128(block.cast()) };
+        let keys: [__m128i; 15] = std::array::from_fn(|round| load(self.rounds[round].as_ptr()));
+        let mut state: [__m128i; CHAINED_LANES] = std::array::from_fn(|lane| load(vectors[lane].as_ptr()));
+        let starts: [*mut u8; CHAINED_LANES] = texts.each_mut().map(|text| text.as_mut_ptr());
+        for block in 0..blocks {
+            // SAFETY: every text has so many blocks.
+            let places = starts.map(|start| unsafe { start.add(block * BLOCK_BYTES) });
+            for lane in 0..CHAINED_LANES {
+                state[lane] = _mm_xor_si128(_mm_xor_si128(load(places[lane]), keys[0]), state[lane]);
+            }
+            for key in &keys[1..self.last] {
+                for state in &mut state {
+                    *state = _mm_aesenc_si128(*state, *key);
+                }
+            }
+            for lane in 0..CHAINED_LANES {
+                state[lane] = _mm_aesenclast_si128(state[lane], keys[self.last]);
+                // SAFETY: the place has sixteen bytes, which nobody else has.
+                unsafe { _mm_storeu_si128(places[lane].cast(), state[lane]) };
+            }
+        }
+        for (vector, state) in vectors.iter_mut().zip(state) {
+            // SAFETY: a vector has sixteen bytes.
+            unsafe { _mm_storeu_si128(vector.as_mut_ptr().cast(), state) };
+        }
+    }
+
+    /// Encrypts or decrypts `input` into `out` in counter mode, as far as whole groups of 32 blocks go; says how many bytes that are. None
+    /// where the counter's lower half would overflow.
+    pub fn apply_counted(&self, start: u128, input: &[u8], out: &mut [u8]) -> usize {
+        let len = input.len().min(out.len()) / COUNTED_BYTES * COUNTED_BYTES;
+        let blocks = (len / BLOCK_BYTES) as u64;
+        if len == 0 || (start as u64).checked_add(blocks).is_none() {
+            return 0;
+        }
+        // SAFETY: a value of this type is only made where the instructions are there; both are at least so long.
+        unsafe { self.counted(start, &input[..len], &mut out[..len]) };
+        len
+    }
+
+    /// # Safety
+    /// The CPU must have AVX-512 and VAES. Both slices must have the same length, of whole groups.
+    #[target_feature(enable = "avx512f,avx512bw,vaes")]
+    unsafe fn counted(&self, start: u128, input: &[u8], out: &mut [u8]) {
+        let keys: [__m512i; 15] = std::array::from_fn(|round| {
+            // SAFETY: a round's key has sixteen bytes.
+            _mm512_broadcast_i32x4(unsafe { _mm_loadu_si128(self.rounds[round].as_ptr().cast()) })
+        });
+        // The counter is big-endian; its halves are turned when it is used.
+        let turn = _mm512_set4_epi32(0x0001_0203, 0x0405_0607, 0x0809_0a0b, 0x0c0d_0e0f);
+        let (high, low) = ((start >> 64) as i64, start as i64);
+        let step = |blocks: i64| _mm512_set_epi64(0, blocks + 3, 0, blocks + 2, 0, blocks + 1, 0, blocks);
+        let four = _mm512_set_epi64(high, low, high, low, high, low, high, low);
+        let mut counters: [__m512i; COUNTED_REGISTERS] =
+            std::array::from_fn(|register| _mm512_add_epi64(four, step(4 * register as i64)));
+        let group = _mm512_set_epi64(0, 32, 0, 32, 0, 32, 0, 32);
+        for (input, out) in input.chunks_exact(COUNTED_BYTES).zip(out.chunks_exact_mut(COUNTED_BYTES)) {
+            let mut state = counters.map(|counter| _mm512_xor_si512(_mm512_shuffle_epi8(counter, turn), keys[0]));
+            for key in &keys[1..self.last] {
+                state = state.map(|state| _mm512_aesenc_epi128(state, *key));
+            }
+            state = state.map(|state| _mm512_aesenclast_epi128(state, keys[self.last]));
+            for (register, state) in state.into_iter().enumerate() {
+                // SAFETY: a group has eight times 64 bytes.
+                unsafe {
+                    let plain = _mm512_loadu_si512(input.as_ptr().add(64 * register).cast());
+                    _mm512_storeu_si512(out.as_mut_ptr().add(64 * register).cast(), _mm512_xor_si512(plain, state));
+                }
+            }
+            counters = counters.map(|counter| _mm512_add_epi64(counter, group));
+        }
+    }
+}
+
+/// The substitution of each byte, in constant time.
+#[target_feature(enable = "aes,sse4.1")]
+fn substituted(word: u32) -> u32 {
+    _mm_extract_epi32::<0>(_mm_aeskeygenassist_si128::<0>(_mm_set1_epi32(word as i32))) as u32
+}

@@ -1,0 +1,38 @@
+//! Several messages at a time in the lanes of one thread's vector registers, where the CPU has AVX-512: hashes, of which one message alone
+//! leaves most of the CPU idle, and AES whose blocks wait for each other (CBC) or do not (CTR).
+//!
+//! Where the instructions are not there, or messages too few or too different, the callers use the library's functions.
+
+#[cfg(target_arch = "x86_64")]
+mod aes;
+#[cfg(target_arch = "x86_64")]
+mod constants;
+#[cfg(target_arch = "x86_64")]
+mod sha256;
+#[cfg(target_arch = "x86_64")]
+mod sha512;
+#[cfg(target_arch = "x86_64")]
+mod sha_lanes;
+
+#[cfg(not(target_arch = "x86_64"))]
+mod absent;
+
+#[cfg(not(target_arch = "x86_64"))]
+pub use absent::{AesLanes, hash_alike};
+#[cfg(target_arch = "x86_64")]
+pub use {aes::AesLanes, sha_lanes::hash_alike};
+
+/// Messages that are chained side by side: an instruction takes as long as the others need to begin.
+pub const CHAINED_LANES: usize = 8;
+
+/// Whether this CPU has what the lanes need.
+pub fn detected() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    let there = is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("vaes")
+        && is_x86_feature_detected!("aes");
+    #[cfg(not(target_arch = "x86_64"))]
+    let there = false;
+    there
+}

@@ -1,0 +1,323 @@
+//! What comes from outside: texts altered and cut at every byte, archives that are damaged or far longer than they look, keys that are
+//! not keys, signatures that are not signatures. Each ends in its typed error, and no plaintext is left behind.
+#![allow(unsafe_code)] // A block of memory of which the test sees what an op has left there.
+#![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
+
+use panoply_conformance::values::Random;
+use panoply_core::op::crypto::*;
+use panoply_core::{Bytes, Error, HostBufferMut, Op, Operation, Result};
+use panoply_crypto::pack::{Packer, bound};
+use panoply_crypto::{OneThread, State, signature};
+
+fn run<O: Operation>(state: &mut State, op: O) -> Result<O::Output> {
+    let Op::Crypto(op) = op.into_op()? else { panic!("another domain") };
+    panoply_crypto::run(&op, state, &OneThread, &mut HostBufferMut::zeroed).and_then(O::output)
+}
+
+fn random(len: usize, seed: u64) -> Vec<u8> {
+    let mut random = Random::new(seed);
+    (0..len).map(|_| random.next_u64() as u8).collect()
+}
+
+fn text(len: usize) -> Vec<u8> {
+    let noise = random(len, 3);
+    (0..len).map(|at| if at / 40 % 3 == 0 { noise[at] } else { b"a text that repeats itself "[at % 27] }).collect()
+}
+
+#[test]
+fn a_sealed_message_that_was_altered_or_cut_anywhere_is_rejected() {
+    let mut state = State::default();
+    for algorithm in AeadAlgorithm::ALL {
+        let key = Key::seal(algorithm, &random(algorithm.key_bytes(), 1)).unwrap();
+        for len in [0, 1, 40, 130] {
+            let seal = Seal::new(&key, [7; 12], text(len)).associated(vec![1, 2, 3]);
+            let whole = run(&mut state, seal).unwrap().text.into_one().unwrap().as_slice().unwrap().to_vec();
+            let open = |text: Vec<u8>| Open::new(&key, [7; 12], text).associated(vec![1, 2, 3]);
+            assert_eq!(
+                run(&mut state, open(whole.clone())).unwrap().into_one().unwrap().as_slice().unwrap(),
+                text(len)
+            );
+            for at in 0..whole.len() {
+                for bit in [0, 3, 7] {
+                    let mut altered = whole.clone();
+                    altered[at] ^= 1 << bit;
+                    let error = run(&mut state, open(altered)).unwrap_err();
+                    assert_eq!(error, Error::Rejected { op: "open", index: 0 });
+                }
+                let error = run(&mut state, open(whole[..at].to_vec())).unwrap_err();
+                assert_eq!(error, Error::Rejected { op: "open", index: 0 });
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_of_a_batch_is_left_in_memory_where_one_message_is_rejected() {
+    let mut state = State::default();
+    let key = Key::seal(AeadAlgorithm::Aes128Gcm, &[1; 16]).unwrap();
+    let nonces = Nonces::Counted { prefix: [0; 4], first: 0 };
+    let messages: Messages = vec![Bytes::from_vec(vec![0x5a; 100]); 5].into();
+    let mut texts = run(&mut state, Seal::new(&key, nonces.clone(), messages)).unwrap().text.into_list().unwrap();
+    texts[3] = Bytes::from_vec(vec![0x5a; 116]);
+    let Op::Crypto(op) = Open::new(&key, nonces, texts).into_op().unwrap() else { panic!() };
+    let block = std::cell::RefCell::new(vec![0xa5_u8; 4096]);
+    let mut take = |bytes: usize| {
+        let start = std::ptr::NonNull::new(block.borrow_mut().as_mut_ptr()).unwrap();
+        let aligned = start.as_ptr().align_offset(64);
+        // SAFETY: the block outlives the op, is long enough, aligned by skipping, and used by this op alone.
+        Ok(unsafe { HostBufferMut::from_raw(start.add(aligned), bytes, std::sync::Arc::new(())) })
+    };
+    let error = panoply_crypto::run(&op, &mut state, &OneThread, &mut take).unwrap_err();
+    assert_eq!(error, Error::Rejected { op: "open", index: 3 });
+    assert!(!block.borrow().windows(4).any(|four| four == [0x5a; 4]), "plaintext is left");
+}
+
+#[test]
+fn chained_texts_that_were_altered_never_panic() {
+    let (mut state, mut rejected) = (State::default(), 0);
+    let key = Key::encrypt(CipherAlgorithm::Aes256, &[2; 32]).unwrap();
+    let whole = run(&mut state, Encrypt::new(&key, CipherMode::Cbc, vec![9; 16].into(), text(70))).unwrap();
+    let whole = whole.into_one().unwrap().as_slice().unwrap().to_vec();
+    for at in 0..whole.len() {
+        let mut altered = whole.clone();
+        altered[at] ^= 0x11;
+        match run(&mut state, Decrypt::new(&key, CipherMode::Cbc, vec![9; 16].into(), altered)) {
+            Ok(message) => assert!(message.total_bytes() < whole.len()),
+            Err(error) => {
+                assert_eq!(error, Error::Rejected { op: "decrypt", index: 0 });
+                rejected += 1;
+            }
+        }
+    }
+    assert!(rejected > 16, "the last two blocks decide about the padding: {rejected}");
+}
+
+#[test]
+fn archives_cut_or_altered_anywhere_end_in_a_typed_error_or_an_answer() {
+    let mut state = State::default();
+    let message = text(600);
+    for format in Format::ALL {
+        let whole = run(&mut state, Compress::new(format, message.clone())).unwrap().into_one().unwrap();
+        let whole = whole.as_slice().unwrap().to_vec();
+        // Data that is not whole must be refused; what was altered may be unless a checksum finds it, but for bits that mean nothing.
+        let mut check = |data: Vec<u8>, allowed: fn(&[u8], &[u8]) -> bool| match run(
+            &mut state,
+            Decompress::new(format, data).limit(4096),
+        ) {
+            Ok(made) => {
+                let made = made.into_one().unwrap();
+                assert!(allowed(made.as_slice().unwrap(), &message), "{format:?}");
+            }
+            Err(Error::Rejected { op: "decompress", index: 0 } | Error::OutputLimit { limit: 4096, .. }) => {}
+            Err(other) => panic!("{format:?}: {other}"),
+        };
+        let has_checksum = matches!(format, Format::Zlib | Format::Gzip | Format::Lz4Frame);
+        for at in 0..whole.len() {
+            // A block of LZ4 may end wherever its literals do.
+            check(whole[..at].to_vec(), if format == Format::Lz4Block { |_, _| true } else { |_, _| false });
+            let mut altered = whole.clone();
+            altered[at] ^= 1 << (at % 8);
+            check(altered, if has_checksum { |made, message| made == message } else { |_, _| true });
+        }
+        if format != Format::Lz4Block {
+            check([&whole[..], &[1, 2, 3]].concat(), |_, _| false);
+        }
+    }
+}
+
+#[test]
+fn noise_is_not_an_archive_and_never_panics() {
+    let (mut packer, mut out) = (Packer::default(), vec![0; 10_000]);
+    for seed in 0..3000 {
+        let noise = random(1 + seed as usize % 90, seed);
+        for format in Format::ALL {
+            let head: &[u8] = match format {
+                Format::Zlib => &[0x78, 0x9c],
+                Format::Gzip => &[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3],
+                Format::Lz4Frame => &[4, 0x22, 0x4d, 0x18, 0x60, 0x40, 0x82],
+                Format::Zstd => &[0x28, 0xb5, 0x2f, 0xfd],
+                Format::Deflate | Format::Lz4Block => &[],
+            };
+            let data = [head, &noise].concat();
+            if let Ok(len) = packer.decompress(format, &data, &mut out) {
+                assert!(len <= out.len());
+            }
+            let _ = panoply_crypto::pack::first_try(format, &data, 10_000);
+        }
+    }
+}
+
+#[test]
+fn bombs_are_refused_by_the_limit() {
+    let mut state = State::default();
+    let message = vec![0; 20 << 20];
+    for format in Format::ALL {
+        let bomb = run(&mut state, Compress::new(format, message.clone())).unwrap().into_one().unwrap();
+        assert!(bomb.len() < message.len() / 100, "{format:?}: {}", bomb.len());
+        for limit in [0, 1000, 1 << 20, message.len() - 1] {
+            let error = run(&mut state, Decompress::new(format, bomb.clone()).limit(limit)).unwrap_err();
+            assert_eq!(error, Error::OutputLimit { op: "decompress", index: 0, limit }, "{format:?}");
+        }
+        for limit in [message.len(), usize::MAX] {
+            let back = run(&mut state, Decompress::new(format, bomb.clone()).limit(limit)).unwrap().into_one().unwrap();
+            assert!(back.as_slice().unwrap() == message, "{format:?}");
+        }
+        // Beside others, so that answers of every sort are put together.
+        let small = run(&mut state, Compress::new(format, text(50))).unwrap().into_one().unwrap();
+        let mixed: Vec<Bytes> = vec![small.clone(), bomb.clone(), small];
+        let back = run(&mut state, Decompress::new(format, mixed.clone()).limit(message.len())).unwrap();
+        assert_eq!(back.lens().collect::<Vec<_>>(), [50, message.len(), 50]);
+        let error = run(&mut state, Decompress::new(format, mixed).limit(100)).unwrap_err();
+        assert_eq!(error, Error::OutputLimit { op: "decompress", index: 1, limit: 100 });
+    }
+}
+
+#[test]
+fn heads_that_claim_absurd_lengths_take_no_memory() {
+    let mut state = State::default();
+    // A zstd frame of one segment whose content is said to be 2^60 bytes, with an empty last block.
+    let mut zstd = vec![0x28, 0xb5, 0x2f, 0xfd, 0xe0];
+    zstd.extend_from_slice(&(1_u64 << 60).to_le_bytes());
+    zstd.extend_from_slice(&[1, 0, 0]);
+    for limit in [1000, 1 << 40] {
+        let error = run(&mut state, Decompress::new(Format::Zstd, zstd.clone()).limit(limit)).unwrap_err();
+        assert_eq!(error, Error::OutputLimit { op: "decompress", index: 0, limit });
+    }
+    let error = run(&mut state, Decompress::new(Format::Zstd, zstd).limit(usize::MAX)).unwrap_err();
+    assert!(matches!(error, Error::Rejected { .. } | Error::OutOfMemory { .. }), "{error}");
+    // Gzip's last word says 4 GiB less one.
+    let mut gzip = run(&mut state, Compress::new(Format::Gzip, text(50)))
+        .unwrap()
+        .into_one()
+        .unwrap()
+        .as_slice()
+        .unwrap()
+        .to_vec();
+    let len = gzip.len();
+    gzip[len - 4..].fill(0xff);
+    let error = run(&mut state, Decompress::new(Format::Gzip, gzip)).unwrap_err();
+    assert_eq!(error, Error::Rejected { op: "decompress", index: 0 });
+}
+
+#[test]
+fn bounds_hold_for_noise_and_for_nothing() {
+    let mut packer = Packer::default();
+    for format in Format::ALL {
+        for len in [0, 1, 100, 5000, 65_536, 65_537, 300_000] {
+            for level in format.levels().filter(|level| len < 70_000 || level % 4 == 1) {
+                let (message, mut out) = (random(len, 8), vec![0; bound(format, len)]);
+                let packed = packer.compress(format, level, &message, &mut out).unwrap();
+                let mut back = vec![0; len];
+                assert_eq!(packer.decompress(format, &out[..packed], &mut back), Ok(len), "{format:?} {level} {len}");
+                assert!(back == message);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_no_key_is_an_error_and_is_not_kept() {
+    use EcdsaEncoding::Fixed;
+    let mut state = State::default();
+    let rsa_2048 = SignatureAlgorithm::rsa(RsaBits::Bits2048, RsaPadding::Pkcs1);
+    let rsa_4096 = SignatureAlgorithm::rsa(RsaBits::Bits4096, RsaPadding::Pss);
+    let (p256, p384) = (SignatureAlgorithm::EcdsaP256(Fixed), SignatureAlgorithm::EcdsaP384(Fixed));
+    let pairs = [rsa_2048, p256, p384, SignatureAlgorithm::Ed25519].map(|it| (it, signature::generate(it).unwrap()));
+    for algorithm in [rsa_2048, rsa_4096, p256, p384, SignatureAlgorithm::Ed25519] {
+        for (other, pair) in &pairs {
+            let private = Key::sign(algorithm, &pair.pkcs8).unwrap();
+            let public = Key::verify(algorithm, &pair.public).unwrap();
+            let (signed, verified) = (
+                run(&mut state, Sign::new(&private, vec![1])),
+                run(&mut state, Verify::new(&public, vec![1], vec![2])),
+            );
+            if *other == algorithm {
+                assert!(signed.is_ok() && verified == Ok(vec![false]));
+            } else {
+                let invalid = Error::InvalidKey { algorithm: algorithm.name() };
+                assert_eq!((signed.unwrap_err(), verified.unwrap_err()), (invalid.clone(), invalid));
+            }
+        }
+    }
+    for (algorithm, pair) in &pairs {
+        for (len, seed) in [(1, 1), (31, 2), (33, 3), (65, 4), (97, 5), (300, 6)] {
+            let noise = Key::verify(*algorithm, &random(len, seed)).unwrap();
+            let refused = run(&mut state, Verify::new(&noise, vec![1], vec![2]));
+            assert_eq!(refused.unwrap_err(), Error::InvalidKey { algorithm: algorithm.name() }, "{len}");
+        }
+        // Cut short at every byte, and every byte of the private key altered: an error, or a key that signs something.
+        for at in 0..pair.pkcs8.len() {
+            let cut = pair.pkcs8[..at.max(1)].to_vec();
+            assert!(run(&mut state, Sign::new(&Key::sign(*algorithm, &cut).unwrap(), vec![1])).is_err());
+        }
+        for at in (0..pair.pkcs8.len()).step_by(if *algorithm == rsa_2048 { 37 } else { 1 }) {
+            let mut altered = pair.pkcs8.clone();
+            altered[at] ^= 0x04;
+            match run(&mut state, Sign::new(&Key::sign(*algorithm, &altered).unwrap(), vec![1])) {
+                Ok(_) | Err(Error::InvalidKey { .. } | Error::Rejected { .. }) => {}
+                Err(other) => panic!("{other}"),
+            }
+        }
+    }
+    // Points that are not on the curve, and at infinity.
+    for point in [vec![4; 65], [&[4][..], &[0; 64]].concat(), vec![0], [&[4][..], &[0xff; 64]].concat()] {
+        let refused = run(&mut state, Verify::new(&Key::verify(p256, &point).unwrap(), vec![1], vec![0; 64]));
+        assert!(matches!(refused, Err(Error::InvalidKey { .. })), "{refused:?}");
+    }
+    state.collect();
+    assert_eq!(state.keys.len(), 0, "every key is gone");
+}
+
+#[test]
+fn signatures_of_wrong_lengths_and_encodings_do_not_verify() {
+    use EcdsaEncoding::{Der, Fixed};
+    let mut state = State::default();
+    let algorithms = [
+        SignatureAlgorithm::Ed25519,
+        SignatureAlgorithm::EcdsaP256(Fixed),
+        SignatureAlgorithm::EcdsaP384(Der),
+        SignatureAlgorithm::rsa(RsaBits::Bits2048, RsaPadding::Pss),
+    ];
+    for algorithm in algorithms {
+        let pair = signature::generate(algorithm).unwrap();
+        let (private, public) =
+            (Key::sign(algorithm, &pair.pkcs8).unwrap(), Key::verify(algorithm, &pair.public).unwrap());
+        let right = run(&mut state, Sign::new(&private, vec![1])).unwrap().into_one().unwrap();
+        let right = right.as_slice().unwrap().to_vec();
+        let mut wrong: Vec<Bytes> = (0..right.len()).map(|len| Bytes::from_vec(right[..len].to_vec())).collect();
+        for at in 0..right.len() {
+            let mut altered = right.clone();
+            altered[at] ^= 1;
+            wrong.push(altered.into());
+        }
+        wrong.push([&right[..], &[0]].concat().into());
+        wrong.push(vec![0; right.len()].into());
+        wrong.push(vec![0xff; right.len()].into());
+        wrong.push(random(2000, 9).into());
+        let messages: Vec<Bytes> = wrong.iter().map(|_| Bytes::from_vec(vec![1])).collect();
+        let verdicts = run(&mut state, Verify::new(&public, messages, wrong)).unwrap();
+        assert!(verdicts.iter().all(|verdict| !verdict), "{algorithm:?}");
+        assert_eq!(run(&mut state, Verify::new(&public, vec![1], right)), Ok(vec![true]));
+    }
+}
+
+#[test]
+fn a_key_is_expanded_once_and_forgotten_with_its_last_handle() {
+    let mut state = State::default();
+    let key = Key::hmac(HashAlgorithm::Sha256, b"key").unwrap();
+    for _ in 0..3 {
+        run(&mut state, Hmac::new(&key, vec![1])).unwrap();
+    }
+    assert_eq!(state.keys.len(), 1);
+    state.collect();
+    assert_eq!(state.keys.len(), 1, "a handle is alive");
+    drop(key);
+    state.collect();
+    assert!(state.keys.is_empty());
+    let keys: Vec<Key> =
+        (0..5000_u32).map(|number| Key::hmac(HashAlgorithm::Sha256, &number.to_le_bytes()).unwrap()).collect();
+    for key in &keys {
+        run(&mut state, Hmac::new(key, vec![1])).unwrap();
+    }
+    assert!(state.keys.len() <= panoply_crypto::keys::KEYS_MAX, "bounded, however many are alive");
+}

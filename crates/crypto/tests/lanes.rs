@@ -1,0 +1,67 @@
+//! Several messages at a time give what one at a time gives: every length around the blocks, every number of messages around the lanes.
+#![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
+
+use panoply_conformance::values::Random;
+use panoply_core::op::crypto::*;
+use panoply_core::{Bytes, HostBufferMut, Op, Operation};
+use panoply_crypto::{OneThread, State, lanes};
+
+fn random(random: &mut Random, len: usize) -> Vec<u8> {
+    (0..len).map(|_| random.next_u64() as u8).collect()
+}
+
+fn run(state: &mut State, op: impl Operation) -> Vec<Vec<u8>> {
+    let Op::Crypto(op) = op.into_op().unwrap() else { panic!("another domain") };
+    let value = panoply_crypto::run(&op, state, &OneThread, &mut HostBufferMut::zeroed).unwrap();
+    let messages = Messages::from_value(value).unwrap();
+    messages.slices().unwrap().into_iter().map(<[u8]>::to_vec).collect()
+}
+
+/// Both ways of a CPU that has lanes; `None`, with the reason, where there is one way only.
+fn both() -> Option<(State, State)> {
+    if !lanes::detected() {
+        println!("skipped: this CPU has no AVX-512 with VAES");
+        return None;
+    }
+    Some((State::new(true), State::new(false)))
+}
+
+#[test]
+fn hashes_in_lanes_are_those_of_one_message() {
+    let Some((mut wide, mut narrow)) = both() else { return };
+    let mut source = Random::new(60);
+    let lens = (0..=300).chain([511, 512, 513, 1000, 4096, 10_007]);
+    for (len, count) in lens.zip((1..=40).cycle()) {
+        // Most are alike, and now and then one is not.
+        let len_of = |index: usize| if index % 11 == 10 { len + 64 } else { len };
+        let messages: Vec<Bytes> = (0..count).map(|index| random(&mut source, len_of(index)).into()).collect();
+        for algorithm in HashAlgorithm::ALL {
+            let hash = Hash::new(algorithm, messages.clone());
+            assert_eq!(run(&mut wide, hash.clone()), run(&mut narrow, hash), "{algorithm:?} {count} of {len}");
+        }
+    }
+}
+
+#[test]
+fn chained_and_counted_blocks_in_lanes_are_those_of_one_message() {
+    let Some((mut wide, mut narrow)) = both() else { return };
+    let mut source = Random::new(61);
+    for round in 0..200_usize {
+        let algorithm = CipherAlgorithm::ALL[round % 3];
+        let key = Key::encrypt(algorithm, &random(&mut source, algorithm.key_bytes())).unwrap();
+        let count = 1 + round % 19;
+        let len_max = [20, 200, 3000][round % 3];
+        let mut message = || {
+            let len = source.below(len_max) as usize;
+            Bytes::from_vec(random(&mut source, len))
+        };
+        let messages: Vec<Bytes> = (0..count).map(|_| message()).collect();
+        let mut vectors = random(&mut source, 16 * count);
+        // Counters whose lower half overflows soon, at once, and not at all.
+        vectors[8..15].fill(0xff);
+        for mode in [CipherMode::Cbc, CipherMode::Ctr] {
+            let encrypt = Encrypt::new(&key, mode, vectors.clone().into(), messages.clone());
+            assert_eq!(run(&mut wide, encrypt.clone()), run(&mut narrow, encrypt), "{mode:?} {count}");
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Ciphers, hashes, signatures and compression: one message, or thousands as one op.
+//!
+//! ```
+//! use panoply::crypto::{AeadAlgorithm, Key, Session};
+//!
+//! let runtime = panoply::Runtime::new()?;
+//! // A key belongs to no device: each expands it once, and forgets it with the last handle.
+//! let key = Key::seal(AeadAlgorithm::Aes256Gcm, panoply::crypto::random(32)?.as_slice()?)?;
+//!
+//! // A session counts nonces, and never gives one twice.
+//! let session = Session::new(&key, *b"mail")?;
+//! let seal = session.seal(b"meet me at noon".to_vec())?.associated(b"to: alice".to_vec());
+//! let number = seal.first_number().unwrap();
+//! let sealed = runtime.run(seal).wait()?.text.into_one()?;
+//!
+//! let open = session.open(number, sealed.clone()).associated(b"to: alice".to_vec());
+//! assert_eq!(runtime.run(open).wait()?.into_one()?.as_slice()?, b"meet me at noon");
+//!
+//! // What was altered is rejected, and nothing of it is handed out.
+//! let forged = session.open(number, sealed).associated(b"to: mallory".to_vec());
+//! assert!(matches!(runtime.run(forged).wait(), Err(panoply::Error::Rejected { .. })));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Thousands of messages are one op, as a list or in one buffer; so are those of callers that share a key and call at the same time.
+//!
+//! ```
+//! use panoply::crypto::{Format, Hash, HashAlgorithm, Compress, Decompress, Messages};
+//!
+//! let runtime = panoply::Runtime::new()?;
+//! let records = Messages::split(vec![7; 1 << 20].into(), 1024)?;
+//! let digests = runtime.run(Hash::new(HashAlgorithm::Sha256, records.clone())).wait()?;
+//! assert_eq!((digests.count(), digests.len_of(0)), (1024, 32));
+//!
+//! let packed = runtime.run(Compress::new(Format::Zstd, records).level(1)).wait()?;
+//! // No message may become longer than the limit, whatever it claims.
+//! let back = runtime.run(Decompress::new(Format::Zstd, packed).limit(1024)).wait()?;
+//! assert_eq!(back.total_bytes(), 1 << 20);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+pub use panoply_core::op::crypto::*;
+
+#[cfg(feature = "cpu")]
+pub use made_here::{KeyPair, random};
+
+/// What needs the system's randomness, and so the CPU backend's library.
+#[cfg(feature = "cpu")]
+mod made_here {
+    use panoply_core::op::crypto::SignatureAlgorithm;
+    use panoply_core::{Bytes, Error, Result};
+
+    /// A new pair of keys.
+    ///
+    /// ```
+    /// use panoply::crypto::{Key, KeyPair, Sign, SignatureAlgorithm, Verify};
+    ///
+    /// let runtime = panoply::Runtime::new()?;
+    /// let pair = KeyPair::generate(SignatureAlgorithm::Ed25519).ok_or("no randomness")?;
+    /// let private = Key::sign(SignatureAlgorithm::Ed25519, pair.private.as_slice()?)?;
+    /// let public = Key::verify(SignatureAlgorithm::Ed25519, pair.public.as_slice()?)?;
+    ///
+    /// let signature = runtime.run(Sign::new(&private, b"pay 5".to_vec())).wait()?;
+    /// assert_eq!(runtime.run(Verify::new(&public, b"pay 5".to_vec(), signature.clone())).wait()?, [true]);
+    /// assert_eq!(runtime.run(Verify::new(&public, b"pay 6".to_vec(), signature)).wait()?, [false]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[derive(Clone, Debug)]
+    pub struct KeyPair {
+        /// The private key for `Key::sign`, in PKCS#8, secret.
+        pub private: Bytes,
+        /// The public key for `Key::verify`.
+        pub public: Bytes,
+    }
+
+    impl KeyPair {
+        /// From the system's randomness; `None` where there is none. RSA takes up to seconds.
+        pub fn generate(algorithm: SignatureAlgorithm) -> Option<KeyPair> {
+            let made = panoply_crypto::signature::generate(algorithm)?;
+            Some(KeyPair { private: Bytes::secret(made.pkcs8).ok()?, public: Bytes::from_vec(made.public) })
+        }
+    }
+
+    /// Secret bytes of the system's randomness, for keys.
+    pub fn random(len: usize) -> Result<Bytes> {
+        let mut bytes = vec![0; len];
+        if !panoply_crypto::fill_random(&mut bytes) {
+            let (expected, got) = ("the system's randomness", "none");
+            return Err(Error::invalid("random bytes", expected, got));
+        }
+        Bytes::secret(bytes)
+    }
+}

@@ -5,7 +5,8 @@
     python3 others.py
 
 The lines are as in wycheproof.py: `hash.txt` has message and digest, `ctr.txt` key, initial vector, message and text, `compressed.txt`
-compressed data and the SHA-256 of the message.
+compressed data and the SHA-256 of the message, `signing.txt` under each private key its public key, message and OpenSSL's signature, which
+is the only one where the algorithm is not random. The keys of `signing.txt` are new with every run.
 """
 import gzip
 import hashlib
@@ -13,6 +14,9 @@ import os
 import subprocess
 import zlib
 
+from cryptography.hazmat.primitives import hashes as digests
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 here = os.path.dirname(os.path.abspath(__file__))
@@ -41,7 +45,7 @@ def lines(name, rows):
     with open(os.path.join(here, name), "w") as file:
         for number, row in enumerate(rows, 1):
             head = isinstance(row, str)
-            file.write(f"[{row}]\n" if head else " ".join([str(number), row[0]] + [field.hex() or "-" for field in row[1:]]) + "\n")
+            file.write(("[" + row if "]" in row else f"[{row}]") + "\n" if head else " ".join([str(number), row[0]] + [field.hex() or "-" for field in row[1:]]) + "\n")
 
 
 def hashes():
@@ -95,6 +99,23 @@ def compressed():
     yield "valid", bytes.fromhex("502a4d1803000000616263") + tool(b"after", "zstd", "-c", "-q"), b"after"
 
 
+def signing():
+    rsa_keys = {bits: rsa.generate_private_key(65537, bits) for bits in (2048, 3072, 4096)}
+    kinds = [("ed25519", ed25519.Ed25519PrivateKey.generate(), ())]
+    kinds += [("ecdsa-p256-der", ec.generate_private_key(ec.SECP256R1()), (ec.ECDSA(digests.SHA256()),)),
+              ("ecdsa-p384-der", ec.generate_private_key(ec.SECP384R1()), (ec.ECDSA(digests.SHA384()),))]
+    for bits, hash in ((2048, digests.SHA256()), (2048, digests.SHA512()), (3072, digests.SHA384()), (4096, digests.SHA256())):
+        kinds.append((f"rsa-{bits}-pkcs1-{hash.name}", rsa_keys[bits], (padding.PKCS1v15(), hash)))
+        kinds.append((f"rsa-{bits}-pss-{hash.name}", rsa_keys[bits], (padding.PSS(padding.MGF1(hash), hash.digest_size), hash)))
+    for name, key, how in kinds:
+        yield name + "] " + key.private_bytes(serialization.Encoding.DER, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()).hex()
+        public = key.public_key().public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+        for length in (0, 1, 32, 200):
+            message = pattern(length, length)
+            yield "valid", public, message, key.sign(message, *how)
+
+
 lines("hash.txt", hashes())
 lines("ctr.txt", counted())
 lines("compressed.txt", (row if isinstance(row, str) else (*row[:2], hashlib.sha256(row[2]).digest()) for row in compressed()))
+lines("signing.txt", signing())

@@ -147,6 +147,43 @@ fn noise_is_not_an_archive_and_never_panics() {
     }
 }
 
+/// `PANOPLY_FUZZ_MUTATIONS=100000` runs more of them.
+#[test]
+fn mutated_archives_end_in_a_typed_error_or_an_answer() {
+    let count = std::env::var("PANOPLY_FUZZ_MUTATIONS").ok().and_then(|count| count.parse().ok()).unwrap_or(4000_u64);
+    let (mut state, mut packer, mut answers) = (State::default(), Packer::default(), 0);
+    for format in Format::ALL {
+        let seeds: Vec<Vec<u8>> = [text(300), vec![7; 2000], random(200, 4)]
+            .map(|message| {
+                let mut out = vec![0; bound(format, message.len())];
+                let len = packer.compress(format, format.level_default(), &message, &mut out).unwrap();
+                out[..len].to_vec()
+            })
+            .to_vec();
+        for seed in 0..count {
+            let mut source = Random::new(seed);
+            let mut data = seeds[source.below(3) as usize].clone();
+            for _ in 0..1 + source.below(4) {
+                let (at, other) = (source.below(data.len() as u64) as usize, source.below(data.len() as u64) as usize);
+                match source.below(5) {
+                    0 => data[at] = source.next_u64() as u8,
+                    1 => data[at] ^= 1 << source.below(8),
+                    2 => data.truncate(at.max(1)),
+                    3 => data.insert(at, source.next_u64() as u8),
+                    _ => data.extend_from_within(at.min(other)..at.max(other)),
+                }
+            }
+            match run(&mut state, Decompress::new(format, data).limit(1 << 16)) {
+                Ok(made) => answers += usize::from(made.total_bytes() <= 1 << 16),
+                Err(Error::Rejected { .. } | Error::OutputLimit { .. }) => {}
+                Err(other) => panic!("{format:?}, mutation {seed}: {other}"),
+            }
+        }
+    }
+    println!("{answers} of {} mutations were answered", 6 * count);
+    assert!(answers > 0);
+}
+
 #[test]
 fn bombs_are_refused_by_the_limit() {
     let mut state = State::default();

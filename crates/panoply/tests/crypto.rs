@@ -119,6 +119,32 @@ fn costs_of_different_algorithms_are_learned_apart() {
 }
 
 #[test]
+fn compress_and_seal_are_a_pipeline() {
+    let runtime = runtime();
+    let session = Session::new(&key(), *b"pipe").unwrap();
+    let record = |number: usize| format!("record {number} ").repeat(20).into_bytes();
+    let sealing = session.clone();
+    let (sealed, _) = panoply::pipeline::Pipeline::builder()
+        .source((0..50).map(move |number| Messages::from(record(number))))
+        .op("compress", &runtime, |record: &Messages| Compress::new(Format::Zstd, record.clone()))
+        .try_op("seal", &runtime, move |packed: &Messages| sealing.seal(packed.clone()))
+        .collect()
+        .run()
+        .unwrap();
+    assert_eq!(sealed.len(), 50);
+    // Items keep their order; which of them was first at the session is not said.
+    let mut used = std::collections::HashSet::new();
+    for (number, Sealed { text, .. }) in sealed.into_iter().enumerate() {
+        let opens =
+            |nonce: &u64| runtime.run(session.open(*nonce, text.clone())).wait().ok().map(|packed| (*nonce, packed));
+        let (nonce, packed) = (0..session.next()).find_map(|nonce| opens(&nonce)).unwrap();
+        assert!(used.insert(nonce), "no nonce was used twice");
+        let back = runtime.run(Decompress::new(Format::Zstd, packed).limit(1000)).wait().unwrap();
+        assert_eq!(back.into_one().unwrap().as_slice().unwrap(), record(number));
+    }
+}
+
+#[test]
 fn a_thousand_threads_of_messages_never_meet_a_nonce_twice() {
     let runtime = runtime();
     let session = Session::new(&key(), *b"many").unwrap();

@@ -38,6 +38,7 @@ const FILES: &[(&str, &str, Each)] = &[
     ("hmac", include_str!("../../vectors/hmac.txt"), hmac),
     ("hkdf", include_str!("../../vectors/hkdf.txt"), hkdf),
     ("signature", include_str!("../../vectors/signature.txt"), signature),
+    ("signing", include_str!("../../vectors/signing.txt"), signing),
     ("compressed", include_str!("../../vectors/compressed.txt"), compressed),
 ];
 
@@ -186,10 +187,10 @@ fn hkdf(checker: &mut Checker<'_>, vector: &Vector<'_>) -> Result<Verdict> {
     same("hkdf", &expected, &derived)
 }
 
-fn signature(checker: &mut Checker<'_>, vector: &Vector<'_>) -> Result<Verdict> {
-    let parts: Vec<&str> = vector.algorithm.split('-').collect();
+fn signature_algorithm(name: &str) -> SignatureAlgorithm {
+    let parts: Vec<&str> = name.split('-').collect();
     let encoding = |word: &str| if word == "der" { EcdsaEncoding::Der } else { EcdsaEncoding::Fixed };
-    let algorithm = match parts.as_slice() {
+    match parts.as_slice() {
         ["ecdsa", "p256", word] => SignatureAlgorithm::EcdsaP256(encoding(word)),
         ["ecdsa", "p384", word] => SignatureAlgorithm::EcdsaP384(encoding(word)),
         ["rsa", bits, padding, hash] => SignatureAlgorithm::Rsa {
@@ -202,11 +203,34 @@ fn signature(checker: &mut Checker<'_>, vector: &Vector<'_>) -> Result<Verdict> 
             hash: hash_named(hash),
         },
         _ => SignatureAlgorithm::Ed25519,
-    };
+    }
+}
+
+fn signature(checker: &mut Checker<'_>, vector: &Vector<'_>) -> Result<Verdict> {
     let [message, signature] = vector.fields();
-    let key = Key::verify(algorithm, &vector.key())?;
+    let key = Key::verify(signature_algorithm(vector.algorithm), &vector.key())?;
     let verdicts = checker.run(Verify::new(&key, bytes(&message), bytes(&signature)))?;
     Ok(if verdicts == [true] { Verdict::Valid } else { Verdict::Invalid })
+}
+
+/// Where the algorithm is not random the signature is the file's; else it verifies, and no other message's does.
+fn signing(checker: &mut Checker<'_>, vector: &Vector<'_>) -> Result<Verdict> {
+    let algorithm = signature_algorithm(vector.algorithm);
+    let [public, message, expected] = vector.fields();
+    let (private, public) = (Key::sign(algorithm, &vector.key())?, Key::verify(algorithm, &public)?);
+    let made = checker.run(Sign::new(&private, bytes(&message)))?;
+    let is_random = vector.algorithm.contains("pss") || vector.algorithm.contains("ecdsa");
+    if !is_random && let Verdict::Wrong(what) = same("sign", &expected, &made)? {
+        return Ok(Verdict::Wrong(what));
+    }
+    let other = [&message[..], &[1]].concat();
+    let (made, expected) = (made.into_one()?, bytes(&expected));
+    let messages: Vec<Bytes> = vec![bytes(&message), bytes(&message), bytes(&other), bytes(&other)];
+    let verdicts = checker.run(Verify::new(&public, messages, vec![made.clone(), expected.clone(), made, expected]))?;
+    Ok(match verdicts == [true, true, false, false] {
+        true => Verdict::Valid,
+        false => Verdict::Wrong(format!("expected two signatures that verify and two that do not, got {verdicts:?}")),
+    })
 }
 
 fn compressed(checker: &mut Checker<'_>, vector: &Vector<'_>) -> Result<Verdict> {

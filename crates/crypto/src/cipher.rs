@@ -38,20 +38,30 @@ impl CipherKey {
         self.chain.less_safe_encrypt(blocks, context).map(drop).map_err(|_| Failure::Rejected)
     }
 
-    /// Encrypts whole blocks of several messages in place, each with its vector.
-    pub fn encrypt_all_chained(&self, vectors: &[Block], texts: &mut [&mut [u8]]) -> Result<(), Failure> {
-        for (vectors, texts) in vectors.chunks(CHAINED_LANES).zip(texts.chunks_mut(CHAINED_LANES)) {
-            let done = match (&self.lanes, <&[Block; CHAINED_LANES]>::try_from(vectors), texts.first_chunk_mut()) {
-                (Some(lanes), Ok(vectors), Some(texts)) => {
-                    let mut vectors = *vectors;
-                    Some((lanes.encrypt_chained(&mut vectors, texts), vectors))
+    /// Encrypts several messages, each with its vector, into texts that are as long, or longer by their padding.
+    pub fn encrypt_all_chained(
+        &self,
+        vectors: &[Block],
+        messages: &[&[u8]],
+        texts: &mut [&mut [u8]],
+    ) -> Result<(), Failure> {
+        let groups = vectors.chunks(CHAINED_LANES).zip(messages.chunks(CHAINED_LANES));
+        for ((vectors, messages), texts) in groups.zip(texts.chunks_mut(CHAINED_LANES)) {
+            let group = (vectors.first_chunk(), messages.first_chunk(), texts.first_chunk_mut());
+            let done = match (&self.lanes, group) {
+                (Some(lanes), (Some(vectors), Some(messages), Some(texts))) => {
+                    let mut vectors: [Block; CHAINED_LANES] = *vectors;
+                    Some((lanes.encrypt_chained(&mut vectors, messages, texts), vectors))
                 }
                 _ => None,
             };
-            for (lane, text) in texts.iter_mut().enumerate() {
+            for (lane, (message, text)) in messages.iter().zip(texts).enumerate() {
                 // The vectors are now the last blocks that were made, from which the longer messages go on.
-                let (begin, vector) = done.map_or((0, vectors[lane]), |(blocks, vectors)| (blocks, vectors[lane]));
-                self.encrypt_chained(&vector, &mut text[begin * BLOCK_BYTES..])?;
+                let (blocks, vector) = done.map_or((0, vectors[lane]), |(blocks, vectors)| (blocks, vectors[lane]));
+                let begin = blocks * BLOCK_BYTES;
+                text[begin..message.len()].copy_from_slice(&message[begin..]);
+                pad(text, message.len());
+                self.encrypt_chained(&vector, &mut text[begin..])?;
             }
         }
         Ok(())

@@ -22,13 +22,13 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use panoply::placement::Topology;
-use panoply::{Api, DeviceInfo, DeviceKind, Runtime, Settings};
+use panoply::{Api, DeviceInfo, DeviceKind, Error, Runtime, Settings};
 
 use crate::configuration::{BenchOptions, Format};
 use crate::failure::Failure;
 use crate::partial::Partial;
 use crate::screen::{Screen, wrapped};
-use budget::Budget;
+use budget::{Budget, Extent};
 use cases::Case;
 use place::{Place, Runner};
 use row::{Measured, Row};
@@ -71,9 +71,10 @@ fn measure_cases(options: &BenchOptions, screen: &mut Screen) -> Result<(), Fail
         progress.set_message(case.name());
         match budget.next() {
             Some(time) => {
-                let row = measure_case(case, device, loads[index].as_ref(), &runtime, options, time);
-                progress.suspend(|| show(&row, case_width, options.format, screen))?;
-                rows.push(row);
+                if let Some(row) = measure_case(case, device, loads[index].as_ref(), &runtime, options, time) {
+                    progress.suspend(|| show(&row, case_width, options.format, screen))?;
+                    rows.push(row);
+                }
             }
             None => left_out.push(format!("{} on {}", case.name(), device.id)),
         }
@@ -148,6 +149,7 @@ fn load(device: &DeviceInfo, runtime: &Arc<Runtime>) -> Option<Runner> {
     if wanted { cases::LOAD.prepare(&place).ok() } else { None }
 }
 
+/// `None` where the device does not run such an op, and nobody has asked for it by name.
 fn measure_case(
     case: &dyn Case,
     device: &DeviceInfo,
@@ -155,10 +157,12 @@ fn measure_case(
     runtime: &Arc<Runtime>,
     options: &BenchOptions,
     time: Duration,
-) -> Row {
+) -> Option<Row> {
     let place = Place { runtime: Arc::clone(runtime), device: device.clone() };
     let times = case.prepare(&place).and_then(|runner| measure::measure(&runner, load, time, options.repeats_max));
-    Row::new(case, device.id, options.threads.unwrap_or_else(|| default_threads(device)), times)
+    let left_out = options.extent != Extent::Named && matches!(times, Err(Error::Unsupported { .. }));
+    let threads = options.threads.unwrap_or_else(|| default_threads(device));
+    (!left_out).then(|| Row::new(case, device.id, threads, times))
 }
 
 /// The threads that an engine takes where it is not told: the CPUs near its device, as far as the quota goes.

@@ -15,7 +15,12 @@ impl AesLanes {
     }
 
     /// Never called.
-    pub fn encrypt_chained(&self, _: &mut [Block; CHAINED_LANES], _: &mut [&mut [u8]; CHAINED_LANES]) -> usize {
+    pub fn encrypt_chained(
+        &self,
+        _: &mut [Block; CHAINED_LANES],
+        _: &[&[u8]; CHAINED_LANES],
+        _: &mut [&mut [u8]; CHAINED_LANES],
+    ) -> usize {
         match *self {}
     }
 

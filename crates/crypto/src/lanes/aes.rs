@@ -62,25 +62,28 @@ impl AesLanes {
         AesLanes { rounds, last }
     }
 
-    /// Encrypts whole blocks of eight messages, each chained to the one before, as many as the shortest has: what was written to `vectors`
-    /// and the number that it returns is where each goes on.
+    /// Encrypts whole blocks of eight messages into their texts, each chained to the one before, as many as the shortest message has: what was
+    /// written to `vectors` and the number that it returns is where each goes on.
     pub fn encrypt_chained(
         &self,
         vectors: &mut [Block; CHAINED_LANES],
+        messages: &[&[u8]; CHAINED_LANES],
         texts: &mut [&mut [u8]; CHAINED_LANES],
     ) -> usize {
-        let blocks = texts.iter().map(|text| text.len() / BLOCK_BYTES).min().unwrap_or(0);
-        // SAFETY: a value of this type is only made where the instructions are there; every text has `blocks` blocks.
-        unsafe { self.chained(vectors, texts, blocks) };
+        let lens = messages.iter().zip(texts.iter()).map(|(message, text)| message.len().min(text.len()));
+        let blocks = lens.min().unwrap_or(0) / BLOCK_BYTES;
+        // SAFETY: a value of this type is only made where the instructions are there; every message and text has so many blocks.
+        unsafe { self.chained(vectors, messages, texts, blocks) };
         blocks
     }
 
     /// # Safety
-    /// The CPU must have AES; every text must have so many blocks.
+    /// The CPU must have AES; every message and text must have so many blocks.
     #[target_feature(enable = "aes,sse4.1")]
     unsafe fn chained(
         &self,
         vectors: &mut [Block; CHAINED_LANES],
+        messages: &[&[u8]; CHAINED_LANES],
         texts: &mut [&mut [u8]; CHAINED_LANES],
         blocks: usize,
     ) {
@@ -90,20 +93,21 @@ impl AesLanes {
         let mut state: [__m128i; CHAINED_LANES] = std::array::from_fn(|lane| load(vectors[lane].as_ptr()));
         let starts: [*mut u8; CHAINED_LANES] = texts.each_mut().map(|text| text.as_mut_ptr());
         for block in 0..blocks {
-            // SAFETY: every text has so many blocks.
-            let places = starts.map(|start| unsafe { start.add(block * BLOCK_BYTES) });
-            for lane in 0..CHAINED_LANES {
-                state[lane] = _mm_xor_si128(_mm_xor_si128(load(places[lane]), keys[0]), state[lane]);
+            let at = block * BLOCK_BYTES;
+            for (state, message) in state.iter_mut().zip(messages) {
+                // SAFETY: every message has so many blocks.
+                let plain = load(unsafe { message.as_ptr().add(at) });
+                *state = _mm_xor_si128(_mm_xor_si128(plain, keys[0]), *state);
             }
             for key in &keys[1..self.last] {
                 for state in &mut state {
                     *state = _mm_aesenc_si128(*state, *key);
                 }
             }
-            for lane in 0..CHAINED_LANES {
-                state[lane] = _mm_aesenclast_si128(state[lane], keys[self.last]);
-                // SAFETY: the place has sixteen bytes, which nobody else has.
-                unsafe { _mm_storeu_si128(places[lane].cast(), state[lane]) };
+            for (state, start) in state.iter_mut().zip(starts) {
+                *state = _mm_aesenclast_si128(*state, keys[self.last]);
+                // SAFETY: every text has so many blocks.
+                unsafe { _mm_storeu_si128(start.add(at).cast(), *state) };
             }
         }
         for (vector, state) in vectors.iter_mut().zip(state) {

@@ -1,6 +1,6 @@
-//! The constants of SHA-2.
+//! The constants of SHA-384 and SHA-512.
 
-/// The fractional parts of the cube roots of the first eighty primes. SHA-256 has the upper halves of the first 64.
+/// The fractional parts of the cube roots of the first eighty primes.
 #[rustfmt::skip]
 pub(super) const ROUNDS: [u64; 80] = [
     0x428a2f98d728ae22, 0x7137449123ef65cd, 0xb5c0fbcfec4d3b2f, 0xe9b5dba58189dbbc,
@@ -25,8 +25,8 @@ pub(super) const ROUNDS: [u64; 80] = [
     0x4cc5d4becb3e42b6, 0x597f299cfc657e2a, 0x5fcb6fab3ad6faec, 0x6c44198c4a475817,
 ];
 
-/// The fractional parts of the square roots of the first sixteen primes. SHA-512 starts with the first eight, SHA-256 with their upper
-/// halves, SHA-384 with the last eight.
+/// The fractional parts of the square roots of the first sixteen primes. SHA-512 starts with the first eight, SHA-384 with the
+/// last eight.
 #[rustfmt::skip]
 pub(super) const STARTS: [u64; 16] = [
     0x6a09e667f3bcc908, 0xbb67ae8584caa73b, 0x3c6ef372fe94f82b, 0xa54ff53a5f1d36f1,

@@ -1,5 +1,5 @@
-//! Several messages at a time in the lanes of one thread's vector registers, where the CPU has AVX-512: hashes, of which one message alone
-//! leaves most of the CPU idle, and AES whose blocks wait for each other (CBC) or do not (CTR).
+//! Several messages at a time in the lanes of one thread's vector registers, where the CPU has AVX-512: SHA-384 and SHA-512, of which
+//! one message alone leaves most of the CPU idle, and AES whose blocks wait for each other (CBC) or do not (CTR).
 //!
 //! Where the instructions are not there, or messages too few or too different, the callers use the library's functions.
 
@@ -7,8 +7,6 @@
 mod aes;
 #[cfg(target_arch = "x86_64")]
 mod constants;
-#[cfg(target_arch = "x86_64")]
-mod sha256;
 #[cfg(target_arch = "x86_64")]
 mod sha512;
 #[cfg(target_arch = "x86_64")]

@@ -81,12 +81,9 @@ pub(super) fn encrypt(
             let time = |index: usize| MESSAGE_NS + messages[index].len() as f64 * 2.0 * CIPHER_NS_PER_BYTE;
             let work = |run: Run<'_>| {
                 let first = run.messages.start;
-                let mut texts = run.parts(&offsets);
-                for (text, message) in texts.iter_mut().zip(&messages[first..]) {
-                    text[..message.len()].copy_from_slice(message);
-                    cipher::pad(text, message.len());
-                }
-                key.encrypt_all_chained(&vectors[first..], &mut texts).map_err(|failure| (first, failure))
+                let (messages, vectors) = (&messages[run.messages.clone()], &vectors[run.messages.clone()]);
+                let encrypted = key.encrypt_all_chained(vectors, messages, &mut run.parts(&offsets));
+                encrypted.map_err(|failure| (first, failure))
             };
             spread_runs(threads, plain_slots(&mut out, &offsets, &mut lens), &time, &work)
         }

@@ -39,7 +39,7 @@ impl Case for CompressCase {
     }
 
     fn scale(&self) -> Scale {
-        Scale::Medium
+        if self.in_blocks && self.name == "zstd3" { Scale::Medium } else { Scale::Large }
     }
 
     fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
@@ -57,7 +57,7 @@ impl Case for DecompressCase {
     }
 
     fn scale(&self) -> Scale {
-        Scale::Medium
+        if self.in_blocks && self.name == "zstd3" { Scale::Medium } else { Scale::Large }
     }
 
     fn prepare(&self, place: &Place) -> panoply::Result<Runner> {

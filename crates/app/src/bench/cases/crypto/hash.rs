@@ -20,7 +20,7 @@ impl Case for HashCase {
     }
 
     fn scale(&self) -> Scale {
-        self.batch.scale()
+        self.batch.scale(self.algorithm == HashAlgorithm::Sha256)
     }
 
     fn prepare(&self, place: &Place) -> panoply::Result<Runner> {

@@ -123,8 +123,9 @@ impl Batch {
         Amount::Bytes((self.count * self.len) as f64)
     }
 
-    fn scale(&self) -> Scale {
-        if self.count * self.len <= MI { Scale::Small } else { Scale::Medium }
+    /// A short set has the batches of the usual algorithms.
+    fn scale(&self, is_usual: bool) -> Scale {
+        if is_usual && self.count > 1 { Scale::Medium } else { Scale::Large }
     }
 
     /// The messages: one, or many in one buffer.

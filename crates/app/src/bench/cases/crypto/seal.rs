@@ -38,7 +38,7 @@ impl Case for SealCase {
     }
 
     fn scale(&self) -> Scale {
-        self.batch.scale()
+        self.batch.scale(matches!(self.algorithm, AeadAlgorithm::Aes256Gcm | AeadAlgorithm::ChaCha20Poly1305))
     }
 
     fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
@@ -56,7 +56,7 @@ impl Case for OpenCase {
     }
 
     fn scale(&self) -> Scale {
-        self.batch.scale()
+        self.batch.scale(false)
     }
 
     fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
@@ -82,7 +82,7 @@ impl Case for CipherCase {
     }
 
     fn scale(&self) -> Scale {
-        self.batch.scale()
+        self.batch.scale(false)
     }
 
     fn prepare(&self, place: &Place) -> panoply::Result<Runner> {

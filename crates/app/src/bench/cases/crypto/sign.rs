@@ -61,7 +61,7 @@ impl Case for SignCase {
     }
 
     fn scale(&self) -> Scale {
-        Scale::Small
+        self.kind.batch().scale(matches!(self.kind, Kind::P256 | Kind::Ed25519))
     }
 
     fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
@@ -79,7 +79,7 @@ impl Case for VerifyCase {
     }
 
     fn scale(&self) -> Scale {
-        Scale::Small
+        self.kind.batch().scale(matches!(self.kind, Kind::P256 | Kind::Ed25519))
     }
 
     fn prepare(&self, place: &Place) -> panoply::Result<Runner> {

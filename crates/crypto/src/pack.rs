@@ -10,11 +10,14 @@ use crate::{Failure, lz4};
 const LEVELS: usize = 13;
 /// zstd's number for memory that is too small.
 const ZSTD_TOO_SMALL: usize = 70;
-/// What a message may become without a second try, where neither its format nor the limit says.
-const FIRST_TRY_BYTES_MIN: usize = 64 << 10;
+/// What a message may become without a second try, where neither its format nor the limit says: so many times as long, and a little.
+/// Thousands of short messages are given no more than they are likely to need.
 const FIRST_TRY_RATIO: usize = 8;
 /// As often longer than itself may a message claim to become, to be believed before it has.
 const CLAIM_RATIO_MAX: usize = 256;
+const FIRST_TRY_MORE_BYTES: usize = 256;
+/// The least memory of a second try.
+const SECOND_TRY_BYTES_MIN: usize = 4 << 10;
 
 /// One thread's workspaces, made when they are first needed.
 #[derive(Default)]
@@ -73,7 +76,7 @@ impl Packer {
             if size >= limit {
                 return Err(Failure::Limit);
             }
-            size = size.max(FIRST_TRY_BYTES_MIN / 2).saturating_mul(2).min(limit);
+            size = size.saturating_mul(2).max(SECOND_TRY_BYTES_MIN).min(limit);
             out.clear();
             out.try_reserve_exact(size).map_err(|_| Failure::Memory(size))?;
             out.resize(size, 0);
@@ -114,7 +117,7 @@ fn deflate_bound(len: usize) -> usize {
 /// How much memory to decompress a message into at first: what its format says where that can be believed, else a guess; never more
 /// than `limit`. `Err`: the format says that it is more than the limit.
 pub fn first_try(format: Format, message: &[u8], limit: usize) -> Result<usize, Failure> {
-    let guess = message.len().saturating_mul(FIRST_TRY_RATIO).max(FIRST_TRY_BYTES_MIN).min(limit);
+    let times = |ratio: usize| message.len().saturating_mul(ratio).saturating_add(FIRST_TRY_MORE_BYTES);
     let claimed = match format {
         Format::Lz4Block => Some(lz4::block_len(message)?),
         Format::Lz4Frame => lz4::frame_len(message),
@@ -123,14 +126,13 @@ pub fn first_try(format: Format, message: &[u8], limit: usize) -> Result<usize, 
             .flatten()
             .map(|len| usize::try_from(len).unwrap_or(usize::MAX)),
         // The last word of gzip is the length of its last member, less multiples of 4 GiB.
-        Format::Gzip => message.last_chunk().map(|len| u32::from_le_bytes(*len) as usize).filter(|len| *len > guess),
+        Format::Gzip => message.last_chunk().map(|len| u32::from_le_bytes(*len) as usize),
         Format::Deflate | Format::Zlib => None,
     };
-    let believed = message.len().saturating_mul(CLAIM_RATIO_MAX).max(FIRST_TRY_BYTES_MIN);
     match claimed {
         Some(len) if len > limit && format != Format::Gzip => Err(Failure::Limit),
-        Some(len) => Ok(len.min(believed).min(limit)),
-        None => Ok(guess),
+        Some(len) => Ok(len.min(times(CLAIM_RATIO_MAX)).min(limit)),
+        None => Ok(times(FIRST_TRY_RATIO).min(limit)),
     }
 }
 

@@ -152,7 +152,7 @@ fn finished(
         exact.bytes_mut().copy_from_slice(&out.bytes()[..end]);
         return like.like(Bytes::from_host(exact.freeze()), ends);
     }
-    like.like(Bytes::from_host(out.freeze()), ends)
+    like.like(Bytes::from_host(out.freeze()).slice(0, end)?, ends)
 }
 
 fn failure(op: &'static str, limit: usize) -> impl Fn((usize, Failure)) -> Error {

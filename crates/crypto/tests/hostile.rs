@@ -210,6 +210,28 @@ fn bombs_are_refused_by_the_limit() {
 }
 
 #[test]
+fn many_short_archives_take_little_memory_and_the_first_bad_one_is_named() {
+    let mut state = State::default();
+    for format in Format::ALL {
+        let small = run(&mut state, Compress::new(format, text(50))).unwrap().into_one().unwrap();
+        let Op::Crypto(op) = Decompress::new(format, vec![small.clone(); 1000]).into_op().unwrap() else { panic!() };
+        let mut taken = 0;
+        let mut take = |bytes: usize| {
+            taken += bytes;
+            HostBufferMut::zeroed(bytes)
+        };
+        panoply_crypto::run(&op, &mut state, &OneThread, &mut take).unwrap();
+        assert!(taken < 1000 * (10 * small.len() + 500), "{format:?}: {taken}");
+        // One whose head is wrong behind one whose end is.
+        let whole = small.as_slice().unwrap();
+        let (cut, noise) = (Bytes::from_vec(whole[..whole.len() - 1].to_vec()), Bytes::from_vec(vec![0xff; 3]));
+        let error = run(&mut state, Decompress::new(format, vec![small.clone(), cut, noise])).unwrap_err();
+        let expected = if format == Format::Lz4Block { 1..=2 } else { 1..=1 };
+        assert!(matches!(error, Error::Rejected { index, .. } if expected.contains(&index)), "{format:?}: {error}");
+    }
+}
+
+#[test]
 fn heads_that_claim_absurd_lengths_take_no_memory() {
     let mut state = State::default();
     // A zstd frame of one segment whose content is said to be 2^60 bytes, with an empty last block.

@@ -40,19 +40,18 @@ pub(super) fn decompress(
 ) -> Result<Messages> {
     let limited = failure("decompress", op.limit_bytes);
     let messages = op.messages.slices()?;
-    let mut rooms = Vec::with_capacity(messages.len());
-    for (index, message) in messages.iter().enumerate() {
-        rooms.push(first_try(op.format, message, op.limit_bytes).map_err(|failure| limited((index, failure)))?);
-    }
-    let offsets = offsets_of(rooms.iter().copied())?;
+    let rooms: Vec<Result<usize, Failure>> =
+        messages.iter().map(|message| first_try(op.format, message, op.limit_bytes)).collect();
+    let offsets = offsets_of(rooms.iter().map(|room| room.unwrap_or(0)))?;
     let mut out = take(offsets[messages.len()])?;
     let mut lens = vec![0; messages.len()];
     let slots = Slots { out: out.bytes_mut(), offsets: &offsets, side: &mut [], side_each: 0, lens: &mut lens };
     let packers = state.packers(threads.count());
     // Those that did not fit into what they were given at first.
     let longer: Vec<OnceLock<Vec<u8>>> = messages.iter().map(|_| OnceLock::new()).collect();
-    let time = |index: usize| 500.0 + rooms[index] as f64 * DECOMPRESS_NS_PER_BYTE / 4.0;
+    let time = |index: usize| 500.0 + rooms[index].unwrap_or(0) as f64 * DECOMPRESS_NS_PER_BYTE / 4.0;
     let work = |index: usize, slot: Slot<'_>| {
+        rooms[index]?;
         let mut packer = free_packer(packers, index);
         match packer.decompress(op.format, messages[index], slot.out) {
             Err(Failure::Limit) => {

@@ -67,8 +67,23 @@ impl CipherKey {
         Ok(())
     }
 
-    /// Decrypts whole blocks in place, each chained to the one before.
-    pub fn decrypt_chained(&self, vector: &Block, blocks: &mut [u8]) -> Result<(), Failure> {
+    /// Decrypts whole blocks, each chained to the one before, into `out`, which is as long.
+    pub fn decrypt_chained(&self, vector: &Block, text: &[u8], out: &mut [u8]) -> Result<(), Failure> {
+        let done = self.lanes.as_ref().map_or(0, |lanes| lanes.decrypt_chained(text, out));
+        if done == 0 {
+            out.copy_from_slice(text);
+            return self.decrypt_in_place(vector, out);
+        }
+        // The first block has the vector before it; what is behind the groups goes on from their last block.
+        out[..BLOCK_BYTES].copy_from_slice(&text[..BLOCK_BYTES]);
+        self.decrypt_in_place(vector, &mut out[..BLOCK_BYTES])?;
+        let (before, rest) = text.split_at(BLOCK_BYTES + done);
+        let Some(last) = before.last_chunk() else { return Err(Failure::Rejected) };
+        out[BLOCK_BYTES + done..].copy_from_slice(rest);
+        self.decrypt_in_place(last, &mut out[BLOCK_BYTES + done..])
+    }
+
+    fn decrypt_in_place(&self, vector: &Block, blocks: &mut [u8]) -> Result<(), Failure> {
         let context = DecryptionContext::Iv128(vector.into());
         self.unchain.decrypt(blocks, context).map(drop).map_err(|_| Failure::Rejected)
     }

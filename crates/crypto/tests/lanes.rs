@@ -62,6 +62,14 @@ fn chained_and_counted_blocks_in_lanes_are_those_of_one_message() {
         for mode in [CipherMode::Cbc, CipherMode::Ctr] {
             let encrypt = Encrypt::new(&key, mode, vectors.clone().into(), messages.clone());
             assert_eq!(run(&mut wide, encrypt.clone()), run(&mut narrow, encrypt), "{mode:?} {count}");
+            // Whole blocks of noise, of which any text may be.
+            let mut text = || {
+                let len = 16 * source.below(len_max / 4) as usize;
+                Bytes::from_vec(random(&mut source, len))
+            };
+            let texts: Vec<Bytes> = (0..count).map(|_| text()).collect();
+            let decrypt = Decrypt::new(&key, CipherMode::CbcUnpadded, vectors.clone().into(), texts);
+            assert_eq!(run(&mut wide, decrypt.clone()), run(&mut narrow, decrypt), "{count}");
         }
     }
 }

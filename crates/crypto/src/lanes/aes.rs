@@ -1,4 +1,5 @@
-//! AES in lanes: eight messages at a time where each block waits for the one before, and 32 blocks at a time where none does.
+//! AES in lanes: eight messages at a time where each block waits for the one before (encryption in CBC), and 32 blocks at a time where none
+//! does (decryption in CBC, CTR).
 
 use std::arch::x86_64::*;
 
@@ -7,13 +8,15 @@ use zeroize::Zeroize;
 use super::CHAINED_LANES;
 use crate::cipher::{BLOCK_BYTES, Block};
 
-/// Registers of four blocks each in counter mode.
-const COUNTED_REGISTERS: usize = 8;
-const COUNTED_BYTES: usize = COUNTED_REGISTERS * 64;
+/// Registers of four blocks each, where blocks do not wait.
+const REGISTERS: usize = 8;
+const GROUP_BYTES: usize = REGISTERS * 64;
 
 /// The rounds' keys, wiped when they are dropped.
 pub struct AesLanes {
     rounds: [Block; 15],
+    /// Those of decryption, in the order in which they are used.
+    inverse: [Block; 15],
     /// The number of the last round: 10, 12 or 14.
     last: usize,
 }
@@ -21,6 +24,7 @@ pub struct AesLanes {
 impl Drop for AesLanes {
     fn drop(&mut self) {
         self.rounds.zeroize();
+        self.inverse.zeroize();
     }
 }
 
@@ -59,7 +63,15 @@ impl AesLanes {
             bytes.copy_from_slice(&word.to_le_bytes());
         }
         schedule.zeroize();
-        AesLanes { rounds, last }
+        let mut inverse = [[0; BLOCK_BYTES]; 15];
+        for (round, bytes) in inverse.iter_mut().take(last + 1).enumerate() {
+            // SAFETY: a round's key has sixteen bytes.
+            let key = unsafe { _mm_loadu_si128(rounds[last - round].as_ptr().cast()) };
+            let turned = if round == 0 || round == last { key } else { _mm_aesimc_si128(key) };
+            // SAFETY: as above.
+            unsafe { _mm_storeu_si128(bytes.as_mut_ptr().cast(), turned) };
+        }
+        AesLanes { rounds, inverse, last }
     }
 
     /// Encrypts whole blocks of eight messages into their texts, each chained to the one before, as many as the shortest message has: what was
@@ -116,10 +128,46 @@ impl AesLanes {
         }
     }
 
+    /// Decrypts the blocks of a chained text from the second on into the same places of `out`, as far as whole groups of 32 go; says how
+    /// many bytes that are.
+    pub fn decrypt_chained(&self, text: &[u8], out: &mut [u8]) -> usize {
+        let len = text.len().min(out.len()).saturating_sub(BLOCK_BYTES) / GROUP_BYTES * GROUP_BYTES;
+        if len > 0 {
+            // SAFETY: a value of this type is only made where the instructions are there; both are a block and `len` bytes long.
+            unsafe { self.unchained(&text[..BLOCK_BYTES + len], &mut out[BLOCK_BYTES..BLOCK_BYTES + len]) };
+        }
+        len
+    }
+
+    /// # Safety
+    /// The CPU must have AVX-512 and VAES. `out` must have whole groups, and `text` a block more.
+    #[target_feature(enable = "avx512f,avx512bw,vaes")]
+    unsafe fn unchained(&self, text: &[u8], out: &mut [u8]) {
+        let keys: [__m512i; 15] = std::array::from_fn(|round| {
+            // SAFETY: a round's key has sixteen bytes.
+            _mm512_broadcast_i32x4(unsafe { _mm_loadu_si128(self.inverse[round].as_ptr().cast()) })
+        });
+        for (group, out) in out.chunks_exact_mut(GROUP_BYTES).enumerate() {
+            // SAFETY: the text has a block before the group, and all of it behind that.
+            let load =
+                |skipped: usize| unsafe { _mm512_loadu_si512(text.as_ptr().add(group * GROUP_BYTES + skipped).cast()) };
+            let mut state: [__m512i; REGISTERS] =
+                std::array::from_fn(|register| _mm512_xor_si512(load(BLOCK_BYTES + 64 * register), keys[0]));
+            for key in &keys[1..self.last] {
+                state = state.map(|state| _mm512_aesdec_epi128(state, *key));
+            }
+            for (register, state) in state.into_iter().enumerate() {
+                let plain = _mm512_xor_si512(_mm512_aesdeclast_epi128(state, keys[self.last]), load(64 * register));
+                // SAFETY: a group has eight times 64 bytes.
+                unsafe { _mm512_storeu_si512(out.as_mut_ptr().add(64 * register).cast(), plain) };
+            }
+        }
+    }
+
     /// Encrypts or decrypts `input` into `out` in counter mode, as far as whole groups of 32 blocks go; says how many bytes that are. None
     /// where the counter's lower half would overflow.
     pub fn apply_counted(&self, start: u128, input: &[u8], out: &mut [u8]) -> usize {
-        let len = input.len().min(out.len()) / COUNTED_BYTES * COUNTED_BYTES;
+        let len = input.len().min(out.len()) / GROUP_BYTES * GROUP_BYTES;
         let blocks = (len / BLOCK_BYTES) as u64;
         if len == 0 || (start as u64).checked_add(blocks).is_none() {
             return 0;
@@ -142,10 +190,10 @@ impl AesLanes {
         let (high, low) = ((start >> 64) as i64, start as i64);
         let step = |blocks: i64| _mm512_set_epi64(0, blocks + 3, 0, blocks + 2, 0, blocks + 1, 0, blocks);
         let four = _mm512_set_epi64(high, low, high, low, high, low, high, low);
-        let mut counters: [__m512i; COUNTED_REGISTERS] =
+        let mut counters: [__m512i; REGISTERS] =
             std::array::from_fn(|register| _mm512_add_epi64(four, step(4 * register as i64)));
         let group = _mm512_set_epi64(0, 32, 0, 32, 0, 32, 0, 32);
-        for (input, out) in input.chunks_exact(COUNTED_BYTES).zip(out.chunks_exact_mut(COUNTED_BYTES)) {
+        for (input, out) in input.chunks_exact(GROUP_BYTES).zip(out.chunks_exact_mut(GROUP_BYTES)) {
             let mut state = counters.map(|counter| _mm512_xor_si512(_mm512_shuffle_epi8(counter, turn), keys[0]));
             for key in &keys[1..self.last] {
                 state = state.map(|state| _mm512_aesenc_epi128(state, *key));

@@ -110,8 +110,7 @@ pub(super) fn decrypt(
     let mut lens = vec![0; messages.len()];
     let time = |index: usize| MESSAGE_NS + messages[index].len() as f64 * CIPHER_NS_PER_BYTE;
     let work = |index: usize, slot: Slot<'_>| {
-        slot.out.copy_from_slice(messages[index]);
-        key.decrypt_chained(&vectors[index], slot.out)?;
+        key.decrypt_chained(&vectors[index], messages[index], slot.out)?;
         match op.mode() {
             CipherMode::Cbc => {
                 let len = cipher::unpadded_len(slot.out)?;

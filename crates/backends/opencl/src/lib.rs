@@ -13,6 +13,7 @@
 mod backend;
 mod buffers;
 mod calls;
+mod code;
 mod compiler;
 mod driver;
 #[cfg(test)]

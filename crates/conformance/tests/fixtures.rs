@@ -15,6 +15,8 @@ mod color_convert;
 mod conv2d;
 #[path = "fixtures/fft.rs"]
 mod fft;
+#[path = "fixtures/filters.rs"]
+mod filters;
 #[path = "fixtures/gather.rs"]
 mod gather;
 #[path = "fixtures/layernorm.rs"]

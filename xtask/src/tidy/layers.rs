@@ -4,17 +4,18 @@ use super::manifest::{Dependency, Manifest};
 use super::report::Report;
 
 /// A layer and the layers that it may use. Tests (`dev-dependencies`) may use anything.
-const LAYERS: [(&str, &[&str]); 14] = [
+const LAYERS: [(&str, &[&str]); 15] = [
     ("app", &["panoply"]),
-    ("panoply", &["vector", "runtime", "backends", "kernels", "crypto", "conformance", "graph", "core"]),
+    ("panoply", &["vector", "runtime", "backends", "kernels", "crypto", "signal", "conformance", "graph", "core"]),
     ("vector", &["runtime", "core"]),
     ("runtime", &["core"]),
-    ("backends", &["c_gpu", "wgsl_gpu", "kernels", "fourier", "crypto", "graph", "core"]),
+    ("backends", &["c_gpu", "wgsl_gpu", "kernels", "fourier", "crypto", "signal", "graph", "core"]),
     ("c_gpu", &["kernels", "graph", "core"]),
     ("wgsl_gpu", &["kernels", "graph", "core"]),
     ("graph", &["core"]),
     ("fourier", &[]),
     ("crypto", &["core"]),
+    ("signal", &["fourier", "core"]),
     ("kernels", &["core"]),
     ("conformance", &["core"]),
     ("core", &[]),

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use panoply_core::buffer::HOST_ALIGN_BYTES;
 use panoply_core::{DType, Element, HostBufferMut, Result, Shape, Tensor, Value};
 use panoply_crypto::State;
+use panoply_signal::Workspace as SignalWorkspace;
 
 use crate::attention::Scratch;
 use crate::conv::ConvWorkspace;
@@ -43,6 +44,8 @@ pub(crate) struct Context {
     pub(crate) gemm: Workspace,
     /// Compiled graphs.
     pub(crate) graphs: Graphs,
+    /// Tables of codes, plans of filters, and streams.
+    pub(crate) signal: SignalWorkspace,
     /// Weights that graphs multiply with.
     pub(crate) weights: Weights,
     /// Where the outputs of a graph's steps go, while one runs.
@@ -63,6 +66,7 @@ impl Context {
             fft: FftWorkspace::default(),
             gemm: Workspace::new(),
             graphs: Graphs::default(),
+            signal: SignalWorkspace::new(crate::ops::signal::level(simd)),
             weights: Weights::default(),
             arena: None,
         }

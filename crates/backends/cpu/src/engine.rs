@@ -19,7 +19,8 @@ pub(crate) struct CpuEngine {
 
 impl CpuEngine {
     /// An engine over a context.
-    pub(crate) fn new(info: DeviceInfo, context: Context, sensors: Sensors) -> CpuEngine {
+    pub(crate) fn new(info: DeviceInfo, mut context: Context, sensors: Sensors) -> CpuEngine {
+        context.signal.keep_streams(info.id);
         CpuEngine { info, context, members: Members::default(), finished: Vec::new(), sensors }
     }
 
@@ -38,6 +39,7 @@ impl Engine for CpuEngine {
     }
 
     fn submit(&mut self, batch: &mut Vec<Item>) {
+        self.context.signal.collect();
         if batch.len() == 1 {
             batch.drain(..).for_each(|item| self.run_alone(item));
             return;
@@ -49,6 +51,7 @@ impl Engine for CpuEngine {
     }
 
     fn poll(&mut self, finished: &mut Vec<Finished>, _wait_max: Duration) -> usize {
+        self.context.signal.collect();
         // An op is large: most of the time the lists can be exchanged instead of their contents.
         if finished.is_empty() {
             std::mem::swap(finished, &mut self.finished)
@@ -76,6 +79,7 @@ impl Engine for CpuEngine {
 
     fn health(&mut self) -> Health {
         self.context.crypto.collect();
+        self.context.signal.collect();
         self.members.for_each_context(|context| context.crypto.collect());
         self.sensors.read()
     }

@@ -7,6 +7,7 @@ use super::extension::Extension;
 use super::graph::*;
 use super::signal::*;
 use super::{Describe, Value};
+use crate::object::Object;
 use crate::tensor::Tensor;
 
 /// Makes everything that follows from the list. Of each op: its struct, its output's type, and how that is made of a
@@ -145,10 +146,24 @@ domains! {
         Sign => Messages, Messages::from_value;
         Verify => Vec<bool>, Verify::verdicts;
     }
-    /// Sampled signals.
+    /// Sampled signals, modems and codes.
     Signal(SignalOp) in signal {
+        ConvolutionalEncode => Tensor, Value::into_tensor;
+        Convolve => Tensor, Value::into_tensor;
+        Crc => Vec<u64>, Crc::checks;
+        Demodulate => Tensor, Value::into_tensor;
+        ErasureEncode => Tensor, Value::into_tensor;
+        ErasureRebuild => Tensor, Value::into_tensor;
         Fft => Tensor, Value::into_tensor;
+        Fir => Tensor, Value::into_tensor;
         Ifft => Tensor, Value::into_tensor;
+        Iir => Tensor, Value::into_tensor;
+        Modulate => Tensor, Value::into_tensor;
+        RsDecode => (Tensor, Tensor), Value::into_pair;
+        RsEncode => Tensor, Value::into_tensor;
+        StartFilter => Object, Value::into_object;
+        StreamFilter => Tensor, Value::into_tensor;
+        Viterbi => Tensor, Value::into_tensor;
     }
     /// Many ops that run as one.
     Graph(GraphOp) in graph {

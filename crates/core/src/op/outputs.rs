@@ -153,8 +153,23 @@ impl Op {
                 _ => self.without_outputs(),
             },
             Op::Signal(op) => match op {
+                SignalOp::ConvolutionalEncode(op) => one(DType::U8, op.output_shape()?),
+                SignalOp::Convolve(op) => one(op.input.dtype(), op.output_shape()?),
+                SignalOp::Demodulate(op) => op.output_type().map(|(dtype, shape)| Types::One(dtype, shape)),
+                SignalOp::ErasureEncode(op) => one(DType::U8, op.output_shape()?),
+                SignalOp::ErasureRebuild(op) => one(DType::U8, op.output_shape()?),
                 SignalOp::Fft(op) => one(DType::Complex64, op.output_shape()?),
+                SignalOp::Fir(op) => one(op.input.dtype(), op.output_shape()?),
                 SignalOp::Ifft(op) => one(op.output_dtype(), op.output_shape()?),
+                SignalOp::Iir(op) => one(op.input.dtype(), *op.input.shape()),
+                SignalOp::Modulate(op) => one(DType::Complex64, *op.input.shape()),
+                SignalOp::RsDecode(op) => {
+                    let (data, counts) = op.output_shapes()?;
+                    Ok(Types::Two([(DType::U8, data), (DType::I32, counts)]))
+                }
+                SignalOp::RsEncode(op) => one(DType::U8, op.output_shape()?),
+                SignalOp::Viterbi(op) => one(DType::U8, op.output_shape()?),
+                SignalOp::Crc(_) | SignalOp::StartFilter(_) | SignalOp::StreamFilter(_) => self.without_outputs(),
             },
             _ => self.without_outputs(),
         }

@@ -9,7 +9,7 @@ use crate::context::Context;
 pub(crate) mod compute;
 mod crypto;
 mod graph;
-mod signal;
+pub(crate) mod signal;
 pub(crate) mod together;
 
 pub(crate) use graph::{Graphs, Matrix, Weights};
@@ -41,7 +41,7 @@ pub(crate) fn run(op: &Op, context: &mut Context) -> Result<Value> {
     match op {
         Op::Compute(op) => compute::run(op, context),
         Op::Crypto(op) => crypto::run(op, context),
-        Op::Signal(op) => signal::run(op, context),
+        Op::Signal(_) => signal::run(op, context),
         Op::Graph(op) => graph::run(op, context),
         op => Err(Support::unknown(op).refusal(op)),
     }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use panoply_core::error::panic_message;
 use panoply_core::op::compute::{ComputeOp, Search};
 use panoply_core::op::graph::{GraphOp, RunGraph};
+use panoply_core::op::signal::SignalOp;
 use panoply_core::{Buffer, Describe, DeviceId, Error, Item, Op, Operation, Result, Tensor, Value};
 
 use super::compute::search;
@@ -150,6 +151,10 @@ fn size(op: &Op) -> (Size, f64) {
         Op::Compute(ComputeOp::Search(op)) => graded(op.work() as f64, SEARCH_TINY as f64, SEARCH_MEDIUM as f64, 0.1),
         Op::Crypto(op) => graded(panoply_crypto::estimate_ns(op), CRYPTO_NS_TINY, CRYPTO_NS_MEDIUM, 1.0),
         Op::Compute(ComputeOp::Transfer(_)) | Op::Graph(_) => (Size::Large, 0.0),
+        // Streams live in the engine's own context, and their pieces come in order.
+        Op::Signal(SignalOp::StartFilter(_) | SignalOp::StreamFilter(_)) => (Size::Large, 0.0),
+        // Nanoseconds for each coded bit.
+        Op::Signal(SignalOp::Viterbi(_)) => graded(op.input_bytes() as f64, 8192.0, 1e6, 2.0),
         _ => graded(op.input_bytes() as f64, OTHER_BYTES_TINY as f64, OTHER_BYTES_TINY as f64, 1.0),
     }
 }

@@ -8,7 +8,7 @@ use panoply_core::{Complex64, DType, Result, Tensor, Value};
 use crate::reference::lines::lines;
 use crate::values::{tensor_of, to_f64};
 
-type Number = [f64; 2];
+pub(super) type Number = [f64; 2];
 
 pub(super) fn forward(op: &Fft) -> Result<Value> {
     let numbers = numbers(&op.input)?;
@@ -86,7 +86,7 @@ fn map_lines(
     changed
 }
 
-fn numbers(tensor: &Tensor) -> Result<Vec<Number>> {
+pub(super) fn numbers(tensor: &Tensor) -> Result<Vec<Number>> {
     let values = to_f64(tensor)?;
     Ok(match tensor.dtype() {
         DType::Complex64 => values.chunks_exact(2).map(|pair| [pair[0], pair[1]]).collect(),
@@ -94,14 +94,14 @@ fn numbers(tensor: &Tensor) -> Result<Vec<Number>> {
     })
 }
 
-fn complex_tensor(dims: &[usize], numbers: &[Number]) -> Result<Tensor> {
+pub(super) fn complex_tensor(dims: &[usize], numbers: &[Number]) -> Result<Tensor> {
     Tensor::from_vec(numbers.iter().map(|[re, im]| Complex64::new(*re as f32, *im as f32)).collect(), dims)
 }
 
-fn product(a: Number, b: Number) -> Number {
+pub(super) fn product(a: Number, b: Number) -> Number {
     [a[0] * b[0] - a[1] * b[1], a[0] * b[1] + a[1] * b[0]]
 }
 
-fn sum(a: Number, b: Number) -> Number {
+pub(super) fn sum(a: Number, b: Number) -> Number {
     [a[0] + b[0], a[1] + b[1]]
 }

@@ -74,7 +74,7 @@ fn special() -> Vec<Case> {
     cases
 }
 
-fn random_complex(dims: &[usize], seed: u64) -> Tensor {
+pub(super) fn random_complex(dims: &[usize], seed: u64) -> Tensor {
     tensor(dims, random_complex_values(dims.iter().product(), seed))
 }
 

@@ -196,7 +196,7 @@ impl Messages {
         self.check().map(|()| self)
     }
 
-    pub(super) fn check(&self) -> Result<()> {
+    pub(in crate::op) fn check(&self) -> Result<()> {
         match self.count() {
             count if count > MESSAGES_MAX => {
                 Err(Error::OutOfBounds { what: "number of messages", limit: MESSAGES_MAX, got: count })
@@ -214,14 +214,14 @@ impl Messages {
         }
     }
 
-    pub(super) fn visit(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
+    pub(in crate::op) fn visit(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
         match self {
             Messages::One(bytes) | Messages::Packed(Packed { bytes, .. }) => visit(bytes.into()),
             Messages::List(list) => list.iter().for_each(|bytes| visit(bytes.into())),
         }
     }
 
-    pub(super) fn visit_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
+    pub(in crate::op) fn visit_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
         match self {
             Messages::One(bytes) | Messages::Packed(Packed { bytes, .. }) => visit(bytes.into()),
             Messages::List(list) => Arc::make_mut(list).iter_mut().for_each(|bytes| visit(bytes.into())),

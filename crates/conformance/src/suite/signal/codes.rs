@@ -1,0 +1,134 @@
+//! Checks, Reed–Solomon, erasure and convolutional codes: words intact, mended, and beyond repair.
+
+use panoply_core::op::crypto::Messages;
+use panoply_core::op::signal::{
+    Checksum, Convolutional, ConvolutionalEncode, Crc, Ending, ErasureEncode, ErasureRebuild, ReedSolomon, RsDecode,
+    RsEncode, Viterbi,
+};
+use panoply_core::{Bytes, Operation, Tensor};
+
+use crate::judge::Judge;
+use crate::reference::reference;
+use crate::suite::Case;
+use crate::values::Random;
+
+pub(super) fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    add_crc(&mut cases);
+    add_reed_solomon(&mut cases);
+    add_erasure(&mut cases);
+    add_convolutional(&mut cases);
+    cases
+}
+
+fn bytes(count: usize, seed: u64) -> Vec<u8> {
+    let mut random = Random::new(seed);
+    (0..count).map(|_| random.next_u64() as u8).collect()
+}
+
+fn tensor(values: Vec<u8>, dims: &[usize]) -> Tensor {
+    Tensor::from_vec(values, dims).unwrap_or_else(|error| panic!("a test tensor: {error}"))
+}
+
+fn add_crc(cases: &mut Vec<Case>) {
+    for kind in Checksum::ALL {
+        let name = kind.name();
+        for len in [0, 1, 7, 15, 16, 255, 1024, 5000] {
+            cases.push(Case::new(format!("crc/{name}/{len}"), Crc::new(kind, bytes(len, 94)), Judge::Bits));
+        }
+        let list: Vec<Bytes> = [0, 3, 700].into_iter().map(|len| Bytes::from_vec(bytes(len, 95))).collect();
+        cases.push(Case::new(format!("crc/{name}/list"), Crc::new(kind, list), Judge::Bits));
+        let packed = Messages::split(bytes(10_000, 96).into(), 77);
+        let packed = packed.unwrap_or_else(|error| panic!("test messages: {error}"));
+        cases.push(Case::new(format!("crc/{name}/packed"), Crc::new(kind, packed), Judge::Bits));
+    }
+}
+
+fn add_reed_solomon(cases: &mut Vec<Case>) {
+    let shapes = [
+        ReedSolomon::ccsds(223),
+        ReedSolomon::ccsds(20),
+        ReedSolomon::new(11, 4),
+        ReedSolomon::new(1, 1),
+        ReedSolomon::new(60, 33),
+    ];
+    for shape in shapes {
+        let (k, n, name) = (shape.data, shape.word(), format!("{}-{}", shape.word(), shape.data));
+        for dims in [&[k][..], &[0, k], &[5, k], &[2, 3, k]] {
+            let data = tensor(bytes(dims.iter().product(), 97), dims);
+            let op = RsEncode::new(shape, &data);
+            cases.push(Case::new(format!("rs_encode/{name}/{dims:?}"), op.clone(), Judge::Bits));
+            let answer = op.into_op().and_then(|op| reference(&op)).and_then(|value| value.into_tensor());
+            let words = answer.and_then(|words| words.as_slice::<u8>().map(<[u8]>::to_vec));
+            let words = words.unwrap_or_else(|error| panic!("the reference encodes: {error}"));
+            let mut dims = dims.to_vec();
+            let last = dims.len() - 1;
+            dims[last] = n;
+            for wrong in [0, 1, shape.parity / 2, shape.parity / 2 + 1] {
+                let received = tensor(spoilt(words.clone(), n, wrong), &dims);
+                let op = RsDecode::new(shape, &received);
+                cases.push(Case::new(format!("rs_decode/{name}/{dims:?}/e{wrong}"), op, Judge::Bits));
+            }
+            // Lost places and wrong bytes: as many as can be mended, and one too many.
+            for (lost, wrong) in [(shape.parity, 0), (shape.parity / 2, shape.parity / 4), (shape.parity, 1)] {
+                let received = tensor(spoilt(words.clone(), n, wrong), &dims);
+                let erased: Vec<usize> = (n - lost..n).rev().collect();
+                let op = RsDecode::new(shape, &received).erased(erased);
+                cases.push(Case::new(format!("rs_decode/{name}/{dims:?}/lost{lost}e{wrong}"), op, Judge::Bits));
+            }
+        }
+    }
+}
+
+/// Words of which each has so many wrong bytes, at other places in each, the first among the first `k`.
+fn spoilt(mut words: Vec<u8>, n: usize, wrong: usize) -> Vec<u8> {
+    let mut random = Random::new(98);
+    for word in words.chunks_mut(n) {
+        let first = random.below(n as u64) as usize;
+        for at in 0..wrong.min(n) {
+            word[(first + at * 7 % n) % n] ^= random.below(255) as u8 + 1;
+        }
+    }
+    words
+}
+
+fn add_erasure(cases: &mut Vec<Case>) {
+    for (data, parity, len) in [(1, 1, 1), (3, 2, 100), (10, 4, 1000), (4, 4, 0), (17, 3, 129), (2, 0, 5)] {
+        let name = format!("{data}+{parity}/{len}");
+        let op = ErasureEncode::new(&tensor(bytes(data * len, 99), &[data, len]), parity);
+        cases.push(Case::new(format!("erasure_encode/{name}"), op, Judge::Bits));
+        let total = data + parity;
+        // What stands in a missing shard's place does not count, so any bytes will do.
+        let shards = tensor(bytes(total * len, 100), &[total, len]);
+        for count in 0..=parity {
+            let missing: Vec<usize> = (0..count).map(|at| (at * 3 + 1) % total).collect();
+            let mut distinct = missing.clone();
+            distinct.sort_unstable();
+            distinct.dedup();
+            if distinct.len() == missing.len() {
+                let op = ErasureRebuild::new(&shards, data, missing);
+                cases.push(Case::new(format!("erasure_rebuild/{name}/{count}"), op, Judge::Bits));
+            }
+        }
+    }
+}
+
+fn add_convolutional(cases: &mut Vec<Case>) {
+    for (code_name, code) in
+        [("171_133", Convolutional::default()), ("5_7", Convolutional { polynomials: [0o120, 0o160] })]
+    {
+        for ending in [Ending::Terminated, Ending::Open] {
+            for (frames, bits) in [(1, 0_usize), (0, 9), (1, 1), (3, 8), (2, 13), (70, 100), (5, 1000)] {
+                let name = format!("{code_name}/{ending:?}/{frames}x{bits}");
+                let data = tensor(bytes(frames * bits.div_ceil(8), 101), &[frames, bits.div_ceil(8)]);
+                let op = ConvolutionalEncode::new(&data, bits).code(code).ending(ending);
+                let coded = op.coded_bits();
+                cases.push(Case::new(format!("convolutional_encode/{name}"), op, Judge::Bits));
+                // Any bytes have a likeliest path: no frame need have been sent.
+                let softs = tensor(bytes(frames * coded, 102), &[frames, coded]);
+                let op = Viterbi::new(&softs, bits).code(code).ending(ending);
+                cases.push(Case::new(format!("viterbi/{name}"), op, Judge::Bits));
+            }
+        }
+    }
+}

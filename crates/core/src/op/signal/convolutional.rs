@@ -1,0 +1,185 @@
+//! ConvolutionalEncode and Viterbi: the code of rate ½ with 64 states.
+
+use super::reed_solomon::check_rows;
+use crate::error::{Error, Result};
+use crate::op::Describe;
+use crate::part::{PartMut, PartRef};
+use crate::shape::Shape;
+use crate::tensor::Tensor;
+
+/// The most bits of a frame.
+pub const FRAME_BITS_MAX: usize = 1 << 16;
+
+/// A code by the bits of its register of seven that each coded bit is the parity of; the newest bit is the highest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Convolutional {
+    /// The polynomials of the first and the second coded bit.
+    pub polynomials: [u8; 2],
+}
+
+impl Default for Convolutional {
+    /// 171 and 133 in octal: that of CCSDS, DVB and Wi-Fi.
+    fn default() -> Convolutional {
+        Convolutional { polynomials: [0o171, 0o133] }
+    }
+}
+
+impl Convolutional {
+    fn check(self, bits: usize) -> Result<()> {
+        if self.polynomials.iter().any(|polynomial| *polynomial == 0 || *polynomial > 0o177) {
+            let got = format!("{:#o} and {:#o}", self.polynomials[0], self.polynomials[1]);
+            return Err(Error::invalid("convolutional: polynomials", "0o1 to 0o177", got));
+        }
+        match bits {
+            0..=FRAME_BITS_MAX => Ok(()),
+            got => Err(Error::OutOfBounds { what: "convolutional: bits of a frame", limit: FRAME_BITS_MAX, got }),
+        }
+    }
+}
+
+/// How a frame ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Ending {
+    /// With six zeros that bring the register back to where it began.
+    #[default]
+    Terminated,
+    /// With its last bit: the decoder takes the likeliest state.
+    Open,
+}
+
+/// Encodes frames of bits, which lie in bytes, the first highest: from `[…, ⌈bits/8⌉]` to `[…, ⌈coded/8⌉]`, both u8. A terminated frame has
+/// `2 · (bits + 6)` coded bits, an open one `2 · bits`; what is left of the last byte is zero.
+#[derive(Clone, Debug)]
+pub struct ConvolutionalEncode {
+    /// The code.
+    pub code: Convolutional,
+    /// The frames.
+    pub input: Tensor,
+    /// Bits of each frame.
+    pub bits: usize,
+    /// How each frame ends.
+    pub ending: Ending,
+}
+
+/// The likeliest bits of frames, by Viterbi: from `[…, coded]`, a byte for each coded bit, to `[…, ⌈bits/8⌉]`, both u8.
+///
+/// A byte is 0 for a certain 0 and 255 for a certain 1; 128 says nothing, and stands for a bit that was not sent. It counts as
+/// `⌊15·byte/256⌋` of 14 steps. Of two paths that are equally likely the one through the lower state is taken, from the end on.
+#[derive(Clone, Debug)]
+pub struct Viterbi {
+    /// The code.
+    pub code: Convolutional,
+    /// The coded bits.
+    pub input: Tensor,
+    /// Bits of each frame.
+    pub bits: usize,
+    /// How each frame ends.
+    pub ending: Ending,
+}
+
+/// Coded bits of a frame.
+fn coded_bits(bits: usize, ending: Ending) -> usize {
+    match ending {
+        Ending::Terminated => 2 * (bits.min(FRAME_BITS_MAX) + 6),
+        Ending::Open => 2 * bits.min(FRAME_BITS_MAX),
+    }
+}
+
+impl ConvolutionalEncode {
+    /// Encodes frames of so many bits, terminated, with the default code.
+    pub fn new(input: &Tensor, bits: usize) -> ConvolutionalEncode {
+        let (code, ending) = (Convolutional::default(), Ending::Terminated);
+        ConvolutionalEncode { code, input: input.clone(), bits, ending }
+    }
+
+    /// With another code.
+    pub fn code(mut self, code: Convolutional) -> ConvolutionalEncode {
+        self.code = code;
+        self
+    }
+
+    /// With another ending.
+    pub fn ending(mut self, ending: Ending) -> ConvolutionalEncode {
+        self.ending = ending;
+        self
+    }
+
+    /// Coded bits of a frame.
+    pub fn coded_bits(&self) -> usize {
+        coded_bits(self.bits, self.ending)
+    }
+
+    /// The output's shape.
+    pub fn output_shape(&self) -> Result<Shape> {
+        let last = check_rows(&self.input, self.bits.div_ceil(8), "convolutional_encode: input")?;
+        self.input.shape().with_dim(last, self.coded_bits().div_ceil(8))
+    }
+}
+
+impl Viterbi {
+    /// Decodes terminated frames of so many bits, with the default code.
+    pub fn new(input: &Tensor, bits: usize) -> Viterbi {
+        Viterbi { code: Convolutional::default(), input: input.clone(), bits, ending: Ending::Terminated }
+    }
+
+    /// With another code.
+    pub fn code(mut self, code: Convolutional) -> Viterbi {
+        self.code = code;
+        self
+    }
+
+    /// With another ending.
+    pub fn ending(mut self, ending: Ending) -> Viterbi {
+        self.ending = ending;
+        self
+    }
+
+    /// Coded bits of a frame.
+    pub fn coded_bits(&self) -> usize {
+        coded_bits(self.bits, self.ending)
+    }
+
+    /// The output's shape.
+    pub fn output_shape(&self) -> Result<Shape> {
+        let last = check_rows(&self.input, self.coded_bits(), "viterbi: input")?;
+        self.input.shape().with_dim(last, self.bits.div_ceil(8))
+    }
+}
+
+impl Describe for ConvolutionalEncode {
+    fn name(&self) -> &'static str {
+        "convolutional_encode"
+    }
+
+    fn validate(&self) -> Result<()> {
+        self.code.check(self.bits)?;
+        self.output_shape().map(drop)
+    }
+
+    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
+        visit((&self.input).into());
+    }
+
+    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
+        visit((&mut self.input).into());
+    }
+}
+
+impl Describe for Viterbi {
+    fn name(&self) -> &'static str {
+        "viterbi"
+    }
+
+    fn validate(&self) -> Result<()> {
+        self.code.check(self.bits)?;
+        self.output_shape().map(drop)
+    }
+
+    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
+        visit((&self.input).into());
+    }
+
+    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
+        visit((&mut self.input).into());
+    }
+}

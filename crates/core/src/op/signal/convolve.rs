@@ -1,0 +1,116 @@
+//! Convolve: two signals over each other, and where one lies in the other.
+
+use super::axis::check_axis;
+use super::fir::{TAPS_MAX, filter_work};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::op::Describe;
+use crate::part::{PartMut, PartRef};
+use crate::shape::Shape;
+use crate::tensor::Tensor;
+
+/// How much of a convolution is wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Extent {
+    /// Wherever the two overlap at all: `n + k - 1` elements.
+    #[default]
+    Full,
+    /// The middle of that, as long as the input.
+    Same,
+    /// Wherever the shorter lies within the longer: `|n - k| + 1` elements.
+    Valid,
+}
+
+/// The convolution of lines along the last axis with a kernel, or with [`Convolve::correlation`] their correlation, as SciPy's `convolve` and
+/// `correlate`: `z[t] = Σ x[l] · kernel[t - l]` or `z[t] = Σ x[l] · conj(kernel[l - t + k - 1])`.
+///
+/// Sums are kept in f32, in an order that the device chooses; long kernels go by spectra. NaN and infinity are as for [`super::Fir`].
+#[derive(Clone, Debug)]
+pub struct Convolve {
+    /// The signals, of at least one dimension: f32 or c64.
+    pub input: Tensor,
+    /// The kernel, of one dimension and the input's type.
+    pub kernel: Tensor,
+    /// How much is wanted.
+    pub extent: Extent,
+    /// Whether the kernel is turned round and conjugated.
+    pub correlation: bool,
+}
+
+impl Convolve {
+    /// The convolution of each line.
+    pub fn new(input: &Tensor, kernel: &Tensor) -> Convolve {
+        Convolve { input: input.clone(), kernel: kernel.clone(), extent: Extent::Full, correlation: false }
+    }
+
+    /// The correlation of each line: largest where the line is most like the kernel.
+    pub fn correlation(input: &Tensor, kernel: &Tensor) -> Convolve {
+        Convolve { correlation: true, ..Convolve::new(input, kernel) }
+    }
+
+    /// So much of it.
+    pub fn extent(mut self, extent: Extent) -> Convolve {
+        self.extent = extent;
+        self
+    }
+
+    /// Which part of the full convolution the output is: its first element, and how many.
+    pub fn part_of_full(&self) -> (usize, usize) {
+        let (n, k) = (self.input.shape().last().copied().unwrap_or(0), self.kernel.elements());
+        if n == 0 {
+            return (0, 0);
+        }
+        match self.extent {
+            Extent::Full => (0, n + k - 1),
+            Extent::Same => ((k - 1) / 2, n),
+            Extent::Valid => (n.min(k) - 1, n.abs_diff(k) + 1),
+        }
+    }
+
+    /// The output's shape. Lines without elements give lines without elements.
+    pub fn output_shape(&self) -> Result<Shape> {
+        let last = self.input.shape().rank().saturating_sub(1);
+        check_axis(self.input.shape(), last, "convolve: input", "convolve: axis")?;
+        self.input.shape().with_dim(last, self.part_of_full().1)
+    }
+}
+
+impl Describe for Convolve {
+    fn name(&self) -> &'static str {
+        if self.correlation { "correlate" } else { "convolve" }
+    }
+
+    fn validate(&self) -> Result<()> {
+        if !matches!(self.input.dtype(), DType::F32 | DType::Complex64) {
+            let (what, got) = ("convolve: input", self.input.dtype());
+            return Err(Error::DTypeUnsupported { what, expected: "f32 or c64", got });
+        }
+        if self.kernel.dtype() != self.input.dtype() {
+            let (expected, got) = (self.input.dtype(), self.kernel.dtype());
+            return Err(Error::DTypeMismatch { what: "convolve: kernel", expected, got });
+        }
+        let rank = self.kernel.shape().rank();
+        if rank != 1 {
+            return Err(Error::RankMismatch { what: "convolve: kernel", expected: "1".into(), got: rank });
+        }
+        let count = self.kernel.elements();
+        if count == 0 || count > TAPS_MAX {
+            return Err(Error::invalid("convolve: elements of the kernel", format!("1 to {TAPS_MAX}"), count));
+        }
+        self.output_shape().map(drop)
+    }
+
+    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
+        visit((&self.input).into());
+        visit((&self.kernel).into());
+    }
+
+    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
+        visit((&mut self.input).into());
+        visit((&mut self.kernel).into());
+    }
+
+    fn work(&self) -> u64 {
+        filter_work(self.input.elements(), self.kernel.elements(), 1)
+    }
+}

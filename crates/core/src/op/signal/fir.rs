@@ -1,0 +1,122 @@
+//! Fir: filters of finite response.
+
+use super::axis::check_axis;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::op::Describe;
+use crate::part::{PartMut, PartRef};
+use crate::shape::Shape;
+use crate::tensor::Tensor;
+
+/// The most taps of a filter.
+pub const TAPS_MAX: usize = 1 << 18;
+/// The most times that a rate is raised or lowered.
+pub const RATE_MAX: usize = 4096;
+
+/// Filters lines along the last axis: `y[t] = Σ taps[k] · x[t - k]`, as SciPy's `lfilter(taps, 1, x)`; samples before the first are zero.
+/// The output is as long as the input.
+///
+/// With [`Fir::interpolate`] each sample is followed by `up - 1` zeros before the filter, with [`Fir::decimate`] one of `down` samples is kept
+/// behind it, the first among them; with both the rate changes by any ratio, as SciPy's `upfirdn`. The output then has
+/// `⌈n · up / down⌉` samples.
+///
+/// Sums are kept in f32, in an order that the device chooses; long filters may go by spectra. A sample that is NaN or infinite spoils the
+/// sums that it is a term of; where the filter goes by spectra, more of its line.
+#[derive(Clone, Debug)]
+pub struct Fir {
+    /// The signals, of at least one dimension: f32 or c64.
+    pub input: Tensor,
+    /// The taps, of one dimension: f32, or c64 where the input is.
+    pub taps: Tensor,
+    /// How many times the rate is raised.
+    pub up: usize,
+    /// How many times the rate is lowered.
+    pub down: usize,
+}
+
+impl Fir {
+    /// Filters each line.
+    pub fn new(input: &Tensor, taps: &Tensor) -> Fir {
+        Fir { input: input.clone(), taps: taps.clone(), up: 1, down: 1 }
+    }
+
+    /// Keeps one of so many samples.
+    pub fn decimate(mut self, down: usize) -> Fir {
+        self.down = down;
+        self
+    }
+
+    /// Makes so many samples of one.
+    pub fn interpolate(mut self, up: usize) -> Fir {
+        self.up = up;
+        self
+    }
+
+    /// The output's shape.
+    pub fn output_shape(&self) -> Result<Shape> {
+        let last = self.input.shape().rank().saturating_sub(1);
+        check_axis(self.input.shape(), last, "fir: input", "fir: axis")?;
+        let len = self.input.shape()[last];
+        let raised = len.checked_mul(self.up).ok_or_else(|| Error::SizeOverflow {
+            what: "fir: output",
+            got: vec![len, self.up],
+            limit: isize::MAX as usize,
+        })?;
+        self.input.shape().with_dim(last, raised.div_ceil(self.down.max(1)))
+    }
+}
+
+/// Checks a filter's taps and rates for samples of this type.
+pub(super) fn check_taps(taps: &Tensor, up: usize, down: usize, samples: DType) -> Result<()> {
+    if !matches!(samples, DType::F32 | DType::Complex64) {
+        return Err(Error::DTypeUnsupported { what: "fir: input", expected: "f32 or c64", got: samples });
+    }
+    let fits = taps.dtype() == DType::F32 || (taps.dtype() == DType::Complex64 && samples == DType::Complex64);
+    if !fits {
+        let expected = "f32, or c64 where the input is";
+        return Err(Error::DTypeUnsupported { what: "fir: taps", expected, got: taps.dtype() });
+    }
+    if taps.shape().rank() != 1 {
+        return Err(Error::RankMismatch { what: "fir: taps", expected: "1".into(), got: taps.shape().rank() });
+    }
+    let count = taps.elements();
+    if count == 0 || count > TAPS_MAX {
+        return Err(Error::invalid("fir: taps", format!("1 to {TAPS_MAX}"), count));
+    }
+    for (what, rate) in [("fir: interpolation", up), ("fir: decimation", down)] {
+        if rate == 0 || rate > RATE_MAX {
+            return Err(Error::invalid(what, format!("1 to {RATE_MAX}"), rate));
+        }
+    }
+    Ok(())
+}
+
+impl Describe for Fir {
+    fn name(&self) -> &'static str {
+        "fir"
+    }
+
+    fn validate(&self) -> Result<()> {
+        check_taps(&self.taps, self.up, self.down, self.input.dtype())?;
+        self.output_shape().map(drop)
+    }
+
+    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
+        visit((&self.input).into());
+        visit((&self.taps).into());
+    }
+
+    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
+        visit((&mut self.input).into());
+        visit((&mut self.taps).into());
+    }
+
+    fn work(&self) -> u64 {
+        filter_work(self.input.elements(), self.taps.elements(), self.down)
+    }
+}
+
+/// Multiplications of a filter; from some hundred taps on spectra bound them.
+pub(super) fn filter_work(samples: usize, taps: usize, down: usize) -> u64 {
+    (samples as u64).saturating_mul((taps / down.max(1)).clamp(1, 256) as u64)
+}

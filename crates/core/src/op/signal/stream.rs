@@ -1,0 +1,163 @@
+//! Filters over streams: what comes in pieces is filtered as if it were whole.
+
+use super::fir::{check_taps, filter_work};
+use super::iir::{Biquad, check_sections};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::object::Object;
+use crate::op::Describe;
+use crate::part::{PartMut, PartRef};
+use crate::tensor::Tensor;
+
+/// A filter with a memory.
+#[derive(Clone, Debug)]
+pub enum Filter {
+    /// As [`super::Fir`], with rates that change.
+    Fir {
+        /// The taps, of one dimension.
+        taps: Tensor,
+        /// How many times the rate is raised.
+        up: usize,
+        /// How many times the rate is lowered.
+        down: usize,
+    },
+    /// As [`super::Iir`].
+    Iir {
+        /// The sections.
+        sections: Vec<Biquad>,
+    },
+}
+
+impl Filter {
+    /// Weighted sums of samples.
+    pub fn fir(taps: &Tensor) -> Filter {
+        Filter::Fir { taps: taps.clone(), up: 1, down: 1 }
+    }
+
+    /// Sections of second order.
+    pub fn iir(sections: impl Into<Vec<Biquad>>) -> Filter {
+        Filter::Iir { sections: sections.into() }
+    }
+
+    fn check(&self, samples: DType) -> Result<()> {
+        match self {
+            Filter::Fir { taps, up, down } => check_taps(taps, *up, *down, samples),
+            Filter::Iir { sections } => check_sections(sections, samples),
+        }
+    }
+}
+
+/// Begins a stream of `lines` signals side by side: a device object, which remembers what the filter must know of the samples so far. It
+/// is lost with its device, and cannot be made again: nobody else has the samples.
+#[derive(Clone, Debug)]
+pub struct StartFilter {
+    /// The filter.
+    pub filter: Filter,
+    /// The samples' type: f32 or c64.
+    pub dtype: DType,
+    /// How many signals.
+    pub lines: usize,
+}
+
+/// The most signals of one stream.
+const LINES_MAX: usize = 1 << 20;
+
+impl StartFilter {
+    /// A stream of one signal.
+    pub fn new(filter: Filter, dtype: DType) -> StartFilter {
+        StartFilter { filter, dtype, lines: 1 }
+    }
+
+    /// Of so many signals.
+    pub fn lines(mut self, lines: usize) -> StartFilter {
+        self.lines = lines;
+        self
+    }
+}
+
+/// The next piece of a stream. What all pieces give, one after the other, is what the whole signal would have given: bit for bit for a
+/// [`Filter::Fir`], up to rounding in f64 for a [`Filter::Iir`]. A piece may be empty. Where the rate is lowered, a piece gives as many samples as
+/// fall into it.
+///
+/// It is not repeatable: the memory has moved on.
+#[derive(Clone, Debug)]
+pub struct StreamFilter {
+    /// The stream.
+    pub stream: Object,
+    /// The piece: `[samples]` for one signal, `[lines, samples]` for several.
+    pub input: Tensor,
+}
+
+impl StreamFilter {
+    /// The next piece.
+    pub fn new(stream: &Object, input: &Tensor) -> StreamFilter {
+        StreamFilter { stream: stream.clone(), input: input.clone() }
+    }
+}
+
+/// What the objects of streams are called.
+const STREAM_KIND: &str = "filter stream";
+
+impl StreamFilter {
+    /// What the device object of a stream is called.
+    pub const KIND: &'static str = STREAM_KIND;
+}
+
+impl Describe for StartFilter {
+    fn name(&self) -> &'static str {
+        "start_filter"
+    }
+
+    fn validate(&self) -> Result<()> {
+        if self.lines == 0 || self.lines > LINES_MAX {
+            return Err(Error::invalid("start_filter: signals", format!("1 to {LINES_MAX}"), self.lines));
+        }
+        self.filter.check(self.dtype)
+    }
+
+    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
+        if let Filter::Fir { taps, .. } = &self.filter {
+            visit(taps.into());
+        }
+    }
+
+    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
+        if let Filter::Fir { taps, .. } = &mut self.filter {
+            visit(taps.into());
+        }
+    }
+}
+
+impl Describe for StreamFilter {
+    fn name(&self) -> &'static str {
+        "stream_filter"
+    }
+
+    fn validate(&self) -> Result<()> {
+        if self.stream.kind() != STREAM_KIND {
+            return Err(Error::invalid("stream_filter: stream", STREAM_KIND, self.stream.kind()));
+        }
+        match self.input.shape().rank() {
+            1 | 2 => Ok(()),
+            got => Err(Error::RankMismatch { what: "stream_filter: input", expected: "1 or 2".into(), got }),
+        }
+    }
+
+    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
+        visit((&self.stream).into());
+        visit((&self.input).into());
+    }
+
+    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
+        visit((&mut self.stream).into());
+        visit((&mut self.input).into());
+    }
+
+    fn work(&self) -> u64 {
+        filter_work(self.input.elements(), 1, 1)
+    }
+
+    fn is_repeatable(&self) -> bool {
+        false
+    }
+}

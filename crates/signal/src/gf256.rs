@@ -1,0 +1,279 @@
+//! The field of 256 elements, and sums of many bytes' products with constants in it.
+//!
+//! A product with a constant is linear in the bits of the other factor: one instruction where the CPU has GFNI, two look-ups of half
+//! a byte elsewhere.
+
+use crate::level::{Kind, Level};
+
+/// A field by its polynomial, whose root generates it.
+pub struct Field {
+    exp: [u8; 512],
+    log: [u8; 256],
+    multipliers: Vec<Multiplier>,
+}
+
+/// A constant as it is multiplied with.
+#[derive(Clone, Copy)]
+struct Multiplier {
+    low: [u8; 16],
+    high: [u8; 16],
+    /// The product as a matrix of bits, as GFNI has it.
+    matrix: u64,
+}
+
+/// x⁸ + x⁴ + x³ + x² + 1, of erasure codes, QR codes and discs.
+pub const POLYNOMIAL_COMMON: u16 = 0x11d;
+/// x⁸ + x⁷ + x² + x + 1, of the CCSDS codes.
+pub const POLYNOMIAL_CCSDS: u16 = 0x187;
+
+impl Field {
+    /// The field of a polynomial of degree eight; `None` where its root does not generate it.
+    pub fn new(polynomial: u16) -> Option<Field> {
+        let (mut exp, mut log) = ([0_u8; 512], [0_u8; 256]);
+        let mut value = 1_u16;
+        for power in 0..255 {
+            if value == 0 || value > 255 || (value == 1 && power > 0) {
+                return None;
+            }
+            (exp[power], exp[power + 255]) = (value as u8, value as u8);
+            log[value as usize] = power as u8;
+            value <<= 1;
+            if value & 0x100 != 0 {
+                value ^= polynomial;
+            }
+        }
+        if value != 1 {
+            return None;
+        }
+        let mut field = Field { exp, log, multipliers: Vec::new() };
+        field.multipliers = (0..=255).map(|constant| field.multiplier(constant)).collect();
+        Some(field)
+    }
+
+    /// The product.
+    #[inline]
+    pub fn mul(&self, a: u8, b: u8) -> u8 {
+        if a == 0 || b == 0 {
+            0
+        } else {
+            self.exp[usize::from(self.log[a as usize]) + usize::from(self.log[b as usize])]
+        }
+    }
+
+    /// The quotient; `b` is not zero.
+    pub fn div(&self, a: u8, b: u8) -> u8 {
+        if a == 0 {
+            return 0;
+        }
+        self.exp[usize::from(self.log[a as usize]) + 255 - usize::from(self.log[b as usize])]
+    }
+
+    /// The generator to any power.
+    pub fn power(&self, exponent: usize) -> u8 {
+        self.exp[exponent % 255]
+    }
+
+    fn multiplier(&self, constant: u8) -> Multiplier {
+        let low = std::array::from_fn(|half| self.mul(constant, half as u8));
+        let high = std::array::from_fn(|half| self.mul(constant, (half << 4) as u8));
+        let mut matrix = 0_u64;
+        for bit in 0..8 {
+            let product = self.mul(constant, 1 << bit);
+            for row in (0..8).filter(|row| product >> row & 1 == 1) {
+                matrix |= 1 << (8 * (7 - row) + bit);
+            }
+        }
+        Multiplier { low, high, matrix }
+    }
+
+    /// `outputs[o] = Σ weights[o][s] · sources[s]`, byte by byte. All are of one length.
+    pub fn combine(&self, level: Level, weights: &[&[u8]], sources: &[&[u8]], outputs: &mut [&mut [u8]]) {
+        let len = outputs.first().map_or(0, |output| output.len());
+        assert!(sources.iter().all(|source| source.len() == len));
+        assert!(outputs.iter().all(|output| output.len() == len) && weights.len() == outputs.len());
+        assert!(weights.iter().all(|weights| weights.len() == sources.len()));
+        for (weights, outputs) in weights.chunks(OUTPUTS).zip(outputs.chunks_mut(OUTPUTS)) {
+            let all: Vec<[&Multiplier; OUTPUTS]> = (0..sources.len())
+                .map(|source| {
+                    let weight = |output: usize| weights.get(output).map_or(0, |weights| weights[source]);
+                    std::array::from_fn(|output| &self.multipliers[usize::from(weight(output))])
+                })
+                .collect();
+            let done = match level.kind() {
+                #[cfg(target_arch = "x86_64")]
+                // SAFETY: the level is only made where the CPU has its instructions; the lengths were checked.
+                Kind::Avx512 => unsafe { x86::affine(&all, sources, outputs, len) },
+                #[cfg(target_arch = "x86_64")]
+                // SAFETY: as above.
+                Kind::Avx2 => unsafe { x86::look_up(&all, sources, outputs, len) },
+                _ => 0,
+            };
+            for at in done..len {
+                for (place, output) in outputs.iter_mut().enumerate() {
+                    let product = |(weights, source): (&[&Multiplier; OUTPUTS], &&[u8])| {
+                        let byte = usize::from(source[at]);
+                        weights[place].low[byte & 15] ^ weights[place].high[byte >> 4]
+                    };
+                    output[at] = all.iter().zip(sources).map(product).fold(0, |sum, byte| sum ^ byte);
+                }
+            }
+        }
+    }
+}
+
+/// Outputs that share one reading of the sources.
+const OUTPUTS: usize = 4;
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use super::{Multiplier, OUTPUTS};
+    use std::arch::x86_64::*;
+
+    /// Every byte; how many that is.
+    ///
+    /// # Safety
+    /// Sources and outputs have `len` bytes.
+    #[target_feature(enable = "avx512f,avx512bw,gfni")]
+    pub(super) unsafe fn affine(
+        weights: &[[&Multiplier; OUTPUTS]],
+        sources: &[&[u8]],
+        outputs: &mut [&mut [u8]],
+        len: usize,
+    ) -> usize {
+        let mut at = 0;
+        while at < len {
+            // Two vectors, of which the last ones are partly beyond the end and masked.
+            let left = len - at;
+            let mask = |skipped: usize| match left.saturating_sub(skipped) {
+                0 => 0,
+                bytes if bytes >= 64 => u64::MAX,
+                bytes => (1 << bytes) - 1,
+            };
+            let masks = [mask(0), mask(64)];
+            let mut sums = [[_mm512_setzero_si512(); 2]; OUTPUTS];
+            for (weights, source) in weights.iter().zip(sources) {
+                // SAFETY: what the masks leave out is not read.
+                let bytes: [__m512i; 2] = std::array::from_fn(|half| unsafe {
+                    _mm512_maskz_loadu_epi8(masks[half], source.as_ptr().wrapping_add(at + 64 * half).cast())
+                });
+                for (sum, weight) in sums.iter_mut().zip(weights) {
+                    let matrix = _mm512_set1_epi64(weight.matrix as i64);
+                    for half in 0..2 {
+                        let product = _mm512_gf2p8affine_epi64_epi8::<0>(bytes[half], matrix);
+                        sum[half] = _mm512_xor_si512(sum[half], product);
+                    }
+                }
+            }
+            for (output, sum) in outputs.iter_mut().zip(sums) {
+                for half in 0..2 {
+                    // SAFETY: what the masks leave out is not written.
+                    unsafe {
+                        let to = output.as_mut_ptr().wrapping_add(at + 64 * half);
+                        _mm512_mask_storeu_epi8(to.cast(), masks[half], sum[half]);
+                    }
+                }
+            }
+            at += 128.min(left);
+        }
+        len
+    }
+
+    /// All whole vectors; how many bytes that is.
+    ///
+    /// # Safety
+    /// Sources and outputs have `len` bytes.
+    #[target_feature(enable = "avx2")]
+    pub(super) unsafe fn look_up(
+        weights: &[[&Multiplier; OUTPUTS]],
+        sources: &[&[u8]],
+        outputs: &mut [&mut [u8]],
+        len: usize,
+    ) -> usize {
+        let half = _mm256_set1_epi8(15);
+        for at in (0..len / 32 * 32).step_by(32) {
+            let mut sums = [_mm256_setzero_si256(); OUTPUTS];
+            for (weights, source) in weights.iter().zip(sources) {
+                // SAFETY: a whole vector lies within the length.
+                let bytes = unsafe { _mm256_loadu_si256(source.as_ptr().add(at).cast()) };
+                let low = _mm256_and_si256(bytes, half);
+                let high = _mm256_and_si256(_mm256_srli_epi16::<4>(bytes), half);
+                for (sum, weight) in sums.iter_mut().zip(weights) {
+                    // SAFETY: the tables have 16 bytes.
+                    let tables = unsafe {
+                        [weight.low.as_ptr(), weight.high.as_ptr()]
+                            .map(|table| _mm256_broadcastsi128_si256(_mm_loadu_si128(table.cast())))
+                    };
+                    let product =
+                        _mm256_xor_si256(_mm256_shuffle_epi8(tables[0], low), _mm256_shuffle_epi8(tables[1], high));
+                    *sum = _mm256_xor_si256(*sum, product);
+                }
+            }
+            for (output, sum) in outputs.iter_mut().zip(sums) {
+                // SAFETY: a whole vector lies within the length.
+                unsafe { _mm256_storeu_si256(output.as_mut_ptr().add(at).cast(), sum) };
+            }
+        }
+        len / 32 * 32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A product by shifting and adding.
+    fn plain(polynomial: u16, a: u8, b: u8) -> u8 {
+        let mut sum = 0_u16;
+        for bit in (0..8).rev() {
+            sum <<= 1;
+            if sum & 0x100 != 0 {
+                sum ^= polynomial;
+            }
+            if b >> bit & 1 == 1 {
+                sum ^= u16::from(a);
+            }
+        }
+        sum as u8
+    }
+
+    #[test]
+    fn products_are_those_of_polynomials() {
+        for polynomial in [POLYNOMIAL_COMMON, POLYNOMIAL_CCSDS] {
+            let field = Field::new(polynomial).unwrap();
+            for a in 0..=255 {
+                for b in 0..=255 {
+                    assert_eq!(field.mul(a, b), plain(polynomial, a, b));
+                    assert!(b == 0 || field.div(field.mul(a, b), b) == a);
+                }
+            }
+        }
+        assert!(Field::new(0x11b).is_none(), "its root has another order");
+    }
+
+    #[test]
+    fn sums_of_products_agree_at_every_level() {
+        let field = Field::new(POLYNOMIAL_COMMON).unwrap();
+        for len in [0, 1, 31, 32, 33, 64, 127, 128, 129, 300] {
+            let source = |seed: usize| (0..len).map(|at| (at * 37 + seed * 101 + at / 7) as u8).collect::<Vec<u8>>();
+            let sources: Vec<Vec<u8>> = (0..5).map(source).collect();
+            let sources: Vec<&[u8]> = sources.iter().map(Vec::as_slice).collect();
+            let weights: Vec<Vec<u8>> =
+                (0..6).map(|output| (0..5).map(|source| (output * 91 + source * 57) as u8).collect()).collect();
+            let weights: Vec<&[u8]> = weights.iter().map(Vec::as_slice).collect();
+            for level in Level::all() {
+                let mut outputs = vec![vec![0xaa; len]; 6];
+                let mut slices: Vec<&mut [u8]> = outputs.iter_mut().map(Vec::as_mut_slice).collect();
+                field.combine(level, &weights, &sources, &mut slices);
+                for (output, weights) in outputs.iter().zip(&weights) {
+                    for (at, byte) in output.iter().enumerate() {
+                        let sum = sources
+                            .iter()
+                            .zip(*weights)
+                            .fold(0, |sum, (source, weight)| sum ^ plain(POLYNOMIAL_COMMON, source[at], *weight));
+                        assert_eq!(*byte, sum, "{level:?} {len} {at}");
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,432 @@
+//! Recursive filters as sections of second order, in f64 whatever the samples are.
+//!
+//! Many lines run side by side in vector registers. One long line of a filter whose memory fades is cut into segments that run side by
+//! side as well: what a segment must know of the samples before it is found by running the filter over the last of them, as many as it
+//! remembers. What fades slowly, or grows, runs sample by sample.
+
+use panoply_core::op::signal::Biquad;
+
+use crate::level::{Level, leveled};
+use crate::threads::{Threads, for_each_piece, share};
+
+/// Lines or segments that run side by side.
+const LANES: usize = 16;
+/// Samples of each that are gathered at a time.
+const TILE: usize = 64;
+/// What is left of a state when it counts as forgotten.
+const FORGOTTEN: f64 = 1e-18;
+/// The longest memory for which a line is cut.
+const MEMORY_MAX: usize = 1 << 16;
+/// A segment is at least so many times as long as the memory, else finding its state costs too much.
+const SEGMENT_PER_MEMORY: usize = 4;
+
+/// What a section remembers of one line.
+pub type State = [f64; 2];
+
+/// Sections, ready to run.
+pub struct Sections {
+    level: Level,
+    sections: Vec<Biquad>,
+    /// After how many samples a state is forgotten, where it is.
+    memory: Option<usize>,
+}
+
+/// One line of samples: every `stride`-th number from `first` on.
+#[derive(Clone, Copy, Debug)]
+struct Line {
+    first: usize,
+    stride: usize,
+    len: usize,
+}
+
+impl Sections {
+    /// Sections that run one after the other.
+    pub fn new(level: Level, sections: &[Biquad]) -> Sections {
+        Sections { level, sections: sections.to_vec(), memory: memory(sections) }
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.sections.len()
+    }
+
+    /// Filters lines of `len` samples, `step` numbers each, of which each number is a line of its own. `states` has a state for each
+    /// line, number and section, and is what it was left at by the piece before.
+    pub fn filter(
+        &self,
+        threads: &dyn Threads,
+        len: usize,
+        step: usize,
+        input: &[f32],
+        output: &mut [f32],
+        states: &mut [State],
+    ) {
+        if len == 0 || input.is_empty() {
+            return;
+        }
+        assert_eq!(input.len(), output.len());
+        let (per_line, lines) = (len * step, input.len() / (len * step));
+        assert_eq!(states.len(), lines * step * self.count());
+        // What is not finite is never forgotten.
+        let finite = |states: &[State]| is_finite(input) && states.iter().flatten().all(|value| value.is_finite());
+        if lines * step < LANES && self.can_cut(len) && finite(states) {
+            let per_state = step * self.count();
+            for line in 0..lines {
+                let place = line * per_line..(line + 1) * per_line;
+                let states = &mut states[line * per_state..(line + 1) * per_state];
+                self.long_line(threads, step, &input[place.clone()], &mut output[place], states);
+            }
+            return;
+        }
+        // A thread takes whole lines, and their states with them.
+        let each = share(lines, threads.count(), LANES.div_ceil(step));
+        let states = SharedStates::new(states, each * step * self.count());
+        for_each_piece(threads, output, each * per_line, &|index, part| {
+            let begin = index * each * per_line;
+            states.with(index, |states| {
+                self.lines(len, step, &input[begin..begin + part.len()], part, states);
+            });
+        });
+    }
+
+    /// Lines side by side, as many as there are lanes, on one thread.
+    fn lines(&self, len: usize, step: usize, input: &[f32], output: &mut [f32], states: &mut [State]) {
+        let count = input.len() / len;
+        let line = |index: usize| Line { first: index / step * len * step + index % step, stride: step, len };
+        let per_line = self.count();
+        let mut first = 0;
+        while first < count {
+            let lines: Vec<Line> = (first..count.min(first + LANES)).map(line).collect();
+            let states = &mut states[first * per_line..(first + lines.len()) * per_line];
+            if lines.len() < LANES / 4 {
+                for (line, states) in lines.iter().zip(states.chunks_mut(per_line.max(1))) {
+                    self.one_by_one(*line, input, output, states);
+                }
+            } else {
+                let mut lanes = to_lanes(states, per_line);
+                let begins: Vec<usize> = lines.iter().map(|line| line.first).collect();
+                lanes_kernel(self.level, &self.sections, &begins, step, len, input, Some(output), &mut lanes);
+                from_lanes(&lanes, states, per_line);
+            }
+            first += lines.len();
+        }
+    }
+
+    /// Whether a line so long is worth cutting.
+    fn can_cut(&self, len: usize) -> bool {
+        self.memory.is_some_and(|memory| len / LANES >= SEGMENT_PER_MEMORY * memory)
+    }
+
+    /// A line that is cut into segments, some for each thread.
+    fn long_line(&self, threads: &dyn Threads, step: usize, input: &[f32], output: &mut [f32], states: &mut [State]) {
+        let (len, memory) = (input.len() / step, self.memory.unwrap_or(0));
+        // The first segment of each turn has the one before it to find its state from, and so has every other.
+        let turns = (threads.count().max(1) * 2).min((len / (LANES * SEGMENT_PER_MEMORY * memory.max(1))).max(1));
+        let turn = len.div_ceil(turns);
+        let carried = states.to_vec();
+        let ends = std::sync::Mutex::new(vec![[0.0; 2]; states.len()]);
+        for_each_piece(threads, output, turn * step, &|index, part| {
+            let (begin, own_len) = (index * turn, part.len() / step);
+            for number in 0..step {
+                let own = number * self.count()..(number + 1) * self.count();
+                let end = self.segments(begin, own_len, step, number, input, part, &carried[own.clone()]);
+                if begin + own_len == len {
+                    ends.lock().unwrap_or_else(|poisoned| poisoned.into_inner())[own].copy_from_slice(&end);
+                }
+            }
+        });
+        states.copy_from_slice(&ends.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner()));
+    }
+
+    /// The samples from `begin` on of one number's line, in segments side by side; their last state.
+    #[allow(clippy::too_many_arguments)] // One line's place, what goes in, what comes out.
+    fn segments(
+        &self,
+        begin: usize,
+        len: usize,
+        step: usize,
+        number: usize,
+        input: &[f32],
+        output: &mut [f32],
+        carried: &[State],
+    ) -> Vec<State> {
+        let (memory, sections) = (self.memory.unwrap_or(0), self.count());
+        let segment = len / LANES;
+        let mut lanes = vec![[[0.0; LANES]; 2]; sections];
+        let starts: Vec<usize> = (0..LANES).map(|lane| begin + lane * segment).collect();
+        // What each segment remembers: the samples before it run from a state that is forgotten by then.
+        let warm: Vec<usize> = starts.iter().map(|start| start.saturating_sub(memory) * step + number).collect();
+        lanes_kernel(self.level, &self.sections, &warm, step, memory, input, None, &mut lanes);
+        if begin == 0 {
+            for (lane, carried) in lanes.iter_mut().zip(carried) {
+                (lane[0][0], lane[1][0]) = (carried[0], carried[1]);
+            }
+        }
+        let base = begin * step;
+        let begins: Vec<usize> = starts.iter().map(|start| (start - begin) * step + number).collect();
+        lanes_kernel(self.level, &self.sections, &begins, step, segment, &input[base..], Some(output), &mut lanes);
+        // What is left over runs sample by sample from the last segment's state.
+        let mut last: Vec<State> = lanes.iter().map(|lane| [lane[0][LANES - 1], lane[1][LANES - 1]]).collect();
+        let rest = Line { first: LANES * segment * step + number, stride: step, len: len - LANES * segment };
+        self.one_by_one(rest, &input[base..], output, &mut last);
+        last
+    }
+
+    /// One line, sample by sample: the sections of successive samples overlap by themselves.
+    fn one_by_one(&self, line: Line, input: &[f32], output: &mut [f32], states: &mut [State]) {
+        for at in 0..line.len {
+            let place = line.first + at * line.stride;
+            let mut value = f64::from(input[place]);
+            for (section, state) in self.sections.iter().zip(states.iter_mut()) {
+                let out = section.b[0] * value + state[0];
+                state[0] = section.b[1] * value - section.a[0] * out + state[1];
+                state[1] = section.b[2] * value - section.a[1] * out;
+                value = out;
+            }
+            output[place] = value as f32;
+        }
+    }
+}
+
+fn is_finite(values: &[f32]) -> bool {
+    let mut sums = [0.0_f32; 16];
+    for chunk in values.chunks(16) {
+        sums.iter_mut().zip(chunk).for_each(|(sum, value)| *sum += value * 0.0);
+    }
+    sums.iter().sum::<f32>() == 0.0
+}
+
+/// After how many samples, a power of two, the sections' states are forgotten.
+fn memory(sections: &[Biquad]) -> Option<usize> {
+    if !sections.iter().all(Biquad::is_stable) {
+        return None;
+    }
+    let size = 2 * sections.len();
+    // The matrix that takes the states to those after one sample of silence.
+    let mut matrix: Vec<Vec<f64>> = vec![vec![0.0; size]; size];
+    for column in 0..size {
+        let mut states = vec![[0.0; 2]; sections.len()];
+        states[column / 2][column % 2] = 1.0;
+        let mut value = 0.0;
+        for (section, state) in sections.iter().zip(states.iter_mut()) {
+            let out = section.b[0] * value + state[0];
+            state[0] = section.b[1] * value - section.a[0] * out + state[1];
+            state[1] = section.b[2] * value - section.a[1] * out;
+            value = out;
+        }
+        states.iter().flatten().enumerate().for_each(|(row, value)| matrix[row][column] = *value);
+    }
+    let mut samples = 1;
+    while samples <= MEMORY_MAX {
+        let largest = matrix.iter().flatten().fold(0.0_f64, |largest, value| largest.max(value.abs()));
+        if largest < FORGOTTEN {
+            return Some(samples);
+        }
+        if !largest.is_finite() {
+            return None;
+        }
+        let product = |row: usize, column: usize| (0..size).map(|k| matrix[row][k] * matrix[k][column]).sum();
+        matrix = (0..size).map(|row| (0..size).map(|column| product(row, column)).collect()).collect();
+        samples *= 2;
+    }
+    None
+}
+
+/// The states of lines, of which each turn has some.
+struct SharedStates<'a>(Vec<std::sync::Mutex<&'a mut [State]>>);
+
+impl<'a> SharedStates<'a> {
+    fn new(states: &'a mut [State], each: usize) -> SharedStates<'a> {
+        SharedStates(states.chunks_mut(each.max(1)).map(std::sync::Mutex::new).collect())
+    }
+
+    fn with(&self, index: usize, work: impl FnOnce(&mut [State])) {
+        match self.0.get(index) {
+            // Each turn has its own, so nobody waits here.
+            Some(own) => work(&mut own.lock().unwrap_or_else(|poisoned| poisoned.into_inner())),
+            None => work(&mut []),
+        }
+    }
+}
+
+/// The states of up to `LANES` lines, section by section.
+type LaneStates = Vec<[[f64; LANES]; 2]>;
+
+fn to_lanes(states: &[State], sections: usize) -> LaneStates {
+    let mut lanes = vec![[[0.0; LANES]; 2]; sections];
+    for (line, own) in states.chunks_exact(sections.max(1)).enumerate() {
+        for (lane, state) in lanes.iter_mut().zip(own) {
+            (lane[0][line], lane[1][line]) = (state[0], state[1]);
+        }
+    }
+    lanes
+}
+
+fn from_lanes(lanes: &LaneStates, states: &mut [State], sections: usize) {
+    for (line, own) in states.chunks_exact_mut(sections.max(1)).enumerate() {
+        for (lane, state) in lanes.iter().zip(own) {
+            *state = [lane[0][line], lane[1][line]];
+        }
+    }
+}
+
+leveled! {
+    /// Runs lines side by side that begin at `begins` and are `len` samples long, `stride` numbers apart. Without an output only the
+    /// states are kept.
+    #[allow(clippy::too_many_arguments)] // Where the lines lie, what goes in, what comes out.
+    fn lanes_kernel(
+        sections: &[Biquad],
+        begins: &[usize],
+        stride: usize,
+        len: usize,
+        input: &[f32],
+        output: Option<&mut [f32]>,
+        states: &mut [[[f64; LANES]; 2]],
+    ) = lanes_body
+}
+
+#[inline(always)]
+fn lanes_body<const FMA: bool>(
+    sections: &[Biquad],
+    begins: &[usize],
+    stride: usize,
+    len: usize,
+    input: &[f32],
+    mut output: Option<&mut [f32]>,
+    states: &mut [[[f64; LANES]; 2]],
+) {
+    let mut tile = [[0.0_f64; LANES]; TILE];
+    let mut done = 0;
+    while done < len {
+        let count = TILE.min(len - done);
+        for (lane, begin) in begins.iter().enumerate() {
+            let line = &input[begin + done * stride..=begin + (done + count - 1) * stride];
+            if stride == 1 {
+                line.iter().zip(&mut tile).for_each(|(value, row)| row[lane] = f64::from(*value));
+            } else {
+                line.iter().step_by(stride).zip(&mut tile).for_each(|(value, row)| row[lane] = f64::from(*value));
+            }
+        }
+        for (section, state) in sections.iter().zip(states.iter_mut()) {
+            section_body::<FMA>(section, &mut tile[..count], state);
+        }
+        if let Some(output) = output.as_deref_mut() {
+            for (lane, begin) in begins.iter().enumerate() {
+                let line = &mut output[begin + done * stride..=begin + (done + count - 1) * stride];
+                if stride == 1 {
+                    line.iter_mut().zip(&tile).for_each(|(value, row)| *value = row[lane] as f32);
+                } else {
+                    line.iter_mut().step_by(stride).zip(&tile).for_each(|(value, row)| *value = row[lane] as f32);
+                }
+            }
+        }
+        done += count;
+    }
+}
+
+#[inline(always)]
+fn section_body<const FMA: bool>(section: &Biquad, tile: &mut [[f64; LANES]], state: &mut [[f64; LANES]; 2]) {
+    let fused = |a: f64, b: f64, c: f64| if FMA { a.mul_add(b, c) } else { a * b + c };
+    let ([b0, b1, b2], [a1, a2]) = (section.b, section.a);
+    let [mut first, mut second] = *state;
+    for row in tile {
+        let mut outs = [0.0; LANES];
+        for lane in 0..LANES {
+            outs[lane] = fused(b0, row[lane], first[lane]);
+        }
+        for lane in 0..LANES {
+            first[lane] = fused(-a1, outs[lane], fused(b1, row[lane], second[lane]));
+        }
+        for lane in 0..LANES {
+            second[lane] = fused(-a2, outs[lane], b2 * row[lane]);
+        }
+        *row = outs;
+    }
+    *state = [first, second];
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::design::{Band, Prototype, recursive};
+    use crate::threads::OneThread;
+    use crate::threads::tests::Scoped;
+
+    fn numbers(count: usize) -> Vec<f32> {
+        let mut state = 7_u32;
+        let mut next = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 8) as f32 / (1 << 23) as f32 - 1.0
+        };
+        (0..count).map(|_| next()).collect()
+    }
+
+    /// One number's line at a time, sample by sample.
+    fn plain(sections: &[Biquad], len: usize, step: usize, input: &[f32]) -> Vec<f32> {
+        let mut output = vec![0.0; input.len()];
+        for first in (0..input.len()).step_by(len * step) {
+            for number in 0..step {
+                let mut states = vec![[0.0; 2]; sections.len()];
+                let filter = Sections::new(Level::PLAIN, sections);
+                filter.one_by_one(Line { first: first + number, stride: step, len }, input, &mut output, &mut states);
+            }
+        }
+        output
+    }
+
+    fn close(got: &[f32], expected: &[f32]) {
+        for (got, expected) in got.iter().zip(expected) {
+            assert!((got - expected).abs() <= 1e-6 * (1.0 + expected.abs()), "{got} {expected}");
+        }
+    }
+
+    #[test]
+    fn lines_and_segments_are_what_single_samples_give() {
+        let sections = recursive(Prototype::Butterworth, 8, Band::LowPass(0.2)).unwrap();
+        for level in Level::all() {
+            let filter = Sections::new(level, &sections);
+            for (lines, len, step) in
+                [(1, 100_003, 1), (1, 200_000, 2), (37, 500, 1), (3, 70, 2), (16, 1, 1), (5, 3, 1)]
+            {
+                let input = numbers(lines * len * step);
+                let expected = plain(&sections, len, step, &input);
+                for threads in [&OneThread as &dyn Threads, &Scoped(3)] {
+                    let mut output = vec![0.0; input.len()];
+                    let mut states = vec![[0.0; 2]; lines * step * sections.len()];
+                    filter.filter(threads, len, step, &input, &mut output, &mut states);
+                    close(&output, &expected);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn pieces_of_a_line_go_on_where_the_last_ended() {
+        let sections = recursive(Prototype::Chebyshev1 { ripple_db: 1.0 }, 5, Band::HighPass(0.4)).unwrap();
+        let filter = Sections::new(Level::best(), &sections);
+        let input = numbers(300_000);
+        let expected = plain(&sections, input.len(), 1, &input);
+        let (mut output, mut states) = (vec![0.0; input.len()], vec![[0.0; 2]; sections.len()]);
+        let mut at = 0;
+        for len in [1, 17, 100_000, 3, 64, 150_000].into_iter().cycle() {
+            let end = input.len().min(at + len);
+            filter.filter(&Scoped(2), end - at, 1, &input[at..end], &mut output[at..end], &mut states);
+            at = end;
+            if at == input.len() {
+                break;
+            }
+        }
+        close(&output, &expected);
+    }
+
+    #[test]
+    fn what_grows_runs_sample_by_sample() {
+        let growing = [Biquad { b: [1.0, 0.0, 0.0], a: [-1.001, 0.0] }];
+        assert!(!growing[0].is_stable() && memory(&growing).is_none());
+        assert!(memory(&[Biquad { b: [1.0, 0.0, 0.0], a: [-0.999_999_9, 0.0] }]).is_none(), "fades too slowly");
+        assert_eq!(memory(&[Biquad { b: [1.0, 0.0, 0.0], a: [0.0, 0.0] }]), Some(2));
+        let (input, mut output) = (vec![1.0; 2000], vec![0.0; 2000]);
+        Sections::new(Level::best(), &growing).filter(&OneThread, 2000, 1, &input, &mut output, &mut [[0.0; 2]]);
+        assert!((output[1999] - ((1.001_f64.powi(2000) - 1.0) / 0.001) as f32).abs() < 0.01);
+    }
+}

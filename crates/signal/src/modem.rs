@@ -1,0 +1,294 @@
+//! From symbols to points of the plane and back: hard decisions, and the likelihood of each bit.
+//!
+//! Square constellations are decided on each axis by itself, others by the distance to every point.
+
+use num_complex::Complex32;
+use panoply_core::op::signal::Constellation;
+
+use crate::level::{Level, leveled};
+
+/// Symbols that are worked on at a time.
+const BLOCK: usize = 64;
+
+/// A constellation, ready to decide by.
+pub struct Modem {
+    level: Level,
+    points: Vec<Complex32>,
+    bits: usize,
+    /// Of a square constellation, bits on each axis and the distance of the innermost point from it.
+    axes: Option<Axes>,
+}
+
+/// How the points of a constellation lie on its axes.
+#[derive(Clone, Copy, Debug)]
+struct Axes {
+    bits: usize,
+    unit: f32,
+    /// Whether there is a second axis.
+    both: bool,
+}
+
+impl Modem {
+    /// The points of a constellation.
+    pub fn new(level: Level, constellation: &Constellation) -> Modem {
+        let points = constellation.points();
+        let bits = constellation.bits();
+        let axes = match constellation {
+            Constellation::Bpsk => Some(Axes { bits: 1, unit: 1.0, both: false }),
+            Constellation::Qpsk | Constellation::Qam16 | Constellation::Qam64 | Constellation::Qam256 => {
+                Some(Axes { bits: bits / 2, unit: constellation.unit(), both: true })
+            }
+            _ => None,
+        };
+        Modem { level, points, bits, axes }
+    }
+
+    /// Bits of a symbol.
+    pub fn bits(&self) -> usize {
+        self.bits
+    }
+
+    /// The points of symbols; the first that there is no point for, where there is one.
+    pub fn modulate(&self, symbols: &[u8], points: &mut [Complex32]) -> Result<(), usize> {
+        if let Some(wrong) = symbols.iter().position(|symbol| usize::from(*symbol) >= self.points.len()) {
+            return Err(wrong);
+        }
+        let mut table = [Complex32::default(); 256];
+        table[..self.points.len()].copy_from_slice(&self.points);
+        points.iter_mut().zip(symbols).for_each(|(point, symbol)| *point = table[usize::from(*symbol)]);
+        Ok(())
+    }
+
+    /// The symbols whose points are nearest. What is not a number counts as lowest on its axis, or as symbol 0.
+    pub fn decide(&self, received: &[Complex32], symbols: &mut [u8]) {
+        match self.axes {
+            Some(axes) => decide_axes(self.level, axes, received, symbols),
+            None => decide_points(self.level, &self.points, received, symbols),
+        }
+    }
+
+    /// For each bit of each symbol the logarithm of how much likelier 0 is than 1, by the nearest point of each sort: the highest bit first.
+    /// `noise` is the variance of the noise, of both parts together.
+    pub fn likelihoods(&self, received: &[Complex32], noise: f32, out: &mut [f32]) {
+        let scale = 1.0 / noise;
+        match self.axes {
+            Some(axes @ Axes { bits: 1, .. }) => axes_1(self.level, axes, received, scale, out),
+            Some(axes @ Axes { bits: 2, .. }) => axes_2(self.level, axes, received, scale, out),
+            Some(axes @ Axes { bits: 3, .. }) => axes_3(self.level, axes, received, scale, out),
+            Some(axes) => axes_4(self.level, axes, received, scale, out),
+            None => points_soft(self.level, &self.points, received, scale, out),
+        }
+    }
+}
+
+leveled! {
+    fn decide_axes(axes: Axes, received: &[Complex32], symbols: &mut [u8]) = decide_axes_body
+}
+
+#[inline(always)]
+fn decide_axes_body<const FMA: bool>(axes: Axes, received: &[Complex32], symbols: &mut [u8]) {
+    let last = ((1 << axes.bits) - 1) as f32;
+    let half = 0.5 / axes.unit;
+    let gray = |value: f32| {
+        // The nearest of the levels, which lie two units apart; `max` takes the number where the other is none.
+        let level = (value * half + (last * 0.5 + 0.5)).max(0.0).min(last) as i32 as u32;
+        level ^ level >> 1
+    };
+    for (symbol, point) in symbols.iter_mut().zip(received) {
+        let first = gray(point.re);
+        *symbol = if axes.both { (first << axes.bits | gray(point.im)) as u8 } else { first as u8 };
+    }
+}
+
+leveled! {
+    fn decide_points(points: &[Complex32], received: &[Complex32], symbols: &mut [u8]) = decide_points_body
+}
+
+#[inline(always)]
+fn decide_points_body<const FMA: bool>(points: &[Complex32], received: &[Complex32], symbols: &mut [u8]) {
+    for (symbols, received) in symbols.chunks_mut(BLOCK).zip(received.chunks(BLOCK)) {
+        let (mut best, mut nearest) = ([f32::INFINITY; BLOCK], [0_u32; BLOCK]);
+        for (index, point) in points.iter().enumerate() {
+            for ((received, best), nearest) in received.iter().zip(&mut best).zip(&mut nearest) {
+                let (re, im) = (received.re - point.re, received.im - point.im);
+                let distance = re * re + im * im;
+                let closer = distance < *best;
+                *best = if closer { distance } else { *best };
+                *nearest = if closer { index as u32 } else { *nearest };
+            }
+        }
+        symbols.iter_mut().zip(nearest).for_each(|(symbol, nearest)| *symbol = nearest as u8);
+    }
+}
+
+macro_rules! axes_soft {
+    ($name:ident, $body:ident, $bits:literal) => {
+        leveled! {
+            fn $name(axes: Axes, received: &[Complex32], scale: f32, out: &mut [f32]) = $body
+        }
+
+        #[inline(always)]
+        fn $body<const FMA: bool>(axes: Axes, received: &[Complex32], scale: f32, out: &mut [f32]) {
+            axes_body::<FMA, $bits, { 1 << $bits }>(axes, received, scale, out);
+        }
+    };
+}
+axes_soft!(axes_1, axes_1_body, 1);
+axes_soft!(axes_2, axes_2_body, 2);
+axes_soft!(axes_3, axes_3_body, 3);
+axes_soft!(axes_4, axes_4_body, 4);
+
+#[inline(always)]
+fn axes_body<const FMA: bool, const BITS: usize, const LEVELS: usize>(
+    axes: Axes,
+    received: &[Complex32],
+    scale: f32,
+    out: &mut [f32],
+) {
+    let sides = if axes.both { 2 } else { 1 };
+    let per_symbol = BITS * sides;
+    for (received, out) in received.chunks(BLOCK).zip(out.chunks_mut(BLOCK * per_symbol)) {
+        let mut values = [[0.0_f32; BLOCK]; 2];
+        for (at, point) in received.iter().enumerate() {
+            (values[0][at], values[1][at]) = (point.re, point.im);
+        }
+        let mut soft = [[[0.0_f32; BLOCK]; BITS]; 2];
+        for side in 0..sides {
+            axis_soft::<FMA, BITS, LEVELS>(axes.unit, scale, &values[side], &mut soft[side]);
+        }
+        if axes.both {
+            for (at, own) in out.chunks_exact_mut(2 * BITS).enumerate() {
+                for bit in 0..BITS {
+                    (own[bit], own[BITS + bit]) = (soft[0][bit][at], soft[1][bit][at]);
+                }
+            }
+        } else {
+            for (at, own) in out.chunks_exact_mut(BITS).enumerate() {
+                (0..BITS).for_each(|bit| own[bit] = soft[0][bit][at]);
+            }
+        }
+    }
+}
+
+/// `(x - a)² - x²` for each level `a`; of each bit the least where it is 1 less the least where it is 0.
+#[inline(always)]
+fn axis_soft<const FMA: bool, const BITS: usize, const LEVELS: usize>(
+    unit: f32,
+    scale: f32,
+    values: &[f32; BLOCK],
+    soft: &mut [[f32; BLOCK]; BITS],
+) {
+    const WIDTH: usize = 16;
+    for begin in (0..BLOCK).step_by(WIDTH) {
+        let mut least = [[[f32::INFINITY; WIDTH]; 2]; BITS];
+        for level in 0..LEVELS {
+            let place = unit * (2.0 * level as f32 - (LEVELS as f32 - 1.0));
+            let (slope, offset) = (-2.0 * place * scale, place * place * scale);
+            let gray = level ^ level >> 1;
+            let mut cost = [0.0; WIDTH];
+            for lane in 0..WIDTH {
+                cost[lane] = crate::level::fused::<FMA>(slope, values[begin + lane], offset);
+            }
+            for (bit, least) in least.iter_mut().enumerate() {
+                let least = &mut least[gray >> (BITS - 1 - bit) & 1];
+                for lane in 0..WIDTH {
+                    least[lane] = if cost[lane] < least[lane] { cost[lane] } else { least[lane] };
+                }
+            }
+        }
+        for (soft, [zero, one]) in soft.iter_mut().zip(&least) {
+            for lane in 0..WIDTH {
+                soft[begin + lane] = one[lane] - zero[lane];
+            }
+        }
+    }
+}
+
+leveled! {
+    fn points_soft(points: &[Complex32], received: &[Complex32], scale: f32, out: &mut [f32]) = points_soft_body
+}
+
+#[inline(always)]
+fn points_soft_body<const FMA: bool>(points: &[Complex32], received: &[Complex32], scale: f32, out: &mut [f32]) {
+    let bits = points.len().ilog2() as usize;
+    for (received, own) in received.iter().zip(out.chunks_exact_mut(bits)) {
+        let mut least = [[f32::INFINITY; 2]; 8];
+        for (index, point) in points.iter().enumerate() {
+            let (re, im) = (received.re - point.re, received.im - point.im);
+            let distance = re * re + im * im;
+            for (bit, least) in least.iter_mut().enumerate().take(bits) {
+                let least = &mut least[index >> (bits - 1 - bit) & 1];
+                *least = if distance < *least { distance } else { *least };
+            }
+        }
+        own.iter_mut().zip(&least).for_each(|(soft, [zero, one])| *soft = (one - zero) * scale);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all() -> Vec<Constellation> {
+        let custom = Constellation::custom(&[
+            Complex32::new(1.0, 0.0),
+            Complex32::new(0.0, 2.0),
+            Complex32::new(-1.0, 0.5),
+            Complex32::new(0.0, -1.0),
+        ]);
+        let mut all = Constellation::ALL.to_vec();
+        all.push(custom.unwrap());
+        all
+    }
+
+    #[test]
+    fn what_is_sent_is_decided_hard_and_soft() {
+        for constellation in all() {
+            for level in Level::all() {
+                let modem = Modem::new(level, &constellation);
+                let symbols: Vec<u8> = (0..1000).map(|at| (at * 7 % constellation.points().len()) as u8).collect();
+                let mut points = vec![Complex32::default(); symbols.len()];
+                modem.modulate(&symbols, &mut points).unwrap();
+                let mut decided = vec![0; symbols.len()];
+                modem.decide(&points, &mut decided);
+                assert_eq!(decided, symbols, "{constellation:?}");
+                let mut soft = vec![0.0; symbols.len() * modem.bits()];
+                modem.likelihoods(&points, 0.1, &mut soft);
+                for (symbol, soft) in symbols.iter().zip(soft.chunks(modem.bits())) {
+                    let read = soft.iter().fold(0, |bits, value| bits << 1 | u8::from(*value < 0.0));
+                    assert_eq!(read, *symbol, "{constellation:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn neighbours_differ_in_one_bit_and_the_power_is_one() {
+        for constellation in Constellation::ALL {
+            let points = constellation.points();
+            let power: f32 = points.iter().map(|point| point.norm_sqr()).sum::<f32>() / points.len() as f32;
+            assert!((power - 1.0).abs() < 1e-5, "{constellation:?} {power}");
+            let distance = |a: usize, b: usize| (points[a] - points[b]).norm();
+            let pairs = || (0..points.len()).flat_map(|a| (0..a).map(move |b| (a, b)));
+            let least = pairs().map(|(a, b)| distance(a, b)).fold(f32::INFINITY, f32::min);
+            for (a, b) in pairs().filter(|(a, b)| distance(*a, *b) < 1.01 * least) {
+                assert_eq!((a ^ b).count_ones(), 1, "{constellation:?} {a} {b}");
+            }
+        }
+    }
+
+    #[test]
+    fn symbols_without_a_point_and_no_numbers() {
+        let modem = Modem::new(Level::best(), &Constellation::Qpsk);
+        assert_eq!(modem.modulate(&[0, 3, 4], &mut [Complex32::default(); 3]), Err(2));
+        for constellation in all() {
+            let modem = Modem::new(Level::best(), &constellation);
+            let (nan, infinite) = (f32::NAN, f32::INFINITY);
+            let received = [Complex32::new(nan, nan), Complex32::new(infinite, -infinite), Complex32::new(1e30, nan)];
+            let mut symbols = [9; 3];
+            modem.decide(&received, &mut symbols);
+            assert!(symbols.iter().all(|symbol| usize::from(*symbol) < constellation.points().len()));
+            modem.likelihoods(&received, 1.0, &mut vec![0.0; 3 * modem.bits()]);
+        }
+    }
+}

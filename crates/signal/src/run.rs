@@ -1,0 +1,174 @@
+//! From an op to its answer: filters, codes, and the streams that ops leave behind.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use num_complex::Complex32;
+use panoply_core::op::signal::{Convolutional, ReedSolomon, SignalOp, StartFilter, StreamFilter};
+use panoply_core::{DType, DeviceId, Error, HostBufferMut, ObjectTable, Op, Result, Shape, Tensor, Value};
+
+use crate::level::Level;
+use crate::reed_solomon::Code;
+use crate::spectral::Plans;
+use crate::threads::Threads;
+use crate::viterbi::{Trellis, Work};
+
+mod codes;
+mod filtering;
+mod modems;
+mod streams;
+
+pub use streams::Stream;
+
+/// Memory for an output: initialised, with arbitrary contents.
+pub type TakeMemory<'a> = &'a mut dyn FnMut(usize) -> Result<HostBufferMut>;
+
+/// What an engine keeps between ops.
+pub struct Workspace {
+    level: Level,
+    plans: Plans,
+    /// The last codes' tables.
+    code: Option<Arc<Code>>,
+    trellis: Option<(Convolutional, Arc<Trellis>)>,
+    /// Memory of decoders, one for each thread.
+    decoders: Vec<Mutex<Work>>,
+    /// Streams, where there is a device for them to live on.
+    streams: Option<ObjectTable<Stream>>,
+}
+
+impl Workspace {
+    /// Nothing kept yet.
+    pub fn new(level: Level) -> Workspace {
+        Workspace { level, plans: Plans::default(), code: None, trellis: None, decoders: Vec::new(), streams: None }
+    }
+
+    /// From now on streams live here, under this device's name.
+    pub fn keep_streams(&mut self, device: DeviceId) {
+        self.streams = Some(ObjectTable::new(device));
+    }
+
+    /// Drops streams whose last handle is gone.
+    pub fn collect(&mut self) {
+        if let Some(streams) = &mut self.streams {
+            streams.collect();
+        }
+    }
+
+    fn code(&mut self, shape: ReedSolomon) -> Result<Arc<Code>> {
+        if let Some(code) = self.code.as_ref().filter(|code| *code.shape() == shape) {
+            return Ok(Arc::clone(code));
+        }
+        shape.check()?;
+        let made = Code::new(self.level, shape);
+        let code = Arc::new(made.ok_or_else(|| Error::invalid("reed-solomon", "a code", format!("{shape:?}")))?);
+        self.code = Some(Arc::clone(&code));
+        Ok(code)
+    }
+
+    fn trellis(&mut self, code: Convolutional) -> Arc<Trellis> {
+        if let Some((_, trellis)) = self.trellis.as_ref().filter(|(known, _)| *known == code) {
+            return Arc::clone(trellis);
+        }
+        let trellis = Arc::new(Trellis::new(self.level, code));
+        self.trellis = Some((code, Arc::clone(&trellis)));
+        trellis
+    }
+
+    /// Memory for a decoder on each thread.
+    fn decoders(&mut self, threads: usize) -> &[Mutex<Work>] {
+        while self.decoders.len() < threads.max(1) {
+            self.decoders.push(Mutex::default());
+        }
+        &self.decoders
+    }
+}
+
+/// Runs an op to its end; `None` for transforms, which are not done here.
+pub fn run(op: &Op, space: &mut Workspace, threads: &dyn Threads, take: TakeMemory<'_>) -> Option<Result<Value>> {
+    let Op::Signal(signal) = op else { return None };
+    Some(match signal {
+        SignalOp::Fft(_) | SignalOp::Ifft(_) => return None,
+        SignalOp::Fir(op) => filtering::fir(op, space, threads, take),
+        SignalOp::Iir(op) => filtering::iir(op, space, threads, take),
+        SignalOp::Convolve(op) => filtering::convolve(op, space, threads, take),
+        SignalOp::StartFilter(op) => start(op, space),
+        SignalOp::StreamFilter(op) => stream(op, space, threads, take),
+        SignalOp::Crc(op) => codes::crc(op, threads, take),
+        SignalOp::RsEncode(op) => codes::rs_encode(op, space, threads, take),
+        SignalOp::RsDecode(op) => codes::rs_decode(op, space, threads, take),
+        SignalOp::ErasureEncode(op) => codes::erasure_encode(op, space, threads, take),
+        SignalOp::ErasureRebuild(op) => codes::erasure_rebuild(op, space, threads, take),
+        SignalOp::ConvolutionalEncode(op) => codes::convolutional_encode(op, space, threads, take),
+        SignalOp::Viterbi(op) => codes::viterbi(op, space, threads, take),
+        SignalOp::Modulate(op) => modems::modulate(op, space, threads, take),
+        SignalOp::Demodulate(op) => modems::demodulate(op, space, threads, take),
+    })
+}
+
+fn start(op: &StartFilter, space: &mut Workspace) -> Result<Value> {
+    let level = space.level;
+    let streams = space.streams.as_mut().ok_or_else(homeless)?;
+    let stream = Stream::new(level, op)?;
+    streams.insert(StreamFilter::KIND, stream, None).map(Value::Object)
+}
+
+fn stream(op: &StreamFilter, space: &mut Workspace, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Value> {
+    let streams = space.streams.as_mut().ok_or_else(homeless)?;
+    streams.get_mut(&op.stream)?.next(&op.input, threads, take)
+}
+
+fn homeless() -> Error {
+    Error::invalid("filter stream", "an engine that keeps streams", "one thread's part of it")
+}
+
+/// An output of this type and shape, still to be written.
+struct Output {
+    buffer: HostBufferMut,
+    dtype: DType,
+    shape: Shape,
+}
+
+impl Output {
+    fn take(dtype: DType, shape: Shape, take: TakeMemory<'_>) -> Result<Output> {
+        Ok(Output { buffer: take(shape.elements() * dtype.size_bytes())?, dtype, shape })
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        self.buffer.bytes_mut()
+    }
+
+    /// Its numbers, two for each where they are complex.
+    fn numbers(&mut self) -> &mut [f32] {
+        bytemuck::cast_slice_mut(self.buffer.bytes_mut())
+    }
+
+    fn complex(&mut self) -> &mut [Complex32] {
+        bytemuck::cast_slice_mut(self.buffer.bytes_mut())
+    }
+
+    fn integers(&mut self) -> &mut [i32] {
+        bytemuck::cast_slice_mut(self.buffer.bytes_mut())
+    }
+
+    fn tensor(self) -> Result<Tensor> {
+        Tensor::from_host(self.dtype, self.shape, self.buffer.freeze())
+    }
+
+    fn value(self) -> Result<Value> {
+        self.tensor().map(Value::Tensor)
+    }
+}
+
+/// The numbers of a contiguous tensor of f32 or c64, two for each where it is complex.
+fn numbers(tensor: &Tensor) -> Result<&[f32]> {
+    match tensor.dtype() {
+        DType::Complex64 => Ok(bytemuck::cast_slice(tensor.as_slice::<Complex32>()?)),
+        _ => tensor.as_slice::<f32>(),
+    }
+}
+
+/// Memory that no other thread has. There is one for each thread, so one is free.
+fn free(decoders: &[Mutex<Work>], first: usize) -> MutexGuard<'_, Work> {
+    let from = first % decoders.len();
+    let free = decoders[from..].iter().chain(&decoders[..from]).find_map(|work| work.try_lock().ok());
+    free.unwrap_or_else(|| decoders[from].lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
+}

@@ -1,0 +1,171 @@
+//! Checks, Reed–Solomon, erasure and convolutional codes.
+
+use std::sync::Mutex;
+
+use panoply_core::op::signal::{ConvolutionalEncode, Crc, ErasureEncode, ErasureRebuild, RsDecode, RsEncode, Viterbi};
+use panoply_core::{Bytes, DType, Error, Result, Tensor, Value};
+
+use super::{Output, TakeMemory, Workspace, free};
+use crate::crc;
+use crate::erasure::{Weights, survivors};
+use crate::reed_solomon::BeyondRepair;
+use crate::threads::{Threads, for_each_piece, share};
+
+/// Bytes of one turn of a thread, at the least.
+const TURN_BYTES_MIN: usize = 64 << 10;
+/// Words of Reed–Solomon codes of one turn, at the least.
+const TURN_WORDS_MIN: usize = 16;
+
+pub(super) fn crc(op: &Crc, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Value> {
+    let messages = op.messages.slices()?;
+    let mut out = take(8 * messages.len())?;
+    let mean = op.messages.total_bytes() / messages.len().max(1) + 32;
+    let each = share(messages.len(), threads.count(), TURN_BYTES_MIN.div_ceil(mean));
+    for_each_piece(threads, out.bytes_mut(), 8 * each, &|turn, part| {
+        for (place, message) in part.chunks_exact_mut(8).zip(&messages[turn * each..]) {
+            place.copy_from_slice(&crc::crc(op.kind, message).to_le_bytes());
+        }
+    });
+    Ok(Value::Bytes(Bytes::from_host(out.freeze())))
+}
+
+pub(super) fn rs_encode(
+    op: &RsEncode,
+    space: &mut Workspace,
+    threads: &dyn Threads,
+    take: TakeMemory<'_>,
+) -> Result<Value> {
+    let (input, code) = (op.input.contiguous()?, space.code(op.code)?);
+    let (data, k, n) = (input.as_slice::<u8>()?, op.code.data, op.code.word());
+    let mut output = Output::take(DType::U8, op.output_shape()?, take)?;
+    let each = share(data.len() / k, threads.count(), TURN_WORDS_MIN);
+    for_each_piece(threads, output.bytes(), each * n, &|turn, part| {
+        code.encode(&data[turn * each * k..][..part.len() / n * k], part);
+    });
+    output.value()
+}
+
+pub(super) fn rs_decode(
+    op: &RsDecode,
+    space: &mut Workspace,
+    threads: &dyn Threads,
+    take: TakeMemory<'_>,
+) -> Result<Value> {
+    let (input, code) = (op.input.contiguous()?, space.code(op.code)?);
+    let (words, k, n) = (input.as_slice::<u8>()?, op.code.data, op.code.word());
+    let (data_shape, count_shape) = op.output_shapes()?;
+    let mut data = Output::take(DType::U8, data_shape, take)?;
+    let mut counts = Output::take(DType::I32, count_shape, take)?;
+    let each = share(words.len() / n, threads.count(), TURN_WORDS_MIN);
+    let shared: Vec<Mutex<&mut [i32]>> = counts.integers().chunks_mut(each).map(Mutex::new).collect();
+    for_each_piece(threads, data.bytes(), each * k, &|turn, part| {
+        let count = part.len() / k;
+        let mut own = words[turn * each * n..][..count * n].to_vec();
+        let mut outcomes = vec![Err(BeyondRepair); count];
+        code.decode(&mut own, &op.erased, &mut outcomes);
+        part.chunks_exact_mut(k).zip(own.chunks_exact(n)).for_each(|(part, word)| part.copy_from_slice(&word[..k]));
+        // Each turn has its own counts, so nobody waits here.
+        let mut counts = shared[turn].lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        for (place, outcome) in counts.iter_mut().zip(outcomes) {
+            *place = outcome.map_or(-1, |mended| mended as i32);
+        }
+    });
+    drop(shared);
+    Ok(Value::Pair(data.tensor()?, counts.tensor()?))
+}
+
+pub(super) fn erasure_encode(
+    op: &ErasureEncode,
+    space: &mut Workspace,
+    threads: &dyn Threads,
+    take: TakeMemory<'_>,
+) -> Result<Value> {
+    let input = op.input.contiguous()?;
+    let (data, len) = (input.shape()[0], input.shape()[1]);
+    let weights = Weights::parity(space.level, data, op.parity);
+    let weights = weights.ok_or_else(|| Error::invalid("erasure_encode: shards", "a code", data))?;
+    let output = Output::take(DType::U8, op.output_shape()?, take)?;
+    let every: Vec<usize> = (0..data).collect();
+    combined(&weights, &input, &every, len, threads, output)
+}
+
+pub(super) fn erasure_rebuild(
+    op: &ErasureRebuild,
+    space: &mut Workspace,
+    threads: &dyn Threads,
+    take: TakeMemory<'_>,
+) -> Result<Value> {
+    let input = op.input.contiguous()?;
+    let (total, len) = (input.shape()[0], input.shape()[1]);
+    let parity = total - op.data;
+    let weights = Weights::rebuild(space.level, op.data, parity, &op.missing);
+    let (Some(weights), Some(here)) = (weights, survivors(op.data, parity, &op.missing)) else {
+        let got = format!("{:?}", op.missing);
+        return Err(Error::invalid("erasure_rebuild: missing shards", format!("at most {parity}"), got));
+    };
+    let output = Output::take(DType::U8, op.output_shape()?, take)?;
+    combined(&weights, &input, &here, len, threads, output)
+}
+
+fn combined(
+    weights: &Weights,
+    input: &Tensor,
+    sources: &[usize],
+    len: usize,
+    threads: &dyn Threads,
+    mut output: Output,
+) -> Result<Value> {
+    let bytes = input.as_slice::<u8>()?;
+    if len > 0 {
+        let sources: Vec<&[u8]> = sources.iter().map(|shard| &bytes[shard * len..(shard + 1) * len]).collect();
+        let mut outputs: Vec<&mut [u8]> = output.bytes().chunks_exact_mut(len).collect();
+        weights.apply(threads, &sources, &mut outputs);
+    }
+    output.value()
+}
+
+pub(super) fn convolutional_encode(
+    op: &ConvolutionalEncode,
+    space: &mut Workspace,
+    threads: &dyn Threads,
+    take: TakeMemory<'_>,
+) -> Result<Value> {
+    let (input, trellis) = (op.input.contiguous()?, space.trellis(op.code));
+    let frames = input.as_slice::<u8>()?;
+    let (bytes, coded) = (op.bits.div_ceil(8), op.coded_bits().div_ceil(8));
+    let mut output = Output::take(DType::U8, op.output_shape()?, take)?;
+    if coded == 0 {
+        return output.value();
+    }
+    let each = share(output.shape.elements() / coded, threads.count(), TURN_BYTES_MIN.div_ceil(coded));
+    for_each_piece(threads, output.bytes(), each * coded, &|turn, part| {
+        for (at, out) in part.chunks_exact_mut(coded).enumerate() {
+            let frame = turn * each + at;
+            trellis.encode(&frames[frame * bytes..(frame + 1) * bytes], op.bits, op.ending, out);
+        }
+    });
+    output.value()
+}
+
+pub(super) fn viterbi(
+    op: &Viterbi,
+    space: &mut Workspace,
+    threads: &dyn Threads,
+    take: TakeMemory<'_>,
+) -> Result<Value> {
+    let (input, trellis) = (op.input.contiguous()?, space.trellis(op.code));
+    let softs = input.as_slice::<u8>()?;
+    let (bytes, coded) = (op.bits.div_ceil(8), op.coded_bits());
+    let mut output = Output::take(DType::U8, op.output_shape()?, take)?;
+    if bytes == 0 || output.shape.elements() == 0 {
+        return output.value();
+    }
+    let frames = output.shape.elements() / bytes;
+    let each = trellis.lanes().min(frames.div_ceil(threads.count().max(1)));
+    let decoders = space.decoders(threads.count());
+    for_each_piece(threads, output.bytes(), each * bytes, &|turn, part| {
+        let own = &softs[turn * each * coded..][..part.len() / bytes * coded];
+        trellis.decode(own, op.bits, op.ending, part, &mut free(decoders, turn));
+    });
+    output.value()
+}

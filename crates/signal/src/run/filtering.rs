@@ -1,0 +1,281 @@
+//! Fir, Iir and Convolve.
+
+use num_complex::Complex32;
+use panoply_core::op::signal::{Convolve, Fir, Iir};
+use panoply_core::{DType, Result, Tensor, Value};
+
+use super::{Output, TakeMemory, Workspace, numbers};
+use crate::fir::Taps;
+use crate::iir::Sections;
+use crate::level::{Kind, Level};
+use crate::rates::Rates;
+use crate::spectral::{Plans, Spectral, transform_len};
+use crate::threads::{OneThread, Threads, for_each_piece, share};
+
+/// Samples of all lines of one turn of a thread, at the least.
+const TURN_SAMPLES_MIN: usize = 4096;
+
+/// A filter of finite response that keeps the rate, by the way that costs least. Samples are numbers, two for each where they are complex.
+pub(super) enum Linear {
+    Sums(Taps),
+    /// Complex taps: their real and their imaginary parts.
+    TwoSums(Taps, Taps),
+    RealSpectra(Spectral),
+    ComplexSpectra(Spectral),
+}
+
+/// Taps of either type.
+pub(super) enum AnyTaps {
+    Real(Vec<f32>),
+    Complex(Vec<Complex32>),
+}
+
+impl AnyTaps {
+    pub(super) fn of(tensor: &Tensor) -> Result<AnyTaps> {
+        let tensor = tensor.contiguous()?;
+        Ok(match tensor.dtype() {
+            DType::Complex64 => AnyTaps::Complex(tensor.as_slice::<Complex32>()?.to_vec()),
+            _ => AnyTaps::Real(tensor.as_slice::<f32>()?.to_vec()),
+        })
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            AnyTaps::Real(taps) => taps.len(),
+            AnyTaps::Complex(taps) => taps.len(),
+        }
+    }
+
+    /// The other way round, and conjugated.
+    fn turned(self) -> AnyTaps {
+        match self {
+            AnyTaps::Real(taps) => AnyTaps::Real(taps.into_iter().rev().collect()),
+            AnyTaps::Complex(taps) => AnyTaps::Complex(taps.into_iter().rev().map(|tap| tap.conj()).collect()),
+        }
+    }
+
+    fn complex(&self) -> Vec<Complex32> {
+        match self {
+            AnyTaps::Real(taps) => taps.iter().map(|tap| (*tap).into()).collect(),
+            AnyTaps::Complex(taps) => taps.clone(),
+        }
+    }
+}
+
+impl Linear {
+    /// By sums, whatever it costs: pieces then give what the whole gives, bit for bit.
+    pub(super) fn by_sums(level: Level, taps: &AnyTaps, step: usize) -> Linear {
+        match taps {
+            AnyTaps::Real(taps) => Linear::Sums(Taps::new(level, taps, step)),
+            AnyTaps::Complex(taps) => {
+                let part = |part: fn(&Complex32) -> f32| taps.iter().map(part).collect::<Vec<f32>>();
+                let (re, im) = (part(|tap| tap.re), part(|tap| tap.im));
+                Linear::TwoSums(Taps::new(level, &re, step), Taps::new(level, &im, step))
+            }
+        }
+    }
+
+    /// By sums or by spectra, for lines of so many samples.
+    fn cheapest(level: Level, plans: &mut Plans, taps: &AnyTaps, step: usize, len: usize) -> Linear {
+        if !spectra_pay(level, taps, step, len) {
+            return Linear::by_sums(level, taps, step);
+        }
+        match Spectral::new(plans, &taps.complex()) {
+            Some(spectral) if step == 1 => Linear::RealSpectra(spectral),
+            Some(spectral) => Linear::ComplexSpectra(spectral),
+            None => Linear::by_sums(level, taps, step),
+        }
+    }
+
+    /// How many numbers of history count.
+    pub(super) fn history_len(&self) -> usize {
+        match self {
+            Linear::Sums(taps) | Linear::TwoSums(taps, _) => taps.history_len(),
+            Linear::RealSpectra(_) | Linear::ComplexSpectra(_) => 0,
+        }
+    }
+
+    pub(super) fn filter(&self, threads: &dyn Threads, history: &[f32], input: &[f32], output: &mut [f32]) {
+        match self {
+            Linear::Sums(taps) => taps.filter(threads, history, input, output),
+            Linear::TwoSums(re, im) => {
+                re.filter(threads, history, input, output);
+                let mut turned = vec![0.0; output.len()];
+                im.filter(threads, history, input, &mut turned);
+                for (out, turned) in output.chunks_exact_mut(2).zip(turned.chunks_exact(2)) {
+                    out[0] -= turned[1];
+                    out[1] += turned[0];
+                }
+            }
+            Linear::RealSpectra(spectral) => spectral.filter(threads, history, input, output),
+            Linear::ComplexSpectra(spectral) => spectral.filter::<Complex32>(
+                threads,
+                bytemuck::cast_slice(history),
+                bytemuck::cast_slice(input),
+                bytemuck::cast_slice_mut(output),
+            ),
+        }
+    }
+}
+
+/// Whether a line is filtered sooner by spectra, from how long each way takes for a sample.
+fn spectra_pay(level: Level, taps: &AnyTaps, step: usize, len: usize) -> bool {
+    let Some(transform) = transform_len(taps.len()) else { return false };
+    let product_ns = match level.kind() {
+        Kind::Plain => 0.12,
+        Kind::Avx2 => 0.03,
+        Kind::Avx512 => 0.015,
+    };
+    let parts = if matches!(taps, AnyTaps::Complex(_)) { 2 } else { 1 };
+    let sums = product_ns * (taps.len() * step * parts * len) as f64;
+    let pieces = len.div_ceil((transform - taps.len() + 1) * (3 - step));
+    let spectra = (pieces * transform) as f64 * (1.0 + 0.35 * f64::from(transform.ilog2()));
+    spectra < sums
+}
+
+/// Calls `work` with each line of the output and its number: several lines to a turn, or each with all threads where they are few.
+fn each_line(
+    threads: &dyn Threads,
+    output: &mut [f32],
+    line: usize,
+    work: &(dyn Fn(&dyn Threads, usize, &mut [f32]) + Sync),
+) {
+    if line == 0 || output.is_empty() {
+        return;
+    }
+    let lines = output.len() / line;
+    if lines < 2 * threads.count() {
+        output.chunks_exact_mut(line).enumerate().for_each(|(index, part)| work(threads, index, part));
+        return;
+    }
+    let each = share(lines, threads.count(), TURN_SAMPLES_MIN.div_ceil(line));
+    for_each_piece(threads, output, each * line, &|turn, part| {
+        part.chunks_exact_mut(line).enumerate().for_each(|(at, part)| work(&OneThread, turn * each + at, part));
+    });
+}
+
+fn step_of(tensor: &Tensor) -> usize {
+    if tensor.dtype() == DType::Complex64 { 2 } else { 1 }
+}
+
+pub(super) fn fir(op: &Fir, space: &mut Workspace, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Value> {
+    let (input, taps, step) = (op.input.contiguous()?, AnyTaps::of(&op.taps)?, step_of(&op.input));
+    let (shape, len) = (op.output_shape()?, input.shape().last().copied().unwrap_or(0));
+    let (line, out_line) = (len * step, shape.last().copied().unwrap_or(0) * step);
+    let mut output = Output::take(input.dtype(), shape, take)?;
+    let samples = numbers(&input)?;
+    if (op.up, op.down) == (1, 1) {
+        let filter = Linear::cheapest(space.level, &mut space.plans, &taps, step, len);
+        each_line(threads, output.numbers(), line, &|threads, index, out| {
+            filter.filter(threads, &[], &samples[index * line..(index + 1) * line], out);
+        });
+    } else {
+        let filter = AnyRates::new(&taps, op.up, op.down, step);
+        each_line(threads, output.numbers(), out_line, &|threads, index, out| {
+            filter.filter(threads, &[], &samples[index * line..(index + 1) * line], 0, out);
+        });
+    }
+    output.value()
+}
+
+/// Filters that change the rate, of every type of samples and taps.
+pub(super) enum AnyRates {
+    Real(Rates<f32>),
+    Mixed(Rates<f32>),
+    Complex(Rates<Complex32>),
+}
+
+impl AnyRates {
+    pub(super) fn new(taps: &AnyTaps, up: usize, down: usize, step: usize) -> AnyRates {
+        match taps {
+            AnyTaps::Real(taps) if step == 1 => AnyRates::Real(Rates::new(taps, up, down)),
+            AnyTaps::Real(taps) => AnyRates::Mixed(Rates::new(taps, up, down)),
+            AnyTaps::Complex(taps) => AnyRates::Complex(Rates::new(taps, up, down)),
+        }
+    }
+
+    /// How many numbers of history count.
+    pub(super) fn history_len(&self) -> usize {
+        match self {
+            AnyRates::Real(rates) => rates.history_len(),
+            AnyRates::Mixed(rates) => 2 * rates.history_len(),
+            AnyRates::Complex(rates) => 2 * rates.history_len(),
+        }
+    }
+
+    /// How many samples come out of `len`, and the phase of those that follow.
+    pub(super) fn output_len(&self, len: usize, phase: usize) -> (usize, usize) {
+        match self {
+            AnyRates::Real(rates) | AnyRates::Mixed(rates) => {
+                (rates.output_len(len, phase), rates.next_phase(len, phase))
+            }
+            AnyRates::Complex(rates) => (rates.output_len(len, phase), rates.next_phase(len, phase)),
+        }
+    }
+
+    pub(super) fn filter(
+        &self,
+        threads: &dyn Threads,
+        history: &[f32],
+        input: &[f32],
+        phase: usize,
+        output: &mut [f32],
+    ) {
+        match self {
+            AnyRates::Real(rates) => rates.filter(threads, history, input, phase, output),
+            AnyRates::Mixed(rates) => {
+                let output = bytemuck::cast_slice_mut::<_, Complex32>(output);
+                let (history, input) = (bytemuck::cast_slice(history), bytemuck::cast_slice(input));
+                rates.filter::<Complex32>(threads, history, input, phase, output);
+            }
+            AnyRates::Complex(rates) => {
+                let output = bytemuck::cast_slice_mut::<_, Complex32>(output);
+                let (history, input) = (bytemuck::cast_slice(history), bytemuck::cast_slice(input));
+                rates.filter::<Complex32>(threads, history, input, phase, output);
+            }
+        }
+    }
+}
+
+pub(super) fn iir(op: &Iir, space: &mut Workspace, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Value> {
+    let (input, step) = (op.input.contiguous()?, step_of(&op.input));
+    let mut output = Output::take(input.dtype(), *input.shape(), take)?;
+    let len = input.shape().last().copied().unwrap_or(0);
+    let sections = Sections::new(space.level, &op.sections);
+    let lines = if len == 0 { 0 } else { input.elements() / len };
+    let mut states = vec![[0.0; 2]; lines * step * sections.count()];
+    sections.filter(threads, len, step, numbers(&input)?, output.numbers(), &mut states);
+    output.value()
+}
+
+pub(super) fn convolve(
+    op: &Convolve,
+    space: &mut Workspace,
+    threads: &dyn Threads,
+    take: TakeMemory<'_>,
+) -> Result<Value> {
+    let (input, step) = (op.input.contiguous()?, step_of(&op.input));
+    let taps = AnyTaps::of(&op.kernel)?;
+    let taps = if op.correlation { taps.turned() } else { taps };
+    let (first, count) = op.part_of_full();
+    let mut output = Output::take(input.dtype(), op.output_shape()?, take)?;
+    let len = input.shape().last().copied().unwrap_or(0);
+    let filter = Linear::cheapest(space.level, &mut space.plans, &taps, step, count);
+    let (samples, line) = (numbers(&input)?, len * step);
+    each_line(threads, output.numbers(), count * step, &|threads, index, out| {
+        let line = &samples[index * line..(index + 1) * line];
+        // What overlaps the end of the line is what follows it in silence.
+        let begin = line.len().min(first * step);
+        let within = (line.len() - begin).min(out.len());
+        let (inside, behind) = out.split_at_mut(within);
+        filter.filter(threads, &line[..begin], &line[begin..begin + within], inside);
+        if !behind.is_empty() {
+            let skipped = (first * step).saturating_sub(line.len());
+            let silence = vec![0.0; skipped + behind.len()];
+            let mut all = vec![0.0; silence.len()];
+            filter.filter(threads, line, &silence, &mut all);
+            behind.copy_from_slice(&all[skipped..]);
+        }
+    });
+    output.value()
+}

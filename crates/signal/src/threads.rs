@@ -1,0 +1,83 @@
+//! Threads that share the work of one op. The caller brings them.
+
+use std::sync::Mutex;
+
+/// Threads that share the work of one op.
+pub trait Threads {
+    /// How many there are.
+    fn count(&self) -> usize;
+
+    /// Calls `task` with each number below `tasks`, on any of the threads, and returns when all calls have.
+    fn run(&self, tasks: usize, task: &(dyn Fn(usize) + Sync));
+}
+
+/// The calling thread alone.
+pub struct OneThread;
+
+impl Threads for OneThread {
+    fn count(&self) -> usize {
+        1
+    }
+
+    fn run(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
+        (0..tasks).for_each(task);
+    }
+}
+
+/// Cuts `out` into pieces of `piece` elements, and calls `work` with each piece's number and elements.
+pub fn for_each_piece<T: Send>(
+    threads: &dyn Threads,
+    out: &mut [T],
+    piece: usize,
+    work: &(dyn Fn(usize, &mut [T]) + Sync),
+) {
+    if out.is_empty() {
+        return;
+    }
+    let piece = piece.max(1);
+    if threads.count() < 2 || out.len() <= piece {
+        out.chunks_mut(piece).enumerate().for_each(|(index, part)| work(index, part));
+        return;
+    }
+    let parts: Vec<Mutex<&mut [T]>> = out.chunks_mut(piece).map(Mutex::new).collect();
+    threads.run(parts.len(), &|index| {
+        // Each piece is taken by one task, so that nobody waits here.
+        let mut part = parts[index].lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        work(index, &mut part);
+    });
+}
+
+/// How many of `items` a thread takes at a time, so that each has several turns, and a turn is at least `least`.
+pub fn share(items: usize, threads: usize, least: usize) -> usize {
+    if threads < 2 { items.max(1) } else { items.div_ceil(4 * threads).max(least).max(1) }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Threads of a test's own.
+    pub(crate) struct Scoped(pub(crate) usize);
+
+    impl Threads for Scoped {
+        fn count(&self) -> usize {
+            self.0
+        }
+
+        fn run(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
+            std::thread::scope(|scope| (0..tasks).for_each(|index| drop(scope.spawn(move || task(index)))));
+        }
+    }
+
+    #[test]
+    fn every_piece_is_worked_on_once() {
+        for (len, piece) in [(0, 3), (1, 3), (10, 3), (9, 3), (5, 0)] {
+            let mut out = vec![0; len];
+            for_each_piece(&Scoped(3), &mut out, piece, &|index, part| {
+                part.iter_mut().for_each(|value| *value += index + 1);
+            });
+            let expected: Vec<usize> = (0..len).map(|at| at / piece.max(1) + 1).collect();
+            assert_eq!(out, expected);
+        }
+    }
+}

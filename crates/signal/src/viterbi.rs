@@ -1,0 +1,321 @@
+//! The convolutional code of rate ½ with 64 states, and its decoder by Viterbi. Frames run side by side, one in each lane.
+//!
+//! A register holds seven bits, the newest highest; each polynomial gives the parity of the bits that it names. Bits lie in bytes, the
+//! first highest. The decoder's input is a byte for each coded bit: 0 is a certain 0, 255 a certain 1, 128 says nothing. Of it 15 steps
+//! count: costs of all states then lie within 6 · 28 of each other, and fit a byte between two times that the least is taken off.
+
+use panoply_core::op::signal::{Convolutional, Ending};
+
+use crate::byte_lanes::ByteLanes;
+use crate::level::{Kind, Level};
+
+/// Bits that are remembered.
+pub const TAIL_BITS: usize = 6;
+const STATES: usize = 64;
+/// A cost that no path which begins in the first state reaches in the first steps.
+const UNREACHABLE: u8 = 190;
+/// Steps after which the least cost is taken off.
+const STEPS_PER_SETTLING: usize = 3;
+
+/// A code, ready to encode and decode.
+pub struct Trellis {
+    level: Level,
+    /// The two coded bits of each register.
+    outputs: [u8; 2 * STATES],
+    /// Of each state and byte, its sixteen coded bits.
+    encoded: Vec<u16>,
+}
+
+impl Trellis {
+    /// The tables of a code.
+    pub fn new(level: Level, code: Convolutional) -> Trellis {
+        let parity = |register: usize, polynomial: u8| (register as u8 & polynomial).count_ones() as u8 & 1;
+        let [first, second] = code.polynomials;
+        let outputs: [u8; 2 * STATES] =
+            std::array::from_fn(|register| parity(register, first) << 1 | parity(register, second));
+        let encoded = (0..STATES << 8)
+            .map(|index| {
+                let (mut state, byte) = (index >> 8, index & 0xff);
+                (0..8).rev().fold(0_u16, |bits, at| {
+                    let register = (byte >> at & 1) << 6 | state;
+                    state = register >> 1;
+                    bits << 2 | u16::from(outputs[register])
+                })
+            })
+            .collect();
+        Trellis { level, outputs, encoded }
+    }
+
+    /// Coded bits of a frame of this many.
+    pub fn coded_bits(bits: usize, ending: Ending) -> usize {
+        2 * match ending {
+            Ending::Terminated => bits + TAIL_BITS,
+            Ending::Open => bits,
+        }
+    }
+
+    /// Encodes one frame of `bits` bits; the output's last byte is filled up with zeros.
+    pub fn encode(&self, data: &[u8], bits: usize, ending: Ending, coded: &mut [u8]) {
+        let total = Trellis::coded_bits(bits, ending) / 2;
+        let mut state = 0;
+        for (at, out) in coded.chunks_mut(2).enumerate() {
+            // Bits beyond the frame's end are zeros, those of the tail among them.
+            let kept = bits.saturating_sub(8 * at).min(8);
+            let byte = data.get(at).map_or(0, |byte| usize::from(*byte) & (0xff00 >> kept));
+            let own = total.saturating_sub(8 * at).min(8);
+            let pair = (self.encoded[state << 8 | byte] & !(0xffff_u32 >> (2 * own)) as u16).to_be_bytes();
+            out.copy_from_slice(&pair[..out.len()]);
+            // The six newest bits, the newest highest.
+            state = usize::from((byte as u8).reverse_bits() >> 2);
+        }
+    }
+
+    /// How many frames are decoded side by side.
+    pub fn lanes(&self) -> usize {
+        match self.level.kind() {
+            Kind::Plain => 16,
+            Kind::Avx2 => 32,
+            Kind::Avx512 => 64,
+        }
+    }
+
+    /// Decodes up to [`Trellis::lanes`] frames that lie one after the other: the bits of the likeliest path of each. Of two alike the one from
+    /// the lower state is taken.
+    pub fn decode(&self, frames: &[u8], bits: usize, ending: Ending, decoded: &mut [u8], work: &mut Work) {
+        let coded = Trellis::coded_bits(bits, ending);
+        let (steps, bytes) = (coded / 2, bits.div_ceil(8));
+        if bits == 0 || frames.is_empty() {
+            return;
+        }
+        let count = frames.len() / coded;
+        assert!(count <= self.lanes() && frames.len() == count * coded && decoded.len() == count * bytes);
+        work.choices.resize(steps * STATES, 0);
+        let job = Job { outputs: &self.outputs, frames, count, steps };
+        match self.level.kind() {
+            // SAFETY: plain arrays need no instructions of their own.
+            Kind::Plain => unsafe { forward::<[u8; 16]>(&job, work) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the level is only made where the CPU has its instructions.
+            Kind::Avx2 => unsafe { avx2(&job, work) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: as above.
+            Kind::Avx512 => unsafe { avx512(&job, work) },
+            #[cfg(not(target_arch = "x86_64"))]
+            _ => (),
+        }
+        let mut states = [0_u8; 64];
+        if ending == Ending::Open {
+            let lanes = self.lanes();
+            for (lane, state) in states.iter_mut().enumerate().take(count) {
+                let cost = |state: &usize| work.costs[state * lanes + lane];
+                *state = (0..STATES).min_by_key(cost).unwrap_or(0) as u8;
+            }
+        }
+        trace(&work.choices, states, count, steps, bits, decoded);
+    }
+}
+
+/// Memory of the decoder, which stays warm between frames.
+#[derive(Default)]
+pub struct Work {
+    /// Of each step and state, a bit for each lane: whether the higher of the two states before is the better.
+    choices: Vec<u64>,
+    costs: Vec<u8>,
+}
+
+/// Frames to decode.
+struct Job<'a> {
+    outputs: &'a [u8; 2 * STATES],
+    frames: &'a [u8],
+    count: usize,
+    steps: usize,
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn avx2(job: &Job<'_>, work: &mut Work) {
+    // SAFETY: this function's own instructions.
+    unsafe { forward::<std::arch::x86_64::__m256i>(job, work) }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn avx512(job: &Job<'_>, work: &mut Work) {
+    // SAFETY: this function's own instructions.
+    unsafe { forward::<std::arch::x86_64::__m512i>(job, work) }
+}
+
+/// The step of the scale that a soft bit counts as: 0 to 14.
+fn level_of(soft: u8) -> u8 {
+    (u16::from(soft) * 15 >> 8) as u8
+}
+
+/// The choices of every step, and the costs after the last.
+///
+/// # Safety
+/// The CPU has the type's instructions.
+#[inline(always)]
+unsafe fn forward<V: ByteLanes>(job: &Job<'_>, work: &mut Work) {
+    const STEPS: usize = 32;
+    let lanes = V::COUNT;
+    let coded = 2 * job.steps;
+    work.costs.clear();
+    work.costs.resize(2 * STATES * lanes, UNREACHABLE);
+    work.costs[..lanes].fill(0);
+    let (mut old, mut new) = work.costs.split_at_mut(STATES * lanes);
+    let mut tile = vec![0_u8; 2 * STEPS * lanes];
+    for first in (0..job.steps).step_by(STEPS) {
+        let count = STEPS.min(job.steps - first);
+        for lane in 0..job.count {
+            let begin = lane * coded + 2 * first;
+            for (place, soft) in job.frames[begin..begin + 2 * count].iter().enumerate() {
+                tile[place * lanes + lane] = level_of(*soft);
+            }
+        }
+        for step in 0..count {
+            let choices = &mut work.choices[(first + step) * STATES..(first + step + 1) * STATES];
+            let softs = &tile[2 * step * lanes..(2 * step + 2) * lanes];
+            let settle = (first + step + 1).is_multiple_of(STEPS_PER_SETTLING);
+            // SAFETY: the caller knows the CPU; the slices have a vector for each state.
+            unsafe { one_step::<V>(job.outputs, softs, old, new, choices, settle) };
+            std::mem::swap(&mut old, &mut new);
+        }
+    }
+    if !job.steps.is_multiple_of(2) {
+        // The last costs stand in the second half.
+        work.costs.copy_within(STATES * lanes.., 0);
+    }
+}
+
+/// # Safety
+/// The CPU has the type's instructions; the costs have a vector for each state, the soft bits two.
+#[inline(always)]
+unsafe fn one_step<V: ByteLanes>(
+    outputs: &[u8; 2 * STATES],
+    softs: &[u8],
+    old: &[u8],
+    new: &mut [u8],
+    choices: &mut [u64],
+    settle: bool,
+) {
+    debug_assert!(old.len() == STATES * V::COUNT && new.len() == old.len() && choices.len() == STATES);
+    // SAFETY: as the caller has it.
+    unsafe {
+        let full = V::splat(14);
+        let (a, b) = (V::load(softs.as_ptr()), V::load(softs.as_ptr().add(V::COUNT)));
+        let (not_a, not_b) = (full.sub(a), full.sub(b));
+        // The cost of each pair of coded bits: a soft bit costs its distance from the bit.
+        let costs = [a.add(b), a.add(not_b), not_a.add(b), not_a.add(not_b)];
+        let mut least = V::splat(255);
+        for pair in 0..STATES / 2 {
+            let low = V::load(old.as_ptr().add(2 * pair * V::COUNT));
+            let high = V::load(old.as_ptr().add((2 * pair + 1) * V::COUNT));
+            for bit in 0..2 {
+                let register = bit << 6 | 2 * pair;
+                let from_low = low.add(costs[usize::from(outputs[register])]);
+                let from_high = high.add(costs[usize::from(outputs[register + 1])]);
+                let state = bit << 5 | pair;
+                choices[state] = from_high.less(from_low);
+                let best = from_low.min(from_high);
+                least = least.min(best);
+                best.store(new.as_mut_ptr().add(state * V::COUNT));
+            }
+        }
+        if settle {
+            for state in 0..STATES {
+                let place = new.as_mut_ptr().add(state * V::COUNT);
+                V::load(place).sub(least).store(place);
+            }
+        }
+    }
+}
+
+/// From the last states back along the choices.
+fn trace(choices: &[u64], mut states: [u8; 64], count: usize, steps: usize, bits: usize, decoded: &mut [u8]) {
+    let bytes = bits.div_ceil(8);
+    let mut gathered = [0_u8; 64];
+    for step in (0..steps).rev() {
+        let own = &choices[step * STATES..(step + 1) * STATES];
+        let weight = 7 - step % 8;
+        for (lane, (state, byte)) in states.iter_mut().zip(&mut gathered).enumerate().take(count) {
+            *byte |= (*state >> 5) << weight;
+            let choice = own[usize::from(*state & 63)] >> lane & 1;
+            *state = (*state & 31) << 1 | choice as u8;
+        }
+        if step % 8 == 0 {
+            let at = step / 8;
+            for (lane, byte) in gathered.iter_mut().enumerate().take(count) {
+                if at < bytes {
+                    // Bits of the tail stand behind the frame's in the last byte.
+                    let kept = (bits - 8 * at).min(8);
+                    decoded[lane * bytes + at] = *byte & (0xff00_u16 >> kept) as u8;
+                }
+                *byte = 0;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Seeded(u64);
+
+    impl Seeded {
+        fn next(&mut self) -> usize {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (self.0 >> 33) as usize
+        }
+    }
+
+    /// The coded bits of a frame, one by one.
+    fn softs(coded: &[u8], bits: usize) -> Vec<u8> {
+        (0..bits).map(|at| if coded[at / 8] >> (7 - at % 8) & 1 == 1 { 255 } else { 0 }).collect()
+    }
+
+    #[test]
+    fn the_code_is_the_standards() {
+        // A one alone brings out both polynomials, bit by bit: 1111001 and 1011011.
+        let trellis = Trellis::new(Level::PLAIN, Convolutional::default());
+        let mut coded = [0; 4];
+        trellis.encode(&[0x80], 8, Ending::Terminated, &mut coded);
+        assert_eq!(coded, [0b1110_1111, 0b0001_1100, 0, 0]);
+    }
+
+    #[test]
+    fn frames_come_back_through_errors_at_every_level() {
+        let mut random = Seeded(3);
+        for level in Level::all() {
+            let (trellis, mut work) = (Trellis::new(level, Convolutional::default()), Work::default());
+            for (bits, ending) in [
+                (1, Ending::Terminated),
+                (8, Ending::Open),
+                (100, Ending::Terminated),
+                (2048, Ending::Terminated),
+                (77, Ending::Open),
+            ] {
+                let (coded, bytes) = (Trellis::coded_bits(bits, ending), bits.div_ceil(8));
+                for count in [1, 5, trellis.lanes()] {
+                    let (mut sent, mut frames) = (Vec::new(), Vec::new());
+                    for _ in 0..count {
+                        let mut data: Vec<u8> = (0..bytes).map(|_| random.next() as u8).collect();
+                        data[bytes - 1] &= (0xff00_u16 >> (bits - 8 * (bytes - 1))) as u8;
+                        let mut out = vec![0; coded.div_ceil(8)];
+                        trellis.encode(&data, bits, ending, &mut out);
+                        let mut soft = softs(&out, coded);
+                        // Errors far enough from each other, and from an end that is open.
+                        for at in (0..coded.saturating_sub(40)).step_by(40) {
+                            soft[at + random.next() % 4] ^= 0xff;
+                        }
+                        frames.extend(soft);
+                        sent.extend(data);
+                    }
+                    let mut decoded = vec![0xee; sent.len()];
+                    trellis.decode(&frames, bits, ending, &mut decoded, &mut work);
+                    assert_eq!(decoded, sent, "{level:?} {bits} {ending:?} {count}");
+                }
+            }
+        }
+    }
+}

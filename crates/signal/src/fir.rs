@@ -18,8 +18,6 @@ pub struct Taps {
     count: usize,
 }
 
-/// Vectors of sums that are under way at once.
-const SUMS: usize = 8;
 /// Output samples of one turn of a thread, at the least.
 const PIECE_MIN: usize = 4096;
 
@@ -65,7 +63,7 @@ impl Taps {
 
     /// The part of the output that begins at this number of the input.
     fn filter_piece(&self, history: &[f32], input: &[f32], begin: usize, output: &mut [f32]) {
-        let (reach, block) = (self.reach(), SUMS * lanes_of(self.level));
+        let (reach, block) = (self.reach(), block_of(self.level));
         let mut done = 0;
         let mut copied: Vec<f32> = Vec::new();
         while done < output.len() {
@@ -127,13 +125,13 @@ impl Taps {
     /// Whole blocks; `reach` numbers stand before the first.
     fn blocks(&self, input: &[f32], output: &mut [f32]) {
         assert_eq!(input.len(), output.len() + self.reach());
-        assert_eq!(output.len() % (SUMS * lanes_of(self.level)), 0);
+        assert_eq!(output.len() % block_of(self.level), 0);
         let taps = self.groups.as_slice();
         match (self.level.kind(), self.step) {
             // SAFETY: the lengths were checked, and plain arrays need no instructions of their own.
-            (Kind::Plain, 1) => unsafe { sums::<[f32; 8], 2, 1>(taps, input, output) },
+            (Kind::Plain, 1) => unsafe { sums::<[f32; 8], 2, 6, 7, 1>(taps, input, output) },
             // SAFETY: as above.
-            (Kind::Plain, _) => unsafe { sums::<[f32; 8], 2, 2>(taps, input, output) },
+            (Kind::Plain, _) => unsafe { sums::<[f32; 8], 2, 6, 7, 2>(taps, input, output) },
             #[cfg(target_arch = "x86_64")]
             (level, step) => x86(level, step, taps, input, output),
             #[cfg(not(target_arch = "x86_64"))]
@@ -152,18 +150,23 @@ fn group_of(level: Level) -> usize {
     if level.kind() == Kind::Avx512 { 4 } else { 2 }
 }
 
+/// Numbers of the output that are under way at once.
+fn block_of(level: Level) -> usize {
+    if level.kind() == Kind::Avx512 { 8 * 16 } else { 6 * 8 }
+}
+
 #[cfg(target_arch = "x86_64")]
 fn x86(level: Kind, step: usize, taps: &[f32], input: &[f32], output: &mut [f32]) {
     use std::arch::x86_64::{__m256, __m512};
     #[target_feature(enable = "avx2,fma")]
     fn avx2<const STEP: usize>(taps: &[f32], input: &[f32], output: &mut [f32]) {
         // SAFETY: the caller has checked the lengths.
-        unsafe { sums::<__m256, 2, STEP>(taps, input, output) }
+        unsafe { sums::<__m256, 2, 6, 7, STEP>(taps, input, output) }
     }
     #[target_feature(enable = "avx512f,fma")]
     fn avx512<const STEP: usize>(taps: &[f32], input: &[f32], output: &mut [f32]) {
         // SAFETY: the caller has checked the lengths.
-        unsafe { sums::<__m512, 4, STEP>(taps, input, output) }
+        unsafe { sums::<__m512, 4, 8, 11, STEP>(taps, input, output) }
     }
     match (level, step) {
         // SAFETY: the level is only made where the CPU has its instructions.
@@ -177,12 +180,17 @@ fn x86(level: Kind, step: usize, taps: &[f32], input: &[f32], output: &mut [f32]
     }
 }
 
-/// A block of sums at a time. Of the taps of a group, those that lie a whole vector apart share each vector that is loaded.
+/// A block of `SUMS` vectors at a time. Of the taps of a group, those that lie a whole vector apart share each of the `LOADS` vectors that are
+/// loaded: `SUMS + GROUP - 1`.
 ///
 /// # Safety
 /// The CPU has the type's instructions. `output` is whole blocks, and `input` has `taps.len() · STEP` numbers more before them.
 #[inline(always)]
-unsafe fn sums<V: Lanes, const GROUP: usize, const STEP: usize>(taps: &[f32], input: &[f32], output: &mut [f32]) {
+unsafe fn sums<V: Lanes, const GROUP: usize, const SUMS: usize, const LOADS: usize, const STEP: usize>(
+    taps: &[f32],
+    input: &[f32],
+    output: &mut [f32],
+) {
     let (width, rows) = (V::COUNT, V::COUNT / STEP);
     let reach = taps.len() * STEP;
     for begin in (0..output.len()).step_by(SUMS * width) {
@@ -193,21 +201,15 @@ unsafe fn sums<V: Lanes, const GROUP: usize, const STEP: usize>(taps: &[f32], in
             let mut newest = input.as_ptr().add(begin + reach);
             for _ in 0..taps.len() / (rows * GROUP) {
                 for row in 0..rows {
-                    let mut weights = [V::splat(0.0); GROUP];
-                    for (column, weight) in weights.iter_mut().enumerate() {
-                        *weight = V::splat(*row_taps.add(column));
-                    }
-                    row_taps = row_taps.add(GROUP);
                     let first = newest.sub(row * STEP + (GROUP - 1) * width);
-                    for place in 0..SUMS + GROUP - 1 {
-                        let samples = V::load(first.add(place * width));
-                        for (column, weight) in weights.iter().enumerate() {
-                            let sum = (place + column).wrapping_sub(GROUP - 1);
-                            if sum < SUMS {
-                                sums[sum] = weight.mul_add(samples, sums[sum]);
-                            }
+                    let samples: [V; LOADS] = std::array::from_fn(|place| V::load(first.add(place * width)));
+                    for column in 0..GROUP {
+                        let weight = V::splat(*row_taps.add(column));
+                        for place in 0..SUMS {
+                            sums[place] = weight.mul_add(samples[place + GROUP - 1 - column], sums[place]);
                         }
                     }
+                    row_taps = row_taps.add(GROUP);
                 }
                 newest = newest.sub(GROUP * width);
             }

@@ -9,6 +9,8 @@ use crate::level::{Kind, Level};
 pub struct Field {
     exp: [u8; 512],
     log: [u8; 256],
+    /// Every product.
+    products: Vec<[u8; 256]>,
     multipliers: Vec<Multiplier>,
 }
 
@@ -45,7 +47,11 @@ impl Field {
         if value != 1 {
             return None;
         }
-        let mut field = Field { exp, log, multipliers: Vec::new() };
+        let product = |a: u8, b: u8| {
+            if a == 0 || b == 0 { 0 } else { exp[usize::from(log[a as usize]) + usize::from(log[b as usize])] }
+        };
+        let products = (0..=255).map(|a| std::array::from_fn(|b| product(a, b as u8))).collect();
+        let mut field = Field { exp, log, products, multipliers: Vec::new() };
         field.multipliers = (0..=255).map(|constant| field.multiplier(constant)).collect();
         Some(field)
     }
@@ -53,11 +59,7 @@ impl Field {
     /// The product.
     #[inline]
     pub fn mul(&self, a: u8, b: u8) -> u8 {
-        if a == 0 || b == 0 {
-            0
-        } else {
-            self.exp[usize::from(self.log[a as usize]) + usize::from(self.log[b as usize])]
-        }
+        self.products[usize::from(a)][usize::from(b)]
     }
 
     /// The quotient; `b` is not zero.

@@ -68,7 +68,8 @@ impl Sections {
         let (per_line, lines) = (len * step, input.len() / (len * step));
         assert_eq!(states.len(), lines * step * self.count());
         // What is not finite is never forgotten.
-        let finite = |states: &[State]| is_finite(input) && states.iter().flatten().all(|value| value.is_finite());
+        let finite =
+            |states: &[State]| is_finite(self.level, input) && states.iter().flatten().all(|value| value.is_finite());
         if lines * step < LANES && self.can_cut(len) && finite(states) {
             let per_state = step * self.count();
             for line in 0..lines {
@@ -151,7 +152,9 @@ impl Sections {
         carried: &[State],
     ) -> Vec<State> {
         let (memory, sections) = (self.memory.unwrap_or(0), self.count());
+        // Segments that begin at the same place of their pages would drive each other out of the cache.
         let segment = len / LANES;
+        let segment = if segment > 4096 { segment - segment % 1024 - 144 } else { segment };
         let mut lanes = vec![[[0.0; LANES]; 2]; sections];
         let starts: Vec<usize> = (0..LANES).map(|lane| begin + lane * segment).collect();
         // What each segment remembers: the samples before it run from a state that is forgotten by then.
@@ -188,12 +191,26 @@ impl Sections {
     }
 }
 
-fn is_finite(values: &[f32]) -> bool {
-    let mut sums = [0.0_f32; 16];
-    for chunk in values.chunks(16) {
-        sums.iter_mut().zip(chunk).for_each(|(sum, value)| *sum += value * 0.0);
-    }
+fn is_finite(level: Level, values: &[f32]) -> bool {
+    let mut sums = [0.0; 64];
+    zero_sums(level, values, &mut sums);
     sums.iter().sum::<f32>() == 0.0
+}
+
+leveled! {
+    /// Zeros, but where a value is not finite.
+    fn zero_sums(values: &[f32], sums: &mut [f32; 64]) = zero_sums_body
+}
+
+#[inline(always)]
+fn zero_sums_body<const FMA: bool>(values: &[f32], sums: &mut [f32; 64]) {
+    let (chunks, rest) = values.as_chunks::<64>();
+    for chunk in chunks {
+        for at in 0..64 {
+            sums[at] += chunk[at] * 0.0;
+        }
+    }
+    rest.iter().zip(sums).for_each(|(value, sum)| *sum += value * 0.0);
 }
 
 /// After how many samples, a power of two, the sections' states are forgotten.

@@ -91,13 +91,41 @@ fn decide_axes_body<const FMA: bool>(axes: Axes, received: &[Complex32], symbols
     let half = 0.5 / axes.unit;
     let gray = |value: f32| {
         // The nearest of the levels, which lie two units apart; `max` takes the number where the other is none.
-        let level = (value * half + (last * 0.5 + 0.5)).max(0.0).min(last) as i32 as u32;
+        let level = crate::level::fused::<FMA>(value, half, last * 0.5 + 0.5).max(0.0).min(last);
+        // SAFETY: it is a number from 0 to 15.
+        let level = unsafe { level.to_int_unchecked::<i32>() } as u32;
         level ^ level >> 1
     };
-    for (symbol, point) in symbols.iter_mut().zip(received) {
-        let first = gray(point.re);
-        *symbol = if axes.both { (first << axes.bits | gray(point.im)) as u8 } else { first as u8 };
+    for (symbols, received) in symbols.chunks_mut(BLOCK).zip(received.chunks(BLOCK)) {
+        let values = parts(received);
+        let mut decided = [0_u32; BLOCK];
+        for at in 0..BLOCK {
+            decided[at] = gray(values[0][at]);
+        }
+        if axes.both {
+            for at in 0..BLOCK {
+                decided[at] = decided[at] << axes.bits | gray(values[1][at]);
+            }
+        }
+        symbols.iter_mut().zip(decided).for_each(|(symbol, decided)| *symbol = decided as u8);
     }
+}
+
+/// The real and the imaginary parts of a block, with zeros behind them where it is shorter.
+#[inline(always)]
+fn parts(received: &[Complex32]) -> [[f32; BLOCK]; 2] {
+    let mut parts = [[0.0; BLOCK]; 2];
+    if let Some(whole) = received.as_array::<BLOCK>() {
+        for at in 0..BLOCK {
+            parts[0][at] = whole[at].re;
+            parts[1][at] = whole[at].im;
+        }
+    } else {
+        for (at, point) in received.iter().enumerate() {
+            (parts[0][at], parts[1][at]) = (point.re, point.im);
+        }
+    }
+    parts
 }
 
 leveled! {
@@ -129,7 +157,7 @@ macro_rules! axes_soft {
 
         #[inline(always)]
         fn $body<const FMA: bool>(axes: Axes, received: &[Complex32], scale: f32, out: &mut [f32]) {
-            axes_body::<FMA, $bits, { 1 << $bits }>(axes, received, scale, out);
+            axes_body::<FMA, $bits, { 2 * $bits }>(axes, received, scale, out);
         }
     };
 }
@@ -139,67 +167,62 @@ axes_soft!(axes_3, axes_3_body, 3);
 axes_soft!(axes_4, axes_4_body, 4);
 
 #[inline(always)]
-fn axes_body<const FMA: bool, const BITS: usize, const LEVELS: usize>(
+fn axes_body<const FMA: bool, const BITS: usize, const TWICE: usize>(
     axes: Axes,
     received: &[Complex32],
     scale: f32,
     out: &mut [f32],
 ) {
     let sides = if axes.both { 2 } else { 1 };
-    let per_symbol = BITS * sides;
-    for (received, out) in received.chunks(BLOCK).zip(out.chunks_mut(BLOCK * per_symbol)) {
-        let mut values = [[0.0_f32; BLOCK]; 2];
-        for (at, point) in received.iter().enumerate() {
-            (values[0][at], values[1][at]) = (point.re, point.im);
-        }
+    for (received, out) in received.chunks(BLOCK).zip(out.chunks_mut(BLOCK * BITS * sides)) {
+        let values = parts(received);
         let mut soft = [[[0.0_f32; BLOCK]; BITS]; 2];
         for side in 0..sides {
-            axis_soft::<FMA, BITS, LEVELS>(axes.unit, scale, &values[side], &mut soft[side]);
+            axis_soft::<FMA, BITS>(axes.unit, scale, &values[side], &mut soft[side]);
         }
         if axes.both {
-            for (at, own) in out.chunks_exact_mut(2 * BITS).enumerate() {
+            for (at, own) in out.as_chunks_mut::<TWICE>().0.iter_mut().enumerate().take(BLOCK) {
                 for bit in 0..BITS {
-                    (own[bit], own[BITS + bit]) = (soft[0][bit][at], soft[1][bit][at]);
+                    own[bit] = soft[0][bit][at];
+                    own[BITS + bit] = soft[1][bit][at];
                 }
             }
         } else {
-            for (at, own) in out.chunks_exact_mut(BITS).enumerate() {
+            for (at, own) in out.as_chunks_mut::<BITS>().0.iter_mut().enumerate().take(BLOCK) {
                 (0..BITS).for_each(|bit| own[bit] = soft[0][bit][at]);
             }
         }
     }
 }
 
-/// `(x - a)² - x²` for each level `a`; of each bit the least where it is 1 less the least where it is 0.
+/// The soft bits of values on one axis. The highest bit says on which side of zero a level lies: the nearest level of the other side is the
+/// innermost. The bits below are those of an axis with half as many levels, on which both sides lie folded over each other.
 #[inline(always)]
-fn axis_soft<const FMA: bool, const BITS: usize, const LEVELS: usize>(
+fn axis_soft<const FMA: bool, const BITS: usize>(
     unit: f32,
     scale: f32,
     values: &[f32; BLOCK],
     soft: &mut [[f32; BLOCK]; BITS],
 ) {
-    const WIDTH: usize = 16;
-    for begin in (0..BLOCK).step_by(WIDTH) {
-        let mut least = [[[f32::INFINITY; WIDTH]; 2]; BITS];
-        for level in 0..LEVELS {
-            let place = unit * (2.0 * level as f32 - (LEVELS as f32 - 1.0));
-            let (slope, offset) = (-2.0 * place * scale, place * place * scale);
-            let gray = level ^ level >> 1;
-            let mut cost = [0.0; WIDTH];
-            for lane in 0..WIDTH {
-                cost[lane] = crate::level::fused::<FMA>(slope, values[begin + lane], offset);
-            }
-            for (bit, least) in least.iter_mut().enumerate() {
-                let least = &mut least[gray >> (BITS - 1 - bit) & 1];
-                for lane in 0..WIDTH {
-                    least[lane] = if cost[lane] < least[lane] { cost[lane] } else { least[lane] };
-                }
+    let mut folded = *values;
+    for (bit, soft) in soft.iter_mut().enumerate() {
+        let levels = 1 << (BITS - 1 - bit);
+        let mut least = [f32::INFINITY; BLOCK];
+        for level in 0..levels {
+            // `(|x| - a)² - x²` of the levels on the value's own side.
+            let place = unit * (2.0 * level as f32 + 1.0);
+            let (slope, offset) = (-2.0 * place, place * place);
+            for at in 0..BLOCK {
+                let cost = crate::level::fused::<FMA>(slope, folded[at].abs(), offset);
+                least[at] = if cost < least[at] { cost } else { least[at] };
             }
         }
-        for (soft, [zero, one]) in soft.iter_mut().zip(&least) {
-            for lane in 0..WIDTH {
-                soft[begin + lane] = one[lane] - zero[lane];
-            }
+        for at in 0..BLOCK {
+            let size = folded[at].abs();
+            let other = crate::level::fused::<FMA>(2.0 * unit, size, unit * unit);
+            // The higher levels have the bit set.
+            soft[at] = ((other - least[at]) * scale).copysign(-folded[at]);
+            folded[at] = unit * levels as f32 - size;
         }
     }
 }
@@ -211,17 +234,25 @@ leveled! {
 #[inline(always)]
 fn points_soft_body<const FMA: bool>(points: &[Complex32], received: &[Complex32], scale: f32, out: &mut [f32]) {
     let bits = points.len().ilog2() as usize;
-    for (received, own) in received.iter().zip(out.chunks_exact_mut(bits)) {
-        let mut least = [[f32::INFINITY; 2]; 8];
+    for (received, out) in received.chunks(BLOCK).zip(out.chunks_mut(BLOCK * bits)) {
+        let values = parts(received);
+        let mut least = [[[f32::INFINITY; BLOCK]; 2]; 8];
         for (index, point) in points.iter().enumerate() {
-            let (re, im) = (received.re - point.re, received.im - point.im);
-            let distance = re * re + im * im;
+            let mut distance = [0.0; BLOCK];
+            for at in 0..BLOCK {
+                let (re, im) = (values[0][at] - point.re, values[1][at] - point.im);
+                distance[at] = re * re + im * im;
+            }
             for (bit, least) in least.iter_mut().enumerate().take(bits) {
                 let least = &mut least[index >> (bits - 1 - bit) & 1];
-                *least = if distance < *least { distance } else { *least };
+                for at in 0..BLOCK {
+                    least[at] = if distance[at] < least[at] { distance[at] } else { least[at] };
+                }
             }
         }
-        own.iter_mut().zip(&least).for_each(|(soft, [zero, one])| *soft = (one - zero) * scale);
+        for (at, own) in out.chunks_exact_mut(bits).enumerate() {
+            own.iter_mut().zip(&least).for_each(|(soft, [zero, one])| *soft = (one[at] - zero[at]) * scale);
+        }
     }
 }
 

@@ -177,20 +177,24 @@ impl Code {
         }
         let (mut before, mut len) = (locator.clone(), known);
         for round in known + 1..=parity {
-            let discrepancy =
-                (0..round).fold(0, |sum, power| sum ^ field.mul(locator[power], syndromes[round - 1 - power]));
+            let terms = locator[..=len.min(round - 1)].iter().zip(syndromes[..round].iter().rev());
+            let discrepancy = terms.fold(0, |sum, (weight, syndrome)| sum ^ field.mul(*weight, *syndrome));
             before.rotate_right(1);
             before[0] = 0;
             if discrepancy == 0 {
                 continue;
             }
-            let mut next = locator.clone();
-            next.iter_mut().zip(&before).for_each(|(place, old)| *place ^= field.mul(discrepancy, *old));
-            if 2 * len < round + known {
-                before.iter_mut().zip(&locator).for_each(|(place, old)| *place = field.div(*old, discrepancy));
+            let (longer, inverse) = (2 * len < round + known, field.div(1, discrepancy));
+            for (now, old) in locator.iter_mut().zip(&mut before).take(round + 1) {
+                let next = *now ^ field.mul(discrepancy, *old);
+                if longer {
+                    *old = field.mul(*now, inverse);
+                }
+                *now = next;
+            }
+            if longer {
                 len = round + known - len;
             }
-            locator = next;
         }
         let degree = locator.iter().rposition(|value| *value != 0).unwrap_or(0);
         if degree != len || 2 * (len - known.min(len)) + known > parity {
@@ -217,16 +221,17 @@ impl Code {
         };
         let evaluator: Vec<u8> = (0..degree).map(coefficient).collect();
         let value = |place: &usize| {
-            let inverse = (255 - self.shape.root_step * place % 255) % 255;
-            let at = |power: usize, weight: u8| field.mul(weight, field.power(inverse * power));
-            let top = evaluator.iter().enumerate().fold(0, |sum, (power, weight)| sum ^ at(power, *weight));
-            let odd = locator.iter().enumerate().skip(1).step_by(2);
-            let slope = odd.fold(0, |sum, (power, weight)| sum ^ at(power - 1, *weight));
+            let exponent = (255 - self.shape.root_step * place % 255) % 255;
+            let inverse = field.power(exponent);
+            let top = evaluator.iter().rev().fold(0, |sum, weight| field.mul(sum, inverse) ^ weight);
+            let square = field.mul(inverse, inverse);
+            let odd = locator.iter().skip(1).step_by(2);
+            let slope = odd.rev().fold(0, |sum, weight| field.mul(sum, square) ^ weight);
             if slope == 0 {
                 return Err(BeyondRepair);
             }
             // The place to the power of 1 - first root.
-            let shift = field.power(inverse * (self.shape.first_root + 254));
+            let shift = field.power(exponent * (self.shape.first_root + 254));
             Ok(field.mul(shift, field.div(top, slope)))
         };
         places.iter().map(value).collect()

@@ -111,7 +111,7 @@ impl Trellis {
                 *state = (0..STATES).min_by_key(cost).unwrap_or(0) as u8;
             }
         }
-        trace(&work.choices, states, count, steps, bits, decoded);
+        trace(self.level, &work.choices, states, count, bits, decoded);
     }
 }
 
@@ -147,7 +147,49 @@ fn avx512(job: &Job<'_>, work: &mut Work) {
 
 /// The step of the scale that a soft bit counts as: 0 to 14.
 fn level_of(soft: u8) -> u8 {
-    (u16::from(soft) * 15 >> 8) as u8
+    ((u16::from(soft) * 15) >> 8) as u8
+}
+
+/// The soft bits of some steps, step by step, with a byte for each lane.
+#[inline(always)]
+fn fill(tile: &mut [u8], lanes: usize, job: &Job<'_>, first: usize, count: usize) {
+    const SIDE: usize = 16;
+    let coded = 2 * job.steps;
+    for group in (0..job.count).step_by(SIDE) {
+        for column in (0..2 * count).step_by(SIDE) {
+            let wide = SIDE.min(2 * count - column);
+            let mut square = [[0_u8; SIDE]; SIDE];
+            for (lane, row) in (group..job.count).zip(&mut square) {
+                let begin = lane * coded + 2 * first + column;
+                match job.frames[begin..begin + wide].as_array::<SIDE>() {
+                    Some(whole) => *row = *whole,
+                    None => row[..wide].copy_from_slice(&job.frames[begin..begin + wide]),
+                }
+            }
+            for (at, row) in turned(square).iter().enumerate().take(wide) {
+                let levels: [u8; SIDE] = std::array::from_fn(|lane| level_of(row[lane]));
+                let place = (column + at) * lanes + group;
+                tile[place..place + SIDE].copy_from_slice(&levels);
+            }
+        }
+    }
+}
+
+/// Rows as columns: four times the rows are shuffled into each other like cards.
+#[inline(always)]
+fn turned(mut square: [[u8; 16]; 16]) -> [[u8; 16]; 16] {
+    for _ in 0..4 {
+        let mut next = [[0; 16]; 16];
+        for row in 0..8 {
+            let (a, b) = (square[row], square[row + 8]);
+            for at in 0..8 {
+                (next[2 * row][2 * at], next[2 * row][2 * at + 1]) = (a[at], b[at]);
+                (next[2 * row + 1][2 * at], next[2 * row + 1][2 * at + 1]) = (a[8 + at], b[8 + at]);
+            }
+        }
+        square = next;
+    }
+    square
 }
 
 /// The choices of every step, and the costs after the last.
@@ -158,7 +200,6 @@ fn level_of(soft: u8) -> u8 {
 unsafe fn forward<V: ByteLanes>(job: &Job<'_>, work: &mut Work) {
     const STEPS: usize = 32;
     let lanes = V::COUNT;
-    let coded = 2 * job.steps;
     work.costs.clear();
     work.costs.resize(2 * STATES * lanes, UNREACHABLE);
     work.costs[..lanes].fill(0);
@@ -166,18 +207,18 @@ unsafe fn forward<V: ByteLanes>(job: &Job<'_>, work: &mut Work) {
     let mut tile = vec![0_u8; 2 * STEPS * lanes];
     for first in (0..job.steps).step_by(STEPS) {
         let count = STEPS.min(job.steps - first);
-        for lane in 0..job.count {
-            let begin = lane * coded + 2 * first;
-            for (place, soft) in job.frames[begin..begin + 2 * count].iter().enumerate() {
-                tile[place * lanes + lane] = level_of(*soft);
-            }
-        }
+        fill(&mut tile, lanes, job, first, count);
         for step in 0..count {
             let choices = &mut work.choices[(first + step) * STATES..(first + step + 1) * STATES];
             let softs = &tile[2 * step * lanes..(2 * step + 2) * lanes];
             let settle = (first + step + 1).is_multiple_of(STEPS_PER_SETTLING);
             // SAFETY: the caller knows the CPU; the slices have a vector for each state.
-            unsafe { one_step::<V>(job.outputs, softs, old, new, choices, settle) };
+            unsafe {
+                match settle {
+                    true => one_step::<V, true>(job.outputs, softs, old, new, choices),
+                    false => one_step::<V, false>(job.outputs, softs, old, new, choices),
+                }
+            }
             std::mem::swap(&mut old, &mut new);
         }
     }
@@ -190,13 +231,12 @@ unsafe fn forward<V: ByteLanes>(job: &Job<'_>, work: &mut Work) {
 /// # Safety
 /// The CPU has the type's instructions; the costs have a vector for each state, the soft bits two.
 #[inline(always)]
-unsafe fn one_step<V: ByteLanes>(
+unsafe fn one_step<V: ByteLanes, const SETTLE: bool>(
     outputs: &[u8; 2 * STATES],
     softs: &[u8],
     old: &[u8],
     new: &mut [u8],
     choices: &mut [u64],
-    settle: bool,
 ) {
     debug_assert!(old.len() == STATES * V::COUNT && new.len() == old.len() && choices.len() == STATES);
     // SAFETY: as the caller has it.
@@ -211,17 +251,19 @@ unsafe fn one_step<V: ByteLanes>(
             let low = V::load(old.as_ptr().add(2 * pair * V::COUNT));
             let high = V::load(old.as_ptr().add((2 * pair + 1) * V::COUNT));
             for bit in 0..2 {
-                let register = bit << 6 | 2 * pair;
-                let from_low = low.add(costs[usize::from(outputs[register])]);
-                let from_high = high.add(costs[usize::from(outputs[register + 1])]);
+                let register = (bit << 6) | (2 * pair);
+                let from_low = low.add(costs[usize::from(outputs[register] & 3)]);
+                let from_high = high.add(costs[usize::from(outputs[register + 1] & 3)]);
                 let state = bit << 5 | pair;
                 choices[state] = from_high.less(from_low);
                 let best = from_low.min(from_high);
-                least = least.min(best);
+                if SETTLE {
+                    least = least.min(best);
+                }
                 best.store(new.as_mut_ptr().add(state * V::COUNT));
             }
         }
-        if settle {
+        if SETTLE {
             for state in 0..STATES {
                 let place = new.as_mut_ptr().add(state * V::COUNT);
                 V::load(place).sub(least).store(place);
@@ -231,27 +273,66 @@ unsafe fn one_step<V: ByteLanes>(
 }
 
 /// From the last states back along the choices.
-fn trace(choices: &[u64], mut states: [u8; 64], count: usize, steps: usize, bits: usize, decoded: &mut [u8]) {
+fn trace(level: Level, choices: &[u64], states: [u8; 64], count: usize, bits: usize, decoded: &mut [u8]) {
     let bytes = bits.div_ceil(8);
-    let mut gathered = [0_u8; 64];
-    for step in (0..steps).rev() {
-        let own = &choices[step * STATES..(step + 1) * STATES];
-        let weight = 7 - step % 8;
-        for (lane, (state, byte)) in states.iter_mut().zip(&mut gathered).enumerate().take(count) {
-            *byte |= (*state >> 5) << weight;
-            let choice = own[usize::from(*state & 63)] >> lane & 1;
-            *state = (*state & 31) << 1 | choice as u8;
-        }
-        if step % 8 == 0 {
-            let at = step / 8;
-            for (lane, byte) in gathered.iter_mut().enumerate().take(count) {
-                if at < bytes {
-                    // Bits of the tail stand behind the frame's in the last byte.
-                    let kept = (bits - 8 * at).min(8);
-                    decoded[lane * bytes + at] = *byte & (0xff00_u16 >> kept) as u8;
-                }
-                *byte = 0;
+    let mut states: [u64; 64] = states.map(u64::from);
+    let mut gathered = [0_u64; 64];
+    for (at, steps) in choices.chunks(8 * STATES).enumerate().rev() {
+        gathered.fill(0);
+        trace_steps(level, steps, &mut states, &mut gathered);
+        if at < bytes {
+            // Bits of the tail stand behind the frame's in the last byte.
+            let kept = (0xff00_u16 >> (bits - 8 * at).min(8)) as u8;
+            for (lane, byte) in gathered.iter().enumerate().take(count) {
+                decoded[lane * bytes + at] = *byte as u8 & kept;
             }
+        }
+    }
+}
+
+/// Up to eight steps back, of every lane; their bits, the first highest.
+fn trace_steps(level: Level, steps: &[u64], states: &mut [u64; 64], gathered: &mut [u64; 64]) {
+    match level.kind() {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the level is only made where the CPU has its instructions.
+        Kind::Avx512 => unsafe { trace_avx512(steps, states, gathered) },
+        _ => {
+            for (step, own) in steps.as_chunks::<STATES>().0.iter().enumerate().rev() {
+                for (lane, (state, byte)) in states.iter_mut().zip(gathered.iter_mut()).enumerate() {
+                    *byte |= (*state >> 5) << (7 - step);
+                    let choice = own[*state as usize & 63] >> lane & 1;
+                    *state = (*state & 31) << 1 | choice;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+fn trace_avx512(steps: &[u64], states: &mut [u64; 64], gathered: &mut [u64; 64]) {
+    use std::arch::x86_64::*;
+    let (low, one) = (_mm512_set1_epi64(31), _mm512_set1_epi64(1));
+    let counts = _mm512_set_epi64(7, 6, 5, 4, 3, 2, 1, 0);
+    for (group, (states, gathered)) in
+        states.as_chunks_mut::<8>().0.iter_mut().zip(gathered.as_chunks_mut::<8>().0).enumerate()
+    {
+        let lanes = _mm512_add_epi64(counts, _mm512_set1_epi64(8 * group as i64));
+        // SAFETY: eight numbers are read.
+        let mut state = unsafe { _mm512_loadu_si512(states.as_ptr().cast()) };
+        let mut bytes = _mm512_setzero_si512();
+        for (step, own) in steps.as_chunks::<STATES>().0.iter().enumerate().rev() {
+            let bit = _mm512_sll_epi64(_mm512_srli_epi64::<5>(state), _mm_cvtsi64_si128(7 - step as i64));
+            bytes = _mm512_or_si512(bytes, bit);
+            // SAFETY: a state is below 64, and there is a word for each.
+            let words = unsafe { _mm512_i64gather_epi64::<8>(state, own.as_ptr().cast()) };
+            let choice = _mm512_and_si512(_mm512_srlv_epi64(words, lanes), one);
+            state = _mm512_or_si512(_mm512_slli_epi64::<1>(_mm512_and_si512(state, low)), choice);
+        }
+        // SAFETY: there is room for eight numbers.
+        unsafe {
+            _mm512_storeu_si512(states.as_mut_ptr().cast(), state);
+            _mm512_storeu_si512(gathered.as_mut_ptr().cast(), bytes);
         }
     }
 }

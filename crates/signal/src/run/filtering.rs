@@ -133,13 +133,11 @@ fn spectra_pay(level: Level, taps: &AnyTaps, step: usize, len: usize) -> bool {
     spectra < sums
 }
 
+/// What is done with a line: the threads that it has, its number, and its part of the output.
+type WorkOnLine<'a> = &'a (dyn Fn(&dyn Threads, usize, &mut [f32]) + Sync);
+
 /// Calls `work` with each line of the output and its number: several lines to a turn, or each with all threads where they are few.
-fn each_line(
-    threads: &dyn Threads,
-    output: &mut [f32],
-    line: usize,
-    work: &(dyn Fn(&dyn Threads, usize, &mut [f32]) + Sync),
-) {
+fn each_line(threads: &dyn Threads, output: &mut [f32], line: usize, work: WorkOnLine<'_>) {
     if line == 0 || output.is_empty() {
         return;
     }
@@ -242,7 +240,7 @@ pub(super) fn iir(op: &Iir, space: &mut Workspace, threads: &dyn Threads, take: 
     let mut output = Output::take(input.dtype(), *input.shape(), take)?;
     let len = input.shape().last().copied().unwrap_or(0);
     let sections = Sections::new(space.level, &op.sections);
-    let lines = if len == 0 { 0 } else { input.elements() / len };
+    let lines = input.elements().checked_div(len).unwrap_or(0);
     let mut states = vec![[0.0; 2]; lines * step * sections.count()];
     sections.filter(threads, len, step, numbers(&input)?, output.numbers(), &mut states);
     output.value()

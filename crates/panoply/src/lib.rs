@@ -26,6 +26,7 @@
 //! * [`prelude`]: what a program that runs ops needs. [`op`] has every op, by domain.
 //! * [`graph`]: many ops recorded as one.
 //! * [`crypto`]: seal, hash, sign and compress, one message or thousands at once.
+//! * [`signal`]: filters, modems and codes, whole signals or streams in pieces.
 //! * [`vector`]: collections of vectors: exact and approximate search, durable, on every device.
 //! * [`worker`]: a program's own workers in pools, each with a thread, a state and a queue of its own.
 //! * [`pipeline`]: chains of stages, on the CPU and on devices, that run overlapped.
@@ -53,6 +54,7 @@ pub mod prelude;
 mod runtime;
 mod selection;
 pub mod settings;
+pub mod signal;
 mod small_file;
 pub mod testing;
 pub mod worker;

@@ -1,9 +1,17 @@
 //! Cases of the signal domain.
 
+mod codes;
 mod fft;
+mod filters;
+mod modem;
 
-use super::{Amount, Case, MI, Place, Runner, Scale, f32s, scale_of};
+use super::{Amount, Case, MI, Place, Runner, Scale, count_name, f32s, scale_of};
+use codes::{ConvolutionalCase, CrcCase, ErasureCase, RsDecodeCase, RsEncodeCase, ViterbiCase};
 use fft::FftCase;
+use filters::{CorrelateCase, FirCase, IirCase};
+use modem::{ModemCase, Task};
+use panoply::DType;
+use panoply::signal::{Checksum, Constellation};
 
 /// Every case of the domain.
 pub const CASES: &[&dyn Case] = &[
@@ -13,4 +21,49 @@ pub const CASES: &[&dyn Case] = &[
     &FftCase { lines: 65_536, len: 1024 },
     &FftCase { lines: 16_384, len: 4096 },
     &FftCase { lines: 64, len: MI },
+    &FirCase { dtype: DType::F32, samples: 4 * MI, taps: 101 },
+    &FirCase { dtype: DType::F32, samples: 4 * MI, taps: 1023 },
+    &FirCase { dtype: DType::Complex64, samples: 4 * MI, taps: 101 },
+    &IirCase { lines: 1, len: 4 * MI },
+    &IirCase { lines: 256, len: 16_384 },
+    &CorrelateCase { samples: MI, pattern: 4096 },
+    &ModemCase { constellation: Constellation::Bpsk, task: Task::Modulate },
+    &ModemCase { constellation: Constellation::Bpsk, task: Task::Hard },
+    &ModemCase { constellation: Constellation::Bpsk, task: Task::Soft },
+    &ModemCase { constellation: Constellation::Qpsk, task: Task::Modulate },
+    &ModemCase { constellation: Constellation::Qpsk, task: Task::Hard },
+    &ModemCase { constellation: Constellation::Qpsk, task: Task::Soft },
+    &ModemCase { constellation: Constellation::Qam16, task: Task::Modulate },
+    &ModemCase { constellation: Constellation::Qam16, task: Task::Hard },
+    &ModemCase { constellation: Constellation::Qam16, task: Task::Soft },
+    &ModemCase { constellation: Constellation::Qam64, task: Task::Modulate },
+    &ModemCase { constellation: Constellation::Qam64, task: Task::Hard },
+    &ModemCase { constellation: Constellation::Qam64, task: Task::Soft },
+    &ModemCase { constellation: Constellation::Qam256, task: Task::Modulate },
+    &ModemCase { constellation: Constellation::Qam256, task: Task::Hard },
+    &ModemCase { constellation: Constellation::Qam256, task: Task::Soft },
+    &CrcCase { kind: Checksum::Crc16, count: 1, len: MI },
+    &CrcCase { kind: Checksum::Crc32, count: 1, len: MI },
+    &CrcCase { kind: Checksum::Crc32c, count: 1, len: MI },
+    &CrcCase { kind: Checksum::Crc64, count: 1, len: MI },
+    &CrcCase { kind: Checksum::Crc16, count: 10_000, len: 1024 },
+    &CrcCase { kind: Checksum::Crc32, count: 10_000, len: 1024 },
+    &CrcCase { kind: Checksum::Crc32c, count: 10_000, len: 1024 },
+    &CrcCase { kind: Checksum::Crc64, count: 10_000, len: 1024 },
+    &RsEncodeCase { words: 512 },
+    &RsDecodeCase { words: 512, wrong: 0 },
+    &RsDecodeCase { words: 512, wrong: 8 },
+    &ErasureCase { data: 10, parity: 4, bytes: MI },
+    &ConvolutionalCase { frames: 256, bits: 2048 },
+    &ViterbiCase { frames: 256, bits: 2048 },
 ];
+
+/// Bytes from a seed.
+fn noise(count: usize) -> Vec<u8> {
+    let mut state = 7_u64;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 41) as u8
+    };
+    (0..count).map(|_| next()).collect()
+}

@@ -80,7 +80,14 @@ pub fn recursive(prototype: Prototype, order: usize, band: Band) -> Result<Vec<B
     }
     band.edges()?;
     let analog = prototype.poles_and_zeros(order)?.moved_to(band);
-    Ok(analog.bilinear().sections())
+    let sections = analog.bilinear().sections();
+    let numbers = |section: &Biquad| section.b.iter().chain(&section.a).all(|number| number.is_finite());
+    let is_silent = sections.iter().any(|section| section.b.iter().all(|number| number.abs() < f64::MIN_POSITIVE));
+    if is_silent || !sections.iter().all(numbers) {
+        let got = format!("{prototype:?} of order {order}, {band:?}");
+        return Err(Error::invalid("filter", "a band that numbers of 64 bits can tell from its edges", got));
+    }
+    Ok(sections)
 }
 
 /// The gain and phase of sections at a frequency.

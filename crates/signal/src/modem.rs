@@ -134,19 +134,28 @@ leveled! {
 
 #[inline(always)]
 fn decide_points_body<const FMA: bool>(points: &[Complex32], received: &[Complex32], symbols: &mut [u8]) {
+    let scale = unit_scale(points);
     for (symbols, received) in symbols.chunks_mut(BLOCK).zip(received.chunks(BLOCK)) {
-        let (mut best, mut nearest) = ([f32::INFINITY; BLOCK], [0_u32; BLOCK]);
+        let (mut best, mut nearest) = ([f32::NEG_INFINITY; BLOCK], [0_u32; BLOCK]);
         for (index, point) in points.iter().enumerate() {
+            // The nearest point has the greatest `Re(z·p̄) - |p|²/2`: in it `|z|²`, which is the same for all, does not drown the rest.
+            let (re, im) = (point.re * scale, point.im * scale);
+            let half_square = 0.5 * (re * re + im * im);
             for ((received, best), nearest) in received.iter().zip(&mut best).zip(&mut nearest) {
-                let (re, im) = (received.re - point.re, received.im - point.im);
-                let distance = re * re + im * im;
-                let closer = distance < *best;
-                *best = if closer { distance } else { *best };
+                let nearness = received.re * scale * re + received.im * scale * im - half_square;
+                let closer = nearness > *best;
+                *best = if closer { nearness } else { *best };
                 *nearest = if closer { index as u32 } else { *nearest };
             }
         }
         symbols.iter_mut().zip(nearest).for_each(|(symbol, nearest)| *symbol = nearest as u8);
     }
+}
+
+/// A power of two that brings the largest coordinate of any point near one: squares of very small points would vanish.
+fn unit_scale(points: &[Complex32]) -> f32 {
+    let largest = points.iter().flat_map(|point| [point.re.abs(), point.im.abs()]).fold(0.0, f32::max);
+    if largest.is_normal() { f32::exp2(-largest.log2().round()) } else { 1.0 }
 }
 
 macro_rules! axes_soft {
@@ -238,10 +247,11 @@ fn points_soft_body<const FMA: bool>(points: &[Complex32], received: &[Complex32
         let values = parts(received);
         let mut least = [[[f32::INFINITY; BLOCK]; 2]; 8];
         for (index, point) in points.iter().enumerate() {
+            // Distances without `|z|²`, which is the same for all points and would drown the rest.
+            let square = point.re * point.re + point.im * point.im;
             let mut distance = [0.0; BLOCK];
             for at in 0..BLOCK {
-                let (re, im) = (values[0][at] - point.re, values[1][at] - point.im);
-                distance[at] = re * re + im * im;
+                distance[at] = square - 2.0 * (values[0][at] * point.re + values[1][at] * point.im);
             }
             for (bit, least) in least.iter_mut().enumerate().take(bits) {
                 let least = &mut least[index >> (bits - 1 - bit) & 1];
@@ -259,6 +269,24 @@ fn points_soft_body<const FMA: bool>(points: &[Complex32], received: &[Complex32
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// However far away or small everything is, the angle decides between points on a circle.
+    #[test]
+    fn points_are_told_apart_at_every_size() {
+        for size in [1e-30_f32, 1e-20, 1.0, 1e5, 1e8, 1e12] {
+            let points: Vec<Complex32> =
+                (0..8).map(|at| Complex32::from_polar(size.min(1.0), at as f32 * 0.785_398_2)).collect();
+            let custom = Constellation::custom(&points);
+            let modem = Modem::new(Level::best(), &custom.unwrap());
+            let received: Vec<Complex32> = (0..80)
+                .map(|at| Complex32::from_polar(size, (at / 10) as f32 * 0.785_398_2 + (at % 10) as f32 * 0.06 - 0.27))
+                .collect();
+            let mut symbols = vec![0; received.len()];
+            modem.decide(&received, &mut symbols);
+            let expected: Vec<u8> = (0..80).map(|at| at / 10).collect();
+            assert_eq!(symbols, expected, "size {size}");
+        }
+    }
 
     fn all() -> Vec<Constellation> {
         let custom = Constellation::custom(&[

@@ -82,6 +82,10 @@ impl Code {
     /// Mends words that lie one after the other, in place; the outcome of each is how many bytes were wrong. `erased` says which bytes of
     /// every word are known to be lost. A word beyond repair is left as it is.
     pub fn decode(&self, words: &mut [u8], erased: &[usize], outcomes: &mut [Result<usize, BeyondRepair>]) {
+        if erased.len() > self.shape.parity {
+            outcomes.fill(Err(BeyondRepair));
+            return;
+        }
         let (k, n) = (self.shape.data, self.shape.data + self.shape.parity);
         let groups = words.chunks_mut(WORDS * n).zip(outcomes.chunks_mut(WORDS));
         for (words, outcomes) in groups {
@@ -267,6 +271,18 @@ mod tests {
             ReedSolomon::new(11, 4),
             ReedSolomon::new(100, 50),
         ]
+    }
+
+    /// More lost places than parity could be filled in many ways, whatever is there.
+    #[test]
+    fn more_lost_places_than_parity_are_beyond_repair() {
+        for shape in shapes() {
+            let code = Code::new(Level::best(), shape).unwrap();
+            let mut word = vec![0; shape.data + shape.parity];
+            let mut outcomes = [Ok(0)];
+            code.decode(&mut word, &(0..=shape.parity).collect::<Vec<_>>(), &mut outcomes);
+            assert_eq!(outcomes, [Err(BeyondRepair)], "{shape:?}");
+        }
     }
 
     #[test]

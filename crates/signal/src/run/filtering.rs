@@ -24,6 +24,10 @@ pub(super) enum Linear {
     ComplexSpectra(Spectral),
 }
 
+/// States of recursive filters that are kept at a time, and the fewest lines for which that holds.
+const STATES_MAX: usize = 1 << 20;
+const LINES_MIN: usize = 1 << 12;
+
 /// Taps of either type.
 pub(super) enum AnyTaps {
     Real(Vec<f32>),
@@ -37,6 +41,20 @@ impl AnyTaps {
             DType::Complex64 => AnyTaps::Complex(tensor.as_slice::<Complex32>()?.to_vec()),
             _ => AnyTaps::Real(tensor.as_slice::<f32>()?.to_vec()),
         })
+    }
+
+    /// Without those behind the first `len`.
+    fn cut(self, len: usize) -> AnyTaps {
+        match self {
+            AnyTaps::Real(mut taps) => {
+                taps.truncate(len);
+                AnyTaps::Real(taps)
+            }
+            AnyTaps::Complex(mut taps) => {
+                taps.truncate(len);
+                AnyTaps::Complex(taps)
+            }
+        }
     }
 
     fn len(&self) -> usize {
@@ -127,9 +145,9 @@ fn spectra_pay(level: Level, taps: &AnyTaps, step: usize, len: usize) -> bool {
         Kind::Avx512 => 0.015,
     };
     let parts = if matches!(taps, AnyTaps::Complex(_)) { 2 } else { 1 };
-    let sums = product_ns * (taps.len() * step * parts * len) as f64;
+    let sums = product_ns * (taps.len() * step * parts) as f64 * len as f64;
     let pieces = len.div_ceil((transform - taps.len() + 1) * (3 - step));
-    let spectra = (pieces * transform) as f64 * (1.0 + 0.35 * f64::from(transform.ilog2()));
+    let spectra = pieces as f64 * transform as f64 * (1.0 + 0.35 * f64::from(transform.ilog2()));
     spectra < sums
 }
 
@@ -162,6 +180,8 @@ pub(super) fn fir(op: &Fir, space: &mut Workspace, threads: &dyn Threads, take: 
     let (line, out_line) = (len * step, shape.last().copied().unwrap_or(0) * step);
     let mut output = Output::take(input.dtype(), shape, take)?;
     let samples = numbers(&input)?;
+    // Before a line there is silence, so taps that reach beyond its first sample count for nothing.
+    let taps = taps.cut(len.saturating_mul(op.up).max(1));
     if (op.up, op.down) == (1, 1) {
         let filter = Linear::cheapest(space.level, &mut space.plans, &taps, step, len);
         each_line(threads, output.numbers(), line, &|threads, index, out| {
@@ -241,8 +261,15 @@ pub(super) fn iir(op: &Iir, space: &mut Workspace, threads: &dyn Threads, take: 
     let len = input.shape().last().copied().unwrap_or(0);
     let sections = Sections::new(space.level, &op.sections);
     let lines = input.elements().checked_div(len).unwrap_or(0);
-    let mut states = vec![[0.0; 2]; lines * step * sections.count()];
-    sections.filter(threads, len, step, numbers(&input)?, output.numbers(), &mut states);
+    // Lines by the thousand, so that their states take little memory however many lines there are.
+    let some = lines.min((STATES_MAX / (step * sections.count()).max(1)).max(LINES_MIN)).max(1);
+    let mut states = vec![[0.0; 2]; some * step * sections.count()];
+    let (samples, numbers_of_some) = (numbers(&input)?, (some * len * step).max(1));
+    for (samples, output) in samples.chunks(numbers_of_some).zip(output.numbers().chunks_mut(numbers_of_some)) {
+        let used = samples.len() / (len * step).max(1) * step * sections.count();
+        states[..used].fill([0.0; 2]);
+        sections.filter(threads, len, step, samples, output, &mut states[..used]);
+    }
     output.value()
 }
 

@@ -71,8 +71,11 @@ fn add_reed_solomon(cases: &mut Vec<Case>) {
             }
             // Lost places and wrong bytes: as many as can be mended, and one too many.
             for (lost, wrong) in [(shape.parity, 0), (shape.parity / 2, shape.parity / 4), (shape.parity, 1)] {
-                let received = tensor(spoilt(words.clone(), n, wrong), &dims);
-                let erased: Vec<usize> = (n - lost..n).rev().collect();
+                // Every second place from the end, so that data are lost too; what is there is wrong.
+                let erased: Vec<usize> = (0..lost).map(|at| n - 1 - (2 * at) % n - 2 * at / n).collect();
+                let mut received = spoilt(words.clone(), n, wrong);
+                received.chunks_exact_mut(n).for_each(|word| erased.iter().for_each(|at| word[*at] ^= 0x5a));
+                let received = tensor(received, &dims);
                 let op = RsDecode::new(shape, &received).erased(erased);
                 cases.push(Case::new(format!("rs_decode/{name}/{dims:?}/lost{lost}e{wrong}"), op, Judge::Bits));
             }

@@ -136,7 +136,9 @@ fn add_special(cases: &mut Vec<Case>) {
             cases.push(Case::new(format!("fir/f32/{name}/{len}"), Fir::new(&input, &taps), sums(64)));
             let sections = filters()[0].1.clone();
             let close = Tolerance::Close { relative: 1e-6, absolute: 1e-6 };
-            let once = Tensor::from_vec(vec![1.0, 2.0, f32::NAN, 4.0, 5.0], [5]);
+            let mut once: Vec<f32> = (0..len / 8).map(|at| at as f32).collect();
+            once[2] = value;
+            let once = Tensor::from_vec(once, [len / 8]);
             let once = once.unwrap_or_else(|error| panic!("a test tensor: {error}"));
             cases.push(Case::new(format!("iir/f32/{name}/{len}"), Iir::new(&once, sections), close));
         }

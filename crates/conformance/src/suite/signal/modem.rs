@@ -35,6 +35,10 @@ pub(super) fn cases() -> Vec<Case> {
     let nan = tensor(vec![Complex64::new(f32::NAN, f32::NAN), Complex64::new(0.5, 0.5)], &[2]);
     let op = Demodulate::soft(Constellation::Qpsk, &nan.slice(0, 1, 2).unwrap_or(nan), 1.0);
     cases.push(Case::new("demodulate/soft/qpsk/view", op, soft));
+    // Far outside the points only the angle decides.
+    let far: Vec<Complex64> = (0..72).map(|at| Complex64::from_polar(1e8, at as f32 * 0.087_266_46 + 0.01)).collect();
+    let op = Demodulate::hard(Constellation::Psk8, &tensor(far, &[72]));
+    cases.push(Case::new("demodulate/hard/psk8/far", op, hard));
     cases
 }
 

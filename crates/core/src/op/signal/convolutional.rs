@@ -18,7 +18,7 @@ pub struct Convolutional {
 }
 
 impl Default for Convolutional {
-    /// 171 and 133 in octal: that of CCSDS, DVB and Wi-Fi.
+    /// 171 and 133 in octal, as DVB sends them. CCSDS inverts the second coded bit; Wi-Fi sends 133 first.
     fn default() -> Convolutional {
         Convolutional { polynomials: [0o171, 0o133] }
     }

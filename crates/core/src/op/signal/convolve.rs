@@ -61,9 +61,9 @@ impl Convolve {
             return (0, 0);
         }
         match self.extent {
-            Extent::Full => (0, n + k - 1),
-            Extent::Same => ((k - 1) / 2, n),
-            Extent::Valid => (n.min(k) - 1, n.abs_diff(k) + 1),
+            Extent::Full => (0, (n + k).saturating_sub(1)),
+            Extent::Same => (k.saturating_sub(1) / 2, n),
+            Extent::Valid => (n.min(k).saturating_sub(1), n.abs_diff(k) + 1),
         }
     }
 

@@ -171,6 +171,10 @@ impl Describe for RsDecode {
 
     fn validate(&self) -> Result<()> {
         self.code.check()?;
+        if self.erased.len() > self.code.parity {
+            let expected = format!("at most {}, as many as bytes of parity", self.code.parity);
+            return Err(Error::invalid("rs_decode: erased places", expected, self.erased.len()));
+        }
         let mut seen = [false; 255];
         for place in &self.erased {
             match seen.get_mut(*place).filter(|_| *place < self.code.word()) {

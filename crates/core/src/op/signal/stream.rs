@@ -61,6 +61,8 @@ pub struct StartFilter {
 
 /// The most signals of one stream.
 const LINES_MAX: usize = 1 << 20;
+/// The most bytes that a stream may have to remember.
+const MEMORY_BYTES_MAX: usize = 1 << 30;
 
 impl StartFilter {
     /// A stream of one signal.
@@ -112,7 +114,16 @@ impl Describe for StartFilter {
         if self.lines == 0 || self.lines > LINES_MAX {
             return Err(Error::invalid("start_filter: signals", format!("1 to {LINES_MAX}"), self.lines));
         }
-        self.filter.check(self.dtype)
+        self.filter.check(self.dtype)?;
+        let of_line = match &self.filter {
+            Filter::Fir { taps, .. } => taps.elements().saturating_mul(self.dtype.size_bytes()),
+            Filter::Iir { sections } => sections.len().saturating_mul(4 * self.dtype.size_bytes()),
+        };
+        let got = of_line.saturating_mul(self.lines);
+        match got <= MEMORY_BYTES_MAX {
+            true => Ok(()),
+            false => Err(Error::OutOfBounds { what: "bytes of a stream's memory", limit: MEMORY_BYTES_MAX, got }),
+        }
     }
 
     fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {

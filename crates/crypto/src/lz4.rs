@@ -19,6 +19,8 @@ const SKIPPABLE: std::ops::RangeInclusive<u32> = 0x184d_2a50..=0x184d_2a5f;
 const BLOCK_BYTES: [usize; 4] = [64 << 10, 256 << 10, 1 << 20, 4 << 20];
 /// How far back a match of a linked block may lie.
 const WINDOW_BYTES: usize = 64 << 10;
+/// No byte of a block stands for more bytes than this.
+const RATIO_MAX: u64 = 255;
 /// A block that is not compressed has this bit in its length.
 const STORED: u32 = 1 << 31;
 
@@ -138,7 +140,7 @@ struct Head {
 }
 
 impl Head {
-    /// What follows the magic number.
+    /// What follows the magic number. A head that claims more than what is behind it can become is refused, before memory is taken for it.
     fn read(input: &mut Reader<'_>) -> Result<Head, Failure> {
         let begin = input.rest;
         let (flags, sizes) = (input.take(1)?[0], input.take(1)?[0]);
@@ -153,6 +155,9 @@ impl Head {
         let len = begin.len() - input.rest.len();
         let size = usize::from(sizes >> 4).checked_sub(4).ok_or(Failure::Rejected)?;
         if input.take(1)?[0] != head_checksum(&begin[..len]) {
+            return Err(Failure::Rejected);
+        }
+        if content_len.is_some_and(|len| len > RATIO_MAX * input.rest.len() as u64) {
             return Err(Failure::Rejected);
         }
         Ok(Head {

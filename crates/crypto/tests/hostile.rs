@@ -6,8 +6,8 @@
 use panoply_conformance::values::Random;
 use panoply_core::op::crypto::*;
 use panoply_core::{Bytes, Error, HostBufferMut, Op, Operation, Result};
-use panoply_crypto::pack::{Packer, bound};
-use panoply_crypto::{OneThread, State, signature};
+use panoply_crypto::pack::{Packer, bound, first_try};
+use panoply_crypto::{Failure, OneThread, State, signature};
 
 fn run<O: Operation>(state: &mut State, op: O) -> Result<O::Output> {
     let Op::Crypto(op) = op.into_op()? else { panic!("another domain") };
@@ -255,6 +255,14 @@ fn heads_that_claim_absurd_lengths_take_no_memory() {
     let len = gzip.len();
     gzip[len - 4..].fill(0xff);
     let error = run(&mut state, Decompress::new(Format::Gzip, gzip)).unwrap_err();
+    assert_eq!(error, Error::Rejected { op: "decompress", index: 0 });
+    // An LZ4 frame without blocks, whose head says 1 GiB and has the right checksum: refused at once, not after memory was doubled.
+    let mut lz4 = vec![0x04, 0x22, 0x4d, 0x18, 0x68, 0x40];
+    lz4.extend_from_slice(&(1_u64 << 30).to_le_bytes());
+    lz4.extend_from_slice(&[0x61, 0, 0, 0, 0]);
+    assert_eq!(Packer::default().decompress(Format::Lz4Frame, &lz4, &mut [0; 16]), Err(Failure::Rejected));
+    assert!(first_try(Format::Lz4Frame, &lz4, 1 << 30).unwrap() < 1000);
+    let error = run(&mut state, Decompress::new(Format::Lz4Frame, lz4)).unwrap_err();
     assert_eq!(error, Error::Rejected { op: "decompress", index: 0 });
 }
 

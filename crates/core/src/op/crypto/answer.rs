@@ -2,6 +2,7 @@
 //! that are known beforehand. What the bytes are only the other end of the protocol knows.
 
 use super::{CipherMode, CryptoOp, Messages, Purpose, TAG_BYTES};
+use crate::bytes::Bytes;
 use crate::part::{Part, Value};
 use crate::tensor::Tensor;
 
@@ -40,7 +41,7 @@ fn is_like(messages: &Messages, value: &Value, len_of: impl Fn(usize) -> Option<
             let pair = |(asked, part): (_, &Part)| matches!(part, Part::Bytes(made) if has(asked, made.len()));
             parts.len() == list.len() && list.iter().map(|asked| asked.len()).zip(parts).all(pair)
         }
-        (Messages::Packed(_), Value::Pair(_, offsets)) => is_offsets(offsets, messages.count()),
+        (Messages::Packed(_), Value::Pair(made, offsets)) => is_packed(messages, made, offsets, has),
         _ => false,
     }
 }
@@ -53,7 +54,9 @@ fn with_tags(messages: &Messages, value: &Value) -> bool {
     tags.len_bytes() == TAG_BYTES * messages.count()
         && match (messages, texts) {
             (Messages::One(asked), [Part::Tensor(made)]) => made.len_bytes() == asked.len(),
-            (Messages::Packed(_), [Part::Tensor(_), Part::Tensor(offsets)]) => is_offsets(offsets, messages.count()),
+            (Messages::Packed(_), [Part::Tensor(made), Part::Tensor(offsets)]) => {
+                is_packed(messages, made, offsets, |asked, made| asked == made)
+            }
             (Messages::List(list), texts) => {
                 texts.len() == list.len() && list.iter().map(|asked| asked.len()).zip(texts).all(same)
             }
@@ -61,6 +64,19 @@ fn with_tags(messages: &Messages, value: &Value) -> bool {
         }
 }
 
-fn is_offsets(offsets: &Tensor, count: usize) -> bool {
-    offsets.len_bytes() == 8 * (count + 1)
+/// Whether these are offsets of one message for each, which lie inside the bytes, do not descend, and are as far apart as they should be.
+/// Offsets on a device are not looked at before they are read.
+fn is_packed(messages: &Messages, made: &Tensor, offsets: &Tensor, has: impl Fn(usize, usize) -> bool) -> bool {
+    if offsets.len_bytes() != 8 * (messages.count() + 1) {
+        return false;
+    }
+    let Ok(bytes) = Bytes::from_tensor(offsets) else { return false };
+    let Ok(words) = bytes.as_slice() else { return true };
+    let limit = made.len_bytes() as u64;
+    let (ends, _) = words.as_chunks();
+    let pairs = ends.windows(2).map(|pair| (u64::from_le_bytes(pair[0]), u64::from_le_bytes(pair[1])));
+    messages
+        .lens()
+        .zip(pairs)
+        .all(|(asked, (start, end))| end <= limit && end.checked_sub(start).is_some_and(|len| has(asked, len as usize)))
 }

@@ -8,6 +8,8 @@ use crate::part::{PartMut, PartRef};
 
 /// What a message may become where [`Decompress::limit`] says nothing else.
 pub const OUTPUT_BYTES_DEFAULT_MAX: usize = 1 << 30;
+/// What all messages of an op may become together where [`Decompress::total_limit`] says nothing else.
+pub const OUTPUT_BYTES_TOTAL_DEFAULT_MAX: usize = 4 << 30;
 const MESSAGE_COST_BYTES: u64 = 512;
 
 /// Compresses each message by itself. Devices may give different bytes; all of them decompress to the message. Secret messages are
@@ -24,12 +26,17 @@ pub struct Compress {
 
 /// Decompresses each message by itself. A message that is not in the format, cut short, or followed by anything else is
 /// [`Error::Rejected`]; one that would become longer than the limit is [`Error::OutputLimit`], found before that much memory is used.
+///
+/// So is a batch that would become longer than its own limit: the error then has that limit, and names a message with which it was
+/// exceeded, not always the first. While it runs, each thread may use one message's limit beside.
 #[derive(Clone, Debug)]
 pub struct Decompress {
     /// The format.
     pub format: Format,
     /// The most bytes that one message may become.
     pub limit_bytes: usize,
+    /// The most bytes that all messages may become together, where it was said; see [`Decompress::total_bytes_max`].
+    pub total_limit_bytes: Option<usize>,
     /// What is decompressed.
     pub messages: Messages,
 }
@@ -50,13 +57,26 @@ impl Compress {
 impl Decompress {
     /// Decompresses each message.
     pub fn new(format: Format, messages: impl Into<Messages>) -> Decompress {
-        Decompress { format, limit_bytes: OUTPUT_BYTES_DEFAULT_MAX, messages: messages.into() }
+        let limit_bytes = OUTPUT_BYTES_DEFAULT_MAX;
+        Decompress { format, limit_bytes, total_limit_bytes: None, messages: messages.into() }
     }
 
     /// No message may become longer than this. Where it is the length that messages are known to have, no memory is wasted.
     pub fn limit(mut self, limit_bytes: usize) -> Decompress {
         self.limit_bytes = limit_bytes;
         self
+    }
+
+    /// All messages together may not become longer than this.
+    pub fn total_limit(mut self, total_limit_bytes: usize) -> Decompress {
+        self.total_limit_bytes = Some(total_limit_bytes);
+        self
+    }
+
+    /// The most bytes that all messages may become together: what was said, else [`OUTPUT_BYTES_TOTAL_DEFAULT_MAX`], or the limit of one
+    /// message where that is more.
+    pub fn total_bytes_max(&self) -> usize {
+        self.total_limit_bytes.unwrap_or(OUTPUT_BYTES_TOTAL_DEFAULT_MAX.max(self.limit_bytes))
     }
 }
 

@@ -1,14 +1,16 @@
 //! Keys: secret bytes, and the one algorithm that they are for.
 //!
 //! 1. A key's material lies in memory that is wiped with its last handle, and is shown to engines as a secret part.
-//! 2. A key belongs to no device. An engine that first meets a key expands it, keeps what comes of it under the key's number, and
-//!    drops it after the last handle: [`Key::downgrade`] tells. So the router is free to choose, and an op that is run again elsewhere
-//!    needs nothing there.
+//! 2. A key belongs to no device. An engine of the host that first meets a key expands it, and what comes of it lies with the key
+//!    ([`Key::expanded`]) and is dropped with the last handle, also where no op comes after. So the router is free to choose, and an op
+//!    that is run again elsewhere needs nothing there.
 //! 3. Two keys of the same bytes are two keys: ops are joined where callers share the handle.
 
+use std::any::Any;
+use std::collections::HashSet;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use super::algorithm::{AeadAlgorithm, CipherAlgorithm, HashAlgorithm, SignatureAlgorithm};
 use crate::bytes::Bytes;
@@ -65,8 +67,12 @@ pub struct WeakKey(Weak<Identity>);
 
 struct Identity {
     number: u64,
-    /// The prefixes of nonces that sessions count under. Touched when a session is made.
-    prefixes: Mutex<Vec<[u8; 4]>>,
+    /// What was made of the material: dropped, and so wiped, with the last handle.
+    expanded: OnceLock<Box<dyn Any + Send + Sync>>,
+    /// Whether there was a session. Without one the prefixes are not looked at.
+    has_sessions: AtomicBool,
+    /// The prefixes of nonces that sessions count under.
+    prefixes: Mutex<HashSet<[u8; 4]>>,
 }
 
 impl Key {
@@ -112,7 +118,18 @@ impl Key {
         &self.material
     }
 
-    /// Its number, unique in the process: under which an engine keeps what it made of the key.
+    /// What an engine of the host made of the key: now, by `expand`, where it was not made before. It is dropped with the key's last
+    /// handle. All callers must ask for one type; whoever asks for another gets [`Error::InvalidKey`]. What `expand` refuses is not kept.
+    pub fn expanded<T: Any + Send + Sync>(&self, expand: impl FnOnce() -> Result<T>) -> Result<&T> {
+        let slot = &self.identity.expanded;
+        if slot.get().is_none() {
+            // Where another thread was faster its own is kept, which is the same.
+            let _ = slot.set(Box::new(expand()?));
+        }
+        slot.get().and_then(|kept| kept.downcast_ref()).ok_or_else(|| self.invalid())
+    }
+
+    /// Its number, unique in the process.
     pub fn number(&self) -> u64 {
         self.identity.number
     }
@@ -130,11 +147,20 @@ impl Key {
     /// Takes a prefix of nonces for a session. False where one has it already, or where there were too many.
     pub(super) fn claim_prefix(&self, prefix: [u8; 4]) -> bool {
         let mut prefixes = self.identity.prefixes.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let free = !prefixes.contains(&prefix) && prefixes.len() < SESSIONS_MAX;
-        if free {
-            prefixes.push(prefix);
+        let claimed = prefixes.len() < SESSIONS_MAX && prefixes.insert(prefix);
+        if claimed {
+            self.identity.has_sessions.store(true, Ordering::Release);
         }
-        free
+        claimed
+    }
+
+    /// The first of these prefixes that a session of the key counts under.
+    pub(super) fn position_of_claimed(&self, mut prefixes: impl Iterator<Item = [u8; 4]>) -> Option<usize> {
+        if !self.identity.has_sessions.load(Ordering::Acquire) {
+            return None;
+        }
+        let claimed = self.identity.prefixes.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        prefixes.position(|prefix| claimed.contains(&prefix))
     }
 
     pub(super) fn visit(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
@@ -166,7 +192,8 @@ impl Key {
             _ => Bytes::secret(material.to_vec())?,
         };
         let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
-        let identity = Arc::new(Identity { number, prefixes: Mutex::new(Vec::new()) });
+        let (expanded, has_sessions, prefixes) = (OnceLock::new(), AtomicBool::new(false), Mutex::default());
+        let identity = Arc::new(Identity { number, expanded, has_sessions, prefixes });
         Ok(Key { identity, purpose, material })
     }
 }

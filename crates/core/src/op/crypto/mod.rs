@@ -1,7 +1,7 @@
 //! The crypto domain: ciphers, hashes, signatures and compression, of one message or of a batch.
 //!
 //! * [`Messages`]: one message, a list of messages, or one buffer with offsets. An op answers in the form that it was asked in.
-//! * [`Key`]: secret bytes and the one algorithm that they are for. Each device expands a key once, and forgets it after the last handle.
+//! * [`Key`]: secret bytes and the one algorithm that they are for. A key is expanded once, and wiped with its last handle.
 //! * [`Nonces`] and [`Session`]: numbers that are used once, the caller's own or counted.
 //! * [`Seal`] and [`Open`]: encryption with authentication. [`Encrypt`] and [`Decrypt`]: without, for protocols that need it.
 //! * [`Hash`], [`Hmac`], [`Hkdf`]; [`Sign`] and [`Verify`]; [`Compress`] and [`Decompress`].
@@ -27,7 +27,7 @@ pub use algorithm::{
     AeadAlgorithm, CipherAlgorithm, CipherMode, EcdsaEncoding, Format, HashAlgorithm, RsaBits, RsaPadding,
     SignatureAlgorithm,
 };
-pub use compress::{Compress, Decompress, OUTPUT_BYTES_DEFAULT_MAX};
+pub use compress::{Compress, Decompress, OUTPUT_BYTES_DEFAULT_MAX, OUTPUT_BYTES_TOTAL_DEFAULT_MAX};
 pub use encrypt::{Decrypt, Encrypt};
 pub use hash::{Hash, Hkdf, Hmac};
 pub use key::{KEY_BYTES_MAX, Key, Purpose, WeakKey};

@@ -1,5 +1,6 @@
 //! Nonces: numbers that a key must use once.
 
+use super::key::Key;
 use crate::bytes::Bytes;
 use crate::error::{Error, Result};
 use crate::part::{PartMut, PartRef};
@@ -26,14 +27,22 @@ pub enum Nonces {
 }
 
 impl Nonces {
-    /// The nonce of a message.
+    /// The nonce of a message. An error where there is none: a list that is too short, or a counter at its end.
     pub fn get(&self, index: usize) -> Result<NonceBytes> {
         match self {
-            Nonces::Given(bytes) => Ok(bytes.as_slice()?.as_chunks().0.get(index).copied().unwrap_or_default()),
+            Nonces::Given(bytes) => {
+                let list = bytes.as_slice()?.as_chunks().0;
+                let absent = || Error::invalid("nonces", format!("one for message {index}"), list.len());
+                list.get(index).copied().ok_or_else(absent)
+            }
             Nonces::Counted { prefix, first } => {
+                let (left, asked) = (u64::MAX - first, (index as u64).saturating_add(1));
+                if left < asked {
+                    return Err(Error::NoncesExhausted { left, asked });
+                }
                 let mut nonce = [0; NONCE_BYTES];
                 nonce[..4].copy_from_slice(prefix);
-                nonce[4..].copy_from_slice(&first.wrapping_add(index as u64).to_be_bytes());
+                nonce[4..].copy_from_slice(&(first + index as u64).to_be_bytes());
                 Ok(nonce)
             }
         }
@@ -41,10 +50,7 @@ impl Nonces {
 
     /// The nonces of the first so many messages, where they are on the host.
     pub fn list(&self, count: usize) -> Result<Vec<NonceBytes>> {
-        match self {
-            Nonces::Given(bytes) => Ok(bytes.as_slice()?.as_chunks().0.to_vec()),
-            Nonces::Counted { .. } => (0..count).map(|index| self.get(index)).collect(),
-        }
+        (0..count).map(|index| self.get(index)).collect()
     }
 
     /// Whether there is one for each of so many messages.
@@ -66,6 +72,24 @@ impl Nonces {
                 Err(_) => Ok(()),
             },
             Nonces::Counted { .. } => Ok(()),
+        }
+    }
+
+    /// Refuses nonces of the caller's own under a prefix that a session of the key counts under. Those on a device are not seen.
+    pub(super) fn check_unclaimed(&self, key: &Key) -> Result<()> {
+        let claimed = match self {
+            Nonces::Given(bytes) => {
+                let list = bytes.as_slice().map_or(&[][..], |bytes| bytes.as_chunks::<NONCE_BYTES>().0);
+                key.position_of_claimed(list.iter().map(|nonce| [nonce[0], nonce[1], nonce[2], nonce[3]]))
+            }
+            Nonces::Counted { prefix, .. } => key.position_of_claimed(std::iter::once(*prefix)),
+        };
+        match claimed {
+            Some(index) => {
+                let got = format!("a session's, for message {index}");
+                Err(Error::invalid("seal: nonces", "a prefix that no session of this key counts under", got))
+            }
+            None => Ok(()),
         }
     }
 

@@ -1,5 +1,8 @@
 //! Seal and Open: encryption with authentication.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use super::algorithm::AeadAlgorithm;
 use super::key::{Key, Purpose};
 use super::messages::Messages;
@@ -26,6 +29,24 @@ pub struct Seal {
     messages: Messages,
     associated: Option<Messages>,
     detached: bool,
+    /// Where a session gave out the nonces.
+    ticket: Option<Ticket>,
+}
+
+/// A session's leave to use some nonces, for one input only: whether the op that has it was ever cloned. A clone may have run already,
+/// so what is authenticated cannot be altered any more.
+#[derive(Debug, Default)]
+struct Ticket {
+    cloned: Arc<AtomicBool>,
+    /// It was altered nevertheless.
+    broken: bool,
+}
+
+impl Clone for Ticket {
+    fn clone(&self) -> Ticket {
+        self.cloned.store(true, Ordering::Relaxed);
+        Ticket { cloned: Arc::clone(&self.cloned), broken: self.broken }
+    }
 }
 
 /// Verifies and decrypts messages that were sealed. Nothing comes out before every tag is verified: where one is not authentic the op
@@ -53,12 +74,21 @@ impl Seal {
     /// Seals each message with its nonce.
     pub fn new(key: &Key, nonces: impl Into<Nonces>, messages: impl Into<Messages>) -> Seal {
         let (key, nonces, messages) = (key.clone(), nonces.into(), messages.into());
-        Seal { key, nonces, messages, associated: None, detached: false }
+        Seal { key, nonces, messages, associated: None, detached: false, ticket: None }
     }
 
-    /// Authenticates this as well: one message for all, or one for each.
+    /// Seals each message with a nonce that a session gave out for it.
+    pub(super) fn of_session(key: &Key, nonces: Nonces, messages: Messages) -> Seal {
+        Seal { ticket: Some(Ticket::default()), ..Seal::new(key, nonces, messages) }
+    }
+
+    /// Authenticates this as well: one message for all, or one for each. To be said before an op with a session's nonces is cloned:
+    /// afterwards it makes the op fail with [`Error::RepeatedNonce`].
     pub fn associated(mut self, data: impl Into<Messages>) -> Seal {
         self.associated = Some(data.into());
+        if let Some(ticket) = &mut self.ticket {
+            ticket.broken |= ticket.cloned.load(Ordering::Relaxed);
+        }
         self
     }
 
@@ -235,7 +265,11 @@ impl Describe for Seal {
     fn validate(&self) -> Result<()> {
         let algorithm = check(&self.key, &self.nonces, &self.messages, self.associated.as_ref())?;
         self.messages.check_lens("seal: bytes of a message", algorithm.message_bytes_max())?;
-        self.nonces.check_distinct()
+        match &self.ticket {
+            Some(ticket) if ticket.broken => Err(Error::RepeatedNonce { index: 0 }),
+            Some(_) => Ok(()),
+            None => self.nonces.check_unclaimed(&self.key).and_then(|()| self.nonces.check_distinct()),
+        }
     }
 
     fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {

@@ -8,9 +8,12 @@ use crate::part::{PartMut, PartRef, Value};
 
 /// What checking a tag costs beside the message's bytes.
 const TAG_COST_BYTES: u64 = 384;
+/// The most work of one op, in bytes that are hashed: about 20 seconds of one core, well below the time after which a runtime believes that a
+/// device is stuck.
+const WORK_BYTES_MAX: u64 = 25_000_000_000;
 
 /// The signature of each message, which is hashed as the algorithm says. Signatures of ECDSA and of RSA with PSS are random, so no two
-/// are equal.
+/// are equal. More messages than a core signs in about 20 seconds are refused, here and in [`Verify`].
 #[derive(Clone, Debug)]
 pub struct Sign {
     key: Key,
@@ -77,6 +80,18 @@ impl Verify {
     }
 }
 
+/// Refuses more messages than one op may take the time for.
+fn check_work(what: &'static str, messages: &Messages, each: u64) -> Result<()> {
+    let limit = WORK_BYTES_MAX / each.max(1);
+    match messages.count() {
+        count if count as u64 > limit => {
+            let expected = format!("at most {limit} with this algorithm; split the batch into several ops");
+            Err(Error::invalid(what, expected, count))
+        }
+        _ => Ok(()),
+    }
+}
+
 impl Describe for Sign {
     fn name(&self) -> &'static str {
         "sign"
@@ -84,7 +99,10 @@ impl Describe for Sign {
 
     fn validate(&self) -> Result<()> {
         match self.key.purpose() {
-            Purpose::Sign(_) => self.messages.check(),
+            Purpose::Sign(algorithm) => {
+                self.messages.check()?;
+                check_work("sign: number of messages", &self.messages, algorithm.sign_cost_bytes())
+            }
             _ => Err(self.key.wrong_purpose("sign: key", "a key made by Key::sign")),
         }
     }
@@ -127,6 +145,9 @@ impl Describe for Verify {
         }
         self.messages.check()?;
         self.signatures.check()?;
+        if let Purpose::Verify(algorithm) = self.key.purpose() {
+            check_work("verify: number of messages", &self.messages, algorithm.verify_cost_bytes())?;
+        }
         let (expected, got) = (self.messages.count(), self.signatures.count());
         if expected == got { Ok(()) } else { Err(Error::invalid("verify: signatures", format!("{expected}"), got)) }
     }

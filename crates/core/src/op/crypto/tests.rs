@@ -66,6 +66,10 @@ fn an_answer_of_another_form_or_length_is_the_devices_fault() {
         let offsets: Vec<usize> = (0..=lens.len()).map(|end| lens[..end].iter().sum()).collect();
         Messages::packed(Bytes::from_vec(vec![0; lens.iter().sum()]), offsets).unwrap()
     };
+    let offsets = |len: usize, ends: &[u64]| {
+        let words: Vec<u8> = ends.iter().flat_map(|end| end.to_le_bytes()).collect();
+        Value::Pair(Bytes::from_vec(vec![0; len]).to_tensor().unwrap(), Bytes::from_vec(words).to_tensor().unwrap())
+    };
     let seal = |messages: Messages| Seal::new(&key(), Nonces::Counted { prefix: [0; 4], first: 0 }, messages);
     let apart =
         |text: Messages, tags: usize| Sealed { text, tags: Some(Bytes::from_vec(vec![0; tags])) }.into_value().unwrap();
@@ -80,8 +84,23 @@ fn an_answer_of_another_form_or_length_is_the_devices_fault() {
         (
             seal(two()).into_op().unwrap(),
             vec![packed(&[19, 20]).into_value().unwrap()],
-            vec![packed(&[39]).into_value().unwrap()],
+            vec![
+                packed(&[39]).into_value().unwrap(),
+                packed(&[20, 19]).into_value().unwrap(),
+                offsets(39, &[0, 19, 40]),
+            ],
         ),
+        (
+            Compress::new(Format::Zstd, two()).into_op().unwrap(),
+            vec![packed(&[9, 1]).into_value().unwrap()],
+            vec![
+                offsets(10, &[0, 5, 4]),
+                offsets(10, &[0, 5, 11]),
+                offsets(10, &[0, u64::MAX, 1]),
+                offsets(10, &[11, 11, 11]),
+            ],
+        ),
+        (seal(two()).detached().into_op().unwrap(), vec![], vec![apart(packed(&[4, 3]), 32)]),
         (
             seal(two()).detached().into_op().unwrap(),
             vec![apart(two(), 32)],
@@ -208,6 +227,112 @@ fn a_session_never_gives_a_nonce_twice() {
     let overflowing = Seal::new(&key, Nonces::Counted { prefix: [0; 4], first: u64::MAX }, vec![1]);
     assert!(matches!(overflowing.validate(), Err(Error::NoncesExhausted { .. })));
     assert!(Session::new(&Key::hmac(HashAlgorithm::Sha256, &[1]).unwrap(), [0; 4]).is_err());
+}
+
+#[test]
+fn a_nonce_of_a_session_authenticates_one_input() {
+    let repeated = |op: Seal| matches!(op.validate(), Err(Error::RepeatedNonce { index: 0 }));
+    let key = key();
+    let session = Session::new(&key, *b"sess").unwrap();
+    let once = session.seal(vec![1]).unwrap().associated(vec![2]).associated(vec![3]);
+    assert!(once.validate().is_ok(), "nothing was made of it before");
+    assert!(once.clone().validate().is_ok() && once.clone().detached().validate().is_ok(), "the same input");
+    let op = session.seal(vec![1]).unwrap();
+    assert!(repeated(op.clone().associated(vec![2])) && repeated(op.associated(vec![3])));
+    // The clone has run and is gone.
+    let op = session.seal(vec![1]).unwrap();
+    drop(op.clone().into_op().unwrap());
+    assert!(repeated(op.associated(vec![3])));
+    // With nonces of the caller's own, the caller knows.
+    let own = Seal::new(&key, [9; 12], vec![1]);
+    assert!(own.clone().associated(vec![2]).validate().is_ok() && own.associated(vec![3]).validate().is_ok());
+}
+
+#[test]
+fn the_prefix_of_a_session_is_refused_to_others() {
+    let key = key();
+    let counted = |prefix: &[u8; 4]| Seal::new(&key, Nonces::Counted { prefix: *prefix, first: 0 }, vec![1]).validate();
+    let given = |prefixes: [&[u8; 4]; 2]| {
+        let nonces: Vec<u8> = prefixes.iter().flat_map(|prefix| [&prefix[..], &[7; 8]].concat()).collect();
+        Seal::new(&key, Nonces::Given(nonces.into()), list(&[1, 1])).validate()
+    };
+    assert!(counted(b"sess").is_ok() && given([b"sess", b"own."]).is_ok());
+    let session = Session::new(&key, *b"sess").unwrap();
+    for error in [counted(b"sess").unwrap_err(), given([b"own.", b"sess"]).unwrap_err()] {
+        assert!(error.to_string().contains("no session of this key"), "{error}");
+    }
+    assert!(counted(b"own.").is_ok() && given([b"own1", b"own2"]).is_ok());
+    assert!(session.seal(vec![1]).unwrap().validate().is_ok());
+    assert!(session.open(0, vec![0; 17]).validate().is_ok(), "opening uses no nonce up");
+}
+
+#[test]
+fn a_counted_nonce_is_the_prefix_and_the_number_with_the_highest_byte_first() {
+    let nonces = Nonces::Counted { prefix: [0xa1, 0xa2, 0xa3, 0xa4], first: 0x0102_0304_0506_07ff };
+    assert_eq!(nonces.get(0).unwrap(), [0xa1, 0xa2, 0xa3, 0xa4, 1, 2, 3, 4, 5, 6, 7, 0xff]);
+    assert_eq!(nonces.get(1).unwrap(), [0xa1, 0xa2, 0xa3, 0xa4, 1, 2, 3, 4, 5, 6, 8, 0]);
+}
+
+#[test]
+fn a_nonce_that_is_not_there_is_an_error() {
+    let given = Nonces::Given(Bytes::from_vec((0..30).collect()));
+    assert_eq!(given.get(1).unwrap(), *(12..24).collect::<Vec<u8>>().as_slice());
+    assert!(matches!(given.get(2), Err(Error::InvalidArgument { .. })), "half a nonce is none");
+    assert_eq!(given.list(1).unwrap().len(), 1);
+    assert!(given.list(3).is_err() && given.get(usize::MAX).is_err());
+    let counted = Nonces::Counted { prefix: [0; 4], first: u64::MAX - 1 };
+    assert!(counted.get(0).is_ok());
+    assert!(matches!(counted.get(1), Err(Error::NoncesExhausted { left: 1, asked: 2 })));
+}
+
+#[test]
+fn a_session_that_was_reserved_gives_no_number_beyond() {
+    let key = key();
+    let session = Session::new(&key, *b"disk").unwrap();
+    let saved = session.reserve(3).unwrap();
+    assert_eq!((saved, session.next()), (3, 0));
+    assert_eq!(session.seal(list(&[1, 1])).unwrap().first_number(), Some(0));
+    assert!(matches!(session.seal(list(&[1, 1])), Err(Error::NoncesExhausted { left: 1, asked: 2 })));
+    assert!(session.seal_from(3, vec![1]).is_err() && session.clone().seal_from(2, list(&[1, 1])).is_err());
+    assert_eq!(session.seal(vec![1]).unwrap().first_number(), Some(2));
+    assert!(session.seal(vec![1]).is_err());
+    assert_eq!((session.reserve(10).unwrap(), session.reserve(2).unwrap()), (13, 13), "what is reserved stays so");
+    assert_eq!(session.seal(vec![1]).unwrap().first_number(), Some(3));
+    // The process ends without a word. The number on disk is above all that were given out.
+    let again = Session::resume(&self::key(), *b"disk", 13).unwrap();
+    assert_eq!(again.seal(vec![1]).unwrap().first_number(), Some(13));
+    assert!(again.reserve(u64::MAX).is_err());
+}
+
+#[test]
+fn what_was_made_of_a_key_is_dropped_with_its_last_handle() {
+    struct Made(std::sync::Arc<()>);
+    let (key, alive) = (key(), std::sync::Arc::new(()));
+    assert!(key.expanded::<Made>(|| Err(key.invalid())).is_err(), "what is refused is not kept");
+    for _ in 0..3 {
+        let made = key.expanded(|| Ok(Made(alive.clone()))).unwrap();
+        assert!(std::sync::Arc::ptr_eq(&made.0, &alive));
+    }
+    assert_eq!(std::sync::Arc::strong_count(&alive), 2, "made once");
+    assert!(matches!(key.clone().expanded(|| Ok(5_u8)), Err(Error::InvalidKey { .. })));
+    let op = Seal::new(&key, [0; 12], vec![1]).into_op().unwrap();
+    drop(key);
+    assert_eq!(std::sync::Arc::strong_count(&alive), 2, "the op has a handle");
+    drop(op);
+    assert_eq!(std::sync::Arc::strong_count(&alive), 1);
+}
+
+#[test]
+fn more_signatures_than_an_op_has_time_for_are_refused() {
+    let rsa = SignatureAlgorithm::rsa(RsaBits::Bits4096, RsaPadding::Pss);
+    let private = Key::sign(rsa, &[1; 48]).unwrap();
+    let public = Key::verify(SignatureAlgorithm::Ed25519, &[1; 32]).unwrap();
+    let empty = |count: usize| Messages::packed(Bytes::from_vec(vec![]), vec![0; count + 1]).unwrap();
+    assert!(Sign::new(&private, empty(10_000)).validate().is_ok());
+    let error = Sign::new(&private, empty(1 << 16)).validate().unwrap_err();
+    assert!(error.to_string().contains("split the batch"), "{error}");
+    assert!(Verify::new(&public, empty(1 << 18), empty(1 << 18)).validate().is_ok());
+    assert!(Verify::new(&public, empty(1 << 20), empty(1 << 20)).validate().is_err());
 }
 
 #[test]

@@ -56,12 +56,17 @@ fn line(lines: &mut String, verb: &str, algorithm: &str, fields: &[&[u8]]) {
     *lines += &format!("{verb} {algorithm} {}\n", fields.join(" "));
 }
 
+/// Says why something is skipped, also where the test passes: what is written to the handle itself is not held back.
+fn skipped(why: &str) {
+    writeln!(std::io::stderr(), "skipped: {why}").unwrap();
+}
+
 /// What the script prints; `None`, with the reason, where it cannot run.
 fn checked(lines: &str) -> Option<String> {
     let python = std::env::var("PANOPLY_PYTHON").unwrap_or_else(|_| "python3".to_owned());
     let has = Command::new(&python).args(["-c", "import cryptography"]).stderr(Stdio::null()).status();
     if !has.is_ok_and(|status| status.success()) {
-        println!("skipped: {python} has no package `cryptography`");
+        skipped(&format!("{python} has no package `cryptography`"));
         return None;
     }
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/openssl.py");
@@ -78,7 +83,7 @@ fn checked(lines: &str) -> Option<String> {
 fn has_tool(name: &str) -> bool {
     let found = Command::new(name).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
     if !found {
-        println!("skipped: {name} is not installed");
+        skipped(&format!("{name} is not installed"));
     }
     found
 }

@@ -132,7 +132,7 @@ fn aead(checker: &mut Checker<'_>, vector: &Vector<'_>) -> Result<Verdict> {
 fn cipher_key(vector: &Vector<'_>, key: &[u8]) -> Result<Key> {
     let named = |known: &CipherAlgorithm| vector.algorithm.starts_with(known.name());
     let algorithm = CipherAlgorithm::ALL.into_iter().find(named);
-    Key::encrypt(algorithm.unwrap_or(CipherAlgorithm::Aes128), key)
+    Key::encrypt(algorithm.unwrap_or_else(|| panic!("an unknown cipher: {vector:?}")), key)
 }
 
 fn cbc(checker: &mut Checker<'_>, vector: &Vector<'_>) -> Result<Verdict> {
@@ -159,7 +159,7 @@ fn ctr(checker: &mut Checker<'_>, vector: &Vector<'_>) -> Result<Verdict> {
 
 fn hash_named(name: &str) -> HashAlgorithm {
     let known = HashAlgorithm::ALL.into_iter().find(|known| name.ends_with(known.name()));
-    known.unwrap_or(HashAlgorithm::Sha256)
+    known.unwrap_or_else(|| panic!("an unknown hash: {name}"))
 }
 
 fn hash(checker: &mut Checker<'_>, vector: &Vector<'_>) -> Result<Verdict> {
@@ -180,8 +180,7 @@ fn hmac(checker: &mut Checker<'_>, vector: &Vector<'_>) -> Result<Verdict> {
 }
 
 fn hkdf(checker: &mut Checker<'_>, vector: &Vector<'_>) -> Result<Verdict> {
-    let [secret, salt, info, _, expected] = vector.fields();
-    let len = vector.number_at(3);
+    let ([secret, salt, info, expected], len) = ([0, 1, 2, 4].map(|index| vector.field(index)), vector.number_at(3));
     let key = Key::hkdf(hash_named(vector.algorithm), &secret)?;
     let derived = checker.run(Hkdf::new(&key, bytes(&info), len).salt(bytes(&salt)))?;
     same("hkdf", &expected, &derived)
@@ -189,7 +188,12 @@ fn hkdf(checker: &mut Checker<'_>, vector: &Vector<'_>) -> Result<Verdict> {
 
 fn signature_algorithm(name: &str) -> SignatureAlgorithm {
     let parts: Vec<&str> = name.split('-').collect();
-    let encoding = |word: &str| if word == "der" { EcdsaEncoding::Der } else { EcdsaEncoding::Fixed };
+    let unknown = || -> ! { panic!("an unknown signature: {name}") };
+    let encoding = |word: &str| match word {
+        "der" => EcdsaEncoding::Der,
+        "fixed" => EcdsaEncoding::Fixed,
+        _ => unknown(),
+    };
     match parts.as_slice() {
         ["ecdsa", "p256", word] => SignatureAlgorithm::EcdsaP256(encoding(word)),
         ["ecdsa", "p384", word] => SignatureAlgorithm::EcdsaP384(encoding(word)),
@@ -197,12 +201,18 @@ fn signature_algorithm(name: &str) -> SignatureAlgorithm {
             bits: match *bits {
                 "2048" => RsaBits::Bits2048,
                 "3072" => RsaBits::Bits3072,
-                _ => RsaBits::Bits4096,
+                "4096" => RsaBits::Bits4096,
+                _ => unknown(),
             },
-            padding: if *padding == "pss" { RsaPadding::Pss } else { RsaPadding::Pkcs1 },
+            padding: match *padding {
+                "pss" => RsaPadding::Pss,
+                "pkcs1" => RsaPadding::Pkcs1,
+                _ => unknown(),
+            },
             hash: hash_named(hash),
         },
-        _ => SignatureAlgorithm::Ed25519,
+        ["ed25519"] => SignatureAlgorithm::Ed25519,
+        _ => unknown(),
     }
 }
 
@@ -240,4 +250,21 @@ fn compressed(checker: &mut Checker<'_>, vector: &Vector<'_>) -> Result<Verdict>
     let message = checker.run(Decompress::new(format, bytes(&packed)).limit(1 << 20))?.into_one()?;
     let got = sha256(message.as_slice()?);
     Ok(if got[..] == digest[..] { Verdict::Valid } else { Verdict::Wrong("other bytes than expected".to_owned()) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_nobody_knows_is_not_taken_for_another() {
+        for name in ["ed25518", "ecdsa-p256-ber", "rsa-1024-pss-sha256", "rsa-2048-oaep-sha256", "rsa-2048-pss-sha1"] {
+            assert!(std::panic::catch_unwind(|| signature_algorithm(name)).is_err(), "{name}");
+        }
+        assert!(std::panic::catch_unwind(|| hash_named("md5")).is_err());
+        for vector in vectors("[aes-512-cbc]\n1 valid 00\n") {
+            assert!(std::panic::catch_unwind(|| cipher_key(&vector, &[0; 16]).map(drop)).is_err());
+        }
+        assert_eq!(signature_algorithm("ed25519"), SignatureAlgorithm::Ed25519);
+    }
 }

@@ -14,11 +14,15 @@ pub(super) struct Vector<'a> {
 }
 
 impl Vector<'_> {
-    /// The fields. Panics where there are others than that: then the file is wrong.
+    /// The fields. Panics where there are others than that, or one is not hexadecimal: then the file is wrong.
     pub(super) fn fields<const N: usize>(&self) -> [Vec<u8>; N] {
         assert_eq!(self.fields.len(), N, "{self:?}");
-        // A number among them is read by `number_at`.
-        std::array::from_fn(|index| decoded(self.fields[index]).unwrap_or_default())
+        std::array::from_fn(|index| self.field(index))
+    }
+
+    /// One field, where others are numbers.
+    pub(super) fn field(&self, index: usize) -> Vec<u8> {
+        decoded(self.fields[index]).unwrap_or_else(|| panic!("field {index} is not hexadecimal: {self:?}"))
     }
 
     /// A field that is a number in decimal digits.
@@ -68,5 +72,14 @@ mod tests {
         assert_eq!((all[0].algorithm, all[1].algorithm, all[1].key()), ("a", "b", vec![1, 2]));
         assert_eq!(all[0].fields(), [vec![0, 255], vec![]]);
         assert_eq!((all[1].number_at(0), all[1].verdict), (7, "invalid"));
+        assert_eq!(all[1].field(1), [0xab]);
+    }
+
+    #[test]
+    #[should_panic = "field 1 is not hexadecimal"]
+    fn a_field_that_is_not_hexadecimal_is_not_taken_for_an_empty_one() {
+        for vector in vectors("[a]\n1 valid 00 0g\n") {
+            let _: [Vec<u8>; 2] = vector.fields();
+        }
     }
 }

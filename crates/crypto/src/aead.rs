@@ -4,6 +4,7 @@ use aws_lc_rs::aead::{
     AES_128_GCM, AES_192_GCM, AES_256_GCM, Aad, Algorithm, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey,
 };
 use panoply_core::op::crypto::{AeadAlgorithm, NonceBytes};
+use zeroize::Zeroize;
 
 use crate::Failure;
 
@@ -40,7 +41,7 @@ impl AeadKey {
     ) -> Result<(), Failure> {
         let (key_nonce, data) = (Nonce::assume_unique_for_key(*nonce), Aad::from(associated));
         self.0.open_separate_gather(key_nonce, data, text, tag, message).map_err(|_| {
-            message.fill(0);
+            message.zeroize();
             Failure::Rejected
         })
     }

@@ -24,12 +24,16 @@ pub struct CipherKey {
 }
 
 impl CipherKey {
-    /// `None` where the material is of another length. `wide`: several blocks at a time, where the CPU can.
-    pub fn new(algorithm: CipherAlgorithm, material: &[u8], wide: bool) -> Option<CipherKey> {
+    /// `None` where the material is of another length.
+    pub fn new(algorithm: CipherAlgorithm, material: &[u8]) -> Option<CipherKey> {
         let key = || UnboundCipherKey::new(library(algorithm), material).ok();
         let (chain, unchain) = (EncryptingKey::cbc(key()?).ok()?, DecryptingKey::cbc(key()?).ok()?);
-        let lanes = if wide { AesLanes::new(material) } else { None };
-        Some(CipherKey { chain, unchain, count: EncryptingKey::ctr(key()?).ok()?, lanes })
+        Some(CipherKey { chain, unchain, count: EncryptingKey::ctr(key()?).ok()?, lanes: AesLanes::new(material) })
+    }
+
+    /// Several blocks at a time, where that is wanted and the CPU can.
+    fn lanes(&self, wide: bool) -> Option<&AesLanes> {
+        self.lanes.as_ref().filter(|_| wide)
     }
 
     /// Encrypts whole blocks in place, each chained to the one before.
@@ -38,17 +42,19 @@ impl CipherKey {
         self.chain.less_safe_encrypt(blocks, context).map(drop).map_err(|_| Failure::Rejected)
     }
 
-    /// Encrypts several messages, each with its vector, into texts that are as long, or longer by their padding.
+    /// Encrypts several messages, each with its vector, into texts that are as long, or longer by their padding. `wide`, here and below:
+    /// several blocks at a time, where the CPU can.
     pub fn encrypt_all_chained(
         &self,
         vectors: &[Block],
         messages: &[&[u8]],
         texts: &mut [&mut [u8]],
+        wide: bool,
     ) -> Result<(), Failure> {
         let groups = vectors.chunks(CHAINED_LANES).zip(messages.chunks(CHAINED_LANES));
         for ((vectors, messages), texts) in groups.zip(texts.chunks_mut(CHAINED_LANES)) {
             let group = (vectors.first_chunk(), messages.first_chunk(), texts.first_chunk_mut());
-            let done = match (&self.lanes, group) {
+            let done = match (self.lanes(wide), group) {
                 (Some(lanes), (Some(vectors), Some(messages), Some(texts))) => {
                     let mut vectors: [Block; CHAINED_LANES] = *vectors;
                     Some((lanes.encrypt_chained(&mut vectors, messages, texts), vectors))
@@ -68,8 +74,8 @@ impl CipherKey {
     }
 
     /// Decrypts whole blocks, each chained to the one before, into `out`, which is as long.
-    pub fn decrypt_chained(&self, vector: &Block, text: &[u8], out: &mut [u8]) -> Result<(), Failure> {
-        let done = self.lanes.as_ref().map_or(0, |lanes| lanes.decrypt_chained(text, out));
+    pub fn decrypt_chained(&self, vector: &Block, text: &[u8], out: &mut [u8], wide: bool) -> Result<(), Failure> {
+        let done = self.lanes(wide).map_or(0, |lanes| lanes.decrypt_chained(text, out));
         if done == 0 {
             out.copy_from_slice(text);
             return self.decrypt_in_place(vector, out);
@@ -90,9 +96,16 @@ impl CipherKey {
 
     /// Encrypts or decrypts `input` into `out`, which is as long, with a counter of 128 bits that starts `skipped` blocks after the
     /// vector.
-    pub fn apply_counted(&self, vector: &Block, skipped: u64, input: &[u8], out: &mut [u8]) -> Result<(), Failure> {
+    pub fn apply_counted(
+        &self,
+        vector: &Block,
+        skipped: u64,
+        input: &[u8],
+        out: &mut [u8],
+        wide: bool,
+    ) -> Result<(), Failure> {
         let start = u128::from_be_bytes(*vector).wrapping_add(u128::from(skipped));
-        let done = self.lanes.as_ref().map_or(0, |lanes| lanes.apply_counted(start, input, out));
+        let done = self.lanes(wide).map_or(0, |lanes| lanes.apply_counted(start, input, out));
         let (input, out) = (&input[done..], &mut out[done..]);
         if input.is_empty() {
             return Ok(());

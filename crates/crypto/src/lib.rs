@@ -5,7 +5,7 @@
 //! * [`aead`], [`cipher`], [`hash`], [`signature`]: AWS-LC's functions. What they keep of a key is wiped when it is dropped.
 //! * [`lanes`]: several messages at a time in vector registers, where the CPU has them.
 //! * [`deflate`], [`lz4`], [`pack`]: compression.
-//! * [`keys`]: what was made of the keys that ops name.
+//! * [`keys`]: what is made of the keys that ops name.
 //! * [`spread`]: the messages of a batch over threads.
 //!
 //! Nothing here decides by secret data which memory it reads or which way it goes, but the libraries' own compression.
@@ -14,6 +14,7 @@
 pub mod aead;
 pub mod cipher;
 pub mod deflate;
+mod edwards;
 pub mod hash;
 pub mod keys;
 pub mod lanes;
@@ -33,6 +34,8 @@ pub enum Failure {
     Rejected,
     /// It would become longer than it may.
     Limit,
+    /// With it all messages together become longer than they may.
+    TotalLimit,
     /// There is no memory for so many bytes.
     Memory(usize),
 }

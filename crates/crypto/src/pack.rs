@@ -1,6 +1,6 @@
 //! Compression in every format, with the workspaces of one thread.
 
-use panoply_core::op::crypto::Format;
+use panoply_core::op::crypto::{Format, OUTPUT_BYTES_DEFAULT_MAX};
 use zstd_safe::{CCtx, DCtx};
 
 use crate::deflate::{Deflater, Inflater};
@@ -114,10 +114,27 @@ fn deflate_bound(len: usize) -> usize {
     5 * len.div_ceil(5000).max(1) + len + 8
 }
 
+/// How much memory to decompress each message of a batch into at first, together no more than `total`. What messages claim is believed up
+/// to as much as one message may become by default; beyond that each is given what is likely.
+pub fn first_tries(format: Format, messages: &[&[u8]], limit: usize, total: usize) -> Vec<Result<usize, Failure>> {
+    let mut rooms: Vec<_> = messages.iter().map(|message| first_try(format, message, limit)).collect();
+    let sum = |rooms: &[Result<usize, Failure>]| {
+        rooms.iter().fold(0, |sum: usize, room| sum.saturating_add(room.unwrap_or(0)))
+    };
+    if sum(&rooms) > total.min(OUTPUT_BYTES_DEFAULT_MAX) {
+        for (room, message) in rooms.iter_mut().zip(messages) {
+            *room = room.map(|room| room.min(times(message.len(), FIRST_TRY_RATIO)));
+        }
+    }
+    if sum(&rooms) > total {
+        rooms.iter_mut().for_each(|room| *room = room.map(|room| room.min(total / messages.len())));
+    }
+    rooms
+}
+
 /// How much memory to decompress a message into at first: what its format says where that can be believed, else a guess; never more
 /// than `limit`. `Err`: the format says that it is more than the limit.
 pub fn first_try(format: Format, message: &[u8], limit: usize) -> Result<usize, Failure> {
-    let times = |ratio: usize| message.len().saturating_mul(ratio).saturating_add(FIRST_TRY_MORE_BYTES);
     let claimed = match format {
         Format::Lz4Block => Some(lz4::block_len(message)?),
         Format::Lz4Frame => lz4::frame_len(message),
@@ -131,9 +148,13 @@ pub fn first_try(format: Format, message: &[u8], limit: usize) -> Result<usize, 
     };
     match claimed {
         Some(len) if len > limit && format != Format::Gzip => Err(Failure::Limit),
-        Some(len) => Ok(len.min(times(CLAIM_RATIO_MAX)).min(limit)),
-        None => Ok(times(FIRST_TRY_RATIO).min(limit)),
+        Some(len) => Ok(len.min(times(message.len(), CLAIM_RATIO_MAX)).min(limit)),
+        None => Ok(times(message.len(), FIRST_TRY_RATIO).min(limit)),
     }
+}
+
+fn times(len: usize, ratio: usize) -> usize {
+    len.saturating_mul(ratio).saturating_add(FIRST_TRY_MORE_BYTES)
 }
 
 fn made<T>(place: &mut Option<T>, make: impl FnOnce() -> Option<T>) -> Result<&mut T, Failure> {

@@ -6,7 +6,6 @@ use panoply_core::op::Describe;
 use panoply_core::op::crypto::{CryptoOp, Messages};
 use panoply_core::{Bytes, Error, HostBufferMut, Result, Value};
 
-use crate::keys::KeyTable;
 use crate::pack::Packer;
 use crate::spread::Threads;
 use crate::{Failure, lanes};
@@ -23,24 +22,23 @@ pub type TakeMemory<'a> = &'a mut dyn FnMut(usize) -> Result<HostBufferMut>;
 pub struct State {
     /// Whether several messages at a time are hashed and encrypted in vector registers.
     wide: bool,
-    /// Expanded keys.
-    pub keys: KeyTable,
     /// Workspaces, one for each thread.
     packers: Vec<Mutex<Packer>>,
 }
 
-/// Runs an op to its end.
+/// Runs an op to its end. It is validated first: what was validated when it was made may have had its nonces on a device then.
 pub fn run(op: &CryptoOp, state: &mut State, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Value> {
+    described(op).validate()?;
     match op {
-        CryptoOp::Seal(op) => sealing::seal(op, state, threads, take)?.into_value(),
-        CryptoOp::Open(op) => sealing::open(op, state, threads, take)?.into_value(),
+        CryptoOp::Seal(op) => sealing::seal(op, threads, take)?.into_value(),
+        CryptoOp::Open(op) => sealing::open(op, threads, take)?.into_value(),
         CryptoOp::Encrypt(op) => sealing::encrypt(op, state, threads, take)?.into_value(),
         CryptoOp::Decrypt(op) => sealing::decrypt(op, state, threads, take)?.into_value(),
         CryptoOp::Hash(op) => digests::hash_all(op, state, threads, take)?.into_value(),
-        CryptoOp::Hmac(op) => digests::hmac(op, state, threads, take)?.into_value(),
+        CryptoOp::Hmac(op) => digests::hmac(op, threads, take)?.into_value(),
         CryptoOp::Hkdf(op) => digests::hkdf(op, threads)?.into_value(),
-        CryptoOp::Sign(op) => signing::sign(op, state, threads, take)?.into_value(),
-        CryptoOp::Verify(op) => signing::verify(op, state, threads, take).map(Value::Bytes),
+        CryptoOp::Sign(op) => signing::sign(op, threads, take)?.into_value(),
+        CryptoOp::Verify(op) => signing::verify(op, threads, take).map(Value::Bytes),
         CryptoOp::Compress(op) => packing::compress(op, state, threads, take)?.into_value(),
         CryptoOp::Decompress(op) => packing::decompress(op, state, threads, take)?.into_value(),
     }
@@ -56,20 +54,23 @@ pub fn estimate_ns(op: &CryptoOp) -> f64 {
         CryptoOp::Compress(_) => COMPRESS_NS_PER_BYTE,
         CryptoOp::Decompress(_) => DECOMPRESS_NS_PER_BYTE,
     };
-    let work = match op {
-        CryptoOp::Seal(op) => op.work(),
-        CryptoOp::Open(op) => op.work(),
-        CryptoOp::Encrypt(op) => op.work(),
-        CryptoOp::Decrypt(op) => op.work(),
-        CryptoOp::Hash(op) => op.work(),
-        CryptoOp::Hmac(op) => op.work(),
-        CryptoOp::Hkdf(op) => op.work(),
-        CryptoOp::Sign(op) => op.work(),
-        CryptoOp::Verify(op) => op.work(),
-        CryptoOp::Compress(op) => op.work(),
-        CryptoOp::Decompress(op) => op.work(),
-    };
-    work as f64 * each
+    described(op).work() as f64 * each
+}
+
+fn described(op: &CryptoOp) -> &dyn Describe {
+    match op {
+        CryptoOp::Seal(op) => op,
+        CryptoOp::Open(op) => op,
+        CryptoOp::Encrypt(op) => op,
+        CryptoOp::Decrypt(op) => op,
+        CryptoOp::Hash(op) => op,
+        CryptoOp::Hmac(op) => op,
+        CryptoOp::Hkdf(op) => op,
+        CryptoOp::Sign(op) => op,
+        CryptoOp::Verify(op) => op,
+        CryptoOp::Compress(op) => op,
+        CryptoOp::Decompress(op) => op,
+    }
 }
 
 const SEAL_NS_PER_BYTE: f64 = 0.15;
@@ -89,13 +90,7 @@ impl Default for State {
 impl State {
     /// Nothing kept yet. `wide`: with vector registers of 512 bits, where the CPU has them.
     pub fn new(wide: bool) -> State {
-        let wide = wide && lanes::detected();
-        State { wide, keys: KeyTable::new(wide), packers: Vec::new() }
-    }
-
-    /// Drops what was made of keys whose last handle is gone.
-    pub fn collect(&mut self) {
-        self.keys.collect();
+        State { wide: wide && lanes::detected(), packers: Vec::new() }
     }
 
     /// A workspace for each thread.
@@ -158,7 +153,7 @@ fn finished(
 fn failure(op: &'static str, limit: usize) -> impl Fn((usize, Failure)) -> Error {
     move |(index, failure)| match failure {
         Failure::Rejected => Error::Rejected { op, index },
-        Failure::Limit => Error::OutputLimit { op, index, limit },
+        Failure::Limit | Failure::TotalLimit => Error::OutputLimit { op, index, limit },
         Failure::Memory(asked) => out_of_memory(asked),
     }
 }

@@ -7,6 +7,7 @@ use aws_lc_rs::signature::{self as library, KeyPair, ParsedPublicKey};
 use panoply_core::op::crypto::{EcdsaEncoding, HashAlgorithm, RsaBits, RsaPadding, SignatureAlgorithm};
 
 use crate::Failure;
+use crate::edwards::is_public_key;
 
 /// A private key.
 pub enum PrivateKey {
@@ -73,6 +74,10 @@ impl PublicKey {
         if let SignatureAlgorithm::Rsa { bits, .. } = algorithm {
             let modulus = PublicEncryptingKey::from_der(key.as_der().ok()?.as_ref()).ok()?;
             (modulus.key_size_bytes() == bits.bytes()).then_some(())?;
+        }
+        if algorithm == SignatureAlgorithm::Ed25519 {
+            // Both forms, the bare key and the one in a SubjectPublicKeyInfo, end with it.
+            is_public_key(public.last_chunk()?).then_some(())?;
         }
         Some(PublicKey(key))
     }

@@ -83,7 +83,7 @@ impl<'a> Run<'a> {
 }
 
 /// Calls `work` for each message with its number and places; it says how much of its part it has used. `time_ns` says about how long one
-/// takes. Where some fail, all others are worked on nevertheless, and the first is the answer.
+/// takes. Where some fail, the first is the answer, and those behind it need not be worked on.
 pub fn spread(
     threads: &dyn Threads,
     slots: Slots<'_>,
@@ -93,18 +93,15 @@ pub fn spread(
     let (offsets, side_each) = (slots.offsets, slots.side_each);
     spread_runs(threads, slots, time_ns, &|run: Run<'_>| {
         let Run { messages, out, side, lens } = run;
-        let (first, mut outcome) = (messages.start, Ok(()));
+        let first = messages.start;
         let base = offsets[first];
         for (place, len) in lens.iter_mut().enumerate() {
             let message = first + place;
             let out = &mut out[offsets[message] - base..offsets[message + 1] - base];
             let side = &mut side[place * side_each..(place + 1) * side_each];
-            match work(message, Slot { out, side }) {
-                Ok(used) => *len = used,
-                Err(failure) => outcome = outcome.and(Err((message, failure))),
-            }
+            *len = work(message, Slot { out, side }).map_err(|failure| (message, failure))?;
         }
-        outcome
+        Ok(())
     })
 }
 
@@ -122,9 +119,13 @@ pub fn spread_runs(
     let runs: Vec<Mutex<Option<Run<'_>>>> =
         cut_slots(slots, &ends).into_iter().map(|run| Mutex::new(Some(run))).collect();
     let failed: Mutex<Option<(usize, Failure)>> = Mutex::new(None);
+    let is_needed = |run: &Run<'_>| {
+        let failed = failed.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        failed.is_none_or(|(first, _)| run.messages.start < first)
+    };
     threads.run(runs.len(), &|index| {
         let run = runs[index].lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
-        if let Some(Err(own)) = run.map(work) {
+        if let Some(Err(own)) = run.filter(is_needed).map(work) {
             let mut failed = failed.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
             *failed = Some(failed.map_or(own, |first| if own.0 < first.0 { own } else { first }));
         }

@@ -6,8 +6,9 @@
 use panoply_conformance::values::Random;
 use panoply_core::op::crypto::*;
 use panoply_core::{Bytes, Error, HostBufferMut, Op, Operation, Result};
+use panoply_crypto::keys::Expanded;
 use panoply_crypto::pack::{Packer, bound, first_try};
-use panoply_crypto::{Failure, OneThread, State, signature};
+use panoply_crypto::{Failure, OneThread, State, Threads, signature};
 
 fn run<O: Operation>(state: &mut State, op: O) -> Result<O::Output> {
     let Op::Crypto(op) = op.into_op()? else { panic!("another domain") };
@@ -331,8 +332,6 @@ fn what_is_no_key_is_an_error_and_is_not_kept() {
         let refused = run(&mut state, Verify::new(&Key::verify(p256, &point).unwrap(), vec![1], vec![0; 64]));
         assert!(matches!(refused, Err(Error::InvalidKey { .. })), "{refused:?}");
     }
-    state.collect();
-    assert_eq!(state.keys.len(), 0, "every key is gone");
 }
 
 #[test]
@@ -369,22 +368,148 @@ fn signatures_of_wrong_lengths_and_encodings_do_not_verify() {
 }
 
 #[test]
-fn a_key_is_expanded_once_and_forgotten_with_its_last_handle() {
+fn weak_and_malformed_keys_of_ed25519_are_refused() {
+    let mut state = State::default();
+    let ed25519 = SignatureAlgorithm::Ed25519;
+    let spki = |key: &[u8]| [&[0x30, 0x2a, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 3, 0x21, 0][..], key].concat();
+    let mut verify = |key: &[u8], signature: Vec<u8>| {
+        run(&mut state, Verify::new(&Key::verify(ed25519, key).unwrap(), b"any message".to_vec(), signature))
+    };
+    // The neutral point, with which this one signature fits every message; the same, encoded in another way.
+    let neutral = [&[1][..], &[0; 31]].concat();
+    let one_for_all = [&neutral[..], &[0; 32]].concat();
+    let other_neutral = [&[0xee][..], &[0xff; 30], &[0x7f]].concat();
+    // No x belongs to this y.
+    let no_point = [&[2][..], &[0; 31]].concat();
+    for key in [neutral, other_neutral, no_point, vec![0; 32], vec![0xff; 32]] {
+        for key in [key.clone(), spki(&key)] {
+            let refused = verify(&key, one_for_all.clone());
+            assert_eq!(refused, Err(Error::InvalidKey { algorithm: ed25519.name() }), "{key:?}");
+        }
+    }
+    let mut points = 0;
+    for seed in 0..200 {
+        match verify(&random(32, seed), one_for_all.clone()) {
+            Ok(verdicts) => points += usize::from(verdicts == [false]),
+            Err(error) => assert_eq!(error, Error::InvalidKey { algorithm: ed25519.name() }),
+        }
+        let pair = signature::generate(ed25519).unwrap();
+        assert_eq!(verify(&pair.public, one_for_all.clone()), Ok(vec![false]), "a key that was made is one");
+    }
+    assert!((60..140).contains(&points), "about half of all bytes are a point: {points}");
+}
+
+#[test]
+fn a_batch_has_a_limit_of_its_own() {
+    let mut state = State::default();
+    let message = vec![0; 100_000];
+    for format in Format::ALL {
+        let one = run(&mut state, Compress::new(format, message.clone())).unwrap().into_one().unwrap();
+        let ten = || Decompress::new(format, vec![one.clone(); 10]);
+        let back = run(&mut state, ten().total_limit(1_000_000)).unwrap();
+        assert_eq!(back.total_bytes(), 1_000_000, "{format:?}");
+        for (total, index) in [(999_999, 9), (350_000, 3), (100_000, 1)] {
+            let error = run(&mut state, ten().total_limit(total)).unwrap_err();
+            assert_eq!(error, Error::OutputLimit { op: "decompress", index, limit: total }, "{format:?}");
+        }
+        let error = run(&mut state, ten().total_limit(99_999)).unwrap_err();
+        assert_eq!(error, Error::OutputLimit { op: "decompress", index: 0, limit: 99_999 }, "{format:?}");
+    }
+}
+
+#[test]
+fn what_a_batch_claims_takes_no_memory() {
+    let mut state = State::default();
+    let mut gzip = run(&mut state, Compress::new(Format::Gzip, random(1000, 5))).unwrap().into_one().unwrap();
+    let mut altered = gzip.as_slice().unwrap().to_vec();
+    let len = altered.len();
+    altered[len - 4..].fill(0xff);
+    gzip = altered.into();
+    let mut taken = |op: Decompress| {
+        let Op::Crypto(op) = op.into_op().unwrap() else { panic!() };
+        let mut taken = 0;
+        let mut take = |bytes: usize| {
+            taken += bytes;
+            HostBufferMut::zeroed(bytes)
+        };
+        let error = panoply_crypto::run(&op, &mut state, &OneThread, &mut take).unwrap_err();
+        assert_eq!(error, Error::Rejected { op: "decompress", index: 0 });
+        taken
+    };
+    let claiming = |count: usize| Decompress::new(Format::Gzip, vec![gzip.clone(); count]);
+    assert!(taken(claiming(5000)) < 100 << 20, "1.3 GB were claimed");
+    assert!(taken(claiming(50).total_limit(100_000)) <= 100_000);
+}
+
+#[test]
+fn an_op_that_was_never_validated_seals_nothing_with_a_nonce_that_it_does_not_have() {
+    let mut state = State::default();
+    let key = Key::seal(AeadAlgorithm::Aes128Gcm, &[1; 16]).unwrap();
+    let messages = || vec![Bytes::from_vec(vec![5; 20]); 3];
+    let distinct: Vec<u8> = (0..36).collect();
+    let mut raw = |op: CryptoOp| panoply_crypto::run(&op, &mut state, &OneThread, &mut HostBufferMut::zeroed).map(drop);
+    let seal = |nonces: &[u8]| CryptoOp::Seal(Seal::new(&key, Nonces::Given(nonces.to_vec().into()), messages()));
+    assert_eq!(raw(seal(&distinct)), Ok(()));
+    for short in [0, 12, 24, 35] {
+        assert!(matches!(raw(seal(&distinct[..short])), Err(Error::InvalidArgument { .. })), "{short}");
+    }
+    assert_eq!(raw(seal(&[7; 36])), Err(Error::RepeatedNonce { index: 1 }));
+    let counted = Nonces::Counted { prefix: [0; 4], first: u64::MAX - 1 };
+    assert!(matches!(raw(CryptoOp::Seal(Seal::new(&key, counted, messages()))), Err(Error::NoncesExhausted { .. })));
+    let aes = Key::encrypt(CipherAlgorithm::Aes128, &[1; 16]).unwrap();
+    let encrypt = Encrypt::new(&aes, CipherMode::Ctr, vec![7; 32].into(), messages());
+    assert!(matches!(raw(CryptoOp::Encrypt(encrypt)), Err(Error::InvalidArgument { .. })));
+}
+
+#[test]
+fn nothing_is_left_in_memory_where_a_thread_panics() {
+    /// Does all the work, and panics.
+    struct Panicking;
+
+    impl Threads for Panicking {
+        fn count(&self) -> usize {
+            1
+        }
+
+        fn run(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
+            (0..tasks).for_each(task);
+            std::panic::resume_unwind(Box::new("a thread"));
+        }
+    }
+
+    let mut state = State::default();
+    let plain = vec![0x5a; 800];
+    let key = Key::seal(AeadAlgorithm::Aes128Gcm, &[1; 16]).unwrap();
+    let text = run(&mut state, Seal::new(&key, [7; 12], plain.clone())).unwrap().text;
+    let mut ops = vec![Open::new(&key, [7; 12], text).into_op().unwrap()];
+    let aes = Key::encrypt(CipherAlgorithm::Aes128, &[1; 16]).unwrap();
+    for mode in [CipherMode::Cbc, CipherMode::Ctr] {
+        let text = run(&mut state, Encrypt::new(&aes, mode, vec![7; 16].into(), plain.clone())).unwrap();
+        ops.push(Decrypt::new(&aes, mode, vec![7; 16].into(), text).into_op().unwrap());
+    }
+    for op in ops {
+        let Op::Crypto(op) = op else { panic!() };
+        let mut block = vec![0xa5_u8; 4096];
+        let start = std::ptr::NonNull::new(block.as_mut_ptr()).unwrap();
+        let mut take = |bytes: usize| {
+            let aligned = start.as_ptr().align_offset(64);
+            // SAFETY: the block outlives the op, is long enough, aligned by skipping, and used by this op alone.
+            Ok(unsafe { HostBufferMut::from_raw(start.add(aligned), bytes, std::sync::Arc::new(())) })
+        };
+        let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            panoply_crypto::run(&op, &mut state, &Panicking, &mut take).map(drop)
+        }));
+        assert!(ran.is_err());
+        assert!(!block.windows(4).any(|four| four == [0x5a; 4]), "plaintext is left: {op:?}");
+    }
+}
+
+#[test]
+fn a_key_is_expanded_once_and_what_was_made_lies_with_it() {
     let mut state = State::default();
     let key = Key::hmac(HashAlgorithm::Sha256, b"key").unwrap();
-    for _ in 0..3 {
-        run(&mut state, Hmac::new(&key, vec![1])).unwrap();
-    }
-    assert_eq!(state.keys.len(), 1);
-    state.collect();
-    assert_eq!(state.keys.len(), 1, "a handle is alive");
-    drop(key);
-    state.collect();
-    assert!(state.keys.is_empty());
-    let keys: Vec<Key> =
-        (0..5000_u32).map(|number| Key::hmac(HashAlgorithm::Sha256, &number.to_le_bytes()).unwrap()).collect();
-    for key in &keys {
-        run(&mut state, Hmac::new(key, vec![1])).unwrap();
-    }
-    assert!(state.keys.len() <= panoply_crypto::keys::KEYS_MAX, "bounded, however many are alive");
+    run(&mut state, Hmac::new(&key, vec![1])).unwrap();
+    let kept: *const Expanded = key.expanded(|| Err(key.invalid())).unwrap();
+    run(&mut State::default(), Hmac::new(&key.clone(), vec![1])).unwrap();
+    assert!(std::ptr::eq(kept, Expanded::of(&key).unwrap()), "the other engine has it from the key");
 }

@@ -4,7 +4,7 @@
 //! use panoply::crypto::{AeadAlgorithm, Key, Session};
 //!
 //! let runtime = panoply::Runtime::new()?;
-//! // A key belongs to no device: each expands it once, and forgets it with the last handle.
+//! // A key belongs to no device: it is expanded once, and wiped with the last handle.
 //! let key = Key::seal(AeadAlgorithm::Aes256Gcm, panoply::crypto::random(32)?.as_slice()?)?;
 //!
 //! // A session counts nonces, and never gives one twice.

@@ -36,7 +36,7 @@ pub(crate) struct Context {
     pub(crate) attention: Vec<Mutex<Scratch>>,
     /// Panels and packed weights of convolutions.
     pub(crate) conv: ConvWorkspace,
-    /// Expanded keys, and workspaces of compression.
+    /// Workspaces of compression.
     pub(crate) crypto: State,
     /// Plans and scratch of Fourier transforms.
     pub(crate) fft: FftWorkspace,

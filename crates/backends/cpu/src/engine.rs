@@ -78,9 +78,7 @@ impl Engine for CpuEngine {
     }
 
     fn health(&mut self) -> Health {
-        self.context.crypto.collect();
         self.context.signal.collect();
-        self.members.for_each_context(|context| context.crypto.collect());
         self.sensors.read()
     }
 }

@@ -12,19 +12,35 @@ use crate::cipher::{BLOCK_BYTES, Block};
 const REGISTERS: usize = 8;
 const GROUP_BYTES: usize = REGISTERS * 64;
 
-/// The rounds' keys, wiped when they are dropped.
+/// The rounds' keys. They stay where they are when this is moved, so that no copy is left behind.
 pub struct AesLanes {
-    rounds: [Block; 15],
-    /// Those of decryption, in the order in which they are used.
-    inverse: [Block; 15],
+    keys: Box<RoundKeys>,
     /// The number of the last round: 10, 12 or 14.
     last: usize,
 }
 
-impl Drop for AesLanes {
+/// Wiped when they are dropped.
+struct RoundKeys {
+    rounds: [Block; 15],
+    /// Those of decryption, in the order in which they are used.
+    inverse: [Block; 15],
+}
+
+impl Drop for RoundKeys {
     fn drop(&mut self) {
         self.rounds.zeroize();
         self.inverse.zeroize();
+    }
+}
+
+/// The rounds' keys as registers hold them, wiped after use. What the compiler keeps in registers is not.
+struct Loaded<T: Copy>([T; 15]);
+
+impl<T: Copy> Drop for Loaded<T> {
+    fn drop(&mut self) {
+        let words = size_of_val(&self.0) / size_of::<u64>();
+        // SAFETY: these are vectors of plain bits, aligned to more than a word and as long as so many.
+        unsafe { std::slice::from_raw_parts_mut(self.0.as_mut_ptr().cast::<u64>(), words) }.zeroize();
     }
 }
 
@@ -58,12 +74,12 @@ impl AesLanes {
             }
             schedule[index] = schedule[index - words] ^ word;
         }
-        let mut rounds = [[0; BLOCK_BYTES]; 15];
-        for (bytes, word) in rounds.as_flattened_mut().chunks_exact_mut(4).zip(schedule) {
+        let mut keys = Box::new(RoundKeys { rounds: [[0; BLOCK_BYTES]; 15], inverse: [[0; BLOCK_BYTES]; 15] });
+        let RoundKeys { rounds, inverse } = keys.as_mut();
+        for (bytes, word) in rounds.as_flattened_mut().chunks_exact_mut(4).zip(&schedule) {
             bytes.copy_from_slice(&word.to_le_bytes());
         }
         schedule.zeroize();
-        let mut inverse = [[0; BLOCK_BYTES]; 15];
         for (round, bytes) in inverse.iter_mut().take(last + 1).enumerate() {
             // SAFETY: a round's key has sixteen bytes.
             let key = unsafe { _mm_loadu_si128(rounds[last - round].as_ptr().cast()) };
@@ -71,7 +87,7 @@ impl AesLanes {
             // SAFETY: as above.
             unsafe { _mm_storeu_si128(bytes.as_mut_ptr().cast(), turned) };
         }
-        AesLanes { rounds, inverse, last }
+        AesLanes { keys, last }
     }
 
     /// Encrypts whole blocks of eight messages into their texts, each chained to the one before, as many as the shortest message has: what was
@@ -101,7 +117,8 @@ impl AesLanes {
     ) {
         // SAFETY: a block has sixteen bytes.
         let load = |block: *const u8| unsafe { _mm_loadu_si128(block.cast()) };
-        let keys: [__m128i; 15] = std::array::from_fn(|round| load(self.rounds[round].as_ptr()));
+        let loaded: Loaded<__m128i> = Loaded(std::array::from_fn(|round| load(self.keys.rounds[round].as_ptr())));
+        let keys = &loaded.0;
         let mut state: [__m128i; CHAINED_LANES] = std::array::from_fn(|lane| load(vectors[lane].as_ptr()));
         let starts: [*mut u8; CHAINED_LANES] = texts.each_mut().map(|text| text.as_mut_ptr());
         for block in 0..blocks {
@@ -143,10 +160,11 @@ impl AesLanes {
     /// The CPU must have AVX-512 and VAES. `out` must have whole groups, and `text` a block more.
     #[target_feature(enable = "avx512f,avx512bw,vaes")]
     unsafe fn unchained(&self, text: &[u8], out: &mut [u8]) {
-        let keys: [__m512i; 15] = std::array::from_fn(|round| {
+        let loaded: Loaded<__m512i> = Loaded(std::array::from_fn(|round| {
             // SAFETY: a round's key has sixteen bytes.
-            _mm512_broadcast_i32x4(unsafe { _mm_loadu_si128(self.inverse[round].as_ptr().cast()) })
-        });
+            _mm512_broadcast_i32x4(unsafe { _mm_loadu_si128(self.keys.inverse[round].as_ptr().cast()) })
+        }));
+        let keys = &loaded.0;
         for (group, out) in out.chunks_exact_mut(GROUP_BYTES).enumerate() {
             // SAFETY: the text has a block before the group, and all of it behind that.
             let load =
@@ -181,10 +199,11 @@ impl AesLanes {
     /// The CPU must have AVX-512 and VAES. Both slices must have the same length, of whole groups.
     #[target_feature(enable = "avx512f,avx512bw,vaes")]
     unsafe fn counted(&self, start: u128, input: &[u8], out: &mut [u8]) {
-        let keys: [__m512i; 15] = std::array::from_fn(|round| {
+        let loaded: Loaded<__m512i> = Loaded(std::array::from_fn(|round| {
             // SAFETY: a round's key has sixteen bytes.
-            _mm512_broadcast_i32x4(unsafe { _mm_loadu_si128(self.rounds[round].as_ptr().cast()) })
-        });
+            _mm512_broadcast_i32x4(unsafe { _mm_loadu_si128(self.keys.rounds[round].as_ptr().cast()) })
+        }));
+        let keys = &loaded.0;
         // The counter is big-endian; its halves are turned when it is used.
         let turn = _mm512_set4_epi32(0x0001_0203, 0x0405_0607, 0x0809_0a0b, 0x0c0d_0e0f);
         let (high, low) = ((start >> 64) as i64, start as i64);
@@ -215,4 +234,14 @@ impl AesLanes {
 #[target_feature(enable = "aes,sse4.1")]
 fn substituted(word: u32) -> u32 {
     _mm_extract_epi32::<0>(_mm_aeskeygenassist_si128::<0>(_mm_set1_epi32(word as i32))) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_stay_in_their_own_memory_when_they_are_moved() {
+        assert!(size_of::<AesLanes>() <= 2 * size_of::<usize>(), "a pointer, and the number of rounds");
+    }
 }

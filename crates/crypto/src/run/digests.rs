@@ -36,9 +36,9 @@ pub(super) fn hash_all(op: &Hash, state: &State, threads: &dyn Threads, take: Ta
     op.messages.like(Bytes::from_host(out.freeze()), offsets)
 }
 
-pub(super) fn hmac(op: &Hmac, state: &mut State, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Messages> {
-    let expanded = state.keys.get(op.key())?;
-    let (Expanded::Hmac(key), Purpose::Hmac(algorithm)) = (expanded.as_ref(), op.key().purpose()) else {
+pub(super) fn hmac(op: &Hmac, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Messages> {
+    let expanded = Expanded::of(op.key())?;
+    let (Expanded::Hmac(key), Purpose::Hmac(algorithm)) = (expanded, op.key().purpose()) else {
         return Err(op.key().invalid());
     };
     let out = take(op.messages().count() * algorithm.digest_bytes())?;

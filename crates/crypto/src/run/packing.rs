@@ -1,15 +1,16 @@
 //! Compress and Decompress.
 
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use panoply_core::op::crypto::{Compress, Decompress, Messages};
-use panoply_core::{Bytes, Result};
+use panoply_core::{Bytes, Error, Result};
 
 use super::{
     COMPRESS_NS_PER_BYTE, DECOMPRESS_NS_PER_BYTE, State, TakeMemory, failure, finished, free_packer, offsets_of,
 };
 use crate::Failure;
-use crate::pack::{bound, first_try};
+use crate::pack::{bound, first_tries};
 use crate::spread::{Slot, Slots, Threads, spread};
 
 pub(super) fn compress(
@@ -38,10 +39,9 @@ pub(super) fn decompress(
     threads: &dyn Threads,
     take: TakeMemory<'_>,
 ) -> Result<Messages> {
-    let limited = failure("decompress", op.limit_bytes);
+    let (limit, total) = (op.limit_bytes.min(op.total_bytes_max()), op.total_bytes_max());
     let messages = op.messages.slices()?;
-    let rooms: Vec<Result<usize, Failure>> =
-        messages.iter().map(|message| first_try(op.format, message, op.limit_bytes)).collect();
+    let rooms = first_tries(op.format, &messages, limit, total);
     let offsets = offsets_of(rooms.iter().map(|room| room.unwrap_or(0)))?;
     let mut out = take(offsets[messages.len()])?;
     let mut lens = vec![0; messages.len()];
@@ -49,22 +49,36 @@ pub(super) fn decompress(
     let packers = state.packers(threads.count());
     // Those that did not fit into what they were given at first.
     let longer: Vec<OnceLock<Vec<u8>>> = messages.iter().map(|_| OnceLock::new()).collect();
+    // What has been made so far.
+    let sum = AtomicUsize::new(0);
+    let counted = |len: usize| match sum.fetch_add(len, Ordering::Relaxed).saturating_add(len) {
+        sum if sum > total => Err(Failure::TotalLimit),
+        _ => Ok(()),
+    };
     let time = |index: usize| 500.0 + rooms[index].unwrap_or(0) as f64 * DECOMPRESS_NS_PER_BYTE / 4.0;
     let work = |index: usize, slot: Slot<'_>| {
         rooms[index]?;
         let mut packer = free_packer(packers, index);
         match packer.decompress(op.format, messages[index], slot.out) {
             Err(Failure::Limit) => {
-                let tried = slot.out.len();
-                let made = packer.decompress_further(op.format, messages[index], tried, op.limit_bytes)?;
+                let (tried, left) = (slot.out.len(), total.saturating_sub(sum.load(Ordering::Relaxed)));
+                let made = packer.decompress_further(op.format, messages[index], tried, limit.min(left));
+                let made = made.map_err(|failure| match failure {
+                    Failure::Limit if left < limit => Failure::TotalLimit,
+                    other => other,
+                })?;
+                counted(made.len())?;
                 // Each message is worked on once.
                 let _ = longer[index].set(made);
                 Ok(0)
             }
-            outcome => outcome,
+            outcome => outcome.and_then(|len| counted(len).map(|()| len)),
         }
     };
-    spread(threads, slots, &time, &work).map_err(limited)?;
+    spread(threads, slots, &time, &work).map_err(|(index, failed)| match failed {
+        Failure::TotalLimit => Error::OutputLimit { op: "decompress", index, limit: total },
+        other => failure("decompress", limit)((index, other)),
+    })?;
     let longer: Vec<Option<Vec<u8>>> = longer.into_iter().map(OnceLock::into_inner).collect();
     if longer.iter().all(Option::is_none) {
         return finished(&op.messages, out, offsets, &lens, Some(take));

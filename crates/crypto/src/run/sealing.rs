@@ -1,7 +1,10 @@
 //! Seal, Open, Encrypt and Decrypt.
 
-use panoply_core::op::crypto::{CipherMode, Decrypt, Encrypt, Messages, Nonces, Open, Seal, Sealed, TAG_BYTES};
+use panoply_core::op::crypto::{
+    CipherMode, Decrypt, Encrypt, Messages, NonceBytes, Nonces, Open, Seal, Sealed, TAG_BYTES,
+};
 use panoply_core::{Bytes, HostBufferMut, Result};
+use zeroize::Zeroize;
 
 use super::{CIPHER_NS_PER_BYTE, MESSAGE_NS, SEAL_NS_PER_BYTE, State, TakeMemory, failure, finished, offsets_of};
 use crate::Failure;
@@ -12,11 +15,11 @@ use crate::spread::{Run, Slot, Slots, Threads, spread, spread_runs};
 /// A message of counter mode that is longer is worked on by several threads.
 const COUNTED_PIECE_BYTES: usize = 256 << 10;
 
-pub(super) fn seal(op: &Seal, state: &mut State, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Sealed> {
-    let expanded = state.keys.get(op.key())?;
-    let Expanded::Aead(key) = expanded.as_ref() else { return Err(op.key().invalid()) };
+pub(super) fn seal(op: &Seal, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Sealed> {
+    let expanded = Expanded::of(op.key())?;
+    let Expanded::Aead(key) = expanded else { return Err(op.key().invalid()) };
     let (messages, detached) = (op.messages().slices()?, op.is_detached());
-    let (nonces, associated) = (nonces(op.nonces())?, Associated::new(op.associated_data())?);
+    let (nonces, associated) = (nonces(op.nonces()), Associated::new(op.associated_data())?);
     let behind = if detached { 0 } else { TAG_BYTES };
     let offsets = offsets_of(messages.iter().map(|message| message.len() + behind))?;
     let mut out = take(offsets[messages.len()])?;
@@ -33,7 +36,7 @@ pub(super) fn seal(op: &Seal, state: &mut State, threads: &dyn Threads, take: Ta
     let work = |index: usize, slot: Slot<'_>| {
         let (text, tag) = slot.out.split_at_mut(messages[index].len());
         let tag = if detached { slot.side } else { tag };
-        key.seal(&nonces(index), associated.get(index), messages[index], text, tag)?;
+        key.seal(&nonces(index)?, associated.get(index), messages[index], text, tag)?;
         Ok(slot.out.len())
     };
     spread(threads, slots, &time, &work).map_err(failure("seal", 0))?;
@@ -41,92 +44,89 @@ pub(super) fn seal(op: &Seal, state: &mut State, threads: &dyn Threads, take: Ta
     Ok(Sealed { text: op.messages().like(Bytes::from_host(out.freeze()), offsets)?, tags })
 }
 
-pub(super) fn open(op: &Open, state: &mut State, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Messages> {
-    let expanded = state.keys.get(op.key())?;
-    let Expanded::Aead(key) = expanded.as_ref() else { return Err(op.key().invalid()) };
+pub(super) fn open(op: &Open, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Messages> {
+    let expanded = Expanded::of(op.key())?;
+    let Expanded::Aead(key) = expanded else { return Err(op.key().invalid()) };
     let messages = op.messages().slices()?;
-    let (nonces, associated) = (nonces(op.nonces())?, Associated::new(op.associated_data())?);
+    let (nonces, associated) = (nonces(op.nonces()), Associated::new(op.associated_data())?);
     let tags = op.detached_tags().map(Bytes::as_slice).transpose()?;
     let behind = if tags.is_some() { 0 } else { TAG_BYTES };
     let offsets = offsets_of(messages.iter().map(|message| message.len().saturating_sub(behind)))?;
     let mut out = output(offsets[messages.len()], op.is_secret(), take)?;
     let mut lens = vec![0; messages.len()];
-    let slots = plain_slots(&mut out, &offsets, &mut lens);
+    let plaintext = Unreleased(out.bytes_mut());
+    let slots = plain_slots(plaintext.0, &offsets, &mut lens);
     let time = |index: usize| MESSAGE_NS + messages[index].len() as f64 * SEAL_NS_PER_BYTE;
     let work = |index: usize, slot: Slot<'_>| {
         let (text, behind) = messages[index].split_at_checked(slot.out.len()).ok_or(Failure::Rejected)?;
         let tag = tags.map_or(behind, |tags| &tags[index * TAG_BYTES..(index + 1) * TAG_BYTES]);
-        key.open(&nonces(index), associated.get(index), text, tag, slot.out)?;
+        key.open(&nonces(index)?, associated.get(index), text, tag, slot.out)?;
         Ok(slot.out.len())
     };
-    released(spread(threads, slots, &time, &work), "open", &mut out)?;
+    spread(threads, slots, &time, &work).map_err(failure("open", 0))?;
+    plaintext.release();
     op.messages().like(Bytes::from_host(out.freeze()), offsets)
 }
 
-pub(super) fn encrypt(
-    op: &Encrypt,
-    state: &mut State,
-    threads: &dyn Threads,
-    take: TakeMemory<'_>,
-) -> Result<Messages> {
-    let expanded = state.keys.get(op.key())?;
-    let Expanded::Cipher(key) = expanded.as_ref() else { return Err(op.key().invalid()) };
+pub(super) fn encrypt(op: &Encrypt, state: &State, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Messages> {
+    let expanded = Expanded::of(op.key())?;
+    let Expanded::Cipher(key) = expanded else { return Err(op.key().invalid()) };
     let (messages, vectors) = (op.messages().slices()?, vectors(op.vectors())?);
     let offsets = offsets_of(messages.iter().map(|message| op.text_len(message.len())))?;
     let mut out = take(offsets[messages.len()])?;
     match op.mode() {
-        CipherMode::Ctr => counted(key, &messages, vectors, out.bytes_mut(), threads),
+        CipherMode::Ctr => counted(key, state.wide, &messages, vectors, out.bytes_mut(), threads),
         CipherMode::Cbc | CipherMode::CbcUnpadded => {
             let mut lens = vec![0; messages.len()];
             let time = |index: usize| MESSAGE_NS + messages[index].len() as f64 * 2.0 * CIPHER_NS_PER_BYTE;
             let work = |run: Run<'_>| {
                 let first = run.messages.start;
                 let (messages, vectors) = (&messages[run.messages.clone()], &vectors[run.messages.clone()]);
-                let encrypted = key.encrypt_all_chained(vectors, messages, &mut run.parts(&offsets));
+                let encrypted = key.encrypt_all_chained(vectors, messages, &mut run.parts(&offsets), state.wide);
                 encrypted.map_err(|failure| (first, failure))
             };
-            spread_runs(threads, plain_slots(&mut out, &offsets, &mut lens), &time, &work)
+            spread_runs(threads, plain_slots(out.bytes_mut(), &offsets, &mut lens), &time, &work)
         }
     }
     .map_err(failure("encrypt", 0))?;
     op.messages().like(Bytes::from_host(out.freeze()), offsets)
 }
 
-pub(super) fn decrypt(
-    op: &Decrypt,
-    state: &mut State,
-    threads: &dyn Threads,
-    take: TakeMemory<'_>,
-) -> Result<Messages> {
-    let expanded = state.keys.get(op.key())?;
-    let Expanded::Cipher(key) = expanded.as_ref() else { return Err(op.key().invalid()) };
+pub(super) fn decrypt(op: &Decrypt, state: &State, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Messages> {
+    let expanded = Expanded::of(op.key())?;
+    let Expanded::Cipher(key) = expanded else { return Err(op.key().invalid()) };
     let (messages, vectors) = (op.messages().slices()?, vectors(op.vectors())?);
     let offsets = offsets_of(messages.iter().map(|message| message.len()))?;
     let mut out = output(offsets[messages.len()], op.is_secret(), take)?;
+    let plaintext = Unreleased(out.bytes_mut());
     if op.mode() == CipherMode::Ctr {
-        released(counted(key, &messages, vectors, out.bytes_mut(), threads), "decrypt", &mut out)?;
+        counted(key, state.wide, &messages, vectors, plaintext.0, threads).map_err(failure("decrypt", 0))?;
+        plaintext.release();
         return op.messages().like(Bytes::from_host(out.freeze()), offsets);
     }
     let mut lens = vec![0; messages.len()];
     let time = |index: usize| MESSAGE_NS + messages[index].len() as f64 * CIPHER_NS_PER_BYTE;
     let work = |index: usize, slot: Slot<'_>| {
-        key.decrypt_chained(&vectors[index], messages[index], slot.out)?;
+        key.decrypt_chained(&vectors[index], messages[index], slot.out, state.wide)?;
         match op.mode() {
             CipherMode::Cbc => {
                 let len = cipher::unpadded_len(slot.out)?;
-                slot.out[len..].fill(0);
+                slot.out[len..].zeroize();
                 Ok(len)
             }
             _ => Ok(slot.out.len()),
         }
     };
-    released(spread(threads, plain_slots(&mut out, &offsets, &mut lens), &time, &work), "decrypt", &mut out)?;
+    let slots = plain_slots(plaintext.0, &offsets, &mut lens);
+    spread(threads, slots, &time, &work).map_err(failure("decrypt", 0))?;
+    plaintext.release();
     finished(op.messages(), out, offsets, &lens, None)
 }
 
 /// Counter mode, of which each block is worked on by itself: long messages are cut into pieces.
 fn counted(
     key: &CipherKey,
+    wide: bool,
     messages: &[&[u8]],
     vectors: &[Block],
     out: &mut [u8],
@@ -149,7 +149,7 @@ fn counted(
     let time = |piece: usize| MESSAGE_NS + pieces[piece].2.len() as f64 * CIPHER_NS_PER_BYTE;
     let work = |piece: usize, slot: Slot<'_>| {
         let (message, begin, bytes) = pieces[piece];
-        key.apply_counted(&vectors[message], (begin / BLOCK_BYTES) as u64, bytes, slot.out)?;
+        key.apply_counted(&vectors[message], (begin / BLOCK_BYTES) as u64, bytes, slot.out, wide)?;
         Ok(slot.out.len())
     };
     spread(threads, slots, &time, &work).map_err(|(piece, failure)| (pieces[piece].0, failure))
@@ -172,11 +172,9 @@ impl<'a> Associated<'a> {
     }
 }
 
-/// The nonce of each message. They are looked at once, so that none is copied beforehand.
-fn nonces(nonces: &Nonces) -> Result<impl Fn(usize) -> [u8; 12] + Sync> {
-    // Fails here, where they are not on the host.
-    nonces.get(0)?;
-    Ok(|index| nonces.get(index).unwrap_or_default())
+/// The nonce of each message. They are looked at once, so that none is copied beforehand. A message that has none fails.
+fn nonces(nonces: &Nonces) -> impl Fn(usize) -> Result<NonceBytes, Failure> + Sync {
+    |index| nonces.get(index).map_err(|_| Failure::Rejected)
 }
 
 fn vectors(vectors: &Bytes) -> Result<&[Block]> {
@@ -187,14 +185,22 @@ fn output(bytes: usize, secret: bool, take: TakeMemory<'_>) -> Result<HostBuffer
     if secret { HostBufferMut::secret(bytes) } else { take(bytes) }
 }
 
-fn plain_slots<'a>(out: &'a mut HostBufferMut, offsets: &'a [usize], lens: &'a mut [usize]) -> Slots<'a> {
-    Slots { out: out.bytes_mut(), offsets, side: &mut [], side_each: 0, lens }
+fn plain_slots<'a>(out: &'a mut [u8], offsets: &'a [usize], lens: &'a mut [usize]) -> Slots<'a> {
+    Slots { out, offsets, side: &mut [], side_each: 0, lens }
 }
 
-/// Where a message was rejected, nothing of the others is left in memory either.
-fn released(outcome: Result<(), (usize, Failure)>, op: &'static str, out: &mut HostBufferMut) -> Result<()> {
-    outcome.map_err(|failed| {
-        out.bytes_mut().fill(0);
-        failure(op, 0)(failed)
-    })
+/// Plaintext that is wiped unless it is released: where a message is rejected, or a thread panics, nothing of the others is left in memory
+/// either.
+struct Unreleased<'a>(&'a mut [u8]);
+
+impl Unreleased<'_> {
+    fn release(mut self) {
+        self.0 = &mut [];
+    }
+}
+
+impl Drop for Unreleased<'_> {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
 }

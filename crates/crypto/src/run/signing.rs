@@ -3,13 +3,13 @@
 use panoply_core::op::crypto::{Messages, Purpose, Sign, Verify};
 use panoply_core::{Bytes, Result};
 
-use super::{HASH_NS_PER_BYTE, State, TakeMemory, failure, finished, offsets_of};
+use super::{HASH_NS_PER_BYTE, TakeMemory, failure, finished, offsets_of};
 use crate::keys::Expanded;
 use crate::spread::{Slot, Slots, Threads, spread};
 
-pub(super) fn sign(op: &Sign, state: &mut State, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Messages> {
-    let expanded = state.keys.get(op.key())?;
-    let (Expanded::Private(key), Purpose::Sign(algorithm)) = (expanded.as_ref(), op.key().purpose()) else {
+pub(super) fn sign(op: &Sign, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Messages> {
+    let expanded = Expanded::of(op.key())?;
+    let (Expanded::Private(key), Purpose::Sign(algorithm)) = (expanded, op.key().purpose()) else {
         return Err(op.key().invalid());
     };
     let messages = op.messages().slices()?;
@@ -25,15 +25,15 @@ pub(super) fn sign(op: &Sign, state: &mut State, threads: &dyn Threads, take: Ta
 }
 
 /// One byte for each signature: 1 where it is one of its message.
-pub(super) fn verify(op: &Verify, state: &mut State, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Bytes> {
-    let expanded = state.keys.get(op.key())?;
+pub(super) fn verify(op: &Verify, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Bytes> {
+    let expanded = Expanded::of(op.key())?;
     let (messages, signatures) = (op.messages().slices()?, op.signatures().slices()?);
-    let verdict = |index: usize| match expanded.as_ref() {
+    let verdict = |index: usize| match expanded {
         Expanded::Public(key) => key.verify(messages[index], signatures[index]),
         Expanded::Hmac(key) => key.verify(messages[index], signatures[index]),
         _ => false,
     };
-    let each = match (expanded.as_ref(), op.key().purpose()) {
+    let each = match (expanded, op.key().purpose()) {
         (Expanded::Public(_), Purpose::Verify(algorithm)) => algorithm.verify_cost_bytes() as f64 * HASH_NS_PER_BYTE,
         (Expanded::Hmac(_), _) => 300.0,
         _ => return Err(op.key().invalid()),

@@ -66,13 +66,6 @@ impl Members {
         }
     }
 
-    /// Each of them.
-    pub(crate) fn for_each_context(&mut self, mut visit: impl FnMut(&mut Context)) {
-        for context in &self.contexts {
-            visit(&mut lock(context));
-        }
-    }
-
     fn reserve(&mut self, count: usize, like: &Context) {
         while self.contexts.len() < count {
             let memory = HostMemory::new(Some(MEMBER_POOL_BYTES_MAX));

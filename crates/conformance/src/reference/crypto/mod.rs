@@ -175,12 +175,15 @@ fn verify(op: &Verify) -> Result<Bytes> {
 }
 
 fn decompress(op: &Decompress) -> Result<Messages> {
+    let (limit, mut left) = (op.limit_bytes.min(op.total_bytes_max()), op.total_bytes_max());
     each(&op.messages, |index, data| {
-        let made =
-            unpack::decompress(op.format, data, op.limit_bytes).ok_or_else(|| unsupported("decompress", "zstd"))?;
-        made.map_err(|refusal| match refusal {
+        let made = unpack::decompress(op.format, data, limit).ok_or_else(|| unsupported("decompress", "zstd"))?;
+        let made = made.map_err(|refusal| match refusal {
             Refusal::Rejected => Error::Rejected { op: "decompress", index },
-            Refusal::Limit => Error::OutputLimit { op: "decompress", index, limit: op.limit_bytes },
-        })
+            Refusal::Limit => Error::OutputLimit { op: "decompress", index, limit },
+        })?;
+        let over = Error::OutputLimit { op: "decompress", index, limit: op.total_bytes_max() };
+        left = left.checked_sub(made.len()).ok_or(over)?;
+        Ok(made)
     })
 }

@@ -94,6 +94,22 @@ fn what_is_rejected_fails_alone_and_harms_no_device() {
 }
 
 #[test]
+fn nothing_of_a_key_is_left_on_a_runtime_that_is_idle() {
+    let runtime = runtime();
+    let key = key();
+    runtime.run(Seal::new(&key, [1; 12], vec![9; 100])).wait().unwrap();
+    let handle = key.downgrade();
+    drop(key);
+    // The worker drops the op behind its answer, and nothing comes after it.
+    let start = std::time::Instant::now();
+    while handle.is_alive() && start.elapsed() < Duration::from_secs(10) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(!handle.is_alive(), "what was made of the key goes with its last handle");
+    assert_eq!(runtime.workers()[0].counters.reopened, 0);
+}
+
+#[test]
 fn costs_of_different_algorithms_are_learned_apart() {
     let runtime = runtime();
     for algorithm in [HashAlgorithm::Sha256, HashAlgorithm::Sha512] {

@@ -76,7 +76,7 @@ fn codes(run: &dyn Fn(&str, f64, &str, Op)) -> Result<()> {
     let megabits = 256.0 * 2048.0 / 1e6;
     run("conv_encode/k7r2/256x2048", megabits, "Mb/s", ConvolutionalEncode::new(&frames, 2048).into_op()?);
     let coded = 2 * (2048 + 6);
-    let softs = bytes(256 * coded, |at| (at * 7919 >> 3) as u8, &[256, coded])?;
+    let softs = bytes(256 * coded, |at| ((at * 7919) >> 3) as u8, &[256, coded])?;
     run("viterbi/k7r2/256x2048", megabits, "Mb/s", Viterbi::new(&softs, 2048).into_op()?);
     Ok(())
 }

@@ -189,8 +189,17 @@ fn axes_body<const FMA: bool, const BITS: usize, const TWICE: usize>(
         for side in 0..sides {
             axis_soft::<FMA, BITS>(axes.unit, scale, &values[side], &mut soft[side]);
         }
-        if axes.both {
-            for (at, own) in out.as_chunks_mut::<TWICE>().0.iter_mut().enumerate().take(BLOCK) {
+        let rows = out.as_chunks_mut::<TWICE>().0;
+        if let Some(rows) = rows.as_mut_array::<BLOCK>().filter(|_| axes.both) {
+            // A loop of known length becomes shuffles.
+            for at in 0..BLOCK {
+                for bit in 0..BITS {
+                    rows[at][bit] = soft[0][bit][at];
+                    rows[at][BITS + bit] = soft[1][bit][at];
+                }
+            }
+        } else if axes.both {
+            for (at, own) in rows.iter_mut().enumerate() {
                 for bit in 0..BITS {
                     own[bit] = soft[0][bit][at];
                     own[BITS + bit] = soft[1][bit][at];

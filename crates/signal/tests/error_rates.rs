@@ -1,4 +1,5 @@
 //! Bit error rates over a channel with white noise, against theory.
+#![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use panoply_core::Complex64;
 use panoply_core::op::signal::{Constellation, Convolutional, Ending};

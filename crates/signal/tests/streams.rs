@@ -1,4 +1,5 @@
 //! Filters over streams: any cutting gives what the whole gives, and what does not fit leaves the memory as it was.
+#![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use panoply_core::op::signal::{Biquad, Filter, StartFilter, StreamFilter};
 use panoply_core::{

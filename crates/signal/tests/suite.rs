@@ -1,4 +1,5 @@
 //! The suite's cases of the domain on the CPU's functions, at every level, with one thread and with several.
+#![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use panoply_conformance::cases;
 use panoply_conformance::reference::reference;

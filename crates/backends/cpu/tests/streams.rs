@@ -1,4 +1,5 @@
 //! Streams on the CPU's engine: objects that several ops name, in one batch and in many, until their last handle is gone.
+#![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use panoply_conformance::run_one;
 use panoply_core::op::signal::{Biquad, Filter, Fir, Iir, StartFilter, StreamFilter};

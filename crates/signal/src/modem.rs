@@ -283,12 +283,18 @@ mod tests {
     #[test]
     fn points_are_told_apart_at_every_size() {
         for size in [1e-30_f32, 1e-20, 1.0, 1e5, 1e8, 1e12] {
-            let points: Vec<Complex32> =
-                (0..8).map(|at| Complex32::from_polar(size.min(1.0), at as f32 * 0.785_398_2)).collect();
+            let points: Vec<Complex32> = (0..8)
+                .map(|at| Complex32::from_polar(size.min(1.0), at as f32 * std::f32::consts::FRAC_PI_4))
+                .collect();
             let custom = Constellation::custom(&points);
             let modem = Modem::new(Level::best(), &custom.unwrap());
             let received: Vec<Complex32> = (0..80)
-                .map(|at| Complex32::from_polar(size, (at / 10) as f32 * 0.785_398_2 + (at % 10) as f32 * 0.06 - 0.27))
+                .map(|at| {
+                    Complex32::from_polar(
+                        size,
+                        (at / 10) as f32 * std::f32::consts::FRAC_PI_4 + (at % 10) as f32 * 0.06 - 0.27,
+                    )
+                })
                 .collect();
             let mut symbols = vec![0; received.len()];
             modem.decide(&received, &mut symbols);

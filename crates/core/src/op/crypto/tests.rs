@@ -59,7 +59,6 @@ fn answers_keep_their_form_on_the_way_through_an_engine() {
 
 #[test]
 fn an_answer_of_another_form_or_length_is_the_devices_fault() {
-    let device = crate::DeviceId { api: crate::device::Api::SIMULATED, index: 0 };
     let bytes = |len: usize| Value::Bytes(Bytes::from_vec(vec![0; len]));
     let parts = |lens: &[usize]| list(lens).into_value().unwrap();
     let packed = |lens: &[usize]| {
@@ -124,14 +123,17 @@ fn an_answer_of_another_form_or_length_is_the_devices_fault() {
             vec![bytes(1), parts(&[1, 1])],
         ),
     ];
-    for (op, right, wrong) in checks {
-        for value in right {
-            assert_eq!(op.check_answer(&value, device), Ok(()), "{op:?}");
-        }
-        for value in wrong {
-            let error = op.check_answer(&value, device).unwrap_err();
-            assert!(matches!(error, Error::DeviceFault { .. }), "{op:?}: {error}");
-        }
+    checks.into_iter().for_each(|(op, right, wrong)| check_answers(&op, right, wrong));
+}
+
+fn check_answers(op: &crate::Op, right: Vec<Value>, wrong: Vec<Value>) {
+    let device = crate::DeviceId { api: crate::device::Api::SIMULATED, index: 0 };
+    for value in right {
+        assert_eq!(op.check_answer(&value, device), Ok(()), "{op:?}");
+    }
+    for value in wrong {
+        let error = op.check_answer(&value, device).unwrap_err();
+        assert!(matches!(error, Error::DeviceFault { .. }), "{op:?}: {error}");
     }
 }
 

@@ -142,7 +142,8 @@ fn a_run_may_be_let_go_by_every_part_of_itself() {
         assert!(last.lock().unwrap().is_none(), "{place:?}: it let itself go");
         assert!(start.elapsed() < Duration::from_secs(10), "{place:?}: {:?}", start.elapsed());
         let progress = handle.progress();
-        assert!(progress.arrived < u64::from(ITEMS) && progress.taken > u64::from(AT), "{place:?}: {progress:?}");
+        // A source that ends its run while it makes an item has not handed it out.
+        assert!(progress.arrived < u64::from(ITEMS) && progress.taken >= u64::from(AT), "{place:?}: {progress:?}");
     }
 }
 

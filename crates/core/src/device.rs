@@ -149,6 +149,8 @@ pub struct DeviceInfo {
     pub pci_address: Option<PciAddress>,
     /// The hardware's own identity, the same through every API that reaches it.
     pub uuid: Option<[u8; 16]>,
+    /// The API behind its own, where there is one between it and the driver: wgpu's adapters are Vulkan's or Metal's.
+    pub through: Option<Api>,
     /// The NUMA node that it belongs to.
     pub numa_node: Option<u32>,
     /// Its ops read and write the host's own memory: nothing is moved to it or from it.
@@ -191,6 +193,7 @@ impl DeviceInfo {
             compute_units: None,
             pci_address: None,
             uuid: None,
+            through: None,
             numa_node: None,
             shares_host_memory: false,
             computes_in_submit: false,

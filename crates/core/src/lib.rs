@@ -10,7 +10,8 @@
 //! * [`graph`]: many ops recorded as one;
 //! * [`api`], [`device`], [`backend`], [`cpu_set`]: who does it, and where;
 //! * [`outcome`], [`error`]: what comes of it;
-//! * [`clock`]: time, real or virtual.
+//! * [`clock`]: time, real or virtual;
+//! * [`threads`]: threads that a backend lends to the work of one op.
 #![allow(unsafe_code)] // Shared buffers over raw memory, and the lock-free list of returned leases.
 
 pub mod api;
@@ -34,6 +35,7 @@ pub mod shape;
 pub mod sink;
 mod sync;
 pub mod tensor;
+pub mod threads;
 
 pub use backend::{
     Absence, Backend, Engine, Finished, FirstGuess, Health, Item, MemoryStats, OpenOptions, Support, Warmth,
@@ -49,3 +51,4 @@ pub use outcome::{Alternative, Cut, Fallback, Outcome, Prediction, Report, Verdi
 pub use part::{Part, PartMut, PartRef, Value};
 pub use shape::{RANK_MAX, Shape, Strides};
 pub use tensor::{Location, Tensor};
+pub use threads::{OneThread, Threads};

@@ -21,7 +21,7 @@ pub(crate) const SPIN_US_MAX: u64 = 50;
 pub(crate) const SPIN_US_MAX: u64 = 0;
 
 /// After so long a spinning thread yields its CPU: the thread that it waits for may be runnable on the same CPU.
-const YIELD_AFTER_US: u64 = 15;
+const YIELD_AFTER_US: u64 = 5;
 
 /// The most pause instructions between two looks: below half a microsecond.
 const SPIN_PAUSES_MAX: u32 = 8;

@@ -148,21 +148,38 @@ domains! {
     }
     /// Sampled signals, modems and codes.
     Signal(SignalOp) in signal {
+        Adapt => (Tensor, Tensor), Value::into_pair;
+        Channelize => Tensor, Value::into_tensor;
         ConvolutionalEncode => Tensor, Value::into_tensor;
         Convolve => Tensor, Value::into_tensor;
         Crc => Vec<u64>, Crc::checks;
+        Dct => Tensor, Value::into_tensor;
         Demodulate => Tensor, Value::into_tensor;
+        DemodulateWave => Tensor, Value::into_tensor;
         ErasureEncode => Tensor, Value::into_tensor;
         ErasureRebuild => Tensor, Value::into_tensor;
         Fft => Tensor, Value::into_tensor;
+        Fft2 => Tensor, Value::into_tensor;
         Fir => Tensor, Value::into_tensor;
+        Hilbert => Tensor, Value::into_tensor;
         Ifft => Tensor, Value::into_tensor;
         Iir => Tensor, Value::into_tensor;
+        Interleave => Tensor, Value::into_tensor;
+        Istft => Tensor, Value::into_tensor;
+        LdpcDecode => (Tensor, Tensor), Value::into_pair;
+        LdpcEncode => Tensor, Value::into_tensor;
+        Mix => Tensor, Value::into_tensor;
         Modulate => Tensor, Value::into_tensor;
+        ModulateWave => Tensor, Value::into_tensor;
+        Psd => Tensor, Value::into_tensor;
+        ReadSamples => Tensor, Value::into_tensor;
         RsDecode => (Tensor, Tensor), Value::into_pair;
         RsEncode => Tensor, Value::into_tensor;
+        Scramble => Tensor, Value::into_tensor;
         StartFilter => Object, Value::into_object;
+        Stft => Tensor, Value::into_tensor;
         StreamFilter => Tensor, Value::into_tensor;
+        Track => Tensor, Value::into_tensor;
         Viterbi => Tensor, Value::into_tensor;
     }
     /// Many ops that run as one.

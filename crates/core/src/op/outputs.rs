@@ -4,7 +4,7 @@
 use super::compute::{ComputeOp, Kernel};
 use super::crypto::answer;
 use super::graph::GraphOp;
-use super::signal::SignalOp;
+use super::signal::{SignalOp, Tracker};
 use super::{Op, Value};
 use crate::device::DeviceId;
 use crate::dtype::DType;
@@ -93,8 +93,6 @@ impl Op {
     fn answer_types(&self) -> Option<Types<'_>> {
         let one = |dtype, shape: Result<Shape>| Some(Types::One(dtype, shape.ok()?));
         match self {
-            Op::Compute(ComputeOp::Conv2dBackwardInput(op)) => one(op.gradient.dtype(), op.output_shape()),
-            Op::Compute(ComputeOp::Conv2dBackwardWeight(op)) => one(op.gradient.dtype(), op.output_shape()),
             Op::Compute(ComputeOp::Normalize(op)) => one(op.output, Ok(op.output_shape())),
             Op::Compute(ComputeOp::Search(op)) => {
                 let shape = op.output_shape().ok()?;
@@ -125,57 +123,95 @@ impl Op {
     }
 
     fn types(&self) -> Result<Types<'_>> {
-        let one = |dtype, shape| Ok(Types::One(dtype, shape));
         match self {
-            Op::Compute(op) => match op {
-                ComputeOp::ArgSort(op) => one(DType::U32, op.output_shape()),
-                ComputeOp::Attention(op) => one(op.q.dtype(), op.output_shape()?),
-                ComputeOp::ColorConvert(op) => one(op.input.dtype(), op.output_shape()?),
-                ComputeOp::Conv2d(op) => one(op.input.dtype(), op.output_shape()?),
-                ComputeOp::Gather(op) => one(op.input.dtype(), op.output_shape()?),
-                ComputeOp::Kernel(op) => Ok(Types::Kernel(op)),
-                ComputeOp::LayerNorm(op) => one(op.input.dtype(), op.output_shape()),
-                ComputeOp::Map(op) => one(op.output_dtype()?, op.output_shape()?),
-                ComputeOp::MatMul(op) => one(op.output_dtype(), op.output_shape()?),
-                ComputeOp::Pool2d(op) => one(op.input.dtype(), op.output_shape()?),
-                ComputeOp::Reduce(op) => one(op.output_dtype(), op.output_shape()?),
-                ComputeOp::Resize(op) => one(op.input.dtype(), op.output_shape()?),
-                ComputeOp::RowMap(op) => one(op.output_dtype()?, op.output_shape()?),
-                ComputeOp::Scan(op) => one(op.input.dtype(), op.output_shape()),
-                ComputeOp::Softmax(op) => one(op.input.dtype(), op.output_shape()),
-                ComputeOp::Sort(op) => one(op.input.dtype(), op.output_shape()),
-                ComputeOp::SortPairs(op) => Ok(Types::Two([type_of(&op.keys), type_of(&op.values)])),
-                ComputeOp::TopK(op) => {
-                    let shape = op.output_shape()?;
-                    Ok(Types::Two([(op.input.dtype(), shape), (DType::U32, shape)]))
-                }
-                ComputeOp::Transpose(op) => one(op.input.dtype(), op.output_shape()?),
-                _ => self.without_outputs(),
-            },
-            Op::Signal(op) => match op {
-                SignalOp::ConvolutionalEncode(op) => one(DType::U8, op.output_shape()?),
-                SignalOp::Convolve(op) => one(op.input.dtype(), op.output_shape()?),
-                SignalOp::Demodulate(op) => op.output_type().map(|(dtype, shape)| Types::One(dtype, shape)),
-                SignalOp::ErasureEncode(op) => one(DType::U8, op.output_shape()?),
-                SignalOp::ErasureRebuild(op) => one(DType::U8, op.output_shape()?),
-                SignalOp::Fft(op) => one(DType::Complex64, op.output_shape()?),
-                SignalOp::Fir(op) => one(op.input.dtype(), op.output_shape()?),
-                SignalOp::Ifft(op) => one(op.output_dtype(), op.output_shape()?),
-                SignalOp::Iir(op) => one(op.input.dtype(), *op.input.shape()),
-                SignalOp::Modulate(op) => one(DType::Complex64, *op.input.shape()),
-                SignalOp::RsDecode(op) => {
-                    let (data, counts) = op.output_shapes()?;
-                    Ok(Types::Two([(DType::U8, data), (DType::I32, counts)]))
-                }
-                SignalOp::RsEncode(op) => one(DType::U8, op.output_shape()?),
-                SignalOp::Viterbi(op) => one(DType::U8, op.output_shape()?),
-                SignalOp::Crc(_) | SignalOp::StartFilter(_) | SignalOp::StreamFilter(_) => self.without_outputs(),
-            },
+            Op::Compute(op) => self.compute_types(op),
+            Op::Signal(op) => self.signal_types(op),
             _ => self.without_outputs(),
         }
     }
 
-    fn without_outputs(&self) -> Result<Types<'_>> {
+    fn compute_types<'a>(&self, op: &'a ComputeOp) -> Result<Types<'a>> {
+        let one = |dtype, shape| Ok(Types::One(dtype, shape));
+        match op {
+            ComputeOp::ArgSort(op) => one(DType::U32, op.output_shape()),
+            ComputeOp::Attention(op) => one(op.q.dtype(), op.output_shape()?),
+            ComputeOp::ColorConvert(op) => one(op.input.dtype(), op.output_shape()?),
+            ComputeOp::Conv2d(op) => one(op.input.dtype(), op.output_shape()?),
+            ComputeOp::Conv2dBackwardInput(op) => one(op.gradient.dtype(), op.output_shape()?),
+            ComputeOp::Conv2dBackwardWeight(op) => one(op.gradient.dtype(), op.output_shape()?),
+            ComputeOp::Gather(op) => one(op.input.dtype(), op.output_shape()?),
+            ComputeOp::Kernel(op) => Ok(Types::Kernel(op)),
+            ComputeOp::LayerNorm(op) => one(op.input.dtype(), op.output_shape()),
+            ComputeOp::Map(op) => one(op.output_dtype()?, op.output_shape()?),
+            ComputeOp::MatMul(op) => one(op.output_dtype(), op.output_shape()?),
+            ComputeOp::Pool2d(op) => one(op.input.dtype(), op.output_shape()?),
+            ComputeOp::Reduce(op) => one(op.output_dtype(), op.output_shape()?),
+            ComputeOp::Resize(op) => one(op.input.dtype(), op.output_shape()?),
+            ComputeOp::RowMap(op) => one(op.output_dtype()?, op.output_shape()?),
+            ComputeOp::Scan(op) => one(op.input.dtype(), op.output_shape()),
+            ComputeOp::Softmax(op) => one(op.input.dtype(), op.output_shape()),
+            ComputeOp::Sort(op) => one(op.input.dtype(), op.output_shape()),
+            ComputeOp::SortPairs(op) => Ok(Types::Two([type_of(&op.keys), type_of(&op.values)])),
+            ComputeOp::TopK(op) => {
+                let shape = op.output_shape()?;
+                Ok(Types::Two([(op.input.dtype(), shape), (DType::U32, shape)]))
+            }
+            ComputeOp::Transpose(op) => one(op.input.dtype(), op.output_shape()?),
+            _ => self.without_outputs(),
+        }
+    }
+
+    fn signal_types<'a>(&self, op: &'a SignalOp) -> Result<Types<'a>> {
+        let one = |dtype, shape| Ok(Types::One(dtype, shape));
+        match op {
+            SignalOp::Adapt(op) => {
+                let (signal, weights) = op.output_shapes()?;
+                Ok(Types::Two([(DType::Complex64, signal), (DType::Complex64, weights)]))
+            }
+            SignalOp::Channelize(op) => one(DType::Complex64, op.output_shape()?),
+            SignalOp::ConvolutionalEncode(op) => one(DType::U8, op.output_shape()?),
+            SignalOp::Convolve(op) => one(op.input.dtype(), op.output_shape()?),
+            SignalOp::Dct(op) => one(DType::F32, *op.input.shape()),
+            SignalOp::DemodulateWave(op) => one(op.wave.message_dtype(), op.output_shape()?),
+            SignalOp::Demodulate(op) => op.output_type().map(|(dtype, shape)| Types::One(dtype, shape)),
+            SignalOp::ErasureEncode(op) => one(DType::U8, op.output_shape()?),
+            SignalOp::ErasureRebuild(op) => one(DType::U8, op.output_shape()?),
+            SignalOp::Fft(op) => one(DType::Complex64, op.output_shape()?),
+            SignalOp::Fft2(op) => one(DType::Complex64, op.output_shape()?),
+            SignalOp::Fir(op) => one(op.input.dtype(), op.output_shape()?),
+            SignalOp::Hilbert(op) => one(DType::Complex64, *op.input.shape()),
+            SignalOp::Ifft(op) => one(op.output_dtype(), op.output_shape()?),
+            SignalOp::Iir(op) => one(op.input.dtype(), *op.input.shape()),
+            SignalOp::Interleave(op) => Ok(Types::One(op.input.dtype(), *op.input.shape())),
+            SignalOp::Istft(op) => one(op.output_dtype(), op.output_shape()?),
+            SignalOp::LdpcDecode(op) => {
+                let (data, counts) = op.output_shapes()?;
+                Ok(Types::Two([(DType::U8, data), (DType::I32, counts)]))
+            }
+            SignalOp::LdpcEncode(op) => one(DType::U8, op.output_shape()?),
+            SignalOp::Mix(op) => one(DType::Complex64, *op.input.shape()),
+            SignalOp::Modulate(op) => one(DType::Complex64, *op.input.shape()),
+            SignalOp::ModulateWave(op) => one(DType::Complex64, op.output_shape()?),
+            SignalOp::Psd(op) => one(DType::F32, op.output_shape()?),
+            SignalOp::ReadSamples(op) => op.output_type().map(|(dtype, shape)| Types::One(dtype, shape)),
+            SignalOp::RsDecode(op) => {
+                let (data, counts) = op.output_shapes()?;
+                Ok(Types::Two([(DType::U8, data), (DType::I32, counts)]))
+            }
+            SignalOp::RsEncode(op) => one(DType::U8, op.output_shape()?),
+            SignalOp::Scramble(op) => one(DType::U8, *op.input.shape()),
+            SignalOp::Stft(op) => one(DType::Complex64, op.output_shape()?),
+            // How many symbols a signal has depends on it.
+            SignalOp::Track(op) if !matches!(op.tracker, Tracker::Timing { .. }) => {
+                one(DType::Complex64, *op.input.shape())
+            }
+            SignalOp::Track(_) => self.without_outputs(),
+            SignalOp::Viterbi(op) => one(DType::U8, op.output_shape()?),
+            SignalOp::Crc(_) | SignalOp::StartFilter(_) | SignalOp::StreamFilter(_) => self.without_outputs(),
+        }
+    }
+
+    fn without_outputs<'a>(&self) -> Result<Types<'a>> {
         let reason = "the shapes of its outputs are not known before it runs".to_owned();
         Err(Error::Unsupported { op: self.name(), reason })
     }

@@ -90,6 +90,11 @@ pub fn set_normal() -> Result<(), PlacementError> {
     sys::set_normal()
 }
 
+/// Keeps all memory of the process in main memory, that which is yet to come included: nothing waits for a disk.
+pub fn lock_memory() -> Result<(), PlacementError> {
+    sys::lock_memory()
+}
+
 /// How the calling thread is scheduled.
 pub fn scheduling() -> Result<Scheduling, PlacementError> {
     sys::scheduling()

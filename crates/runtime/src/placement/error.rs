@@ -109,6 +109,15 @@ pub enum PlacementError {
         /// Whether the thread holds `CAP_SYS_NICE`, which lifts the limit.
         has_cap_sys_nice: bool,
     },
+    /// The process may not lock its memory.
+    #[error("memory cannot be locked: {source}; RLIMIT_MEMLOCK is {} (ulimit -l unlimited, or LimitMEMLOCK=infinity in the service)",
+        .memlock_limit_bytes.map_or_else(|| "unlimited".to_owned(), |bytes| format!("{bytes} bytes")))]
+    LockDenied {
+        /// The most bytes that may be locked; `None` means no limit.
+        memlock_limit_bytes: Option<u64>,
+        /// What the system said.
+        source: io::Error,
+    },
     /// A real-time priority outside the range of the scheduler.
     #[error("expected a real-time priority from {min} to {max}, got {got}")]
     PriorityOutOfRange {

@@ -2,7 +2,7 @@
 //!
 //! [`Topology`] reads what the machine has and what of it this process may use; a [`Request`] says which workers are
 //! wanted; [`Plan`] gives each of them a [`Slot`]; [`affinity`] puts the calling thread into its slot. Reading never fails
-//! (holes are notes), planning fails only on contradictions, and nothing here starts a thread.
+//! (holes are notes), planning fails only on contradictions, and nothing here starts a thread. [`realtime`] is for threads that must not be late.
 //!
 //! ```
 //! use panoply_runtime::placement::{Plan, Role, Topology};
@@ -18,10 +18,12 @@ pub mod affinity;
 mod cgroup;
 mod cores;
 mod error;
+mod histogram;
 mod nodes;
 mod pci;
 mod plan;
 mod planner;
+pub mod realtime;
 mod request;
 mod site;
 #[cfg(target_os = "linux")]
@@ -37,6 +39,7 @@ mod tests;
 pub use cgroup::CpuQuota;
 pub use cores::{Core, THREADS_PER_CORE_MAX};
 pub use error::PlacementError;
+pub use histogram::Histogram;
 pub use nodes::{NODE_MAX, Node};
 pub use panoply_core::cpu_set::CpuSet;
 pub use panoply_core::device::PciAddress;

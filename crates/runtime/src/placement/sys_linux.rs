@@ -64,6 +64,22 @@ pub(super) fn set_normal() -> Result<(), PlacementError> {
     set_policy(libc::SCHED_OTHER, 0).map_err(|source| PlacementError::System { call: "pthread_setschedparam", source })
 }
 
+pub(super) fn lock_memory() -> Result<(), PlacementError> {
+    let memlock_limit_bytes = getrlimit(Resource::Memlock).current;
+    let has_cap = capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK));
+    if memlock_limit_bytes.is_some() && !has_cap {
+        // It may succeed now, and every allocation beyond the limit fail later.
+        let source = io::Error::from_raw_os_error(libc::EPERM);
+        return Err(PlacementError::LockDenied { memlock_limit_bytes, source });
+    }
+    // SAFETY: the call takes no pointer; it changes where pages lie, never what is in them.
+    let status = unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE) };
+    if status == 0 {
+        return Ok(());
+    }
+    Err(PlacementError::LockDenied { memlock_limit_bytes, source: io::Error::last_os_error() })
+}
+
 pub(super) fn scheduling() -> Result<Scheduling, PlacementError> {
     let mut policy = 0;
     let mut parameters = empty_parameters();

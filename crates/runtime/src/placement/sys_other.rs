@@ -27,6 +27,10 @@ pub(super) fn set_normal() -> Result<(), PlacementError> {
     Err(PlacementError::Unsupported { what: "a scheduling policy", os: OS })
 }
 
+pub(super) fn lock_memory() -> Result<(), PlacementError> {
+    Err(PlacementError::Unsupported { what: "locked memory", os: OS })
+}
+
 pub(super) fn scheduling() -> Result<Scheduling, PlacementError> {
     Err(PlacementError::Unsupported { what: "reading a thread's scheduling policy", os: OS })
 }

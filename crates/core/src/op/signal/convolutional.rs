@@ -7,6 +7,8 @@ use crate::part::{PartMut, PartRef};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
+/// Bits that the register remembers.
+const TAIL_BITS: usize = 6;
 /// The most bits of a frame.
 pub const FRAME_BITS_MAX: usize = 1 << 16;
 
@@ -15,24 +17,74 @@ pub const FRAME_BITS_MAX: usize = 1 << 16;
 pub struct Convolutional {
     /// The polynomials of the first and the second coded bit.
     pub polynomials: [u8; 2],
+    /// Which coded bits are sent.
+    pub puncture: Puncture,
+}
+
+/// Which of the coded bits are sent, over and over: all, or fewer for a higher rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Puncture {
+    /// A bit for each coded bit of a period, the first lowest.
+    kept: u32,
+    period: u8,
+}
+
+impl Puncture {
+    /// All bits: rate ½.
+    pub const NONE: Puncture = Puncture { kept: 1, period: 1 };
+    /// Rate ⅔, as DVB and Wi-Fi's successors send it.
+    pub const TWO_THIRDS: Puncture = Puncture { kept: 0b1011, period: 4 };
+    /// Rate ¾.
+    pub const THREE_QUARTERS: Puncture = Puncture { kept: 0b01_1011, period: 6 };
+    /// Rate ⅚.
+    pub const FIVE_SIXTHS: Puncture = Puncture { kept: 0b01_1001_1011, period: 10 };
+    /// Rate ⅞.
+    pub const SEVEN_EIGHTHS: Puncture = Puncture { kept: 0b01_1001_1010_1011, period: 14 };
+
+    /// A pattern of the caller's own, of at most 32 coded bits, of which at least one is sent.
+    pub fn new(pattern: &[bool]) -> Result<Puncture> {
+        if pattern.is_empty() || pattern.len() > 32 || !pattern.contains(&true) {
+            let got = format!("{} bits, {} sent", pattern.len(), pattern.iter().filter(|kept| **kept).count());
+            return Err(Error::invalid("puncture", "1 to 32 coded bits, of which at least one is sent", got));
+        }
+        let kept = pattern.iter().enumerate().map(|(at, kept)| u32::from(*kept) << at).sum();
+        Ok(Puncture { kept, period: pattern.len() as u8 })
+    }
+
+    /// Whether this coded bit is sent.
+    pub const fn is_sent(self, at: usize) -> bool {
+        self.kept >> (at % self.period as usize) & 1 == 1
+    }
+
+    /// How many of so many coded bits are sent.
+    pub const fn sent(self, coded: usize) -> usize {
+        let (period, rest) = (self.period as usize, coded % self.period as usize);
+        let of_rest = self.kept & ((1_u64 << rest) - 1) as u32;
+        coded / period * self.kept.count_ones() as usize + of_rest.count_ones() as usize
+    }
 }
 
 impl Default for Convolutional {
     /// 171 and 133 in octal, as DVB sends them. CCSDS inverts the second coded bit; Wi-Fi sends 133 first.
     fn default() -> Convolutional {
-        Convolutional { polynomials: [0o171, 0o133] }
+        Convolutional { polynomials: [0o171, 0o133], puncture: Puncture::NONE }
     }
 }
 
 impl Convolutional {
-    fn check(self, bits: usize) -> Result<()> {
+    fn check(self, bits: usize, ending: Ending) -> Result<()> {
         if self.polynomials.iter().any(|polynomial| *polynomial == 0 || *polynomial > 0o177) {
             let got = format!("{:#o} and {:#o}", self.polynomials[0], self.polynomials[1]);
             return Err(Error::invalid("convolutional: polynomials", "0o1 to 0o177", got));
         }
+        // The decoder of a frame that bites its tail goes three times round.
+        let limit = if ending == Ending::TailBiting { FRAME_BITS_MAX / 3 } else { FRAME_BITS_MAX };
         match bits {
-            0..=FRAME_BITS_MAX => Ok(()),
-            got => Err(Error::OutOfBounds { what: "convolutional: bits of a frame", limit: FRAME_BITS_MAX, got }),
+            1..TAIL_BITS if ending == Ending::TailBiting => {
+                Err(Error::invalid("convolutional: bits of a frame that bites its tail", "0, or 6 and more", bits))
+            }
+            got if got > limit => Err(Error::OutOfBounds { what: "convolutional: bits of a frame", limit, got }),
+            _ => Ok(()),
         }
     }
 }
@@ -45,10 +97,13 @@ pub enum Ending {
     Terminated,
     /// With its last bit: the decoder takes the likeliest state.
     Open,
+    /// In the state in which it began, that of its last six bits. The decoder takes the likeliest path through the frame three times over, from any
+    /// state to any state, and gives its middle.
+    TailBiting,
 }
 
 /// Encodes frames of bits, which lie in bytes, the first highest: from `[…, ⌈bits/8⌉]` to `[…, ⌈coded/8⌉]`, both u8. A terminated frame has
-/// `2 · (bits + 6)` coded bits, an open one `2 · bits`; what is left of the last byte is zero.
+/// `2 · (bits + 6)` coded bits, any other `2 · bits`, of which those that the code punctures are left out; what is left of the last byte is zero.
 #[derive(Clone, Debug)]
 pub struct ConvolutionalEncode {
     /// The code.
@@ -77,12 +132,13 @@ pub struct Viterbi {
     pub ending: Ending,
 }
 
-/// Coded bits of a frame.
-fn coded_bits(bits: usize, ending: Ending) -> usize {
-    match ending {
-        Ending::Terminated => 2 * (bits.min(FRAME_BITS_MAX) + 6),
-        Ending::Open => 2 * bits.min(FRAME_BITS_MAX),
-    }
+/// Coded bits of a frame that are sent.
+fn coded_bits(code: Convolutional, bits: usize, ending: Ending) -> usize {
+    let bits = bits.min(FRAME_BITS_MAX);
+    code.puncture.sent(match ending {
+        Ending::Terminated => 2 * (bits + TAIL_BITS),
+        Ending::Open | Ending::TailBiting => 2 * bits,
+    })
 }
 
 impl ConvolutionalEncode {
@@ -104,9 +160,9 @@ impl ConvolutionalEncode {
         self
     }
 
-    /// Coded bits of a frame.
+    /// Coded bits of a frame that are sent.
     pub fn coded_bits(&self) -> usize {
-        coded_bits(self.bits, self.ending)
+        coded_bits(self.code, self.bits, self.ending)
     }
 
     /// The output's shape.
@@ -134,9 +190,9 @@ impl Viterbi {
         self
     }
 
-    /// Coded bits of a frame.
+    /// Coded bits of a frame that are sent.
     pub fn coded_bits(&self) -> usize {
-        coded_bits(self.bits, self.ending)
+        coded_bits(self.code, self.bits, self.ending)
     }
 
     /// The output's shape.
@@ -152,7 +208,7 @@ impl Describe for ConvolutionalEncode {
     }
 
     fn validate(&self) -> Result<()> {
-        self.code.check(self.bits)?;
+        self.code.check(self.bits, self.ending)?;
         self.output_shape().map(drop)
     }
 
@@ -171,7 +227,7 @@ impl Describe for Viterbi {
     }
 
     fn validate(&self) -> Result<()> {
-        self.code.check(self.bits)?;
+        self.code.check(self.bits, self.ending)?;
         self.output_shape().map(drop)
     }
 

@@ -111,6 +111,6 @@ impl Describe for Convolve {
     }
 
     fn work(&self) -> u64 {
-        filter_work(self.input.elements(), self.kernel.elements(), 1)
+        filter_work(self.input.elements(), self.kernel.elements())
     }
 }

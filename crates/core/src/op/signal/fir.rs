@@ -112,11 +112,28 @@ impl Describe for Fir {
     }
 
     fn work(&self) -> u64 {
-        filter_work(self.input.elements(), self.taps.elements(), self.down)
+        match (self.up, self.down) {
+            (1, 1) => filter_work(self.input.elements(), self.taps.elements()),
+            (up, down) => rates_work(self.input.elements(), self.taps.elements(), up, down),
+        }
     }
 }
 
-/// Multiplications of a filter; from some hundred taps on spectra bound them.
-pub(super) fn filter_work(samples: usize, taps: usize, down: usize) -> u64 {
-    (samples as u64).saturating_mul((taps / down.max(1)).clamp(1, 256) as u64)
+/// Taps from which on a filter goes by spectra.
+const SPECTRAL_TAPS: usize = 256;
+
+/// Multiplications of a filter that keeps the rate. By spectra their number grows with the logarithm of the taps.
+pub(super) fn filter_work(samples: usize, taps: usize) -> u64 {
+    let of_sample = match taps / SPECTRAL_TAPS {
+        0 => taps.max(1),
+        times => SPECTRAL_TAPS + 16 * times.ilog2() as usize,
+    };
+    (samples as u64).saturating_mul(of_sample as u64)
+}
+
+/// Multiplications of a filter that changes the rate, which go by sums however many taps there are, and the samples that come out.
+fn rates_work(samples: usize, taps: usize, up: usize, down: usize) -> u64 {
+    let outputs = (samples as u64).saturating_mul(up as u64).div_ceil(down.max(1) as u64);
+    let of_output = taps.div_ceil(up.max(1)) as u64;
+    outputs.saturating_mul(of_output).saturating_add(outputs).saturating_add(samples as u64)
 }

@@ -103,7 +103,7 @@ impl Constellation {
         }
     }
 
-    fn check(&self) -> Result<()> {
+    pub(super) fn check(&self) -> Result<()> {
         let Constellation::Custom(points) = self else { return Ok(()) };
         if !(2..=256).contains(&points.len()) || !points.len().is_power_of_two() {
             let expected = "a power of two of them, from 2 to 256";

@@ -1,7 +1,10 @@
 //! Filters over streams: what comes in pieces is filtered as if it were whole.
 
-use super::fir::{check_taps, filter_work};
+use super::channelize::check_channels;
+use super::checks::{finite, positive};
+use super::fir::check_taps;
 use super::iir::{Biquad, check_sections};
+use super::track::{Tracker, check_tracked};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::object::Object;
@@ -26,6 +29,25 @@ pub enum Filter {
         /// The sections.
         sections: Vec<Biquad>,
     },
+    /// As [`super::Mix`]: the angle goes on.
+    Mix {
+        /// Turns a sample.
+        frequency: f64,
+    },
+    /// As [`super::Track`]: the loop goes on.
+    Track(Tracker),
+    /// As [`super::Channelize`]: a piece gives `[…, frames, channels]`, as many frames as begin in it.
+    Channelize {
+        /// The low-pass filter of a channel.
+        taps: Tensor,
+        /// How many channels.
+        channels: usize,
+    },
+    /// As [`super::DemodulateWave`] of [`super::Wave::Fm`]: from c64 to f32.
+    Discriminate {
+        /// Turns a sample for a message of 1.
+        deviation: f64,
+    },
 }
 
 impl Filter {
@@ -39,11 +61,45 @@ impl Filter {
         Filter::Iir { sections: sections.into() }
     }
 
-    fn check(&self, samples: DType) -> Result<()> {
+    fn check(&self, samples: DType, lines: usize) -> Result<()> {
         match self {
             Filter::Fir { taps, up, down } => check_taps(taps, *up, *down, samples),
             Filter::Iir { sections } => check_sections(sections, samples),
+            Filter::Mix { frequency } => {
+                complex_stream(samples)?;
+                finite(*frequency, "mix: frequency")
+            }
+            Filter::Track(tracker) => check_tracked(tracker, samples, lines > 1),
+            Filter::Channelize { taps, channels } => {
+                complex_stream(samples)?;
+                check_channels(taps, *channels)
+            }
+            Filter::Discriminate { deviation } => {
+                complex_stream(samples)?;
+                positive(*deviation, "fm: deviation")
+            }
         }
+    }
+
+    fn taps(&self) -> Option<&Tensor> {
+        match self {
+            Filter::Fir { taps, .. } | Filter::Channelize { taps, .. } => Some(taps),
+            _ => None,
+        }
+    }
+
+    fn taps_mut(&mut self) -> Option<&mut Tensor> {
+        match self {
+            Filter::Fir { taps, .. } | Filter::Channelize { taps, .. } => Some(taps),
+            _ => None,
+        }
+    }
+}
+
+fn complex_stream(samples: DType) -> Result<()> {
+    match samples {
+        DType::Complex64 => Ok(()),
+        got => Err(Error::DTypeMismatch { what: "start_filter: samples", expected: DType::Complex64, got }),
     }
 }
 
@@ -77,8 +133,8 @@ impl StartFilter {
     }
 }
 
-/// The next piece of a stream. What all pieces give, one after the other, is what the whole signal would have given: bit for bit for a
-/// [`Filter::Fir`], up to rounding in f64 for a [`Filter::Iir`]. A piece may be empty. Where the rate is lowered, a piece gives as many samples as
+/// The next piece of a stream. What all pieces give, one after the other, is what the whole signal would have given: bit for bit, but
+/// for rounding in f64 of a [`Filter::Iir`]. A piece may be empty. Where the rate is lowered, a piece gives as many samples as
 /// fall into it.
 ///
 /// It is not repeatable: the memory has moved on.
@@ -114,10 +170,13 @@ impl Describe for StartFilter {
         if self.lines == 0 || self.lines > LINES_MAX {
             return Err(Error::invalid("start_filter: signals", format!("1 to {LINES_MAX}"), self.lines));
         }
-        self.filter.check(self.dtype)?;
+        self.filter.check(self.dtype, self.lines)?;
         let of_line = match &self.filter {
-            Filter::Fir { taps, .. } => taps.elements().saturating_mul(self.dtype.size_bytes()),
+            Filter::Fir { taps, .. } | Filter::Channelize { taps, .. } => {
+                taps.elements().saturating_mul(self.dtype.size_bytes())
+            }
             Filter::Iir { sections } => sections.len().saturating_mul(4 * self.dtype.size_bytes()),
+            Filter::Mix { .. } | Filter::Track(_) | Filter::Discriminate { .. } => 64,
         };
         let got = of_line.saturating_mul(self.lines);
         match got <= MEMORY_BYTES_MAX {
@@ -127,13 +186,13 @@ impl Describe for StartFilter {
     }
 
     fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
-        if let Filter::Fir { taps, .. } = &self.filter {
+        if let Some(taps) = self.filter.taps() {
             visit(taps.into());
         }
     }
 
     fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
-        if let Filter::Fir { taps, .. } = &mut self.filter {
+        if let Some(taps) = self.filter.taps_mut() {
             visit(taps.into());
         }
     }
@@ -165,7 +224,7 @@ impl Describe for StreamFilter {
     }
 
     fn work(&self) -> u64 {
-        filter_work(self.input.elements(), 1, 1)
+        self.input.elements() as u64
     }
 
     fn is_repeatable(&self) -> bool {

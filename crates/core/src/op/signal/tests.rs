@@ -78,7 +78,7 @@ fn codes_refuse_what_makes_no_code() {
     assert!(ErasureRebuild::new(&zeros(DType::U8, &[5, 9]), 3, [0, 1, 2]).into_op().is_err(), "too many are lost");
     assert!(ErasureRebuild::new(&zeros(DType::U8, &[5, 9]), 3, [5]).into_op().is_err());
     assert!(Viterbi::new(&word, usize::MAX).into_op().is_err());
-    let code = Convolutional { polynomials: [0, 0o133] };
+    let code = Convolutional { polynomials: [0, 0o133], ..Convolutional::default() };
     assert!(ConvolutionalEncode::new(&zeros(DType::U8, &[1]), 8).code(code).into_op().is_err());
 }
 
@@ -101,4 +101,154 @@ fn each_kind_of_check_has_its_own_curve() {
     let labels: Vec<&str> = Checksum::ALL.iter().map(|kind| crc(*kind).cost_class().label).collect();
     assert_eq!(labels.len(), labels.iter().collect::<std::collections::HashSet<_>>().len());
     assert_ne!(crc(Checksum::Crc32).batch_key(), crc(Checksum::Crc32c).batch_key());
+}
+
+#[test]
+fn spectra_refuse_what_makes_no_spectrum() {
+    let (x, z) = (zeros(DType::F32, &[3, 10]), zeros(DType::Complex64, &[10]));
+    let window = zeros(DType::F32, &[4]);
+    assert_eq!(output(Stft::new(&x, &Frames::new(&window, 2))), (DType::Complex64, vec![3, 4, 3]));
+    assert_eq!(output(Stft::new(&z, &Frames::new(&window, 3).centered())), (DType::Complex64, vec![4, 4]));
+    assert_eq!(output(Stft::new(&x, &Frames::new(&zeros(DType::F32, &[11]), 2))), (DType::Complex64, vec![3, 0, 6]));
+    assert_eq!(output(Psd::new(&x, &Frames::new(&window, 2).transform(9))), (DType::F32, vec![3, 5]));
+    let spectra = zeros(DType::Complex64, &[3, 4, 3]);
+    assert_eq!(output(Istft::new(&spectra, &Frames::new(&window, 2), 10).real()), (DType::F32, vec![3, 10]));
+    assert!(
+        Istft::new(&spectra, &Frames::new(&window, 2), 10).into_op().is_err(),
+        "half a spectrum of a complex signal"
+    );
+    assert!(refused(Psd::new(&x, &Frames::new(&zeros(DType::F32, &[11]), 2)).into_op()).contains("at least 11"));
+    for frames in
+        [Frames::new(&window, 0), Frames::new(&window, 2).transform(3), Frames::new(&zeros(DType::F32, &[0]), 2)]
+    {
+        assert!(Stft::new(&x, &frames).into_op().is_err() && Psd::new(&x, &frames).into_op().is_err(), "{frames:?}");
+    }
+    assert!(Dct::new(DctKind::One, &zeros(DType::F32, &[3, 1])).into_op().is_err());
+    assert!(Dct::new(DctKind::Two, &z).into_op().is_err() && Hilbert::new(&z).into_op().is_err());
+    assert_eq!(output(Fft2::new(&zeros(DType::F32, &[2, 4, 6]))), (DType::Complex64, vec![2, 4, 4]));
+    assert!(Fft2::new(&z).into_op().is_err() && Fft2::inverse(&x).into_op().is_err());
+}
+
+#[test]
+fn loops_refuse_what_makes_no_loop() {
+    let z = zeros(DType::Complex64, &[10]);
+    let timing = |samples| Tracker::Timing { detector: TimingDetector::Gardner, samples, bandwidth: 0.01 };
+    for tracker in [
+        Tracker::Gain { target: 0.0, rate: 0.1, gain_max: 1.0 },
+        Tracker::Gain { target: 1.0, rate: f64::NAN, gain_max: 1.0 },
+        Tracker::Carrier { phases: 3, bandwidth: 0.01 },
+        Tracker::Carrier { phases: 4, bandwidth: 0.3 },
+        timing(1.5),
+        timing(f64::INFINITY),
+    ] {
+        assert!(Track::new(tracker, &z).into_op().is_err(), "{tracker:?}");
+        assert!(StartFilter::new(Filter::Track(tracker), DType::Complex64).into_op().is_err(), "{tracker:?}");
+    }
+    assert!(Track::new(timing(2.0), &z).into_op().is_ok());
+    assert!(Track::new(timing(2.0), &zeros(DType::Complex64, &[2, 10])).into_op().is_err(), "two signals");
+    assert!(Mix::new(&z, f64::NAN).into_op().is_err() && Mix::new(&z, -7.5).into_op().is_ok());
+    let weights = zeros(DType::Complex64, &[4]);
+    assert!(Adapt::new(&z, Target::Modulus(1.0), &weights, 0.1).into_op().is_ok());
+    assert!(Adapt::new(&z, Target::Modulus(-1.0), &weights, 0.1).into_op().is_err());
+    assert!(Adapt::new(&z, Target::Signal(zeros(DType::Complex64, &[9])), &weights, 0.1).into_op().is_err());
+    assert!(Adapt::new(&z, Target::Modulus(1.0), &zeros(DType::Complex64, &[0]), 0.1).into_op().is_err());
+    assert!(Adapt::new(&z, Target::Modulus(1.0), &weights, f64::INFINITY).into_op().is_err());
+    let taps = zeros(DType::F32, &[6]);
+    assert_eq!(output(Channelize::new(&z, &taps, 4)), (DType::Complex64, vec![3, 4]));
+    assert!(Channelize::new(&z, &taps, 0).into_op().is_err());
+    assert!(Channelize::new(&z, &zeros(DType::F32, &[0]), 4).into_op().is_err());
+}
+
+#[test]
+fn waves_and_samples_come_in_whole_symbols() {
+    let z = zeros(DType::Complex64, &[10]);
+    let fsk = Wave::Fsk { bits: 2, samples: 4, spacing: 0.1 };
+    assert_eq!(output(ModulateWave::new(fsk, &zeros(DType::U8, &[2, 3]))), (DType::Complex64, vec![2, 12]));
+    assert!(refused(DemodulateWave::new(fsk, &z).into_op()).contains("multiple of 4"));
+    let ofdm = Wave::Ofdm { carriers: 4, prefix: 1 };
+    assert_eq!(output(DemodulateWave::new(ofdm, &z)), (DType::Complex64, vec![2, 4]));
+    assert_eq!(output(ModulateWave::new(ofdm, &zeros(DType::Complex64, &[3, 4]))), (DType::Complex64, vec![15]));
+    assert!(ModulateWave::new(ofdm, &zeros(DType::Complex64, &[3, 5])).into_op().is_err());
+    assert!(ModulateWave::new(ofdm, &zeros(DType::Complex64, &[4])).into_op().is_err());
+    for wave in [
+        Wave::Fsk { bits: 5, samples: 4, spacing: 0.1 },
+        Wave::Fsk { bits: 1, samples: 0, spacing: 0.1 },
+        Wave::Fm { deviation: 0.0 },
+        Wave::Am { depth: f64::NAN },
+        Wave::Ofdm { carriers: 4, prefix: 5 },
+    ] {
+        assert!(DemodulateWave::new(wave, &z).into_op().is_err(), "{wave:?}");
+    }
+    let raw = zeros(DType::U8, &[12]);
+    assert_eq!(output(ReadSamples::new(SampleFormat::I16, &raw).complex()), (DType::Complex64, vec![3]));
+    assert_eq!(output(ReadSamples::new(SampleFormat::I24, &raw)), (DType::F32, vec![4]));
+    assert!(refused(ReadSamples::new(SampleFormat::F32, &raw).complex().into_op()).contains("multiple of 8"));
+}
+
+#[test]
+fn parity_checks_are_those_of_a_code() {
+    for code in [
+        Ldpc::Nr { graph: BaseGraph::One, lifting: 6 },
+        Ldpc::Nr { graph: BaseGraph::Two, lifting: 30 },
+        Ldpc::Telemetry { data: 1024, rate: TelemetryRate::Half },
+        Ldpc::Telemetry { data: 4096, rate: TelemetryRate::FourFifths },
+    ] {
+        let checks = code.parity_checks();
+        assert_eq!(checks.len(), code.word_bits() - code.data_bits(), "{code:?}");
+        let mut seen = vec![0; code.word_bits()];
+        checks.iter().flatten().for_each(|bit| seen[*bit as usize] += 1);
+        assert!(seen.iter().all(|times| *times > 0), "{code:?}: every bit is checked");
+    }
+    let tm2048 = Ldpc::Telemetry { data: 1024, rate: TelemetryRate::Half };
+    assert_eq!((tm2048.data_bits(), tm2048.coded_bits(), tm2048.block()), (1024, 2048, 512));
+    let nr = Ldpc::Nr { graph: BaseGraph::One, lifting: 384 };
+    assert_eq!((nr.data_bits(), nr.coded_bits()), (8448, 25_344));
+    for lifting in [0, 1, 17, 385, 400, usize::MAX] {
+        assert!(Ldpc::Nr { graph: BaseGraph::One, lifting }.check().is_err(), "{lifting}");
+    }
+    let code = Ldpc::Telemetry { data: 1024, rate: TelemetryRate::TwoThirds };
+    assert!(LdpcDecode::new(code, &zeros(DType::F32, &[1535])).into_op().is_err());
+    assert!(LdpcDecode::new(code, &zeros(DType::F32, &[1536])).iterations(0).into_op().is_err());
+    assert!(
+        LdpcEncode::new(Ldpc::Telemetry { data: 1000, rate: TelemetryRate::Half }, &zeros(DType::U8, &[125]))
+            .into_op()
+            .is_err()
+    );
+}
+
+#[test]
+fn orders_and_registers_are_checked() {
+    let bytes = zeros(DType::U8, &[12]);
+    assert!(Interleaver::custom(&[0, 2, 2]).is_err() && Interleaver::custom(&[0, 3, 1]).is_err());
+    assert!(Interleaver::custom(&[]).is_err() && Interleaver::custom(&[2, 0, 1]).is_ok());
+    assert!(Interleave::new(Interleaver::Block { rows: 5, columns: 2 }, &bytes).into_op().is_err(), "no whole frames");
+    assert!(Interleave::new(Interleaver::Block { rows: usize::MAX, columns: 2 }, &bytes).into_op().is_err());
+    assert!(Scramble::new(Scrambler::wifi(0), &bytes).into_op().is_err(), "a register that stays zero");
+    assert!(Scramble::new(Scrambler::SelfSynchronizing { polynomial: 0, seed: 1 }, &bytes).into_op().is_err());
+    assert!(Puncture::new(&[]).is_err() && Puncture::new(&[false; 4]).is_err() && Puncture::new(&[true; 33]).is_err());
+    let rates = [
+        Puncture::NONE,
+        Puncture::TWO_THIRDS,
+        Puncture::THREE_QUARTERS,
+        Puncture::FIVE_SIXTHS,
+        Puncture::SEVEN_EIGHTHS,
+    ];
+    for (bits, puncture) in [1, 2, 3, 5, 7].into_iter().zip(rates) {
+        assert_eq!(puncture.sent(2 * bits), bits + 1, "rate {bits} of {}", bits + 1);
+        let kept = |count: usize| (0..count).filter(|at| puncture.is_sent(*at)).count();
+        (0..70).for_each(|count| assert_eq!(puncture.sent(count), kept(count)));
+    }
+    let tail = ConvolutionalEncode::new(&zeros(DType::U8, &[1]), 5).ending(Ending::TailBiting);
+    assert!(tail.into_op().is_err(), "shorter than its tail");
+}
+
+#[test]
+fn work_grows_with_what_there_is_to_do() {
+    let x = zeros(DType::F32, &[10_000]);
+    let work = |taps: usize, up: usize, down: usize| {
+        Fir::new(&x, &zeros(DType::F32, &[taps])).interpolate(up).decimate(down).work()
+    };
+    assert!(work(4096, 3, 2) > 10 * work(256, 3, 2), "sums are not bounded by spectra where the rate changes");
+    assert!(work(101, 4096, 1) >= 4096 * 10_000, "every sample that comes out is work");
+    assert!(work(200_000, 1, 1) > work(1000, 1, 1) && work(200_000, 1, 1) < 2 * work(1000, 1, 1));
 }

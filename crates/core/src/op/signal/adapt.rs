@@ -1,0 +1,120 @@
+//! Adapt: filters that learn, and equalisers.
+
+use super::checks::{complex_only, line_len, of_type, positive, within};
+use super::modem::Constellation;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::op::{CostClass, Describe};
+use crate::part::{PartMut, PartRef};
+use crate::shape::Shape;
+use crate::tensor::Tensor;
+
+/// The most taps of a filter that learns.
+pub const LEARNED_TAPS_MAX: usize = 4096;
+
+/// What a filter learns to give.
+#[derive(Clone, Debug)]
+pub enum Target {
+    /// This signal, of the input's shape.
+    Signal(Tensor),
+    /// The nearest point: an equaliser that goes by its own decisions.
+    Decisions(Constellation),
+    /// Samples of this power, whatever their angle (the constant-modulus algorithm): an equaliser that needs no carrier.
+    Modulus(f64),
+}
+
+/// Filters lines of c64 along the last axis with weights that change by each sample: `y[t] = Σ w[k]·x[t-k]`, then `w[k] += step·e·conj(x[t-k])`, where `e` is what is
+/// missing to the target (LMS). With [`Adapt::normalized`] the step is divided by the power of the samples in the filter (NLMS).
+///
+/// The outputs are `y`, of the input's shape, and the weights behind each line's last sample, `[…, taps]`. A step that is too large lets the
+/// weights grow to infinity: that is told by what comes out, not refused.
+#[derive(Clone, Debug)]
+pub struct Adapt {
+    /// The signals.
+    pub input: Tensor,
+    /// What it learns to give.
+    pub target: Target,
+    /// The weights at first, of one dimension.
+    pub weights: Tensor,
+    /// How far a sample changes them.
+    pub step: f64,
+    /// Whether the step goes by the samples' power.
+    pub normalized: bool,
+}
+
+impl Adapt {
+    /// Learns by LMS, from these weights on.
+    pub fn new(input: &Tensor, target: Target, weights: &Tensor, step: f64) -> Adapt {
+        Adapt { input: input.clone(), target, weights: weights.clone(), step, normalized: false }
+    }
+
+    /// By NLMS.
+    pub fn normalized(mut self) -> Adapt {
+        self.normalized = true;
+        self
+    }
+
+    /// The shapes of the signal and of the weights.
+    pub fn output_shapes(&self) -> Result<(Shape, Shape)> {
+        line_len(&self.input, "adapt: input")?;
+        let last = self.input.shape().rank() - 1;
+        Ok((*self.input.shape(), self.input.shape().with_dim(last, self.weights.elements())?))
+    }
+}
+
+impl Describe for Adapt {
+    fn name(&self) -> &'static str {
+        "adapt"
+    }
+
+    fn validate(&self) -> Result<()> {
+        complex_only(&self.input, "adapt: input")?;
+        of_type(&self.weights, DType::Complex64, "adapt: weights")?;
+        if self.weights.shape().rank() != 1 {
+            let got = self.weights.shape().rank();
+            return Err(Error::RankMismatch { what: "adapt: weights", expected: "1".into(), got });
+        }
+        within(self.weights.elements(), 1, LEARNED_TAPS_MAX, "adapt: weights")?;
+        positive(self.step, "adapt: step")?;
+        match &self.target {
+            Target::Signal(signal) => {
+                of_type(signal, DType::Complex64, "adapt: target")?;
+                if signal.shape() != self.input.shape() {
+                    let (expected, got) = (self.input.shape().to_vec(), signal.shape().to_vec());
+                    return Err(Error::ShapeMismatch { what: "adapt: target", expected, got });
+                }
+            }
+            Target::Decisions(constellation) => constellation.check()?,
+            Target::Modulus(power) => positive(*power, "adapt: power of the target")?,
+        }
+        self.output_shapes().map(drop)
+    }
+
+    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
+        visit((&self.input).into());
+        visit((&self.weights).into());
+        if let Target::Signal(signal) = &self.target {
+            visit(signal.into());
+        }
+    }
+
+    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
+        visit((&mut self.input).into());
+        visit((&mut self.weights).into());
+        if let Target::Signal(signal) = &mut self.target {
+            visit(signal.into());
+        }
+    }
+
+    fn work(&self) -> u64 {
+        (self.input.elements() as u64).saturating_mul(self.weights.elements() as u64)
+    }
+
+    fn cost_class(&self) -> CostClass {
+        CostClass::labelled(match &self.target {
+            Target::Signal(_) => "signal",
+            Target::Decisions(constellation) => constellation.name(),
+            Target::Modulus(_) => "modulus",
+        })
+    }
+}

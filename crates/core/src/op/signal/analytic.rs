@@ -1,0 +1,80 @@
+//! Hilbert and Mix: signals as turning vectors, and turned further.
+
+use super::checks::{finite, line_len, real_only, real_or_complex, tensors};
+use super::fft::transform_work;
+use crate::error::Result;
+use crate::op::Describe;
+use crate::part::{PartMut, PartRef};
+use crate::tensor::Tensor;
+
+/// The analytic signal of lines of f32 along the last axis, as SciPy's `hilbert`: c64 of the same shape, whose real part is the input and whose spectrum
+/// has no negative frequencies. NaN, infinity and rounding are as for [`super::Fft`].
+#[derive(Clone, Debug)]
+pub struct Hilbert {
+    /// The signals.
+    pub input: Tensor,
+}
+
+impl Hilbert {
+    /// The analytic signal.
+    pub fn new(input: &Tensor) -> Hilbert {
+        Hilbert { input: input.clone() }
+    }
+}
+
+/// Multiplies lines of f32 or c64 along the last axis with a turning vector: `y[t] = x[t] · exp(2πi·(frequency·t + phase))`, c64 of the same shape. The angle
+/// is computed in f64 for every sample, so that it does not drift.
+#[derive(Clone, Debug)]
+pub struct Mix {
+    /// The signals.
+    pub input: Tensor,
+    /// Turns a sample, of any sign.
+    pub frequency: f64,
+    /// Turns at the first sample.
+    pub phase: f64,
+}
+
+impl Mix {
+    /// Moves spectra up by so many cycles a sample.
+    pub fn new(input: &Tensor, frequency: f64) -> Mix {
+        Mix { input: input.clone(), frequency, phase: 0.0 }
+    }
+
+    /// Beginning with this many turns.
+    pub fn phase(mut self, turns: f64) -> Mix {
+        self.phase = turns;
+        self
+    }
+}
+
+impl Describe for Hilbert {
+    fn name(&self) -> &'static str {
+        "hilbert"
+    }
+
+    fn validate(&self) -> Result<()> {
+        real_only(&self.input, "hilbert: input")?;
+        line_len(&self.input, "hilbert: input").map(drop)
+    }
+
+    tensors!(input);
+
+    fn work(&self) -> u64 {
+        transform_work(&self.input, self.input.shape().rank().saturating_sub(1))
+    }
+}
+
+impl Describe for Mix {
+    fn name(&self) -> &'static str {
+        "mix"
+    }
+
+    fn validate(&self) -> Result<()> {
+        real_or_complex(&self.input, "mix: input")?;
+        finite(self.frequency, "mix: frequency")?;
+        finite(self.phase, "mix: phase")?;
+        line_len(&self.input, "mix: input").map(drop)
+    }
+
+    tensors!(input);
+}

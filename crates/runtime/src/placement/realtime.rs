@@ -1,0 +1,223 @@
+//! Threads that must not be late: how they are put ahead of everybody else, and a clock that counts when they were late all the same.
+//!
+//! A thread asks for what it would like ([`Policy::enter`]) and is told what it got ([`Standing`]): what the system does not permit is a note, and the
+//! thread goes on without. A [`Ticker`] wakes it at every period, and counts what came too late: nothing is hidden by skipping it.
+
+use std::fmt;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use panoply_core::cpu_set::CpuSet;
+
+use super::affinity::{self, RealtimePriority};
+use super::error::PlacementError;
+use super::histogram::Histogram;
+
+/// What a thread that must not be late would like to have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Policy {
+    /// Runs before every normal thread (`SCHED_FIFO`).
+    pub priority: Option<RealtimePriority>,
+    /// Runs on these CPUs alone; one that is kept free of others (`isolcpus`) is best.
+    pub cpus: Option<CpuSet>,
+    /// All memory of the process stays in main memory, that which is yet to come included.
+    pub lock_memory: bool,
+}
+
+/// What a thread got of what it asked for; `None` where it did not ask.
+#[derive(Debug, Default)]
+pub struct Standing {
+    /// The priority.
+    pub priority: Option<Result<RealtimePriority, PlacementError>>,
+    /// The CPUs.
+    pub cpus: Option<Result<CpuSet, PlacementError>>,
+    /// Whether memory is locked.
+    pub memory: Option<Result<(), PlacementError>>,
+}
+
+impl Policy {
+    /// All of it, at the priority for signals.
+    pub fn signal() -> Policy {
+        Policy { priority: Some(RealtimePriority::SIGNAL), cpus: None, lock_memory: true }
+    }
+
+    /// On these CPUs alone.
+    pub fn on(mut self, cpus: CpuSet) -> Policy {
+        self.cpus = Some(cpus);
+        self
+    }
+
+    /// Gives the calling thread as much of this as the system permits. A worker calls it in its `init`.
+    pub fn enter(&self) -> Standing {
+        // A thread of the usual sort would else sleep longer than it asked to.
+        let _ = affinity::sleep_precisely();
+        Standing {
+            cpus: self.cpus.as_ref().map(affinity::pin_current),
+            memory: self.lock_memory.then(affinity::lock_memory),
+            priority: self.priority.map(|priority| affinity::set_realtime(priority).map(|()| priority)),
+        }
+    }
+}
+
+impl Standing {
+    /// Whether everything was permitted.
+    pub fn is_whole(&self) -> bool {
+        self.notes().is_empty()
+    }
+
+    /// What was not permitted, and what to do about it.
+    pub fn notes(&self) -> Vec<String> {
+        let errors = [
+            self.priority.as_ref().and_then(|got| got.as_ref().err()),
+            self.cpus.as_ref().and_then(|got| got.as_ref().err()),
+            self.memory.as_ref().and_then(|got| got.as_ref().err()),
+        ];
+        errors.into_iter().flatten().map(ToString::to_string).collect()
+    }
+}
+
+impl fmt::Display for Standing {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.priority {
+            Some(Ok(priority)) => write!(out, "SCHED_FIFO {}", priority.get())?,
+            _ => write!(out, "the usual priority")?,
+        }
+        if let Some(Ok(cpus)) = &self.cpus {
+            write!(out, ", CPUs {cpus}")?;
+        }
+        if let Some(Ok(())) = self.memory {
+            write!(out, ", memory locked")?;
+        }
+        self.notes().iter().try_for_each(|note| write!(out, "; {note}"))
+    }
+}
+
+/// What became of a thread's deadlines.
+#[derive(Clone, Debug)]
+pub struct Deadlines {
+    /// Periods whose work was done in time.
+    pub met: u64,
+    /// Periods whose work was done too late.
+    pub missed: u64,
+    /// Periods that passed while the work of an earlier one was still going on: they were not begun at all.
+    pub overruns: u64,
+    /// How late the thread woke, in nanoseconds.
+    pub jitter_ns: Histogram,
+    /// How long the work took, in nanoseconds.
+    pub work_ns: Histogram,
+}
+
+impl Deadlines {
+    /// The share of all periods whose work was done in time; 1 where there was none.
+    pub fn share_met(&self) -> f64 {
+        let all = self.met + self.missed + self.overruns;
+        if all == 0 { 1.0 } else { self.met as f64 / all as f64 }
+    }
+}
+
+/// Wakes its thread at every period. The work of a period is due when the next one begins.
+#[derive(Clone, Debug)]
+pub struct Ticker {
+    period: Duration,
+    due: Instant,
+    woken: Instant,
+    deadlines: Deadlines,
+}
+
+/// The shortest period.
+pub const PERIOD_MIN: Duration = Duration::from_micros(10);
+
+impl Ticker {
+    /// A first period that begins after one from now. Periods are at least [`PERIOD_MIN`], and at most an hour.
+    pub fn new(period: Duration) -> Ticker {
+        let period = period.clamp(PERIOD_MIN, Duration::from_secs(3600));
+        let now = Instant::now();
+        let deadlines = Deadlines {
+            met: 0,
+            missed: 0,
+            overruns: 0,
+            jitter_ns: Histogram::default(),
+            work_ns: Histogram::default(),
+        };
+        Ticker { period, due: now + period, woken: now, deadlines }
+    }
+
+    /// Sleeps until the next period begins; how late that was.
+    pub fn wait(&mut self) -> Duration {
+        let mut now = Instant::now();
+        while now < self.due {
+            thread::sleep(self.due - now);
+            now = Instant::now();
+        }
+        let late = now - self.due;
+        self.deadlines.jitter_ns.add(nanoseconds(late));
+        self.woken = now;
+        late
+    }
+
+    /// The work of the period is done; whether it was in time. Periods that have passed meanwhile are counted as overruns.
+    pub fn done(&mut self) -> bool {
+        let now = Instant::now();
+        self.deadlines.work_ns.add(nanoseconds(now - self.woken));
+        self.due += self.period;
+        let in_time = now <= self.due;
+        match in_time {
+            true => self.deadlines.met += 1,
+            false => self.deadlines.missed += 1,
+        }
+        let passed = now.saturating_duration_since(self.due).as_nanos() / self.period.as_nanos();
+        let passed = u32::try_from(passed).unwrap_or(u32::MAX);
+        self.deadlines.overruns += u64::from(passed);
+        self.due += self.period * passed;
+        in_time
+    }
+
+    /// What became of the deadlines so far.
+    pub fn deadlines(&self) -> &Deadlines {
+        &self.deadlines
+    }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_permitted_is_a_note() {
+        let standing = std::thread::spawn(|| {
+            let nowhere = CpuSet::from_cpus([panoply_core::cpu_set::CPU_MAX]).unwrap();
+            Policy { priority: None, cpus: Some(nowhere), lock_memory: false }.enter()
+        });
+        let standing = standing.join().unwrap();
+        assert!(!standing.is_whole() && standing.notes().len() == 1, "{standing}");
+        assert!(Policy::default().enter().is_whole());
+        // Locked memory would be that of every other test as well.
+        let fast = Policy { lock_memory: false, ..Policy::signal() };
+        let all = std::thread::spawn(move || fast.enter()).join().unwrap();
+        // Either it is granted, or the note says what is missing.
+        assert!(all.is_whole() || all.notes().iter().all(|note| !note.is_empty()), "{all}");
+    }
+
+    #[test]
+    fn late_work_and_periods_that_passed_are_counted() {
+        let mut ticker = Ticker::new(Duration::from_millis(2));
+        ticker.wait();
+        assert!(ticker.done());
+        ticker.wait();
+        thread::sleep(Duration::from_millis(9));
+        assert!(!ticker.done());
+        let deadlines = ticker.deadlines();
+        assert_eq!((deadlines.met, deadlines.missed), (1, 1));
+        assert!(deadlines.overruns >= 3, "{deadlines:?}");
+        assert!(deadlines.share_met() < 0.5 && deadlines.work_ns.max() >= 9_000_000);
+        assert_eq!(deadlines.jitter_ns.count(), 2);
+        // The next period begins in the future.
+        let begin = Instant::now();
+        ticker.wait();
+        assert!(begin.elapsed() < Duration::from_millis(50));
+    }
+}

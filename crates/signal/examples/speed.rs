@@ -7,6 +7,8 @@ use panoply_core::op::crypto::Messages;
 use panoply_core::op::signal::*;
 use panoply_core::{DType, HostBufferMut, Op, Operation, Result, Tensor};
 use panoply_signal::design::{Band, Prototype, recursive};
+use panoply_signal::packets::{Here, Runs};
+use panoply_signal::synthetic::Noise;
 use panoply_signal::{Level, OneThread, Workspace};
 
 const MI: usize = 1 << 20;
@@ -53,7 +55,8 @@ fn main() -> Result<()> {
         let op = Crc::new(kind, Messages::split(vec![3; 10_000 << 10].into(), 1024)?).into_op()?;
         run(&format!("crc/{}/10000x1KiB", kind.name()), 10_000.0 * 1024.0 / 1e9, "GB/s", op);
     }
-    codes(&run)
+    codes(&run)?;
+    session()
 }
 
 fn codes(run: &dyn Fn(&str, f64, &str, Op)) -> Result<()> {
@@ -78,6 +81,39 @@ fn codes(run: &dyn Fn(&str, f64, &str, Op)) -> Result<()> {
     let coded = 2 * (2048 + 6);
     let softs = bytes(256 * coded, |at| ((at * 7919) >> 3) as u8, &[256, coded])?;
     run("viterbi/k7r2/256x2048", megabits, "Mb/s", Viterbi::new(&softs, 2048).into_op()?);
+    let code = Ldpc::Telemetry { data: 1024, rate: TelemetryRate::Half };
+    let data = bytes(16 * 128, |at| (at * 77) as u8, &[16, 128])?;
+    let encode = LdpcEncode::new(code, &data).into_op()?;
+    let sent =
+        panoply_signal::run(&encode, &mut space, &OneThread, take).map_or_else(no_op, |value| value?.into_tensor())?;
+    // Noise as the peers have it: the mean of four even numbers, beside levels of 0.6.
+    let mut noise = Noise::new(7);
+    let mut level = |bit: u8| {
+        let sum: f64 = (0..4).map(|_| 2.0 * noise.unit() - 1.0).sum();
+        (10.0 * ((if bit == 0 { 0.6 } else { -0.6 }) + 0.25 * sum)) as f32
+    };
+    let words = sent.as_slice::<u8>()?.chunks_exact(256);
+    let levels = words.flat_map(|word| (0..2048).map(|at| word[at / 8] >> (7 - at % 8) & 1)).map(&mut level).collect();
+    let words = Tensor::from_vec::<f32>(levels, [16, 2048])?;
+    run("ldpc/ccsds-tm2048/16", 16.0 * 1024.0 / 1e6, "Mb/s", LdpcDecode::new(code, &words).into_op()?);
+    Ok(())
+}
+
+/// What a call of a stream costs beside its samples: one sample through one tap.
+fn session() -> Result<()> {
+    let mut here = Here::with_streams();
+    let taps = Tensor::from_vec(vec![1.0_f32], [1])?;
+    let stream = here.run(StartFilter::new(Filter::fir(&taps), DType::Complex64))?;
+    let piece = floats(DType::Complex64, &[1])?;
+    let mut best = f64::INFINITY;
+    for _ in 0..100 {
+        let begin = Instant::now();
+        for _ in 0..1000 {
+            black_box(here.run(StreamFilter::new(&stream, &piece))?);
+        }
+        best = best.min(begin.elapsed().as_secs_f64() / 1000.0);
+    }
+    println!("session/fir/c64/1: {:.3} µs a call", best * 1e6);
     Ok(())
 }
 

@@ -6,6 +6,7 @@ use num_complex::Complex64 as Complex;
 use panoply_core::op::signal::Biquad;
 use panoply_core::{Error, Result};
 
+use crate::elliptic::{cd, inverse_sn, modulus_of, sn};
 use crate::window::{WINDOW_LEN_MAX, Window, sinc};
 
 /// What a filter lets through.
@@ -34,6 +35,13 @@ pub enum Prototype {
     /// Steeper, with at least so many decibels of attenuation where it does not let through, and ripple there.
     Chebyshev2 {
         /// The attenuation.
+        attenuation_db: f64,
+    },
+    /// The steepest (Cauer's): with ripple where it lets through, and at least so much attenuation, with ripple, where it does not.
+    Elliptic {
+        /// The ripple.
+        ripple_db: f64,
+        /// The attenuation, more than the ripple.
         attenuation_db: f64,
     },
 }
@@ -170,6 +178,14 @@ impl Prototype {
                 let gain = (of(&poles) / of(&zeros)).re;
                 Roots { zeros, poles, gain }
             }
+            Prototype::Elliptic { ripple_db, attenuation_db } => {
+                let ripple = positive("elliptic: ripple", ripple_db)?;
+                let attenuation = positive("elliptic: attenuation", attenuation_db)?;
+                if attenuation <= ripple {
+                    return Err(Error::invalid("elliptic: attenuation", "more than the ripple", attenuation_db));
+                }
+                Roots::elliptic(order, ripple, attenuation)
+            }
         })
     }
 }
@@ -180,6 +196,32 @@ fn warped(frequency: f64) -> f64 {
 }
 
 impl Roots {
+    /// Cauer's low-pass filter: poles and zeros from elliptic functions.
+    fn elliptic(order: usize, ripple_db: f64, attenuation_db: f64) -> Roots {
+        let size = |db: f64| (10_f64.powf(0.1 * db) - 1.0).sqrt();
+        let (epsilon, ratio) = (size(ripple_db), size(ripple_db) / size(attenuation_db));
+        let k = modulus_of(order, ratio);
+        let turn = Complex::new(0.0, 1.0);
+        let shift = -turn * inverse_sn(turn / epsilon, ratio) / order as f64;
+        let (mut zeros, mut poles) = (Vec::new(), Vec::new());
+        for index in 0..order / 2 {
+            let place = Complex::new((2 * index + 1) as f64 / order as f64, 0.0);
+            let zero = turn / (k * cd(place, k));
+            let pole = turn * cd(place - turn * shift, k);
+            zeros.extend([zero, zero.conj()]);
+            poles.extend([pole, pole.conj()]);
+        }
+        if !order.is_multiple_of(2) {
+            poles.push(Complex::new((turn * sn(turn * shift, k)).re, 0.0));
+        }
+        let of = |roots: &[Complex]| roots.iter().map(|root| -root).product::<Complex>();
+        let mut gain = (of(&poles) / of(&zeros)).re;
+        if order.is_multiple_of(2) {
+            gain /= (1.0 + epsilon * epsilon).sqrt();
+        }
+        Roots { zeros, poles, gain }
+    }
+
     /// The low-pass filter as one of this band.
     fn moved_to(self, band: Band) -> Roots {
         match band {
@@ -318,6 +360,7 @@ mod tests {
             Prototype::Butterworth,
             Prototype::Chebyshev1 { ripple_db: 1.0 },
             Prototype::Chebyshev2 { attenuation_db: 40.0 },
+            Prototype::Elliptic { ripple_db: 1.0, attenuation_db: 45.0 },
         ];
         for prototype in kinds {
             for band in BANDS {
@@ -359,6 +402,10 @@ mod tests {
         assert!(recursive(butter, 0, Band::LowPass(0.5)).is_err());
         assert!(recursive(butter, ORDER_MAX + 1, Band::LowPass(0.5)).is_err());
         assert!(recursive(Prototype::Chebyshev1 { ripple_db: f64::NAN }, 3, Band::LowPass(0.5)).is_err());
+        for (ripple_db, attenuation_db) in [(f64::NAN, 40.0), (1.0, 0.5), (0.0, 40.0), (1.0, 400.0)] {
+            let prototype = Prototype::Elliptic { ripple_db, attenuation_db };
+            assert!(recursive(prototype, 3, Band::LowPass(0.5)).is_err());
+        }
         assert!(windowed_sinc(0, Band::LowPass(0.5), Window::Hann).is_err());
         assert!(windowed_sinc(10, Band::HighPass(0.5), Window::Hann).is_err());
         assert!(windowed_sinc(2, Band::LowPass(0.5), Window::Hann).is_err(), "a window of zeros");

@@ -3,9 +3,11 @@
 //! The weights are those of a Cauchy matrix in the field of `0x11d`, as ISA-L's `gf_gen_cauchy1_matrix` has them, so that shards can be
 //! exchanged with it.
 
+use panoply_core::Threads;
+
 use crate::gf256::{Field, POLYNOMIAL_COMMON};
 use crate::level::Level;
-use crate::threads::{Threads, share};
+use crate::threads::share;
 
 /// The most shards in all: as many as the field has elements.
 pub const SHARDS_MAX: usize = 256;

@@ -4,9 +4,12 @@
 //! added in an order that does not depend on where the sample lies in its piece, so pieces of a stream give bit for bit what the whole
 //! gives.
 
+use panoply_core::Threads;
+
+use crate::finite::is_finite;
 use crate::lanes::Lanes;
 use crate::level::{Kind, Level};
-use crate::threads::{Threads, for_each_piece, share};
+use crate::threads::{for_each_piece, share};
 
 /// Real taps, laid out for a level.
 pub struct Taps {
@@ -20,6 +23,8 @@ pub struct Taps {
 
 /// Output samples of one turn of a thread, at the least.
 const PIECE_MIN: usize = 4096;
+/// Numbers of the output that are mended at a time.
+const MENDED_NUMBERS: usize = 1 << 14;
 
 impl Taps {
     /// Taps for samples of `step` numbers, 1 or 2.
@@ -65,7 +70,6 @@ impl Taps {
     fn filter_piece(&self, history: &[f32], input: &[f32], begin: usize, output: &mut [f32]) {
         let (reach, block) = (self.reach(), block_of(self.level));
         let mut done = 0;
-        let mut copied: Vec<f32> = Vec::new();
         while done < output.len() {
             let at = begin + done;
             let whole = (output.len() - done) / block * block;
@@ -74,45 +78,75 @@ impl Taps {
                 done += whole;
                 continue;
             }
-            // Near the beginning and the end what the kernel reads is put together, with zeros where there is nothing. A NaN in
-            // what only zero taps multiply must not be read.
+            // Near the beginning and the end what the kernel reads is put together, with zeros where there is nothing.
             let len = (output.len() - done).min(reach.max(block).saturating_sub(at).max(block));
-            let padded = len.next_multiple_of(block);
-            copied.clear();
-            copied.resize(reach + padded, 0.0);
-            let have = at.min(reach);
-            copied[reach - have..reach + len].copy_from_slice(&input[at - have..at + len]);
-            let older = history.len().min(reach - have);
-            copied[reach - have - older..reach - have].copy_from_slice(&history[history.len() - older..]);
-            let mut sums = vec![0.0; padded];
+            let copied = self.samples_near(history, input, at, len);
+            let mut sums = vec![0.0; copied.len() - reach];
             self.blocks(&copied, &mut sums);
             output[done..done + len].copy_from_slice(&sums[..len]);
             done += len;
         }
-        self.mend(history, input, begin, output);
+        if !is_finite(self.level, output) {
+            self.mend(history, input, begin, output);
+        }
     }
 
-    /// Sums that came out as NaN or infinity are added up again by themselves: a zero tap that only fills up a group makes NaN of an
-    /// infinite sample that the filter does not reach.
+    /// Mends what zeros that only fill up a group have made of samples that are not finite: they multiply samples which the filter does
+    /// not reach. Such samples count as zeros first; what they make of the sums follows from how many of each sort the taps reach, which are
+    /// sums of the same kernel, so that a signal of NaN alone costs a few times what any other does.
     fn mend(&self, history: &[f32], input: &[f32], begin: usize, output: &mut [f32]) {
-        if output.iter().fold(0.0_f32, |sum, value| sum + value * 0.0) == 0.0 {
-            return;
-        }
-        for (at, value) in output.iter_mut().enumerate().filter(|(_, value)| !value.is_finite()) {
-            let sample = |back: usize| match (begin + at).checked_sub(back) {
-                Some(place) => input[place],
-                None => (history.len() + begin + at).checked_sub(back).map_or(0.0, |place| history[place]),
-            };
-            let mut sum = 0.0_f32;
-            for (place, weight) in self.groups.iter().enumerate() {
-                let tap = self.tap_at(place);
-                if tap < self.count {
-                    let (a, b) = (*weight, sample(tap * self.step));
-                    sum = if self.level == Level::PLAIN { a * b + sum } else { a.mul_add(b, sum) };
-                }
+        let (reach, mut counts) = (self.reach(), None);
+        for (index, part) in output.chunks_mut(MENDED_NUMBERS).enumerate() {
+            if is_finite(self.level, part) {
+                continue;
             }
-            *value = sum;
+            let near = self.samples_near(history, input, begin + index * MENDED_NUMBERS, part.len());
+            if is_finite(self.level, &near) {
+                continue; // A sum of finite numbers was too large.
+            }
+            let sums_of = |taps: &Taps, of: &dyn Fn(f32) -> f32| {
+                let samples: Vec<f32> = near.iter().map(|sample| of(*sample)).collect();
+                let mut sums = vec![0.0; near.len() - reach];
+                taps.blocks(&samples, &mut sums);
+                sums
+            };
+            let (signs, ones) = &*counts.get_or_insert_with(|| (self.like(sign), self.like(|_| 1.0)));
+            let finite = sums_of(self, &|sample| if sample.is_finite() { sample } else { 0.0 });
+            let nans = sums_of(ones, &|sample| f32::from(u8::from(sample.is_nan())));
+            let infinite = sums_of(ones, &|sample| f32::from(u8::from(sample.is_infinite())));
+            let signed = sums_of(signs, &|sample| if sample.is_infinite() { sample.signum() } else { 0.0 });
+            for (at, value) in part.iter_mut().enumerate() {
+                *value = match () {
+                    () if nans[at] == 0.0 && infinite[at] == 0.0 => finite[at],
+                    // All infinite terms have the same sign, and none is a product with zero.
+                    () if nans[at] == 0.0 && signed[at].abs() == infinite[at] => {
+                        finite[at] + signed[at] * f32::INFINITY
+                    }
+                    () => f32::NAN,
+                };
+            }
         }
+    }
+
+    /// The samples of whole blocks from this number of the input on, and those before them that the kernel reads: zeros where there are none.
+    fn samples_near(&self, history: &[f32], input: &[f32], at: usize, len: usize) -> Vec<f32> {
+        let reach = self.reach();
+        let mut near = vec![0.0; reach + len.next_multiple_of(block_of(self.level))];
+        let have = at.min(reach);
+        near[reach - have..reach + len].copy_from_slice(&input[at - have..at + len]);
+        let older = history.len().min(reach - have);
+        near[reach - have - older..reach - have].copy_from_slice(&history[history.len() - older..]);
+        near
+    }
+
+    /// Taps that are this of the present ones: zero where they are zero, or only fill up a group.
+    fn like(&self, of: impl Fn(f32) -> f32) -> Taps {
+        let changed = |(place, tap): (usize, &f32)| {
+            let is_filling = self.tap_at(place) >= self.count;
+            if is_filling { 0.0 } else { of(*tap) }
+        };
+        let groups = self.groups.iter().enumerate().map(changed).collect();
+        Taps { level: self.level, groups, step: self.step, count: self.count }
     }
 
     /// Which tap stands at this place.
@@ -138,6 +172,11 @@ impl Taps {
             _ => (),
         }
     }
+}
+
+/// 1, -1 or 0.
+fn sign(value: f32) -> f32 {
+    f32::from(i8::from(value > 0.0) - i8::from(value < 0.0))
 }
 
 /// Numbers in a vector.
@@ -222,8 +261,9 @@ unsafe fn sums<V: Lanes, const GROUP: usize, const SUMS: usize, const LOADS: usi
 
 #[cfg(test)]
 mod tests {
+    use panoply_core::OneThread;
+
     use super::*;
-    use crate::threads::OneThread;
     use crate::threads::tests::Scoped;
 
     fn numbers(count: usize, seed: u32) -> Vec<f32> {
@@ -296,6 +336,44 @@ mod tests {
             for (at, value) in output.iter().enumerate() {
                 assert_eq!(value.is_finite(), !(200..203).contains(&at), "{level:?} {at} {value}");
             }
+        }
+    }
+
+    #[test]
+    fn samples_that_are_not_finite_cost_a_few_times_what_others_do() {
+        let (taps, finite) = (numbers(255, 1), numbers(1 << 17, 2));
+        let filter = Taps::new(Level::best(), &taps, 1);
+        let mut output = vec![0.0; finite.len()];
+        let mut time_of = |input: &[f32]| {
+            let mut once = || {
+                let begin = std::time::Instant::now();
+                filter.filter(&OneThread, &[], input, &mut output);
+                begin.elapsed()
+            };
+            (0..5).map(|_| once()).min().unwrap()
+        };
+        let usual = time_of(&finite);
+        for odd in [f32::NAN, f32::INFINITY] {
+            let all = time_of(&vec![odd; finite.len()]);
+            assert!(all < usual * 30, "{odd}: {all:?}, else {usual:?}");
+        }
+    }
+
+    #[test]
+    fn infinite_terms_of_both_signs_or_with_zero_make_nan() {
+        for level in Level::all() {
+            let filter = Taps::new(level, &[1.0, 0.0, -2.0, 1.0], 1);
+            let mut input = vec![1.0; 40];
+            input[10] = f32::INFINITY;
+            (input[20], input[22]) = (f32::NEG_INFINITY, f32::NEG_INFINITY);
+            input[30] = f32::NAN;
+            let mut output = vec![0.0; 40];
+            filter.filter(&OneThread, &[], &input, &mut output);
+            assert_eq!((output[10], output[12], output[13]), (f32::INFINITY, f32::NEG_INFINITY, f32::INFINITY));
+            assert!(output[11].is_nan(), "infinity times zero");
+            assert!(output[22].is_nan(), "minus infinity and twice infinity");
+            assert!(output[30..34].iter().all(|value| value.is_nan()) && output[34].is_finite(), "{output:?}");
+            assert!(output[9].is_finite() && output[14].is_finite() && output[26].is_finite());
         }
     }
 }

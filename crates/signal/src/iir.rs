@@ -4,10 +4,15 @@
 //! side as well: what a segment must know of the samples before it is found by running the filter over the last of them, as many as it
 //! remembers. What fades slowly, or grows, runs sample by sample.
 
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use panoply_core::Threads;
 use panoply_core::op::signal::Biquad;
 
+use crate::finite::is_finite;
 use crate::level::{Level, leveled};
-use crate::threads::{Threads, for_each_piece, share};
+use crate::threads::{for_each_piece, share};
 
 /// Lines or segments that run side by side.
 const LANES: usize = 16;
@@ -19,6 +24,10 @@ const FORGOTTEN: f64 = 1e-18;
 const MEMORY_MAX: usize = 1 << 16;
 /// A segment is at least so many times as long as the memory, else finding its state costs too much.
 const SEGMENT_PER_MEMORY: usize = 4;
+/// The most sections for which a line is cut: what they remember together is found with matrices, whose cost grows with their cube.
+const SECTIONS_CUT_MAX: usize = 32;
+/// Below it a state counts as zero: numbers near the end of what 64 bits hold take a processor a hundred times as long.
+const STATE_MIN: f64 = 1e-290;
 
 /// What a section remembers of one line.
 pub type State = [f64; 2];
@@ -27,8 +36,8 @@ pub type State = [f64; 2];
 pub struct Sections {
     level: Level,
     sections: Vec<Biquad>,
-    /// After how many samples a state is forgotten, where it is.
-    memory: Option<usize>,
+    /// After how many samples a state is forgotten, where it is. Found when the first line comes that is long enough to be cut.
+    memory: OnceLock<Option<usize>>,
 }
 
 /// One line of samples: every `stride`-th number from `first` on.
@@ -42,7 +51,7 @@ struct Line {
 impl Sections {
     /// Sections that run one after the other.
     pub fn new(level: Level, sections: &[Biquad]) -> Sections {
-        Sections { level, sections: sections.to_vec(), memory: memory(sections) }
+        Sections { level, sections: sections.to_vec(), memory: OnceLock::new() }
     }
 
     /// How many there are.
@@ -115,31 +124,50 @@ impl Sections {
 
     /// Whether a line so long is worth cutting.
     fn can_cut(&self, len: usize) -> bool {
-        self.memory.is_some_and(|memory| len / LANES >= SEGMENT_PER_MEMORY * memory)
+        let longest = len / LANES / SEGMENT_PER_MEMORY;
+        longest > 0 && self.sections.len() <= SECTIONS_CUT_MAX && self.memory().is_some_and(|memory| memory <= longest)
+    }
+
+    fn memory(&self) -> Option<usize> {
+        *self.memory.get_or_init(|| memory(&self.sections))
     }
 
     /// A line that is cut into segments, some for each thread.
     fn long_line(&self, threads: &dyn Threads, step: usize, input: &[f32], output: &mut [f32], states: &mut [State]) {
-        let (len, memory) = (input.len() / step, self.memory.unwrap_or(0));
+        let (len, memory) = (input.len() / step, self.memory().unwrap_or(0));
         // The first segment of each turn has the one before it to find its state from, and so has every other.
         let turns = (threads.count().max(1) * 2).min((len / (LANES * SEGMENT_PER_MEMORY * memory.max(1))).max(1));
         let turn = len.div_ceil(turns);
         let carried = states.to_vec();
         let ends = std::sync::Mutex::new(vec![[0.0; 2]; states.len()]);
+        let overflowed = AtomicBool::new(false);
         for_each_piece(threads, output, turn * step, &|index, part| {
             let (begin, own_len) = (index * turn, part.len() / step);
             for number in 0..step {
                 let own = number * self.count()..(number + 1) * self.count();
                 let end = self.segments(begin, own_len, step, number, input, part, &carried[own.clone()]);
+                let Some(end) = end else {
+                    overflowed.store(true, Ordering::Relaxed);
+                    continue;
+                };
                 if begin + own_len == len {
                     ends.lock().unwrap_or_else(|poisoned| poisoned.into_inner())[own].copy_from_slice(&end);
                 }
             }
         });
+        if overflowed.into_inner() {
+            // What is not finite is never forgotten, so later segments cannot do without the earlier ones.
+            for number in 0..step {
+                let own = number * self.count()..(number + 1) * self.count();
+                self.one_by_one(Line { first: number, stride: step, len }, input, output, &mut states[own]);
+            }
+            return;
+        }
         states.copy_from_slice(&ends.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner()));
     }
 
-    /// The samples from `begin` on of one number's line, in segments side by side; their last state.
+    /// The samples from `begin` on of one number's line, in segments side by side; their last state. None where a sum has
+    /// become too large for 64 bits.
     #[allow(clippy::too_many_arguments)] // One line's place, what goes in, what comes out.
     fn segments(
         &self,
@@ -150,8 +178,8 @@ impl Sections {
         input: &[f32],
         output: &mut [f32],
         carried: &[State],
-    ) -> Vec<State> {
-        let (memory, sections) = (self.memory.unwrap_or(0), self.count());
+    ) -> Option<Vec<State>> {
+        let (memory, sections) = (self.memory().unwrap_or(0), self.count());
         // Segments that begin at the same place of their pages would drive each other out of the cache.
         let segment = len / LANES;
         let segment = if segment > 4096 { segment - segment % 1024 - 144 } else { segment };
@@ -168,11 +196,15 @@ impl Sections {
         let base = begin * step;
         let begins: Vec<usize> = starts.iter().map(|start| (start - begin) * step + number).collect();
         lanes_kernel(self.level, &self.sections, &begins, step, segment, &input[base..], Some(output), &mut lanes);
+        // A sum that is not finite stays in its section's state to the end of the segment.
+        if !lanes.iter().flatten().flatten().all(|state| state.is_finite()) {
+            return None;
+        }
         // What is left over runs sample by sample from the last segment's state.
         let mut last: Vec<State> = lanes.iter().map(|lane| [lane[0][LANES - 1], lane[1][LANES - 1]]).collect();
         let rest = Line { first: LANES * segment * step + number, stride: step, len: len - LANES * segment };
         self.one_by_one(rest, &input[base..], output, &mut last);
-        last
+        Some(last)
     }
 
     /// One line, sample by sample: the sections of successive samples overlap by themselves.
@@ -187,30 +219,17 @@ impl Sections {
                 value = out;
             }
             output[place] = value as f32;
+            if at % TILE == TILE - 1 || at + 1 == line.len {
+                states.iter_mut().flatten().for_each(settle);
+            }
         }
     }
 }
 
-fn is_finite(level: Level, values: &[f32]) -> bool {
-    let mut sums = [0.0; 64];
-    zero_sums(level, values, &mut sums);
-    sums.iter().sum::<f32>() == 0.0
-}
-
-leveled! {
-    /// Zeros, but where a value is not finite.
-    fn zero_sums(values: &[f32], sums: &mut [f32; 64]) = zero_sums_body
-}
-
+/// Takes a state that is almost zero for zero.
 #[inline(always)]
-fn zero_sums_body<const FMA: bool>(values: &[f32], sums: &mut [f32; 64]) {
-    let (chunks, rest) = values.as_chunks::<64>();
-    for chunk in chunks {
-        for at in 0..64 {
-            sums[at] += chunk[at] * 0.0;
-        }
-    }
-    rest.iter().zip(sums).for_each(|(value, sum)| *sum += value * 0.0);
+fn settle(state: &mut f64) {
+    *state = if state.abs() < STATE_MIN { 0.0 } else { *state };
 }
 
 /// After how many samples, a power of two, the sections' states are forgotten.
@@ -242,8 +261,13 @@ fn memory(sections: &[Biquad]) -> Option<usize> {
         if !largest.is_finite() {
             return None;
         }
-        let product = |row: usize, column: usize| (0..size).map(|k| matrix[row][k] * matrix[k][column]).sum();
-        matrix = (0..size).map(|row| (0..size).map(|column| product(row, column)).collect()).collect();
+        let mut square = vec![vec![0.0; size]; size];
+        for (row, sums) in square.iter_mut().enumerate() {
+            for (weight, terms) in matrix[row].iter().zip(&matrix).filter(|(weight, _)| **weight != 0.0) {
+                sums.iter_mut().zip(terms).for_each(|(sum, term)| *sum += weight * term);
+            }
+        }
+        matrix = square;
         samples *= 2;
     }
     None
@@ -359,14 +383,16 @@ fn section_body<const FMA: bool>(section: &Biquad, tile: &mut [[f64; LANES]], st
         }
         *row = outs;
     }
+    first.iter_mut().chain(&mut second).for_each(settle);
     *state = [first, second];
 }
 
 #[cfg(test)]
 mod tests {
+    use panoply_core::OneThread;
+
     use super::*;
     use crate::design::{Band, Prototype, recursive};
-    use crate::threads::OneThread;
     use crate::threads::tests::Scoped;
 
     fn numbers(count: usize) -> Vec<f32> {
@@ -445,5 +471,48 @@ mod tests {
         let (input, mut output) = (vec![1.0; 2000], vec![0.0; 2000]);
         Sections::new(Level::best(), &growing).filter(&OneThread, 2000, 1, &input, &mut output, &mut [[0.0; 2]]);
         assert!((output[1999] - ((1.001_f64.powi(2000) - 1.0) / 0.001) as f32).abs() < 0.01);
+    }
+
+    #[test]
+    fn many_sections_are_ready_at_once() {
+        let sections = vec![Biquad { b: [1.0, 0.1, 0.0], a: [-0.5, 0.3] }; 256];
+        let begin = std::time::Instant::now();
+        let (mut output, mut states) = (vec![0.0; 4096], vec![[0.0; 2]; 256]);
+        Sections::new(Level::best(), &sections).filter(&OneThread, 4096, 1, &vec![1.0; 4096], &mut output, &mut states);
+        assert!(begin.elapsed().as_millis() < 500, "{:?}", begin.elapsed());
+        assert!(output[4095].is_finite() && output[4095] != 0.0);
+    }
+
+    #[test]
+    fn silence_brings_states_to_zero() {
+        let sections = [Biquad { b: [1.0, 0.0, 0.0], a: [-1.8, 0.81] }, Biquad { b: [1.0, 0.5, 0.0], a: [-0.9, 0.0] }];
+        for level in Level::all() {
+            let filter = Sections::new(level, &sections);
+            for lines in [1, 16] {
+                let (len, mut states) = (20_000, vec![[0.0; 2]; 2 * lines]);
+                let mut input = vec![0.0; len * lines];
+                input.iter_mut().step_by(len).for_each(|first| *first = 1.0);
+                let mut output = vec![0.0; len * lines];
+                filter.filter(&OneThread, len, 1, &input, &mut output, &mut states);
+                assert!(states.iter().flatten().all(|state| *state == 0.0), "{level:?} {lines}: {states:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_overflows_within_a_long_line_is_not_forgotten() {
+        let sections =
+            [Biquad { b: [1e300, 0.0, 0.0], a: [-0.5, 0.0] }, Biquad { b: [1e-300, 0.0, 0.0], a: [-0.5, 0.0] }];
+        let mut input = vec![1.0; 200_000];
+        input[1000] = 1e30;
+        let expected = plain(&sections, input.len(), 1, &input);
+        assert!(expected[900].is_finite() && !expected[199_999].is_finite());
+        let (mut output, mut states) = (vec![0.0; input.len()], vec![[0.0; 2]; 2]);
+        let filter = Sections::new(Level::best(), &sections);
+        filter.filter(&Scoped(2), input.len(), 1, &input, &mut output, &mut states);
+        for (at, (got, expected)) in output.iter().zip(&expected).enumerate() {
+            assert_eq!(got.is_finite(), expected.is_finite(), "{at}");
+        }
+        assert!(states.iter().flatten().any(|state| !state.is_finite()));
     }
 }

@@ -3,19 +3,23 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use num_complex::Complex32;
-use panoply_core::op::signal::{Convolutional, ReedSolomon, SignalOp, StartFilter, StreamFilter};
-use panoply_core::{DType, DeviceId, Error, HostBufferMut, ObjectTable, Op, Result, Shape, Tensor, Value};
+use panoply_core::op::signal::{Convolutional, Ldpc, ReedSolomon, SignalOp, StartFilter, StreamFilter};
+use panoply_core::{DType, DeviceId, Error, HostBufferMut, ObjectTable, Op, Result, Shape, Tensor, Threads, Value};
 
+use crate::ldpc::Graph;
 use crate::level::Level;
 use crate::reed_solomon::Code;
 use crate::spectral::Plans;
-use crate::threads::Threads;
 use crate::viterbi::{Trellis, Work};
 
 mod codes;
+mod coding;
 mod filtering;
+mod loops;
 mod modems;
+mod spectra;
 mod streams;
+mod waves;
 
 pub use streams::Stream;
 
@@ -29,6 +33,7 @@ pub struct Workspace {
     /// The last codes' tables.
     code: Option<Arc<Code>>,
     trellis: Option<(Convolutional, Arc<Trellis>)>,
+    graph: Option<Arc<Graph>>,
     /// Memory of decoders, one for each thread.
     decoders: Vec<Mutex<Work>>,
     /// Streams, where there is a device for them to live on.
@@ -38,7 +43,15 @@ pub struct Workspace {
 impl Workspace {
     /// Nothing kept yet.
     pub fn new(level: Level) -> Workspace {
-        Workspace { level, plans: Plans::default(), code: None, trellis: None, decoders: Vec::new(), streams: None }
+        Workspace {
+            level,
+            plans: Plans::default(),
+            code: None,
+            trellis: None,
+            graph: None,
+            decoders: Vec::new(),
+            streams: None,
+        }
     }
 
     /// From now on streams live here, under this device's name.
@@ -53,6 +66,13 @@ impl Workspace {
         }
     }
 
+    /// Bytes that are kept between ops, without streams.
+    pub fn bytes(&self) -> usize {
+        let own = |work: &Mutex<Work>| work.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).bytes();
+        let graph = self.graph.as_ref().map_or(0, |graph| graph.bytes());
+        self.decoders.iter().map(own).sum::<usize>() + self.plans.bytes() + graph
+    }
+
     fn code(&mut self, shape: ReedSolomon) -> Result<Arc<Code>> {
         if let Some(code) = self.code.as_ref().filter(|code| *code.shape() == shape) {
             return Ok(Arc::clone(code));
@@ -62,6 +82,18 @@ impl Workspace {
         let code = Arc::new(made.ok_or_else(|| Error::invalid("reed-solomon", "a code", format!("{shape:?}")))?);
         self.code = Some(Arc::clone(&code));
         Ok(code)
+    }
+
+    fn graph(&mut self, code: Ldpc) -> Result<Arc<Graph>> {
+        if let Some(graph) = self.graph.as_ref().filter(|graph| graph.code() == code) {
+            return Ok(Arc::clone(graph));
+        }
+        code.check()?;
+        let made = Graph::new(self.level, code);
+        let graph =
+            Arc::new(made.ok_or_else(|| Error::invalid("ldpc", "a code with an encoder", format!("{code:?}")))?);
+        self.graph = Some(Arc::clone(&graph));
+        Ok(graph)
     }
 
     fn trellis(&mut self, code: Convolutional) -> Arc<Trellis> {
@@ -92,6 +124,23 @@ pub fn run(op: &Op, space: &mut Workspace, threads: &dyn Threads, take: TakeMemo
         SignalOp::Convolve(op) => filtering::convolve(op, space, threads, take),
         SignalOp::StartFilter(op) => start(op, space),
         SignalOp::StreamFilter(op) => stream(op, space, threads, take),
+        SignalOp::Adapt(op) => loops::adapt(op, threads, take),
+        SignalOp::Channelize(op) => loops::channelize(op, space, threads, take),
+        SignalOp::Mix(op) => loops::mix(op, threads, take),
+        SignalOp::Track(op) => loops::track(op, threads, take),
+        SignalOp::Dct(op) => spectra::dct(op, space, threads, take),
+        SignalOp::Fft2(op) => spectra::fft2(op, space, threads, take),
+        SignalOp::Hilbert(op) => spectra::hilbert(op, space, threads, take),
+        SignalOp::Stft(op) => spectra::stft(op, space, threads, take),
+        SignalOp::Istft(op) => spectra::istft(op, space, threads, take),
+        SignalOp::Psd(op) => spectra::psd(op, space, threads, take),
+        SignalOp::ModulateWave(op) => waves::modulate(op, space, threads, take),
+        SignalOp::DemodulateWave(op) => waves::demodulate(op, space, threads, take),
+        SignalOp::ReadSamples(op) => waves::read_samples(op, threads, take),
+        SignalOp::LdpcEncode(op) => coding::ldpc_encode(op, space, threads, take),
+        SignalOp::LdpcDecode(op) => coding::ldpc_decode(op, space, threads, take),
+        SignalOp::Interleave(op) => coding::interleave(op, threads, take),
+        SignalOp::Scramble(op) => coding::scramble(op, threads, take),
         SignalOp::Crc(op) => codes::crc(op, threads, take),
         SignalOp::RsEncode(op) => codes::rs_encode(op, space, threads, take),
         SignalOp::RsDecode(op) => codes::rs_decode(op, space, threads, take),
@@ -105,9 +154,11 @@ pub fn run(op: &Op, space: &mut Workspace, threads: &dyn Threads, take: TakeMemo
 }
 
 fn start(op: &StartFilter, space: &mut Workspace) -> Result<Value> {
-    let level = space.level;
+    if space.streams.is_none() {
+        return Err(homeless());
+    }
+    let stream = Stream::new(space.level, &mut space.plans, op)?;
     let streams = space.streams.as_mut().ok_or_else(homeless)?;
-    let stream = Stream::new(level, op)?;
     streams.insert(StreamFilter::KIND, stream, None).map(Value::Object)
 }
 

@@ -4,9 +4,8 @@
 use std::sync::{Arc, Mutex};
 
 use num_complex::Complex32;
+use panoply_core::Threads;
 use panoply_fourier::Fft;
-
-use crate::threads::Threads;
 
 /// The shortest and the longest transform.
 const LEN_MIN: usize = 256;
@@ -35,7 +34,13 @@ type Plan = (usize, Arc<dyn Fft<f32>>, Arc<dyn Fft<f32>>);
 const PLANS_MAX: usize = 16;
 
 impl Plans {
-    fn of(&mut self, len: usize) -> (Arc<dyn Fft<f32>>, Arc<dyn Fft<f32>>) {
+    /// What the plans' tables take, about: as many complex numbers as a transform is long, each way.
+    pub fn bytes(&self) -> usize {
+        self.known.iter().map(|(len, ..)| 2 * len * size_of::<Complex32>()).sum()
+    }
+
+    /// Transforms of this length, there and back.
+    pub fn of(&mut self, len: usize) -> (Arc<dyn Fft<f32>>, Arc<dyn Fft<f32>>) {
         if let Some((_, forward, inverse)) = self.known.iter().find(|(known, ..)| *known == len) {
             return (Arc::clone(forward), Arc::clone(inverse));
         }
@@ -161,8 +166,8 @@ impl Sample for f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::threads::OneThread;
     use crate::threads::tests::Scoped;
+    use panoply_core::OneThread;
 
     fn numbers(count: usize, seed: u32) -> Vec<Complex32> {
         let mut state = seed;

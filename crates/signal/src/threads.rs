@@ -1,28 +1,8 @@
-//! Threads that share the work of one op. The caller brings them.
+//! Work cut into pieces for the threads that the caller brings.
 
 use std::sync::Mutex;
 
-/// Threads that share the work of one op.
-pub trait Threads {
-    /// How many there are.
-    fn count(&self) -> usize;
-
-    /// Calls `task` with each number below `tasks`, on any of the threads, and returns when all calls have.
-    fn run(&self, tasks: usize, task: &(dyn Fn(usize) + Sync));
-}
-
-/// The calling thread alone.
-pub struct OneThread;
-
-impl Threads for OneThread {
-    fn count(&self) -> usize {
-        1
-    }
-
-    fn run(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
-        (0..tasks).for_each(task);
-    }
-}
+use panoply_core::Threads;
 
 /// Cuts `out` into pieces of `piece` elements, and calls `work` with each piece's number and elements.
 pub fn for_each_piece<T: Send>(

@@ -50,14 +50,17 @@ impl Trellis {
     pub fn coded_bits(bits: usize, ending: Ending) -> usize {
         2 * match ending {
             Ending::Terminated => bits + TAIL_BITS,
-            Ending::Open => bits,
+            Ending::Open | Ending::TailBiting => bits,
         }
     }
 
     /// Encodes one frame of `bits` bits; the output's last byte is filled up with zeros.
     pub fn encode(&self, data: &[u8], bits: usize, ending: Ending, coded: &mut [u8]) {
         let total = Trellis::coded_bits(bits, ending) / 2;
-        let mut state = 0;
+        let mut state = match ending {
+            Ending::TailBiting => first_state(data, bits),
+            Ending::Terminated | Ending::Open => 0,
+        };
         for (at, out) in coded.chunks_mut(2).enumerate() {
             // Bits beyond the frame's end are zeros, those of the tail among them.
             let kept = bits.saturating_sub(8 * at).min(8);
@@ -80,7 +83,7 @@ impl Trellis {
     }
 
     /// Decodes up to [`Trellis::lanes`] frames that lie one after the other: the bits of the likeliest path of each. Of two alike the one from
-    /// the lower state is taken.
+    /// the lower state is taken. [`Ending::TailBiting`] stands here for a path from any state to any state.
     pub fn decode(&self, frames: &[u8], bits: usize, ending: Ending, decoded: &mut [u8], work: &mut Work) {
         let coded = Trellis::coded_bits(bits, ending);
         let (steps, bytes) = (coded / 2, bits.div_ceil(8));
@@ -90,7 +93,7 @@ impl Trellis {
         let count = frames.len() / coded;
         assert!(count <= self.lanes() && frames.len() == count * coded && decoded.len() == count * bytes);
         work.choices.resize(steps * STATES, 0);
-        let job = Job { outputs: &self.outputs, frames, count, steps };
+        let job = Job { outputs: &self.outputs, frames, count, steps, from_any: ending == Ending::TailBiting };
         match self.level.kind() {
             // SAFETY: plain arrays need no instructions of their own.
             Kind::Plain => unsafe { forward::<[u8; 16]>(&job, work) },
@@ -104,7 +107,7 @@ impl Trellis {
             _ => (),
         }
         let mut states = [0_u8; 64];
-        if ending == Ending::Open {
+        if ending != Ending::Terminated {
             let lanes = self.lanes();
             for (lane, state) in states.iter_mut().enumerate().take(count) {
                 let cost = |state: &usize| work.costs[state * lanes + lane];
@@ -115,6 +118,12 @@ impl Trellis {
     }
 }
 
+/// The state behind a frame's last six bits, the newest highest.
+fn first_state(data: &[u8], bits: usize) -> usize {
+    let bit = |at: usize| usize::from(data[at / 8] >> (7 - at % 8) & 1);
+    (bits.saturating_sub(TAIL_BITS)..bits).fold(0, |state, at| state >> 1 | bit(at) << (TAIL_BITS - 1))
+}
+
 /// Memory of the decoder, which stays warm between frames.
 #[derive(Default)]
 pub struct Work {
@@ -123,12 +132,21 @@ pub struct Work {
     costs: Vec<u8>,
 }
 
+impl Work {
+    /// Bytes that it takes.
+    pub fn bytes(&self) -> usize {
+        self.choices.capacity() * size_of::<u64>() + self.costs.capacity()
+    }
+}
+
 /// Frames to decode.
 struct Job<'a> {
     outputs: &'a [u8; 2 * STATES],
     frames: &'a [u8],
     count: usize,
     steps: usize,
+    /// Whether paths begin in any state, not in the first.
+    from_any: bool,
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -201,7 +219,7 @@ unsafe fn forward<V: ByteLanes>(job: &Job<'_>, work: &mut Work) {
     const STEPS: usize = 32;
     let lanes = V::COUNT;
     work.costs.clear();
-    work.costs.resize(2 * STATES * lanes, UNREACHABLE);
+    work.costs.resize(2 * STATES * lanes, if job.from_any { 0 } else { UNREACHABLE });
     work.costs[..lanes].fill(0);
     let (mut old, mut new) = work.costs.split_at_mut(STATES * lanes);
     let mut tile = vec![0_u8; 2 * STEPS * lanes];

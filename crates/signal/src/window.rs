@@ -67,24 +67,30 @@ impl Window {
             Window::Hamming => cosines(&[0.54, -0.46]),
             Window::Blackman => cosines(&[0.42, -0.5, 0.08]),
             Window::BlackmanHarris => cosines(&[0.35875, -0.48829, 0.14128, -0.01168]),
-            Window::Kaiser(beta) => (0..len)
-                .map(|at| {
+            Window::Kaiser(beta) => {
+                let middle = bessel_i0(beta);
+                let weight = |at: usize| {
                     let place = 2.0 * at as f64 / period - 1.0;
-                    bessel_i0(beta * (1.0 - place * place).max(0.0).sqrt()) / bessel_i0(beta)
-                })
-                .collect(),
+                    bessel_i0(beta * (1.0 - place * place).max(0.0).sqrt()) / middle
+                };
+                (0..len).map(weight).collect()
+            }
         }
     }
 }
 
-/// β of the Kaiser window whose filter has this much attenuation, in decibels, outside its band.
-pub fn kaiser_beta(attenuation_db: f64) -> f64 {
-    if attenuation_db > 50.0 {
-        0.1102 * (attenuation_db - 8.7)
-    } else if attenuation_db > 21.0 {
-        0.5842 * (attenuation_db - 21.0).powf(0.4) + 0.07886 * (attenuation_db - 21.0)
-    } else {
-        0.0
+/// β of the Kaiser window whose filter has this much attenuation, in decibels, outside its band: any finite number, as long as the
+/// window has such a β.
+pub fn kaiser_beta(attenuation_db: f64) -> Result<f64> {
+    let beta = match attenuation_db {
+        db if db > 50.0 => 0.1102 * (db - 8.7),
+        db if db > 21.0 => 0.5842 * (db - 21.0).powf(0.4) + 0.07886 * (db - 21.0),
+        db if db.is_finite() => 0.0,
+        _ => f64::NAN,
+    };
+    match (0.0..=KAISER_BETA_MAX).contains(&beta) {
+        true => Ok(beta),
+        false => Err(Error::invalid("window: attenuation in decibels", "a finite number up to 5,450", attenuation_db)),
     }
 }
 
@@ -136,6 +142,10 @@ mod tests {
             assert!(Window::Kaiser(beta).symmetric(4).is_err());
         }
         assert!(Window::Hann.symmetric(usize::MAX).is_err());
+        for attenuation in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 6000.0] {
+            assert!(kaiser_beta(attenuation).is_err(), "{attenuation}");
+        }
+        assert_eq!((kaiser_beta(-3.0).unwrap(), kaiser_beta(60.0).unwrap()), (0.0, 0.1102 * (60.0 - 8.7)));
         assert!(Window::Kaiser(KAISER_BETA_MAX).symmetric(5).unwrap().iter().all(|weight| weight.is_finite()));
     }
 }

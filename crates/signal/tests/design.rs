@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 
 use panoply_signal::design::{Band, Prototype, recursive, response, windowed_sinc};
+use panoply_signal::equiripple::{Demand, equiripple};
 use panoply_signal::window::Window;
 
 fn figures() -> HashMap<&'static str, Vec<f64>> {
@@ -71,6 +72,7 @@ fn recursive_filters() {
                 ("butter", Prototype::Butterworth),
                 ("cheby1", Prototype::Chebyshev1 { ripple_db: 1.5 }),
                 ("cheby2", Prototype::Chebyshev2 { attenuation_db: 45.0 }),
+                ("ellip", Prototype::Elliptic { ripple_db: 1.5, attenuation_db: 45.0 }),
             ] {
                 let name = format!("{kind}/{band_name}/{order}");
                 let sections = recursive(prototype, order, band).unwrap();
@@ -80,4 +82,16 @@ fn recursive_filters() {
             }
         }
     }
+}
+
+#[test]
+fn equiripple_filters() {
+    let figures = figures();
+    let low = [Demand::new(0.0, 0.3, 1.0), Demand::new(0.45, 1.0, 0.0).weight(4.0)];
+    for taps in [21, 30] {
+        let name = format!("equiripple/low/{taps}");
+        close(&name, &equiripple(taps, &low).unwrap(), &figures[name.as_str()], 2e-4);
+    }
+    let pass = [Demand::new(0.0, 0.15, 0.0), Demand::new(0.25, 0.5, 1.0), Demand::new(0.65, 1.0, 0.0)];
+    close("pass", &equiripple(35, &pass).unwrap(), &figures["equiripple/pass/35"], 2e-4);
 }

@@ -1,12 +1,12 @@
 //! Filters over streams: any cutting gives what the whole gives, and what does not fit leaves the memory as it was.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
-use panoply_core::op::signal::{Biquad, Filter, StartFilter, StreamFilter};
+use panoply_core::op::signal::{Biquad, Filter, StartFilter, StreamFilter, TimingDetector, Tracker};
 use panoply_core::{
     Api, Complex64, DType, DeviceId, Element, Error, HostBufferMut, Object, Operation, Result, Tensor, Value,
 };
 use panoply_signal::design::{Band, Prototype, recursive};
-use panoply_signal::{Level, OneThread, Workspace};
+use panoply_signal::{Level, OneThread, Threads, Workspace};
 
 const DEVICE: DeviceId = DeviceId { api: Api::SIMULATED, index: 0 };
 
@@ -94,6 +94,64 @@ fn recursive_filters_go_on_where_they_were() {
     }
 }
 
+/// Every sort of stream that samples of c64 have, with how far pieces may lie from the whole.
+fn every_filter() -> Vec<(&'static str, Filter, f32)> {
+    let (real, both) = (line(&numbers(45, 1)), line(&complex(13, 2)));
+    let timing = |detector| Filter::Track(Tracker::Timing { detector, samples: 3.7, bandwidth: 0.02 });
+    vec![
+        ("fir", Filter::fir(&real), 0.0),
+        ("fir of complex taps", Filter::fir(&both), 0.0),
+        ("fir between rates", Filter::Fir { taps: real.clone(), up: 5, down: 3 }, 0.0),
+        ("iir", Filter::iir(recursive(Prototype::Butterworth, 5, Band::LowPass(0.3)).unwrap()), 1e-6),
+        ("mix", Filter::Mix { frequency: 0.123_4 }, 0.0),
+        ("gain", Filter::Track(Tracker::Gain { target: 1.0, rate: 0.01, gain_max: 100.0 }), 0.0),
+        ("carrier", Filter::Track(Tracker::Carrier { phases: 4, bandwidth: 0.05 }), 0.0),
+        ("gardner", timing(TimingDetector::Gardner), 0.0),
+        ("mueller", timing(TimingDetector::MuellerMuller), 0.0),
+        ("channelize", Filter::Channelize { taps: real, channels: 6 }, 0.0),
+        ("discriminate", Filter::Discriminate { deviation: 0.1 }, 0.0),
+    ]
+}
+
+/// What comes of a stream in these pieces, as numbers.
+fn numbers_of(filter: &Filter, samples: &[Complex64], cuts: &[usize]) -> Vec<f32> {
+    let mut space = workspace();
+    let stream = start(&mut space, StartFilter::new(filter.clone(), DType::Complex64));
+    let mut all = Vec::new();
+    for cut in cuts.windows(2) {
+        let out = next(&mut space, &stream, &line(&samples[cut[0]..cut[1]])).unwrap();
+        match out.dtype() {
+            DType::F32 => all.extend_from_slice(out.as_slice::<f32>().unwrap()),
+            _ => all.extend(out.as_slice::<Complex64>().unwrap().iter().flat_map(|value| [value.re, value.im])),
+        }
+    }
+    all
+}
+
+#[test]
+fn every_stream_gives_what_the_whole_gives_however_it_is_cut() {
+    let mut noise = panoply_signal::synthetic::Noise::new(6);
+    let mut samples = complex(3000, 7);
+    for round in 0..24 {
+        let len = [0, 1, 2, 97, 3000][round % 5];
+        let mut cuts: Vec<usize> = (0..noise.word() % 40).map(|_| noise.word() as usize % (len + 1)).collect();
+        cuts.extend([0, len]);
+        cuts.sort_unstable();
+        if round == 20 {
+            samples[1000] = Complex64::new(f32::NAN, 1.0);
+            samples[2000] = Complex64::new(f32::INFINITY, f32::NEG_INFINITY);
+        }
+        for (name, filter, tolerance) in every_filter() {
+            let (whole, pieces) = (numbers_of(&filter, &samples, &[0, len]), numbers_of(&filter, &samples, &cuts));
+            assert_eq!(whole.len(), pieces.len(), "{name} {cuts:?}");
+            for (at, (whole, piece)) in whole.iter().zip(&pieces).enumerate() {
+                let near = (whole - piece).abs() <= tolerance * (1.0 + whole.abs());
+                assert!(near || whole == piece || whole.is_nan() && piece.is_nan(), "{name} {at}: {whole} {piece}");
+            }
+        }
+    }
+}
+
 #[test]
 fn several_signals_have_a_memory_each() {
     let mut space = workspace();
@@ -126,4 +184,44 @@ fn what_does_not_fit_is_refused_and_the_memory_stays() {
     assert!(matches!(lost, Err(Error::ObjectLost { .. })), "{lost:?}");
     drop(stream);
     space.collect();
+}
+
+/// Threads of which one panics in the middle of the work.
+struct Stumbling;
+
+impl Threads for Stumbling {
+    fn count(&self) -> usize {
+        2
+    }
+
+    fn run(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
+        (0..tasks.div_ceil(2)).for_each(task);
+        panic!("a thread has stumbled");
+    }
+}
+
+#[test]
+fn a_panic_leaves_the_memory_as_it_was() {
+    let taps = line(&numbers(31, 1));
+    let sharp = recursive(Prototype::Butterworth, 4, Band::LowPass(0.2)).unwrap();
+    let filters =
+        [Filter::fir(&taps), Filter::Fir { taps, up: 3, down: 2 }, Filter::iir(sharp)].map(|filter| (filter, 2));
+    for (filter, lines) in filters {
+        let mut space = workspace();
+        let op = StartFilter::new(filter, DType::F32).lines(lines);
+        let (calm, shaken) = (start(&mut space, op.clone()), start(&mut space, op));
+        let piece = |seed: u32, len: usize| Tensor::from_vec(numbers(lines * len, seed), [lines, len]).unwrap();
+        let both = |piece: &Tensor, space: &mut Workspace| {
+            let expected = next(space, &calm, piece).unwrap();
+            let got = next(space, &shaken, piece).unwrap();
+            assert_eq!(got.as_slice::<f32>().unwrap(), expected.as_slice::<f32>().unwrap());
+        };
+        both(&piece(2, 500), &mut space);
+        let broken = StreamFilter::new(&shaken, &piece(3, 200_000)).into_op().unwrap();
+        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            panoply_signal::run(&broken, &mut space, &Stumbling, &mut HostBufferMut::zeroed)
+        }));
+        assert!(caught.is_err(), "the piece is long enough for several threads");
+        both(&piece(4, 500), &mut space);
+    }
 }

@@ -2,17 +2,22 @@
 
 use std::sync::Mutex;
 
-use panoply_core::op::signal::{ConvolutionalEncode, Crc, ErasureEncode, ErasureRebuild, RsDecode, RsEncode, Viterbi};
-use panoply_core::{Bytes, DType, Error, Result, Tensor, Value};
+use panoply_core::op::signal::{
+    ConvolutionalEncode, Crc, Ending, ErasureEncode, ErasureRebuild, Puncture, RsDecode, RsEncode, Viterbi,
+};
+use panoply_core::{Bytes, DType, Error, Result, Tensor, Threads, Value};
 
 use super::{Output, TakeMemory, Workspace, free};
 use crate::crc;
 use crate::erasure::{Weights, survivors};
 use crate::reed_solomon::BeyondRepair;
-use crate::threads::{Threads, for_each_piece, share};
+use crate::threads::{for_each_piece, share};
+use crate::viterbi::{Trellis, Work};
 
 /// Bytes of one turn of a thread, at the least.
 const TURN_BYTES_MIN: usize = 64 << 10;
+/// A soft bit that says nothing.
+const UNKNOWN_BIT: u8 = 128;
 /// Words of Reed–Solomon codes of one turn, at the least.
 const TURN_WORDS_MIN: usize = 16;
 
@@ -137,11 +142,21 @@ pub(super) fn convolutional_encode(
     if coded == 0 {
         return output.value();
     }
+    let (whole, puncture) = (Trellis::coded_bits(op.bits, op.ending), op.code.puncture);
     let each = share(output.shape.elements() / coded, threads.count(), TURN_BYTES_MIN.div_ceil(coded));
     for_each_piece(threads, output.bytes(), each * coded, &|turn, part| {
+        let mut all = vec![0; whole.div_ceil(8)];
         for (at, out) in part.chunks_exact_mut(coded).enumerate() {
-            let frame = turn * each + at;
-            trellis.encode(&frames[frame * bytes..(frame + 1) * bytes], op.bits, op.ending, out);
+            let frame = &frames[(turn * each + at) * bytes..][..bytes];
+            if puncture == Puncture::NONE {
+                trellis.encode(frame, op.bits, op.ending, out);
+                continue;
+            }
+            trellis.encode(frame, op.bits, op.ending, &mut all);
+            out.fill(0);
+            for (to, from) in (0..whole).filter(|from| puncture.is_sent(*from)).enumerate() {
+                out[to / 8] |= (all[from / 8] >> (7 - from % 8) & 1) << (7 - to % 8);
+            }
         }
     });
     output.value()
@@ -165,7 +180,35 @@ pub(super) fn viterbi(
     let decoders = space.decoders(threads.count());
     for_each_piece(threads, output.bytes(), each * bytes, &|turn, part| {
         let own = &softs[turn * each * coded..][..part.len() / bytes * coded];
-        trellis.decode(own, op.bits, op.ending, part, &mut free(decoders, turn));
+        let mut work = free(decoders, turn);
+        if op.code.puncture == Puncture::NONE && op.ending != Ending::TailBiting {
+            trellis.decode(own, op.bits, op.ending, part, &mut work);
+        } else {
+            decode_filled_up(op, &trellis, own, part, &mut work);
+        }
     });
     output.value()
+}
+
+/// Frames with the bits that were not sent, of which nothing is known; three times over where they bite their tails.
+fn decode_filled_up(op: &Viterbi, trellis: &Trellis, softs: &[u8], decoded: &mut [u8], work: &mut Work) {
+    let (whole, bytes) = (Trellis::coded_bits(op.bits, op.ending), op.bits.div_ceil(8));
+    let times = if op.ending == Ending::TailBiting { 3 } else { 1 };
+    let mut frames = Vec::with_capacity(decoded.len() / bytes * whole * times);
+    for frame in softs.chunks_exact(op.coded_bits()) {
+        let (begin, mut received) = (frames.len(), frame.iter());
+        let soft = |at: usize| if op.code.puncture.is_sent(at) { received.next().copied() } else { None };
+        frames.extend((0..whole).map(soft).map(|soft| soft.unwrap_or(UNKNOWN_BIT)));
+        (1..times).for_each(|_| frames.extend_from_within(begin..begin + whole));
+    }
+    let long_bytes = (times * op.bits).div_ceil(8);
+    let mut long = vec![0; decoded.len() / bytes * long_bytes];
+    trellis.decode(&frames, times * op.bits, op.ending, &mut long, work);
+    let first = if times == 3 { op.bits } else { 0 };
+    for (long, out) in long.chunks_exact(long_bytes).zip(decoded.chunks_exact_mut(bytes)) {
+        out.fill(0);
+        for at in 0..op.bits {
+            out[at / 8] |= (long[(first + at) / 8] >> (7 - (first + at) % 8) & 1) << (7 - at % 8);
+        }
+    }
 }

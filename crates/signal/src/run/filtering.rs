@@ -2,7 +2,7 @@
 
 use num_complex::Complex32;
 use panoply_core::op::signal::{Convolve, Fir, Iir};
-use panoply_core::{DType, Result, Tensor, Value};
+use panoply_core::{DType, OneThread, Result, Tensor, Threads, Value};
 
 use super::{Output, TakeMemory, Workspace, numbers};
 use crate::fir::Taps;
@@ -10,7 +10,7 @@ use crate::iir::Sections;
 use crate::level::{Kind, Level};
 use crate::rates::Rates;
 use crate::spectral::{Plans, Spectral, transform_len};
-use crate::threads::{OneThread, Threads, for_each_piece, share};
+use crate::threads::{for_each_piece, share};
 
 /// Samples of all lines of one turn of a thread, at the least.
 const TURN_SAMPLES_MIN: usize = 4096;
@@ -152,10 +152,10 @@ fn spectra_pay(level: Level, taps: &AnyTaps, step: usize, len: usize) -> bool {
 }
 
 /// What is done with a line: the threads that it has, its number, and its part of the output.
-type WorkOnLine<'a> = &'a (dyn Fn(&dyn Threads, usize, &mut [f32]) + Sync);
+pub(super) type WorkOnLine<'a> = &'a (dyn Fn(&dyn Threads, usize, &mut [f32]) + Sync);
 
 /// Calls `work` with each line of the output and its number: several lines to a turn, or each with all threads where they are few.
-fn each_line(threads: &dyn Threads, output: &mut [f32], line: usize, work: WorkOnLine<'_>) {
+pub(super) fn each_line(threads: &dyn Threads, output: &mut [f32], line: usize, work: WorkOnLine<'_>) {
     if line == 0 || output.is_empty() {
         return;
     }
@@ -170,7 +170,7 @@ fn each_line(threads: &dyn Threads, output: &mut [f32], line: usize, work: WorkO
     });
 }
 
-fn step_of(tensor: &Tensor) -> usize {
+pub(super) fn step_of(tensor: &Tensor) -> usize {
     if tensor.dtype() == DType::Complex64 { 2 } else { 1 }
 }
 
@@ -188,7 +188,7 @@ pub(super) fn fir(op: &Fir, space: &mut Workspace, threads: &dyn Threads, take: 
             filter.filter(threads, &[], &samples[index * line..(index + 1) * line], out);
         });
     } else {
-        let filter = AnyRates::new(&taps, op.up, op.down, step);
+        let filter = rates(space.level, &taps, op.up, op.down, step);
         each_line(threads, output.numbers(), out_line, &|threads, index, out| {
             filter.filter(threads, &[], &samples[index * line..(index + 1) * line], 0, out);
         });
@@ -196,61 +196,13 @@ pub(super) fn fir(op: &Fir, space: &mut Workspace, threads: &dyn Threads, take: 
     output.value()
 }
 
-/// Filters that change the rate, of every type of samples and taps.
-pub(super) enum AnyRates {
-    Real(Rates<f32>),
-    Mixed(Rates<f32>),
-    Complex(Rates<Complex32>),
-}
-
-impl AnyRates {
-    pub(super) fn new(taps: &AnyTaps, up: usize, down: usize, step: usize) -> AnyRates {
-        match taps {
-            AnyTaps::Real(taps) if step == 1 => AnyRates::Real(Rates::new(taps, up, down)),
-            AnyTaps::Real(taps) => AnyRates::Mixed(Rates::new(taps, up, down)),
-            AnyTaps::Complex(taps) => AnyRates::Complex(Rates::new(taps, up, down)),
-        }
-    }
-
-    /// How many numbers of history count.
-    pub(super) fn history_len(&self) -> usize {
-        match self {
-            AnyRates::Real(rates) => rates.history_len(),
-            AnyRates::Mixed(rates) => 2 * rates.history_len(),
-            AnyRates::Complex(rates) => 2 * rates.history_len(),
-        }
-    }
-
-    /// How many samples come out of `len`, and the phase of those that follow.
-    pub(super) fn output_len(&self, len: usize, phase: usize) -> (usize, usize) {
-        match self {
-            AnyRates::Real(rates) | AnyRates::Mixed(rates) => {
-                (rates.output_len(len, phase), rates.next_phase(len, phase))
-            }
-            AnyRates::Complex(rates) => (rates.output_len(len, phase), rates.next_phase(len, phase)),
-        }
-    }
-
-    pub(super) fn filter(
-        &self,
-        threads: &dyn Threads,
-        history: &[f32],
-        input: &[f32],
-        phase: usize,
-        output: &mut [f32],
-    ) {
-        match self {
-            AnyRates::Real(rates) => rates.filter(threads, history, input, phase, output),
-            AnyRates::Mixed(rates) => {
-                let output = bytemuck::cast_slice_mut::<_, Complex32>(output);
-                let (history, input) = (bytemuck::cast_slice(history), bytemuck::cast_slice(input));
-                rates.filter::<Complex32>(threads, history, input, phase, output);
-            }
-            AnyRates::Complex(rates) => {
-                let output = bytemuck::cast_slice_mut::<_, Complex32>(output);
-                let (history, input) = (bytemuck::cast_slice(history), bytemuck::cast_slice(input));
-                rates.filter::<Complex32>(threads, history, input, phase, output);
-            }
+/// A filter that changes the rate, for samples of `step` numbers.
+pub(super) fn rates(level: Level, taps: &AnyTaps, up: usize, down: usize, step: usize) -> Rates {
+    match taps {
+        AnyTaps::Real(taps) => Rates::new(level, taps, None, (up, down), step),
+        AnyTaps::Complex(taps) => {
+            let part = |part: fn(&Complex32) -> f32| taps.iter().map(part).collect::<Vec<f32>>();
+            Rates::new(level, &part(|tap| tap.re), Some(&part(|tap| tap.im)), (up, down), step)
         }
     }
 }

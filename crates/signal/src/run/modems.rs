@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use num_complex::Complex32;
 use panoply_core::op::signal::{Decision, Demodulate, Modulate};
-use panoply_core::{DType, Error, Result, Value};
+use panoply_core::{DType, Error, Result, Threads, Value};
 
 use super::{Output, TakeMemory, Workspace};
 use crate::modem::Modem;
-use crate::threads::{Threads, for_each_piece, share};
+use crate::threads::{for_each_piece, share};
 
 /// Symbols of one turn of a thread, at the least.
 const TURN_SYMBOLS_MIN: usize = 8192;

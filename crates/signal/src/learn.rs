@@ -1,0 +1,51 @@
+//! Filters that learn: LMS and NLMS, towards a signal, decisions or a power.
+
+use num_complex::Complex32;
+
+/// What a filter learns to give.
+pub enum Aim<'a> {
+    /// These samples.
+    Signal(&'a [Complex32]),
+    /// The nearest of these points.
+    Points(&'a [Complex32]),
+    /// Samples of this power.
+    Modulus(f32),
+}
+
+/// Filters a line with weights that change by each sample. `work` is memory of the caller's.
+pub fn adapt(
+    input: &[Complex32],
+    aim: &Aim<'_>,
+    (step, normalized): (f64, bool),
+    weights: &mut [Complex32],
+    output: &mut [Complex32],
+    work: &mut Vec<Complex32>,
+) {
+    // Samples before the line are silence.
+    let before = weights.len() - 1;
+    work.clear();
+    work.resize(before, Complex32::default());
+    work.extend_from_slice(input);
+    // The oldest sample first, as samples lie.
+    weights.reverse();
+    for (at, out) in output.iter_mut().enumerate() {
+        let samples = &work[at..at + weights.len()];
+        *out = weights.iter().zip(samples).map(|(weight, sample)| weight * sample).sum();
+        let error = match aim {
+            Aim::Signal(signal) => signal[at] - *out,
+            Aim::Points(points) => {
+                let distance = |point: &&Complex32| (**point - *out).norm_sqr();
+                let nearest = points.iter().min_by(|a, b| distance(a).total_cmp(&distance(b)));
+                nearest.map_or_else(Complex32::default, |point| point - *out)
+            }
+            Aim::Modulus(power) => *out * (power - out.norm_sqr()),
+        };
+        let step = match normalized {
+            true => (step / (samples.iter().map(|sample| f64::from(sample.norm_sqr())).sum::<f64>() + 1e-12)) as f32,
+            false => step as f32,
+        };
+        let change = error * step;
+        weights.iter_mut().zip(samples).for_each(|(weight, sample)| *weight += change * sample.conj());
+    }
+    weights.reverse();
+}

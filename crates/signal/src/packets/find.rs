@@ -1,0 +1,95 @@
+//! Where packets begin: the preamble's two halves, each correlated by itself, so that a carrier that is off does little harm.
+
+use num_complex::Complex32;
+use panoply_core::op::signal::{Constellation, Convolve, Modulate};
+use panoply_core::{Result, Tensor};
+
+use super::{PREAMBLE_SYMBOLS, Runs, SYMBOL_SAMPLES, preamble};
+
+const HALF: usize = PREAMBLE_SYMBOLS / 2;
+/// Samples from one half of the preamble to the other.
+const HALF_SAMPLES: usize = HALF * SYMBOL_SAMPLES;
+/// The share of a place's power that must be the preamble's.
+const LIKENESS_MIN: f32 = 0.35;
+
+/// The known symbols, for a search.
+pub(super) struct Known {
+    pub(super) points: Vec<Complex32>,
+    halves: [Tensor; 2],
+}
+
+/// A place that looks like a preamble.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    /// The sample of its first symbol, and how far behind it that lies.
+    pub(super) at: usize,
+    pub(super) part: f64,
+    /// Radians from one symbol to the next.
+    pub(super) turn: f64,
+}
+
+impl Known {
+    pub(super) fn new(runs: &mut impl Runs) -> Result<Known> {
+        let symbols = Tensor::from_slice(&preamble(), [PREAMBLE_SYMBOLS])?;
+        let points = runs.run(Modulate::new(Constellation::Qpsk, &symbols))?.to_vec::<Complex32>()?;
+        let spread = |half: &[Complex32]| {
+            let mut spread = vec![Complex32::default(); HALF_SAMPLES];
+            half.iter().zip(spread.iter_mut().step_by(SYMBOL_SAMPLES)).for_each(|(point, place)| *place = *point);
+            Tensor::from_slice(&spread, [HALF_SAMPLES])
+        };
+        Ok(Known { halves: [spread(&points[..HALF])?, spread(&points[HALF..])?], points })
+    }
+
+    /// The places of `first..end` that are most like a preamble among their neighbours.
+    pub(super) fn places(
+        &self,
+        runs: &mut impl Runs,
+        filtered: &Tensor,
+        (first, end): (usize, usize),
+    ) -> Result<Vec<Place>> {
+        let early = runs.run(Convolve::correlation(filtered, &self.halves[0]))?.to_vec::<Complex32>()?;
+        let late = runs.run(Convolve::correlation(filtered, &self.halves[1]))?.to_vec::<Complex32>()?;
+        let powers = power_sums(filtered.contiguous()?.as_slice::<Complex32>()?);
+        let halves = |at: usize| (early[at + HALF_SAMPLES - 1], late[at + 2 * HALF_SAMPLES - 1]);
+        let likeness = |at: usize| {
+            let (a, b) = halves(at);
+            let power = powers[at + 2 * HALF_SAMPLES] - powers[at];
+            let sum = a.norm() + b.norm();
+            // The sum runs over every sample, of which one of four is a symbol.
+            let expected = PREAMBLE_SYMBOLS as f64 * power / SYMBOL_SAMPLES as f64;
+            if expected > 0.0 { (f64::from(sum).powi(2) / expected) as f32 } else { 0.0 }
+        };
+        let likely: Vec<f32> = (first..end).map(likeness).collect();
+        let mut places = Vec::new();
+        for (index, own) in likely.iter().enumerate().filter(|(_, own)| **own >= LIKENESS_MIN) {
+            let near = &likely[index.saturating_sub(HALF_SAMPLES)..likely.len().min(index + HALF_SAMPLES)];
+            if near.iter().any(|other| other > own) {
+                continue;
+            }
+            let at = first + index;
+            let (a, b) = halves(at);
+            let size = |at: usize| f64::from(halves(at).0.norm() + halves(at).1.norm());
+            let part = if at > 0 { summit(size(at - 1), size(at), size(at + 1)) } else { 0.0 };
+            places.push(Place { at, part, turn: f64::from((b * a.conj()).arg()) / HALF as f64 });
+        }
+        Ok(places)
+    }
+}
+
+/// Where between its neighbours a parabola through three values is highest: -0.5 to 0.5.
+fn summit(before: f64, now: f64, behind: f64) -> f64 {
+    let bend = before - 2.0 * now + behind;
+    if bend < 0.0 { (0.5 * (before - behind) / bend).clamp(-0.5, 0.5) } else { 0.0 }
+}
+
+/// The power of all samples before each.
+fn power_sums(samples: &[Complex32]) -> Vec<f64> {
+    let mut sum = 0.0;
+    let mut sums = Vec::with_capacity(samples.len() + 1);
+    sums.push(sum);
+    for sample in samples {
+        sum += f64::from(sample.norm_sqr());
+        sums.push(sum);
+    }
+    sums
+}

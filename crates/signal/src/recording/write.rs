@@ -1,0 +1,119 @@
+//! Recordings that are written.
+
+use std::fs::File;
+use std::io::{BufWriter, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use num_complex::Complex32;
+use panoply_core::{DType, Tensor};
+
+use super::{Layout, RecordingError, Result, sigmf, wav};
+use crate::samples;
+
+/// A recording that is written block by block: the sink of a pipeline. It is whole after [`Writer::finish`].
+pub struct Writer {
+    file: BufWriter<File>,
+    path: PathBuf,
+    layout: Layout,
+    kind: Kind,
+    bytes: u64,
+}
+
+enum Kind {
+    Raw,
+    Wav,
+    /// The metadata, which is written at the end.
+    Sigmf(PathBuf, String),
+}
+
+impl Writer {
+    /// A recording by its name: `.wav`, or `.sigmf-meta` or `.sigmf-data` for both files of a SigMF recording; anything else has samples and nothing else.
+    pub fn create(path: &Path, layout: Layout, description: &str) -> Result<Writer> {
+        let layout = layout.check()?;
+        let (path, kind) = match path.extension().and_then(|extension| extension.to_str()) {
+            Some("wav") => (path.to_owned(), Kind::Wav),
+            Some("sigmf-meta" | "sigmf-data") => {
+                let text = sigmf::written(&layout, description)?;
+                (path.with_extension("sigmf-data"), Kind::Sigmf(path.with_extension("sigmf-meta"), text))
+            }
+            _ => (path.to_owned(), Kind::Raw),
+        };
+        let made = File::create(&path).map_err(|source| io_error(&path, source))?;
+        let mut writer = Writer { file: BufWriter::new(made), path, layout, kind, bytes: 0 };
+        if matches!(writer.kind, Kind::Wav) {
+            writer.check_wav()?;
+            let header = wav::written(&writer.layout, 0);
+            writer.put(&header)?;
+        }
+        Ok(writer)
+    }
+
+    fn check_wav(&self) -> Result<()> {
+        use panoply_core::op::signal::SampleFormat::{I8, I16Be};
+        match self.layout.format {
+            I8 | I16Be => Err(RecordingError::invalid("format", "one that WAV has", self.layout.format.name())),
+            _ => Ok(()),
+        }
+    }
+
+    /// The next samples: `[samples]`, or `[channels, samples]`, f32 or c64 as the layout says.
+    pub fn write(&mut self, block: &Tensor) -> Result<()> {
+        let block = block.contiguous()?;
+        let expected = if self.layout.complex { DType::Complex64 } else { DType::F32 };
+        if block.dtype() != expected {
+            let (what, got) = ("recording: samples", block.dtype());
+            return Err(panoply_core::Error::DTypeMismatch { what, expected, got }.into());
+        }
+        let (channels, len) = match block.shape().as_ref() {
+            [len] => (1, *len),
+            [channels, len] => (*channels, *len),
+            _ => (0, 0),
+        };
+        if channels != self.layout.channels {
+            let (expected, got) = (vec![self.layout.channels, len], block.shape().to_vec());
+            return Err(panoply_core::Error::ShapeMismatch { what: "recording: samples", expected, got }.into());
+        }
+        let numbers: &[f32] = match self.layout.complex {
+            true => bytemuck::cast_slice(block.as_slice::<Complex32>()?),
+            false => block.as_slice::<f32>()?,
+        };
+        let each = if self.layout.complex { 2 } else { 1 };
+        let mut bytes = Vec::with_capacity(numbers.len() * self.layout.format.size_bytes());
+        for frame in 0..len {
+            for channel in 0..channels {
+                let at = (channel * len + frame) * each;
+                samples::write(self.layout.format, &numbers[at..at + each], &mut bytes);
+            }
+        }
+        self.bytes += bytes.len() as u64;
+        if matches!(self.kind, Kind::Wav) && self.bytes > u64::from(u32::MAX) - 64 {
+            return Err(RecordingError::invalid("bytes of a WAV file", "less than 4 GiB", self.bytes));
+        }
+        self.put(&bytes)
+    }
+
+    /// Writes what is left, and what the file must say of itself.
+    pub fn finish(mut self) -> Result<()> {
+        match std::mem::replace(&mut self.kind, Kind::Raw) {
+            Kind::Raw => (),
+            Kind::Wav => {
+                if !self.bytes.is_multiple_of(2) {
+                    self.put(&[0])?;
+                }
+                let header = wav::written(&self.layout, self.bytes as u32);
+                self.file.seek(SeekFrom::Start(0)).map_err(|source| io_error(&self.path, source))?;
+                self.put(&header)?;
+            }
+            Kind::Sigmf(path, text) => std::fs::write(&path, text).map_err(|source| io_error(&path, source))?,
+        }
+        self.file.flush().map_err(|source| io_error(&self.path, source))
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> Result<()> {
+        self.file.write_all(bytes).map_err(|source| io_error(&self.path, source))
+    }
+}
+
+fn io_error(path: &Path, source: std::io::Error) -> RecordingError {
+    RecordingError::Io { what: path.display().to_string(), source }
+}

@@ -24,8 +24,8 @@ mod run;
 pub mod signature;
 pub mod spread;
 
+pub use panoply_core::{OneThread, Threads};
 pub use run::{State, TakeMemory, estimate_ns, run};
-pub use spread::{OneThread, Threads};
 
 /// Why one message of an op failed. It says no more than that: see [`panoply_core::Error::Rejected`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,10 +4,9 @@ use std::sync::{Mutex, MutexGuard};
 
 use panoply_core::op::Describe;
 use panoply_core::op::crypto::{CryptoOp, Messages};
-use panoply_core::{Bytes, Error, HostBufferMut, Result, Value};
+use panoply_core::{Bytes, Error, HostBufferMut, Result, Threads, Value};
 
 use crate::pack::Packer;
-use crate::spread::Threads;
 use crate::{Failure, lanes};
 
 mod digests;

@@ -4,29 +4,9 @@
 use std::ops::Range;
 use std::sync::Mutex;
 
+use panoply_core::Threads;
+
 use crate::Failure;
-
-/// Threads that share the work of one op.
-pub trait Threads {
-    /// How many there are.
-    fn count(&self) -> usize;
-
-    /// Calls `task` with each number below `tasks`, on any of the threads, and returns when all calls have.
-    fn run(&self, tasks: usize, task: &(dyn Fn(usize) + Sync));
-}
-
-/// The calling thread alone.
-pub struct OneThread;
-
-impl Threads for OneThread {
-    fn count(&self) -> usize {
-        1
-    }
-
-    fn run(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
-        (0..tasks).for_each(task);
-    }
-}
 
 /// Work of which less is not worth a second thread.
 const SPREAD_NS_MIN: f64 = 15_000.0;

@@ -1,14 +1,14 @@
 //! Hash, Hmac and Hkdf.
 
 use panoply_core::op::crypto::{Hash, Hkdf, Hmac, Messages, Purpose};
-use panoply_core::{Bytes, HostBufferMut, Result};
+use panoply_core::{Bytes, HostBufferMut, Result, Threads};
 
 use super::{HASH_NS_PER_BYTE, MESSAGE_NS, State, TakeMemory, failure, offsets_of};
 use crate::Failure;
 use crate::hash::{Derivation, hash};
 use crate::keys::Expanded;
 use crate::lanes::hash_alike;
-use crate::spread::{Run, Slot, Slots, Threads, spread, spread_runs};
+use crate::spread::{Run, Slot, Slots, spread, spread_runs};
 
 pub(super) fn hash_all(op: &Hash, state: &State, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Messages> {
     let (messages, len) = (op.messages.slices()?, op.algorithm.digest_bytes());

@@ -4,14 +4,14 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use panoply_core::op::crypto::{Compress, Decompress, Messages};
-use panoply_core::{Bytes, Error, Result};
+use panoply_core::{Bytes, Error, Result, Threads};
 
 use super::{
     COMPRESS_NS_PER_BYTE, DECOMPRESS_NS_PER_BYTE, State, TakeMemory, failure, finished, free_packer, offsets_of,
 };
 use crate::Failure;
 use crate::pack::{bound, first_tries};
-use crate::spread::{Slot, Slots, Threads, spread};
+use crate::spread::{Slot, Slots, spread};
 
 pub(super) fn compress(
     op: &Compress,

@@ -3,14 +3,14 @@
 use panoply_core::op::crypto::{
     CipherMode, Decrypt, Encrypt, Messages, NonceBytes, Nonces, Open, Seal, Sealed, TAG_BYTES,
 };
-use panoply_core::{Bytes, HostBufferMut, Result};
+use panoply_core::{Bytes, HostBufferMut, Result, Threads};
 use zeroize::Zeroize;
 
 use super::{CIPHER_NS_PER_BYTE, MESSAGE_NS, SEAL_NS_PER_BYTE, State, TakeMemory, failure, finished, offsets_of};
 use crate::Failure;
 use crate::cipher::{self, BLOCK_BYTES, Block, CipherKey};
 use crate::keys::Expanded;
-use crate::spread::{Run, Slot, Slots, Threads, spread, spread_runs};
+use crate::spread::{Run, Slot, Slots, spread, spread_runs};
 
 /// A message of counter mode that is longer is worked on by several threads.
 const COUNTED_PIECE_BYTES: usize = 256 << 10;

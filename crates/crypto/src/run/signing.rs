@@ -1,11 +1,11 @@
 //! Sign and Verify.
 
 use panoply_core::op::crypto::{Messages, Purpose, Sign, Verify};
-use panoply_core::{Bytes, Result};
+use panoply_core::{Bytes, Result, Threads};
 
 use super::{HASH_NS_PER_BYTE, TakeMemory, failure, finished, offsets_of};
 use crate::keys::Expanded;
-use crate::spread::{Slot, Slots, Threads, spread};
+use crate::spread::{Slot, Slots, spread};
 
 pub(super) fn sign(op: &Sign, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Messages> {
     let expanded = Expanded::of(op.key())?;

@@ -1,0 +1,264 @@
+//! The catalog: which objects there are, and of which extents they consist.
+//!
+//! It is in memory while a store is open. On disk it is a log of changes ([`crate::log`]): each is applied to what those before it made,
+//! and a log begins with changes that make everything that was there.
+
+use std::collections::BTreeMap;
+
+use crate::encode::{Fields, put_counted};
+use crate::error::{Error, Result};
+use crate::merkle::Digest;
+
+/// The longest name.
+pub const NAME_BYTES_MAX: usize = 1024;
+/// The most extents of one object: 256 TiB that were put at once, or so many appends.
+pub const EXTENTS_MAX: usize = 1 << 16;
+/// The sizes that chunks may have.
+pub(crate) const CHUNK_BYTES: std::ops::RangeInclusive<usize> = 64..=1 << 24;
+/// The most chunks of an extent, so that what is known of them fits memory.
+pub(crate) const CHUNKS_MAX: u64 = 1 << 16;
+
+/// What an object and an extent take in the log.
+const PUT_BYTES: usize = 1 + 4 + 16 + 8 + 32 + 4;
+const EXTENT_BYTES: usize = 32 + 4 + 4 + 8 + 8 + 32;
+
+/// One file of data: chunks that were written at once, under a key of their own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Extent {
+    /// Random; its key is derived from it, and its file is named after it.
+    pub(crate) id: [u8; 32],
+    /// The root key that its key comes from.
+    pub(crate) epoch: u32,
+    /// Bytes of each chunk but the last.
+    pub(crate) chunk_bytes: u32,
+    /// Bytes of the object that it holds; at least one.
+    pub(crate) len: u64,
+    /// Bytes of its file.
+    pub(crate) file_bytes: u64,
+    pub(crate) root: Digest,
+}
+
+/// An object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Object {
+    /// Random; the keys of its extents are derived from it as well.
+    pub(crate) id: [u8; 16],
+    /// When it was last written to, in seconds since 1970.
+    pub(crate) modified_s: u64,
+    pub(crate) extents: Vec<Extent>,
+    pub(crate) root: Digest,
+}
+
+/// A change to the catalog.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// There is this object; one of this name that was there is gone.
+    Put { name: String, object: Object },
+    /// An object has one more extent.
+    Append { name: String, extent: Extent, modified_s: u64, root: Digest },
+    /// There is no such object any more.
+    Remove { name: String },
+}
+
+/// The objects by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Catalog {
+    pub(crate) objects: BTreeMap<String, Object>,
+}
+
+impl Catalog {
+    /// Makes a change. `None` where it does not fit what is there.
+    pub(crate) fn apply(&mut self, change: Change) -> Option<()> {
+        match change {
+            Change::Put { name, object } => drop(self.objects.insert(name, object)),
+            Change::Append { name, extent, modified_s, root } => {
+                let object = self.objects.get_mut(&name)?;
+                object.extents.push(extent);
+                (object.modified_s, object.root) = (modified_s, root);
+            }
+            Change::Remove { name } => drop(self.objects.remove(&name)?),
+        }
+        Some(())
+    }
+
+    /// Changes that make this catalog from an empty one.
+    pub(crate) fn changes(&self) -> impl Iterator<Item = Change> {
+        self.objects.iter().map(|(name, object)| Change::Put { name: name.clone(), object: object.clone() })
+    }
+
+    /// How long these changes are when they are written.
+    pub(crate) fn encoded_bytes(&self) -> u64 {
+        let each = |(name, object): (&String, &Object)| name.len() + PUT_BYTES + object.extents.len() * EXTENT_BYTES;
+        self.objects.iter().map(each).sum::<usize>() as u64
+    }
+
+    /// Every extent.
+    pub(crate) fn extents(&self) -> impl Iterator<Item = &Extent> {
+        self.objects.values().flat_map(|object| &object.extents)
+    }
+}
+
+impl Object {
+    pub(crate) fn len(&self) -> u64 {
+        self.extents.iter().map(|extent| extent.len).sum()
+    }
+}
+
+impl Extent {
+    pub(crate) fn chunks(&self) -> u64 {
+        self.len.div_ceil(u64::from(self.chunk_bytes))
+    }
+
+    /// How many bytes of the object a chunk holds.
+    pub(crate) fn chunk_len(&self, chunk: u64) -> usize {
+        let start = chunk * u64::from(self.chunk_bytes);
+        self.len.saturating_sub(start).min(u64::from(self.chunk_bytes)) as usize
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend(self.id);
+        out.extend(self.epoch.to_le_bytes());
+        out.extend(self.chunk_bytes.to_le_bytes());
+        out.extend(self.len.to_le_bytes());
+        out.extend(self.file_bytes.to_le_bytes());
+        out.extend(self.root);
+    }
+
+    fn decode(fields: &mut Fields<'_>) -> Option<Extent> {
+        let extent = Extent {
+            id: fields.array()?,
+            epoch: fields.u32()?,
+            chunk_bytes: fields.u32()?,
+            len: fields.u64()?,
+            file_bytes: fields.u64()?,
+            root: fields.array()?,
+        };
+        let sensible = CHUNK_BYTES.contains(&(extent.chunk_bytes as usize)) && extent.len > 0;
+        (sensible && extent.chunks() <= CHUNKS_MAX).then_some(extent)
+    }
+}
+
+impl Change {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Change::Put { name, object } => {
+                out.push(1);
+                put_counted(out, name.as_bytes());
+                out.extend(object.id);
+                out.extend(object.modified_s.to_le_bytes());
+                out.extend(object.root);
+                out.extend((object.extents.len() as u32).to_le_bytes());
+                object.extents.iter().for_each(|extent| extent.encode(out));
+            }
+            Change::Append { name, extent, modified_s, root } => {
+                out.push(2);
+                put_counted(out, name.as_bytes());
+                out.extend(modified_s.to_le_bytes());
+                out.extend(root);
+                extent.encode(out);
+            }
+            Change::Remove { name } => {
+                out.push(3);
+                put_counted(out, name.as_bytes());
+            }
+        }
+    }
+
+    /// All changes in the content of a record.
+    pub(crate) fn decode_all(bytes: &[u8]) -> Option<Vec<Change>> {
+        let mut fields = Fields::new(bytes);
+        let count = fields.u32()?;
+        let changes = (0..count).map(|_| Change::decode(&mut fields)).collect::<Option<_>>()?;
+        fields.end().map(|()| changes)
+    }
+
+    fn decode(fields: &mut Fields<'_>) -> Option<Change> {
+        let kind = fields.u8()?;
+        let name = String::from_utf8(fields.counted(NAME_BYTES_MAX)?.to_vec()).ok()?;
+        // Also here: whoever had the key may have sealed a catalog whose names lead out of the folder that objects are written to.
+        check_name(&name).ok()?;
+        Some(match kind {
+            1 => {
+                let (id, modified_s, root) = (fields.array()?, fields.u64()?, fields.array()?);
+                let count = fields.u32().filter(|count| *count as usize <= EXTENTS_MAX)?;
+                let extents = (0..count).map(|_| Extent::decode(fields)).collect::<Option<_>>()?;
+                Change::Put { name, object: Object { id, modified_s, extents, root } }
+            }
+            2 => {
+                let (modified_s, root) = (fields.u64()?, fields.array()?);
+                Change::Append { name, extent: Extent::decode(fields)?, modified_s, root }
+            }
+            3 => Change::Remove { name },
+            _ => return None,
+        })
+    }
+}
+
+/// Refuses names that could not be written to a folder again without leaving it, or shown in a line.
+pub(crate) fn check_name(name: &str) -> Result<()> {
+    let expected = || {
+        format!(
+            "1 to {NAME_BYTES_MAX} bytes, without control characters, and parts between slashes that are neither empty nor `.` nor `..`"
+        )
+    };
+    let bad_part = |part: &str| matches!(part, "" | "." | "..");
+    let bad = name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) || name.split('/').any(bad_part);
+    if bad { Err(Error::invalid("name of an object", expected(), format!("{name:?}"))) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn extent(number: u8) -> Extent {
+        Extent { id: [number; 32], epoch: 3, chunk_bytes: 100, len: 250, file_bytes: 400, root: [number + 1; 32] }
+    }
+
+    #[test]
+    fn changes_come_back_and_everything_cut_or_changed_is_refused_or_another_change() {
+        let object = Object { id: [5; 16], modified_s: 77, extents: vec![extent(1), extent(2)], root: [9; 32] };
+        let changes = [
+            Change::Put { name: "a/b".to_owned(), object },
+            Change::Append { name: "a/b".to_owned(), extent: extent(3), modified_s: 78, root: [8; 32] },
+            Change::Remove { name: "a/b".to_owned() },
+        ];
+        let mut bytes = Vec::new();
+        changes[0].encode(&mut bytes);
+        assert_eq!(bytes.len(), 3 + PUT_BYTES + 2 * EXTENT_BYTES);
+        let mut bytes = 3_u32.to_le_bytes().to_vec();
+        changes.iter().for_each(|change| change.encode(&mut bytes));
+        assert_eq!(Change::decode_all(&bytes).unwrap(), changes);
+        for len in 0..bytes.len() {
+            assert_eq!(Change::decode_all(&bytes[..len]), None);
+        }
+        for place in 0..bytes.len() {
+            let mut altered = bytes.clone();
+            altered[place] ^= 1;
+            assert_ne!(Change::decode_all(&altered).as_deref(), Some(&changes[..]));
+        }
+        let mut catalog = Catalog::default();
+        changes.clone().into_iter().for_each(|change| catalog.apply(change).unwrap());
+        assert_eq!(catalog, Catalog::default());
+        assert!(catalog.apply(changes[1].clone()).is_none() && catalog.apply(changes[2].clone()).is_none());
+    }
+
+    #[test]
+    fn the_last_chunk_is_shorter() {
+        let lens: Vec<usize> = (0..4).map(|chunk| extent(0).chunk_len(chunk)).collect();
+        assert_eq!((extent(0).chunks(), lens), (3, vec![100, 100, 50, 0]));
+    }
+
+    #[test]
+    fn names_that_lead_elsewhere_are_refused() {
+        for name in ["a", "a/b.c", "…", "a b"] {
+            check_name(name).unwrap();
+        }
+        for name in ["", "/a", "a/", "a//b", "../a", "a/./b", "a\nb", "a\0", &"x".repeat(1025)] {
+            assert!(check_name(name).is_err(), "{name:?}");
+            // A catalog that has such a name is none, whoever sealed it.
+            let mut bytes = 1_u32.to_le_bytes().to_vec();
+            Change::Remove { name: name.to_owned() }.encode(&mut bytes);
+            assert_eq!(Change::decode_all(&bytes), None, "{name:?}");
+        }
+    }
+}

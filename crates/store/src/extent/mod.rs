@@ -1,0 +1,71 @@
+//! Extents: the files of data.
+//!
+//! ```text
+//! magic    16 bytes
+//! id       32
+//! chunks   each compressed where that pays, then sealed: text and tag
+//! index    for each chunk its stored bytes (the highest bit: whether it is compressed) and its digest; sealed
+//! ```
+//!
+//! An extent is written once, by one writer, under a key that is derived from its id, and never changed: an append is another extent. The
+//! number of a chunk is its nonce; its length and whether it is compressed are authenticated with it. How many chunks there are, and how
+//! long the file is, is in the catalog.
+
+pub(crate) mod index;
+pub(crate) mod read;
+pub(crate) mod write;
+
+use panoply_core::op::crypto::{Key, Messages, Nonces};
+use panoply_runtime::Runtime;
+
+use crate::error::{Error, Result};
+use crate::head::Identity;
+use crate::sealing::{Label, derive_seal, derive_secret};
+
+pub(crate) const MAGIC: &[u8; 16] = b"panoply extent 1";
+/// Bytes in front of the first chunk.
+const FRONT_BYTES: u64 = 16 + 32;
+/// Bytes of an object that are one op at a time.
+const BATCH_BYTES: usize = 4 << 20;
+
+/// The key of an object, from the root key of an epoch. `None` where there is no such epoch.
+pub(crate) fn object_secret(
+    runtime: &Runtime,
+    identity: &Identity,
+    epoch: u32,
+    object: &[u8; 16],
+) -> Result<Option<Key>> {
+    let Some(root) = identity.keyring.get(epoch) else { return Ok(None) };
+    derive_secret(runtime, root, Label::Object, &[&identity.store, object]).map(Some)
+}
+
+pub(crate) fn extent_key(runtime: &Runtime, object_secret: &Key, id: &[u8; 32]) -> Result<Key> {
+    derive_seal(runtime, object_secret, Label::Extent, &[id])
+}
+
+/// What is authenticated with each chunk: whether it is compressed, and how many bytes of the object it holds.
+pub(crate) fn associated(chunks: impl Iterator<Item = (bool, usize)>) -> Result<Messages> {
+    let mut bytes = Vec::new();
+    for (is_compressed, len) in chunks {
+        bytes.push(u8::from(is_compressed));
+        bytes.extend((len as u32).to_le_bytes());
+    }
+    Ok(Messages::split(bytes.into(), 5)?)
+}
+
+pub(crate) fn chunk_nonces(first: u64) -> Nonces {
+    Nonces::Counted { prefix: *b"chnk", first }
+}
+
+/// Chunks of one batch.
+fn chunks_per_batch(chunk_bytes: usize) -> usize {
+    (BATCH_BYTES / chunk_bytes).max(1)
+}
+
+/// What a rejected message of an op means.
+fn judged<T>(answer: panoply_core::Result<T>, damaged: impl FnOnce() -> Error) -> Result<T> {
+    answer.map_err(|error| match error {
+        panoply_core::Error::Rejected { .. } | panoply_core::Error::OutputLimit { .. } => damaged(),
+        other => other.into(),
+    })
+}

@@ -1,0 +1,197 @@
+//! Reading an extent: batches of chunks are read, opened and decompressed, each step while the others work on the batches around it.
+//! Nothing of a batch is handed out before all of it was found authentic.
+//!
+//! Authentic means two things. A chunk opens with the extent's key; and it is the one of the Merkle tree whose root the catalog has. The
+//! second is what counts after keys were rotated: whoever has an old master key and an old head can seal chunks and an index of his own under
+//! the key of an old extent, but cannot seal a catalog any more.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{ErrorKind, Read, Seek, SeekFrom};
+use std::ops::Range;
+use std::path::PathBuf;
+
+use panoply_core::Bytes;
+use panoply_core::op::crypto::{Decompress, Format, Hash, HashAlgorithm, Key, Messages, Open};
+use panoply_runtime::{Pending, Runtime};
+
+use super::index::{self, ChunkEntry, index_bytes};
+use super::{FRONT_BYTES, MAGIC, associated, chunk_nonces, chunks_per_batch, extent_key, judged};
+use crate::catalog::Extent;
+use crate::error::{Error, Result};
+use crate::folder::{Access, Folder, open_file};
+use crate::merkle::{self, digests};
+
+/// Batches that are being opened, and that are being decompressed, at the same time.
+const OPENING_MAX: usize = 2;
+const UNPACKING_MAX: usize = 1;
+
+/// Takes the bytes of an object, piece by piece, in order.
+pub(crate) type Take<'a> = &'a mut dyn FnMut(&[u8]) -> Result<()>;
+
+/// An extent whose index was read.
+pub(crate) struct ExtentReader<'a> {
+    runtime: &'a Runtime,
+    extent: &'a Extent,
+    path: PathBuf,
+    file: File,
+    key: Key,
+    chunks: Vec<ChunkEntry>,
+    /// Where each chunk begins in the file, and where the last one ends.
+    starts: Vec<u64>,
+}
+
+/// What of each chunk of a batch is wanted, and what is known of it so far.
+struct Opening {
+    first: usize,
+    opened: Pending<Messages>,
+    digests: Pending<Messages>,
+}
+
+struct Unpacking {
+    first: usize,
+    opened: Vec<Bytes>,
+    unpacked: Option<Pending<Messages>>,
+}
+
+impl<'a> ExtentReader<'a> {
+    /// Opens the file, reads its index, and compares its Merkle root with the catalog's.
+    pub(crate) fn open(
+        runtime: &'a Runtime,
+        folder: &Folder,
+        object_secret: &Key,
+        extent: &'a Extent,
+    ) -> Result<ExtentReader<'a>> {
+        let path = folder.extent_path(&extent.id);
+        let damaged = |reason| Error::damaged(&path, reason);
+        let mut file = open_file(&path, Access::Read)?;
+        let metadata = file.metadata().map_err(|error| Error::io("open", &path, error))?;
+        let index_len = index_bytes(extent.chunks());
+        let index_start = extent.file_bytes.checked_sub(index_len).filter(|_| metadata.len() == extent.file_bytes);
+        let index_start = index_start.ok_or_else(|| damaged("it has another length than the catalog says"))?;
+        let front = read_at(&mut file, &path, 0, FRONT_BYTES as usize)?;
+        if front != [&MAGIC[..], &extent.id].concat() {
+            return Err(damaged("it is no extent, or another one"));
+        }
+        let sealed = read_at(&mut file, &path, index_start, index_len as usize)?;
+        let key = extent_key(runtime, object_secret, &extent.id)?;
+        let chunks = index::open(runtime, &key, extent, sealed, damaged)?;
+        let mut starts = vec![FRONT_BYTES];
+        for chunk in &chunks {
+            starts.push(starts[starts.len() - 1] + u64::from(chunk.stored));
+        }
+        if starts.last() != Some(&index_start) {
+            return Err(damaged("its index makes no sense"));
+        }
+        if merkle::extent_root(runtime, extent, &chunks)? != extent.root {
+            return Err(damaged("its Merkle root is not the catalog's"));
+        }
+        Ok(ExtentReader { runtime, extent, path, file, key, chunks, starts })
+    }
+
+    /// Reads everything, and hands it to nobody.
+    pub(crate) fn verify(&mut self) -> Result<()> {
+        self.read(0..self.extent.len, &mut |_| Ok(()))
+    }
+
+    /// Hands out a range of the extent's bytes. It lies within the extent.
+    pub(crate) fn read(&mut self, range: Range<u64>, take: Take<'_>) -> Result<()> {
+        if range.is_empty() {
+            return Ok(());
+        }
+        let chunk_bytes = u64::from(self.extent.chunk_bytes);
+        let end = range.end.div_ceil(chunk_bytes) as usize;
+        let (mut opening, mut unpacking) = (VecDeque::new(), VecDeque::new());
+        let mut next = (range.start / chunk_bytes) as usize;
+        while next < end || !opening.is_empty() || !unpacking.is_empty() {
+            if next < end {
+                let last = end.min(next + chunks_per_batch(chunk_bytes as usize));
+                opening.push_back(self.begin(next..last)?);
+                next = last;
+            }
+            let is_over = next == end;
+            if opening.len() > if is_over { 0 } else { OPENING_MAX }
+                && let Some(opening) = opening.pop_front()
+            {
+                unpacking.push_back(self.unpack(opening)?);
+            }
+            let is_over = is_over && opening.is_empty();
+            if unpacking.len() > if is_over { 0 } else { UNPACKING_MAX }
+                && let Some(unpacking) = unpacking.pop_front()
+            {
+                self.hand_out(unpacking, &range, take)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads chunks and begins to open them.
+    fn begin(&mut self, chunks: Range<usize>) -> Result<Opening> {
+        let (start, end) = (self.starts[chunks.start], self.starts[chunks.end]);
+        let bytes = read_at(&mut self.file, &self.path, start, (end - start) as usize)?;
+        let offsets: Vec<usize> =
+            self.starts[chunks.start..=chunks.end].iter().map(|at| (at - start) as usize).collect();
+        let texts = Messages::from(Messages::packed(bytes.into(), offsets)?.into_list()?);
+        let told =
+            chunks.clone().map(|number| (self.chunks[number].is_compressed, self.extent.chunk_len(number as u64)));
+        let digests = self.runtime.run(Hash::new(HashAlgorithm::Sha256, texts.clone()));
+        let open = Open::new(&self.key, chunk_nonces(chunks.start as u64), texts).associated(associated(told)?);
+        Ok(Opening { first: chunks.start, opened: self.runtime.run(open), digests })
+    }
+
+    /// Begins to decompress what was opened.
+    fn unpack(&self, opening: Opening) -> Result<Unpacking> {
+        let Opening { first, opened, digests: pending } = opening;
+        let opened = judged(opened.wait(), || self.damaged("a chunk is not authentic"))?.into_list()?;
+        let known = &self.chunks[first..first + opened.len()];
+        let digests = digests(&pending.wait()?)?;
+        if digests.len() != known.len() || !digests.iter().zip(known).all(|(digest, chunk)| *digest == chunk.digest) {
+            return Err(self.damaged("a chunk is not the one of the Merkle tree"));
+        }
+        let packed = opened.iter().zip(known).filter(|(_, chunk)| chunk.is_compressed).map(|(bytes, _)| bytes.clone());
+        let packed: Vec<Bytes> = packed.collect();
+        let unpacked = (!packed.is_empty()).then(|| {
+            let limit = self.extent.chunk_bytes as usize;
+            self.runtime.run(Decompress::new(Format::Zstd, packed).limit(limit))
+        });
+        Ok(Unpacking { first, opened, unpacked })
+    }
+
+    /// Hands out what of each chunk lies in the range.
+    fn hand_out(&self, unpacking: Unpacking, range: &Range<u64>, take: Take<'_>) -> Result<()> {
+        let Unpacking { first, opened, unpacked } = unpacking;
+        let unfit = || self.damaged("a chunk does not decompress to its length");
+        let unpacked = unpacked.map(|unpacked| judged(unpacked.wait(), unfit)).transpose()?;
+        let mut unpacked = unpacked.map_or(Ok(Vec::new()), Messages::into_list)?.into_iter();
+        let mut whole: Vec<Bytes> = Vec::with_capacity(opened.len());
+        for (number, bytes) in (first..).zip(opened) {
+            let chunk = if self.chunks[number].is_compressed { unpacked.next().ok_or_else(unfit)? } else { bytes };
+            if chunk.len() != self.extent.chunk_len(number as u64) {
+                return Err(unfit());
+            }
+            whole.push(chunk);
+        }
+        for (number, chunk) in (first as u64..).zip(whole) {
+            let at = number * u64::from(self.extent.chunk_bytes);
+            let start = range.start.saturating_sub(at).min(chunk.len() as u64) as usize;
+            let end = range.end.saturating_sub(at).min(chunk.len() as u64) as usize;
+            take(&chunk.as_slice()?[start..end])?;
+        }
+        Ok(())
+    }
+
+    fn damaged(&self, reason: &'static str) -> Error {
+        Error::damaged(&self.path, reason)
+    }
+}
+
+fn read_at(file: &mut File, path: &std::path::Path, start: u64, len: usize) -> Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(len);
+    let read = file.seek(SeekFrom::Start(start)).and_then(|_| file.take(len as u64).read_to_end(&mut bytes));
+    match read {
+        Ok(read) if read == len => Ok(bytes),
+        Ok(_) => Err(Error::damaged(path, "it is cut short")),
+        Err(error) if error.kind() == ErrorKind::UnexpectedEof => Err(Error::damaged(path, "it is cut short")),
+        Err(error) => Err(Error::io("read", path, error)),
+    }
+}

@@ -1,0 +1,315 @@
+//! Writing an extent: chunks are read, compressed, sealed, hashed and written, each step for one batch while the others work on those
+//! before and after it.
+//!
+//! The runtime's worker compresses, seals and hashes; this thread reads and writes meanwhile. Each step has a few batches under way at most,
+//! so memory is bounded whatever the length of the source.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::PathBuf;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread::JoinHandle;
+
+use panoply_core::Bytes;
+use panoply_core::op::crypto::{Compress, Format, Hash, HashAlgorithm, Key, Messages, Seal, Sealed};
+use panoply_runtime::{Pending, Runtime};
+
+use super::index::{self, ChunkEntry, index_bytes};
+use super::{FRONT_BYTES, MAGIC, associated, chunk_nonces, chunks_per_batch, extent_key};
+use crate::catalog::{CHUNKS_MAX, Extent};
+use crate::error::{Error, Result};
+use crate::folder::{Access, Folder, open_file};
+use crate::key::random;
+use crate::merkle::{self, digests};
+
+/// Batches that are being compressed, and that are being sealed or hashed, at the same time.
+const PACKING_MAX: usize = 2;
+const UNDER_WAY_MAX: usize = 1;
+/// So many bytes are handed to the disk at a time, while the next ones are made.
+const FLUSH_BYTES: u64 = 32 << 20;
+
+/// Where extents are written to, and how.
+pub(crate) struct Setting<'a> {
+    pub(crate) runtime: &'a Runtime,
+    pub(crate) folder: &'a Folder,
+    pub(crate) chunk_bytes: usize,
+    pub(crate) extent_bytes_max: u64,
+    /// `None`: nothing is compressed.
+    pub(crate) level: Option<i32>,
+    pub(crate) epoch: u32,
+    pub(crate) object_secret: &'a Key,
+}
+
+/// An extent whose file is complete, and may not have reached the disk.
+#[derive(Debug)]
+pub(crate) struct Written {
+    pub(crate) extent: Extent,
+    pub(crate) file: File,
+    pub(crate) path: PathBuf,
+}
+
+/// Whether compressing pays. After a batch of which nothing became shorter, the first chunk of each is tried before the others are.
+#[derive(Debug, Default)]
+pub(crate) struct Pays {
+    is_probing: bool,
+}
+
+impl Pays {
+    /// Whether a chunk became short enough to be worth decompressing.
+    fn pays(plain: usize, packed: usize) -> bool {
+        packed < plain - plain / 16
+    }
+
+    fn learn(&mut self, any: bool) {
+        self.is_probing = !any;
+    }
+}
+
+/// Writes the next extent of a source; `None` where there is nothing more. Where it fails nothing is left of the file.
+pub(crate) fn write_next(setting: &Setting<'_>, source: &mut dyn Read, pays: &mut Pays) -> Result<Option<Written>> {
+    let limit = setting.extent_bytes_max.min(CHUNKS_MAX * setting.chunk_bytes as u64);
+    let batch_bytes = (chunks_per_batch(setting.chunk_bytes) * setting.chunk_bytes) as u64;
+    let mut batch = read_batch(source, batch_bytes.min(limit))?;
+    if batch.is_empty() {
+        return Ok(None);
+    }
+    let mut line = Line::new(setting)?;
+    loop {
+        let (is_last, left) = ((batch.len() as u64) < batch_bytes, limit - line.len - batch.len() as u64);
+        line.take(batch, pays)?;
+        line.advance(pays)?;
+        if is_last || left == 0 {
+            break;
+        }
+        batch = read_batch(source, batch_bytes.min(left))?;
+        if batch.is_empty() {
+            break;
+        }
+    }
+    line.finish(pays).map(Some)
+}
+
+/// The next bytes of a source; fewer only at its end.
+fn read_batch(source: &mut dyn Read, bytes_max: u64) -> Result<Vec<u8>> {
+    let mut batch = Vec::with_capacity(bytes_max as usize);
+    source.take(bytes_max).read_to_end(&mut batch).map_err(|error| Error::stream("what is to be stored", error))?;
+    Ok(batch)
+}
+
+/// The steps of one extent, with what is under way in each.
+struct Line<'a> {
+    setting: &'a Setting<'a>,
+    id: [u8; 32],
+    key: Key,
+    file: NewFile,
+    /// Bytes that were taken.
+    len: u64,
+    /// The number of the next chunk to be sealed.
+    next_chunk: u64,
+    packing: VecDeque<Packing>,
+    sealing: VecDeque<Sealing>,
+    hashing: VecDeque<Hashing>,
+    chunks: Vec<ChunkEntry>,
+}
+
+/// Chunks, and what becomes of the first of them when they are compressed.
+struct Packing {
+    plain: Vec<Bytes>,
+    packed: Option<Pending<Messages>>,
+}
+
+/// Chunks that are being sealed, each with whether it is compressed.
+struct Sealing {
+    is_compressed: Vec<bool>,
+    sealed: Pending<Sealed>,
+}
+
+struct Hashing {
+    is_compressed: Vec<bool>,
+    texts: Messages,
+    digests: Pending<Messages>,
+}
+
+impl<'a> Line<'a> {
+    fn new(setting: &'a Setting<'a>) -> Result<Line<'a>> {
+        let id = random()?;
+        let key = extent_key(setting.runtime, setting.object_secret, &id)?;
+        setting.folder.expect_in_place()?;
+        let mut file = NewFile::create(setting.folder.extent_path(&id))?;
+        file.write(MAGIC)?;
+        file.write(&id)?;
+        let (packing, sealing, hashing) = (VecDeque::new(), VecDeque::new(), VecDeque::new());
+        Ok(Line { setting, id, key, file, len: 0, next_chunk: 0, packing, sealing, hashing, chunks: Vec::new() })
+    }
+
+    /// Cuts a batch into chunks and begins to compress them.
+    fn take(&mut self, batch: Vec<u8>, pays: &Pays) -> Result<()> {
+        self.len += batch.len() as u64;
+        let plain = Messages::split(batch.into(), self.setting.chunk_bytes)?.into_list()?;
+        let packed = self.setting.level.map(|level| {
+            let tried = if pays.is_probing { &plain[..1] } else { &plain[..] };
+            self.setting.runtime.run(Compress::new(Format::Zstd, tried.to_vec()).level(level))
+        });
+        self.packing.push_back(Packing { plain, packed });
+        Ok(())
+    }
+
+    /// Hands batches on, until no step has more of them than it may have.
+    fn advance(&mut self, pays: &mut Pays) -> Result<()> {
+        while self.packing.len() > PACKING_MAX {
+            self.seal_oldest(pays)?;
+        }
+        while self.sealing.len() > UNDER_WAY_MAX {
+            self.hash_oldest()?;
+        }
+        while self.hashing.len() > UNDER_WAY_MAX {
+            self.write_oldest()?;
+        }
+        Ok(())
+    }
+
+    fn seal_oldest(&mut self, pays: &mut Pays) -> Result<()> {
+        let Some(Packing { plain, packed }) = self.packing.pop_front() else { return Ok(()) };
+        let packed = self.packed(&plain, packed)?;
+        let shorter: Vec<Option<Bytes>> = plain
+            .iter()
+            .enumerate()
+            .map(|(at, chunk)| packed.get(at).filter(|packed| Pays::pays(chunk.len(), packed.len())).cloned())
+            .collect();
+        pays.learn(shorter.iter().any(Option::is_some));
+        let is_compressed: Vec<bool> = shorter.iter().map(Option::is_some).collect();
+        let lens = plain.iter().map(Bytes::len);
+        let associated = associated(is_compressed.iter().copied().zip(lens))?;
+        let stored: Vec<Bytes> = shorter.into_iter().zip(&plain).map(|(s, plain)| s.unwrap_or(plain.clone())).collect();
+        let first = self.next_chunk;
+        self.next_chunk += stored.len() as u64;
+        let seal = Seal::new(&self.key, chunk_nonces(first), stored).associated(associated);
+        self.sealing.push_back(Sealing { is_compressed, sealed: self.setting.runtime.run(seal) });
+        Ok(())
+    }
+
+    /// What chunks become when they are compressed. Where only the first was tried and became shorter, the others are now.
+    fn packed(&self, plain: &[Bytes], pending: Option<Pending<Messages>>) -> Result<Vec<Bytes>> {
+        let (Some(pending), Some(level)) = (pending, self.setting.level) else { return Ok(Vec::new()) };
+        let mut packed = pending.wait()?.into_list()?;
+        let paid = plain.iter().zip(&packed).any(|(chunk, packed)| Pays::pays(chunk.len(), packed.len()));
+        if paid && packed.len() < plain.len() {
+            let others = plain[packed.len()..].to_vec();
+            let others = self.setting.runtime.run(Compress::new(Format::Zstd, others).level(level));
+            packed.extend(others.wait()?.into_list()?);
+        }
+        Ok(packed)
+    }
+
+    fn hash_oldest(&mut self) -> Result<()> {
+        let Some(Sealing { is_compressed, sealed }) = self.sealing.pop_front() else { return Ok(()) };
+        let texts = sealed.wait()?.text;
+        let digests = self.setting.runtime.run(Hash::new(HashAlgorithm::Sha256, texts.clone()));
+        self.hashing.push_back(Hashing { is_compressed, texts, digests });
+        Ok(())
+    }
+
+    fn write_oldest(&mut self) -> Result<()> {
+        let Some(Hashing { is_compressed, texts, digests: pending }) = self.hashing.pop_front() else { return Ok(()) };
+        for text in texts.slices()? {
+            self.file.write(text)?;
+        }
+        let entries = texts.lens().zip(is_compressed).zip(digests(&pending.wait()?)?);
+        self.chunks.extend(entries.map(|((stored, is_compressed), digest)| ChunkEntry {
+            stored: stored as u32,
+            is_compressed,
+            digest,
+        }));
+        Ok(())
+    }
+
+    fn finish(mut self, pays: &mut Pays) -> Result<Written> {
+        while !self.packing.is_empty() {
+            self.seal_oldest(pays)?;
+        }
+        while !self.sealing.is_empty() {
+            self.hash_oldest()?;
+        }
+        while !self.hashing.is_empty() {
+            self.write_oldest()?;
+        }
+        let (runtime, chunk_bytes) = (self.setting.runtime, self.setting.chunk_bytes as u32);
+        let stored: u64 = self.chunks.iter().map(|chunk| u64::from(chunk.stored)).sum();
+        let file_bytes = FRONT_BYTES + stored + index_bytes(self.chunks.len() as u64);
+        let (epoch, len) = (self.setting.epoch, self.len);
+        let mut extent = Extent { id: self.id, epoch, chunk_bytes, len, file_bytes, root: [0; 32] };
+        extent.root = merkle::extent_root(runtime, &extent, &self.chunks)?;
+        self.file.write(&index::seal(runtime, &self.key, &extent, &self.chunks)?)?;
+        let (file, path) = self.file.complete()?;
+        Ok(Written { extent, file, path })
+    }
+}
+
+/// A file that is deleted again unless it is completed. While it grows, what it has is handed to the disk.
+struct NewFile {
+    path: PathBuf,
+    file: Option<File>,
+    unflushed: u64,
+    flusher: Option<Flusher>,
+}
+
+/// A thread that waits for the disk while others write.
+struct Flusher {
+    wake: SyncSender<()>,
+    thread: JoinHandle<io::Result<()>>,
+}
+
+impl NewFile {
+    fn create(path: PathBuf) -> Result<NewFile> {
+        let file = Some(open_file(&path, Access::New)?);
+        Ok(NewFile { path, file, unflushed: 0, flusher: None })
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        let refused = |error| Error::io("write", &self.path, error);
+        let Some(mut file) = self.file.as_ref() else { return Ok(()) };
+        file.write_all(bytes).map_err(refused)?;
+        self.unflushed += bytes.len() as u64;
+        if self.unflushed >= FLUSH_BYTES {
+            self.unflushed = 0;
+            if self.flusher.is_none() {
+                self.flusher = Some(Flusher::start(file.try_clone().map_err(refused)?).map_err(refused)?);
+            }
+            // Where it still waits for the bytes before, these go with the next ones.
+            self.flusher.as_ref().map(|flusher| flusher.wake.try_send(()));
+        }
+        Ok(())
+    }
+
+    /// The complete file. What could not be written to the disk so far is an error, which the disk tells only once.
+    fn complete(mut self) -> Result<(File, PathBuf)> {
+        if let Some(Flusher { wake, thread }) = self.flusher.take() {
+            drop(wake);
+            let flushed = thread.join().unwrap_or_else(|_| Err(io::Error::other("its thread has ended")));
+            flushed.map_err(|error| Error::io("sync", &self.path, error))?;
+        }
+        let path = std::mem::take(&mut self.path);
+        match self.file.take() {
+            Some(file) => Ok((file, path)),
+            None => Err(Error::damaged(&path, "it was closed before")),
+        }
+    }
+}
+
+impl Drop for NewFile {
+    fn drop(&mut self) {
+        if self.file.is_some() {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+impl Flusher {
+    fn start(file: File) -> io::Result<Flusher> {
+        let (wake, woken) = sync_channel(1);
+        let thread = std::thread::Builder::new().name("panoply-store-flush".to_owned());
+        let thread = thread.spawn(move || woken.iter().try_for_each(|()| file.sync_data()))?;
+        Ok(Flusher { wake, thread })
+    }
+}

@@ -180,7 +180,7 @@ impl Compactor<'_> {
         let mut segment = created.inspect_err(|_| folder.iter().for_each(|folder| folder.remove([number], None)))?;
         let filled = self.fill(&mut segment, old, &rows, moved).and_then(|()| {
             if let (Some(lists), Some(folder)) = (&lists, folder) {
-                lists.write(&folder.lists_path(number))?;
+                lists.write(folder.sealing(), &folder.lists_path(number))?;
             }
             Ok(())
         });

@@ -147,6 +147,21 @@ pub enum Error {
         /// What does not fit.
         reason: String,
     },
+    /// The collection is encrypted, and no key was given.
+    #[error("{} is encrypted; it opens with its key alone", path.display())]
+    Locked {
+        /// The collection's folder.
+        path: PathBuf,
+    },
+    /// A key was given, and the collection is not encrypted.
+    #[error("{} is not encrypted, though a key was given; it may be another collection than was meant", path.display())]
+    NotEncrypted {
+        /// The collection's folder.
+        path: PathBuf,
+    },
+    /// A key was not accepted, or nothing could be sealed with it.
+    #[error(transparent)]
+    Key(panoply_store::Error),
     /// The disk is full. The write was not applied; the collection can be used, and written to again once there is room.
     #[error("no space is left for {}; free some and try again", path.display())]
     DiskFull {
@@ -203,6 +218,16 @@ impl Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         Failure { error, unclear: false }
+    }
+}
+
+impl From<panoply_store::Error> for Error {
+    fn from(error: panoply_store::Error) -> Error {
+        match error {
+            panoply_store::Error::Damaged { path, reason } => Error::corrupt(&path, 0, reason),
+            panoply_store::Error::Device(error) => Error::Device(error),
+            other => Error::Key(other),
+        }
     }
 }
 

@@ -9,6 +9,8 @@
 //! was closed in order, until it is written to again; without that, its log may have a torn end. Version 1 says nothing of
 //! lengths; the first change makes it version 2.
 //!
+//! The manifest of an encrypted collection is the text of a vault's head; the other files hold frames of that vault (`sealed`).
+//!
 //! A writer has the lock, and files are made, renamed and deleted only while the path leads to the file that it has locked: whoever
 //! moves or deletes the folder of an open collection, and puts another one in its place, keeps that other one.
 //!
@@ -19,13 +21,18 @@ use std::collections::HashSet;
 use std::fs::{self, File, TryLockError};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
+use panoply_runtime::Runtime;
+use panoply_store::{MasterKey, Vault};
+
 use crate::error::{Error, Failure, Result};
-use crate::region::{Access, open_file, read_file, sync_folder};
+use crate::region::{Access, Region, open_file, read_file, sync_folder};
 use crate::schema::{Schema, Storage, parse_metric};
+use crate::sealed::Sealing;
 
 const MANIFEST: &str = "MANIFEST";
 const MANIFEST_NEW: &str = "MANIFEST.new";
@@ -39,6 +46,9 @@ const MANIFEST_HEAD_OLD: &str = "panoply vectors 1 ";
 /// A manifest is small; a longer one is no manifest.
 const MANIFEST_BYTES_MAX: u64 = 16 << 20;
 
+/// What opens an encrypted collection: its key, and the runtime that works with it. `None` for one that is not encrypted.
+pub(crate) type Opener<'a> = Option<(&'a Arc<Runtime>, &'a MasterKey)>;
+
 /// Files are numbered below this.
 const NUMBERS_MAX: u32 = u32::MAX - 1;
 
@@ -50,6 +60,7 @@ pub(crate) struct Folder {
     path: PathBuf,
     /// Held for the lock that ends with it; `None` for readers.
     lock: Option<File>,
+    sealing: Sealing,
 }
 
 /// What the manifest says.
@@ -157,11 +168,11 @@ impl Manifest {
 
 impl Folder {
     /// Makes a folder for a new collection.
-    pub(crate) fn create(path: &Path) -> Result<Folder> {
+    pub(crate) fn create(path: &Path, sealing: Sealing) -> Result<Folder> {
         let path = &absolute(path);
         refuse_if_taken(path)?;
         create_durably(path)?;
-        let folder = Folder::lock(path)?;
+        let folder = Folder::lock(path, sealing)?;
         // Another process may have created a collection here before the lock was taken; none can from now on.
         refuse_if_taken(path)?;
         folder.remove_strangers(&[])?;
@@ -172,23 +183,56 @@ impl Folder {
 
     /// Opens the folder of a collection to be written to, and reads its manifest. Nothing is changed; once all of it was
     /// found in order, [`Folder::tidy`] deletes what was left over.
-    pub(crate) fn open(path: &Path) -> Result<(Folder, Manifest)> {
+    pub(crate) fn open(path: &Path, opener: Opener<'_>) -> Result<(Folder, Manifest)> {
         let path = &absolute(path);
         expect_collection(path)?;
         // The manifest is read before the lock file is made, so that a folder which is no collection gets none; and again
         // under the lock, since another writer may have replaced it in between.
-        read_manifest(&path.join(MANIFEST))?;
-        let folder = Folder::lock(path)?;
+        let (sealing, _) = unlock(path, opener)?;
+        let folder = Folder::lock(path, sealing)?;
         let manifest = folder.read_manifest()?;
         Ok((folder, manifest))
     }
 
     /// Opens the folder of a collection to be read alone, whoever writes to it meanwhile, and reads its manifest.
-    pub(crate) fn open_read_only(path: &Path) -> Result<(Folder, Manifest)> {
+    pub(crate) fn open_read_only(path: &Path, opener: Opener<'_>) -> Result<(Folder, Manifest)> {
         let path = absolute(path);
         expect_collection(&path)?;
-        let manifest = read_manifest(&path.join(MANIFEST))?;
-        Ok((Folder { path, lock: None }, manifest))
+        let (sealing, manifest) = unlock(&path, opener)?;
+        Ok((Folder { path, lock: None, sealing }, manifest))
+    }
+
+    /// Whether the collection in a folder is encrypted.
+    pub(crate) fn is_encrypted(path: &Path) -> Result<bool> {
+        let path = absolute(path);
+        expect_collection(&path)?;
+        Ok(Vault::is_head(&read_manifest(&path)?))
+    }
+
+    /// How its files are written.
+    pub(crate) fn sealing(&self) -> &Sealing {
+        &self.sealing
+    }
+
+    /// Whether its files are sealed.
+    pub(crate) fn is_sealed(&self) -> bool {
+        self.sealing.vault().is_some()
+    }
+
+    /// A new file that grows.
+    pub(crate) fn new_region(&self, path: &Path) -> Result<Region> {
+        match self.sealing.create(path)? {
+            Some(sealed) => Ok(Region::sealed(sealed, &Region::in_memory()?.view())),
+            None => Region::in_file(open_file(path, Access::New)?, path, 0),
+        }
+    }
+
+    /// What a file holds now; `None` where it is not there any more, since others have taken its place.
+    pub(crate) fn read_again(&self, path: &Path) -> Result<Option<Vec<u8>>> {
+        match self.sealing.salvage_file(path) {
+            Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(None),
+            read => read.map(Some),
+        }
     }
 
     /// Locks the folder for a user who may not write to it, until what is returned is dropped. `None`: it has no lock file
@@ -212,7 +256,11 @@ impl Folder {
 
     /// The manifest as it is now.
     pub(crate) fn read_manifest(&self) -> Result<Manifest> {
-        read_manifest(&self.path.join(MANIFEST))
+        let (path, bytes) = (self.path.join(MANIFEST), read_manifest(&self.path)?);
+        match self.sealing.vault() {
+            Some(vault) => Manifest::parse(&path, &vault.open_again(&path, &bytes)?),
+            None => Manifest::parse(&path, &bytes),
+        }
     }
 
     /// Whether nothing in it may be changed.
@@ -225,11 +273,13 @@ impl Folder {
         self.remove_strangers(&self.names(manifest))
     }
 
-    fn lock(path: &Path) -> Result<Folder> {
+    fn lock(path: &Path, sealing: Sealing) -> Result<Folder> {
         let lock_path = path.join(LOCK);
         let lock = open_file(&lock_path, Access::Make)?;
         match lock.try_lock() {
-            Ok(()) if is_same_file(&lock, &lock_path) => Ok(Folder { path: path.to_owned(), lock: Some(lock) }),
+            Ok(()) if is_same_file(&lock, &lock_path) => {
+                Ok(Folder { path: path.to_owned(), lock: Some(lock), sealing })
+            }
             // Another process deleted the collection, and its lock file, between the opening and the locking of that file.
             Ok(()) => Err(Error::InUse { path: path.to_owned() }),
             Err(TryLockError::WouldBlock) => Err(Error::InUse { path: path.to_owned() }),
@@ -272,7 +322,11 @@ impl Folder {
     /// Makes this the manifest. When it returns, the files it names and itself have reached the disk.
     pub(crate) fn write_manifest(&self, manifest: &Manifest) -> Result<(), Failure> {
         self.expect_in_place()?;
-        write_manifest_to(&self.path, manifest)
+        let body = serde_json::to_string(manifest).map_err(|error| Error::invalid("manifest", "JSON", error))?;
+        let text = Manifest::text(&body).into_bytes();
+        let bytes =
+            self.sealing.vault().map_or(Ok(text.clone()), |vault| vault.seal_head(&text)).map_err(Error::from)?;
+        write_manifest_to(&self.path, &bytes)
     }
 
     /// Deletes the files of segments and of an index. Maps of them stay valid while they are used.
@@ -373,7 +427,7 @@ fn expect_collection(path: &Path) -> Result<()> {
 /// Deletes a collection's folder. What is not a collection, or is open for writing, is refused.
 pub(crate) fn destroy(path: &Path) -> Result<()> {
     expect_collection(path)?;
-    let folder = Folder::lock(path)?;
+    let folder = Folder::lock(path, Sealing::default())?;
     // A folder without a manifest cannot be opened, so that a crash leaves no half collection. Under its new name the manifest
     // marks the other files as left over.
     let (manifest, given_up) = (path.join(MANIFEST), path.join(MANIFEST_NEW));
@@ -392,7 +446,7 @@ pub(crate) fn remove_leftovers(path: &Path) {
     if path.join(MANIFEST).exists() {
         return;
     }
-    if let Ok(folder) = Folder::lock(path) {
+    if let Ok(folder) = Folder::lock(path, Sealing::default()) {
         let _ = folder.remove_strangers(&[]);
         let _ = fs::remove_file(path.join(LOCK));
         let _ = fs::remove_dir(path);
@@ -401,20 +455,37 @@ pub(crate) fn remove_leftovers(path: &Path) {
 
 /// Writes a manifest into a folder, durably and all at once. Once it has its name it may count, whether or not the name is
 /// known to have reached the disk: a failure after that is unclear.
-pub(crate) fn write_manifest_to(folder: &Path, manifest: &Manifest) -> Result<(), Failure> {
-    let body = serde_json::to_string(manifest).map_err(|error| Error::invalid("manifest", "JSON", error))?;
-    let text = Manifest::text(&body);
+fn write_manifest_to(folder: &Path, content: &[u8]) -> Result<(), Failure> {
     let (new, path) = (folder.join(MANIFEST_NEW), folder.join(MANIFEST));
     // A file that a crash or another program has left under this name is deleted, never written to.
     let _ = fs::remove_file(&new);
     let mut file = open_file(&new, Access::New)?;
-    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
-    written.and_then(|()| fs::rename(&new, &path)).map_err(|error| Error::io("write", &new, error))?;
+    let written = file.write_all(content).and_then(|()| file.sync_all());
+    written.map_err(|error| Error::io("write", &new, error))?;
+    // A system that says that renaming failed may have done it.
+    fs::rename(&new, &path).map_err(|error| Failure::unclear(Error::io("write", &path, error)))?;
     sync_folder(folder).map_err(Failure::unclear)
 }
 
-fn read_manifest(path: &Path) -> Result<Manifest> {
-    Manifest::parse(path, &read_file(path, MANIFEST_BYTES_MAX)?)
+/// The content of a manifest's file. Sealed it is a little longer.
+fn read_manifest(folder: &Path) -> Result<Vec<u8>> {
+    read_file(&folder.join(MANIFEST), MANIFEST_BYTES_MAX + (1 << 20))
+}
+
+/// Reads the manifest in a folder, and finds out how the other files are written. A key for what is not encrypted is refused as well: whoever
+/// gives one wants to know that nobody has put another collection there.
+fn unlock(folder: &Path, opener: Opener<'_>) -> Result<(Sealing, Manifest)> {
+    let (path, bytes) = (folder.join(MANIFEST), read_manifest(folder)?);
+    match (Vault::is_head(&bytes), opener) {
+        (false, None) => Ok((Sealing::default(), Manifest::parse(&path, &bytes)?)),
+        (false, Some(_)) => Err(Error::NotEncrypted { path: folder.to_owned() }),
+        (true, None) => Err(Error::Locked { path: folder.to_owned() }),
+        (true, Some((runtime, key))) => {
+            let (vault, text) = Vault::open(Arc::clone(runtime), folder, &path, &bytes, key)?;
+            let manifest = Manifest::parse(&path, &text)?;
+            Ok((Sealing::with(vault), manifest))
+        }
+    }
 }
 
 fn refuse_if_taken(path: &Path) -> Result<()> {

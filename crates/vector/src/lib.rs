@@ -13,7 +13,7 @@
 //! * [`formats`]: files of vectors.
 //! * [`error`] and [`task`]: what can go wrong, and what can be awaited.
 //! * `state`, `writer`: what a collection's threads share, and the one thread that changes it.
-//! * `segment`, `record`, `region`, `encode`, `folder`: how rows, ids and metadata are stored.
+//! * `segment`, `record`, `region`, `source`, `encode`, `folder`: how rows, ids and metadata are stored. `sealed`: the same, encrypted.
 //! * [`ivf`] and `compact`: the index, and giving space back.
 //! * [`repair`]: mending what was damaged.
 //!
@@ -39,8 +39,10 @@ mod record;
 mod region;
 pub mod repair;
 pub mod schema;
+mod sealed;
 pub mod search;
 mod segment;
+mod source;
 mod state;
 pub mod task;
 mod writer;

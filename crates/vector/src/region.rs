@@ -1,6 +1,7 @@
 //! Append-only memory that one writer grows while readers keep views of its beginning.
 //!
-//! A region is either anonymous memory or a file that is written with ordinary writes and read through a map. The rules:
+//! A region is anonymous memory, or a file that is written with ordinary writes and read through a map, or both: of a sealed file
+//! (`sealed`) memory has the plain bytes. The rules:
 //!
 //! 1. One writer owns the [`Region`]. It only ever writes behind the bytes that it has published.
 //! 2. A [`View`] covers bytes that were complete when it was made. They never change while the view lives, since of
@@ -22,6 +23,7 @@ use std::sync::Arc;
 use memmap2::{MmapMut, MmapOptions, MmapRaw};
 
 use crate::error::{Error, Result};
+use crate::sealed::SealedFile;
 
 /// The smallest region: a few pages. The length of a file that grows is a multiple of it.
 pub(crate) const CAPACITY_BYTES_MIN: usize = 1 << 16;
@@ -41,6 +43,8 @@ enum Backing {
         file: File,
         path: PathBuf,
     },
+    /// A file whose bytes are sealed, and which nobody maps; the plain ones are in memory.
+    Sealed(SealedFile),
     /// A file that is only read, as long as it was when it was opened.
     Fixed,
 }
@@ -63,6 +67,16 @@ impl Region {
         let mut region = Region { backing: Backing::File { file, path: path.to_owned() }, map: unmapped()?, len };
         region.restart(len)?;
         Ok(region)
+    }
+
+    /// A region over a sealed file, of which memory has the plain bytes.
+    pub(crate) fn sealed(file: SealedFile, memory: &View) -> Region {
+        Region { backing: Backing::Sealed(file), map: Arc::clone(&memory.map), len: memory.len }
+    }
+
+    /// Bytes that are in memory already, to be read alone.
+    pub(crate) fn of_view(memory: &View) -> Region {
+        Region { backing: Backing::Fixed, map: Arc::clone(&memory.map), len: memory.len }
     }
 
     /// The first `len` bytes of a file, to be read alone. The file has them.
@@ -100,8 +114,11 @@ impl Region {
     /// Adds bytes at the end. Where that fails the region is as it was.
     pub(crate) fn append(&mut self, bytes: &[u8]) -> Result<()> {
         self.reserve(bytes.len())?;
+        if let Backing::Sealed(file) = &mut self.backing {
+            file.append(self.len as u64, bytes)?;
+        }
         match &mut self.backing {
-            Backing::Memory => {
+            Backing::Memory | Backing::Sealed(_) => {
                 // SAFETY: `reserve` made the map at least `len + bytes.len()` long, and no view covers what lies behind
                 // `len`, so nobody else touches it.
                 unsafe {
@@ -125,24 +142,30 @@ impl Region {
     /// Gives up everything behind `len`, also what a failed write may have left there.
     pub(crate) fn truncate(&mut self, len: usize) -> Result<()> {
         let len = len.min(self.len);
-        match self.backing {
+        match &mut self.backing {
             Backing::Memory | Backing::Fixed => self.len = len,
             Backing::File { .. } => self.restart(len)?,
+            Backing::Sealed(file) => {
+                self.len = len;
+                file.truncate(len as u64)?;
+            }
         }
         Ok(())
     }
 
     /// Gives up the file's room behind the bytes. Nothing may be appended after that.
     pub(crate) fn trim(&self) {
-        if let Backing::File { file, .. } = &self.backing {
-            // It only saves room: what lies behind the end is not read.
-            let _ = file.set_len(self.len as u64);
+        // It only saves room: what lies behind the end is not read.
+        match &self.backing {
+            Backing::File { file, .. } => drop(file.set_len(self.len as u64)),
+            Backing::Sealed(file) => file.trim(),
+            Backing::Memory | Backing::Fixed => {}
         }
     }
 
     /// Closes the file, whose bytes have reached the disk. They can be read, and nothing can be appended any more.
     pub(crate) fn close(&mut self) {
-        if matches!(self.backing, Backing::File { .. }) {
+        if matches!(self.backing, Backing::File { .. } | Backing::Sealed(_)) {
             self.trim();
             self.backing = Backing::Fixed;
         }
@@ -157,6 +180,7 @@ impl Region {
                 bad_disk::check_sync(path)?;
                 file.sync_data().map_err(|error| Error::io("sync", path, error))
             }
+            Backing::Sealed(file) => file.sync(),
         }
     }
 
@@ -169,14 +193,14 @@ impl Region {
             Backing::File { file, path } => {
                 zero_behind(file, len as u64).map_err(|error| Error::io("clear the end of", path, error))
             }
-            Backing::Memory | Backing::Fixed => Ok(()),
+            Backing::Memory | Backing::Sealed(_) | Backing::Fixed => Ok(()),
         }
     }
 
     fn resize(&mut self, capacity: usize) -> Result<()> {
         self.map = match &self.backing {
             Backing::Fixed => return Err(Error::Closed),
-            Backing::Memory => {
+            Backing::Memory | Backing::Sealed(_) => {
                 let map = anonymous(capacity)?;
                 // SAFETY: the new map is longer than `len`, nobody else has it yet, and the old one holds `len` bytes.
                 unsafe { std::ptr::copy_nonoverlapping(self.map.as_ptr(), map.as_mut_ptr(), self.len) };
@@ -327,7 +351,7 @@ pub(crate) fn read_file(path: &Path, bytes_max: u64) -> Result<Vec<u8>> {
 }
 
 /// Overwrites what follows the first `start` bytes with zeroes.
-fn zero_behind(mut file: &File, start: u64) -> io::Result<()> {
+pub(crate) fn zero_behind(mut file: &File, start: u64) -> io::Result<()> {
     let (mut part, mut at) = (vec![0; CAPACITY_BYTES_MIN], start);
     loop {
         file.seek(SeekFrom::Start(at))?;
@@ -392,7 +416,7 @@ pub(crate) mod bad_disk {
         limits.extend(file_bytes_max.map(|bytes| (folder.to_owned(), bytes)));
     }
 
-    pub(super) fn cut<'a>(path: &Path, file: &mut File, len: usize, bytes: &'a [u8]) -> Result<&'a [u8]> {
+    pub(crate) fn cut<'a>(path: &Path, file: &mut File, len: usize, bytes: &'a [u8]) -> Result<&'a [u8]> {
         let limits = LIMITS.lock().unwrap_or_else(PoisonError::into_inner);
         let limit = limits.iter().find(|(folder, _)| path.parent() == Some(folder)).map_or(usize::MAX, |(_, max)| *max);
         if len.saturating_add(bytes.len()) <= limit {

@@ -18,10 +18,9 @@ use std::sync::Arc;
 use crate::collection::open::{Stored, ending_of};
 use crate::encode::{Encoded, floats};
 use crate::error::{Error, Result};
-use crate::folder::{Folder, ListedSegment, Manifest};
+use crate::folder::{Folder, ListedSegment, Manifest, Opener};
 use crate::ivf::{Centroids, Lists};
 use crate::record::{Behind, LOG_HEAD_BYTES, Record, Slot, any_record_behind, entry, for_each_entry, read_any_record};
-use crate::region::read_file;
 use crate::schema::Schema;
 use crate::segment::{Addition, Segment, SegmentView};
 use crate::writer::recover::{Recovered, check_record, examine};
@@ -90,17 +89,19 @@ struct Patient<'a> {
 }
 
 /// Looks for damage, and mends it where `apply` says so.
-pub(crate) fn repair(path: &Path, apply: bool) -> Result<Repair> {
+pub(crate) fn repair(path: &Path, opener: Opener<'_>, apply: bool) -> Result<Repair> {
     use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
     // Held until the end: nobody writes meanwhile.
     let mut _unwritten = None;
-    let (folder, manifest) = match Folder::open(path) {
+    let (folder, manifest) = match Folder::open(path, opener) {
         // Where nothing can be written, nobody writes: looking needs no lock.
-        Err(Error::Io { source, .. }) if !apply && source.kind() == ReadOnlyFilesystem => Folder::open_read_only(path)?,
+        Err(Error::Io { source, .. }) if !apply && source.kind() == ReadOnlyFilesystem => {
+            Folder::open_read_only(path, opener)?
+        }
         // Another user may.
         Err(Error::Io { source, .. }) if !apply && source.kind() == PermissionDenied => {
             _unwritten = Folder::keep_writers_out(path)?;
-            Folder::open_read_only(path)?
+            Folder::open_read_only(path, opener)?
         }
         other => other?,
     };
@@ -137,7 +138,7 @@ impl Patient<'_> {
     fn examine_centroids(&mut self) -> Option<Centroids> {
         let number = self.manifest.centroids?;
         let path = self.folder.centroids_path(number);
-        match Centroids::read(&path, number, self.schema.dimension) {
+        match Centroids::read(self.folder.sealing(), &path, number, self.schema.dimension) {
             Ok(centroids) => Some(centroids),
             Err(error) => {
                 self.lose_index(error, path);
@@ -166,7 +167,7 @@ impl Patient<'_> {
             Ok(mut recovered) => {
                 if let (true, Some(centroids)) = (listed.lists, centroids) {
                     let path = self.folder.lists_path(listed.id);
-                    match Lists::read(&path, centroids.count(), recovered.segment.count) {
+                    match Lists::read(self.folder.sealing(), &path, centroids.count(), recovered.segment.count) {
                         Ok(lists) => recovered.segment.lists = Some(Arc::new(lists)),
                         Err(error) => self.lose_index(error, path),
                     }
@@ -185,8 +186,8 @@ impl Patient<'_> {
     /// Reads what can be read of a damaged segment.
     fn salvage(&mut self, listed: &ListedSegment) -> Salvage {
         let (rows_path, log_path) = (self.folder.rows_path(listed.id), self.folder.log_path(listed.id));
-        let rows = read_file(&rows_path, u64::MAX).unwrap_or_default();
-        let log = read_file(&log_path, u64::MAX).unwrap_or_default();
+        let rows = self.folder.sealing().salvage_file(&rows_path).unwrap_or_default();
+        let log = self.folder.sealing().salvage_file(&log_path).unwrap_or_default();
         let layout = Segment::layout(&self.schema);
         let nonce = log.get(16..24).and_then(|nonce| nonce.try_into().ok()).map_or(0, u64::from_le_bytes);
         let mut salvage = Salvage { rows: Vec::new(), kills: Vec::new(), fields: Vec::new() };

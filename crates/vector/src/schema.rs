@@ -21,6 +21,7 @@ use std::str::FromStr;
 
 use panoply_core::op::compute::Metric;
 use panoply_core::{DType, DeviceId};
+use panoply_store::MasterKey;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
@@ -166,7 +167,7 @@ pub enum Residency {
 }
 
 /// How a collection is kept while it is open. Not stored with it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Options {
     /// Where rows may live.
     pub residency: Residency,
@@ -182,6 +183,8 @@ pub struct Options {
     /// Whether rows that are not checked on opening are compared with their checksums afterwards, in the background, at some
     /// 400 MB a second. What is found damaged ends every later search with an error.
     pub check_in_background: bool,
+    /// The key of an encrypted collection. One that is created with a key is encrypted.
+    pub key: Option<MasterKey>,
 }
 
 impl Default for Options {
@@ -193,6 +196,7 @@ impl Default for Options {
             batch_queries_max: 256,
             durable: true,
             check_in_background: true,
+            key: None,
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::error::{Error, Failure, Result};
 use crate::folder::{Extent, Folder};
 use crate::ivf::Lists;
 use crate::record::{Draft, LOG_HEAD_BYTES, Layout, Slot, entry, log_head, write_mark, write_record};
-use crate::region::{Access, Elements, Region, View, open_file};
+use crate::region::{Elements, Region, View};
 use crate::schema::{Schema, Storage};
 use crate::search::residency::Resident;
 use crate::search::{CodesCache, FilterCache, ScalesCache};
@@ -93,9 +93,7 @@ impl Segment {
             None => (Region::in_memory()?, Region::in_memory()?),
             Some(folder) => {
                 folder.expect_in_place()?;
-                let (rows, log) = (folder.rows_path(id), folder.log_path(id));
-                let (rows_file, log_file) = (open_file(&rows, Access::New)?, open_file(&log, Access::New)?);
-                (Region::in_file(rows_file, &rows, 0)?, Region::in_file(log_file, &log, 0)?)
+                (folder.new_region(&folder.rows_path(id))?, folder.new_region(&folder.log_path(id))?)
             }
         };
         log.append(&log_head(id, nonce))?;

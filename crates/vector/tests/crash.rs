@@ -2,7 +2,8 @@
 //!
 //! The test starts itself as the writer. Both sides know the same endless script of changes; the writer says after each
 //! that it returned. When it has been killed, the collection must hold exactly what the acknowledged changes made,
-//! or that and the whole of the next change, which was under way.
+//! or that and the whole of the next change, which was under way. An encrypted collection is killed as well; `PANOPLY_VECTOR_KILLS` says how
+//! often each of them is.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 mod support;
@@ -13,21 +14,26 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use panoply_store::MasterKey;
 use panoply_vector::{Collection, IndexOptions, Metric, Options, Schema};
 use serde_json::{Value, json};
 use support::{Random, TempFolder, runtime};
 
 const KILLS: u64 = 200;
+const KILLS_ENCRYPTED: u64 = 60;
+const KILLS_WANTED: &str = "PANOPLY_VECTOR_KILLS";
 const DIMENSION: usize = 64;
 const FOLDER: &str = "PANOPLY_CRASH_FOLDER";
 const FIRST: &str = "PANOPLY_CRASH_FIRST";
 const TEST: &str = "killed_writers_lose_nothing_that_was_acknowledged";
+const TEST_ENCRYPTED: &str = "killed_writers_of_encrypted_collections_lose_nothing";
 
 type Model = BTreeMap<String, (Vec<f32>, Value)>;
 
-fn options() -> Options {
+fn options(encrypted: bool) -> Options {
+    let key = encrypted.then(|| MasterKey::from_bytes(vec![3; 32]).unwrap());
     // Small segments, so that many begin and end.
-    Options { segment_bytes_max: 600 << 10, ..Options::default() }
+    Options { segment_bytes_max: 600 << 10, key, ..Options::default() }
 }
 
 /// The change with this number, applied to the model, and to the collection where there is one.
@@ -101,8 +107,8 @@ fn change(number: u64, model: &mut Model, collection: Option<&Collection>) {
 }
 
 /// Makes changes until it is killed, beginning with the one of this number.
-fn write_until_killed(folder: &Path, first: u64) -> ! {
-    let collection = Collection::open(runtime(), folder, options()).unwrap();
+fn write_until_killed(folder: &Path, first: u64, encrypted: bool) -> ! {
+    let collection = Collection::open(runtime(), folder, options(encrypted)).unwrap();
     let mut model: Model = contents(&collection);
     let mut out = std::io::stdout();
     for number in first.. {
@@ -119,19 +125,30 @@ fn contents(collection: &Collection) -> Model {
 
 #[test]
 fn killed_writers_lose_nothing_that_was_acknowledged() {
+    kill_often(false, KILLS);
+}
+
+#[test]
+fn killed_writers_of_encrypted_collections_lose_nothing() {
+    kill_often(true, KILLS_ENCRYPTED);
+}
+
+fn kill_often(encrypted: bool, kills: u64) {
     if let (Ok(folder), Ok(first)) = (std::env::var(FOLDER), std::env::var(FIRST)) {
-        write_until_killed(Path::new(&folder), first.parse().unwrap());
+        write_until_killed(Path::new(&folder), first.parse().unwrap(), encrypted);
     }
+    let kills = std::env::var(KILLS_WANTED).ok().map_or(kills, |kills| kills.parse().unwrap());
     let folder = TempFolder::new("crash");
     let schema = Schema::new("crash", DIMENSION, Metric::Cosine);
-    drop(Collection::create(runtime(), &folder.0, schema, options()).unwrap());
+    drop(Collection::create(runtime(), &folder.0, schema, options(encrypted)).unwrap());
     let (mut random, mut model, mut next) = (Random(77), Model::new(), 0);
     let mut under_way_was_kept = 0;
-    for kill in 0..KILLS {
-        let acknowledged = run_and_kill(&folder.0, next, random.below(12), Duration::from_micros(random.below(3000)));
+    for kill in 0..kills {
+        let later = Duration::from_micros(random.below(3000));
+        let acknowledged = run_and_kill(&folder.0, next, encrypted, random.below(12), later);
         (next..next + acknowledged).for_each(|number| change(number, &mut model, None));
         next += acknowledged;
-        let collection = Collection::open(runtime(), &folder.0, options()).unwrap();
+        let collection = Collection::open(runtime(), &folder.0, options(encrypted)).unwrap();
         let found = contents(&collection);
         if found != model {
             change(next, &mut model, None);
@@ -152,14 +169,14 @@ fn killed_writers_lose_nothing_that_was_acknowledged() {
             collection.verify().unwrap();
         }
     }
-    assert!(next > KILLS, "only {next} changes were made");
-    println!("{KILLS} kills, {next} changes acknowledged or kept, {under_way_was_kept} kept that were under way");
+    assert!(next > kills, "only {next} changes were made");
+    println!("{kills} kills, {next} changes acknowledged or kept, {under_way_was_kept} kept that were under way");
 }
 
 /// Starts a writer, kills it some time after it has acknowledged `acknowledgements` changes, and counts them all.
-fn run_and_kill(folder: &Path, first: u64, acknowledgements: u64, later: Duration) -> u64 {
+fn run_and_kill(folder: &Path, first: u64, encrypted: bool, acknowledgements: u64, later: Duration) -> u64 {
     let mut writer = Command::new(std::env::current_exe().unwrap())
-        .args([TEST, "--exact", "--nocapture"])
+        .args([if encrypted { TEST_ENCRYPTED } else { TEST }, "--exact", "--nocapture"])
         .env(FOLDER, folder)
         .env(FIRST, first.to_string())
         .stdout(Stdio::piped())

@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use panoply_vector::{Collection, Error, IndexOptions, Metric, Options, Schema, SearchOptions, Storage};
+use panoply_store::MasterKey;
+use panoply_vector::{Collection, Error, IndexOptions, Metric, Options, Repair, Schema, SearchOptions, Storage};
 use serde_json::{Value, json};
 use support::{Random, TempFolder, ids, runtime};
 
@@ -22,8 +23,16 @@ fn samples() -> u64 {
     std::env::var("PANOPLY_DAMAGE_SAMPLES").ok().and_then(|samples| samples.parse().ok()).unwrap_or(8)
 }
 
-fn options() -> Options {
-    Options { segment_bytes_max: 40 * DIMENSION * 4, compact_dead_percent: 101, ..Options::default() }
+fn options(key: Option<&MasterKey>) -> Options {
+    let segment_bytes_max = 40 * DIMENSION * 4;
+    Options { segment_bytes_max, compact_dead_percent: 101, key: key.cloned(), ..Options::default() }
+}
+
+fn repair(folder: &Path, key: Option<&MasterKey>, apply: bool) -> Result<Repair, Error> {
+    match key {
+        Some(key) => Collection::repair_encrypted(runtime(), folder, key, apply),
+        None => Collection::repair(folder, apply),
+    }
 }
 
 fn contents(collection: &Collection) -> Model {
@@ -32,9 +41,14 @@ fn contents(collection: &Collection) -> Model {
 
 /// Sealed segments with and without an index, removals in logs of other segments than their rows, and one that grows. With
 /// every version of every record that there ever was.
-fn filled(folder: &Path, storage: Storage, metric: Metric) -> (Collection, Vec<(String, Vec<f32>)>) {
+fn filled(
+    folder: &Path,
+    storage: Storage,
+    metric: Metric,
+    key: Option<&MasterKey>,
+) -> (Collection, Vec<(String, Vec<f32>)>) {
     let schema = Schema::new("damage", DIMENSION, metric).storage(storage);
-    let collection = Collection::create(runtime(), folder, schema, options()).unwrap();
+    let collection = Collection::create(runtime(), folder, schema, options(key)).unwrap();
     let mut random = Random(31);
     let mut history = Vec::new();
     let mut put = |ids: &[String]| {
@@ -68,11 +82,20 @@ fn write_files(files: &BTreeMap<PathBuf, Vec<u8>>, to: &Path) {
 }
 
 fn is_refusal(error: &Error) -> bool {
-    matches!(error, Error::Corrupt { .. } | Error::NotACollection { .. } | Error::NotAFile { .. } | Error::Io { .. })
+    use panoply_store::Error::{KeyKind, WrongKey};
+    matches!(
+        error,
+        Error::Corrupt { .. }
+            | Error::NotACollection { .. }
+            | Error::NotAFile { .. }
+            | Error::Io { .. }
+            | Error::NotEncrypted { .. }
+            | Error::Key(WrongKey { .. } | KeyKind { .. })
+    )
 }
 
 /// What was promised of one damaged folder. Gives back whether it was refused.
-fn check(copy: &Path, model: &Model, history: &[(String, Vec<f32>)], what: &str) -> bool {
+fn check(copy: &Path, model: &Model, history: &[(String, Vec<f32>)], key: Option<&MasterKey>, what: &str) -> bool {
     let before = files(copy);
     let whole = |collection: &Collection| {
         collection.verify().unwrap_or_else(|error| panic!("{what}: {error}"));
@@ -82,7 +105,7 @@ fn check(copy: &Path, model: &Model, history: &[(String, Vec<f32>)], what: &str)
             assert_eq!(hits[0].id, *id, "{what}");
         }
     };
-    let read = Collection::open_read_only(runtime(), copy, options());
+    let read = Collection::open_read_only(runtime(), copy, options(key));
     let refused = match &read {
         Ok(collection) => {
             whole(collection);
@@ -95,7 +118,7 @@ fn check(copy: &Path, model: &Model, history: &[(String, Vec<f32>)], what: &str)
     };
     drop(read);
     assert!(files(copy) == before, "{what}: a reader changed something");
-    match Collection::open(runtime(), copy, options()) {
+    match Collection::open(runtime(), copy, options(key)) {
         Ok(collection) => {
             assert!(!refused, "{what}: refused to a reader, but not to a writer");
             whole(&collection);
@@ -104,16 +127,16 @@ fn check(copy: &Path, model: &Model, history: &[(String, Vec<f32>)], what: &str)
         Err(error) => assert!(refused && is_refusal(&error), "{what}: {error}"),
     }
     assert!(files(copy) == before, "{what}: opening failed, and changed something");
-    let Ok(found) = Collection::repair(copy, false) else {
+    let Ok(found) = repair(copy, key, false) else {
         // Without its manifest nobody knows what the collection is.
         assert!(what.contains("MANIFEST"), "{what}");
         return true;
     };
     assert!(!found.findings.is_empty() && !found.applied, "{what}: {found:?}");
     assert!(files(copy) == before, "{what}: a dry run changed something");
-    let done = Collection::repair(copy, true).unwrap_or_else(|error| panic!("{what}: {error}"));
+    let done = repair(copy, key, true).unwrap_or_else(|error| panic!("{what}: {error}"));
     assert_eq!((done.records, done.rows_lost, done.applied), (found.records, found.rows_lost, true), "{what}");
-    let mended = Collection::open(runtime(), copy, options()).unwrap_or_else(|error| panic!("{what}: {error}"));
+    let mended = Collection::open(runtime(), copy, options(key)).unwrap_or_else(|error| panic!("{what}: {error}"));
     mended.verify().unwrap();
     assert_eq!(mended.len() as u64, done.records, "{what}");
     for entry in mended.iter() {
@@ -126,7 +149,12 @@ fn check(copy: &Path, model: &Model, history: &[(String, Vec<f32>)], what: &str)
     true
 }
 
-fn damage(original: &BTreeMap<PathBuf, Vec<u8>>, model: &Model, history: &[(String, Vec<f32>)]) -> (u32, u32) {
+fn damage(
+    original: &BTreeMap<PathBuf, Vec<u8>>,
+    model: &Model,
+    history: &[(String, Vec<f32>)],
+    key: Option<&MasterKey>,
+) -> (u32, u32) {
     let copy = TempFolder::new("damaged");
     let (mut refused, mut opened) = (0, 0);
     let mut random = Random(5);
@@ -159,7 +187,8 @@ fn damage(original: &BTreeMap<PathBuf, Vec<u8>>, model: &Model, history: &[(Stri
                     continue;
                 }
                 write_files(&damaged, &copy.0);
-                let was_refused = check(&copy.0, model, history, &format!("{name}: {kind} at {place} of {length}"));
+                let was_refused =
+                    check(&copy.0, model, history, key, &format!("{name}: {kind} at {place} of {length}"));
                 refused += u32::from(was_refused);
                 opened += u32::from(!was_refused);
             }
@@ -167,7 +196,7 @@ fn damage(original: &BTreeMap<PathBuf, Vec<u8>>, model: &Model, history: &[(Stri
         let mut without = original.clone();
         without.remove(path);
         write_files(&without, &copy.0);
-        assert!(check(&copy.0, model, history, &format!("{name}: deleted")));
+        assert!(check(&copy.0, model, history, key, &format!("{name}: deleted")));
     }
     (refused, opened)
 }
@@ -176,12 +205,13 @@ fn damage(original: &BTreeMap<PathBuf, Vec<u8>>, model: &Model, history: &[(Stri
 /// segment that was cut brought removed ones back. `verify` found nothing wrong after that.
 #[test]
 fn a_closed_collection_is_whole_or_refused() {
-    for (storage, metric) in [(Storage::F32, Metric::Euclidean), (Storage::I8, Metric::Euclidean)] {
+    let key = MasterKey::generate().unwrap();
+    for (storage, key) in [(Storage::F32, None), (Storage::I8, None), (Storage::F16, Some(&key))] {
         let folder = TempFolder::new("closed");
-        let (collection, history) = filled(&folder.0, storage, metric);
+        let (collection, history) = filled(&folder.0, storage, Metric::Euclidean, key);
         let model = contents(&collection);
         drop(collection);
-        let (refused, opened) = damage(&files(&folder.0), &model, &history);
+        let (refused, opened) = damage(&files(&folder.0), &model, &history, key);
         println!("{storage}: {refused} refused, {opened} whole");
         assert!(refused > 100, "{refused} refused, {opened} opened");
     }
@@ -190,15 +220,18 @@ fn a_closed_collection_is_whole_or_refused() {
 /// The same of one that its process left without closing it. What follows the last record is zeroes, and may become others.
 #[test]
 fn a_collection_that_was_not_closed_is_whole_or_refused() {
-    let (folder, copy) = (TempFolder::new("left"), TempFolder::new("left"));
-    let (collection, history) = filled(&folder.0, Storage::F32, Metric::Euclidean);
-    let (model, left) = (contents(&collection), files(&folder.0));
-    drop(collection);
-    write_files(&left, &copy.0);
-    assert!(!check(&copy.0, &model, &history, "as it was left"));
-    let (refused, opened) = damage(&left, &model, &history);
-    println!("{refused} refused, {opened} whole");
-    assert!(refused > 50, "{refused} refused, {opened} opened");
+    let key = MasterKey::generate().unwrap();
+    for key in [None, Some(&key)] {
+        let (folder, copy) = (TempFolder::new("left"), TempFolder::new("left"));
+        let (collection, history) = filled(&folder.0, Storage::F32, Metric::Euclidean, key);
+        let (model, left) = (contents(&collection), files(&folder.0));
+        drop(collection);
+        write_files(&left, &copy.0);
+        assert!(!check(&copy.0, &model, &history, key, "as it was left"));
+        let (refused, opened) = damage(&left, &model, &history, key);
+        println!("{refused} refused, {opened} whole");
+        assert!(refused > 50, "{refused} refused, {opened} opened");
+    }
 }
 
 /// A file of version 1 is read as ever, and is of version 2 after the first change.
@@ -226,9 +259,9 @@ fn the_format_before_is_read_and_brought_up_to_date() {
     log[24..28].copy_from_slice(&sum);
     share_scale(&mut log, 40, 0.031);
     fs::write(&log_path, &log).unwrap();
-    let read = Collection::open_read_only(runtime(), &folder.0, options()).unwrap();
+    let read = Collection::open_read_only(runtime(), &folder.0, options(None)).unwrap();
     assert_eq!(read.len(), 39);
-    let written = Collection::open(runtime(), &folder.0, options()).unwrap();
+    let written = Collection::open(runtime(), &folder.0, options(None)).unwrap();
     let stored = written.get("v9").unwrap().unwrap().vector;
     assert!(stored.iter().all(|value| (value / 0.031 - (value / 0.031).round()).abs() < 1.0e-3), "{stored:?}");
     written.insert("new", &[0.5; DIMENSION], Value::Null).unwrap();
@@ -244,7 +277,7 @@ fn the_format_before_is_read_and_brought_up_to_date() {
     nearest(&written);
     drop(written);
     assert!(fs::read_to_string(folder.0.join("MANIFEST")).unwrap().starts_with("panoply vectors 2 "));
-    assert_eq!(Collection::open(runtime(), &folder.0, options()).unwrap().len(), 40);
+    assert_eq!(Collection::open(runtime(), &folder.0, options(None)).unwrap().len(), 40);
 }
 
 /// Gives the rows of the first record one scale, as version 1 did, and mends its checksum.

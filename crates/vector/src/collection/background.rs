@@ -73,7 +73,8 @@ impl Drop for Background {
 
 /// Whether there are rows that were not checked when the collection was opened.
 fn wants_check(shared: &Shared) -> bool {
-    shared.folder.is_some()
+    // What is sealed was checked when it was opened.
+    shared.folder.as_ref().is_some_and(|folder| !folder.is_sealed())
         && shared.snapshot().segments.iter().any(|segment| segment.rows.len_bytes() > CHECKED_BYTES_MAX)
 }
 

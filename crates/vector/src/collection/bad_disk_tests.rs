@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use panoply_cpu::CpuBackend;
 use panoply_runtime::Runtime;
+use panoply_store::MasterKey;
 use serde_json::{Value, json};
 
 use super::{Collection, Entry};
@@ -34,14 +35,23 @@ fn new_folder(name: &str) -> PathBuf {
     folder
 }
 
+/// Of a plain collection, and of an encrypted one.
+fn keys() -> [Option<MasterKey>; 2] {
+    [None, MasterKey::from_bytes(vec![5; 32]).ok()]
+}
+
 fn files(folder: &Path) -> usize {
     std::fs::read_dir(folder).unwrap().count()
 }
 
 #[test]
 fn a_full_disk_changes_nothing_and_passes() {
+    keys().into_iter().for_each(fill_the_disk);
+}
+
+fn fill_the_disk(key: Option<MasterKey>) {
     let (runtime, folder) = (runtime(), new_folder("full"));
-    let options = Options { segment_bytes_max: 1 << 20, ..Options::default() };
+    let options = Options { segment_bytes_max: 1 << 20, key, ..Options::default() };
     let schema = Schema::new("full", 64, Metric::Euclidean);
     let collection = Collection::create(Arc::clone(&runtime), &folder, schema, options.clone()).unwrap();
     collection.insert_many(&ids(0..100), &vectors(100), &[]).unwrap();
@@ -79,8 +89,12 @@ fn a_full_disk_changes_nothing_and_passes() {
 
 #[test]
 fn a_full_disk_leaves_no_files_behind() {
+    keys().into_iter().for_each(fill_the_disk_early);
+}
+
+fn fill_the_disk_early(key: Option<MasterKey>) {
     let (runtime, folder) = (runtime(), new_folder("leftover"));
-    let options = Options { segment_bytes_max: 1 << 16, ..Options::default() };
+    let options = Options { segment_bytes_max: 1 << 16, key, ..Options::default() };
     let schema = Schema::new("leftover", 64, Metric::Dot);
     limit(&folder, Some(10));
     let created = Collection::create(Arc::clone(&runtime), &folder, schema.clone(), options.clone());
@@ -109,11 +123,15 @@ fn a_full_disk_leaves_no_files_behind() {
 
 #[test]
 fn after_a_failed_sync_nothing_is_written_until_it_is_opened_again() {
-    let runtime = runtime();
+    keys().into_iter().for_each(fail_syncs);
+}
+
+fn fail_syncs(key: Option<MasterKey>) {
+    let (runtime, options) = (runtime(), Options { key, ..Options::default() });
     for (file, count) in [("segment-000000.log", 1), ("segment-000000.log", 2000), ("segment-000000.rows", 2000)] {
         let folder = new_folder("sync");
         let schema = Schema::new("sync", 64, Metric::Dot);
-        let collection = Collection::create(Arc::clone(&runtime), &folder, schema, Options::default()).unwrap();
+        let collection = Collection::create(Arc::clone(&runtime), &folder, schema, options.clone()).unwrap();
         // Inline: these rows are in the log, and their file is not known to have reached the disk.
         collection.insert_many(&ids(0..50), &vectors(50), &[]).unwrap();
         refuse_sync(&folder.join(file), true);
@@ -124,7 +142,7 @@ fn after_a_failed_sync_nothing_is_written_until_it_is_opened_again() {
         assert!(matches!(collection.flush(), Err(Error::WritesStopped { .. })));
         assert_eq!(collection.search(&vectors(1), &SearchOptions::new(100)).unwrap().hits.len(), 50);
         drop(collection);
-        let again = Collection::open(Arc::clone(&runtime), &folder, Options::default()).unwrap();
+        let again = Collection::open(Arc::clone(&runtime), &folder, options.clone()).unwrap();
         assert_eq!(again.len(), 50);
         again.insert("later", &vectors(1), Value::Null).unwrap();
         again.verify().unwrap();

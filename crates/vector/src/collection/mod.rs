@@ -43,8 +43,8 @@ use crate::encode::{encode, expect_shallow};
 use crate::error::{Error, Result};
 use crate::folder::Folder;
 use crate::ivf::{Centroids, IndexOptions, IndexReport, kmeans, tune};
-use crate::region::write_file;
 use crate::schema::Schema;
+use crate::sealed::Sealing;
 use crate::search::gather::Gather;
 use crate::search::residency::Effort;
 use crate::search::run::Findings;
@@ -308,7 +308,7 @@ impl Collection {
     }
 
     /// Writes a copy of the collection, as it is now, into a new folder, where it can be opened. Searches and writes go
-    /// on meanwhile. A collection in memory is saved this way.
+    /// on meanwhile. A collection in memory is saved this way. The copy of an encrypted one is encrypted, and has the same key.
     pub fn snapshot(&self, folder: impl AsRef<Path>) -> Result<()> {
         self.inner.snapshot_to(folder.as_ref())
     }
@@ -365,7 +365,7 @@ impl Inner {
         let centroids = Arc::new(Centroids { number, points });
         if let Some(folder) = &self.shared.folder {
             folder.expect_in_place()?;
-            centroids.write(&folder.centroids_path(number))?;
+            centroids.write(folder.sealing(), &folder.centroids_path(number))?;
         }
         self.compactor().rebuild(&snapshot, segments.to_vec(), Some(&centroids), Some(Arc::clone(&centroids)))?;
         self.shared.nudge();
@@ -379,7 +379,9 @@ impl Inner {
         {
             return Err(Error::invalid("the snapshot's folder", "one outside the collection's own", path.display()));
         }
-        let target = Folder::create(path)?;
+        let sealing = self.shared.folder.as_ref().map_or_else(Sealing::default, |folder| folder.sealing().clone());
+        let target = Folder::create(path, sealing)?;
+        let sealing = target.sealing();
         let taken = self.writer.run(|writer| {
             writer.flush()?;
             Ok((writer.snapshot()?, writer.closed_manifest()))
@@ -387,14 +389,14 @@ impl Inner {
         let (snapshot, manifest) = taken.wait()?;
         for segment in &snapshot.segments {
             let rows = &segment.stored.bytes()[..segment.count as usize * segment.row_bytes];
-            write_file(&target.rows_path(segment.id), &[rows])?;
-            write_file(&target.log_path(segment.id), &[segment.log.bytes()])?;
+            sealing.write_file(&target.rows_path(segment.id), &[rows])?;
+            sealing.write_file(&target.log_path(segment.id), &[segment.log.bytes()])?;
             if let Some(lists) = &segment.lists {
-                lists.write(&target.lists_path(segment.id))?;
+                lists.write(sealing, &target.lists_path(segment.id))?;
             }
         }
         if let Some(centroids) = &snapshot.centroids {
-            centroids.write(&target.centroids_path(centroids.number))?;
+            centroids.write(sealing, &target.centroids_path(centroids.number))?;
         }
         target.write_manifest(&manifest).map_err(|failure| failure.error)
     }

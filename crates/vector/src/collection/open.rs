@@ -7,15 +7,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use panoply_runtime::Runtime;
+use panoply_store::{MasterKey, PassphraseCost, Vault};
 
 use super::background::Background;
 use super::{Collection, Inner};
 use crate::error::{Error, Result};
-use crate::folder::{self, Folder, Manifest};
+use crate::folder::{self, Folder, Manifest, Opener};
 use crate::ivf::{Centroids, Lists};
 use crate::record::Slot;
 use crate::repair::{self, Repair};
 use crate::schema::{Options, Schema};
+use crate::sealed::Sealing;
 use crate::search::gather::Gather;
 use crate::segment::Segment;
 use crate::state::{Index, Shared, Snapshot};
@@ -38,7 +40,8 @@ impl Collection {
         Collection::begin(runtime.into(), schema, options, None)
     }
 
-    /// A new collection in a folder, which must not exist, or be empty.
+    /// A new collection in a folder, which must not exist, or be empty. With a key ([`Options::key`]) it is encrypted: everything that it
+    /// writes is sealed, and it opens with that key alone. All of it is then in memory while it is open.
     pub fn create(
         runtime: impl Into<Arc<Runtime>>,
         path: impl AsRef<Path>,
@@ -46,8 +49,11 @@ impl Collection {
         options: Options,
     ) -> Result<Collection> {
         schema.validate()?;
-        let folder = Folder::create(path.as_ref())?;
-        let created = Collection::begin(runtime.into(), schema, options, Some(folder));
+        let runtime: Arc<Runtime> = runtime.into();
+        let vault = |key| Vault::create(Arc::clone(&runtime), key, PassphraseCost::default());
+        let sealing = options.key.as_ref().map(vault).transpose()?.map_or_else(Sealing::default, Sealing::with);
+        let folder = Folder::create(path.as_ref(), sealing)?;
+        let created = Collection::begin(runtime, schema, options, Some(folder));
         created.inspect_err(|_| folder::remove_leftovers(path.as_ref()))
     }
 
@@ -57,8 +63,9 @@ impl Collection {
     /// Its files are mapped into memory. Nobody else may shorten them while it is open: reading what is not there any more
     /// ends the process (SIGBUS).
     pub fn open(runtime: impl Into<Arc<Runtime>>, path: impl AsRef<Path>, options: Options) -> Result<Collection> {
-        let (folder, manifest) = Folder::open(path.as_ref())?;
-        Collection::open_folder(runtime.into(), folder, manifest, options)
+        let runtime: Arc<Runtime> = runtime.into();
+        let (folder, manifest) = Folder::open(path.as_ref(), opener(&runtime, &options))?;
+        Collection::open_folder(runtime, folder, manifest, options)
     }
 
     /// Opens the collection in a folder to be read alone, as it is now: without a lock, beside a writer and any number of
@@ -71,7 +78,7 @@ impl Collection {
     ) -> Result<Collection> {
         let runtime: Arc<Runtime> = runtime.into();
         beside_a_writer(|| {
-            let (folder, manifest) = Folder::open_read_only(path.as_ref())?;
+            let (folder, manifest) = Folder::open_read_only(path.as_ref(), opener(&runtime, &options))?;
             Collection::open_folder(Arc::clone(&runtime), folder, manifest, options.clone())
         })
     }
@@ -102,7 +109,22 @@ impl Collection {
     /// Looks for damage in the folder of a collection that is not open for writing, and mends what can be mended: see
     /// [`crate::repair`]. Unless `apply`, nothing is changed.
     pub fn repair(path: impl AsRef<Path>, apply: bool) -> Result<Repair> {
-        repair::repair(path.as_ref(), apply)
+        repair::repair(path.as_ref(), None, apply)
+    }
+
+    /// The same for one that is encrypted.
+    pub fn repair_encrypted(
+        runtime: impl Into<Arc<Runtime>>,
+        path: impl AsRef<Path>,
+        key: &MasterKey,
+        apply: bool,
+    ) -> Result<Repair> {
+        repair::repair(path.as_ref(), Some((&runtime.into(), key)), apply)
+    }
+
+    /// Whether the collection in a folder is encrypted, and needs a key to be opened.
+    pub fn is_encrypted(path: impl AsRef<Path>) -> Result<bool> {
+        Folder::is_encrypted(path.as_ref())
     }
 
     fn open_folder(runtime: Arc<Runtime>, folder: Folder, manifest: Manifest, options: Options) -> Result<Collection> {
@@ -111,7 +133,7 @@ impl Collection {
             Error::NotACollection { path, reason: error.to_string() }
         };
         let schema = Arc::new(manifest.schema().map_err(wrong)?);
-        let shared = Arc::new(Shared::new(schema, options, runtime, Some(Arc::new(folder))));
+        let shared = Arc::new(Shared::new(schema, without_key(options), runtime, Some(Arc::new(folder))));
         let mut writer = Writer::new(Arc::clone(&shared), manifest);
         load(&shared, &mut writer)?;
         Collection::start(shared, writer)
@@ -124,7 +146,7 @@ impl Collection {
 
     fn begin(runtime: Arc<Runtime>, schema: Schema, options: Options, folder: Option<Folder>) -> Result<Collection> {
         let manifest = Manifest::new(&schema);
-        let shared = Arc::new(Shared::new(Arc::new(schema), options, runtime, folder.map(Arc::new)));
+        let shared = Arc::new(Shared::new(Arc::new(schema), without_key(options), runtime, folder.map(Arc::new)));
         let mut writer = Writer::new(Arc::clone(&shared), manifest);
         writer.begin()?;
         Collection::start(shared, writer)
@@ -138,6 +160,15 @@ impl Collection {
         shared.nudge();
         Ok(Collection { inner: Arc::new(Inner { background, writer, gather, shared, rebuilding, closing }) })
     }
+}
+
+/// The key is needed no more once a collection is open.
+fn without_key(options: Options) -> Options {
+    Options { key: None, ..options }
+}
+
+fn opener<'a>(runtime: &'a Arc<Runtime>, options: &'a Options) -> Opener<'a> {
+    options.key.as_ref().map(|key| (runtime, key))
 }
 
 /// Does what a writer may disturb: it deletes files that the manifest has just named, and is seen in the middle of a write.
@@ -167,7 +198,7 @@ pub(crate) struct Stored {
 impl Stored {
     /// Reads everything that the manifest names, and changes nothing.
     pub(crate) fn read(folder: &Folder, manifest: &Manifest, schema: &Arc<Schema>, durable: bool) -> Result<Stored> {
-        let read = |number| Centroids::read(&folder.centroids_path(number), number, schema.dimension);
+        let read = |number| Centroids::read(folder.sealing(), &folder.centroids_path(number), number, schema.dimension);
         let centroids = manifest.centroids.map(read).transpose()?.map(Arc::new);
         let mut stored = Stored { segments: Vec::new(), centroids, fields: Vec::new(), takeovers: Vec::new() };
         let mut kills: Vec<Slot> = Vec::new();
@@ -176,7 +207,7 @@ impl Stored {
             let mut recovered = found.attach(schema, durable)?;
             if let (true, Some(centroids)) = (listed.lists, &stored.centroids) {
                 let path = folder.lists_path(listed.id);
-                let lists = Lists::read(&path, centroids.count(), recovered.segment.count)?;
+                let lists = Lists::read(folder.sealing(), &path, centroids.count(), recovered.segment.count)?;
                 recovered.segment.lists = Some(Arc::new(lists));
             }
             kills.append(&mut recovered.kills);

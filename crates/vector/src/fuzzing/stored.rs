@@ -118,8 +118,8 @@ pub fn repair(bytes: &[u8]) {
     if unpack(bytes, &scratch.0).is_err() {
         return;
     }
-    let Ok(found) = crate::repair::repair(&scratch.0, false) else { return };
-    let Ok(done) = crate::repair::repair(&scratch.0, true) else {
+    let Ok(found) = crate::repair::repair(&scratch.0, None, false) else { return };
+    let Ok(done) = crate::repair::repair(&scratch.0, None, true) else {
         panic!("what was found cannot be mended: {found:?}")
     };
     assert_eq!((&done.findings, done.records, done.rows_lost), (&found.findings, found.records, found.rows_lost));
@@ -131,7 +131,7 @@ pub fn repair(bytes: &[u8]) {
 
 /// Every id of a folder and whether its row lives.
 fn read_store(path: &Path) -> Result<Vec<(String, bool)>> {
-    let (folder, mut manifest) = Folder::open(path)?;
+    let (folder, mut manifest) = Folder::open(path, None)?;
     let schema = Arc::new(manifest.schema()?);
     let mut stored = Stored::read(&folder, &manifest, &schema, true)?;
     stored.take_over()?;

@@ -20,8 +20,8 @@ use panoply_core::Tensor;
 
 use crate::encode::floats;
 use crate::error::{Error, Result};
-use crate::region::{read_file, write_file};
 use crate::schema::DIMENSION_MAX;
+use crate::sealed::Sealing;
 
 /// The most lists of an index.
 pub const LISTS_MAX: usize = 1 << 20;
@@ -81,14 +81,14 @@ impl Centroids {
         self.points.shape()[0]
     }
 
-    pub(crate) fn write(&self, path: &Path) -> Result<()> {
+    pub(crate) fn write(&self, sealing: &Sealing, path: &Path) -> Result<()> {
         let (count, dimension) = (self.points.shape()[0] as u32, self.points.shape()[1] as u32);
-        write_numbers(path, CENTROIDS_MAGIC, count, dimension, self.points.as_bytes()?)
+        write_numbers(sealing, path, CENTROIDS_MAGIC, count, dimension, self.points.as_bytes()?)
     }
 
-    pub(crate) fn read(path: &Path, number: u32, dimension: usize) -> Result<Centroids> {
+    pub(crate) fn read(sealing: &Sealing, path: &Path, number: u32, dimension: usize) -> Result<Centroids> {
         let bytes_max = LISTS_MAX.saturating_mul(dimension).saturating_mul(size_of::<f32>());
-        Centroids::parse(path, &read_bounded(path, bytes_max)?, number, dimension)
+        Centroids::parse(path, &read_bounded(sealing, path, bytes_max)?, number, dimension)
     }
 
     /// The centroids in the content of their file.
@@ -108,11 +108,11 @@ impl Centroids {
 }
 
 impl Lists {
-    pub(crate) fn write(&self, path: &Path) -> Result<()> {
+    pub(crate) fn write(&self, sealing: &Sealing, path: &Path) -> Result<()> {
         let rows = self.offsets.last().copied().unwrap_or(0);
         let magic = if self.ages.is_empty() { LISTS_MAGIC_OLD } else { LISTS_MAGIC };
         let body = [&self.offsets[..], &self.ages[..]].concat();
-        write_numbers(path, magic, self.offsets.len() as u32, rows, bytemuck::cast_slice(&body))
+        write_numbers(sealing, path, magic, self.offsets.len() as u32, rows, bytemuck::cast_slice(&body))
     }
 
     /// How many rows of the segment are older than this one.
@@ -135,8 +135,8 @@ impl Lists {
         (!rows.is_empty()).then_some(rows)
     }
 
-    pub(crate) fn read(path: &Path, lists: usize, rows: u32) -> Result<Lists> {
-        Lists::parse(path, &read_bounded(path, (lists + 1 + rows as usize) * size_of::<u32>())?, lists, rows)
+    pub(crate) fn read(sealing: &Sealing, path: &Path, lists: usize, rows: u32) -> Result<Lists> {
+        Lists::parse(path, &read_bounded(sealing, path, (lists + 1 + rows as usize) * size_of::<u32>())?, lists, rows)
     }
 
     /// The lists in the content of their file.
@@ -165,8 +165,8 @@ fn is_permutation(numbers: &[u32], end: u32) -> bool {
     numbers.iter().all(is_new)
 }
 
-fn write_numbers(path: &Path, magic: [u8; 8], first: u32, second: u32, body: &[u8]) -> Result<()> {
-    write_file(path, &[&head(magic, first, second, body), body])
+fn write_numbers(sealing: &Sealing, path: &Path, magic: [u8; 8], first: u32, second: u32, body: &[u8]) -> Result<()> {
+    sealing.write_file(path, &[&head(magic, first, second, body), body])
 }
 
 /// The head of a file: what it is, two numbers, and a checksum of everything.
@@ -183,8 +183,8 @@ pub(crate) fn head(magic: [u8; 8], first: u32, second: u32, body: &[u8]) -> [u8;
 }
 
 /// A file whose body has at most so many bytes.
-fn read_bounded(path: &Path, body_bytes_max: usize) -> Result<Vec<u8>> {
-    read_file(path, (HEAD_BYTES as u64).saturating_add(body_bytes_max as u64))
+fn read_bounded(sealing: &Sealing, path: &Path, body_bytes_max: usize) -> Result<Vec<u8>> {
+    sealing.read_file(path, (HEAD_BYTES as u64).saturating_add(body_bytes_max as u64))
 }
 
 fn parse_numbers<'a>(path: &Path, bytes: &'a [u8], magic: [u8; 8]) -> Result<(u32, u32, &'a [u8])> {
@@ -209,8 +209,8 @@ mod tests {
         for (ages, by_age) in [(vec![2, 0, 1], Some(vec![1, 2, 0])), (Vec::new(), None)] {
             let _ = std::fs::remove_file(&path);
             let lists = Lists { offsets: vec![0, 2, 2, 3], ages: ages.clone() };
-            lists.write(&path).unwrap();
-            let read = Lists::read(&path, 3, 3).unwrap();
+            lists.write(&Sealing::default(), &path).unwrap();
+            let read = Lists::read(&Sealing::default(), &path, 3, 3).unwrap();
             assert_eq!((&read.offsets, &read.ages, read.rows_by_age()), (&lists.offsets, &ages, by_age));
             assert_eq!(
                 (read.is_by_age(&(0..2)), read.is_by_age(&(2..3)), read.is_by_age(&(1..3))),

@@ -9,28 +9,25 @@
 //!    cut off; and only where nothing that follows proves that it was acknowledged.
 //! 2. Of the rows, those up to the last `rows on disk` of a record had reached the disk; the newest of them
 //!    ([`CHECKED_BYTES_MAX`] of each segment) are checked against their checksums. All others are checked in the background
-//!    once the collection is open, and by [`verify`].
+//!    once the collection is open, and by [`verify`]. Of an encrypted collection all are checked, since they were unsealed already.
 //! 3. Rows behind that are copied from the log where they are inline, and checked where they are not: at the first that does
 //!    not fit, the log ends, unless it is proved that they had been acknowledged.
 //!
 //! So a segment comes back with every write that was acknowledged and no half one; everything else is an error that names the
 //! file and the place, and leaves the files as they are.
 
-use std::fs::File;
-use std::io::{Seek, SeekFrom, Write};
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-
-use memmap2::{Mmap, MmapOptions};
 
 use crate::encode::floats;
 use crate::error::{Error, Result};
 use crate::folder::{Folder, ListedSegment};
 use crate::record::{Behind, Layout, Record, Slot, for_each_entry, proof_behind, read_log_head, read_record};
-use crate::region::{Access, CAPACITY_BYTES_MIN, Region, open_file, out_of_memory};
+use crate::region::{Access, CAPACITY_BYTES_MIN, Region};
 use crate::schema::Schema;
 use crate::segment::{FIRST_RECORD, Segment};
+use crate::source::Source;
 
 /// The newest rows that are checked whenever a segment is opened, in bytes.
 pub(crate) const CHECKED_BYTES_MAX: usize = 16 << 20;
@@ -77,14 +74,8 @@ pub(crate) struct Found {
 
 /// The two files of a segment.
 pub(crate) struct Files {
-    pub(crate) rows_path: PathBuf,
-    pub(crate) log_path: PathBuf,
-    rows: File,
-    log: File,
-    rows_map: Option<Mmap>,
-    /// The log without the hole at its end, which holds zeroes alone.
-    log_map: Option<Mmap>,
-    log_bytes: u64,
+    rows: Source,
+    log: Source,
 }
 
 /// Reads a segment and checks it. For a writer, everything that is whole counts; for a reader beside one, what was
@@ -93,12 +84,12 @@ pub(crate) fn examine(folder: &Folder, schema: &Schema, listed: &ListedSegment, 
     let reads = folder.is_read_only();
     let files = Files::open(folder, listed.id, if reads { Access::Read } else { Access::Write })?;
     let layout = Segment::layout(schema);
-    let nonce = read_log_head(&files.log_path, files.log(), listed.id)?;
+    let nonce = read_log_head(&files.log.path, files.log(), listed.id)?;
     let log = match listed.extent {
         Some(extent) => files.first_of_log(extent.log_bytes)?,
         None => files.log(),
     };
-    let (mut records, end) = read_records(&files.log_path, log, nonce, layout)?;
+    let (mut records, end) = read_records(&files.log.path, log, nonce, layout)?;
     files.check_end(listed, ending, nonce, &records, end, layout)?;
     let synced = records.iter().map(|record| record.rows_synced).max().unwrap_or(0);
     files.check_rows(&mut records, layout, synced, ending)?;
@@ -121,15 +112,14 @@ impl Found {
     /// Checks every row that had reached the disk against its record.
     pub(crate) fn verify_rows(&self, schema: &Schema) -> Result<()> {
         let layout = Segment::layout(schema);
-        self.late(false).try_for_each(|record| check_record(&self.files.rows_path, record, layout, self.files.rows()))
+        self.late(false).try_for_each(|record| check_record(&self.files.rows.path, record, layout, self.files.rows()))
     }
 
     /// A segment over the files as they are. Inline rows that did not reach their file are patched in memory.
     pub(crate) fn attach(self, schema: &Arc<Schema>, durable: bool) -> Result<Recovered> {
         let layout = Segment::layout(schema);
         let (log_bytes, rows_bytes) = (self.end(), self.rows() as usize * layout.row_bytes);
-        let (rows, log) = (self.attach_rows(layout, rows_bytes)?, &self.files.log);
-        let log = Region::fixed(log, &self.files.log_path, log_bytes)?;
+        let (rows, log) = (self.attach_rows(layout, rows_bytes)?, self.files.log.region(log_bytes)?);
         let patch = |record: &Record| {
             let at = u64::from(record.first_row) * layout.row_bytes as u64;
             record.inline_rows.clone().map(|range| (at, range))
@@ -138,7 +128,7 @@ impl Found {
         let mut segment = Segment::with_regions(schema, self.id, self.nonce, rows, log, false, durable)?;
         let view = segment.log.view();
         segment.records = self.records.len() as u64;
-        load_columns(&mut segment, &self.files.log_path, view.bytes(), &self.records)?;
+        load_columns(&mut segment, &self.files.log.path, view.bytes(), &self.records)?;
         segment.rows_synced = self.synced.min(segment.count);
         let Found { records, files, .. } = self;
         let kills = records.iter().flat_map(|record| record.kills.iter().copied()).collect();
@@ -148,9 +138,9 @@ impl Found {
 
     fn attach_rows(&self, layout: Layout, rows_bytes: usize) -> Result<Region> {
         let files = &self.files;
-        let fits = |record: &Record| check_record(&files.rows_path, record, layout, files.rows()).is_ok();
+        let fits = |record: &Record| check_record(&files.rows.path, record, layout, files.rows()).is_ok();
         if files.rows().len() >= rows_bytes && self.late(true).all(fits) {
-            return Region::fixed(&files.rows, &files.rows_path, rows_bytes);
+            return files.rows.region(rows_bytes);
         }
         let mut patched = Region::in_memory()?;
         for record in &self.records {
@@ -182,16 +172,11 @@ impl Takeover {
     /// does not count.
     pub(crate) fn apply(self, segment: &mut Segment) -> Result<()> {
         let Takeover { files, log_bytes, rows_bytes, patches } = self;
-        for (at, range) in patches {
-            let mut rows = &files.rows;
-            let copied = rows.seek(SeekFrom::Start(at)).and_then(|_| rows.write_all(&files.log()[range]));
-            copied.map_err(|error| Error::io("write", &files.rows_path, error))?;
-        }
-        let Files { rows_path, log_path, rows, log, .. } = files;
-        segment.replace_regions(
-            Region::in_file(rows, &rows_path, rows_bytes)?,
-            Region::in_file(log, &log_path, log_bytes)?,
-        );
+        let Files { rows, log } = files;
+        let patched = patches.into_iter().map(|(at, range)| (at, &log.bytes()[range]));
+        let rows = rows.take_over(rows_bytes, &segment.rows.view(), patched)?;
+        let log = log.take_over(log_bytes, &segment.log.view(), std::iter::empty())?;
+        segment.replace_regions(rows, log);
         Ok(())
     }
 }
@@ -205,6 +190,15 @@ pub(crate) fn verify(
     mut go_on: impl FnMut(usize) -> bool,
 ) -> Result<()> {
     let (log_path, rows_path) = (folder.log_path(id), folder.rows_path(id));
+    // What was unsealed is a copy: the files are read again.
+    let now = match folder.is_sealed() {
+        true => folder.read_again(&log_path)?.zip(folder.read_again(&rows_path)?),
+        false => None,
+    };
+    let is_same = now.as_ref().is_none_or(|(now, _)| now.get(..log.len()) == Some(log));
+    if !is_same {
+        return Err(Error::corrupt(&log_path, 0, "it is not what it was when it was opened"));
+    }
     let nonce = read_log_head(&log_path, log, id)?;
     let layout = Segment::layout(schema);
     let (records, end) = read_records(&log_path, log, nonce, layout)?;
@@ -216,6 +210,10 @@ pub(crate) fn verify(
             return Ok(());
         }
         check_record(&rows_path, record, layout, rows)?;
+        // Those that the log has as well may not have reached their file.
+        if let Some((_, now)) = now.as_ref().filter(|_| record.inline_rows.is_none()) {
+            check_record(&rows_path, record, layout, now)?;
+        }
     }
     Ok(())
 }
@@ -239,26 +237,23 @@ fn read_records(path: &Path, log: &[u8], nonce: u64, layout: Layout) -> Result<(
 impl Files {
     /// Opens and maps the files of a segment.
     pub(crate) fn open(folder: &Folder, id: u32, access: Access) -> Result<Files> {
-        let (rows_path, log_path) = (folder.rows_path(id), folder.log_path(id));
-        let (rows, log) = (open_file(&rows_path, access)?, open_file(&log_path, access)?);
-        let (rows_bytes, log_bytes) = (bytes_of(&rows, &rows_path)?, bytes_of(&log, &log_path)?);
-        let rows_map = map(&rows, &rows_path, rows_bytes)?;
-        let log_map = map(&log, &log_path, without_last_hole(&log, log_bytes))?;
-        Ok(Files { rows_path, log_path, rows, log, rows_map, log_map, log_bytes })
+        let rows = Source::open(folder, folder.rows_path(id), access, true)?;
+        let log = Source::open(folder, folder.log_path(id), access, false)?;
+        Ok(Files { rows, log })
     }
 
     pub(crate) fn log(&self) -> &[u8] {
-        self.log_map.as_deref().unwrap_or_default()
+        self.log.bytes()
     }
 
     pub(crate) fn rows(&self) -> &[u8] {
-        self.rows_map.as_deref().unwrap_or_default()
+        self.rows.bytes()
     }
 
     fn first_of_log(&self, bytes: u64) -> Result<&[u8]> {
         let first = usize::try_from(bytes).ok().and_then(|bytes| self.log().get(..bytes));
-        let end = self.log_bytes;
-        first.ok_or_else(|| Error::corrupt(&self.log_path, end, format!("it was cut; it had {bytes} bytes")))
+        let end = self.log.file_bytes;
+        first.ok_or_else(|| Error::corrupt(&self.log.path, end, format!("it was cut; it had {bytes} bytes")))
     }
 
     /// Checks that a log ends where it should.
@@ -271,14 +266,14 @@ impl Files {
         end: usize,
         layout: Layout,
     ) -> Result<()> {
-        let damaged = |reason: String| Err(Error::corrupt(&self.log_path, end as u64, reason));
+        let damaged = |reason: String| Err(Error::corrupt(&self.log.path, end as u64, reason));
         let (log, number) = (self.log(), records.len() as u64);
         if let Some(extent) = listed.extent {
             let rows: u32 = records.iter().map(|record| record.rows).sum();
             if end as u64 != extent.log_bytes || number != extent.records || rows != extent.rows {
                 return damaged(format!("record {number} of {} is damaged", extent.records));
             }
-            let next = read_record(&self.log_path, log, end, nonce, number, layout)?;
+            let next = read_record(&self.log.path, log, end, nonce, number, layout)?;
             return match next.is_some_and(|record| !record.is_mark) {
                 true => {
                     damaged("records follow of which the manifest knows nothing; it is older than the log".to_owned())
@@ -286,8 +281,8 @@ impl Files {
                 false => Ok(()),
             };
         }
-        if ending == Ending::Open && !self.log_bytes.is_multiple_of(CAPACITY_BYTES_MIN as u64) {
-            return damaged(format!("the log was cut at byte {}", self.log_bytes));
+        if ending == Ending::Open && !self.log.file_bytes.is_multiple_of(CAPACITY_BYTES_MIN as u64) {
+            return damaged(format!("the log was cut at byte {}", self.log.file_bytes));
         }
         if ending == Ending::Sealed && log[end..].iter().any(|byte| *byte != 0) {
             return damaged(format!("record {number} is damaged"));
@@ -309,16 +304,16 @@ impl Files {
         let rows = self.rows();
         if (synced as usize).saturating_mul(layout.row_bytes) > rows.len() {
             let reason = format!("{synced} rows were written, and the file ends before them");
-            return Err(Error::corrupt(&self.rows_path, rows.len() as u64, reason));
+            return Err(Error::corrupt(&self.rows.path, rows.len() as u64, reason));
         }
-        let mut unchecked = CHECKED_BYTES_MAX;
+        let mut unchecked = if self.rows.is_sealed() { usize::MAX } else { CHECKED_BYTES_MAX };
         for record in records.iter().rev().filter(|record| record.first_row + record.rows <= synced) {
             let bytes = record.rows as usize * layout.row_bytes;
             if bytes > unchecked {
                 break;
             }
             unchecked -= bytes;
-            check_record(&self.rows_path, record, layout, rows)?;
+            check_record(&self.rows.path, record, layout, rows)?;
         }
         let promised = match ending {
             Ending::Known | Ending::Sealed => u64::MAX,
@@ -329,7 +324,7 @@ impl Files {
             if record.first_row + record.rows <= synced || record.inline_rows.is_some() {
                 continue;
             }
-            let checked = check_record(&self.rows_path, record, layout, rows);
+            let checked = check_record(&self.rows.path, record, layout, rows);
             if record.number < promised {
                 checked?;
             } else if checked.is_err() {
@@ -340,39 +335,6 @@ impl Files {
         records.truncate(lost.unwrap_or(records.len()));
         Ok(())
     }
-}
-
-fn bytes_of(file: &File, path: &Path) -> Result<u64> {
-    file.metadata().map(|metadata| metadata.len()).map_err(|error| Error::io("read", path, error))
-}
-
-/// Where the last data of a file ends, if nothing but a hole follows; its length otherwise. A file system in memory that is
-/// full ends a process that reads a hole through a map (SIGBUS).
-#[cfg(unix)]
-fn without_last_hole(file: &File, bytes: u64) -> u64 {
-    use std::os::fd::AsRawFd;
-    // SAFETY: the descriptor is that of an open file, and no memory is handed over.
-    let seek = |from: i64, to: i32| unsafe { libc::lseek(file.as_raw_fd(), from, to) };
-    let hole = seek(0, libc::SEEK_HOLE);
-    // Where the system has no holes it says that the file ends there, or fails.
-    let is_last = hole >= 0 && seek(hole, libc::SEEK_DATA) < 0;
-    if is_last { bytes.min(hole as u64) } else { bytes }
-}
-
-#[cfg(not(unix))]
-fn without_last_hole(_: &File, bytes: u64) -> u64 {
-    bytes
-}
-
-fn map(file: &File, path: &Path, bytes: u64) -> Result<Option<Mmap>> {
-    if bytes == 0 {
-        return Ok(None);
-    }
-    let bytes = usize::try_from(bytes).map_err(|_| out_of_memory(usize::MAX))?;
-    // SAFETY: the file is a collection's own, which nobody else shortens: a writer has locked the folder, and a reader looks
-    // at bytes alone that no writer gives up. Bytes that change are those behind the last record, which are read as such.
-    let map = unsafe { MmapOptions::new().len(bytes).map(file) };
-    map.map(Some).map_err(|error| Error::io("map", path, error))
 }
 
 /// Checks the rows of a record.
@@ -410,28 +372,5 @@ fn check_column(path: &Path, offset: u64, numbers: &[u8]) -> Result<()> {
     match floats(numbers).iter().find(|number| !(number.is_finite() && **number > 0.0)) {
         Some(number) => Err(Error::corrupt(path, offset, format!("a length or a scale of {number}"))),
         None => Ok(()),
-    }
-}
-
-#[cfg(all(test, unix))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_log_is_mapped_without_the_hole_at_its_end() {
-        let path = std::env::temp_dir().join(format!("panoply-hole-{}", std::process::id()));
-        let _ = std::fs::remove_file(&path);
-        let mut file = open_file(&path, Access::New).unwrap();
-        assert_eq!(without_last_hole(&file, 0), 0);
-        file.write_all(&[7; 10]).unwrap();
-        file.set_len(1 << 20).unwrap();
-        let bytes = without_last_hole(&file, 1 << 20);
-        assert!((10..=1 << 20).contains(&bytes), "{bytes}");
-        assert_eq!(map(&file, &path, bytes).unwrap().unwrap()[..10], [7; 10]);
-        // A hole with data behind it is a part of the file.
-        file.seek(SeekFrom::Start((1 << 20) - 1)).unwrap();
-        file.write_all(&[9]).unwrap();
-        assert_eq!(without_last_hole(&file, 1 << 20), 1 << 20);
-        std::fs::remove_file(&path).unwrap();
     }
 }

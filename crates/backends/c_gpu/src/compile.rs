@@ -144,6 +144,16 @@ impl CompileQueue {
         }
     }
 
+    /// Kernels that did not compile, and what the compiler said, as far as nobody has needed them since.
+    pub fn failed(&self) -> Vec<(String, String)> {
+        let state = self.shared.state();
+        let failure = |(kernel, progress): (&Kernel, &Progress)| match progress {
+            Progress::Failed(message) => Some((kernel.name(), message.clone())),
+            _ => None,
+        };
+        state.kernels.iter().filter_map(failure).collect()
+    }
+
     /// How many kernels were compiled: those that came from the cache do not count.
     pub fn compiled(&self) -> usize {
         self.shared.state().compiled

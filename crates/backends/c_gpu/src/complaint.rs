@@ -5,10 +5,12 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use panoply_core::{Error, Result};
+use panoply_core::{DeviceId, Error, Result};
 
 use crate::driver::{Address, Driver};
 
+/// What a kernel writes where it must say that all is well.
+const APPROVED: u64 = u64::MAX;
 /// Words of one page of pinned memory.
 const PAGE_WORDS: usize = 512;
 
@@ -18,6 +20,7 @@ struct Page([AtomicU64; PAGE_WORDS]);
 /// The error words of one engine.
 pub(crate) struct Complaints {
     driver: Rc<dyn Driver>,
+    device: DeviceId,
     pages: Vec<Box<Page>>,
     free: Vec<(usize, usize)>,
 }
@@ -29,11 +32,20 @@ pub(crate) struct Complaint {
     /// Makes an error of a word that is not zero, and of `detail`.
     describe: fn(u64, u64) -> Error,
     detail: u64,
+    /// Whether silence is an error too.
+    is_approval: bool,
+}
+
+impl Complaint {
+    /// A word that is an error unless a kernel says that all is well, with all ones.
+    pub(crate) fn approval(self) -> Complaint {
+        Complaint { is_approval: true, ..self }
+    }
 }
 
 impl Complaints {
-    pub(crate) fn new(driver: Rc<dyn Driver>) -> Complaints {
-        Complaints { driver, pages: Vec::new(), free: Vec::new() }
+    pub(crate) fn new(driver: Rc<dyn Driver>, device: DeviceId) -> Complaints {
+        Complaints { driver, device, pages: Vec::new(), free: Vec::new() }
     }
 
     /// A word that is zero, and where the device finds it.
@@ -45,15 +57,20 @@ impl Complaints {
         let word = &self.pages[place.0].0[place.1];
         word.store(0, Ordering::Relaxed);
         let address = self.driver.pinned_address(word.as_ptr().cast_const().cast())?;
-        Ok((Complaint { place, describe, detail }, address))
+        Ok((Complaint { place, describe, detail, is_approval: false }, address))
     }
 
     /// The error that the op's kernels wrote, if any. The op must have finished.
     pub(crate) fn settle(&mut self, complaint: Complaint) -> Result<()> {
         self.free.push(complaint.place);
-        match self.pages[complaint.place.0].0[complaint.place.1].load(Ordering::Acquire) {
-            0 => Ok(()),
-            word => Err((complaint.describe)(word, complaint.detail)),
+        let word = self.pages[complaint.place.0].0[complaint.place.1].load(Ordering::Acquire);
+        match (word, complaint.is_approval) {
+            (0, false) | (APPROVED, true) => Ok(()),
+            (0, true) => {
+                let reason = "a kernel that has to verify the input did not run".to_owned();
+                Err(Error::DeviceFault { device: self.device, reason })
+            }
+            (word, _) => Err((complaint.describe)(word, complaint.detail)),
         }
     }
 
@@ -85,7 +102,7 @@ mod tests {
     #[test]
     fn a_word_that_was_written_becomes_an_error() {
         let device = DeviceId { api: Api::CUDA, index: 0 };
-        let mut complaints = Complaints::new(Rc::new(EmulatedDriver::new(device, "c++".into(), 32)));
+        let mut complaints = Complaints::new(Rc::new(EmulatedDriver::new(device, "c++".into(), 32)), device);
         let describe = |word: u64, detail: u64| Error::invalid("a word", format!("{detail}"), word);
         let (silent, _) = complaints.lend(describe, 1).unwrap();
         let (loud, address) = complaints.lend(describe, 2).unwrap();
@@ -93,6 +110,15 @@ mod tests {
         unsafe { (address.0 as *mut u64).write_volatile(7) };
         assert_eq!(complaints.settle(silent), Ok(()));
         assert_eq!(complaints.settle(loud), Err(describe(7, 2)));
+        // Where approval is asked for, silence is the device's fault.
+        for (word, expected) in [(u64::MAX, Ok(())), (3, Err(describe(3, 4)))] {
+            let (approval, address) = complaints.lend(describe, 4).unwrap();
+            // SAFETY: as above.
+            unsafe { (address.0 as *mut u64).write_volatile(word) };
+            assert_eq!(complaints.settle(approval.approval()), expected);
+        }
+        let (silent, _) = complaints.lend(describe, 4).unwrap();
+        assert!(matches!(complaints.settle(silent.approval()), Err(Error::DeviceFault { .. })));
         // A word that comes back is clean again, however many were lent.
         let lent: Vec<_> = (0..2 * PAGE_WORDS).map(|_| complaints.lend(describe, 0).unwrap().0).collect();
         assert!(lent.into_iter().all(|complaint| complaints.settle(complaint).is_ok()));

@@ -159,10 +159,11 @@ impl GpuEngine {
             let message = panic_message(panic.as_ref());
             Err(Error::EnginePanicked { device: self.info.id, message })
         });
+        let wiped = self.context.wipe_secrets(ran.is_err());
         let mut queued = self.context.take_queued();
         // Also after a failure: what was queued before it still uses the scratch, and outputs that nobody will see.
         let stream = if queued.downloads { Stream::Download } else { Stream::Compute };
-        let result = self.context.driver.record(marks.stop, stream).and(ran);
+        let result = self.context.driver.record(marks.stop, stream).and(wiped).and(ran);
         if let Err(error) = &result {
             queued.held.extend(self.context.memory.tensors_since(first_token));
             self.notice_loss(error);
@@ -259,7 +260,8 @@ impl GpuEngine {
         let device_time = marks.and_then(|marks| self.time_between(marks, keeps_marks));
         let transferred = queued.copies.and_then(|(start, stop)| self.time_between(Marks { start, stop }, false));
         let complaint = self.context.settle(&mut queued);
-        let result = result.and_then(|value| complaint.and_then(|()| value.try_map(settled)));
+        let finish = queued.finish.take().unwrap_or_else(|| Box::new(Ok));
+        let result = result.and_then(|value| complaint.and_then(|()| finish(value)?.try_map(settled)));
         let bytes_moved = queued.bytes_moved;
         Finished { bytes_moved, device_time, transferred, batch_size, ..Finished::alone(item, result) }
     }
@@ -267,7 +269,7 @@ impl GpuEngine {
 
 /// Copies a small output on the host out of pinned memory: pinned memory is scarce, and a caller may keep its result for long.
 fn settled(tensor: Tensor) -> Result<Tensor> {
-    if tensor.location() != Location::Host || tensor.len_bytes() > SMALL_BYTES_MAX {
+    if tensor.location() != Location::Host || tensor.len_bytes() > SMALL_BYTES_MAX || tensor.buffer().is_secret() {
         return Ok(tensor);
     }
     let mut copy = HostBufferMut::zeroed(tensor.len_bytes())?;
@@ -331,7 +333,7 @@ impl Engine for GpuEngine {
     fn health(&mut self) -> Health {
         self.make_current();
         let mut health = self.context.driver.sensors().map(|sensors| sensors.health()).unwrap_or_default();
-        health.fault = self.lost.clone();
+        health.fault = self.lost.clone().or(health.fault.take());
         if let Ok((free, total)) = self.context.driver.memory_info()
             && total > 0
         {

@@ -54,6 +54,15 @@ fn a_long_transform_on_the_emulated_device() {
     });
 }
 
+/// Frames of long filters that only devices with much block memory have room for.
+#[test]
+fn long_filters_on_the_emulated_device() {
+    with(EmulatedBackend::new().map(EmulatedBackend::warp_groups), |backend| {
+        let device = backend.discover().unwrap().remove(0);
+        suite::check(backend, &device, &suite::larger::filters());
+    });
+}
+
 /// Attention in groups of four warps, which the other devices do not have: every type, masks and views.
 #[test]
 fn attention_in_groups_of_warps_on_the_emulated_device() {

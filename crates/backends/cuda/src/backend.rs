@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use panoply_c_gpu::{Devices, GpuBackend, GpuEngine, ops};
+use panoply_core::backend::FirstGuess;
 use panoply_core::{
     Absence, Api, Backend, DeviceId, DeviceInfo, Engine, Error, Op, OpenOptions, Result, Support, Warmth,
 };
@@ -37,6 +38,10 @@ impl Backend for CudaBackend {
 
     fn warmth(&self, device: &DeviceInfo, op: &Op) -> Warmth {
         self.devices.warmth(device, op)
+    }
+
+    fn first_guess(&self, device: &DeviceInfo, op: &Op) -> FirstGuess {
+        ops::first_guess(device, op)
     }
 
     fn reaches(&self, device: &DeviceInfo, owner: DeviceId) -> bool {

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use panoply_c_gpu::devices::DEVICES_MAX;
 use panoply_c_gpu::{Devices, GpuBackend, GpuEngine, ops};
+use panoply_core::backend::FirstGuess;
 use panoply_core::{
     Absence, Api, Backend, DType, DeviceId, DeviceInfo, Engine, Error, Op, OpenOptions, Result, Support, Warmth,
 };
@@ -106,6 +107,10 @@ impl Backend for OpenClBackend {
         self.devices.warmth(device, op)
     }
 
+    fn first_guess(&self, device: &DeviceInfo, op: &Op) -> FirstGuess {
+        ops::first_guess(device, op)
+    }
+
     fn open(&self, device: &DeviceInfo, options: &OpenOptions) -> Result<Box<dyn Engine>> {
         Ok(Box::new(self.open_engine(device, options)?))
     }
@@ -129,7 +134,7 @@ fn needs_f64(op: &Op) -> bool {
     let inside = match op {
         Op::Compute(ComputeOp::Map(map)) => map.program().is_ok_and(casts),
         Op::Compute(ComputeOp::RowMap(_) | ComputeOp::Kernel(_)) | Op::Graph(_) => true,
-        _ => false,
+        op => ops::computes_in_f64(op),
     };
     found || inside || op.outputs().is_ok_and(|outputs| outputs.iter().any(|(dtype, _)| *dtype == DType::F64))
 }

@@ -30,6 +30,8 @@ struct Slot {
 
 struct Pinned {
     bytes: usize,
+    /// What keeps it in place, where the driver has such a thing.
+    _kept: Option<Buffer>,
     /// The buffer that stands for it, once kernels were told about it.
     number: Option<u32>,
 }
@@ -91,9 +93,9 @@ impl Buffers {
         slot.host.map(|start| (start + offset) as *mut u8)
     }
 
-    /// Remembers host memory.
-    pub(crate) fn pin(&mut self, start: *const u8, bytes: usize) {
-        self.pinned.insert(start as usize, Pinned { bytes, number: None });
+    /// Remembers host memory, and holds what keeps it in place.
+    pub(crate) fn pin(&mut self, start: *const u8, bytes: usize, kept: Option<Buffer>) {
+        self.pinned.insert(start as usize, Pinned { bytes, _kept: kept, number: None });
     }
 
     pub(crate) fn unpin(&mut self, start: *const u8) {
@@ -140,7 +142,7 @@ mod tests {
         let mut buffers = Buffers::default();
         let memory = [0_u8; 64];
         let at = |offset: usize| memory.as_ptr().wrapping_add(offset);
-        buffers.pin(at(16), 32);
+        buffers.pin(at(16), 32, None);
         assert_eq!([0, 15, 16, 47, 48].map(|offset| buffers.is_pinned(at(offset))), [false, false, true, true, false]);
         buffers.unpin(at(16));
         assert!(!buffers.is_pinned(at(16)));

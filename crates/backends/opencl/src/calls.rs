@@ -236,6 +236,18 @@ impl Context {
         })
     }
 
+    /// Memory of the host's that a device with memory of its own keeps in place: copies from and to it need no other.
+    ///
+    /// # Safety
+    /// The range must stay allocated for as long as the buffer exists.
+    pub(crate) unsafe fn kept_in_place(&self, start: *mut u8, bytes: usize) -> Checked<Buffer> {
+        let flags = sys::MEM_READ_WRITE | sys::MEM_USE_HOST_PTR;
+        // SAFETY: the caller vouches for the range; no kernel gets the buffer.
+        Buffer::made(&self.library, |status| unsafe {
+            (self.library.functions.clCreateBuffer)(self.handle, flags, bytes, start.cast(), status)
+        })
+    }
+
     /// Memory of the host's, which kernels only read.
     ///
     /// # Safety
@@ -406,37 +418,34 @@ impl Queue {
         checked(unsafe { (self.library.functions.clFinish)(self.handle) })
     }
 
+    /// The event of a command that was queued.
+    fn command(&self, queue: impl FnOnce(*mut Handle) -> Status) -> Checked<Event> {
+        let mut handle = null_mut();
+        checked(queue(&raw mut handle))?;
+        Event::made(&self.library, |_| handle)
+    }
+
     /// Queues a kernel with the arguments that it has now.
     ///
     /// # Safety
     /// Its buffers must be valid for what it does until it has run.
-    pub(crate) unsafe fn launch(&self, kernel: &Kernel, global: [usize; 3], local: [usize; 3]) -> Checked<()> {
+    pub(crate) unsafe fn launch(&self, kernel: &Kernel, global: [usize; 3], local: [usize; 3]) -> Checked<Event> {
+        let call = self.library.functions.clEnqueueNDRangeKernel;
+        let (global, local) = (global.as_ptr(), local.as_ptr());
         // SAFETY: three axes, as told; the caller vouches for the rest.
-        checked(unsafe {
-            (self.library.functions.clEnqueueNDRangeKernel)(
-                self.handle,
-                kernel.handle,
-                3,
-                null(),
-                global.as_ptr(),
-                local.as_ptr(),
-                0,
-                null(),
-                null_mut(),
-            )
-        })
+        self.command(|event| unsafe { call(self.handle, kernel.handle, 3, null(), global, local, 0, null(), event) })
     }
 
     /// Queues a copy to the host.
     ///
     /// # Safety
     /// The target must have room, and nobody may read it, until the queue has passed this point.
-    pub(crate) unsafe fn read(&self, target: *mut u8, from: Range<'_>) -> Checked<()> {
+    pub(crate) unsafe fn read(&self, target: *mut u8, from: Range<'_>) -> Checked<Event> {
         let Range { buffer, offset, bytes } = from;
         // SAFETY: the driver checks the range of the buffer; the caller vouches for the host's.
-        checked(unsafe {
+        self.command(|event| unsafe {
             let call = self.library.functions.clEnqueueReadBuffer;
-            call(self.handle, buffer.handle, 0, offset, bytes, target.cast(), 0, null(), null_mut())
+            call(self.handle, buffer.handle, 0, offset, bytes, target.cast(), 0, null(), event)
         })
     }
 
@@ -444,74 +453,48 @@ impl Queue {
     ///
     /// # Safety
     /// The source must stay as it is until the queue has passed this point.
-    pub(crate) unsafe fn write(&self, to: Range<'_>, source: *const u8) -> Checked<()> {
+    pub(crate) unsafe fn write(&self, to: Range<'_>, source: *const u8) -> Checked<Event> {
         let Range { buffer, offset, bytes } = to;
         // SAFETY: as above.
-        checked(unsafe {
+        self.command(|event| unsafe {
             let call = self.library.functions.clEnqueueWriteBuffer;
-            call(self.handle, buffer.handle, 0, offset, bytes, source.cast(), 0, null(), null_mut())
+            call(self.handle, buffer.handle, 0, offset, bytes, source.cast(), 0, null(), event)
         })
     }
 
-    /// Queues a copy from the host; what it returns is passed when the source has been read.
-    ///
-    /// # Safety
-    /// The source must stay as it is until then.
-    pub(crate) unsafe fn write_noted(&self, to: Range<'_>, source: *const u8) -> Checked<Event> {
-        let Range { buffer, offset, bytes } = to;
-        let mut handle = null_mut();
-        // SAFETY: as above; writes one handle.
-        checked(unsafe {
-            let call = self.library.functions.clEnqueueWriteBuffer;
-            call(self.handle, buffer.handle, 0, offset, bytes, source.cast(), 0, null(), &raw mut handle)
-        })?;
-        Event::made(&self.library, |_| handle)
-    }
-
     /// Queues a copy within the device.
-    pub(crate) fn copy(&self, to: Range<'_>, from: Range<'_>) -> Checked<()> {
+    pub(crate) fn copy(&self, to: Range<'_>, from: Range<'_>) -> Checked<Event> {
         // SAFETY: the driver checks both ranges.
-        checked(unsafe {
+        self.command(|event| unsafe {
             let call = self.library.functions.clEnqueueCopyBuffer;
             let (source, target) = (from.buffer.handle, to.buffer.handle);
-            call(self.handle, source, target, from.offset, to.offset, to.bytes, 0, null(), null_mut())
+            call(self.handle, source, target, from.offset, to.offset, to.bytes, 0, null(), event)
         })
     }
 
     /// Queues filling memory with one byte.
-    pub(crate) fn fill(&self, to: Range<'_>, byte: u8) -> Checked<()> {
+    pub(crate) fn fill(&self, to: Range<'_>, byte: u8) -> Checked<Event> {
         let Range { buffer, offset, bytes } = to;
         // SAFETY: a pattern of one byte, which is read during the call; the driver checks the range.
-        checked(unsafe {
+        self.command(|event| unsafe {
             let call = self.library.functions.clEnqueueFillBuffer;
-            call(self.handle, buffer.handle, (&raw const byte).cast(), 1, offset, bytes, 0, null(), null_mut())
+            call(self.handle, buffer.handle, (&raw const byte).cast(), 1, offset, bytes, 0, null(), event)
         })
     }
 
-    /// The point where the queue is now.
-    pub(crate) fn mark(&self) -> Checked<Event> {
-        let mut handle = null_mut();
-        // SAFETY: waits for all that was queued before, and writes one handle.
-        checked(unsafe {
-            let mark = self.library.functions.clEnqueueMarkerWithWaitList;
-            mark(self.handle, 0, null(), &raw mut handle)
-        })?;
-        Event::made(&self.library, |_| handle)
-    }
-
-    /// What is queued from here on waits for a point of another queue.
-    pub(crate) fn wait_for(&self, event: &Event) -> Checked<()> {
-        let handle = event.handle;
+    /// What is queued from here on waits for a command of another queue.
+    pub(crate) fn wait_for(&self, other: &Event) -> Checked<Event> {
+        let handle = other.handle;
         // SAFETY: one event, which the driver holds on to for itself.
-        checked(unsafe {
+        self.command(|event| unsafe {
             let wait = self.library.functions.clEnqueueBarrierWithWaitList;
-            wait(self.handle, 1, &raw const handle, null_mut())
+            wait(self.handle, 1, &raw const handle, event)
         })
     }
 }
 
 impl Event {
-    /// Whether the queue has passed it. An error is that of what was queued before.
+    /// Whether the command is over. An error is that of the command, or of what was queued before.
     pub(crate) fn is_past(&self) -> Checked<bool> {
         let mut state: Status = 0;
         // SAFETY: writes one number.
@@ -523,19 +506,22 @@ impl Event {
         if state < 0 { Err(Code(state)) } else { Ok(state == 0) }
     }
 
-    /// When it was passed, in nanoseconds of the device's clock.
-    pub(crate) fn passed_at(&self) -> Checked<u64> {
+    /// When the command began, in nanoseconds of the device's clock.
+    pub(crate) fn began_at(&self) -> Checked<u64> {
+        self.time(sys::PROFILING_COMMAND_START)
+    }
+
+    /// When it ended.
+    pub(crate) fn ended_at(&self) -> Checked<u64> {
+        self.time(sys::PROFILING_COMMAND_END)
+    }
+
+    fn time(&self, what: u32) -> Checked<u64> {
         let mut time = 0_u64;
         // SAFETY: writes one number.
         checked(unsafe {
             let value = (&raw mut time).cast();
-            (self.library.functions.clGetEventProfilingInfo)(
-                self.handle,
-                sys::PROFILING_COMMAND_END,
-                8,
-                value,
-                null_mut(),
-            )
+            (self.library.functions.clGetEventProfilingInfo)(self.handle, what, 8, value, null_mut())
         })?;
         Ok(time)
     }

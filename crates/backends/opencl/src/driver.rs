@@ -6,6 +6,7 @@ use std::cell::RefCell;
 use std::collections::{HashSet, VecDeque};
 use std::ffi::{CString, c_void};
 use std::ptr::NonNull;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use crate::backend::unavailable;
 use crate::buffers::Buffers;
 use crate::calls::{self, Buffer, Checked, Code, Context, Kernel, Library, Program, Queue, Range};
 use crate::compiler::ProgramCompiler;
-use crate::marks::Marks;
+use crate::marks::{Line, Marks};
 use crate::platform::{DeviceHandle, Facts, Found};
 use crate::sys;
 use crate::warps::{self, TRIAL_THREADS, TRIAL_WORDS, Warps};
@@ -39,15 +40,18 @@ pub(crate) struct OpenClDriver {
     facts: Facts,
     properties: Properties,
     context: Arc<Context>,
-    queues: [Queue; 3],
+    lines: [Line; 3],
     compiler: Arc<ProgramCompiler>,
     buffers: RefCell<Buffers>,
     marks: Marks,
     /// Copies of host memory that was not pinned, with the marks after which nobody reads them.
-    parcels: RefCell<VecDeque<(Box<[u8]>, calls::Event)>>,
+    parcels: RefCell<VecDeque<Parcel>>,
     /// Kernels that are loaded, by their addresses.
     loaded: RefCell<HashSet<NonNull<c_void>>>,
 }
+
+/// A copy of host memory, and the command that reads it.
+type Parcel = (Box<[u8]>, Rc<calls::Event>);
 
 /// A kernel, and what launches of it must keep to.
 struct Loaded {
@@ -71,6 +75,8 @@ impl OpenClDriver {
         let queue = || context.queue(handle.0, timed).map_err(failed);
         let queues = [queue()?, queue()?, queue()?];
         let warps = *found.warps.get_or_init(|| find_warps(&context, &queues[0], handle, &facts));
+        let mut number = 0..;
+        let lines = queues.map(|queue| Line::new(queue, number.next().unwrap_or(0)));
         let properties = Properties {
             multiprocessors: facts.units,
             shared_bytes_max: u32::try_from(facts.shared_bytes_max).unwrap_or(u32::MAX),
@@ -87,7 +93,7 @@ impl OpenClDriver {
             compiler: Arc::new(ProgramCompiler::new(&context, handle, &facts, warps)),
             facts,
             context,
-            queues,
+            lines,
             buffers: RefCell::default(),
             marks: Marks::default(),
             parcels: RefCell::default(),
@@ -95,8 +101,13 @@ impl OpenClDriver {
         })
     }
 
-    fn queue(&self, stream: Stream) -> &Queue {
-        &self.queues[stream as usize]
+    fn line(&self, stream: Stream) -> &Line {
+        &self.lines[stream as usize]
+    }
+
+    /// Queues a command.
+    fn push(&self, stream: Stream, command: impl FnOnce(&Queue) -> Checked<calls::Event>) -> Checked<Rc<calls::Event>> {
+        self.line(stream).push(&self.marks, command)
     }
 
     fn check<T>(&self, result: Checked<T>) -> Result<T> {
@@ -200,9 +211,9 @@ impl OpenClDriver {
             self.with_range(*address, WORD_BYTES, |range| {
                 // SAFETY: the word is in memory that the engine pinned and keeps until the op has finished, and nobody reads it
                 // before that.
-                unsafe {
-                    if to_device { self.queue(stream).write(range, host) } else { self.queue(stream).read(host, range) }
-                }
+                self.push(stream, |queue| unsafe {
+                    if to_device { queue.write(range, host) } else { queue.read(host, range) }
+                })
             })?;
         }
         Ok(())
@@ -288,7 +299,7 @@ impl Driver for OpenClDriver {
         let local = launch.block.map(|size| size as usize);
         let global = std::array::from_fn(|axis| launch.blocks[axis] * local[axis]);
         // SAFETY: the caller vouches for the arguments.
-        let launched = unsafe { self.queue(stream).launch(&loaded.kernel, global, local) };
+        let launched = self.push(stream, |queue| unsafe { queue.launch(&loaded.kernel, global, local) });
         launched.map_err(|code| match self.error(code) {
             Error::DeviceFault { device, reason } => {
                 Error::DeviceFault { device, reason: format!("{} was not launched: {reason}", loaded.name) }
@@ -318,7 +329,11 @@ impl Driver for OpenClDriver {
     }
 
     unsafe fn pin(&self, start: NonNull<u8>, bytes: usize) -> Result<()> {
-        self.buffers.borrow_mut().pin(start.as_ptr(), bytes);
+        let has_own_memory = !self.facts.shares_host_memory && !self.facts.is_processor;
+        // SAFETY: the range stays allocated until it is unpinned, which releases the buffer, or the driver is dropped. Where the driver keeps
+        // nothing in place the memory is copied from and to as any other.
+        let kept = has_own_memory.then(|| unsafe { self.context.kept_in_place(start.as_ptr(), bytes) }.ok()).flatten();
+        self.buffers.borrow_mut().pin(start.as_ptr(), bytes, kept);
         Ok(())
     }
 
@@ -350,14 +365,17 @@ impl Driver for OpenClDriver {
 
     unsafe fn upload(&self, target: Address, source: *const u8, bytes: usize, stream: Stream) -> Result<()> {
         if self.is_pinned(source) {
-            // SAFETY: the caller vouches for both ranges.
-            return self.with_range(target, bytes, |range| unsafe { self.queue(stream).write(range, source) });
+            let written = self.with_range(target, bytes, |range| {
+                // SAFETY: the caller vouches for both ranges.
+                self.push(stream, |queue| unsafe { queue.write(range, source) })
+            });
+            return written.map(drop);
         }
         // SAFETY: the caller vouches for the range, which is read before this returns.
         let parcel: Box<[u8]> = unsafe { std::slice::from_raw_parts(source, bytes) }.into();
         let sent = self.with_range(target, bytes, |range| {
             // SAFETY: the parcel is kept until its mark has been passed.
-            unsafe { self.queue(stream).write_noted(range, parcel.as_ptr()) }
+            self.push(stream, |queue| unsafe { queue.write(range, parcel.as_ptr()) })
         })?;
         let mut parcels = self.parcels.borrow_mut();
         while parcels.front().is_some_and(|(_, read)| read.is_past().unwrap_or(false)) {
@@ -368,8 +386,11 @@ impl Driver for OpenClDriver {
     }
 
     unsafe fn download(&self, target: *mut u8, source: Address, bytes: usize, stream: Stream) -> Result<()> {
-        // SAFETY: the caller vouches for both ranges.
-        self.with_range(source, bytes, |range| unsafe { self.queue(stream).read(target, range) })
+        let read = self.with_range(source, bytes, |range| {
+            // SAFETY: the caller vouches for both ranges.
+            self.push(stream, |queue| unsafe { queue.read(target, range) })
+        });
+        read.map(drop)
     }
 
     fn copy(&self, target: Address, source: Address, bytes: usize, stream: Stream) -> Result<()> {
@@ -378,11 +399,11 @@ impl Driver for OpenClDriver {
             return Err(self.fault(format!("no memory at {target:x} or {source:x}")));
         };
         let range = |(buffer, offset): (_, usize)| Range { buffer, offset, bytes };
-        self.check(self.queue(stream).copy(range(to), range(from)))
+        self.check(self.push(stream, |queue| queue.copy(range(to), range(from)))).map(drop)
     }
 
     fn fill(&self, target: Address, byte: u8, bytes: usize, stream: Stream) -> Result<()> {
-        self.with_range(target, bytes, |range| self.queue(stream).fill(range, byte))
+        self.with_range(target, bytes, |range| self.push(stream, |queue| queue.fill(range, byte))).map(drop)
     }
 
     fn event(&self) -> Result<Event> {
@@ -390,36 +411,41 @@ impl Driver for OpenClDriver {
     }
 
     fn record(&self, event: Event, stream: Stream) -> Result<()> {
-        let mark = self.check(self.queue(stream).mark())?;
-        *self.marks.get(event).event.borrow_mut() = Some(mark);
-        // What another queue waits for, or the host asks about, must be under way.
-        self.check(self.queue(stream).flush())
+        self.line(stream).set(&self.marks, event);
+        Ok(())
     }
 
     fn is_past(&self, event: Event) -> Result<bool> {
-        match &*self.marks.get(event).event.borrow() {
-            Some(mark) => mark.is_past().map_err(|code| self.lost(code)),
-            None => Ok(true),
+        let mark = self.marks.get(event);
+        if mark.before.borrow().is_none() {
+            return Ok(true);
         }
+        let line = &self.lines[mark.line.get()];
+        // What the host asks about must be under way.
+        self.check(line.flush())?;
+        line.is_past(mark).map_err(|code| self.lost(code))
     }
 
     fn wait_for(&self, stream: Stream, event: Event) -> Result<()> {
-        match &*self.marks.get(event).event.borrow() {
-            Some(mark) => self.check(self.queue(stream).wait_for(mark)),
+        let mark = self.marks.get(event);
+        match &*mark.before.borrow() {
+            Some(last) => {
+                // What another queue waits for must be under way.
+                self.check(self.lines[mark.line.get()].flush())?;
+                self.check(self.push(stream, |queue| queue.wait_for(last))).map(drop)
+            }
             None => Ok(()),
         }
     }
 
     fn between(&self, start: Event, stop: Event) -> Result<Duration> {
-        let at = |event: Event| match &*self.marks.get(event).event.borrow() {
-            Some(mark) => self.check(mark.passed_at()),
-            None => Err(self.fault("a mark that was not set")),
-        };
-        Ok(Duration::from_nanos(at(stop)?.saturating_sub(at(start)?)))
+        let (began, ended) = (self.marks.get(start).began_at(), self.marks.get(stop).ended_at());
+        let (Some(began), Some(ended)) = (began, ended) else { return Ok(Duration::ZERO) };
+        Ok(Duration::from_nanos(self.check(ended)?.saturating_sub(self.check(began)?)))
     }
 
     fn synchronize(&self, stream: Stream) -> Result<()> {
-        self.queue(stream).finish().map_err(|code| self.lost(code))
+        self.line(stream).finish().map_err(|code| self.lost(code))
     }
 
     fn context_handle(&self) -> ContextHandle {
@@ -434,9 +460,9 @@ impl Driver for OpenClDriver {
 impl Drop for OpenClDriver {
     fn drop(&mut self) {
         // What is still under way uses memory that goes with this.
-        for queue in &self.queues {
+        for line in &self.lines {
             // A device that is lost has nothing under way.
-            let _ = queue.finish();
+            let _ = line.finish();
         }
         let loaded: Vec<NonNull<c_void>> = self.loaded.borrow().iter().copied().collect();
         loaded.into_iter().for_each(|function| self.unload(Function(function)));

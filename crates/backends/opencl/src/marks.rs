@@ -1,12 +1,16 @@
 //! Points in queues that are marked again and again, as the engine uses its events.
+//!
+//! A marker of OpenCL's own costs more than a launch. Commands have events of their own, and queues are in order, so a mark is told by the
+//! commands around it: it has been passed when the last command before it is over, and time is counted from the first command after it.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
 use std::ptr::NonNull;
+use std::rc::Rc;
 
 use panoply_c_gpu::driver::Event;
 
-use crate::calls;
+use crate::calls::{self, Checked, Queue};
 
 /// The marks of one driver. A mark lives as long as they do.
 #[derive(Default)]
@@ -15,10 +19,27 @@ pub(crate) struct Marks {
     all: RefCell<Vec<Box<Mark>>>,
 }
 
-/// One mark: where it was last set.
+/// One mark: the commands around the place where it was last set.
 #[derive(Default)]
 pub(crate) struct Mark {
-    pub(crate) event: RefCell<Option<calls::Event>>,
+    /// The last command before it, its place in the queue, and the queue, by number.
+    pub(crate) before: RefCell<Option<Rc<calls::Event>>>,
+    place: Cell<u64>,
+    pub(crate) line: Cell<usize>,
+    /// The first command after it, once there is one.
+    after: RefCell<Option<Rc<calls::Event>>>,
+}
+
+impl Mark {
+    /// When the commands after it began, in nanoseconds of the device's clock; `None` where there are none.
+    pub(crate) fn began_at(&self) -> Option<Checked<u64>> {
+        self.after.borrow().as_ref().map(|event| event.began_at())
+    }
+
+    /// When the commands before it ended; `None` where there are none.
+    pub(crate) fn ended_at(&self) -> Option<Checked<u64>> {
+        self.before.borrow().as_ref().map(|event| event.ended_at())
+    }
 }
 
 impl Marks {
@@ -37,6 +58,88 @@ impl Marks {
     }
 }
 
+/// A queue with what its marks need.
+pub(crate) struct Line {
+    queue: Queue,
+    number: usize,
+    last: RefCell<Option<Rc<calls::Event>>>,
+    /// How many commands were queued, and how many of them are known to be over.
+    queued: Cell<u64>,
+    over: Cell<u64>,
+    /// Marks that were set since the last command.
+    set: RefCell<Vec<Event>>,
+    /// Whether all commands were handed over to the device.
+    is_flushed: Cell<bool>,
+}
+
+impl Line {
+    pub(crate) fn new(queue: Queue, number: usize) -> Line {
+        let (last, set, queued, over) = (RefCell::default(), RefCell::default(), Cell::new(0), Cell::new(0));
+        Line { queue, number, last, queued, over, set, is_flushed: Cell::new(true) }
+    }
+
+    /// Queues a command.
+    pub(crate) fn push(
+        &self,
+        marks: &Marks,
+        command: impl FnOnce(&Queue) -> Checked<calls::Event>,
+    ) -> Checked<Rc<calls::Event>> {
+        let event = Rc::new(command(&self.queue)?);
+        self.is_flushed.set(false);
+        self.queued.set(self.queued.get() + 1);
+        for name in self.set.borrow_mut().drain(..) {
+            let mark = marks.get(name);
+            // It may have been set in another queue since.
+            if mark.line.get() == self.number {
+                *mark.after.borrow_mut() = Some(Rc::clone(&event));
+            }
+        }
+        *self.last.borrow_mut() = Some(Rc::clone(&event));
+        Ok(event)
+    }
+
+    /// Sets a mark where the queue is now.
+    pub(crate) fn set(&self, marks: &Marks, name: Event) {
+        let mark = marks.get(name);
+        mark.before.borrow_mut().clone_from(&self.last.borrow());
+        *mark.after.borrow_mut() = None;
+        mark.place.set(self.queued.get());
+        mark.line.set(self.number);
+        let mut set = self.set.borrow_mut();
+        if !set.contains(&name) {
+            set.push(name);
+        }
+    }
+
+    /// Whether a mark of this queue has been passed. Where the newest command is over, all before it are, and one question answers for
+    /// all of them.
+    pub(crate) fn is_past(&self, mark: &Mark) -> Checked<bool> {
+        if mark.place.get() <= self.over.get() {
+            return Ok(true);
+        }
+        if self.last.borrow().as_ref().is_some_and(|last| last.is_past().unwrap_or(false)) {
+            self.over.set(self.queued.get());
+            return Ok(true);
+        }
+        let is_past = mark.before.borrow().as_ref().map_or(Ok(true), |before| before.is_past())?;
+        if is_past {
+            self.over.set(mark.place.get());
+        }
+        Ok(is_past)
+    }
+
+    /// Hands over what was queued, so that it begins.
+    pub(crate) fn flush(&self) -> Checked<()> {
+        if !self.is_flushed.replace(true) { self.queue.flush() } else { Ok(()) }
+    }
+
+    /// Waits for all that was queued.
+    pub(crate) fn finish(&self) -> Checked<()> {
+        self.is_flushed.set(true);
+        self.queue.finish()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -45,7 +148,7 @@ mod tests {
     fn marks_keep_their_names() {
         let marks = Marks::default();
         let names: Vec<Event> = (0..100).map(|_| marks.add()).collect();
-        assert!(names.iter().all(|name| marks.get(*name).event.borrow().is_none()));
+        assert!(names.iter().all(|name| marks.get(*name).before.borrow().is_none()));
         assert_ne!(names[0], names[1]);
     }
 }

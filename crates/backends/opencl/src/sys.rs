@@ -76,6 +76,7 @@ pub const KERNEL_WORK_GROUP_SIZE: u32 = 0x11B0;
 pub const KERNEL_COMPILE_WORK_GROUP_SIZE: u32 = 0x11B1;
 pub const KERNEL_LOCAL_MEM_SIZE: u32 = 0x11B2;
 pub const EVENT_COMMAND_EXECUTION_STATUS: u32 = 0x11D3;
+pub const PROFILING_COMMAND_START: u32 = 0x1282;
 pub const PROFILING_COMMAND_END: u32 = 0x1283;
 
 /// Nobody is told about the end of a build, or about errors of a context.
@@ -136,7 +137,6 @@ functions! {
     clEnqueueWriteBuffer(queue: Handle, memory: Handle, blocking: u32, offset: usize, bytes: usize, source: *const c_void, waits: u32, wait: *const Handle, event: *mut Handle) -> Status;
     clEnqueueCopyBuffer(queue: Handle, source: Handle, target: Handle, from: usize, to: usize, bytes: usize, waits: u32, wait: *const Handle, event: *mut Handle) -> Status;
     clEnqueueFillBuffer(queue: Handle, memory: Handle, pattern: *const c_void, pattern_bytes: usize, offset: usize, bytes: usize, waits: u32, wait: *const Handle, event: *mut Handle) -> Status;
-    clEnqueueMarkerWithWaitList(queue: Handle, waits: u32, wait: *const Handle, event: *mut Handle) -> Status;
     clEnqueueBarrierWithWaitList(queue: Handle, waits: u32, wait: *const Handle, event: *mut Handle) -> Status;
     clGetEventInfo(event: Handle, what: u32, bytes: usize, value: *mut c_void, needed: *mut usize) -> Status;
     clGetEventProfilingInfo(event: Handle, what: u32, bytes: usize, value: *mut c_void, needed: *mut usize) -> Status;

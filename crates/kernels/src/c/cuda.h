@@ -177,6 +177,16 @@ DEVICE f32x4 load_now(GLOBAL const f32x4 *p)
     return v;
 }
 
+#if __CUDA_ARCH__ >= 900
+#define OWN_MIN2
+DEVICE u32 min2_u16(u32 a, u32 b)
+{
+    u32 y;
+    asm("min.u16x2 %0, %1, %2;" : "=r"(y) : "r"(a), "r"(b));
+    return y;
+}
+#endif
+
 #define OWN_DOT4
 DEVICE i32 dot4_i8(u32 a, u32 b, i32 sum) { return __dp4a((i32)a, (i32)b, sum); }
 

@@ -51,7 +51,7 @@ DEVICE void multiply_tile(SUM sums[4][4], LOCAL SUM a_tile[DEPTH][TILE + 1], LOC
 }
 
 KERNEL LAUNCH_BOUNDS(256, 2) matmul(GLOBAL R *out, GLOBAL const T *a, GLOBAL const T *b, GLOBAL const R *c, GLOBAL const R *bias,
-                   sizes size, strides a_step, strides b_step, strides c_step, layout a_batch, layout b_batch, layout c_batch)
+                   sizes size, strides a_step, strides b_step, strides c_step, FIXED layout a_batch, FIXED layout b_batch, FIXED layout c_batch)
 {
     SHARED SUM a_tile[DEPTH][TILE + 1];
     SHARED SUM b_tile[DEPTH][TILE + 1];
@@ -99,7 +99,7 @@ KERNEL LAUNCH_BOUNDS(256, 2) matmul_many(GLOBAL const u64 *table, sizes size, st
 // The epilogue alone, over sums that a library left in S: f32 where they are not rounded yet, else R's own type. The output may
 // be the sums' own memory.
 KERNEL LAUNCH_BOUNDS(256, 4) epilogue(GLOBAL R *out, GLOBAL const S *sums, GLOBAL const R *c, GLOBAL const R *bias, sizes size,
-                     strides c_step, layout c_batch)
+                     strides c_step, FIXED layout c_batch)
 {
     u64 count = (u64)size.batches * size.m * size.n, step = (u64)grid_size_x() * 256;
     for (u64 at = (u64)block_x() * 256 + thread_x(); at < count; at += step) {

@@ -2,7 +2,8 @@
 //
 // The thin operand has up to ROWS rows along the depth: A's rows or, SWAPPED, B's columns. The wide operand is the other one; it is
 // loaded in words of 16 bytes, DEEP along the depth or else across it, where a block has TILE places. Where it is very long, each of its
-// places belongs to a few lanes instead of a warp: TALL. The order of the additions depends on nothing but the sizes and the device.
+// places belongs to a few lanes instead of a warp: TALL. Where neither operand has whole words and there are few sums, each belongs to a
+// warp: NARROW. The order of the additions depends on nothing but the sizes and the device.
 
 #define THREADS 256
 #define WARPS (THREADS / WARP)
@@ -45,6 +46,34 @@ DEVICE void load_word(f32 *x, GLOBAL const T *from)
     }
 }
 
+// Adds up `count` values of each lane over the lanes whose numbers differ in bits from `lowest` upward. With each step the lanes of a pair share
+// the values that are left, so that a lane ends with `*left` sums: those from the number that is returned onward. `*is_first` tells
+// one of the lanes that have the same ones.
+DEVICE u32 add_lanes(f32 *values, u32 count, u32 lowest, u32 *left, i32 *is_first)
+{
+    u32 first = 0, same = 0;
+    UNROLL
+    for (u32 mask = WARP / 2; mask >= lowest; mask /= 2) {
+        if (count % 2 != 0) {
+            UNROLL
+            for (u32 i = 0; i < count; i++) values[i] += shuffle_xor_f32(values[i], mask);
+            same |= lane() & mask;
+            continue;
+        }
+        count /= 2;
+        i32 upper = (lane() & mask) != 0;
+        UNROLL
+        for (u32 i = 0; i < count; i++) {
+            f32 kept = upper ? values[count + i] : values[i], given = upper ? values[i] : values[count + i];
+            values[i] = kept + shuffle_xor_f32(given, mask);
+        }
+        first += upper ? count : 0;
+    }
+    *left = count;
+    *is_first = same == 0;
+    return first;
+}
+
 // Finishes the sum of a place along the thin operand and one along the wide operand.
 #define FINISH(sum, thin_place, wide_place)                                                                         \
     do {                                                                                                            \
@@ -58,7 +87,41 @@ DEVICE void load_word(f32 *x, GLOBAL const T *from)
     operands its = operands_of(a + (batch > 0 ? layout_offset(&a_batch, batch) : 0), \
                                b + (batch > 0 ? layout_offset(&b_batch, batch) : 0), size, a_step, b_step);
 
-#if TALL
+#if NARROW
+
+// The depth that a lane has at once.
+#define AT_ONCE 8
+
+// A warp has one sum, and its lanes take turns along the depth.
+KERNEL LAUNCH_BOUNDS(THREADS, 2) matmul_thin(GLOBAL R *out, GLOBAL const T *a, GLOBAL const T *b, GLOBAL const R *c,
+                   GLOBAL const R *bias, sizes size, strides a_step, strides b_step, strides c_step, FIXED layout a_batch,
+                   FIXED layout b_batch, FIXED layout c_batch)
+{
+    BEGIN
+    u32 number = block_x() * WARPS + thread_x() / WARP;
+    // The same for a whole warp.
+    if (number >= its.thin_extent * its.wide_extent) return;
+    u32 r = number / its.wide_extent, s = number % its.wide_extent;
+    its.thin += (i64)r * its.thin_along;
+    its.wide += (i64)s * its.wide_along;
+    f32 sum = 0.0f;
+    for (u32 from = lane(); from < size.k; from += WARP * AT_ONCE) {
+        f32 x[AT_ONCE], y[AT_ONCE];
+        UNROLL
+        for (u32 i = 0; i < AT_ONCE; i++) {
+            u32 d = from + i * WARP, at = d < size.k ? d : from;
+            x[i] = d < size.k ? T_LOAD(its.thin[(i64)at * its.thin_deep]) : 0.0f;
+            y[i] = d < size.k ? T_LOAD(its.wide[(i64)at * its.wide_deep]) : 0.0f;
+        }
+        UNROLL
+        for (u32 i = 0; i < AT_ONCE; i++) sum += x[i] * y[i];
+    }
+    UNROLL
+    for (u32 mask = WARP / 2; mask > 0; mask /= 2) sum += shuffle_xor_f32(sum, mask);
+    if (lane() == 0) FINISH(sum, r, s);
+}
+
+#elif TALL
 
 // Lanes that share a place along the wide operand, and places that they have at a time. ROWS is a multiple of four here.
 #define LANES 8
@@ -69,8 +132,8 @@ DEVICE void load_word(f32 *x, GLOBAL const T *from)
 #define FOURS (ROWS / 4)
 
 KERNEL LAUNCH_BOUNDS(THREADS, 2) matmul_thin(GLOBAL R *out, GLOBAL const T *a, GLOBAL const T *b, GLOBAL const R *c,
-                   GLOBAL const R *bias, sizes size, strides a_step, strides b_step, strides c_step, layout a_batch,
-                   layout b_batch, layout c_batch)
+                   GLOBAL const R *bias, sizes size, strides a_step, strides b_step, strides c_step, FIXED layout a_batch,
+                   FIXED layout b_batch, FIXED layout c_batch)
 {
     // In the order in which lanes next to each other read it: by step, element of a word, four rows, lane.
     SHARED ALIGNED(16) f32x4 thin[DEPTH * FOURS];
@@ -135,15 +198,15 @@ KERNEL LAUNCH_BOUNDS(THREADS, 2) matmul_thin(GLOBAL R *out, GLOBAL const T *a, G
 
 // A warp has COLS places along the wide operand, and its lanes have words of them one after the other.
 KERNEL LAUNCH_BOUNDS(THREADS, 2) matmul_thin(GLOBAL R *out, GLOBAL const T *a, GLOBAL const T *b, GLOBAL const R *c,
-                   GLOBAL const R *bias, sizes size, strides a_step, strides b_step, strides c_step, layout a_batch,
-                   layout b_batch, layout c_batch)
+                   GLOBAL const R *bias, sizes size, strides a_step, strides b_step, strides c_step, FIXED layout a_batch,
+                   FIXED layout b_batch, FIXED layout c_batch)
 {
     SHARED f32 thin[ROWS * DEPTH];
     BEGIN
     u32 first = (block_x() * WARPS + thread_x() / WARP) * COLS;
-    f32 sums[ROWS][COLS];
+    f32 sums[ROWS * COLS];
     UNROLL
-    for (u32 i = 0; i < ROWS * COLS; i++) sums[i / COLS][i % COLS] = 0.0f;
+    for (u32 i = 0; i < ROWS * COLS; i++) sums[i] = 0.0f;
     for (u32 from = 0; from < size.k; from += DEPTH) {
         u32 depth = size.k - from < DEPTH ? size.k - from : DEPTH;
         BARRIER();
@@ -168,18 +231,18 @@ KERNEL LAUNCH_BOUNDS(THREADS, 2) matmul_thin(GLOBAL R *out, GLOBAL const T *a, G
                 for (u32 e = 0; e < WIDE; e++) {
                     f32 x = thin[r * DEPTH + d + e];
                     UNROLL
-                    for (u32 j = 0; j < COLS; j++) sums[r][j] += x * y[j][e];
+                    for (u32 j = 0; j < COLS; j++) sums[r * COLS + j] += x * y[j][e];
                 }
             }
         }
     }
+    u32 left;
+    i32 is_first;
+    u32 number = add_lanes(sums, ROWS * COLS, 1, &left, &is_first);
     UNROLL
-    for (u32 i = 0; i < ROWS * COLS; i++) {
-        u32 r = i / COLS, j = i % COLS;
-        f32 sum = sums[r][j];
-        UNROLL
-        for (u32 mask = WARP / 2; mask > 0; mask /= 2) sum += shuffle_xor_f32(sum, mask);
-        if (lane() == i % WARP && r < its.thin_extent && first + j < its.wide_extent) FINISH(sum, r, first + j);
+    for (u32 i = 0; i < left; i++) {
+        u32 r = (number + i) / COLS, j = (number + i) % COLS;
+        if (is_first && r < its.thin_extent && first + j < its.wide_extent) FINISH(sums[i], r, first + j);
     }
 }
 
@@ -191,15 +254,15 @@ KERNEL LAUNCH_BOUNDS(THREADS, 2) matmul_thin(GLOBAL R *out, GLOBAL const T *a, G
 
 // Threads with the same places take turns along the depth.
 KERNEL LAUNCH_BOUNDS(THREADS, 2) matmul_thin(GLOBAL R *out, GLOBAL const T *a, GLOBAL const T *b, GLOBAL const R *c,
-                   GLOBAL const R *bias, sizes size, strides a_step, strides b_step, strides c_step, layout a_batch,
-                   layout b_batch, layout c_batch)
+                   GLOBAL const R *bias, sizes size, strides a_step, strides b_step, strides c_step, FIXED layout a_batch,
+                   FIXED layout b_batch, FIXED layout c_batch)
 {
     SHARED f32 of_warp[WARPS * ROWS * TILE];
     BEGIN
     u32 own = thread_x() % ACROSS * WIDE, place = block_x() * TILE + own;
-    f32 sums[ROWS][WIDE];
+    f32 sums[ROWS * WIDE];
     UNROLL
-    for (u32 i = 0; i < ROWS * WIDE; i++) sums[i / WIDE][i % WIDE] = 0.0f;
+    for (u32 i = 0; i < ROWS * WIDE; i++) sums[i] = 0.0f;
     if (place < its.wide_extent) {
         for (u32 from = thread_x() / ACROSS; from < size.k; from += WORDS * (THREADS / ACROSS)) {
             f32 y[WORDS][WIDE], x[WORDS][ROWS];
@@ -217,17 +280,17 @@ KERNEL LAUNCH_BOUNDS(THREADS, 2) matmul_thin(GLOBAL R *out, GLOBAL const T *a, G
             for (u32 w = 0; w < WORDS; w++) {
                 if (from + w * (THREADS / ACROSS) >= size.k) break;
                 UNROLL
-                for (u32 i = 0; i < ROWS * WIDE; i++) sums[i / WIDE][i % WIDE] += x[w][i / WIDE] * y[w][i % WIDE];
+                for (u32 i = 0; i < ROWS * WIDE; i++) sums[i] += x[w][i / WIDE] * y[w][i % WIDE];
             }
         }
     }
+    u32 left;
+    i32 is_first;
+    u32 number = add_lanes(sums, ROWS * WIDE, ACROSS, &left, &is_first);
     UNROLL
-    for (u32 i = 0; i < ROWS * WIDE; i++) {
-        u32 r = i / WIDE, e = i % WIDE;
-        f32 sum = sums[r][e];
-        UNROLL
-        for (u32 mask = WARP / 2; mask >= ACROSS; mask /= 2) sum += shuffle_xor_f32(sum, mask);
-        if (lane() < ACROSS) of_warp[(thread_x() / WARP * ROWS + r) * TILE + own + e] = sum;
+    for (u32 i = 0; i < left; i++) {
+        u32 r = (number + i) / WIDE, e = (number + i) % WIDE;
+        if (is_first) of_warp[(thread_x() / WARP * ROWS + r) * TILE + own + e] = sums[i];
     }
     BARRIER();
     for (u32 at = thread_x(); at < ROWS * TILE; at += THREADS) {

@@ -1,5 +1,5 @@
-// The product of f32 matrices whose rows or columns are contiguous and can be loaded in words of 16 bytes: as fast as vendors' libraries
-// for products that are over before a library's preparations are.
+// The product of matrices of f32, or of 16-bit floats, whose rows or columns are contiguous and can be loaded in words of four numbers: as
+// fast for f32 as vendors' libraries for products that are over before a library's preparations are.
 //
 // A block of 128 threads computes TILE_M × 64 sums. Its threads form SLICES teams, and each team the whole tile, a thread 8 × 8 sums
 // of it, from every SLICES-th run of 8 along the depth; at the end the teams' sums are added. So even a small product has a tile
@@ -25,7 +25,7 @@
 // The words of every slab of an operand that a thread brings: from where, where to, and how deep they are. What lies beyond the
 // matrix is deeper than any. Words along the depth are taken in pairs: whole sectors are loaded, and their numbers stored to
 // different banks.
-DEVICE void find_words(GLOBAL const f32 **from, u32 *to, u32 *depth_of, u32 words, GLOBAL const f32 *tile, i64 far, u32 extent,
+DEVICE void find_words(GLOBAL const T **from, u32 *to, u32 *depth_of, u32 words, GLOBAL const T *tile, i64 far, u32 extent,
                        u32 count, u32 step, i32 deep)
 {
     UNROLL
@@ -39,14 +39,26 @@ DEVICE void find_words(GLOBAL const f32 **from, u32 *to, u32 *depth_of, u32 word
     }
 }
 
+// Four neighbouring numbers.
+DEVICE f32x4 load_four(GLOBAL const T *from)
+{
+#if defined(T_IS_f32)
+    return load_now((GLOBAL const f32x4 *)from);
+#else
+    u64 bits = *(GLOBAL const u64 *)from;
+    f32x4 four = {T_LOAD((u16)bits), T_LOAD((u16)(bits >> 16)), T_LOAD((u16)(bits >> 32)), T_LOAD((u16)(bits >> 48))};
+    return four;
+#endif
+}
+
 // Loads a thread's words of the next slab, of which so much depth is left.
-DEVICE void load_words(f32x4 *word, GLOBAL const f32 **from, const u32 *depth_of, u32 words, u32 left, i64 next)
+DEVICE void load_words(f32x4 *word, GLOBAL const T **from, const u32 *depth_of, u32 words, u32 left, i64 next)
 {
     UNROLL
     for (u32 i = 0; i < words; i++) {
         f32x4 none = {0.0f, 0.0f, 0.0f, 0.0f};
         word[i] = none;
-        if (depth_of[i] < left) word[i] = load_now((GLOBAL const f32x4 *)from[i]);
+        if (depth_of[i] < left) word[i] = load_four(from[i]);
         from[i] += next;
     }
 }
@@ -106,22 +118,22 @@ DEVICE f32x4 add_teams(LOCAL const f32 *room)
 }
 
 KERNEL LAUNCH_BOUNDS(THREADS, 2) matmul_tiles(GLOBAL R *out, GLOBAL const T *a, GLOBAL const T *b, GLOBAL const R *c,
-                   GLOBAL const R *bias, sizes size, strides a_step, strides b_step, strides c_step, layout a_batch,
-                   layout b_batch, layout c_batch)
+                   GLOBAL const R *bias, sizes size, strides a_step, strides b_step, strides c_step, FIXED layout a_batch,
+                   FIXED layout b_batch, FIXED layout c_batch)
 {
     DYNAMIC_SHARED(f32, slabs);
     u32 team = thread_x() / TEAM, member = thread_x() % TEAM;
     u32 row = member / 32 * 32 + member % 32 / 8 * 4, col = member % 8 * 4;
     u32 a_place = team * RUN * A_STEP + row, b_place = DEPTH * A_STEP + team * RUN * B_STEP + col;
     u32 first_row = block_y() * TILE_M, first_col = block_x() * TILE_N, batch = block_z();
-    GLOBAL const f32 *a_tile = a + (i64)first_row * a_step.row, *b_tile = b + (i64)first_col * b_step.col;
+    GLOBAL const T *a_tile = a + (i64)first_row * a_step.row, *b_tile = b + (i64)first_col * b_step.col;
     if (batch > 0) {
         a_tile += layout_offset(&a_batch, batch);
         b_tile += layout_offset(&b_batch, batch);
     }
     i64 a_far = A_DEEP ? a_step.row : a_step.col, b_far = B_DEEP ? b_step.col : b_step.row;
     i64 a_next = A_DEEP ? DEPTH : DEPTH * a_far, b_next = B_DEEP ? DEPTH : DEPTH * b_far;
-    GLOBAL const f32 *a_from[A_WORDS], *b_from[B_WORDS];
+    GLOBAL const T *a_from[A_WORDS], *b_from[B_WORDS];
     u32 a_to[A_WORDS], b_to[B_WORDS], a_depth[A_WORDS], b_depth[B_WORDS];
     find_words(a_from, a_to, a_depth, A_WORDS, a_tile, a_far, TILE_M, size.m - first_row, A_STEP, A_DEEP);
     find_words(b_from, b_to, b_depth, B_WORDS, b_tile, b_far, TILE_N, size.n - first_col, B_STEP, B_DEEP);
@@ -164,19 +176,22 @@ KERNEL LAUNCH_BOUNDS(THREADS, 2) matmul_tiles(GLOBAL R *out, GLOBAL const T *a, 
         if (r >= size.m || s >= size.n) continue;
         f32x4 sum = add_teams(slabs + at);
         f32 four[4] = {sum.x, sum.y, sum.z, sum.w};
+        R ended[4];
         UNROLL
         for (u32 j = 0; j < 4; j++) {
-            if (s + j < size.n) four[j] = finished(four[j] * size.alpha, c, bias, size, c_step, &c_batch, batch, r, s + j);
+            if (s + j < size.n) ended[j] = finished(four[j] * size.alpha, c, bias, size, c_step, &c_batch, batch, r, s + j);
         }
-        GLOBAL f32 *target = out + ((u64)batch * size.m + r) * size.n + s;
+        GLOBAL R *target = out + ((u64)batch * size.m + r) * size.n + s;
+#if defined(R_IS_f32)
         if (size.n % 4 == 0) {
-            f32x4 word = {four[0], four[1], four[2], four[3]};
+            f32x4 word = {ended[0], ended[1], ended[2], ended[3]};
             *(GLOBAL f32x4 *)target = word;
-        } else {
-            UNROLL
-            for (u32 j = 0; j < 4; j++) {
-                if (s + j < size.n) target[j] = four[j];
-            }
+            continue;
+        }
+#endif
+        UNROLL
+        for (u32 j = 0; j < 4; j++) {
+            if (s + j < size.n) target[j] = ended[j];
         }
     }
 }

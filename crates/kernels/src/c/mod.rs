@@ -1,6 +1,6 @@
-//! The C dialect: C99 plus the macros of `prelude.h`. It is compiled by NVRTC for CUDA, by the drivers of OpenCL, and by a C++ compiler
-//! for the host, where the same kernels run block by block in tests. The width of a warp is a word of the prelude: 32, 64, or 1. Kernels
-//! keep to what OpenCL C can say (no templates, no headers, address spaces named, the block's memory declared in kernels alone), so
+//! The C dialect: C99 plus the macros of `prelude.h`. It is compiled by NVRTC for CUDA, by hiprtc for HIP, by the drivers of OpenCL, and by
+//! a C++ compiler for the host, where the same kernels run block by block in tests. The width of a warp is a word of the prelude: 32, 64,
+//! or 1. Kernels keep to what OpenCL C can say (no templates, no headers, address spaces named, the block's memory declared in kernels alone), so
 //! that another API is another header beside the prelude and not another set of files.
 //!
 //! A [`Unit`] is one file of kernels. A [`Kernel`] names one entry of a unit with its parameters; [`Kernel::source`] is the
@@ -29,10 +29,14 @@ pub const PRELUDE: &str = include_str!("prelude.h");
 const CUDA: &str = include_str!("cuda.h");
 /// What comes before an entry's name in a program of OpenCL's, where some names are functions already.
 pub const OPENCL_ENTRY_PREFIX: &str = "panoply_entry_";
+/// HIP's.
+const HIP: &str = include_str!("hip.h");
 /// OpenCL's.
 const OPENCL: &str = include_str!("opencl.h");
 /// The host's: threads of a block as fibres, for tests without a GPU.
-const HOST: &str = include_str!("host.h");
+const HOST: &str = concat!(include_str!("emulation.h"), include_str!("host.h"));
+/// Threads of a block as fibres without the words of a dialect, for tests of other dialects.
+pub const EMULATION: &str = include_str!("emulation.h");
 
 /// The most parameters of one kernel.
 const PARAMETERS_MAX: usize = 18;
@@ -42,6 +46,8 @@ const PARAMETERS_MAX: usize = 18;
 pub enum Dialect {
     /// NVRTC.
     Cuda,
+    /// hiprtc, for AMD's GPUs.
+    Hip,
     /// A C++ compiler for the host; blocks run one after the other.
     Host,
     /// The compiler of an OpenCL driver. Macros that the driver passes to it say what the device has; see `opencl.h`.
@@ -123,6 +129,42 @@ units! {
     RESIZE = "resize";
     /// Sort, argsort and sort by key.
     SORT = "sort";
+    /// Round keys of AES.
+    AES_EXPAND = "aes_expand" on "aes.h";
+    /// AES in counter mode.
+    AES_COUNTER = "aes_counter" on "messages.h", "aes.h";
+    /// AES with chained blocks.
+    AES_CHAIN = "aes_chain" on "messages.h", "aes.h";
+    /// The tags of GCM.
+    GCM = "gcm" on "messages.h";
+    /// ChaCha20.
+    CHACHA = "chacha" on "messages.h", "chacha.h";
+    /// The tags of ChaCha20-Poly1305.
+    POLY1305 = "poly1305" on "messages.h", "chacha.h";
+    /// SHA-2, and HMAC with it.
+    SHA = "sha" on "messages.h", "sha2.h";
+    /// Signatures of Ed25519.
+    ED25519 = "ed25519" on "messages.h", "sha2.h";
+    /// Signatures of ECDSA over P-256.
+    P256 = "p256" on "messages.h", "sha2.h";
+    /// Blocks of LZ4.
+    LZ4 = "lz4" on "messages.h";
+    /// Filters of finite response.
+    FIR = "fir";
+    /// Long filters of finite response, by spectra.
+    FIR_SPECTRA = "fir_spectra";
+    /// Recursive filters.
+    IIR = "iir";
+    /// Symbols and points.
+    MODEM = "modem";
+    /// Cyclic redundancy checks.
+    CRC = "crc" on "messages.h";
+    /// Reed–Solomon and erasure codes.
+    GALOIS = "galois";
+    /// Viterbi's decoder.
+    VITERBI = "viterbi";
+    /// Codes of sparse parity checks.
+    LDPC = "ldpc";
     /// Rows padded with zeros, for search.
     SEARCH_PACK = "search_pack";
 }
@@ -344,6 +386,7 @@ impl Kernel {
         }
         let (compiler, own_words) = match dialect {
             Dialect::Cuda => ("PANOPLY_CUDA", CUDA),
+            Dialect::Hip => ("PANOPLY_HIP", HIP),
             Dialect::Host => ("PANOPLY_HOST", HOST),
             Dialect::OpenCl => ("PANOPLY_OPENCL", OPENCL),
         };
@@ -434,6 +477,19 @@ impl Hash for Kernel {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A kernel that has one as a name compiles everywhere but there.
+    #[test]
+    fn no_unit_has_a_keyword_of_opencl_as_a_name() {
+        let keywords = ["constant", "global", "local", "private", "kernel", "pipe"];
+        for unit in UNITS {
+            for (number, line) in unit.text.lines().enumerate() {
+                let code = line.split("//").next().unwrap_or("");
+                let mut words = code.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+                assert!(!words.any(|word| keywords.contains(&word)), "{}, line {}: {line}", unit.name, number + 1);
+            }
+        }
+    }
 
     #[test]
     fn parameters_become_macros() {

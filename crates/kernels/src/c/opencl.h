@@ -30,6 +30,15 @@ typedef float f64;
 #else
 typedef double f64;
 #endif
+// Every version converts f16 in memory, whether it computes with it or not.
+#define OWN_F16
+static inline __attribute__((always_inline)) f32 f16_to_f32(u16 x) { return vload_half(0, (const __private half *)&x); }
+static inline __attribute__((always_inline)) u16 f32_to_f16(f32 x)
+{
+    u16 bits;
+    vstore_half_rte(x, 0, (__private half *)&bits);
+    return bits;
+}
 // A keyword of OpenCL's that kernels have as a name.
 #define half half_of
 
@@ -165,7 +174,7 @@ DEVICE lane_mask ballot_of(i32 predicate)
     for (u32 from = 0; from < WARP; from++) votes |= (lane_mask)intel_sub_group_shuffle((u32)predicate, from) << from;
     return votes;
 }
-#define WARP_BARRIER() sub_group_barrier(CLK_LOCAL_MEM_FENCE)
+#define WARP_BARRIER() sub_group_barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)
 #else
 DEVICE u32 shuffle_u32(u32 x, u32 from) { return sub_group_shuffle(x, from); }
 DEVICE u32 shuffle_xor_u32(u32 x, u32 mask) { return sub_group_shuffle_xor(x, mask); }
@@ -180,7 +189,7 @@ DEVICE lane_mask ballot_of(i32 predicate)
     return votes.x;
 #endif
 }
-#define WARP_BARRIER() sub_group_barrier(CLK_LOCAL_MEM_FENCE)
+#define WARP_BARRIER() sub_group_barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)
 #endif
 #endif
 #define ballot(predicate) ballot_of((predicate) ? 1 : 0)

@@ -1,4 +1,4 @@
-// The prelude of the C dialect: the words that kernels use. Each compiler has a file of its own before this one (cuda.h, host.h, opencl.h), with
+// The prelude of the C dialect: the words that kernels use. Each compiler has a file of its own before this one (cuda.h, hip.h, host.h, opencl.h), with
 // the types, the words of the first part of this list, and whatever it does better than the portable bodies below; it says so with OWN_….
 //
 //   KERNEL                 before an entry: KERNEL name(args) { … }; it returns nothing
@@ -11,7 +11,7 @@
 //   DYNAMIC_SHARED(T, x)   the block's memory whose size the launch gives, as T *x
 //   thread_x() …           place of the thread in its block, block_x() … of the block in the grid,
 //   block_size_x() …       threads in a block, grid_size_x() … blocks in the grid (also _y, _z)
-//   BARRIER()              waits for all threads of the block; WARP_BARRIER() for those of the warp
+//   BARRIER()              waits for all threads of the block; WARP_BARRIER() for those of the warp. Each then sees what the others have written
 //   lane(), WARP           place in the warp, and its width: 32, or 64; 1 where threads do not see each other's values
 //   lane_mask              a bit for each lane of a warp; ballot(p) those for which p holds, lanes_below() those before this one,
 //                          count_lanes(m) how many
@@ -28,6 +28,7 @@
 //   exp_below(x)           exp(x) for x up to zero, to a few parts in 10⁷ for results that are not negligible
 //   exp2_below(x)          two to the power of x for x up to zero, likewise
 //   pack_f16(a, b) …       two numbers rounded to 16 bits in one word, the first in its low half (also pack_bf16)
+//   min2_u16(a, b)         the lesser of both halves of two words
 //   dot4_i8(a, b, sum)     the sum of four products of signed bytes, and another
 //   copy_async_16(to, from, present)
 //                          copies 16 bytes to the block's memory, or zeros; it may take effect as late as COPY_ASYNC_WAIT(groups), which
@@ -116,6 +117,14 @@ DEVICE u32 atomic_add_ordered(GLOBAL u32 *p, u32 v)
     u32 before = ATOMIC_ADD(p, v);
     FENCE();
     return before;
+}
+#endif
+
+#if !defined(OWN_MIN2)
+DEVICE u32 min2_u16(u32 a, u32 b)
+{
+    u32 low = (a & 0xffffu) < (b & 0xffffu) ? a : b, high = (a >> 16) < (b >> 16) ? a : b;
+    return (low & 0xffffu) | (high & 0xffff0000u);
 }
 #endif
 

@@ -30,6 +30,13 @@ pub struct ConvKernel {
     pub tile: Tile,
 }
 
+/// The windows of images, of elements of 16 bits, as columns. Parameters: eights of elements in all; places of the output and
+/// its width; lines of an image's columns, channels, taps and the kernel's width; height and width of the input; stride, dilation
+/// and padding at top and left; the offset.
+pub(super) fn columns() -> String {
+    Template::new(include_str!("columns.wgsl")).text()
+}
+
 impl ConvKernel {
     pub(super) fn source(&self) -> String {
         let template = Template::new(include_str!("conv.wgsl")).set("KERNEL", "Conv").dtype("TYPE", self.dtype);
@@ -37,4 +44,9 @@ impl ConvKernel {
         let order_a = if self.pass == ConvPass::Forward { Load::AlongInner } else { Load::AlongOuter };
         tiled(template, self.tile, Accumulate::Product, [order_a, Load::AlongOuter]).text()
     }
+}
+
+/// Images with their channels last. Parameters: images, channels, places, channels of the output, the offset.
+pub(super) fn channels_last() -> String {
+    Template::new(include_str!("channels_last.wgsl")).text()
 }

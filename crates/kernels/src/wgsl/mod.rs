@@ -8,7 +8,7 @@
 //! 1. Group 0, binding 0 is a uniform buffer of 32-bit parameters in the order that the kernel's file documents; they
 //!    take at most [`PARAMS_WORDS_MAX`] words. Where a device takes so many words with the dispatch itself, the same text
 //!    declares them so ([`with_immediates`]). Group 1 holds storage buffers: first the written ones, then those read.
-//! 2. A workgroup has [`WORKGROUP_SIZE`] invocations, but for [`Kernel::Coop`], which has half. Workgroups are counted along one line that may be folded into two
+//! 2. A workgroup has [`WORKGROUP_SIZE`] invocations, but for [`Kernel::Coop`], which has half, and [`Kernel::Wide`]. Workgroups are counted along one line that may be folded into two
 //!    dimensions; workgroups behind the end of the work do nothing.
 //! 3. Elements of 8 and 16 bits lie packed in 32-bit words. A kernel reads any type, computes in the type's *carrier*
 //!    (f32 for f16 and bf16, i32 for i8, u32 for u8) and writes carriers; [`Kernel::Narrow`] packs them. Only [`Kernel::Map`]
@@ -41,6 +41,7 @@ mod select;
 mod sort;
 mod template;
 mod transpose;
+mod wide;
 
 pub use attention::{ATTENTION_COLUMNS, ATTENTION_ROWS, AttentionKernel};
 pub use conv::{ConvKernel, ConvPass};
@@ -67,6 +68,7 @@ pub use search::{NormKernel, SearchKernel};
 pub use select::{SELECT_K_MAX, SelectKernel, SelectSource};
 pub use sort::{SORT_BLOCK, SORT_LINE_MAX, SortKernel};
 pub use transpose::TransposeKernel;
+pub use wide::{WIDE_STEP, WideKernel, WideSource, WideTarget, WideTile};
 
 /// Invocations of a workgroup.
 pub const WORKGROUP_SIZE: u32 = 256;
@@ -105,6 +107,12 @@ pub enum Kernel {
     NaiveGemm(NaiveGemmKernel),
     /// Convolutions as matrix products.
     Conv(ConvKernel),
+    /// Matrix products, convolutions and candidates of searches on matrix units, where the driver makes the matrices.
+    Wide(WideKernel),
+    /// The windows of a convolution written out, for [`Kernel::Coop`].
+    Columns,
+    /// Images of 16-bit elements with their channels last, for [`Kernel::Wide`].
+    ChannelsLast,
     /// The maximum or average of windows.
     Pool(PoolKernel),
     /// The best k of a line.
@@ -150,6 +158,9 @@ impl Kernel {
             Kernel::Coop(kernel) => kernel.source(),
             Kernel::NaiveGemm(kernel) => kernel.source(),
             Kernel::Conv(kernel) => kernel.source(),
+            Kernel::Wide(kernel) => kernel.source(),
+            Kernel::Columns => conv::columns(),
+            Kernel::ChannelsLast => conv::channels_last(),
             Kernel::Pool(kernel) => kernel.source(),
             Kernel::Select(kernel) => kernel.source(),
             Kernel::Search(kernel) => kernel.source(),

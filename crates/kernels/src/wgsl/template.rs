@@ -210,6 +210,7 @@ files![
     "conv_value.wgsl",
     "finish.wgsl",
     "keys.wgsl",
+    "list_four.wgsl",
     "math.wgsl",
     "product_fetch.wgsl",
     "product_params.wgsl",
@@ -221,6 +222,13 @@ files![
     "tile_fetch.wgsl",
     "tile_step.wgsl",
     "tile_store.wgsl",
+    "wide_fetch.wgsl",
+    "wide_fetch_both.wgsl",
+    "wide_multiply.wgsl",
+    "wide_place.wgsl",
+    "wide_put.wgsl",
+    "wide_window_params.wgsl",
+    "wide_windows.wgsl",
 ];
 
 #[cfg(test)]

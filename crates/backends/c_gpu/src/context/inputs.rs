@@ -48,7 +48,7 @@ impl Context {
 
     /// A contiguous tensor on the host as kernels read it there, on devices that do. The op under way holds the tensor's memory,
     /// or is given a share of it here.
-    fn lent(&mut self, tensor: &Tensor) -> Result<Option<Address>> {
+    pub(super) fn lent(&mut self, tensor: &Tensor) -> Result<Option<Address>> {
         if self.is_rehearsal() || !matches!(tensor.buffer(), Buffer::Host(_)) || !tensor.is_contiguous() {
             return Ok(None);
         }
@@ -106,7 +106,7 @@ impl Context {
     }
 
     /// Small copies go with the kernels; large ones have a stream of their own, which the kernels wait for.
-    fn upload(&mut self, target: Address, bytes: &[u8]) -> Result<()> {
+    pub(super) fn upload(&mut self, target: Address, bytes: &[u8]) -> Result<()> {
         self.queued.bytes_moved += bytes.len() as u64;
         if bytes.is_empty() || self.is_rehearsal() {
             return Ok(());

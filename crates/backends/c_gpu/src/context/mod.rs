@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
-use panoply_core::{DeviceId, HostBufferMut, MemoryStats, Result, Tensor};
+use panoply_core::{DeviceId, HostBufferMut, MemoryStats, Result, Tensor, Value};
 use panoply_graph::Held;
 
 use crate::compile::CompileQueue;
@@ -28,10 +28,12 @@ use crate::staging::Staging;
 mod inputs;
 mod launches;
 mod outputs;
+mod secrets;
 
 pub use launches::COUNTERS;
 pub use outputs::Output;
 pub(crate) use outputs::{Planned, PlannedPlace};
+pub(crate) use secrets::Wiped;
 
 /// Owned by the engine, lent to one op at a time.
 pub struct Context {
@@ -77,6 +79,9 @@ pub(crate) enum Mode {
     Request,
 }
 
+/// The last step of an op, on the host.
+pub(crate) type Finish = Box<dyn FnOnce(Value) -> Result<Value>>;
+
 /// What an op that was submitted leaves behind until it has finished.
 #[derive(Default)]
 pub(crate) struct Queued {
@@ -86,6 +91,13 @@ pub(crate) struct Queued {
     /// Host memory that it uploads from.
     #[allow(dead_code)] // Held so that nobody writes to it.
     pinned: Vec<HostBufferMut>,
+    /// Secrets that it uploads.
+    #[allow(dead_code)] // Held until they are wiped.
+    secret_pinned: Vec<Wiped>,
+    /// Memory that is overwritten behind everything else.
+    secrets: Vec<(Address, usize)>,
+    /// What the host makes of the answer, once the device has passed the op.
+    pub(crate) finish: Option<Finish>,
     /// Tensors between its kernels.
     #[allow(dead_code)] // Held so that the pool does not lend them again.
     pub(crate) between: Vec<Tensor>,
@@ -120,12 +132,15 @@ impl Queued {
             && self.copies.is_none()
             && !self.downloads
             && self.peers.is_empty()
+            && self.secrets.is_empty()
+            && self.finish.is_none()
     }
 
     /// Takes over what was queued before and will not be handed out. What can be queued so has no complaints.
     pub(crate) fn absorb(&mut self, before: Queued) {
         self.held.extend(before.held);
         self.pinned.extend(before.pinned);
+        self.secret_pinned.extend(before.secret_pinned);
         self.between.extend(before.between);
         self.plans.extend(before.plans);
         self.replays.extend(before.replays);
@@ -149,7 +164,7 @@ impl Context {
         Context {
             memory: DeviceMemory::new(Rc::clone(&driver), device, cached_bytes_max, peer),
             staging: Staging::new(Rc::clone(&driver)),
-            complaints: Complaints::new(Rc::clone(&driver)),
+            complaints: Complaints::new(Rc::clone(&driver), device),
             kernels: Kernels::new(device, queue),
             maps: Maps::default(),
             row_maps: RowMaps::default(),

@@ -93,10 +93,7 @@ impl Context {
     /// A tensor on the host with what is at this address when the compute stream gets here.
     pub fn download(&mut self, source: Address, dtype: DType, shape: Shape) -> Result<Tensor> {
         if shape.elements() > 0 && !self.is_rehearsal() {
-            let computed = self.event()?;
-            self.driver.record(computed, Stream::Compute)?;
-            self.driver.wait_for(Stream::Download, computed)?;
-            self.events.push(computed);
+            self.await_kernels()?;
         }
         self.download_finished(source, dtype, shape)
     }
@@ -106,13 +103,32 @@ impl Context {
         let bytes = shape.elements() * dtype.size_bytes();
         let mut target = self.staging.target(bytes)?;
         if bytes > 0 && !self.is_rehearsal() {
-            self.begin_copies(Stream::Download)?;
             // SAFETY: the buffer is not handed out before the op has finished.
-            unsafe { self.driver.download(target.bytes_mut().as_mut_ptr(), source, bytes, Stream::Download)? };
-            self.end_copies(Stream::Download)?;
-            self.queued.downloads = true;
-            self.queued.bytes_moved += bytes as u64;
+            unsafe { self.download_into(target.bytes_mut().as_mut_ptr(), source, bytes)? };
         }
         Tensor::from_host(dtype, shape, target.freeze())
+    }
+
+    /// Lets copies to the host wait for the kernels that are queued.
+    pub(super) fn await_kernels(&mut self) -> Result<()> {
+        let computed = self.event()?;
+        self.driver.record(computed, Stream::Compute)?;
+        self.driver.wait_for(Stream::Download, computed)?;
+        self.events.push(computed);
+        Ok(())
+    }
+
+    /// Queues a copy to pinned memory.
+    ///
+    /// # Safety
+    /// The target must hold so many bytes, and nobody may read it before the op under way has finished.
+    pub(super) unsafe fn download_into(&mut self, target: *mut u8, source: Address, bytes: usize) -> Result<()> {
+        self.begin_copies(Stream::Download)?;
+        // SAFETY: the caller's to see to; the source was lent by this context.
+        unsafe { self.driver.download(target, source, bytes, Stream::Download)? };
+        self.end_copies(Stream::Download)?;
+        self.queued.downloads = true;
+        self.queued.bytes_moved += bytes as u64;
+        Ok(())
     }
 }

@@ -1,13 +1,17 @@
 //! From an op to launches: a folder for each domain, a file for each op. Each brings its inputs to the device, takes memory for its
 //! output, and queues what computes it. Nothing here waits for the device.
 
+use panoply_core::backend::FirstGuess;
+use panoply_core::op::signal::SignalOp;
 use panoply_core::{DeviceInfo, Error, Op, Result, Support, Tensor, Value};
 
 use crate::context::Context;
 use crate::driver::Stream;
 
 pub mod compute;
+mod crypto;
 pub(crate) mod graph;
+mod messages;
 pub mod signal;
 pub(crate) mod together;
 
@@ -23,6 +27,7 @@ pub(crate) fn first_stream(op: &Op, context: &Context) -> Stream {
 pub(crate) fn run(op: &Op, context: &mut Context) -> Result<Value> {
     match op {
         Op::Compute(op) => compute::run(op, context),
+        Op::Crypto(op) => crypto::run(op, context),
         Op::Signal(op) => signal::run(op, context),
         Op::Graph(op) => graph::run(op, context),
         op => Err(Support::unknown(op).refusal(op)),
@@ -36,6 +41,7 @@ pub fn supports(op: &Op) -> Support {
     }
     match op {
         Op::Compute(op) => compute::supports(op),
+        Op::Crypto(op) => crypto::supports(op),
         Op::Signal(op) => signal::supports(op),
         Op::Graph(op) => graph::supports(op),
         op => Support::unknown(op),
@@ -47,6 +53,19 @@ pub fn supports_on(device: &DeviceInfo, op: &Op) -> Support {
     match (supports(op), op) {
         (Support::Yes, Op::Graph(graph)) => graph::fits(graph, device),
         (answer, _) => answer,
+    }
+}
+
+/// Whether a kernel of the op computes in f64 what its tensors do not have.
+pub fn computes_in_f64(op: &Op) -> bool {
+    matches!(op, Op::Signal(SignalOp::Iir(_)))
+}
+
+/// What is assumed of an op where none like it has run on the device yet.
+pub fn first_guess(device: &DeviceInfo, op: &Op) -> FirstGuess {
+    match op {
+        Op::Crypto(_) => crypto::first_guess(op, device),
+        _ => FirstGuess::of(device),
     }
 }
 
@@ -71,10 +90,51 @@ fn longest_axis(tensor: &Tensor) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use panoply_core::op::compute::{Map, Reduce, Scan, ScanKind, Softmax, Transpose};
-    use panoply_core::{DType, Describe, Operation};
+    use panoply_conformance::run_there;
+    use panoply_core::op::compute::{Map, Reduce, Scan, ScanKind, Softmax, Transfer, Transpose};
+    use panoply_core::op::crypto::{AeadAlgorithm, Hash, HashAlgorithm, Key, Messages, Seal};
+    use panoply_core::{Backend, Bytes, DType, Describe, OpenOptions, Operation};
 
     use super::*;
+    use crate::GpuBackend;
+
+    #[test]
+    fn messages_of_the_host_are_left_to_the_host_at_first() {
+        let backend = match crate::EmulatedBackend::new() {
+            Ok(backend) => backend,
+            Err(absence) => return println!("skipped: {absence}"),
+        };
+        let device = backend.discover().unwrap().remove(0);
+        let key = Key::seal(AeadAlgorithm::Aes256Gcm, &[1; 32]).unwrap();
+        let host = Seal::new(&key, [2; 12], vec![3; 1 << 16]).into_op().unwrap();
+        let cpu = FirstGuess { overhead_ns: 2_000.0, work_unit_ns: 0.5 };
+        let at = |guess: FirstGuess| guess.overhead_ns + guess.work_unit_ns * 65_536.0;
+        assert!(at(first_guess(&device, &host)) > at(cpu));
+        let mut engine = backend.open_engine(&device, &OpenOptions::default()).unwrap();
+        let message = Transfer::to_device(&Tensor::zeros(DType::U8, [1 << 20]).unwrap(), device.id).into_op().unwrap();
+        let message = run_there(&mut engine, message).unwrap().into_tensor().unwrap();
+        let resident = Seal::new(&key, [2; 12], Bytes::from_tensor(&message).unwrap()).into_op().unwrap();
+        assert!(at(first_guess(&device, &resident)) < at(first_guess(&device, &host)));
+    }
+
+    /// A thread has a whole message: one long message takes long, and too long a one is refused.
+    #[test]
+    fn long_messages_that_one_thread_has_are_left_to_others() {
+        let backend = match crate::EmulatedBackend::new() {
+            Ok(backend) => backend,
+            Err(absence) => return println!("skipped: {absence}"),
+        };
+        let device = backend.discover().unwrap().remove(0);
+        let of = |count: usize, len: usize| {
+            let all = Bytes::from_vec(vec![0; count * len]);
+            Hash::new(HashAlgorithm::Sha256, Messages::split(all, len).unwrap()).into_op().unwrap()
+        };
+        let many = first_guess(&device, &of(4096, 1 << 10)).overhead_ns;
+        let one = first_guess(&device, &of(1, 4 << 20)).overhead_ns;
+        assert!(one > 100.0 * many, "{one} {many}");
+        assert_eq!(supports(&of(2, 64 << 20)), Support::Yes);
+        assert!(matches!(supports(&of(1, (64 << 20) + 1)), Support::No(_)));
+    }
 
     #[test]
     fn axes_beyond_32_bits_are_refused_before_anything_runs() {

@@ -1,18 +1,65 @@
 //! Sizes that the suite does not have, because only this backend treats them apart: lines too long for a block, contiguous
 //! and not, sorted digit by digit; products in tiles; convolutions large enough for the vendor's library, in every type that it
 //! takes, and small ones in whole tiles of channels; searches by tiles of every size, with vectors that do not fit a block's memory, and rows that
-//! make the sample's threshold a bad one; Fourier transforms in tiles.
+//! make the sample's threshold a bad one; Fourier transforms in tiles; messages that are hashed level by level, filters of several chunks of taps.
 
 use panoply_conformance::values::{Random, random_tensor, tensor_of, whole_numbers};
-use panoply_conformance::{Case, Tolerance};
+use panoply_conformance::{Case, Judge, Tolerance};
 use panoply_core::op::compute::{
     Activation, ArgSort, Conv2d, Conv2dBackwardInput, Conv2dBackwardWeight, MatMul, Metric, Search, Sort, SortPairs,
 };
-use panoply_core::op::signal::{Fft, Ifft};
-use panoply_core::{Complex64, DType, Tensor};
+use panoply_core::op::crypto::{AeadAlgorithm, Hash, HashAlgorithm, Key, Nonces, Seal};
+use panoply_core::op::signal::{Biquad, Convolve, Fft, Fir, Ifft, Iir};
+use panoply_core::{Bytes, Complex64, DType, Tensor};
 
 pub(crate) fn cases() -> Vec<Case> {
-    long_lines().into_iter().chain(products()).chain(convolutions()).collect()
+    long_lines().into_iter().chain(products()).chain(convolutions()).chain(messages()).chain(filters()).collect()
+}
+
+/// Messages of many chunks, beside short ones and such as end with a chunk, or one block behind it.
+fn messages() -> Vec<Case> {
+    let bytes = |len: usize, seed: u64| {
+        let mut random = Random::new(seed);
+        Bytes::from_vec((0..len).map(|_| random.next_u64() as u8).collect())
+    };
+    let mut cases = Vec::new();
+    for algorithm in AeadAlgorithm::ALL {
+        let key = Key::seal(algorithm, &vec![7; algorithm.key_bytes()]).unwrap();
+        let list: Vec<Bytes> = [70_001, 0, 240, 256, 16, 4080, 4096, 33_000].map(|len| bytes(len, 8)).to_vec();
+        let op = Seal::new(&key, Nonces::Given(bytes(12 * list.len(), 9)), list).associated(bytes(300, 10));
+        cases.push(Case::new(format!("seal/{}/long", algorithm.name()), op, Judge::Bits));
+    }
+    let list: Vec<Bytes> = [70_001, 3].map(|len| bytes(len, 11)).to_vec();
+    for algorithm in HashAlgorithm::ALL {
+        let op = Hash::new(algorithm, list.clone());
+        cases.push(Case::new(format!("hash/{}/long", algorithm.name()), op, Judge::Bits));
+    }
+    cases
+}
+
+pub(crate) fn filters() -> Vec<Case> {
+    let complex = |len: usize, seed: u64| {
+        let parts = random_tensor(DType::F32, &[2 * len], seed).to_vec::<f32>().unwrap();
+        let values: Vec<Complex64> = parts.chunks(2).map(|pair| Complex64::new(pair[0], pair[1])).collect();
+        Tensor::from_vec(values, [len]).unwrap()
+    };
+    let close = Tolerance::Close { relative: 2e-6, absolute: 2e-4 };
+    let (input, taps) = (random_tensor(DType::F32, &[2, 9001], 12), random_tensor(DType::F32, &[1500], 13));
+    let mut values = input.to_vec::<f32>().unwrap();
+    (values[100], values[12_000]) = (f32::NAN, f32::INFINITY);
+    let spoilt = Tensor::from_vec(values, [2, 9001]).unwrap();
+    let slow = Biquad { b: [0.001, 0.0005, 0.0], a: [-0.9995, 0.0] };
+    vec![
+        Case::new("fir/f32/chunks", Fir::new(&input, &taps), close),
+        Case::new("convolve/f32/parts", Convolve::new(&input, &random_tensor(DType::F32, &[9000], 15)), close),
+        Case::new("correlate/c64/parts", Convolve::correlation(&complex(5000, 16), &complex(2500, 17)), close),
+        Case::new("correlate/f32/chunks", Convolve::correlation(&input, &taps), close),
+        // What is not finite spoils the outputs that it is a term of, in frames of their own and beside others, and no more.
+        Case::new("fir/f32/frames/nan", Fir::new(&spoilt, &random_tensor(DType::F32, &[100], 18)), close),
+        Case::new("convolve/f32/parts/nan", Convolve::new(&spoilt, &random_tensor(DType::F32, &[9000], 19)), close),
+        // A line of more chunks than a scan has threads, through a filter whose memory spans many of them.
+        Case::new("iir/f32/chunks", Iir::new(&random_tensor(DType::F32, &[150_001], 14), vec![slow, slow]), close),
+    ]
 }
 
 fn long_lines() -> Vec<Case> {

@@ -9,7 +9,8 @@ use panoply_conformance::reference::reference;
 use panoply_conformance::{Case, cases, run_one};
 use panoply_core::op::compute::{ComputeOp, Transfer};
 use panoply_core::{
-    DeviceInfo, Engine, Finished, HostBufferMut, Item, Op, OpenOptions, Operation, Result, Shape, Support, Tensor,
+    Bytes, Describe, DeviceInfo, Engine, Finished, HostBufferMut, Item, Op, OpenOptions, Operation, PartMut, Result,
+    Shape, Support, Tensor,
 };
 use std::time::Duration;
 
@@ -67,11 +68,24 @@ pub fn run(backend: &dyn GpuBackend, step: usize) {
 fn moved(engine: &mut GpuEngine, device: &DeviceInfo, case: &Case, shift: usize) -> Result<Op> {
     let mut op = case.op.clone();
     let mut moved = Ok(());
-    op.for_each_tensor_mut(&mut |tensor| match to_device(engine, device, tensor, shift) {
-        Ok(resident) => *tensor = resident,
-        Err(error) => moved = Err(error),
+    op.for_each_part_mut(&mut |part| {
+        let result = match part {
+            PartMut::Tensor(tensor) => to_device(engine, device, tensor, shift).map(|resident| *tensor = resident),
+            // Secrets come from the host.
+            PartMut::Bytes(bytes) if !bytes.is_secret() => {
+                bytes_to_device(engine, device, bytes, shift).map(|resident| *bytes = resident)
+            }
+            _ => Ok(()),
+        };
+        if let Err(error) = result {
+            moved = Err(error);
+        }
     });
     moved.map(|()| op)
+}
+
+fn bytes_to_device(engine: &mut dyn Engine, device: &DeviceInfo, bytes: &Bytes, shift: usize) -> Result<Bytes> {
+    Bytes::from_tensor(&to_device(engine, device, &bytes.to_tensor()?, shift)?)
 }
 
 /// What is wrong with the answer to a case whose inputs are on the device.

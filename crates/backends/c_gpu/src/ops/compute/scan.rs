@@ -28,6 +28,11 @@ const LONG_VECTORS_MAX: usize = 11;
 const LONG_ELEMENTS_MAX: usize = 31;
 /// What a block needs beside its tiles.
 const LONG_SPARE_BYTES: usize = 1024;
+/// Where a block may have less memory than this, the limit is the API's or the device's own and says nothing of how many blocks a
+/// multiprocessor holds. Then blocks are small and many: one that does not run draws no tile, so too many do no harm.
+const LONG_SHARED_BYTES: usize = 96 << 10;
+const SMALL_SLOT_BYTES: usize = 12 << 10;
+const SMALL_BLOCKS: usize = 8;
 /// Elements of a row that one thread has where rows are scanned by chunks, at least, and how many threads a processor gets.
 const CHUNK_ELEMENTS_MIN: usize = 1024;
 const CHUNKS_PER_PROCESSOR: usize = 256;
@@ -107,14 +112,14 @@ impl Lines {
     ) -> Result<()> {
         let vector_bytes = vector * op.input.dtype().size_bytes();
         let properties = context.driver.properties();
-        let slot_bytes = properties.shared_bytes_max as usize / (LONG_BLOCKS * LONG_SLOTS) - LONG_SPARE_BYTES;
+        let (blocks_each, slot_bytes) = blocks_and_slot(properties.shared_bytes_max as usize);
         // An odd number, so that the threads of a warp read from different banks.
         let most = if vector == 1 { LONG_ELEMENTS_MAX } else { LONG_VECTORS_MAX };
         let items = (slot_bytes / (LONG_THREADS * vector_bytes)).clamp(1, most);
         let items = if items.is_multiple_of(2) { items - 1 } else { items };
         let tiles_of_row = self.len.div_ceil(LONG_THREADS * items * vector);
         let tiles = self.outer * self.inner * tiles_of_row;
-        let blocks = (properties.multiprocessors as usize * LONG_BLOCKS).min(tiles);
+        let blocks = (properties.multiprocessors as usize * blocks_each).min(tiles);
         let (board, epoch) = context.scan_board(tiles)?;
         let values = if op.input.dtype() == DType::F64 { context.scratch(tiles * 8)? } else { Address::NULL };
         let kernel = kernel(op, "scan_long", LONG_THREADS)
@@ -211,6 +216,15 @@ fn tile(vectors: usize, vector: usize, dtype: DType, warp: usize) -> (usize, usi
         // Each vector also has a running value of its own.
         _ => (ROW_THREADS, (32 / registers).clamp(1, 8)),
     }
+}
+
+/// How many blocks that draw tiles a multiprocessor gets, and the memory for each tile that a block holds.
+fn blocks_and_slot(shared_bytes_max: usize) -> (usize, usize) {
+    if shared_bytes_max >= LONG_SHARED_BYTES {
+        return (LONG_BLOCKS, shared_bytes_max / (LONG_BLOCKS * LONG_SLOTS) - LONG_SPARE_BYTES);
+    }
+    let most = shared_bytes_max.saturating_sub(LONG_SPARE_BYTES) / LONG_SLOTS;
+    (SMALL_BLOCKS, most.min(SMALL_SLOT_BYTES))
 }
 
 fn kernel(op: &Scan, entry: &'static str, threads: usize) -> Kernel {

@@ -26,6 +26,8 @@ const TALL_PLACES: usize = THREADS / 8 * 2;
 const TALL_ROWS_MIN: usize = 3;
 /// The greatest depth for it: beyond, a warp has enough to do at each place.
 const TALL_DEPTH_MAX: usize = 512;
+/// The most sums for which a warp has each of them, where the right operand is not loaded in wide words.
+const NARROW_SUMS_MAX: usize = 1024;
 
 /// How a thin product is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +40,8 @@ pub(super) struct Thin {
     deep: bool,
     /// Whether few lanes have a place of the wide operand.
     tall: bool,
+    /// Whether a warp has each sum, and operands are read element by element.
+    narrow: bool,
     /// Places along the wide operand that a warp has at a time where it is contiguous along the depth, and else a block.
     places: usize,
 }
@@ -69,14 +73,16 @@ impl Thin {
                 false => [TILE_MAX, TILE_MAX / 2].into_iter().find(fills).unwrap_or(wide),
             };
             let rows = if tall { thin.next_multiple_of(4) } else { thin.next_power_of_two() };
-            Thin { rows, swapped, deep, tall, places }
+            Thin { rows, swapped, deep, tall, narrow: false, places }
         };
         let (a, b) = (&product.a, &product.b);
         let by_rows = (m <= ROWS_MAX)
             .then(|| tiles::is_deep(b, [b.col, b.row], [n, k], wide))
             .flatten()
             .map(|deep| cut(m, false, n, deep));
-        by_rows.or_else(|| {
+        let narrow = Thin { rows: 1, swapped: false, deep: false, tall: false, narrow: true, places: 1 };
+        let is_narrow = (m <= ROWS_MAX || n <= COLS_MAX) && m * n <= NARROW_SUMS_MAX;
+        by_rows.or_else(|| is_narrow.then_some(narrow)).or_else(|| {
             let deep = (n <= COLS_MAX).then(|| tiles::is_deep(a, [a.row, a.col], [m, k], wide)).flatten()?;
             Some(cut(n, true, m, deep))
         })
@@ -92,13 +98,16 @@ impl Thin {
             .integer(if self.deep { "COLS" } else { "TILE" }, self.places as i64)
             .flag("SWAPPED", self.swapped)
             .flag("TALL", self.tall)
-            .flag("DEEP", self.deep);
-        let per_block = match (self.tall, self.deep) {
-            (true, _) => TALL_PLACES,
-            (false, true) => THREADS / context.warp_lanes() * self.places,
-            (false, false) => self.places,
+            .flag("DEEP", self.deep)
+            .flag("NARROW", self.narrow);
+        let warps = THREADS / context.warp_lanes();
+        let blocks = match self {
+            Thin { narrow: true, .. } => (m * n).div_ceil(warps),
+            Thin { tall: true, .. } => extent.div_ceil(TALL_PLACES),
+            Thin { deep: true, .. } => extent.div_ceil(warps * self.places),
+            Thin { deep: false, .. } => extent.div_ceil(self.places),
         };
-        let launch = Launch::grid([extent.div_ceil(per_block), 1, batch.elements()], THREADS);
+        let launch = Launch::grid([blocks, 1, batch.elements()], THREADS);
         context.launch(&kernel, launch, &mut product.arguments())
     }
 }
@@ -124,17 +133,20 @@ mod tests {
 
     #[test]
     fn few_rows_or_few_columns_are_thin() {
-        let thin = |rows, swapped, deep, places| Some(Thin { rows, swapped, deep, tall: false, places });
-        let tall = |rows| Some(Thin { rows, swapped: true, deep: true, tall: true, places: 1 });
+        let thin = |rows, swapped, deep, places| Some(Thin { rows, swapped, deep, tall: false, narrow: false, places });
+        let tall = |rows| Some(Thin { rows, swapped: true, deep: true, tall: true, narrow: false, places: 1 });
+        let narrow = Some(Thin { rows: 1, swapped: false, deep: false, tall: false, narrow: true, places: 1 });
         assert_eq!(of(DType::F16, [1, 512, 784], [784, 1], [512, 1]), thin(1, false, false, 8));
         assert_eq!(of(DType::F32, [1, 512, 784], [784, 1], [512, 1]), thin(1, false, false, 4));
         assert_eq!(of(DType::F32, [1, 4096, 784], [784, 1], [4096, 1]), thin(1, false, false, 16));
         assert_eq!(of(DType::F16, [3, 512, 784], [784, 1], [1, 784]), thin(4, false, true, 1));
-        // Ten columns are no whole words, so the other operand is read in them.
-        assert_eq!(of(DType::F16, [1, 10, 256], [256, 1], [10, 1]), thin(16, true, true, 1));
+        // Ten columns are no whole words, so the other operand is read in them, or elements where there are few sums.
+        assert_eq!(of(DType::F16, [256, 10, 256], [256, 1], [10, 1]), thin(16, true, true, 1));
+        assert_eq!(of(DType::F16, [1, 10, 256], [256, 1], [10, 1]), narrow);
+        assert_eq!(of(DType::F32, [64, 10, 256], [1, 64], [10, 1]), narrow);
         assert_eq!(of(DType::F16, [4096, 10, 256], [256, 1], [10, 1]), tall(12));
         assert_eq!(of(DType::F16, [8192, 2, 256], [256, 1], [2, 1]), thin(2, true, true, 4));
-        assert_eq!(of(DType::F32, [64, 12, 30], [1, 64], [12, 1]), thin(16, true, false, 4));
+        assert_eq!(of(DType::F32, [128, 12, 30], [1, 128], [12, 1]), thin(16, true, false, 4));
         for (dtype, sizes) in [(DType::F16, [9, 17, 64]), (DType::F64, [1, 64, 64]), (DType::F32, [1, 8192, 8192])] {
             assert_eq!(of(dtype, sizes, [sizes[2] as i64, 1], [sizes[1] as i64, 1]), None, "{dtype} {sizes:?}");
         }

@@ -1,4 +1,5 @@
-//! Products of f32 by our own tiles: where the library's call would take longer than the product, and where there is no library.
+//! Products of f32 by our own tiles: where the library's call would take longer than the product, and where there is no library. Those of
+//! 16-bit floats only where no library takes them, since its matrix units are faster.
 
 use panoply_core::op::compute::MatMulShape;
 use panoply_core::{DType, Result};
@@ -42,7 +43,12 @@ impl Tiling {
     pub(super) fn of(product: &Product, multiprocessors: usize) -> Option<Tiling> {
         let MatMulShape { m, n, k, .. } = product.shape;
         let batches = product.shape.batch.elements();
-        if product.op.a.dtype() != DType::F32 || k == 0 || k > i32::MAX as usize || batches > GRID_YZ_MAX {
+        let dtype = product.op.a.dtype();
+        if !matches!(dtype, DType::F32 | DType::F16 | DType::BF16)
+            || k == 0
+            || k > i32::MAX as usize
+            || batches > GRID_YZ_MAX
+        {
             return None;
         }
         let (a, b) = (&product.a, &product.b);
@@ -56,7 +62,7 @@ impl Tiling {
         let rows = ROWS.into_iter().filter(|rows| m.div_ceil(*rows) <= GRID_YZ_MAX).min_by_key(cost)?;
         let whole = m.saturating_mul(n).saturating_mul(k).saturating_mul(batches);
         let by_library = whole / multiprocessors / 100 * PACE_PERCENT + CALL_PRODUCTS;
-        Some(Tiling { rows, a_deep, b_deep, is_quick: cost(&rows) <= by_library })
+        Some(Tiling { rows, a_deep, b_deep, is_quick: dtype == DType::F32 && cost(&rows) <= by_library })
     }
 
     /// Queues the product.

@@ -1,0 +1,86 @@
+//! Answers: on the device where messages were there, else on the host; secret ones in memory of the host that is wiped.
+
+use panoply_core::op::crypto::Messages;
+use panoply_core::{Bytes, DType, HostBufferMut, Result, Shape, Tensor, Value};
+
+use crate::context::{Context, Output, Wiped};
+use crate::driver::Address;
+
+/// Where an answer is going.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// It stays on the device.
+    Device,
+    /// To the host.
+    Host,
+    /// To the host, and nothing of it stays on the device.
+    Secret,
+}
+
+impl Place {
+    /// Where messages that are not secret came from.
+    pub(super) fn of(is_resident: bool) -> Place {
+        if is_resident { Place::Device } else { Place::Host }
+    }
+}
+
+/// Bytes that kernels write.
+pub(super) struct Made {
+    pub(super) address: Address,
+    bytes: usize,
+    place: Place,
+    /// Where it stays on the device.
+    output: Option<Output>,
+}
+
+impl Made {
+    pub(super) fn new(bytes: usize, place: Place, context: &mut Context) -> Result<Made> {
+        let output = match place {
+            Place::Device => Some(context.output(DType::U8, Shape::new([bytes])?)?),
+            Place::Host | Place::Secret => None,
+        };
+        let address = match &output {
+            Some(output) => output.address,
+            // Plaintext is overwritten, also where it is no secret: other ops get this memory.
+            None => context.secret_scratch(bytes)?,
+        };
+        Ok(Made { address, bytes, place, output })
+    }
+
+    /// The bytes, which are not secret.
+    pub(super) fn into_bytes(self, context: &mut Context) -> Result<Bytes> {
+        let tensor = match self.output {
+            Some(output) => output.into_tensor(),
+            None => context.download(self.address, DType::U8, Shape::new([self.bytes])?)?,
+        };
+        Bytes::from_tensor(&tensor)
+    }
+
+    /// One message for each of the op's own, between these offsets.
+    pub(super) fn into_value(self, like: &Messages, offsets: Vec<usize>, context: &mut Context) -> Result<Value> {
+        if self.place == Place::Secret {
+            let like = like.clone();
+            return self
+                .finished(context, move |pinned| like.like(secret_copy(pinned.0.bytes())?, offsets)?.into_value());
+        }
+        like.like(self.into_bytes(context)?, offsets)?.into_value()
+    }
+
+    /// An answer that the host makes of the bytes when the op has finished.
+    pub(super) fn finished(
+        self,
+        context: &mut Context,
+        finish: impl FnOnce(Wiped) -> Result<Value> + 'static,
+    ) -> Result<Value> {
+        let pinned = context.download_wiped(self.address, self.bytes)?;
+        context.finish_with(Box::new(move |_| finish(pinned)));
+        Ok(Value::Tensor(Tensor::zeros(DType::U8, [0])?))
+    }
+}
+
+/// A copy that is wiped with its last handle.
+pub(super) fn secret_copy(bytes: &[u8]) -> Result<Bytes> {
+    let mut copy = HostBufferMut::secret(bytes.len())?;
+    copy.bytes_mut().copy_from_slice(bytes);
+    Ok(Bytes::from_host(copy.freeze()))
+}

@@ -1,0 +1,156 @@
+//! Verify with Ed25519: a thread for each signature, all under one key. Many of them are worth a large table.
+
+use panoply_core::op::crypto::{Key, Purpose, SignatureAlgorithm, Verify};
+use panoply_core::{Bytes, DType, Error, Result, Shape, Value};
+use panoply_kernels::c::{ED25519, Kernel};
+
+use super::{edwards, sha};
+use crate::arguments::Arguments;
+use crate::context::Context;
+use crate::driver::{Address, Launch};
+use crate::ops::messages::{Batch, Gathered, Terms, place_plain};
+
+const VERIFY: &str = "ed25519_verify";
+const BLOCK_THREADS: usize = 64;
+const KEY_BYTES: usize = 32;
+/// What stands before the key in a SubjectPublicKeyInfo.
+const KEY_PREFIX: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
+/// Sums of up to 15 times the base and up to 15 times the key.
+const TABLE_ENTRIES: usize = 256;
+const ENTRY_BYTES: usize = 4 * KEY_BYTES;
+/// From so many signatures on a large table costs less than it saves: 32 windows of 256 multiples of the base, and of the key, of which a thread
+/// makes 16.
+const MANY: usize = 4096;
+const MANY_BASES: usize = 2 * 32;
+const MANY_ENTRIES: usize = MANY_BASES * 256;
+const MANY_RUN: usize = 16;
+
+/// Whether this is a key for such signatures, on the host, where it is decoded.
+pub(super) fn is_for(key: &Key) -> bool {
+    key.purpose() == Purpose::Verify(SignatureAlgorithm::Ed25519) && key.material().as_slice().is_ok()
+}
+
+pub(super) fn verify(op: &Verify, context: &mut Context) -> Result<Value> {
+    let encoded = encoded(op.key()).ok_or_else(|| op.key().invalid())?;
+    let (x, y) = edwards::decoded(&encoded).ok_or_else(|| op.key().invalid())?;
+    let (texts, signatures) = (Gathered::new(op.messages(), context)?, Gathered::new(op.signatures(), context)?);
+    let terms = || Terms { behind: 0, unit_bytes: 1, answer_len: &|_| 1, data: None };
+    let (batch, signed) = (Batch::new(&texts, &terms(), context)?, Batch::new(&signatures, &terms(), context)?);
+    if batch.count() != signed.count() {
+        return Err(Error::invalid("verify: signatures", batch.count().to_string(), signed.count()));
+    }
+    let verdicts = context.scratch(batch.count())?;
+    if batch.count() > 0 {
+        let words: Vec<u8> = edwards::negated(&x).iter().chain(&y).flat_map(|word| word.to_le_bytes()).collect();
+        let (point, key) = (place_plain(&words, context)?, place_plain(&encoded, context)?);
+        let first = place_plain(bytemuck::cast_slice(&sha::SHA512), context)?;
+        let are_many = batch.count() >= MANY;
+        let table = if are_many { multiples(point, context)? } else { sums(point, context)? };
+        let arguments = Arguments::new()
+            .address(verdicts)
+            .address(texts.address)
+            .address(batch.rows())
+            .address(signatures.address)
+            .address(signed.rows())
+            .address(table)
+            .address(key)
+            .address(first);
+        let launch = Launch::new(batch.count().div_ceil(BLOCK_THREADS), BLOCK_THREADS);
+        context.launch(&kernel(VERIFY, are_many), launch, &mut signed.add_to(batch.add_to(arguments)))?;
+    }
+    // Verdicts are for the host to look at.
+    let verdicts = context.download(verdicts, DType::U8, Shape::new([batch.count()])?)?;
+    Ok(Value::Bytes(Bytes::from_tensor(&verdicts)?))
+}
+
+/// Sums of a few times the base and a few times the key.
+fn sums(point: Address, context: &mut Context) -> Result<Address> {
+    let table = context.scratch(TABLE_ENTRIES * ENTRY_BYTES)?;
+    let mut arguments = Arguments::new().address(table).address(point);
+    context.launch(&kernel("ed25519_table", false), Launch::new(1, TABLE_ENTRIES), &mut arguments)?;
+    Ok(table)
+}
+
+/// Multiples of the base, and of the key.
+fn multiples(point: Address, context: &mut Context) -> Result<Address> {
+    let bases = context.scratch(MANY_BASES * ENTRY_BYTES)?;
+    let table = context.scratch(MANY_ENTRIES * ENTRY_BYTES)?;
+    let mut arguments = Arguments::new().address(bases).address(point);
+    context.launch(&kernel("ed25519_bases", true), Launch::new(1, 32), &mut arguments)?;
+    let launch = Launch::new(MANY_ENTRIES / MANY_RUN / BLOCK_THREADS, BLOCK_THREADS);
+    context.launch(&kernel("ed25519_multiples", true), launch, &mut Arguments::new().address(table).address(bases))?;
+    Ok(table)
+}
+
+fn kernel(entry: &'static str, are_many: bool) -> Kernel {
+    Kernel::new(ED25519, entry).flag("WIDE", true).flag("MANY", are_many).flag("TABLES", entry != VERIFY)
+}
+
+/// The encoded point, by itself or in a SubjectPublicKeyInfo.
+fn encoded(key: &Key) -> Option<[u8; KEY_BYTES]> {
+    let bytes = key.material().as_slice().ok()?;
+    let bytes = if bytes.len() == KEY_BYTES { bytes } else { bytes.strip_prefix(&KEY_PREFIX)? };
+    bytes.try_into().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use panoply_conformance::run_one;
+    use panoply_core::op::crypto::Messages;
+    use panoply_core::{Backend, OpenOptions, Operation};
+
+    use super::*;
+    use crate::{EmulatedBackend, GpuBackend};
+
+    fn bytes(hex: &str) -> Vec<u8> {
+        (0..hex.len() / 2).map(|at| u8::from_str_radix(&hex[2 * at..2 * at + 2], 16).unwrap()).collect()
+    }
+
+    /// The second test of RFC 8032: a message of one byte.
+    const KEY: &str = "3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c";
+    const SIGNATURE: &str = "92a009a9f0d4cab8720e820b5f642540a2b27b5416503f8fb3762223ebdb69da\
+        085ac1e43e15996e458f3613d0f11d8c387b2eaeb4302aeeb00d291612bb0c00";
+
+    /// Few signatures and so many that there is a large table: valid, of another message, altered, with an s that is too large, too short.
+    /// A message, its signature, and the verdict.
+    type Kind<'a> = (&'a [u8], &'a [u8], u8);
+
+    #[test]
+    fn few_and_many_signatures_are_verified() {
+        let backend = match EmulatedBackend::new() {
+            Ok(backend) => backend,
+            Err(absence) => return println!("skipped: {absence}"),
+        };
+        let info = backend.discover().unwrap().remove(0);
+        let mut engine = backend.open_engine(&info, &OpenOptions::default()).unwrap();
+        let key = Key::verify(SignatureAlgorithm::Ed25519, &bytes(KEY)).unwrap();
+        let signature = bytes(SIGNATURE);
+        let (mut altered, mut too_large) = (signature.clone(), signature.clone());
+        altered[5] ^= 1;
+        // s and once the order.
+        let order = bytes("edd3f55c1a631258d69cf7a2def9de1400000000000000000000000000000010");
+        let mut carry = 0;
+        for (byte, order) in too_large[32..].iter_mut().zip(order) {
+            carry += u16::from(*byte) + u16::from(order);
+            *byte = carry as u8;
+            carry >>= 8;
+        }
+        let kinds = [
+            (&[0x72][..], &signature[..], 1),
+            (&[0x73], &signature, 0),
+            (&[0x72], &altered, 0),
+            (&[0x72], &too_large, 0),
+            (&[0x72], &signature[..63], 0),
+        ];
+        for count in [6, MANY + 1] {
+            let each = || kinds.iter().cycle().take(count);
+            let list = |part: fn(&Kind<'_>) -> Vec<u8>| {
+                Messages::from(each().map(|kind| Bytes::from_vec(part(kind))).collect::<Vec<_>>())
+            };
+            let op = Verify::new(&key, list(|kind| kind.0.to_vec()), list(|kind| kind.1.to_vec()));
+            let verdicts = run_one(&mut engine, op.into_op().unwrap()).unwrap().into_bytes().unwrap();
+            let expected: Vec<u8> = each().map(|kind| kind.2).collect();
+            assert_eq!(verdicts.as_slice().unwrap(), expected, "{count}");
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Ciphers, hashes and signatures of many messages at once.
+//!
+//! Messages on the host are brought to the device, and what comes of them goes back there; what is on the device stays on it. Answers that
+//! are secret, or whose lengths only a look at them tells, always come to the host. Keys come with each op, and are expanded for it: nothing of
+//! a key is on the device when its op has finished. No kernel has a table, an address or a branch that depends on a secret.
+//! Signatures that are verified are public.
+
+use panoply_core::backend::FirstGuess;
+use panoply_core::op::crypto::{CipherMode, CryptoOp, Messages};
+use panoply_core::{Describe, DeviceInfo, Error, Location, Op, Result, Support, Value};
+
+use crate::context::Context;
+
+mod aes;
+mod answer;
+mod chacha;
+mod ed25519;
+mod edwards;
+mod gcm;
+mod p256;
+mod seal;
+mod sha;
+mod unpack;
+
+/// Why an op of the domain is not run.
+const NO_KERNEL: &str = "of the crypto domain it runs ciphers, hashes, blocks of LZ4 to be decompressed, and signatures of Ed25519 and of ECDSA over P-256 to be verified";
+
+pub(super) fn run(op: &CryptoOp, context: &mut Context) -> Result<Value> {
+    match op {
+        CryptoOp::Seal(op) => seal::seal(op, context),
+        CryptoOp::Open(op) => seal::open(op, context),
+        CryptoOp::Encrypt(op) => aes::encrypt(op, context),
+        CryptoOp::Decrypt(op) => aes::decrypt(op, context),
+        CryptoOp::Hash(op) => sha::hash(op, context),
+        CryptoOp::Hmac(op) => sha::hmac(op, context),
+        CryptoOp::Verify(op) if ed25519::is_for(op.key()) => ed25519::verify(op, context),
+        CryptoOp::Verify(op) if p256::is_for(op.key()) => p256::verify(op, context),
+        CryptoOp::Decompress(op) => unpack::decompress(op, context),
+        other => Err(Error::Unsupported { op: Op::Crypto(other.clone()).name(), reason: NO_KERNEL.to_owned() }),
+    }
+}
+
+/// What one thread takes for a byte of a message, where the next byte depends on it.
+const SERIAL_BYTE_NS: f32 = 30.0;
+/// The longest message that one thread goes through: about two seconds.
+const SERIAL_BYTES_MAX: usize = 64 << 20;
+
+/// What is assumed of an op before one has run. Messages of the host come over the link, and answers go back over it: some cores with vector
+/// instructions are faster than that, so nothing is begun here with such messages until it was tried. Signatures take long for one, and
+/// little for thousands. Where a thread has a whole message, no op is faster than its longest message.
+pub(super) fn first_guess(op: &Op, device: &DeviceInfo) -> FirstGuess {
+    let mut is_resident = false;
+    op.for_each_part(&mut |part| is_resident |= part.location() == Location::Device(device.id));
+    let mut guess = match (op, is_resident) {
+        (Op::Crypto(CryptoOp::Verify(_)), _) => FirstGuess { overhead_ns: 2_000_000.0, work_unit_ns: 0.005 },
+        (_, true) => FirstGuess { overhead_ns: 60_000.0, work_unit_ns: 0.01 },
+        (_, false) => FirstGuess { overhead_ns: 100_000.0, work_unit_ns: 1.0 },
+    };
+    if let Op::Crypto(op) = op
+        && let Some(messages) = serial_messages(op)
+    {
+        guess.overhead_ns += SERIAL_BYTE_NS * messages.lens().max().unwrap_or(0) as f32;
+    }
+    guess
+}
+
+/// The messages of an op that has a thread for each, or for a few of them.
+fn serial_messages(op: &CryptoOp) -> Option<&Messages> {
+    match op {
+        CryptoOp::Hash(op) => Some(&op.messages),
+        CryptoOp::Hmac(op) => Some(op.messages()),
+        CryptoOp::Encrypt(op) if op.mode() != CipherMode::Ctr => Some(op.messages()),
+        CryptoOp::Verify(op) => Some(op.messages()),
+        CryptoOp::Decompress(op) => Some(&op.messages),
+        _ => None,
+    }
+}
+
+/// The first message that is too long for one thread.
+fn too_long(op: &CryptoOp) -> Option<usize> {
+    let messages = serial_messages(op).filter(|messages| messages.total_bytes() > SERIAL_BYTES_MAX)?;
+    messages.lens().find(|len| *len > SERIAL_BYTES_MAX)
+}
+
+pub(super) fn supports(op: &CryptoOp) -> Support {
+    if let Some(len) = too_long(op) {
+        return Support::No(format!("one thread has a message of {len} bytes, and at most {SERIAL_BYTES_MAX}"));
+    }
+    match op {
+        CryptoOp::Seal(_) | CryptoOp::Open(_) | CryptoOp::Encrypt(_) | CryptoOp::Decrypt(_) => Support::Yes,
+        CryptoOp::Hash(_) | CryptoOp::Hmac(_) => Support::Yes,
+        CryptoOp::Verify(op) if ed25519::is_for(op.key()) || p256::is_for(op.key()) => Support::Yes,
+        CryptoOp::Decompress(op) => unpack::supports(op),
+        _ => Support::No(NO_KERNEL.to_owned()),
+    }
+}

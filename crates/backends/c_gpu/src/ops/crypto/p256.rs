@@ -1,0 +1,223 @@
+//! Verify with ECDSA over P-256: a thread for each signature, all under one key. Many of them are worth a table of multiples of the base and
+//! of the key.
+
+use panoply_core::op::crypto::{EcdsaEncoding, Key, Purpose, SignatureAlgorithm, Verify};
+use panoply_core::{Bytes, DType, Error, Result, Shape, Value};
+use panoply_kernels::c::{Kernel, P256};
+
+use super::sha;
+use crate::arguments::Arguments;
+use crate::context::Context;
+use crate::driver::{Address, Launch};
+use crate::ops::messages::{Batch, Gathered, Terms, place_plain};
+
+const VERIFY: &str = "p256_verify";
+const BLOCK_THREADS: usize = 64;
+/// From so many signatures on a table costs less than it saves.
+const TABLE_COUNT_MIN: usize = 4096;
+/// Multiples of the base and of the key: 32 windows of 256 entries each, of which a thread makes 16.
+const TABLE_ENTRIES: usize = 2 * 32 * 256;
+const TABLE_RUN: usize = 16;
+const BASES: usize = 2 * 32;
+const NUMBER_BYTES: usize = 32;
+/// What stands before the point in a SubjectPublicKeyInfo.
+const KEY_PREFIX: [u8; 26] = [
+    0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce,
+    0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
+];
+/// What stands before the coordinates of a point that has both.
+const UNCOMPRESSED: u8 = 4;
+
+/// Whether this is a key for such signatures, on the host, where it is decoded, in a form that is known here.
+pub(super) fn is_for(key: &Key) -> bool {
+    encoding(key).is_some() && coordinates(key).is_some()
+}
+
+fn encoding(key: &Key) -> Option<EcdsaEncoding> {
+    match key.purpose() {
+        Purpose::Verify(SignatureAlgorithm::EcdsaP256(encoding)) => Some(encoding),
+        _ => None,
+    }
+}
+
+pub(super) fn verify(op: &Verify, context: &mut Context) -> Result<Value> {
+    let point = coordinates(op.key()).and_then(decoded).ok_or_else(|| op.key().invalid())?;
+    let (texts, signatures) = (Gathered::new(op.messages(), context)?, Gathered::new(op.signatures(), context)?);
+    let terms = || Terms { behind: 0, unit_bytes: 1, answer_len: &|_| 1, data: None };
+    let (batch, signed) = (Batch::new(&texts, &terms(), context)?, Batch::new(&signatures, &terms(), context)?);
+    if batch.count() != signed.count() {
+        return Err(Error::invalid("verify: signatures", batch.count().to_string(), signed.count()));
+    }
+    let verdicts = context.scratch(batch.count())?;
+    if batch.count() > 0 {
+        let has_table = batch.count() >= TABLE_COUNT_MIN;
+        let key = place_plain(bytemuck::cast_slice(point.as_flattened()), context)?;
+        let table = if has_table { table(key, context)? } else { key };
+        let first = place_plain(bytemuck::cast_slice(&sha::SHA256), context)?;
+        let arguments = Arguments::new()
+            .address(verdicts)
+            .address(texts.address)
+            .address(batch.rows())
+            .address(signatures.address)
+            .address(signed.rows())
+            .address(table)
+            .address(first);
+        let is_der = encoding(op.key()) == Some(EcdsaEncoding::Der);
+        let mut arguments = signed.add_to(batch.add_to(arguments)).u32(u32::from(is_der));
+        let launch = Launch::new(batch.count().div_ceil(BLOCK_THREADS), BLOCK_THREADS);
+        context.launch(&kernel(VERIFY, has_table), launch, &mut arguments)?;
+    }
+    // Verdicts are for the host to look at.
+    let verdicts = context.download(verdicts, DType::U8, Shape::new([batch.count()])?)?;
+    Ok(Value::Bytes(Bytes::from_tensor(&verdicts)?))
+}
+
+/// Multiples of the base and of the key.
+fn table(key: Address, context: &mut Context) -> Result<Address> {
+    let bases = context.scratch(BASES * 3 * NUMBER_BYTES)?;
+    let table = context.scratch(TABLE_ENTRIES * 2 * NUMBER_BYTES)?;
+    let mut arguments = Arguments::new().address(bases).address(key);
+    context.launch(&kernel("p256_bases", true), Launch::new(1, 32), &mut arguments)?;
+    let launch = Launch::new(TABLE_ENTRIES / TABLE_RUN / BLOCK_THREADS, BLOCK_THREADS);
+    context.launch(&kernel("p256_table", true), launch, &mut Arguments::new().address(table).address(bases))?;
+    Ok(table)
+}
+
+fn kernel(entry: &'static str, has_table: bool) -> Kernel {
+    let kernel = Kernel::new(P256, entry).flag("WIDE", false).flag("TABLE", has_table);
+    kernel.flag("TABLES", entry != VERIFY)
+}
+
+/// Both coordinates of the point, by itself or in a SubjectPublicKeyInfo, the highest byte first.
+fn coordinates(key: &Key) -> Option<&[u8; 2 * NUMBER_BYTES]> {
+    let bytes = key.material().as_slice().ok()?;
+    let bytes = bytes.strip_prefix(&KEY_PREFIX).unwrap_or(bytes);
+    bytes.strip_prefix(&[UNCOMPRESSED])?.try_into().ok()
+}
+
+/// Four words, the lowest first.
+type Number = [u64; 4];
+
+const P: Number = [u64::MAX, 0xffff_ffff, 0, 0xffff_ffff_0000_0001];
+/// The curve's b: y² = x³ - 3 x + b.
+const B: Number = [0x3bce_3c3e_27d2_604b, 0x651d_06b0_cc53_b0f6, 0xb3eb_bd55_7698_86bc, 0x5ac6_35d8_aa3a_93e7];
+
+/// A point of the curve: x and y below p. `None` where the bytes are none. Keys are public, so it takes the time that it takes.
+fn decoded(coordinates: &[u8; 2 * NUMBER_BYTES]) -> Option<[Number; 2]> {
+    let (words, _) = coordinates.as_chunks();
+    let number = |first: usize| std::array::from_fn(|index| u64::from_be_bytes(words[first + 3 - index]));
+    let (x, y): (Number, Number) = (number(0), number(4));
+    if !is_below(&x, &P) || !is_below(&y, &P) {
+        return None;
+    }
+    let cube = product(&product(&x, &x), &x);
+    let thrice = sum(&sum(&x, &x), &x);
+    (sum(&product(&y, &y), &thrice) == sum(&cube, &B)).then_some([x, y])
+}
+
+fn is_below(a: &Number, b: &Number) -> bool {
+    a.iter().rev().lt(b.iter().rev())
+}
+
+/// The sum modulo p of two numbers below it.
+fn sum(a: &Number, b: &Number) -> Number {
+    let (mut words, mut carry) = ([0; 4], 0_u128);
+    for ((word, a), b) in words.iter_mut().zip(a).zip(b) {
+        carry += u128::from(*a) + u128::from(*b);
+        *word = carry as u64;
+        carry >>= 64;
+    }
+    if carry == 0 && is_below(&words, &P) {
+        return words;
+    }
+    let mut borrow = 0_i128;
+    for (word, p) in words.iter_mut().zip(&P) {
+        borrow += i128::from(*word) - i128::from(*p);
+        *word = borrow as u64;
+        borrow >>= 64;
+    }
+    words
+}
+
+/// The product modulo p, bit by bit.
+fn product(a: &Number, b: &Number) -> Number {
+    let mut result = [0; 4];
+    for bit in (0..256).rev() {
+        result = sum(&result, &result);
+        if a[bit / 64] >> (bit % 64) & 1 == 1 {
+            result = sum(&result, b);
+        }
+    }
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use panoply_conformance::run_one;
+    use panoply_core::op::crypto::Messages;
+    use panoply_core::{Backend, OpenOptions, Operation};
+
+    use super::*;
+    use crate::{EmulatedBackend, GpuBackend};
+
+    fn bytes(hex: &str) -> Vec<u8> {
+        (0..hex.len() / 2).map(|at| u8::from_str_radix(&hex[2 * at..2 * at + 2], 16).unwrap()).collect()
+    }
+
+    /// The key of RFC 6979, A.2.5.
+    const POINT: &str = "0460fed4ba255a9d31c961eb74c6356d68c049b8923b61fa6ce669622e60f29fb6\
+        7903fe1008b8bc99a41ae9e95628bc64f2f1b20c2d7e9f5177a3c294d4462299";
+    /// What it signs «sample» and «test» with, hashed by SHA-256.
+    const SAMPLE: &str = "efd48b2aacb6a8fd1140dd9cd45e81d69d2c877b56aaf991c34d0ea84eaf3716\
+        f7cb1c942d657c41d436c7a1b6e29f65f3e900dbb9aff4064dc4ab2f843acda8";
+    const TEST: &str = "f1abb023518351cd71d881567b1ea663ed3efcf6c5132b354f28d3b0b7d38367\
+        019f4113742a2b14bd25926b49c649155f267e60d3814b4c0cc84250e46f0083";
+
+    /// A message, its signature, and the verdict.
+    type Kind<'a> = (&'a [u8], &'a [u8], u8);
+
+    #[test]
+    fn points_that_are_not_on_the_curve_are_refused() {
+        let point: [u8; 64] = bytes(POINT)[1..].try_into().unwrap();
+        assert!(decoded(&point).is_some());
+        for place in [0, 31, 32, 63] {
+            let mut wrong = point;
+            wrong[place] ^= 1;
+            assert_eq!(decoded(&wrong), None, "{place}");
+        }
+        assert_eq!(decoded(&[0xff; 64]), None);
+        assert_eq!(decoded(&[0; 64]), None);
+    }
+
+    /// Few signatures and so many that there is a table: valid, of another message, altered, too short.
+    #[test]
+    fn few_and_many_signatures_are_verified() {
+        let backend = match EmulatedBackend::new() {
+            Ok(backend) => backend,
+            Err(absence) => return println!("skipped: {absence}"),
+        };
+        let info = backend.discover().unwrap().remove(0);
+        let mut engine = backend.open_engine(&info, &OpenOptions::default()).unwrap();
+        let key = Key::verify(SignatureAlgorithm::EcdsaP256(EcdsaEncoding::Fixed), &bytes(POINT)).unwrap();
+        let (sample, test) = (bytes(SAMPLE), bytes(TEST));
+        let mut altered = sample.clone();
+        altered[40] ^= 4;
+        let kinds = [
+            (&b"sample"[..], &sample[..], 1),
+            (b"test", &test, 1),
+            (b"test", &sample, 0),
+            (b"sample", &altered, 0),
+            (b"test", &test[..63], 0),
+        ];
+        for count in [7, TABLE_COUNT_MIN + 1] {
+            let each = || kinds.iter().cycle().take(count);
+            let list = |part: fn(&Kind<'_>) -> Vec<u8>| {
+                Messages::from(each().map(|kind| Bytes::from_vec(part(kind))).collect::<Vec<_>>())
+            };
+            let op = Verify::new(&key, list(|kind| kind.0.to_vec()), list(|kind| kind.1.to_vec()));
+            let verdicts = run_one(&mut engine, op.into_op().unwrap()).unwrap().into_bytes().unwrap();
+            let expected: Vec<u8> = each().map(|kind| kind.2).collect();
+            assert_eq!(verdicts.as_slice().unwrap(), expected, "{count}");
+        }
+    }
+}

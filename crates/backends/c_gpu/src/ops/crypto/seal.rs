@@ -1,0 +1,193 @@
+//! Seal and Open: a cipher's stream, and tags of what it made.
+
+use panoply_core::op::crypto::{AeadAlgorithm, Key, Messages, Open, Seal, Sealed, TAG_BYTES};
+use panoply_core::{Error, Result, Value};
+
+use super::answer::{Made, Place};
+use super::chacha::ChaCha;
+use super::gcm::Gcm;
+use super::{aes, chacha};
+use crate::context::Context;
+use crate::driver::Address;
+use crate::ops::messages::{Batch, Gathered, Terms, place, place_nonces};
+
+/// Blocks that a thread hashes: as many as leave work for so many threads, within bounds.
+const THREADS_WANTED: usize = 1 << 16;
+const LOG_CHUNK_MIN: u32 = 4;
+const LOG_CHUNK_MAX: u32 = 7;
+
+pub(super) fn seal(op: &Seal, context: &mut Context) -> Result<Value> {
+    let (messages, data) = gathered(op.messages(), op.associated_data(), context)?;
+    let behind = if op.is_detached() { 0 } else { TAG_BYTES };
+    let answer_len = |len: usize| len.saturating_add(behind);
+    let unit_bytes = unit_bytes(op.algorithm());
+    let terms = Terms { behind: 0, unit_bytes, answer_len: &answer_len, data: data.as_ref() };
+    let batch = Batch::new(&messages, &terms, context)?;
+    let place = Place::of(messages.is_resident);
+    let text = Made::new(batch.answer_bytes(), place, context)?;
+    let tags = Made::new(if op.is_detached() { batch.count() * TAG_BYTES } else { 0 }, place, context)?;
+    if batch.count() > 0 {
+        let nonces = place_nonces(op.nonces(), batch.count(), context)?;
+        let aead = Aead::new(op.key(), op.algorithm(), &batch, nonces, context)?;
+        aead.apply(text.address, messages.address, None, context)?;
+        let texts = Texts { address: text.address, is_target: true, data: address_of(data.as_ref()) };
+        let sums = aead.hash(&texts, context)?;
+        let to = if op.is_detached() { tags.address } else { text.address };
+        aead.tags(sums, &Tags { address: to, is_apart: op.is_detached(), verdict: None }, context)?;
+    }
+    let offsets = batch.offsets;
+    if !op.is_detached() {
+        return text.into_value(op.messages(), offsets, context);
+    }
+    let tags = tags.into_bytes(context)?;
+    let text = op.messages().like(text.into_bytes(context)?, offsets)?;
+    Sealed { text, tags: Some(tags) }.into_value()
+}
+
+pub(super) fn open(op: &Open, context: &mut Context) -> Result<Value> {
+    let (messages, data) = gathered(op.messages(), op.associated_data(), context)?;
+    let behind = if op.detached_tags().is_some() { 0 } else { TAG_BYTES };
+    if let Some(index) = messages.lens().position(|len| len < behind) {
+        return Err(Error::Rejected { op: "open", index });
+    }
+    let unit_bytes = unit_bytes(op.algorithm());
+    let terms = Terms { behind, unit_bytes, answer_len: &|len| len, data: data.as_ref() };
+    let batch = Batch::new(&messages, &terms, context)?;
+    let to = if op.is_secret() { Place::Secret } else { Place::of(messages.is_resident) };
+    let plain = Made::new(batch.answer_bytes(), to, context)?;
+    if batch.count() > 0 {
+        let nonces = place_nonces(op.nonces(), batch.count(), context)?;
+        let aead = Aead::new(op.key(), op.algorithm(), &batch, nonces, context)?;
+        let texts = Texts { address: messages.address, is_target: false, data: address_of(data.as_ref()) };
+        let sums = aead.hash(&texts, context)?;
+        let given = match op.detached_tags() {
+            Some(tags) => place(tags, context)?.0,
+            None => messages.address,
+        };
+        // The number of the first message whose tag is wrong, and how many are right. Nothing is decrypted unless all were found right,
+        // and nothing is handed out unless the kernel that decrypts says that it saw so.
+        let verdict = context.scratch(8)?;
+        context.fill(verdict, 0xff, 4)?;
+        context.fill(verdict + 4, 0, 4)?;
+        let complaint = context.approval(rejected, 0)?;
+        let tags = Tags { address: given, is_apart: op.detached_tags().is_some(), verdict: Some(verdict) };
+        aead.tags(sums, &tags, context)?;
+        aead.apply(plain.address, messages.address, Some(Verdict { word: verdict, complaint }), context)?;
+    }
+    plain.into_value(op.messages(), batch.offsets, context)
+}
+
+/// What a kernel that decrypts looks at first: whether all messages passed, and where to tell it.
+#[derive(Clone, Copy)]
+pub(super) struct Verdict {
+    pub(super) word: Address,
+    pub(super) complaint: Address,
+}
+
+/// Texts that are hashed, and what is hashed with them.
+pub(super) struct Texts {
+    pub(super) address: Address,
+    /// Whether they lie where the answer's messages do.
+    pub(super) is_target: bool,
+    pub(super) data: Address,
+}
+
+/// Where tags are written, or, with a verdict, read.
+pub(super) struct Tags {
+    pub(super) address: Address,
+    pub(super) is_apart: bool,
+    pub(super) verdict: Option<Address>,
+}
+
+/// How blocks are hashed: by chunks, and the sums of chunks again, until each message has one.
+#[derive(Clone, Copy)]
+pub(super) struct Levels {
+    pub(super) count: u32,
+    pub(super) log_chunk: u32,
+}
+
+impl Levels {
+    fn of(batch: &Batch) -> Levels {
+        let wanted = (batch.blocks / THREADS_WANTED).max(1).ilog2();
+        let log_chunk = wanted.clamp(LOG_CHUNK_MIN, LOG_CHUNK_MAX);
+        let mut count = 1;
+        while batch.blocks_max.div_ceil(1 << (log_chunk * count)) > 1 {
+            count += 1;
+        }
+        Levels { count, log_chunk }
+    }
+
+    /// Sums of a level.
+    pub(super) fn elements(self, level: u32, batch: &Batch) -> usize {
+        (batch.blocks >> (self.log_chunk * level)) + batch.count()
+    }
+}
+
+/// An algorithm with what all messages of an op share.
+enum Aead<'a> {
+    Gcm(Gcm<'a>),
+    ChaCha(ChaCha<'a>),
+}
+
+impl<'a> Aead<'a> {
+    fn new(
+        key: &Key,
+        algorithm: Option<AeadAlgorithm>,
+        batch: &'a Batch,
+        nonces: Address,
+        context: &mut Context,
+    ) -> Result<Aead<'a>> {
+        let levels = Levels::of(batch);
+        Ok(match algorithm {
+            Some(AeadAlgorithm::ChaCha20Poly1305) => Aead::ChaCha(ChaCha::new(key, batch, nonces, levels, context)?),
+            _ => Aead::Gcm(Gcm::new(key, batch, nonces, levels, context)?),
+        })
+    }
+
+    fn apply(&self, to: Address, from: Address, verdict: Option<Verdict>, context: &mut Context) -> Result<()> {
+        match self {
+            Aead::Gcm(gcm) => gcm.apply(to, from, verdict, context),
+            Aead::ChaCha(chacha) => chacha.apply(to, from, verdict, context),
+        }
+    }
+
+    /// Hashes texts, level by level; gives where the sums are.
+    fn hash(&self, texts: &Texts, context: &mut Context) -> Result<Address> {
+        match self {
+            Aead::Gcm(gcm) => gcm.hash(texts, context),
+            Aead::ChaCha(chacha) => chacha.hash(texts, context),
+        }
+    }
+
+    fn tags(&self, sums: Address, tags: &Tags, context: &mut Context) -> Result<()> {
+        match self {
+            Aead::Gcm(gcm) => gcm.tags(sums, tags, context),
+            Aead::ChaCha(chacha) => chacha.tags(sums, tags, context),
+        }
+    }
+}
+
+fn unit_bytes(algorithm: Option<AeadAlgorithm>) -> usize {
+    match algorithm {
+        Some(AeadAlgorithm::ChaCha20Poly1305) => chacha::UNIT_BYTES,
+        _ => aes::UNIT_BYTES,
+    }
+}
+
+fn rejected(word: u64, _: u64) -> Error {
+    Error::Rejected { op: "open", index: word.saturating_sub(1) as usize }
+}
+
+fn gathered(
+    messages: &Messages,
+    data: Option<&Messages>,
+    context: &mut Context,
+) -> Result<(Gathered, Option<Gathered>)> {
+    let messages = Gathered::new(messages, context)?;
+    let data = data.map(|data| Gathered::new(data, context)).transpose()?;
+    Ok((messages, data))
+}
+
+fn address_of(data: Option<&Gathered>) -> Address {
+    data.map_or(Address::NULL, |data| data.address)
+}

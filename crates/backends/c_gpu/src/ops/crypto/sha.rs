@@ -1,0 +1,93 @@
+//! Hash and Hmac: SHA-2, a message for each thread.
+
+use panoply_core::op::crypto::{Hash, HashAlgorithm, Hmac, Key, Messages, Purpose};
+use panoply_core::{Result, Value};
+use panoply_kernels::c::{Kernel, SHA};
+
+use super::answer::{Made, Place};
+use crate::arguments::Arguments;
+use crate::context::Context;
+use crate::driver::{Address, Launch};
+use crate::ops::messages::{Batch, Gathered, Terms, place_key, place_plain};
+
+const BLOCK_THREADS: usize = 64;
+/// Words of a state.
+const STATE_WORDS: usize = 8;
+
+/// What hashing begins with (FIPS 180-4).
+pub(super) const SHA256: [u32; STATE_WORDS] =
+    [0x6a09_e667, 0xbb67_ae85, 0x3c6e_f372, 0xa54f_f53a, 0x510e_527f, 0x9b05_688c, 0x1f83_d9ab, 0x5be0_cd19];
+const SHA384: [u64; STATE_WORDS] = [
+    0xcbbb_9d5d_c105_9ed8,
+    0x629a_292a_367c_d507,
+    0x9159_015a_3070_dd17,
+    0x152f_ecd8_f70e_5939,
+    0x6733_2667_ffc0_0b31,
+    0x8eb4_4a87_6858_1511,
+    0xdb0c_2e0d_64f9_8fa7,
+    0x47b5_481d_befa_4fa4,
+];
+pub(super) const SHA512: [u64; STATE_WORDS] = [
+    0x6a09_e667_f3bc_c908,
+    0xbb67_ae85_84ca_a73b,
+    0x3c6e_f372_fe94_f82b,
+    0xa54f_f53a_5f1d_36f1,
+    0x510e_527f_ade6_82d1,
+    0x9b05_688c_2b3e_6c1f,
+    0x1f83_d9ab_fb41_bd6b,
+    0x5be0_cd19_137e_2179,
+];
+
+pub(super) fn hash(op: &Hash, context: &mut Context) -> Result<Value> {
+    run(op.algorithm, None, &op.messages, context)
+}
+
+pub(super) fn hmac(op: &Hmac, context: &mut Context) -> Result<Value> {
+    match op.key().purpose() {
+        Purpose::Hmac(algorithm) => run(algorithm, Some(op.key()), op.messages(), context),
+        _ => Err(op.key().invalid()),
+    }
+}
+
+fn run(algorithm: HashAlgorithm, key: Option<&Key>, messages: &Messages, context: &mut Context) -> Result<Value> {
+    let digest_bytes = algorithm.digest_bytes();
+    let gathered = Gathered::new(messages, context)?;
+    let terms = Terms { behind: 0, unit_bytes: digest_bytes, answer_len: &|_| digest_bytes, data: None };
+    let batch = Batch::new(&gathered, &terms, context)?;
+    let made = Made::new(batch.answer_bytes(), Place::of(gathered.is_resident), context)?;
+    if batch.count() > 0 {
+        let states = states(algorithm, key, context)?;
+        let arguments =
+            Arguments::new().address(made.address).address(gathered.address).address(batch.rows()).address(states);
+        let mut arguments = batch.add_to(arguments).size(digest_bytes).u32(u32::from(key.is_some()));
+        let launch = Launch::new(batch.count().div_ceil(BLOCK_THREADS), BLOCK_THREADS);
+        context.launch(&kernel(algorithm, false), launch, &mut arguments)?;
+    }
+    made.into_value(messages, batch.offsets, context)
+}
+
+/// What hashing begins with: the algorithm's own state, or what a key has made of it, for the inner and for the outer hash.
+fn states(algorithm: HashAlgorithm, key: Option<&Key>, context: &mut Context) -> Result<Address> {
+    let first: &[u8] = match algorithm {
+        HashAlgorithm::Sha256 => bytemuck::cast_slice(&SHA256),
+        HashAlgorithm::Sha384 => bytemuck::cast_slice(&SHA384),
+        HashAlgorithm::Sha512 => bytemuck::cast_slice(&SHA512),
+    };
+    let address = place_plain(first, context)?;
+    let Some(key) = key else { return Ok(address) };
+    let material = place_key(key.material(), context)?;
+    let states = context.secret_scratch(2 * first.len())?;
+    let mut arguments = Arguments::new()
+        .address(states)
+        .address(address)
+        .address(material)
+        .u64(key.material().len() as u64)
+        .size(algorithm.digest_bytes());
+    context.launch(&kernel(algorithm, true), Launch::new(1, 32), &mut arguments)?;
+    Ok(states)
+}
+
+fn kernel(algorithm: HashAlgorithm, is_key: bool) -> Kernel {
+    let entry = if is_key { "sha_key" } else { "sha_messages" };
+    Kernel::new(SHA, entry).flag("WIDE", algorithm != HashAlgorithm::Sha256).flag("KEY", is_key)
+}

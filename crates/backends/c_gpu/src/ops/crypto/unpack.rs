@@ -1,0 +1,192 @@
+//! Decompress: blocks of LZ4, a warp for each.
+//!
+//! How long a message becomes only the kernel sees. So each has a place with room for the most that it may become, and where that was too much
+//! they are brought together behind it; the host learns where each begins when the op has finished.
+
+use panoply_core::op::crypto::{Decompress, Format, Messages};
+use panoply_core::{Bytes, DType, Error, Result, Shape, Support, Tensor, Value};
+use panoply_kernels::c::{Kernel, LZ4};
+
+use crate::arguments::Arguments;
+use crate::context::Context;
+use crate::driver::Launch;
+use crate::ops::messages::{Batch, Gathered, Terms};
+
+const BLOCK_THREADS: usize = 128;
+/// No byte of a block stands for more bytes than this.
+const RATIO_MAX: usize = 255;
+/// Kernels count what a message becomes with 32 bits.
+const MESSAGE_BYTES_MAX: usize = (1 << 24) - 1;
+/// What all messages of an op may become: as much memory is taken twice.
+const PLACES_BYTES_MAX: usize = 4 << 30;
+/// Lengths from here on say why a message was not decompressed: it is longer than it may be, or it was rejected.
+const TOO_LONG: u64 = u64::MAX - 1;
+
+pub(super) fn supports(op: &Decompress) -> Support {
+    if op.format != Format::Lz4Block {
+        return Support::No(format!("it decompresses blocks of lz4, not {}", op.format.name()));
+    }
+    if let Some(len) = op.messages.lens().find(|len| *len > MESSAGE_BYTES_MAX) {
+        return Support::No(format!("a warp has a message of {len} bytes, and at most {MESSAGE_BYTES_MAX}"));
+    }
+    let places = op.messages.lens().fold(0_usize, |sum, len| sum.saturating_add(room(op, len)));
+    match places {
+        0..=PLACES_BYTES_MAX => Support::Yes,
+        _ => Support::No(format!("messages may become {places} bytes, more than {PLACES_BYTES_MAX}; set a limit")),
+    }
+}
+
+/// The most that one message may become.
+fn limit(op: &Decompress) -> usize {
+    op.limit_bytes.min(op.total_bytes_max()).min(u32::MAX as usize)
+}
+
+/// The most that a message of some length may become.
+fn room(op: &Decompress, len: usize) -> usize {
+    len.saturating_mul(RATIO_MAX).min(limit(op))
+}
+
+pub(super) fn decompress(op: &Decompress, context: &mut Context) -> Result<Value> {
+    let messages = Gathered::new(&op.messages, context)?;
+    let terms = Terms { behind: 0, unit_bytes: 1, answer_len: &|len| room(op, len), data: None };
+    let batch = Batch::new(&messages, &terms, context)?;
+    let (count, is_resident) = (batch.count(), messages.is_resident);
+    let shape = Shape::new([batch.answer_bytes()])?;
+    let (places, close) = (context.output(DType::U8, shape)?, context.output(DType::U8, shape)?);
+    let (lens, offsets) = (context.scratch(count * 8)?, context.scratch((count + 2) * 8)?);
+    if count > 0 {
+        let arguments = Arguments::new().address(places.address).address(lens);
+        let mut arguments = batch.add_to(arguments.address(messages.address).address(batch.rows())).size(limit(op));
+        let launch = Launch::new(count.div_ceil(BLOCK_THREADS / context.warp_lanes()), BLOCK_THREADS);
+        context.launch(&Kernel::new(LZ4, "lz4_blocks"), launch, &mut arguments)?;
+        let arguments = Arguments::new().address(offsets).address(lens).address(batch.rows());
+        let one_block = Launch::new(1, 2 * BLOCK_THREADS);
+        context.launch(&Kernel::new(LZ4, "unpacked_offsets"), one_block, &mut batch.add_to(arguments))?;
+        let arguments = Arguments::new().address(close.address).address(places.address).address(offsets);
+        let mut arguments = batch.add_to(arguments.address(batch.rows())).u32(u32::from(!is_resident));
+        context.launch(&Kernel::new(LZ4, "unpacked_move"), launch, &mut arguments)?;
+    }
+    let answer = Answer {
+        like: op.messages.clone(),
+        limit: limit(op),
+        total: op.total_bytes_max(),
+        lens: context.download(lens, DType::U8, Shape::new([count * 8])?)?,
+        places: places.into_tensor(),
+        // Of messages of the host all places go back there.
+        close: match is_resident {
+            true => close.into_tensor(),
+            false => context.download(close.address, DType::U8, shape)?,
+        },
+        bounds: batch.offsets,
+        is_resident,
+    };
+    context.finish_with(Box::new(move |_| answer.finished()));
+    Ok(Value::Tensor(Tensor::zeros(DType::U8, [0])?))
+}
+
+/// What the host makes the answer of.
+struct Answer {
+    like: Messages,
+    limit: usize,
+    total: usize,
+    lens: Tensor,
+    places: Tensor,
+    close: Tensor,
+    /// Where each place begins, and the last ends.
+    bounds: Vec<usize>,
+    is_resident: bool,
+}
+
+impl Answer {
+    fn finished(self) -> Result<Value> {
+        let offsets = self.offsets()?;
+        let is_close = offsets.iter().zip(&self.bounds).rev().skip(1).all(|(offset, bound)| offset == bound);
+        let bytes = if is_close && self.is_resident { &self.places } else { &self.close };
+        let bytes = Bytes::from_tensor(bytes)?.slice(0, offsets[offsets.len() - 1])?;
+        self.like.like(bytes, offsets)?.into_value()
+    }
+
+    /// Where each message begins, and the last ends. The first that was not decompressed is the error.
+    fn offsets(&self) -> Result<Vec<usize>> {
+        let (words, _) = self.lens.as_bytes()?.as_chunks();
+        let (mut offsets, mut end) = (Vec::with_capacity(words.len() + 1), 0_usize);
+        offsets.push(0);
+        for (index, word) in words.iter().enumerate() {
+            let len = match u64::from_le_bytes(*word) {
+                u64::MAX => return Err(Error::Rejected { op: "decompress", index }),
+                TOO_LONG => return Err(Error::OutputLimit { op: "decompress", index, limit: self.limit }),
+                len => usize::try_from(len).unwrap_or(usize::MAX),
+            };
+            // Whatever a device says, no message is longer than its place.
+            if len > self.bounds[index + 1] - self.bounds[index] {
+                return Err(Error::invalid("the engine's answer", "messages within their places", len));
+            }
+            end += len;
+            if end > self.total {
+                return Err(Error::OutputLimit { op: "decompress", index, limit: self.total });
+            }
+            offsets.push(end);
+        }
+        Ok(offsets)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use panoply_conformance::{run_one, run_there};
+    use panoply_core::op::compute::Transfer;
+    use panoply_core::{Backend, OpenOptions, Operation};
+
+    use super::*;
+    use crate::{EmulatedBackend, GpuBackend};
+
+    /// A block of literals, and a match that repeats the first of them eight times.
+    fn block(len: usize) -> Vec<u8> {
+        let literals: Vec<u8> = (0..len).map(|at| (at * 7 % 251) as u8).collect();
+        let mut block = vec![0xf4];
+        block.extend(vec![255; (len - 15) / 255]);
+        block.push(((len - 15) % 255) as u8);
+        block.extend(&literals);
+        block.extend((len as u16).to_le_bytes());
+        // The last token has no match.
+        block.extend([0x10, 9]);
+        block
+    }
+
+    fn unpacked(len: usize) -> Vec<u8> {
+        let mut literals: Vec<u8> = (0..len).map(|at| (at * 7 % 251) as u8).collect();
+        literals.extend_from_within(..8);
+        literals.push(9);
+        literals
+    }
+
+    /// Messages on the device become messages on the device, whether they fill their places or have to be brought together.
+    #[test]
+    fn messages_on_the_device_stay_there() {
+        let backend = match EmulatedBackend::new() {
+            Ok(backend) => backend,
+            Err(absence) => return println!("skipped: {absence}"),
+        };
+        let device = backend.discover().unwrap().remove(0);
+        let mut engine = backend.open_engine(&device, &OpenOptions::default()).unwrap();
+        for lens in [vec![300; 5], vec![300, 40, 77, 300, 16]] {
+            let (mut all, mut offsets) = (Vec::new(), vec![0]);
+            for len in &lens {
+                all.extend(block(*len));
+                offsets.push(all.len());
+            }
+            let bytes = Bytes::from_vec(all).to_tensor().unwrap();
+            let bytes = run_there(&mut engine, Transfer::to_device(&bytes, device.id).into_op().unwrap()).unwrap();
+            let bytes = Bytes::from_tensor(&bytes.into_tensor().unwrap()).unwrap();
+            let messages = Messages::packed(bytes, offsets).unwrap();
+            let op = Decompress::new(Format::Lz4Block, messages.clone()).limit(309).into_op().unwrap();
+            let Value::Pair(made, _) = run_there(&mut engine, op).unwrap() else { panic!("not packed") };
+            let made = run_one(&mut engine, Transfer::to_host(&made).into_op().unwrap()).unwrap();
+            let expected: Vec<u8> = lens.iter().flat_map(|len| unpacked(*len)).collect();
+            assert_eq!(made.into_tensor().unwrap().to_vec::<u8>().unwrap(), expected);
+            let op = Decompress::new(Format::Lz4Block, messages).limit(308).into_op().unwrap();
+            let refused = Error::OutputLimit { op: "decompress", index: 0, limit: 308 };
+            assert_eq!(run_there(&mut engine, op).unwrap_err(), refused);
+        }
+    }
+}

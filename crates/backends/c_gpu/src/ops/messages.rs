@@ -1,0 +1,243 @@
+//! Messages on the device, and what kernels are told about them: `messages.h` has the other side.
+
+use panoply_core::op::crypto::{Messages, NONCE_BYTES, Nonces};
+use panoply_core::{Buffer, Bytes, Error, Result};
+
+use crate::arguments::Arguments;
+use crate::context::Context;
+use crate::driver::Address;
+
+/// Words of a row of the table.
+const ROW_WORDS: usize = 8;
+/// Where messages of a list are put begins a vector.
+const ALIGN_BYTES: usize = 16;
+
+/// Messages in one piece of device memory.
+pub(crate) struct Gathered {
+    pub(crate) address: Address,
+    /// Where each begins, and how long it is.
+    places: Vec<(usize, usize)>,
+    /// Whether they, or some of them, were there already.
+    pub(crate) is_resident: bool,
+}
+
+impl Gathered {
+    /// Brings messages to the device, where they are not there.
+    pub(crate) fn new(messages: &Messages, context: &mut Context) -> Result<Gathered> {
+        match messages {
+            Messages::One(bytes) => {
+                let (address, is_resident) = place(bytes, context)?;
+                Ok(Gathered { address, places: vec![(0, bytes.len())], is_resident })
+            }
+            Messages::Packed(packed) => {
+                let offsets = packed.offsets();
+                let (first, end) = (offsets[0], offsets[offsets.len() - 1]);
+                let (address, is_resident) = place(&packed.bytes().slice(first, end)?, context)?;
+                let places = offsets.windows(2).map(|pair| (pair[0] - first, pair[1] - pair[0])).collect();
+                Ok(Gathered { address, places, is_resident })
+            }
+            Messages::List(list) => listed(list, context),
+        }
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.places.len()
+    }
+
+    /// The lengths of the messages.
+    pub(crate) fn lens(&self) -> impl Iterator<Item = usize> + '_ {
+        self.places.iter().map(|(_, len)| *len)
+    }
+}
+
+/// Where bytes are on the device, and whether they were there before.
+pub(crate) fn place(bytes: &Bytes, context: &mut Context) -> Result<(Address, bool)> {
+    let tensor = bytes.to_tensor()?;
+    if !bytes.is_secret() {
+        return Ok((context.input_wiped(&tensor)?, context.owns(&tensor)));
+    }
+    let slice = bytes.as_slice()?;
+    let address = context.secret_scratch(slice.len())?;
+    context.place_secret(address, slice.len(), |target| target.copy_from_slice(slice))?;
+    Ok((address, false))
+}
+
+/// Puts messages of a list one behind the other.
+fn listed(list: &[Bytes], context: &mut Context) -> Result<Gathered> {
+    let mut places = Vec::with_capacity(list.len());
+    let mut end = 0_usize;
+    for bytes in list {
+        places.push((end, bytes.len()));
+        end = end.saturating_add(bytes.len().next_multiple_of(ALIGN_BYTES));
+    }
+    let is_resident = list.iter().any(|bytes| matches!(bytes.buffer(), Buffer::Device(_)));
+    let is_secret = list.iter().any(Bytes::is_secret);
+    let address = context.secret_scratch(end)?;
+    if is_resident {
+        for (bytes, (start, _)) in list.iter().zip(&places) {
+            match bytes.as_slice() {
+                Ok(slice) if bytes.is_secret() => {
+                    context.place_secret(address + *start, slice.len(), |target| target.copy_from_slice(slice))?;
+                }
+                _ => context.place(address + *start, &bytes.to_tensor()?)?,
+            }
+        }
+        return Ok(Gathered { address, places, is_resident });
+    }
+    let slices = list.iter().map(Bytes::as_slice).collect::<Result<Vec<_>>>()?;
+    let fill = |target: &mut [u8]| {
+        for (slice, (start, len)) in slices.iter().zip(&places) {
+            target[*start..start + len].copy_from_slice(slice);
+            target[start + len..(start + len).next_multiple_of(ALIGN_BYTES)].fill(0);
+        }
+    };
+    match is_secret {
+        true => context.place_secret(address, end, fill)?,
+        false => context.place_filled(address, end, fill)?,
+    }
+    Ok(Gathered { address, places, is_resident })
+}
+
+/// The nonces, twelve bytes for each message, on the device.
+pub(crate) fn place_nonces(nonces: &Nonces, count: usize, context: &mut Context) -> Result<Address> {
+    match nonces {
+        Nonces::Given(bytes) => Ok(place(bytes, context)?.0),
+        Nonces::Counted { .. } => {
+            let list = nonces.list(count)?;
+            let address = context.scratch(count * NONCE_BYTES)?;
+            context.place_filled(address, count * NONCE_BYTES, |target| target.copy_from_slice(list.as_flattened()))?;
+            Ok(address)
+        }
+    }
+}
+
+/// A key's bytes on the device, in words.
+pub(crate) fn place_key(material: &Bytes, context: &mut Context) -> Result<Address> {
+    let key = material.as_slice()?;
+    let address = context.secret_scratch(key.len())?;
+    context.place_secret(address, key.len(), |target| target.copy_from_slice(key))?;
+    Ok(address)
+}
+
+/// Bytes that the host has made, on the device.
+pub(crate) fn place_plain(bytes: &[u8], context: &mut Context) -> Result<Address> {
+    let address = context.scratch(bytes.len())?;
+    context.place_filled(address, bytes.len(), |target| target.copy_from_slice(bytes))?;
+    Ok(address)
+}
+
+/// What each kernel of an op is told about the messages.
+pub(crate) struct Batch {
+    rows: Address,
+    words: [u64; 9],
+    /// Units of all messages, hashed blocks of all, and hashed blocks of the message that has the most.
+    pub(crate) units: usize,
+    pub(crate) blocks: usize,
+    pub(crate) blocks_max: usize,
+    /// Where the answers to all messages begin, and the last ends.
+    pub(crate) offsets: Vec<usize>,
+}
+
+/// What is asked of each message.
+pub(crate) struct Terms<'a> {
+    /// Bytes at its end that are not its text.
+    pub(crate) behind: usize,
+    /// Bytes of a unit of work.
+    pub(crate) unit_bytes: usize,
+    /// How long the answer to a text of some length is.
+    pub(crate) answer_len: &'a dyn Fn(usize) -> usize,
+    /// What is hashed with it: one for all, or one for each.
+    pub(crate) data: Option<&'a Gathered>,
+}
+
+/// Bytes of a hashed block.
+pub(crate) const HASHED_BYTES: usize = 16;
+
+impl Batch {
+    pub(crate) fn new(messages: &Gathered, terms: &Terms<'_>, context: &mut Context) -> Result<Batch> {
+        let count = messages.count();
+        let data_of = |index: usize| match terms.data {
+            None => (0, 0),
+            Some(data) => data.places.get(if data.count() == 1 { 0 } else { index }).copied().unwrap_or_default(),
+        };
+        let (mut offsets, mut end) = (Vec::with_capacity(count + 1), 0_usize);
+        let (mut units, mut blocks, mut blocks_max) = (0, 0, 0);
+        offsets.push(0);
+        let mut rows: Vec<[u64; ROW_WORDS]> = Vec::new();
+        let is_alike = are_alike(messages, &data_of);
+        if !is_alike {
+            rows.try_reserve_exact(count + 1).map_err(|_| out_of_memory(count * ROW_WORDS * 8))?;
+        }
+        for (index, (start, len)) in messages.places.iter().enumerate() {
+            let (data, data_len) = data_of(index);
+            let text = len.saturating_sub(terms.behind);
+            if !is_alike {
+                let row = [*start, end, text, data, data_len, units, blocks, 0];
+                rows.push(row.map(|value| value as u64));
+            }
+            let hashed = data_len.div_ceil(HASHED_BYTES) + text.div_ceil(HASHED_BYTES) + 1;
+            units += text.div_ceil(terms.unit_bytes);
+            blocks += hashed;
+            blocks_max = blocks_max.max(hashed);
+            end = end.checked_add((terms.answer_len)(text)).ok_or_else(|| out_of_memory(usize::MAX))?;
+            offsets.push(end);
+        }
+        let mut words = [count as u64, 0, 0, 0, 0, 0, 0, 0, u64::from(is_alike)];
+        if is_alike && count > 0 {
+            let (start, len) = messages.places[0];
+            let step = |place: fn(&(usize, usize)) -> usize, list: &[(usize, usize)]| match list {
+                [first, second, ..] => place(second) - place(first),
+                _ => 0,
+            };
+            let source_step = step(|place| place.0, &messages.places);
+            let data_step = terms.data.filter(|data| data.count() > 1).map_or(0, |data| step(|p| p.0, &data.places));
+            debug_assert_eq!(start, 0);
+            let all = [len.saturating_sub(terms.behind), source_step, offsets[1], data_of(0).1, data_step];
+            words[1..6].copy_from_slice(&all.map(|value| value as u64));
+            words[6] = (units / count) as u64;
+            words[7] = (blocks / count) as u64;
+        }
+        rows.push([0, 0, 0, 0, 0, units as u64, blocks as u64, 0]);
+        let rows = if is_alike { Address::NULL } else { place_rows(&rows, context)? };
+        Ok(Batch { rows, words, units, blocks, blocks_max, offsets })
+    }
+
+    /// How many messages there are.
+    pub(crate) fn count(&self) -> usize {
+        self.offsets.len() - 1
+    }
+
+    /// Bytes of all answers.
+    pub(crate) fn answer_bytes(&self) -> usize {
+        self.offsets[self.offsets.len() - 1]
+    }
+
+    /// The table.
+    pub(crate) fn rows(&self) -> Address {
+        self.rows
+    }
+
+    /// The structure `batch`.
+    pub(crate) fn add_to(&self, arguments: Arguments) -> Arguments {
+        arguments.structure(&self.words)
+    }
+}
+
+/// Whether all messages have one length and lie at equal distances, from the beginning on, and so does their associated data.
+fn are_alike(messages: &Gathered, data_of: &dyn Fn(usize) -> (usize, usize)) -> bool {
+    let places = &messages.places;
+    let (Some(first), last) = (places.first(), places.len().saturating_sub(1)) else { return true };
+    let even = |place: &dyn Fn(usize) -> (usize, usize)| {
+        let ((start, len), step) = (place(0), if last > 0 { place(1).0.wrapping_sub(place(0).0) } else { 0 });
+        start == 0 && (1..=last).all(|index| place(index) == (start.wrapping_add(step.wrapping_mul(index)), len))
+    };
+    first.0 == 0 && even(&|index| places[index]) && even(data_of)
+}
+
+fn place_rows(rows: &[[u64; ROW_WORDS]], context: &mut Context) -> Result<Address> {
+    place_plain(bytemuck::cast_slice(rows.as_flattened()), context)
+}
+
+fn out_of_memory(asked: usize) -> Error {
+    Error::OutOfMemory { place: "the host".to_owned(), asked: asked as u64, free: 0, largest: 0 }
+}

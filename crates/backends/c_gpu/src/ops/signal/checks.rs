@@ -1,0 +1,102 @@
+//! Crc: a warp for each message. What lanes need to work side by side are tables and powers, made here for each op.
+
+use panoply_core::op::signal::{Checksum, Crc};
+use panoply_core::{Bytes, DType, Result, Shape, Value};
+use panoply_kernels::c::{CRC, Kernel};
+
+use crate::arguments::Arguments;
+use crate::context::Context;
+use crate::driver::Launch;
+use crate::ops::messages::{Batch, Gathered, Terms, place_plain};
+
+/// Threads of a block; each of its warps has a message at a time.
+const BLOCK_THREADS: usize = 256;
+/// Blocks of a multiprocessor, so many times as many as it has at once.
+const BLOCKS_EACH: usize = 32;
+const CHECK_BYTES: usize = 8;
+
+/// A check as catalogues print it, but for the polynomial, which has its lowest bit first.
+struct Parameters {
+    width: u32,
+    polynomial: u64,
+    first: u64,
+    is_turned: bool,
+    last: u64,
+}
+
+impl Parameters {
+    fn of(kind: Checksum) -> Parameters {
+        let (width, polynomial, first, is_turned, last) = match kind {
+            Checksum::Crc8 => (8, 0x07, 0, true, 0),
+            Checksum::Crc16 => (16, 0x8005, 0, false, 0),
+            Checksum::Crc16Ccitt => (16, 0x1021, 0xffff, true, 0),
+            Checksum::Crc32 => (32, 0x04c1_1db7, 0xffff_ffff, false, 0xffff_ffff),
+            Checksum::Crc32c => (32, 0x1edc_6f41, 0xffff_ffff, false, 0xffff_ffff),
+            Checksum::Crc64 => (64, 0xad93_d235_94c9_3659_u64, u64::MAX, false, u64::MAX),
+        };
+        Parameters { width, polynomial: polynomial.reverse_bits() >> (64 - width), first, is_turned, last }
+    }
+
+    /// Bits of a word, as many as the widest check of its sort.
+    fn word_bits(&self) -> u32 {
+        if self.width > 32 { 64 } else { 32 }
+    }
+
+    /// Goes on by so many bits of zeros. The lowest bit of a remainder is its highest power.
+    fn moved(&self, mut rest: u64, bits: usize) -> u64 {
+        for _ in 0..bits {
+            rest = rest >> 1 ^ if rest & 1 == 1 { self.polynomial } else { 0 };
+        }
+        rest
+    }
+
+    /// What a row of so many lanes makes of each byte; the factor of each lane; what a byte makes of a remainder.
+    fn tables(&self, lanes: usize) -> Vec<u64> {
+        let bits = self.word_bits() as usize;
+        let moved: Vec<u64> = (0..bits).map(|bit| self.moved(1 << bit, bits * lanes)).collect();
+        let linear = |byte: usize, images: &[u64]| {
+            images.iter().enumerate().filter(|(bit, _)| byte >> bit & 1 == 1).fold(0, |sum, (_, image)| sum ^ image)
+        };
+        let mut tables = Vec::new();
+        for place in 0..bits / 8 {
+            tables.extend((0..256).map(|byte| linear(byte, &moved[8 * place..8 * place + 8])));
+        }
+        // One is the highest bit of a word: what it becomes is the power that moving multiplies by.
+        tables.extend((0..lanes).map(|lane| self.moved(1 << (bits - 1), bits * (lanes - lane))));
+        tables.extend((0..256).map(|byte| self.moved(byte, 8)));
+        tables
+    }
+}
+
+pub(super) fn run(op: &Crc, context: &mut Context) -> Result<Value> {
+    let messages = Gathered::new(&op.messages, context)?;
+    let terms = Terms { behind: 0, unit_bytes: CHECK_BYTES, answer_len: &|_| CHECK_BYTES, data: None };
+    let batch = Batch::new(&messages, &terms, context)?;
+    let target = context.scratch(batch.answer_bytes())?;
+    if batch.count() > 0 {
+        let check = Parameters::of(op.kind);
+        let (lanes, is_wide) = (context.warp_lanes(), check.word_bits() == 64);
+        let tables = check.tables(lanes);
+        let bytes: Vec<u8> = match is_wide {
+            true => tables.iter().flat_map(|word| word.to_le_bytes()).collect(),
+            false => tables.iter().flat_map(|word| (*word as u32).to_le_bytes()).collect(),
+        };
+        let address = place_plain(&bytes, context)?;
+        let arguments =
+            Arguments::new().address(target).address(messages.address).address(batch.rows()).address(address);
+        let mut arguments = batch
+            .add_to(arguments)
+            .u64(check.first)
+            .u64(check.last)
+            .u64(check.polynomial)
+            .u32(check.width)
+            .u32(u32::from(check.is_turned));
+        let blocks = batch.count().div_ceil(BLOCK_THREADS / lanes).min(context.multiprocessors() * BLOCKS_EACH);
+        let launch = Launch::new(blocks, BLOCK_THREADS);
+        let kernel = Kernel::new(CRC, "crc_messages").flag("WIDE", is_wide);
+        context.launch(&kernel, launch, &mut arguments)?;
+    }
+    // Checks are numbers for the host to look at.
+    let checks = context.download(target, DType::U8, Shape::new([batch.answer_bytes()])?)?;
+    Ok(Value::Bytes(Bytes::from_tensor(&checks)?))
+}

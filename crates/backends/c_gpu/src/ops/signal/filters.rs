@@ -1,0 +1,192 @@
+//! Fir and Convolve: tiles of outputs, with samples and taps in the block's memory; long filters by spectra of frames that fit it; outputs one
+//! by one where the rate changes.
+
+use panoply_core::op::signal::{Convolve, Fir};
+use panoply_core::{Complex64, DType, Result, Tensor, Value};
+use panoply_kernels::c::{FIR, FIR_SPECTRA, Kernel, Unit};
+
+use crate::arguments::Arguments;
+use crate::context::Context;
+use crate::driver::{Address, Launch};
+
+const BLOCK_THREADS: usize = 256;
+/// Outputs of a block.
+const TILE: usize = 2048;
+/// Blocks that a multiprocessor has at once, about, and so many times as many in a grid.
+const BLOCKS_EACH: usize = 16;
+
+/// From so many taps and outputs on spectra cost less.
+const SPECTRA_TAPS_MIN: usize = 64;
+const SPECTRA_OUTPUTS_MIN: usize = 2048;
+/// Samples of a frame, and how many taps are taken at a time at the most: the rest of a frame are outputs.
+const SHORT_FRAME: Frame = Frame { len: 4096, taps_max: 2049 };
+const LONG_FRAME: Frame = Frame { len: 16_384, taps_max: 8193 };
+/// More taps than this leave too little of a short frame.
+const SHORT_FRAME_TAPS_MAX: usize = 1025;
+/// The block's memory that the kernel has besides.
+const OWN_SHARED_BYTES: usize = 64;
+/// Elements of a thread.
+const FRAME_PER_THREAD: usize = 16;
+
+pub(super) fn fir(op: &Fir, context: &mut Context) -> Result<Value> {
+    let shape = op.output_shape()?;
+    let (len, out_len) = (last(&op.input), shape.last().copied().unwrap_or(0));
+    if (op.up, op.down) == (1, 1) {
+        let lines = Lines { input: &op.input, taps: &op.taps, len, out_len, first: 0, is_turned: false };
+        return lines.run(shape, context);
+    }
+    let output = context.output(op.input.dtype(), shape)?;
+    if shape.elements() > 0 {
+        let mut arguments = Arguments::new()
+            .address(output.address)
+            .address(context.input(&op.input)?)
+            .address(context.input(&op.taps)?)
+            .u64((shape.elements() / out_len) as u64)
+            .u64(len as u64)
+            .u64(out_len as u64)
+            .size(op.taps.elements())
+            .size(op.up)
+            .size(op.down);
+        let launch = context.blocks(shape.elements(), BLOCK_THREADS, 1);
+        context.launch(&kernel(FIR, "fir_rates", &op.input, &op.taps), launch, &mut arguments)?;
+    }
+    Ok(Value::Tensor(output.into_tensor()))
+}
+
+pub(super) fn convolve(op: &Convolve, context: &mut Context) -> Result<Value> {
+    let (shape, len) = (op.output_shape()?, last(&op.input));
+    let (first, out_len) = op.part_of_full();
+    let is_turned = op.correlation;
+    Lines { input: &op.input, taps: &op.kernel, len, out_len, first, is_turned }.run(shape, context)
+}
+
+fn last(input: &Tensor) -> usize {
+    input.shape().last().copied().unwrap_or(0)
+}
+
+/// Lines that are filtered at their own rate.
+struct Lines<'a> {
+    input: &'a Tensor,
+    taps: &'a Tensor,
+    len: usize,
+    out_len: usize,
+    /// Which element of the full convolution comes first.
+    first: usize,
+    /// Whether taps are turned round and conjugated.
+    is_turned: bool,
+}
+
+impl Lines<'_> {
+    fn run(&self, shape: panoply_core::Shape, context: &mut Context) -> Result<Value> {
+        let output = context.output(self.input.dtype(), shape)?;
+        if self.taps.elements() >= SPECTRA_TAPS_MIN
+            && self.out_len >= SPECTRA_OUTPUTS_MIN
+            && let Some(frame) = Frame::of(self.taps.elements(), context)
+        {
+            self.by_spectra(&frame, shape.elements() / self.out_len, output.address, context)?;
+        } else if shape.elements() > 0 {
+            let lines = shape.elements() / self.out_len;
+            let mut arguments = Arguments::new()
+                .address(output.address)
+                .address(context.input(self.input)?)
+                .address(context.input(self.taps)?)
+                .u64(lines as u64)
+                .u64(self.len as u64)
+                .u64(self.out_len as u64)
+                .size(self.taps.elements())
+                .u64(self.first as u64)
+                .u32(u32::from(self.is_turned));
+            let tiles = lines * self.out_len.div_ceil(TILE);
+            let blocks = tiles.min(context.multiprocessors() * BLOCKS_EACH).max(1);
+            let launch = Launch::new(blocks, BLOCK_THREADS);
+            context.launch(&kernel(FIR, "fir_tiles", self.input, self.taps), launch, &mut arguments)?;
+        }
+        Ok(Value::Tensor(output.into_tensor()))
+    }
+
+    fn by_spectra(&self, frame: &Frame, lines: usize, target: Address, context: &mut Context) -> Result<()> {
+        let taps = self.taps.elements();
+        let part = taps.min(frame.taps_max);
+        let parts = taps.div_ceil(part);
+        let of_frame = |entry| kernel(FIR_SPECTRA, entry, self.input, self.taps).integer("LEN", frame.len as i64);
+        let (source, taps_address) = (context.input(self.input)?, context.input(self.taps)?);
+        let roots = context.scratch(2 * frame.len * size_of::<Complex64>())?;
+        let launch = Launch::new(frame.len / BLOCK_THREADS, BLOCK_THREADS);
+        context.launch(&of_frame("fir_roots"), launch, &mut Arguments::new().address(roots))?;
+        let spectra = context.scratch(parts * frame.len * size_of::<Complex64>())?;
+        let mut arguments = Arguments::new()
+            .address(spectra)
+            .address(taps_address)
+            .address(roots)
+            .size(taps)
+            .size(part)
+            .u32(u32::from(self.is_turned));
+        context.launch(&of_frame("fir_spectrum"), frame.launch(parts), &mut arguments)?;
+        // Two frames of real samples are one of complex numbers.
+        let together = if self.input.dtype() == DType::Complex64 { 1 } else { 2 };
+        let units = self.out_len.div_ceil(frame.len - part + 1).div_ceil(together);
+        let marks = context.scratch(lines * units * size_of::<u32>())?;
+        for number in 0..parts {
+            let mut arguments = Arguments::new()
+                .address(target)
+                .address(source)
+                .address(spectra + number * frame.len * size_of::<Complex64>())
+                .address(roots)
+                .address(marks)
+                .u64(self.len as u64)
+                .u64(self.out_len as u64)
+                .size(part)
+                .i64(self.first as i64 - (number * part) as i64)
+                .u32(u32::from(number == 0));
+            context.launch(&of_frame("fir_frames"), frame.launch(lines * units), &mut arguments)?;
+        }
+        let mut arguments = Arguments::new()
+            .address(target)
+            .address(source)
+            .address(taps_address)
+            .address(marks)
+            .u64((lines * units) as u64)
+            .u64(units as u64)
+            .u64((together * (frame.len - part + 1)) as u64)
+            .u64(self.len as u64)
+            .u64(self.out_len as u64)
+            .i64(self.first as i64)
+            .size(taps)
+            .u32(u32::from(self.is_turned));
+        let blocks = (lines * units).min(context.multiprocessors() * BLOCKS_EACH).max(1);
+        context.launch(&of_frame("fir_repair"), Launch::new(blocks, BLOCK_THREADS), &mut arguments)
+    }
+}
+
+/// A piece of a line that a block transforms.
+struct Frame {
+    len: usize,
+    taps_max: usize,
+}
+
+impl Frame {
+    /// The frame for so many taps; none where no block has room for it.
+    fn of(taps: usize, context: &Context) -> Option<Frame> {
+        let properties = context.driver.properties();
+        let fits = |frame: &Frame| {
+            frame.block_bytes() + OWN_SHARED_BYTES <= properties.shared_bytes_max as usize
+                && frame.len / FRAME_PER_THREAD <= properties.block_threads_max as usize
+        };
+        let long = (taps > SHORT_FRAME_TAPS_MAX).then_some(LONG_FRAME).filter(fits);
+        long.or(Some(SHORT_FRAME).filter(fits))
+    }
+
+    /// A place is left out behind every sixteen.
+    fn block_bytes(&self) -> usize {
+        (self.len + self.len / 16) * size_of::<Complex64>()
+    }
+
+    fn launch(&self, blocks: usize) -> Launch {
+        Launch::new(blocks, self.len / FRAME_PER_THREAD).shared(self.block_bytes())
+    }
+}
+
+fn kernel(unit: Unit, entry: &'static str, input: &Tensor, taps: &Tensor) -> Kernel {
+    let is_complex = |tensor: &Tensor| tensor.dtype() == DType::Complex64;
+    Kernel::new(unit, entry).flag("COMPLEX", is_complex(input)).flag("COMPLEX_TAPS", is_complex(taps))
+}

@@ -1,0 +1,19 @@
+//! Published vectors of the crypto domain on the emulated device, with warps of 32 lanes and of 64.
+
+#![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
+
+#[path = "bench/vectors.rs"]
+mod vectors;
+
+use panoply_c_gpu::EmulatedBackend;
+
+#[test]
+fn every_published_vector_on_the_emulated_device() {
+    match EmulatedBackend::new() {
+        Ok(backend) => {
+            vectors::run(&backend);
+            vectors::run(&backend.wide_warps());
+        }
+        Err(absence) => println!("skipped: {absence}"),
+    }
+}

@@ -1,0 +1,13 @@
+//! Published vectors of the crypto domain on every GPU of this machine.
+
+#![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
+
+#[path = "../../c_gpu/tests/bench/vectors.rs"]
+mod vectors;
+
+use panoply_cuda::CudaBackend;
+
+#[test]
+fn every_published_vector_on_every_device() {
+    vectors::run(&CudaBackend::new());
+}

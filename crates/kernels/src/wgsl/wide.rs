@@ -1,0 +1,170 @@
+//! Products of f16 or bf16 on a device's matrix units, in `wide_product.wgsl`, where the driver makes 16-bit matrices of those that
+//! the text calls f32: `activation(alpha · A·B + beta · C + bias)`, convolutions, and candidates of a search.
+//!
+//! Parameters and buffers of products are those of [`super::gemm`], those of candidates are [`super::list`]'s; those of convolutions
+//! are in `wide_window_params.wgsl`. Images of a convolution have their channels last, in whole eights ([`super::Kernel::ChannelsLast`]).
+
+use panoply_core::DType;
+use panoply_core::op::compute::Metric;
+
+use super::gemm::{Epilogue, Load, finished};
+use super::select::scored;
+use super::template::Template;
+
+/// Elements that are read at once: operands' strides, offsets and contiguous lengths are multiples of it.
+pub const WIDE_STEP: usize = 8;
+/// Rows and columns of a matrix.
+const MATRIX: usize = 16;
+/// Quads of workgroup memory that the sums of a subgroup take on their way out.
+const SUMS: usize = 144;
+
+/// How a workgroup's tile is shared by its subgroups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct WideTile {
+    /// Subgroups along the rows and the columns of the tile.
+    pub subgroups: [u8; 2],
+    /// Matrices of a subgroup along its rows.
+    pub rows: u8,
+    /// Pairs of matrices of a subgroup along its columns.
+    pub pairs: u8,
+    /// Steps of the inner dimension: a multiple of sixteen.
+    pub depth: u8,
+    /// Two tiles of each operand in workgroup memory: twice the memory, half the barriers.
+    pub double: bool,
+}
+
+impl WideTile {
+    /// Rows of the tile.
+    pub fn m(&self) -> usize {
+        usize::from(self.subgroups[0]) * usize::from(self.rows) * MATRIX
+    }
+
+    /// Columns of the tile.
+    pub fn n(&self) -> usize {
+        usize::from(self.subgroups[1]) * usize::from(self.pairs) * 2 * MATRIX
+    }
+
+    fn invocations(&self) -> usize {
+        usize::from(self.subgroups[0]) * usize::from(self.subgroups[1]) * 32
+    }
+
+    /// Whether a workgroup can be so: invocations fetch whole eights, as many each, in whole lines.
+    pub fn is_sound(&self) -> bool {
+        let (depth, invocations) = (usize::from(self.depth), self.invocations());
+        let shared = |length: usize| {
+            let lines = [length / WIDE_STEP, depth / WIDE_STEP];
+            (length * depth / WIDE_STEP).is_multiple_of(invocations.max(1))
+                && lines.iter().all(|eights| *eights > 0 && invocations.is_multiple_of(*eights))
+        };
+        (32..=1024).contains(&invocations)
+            && depth > 0
+            && depth.is_multiple_of(MATRIX)
+            && self.rows > 0
+            && self.pairs > 0
+            && shared(self.m())
+            && shared(self.n())
+    }
+
+    /// The most bytes of workgroup memory that a kernel with this tile takes.
+    pub fn workgroup_bytes(&self) -> u32 {
+        let most = |length| {
+            stage_eights(length, self.depth, Load::AlongInner).max(stage_eights(length, self.depth, Load::AlongOuter))
+        };
+        self.eights(most(self.m()) + most(self.n())) as u32 * 16
+    }
+
+    fn eights(&self, stage: usize) -> usize {
+        let stages = if self.double { 2 } else { 1 };
+        (stage * stages).max(self.invocations() / 32 * SUMS)
+    }
+}
+
+/// What is multiplied with what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WideSource {
+    /// A matrix.
+    Matrix(Load),
+    /// The windows of images.
+    Windows,
+}
+
+/// What becomes of the sums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WideTarget {
+    /// Outputs.
+    Sums {
+        /// What is done to them.
+        epilogue: Epilogue,
+        /// Written as elements, four at a time: n, or the places of an image, are a multiple of four. Else as carriers.
+        packed: bool,
+    },
+    /// Candidates of queries, which are A.
+    Lists {
+        /// How scores are made.
+        metric: Metric,
+        /// Only rows whose bit is set.
+        filtered: bool,
+    },
+}
+
+/// A product on matrix units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct WideKernel {
+    /// f16 or bf16.
+    pub dtype: DType,
+    /// How the left operand lies.
+    pub load_a: Load,
+    /// The right operand.
+    pub b: WideSource,
+    /// What becomes of the sums.
+    pub target: WideTarget,
+    /// All tiles are whole: m, n and k are multiples of the tile's. Not for windows.
+    pub whole: bool,
+    /// The size of a workgroup's tile.
+    pub tile: WideTile,
+}
+
+impl WideKernel {
+    pub(super) fn source(&self) -> String {
+        let tile = &self.tile;
+        let (load_b, name_b) = match self.b {
+            WideSource::Matrix(load) => (load, format!("{load:?}")),
+            WideSource::Windows => (Load::AlongInner, "Windows".to_owned()),
+        };
+        let template = Template::new(include_str!("wide_product.wgsl")).dtype("TYPE", self.dtype);
+        let template = match self.target {
+            WideTarget::Sums { epilogue, packed } => finished(template, &epilogue).flag("PACKED", packed),
+            WideTarget::Lists { metric, filtered } => {
+                let template = scored(template.set("KERNEL", "Lists"), metric, true).flag("LISTS", true);
+                template.set("CARRIER", "f32").flag("FILTERED", filtered)
+            }
+        };
+        let (m, n, depth) = (tile.m(), tile.n(), usize::from(tile.depth));
+        let (stage_a, stage_b) = (stage_eights(m, tile.depth, self.load_a), stage_eights(n, tile.depth, load_b));
+        let eights = tile.eights(stage_a + stage_b);
+        let template = template.set("LOAD_A", format!("{:?}", self.load_a)).set("LOAD_B", name_b);
+        let template = template.flag("WHOLE", self.whole).flag("DOUBLE", tile.double).set("DEPTH", depth);
+        let template = template.set("INVOCATIONS", tile.invocations()).set("SUBGROUPS_N", tile.subgroups[1]);
+        let template = template.set("ROWS", tile.rows).set("PAIRS", tile.pairs).set("SLICES", depth / MATRIX);
+        let template = template.set("TILE_M", m).set("TILE_N", n).set("TILE", eights);
+        let template = template.set("FIRST_B", stage_a).set("STAGE_EIGHTS", stage_a + stage_b);
+        let fetches = |length: usize| length * depth / WIDE_STEP / tile.invocations();
+        let template = template.set("FETCHES_A", fetches(m)).set("FETCHES_B", fetches(n));
+        let ([line_a, eights_a], [line_b, eights_b]) = (line(m, depth, self.load_a), line(n, depth, load_b));
+        let template = template.set("LINE_A", line_a).set("EIGHTS_A", eights_a);
+        template.set("LINE_B", line_b).set("EIGHTS_B", eights_b).text()
+    }
+}
+
+/// Eights from a line of a tile to the next, one more than it has, and those that it has.
+fn line(length: usize, depth: usize, load: Load) -> [usize; 2] {
+    let eights = if load == Load::AlongInner { depth } else { length } / WIDE_STEP;
+    [eights + 1, eights]
+}
+
+/// Eights of an operand's tile.
+fn stage_eights(length: usize, depth: u8, load: Load) -> usize {
+    let depth = usize::from(depth);
+    let lines = if load == Load::AlongInner { length } else { depth };
+    lines * line(length, depth, load)[0]
+}

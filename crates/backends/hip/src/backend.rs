@@ -1,0 +1,107 @@
+//! Finds HIP devices and opens them.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use panoply_c_gpu::{Devices, GpuBackend, GpuEngine, ops};
+use panoply_core::backend::FirstGuess;
+use panoply_core::{
+    Absence, Api, Backend, DeviceId, DeviceInfo, Engine, Error, Op, OpenOptions, Result, Support, Warmth,
+};
+
+use crate::driver::HipDriver;
+use crate::{compiler, libraries, platform, runtime};
+
+/// The backend for AMD GPUs: one device per GPU that the runtime shows to this process.
+#[derive(Clone, Default)]
+pub struct HipBackend {
+    names: Arc<Names>,
+    devices: Devices,
+}
+
+/// The names by which the vendor's libraries are looked for.
+#[derive(Clone)]
+pub(crate) struct Names {
+    pub(crate) runtime: Vec<String>,
+    pub(crate) compiler: Vec<String>,
+    pub(crate) products: Vec<String>,
+    pub(crate) transforms: Vec<String>,
+    pub(crate) sensors: Vec<String>,
+}
+
+impl Default for Names {
+    fn default() -> Names {
+        let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        Names {
+            runtime: owned(runtime::LIBRARIES),
+            compiler: owned(compiler::LIBRARIES),
+            products: owned(libraries::ROCBLAS),
+            transforms: owned(libraries::HIPFFT),
+            sensors: owned(libraries::ROCM_SMI),
+        }
+    }
+}
+
+impl HipBackend {
+    /// The backend for this machine's GPUs.
+    pub fn new() -> HipBackend {
+        HipBackend::default()
+    }
+
+    /// With this file in the place of the runtime and of every other library of the vendor's.
+    pub fn through(self, library: &str) -> HipBackend {
+        let one = || vec![library.to_owned()];
+        let names = Names { runtime: one(), compiler: one(), products: one(), transforms: one(), sensors: one() };
+        HipBackend { names: Arc::new(names), ..self }
+    }
+
+    /// With this machine's compiler, and without any other library of the vendor's but the runtime.
+    pub fn compiled_here(self) -> HipBackend {
+        let none = Vec::new;
+        let (runtime, compiler) = (self.names.runtime.clone(), Names::default().compiler);
+        let names = Names { runtime, compiler, products: none(), transforms: none(), sensors: none() };
+        HipBackend { names: Arc::new(names), ..self }
+    }
+}
+
+impl Backend for HipBackend {
+    fn api(&self) -> Api {
+        Api::ROCM
+    }
+
+    fn discover(&self) -> Result<Vec<DeviceInfo>, Absence> {
+        platform::discover(&self.names)
+    }
+
+    fn supports(&self, device: &DeviceInfo, op: &Op) -> Support {
+        ops::supports_on(device, op)
+    }
+
+    fn warmth(&self, device: &DeviceInfo, op: &Op) -> Warmth {
+        self.devices.warmth(device, op)
+    }
+
+    fn first_guess(&self, device: &DeviceInfo, op: &Op) -> FirstGuess {
+        ops::first_guess(device, op)
+    }
+
+    fn reaches(&self, device: &DeviceInfo, owner: DeviceId) -> bool {
+        self.devices.reaches(device, owner, || platform::reach(&self.names))
+    }
+
+    fn open(&self, device: &DeviceInfo, options: &OpenOptions) -> Result<Box<dyn Engine>> {
+        Ok(Box::new(self.open_engine(device, options)?))
+    }
+}
+
+impl GpuBackend for HipBackend {
+    fn open_engine(&self, device: &DeviceInfo, options: &OpenOptions) -> Result<GpuEngine> {
+        let driver = Rc::new(HipDriver::open(device, &self.names)?);
+        self.devices.open(driver, None, device, options, || platform::reach(&self.names))
+    }
+}
+
+/// The error of a device that is not there any more.
+pub(crate) fn unavailable(device: DeviceId, reason: impl Into<String>) -> Error {
+    Error::DeviceUnavailable { device, reason: reason.into() }
+}

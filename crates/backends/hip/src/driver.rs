@@ -1,0 +1,437 @@
+//! One GPU. Every call's result is checked and becomes a typed error.
+//!
+//! HIP has one context for each GPU of a process, so that what an engine has made is given back piece by piece: streams, events and
+//! kernels with the driver, memory when nobody reads it any more.
+
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
+use std::ffi::{CString, c_int, c_void};
+use std::ptr::{NonNull, null_mut};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use panoply_c_gpu::arguments::Arguments;
+use panoply_c_gpu::compile::Compiler;
+use panoply_c_gpu::driver::{
+    Address, Captured, Captures, ContextHandle, Driver, Event, Function, Launch, Properties, Stream,
+};
+use panoply_c_gpu::library::{Products, Sensors, Transforms};
+use panoply_core::{DeviceId, DeviceInfo, Error, Result};
+
+use crate::backend::{Names, unavailable};
+use crate::compiler::Hiprtc;
+use crate::libraries::Libraries;
+use crate::platform;
+use crate::quirks;
+use crate::runtime::{HipError, Runtime};
+use crate::sys::{self, Functions, Handle, Status};
+
+/// A GPU's memory, as far as an engine allocated it. It is freed as a whole, when nobody reads it any more.
+struct DeviceMemory {
+    runtime: Arc<Runtime>,
+    index: c_int,
+    addresses: Mutex<HashSet<u64>>,
+}
+
+impl DeviceMemory {
+    fn addresses(&self) -> MutexGuard<'_, HashSet<u64>> {
+        self.addresses.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn free(&self, address: u64) {
+        if self.addresses().remove(&address) {
+            // SAFETY: allocated by this runtime, and taken out of the table that knew it. A device that is lost answers with an error.
+            let _ = unsafe { (self.runtime.functions.hipFree)(address as *mut c_void) };
+        }
+    }
+}
+
+impl Drop for DeviceMemory {
+    fn drop(&mut self) {
+        // SAFETY: the last handle may be dropped on any thread, which has no device of its own yet.
+        let _ = unsafe { (self.runtime.functions.hipSetDevice)(self.index) };
+        let addresses: Vec<u64> = self.addresses().iter().copied().collect();
+        addresses.into_iter().for_each(|address| self.free(address));
+    }
+}
+
+/// One GPU with streams of its own.
+pub(crate) struct HipDriver {
+    device: DeviceId,
+    index: c_int,
+    properties: Properties,
+    runtime: Arc<Runtime>,
+    memory: Arc<DeviceMemory>,
+    streams: [Handle; 3],
+    events: RefCell<Vec<Handle>>,
+    compiler: Arc<Hiprtc>,
+    /// Each function's module.
+    modules: RefCell<HashMap<NonNull<c_void>, Handle>>,
+    libraries: Option<Libraries>,
+}
+
+impl HipDriver {
+    /// Opens a GPU on the calling thread.
+    pub(crate) fn open(info: &DeviceInfo, names: &Names) -> Result<HipDriver> {
+        let runtime = Runtime::load(&names.runtime).map_err(|absence| unavailable(info.id, absence.to_string()))?;
+        let count = runtime.count().map_err(|absence| unavailable(info.id, absence.to_string()))?;
+        let index = c_int::try_from(info.id.index).ok().filter(|index| *index < count);
+        let index = index.ok_or_else(|| unavailable(info.id, "no such device"))?;
+        let failed = |error: HipError| unavailable(info.id, error.to_string());
+        // SAFETY: the device is one of those that were counted.
+        runtime.check(unsafe { (runtime.functions.hipSetDevice)(index) }).map_err(failed)?;
+        let properties = platform::properties(&runtime, index).map_err(failed)?;
+        let architecture = platform::architecture(&runtime, index).map_err(failed)?;
+        if let Some(reason) = platform::fault(&architecture, &properties) {
+            return Err(unavailable(info.id, reason));
+        }
+        let compiler = Hiprtc::new(&names.compiler, architecture, properties.warp_lanes, runtime.version());
+        let memory = DeviceMemory { runtime: Arc::clone(&runtime), index, addresses: Mutex::default() };
+        let mut driver = HipDriver {
+            device: info.id,
+            index,
+            properties,
+            memory: Arc::new(memory),
+            streams: [null_mut(); 3],
+            events: RefCell::default(),
+            compiler: Arc::new(compiler),
+            modules: RefCell::default(),
+            libraries: None,
+            runtime,
+        };
+        for place in 0..driver.streams.len() {
+            let flags = sys::STREAM_NON_BLOCKING;
+            // SAFETY: writes one handle.
+            let made = |stream| unsafe { (driver.runtime.functions.hipStreamCreateWithFlags)(stream, flags) };
+            driver.streams[place] = driver.made(made).map_err(|error| unavailable(info.id, error.to_string()))?;
+        }
+        driver.libraries = Some(Libraries::new(info, names, driver.raw(Stream::Compute)));
+        Ok(driver)
+    }
+
+    fn functions(&self) -> &Functions {
+        &self.runtime.functions
+    }
+
+    fn raw(&self, stream: Stream) -> Handle {
+        self.streams[stream as usize]
+    }
+
+    fn check(&self, status: Status) -> Result<()> {
+        self.runtime.check(status).map_err(|error| self.error(error))
+    }
+
+    /// What a call hands out through its pointer.
+    fn made(&self, make: impl FnOnce(*mut Handle) -> Status) -> Result<Handle> {
+        let mut handle = null_mut();
+        self.check(make(&raw mut handle))?;
+        Ok(handle)
+    }
+
+    /// The errors after which a device answers nothing but errors mean that it is lost.
+    fn error(&self, error: HipError) -> Error {
+        let (device, reason) = (self.device, error.to_string());
+        match error.status {
+            sys::ILLEGAL_ADDRESS
+            | sys::LAUNCH_FAILURE
+            | sys::LAUNCH_TIME_OUT
+            | sys::ASSERT
+            | sys::ECC_NOT_CORRECTABLE
+            | sys::CONTEXT_IS_DESTROYED
+            | sys::INVALID_CONTEXT
+            | sys::DEINITIALIZED
+            | sys::NO_DEVICE
+            | sys::UNKNOWN => Error::DeviceLost { device, reason },
+            sys::OUT_OF_MEMORY => {
+                let (free, _) = self.memory_info().unwrap_or((0, 0));
+                Error::OutOfMemory { place: device.to_string(), asked: 0, free, largest: free }
+            }
+            _ => Error::DeviceFault { device, reason },
+        }
+    }
+}
+
+impl Driver for HipDriver {
+    fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    fn make_current(&self) -> Result<()> {
+        // SAFETY: the device was counted when the driver was opened.
+        self.check(unsafe { (self.functions().hipSetDevice)(self.index) })
+    }
+
+    fn context_handle(&self) -> ContextHandle {
+        Arc::clone(&self.memory) as ContextHandle
+    }
+
+    fn reach(&self, other: &ContextHandle) -> Result<()> {
+        let Some(other) = other.downcast_ref::<DeviceMemory>() else {
+            return Err(Error::DeviceFault { device: self.device, reason: "the other is no GPU of HIP's".to_owned() });
+        };
+        if other.index == self.index {
+            return Ok(());
+        }
+        // SAFETY: both devices were counted, and this one is current.
+        match unsafe { (self.functions().hipDeviceEnablePeerAccess)(other.index, 0) } {
+            sys::PEER_ACCESS_ALREADY_ENABLED => Ok(()),
+            told => self.check(told),
+        }
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<Address> {
+        // SAFETY: memory comes back uninitialised; the pool's users write it before they read it.
+        let made = self.made(|address| unsafe { (self.functions().hipMalloc)(address, bytes) });
+        let address = made.map_err(|error| match error {
+            Error::OutOfMemory { place, free, largest, .. } => {
+                Error::OutOfMemory { place, asked: bytes as u64, free, largest }
+            }
+            other => other,
+        })?;
+        self.memory.addresses().insert(address as u64);
+        Ok(Address(address as u64))
+    }
+
+    fn free(&self, address: Address) {
+        self.memory.free(address.0);
+    }
+
+    unsafe fn pin(&self, start: NonNull<u8>, bytes: usize) -> Result<()> {
+        // Mapped, so that kernels can write a word there themselves.
+        let flags = sys::HOST_REGISTER_PORTABLE | sys::HOST_REGISTER_MAPPED;
+        // SAFETY: the caller vouches for the range.
+        self.check(unsafe { (self.functions().hipHostRegister)(start.as_ptr().cast(), bytes, flags) })
+    }
+
+    fn unpin(&self, start: NonNull<u8>) {
+        // SAFETY: a range that is not pinned is an error that changes nothing.
+        let _ = unsafe { (self.functions().hipHostUnregister)(start.as_ptr().cast()) };
+    }
+
+    fn is_pinned(&self, start: *const u8) -> bool {
+        // Which numbers the attributes of a pointer have depends on HIP's version; what is not pinned has no address on the device.
+        self.pinned_address(start).is_ok()
+    }
+
+    fn pinned_address(&self, byte: *const u8) -> Result<Address> {
+        let host = byte.cast_mut().cast();
+        // SAFETY: writes one address; memory that is not pinned is an error.
+        self.made(|address| unsafe { (self.functions().hipHostGetDevicePointer)(address, host, 0) })
+            .map(|address| Address(address as u64))
+    }
+
+    fn memory_info(&self) -> Result<(u64, u64)> {
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: writes two numbers.
+        let asked = unsafe { (self.functions().hipMemGetInfo)(&raw mut free, &raw mut total) };
+        // An error here is not looked at any closer: that would ask for the memory again.
+        let failed = |error: HipError| Error::DeviceFault { device: self.device, reason: error.to_string() };
+        self.runtime.check(asked).map_err(failed)?;
+        Ok((free as u64, total as u64))
+    }
+
+    fn compiler(&self) -> Arc<dyn Compiler> {
+        Arc::clone(&self.compiler) as Arc<dyn Compiler>
+    }
+
+    fn load(&self, _name: &str, image: &[u8], entry: &str) -> Result<Function> {
+        // SAFETY: the image is a complete code object, which says itself how long it is.
+        let module =
+            self.made(|module| unsafe { (self.functions().hipModuleLoadData)(module, image.as_ptr().cast()) })?;
+        let function = self.function(module, entry);
+        match &function {
+            Ok(function) => drop(self.modules.borrow_mut().insert(function.0, module)),
+            // SAFETY: the module was just loaded, and nobody has a function of it.
+            Err(_) => drop(unsafe { (self.functions().hipModuleUnload)(module) }),
+        }
+        function
+    }
+
+    fn unload(&self, function: Function) {
+        if let Some(module) = self.modules.borrow_mut().remove(&function.0) {
+            // SAFETY: the module was loaded with the function, which nobody launches any more and no kernel under way uses.
+            let _ = unsafe { (self.functions().hipModuleUnload)(module) };
+        }
+    }
+
+    unsafe fn launch(
+        &self,
+        function: Function,
+        launch: &Launch,
+        arguments: &mut Arguments,
+        stream: Stream,
+    ) -> Result<()> {
+        let ([gx, gy, gz], [bx, by, bz]) = (launch.grid_u32(), launch.block);
+        let threads = u64::from(gx) * u64::from(bx);
+        if threads >= quirks::GRID_THREADS_MAX {
+            let (limit, got) = (quirks::GRID_THREADS_MAX as usize, threads as usize);
+            return Err(Error::OutOfBounds { what: "the threads of a grid", limit, got });
+        }
+        let pointers = arguments.pointers().as_mut_ptr();
+        // SAFETY: the caller vouches for the arguments; nothing is passed besides them.
+        self.check(unsafe {
+            (self.functions().hipModuleLaunchKernel)(
+                function.0.as_ptr(),
+                gx,
+                gy,
+                gz,
+                bx,
+                by,
+                bz,
+                launch.shared_bytes,
+                self.raw(stream),
+                pointers,
+                null_mut(),
+            )
+        })
+    }
+
+    unsafe fn upload(&self, target: Address, source: *const u8, bytes: usize, stream: Stream) -> Result<()> {
+        let (target, source) = (target.0 as *mut c_void, source.cast_mut().cast());
+        // SAFETY: the caller vouches for both ranges.
+        self.check(unsafe { (self.functions().hipMemcpyHtoDAsync)(target, source, bytes, self.raw(stream)) })
+    }
+
+    unsafe fn download(&self, target: *mut u8, source: Address, bytes: usize, stream: Stream) -> Result<()> {
+        let (target, source) = (target.cast(), source.0 as *mut c_void);
+        // SAFETY: the caller vouches for both ranges.
+        self.check(unsafe { (self.functions().hipMemcpyDtoHAsync)(target, source, bytes, self.raw(stream)) })
+    }
+
+    fn copy(&self, target: Address, source: Address, bytes: usize, stream: Stream) -> Result<()> {
+        let (target, source) = (target.0 as *mut c_void, source.0 as *mut c_void);
+        // SAFETY: both addresses are allocations of this device or of one that it reaches, kept by the op under way.
+        self.check(unsafe { (self.functions().hipMemcpyDtoDAsync)(target, source, bytes, self.raw(stream)) })
+    }
+
+    fn fill(&self, target: Address, byte: u8, bytes: usize, stream: Stream) -> Result<()> {
+        let target = target.0 as *mut c_void;
+        // SAFETY: as above.
+        self.check(unsafe { (self.functions().hipMemsetAsync)(target, c_int::from(byte), bytes, self.raw(stream)) })
+    }
+
+    fn event(&self) -> Result<Event> {
+        // SAFETY: writes one handle; no flags are set.
+        let event = self.made(|event| unsafe { (self.functions().hipEventCreateWithFlags)(event, 0) })?;
+        self.events.borrow_mut().push(event);
+        NonNull::new(event).map(Event).ok_or_else(|| unavailable(self.device, "an event without a handle"))
+    }
+
+    fn record(&self, event: Event, stream: Stream) -> Result<()> {
+        // SAFETY: events and streams live as long as the driver.
+        self.check(unsafe { (self.functions().hipEventRecord)(event.0.as_ptr(), self.raw(stream)) })
+    }
+
+    fn is_past(&self, event: Event) -> Result<bool> {
+        // SAFETY: as above.
+        match unsafe { (self.functions().hipEventQuery)(event.0.as_ptr()) } {
+            sys::NOT_READY => Ok(false),
+            told => self.check(told).map(|()| true),
+        }
+    }
+
+    fn wait_for(&self, stream: Stream, event: Event) -> Result<()> {
+        // SAFETY: as above.
+        self.check(unsafe { (self.functions().hipStreamWaitEvent)(self.raw(stream), event.0.as_ptr(), 0) })
+    }
+
+    fn between(&self, start: Event, stop: Event) -> Result<Duration> {
+        let mut milliseconds = 0.0_f32;
+        let (start, stop) = (start.0.as_ptr(), stop.0.as_ptr());
+        // SAFETY: as above; writes one number.
+        self.check(unsafe { (self.functions().hipEventElapsedTime)(&raw mut milliseconds, start, stop) })?;
+        Ok(Duration::from_secs_f64(f64::from(milliseconds.max(0.0)) / 1e3))
+    }
+
+    fn synchronize(&self, stream: Stream) -> Result<()> {
+        // SAFETY: as above.
+        self.check(unsafe { (self.functions().hipStreamSynchronize)(self.raw(stream)) })
+    }
+
+    fn products(&self) -> Option<&dyn Products> {
+        self.libraries.as_ref()?.rocblas().map(|library| library as &dyn Products)
+    }
+
+    fn transforms(&self) -> Option<&dyn Transforms> {
+        self.libraries.as_ref()?.hipfft().map(|library| library as &dyn Transforms)
+    }
+
+    fn sensors(&self) -> Option<&dyn Sensors> {
+        self.libraries.as_ref().map(|libraries| libraries as &dyn Sensors)
+    }
+
+    fn captures(&self) -> Option<&dyn Captures> {
+        Some(self)
+    }
+}
+
+/// HIP's graphs.
+impl Captures for HipDriver {
+    fn begin(&self) -> Result<()> {
+        // Memory may be allocated meanwhile, which the other modes forbid.
+        let mode = sys::STREAM_CAPTURE_MODE_RELAXED;
+        // SAFETY: the stream is the driver's own.
+        self.check(unsafe { (self.functions().hipStreamBeginCapture)(self.raw(Stream::Compute), mode) })
+    }
+
+    fn end(&self) -> Result<Captured> {
+        let stream = self.raw(Stream::Compute);
+        // SAFETY: the stream is the driver's own; writes one handle.
+        let graph = self.made(|graph| unsafe { (self.functions().hipStreamEndCapture)(stream, graph) })?;
+        let invalid = || Error::DeviceFault { device: self.device, reason: "the capture was invalidated".to_owned() };
+        if graph.is_null() {
+            return Err(invalid());
+        }
+        // SAFETY: the graph was just given by the runtime; nothing is asked about what went wrong.
+        let made =
+            self.made(|made| unsafe { (self.functions().hipGraphInstantiate)(made, graph, null_mut(), null_mut(), 0) });
+        // SAFETY: what was instantiated needs the graph no more.
+        let _ = unsafe { (self.functions().hipGraphDestroy)(graph) };
+        NonNull::new(made?).map(Captured).ok_or_else(invalid)
+    }
+
+    unsafe fn replay(&self, captured: Captured) -> Result<()> {
+        // SAFETY: made by `end`; the caller vouches for what was recorded.
+        self.check(unsafe { (self.functions().hipGraphLaunch)(captured.0.as_ptr(), self.raw(Stream::Compute)) })
+    }
+
+    fn release(&self, captured: Captured) {
+        // SAFETY: made by `end`, given back once, and nothing under way uses it.
+        let _ = unsafe { (self.functions().hipGraphExecDestroy)(captured.0.as_ptr()) };
+    }
+}
+
+impl HipDriver {
+    fn function(&self, module: Handle, entry: &str) -> Result<Function> {
+        let entry = CString::new(entry).map_err(|_| unavailable(self.device, "a kernel's name with a zero in it"))?;
+        // SAFETY: the module was just loaded and lives as long as its function; writes one handle.
+        let function =
+            self.made(|function| unsafe { (self.functions().hipModuleGetFunction)(function, module, entry.as_ptr()) })?;
+        NonNull::new(function).map(Function).ok_or_else(|| unavailable(self.device, "a kernel without a handle"))
+    }
+}
+
+impl Drop for HipDriver {
+    /// Everything that is queued ends first; a device that is lost answers with errors, which change nothing.
+    fn drop(&mut self) {
+        let _ = self.make_current();
+        for stream in [Stream::Upload, Stream::Compute, Stream::Download] {
+            let _ = self.synchronize(stream);
+        }
+        // Libraries let go of their handles while their stream still stands.
+        self.libraries = None;
+        let functions = &self.runtime.functions;
+        for module in self.modules.get_mut().drain().map(|(_, module)| module) {
+            // SAFETY: loaded by this driver, and nothing under way uses it.
+            let _ = unsafe { (functions.hipModuleUnload)(module) };
+        }
+        for event in self.events.get_mut().drain(..) {
+            // SAFETY: created by this driver, destroyed once.
+            let _ = unsafe { (functions.hipEventDestroy)(event) };
+        }
+        for stream in self.streams.into_iter().filter(|stream| !stream.is_null()) {
+            // SAFETY: as above.
+            let _ = unsafe { (functions.hipStreamDestroy)(stream) };
+        }
+    }
+}

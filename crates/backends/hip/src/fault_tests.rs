@@ -1,0 +1,208 @@
+//! What goes wrong, through the test library: HIP's C functions over an emulated device, or over CUDA.
+
+#[path = "../../c_gpu/tests/bench/faults.rs"]
+#[allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
+pub(crate) mod faults;
+#[path = "../tests/test_library/mod.rs"]
+#[allow(clippy::unwrap_used)] // As above.
+mod test_library;
+
+use std::sync::OnceLock;
+
+use panoply_c_gpu::GpuBackend;
+use panoply_conformance::run_one;
+use panoply_core::op::compute::Map;
+use panoply_core::{Absence, Backend, DeviceInfo, Engine, Error, OpenOptions, Operation, Result, Tensor};
+
+use crate::HipBackend;
+pub(crate) use test_library::{TestLibrary, is_cuda};
+
+/// The test library, which stays loaded: what it holds is the threads'.
+pub(crate) fn library() -> &'static TestLibrary {
+    static LIBRARY: OnceLock<TestLibrary> = OnceLock::new();
+    LIBRARY.get_or_init(TestLibrary::open)
+}
+
+pub(crate) fn through() -> HipBackend {
+    HipBackend::new().through(library().path())
+}
+
+/// Every device behind the library. Says why there is none.
+fn devices() -> Vec<DeviceInfo> {
+    through().discover().unwrap_or_else(|absence| {
+        println!("skipped: {absence}");
+        Vec::new()
+    })
+}
+
+macro_rules! on_each_device {
+    ($($test:ident,)*) => {
+        $(
+            #[test]
+            fn $test() {
+                devices().iter().for_each(|info| faults::$test(&through(), info));
+            }
+        )*
+    };
+}
+
+on_each_device! {
+    out_of_memory_is_typed_and_passes,
+    a_kernel_that_does_not_compile_says_where,
+    a_tensor_of_an_engine_that_is_gone_is_refused,
+    ops_come_back_once_and_in_order,
+    equal_ops_run_together,
+    equal_maps_are_one_launch,
+    a_bad_op_fails_alone,
+    searches_with_other_lengths_stay_apart,
+    engines_of_one_thread_do_not_mix,
+    constants_share_a_kernel,
+    sizes_beyond_a_kernel_are_refused,
+    kernels_are_compiled_ahead,
+}
+
+fn sum(engine: &mut dyn Engine, elements: usize) -> Result<Vec<f32>> {
+    let ones = Tensor::from_vec(vec![1.0_f32; elements], [elements])?;
+    run_one(engine, Map::add(&ones, &ones).into_op()?)?.into_tensor()?.to_vec::<f32>()
+}
+
+#[test]
+fn a_machine_without_the_library_says_what_was_tried() {
+    let absence = HipBackend::new().through("libNoSuchRuntime.so.9").discover().unwrap_err();
+    assert_eq!(absence, Absence::LibraryMissing { tried: vec!["libNoSuchRuntime.so.9".to_owned()] });
+    let info = DeviceInfo::new("rocm:0".parse().unwrap(), "none", panoply_core::DeviceKind::DiscreteGpu);
+    let opened = HipBackend::new().through("libNoSuchRuntime.so.9").open_engine(&info, &OpenOptions::default());
+    assert!(matches!(opened.err(), Some(Error::DeviceUnavailable { .. })));
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_library_that_lacks_functions_is_told() {
+    let Err(Absence::NoDevice { reason }) = HipBackend::new().through("libc.so.6").discover() else {
+        panic!("C's library is not HIP's")
+    };
+    assert_eq!(reason, "the library libc.so.6 lacks hipInit, so it is not HIP's runtime");
+}
+
+#[test]
+fn no_device_is_an_absence() {
+    for (function, status) in [("hipGetDeviceCount", 100), ("hipInit", 100), ("hipInit", 101)] {
+        library().fail(function, status, 1);
+        let Err(Absence::NoDevice { reason }) = through().discover() else { panic!("{function} answered {status}") };
+        assert!(reason.contains("Device"), "{reason}");
+    }
+    library().fail("hipInit", 304, 1);
+    assert!(matches!(through().discover(), Err(Absence::Denied { .. })));
+    library().fail("hipDeviceGetAttribute", 1, 1);
+    assert!(matches!(through().discover(), Err(Absence::NoDevice { .. })));
+}
+
+/// An architecture without a name, and one with warps that nobody wrote kernels for.
+#[test]
+fn a_device_that_kernels_cannot_be_written_for_is_not_opened() {
+    let Some(info) = devices().into_iter().next().filter(|_| !is_cuda()) else {
+        return println!("skipped: over CUDA the architecture is the GPU's");
+    };
+    library().architecture("");
+    let error = through().open_engine(&info, &OpenOptions::default()).err().unwrap();
+    library().architecture("gfx90a");
+    assert!(matches!(&error, Error::DeviceUnavailable { reason, .. } if reason.contains("architecture")), "{error}");
+    assert!(through().open_engine(&info, &OpenOptions::default()).is_ok());
+}
+
+/// A stream, an event or a device that is refused while an engine is opened: an error, and nothing is left behind.
+#[test]
+fn an_engine_that_does_not_open_leaves_nothing() {
+    let Some(info) = devices().into_iter().next() else { return };
+    let before = library().live();
+    for function in ["hipSetDevice", "hipStreamCreateWithFlags", "hipMemGetInfo"] {
+        library().fail(function, 1, 1);
+        let error = through().open_engine(&info, &OpenOptions::default()).err();
+        assert!(error.is_some(), "{function} failed");
+        assert_eq!(library().live(), before, "{function} failed");
+    }
+}
+
+#[test]
+fn everything_is_given_back() {
+    let Some(info) = devices().into_iter().next() else { return };
+    let before = library().live();
+    let mut engine = faults::open(&through(), &info);
+    assert_eq!(sum(&mut engine, 100_000).unwrap(), [2.0; 100_000]);
+    assert!(library().live() > before);
+    drop(engine);
+    assert_eq!(library().live(), before);
+}
+
+/// Calls that fail without hurting the device: the op says so, and the next one succeeds.
+#[test]
+fn a_call_that_fails_is_one_ops_fault() {
+    let Some(info) = devices().into_iter().next() else { return };
+    for (function, elements) in [("hipModuleLoadData", 3), ("hipModuleGetFunction", 3), ("hipMemcpyHtoDAsync", 50_000)]
+    {
+        let mut engine = faults::open(&through(), &info);
+        library().fail(function, 500, 1);
+        let error = sum(&mut engine, elements).unwrap_err();
+        assert!(matches!(error, Error::DeviceFault { .. }), "{function}: {error}");
+        assert_eq!(sum(&mut engine, 3).unwrap(), [2.0; 3], "{function}");
+    }
+}
+
+#[test]
+fn memory_that_the_driver_refuses_is_told() {
+    let Some(info) = devices().into_iter().next() else { return };
+    let mut engine = faults::open(&through(), &info);
+    // The pool gives back what it keeps, and asks again.
+    library().fail("hipMalloc", 2, 8);
+    let error = sum(&mut engine, 1 << 20).unwrap_err();
+    assert!(matches!(&error, Error::OutOfMemory { place, asked, .. } if place == "rocm:0" && *asked > 0), "{error}");
+    let tries = (0..8).take_while(|_| sum(&mut engine, 1 << 20).is_err()).count();
+    assert!(tries < 8, "memory is there again");
+    faults::assert_works(&mut engine);
+}
+
+/// What a device answers that is lost: an error for every op, until it is opened again.
+#[test]
+fn a_lost_device_is_told_and_opened_again() {
+    let Some(info) = devices().into_iter().next() else { return };
+    for status in [719, 700, 999] {
+        let mut engine = faults::open(&through(), &info);
+        faults::assert_works(&mut engine);
+        library().fail("hipModuleLaunchKernel", status, 1);
+        let error = sum(&mut engine, 3).unwrap_err();
+        assert!(matches!(error, Error::DeviceLost { .. }), "{error}");
+        assert!(engine.health().fault.is_some());
+        drop(engine);
+        faults::assert_works(&mut faults::open(&through(), &info));
+    }
+}
+
+/// The error shows where the work's end is asked for, as it does on a GPU.
+#[test]
+fn a_device_that_is_lost_under_way_is_told() {
+    let Some(info) = devices().into_iter().next() else { return };
+    let mut engine = faults::open(&through(), &info);
+    faults::assert_works(&mut engine);
+    library().fail("hipEventQuery", 719, 1);
+    let error = sum(&mut engine, 3).unwrap_err();
+    assert!(matches!(error, Error::DeviceLost { .. }), "{error}");
+    drop(engine);
+    faults::assert_works(&mut faults::open(&through(), &info));
+}
+
+/// A compiler that fails for reasons of its own.
+#[test]
+fn a_compiler_that_fails_is_the_devices_fault() {
+    let Some(info) = devices().into_iter().next() else { return };
+    let mut engine = faults::open(&through(), &info);
+    let kernel = panoply_kernels::c::Kernel::generated("fresh", "KERNEL fresh(void) { }".into(), "fresh");
+    library().fail("hiprtcCreateProgram", 5, 1);
+    let launch = panoply_c_gpu::driver::Launch::new(1, 1);
+    let mut arguments = panoply_c_gpu::arguments::Arguments::new();
+    let told = engine.context_mut().launch(&kernel, launch, &mut arguments);
+    // Where the cache has it no compiler is asked.
+    if let Err(error) = told {
+        assert!(matches!(&error, Error::DeviceFault { reason, .. } if reason.contains("does not compile")), "{error}");
+    }
+    faults::assert_works(&mut engine);
+}

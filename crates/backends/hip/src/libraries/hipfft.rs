@@ -1,0 +1,151 @@
+//! hipFFT, rocFFT's face: Fourier transforms of contiguous lines, with one plan for each length, batch and kind. The library's work area
+//! is the op's scratch memory, so that plans cost little to keep.
+
+#![allow(non_snake_case)] // The functions' own names.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ffi::{c_int, c_longlong, c_void};
+use std::ptr::null_mut;
+use std::rc::Rc;
+
+use libloading::Library;
+use panoply_c_gpu::driver::Address;
+use panoply_c_gpu::library::{TransformKind, TransformPlan, Transforms};
+use panoply_core::{DeviceId, Error, Result};
+
+use crate::runtime::first_whole;
+use crate::sys::{Handle, functions};
+
+/// Plans that are kept; beyond it the table is emptied.
+const PLANS_MAX: usize = 256;
+
+const FORWARD: c_int = -1;
+const INVERSE: c_int = 1;
+const COMPLEX: c_int = 0x29;
+const FROM_REAL: c_int = 0x2a;
+const TO_REAL: c_int = 0x2c;
+
+functions! {
+    /// What is asked of hipFFT.
+    Functions {
+        hipfftCreate(plan: *mut Handle) -> c_int;
+        hipfftDestroy(plan: Handle) -> c_int;
+        hipfftSetAutoAllocation(plan: Handle, wanted: c_int) -> c_int;
+        hipfftMakePlanMany64(plan: Handle, rank: c_int, sizes: *mut c_longlong, from: *mut c_longlong, from_step: c_longlong, from_line: c_longlong, to: *mut c_longlong, to_step: c_longlong, to_line: c_longlong, kind: c_int, lines: c_longlong, workspace_bytes: *mut usize) -> c_int;
+        hipfftSetStream(plan: Handle, stream: Handle) -> c_int;
+        hipfftSetWorkArea(plan: Handle, workspace: *mut c_void) -> c_int;
+        hipfftExecC2C(plan: Handle, source: *mut c_void, target: *mut c_void, direction: c_int) -> c_int;
+        hipfftExecR2C(plan: Handle, source: *mut c_void, target: *mut c_void) -> c_int;
+        hipfftExecC2R(plan: Handle, source: *mut c_void, target: *mut c_void) -> c_int;
+    }
+}
+
+/// A line's length, how many lines, and of what kind.
+type Key = (usize, usize, TransformKind);
+
+/// The library on the engine's stream.
+pub(crate) struct HipFft {
+    device: DeviceId,
+    stream: Handle,
+    functions: Functions,
+    plans: RefCell<HashMap<Key, Option<Rc<Plan>>>>,
+    /// Held so that the functions stay loaded; dropped last.
+    _library: Rc<Library>,
+}
+
+/// A transform of a batch of lines.
+pub(crate) struct Plan {
+    workspace_bytes: usize,
+    device: DeviceId,
+    functions: Functions,
+    handle: Handle,
+    kind: TransformKind,
+    _library: Rc<Library>,
+}
+
+impl HipFft {
+    /// The library, or why it is not there.
+    pub(crate) fn open(names: &[String], device: DeviceId, stream: Handle) -> Result<HipFft, String> {
+        let found = first_whole(names, "hipFFT", Functions::find);
+        let (library, functions) = found.map_err(|absence| absence.to_string())?;
+        Ok(HipFft { device, stream, functions, plans: RefCell::default(), _library: Rc::new(library) })
+    }
+}
+
+impl Transforms for HipFft {
+    fn plan(&self, len: usize, lines: usize, kind: TransformKind) -> Option<Rc<dyn TransformPlan>> {
+        let key = (len, lines, kind);
+        if let Some(plan) = self.plans.borrow().get(&key) {
+            return plan.clone().map(|plan| plan as Rc<dyn TransformPlan>);
+        }
+        let plan = Plan::new(self, key).ok().map(Rc::new);
+        let mut plans = self.plans.borrow_mut();
+        if plans.len() >= PLANS_MAX {
+            plans.clear();
+        }
+        plans.insert(key, plan.clone());
+        plan.map(|plan| plan as Rc<dyn TransformPlan>)
+    }
+}
+
+impl TransformPlan for Plan {
+    fn workspace_bytes(&self) -> usize {
+        self.workspace_bytes
+    }
+
+    fn run(&self, source: Address, target: Address, workspace: Address) -> Result<()> {
+        let [source, target, workspace] = [source, target, workspace].map(|address| address.0 as *mut c_void);
+        // SAFETY: the plan is alive; the workspace has the plan's size.
+        let set = unsafe { (self.functions.hipfftSetWorkArea)(self.handle, workspace) };
+        // SAFETY: the addresses are of memory with the plan's sizes, kept by the op until it has finished.
+        let run = || unsafe {
+            match self.kind {
+                TransformKind::Forward => (self.functions.hipfftExecC2C)(self.handle, source, target, FORWARD),
+                TransformKind::Inverse => (self.functions.hipfftExecC2C)(self.handle, source, target, INVERSE),
+                TransformKind::FromReal => (self.functions.hipfftExecR2C)(self.handle, source, target),
+                TransformKind::ToReal => (self.functions.hipfftExecC2R)(self.handle, source, target),
+            }
+        };
+        checked(set).and_then(|()| checked(run())).map_err(|reason| Error::DeviceFault { device: self.device, reason })
+    }
+}
+
+impl Plan {
+    fn new(library: &HipFft, (len, lines, kind): Key) -> Result<Plan, String> {
+        let HipFft { device, stream, functions, .. } = *library;
+        let mut handle = null_mut();
+        // SAFETY: writes one handle.
+        checked(unsafe { (functions.hipfftCreate)(&raw mut handle) })?;
+        let mut plan =
+            Plan { workspace_bytes: 0, device, functions, handle, kind, _library: Rc::clone(&library._library) };
+        let (mut len, lines) = (len as c_longlong, lines as c_longlong);
+        let (from, to, transform) = match kind {
+            TransformKind::Forward | TransformKind::Inverse => (len, len, COMPLEX),
+            TransformKind::FromReal => (len, len / 2 + 1, FROM_REAL),
+            TransformKind::ToReal => (len / 2 + 1, len, TO_REAL),
+        };
+        let (size, dense, bytes) = (&raw mut len, null_mut(), &raw mut plan.workspace_bytes);
+        // SAFETY: the handle was just created; the pointers are to one length and one number, and no embedding means lines without gaps.
+        unsafe {
+            checked((functions.hipfftSetAutoAllocation)(handle, 0))?;
+            let made = (functions.hipfftMakePlanMany64)(
+                handle, 1, size, dense, 1, from, dense, 1, to, transform, lines, bytes,
+            );
+            checked(made)?;
+            checked((functions.hipfftSetStream)(handle, stream))?;
+        }
+        Ok(plan)
+    }
+}
+
+impl Drop for Plan {
+    fn drop(&mut self) {
+        // SAFETY: the handle was created for this plan and is destroyed once.
+        let _ = unsafe { (self.functions.hipfftDestroy)(self.handle) };
+    }
+}
+
+fn checked(status: c_int) -> Result<(), String> {
+    if status == 0 { Ok(()) } else { Err(format!("hipFFT answers {status}")) }
+}

@@ -1,0 +1,196 @@
+//! rocBLAS: products of matrices, with the library's own choice of kernels and its own scratch memory.
+//!
+//! The library thinks in columns. Row-major D = A·B is column-major Dᵀ = Bᵀ·Aᵀ in the same memory, so our B is its first
+//! operand and our A its second.
+
+use std::ffi::{c_int, c_void};
+use std::ptr::null_mut;
+use std::rc::Rc;
+
+use libloading::Library;
+use panoply_c_gpu::driver::Address;
+use panoply_c_gpu::library::{Epilogue, Matrix, Order, ProductPlan, ProductProblem, Products};
+use panoply_core::{DType, DeviceId, Error, Result};
+
+use crate::runtime::first_whole;
+use crate::sys::{Handle, functions};
+
+const PLAIN: c_int = 111;
+const TRANSPOSED: c_int = 112;
+const F16: c_int = 150;
+const F32: c_int = 151;
+const F64: c_int = 152;
+const COMPLEX64: c_int = 154;
+const BF16: c_int = 168;
+/// The library's own choice.
+const ALGORITHM_STANDARD: c_int = 0;
+
+functions! {
+    /// What is asked of rocBLAS.
+    Functions {
+        rocblas_create_handle(handle: *mut Handle) -> c_int;
+        rocblas_destroy_handle(handle: Handle) -> c_int;
+        rocblas_set_stream(handle: Handle, stream: Handle) -> c_int;
+        rocblas_gemm_strided_batched_ex(handle: Handle, first: c_int, second: c_int, m: c_int, n: c_int, k: c_int, alpha: *const c_void, a: *const c_void, a_type: c_int, a_step: c_int, a_batch: i64, b: *const c_void, b_type: c_int, b_step: c_int, b_batch: i64, beta: *const c_void, c: *const c_void, c_type: c_int, c_step: c_int, c_batch: i64, d: *mut c_void, d_type: c_int, d_step: c_int, d_batch: i64, batches: c_int, compute_type: c_int, algorithm: c_int, solution: i32, flags: u32) -> c_int;
+    }
+}
+
+/// The library's handle on the engine's stream.
+struct Opened {
+    device: DeviceId,
+    handle: Handle,
+    functions: Functions,
+    /// Held so that the functions stay loaded.
+    _library: Library,
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        // SAFETY: the handle was created by `open` and is not used again.
+        let _ = unsafe { (self.functions.rocblas_destroy_handle)(self.handle) };
+    }
+}
+
+/// The library on the engine's stream.
+pub(crate) struct RocBlas {
+    opened: Rc<Opened>,
+}
+
+/// A problem that the library takes, in its own numbers.
+struct Plan {
+    opened: Rc<Opened>,
+    dtype: DType,
+    /// Of the operands, of C and D, and of what is computed in between.
+    types: [c_int; 3],
+    /// Columns and rows of the output and what is summed over, as the library sees them, and how many products.
+    sizes: [c_int; 4],
+    /// Of our B and our A: which way, the step, and the step of a batch.
+    operands: [(c_int, c_int, i64); 2],
+}
+
+impl RocBlas {
+    /// The library, or why it is not there.
+    pub(crate) fn open(names: &[String], device: DeviceId, stream: Handle) -> Result<RocBlas, String> {
+        let found = first_whole(names, "rocBLAS", Functions::find);
+        let (library, functions) = found.map_err(|absence| absence.to_string())?;
+        let mut handle = null_mut();
+        // SAFETY: writes one handle.
+        checked(unsafe { (functions.rocblas_create_handle)(&raw mut handle) })?;
+        let opened = Rc::new(Opened { device, handle, functions, _library: library });
+        // SAFETY: the handle was just created; the stream lives as long as the driver, which drops this first.
+        checked(unsafe { (functions.rocblas_set_stream)(handle, stream) })?;
+        Ok(RocBlas { opened })
+    }
+}
+
+impl Products for RocBlas {
+    /// The library adds C and nothing else; where an op wants more of it, that is our own kernel's.
+    fn plan(&self, problem: &ProductProblem, epilogue: Epilogue, _has_c: bool) -> Option<Rc<dyn ProductPlan>> {
+        let types = types(problem.dtype, problem.output).filter(|_| epilogue == Epilogue::None)?;
+        let small = |size: usize| c_int::try_from(size).ok();
+        let ProductProblem { m, n, k, batches, a, b, dtype, .. } = *problem;
+        let sizes = [small(n)?, small(m)?, small(k)?, small(batches)?];
+        let operands = [operand(&b, [k, n])?, operand(&a, [m, k])?];
+        Some(Rc::new(Plan { opened: Rc::clone(&self.opened), dtype, types, sizes, operands }))
+    }
+}
+
+/// The library's numbers for the types of the operands, of the output, and of what it computes in; nothing where it has no such product.
+fn types(dtype: DType, output: DType) -> Option<[c_int; 3]> {
+    match (dtype, output) {
+        (DType::F32, DType::F32) => Some([F32; 3]),
+        (DType::F64, DType::F64) => Some([F64; 3]),
+        (DType::Complex64, DType::Complex64) => Some([COMPLEX64; 3]),
+        (DType::F16, DType::F16) => Some([F16, F16, F32]),
+        (DType::F16, DType::F32) => Some([F16, F32, F32]),
+        (DType::BF16, DType::BF16) => Some([BF16, BF16, F32]),
+        (DType::BF16, DType::F32) => Some([BF16, F32, F32]),
+        _ => None,
+    }
+}
+
+/// How the library is told about a matrix of so many rows and columns; nothing where it would refuse.
+fn operand(matrix: &Matrix, [rows, columns]: [usize; 2]) -> Option<(c_int, c_int, i64)> {
+    let (way, contiguous) = match matrix.order {
+        Order::Rows => (PLAIN, columns),
+        Order::Columns => (TRANSPOSED, rows),
+    };
+    let step = c_int::try_from(matrix.step).ok()?;
+    (usize::try_from(step).ok()? >= contiguous.max(1)).then_some((way, step, matrix.batch_step))
+}
+
+impl ProductPlan for Plan {
+    fn workspace_bytes(&self) -> usize {
+        0
+    }
+
+    fn multiply(
+        &self,
+        factors: [f32; 2],
+        addresses: [Address; 4],
+        _bias: Option<Address>,
+        _workspace: Address,
+    ) -> Result<()> {
+        let done = checked(self.queue(factors, addresses));
+        done.map_err(|reason| Error::DeviceFault { device: self.opened.device, reason })
+    }
+}
+
+impl Plan {
+    fn queue(&self, factors: [f32; 2], addresses: [Address; 4]) -> c_int {
+        let [n, m, k, batches] = self.sizes;
+        let [(first, b_step, b_batch), (second, a_step, a_batch)] = self.operands;
+        let [a, b, c, d] = addresses.map(|address| address.0 as *mut c_void);
+        let [alpha, beta] = factors.map(|factor| self.factor(factor));
+        let [alpha, beta] = [(&raw const alpha).cast(), (&raw const beta).cast()];
+        let (opened, [number, output, compute]) = (&self.opened, self.types);
+        let batch = i64::from(m) * i64::from(n);
+        // SAFETY: the addresses are of memory with the problem's layouts, kept by the op until it has finished; the factors are read
+        // before the call returns, since the handle's pointers are the host's.
+        unsafe {
+            (opened.functions.rocblas_gemm_strided_batched_ex)(
+                opened.handle,
+                first,
+                second,
+                n,
+                m,
+                k,
+                alpha,
+                b,
+                number,
+                b_step,
+                b_batch,
+                a,
+                number,
+                a_step,
+                a_batch,
+                beta,
+                c,
+                output,
+                n,
+                batch,
+                d,
+                output,
+                n,
+                batch,
+                batches,
+                compute,
+                ALGORITHM_STANDARD,
+                0,
+                0,
+            )
+        }
+    }
+
+    /// Alpha or beta in the type that the library computes in: one f64, or one or two f32, the second an imaginary part of zero.
+    fn factor(&self, factor: f32) -> [f64; 2] {
+        match self.dtype {
+            DType::F64 => [f64::from(factor), 0.0],
+            _ => [f64::from_bits(u64::from(factor.to_bits())), 0.0],
+        }
+    }
+}
+
+fn checked(status: c_int) -> Result<(), String> {
+    if status == 0 { Ok(()) } else { Err(format!("rocBLAS answers {status}")) }
+}

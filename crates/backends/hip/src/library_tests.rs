@@ -1,0 +1,93 @@
+//! rocBLAS, hipFFT and ROCm SMI behind the test library. That an op failed because its library did shows that it was asked.
+
+use panoply_conformance::reference::reference;
+use panoply_conformance::run_one;
+use panoply_core::op::compute::MatMul;
+use panoply_core::op::signal::Fft;
+use panoply_core::{Backend, DType, Engine, Error, Op, Operation, Tensor};
+
+use crate::fault_tests::{faults, is_cuda, library, through};
+
+/// Numbers in f64, whose products are the library's whatever their size.
+fn values(shape: [usize; 2]) -> Tensor {
+    let count = shape[0] * shape[1];
+    Tensor::from_vec((0..count).map(|i| ((i * 7) % 13) as f64 / 4.0 - 1.0).collect(), shape).unwrap()
+}
+
+/// The op fails once because this function of the library's does, and is right the next time.
+fn assert_asks(function: &str, op: Op, told: &str) {
+    if is_cuda() {
+        return println!("skipped: over CUDA there is none of these libraries");
+    }
+    let (library, backend) = (library(), through());
+    let device = backend.discover().unwrap().remove(0);
+    let mut engine = faults::open(&backend, &device);
+    library.fail(function, 6, 1);
+    let error = run_one(&mut engine, op.clone()).unwrap_err();
+    assert!(matches!(&error, Error::DeviceFault { reason, .. } if reason == told), "{error}");
+    let got = run_one(&mut engine, op.clone()).unwrap().into_tensor().unwrap();
+    let expected = reference(&op).unwrap().into_tensor().unwrap();
+    assert_eq!((got.shape(), got.dtype()), (expected.shape(), expected.dtype()));
+    for (got, expected) in floats(&got).iter().zip(floats(&expected)) {
+        assert!((got - expected).abs() <= 1e-3 * (1.0 + expected.abs()), "{got} is not {expected}");
+    }
+}
+
+fn floats(tensor: &Tensor) -> Vec<f32> {
+    match tensor.dtype() {
+        DType::Complex64 => {
+            let parts = tensor.to_vec::<panoply_core::Complex64>().unwrap();
+            parts.into_iter().flat_map(|number| [number.re, number.im]).collect()
+        }
+        _ => tensor.to_vec::<f64>().unwrap().into_iter().map(|number| number as f32).collect(),
+    }
+}
+
+#[test]
+fn products_are_the_librarys() {
+    let op = MatMul::new(&values([40, 33]), &values([33, 50])).into_op().unwrap();
+    assert_asks("rocblas_gemm_strided_batched_ex", op, "rocBLAS answers 6");
+    let turned = MatMul::new(&values([33, 40]), &values([50, 33])).transpose_a().transpose_b().into_op().unwrap();
+    assert_asks("rocblas_gemm_strided_batched_ex", turned, "rocBLAS answers 6");
+}
+
+#[test]
+fn transforms_are_the_librarys() {
+    let signal = Tensor::from_vec((0..180).map(|i| ((i * 7) % 13) as f32 / 4.0 - 1.0).collect(), [3, 60]).unwrap();
+    let op = Fft::new(&signal).into_op().unwrap();
+    assert_asks("hipfftExecR2C", op, "hipFFT answers 6");
+}
+
+/// A library that cannot be opened is passed over.
+#[test]
+fn without_a_library_kernels_of_our_own_are_used() {
+    let (library, backend) = (library(), through());
+    let Ok(mut devices) = backend.discover() else { return println!("skipped: no device") };
+    library.fail("rocblas_create_handle", 6, 1);
+    let mut engine = faults::open(&backend, &devices.remove(0));
+    let op = MatMul::new(&values([40, 33]), &values([33, 50])).into_op().unwrap();
+    let got = run_one(&mut engine, op.clone()).unwrap().into_tensor().unwrap();
+    let expected = reference(&op).unwrap().into_tensor().unwrap();
+    for (got, expected) in floats(&got).iter().zip(floats(&expected)) {
+        assert!((got - expected).abs() <= 1e-3 * (1.0 + expected.abs()), "{got} is not {expected}");
+    }
+}
+
+#[test]
+fn sensors_tell_how_the_device_is() {
+    if is_cuda() {
+        return println!("skipped: over CUDA there is no ROCm SMI");
+    }
+    let (library, backend) = (library(), through());
+    let device = backend.discover().unwrap().remove(0);
+    let mut engine = faults::open(&backend, &device);
+    let health = engine.health();
+    assert_eq!((health.temperature_celsius, health.power_watts), (Some(41.5), Some(123.0)));
+    assert_eq!((health.utilisation_percent, health.fault), (Some(17.0), None));
+    library.fail("rsmi_dev_ecc_count_get", 3, 1);
+    let fault = engine.health().fault.unwrap();
+    assert!(fault.to_string().contains("3 errors in memory"), "{fault}");
+    // The junction's sensor is missing: the edge's is asked.
+    library.fail("rsmi_dev_temp_metric_get", 2, 1);
+    assert_eq!(engine.health().temperature_celsius, Some(41.0));
+}

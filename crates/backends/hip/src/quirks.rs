@@ -1,0 +1,35 @@
+//! What differs between architectures and versions, as data.
+
+/// Architectures by the beginning of their names, the first version of HIP whose compiler knows them (502 is 5.2), and why it matters.
+const KNOWN_SINCE: &[(&str, u32)] = &[("gfx11", 505), ("gfx94", 600), ("gfx95", 700), ("gfx12", 604)];
+
+/// Why a compiler of this version must not be asked about an architecture. It would end the process: hiprtc of HIP 5.2 frees memory that
+/// it does not own.
+pub(crate) fn refusal(architecture: &str, version: u32) -> Option<String> {
+    let is_newer = |(name, since): &&(&str, u32)| architecture.starts_with(name) && version < *since;
+    let (_, since) = KNOWN_SINCE.iter().find(is_newer)?;
+    let told = |version: u32| format!("{}.{}", version / 100, version % 100);
+    Some(format!("hiprtc of HIP {} does not know {architecture}; {} does", told(version), told(*since)))
+}
+
+/// Whether kernels have been written for warps of so many lanes.
+pub(crate) const fn has_warps_of(lanes: u32) -> bool {
+    lanes == 32 || lanes == 64
+}
+
+/// A grid has fewer threads than this along each axis: the hardware counts them, not blocks.
+pub(crate) const GRID_THREADS_MAX: u64 = 1 << 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_compiler_is_not_asked_about_what_came_after_it() {
+        assert_eq!(refusal("gfx90a:sramecc+:xnack-", 502), None);
+        assert_eq!(refusal("gfx1030", 502), None);
+        assert_eq!(refusal("gfx1100", 502).unwrap(), "hiprtc of HIP 5.2 does not know gfx1100; 5.5 does");
+        assert_eq!(refusal("gfx942", 600), None);
+        assert!(refusal("gfx942", 507).is_some());
+    }
+}

@@ -1,0 +1,110 @@
+//! What stands behind the functions.
+
+use std::ffi::{c_int, c_void};
+use std::sync::{Arc, OnceLock};
+
+use crate::cuda::Cuda;
+use crate::emulated::Emulated;
+
+/// A handle to anything.
+pub type Handle = *mut c_void;
+/// A value, or `hipError_t`.
+pub type Answer<T = ()> = Result<T, c_int>;
+
+pub const INVALID_VALUE: c_int = 1;
+pub const OUT_OF_MEMORY: c_int = 2;
+pub const NO_DEVICE: c_int = 100;
+pub const INVALID_DEVICE: c_int = 101;
+pub const INVALID_IMAGE: c_int = 200;
+pub const NOT_FOUND: c_int = 500;
+pub const LAUNCH_FAILURE: c_int = 719;
+
+pub const ATTRIBUTE_INTEGRATED: c_int = 16;
+pub const ATTRIBUTE_MAX_THREADS_PER_BLOCK: c_int = 56;
+pub const ATTRIBUTE_MULTIPROCESSOR_COUNT: c_int = 63;
+pub const ATTRIBUTE_PCI_BUS_ID: c_int = 67;
+pub const ATTRIBUTE_PCI_DEVICE_ID: c_int = 68;
+pub const ATTRIBUTE_PCI_DOMAIN_ID: c_int = 69;
+pub const ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK: c_int = 74;
+pub const ATTRIBUTE_WARP_SIZE: c_int = 87;
+
+/// Something that a library of the vendor's queues.
+pub type Work = Arc<dyn Fn()>;
+
+/// Which way a copy goes.
+#[derive(Clone, Copy)]
+pub enum Way {
+    ToDevice,
+    ToHost,
+    Within,
+}
+
+/// The size of a launch.
+#[derive(Clone, Copy)]
+pub struct Size {
+    pub grid: [u32; 3],
+    pub block: [u32; 3],
+    pub shared_bytes: u32,
+}
+
+/// One way to be HIP. Handles are what it gave out.
+pub trait Device: Send + Sync {
+    fn count(&self) -> Answer<c_int>;
+    fn select(&self, device: c_int) -> Answer;
+    fn name(&self, device: c_int) -> Answer<String>;
+    fn architecture(&self, device: c_int) -> Answer<String>;
+    fn total_bytes(&self, device: c_int) -> Answer<usize>;
+    fn attribute(&self, device: c_int, which: c_int) -> Answer<c_int>;
+    /// A number that changes with whatever decides what is compiled.
+    fn revision(&self) -> u32;
+    fn can_reach(&self, device: c_int, peer: c_int) -> Answer<bool>;
+    fn reach(&self, peer: c_int) -> Answer;
+
+    fn allocate(&self, bytes: usize) -> Answer<Handle>;
+    fn free(&self, address: Handle) -> Answer;
+    fn memory(&self) -> Answer<(usize, usize)>;
+    fn pin(&self, start: Handle, bytes: usize) -> Answer;
+    fn unpin(&self, start: Handle) -> Answer;
+    fn pinned_address(&self, host: Handle) -> Answer<Handle>;
+    unsafe fn copy(&self, way: Way, target: Handle, source: Handle, bytes: usize, stream: Handle) -> Answer;
+    unsafe fn fill(&self, target: Handle, byte: u8, bytes: usize, stream: Handle) -> Answer;
+
+    fn stream(&self) -> Answer<Handle>;
+    unsafe fn destroy_stream(&self, stream: Handle) -> Answer;
+    unsafe fn synchronize(&self, stream: Handle) -> Answer;
+    unsafe fn wait(&self, stream: Handle, event: Handle) -> Answer;
+    unsafe fn begin_capture(&self, stream: Handle) -> Answer;
+    unsafe fn end_capture(&self, stream: Handle) -> Answer<Handle>;
+    unsafe fn instantiate(&self, graph: Handle) -> Answer<Handle>;
+    unsafe fn destroy_graph(&self, graph: Handle) -> Answer;
+    unsafe fn replay(&self, made: Handle, stream: Handle) -> Answer;
+    unsafe fn release(&self, made: Handle) -> Answer;
+
+    fn event(&self) -> Answer<Handle>;
+    unsafe fn destroy_event(&self, event: Handle) -> Answer;
+    unsafe fn record(&self, event: Handle, stream: Handle) -> Answer;
+    unsafe fn query(&self, event: Handle) -> Answer;
+    unsafe fn elapsed_ms(&self, start: Handle, stop: Handle) -> Answer<f32>;
+
+    unsafe fn load(&self, image: *const c_void) -> Answer<Handle>;
+    unsafe fn unload(&self, module: Handle) -> Answer;
+    unsafe fn function(&self, module: Handle, name: &str) -> Answer<Handle>;
+    unsafe fn launch(&self, function: Handle, size: Size, arguments: *mut Handle, stream: Handle) -> Answer;
+
+    /// Compiles HIP's text for an architecture; the error is the log.
+    fn compile(&self, source: &str, architecture: &str) -> Result<Vec<u8>, String>;
+
+    /// Whether the device's memory is the host's, so that the vendor's other libraries can be loops.
+    fn is_host(&self) -> bool;
+    /// Such a loop, behind what the stream has to do.
+    unsafe fn queue(&self, stream: Handle, work: Work) -> Answer;
+}
+
+/// The device of this process.
+pub fn device() -> &'static dyn Device {
+    static DEVICE: OnceLock<Box<dyn Device>> = OnceLock::new();
+    &**DEVICE.get_or_init(|| {
+        let is_cuda = std::env::var("PANOPLY_HIP_TEST").is_ok_and(|wanted| wanted == "cuda");
+        if is_cuda { Box::new(Cuda) } else { Box::new(Emulated::default()) }
+    })
+}

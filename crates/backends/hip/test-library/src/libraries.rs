@@ -1,0 +1,363 @@
+//! rocBLAS, hipFFT and ROCm SMI over the emulated device, whose memory is the host's: plain loops. Over CUDA they answer that they cannot.
+
+use std::f64::consts::TAU;
+use std::ffi::{c_int, c_longlong, c_void};
+use std::sync::Arc;
+
+use half::{bf16, f16};
+
+use crate::device::{Handle, Work, device};
+use crate::trouble::asked_for;
+
+const REFUSED: c_int = 1;
+const TRANSPOSED: c_int = 112;
+
+/// Success, unless the device is not the host or a test wants a failure.
+fn answer(name: &str) -> c_int {
+    asked_for(name).unwrap_or(if device().is_host() { 0 } else { REFUSED })
+}
+
+/// Queues a loop.
+unsafe fn queue(name: &str, stream: Handle, work: impl Fn() + 'static) -> c_int {
+    let work: Work = Arc::new(work);
+    match asked_for(name) {
+        Some(status) => status,
+        // SAFETY: the caller passes a stream.
+        None => unsafe { device().queue(stream, work) }.err().unwrap_or(0),
+    }
+}
+
+/// A handle is the place of a stream.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rocblas_create_handle(handle: *mut *mut Handle) -> c_int {
+    let status = answer("rocblas_create_handle");
+    if status == 0 {
+        // SAFETY: the caller gives a place.
+        unsafe { handle.write(Box::into_raw(Box::new(std::ptr::null_mut()))) };
+    }
+    status
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rocblas_destroy_handle(handle: *mut Handle) -> c_int {
+    // SAFETY: made above, and given back once.
+    drop(unsafe { Box::from_raw(handle) });
+    0
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rocblas_set_stream(handle: *mut Handle, stream: Handle) -> c_int {
+    // SAFETY: made above.
+    unsafe { *handle = stream };
+    answer("rocblas_set_stream")
+}
+
+/// A complex number of a type of the library's.
+unsafe fn read(dtype: c_int, base: *const c_void, at: i64) -> (f64, f64) {
+    let at = at as usize;
+    // SAFETY: the caller vouches for the element.
+    unsafe {
+        match dtype {
+            150 => (base.cast::<f16>().add(at).read().to_f64(), 0.0),
+            168 => (base.cast::<bf16>().add(at).read().to_f64(), 0.0),
+            152 => (base.cast::<f64>().add(at).read(), 0.0),
+            154 => {
+                let [re, im] = base.cast::<[f32; 2]>().add(at).read();
+                (f64::from(re), f64::from(im))
+            }
+            _ => (f64::from(base.cast::<f32>().add(at).read()), 0.0),
+        }
+    }
+}
+
+unsafe fn write(dtype: c_int, base: *mut c_void, at: i64, (re, im): (f64, f64)) {
+    let at = at as usize;
+    // SAFETY: as above.
+    unsafe {
+        match dtype {
+            150 => base.cast::<f16>().add(at).write(f16::from_f64(re)),
+            168 => base.cast::<bf16>().add(at).write(bf16::from_f64(re)),
+            152 => base.cast::<f64>().add(at).write(re),
+            154 => base.cast::<[f32; 2]>().add(at).write([re as f32, im as f32]),
+            _ => base.cast::<f32>().add(at).write(re as f32),
+        }
+    }
+}
+
+fn plus((a, b): (f64, f64), (c, d): (f64, f64)) -> (f64, f64) {
+    (a + c, b + d)
+}
+
+fn times((a, b): (f64, f64), (c, d): (f64, f64)) -> (f64, f64) {
+    (a * c - b * d, a * d + b * c)
+}
+
+/// D = alpha · A·B + beta · C in columns, as BLAS has it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rocblas_gemm_strided_batched_ex(
+    handle: *mut Handle,
+    first: c_int,
+    second: c_int,
+    m: c_int,
+    n: c_int,
+    k: c_int,
+    alpha: *const c_void,
+    a: *const c_void,
+    dtype: c_int,
+    a_step: c_int,
+    a_batch: i64,
+    b: *const c_void,
+    _b_type: c_int,
+    b_step: c_int,
+    b_batch: i64,
+    beta: *const c_void,
+    c: *const c_void,
+    _c_type: c_int,
+    c_step: c_int,
+    c_batch: i64,
+    d: *mut c_void,
+    output: c_int,
+    d_step: c_int,
+    d_batch: i64,
+    batches: c_int,
+    compute: c_int,
+    _algorithm: c_int,
+    _solution: i32,
+    _flags: u32,
+) -> c_int {
+    let place = |way: c_int, row: c_int, column: c_int, step: c_int| {
+        let [row, column] = if way == TRANSPOSED { [column, row] } else { [row, column] };
+        i64::from(row) + i64::from(column) * i64::from(step)
+    };
+    // SAFETY: the factors are numbers of the type that is computed in, and are read at once.
+    let (alpha, beta) = unsafe { (read(compute, alpha, 0), read(compute, beta, 0)) };
+    let element = move |batch: i64, row: c_int, column: c_int| {
+        // SAFETY: the matrices have these sizes.
+        unsafe {
+            let sum = (0..k).fold((0.0, 0.0), |sum, inner| {
+                let x = read(dtype, a, batch * a_batch + place(first, row, inner, a_step));
+                let y = read(dtype, b, batch * b_batch + place(second, inner, column, b_step));
+                plus(sum, times(x, y))
+            });
+            let mut total = times(alpha, sum);
+            if beta != (0.0, 0.0) {
+                total = plus(total, times(beta, read(output, c, batch * c_batch + place(0, row, column, c_step))));
+            }
+            write(output, d, batch * d_batch + place(0, row, column, d_step), total);
+        }
+    };
+    let work = move || {
+        for (batch, column) in (0..i64::from(batches)).flat_map(|batch| (0..n).map(move |column| (batch, column))) {
+            (0..m).for_each(|row| element(batch, row, column));
+        }
+    };
+    // SAFETY: the handle was made above.
+    unsafe { queue("rocblas_gemm_strided_batched_ex", *handle, work) }
+}
+
+/// A batch of lines, on a stream.
+#[derive(Clone, Copy)]
+struct Lines {
+    len: usize,
+    lines: usize,
+    stream: Handle,
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hipfftCreate(plan: *mut *mut c_void) -> c_int {
+    let status = answer("hipfftCreate");
+    if status == 0 {
+        let lines = Lines { len: 0, lines: 0, stream: std::ptr::null_mut() };
+        // SAFETY: the caller gives a place.
+        unsafe { plan.write(Box::into_raw(Box::new(lines)).cast()) };
+    }
+    status
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hipfftDestroy(plan: Handle) -> c_int {
+    // SAFETY: the plan was made above, and is given back once.
+    drop(unsafe { Box::from_raw(plan.cast::<Lines>()) });
+    0
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn hipfftSetAutoAllocation(_plan: Handle, _wanted: c_int) -> c_int {
+    0
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hipfftSetStream(plan: Handle, stream: Handle) -> c_int {
+    // SAFETY: the plan was made above.
+    unsafe { (*plan.cast::<Lines>()).stream = stream };
+    0
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn hipfftSetWorkArea(_plan: Handle, _workspace: Handle) -> c_int {
+    0
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hipfftMakePlanMany64(
+    plan: Handle,
+    rank: c_int,
+    sizes: *mut c_longlong,
+    _from: *mut c_longlong,
+    _from_step: c_longlong,
+    _from_line: c_longlong,
+    _to: *mut c_longlong,
+    _to_step: c_longlong,
+    _to_line: c_longlong,
+    _kind: c_int,
+    lines: c_longlong,
+    workspace_bytes: *mut usize,
+) -> c_int {
+    if rank != 1 {
+        return REFUSED;
+    }
+    // SAFETY: the plan was made above; there is one size, and a place for a number.
+    unsafe {
+        let made = &mut *plan.cast::<Lines>();
+        (made.len, made.lines) = (*sizes as usize, lines as usize);
+        workspace_bytes.write(64);
+    }
+    answer("hipfftMakePlanMany64")
+}
+
+/// One number of a spectrum, or of a signal: the sum of all others, turned.
+fn turned(len: usize, at: usize, sign: f64, element: impl Fn(usize) -> (f64, f64)) -> (f64, f64) {
+    (0..len).fold((0.0, 0.0), |sum, from| {
+        let angle = sign * TAU * ((at * from) % len) as f64 / len as f64;
+        let (re, im) = times(element(from), (angle.cos(), angle.sin()));
+        (sum.0 + re, sum.1 + im)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hipfftExecC2C(
+    plan: Handle,
+    source: *const [f32; 2],
+    target: *mut [f32; 2],
+    direction: c_int,
+) -> c_int {
+    let work = move |Lines { len, lines, .. }: Lines| {
+        for line in 0..lines {
+            // SAFETY: the caller vouches for the plan's lines, here and below.
+            let from = unsafe { std::slice::from_raw_parts(source.add(line * len), len) }.to_vec();
+            for at in 0..len {
+                let element = |index: usize| (f64::from(from[index][0]), f64::from(from[index][1]));
+                let (re, im) = turned(len, at, f64::from(direction), element);
+                // SAFETY: as above.
+                unsafe { target.add(line * len + at).write([re as f32, im as f32]) };
+            }
+        }
+    };
+    // SAFETY: the plan was made above.
+    unsafe { transform("hipfftExecC2C", plan, work) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hipfftExecR2C(plan: Handle, source: *const f32, target: *mut [f32; 2]) -> c_int {
+    let work = move |Lines { len, lines, .. }: Lines| {
+        let half = len / 2 + 1;
+        for line in 0..lines {
+            // SAFETY: as above.
+            let from = unsafe { std::slice::from_raw_parts(source.add(line * len), len) };
+            for at in 0..half {
+                let (re, im) = turned(len, at, -1.0, |index| (f64::from(from[index]), 0.0));
+                // SAFETY: as above.
+                unsafe { target.add(line * half + at).write([re as f32, im as f32]) };
+            }
+        }
+    };
+    // SAFETY: as above.
+    unsafe { transform("hipfftExecR2C", plan, work) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hipfftExecC2R(plan: Handle, source: *const [f32; 2], target: *mut f32) -> c_int {
+    let work = move |Lines { len, lines, .. }: Lines| {
+        let half = len / 2 + 1;
+        for line in 0..lines {
+            // SAFETY: as above.
+            let from = unsafe { std::slice::from_raw_parts(source.add(line * half), half) }.to_vec();
+            let element = |index: usize| {
+                let [re, im] = from[index.min(len - index)];
+                let is_plain = index == 0 || 2 * index == len;
+                let sign = if is_plain {
+                    0.0
+                } else if index < half {
+                    1.0
+                } else {
+                    -1.0
+                };
+                (f64::from(re), sign * f64::from(im))
+            };
+            for at in 0..len {
+                // SAFETY: as above.
+                unsafe { target.add(line * len + at).write(turned(len, at, 1.0, element).0 as f32) };
+            }
+        }
+    };
+    // SAFETY: as above.
+    unsafe { transform("hipfftExecC2R", plan, work) }
+}
+
+/// Queues a transform of a plan's lines.
+unsafe fn transform(name: &str, plan: Handle, work: impl Fn(Lines) + 'static) -> c_int {
+    // SAFETY: the caller passes a plan.
+    let lines = unsafe { *plan.cast::<Lines>() };
+    // SAFETY: its stream is alive.
+    unsafe { queue(name, lines.stream, move || work(lines)) }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn rsmi_init(_flags: u64) -> c_int {
+    answer("rsmi_init")
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rsmi_num_monitor_devices(count: *mut u32) -> c_int {
+    // SAFETY: the caller gives a place, here and below.
+    unsafe { count.write(2) };
+    0
+}
+
+/// The second monitor is the first emulated device.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rsmi_dev_pci_id_get(device: u32, address: *mut u64) -> c_int {
+    // SAFETY: as above.
+    unsafe { address.write(if device == 1 { 3 << 8 } else { 9 << 8 }) };
+    0
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rsmi_dev_temp_metric_get(device: u32, sensor: u32, _metric: c_int, value: *mut i64) -> c_int {
+    // SAFETY: as above.
+    unsafe { value.write(40_000 + i64::from(device) * 1000 + i64::from(sensor) * 500) };
+    answer("rsmi_dev_temp_metric_get")
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rsmi_dev_power_ave_get(_device: u32, _sensor: u32, microwatts: *mut u64) -> c_int {
+    // SAFETY: as above.
+    unsafe { microwatts.write(123_000_000) };
+    0
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rsmi_dev_busy_percent_get(_device: u32, percent: *mut u32) -> c_int {
+    // SAFETY: as above.
+    unsafe { percent.write(17) };
+    0
+}
+
+/// Errors grow by one with each failure that a test asked for.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rsmi_dev_ecc_count_get(_device: u32, _block: u64, counts: *mut [u64; 2]) -> c_int {
+    let more = asked_for("rsmi_dev_ecc_count_get").unwrap_or(0);
+    // SAFETY: as above.
+    unsafe { counts.write([5, 2 + more as u64]) };
+    0
+}

@@ -1,0 +1,117 @@
+//! Every case of the suite, and sizes beyond it, on every AMD GPU of this machine; a sample of it through the test library, all of it where
+//! that runs on CUDA; and where hiprtc is installed, a sample of the suite's kernels compiled for AMD's GPUs, all of them with
+//! `PANOPLY_HIP_KERNELS=all`. `PANOPLY_CASES=prefix` runs the cases whose names begin so.
+
+#![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
+#![allow(unsafe_code)] // The test library is a C library.
+
+#[path = "../../c_gpu/tests/bench/suite.rs"]
+mod suite;
+mod test_library;
+#[path = "../../c_gpu/tests/bench/vectors.rs"]
+mod vectors;
+
+use panoply_c_gpu::GpuBackend;
+use panoply_conformance::print_op_names;
+use panoply_core::{Backend, OpenOptions};
+use panoply_hip::{HipBackend, Hiprtc};
+use test_library::{TestLibrary, is_cuda};
+
+/// The emulated device gets every n-th case; that with narrow warps, which differ in a few families alone, fewer.
+const SAMPLE: usize = 401;
+const NARROW_SAMPLE: usize = 1201;
+/// hiprtc gets the kernels of every n-th case.
+const COMPILED_SAMPLE: usize = 997;
+/// What kernels are compiled for, where hiprtc knows it, and how many lanes its warps have.
+const ARCHITECTURES: [(&str, u32); 4] = [("gfx90a", 64), ("gfx942", 64), ("gfx1030", 32), ("gfx1100", 32)];
+
+/// For scripts that check the ops side by side.
+#[test]
+fn list_of_ops() {
+    print_op_names();
+}
+
+/// AMD's GPUs, or NVIDIA's behind the test library.
+fn gpus() -> HipBackend {
+    if is_cuda() { HipBackend::new().through(TestLibrary::open().path()) } else { HipBackend::new() }
+}
+
+#[test]
+fn every_case_on_every_gpu() {
+    suite::run(&gpus(), 1);
+}
+
+#[test]
+fn every_published_vector_on_every_device() {
+    vectors::run(&gpus());
+}
+
+/// For scripts that check the ops in several processes: here all kernels are compiled, on all CPUs, and left in the cache.
+#[test]
+fn kernels_compile_ahead() {
+    let backend = gpus();
+    match backend.discover() {
+        Ok(devices) => devices.iter().for_each(|device| suite::compile_ahead(&backend, device, &suite::chosen(1))),
+        Err(absence) => println!("skipped: {absence}"),
+    }
+}
+
+#[test]
+fn cases_through_the_test_library() {
+    emulated(None, SAMPLE);
+}
+
+#[test]
+fn cases_with_narrow_warps_through_the_test_library() {
+    emulated(Some("gfx1030"), NARROW_SAMPLE);
+}
+
+/// Every n-th case on the emulated device, with another architecture than gfx90a where one is named.
+fn emulated(architecture: Option<&str>, step: usize) {
+    if is_cuda() {
+        return println!("skipped: the device is CUDA's, on which every_case_on_every_gpu runs");
+    }
+    let library = TestLibrary::open();
+    architecture.into_iter().for_each(|name| library.architecture(name));
+    suite::run(&HipBackend::new().through(library.path()), step);
+}
+
+/// Architectures that this machine's hiprtc may not know, by a clang that does, which `PANOPLY_HIP_CLANG` names: each kernel is compiled by it
+/// before the emulated device runs it.
+#[test]
+fn kernels_compile_by_clang() {
+    if std::env::var_os("PANOPLY_HIP_CLANG").is_none() {
+        return println!("skipped: PANOPLY_HIP_CLANG names no clang");
+    }
+    for architecture in ["gfx942", "gfx1100"] {
+        emulated(Some(architecture), COMPILED_SAMPLE);
+    }
+}
+
+/// The device is emulated, the compiler is hiprtc itself: what it makes is not loaded.
+#[test]
+fn kernels_compile_for_amd() {
+    let is_all = std::env::var("PANOPLY_HIP_KERNELS").is_ok_and(|wanted| wanted == "all");
+    if is_cuda() {
+        return println!("skipped: the device is CUDA's");
+    }
+    let cases = suite::chosen(if is_all { 1 } else { COMPILED_SAMPLE });
+    let library = TestLibrary::open();
+    for (architecture, lanes) in ARCHITECTURES {
+        if let Err(absence) = Hiprtc::for_architecture(architecture, lanes) {
+            println!("skipped: {architecture}: {absence}");
+            continue;
+        }
+        library.architecture(architecture);
+        let backend = HipBackend::new().through(library.path()).compiled_here();
+        let device = backend.discover().unwrap().remove(0);
+        let mut engine = backend.open_engine(&device, &OpenOptions::default()).unwrap();
+        let mut ops = cases.iter().map(|case| &case.op).filter(|op| backend.supports(&device, op).is_yes());
+        let mut kernels = 0;
+        engine.compile_ahead(&mut ops, &mut |_, total| kernels = total);
+        let queue = engine.context_mut().compile_queue();
+        let (failed, fresh) = (queue.failed(), queue.compiled());
+        println!("{architecture}: {kernels} kernels, {fresh} of them compiled now, {} failed", failed.len());
+        assert!(failed.is_empty() && kernels > 0, "{failed:#?}");
+    }
+}

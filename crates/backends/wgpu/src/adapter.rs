@@ -2,7 +2,7 @@
 
 use panoply_core::{Api, Capabilities, DeviceId, DeviceInfo, DeviceKind, Domain};
 use panoply_kernels::wgsl::CoopKernel;
-use panoply_wgsl_gpu::profile::Profile;
+use panoply_wgsl_gpu::profile::{Profile, WideMatrices};
 
 use crate::quirks::QUIRKS;
 use crate::vulkan::Identity;
@@ -41,6 +41,7 @@ pub(crate) fn profile(
         is_software: info.device_type == wgpu::DeviceType::Cpu,
         subgroup_lanes,
         matrix_units,
+        wide_matrices: WideMatrices::default(),
         quirks: QUIRKS,
     }
 }
@@ -76,6 +77,11 @@ pub(crate) fn describe(
     device.shared_memory_bytes_max = Some(u64::from(limits.max_compute_workgroup_storage_size));
     device.pci_address = info.device_pci_bus_id.parse().ok();
     device.uuid = identity.uuid;
+    device.through = match info.backend {
+        wgpu::Backend::Vulkan => Some(Api::VULKAN),
+        wgpu::Backend::Metal => Some(Api::METAL),
+        _ => None,
+    };
     device.memory_total_bytes = identity.memory_bytes.filter(|_| kind == DeviceKind::DiscreteGpu);
     let known = [
         ("f16", wgpu::Features::SHADER_F16),

@@ -129,6 +129,9 @@ impl Driver for WgpuDriver {
     }
 
     fn pipeline(&self, kernel: &KernelText<'_>) -> Result<WgpuPipeline> {
+        if kernel.matrices.is_some() {
+            return Err(self.faults.fault("wgpu has no matrices but those of the text"));
+        }
         let (storage, layout) = self.layout(kernel.shape, kernel.immediates.is_some());
         let (device, cache) = (&self.device, self.disk.as_ref().map(|disk| &disk.compiled));
         let pipeline = checked(device, &self.faults, 0, || {

@@ -14,9 +14,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ash::vk;
 use panoply_wgsl_gpu::driver::Direction;
+use panoply_wgsl_gpu::pages::Pages;
 use wgpu::hal::api::Vulkan;
 
-use crate::pages::Pages;
 use crate::quirks::Memory;
 
 /// The most allocations at a time. Vulkan promises 4096, and wgpu has some of them.

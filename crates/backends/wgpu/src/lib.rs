@@ -2,7 +2,7 @@
 //!
 //! The engine, its memory and its ops are `panoply_wgsl_gpu`'s; here is what is wgpu's own. Modules in reading order:
 //! [`backend`] finds adapters and opens them, `adapter` says what each is and has, `driver`, `commands` and `staging` are wgpu
-//! as the engine's driver, `host_memory` and `pages` are staging memory of our own behind Vulkan, `vulkan` opens Vulkan
+//! as the engine's driver, `host_memory` is staging memory of our own behind Vulkan, `vulkan` opens Vulkan
 //! devices as kernels like them, and [`quirks`] is what is known about certain adapters.
 #![allow(unsafe_code)] // Kernels and devices without run-time checks, pipeline caches from disk, and mapped memory.
 
@@ -16,8 +16,6 @@ mod host_memory;
 #[cfg(not(any(target_os = "linux", target_os = "windows", target_os = "android")))]
 #[path = "no_host_memory.rs"]
 mod host_memory;
-#[cfg(any(target_os = "linux", target_os = "windows", target_os = "android"))]
-mod pages;
 pub mod quirks;
 mod staging;
 mod vulkan;

@@ -71,6 +71,32 @@ fn convolutions_as_hardware_runs_them() {
     agree(&mut engine, "forward", op.activation(Activation::Relu), CLOSE);
 }
 
+/// On a device without matrix units, the columns alone: the product of a kernel that does not compile is another's.
+#[test]
+fn convolutions_as_matrix_units_run_them() {
+    let Some(mut engine) = engine() else { return };
+    let halves = |dims: &[usize], seed| random_tensor(DType::F16, dims, seed);
+    let tolerance = Tolerance::Close { relative: 1e-2, absolute: 5e-2 };
+    let has_units = engine.context().profile.matrix_units;
+    let (images, bias) = (halves(&[32, 8, 19, 17], 1), halves(&[24], 3));
+    let (square, pixel) = (halves(&[24, 8, 3, 3], 2), halves(&[24, 8, 1, 1], 4));
+    // Places that are a multiple of eight: 24 x 16, 10 x 8, 17 x 16 and 24 x 17; then images that are their own columns.
+    let forms = [
+        Conv2d::new(&images, &square).padding([4, 0, 3, 1]).bias(&bias).activation(Activation::Relu),
+        Conv2d::new(&halves(&[96, 8, 19, 17], 5), &square).stride([2, 2]).padding([1, 0, 1, 0]),
+        Conv2d::new(&images, &square).dilation([2, 1]).padding([1, 0, 1, 1]),
+        Conv2d::new(&images, &pixel).padding([2, 0, 3, 0]).bias(&bias),
+        Conv2d::new(&halves(&[32, 8, 24, 16], 6), &pixel),
+    ];
+    for (number, op) in forms.into_iter().enumerate() {
+        engine.context().profile.matrix_units = true;
+        agree(&mut engine, &format!("form {number}"), op, tolerance);
+        assert_eq!(engine.context().profile.matrix_units, has_units, "form {number}");
+    }
+    let used = engine.context().pipelines.kernels().filter(|kernel| matches!(kernel, Kernel::Columns)).count();
+    assert_eq!(used, 1);
+}
+
 #[test]
 fn rows_by_subgroups_and_in_registers() {
     let Some(mut engine) = engine() else { return };

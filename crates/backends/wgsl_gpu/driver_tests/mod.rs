@@ -6,7 +6,7 @@
 
 mod caches;
 pub(crate) mod fault;
-mod form;
+pub(crate) mod form;
 mod joined;
 mod piece;
 mod piece_claim;

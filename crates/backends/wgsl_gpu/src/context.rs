@@ -13,7 +13,7 @@ use crate::arena::Arena;
 use crate::belt::Belt;
 use crate::driver::{Bound, Commands, Driver, Fence, Place, STAMPS_BYTES_MAX, Staging};
 use crate::joined::{Joined, Waiting};
-use crate::memory::{DeviceMemory, Lent};
+use crate::memory::{Block, DeviceMemory, Lent};
 use crate::operand::{Operand, WINDOW_STEP_BYTES, collapsed};
 use crate::ops::compute::KnownMaps;
 use crate::pieces::in_pieces;
@@ -21,7 +21,7 @@ use crate::pipelines::{Pipeline, Pipelines};
 use crate::profile::Profile;
 use crate::readback::{Download, Readback};
 use crate::recorder::Recorder;
-use crate::ring::{LARGE_BYTES_MIN, Ring};
+use crate::ring::{Filled, LARGE_BYTES_MIN, Ring};
 use crate::tuning::Tuning;
 use crate::windows;
 
@@ -66,7 +66,6 @@ impl<D: Driver> Context<D> {
         pool_bytes_max: Option<usize>,
     ) -> Context<D> {
         let driver = Rc::new(driver);
-        let tiles = cache.map(|cache| (cache, profile.cache_name("tiles")));
         Context {
             device: profile.id,
             memory: DeviceMemory::new(&driver, &profile, pool_bytes_max),
@@ -76,7 +75,7 @@ impl<D: Driver> Context<D> {
             readback: Readback::new(&driver),
             known_maps: KnownMaps::default(),
             plans: Plans::default(),
-            tuning: Tuning::read(tiles),
+            tuning: Tuning::read(cache.as_ref(), |what| profile.cache_name(what)),
             downloads: Vec::new(),
             uploaded_bytes: 0,
             moved_bytes: 0,
@@ -403,12 +402,32 @@ impl<D: Driver> Context<D> {
             compact = compact.contiguous()?;
         }
         let bytes = compact.as_bytes()?;
+        if let Some(operand) = self.in_place(&compact, bytes) {
+            return stretched(&operand, tensor.shape());
+        }
         let target = self.uploaded(tensor.dtype(), *compact.shape())?;
         if !self.rehearsal {
             self.send(bytes, &target)?;
             self.moved_bytes += bytes.len() as u64;
         }
         stretched(&target, tensor.shape())
+    }
+
+    /// A contiguous tensor of the host where it lies, if the device reaches it there.
+    fn in_place(&self, tensor: &Tensor, bytes: &[u8]) -> Option<Operand<D>> {
+        let (Buffer::Host(host), false) = (tensor.buffer(), self.rehearsal) else { return None };
+        let (buffer, before) = self.driver.in_place(host, bytes)?;
+        let size = tensor.dtype().size_bytes();
+        // Kernels may reach behind the last element, up to the end of a vector.
+        let seen = before + bytes.len().next_multiple_of(16) as u64;
+        let block = Rc::new(Lent::Host(Block::foreign(buffer, seen)));
+        let operand = Operand::whole(block, tensor.dtype(), *tensor.shape());
+        let operand = Operand { offset: before as usize / size, ..operand };
+        // What is larger than a kernel sees is cut at windows' starts, and what is as large must begin at one.
+        let within = seen <= self.profile.binding_bytes_max;
+        let is_window = (before as usize).is_multiple_of(WINDOW_STEP_BYTES);
+        let suits = (before as usize).is_multiple_of(size) && (within || is_window);
+        suits.then(|| if within { operand } else { operand.windowed() })
     }
 
     /// Bytes from the host to the start of an operand's block.
@@ -428,13 +447,15 @@ impl<D: Driver> Context<D> {
             Some(ring) => ring,
             None => Ring::new(&self.driver)?,
         };
-        let sent = ring.send(bytes, &mut |chunk, bytes, place| {
-            let from = Place { buffer: chunk, offset: 0 };
-            let size = (bytes as u64).next_multiple_of(4);
-            self.recorder.commands().upload(from, Place { buffer, offset: start + place as u64 }, size);
-            chunk.hand_over();
+        let sent = ring.send(bytes, &mut |filled| {
+            for Filled { chunk, bytes, place } in filled {
+                let from = Place { buffer: *chunk, offset: 0 };
+                let size = (*bytes as u64).next_multiple_of(4);
+                self.recorder.commands().upload(from, Place { buffer, offset: start + *place as u64 }, size);
+                chunk.hand_over();
+            }
             let fence = self.submit();
-            chunk.call_back();
+            filled.iter().for_each(|filled| filled.chunk.call_back());
             fence
         });
         self.ring = Some(ring);

@@ -10,7 +10,8 @@
 //!    wrote; it knows what a dispatch writes and reads from its bindings.
 //! 3. Buffers, bindings, pipelines and staging memory may be dropped while commands that use them are recorded or under way:
 //!    a driver frees them when those are over.
-//! 4. Submissions are numbered from 1 on and end in that order. Nothing waits for the device but [`Driver::wait`].
+//! 4. Submissions are numbered from 1 on. With several queues one that only copies may end before an earlier one. Nothing
+//!    waits for the device but [`Driver::wait`], and [`Driver::buffer`] for memory that work under way still holds.
 //! 5. A lost device and errors that belong to no call are told to [`Faults`]. Calls after that may do nothing.
 //! 6. A kernel has the bindings that `panoply_kernels::wgsl` describes: its storage buffers in group 1, the written ones first,
 //!    and its parameters in group 0, or as words that come with the dispatch.
@@ -23,7 +24,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
 
-use panoply_core::Result;
+use panoply_core::{DType, HostBuffer, Result};
 
 use crate::fault::Faults;
 
@@ -52,6 +53,12 @@ pub trait Driver: Sized + 'static {
 
     /// New memory of the device, of so many bytes, a multiple of sixteen. What is in it is not known.
     fn buffer(&self, bytes: u64) -> Result<Self::Buffer>;
+
+    /// Memory of the host as a buffer that kernels only read, and how many bytes of it come before these, a multiple of
+    /// sixteen. Nothing where the device cannot reach them, or is faster with a copy. The buffer keeps the memory.
+    fn in_place(&self, _host: &HostBuffer, _bytes: &[u8]) -> Option<(Self::Buffer, u64)> {
+        None
+    }
 
     /// Compiles a kernel. A text that this driver does not take is an error of the device.
     fn pipeline(&self, kernel: &KernelText<'_>) -> Result<Self::Pipeline>;
@@ -182,11 +189,17 @@ pub struct KernelText<'a> {
     /// Its entry point.
     pub entry: &'a str,
     /// Whether it is of the caller's own: nothing is known about its indices and loops, and it is compiled with checks of both.
+    /// It must see nothing but its buffers, which are runtime-sized arrays, and its parameters.
     pub checked: bool,
+    /// How many words of parameters one of the caller's own has.
+    pub scalars: usize,
     /// How many buffers it writes and reads.
     pub shape: (usize, usize),
     /// How many words of parameters come with each dispatch; nothing where they come in a buffer.
     pub immediates: Option<usize>,
+    /// What the matrices A and B of the text hold, which it calls f32: f16 or bf16. Only for devices whose profile has such
+    /// matrices; nothing for all other kernels.
+    pub matrices: Option<DType>,
 }
 
 /// A kernel's parameters.

@@ -22,7 +22,7 @@ use panoply_kernels::wgsl::{
 use crate::driver::{Bound, Direction, Fence, KernelText, Params, Place, Transfers};
 use crate::engine::{GpuEngine, Opening};
 use crate::fault::Faults;
-use crate::profile::Profile;
+use crate::profile::{Profile, WideMatrices};
 use crate::tuning::LARGE_TILES;
 use crate::{Commands, Driver, Staging, ops};
 
@@ -182,12 +182,14 @@ fn profiles() -> Vec<Profile> {
         is_software: true,
         subgroup_lanes: None,
         matrix_units: false,
+        wide_matrices: WideMatrices::default(),
         quirks: &[],
     };
     let hardware =
         |lanes| Profile { is_software: false, subgroup_lanes: lanes, immediate_words_max: 64, ..plain.clone() };
     vec![
         Profile { matrix_units: true, ..hardware(Some(32)) },
+        Profile { wide_matrices: WideMatrices { f16: true, bf16: true }, ..hardware(Some(32)) },
         Profile { binding_bytes_max: 1 << 16, buffers_max: 4, ..hardware(Some(8)) },
         Profile { workgroup_bytes_max: 16_384, ..hardware(Some(64)) },
         plain,

@@ -3,7 +3,7 @@
 //! A backend implements the traits of [`driver`] and hands them to a [`GpuEngine`]. Modules in reading order: `engine` keeps
 //! batches in flight, `gathering` says when one is to begin, `context` is what an op has at hand, `recorder` turns dispatches
 //! into commands, `pipelines` keeps compiled kernels, `memory` owns device memory, `belt`, `ring` and `readback` are the way
-//! into it and out of it, `arena` and `joined` let many small maps be one dispatch, `pieces` and `windows` cut what is larger
+//! into it and out of it, `pages` is host memory that devices import, `arena` and `joined` let many small maps be one dispatch, `pieces` and `windows` cut what is larger
 //! than a kernel sees, and `ops` goes from an op to dispatches, in one folder for each domain.
 //!
 //! Everything is generic over the driver and compiled for it: a dispatch goes through no virtual call.
@@ -20,6 +20,7 @@ mod joined;
 mod memory;
 mod operand;
 pub mod ops;
+pub mod pages;
 mod pieces;
 mod pipelines;
 pub mod profile;
@@ -44,5 +45,5 @@ pub mod internals {
     pub use crate::context::Context;
     pub use crate::engine::Answer;
     pub use crate::pipelines::PIPELINES_MAX;
-    pub use crate::tuning::{LARGE_TILES, Tuning};
+    pub use crate::tuning::{LARGE_TILES, SMALL_WIDE_TILE, TEST_WIDE_TILE, Tuning, WIDE_TILES};
 }

@@ -38,6 +38,8 @@ pub enum Lent<D: Driver> {
     Own(Lease<Pooled<Block<D>>>),
     /// A part of the arena.
     Slot(Slot<D>),
+    /// The host's own memory, which is only read.
+    Host(Block<D>),
 }
 
 impl<D: Driver> Lent<D> {
@@ -46,6 +48,7 @@ impl<D: Driver> Lent<D> {
         match self {
             Lent::Own(lease) => &lease.block.buffer,
             Lent::Slot(slot) => &slot.arena().buffer,
+            Lent::Host(block) => &block.buffer,
         }
     }
 
@@ -54,15 +57,21 @@ impl<D: Driver> Lent<D> {
         match self {
             Lent::Own(lease) => lease.block.id,
             Lent::Slot(slot) => slot.arena().id,
+            Lent::Host(block) => block.id,
         }
     }
 
     /// Its first byte, counted from the buffer's start.
     pub fn start(&self) -> usize {
         match self {
-            Lent::Own(_) => 0,
+            Lent::Own(_) | Lent::Host(_) => 0,
             Lent::Slot(slot) => slot.start(),
         }
+    }
+
+    /// Whether it is the host's own.
+    pub fn is_host(&self) -> bool {
+        matches!(self, Lent::Host(_))
     }
 
     /// How many bytes it has.
@@ -70,7 +79,15 @@ impl<D: Driver> Lent<D> {
         match self {
             Lent::Own(lease) => lease.block.bytes,
             Lent::Slot(_) => SLOT_BYTES as u64,
+            Lent::Host(block) => block.bytes,
         }
+    }
+}
+
+impl<D: Driver> Block<D> {
+    /// A buffer that no pool has made.
+    pub(crate) fn foreign(buffer: D::Buffer, bytes: u64) -> Block<D> {
+        Block { id: NEXT_TOKEN.fetch_add(1, Ordering::Relaxed), buffer, bytes }
     }
 }
 
@@ -163,7 +180,7 @@ impl<D: Driver> DeviceMemory<D> {
     pub fn place(&self, handle: &DeviceBuffer, offset_bytes: usize) -> Option<Place> {
         match &**self.live.get(&handle.token())? {
             Lent::Slot(slot) => Some(slot.place(offset_bytes)),
-            Lent::Own(_) => None,
+            Lent::Own(_) | Lent::Host(_) => None,
         }
     }
 
@@ -220,6 +237,6 @@ impl<D: Driver> Source for Blocks<D> {
             return Err(Error::OutOfMemory { place: self.id.to_string(), asked: bytes, free: largest, largest });
         }
         let buffer = self.driver.buffer(bytes)?;
-        Ok(Block { id: NEXT_TOKEN.fetch_add(1, Ordering::Relaxed), buffer, bytes })
+        Ok(Block::foreign(buffer, bytes))
     }
 }

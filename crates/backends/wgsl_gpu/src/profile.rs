@@ -2,7 +2,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use panoply_core::DeviceId;
+use panoply_core::{DType, DeviceId};
 
 use crate::quirks::Quirk;
 
@@ -33,8 +33,30 @@ pub struct Profile {
     pub subgroup_lanes: Option<u8>,
     /// Matrix units multiply f16 and add up in f32.
     pub matrix_units: bool,
+    /// For which types the driver makes matrices of those that kernels call f32 (`KernelText::matrices`).
+    pub wide_matrices: WideMatrices,
     /// What is known to go wrong.
     pub quirks: &'static [Quirk],
+}
+
+/// Types that matrix units multiply.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WideMatrices {
+    /// f16.
+    pub f16: bool,
+    /// bf16.
+    pub bf16: bool,
+}
+
+impl WideMatrices {
+    /// Whether they multiply this one.
+    pub fn have(&self, dtype: DType) -> bool {
+        match dtype {
+            DType::F16 => self.f16,
+            DType::BF16 => self.bf16,
+            _ => false,
+        }
+    }
 }
 
 impl Profile {

@@ -144,10 +144,13 @@ impl<D: Driver> Recorder<D> {
             Some(bindings) => Rc::clone(bindings),
             None => {
                 let made = Rc::new(self.bind(pipeline, writes.iter().chain(reads).copied()));
-                if self.bindings.len() >= BINDINGS_MAX {
-                    self.bindings.clear();
+                // Bindings keep what they bind: the host's own memory must go with its tensor.
+                if !writes.iter().chain(reads).any(|operand| operand.block().is_host()) {
+                    if self.bindings.len() >= BINDINGS_MAX {
+                        self.bindings.clear();
+                    }
+                    self.bindings.insert(self.key.clone(), Rc::clone(&made));
                 }
-                self.bindings.insert(self.key.clone(), Rc::clone(&made));
                 made
             }
         };

@@ -4,7 +4,8 @@
 //!    the driver; the others only copy.
 //! 2. A copier fills chunk `n` when the device has fetched the chunk that was in its place before, which the worker tells by
 //!    a count, and then says that the place holds `n`.
-//! 3. The worker records the copy of chunk `n` into the target and submits it when the place holds `n`.
+//! 3. The worker records the copy of chunk `n` into the target when the place holds `n`, and submits it together with those behind it
+//!    that are filled too: every submission leaves the link idle for a moment.
 //! 4. When anything goes wrong the worker tells the copiers to stop, and returns when they have.
 
 use std::ptr::null_mut;
@@ -37,9 +38,18 @@ struct Chunk<D: Driver> {
     fence: Option<Fence>,
 }
 
-/// Where the device is told to fetch a chunk: records the copy of so many bytes to so many bytes behind the target's start,
-/// hands the chunk over, submits.
-pub type Fetch<'a, D> = &'a mut dyn FnMut(&<D as Driver>::Staging, usize, usize) -> Option<Fence>;
+/// A chunk that is filled.
+pub struct Filled<'a, D: Driver> {
+    /// The chunk.
+    pub chunk: &'a D::Staging,
+    /// How many bytes it has.
+    pub bytes: usize,
+    /// How many bytes come before them.
+    pub place: usize,
+}
+
+/// Where the device is told to fetch chunks: records their copies, hands them over, submits.
+pub type Fetch<'a, D> = &'a mut dyn FnMut(&[Filled<'_, D>]) -> Option<Fence>;
 
 impl<D: Driver> Ring<D> {
     pub(crate) fn new(driver: &Rc<D>) -> Result<Ring<D>> {
@@ -79,18 +89,31 @@ impl<D: Driver> Ring<D> {
                     (first + copier..last).step_by(copiers).all(|number| shared.fill(number, part(number)))
                 });
             }
-            let sent = (first..last).try_for_each(|number| {
-                let place = (number % places) as usize;
+            let is_filled =
+                |number: u64| shared.holds[(number % places) as usize].load(Ordering::Acquire) == number + 1;
+            let mut sent = Ok(());
+            while sent.is_ok() && self.sent < last {
                 let mut spins = 0;
-                while shared.holds[place].load(Ordering::Acquire) != number + 1 {
-                    self.notice_fetched(&shared)?;
+                while sent.is_ok() && !is_filled(self.sent) {
+                    sent = self.notice_fetched(&shared);
                     rest(&mut spins);
                 }
-                let fence = fetch(&self.chunks[place].staging, part(number).len(), (number - first) as usize * size);
-                self.chunks[place].fence = fence;
-                self.sent = number + 1;
-                self.notice_fetched(&shared)
-            });
+                // A quarter of the ring at the most, so that copiers always have places to fill.
+                let together =
+                    (self.sent..last.min(self.sent + (places / 4).max(1))).take_while(|number| is_filled(*number));
+                let numbers: Vec<u64> = together.collect();
+                let filled = numbers.iter().map(|number| Filled {
+                    chunk: &self.chunks[(number % places) as usize].staging,
+                    bytes: part(*number).len(),
+                    place: (number - first) as usize * size,
+                });
+                let fence = if sent.is_ok() { fetch(&filled.collect::<Vec<_>>()) } else { None };
+                for number in numbers.iter().filter(|_| sent.is_ok()) {
+                    self.chunks[(number % places) as usize].fence = fence;
+                    self.sent = number + 1;
+                }
+                sent = sent.and_then(|()| self.notice_fetched(&shared));
+            }
             shared.is_stopped.store(sent.is_err(), Ordering::Relaxed);
             sent
         })

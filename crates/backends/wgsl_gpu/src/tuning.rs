@@ -1,9 +1,11 @@
-//! Which tile of a matrix product suits an adapter: measured once, then read from the user's cache.
+//! Which tiles of matrix products suit a device: measured once, then read from the user's cache.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use panoply_core::Result;
 use panoply_kernels::cache::Cache;
-use panoply_kernels::wgsl::Tile;
+use panoply_kernels::wgsl::{Tile, WideTile};
 
 /// The tiles that are tried for large products, the most likely first.
 pub const LARGE_TILES: [Tile; 4] = [
@@ -16,36 +18,149 @@ pub const LARGE_TILES: [Tile; 4] = [
 /// The tile of small products.
 pub const SMALL_TILE: Tile = Tile { rows: 1, columns: 1, double: false, unrolled: true };
 
-/// What is known about the adapter.
+/// The tiles that are tried for large products on matrix units: 128 × 128 with one stage and two, 128 × 256, 256 × 128, 128 × 256 with
+/// two stages of half the depth, then 128 × 128 twice as deep, and by twice as many subgroups.
+pub const WIDE_TILES: [WideTile; 8] = [
+    WideTile { subgroups: [2, 2], rows: 4, pairs: 2, depth: 32, double: false },
+    WideTile { subgroups: [2, 2], rows: 4, pairs: 2, depth: 32, double: true },
+    WideTile { subgroups: [2, 4], rows: 4, pairs: 2, depth: 32, double: false },
+    WideTile { subgroups: [4, 2], rows: 4, pairs: 2, depth: 32, double: false },
+    WideTile { subgroups: [2, 4], rows: 4, pairs: 2, depth: 16, double: true },
+    WideTile { subgroups: [2, 2], rows: 4, pairs: 2, depth: 64, double: false },
+    WideTile { subgroups: [2, 4], rows: 4, pairs: 1, depth: 32, double: true },
+    WideTile { subgroups: [2, 4], rows: 4, pairs: 1, depth: 64, double: false },
+];
+
+/// The tile of small products on matrix units.
+pub const SMALL_WIDE_TILE: WideTile = WideTile { subgroups: [2, 2], rows: 2, pairs: 1, depth: 32, double: true };
+
+/// The tile where there are no matrix units, and tests do as if: the least to compile.
+pub const TEST_WIDE_TILE: WideTile = WideTile { subgroups: [2, 1], rows: 1, pairs: 1, depth: 16, double: false };
+
+/// Names the number of one of [`WIDE_TILES`], which is then used unmeasured: for measurements of all of them.
+pub const WIDE_TILE_VARIABLE: &str = "PANOPLY_VULKAN_TILE";
+
+/// Names the number of workgroups of a search for one query: for measurements.
+pub const SEARCH_PARTS_VARIABLE: &str = "PANOPLY_VULKAN_PARTS";
+/// Workgroups of a search for one query: two for each multiprocessor of a large device.
+const SEARCH_PARTS: usize = 264;
+/// More would only make pairs to merge.
+const SEARCH_PARTS_MAX: usize = 4096;
+
+/// For how long candidates are run before they are timed: clocks rise only under load. How often each is timed then: the shortest time counts, as others
+/// may use the device meanwhile.
+const TRIAL_WARM_UP: Duration = Duration::from_millis(300);
+const TRIAL_ROUNDS: u32 = 10;
+
+/// The candidate with the shortest time; the first of all where none can be timed. Each runs at least once, which compiles it; one that fails is out.
+pub fn fastest(mut candidates: Vec<usize>, mut time: impl FnMut(usize) -> Result<Duration>) -> usize {
+    let started = Instant::now();
+    candidates.retain(|number| time(*number).is_ok());
+    while !candidates.is_empty() && started.elapsed() < TRIAL_WARM_UP {
+        candidates.iter().for_each(|number| drop(time(*number)));
+    }
+    let mut best: Option<(Duration, usize)> = None;
+    for _ in 0..TRIAL_ROUNDS {
+        for number in &candidates {
+            let Ok(time) = time(*number) else { continue };
+            if best.is_none_or(|(shortest, _)| time < shortest) {
+                best = Some((time, *number));
+            }
+        }
+    }
+    best.map_or(0, |(_, number)| number)
+}
+
+/// What is known about a device.
 pub struct Tuning {
-    /// Where it is kept, and under which key.
-    kept: Option<(Arc<Cache>, String)>,
-    large: Option<usize>,
+    large: Choice,
+    wide: Choice,
+    /// Workgroups of a search for one query.
+    pub search_parts: usize,
 }
 
 impl Tuning {
-    /// What an earlier run has found out.
-    pub fn read(kept: Option<(Arc<Cache>, String)>) -> Tuning {
-        let bytes = kept.as_ref().and_then(|(cache, key)| cache.read(key.as_bytes())).unwrap_or_default();
-        let large = String::from_utf8(bytes).ok().and_then(|text| text.trim().parse().ok());
-        Tuning { kept, large: large.filter(|number| *number < LARGE_TILES.len()) }
+    /// What an earlier run has found out, under keys made of these names.
+    pub fn read(cache: Option<&Arc<Cache>>, key: impl Fn(&str) -> String) -> Tuning {
+        let choice = |name, count| Choice::read(cache.map(|cache| (Arc::clone(cache), key(name))), count);
+        let mut wide = choice("wide-tiles", WIDE_TILES.len());
+        if let Some(number) = named(WIDE_TILE_VARIABLE).filter(|number| *number < WIDE_TILES.len()) {
+            wide = Choice { kept: None, number: Some(number) };
+        }
+        let search_parts = named(SEARCH_PARTS_VARIABLE).unwrap_or(SEARCH_PARTS).clamp(1, SEARCH_PARTS_MAX);
+        Tuning { large: choice("tiles", LARGE_TILES.len()), wide, search_parts }
     }
 
-    /// A tile that was decided on, not measured, and is not kept.
+    /// Tiles that were decided on, not measured, and are not kept.
     pub fn fixed(number: usize) -> Tuning {
-        Tuning { kept: None, large: Some(number) }
+        let choice = |count: usize| Choice { kept: None, number: Some(number.min(count - 1)) };
+        Tuning { large: choice(LARGE_TILES.len()), wide: choice(WIDE_TILES.len()), search_parts: SEARCH_PARTS }
     }
 
     /// The tile for large products, once it was measured.
     pub fn large(&self) -> Option<Tile> {
-        self.large.map(|number| LARGE_TILES[number])
+        self.large.number.map(|number| LARGE_TILES[number])
     }
 
     /// Keeps what was measured, for this run and the next.
     pub fn keep(&mut self, number: usize) {
-        self.large = Some(number);
+        self.large.keep(number);
+    }
+
+    /// The tile for large products on matrix units, once it was measured.
+    pub fn wide(&self) -> Option<WideTile> {
+        self.wide.number.map(|number| WIDE_TILES[number])
+    }
+
+    /// Takes one of them, as long as none was measured.
+    pub fn assume_wide(&mut self, number: usize) {
+        self.wide.number = Some(number);
+    }
+
+    /// Keeps what was measured of those.
+    pub fn keep_wide(&mut self, number: usize) {
+        self.wide.keep(number);
+    }
+}
+
+/// The number that a variable names.
+fn named(variable: &str) -> Option<usize> {
+    std::env::var(variable).ok()?.trim().parse().ok()
+}
+
+/// One of several.
+struct Choice {
+    /// Where it is kept, and under which key.
+    kept: Option<(Arc<Cache>, String)>,
+    number: Option<usize>,
+}
+
+impl Choice {
+    fn read(kept: Option<(Arc<Cache>, String)>, count: usize) -> Choice {
+        let bytes = kept.as_ref().and_then(|(cache, key)| cache.read(key.as_bytes())).unwrap_or_default();
+        let number = String::from_utf8(bytes).ok().and_then(|text| text.trim().parse().ok());
+        Choice { kept, number: number.filter(|number| *number < count) }
+    }
+
+    fn keep(&mut self, number: usize) {
+        self.number = Some(number);
         if let Some((cache, key)) = &self.kept {
             cache.write(key.as_bytes(), number.to_string().as_bytes());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_tile_on_matrix_units_is_shared_evenly_and_fits_large_devices() {
+        for tile in WIDE_TILES.iter().chain([&SMALL_WIDE_TILE, &TEST_WIDE_TILE]) {
+            assert!(tile.is_sound(), "{tile:?}");
+            assert!(tile.workgroup_bytes() <= 48 << 10, "{tile:?}: {}", tile.workgroup_bytes());
+        }
+        assert!(!WideTile { depth: 24, ..WIDE_TILES[0] }.is_sound());
+        assert!(!WideTile { subgroups: [3, 1], ..WIDE_TILES[0] }.is_sound());
     }
 }

@@ -5,8 +5,9 @@ use panoply_core::op::compute::{Activation, Conv2d, Conv2dBackwardInput, Conv2dB
 use panoply_core::{DType, Result, Shape, Tensor};
 use panoply_kernels::wgsl::{Addend, ConvKernel, ConvPass, Epilogue, Kernel, Tile};
 
+use super::columns::convolve;
 use super::map::evaluate;
-use super::{empty, fits_whole, no_f64, slabs_fit};
+use super::{empty, fits_whole, no_f64, slabs_fit, wide_units};
 use crate::context::Context;
 use crate::driver::Driver;
 use crate::operand::{Operand, is_seen};
@@ -64,6 +65,12 @@ pub(crate) fn forward<D: Driver>(op: &Conv2d, context: &mut Context<D>) -> Resul
     let shape = op.conv_shape()?;
     let (input, weights) = (context.input(&op.input)?, context.input(&op.weights)?);
     let bias = op.bias.as_ref().map(|bias| context.input(bias)).transpose()?;
+    if let Some(made) = wide_units::convolve(&shape, [&input, &weights], bias.as_ref(), op.activation, context)? {
+        return context.finish(made);
+    }
+    if let Some(made) = convolve(&shape, [&input, &weights], bias.as_ref(), op.activation, context)? {
+        return context.finish(made);
+    }
     let pass = Pass { kind: ConvPass::Forward, shape, bias, activation: op.activation };
     pass.over_images(&weights, &input, &shape.output_dims(), context)
 }

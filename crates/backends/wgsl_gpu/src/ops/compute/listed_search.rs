@@ -9,10 +9,11 @@
 use panoply_core::op::compute::Metric;
 use panoply_core::shape::Strides;
 use panoply_core::{DType, Result, Shape};
-use panoply_kernels::wgsl::{Accumulate, Kernel, ListKernel, SelectKernel, SelectSource, Tile};
+use panoply_kernels::wgsl::{Accumulate, Kernel, ListKernel, SelectKernel, SelectSource, Tile, WideTarget};
 
 use super::matmul::{Product, load, multiply, params};
 use super::search::{PASSES_MAX, ROWS_AT_ONCE, SCORES_MAX, Searching, columns};
+use super::wide_units;
 use crate::context::Context;
 use crate::driver::Driver;
 use crate::operand::{Operand, WINDOW_STEP_BYTES};
@@ -82,7 +83,7 @@ impl Plan {
             // Results begin where windows do: a turn's are a multiple of their step.
             let ids = ids.slice(0, first, count)?.windowed();
             let scores = scores.slice(0, first, count)?.windowed();
-            let part = search.with_queries(search.queries.slice(0, first, count)?);
+            let part = search.with_queries(first, count)?;
             let turn = Turn { plan: self, search: &part, first, query_norms: &query_norms, row_norms: &row_norms };
             turn.run([&ids, &scores], context)?;
         }
@@ -135,10 +136,16 @@ impl<D: Driver> Turn<'_, D> {
         // All of it may be more than a kernel sees; a copy of the sample is not.
         let spread =
             if spread.is_within(context.profile.binding_bytes_max) { spread } else { context.dense(spread)? };
-        let columns = columns(&spread, context)?;
         let sums = context.output(DType::F32, Shape::new([queries, sample])?)?;
         let product = Product::plain([queries, sample, dim], Accumulate::of(self.search.metric));
-        multiply(&product, [&self.search.queries, &columns], [None, None], &sums, context)?;
+        let made = match &self.search.given {
+            Some(given) => wide_units::sums(&product, [given, &spread.permuted(&[1, 0])?], &sums, context)?,
+            None => false,
+        };
+        if !made {
+            let columns = columns(&spread, context)?;
+            multiply(&product, [&self.search.queries, &columns], [None, None], &sums, context)?;
+        }
         let parts = sample.div_ceil(SELECTED_MIN);
         let part = sample.div_ceil(parts);
         let pairs = context.words(2 * queries * parts * k)?;
@@ -154,6 +161,9 @@ impl<D: Driver> Turn<'_, D> {
 
     /// Lists the rows that are not worse than the limits.
     fn list(&self, [lists, counts]: [&Operand<D>; 2], limits: &Operand<D>, context: &mut Context<D>) -> Result<()> {
+        if self.list_wide([lists, counts], limits, context)? {
+            return Ok(());
+        }
         let [rows, dim, queries] = self.search.sizes();
         let binding = context.profile.binding_bytes_max as usize - WINDOW_STEP_BYTES;
         let is_f32 = self.search.rows.dtype == DType::F32;
@@ -171,18 +181,44 @@ impl<D: Driver> Turn<'_, D> {
                 filtered: self.search.filter.is_some(),
                 tile,
             };
-            let mut params = params(&product, [&self.search.queries, &columns], [None, None], tile);
-            let start = |operand: &Option<Operand<D>>| operand.as_ref().map_or(0, Operand::start);
-            let own = [first as u32, start(&self.search.filter), start(self.row_norms), self.first as u32];
-            params.truncate(params.len() - (own.len() + 1));
-            params.extend(own);
-            params.extend([self.plan.places as u32, self.search.k as u32]);
+            let params = params(&product, [&self.search.queries, &columns], [None, None], tile);
+            let params = self.list_params(params, first);
             let reads: Vec<&Operand<D>> =
                 [&self.search.queries, &columns, limits].into_iter().chain(self.also_read()).collect();
             let groups = queries.div_ceil(tile.m()) * count.div_ceil(tile.n());
             context.run(&Kernel::List(kernel), &[lists, counts], &reads, &params, groups as u64)?;
         }
         Ok(())
+    }
+
+    /// The same on matrix units, where rows and queries are for them and all rows are seen at once. Returns whether they are.
+    fn list_wide(
+        &self,
+        [lists, counts]: [&Operand<D>; 2],
+        limits: &Operand<D>,
+        context: &mut Context<D>,
+    ) -> Result<bool> {
+        let ([rows, dim, queries], Some(given)) = (self.search.sizes(), &self.search.given) else { return Ok(false) };
+        let columns = self.search.rows.permuted(&[1, 0])?;
+        let product = Product::plain([queries, rows, dim], Accumulate::of(self.search.metric));
+        let target = WideTarget::Lists { metric: self.search.metric, filtered: self.search.filter.is_some() };
+        let reads: Vec<&Operand<D>> = [given, &columns, limits].into_iter().chain(self.also_read()).collect();
+        let made = wide_units::list_kernel(&product, [given, &columns], target, reads.len(), context)?;
+        let Some((kernel, tile)) = made else { return Ok(false) };
+        let params = wide_units::wide_params(&product, [given, &columns], [None, None], tile);
+        let groups = queries.div_ceil(tile.m()) * rows.div_ceil(tile.n());
+        context.run(&kernel, &[lists, counts], &reads, &self.list_params(params, 0), groups as u64)?;
+        Ok(true)
+    }
+
+    /// A product's parameters with those of lists in place of the last, from this row on.
+    fn list_params(&self, mut params: Vec<u32>, first: usize) -> Vec<u32> {
+        let start = |operand: &Option<Operand<D>>| operand.as_ref().map_or(0, Operand::start);
+        let own = [first as u32, start(&self.search.filter), start(self.row_norms), self.first as u32];
+        params.truncate(params.len() - (own.len() + 1));
+        params.extend(own);
+        params.extend([self.plan.places as u32, self.search.k as u32]);
+        params
     }
 
     /// Rows that a pass sees at once.

@@ -9,11 +9,11 @@ use panoply_kernels::wgsl::{Accumulate, Addend, Epilogue, GemmKernel, Kernel, Lo
 
 use super::large_matmul::multiply_all;
 use super::map::cast;
-use super::{empty, matrix_units};
+use super::{empty, matrix_units, wide_units};
 use crate::context::{Context, groups_for};
 use crate::driver::Driver;
 use crate::operand::Operand;
-use crate::tuning::{LARGE_TILES, SMALL_TILE};
+use crate::tuning::{LARGE_TILES, SMALL_TILE, fastest};
 
 /// The most dimensions of a batch.
 const BATCH_RANK: usize = 6;
@@ -21,11 +21,8 @@ const BATCH_RANK: usize = 6;
 const LARGE_TILES_WANTED: usize = 96;
 /// The size of the products by which tiles are compared.
 const TRIAL_SIZE: usize = 2048;
-/// How often each is run at once, and how often that is timed; the fastest counts, as others may use the device meanwhile.
+/// How often each is run at once.
 const TRIAL_RUNS: u32 = 4;
-const TRIAL_ROUNDS: u32 = 10;
-/// For how long all of them are run before they are timed: clocks rise only under load.
-const TRIAL_WARM_UP: Duration = Duration::from_millis(300);
 /// The longest that a trial is waited for.
 const TRIAL_SECONDS_MAX: u64 = 5;
 
@@ -57,6 +54,9 @@ pub(crate) fn run<D: Driver>(op: &MatMul, context: &mut Context<D>) -> Result<Te
         accumulate: Accumulate::Product,
         addend_dtype: dtype,
     };
+    if let Some(made) = wide_units::multiply(&product, [&a, &b], [c.as_ref(), bias.as_ref()], shape, context)? {
+        return context.finish(made);
+    }
     if matches!(a.dtype, DType::F16 | DType::BF16)
         && large_tiles(&product.batch, product.m, product.n) >= LARGE_TILES_WANTED
     {
@@ -288,24 +288,9 @@ fn measure<D: Driver>(context: &mut Context<D>) -> Result<()> {
     context.clear(&b);
     let product = Product::plain([TRIAL_SIZE; 3], Accumulate::Product);
     let fits = |number: &usize| LARGE_TILES[*number].workgroup_bytes() <= context.profile.workgroup_bytes_max;
-    let mut candidates: Vec<usize> = (0..LARGE_TILES.len()).filter(fits).collect();
-    let started = Instant::now();
-    let mut time = |number: usize| trial(&product, [&a, &b], &output, LARGE_TILES[number], context);
-    // Each at least once, which compiles it; one that fails is out.
-    candidates.retain(|number| time(*number).is_ok());
-    while !candidates.is_empty() && started.elapsed() < TRIAL_WARM_UP {
-        candidates.iter().for_each(|number| drop(time(*number)));
-    }
-    let mut best: Option<(Duration, usize)> = None;
-    for _ in 0..TRIAL_ROUNDS {
-        for number in &candidates {
-            let Ok(time) = time(*number) else { continue };
-            if best.is_none_or(|(fastest, _)| time < fastest) {
-                best = Some((time, *number));
-            }
-        }
-    }
-    context.tuning.keep(best.map_or(0, |(_, number)| number));
+    let candidates: Vec<usize> = (0..LARGE_TILES.len()).filter(fits).collect();
+    let fastest = fastest(candidates, |number: usize| trial(&product, [&a, &b], &output, LARGE_TILES[number], context));
+    context.tuning.keep(fastest);
     Ok(())
 }
 

@@ -18,6 +18,7 @@ pub(super) use map_again::run as run_again;
 
 mod attention;
 mod color_convert;
+mod columns;
 mod conv2d;
 mod gather;
 mod kernel;
@@ -43,6 +44,7 @@ mod topk;
 mod transfer;
 mod transpose;
 mod turned;
+mod wide_units;
 
 /// Whether an adapter runs an op, or why not.
 pub(super) fn support(profile: &Profile, op: &ComputeOp) -> Result<(), String> {

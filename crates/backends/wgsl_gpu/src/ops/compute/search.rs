@@ -23,8 +23,6 @@ pub(super) const PASSES_MAX: usize = 4;
 const PASS_K_MAX: usize = 256;
 /// Rows that a workgroup takes at a time.
 pub(super) const ROWS_AT_ONCE: usize = 256;
-/// Workgroups of a pass: two for each multiprocessor of a large device.
-const PASS_PARTS: usize = 264;
 /// Candidates that one workgroup merges without being slow.
 const MERGE_MAX: usize = 4096;
 /// Scores that are kept at once.
@@ -56,10 +54,12 @@ pub(crate) fn run<D: Driver>(op: &Search, context: &mut Context<D>) -> Result<(T
         let ids = Tensor::from_vec(vec![u32::MAX; shape.elements()], shape)?;
         return Ok((ids, Tensor::from_vec(vec![op.metric.missing_score(); shape.elements()], shape)?));
     }
-    let queries = context.input(&op.queries)?;
+    let (rows, queries) = (context.input(&op.rows)?, context.input(&op.queries)?);
+    let given = Some(queries.clone()).filter(|queries| queries.dtype == rows.dtype);
     let search = Searching {
-        rows: context.input(&op.rows)?,
+        rows,
         queries: cast(&queries, DType::F32, context)?,
+        given,
         filter: op.filter.as_ref().map(|filter| context.input(filter)).transpose()?,
         row_norms: op.row_norms.as_ref().map(|norms| context.input(norms)).transpose()?,
         metric: op.metric,
@@ -82,6 +82,8 @@ pub(crate) fn run<D: Driver>(op: &Search, context: &mut Context<D>) -> Result<(T
 pub(super) struct Searching<D: Driver> {
     pub(super) rows: Operand<D>,
     pub(super) queries: Operand<D>,
+    /// The queries as they were given, where their type is that of the rows.
+    pub(super) given: Option<Operand<D>>,
     pub(super) filter: Option<Operand<D>>,
     pub(super) row_norms: Option<Operand<D>>,
     pub(super) metric: Metric,
@@ -89,11 +91,13 @@ pub(super) struct Searching<D: Driver> {
 }
 
 impl<D: Driver> Searching<D> {
-    /// The same search with other queries.
-    pub(super) fn with_queries(&self, queries: Operand<D>) -> Searching<D> {
+    /// The same search with some of its queries.
+    pub(super) fn with_queries(&self, first: usize, count: usize) -> Result<Searching<D>> {
         let Searching { rows, filter, row_norms, metric, k, .. } = self;
+        let queries = self.queries.slice(0, first, count)?;
+        let given = self.given.as_ref().map(|given| given.slice(0, first, count)).transpose()?;
         let (rows, filter, row_norms) = (rows.clone(), filter.clone(), row_norms.clone());
-        Searching { rows, queries, filter, row_norms, metric: *metric, k: *k }
+        Ok(Searching { rows, queries, given, filter, row_norms, metric: *metric, k: *k })
     }
 
     pub(super) fn sizes(&self) -> [usize; 3] {
@@ -107,7 +111,7 @@ impl<D: Driver> Searching<D> {
         let seen = (context.profile.binding_bytes_max as usize - WINDOW_STEP_BYTES) / row_bytes;
         let windows = rows.div_ceil(seen / ROWS_AT_ONCE * ROWS_AT_ONCE);
         let tiles = rows.div_ceil(windows).div_ceil(ROWS_AT_ONCE);
-        let part = tiles.div_ceil(PASS_PARTS) * ROWS_AT_ONCE;
+        let part = tiles.div_ceil(context.tuning.search_parts) * ROWS_AT_ONCE;
         let per_window = tiles * ROWS_AT_ONCE;
         let slots = (0..windows).map(|window| rows.saturating_sub(window * per_window).min(per_window).div_ceil(part));
         let slots = slots.sum();

@@ -1,0 +1,186 @@
+//! Finds devices, says what each of them can run, and opens them.
+
+use std::ffi::OsString;
+use std::sync::{Arc, OnceLock};
+
+use panoply_core::{Absence, Api, Backend, DeviceInfo, Engine, Error, Op, OpenOptions, Result, Support, Warmth};
+use panoply_kernels::cache::{Cache, CacheError};
+use panoply_kernels::warm::Warm;
+use panoply_wgsl_gpu::fault::Faults;
+use panoply_wgsl_gpu::{GpuEngine, Opening, ops};
+
+use crate::adapter::{Adapter, look, preference};
+use crate::driver::VulkanDriver;
+use crate::gpu::Gpu;
+use crate::loader::{Loader, Wish};
+use crate::quirks::{KNOWN_WAYS, Limits, Ways, ways};
+
+pub use crate::validation::Messages;
+
+/// An opened device.
+pub type VulkanEngine = GpuEngine<VulkanDriver>;
+
+/// Devices beyond so many share what is known about which kernels are compiled.
+const DEVICES_MAX: usize = 8;
+
+/// The backend for every device with a driver for Vulkan 1.2 or later.
+pub struct VulkanBackend {
+    wish: Wish,
+    limits: Option<Limits>,
+    ways: Option<Ways>,
+    /// Where compiled kernels are kept between runs, or why they are not.
+    cache: OnceLock<Result<Arc<Cache>, CacheError>>,
+    found: OnceLock<Result<Found, Absence>>,
+    warm: [Arc<Warm>; DEVICES_MAX],
+}
+
+/// The devices, found once: their indices must not change while devices are open.
+struct Found {
+    loader: Arc<Loader>,
+    adapters: Vec<Adapter>,
+    refused: Vec<String>,
+}
+
+impl VulkanBackend {
+    /// The backend for this machine.
+    pub fn new() -> VulkanBackend {
+        let (cache, found) = (OnceLock::new(), OnceLock::new());
+        let warm = std::array::from_fn(|_| Arc::new(Warm::default()));
+        VulkanBackend { wish: Wish::default(), limits: None, ways: None, cache, found, warm }
+    }
+
+    /// A backend over another library than the system's.
+    pub fn with_library(library: impl Into<OsString>) -> VulkanBackend {
+        let wish = Wish { library: Some(library.into()), ..Wish::default() };
+        VulkanBackend { wish, ..VulkanBackend::new() }
+    }
+
+    /// A backend whose devices have no more than these limits, whatever they could have: small devices, simulated.
+    pub fn with_limits(limits: Limits) -> VulkanBackend {
+        VulkanBackend { limits: Some(limits), ..VulkanBackend::new() }
+    }
+
+    /// A backend whose bytes cross in these ways, whatever is known to be best: for measuring.
+    pub fn with_ways(ways: Ways) -> VulkanBackend {
+        VulkanBackend { ways: Some(ways), ..VulkanBackend::new() }
+    }
+
+    /// The backend with Vulkan's validation layers, which tell here what they find. It is absent where they are not installed.
+    pub fn validated(self, messages: &Arc<Messages>) -> VulkanBackend {
+        let wish = Wish { messages: Some(Arc::clone(messages)), ..self.wish };
+        VulkanBackend { wish, ..self }
+    }
+
+    /// The backend with compiled kernels in another folder than the user's.
+    #[cfg(test)]
+    pub(crate) fn with_cache(cache: Cache) -> VulkanBackend {
+        VulkanBackend { cache: OnceLock::from(Ok(Arc::new(cache))), ..VulkanBackend::new() }
+    }
+
+    fn cache(&self) -> &Result<Arc<Cache>, CacheError> {
+        self.cache.get_or_init(|| Cache::open("vulkan").map(Arc::new))
+    }
+
+    fn found(&self) -> Result<&Found, Absence> {
+        self.found.get_or_init(|| self.find()).as_ref().map_err(Absence::clone)
+    }
+
+    fn find(&self) -> Result<Found, Absence> {
+        let loader = Loader::open(&self.wish)?;
+        let mut devices = loader.devices()?;
+        // The first device of an API is the one that is taken where nobody chooses.
+        devices.sort_by_key(|device| preference(&loader, *device));
+        let (mut adapters, mut refused) = (Vec::new(), Vec::new());
+        for device in devices {
+            match look(&loader, device, adapters.len(), self.limits) {
+                Ok(mut adapter) => {
+                    if let Err(error) = self.cache() {
+                        adapter.info.capabilities.features.push(format!("no kernel cache: {error}"));
+                    }
+                    adapters.push(adapter);
+                }
+                Err(reason) => refused.push(reason),
+            }
+        }
+        Ok(Found { loader: Arc::new(loader), adapters, refused })
+    }
+
+    /// Opens a device.
+    pub(crate) fn open_engine(&self, device: &DeviceInfo, options: &OpenOptions) -> Result<VulkanEngine> {
+        self.open_changed(device, options, |_| {})
+    }
+
+    /// Opens a device that is changed before anything is made on it: tests have its driver fail.
+    pub(crate) fn open_changed(
+        &self,
+        device: &DeviceInfo,
+        options: &OpenOptions,
+        change: impl FnOnce(&mut Gpu),
+    ) -> Result<VulkanEngine> {
+        let unavailable = |reason: String| Error::DeviceUnavailable { device: device.id, reason };
+        let found = self.found().map_err(|absence| unavailable(absence.to_string()))?;
+        let adapter = self.adapter(device).ok_or_else(|| unavailable("there is no such device".to_owned()))?;
+        let profile = adapter.profile.clone();
+        let ways = self.ways.unwrap_or_else(|| ways(KNOWN_WAYS, &profile.name, &profile.driver));
+        let faults = Arc::new(Faults::new(device.id));
+        let gpu = Gpu::open(&found.loader, adapter, &faults, ways.copies);
+        let mut gpu = gpu.map_err(|error| unavailable(format!("it does not open: {error}")))?;
+        change(&mut gpu);
+        let cache = self.cache().as_ref().ok().cloned();
+        let opening = Opening {
+            info: adapter.info.clone(),
+            profile,
+            warm: Arc::clone(self.warm(device)),
+            cache: cache.clone(),
+            pool_bytes_max: options.pool_bytes_max,
+        };
+        Ok(GpuEngine::new(VulkanDriver::new(gpu, cache, ways), opening))
+    }
+
+    fn warm(&self, device: &DeviceInfo) -> &Arc<Warm> {
+        &self.warm[device.id.index as usize % DEVICES_MAX]
+    }
+
+    fn adapter(&self, device: &DeviceInfo) -> Option<&Adapter> {
+        self.found().ok()?.adapters.iter().find(|adapter| adapter.info.id == device.id)
+    }
+}
+
+impl Default for VulkanBackend {
+    fn default() -> VulkanBackend {
+        VulkanBackend::new()
+    }
+}
+
+impl Backend for VulkanBackend {
+    fn api(&self) -> Api {
+        Api::VULKAN
+    }
+
+    fn discover(&self) -> Result<Vec<DeviceInfo>, Absence> {
+        let found = self.found()?;
+        if found.adapters.is_empty() {
+            let reason = match found.refused.as_slice() {
+                [] => "the Vulkan loader found a driver, but no device".to_owned(),
+                refused => refused.join("; "),
+            };
+            return Err(Absence::NoDevice { reason });
+        }
+        Ok(found.adapters.iter().map(|adapter| adapter.info.clone()).collect())
+    }
+
+    fn supports(&self, device: &DeviceInfo, op: &Op) -> Support {
+        match self.adapter(device) {
+            None => Support::No(format!("there is no device {}", device.id)),
+            Some(adapter) => ops::support_on(&adapter.profile, device, op),
+        }
+    }
+
+    fn warmth(&self, device: &DeviceInfo, op: &Op) -> Warmth {
+        if self.warm(device).contains(op) { Warmth::Warm } else { Warmth::Cold }
+    }
+
+    fn open(&self, device: &DeviceInfo, options: &OpenOptions) -> Result<Box<dyn Engine>> {
+        Ok(Box::new(self.open_engine(device, options)?))
+    }
+}

@@ -1,0 +1,232 @@
+//! Buffers as kernels see them: sets of descriptors, written once each and kept for as long as the engine keeps them, and the
+//! layouts that they have. All layouts agree but for the number of buffers, so that what is bound stays bound.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use ash::vk;
+
+use crate::buffer::Bytes;
+use crate::gpu::{Gpu, Retired, Uses};
+
+/// Sets that one pool gives out, and descriptors in all of them.
+const SETS_IN_POOL: u32 = 256;
+const DESCRIPTORS_IN_POOL: u32 = 2048;
+
+/// Buffers, bound.
+pub struct VulkanBindings {
+    gpu: Arc<Gpu>,
+    pub(crate) set: vk::DescriptorSet,
+    pool: usize,
+    /// The written ones first.
+    pub(crate) buffers: Vec<Arc<Bytes>>,
+    pub(crate) writes: usize,
+    pub(crate) uses: Uses,
+}
+
+/// A stretch of a buffer.
+pub(crate) struct Stretch<'a> {
+    pub(crate) bytes: &'a Arc<Bytes>,
+    pub(crate) offset: u64,
+    pub(crate) len_bytes: u64,
+}
+
+impl VulkanBindings {
+    /// Binds buffers, of which the first `writes` are written.
+    pub(crate) fn new(
+        gpu: &Arc<Gpu>,
+        layout: vk::DescriptorSetLayout,
+        writes: usize,
+        bound: &[Stretch<'_>],
+    ) -> Result<VulkanBindings, vk::Result> {
+        let (set, pool) = gpu.sets().allocate(&gpu.raw, layout, bound.len() as u32)?;
+        let info = |stretch: &Stretch<'_>| {
+            let whole = vk::DescriptorBufferInfo::default().buffer(stretch.bytes.raw);
+            whole.offset(stretch.offset).range(stretch.len_bytes)
+        };
+        let infos: Vec<vk::DescriptorBufferInfo> = bound.iter().map(info).collect();
+        let write = |(place, info)| {
+            let whole = vk::WriteDescriptorSet::default().dst_set(set).dst_binding(place);
+            whole.descriptor_type(vk::DescriptorType::STORAGE_BUFFER).buffer_info(std::slice::from_ref(info))
+        };
+        let descriptors: Vec<vk::WriteDescriptorSet<'_>> = (0..).zip(&infos).map(write).collect();
+        // SAFETY: the set is new, has a place for each buffer, and is used by nothing yet.
+        unsafe { gpu.raw.update_descriptor_sets(&descriptors, &[]) };
+        let buffers = bound.iter().map(|stretch| Arc::clone(stretch.bytes)).collect();
+        Ok(VulkanBindings { gpu: Arc::clone(gpu), set, pool, buffers, writes, uses: Uses::default() })
+    }
+
+    /// Nothing bound: what is dispatched with it does nothing.
+    pub(crate) fn none(gpu: &Arc<Gpu>) -> VulkanBindings {
+        let (set, buffers) = (vk::DescriptorSet::null(), Vec::new());
+        VulkanBindings { gpu: Arc::clone(gpu), set, pool: 0, buffers, writes: 0, uses: Uses::default() }
+    }
+}
+
+impl Drop for VulkanBindings {
+    fn drop(&mut self) {
+        if self.set != vk::DescriptorSet::null() {
+            self.gpu.retire(Retired::Set(self.set, self.pool), self.uses.stamp());
+        }
+    }
+}
+
+/// The layouts of a device's kernels, and the pools that their sets come from.
+#[derive(Default)]
+pub(crate) struct Sets {
+    pools: Vec<Pool>,
+    /// Of parameters in a buffer.
+    params: Option<vk::DescriptorSetLayout>,
+    /// By the number of buffers.
+    layouts: HashMap<usize, Layout>,
+    /// How many descriptors a set from a pool has, for when it comes back.
+    sizes: HashMap<vk::DescriptorSet, u32>,
+}
+
+/// The layout of kernels with so many buffers.
+#[derive(Clone, Copy)]
+pub(crate) struct Layout {
+    pub(crate) set: vk::DescriptorSetLayout,
+    pub(crate) pipeline: vk::PipelineLayout,
+}
+
+struct Pool {
+    raw: vk::DescriptorPool,
+    sets: u32,
+    descriptors: u32,
+}
+
+impl Sets {
+    /// The layout of parameters in a buffer.
+    pub(crate) fn params(&mut self, device: &ash::Device) -> Result<vk::DescriptorSetLayout, vk::Result> {
+        if let Some(layout) = self.params {
+            return Ok(layout);
+        }
+        let made = set_layout(device, vk::DescriptorType::UNIFORM_BUFFER_DYNAMIC, 1)?;
+        self.params = Some(made);
+        Ok(made)
+    }
+
+    /// The layout of kernels with so many buffers.
+    pub(crate) fn layout(
+        &mut self,
+        device: &ash::Device,
+        buffers: usize,
+        immediate_bytes: u32,
+    ) -> Result<Layout, vk::Result> {
+        if let Some(layout) = self.layouts.get(&buffers) {
+            return Ok(*layout);
+        }
+        let params = self.params(device)?;
+        let set = set_layout(device, vk::DescriptorType::STORAGE_BUFFER, buffers as u32)?;
+        let stage = vk::ShaderStageFlags::COMPUTE;
+        let ranges = [vk::PushConstantRange::default().stage_flags(stage).size(immediate_bytes)];
+        let (layouts, ranges) = ([params, set], if immediate_bytes > 0 { &ranges[..] } else { &[] });
+        let info = vk::PipelineLayoutCreateInfo::default().set_layouts(&layouts).push_constant_ranges(ranges);
+        // SAFETY: the layouts are the device's own.
+        let pipeline = unsafe { device.create_pipeline_layout(&info, None) };
+        let pipeline = pipeline.inspect_err(|_| {
+            // SAFETY: nobody has it.
+            unsafe { device.destroy_descriptor_set_layout(set, None) };
+        })?;
+        let layout = Layout { set, pipeline };
+        self.layouts.insert(buffers, layout);
+        Ok(layout)
+    }
+
+    /// A set with so many buffers, and the number of its pool.
+    pub(crate) fn allocate(
+        &mut self,
+        device: &ash::Device,
+        layout: vk::DescriptorSetLayout,
+        descriptors: u32,
+    ) -> Result<(vk::DescriptorSet, usize), vk::Result> {
+        for (number, pool) in self.pools.iter_mut().enumerate().rev() {
+            if pool.sets == 0 || pool.descriptors < descriptors {
+                continue;
+            }
+            match pool.allocate(device, layout, descriptors) {
+                Ok(set) => {
+                    self.sizes.insert(set, descriptors);
+                    return Ok((set, number));
+                }
+                Err(vk::Result::ERROR_OUT_OF_POOL_MEMORY | vk::Result::ERROR_FRAGMENTED_POOL) => {}
+                Err(other) => return Err(other),
+            }
+        }
+        let mut pool = Pool::new(device, vk::DescriptorType::STORAGE_BUFFER)?;
+        let set = pool.allocate(device, layout, descriptors);
+        self.pools.push(pool);
+        let set = set?;
+        self.sizes.insert(set, descriptors);
+        Ok((set, self.pools.len() - 1))
+    }
+
+    /// Takes a set back.
+    pub(crate) fn free(&mut self, device: &ash::Device, set: vk::DescriptorSet, pool: usize) {
+        let descriptors = self.sizes.remove(&set).unwrap_or(0);
+        let Some(pool) = self.pools.get_mut(pool) else { return };
+        pool.sets += 1;
+        pool.descriptors += descriptors;
+        // SAFETY: the set is of this pool, and nothing uses it any more. The call has no way to fail.
+        let _ = unsafe { device.free_descriptor_sets(pool.raw, &[set]) };
+    }
+
+    /// Destroys everything.
+    pub(crate) fn destroy(&mut self, device: &ash::Device) {
+        // SAFETY: the device has no work, and everything that was made with these is gone.
+        unsafe {
+            self.pools.drain(..).for_each(|pool| device.destroy_descriptor_pool(pool.raw, None));
+            for (_, layout) in self.layouts.drain() {
+                device.destroy_pipeline_layout(layout.pipeline, None);
+                device.destroy_descriptor_set_layout(layout.set, None);
+            }
+            if let Some(params) = self.params.take() {
+                device.destroy_descriptor_set_layout(params, None);
+            }
+        }
+    }
+}
+
+impl Pool {
+    fn new(device: &ash::Device, kind: vk::DescriptorType) -> Result<Pool, vk::Result> {
+        let sizes = [vk::DescriptorPoolSize { ty: kind, descriptor_count: DESCRIPTORS_IN_POOL }];
+        let info = vk::DescriptorPoolCreateInfo::default()
+            .flags(vk::DescriptorPoolCreateFlags::FREE_DESCRIPTOR_SET)
+            .max_sets(SETS_IN_POOL)
+            .pool_sizes(&sizes);
+        // SAFETY: all that `info` points to is alive.
+        let raw = unsafe { device.create_descriptor_pool(&info, None) }?;
+        Ok(Pool { raw, sets: SETS_IN_POOL, descriptors: DESCRIPTORS_IN_POOL })
+    }
+
+    fn allocate(
+        &mut self,
+        device: &ash::Device,
+        layout: vk::DescriptorSetLayout,
+        descriptors: u32,
+    ) -> Result<vk::DescriptorSet, vk::Result> {
+        let layouts = [layout];
+        let info = vk::DescriptorSetAllocateInfo::default().descriptor_pool(self.raw).set_layouts(&layouts);
+        // SAFETY: pool and layout are the device's own.
+        let sets = unsafe { device.allocate_descriptor_sets(&info) }?;
+        self.sets -= 1;
+        self.descriptors -= descriptors;
+        sets.into_iter().next().ok_or(vk::Result::ERROR_UNKNOWN)
+    }
+}
+
+fn set_layout(
+    device: &ash::Device,
+    kind: vk::DescriptorType,
+    count: u32,
+) -> Result<vk::DescriptorSetLayout, vk::Result> {
+    let binding = |place| {
+        let binding = vk::DescriptorSetLayoutBinding::default().binding(place).descriptor_type(kind);
+        binding.descriptor_count(1).stage_flags(vk::ShaderStageFlags::COMPUTE)
+    };
+    let bindings: Vec<_> = (0..count).map(binding).collect();
+    let info = vk::DescriptorSetLayoutCreateInfo::default().bindings(&bindings);
+    // SAFETY: all that `info` points to is alive.
+    unsafe { device.create_descriptor_set_layout(&info, None) }
+}

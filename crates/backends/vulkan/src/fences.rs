@@ -1,0 +1,41 @@
+//! The numbers of submissions, and the values of the lanes behind each.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+
+use panoply_wgsl_gpu::driver::Fence;
+
+use crate::gpu::{Gpu, Stamp};
+
+/// Submissions that may not have ended.
+#[derive(Default)]
+pub(crate) struct Fences {
+    /// Those before it have ended.
+    first: Cell<u64>,
+    under_way: RefCell<VecDeque<Stamp>>,
+}
+
+impl Fences {
+    /// A submission that was just made.
+    pub(crate) fn submitted(&self, stamp: Stamp) -> Fence {
+        let mut under_way = self.under_way.borrow_mut();
+        under_way.push_back(stamp);
+        // Numbers begin with one.
+        Fence(self.first.get() + under_way.len() as u64)
+    }
+
+    /// What a submission has ended with; nothing where it has.
+    pub(crate) fn stamp(&self, Fence(number): Fence) -> Option<Stamp> {
+        let place = number.checked_sub(self.first.get() + 1)?;
+        self.under_way.borrow().get(usize::try_from(place).ok()?).copied()
+    }
+
+    /// Forgets those that have ended.
+    pub(crate) fn forget_past(&self, gpu: &Gpu) {
+        let mut under_way = self.under_way.borrow_mut();
+        while under_way.front().is_some_and(|stamp| gpu.is_past(*stamp)) {
+            under_way.pop_front();
+            self.first.set(self.first.get() + 1);
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! The Vulkan backend: every GPU with a driver for Vulkan 1.2 or later, without a layer in between.
+//!
+//! The engine, its memory and its ops are `panoply_wgsl_gpu`'s; here is what is Vulkan's own. Modules in reading order:
+//! [`backend`] finds devices and opens them, `loader` loads Vulkan itself, `adapter` says what each device is and has (with `bfloat16`), `gpu` is
+//! one opened device with its queues and all that waits to be freed, `memory` cuts buffers from large blocks, `buffer` and `staging` are
+//! what is made of them, `compiler` turns WGSL into SPIR-V (with `matrices`), `pipelines` and `bindings` are what a dispatch names, `commands`
+//! records and submits (with `lists`, `params` and `fences`), [`driver`] is all of this as the engine's driver, `validation` hears what Vulkan's own checks say,
+//! and [`quirks`] is what is known about certain devices.
+#![allow(unsafe_code)] // Vulkan's functions, and mapped memory.
+
+mod adapter;
+pub mod backend;
+mod bfloat16;
+mod bindings;
+mod buffer;
+mod commands;
+mod compiler;
+pub mod driver;
+mod fences;
+mod gpu;
+mod lists;
+mod loader;
+mod matrices;
+mod memory;
+mod params;
+mod pipelines;
+pub mod quirks;
+mod staging;
+mod validation;
+
+#[cfg(test)]
+#[path = "../../wgsl_gpu/driver_tests/mod.rs"]
+mod driver_tests;
+#[cfg(test)]
+mod hostile_tests;
+#[cfg(test)]
+mod latency_tests;
+#[cfg(test)]
+mod matrix_tests;
+#[cfg(test)]
+mod test_driver;
+#[cfg(test)]
+mod transfer_tests;
+
+pub use backend::VulkanBackend;

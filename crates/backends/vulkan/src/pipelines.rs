@@ -1,0 +1,136 @@
+//! Compiled kernels, and the driver's own cache of them, which is kept between runs.
+//!
+//! The cache is a file for each device and driver (their UUID and version are part of its name), whole or not there, with a
+//! checksum. What does not begin as this driver's caches do is not shown to it, and one that it refuses is replaced.
+
+use std::cell::Cell;
+use std::ffi::CString;
+use std::sync::Arc;
+
+use ash::vk;
+use panoply_core::Result;
+use panoply_kernels::cache::Cache;
+use panoply_wgsl_gpu::driver::KernelText;
+
+use crate::bindings::Layout;
+use crate::compiler::Compiler;
+use crate::gpu::{Gpu, Retired, Uses};
+
+/// A compiled kernel.
+pub struct VulkanPipeline {
+    gpu: Arc<Gpu>,
+    pub(crate) raw: vk::Pipeline,
+    pub(crate) layout: Layout,
+    /// How many of its buffers it writes.
+    pub(crate) writes: usize,
+    pub(crate) uses: Uses,
+}
+
+impl Drop for VulkanPipeline {
+    fn drop(&mut self) {
+        self.gpu.retire(Retired::Pipeline(self.raw), self.uses.stamp());
+    }
+}
+
+/// Makes kernels.
+pub(crate) struct Pipelines {
+    gpu: Arc<Gpu>,
+    compiler: Compiler,
+    immediate_bytes: u32,
+    /// Asked of each kernel, where the device has subgroups of several sizes.
+    subgroup_lanes: Option<u32>,
+    compiled: vk::PipelineCache,
+    disk: Option<Arc<Cache>>,
+    is_stale: Cell<bool>,
+}
+
+impl Pipelines {
+    pub(crate) fn new(gpu: &Arc<Gpu>, disk: Option<Arc<Cache>>) -> Pipelines {
+        let adapter = gpu.adapter();
+        let data = disk.as_ref().and_then(|disk| disk.read(adapter.cache_key.as_bytes())).unwrap_or_default();
+        let known = if adapter.cache_header.begins(&data) { &data[..] } else { &[] };
+        let make = |data: &[u8]| {
+            let info = vk::PipelineCacheCreateInfo::default().initial_data(data);
+            // SAFETY: the data is none, or was made by this driver for this device, as its header and its file's name say,
+            // and is as it was written, as its checksum says.
+            unsafe { gpu.raw.create_pipeline_cache(&info, None) }
+        };
+        // Without a cache kernels take longer to compile, and nothing else.
+        let compiled = make(known).or_else(|_| make(&[])).unwrap_or_default();
+        let lanes = adapter.profile.subgroup_lanes.filter(|_| adapter.has.asks_subgroup_size);
+        Pipelines {
+            gpu: Arc::clone(gpu),
+            compiler: Compiler::new(adapter),
+            immediate_bytes: 4 * adapter.profile.immediate_words_max as u32,
+            subgroup_lanes: lanes.map(u32::from),
+            compiled,
+            disk,
+            is_stale: Cell::new(false),
+        }
+    }
+
+    /// Compiles a kernel.
+    pub(crate) fn compile(&self, kernel: &KernelText<'_>) -> Result<VulkanPipeline> {
+        let gpu = &self.gpu;
+        if let Some(lost) = gpu.faults.lost() {
+            return Err(lost);
+        }
+        let words = self.compiler.compile(kernel).map_err(|reason| gpu.faults.fault(reason))?;
+        let (writes, reads) = kernel.shape;
+        let layout = gpu.sets().layout(&gpu.raw, writes + reads, self.immediate_bytes);
+        let layout = layout.map_err(|error| gpu.error("the layout of a kernel", error))?;
+        let raw = self.pipeline(&words, kernel.entry, layout).map_err(|error| gpu.error("a kernel", error))?;
+        self.is_stale.set(true);
+        Ok(VulkanPipeline { gpu: Arc::clone(gpu), raw, layout, writes, uses: Uses::default() })
+    }
+
+    fn pipeline(&self, words: &[u32], entry: &str, layout: Layout) -> Result<vk::Pipeline, vk::Result> {
+        let device = &self.gpu.raw;
+        let name = CString::new(entry).map_err(|_| vk::Result::ERROR_INVALID_SHADER_NV)?;
+        let info = vk::ShaderModuleCreateInfo::default().code(words);
+        let mut asked = vk::PipelineShaderStageRequiredSubgroupSizeCreateInfo::default();
+        // SAFETY: naga has validated the module, which uses only what the device was opened with.
+        let module = unsafe { device.create_shader_module(&info, None) }?;
+        let mut stage = vk::PipelineShaderStageCreateInfo::default()
+            .stage(vk::ShaderStageFlags::COMPUTE)
+            .module(module)
+            .name(&name);
+        if let Some(lanes) = self.subgroup_lanes {
+            asked.required_subgroup_size = lanes;
+            stage = stage.push_next(&mut asked);
+        }
+        let info = vk::ComputePipelineCreateInfo::default().stage(stage).layout(layout.pipeline);
+        // SAFETY: module, layout and cache are the device's own, and the module's bindings are in the layout; the module is
+        // not needed behind this.
+        let made = unsafe {
+            let made = device.create_compute_pipelines(self.compiled, &[info], None);
+            device.destroy_shader_module(module, None);
+            made
+        };
+        match made {
+            Ok(pipelines) => pipelines.into_iter().next().ok_or(vk::Result::ERROR_UNKNOWN),
+            Err((pipelines, error)) => {
+                // SAFETY: what was made all the same, or null, which is nothing.
+                pipelines.into_iter().for_each(|pipeline| unsafe { device.destroy_pipeline(pipeline, None) });
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Drop for Pipelines {
+    /// What was compiled anew goes to disk. Failure costs time at the next start and nothing else.
+    fn drop(&mut self) {
+        if self.compiled == vk::PipelineCache::null() {
+            return;
+        }
+        if let Some(disk) = self.disk.as_ref().filter(|_| self.is_stale.get() && self.gpu.faults.lost().is_none()) {
+            // SAFETY: the cache is the device's own.
+            if let Ok(data) = unsafe { self.gpu.raw.get_pipeline_cache_data(self.compiled) } {
+                disk.write(self.gpu.adapter().cache_key.as_bytes(), &data);
+            }
+        }
+        // SAFETY: nothing is being compiled.
+        unsafe { self.gpu.raw.destroy_pipeline_cache(self.compiled, None) };
+    }
+}

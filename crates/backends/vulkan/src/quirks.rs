@@ -1,0 +1,179 @@
+//! What is known about certain devices and drivers, as data: what goes wrong, which limits do not hold, and which way bytes
+//! cross fastest.
+
+use panoply_wgsl_gpu::driver::Transfers;
+use panoply_wgsl_gpu::quirks::Quirk;
+
+/// Everything known to go wrong. Each entry was seen on the device that it names.
+pub const QUIRKS: &[Quirk] = &[];
+
+/// The limits of a device that kernels and memory go by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The most bytes of a buffer that one kernel sees.
+    pub binding_bytes_max: u64,
+    /// The most bytes of a buffer.
+    pub buffer_bytes_max: u64,
+    /// The most bytes of workgroup memory.
+    pub workgroup_bytes_max: u32,
+    /// The most invocations of a workgroup.
+    pub invocations_max: u32,
+    /// The most storage buffers of one kernel.
+    pub buffers_max: u32,
+    /// The most bytes of parameters that come with a dispatch.
+    pub immediate_bytes_max: u32,
+}
+
+/// No limit at all.
+pub const UNLIMITED: Limits = Limits {
+    binding_bytes_max: u64::MAX,
+    buffer_bytes_max: u64::MAX,
+    workgroup_bytes_max: u32::MAX,
+    invocations_max: u32::MAX,
+    buffers_max: u32::MAX,
+    immediate_bytes_max: u32::MAX,
+};
+
+impl Limits {
+    /// The smaller of each.
+    pub(crate) fn within(self, other: Limits) -> Limits {
+        Limits {
+            binding_bytes_max: self.binding_bytes_max.min(other.binding_bytes_max),
+            buffer_bytes_max: self.buffer_bytes_max.min(other.buffer_bytes_max),
+            workgroup_bytes_max: self.workgroup_bytes_max.min(other.workgroup_bytes_max),
+            invocations_max: self.invocations_max.min(other.invocations_max),
+            buffers_max: self.buffers_max.min(other.buffers_max),
+            immediate_bytes_max: self.immediate_bytes_max.min(other.immediate_bytes_max),
+        }
+    }
+}
+
+/// Limits that one device with one driver claims and does not keep.
+#[derive(Clone, Copy, Debug)]
+pub struct KnownLimits {
+    /// Part of the device's name; empty for all.
+    pub adapter: &'static str,
+    /// Part of the driver's name and version; empty for all.
+    pub driver: &'static str,
+    /// What it keeps; [`UNLIMITED`] where its own word holds.
+    pub limits: Limits,
+    /// What goes wrong beyond.
+    pub reason: &'static str,
+}
+
+/// What was found.
+pub const KNOWN_LIMITS: &[KnownLimits] = &[KnownLimits {
+    adapter: "llvmpipe",
+    driver: "",
+    limits: Limits { buffer_bytes_max: i32::MAX as u64, ..UNLIMITED },
+    reason: "Mesa 22.3 claims buffers of 4 GiB and allocations of 2 GiB; offsets in its kernels are signed 32-bit integers",
+}];
+
+/// The limits of a device, without what it does not keep.
+pub(crate) fn kept(known: &[KnownLimits], adapter: &str, driver: &str, claimed: Limits) -> Limits {
+    let applies = |known: &&KnownLimits| adapter.contains(known.adapter) && driver.contains(known.driver);
+    known.iter().filter(applies).fold(claimed, |limits, known| limits.within(known.limits))
+}
+
+/// Memory for bytes on their way between host and device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Memory {
+    /// The host's memory, cached by the CPU: fast to read, and to write.
+    Cached,
+    /// The host's memory, not cached: writes are combined, reads are slow.
+    Uncached,
+    /// The device's memory, which the host writes over the bus.
+    Device,
+    /// Huge pages of our own, imported.
+    Imported,
+}
+
+/// Where large copies between host and device run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Copies {
+    /// Among the kernels.
+    Inline,
+    /// On a queue for copies, beside the kernels, where the device has one.
+    Beside,
+    /// As beside, with the kernels' queue where there is no other: for tests.
+    Apart,
+}
+
+/// How bytes cross.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ways {
+    /// To the device.
+    pub up: Memory,
+    /// To the host.
+    pub down: Memory,
+    /// How large uploads are spread.
+    pub transfers: Transfers,
+    /// Where large copies run.
+    pub copies: Copies,
+    /// Whether devices that share the host's memory read large tensors of the host where they lie.
+    pub in_place: bool,
+}
+
+/// What suits most: cached memory both ways, as the CUDA backend's pinned memory is.
+pub const WAYS: Ways = Ways {
+    up: Memory::Cached,
+    down: Memory::Cached,
+    transfers: Transfers { chunk_bytes: 8 << 20, chunks: 16, copiers_max: 8 },
+    copies: Copies::Beside,
+    in_place: true,
+};
+
+/// The ways of one device with one driver, where others were measured to be faster.
+#[derive(Clone, Copy, Debug)]
+pub struct KnownWays {
+    /// Part of the device's name; empty for all.
+    pub adapter: &'static str,
+    /// Part of the driver's name and version; empty for all.
+    pub driver: &'static str,
+    /// How bytes cross.
+    pub ways: Ways,
+    /// The figures.
+    pub reason: &'static str,
+}
+
+/// What was measured, by the test `transfer_rate`.
+pub const KNOWN_WAYS: &[KnownWays] = &[KnownWays {
+    adapter: "NVIDIA",
+    driver: "",
+    ways: Ways {
+        up: Memory::Imported,
+        transfers: Transfers { chunk_bytes: 4 << 20, chunks: 16, copiers_max: 8 },
+        ..WAYS
+    },
+    reason: "H200, driver 580, through wgpu: 1 GiB up 43.7 GB/s imported, 39.5 cached; down 52.0 and 50.3",
+}];
+
+/// How bytes cross to this device and back.
+pub(crate) fn ways(known: &[KnownWays], adapter: &str, driver: &str) -> Ways {
+    let applies = |known: &&KnownWays| adapter.contains(known.adapter) && driver.contains(known.driver);
+    known.iter().find(applies).map_or(WAYS, |known| known.ways)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn measured_ways_are_those_of_their_device_and_driver() {
+        let fast = Ways { up: Memory::Uncached, ..WAYS };
+        let known = [KnownWays { adapter: "Example", driver: "1.2", ways: fast, reason: "40 GB/s instead of 30" }];
+        assert_eq!(ways(&known, "Example GPU", "driver 1.2.3"), fast);
+        assert_eq!(ways(&known, "Example GPU", "driver 1.3"), WAYS);
+        assert_eq!(ways(&known, "Other GPU", "driver 1.2.3"), WAYS);
+    }
+
+    #[test]
+    fn limits_that_do_not_hold_are_lowered_and_none_is_raised() {
+        let limits = Limits { buffer_bytes_max: 100, invocations_max: 64, ..UNLIMITED };
+        let known = [KnownLimits { adapter: "Example", driver: "", limits, reason: "writes nothing behind byte 100" }];
+        let claimed = Limits { buffer_bytes_max: 4096, invocations_max: 32, ..UNLIMITED };
+        let kept_here = kept(&known, "Example GPU", "driver", claimed);
+        assert_eq!(kept_here, Limits { buffer_bytes_max: 100, ..claimed });
+        assert_eq!(kept(&known, "Other GPU", "driver", claimed), claimed);
+    }
+}

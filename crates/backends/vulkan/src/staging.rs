@@ -1,0 +1,93 @@
+//! Memory that host and device both reach. All of it is coherent and stays mapped: nothing must be flushed, and what the
+//! device wrote is seen by the host after the barrier at a submission's end and its fence.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use ash::vk;
+use panoply_core::Result;
+use panoply_wgsl_gpu::Staging;
+use panoply_wgsl_gpu::driver::Direction;
+
+use crate::buffer::{Bytes, Made, Wanted, import_pages, make};
+use crate::gpu::Gpu;
+use crate::quirks::Memory;
+
+/// Memory below this size is never imported: each import is an allocation of its own.
+const IMPORT_BYTES_MIN: u64 = 256 << 10;
+
+/// Staging memory.
+pub struct VulkanStaging {
+    pub(crate) bytes: Arc<Bytes>,
+    start: NonNull<u8>,
+    is_cached: bool,
+}
+
+// SAFETY: an address and a shared buffer; the memory is written by one owner at a time, as the engine hands it over.
+unsafe impl Send for VulkanStaging {}
+// SAFETY: as above; sharing it shares the address only.
+unsafe impl Sync for VulkanStaging {}
+
+impl VulkanStaging {
+    /// Memory of this kind, or of another where the device has it not.
+    pub(crate) fn new(gpu: &Arc<Gpu>, bytes: u64, direction: Direction, memory: Memory) -> Result<VulkanStaging> {
+        let usage = match direction {
+            Direction::Up => vk::BufferUsageFlags::TRANSFER_SRC,
+            Direction::Down => vk::BufferUsageFlags::TRANSFER_DST,
+        };
+        let bytes = bytes.next_multiple_of(16);
+        if memory == Memory::Imported
+            && bytes >= IMPORT_BYTES_MIN
+            && let Some(made) = import_pages(gpu, bytes, usage)
+        {
+            return VulkanStaging::of(gpu, made);
+        }
+        for (with, without) in kinds(memory) {
+            if let Some(made) = make(gpu, bytes, Wanted { usage, with, without })? {
+                return VulkanStaging::of(gpu, made);
+            }
+        }
+        Err(gpu.faults.fault("the device has no memory that the host reaches, which Vulkan promises"))
+    }
+
+    fn of(gpu: &Gpu, made: Made) -> Result<VulkanStaging> {
+        let Made { bytes, start, is_cached } = made;
+        let start = start.ok_or_else(|| gpu.faults.fault("memory of the host was not mapped"))?;
+        Ok(VulkanStaging { bytes, start, is_cached })
+    }
+}
+
+/// What memory of a kind has and has not, then what does as well.
+fn kinds(memory: Memory) -> [(vk::MemoryPropertyFlags, vk::MemoryPropertyFlags); 2] {
+    use vk::MemoryPropertyFlags as Flags;
+    let host = Flags::HOST_VISIBLE | Flags::HOST_COHERENT;
+    let first = match memory {
+        Memory::Cached | Memory::Imported => (host | Flags::HOST_CACHED, Flags::PROTECTED),
+        Memory::Uncached => (host, Flags::HOST_CACHED | Flags::DEVICE_LOCAL),
+        Memory::Device => (host | Flags::DEVICE_LOCAL, Flags::PROTECTED),
+    };
+    [first, (host, Flags::PROTECTED)]
+}
+
+impl Staging for VulkanStaging {
+    fn len_bytes(&self) -> u64 {
+        self.bytes.len_bytes
+    }
+
+    fn start(&self) -> Result<NonNull<u8>> {
+        Ok(self.start)
+    }
+
+    fn is_kept(&self) -> bool {
+        self.is_cached
+    }
+
+    fn hand_over(&self) {}
+
+    fn call_back(&self) {}
+
+    fn is_back(&self) -> bool {
+        // Whoever asks knows that the submission has ended.
+        true
+    }
+}

@@ -1,0 +1,186 @@
+//! Every kind of staging memory and every way of copying brings the right bytes, and how fast each is, which is measured when
+//! asked for.
+
+use std::time::{Duration, Instant};
+
+use panoply_core::op::compute::{Map, Reduce, Transfer};
+use panoply_core::{Backend, Engine, Item, OpenOptions, Operation, Tensor};
+use panoply_wgsl_gpu::driver::Transfers;
+
+use crate::backend::{VulkanBackend, VulkanEngine};
+use crate::driver_tests::fault::run;
+use crate::driver_tests::transfer::{bytes, there_and_back};
+use crate::quirks::{Copies, Memory, WAYS, Ways};
+
+const KINDS: [Memory; 4] = [Memory::Cached, Memory::Uncached, Memory::Device, Memory::Imported];
+/// How often each transfer is timed; the fastest counts. The first also makes the memory.
+const ROUNDS: usize = 6;
+/// The longest that one may take.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// An engine on the first device, or nothing where there is none; then the test says that it is skipped.
+fn engine(ways: Ways) -> Option<VulkanEngine> {
+    let backend = VulkanBackend::with_ways(ways);
+    match backend.discover() {
+        Ok(devices) => Some(backend.open_engine(&devices[0], &OpenOptions::default()).unwrap()),
+        Err(absence) => {
+            eprintln!("skipped: {absence}");
+            None
+        }
+    }
+}
+
+#[test]
+fn every_kind_of_memory_brings_the_right_bytes() {
+    for kind in KINDS {
+        let Some(mut engine) = engine(Ways { up: kind, down: kind, in_place: false, ..WAYS }) else { return };
+        for count in [300, 300_001, (70 << 20) + 3] {
+            let sent = bytes(count, count);
+            let back = there_and_back(&mut engine, &sent);
+            assert!(back.as_bytes().unwrap() == sent.as_bytes().unwrap(), "{count} bytes through {kind:?}");
+        }
+    }
+}
+
+/// Copies beside the kernels, on a lane of their own whether or not the device has a queue for it.
+#[test]
+fn copies_beside_kernels_keep_their_order() {
+    for copies in [Copies::Apart, Copies::Inline] {
+        let Some(mut engine) = engine(Ways { copies, in_place: false, ..WAYS }) else { return };
+        let device = engine.context().device;
+        let elements = 3 << 20;
+        let host = |seed: usize| {
+            let numbers: Vec<f32> = (0..elements).map(|place| ((place * 7 + seed) % 1000) as f32).collect();
+            Tensor::from_vec(numbers, [elements]).unwrap()
+        };
+        let there = run(&mut engine, Transfer::to_device(&host(0), device)).unwrap().into_tensor().unwrap();
+        // Uploads into memory that was just used, kernels over them, and downloads of memory that is used again at once, all
+        // under way together.
+        let mut batch = Vec::new();
+        for seed in 1..6 {
+            batch.push(Map::add(&there, &host(seed)).into_op().unwrap());
+            batch.push(Transfer::to_host(&there).into_op().unwrap());
+            batch.push(Reduce::sum(&host(seed)).into_op().unwrap());
+        }
+        let mut items: Vec<Item> = batch.into_iter().zip(0..).map(|(op, token)| Item { token, op }).collect();
+        engine.submit(&mut items);
+        let mut finished = Vec::new();
+        while engine.poll(&mut finished, WAIT_MAX) > 0 {}
+        assert_eq!(finished.len(), 15);
+        let first = host(0).to_vec::<f32>().unwrap();
+        for (round, results) in finished.chunks(3).enumerate() {
+            let seed = round + 1;
+            let [sum, back, total] = results else { panic!("three ops each") };
+            let tensor = |done: &panoply_core::Finished| done.result.clone().unwrap().into_tensor().unwrap();
+            let sums = run(&mut engine, Transfer::to_host(&tensor(sum))).unwrap().into_tensor().unwrap();
+            let other = host(seed).to_vec::<f32>().unwrap();
+            let expected: Vec<f32> = first.iter().zip(&other).map(|(a, b)| a + b).collect();
+            assert!(sums.to_vec::<f32>().unwrap() == expected, "{copies:?} {seed}");
+            assert!(tensor(back).to_vec::<f32>().unwrap() == first, "{copies:?} {seed}");
+            let total = run(&mut engine, Transfer::to_host(&tensor(total))).unwrap().into_tensor().unwrap();
+            let exact: f64 = other.iter().map(|number| f64::from(*number)).sum();
+            let got = f64::from(total.to_vec::<f32>().unwrap()[0]);
+            assert!((got - exact).abs() <= exact * 1e-5, "{copies:?} {seed}: {got}, not {exact}");
+        }
+    }
+}
+
+/// A tensor of the host is read where it lies, and is let go when it is not needed any more.
+#[test]
+fn tensors_of_the_host_are_read_in_place() {
+    let Some(mut engine) = engine(WAYS) else { return };
+    if !engine.context().driver.gpu.adapter().has.is_unified || engine.context().driver.gpu.import.is_none() {
+        return eprintln!("skipped: the device does not share the host's memory");
+    }
+    let numbers: std::sync::Arc<[f32]> = (0..200_000).map(|place| (place % 100) as f32).collect();
+    let whole = Tensor::from_host(
+        panoply_core::DType::F32,
+        panoply_core::Shape::new([200_000]).unwrap(),
+        panoply_core::HostBuffer::from_owner(std::sync::Arc::clone(&numbers)),
+    );
+    let whole = whole.unwrap();
+    // Views that begin at a vector's start, and in the middle of one.
+    for first in [0, 4, 13] {
+        let view = whole.slice(0, first, 200_000).unwrap();
+        let total = run(&mut engine, Reduce::sum(&view)).unwrap().into_tensor().unwrap();
+        let total = run(&mut engine, Transfer::to_host(&total)).unwrap().into_tensor().unwrap();
+        let exact: f64 = numbers[first..].iter().map(|number| f64::from(*number)).sum();
+        assert!((f64::from(total.to_vec::<f32>().unwrap()[0]) - exact).abs() <= exact * 1e-5, "{first}");
+    }
+    let device = engine.context().device;
+    let there = run(&mut engine, Transfer::to_device(&whole, device)).unwrap().into_tensor().unwrap();
+    drop(whole);
+    assert!(std::sync::Arc::strong_count(&numbers) > 1, "the device reads the numbers where they are");
+    let back = run(&mut engine, Transfer::to_host(&there)).unwrap().into_tensor().unwrap();
+    assert!(back.to_vec::<f32>().unwrap() == *numbers);
+    drop(there);
+    let small = Tensor::from_vec(vec![1.0_f32; 4], [4]).unwrap();
+    for _ in 0..3 {
+        run(&mut engine, Map::neg(&small)).unwrap();
+    }
+    engine.memory();
+    panoply_wgsl_gpu::Driver::look(&*engine.context().driver);
+    assert_eq!(std::sync::Arc::strong_count(&numbers), 1, "nobody keeps them any more");
+}
+
+/// `units-vulkan transfer_rate --ignored --nocapture` prints GB/s up and down for each kind of memory, and for sizes and numbers
+/// of chunks and threads; `PANOPLY_TRANSFER_MIB=64` takes one size instead of 256 MiB and 1 GiB.
+#[test]
+#[ignore = "a measurement, which takes a minute on a GPU and gigabytes of memory"]
+fn transfer_rate() {
+    let asked = std::env::var("PANOPLY_TRANSFER_MIB").ok().and_then(|text| text.parse::<usize>().ok());
+    let sizes = asked.map_or(vec![256, 1024], |mib| vec![mib]);
+    let spread =
+        |chunk_mib: usize, chunks, copiers_max| Transfers { chunk_bytes: chunk_mib << 20, chunks, copiers_max };
+    let plain = Ways { in_place: false, ..WAYS };
+    let queues = [Copies::Inline, Copies::Beside].into_iter();
+    let kinds = queues.flat_map(|copies| KINDS.map(|kind| Ways { up: kind, down: kind, copies, ..plain }).into_iter());
+    let spreads = [(4, 16, 8), (4, 32, 8), (8, 16, 4), (8, 16, 6), (8, 16, 12), (16, 8, 8), (16, 16, 8), (32, 8, 8)];
+    let spreads = spreads.map(|(chunk, chunks, copiers)| Ways {
+        up: Memory::Imported,
+        transfers: spread(chunk, chunks, copiers),
+        ..plain
+    });
+    let mut rates = 0;
+    for ways in kinds.chain(spreads) {
+        let Some(mut engine) = engine(ways) else { return };
+        for mib in &sizes {
+            let sent = bytes(mib << 20, 1);
+            let device = engine.context().device;
+            let (mut up, mut down) = (f64::INFINITY, f64::INFINITY);
+            let mut first_down = 0.0;
+            for round in 0..ROUNDS {
+                let (there, took) = timed(&mut engine, Transfer::to_device(&sent, device));
+                up = up.min(took);
+                let (back, took) = timed(&mut engine, Transfer::to_host(&there));
+                down = down.min(took);
+                if round == 0 {
+                    first_down = took;
+                    assert!(back.as_bytes().unwrap() == sent.as_bytes().unwrap(), "{ways:?}");
+                }
+            }
+            let rate = |seconds: f64| (mib << 20) as f64 / seconds / 1e9;
+            let Transfers { chunk_bytes, chunks, copiers_max } = ways.transfers;
+            println!(
+                "{mib:5} MiB  {:8?} {:7?}  {:2} MiB x {chunks:2}, {copiers_max:2} threads  up {:6.1} GB/s  down {:6.1} GB/s (first {:6.1})",
+                ways.up,
+                ways.copies,
+                chunk_bytes >> 20,
+                rate(up),
+                rate(down),
+                rate(first_down)
+            );
+            rates += usize::from(rate(up) > 0.0 && rate(down) > 0.0);
+        }
+    }
+    assert_eq!(rates, sizes.len() * 16);
+}
+
+/// Runs a transfer, and for how long it took.
+fn timed(engine: &mut VulkanEngine, op: impl Operation) -> (Tensor, f64) {
+    let (mut finished, started) = (Vec::new(), Instant::now());
+    engine.submit(&mut vec![Item { token: 1, op: op.into_op().unwrap() }]);
+    while engine.poll(&mut finished, WAIT_MAX) > 0 {}
+    let took = started.elapsed().as_secs_f64();
+    (finished.pop().unwrap().result.unwrap().into_tensor().unwrap(), took)
+}

@@ -1,0 +1,166 @@
+//! The Vulkan backend against the reference: every case of the suite on the devices of this machine.
+//!
+//! Hardware runs every case. Where there is only a driver in software, for which compiling a kernel takes a second, it gets a
+//! sample: every n-th case, spread over all ops; a second driver in software, with other limits, gets a smaller one.
+//! `PANOPLY_VULKAN_CASES=all` runs all of them on every device, `PANOPLY_VULKAN_CASES=matmul/` those whose names contain that, and
+//! `PANOPLY_CASES=matmul/` those whose names begin so.
+
+#![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use panoply_conformance::{Case, Seeds, Summary, cases, check_backend, print_op_names};
+use panoply_core::{Backend, DeviceInfo, DeviceKind};
+use panoply_vulkan::VulkanBackend;
+use panoply_vulkan::backend::Messages;
+use panoply_vulkan::quirks::{Copies, WAYS, Ways};
+
+/// On a driver in software every n-th case is run; on a second one, and with Vulkan's own checks, every n-th of another n.
+const SAMPLE: usize = 11;
+const SMALL_SAMPLE: usize = 83;
+/// Engines that share the cases of one device.
+const ENGINES: usize = 2;
+/// Where SwiftShader's driver is, which comes with Chromium.
+const SWIFTSHADER: &[&str] =
+    &["/usr/lib/chromium/vk_swiftshader_icd.json", "/usr/lib/chromium-browser/vk_swiftshader_icd.json"];
+/// Says to a test that it runs on the second driver.
+const SECOND: &str = "PANOPLY_VULKAN_SECOND_DRIVER";
+
+/// For scripts that check the ops side by side.
+#[test]
+fn list_of_ops() {
+    print_op_names();
+}
+
+#[test]
+fn every_claimed_case_on_every_gpu() {
+    let backend = VulkanBackend::new();
+    let devices = match backend.discover() {
+        Ok(devices) => devices,
+        Err(absence) => {
+            println!("skipped: {absence}");
+            return;
+        }
+    };
+    let chosen = Chosen::by_environment();
+    let has_hardware = devices.iter().any(|device| device.kind != DeviceKind::SoftwareGpu);
+    let step = if std::env::var_os(SECOND).is_some() { SMALL_SAMPLE } else { SAMPLE };
+    for device in &devices {
+        let is_software = device.kind == DeviceKind::SoftwareGpu;
+        if is_software && has_hardware && !chosen.on_software {
+            println!("skipped: {} {}: there is hardware", device.id, device.name);
+            continue;
+        }
+        let cases = chosen.cases(if is_software { step } else { 1 });
+        assert!(!cases.is_empty(), "no case has that name");
+        let Summary { passed, failed, unsupported } = check(&backend, device, &cases);
+        println!("{} {}: {passed} passed, {} unsupported", device.id, device.name, unsupported.len());
+        for (name, reason) in &unsupported {
+            println!("  unsupported: {name}: {reason}");
+        }
+        assert!(failed.is_empty(), "{}: {} failed: {failed:#?}", device.id, failed.len());
+        assert_eq!(passed + unsupported.len(), cases.len(), "{}: not all cases ran", device.id);
+        assert!(passed > 0 || chosen.all, "{}: nothing ran", device.id);
+    }
+}
+
+/// A driver with other limits than Mesa's: no f16, subgroups of four, workgroups of 256.
+#[test]
+fn claimed_cases_on_a_second_driver() {
+    let Some(driver) = SWIFTSHADER.iter().find(|driver| Path::new(driver).exists()) else {
+        return println!("skipped: SwiftShader is not installed (it comes with the package chromium)");
+    };
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["every_claimed_case_on_every_gpu", "--exact", "--nocapture"])
+        .envs([("VK_DRIVER_FILES", driver), ("VK_ICD_FILENAMES", driver), (SECOND, &"1")])
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{told}");
+    if told.contains("skipped: library not found") {
+        return println!("{told}");
+    }
+    let summary = told.lines().find(|line| line.contains("SwiftShader") && line.contains(" passed"));
+    println!("{}", summary.unwrap_or_else(|| panic!("SwiftShader ran nothing: {told}")));
+}
+
+/// Vulkan's own checks, those of synchronisation included, have nothing to say: with copies among kernels, and beside them.
+#[test]
+fn validation_layers_are_silent() {
+    for copies in [Copies::Apart, Copies::Inline] {
+        let messages = Arc::new(Messages::default());
+        let backend = VulkanBackend::with_ways(Ways { copies, in_place: copies == Copies::Inline, ..WAYS });
+        let backend = backend.validated(&messages);
+        let device = match backend.discover() {
+            Ok(devices) => devices.into_iter().next().unwrap(),
+            Err(absence) => return println!("skipped: {absence}"),
+        };
+        let cases: Vec<Case> = cases().into_iter().step_by(SMALL_SAMPLE).collect();
+        let summary = check_backend(&backend, &device, &cases).unwrap();
+        assert!(summary.failed.is_empty(), "{:#?}", summary.failed);
+        println!("{} with {copies:?} copies: {} cases", device.name, summary.passed);
+        drop(backend);
+        let told = messages.list();
+        assert!(told.is_empty(), "{} messages: {told:#?}", told.len());
+    }
+}
+
+/// Each structure has kernels of its own, which take a second each on a driver in software, so graphs share a few. `PANOPLY_GRAPHS=n`
+/// runs n different ones.
+#[test]
+fn random_graphs_on_the_first_device() {
+    let backend = VulkanBackend::new();
+    let device = match backend.discover() {
+        Ok(devices) => devices.into_iter().next(),
+        Err(absence) => return println!("skipped: {absence}"),
+    };
+    let Some(device) = device else { return println!("skipped: no device") };
+    let seeds = Seeds::or_asked(300, 30);
+    let summary = panoply_conformance::check_graphs(&backend, &device, seeds).unwrap();
+    assert!(summary.failed.is_empty(), "{summary}");
+    assert_eq!(summary.passed as u64 + summary.unsupported.len() as u64, seeds.count);
+    assert!(summary.passed > 0, "{:?}", summary.unsupported);
+}
+
+/// Which cases are wanted.
+struct Chosen {
+    /// None is left out.
+    all: bool,
+    /// On drivers in software beside hardware as well.
+    on_software: bool,
+    part: String,
+    prefix: String,
+}
+
+impl Chosen {
+    fn by_environment() -> Chosen {
+        let variable = |name: &str| std::env::var(name).ok();
+        let (part, prefix) = (variable("PANOPLY_VULKAN_CASES"), variable("PANOPLY_CASES"));
+        let (on_software, all) = (part.is_some(), part.is_some() || prefix.is_some());
+        let part = part.filter(|part| part != "all").unwrap_or_default();
+        Chosen { all, on_software, part, prefix: prefix.unwrap_or_default() }
+    }
+
+    fn cases(&self, step: usize) -> Vec<Case> {
+        let step = if self.all { 1 } else { step };
+        let wanted = |case: &Case| case.name.contains(&self.part) && case.name.starts_with(&self.prefix);
+        cases().into_iter().filter(wanted).step_by(step).collect()
+    }
+}
+
+/// What came of the cases, shared between a few engines.
+fn check(backend: &VulkanBackend, device: &DeviceInfo, cases: &[Case]) -> Summary {
+    let shares: Vec<Vec<Case>> =
+        (0..ENGINES).map(|share| cases.iter().skip(share).step_by(ENGINES).cloned().collect()).collect();
+    let summaries: Vec<Summary> = std::thread::scope(|scope| {
+        let run = |share: &'_ Vec<Case>| check_backend(backend, device, share).unwrap();
+        let workers: Vec<_> = shares.iter().map(|share| scope.spawn(move || run(share))).collect();
+        workers.into_iter().map(|worker| worker.join().unwrap()).collect()
+    });
+    let passed = summaries.iter().map(|summary| summary.passed).sum();
+    let failed = summaries.iter().flat_map(|summary| summary.failed.clone()).collect();
+    let unsupported = summaries.into_iter().flat_map(|summary| summary.unsupported).collect();
+    Summary { passed, failed, unsupported }
+}

@@ -1,0 +1,43 @@
+// Written from src/map.rs; do not edit.
+`ifndef PANOPLY_GENERATED
+`define PANOPLY_GENERATED
+`define REG_IDENT 12'h000
+`define REG_VERSION 12'h004
+`define REG_CORES 12'h008
+`define REG_SESSION 12'h00c
+`define REG_CONTROL 12'h010
+`define REG_STATUS 12'h014
+`define REG_PACKETS_IN 12'h018
+`define REG_PACKETS_OUT 12'h01c
+`define REG_BEATS_IN 12'h020
+`define REG_BEATS_OUT 12'h024
+`define REG_CYCLES 12'h028
+`define REG_ANSWERS 12'h02c
+`define REG_ACKNOWLEDGED 12'h030
+`define REG_FIR_TAPS 12'h040
+`define REG_FIR_WIDTH 12'h044
+`define REG_FIR_TAP_INDEX 12'h048
+`define REG_FIR_TAP_VALUE 12'h04c
+`define REG_FFT_SIZE 12'h060
+`define REG_FFT_WIDTH 12'h064
+`define REG_VITERBI_STEPS_MAX 12'h080
+`define REG_VITERBI_CODE 12'h084
+`define IDENT 32'h504e4650
+`define VERSION 32'h10000
+`define PACKET_MAGIC 16'h5051
+`define ANSWER_MAGIC 16'h5041
+`define CONTROL_RESET_BIT 4'h8
+`define CONTROL_INTERRUPT_BIT 4'h9
+`define TWIDDLE_FRACTION 8'h17
+`define TWIDDLE_WIDTH 8'h19
+`define FIR_TAPS 64
+`define FIR_WIDTH 24
+`define FFT_SIZE 128
+`define FFT_WIDTH 24
+`define VITERBI_STEPS_MAX 4096
+`define CORE_AFFINE 0
+`define CORE_CRC32 1
+`define CORE_FIR 2
+`define CORE_FFT 3
+`define CORE_VITERBI 4
+`endif

@@ -1,0 +1,297 @@
+//! Finds cards and opens them. Where cards are looked for is a list of [`Find`]: XDMA, XRT, or the simulation, which is a backend of its own name.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use panoply_core::{
+    Absence, Api, Backend, Capabilities, DeviceId, DeviceInfo, DeviceKind, Domain, Engine, Error, FirstGuess, Op,
+    OpenOptions, Result, Support,
+};
+
+use crate::card::simulated::build::{NoSimulation, library};
+use crate::card::simulated::{SimulatedCard, Simulation};
+use crate::card::xdma::{self, XdmaCard};
+use crate::card::xrt::XrtCard;
+use crate::card::xrt::calls::{LIBRARIES, Xrt};
+use crate::card::{Card, CardError, Completion};
+use crate::driver::{Driver, Identity};
+use crate::engine::FpgaEngine;
+use crate::ops;
+
+/// The name under which simulated cards are listed.
+pub const SIMULATED: Api = Api::new("fpga-sim");
+
+/// A place where cards are looked for.
+pub trait Find: Send + Sync {
+    /// The cards that are there, or why there are none.
+    fn find(&self) -> Result<Vec<Found>, Absence>;
+
+    /// Opens one of them.
+    fn open(&self, number: u32) -> Result<Box<dyn Card>, CardError>;
+}
+
+/// A card that was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Its number there.
+    pub number: u32,
+    /// Its name.
+    pub name: String,
+}
+
+/// A card that was seen: where, its number there, and what is on it. Its place in the list is its index.
+struct Seen {
+    place: usize,
+    number: u32,
+    identity: Option<Identity>,
+}
+
+/// The FPGA backend.
+pub struct FpgaBackend {
+    api: Api,
+    places: Vec<Box<dyn Find>>,
+    seen: Mutex<Vec<Seen>>,
+}
+
+impl FpgaBackend {
+    /// Cards behind XDMA and XRT. Where `PANOPLY_FPGA_XCLBIN` names a bitstream, it is loaded onto XRT's cards.
+    #[allow(clippy::new_without_default)] // It looks at the environment.
+    pub fn new() -> FpgaBackend {
+        let bitstream = std::env::var_os("PANOPLY_FPGA_XCLBIN").map(PathBuf::from);
+        let names = LIBRARIES.iter().map(|names| names.map(str::to_owned).to_vec()).collect();
+        FpgaBackend::of(
+            Api::FPGA,
+            vec![Box::new(Xdma::new(xdma::device_folder())), Box::new(XrtCards::new(names, bitstream))],
+        )
+    }
+
+    /// One card that Verilator simulates, under the name [`SIMULATED`].
+    pub fn simulated() -> FpgaBackend {
+        FpgaBackend::of(SIMULATED, vec![Box::new(Simulated::default())])
+    }
+
+    /// The simulation where `PANOPLY_FPGA_SIMULATION` is set, the machine's cards where it is not.
+    pub fn from_environment() -> FpgaBackend {
+        match std::env::var_os("PANOPLY_FPGA_SIMULATION") {
+            Some(_) => FpgaBackend::simulated(),
+            None => FpgaBackend::new(),
+        }
+    }
+
+    /// Cards from these places, listed under this name.
+    pub fn of(api: Api, places: Vec<Box<dyn Find>>) -> FpgaBackend {
+        FpgaBackend { api, places, seen: Mutex::new(Vec::new()) }
+    }
+
+    fn describe(&self, place: usize, found: &Found) -> Result<DeviceInfo, CardError> {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_it = |seen: &Seen| (seen.place, seen.number) == (place, found.number);
+        let index = seen.iter().position(is_it).unwrap_or_else(|| {
+            seen.push(Seen { place, number: found.number, identity: None });
+            seen.len() - 1
+        });
+        // A card that was identified is not opened again: somebody may be using it.
+        let identity = match &seen[index].identity {
+            Some(identity) => identity.clone(),
+            None => Identity::of(&mut *self.places[place].open(found.number)?)?,
+        };
+        seen[index].identity = Some(identity.clone());
+        let id = DeviceId { api: self.api, index: index as u32 };
+        let mut info = DeviceInfo::new(id, found.name.clone(), DeviceKind::Fpga);
+        // Packets are made of the host's memory by the driver: nothing has to be moved there before.
+        info.shares_host_memory = true;
+        info.runs_on_cores = self.api == SIMULATED;
+        info.is_exclusive = true;
+        let domains = vec![Domain::Signal, Domain::Extension];
+        info.capabilities = Capabilities { domains, features: identity.features() };
+        Ok(info)
+    }
+
+    /// What was seen under this index, forgotten where it is to be identified anew.
+    fn seen(&self, device: &DeviceInfo, forget: bool) -> Option<(usize, u32)> {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = seen.get_mut(device.id.index as usize)?;
+        if forget {
+            seen.identity = None;
+        }
+        Some((seen.place, seen.number))
+    }
+
+    fn driver(&self, device: &DeviceInfo) -> Result<Driver, CardError> {
+        let unknown = || CardError::system(device.id.to_string(), "it was never found");
+        let (place, number) = self.seen(device, false).ok_or_else(unknown)?;
+        let driver = Driver::open(self.places[place].open(number)?)?;
+        match driver.identity().features() == device.capabilities.features {
+            true => Ok(driver),
+            false => {
+                self.seen(device, true);
+                Err(CardError::system(device.id.to_string(), "other cores are on it than when it was found"))
+            }
+        }
+    }
+}
+
+impl Backend for FpgaBackend {
+    fn api(&self) -> Api {
+        self.api
+    }
+
+    fn discover(&self) -> Result<Vec<DeviceInfo>, Absence> {
+        let (mut devices, mut reasons, mut denied) = (Vec::new(), Vec::new(), false);
+        for (place, finder) in self.places.iter().enumerate() {
+            match finder.find() {
+                Err(Absence::NoDevice { reason }) => reasons.push(reason),
+                Err(Absence::Denied { reason }) => {
+                    denied = true;
+                    reasons.push(reason);
+                }
+                Err(absence) => reasons.push(absence.to_string()),
+                Ok(found) => found.iter().for_each(|found| match self.describe(place, found) {
+                    Ok(info) => devices.push(info),
+                    Err(error) => reasons.push(format!("{}: {error}", found.name)),
+                }),
+            }
+        }
+        let reason = reasons.join("; ");
+        match (devices.is_empty(), denied) {
+            (false, _) => Ok(devices),
+            (true, true) => Err(Absence::Denied { reason }),
+            (true, false) => Err(Absence::NoDevice { reason }),
+        }
+    }
+
+    fn supports(&self, device: &DeviceInfo, op: &Op) -> Support {
+        ops::support(&Identity::from_features(&device.capabilities.features), op)
+    }
+
+    fn first_guess(&self, device: &DeviceInfo, _op: &Op) -> FirstGuess {
+        match device.runs_on_cores {
+            true => FirstGuess { overhead_ns: 1e6, work_unit_ns: 1e3 },
+            false => FirstGuess { overhead_ns: 30_000.0, work_unit_ns: 0.5 },
+        }
+    }
+
+    fn open(&self, device: &DeviceInfo, _options: &OpenOptions) -> Result<Box<dyn Engine>> {
+        let unavailable = |error: CardError| Error::DeviceUnavailable { device: device.id, reason: error.to_string() };
+        let driver = self.driver(device).map_err(unavailable)?;
+        Ok(Box::new(FpgaEngine::new(device.clone(), driver)))
+    }
+}
+
+/// Cards behind the XDMA driver.
+pub struct Xdma {
+    folder: PathBuf,
+    completion: Completion,
+}
+
+impl Xdma {
+    /// Cards whose nodes are in this folder.
+    pub fn new(folder: PathBuf) -> Xdma {
+        Xdma { folder, completion: Completion::default() }
+    }
+
+    /// With another way to learn of answers.
+    pub fn completion(mut self, completion: Completion) -> Xdma {
+        self.completion = completion;
+        self
+    }
+}
+
+impl Find for Xdma {
+    fn find(&self) -> Result<Vec<Found>, Absence> {
+        let numbers = xdma::numbers(&self.folder);
+        let node = |number: &u32| self.folder.join(format!("xdma{number}_user"));
+        if let Some(number) = numbers.first() {
+            let opened = std::fs::OpenOptions::new().read(true).write(true).open(node(number));
+            if opened.is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied) {
+                return Err(Absence::Denied { reason: format!("{} may not be opened", node(number).display()) });
+            }
+        }
+        match numbers.is_empty() {
+            true => Err(Absence::NoDevice { reason: format!("no xdma*_user in {}", self.folder.display()) }),
+            false => {
+                Ok(numbers.into_iter().map(|number| Found { number, name: format!("XDMA card {number}") }).collect())
+            }
+        }
+    }
+
+    fn open(&self, number: u32) -> Result<Box<dyn Card>, CardError> {
+        Ok(Box::new(XdmaCard::open(&self.folder, number, self.completion)?))
+    }
+}
+
+/// Cards behind XRT.
+pub struct XrtCards {
+    names: Vec<Vec<String>>,
+    bitstream: Option<PathBuf>,
+    completion: Completion,
+    xrt: OnceLock<Arc<Xrt>>,
+}
+
+impl XrtCards {
+    /// Cards that libraries of these names know of, each library by the first of its names that is there, with a bitstream to load onto them.
+    pub fn new(names: Vec<Vec<String>>, bitstream: Option<PathBuf>) -> XrtCards {
+        XrtCards { names, bitstream, completion: Completion::default(), xrt: OnceLock::new() }
+    }
+
+    /// With another way to learn of answers.
+    pub fn completion(mut self, completion: Completion) -> XrtCards {
+        self.completion = completion;
+        self
+    }
+
+    fn xrt(&self) -> Result<Arc<Xrt>, Absence> {
+        if let Some(xrt) = self.xrt.get() {
+            return Ok(xrt.clone());
+        }
+        let loaded = Xrt::load(&self.names).map_err(|tried| Absence::LibraryMissing { tried })?;
+        let xrt = loaded.map_err(|error| Absence::NoDevice { reason: error.to_string() })?;
+        Ok(self.xrt.get_or_init(|| xrt).clone())
+    }
+}
+
+/// The most cards of a machine that are looked at.
+const CARDS_MAX: u32 = 64;
+
+impl Find for XrtCards {
+    fn find(&self) -> Result<Vec<Found>, Absence> {
+        match self.xrt()?.cards().min(CARDS_MAX) {
+            0 => Err(Absence::NoDevice { reason: "XRT sees no card".to_owned() }),
+            count => Ok((0..count).map(|number| Found { number, name: format!("XRT card {number}") }).collect()),
+        }
+    }
+
+    fn open(&self, number: u32) -> Result<Box<dyn Card>, CardError> {
+        let xrt = self.xrt().map_err(|absence| CardError::system("XRT", absence))?;
+        Ok(Box::new(XrtCard::open(&xrt, number, self.bitstream.as_deref(), self.completion)?))
+    }
+}
+
+/// One card that Verilator simulates.
+#[derive(Default)]
+pub struct Simulated {
+    simulation: OnceLock<Arc<Simulation>>,
+}
+
+impl Simulated {
+    /// The library, made where it has not been.
+    pub fn simulation(&self) -> Result<Arc<Simulation>, NoSimulation> {
+        if let Some(simulation) = self.simulation.get() {
+            return Ok(simulation.clone());
+        }
+        let simulation = Simulation::load(&library()?)?;
+        Ok(self.simulation.get_or_init(|| simulation).clone())
+    }
+}
+
+impl Find for Simulated {
+    fn find(&self) -> Result<Vec<Found>, Absence> {
+        self.simulation().map_err(|error| Absence::NoDevice { reason: error.to_string() })?;
+        Ok(vec![Found { number: 0, name: "simulated card (Verilator)".to_owned() }])
+    }
+
+    fn open(&self, _number: u32) -> Result<Box<dyn Card>, CardError> {
+        let simulation = self.simulation().map_err(|error| CardError::system("Verilator", error))?;
+        Ok(Box::new(SimulatedCard::new(&simulation)?))
+    }
+}

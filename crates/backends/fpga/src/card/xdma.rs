@@ -1,0 +1,257 @@
+//! Cards behind the XDMA driver: `/dev/xdma0_user` has the registers, `_h2c_0` takes packets, `_c2h_0` gives answers, `_events_0` tells of
+//! interrupts.
+//!
+//! Writing and reading the streams block, so each has a thread with a bounded queue. A read is begun only when the card says that its answer
+//! has begun: a card that stops answering leaves no thread in a read. One that stops in the middle leaves one until the XDMA driver's own time
+//! limit ends it.
+
+use std::collections::VecDeque;
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
+use std::time::{Duration, Instant};
+
+use memmap2::{MmapOptions, MmapRaw};
+
+use super::{Card, CardError, Completion, RING_PACKETS};
+use crate::map::{ACKNOWLEDGED, ANSWERS, CONTROL, CONTROL_INTERRUPT_BIT, CONTROL_RESET_BIT, Register};
+
+/// Bytes of the registers.
+const MAP_BYTES: usize = 4096;
+/// Looks at the register before a polling driver begins to sleep between them.
+const SPINS: u32 = 200;
+/// The sleep between two looks, and the longest wait for an interrupt before other things are looked at.
+const SLEEP: Duration = Duration::from_micros(50);
+const INTERRUPT_WAIT_MAX: Duration = Duration::from_millis(10);
+
+/// The cards whose nodes are in this folder, by number.
+pub fn numbers(folder: &Path) -> Vec<u32> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let number = |name: &str| name.strip_prefix("xdma")?.strip_suffix("_user")?.parse().ok();
+    let mut numbers: Vec<u32> = entries.filter_map(|entry| number(&entry.file_name().to_string_lossy())).collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+/// What a thread did with a stream.
+enum Moved {
+    /// A packet could not be written.
+    NotWritten(CardError),
+    /// An answer was read, or could not be.
+    Read(Result<Vec<u8>, CardError>),
+}
+
+/// One card behind XDMA.
+pub struct XdmaCard {
+    registers: MmapRaw,
+    events: Option<File>,
+    packets: SyncSender<Vec<u8>>,
+    reads: SyncSender<usize>,
+    moved: Receiver<Moved>,
+    /// Bytes of each answer under way.
+    ring: VecDeque<usize>,
+    /// The oldest answer is being read.
+    is_reading: bool,
+    /// Answers whose reading was begun since the card's reset.
+    begun: u32,
+}
+
+impl XdmaCard {
+    /// Opens the card of this number whose nodes are in this folder.
+    pub fn open(folder: &Path, number: u32, completion: Completion) -> Result<XdmaCard, CardError> {
+        let node = |name: &str| folder.join(format!("xdma{number}_{name}"));
+        let registers = mapped(&node("user"))?;
+        let (to_card, from_card) = (opened(&node("h2c_0"), true)?, opened(&node("c2h_0"), false)?);
+        let events = match completion {
+            Completion::Interrupt => opened(&node("events_0"), false).ok(),
+            Completion::Polling => None,
+        };
+        let (tell, moved) = channel();
+        let packets = spawned("xdma-to-card", writer(to_card, tell.clone()))?;
+        let reads = spawned("xdma-from-card", reader(from_card, tell))?;
+        let ring = VecDeque::new();
+        Ok(XdmaCard { registers, events, packets, reads, moved, ring, is_reading: false, begun: 0 })
+    }
+
+    fn place(&self, register: Register) -> Result<*mut u32, CardError> {
+        let offset = register.offset as usize;
+        let fits = offset.is_multiple_of(4) && offset + 4 <= MAP_BYTES;
+        // SAFETY: the place lies within the mapping, which is as long as MAP_BYTES.
+        fits.then(|| unsafe { self.registers.as_mut_ptr().add(offset).cast() })
+            .ok_or_else(|| CardError::system(register.name, "it lies outside the map"))
+    }
+
+    /// Begins to read the oldest answer once the card has begun to give it.
+    fn begin_read(&mut self) -> Result<bool, CardError> {
+        let answers = self.read(ANSWERS)?;
+        if answers == u32::MAX {
+            return Err(CardError::Gone);
+        }
+        let has_begun = answers != self.begun;
+        let Some(bytes) = self.ring.front().copied().filter(|_| has_begun) else { return Ok(false) };
+        self.begun = self.begun.wrapping_add(1);
+        self.is_reading = true;
+        self.write(ACKNOWLEDGED, self.begun)?;
+        self.reads
+            .try_send(bytes)
+            .map_err(|_| CardError::system("the stream from the card", "its thread has ended"))?;
+        Ok(true)
+    }
+
+    /// Waits for a word from the card that an answer has begun, at most this long.
+    fn wait(&self, wait_max: Duration, spins: &mut u32) {
+        *spins += 1;
+        match &self.events {
+            Some(events) => wait_for_event(events, wait_max.min(INTERRUPT_WAIT_MAX)),
+            None if *spins > SPINS => std::thread::sleep(SLEEP.min(wait_max)),
+            None => std::thread::yield_now(),
+        }
+    }
+
+    fn took(&mut self, moved: Moved) -> Result<Vec<u8>, CardError> {
+        match moved {
+            Moved::NotWritten(error) => Err(error),
+            Moved::Read(answer) => {
+                self.is_reading = false;
+                self.ring.pop_front();
+                answer
+            }
+        }
+    }
+}
+
+impl Card for XdmaCard {
+    fn read(&mut self, register: Register) -> Result<u32, CardError> {
+        // SAFETY: the place is aligned and mapped for as long as `self` lives; a register is read once, by this access.
+        Ok(unsafe { self.place(register)?.read_volatile() })
+    }
+
+    fn write(&mut self, register: Register, mut value: u32) -> Result<(), CardError> {
+        if register == CONTROL && value & (1 << CONTROL_RESET_BIT) != 0 {
+            self.begun = 0;
+        } else if register == CONTROL && self.events.is_some() {
+            value |= 1 << CONTROL_INTERRUPT_BIT;
+        }
+        // SAFETY: as above, and the mapping is writable.
+        unsafe { self.place(register)?.write_volatile(value) };
+        Ok(())
+    }
+
+    fn start(&mut self, packet: Vec<u8>, answer_bytes: usize) -> Result<(), CardError> {
+        if self.ring.len() >= RING_PACKETS {
+            return Err(CardError::RingFull);
+        }
+        // The queue has as many places as the ring; it is full only where its thread is stuck or gone.
+        self.packets.try_send(packet).map_err(|_| CardError::RingFull)?;
+        self.ring.push_back(answer_bytes);
+        Ok(())
+    }
+
+    fn finish(&mut self, wait_max: Duration) -> Result<Option<Vec<u8>>, CardError> {
+        let (began, mut spins) = (Instant::now(), 0);
+        while !self.ring.is_empty() {
+            let left = wait_max.saturating_sub(began.elapsed());
+            let moved = match self.is_reading {
+                true => self.moved.recv_timeout(left).map_err(|error| error == RecvTimeoutError::Disconnected),
+                false => self.moved.try_recv().map_err(|_| false),
+            };
+            match moved {
+                Ok(moved) => return self.took(moved).map(Some),
+                Err(true) => return Err(CardError::system("the card's streams", "their threads have ended")),
+                Err(false) if !self.is_reading && self.begin_read()? => continue,
+                Err(false) if left.is_zero() => return Ok(None),
+                Err(false) if !self.is_reading => self.wait(left, &mut spins),
+                Err(false) => {}
+            }
+        }
+        Ok(None)
+    }
+
+    fn load(&mut self, _bitstream: &Path) -> Result<(), CardError> {
+        let reason = "XDMA loads none: write it to the board's flash or over JTAG, and rescan the bus (docs/fpga.md)";
+        Err(CardError::Bitstream { reason: reason.to_owned() })
+    }
+}
+
+fn opened(node: &Path, writes: bool) -> Result<File, CardError> {
+    let file = OpenOptions::new().read(!writes).write(writes).open(node);
+    file.map_err(|error| CardError::system(node.display().to_string(), error))
+}
+
+fn mapped(node: &Path) -> Result<MmapRaw, CardError> {
+    let failed = |error: std::io::Error| CardError::system(node.display().to_string(), error);
+    let file = OpenOptions::new().read(true).write(true).open(node).map_err(failed)?;
+    let data = file.metadata().map_err(failed)?;
+    // A device's node has no length; a plain file that is too short would end the process at its first access.
+    if data.is_file() && data.len() < MAP_BYTES as u64 {
+        return Err(failed(ErrorKind::UnexpectedEof.into()));
+    }
+    MmapOptions::new().len(MAP_BYTES).map_raw(&file).map_err(failed)
+}
+
+/// A thread that takes what it does from a queue as long as the ring.
+fn spawned<T: Send + 'static>(
+    name: &str,
+    mut each: impl FnMut(T) -> bool + Send + 'static,
+) -> Result<SyncSender<T>, CardError> {
+    let (sender, receiver) = sync_channel(RING_PACKETS);
+    let run = move || while receiver.recv().is_ok_and(&mut each) {};
+    let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run);
+    thread.map(|_| sender).map_err(|error| CardError::system(name, error))
+}
+
+fn writer(mut stream: File, tell: Sender<Moved>) -> impl FnMut(Vec<u8>) -> bool {
+    move |packet| match stream.write_all(&packet) {
+        Ok(()) => true,
+        Err(error) => {
+            let _ = tell.send(Moved::NotWritten(CardError::system("the stream to the card", error)));
+            false
+        }
+    }
+}
+
+fn reader(mut stream: File, tell: Sender<Moved>) -> impl FnMut(usize) -> bool {
+    move |bytes| tell.send(Moved::Read(read_whole(&mut stream, bytes))).is_ok()
+}
+
+/// An answer of so many bytes. The driver gives it in one piece or in several, and nothing at its end.
+fn read_whole(stream: &mut File, bytes: usize) -> Result<Vec<u8>, CardError> {
+    let (mut answer, mut got) = (vec![0; bytes], 0);
+    while got < bytes {
+        match stream.read(&mut answer[got..]) {
+            Ok(0) => return Err(CardError::Short { expected: bytes, got }),
+            Ok(more) => got += more,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(CardError::system("the stream from the card", error)),
+        }
+    }
+    Ok(answer)
+}
+
+/// Waits for an interrupt, at most this long, and takes its count.
+#[cfg(unix)]
+fn wait_for_event(events: &File, wait_max: Duration) {
+    use std::os::fd::AsRawFd;
+    let milliseconds = i32::try_from(wait_max.as_micros().div_ceil(1000)).unwrap_or(i32::MAX);
+    let mut poll = libc::pollfd { fd: events.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one entry, which lives until the call returns, and a file that is open.
+    let ready = unsafe { libc::poll(&mut poll, 1, milliseconds) };
+    if ready == 1 && poll.revents & libc::POLLIN != 0 {
+        let mut file = events;
+        let _ = file.read(&mut [0; 4]);
+    } else if ready == 1 {
+        // The node is broken; the register tells all the same.
+        std::thread::sleep(SLEEP.min(wait_max));
+    }
+}
+
+#[cfg(not(unix))]
+fn wait_for_event(_events: &File, wait_max: Duration) {
+    std::thread::sleep(SLEEP.min(wait_max));
+}
+
+/// Where the nodes are on a real machine.
+pub fn device_folder() -> PathBuf {
+    PathBuf::from("/dev")
+}

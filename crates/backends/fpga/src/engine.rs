@@ -1,0 +1,194 @@
+//! One opened card. Ops run one after the other; of each, as many packets are under way as the ring holds.
+//!
+//! A card that errs in any way is lost: every op that waits is answered with that, the worker opens the card again, and the runtime's fallback
+//! decides where the ops go. No answer counts before the whole op was answered and the card confirmed it, so nothing of a lost card is handed out.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use panoply_core::{DeviceInfo, Engine, Error, Finished, Health, Item, MemoryStats, Result, Value};
+
+use crate::card::CardError;
+use crate::driver::{Answer, Driver};
+use crate::ops::{self, Pass, Work};
+
+/// An op on the card.
+struct Running {
+    item: Item,
+    work: Box<dyn Work>,
+    pass: Option<Pass>,
+    /// Which pass it is.
+    number: usize,
+    /// Packets of the pass that were started, and answered.
+    started: usize,
+    answered: usize,
+    bytes_moved: u64,
+    began: Instant,
+}
+
+/// The engine of one card.
+pub(crate) struct FpgaEngine {
+    info: DeviceInfo,
+    driver: Driver,
+    queue: VecDeque<Item>,
+    running: Option<Running>,
+    lost: Option<CardError>,
+    /// What was found out outside of `poll`.
+    held: Vec<Finished>,
+}
+
+/// What a step came to.
+enum Step {
+    /// The card has not answered yet.
+    Waits,
+    /// There is more to do.
+    GoesOn,
+    /// The op is done.
+    Done(Box<Result<Value>>),
+}
+
+impl FpgaEngine {
+    pub(crate) fn new(info: DeviceInfo, driver: Driver) -> FpgaEngine {
+        FpgaEngine { info, driver, queue: VecDeque::new(), running: None, lost: None, held: Vec::new() }
+    }
+
+    /// Brings ops on until one is done, the time is up or there is nothing to do.
+    fn advance(&mut self, finished: &mut Vec<Finished>, wait_max: Duration) {
+        let began = Instant::now();
+        loop {
+            if let Some(error) = self.lost.clone() {
+                return self.give_up(&error, finished);
+            }
+            if self.running.is_none() && !self.begin(finished) {
+                return;
+            }
+            let left = if finished.is_empty() { wait_max.saturating_sub(began.elapsed()) } else { Duration::ZERO };
+            match self.step(left) {
+                Ok(Step::GoesOn) => {}
+                Ok(Step::Waits) if left.is_zero() => return,
+                Ok(Step::Waits) => {}
+                Ok(Step::Done(result)) => self.end(*result, finished),
+                Err(error) => self.lost = Some(error),
+            }
+        }
+    }
+
+    /// Takes the next op that there is work for. False where there is none.
+    fn begin(&mut self, finished: &mut Vec<Finished>) -> bool {
+        while let Some(item) = self.queue.pop_front() {
+            match ops::work(self.driver.identity(), &item.op) {
+                Err(error) => finished.push(Finished::alone(item, Err(error))),
+                Ok(work) => {
+                    let began = Instant::now();
+                    let (pass, number, started, answered, bytes_moved) = (None, 0, 0, 0, 0);
+                    self.running = Some(Running { item, work, pass, number, started, answered, bytes_moved, began });
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    /// Starts what has room, and takes one answer where it comes within this time.
+    fn step(&mut self, wait_max: Duration) -> Result<Step, CardError> {
+        let Some(running) = &mut self.running else { return Ok(Step::Waits) };
+        let Some(pass) = &running.pass else {
+            return match running.work.pass(running.number) {
+                Some(pass) => {
+                    self.driver.set_up(pass.core, &pass.registers)?;
+                    running.pass = Some(pass);
+                    Ok(Step::GoesOn)
+                }
+                None => self.complete(),
+            };
+        };
+        while running.started < pass.packets.len() && self.driver.has_room() {
+            let packet = &pass.packets[running.started];
+            self.driver.start(&packet.payload, packet.answer_bytes)?;
+            running.bytes_moved += (packet.payload.len() + packet.answer_bytes) as u64;
+            running.started += 1;
+        }
+        if running.answered == pass.packets.len() {
+            running.pass = None;
+            (running.number, running.started, running.answered) = (running.number + 1, 0, 0);
+            return Ok(Step::GoesOn);
+        }
+        let Some(Answer { payload, .. }) = self.driver.finish(wait_max)? else { return Ok(Step::Waits) };
+        running.work.take(running.number, running.answered, &payload);
+        running.answered += 1;
+        Ok(Step::GoesOn)
+    }
+
+    /// Every answer is there: the card is asked whether they count.
+    fn complete(&mut self) -> Result<Step, CardError> {
+        self.driver.confirm()?;
+        let Some(running) = &mut self.running else { return Ok(Step::Waits) };
+        let work = std::mem::replace(&mut running.work, Box::new(Nothing));
+        Ok(Step::Done(Box::new(work.value())))
+    }
+
+    fn end(&mut self, result: Result<Value>, finished: &mut Vec<Finished>) {
+        if let Some(running) = self.running.take() {
+            let (bytes_moved, device_time) = (running.bytes_moved, Some(running.began.elapsed()));
+            finished.push(Finished { bytes_moved, device_time, ..Finished::alone(running.item, result) });
+        }
+    }
+
+    /// Answers everything with the loss of the card, the op on it first.
+    fn give_up(&mut self, error: &CardError, finished: &mut Vec<Finished>) {
+        let (device, reason) = (self.info.id, error.to_string());
+        let running = self.running.take().map(|running| running.item);
+        for item in running.into_iter().chain(self.queue.drain(..)) {
+            let error = Error::DeviceLost { device, reason: reason.clone() };
+            finished.push(Finished::alone(item, Err(error)));
+        }
+    }
+}
+
+impl Engine for FpgaEngine {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn submit(&mut self, batch: &mut Vec<Item>) {
+        self.queue.extend(batch.drain(..));
+        // The first packets go out at once; what comes of them comes out of `poll`.
+        let mut held = std::mem::take(&mut self.held);
+        self.advance(&mut held, Duration::ZERO);
+        self.held = held;
+    }
+
+    fn poll(&mut self, finished: &mut Vec<Finished>, wait_max: Duration) -> usize {
+        finished.append(&mut self.held);
+        self.advance(finished, wait_max);
+        self.queue.len() + usize::from(self.running.is_some())
+    }
+
+    fn memory(&mut self) -> MemoryStats {
+        MemoryStats::default()
+    }
+
+    fn health(&mut self) -> Health {
+        let idle = self.running.is_none() && self.lost.is_none();
+        if let Some(error) = idle.then(|| self.driver.check().err()).flatten() {
+            self.lost = Some(error);
+        }
+        let lost = |error: &CardError| Error::DeviceLost { device: self.info.id, reason: error.to_string() };
+        Health { fault: self.lost.as_ref().map(lost), ..Health::default() }
+    }
+}
+
+/// What stands in the place of work that is done.
+struct Nothing;
+
+impl Work for Nothing {
+    fn pass(&mut self, _number: usize) -> Option<Pass> {
+        None
+    }
+
+    fn take(&mut self, _pass: usize, _packet: usize, _answer: &[u8]) {}
+
+    fn value(self: Box<Self>) -> Result<Value> {
+        Err(Error::invalid("the engine's work", "one that is not done", "one that is"))
+    }
+}

@@ -1,0 +1,130 @@
+//! From an op to packets and back: one file for each core.
+//!
+//! A [`Work`] is a list of passes. A pass sets a core up once and sends packets; answers are taken one by one as they come, so that no more than the
+//! ring holds lies in memory beside the op's own input and output.
+
+use std::rc::Rc;
+
+use panoply_core::op::signal::SignalOp;
+use panoply_core::{DType, Op, Result, Support, Tensor, Value};
+
+use crate::card::PACKET_BYTES_MAX;
+use crate::driver::Identity;
+use crate::map::{CoreKind, Register};
+
+pub mod affine;
+mod crc;
+mod fft;
+mod fir;
+mod viterbi;
+
+/// One packet of a pass.
+#[derive(Clone)]
+pub(crate) struct Packet {
+    /// What is sent.
+    pub payload: Rc<[u8]>,
+    /// Bytes of its answer.
+    pub answer_bytes: usize,
+}
+
+/// Packets that go through one core as it is set up once.
+pub(crate) struct Pass {
+    pub core: CoreKind,
+    pub registers: Vec<(Register, u32)>,
+    pub packets: Vec<Packet>,
+}
+
+/// One op on a card.
+pub(crate) trait Work {
+    /// The pass of this number; nothing behind the last.
+    fn pass(&mut self, number: usize) -> Option<Pass>;
+
+    /// Takes the answer to a packet, by the numbers of its pass and of its place there. It has as many bytes as were asked for.
+    fn take(&mut self, pass: usize, packet: usize, answer: &[u8]);
+
+    /// The op's output, once every answer was taken.
+    fn value(self: Box<Self>) -> Result<Value>;
+}
+
+/// Whether a card with these cores runs the op.
+pub(crate) fn support(identity: &Identity, op: &Op) -> Support {
+    match refusal(identity, op) {
+        None => Support::Yes,
+        Some(reason) => Support::No(reason),
+    }
+}
+
+/// Why a card with these cores does not run the op; nothing where it does.
+fn refusal(identity: &Identity, op: &Op) -> Option<String> {
+    match op {
+        Op::Signal(SignalOp::Fir(op)) => core(identity, CoreKind::Fir).or_else(|| fir::refusal(identity, op)),
+        Op::Signal(SignalOp::Fft(op)) => core(identity, CoreKind::Fft).or_else(|| fft::refusal(identity, op)),
+        Op::Signal(SignalOp::Ifft(op)) => core(identity, CoreKind::Fft).or_else(|| fft::inverse_refusal(identity, op)),
+        Op::Signal(SignalOp::Viterbi(op)) => {
+            core(identity, CoreKind::Viterbi).or_else(|| viterbi::refusal(identity, op))
+        }
+        Op::Signal(SignalOp::Crc(op)) => core(identity, CoreKind::Crc32).or_else(|| crc::refusal(op)),
+        Op::Extension(extension) if extension.downcast_ref::<affine::Affine>().is_some() => {
+            core(identity, CoreKind::Affine)
+        }
+        Op::Signal(_) => Some("no core does it".to_owned()),
+        op => match Support::unknown(op) {
+            Support::No(reason) => Some(reason),
+            Support::Yes => None,
+        },
+    }
+}
+
+/// The work that an op makes on a card with these cores.
+pub(crate) fn work(identity: &Identity, op: &Op) -> Result<Box<dyn Work>> {
+    if let Some(reason) = refusal(identity, op) {
+        return Err(Support::No(reason).refusal(op));
+    }
+    match op {
+        Op::Signal(SignalOp::Fir(op)) => fir::work(identity, op),
+        Op::Signal(SignalOp::Fft(op)) => fft::work(identity, op),
+        Op::Signal(SignalOp::Ifft(op)) => fft::inverse_work(identity, op),
+        Op::Signal(SignalOp::Viterbi(op)) => viterbi::work(op),
+        Op::Signal(SignalOp::Crc(op)) => crc::work(op),
+        Op::Extension(extension) => match extension.downcast_ref::<affine::Affine>() {
+            Some(affine) => affine::work(affine),
+            None => Err(Support::unknown(op).refusal(op)),
+        },
+        op => Err(Support::unknown(op).refusal(op)),
+    }
+}
+
+/// Why there is no such core.
+fn core(identity: &Identity, kind: CoreKind) -> Option<String> {
+    (!identity.has(kind)).then(|| format!("the card has no {} core", kind.name()))
+}
+
+/// Why a line of so many bytes on the stream is too long; nothing where it is not.
+fn too_long(what: &str, bytes: usize) -> Option<String> {
+    (bytes > PACKET_BYTES_MAX)
+        .then(|| format!("{what} takes {bytes} bytes on the stream; a packet has at most {PACKET_BYTES_MAX}"))
+}
+
+/// Why samples of so few bits are not what the op means; nothing where they are enough.
+fn too_narrow(bits: u32) -> Option<String> {
+    (bits < 24).then(|| format!("the core's samples have {bits} bits; the op's tolerance needs 24"))
+}
+
+/// The numbers of a tensor of f32 or c64, one after the other: complex ones are two each.
+fn numbers(tensor: &Tensor) -> Result<Vec<f32>> {
+    match tensor.dtype() {
+        DType::Complex64 => Ok(tensor.to_vec::<panoply_core::Complex64>()?.iter().flat_map(|z| [z.re, z.im]).collect()),
+        _ => tensor.to_vec::<f32>(),
+    }
+}
+
+/// A tensor of f32 or c64 from its numbers.
+fn tensor(dtype: DType, numbers: Vec<f32>, shape: impl AsRef<[usize]>) -> Result<Tensor> {
+    match dtype {
+        DType::Complex64 => {
+            let pairs = numbers.as_chunks::<2>().0.iter().map(|[re, im]| panoply_core::Complex64::new(*re, *im));
+            Tensor::from_vec(pairs.collect(), shape)
+        }
+        _ => Tensor::from_vec(numbers, shape),
+    }
+}

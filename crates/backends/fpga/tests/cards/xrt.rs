@@ -1,0 +1,158 @@
+//! Cards behind XRT, over a test library with XRT's own functions (`fake_xrt.c`) and the simulated card behind it.
+
+use std::ffi::{CString, c_char, c_int};
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use libloading::Library;
+use panoply_conformance::{cases, check_backend};
+use panoply_core::{Absence, Api, Backend, Error};
+use panoply_fpga::card::simulated::build::library;
+use panoply_fpga::card::{CardError, Completion};
+use panoply_fpga::driver::Driver;
+use panoply_fpga::map::CoreKind;
+use panoply_fpga::{Find, FpgaBackend, XrtCards};
+
+use crate::simulation;
+
+/// The faults, by the test library's numbers.
+const NO_CARD: c_int = 1;
+const NO_DEVICE: c_int = 2;
+const LOAD_FAILS: c_int = 3;
+const REGISTERS_FAIL: c_int = 4;
+const HANGS: c_int = 5;
+const RUN_FAILS: c_int = 6;
+const NO_MEMORY: c_int = 7;
+const IN_USE: c_int = 8;
+const SYNC_FAILS: c_int = 9;
+
+/// A copy of the test library of its own: a process has each file's state once.
+struct Fake {
+    library: Library,
+    path: PathBuf,
+    bitstream: PathBuf,
+}
+
+impl Fake {
+    /// Nothing where there is no simulation, or no C compiler.
+    fn new(name: &str) -> Option<Fake> {
+        simulation()?;
+        let path = std::env::temp_dir().join(format!("panoply-{}-{name}.so", std::process::id()));
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cards/fake_xrt.c");
+        let made =
+            Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&path).args([source, "-ldl"]).output().unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        // SAFETY: the library was just made, and has no initialisers.
+        let fake = unsafe { Library::new(&path) }.unwrap();
+        let card = CString::new(crate::simulation().and(library().ok())?.to_str()?).unwrap();
+        // SAFETY: the type is that in `fake_xrt.c`, and the name ends with a zero.
+        let failed = unsafe {
+            fake.get::<unsafe extern "C" fn(*const c_char) -> c_int>(b"fake_xrt_card\0").unwrap()(card.as_ptr())
+        };
+        assert_eq!(failed, 0);
+        let bitstream = path.with_extension("xclbin");
+        std::fs::write(&bitstream, "a bitstream").unwrap();
+        Some(Fake { library: fake, path, bitstream })
+    }
+
+    fn fault(&self, number: c_int) {
+        // SAFETY: the type is that in `fake_xrt.c`.
+        unsafe { self.library.get::<unsafe extern "C" fn(c_int)>(b"fake_xrt_fault\0").unwrap()(number) }
+    }
+
+    fn cards(&self) -> XrtCards {
+        let name = vec![self.path.to_str().unwrap().to_owned()];
+        XrtCards::new(vec![name.clone(), name], Some(self.bitstream.clone()))
+    }
+}
+
+impl Drop for Fake {
+    fn drop(&mut self) {
+        let _ = (std::fs::remove_file(&self.path), std::fs::remove_file(&self.bitstream));
+    }
+}
+
+#[test]
+fn the_suite_runs_through_xrt_by_interrupt_and_by_polling() {
+    for (name, completion) in [("interrupt", Completion::Interrupt), ("polling", Completion::Polling)] {
+        let Some(fake) = Fake::new(name) else { return };
+        let backend = FpgaBackend::of(Api::FPGA, vec![Box::new(fake.cards().completion(completion))]);
+        let device = backend.discover().unwrap().remove(0);
+        assert_eq!(device.name, "XRT card 0");
+        let claimed = cases().into_iter().filter(|case| backend.supports(&device, &case.op).is_yes()).step_by(9);
+        let summary = check_backend(&backend, &device, &claimed.collect::<Vec<_>>()).unwrap();
+        assert!(summary.failed.is_empty() && summary.passed >= 15, "{name}: {summary}");
+    }
+}
+
+#[test]
+fn cards_that_cannot_be_opened_say_why() {
+    let Some(fake) = Fake::new("opening") else { return };
+    for (fault, word) in [
+        (NO_CARD, "XRT sees no card"),
+        (NO_DEVICE, "xrtDeviceOpen"),
+        (LOAD_FAILS, "the bitstream is not loaded"),
+        (REGISTERS_FAIL, "xrtKernelReadRegister"),
+        (IN_USE, "panoply: XRT gives none"),
+    ] {
+        fake.fault(fault);
+        let backend = FpgaBackend::of(Api::FPGA, vec![Box::new(fake.cards())]);
+        match backend.discover() {
+            Err(Absence::NoDevice { reason }) => assert!(reason.contains(word), "{reason}"),
+            other => panic!("{word}: {other:?}"),
+        }
+    }
+    // Without a bitstream on the card or by name there is no kernel.
+    fake.fault(0);
+    let fresh = Fake::new("no-bitstream").unwrap();
+    let name = vec![fresh.path.to_str().unwrap().to_owned()];
+    let error = XrtCards::new(vec![name.clone(), name], None).open(0).map(drop).unwrap_err();
+    assert!(error.to_string().contains("xrtDeviceGetXclbinUUID"), "{error}");
+}
+
+#[test]
+fn libraries_that_are_not_there_or_are_others_say_so() {
+    let missing = vec!["libpanoply-no-such-library.so".to_owned()];
+    match XrtCards::new(vec![missing.clone()], None).find() {
+        Err(Absence::LibraryMissing { tried }) => assert_eq!(tried, missing),
+        other => panic!("{other:?}"),
+    }
+    match XrtCards::new(vec![vec!["libc.so.6".to_owned()]], None).find() {
+        Err(Absence::NoDevice { reason }) => assert!(reason.contains("xclProbe"), "{reason}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn failures_and_time_limits_while_packets_are_under_way_are_typed() {
+    let Some(fake) = Fake::new("under-way") else { return };
+    let after = Duration::from_millis(100);
+    for (fault, word) in [
+        (HANGS, "has not answered for 100ms"),
+        (RUN_FAILS, "it ended in state 5"),
+        (NO_MEMORY, "xrtBOAlloc"),
+        (SYNC_FAILS, "xrtBOSync"),
+    ] {
+        fake.fault(0);
+        let mut driver = Driver::open(fake.cards().open(0).unwrap()).unwrap();
+        driver.set_silence_max(after);
+        driver.set_up(CoreKind::Crc32, &[]).unwrap();
+        fake.fault(fault);
+        let began = Instant::now();
+        let error: Result<(), CardError> = driver.start(&[7; 99], 8).and_then(|()| {
+            loop {
+                if let Some(answer) = driver.finish(Duration::from_millis(10))? {
+                    return Err(CardError::PacketSize { got: answer.payload.len() });
+                }
+            }
+        });
+        assert!(error.clone().unwrap_err().to_string().contains(word), "{error:?}");
+        assert!(began.elapsed() < Duration::from_secs(2));
+    }
+    fake.fault(0);
+    let backend = FpgaBackend::of(Api::FPGA, vec![Box::new(fake.cards())]);
+    let device = backend.discover().unwrap().remove(0);
+    fake.fault(IN_USE);
+    assert!(matches!(backend.open(&device, &Default::default()), Err(Error::DeviceUnavailable { .. })));
+}

@@ -21,6 +21,8 @@ mod filters;
 mod gather;
 #[path = "fixtures/layernorm.rs"]
 mod layernorm;
+#[path = "fixtures/ldpc.rs"]
+mod ldpc;
 #[path = "fixtures/map.rs"]
 mod map;
 #[path = "fixtures/matmul.rs"]
@@ -43,6 +45,8 @@ mod search;
 mod softmax;
 #[path = "fixtures/sort.rs"]
 mod sort;
+#[path = "fixtures/spectra.rs"]
+mod spectra;
 #[path = "fixtures/topk.rs"]
 mod topk;
 #[path = "fixtures/transpose.rs"]

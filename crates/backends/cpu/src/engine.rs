@@ -63,16 +63,17 @@ impl Engine for CpuEngine {
 
     fn memory(&mut self) -> MemoryStats {
         let mut sum = self.context.memory.stats();
-        self.members.for_each_memory(|memory| {
-            let own = memory.stats();
+        let mut workspace_bytes = self.context.fft.bytes() + self.context.signal.bytes();
+        self.members.for_each_context(|context| {
+            workspace_bytes += context.signal.bytes();
+            let own = context.memory.stats();
             sum.lent_bytes += own.lent_bytes;
             sum.cached_bytes += own.cached_bytes;
             sum.peak_bytes += own.peak_bytes;
             sum.hits += own.hits;
             sum.misses += own.misses;
         });
-        let workspace_bytes = self.context.fft.bytes() as u64;
-        sum.cached_bytes += workspace_bytes;
+        sum.cached_bytes += workspace_bytes as u64;
         sum.peak_bytes = sum.peak_bytes.max(sum.lent_bytes + sum.cached_bytes);
         sum
     }

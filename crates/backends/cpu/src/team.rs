@@ -153,6 +153,16 @@ impl Team {
     }
 }
 
+impl panoply_core::Threads for Team {
+    fn count(&self) -> usize {
+        self.threads()
+    }
+
+    fn run(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
+        Team::run(self, tasks, task);
+    }
+}
+
 impl Drop for Team {
     fn drop(&mut self) {
         self.shared.gate.store(STOP, Ordering::SeqCst);

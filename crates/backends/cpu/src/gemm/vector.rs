@@ -26,6 +26,13 @@ pub(super) enum Along {
 
 /// Lines that are summed together: so many that the matrix is read in order where it is not wider.
 const STRIP: usize = 1024;
+/// Lines whose sums stay in registers, where the matrix is in the cache and may be read in any order.
+const BLOCK: usize = if cfg!(target_arch = "x86_64") { 128 } else { 32 };
+const BLOCK_AVX2: usize = 64;
+/// Bytes of a matrix that the cache of one core is expected to keep.
+const CACHED_BYTES: usize = 2 << 20;
+/// Bytes of the matrix that a thread has at least.
+const THREAD_BYTES_MIN: usize = 256 << 10;
 /// Lines that a thread has at least, and in multiples: whole cache lines of neighbours.
 const GRAIN: usize = 16;
 /// Sums that a dot product keeps side by side.
@@ -53,13 +60,14 @@ pub(super) fn multiply<T: Operand, R: Output<Acc = T::Acc>>(
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
         Simd::Avx2 => unsafe { range_avx2(&lines, wide, range, write, along) },
-        _ => range_loops::<T, R, { cfg!(target_arch = "aarch64") }>(&lines, wide, range, write, along),
+        _ => range_loops::<T, R, { cfg!(target_arch = "aarch64") }, BLOCK>(&lines, wide, range, write, along),
     };
-    match team {
+    let threads = bytes_of(&lines) / THREAD_BYTES_MIN;
+    match team.filter(|_| threads > 1) {
         // One piece for each thread: pieces of a row of the matrix are as long as can be, and the next product of the same matrix finds the
         // piece in the cache of the same core.
         Some(team) => {
-            let piece = lines.rows().div_ceil(team.threads()).next_multiple_of(GRAIN);
+            let piece = lines.rows().div_ceil(threads.min(team.threads())).next_multiple_of(GRAIN);
             team.run(lines.rows().div_ceil(piece.max(1)), &|index| {
                 body(index * piece..lines.rows().min((index + 1) * piece));
             });
@@ -67,6 +75,10 @@ pub(super) fn multiply<T: Operand, R: Output<Acc = T::Acc>>(
         None => body(0..lines.rows()),
     }
     Ok(())
+}
+
+fn bytes_of<T: Operand>(lines: &MatRef<'_, T>) -> usize {
+    lines.rows() * lines.cols() * size_of::<T>()
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -78,7 +90,7 @@ unsafe fn range_avx512<T: Operand, R: Output<Acc = T::Acc>>(
     write: &WriteBack<'_, R>,
     along: Along,
 ) {
-    range_loops::<T, R, true>(lines, vector, range, write, along);
+    range_loops::<T, R, true, BLOCK>(lines, vector, range, write, along);
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -90,11 +102,11 @@ unsafe fn range_avx2<T: Operand, R: Output<Acc = T::Acc>>(
     write: &WriteBack<'_, R>,
     along: Along,
 ) {
-    range_loops::<T, R, true>(lines, vector, range, write, along);
+    range_loops::<T, R, true, BLOCK_AVX2>(lines, vector, range, write, along);
 }
 
 #[inline(always)]
-fn range_loops<T: Operand, R: Output<Acc = T::Acc>, const FUSED: bool>(
+fn range_loops<T: Operand, R: Output<Acc = T::Acc>, const FUSED: bool, const BLOCK: usize>(
     lines: &MatRef<'_, T>,
     vector: &[T::Acc],
     range: Range<usize>,
@@ -110,7 +122,13 @@ fn range_loops<T: Operand, R: Output<Acc = T::Acc>, const FUSED: bool>(
                 *sum = dot::<T, FUSED>(line, vector);
             }
         } else {
-            sum_lines_together::<T, FUSED>(lines, vector, start, &mut sums[..count]);
+            let is_cached = bytes_of(lines) <= CACHED_BYTES && lines.row_stride() == 1;
+            let in_blocks = if is_cached { count / BLOCK * BLOCK } else { 0 };
+            let (blocks, rest) = sums[..count].split_at_mut(in_blocks);
+            for (index, block) in blocks.chunks_exact_mut(BLOCK).enumerate() {
+                sum_block::<T, FUSED, BLOCK>(lines, vector, start + index * BLOCK, block);
+            }
+            sum_lines_together::<T, FUSED>(lines, vector, start + in_blocks, rest);
         }
         let (rows, cols, ld) = match along {
             Along::Rows => (start..start + count, 0..1, 1),
@@ -142,6 +160,28 @@ fn dot<T: Operand, const FUSED: bool>(line: &[T], vector: &[T::Acc]) -> T::Acc {
         half /= 2;
     }
     lanes[0]
+}
+
+/// Sums the products of `BLOCK` lines from `start` on, in the order in which [`sum_lines_together`] adds them. Neighbouring lines are neighbours in memory.
+#[inline(always)]
+fn sum_block<T: Operand, const FUSED: bool, const BLOCK: usize>(
+    lines: &MatRef<'_, T>,
+    vector: &[T::Acc],
+    start: usize,
+    sums: &mut [T::Acc],
+) {
+    let across = lines.transposed();
+    let mut block = [<T::Acc as bytemuck::Zeroable>::zeroed(); BLOCK];
+    for (k, factor) in vector.iter().enumerate() {
+        // There always is such a chunk; a panic in its place would keep the sums in memory.
+        let Some(elements) = across.row_slice(k, start, BLOCK).and_then(|row| row.first_chunk::<BLOCK>()) else {
+            return;
+        };
+        for lane in 0..BLOCK {
+            block[lane] = block[lane].plus_product::<FUSED>(elements[lane].widen(), *factor);
+        }
+    }
+    sums.copy_from_slice(&block);
 }
 
 /// Adds the products of the lines from `start` on to `sums`, four elements of each at a time.

@@ -59,10 +59,10 @@ pub(crate) struct Members {
 }
 
 impl Members {
-    /// The memory of all of them.
-    pub(crate) fn for_each_memory(&mut self, mut visit: impl FnMut(&mut HostMemory)) {
+    /// Shows each of them.
+    pub(crate) fn for_each_context(&mut self, mut visit: impl FnMut(&mut Context)) {
         for context in &self.contexts {
-            visit(&mut lock(context).memory);
+            visit(&mut lock(context));
         }
     }
 

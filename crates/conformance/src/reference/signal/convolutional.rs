@@ -10,11 +10,16 @@ pub(super) fn encode(op: &ConvolutionalEncode) -> Result<Value> {
     let bytes = op.bits.div_ceil(8);
     for frame in input.as_slice::<u8>()?.chunks(bytes.max(1)).take(frames(&input)) {
         let bit = |at: usize| if at < op.bits { frame[at / 8] >> (7 - at % 8) & 1 } else { 0 };
-        let (mut register, mut bits) = (0_u8, Vec::new());
+        // The register as if it had seen the frame's last bits, where the frame bites its tail.
+        let before = if op.ending == Ending::TailBiting { op.bits.saturating_sub(6)..op.bits } else { 0..0 };
+        let mut register = before.fold(0_u8, |register, at| bit(at) << 6 | register >> 1);
+        let mut bits = Vec::new();
         for at in 0..op.bits + tail {
             register = bit(at) << 6 | register >> 1;
             bits.extend(outputs(op.code, register));
         }
+        let mut places = 0..;
+        bits.retain(|_| places.next().is_some_and(|at| op.code.puncture.is_sent(at)));
         coded.extend(packed(&bits));
     }
     if bytes == 0 {
@@ -28,8 +33,13 @@ pub(super) fn viterbi(op: &Viterbi) -> Result<Value> {
     let input = op.input.contiguous()?;
     let mut decoded = Vec::new();
     for frame in input.as_slice::<u8>()?.chunks(op.coded_bits().max(1)).take(frames(&input)) {
-        let path = best_path(op.code, frame, op.ending);
-        decoded.extend(packed(&path[..op.bits.min(path.len())]));
+        let mut received = frame.iter();
+        let tail = if op.ending == Ending::Terminated { 6 } else { 0 };
+        let whole = |at: usize| if op.code.puncture.is_sent(at) { received.next().copied() } else { Some(128) };
+        let whole: Vec<u8> = (0..2 * (op.bits + tail)).filter_map(whole).collect();
+        let (times, first) = if op.ending == Ending::TailBiting { (3, op.bits) } else { (1, 0) };
+        let path = best_path(op.code, &whole.repeat(times), op.ending);
+        decoded.extend(packed(&path[first..path.len().min(first + op.bits)]));
     }
     Tensor::from_vec(decoded, op.output_shape()?).map(Value::Tensor)
 }
@@ -41,7 +51,7 @@ fn frames(input: &Tensor) -> usize {
 
 /// The bits of the cheapest path; of two alike the one from the lower state.
 fn best_path(code: Convolutional, frame: &[u8], ending: Ending) -> Vec<u8> {
-    let mut costs = vec![f64::INFINITY; 64];
+    let mut costs = vec![if ending == Ending::TailBiting { 0.0 } else { f64::INFINITY }; 64];
     costs[0] = 0.0;
     let mut steps: Vec<Vec<usize>> = Vec::new();
     for pair in frame.chunks_exact(2) {

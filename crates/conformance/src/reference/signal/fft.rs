@@ -32,7 +32,7 @@ pub(super) fn inverse(op: &Ifft) -> Result<Value> {
 }
 
 /// `Σ x[j] · exp(sign · 2πi·j·k/n)` for each k.
-fn spectrum(line: &[Number], sign: f64) -> Vec<Number> {
+pub(super) fn spectrum(line: &[Number], sign: f64) -> Vec<Number> {
     let len = line.len();
     if len <= 1 {
         return line.to_vec();
@@ -59,7 +59,7 @@ fn spectrum(line: &[Number], sign: f64) -> Vec<Number> {
 }
 
 /// The spectrum of `len` real numbers from its first half.
-fn whole_spectrum(half: &[Number], len: usize) -> Vec<Number> {
+pub(super) fn whole_spectrum(half: &[Number], len: usize) -> Vec<Number> {
     let element = |k: usize| match 2 * k {
         _ if k == 0 || 2 * k == len => [half[k][0], 0.0],
         twice if twice < len => half[k],
@@ -69,7 +69,7 @@ fn whole_spectrum(half: &[Number], len: usize) -> Vec<Number> {
 }
 
 /// The lines of one tensor written over the lines of another, which may be longer or shorter. What is too much is left out.
-fn map_lines(
+pub(super) fn map_lines(
     numbers: &[Number],
     from: &[usize],
     to: &[usize],

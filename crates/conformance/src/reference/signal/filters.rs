@@ -1,6 +1,8 @@
 //! Fir, Iir and Convolve: the sums as they are written, in f64.
 
-use panoply_core::op::signal::{Convolve, Fir, Iir};
+use std::f64::consts::TAU;
+
+use panoply_core::op::signal::{Channelize, Convolve, Fir, Iir};
 use panoply_core::{DType, Result, Tensor, Value};
 
 use super::fft::{Number, complex_tensor, numbers, product, sum};
@@ -63,6 +65,26 @@ pub(super) fn convolve(op: &Convolve) -> Result<Value> {
         }
     }
     tensor(op.input.dtype(), &shape, &output)
+}
+
+pub(super) fn channelize(op: &Channelize) -> Result<Value> {
+    let (input, taps, shape) = (numbers(&op.input)?, numbers(&op.taps)?, op.output_shape()?);
+    let len = op.input.shape().last().copied().unwrap_or(0);
+    let mut output = Vec::new();
+    for line in lines(&input, len) {
+        for frame in 0..len.div_ceil(op.channels) {
+            let time = frame * op.channels;
+            for channel in 0..op.channels {
+                let term = |(tap, weight): (usize, &Number)| {
+                    let place = time.checked_sub(tap)?;
+                    let angle = -TAU * (channel * place % op.channels) as f64 / op.channels as f64;
+                    Some(product(product(*line.get(place)?, [angle.cos(), angle.sin()]), *weight))
+                };
+                output.push(taps.iter().enumerate().filter_map(term).fold([0.0; 2], sum));
+            }
+        }
+    }
+    tensor(DType::Complex64, &shape, &output)
 }
 
 fn lines(values: &[Number], len: usize) -> impl Iterator<Item = &[Number]> {

@@ -2,8 +2,8 @@
 
 use panoply_core::op::crypto::Messages;
 use panoply_core::op::signal::{
-    Checksum, Convolutional, ConvolutionalEncode, Crc, Ending, ErasureEncode, ErasureRebuild, ReedSolomon, RsDecode,
-    RsEncode, Viterbi,
+    Checksum, Convolutional, ConvolutionalEncode, Crc, Ending, ErasureEncode, ErasureRebuild, Puncture, ReedSolomon,
+    RsDecode, RsEncode, Viterbi,
 };
 use panoply_core::{Bytes, Operation, Tensor};
 
@@ -117,11 +117,21 @@ fn add_erasure(cases: &mut Vec<Case>) {
 }
 
 fn add_convolutional(cases: &mut Vec<Case>) {
-    for (code_name, code) in
-        [("171_133", Convolutional::default()), ("5_7", Convolutional { polynomials: [0o120, 0o160] })]
-    {
-        for ending in [Ending::Terminated, Ending::Open] {
+    let usual = Convolutional::default();
+    let codes = [
+        ("171_133", usual),
+        ("5_7", Convolutional { polynomials: [0o120, 0o160], ..usual }),
+        ("171_133/two_thirds", Convolutional { puncture: Puncture::TWO_THIRDS, ..usual }),
+        ("171_133/three_quarters", Convolutional { puncture: Puncture::THREE_QUARTERS, ..usual }),
+        ("171_133/five_sixths", Convolutional { puncture: Puncture::FIVE_SIXTHS, ..usual }),
+        ("171_133/seven_eighths", Convolutional { puncture: Puncture::SEVEN_EIGHTHS, ..usual }),
+    ];
+    for (code_name, code) in codes {
+        for ending in [Ending::Terminated, Ending::Open, Ending::TailBiting] {
             for (frames, bits) in [(1, 0_usize), (0, 9), (1, 1), (3, 8), (2, 13), (70, 100), (5, 1000)] {
+                if ending == Ending::TailBiting && bits == 1 {
+                    continue; // Too short for a tail.
+                }
                 let name = format!("{code_name}/{ending:?}/{frames}x{bits}");
                 let data = tensor(bytes(frames * bits.div_ceil(8), 101), &[frames, bits.div_ceil(8)]);
                 let op = ConvolutionalEncode::new(&data, bits).code(code).ending(ending);

@@ -89,12 +89,12 @@ fn tensor(dims: impl AsRef<[usize]>, values: Vec<Complex64>) -> Tensor {
 
 /// A spectrum's elements are about as large as the square root of the length; rounding adds up along the passes of a fast
 /// algorithm, whose number is the logarithm of the length.
-fn forward_tolerance(len: usize) -> Tolerance {
+pub(super) fn forward_tolerance(len: usize) -> Tolerance {
     let len = len.max(1) as f64;
     Tolerance::Close { relative: 1e-6, absolute: 1.5e-7 * len.sqrt() * (2.0 + len.log2()) }
 }
 
-fn inverse_tolerance(len: usize) -> Tolerance {
+pub(super) fn inverse_tolerance(len: usize) -> Tolerance {
     match forward_tolerance(len) {
         Tolerance::Close { relative, absolute } => {
             Tolerance::Close { relative, absolute: absolute / len.max(1) as f64 }

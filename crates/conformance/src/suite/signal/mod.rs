@@ -3,9 +3,13 @@
 use crate::suite::Case;
 
 mod codes;
+mod coding;
 mod fft;
 mod filters;
+mod loops;
 mod modem;
+mod spectra;
+mod waves;
 
 /// Every case of the domain.
 pub(super) fn cases() -> Vec<Case> {
@@ -13,5 +17,9 @@ pub(super) fn cases() -> Vec<Case> {
     cases.extend(filters::cases());
     cases.extend(modem::cases());
     cases.extend(codes::cases());
+    cases.extend(spectra::cases());
+    cases.extend(loops::cases());
+    cases.extend(waves::cases());
+    cases.extend(coding::cases());
     cases
 }

@@ -2,20 +2,8 @@
 
 use panoply_core::op::crypto::CryptoOp;
 use panoply_core::{Result, Value};
-use panoply_crypto::Threads;
 
 use crate::context::Context;
-use crate::team::Team;
-
-impl Threads for Team {
-    fn count(&self) -> usize {
-        self.threads()
-    }
-
-    fn run(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
-        Team::run(self, tasks, task);
-    }
-}
 
 /// Runs one op of the domain.
 pub(super) fn run(op: &CryptoOp, context: &mut Context) -> Result<Value> {

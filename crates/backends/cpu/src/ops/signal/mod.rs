@@ -2,23 +2,12 @@
 
 use panoply_core::op::signal::SignalOp;
 use panoply_core::{Op, Result, Support, Value};
-use panoply_signal::{Level, Threads};
+use panoply_signal::Level;
 
 use crate::context::Context;
 use crate::simd::Simd;
-use crate::team::Team;
 
 mod fft;
-
-impl Threads for Team {
-    fn count(&self) -> usize {
-        self.threads()
-    }
-
-    fn run(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
-        Team::run(self, tasks, task);
-    }
-}
 
 /// The level of the domain's kernels, no higher than this one.
 pub(crate) fn level(simd: Simd) -> Level {

@@ -1,0 +1,37 @@
+//! What fuzz targets and tests of mutated files call: the readers of everything that comes from outside, with bounds so low that
+//! reaching them takes little memory and time.
+
+use crate::bounds::lowered;
+use crate::model::zeros_of;
+use crate::network::Network;
+use crate::picture::Picture;
+use crate::text::Tokenizer;
+
+/// By how many bits bounds are lower: arrays of 256 KiB.
+const LOWERED_BITS: u32 = 14;
+
+/// Reads a model and, where it can be read, runs it on zeros in plain loops. Whether it was read, and whether it ran.
+pub fn model(bytes: &[u8]) -> (bool, bool) {
+    lowered(LOWERED_BITS, || {
+        let Ok(network) = Network::from_bytes(bytes) else { return (false, false) };
+        let zeros = network.inputs().iter().map(|port| Some((port.name.as_str(), zeros_of(port, &[]).ok()?.into())));
+        let Some(inputs) = zeros.collect::<Option<Vec<_>>>() else { return (true, false) };
+        (true, network.reference(&inputs).is_ok())
+    })
+}
+
+/// Reads an array in NumPy's form.
+pub fn npy(bytes: &[u8]) -> bool {
+    lowered(LOWERED_BITS, || crate::npy::read(bytes).is_ok())
+}
+
+/// Decodes a picture.
+pub fn picture(bytes: &[u8]) -> bool {
+    Picture::decode(bytes).is_ok()
+}
+
+/// Reads a vocabulary, and cuts the same text with it.
+pub fn vocabulary(text: &str) -> bool {
+    let known = [Tokenizer::from_lines(text), Tokenizer::from_json(text)];
+    known.into_iter().flatten().any(|tokenizer| tokenizer.encode(&[text], 64).is_ok())
+}

@@ -1,0 +1,218 @@
+//! Nodes for which the compute domain has no op, as kernels of our own inside the graph. Their closures run on the CPU, so a graph
+//! stays whole there; on a device without a form for one the graph is cut around it.
+
+use std::sync::Arc;
+
+use panoply_core::graph::NodeId;
+use panoply_core::op::compute::{Kernel, KernelCall};
+use panoply_core::{DType, Element, Shape, bf16, f16};
+
+use super::{Arg, Lower, Recorded, carrier};
+use crate::array::{Array, count_of};
+use crate::element::ElementType;
+use crate::error::{Error, Result};
+use crate::ops::OpKind;
+use crate::ops::call::{Call, axis_of};
+use crate::ops::index::around;
+use crate::ops::sizes;
+use crate::program::Node;
+use crate::value::Value;
+
+/// Operands of one concatenation; more are joined in groups.
+const CONCAT_MAX: usize = 32;
+
+impl Lower<'_, '_> {
+    pub(super) fn kernel(&mut self) -> Recorded {
+        if self.node.op == "Concat" {
+            return self.concat();
+        }
+        let dims: Vec<Option<Vec<usize>>> =
+            (0..self.args.len()).map(|place| self.dims(place).ok().map(<[usize]>::to_vec)).collect();
+        let kind = self.kind(0)?;
+        let outputs = match sizes::outputs(&self.call, &dims)? {
+            Some(outputs) if kind.dtype().is_some_and(DType::is_float) => outputs,
+            _ => return Ok(None),
+        };
+        self.on_cpu(&outputs, kind)
+    }
+
+    /// The node's function on the host as a kernel. All outputs are of one type and lie in one tensor, one behind the other.
+    fn on_cpu(&mut self, outputs: &[Vec<usize>], kind: ElementType) -> Recorded {
+        let (mut nodes, mut inputs, mut dtypes) = (Vec::new(), Vec::new(), Vec::new());
+        for (place, arg) in self.args.iter().enumerate() {
+            inputs.push(match arg {
+                Arg::Missing => Input::Missing,
+                Arg::Static(array) => Input::Static(array.clone().into()),
+                Arg::Dynamic { kind, dims, .. } => {
+                    dtypes.push(carrier(*kind)?);
+                    nodes.push(place);
+                    Input::Given(dtypes.len() - 1, *kind, dims.clone())
+                }
+            });
+        }
+        let nodes = nodes.into_iter().map(|place| self.id(place)).collect::<Result<Vec<NodeId>>>()?;
+        let (node, lens) =
+            (Arc::clone(self.node), outputs.iter().map(|dims| count_of(dims)).collect::<Result<Vec<usize>>>()?);
+        let total: usize = lens.iter().sum();
+        let dtype = carrier(kind)?;
+        let body = move |call: &mut KernelCall<'_>| {
+            evaluate(call, &node, &inputs, dtype, &lens).map_err(|cause| {
+                let kernel = node.op.clone();
+                panoply_core::Error::KernelFault { kernel, reason: node.error(cause).to_string() }
+            })
+        };
+        let mut program = Kernel::on_cpu("host_op", body);
+        for (place, dtype) in dtypes.iter().enumerate() {
+            program = program.input(&format!("x{place}"), *dtype);
+        }
+        let program = program.output("y", dtype).build()?;
+        let shape = Shape::new([total])?;
+        let whole = self.graph().op(&nodes, |tensors| {
+            tensors.iter().fold(Kernel::new(&program), |kernel, tensor| kernel.input(tensor)).output(shape)
+        })?;
+        let (mut start, mut parts) = (0, Vec::new());
+        for dims in outputs {
+            let len: usize = dims.iter().product();
+            let part = if outputs.len() == 1 { whole } else { self.graph().slice(whole, 0, start, start + len, 1)? };
+            parts.push((self.reshape(part, dims)?, kind));
+            start += len;
+        }
+        Ok(Some(parts))
+    }
+
+    fn concat(&mut self) -> Recorded {
+        let given: Vec<usize> = (0..self.args.len()).filter(|place| self.is_given(*place)).collect();
+        let Some(front) = given.first().copied() else { return Ok(None) };
+        let (kind, first) = (self.kind(front)?, self.dims(front)?.to_vec());
+        let dtype = carrier(kind)?;
+        let axis = axis_of(self.call.int("axis", 1)?, first.len())?;
+        for place in &given {
+            let dims = self.dims(*place)?;
+            let same = dims.len() == first.len()
+                && dims.iter().zip(&first).enumerate().all(|(at, (a, b))| at == axis || a == b);
+            if !same || self.kind(*place)? != kind {
+                return Ok(None);
+            }
+        }
+        let mut nodes = given.iter().map(|place| self.id(*place)).collect::<Result<Vec<_>>>()?;
+        while nodes.len() > 1 {
+            let groups: Vec<Vec<NodeId>> = nodes.chunks(CONCAT_MAX).map(<[NodeId]>::to_vec).collect();
+            nodes = groups.iter().map(|group| self.join(group, axis, dtype)).collect::<Result<_>>()?;
+        }
+        Ok(Some(vec![(nodes[0], kind)]))
+    }
+
+    /// Tensors one behind the other along an axis.
+    fn join(&mut self, nodes: &[NodeId], axis: usize, dtype: DType) -> Result<NodeId> {
+        if let [one] = nodes {
+            return Ok(*one);
+        }
+        let (mut runs, mut dims) = (Vec::new(), self.node_dims(nodes[0])?);
+        dims[axis] = 0;
+        for node in nodes {
+            let own = self.node_dims(*node)?;
+            let (_, len, inner) = around(&own, axis);
+            runs.push(len * inner);
+            dims[axis] += len;
+        }
+        let outer: usize = dims[..axis].iter().product();
+        let body = move |call: &mut KernelCall<'_>| match dtype {
+            DType::F32 => copy_runs::<f32>(call, outer, &runs),
+            DType::F16 => copy_runs::<f16>(call, outer, &runs),
+            DType::BF16 => copy_runs::<bf16>(call, outer, &runs),
+            DType::F64 => copy_runs::<f64>(call, outer, &runs),
+            DType::I32 => copy_runs::<i32>(call, outer, &runs),
+            DType::U32 => copy_runs::<u32>(call, outer, &runs),
+            DType::I8 => copy_runs::<i8>(call, outer, &runs),
+            _ => copy_runs::<u8>(call, outer, &runs),
+        };
+        let mut program = Kernel::on_cpu("concat", body);
+        for place in 0..nodes.len() {
+            program = program.input(&format!("x{place}"), dtype);
+        }
+        let (program, shape) = (program.output("y", dtype).build()?, Shape::new(&dims)?);
+        let make = |tensors: &[panoply_core::Tensor]| {
+            tensors.iter().fold(Kernel::new(&program), |kernel, tensor| kernel.input(tensor)).output(shape)
+        };
+        Ok(self.graph().op(nodes, make)?)
+    }
+}
+
+fn copy_runs<T: Element>(call: &mut KernelCall<'_>, outer: usize, runs: &[usize]) -> panoply_core::Result<()> {
+    let sources = (0..runs.len()).map(|place| call.input::<T>(place)).collect::<panoply_core::Result<Vec<_>>>()?;
+    let mut target = call.output::<T>(0)?;
+    for row in 0..outer {
+        for (source, run) in sources.iter().zip(runs) {
+            let (head, rest) = std::mem::take(&mut target).split_at_mut(*run);
+            head.copy_from_slice(&source[row * run..][..*run]);
+            target = rest;
+        }
+    }
+    Ok(())
+}
+
+/// An operand of a kernel.
+enum Input {
+    Missing,
+    Static(Value),
+    /// The kernel's input with this number.
+    Given(usize, ElementType, Vec<usize>),
+}
+
+fn evaluate(call: &mut KernelCall<'_>, node: &Node, inputs: &[Input], dtype: DType, lens: &[usize]) -> Result<()> {
+    let value = |input: &Input| match input {
+        Input::Missing => Ok(None),
+        Input::Static(value) => Ok(Some(value.clone())),
+        Input::Given(place, kind, dims) => read(call, *place, *kind, dims).map(|array| Some(array.into())),
+    };
+    let values = inputs.iter().map(value).collect::<Result<Vec<Option<Value>>>>()?;
+    let OpKind::Plain { eval, .. } = node.kind else { return Err(Error::unsupported(node.op.clone())) };
+    let made = eval(&Call { node, inputs: &values })?;
+    let mut bytes = Vec::with_capacity(lens.iter().sum::<usize>() * dtype.size_bytes());
+    for (value, len) in made.iter().zip(lens) {
+        let array = value.array()?;
+        if array.len() != *len || array.kind().carrier() != Some(dtype) {
+            return Err(Error::invalid("an output", format!("{len} elements of {dtype}"), format!("{array:?}")));
+        }
+        bytes.extend_from_slice(array.bytes());
+    }
+    write(call, dtype, &bytes)
+}
+
+fn read(call: &KernelCall<'_>, place: usize, kind: ElementType, dims: &[usize]) -> Result<Array> {
+    fn bytes<'a, T: Element>(call: &KernelCall<'a>, place: usize) -> Result<&'a [u8]> {
+        Ok(bytemuck::cast_slice(call.input::<T>(place)?))
+    }
+    let bytes = match carrier(kind)? {
+        DType::F32 => bytes::<f32>(call, place)?,
+        DType::F16 => bytes::<f16>(call, place)?,
+        DType::BF16 => bytes::<bf16>(call, place)?,
+        DType::F64 => bytes::<f64>(call, place)?,
+        DType::I32 => bytes::<i32>(call, place)?,
+        DType::U32 => bytes::<u32>(call, place)?,
+        DType::I8 => bytes::<i8>(call, place)?,
+        _ => bytes::<u8>(call, place)?,
+    };
+    Array::from_bytes(kind, dims, bytes)
+}
+
+fn write(call: &mut KernelCall<'_>, dtype: DType, bytes: &[u8]) -> Result<()> {
+    fn typed<T: Element>(call: &mut KernelCall<'_>, bytes: &[u8]) -> Result<()> {
+        let target: &mut [u8] = bytemuck::cast_slice_mut(call.output::<T>(0)?);
+        match target.len() == bytes.len() {
+            true => target.copy_from_slice(bytes),
+            false => return Err(Error::invalid("an output", format!("{} bytes", target.len()), bytes.len())),
+        }
+        Ok(())
+    }
+    match dtype {
+        DType::F32 => typed::<f32>(call, bytes),
+        DType::F16 => typed::<f16>(call, bytes),
+        DType::BF16 => typed::<bf16>(call, bytes),
+        DType::F64 => typed::<f64>(call, bytes),
+        DType::I32 => typed::<i32>(call, bytes),
+        DType::U32 => typed::<u32>(call, bytes),
+        DType::I8 => typed::<i8>(call, bytes),
+        _ => typed::<u8>(call, bytes),
+    }
+}

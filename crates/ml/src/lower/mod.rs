@@ -1,0 +1,234 @@
+//! Recording: nodes of a model as nodes of a graph, where devices have ops for them.
+//!
+//! A node is recorded only where the graph's ops mean exactly what `ops` says, in the element types that devices have. Everything
+//! else is left to the host: nothing here is an approximation, and nothing here is an error.
+
+mod kernels;
+mod maps;
+mod products;
+mod quantize;
+mod rows;
+mod views;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use panoply_core::DType;
+use panoply_core::expr::Expr;
+use panoply_core::graph::{Dim, Graph, GraphBuilder, NodeId};
+
+use crate::array::Array;
+use crate::element::ElementType;
+use crate::error::{Error, Result};
+use crate::ops::call::Call;
+use crate::program::Node;
+use crate::value::Value;
+
+/// An operand of a node that may be recorded.
+pub(crate) enum Arg {
+    Missing,
+    Static(Array),
+    Dynamic { kind: ElementType, dims: Vec<usize>, at: Place },
+}
+
+/// Where an operand is that changes from run to run.
+#[derive(Clone, Copy)]
+pub(crate) enum Place {
+    Slot(usize),
+    Node(NodeId),
+}
+
+/// The outputs of a recorded node with their element types; `None` where it cannot be recorded.
+pub(crate) type Recorded = Result<Option<Vec<(NodeId, ElementType)>>>;
+
+/// Makes a slot with the indices of another as devices read them, for an axis of this length.
+pub(crate) type MakeIndices<'a> = dyn FnMut(usize, usize) -> Result<usize> + 'a;
+
+/// A graph under construction.
+pub(crate) struct Recording {
+    graph: GraphBuilder,
+    inputs: Vec<usize>,
+    ports: HashMap<usize, NodeId>,
+    constants: HashMap<(usize, Vec<usize>, ElementType), NodeId>,
+    /// What constants' addresses are told apart by, kept so that none is used twice.
+    held: Vec<Array>,
+}
+
+impl Recording {
+    pub(crate) fn new() -> Result<Recording> {
+        let graph = Graph::builder("model");
+        Ok(Recording { graph, inputs: Vec::new(), ports: HashMap::new(), constants: HashMap::new(), held: Vec::new() })
+    }
+
+    /// The dimensions of a node.
+    pub(crate) fn dims(&self, node: NodeId) -> Option<Vec<usize>> {
+        let (_, dims) = self.graph.type_of(node).ok()?;
+        dims.iter().map(Dim::as_fixed).collect()
+    }
+
+    /// Records a node; `None` where devices have no op for it.
+    pub(crate) fn record(&mut self, node: &Arc<Node>, args: &[Arg], indices: &mut MakeIndices<'_>) -> Recorded {
+        let statics: Vec<Option<Value>> = args
+            .iter()
+            .map(|arg| match arg {
+                Arg::Static(array) => Some(array.clone().into()),
+                _ => None,
+            })
+            .collect();
+        let call = Call { node, inputs: &statics };
+        let mut lower = Lower { recording: self, node, call, args, indices };
+        match lower.record() {
+            Ok(recorded) => Ok(recorded),
+            // What a graph refuses (a shape of too many dimensions, an empty maximum) the host computes, or refuses in its words.
+            Err(Error::Run(_) | Error::Invalid { .. } | Error::Unsupported { .. } | Error::Limit { .. }) => Ok(None),
+            Err(other) => Err(other),
+        }
+    }
+
+    /// The graph with these outputs, and the slots that are its inputs.
+    pub(crate) fn finish(mut self, outputs: &[NodeId]) -> Result<(Graph, Vec<usize>)> {
+        for (place, node) in outputs.iter().enumerate() {
+            self.graph.output(&format!("o{place}"), *node)?;
+        }
+        Ok((self.graph.finish()?, self.inputs))
+    }
+
+    fn constant(&mut self, array: &Array) -> Result<NodeId> {
+        let key = (array.bytes().as_ptr() as usize, array.dims().to_vec(), array.kind());
+        if let Some(node) = self.constants.get(&key) {
+            return Ok(*node);
+        }
+        let node = self.graph.unnamed_constant(&array.tensor()?)?;
+        self.constants.insert(key, node);
+        self.held.push(array.clone());
+        Ok(node)
+    }
+
+    fn port(&mut self, slot: usize, kind: ElementType, dims: &[usize]) -> Result<NodeId> {
+        if let Some(node) = self.ports.get(&slot) {
+            return Ok(*node);
+        }
+        let dtype = carrier(kind)?;
+        let node = self.graph.input(&format!("s{slot}"), dtype, &fixed(dims))?;
+        self.inputs.push(slot);
+        self.ports.insert(slot, node);
+        Ok(node)
+    }
+}
+
+/// Dimensions as graphs have them.
+fn fixed(dims: &[usize]) -> Vec<Dim> {
+    dims.iter().map(|dim| Dim::fixed(*dim)).collect()
+}
+
+fn carrier(kind: ElementType) -> Result<DType> {
+    kind.carrier().ok_or_else(|| Error::unsupported(format!("{kind} on a device")))
+}
+
+/// One node that is being recorded.
+struct Lower<'a, 'i> {
+    recording: &'a mut Recording,
+    node: &'a Arc<Node>,
+    /// The operands that never change; the others are missing in it.
+    call: Call<'a>,
+    args: &'a [Arg],
+    indices: &'a mut MakeIndices<'i>,
+}
+
+impl Lower<'_, '_> {
+    fn record(&mut self) -> Recorded {
+        if let Some(recorded) = self.map()? {
+            return Ok(Some(recorded));
+        }
+        let op = self.node.op.as_str();
+        match op {
+            "Reshape" | "Flatten" | "Squeeze" | "Unsqueeze" | "Transpose" | "Expand" | "Slice" | "Split"
+            | "DepthToSpace" | "SpaceToDepth" | "Gather" | "GatherElements" | "Cast" => self.view(),
+            "MatMul" | "Gemm" | "Conv" | "ConvTranspose" | "MaxPool" | "AveragePool" | "GlobalAveragePool"
+            | "GlobalMaxPool" => self.product(),
+            "Softmax"
+            | "LogSoftmax"
+            | "LayerNormalization"
+            | "RMSNormalization"
+            | "BatchNormalization"
+            | "InstanceNormalization"
+            | "ArgMax"
+            | "ArgMin"
+            | "TopK"
+            | "CumSum" => self.row(),
+            "QuantizeLinear" | "DequantizeLinear" | "DynamicQuantizeLinear" | "MatMulInteger" => self.quantized(),
+            op if op.starts_with("Reduce") => self.row(),
+            _ => self.kernel(),
+        }
+    }
+
+    fn kind(&self, place: usize) -> Result<ElementType> {
+        match self.args.get(place) {
+            Some(Arg::Static(array)) => Ok(array.kind()),
+            Some(Arg::Dynamic { kind, .. }) => Ok(*kind),
+            _ => Err(Error::invalid("an operand", "a value", "none")),
+        }
+    }
+
+    fn dims(&self, place: usize) -> Result<&[usize]> {
+        match self.args.get(place) {
+            Some(Arg::Static(array)) => Ok(array.dims()),
+            Some(Arg::Dynamic { dims, .. }) => Ok(dims),
+            _ => Err(Error::invalid("an operand", "a value", "none")),
+        }
+    }
+
+    fn is_given(&self, place: usize) -> bool {
+        !matches!(self.args.get(place), None | Some(Arg::Missing))
+    }
+
+    fn fixed(&self, place: usize) -> Option<&Array> {
+        match self.args.get(place) {
+            Some(Arg::Static(array)) => Some(array),
+            _ => None,
+        }
+    }
+
+    /// The operand as a node of the graph.
+    fn id(&mut self, place: usize) -> Result<NodeId> {
+        match self.args.get(place) {
+            Some(Arg::Static(array)) => self.recording.constant(array),
+            Some(Arg::Dynamic { at: Place::Node(node), .. }) => Ok(*node),
+            Some(Arg::Dynamic { at: Place::Slot(slot), kind, dims }) => self.recording.port(*slot, *kind, dims),
+            _ => Err(Error::invalid("an operand", "a value", "none")),
+        }
+    }
+
+    fn graph(&mut self) -> &mut GraphBuilder {
+        &mut self.recording.graph
+    }
+
+    fn node_dims(&self, node: NodeId) -> Result<Vec<usize>> {
+        self.recording.dims(node).ok_or_else(|| Error::unsupported("symbolic dimensions"))
+    }
+
+    fn reshape(&mut self, node: NodeId, dims: &[usize]) -> Result<NodeId> {
+        if self.node_dims(node)? == dims {
+            return Ok(node);
+        }
+        Ok(self.graph().reshape(node, &fixed(dims))?)
+    }
+
+    fn constant(&mut self, array: &Array) -> Result<NodeId> {
+        self.recording.constant(array)
+    }
+
+    /// An elementwise expression of nodes.
+    fn expression(&mut self, nodes: &[NodeId], make: impl FnOnce(&[Expr]) -> Expr) -> Result<NodeId> {
+        Ok(self.graph().map(nodes, make)?)
+    }
+
+    /// Whether an operand is of an element type that devices compute floats in.
+    fn is_float(&self, place: usize) -> bool {
+        self.kind(place).is_ok_and(|kind| kind.dtype().is_some_and(DType::is_float))
+    }
+}
+
+fn one(node: NodeId, kind: ElementType) -> Recorded {
+    Ok(Some(vec![(node, kind)]))
+}

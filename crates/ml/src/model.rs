@@ -1,0 +1,116 @@
+//! A model on the devices of a runtime.
+
+use std::ops::Deref;
+use std::path::Path;
+use std::sync::Arc;
+
+use panoply_runtime::{RunOptions, Runtime};
+
+use crate::array::Array;
+use crate::element::ElementType;
+use crate::error::{Error, Result};
+use crate::exec::{Context, Live};
+use crate::network::{Dimension, Network, Port};
+use crate::value::Value;
+
+/// A model with the runtime that it runs on. Cloning shares both: weights are on the host once, and stay on each device that has
+/// run the model until its last clone goes, or until [`Network::forget`].
+#[derive(Clone)]
+pub struct Model {
+    network: Network,
+    runtime: Arc<Runtime>,
+}
+
+/// What a model has answered: arrays with their names, in the file's order.
+#[derive(Clone, Debug)]
+pub struct Outputs(pub Vec<(String, Array)>);
+
+impl Model {
+    /// Reads a model. Weights beside the file are looked for in its folder, and nowhere else.
+    pub fn load(runtime: impl Into<Arc<Runtime>>, path: impl AsRef<Path>) -> Result<Model> {
+        Ok(Model::new(runtime, Network::load(path)?))
+    }
+
+    /// Reads a model whose weights are all inside it.
+    pub fn from_bytes(runtime: impl Into<Arc<Runtime>>, bytes: &[u8]) -> Result<Model> {
+        Ok(Model::new(runtime, Network::from_bytes(bytes)?))
+    }
+
+    /// A network that was read, on this runtime.
+    pub fn new(runtime: impl Into<Arc<Runtime>>, network: Network) -> Model {
+        Model { network, runtime: runtime.into() }
+    }
+
+    /// The runtime that it runs on.
+    pub fn runtime(&self) -> &Arc<Runtime> {
+        &self.runtime
+    }
+
+    /// Runs the model on inputs by name, in any order.
+    pub fn infer(&self, inputs: &[(&str, Array)]) -> Result<Outputs> {
+        self.infer_with(inputs, &RunOptions::default())
+    }
+
+    /// As [`Model::infer`], as the caller wishes.
+    pub fn infer_with(&self, inputs: &[(&str, Array)], options: &RunOptions) -> Result<Outputs> {
+        let given: Vec<(&str, Value)> = inputs.iter().map(|(name, array)| (*name, array.clone().into())).collect();
+        let values = self.network.infer_values(&self.runtime, &given, options)?;
+        let named = self.network.outputs().iter().zip(values);
+        named.map(|(port, value)| Ok((port.name.clone(), value.array()?.clone()))).collect::<Result<_>>().map(Outputs)
+    }
+
+    /// As [`Model::infer_with`], with values that stay on their devices.
+    pub(crate) fn infer_live(&self, inputs: &[(&str, Live)], options: &RunOptions) -> Result<Vec<Live>> {
+        self.network.run_live(&Context::new(Some(&self.runtime), options.clone()), inputs)
+    }
+
+    /// Runs it once on zeros, so that weights are on the device and kernels compiled before the first caller comes. Dimensions that
+    /// the file leaves open are given by their names, or else are 1.
+    pub fn warm_up(&self, sizes: &[(&str, usize)]) -> Result<()> {
+        let zeros = self.network.inputs().iter().map(|port| Ok((port.name.as_str(), zeros_of(port, sizes)?)));
+        self.infer(&zeros.collect::<Result<Vec<_>>>()?).map(drop)
+    }
+}
+
+impl Deref for Model {
+    type Target = Network;
+
+    fn deref(&self) -> &Network {
+        &self.network
+    }
+}
+
+impl std::fmt::Debug for Model {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.network.fmt(f)
+    }
+}
+
+impl Outputs {
+    /// The output of this name.
+    pub fn get(&self, name: &str) -> Result<&Array> {
+        let found = self.0.iter().find(|(known, _)| known == name);
+        let names = || self.0.iter().map(|(name, _)| format!("{name:?}")).collect::<Vec<_>>().join(" or ");
+        found.map(|(_, array)| array).ok_or_else(|| Error::invalid("an output", names(), format!("{name:?}")))
+    }
+
+    /// The first output, which most models have alone.
+    pub fn first(&self) -> Result<&Array> {
+        self.0.first().map(|(_, array)| array).ok_or_else(|| Error::invalid("a model", "an output", "none"))
+    }
+}
+
+/// An array of zeros that fits an input.
+pub(crate) fn zeros_of(port: &Port, sizes: &[(&str, usize)]) -> Result<Array> {
+    let missing = || Error::invalid(format!("the input {:?}", port.name), "a shape in the model's file", "none");
+    let dims = port.dims.as_ref().ok_or_else(missing)?;
+    let size = |dim: &Dimension| match dim {
+        Dimension::Fixed(size) => *size,
+        Dimension::Named(name) => sizes.iter().find(|(known, _)| known == name).map_or(1, |(_, size)| *size),
+    };
+    let dims: Vec<usize> = dims.iter().map(size).collect();
+    match port.kind.unwrap_or(ElementType::F32) {
+        ElementType::String => Array::from_texts(std::iter::repeat(&String::new()), &dims),
+        kind => Array::build(kind, &dims, |_| ()),
+    }
+}

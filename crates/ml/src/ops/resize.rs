@@ -1,0 +1,252 @@
+//! `Resize` and `Upsample` along any axes: each axis is a table of weights, and axes are done one after the other.
+
+use super::call::{Call, axis_of, one, size_of_int};
+use super::index::around;
+use crate::array::{Array, count_of};
+use crate::bounds::{host_count, work, zeros};
+use crate::error::{Error, Result};
+use crate::value::Value;
+
+/// What a node asks for: the size of each axis, its scale, and its region.
+pub(crate) struct Plan {
+    pub output: Vec<usize>,
+    pub scales: Vec<f64>,
+    regions: Vec<(f64, f64)>,
+}
+
+/// The sizes that a node asks for. Operands are the scales alone in old versions; a region, scales and sizes in new ones.
+pub(crate) fn plan(call: &Call<'_>, dims: &[usize]) -> Result<Plan> {
+    let old = call.op() == "Upsample" || call.version() < 11;
+    let (scales_at, sizes_at) = if old { (1, usize::MAX) } else { (2, 3) };
+    let rank = dims.len();
+    let axes: Vec<usize> = match call.ints("axes")? {
+        Some(axes) => axes.iter().map(|axis| axis_of(*axis, rank)).collect::<Result<_>>()?,
+        None => (0..rank).collect(),
+    };
+    let mut regions = vec![(0.0, 1.0); rank];
+    if let Some(roi) = if old { None } else { call.optional(1)? }.filter(|roi| !roi.is_empty()) {
+        let roi = roi.to_floats()?;
+        for (place, axis) in axes.iter().enumerate().filter(|_| roi.len() == 2 * axes.len()) {
+            regions[*axis] = (roi[place], roi[place + axes.len()]);
+        }
+    }
+    let (mut scales, mut output) = (vec![1.0; rank], dims.to_vec());
+    let given = match call.optional(scales_at)? {
+        Some(array) if !array.is_empty() => Some(array.to_floats()?),
+        _ => call.floats("scales")?.map(|list| list.iter().map(|scale| f64::from(*scale)).collect()),
+    };
+    let sizes = call.optional(sizes_at)?.filter(|sizes| !sizes.is_empty());
+    let wrong = |len: usize| Error::invalid("scales or sizes", format!("{} of them", axes.len()), len);
+    match (sizes, given) {
+        (Some(sizes), _) => {
+            let sizes = sizes.to_i64s()?.into_iter().map(size_of_int).collect::<Result<Vec<_>>>()?;
+            if sizes.len() != axes.len() {
+                return Err(wrong(sizes.len()));
+            }
+            for (axis, size) in axes.iter().zip(&sizes) {
+                (scales[*axis], output[*axis]) = (*size as f64 / dims[*axis] as f64, *size);
+            }
+            keep_aspect(call, dims, &axes, &mut scales, &mut output)?;
+        }
+        (None, Some(given)) if given.len() == axes.len() => {
+            for (axis, scale) in axes.iter().zip(given) {
+                if !(scale > 0.0 && scale.is_finite()) {
+                    return Err(Error::invalid("a scale", "above 0", scale));
+                }
+                (scales[*axis], output[*axis]) = (scale, (scale * dims[*axis] as f64) as usize);
+            }
+        }
+        (None, given) => return Err(wrong(given.map_or(0, |given| given.len()))),
+    }
+    count_of(&output)?;
+    Ok(Plan { output, scales, regions })
+}
+
+fn keep_aspect(
+    call: &Call<'_>,
+    dims: &[usize],
+    axes: &[usize],
+    scales: &mut [f64],
+    output: &mut [usize],
+) -> Result<()> {
+    let chosen = axes.iter().map(|axis| scales[*axis]);
+    let scale = match call.text("keep_aspect_ratio_policy", "stretch")? {
+        "stretch" => return Ok(()),
+        "not_larger" => chosen.fold(f64::INFINITY, f64::min),
+        "not_smaller" => chosen.fold(0.0, f64::max),
+        other => return Err(Error::invalid("keep_aspect_ratio_policy", "stretch, not_larger or not_smaller", other)),
+    };
+    for axis in axes {
+        scales[*axis] = scale;
+        output[*axis] = (scale * dims[*axis] as f64 + 0.5) as usize;
+    }
+    Ok(())
+}
+
+/// Where weights come from.
+struct Mode<'a> {
+    name: &'a str,
+    nearest: &'a str,
+    coordinates: &'a str,
+    antialias: bool,
+    exclude_outside: bool,
+    cubic: f64,
+}
+
+pub(crate) fn resize(call: &Call<'_>) -> Result<Vec<Value>> {
+    let x = call.array(0)?;
+    let old = call.op() == "Upsample" || call.version() < 11;
+    let mode = Mode {
+        name: call.text("mode", "nearest")?,
+        nearest: if old { "floor" } else { call.text("nearest_mode", "round_prefer_floor")? },
+        coordinates: if old { "asymmetric" } else { call.text("coordinate_transformation_mode", "half_pixel")? },
+        antialias: call.flag("antialias", false)?,
+        exclude_outside: call.flag("exclude_outside", false)?,
+        cubic: call.float("cubic_coeff_a", -0.75)?,
+    };
+    let plan = plan(call, x.dims())?;
+    let outside = call.float("extrapolation_value", 0.0)?;
+    let (mut dims, mut values) = (x.dims().to_vec(), x.to_floats()?);
+    let mut missing = Vec::new();
+    for axis in 0..dims.len() {
+        let size = plan.output[axis];
+        let whole = (0.0, 1.0);
+        if size == dims[axis] && plan.scales[axis] == 1.0 && plan.regions[axis] == whole {
+            continue;
+        }
+        if dims[axis] == 0 {
+            return Err(Error::invalid("Resize", "an axis with elements", 0));
+        }
+        let (outer, len, inner) = around(&dims, axis);
+        // A table of weights has as many for each place as the old axis has elements, and a few more.
+        host_count(&[size, ((4.0 / plan.scales[axis].min(1.0)) as usize).saturating_add(8)])?;
+        work(&[outer, size, inner])?;
+        let table = (0..size)
+            .map(|at| weights(&mode, at, len, size, plan.scales[axis], plan.regions[axis]))
+            .collect::<Result<Vec<_>>>()?;
+        let mut next = zeros(&[outer, size, inner])?;
+        for (place, run) in next.chunks_exact_mut(inner.max(1)).enumerate() {
+            for (source, weight) in table[place % size].iter().flatten() {
+                let from = &values[(place / size * len + source) * inner..][..inner];
+                run.iter_mut().zip(from).for_each(|(sum, value)| *sum += weight * value);
+            }
+        }
+        missing.push((axis, table.iter().map(Option::is_none).collect::<Vec<_>>()));
+        (dims[axis], values) = (size, next);
+    }
+    let steps = super::index::strides(&dims);
+    for (axis, gone) in missing.iter().filter(|(_, gone)| gone.contains(&true)) {
+        for (place, value) in values.iter_mut().enumerate() {
+            if gone[place / steps[*axis] as usize % dims[*axis]] {
+                *value = outside;
+            }
+        }
+    }
+    if x.kind().is_integer() {
+        // Integers are cut, as a conversion does.
+        values.iter_mut().for_each(|value| *value = value.trunc());
+    }
+    one(Array::from_floats(x.kind(), dims, &values))
+}
+
+/// The elements that one place of the output is made of, each with its weight; `None` where it lies outside of the region.
+fn weights(
+    mode: &Mode<'_>,
+    at: usize,
+    len: usize,
+    size: usize,
+    scale: f64,
+    region: (f64, f64),
+) -> Result<Option<Vec<(usize, f64)>>> {
+    let Some(x) = coordinate(mode.coordinates, at as f64, len as f64, size as f64, scale, region)? else {
+        return Ok(None);
+    };
+    // The ratio is in (0, 1]: the pixel on the left is preferred.
+    let ratio = if x.fract() == 0.0 { 1.0 } else { x - x.floor() };
+    let mut coefficients = coefficients(mode, ratio, scale)?;
+    let count = coefficients.len() as i64;
+    // The nearest places, the lower one first where two are equally near, within what the edges are repeated for.
+    let (low, high) = (-((count + 1) / 2), len as i64 + (count + 1) / 2);
+    let mut places: Vec<i64> =
+        ((x.floor() as i64 - count)..=(x.ceil() as i64 + count)).filter(|place| (low..high).contains(place)).collect();
+    places.sort_by(|a, b| (x - *a as f64).abs().total_cmp(&(x - *b as f64).abs()).then(a.cmp(b)));
+    places.truncate(count as usize);
+    places.sort_unstable();
+    if mode.exclude_outside {
+        for (place, weight) in places.iter().zip(&mut coefficients) {
+            if !(0..len as i64).contains(place) {
+                *weight = 0.0;
+            }
+        }
+        let sum: f64 = coefficients.iter().sum();
+        coefficients.iter_mut().for_each(|weight| *weight /= sum);
+    }
+    let inside = |place: i64| place.clamp(0, len as i64 - 1) as usize;
+    let pairs = places.into_iter().map(inside).zip(coefficients).filter(|(_, weight)| *weight != 0.0);
+    Ok(Some(pairs.collect()))
+}
+
+fn coordinate(name: &str, at: f64, len: f64, size: f64, scale: f64, (start, end): (f64, f64)) -> Result<Option<f64>> {
+    let width = scale * len;
+    let half = (at + 0.5) / scale - 0.5;
+    Ok(Some(match name {
+        "half_pixel" => half,
+        "pytorch_half_pixel" if width == 1.0 => -0.5,
+        "pytorch_half_pixel" => half,
+        "asymmetric" => at / scale,
+        "align_corners" if width == 1.0 => 0.0,
+        "align_corners" => at * (len - 1.0) / (width - 1.0),
+        "half_pixel_symmetric" => len / 2.0 * (1.0 - size / width) + half,
+        "tf_half_pixel_for_nn" => (at + 0.5) / scale,
+        "tf_crop_and_resize" => {
+            let x = match width == 1.0 {
+                true => (end - start) * (len - 1.0) / 2.0,
+                false => at * (end - start) * (len - 1.0) / (width - 1.0),
+            } + start * (len - 1.0);
+            return Ok((0.0..=len - 1.0).contains(&x).then_some(x));
+        }
+        other => return Err(Error::unsupported(format!("the coordinates {other}"))),
+    }))
+}
+
+fn coefficients(mode: &Mode<'_>, ratio: f64, scale: f64) -> Result<Vec<f64>> {
+    let narrowed = scale.min(1.0);
+    Ok(match (mode.name, mode.antialias) {
+        ("nearest", _) => {
+            let upper = match mode.nearest {
+                _ if ratio == 1.0 => true,
+                "round_prefer_floor" => ratio > 0.5,
+                "round_prefer_ceil" => ratio >= 0.5,
+                "floor" => false,
+                "ceil" => true,
+                other => return Err(Error::unsupported(format!("the nearest mode {other}"))),
+            };
+            if upper { vec![0.0, 1.0] } else { vec![1.0, 0.0] }
+        }
+        ("linear", false) => vec![1.0 - ratio, ratio],
+        ("linear", true) => {
+            let start = (-1.0 / narrowed).floor() as i64 + 1;
+            let weight = |place: i64| (1.0 - ((place as f64 - ratio) * narrowed).abs()).clamp(0.0, 1.0);
+            balanced((start..start + 2 - 2 * start).map(weight).collect())
+        }
+        ("cubic", false) => [ratio + 1.0, ratio, 1.0 - ratio, 2.0 - ratio].map(|x| cubic(mode.cubic, x)).to_vec(),
+        ("cubic", true) => {
+            let start = (-2.0 / narrowed).floor() as i64 + 1;
+            balanced((start..2 - start).map(|place| cubic(mode.cubic, narrowed * (place as f64 - ratio))).collect())
+        }
+        (other, _) => return Err(Error::unsupported(format!("the mode {other}"))),
+    })
+}
+
+fn balanced(weights: Vec<f64>) -> Vec<f64> {
+    let sum: f64 = weights.iter().sum();
+    weights.into_iter().map(|weight| weight / sum).collect()
+}
+
+fn cubic(a: f64, x: f64) -> f64 {
+    match x.abs() {
+        x if x <= 1.0 => (a + 2.0) * x * x * x - (a + 3.0) * x * x + 1.0,
+        x if x < 2.0 => a * x * x * x - 5.0 * a * x * x + 8.0 * a * x - 4.0 * a,
+        _ => 0.0,
+    }
+}

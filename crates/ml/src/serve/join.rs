@@ -1,0 +1,196 @@
+//! Requests as one batch, and its outputs as their answers.
+
+use std::time::Instant;
+
+use panoply_runtime::RunOptions;
+
+use super::ServeOptions;
+use super::queue::Request;
+use crate::array::Array;
+use crate::error::{Error, Result};
+use crate::model::{Model, Outputs};
+use crate::network::{Dimension, Port};
+use crate::ops::index::{strides, view};
+use crate::ops::make::padded;
+use crate::ops::shape::concat_arrays;
+
+/// Inputs that are the same for all rows are compared byte by byte up to this size; larger ones join nothing.
+const SHARED_BYTES_MAX: usize = 256;
+
+/// Along which axis each input and output has its rows; `None` for inputs that all rows share.
+#[derive(Clone, Debug)]
+pub(super) struct Form {
+    inputs: Vec<(String, Option<usize>, bool)>,
+    outputs: Vec<(usize, bool)>,
+    joins: bool,
+}
+
+impl Form {
+    pub(super) fn of(model: &Model) -> Form {
+        let first = |port: &Port| port.dims.as_ref().and_then(|dims| dims.first().cloned());
+        let open = |port: &Port| matches!(first(port), Some(Dimension::Named(_)));
+        let symbol = model.inputs().iter().filter(|port| open(port)).find_map(first);
+        let axis = |port: &Port| {
+            let named = |dims: &Vec<Dimension>| dims.iter().position(|dim| Some(dim) == symbol.as_ref());
+            port.dims.as_ref().and_then(named).or(open(port).then_some(0))
+        };
+        let grows = |port: &Port| matches!(port.dims.as_deref(), Some([_, Dimension::Named(_), ..]));
+        Form {
+            inputs: model.inputs().iter().map(|port| (port.name.clone(), axis(port), grows(port))).collect(),
+            outputs: model
+                .outputs()
+                .iter()
+                .map(|port| (axis(port).unwrap_or(0), grows(port) || port.dims.is_none()))
+                .collect(),
+            joins: symbol.is_some() && model.inputs().iter().all(|port| port.dims.is_some()),
+        }
+    }
+}
+
+/// The length that a sequence is filled up to.
+fn bucket(len: usize, buckets: &[usize]) -> usize {
+    buckets.iter().copied().find(|bucket| *bucket >= len).unwrap_or(len)
+}
+
+/// What a request has in common with those that it joins, and how many rows it has.
+pub(super) fn key(form: &Form, inputs: &[(String, Array)], buckets: &[usize]) -> (Option<Vec<u64>>, usize) {
+    let (mut key, mut rows) = (Vec::new(), None);
+    for (name, axis, grows) in &form.inputs {
+        let Some((_, array)) = inputs.iter().find(|(known, _)| known == name) else { return (None, 1) };
+        key.extend([array.kind().code() as u64, array.dims().len() as u64]);
+        for (place, dim) in array.dims().iter().enumerate() {
+            key.push(match place {
+                place if Some(place) == *axis => match *rows.get_or_insert(*dim) == *dim {
+                    true => u64::MAX,
+                    false => return (None, 1),
+                },
+                1 if *grows => bucket(*dim, buckets) as u64,
+                _ => *dim as u64,
+            });
+        }
+        if axis.is_none() {
+            if array.bytes().len() > SHARED_BYTES_MAX {
+                return (None, 1);
+            }
+            key.extend(array.bytes().iter().map(|byte| u64::from(*byte)));
+        }
+    }
+    let rows = rows.unwrap_or(1);
+    ((form.joins && rows > 0 && inputs.len() == form.inputs.len()).then_some(key), rows)
+}
+
+/// Runs a batch and answers each of its requests.
+pub(super) fn answer(model: &Model, form: &Form, batch: Vec<Request>, options: &ServeOptions) {
+    let mut batch = in_time(batch);
+    let plain = batch.len() == 1 && (batch[0].key.is_none() || is_full(&batch[0], options));
+    if !plain
+        && !batch.is_empty()
+        && let Ok(answers) = joined(model, form, &batch, options)
+    {
+        batch.drain(..).zip(answers).for_each(|(request, outputs)| request.answer(Ok(outputs)));
+    }
+    for request in batch {
+        let inputs: Vec<(&str, Array)> =
+            request.inputs.iter().map(|(name, array)| (name.as_str(), array.clone())).collect();
+        let answer = model.infer_with(&inputs, &request.run);
+        request.answer(answer);
+    }
+}
+
+/// Those whose deadline has not passed; the others are told.
+fn in_time(batch: Vec<Request>) -> Vec<Request> {
+    let now = Instant::now();
+    let (late, timely): (Vec<_>, Vec<_>) =
+        batch.into_iter().partition(|request| request.run.deadline.is_some_and(|deadline| deadline <= now));
+    for request in late {
+        let late_by = request.run.deadline.map_or(Default::default(), |deadline| now - deadline);
+        request.answer(Err(Error::Run(panoply_core::Error::DeadlineExceeded { late_by })));
+    }
+    timely
+}
+
+/// Whether a request alone needs no filling up.
+fn is_full(request: &Request, options: &ServeOptions) -> bool {
+    options.buckets.is_empty() && bucket(request.rows, &options.preferred) == request.rows
+}
+
+fn joined(model: &Model, form: &Form, batch: &[Request], options: &ServeOptions) -> Result<Vec<Outputs>> {
+    let rows: usize = batch.iter().map(|request| request.rows).sum();
+    let filled = bucket(rows, &options.preferred);
+    let mut inputs = Vec::with_capacity(form.inputs.len());
+    for (name, axis, grows) in &form.inputs {
+        let own = batch.iter().map(|request| given(request, name)).collect::<Result<Vec<&Array>>>()?;
+        let array = match axis {
+            None => own[0].clone(),
+            Some(axis) => {
+                let parts = own
+                    .iter()
+                    .map(|array| if *grows { lengthened(array, &options.buckets) } else { Ok((*array).clone()) });
+                let mut parts = parts.collect::<Result<Vec<Array>>>()?;
+                let last = parts[parts.len() - 1].clone();
+                let row = cut(&last, *axis, last.dims()[*axis] - 1, 1)?;
+                parts.extend(std::iter::repeat_n(row, filled - rows));
+                concat_arrays(&parts.iter().collect::<Vec<_>>(), *axis)?
+            }
+        };
+        inputs.push((name.as_str(), array));
+    }
+    let run = RunOptions { priority: batch[0].run.priority, ..RunOptions::default() };
+    let outputs = model.infer_with(&inputs, &run)?;
+    split(form, &outputs, batch, filled, options)
+}
+
+fn given<'a>(request: &'a Request, name: &str) -> Result<&'a Array> {
+    let found = request.inputs.iter().find(|(known, _)| known == name).map(|(_, array)| array);
+    found.ok_or_else(|| Error::invalid("an input", name.to_owned(), "none"))
+}
+
+/// An array whose second dimension is filled up with zeros.
+fn lengthened(array: &Array, buckets: &[usize]) -> Result<Array> {
+    let len = array.dims()[1];
+    let mut after = vec![0; array.dims().len()];
+    after[1] = (bucket(len, buckets) - len) as i64;
+    padded(array, &vec![0; after.len()], &after, "constant", &[0; 16])
+}
+
+/// A part of an array along an axis.
+fn cut(array: &Array, axis: usize, start: usize, len: usize) -> Result<Array> {
+    let (mut dims, steps) = (array.dims().to_vec(), strides(array.dims()));
+    dims[axis] = len;
+    view(array, &dims, start * steps[axis] as usize, &steps)
+}
+
+/// Each request's rows of each output, without what was filled up.
+fn split(
+    form: &Form,
+    outputs: &Outputs,
+    batch: &[Request],
+    filled: usize,
+    options: &ServeOptions,
+) -> Result<Vec<Outputs>> {
+    let mut answers: Vec<Outputs> = batch.iter().map(|_| Outputs(Vec::with_capacity(outputs.0.len()))).collect();
+    for ((name, array), (axis, grows)) in outputs.0.iter().zip(&form.outputs) {
+        if array.dims().get(*axis) != Some(&filled) {
+            return Err(Error::unsupported(format!("rows of the output {name:?}, which is {array:?}")));
+        }
+        let mut start = 0;
+        for (answer, request) in answers.iter_mut().zip(batch) {
+            let mut part = cut(array, *axis, start, request.rows)?;
+            let (own, len) = lengths(form, request, options);
+            if *grows && own != len && part.dims().get(1) == Some(&len) && *axis != 1 {
+                part = cut(&part, 1, 0, own)?;
+            }
+            answer.0.push((name.clone(), part));
+            start += request.rows;
+        }
+    }
+    Ok(answers)
+}
+
+/// How long a request's sequence is, and what it was filled up to.
+fn lengths(form: &Form, request: &Request, options: &ServeOptions) -> (usize, usize) {
+    let growing = form.inputs.iter().find(|(_, axis, grows)| axis.is_some() && *grows);
+    let array = growing.and_then(|(name, ..)| given(request, name).ok());
+    let own = array.and_then(|array| array.dims().get(1).copied()).unwrap_or(0);
+    (own, bucket(own, &options.buckets))
+}

@@ -1,0 +1,110 @@
+//! Classes of pictures.
+
+use std::path::Path;
+
+use crate::array::Array;
+use crate::error::{Error, Result};
+use crate::model::Model;
+use crate::picture::{Fit, Frame, Normalisation, Picture};
+
+/// The largest file of labels.
+const LABEL_BYTES_MAX: u64 = 1 << 24;
+
+/// One answer of a classifier.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Class {
+    /// The number of the class.
+    pub index: usize,
+    /// Its name, where labels are known.
+    pub label: Option<String>,
+    /// How likely it is: 0 to 1.
+    pub score: f32,
+}
+
+/// The names of classes.
+#[derive(Clone, Debug, Default)]
+pub struct Labels(Vec<String>);
+
+impl Labels {
+    /// One name a line.
+    pub fn load(path: impl AsRef<Path>) -> Result<Labels> {
+        let path = path.as_ref();
+        let error = |cause| Error::file(path, cause);
+        let size = std::fs::metadata(path).map_err(error)?.len();
+        if size > LABEL_BYTES_MAX {
+            return Err(Error::Limit { what: "the bytes of labels", limit: LABEL_BYTES_MAX, got: size });
+        }
+        let text = std::fs::read_to_string(path).map_err(error)?;
+        Ok(Labels(text.lines().map(|line| line.trim().to_owned()).collect()))
+    }
+
+    /// What a model's file says about itself: the note `names`, as `{0: 'person', 1: 'bicycle', …}`.
+    pub fn of(model: &Model) -> Labels {
+        let note = model.metadata().iter().find(|(key, _)| key == "names").map(|(_, text)| text.as_str());
+        let mut labels = Vec::new();
+        for entry in note.unwrap_or_default().trim_matches(['{', '}']).split(", ") {
+            if let Some((index, name)) = entry.split_once(": ")
+                && index.trim().parse() == Ok(labels.len())
+            {
+                labels.push(name.trim_matches(['\'', '"']).to_owned());
+            }
+        }
+        Labels(labels)
+    }
+
+    /// The name of a class.
+    pub fn get(&self, index: usize) -> Option<String> {
+        self.0.get(index).cloned()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// The likeliest classes of a picture, the first first.
+pub fn classify(
+    model: &Model,
+    picture: &Picture,
+    normalisation: Normalisation,
+    top: usize,
+    labels: &Labels,
+) -> Result<Vec<Class>> {
+    let port = model.inputs().first().ok_or_else(|| Error::invalid("a classifier", "an input", "none"))?;
+    let frame = Frame::of(port, None);
+    let frame = frame.ok_or_else(|| Error::invalid("a classifier", "an input that is a picture", port.shape_text()))?;
+    let (array, _) = picture.array(&frame, Fit::Crop, normalisation)?;
+    classes(model.infer(&[(&port.name, array)])?.first()?, top, labels)
+}
+
+/// The likeliest classes of one row of scores. What does not add up to one becomes likelihoods by softmax.
+pub fn classes(scores: &Array, top: usize, labels: &Labels) -> Result<Vec<Class>> {
+    let mut scores = scores.to_floats()?;
+    let sum: f64 = scores.iter().sum();
+    let is_likelihood = (sum - 1.0).abs() < 1e-2 && scores.iter().all(|score| (-1e-6..=1.0 + 1e-6).contains(score));
+    if !is_likelihood {
+        let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        scores.iter_mut().for_each(|score| *score = (*score - largest).exp());
+        let sum: f64 = scores.iter().sum();
+        scores.iter_mut().for_each(|score| *score /= sum);
+    }
+    let mut order: Vec<usize> = (0..scores.len()).collect();
+    order.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]).then(a.cmp(b)));
+    let class = |index: usize| Class { index, label: labels.get(index), score: scores[index] as f32 };
+    Ok(order.into_iter().take(top).map(class).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scores_become_likelihoods_once() {
+        let labels = Labels(vec!["cat".to_owned(), "dog".to_owned()]);
+        let likely = classes(&Array::from_slice(&[0.25_f32, 0.75], [1, 2]).unwrap(), 5, &labels).unwrap();
+        assert_eq!(likely[0], Class { index: 1, label: Some("dog".to_owned()), score: 0.75 });
+        let raw = classes(&Array::from_slice(&[2.0_f32, 2.0, -50.0], [1, 3]).unwrap(), 1, &labels).unwrap();
+        assert_eq!((raw.len(), raw[0].index, raw[0].score), (1, 0, 0.5));
+    }
+}

@@ -1,0 +1,173 @@
+//! Objects in pictures, as boxes.
+
+use super::Labels;
+use crate::array::Array;
+use crate::error::{Error, Result};
+use crate::model::Model;
+use crate::picture::{Fit, Frame, Normalisation, Picture, Placement};
+
+/// The side of a picture where a detector leaves it open.
+const SIDE_DEFAULT: usize = 640;
+/// The candidates that are compared with each other: the likeliest ones.
+const CANDIDATES_MAX: usize = 4096;
+
+/// An object in a picture.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Detection {
+    /// Left, top, right and bottom in pixels of the picture.
+    pub corners: [f32; 4],
+    /// The number of its class.
+    pub class: usize,
+    /// The name of its class, where labels are known.
+    pub label: Option<String>,
+    /// How likely it is: 0 to 1.
+    pub score: f32,
+}
+
+/// What counts as an object.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DetectOptions {
+    /// The least likelihood.
+    pub score_min: f32,
+    /// Of two boxes of a class that share more than this, the likelier one stays.
+    pub overlap_max: f32,
+    /// The most objects.
+    pub count_max: usize,
+    /// How bytes become numbers.
+    pub normalisation: Normalisation,
+}
+
+impl Default for DetectOptions {
+    fn default() -> DetectOptions {
+        DetectOptions { score_min: 0.25, overlap_max: 0.45, count_max: 300, normalisation: Normalisation::Unit }
+    }
+}
+
+/// The objects in a picture, the likeliest first, by a model whose output is laid out as YOLO's versions have it.
+pub fn detect(model: &Model, picture: &Picture, options: &DetectOptions, labels: &Labels) -> Result<Vec<Detection>> {
+    let port = model.inputs().first().ok_or_else(|| Error::invalid("a detector", "an input", "none"))?;
+    let frame = Frame::of(port, Some(SIDE_DEFAULT));
+    let frame = frame.ok_or_else(|| Error::invalid("a detector", "an input that is a picture", port.shape_text()))?;
+    let (array, placement) = picture.array(&frame, Fit::Letterbox, options.normalisation)?;
+    let outputs = model.infer(&[(&port.name, array)])?;
+    let mut found = suppress(boxes(outputs.first()?, options.score_min)?, options);
+    for object in &mut found {
+        object.corners = in_picture(object.corners, &placement, picture);
+        object.label = labels.get(object.class);
+    }
+    Ok(found)
+}
+
+fn in_picture(corners: [f32; 4], placement: &Placement, picture: &Picture) -> [f32; 4] {
+    let sizes = [picture.width() as f32, picture.height() as f32];
+    let mut place = 0;
+    corners.map(|corner| {
+        let axis = place % 2;
+        place += 1;
+        ((corner - placement.start[axis]) / placement.scale[axis]).clamp(0.0, sizes[axis])
+    })
+}
+
+/// The boxes of one picture in a model's own pixels. Outputs are `[1, 4 + classes, boxes]` (centre and size, then a score for each
+/// class), `[1, boxes, 5 + classes]` (the same behind a score for there being anything), or `[1, boxes, 6]` (corners, score, class).
+pub fn boxes(output: &Array, score_min: f32) -> Result<Vec<Detection>> {
+    let (rows, columns) = match *output.dims() {
+        [1, rows, columns] | [rows, columns] => (rows, columns),
+        _ => return Err(Error::unsupported(format!("boxes in an output of {output:?}"))),
+    };
+    let values = output.to_floats()?;
+    if columns == 6 && rows != 6 {
+        let objects = values.chunks_exact(6).map(|row| Detection {
+            corners: [row[0] as f32, row[1] as f32, row[2] as f32, row[3] as f32],
+            class: row[5].max(0.0) as usize,
+            label: None,
+            score: row[4] as f32,
+        });
+        return Ok(objects.filter(|object| object.score >= score_min).collect());
+    }
+    // More boxes than numbers of each: whichever way they lie.
+    let (count, width, across) = if columns > rows { (columns, rows, true) } else { (rows, columns, false) };
+    if width < 5 {
+        return Err(Error::unsupported(format!("boxes in an output of {output:?}")));
+    }
+    let at = |object: usize, place: usize| {
+        if across { values[place * columns + object] } else { values[object * columns + place] }
+    };
+    let (first, certain) = if across { (4, false) } else { (5, true) };
+    let mut found = Vec::new();
+    for object in 0..count {
+        let likely = |class: usize| at(object, class) * if certain { at(object, 4) } else { 1.0 };
+        let best = (first..width).max_by(|a, b| likely(*a).total_cmp(&likely(*b)));
+        let (class, score) = best.map_or((0, at(object, 4)), |best| (best - first, likely(best)));
+        if score as f32 >= score_min {
+            let [x, y, w, h] = [0, 1, 2, 3].map(|place| at(object, place) as f32);
+            let corners = [x - w / 2.0, y - h / 2.0, x + w / 2.0, y + h / 2.0];
+            found.push(Detection { corners, class, label: None, score: score as f32 });
+        }
+    }
+    Ok(found)
+}
+
+/// The likeliest of boxes that overlap (non-maximum suppression), the likeliest first.
+pub fn suppress(mut found: Vec<Detection>, options: &DetectOptions) -> Vec<Detection> {
+    found.retain(|object| object.corners.iter().all(|corner| corner.is_finite()));
+    found.sort_by(|a, b| b.score.total_cmp(&a.score));
+    found.truncate(CANDIDATES_MAX);
+    let mut kept: Vec<Detection> = Vec::new();
+    for object in found {
+        let hidden = kept
+            .iter()
+            .any(|other| other.class == object.class && overlap(&other.corners, &object.corners) > options.overlap_max);
+        if !hidden && kept.len() < options.count_max {
+            kept.push(object);
+        }
+    }
+    kept
+}
+
+/// What two boxes share, of what they cover together.
+fn overlap(a: &[f32; 4], b: &[f32; 4]) -> f32 {
+    let area = |corners: &[f32; 4]| (corners[2] - corners[0]).max(0.0) * (corners[3] - corners[1]).max(0.0);
+    let shared = area(&[a[0].max(b[0]), a[1].max(b[1]), a[2].min(b[2]), a[3].min(b[3])]);
+    let covered = area(a) + area(b) - shared;
+    if covered > 0.0 { shared / covered } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn boxes_of_a_class_hide_each_other() {
+        let object =
+            |left: f32, class, score| Detection { corners: [left, 0.0, left + 10.0, 10.0], class, label: None, score };
+        let options = DetectOptions::default();
+        let kept = suppress(
+            vec![object(1.0, 0, 0.5), object(0.0, 0, 0.9), object(1.0, 1, 0.6), object(50.0, 0, 0.3)],
+            &options,
+        );
+        let left: Vec<(f32, usize)> = kept.iter().map(|object| (object.corners[0], object.class)).collect();
+        assert_eq!(left, [(0.0, 0), (1.0, 1), (50.0, 0)]);
+        assert!(suppress(vec![object(f32::NAN, 0, 0.9)], &options).is_empty());
+    }
+
+    #[test]
+    fn all_three_layouts_are_read() {
+        // Two classes, seven boxes; one of them is likely.
+        let mut across = vec![0.0_f32; 6 * 7];
+        for (place, value) in [10.0, 20.0, 4.0, 6.0, 0.1, 0.8].into_iter().enumerate() {
+            across[place * 7 + 3] = value;
+        }
+        let found = boxes(&Array::from_slice(&across, [1, 6, 7]).unwrap(), 0.25).unwrap();
+        assert_eq!((found.len(), found[0].class, found[0].corners), (1, 1, [8.0, 17.0, 12.0, 23.0]));
+        let mut down = vec![0.0_f32; 9 * 7];
+        down[14..21].copy_from_slice(&[10.0, 20.0, 4.0, 6.0, 0.5, 0.1, 0.9]);
+        let found = boxes(&Array::from_slice(&down, [1, 9, 7]).unwrap(), 0.25).unwrap();
+        assert_eq!((found.len(), found[0].class, (found[0].score * 100.0).round()), (1, 1, 45.0));
+        let corners =
+            Array::from_slice(&[1.0_f32, 2.0, 3.0, 4.0, 0.9, 7.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0], [1, 2, 6]).unwrap();
+        let found = boxes(&corners, 0.25).unwrap();
+        assert_eq!((found.len(), found[0].class, found[0].corners), (1, 7, [1.0, 2.0, 3.0, 4.0]));
+        assert!(boxes(&Array::from_slice(&[0.0_f32; 4], [2, 2]).unwrap(), 0.25).is_err());
+    }
+}

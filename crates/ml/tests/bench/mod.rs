@@ -1,0 +1,128 @@
+//! What the tests over folders of ONNX cases share: running one, and comparing values.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Arc;
+
+use panoply_ml::{Array, ElementType, Error, Network, Value};
+use panoply_runtime::{RunOptions, Runtime};
+
+pub enum Verdict {
+    Passed,
+    /// The model asks for something that is not implemented.
+    Refused(String),
+    Wrong(String),
+}
+
+pub fn runtime() -> Runtime {
+    Runtime::builder().backend(Arc::new(panoply_cpu::CpuBackend::new())).build().expect("a CPU")
+}
+
+/// Runs a case on the host and on devices, and compares both with the answers beside it.
+pub fn verdict(folder: &Path, runtime: &Runtime, relative: f64, absolute: f64) -> Verdict {
+    let run = || check(folder, runtime, relative, absolute);
+    match catch_unwind(AssertUnwindSafe(run)) {
+        Ok(Ok(())) => Verdict::Passed,
+        Ok(Err(Failure::Refused(reason))) => Verdict::Refused(reason),
+        Ok(Err(Failure::Wrong(reason))) => Verdict::Wrong(reason),
+        Err(_) => Verdict::Wrong("a panic".to_owned()),
+    }
+}
+
+enum Failure {
+    Refused(String),
+    Wrong(String),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        match error.is_unsupported() {
+            true => Failure::Refused(error.to_string()),
+            false => Failure::Wrong(error.to_string()),
+        }
+    }
+}
+
+fn check(folder: &Path, runtime: &Runtime, relative: f64, absolute: f64) -> Result<(), Failure> {
+    let model = Network::load(folder.join("model.onnx"))?;
+    for set in 0.. {
+        let set = folder.join(format!("test_data_set_{set}"));
+        if !set.is_dir() {
+            break;
+        }
+        let read = |name: String| std::fs::read(set.join(name));
+        let mut inputs = Vec::new();
+        for (place, port) in model.inputs().iter().enumerate() {
+            let bytes = read(format!("input_{place}.pb")).map_err(|error| Failure::Wrong(error.to_string()))?;
+            inputs.push((port.name.as_str(), port.read_value(&bytes)?));
+        }
+        let mut expected = Vec::new();
+        for (place, port) in model.outputs().iter().enumerate() {
+            let bytes = read(format!("output_{place}.pb")).map_err(|error| Failure::Wrong(error.to_string()))?;
+            expected.push(port.read_value(&bytes)?);
+        }
+        if std::env::var_os("PANOPLY_ONNX_DEVICES_ONLY").is_none() {
+            let on_host = model.reference(&inputs)?;
+            compare_all("host", &on_host, &expected, relative, absolute)?;
+        }
+        // Twice: the first run is traced, the second repeats the trace.
+        for turn in ["devices", "devices again"] {
+            let on_devices = model.infer_values(runtime, &inputs, &RunOptions::default())?;
+            compare_all(turn, &on_devices, &expected, relative, absolute)?;
+        }
+    }
+    Ok(())
+}
+
+fn compare_all(place: &str, got: &[Value], expected: &[Value], relative: f64, absolute: f64) -> Result<(), Failure> {
+    if got.len() != expected.len() {
+        return Err(Failure::Wrong(format!("{place}: {} outputs, expected {}", got.len(), expected.len())));
+    }
+    for (output, (got, expected)) in got.iter().zip(expected).enumerate() {
+        compare(got, expected, relative, absolute)
+            .map_err(|reason| Failure::Wrong(format!("{place}: output {output}: {reason}")))?;
+    }
+    Ok(())
+}
+
+pub fn compare(got: &Value, expected: &Value, relative: f64, absolute: f64) -> Result<(), String> {
+    match (got, expected) {
+        (Value::Array(got), Value::Array(expected)) => compare_arrays(got, expected, relative, absolute),
+        (Value::Sequence(got), Value::Sequence(expected)) if got.len() == expected.len() => {
+            got.iter().zip(expected.iter()).try_for_each(|(got, expected)| compare(got, expected, relative, absolute))
+        }
+        (Value::Optional(None), Value::Optional(None)) => Ok(()),
+        (Value::Optional(Some(got)), expected) => compare(got, expected, relative, absolute),
+        (got, Value::Optional(Some(expected))) => compare(got, expected, relative, absolute),
+        _ => Err(format!("{got:?}, expected {expected:?}")),
+    }
+}
+
+fn compare_arrays(got: &Array, expected: &Array, relative: f64, absolute: f64) -> Result<(), String> {
+    if (got.kind(), got.dims()) != (expected.kind(), expected.dims()) {
+        return Err(format!("{got:?}, expected {expected:?}"));
+    }
+    if got.kind() == ElementType::String {
+        let same = got.as_strings().unwrap() == expected.as_strings().unwrap();
+        return if same {
+            Ok(())
+        } else {
+            Err(format!("{:?}, expected {:?}", got.as_strings(), expected.as_strings()))
+        };
+    }
+    // Two units of the last place, as ONNX's runner has it for bf16.
+    let relative = match got.kind() {
+        ElementType::BF16 => relative.max(2.0_f64.powi(-6)),
+        ElementType::F16 => relative.max(2.0_f64.powi(-9)),
+        _ => relative,
+    };
+    let (got, expected) = (got.to_floats().unwrap(), expected.to_floats().unwrap());
+    for (place, (got, expected)) in got.iter().zip(&expected).enumerate() {
+        let same = got == expected || (got.is_nan() && expected.is_nan());
+        let is_near = (got - expected).abs() <= absolute + relative * expected.abs();
+        if !same && !is_near {
+            return Err(format!("element {place} is {got}, expected {expected}"));
+        }
+    }
+    Ok(())
+}

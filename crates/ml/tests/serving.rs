@@ -1,0 +1,192 @@
+//! Many callers of one model, folders of models, and models in a chain.
+#![allow(clippy::unwrap_used)] // A test that cannot go on should say where.
+
+mod onnx;
+
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use onnx::*;
+use panoply_ml::serve::{ServeOptions, Server};
+use panoply_ml::{Array, ElementType, Ensemble, Error, Member, Model, Repository, RepositoryOptions};
+use panoply_runtime::{RunOptions, Runtime};
+
+fn runtime() -> Arc<Runtime> {
+    static RUNTIME: OnceLock<Arc<Runtime>> = OnceLock::new();
+    let make = || Arc::new(Runtime::builder().backend(Arc::new(panoply_cpu::CpuBackend::new())).build().unwrap());
+    Arc::clone(RUNTIME.get_or_init(make))
+}
+
+/// `y = x · w`, for rows of two numbers; all weights are `factor`.
+fn scaled(factor: f32) -> Message {
+    let nodes = [node("MatMul", &["x", "w"], &["y"], &[])];
+    let weights = [f32s("w", &[2, 3], &[factor; 6])];
+    let (x, y) = (port("x", ElementType::F32, &[-1, 2]), port("y", ElementType::F32, &[-1, 3]));
+    model(18, &graph(&nodes, &weights, &[x], &[y]))
+}
+
+fn rows(values: &[f32]) -> Array {
+    Array::from_slice(values, [values.len() / 2, 2]).unwrap()
+}
+
+#[test]
+fn callers_are_joined_and_get_their_own_rows() {
+    let model = Model::from_bytes(runtime(), &scaled(1.0).0).unwrap();
+    let wait_max = Duration::from_millis(20);
+    let options = ServeOptions { wait_max, queue_depth_max: 1000, ..ServeOptions::default() };
+    let server = Server::start(&model, options).unwrap();
+    std::thread::scope(|scope| {
+        for caller in 0..8 {
+            let server = &server;
+            scope.spawn(move || {
+                for turn in 0..20 {
+                    let value = (caller * 100 + turn) as f32;
+                    let given: Vec<f32> = vec![value; 2 * (1 + turn % 3)];
+                    let y = server.infer(&[("x", rows(&given))]).unwrap();
+                    assert_eq!(y.get("y").unwrap().dims(), [1 + turn % 3, 3]);
+                    assert!(y.first().unwrap().as_slice::<f32>().unwrap().iter().all(|sum| *sum == 2.0 * value));
+                }
+            });
+        }
+    });
+    let (batches, joined) = server.batches();
+    assert_eq!(joined, 312, "every row once");
+    assert!(batches < 160, "{batches} batches for 160 requests");
+}
+
+#[test]
+fn a_wrong_request_fails_alone() {
+    let model = Model::from_bytes(runtime(), &scaled(1.0).0).unwrap();
+    let options = ServeOptions { wait_max: Duration::from_millis(50), ..ServeOptions::default() };
+    let server = Server::start(&model, options).unwrap();
+    let ask = |name, array| server.submit(&[(name, array)], &RunOptions::default()).unwrap();
+    let good = ask("x", rows(&[1.0, 2.0]));
+    let wrong = [ask("z", rows(&[1.0, 2.0])), ask("x", Array::from_slice(&[1_i64, 2], [1, 2]).unwrap())];
+    let late = RunOptions::default().deadline(Instant::now());
+    let late = server.submit(&[("x", rows(&[1.0, 2.0]))], &late).unwrap();
+    assert_eq!(good.wait().unwrap().first().unwrap().as_slice::<f32>().unwrap(), [3.0; 3]);
+    assert!(wrong.into_iter().all(|ticket| ticket.wait().is_err()));
+    assert!(late.wait().is_err());
+}
+
+#[test]
+fn a_full_queue_says_so_and_a_dropped_server_answers_what_it_took() {
+    let model = Model::from_bytes(runtime(), &scaled(2.0).0).unwrap();
+    let options = ServeOptions { wait_max: Duration::from_secs(5), queue_depth_max: 3, ..ServeOptions::default() };
+    let server = Server::start(&model, options).unwrap();
+    let ask = || server.submit(&[("x", rows(&[1.0, 1.0]))], &RunOptions::default());
+    let taken: Vec<_> = (0..3).map(|_| ask().unwrap()).collect();
+    assert!(matches!(ask().err(), Some(Error::Busy { .. })));
+    let started = Instant::now();
+    drop(server);
+    assert!(started.elapsed() < Duration::from_secs(4), "nobody waits for more once the server goes");
+    assert!(
+        taken.into_iter().all(|ticket| ticket.wait().unwrap().first().unwrap().as_slice::<f32>().unwrap() == [4.0; 3])
+    );
+    let bytes = ServeOptions { queue_bytes_max: 4, ..ServeOptions::default() };
+    let server = Server::start(&model, bytes).unwrap();
+    assert!(matches!(server.infer(&[("x", rows(&[1.0, 1.0]))]), Err(Error::Busy { .. })));
+    assert!(Server::start(&model, ServeOptions { instances: 0, ..ServeOptions::default() }).is_err());
+    assert!(Server::start(&model, ServeOptions { preferred: vec![4, 2], ..ServeOptions::default() }).is_err());
+}
+
+#[test]
+fn sequences_are_filled_up_to_buckets_and_cut_again() {
+    let nodes = [node("Add", &["x", "x"], &["y"], &[])];
+    let (x, y) = (port("x", ElementType::F32, &[-1, -2]), port("y", ElementType::F32, &[-1, -2]));
+    let model = Model::from_bytes(runtime(), &model(18, &graph(&nodes, &[], &[x], &[y])).0).unwrap();
+    let options = ServeOptions { buckets: vec![4, 8], wait_max: Duration::from_millis(50), ..ServeOptions::default() };
+    let server = Server::start(&model, options).unwrap();
+    let ask = |len: usize| {
+        server.submit(&[("x", Array::from_slice(&vec![1.0_f32; len], [1, len]).unwrap())], &RunOptions::default())
+    };
+    let tickets: Vec<_> = [3, 4, 2, 9].map(|len| (len, ask(len).unwrap())).into_iter().collect();
+    for (len, ticket) in tickets {
+        let y = ticket.wait().unwrap();
+        assert_eq!(
+            (y.first().unwrap().dims(), y.first().unwrap().as_slice::<f32>().unwrap()),
+            (&[1, len][..], &vec![2.0; len][..])
+        );
+    }
+    assert!(server.batches().0 <= 3, "three of them fit the first bucket");
+}
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let folder = std::env::temp_dir().join(format!("panoply-ml-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        Folder(folder)
+    }
+
+    fn put(&self, name: &str, version: u64, model: &Message) {
+        let folder = self.0.join(name).join(version.to_string());
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("model.onnx"), &model.0).unwrap();
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn a_folder_of_models_is_loaded_replaced_and_kept_within_its_budget() {
+    let folder = Folder::new("repository");
+    folder.put("a", 1, &scaled(1.0));
+    folder.put("b", 1, &scaled(5.0));
+    // Two models of 24 bytes do not fit at a time.
+    let options = RepositoryOptions { weight_bytes_max: 40, ..RepositoryOptions::default() };
+    let models = Repository::open(runtime(), &folder.0, options).unwrap();
+    assert_eq!(models.names().unwrap(), ["a", "b"]);
+    let ask =
+        |server: &Server| server.infer(&[("x", rows(&[1.0, 1.0]))]).unwrap().first().unwrap().to_floats().unwrap()[0];
+    let first = models.get("a", None).unwrap();
+    assert_eq!(ask(&first), 2.0);
+    assert_eq!(ask(&models.get("b", None).unwrap()), 10.0);
+    let loaded: Vec<String> = models.loaded().into_iter().map(|state| state.name).collect();
+    assert_eq!(loaded, ["b"], "the one that was asked for longest ago went");
+    assert_eq!(ask(&first), 2.0, "who holds it is still answered");
+    folder.put("b", 2, &scaled(7.0));
+    assert!(models.refresh("b").unwrap() && !models.refresh("b").unwrap());
+    assert_eq!(ask(&models.get("b", None).unwrap()), 14.0);
+    assert_eq!(models.loaded()[0].version, 2);
+    assert_eq!(ask(&models.get("b", Some(1)).unwrap()), 10.0);
+    for wrong in ["..", "../a", "", "c", ".hidden"] {
+        assert!(models.get(wrong, None).is_err(), "{wrong:?}");
+    }
+    assert!(models.get("a", Some(9)).is_err());
+    let tight = RepositoryOptions { weight_bytes_max: 4, ..RepositoryOptions::default() };
+    let error = Repository::open(runtime(), &folder.0, tight).unwrap().get("a", None).err().unwrap();
+    assert!(matches!(error, Error::Limit { limit: 4, got: 24, .. }), "{error}");
+}
+
+#[test]
+fn an_ensemble_is_one_model_after_the_other() {
+    let (double, relu) =
+        (Model::from_bytes(runtime(), &scaled(-1.0).0).unwrap(), Model::from_bytes(runtime(), &relu().0).unwrap());
+    // Given in the wrong order: values say who waits for whom.
+    let members = vec![
+        Member::new(&relu).reads("x", "middle").writes("y", "positive"),
+        Member::new(&double).writes("y", "middle"),
+    ];
+    let chain = Ensemble::new("chain", &["x"], &["positive", "middle"], members.clone()).unwrap();
+    let outputs = chain.infer(&[("x", rows(&[1.0, 1.0, -1.0, -1.0]))], &RunOptions::default()).unwrap();
+    assert_eq!(outputs.get("positive").unwrap().as_slice::<f32>().unwrap(), [0.0, 0.0, 0.0, 2.0, 2.0, 2.0]);
+    assert_eq!(outputs.get("middle").unwrap().as_slice::<f32>().unwrap()[0], -2.0);
+    let late = RunOptions::default().deadline(Instant::now());
+    assert!(chain.infer(&[("x", rows(&[1.0, 1.0]))], &late).is_err());
+    assert!(chain.infer(&[("z", rows(&[1.0, 1.0]))], &RunOptions::default()).is_err());
+    assert!(Ensemble::new("cycle", &[], &["positive"], members.clone()).is_err());
+    assert!(Ensemble::new("nothing", &["x"], &["elsewhere"], members).is_err());
+}
+
+fn relu() -> Message {
+    let nodes = [node("Relu", &["x"], &["y"], &[])];
+    let (x, y) = (port("x", ElementType::F32, &[-1, 3]), port("y", ElementType::F32, &[-1, 3]));
+    model(18, &graph(&nodes, &[], &[x], &[y]))
+}

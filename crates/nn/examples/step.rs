@@ -1,0 +1,73 @@
+//! How long a training step takes on this machine's CPU: `cargo run --release -p panoply-nn --example step -- mlp 64`.
+//!
+//! `panoply bench nn/` measures the same through every device.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Instant;
+
+use panoply_core::{DType, Tensor};
+use panoply_cpu::CpuBackend;
+use panoply_nn::random::Random;
+use panoply_nn::samples::{Classifier, resnet20};
+use panoply_nn::train::{Session, SessionOptions};
+use panoply_nn::{Layer, Mode, Net, Optimiser, loss};
+use panoply_runtime::Runtime;
+
+const WARM_UPS: usize = 5;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let network = arguments.next().unwrap_or("mlp".to_owned());
+    let batch: usize = arguments.next().map_or(Ok(64), |text| text.parse())?;
+    let repeats: usize = arguments.next().map_or(Ok(50), |text| text.parse())?;
+    let (layers, image) = match network.as_str() {
+        "mlp" => (Classifier::Mlp.layers(28), [1, 28, 28]),
+        "cnn" => (Classifier::Cnn.layers(28), [1, 28, 28]),
+        "resnet20" => (resnet20(), [3, 32, 32]),
+        other => return Err(format!("expected mlp, cnn or resnet20, got {other}").into()),
+    };
+    let runtime = Arc::new(Runtime::builder().backend(Arc::new(CpuBackend::new())).build()?);
+    let mut session = session(&runtime, &layers, image)?;
+    let mut random = Random::new(7, "step");
+    let count = batch * image.iter().product::<usize>();
+    let x = Tensor::from_vec((0..count).map(|_| random.normal()).collect(), [batch, image[0], image[1], image[2]])?;
+    let labels = Tensor::from_vec((0..batch as u32).map(|row| row * 7 % 10).collect(), [batch])?;
+    let rows = [x, labels];
+    let mut times = Vec::new();
+    for repeat in 0..WARM_UPS + repeats.max(1) {
+        let begin = Instant::now();
+        session.step(&rows)?;
+        if repeat >= WARM_UPS {
+            times.push(begin.elapsed().as_secs_f64() * 1e3);
+        }
+    }
+    times.sort_by(f64::total_cmp);
+    let median = times[times.len() / 2];
+    println!(
+        "{{\"case\": \"nn/{network}/train/f32/b{batch}\", \"ms\": {median:.4}, \"best_ms\": {:.4}, \"peak_mib\": {}}}",
+        times[0],
+        peak_mib()
+    );
+    Ok(())
+}
+
+fn session(runtime: &Arc<Runtime>, layers: &dyn Layer, image: [usize; 3]) -> Result<Session, Box<dyn Error>> {
+    let mut net = Net::new("step", Mode::Train);
+    let batch = net.symbol("batch")?;
+    let x = net.data("x", DType::F32, &[batch, image[0].into(), image[1].into(), image[2].into()])?;
+    let labels = net.data("labels", DType::U32, &[batch])?;
+    let logits = layers.forward(&mut net, x)?;
+    let loss = loss::cross_entropy(&mut net, logits, labels, 0.0)?;
+    let recording = net.finish(&[("loss", loss)])?;
+    let optimiser = Optimiser::momentum(0.01, 0.9, false);
+    Ok(Session::new(Arc::clone(runtime), recording, optimiser, None, SessionOptions::default())?)
+}
+
+/// The most memory that the process has had, where the system tells.
+fn peak_mib() -> String {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    kib.map_or("null".to_owned(), |kib| (kib / 1024).to_string())
+}

@@ -1,0 +1,260 @@
+//! Parameters in `safetensors` files, with PyTorch's names.
+//!
+//! A file from elsewhere is only data: its head is bounded, its offsets must cover the file without gaps, and whatever is wrong
+//! with it is an error. A file that is written replaces the one before at once or not at all.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::Path;
+
+use panoply_core::{DType, HostBufferMut, Shape, Tensor, bf16, f16};
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+
+use crate::error::{Error, Result};
+use crate::parameters::Parameters;
+
+/// The largest file that is read.
+pub const FILE_BYTES_MAX: u64 = 16 << 30;
+
+/// What a file holds.
+#[derive(Clone, Debug, Default)]
+pub struct Loaded {
+    /// Its tensors.
+    pub parameters: Parameters,
+    /// Its notes.
+    pub notes: HashMap<String, String>,
+    /// Tensors of element types that are not known here, such as the counters that PyTorch's batch norm keeps.
+    pub skipped: Vec<String>,
+}
+
+/// Writes parameters, which are on the host, and notes. What would be too large to be read is not written.
+pub fn save(path: &Path, parameters: &Parameters, notes: HashMap<String, String>) -> Result<()> {
+    let bytes = to_bytes(parameters, notes).map_err(|reason| Error::file(path, reason))?;
+    replace(path, &bytes)
+}
+
+/// Reads a file.
+pub fn load(path: &Path) -> Result<Loaded> {
+    let refused = |reason: String| Error::file(path, reason);
+    let mut file = File::open(path).map_err(|error| refused(error.to_string()))?;
+    let length = file.metadata().map_err(|error| refused(error.to_string()))?.len();
+    if length > FILE_BYTES_MAX {
+        return Err(refused(format!("it has {length} bytes, more than the {FILE_BYTES_MAX} that are read")));
+    }
+    let mut bytes = Vec::new();
+    // A file that grows meanwhile is not followed.
+    Read::by_ref(&mut file).take(length).read_to_end(&mut bytes).map_err(|error| refused(error.to_string()))?;
+    from_bytes(&bytes).map_err(refused)
+}
+
+/// Reads what a file would hold; says what is wrong with it.
+pub fn from_bytes(bytes: &[u8]) -> Result<Loaded, String> {
+    let (_, head) = SafeTensors::read_metadata(bytes).map_err(|error| format!("not a safetensors file: {error}"))?;
+    let file = SafeTensors::deserialize(bytes).map_err(|error| format!("not a safetensors file: {error}"))?;
+    let mut loaded = Loaded { notes: head.metadata().clone().unwrap_or_default(), ..Loaded::default() };
+    for (name, view) in file.iter() {
+        match dtype_of(view.dtype()) {
+            Some(dtype) => {
+                let made = tensor(dtype, &view).map_err(|error| format!("tensor {name:?}: {error}"))?;
+                loaded.parameters.insert(name, made);
+            }
+            None => loaded.skipped.push(name.to_owned()),
+        }
+    }
+    loaded.skipped.sort();
+    Ok(loaded)
+}
+
+/// What a file of these parameters is.
+pub fn to_bytes(parameters: &Parameters, notes: HashMap<String, String>) -> Result<Vec<u8>, String> {
+    check_size(parameters)?;
+    let mut whole = Vec::new();
+    for (name, tensor) in parameters.iter() {
+        let tensor = tensor.contiguous().map_err(|error| format!("tensor {name:?}: {error}"))?;
+        whole.push((name, tensor));
+    }
+    let mut views = Vec::new();
+    for (name, tensor) in &whole {
+        let dtype =
+            file_dtype(tensor.dtype()).ok_or_else(|| format!("tensor {name:?}: no {} in files", tensor.dtype()))?;
+        let bytes = tensor.as_bytes().map_err(|error| format!("tensor {name:?}: {error}"))?;
+        let view = TensorView::new(dtype, tensor.shape().to_vec(), bytes).map_err(|error| error.to_string())?;
+        views.push((*name, view));
+    }
+    let notes = if notes.is_empty() { None } else { Some(notes) };
+    safetensors::serialize(views, notes).map_err(|error| error.to_string())
+}
+
+/// Refuses what [`load`] would, before anything is copied. Names and shapes come on top of the tensors' bytes.
+fn check_size(parameters: &Parameters) -> Result<(), String> {
+    const HEAD_OF_EACH: u64 = 512;
+    let bytes = parameters.iter().map(|(name, tensor)| {
+        let bytes = (tensor.elements() as u64).saturating_mul(tensor.dtype().size_bytes() as u64);
+        bytes.saturating_add(name.len() as u64 + HEAD_OF_EACH)
+    });
+    let bytes = bytes.fold(0, u64::saturating_add);
+    match bytes <= FILE_BYTES_MAX {
+        true => Ok(()),
+        false => Err(format!("it would have {bytes} bytes, more than the {FILE_BYTES_MAX} that are read")),
+    }
+}
+
+/// Writes a file beside the path, brings it to the disk and puts it in the path's place.
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
+    let refused = |error: std::io::Error| Error::file(path, error);
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".tmp");
+    let beside = Path::new(&beside);
+    let mut file = File::create(beside).map_err(refused)?;
+    file.write_all(bytes).map_err(refused)?;
+    file.sync_all().map_err(refused)?;
+    drop(file);
+    std::fs::rename(beside, path).map_err(refused)?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // The name itself must reach the disk. Where folders cannot be opened, there is nothing more to do.
+    match File::open(folder) {
+        Ok(folder) => folder.sync_all().or(Ok(())),
+        Err(_) => Ok(()),
+    }
+}
+
+impl Parameters {
+    /// All floats in f32, whatever they were saved in.
+    pub fn to_f32(&self) -> Result<Parameters> {
+        let wide = |tensor: &Tensor| -> panoply_core::Result<Tensor> {
+            let dims = tensor.shape();
+            match tensor.dtype() {
+                DType::F16 => Tensor::from_vec(tensor.to_vec::<f16>()?.iter().map(|v| v.to_f32()).collect(), dims),
+                DType::BF16 => Tensor::from_vec(tensor.to_vec::<bf16>()?.iter().map(|v| v.to_f32()).collect(), dims),
+                DType::F64 => Tensor::from_vec(tensor.to_vec::<f64>()?.iter().map(|v| *v as f32).collect(), dims),
+                _ => Ok(tensor.clone()),
+            }
+        };
+        self.iter().map(|(name, tensor)| Ok((name.to_owned(), wide(tensor)?))).collect()
+    }
+}
+
+fn tensor(dtype: DType, view: &TensorView<'_>) -> panoply_core::Result<Tensor> {
+    let shape = Shape::new(view.shape())?;
+    let expected = shape.elements() * dtype.size_bytes();
+    if expected != view.data().len() {
+        return Err(panoply_core::Error::invalid("its bytes", expected.to_string(), view.data().len()));
+    }
+    // A copy: in a file nothing is aligned.
+    let mut buffer = HostBufferMut::zeroed(expected)?;
+    buffer.bytes_mut().copy_from_slice(view.data());
+    Tensor::from_host(dtype, shape, buffer.freeze())
+}
+
+fn dtype_of(dtype: Dtype) -> Option<DType> {
+    Some(match dtype {
+        Dtype::F32 => DType::F32,
+        Dtype::F16 => DType::F16,
+        Dtype::BF16 => DType::BF16,
+        Dtype::F64 => DType::F64,
+        Dtype::I32 => DType::I32,
+        Dtype::U32 => DType::U32,
+        Dtype::I8 => DType::I8,
+        Dtype::U8 => DType::U8,
+        _ => return None,
+    })
+}
+
+fn file_dtype(dtype: DType) -> Option<Dtype> {
+    Some(match dtype {
+        DType::F32 => Dtype::F32,
+        DType::F16 => Dtype::F16,
+        DType::BF16 => Dtype::BF16,
+        DType::F64 => Dtype::F64,
+        DType::I32 => Dtype::I32,
+        DType::U32 => Dtype::U32,
+        DType::I8 => Dtype::I8,
+        DType::U8 => Dtype::U8,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Parameters {
+        let mut parameters = Parameters::new();
+        parameters
+            .insert("fc1.weight", Tensor::from_vec(vec![1.0_f32, -2.0, 3.5, 0.0, 1e-30, f32::MAX], [2, 3]).unwrap());
+        parameters.insert("fc1.bias", Tensor::from_vec(vec![f16::from_f32(0.5); 3], [3]).unwrap());
+        parameters.insert("0.index", Tensor::from_vec(vec![7_u8, 8, 9], [3]).unwrap());
+        parameters.insert("nothing", Tensor::zeros(DType::F32, [0, 4]).unwrap());
+        parameters
+    }
+
+    #[test]
+    fn what_is_saved_is_loaded() {
+        let notes = HashMap::from([("step".to_owned(), "12".to_owned())]);
+        let bytes = to_bytes(&sample(), notes.clone()).unwrap();
+        let loaded = from_bytes(&bytes).unwrap();
+        assert_eq!((loaded.notes, loaded.skipped.len(), loaded.parameters.len()), (notes, 0, 4));
+        for (name, tensor) in sample().iter() {
+            let got = loaded.parameters.get(name).unwrap();
+            assert_eq!((got.dtype(), got.shape(), got.as_bytes()), (tensor.dtype(), tensor.shape(), tensor.as_bytes()));
+        }
+        let wide = loaded.parameters.to_f32().unwrap();
+        assert_eq!(wide.get("fc1.bias").unwrap().to_vec::<f32>().unwrap(), [0.5; 3]);
+    }
+
+    #[test]
+    fn what_could_not_be_read_is_not_written() {
+        let mut parameters = Parameters::new();
+        // One element, seen four billion times: nothing so large is ever there.
+        let huge = Tensor::scalar(1.0_f32).unwrap().broadcast_to([1 << 16, 1 << 17]).unwrap();
+        parameters.insert("huge", huge);
+        assert!(to_bytes(&parameters, HashMap::new()).unwrap_err().contains("more than the"));
+    }
+
+    #[test]
+    fn hostile_files_are_refused() {
+        let head = |text: &str| [&(text.len() as u64).to_le_bytes(), text.as_bytes()].concat();
+        let with_data = |text: &str, bytes: usize| [head(text), vec![0; bytes]].concat();
+        let cases = [
+            Vec::new(),
+            vec![0; 7],
+            u64::MAX.to_le_bytes().to_vec(),
+            (1_u64 << 40).to_le_bytes().to_vec(),
+            head("{"),
+            head("[]"),
+            head(r#"{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}"#),
+            with_data(r#"{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}}"#, 4),
+            with_data(r#"{"a":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}}"#, 4),
+            with_data(r#"{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}"#, 8),
+            with_data(r#"{"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}}"#, 8),
+            with_data(
+                r#"{"a":{"dtype":"F32","shape":[18446744073709551615,18446744073709551615],"data_offsets":[0,4]}}"#,
+                4,
+            ),
+            with_data(r#"{"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]}}"#, 0),
+            with_data(r#"{"a":{"dtype":"F32","shape":[1,1,1,1,1,1,1,1,1,1,1,1],"data_offsets":[0,4]}}"#, 4),
+            with_data(r#"{"a":{"dtype":"X","shape":[1],"data_offsets":[0,4]}}"#, 4),
+            with_data(
+                r#"{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[1],"data_offsets":[2,6]}}"#,
+                6,
+            ),
+        ];
+        for (number, case) in cases.iter().enumerate() {
+            assert!(from_bytes(case).is_err(), "case {number}");
+        }
+    }
+
+    #[test]
+    fn no_change_of_a_byte_causes_a_panic() {
+        let bytes = to_bytes(&sample(), HashMap::new()).unwrap();
+        for place in 0..bytes.len() {
+            for flip in [0x01, 0x20, 0xff] {
+                let mut changed = bytes.clone();
+                changed[place] ^= flip;
+                let _ = from_bytes(&changed);
+            }
+            let _ = from_bytes(&bytes[..place]);
+        }
+    }
+}

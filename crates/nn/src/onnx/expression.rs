@@ -1,0 +1,231 @@
+//! Elementwise expressions in ONNX's words: one node for each of theirs. Comparisons are booleans there and numbers here, so each value
+//! knows which of both it is.
+
+use panoply_core::DType;
+use panoply_core::expr::{BinaryOp, Node, Program, TernaryOp, UnaryOp, Value};
+use panoply_core::graph::Dim;
+use panoply_core::op::compute::Map;
+
+use super::ops::refused;
+use super::wire::BOOL;
+use super::{Exporter, element};
+use crate::error::Result;
+
+/// A value of an expression.
+#[derive(Clone)]
+enum Made {
+    Number(String, DType),
+    Truth(String),
+    Constant(f64),
+}
+
+impl Exporter {
+    pub(super) fn map(&mut self, entry: usize, op: &Map, names: &[String]) -> Result<String> {
+        let operands = self.tape.entries[entry].operands.clone();
+        let mut types = Vec::new();
+        for operand in &operands {
+            types.push(self.tape.type_of(self.tape.entries[*operand].id)?);
+        }
+        let (dtype, dims) = self.tape.type_of(self.tape.entries[entry].id)?;
+        let dtypes: Vec<DType> = types.iter().map(|(dtype, _)| *dtype).collect();
+        let program = op.program()?.clone();
+        let made = self.program(&program, &dtypes, names)?;
+        let made = self.number_of(&made, dtype)?;
+        let read = |index: usize| program.nodes().contains(&Node::Input(index as u32));
+        let seen = types.iter().enumerate().filter(|(index, _)| read(*index)).map(|(_, (_, dims))| dims);
+        if stretched(seen, dims.len()) == dims {
+            return Ok(made);
+        }
+        let shape = self.shape(&dims)?;
+        Ok(self.node("Expand", &[&made, &shape], &[]))
+    }
+
+    fn program(&mut self, program: &Program, dtypes: &[DType], names: &[String]) -> Result<Made> {
+        let types = program.types(dtypes).map_err(panoply_core::Error::Expression)?;
+        let mut values: Vec<Made> = Vec::new();
+        for (place, node) in program.nodes().iter().enumerate() {
+            let value = |id: u32| values[id as usize].clone();
+            let own = match types.values()[place] {
+                Value::Constant(value) => {
+                    values.push(Made::Constant(value));
+                    continue;
+                }
+                Value::Typed(dtype) => dtype,
+            };
+            let made = match *node {
+                Node::Input(index) => Made::Number(names[index as usize].clone(), dtypes[index as usize]),
+                Node::Const(constant) => Made::Constant(constant.value()),
+                Node::Cast(dtype, a) => Made::Number(self.number_of(&value(a), dtype)?, dtype),
+                Node::Unary(op, a) => self.unary(op, &value(a), own)?,
+                Node::Binary(op, a, b) => self.binary(op, &value(a), &value(b), own)?,
+                Node::Ternary(op, a, b, c) => self.ternary(op, [value(a), value(b), value(c)], own)?,
+            };
+            values.push(made);
+        }
+        values.pop().ok_or_else(|| refused("map without an expression"))
+    }
+
+    /// A constant of one element.
+    pub(super) fn number(&mut self, value: f64, dtype: DType) -> String {
+        let bytes = match dtype {
+            DType::F64 => value.to_le_bytes().to_vec(),
+            DType::F16 => panoply_core::f16::from_f64(value).to_le_bytes().to_vec(),
+            DType::BF16 => panoply_core::bf16::from_f64(value).to_le_bytes().to_vec(),
+            DType::I32 => (value as i32).to_le_bytes().to_vec(),
+            DType::U32 => (value as u32).to_le_bytes().to_vec(),
+            DType::I8 => (value as i8).to_le_bytes().to_vec(),
+            DType::U8 => vec![value as u8],
+            _ => (value as f32).to_le_bytes().to_vec(),
+        };
+        self.constant(element(dtype).unwrap_or(1), &[], bytes)
+    }
+
+    /// A value as a number of this type.
+    fn number_of(&mut self, made: &Made, dtype: DType) -> Result<String> {
+        Ok(match made {
+            Made::Number(name, own) if *own == dtype => name.clone(),
+            Made::Number(name, _) | Made::Truth(name) => self.cast(name, element(dtype)?),
+            Made::Constant(value) => self.number(*value, dtype),
+        })
+    }
+
+    fn truth_of(&mut self, made: &Made) -> Result<String> {
+        Ok(match made {
+            Made::Truth(name) => name.clone(),
+            Made::Number(name, _) => self.cast(name, BOOL),
+            Made::Constant(value) => self.constant(BOOL, &[], vec![u8::from(*value != 0.0)]),
+        })
+    }
+
+    fn unary(&mut self, op: UnaryOp, x: &Made, dtype: DType) -> Result<Made> {
+        if op == UnaryOp::Not {
+            let x = self.truth_of(x)?;
+            return Ok(Made::Truth(self.node("Not", &[&x], &[])));
+        }
+        let x = self.number_of(x, dtype)?;
+        let name = match op {
+            UnaryOp::Neg => "Neg",
+            UnaryOp::Abs => "Abs",
+            UnaryOp::Exp => "Exp",
+            UnaryOp::Log => "Log",
+            UnaryOp::Sqrt => "Sqrt",
+            UnaryOp::Recip => "Reciprocal",
+            UnaryOp::Tanh => "Tanh",
+            UnaryOp::Sigmoid => "Sigmoid",
+            UnaryOp::Erf => "Erf",
+            UnaryOp::Relu => "Relu",
+            UnaryOp::Sin => "Sin",
+            UnaryOp::Cos => "Cos",
+            UnaryOp::Floor => "Floor",
+            UnaryOp::Ceil => "Ceil",
+            UnaryOp::Round => "Round",
+            UnaryOp::Rsqrt => {
+                let root = self.node("Sqrt", &[&x], &[]);
+                return Ok(Made::Number(self.node("Reciprocal", &[&root], &[]), dtype));
+            }
+            UnaryOp::Silu => {
+                let part = self.node("Sigmoid", &[&x], &[]);
+                return Ok(Made::Number(self.node("Mul", &[&x, &part], &[]), dtype));
+            }
+            UnaryOp::Gelu | UnaryOp::GeluTanh => return self.gelu(op, &x, dtype),
+            UnaryOp::Not => return Err(refused("not")),
+        };
+        Ok(Made::Number(self.node(name, &[&x], &[]), dtype))
+    }
+
+    /// `x · (1 + erf(x / √2)) / 2`, or with the hyperbolic tangent of a cubic in its place.
+    fn gelu(&mut self, op: UnaryOp, x: &str, dtype: DType) -> Result<Made> {
+        let inner = match op {
+            UnaryOp::Gelu => {
+                let factor = self.number(std::f64::consts::FRAC_1_SQRT_2, dtype);
+                let scaled = self.node("Mul", &[x, &factor], &[]);
+                self.node("Erf", &[&scaled], &[])
+            }
+            _ => {
+                let (cubic, one) = (self.number(0.044_715, dtype), self.number(1.0, dtype));
+                let scale = self.number((2.0 / std::f64::consts::PI).sqrt(), dtype);
+                let square = self.node("Mul", &[x, x], &[]);
+                let bent = self.node("Mul", &[&square, &cubic], &[]);
+                let bent = self.node("Add", &[&bent, &one], &[]);
+                let scaled = self.node("Mul", &[x, &scale], &[]);
+                let scaled = self.node("Mul", &[&scaled, &bent], &[]);
+                self.node("Tanh", &[&scaled], &[])
+            }
+        };
+        let (one, half) = (self.number(1.0, dtype), self.number(0.5, dtype));
+        let sum = self.node("Add", &[&inner, &one], &[]);
+        let product = self.node("Mul", &[x, &sum], &[]);
+        Ok(Made::Number(self.node("Mul", &[&product, &half], &[]), dtype))
+    }
+
+    fn binary(&mut self, op: BinaryOp, a: &Made, b: &Made, own: DType) -> Result<Made> {
+        if matches!(op, BinaryOp::And | BinaryOp::Or) {
+            let (a, b) = (self.truth_of(a)?, self.truth_of(b)?);
+            let name = if op == BinaryOp::And { "And" } else { "Or" };
+            return Ok(Made::Truth(self.node(name, &[&a, &b], &[])));
+        }
+        let dtype = [a, b].into_iter().find_map(|made| match made {
+            Made::Number(_, dtype) => Some(*dtype),
+            _ => None,
+        });
+        let dtype = dtype.unwrap_or(own);
+        let (a, b) = (self.number_of(a, dtype)?, self.number_of(b, dtype)?);
+        let (name, is_truth) = match op {
+            BinaryOp::Add => ("Add", false),
+            BinaryOp::Sub => ("Sub", false),
+            BinaryOp::Mul => ("Mul", false),
+            BinaryOp::Div => ("Div", false),
+            BinaryOp::Pow => ("Pow", false),
+            BinaryOp::Min => ("Min", false),
+            BinaryOp::Max => ("Max", false),
+            BinaryOp::Rem => {
+                let fmod = super::Attribute::Integer("fmod", 1);
+                return Ok(Made::Number(self.node("Mod", &[&a, &b], &[fmod]), dtype));
+            }
+            BinaryOp::Eq | BinaryOp::Ne => ("Equal", true),
+            BinaryOp::Lt => ("Less", true),
+            BinaryOp::Le => ("LessOrEqual", true),
+            BinaryOp::Gt => ("Greater", true),
+            BinaryOp::Ge => ("GreaterOrEqual", true),
+            BinaryOp::And | BinaryOp::Or => return Err(refused("a logical operation")),
+        };
+        let made = self.node(name, &[&a, &b], &[]);
+        Ok(match (op, is_truth) {
+            (BinaryOp::Ne, _) => Made::Truth(self.node("Not", &[&made], &[])),
+            (_, true) => Made::Truth(made),
+            (_, false) => Made::Number(made, dtype),
+        })
+    }
+
+    fn ternary(&mut self, op: TernaryOp, [a, b, c]: [Made; 3], own: DType) -> Result<Made> {
+        let made = match op {
+            TernaryOp::Select => {
+                let (a, b, c) = (self.truth_of(&a)?, self.number_of(&b, own)?, self.number_of(&c, own)?);
+                self.node("Where", &[&a, &b, &c], &[])
+            }
+            TernaryOp::Clamp => {
+                let (a, b, c) = (self.number_of(&a, own)?, self.number_of(&b, own)?, self.number_of(&c, own)?);
+                let low = self.node("Max", &[&a, &b], &[]);
+                self.node("Min", &[&low, &c], &[])
+            }
+            TernaryOp::MulAdd => {
+                let (a, b, c) = (self.number_of(&a, own)?, self.number_of(&b, own)?, self.number_of(&c, own)?);
+                let product = self.node("Mul", &[&a, &b], &[]);
+                self.node("Add", &[&product, &c], &[])
+            }
+        };
+        Ok(Made::Number(made, own))
+    }
+}
+
+/// The dimensions that operands of these come to together.
+fn stretched<'a>(operands: impl Iterator<Item = &'a Vec<Dim>>, rank: usize) -> Vec<Dim> {
+    let mut whole = vec![Dim::fixed(1); rank];
+    for dims in operands {
+        let lead = rank.saturating_sub(dims.len());
+        for (axis, dim) in dims.iter().enumerate().filter(|(_, dim)| **dim != Dim::fixed(1)) {
+            whole[lead + axis] = *dim;
+        }
+    }
+    whole
+}

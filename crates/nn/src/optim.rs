@@ -1,0 +1,341 @@
+//! Optimisers as nodes of a graph, schedules of the learning rate, clipping of gradients.
+//!
+//! What changes from step to step (the learning rate, Adam's corrections) is a small input of the graph, so one graph serves all steps.
+
+use panoply_core::expr::Expr;
+use panoply_core::graph::{GraphBuilder, NodeId};
+use panoply_core::op::compute::Reduction;
+
+use crate::error::{Error, Result};
+
+/// How a parameter follows its gradient. The formulas are PyTorch's.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Rule {
+    /// Against the gradient, with what is left of the steps before.
+    Sgd {
+        /// How much of the last step is kept.
+        momentum: f64,
+        /// Whether the gradient is taken ahead of the step.
+        nesterov: bool,
+    },
+    /// By the running mean and variance of gradients. Weight decay is part of the gradient.
+    Adam {
+        /// How much of the mean is kept, and how much of the variance.
+        betas: [f64; 2],
+        /// Added to the deviation.
+        epsilon: f64,
+    },
+    /// As Adam, with weight decay beside the gradient.
+    AdamW {
+        /// How much of the mean is kept, and how much of the variance.
+        betas: [f64; 2],
+        /// Added to the deviation.
+        epsilon: f64,
+    },
+    /// By the running mean of squared gradients.
+    RmsProp {
+        /// How much of the mean is kept.
+        alpha: f64,
+        /// Added to the root.
+        epsilon: f64,
+        /// How much of the last step is kept.
+        momentum: f64,
+    },
+    /// By the sign of a running mean; weight decay is beside the gradient.
+    Lion {
+        /// How much of the mean is kept for the sign, and how much for the next step.
+        betas: [f64; 2],
+    },
+}
+
+/// What limits gradients.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Clip {
+    /// Nothing.
+    #[default]
+    None,
+    /// The norm of all gradients together.
+    Norm(f64),
+    /// The size of each element.
+    Value(f64),
+}
+
+/// An optimiser.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Optimiser {
+    /// The rule.
+    pub rule: Rule,
+    /// The learning rate, before its schedule.
+    pub rate: f64,
+    /// How the rate changes.
+    pub schedule: Schedule,
+    /// How much of a parameter is taken away in each step, as a multiple of the rate.
+    pub weight_decay: f64,
+    /// What limits gradients.
+    pub clip: Clip,
+}
+
+impl Optimiser {
+    /// Plain stochastic gradient descent.
+    pub fn sgd(rate: f64) -> Optimiser {
+        Optimiser::new(Rule::Sgd { momentum: 0.0, nesterov: false }, rate)
+    }
+
+    /// With momentum, and Nesterov's where it is wanted.
+    pub fn momentum(rate: f64, momentum: f64, nesterov: bool) -> Optimiser {
+        Optimiser::new(Rule::Sgd { momentum, nesterov }, rate)
+    }
+
+    /// Adam with betas of 0.9 and 0.999.
+    pub fn adam(rate: f64) -> Optimiser {
+        Optimiser::new(Rule::Adam { betas: [0.9, 0.999], epsilon: 1e-8 }, rate)
+    }
+
+    /// AdamW with betas of 0.9 and 0.999 and a weight decay of 0.01.
+    pub fn adamw(rate: f64) -> Optimiser {
+        Optimiser::new(Rule::AdamW { betas: [0.9, 0.999], epsilon: 1e-8 }, rate).weight_decay(0.01)
+    }
+
+    /// RMSProp with an alpha of 0.99.
+    pub fn rmsprop(rate: f64) -> Optimiser {
+        Optimiser::new(Rule::RmsProp { alpha: 0.99, epsilon: 1e-8, momentum: 0.0 }, rate)
+    }
+
+    /// Lion with betas of 0.9 and 0.99.
+    pub fn lion(rate: f64) -> Optimiser {
+        Optimiser::new(Rule::Lion { betas: [0.9, 0.99] }, rate)
+    }
+
+    /// This rule at this rate, without decay and limits.
+    pub fn new(rule: Rule, rate: f64) -> Optimiser {
+        Optimiser { rule, rate, schedule: Schedule::Constant, weight_decay: 0.0, clip: Clip::None }
+    }
+
+    /// With this weight decay.
+    pub fn weight_decay(mut self, weight_decay: f64) -> Optimiser {
+        self.weight_decay = weight_decay;
+        self
+    }
+
+    /// With this limit of gradients.
+    pub fn clip(mut self, clip: Clip) -> Optimiser {
+        self.clip = clip;
+        self
+    }
+
+    /// With this schedule of the rate.
+    pub fn schedule(mut self, schedule: Schedule) -> Optimiser {
+        self.schedule = schedule;
+        self
+    }
+
+    /// How many tensors it keeps for each parameter.
+    pub fn state_count(&self) -> usize {
+        match self.rule {
+            Rule::Sgd { momentum, .. } => usize::from(momentum != 0.0),
+            Rule::Adam { .. } | Rule::AdamW { .. } => 2,
+            Rule::RmsProp { momentum, .. } => 1 + usize::from(momentum != 0.0),
+            Rule::Lion { .. } => 1,
+        }
+    }
+
+    /// What changes from step to step, for the step with this number (from 0): the rate, and Adam's corrections, which go by the steps
+    /// before it that changed something.
+    pub(crate) fn hyper(&self, step: u64, applied: u64) -> [f32; HYPER] {
+        let rate = self.rate * self.schedule.factor(step);
+        let correction = |beta: f64| 1.0 / (1.0 - beta.powf(applied as f64 + 1.0));
+        let [first, second] = match self.rule {
+            Rule::Adam { betas, .. } | Rule::AdamW { betas, .. } => betas.map(correction),
+            _ => [1.0, 1.0],
+        };
+        [rate as f32, first as f32, second as f32]
+    }
+
+    /// Says what is wrong with its numbers.
+    pub(crate) fn check(&self) -> Result<()> {
+        let in_unit = |what, value: f64| match (0.0..1.0).contains(&value) {
+            true => Ok(()),
+            false => Err(Error::invalid(what, "at least 0 and below 1", value)),
+        };
+        if !(self.rate.is_finite() && self.rate >= 0.0) {
+            return Err(Error::invalid("optimiser: rate", "a finite number, not negative", self.rate));
+        }
+        if !(self.weight_decay.is_finite() && self.weight_decay >= 0.0) {
+            return Err(Error::invalid("optimiser: weight decay", "a finite number, not negative", self.weight_decay));
+        }
+        match self.rule {
+            Rule::Sgd { momentum, .. } => in_unit("optimiser: momentum", momentum),
+            Rule::RmsProp { alpha, momentum, .. } => {
+                in_unit("optimiser: alpha", alpha)?;
+                in_unit("optimiser: momentum", momentum)
+            }
+            Rule::Adam { betas, .. } | Rule::AdamW { betas, .. } | Rule::Lion { betas } => {
+                betas.into_iter().try_for_each(|beta| in_unit("optimiser: beta", beta))
+            }
+        }
+    }
+
+    /// A parameter and its state after a step.
+    pub(crate) fn step(&self, g: &mut GraphBuilder, inputs: &ParameterStep<'_>) -> Result<(NodeId, Vec<NodeId>)> {
+        let ParameterStep { parameter, gradient, state, hyper } = *inputs;
+        let decay = self.weight_decay;
+        let beside = matches!(self.rule, Rule::AdamW { .. } | Rule::Lion { .. });
+        let gradient = match decay != 0.0 && !beside {
+            true => g.map(&[gradient, parameter], |v| v[0].clone() + v[1].clone() * decay)?,
+            false => gradient,
+        };
+        let [rate, first, second] = hyper;
+        let mut make = |nodes: &[NodeId], expr: &dyn Fn(&[Expr]) -> Expr| g.map(nodes, |v| expr(v));
+        let decayed = |p: &Expr, rate: &Expr| p.clone() * (1.0 - rate.clone() * decay);
+        Ok(match self.rule {
+            Rule::Sgd { momentum: 0.0, .. } => {
+                (make(&[parameter, gradient, rate], &|v| v[0].clone() - v[1].clone() * v[2].clone())?, Vec::new())
+            }
+            Rule::Sgd { momentum, nesterov } => {
+                let kept = make(&[state[0], gradient], &|v| v[0].clone() * momentum + v[1].clone())?;
+                let new = make(&[parameter, gradient, kept, rate], &|v| {
+                    let step = if nesterov { v[1].clone() + v[2].clone() * momentum } else { v[2].clone() };
+                    v[0].clone() - step * v[3].clone()
+                })?;
+                (new, vec![kept])
+            }
+            Rule::Adam { betas: [b1, b2], epsilon } | Rule::AdamW { betas: [b1, b2], epsilon } => {
+                let mean = make(&[state[0], gradient], &|v| v[0].clone() * b1 + v[1].clone() * (1.0 - b1))?;
+                let variance =
+                    make(&[state[1], gradient], &|v| v[0].clone() * b2 + v[1].clone() * v[1].clone() * (1.0 - b2))?;
+                let new = make(&[parameter, mean, variance, rate, first, second], &|v| {
+                    let deviation = (v[2].clone() * v[5].clone()).sqrt() + epsilon;
+                    let start = if beside { decayed(&v[0], &v[3]) } else { v[0].clone() };
+                    start - v[3].clone() * (v[1].clone() * v[4].clone()) / deviation
+                })?;
+                (new, vec![mean, variance])
+            }
+            Rule::RmsProp { alpha, epsilon, momentum } => {
+                let squares = make(&[state[0], gradient], &|v| {
+                    v[0].clone() * alpha + v[1].clone() * v[1].clone() * (1.0 - alpha)
+                })?;
+                let step = make(&[gradient, squares], &|v| v[0].clone() / (v[1].clone().sqrt() + epsilon))?;
+                let kept = match state.get(1) {
+                    Some(kept) => Some(make(&[*kept, step], &|v| v[0].clone() * momentum + v[1].clone())?),
+                    None => None,
+                };
+                let new =
+                    make(&[parameter, kept.unwrap_or(step), rate], &|v| v[0].clone() - v[1].clone() * v[2].clone())?;
+                (new, [squares].into_iter().chain(kept).collect())
+            }
+            Rule::Lion { betas: [b1, b2] } => {
+                let new = make(&[parameter, state[0], gradient, rate], &|v| {
+                    let mean = v[1].clone() * b1 + v[2].clone() * (1.0 - b1);
+                    let sign = mean.clone().gt(0.0) - mean.lt(0.0);
+                    decayed(&v[0], &v[3]) - sign * v[3].clone()
+                })?;
+                let mean = make(&[state[0], gradient], &|v| v[0].clone() * b2 + v[1].clone() * (1.0 - b2))?;
+                (new, vec![mean])
+            }
+        })
+    }
+}
+
+/// Numbers that change from step to step.
+pub(crate) const HYPER: usize = 3;
+
+/// What an optimiser's step for one parameter reads.
+#[derive(Clone, Copy)]
+pub(crate) struct ParameterStep<'a> {
+    pub(crate) parameter: NodeId,
+    pub(crate) gradient: NodeId,
+    pub(crate) state: &'a [NodeId],
+    pub(crate) hyper: [NodeId; HYPER],
+}
+
+/// How the learning rate changes: a factor for each step.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub enum Schedule {
+    /// It does not.
+    #[default]
+    Constant,
+    /// Times `factor` every so many steps.
+    Stairs {
+        /// Steps from one change to the next.
+        every: u64,
+        /// The factor.
+        factor: f64,
+    },
+    /// Down to `last` along half a cosine over so many steps.
+    Cosine {
+        /// Steps until the end.
+        steps: u64,
+        /// The factor at the end.
+        last: f64,
+    },
+    /// Down to `last` along a straight line over so many steps.
+    Linear {
+        /// Steps until the end.
+        steps: u64,
+        /// The factor at the end.
+        last: f64,
+    },
+    /// Up from nothing over so many steps, then another schedule.
+    WarmUp {
+        /// Steps until the full rate.
+        steps: u64,
+        /// What follows.
+        then: Box<Schedule>,
+    },
+}
+
+impl Schedule {
+    /// The factor of the rate in the step with this number, from 0.
+    pub fn factor(&self, step: u64) -> f64 {
+        let part = |steps: u64| (step as f64 / steps.max(1) as f64).min(1.0);
+        match self {
+            Schedule::Constant => 1.0,
+            Schedule::Stairs { every, factor } => factor.powf((step / (*every).max(1)) as f64),
+            Schedule::Cosine { steps, last } => {
+                last + (1.0 - last) * 0.5 * (1.0 + (std::f64::consts::PI * part(*steps)).cos())
+            }
+            Schedule::Linear { steps, last } => 1.0 + (last - 1.0) * part(*steps),
+            Schedule::WarmUp { steps, .. } if step < *steps => (step + 1) as f64 / *steps as f64,
+            Schedule::WarmUp { steps, then } => then.factor(step - steps),
+        }
+    }
+}
+
+/// The sum of the squares of all gradients.
+pub(crate) fn square_norm(g: &mut GraphBuilder, gradients: &[NodeId]) -> Result<NodeId> {
+    let mut sums = Vec::new();
+    for gradient in gradients {
+        let axes: Vec<usize> = (0..g.type_of(*gradient)?.1.len()).collect();
+        let squares = g.mul(*gradient, *gradient)?;
+        sums.push(g.reduce(Reduction::Sum, squares, &axes)?);
+    }
+    let mut sums = sums.into_iter();
+    let first = sums.next().ok_or_else(|| Error::invalid("training: parameters", "at least one", "none"))?;
+    sums.try_fold(first, |sum, next| g.add(sum, next)).map_err(Error::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn schedules_follow_their_curves() {
+        let warm = Schedule::WarmUp { steps: 4, then: Box::new(Schedule::Cosine { steps: 10, last: 0.1 }) };
+        let factors: Vec<f64> = [0, 3, 4, 9, 14, 100].map(|step| warm.factor(step)).to_vec();
+        for (got, expected) in factors.iter().zip([0.25, 1.0, 1.0, 0.55, 0.1, 0.1]) {
+            assert!((got - expected).abs() < 1e-9, "{factors:?}");
+        }
+        assert_eq!(Schedule::Stairs { every: 3, factor: 0.5 }.factor(7), 0.25);
+        assert_eq!(Schedule::Linear { steps: 10, last: 0.0 }.factor(5), 0.5);
+    }
+
+    #[test]
+    fn numbers_out_of_range_are_refused() {
+        assert!(Optimiser::adam(f64::NAN).check().is_err());
+        assert!(Optimiser::momentum(0.1, 1.0, false).check().is_err());
+        assert!(Optimiser::lion(1e-3).weight_decay(-1.0).check().is_err());
+        assert!(Optimiser::adamw(1e-3).check().is_ok());
+    }
+}

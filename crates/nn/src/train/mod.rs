@@ -1,0 +1,22 @@
+//! Training: a step is one op, a session runs steps, a trainer runs epochs.
+//!
+//! * `step`: the graphs of a step. [`session`]: parameters and state on devices; `run`, `scale` and `recovery` are its parts.
+//! * [`data`]: sets of rows, shuffled into batches that are made ahead. [`trainer`]: epochs, metrics, early stopping.
+//! * [`checkpoint`]: files that survive a kill. [`curve`]: what was reached, as a picture.
+//! * `origin`: where a number that is not finite came from.
+
+pub mod checkpoint;
+pub mod curve;
+pub mod data;
+mod origin;
+mod recovery;
+mod run;
+mod scale;
+pub mod session;
+mod step;
+pub mod trainer;
+
+pub use checkpoint::Checkpoints;
+pub use data::{Batches, Dataset};
+pub use session::{Position, Session, SessionOptions, StepOutcome};
+pub use trainer::{EarlyStop, Epoch, Progress, Summary, Trainer};

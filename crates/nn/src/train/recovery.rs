@@ -1,0 +1,122 @@
+//! What is done about lost devices: a copy on the host, the batches since, and going through them again.
+
+use panoply_core::{DeviceId, Location, Tensor};
+
+use super::session::{Replica, Session};
+use super::step::application;
+use crate::error::{Error, Result};
+
+/// What the host has: parameters and state before `step`, and what the steps since were given.
+pub(super) struct Copy {
+    step: u64,
+    values: Vec<Tensor>,
+    state: Vec<Tensor>,
+    since: Vec<Kept>,
+}
+
+/// What a step was given.
+#[derive(Clone)]
+pub(super) struct Kept {
+    pub(super) parts: Vec<Vec<Tensor>>,
+    pub(super) scale: f32,
+    pub(super) applied: u64,
+}
+
+impl Copy {
+    pub(super) fn new(step: u64, values: Vec<Tensor>, state: Vec<Tensor>) -> Copy {
+        Copy { step, values, state, since: Vec::new() }
+    }
+}
+
+impl Session {
+    /// A step's batch on the host, to be kept.
+    pub(super) fn to_keep(&self, parts: &[Vec<Tensor>]) -> Result<Vec<Vec<Tensor>>> {
+        let host = |part: &Vec<Tensor>| part.iter().map(|tensor| self.to_host(tensor)).collect::<Result<_>>();
+        match self.options.copy_every {
+            0 => Ok(Vec::new()),
+            _ => parts.iter().map(host).collect(),
+        }
+    }
+
+    /// Keeps what a step was given; or a new copy, where parameters and state are on the host, or the last copy is old.
+    pub(super) fn keep(&mut self, step: Kept) {
+        if self.options.copy_every == 0 {
+            return;
+        }
+        let replica = &self.replicas[0];
+        let at_host = replica.values.iter().chain(&replica.state).all(|tensor| tensor.location() == Location::Host);
+        let is_old = self.copy.since.len() + 1 >= self.options.copy_every;
+        // A device that is lost while it is asked is met again by the next step, and recovered from the copy before.
+        if !(at_host || is_old) || self.new_copy().is_err() {
+            self.copy.since.push(step);
+        }
+    }
+
+    /// Brings parameters, state, the last norm and the figures that can still be read to the host.
+    fn new_copy(&mut self) -> Result<()> {
+        let copied = |tensors: &[Tensor]| tensors.iter().map(|tensor| self.to_host(tensor)).collect::<Result<Vec<_>>>();
+        let replica = &self.replicas[0];
+        let (values, state) = (copied(&replica.values)?, copied(&replica.state)?);
+        let norm = self.last_norm.as_ref().map(|norm| self.to_host(norm)).transpose()?;
+        let recent = self.recent.iter().map(|(step, figures)| Ok((*step, copied(figures)?))).collect::<Result<_>>()?;
+        (self.recent, self.last_norm) = (recent, norm);
+        self.copy = Copy::new(self.step, values, state);
+        Ok(())
+    }
+
+    /// After a device was lost: leaves its replica out where there are others, otherwise goes back to the host's copy.
+    pub(super) fn recover(&mut self, cause: Error) -> Result<()> {
+        let lost = |replica: &Replica| {
+            let gone = replica.values.iter().chain(&replica.state).any(|value| self.to_host(value).is_err());
+            gone || replica.device.is_some() && replica.device == device_of(&cause)
+        };
+        let standing: Vec<Replica> = match self.replicas.len() {
+            1 => Vec::new(),
+            _ => self.replicas.iter().filter(|replica| !lost(replica)).cloned().collect(),
+        };
+        if !standing.is_empty() {
+            self.replicas = standing;
+            let (scaled, count) = (self.options.loss_scale.is_some(), self.replicas.len());
+            self.graphs.application = Some(application(&self.recording, &self.optimiser, scaled, count)?);
+        } else if self.options.copy_every == 0 {
+            return Err(cause);
+        } else {
+            for replica in &mut self.replicas {
+                replica.values.clone_from(&self.copy.values);
+                replica.state.clone_from(&self.copy.state);
+            }
+            self.at = self.copy.step;
+        }
+        self.recoveries += 1;
+        Ok(())
+    }
+
+    /// Brings the replicas up to the last step that was taken. A step that fails here is tried again when this is called next.
+    pub(super) fn catch_up(&mut self) -> Result<()> {
+        while self.at < self.step {
+            let lost = || Error::invalid("session: steps since the copy", "all", "fewer");
+            let place = self.at.checked_sub(self.copy.step).ok_or_else(lost)?;
+            let Kept { parts, scale, applied } = self.copy.since.get(place as usize).ok_or_else(lost)?.clone();
+            self.run(&parts, self.at, scale, applied)?;
+            self.at += 1;
+        }
+        Ok(())
+    }
+}
+
+/// The device that an error is about.
+fn device_of(error: &Error) -> Option<DeviceId> {
+    use panoply_core::Error as Cause;
+    let Error::Op(mut cause) = error.clone() else { return None };
+    while let Cause::Node { cause: inner, .. } = cause {
+        cause = *inner;
+    }
+    match cause {
+        Cause::DeviceLost { device, .. }
+        | Cause::DeviceFault { device, .. }
+        | Cause::Timeout { device, .. }
+        | Cause::EnginePanicked { device, .. }
+        | Cause::DeviceUnavailable { device, .. } => Some(device),
+        _ => None,
+    }
+}

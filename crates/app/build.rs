@@ -1,18 +1,21 @@
-//! Compresses the demonstration's records, so that the command carries them. Its vectors hardly compress and are carried as
-//! they are.
+//! Compresses the demonstration's records and the digits to learn, so that the command carries them. The demonstration's vectors hardly
+//! compress and are carried as they are.
 
 use std::io::Write;
 use std::path::Path;
 use std::{env, fs};
 
-const RECORDS: &str = "../../data/debian-packages.jsonl";
+const FILES: [&str; 2] = ["debian-packages.jsonl", "digits.u8"];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    println!("cargo::rerun-if-changed={RECORDS}");
     let out = env::var_os("OUT_DIR").ok_or("cargo sets OUT_DIR")?;
-    let compressed = fs::File::create(Path::new(&out).join("debian-packages.jsonl.lz4"))?;
-    let mut encoder = lz4_flex::frame::FrameEncoder::new(compressed);
-    encoder.write_all(&fs::read(RECORDS)?)?;
-    encoder.finish()?;
+    for file in FILES {
+        let source = Path::new("../../data").join(file);
+        println!("cargo::rerun-if-changed={}", source.display());
+        let compressed = fs::File::create(Path::new(&out).join(format!("{file}.lz4")))?;
+        let mut encoder = lz4_flex::frame::FrameEncoder::new(compressed);
+        encoder.write_all(&fs::read(source)?)?;
+        encoder.finish()?;
+    }
     Ok(())
 }

@@ -2,12 +2,14 @@
 
 use std::io;
 
+use panoply::store;
 use panoply::vector::Error;
 use panoply::vector::formats::FormatError;
 
 /// Advice that goes beyond what the error says itself.
 pub fn about(error: &anyhow::Error) -> Option<String> {
     let own = error.chain().find_map(|cause| cause.downcast_ref::<Error>()).and_then(of_collection);
+    let own = own.or_else(|| error.chain().find_map(|cause| cause.downcast_ref::<store::Error>()).and_then(of_store));
     own.or_else(|| error.chain().find_map(|cause| cause.downcast_ref::<FormatError>()).and_then(of_file))
 }
 
@@ -36,6 +38,33 @@ fn of_collection(error: &Error) -> Option<String> {
             Some("scale the vectors; under cosine their lengths do not matter".to_owned())
         }
         Error::Format(error) => of_file(error),
+        _ => None,
+    }
+}
+
+fn of_store(error: &store::Error) -> Option<String> {
+    match error {
+        store::Error::NotAStore { path, .. } => {
+            let path = path.display();
+            Some(format!("`panoply store init {path} --key-file FILE --generate` makes a store, and a key for it"))
+        }
+        store::Error::ObjectExists { .. } => {
+            Some("put it with --replace to replace it, or with --append to add to it".to_owned())
+        }
+        store::Error::InUse { .. } => Some("--wait 60 waits for up to a minute".to_owned()),
+        store::Error::KeyKind { expected: "a key", .. } => {
+            Some("name the key's origin: --key-file or --key-env".to_owned())
+        }
+        store::Error::KeyKind { .. } => {
+            Some("--passphrase asks for it, --passphrase-file names a file with it".to_owned())
+        }
+        store::Error::RolledBack { anchor, .. } => {
+            Some(format!("if you put the copy back yourself, delete {}, which knows the newer one", anchor.display()))
+        }
+        store::Error::Damaged { path, .. } => path.parent().map(|folder| {
+            let store = if folder.ends_with("data") { folder.parent().unwrap_or(folder) } else { folder };
+            format!("`panoply store verify {}` names every object that is damaged", store.display())
+        }),
         _ => None,
     }
 }

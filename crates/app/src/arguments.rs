@@ -1,5 +1,8 @@
 //! What was typed. Nothing here is checked beyond its form; [`crate::configuration`] says what it means.
 
+pub mod models;
+pub mod signal;
+pub mod store;
 pub mod vectors;
 
 use std::path::PathBuf;
@@ -7,12 +10,15 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
+use models::{EmbedArguments, InferArguments};
+use signal::SignalArguments;
+use store::StoreArguments;
 use vectors::{DemoArguments, VectorsArguments};
 
 /// One runtime over every accelerator in this machine.
 ///
 /// Panoply runs work on whatever hardware is there and says where it ran. This command shows what it finds, where
-/// workers would run, and how fast the ops are, and keeps collections of vectors.
+/// workers would run, and how fast the ops are, and keeps collections of vectors and encrypted stores.
 #[derive(Debug, Parser)]
 #[command(name = "panoply", version, arg_required_else_help = true, after_long_help = GUIDE, after_help = HINT)]
 pub struct Arguments {
@@ -34,8 +40,18 @@ pub enum CommandArguments {
     Graph(GraphArguments),
     /// Keeps vectors with metadata in a folder, and finds the nearest
     Vectors(VectorsArguments),
+    /// Keeps files encrypted in a folder
+    Store(StoreArguments),
+    /// Looks into recordings of signals, decodes them, and measures receivers
+    Signal(SignalArguments),
     /// Searches 10,000 software packages by meaning, on every device
     Demo(DemoArguments),
+    /// Trains a network to read handwritten digits, and says what it reached
+    Train(TrainArguments),
+    /// Runs a model from an ONNX file on a picture, on text or on arrays
+    Infer(InferArguments),
+    /// Makes vectors of texts or pictures, printed or into a collection
+    Embed(EmbedArguments),
     /// Prints the completions of a shell
     Completions(CompletionsArguments),
     /// Prints the manual page of panoply or of one of its commands
@@ -66,7 +82,7 @@ pub struct BenchArguments {
     /// Only cases whose names begin with one of these
     #[arg(value_name = "CASE-PREFIX")]
     pub prefixes: Vec<String>,
-    /// Only the first device of this API; may be given more than once [default: every API with a device]
+    /// Only the first device of this API, hardware before software; may be given more than once [default: every API with a device]
     #[arg(long, value_name = "API")]
     pub api: Vec<String>,
     /// All cases that suit the devices, a second each, instead of a short set within a minute
@@ -178,11 +194,59 @@ pub struct ManArguments {
     pub command: Vec<String>,
 }
 
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Without --mnist it learns 1,797 digits of 8 × 8 pixels, which the command carries, in a few seconds. \
+    With --checkpoints a run that was stopped goes on where it was."
+)]
+pub struct TrainArguments {
+    /// The network: mlp or cnn
+    #[arg(long, value_name = "NETWORK", default_value = "cnn")]
+    pub network: String,
+    /// Learns MNIST, whose four files are in this folder, unpacked
+    #[arg(long, value_name = "FOLDER")]
+    pub mnist: Option<PathBuf>,
+    /// Times that every picture is seen [default: 30 for the digits; 3 for mlp and 1 for cnn with --mnist]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub epochs: Option<u64>,
+    /// Pictures in each step [default: 16; 64 for mlp and 32 for cnn with --mnist]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub batch: Option<usize>,
+    /// The learning rate [default: 0.003 for the digits; 0.0015 for mlp and 0.004 for cnn with --mnist]
+    #[arg(long, value_name = "RATE", allow_negative_numbers = true)]
+    pub rate: Option<f64>,
+    /// Products in f32, f16 or bf16
+    #[arg(long, value_name = "TYPE", default_value = "f32")]
+    pub precision: String,
+    /// Shares each step among these devices; may be given more than once [default: one that the runtime chooses]
+    #[arg(long, value_name = "DEVICE")]
+    pub device: Vec<String>,
+    /// The seed of first values, of the order and of dropout
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+    /// Saves after each epoch in this folder, and goes on from what is there
+    #[arg(long, value_name = "FOLDER")]
+    pub checkpoints: Option<PathBuf>,
+    /// Writes the parameters to a safetensors file at the end
+    #[arg(long, value_name = "FILE.safetensors")]
+    pub save: Option<PathBuf>,
+    /// Draws the loss and what was reached
+    #[arg(long, value_name = "FILE.svg")]
+    pub curve: Option<PathBuf>,
+    /// Looks for the op that made the first number which is not finite
+    #[arg(long)]
+    pub debug: bool,
+    /// Prints one JSON object instead of lines
+    #[arg(long)]
+    pub json: bool,
+}
+
 const HINT: &str = "Examples, environment variables and exit codes: panoply --help";
 
 const GUIDE: &str = "\
 Examples:
   panoply demo                             a search by meaning, on every device
+  panoply train                            a network that learns to read digits, in seconds
   panoply devices                          what is in this machine
   panoply devices --json | jq '.backends[].devices[].id'
   panoply plan                             where workers would run
@@ -196,16 +260,25 @@ Examples:
   panoply bench --callers 64               what batching brings to many callers
   panoply explain matmul 64 1024 --plot crossover.svg
   panoply graph data/mlp.graph --size batch=64 --svg mlp.svg
+  panoply infer detector.onnx --image street.jpg --boxes seen.png
+  panoply embed minilm.onnx --lines notes.txt --into notes
   panoply completions bash                 for the shell; zsh, fish, elvish and powershell as well
   panoply man bench | man -l -             the manual page of a command
   panoply vectors create packages --dimension 384 --storage f16
   panoply vectors import packages data/debian-packages.npy --records data/debian-packages.jsonl
   panoply vectors search packages --id chessx --filter 'section = games'
+  panoply store init safe --key-file safe.key --generate
+  panoply store put safe letters --key-file safe.key
+  panoply store cat safe letters/first.txt --range 0..100 --key-file safe.key
+  panoply signal decode                    packets out of a noisy recording
+  panoply signal ber --svg ber.svg         bit error rates beside theory
 
 Environment:
   PANOPLY_CONFIG the settings' file [default: panoply.toml in this folder]; PANOPLY_LIMITS_QUEUE_DEPTH_MAX and the
                  like set single keys
   PANOPLY_CACHE  the folder, absolute, for compiled kernels and what the router has learned [default: the user's cache folder]
+  PANOPLY_STORE_KEY, PANOPLY_STORE_PASSPHRASE
+                 the key of a store, or its passphrase, where the command line names no other origin
   PANOPLY_SIMD   scalar, neon, avx2 or avx512: use no wider vector instructions than these
   NO_COLOR       if set to anything, no colour; there is none in pipes and files anyway
   COLUMNS        the width of tables [default: the terminal's, or 100]

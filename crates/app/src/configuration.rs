@@ -1,5 +1,9 @@
 //! What the arguments mean: checked, and with every default filled in.
 
+pub mod models;
+pub mod signal;
+pub mod store;
+pub mod train;
 pub mod vectors;
 
 use std::path::PathBuf;
@@ -14,6 +18,10 @@ use crate::bench::cases::{self, Case};
 use crate::failure::Failure;
 use crate::op_kind::{OpKind, parse_size};
 use crate::partial::is_same_place;
+use models::{EmbedOptions, InferOptions};
+use signal::SignalOptions;
+use store::StoreOptions;
+use train::TrainOptions;
 use vectors::{DemoOptions, VectorsOptions};
 
 /// How long the cases take in all, unless told otherwise, and how long each takes where that is not limited.
@@ -38,7 +46,12 @@ pub enum Configuration {
     Explain(ExplainOptions),
     Graph(GraphOptions),
     Vectors(VectorsOptions),
+    Store(StoreOptions),
+    Signal(SignalOptions),
     Demo(DemoOptions),
+    Train(TrainOptions),
+    Infer(InferOptions),
+    Embed(EmbedOptions),
     Completions(Shell),
     Man(Vec<String>),
 }
@@ -117,7 +130,12 @@ impl Configuration {
             CommandArguments::Explain(arguments) => Configuration::Explain(explain(arguments)?),
             CommandArguments::Graph(arguments) => Configuration::Graph(graph(arguments)?),
             CommandArguments::Vectors(arguments) => Configuration::Vectors(VectorsOptions::resolve(arguments)?),
+            CommandArguments::Store(arguments) => Configuration::Store(StoreOptions::resolve(arguments)?),
+            CommandArguments::Signal(arguments) => Configuration::Signal(SignalOptions::resolve(arguments)?),
             CommandArguments::Demo(arguments) => Configuration::Demo(DemoOptions::resolve(arguments)),
+            CommandArguments::Train(arguments) => Configuration::Train(TrainOptions::resolve(arguments)?),
+            CommandArguments::Infer(arguments) => Configuration::Infer(InferOptions::resolve(arguments)?),
+            CommandArguments::Embed(arguments) => Configuration::Embed(EmbedOptions::resolve(arguments)?),
             CommandArguments::Completions(arguments) => Configuration::Completions(arguments.shell),
             CommandArguments::Man(arguments) => Configuration::Man(arguments.command),
         })

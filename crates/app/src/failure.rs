@@ -57,6 +57,17 @@ impl From<panoply::vector::Error> for Failure {
     }
 }
 
+impl From<panoply::store::Error> for Failure {
+    fn from(error: panoply::store::Error) -> Failure {
+        match &error {
+            panoply::store::Error::Stream { source, .. } if source.kind() == io::ErrorKind::BrokenPipe => {
+                Failure::ReaderGone
+            }
+            _ => Failure::Run(anyhow::Error::new(error)),
+        }
+    }
+}
+
 impl From<panoply::BuildError> for Failure {
     fn from(error: panoply::BuildError) -> Failure {
         Failure::Run(anyhow::Error::new(error).context("no runtime could be started"))
@@ -94,11 +105,12 @@ fn described(error: &anyhow::Error) -> String {
     text
 }
 
-/// Ends the process at once on Ctrl-C, and where the system asks for its end. Files that are not whole are removed; what was printed before stays; collections keep what they have acknowledged, however
+/// Ends the process at once on Ctrl-C, and where the system asks for its end. Files that are not whole are removed; what was printed before stays; collections and stores keep what they have acknowledged, however
 /// the process ends.
 pub fn end_on_interrupt() {
     // Where no handler can be set the system's own one ends the process just as well.
     let _ = ctrlc::set_handler(|| {
+        crate::terminal::show_again();
         if let Some(last_words) = LAST_WORDS.get() {
             complain(last_words());
         }

@@ -1,7 +1,8 @@
 //! The `panoply` command: what is in this machine, where work would run, and how fast it is.
 //!
 //! Modules in reading order: [`arguments`] is what was typed, [`configuration`] is what it means, one module per command
-//! does it ([`devices`], [`plan`], [`bench`], [`explain`], [`graph`], [`vectors`], [`demo`], [`manual`]), [`screen`] is where it goes,
+//! does it ([`devices`], [`plan`], [`bench`], [`explain`], [`graph`], [`vectors`], [`store`], [`signal`], [`demo`], [`train`], [`models`],
+//! [`manual`]), [`screen`] is where it goes,
 //! or [`partial`] where that is a file, and [`failure`] is how it can end, with [`advice`] on what to do about it.
 //!
 //! The command is a library, so that a program with a backend of its own has it too: [`panoply::register`] the backend, then
@@ -17,10 +18,15 @@ mod explain;
 mod failure;
 mod graph;
 mod manual;
+mod models;
 mod op_kind;
 mod partial;
 mod plan;
 mod screen;
+mod signal;
+mod store;
+mod terminal;
+mod train;
 mod vectors;
 
 use std::process::ExitCode;
@@ -63,7 +69,12 @@ fn run(configuration: Configuration) -> Result<(), Failure> {
         Configuration::Explain(options) => explain::show(&options, &mut screen)?,
         Configuration::Graph(options) => graph::show(&options, &mut screen)?,
         Configuration::Vectors(options) => vectors::run(&options, &mut screen)?,
+        Configuration::Store(options) => store::run(&options, &mut screen)?,
+        Configuration::Signal(options) => signal::run(&options, &mut screen)?,
         Configuration::Demo(options) => demo::run(&options, &mut screen)?,
+        Configuration::Train(options) => train::run(&options, &mut screen)?,
+        Configuration::Infer(options) => models::infer::run(&options, &mut screen)?,
+        Configuration::Embed(options) => models::embed::run(&options, &mut screen)?,
         Configuration::Completions(shell) => manual::completions(shell, &mut screen)?,
         Configuration::Man(command) => manual::page(&command, &mut screen)?,
     }

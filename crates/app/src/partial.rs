@@ -1,7 +1,7 @@
 //! Files that appear whole or not at all: written beside their place, and renamed when they are complete.
 //!
 //! What is not completed is removed again, also when a signal ends the process ([`remove_all`]). Two files being written never
-//! share a name, so that neither can damage the other.
+//! share a name, so that neither can damage the other. When a file is complete, its content and its name have reached the disk.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -28,6 +28,15 @@ pub struct Partial {
 impl Partial {
     /// Begins a file. One that is there already is refused, unless `overwrite` says otherwise.
     pub fn create(target: &Path, overwrite: bool) -> Result<Partial, Failure> {
+        Partial::create_for(target, overwrite, false)
+    }
+
+    /// Begins a file that nobody but its owner may read.
+    pub fn create_private(target: &Path, overwrite: bool) -> Result<Partial, Failure> {
+        Partial::create_for(target, overwrite, true)
+    }
+
+    fn create_for(target: &Path, overwrite: bool, is_private: bool) -> Result<Partial, Failure> {
         if target.exists() && !overwrite {
             return Err(anyhow!("{} exists already; --overwrite replaces it", target.display()).into());
         }
@@ -39,7 +48,15 @@ impl Partial {
         let path = beside(target);
         // What is there under that name is left over from a process that was killed, or a link that leads elsewhere.
         let _ = fs::remove_file(&path);
-        File::options().write(true).create_new(true).open(&path).with_context(cannot)?;
+        let mut options = File::options();
+        options.write(true).create_new(true);
+        #[cfg(unix)]
+        if is_private {
+            std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        }
+        #[cfg(not(unix))]
+        let _ = is_private;
+        options.open(&path).with_context(cannot)?;
         unfinished(|paths| paths.push(path.clone()));
         Ok(Partial { target: target.to_owned(), path })
     }
@@ -51,6 +68,13 @@ impl Partial {
 
     /// Gives the file its name.
     pub fn complete(self) -> Result<(), Failure> {
+        let folder = (self.path != self.target).then(|| folder_of(&self.target).to_owned());
+        self.complete_unsynced()?;
+        Ok(folder.map_or(Ok(()), |folder| sync_folder(&folder))?)
+    }
+
+    /// Gives the file its name, which reaches the disk once its folder is synced: for many files in few folders.
+    pub fn complete_unsynced(self) -> Result<(), Failure> {
         let cannot = || format!("{} could not be written", self.target.display());
         if self.path == self.target {
             return Ok(());
@@ -88,9 +112,19 @@ pub fn is_same_place(a: &Path, b: &Path) -> bool {
     place(a).is_some_and(|a| Some(a) == place(b))
 }
 
+/// Makes the names in a folder durable.
+pub fn sync_folder(folder: &Path) -> anyhow::Result<()> {
+    let synced = if cfg!(unix) { File::open(folder).and_then(|folder| folder.sync_all()) } else { Ok(()) };
+    synced.with_context(|| format!("{} could not be synced", folder.display()))
+}
+
+/// The folder that a file is in.
+pub fn folder_of(file: &Path) -> &Path {
+    file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
 fn place(path: &Path) -> Option<(PathBuf, OsString)> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    Some((fs::canonicalize(folder).ok()?, path.file_name()?.to_owned()))
+    Some((fs::canonicalize(folder_of(path)).ok()?, path.file_name()?.to_owned()))
 }
 
 /// Whether something other than a file is there, such as a terminal or a pipe. A folder is refused when it is opened.
@@ -98,10 +132,16 @@ fn is_special(target: &Path) -> bool {
     fs::metadata(target).is_ok_and(|metadata| !metadata.is_file())
 }
 
-/// A name that no other file of this process is written under, also in folders that do not tell `A` from `a`.
+/// A name that no other file of this process is written under, also in folders that do not tell `A` from `a`. Of a long name it has the
+/// beginning: names may have 255 bytes.
 fn beside(target: &Path) -> PathBuf {
+    const KEPT_BYTES_MAX: usize = 200;
     static BEGUN: AtomicU64 = AtomicU64::new(0);
     let mut name = target.file_name().map_or_else(OsString::new, ToOwned::to_owned);
+    if name.len() > KEPT_BYTES_MAX {
+        let text = name.to_string_lossy();
+        name = text[..text.floor_char_boundary(KEPT_BYTES_MAX)].into();
+    }
     name.push(format!(".{}-{}.partial", std::process::id(), BEGUN.fetch_add(1, Ordering::Relaxed)));
     target.with_file_name(name)
 }
@@ -123,6 +163,17 @@ mod tests {
         assert!(is_same_place(Path::new("p.npy"), Path::new("./p.npy")));
         assert!(!is_same_place(&plain, &folder.join("q.npy")));
         assert!(!is_same_place(&folder.join("nowhere/p.npy"), &plain));
+    }
+
+    /// Names of 244 bytes and more left no room for what was added to them.
+    #[test]
+    fn files_with_the_longest_names_are_written() {
+        for name in ["n".repeat(255), "n".repeat(244), "é".repeat(127)] {
+            let target = std::env::temp_dir().join(name);
+            Partial::create(&target, true).unwrap().finish_with(b"whole").unwrap();
+            assert_eq!(fs::read(&target).unwrap(), b"whole");
+            fs::remove_file(&target).unwrap();
+        }
     }
 
     #[test]

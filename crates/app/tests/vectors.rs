@@ -522,3 +522,39 @@ fn damage_is_told_and_repaired_on_request() {
     printed(&["vectors", "delete", &path, "--yes"]);
     assert!(!Path::new(&path).exists());
 }
+
+/// An encrypted collection answers every command with its key, and none without it.
+#[test]
+fn an_encrypted_collection_opens_with_its_key_alone() {
+    let folder = Folder::new("encrypted");
+    let (path, key, rows) = (folder.path("collection"), folder.path("key"), folder.write("rows.jsonl", COLOURS));
+    let keyed = |arguments: &[&str]| printed(&[&["vectors"], arguments, &["--key-file", &key]].concat());
+    let made = keyed(&["create", &path, "--dimension", "3", "--metric", "euclidean", "--generate"]);
+    assert!(made.contains("encrypted"), "{made}");
+    keyed(&["import", &path, &rows]);
+    assert!(keyed(&["search", &path, "--vector", "[1, 0, 0]"]).contains("red"));
+    keyed(&["tune", &path, "--lists", "2"]);
+    keyed(&["update", &path, "blue", "--metadata", r#"{"rank": 9}"#]);
+    keyed(&["snapshot", &path, &folder.path("copy")]);
+    keyed(&["compact", &path]);
+    assert!(keyed(&["info", &path, "--verify"]).contains("4"));
+    assert!(keyed(&["repair", &path]).contains("Nothing is damaged"));
+    assert!(keyed(&["get", &folder.path("copy"), "blue"]).contains("\"rank\":9"));
+    for file in fs::read_dir(&path).unwrap().map(|entry| fs::read(entry.unwrap().path()).unwrap()) {
+        assert!(!file.windows(6).any(|window| window == b"orange" || window == b"euclid"));
+    }
+    let digits = fs::read_to_string(&key).unwrap();
+    let count = command(&["vectors", "count", &path]).env("PANOPLY_STORE_KEY", digits.trim()).output().unwrap();
+    assert!(count.status.success(), "the environment has the key");
+    let without = command(&["vectors", "count", &path]).env_remove("PANOPLY_STORE_KEY").output().unwrap();
+    assert!(String::from_utf8(without.stderr).unwrap().contains("there is no key"));
+    let wrong =
+        command(&["vectors", "count", &path, "--key-env", "MINE"]).env("MINE", "ab".repeat(32)).output().unwrap();
+    assert!(String::from_utf8(wrong.stderr).unwrap().contains("does not open"));
+    let again =
+        refused(&["vectors", "create", &folder.path("other"), "--dimension", "3", "--key-file", &key, "--generate"], 1);
+    assert!(again.contains("could not create") && fs::read_to_string(&key).unwrap() == digits, "{again}");
+    let both = refused(&["vectors", "count", &path, "--key-file", &key, "--key-env", "MINE"], 2);
+    assert!(both.contains("expected one of them"), "{both}");
+    keyed(&["delete", &path, "--yes"]);
+}

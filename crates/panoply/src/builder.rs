@@ -54,8 +54,9 @@ impl Builder {
     /// backend for is listed as absent, with that reason.
     pub fn only(mut self, apis: impl AsRef<[Api]>) -> Builder {
         let apis = apis.as_ref();
-        // Whoever names an API wants its devices, also those in software.
+        // Whoever names an API wants its devices, also those in software, and those that another API has as well.
         self.selection.software = true;
+        self.selection.doubles = true;
         self.backends.retain(|backend| apis.contains(&backend.api()));
         self.absent.retain(|(api, _)| apis.contains(api));
         for api in apis {
@@ -117,11 +118,12 @@ impl Builder {
         self
     }
 
-    /// Which of the devices that are there are used. Where nobody says so, all but graphics APIs in software, which are
-    /// used where [`Builder::only`] names their API.
+    /// Which of the devices that are there are used. Where nobody says so, all but graphics APIs in software, and devices that
+    /// wgpu reaches through Vulkan where the Vulkan backend has them; both are used where [`Builder::only`] names their API.
     pub fn selection(mut self, selection: Selection) -> Builder {
         let software = self.selection.software || selection.software;
-        self.selection = Selection { software, ..selection };
+        let doubles = self.selection.doubles || selection.doubles;
+        self.selection = Selection { software, doubles, ..selection };
         self
     }
 
@@ -134,8 +136,8 @@ impl Builder {
     /// Finds the devices, starts their workers, waits for them to be opened, and has the router begin with what
     /// `panoply bench --calibrate` has learned about them.
     pub fn build(self) -> Result<Runtime, BuildError> {
-        let wanted = self.backends.into_iter().map(|backend| self.selection.apply(backend));
-        let with_backends = wanted.fold(self.inner, panoply_runtime::Builder::backend);
+        let wanted: Vec<_> = self.backends.iter().map(|one| self.selection.apply(one, &self.backends)).collect();
+        let with_backends = wanted.into_iter().fold(self.inner, panoply_runtime::Builder::backend);
         let complete = self.absent.into_iter().fold(with_backends, |inner, (api, absence)| inner.absent(api, absence));
         let runtime = complete.build()?;
         #[cfg_attr(not(feature = "cpu"), expect(unused_mut))]

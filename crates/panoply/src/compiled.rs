@@ -36,8 +36,11 @@ pub(crate) fn known() -> Vec<Known> {
     let mut known = vec![
         Known { api: Api::CPU, backend: cpu() },
         Known { api: Api::CUDA, backend: cuda() },
+        Known { api: Api::ROCM, backend: hip() },
+        Known { api: Api::VULKAN, backend: vulkan() },
         Known { api: Api::WGPU, backend: wgpu() },
         Known { api: Api::OPENCL, backend: opencl() },
+        fpga(),
     ];
     let registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner).clone();
     known.extend(registered.into_iter().map(|backend| Known { api: backend.api(), backend: Ok(backend) }));
@@ -64,6 +67,16 @@ fn cuda() -> Result<Arc<dyn Backend>, Absence> {
     Err(Absence::NotCompiled { feature: "cuda" })
 }
 
+#[cfg(feature = "hip")]
+fn hip() -> Result<Arc<dyn Backend>, Absence> {
+    Ok(Arc::new(panoply_hip::HipBackend::new()))
+}
+
+#[cfg(not(feature = "hip"))]
+fn hip() -> Result<Arc<dyn Backend>, Absence> {
+    Err(Absence::NotCompiled { feature: "hip" })
+}
+
 #[cfg(feature = "opencl")]
 fn opencl() -> Result<Arc<dyn Backend>, Absence> {
     Ok(Arc::new(panoply_opencl::OpenClBackend::new()))
@@ -72,6 +85,28 @@ fn opencl() -> Result<Arc<dyn Backend>, Absence> {
 #[cfg(not(feature = "opencl"))]
 fn opencl() -> Result<Arc<dyn Backend>, Absence> {
     Err(Absence::NotCompiled { feature: "opencl" })
+}
+
+/// Under another name where cards are to be simulated.
+#[cfg(feature = "fpga")]
+fn fpga() -> Known {
+    let backend = panoply_fpga::FpgaBackend::from_environment();
+    Known { api: backend.api(), backend: Ok(Arc::new(backend)) }
+}
+
+#[cfg(not(feature = "fpga"))]
+fn fpga() -> Known {
+    Known { api: Api::FPGA, backend: Err(Absence::NotCompiled { feature: "fpga" }) }
+}
+
+#[cfg(feature = "vulkan")]
+fn vulkan() -> Result<Arc<dyn Backend>, Absence> {
+    Ok(Arc::new(panoply_vulkan::VulkanBackend::new()))
+}
+
+#[cfg(not(feature = "vulkan"))]
+fn vulkan() -> Result<Arc<dyn Backend>, Absence> {
+    Err(Absence::NotCompiled { feature: "vulkan" })
 }
 
 #[cfg(feature = "wgpu")]

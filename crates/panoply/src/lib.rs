@@ -27,7 +27,10 @@
 //! * [`graph`]: many ops recorded as one.
 //! * [`crypto`]: seal, hash, sign and compress, one message or thousands at once.
 //! * [`signal`]: filters, modems and codes, whole signals or streams in pieces.
+//! * [`store`]: encrypted stores of files: sealed, crash safe, read from any byte.
 //! * [`vector`]: collections of vectors: exact and approximate search, durable, on every device.
+//! * [`nn`]: neural networks, their training, and a compute backend for other libraries.
+//! * [`ml`]: models from ONNX files: inference, batches of many callers, folders of models, pictures and text.
 //! * [`worker`]: a program's own workers in pools, each with a thread, a state and a queue of its own.
 //! * [`pipeline`]: chains of stages, on the CPU and on devices, that run overlapped.
 //! * [`placement`]: which CPUs workers run on, near which devices.
@@ -36,15 +39,20 @@
 //!
 //! # Features
 //!
-//! A feature selects a backend and nothing else. All of them are on by default, as none needs anything but `cargo` to
+//! A feature selects a backend and nothing else, but for `nn` and `ml`. All of them are on by default, as none needs anything but `cargo` to
 //! build.
 //!
 //! | feature | backend |
 //! | --- | --- |
 //! | `cpu` | the processor's own cores |
 //! | `cuda` | NVIDIA GPUs; the driver and its libraries are found at run time |
-//! | `wgpu` | GPUs through Vulkan, Metal or DX12, whose drivers are found at run time |
+//! | `hip` | AMD GPUs; ROCm and its libraries are found at run time |
+//! | `vulkan` | GPUs with a driver for Vulkan 1.2 or later, which is found at run time |
+//! | `wgpu` | GPUs through Vulkan, Metal or DX12, whose drivers are found at run time; those of the `vulkan` backend are not opened twice |
 //! | `opencl` | whatever has an OpenCL driver, which is found at run time |
+//! | `fpga` | FPGA cards behind XDMA or XRT, which are found at run time; `PANOPLY_FPGA_SIMULATION` simulates one |
+//! | `nn` | no backend: neural networks and their training |
+//! | `ml` | no backend: models from ONNX files |
 
 mod builder;
 mod compiled;
@@ -102,6 +110,34 @@ pub mod graph {
     pub use panoply_graph::{Facts, Peak, Plan, compile, cost, listing, svg, text};
 }
 
+/// FPGA cards: the op of the smallest core, cards of one's own, and what a core of one's own needs.
+#[cfg(feature = "fpga")]
+pub use panoply_fpga as fpga;
+
+/// Encrypted stores: objects under names, compressed, sealed, and safe from crashes.
+///
+/// ```
+/// use panoply::store::{MasterKey, Options, Store};
+///
+/// let runtime = panoply::Runtime::new()?;
+/// let folder = std::env::temp_dir().join(format!("panoply-doc-store-{}", std::process::id()));
+/// let key = MasterKey::generate()?;
+/// let mut store = Store::create(&runtime, &folder, &key, Options::default())?;
+/// store.put("letters/first.txt", &mut &b"meet me at noon"[..], false)?;
+/// store.append("letters/first.txt", &mut &b", or later"[..])?;
+///
+/// let mut part = Vec::new();
+/// store.read_range("letters/first.txt", 11..18, &mut part)?;
+/// assert_eq!(part, b"noon, o");
+/// assert!(store.verify(&mut |_, _| ())?.damaged.is_empty());
+/// # drop(store);
+/// # std::fs::remove_dir_all(&folder)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub mod store {
+    pub use panoply_store::*;
+}
+
 /// Collections of vectors: exact and approximate nearest neighbours, durable, on every device.
 ///
 /// ```
@@ -116,6 +152,62 @@ pub mod graph {
 /// ```
 pub mod vector {
     pub use panoply_vector::*;
+}
+
+/// Neural networks: layers, gradients as graphs, training, and a compute backend for other libraries.
+///
+/// ```
+/// use panoply::nn::layers::{Linear, Relu};
+/// use panoply::nn::train::{Session, SessionOptions};
+/// use panoply::nn::{Layer, Mode, Net, Optimiser, Sequential, loss};
+/// use panoply::prelude::*;
+///
+/// let layers = Sequential::new("").with(Linear::new("fc1", 2, 16)).with(Relu).with(Linear::new("fc2", 16, 2));
+/// let mut net = Net::new("xor", Mode::Train);
+/// let batch = net.symbol("batch")?;
+/// let x = net.data("x", DType::F32, &[batch, 2.into()])?;
+/// let labels = net.data("labels", DType::U32, &[batch])?;
+/// let logits = layers.forward(&mut net, x)?;
+/// let loss = loss::cross_entropy(&mut net, logits, labels, 0.0)?;
+/// let recording = net.finish(&[("loss", loss)])?;
+///
+/// let runtime = Runtime::new()?;
+/// let mut session = Session::new(&runtime, recording, Optimiser::adam(0.05), None, SessionOptions::default())?;
+/// let x = Tensor::from_vec(vec![0.0_f32, 0.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0], [4, 2])?;
+/// let labels = Tensor::from_vec(vec![0_u32, 1, 1, 0], [4])?;
+/// let mut last = 0;
+/// for _ in 0..200 {
+///     // Forward, backward and the optimiser's step: one op.
+///     last = session.step(&[x.clone(), labels.clone()])?.step;
+/// }
+/// assert!(session.figures(last)?[0] < 0.05);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[cfg(feature = "nn")]
+pub mod nn {
+    pub use panoply_nn::*;
+}
+
+/// Models: ONNX files, run on whatever device is there.
+///
+/// ```
+/// use panoply::ml::{Array, Model};
+///
+/// # // A graph of one node, as an ONNX file has it: y = Relu(x), x being two numbers.
+/// # let relu = b"\x08\x09\x3a0\x0a\x0c\x0a\x01x\x12\x01y\x22\x04ReluZ\x0f\x0a\x01x\x12\x0a\x0a\x08\x08\x01\x12\x04\
+/// # \x0a\x02\x08\x02b\x0f\x0a\x01y\x12\x0a\x0a\x08\x08\x01\x12\x04\x0a\x02\x08\x02B\x02\x10\x12";
+/// # let file = std::env::temp_dir().join(format!("panoply-doc-model-{}.onnx", std::process::id()));
+/// # std::fs::write(&file, relu)?;
+/// let runtime = panoply::Runtime::new()?;
+/// let model = Model::load(&runtime, &file)?;
+/// let outputs = model.infer(&[("x", Array::from_slice(&[-1.0_f32, 2.0], [2])?)])?;
+/// assert_eq!(outputs.get("y")?.as_slice::<f32>()?, [0.0, 2.0]);
+/// # std::fs::remove_file(&file)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[cfg(feature = "ml")]
+pub mod ml {
+    pub use panoply_ml::*;
 }
 
 /// Pipelines: chains of stages, on the CPU and on devices, that run overlapped.

@@ -1,6 +1,6 @@
 //! Which of the devices that are there are used: those that were named, and the strong or the frugal ones. GPUs' APIs
 //! in software (Mesa's Vulkan, OpenCL on a processor) are the CPU once more, only slower: they are used where they are named, or where
-//! their API is.
+//! their API is. So are devices that one API reaches through another that has a backend of its own here.
 
 use std::sync::Arc;
 
@@ -16,6 +16,9 @@ pub struct Selection {
     pub power: Option<Power>,
     /// Graphics APIs in software as well, where they are not picked by name.
     pub software: bool,
+    /// Devices that one API reaches through another as well, where the other's own backend has them and they are not picked by
+    /// name: wgpu's adapters that are Vulkan's.
+    pub doubles: bool,
 }
 
 /// One device, or several.
@@ -52,10 +55,11 @@ impl Pick {
 }
 
 impl Selection {
-    /// The devices of one API that are wanted.
-    fn of(&self, mut devices: Vec<DeviceInfo>) -> Vec<DeviceInfo> {
+    /// The devices of one API that are wanted, beside those of all others.
+    fn of(&self, mut devices: Vec<DeviceInfo>, others: &[DeviceInfo]) -> Vec<DeviceInfo> {
         if self.pick.is_empty() {
             devices.retain(|device| self.software || device.kind != DeviceKind::SoftwareGpu);
+            devices.retain(|device| self.doubles || !others.iter().any(|other| is_double(device, other)));
         } else {
             devices.retain(|device| self.pick.iter().any(|pick| pick.matches(device)));
         }
@@ -71,17 +75,33 @@ impl Selection {
     }
 
     /// The backend, of whose devices only those that are wanted are seen.
-    pub(crate) fn apply(&self, backend: Arc<dyn Backend>) -> Arc<dyn Backend> {
-        if *self == (Selection { software: true, ..Selection::default() }) {
+    pub(crate) fn apply(&self, backend: &Arc<dyn Backend>, all: &[Arc<dyn Backend>]) -> Arc<dyn Backend> {
+        let backend = Arc::clone(backend);
+        if *self == (Selection { software: true, doubles: true, ..Selection::default() }) {
             return backend;
         }
-        Arc::new(Selected { backend, selection: self.clone() })
+        let others = all.iter().filter(|other| other.api() != backend.api()).cloned().collect();
+        Arc::new(Selected { backend, selection: self.clone(), others })
     }
+}
+
+/// Whether a device is reached through the API of another, which is the same hardware.
+fn is_double(device: &DeviceInfo, other: &DeviceInfo) -> bool {
+    device.through == Some(other.id.api) && device.is_same_hardware(other)
 }
 
 struct Selected {
     backend: Arc<dyn Backend>,
     selection: Selection,
+    others: Vec<Arc<dyn Backend>>,
+}
+
+impl Selected {
+    /// The devices of the APIs that these are reached through.
+    fn behind(&self, devices: &[DeviceInfo]) -> Vec<DeviceInfo> {
+        let is_behind = |other: &&Arc<dyn Backend>| devices.iter().any(|device| device.through == Some(other.api()));
+        self.others.iter().filter(is_behind).flat_map(|other| other.discover().unwrap_or_default()).collect()
+    }
 }
 
 impl Backend for Selected {
@@ -93,11 +113,15 @@ impl Backend for Selected {
         let devices = self.backend.discover()?;
         let there: Vec<&str> = devices.iter().map(|device| device.name.as_str()).collect();
         let there = there.join(", ");
-        let wanted = self.selection.of(devices);
+        let behind = self.behind(&devices);
+        let are_doubles = !devices.is_empty() && devices.iter().all(|one| behind.iter().any(|own| is_double(one, own)));
+        let wanted = self.selection.of(devices, &behind);
         if !wanted.is_empty() {
             return Ok(wanted);
         }
-        let reason = if self.selection.pick.is_empty() {
+        let reason = if self.selection.pick.is_empty() && are_doubles && !self.selection.doubles {
+            format!("only devices that are reached without it ({there}); ask for the API to use it")
+        } else if self.selection.pick.is_empty() {
             format!("only in software, which the CPU does better ({there}); ask for the API to use it")
         } else {
             format!("the settings pick none of its devices ({there})")
@@ -136,7 +160,7 @@ mod tests {
     }
 
     fn indices(selection: &Selection) -> Vec<u32> {
-        selection.of(devices()).iter().map(|device| device.id.index).collect()
+        selection.of(devices(), &[]).iter().map(|device| device.id.index).collect()
     }
 
     #[test]
@@ -153,10 +177,28 @@ mod tests {
     }
 
     #[test]
+    fn what_another_api_reaches_by_itself_is_not_opened_twice() {
+        let mut reached = devices();
+        reached.iter_mut().zip(1..).for_each(|(device, number)| device.uuid = Some([number; 16]));
+        reached.iter_mut().take(2).for_each(|device| device.through = Some(Api::VULKAN));
+        let id = |index| DeviceId { api: Api::VULKAN, index };
+        let own = |device: &DeviceInfo| DeviceInfo { id: id(device.id.index), through: None, ..device.clone() };
+        // The first two are Vulkan's, of which its own backend has the first; the third is reached in another way.
+        let others = [own(&reached[0]), own(&reached[2])];
+        let software = Selection { software: true, ..Selection::default() };
+        let left = |selection: &Selection| {
+            selection.of(reached.clone(), &others).iter().map(|device| device.id.index).collect::<Vec<_>>()
+        };
+        assert_eq!(left(&software), [1, 2]);
+        assert_eq!(left(&Selection { doubles: true, ..software.clone() }), [0, 1, 2]);
+        assert_eq!(left(&Selection { pick: vec![Pick::new("wgpu:0")], ..software }), [0]);
+    }
+
+    #[test]
     fn power_prefers_one_kind_where_there_are_both() {
         let power = |power, pick: &[&str]| {
             let pick = pick.iter().map(|text| Pick::new(text)).collect();
-            indices(&Selection { pick, power: Some(power), software: false })
+            indices(&Selection { pick, power: Some(power), ..Selection::default() })
         };
         assert_eq!(power(Power::High, &[]), [0]);
         assert_eq!(power(Power::Low, &[]), [1]);

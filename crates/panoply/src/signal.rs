@@ -48,7 +48,19 @@ pub use designed_here::*;
 /// What is computed where it is called, by the CPU backend's library.
 #[cfg(feature = "cpu")]
 mod designed_here {
+    use panoply_core::{Operation, Result};
+    use panoply_signal::packets::Runs;
+
     pub use panoply_signal::design::{Band, ORDER_MAX, Prototype, recursive, response, windowed_sinc};
-    pub use panoply_signal::hamming;
+    pub use panoply_signal::equiripple::{Demand, EQUIRIPPLE_TAPS_MAX, equiripple};
+    pub use panoply_signal::pulse::{PULSE_TAPS_MAX, resampler, root_raised_cosine};
+    pub use panoply_signal::samples::write as write_samples;
     pub use panoply_signal::window::{KAISER_BETA_MAX, WINDOW_LEN_MAX, Window, kaiser_beta};
+    pub use panoply_signal::{datagrams, hamming, packets, recording, synthetic};
+
+    impl Runs for &crate::Runtime {
+        fn run<O: Operation>(&mut self, op: O) -> Result<O::Output> {
+            panoply_runtime::Runtime::run(self, op).wait()
+        }
+    }
 }

@@ -8,6 +8,25 @@ use clap::{ArgGroup, Args, Subcommand};
 pub struct VectorsArguments {
     #[command(subcommand)]
     pub command: VectorsCommand,
+    #[command(flatten)]
+    pub key: CollectionKeyArguments,
+}
+
+/// Where the key of an encrypted collection comes from. One that is created with any of them is encrypted.
+#[derive(Args, Debug)]
+pub struct CollectionKeyArguments {
+    /// A file with the key of an encrypted collection, which nobody but its owner may read
+    #[arg(long, value_name = "FILE", global = true)]
+    pub key_file: Option<PathBuf>,
+    /// An environment variable with the key
+    #[arg(long, value_name = "NAME", global = true)]
+    pub key_env: Option<String>,
+    /// A file with the passphrase, which nobody but its owner may read
+    #[arg(long, value_name = "FILE", global = true)]
+    pub passphrase_file: Option<PathBuf>,
+    /// Asks for the passphrase on the terminal
+    #[arg(long, global = true)]
+    pub passphrase: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -43,6 +62,10 @@ pub enum VectorsCommand {
 }
 
 #[derive(Args, Debug)]
+#[command(
+    after_help = "With --key-file, --key-env, --passphrase-file or --passphrase everything that the collection writes is encrypted. It then \
+    opens with that key alone, and all of it is in memory while it is open."
+)]
 pub struct CreateArguments {
     /// The folder of the new collection
     #[arg(value_name = "COLLECTION")]
@@ -59,6 +82,9 @@ pub struct CreateArguments {
     /// The collection's name [default: that of its folder]
     #[arg(long)]
     pub name: Option<String>,
+    /// Encrypts the collection with a new key, and makes the file for it that --key-file names
+    #[arg(long)]
+    pub generate: bool,
     /// Prints one JSON object
     #[arg(long)]
     pub json: bool,

@@ -127,11 +127,15 @@ fn start_with(options: &BenchOptions, learned: bool, change: impl FnOnce(&mut Se
     Ok(runtime)
 }
 
+/// One device of each API: the first that is hardware of its own, or else the first.
 fn first_of_each_api(runtime: &Runtime) -> Vec<DeviceInfo> {
+    let is_software = |device: &DeviceInfo| matches!(device.kind, DeviceKind::Cpu | DeviceKind::SoftwareGpu);
     let mut devices: Vec<DeviceInfo> = Vec::new();
     for device in runtime.devices() {
-        if devices.iter().all(|earlier| earlier.id.api != device.id.api) {
-            devices.push(device.clone());
+        match devices.iter_mut().find(|earlier| earlier.id.api == device.id.api) {
+            None => devices.push(device.clone()),
+            Some(earlier) if is_software(earlier) && !is_software(device) => *earlier = device.clone(),
+            Some(_) => {}
         }
     }
     devices

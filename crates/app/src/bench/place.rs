@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use panoply::backend::PartMut;
 use panoply::prelude::*;
-use panoply::{Describe, DeviceInfo};
+use panoply::{Bytes, Describe, DeviceInfo};
 
 use super::random::Normals;
 
@@ -14,6 +14,9 @@ pub type Runner = Box<dyn Fn() -> panoply::Result<Option<Duration>>>;
 
 /// Every case draws its inputs from the same sequence.
 const SEED: u64 = 7;
+
+/// Shorter bytes come along with each op.
+const RESIDENT_BYTES_MIN: usize = 1 << 10;
 
 /// One device of a runtime.
 #[derive(Clone)]
@@ -41,15 +44,24 @@ impl Place {
         self.run(Transfer::to_device(tensor, self.device.id)).wait()
     }
 
+    fn resident_bytes(&self, bytes: &Bytes) -> panoply::Result<Bytes> {
+        Bytes::from_tensor(&self.resident(&bytes.to_tensor()?)?)
+    }
+
     /// Runs the same op each time, with its inputs in the device's memory.
     pub fn repeat<O: Operation + Describe + Clone>(&self, mut op: O) -> panoply::Result<Runner> {
         let mut failure = None;
         op.for_each_part_mut(&mut |part| {
-            if let PartMut::Tensor(tensor) = part {
-                match self.resident(tensor) {
-                    Ok(resident) => *tensor = resident,
-                    Err(error) => failure = Some(error),
+            let moved = match part {
+                PartMut::Tensor(tensor) => self.resident(tensor).map(|resident| *tensor = resident),
+                // Secrets stay on the host, and keys that are none.
+                PartMut::Bytes(bytes) if !bytes.is_secret() && bytes.len() >= RESIDENT_BYTES_MIN => {
+                    self.resident_bytes(bytes).map(|resident| *bytes = resident)
                 }
+                _ => Ok(()),
+            };
+            if let Err(error) = moved {
+                failure = Some(error);
             }
         });
         if let Some(error) = failure {

@@ -9,10 +9,12 @@ use panoply::vector::schema::{DIMENSION_MAX, parse_metric};
 use panoply::vector::{Filter, Schema, Storage};
 use serde_json::Value;
 
+use super::store::{KeySource, generated, key};
 use super::{Format, format};
+use crate::arguments::store::KeyArguments;
 use crate::arguments::vectors::{
-    CreateArguments, DeleteArguments, DemoArguments, ExportArguments, IdsArguments, ImportArguments, InfoArguments,
-    SearchArguments, TuneArguments, UpdateArguments, VectorsArguments, VectorsCommand,
+    CollectionKeyArguments, CreateArguments, DeleteArguments, DemoArguments, ExportArguments, IdsArguments,
+    ImportArguments, InfoArguments, SearchArguments, TuneArguments, UpdateArguments, VectorsArguments, VectorsCommand,
 };
 use crate::failure::Failure;
 use crate::partial::is_same_place;
@@ -22,9 +24,16 @@ const K_MAX: usize = 1 << 16;
 /// The most candidates for each hit that may be asked for.
 const RERANK_MAX: usize = 1 << 10;
 
+/// What to do with a collection, and where its key comes from; `None`: nothing was said.
+#[derive(Debug)]
+pub struct VectorsOptions {
+    pub command: VectorsOption,
+    pub key: Option<KeySource>,
+}
+
 /// What to do with a collection.
 #[derive(Debug)]
-pub enum VectorsOptions {
+pub enum VectorsOption {
     Create(CreateOptions),
     Import(ImportOptions),
     Search(SearchOptions),
@@ -200,34 +209,58 @@ pub struct DemoOptions {
 
 impl VectorsOptions {
     pub fn resolve(arguments: VectorsArguments) -> Result<VectorsOptions, Failure> {
-        Ok(match arguments.command {
-            VectorsCommand::Create(arguments) => VectorsOptions::Create(create(arguments)?),
-            VectorsCommand::Import(arguments) => VectorsOptions::Import(import(arguments)?),
-            VectorsCommand::Search(arguments) => VectorsOptions::Search(search(arguments)?),
-            VectorsCommand::Info(arguments) => VectorsOptions::Info(info(arguments)),
-            VectorsCommand::Tune(arguments) => VectorsOptions::Tune(tune(arguments)?),
-            VectorsCommand::Export(arguments) => VectorsOptions::Export(export(arguments)?),
-            VectorsCommand::Delete(arguments) => VectorsOptions::Delete(delete(arguments)?),
+        let generate = matches!(&arguments.command, VectorsCommand::Create(create) if create.generate);
+        let key = key_source(arguments.key, generate)?;
+        Ok(VectorsOptions { command: VectorsOption::resolve(arguments.command)?, key })
+    }
+}
+
+/// Where the key comes from, if anything was said of it.
+fn key_source(arguments: CollectionKeyArguments, generate: bool) -> Result<Option<KeySource>, Failure> {
+    let CollectionKeyArguments { key_file, key_env, passphrase_file, passphrase } = arguments;
+    let said = [key_file.is_some(), key_env.is_some(), passphrase_file.is_some(), passphrase];
+    let count = said.into_iter().filter(|said| *said).count();
+    if count > 1 {
+        let names = "--key-file, --key-env, --passphrase-file and --passphrase";
+        return Err(Failure::Usage(format!("{names}: expected one of them, got {count}")));
+    }
+    if generate && key_file.is_none() {
+        return Err(Failure::Usage("--generate: expected a --key-file as well, which it makes".to_owned()));
+    }
+    let source = || key(KeyArguments { key_file, key_env, passphrase_file, passphrase });
+    Ok((count == 1).then(|| generated(generate, source())))
+}
+
+impl VectorsOption {
+    fn resolve(command: VectorsCommand) -> Result<VectorsOption, Failure> {
+        Ok(match command {
+            VectorsCommand::Create(arguments) => VectorsOption::Create(create(arguments)?),
+            VectorsCommand::Import(arguments) => VectorsOption::Import(import(arguments)?),
+            VectorsCommand::Search(arguments) => VectorsOption::Search(search(arguments)?),
+            VectorsCommand::Info(arguments) => VectorsOption::Info(info(arguments)),
+            VectorsCommand::Tune(arguments) => VectorsOption::Tune(tune(arguments)?),
+            VectorsCommand::Export(arguments) => VectorsOption::Export(export(arguments)?),
+            VectorsCommand::Delete(arguments) => VectorsOption::Delete(delete(arguments)?),
             VectorsCommand::Get(arguments) => {
                 let (path, ids, format) = (arguments.path, arguments.ids, format(arguments.json));
-                VectorsOptions::Get(GetOptions { path, ids, format })
+                VectorsOption::Get(GetOptions { path, ids, format })
             }
             VectorsCommand::Count(arguments) => {
                 let (filter, format) = (filter(arguments.filter.as_deref())?, format(arguments.json));
-                VectorsOptions::Count(CountOptions { path: arguments.path, filter, format })
+                VectorsOption::Count(CountOptions { path: arguments.path, filter, format })
             }
-            VectorsCommand::Ids(arguments) => VectorsOptions::Ids(ids(arguments)?),
-            VectorsCommand::Update(arguments) => VectorsOptions::Update(update(arguments)?),
+            VectorsCommand::Ids(arguments) => VectorsOption::Ids(ids(arguments)?),
+            VectorsCommand::Update(arguments) => VectorsOption::Update(update(arguments)?),
             VectorsCommand::Snapshot(arguments) => {
                 let (path, target, format) = (arguments.path, arguments.target, format(arguments.json));
-                VectorsOptions::Snapshot(SnapshotOptions { path, target, format })
+                VectorsOption::Snapshot(SnapshotOptions { path, target, format })
             }
             VectorsCommand::Compact(arguments) => {
-                VectorsOptions::Compact(CompactOptions { path: arguments.path, format: format(arguments.json) })
+                VectorsOption::Compact(CompactOptions { path: arguments.path, format: format(arguments.json) })
             }
             VectorsCommand::Repair(arguments) => {
                 let (path, apply, format) = (arguments.path, arguments.apply, format(arguments.json));
-                VectorsOptions::Repair(RepairOptions { path, apply, format })
+                VectorsOption::Repair(RepairOptions { path, apply, format })
             }
         })
     }

@@ -4,14 +4,15 @@ use serde_json::json;
 
 use super::{counted, open, path_text, start};
 use crate::configuration::Format;
+use crate::configuration::store::KeySource;
 use crate::configuration::vectors::CompactOptions;
 use crate::failure::Failure;
 use crate::screen::{Screen, bytes_text, spinner};
 
 /// Gives back the space of deleted records, and joins small segments.
-pub fn run(options: &CompactOptions, screen: &mut Screen) -> Result<(), Failure> {
+pub fn run(options: &CompactOptions, key: Option<&KeySource>, screen: &mut Screen) -> Result<(), Failure> {
     let runtime = start()?;
-    let collection = open(&options.path, &runtime)?;
+    let collection = open(&options.path, key, &runtime)?;
     let before = collection.stats();
     let waiting = spinner("compacting");
     let done = collection.compact()?;

@@ -4,14 +4,15 @@ use serde_json::json;
 
 use super::{counted, open_to_read, path_text, start};
 use crate::configuration::Format;
+use crate::configuration::store::KeySource;
 use crate::configuration::vectors::CountOptions;
 use crate::failure::Failure;
 use crate::screen::Screen;
 
 /// Counts records.
-pub fn run(options: &CountOptions, screen: &mut Screen) -> Result<(), Failure> {
+pub fn run(options: &CountOptions, key: Option<&KeySource>, screen: &mut Screen) -> Result<(), Failure> {
     let runtime = start()?;
-    let collection = open_to_read(&options.path, &runtime)?;
+    let collection = open_to_read(&options.path, key, &runtime)?;
     let records = match &options.filter {
         Some(filter) => collection.count_where(filter)?,
         None => collection.len(),

@@ -5,16 +5,17 @@ use serde_json::json;
 
 use super::{counted, open, path_text, start};
 use crate::configuration::Format;
+use crate::configuration::store::KeySource;
 use crate::configuration::vectors::{DeleteOptions, Doomed};
 use crate::failure::Failure;
 use crate::screen::Screen;
 
 /// Deletes records, or the whole collection.
-pub fn run(options: &DeleteOptions, screen: &mut Screen) -> Result<(), Failure> {
+pub fn run(options: &DeleteOptions, key: Option<&KeySource>, screen: &mut Screen) -> Result<(), Failure> {
     match &options.what {
         Doomed::Collection { confirmed } => delete_collection(options, *confirmed, screen),
-        Doomed::Records(ids) => delete_records(options, |collection| collection.remove_many(ids), screen),
-        Doomed::Passing(filter) => delete_records(options, |collection| collection.remove_where(filter), screen),
+        Doomed::Records(ids) => delete_records(options, key, |collection| collection.remove_many(ids), screen),
+        Doomed::Passing(filter) => delete_records(options, key, |collection| collection.remove_where(filter), screen),
     }
 }
 
@@ -37,11 +38,12 @@ fn delete_collection(options: &DeleteOptions, confirmed: bool, screen: &mut Scre
 
 fn delete_records(
     options: &DeleteOptions,
+    key: Option<&KeySource>,
     remove: impl FnOnce(&Collection) -> panoply::vector::Result<usize>,
     screen: &mut Screen,
 ) -> Result<(), Failure> {
     let runtime = start()?;
-    let collection = open(&options.path, &runtime)?;
+    let collection = open(&options.path, key, &runtime)?;
     let removed = remove(&collection)?;
     let left = collection.len() as u64;
     match options.format {

@@ -12,15 +12,16 @@ use serde_json::{Map, Value, json};
 
 use super::{counted, open_to_read, path_text, start};
 use crate::configuration::Format;
+use crate::configuration::store::KeySource;
 use crate::configuration::vectors::{ExportOptions, Target};
 use crate::failure::{Failure, say_on_interrupt};
 use crate::partial::{self, Partial};
 use crate::screen::Screen;
 
 /// Writes every record.
-pub fn run(options: &ExportOptions, screen: &mut Screen) -> Result<(), Failure> {
+pub fn run(options: &ExportOptions, key: Option<&KeySource>, screen: &mut Screen) -> Result<(), Failure> {
     let runtime = start()?;
-    let collection = open_to_read(&options.path, &runtime)?;
+    let collection = open_to_read(&options.path, key, &runtime)?;
     // Everything is read anyway, and damaged vectors are not handed on.
     collection.verify()?;
     match &options.target {

@@ -4,14 +4,15 @@ use serde_json::json;
 
 use super::{open_to_read, start};
 use crate::configuration::Format;
+use crate::configuration::store::KeySource;
 use crate::configuration::vectors::GetOptions;
 use crate::failure::Failure;
 use crate::screen::{Screen, shortened};
 
 /// Shows records. Those that are there are shown even if others are not, which is an error then.
-pub fn run(options: &GetOptions, screen: &mut Screen) -> Result<(), Failure> {
+pub fn run(options: &GetOptions, key: Option<&KeySource>, screen: &mut Screen) -> Result<(), Failure> {
     let runtime = start()?;
-    let collection = open_to_read(&options.path, &runtime)?;
+    let collection = open_to_read(&options.path, key, &runtime)?;
     let (mut entries, mut missing) = (Vec::new(), Vec::new());
     for id in &options.ids {
         match collection.get(id)? {

@@ -4,14 +4,15 @@ use serde_json::json;
 
 use super::{open_to_read, start};
 use crate::configuration::Format;
+use crate::configuration::store::KeySource;
 use crate::configuration::vectors::IdsOptions;
 use crate::failure::Failure;
 use crate::screen::{Screen, visible};
 
 /// Lists ids, one on each line.
-pub fn run(options: &IdsOptions, screen: &mut Screen) -> Result<(), Failure> {
+pub fn run(options: &IdsOptions, key: Option<&KeySource>, screen: &mut Screen) -> Result<(), Failure> {
     let runtime = start()?;
-    let collection = open_to_read(&options.path, &runtime)?;
+    let collection = open_to_read(&options.path, key, &runtime)?;
     let ids = collection.ids(options.after.as_deref(), options.limit, options.filter.as_ref())?;
     match options.format {
         Format::Json => {

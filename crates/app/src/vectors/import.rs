@@ -17,15 +17,16 @@ use serde_json::json;
 
 use super::{counted, expect_dimension, grouped, open, path_text, start};
 use crate::configuration::Format;
+use crate::configuration::store::KeySource;
 use crate::configuration::vectors::ImportOptions;
 use crate::failure::{self, Failure};
 use crate::screen::{Screen, spinner};
 
 /// Adds the vectors of a file.
-pub fn run(options: &ImportOptions, screen: &mut Screen) -> Result<(), Failure> {
+pub fn run(options: &ImportOptions, key: Option<&KeySource>, screen: &mut Screen) -> Result<(), Failure> {
     let mut reader = reader(options)?;
     let runtime = start()?;
-    let collection = open(&options.path, &runtime)?;
+    let collection = open(&options.path, key, &runtime)?;
     expect_dimension(reader.as_ref(), collection.schema().dimension, &name(options))?;
     let taken = Arc::new(AtomicU64::new(0));
     announce(&taken);

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::{counted, grouped, open_to_read, path_text, start};
 use crate::configuration::Format;
+use crate::configuration::store::KeySource;
 use crate::configuration::vectors::InfoOptions;
 use crate::failure::Failure;
 use crate::screen::{Screen, bytes_text, shortened, wrapped};
@@ -13,9 +14,9 @@ use crate::screen::{Screen, bytes_text, shortened, wrapped};
 const NAME_WIDTH: usize = 12;
 
 /// Shows what a collection consists of.
-pub fn run(options: &InfoOptions, screen: &mut Screen) -> Result<(), Failure> {
+pub fn run(options: &InfoOptions, key: Option<&KeySource>, screen: &mut Screen) -> Result<(), Failure> {
     let runtime = start()?;
-    let collection = open_to_read(&options.path, &runtime)?;
+    let collection = open_to_read(&options.path, key, &runtime)?;
     if options.verify {
         collection.verify()?;
     }

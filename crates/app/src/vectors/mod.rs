@@ -19,34 +19,38 @@ use std::borrow::Cow;
 use std::path::Path;
 
 use anyhow::Context;
+use panoply::store::MasterKey;
 use panoply::vector::formats::{self, ColumnNames, Reader};
 use panoply::vector::{Collection, Options, Residency};
 use panoply::{DeviceId, DeviceInfo, DeviceKind, Runtime};
 
-use crate::configuration::vectors::VectorsOptions;
+use crate::configuration::store::{KeySource, key_of_environment};
+use crate::configuration::vectors::{VectorsOption, VectorsOptions};
 use crate::failure::Failure;
 use crate::screen::Screen;
+use crate::store::{keys, private};
 
 /// The most components of queries that are read from one file: 512 MiB of them.
 const QUERY_COMPONENTS_MAX: usize = 1 << 27;
 
 /// Does what was asked for.
 pub fn run(options: &VectorsOptions, screen: &mut Screen) -> Result<(), Failure> {
-    match options {
-        VectorsOptions::Create(options) => create::run(options, screen),
-        VectorsOptions::Import(options) => import::run(options, screen),
-        VectorsOptions::Search(options) => search::run(options, screen),
-        VectorsOptions::Info(options) => info::run(options, screen),
-        VectorsOptions::Tune(options) => tune::run(options, screen),
-        VectorsOptions::Export(options) => export::run(options, screen),
-        VectorsOptions::Delete(options) => delete::run(options, screen),
-        VectorsOptions::Get(options) => get::run(options, screen),
-        VectorsOptions::Count(options) => count::run(options, screen),
-        VectorsOptions::Ids(options) => ids::run(options, screen),
-        VectorsOptions::Update(options) => update::run(options, screen),
-        VectorsOptions::Snapshot(options) => snapshot::run(options, screen),
-        VectorsOptions::Compact(options) => compact::run(options, screen),
-        VectorsOptions::Repair(options) => repair::run(options, screen),
+    let key = options.key.as_ref();
+    match &options.command {
+        VectorsOption::Create(options) => create::run(options, key, screen),
+        VectorsOption::Import(options) => import::run(options, key, screen),
+        VectorsOption::Search(options) => search::run(options, key, screen),
+        VectorsOption::Info(options) => info::run(options, key, screen),
+        VectorsOption::Tune(options) => tune::run(options, key, screen),
+        VectorsOption::Export(options) => export::run(options, key, screen),
+        VectorsOption::Delete(options) => delete::run(options, key, screen),
+        VectorsOption::Get(options) => get::run(options, key, screen),
+        VectorsOption::Count(options) => count::run(options, key, screen),
+        VectorsOption::Ids(options) => ids::run(options, key, screen),
+        VectorsOption::Update(options) => update::run(options, key, screen),
+        VectorsOption::Snapshot(options) => snapshot::run(options, key, screen),
+        VectorsOption::Compact(options) => compact::run(options, key, screen),
+        VectorsOption::Repair(options) => repair::run(options, key, screen),
     }
 }
 
@@ -70,15 +74,30 @@ fn device_of(id: DeviceId, runtime: &Runtime) -> Result<&DeviceInfo, Failure> {
 }
 
 /// The collection in a folder, to be looked at beside whoever writes to it, with its rows on the host.
-fn open_to_read(path: &Path, runtime: &Runtime) -> Result<Collection, Failure> {
-    let options = Options { residency: Residency::Host, ..Options::default() };
+fn open_to_read(path: &Path, key: Option<&KeySource>, runtime: &Runtime) -> Result<Collection, Failure> {
+    let options = Options { residency: Residency::Host, key: key_of(path, key)?, ..Options::default() };
     Ok(Collection::open_read_only(runtime, path, options)?)
 }
 
 /// The collection in a folder, to be changed, with its rows on the host.
-fn open(path: &Path, runtime: &Runtime) -> Result<Collection, Failure> {
-    let options = Options { residency: Residency::Host, ..Options::default() };
+fn open(path: &Path, key: Option<&KeySource>, runtime: &Runtime) -> Result<Collection, Failure> {
+    let options = Options { residency: Residency::Host, key: key_of(path, key)?, ..Options::default() };
     Ok(Collection::open(runtime, path, options)?)
+}
+
+/// The key of a collection that is there. Where nothing was said of one, an encrypted collection has that of the environment, or asks for it.
+fn key_of(path: &Path, key: Option<&KeySource>) -> Result<Option<MasterKey>, Failure> {
+    match key {
+        Some(source) => read_key(source).map(Some),
+        None if Collection::is_encrypted(path)? => read_key(&key_of_environment()).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// Reads a key, in a process that nobody looks into.
+fn read_key(source: &KeySource) -> Result<MasterKey, Failure> {
+    private::close_process();
+    keys::read(source)
 }
 
 fn open_file(path: &Path, columns: &ColumnNames) -> Result<Box<dyn Reader>, Failure> {

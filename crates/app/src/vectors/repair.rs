@@ -4,15 +4,19 @@ use panoply::vector::repair::Finding;
 use panoply::vector::{Collection, Repair};
 use serde_json::{Value, json};
 
-use super::{counted, grouped, path_text};
+use super::{counted, grouped, key_of, path_text, start};
 use crate::configuration::Format;
+use crate::configuration::store::KeySource;
 use crate::configuration::vectors::RepairOptions;
 use crate::failure::Failure;
 use crate::screen::Screen;
 
 /// Says what is damaged and what mending it loses; mends it where that is asked for.
-pub fn run(options: &RepairOptions, screen: &mut Screen) -> Result<(), Failure> {
-    let repair = Collection::repair(&options.path, options.apply)?;
+pub fn run(options: &RepairOptions, key: Option<&KeySource>, screen: &mut Screen) -> Result<(), Failure> {
+    let repair = match key_of(&options.path, key)? {
+        Some(key) => Collection::repair_encrypted(&start()?, &options.path, &key, options.apply)?,
+        None => Collection::repair(&options.path, options.apply)?,
+    };
     match options.format {
         Format::Json => screen.json(&document(&repair, options)),
         Format::Table => print(&repair, options, screen),

@@ -10,9 +10,10 @@ use panoply::vector::formats::FileKind;
 use panoply::vector::{Collection, Error, FoundMany, Hit, Options, SearchOptions as Wanted, SearchReport};
 use serde_json::{Value, json};
 
-use super::{counted, device_of, grouped, queries_of, residency_on, start};
+use super::{counted, device_of, grouped, key_of, queries_of, residency_on, start};
 use crate::bench::row::time_text;
 use crate::configuration::Format;
+use crate::configuration::store::KeySource;
 use crate::configuration::vectors::{Query, SearchOptions};
 use crate::failure::{Failure, warn};
 use crate::screen::{Screen, columns, padded, shortened};
@@ -26,13 +27,17 @@ const METADATA_WIDTH_MIN: usize = 8;
 const RANKED_PAGE_MIN: usize = 1000;
 
 /// Searches and prints the hits.
-pub fn run(options: &SearchOptions, screen: &mut Screen) -> Result<(), Failure> {
+pub fn run(options: &SearchOptions, key: Option<&KeySource>, screen: &mut Screen) -> Result<(), Failure> {
     let runtime = start()?;
     let residency = match options.device {
         Some(device) => residency_on(device_of(device, &runtime)?),
         None => Options::default().residency,
     };
-    let collection = Collection::open_read_only(&runtime, &options.path, Options { residency, ..Options::default() })?;
+    let collection = Collection::open_read_only(
+        &runtime,
+        &options.path,
+        Options { residency, key: key_of(&options.path, key)?, ..Options::default() },
+    )?;
     if options.device.is_some() {
         collection.make_resident()?;
     }

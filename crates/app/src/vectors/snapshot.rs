@@ -4,14 +4,15 @@ use serde_json::json;
 
 use super::{counted, open_to_read, path_text, start};
 use crate::configuration::Format;
+use crate::configuration::store::KeySource;
 use crate::configuration::vectors::SnapshotOptions;
 use crate::failure::Failure;
 use crate::screen::Screen;
 
 /// Writes a copy into a new folder, also while somebody writes to the collection.
-pub fn run(options: &SnapshotOptions, screen: &mut Screen) -> Result<(), Failure> {
+pub fn run(options: &SnapshotOptions, key: Option<&KeySource>, screen: &mut Screen) -> Result<(), Failure> {
     let runtime = start()?;
-    let collection = open_to_read(&options.path, &runtime)?;
+    let collection = open_to_read(&options.path, key, &runtime)?;
     collection.snapshot(&options.target)?;
     let records = collection.len();
     match options.format {

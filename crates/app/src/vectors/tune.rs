@@ -5,8 +5,9 @@ use std::time::Instant;
 use panoply::vector::{Collection, IndexOptions, IndexReport, Options, RecallRow, SearchOptions};
 use serde_json::json;
 
-use super::{counted, grouped, queries_of, start};
+use super::{counted, grouped, key_of, queries_of, start};
 use crate::configuration::Format;
+use crate::configuration::store::KeySource;
 use crate::configuration::vectors::TuneOptions;
 use crate::failure::Failure;
 use crate::screen::{Screen, spinner};
@@ -19,9 +20,10 @@ const TABLE_WIDTH: usize = 49;
 const RECALL_AIM: f64 = 0.95;
 
 /// Builds, measures and prints.
-pub fn run(options: &TuneOptions, screen: &mut Screen) -> Result<(), Failure> {
+pub fn run(options: &TuneOptions, key: Option<&KeySource>, screen: &mut Screen) -> Result<(), Failure> {
     let runtime = start()?;
-    let collection = Collection::open(&runtime, &options.path, Options::default())?;
+    let collection =
+        Collection::open(&runtime, &options.path, Options { key: key_of(&options.path, key)?, ..Options::default() })?;
     if collection.is_empty() {
         return Err(Failure::Run(anyhow::anyhow!("the collection is empty; there is nothing to tune")));
     }

@@ -4,14 +4,15 @@ use serde_json::json;
 
 use super::{open, path_text, start};
 use crate::configuration::Format;
+use crate::configuration::store::KeySource;
 use crate::configuration::vectors::UpdateOptions;
 use crate::failure::Failure;
 use crate::screen::Screen;
 
 /// Replaces a record's metadata, or its vector, or both. What is not named stays as it is stored.
-pub fn run(options: &UpdateOptions, screen: &mut Screen) -> Result<(), Failure> {
+pub fn run(options: &UpdateOptions, key: Option<&KeySource>, screen: &mut Screen) -> Result<(), Failure> {
     let runtime = start()?;
-    let collection = open(&options.path, &runtime)?;
+    let collection = open(&options.path, key, &runtime)?;
     collection.update(&options.id, options.vector.as_deref(), options.metadata.clone())?;
     match options.format {
         Format::Json => screen.json(&json!({

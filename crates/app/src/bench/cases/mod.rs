@@ -2,7 +2,7 @@
 //! large a device it is meant for, and how it is run.
 //!
 //! [`compute`], [`crypto`], [`signal`] and [`graph`] have the ops of these domains, `collection` the searches through a collection of vectors, `link`
-//! the copies between host and device, `pipeline` what stages cost and overlap gains. Names are stable, so that figures of different
+//! the copies between host and device, `pipeline` what stages cost and overlap gains, `nn` training steps. Names are stable, so that figures of different
 //! versions, machines and libraries can
 //! be joined on them.
 
@@ -11,6 +11,7 @@ mod compute;
 mod crypto;
 mod graph;
 mod link;
+mod nn;
 mod pipeline;
 mod signal;
 
@@ -65,10 +66,9 @@ pub enum Scale {
 
 /// Every case, in the order in which they are measured.
 pub fn all() -> impl Iterator<Item = &'static dyn Case> {
-    [compute::CASES, crypto::CASES, signal::CASES, graph::CASES, collection::CASES, link::CASES, pipeline::CASES]
-        .into_iter()
-        .flatten()
-        .copied()
+    let ops = [compute::CASES, crypto::CASES, signal::CASES, graph::CASES, nn::CASES];
+    let others = [collection::CASES, link::CASES, pipeline::CASES];
+    ops.into_iter().chain(others).flatten().copied()
 }
 
 fn f32s(elements: usize) -> Amount {
@@ -137,7 +137,13 @@ mod tests {
             "erasure_encode/10+4/1MiB",
             "conv_encode/k7r2/256x2048",
             "viterbi/k7r2/256x2048",
+            "ldpc/ccsds-tm2048/16",
+            "ifft/c64/65536x1024",
+            "fft/f32/65536x1024",
+            "verify/ecdsa-p256/100000x32B",
+            "decompress/lz4/16384x64KiB",
             "chain10/f32/64Mi",
+            "nn/mlp/train/f32/b64",
             "add_layernorm_gelu/f32/65536x1024",
             "nn/mlp/infer/f16/b64",
             "collection/dot/f32/1000000x128/q1k10",

@@ -29,6 +29,11 @@ pub struct DecompressCase {
     pub in_blocks: bool,
 }
 
+/// So many blocks of LZ4, enough for a device with memory of its own: those of the data, over and over.
+pub struct DecompressManyCase {
+    pub blocks: usize,
+}
+
 impl Case for CompressCase {
     fn name(&self) -> String {
         format!("compress/{}/corpus{}", self.name, if self.in_blocks { "/64KiB" } else { "" })
@@ -61,9 +66,37 @@ impl Case for DecompressCase {
     }
 
     fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
-        let packed = place.run(Compress::new(self.format, messages(self.in_blocks)?).level(self.level)).wait()?;
+        // Whatever device compresses will do.
+        let compress = Compress::new(self.format, messages(self.in_blocks)?).level(self.level);
+        let packed = place.runtime.run(compress).wait()?;
         let limit = if self.in_blocks { BLOCK_BYTES } else { corpus().len() };
         place.repeat(Decompress::new(self.format, packed).limit(limit))
+    }
+}
+
+impl Case for DecompressManyCase {
+    fn name(&self) -> String {
+        format!("decompress/lz4/{}x64KiB", self.blocks)
+    }
+
+    fn amount(&self) -> Amount {
+        Amount::Bytes((self.blocks * BLOCK_BYTES) as f64)
+    }
+
+    fn scale(&self) -> Scale {
+        Scale::Huge
+    }
+
+    fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
+        let packed = place.runtime.run(Compress::new(Format::Lz4Block, messages(true)?)).wait()?;
+        let whole = packed.slices()?.into_iter().take(corpus().len() / BLOCK_BYTES).collect::<Vec<_>>();
+        let (mut all, mut offsets) = (Vec::new(), vec![0]);
+        for block in whole.iter().cycle().take(self.blocks) {
+            all.extend_from_slice(block);
+            offsets.push(all.len());
+        }
+        let messages = Messages::packed(Bytes::from_vec(all), offsets)?;
+        place.repeat(Decompress::new(Format::Lz4Block, messages).limit(BLOCK_BYTES))
     }
 }
 

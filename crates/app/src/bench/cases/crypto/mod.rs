@@ -10,7 +10,7 @@ use panoply::op::crypto::{CipherMode, Format, HashAlgorithm};
 use panoply::{Bytes, Error};
 
 use super::{Amount, Case, Place, Runner, Scale};
-use compress::{CompressCase, DecompressCase};
+use compress::{CompressCase, DecompressCase, DecompressManyCase};
 use hash::HashCase;
 use seal::{CipherCase, OpenCase, SealCase};
 use sign::{Kind, SignCase, VerifyCase};
@@ -19,6 +19,8 @@ const KI: usize = 1 << 10;
 const MI: usize = 1 << 20;
 const SHORT: Batch = Batch { count: 10_000, len: KI };
 const LONG: Batch = Batch { count: 1000, len: 16 * KI };
+/// Enough for a device with memory of its own.
+const MANY: Batch = Batch { count: 65_536, len: 16 * KI };
 
 /// Every case of the domain.
 pub const CASES: &[&dyn Case] = &[
@@ -32,10 +34,14 @@ pub const CASES: &[&dyn Case] = &[
     &OpenCase { algorithm: AeadAlgorithm::Aes256Gcm, batch: one(16 * KI) },
     &OpenCase { algorithm: AeadAlgorithm::Aes256Gcm, batch: SHORT },
     &OpenCase { algorithm: AeadAlgorithm::Aes256Gcm, batch: LONG },
+    &SealCase { algorithm: AeadAlgorithm::Aes256Gcm, batch: MANY },
+    &OpenCase { algorithm: AeadAlgorithm::Aes256Gcm, batch: MANY },
     &SealCase { algorithm: AeadAlgorithm::Aes128Gcm, batch: one(16 * KI) },
     &SealCase { algorithm: AeadAlgorithm::Aes128Gcm, batch: one(MI) },
     &SealCase { algorithm: AeadAlgorithm::Aes128Gcm, batch: SHORT },
     &SealCase { algorithm: AeadAlgorithm::Aes128Gcm, batch: LONG },
+    &SealCase { algorithm: AeadAlgorithm::Aes128Gcm, batch: MANY },
+    &OpenCase { algorithm: AeadAlgorithm::Aes128Gcm, batch: MANY },
     &SealCase { algorithm: AeadAlgorithm::Aes192Gcm, batch: one(16 * KI) },
     &SealCase { algorithm: AeadAlgorithm::Aes192Gcm, batch: SHORT },
     &SealCase { algorithm: AeadAlgorithm::ChaCha20Poly1305, batch: one(KI) },
@@ -43,16 +49,22 @@ pub const CASES: &[&dyn Case] = &[
     &SealCase { algorithm: AeadAlgorithm::ChaCha20Poly1305, batch: one(MI) },
     &SealCase { algorithm: AeadAlgorithm::ChaCha20Poly1305, batch: SHORT },
     &SealCase { algorithm: AeadAlgorithm::ChaCha20Poly1305, batch: LONG },
+    &SealCase { algorithm: AeadAlgorithm::ChaCha20Poly1305, batch: MANY },
+    &OpenCase { algorithm: AeadAlgorithm::ChaCha20Poly1305, batch: MANY },
     &CipherCase { mode: CipherMode::CbcUnpadded, decrypt: false, batch: one(16 * KI) },
     &CipherCase { mode: CipherMode::CbcUnpadded, decrypt: false, batch: SHORT },
     &CipherCase { mode: CipherMode::CbcUnpadded, decrypt: false, batch: LONG },
+    &CipherCase { mode: CipherMode::CbcUnpadded, decrypt: false, batch: MANY },
     &CipherCase { mode: CipherMode::CbcUnpadded, decrypt: true, batch: one(16 * KI) },
     &CipherCase { mode: CipherMode::CbcUnpadded, decrypt: true, batch: SHORT },
     &CipherCase { mode: CipherMode::CbcUnpadded, decrypt: true, batch: LONG },
+    &CipherCase { mode: CipherMode::CbcUnpadded, decrypt: true, batch: MANY },
     &CipherCase { mode: CipherMode::Ctr, decrypt: false, batch: one(16 * KI) },
     &CipherCase { mode: CipherMode::Ctr, decrypt: false, batch: one(MI) },
     &CipherCase { mode: CipherMode::Ctr, decrypt: false, batch: SHORT },
     &CipherCase { mode: CipherMode::Ctr, decrypt: false, batch: LONG },
+    &CipherCase { mode: CipherMode::Ctr, decrypt: false, batch: MANY },
+    &CipherCase { mode: CipherMode::Ctr, decrypt: true, batch: MANY },
     &HashCase { algorithm: HashAlgorithm::Sha256, batch: one(16) },
     &HashCase { algorithm: HashAlgorithm::Sha256, batch: one(256) },
     &HashCase { algorithm: HashAlgorithm::Sha256, batch: one(KI) },
@@ -60,22 +72,27 @@ pub const CASES: &[&dyn Case] = &[
     &HashCase { algorithm: HashAlgorithm::Sha256, batch: one(MI) },
     &HashCase { algorithm: HashAlgorithm::Sha256, batch: SHORT },
     &HashCase { algorithm: HashAlgorithm::Sha256, batch: LONG },
+    &HashCase { algorithm: HashAlgorithm::Sha256, batch: MANY },
     &HashCase { algorithm: HashAlgorithm::Sha384, batch: one(16 * KI) },
     &HashCase { algorithm: HashAlgorithm::Sha384, batch: SHORT },
+    &HashCase { algorithm: HashAlgorithm::Sha384, batch: MANY },
     &HashCase { algorithm: HashAlgorithm::Sha512, batch: one(16 * KI) },
     &HashCase { algorithm: HashAlgorithm::Sha512, batch: one(MI) },
     &HashCase { algorithm: HashAlgorithm::Sha512, batch: SHORT },
     &HashCase { algorithm: HashAlgorithm::Sha512, batch: LONG },
+    &HashCase { algorithm: HashAlgorithm::Sha512, batch: MANY },
     &SignCase { kind: Kind::Rsa2048 },
-    &VerifyCase { kind: Kind::Rsa2048 },
+    &VerifyCase { kind: Kind::Rsa2048, is_many: false },
     &SignCase { kind: Kind::Rsa4096 },
-    &VerifyCase { kind: Kind::Rsa4096 },
+    &VerifyCase { kind: Kind::Rsa4096, is_many: false },
     &SignCase { kind: Kind::P256 },
-    &VerifyCase { kind: Kind::P256 },
+    &VerifyCase { kind: Kind::P256, is_many: false },
+    &VerifyCase { kind: Kind::P256, is_many: true },
     &SignCase { kind: Kind::P384 },
-    &VerifyCase { kind: Kind::P384 },
+    &VerifyCase { kind: Kind::P384, is_many: false },
     &SignCase { kind: Kind::Ed25519 },
-    &VerifyCase { kind: Kind::Ed25519 },
+    &VerifyCase { kind: Kind::Ed25519, is_many: false },
+    &VerifyCase { kind: Kind::Ed25519, is_many: true },
     &CompressCase { name: "deflate1", format: Format::Deflate, level: 1, in_blocks: false },
     &CompressCase { name: "deflate1", format: Format::Deflate, level: 1, in_blocks: true },
     &CompressCase { name: "deflate6", format: Format::Deflate, level: 6, in_blocks: false },
@@ -92,6 +109,7 @@ pub const CASES: &[&dyn Case] = &[
     &DecompressCase { name: "deflate6", format: Format::Deflate, level: 6, in_blocks: true },
     &DecompressCase { name: "lz4", format: Format::Lz4Block, level: 1, in_blocks: false },
     &DecompressCase { name: "lz4", format: Format::Lz4Block, level: 1, in_blocks: true },
+    &DecompressManyCase { blocks: 16_384 },
     &DecompressCase { name: "zstd1", format: Format::Zstd, level: 1, in_blocks: false },
     &DecompressCase { name: "zstd1", format: Format::Zstd, level: 1, in_blocks: true },
     &DecompressCase { name: "zstd3", format: Format::Zstd, level: 3, in_blocks: false },
@@ -125,7 +143,11 @@ impl Batch {
 
     /// A short set has the batches of the usual algorithms.
     fn scale(&self, is_usual: bool) -> Scale {
-        if is_usual && self.count > 1 { Scale::Medium } else { Scale::Large }
+        match self.count {
+            count if count == MANY.count => Scale::Huge,
+            count if is_usual && count > 1 => Scale::Medium,
+            _ => Scale::Large,
+        }
     }
 
     /// The messages: one, or many in one buffer.

@@ -29,15 +29,15 @@ impl Kind {
         Batch { count: if matches!(self, Kind::Rsa4096) { 16 } else { 64 }, len: 32 }
     }
 
-    fn name(self, verb: &str) -> String {
-        format!("{verb}/{}/{}", self.algorithm().name(), self.batch().name())
+    fn name(self, verb: &str, batch: Batch) -> String {
+        format!("{verb}/{}/{}", self.algorithm().name(), batch.name())
     }
 
-    fn sign(self) -> panoply::Result<(Sign, Key)> {
+    fn sign(self, batch: Batch) -> panoply::Result<(Sign, Key)> {
         let pair = KeyPair::generate(self.algorithm()).ok_or_else(|| missing("no randomness for a key"))?;
         let private = Key::sign(self.algorithm(), pair.private.as_slice()?)?;
         let public = Key::verify(self.algorithm(), pair.public.as_slice()?)?;
-        Ok((Sign::new(&private, self.batch().messages()?), public))
+        Ok((Sign::new(&private, batch.messages()?), public))
     }
 }
 
@@ -46,14 +46,23 @@ pub struct SignCase {
     pub kind: Kind,
 }
 
-/// Signatures verified.
+/// Signatures verified: the usual number of them, or as many as a device with thousands of threads takes.
 pub struct VerifyCase {
     pub kind: Kind,
+    pub is_many: bool,
+}
+
+const MANY: Batch = Batch { count: 100_000, len: 32 };
+
+impl VerifyCase {
+    fn batch(&self) -> Batch {
+        if self.is_many { MANY } else { self.kind.batch() }
+    }
 }
 
 impl Case for SignCase {
     fn name(&self) -> String {
-        self.kind.name("sign")
+        self.kind.name("sign", self.kind.batch())
     }
 
     fn amount(&self) -> Amount {
@@ -65,26 +74,28 @@ impl Case for SignCase {
     }
 
     fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
-        place.repeat(self.kind.sign()?.0)
+        place.repeat(self.kind.sign(self.kind.batch())?.0)
     }
 }
 
 impl Case for VerifyCase {
     fn name(&self) -> String {
-        self.kind.name("verify")
+        self.kind.name("verify", self.batch())
     }
 
     fn amount(&self) -> Amount {
-        Amount::Queries(self.kind.batch().count as f64)
+        Amount::Queries(self.batch().count as f64)
     }
 
     fn scale(&self) -> Scale {
-        self.kind.batch().scale(matches!(self.kind, Kind::P256 | Kind::Ed25519))
+        let is_usual = matches!(self.kind, Kind::P256 | Kind::Ed25519);
+        if self.is_many { Scale::Huge } else { self.batch().scale(is_usual) }
     }
 
     fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
-        let (sign, public) = self.kind.sign()?;
+        let (sign, public) = self.kind.sign(self.batch())?;
         let messages = sign.messages().clone();
-        place.repeat(Verify::new(&public, messages, place.run(sign).wait()?))
+        // Whatever device signs will do.
+        place.repeat(Verify::new(&public, messages, place.runtime.run(sign).wait()?))
     }
 }

@@ -2,8 +2,11 @@
 
 use panoply::Bytes;
 use panoply::crypto::Messages;
-use panoply::prelude::Tensor;
-use panoply::signal::{Checksum, ConvolutionalEncode, Crc, ErasureEncode, ReedSolomon, RsDecode, RsEncode, Viterbi};
+use panoply::prelude::{Tensor, Transfer};
+use panoply::signal::{
+    Checksum, ConvolutionalEncode, Crc, ErasureEncode, Ldpc, LdpcDecode, LdpcEncode, ReedSolomon, RsDecode, RsEncode,
+    TelemetryRate, Viterbi,
+};
 
 use super::{Amount, Case, MI, Place, Runner, Scale, noise};
 
@@ -44,6 +47,14 @@ pub struct ViterbiCase {
     pub bits: usize,
 }
 
+/// Words of the telemetry code with 1024 bits of data, decoded in at most 20 rounds, with noise of which most words are wrong at first.
+pub struct LdpcCase {
+    pub words: usize,
+}
+
+const TELEMETRY: Ldpc = Ldpc::Telemetry { data: 1024, rate: TelemetryRate::Half };
+const TELEMETRY_SENT_BITS: usize = 2048;
+
 const CODE: ReedSolomon = ReedSolomon::ccsds(223);
 
 fn bytes(count: usize) -> Amount {
@@ -63,7 +74,11 @@ impl Case for CrcCase {
     }
 
     fn scale(&self) -> Scale {
-        if self.count == 1 { Scale::Small } else { Scale::Medium }
+        match self.count * self.len {
+            ..=MI => Scale::Small,
+            bytes if bytes <= 16 * MI => Scale::Medium,
+            _ => Scale::Huge,
+        }
     }
 
     fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
@@ -83,7 +98,7 @@ impl Case for RsEncodeCase {
     }
 
     fn scale(&self) -> Scale {
-        Scale::Small
+        if self.words < MI { Scale::Small } else { Scale::Large }
     }
 
     fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
@@ -108,6 +123,7 @@ impl Case for RsDecodeCase {
     fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
         let data = Tensor::from_vec(noise(self.words * CODE.data), [self.words, CODE.data])?;
         let sent = place.run(RsEncode::new(CODE, &data)).wait()?;
+        let sent = place.run(Transfer::to_host(&sent)).wait()?;
         let mut words = sent.as_slice::<u8>()?.to_vec();
         for (number, word) in words.chunks_mut(CODE.word()).enumerate() {
             (0..self.wrong).for_each(|at| word[(number + at * 31) % 255] ^= 0x55);
@@ -126,7 +142,7 @@ impl Case for ErasureCase {
     }
 
     fn scale(&self) -> Scale {
-        Scale::Medium
+        if self.bytes == MI { Scale::Medium } else { Scale::Large }
     }
 
     fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
@@ -164,12 +180,45 @@ impl Case for ViterbiCase {
     }
 
     fn scale(&self) -> Scale {
-        Scale::Small
+        if self.frames < 1024 { Scale::Small } else { Scale::Large }
     }
 
     fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
         let coded = 2 * (self.bits + 6);
         let softs = Tensor::from_vec(noise(self.frames * coded), [self.frames, coded])?;
         place.repeat(Viterbi::new(&softs, self.bits))
+    }
+}
+
+impl Case for LdpcCase {
+    fn name(&self) -> String {
+        format!("ldpc/ccsds-tm2048/{}", self.words)
+    }
+
+    fn amount(&self) -> Amount {
+        bytes(self.words * 128)
+    }
+
+    fn scale(&self) -> Scale {
+        if self.words < 1024 { Scale::Small } else { Scale::Large }
+    }
+
+    fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
+        let data = Tensor::from_vec(noise(self.words * 128), [self.words, 128])?;
+        // Whatever device encodes will do.
+        let sent = place.runtime.run(LdpcEncode::new(TELEMETRY, &data)).wait()?;
+        let sent = place.runtime.run(Transfer::to_host(&sent)).wait()?;
+        let disturbed = noise(4 * self.words * TELEMETRY_SENT_BITS);
+        let mut disturbed = disturbed.chunks_exact(4);
+        let level = |bit: u8| {
+            // The mean of four bytes: as disturbed as the peers' levels are.
+            let sum: f32 =
+                disturbed.next().map_or(0.0, |four| four.iter().map(|byte| f32::from(*byte) / 128.0 - 1.0).sum());
+            10.0 * ((if bit == 0 { 0.6 } else { -0.6 }) + 0.25 * sum)
+        };
+        let words = sent.as_slice::<u8>()?.chunks_exact(TELEMETRY_SENT_BITS / 8);
+        let bits = words.flat_map(|word| (0..TELEMETRY_SENT_BITS).map(|at| word[at / 8] >> (7 - at % 8) & 1));
+        let levels: Vec<f32> = bits.map(level).collect();
+        place.repeat(LdpcDecode::new(TELEMETRY, &Tensor::from_vec(levels, [self.words, TELEMETRY_SENT_BITS])?))
     }
 }

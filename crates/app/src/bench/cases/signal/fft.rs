@@ -1,12 +1,24 @@
 //! Fourier transforms.
 
 use panoply::DType;
-use panoply::prelude::Fft;
+use panoply::prelude::{Fft, Ifft};
 
 use super::{Amount, Case, Place, Runner, Scale, f32s, scale_of};
 
 /// The spectra of lines of complex numbers.
 pub struct FftCase {
+    pub lines: usize,
+    pub len: usize,
+}
+
+/// Half the spectra of lines of real numbers.
+pub struct RealFftCase {
+    pub lines: usize,
+    pub len: usize,
+}
+
+/// The lines of spectra.
+pub struct IfftCase {
     pub lines: usize,
     pub len: usize,
 }
@@ -27,5 +39,42 @@ impl Case for FftCase {
 
     fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
         place.repeat(Fft::new(&place.normals().tensor_of(DType::Complex64, [self.lines, self.len])?))
+    }
+}
+
+impl Case for RealFftCase {
+    fn name(&self) -> String {
+        format!("fft/f32/{}x{}", self.lines, self.len)
+    }
+
+    /// Half a spectrum is as large as the signal.
+    fn amount(&self) -> Amount {
+        f32s(2 * self.lines * self.len)
+    }
+
+    fn scale(&self) -> Scale {
+        scale_of(self.lines * self.len)
+    }
+
+    fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
+        place.repeat(Fft::new(&place.normals().tensor_of(DType::F32, [self.lines, self.len])?))
+    }
+}
+
+impl Case for IfftCase {
+    fn name(&self) -> String {
+        format!("ifft/c64/{}x{}", self.lines, self.len)
+    }
+
+    fn amount(&self) -> Amount {
+        f32s(4 * self.lines * self.len)
+    }
+
+    fn scale(&self) -> Scale {
+        scale_of(self.lines * self.len)
+    }
+
+    fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
+        place.repeat(Ifft::new(&place.normals().tensor_of(DType::Complex64, [self.lines, self.len])?))
     }
 }

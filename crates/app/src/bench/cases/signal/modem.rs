@@ -1,10 +1,10 @@
-//! Modems: 1 Mi symbols.
+//! Modems.
 
 use panoply::DType;
 use panoply::prelude::Tensor;
 use panoply::signal::{Constellation, Demodulate, Modulate};
 
-use super::{Amount, Case, MI, Place, Runner, Scale, noise};
+use super::{Amount, Case, MI, Place, Runner, Scale, count_name, noise};
 
 /// What is done with the symbols.
 pub enum Task {
@@ -17,15 +17,16 @@ pub enum Task {
 pub struct ModemCase {
     pub constellation: Constellation,
     pub task: Task,
+    pub symbols: usize,
 }
 
 impl Case for ModemCase {
     fn name(&self) -> String {
-        let name = self.constellation.name();
+        let (name, count) = (self.constellation.name(), count_name(self.symbols));
         match self.task {
-            Task::Modulate => format!("modulate/{name}/1Mi"),
-            Task::Hard => format!("demodulate/{name}/1Mi/hard"),
-            Task::Soft => format!("demodulate/{name}/1Mi/soft"),
+            Task::Modulate => format!("modulate/{name}/{count}"),
+            Task::Hard => format!("demodulate/{name}/{count}/hard"),
+            Task::Soft => format!("demodulate/{name}/{count}/soft"),
         }
     }
 
@@ -35,20 +36,20 @@ impl Case for ModemCase {
             Task::Modulate | Task::Hard => 1,
             Task::Soft => 4 * self.constellation.bits(),
         };
-        Amount::Bytes((MI * (8 + other)) as f64)
+        Amount::Bytes((self.symbols * (8 + other)) as f64)
     }
 
     fn scale(&self) -> Scale {
-        Scale::Small
+        if self.symbols == MI { Scale::Small } else { Scale::Huge }
     }
 
     fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
-        let received = || place.normals().tensor_of(DType::Complex64, [MI]);
+        let received = || place.normals().tensor_of(DType::Complex64, [self.symbols]);
         match self.task {
             Task::Modulate => {
                 let last = ((1_usize << self.constellation.bits()) - 1) as u8;
-                let symbols = noise(MI).into_iter().map(|symbol| symbol & last).collect();
-                place.repeat(Modulate::new(self.constellation.clone(), &Tensor::from_vec(symbols, [MI])?))
+                let symbols = noise(self.symbols).into_iter().map(|symbol| symbol & last).collect();
+                place.repeat(Modulate::new(self.constellation.clone(), &Tensor::from_vec(symbols, [self.symbols])?))
             }
             Task::Hard => place.repeat(Demodulate::hard(self.constellation.clone(), &received()?)),
             Task::Soft => place.repeat(Demodulate::soft(self.constellation.clone(), &received()?, 0.5)),

@@ -1,0 +1,84 @@
+//! What was typed behind `panoply infer` and `panoply embed`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Without an input it says what the model takes. A picture is classified or, where the model answers with boxes, searched \
+    for objects. For text a tokenizer.json or vocab.txt (WordPiece) is needed, beside the model or by --vocabulary.\n\n\
+    For example:\n  panoply infer classifier.onnx --image cat.jpg --labels labels.txt\n  \
+    panoply infer detector.onnx --image street.jpg --boxes seen.png\n  \
+    panoply infer model.onnx --input x=input.npy --output y=output.npy"
+)]
+pub struct InferArguments {
+    /// The model, an ONNX file
+    #[arg(value_name = "MODEL.onnx")]
+    pub model: PathBuf,
+    /// A PNG or JPEG for the model's picture
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["text", "input"])]
+    pub image: Option<PathBuf>,
+    /// Text for the model's pieces of words
+    #[arg(long, value_name = "TEXT", conflicts_with = "input")]
+    pub text: Option<String>,
+    /// An input from a NumPy file, such as x=input.npy; may be given more than once
+    #[arg(long, value_name = "NAME=FILE.npy")]
+    pub input: Vec<String>,
+    /// Writes an output to a NumPy file, such as y=output.npy; may be given more than once
+    #[arg(long, value_name = "NAME=FILE.npy", conflicts_with = "image")]
+    pub output: Vec<String>,
+    /// The classes that are shown
+    #[arg(long, value_name = "N", default_value_t = 5, allow_negative_numbers = true)]
+    pub top: usize,
+    /// The names of the classes, one a line [default: what the model's file says]
+    #[arg(long, value_name = "FILE", requires = "image")]
+    pub labels: Option<PathBuf>,
+    /// How a picture's bytes become numbers: imagenet, unit, signed or bytes [default: imagenet for classes, unit for boxes]
+    #[arg(long, value_name = "WAY", requires = "image")]
+    pub normalise: Option<String>,
+    /// The least likelihood of an object
+    #[arg(long, value_name = "0..1", default_value_t = 0.25)]
+    pub score: f32,
+    /// Writes the picture with a box around each object
+    #[arg(long, value_name = "FILE.png", requires = "image")]
+    pub boxes: Option<PathBuf>,
+    /// The vocabulary for --text [default: tokenizer.json or vocab.txt beside the model]
+    #[arg(long, value_name = "FILE", requires = "text")]
+    pub vocabulary: Option<PathBuf>,
+    /// Runs on this device and no other, such as cpu:0
+    #[arg(long, value_name = "DEVICE")]
+    pub device: Option<String>,
+    /// Prints one JSON object instead of lines
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Vectors have length one, and texts are cut at 256 pieces. Without --into they are printed, as one JSON object a line.\n\n\
+    For example:\n  panoply embed minilm.onnx --lines notes.txt --into notes\n  panoply vectors search notes --id 17"
+)]
+pub struct EmbedArguments {
+    /// The model, an ONNX file
+    #[arg(value_name = "MODEL.onnx")]
+    pub model: PathBuf,
+    /// A text; may be given more than once
+    #[arg(long, value_name = "TEXT")]
+    pub text: Vec<String>,
+    /// A file with a text on each line
+    #[arg(long, value_name = "FILE")]
+    pub lines: Option<PathBuf>,
+    /// A PNG or JPEG; may be given more than once
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["text", "lines"])]
+    pub image: Vec<PathBuf>,
+    /// The vocabulary [default: tokenizer.json or vocab.txt beside the model]
+    #[arg(long, value_name = "FILE")]
+    pub vocabulary: Option<PathBuf>,
+    /// Puts the vectors into the collection in this folder, which is made where there is none
+    #[arg(long, value_name = "COLLECTION")]
+    pub into: Option<PathBuf>,
+    /// Prints one JSON object instead of lines
+    #[arg(long)]
+    pub json: bool,
+}

@@ -1,0 +1,258 @@
+//! What was typed after `panoply store`.
+
+use std::path::PathBuf;
+
+use clap::{ArgGroup, Args, Subcommand};
+
+#[derive(Args, Debug)]
+#[command(
+    after_help = "The key comes from a file or an environment variable, or is a passphrase: --key-file, --key-env, --passphrase-file or \
+    --passphrase. Where none of them is given, PANOPLY_STORE_KEY has the key or PANOPLY_STORE_PASSPHRASE the passphrase, \
+    or the passphrase is asked for on the terminal. Keys are 32 bytes, or 64 hexadecimal digits. Nothing secret is ever \
+    taken from the command line itself, which others can see."
+)]
+pub struct StoreArguments {
+    #[command(subcommand)]
+    pub command: StoreCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum StoreCommand {
+    /// Makes an empty store in a new folder
+    Init(InitArguments),
+    /// Stores files, folders or the standard input
+    Put(PutArguments),
+    /// Writes objects to files
+    Get(StoreGetArguments),
+    /// Lists objects
+    Ls(LsArguments),
+    /// Writes objects to the standard output
+    Cat(CatArguments),
+    /// Reads everything and says what is damaged
+    Verify(VerifyArguments),
+    /// Locks the store with another key, without rewriting data
+    Rotate(RotateArguments),
+    /// Removes objects
+    Rm(RmArguments),
+    /// Measures put and get beside the compressor and the disk alone
+    Bench(StoreBenchArguments),
+}
+
+/// The store, and how it is opened.
+#[derive(Args, Debug)]
+pub struct PlaceArguments {
+    /// The store's folder
+    #[arg(value_name = "STORE")]
+    pub path: PathBuf,
+    /// Knows the newest state of the store, and finds out where an older copy was put back [default: a file in the user's state folder]
+    #[arg(long, value_name = "FILE", conflicts_with = "no_anchor")]
+    pub anchor: Option<PathBuf>,
+    /// Does not look whether an older copy was put back
+    #[arg(long)]
+    pub no_anchor: bool,
+    /// Waits up to so long where another process has the store
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.0, allow_negative_numbers = true)]
+    pub wait: f64,
+}
+
+/// Where the key comes from.
+#[derive(Args, Debug)]
+#[command(group = ArgGroup::new("key").args(["key_file", "key_env", "passphrase_file", "passphrase"]))]
+pub struct KeyArguments {
+    /// A file with the key, which nobody but its owner may read
+    #[arg(long, value_name = "FILE")]
+    pub key_file: Option<PathBuf>,
+    /// An environment variable with the key
+    #[arg(long, value_name = "NAME")]
+    pub key_env: Option<String>,
+    /// A file with the passphrase, which nobody but its owner may read
+    #[arg(long, value_name = "FILE")]
+    pub passphrase_file: Option<PathBuf>,
+    /// Asks for the passphrase on the terminal
+    #[arg(long)]
+    pub passphrase: bool,
+}
+
+/// Where the new key comes from.
+#[derive(Args, Debug)]
+#[command(group = ArgGroup::new("new_key").required(true)
+    .args(["new_key_file", "new_key_env", "new_passphrase_file", "new_passphrase"]))]
+pub struct NewKeyArguments {
+    /// A file with the new key
+    #[arg(long, value_name = "FILE")]
+    pub new_key_file: Option<PathBuf>,
+    /// An environment variable with the new key
+    #[arg(long, value_name = "NAME")]
+    pub new_key_env: Option<String>,
+    /// A file with the new passphrase
+    #[arg(long, value_name = "FILE")]
+    pub new_passphrase_file: Option<PathBuf>,
+    /// Asks for the new passphrase on the terminal
+    #[arg(long)]
+    pub new_passphrase: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct InitArguments {
+    #[command(flatten)]
+    pub place: PlaceArguments,
+    #[command(flatten)]
+    pub key: KeyArguments,
+    /// Makes the key, and the file for it
+    #[arg(long, requires = "key_file")]
+    pub generate: bool,
+    /// Prints one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args, Debug)]
+#[command(
+    after_help = "A file is stored under its name, a folder with everything below it under names such as folder/file. \
+    Whatever ends the command early, every object that it has named as stored is there, and no half of another one."
+)]
+pub struct PutArguments {
+    #[command(flatten)]
+    pub place: PlaceArguments,
+    /// Files and folders; - is the standard input
+    #[arg(value_name = "FILE|-", required = true)]
+    pub files: Vec<PathBuf>,
+    #[command(flatten)]
+    pub key: KeyArguments,
+    /// The object's name, where one file is stored
+    #[arg(long)]
+    pub name: Option<String>,
+    /// Replaces objects that are there already, instead of refusing them
+    #[arg(long, conflicts_with = "append")]
+    pub replace: bool,
+    /// Adds to the end of objects that are there already
+    #[arg(long)]
+    pub append: bool,
+    /// How hard to compress, 1 to 19; 0 does not compress
+    #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true)]
+    pub level: i32,
+    /// Prints one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args, Debug)]
+#[command(group = ArgGroup::new("what").required(true).args(["name", "all"]))]
+#[command(
+    after_help = "A range is START..END, START.. or ..END, in bytes; END is not part of it. A file appears when it is complete."
+)]
+pub struct StoreGetArguments {
+    #[command(flatten)]
+    pub place: PlaceArguments,
+    /// The object
+    #[arg(value_name = "NAME")]
+    pub name: Option<String>,
+    #[command(flatten)]
+    pub key: KeyArguments,
+    /// Every object
+    #[arg(long)]
+    pub all: bool,
+    /// The file to write; the folder, with --all; - is the standard output [default: the last part of the object's name; this folder]
+    #[arg(long, value_name = "PATH|-")]
+    pub to: Option<PathBuf>,
+    /// Only these bytes of the object
+    #[arg(long, value_name = "START..END", conflicts_with = "all")]
+    pub range: Option<String>,
+    /// Replaces files that are there already
+    #[arg(long)]
+    pub overwrite: bool,
+    /// Prints one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct LsArguments {
+    #[command(flatten)]
+    pub place: PlaceArguments,
+    /// Only objects whose names begin with this
+    #[arg(value_name = "PREFIX", default_value = "", hide_default_value = true)]
+    pub prefix: String,
+    #[command(flatten)]
+    pub key: KeyArguments,
+    /// Prints one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "A range is START..END, START.. or ..END, in bytes; END is not part of it.")]
+pub struct CatArguments {
+    #[command(flatten)]
+    pub place: PlaceArguments,
+    /// The objects, one after the other
+    #[arg(value_name = "NAME", required = true)]
+    pub names: Vec<String>,
+    #[command(flatten)]
+    pub key: KeyArguments,
+    /// Only these bytes of each object
+    #[arg(long, value_name = "START..END")]
+    pub range: Option<String>,
+}
+
+#[derive(Args, Debug)]
+pub struct VerifyArguments {
+    #[command(flatten)]
+    pub place: PlaceArguments,
+    #[command(flatten)]
+    pub key: KeyArguments,
+    /// Prints one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Data is not rewritten: its keys are sealed again. What is written from now on has keys that the old one never opened. \
+    Whoever has the old key and an old copy of the store can still read that copy."
+)]
+pub struct RotateArguments {
+    #[command(flatten)]
+    pub place: PlaceArguments,
+    #[command(flatten)]
+    pub key: KeyArguments,
+    #[command(flatten)]
+    pub new_key: NewKeyArguments,
+    /// Makes the new key, and the file for it
+    #[arg(long, requires = "new_key_file")]
+    pub generate: bool,
+    /// Prints one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct RmArguments {
+    #[command(flatten)]
+    pub place: PlaceArguments,
+    /// The objects
+    #[arg(value_name = "NAME", required = true)]
+    pub names: Vec<String>,
+    #[command(flatten)]
+    pub key: KeyArguments,
+    /// Prints one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Half of the files are of text that compresses, a quarter of numbers that compress a little, a quarter of noise. Everything is \
+    done in a folder of its own below FOLDER, which is deleted again."
+)]
+pub struct StoreBenchArguments {
+    /// A folder on the disk to be measured
+    #[arg(value_name = "FOLDER")]
+    pub path: PathBuf,
+    /// Bytes of all files, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 1024, allow_negative_numbers = true)]
+    pub mib: u64,
+    /// Prints one JSON object
+    #[arg(long)]
+    pub json: bool,
+}

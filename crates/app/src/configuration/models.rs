@@ -1,0 +1,119 @@
+//! What the arguments of `panoply infer` and `panoply embed` mean.
+
+use std::path::PathBuf;
+
+use panoply::DeviceId;
+use panoply::ml::picture::Normalisation;
+
+use super::{Format, format};
+use crate::arguments::models::{EmbedArguments, InferArguments};
+use crate::failure::Failure;
+
+/// The most classes that are shown.
+const TOP_MAX: usize = 1 << 20;
+
+/// What a model is given.
+#[derive(Debug)]
+pub enum Given {
+    /// Nothing: it is described.
+    Nothing,
+    Picture(PathBuf),
+    Text(String),
+    Arrays(Vec<(String, PathBuf)>),
+}
+
+#[derive(Debug)]
+pub struct InferOptions {
+    pub model: PathBuf,
+    pub given: Given,
+    /// Outputs that are written to files.
+    pub outputs: Vec<(String, PathBuf)>,
+    pub top: usize,
+    pub labels: Option<PathBuf>,
+    pub normalisation: Option<Normalisation>,
+    pub score_min: f32,
+    pub boxes: Option<PathBuf>,
+    pub vocabulary: Option<PathBuf>,
+    pub device: Option<DeviceId>,
+    pub format: Format,
+}
+
+#[derive(Debug)]
+pub struct EmbedOptions {
+    pub model: PathBuf,
+    pub texts: Vec<String>,
+    pub lines: Option<PathBuf>,
+    pub pictures: Vec<PathBuf>,
+    pub vocabulary: Option<PathBuf>,
+    pub into: Option<PathBuf>,
+    pub format: Format,
+}
+
+impl InferOptions {
+    /// What these arguments mean, or which of them makes no sense.
+    pub fn resolve(arguments: InferArguments) -> Result<InferOptions, Failure> {
+        let normalisation = arguments.normalise.as_deref().map(normalisation).transpose()?;
+        if !(0.0..=1.0).contains(&arguments.score) {
+            return Err(Failure::Usage(format!("--score: expected 0 to 1, got {}", arguments.score)));
+        }
+        if !(1..=TOP_MAX).contains(&arguments.top) {
+            return Err(Failure::Usage(format!("--top: expected 1 to {TOP_MAX}, got {}", arguments.top)));
+        }
+        let inputs = named(&arguments.input, "--input")?;
+        let given = match (arguments.image, arguments.text) {
+            (Some(file), _) => Given::Picture(file),
+            (None, Some(text)) => Given::Text(text),
+            (None, None) if inputs.is_empty() => Given::Nothing,
+            (None, None) => Given::Arrays(inputs),
+        };
+        let device = |text: String| {
+            text.parse().map_err(|_| Failure::Usage(format!("--device: expected an id such as cpu:0, got {text}")))
+        };
+        Ok(InferOptions {
+            model: arguments.model,
+            given,
+            outputs: named(&arguments.output, "--output")?,
+            top: arguments.top,
+            labels: arguments.labels,
+            normalisation,
+            score_min: arguments.score,
+            boxes: arguments.boxes,
+            vocabulary: arguments.vocabulary,
+            device: arguments.device.map(device).transpose()?,
+            format: format(arguments.json),
+        })
+    }
+}
+
+impl EmbedOptions {
+    /// What these arguments mean, or which of them makes no sense.
+    pub fn resolve(arguments: EmbedArguments) -> Result<EmbedOptions, Failure> {
+        let EmbedArguments { model, text, lines, image, vocabulary, into, json } = arguments;
+        if text.is_empty() && lines.is_none() && image.is_empty() {
+            return Err(Failure::Usage("expected --text, --lines or --image: there is nothing to embed".to_owned()));
+        }
+        Ok(EmbedOptions { model, texts: text, lines, pictures: image, vocabulary, into, format: format(json) })
+    }
+}
+
+fn normalisation(text: &str) -> Result<Normalisation, Failure> {
+    Ok(match text {
+        "imagenet" => Normalisation::IMAGENET,
+        "unit" => Normalisation::Unit,
+        "signed" => Normalisation::Signed,
+        "bytes" => Normalisation::Bytes,
+        other => {
+            let expected = "--normalise: expected imagenet, unit, signed or bytes";
+            return Err(Failure::Usage(format!("{expected}, got {other}")));
+        }
+    })
+}
+
+fn named(list: &[String], argument: &str) -> Result<Vec<(String, PathBuf)>, Failure> {
+    let pair = |text: &String| {
+        let wrong =
+            || Failure::Usage(format!("{argument}: expected a name and a file such as x=input.npy, got {text}"));
+        text.rsplit_once('=').map(|(name, file)| (name.to_owned(), PathBuf::from(file))).ok_or_else(wrong)
+    };
+    list.iter().map(pair).collect()
+}

@@ -1,0 +1,358 @@
+//! What the arguments of `panoply store` mean.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::{Format, format};
+use crate::arguments::store::{
+    CatArguments, InitArguments, KeyArguments, NewKeyArguments, PlaceArguments, PutArguments, RotateArguments,
+    StoreArguments, StoreBenchArguments, StoreCommand, StoreGetArguments,
+};
+use crate::failure::Failure;
+
+/// The longest time to wait for another process.
+const WAIT_SECONDS_MAX: f64 = 86_400.0;
+/// The hardest compression.
+const LEVEL_MAX: i32 = 19;
+/// The most that is measured, in MiB.
+const BENCH_MIB_MAX: u64 = 1 << 20;
+
+/// What to do with a store.
+#[derive(Debug)]
+pub enum StoreOptions {
+    Init(InitOptions),
+    Put(PutOptions),
+    Get(GetOptions),
+    Ls(LsOptions),
+    Cat(CatOptions),
+    Verify(VerifyOptions),
+    Rotate(RotateOptions),
+    Rm(RmOptions),
+    Bench(StoreBenchOptions),
+}
+
+/// A store, and how it is opened.
+#[derive(Debug)]
+pub struct Place {
+    pub path: PathBuf,
+    pub anchor: AnchorPlace,
+    pub wait: Duration,
+}
+
+/// Where the anchor is.
+#[derive(Debug)]
+pub enum AnchorPlace {
+    None,
+    /// A file of the user's state folder, named after the store's path.
+    StateFolder,
+    File(PathBuf),
+}
+
+/// Where a key comes from.
+#[derive(Debug)]
+pub enum KeySource {
+    File(PathBuf),
+    Environment(String),
+    PassphraseFile(PathBuf),
+    PassphraseEnvironment(String),
+    /// Asked for on the terminal; twice where it is a new one.
+    Terminal,
+    /// Made now, and written to this file.
+    Generated(PathBuf),
+}
+
+#[derive(Debug)]
+pub struct InitOptions {
+    pub place: Place,
+    pub key: KeySource,
+    pub format: Format,
+}
+
+#[derive(Debug)]
+pub struct PutOptions {
+    pub place: Place,
+    pub key: KeySource,
+    pub source: PutSource,
+    pub mode: PutMode,
+    /// `None`: no compression.
+    pub level: Option<i32>,
+    pub format: Format,
+}
+
+/// What is stored.
+#[derive(Debug)]
+pub enum PutSource {
+    /// The standard input, under this name.
+    Input(String),
+    /// One file, under another name.
+    Named(PathBuf, String),
+    /// Files and folders, under their own names.
+    Paths(Vec<PathBuf>),
+}
+
+/// What becomes of objects that are there already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PutMode {
+    Refuse,
+    Replace,
+    Append,
+}
+
+#[derive(Debug)]
+pub struct GetOptions {
+    pub place: Place,
+    pub key: KeySource,
+    pub what: Wanted,
+    pub overwrite: bool,
+    pub format: Format,
+}
+
+/// What is read, and where it goes.
+#[derive(Debug)]
+pub enum Wanted {
+    /// Everything, into a folder.
+    All(PathBuf),
+    ToFile {
+        name: String,
+        range: ByteRange,
+        file: PathBuf,
+    },
+    ToOutput {
+        name: String,
+        range: ByteRange,
+    },
+}
+
+/// Bytes of an object; an end that was not given is the object's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ByteRange {
+    pub start: u64,
+    pub end: Option<u64>,
+}
+
+#[derive(Debug)]
+pub struct LsOptions {
+    pub place: Place,
+    pub key: KeySource,
+    pub prefix: String,
+    pub format: Format,
+}
+
+#[derive(Debug)]
+pub struct CatOptions {
+    pub place: Place,
+    pub key: KeySource,
+    pub names: Vec<String>,
+    pub range: ByteRange,
+}
+
+#[derive(Debug)]
+pub struct VerifyOptions {
+    pub place: Place,
+    pub key: KeySource,
+    pub format: Format,
+}
+
+#[derive(Debug)]
+pub struct RotateOptions {
+    pub place: Place,
+    pub key: KeySource,
+    pub new_key: KeySource,
+    pub format: Format,
+}
+
+#[derive(Debug)]
+pub struct RmOptions {
+    pub place: Place,
+    pub key: KeySource,
+    pub names: Vec<String>,
+    pub format: Format,
+}
+
+#[derive(Debug)]
+pub struct StoreBenchOptions {
+    pub path: PathBuf,
+    pub bytes: u64,
+    pub format: Format,
+}
+
+impl StoreOptions {
+    /// What these arguments mean, or which of them makes no sense.
+    pub fn resolve(arguments: StoreArguments) -> Result<StoreOptions, Failure> {
+        Ok(match arguments.command {
+            StoreCommand::Init(arguments) => StoreOptions::Init(init(arguments)?),
+            StoreCommand::Put(arguments) => StoreOptions::Put(put(arguments)?),
+            StoreCommand::Get(arguments) => StoreOptions::Get(get(arguments)?),
+            StoreCommand::Ls(arguments) => StoreOptions::Ls(LsOptions {
+                place: place(arguments.place)?,
+                key: key(arguments.key),
+                prefix: arguments.prefix,
+                format: format(arguments.json),
+            }),
+            StoreCommand::Cat(arguments) => StoreOptions::Cat(cat(arguments)?),
+            StoreCommand::Verify(arguments) => StoreOptions::Verify(VerifyOptions {
+                place: place(arguments.place)?,
+                key: key(arguments.key),
+                format: format(arguments.json),
+            }),
+            StoreCommand::Rotate(arguments) => StoreOptions::Rotate(rotate(arguments)?),
+            StoreCommand::Rm(arguments) => StoreOptions::Rm(RmOptions {
+                place: place(arguments.place)?,
+                key: key(arguments.key),
+                names: arguments.names,
+                format: format(arguments.json),
+            }),
+            StoreCommand::Bench(arguments) => StoreOptions::Bench(bench(arguments)?),
+        })
+    }
+}
+
+fn init(arguments: InitArguments) -> Result<InitOptions, Failure> {
+    let InitArguments { place: where_, key: from, generate, json } = arguments;
+    let key = generated(generate, key(from));
+    Ok(InitOptions { place: place(where_)?, key, format: format(json) })
+}
+
+fn put(arguments: PutArguments) -> Result<PutOptions, Failure> {
+    let PutArguments { place: where_, files, key: from, name, replace, append, level, json } = arguments;
+    if !(0..=LEVEL_MAX).contains(&level) {
+        return Err(Failure::Usage(format!("--level: expected 0 to {LEVEL_MAX}, got {level}")));
+    }
+    let source = match (name, files.as_slice()) {
+        (Some(name), [file]) if is_stream(file) => PutSource::Input(name),
+        (Some(name), [file]) => PutSource::Named(file.clone(), name),
+        (Some(_), files) => {
+            return Err(Failure::Usage(format!("--name: expected one file beside it, got {}", files.len())));
+        }
+        (None, files) if files.iter().any(|file| is_stream(file)) => {
+            return Err(Failure::Usage("-: expected --name NAME for the standard input, and no other file".to_owned()));
+        }
+        (None, _) => PutSource::Paths(files),
+    };
+    let mode = match (replace, append) {
+        (true, _) => PutMode::Replace,
+        (_, true) => PutMode::Append,
+        _ => PutMode::Refuse,
+    };
+    let level = Some(level).filter(|level| *level > 0);
+    Ok(PutOptions { place: place(where_)?, key: key(from), source, mode, level, format: format(json) })
+}
+
+fn get(arguments: StoreGetArguments) -> Result<GetOptions, Failure> {
+    let StoreGetArguments { place: where_, name, key: from, all: _, to, range, overwrite, json } = arguments;
+    let range = byte_range(range.as_deref())?;
+    let what = match (name, to) {
+        (None, Some(to)) if is_stream(&to) => {
+            return Err(Failure::Usage("--to: expected a folder with --all, got -".to_owned()));
+        }
+        (None, to) => Wanted::All(to.unwrap_or_else(|| PathBuf::from("."))),
+        (Some(name), Some(to)) if is_stream(&to) => Wanted::ToOutput { name, range },
+        (Some(name), Some(file)) => Wanted::ToFile { name, range, file },
+        (Some(name), None) => {
+            let file = PathBuf::from(name.rsplit('/').next().unwrap_or(&name));
+            Wanted::ToFile { name, range, file }
+        }
+    };
+    Ok(GetOptions { place: place(where_)?, key: key(from), what, overwrite, format: format(json) })
+}
+
+fn cat(arguments: CatArguments) -> Result<CatOptions, Failure> {
+    let range = byte_range(arguments.range.as_deref())?;
+    Ok(CatOptions { place: place(arguments.place)?, key: key(arguments.key), names: arguments.names, range })
+}
+
+fn rotate(arguments: RotateArguments) -> Result<RotateOptions, Failure> {
+    let RotateArguments { place: where_, key: from, new_key, generate, json } = arguments;
+    let NewKeyArguments { new_key_file, new_key_env, new_passphrase_file, new_passphrase } = new_key;
+    let to = KeyArguments {
+        key_file: new_key_file,
+        key_env: new_key_env,
+        passphrase_file: new_passphrase_file,
+        passphrase: new_passphrase,
+    };
+    let new_key = generated(generate, key(to));
+    Ok(RotateOptions { place: place(where_)?, key: key(from), new_key, format: format(json) })
+}
+
+fn bench(arguments: StoreBenchArguments) -> Result<StoreBenchOptions, Failure> {
+    if !(1..=BENCH_MIB_MAX).contains(&arguments.mib) {
+        return Err(Failure::Usage(format!("--mib: expected 1 to {BENCH_MIB_MAX}, got {}", arguments.mib)));
+    }
+    Ok(StoreBenchOptions { path: arguments.path, bytes: arguments.mib << 20, format: format(arguments.json) })
+}
+
+fn place(arguments: PlaceArguments) -> Result<Place, Failure> {
+    let PlaceArguments { path, anchor, no_anchor, wait } = arguments;
+    if !(0.0..=WAIT_SECONDS_MAX).contains(&wait) {
+        return Err(Failure::Usage(format!("--wait: expected 0 to {WAIT_SECONDS_MAX} seconds, got {wait}")));
+    }
+    let anchor = match (anchor, no_anchor) {
+        (Some(file), _) => AnchorPlace::File(file),
+        (None, true) => AnchorPlace::None,
+        (None, false) => AnchorPlace::StateFolder,
+    };
+    Ok(Place { path, anchor, wait: Duration::from_secs_f64(wait) })
+}
+
+/// What the environment has, else the terminal.
+pub fn key_of_environment() -> KeySource {
+    key(KeyArguments { key_file: None, key_env: None, passphrase_file: None, passphrase: false })
+}
+
+/// What was said, else what the environment has, else the terminal.
+pub fn key(arguments: KeyArguments) -> KeySource {
+    const KEY: &str = "PANOPLY_STORE_KEY";
+    const PASSPHRASE: &str = "PANOPLY_STORE_PASSPHRASE";
+    let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    match arguments {
+        KeyArguments { key_file: Some(file), .. } => KeySource::File(file),
+        KeyArguments { key_env: Some(name), .. } => KeySource::Environment(name),
+        KeyArguments { passphrase_file: Some(file), .. } => KeySource::PassphraseFile(file),
+        KeyArguments { passphrase: true, .. } => KeySource::Terminal,
+        _ if is_set(KEY) => KeySource::Environment(KEY.to_owned()),
+        _ if is_set(PASSPHRASE) => KeySource::PassphraseEnvironment(PASSPHRASE.to_owned()),
+        _ => KeySource::Terminal,
+    }
+}
+
+pub fn generated(generate: bool, source: KeySource) -> KeySource {
+    match source {
+        KeySource::File(file) if generate => KeySource::Generated(file),
+        source => source,
+    }
+}
+
+fn is_stream(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+fn byte_range(text: Option<&str>) -> Result<ByteRange, Failure> {
+    let Some(text) = text else { return Ok(ByteRange::default()) };
+    let number = |digits: &str, missing: Option<u64>| match digits {
+        "" => Some(missing),
+        digits => digits.parse().ok().map(Some),
+    };
+    let parsed = text.split_once("..").and_then(|(start, end)| {
+        let (start, end) = (number(start, Some(0))??, number(end, None)?);
+        (end.is_none_or(|end| start <= end)).then_some(ByteRange { start, end })
+    });
+    parsed.ok_or_else(|| {
+        Failure::Usage(format!("--range: expected START..END, START.. or ..END with START ≤ END, got {text}"))
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // A test that cannot go on should say where.
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_read_as_they_are_written() {
+        let range = |text| byte_range(Some(text)).ok().map(|range| (range.start, range.end));
+        assert_eq!(range("5..9"), Some((5, Some(9))));
+        assert_eq!((range("5.."), range("..9"), range("..")), (Some((5, None)), Some((0, Some(9))), Some((0, None))));
+        for bad in ["", "5", "9..5", "a..b", "-1..2", "1...2", "1..99999999999999999999"] {
+            assert_eq!(range(bad), None, "{bad}");
+        }
+    }
+}

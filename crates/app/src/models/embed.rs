@@ -1,0 +1,86 @@
+//! `panoply embed`: texts or pictures as vectors, printed or put into a collection.
+
+use std::path::Path;
+
+use anyhow::Context;
+use panoply::Runtime;
+use panoply::ml::picture::Normalisation;
+use panoply::ml::{Model, tasks};
+use panoply::vector::{Collection, Metric, Options, Residency, Schema};
+use serde_json::{Value, json};
+
+use super::{bytes_of, picture_of, tokenizer_of};
+use crate::configuration::Format;
+use crate::configuration::models::EmbedOptions;
+use crate::failure::Failure;
+use crate::screen::Screen;
+use crate::vectors::start;
+
+/// Texts that are embedded at a time, and the pieces of each at most.
+const BATCH: usize = 32;
+const PIECES_MAX: usize = 256;
+
+/// A vector with its id and what it was made of.
+struct Row {
+    id: String,
+    vector: Vec<f32>,
+    metadata: Value,
+}
+
+/// Embeds.
+pub fn run(options: &EmbedOptions, screen: &mut Screen) -> Result<(), Failure> {
+    let runtime = start()?;
+    let model = Model::load(&runtime, &options.model).map_err(anyhow::Error::new)?;
+    let rows = if options.pictures.is_empty() { texts(&model, options)? } else { pictures(&model, options)? };
+    let Some(folder) = &options.into else {
+        let shown = |row: &Row| json!({ "id": row.id, "vector": row.vector, "metadata": row.metadata });
+        return rows.iter().try_for_each(|row| screen.json_line(&shown(row)));
+    };
+    let collection = collection(&runtime, folder, rows.first().map_or(1, |row| row.vector.len()))?;
+    let ids: Vec<&str> = rows.iter().map(|row| row.id.as_str()).collect();
+    let vectors: Vec<f32> = rows.iter().flat_map(|row| row.vector.iter().copied()).collect();
+    let metadata: Vec<Value> = rows.iter().map(|row| row.metadata.clone()).collect();
+    collection.upsert_many(&ids, &vectors, &metadata)?;
+    collection.flush()?;
+    let (path, count, len) = (folder.display().to_string(), rows.len(), collection.len());
+    match options.format {
+        Format::Json => screen.json(&json!({ "path": path, "embedded": count, "records": len })),
+        Format::Table => screen.prose(&format!("{count} vectors were put into {path}, which has {len} records now.")),
+    }
+}
+
+fn texts(model: &Model, options: &EmbedOptions) -> Result<Vec<Row>, Failure> {
+    let mut texts = options.texts.clone();
+    if let Some(file) = &options.lines {
+        let bytes = bytes_of(file)?;
+        let text = std::str::from_utf8(&bytes).with_context(|| format!("{} is no UTF-8 text", file.display()))?;
+        texts.extend(text.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned));
+    }
+    let tokenizer = tokenizer_of(&options.model, options.vocabulary.as_deref())?;
+    let mut rows = Vec::with_capacity(texts.len());
+    for batch in texts.chunks(BATCH) {
+        let vectors = tasks::embed_texts(model, &tokenizer, batch, PIECES_MAX).map_err(anyhow::Error::new)?;
+        for (text, vector) in batch.iter().zip(vectors) {
+            rows.push(Row { id: (rows.len() + 1).to_string(), vector, metadata: json!({ "text": text }) });
+        }
+    }
+    Ok(rows)
+}
+
+fn pictures(model: &Model, options: &EmbedOptions) -> Result<Vec<Row>, Failure> {
+    let row = |file: &std::path::PathBuf| {
+        let vector = tasks::embed_pictures(model, &picture_of(file)?, Normalisation::IMAGENET);
+        let name = file.display().to_string();
+        Ok(Row { vector: vector.map_err(anyhow::Error::new)?, metadata: json!({ "file": name }), id: name })
+    };
+    options.pictures.iter().map(row).collect()
+}
+
+fn collection(runtime: &Runtime, folder: &Path, dimension: usize) -> Result<Collection, Failure> {
+    let options = Options { residency: Residency::Host, ..Options::default() };
+    if folder.exists() {
+        return Ok(Collection::open(runtime, folder, options)?);
+    }
+    let name = folder.file_name().map_or("vectors".to_owned(), |name| name.to_string_lossy().into_owned());
+    Ok(Collection::create(runtime, folder, Schema::new(name, dimension, Metric::Cosine), options)?)
+}

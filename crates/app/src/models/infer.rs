@@ -1,0 +1,210 @@
+//! `panoply infer`: runs a model once, and says what it found.
+
+use std::time::Instant;
+
+use anyhow::Context;
+use panoply::RunOptions;
+use panoply::ml::picture::{Normalisation, Picture};
+use panoply::ml::tasks::{self, Class, DetectOptions, Detection, Labels};
+use panoply::ml::{Array, Model, Outputs, Port, npy};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::{bytes_of, picture_of, tokenizer_of};
+use crate::configuration::Format;
+use crate::configuration::models::{Given, InferOptions};
+use crate::failure::Failure;
+use crate::partial::Partial;
+use crate::screen::{Screen, bytes_text};
+use crate::vectors::start;
+
+/// The pieces of a text that a model is given at most.
+const PIECES_MAX: usize = 512;
+/// The numbers of an output that are printed.
+const SHOWN_MAX: usize = 8;
+/// The colours of boxes, by class.
+const COLOURS: [[u8; 3]; 6] =
+    [[230, 25, 75], [60, 180, 75], [0, 130, 200], [245, 130, 48], [145, 30, 180], [0, 128, 128]];
+
+/// What a model answered, in the form in which it is printed as JSON.
+#[derive(Default, Serialize)]
+struct Findings {
+    model: Value,
+    load_ms: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    infer_ms: Option<f64>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    classes: Vec<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    objects: Option<Vec<Value>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    outputs: Vec<Value>,
+}
+
+/// Runs a model.
+pub fn run(options: &InferOptions, screen: &mut Screen) -> Result<(), Failure> {
+    let runtime = start()?;
+    let started = Instant::now();
+    let model = Model::load(&runtime, &options.model).map_err(anyhow::Error::new)?;
+    let mut findings = Findings { model: described(&model), load_ms: ms(started), ..Findings::default() };
+    let started = Instant::now();
+    match &options.given {
+        Given::Nothing => {}
+        Given::Picture(file) => look(&model, &picture_of(file)?, options, &mut findings)?,
+        Given::Text(text) => {
+            let tokens = tokenizer_of(&options.model, options.vocabulary.as_deref())?.encode(&[text], PIECES_MAX);
+            let tokens = tokens.map_err(anyhow::Error::new)?;
+            let inputs = tasks::text_inputs(&model, &tokens).map_err(anyhow::Error::new)?;
+            answer(&model, &inputs, options, &mut findings)?;
+        }
+        Given::Arrays(files) => {
+            let read = |(name, file): &'_ (String, std::path::PathBuf)| {
+                let array = npy::read(&bytes_of(file)?);
+                Ok((name.clone(), array.with_context(|| format!("{} cannot be read", file.display()))?))
+            };
+            let arrays = files.iter().map(read).collect::<Result<Vec<(String, Array)>, Failure>>()?;
+            let inputs: Vec<(&str, Array)> =
+                arrays.iter().map(|(name, array)| (name.as_str(), array.clone())).collect();
+            answer(&model, &inputs, options, &mut findings)?;
+        }
+    }
+    findings.infer_ms = (!matches!(options.given, Given::Nothing)).then(|| ms(started));
+    match options.format {
+        Format::Json => screen.json(&findings),
+        Format::Table => print(&findings, &model, screen),
+    }
+}
+
+fn ms(since: Instant) -> f64 {
+    since.elapsed().as_secs_f64() * 1e3
+}
+
+fn run_options(options: &InferOptions) -> RunOptions {
+    options.device.map_or_else(RunOptions::default, RunOptions::require)
+}
+
+fn answer(
+    model: &Model,
+    inputs: &[(&str, Array)],
+    options: &InferOptions,
+    findings: &mut Findings,
+) -> Result<(), Failure> {
+    let outputs = model.infer_with(inputs, &run_options(options)).map_err(anyhow::Error::new)?;
+    for (name, file) in &options.outputs {
+        let array = outputs.get(name).and_then(npy::write).map_err(anyhow::Error::new)?;
+        Partial::create(file, true)?.finish_with(&array)?;
+    }
+    findings.outputs = shown(&outputs);
+    Ok(())
+}
+
+fn look(model: &Model, picture: &Picture, options: &InferOptions, findings: &mut Findings) -> Result<(), Failure> {
+    let labels = match &options.labels {
+        Some(file) => Labels::load(file).map_err(anyhow::Error::new)?,
+        None => Labels::of(model),
+    };
+    if !answers_with_boxes(model) {
+        let normalisation = options.normalisation.unwrap_or(Normalisation::IMAGENET);
+        let classes = tasks::classify(model, picture, normalisation, options.top, &labels);
+        findings.classes = classes.map_err(anyhow::Error::new)?.iter().map(class).collect();
+        return match &options.boxes {
+            Some(_) => Err(Failure::Usage("--boxes: expected a model that answers with boxes".to_owned())),
+            None => Ok(()),
+        };
+    }
+    let normalisation = options.normalisation.unwrap_or(Normalisation::Unit);
+    let detect = DetectOptions { score_min: options.score_min, normalisation, ..DetectOptions::default() };
+    let objects = tasks::detect(model, picture, &detect, &labels).map_err(anyhow::Error::new)?;
+    if let Some(file) = &options.boxes {
+        let mut drawn = picture.clone();
+        objects.iter().for_each(|object| drawn.draw_box(object.corners, COLOURS[object.class % COLOURS.len()]));
+        let is_jpeg = file.extension().is_some_and(|extension| extension == "jpg" || extension == "jpeg");
+        Partial::create(file, true)?.finish_with(&drawn.encode(is_jpeg).map_err(anyhow::Error::new)?)?;
+    }
+    findings.objects = Some(objects.iter().map(object).collect());
+    Ok(())
+}
+
+/// Whether the first output is a list of boxes: three dimensions.
+fn answers_with_boxes(model: &Model) -> bool {
+    let first = model.outputs().first().and_then(|port| port.dims.as_ref());
+    first.is_some_and(|dims| dims.len() == 3)
+}
+
+fn class(class: &Class) -> Value {
+    json!({ "class": class.index, "label": class.label, "score": class.score })
+}
+
+fn object(object: &Detection) -> Value {
+    let Detection { corners: [left, top, right, bottom], class, label, score } = object;
+    json!({ "class": class, "label": label, "score": score, "left": left, "top": top, "right": right, "bottom": bottom })
+}
+
+fn shown(outputs: &Outputs) -> Vec<Value> {
+    let row = |(name, array): &(String, Array)| {
+        let first: Vec<f64> =
+            array.to_floats().map(|values| values.into_iter().take(SHOWN_MAX).collect()).unwrap_or_default();
+        json!({ "name": name, "type": array.kind().name(), "shape": array.dims(), "first": first })
+    };
+    outputs.0.iter().map(row).collect()
+}
+
+fn described(model: &Model) -> Value {
+    let port = |port: &Port| json!({ "name": port.name, "type": port.kind.map(|kind| kind.name()), "shape": port.shape_text() });
+    json!({
+        "name": model.name(),
+        "producer": model.producer(),
+        "nodes": model.nodes(),
+        "weight_bytes": model.weight_bytes(),
+        "inputs": model.inputs().iter().map(port).collect::<Vec<_>>(),
+        "outputs": model.outputs().iter().map(port).collect::<Vec<_>>(),
+    })
+}
+
+fn print(findings: &Findings, model: &Model, screen: &mut Screen) -> Result<(), Failure> {
+    let name = |row: &Value| row["label"].as_str().map_or_else(|| format!("class {}", row["class"]), str::to_owned);
+    let percent = |row: &Value| format!("{:>5.1} %", row["score"].as_f64().unwrap_or(0.0) * 100.0);
+    for row in &findings.classes {
+        screen.line(format!("{}  {}", percent(row), screen.strong(&name(row))))?;
+    }
+    for row in findings.objects.iter().flatten() {
+        let side = |side: &str| row[side].as_f64().unwrap_or(0.0).round();
+        let place = format!("{}, {} to {}, {}", side("left"), side("top"), side("right"), side("bottom"));
+        screen.line(format!("{}  {}  {}", percent(row), screen.strong(&name(row)), screen.faint(&place)))?;
+    }
+    if findings.objects.as_ref().is_some_and(Vec::is_empty) {
+        screen.line("nothing was found; --score lowers what counts")?;
+    }
+    for row in &findings.outputs {
+        let first: Vec<String> = row["first"].as_array().into_iter().flatten().map(short).collect();
+        screen.line(format!(
+            "{} {} {}: {} …",
+            screen.strong(row["name"].as_str().unwrap_or("")),
+            row["type"].as_str().unwrap_or(""),
+            row["shape"],
+            first.join(" ")
+        ))?;
+    }
+    match findings.infer_ms {
+        Some(infer_ms) => {
+            screen.line(screen.faint(&format!("loaded in {:.1} ms, answered in {infer_ms:.1} ms", findings.load_ms)))
+        }
+        None => describe(model, screen),
+    }
+}
+
+fn short(number: &Value) -> String {
+    format!("{:.4}", number.as_f64().unwrap_or(f64::NAN))
+}
+
+fn describe(model: &Model, screen: &mut Screen) -> Result<(), Failure> {
+    let size = bytes_text(model.weight_bytes() as u64);
+    screen.line(format!("{}: {} nodes, {size} of weights", screen.strong(model.name()), model.nodes()))?;
+    for (side, ports) in [("takes", model.inputs()), ("gives", model.outputs())] {
+        for port in ports {
+            let kind = port.kind.map_or("any", |kind| kind.name());
+            screen.line(format!("{side} {} {kind} {}", screen.strong(&port.name), port.shape_text()))?;
+        }
+    }
+    Ok(())
+}

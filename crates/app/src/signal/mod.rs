@@ -1,0 +1,119 @@
+//! `panoply signal`: recordings shown and decoded, error rates beside theory, and a receiver against the clock. One module per command; `picture` and
+//! `chart` draw.
+
+mod ber;
+mod chart;
+mod decode;
+mod picture;
+mod realtime;
+mod record;
+mod spectrum;
+mod theory;
+mod waterfall;
+
+use std::fs::File;
+use std::io::{self, BufReader, IsTerminal};
+
+use anyhow::{Context, Result};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use panoply::prelude::*;
+use panoply::signal::Window;
+use panoply::signal::recording::{Layout, Reader, RecordingError};
+
+use crate::configuration::signal::{Recording, SignalOptions};
+use crate::failure::{Failure, warn};
+use crate::screen::Screen;
+
+/// Samples that are read and transformed at a time.
+const BLOCK: usize = 1 << 18;
+/// The weakest power that is shown, in decibels below the strongest.
+const DEPTH_DB: f32 = 90.0;
+
+/// Does what was asked for.
+pub fn run(options: &SignalOptions, screen: &mut Screen) -> Result<(), Failure> {
+    match options {
+        SignalOptions::Spectrum(options) => spectrum::run(options, screen),
+        SignalOptions::Waterfall(options) => waterfall::run(options, screen),
+        SignalOptions::Decode(options) => decode::run(options, screen),
+        SignalOptions::Ber(options) => ber::run(options, screen),
+        SignalOptions::Realtime(options) => realtime::run(options, screen),
+        SignalOptions::Record(options) => record::run(options, screen),
+    }
+}
+
+fn opened(recording: &Recording) -> Result<Reader<BufReader<File>>> {
+    let reader = match &recording.raw {
+        Some(layout) => Reader::open_raw(&recording.file, *layout, BLOCK),
+        None => Reader::open(&recording.file, BLOCK),
+    };
+    let reader = reader.and_then(|reader| if recording.pairs { reader.pairs() } else { Ok(reader) });
+    reader.with_context(|| format!("{} cannot be read", recording.file.display()))
+}
+
+/// The first signal of a block.
+fn first_line(block: &Tensor) -> Result<Tensor> {
+    Ok(match block.shape().rank() {
+        1 => block.clone(),
+        _ => block.slice(0, 0, 1)?.contiguous()?.reshape([block.shape()[1]])?,
+    })
+}
+
+/// The first signal of a block that was read. Where blocks came before one that cannot be read, `None`: what is there is shown, and what is missing
+/// is told.
+fn line_of(block: std::result::Result<Tensor, RecordingError>, comes_first: bool) -> Result<Option<Tensor>> {
+    match block {
+        Ok(block) => first_line(&block).map(Some),
+        Err(error) if comes_first => Err(error).context("the recording cannot be read"),
+        Err(error) => {
+            warn(error);
+            Ok(None)
+        }
+    }
+}
+
+fn hann(len: usize) -> Result<Tensor> {
+    let weights: Vec<f32> = Window::Hann.periodic(len)?.iter().map(|weight| *weight as f32).collect();
+    Ok(Tensor::from_vec(weights, [len])?)
+}
+
+/// Decibels; silence is far below everything.
+fn decibels(power: f32) -> f32 {
+    if power > 0.0 { (10.0 * power.log10()).max(-400.0) } else { -400.0 }
+}
+
+/// A spectrum in ascending order of frequency, of which the second half is that of negative ones.
+fn ascending<T: Copy>(bins: &[T], complex: bool) -> Vec<T> {
+    match complex {
+        true => {
+            let (positive, negative) = bins.split_at(bins.len().div_ceil(2));
+            [negative, positive].concat()
+        }
+        false => bins.to_vec(),
+    }
+}
+
+/// The lowest and the highest frequency of a recording's spectrum.
+fn frequencies(layout: &Layout) -> (f64, f64) {
+    let half = layout.rate_hz / 2.0;
+    if layout.complex { (layout.centre_hz - half, layout.centre_hz + half) } else { (0.0, half) }
+}
+
+/// A frequency with a unit that suits its size.
+fn hertz(frequency: f64) -> String {
+    match frequency.abs() {
+        size if size >= 1e9 => format!("{:.3} GHz", frequency / 1e9),
+        size if size >= 1e6 => format!("{:.3} MHz", frequency / 1e6),
+        size if size >= 1e3 => format!("{:.2} kHz", frequency / 1e3),
+        _ => format!("{frequency:.1} Hz"),
+    }
+}
+
+/// A progress bar on the error output, where that is a terminal.
+fn progress(total: Option<u64>, what: &'static str) -> ProgressBar {
+    if !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr());
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}");
+    bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar())).with_message(what)
+}

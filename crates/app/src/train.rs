@@ -1,0 +1,190 @@
+//! `panoply train`: a network learns handwritten digits on this machine's devices, and says what it reached.
+
+use std::collections::HashMap;
+use std::io::{self, IsTerminal, Read};
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use lz4_flex::frame::FrameDecoder;
+use panoply::nn::samples::{self, Pictures};
+use panoply::nn::train::{Checkpoints, Progress, Session, SessionOptions, Summary, Trainer, curve};
+use panoply::nn::{Mode, Optimiser, Schedule, files};
+use panoply::{DType, Runtime};
+use serde::Serialize;
+
+use crate::configuration::Format;
+use crate::configuration::train::TrainOptions;
+use crate::failure::Failure;
+use crate::partial::Partial;
+use crate::screen::Screen;
+use crate::vectors::start;
+
+/// The digits as the build script has compressed them.
+const DIGITS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/digits.u8.lz4"));
+/// Checkpoints that are kept.
+const CHECKPOINTS: usize = 3;
+/// The factor of the loss at first, where products are f16.
+const LOSS_SCALE: f32 = 65_536.0;
+/// The learning rate at the end, as a share of that at the beginning.
+const LAST_RATE: f64 = 0.02;
+
+/// What training came to, in the form in which it is printed as JSON.
+#[derive(Serialize)]
+struct Findings {
+    network: String,
+    parameters: usize,
+    pictures: usize,
+    kept_aside: usize,
+    epochs: Vec<EpochRow>,
+    /// The share of the pictures that were kept aside and are read right.
+    accuracy: Option<f64>,
+    steps: u64,
+    seconds: f64,
+    stopped_early: bool,
+    recoveries: u32,
+    fallbacks: Vec<String>,
+    refused_checkpoints: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct EpochRow {
+    epoch: u64,
+    training_loss: f64,
+    loss: Option<f64>,
+    accuracy: Option<f64>,
+    seconds: f64,
+}
+
+/// Trains.
+pub fn run(options: &TrainOptions, screen: &mut Screen) -> Result<(), Failure> {
+    let pictures = pictures(options)?;
+    let runtime = start()?;
+    let mut session = session(&runtime, &pictures, options)?;
+    let used = options.network.record(&pictures, Mode::Use, options.precision).map_err(anyhow::Error::new)?;
+    let checkpoints = options.checkpoints.as_ref().map(|folder| Checkpoints::new(folder, CHECKPOINTS)).transpose();
+    let checkpoints = checkpoints.map_err(anyhow::Error::new)?;
+    let trainer = Trainer {
+        evaluate: Some((&used, &pictures.test)),
+        checkpoints: checkpoints.as_ref(),
+        seed: options.seed,
+        ..Trainer::new(&pictures.train, options.batch, options.epochs)
+    };
+    let bar = progress_bar();
+    let started = Instant::now();
+    let summary = trainer.run(&runtime, &mut session, &mut |progress| show_progress(&bar, options, progress));
+    bar.finish_and_clear();
+    let summary = summary.map_err(anyhow::Error::new)?;
+    let seconds = started.elapsed().as_secs_f64();
+    let parameters = session.parameters().map_err(anyhow::Error::new)?;
+    if let Some(file) = &options.save {
+        files::save(file, &parameters, HashMap::new()).map_err(anyhow::Error::new)?;
+    }
+    if let Some(file) = &options.curve {
+        let title = format!("{:?} on {} pictures", options.network, pictures.train.len());
+        let picture = curve::svg(&title, &summary.curves(&["loss of those kept aside", "accuracy"]));
+        Partial::create(file, true)?.finish_with(picture.as_bytes())?;
+    }
+    let findings = Findings {
+        network: format!("{:?}", options.network).to_lowercase(),
+        parameters: parameters.elements(),
+        pictures: pictures.train.len(),
+        kept_aside: pictures.test.len(),
+        ..findings(&summary, session.step_number(), seconds)
+    };
+    match options.format {
+        Format::Json => screen.json(&findings),
+        Format::Table => print(&findings, screen),
+    }
+}
+
+fn pictures(options: &TrainOptions) -> Result<Pictures> {
+    if let Some(folder) = &options.mnist {
+        return samples::mnist(folder).context("MNIST could not be read");
+    }
+    let mut rows = Vec::new();
+    FrameDecoder::new(DIGITS).read_to_end(&mut rows).context("the digits that this command carries are damaged")?;
+    Ok(samples::digits(&rows, options.seed)?)
+}
+
+fn session(runtime: &Runtime, pictures: &Pictures, options: &TrainOptions) -> Result<Session> {
+    let recording = options.network.record(pictures, Mode::Train, options.precision)?;
+    let steps = options.epochs * (pictures.train.len() / options.batch).max(1) as u64;
+    let optimiser = Optimiser::adam(options.rate).schedule(Schedule::Cosine { steps, last: LAST_RATE });
+    let loss_scale = (options.precision == DType::F16).then_some(LOSS_SCALE);
+    let (seed, devices, debug) = (options.seed, options.devices.clone(), options.debug);
+    let options = SessionOptions { seed, devices, loss_scale, debug, ..SessionOptions::default() };
+    Ok(Session::new(runtime, recording, optimiser, None, options)?)
+}
+
+fn progress_bar() -> ProgressBar {
+    if !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::with_draw_target(Some(1), ProgressDrawTarget::stderr());
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} steps  {eta} left  {msg}");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar
+}
+
+fn show_progress(bar: &ProgressBar, options: &TrainOptions, progress: &Progress) {
+    bar.set_length(options.epochs * progress.batches as u64);
+    bar.set_position(progress.epoch * progress.batches as u64 + progress.done as u64);
+    bar.set_message(format!("epoch {}, loss {:.4}", progress.epoch + 1, progress.loss));
+}
+
+fn findings(summary: &Summary, steps: u64, seconds: f64) -> Findings {
+    let row = |epoch: &panoply::nn::train::Epoch| EpochRow {
+        epoch: epoch.epoch + 1,
+        training_loss: epoch.loss,
+        loss: epoch.evaluated.first().copied(),
+        accuracy: epoch.evaluated.get(1).copied(),
+        seconds: epoch.trained.as_secs_f64(),
+    };
+    let epochs: Vec<EpochRow> = summary.epochs.iter().map(row).collect();
+    Findings {
+        network: String::new(),
+        parameters: 0,
+        pictures: 0,
+        kept_aside: 0,
+        accuracy: epochs.last().and_then(|epoch| epoch.accuracy),
+        epochs,
+        steps,
+        seconds,
+        stopped_early: summary.stopped_early,
+        recoveries: summary.recoveries,
+        fallbacks: summary.fallbacks.clone(),
+        refused_checkpoints: summary.refused.iter().map(ToString::to_string).collect(),
+    }
+}
+
+fn print(findings: &Findings, screen: &mut Screen) -> Result<(), Failure> {
+    for refused in &findings.refused_checkpoints {
+        screen.line(screen.alarming(&format!("a checkpoint was refused: {refused}")))?;
+    }
+    for row in &findings.epochs {
+        let accuracy = row.accuracy.map_or(String::new(), |share| format!("{:.2} % right", share * 100.0));
+        let EpochRow { epoch, training_loss, seconds, .. } = row;
+        screen.line(format!("epoch {epoch:>3}   loss {training_loss:.4}   {accuracy}   {seconds:.1} s"))?;
+    }
+    for fallback in &findings.fallbacks {
+        screen.line(screen.alarming(&format!("a step ran elsewhere: {fallback}")))?;
+    }
+    if findings.recoveries > 0 {
+        screen.line(format!(
+            "{} times a device was lost, and training went on from its last step",
+            findings.recoveries
+        ))?;
+    }
+    let Findings { network, parameters, pictures, kept_aside, steps, seconds, .. } = findings;
+    match findings.accuracy {
+        Some(share) => {
+            let reached = screen.strong(&format!("{:.2} %", share * 100.0));
+            screen.line(format!(
+                "{reached} of {kept_aside} digits that it had not seen are read right: {network} with {parameters} parameters, \
+                 {pictures} digits, {steps} steps, {seconds:.1} s"
+            ))
+        }
+        None => screen.line("nothing was left to train: the checkpoints have all epochs"),
+    }
+}

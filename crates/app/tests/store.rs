@@ -1,0 +1,409 @@
+//! `panoply store` as its users meet it: run as a process, without a terminal.
+#![allow(clippy::unwrap_used)] // A test that cannot go on should say where.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// A folder of one test's own, removed at its end, with a store and its key.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("panoply-store-app-{}-{name}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).unwrap();
+        let folder = Folder(path);
+        folder.printed(&["init", "safe", "--key-file", "safe.key", "--generate"]);
+        folder
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    fn write(&self, name: &str, bytes: impl AsRef<[u8]>) {
+        fs::create_dir_all(self.path(name).parent().unwrap()).unwrap();
+        fs::write(self.path(name), bytes).unwrap();
+    }
+
+    /// `panoply store` in this folder, with nothing of the user's own.
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_panoply"));
+        command.arg("store").args(arguments).current_dir(&self.0).env("XDG_STATE_HOME", self.path("state"));
+        command.env_remove("PANOPLY_STORE_KEY").env_remove("PANOPLY_STORE_PASSPHRASE").env_remove("COLUMNS");
+        command.stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    fn printed(&self, arguments: &[&str]) -> String {
+        String::from_utf8(self.bytes(arguments)).unwrap()
+    }
+
+    fn bytes(&self, arguments: &[&str]) -> Vec<u8> {
+        let output = self.run(arguments);
+        let complaint = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), complaint.as_str()), (Some(0), ""), "{arguments:?}");
+        output.stdout
+    }
+
+    /// With the key of the store.
+    fn keyed<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
+        [arguments, &["--key-file", "safe.key"]].concat()
+    }
+
+    fn json(&self, arguments: &[&str]) -> Value {
+        serde_json::from_str(&self.printed(&[&Folder::keyed(arguments)[..], &["--json"]].concat())).unwrap()
+    }
+
+    fn refused(&self, arguments: &[&str], code: i32) -> String {
+        let output = self.run(arguments);
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!((output.status.code(), printed.as_str()), (Some(code), ""), "{arguments:?}");
+        String::from_utf8(output.stderr).unwrap()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn with_input(mut command: Command, input: &[u8]) -> Output {
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+#[test]
+fn files_are_stored_listed_read_and_removed() {
+    let folder = Folder::new("whole-life");
+    let long: Vec<u8> = (0..700_000_u32).flat_map(|number| (number / 3).to_le_bytes()).collect();
+    folder.write("letters/first.txt", "meet me at noon");
+    folder.write("letters/deep/second.bin", &long);
+    folder.write("letters/empty", "");
+    let put = folder.json(&["put", "safe", "letters"]);
+    assert_eq!((put["objects"].as_array().unwrap().len(), put["bytes"].as_u64()), (3, Some(long.len() as u64 + 15)));
+    assert!(put["stored"].as_u64().unwrap() < long.len() as u64 / 2, "it was compressed: {put}");
+
+    let listed = folder.json(&["ls", "safe"]);
+    let names: Vec<&str> = listed["objects"].as_array().unwrap().iter().map(|o| o["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["letters/deep/second.bin", "letters/empty", "letters/first.txt"]);
+    assert_eq!(folder.json(&["ls", "safe", "letters/d"])["objects"].as_array().unwrap().len(), 1);
+    let table = folder.printed(&Folder::keyed(&["ls", "safe"]));
+    assert!(table.contains("letters/first.txt") && table.contains("3 objects: "), "{table}");
+
+    assert_eq!(folder.bytes(&Folder::keyed(&["cat", "safe", "letters/first.txt"])), b"meet me at noon");
+    assert_eq!(folder.bytes(&Folder::keyed(&["cat", "safe", "letters/first.txt", "--range", "8..10"])), b"at");
+    let second = "letters/deep/second.bin";
+    assert!(
+        folder.bytes(&Folder::keyed(&["get", "safe", second, "--to", "-", "--range", "1000000.."]))
+            == long[1_000_000..]
+    );
+    folder.printed(&Folder::keyed(&["get", "safe", second]));
+    assert!(fs::read(folder.path("second.bin")).unwrap() == long);
+    let there = folder.refused(&Folder::keyed(&["get", "safe", second]), 1);
+    assert!(there.contains("exists already"), "{there}");
+    folder.printed(&Folder::keyed(&["get", "safe", "--all", "--to", "copy"]));
+    assert!(fs::read(folder.path("copy/letters/deep/second.bin")).unwrap() == long);
+    assert_eq!(fs::read(folder.path("copy/letters/empty")).unwrap(), b"");
+
+    assert_eq!(folder.json(&["verify", "safe"])["intact"].as_u64(), Some(3));
+    let removed = folder.printed(&Folder::keyed(&["rm", "safe", "letters/empty", second]));
+    assert_eq!(removed, "2 objects removed; 1 object left.\n");
+    let unknown = folder.refused(&Folder::keyed(&["rm", "safe", "letters/first.txt", "nothing"]), 1);
+    assert!(unknown.contains("there is no object `nothing`"), "{unknown}");
+    assert_eq!(folder.json(&["ls", "safe"])["objects"].as_array().unwrap().len(), 1, "all or none");
+}
+
+#[test]
+fn the_store_itself_is_neither_stored_nor_written_to() {
+    let folder = Folder::new("itself");
+    folder.write("all/letter.txt", "dear");
+    fs::rename(folder.path("safe"), folder.path("all/safe")).unwrap();
+    let output = folder.run(&Folder::keyed(&["put", "all/safe", "all"]));
+    let warning = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success() && warning.contains("is the store itself, and is left out"), "{warning}");
+    assert_eq!(folder.json(&["ls", "all/safe"])["objects"].as_array().unwrap().len(), 1);
+    let refused = folder.refused(&Folder::keyed(&["get", "all/safe", "--all", "--to", "all/safe/data"]), 2);
+    assert!(refused.contains("outside of the store"), "{refused}");
+    // The same store by another way to it has the same anchor.
+    #[cfg(unix)]
+    {
+        std::os::unix::fs::symlink(folder.path("all"), folder.path("link")).unwrap();
+        folder.printed(&Folder::keyed(&["ls", "link/safe"]));
+        assert_eq!(fs::read_dir(folder.path("state/panoply/stores")).unwrap().count(), 2, "of both places so far");
+    }
+}
+
+#[test]
+fn streams_are_put_and_appended() {
+    let folder = Folder::new("streams");
+    let put = |arguments: &[&str], input: &[u8]| {
+        let output = with_input(folder.command(&Folder::keyed(arguments)), input);
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    assert_eq!(put(&["put", "safe", "-", "--name", "log"], b"one\n"), (Some(0), String::new()));
+    let (code, complaint) = put(&["put", "safe", "-", "--name", "log"], b"two\n");
+    assert!(code == Some(1) && complaint.contains("--replace"), "{complaint}");
+    assert_eq!(put(&["put", "safe", "-", "--name", "log", "--append"], b"two\n"), (Some(0), String::new()));
+    assert_eq!(folder.bytes(&Folder::keyed(&["cat", "safe", "log", "log"])), b"one\ntwo\none\ntwo\n");
+    let (code, complaint) = put(&["put", "safe", "-"], b"x");
+    assert!(code == Some(2) && complaint.contains("--name"), "{complaint}");
+    let (code, complaint) = put(&["put", "safe", "-", "--name", "../escape"], b"x");
+    assert!(code == Some(1) && complaint.contains("name of an object"), "{complaint}");
+}
+
+#[test]
+fn keys_come_from_files_variables_and_passphrases() {
+    let folder = Folder::new("keys");
+    folder.write("a.txt", "a");
+    folder.printed(&Folder::keyed(&["put", "safe", "a.txt"]));
+    let digits = fs::read_to_string(folder.path("safe.key")).unwrap();
+    let from_variable = folder.command(&["cat", "safe", "a.txt"]).env("PANOPLY_STORE_KEY", digits.trim()).output();
+    assert_eq!(from_variable.unwrap().stdout, b"a");
+    let own = folder.command(&["cat", "safe", "a.txt", "--key-env", "MINE"]).env("MINE", digits.trim()).output();
+    assert_eq!(own.unwrap().stdout, b"a");
+
+    let nobody = folder.refused(&["cat", "safe", "a.txt"], 1);
+    assert!(nobody.contains("no terminal") && nobody.contains("--key-file"), "{nobody}");
+    let bad = folder.command(&["cat", "safe", "a.txt", "--key-env", "MINE"]).env("MINE", "hunter2").output().unwrap();
+    let complaint = String::from_utf8(bad.stderr).unwrap();
+    assert!(complaint.contains("64 hexadecimal digits") && !complaint.contains("hunter2"), "{complaint}");
+
+    folder.write("words", "correct horse battery staple\n");
+    private(&folder.path("words"));
+    folder.printed(&Folder::keyed(&["rotate", "safe", "--new-passphrase-file", "words"]));
+    let old = folder.refused(&Folder::keyed(&["ls", "safe"]), 1);
+    assert!(old.contains("opens with a passphrase") && old.contains("--passphrase"), "{old}");
+    assert_eq!(folder.bytes(&["cat", "safe", "a.txt", "--passphrase-file", "words"]), b"a");
+    let wrong = folder.command(&["ls", "safe"]).env("PANOPLY_STORE_PASSPHRASE", "wrong horse").output().unwrap();
+    let complaint = String::from_utf8(wrong.stderr).unwrap();
+    assert!(complaint.contains("does not open") && !complaint.contains("wrong horse"), "{complaint}");
+    let both = folder.refused(&["ls", "safe", "--passphrase-file", "words", "--key-file", "safe.key"], 2);
+    assert!(both.contains("cannot be used with"), "{both}");
+}
+
+#[cfg(unix)]
+fn private(path: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
+}
+
+#[cfg(not(unix))]
+fn private(_: &Path) {}
+
+#[test]
+#[cfg(unix)]
+fn a_key_file_that_others_can_read_is_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = Folder::new("exposed");
+    assert_eq!(folder.path("safe.key").metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    for mode in [0o640, 0o604, 0o620, 0o666] {
+        fs::set_permissions(folder.path("safe.key"), fs::Permissions::from_mode(mode)).unwrap();
+        let refused = folder.refused(&Folder::keyed(&["ls", "safe"]), 1);
+        assert!(refused.contains("can be read or written by others") && refused.contains("chmod 600"), "{refused}");
+    }
+    private(&folder.path("safe.key"));
+    folder.printed(&Folder::keyed(&["ls", "safe"]));
+    let again = folder.refused(&["init", "other", "--key-file", "safe.key", "--generate"], 1);
+    assert!(again.contains("could not create") && !folder.path("other").exists(), "{again}");
+}
+
+#[test]
+fn damage_and_older_copies_are_told() {
+    let folder = Folder::new("damage");
+    folder.write("a.txt", "a".repeat(1000));
+    folder.printed(&Folder::keyed(&["put", "safe", "a.txt"]));
+    copy(&folder.path("safe"), &folder.path("old"));
+    folder.write("b.txt", "b");
+    folder.printed(&Folder::keyed(&["put", "safe", "b.txt"]));
+    let file = fs::read_dir(folder.path("old/data")).unwrap().next().unwrap().unwrap().file_name();
+    let file = folder.path("safe/data").join(file);
+    let whole = fs::read(&file).unwrap();
+    let mut altered = whole.clone();
+    altered[60] ^= 4;
+    fs::write(&file, altered).unwrap();
+    let output = folder.run(&Folder::keyed(&["verify", "safe", "--json"]));
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((output.status.code(), found["intact"].as_u64()), (Some(1), Some(1)));
+    assert_eq!(found["damaged"][0]["name"].as_str(), Some("a.txt"));
+    let refused = folder.refused(&Folder::keyed(&["cat", "safe", "a.txt"]), 1);
+    assert!(refused.contains("is damaged") && refused.contains("store verify"), "{refused}");
+    let refused = folder.refused(&Folder::keyed(&["get", "safe", "a.txt", "--to", "out.txt"]), 1);
+    assert!(refused.contains("was not written") && !folder.path("out.txt").exists(), "{refused}");
+    fs::write(&file, whole).unwrap();
+
+    fs::remove_dir_all(folder.path("safe")).unwrap();
+    copy(&folder.path("old"), &folder.path("safe"));
+    let refused = folder.refused(&Folder::keyed(&["ls", "safe"]), 1);
+    assert!(refused.contains("an older copy was put back") && refused.contains("delete "), "{refused}");
+    folder.printed(&Folder::keyed(&["ls", "safe", "--no-anchor"]));
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &target);
+        } else {
+            fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+/// What was sealed is not readable by others once it was read, and names that have no room beside each other are refused before anything
+/// is written.
+#[test]
+#[cfg(unix)]
+fn files_that_are_read_back_are_their_owners_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = Folder::new("modes");
+    let long = "n".repeat(250);
+    folder.write("letters/first.txt", "meet me at noon");
+    folder.write(&format!("letters/{long}"), "long");
+    folder.printed(&Folder::keyed(&["put", "safe", "letters"]));
+    folder.printed(&Folder::keyed(&["get", "safe", "--all", "--to", "copy/deep"]));
+    let mode = |name: &str| fs::metadata(folder.path(name)).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode("copy/deep/letters/first.txt"), mode("copy"), mode("copy/deep/letters")), (0o600, 0o700, 0o700));
+    assert_eq!(fs::read(folder.path("copy/deep/letters").join(&long)).unwrap(), b"long");
+    for name in ["both", "both/inner"] {
+        let output = with_input(folder.command(&Folder::keyed(&["put", "safe", "-", "--name", name])), b"x");
+        assert!(output.status.success());
+    }
+    let refused = folder.refused(&Folder::keyed(&["get", "safe", "--all", "--to", "other"]), 1);
+    assert!(refused.contains("`both` and `both/inner` cannot both be files"), "{refused}");
+    assert!(!folder.path("other").exists(), "nothing was written");
+    folder.printed(&Folder::keyed(&["get", "safe", "both/inner", "--to", "inner"]));
+}
+
+/// Without a place for the anchor, and where there was none so far, an older copy is not noticed: that is said.
+#[test]
+fn an_anchor_that_is_not_there_is_told() {
+    let folder = Folder::new("no-home");
+    folder.write("a.txt", "a");
+    folder.printed(&Folder::keyed(&["put", "safe", "a.txt"]));
+    let told = |arguments: &[&str], home: Option<&str>| {
+        let mut command = folder.command(&Folder::keyed(arguments));
+        command.env_remove("XDG_STATE_HOME").env_remove("HOME");
+        if let Some(home) = home {
+            command.env("HOME", folder.path(home));
+        }
+        let output = command.output().unwrap();
+        assert_eq!((output.status.code(), &output.stdout[..]), (Some(0), &b"a"[..]));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let cat = ["cat", "safe", "a.txt"];
+    let warning = told(&cat, None);
+    assert!(warning.contains("nobody will notice") && warning.contains("--no-anchor"), "{warning}");
+    assert_eq!(told(&["cat", "safe", "a.txt", "--no-anchor"], None), "");
+    let warning = told(&cat, Some("home"));
+    assert!(warning.contains("whether it is an older copy cannot be told"), "{warning}");
+    assert_eq!(told(&cat, Some("home")), "", "from now on it can");
+    folder.write("file", "no folder");
+    assert!(told(&cat, Some("file")).contains("cannot be made"));
+}
+
+/// A passphrase is typed on a terminal that does not show it, and that shows what is typed again afterwards, also after Ctrl-C.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_passphrase_is_not_shown_and_the_terminal_is_left_as_it_was() {
+    use std::io::Read;
+    let folder = Folder::new("terminal");
+    let program = env!("CARGO_BIN_EXE_panoply");
+    // A shell on a terminal of its own: it tells how the command ended and whether the terminal shows what is typed.
+    let on_terminal = |arguments: &str, typed: &[(&str, &[u8])]| {
+        let line = format!("trap : INT; {program} store {arguments}; echo code $?; stty -a");
+        let mut command = Command::new("script");
+        command.args(["-qfec", &line, "/dev/null"]).current_dir(&folder.0).env("XDG_STATE_HOME", folder.path("state"));
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().ok()?;
+        let (mut input, mut output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let mut shown = Vec::new();
+        for (prompt, text) in typed {
+            while !shown.ends_with(prompt.as_bytes()) {
+                let mut byte = [0];
+                assert_eq!(output.read(&mut byte).unwrap(), 1, "{}", String::from_utf8_lossy(&shown));
+                shown.push(byte[0]);
+            }
+            input.write_all(text).unwrap();
+        }
+        output.read_to_end(&mut shown).unwrap();
+        child.wait().unwrap();
+        Some(String::from_utf8(shown).unwrap())
+    };
+    let twice: [(&str, &[u8]); 2] = [("New passphrase: ", b"open sesame\n"), ("The same again: ", b"open sesame\n")];
+    let Some(shown) = on_terminal("init other --passphrase", &twice) else {
+        println!("skipped: there is no `script`, which gives a process a terminal");
+        return;
+    };
+    assert!(shown.contains("code 0") && shown.contains(" echo ") && !shown.contains("sesame"), "{shown}");
+    let shown = on_terminal("ls other --passphrase", &[("Passphrase: ", b"\x03")]).unwrap();
+    assert!(shown.contains("code 130"), "{shown}");
+    assert!(shown.contains(" echo "), "Ctrl-C at the prompt left the terminal silent: {shown}");
+    folder.write("words", "open sesame");
+    private(&folder.path("words"));
+    folder.printed(&["ls", "other", "--passphrase-file", "words"]);
+}
+
+/// Ctrl-C in the middle of a stream changes nothing, and the store can be used at once. Another process is refused meanwhile.
+#[test]
+#[cfg(target_os = "linux")]
+fn an_interrupted_put_changes_nothing() {
+    let folder = Folder::new("interrupt");
+    folder.write("a.txt", "a");
+    folder.printed(&Folder::keyed(&["put", "safe", "a.txt"]));
+    let arguments = Folder::keyed(&["put", "safe", "-", "--name", "endless"]);
+    let mut child = folder.command(&arguments).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    (0..200).for_each(|_| input.write_all(&[7; 100_000]).unwrap());
+    let refused = folder.refused(&Folder::keyed(&["ls", "safe"]), 1);
+    assert!(refused.contains("in use by another process") && refused.contains("--wait"), "{refused}");
+    // Nobody can look into the process: what it has open is its own.
+    let pid = child.id();
+    let status = fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
+    let core = status.lines().find(|line| line.starts_with("Max core file size")).unwrap();
+    assert_eq!(core.split_whitespace().nth(4), Some("0"), "{core}");
+    let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap();
+    let key = fs::read(folder.path("safe.key")).unwrap();
+    assert!(!arguments.windows(32).any(|window| window == &key[..32]));
+    Command::new("kill").args(["-INT", &pid.to_string()]).status().unwrap();
+    let start = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        assert!(start.elapsed() < Duration::from_secs(20), "it does not end");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    drop(input);
+    let output = child.wait_with_output().unwrap();
+    let complaint = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(130), "{complaint}");
+    assert!(complaint.contains("nothing else has changed"), "{complaint}");
+    assert_eq!(folder.json(&["ls", "safe"])["objects"].as_array().unwrap().len(), 1);
+    folder.write("b.txt", "b");
+    folder.printed(&Folder::keyed(&["put", "safe", "b.txt"]));
+    assert_eq!(folder.json(&["verify", "safe"])["intact"].as_u64(), Some(2));
+    assert_eq!(fs::read_dir(folder.path("safe/data")).unwrap().count(), 2, "what was left over is gone");
+}
+
+#[test]
+fn the_bench_measures_and_leaves_nothing() {
+    let folder = Folder::new("bench");
+    let printed = folder.printed(&["bench", ".", "--mib", "20", "--json"]);
+    let figures: Value = serde_json::from_str(&printed).unwrap();
+    for name in ["disk_mb_per_s", "zstd1_mb_per_s", "put_mb_per_s", "get_mb_per_s", "verify_mb_per_s", "put_ratio"] {
+        assert!(figures[name].as_f64().unwrap() > 0.0, "{name}: {figures}");
+    }
+    let stored = figures["stored"].as_u64().unwrap();
+    assert!(stored < 18 << 20 && stored > 5 << 20, "half of it is worth compressing: {figures}");
+    let left: Vec<_> = fs::read_dir(&folder.0).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left.len(), 3, "the store, its key and the anchor's folder: {left:?}");
+}

@@ -11,7 +11,9 @@ use crate::artifacts::test_programs;
 use crate::process::{Workspace, capture, run, say};
 
 /// The backends whose tests travel.
-const BACKENDS: &[&str] = &["cuda", "wgpu", "opencl"];
+const BACKENDS: &[&str] = &["cuda", "hip", "vulkan", "wgpu", "opencl"];
+/// What the HIP backend's tests load: HIP's functions over CUDA.
+const HIP_TEST_LIBRARY: &str = "libpanoply_hip_test_library.so";
 /// Their integration tests that travel, where they have them.
 const TESTS: &[&str] = &["conformance", "resident"];
 const SCRIPT: &str = include_str!("bundle.sh");
@@ -23,6 +25,7 @@ pub fn command(workspace: &Workspace) -> Result<()> {
     run(&mut workspace.cargo("build --release --package panoply-app"))?;
     place(&workspace.target().join("release/panoply"), &folder.join("panoply"))?;
     place_tests(workspace, &folder)?;
+    place(&workspace.target().join("release/deps").join(HIP_TEST_LIBRARY), &folder.join(HIP_TEST_LIBRARY))?;
     let script = folder.join("run.sh");
     fs::write(&script, SCRIPT).with_context(|| format!("{} cannot be written", script.display()))?;
     let peers = workspace.root.join("docs/peers");

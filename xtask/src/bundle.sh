@@ -1,9 +1,11 @@
 #!/bin/sh
 # Runs Panoply on a host with a GPU and no Rust: what is there, whether every answer is right, how fast it is.
 #
-#   sh run.sh [devices|check|check-cuda|check-vulkan|check-opencl|bench|figures|all] [argument of the command…]
+#   sh run.sh [devices|check|check-cuda|check-hip|check-vulkan|check-wgpu|check-opencl|bench|figures|all] [argument of the command…]
 #
 # `figures` prints what `cargo xtask figures FILE` compares with the record: sh run.sh figures > gpu.jsonl
+#
+# HIP's tests look for AMD's GPUs; with PANOPLY_HIP_TEST=cuda NVIDIA's run them, behind a library that has HIP's functions.
 #
 # CUDA's libraries are looked for where the toolkit and Python's packages put them; PANOPLY_LIBRARIES adds folders.
 here=$(cd "$(dirname "$0")" && pwd)
@@ -53,6 +55,7 @@ END
 # Every case of each GPU API, many callers, the mixed trace, and PyTorch, one JSON object per line.
 figures() {
     "$here/panoply" bench --full --api cuda --json --seconds 0.3 --repeats 20
+    "$here/panoply" bench --full --api vulkan --json --seconds 0.3 --repeats 200
     "$here/panoply" bench --full --api wgpu --json --seconds 0.3 --repeats 200
     "$here/panoply" bench --callers 64 --api cuda --json || failed=1
     "$here/panoply" bench --trace --json || failed=1
@@ -63,7 +66,9 @@ case $what in
 devices) "$here/panoply" devices "$@" || failed=1 ;;
 check) check ;;
 check-cuda) check cuda ;;
-check-vulkan | check-wgpu) check wgpu ;;
+check-hip) check hip ;;
+check-vulkan) check vulkan ;;
+check-wgpu) check wgpu ;;
 check-opencl) check opencl ;;
 bench) "$here/panoply" bench "$@" || failed=1 ;;
 figures) figures ;;
@@ -73,7 +78,7 @@ all)
     "$here/panoply" bench "$@" || failed=1
     ;;
 *)
-    echo "run.sh: expected devices, check, check-cuda, check-vulkan, check-opencl, bench, figures or all; got $what" >&2
+    echo "run.sh: expected devices, check, check-cuda, check-hip, check-vulkan, check-wgpu, check-opencl, bench, figures or all; got $what" >&2
     exit 2
     ;;
 esac

@@ -13,6 +13,7 @@ mod loom;
 mod process;
 mod setup;
 mod steps;
+mod targets;
 mod tidy;
 mod valgrind;
 
@@ -31,6 +32,8 @@ Usage: cargo xtask <command>
   valgrind [FILTER]...  under memcheck: unit tests of the core crate, the runtime's lock-free parts, and the CPU backend's team and memory;
                         with filters, the CPU backend's unit tests that match them
   audit [CHECK]...      licences, advisories, bans and sources of the dependencies (needs cargo-deny)
+  check-targets [TARGET]...
+                        type-check for macOS, Windows and WebAssembly, where a toolchain for them is installed
   bundle                a folder with the command, the conformance tests and a script, for a host without Rust
   bench [ARGUMENT]...   the runtime's benchmarks, then `panoply bench` with the arguments given
   figures [FILE]...     the speed targets, as ratios, beside docs/figures.jsonl: measured on this CPU, or read
@@ -60,6 +63,7 @@ fn dispatch(arguments: &[&str]) -> Result<()> {
         ["tidy", "--json"] => tidy::command(&workspace, tidy::Format::Json),
         ["valgrind", filters @ ..] => valgrind::command(&workspace, filters),
         ["audit", checks @ ..] => audit::command(&workspace, checks),
+        ["check-targets", wanted @ ..] => targets::command(&workspace, wanted),
         ["bundle"] => bundle::command(&workspace),
         ["bench", rest @ ..] => bench::command(&workspace, rest),
         ["figures", rest @ ..] => figures::command(&workspace, &figures::Options::parse(rest)?),

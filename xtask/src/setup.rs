@@ -86,7 +86,9 @@ fn system_packages(workspace: &Workspace) -> Result<Outcome> {
 fn install(workspace: &Workspace, missing: &[&SystemPackage<'_>]) {
     let attempt = || {
         let mut command = workspace.command("apt-get");
-        command.env("DEBIAN_FRONTEND", "noninteractive").args(["install", "-y", "--no-install-recommends"]);
+        command.env("DEBIAN_FRONTEND", "noninteractive");
+        // Another installation may be under way: wait for its lock rather than go without the packages.
+        command.args(["-o", "DPkg::Lock::Timeout=120", "install", "-y", "--no-install-recommends"]);
         run(command.args(debian_names(missing)))
     };
     if attempt().is_err() {

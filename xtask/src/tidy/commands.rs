@@ -5,7 +5,13 @@
 use std::collections::BTreeMap;
 
 /// Where things are defined.
-const ARGUMENTS: [&str; 2] = ["crates/app/src/arguments.rs", "crates/app/src/arguments/vectors.rs"];
+const ARGUMENTS: [&str; 5] = [
+    "crates/app/src/arguments.rs",
+    "crates/app/src/arguments/vectors.rs",
+    "crates/app/src/arguments/store.rs",
+    "crates/app/src/arguments/signal.rs",
+    "crates/app/src/arguments/models.rs",
+];
 const SCRIPT: &str = "xtask/src/bundle.sh";
 /// Flags of every command of `panoply`.
 const HELP: [&str; 4] = ["--help", "--version", "-h", "-V"];
@@ -142,14 +148,19 @@ fn variants(text: &str, name: &str) -> Vec<(String, String)> {
 /// The flags of a struct of arguments.
 fn flags(text: &str, name: &str) -> Vec<String> {
     let mut flags = Vec::new();
-    let (mut long, mut short) = (false, false);
+    let (mut long, mut short, mut flattened) = (false, false, false);
     for line in block(text, &format!("pub struct {name} {{")).lines().map(str::trim) {
         if line.starts_with("#[arg(") {
             (long, short) = (line.contains("long"), line.contains("short"));
-        } else if let Some((field, _)) = line.strip_prefix("pub ").and_then(|field| field.split_once(':')) {
+        } else if line == "#[command(flatten)]" {
+            flattened = true;
+        } else if let Some((field, kind)) = line.strip_prefix("pub ").and_then(|field| field.split_once(':')) {
+            if flattened {
+                flags.extend(self::flags(text, kind.trim().trim_end_matches(',')));
+            }
             flags.extend(long.then(|| format!("--{}", field.replace('_', "-"))));
             flags.extend(field.chars().next().filter(|_| short).map(|letter| format!("-{letter}")));
-            (long, short) = (false, false);
+            (long, short, flattened) = (false, false, false);
         }
     }
     flags
@@ -191,6 +202,12 @@ pub struct SearchArguments {
     pub k: usize,
     #[arg(long)]
     pub hits: usize,
+    #[command(flatten)]
+    pub key: KeyArguments,
+}
+pub struct KeyArguments {
+    #[arg(long)]
+    pub key_file: usize,
 }
 ";
 
@@ -218,6 +235,7 @@ pub struct SearchArguments {
             "cargo xtask",
             "panoply bench matmul --trace-ops=5",
             "panoply vectors search here -k 3 --hits 4 | head --lines 3",
+            "panoply vectors search here --key-file x",
             "panoply --help",
             "panoply man > panoply.1",
             "cargo run --release --bin panoply -- bench --trace-ops 4",

@@ -4,10 +4,29 @@ use super::manifest::{Dependency, Manifest};
 use super::report::Report;
 
 /// A layer and the layers that it may use. Tests (`dev-dependencies`) may use anything.
-const LAYERS: [(&str, &[&str]); 15] = [
+const LAYERS: [(&str, &[&str]); 18] = [
     ("app", &["panoply"]),
-    ("panoply", &["vector", "runtime", "backends", "kernels", "crypto", "signal", "conformance", "graph", "core"]),
-    ("vector", &["runtime", "core"]),
+    (
+        "panoply",
+        &[
+            "vector",
+            "store",
+            "nn",
+            "ml",
+            "runtime",
+            "backends",
+            "kernels",
+            "crypto",
+            "signal",
+            "conformance",
+            "graph",
+            "core",
+        ],
+    ),
+    ("vector", &["store", "runtime", "core"]),
+    ("store", &["runtime", "core"]),
+    ("nn", &["runtime", "core"]),
+    ("ml", &["runtime", "core"]),
     ("runtime", &["core"]),
     ("backends", &["c_gpu", "wgsl_gpu", "kernels", "fourier", "crypto", "signal", "graph", "core"]),
     ("c_gpu", &["kernels", "graph", "core"]),

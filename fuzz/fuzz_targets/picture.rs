@@ -1,0 +1,8 @@
+//! Pictures that models are given.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    panoply_ml::fuzzing::picture(bytes);
+});

@@ -146,7 +146,7 @@ fn places(tensor: &Array, dim: usize, largest: bool, out: IntDType) -> Option<Ar
 
 /// The bytes of a tensor, for its program.
 pub(crate) fn read(tensor: &Array) -> Result<TensorData, ExecutionError> {
-    let failed = |reason| ExecutionError::Generic { reason, backtrace: BackTrace::capture() };
+    let failed = |reason: String| ExecutionError::Generic { reason, backtrace: BackTrace::capture() };
     tensor.to_host().map(FlexTensor::into_data).map_err(failed)
 }
 

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use burn_backend::ops::{AttentionModuleOptions, ConvOptions, ConvTransposeOptions, DeformConvOptions, InterpolateOptions};
 use burn_backend::tensor::IndexingUpdateOp;
-use burn_backend::{Distribution, Scalar, Shape, Slice};
+use burn_backend::{Distribution, Scalar, Shape};
 use burn_flex::{FlexDevice, FlexTensor};
 use burn_std::{BoolDType, FloatDType, IntDType};
 
@@ -108,8 +108,16 @@ macro_rules! as_it_is {
 }
 
 as_it_is! {
-    usize, bool, Scalar, Shape, FloatDType, IntDType, BoolDType, &[usize], &[Slice], Distribution, IndexingUpdateOp, [usize; 2], [usize; 3],
+    usize, bool, Scalar, Shape, FloatDType, IntDType, BoolDType, Distribution, IndexingUpdateOp, [usize; 2], [usize; 3],
     ConvOptions<2>, ConvOptions<3>, ConvTransposeOptions<2>, ConvTransposeOptions<3>, DeformConvOptions<2>, InterpolateOptions, AttentionModuleOptions,
+}
+
+impl<'a, T> ToHost for &'a [T] {
+    type Host = &'a [T];
+
+    fn to_host(self) -> &'a [T] {
+        self
+    }
 }
 
 /// Methods of a trait of Burn's that its CPU backend runs.

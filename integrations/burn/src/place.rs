@@ -128,7 +128,7 @@ impl Place {
         match node.state() {
             State::There(tensor) => Ok(tensor),
             State::Host(tensor) => {
-                let made = of_host(tensor).map_err(|error| Arc::from(error.to_string()))?;
+                let made = of_host(tensor).map_err(|error| Arc::<str>::from(error.to_string()))?;
                 node.set(State::There(made.clone()));
                 Ok(made)
             }
@@ -160,7 +160,7 @@ fn of_host(tensor: FlexTensor) -> Result<Tensor> {
 
 /// Where a step's operand comes from.
 #[derive(Clone, Copy)]
-enum From {
+enum Source {
     /// An earlier step of the batch.
     Step(usize),
     /// An input of the graph.
@@ -169,7 +169,7 @@ enum From {
 
 /// Steps that become one graph.
 struct Batch {
-    steps: Vec<(Arc<Node>, Arc<Recorded>, Vec<From>)>,
+    steps: Vec<(Arc<Node>, Arc<Recorded>, Vec<Source>)>,
     given: Vec<Arc<Node>>,
     numbers: Vec<f32>,
     is_output: Vec<bool>,
@@ -199,8 +199,8 @@ impl Batch {
             let mut from = Vec::new();
             for operand in &recorded.operands {
                 from.push(match made.get(&address(operand)) {
-                    Some(step) => From::Step(*step),
-                    None => From::Given(*inputs.entry(address(operand)).or_insert_with(|| {
+                    Some(step) => Source::Step(*step),
+                    None => Source::Given(*inputs.entry(address(operand)).or_insert_with(|| {
                         batch.given.push(Arc::clone(operand));
                         batch.given.len() - 1
                     })),
@@ -229,8 +229,8 @@ impl Batch {
             let _ = write!(text, "{:?}", recorded.step);
             for operand in from {
                 let _ = match operand {
-                    From::Step(step) => write!(text, " {step}"),
-                    From::Given(given) => write!(text, " i{given}"),
+                    Source::Step(step) => write!(text, " {step}"),
+                    Source::Given(given) => write!(text, " i{given}"),
                 };
             }
             let _ = write!(text, " {}{};", recorded.numbers.len(), if *is_output { "!" } else { "" });
@@ -251,8 +251,8 @@ impl Batch {
             let mut operands = Vec::new();
             for operand in from {
                 let node = match operand {
-                    From::Step(step) => made[*step],
-                    From::Given(given) => inputs[*given],
+                    Source::Step(step) => made[*step],
+                    Source::Given(given) => inputs[*given],
                 };
                 operands.push(node);
             }

@@ -188,7 +188,7 @@ fn pool_places(g: &mut GraphBuilder, x: NodeId, window: &Window) -> Result<NodeI
 
 /// For windows side by side: each window's gradient, at the place that it names.
 fn pool_backward(g: &mut GraphBuilder, x: &[NodeId], window: &Window) -> Result<NodeId> {
-    let [gradient, places] = x else { return Err(Error::invalid("burn: operands of a pool", 2, x.len())) };
+    let [gradient, places] = x else { return Err(Error::invalid("burn: operands of a pool", "two", x.len())) };
     let Window { size: [height, width], .. } = *window;
     let places = in_f32(g, *places)?;
     let (gradient, places) = (over_windows(g, *gradient, window)?, over_windows(g, places, window)?);
@@ -205,7 +205,7 @@ fn over_windows(g: &mut GraphBuilder, x: NodeId, window: &Window) -> Result<Node
 
 /// The first operand, with the third added where the second says along an axis.
 fn add_at(g: &mut GraphBuilder, x: &[NodeId], axis: usize, length: usize) -> Result<NodeId> {
-    let [to, at, value] = x else { return Err(Error::invalid("burn: operands of a scatter", 3, x.len())) };
+    let [to, at, value] = x else { return Err(Error::invalid("burn: operands of a scatter", "three", x.len())) };
     let rank = g.type_of(*to)?.1.len();
     let mut dims = vec![1; rank];
     dims[axis] = length;

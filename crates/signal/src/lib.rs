@@ -16,9 +16,9 @@
 
 pub mod bank;
 mod byte_lanes;
+pub mod coded_stream;
 pub mod cosine;
 pub mod crc;
-pub mod coded_stream;
 pub mod datagrams;
 pub mod design;
 mod elliptic;

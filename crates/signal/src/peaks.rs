@@ -25,14 +25,13 @@ pub fn peaks(strengths: &[f32], columns: usize, distance: usize, at_least: f32, 
     let mut found = Vec::new();
     for (place, strength) in strengths.iter().copied().enumerate() {
         let stands_out = !strength.is_nan() && strength >= at_least && strength >= highest[place];
-        if stands_out && !has_equal_before(&known, columns, distance, place) {
+        if stands_out && !has_equal_before(strengths, columns, distance, place) {
             found.push(Peak { strength, place });
         }
     }
     // Zeros of either sign are equal.
-    let stronger = |a: &Peak, b: &Peak| {
-        b.strength.partial_cmp(&a.strength).unwrap_or(Ordering::Equal).then(a.place.cmp(&b.place))
-    };
+    let stronger =
+        |a: &Peak, b: &Peak| b.strength.partial_cmp(&a.strength).unwrap_or(Ordering::Equal).then(a.place.cmp(&b.place));
     if found.len() > count && count > 0 {
         found.select_nth_unstable_by(count - 1, stronger);
         found.truncate(count);
@@ -128,7 +127,8 @@ mod tests {
                 let mut got = line.clone();
                 Running::default().highest(&mut got, distance);
                 for (at, got) in got.iter().enumerate() {
-                    let window = &line[at.saturating_sub(distance)..len.min(at.saturating_add(distance).saturating_add(1))];
+                    let window =
+                        &line[at.saturating_sub(distance)..len.min(at.saturating_add(distance).saturating_add(1))];
                     let expected = window.iter().copied().fold(f32::NEG_INFINITY, f32::max);
                     assert_eq!(*got, expected, "{len} {distance} {at}");
                 }

@@ -254,7 +254,9 @@ impl Piece<'_, '_> {
 /// Refuses a desired signal where nothing learns from it.
 pub(super) fn unwanted(desired: Option<&Tensor>) -> Result<()> {
     match desired {
-        Some(_) => Err(Error::invalid("stream_filter: desired signal", "none: the filter does not learn from one", "one")),
+        Some(_) => {
+            Err(Error::invalid("stream_filter: desired signal", "none: the filter does not learn from one", "one"))
+        }
         None => Ok(()),
     }
 }

@@ -56,7 +56,11 @@ impl Convolve2 {
     pub fn output_shape(&self) -> Result<Shape> {
         let dims = self.input.shape();
         let Some(last) = dims.rank().checked_sub(1).filter(|last| *last > 0) else {
-            return Err(Error::RankMismatch { what: "convolve2: input", expected: "at least 2".into(), got: dims.rank() });
+            return Err(Error::RankMismatch {
+                what: "convolve2: input",
+                expected: "at least 2".into(),
+                got: dims.rank(),
+            });
         };
         let [(_, rows), (_, columns)] = self.parts_of_full();
         dims.with_dim(last - 1, rows)?.with_dim(last, columns)

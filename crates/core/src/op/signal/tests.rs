@@ -294,7 +294,8 @@ fn streams_refuse_what_they_could_not_go_on_with() {
     assert!(start(Filter::ConvolutionalEncode(broken), DType::U8).is_err());
     let silent = Scrambler::Additive { polynomial: 1, seed: 0 };
     assert!(start(Filter::Scramble { scrambler: silent, inverse: false }, DType::U8).is_err());
-    let huge = Filter::Interleave { interleaver: Interleaver::Block { rows: 1 << 12, columns: 1 << 12 }, inverse: false };
+    let huge =
+        Filter::Interleave { interleaver: Interleaver::Block { rows: 1 << 12, columns: 1 << 12 }, inverse: false };
     assert!(start(huge.clone(), DType::F32).is_ok());
     assert!(StartFilter::new(huge, DType::F32).lines(1 << 10).into_op().is_err(), "more memory than a stream may have");
 }

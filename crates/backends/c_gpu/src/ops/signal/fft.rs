@@ -262,8 +262,7 @@ impl Lines {
     fn packed_halves(&self, context: &mut Context) -> Result<Address> {
         let count = self.lines * self.half();
         let packed = context.scratch(count * self.complex_bytes())?;
-        let arguments =
-            Arguments::new().address(packed).address(self.source).u64(self.lines as u64).size(self.len);
+        let arguments = Arguments::new().address(packed).address(self.source).u64(self.lines as u64).size(self.len);
         let launch = context.blocks(count, THREADS, 4);
         context.launch(&self.kernel("pack_half"), launch, &mut self.add_factor(arguments))?;
         Ok(packed)

@@ -195,7 +195,9 @@ fn a_mixed_trace_of_ciphers_and_signatures_ends_near_the_oracle() {
         let second = fresh.play(seed, |_| u64::MAX);
         let of_oracle = |time: Duration| time.as_secs_f64() / oracle.as_secs_f64();
         let [learned, first, second, cpu, gpu] = [router, first, second, always_cpu, always_gpu].map(of_oracle);
-        println!("seed {seed}: oracle {oracle:?}, router {learned:.3}, fresh {first:.3} then {second:.3}, always {cpu:.2} and {gpu:.2}");
+        println!(
+            "seed {seed}: oracle {oracle:?}, router {learned:.3}, fresh {first:.3} then {second:.3}, always {cpu:.2} and {gpu:.2}"
+        );
         assert!(learned <= OF_ORACLE_MAX, "seed {seed}: {learned}");
         assert!(second <= OF_ORACLE_MAX, "seed {seed}: {second} when it has learned");
         assert!(cpu > 1.5 && gpu > 1.2, "seed {seed}: the trace needs both devices: {cpu} {gpu}");

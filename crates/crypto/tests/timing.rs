@@ -17,7 +17,7 @@ use panoply_crypto::cipher::{CipherKey, unpadded_len};
 use panoply_crypto::hash::HmacKey;
 use panoply_crypto::lanes;
 
-const SAMPLES_DEFAULT: usize = 20_000;
+const SAMPLES_DEFAULT: usize = 6_000;
 /// Calls of a short function for each sample, so that the clock's steps do not count.
 const CALLS: usize = 200;
 /// The same of a function that takes a microsecond.

@@ -23,7 +23,7 @@ mod sha;
 mod unpack;
 
 /// Why an op of the domain is not run.
-const NO_KERNEL: &str = "of the crypto domain it runs ciphers, hashes, blocks of LZ4 to be decompressed, and signatures of Ed25519 and of ECDSA over P-256 to be verified";
+const NO_KERNEL: &str = "of the crypto domain it runs ciphers, hashes, blocks of LZ4 and bare DEFLATE to be decompressed, and signatures of Ed25519 and of ECDSA over P-256 to be verified";
 
 pub(super) fn run(op: &CryptoOp, context: &mut Context) -> Result<Value> {
     match op {

@@ -1,11 +1,11 @@
-//! Decompress: blocks of LZ4, a warp for each.
+//! Decompress: blocks of LZ4 and streams of DEFLATE, a warp for each.
 //!
 //! How long a message becomes only the kernel sees. So each has a place with room for the most that it may become, and where that was too much
 //! they are brought together behind it; the host learns where each begins when the op has finished.
 
 use panoply_core::op::crypto::{Decompress, Format, Messages};
 use panoply_core::{Bytes, DType, Error, Result, Shape, Support, Tensor, Value};
-use panoply_kernels::c::{Kernel, LZ4};
+use panoply_kernels::c::{INFLATE, Kernel, LZ4};
 
 use crate::arguments::Arguments;
 use crate::context::Context;
@@ -13,8 +13,9 @@ use crate::driver::Launch;
 use crate::ops::messages::{Batch, Gathered, Terms};
 
 const BLOCK_THREADS: usize = 128;
-/// No byte of a block stands for more bytes than this.
-const RATIO_MAX: usize = 255;
+/// No byte of a block of LZ4 stands for more bytes than this, and none of a stream of DEFLATE.
+const LZ4_RATIO_MAX: usize = 255;
+const DEFLATE_RATIO_MAX: usize = 1032;
 /// Kernels count what a message becomes with 32 bits.
 const MESSAGE_BYTES_MAX: usize = (1 << 24) - 1;
 /// What all messages of an op may become: as much memory is taken twice.
@@ -23,8 +24,8 @@ const PLACES_BYTES_MAX: usize = 4 << 30;
 const TOO_LONG: u64 = u64::MAX - 1;
 
 pub(super) fn supports(op: &Decompress) -> Support {
-    if op.format != Format::Lz4Block {
-        return Support::No(format!("it decompresses blocks of lz4, not {}", op.format.name()));
+    if !matches!(op.format, Format::Lz4Block | Format::Deflate) {
+        return Support::No(format!("it decompresses blocks of lz4 and bare deflate, not {}", op.format.name()));
     }
     if let Some(len) = op.messages.lens().find(|len| *len > MESSAGE_BYTES_MAX) {
         return Support::No(format!("a warp has a message of {len} bytes, and at most {MESSAGE_BYTES_MAX}"));
@@ -38,12 +39,13 @@ pub(super) fn supports(op: &Decompress) -> Support {
 
 /// The most that one message may become.
 fn limit(op: &Decompress) -> usize {
-    op.limit_bytes.min(op.total_bytes_max()).min(u32::MAX as usize)
+    op.limit_bytes.min(op.total_bytes_max()).min(PLACES_BYTES_MAX - 1)
 }
 
 /// The most that a message of some length may become.
 fn room(op: &Decompress, len: usize) -> usize {
-    len.saturating_mul(RATIO_MAX).min(limit(op))
+    let ratio = if op.format == Format::Deflate { DEFLATE_RATIO_MAX } else { LZ4_RATIO_MAX };
+    len.saturating_mul(ratio).min(limit(op))
 }
 
 pub(super) fn decompress(op: &Decompress, context: &mut Context) -> Result<Value> {
@@ -58,7 +60,13 @@ pub(super) fn decompress(op: &Decompress, context: &mut Context) -> Result<Value
         let arguments = Arguments::new().address(places.address).address(lens);
         let mut arguments = batch.add_to(arguments.address(messages.address).address(batch.rows())).size(limit(op));
         let launch = Launch::new(count.div_ceil(BLOCK_THREADS / context.warp_lanes()), BLOCK_THREADS);
-        context.launch(&Kernel::new(LZ4, "lz4_blocks"), launch, &mut arguments)?;
+        match op.format {
+            Format::Deflate => {
+                let one_warp = Launch::new(count, context.warp_lanes());
+                context.launch(&Kernel::new(INFLATE, "inflate_streams"), one_warp, &mut arguments)?;
+            }
+            _ => context.launch(&Kernel::new(LZ4, "lz4_blocks"), launch, &mut arguments)?,
+        }
         let arguments = Arguments::new().address(offsets).address(lens).address(batch.rows());
         let one_block = Launch::new(1, 2 * BLOCK_THREADS);
         context.launch(&Kernel::new(LZ4, "unpacked_offsets"), one_block, &mut batch.add_to(arguments))?;

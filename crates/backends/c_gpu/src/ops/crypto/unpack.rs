@@ -39,7 +39,7 @@ pub(super) fn supports(op: &Decompress) -> Support {
 
 /// The most that one message may become.
 fn limit(op: &Decompress) -> usize {
-    op.limit_bytes.min(op.total_bytes_max()).min(PLACES_BYTES_MAX - 1)
+    op.limit_bytes.min(op.total_bytes_max()).min(u32::MAX as usize - 1)
 }
 
 /// The most that a message of some length may become.
@@ -141,9 +141,12 @@ impl Answer {
 
 #[cfg(test)]
 mod tests {
+    use panoply_conformance::values::Random;
     use panoply_conformance::{run_one, run_there};
     use panoply_core::op::compute::Transfer;
-    use panoply_core::{Backend, OpenOptions, Operation};
+    use panoply_core::op::crypto::Compress;
+    use panoply_core::{Backend, Engine, OpenOptions, Operation};
+    use panoply_cpu::CpuBackend;
 
     use super::*;
     use crate::{EmulatedBackend, GpuBackend};
@@ -196,5 +199,69 @@ mod tests {
             let refused = Error::OutputLimit { op: "decompress", index: 0, limit: 308 };
             assert_eq!(run_there(&mut engine, op).unwrap_err(), refused);
         }
+    }
+
+    /// Text, runs and noise, at levels that make blocks of every kind.
+    fn streams(cpu: &mut dyn Engine) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let mut random = Random::new(70);
+        let mut made = Vec::new();
+        for (level, len) in [(0, 3000), (1, 5), (1, 9000), (6, 0), (6, 400), (9, 70_000), (12, 2000)] {
+            let noise: Vec<u8> = (0..len).map(|_| random.next_u64() as u8).collect();
+            let of = |at: usize| match at / 70 % 4 {
+                0 => b"a device of an op that is sealed "[at % 33],
+                1 => 0,
+                2 => noise[at],
+                _ => noise[at % 31] & 15,
+            };
+            let message: Vec<u8> = (0..len).map(of).collect();
+            let op = Compress::new(Format::Deflate, message.clone()).level(level).into_op().unwrap();
+            let packed = run_one(cpu, op).unwrap().into_bytes().unwrap().as_slice().unwrap().to_vec();
+            made.push((message, packed));
+        }
+        made
+    }
+
+    /// Streams that are whole, cut, altered and noise: what the processor's cores make of them, the device makes of them.
+    #[test]
+    fn hostile_streams_end_as_they_do_on_the_processor() {
+        let backend = match EmulatedBackend::new() {
+            Ok(backend) => backend,
+            Err(absence) => return println!("skipped: {absence}"),
+        };
+        let cpu = CpuBackend::new();
+        let mut cpu = cpu.open(&cpu.discover().unwrap()[0], &OpenOptions::default()).unwrap();
+        let streams = streams(cpu.as_mut());
+        let (mut random, mut refused, mut altered) = (Random::new(71), 0, 0);
+        for device in backend.discover().unwrap() {
+            let mut engine = backend.open_engine(&device, &OpenOptions::default()).unwrap();
+            let (messages, packed): (Vec<Vec<u8>>, Vec<Bytes>) =
+                streams.iter().map(|(message, packed)| (message.clone(), Bytes::from_vec(packed.clone()))).unzip();
+            let op = Decompress::new(Format::Deflate, packed).limit(70_000).into_op().unwrap();
+            let made = Messages::from_value(run_one(&mut engine, op).unwrap()).unwrap();
+            assert_eq!(made.slices().unwrap(), messages);
+            for round in 0..600 {
+                let mut stream = streams[round % streams.len()].1.clone();
+                match round % 3 {
+                    0 => stream.truncate(random.below(stream.len() as u64) as usize),
+                    1 => {
+                        let place = random.below(stream.len() as u64) as usize;
+                        stream[place] ^= 1 << random.below(8);
+                    }
+                    _ => stream = (0..1 + random.below(60)).map(|_| random.next_u64() as u8).collect(),
+                }
+                let op = Decompress::new(Format::Deflate, stream).limit(75_000).into_op().unwrap();
+                let expected = run_one(cpu.as_mut(), op.clone()).and_then(Value::into_bytes);
+                let got = run_one(&mut engine, op).and_then(Value::into_bytes);
+                match (&expected, &got) {
+                    (Ok(expected), Ok(got)) => {
+                        altered += 1;
+                        assert_eq!(expected.as_slice().unwrap(), got.as_slice().unwrap(), "round {round}");
+                    }
+                    (Err(_), Err(Error::Rejected { .. } | Error::OutputLimit { .. })) => refused += 1,
+                    _ => panic!("round {round}: expected {expected:?}, got {got:?}"),
+                }
+            }
+        }
+        assert!(refused > 300 && altered > 30, "{refused} refused, {altered} had an answer");
     }
 }

@@ -54,7 +54,7 @@ fn nanoseconds(count: f64) -> Duration {
 
 fn world() -> Uneven {
     let cpu = Script::new().kind(DeviceKind::Cpu).in_host_memory().cost(cpu_cost);
-    let link = (Duration::from_micros(10), Duration::from_nanos(19_400));
+    let link = (Duration::from_micros(20), Duration::from_nanos(19_400));
     let gpu = Script::new().kind(DeviceKind::DiscreteGpu).resident().link(link.0, link.1).cost(gpu_cost);
     Uneven::over(Arc::new(Blank), [cpu, gpu], Exploration::default(), TICK)
 }
@@ -69,7 +69,7 @@ enum Piece {
 
 fn repertoire() -> Vec<Piece> {
     let from_host = (6..=22).step_by(2).map(|power| Piece::SealOfHost(1 << power));
-    let on_gpu = (12..=24).step_by(2).map(|power| Piece::SealOnGpu(1 << power));
+    let on_gpu = (14..=24).step_by(2).map(|power| Piece::SealOnGpu(1 << power));
     let verified = [1, 64, 1_000, 10_000, 100_000].map(Piece::Verify);
     from_host.chain(on_gpu).chain(verified).collect()
 }
@@ -200,7 +200,7 @@ fn a_mixed_trace_of_ciphers_and_signatures_ends_near_the_oracle() {
         );
         assert!(learned <= OF_ORACLE_MAX, "seed {seed}: {learned}");
         assert!(second <= OF_ORACLE_MAX, "seed {seed}: {second} when it has learned");
-        assert!(cpu > 1.5 && gpu > 1.2, "seed {seed}: the trace needs both devices: {cpu} {gpu}");
+        assert!(cpu.min(gpu) > OF_ORACLE_MAX, "seed {seed}: the trace needs both devices: {cpu} {gpu}");
     }
 }
 
@@ -220,7 +220,8 @@ fn messages_are_sealed_where_they_are_and_signatures_go_where_there_are_threads_
             Piece::Verify(_) => (on_gpu >= 8, "the device"),
         };
         assert!(is_expected, "{piece:?} belongs to {expected}: {places:?}");
-        let moved = places.iter().find(|(device, moved)| *device == GPU && *moved > 0);
+        // The key and the nonce come along with each op.
+        let moved = places.iter().find(|(device, moved)| *device == GPU && *moved > 32 + 12);
         assert!(!matches!(piece, Piece::SealOnGpu(_)) || moved.is_none(), "{piece:?} stays where it is: {places:?}");
     }
 }

@@ -147,6 +147,10 @@ units! {
     ED25519 = "ed25519" on "messages.h", "sha2.h";
     /// Signatures of ECDSA over P-256.
     P256 = "p256" on "messages.h", "sha2.h";
+    /// Signatures of RSA.
+    RSA = "rsa" on "messages.h";
+    /// Streams of DEFLATE.
+    INFLATE = "inflate" on "messages.h";
     /// Blocks of LZ4.
     LZ4 = "lz4" on "messages.h";
     /// Filters of finite response.

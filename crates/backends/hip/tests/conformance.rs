@@ -88,6 +88,22 @@ fn kernels_compile_by_clang() {
     }
 }
 
+/// For `cargo xtask check-kernels`: the text of every kernel that the suite needs, for each architecture, in the folder that
+/// `PANOPLY_HIP_KERNELS_OUT` names. Nothing is run.
+#[test]
+fn kernels_are_written_out() {
+    if std::env::var_os("PANOPLY_HIP_KERNELS_OUT").is_none() {
+        return println!("skipped: PANOPLY_HIP_KERNELS_OUT names no folder");
+    }
+    let (cases, library) = (suite::chosen(1), TestLibrary::open());
+    for (architecture, _) in ARCHITECTURES {
+        library.architecture(architecture);
+        let backend = HipBackend::new().through(library.path());
+        let device = backend.discover().unwrap().remove(0);
+        suite::compile_ahead(&backend, &device, &cases);
+    }
+}
+
 /// The device is emulated, the compiler is hiprtc itself: what it makes is not loaded.
 #[test]
 fn kernels_compile_for_amd() {

@@ -66,7 +66,7 @@ fn features(names: &Names) -> Vec<String> {
     ]
 }
 
-/// What launches depend on. Kernels are those of plain arithmetic: none for AMD's matrix instructions has been run.
+/// What launches depend on.
 pub(crate) fn properties(runtime: &Runtime, index: c_int) -> Result<Properties, HipError> {
     let number = |which: c_int| attribute(runtime, index, which).map(|value| u32::try_from(value).unwrap_or(0));
     Ok(Properties {
@@ -76,6 +76,7 @@ pub(crate) fn properties(runtime: &Runtime, index: c_int) -> Result<Properties, 
         warp_lanes: number(sys::ATTRIBUTE_WARP_SIZE)?,
         pointers: true,
         matrix_tiles: false,
+        tiles_of_16: quirks::tiles_of_16(&architecture(runtime, index)?),
         warp_groups: false,
     })
 }

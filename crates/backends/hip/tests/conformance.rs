@@ -63,7 +63,7 @@ fn cases_through_the_test_library() {
 
 #[test]
 fn cases_with_narrow_warps_through_the_test_library() {
-    emulated(Some("gfx1030"), NARROW_SAMPLE);
+    emulated(Some("gfx1100"), NARROW_SAMPLE);
 }
 
 /// Every n-th case on the emulated device, with another architecture than gfx90a where one is named.

@@ -86,6 +86,7 @@ impl OpenClDriver {
             warp_lanes: warps.lanes,
             pointers: false,
             matrix_tiles: false,
+            tiles_of_16: false,
             warp_groups: false,
         };
         Ok(OpenClDriver {

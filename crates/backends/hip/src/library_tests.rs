@@ -58,6 +58,41 @@ fn transforms_are_the_librarys() {
     assert_asks("hipfftExecR2C", op, "hipFFT answers 6");
 }
 
+/// An image of channels, and filters for it, in f32.
+fn image(sizes: [usize; 4]) -> Tensor {
+    let count = sizes.iter().product();
+    Tensor::from_vec((0..count).map(|i: usize| ((i * 7) % 13) as f32 / 4.0 - 1.0).collect(), sizes).unwrap()
+}
+
+/// Of the library's solutions the one that is wrong is not chosen, though it is named first; and one that fails later is forgotten.
+#[test]
+fn convolutions_are_the_librarys() {
+    if is_cuda() {
+        return println!("skipped: over CUDA there is none of these libraries");
+    }
+    let (library, backend) = (library(), through());
+    let device = backend.discover().unwrap().remove(0);
+    let mut engine = faults::open(&backend, &device);
+    let (images, filters) = (image([1, 16, 24, 24]), image([64, 16, 3, 3]));
+    let bias = Tensor::from_vec((0..64).map(|i| i as f32 / 8.0).collect(), [64]).unwrap();
+    let op = Conv2d::new(&images, &filters).bias(&bias).padding([1, 1]).into_op().unwrap();
+    let expected = reference(&op).unwrap().into_tensor().unwrap().to_vec::<f32>().unwrap();
+    let is_right = |got: &Tensor| {
+        let pairs = got.to_vec::<f32>().unwrap().into_iter().zip(&expected);
+        pairs.into_iter().all(|(got, expected)| (got - expected).abs() <= 1e-3 * (1.0 + expected.abs()))
+    };
+    let first = run_one(&mut engine, op.clone()).unwrap().into_tensor().unwrap();
+    assert!(is_right(&first));
+    let plan = engine.context_mut().driver.convolutions().map(|library| library as *const dyn Convolutions);
+    assert!(plan.is_some(), "the library was opened");
+    // What was chosen is asked for, and its failure shows: the kernel of ours takes its place.
+    library.fail("miopenConvolutionForwardImmediate", 7, 1);
+    assert!(is_right(&run_one(&mut engine, op.clone()).unwrap().into_tensor().unwrap()));
+    library.fail("miopenConvolutionForwardImmediate", 7, 1);
+    assert!(is_right(&run_one(&mut engine, op).unwrap().into_tensor().unwrap()));
+    library.fail("miopenConvolutionForwardImmediate", 0, 0);
+}
+
 /// A library that cannot be opened is passed over.
 #[test]
 fn without_a_library_kernels_of_our_own_are_used() {

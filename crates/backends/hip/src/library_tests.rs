@@ -2,7 +2,9 @@
 
 use panoply_conformance::reference::reference;
 use panoply_conformance::run_one;
-use panoply_core::op::compute::MatMul;
+use panoply_c_gpu::GpuEngine;
+use panoply_c_gpu::library::{ConvolutionKind, ConvolutionProblem};
+use panoply_core::op::compute::{Conv2d, MatMul};
 use panoply_core::op::signal::Fft;
 use panoply_core::{Backend, DType, Engine, Error, Op, Operation, Tensor};
 
@@ -75,7 +77,7 @@ fn convolutions_are_the_librarys() {
     let mut engine = faults::open(&backend, &device);
     let (images, filters) = (image([1, 16, 24, 24]), image([64, 16, 3, 3]));
     let bias = Tensor::from_vec((0..64).map(|i| i as f32 / 8.0).collect(), [64]).unwrap();
-    let op = Conv2d::new(&images, &filters).bias(&bias).padding([1, 1]).into_op().unwrap();
+    let op = Conv2d::new(&images, &filters).bias(&bias).padding([1, 1, 1, 1]).into_op().unwrap();
     let expected = reference(&op).unwrap().into_tensor().unwrap().to_vec::<f32>().unwrap();
     let is_right = |got: &Tensor| {
         let pairs = got.to_vec::<f32>().unwrap().into_iter().zip(&expected);
@@ -83,14 +85,31 @@ fn convolutions_are_the_librarys() {
     };
     let first = run_one(&mut engine, op.clone()).unwrap().into_tensor().unwrap();
     assert!(is_right(&first));
-    let plan = engine.context_mut().driver.convolutions().map(|library| library as *const dyn Convolutions);
-    assert!(plan.is_some(), "the library was opened");
-    // What was chosen is asked for, and its failure shows: the kernel of ours takes its place.
-    library.fail("miopenConvolutionForwardImmediate", 7, 1);
-    assert!(is_right(&run_one(&mut engine, op.clone()).unwrap().into_tensor().unwrap()));
+    let chosen = |engine: &mut GpuEngine| {
+        let driver = std::rc::Rc::clone(&engine.context_mut().driver);
+        driver.convolutions().unwrap().choice(&problem()).map(|plan| plan.map(|plan| plan.name()))
+    };
+    assert_eq!(chosen(&mut engine), Some(Some("solution 11 of algorithm 1".to_owned())));
+    // What was chosen fails: the kernel of ours takes its place, for good.
     library.fail("miopenConvolutionForwardImmediate", 7, 1);
     assert!(is_right(&run_one(&mut engine, op).unwrap().into_tensor().unwrap()));
-    library.fail("miopenConvolutionForwardImmediate", 0, 0);
+    assert_eq!(chosen(&mut engine), Some(None));
+}
+
+/// The convolution above, as libraries are asked for it.
+fn problem() -> ConvolutionProblem {
+    ConvolutionProblem {
+        dtype: DType::F32,
+        kind: ConvolutionKind::Forward,
+        channels_last: false,
+        input: [1, 16, 24, 24],
+        weights: [64, 16, 3, 3],
+        output: [1, 64, 24, 24],
+        stride: [1, 1],
+        dilation: [1, 1],
+        padding: [[1, 1], [1, 1]],
+        has_bias: true,
+    }
 }
 
 /// A library that cannot be opened is passed over.

@@ -15,15 +15,15 @@ use panoply_core::{
 };
 use panoply_kernels::warm::Warm;
 use panoply_kernels::wgsl::{
-    Kernel, ListKernel, Load, RadixKernel, RadixStep, ReduceForm, ReduceKernel, RowForm, RowKernel, RowOp, ScanForm,
-    ScanKernel, SearchKernel, with_immediates,
+    Epilogue, Kernel, ListKernel, Load, RadixKernel, RadixStep, ReduceForm, ReduceKernel, RowForm, RowKernel, RowOp, ScanForm,
+    ScanKernel, SearchKernel, WideKernel, WideSource, WideTarget, with_immediates,
 };
 
 use crate::driver::{Bound, Direction, Fence, KernelText, Params, Place, Transfers};
 use crate::engine::{GpuEngine, Opening};
 use crate::fault::Faults;
 use crate::profile::{Profile, WideMatrices};
-use crate::tuning::LARGE_TILES;
+use crate::tuning::{LARGE_TILES, WIDE_TILES};
 use crate::{Commands, Driver, Staging, ops};
 
 #[path = "metal_tests.rs"]
@@ -297,6 +297,7 @@ fn forms() -> Vec<Kernel> {
     }
     kernels.extend(forms_of_searches());
     kernels.extend(forms_of_rows());
+    kernels.extend(forms_of_matrix_units());
     for lanes in [8, 16, 32] {
         for step in [RadixStep::Count, RadixStep::Scatter { positions: true, first: false }] {
             kernels.push(Kernel::Radix(RadixKernel { lanes, step }));
@@ -323,6 +324,26 @@ fn forms_of_searches() -> Vec<Kernel> {
                 }
             }
         }
+    }
+    kernels
+}
+
+/// Every tile that is tried on matrix units, with operands and targets of each kind.
+fn forms_of_matrix_units() -> Vec<Kernel> {
+    let mut kernels = Vec::new();
+    let sums = WideTarget::Sums { epilogue: Epilogue::none(DType::F16), packed: true };
+    let lists = WideTarget::Lists { metric: Metric::Cosine, filtered: true };
+    for tile in WIDE_TILES {
+        let kernel = |load_a, b, target, whole| WideKernel { dtype: DType::F16, load_a, b, target, whole, tile };
+        for (load_a, load_b, whole) in [
+            (Load::AlongInner, Load::AlongOuter, true),
+            (Load::AlongOuter, Load::AlongInner, false),
+            (Load::AlongInner, Load::AlongInner, false),
+        ] {
+            kernels.push(Kernel::Wide(kernel(load_a, WideSource::Matrix(load_b), sums, whole)));
+        }
+        kernels.push(Kernel::Wide(kernel(Load::AlongInner, WideSource::Windows, sums, false)));
+        kernels.push(Kernel::Wide(kernel(Load::AlongInner, WideSource::Matrix(Load::AlongInner), lists, true)));
     }
     kernels
 }

@@ -17,8 +17,17 @@ use crate::process::{Workspace, find_program, run, say, succeeds};
 
 const ARCHITECTURES: [&str; 4] = ["gfx90a", "gfx942", "gfx1030", "gfx1100"];
 /// Compilers by the names that systems and ROCm give them, the newest first.
-const COMPILERS: [&str; 9] =
-    ["/opt/rocm/llvm/bin/clang", "clang-22", "clang-21", "clang-20", "clang-19", "clang-18", "clang-17", "clang", "clang-16"];
+const COMPILERS: [&str; 9] = [
+    "/opt/rocm/llvm/bin/clang",
+    "clang-22",
+    "clang-21",
+    "clang-20",
+    "clang-19",
+    "clang-18",
+    "clang-17",
+    "clang",
+    "clang-16",
+];
 /// Where HIP's headers may be.
 const HEADER_FOLDERS: [&str; 2] = ["/opt/rocm", "/usr"];
 /// Failures that are shown.
@@ -29,7 +38,8 @@ const LINES_MAX: usize = 12;
 /// Compiles for every architecture, or for the ones that are named; `--every N` takes every n-th kernel.
 pub fn command(workspace: &Workspace, arguments: &[&str]) -> Result<()> {
     let (wanted, every) = parse(arguments)?;
-    let Some(headers) = HEADER_FOLDERS.iter().find(|folder| Path::new(folder).join("include/hip/hip_runtime.h").exists())
+    let Some(headers) =
+        HEADER_FOLDERS.iter().find(|folder| Path::new(folder).join("include/hip/hip_runtime.h").exists())
     else {
         say("skipped: HIP's headers are not installed (Debian's libamdhip64-dev, or ROCm)");
         return Ok(());
@@ -58,7 +68,9 @@ pub fn command(workspace: &Workspace, arguments: &[&str]) -> Result<()> {
 /// The architectures and the step.
 fn parse<'a>(arguments: &[&'a str]) -> Result<(Vec<&'a str>, usize)> {
     let (names, every) = match arguments {
-        ["--every", step, names @ ..] | [names @ .., "--every", step] => (names, step.parse().context("--every takes a number")?),
+        ["--every", step, names @ ..] | [names @ .., "--every", step] => {
+            (names, step.parse().context("--every takes a number")?)
+        }
         names => (names, 1),
     };
     if let Some(unknown) = names.iter().find(|name| !ARCHITECTURES.contains(name)) {
@@ -105,7 +117,16 @@ struct Clang<'a> {
 impl Clang<'_> {
     fn command(&self) -> Command {
         let mut command = Command::new(&self.compiler);
-        command.args(["-x", "hip", "--cuda-device-only", "-D__HIP_PLATFORM_AMD__", "-nogpulib", "-std=c++17", "-O3", "-w"]);
+        command.args([
+            "-x",
+            "hip",
+            "--cuda-device-only",
+            "-D__HIP_PLATFORM_AMD__",
+            "-nogpulib",
+            "-std=c++17",
+            "-O3",
+            "-w",
+        ]);
         command.arg(format!("--rocm-path={}", self.headers)).arg(format!("--hip-path={}", self.headers));
         command.arg(format!("--offload-arch={}", self.architecture));
         command.stdin(Stdio::null());

@@ -1,9 +1,9 @@
 //! rocBLAS, hipFFT and ROCm SMI behind the test library. That an op failed because its library did shows that it was asked.
 
-use panoply_conformance::reference::reference;
-use panoply_conformance::run_one;
 use panoply_c_gpu::GpuEngine;
 use panoply_c_gpu::library::{ConvolutionKind, ConvolutionProblem};
+use panoply_conformance::reference::reference;
+use panoply_conformance::run_one;
 use panoply_core::op::compute::{Conv2d, MatMul};
 use panoply_core::op::signal::Fft;
 use panoply_core::{Backend, DType, Engine, Error, Op, Operation, Tensor};

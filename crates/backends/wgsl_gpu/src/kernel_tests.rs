@@ -15,8 +15,8 @@ use panoply_core::{
 };
 use panoply_kernels::warm::Warm;
 use panoply_kernels::wgsl::{
-    Epilogue, Kernel, ListKernel, Load, RadixKernel, RadixStep, ReduceForm, ReduceKernel, RowForm, RowKernel, RowOp, ScanForm,
-    ScanKernel, SearchKernel, WideKernel, WideSource, WideTarget, with_immediates,
+    Epilogue, Kernel, ListKernel, Load, RadixKernel, RadixStep, ReduceForm, ReduceKernel, RowForm, RowKernel, RowOp,
+    ScanForm, ScanKernel, SearchKernel, WideKernel, WideSource, WideTarget, with_immediates,
 };
 
 use crate::driver::{Bound, Direction, Fence, KernelText, Params, Place, Transfers};

@@ -63,7 +63,8 @@ fn resources(module: &Module) -> Result<msl::EntryPointResources, String> {
     for (_, variable) in module.global_variables.iter() {
         let Some(binding) = variable.binding else { continue };
         let place = u8::try_from(places.len()).ok().filter(|place| *place < IMMEDIATES);
-        let mutable = matches!(variable.space, AddressSpace::Storage { access } if access.contains(StorageAccess::STORE));
+        let mutable =
+            matches!(variable.space, AddressSpace::Storage { access } if access.contains(StorageAccess::STORE));
         let buffer = Some(place.ok_or("more buffers than Metal binds")?);
         places.insert(binding, msl::BindTarget { buffer, mutable, ..msl::BindTarget::default() });
     }

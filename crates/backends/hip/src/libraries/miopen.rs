@@ -11,9 +11,7 @@ use std::rc::Rc;
 
 use libloading::Library;
 use panoply_c_gpu::driver::Address;
-use panoply_c_gpu::library::{
-    ConvolutionKind, ConvolutionPlan, ConvolutionProblem, ConvolutionTensors, Convolutions,
-};
+use panoply_c_gpu::library::{ConvolutionKind, ConvolutionPlan, ConvolutionProblem, ConvolutionTensors, Convolutions};
 use panoply_core::DType;
 
 use crate::runtime::first_whole;
@@ -190,69 +188,54 @@ impl Described {
         Ok(described)
     }
 
+    /// The tensors in the order in which the library takes them: two factors, and the sums.
+    fn sides(&self) -> [Handle; 3] {
+        match self.problem.kind {
+            ConvolutionKind::Forward => [self.weights, self.input, self.output],
+            ConvolutionKind::Input => [self.output, self.weights, self.input],
+            ConvolutionKind::Weights => [self.output, self.input, self.weights],
+        }
+    }
+
     /// What the library offers, its own favourites first.
     fn solutions(&self) -> Result<Vec<Solution>, String> {
-        let Described { opened, input, weights, output, convolution, .. } = self;
-        let (functions, handle) = (&opened.functions, opened.handle);
+        let (functions, [first, second, sums]) = (&self.opened.functions, self.sides());
+        let ask = match self.problem.kind {
+            ConvolutionKind::Forward => functions.miopenConvolutionForwardGetSolution,
+            ConvolutionKind::Input => functions.miopenConvolutionBackwardDataGetSolution,
+            ConvolutionKind::Weights => functions.miopenConvolutionBackwardWeightsGetSolution,
+        };
         let (mut found, mut count) = ([Solution::default(); SOLUTIONS_MAX], 0);
-        let (list, counted) = (found.as_mut_ptr(), &raw mut count);
+        let (handle, list, counted) = (self.opened.handle, found.as_mut_ptr(), &raw mut count);
         // SAFETY: handle and descriptors are alive; there is room for as many solutions as told, and for their number.
-        checked(unsafe {
-            match self.problem.kind {
-                ConvolutionKind::Forward => (functions.miopenConvolutionForwardGetSolution)(
-                    handle, *weights, *input, *convolution, *output, SOLUTIONS_MAX, counted, list,
-                ),
-                ConvolutionKind::Input => (functions.miopenConvolutionBackwardDataGetSolution)(
-                    handle, *output, *weights, *convolution, *input, SOLUTIONS_MAX, counted, list,
-                ),
-                ConvolutionKind::Weights => (functions.miopenConvolutionBackwardWeightsGetSolution)(
-                    handle, *output, *input, *convolution, *weights, SOLUTIONS_MAX, counted, list,
-                ),
-            }
-        })?;
+        checked(unsafe { ask(handle, first, second, self.convolution, sums, SOLUTIONS_MAX, counted, list) })?;
         Ok(found[..count.min(SOLUTIONS_MAX)].to_vec())
     }
 
     /// Has a solution compiled, which takes a while the first time.
     fn compile(&self, number: u64) -> Result<(), String> {
-        let Described { opened, input, weights, output, convolution, .. } = self;
-        let (functions, handle) = (&opened.functions, opened.handle);
+        let (functions, [first, second, sums]) = (&self.opened.functions, self.sides());
+        let compile = match self.problem.kind {
+            ConvolutionKind::Forward => functions.miopenConvolutionForwardCompileSolution,
+            ConvolutionKind::Input => functions.miopenConvolutionBackwardDataCompileSolution,
+            ConvolutionKind::Weights => functions.miopenConvolutionBackwardWeightsCompileSolution,
+        };
         // SAFETY: handle and descriptors are alive, and the number is one that the library gave for them.
-        checked(unsafe {
-            match self.problem.kind {
-                ConvolutionKind::Forward => (functions.miopenConvolutionForwardCompileSolution)(
-                    handle, *weights, *input, *convolution, *output, number,
-                ),
-                ConvolutionKind::Input => (functions.miopenConvolutionBackwardDataCompileSolution)(
-                    handle, *output, *weights, *convolution, *input, number,
-                ),
-                ConvolutionKind::Weights => (functions.miopenConvolutionBackwardWeightsCompileSolution)(
-                    handle, *output, *input, *convolution, *weights, number,
-                ),
-            }
-        })
+        checked(unsafe { compile(self.opened.handle, first, second, self.convolution, sums, number) })
     }
 
     fn run(&self, tensors: &ConvolutionTensors, workspace: Address, solution: Solution) -> Result<(), String> {
-        let Described { opened, input, weights, output, convolution, .. } = self;
-        let (functions, handle) = (&opened.functions, opened.handle);
+        let (functions, [first, second, sums]) = (&self.opened.functions, self.sides());
         let [x, w, y, room] = [tensors.input, tensors.weights, tensors.output, workspace].map(|at| at.0 as *mut c_void);
-        let (bytes, number) = (solution.workspace_bytes, solution.number);
+        let (run, [one, two, to]) = match self.problem.kind {
+            ConvolutionKind::Forward => (functions.miopenConvolutionForwardImmediate, [w, x, y]),
+            ConvolutionKind::Input => (functions.miopenConvolutionBackwardDataImmediate, [y, w, x]),
+            ConvolutionKind::Weights => (functions.miopenConvolutionBackwardWeightsImmediate, [y, x, w]),
+        };
+        let (handle, bytes, number) = (self.opened.handle, solution.workspace_bytes, solution.number);
         // SAFETY: handle and descriptors are alive; the addresses are of tensors with the problem's dimensions, and of a workspace of the
         // size that the solution wants, kept by the op until it has finished.
-        checked(unsafe {
-            match self.problem.kind {
-                ConvolutionKind::Forward => (functions.miopenConvolutionForwardImmediate)(
-                    handle, *weights, w, *input, x, *convolution, *output, y, room, bytes, number,
-                ),
-                ConvolutionKind::Input => (functions.miopenConvolutionBackwardDataImmediate)(
-                    handle, *output, y, *weights, w, *convolution, *input, x, room, bytes, number,
-                ),
-                ConvolutionKind::Weights => (functions.miopenConvolutionBackwardWeightsImmediate)(
-                    handle, *output, y, *input, x, *convolution, *weights, w, room, bytes, number,
-                ),
-            }
-        })?;
+        checked(unsafe { run(handle, first, one, second, two, self.convolution, sums, to, room, bytes, number) })?;
         match tensors.bias.filter(|_| !self.bias.is_null()) {
             Some(bias) => self.add_bias(bias, y),
             None => Ok(()),

@@ -156,7 +156,8 @@ unsafe fn solutions(name: &str, most: usize, count: *mut usize, list: *mut Solut
 
 /// Calls with the places in input, weights and output of every product of a convolution.
 fn each_product(convolution: &Convolution, [x, w, y]: [&Tensor; 3], call: &mut dyn FnMut([i64; 3])) {
-    let place = |tensor: &Tensor, at: [i64; 4]| -> i64 { at.iter().zip(tensor.steps).map(|(at, step)| at * step).sum() };
+    let place =
+        |tensor: &Tensor, at: [i64; 4]| -> i64 { at.iter().zip(tensor.steps).map(|(at, step)| at * step).sum() };
     let filters = y.sizes[1] / convolution.groups.max(1);
     for at in 0..y.sizes.iter().product::<i64>() {
         let [n, f] = [at / (y.sizes[1] * y.sizes[2] * y.sizes[3]), at / (y.sizes[2] * y.sizes[3]) % y.sizes[1]];
@@ -164,7 +165,8 @@ fn each_product(convolution: &Convolution, [x, w, y]: [&Tensor; 3], call: &mut d
         for tap in 0..w.sizes[2] * w.sizes[3] {
             let taps = [tap / w.sizes[3], tap % w.sizes[3]];
             let from: [i64; 2] = std::array::from_fn(|axis| {
-                pixel[axis] * convolution.stride[axis] - convolution.padding[axis] + taps[axis] * convolution.dilation[axis]
+                pixel[axis] * convolution.stride[axis] - convolution.padding[axis]
+                    + taps[axis] * convolution.dilation[axis]
             });
             if (0..2).any(|axis| !(0..x.sizes[2 + axis]).contains(&from[axis])) {
                 continue;
@@ -203,9 +205,8 @@ unsafe fn convolve(
     number: u64,
 ) -> c_int {
     // SAFETY: the caller passes descriptors.
-    let (convolution, described) = unsafe {
-        (*convolution.cast::<Convolution>(), tensors.map(|(tensor, _)| *tensor.cast::<Tensor>()))
-    };
+    let (convolution, described) =
+        unsafe { (*convolution.cast::<Convolution>(), tensors.map(|(tensor, _)| *tensor.cast::<Tensor>())) };
     let places = tensors.map(|(_, place)| place);
     let work = move || {
         let [x, w, y] = &described;
@@ -229,7 +230,7 @@ unsafe fn convolve(
 }
 
 macro_rules! direction {
-    ($solutions:ident, $compile:ident, $immediate:ident, $first:ident, $second:ident, $third:ident, $roles:expr) => {
+    ($solutions:ident, $compile:ident, $immediate:ident, $order:expr, $roles:expr) => {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $solutions(
             _handle: *mut Handle,
@@ -274,9 +275,11 @@ macro_rules! direction {
             if workspace_bytes < 64 {
                 return UNKNOWN;
             }
-            let ($first, $second, $third) = ((first, first_at), (second, second_at), (third, third_at));
+            let sides = [(first, first_at), (second, second_at), (third, third_at)];
+            // Input, weights and output, wherever they stand among the arguments.
+            let tensors = $order.map(|side: usize| sides[side]);
             // SAFETY: the caller vouches for handle, descriptors and memory.
-            unsafe { convolve(stringify!($immediate), handle, convolution, [input, weights, output], $roles, number) }
+            unsafe { convolve(stringify!($immediate), handle, convolution, tensors, $roles, number) }
         }
     };
 }
@@ -285,27 +288,21 @@ direction!(
     miopenConvolutionForwardGetSolution,
     miopenConvolutionForwardCompileSolution,
     miopenConvolutionForwardImmediate,
-    weights,
-    input,
-    output,
+    [1, 0, 2],
     Roles { factors: [0, 1], sums: 2 }
 );
 direction!(
     miopenConvolutionBackwardDataGetSolution,
     miopenConvolutionBackwardDataCompileSolution,
     miopenConvolutionBackwardDataImmediate,
-    output,
-    weights,
-    input,
+    [2, 1, 0],
     Roles { factors: [2, 1], sums: 0 }
 );
 direction!(
     miopenConvolutionBackwardWeightsGetSolution,
     miopenConvolutionBackwardWeightsCompileSolution,
     miopenConvolutionBackwardWeightsImmediate,
-    output,
-    input,
-    weights,
+    [1, 2, 0],
     Roles { factors: [2, 0], sums: 1 }
 );
 
@@ -327,7 +324,8 @@ pub unsafe extern "C" fn miopenConvolutionForwardBias(
     let work = move || {
         for at in 0..output.sizes.iter().product::<i64>() {
             let (plane, row) = (output.sizes[2] * output.sizes[3], output.sizes[3]);
-            let spot = [at / (output.sizes[1] * plane), at / plane % output.sizes[1], at / row % output.sizes[2], at % row];
+            let spot =
+                [at / (output.sizes[1] * plane), at / plane % output.sizes[1], at / row % output.sizes[2], at % row];
             let to: i64 = spot.iter().zip(output.steps).map(|(at, step)| at * step).sum();
             // SAFETY: the caller vouches for an output of this size, and for a number for each of its channels.
             unsafe {

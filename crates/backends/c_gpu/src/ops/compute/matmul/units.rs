@@ -33,7 +33,13 @@ impl Units {
         let batches = product.shape.batch.elements();
         let is_narrow = matches!(product.op.a.dtype(), DType::F16 | DType::BF16);
         // Below half a tile most of what is multiplied would be zeros.
-        if !is_narrow || m < TILES[1] / 2 || n < TILES[1] / 2 || k == 0 || k > i32::MAX as usize || batches > GRID_YZ_MAX {
+        if !is_narrow
+            || m < TILES[1] / 2
+            || n < TILES[1] / 2
+            || k == 0
+            || k > i32::MAX as usize
+            || batches > GRID_YZ_MAX
+        {
             return None;
         }
         let (a, b) = (&product.a, &product.b);

@@ -5,6 +5,6 @@ mod classify;
 mod detect;
 mod embed;
 
-pub use classify::{Class, Labels, classes, classify};
+pub use classify::{Class, Labels, classes, classify, classify_with};
 pub use detect::{DetectOptions, Detection, Detector, boxes, detect, suppress};
 pub use embed::{embed_pictures, embed_texts, score, text_inputs};

@@ -18,9 +18,29 @@ pub fn runtime() -> Runtime {
     Runtime::builder().backend(Arc::new(panoply_cpu::CpuBackend::new())).build().expect("a CPU")
 }
 
+/// How far an answer may be off: a part of its value, and a number.
+#[derive(Clone, Copy)]
+pub struct Tolerance {
+    pub relative: f64,
+    pub absolute: f64,
+}
+
 /// Runs a case on the host and on devices, and compares both with the answers beside it.
+#[allow(dead_code)] // Not every test compares with the host.
 pub fn verdict(folder: &Path, runtime: &Runtime, relative: f64, absolute: f64) -> Verdict {
-    let run = || check(folder, runtime, relative, absolute);
+    let on_host = std::env::var_os("PANOPLY_ONNX_DEVICES_ONLY").is_none();
+    verdict_on(folder, runtime, &RunOptions::default(), on_host, Tolerance { relative, absolute })
+}
+
+/// As [`verdict`], where the options say, and on the host where that is wanted.
+pub fn verdict_on(
+    folder: &Path,
+    runtime: &Runtime,
+    options: &RunOptions,
+    on_host: bool,
+    tolerance: Tolerance,
+) -> Verdict {
+    let run = || check(folder, runtime, options, on_host, tolerance);
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(Ok(())) => Verdict::Passed,
         Ok(Err(Failure::Refused(reason))) => Verdict::Refused(reason),
@@ -43,7 +63,14 @@ impl From<Error> for Failure {
     }
 }
 
-fn check(folder: &Path, runtime: &Runtime, relative: f64, absolute: f64) -> Result<(), Failure> {
+fn check(
+    folder: &Path,
+    runtime: &Runtime,
+    options: &RunOptions,
+    on_host: bool,
+    tolerance: Tolerance,
+) -> Result<(), Failure> {
+    let Tolerance { relative, absolute } = tolerance;
     let model = Network::load(folder.join("model.onnx"))?;
     for set in 0.. {
         let set = folder.join(format!("test_data_set_{set}"));
@@ -61,13 +88,13 @@ fn check(folder: &Path, runtime: &Runtime, relative: f64, absolute: f64) -> Resu
             let bytes = read(format!("output_{place}.pb")).map_err(|error| Failure::Wrong(error.to_string()))?;
             expected.push(port.read_value(&bytes)?);
         }
-        if std::env::var_os("PANOPLY_ONNX_DEVICES_ONLY").is_none() {
+        if on_host {
             let on_host = model.reference(&inputs)?;
             compare_all("host", &on_host, &expected, relative, absolute)?;
         }
         // Twice: the first run is traced, the second repeats the trace.
         for turn in ["devices", "devices again"] {
-            let on_devices = model.infer_values(runtime, &inputs, &RunOptions::default())?;
+            let on_devices = model.infer_values(runtime, &inputs, options)?;
             compare_all(turn, &on_devices, &expected, relative, absolute)?;
         }
     }

@@ -168,7 +168,7 @@ fn small_models_with_saved_answers() {
             let before = completed(runtime, device);
             let started = std::time::Instant::now();
             match verdict_on(&folder, runtime, &RunOptions::prefer(device), false, TOLERANCE) {
-                Verdict::Passed => println!("passed {name} on {device} in {:?}", started.elapsed()),
+                Verdict::Passed(off) => println!("passed {name} on {device} in {:?}, off by {off:.1e}", started.elapsed()),
                 Verdict::Refused(reason) | Verdict::Wrong(reason) => panic!("{name} on {device}: {reason}"),
             }
             assert!(completed(runtime, device) > before, "{name} did not run on {device}");

@@ -8,7 +8,8 @@ use panoply_ml::{Array, ElementType, Error, Network, Value};
 use panoply_runtime::{RunOptions, Runtime};
 
 pub enum Verdict {
-    Passed,
+    /// All answers are near enough; with it the number that they would have to be off by at most, besides 1e-3 of their value.
+    Passed(f64),
     /// The model asks for something that is not implemented.
     Refused(String),
     Wrong(String),
@@ -42,7 +43,7 @@ pub fn verdict_on(
 ) -> Verdict {
     let run = || check(folder, runtime, options, on_host, tolerance);
     match catch_unwind(AssertUnwindSafe(run)) {
-        Ok(Ok(())) => Verdict::Passed,
+        Ok(Ok(off)) => Verdict::Passed(off),
         Ok(Err(Failure::Refused(reason))) => Verdict::Refused(reason),
         Ok(Err(Failure::Wrong(reason))) => Verdict::Wrong(reason),
         Err(_) => Verdict::Wrong("a panic".to_owned()),
@@ -69,8 +70,9 @@ fn check(
     options: &RunOptions,
     on_host: bool,
     tolerance: Tolerance,
-) -> Result<(), Failure> {
+) -> Result<f64, Failure> {
     let Tolerance { relative, absolute } = tolerance;
+    let mut off = 0.0_f64;
     let model = Network::load(folder.join("model.onnx"))?;
     for set in 0.. {
         let set = folder.join(format!("test_data_set_{set}"));
@@ -96,9 +98,18 @@ fn check(
         for turn in ["devices", "devices again"] {
             let on_devices = model.infer_values(runtime, &inputs, options)?;
             compare_all(turn, &on_devices, &expected, relative, absolute)?;
+            off = on_devices.iter().zip(&expected).map(|(got, expected)| apart(got, expected)).fold(off, f64::max);
         }
     }
-    Ok(())
+    Ok(off)
+}
+
+/// How far numbers are apart at most, 1e-3 of their value aside.
+fn apart(got: &Value, expected: &Value) -> f64 {
+    let (Value::Array(got), Value::Array(expected)) = (got, expected) else { return 0.0 };
+    let (Ok(got), Ok(expected)) = (got.to_floats(), expected.to_floats()) else { return 0.0 };
+    let off = got.iter().zip(&expected).map(|(got, expected)| (got - expected).abs() - 1e-3 * expected.abs());
+    off.fold(0.0, f64::max)
 }
 
 fn compare_all(place: &str, got: &[Value], expected: &[Value], relative: f64, absolute: f64) -> Result<(), Failure> {

@@ -168,7 +168,9 @@ fn small_models_with_saved_answers() {
             let before = completed(runtime, device);
             let started = std::time::Instant::now();
             match verdict_on(&folder, runtime, &RunOptions::prefer(device), false, TOLERANCE) {
-                Verdict::Passed(off) => println!("passed {name} on {device} in {:?}, off by {off:.1e}", started.elapsed()),
+                Verdict::Passed(off) => {
+                    println!("passed {name} on {device} in {:?}, off by {off:.1e}", started.elapsed())
+                }
                 Verdict::Refused(reason) | Verdict::Wrong(reason) => panic!("{name} on {device}: {reason}"),
             }
             assert!(completed(runtime, device) > before, "{name} did not run on {device}");
@@ -180,7 +182,10 @@ fn small_models_with_saved_answers() {
 #[test]
 fn a_model_larger_than_a_devices_memory_goes_elsewhere() {
     let nodes = [node("MatMul", &["x", "w"], &["y"], &[])];
-    let file = model(18, &graph(&nodes, &[weights("w", &[512, 512], 1)], &[port("x", ElementType::F32, &[1, 512])], &[any("y")]));
+    let file = model(
+        18,
+        &graph(&nodes, &[weights("w", &[512, 512], 1)], &[port("x", ElementType::F32, &[1, 512])], &[any("y")]),
+    );
     let small = VirtualBackend::new(Arc::new(CpuBackend::new())).device(Script::new().memory_bytes(100 << 10));
     let device = small.discover().unwrap()[0].id;
     let runtime = Runtime::builder().backend(Arc::new(small)).backend(Arc::new(CpuBackend::new())).build().unwrap();
@@ -198,7 +203,8 @@ fn a_model_larger_than_a_devices_memory_goes_elsewhere() {
 fn check_boxes(runtime: &Arc<Runtime>, device: DeviceId) {
     let identity = [node("Identity", &["x"], &["y"], &[])];
     let ports = [port("x", ElementType::F32, &[-1])];
-    let some = Model::from_bytes(Arc::clone(runtime), &model(18, &graph(&identity, &[], &ports, &[any("y")])).0).unwrap();
+    let some =
+        Model::from_bytes(Arc::clone(runtime), &model(18, &graph(&identity, &[], &ports, &[any("y")])).0).unwrap();
     let detector = Detector::new(&some);
     let run = RunOptions::prefer(device);
     let mut kept = 0;
@@ -260,7 +266,15 @@ fn boxes_are_suppressed_on_devices() {
 fn a_long_chain_of_boxes_needs_many_rounds() {
     let runtime = Arc::new(bench::runtime());
     let device = runtime.devices().next().unwrap().id;
-    let some = Model::from_bytes(runtime, &model(18, &graph(&[node("Identity", &["x"], &["y"], &[])], &[], &[port("x", ElementType::F32, &[-1])], &[any("y")])).0).unwrap();
+    let some = Model::from_bytes(
+        runtime,
+        &model(
+            18,
+            &graph(&[node("Identity", &["x"], &["y"], &[])], &[], &[port("x", ElementType::F32, &[-1])], &[any("y")]),
+        )
+        .0,
+    )
+    .unwrap();
     let rows = (0..200).flat_map(|place| {
         let left = place as f32 * 4.0;
         [left, 0.0, left + 10.0, 10.0, 1.0 - place as f32 * 1e-3, 0.0]

@@ -14,7 +14,7 @@ use panoply_runtime::{RunOptions, Runtime};
 pub use panoply_onnxruntime::ONNX_RUNTIME;
 
 /// A model that ONNX Runtime has loaded. Cloning shares it.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct OtherModel {
     runtime: Arc<Runtime>,
     model: Object,
@@ -48,6 +48,12 @@ impl OtherModel {
         let op = RunModel { model: self.model.clone(), inputs };
         let outputs = self.runtime.run_with(op, options.clone()).wait()?;
         outputs.into_iter().map(|(name, array)| Ok((name, taken(&array)?))).collect::<Result<_>>().map(Outputs)
+    }
+}
+
+impl std::fmt::Debug for OtherModel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "OtherModel({})", self.model.device())
     }
 }
 

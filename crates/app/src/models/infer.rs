@@ -3,11 +3,11 @@
 use std::time::Instant;
 
 use anyhow::Context;
-use panoply::second_opinion::{ONNX_RUNTIME, OtherModel};
-use panoply::{RunOptions, Runtime};
 use panoply::ml::picture::{Normalisation, Picture};
 use panoply::ml::tasks::{self, Class, DetectOptions, Detection, Detector, Labels};
 use panoply::ml::{Array, Model, Outputs, Port, npy};
+use panoply::second_opinion::{ONNX_RUNTIME, OtherModel};
+use panoply::{RunOptions, Runtime};
 use serde::Serialize;
 use serde_json::{Value, json};
 

@@ -26,7 +26,9 @@ pub struct OnnxRuntimeBackend {
 impl OnnxRuntimeBackend {
     /// The library that the variable [`VARIABLE`] names, or none.
     pub fn from_environment() -> OnnxRuntimeBackend {
-        OnnxRuntimeBackend::of(std::env::var_os(VARIABLE).map(PathBuf::from).filter(|name| !name.as_os_str().is_empty()))
+        OnnxRuntimeBackend::of(
+            std::env::var_os(VARIABLE).map(PathBuf::from).filter(|name| !name.as_os_str().is_empty()),
+        )
     }
 
     /// This library, or that in this folder.
@@ -79,7 +81,8 @@ impl Backend for OnnxRuntimeBackend {
     }
 
     fn open(&self, device: &DeviceInfo, options: &OpenOptions) -> Result<Box<dyn Engine>> {
-        let unavailable = |absence: Absence| Error::DeviceUnavailable { device: device.id, reason: absence.to_string() };
+        let unavailable =
+            |absence: Absence| Error::DeviceUnavailable { device: device.id, reason: absence.to_string() };
         let library = self.library().map_err(unavailable)?;
         let all = || std::thread::available_parallelism().map_or(1, |count| count.get());
         Ok(Box::new(OnnxRuntimeEngine::new(device.clone(), library, options.threads.unwrap_or_else(all))))

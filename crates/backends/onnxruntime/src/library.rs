@@ -99,8 +99,7 @@ impl Library {
         self.checked("CreateEnv", status)?;
         self.environment = environment;
         // SAFETY: as above.
-        let status =
-            unsafe { (self.table.create_memory)(sys::DEVICE_ALLOCATOR, sys::MEMORY_DEFAULT, &mut memory) };
+        let status = unsafe { (self.table.create_memory)(sys::DEVICE_ALLOCATOR, sys::MEMORY_DEFAULT, &mut memory) };
         self.checked("CreateCpuMemoryInfo", status)?;
         self.memory = memory;
         // SAFETY: as above; the allocator is the library's own and is not released.
@@ -214,9 +213,7 @@ impl Session {
                 let bytes = bytes.as_slice().map_err(|error| Trouble::new("CreateSessionFromArray", error))?;
                 let (data, len) = (bytes.as_ptr().cast(), bytes.len());
                 // SAFETY: as above; the library copies what it keeps of the bytes before it returns.
-                unsafe {
-                    (table.create_session_of_bytes)(library.environment, data, len, options.handle, &mut handle)
-                }
+                unsafe { (table.create_session_of_bytes)(library.environment, data, len, options.handle, &mut handle) }
             }
         };
         library.checked("CreateSession", status)?;
@@ -263,14 +260,16 @@ impl Session {
         let library = &*self.library;
         let values = inputs.iter().map(|(_, array)| tensor(library, array)).collect::<Result<Vec<_>, _>>()?;
         let names = inputs.iter().map(|(name, _)| CString::new(name.as_str()));
-        let names = names.collect::<Result<Vec<_>, _>>().map_err(|error| Trouble::new("the name of an input", error))?;
+        let names =
+            names.collect::<Result<Vec<_>, _>>().map_err(|error| Trouble::new("the name of an input", error))?;
         let given: Vec<*const c_char> = names.iter().map(|name| name.as_ptr()).collect();
         let wanted: Vec<*const c_char> = self.outputs.iter().map(|name| name.as_ptr()).collect();
         let handles: Vec<Handle> = values.iter().map(|value| value.handle).collect();
-        let options = Owned::new(library, library.table.release_run_options).made("CreateRunOptions", |table, handle| {
-            // SAFETY: the handle is written before the call returns.
-            unsafe { (table.create_run_options)(handle) }
-        })?;
+        let options =
+            Owned::new(library, library.table.release_run_options).made("CreateRunOptions", |table, handle| {
+                // SAFETY: the handle is written before the call returns.
+                unsafe { (table.create_run_options)(handle) }
+            })?;
         let mut made: Vec<Handle> = vec![std::ptr::null_mut(); wanted.len()];
         // SAFETY: the session, the options and all values are alive; there are as many names as values, and as many places for outputs as
         // names of them, all null, so that the library makes them.
@@ -342,7 +341,8 @@ fn array(library: &Library, value: &Owned<'_>) -> Result<ModelArray, Trouble> {
     let dims = dims.map_err(|error| Trouble::new("the dimensions of an output", error))?;
     let size = ModelArray::size_bytes(element_type, &dims);
     let size = size.filter(|size| *size <= OUTPUT_BYTES_MAX && element_type != sys::TEXT);
-    let size = size.ok_or_else(|| Trouble::new("an output", format!("elements of the type {element_type}, {dims:?}")))?;
+    let size =
+        size.ok_or_else(|| Trouble::new("an output", format!("elements of the type {element_type}, {dims:?}")))?;
     let mut data: *mut c_void = std::ptr::null_mut();
     // SAFETY: as above.
     library.checked("GetTensorMutableData", unsafe { (table.tensor_data)(value.handle, &mut data) })?;

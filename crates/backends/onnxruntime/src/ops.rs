@@ -189,7 +189,11 @@ mod tests {
 
     #[test]
     fn sizes_are_checked_before_anything_is_sent() {
-        let array = |element_type, dims: &[usize], len| ModelArray { element_type, dims: dims.to_vec(), bytes: Bytes::from_vec(vec![0; len]) };
+        let array = |element_type, dims: &[usize], len| ModelArray {
+            element_type,
+            dims: dims.to_vec(),
+            bytes: Bytes::from_vec(vec![0; len]),
+        };
         assert!(array(1, &[2, 3], 24).check("x").is_ok() && array(10, &[], 2).check("x").is_ok());
         assert!(array(1, &[2, 3], 23).check("x").is_err(), "a byte is missing");
         assert!(array(8, &[1], 1).check("x").is_err(), "text");

@@ -172,14 +172,7 @@ impl Device<'_> {
     }
 
     /// Goes on until two rounds are equal: which boxes stay.
-    fn settle(
-        &self,
-        go_on: &Graph,
-        state: &Tensor,
-        counts: &Tensor,
-        hides: &Tensor,
-        size: usize,
-    ) -> Result<Vec<f32>> {
+    fn settle(&self, go_on: &Graph, state: &Tensor, counts: &Tensor, hides: &Tensor, size: usize) -> Result<Vec<f32>> {
         let mut state = state.clone();
         // Each round settles one box at least.
         for _ in 0..=size.div_ceil(ROUNDS) {
@@ -188,7 +181,8 @@ impl Device<'_> {
             if rounds == before {
                 return Ok(rounds);
             }
-            state = self.graph(go_on, &[&state, counts, hides])?.into_iter().next().ok_or_else(|| unexpected("go_on"))?;
+            state =
+                self.graph(go_on, &[&state, counts, hides])?.into_iter().next().ok_or_else(|| unexpected("go_on"))?;
         }
         Err(Error::invalid("the rounds of a suppression", "an end", "none"))
     }
@@ -351,9 +345,7 @@ fn rounds(g: &mut GraphBuilder, state: NodeId, counts: NodeId, hides: NodeId) ->
 /// Two rows as a matrix.
 fn joined(g: &mut GraphBuilder, first: NodeId, second: NodeId) -> Result<NodeId> {
     let row = counted(g, [2, 1])?;
-    Ok(g.map(&[row, first, second], |inputs| {
-        inputs[0].clone().lt(0.5).select(inputs[1].clone(), inputs[2].clone())
-    })?)
+    Ok(g.map(&[row, first, second], |inputs| inputs[0].clone().lt(0.5).select(inputs[1].clone(), inputs[2].clone()))?)
 }
 
 /// Further rounds.

@@ -23,8 +23,7 @@ pub(super) fn known(json: &Json) -> Result<&str> {
 
 pub(super) fn text_of(json: &Json, key: &str) -> Result<String> {
     let text = json[key].as_str();
-    text.map(str::to_owned)
-        .ok_or_else(|| Error::invalid(format!("{key:?} in tokenizer.json"), "a text", &json[key]))
+    text.map(str::to_owned).ok_or_else(|| Error::invalid(format!("{key:?} in tokenizer.json"), "a text", &json[key]))
 }
 
 /// A whole file.

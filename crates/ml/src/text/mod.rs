@@ -135,7 +135,8 @@ impl Tokenizer {
         let pieces = text.lines().enumerate().map(|(number, piece)| (piece.trim_end().to_owned(), number as u32));
         let pieces: HashMap<String, u32> = pieces.collect();
         let has_capitals = pieces.keys().any(|piece| !piece.starts_with('[') && piece.chars().any(char::is_uppercase));
-        let number = |piece: &'static str| pieces.get(piece).map(|number| i64::from(*number)).ok_or_else(|| missing(piece));
+        let number =
+            |piece: &'static str| pieces.get(piece).map(|number| i64::from(*number)).ok_or_else(|| missing(piece));
         let (before, after, padding) = (vec![number("[CLS]")?], vec![number("[SEP]")?], number("[PAD]")?);
         let lower = !has_capitals;
         let normal = vec![Normal::Bert { cleans: true, ideographs: true, accents: lower, lower }];
@@ -270,7 +271,9 @@ mod tests {
     fn vocabularies_of_other_kinds_are_named() {
         let refused = Tokenizer::from_json(r#"{"model":{"type":"Unigram","vocab":[]}}"#).unwrap_err();
         assert!(refused.is_unsupported() && refused.to_string().contains("Unigram"));
-        let refused = Tokenizer::from_json(r#"{"normalizer":{"type":"Precompiled"},"model":{"type":"BPE","vocab":{},"merges":[]}}"#);
+        let refused = Tokenizer::from_json(
+            r#"{"normalizer":{"type":"Precompiled"},"model":{"type":"BPE","vocab":{},"merges":[]}}"#,
+        );
         assert!(refused.unwrap_err().to_string().contains("Precompiled"));
         let json = r#"{"normalizer":{"type":"BertNormalizer","lowercase":true},"model":{"type":"WordPiece","vocab":{"[PAD]":0,"[UNK]":1,"[CLS]":2,"[SEP]":3,"a":4}}}"#;
         assert_eq!(Tokenizer::from_json(json).unwrap().encode(&["A"], 8).unwrap().ids, [2, 4, 3]);

@@ -408,20 +408,28 @@ mod tests {
     #[test]
     fn the_pattern_of_gpt2_cuts_words_and_keeps_spaces() {
         let pattern = super::super::split::BYTE_LEVEL_PATTERN;
-        assert_eq!(pieces(pattern, "It's  5 o’clock!\n\n x"), ["It", "'s", " ", " 5", " o", "’", "clock", "!", "\n\n", " x"]);
+        assert_eq!(
+            pieces(pattern, "It's  5 o’clock!\n\n x"),
+            ["It", "'s", " ", " 5", " o", "’", "clock", "!", "\n\n", " x"]
+        );
         assert_eq!(pieces(pattern, "a  "), ["a", "  "]);
     }
 
     #[test]
     fn groups_sets_and_counts() {
-        assert_eq!(pieces(r"(?i:'s|'t)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}", "DON'T 12345"), ["DON", "'T", "! ", "123", "45"]);
+        assert_eq!(
+            pieces(r"(?i:'s|'t)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}", "DON'T 12345"),
+            ["DON", "'T", "! ", "123", "45"]
+        );
         assert_eq!(pieces(r"[a-c\d]+(?:xy)?", "abcxz1xyx"), ["abc", "!xz", "1xy", "!x"]);
         assert_eq!(pieces(r"a{2,}", "aaab a"), ["aaa", "!b a"]);
     }
 
     #[test]
     fn what_is_not_known_is_named() {
-        for (pattern, word) in [(r"\w+", "\\w"), ("(?<=a)b", "group"), ("a+?", "greedy"), ("(ab)+", "repeated"), ("[a", "end")] {
+        for (pattern, word) in
+            [(r"\w+", "\\w"), ("(?<=a)b", "group"), ("a+?", "greedy"), ("(ab)+", "repeated"), ("[a", "end")]
+        {
             let refused = Pattern::read(pattern).unwrap_err();
             assert!(refused.is_unsupported() && refused.to_string().contains(word), "{pattern}: {refused}");
         }
@@ -435,7 +443,9 @@ mod tests {
 
     #[test]
     fn letters_are_unicodes() {
-        for (c, letter) in [('é', true), ('中', true), ('ª', true), ('Ⅷ', false), ('ⓐ', false), ('\u{0301}', false), ('9', false)] {
+        for (c, letter) in
+            [('é', true), ('中', true), ('ª', true), ('Ⅷ', false), ('ⓐ', false), ('\u{0301}', false), ('9', false)]
+        {
             assert_eq!(is_letter(c), letter, "{c}");
         }
     }

@@ -33,14 +33,27 @@ pub(super) enum Normal {
 #[derive(Clone, Debug)]
 pub(super) enum Split {
     /// Bytes as printable characters, cut by the pattern where there is one.
-    Bytes { prefix: bool, pattern: Option<Pattern> },
+    Bytes {
+        prefix: bool,
+        pattern: Option<Pattern>,
+    },
     /// Cut by a pattern; what it matches, or does not, may be left out.
-    Pattern { pattern: Pattern, keeps_matches: bool, keeps_others: bool },
+    Pattern {
+        pattern: Pattern,
+        keeps_matches: bool,
+        keeps_others: bool,
+    },
     /// Spaces as a mark that begins words.
-    Marked { mark: char, prepend: Prepend, splits: bool },
+    Marked {
+        mark: char,
+        prepend: Prepend,
+        splits: bool,
+    },
     Whitespace,
     /// Digits by themselves, or one by one.
-    Digits { single: bool },
+    Digits {
+        single: bool,
+    },
     /// As BERT: at spaces and marks of punctuation.
     Bert,
 }
@@ -139,8 +152,7 @@ impl Normal {
             Normal::Bert { cleans, ideographs, accents, lower } => {
                 let text = if *cleans { wordpiece::cleaned(&text) } else { text };
                 let text = if *ideographs { wordpiece::spaced(&text) } else { text };
-                let text =
-                    if *accents { text.nfd().filter(|c| !is_combining_mark(*c)).collect() } else { text };
+                let text = if *accents { text.nfd().filter(|c| !is_combining_mark(*c)).collect() } else { text };
                 if *lower { text.chars().flat_map(char::to_lowercase).collect() } else { text }
             }
         })
@@ -157,8 +169,7 @@ impl Split {
     fn step(json: &Json) -> Result<Split> {
         Ok(match known(json)? {
             "ByteLevel" => {
-                let pattern =
-                    flag(json, "use_regex", true).then(|| Pattern::read(BYTE_LEVEL_PATTERN)).transpose()?;
+                let pattern = flag(json, "use_regex", true).then(|| Pattern::read(BYTE_LEVEL_PATTERN)).transpose()?;
                 Split::Bytes { prefix: flag(json, "add_prefix_space", true), pattern }
             }
             "Split" => {

@@ -41,6 +41,7 @@ pub(crate) fn known() -> Vec<Known> {
         Known { api: Api::WGPU, backend: wgpu() },
         Known { api: Api::OPENCL, backend: opencl() },
         fpga(),
+        onnxruntime(),
     ];
     let registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner).clone();
     known.extend(registered.into_iter().map(|backend| Known { api: backend.api(), backend: Ok(backend) }));
@@ -97,6 +98,17 @@ fn fpga() -> Known {
 #[cfg(not(feature = "fpga"))]
 fn fpga() -> Known {
     Known { api: Api::FPGA, backend: Err(Absence::NotCompiled { feature: "fpga" }) }
+}
+
+#[cfg(feature = "onnxruntime")]
+fn onnxruntime() -> Known {
+    let backend = panoply_onnxruntime::OnnxRuntimeBackend::from_environment();
+    Known { api: backend.api(), backend: Ok(Arc::new(backend)) }
+}
+
+#[cfg(not(feature = "onnxruntime"))]
+fn onnxruntime() -> Known {
+    Known { api: Api::new("onnxruntime"), backend: Err(Absence::NotCompiled { feature: "onnxruntime" }) }
 }
 
 #[cfg(feature = "vulkan")]

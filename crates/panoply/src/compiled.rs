@@ -41,6 +41,7 @@ pub(crate) fn known() -> Vec<Known> {
         Known { api: Api::WGPU, backend: wgpu() },
         Known { api: Api::OPENCL, backend: opencl() },
         fpga(),
+        Known { api: Api::QAT, backend: qat() },
     ];
     let registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner).clone();
     known.extend(registered.into_iter().map(|backend| Known { api: backend.api(), backend: Ok(backend) }));
@@ -97,6 +98,16 @@ fn fpga() -> Known {
 #[cfg(not(feature = "fpga"))]
 fn fpga() -> Known {
     Known { api: Api::FPGA, backend: Err(Absence::NotCompiled { feature: "fpga" }) }
+}
+
+#[cfg(feature = "qat")]
+fn qat() -> Result<Arc<dyn Backend>, Absence> {
+    Ok(Arc::new(panoply_qat::QatBackend::new()))
+}
+
+#[cfg(not(feature = "qat"))]
+fn qat() -> Result<Arc<dyn Backend>, Absence> {
+    Err(Absence::NotCompiled { feature: "qat" })
 }
 
 #[cfg(feature = "vulkan")]

@@ -179,8 +179,8 @@ impl QatEngine {
         for turn in 0..count {
             let place = (self.turn + turn) % count;
             match self.try_start(position, index, place) {
-                Ok(None) => {}
-                Ok(Some(())) => {
+                Ok(false) => {}
+                Ok(true) => {
                     self.jobs[position].advance();
                     self.turn = (place + 1) % count;
                     return Ok(Step::Taken);
@@ -203,16 +203,16 @@ impl QatEngine {
         }
     }
 
-    /// Starts a message on an instance. `None` where that does other things.
-    fn try_start(&mut self, position: usize, index: usize, place: usize) -> Result<Option<()>, Trouble> {
+    /// Starts a message on an instance. False where that does other things.
+    fn try_start(&mut self, position: usize, index: usize, place: usize) -> Result<bool, Trouble> {
         let (job, instance) = (&mut self.jobs[position], &self.instances[place]);
-        let Some(work) = &job.work else { return Ok(None) };
+        let Some(work) = &job.work else { return Ok(false) };
         let Some(ask) = work.ask(index)? else {
             job.done += 1;
-            return Ok(Some(()));
+            return Ok(true);
         };
         if !serves(&instance.does, &ask) {
-            return Ok(None);
+            return Ok(false);
         }
         let aad_len = if let Ask::Symmetric(it) = &ask { it.aad.len() } else { 0 };
         let known = job.sessions.iter().position(|(at, len, _)| (*at, *len) == (place, aad_len));
@@ -238,13 +238,13 @@ impl QatEngine {
         }
         match started {
             Ok(request) => {
-                if self.in_flight() == 1 {
+                if self.slots.len() - self.free.len() == 1 {
                     self.heard = Instant::now();
                 }
                 (job.in_flight, job.bytes_moved) = (job.in_flight + 1, job.bytes_moved + bytes as u64);
                 self.in_flight_bytes += bytes;
                 self.slots[slot] = Some((request, bytes));
-                Ok(Some(()))
+                Ok(true)
             }
             Err(error) => {
                 self.free.push(slot);
@@ -298,13 +298,12 @@ impl QatEngine {
     fn note(&mut self, position: usize, index: usize, trouble: Trouble) {
         let error = match trouble {
             Trouble::Op(error) => error,
-            Trouble::Device(error) => {
-                let reason = error.to_string();
-                if error.is_loss() {
-                    self.lost.get_or_insert(error);
-                }
-                Error::DeviceFault { device: self.info.id, reason }
+            // The op is answered with the others.
+            Trouble::Device(error) if error.is_loss() => {
+                self.lost.get_or_insert(error);
+                return;
             }
+            Trouble::Device(error) => Error::DeviceFault { device: self.info.id, reason: error.to_string() },
         };
         self.jobs[position].fail(index, error);
     }
@@ -427,11 +426,7 @@ impl Engine for QatEngine {
     fn health(&mut self) -> Health {
         self.look();
         let lost = |error: &QatError| Error::DeviceLost { device: self.info.id, reason: error.to_string() };
-        Health {
-            queue_depth: Some(self.queue_depth()),
-            fault: self.lost.as_ref().map(lost),
-            ..Health::default()
-        }
+        Health { queue_depth: Some(self.queue_depth()), fault: self.lost.as_ref().map(lost), ..Health::default() }
     }
 }
 

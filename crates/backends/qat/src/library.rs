@@ -88,7 +88,7 @@ macro_rules! table {
     };
 }
 
-crate::qat_functions!(table);
+qat_functions!(table);
 
 /// A function by its name, from the first library that has it.
 ///

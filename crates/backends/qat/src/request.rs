@@ -292,13 +292,7 @@ impl Request {
         checked("cpaCyRsaDecrypt", unsafe { decrypt(self.instance.handle, rsa_done, tag, op, out) })
     }
 
-    fn ecdsa_sign(
-        &mut self,
-        curve: &Curve,
-        private: &[u8],
-        once: &[u8],
-        digest: &[u8],
-    ) -> Result<(), QatError> {
+    fn ecdsa_sign(&mut self, curve: &Curve, private: &[u8], once: &[u8], digest: &[u8]) -> Result<(), QatError> {
         let mut places = Places { memory: &mut self.memory, end: 0 };
         let [xg, yg, n, q, a, b] = curve.numbers().map(|number| places.put(number));
         let [k, m, d] = [once, digest, private].map(|number| places.put(number));
@@ -315,13 +309,7 @@ impl Request {
         checked("cpaCyEcdsaSignRS", unsafe { sign(self.instance.handle, signed, tag, op, verdict, r, s) })
     }
 
-    fn ecdsa_verify(
-        &mut self,
-        curve: &Curve,
-        point: &[u8],
-        digest: &[u8],
-        signature: &[u8],
-    ) -> Result<(), QatError> {
+    fn ecdsa_verify(&mut self, curve: &Curve, point: &[u8], digest: &[u8], signature: &[u8]) -> Result<(), QatError> {
         let mut places = Places { memory: &mut self.memory, end: 0 };
         let [xg, yg, n, q, a, b] = curve.numbers().map(|number| places.put(number));
         let half = |pair: &[u8], second: usize| pair[second * curve.bytes..(second + 1) * curve.bytes].to_vec();
@@ -336,13 +324,7 @@ impl Request {
         checked("cpaCyEcdsaVerify", unsafe { verify(self.instance.handle, verified, tag, op, verdict) })
     }
 
-    fn pack(
-        &mut self,
-        message: &[u8],
-        compresses: bool,
-        room: usize,
-        session: SessionContext,
-    ) -> Result<(), QatError> {
+    fn pack(&mut self, message: &[u8], compresses: bool, room: usize, session: SessionContext) -> Result<(), QatError> {
         self.is_pack = true;
         let meta_bytes = self.instance.meta_bytes;
         let mut places = Places { memory: &mut self.memory, end: 0 };

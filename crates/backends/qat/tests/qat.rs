@@ -43,7 +43,8 @@ impl Bench {
         let file = libloading::library_filename("panoply_qat_test_library");
         let beside = std::env::current_exe().unwrap().parent().unwrap().to_owned();
         let built = [beside.join(&file), beside.join("deps").join(&file)].into_iter().find(|path| path.exists());
-        std::fs::copy(built.expect("cargo leaves the test library beside the tests"), folder.join("libqat.so")).unwrap();
+        std::fs::copy(built.expect("cargo leaves the test library beside the tests"), folder.join("libqat.so"))
+            .unwrap();
         machine(&folder);
         // SAFETY: the library is this repository's own; loading it runs nothing.
         let library = unsafe { Library::new(folder.join("libqat.so")) }.unwrap();

@@ -1,9 +1,7 @@
 //! From an op to the requests that it takes: one for each message, some more than once.
 
 use panoply_core::op::Describe;
-use panoply_core::op::crypto::{
-    AeadAlgorithm, CipherMode, CryptoOp, Format, Messages, Purpose, SignatureAlgorithm,
-};
+use panoply_core::op::crypto::{AeadAlgorithm, CipherMode, CryptoOp, Format, Messages, Purpose, SignatureAlgorithm};
 use panoply_core::{Bytes, Error, HostBufferMut, Op, Result, Support, Value};
 use zeroize::Zeroize;
 
@@ -104,17 +102,11 @@ fn refusal(does: &Does, op: &CryptoOp) -> Option<String> {
         other => Some(format!("no {} on QAT", other.name())),
     };
     match op {
-        CryptoOp::Seal(op) => {
-            sealed(op.key().purpose(), op.associated_data()).or_else(|| too_long(op.messages()))
-        }
-        CryptoOp::Open(op) => {
-            sealed(op.key().purpose(), op.associated_data()).or_else(|| too_long(op.messages()))
-        }
+        CryptoOp::Seal(op) => sealed(op.key().purpose(), op.associated_data()).or_else(|| too_long(op.messages())),
+        CryptoOp::Open(op) => sealed(op.key().purpose(), op.associated_data()).or_else(|| too_long(op.messages())),
         CryptoOp::Encrypt(op) => cipher(op.mode()).or_else(|| too_long(op.messages())),
         CryptoOp::Decrypt(op) => cipher(op.mode()).or_else(|| too_long(op.messages())),
-        CryptoOp::Hash(op) => {
-            lacks(does.hash(op.algorithm), op.algorithm.name()).or_else(|| too_long(&op.messages))
-        }
+        CryptoOp::Hash(op) => lacks(does.hash(op.algorithm), op.algorithm.name()).or_else(|| too_long(&op.messages)),
         CryptoOp::Hmac(op) => hmac(op.key().purpose(), op.messages()).or_else(|| too_long(op.messages())),
         CryptoOp::Hkdf(_) => Some("no HKDF on QAT".to_owned()),
         CryptoOp::Sign(op) => signature(op.key().purpose()),

@@ -194,7 +194,7 @@ impl Decompressed {
             let (asked, largest) = (2 * progress.room as u64, ROOM_MAX as u64);
             return Err(Error::OutOfMemory { place: "one QAT request".to_owned(), asked, free: largest, largest });
         }
-        progress.room = (4 * progress.room).min(self.limit - progress.made.len() + 1).min(ROOM_MAX);
+        progress.room = (4 * progress.room).min((self.limit - progress.made.len()).saturating_add(1)).min(ROOM_MAX);
         Ok(Next::Again)
     }
 }
@@ -228,8 +228,7 @@ impl Work for Decompressed {
     }
 
     fn value(&mut self) -> Result<Value> {
-        let made: Vec<Vec<u8>> =
-            self.progress.iter_mut().map(|progress| std::mem::take(&mut progress.made)).collect();
+        let made: Vec<Vec<u8>> = self.progress.iter_mut().map(|progress| std::mem::take(&mut progress.made)).collect();
         joined(&self.form, &made)?.into_value()
     }
 }

@@ -19,7 +19,7 @@ enum Signed {
     /// A padded digest, and the signature, which is checked before it is handed out.
     Padded { padded: Vec<u8>, signature: Option<Vec<u8>> },
     /// A digest, and a number used once.
-    Digest { digest: Vec<u8>, once: Zeroizing<Vec<u8>> },
+    Digest { digest: Vec<u8>, once: Zeroizing<Vec<u8>>, draws: usize },
 }
 
 struct Signatures {
@@ -43,7 +43,8 @@ pub(super) fn sign(op: &Sign) -> Result<Box<dyn Work>> {
             Ok(Signed::Padded { padded, signature: None })
         }
         (_, Some(curve)) => {
-            Ok(Signed::Digest { digest: digest_of(ecdsa_hash(curve), message), once: once(curve)? })
+            let digest = digest_of(ecdsa_hash(curve), message);
+            Ok(Signed::Digest { digest, once: once(curve)?, draws: 0 })
         }
         _ => Err(op.key().invalid()),
     });
@@ -54,11 +55,13 @@ pub(super) fn sign(op: &Sign) -> Result<Box<dyn Work>> {
 
 impl Signatures {
     fn take_ecdsa(&mut self, index: usize, curve: &'static Curve, answer: &Answer<'_>) -> Result<Next, Trouble> {
-        let Signed::Digest { once: number, .. } = &mut self.signed[index] else { return Err(wrong("no such request")) };
+        let Signed::Digest { once: number, draws, .. } = &mut self.signed[index] else {
+            return Err(wrong("no such request"));
+        };
         let is_zero = |number: &[u8]| number.iter().all(|byte| *byte == 0);
         if !answer.verdict || is_zero(answer.bytes) || is_zero(answer.digest) {
-            *number = once(curve)?;
-            return Ok(Next::Again);
+            (*number, *draws) = (once(curve)?, *draws + 1);
+            return if *draws < DRAWS_MAX { Ok(Next::Again) } else { Err(wrong("the device makes no signature")) };
         }
         let signature = match self.algorithm {
             SignatureAlgorithm::EcdsaP256(EcdsaEncoding::Der) | SignatureAlgorithm::EcdsaP384(EcdsaEncoding::Der) => {
@@ -90,7 +93,7 @@ impl Work for Signatures {
             (Signing::Rsa(key), Signed::Padded { signature: Some(signature), .. }, _) => {
                 Some(Ask::RsaPublic { key: &key.public, input: signature })
             }
-            (Signing::Ecdsa(private), Signed::Digest { digest, once }, Some(curve)) => {
+            (Signing::Ecdsa(private), Signed::Digest { digest, once, .. }, Some(curve)) => {
                 Some(Ask::EcdsaSign { curve, private, once, digest })
             }
             _ => None,
@@ -103,7 +106,9 @@ impl Work for Signatures {
             return self.take_ecdsa(index, curve, answer);
         }
         succeeded("cpaCyRsaDecrypt", answer)?;
-        let Signed::Padded { padded, signature } = &mut self.signed[index] else { return Err(wrong("no such request")) };
+        let Signed::Padded { padded, signature } = &mut self.signed[index] else {
+            return Err(wrong("no such request"));
+        };
         match signature {
             // A signature that is wrong in one prime would give the key away: the device's public function must undo it first.
             None => {
@@ -172,7 +177,9 @@ impl Work for Verdicts {
 
     fn ask(&self, index: usize) -> Result<Option<Ask<'_>>> {
         Ok(match (&self.key, &self.candidates[index], Curve::of(self.algorithm)) {
-            (Verifying::Rsa(key), Candidate::Rsa { signature, .. }, _) => Some(Ask::RsaPublic { key, input: signature }),
+            (Verifying::Rsa(key), Candidate::Rsa { signature, .. }, _) => {
+                Some(Ask::RsaPublic { key, input: signature })
+            }
             (Verifying::Ecdsa(point), Candidate::Ecdsa { pair, digest }, Some(curve)) => {
                 Some(Ask::EcdsaVerify { curve, point, digest, signature: pair })
             }

@@ -11,7 +11,7 @@ use crate::instance::{Mode, Setup};
 use crate::request::{Answer, Ask, Symmetric};
 
 const BLOCK_BYTES: usize = 16;
-const PADDINGS: [[u8; BLOCK_BYTES]; BLOCK_BYTES + 1] = {
+static PADDINGS: [[u8; BLOCK_BYTES]; BLOCK_BYTES + 1] = {
     let (mut paddings, mut len) = ([[0; BLOCK_BYTES]; BLOCK_BYTES + 1], 0);
     while len <= BLOCK_BYTES {
         paddings[len] = [len as u8; BLOCK_BYTES];

@@ -147,7 +147,9 @@ fn checksum(setup: &DcSetup, bytes: &[u8]) -> u32 {
     let len = packer.compress(format, bytes, &mut out).unwrap_or_default();
     match setup.checksum {
         DC_ADLER32 => out[..len].last_chunk().map_or(0, |word| u32::from_be_bytes(*word)),
-        _ => out[..len].last_chunk::<8>().map_or(0, |words| u32::from_le_bytes([words[0], words[1], words[2], words[3]])),
+        _ => {
+            out[..len].last_chunk::<8>().map_or(0, |words| u32::from_le_bytes([words[0], words[1], words[2], words[3]]))
+        }
     }
 }
 
@@ -166,7 +168,9 @@ fn compressed(setup: &DcSetup, message: &[u8], room: &mut [u8]) -> DcResults {
 }
 
 fn decompressed(setup: &DcSetup, message: &[u8], room: &mut [u8]) -> DcResults {
-    let Some(mut unpacker) = Inflater::new() else { return DcResults { status: DC_FATAL_ERROR, ..DcResults::zeroed() } };
+    let Some(mut unpacker) = Inflater::new() else {
+        return DcResults { status: DC_FATAL_ERROR, ..DcResults::zeroed() };
+    };
     match unpacker.stream(message, room) {
         Ok((consumed, produced)) => DcResults {
             status: DC_OK,

@@ -3,7 +3,6 @@
 use std::ffi::c_void;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
 
 use crate::instance::{Mode, OpenInstance};
 use crate::keys::{Curve, RsaPrivate, RsaPublic};
@@ -154,7 +153,6 @@ pub(crate) struct Request {
     /// The op that it belongs to, and its message.
     pub(crate) job: u64,
     pub(crate) index: usize,
-    pub(crate) began: Instant,
     memory: Lent,
     frame: *mut Frame,
     /// Where in the memory the answer will be: offset and length.
@@ -201,7 +199,6 @@ impl Request {
             instance: instance.clone(),
             job,
             index,
-            began: Instant::now(),
             memory,
             frame,
             bytes: (0, 0),

@@ -235,7 +235,9 @@ impl Work for Decompressed {
 
 fn joined(form: &Messages, made: &[Vec<u8>]) -> Result<Messages> {
     let mut output = Output::new(made.iter().map(Vec::len), false)?;
-    made.iter().enumerate().for_each(|(index, bytes)| drop(output.write(index, bytes)));
+    for (index, bytes) in made.iter().enumerate() {
+        output.write(index, bytes);
+    }
     output.finish(form)
 }
 

@@ -42,6 +42,7 @@ pub(crate) fn known() -> Vec<Known> {
         Known { api: Api::OPENCL, backend: opencl() },
         fpga(),
         onnxruntime(),
+        Known { api: Api::QAT, backend: qat() },
     ];
     let registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner).clone();
     known.extend(registered.into_iter().map(|backend| Known { api: backend.api(), backend: Ok(backend) }));
@@ -109,6 +110,14 @@ fn onnxruntime() -> Known {
 #[cfg(not(feature = "onnxruntime"))]
 fn onnxruntime() -> Known {
     Known { api: Api::new("onnxruntime"), backend: Err(Absence::NotCompiled { feature: "onnxruntime" }) }
+#[cfg(feature = "qat")]
+fn qat() -> Result<Arc<dyn Backend>, Absence> {
+    Ok(Arc::new(panoply_qat::QatBackend::new()))
+}
+
+#[cfg(not(feature = "qat"))]
+fn qat() -> Result<Arc<dyn Backend>, Absence> {
+    Err(Absence::NotCompiled { feature: "qat" })
 }
 
 #[cfg(feature = "vulkan")]

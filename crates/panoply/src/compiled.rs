@@ -40,6 +40,7 @@ pub(crate) fn known() -> Vec<Known> {
         Known { api: Api::VULKAN, backend: vulkan() },
         Known { api: Api::WGPU, backend: wgpu() },
         Known { api: Api::OPENCL, backend: opencl() },
+        Known { api: Api::PJRT, backend: pjrt() },
         fpga(),
     ];
     let registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -75,6 +76,16 @@ fn hip() -> Result<Arc<dyn Backend>, Absence> {
 #[cfg(not(feature = "hip"))]
 fn hip() -> Result<Arc<dyn Backend>, Absence> {
     Err(Absence::NotCompiled { feature: "hip" })
+}
+
+#[cfg(feature = "pjrt")]
+fn pjrt() -> Result<Arc<dyn Backend>, Absence> {
+    Ok(Arc::new(panoply_pjrt::PjrtBackend::new()))
+}
+
+#[cfg(not(feature = "pjrt"))]
+fn pjrt() -> Result<Arc<dyn Backend>, Absence> {
+    Err(Absence::NotCompiled { feature: "pjrt" })
 }
 
 #[cfg(feature = "opencl")]

@@ -50,6 +50,7 @@
 //! | `vulkan` | GPUs with a driver for Vulkan 1.2 or later, which is found at run time |
 //! | `wgpu` | GPUs through Vulkan, Metal or DX12, whose drivers are found at run time; those of the `vulkan` backend are not opened twice |
 //! | `opencl` | whatever has an OpenCL driver, which is found at run time |
+//! | `pjrt` | TPUs and whatever else has a PJRT plugin, which is found at run time |
 //! | `fpga` | FPGA cards behind XDMA or XRT, which are found at run time; `PANOPLY_FPGA_SIMULATION` simulates one |
 //! | `nn` | no backend: neural networks and their training |
 //! | `ml` | no backend: models from ONNX files |

@@ -58,8 +58,7 @@ impl PjrtBackend {
 
     /// Opens a device, as [`Backend::open`] does.
     pub fn open_engine(&self, info: &DeviceInfo) -> Result<PjrtEngine> {
-        let unavailable =
-            |error: PjrtError| Error::DeviceUnavailable { device: info.id, reason: error.to_string() };
+        let unavailable = |error: PjrtError| Error::DeviceUnavailable { device: info.id, reason: error.to_string() };
         let (plugin, number, warm) = self.seen(info.id)?;
         let client = self.client(&plugin).map_err(unavailable)?;
         let devices = client.devices().map_err(unavailable)?;

@@ -49,8 +49,7 @@ impl Client {
             Err(PjrtError::Call { code, .. }) if code != code::UNAVAILABLE => create(plugin, &[])?,
             other => other?,
         };
-        let mut client =
-            Client { plugin: Arc::clone(plugin), raw, platform: String::new(), version: String::new() };
+        let mut client = Client { plugin: Arc::clone(plugin), raw, platform: String::new(), version: String::new() };
         let mut name = Padded::<sys::ClientPlatformName>::new();
         name.args.client = raw;
         plugin.call(&mut name)?;

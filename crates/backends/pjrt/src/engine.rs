@@ -58,7 +58,11 @@ struct Running {
 enum Answer {
     Known(Result<Value>),
     /// A tensor of the host's that is being written.
-    Download { target: HostBufferMut, dtype: DType, shape: Shape },
+    Download {
+        target: HostBufferMut,
+        dtype: DType,
+        shape: Shape,
+    },
 }
 
 /// Two numbers that are on their way, and what they mean.

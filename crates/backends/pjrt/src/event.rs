@@ -48,8 +48,7 @@ impl Pending {
         bell: &Arc<Bell>,
     ) -> Pending {
         let outcome = Mutex::new(event.is_null().then_some(Ok(())));
-        let completion =
-            Arc::new(Completion { plugin: Arc::clone(plugin), what, outcome, bell: Arc::clone(bell) });
+        let completion = Arc::new(Completion { plugin: Arc::clone(plugin), what, outcome, bell: Arc::clone(bell) });
         if event.is_null() {
             return Pending(completion);
         }

@@ -172,8 +172,7 @@ impl Plugin {
 fn entry(path: &Path) -> Result<*const sys::Api, PjrtError> {
     // SAFETY: plugins may be loaded at any time; the user named this file, or put it where plugins are.
     let library = unsafe { Library::new(path) };
-    let library =
-        library.map_err(|error| PjrtError::Load { path: path.to_owned(), reason: error.to_string() })?;
+    let library = library.map_err(|error| PjrtError::Load { path: path.to_owned(), reason: error.to_string() })?;
     let no_plugin = |_| PjrtError::NoPlugin { path: path.to_owned() };
     // SAFETY: the function of this name has this type in every plugin.
     let api = unsafe { library.get::<sys::GetApi>(sys::ENTRY_POINT).map(|get| get()) }.map_err(no_plugin);
@@ -194,12 +193,9 @@ unsafe fn checked(api: *const sys::Api) -> Result<*const sys::Api, PjrtError> {
     let (got_major, got_minor) = if known { unsafe { ((*api).version.major, (*api).version.minor) } } else { (-1, -1) };
     match got_major == sys::MAJOR && got_minor >= sys::MINOR_MIN {
         true => Ok(api),
-        false => Err(PjrtError::Version {
-            expected_major: sys::MAJOR,
-            expected_minor: sys::MINOR_MIN,
-            got_major,
-            got_minor,
-        }),
+        false => {
+            Err(PjrtError::Version { expected_major: sys::MAJOR, expected_minor: sys::MINOR_MIN, got_major, got_minor })
+        }
     }
 }
 

@@ -47,9 +47,9 @@ fn structs_begin_with_their_size_and_end_with_zeros() {
 
 #[test]
 fn places_in_the_table_are_those_of_the_header() {
-    let header = crate::find::plugins().into_iter().find_map(|plugin| {
-        std::fs::read_to_string(plugin.parent()?.join("include/pjrt_c_api.h")).ok()
-    });
+    let header = crate::find::plugins()
+        .into_iter()
+        .find_map(|plugin| std::fs::read_to_string(plugin.parent()?.join("include/pjrt_c_api.h")).ok());
     let Some(header) = header else {
         return println!("skipped: no plugin's package with include/pjrt_c_api.h is there");
     };

@@ -326,8 +326,7 @@ fn float_to_integer(writer: &mut Writer, value: &Value, to: Element) -> Value {
     let (lowest, beyond, zero) = (float(to.lowest()), float(to.highest() + 1.0), float(0.0));
     let (lowest_integer, highest_integer) =
         (writer.constant(to.lowest(), to, &dims), writer.constant(to.highest(), to, &dims));
-    let (is_low, is_high) =
-        (writer.compare(Compare::Le, value, &lowest), writer.compare(Compare::Ge, value, &beyond));
+    let (is_low, is_high) = (writer.compare(Compare::Le, value, &lowest), writer.compare(Compare::Ge, value, &beyond));
     let is_nan = writer.compare(Compare::Ne, value, value);
     let outside = writer.like("or", &[&is_low, &is_high]);
     let wild = writer.like("or", &[&outside, &is_nan]);

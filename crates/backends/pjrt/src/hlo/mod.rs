@@ -303,8 +303,7 @@ impl Writer {
             })
             .collect();
         let start = self.constant(initial, value.element, &[]);
-        let rows: Vec<String> =
-            window.padding.iter().map(|[before, after]| format!("[{before}, {after}]")).collect();
+        let rows: Vec<String> = window.padding.iter().map(|[before, after]| format!("[{before}, {after}]")).collect();
         let ones = vec![1; value.rank()];
         let attribute = format!(
             "window_dimensions = {}, window_strides = {}, base_dilations = {}, window_dilations = {}, padding = dense<[{}]> : tensor<{}x2xi64>",
@@ -374,7 +373,10 @@ impl Writer {
     /// A product of matrices, or of batches of them. The result has the batch's axes, those of `a` that are left, and those of `b`.
     pub(crate) fn dot(&mut self, a: &Value, b: &Value, axes: &DotAxes, element: Element, precision: &str) -> Value {
         let free = |value: &Value, batch: &[usize], inner: usize| -> Vec<usize> {
-            (0..value.rank()).filter(|axis| !batch.contains(axis) && *axis != inner).map(|axis| value.dims[axis]).collect()
+            (0..value.rank())
+                .filter(|axis| !batch.contains(axis) && *axis != inner)
+                .map(|axis| value.dims[axis])
+                .collect()
         };
         let batch: Vec<usize> = axes.batch.iter().map(|axis| a.dims[*axis]).collect();
         let dims = [batch, free(a, axes.batch, axes.a), free(b, axes.batch, axes.b)].concat();

@@ -84,7 +84,8 @@ fn bilinear(writer: &mut Writer, value: &Value, axis: usize, output: usize) -> V
 /// Along one axis: the sums of the pixels `floor(i · scale) .. ceil((i + 1) · scale)`, and how many these are.
 fn boxes(writer: &mut Writer, value: &Value, axis: usize, output: usize) -> (Value, Vec<f64>) {
     let input = value.dims[axis];
-    let covered: Vec<_> = (0..output).map(|index| index * input / output..((index + 1) * input).div_ceil(output)).collect();
+    let covered: Vec<_> =
+        (0..output).map(|index| index * input / output..((index + 1) * input).div_ceil(output)).collect();
     let longest = covered.iter().map(ExactSizeIterator::len).max().unwrap_or(0);
     let mut sum: Option<Value> = None;
     for step in 0..longest {
@@ -108,7 +109,8 @@ fn boxes(writer: &mut Writer, value: &Value, axis: usize, output: usize) -> (Val
 /// Rounded to nearest, ties to even, and kept within a byte.
 fn bytes(writer: &mut Writer, value: &Value) -> Value {
     let rounded = writer.like("round_nearest_even", &[value]);
-    let (low, high) = (writer.constant(0.0, value.element, &value.dims), writer.constant(255.0, value.element, &value.dims));
+    let (low, high) =
+        (writer.constant(0.0, value.element, &value.dims), writer.constant(255.0, value.element, &value.dims));
     let raised = writer.like("maximum", &[&rounded, &low]);
     writer.like("minimum", &[&raised, &high])
 }

@@ -1,7 +1,7 @@
 //! Ops with positions: Gather, the sorts and TopK.
 
-use panoply_core::op::compute::{ArgSort, Gather, Sort, SortPairs, TopK};
 use panoply_core::Result;
+use panoply_core::op::compute::{ArgSort, Gather, Sort, SortPairs, TopK};
 
 use super::{Check, Emit};
 use crate::hlo::{Compare, Element, Value, Writer};

@@ -83,7 +83,11 @@ impl Emit {
             }
             op => self.compute(op)?,
         };
-        Ok(values.iter().zip(&outputs).map(|(value, (dtype, _))| hlo::stored(&mut self.writer, value, *dtype)).collect())
+        Ok(values
+            .iter()
+            .zip(&outputs)
+            .map(|(value, (dtype, _))| hlo::stored(&mut self.writer, value, *dtype))
+            .collect())
     }
 
     fn compute(&mut self, op: &ComputeOp) -> Result<Vec<Value>> {

@@ -43,8 +43,7 @@ fn position(writer: &mut Writer, input: &Value, axes: &[usize], extreme: &str) -
     let initial = if extreme == "maximum" { input.element.lowest() } else { input.element.highest() };
     let best = writer.reduce_stretched(extreme, input, initial, axes);
     // Where there is a NaN the extreme is one, which equals nothing.
-    let (is_best, is_nan) =
-        (writer.compare(Compare::Eq, input, &best), writer.compare(Compare::Ne, input, input));
+    let (is_best, is_nan) = (writer.compare(Compare::Eq, input, &best), writer.compare(Compare::Ne, input, input));
     let is_it = writer.like("or", &[&is_best, &is_nan]);
     let mut place = writer.constant(0.0, Element::U32, &input.dims);
     let mut step = 1;

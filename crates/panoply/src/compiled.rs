@@ -40,6 +40,7 @@ pub(crate) fn known() -> Vec<Known> {
         Known { api: Api::VULKAN, backend: vulkan() },
         Known { api: Api::WGPU, backend: wgpu() },
         Known { api: Api::OPENCL, backend: opencl() },
+        Known { api: Api::PJRT, backend: pjrt() },
         fpga(),
         onnxruntime(),
         Known { api: Api::QAT, backend: qat() },
@@ -79,6 +80,16 @@ fn hip() -> Result<Arc<dyn Backend>, Absence> {
     Err(Absence::NotCompiled { feature: "hip" })
 }
 
+#[cfg(feature = "pjrt")]
+fn pjrt() -> Result<Arc<dyn Backend>, Absence> {
+    Ok(Arc::new(panoply_pjrt::PjrtBackend::new()))
+}
+
+#[cfg(not(feature = "pjrt"))]
+fn pjrt() -> Result<Arc<dyn Backend>, Absence> {
+    Err(Absence::NotCompiled { feature: "pjrt" })
+}
+
 #[cfg(feature = "opencl")]
 fn opencl() -> Result<Arc<dyn Backend>, Absence> {
     Ok(Arc::new(panoply_opencl::OpenClBackend::new()))
@@ -110,6 +121,8 @@ fn onnxruntime() -> Known {
 #[cfg(not(feature = "onnxruntime"))]
 fn onnxruntime() -> Known {
     Known { api: Api::new("onnxruntime"), backend: Err(Absence::NotCompiled { feature: "onnxruntime" }) }
+}
+
 #[cfg(feature = "qat")]
 fn qat() -> Result<Arc<dyn Backend>, Absence> {
     Ok(Arc::new(panoply_qat::QatBackend::new()))

@@ -1,5 +1,7 @@
 //! Serves unchanged Burn programs on Panoply's devices.
 //!
+//! **A draft:** no Burn program has been run through it yet. `tests/training.rs` says what it must show.
+//!
 //! Burn's tensors have a closed list of backends; what is open is its remote backend, whose ops arrive as data at a server over any backend.
 //! This crate is such a backend, [`Panoply`], and [`serve`] is that server: a Burn program that uses `Device::remote_options` runs here without
 //! a change.

@@ -29,9 +29,9 @@ DEVICE u32 turned(u32 byte, u32 is_turned) { return is_turned ? reverse_bits(byt
 DEVICE word turned_word(word value)
 {
 #if WIDE
-    value = (value & 0x5555555555555555ul) << 1 | (value >> 1 & 0x5555555555555555ul);
-    value = (value & 0x3333333333333333ul) << 2 | (value >> 2 & 0x3333333333333333ul);
-    return (value & 0x0f0f0f0f0f0f0f0ful) << 4 | (value >> 4 & 0x0f0f0f0f0f0f0f0ful);
+    value = (value & 0x5555555555555555) << 1 | (value >> 1 & 0x5555555555555555);
+    value = (value & 0x3333333333333333) << 2 | (value >> 2 & 0x3333333333333333);
+    return (value & 0x0f0f0f0f0f0f0f0f) << 4 | (value >> 4 & 0x0f0f0f0f0f0f0f0f);
 #else
     value = (value & 0x55555555u) << 1 | (value >> 1 & 0x55555555u);
     value = (value & 0x33333333u) << 2 | (value >> 2 & 0x33333333u);

@@ -35,9 +35,9 @@ fn element(line: u32, place: u32) -> vec2<f32> {
 //# end
 //# if FROM is Half
   // The other half mirrors the first; of a real signal the outermost have no imaginary parts.
-  let half = p.len / 2u + 1u;
-  let mirrored = select(p.len - place, place, place < half);
-  let value = source[p.o + line * half + mirrored];
+  let kept = p.len / 2u + 1u;
+  let mirrored = select(p.len - place, place, place < kept);
+  let value = source[p.o + line * kept + mirrored];
   let turned = select(-value.y, value.y, mirrored == place);
   return vec2<f32>(value.x, select(turned, 0.0, place == 0u || 2u * place == p.len));
 //# end
@@ -64,7 +64,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   let k = rest % p.radix;
   let group = rest / p.radix;
   let apart = p.length / p.radix;
-  let step = p.len / p.radix;
+  let jump = p.len / p.radix;
   var sum = vec2<f32>(0.0, 0.0);
   var at = 0u;
   // Sixteen at a time, so that long sums lose little.
@@ -72,7 +72,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
     var some = vec2<f32>(0.0, 0.0);
     let end = min(first + 16u, p.radix);
     for (var j = first; j < end; j = j + 1u) {
-      some = some + product(element(line, lane + p.stride * (group + j * apart)), root(at * step));
+      some = some + product(element(line, lane + p.stride * (group + j * apart)), root(at * jump));
       at = at + k;
       if (at >= p.radix) { at = at - p.radix; }
     }

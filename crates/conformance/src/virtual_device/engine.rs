@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use panoply_core::clock::Clock;
 use panoply_core::op::compute::{ComputeOp, Transfer};
 use panoply_core::{
-    BatchKey, Bytes, Describe, DeviceInfo, Engine, Error, Finished, Health, HostBufferMut, Item, Location, MemoryStats, Op,
-    PartMut, Result, Tensor, Value,
+    BatchKey, Bytes, Describe, DeviceInfo, Engine, Error, Finished, Health, HostBufferMut, Item, Location, MemoryStats,
+    Op, PartMut, Result, Tensor, Value,
 };
 
 use super::backend::VirtualControl;

@@ -110,6 +110,7 @@ pub const CASES: &[&dyn Case] = &[
     &DecompressCase { name: "lz4", format: Format::Lz4Block, level: 1, in_blocks: false },
     &DecompressCase { name: "lz4", format: Format::Lz4Block, level: 1, in_blocks: true },
     &DecompressManyCase { name: "lz4", format: Format::Lz4Block, level: 1, blocks: 16_384 },
+    &DecompressManyCase { name: "deflate1", format: Format::Deflate, level: 1, blocks: 16_384 },
     &DecompressCase { name: "zstd1", format: Format::Zstd, level: 1, in_blocks: false },
     &DecompressCase { name: "zstd1", format: Format::Zstd, level: 1, in_blocks: true },
     &DecompressCase { name: "zstd3", format: Format::Zstd, level: 3, in_blocks: false },

@@ -37,12 +37,10 @@ fn parts(key: &Key) -> Option<(HashAlgorithm, &[u8])> {
 
 /// The modulus of an RSAPublicKey with the usual exponent, by itself or in a SubjectPublicKeyInfo.
 fn modulus(der: &[u8]) -> Option<&[u8]> {
-    let whole = |tag: u8, der| element(tag, der).filter(|(_, rest): &(&[u8], &[u8])| rest.is_empty());
-    let (mut fields, _) = whole(SEQUENCE, der)?;
+    let mut fields = whole(SEQUENCE, der)?;
     if let Some((algorithm, rest)) = element(SEQUENCE, fields) {
-        let (bits, _) = whole(BIT_STRING, rest)?;
-        (algorithm == ALGORITHM).then_some(())?;
-        (fields, _) = whole(SEQUENCE, bits.strip_prefix(&[0])?)?;
+        let bits = whole(BIT_STRING, rest).filter(|_| algorithm == ALGORITHM)?;
+        fields = whole(SEQUENCE, bits.strip_prefix(&[0])?)?;
     }
     let (modulus, rest) = element(INTEGER, fields)?;
     let (exponent, rest) = element(INTEGER, rest)?;
@@ -51,12 +49,17 @@ fn modulus(der: &[u8]) -> Option<&[u8]> {
     modulus.strip_prefix(&[0])
 }
 
+/// The only element, which has this tag.
+fn whole(tag: u8, der: &[u8]) -> Option<&[u8]> {
+    element(tag, der).filter(|(_, rest)| rest.is_empty()).map(|(content, _)| content)
+}
+
 /// The first element, which has this tag, and what follows it. Lengths have one form.
 fn element(tag: u8, der: &[u8]) -> Option<(&[u8], &[u8])> {
     let (len, rest) = match der.strip_prefix(&[tag])? {
-        [len @ ..0x80, rest @ ..] => (usize::from(*len), rest),
-        [0x81, len @ 0x80.., rest @ ..] => (usize::from(*len), rest),
-        [0x82, high @ 1.., low, rest @ ..] => (usize::from(*high) << 8 | usize::from(*low), rest),
+        [len @ 0..=0x7f, rest @ ..] => (usize::from(*len), rest),
+        [0x81, len @ 0x80..=0xff, rest @ ..] => (usize::from(*len), rest),
+        [0x82, high @ 1..=0xff, low, rest @ ..] => (usize::from(*high) << 8 | usize::from(*low), rest),
         _ => return None,
     };
     rest.split_at_checked(len)

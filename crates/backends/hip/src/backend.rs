@@ -68,14 +68,8 @@ impl HipBackend {
     pub fn compiled_here(self) -> HipBackend {
         let none = Vec::new;
         let (runtime, compiler) = (self.names.runtime.clone(), Names::default().compiler);
-        let names = Names {
-            runtime,
-            compiler,
-            products: none(),
-            convolutions: none(),
-            transforms: none(),
-            sensors: none(),
-        };
+        let names =
+            Names { runtime, compiler, products: none(), convolutions: none(), transforms: none(), sensors: none() };
         HipBackend { names: Arc::new(names), ..self }
     }
 }

@@ -38,10 +38,12 @@ pub const WIDE_TILES: [WideTile; 12] = [
 ];
 
 /// The tile of small products on matrix units.
-pub const SMALL_WIDE_TILE: WideTile = WideTile { subgroups: [2, 2], rows: 2, pairs: 1, depth: 32, double: true, early: false };
+pub const SMALL_WIDE_TILE: WideTile =
+    WideTile { subgroups: [2, 2], rows: 2, pairs: 1, depth: 32, double: true, early: false };
 
 /// The tile where there are no matrix units, and tests do as if: the least to compile.
-pub const TEST_WIDE_TILE: WideTile = WideTile { subgroups: [2, 1], rows: 1, pairs: 1, depth: 16, double: false, early: false };
+pub const TEST_WIDE_TILE: WideTile =
+    WideTile { subgroups: [2, 1], rows: 1, pairs: 1, depth: 16, double: false, early: false };
 
 /// Names the number of one of [`WIDE_TILES`], which is then used unmeasured: for measurements of all of them.
 pub const WIDE_TILE_VARIABLE: &str = "PANOPLY_VULKAN_TILE";

@@ -147,7 +147,11 @@ impl WideKernel {
         let (stage_a, stage_b) = (stage_eights(m, tile.depth, self.load_a), stage_eights(n, tile.depth, load_b));
         let eights = tile.eights(stage_a + stage_b);
         let template = template.set("LOAD_A", format!("{:?}", self.load_a)).set("LOAD_B", name_b);
-        let template = template.flag("WHOLE", self.whole).flag("DOUBLE", tile.double).flag("EARLY", tile.early).set("DEPTH", depth);
+        let template = template
+            .flag("WHOLE", self.whole)
+            .flag("DOUBLE", tile.double)
+            .flag("EARLY", tile.early)
+            .set("DEPTH", depth);
         let template = template.set("INVOCATIONS", tile.invocations()).set("SUBGROUPS_N", tile.subgroups[1]);
         let template = template.set("ROWS", tile.rows).set("PAIRS", tile.pairs).set("SLICES", depth / MATRIX);
         let template = template.set("TILE_M", m).set("TILE_N", n).set("TILE", eights);

@@ -31,7 +31,7 @@ const CROSS_CORRELATION: c_int = 0;
 /// One way to convolve, as the library names it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-struct Solution {
+pub struct Solution {
     milliseconds: f32,
     workspace_bytes: usize,
     number: u64,

@@ -212,6 +212,9 @@ impl Tokenizer {
         if plain.is_empty() {
             return Ok(());
         }
+        // Where spaces in front were taken off, nothing begins the text any more.
+        let strips = self.normal.iter().any(|step| matches!(step, Normal::Strip { left: true, .. }));
+        let is_first = is_first && !(strips && section.starts_with(char::is_whitespace));
         let words = self.split.iter().try_fold(vec![plain], |words, step| step.apply(words, is_first))?;
         for word in &words {
             if row.len() >= len_max {

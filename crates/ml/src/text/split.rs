@@ -3,6 +3,7 @@
 use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::is_combining_mark;
 
+use super::categories::{SPACING, is_in};
 use super::file::{Json, known, text_of};
 use super::pattern::Pattern;
 use super::wordpiece;
@@ -152,7 +153,7 @@ impl Normal {
             Normal::Bert { cleans, ideographs, accents, lower } => {
                 let text = if *cleans { wordpiece::cleaned(&text) } else { text };
                 let text = if *ideographs { wordpiece::spaced(&text) } else { text };
-                let text = if *accents { text.nfd().filter(|c| !is_combining_mark(*c)).collect() } else { text };
+                let text = if *accents { text.nfd().filter(|c| !is_combining_mark(*c) || is_in(SPACING, *c)).collect() } else { text };
                 if *lower { text.chars().flat_map(char::to_lowercase).collect() } else { text }
             }
         })

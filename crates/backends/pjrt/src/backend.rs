@@ -96,7 +96,11 @@ impl PjrtBackend {
     /// The devices of one plugin.
     fn devices(&self, path: &PathBuf) -> Result<Vec<DeviceInfo>, PjrtError> {
         let client = self.client(path)?;
-        let devices = client.devices()?;
+        let mut devices = client.devices()?;
+        if kind_of(&client.platform) == DeviceKind::Cpu {
+            // A plugin for processors shows the same cores several times.
+            devices.truncate(1);
+        }
         devices.into_iter().enumerate().map(|(number, device)| self.describe(&client, path, number, device)).collect()
     }
 

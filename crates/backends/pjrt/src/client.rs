@@ -36,7 +36,6 @@ pub(crate) struct Description {
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Memory {
     pub(crate) used_bytes: u64,
-    pub(crate) peak_bytes: u64,
     pub(crate) limit_bytes: Option<u64>,
 }
 
@@ -87,8 +86,7 @@ impl Client {
         let stats = &args.args;
         let bytes = |value: i64| u64::try_from(value).unwrap_or(0);
         let limit_bytes = (stats.bytes_limit_is_set && stats.bytes_limit > 0).then(|| bytes(stats.bytes_limit));
-        let peak = if stats.peak_bytes_in_use_is_set { stats.peak_bytes_in_use } else { stats.bytes_in_use };
-        Some(Memory { used_bytes: bytes(stats.bytes_in_use), peak_bytes: bytes(peak), limit_bytes })
+        Some(Memory { used_bytes: bytes(stats.bytes_in_use), limit_bytes })
     }
 
     /// Copies a contiguous tensor of the host's to a device. The tensor must stay until the copy is done.

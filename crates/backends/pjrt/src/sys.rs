@@ -199,11 +199,6 @@ arguments! {
         topology: *mut TopologyObject,
     }
     TopologyDestroy = 83, "PJRT_TopologyDescription_Destroy" { topology: *mut TopologyObject, }
-    TopologyPlatformVersion = 85, "PJRT_TopologyDescription_PlatformVersion" {
-        topology: *mut TopologyObject,
-        text: *const c_char,
-        text_size: usize,
-    }
     TopologyDescriptions = 86, "PJRT_TopologyDescription_GetDeviceDescriptions" {
         topology: *const TopologyObject,
         descriptions: *const *mut DescriptionObject,
@@ -240,13 +235,11 @@ pub(crate) struct NamedValue {
     pub(crate) name: *const u8,
     pub(crate) name_size: usize,
     pub(crate) kind: c_int,
-    /// A bool in its first byte, or the address of text.
+    /// A bool in its first byte.
     pub(crate) value: u64,
     pub(crate) value_size: usize,
 }
 
-/// A [`NamedValue`] that is text.
-pub(crate) const NAMED_TEXT: c_int = 0;
 /// A [`NamedValue`] that is a bool.
 pub(crate) const NAMED_BOOL: c_int = 4;
 
@@ -309,7 +302,10 @@ pub(crate) struct Padded<A> {
 ///
 /// # Safety
 /// All zeros are a value of the type, and its first field is a `usize` for its size.
-pub(crate) unsafe trait Blank: Copy {}
+pub(crate) unsafe trait Blank: Copy {
+    /// The size with the zeros behind it.
+    const PADDED_BYTES: usize = size_of::<Padded<Self>>();
+}
 
 // SAFETY: the size comes first, and the rest is integers and addresses.
 unsafe impl Blank for Program {}
@@ -326,7 +322,7 @@ impl<A: Blank> Padded<A> {
         // SAFETY: `Blank` says that all zeros are a value.
         let mut padded: Padded<A> = unsafe { std::mem::zeroed() };
         // SAFETY: `Blank` says that the size comes first.
-        unsafe { (&raw mut padded.args).cast::<usize>().write(size_of::<Padded<A>>()) };
+        unsafe { (&raw mut padded.args).cast::<usize>().write(A::PADDED_BYTES) };
         padded
     }
 }

@@ -34,11 +34,17 @@ fn structs_begin_with_their_size_and_end_with_zeros() {
         (size_of::<sys::ClientCreate>(), 88),
         (size_of::<sys::ClientCompile>(), 56),
         (size_of::<sys::BufferFromHost>(), 120),
-        (size_of::<sys::DeviceMemoryStats>(), 184),
+        (size_of::<sys::DeviceMemoryStats>(), 192),
         (size_of::<sys::LoadedExecute>(), 80),
         (size_of::<sys::ExecuteOptions>(), 112),
         (size_of::<sys::NamedValue>(), 56),
         (size_of::<sys::MemoryLayout>(), 80),
+        (size_of::<sys::Program>(), 48),
+        (size_of::<sys::ExecutableSerialize>(), 56),
+        (size_of::<sys::DeserializeAndLoad>(), 64),
+        (size_of::<sys::BufferToHost>(), 56),
+        (size_of::<sys::TopologyCreate>(), 56),
+        (size_of::<sys::Compile>(), 64),
     ];
     for (ours, expected) in sizes {
         assert_eq!(ours, expected);

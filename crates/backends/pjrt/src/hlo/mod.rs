@@ -434,8 +434,26 @@ pub(crate) struct Window {
 /// A region that joins two elements.
 fn joining(op: &str, element: Element) -> String {
     let kind = tensor_type(element, &[]);
+    let is_float = matches!(element, Element::Of(dtype) if dtype.is_float());
+    let joined = match (op, is_float) {
+        // Compilers may take a plain extreme for one that passes over NaN.
+        ("maximum", true) => extreme("GT", &kind),
+        ("minimum", true) => extreme("LT", &kind),
+        _ => format!("%z = \"stablehlo.{op}\"(%x, %y) : ({kind}, {kind}) -> {kind}\n"),
+    };
+    format!(" ({{\n^bb0(%x: {kind}, %y: {kind}):\n{joined}\"stablehlo.return\"(%z) : ({kind}) -> ()\n}})")
+}
+
+/// The first where it is beyond the second or NaN, else the second.
+fn extreme(direction: &str, kind: &str) -> String {
+    let compare = |name: &str, direction: &str, b: &str| {
+        format!(
+            "{name} = \"stablehlo.compare\"(%x, {b}) {{comparison_direction = #stablehlo<comparison_direction {direction}>}} : ({kind}, {kind}) -> tensor<i1>\n"
+        )
+    };
+    let (beyond, nan) = (compare("%p", direction, "%y"), compare("%q", "NE", "%x"));
     format!(
-        " ({{\n^bb0(%x: {kind}, %y: {kind}):\n%z = \"stablehlo.{op}\"(%x, %y) : ({kind}, {kind}) -> {kind}\n\"stablehlo.return\"(%z) : ({kind}) -> ()\n}})"
+        "{beyond}{nan}%r = \"stablehlo.or\"(%p, %q) : (tensor<i1>, tensor<i1>) -> tensor<i1>\n%z = \"stablehlo.select\"(%r, %x, %y) : (tensor<i1>, {kind}, {kind}) -> {kind}\n"
     )
 }
 

@@ -21,6 +21,8 @@ pub type TakeMemory<'a> = &'a mut dyn FnMut(usize) -> Result<HostBufferMut>;
 pub struct State {
     /// Whether several messages at a time are hashed and encrypted in vector registers.
     wide: bool,
+    /// Whether several blocks of ChaCha20-Poly1305 at a time are.
+    wide_seal: bool,
     /// Workspaces, one for each thread.
     packers: Vec<Mutex<Packer>>,
 }
@@ -29,8 +31,8 @@ pub struct State {
 pub fn run(op: &CryptoOp, state: &mut State, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Value> {
     described(op).validate()?;
     match op {
-        CryptoOp::Seal(op) => sealing::seal(op, threads, take)?.into_value(),
-        CryptoOp::Open(op) => sealing::open(op, threads, take)?.into_value(),
+        CryptoOp::Seal(op) => sealing::seal(op, state, threads, take)?.into_value(),
+        CryptoOp::Open(op) => sealing::open(op, state, threads, take)?.into_value(),
         CryptoOp::Encrypt(op) => sealing::encrypt(op, state, threads, take)?.into_value(),
         CryptoOp::Decrypt(op) => sealing::decrypt(op, state, threads, take)?.into_value(),
         CryptoOp::Hash(op) => digests::hash_all(op, state, threads, take)?.into_value(),
@@ -89,7 +91,8 @@ impl Default for State {
 impl State {
     /// Nothing kept yet. `wide`: with vector registers of 512 bits, where the CPU has them.
     pub fn new(wide: bool) -> State {
-        State { wide: wide && lanes::detected(), packers: Vec::new() }
+        let wide_seal = wide && lanes::detected_for_chacha();
+        State { wide: wide && lanes::detected(), wide_seal, packers: Vec::new() }
     }
 
     /// A workspace for each thread.

@@ -6,6 +6,7 @@ use std::io::Write;
 use panoply_conformance::values::Random;
 use panoply_core::op::crypto::*;
 use panoply_core::{Bytes, HostBufferMut, Op, Operation};
+use panoply_crypto::aead::AeadKey;
 use panoply_crypto::{OneThread, State, lanes};
 
 fn random(random: &mut Random, len: usize) -> Vec<u8> {
@@ -75,5 +76,38 @@ fn chained_and_counted_blocks_in_lanes_are_those_of_one_message() {
             let decrypt = Decrypt::new(&key, CipherMode::CbcUnpadded, vectors.clone().into(), texts);
             assert_eq!(run(&mut wide, decrypt.clone()), run(&mut narrow, decrypt), "{count}");
         }
+    }
+}
+
+/// The lanes of ChaCha20-Poly1305 themselves, which short messages do not reach through an op: every length around the blocks and groups,
+/// against AWS-LC.
+#[test]
+fn sealed_in_lanes_is_sealed() {
+    let mut source = Random::new(62);
+    let lens = (0..=1100).chain([1983, 1984, 1985, 4095, 8191, 8192, 8193, 9151, 9152, 9153, 16_384, 70_001]);
+    for (round, len) in lens.enumerate() {
+        let material = if round % 5 == 0 { vec![0xff; 32] } else { random(&mut source, 32) };
+        let Some(lanes) = lanes::ChaChaLanes::new(&material) else {
+            std::io::stderr().write_all(b"skipped: this CPU has no AVX-512 with byte masks\n").unwrap();
+            return;
+        };
+        let key = AeadKey::new(AeadAlgorithm::ChaCha20Poly1305, &material).unwrap();
+        let message = if round % 3 == 0 { vec![0xff; len] } else { random(&mut source, len) };
+        let nonce: [u8; 12] = random(&mut source, 12).try_into().unwrap();
+        let associated = random(&mut source, [0, 1, 16, 31, 500, 2048][round % 6]);
+        // Behind other bytes, so that nothing is aligned.
+        let (mut text, mut expected, mut tag) = (vec![9; len + 2], vec![0; len], [0; 16]);
+        key.seal(&nonce, &associated, &message, &mut expected, &mut tag, false).unwrap();
+        let made = lanes.seal(&nonce, &associated, &message, &mut text[1..=len]);
+        assert!(text[1..=len] == expected && made == tag, "{len} of {}", associated.len());
+        assert_eq!((text[0], text[len + 1]), (9, 9), "{len}");
+        let mut opened = vec![9; len + 2];
+        assert_eq!(lanes.open(&nonce, &associated, &text[1..=len], &mut opened[1..=len]), tag, "{len}");
+        assert!(opened[1..=len] == message && opened[0] == 9 && opened[len + 1] == 9, "{len}");
+        // The key itself chooses between both ways, and leaves nothing where a tag is wrong.
+        key.open(&nonce, &associated, &expected, &tag, &mut opened[..len], true).unwrap();
+        tag[round % 16] ^= 1 << (round % 8);
+        key.open(&nonce, &associated, &expected, &tag, &mut opened[..len], true).unwrap_err();
+        assert!(opened[..len].iter().all(|byte| *byte == 0), "{len}");
     }
 }

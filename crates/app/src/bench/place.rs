@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use panoply::backend::PartMut;
 use panoply::prelude::*;
-use panoply::{Bytes, Describe, DeviceInfo};
+use panoply::{Api, Bytes, Describe, DeviceInfo, Error};
 
 use super::random::Normals;
 
@@ -34,6 +34,14 @@ impl Place {
     /// Runs an op on the device.
     pub fn run<O: Operation>(&self, op: O) -> Pending<O::Output> {
         self.runtime.run_with(op, RunOptions { device: Some(self.device.id), ..RunOptions::default() })
+    }
+
+    /// The output of an op that makes a case's input. The processor's cores run it, as they run every op: the device that is measured
+    /// may verify and not sign, and the runtime may have no other.
+    pub fn made<O: Operation>(&self, op: O) -> panoply::Result<O::Output> {
+        let builder = Runtime::builder().only([Api::CPU]).without_profile();
+        let maker = builder.build().map_err(|error| Error::Unsupported { op: "bench", reason: error.to_string() })?;
+        maker.run(op).wait()
     }
 
     /// The tensor in the device's own memory; on a device that computes in the host's, the tensor itself.

@@ -151,8 +151,8 @@ impl Backend for VirtualBackend {
             info.id = DeviceId { api: Api::SIMULATED, index };
             info.name = format!("simulated device {index}");
             info.numa_node = None;
-            // Whatever it answers with, it stands for a device with memory and a queue of its own.
-            info.shares_host_memory = false;
+            // Whatever it answers with, it stands for a device with a queue of its own, and memory unless the script says otherwise.
+            info.shares_host_memory = control.script.in_host_memory;
             info.computes_in_submit = false;
             info.runs_on_cores = false;
             info.kind = control.script.kind.unwrap_or(info.kind);

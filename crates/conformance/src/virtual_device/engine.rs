@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use panoply_core::clock::Clock;
 use panoply_core::op::compute::{ComputeOp, Transfer};
 use panoply_core::{
-    BatchKey, Describe, DeviceInfo, Engine, Error, Finished, Health, HostBufferMut, Item, Location, MemoryStats, Op,
-    Result, Tensor, Value,
+    BatchKey, Bytes, Describe, DeviceInfo, Engine, Error, Finished, Health, HostBufferMut, Item, Location, MemoryStats,
+    Op, PartMut, Result, Tensor, Value,
 };
 
 use super::backend::VirtualControl;
@@ -51,6 +51,7 @@ impl VirtualEngine {
         let fault = self.control.next_fault();
         let script = &self.control.script;
         let mut extra = script.per_kib.mul_f64(item.op.input_bytes() as f64 / 1024.0);
+        extra += script.cost.map_or(Duration::ZERO, |cost| cost(&item.op));
         extra += self.control.warm(item.op.name());
         match fault {
             Some(Fault::Panic) => panic!("the script says that the engine panics"),
@@ -100,13 +101,9 @@ impl VirtualEngine {
         self.memory.collect();
         let mut op = op.clone();
         let mut failure = None;
-        op.for_each_tensor_mut(&mut |tensor| {
-            if tensor.location() == Location::Host {
-                *bytes_moved += tensor.len_bytes() as u64;
-            }
-            match self.memory.load(tensor) {
-                Ok(loaded) => *tensor = loaded,
-                Err(error) => failure = Some(error),
+        op.for_each_part_mut(&mut |part| {
+            if let Err(error) = self.bring(part, bytes_moved) {
+                failure = Some(error);
             }
         });
         if let Some(error) = failure {
@@ -120,8 +117,26 @@ impl VirtualEngine {
         if stay {
             return value.try_map(|tensor| self.memory.store(&tensor));
         }
-        *bytes_moved += value.tensors().map(|tensor| tensor.len_bytes() as u64).sum::<u64>();
+        if !self.control.script.in_host_memory {
+            *bytes_moved += value.len_bytes() as u64;
+        }
         Ok(value)
+    }
+}
+
+impl VirtualEngine {
+    /// Has a part be where the answering engine reads it, and counts what crossed the link for it.
+    fn bring(&self, part: PartMut<'_>, bytes_moved: &mut u64) -> Result<()> {
+        let is_in_reach = |location: Location| location == Location::Host;
+        let crossed = |len: usize| if self.control.script.in_host_memory { 0 } else { len as u64 };
+        match part {
+            PartMut::Tensor(tensor) if is_in_reach(tensor.location()) => *bytes_moved += crossed(tensor.len_bytes()),
+            PartMut::Tensor(tensor) => *tensor = self.memory.load(tensor)?,
+            PartMut::Bytes(bytes) if is_in_reach(bytes.location()) => *bytes_moved += crossed(bytes.len()),
+            PartMut::Bytes(bytes) => *bytes = Bytes::from_tensor(&self.memory.load(&bytes.to_tensor()?)?)?,
+            PartMut::Object(_) | PartMut::Sink(_) => {}
+        }
+        Ok(())
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use panoply_core::{DeviceKind, PciAddress};
+use panoply_core::{DeviceKind, Op, PciAddress};
 
 use crate::values::Random;
 
@@ -59,6 +59,8 @@ pub struct Script {
     pub(super) failing_opens: u32,
     pub(super) failing_opens_after: u64,
     pub(super) per_kib: Duration,
+    pub(super) cost: Option<fn(&Op) -> Duration>,
+    pub(super) in_host_memory: bool,
     pub(super) link: Option<Link>,
     pub(super) lacking: Vec<&'static str>,
     pub(super) compile_time: Option<Duration>,
@@ -95,6 +97,18 @@ impl Script {
     /// Each op takes this much longer for every KiB of its inputs.
     pub fn per_kib(mut self, time: Duration) -> Script {
         self.per_kib = time;
+        self
+    }
+
+    /// Each op takes this much longer, by what it is.
+    pub fn cost(mut self, cost: fn(&Op) -> Duration) -> Script {
+        self.cost = Some(cost);
+        self
+    }
+
+    /// The device computes in the host's memory, as the processor's cores do: nothing crosses a link.
+    pub fn in_host_memory(mut self) -> Script {
+        self.in_host_memory = true;
         self
     }
 

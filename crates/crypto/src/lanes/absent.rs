@@ -35,6 +35,31 @@ impl AesLanes {
     }
 }
 
+/// No value of it is ever made.
+pub enum ChaChaLanes {}
+
+/// The CPU lacks the instructions.
+pub fn detected_for_chacha() -> bool {
+    false
+}
+
+impl ChaChaLanes {
+    /// The CPU lacks the instructions.
+    pub fn new(_: &[u8]) -> Option<ChaChaLanes> {
+        None
+    }
+
+    /// Never called.
+    pub fn seal(&self, _: &[u8; 12], _: &[u8], _: &[u8], _: &mut [u8]) -> [u8; 16] {
+        match *self {}
+    }
+
+    /// Never called.
+    pub fn open(&self, _: &[u8; 12], _: &[u8], _: &[u8], _: &mut [u8]) -> [u8; 16] {
+        match *self {}
+    }
+}
+
 /// None is hashed.
 ///
 /// # Safety

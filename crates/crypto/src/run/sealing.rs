@@ -15,7 +15,7 @@ use crate::spread::{Run, Slot, Slots, spread, spread_runs};
 /// A message of counter mode that is longer is worked on by several threads.
 const COUNTED_PIECE_BYTES: usize = 256 << 10;
 
-pub(super) fn seal(op: &Seal, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Sealed> {
+pub(super) fn seal(op: &Seal, state: &State, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Sealed> {
     let expanded = Expanded::of(op.key())?;
     let Expanded::Aead(key) = expanded else { return Err(op.key().invalid()) };
     let (messages, detached) = (op.messages().slices()?, op.is_detached());
@@ -36,7 +36,7 @@ pub(super) fn seal(op: &Seal, threads: &dyn Threads, take: TakeMemory<'_>) -> Re
     let work = |index: usize, slot: Slot<'_>| {
         let (text, tag) = slot.out.split_at_mut(messages[index].len());
         let tag = if detached { slot.side } else { tag };
-        key.seal(&nonces(index)?, associated.get(index), messages[index], text, tag)?;
+        key.seal(&nonces(index)?, associated.get(index), messages[index], text, tag, state.wide_seal)?;
         Ok(slot.out.len())
     };
     spread(threads, slots, &time, &work).map_err(failure("seal", 0))?;
@@ -44,7 +44,7 @@ pub(super) fn seal(op: &Seal, threads: &dyn Threads, take: TakeMemory<'_>) -> Re
     Ok(Sealed { text: op.messages().like(Bytes::from_host(out.freeze()), offsets)?, tags })
 }
 
-pub(super) fn open(op: &Open, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Messages> {
+pub(super) fn open(op: &Open, state: &State, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Messages> {
     let expanded = Expanded::of(op.key())?;
     let Expanded::Aead(key) = expanded else { return Err(op.key().invalid()) };
     let messages = op.messages().slices()?;
@@ -60,7 +60,7 @@ pub(super) fn open(op: &Open, threads: &dyn Threads, take: TakeMemory<'_>) -> Re
     let work = |index: usize, slot: Slot<'_>| {
         let (text, behind) = messages[index].split_at_checked(slot.out.len()).ok_or(Failure::Rejected)?;
         let tag = tags.map_or(behind, |tags| &tags[index * TAG_BYTES..(index + 1) * TAG_BYTES]);
-        key.open(&nonces(index)?, associated.get(index), text, tag, slot.out)?;
+        key.open(&nonces(index)?, associated.get(index), text, tag, slot.out, state.wide_seal)?;
         Ok(slot.out.len())
     };
     spread(threads, slots, &time, &work).map_err(failure("open", 0))?;

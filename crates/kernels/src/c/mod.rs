@@ -97,6 +97,8 @@ units! {
     MATMUL = "matmul" on "matmul_finish.h";
     /// Products of f32 matrices, as fast as the multipliers are.
     MATMUL_TILES = "matmul_tiles" on "matmul_finish.h";
+    /// Products of 16-bit floats on matrix units.
+    MATMUL_UNITS = "matmul_units" on "matmul_finish.h";
     /// Products of floats with few rows or few columns.
     MATMUL_THIN = "matmul_thin" on "matmul_finish.h";
     /// Copies between layouts.
@@ -147,6 +149,10 @@ units! {
     ED25519 = "ed25519" on "messages.h", "sha2.h";
     /// Signatures of ECDSA over P-256.
     P256 = "p256" on "messages.h", "sha2.h";
+    /// Signatures of RSA.
+    RSA = "rsa" on "messages.h";
+    /// Streams of DEFLATE.
+    INFLATE = "inflate" on "messages.h";
     /// Blocks of LZ4.
     LZ4 = "lz4" on "messages.h";
     /// Filters of finite response.

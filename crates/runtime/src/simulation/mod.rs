@@ -38,6 +38,7 @@ mod hooks;
 mod pipelines;
 mod setup;
 mod steps;
+mod trace;
 mod uneven;
 
 use setup::{random_batching, random_lack, random_limits, random_script, rules};

@@ -26,24 +26,36 @@ const SEEDS: u64 = 150;
 /// How much virtual time passes between two rounds.
 const TICK: Duration = Duration::from_micros(20);
 
-struct Uneven {
-    clock: Arc<VirtualClock>,
-    router: Arc<Router>,
+/// Devices with their workers and the relay, one tick after the other.
+pub(super) struct Uneven {
+    pub(super) clock: Arc<VirtualClock>,
+    pub(super) router: Arc<Router>,
     relay: Relay,
     drivers: Vec<Driver>,
-    lanes: Vec<Arc<Lane>>,
+    pub(super) lanes: Vec<Arc<Lane>>,
     controls: Vec<Arc<VirtualControl>>,
+    tick: Duration,
 }
 
 impl Uneven {
     fn new(latencies: [Duration; 2]) -> Uneven {
-        let clock = Arc::new(VirtualClock::new());
         let answers: Arc<dyn Backend> = Arc::new(CpuBackend::with_root("/nonexistent"));
         let scripts = latencies.map(|latency| Script::new().latency(latency));
+        Uneven::over(answers, scripts, Exploration { one_in: 0, first: 0 }, TICK)
+    }
+
+    /// A device for each script, all of which answer as `answers` does.
+    pub(super) fn over(
+        answers: Arc<dyn Backend>,
+        scripts: impl IntoIterator<Item = Script>,
+        exploration: Exploration,
+        tick: Duration,
+    ) -> Uneven {
+        let clock = Arc::new(VirtualClock::new());
         let backend = scripts.into_iter().fold(VirtualBackend::new(answers), VirtualBackend::device);
         let backend = Arc::new(backend.clock(Arc::clone(&clock) as Arc<dyn Clock>));
         let inlet = Arc::new(Inlet::new());
-        let router = Arc::new(Router::new(Exploration { one_in: 0, first: 0 }));
+        let router = Arc::new(Router::new(exploration));
         let mut world = Uneven {
             relay: Relay::new(Arc::clone(&inlet), Arc::clone(&router), Arc::clone(&clock) as Arc<dyn Clock>),
             clock: Arc::clone(&clock),
@@ -51,6 +63,7 @@ impl Uneven {
             drivers: Vec::new(),
             lanes: Vec::new(),
             controls: Vec::new(),
+            tick,
         };
         let clock = clock as Arc<dyn Clock>;
         for (index, info) in backend.discover().unwrap().into_iter().enumerate() {
@@ -74,10 +87,10 @@ impl Uneven {
         world
     }
 
-    fn tick(&mut self) {
+    pub(super) fn tick(&mut self) {
         self.drivers.iter_mut().for_each(|driver| _ = driver.step(Duration::ZERO));
         self.relay.step();
-        self.clock.advance(TICK);
+        self.clock.advance(self.tick);
     }
 
     fn send(&self, allowed: u64, pinned: bool) -> OpReceiver {

@@ -29,8 +29,11 @@ pub struct DecompressCase {
     pub in_blocks: bool,
 }
 
-/// So many blocks of LZ4, enough for a device with memory of its own: those of the data, over and over.
+/// So many blocks, enough for a device with memory of its own: those of the data, over and over.
 pub struct DecompressManyCase {
+    pub name: &'static str,
+    pub format: Format,
+    pub level: i32,
     pub blocks: usize,
 }
 
@@ -66,9 +69,7 @@ impl Case for DecompressCase {
     }
 
     fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
-        // Whatever device compresses will do.
-        let compress = Compress::new(self.format, messages(self.in_blocks)?).level(self.level);
-        let packed = place.runtime.run(compress).wait()?;
+        let packed = place.made(Compress::new(self.format, messages(self.in_blocks)?).level(self.level))?;
         let limit = if self.in_blocks { BLOCK_BYTES } else { corpus().len() };
         place.repeat(Decompress::new(self.format, packed).limit(limit))
     }
@@ -76,7 +77,7 @@ impl Case for DecompressCase {
 
 impl Case for DecompressManyCase {
     fn name(&self) -> String {
-        format!("decompress/lz4/{}x64KiB", self.blocks)
+        format!("decompress/{}/{}x64KiB", self.name, self.blocks)
     }
 
     fn amount(&self) -> Amount {
@@ -88,7 +89,7 @@ impl Case for DecompressManyCase {
     }
 
     fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
-        let packed = place.runtime.run(Compress::new(Format::Lz4Block, messages(true)?)).wait()?;
+        let packed = place.made(Compress::new(self.format, messages(true)?).level(self.level))?;
         let whole = packed.slices()?.into_iter().take(corpus().len() / BLOCK_BYTES).collect::<Vec<_>>();
         let (mut all, mut offsets) = (Vec::new(), vec![0]);
         for block in whole.iter().cycle().take(self.blocks) {
@@ -96,7 +97,7 @@ impl Case for DecompressManyCase {
             offsets.push(all.len());
         }
         let messages = Messages::packed(Bytes::from_vec(all), offsets)?;
-        place.repeat(Decompress::new(Format::Lz4Block, messages).limit(BLOCK_BYTES))
+        place.repeat(Decompress::new(self.format, messages).limit(BLOCK_BYTES))
     }
 }
 

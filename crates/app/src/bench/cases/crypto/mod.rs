@@ -109,7 +109,7 @@ pub const CASES: &[&dyn Case] = &[
     &DecompressCase { name: "deflate6", format: Format::Deflate, level: 6, in_blocks: true },
     &DecompressCase { name: "lz4", format: Format::Lz4Block, level: 1, in_blocks: false },
     &DecompressCase { name: "lz4", format: Format::Lz4Block, level: 1, in_blocks: true },
-    &DecompressManyCase { blocks: 16_384 },
+    &DecompressManyCase { name: "lz4", format: Format::Lz4Block, level: 1, blocks: 16_384 },
     &DecompressCase { name: "zstd1", format: Format::Zstd, level: 1, in_blocks: false },
     &DecompressCase { name: "zstd1", format: Format::Zstd, level: 1, in_blocks: true },
     &DecompressCase { name: "zstd3", format: Format::Zstd, level: 3, in_blocks: false },
@@ -169,4 +169,37 @@ impl Batch {
 /// What a case cannot do without.
 fn missing(what: &str) -> Error {
     Error::Unsupported { op: "bench", reason: what.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use panoply::Runtime;
+    use panoply::testing::{Script, virtual_backend};
+
+    use super::*;
+
+    /// A device that neither signs nor compresses is measured at verifying and decompressing all the same.
+    #[test]
+    fn inputs_are_made_where_the_device_cannot_make_them() {
+        let script = Script::new().without("sign").without("compress");
+        let backend = virtual_backend().unwrap().device(script);
+        let runtime = Runtime::builder().only([]).backend(Arc::new(backend)).without_profile().build().unwrap();
+        let device = runtime.devices().next().unwrap().clone();
+        let place = Place { runtime: Arc::new(runtime), device };
+        let cases: [&dyn Case; 5] = [
+            &VerifyCase { kind: Kind::Rsa2048, is_many: false },
+            &VerifyCase { kind: Kind::P256, is_many: false },
+            &VerifyCase { kind: Kind::Ed25519, is_many: false },
+            &DecompressCase { name: "lz4", format: Format::Lz4Block, level: 1, in_blocks: true },
+            &DecompressManyCase { name: "deflate1", format: Format::Deflate, level: 1, blocks: 3 },
+        ];
+        for case in cases {
+            case.prepare(&place).and_then(|run| run()).unwrap_or_else(|error| panic!("{}: {error}", case.name()));
+        }
+        let sign = SignCase { kind: Kind::P256 };
+        let refused = sign.prepare(&place).and_then(|run| run());
+        assert!(matches!(refused, Err(Error::Unsupported { .. })), "{refused:?}");
+    }
 }

@@ -95,7 +95,6 @@ impl Case for VerifyCase {
     fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
         let (sign, public) = self.kind.sign(self.batch())?;
         let messages = sign.messages().clone();
-        // Whatever device signs will do.
-        place.repeat(Verify::new(&public, messages, place.runtime.run(sign).wait()?))
+        place.repeat(Verify::new(&public, messages, place.made(sign)?))
     }
 }

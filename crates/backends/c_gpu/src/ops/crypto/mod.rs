@@ -18,12 +18,13 @@ mod ed25519;
 mod edwards;
 mod gcm;
 mod p256;
+mod rsa;
 mod seal;
 mod sha;
 mod unpack;
 
 /// Why an op of the domain is not run.
-const NO_KERNEL: &str = "of the crypto domain it runs ciphers, hashes, blocks of LZ4 to be decompressed, and signatures of Ed25519 and of ECDSA over P-256 to be verified";
+const NO_KERNEL: &str = "of the crypto domain it runs ciphers, hashes, blocks of LZ4 and bare DEFLATE to be decompressed, and signatures of Ed25519, of ECDSA over P-256 and of RSA with PKCS#1 v1.5 to be verified";
 
 pub(super) fn run(op: &CryptoOp, context: &mut Context) -> Result<Value> {
     match op {
@@ -35,6 +36,7 @@ pub(super) fn run(op: &CryptoOp, context: &mut Context) -> Result<Value> {
         CryptoOp::Hmac(op) => sha::hmac(op, context),
         CryptoOp::Verify(op) if ed25519::is_for(op.key()) => ed25519::verify(op, context),
         CryptoOp::Verify(op) if p256::is_for(op.key()) => p256::verify(op, context),
+        CryptoOp::Verify(op) if rsa::is_for(op.key()) => rsa::verify(op, context),
         CryptoOp::Decompress(op) => unpack::decompress(op, context),
         other => Err(Error::Unsupported { op: Op::Crypto(other.clone()).name(), reason: NO_KERNEL.to_owned() }),
     }
@@ -90,6 +92,7 @@ pub(super) fn supports(op: &CryptoOp) -> Support {
         CryptoOp::Seal(_) | CryptoOp::Open(_) | CryptoOp::Encrypt(_) | CryptoOp::Decrypt(_) => Support::Yes,
         CryptoOp::Hash(_) | CryptoOp::Hmac(_) => Support::Yes,
         CryptoOp::Verify(op) if ed25519::is_for(op.key()) || p256::is_for(op.key()) => Support::Yes,
+        CryptoOp::Verify(op) if rsa::is_for(op.key()) => Support::Yes,
         CryptoOp::Decompress(op) => unpack::supports(op),
         _ => Support::No(NO_KERNEL.to_owned()),
     }

@@ -56,14 +56,36 @@ fn run(algorithm: HashAlgorithm, key: Option<&Key>, messages: &Messages, context
     let batch = Batch::new(&gathered, &terms, context)?;
     let made = Made::new(batch.answer_bytes(), Place::of(gathered.is_resident), context)?;
     if batch.count() > 0 {
-        let states = states(algorithm, key, context)?;
-        let arguments =
-            Arguments::new().address(made.address).address(gathered.address).address(batch.rows()).address(states);
-        let mut arguments = batch.add_to(arguments).size(digest_bytes).u32(u32::from(key.is_some()));
-        let launch = Launch::new(batch.count().div_ceil(BLOCK_THREADS), BLOCK_THREADS);
-        context.launch(&kernel(algorithm, false), launch, &mut arguments)?;
+        launch(algorithm, key, &gathered, &batch, made.address, context)?;
     }
     made.into_value(messages, batch.offsets, context)
+}
+
+/// The digests of all messages one behind the other, for a kernel to go on with.
+pub(super) fn digests(
+    algorithm: HashAlgorithm,
+    messages: &Gathered,
+    batch: &Batch,
+    context: &mut Context,
+) -> Result<Address> {
+    let made = context.scratch(batch.count() * algorithm.digest_bytes())?;
+    launch(algorithm, None, messages, batch, made, context)?;
+    Ok(made)
+}
+
+fn launch(
+    algorithm: HashAlgorithm,
+    key: Option<&Key>,
+    messages: &Gathered,
+    batch: &Batch,
+    made: Address,
+    context: &mut Context,
+) -> Result<()> {
+    let states = states(algorithm, key, context)?;
+    let arguments = Arguments::new().address(made).address(messages.address).address(batch.rows()).address(states);
+    let mut arguments = batch.add_to(arguments).size(algorithm.digest_bytes()).u32(u32::from(key.is_some()));
+    let launch = Launch::new(batch.count().div_ceil(BLOCK_THREADS), BLOCK_THREADS);
+    context.launch(&kernel(algorithm, false), launch, &mut arguments)
 }
 
 /// What hashing begins with: the algorithm's own state, or what a key has made of it, for the inner and for the outer hash.

@@ -1,11 +1,11 @@
-//! Decompress: blocks of LZ4, a warp for each.
+//! Decompress: blocks of LZ4 and streams of DEFLATE, a warp for each.
 //!
 //! How long a message becomes only the kernel sees. So each has a place with room for the most that it may become, and where that was too much
 //! they are brought together behind it; the host learns where each begins when the op has finished.
 
 use panoply_core::op::crypto::{Decompress, Format, Messages};
 use panoply_core::{Bytes, DType, Error, Result, Shape, Support, Tensor, Value};
-use panoply_kernels::c::{Kernel, LZ4};
+use panoply_kernels::c::{INFLATE, Kernel, LZ4};
 
 use crate::arguments::Arguments;
 use crate::context::Context;
@@ -13,8 +13,9 @@ use crate::driver::Launch;
 use crate::ops::messages::{Batch, Gathered, Terms};
 
 const BLOCK_THREADS: usize = 128;
-/// No byte of a block stands for more bytes than this.
-const RATIO_MAX: usize = 255;
+/// No byte of a block of LZ4 stands for more bytes than this, and none of a stream of DEFLATE.
+const LZ4_RATIO_MAX: usize = 255;
+const DEFLATE_RATIO_MAX: usize = 1032;
 /// Kernels count what a message becomes with 32 bits.
 const MESSAGE_BYTES_MAX: usize = (1 << 24) - 1;
 /// What all messages of an op may become: as much memory is taken twice.
@@ -23,8 +24,8 @@ const PLACES_BYTES_MAX: usize = 4 << 30;
 const TOO_LONG: u64 = u64::MAX - 1;
 
 pub(super) fn supports(op: &Decompress) -> Support {
-    if op.format != Format::Lz4Block {
-        return Support::No(format!("it decompresses blocks of lz4, not {}", op.format.name()));
+    if !matches!(op.format, Format::Lz4Block | Format::Deflate) {
+        return Support::No(format!("it decompresses blocks of lz4 and bare deflate, not {}", op.format.name()));
     }
     if let Some(len) = op.messages.lens().find(|len| *len > MESSAGE_BYTES_MAX) {
         return Support::No(format!("a warp has a message of {len} bytes, and at most {MESSAGE_BYTES_MAX}"));
@@ -38,12 +39,13 @@ pub(super) fn supports(op: &Decompress) -> Support {
 
 /// The most that one message may become.
 fn limit(op: &Decompress) -> usize {
-    op.limit_bytes.min(op.total_bytes_max()).min(u32::MAX as usize)
+    op.limit_bytes.min(op.total_bytes_max()).min(u32::MAX as usize - 1)
 }
 
 /// The most that a message of some length may become.
 fn room(op: &Decompress, len: usize) -> usize {
-    len.saturating_mul(RATIO_MAX).min(limit(op))
+    let ratio = if op.format == Format::Deflate { DEFLATE_RATIO_MAX } else { LZ4_RATIO_MAX };
+    len.saturating_mul(ratio).min(limit(op))
 }
 
 pub(super) fn decompress(op: &Decompress, context: &mut Context) -> Result<Value> {
@@ -58,7 +60,13 @@ pub(super) fn decompress(op: &Decompress, context: &mut Context) -> Result<Value
         let arguments = Arguments::new().address(places.address).address(lens);
         let mut arguments = batch.add_to(arguments.address(messages.address).address(batch.rows())).size(limit(op));
         let launch = Launch::new(count.div_ceil(BLOCK_THREADS / context.warp_lanes()), BLOCK_THREADS);
-        context.launch(&Kernel::new(LZ4, "lz4_blocks"), launch, &mut arguments)?;
+        match op.format {
+            Format::Deflate => {
+                let one_warp = Launch::new(count, context.warp_lanes());
+                context.launch(&Kernel::new(INFLATE, "inflate_streams"), one_warp, &mut arguments)?;
+            }
+            _ => context.launch(&Kernel::new(LZ4, "lz4_blocks"), launch, &mut arguments)?,
+        }
         let arguments = Arguments::new().address(offsets).address(lens).address(batch.rows());
         let one_block = Launch::new(1, 2 * BLOCK_THREADS);
         context.launch(&Kernel::new(LZ4, "unpacked_offsets"), one_block, &mut batch.add_to(arguments))?;
@@ -133,9 +141,12 @@ impl Answer {
 
 #[cfg(test)]
 mod tests {
+    use panoply_conformance::values::Random;
     use panoply_conformance::{run_one, run_there};
     use panoply_core::op::compute::Transfer;
-    use panoply_core::{Backend, OpenOptions, Operation};
+    use panoply_core::op::crypto::Compress;
+    use panoply_core::{Backend, Engine, OpenOptions, Operation};
+    use panoply_cpu::CpuBackend;
 
     use super::*;
     use crate::{EmulatedBackend, GpuBackend};
@@ -188,5 +199,69 @@ mod tests {
             let refused = Error::OutputLimit { op: "decompress", index: 0, limit: 308 };
             assert_eq!(run_there(&mut engine, op).unwrap_err(), refused);
         }
+    }
+
+    /// Text, runs and noise, at levels that make blocks of every kind.
+    fn streams(cpu: &mut dyn Engine) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let mut random = Random::new(70);
+        let mut made = Vec::new();
+        for (level, len) in [(0, 3000), (1, 5), (1, 9000), (6, 0), (6, 400), (9, 70_000), (12, 2000)] {
+            let noise: Vec<u8> = (0..len).map(|_| random.next_u64() as u8).collect();
+            let of = |at: usize| match at / 70 % 4 {
+                0 => b"a device of an op that is sealed "[at % 33],
+                1 => 0,
+                2 => noise[at],
+                _ => noise[at % 31] & 15,
+            };
+            let message: Vec<u8> = (0..len).map(of).collect();
+            let op = Compress::new(Format::Deflate, message.clone()).level(level).into_op().unwrap();
+            let packed = run_one(cpu, op).unwrap().into_bytes().unwrap().as_slice().unwrap().to_vec();
+            made.push((message, packed));
+        }
+        made
+    }
+
+    /// Streams that are whole, cut, altered and noise: what the processor's cores make of them, the device makes of them.
+    #[test]
+    fn hostile_streams_end_as_they_do_on_the_processor() {
+        let backend = match EmulatedBackend::new() {
+            Ok(backend) => backend,
+            Err(absence) => return println!("skipped: {absence}"),
+        };
+        let cpu = CpuBackend::new();
+        let mut cpu = cpu.open(&cpu.discover().unwrap()[0], &OpenOptions::default()).unwrap();
+        let streams = streams(cpu.as_mut());
+        let (mut random, mut refused, mut altered) = (Random::new(71), 0, 0);
+        for device in backend.discover().unwrap() {
+            let mut engine = backend.open_engine(&device, &OpenOptions::default()).unwrap();
+            let (messages, packed): (Vec<Vec<u8>>, Vec<Bytes>) =
+                streams.iter().map(|(message, packed)| (message.clone(), Bytes::from_vec(packed.clone()))).unzip();
+            let op = Decompress::new(Format::Deflate, packed).limit(70_000).into_op().unwrap();
+            let made = Messages::from_value(run_one(&mut engine, op).unwrap()).unwrap();
+            assert_eq!(made.slices().unwrap(), messages);
+            for round in 0..600 {
+                let mut stream = streams[round % streams.len()].1.clone();
+                match round % 3 {
+                    0 => stream.truncate(random.below(stream.len() as u64) as usize),
+                    1 => {
+                        let place = random.below(stream.len() as u64) as usize;
+                        stream[place] ^= 1 << random.below(8);
+                    }
+                    _ => stream = (0..1 + random.below(60)).map(|_| random.next_u64() as u8).collect(),
+                }
+                let op = Decompress::new(Format::Deflate, stream).limit(75_000).into_op().unwrap();
+                let expected = run_one(cpu.as_mut(), op.clone()).and_then(Value::into_bytes);
+                let got = run_one(&mut engine, op).and_then(Value::into_bytes);
+                match (&expected, &got) {
+                    (Ok(expected), Ok(got)) => {
+                        altered += 1;
+                        assert_eq!(expected.as_slice().unwrap(), got.as_slice().unwrap(), "round {round}");
+                    }
+                    (Err(_), Err(Error::Rejected { .. } | Error::OutputLimit { .. })) => refused += 1,
+                    _ => panic!("round {round}: expected {expected:?}, got {got:?}"),
+                }
+            }
+        }
+        assert!(refused > 300 && altered > 30, "{refused} refused, {altered} had an answer");
     }
 }

@@ -8,7 +8,7 @@ use panoply_core::{Backend, DeviceInfo};
 use panoply_pjrt::PjrtBackend;
 
 /// Programs for processors are compiled one by one, which takes long: these get every n-th case unless `PANOPLY_CASES` is set.
-const SAMPLE: usize = 7;
+const SAMPLE: usize = 53;
 
 fn on_devices(test: impl Fn(&PjrtBackend, &DeviceInfo)) {
     let backend = PjrtBackend::new();

@@ -9,6 +9,7 @@ mod bench;
 mod bundle;
 mod check;
 mod figures;
+mod kernels;
 mod loom;
 mod process;
 mod setup;
@@ -34,6 +35,8 @@ Usage: cargo xtask <command>
   audit [CHECK]...      licences, advisories, bans and sources of the dependencies (needs cargo-deny)
   check-targets [TARGET]...
                         type-check for macOS, Windows and WebAssembly, where a toolchain for them is installed
+  check-kernels [ARCHITECTURE]... [--every N]
+                        compile every kernel of the HIP backend for AMD's GPUs, where a clang for them and HIP's headers are installed
   bundle                a folder with the command, the conformance tests and a script, for a host without Rust
   bench [ARGUMENT]...   the runtime's benchmarks, then `panoply bench` with the arguments given
   figures [FILE]...     the speed targets, as ratios, beside docs/figures.jsonl: measured on this CPU, or read
@@ -64,6 +67,7 @@ fn dispatch(arguments: &[&str]) -> Result<()> {
         ["valgrind", filters @ ..] => valgrind::command(&workspace, filters),
         ["audit", checks @ ..] => audit::command(&workspace, checks),
         ["check-targets", wanted @ ..] => targets::command(&workspace, wanted),
+        ["check-kernels", rest @ ..] => kernels::command(&workspace, rest),
         ["bundle"] => bundle::command(&workspace),
         ["bench", rest @ ..] => bench::command(&workspace, rest),
         ["figures", rest @ ..] => figures::command(&workspace, &figures::Options::parse(rest)?),

@@ -51,6 +51,9 @@ fn of_store(error: &store::Error) -> Option<String> {
         store::Error::ObjectExists { .. } => {
             Some("put it with --replace to replace it, or with --append to add to it".to_owned())
         }
+        store::Error::NoObject { .. } => {
+            Some("`panoply store ls` names the objects that are there; `put` without --append makes one".to_owned())
+        }
         store::Error::InUse { .. } => Some("--wait 60 waits for up to a minute".to_owned()),
         store::Error::KeyKind { expected: "a key", .. } => {
             Some("name the key's origin: --key-file or --key-env".to_owned())

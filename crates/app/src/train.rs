@@ -7,10 +7,12 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use lz4_flex::frame::FrameDecoder;
+use panoply::graph::svg::bytes_text;
+use panoply::graph::{Facts, SymbolSizes, compile};
 use panoply::nn::samples::{self, Pictures};
 use panoply::nn::train::{Checkpoints, Progress, Session, SessionOptions, Summary, Trainer, curve};
 use panoply::nn::{Mode, Optimiser, Schedule, files};
-use panoply::{DType, Runtime};
+use panoply::{Api, DType, Runtime};
 use serde::Serialize;
 
 use crate::configuration::Format;
@@ -41,6 +43,9 @@ struct Findings {
     accuracy: Option<f64>,
     steps: u64,
     seconds: f64,
+    /// What a step holds at its peak, in bytes: its inputs (parameters, the optimiser's state, the batch), what is between its ops, and its
+    /// outputs.
+    step_peak_bytes: u64,
     stopped_early: bool,
     recoveries: u32,
     fallbacks: Vec<String>,
@@ -70,6 +75,7 @@ pub fn run(options: &TrainOptions, screen: &mut Screen) -> Result<(), Failure> {
         seed: options.seed,
         ..Trainer::new(&pictures.train, options.batch, options.epochs)
     };
+    let step_peak_bytes = step_peak_bytes(&runtime, &session, options)?;
     let bar = progress_bar();
     let started = Instant::now();
     let summary = trainer.run(&runtime, &mut session, &mut |progress| show_progress(&bar, options, progress));
@@ -90,6 +96,7 @@ pub fn run(options: &TrainOptions, screen: &mut Screen) -> Result<(), Failure> {
         parameters: parameters.elements(),
         pictures: pictures.train.len(),
         kept_aside: pictures.test.len(),
+        step_peak_bytes,
         ..findings(&summary, session.step_number(), seconds)
     };
     match options.format {
@@ -115,6 +122,14 @@ fn session(runtime: &Runtime, pictures: &Pictures, options: &TrainOptions) -> Re
     let (seed, devices, debug) = (options.seed, options.devices.clone(), options.debug);
     let options = SessionOptions { seed, devices, loss_scale, debug, ..SessionOptions::default() };
     Ok(Session::new(runtime, recording, optimiser, None, options)?)
+}
+
+/// What the plan of a step holds at its peak, on the kind of device that the step goes to.
+fn step_peak_bytes(runtime: &Runtime, session: &Session, options: &TrainOptions) -> Result<u64> {
+    let device = options.devices.first().copied().or_else(|| runtime.devices().next().map(|device| device.id));
+    let facts = if device.is_none_or(|device| device.api == Api::CPU) { Facts::CPU } else { Facts::C_GPU };
+    let plan = compile(session.graph(), &SymbolSizes([options.batch, 1, 1, 1]), &facts)?;
+    Ok(plan.peak.bytes(false))
 }
 
 fn progress_bar() -> ProgressBar {
@@ -151,6 +166,7 @@ fn findings(summary: &Summary, steps: u64, seconds: f64) -> Findings {
         epochs,
         steps,
         seconds,
+        step_peak_bytes: 0,
         stopped_early: summary.stopped_early,
         recoveries: summary.recoveries,
         fallbacks: summary.fallbacks.clone(),
@@ -180,6 +196,7 @@ fn print(findings: &Findings, screen: &mut Screen) -> Result<(), Failure> {
     match findings.accuracy {
         Some(share) => {
             let reached = screen.strong(&format!("{:.2} %", share * 100.0));
+            screen.line(format!("a step holds {} at its peak", bytes_text(findings.step_peak_bytes)))?;
             screen.line(format!(
                 "{reached} of {kept_aside} digits that it had not seen are read right: {network} with {parameters} parameters, \
                  {pictures} digits, {steps} steps, {seconds:.1} s"

@@ -68,3 +68,62 @@ fn errors_say_what_to_do() {
     assert!(error_of(&run(&["infer", text(&folder.join("noise.onnx"))])).contains("not an ONNX model"));
     std::fs::remove_dir_all(folder).unwrap();
 }
+
+/// A field of a message: its number, and bytes.
+fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
+    let len = u8::try_from(bytes.len()).unwrap();
+    let len = if len < 0x80 { vec![len] } else { vec![len | 0x80, 1] };
+    [&[number << 3 | 2][..], &len, bytes].concat()
+}
+
+/// A field with a number below 128.
+fn number(field: u8, value: u8) -> Vec<u8> {
+    [if field < 16 { vec![field << 3] } else { vec![field << 3 | 0x80, 1] }, vec![value]].concat()
+}
+
+/// A model that answers for each piece of a text with the piece's number.
+fn counting() -> Vec<u8> {
+    let port = |name: &str, kind: u8, dims: &[&str]| {
+        let dims: Vec<u8> = dims.iter().flat_map(|dim| field(1, &field(2, dim.as_bytes()))).collect();
+        let tensor = [number(1, kind), field(2, &dims)].concat();
+        [field(1, name.as_bytes()), field(2, &field(1, &tensor))].concat()
+    };
+    let node = |op: &str, input: &str, output: &str, attribute: Vec<u8>| {
+        [field(1, input.as_bytes()), field(2, output.as_bytes()), field(4, op.as_bytes()), field(5, &attribute)]
+            .concat()
+    };
+    let to = [field(1, b"to"), number(3, 1), number(20, 2)].concat();
+    let axes = [field(1, b"axes"), number(8, 2), number(20, 7)].concat();
+    let graph = [
+        field(1, &node("Cast", "ids", "f", to)),
+        field(1, &node("Unsqueeze", "f", "y", axes)),
+        field(11, &port("ids", 7, &["n", "l"])),
+        field(12, &port("y", 1, &["n", "l", "w"])),
+    ];
+    [number(1, 9), field(7, &graph.concat()), field(8, &number(2, 11))].concat()
+}
+
+/// Every run began with the id 1, so that a second one replaced the texts of the first.
+#[test]
+fn texts_are_added_to_those_that_are_there() {
+    let folder = folder("embed");
+    std::fs::write(folder.join("counting.onnx"), counting()).unwrap();
+    std::fs::write(folder.join("vocab.txt"), "[PAD]\n[UNK]\n[CLS]\n[SEP]\nhello\nworld\n").unwrap();
+    std::fs::write(folder.join("nothing.txt"), "\n \n").unwrap();
+    let (model, notes, nothing) = (folder.join("counting.onnx"), folder.join("notes"), folder.join("nothing.txt"));
+    for word in ["hello", "world"] {
+        let embedded = run(&["embed", text(&model), "--text", word, "--into", text(&notes)]);
+        assert!(embedded.status.success(), "{embedded:?}");
+    }
+    for (id, word) in [("1", "hello"), ("2", "world")] {
+        let got = run(&["vectors", "get", text(&notes), id, "--json"]);
+        assert!(String::from_utf8_lossy(&got.stdout).contains(word), "{id}: {got:?}");
+    }
+    // A collection of vectors of one number was made of it, which took no other texts.
+    let other = folder.join("other");
+    assert!(
+        error_of(&run(&["embed", text(&model), "--lines", text(&nothing), "--into", text(&other)])).contains("no text")
+    );
+    assert!(!other.exists());
+    std::fs::remove_dir_all(folder).unwrap();
+}

@@ -45,6 +45,9 @@ fn digits_are_learned_saved_and_gone_on_with() {
     let first = train("8");
     assert_eq!(first["epochs"].as_array().unwrap().len(), 8);
     assert!(first["accuracy"].as_f64().unwrap() > 0.9, "{first}");
+    // Parameters before and after the step, and both of Adam's tensors, in f32: what is between comes on top.
+    let parameters = first["parameters"].as_u64().unwrap();
+    assert!(first["step_peak_bytes"].as_u64().unwrap() > parameters * 4 * 6, "{first}");
     let names = panoply::nn::files::load(saved.as_ref()).unwrap().parameters;
     assert!(names.get("conv1.weight").is_some() && names.get("fc.bias").is_some());
     assert!(std::fs::read_to_string(&curve).unwrap().contains("<polyline"));

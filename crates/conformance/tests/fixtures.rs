@@ -29,6 +29,8 @@ mod map;
 mod matmul;
 #[path = "fixtures/normalize.rs"]
 mod normalize;
+#[path = "fixtures/planes.rs"]
+mod planes;
 #[path = "fixtures/pool2d.rs"]
 mod pool2d;
 #[path = "fixtures/reduce.rs"]

@@ -277,6 +277,8 @@ pub struct Health {
     pub memory_percent: Option<f32>,
     /// True while the device slows itself down.
     pub throttled: Option<bool>,
+    /// Requests that the engine holds, under way or waiting, where it counts them: an op may be thousands.
+    pub queue_depth: Option<u32>,
     /// The fault that makes the engine unusable, if there is one.
     pub fault: Option<Error>,
 }

@@ -63,6 +63,11 @@ impl Inflater {
         if read == message.len() { Ok(made) } else { Err(Failure::Rejected) }
     }
 
+    /// One raw stream, whatever is behind it: how many bytes were read, and how many made.
+    pub fn stream(&mut self, message: &[u8], out: &mut [u8]) -> Result<(usize, usize), Failure> {
+        self.member(Format::Deflate, message, out)
+    }
+
     /// One stream or member: how many bytes were read, and how many made.
     fn member(&mut self, format: Format, message: &[u8], out: &mut [u8]) -> Result<(usize, usize), Failure> {
         let decompress = match format {

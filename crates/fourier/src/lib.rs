@@ -1,4 +1,4 @@
-//! Plans for Fourier transforms of f32, by rustfft and realfft.
+//! Plans for Fourier transforms of f32 and f64, by rustfft and realfft.
 //!
 //! Both libraries are generic over the number type, so the crate that names their planners compiles all of their butterflies,
 //! for every instruction set. This crate is the only one that does; others see trait objects. In the CPU backend they were
@@ -33,4 +33,16 @@ pub fn forward_real(len: usize) -> Arc<dyn RealToComplex<f32>> {
 #[inline(never)]
 pub fn inverse_real(len: usize) -> Arc<dyn ComplexToReal<f32>> {
     RealFftPlanner::new().plan_fft_inverse(len)
+}
+
+/// As [`forward`], of numbers in f64.
+#[inline(never)]
+pub fn forward_wide(len: usize) -> Arc<dyn Fft<f64>> {
+    FftPlanner::new().plan_fft_forward(len)
+}
+
+/// As [`inverse`], of numbers in f64.
+#[inline(never)]
+pub fn inverse_wide(len: usize) -> Arc<dyn Fft<f64>> {
+    FftPlanner::new().plan_fft_inverse(len)
 }

@@ -15,6 +15,8 @@ pub(crate) const SIZE_MAX: usize = 1 << 31;
 pub(crate) const HOST_ELEMENTS_MAX: usize = 1 << 27;
 /// The most steps of one plain loop: minutes.
 pub(crate) const WORK_MAX: usize = 1 << 37;
+/// The most arrays of a list that is made at once.
+pub(crate) const LIST_MAX: usize = 1 << 20;
 /// The most texts of one array, and the most bytes that they may have together.
 pub(crate) const TEXTS_MAX: usize = 1 << 24;
 pub(crate) const TEXT_BYTES_MAX: usize = 1 << 30;
@@ -77,6 +79,14 @@ pub(crate) fn work(turns: &[usize]) -> Result<()> {
     match total <= limit as u128 {
         true => Ok(()),
         false => beyond("the multiplications of one step on the host", limit, usize::try_from(total).ok()),
+    }
+}
+
+/// Refuses lists of too many arrays, each of which takes memory though it has no elements.
+pub(crate) fn list_len(len: usize) -> Result<()> {
+    match len <= bound(LIST_MAX) {
+        true => Ok(()),
+        false => beyond("the arrays of a list", bound(LIST_MAX), Some(len)),
     }
 }
 

@@ -281,6 +281,11 @@ mod tests {
         // The header claims 65,535 pixels each way.
         bomb[16..24].copy_from_slice(&[0, 0, 0xff, 0xff, 0, 0, 0xff, 0xff]);
         assert!(Picture::decode(&bomb).is_err());
+        // So does the frame of a JPEG.
+        let mut bomb = Picture::from_rgb(8, 8, vec![0; 192]).unwrap().encode(true).unwrap();
+        let frame = bomb.windows(2).position(|pair| pair == [0xff, 0xc0]).unwrap();
+        bomb[frame + 5..frame + 9].copy_from_slice(&[0xff; 4]);
+        assert!(matches!(Picture::decode(&bomb), Err(Error::Limit { .. })));
         assert!(Picture::decode(b"no picture").is_err());
         let whole = Picture::from_rgb(4, 4, vec![1; 48]).unwrap().encode(true).unwrap();
         assert!(Picture::decode(&whole[..whole.len() / 3]).is_err());

@@ -360,6 +360,29 @@ fn weights_are_bounded_by_what_the_file_holds() {
     assert!(matches!(load(&model(18, &graph)), Err(Error::Limit { .. })));
 }
 
+/// A function's nodes are written out for each call, with their names and operands: a file of some megabytes took hundreds of gigabytes.
+#[test]
+fn functions_written_out_are_bounded_by_what_the_file_holds() {
+    let with = |calls: usize, inner: &Message, opset_name: &str| {
+        let function = Message::default().text(1, "f").text(10, "own").text(4, "a").text(5, "b");
+        let function = function.message(7, inner).message(9, &opset("", 18)).message(9, &opset(opset_name, 1));
+        let call = |number: usize| node("f", &["x"], &[&format!("y{number}")], &[]).text(7, "own");
+        let calls: Vec<Message> = (0..calls).map(call).collect();
+        let graph = graph(&calls, &[], &[port("x", ElementType::F32, &[1])], &[any("y0")]);
+        load(&model(18, &graph).message(8, &opset("own", 1)).message(25, &function))
+    };
+    let long = "n".repeat(100_000);
+    let named = node("Identity", &["a"], &["b"], &[]).text(3, &long);
+    let wide = node("Sum", &vec!["a"; 20_000], &["b"], &[]);
+    let plain = node("Identity", &["a"], &["b"], &[]);
+    for inner in [&named, &wide] {
+        assert!(with(10, inner, "own").is_ok());
+        assert!(matches!(with(2_000, inner, "own").unwrap_err(), Error::Node { cause, .. }
+            if matches!(*cause, Error::Limit { .. })));
+    }
+    assert!(with(2_000, &plain, "own").is_ok() && with(2_000, &plain, &long).is_err());
+}
+
 #[test]
 fn names_and_tensors_are_counted() {
     let mut bytes = Vec::new();
@@ -404,5 +427,82 @@ fn branches_by_ever_new_outcomes_keep_little() {
         let x = f32s_of(&vec![1.0; len], &[len]);
         let made = network.infer_values(runtime(), &[("x", x.into())], &RunOptions::default()).unwrap();
         assert_eq!(made[0].array().unwrap().dims(), [1, len]);
+    }
+}
+
+/// Arrays without elements take no memory, so anybody can claim any size for them; loops used to count to it.
+#[test]
+fn arrays_without_elements_end_soon_however_large_they_claim_to_be() {
+    let claim = |dims: &[usize]| f32s_of(&[], dims);
+    let same = |made: Result<Vec<Array>>, dims: &[usize]| assert_eq!(made.unwrap()[0].dims(), dims);
+    let (many, empty) = (1 << 16, [1 << 32, 0]);
+    same(run(13, "LRN", &[int("size", 1 << 16)], &[claim(&[many, many, 0])], 1), &[many, many, 0]);
+    same(run(13, "Softmax", &[], &[claim(&empty)], 1), &empty);
+    same(run(13, "LpNormalization", &[], &[claim(&empty)], 1), &empty);
+    same(run(14, "CumSum", &[], &[claim(&empty), i64s_of(&[1])], 1), &empty);
+    same(run(13, "Concat", &[int("axis", 1)], &vec![claim(&empty); 100], 1), &empty);
+    let (images, weights) = (claim(&[0, 1, 1 << 30]), f32s_of(&vec![1.0; 1 << 12], &[1, 1, 1 << 12]));
+    same(run(11, "ConvTranspose", &[ints("output_shape", &[1])], &[images, weights], 1), &[0, 1, 1]);
+    let rows = run(11, "Unique", &[int("axis", 1)], &[claim(&[many, many, 0])], 1);
+    same(rows, &[many, 1, 0]);
+    refused(run(11, "TopK", &[], &[claim(&[0, 1 << 32]), i64s_of(&[1])], 2));
+    let nothing = claim(&[1, 0, 0]);
+    refused(run(14, "GRU", &[int("hidden_size", 0)], &[claim(&[1, 1 << 32, 0]), nothing.clone(), nothing], 1));
+}
+
+#[test]
+fn lists_are_bounded_though_their_arrays_are_empty() {
+    let count = (1 << 20) + 1;
+    refused(run(13, "Split", &[], &[f32s_of(&[], &[0]), i64s_of(&vec![0; count])], 1));
+    let nodes = [node("SplitToSequence", &["x"], &["s"], &[]), node("SequenceLength", &["s"], &["y"], &[])];
+    let graph = graph(&nodes, &[], &[port("x", ElementType::F32, &[-1, 0])], &[any("y")]);
+    let network = load(&model(18, &graph)).unwrap();
+    let long = |len: usize| network.reference(&[("x", f32s_of(&[], &[len, 0]).into())]);
+    assert_eq!(long(3).unwrap()[0].array().unwrap().to_i64s().unwrap(), [3]);
+    assert!(matches!(long(count).unwrap_err(), Error::Node { cause, .. } if matches!(*cause, Error::Limit { .. })));
+    // A place for each axis: a mask of few bytes has many times as many.
+    let mut dims = [1; 32];
+    dims[0] = (1 << 22) + 1;
+    let mask = Array::from_slice(&vec![1_u8; dims[0]], dims).unwrap();
+    refused(run(13, "NonZero", &[], &[mask], 1));
+}
+
+#[test]
+fn sums_over_many_operands_are_bounded_together() {
+    let with = |operands: usize| {
+        let names: Vec<&str> = ["a", "b"].into_iter().cycle().take(operands).collect();
+        let terms: Vec<&str> = ["i", "j"].into_iter().cycle().take(operands).collect();
+        let sum = node("Einsum", &names, &["y"], &[text("equation", &format!("{}->", terms.join(",")))]);
+        let ports = ["a", "b"].map(|name| port(name, ElementType::F32, &[512]));
+        panoply_ml::fuzzing::model(&model(12, &graph(&[sum], &[], &ports, &[any("y")])).0)
+    };
+    assert_eq!(with(4), (true, true));
+    assert_eq!(with(64), (true, false));
+}
+
+#[test]
+fn pads_that_cancel_each_other_are_sizes_as_well() {
+    let x = f32s_of(&[1.0, 2.0], &[2]);
+    refused(run(13, "Pad", &[], &[x.clone(), i64s_of(&[-i64::MAX, i64::MAX])], 1));
+    refused(run(13, "Pad", &[], &[x.clone(), i64s_of(&[i64::MIN, i64::MAX])], 1));
+    let moved = run(13, "Pad", &[], &[x, i64s_of(&[-1, 1])], 1).unwrap();
+    assert_eq!(moved[0].to_floats().unwrap(), [2.0, 0.0]);
+}
+
+/// The kernel of fewer dimensions than the image was looked up beyond its end.
+#[test]
+fn a_transposed_convolution_has_a_kernel_for_every_dimension() {
+    let (x, w) = (f32s_of(&[1.0; 4], &[1, 1, 2, 2]), f32s_of(&[1.0; 2], &[1, 1, 2]));
+    refused(run(11, "ConvTranspose", &[], &[x, w], 1));
+}
+
+/// It was minus infinity.
+#[test]
+fn the_sum_of_no_number_is_none() {
+    let nodes = [node("ReduceLogSumExp", &["x"], &["y"], &[int("keepdims", 0)])];
+    let network = load(&model(18, &graph(&nodes, &[], &[port("x", ElementType::F32, &[2])], &[any("y")]))).unwrap();
+    for x in [[f32::NAN, f32::NAN], [f32::NAN, f32::INFINITY], [1.0, f32::NAN]] {
+        let made = network.reference(&[("x", f32s_of(&x, &[2]).into())]).unwrap();
+        assert!(made[0].array().unwrap().to_floats().unwrap()[0].is_nan(), "{x:?}");
     }
 }

@@ -33,7 +33,7 @@ fn saved_answers() {
         let verdict = verdict(&folder, &runtime, RELATIVE, absolute);
         let took = started.elapsed();
         match verdict {
-            Verdict::Passed => println!("passed {name} in {took:?}"),
+            Verdict::Passed(off) => println!("passed {name} in {took:?}, off by {off:.1e} besides 1e-3"),
             Verdict::Refused(reason) | Verdict::Wrong(reason) => {
                 println!("FAILED {name} in {took:?}: {reason}");
                 failed.push(name);

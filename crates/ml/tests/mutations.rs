@@ -137,7 +137,16 @@ fn arrays_pictures_and_vocabularies() {
     let pictures = [picture.encode(false).unwrap(), picture.encode(true).unwrap()];
     let vocabulary = b"[PAD]\n[UNK]\n[CLS]\n[SEP]\nun\n##aff\n##able\nhello".to_vec();
     assert!(fuzzing::npy(&array) && pictures.iter().all(|picture| fuzzing::picture(picture)));
+    let files = ["byte-level", "clip", "llama3", "marked"].map(|kind| {
+        let path = format!("{}/tests/tokenizers/{kind}.json", env!("CARGO_MANIFEST_DIR"));
+        std::fs::read(path).unwrap()
+    });
+    assert!(files.iter().all(|file| fuzzing::vocabulary(std::str::from_utf8(file).unwrap())));
     let mut numbers = Numbers(0x2545_f491_4f6c_dd1d);
+    for turn in 0..mutations() / 10 {
+        let file = &files[turn % files.len()];
+        fuzzing::vocabulary(&String::from_utf8_lossy(&mutated(file, file, &mut numbers)));
+    }
     for _ in 0..mutations() {
         fuzzing::npy(&mutated(&array, &array, &mut numbers));
         fuzzing::vocabulary(&String::from_utf8_lossy(&mutated(&vocabulary, &vocabulary, &mut numbers)));

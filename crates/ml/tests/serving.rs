@@ -70,6 +70,56 @@ fn a_wrong_request_fails_alone() {
     assert!(late.wait().is_err());
 }
 
+/// Arrays of fewer dimensions than the model has used to end the instance that joined them, and with it the server.
+#[test]
+fn requests_of_other_shapes_do_no_harm() {
+    for (message, buckets) in [(scaled(1.0), vec![]), (doubled(), vec![4, 8])] {
+        let model = Model::from_bytes(runtime(), &message.0).unwrap();
+        let options = ServeOptions { wait_max: Duration::from_millis(50), buckets, ..ServeOptions::default() };
+        let server = Server::start(&model, options).unwrap();
+        for dims in [&[][..], &[1], &[1, 1, 1]] {
+            let ask = || server.submit(&[("x", Array::from_slice(&[1.0_f32], dims).unwrap())], &RunOptions::default());
+            let wrong: Vec<_> = (0..3).map(|_| ask().unwrap()).collect();
+            for ticket in wrong {
+                assert!(matches!(ticket.wait(), Err(Error::Invalid { .. })), "{dims:?}");
+            }
+        }
+        let sum: f64 =
+            server.infer(&[("x", rows(&[1.0, 2.0]))]).unwrap().first().unwrap().to_floats().unwrap().iter().sum();
+        assert!(sum == 9.0 || sum == 6.0, "{sum}");
+    }
+}
+
+/// `y = x + x`, for rows of any length.
+fn doubled() -> Message {
+    let (x, y) = (port("x", ElementType::F32, &[-1, -2]), port("y", ElementType::F32, &[-1, -2]));
+    model(18, &graph(&[node("Add", &["x", "x"], &["y"], &[])], &[], &[x], &[y]))
+}
+
+/// Requests that differed in a text that all rows share were joined, and answered by the first one's.
+#[test]
+fn requests_with_different_texts_are_not_joined() {
+    let nodes = [
+        node("Equal", &["word", "yes"], &["is"], &[]),
+        node("Neg", &["x"], &["minus"], &[]),
+        node("Where", &["is", "x", "minus"], &["y"], &[]),
+    ];
+    let yes = Message::default().number(1, 1).number(2, 8).text(8, "yes").text(6, "yes");
+    let (x, y) = (port("x", ElementType::F32, &[-1, 1]), port("y", ElementType::F32, &[-1, 1]));
+    let graph = graph(&nodes, &[yes], &[x, port("word", ElementType::String, &[1])], &[y]);
+    let model = Model::from_bytes(runtime(), &model(19, &graph).0).unwrap();
+    let options = ServeOptions { wait_max: Duration::from_millis(100), ..ServeOptions::default() };
+    let server = Server::start(&model, options).unwrap();
+    let ask = |word: &str| {
+        let word = Array::from_strings(vec![word.to_owned()], [1]).unwrap();
+        let x = Array::from_slice(&[3.0_f32], [1, 1]).unwrap();
+        server.submit(&[("x", x), ("word", word)], &RunOptions::default()).unwrap()
+    };
+    let (plus, minus) = (ask("yes"), ask("no"));
+    let answered = |ticket: panoply_ml::serve::Ticket| ticket.wait().unwrap().first().unwrap().to_floats().unwrap();
+    assert_eq!((answered(plus), answered(minus)), (vec![3.0], vec![-3.0]));
+}
+
 #[test]
 fn a_full_queue_says_so_and_a_dropped_server_answers_what_it_took() {
     let model = Model::from_bytes(runtime(), &scaled(2.0).0).unwrap();
@@ -93,9 +143,7 @@ fn a_full_queue_says_so_and_a_dropped_server_answers_what_it_took() {
 
 #[test]
 fn sequences_are_filled_up_to_buckets_and_cut_again() {
-    let nodes = [node("Add", &["x", "x"], &["y"], &[])];
-    let (x, y) = (port("x", ElementType::F32, &[-1, -2]), port("y", ElementType::F32, &[-1, -2]));
-    let model = Model::from_bytes(runtime(), &model(18, &graph(&nodes, &[], &[x], &[y])).0).unwrap();
+    let model = Model::from_bytes(runtime(), &doubled().0).unwrap();
     let options = ServeOptions { buckets: vec![4, 8], wait_max: Duration::from_millis(50), ..ServeOptions::default() };
     let server = Server::start(&model, options).unwrap();
     let ask = |len: usize| {

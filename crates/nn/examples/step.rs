@@ -6,6 +6,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Instant;
 
+use panoply_core::graph::SymbolSizes;
 use panoply_core::{DType, Tensor};
 use panoply_cpu::CpuBackend;
 use panoply_nn::random::Random;
@@ -44,10 +45,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     times.sort_by(f64::total_cmp);
     let median = times[times.len() / 2];
+    let plan = panoply_graph::compile(session.graph(), &SymbolSizes([batch, 1, 1, 1]), &panoply_graph::Facts::CPU)?;
     println!(
-        "{{\"case\": \"nn/{network}/train/f32/b{batch}\", \"ms\": {median:.4}, \"best_ms\": {:.4}, \"peak_mib\": {}}}",
+        "{{\"case\": \"nn/{network}/train/f32/b{batch}\", \"ms\": {median:.4}, \"best_ms\": {:.4}, \"peak_mib\": {}, \"step_mib\": {}}}",
         times[0],
-        peak_mib()
+        peak_mib(),
+        plan.peak.bytes(false) >> 20
     );
     Ok(())
 }

@@ -106,17 +106,16 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".tmp");
     let beside = Path::new(&beside);
-    let mut file = File::create(beside).map_err(refused)?;
-    file.write_all(bytes).map_err(refused)?;
-    file.sync_all().map_err(refused)?;
-    drop(file);
-    std::fs::rename(beside, path).map_err(refused)?;
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    // The name itself must reach the disk. Where folders cannot be opened, there is nothing more to do.
-    match File::open(folder) {
-        Ok(folder) => folder.sync_all().or(Ok(())),
-        Err(_) => Ok(()),
+    let written = File::create(beside).and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()));
+    if let Err(error) = written.and_then(|()| std::fs::rename(beside, path)) {
+        // Half a file beside the path helps nobody, least of all on a full disk.
+        let _ = std::fs::remove_file(beside);
+        return Err(refused(error));
     }
+    // The name itself must reach the disk. Other systems than Unix do not open folders.
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let synced = if cfg!(unix) { File::open(folder).and_then(|folder| folder.sync_all()) } else { Ok(()) };
+    synced.map_err(refused)
 }
 
 impl Parameters {
@@ -210,6 +209,17 @@ mod tests {
         let huge = Tensor::scalar(1.0_f32).unwrap().broadcast_to([1 << 16, 1 << 17]).unwrap();
         parameters.insert("huge", huge);
         assert!(to_bytes(&parameters, HashMap::new()).unwrap_err().contains("more than the"));
+    }
+
+    #[test]
+    fn a_file_that_is_not_written_leaves_nothing_beside_it() {
+        let folder = std::env::temp_dir().join(format!("panoply-nn-files-{}", std::process::id()));
+        // A folder stands where the file should go.
+        let path = folder.join("parameters");
+        std::fs::create_dir_all(path.join("inside")).unwrap();
+        assert!(save(&path, &sample(), HashMap::new()).is_err());
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]

@@ -266,6 +266,28 @@ fn a_device_that_is_lost_in_mid_training_breaks_no_curve() {
 }
 
 #[test]
+fn training_goes_on_elsewhere_when_its_device_is_gone_for_good() {
+    let batch = rows(30, &[12], 6);
+    let expected = losses(&mut session(&cpu(), Optimiser::adam(0.02), SessionOptions::default()), &batch, 40);
+    // The first device is the quicker one, so it has the work until it is lost; it never comes back.
+    let quick = Script::new().resident().fault_at(30, Fault::Lost).gone_after_opens(1);
+    let slow = Script::new().resident().latency(std::time::Duration::from_millis(4));
+    let (runtime, _) = virtual_devices(vec![quick, slow]);
+    let options = SessionOptions { copy_every: 5, ..SessionOptions::default() };
+    let mut disturbed = session(&runtime, Optimiser::adam(0.02), options);
+    let (mut found, mut devices) = (Vec::new(), Vec::new());
+    for _ in 0..40 {
+        let outcome = disturbed.step(&batch).unwrap();
+        found.push(disturbed.figures(outcome.step).unwrap()[0]);
+        devices.push(outcome.reports[0].device);
+    }
+    assert!(devices[..5].contains(&FIRST), "{devices:?}");
+    assert!(devices[35..].iter().all(|device| *device == SECOND), "{devices:?}");
+    assert!(close(&expected, &found, 1e-5), "{expected:?} {found:?}");
+    assert!(disturbed.recoveries() >= 1);
+}
+
+#[test]
 fn masks_on_a_device_are_the_numbers_of_the_host() {
     let mut g = panoply_core::graph::Graph::builder("mask");
     let batch = g.symbol("batch").unwrap();

@@ -40,7 +40,10 @@ pub(crate) fn known() -> Vec<Known> {
         Known { api: Api::VULKAN, backend: vulkan() },
         Known { api: Api::WGPU, backend: wgpu() },
         Known { api: Api::OPENCL, backend: opencl() },
+        Known { api: Api::PJRT, backend: pjrt() },
         fpga(),
+        onnxruntime(),
+        Known { api: Api::QAT, backend: qat() },
     ];
     let registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner).clone();
     known.extend(registered.into_iter().map(|backend| Known { api: backend.api(), backend: Ok(backend) }));
@@ -77,6 +80,16 @@ fn hip() -> Result<Arc<dyn Backend>, Absence> {
     Err(Absence::NotCompiled { feature: "hip" })
 }
 
+#[cfg(feature = "pjrt")]
+fn pjrt() -> Result<Arc<dyn Backend>, Absence> {
+    Ok(Arc::new(panoply_pjrt::PjrtBackend::new()))
+}
+
+#[cfg(not(feature = "pjrt"))]
+fn pjrt() -> Result<Arc<dyn Backend>, Absence> {
+    Err(Absence::NotCompiled { feature: "pjrt" })
+}
+
 #[cfg(feature = "opencl")]
 fn opencl() -> Result<Arc<dyn Backend>, Absence> {
     Ok(Arc::new(panoply_opencl::OpenClBackend::new()))
@@ -97,6 +110,27 @@ fn fpga() -> Known {
 #[cfg(not(feature = "fpga"))]
 fn fpga() -> Known {
     Known { api: Api::FPGA, backend: Err(Absence::NotCompiled { feature: "fpga" }) }
+}
+
+#[cfg(feature = "onnxruntime")]
+fn onnxruntime() -> Known {
+    let backend = panoply_onnxruntime::OnnxRuntimeBackend::from_environment();
+    Known { api: backend.api(), backend: Ok(Arc::new(backend)) }
+}
+
+#[cfg(not(feature = "onnxruntime"))]
+fn onnxruntime() -> Known {
+    Known { api: Api::new("onnxruntime"), backend: Err(Absence::NotCompiled { feature: "onnxruntime" }) }
+}
+
+#[cfg(feature = "qat")]
+fn qat() -> Result<Arc<dyn Backend>, Absence> {
+    Ok(Arc::new(panoply_qat::QatBackend::new()))
+}
+
+#[cfg(not(feature = "qat"))]
+fn qat() -> Result<Arc<dyn Backend>, Absence> {
+    Err(Absence::NotCompiled { feature: "qat" })
 }
 
 #[cfg(feature = "vulkan")]

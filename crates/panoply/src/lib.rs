@@ -31,6 +31,7 @@
 //! * [`vector`]: collections of vectors: exact and approximate search, durable, on every device.
 //! * [`nn`]: neural networks, their training, and a compute backend for other libraries.
 //! * [`ml`]: models from ONNX files: inference, batches of many callers, folders of models, pictures and text.
+//! * [`second_opinion`]: models on ONNX Runtime, where it is there.
 //! * [`worker`]: a program's own workers in pools, each with a thread, a state and a queue of its own.
 //! * [`pipeline`]: chains of stages, on the CPU and on devices, that run overlapped.
 //! * [`placement`]: which CPUs workers run on, near which devices.
@@ -50,7 +51,10 @@
 //! | `vulkan` | GPUs with a driver for Vulkan 1.2 or later, which is found at run time |
 //! | `wgpu` | GPUs through Vulkan, Metal or DX12, whose drivers are found at run time; those of the `vulkan` backend are not opened twice |
 //! | `opencl` | whatever has an OpenCL driver, which is found at run time |
+//! | `qat` | Intel QuickAssist through qatlib, which is found at run time |
+//! | `pjrt` | TPUs and whatever else has a PJRT plugin, which is found at run time |
 //! | `fpga` | FPGA cards behind XDMA or XRT, which are found at run time; `PANOPLY_FPGA_SIMULATION` simulates one |
+//! | `onnxruntime` | ONNX Runtime, where `PANOPLY_ONNXRUNTIME` names its library: models that Panoply refuses, and a second opinion on others |
 //! | `nn` | no backend: neural networks and their training |
 //! | `ml` | no backend: models from ONNX files |
 
@@ -60,6 +64,8 @@ pub mod crypto;
 pub mod learned;
 pub mod prelude;
 mod runtime;
+#[cfg(all(feature = "ml", feature = "onnxruntime"))]
+pub mod second_opinion;
 mod selection;
 pub mod settings;
 pub mod signal;

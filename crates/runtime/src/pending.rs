@@ -200,7 +200,7 @@ impl Sent {
         let patience = if few { Patience::take() } else { None };
         let longest_us = if patience.is_some() { self.spin_us_max } else { self.spin_us_max.min(SPIN_US_MAX) };
         let left = limit.map(|limit| limit.saturating_duration_since(Instant::now()).as_micros() as u64);
-        self.receiver.spin(left.map_or(longest_us, |left_us| left_us.min(longest_us)));
+        self.receiver.spin_after(FIRST_SPIN_US_MAX, left.map_or(longest_us, |left_us| left_us.min(longest_us)));
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<OpAnswer> {

@@ -21,7 +21,7 @@ pub(crate) const SPIN_US_MAX: u64 = 50;
 pub(crate) const SPIN_US_MAX: u64 = 0;
 
 /// After so long a spinning thread yields its CPU: the thread that it waits for may be runnable on the same CPU.
-const YIELD_AFTER_US: u64 = 5;
+const YIELD_AFTER_US: u64 = 3;
 
 /// The most pause instructions between two looks: below half a microsecond.
 const SPIN_PAUSES_MAX: u32 = 8;
@@ -93,6 +93,11 @@ impl Drop for Sleeper {
 /// Looks at `ready` again and again for so long, and tells whether it became true. Where there is a single CPU nothing can
 /// change while this thread spins, so it looks only once.
 pub(crate) fn spin(spin_us_max: u64, ready: &mut impl FnMut() -> bool) -> bool {
+    spin_after(0, spin_us_max, ready)
+}
+
+/// [`spin`] of a thread that has spun for so long already: it yields its CPU that much sooner.
+pub(crate) fn spin_after(spun_us: u64, spin_us_max: u64, ready: &mut impl FnMut() -> bool) -> bool {
     if ready() {
         return true;
     }
@@ -100,6 +105,7 @@ pub(crate) fn spin(spin_us_max: u64, ready: &mut impl FnMut() -> bool) -> bool {
         return false;
     }
     let start = Instant::now();
+    let yield_after = Duration::from_micros(YIELD_AFTER_US.saturating_sub(spun_us));
     let mut pauses = 1;
     loop {
         // Longer pauses leave the cache line to the thread that writes it, so that it can publish several items between two
@@ -113,7 +119,7 @@ pub(crate) fn spin(spin_us_max: u64, ready: &mut impl FnMut() -> bool) -> bool {
         if spun >= Duration::from_micros(spin_us_max) {
             return false;
         }
-        if spun >= Duration::from_micros(YIELD_AFTER_US) {
+        if spun >= yield_after {
             thread::yield_now();
         }
     }

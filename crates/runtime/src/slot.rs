@@ -288,7 +288,13 @@ impl<Q, A> Receiver<Q, A> {
     /// Looks for the answer again and again for so long, and tells whether it is there.
     #[cfg(not(loom))]
     pub(crate) fn spin(&self, spin_us_max: u64) -> bool {
-        crate::sleeper::spin(spin_us_max, &mut || self.is_done())
+        self.spin_after(0, spin_us_max)
+    }
+
+    /// [`Receiver::spin`] of a caller that has spun for so long already.
+    #[cfg(not(loom))]
+    pub(crate) fn spin_after(&self, spun_us: u64, spin_us_max: u64) -> bool {
+        crate::sleeper::spin_after(spun_us, spin_us_max, &mut || self.is_done())
     }
 
     fn take(&self) -> Option<A> {

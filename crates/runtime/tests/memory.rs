@@ -36,14 +36,19 @@ fn virtual_device(limits: WorkerLimits) -> (Runtime, Arc<VirtualControl>) {
     (Runtime::builder().backend(Arc::new(backend)).limits(limits).build().unwrap(), control)
 }
 
-/// Waits until no more than this is in use, with a hundredth of slack.
-fn expect_flat(before: usize, what: &str) {
+/// Rounds of which one must be flat: on a busy machine a list may still grow in one of them, and what leaks grows in all.
+const ROUNDS: usize = 3;
+
+/// Whether no more than this is in use within ten seconds, with a hundredth of slack.
+fn gets_flat(before: usize) -> bool {
     let start = Instant::now();
     while live_bytes() > before + before / 100 {
-        let now = live_bytes();
-        assert!(start.elapsed() < Duration::from_secs(10), "{what}: {before} bytes before, {now} after");
+        if start.elapsed() >= Duration::from_secs(10) {
+            return false;
+        }
         std::thread::sleep(Duration::from_millis(2));
     }
+    true
 }
 
 #[test]
@@ -77,10 +82,13 @@ fn ops_with_deadlines_leave_nothing_behind() {
     };
     // As many before, so that every list has grown to the length that it needs.
     round(ops);
-    let before = live_bytes();
-    let highest = round(ops);
-    assert!(highest < before + (1 << 20), "{before} bytes before, {highest} meanwhile");
-    expect_flat(before, "a million ops with deadlines");
+    let flat = (0..ROUNDS).any(|_| {
+        let before = live_bytes();
+        let highest = round(ops);
+        assert!(highest < before + (1 << 20), "{before} bytes before, {highest} meanwhile");
+        gets_flat(before)
+    });
+    assert!(flat, "ops with deadlines leave something behind in every round");
 }
 
 #[test]
@@ -100,9 +108,12 @@ fn futures_that_were_dropped_leave_nothing_behind() {
         runtime.run(Transpose::new(&last)).wait().unwrap();
     };
     round(4000);
-    let before = live_bytes();
-    round(ops);
-    expect_flat(before, "a million dropped futures");
+    let flat = (0..ROUNDS).any(|_| {
+        let before = live_bytes();
+        round(ops);
+        gets_flat(before)
+    });
+    assert!(flat, "dropped futures leave something behind in every round");
 }
 
 #[test]

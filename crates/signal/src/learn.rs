@@ -12,19 +12,21 @@ pub enum Aim<'a> {
     Modulus(f32),
 }
 
-/// Filters a line with weights that change by each sample. `work` is memory of the caller's.
+/// Filters a line with weights that change by each sample. Before its first sample stand those of `history`, the newest last, and silence before
+/// them. `work` is memory of the caller's.
 pub fn adapt(
-    input: &[Complex32],
+    (history, input): (&[Complex32], &[Complex32]),
     aim: &Aim<'_>,
     (step, normalized): (f64, bool),
     weights: &mut [Complex32],
     output: &mut [Complex32],
     work: &mut Vec<Complex32>,
 ) {
-    // Samples before the line are silence.
     let before = weights.len() - 1;
+    let kept = before.min(history.len());
     work.clear();
-    work.resize(before, Complex32::default());
+    work.resize(before - kept, Complex32::default());
+    work.extend_from_slice(&history[history.len() - kept..]);
     work.extend_from_slice(input);
     // The oldest sample first, as samples lie.
     weights.reverse();

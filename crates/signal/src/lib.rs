@@ -4,10 +4,10 @@
 //!
 //! * [`window`], [`design`], [`equiripple`] and [`pulse`]: filters from what they shall do.
 //! * [`fir`], [`spectral`] and [`rates`]: filters of finite response, by sums, by spectra, and with rates that change.
-//! * [`iir`]: recursive filters. [`learn`]: filters that learn. [`bank`]: many channels at once.
+//! * [`iir`]: recursive filters. [`learn`]: filters that learn. [`bank`]: many channels at once. [`peaks`]: where something is.
 //! * [`cosine`] and [`framing`]: spectra of other sorts. [`turning`] and [`track`]: frequencies moved, and loops. [`samples`]: what radios give.
 //! * [`modem`] and [`waves`]: from symbols to points of the plane, or to waves, and back.
-//! * [`crc`], [`hamming`], [`gf256`], [`reed_solomon`], [`erasure`], [`viterbi`], [`ldpc`]: codes. [`whiten`]: bits that look like noise.
+//! * [`crc`], [`hamming`], [`gf256`], [`reed_solomon`], [`erasure`], [`viterbi`], [`ldpc`]: codes. [`coded_stream`]: convolutional codes without an end. [`whiten`]: bits that look like noise.
 //! * [`recording`], [`datagrams`] and [`synthetic`]: where signals come from and go to. [`packets`]: all of it together.
 //! * [`level`] and [`threads`]: the vector instructions that kernels are compiled for, and work cut for threads of the caller's.
 //!
@@ -16,6 +16,7 @@
 
 pub mod bank;
 mod byte_lanes;
+pub mod coded_stream;
 pub mod cosine;
 pub mod crc;
 pub mod datagrams;
@@ -35,6 +36,7 @@ pub mod learn;
 pub mod level;
 pub mod modem;
 pub mod packets;
+pub mod peaks;
 pub mod pulse;
 pub mod rates;
 pub mod recording;

@@ -15,8 +15,11 @@ use crate::viterbi::{Trellis, Work};
 mod codes;
 mod coding;
 mod filtering;
+mod framed;
 mod loops;
 mod modems;
+mod planes;
+mod sessions;
 mod spectra;
 mod streams;
 mod waves;
@@ -122,6 +125,8 @@ pub fn run(op: &Op, space: &mut Workspace, threads: &dyn Threads, take: TakeMemo
         SignalOp::Fir(op) => filtering::fir(op, space, threads, take),
         SignalOp::Iir(op) => filtering::iir(op, space, threads, take),
         SignalOp::Convolve(op) => filtering::convolve(op, space, threads, take),
+        SignalOp::Convolve2(op) => planes::convolve2(op, space, threads, take),
+        SignalOp::FindPeaks(op) => planes::find_peaks(op, threads, take),
         SignalOp::StartFilter(op) => start(op, space),
         SignalOp::StreamFilter(op) => stream(op, space, threads, take),
         SignalOp::Adapt(op) => loops::adapt(op, threads, take),
@@ -164,7 +169,7 @@ fn start(op: &StartFilter, space: &mut Workspace) -> Result<Value> {
 
 fn stream(op: &StreamFilter, space: &mut Workspace, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Value> {
     let streams = space.streams.as_mut().ok_or_else(homeless)?;
-    streams.get_mut(&op.stream)?.next(&op.input, threads, take)
+    streams.get_mut(&op.stream)?.next(op, threads, take)
 }
 
 fn homeless() -> Error {

@@ -11,7 +11,7 @@ use crate::level::{Kind, Level};
 
 /// Bits that are remembered.
 pub const TAIL_BITS: usize = 6;
-const STATES: usize = 64;
+pub(crate) const STATES: usize = 64;
 /// A cost that no path which begins in the first state reaches in the first steps.
 const UNREACHABLE: u8 = 190;
 /// Steps after which the least cost is taken off.
@@ -71,6 +71,16 @@ impl Trellis {
             // The six newest bits, the newest highest.
             state = usize::from((byte as u8).reverse_bits() >> 2);
         }
+    }
+
+    /// The sixteen coded bits of a byte behind the six bits of `state`, and the state behind it.
+    pub(crate) fn encode_byte(&self, state: usize, byte: u8) -> (u16, usize) {
+        (self.encoded[(state & (STATES - 1)) << 8 | usize::from(byte)], usize::from(byte.reverse_bits() >> 2))
+    }
+
+    /// The two coded bits of each register, the first of them higher.
+    pub(crate) fn outputs(&self) -> &[u8; 2 * STATES] {
+        &self.outputs
     }
 
     /// How many frames are decoded side by side.
@@ -164,7 +174,7 @@ fn avx512(job: &Job<'_>, work: &mut Work) {
 }
 
 /// The step of the scale that a soft bit counts as: 0 to 14.
-fn level_of(soft: u8) -> u8 {
+pub(crate) fn level_of(soft: u8) -> u8 {
     ((u16::from(soft) * 15) >> 8) as u8
 }
 

@@ -30,17 +30,16 @@ impl Tones {
         self.samples.len()
     }
 
-    /// The wave of symbols below [`Tones::count`], which does not jump between them.
-    pub fn modulate(&self, symbols: &[u8], wave: &mut [Complex32]) {
-        let mut turns = 0.0;
+    /// The wave of symbols below [`Tones::count`], which does not jump between them, nor from the turns before it, which go on.
+    pub fn modulate(&self, turns: &mut f64, symbols: &[u8], wave: &mut [Complex32]) {
         for (symbol, part) in symbols.iter().zip(wave.chunks_exact_mut(self.len)) {
-            let (tone, base) = (usize::from(*symbol), turned(turns));
+            let (tone, base) = (usize::from(*symbol), turned(*turns));
             for (sample, step) in part.iter_mut().zip(&self.samples[tone]) {
                 let value = base * step;
                 *sample = Complex32::new(value.re as f32, value.im as f32);
             }
-            turns += self.turns[tone];
-            turns -= turns.floor();
+            *turns += self.turns[tone];
+            *turns -= turns.floor();
         }
     }
 
@@ -65,13 +64,12 @@ impl Tones {
     }
 }
 
-/// A message as the frequency of a wave.
-pub fn frequency_modulate(deviation: f64, message: &[f32], wave: &mut [Complex32]) {
-    let mut turns = 0.0;
+/// A message as the frequency of a wave, from the turns before it, which go on.
+pub fn frequency_modulate(deviation: f64, turns: &mut f64, message: &[f32], wave: &mut [Complex32]) {
     for (message, sample) in message.iter().zip(wave) {
-        turns += deviation * f64::from(*message);
-        turns -= turns.floor();
-        let (sin, cos) = (TAU * turns).sin_cos();
+        *turns += deviation * f64::from(*message);
+        *turns -= turns.floor();
+        let (sin, cos) = (TAU * *turns).sin_cos();
         *sample = Complex32::new(cos as f32, sin as f32);
     }
 }

@@ -4,18 +4,24 @@ use panoply_core::op::signal::Scrambler;
 
 /// Scrambles one line, from the seed on, or undoes it.
 pub fn scramble(scrambler: Scrambler, inverse: bool, input: &[u8], output: &mut [u8]) {
-    let (polynomial, mut register) = scrambler.register();
+    let (_, mut register) = scrambler.register();
+    scramble_on(scrambler, inverse, &mut register, input, output);
+}
+
+/// The same, from what the register holds, which goes on.
+pub fn scramble_on(scrambler: Scrambler, inverse: bool, register: &mut u64, input: &[u8], output: &mut [u8]) {
+    let (polynomial, _) = scrambler.register();
     for (byte, out) in input.iter().zip(output) {
         let mut scrambled = 0;
         for at in (0..8).rev() {
             let bit = u64::from(byte >> at & 1);
-            let fed = u64::from((register & polynomial).count_ones() & 1);
+            let fed = u64::from((*register & polynomial).count_ones() & 1);
             let next = match scrambler {
                 Scrambler::Additive { .. } => fed,
                 Scrambler::SelfSynchronizing { .. } if inverse => bit,
                 Scrambler::SelfSynchronizing { .. } => bit ^ fed,
             };
-            register = register << 1 | next;
+            *register = *register << 1 | next;
             scrambled = scrambled << 1 | (bit ^ fed) as u8;
         }
         *out = scrambled;

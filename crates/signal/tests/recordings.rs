@@ -186,7 +186,13 @@ fn what_does_not_fit_a_recording_is_refused() {
     let mut writer = Writer::create(&folder.join("x.raw"), layout, "").unwrap();
     assert!(writer.write(&Tensor::zeros(DType::F32, [4]).unwrap()).is_err());
     assert!(writer.write(&Tensor::zeros(DType::Complex64, [2, 4]).unwrap()).is_err());
+    // What cannot be written takes nothing away.
+    std::fs::write(folder.join("x.wav"), "an older recording").unwrap();
     assert!(Writer::create(&folder.join("x.wav"), Layout { format: SampleFormat::I8, ..layout }, "").is_err());
+    for rate_hz in [5e9, 0.2] {
+        assert!(Writer::create(&folder.join("x.wav"), Layout { rate_hz, ..layout }, "").is_err(), "{rate_hz}");
+    }
+    assert_eq!(std::fs::read(folder.join("x.wav")).unwrap(), b"an older recording");
     assert!(Writer::create(&folder.join("x.sigmf-meta"), Layout { format: SampleFormat::I24, ..layout }, "").is_err());
     for rate_hz in [0.0, -1.0, f64::NAN, f64::INFINITY] {
         assert!(Writer::create(&folder.join("y.raw"), Layout { rate_hz, ..layout }, "").is_err());

@@ -1,7 +1,11 @@
 //! Filters over streams: any cutting gives what the whole gives, and what does not fit leaves the memory as it was.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
-use panoply_core::op::signal::{Biquad, Filter, StartFilter, StreamFilter, TimingDetector, Tracker};
+use panoply_core::op::signal::{
+    Adapt, Biquad, Constellation, Convolutional, ConvolutionalEncode, DemodulateWave, Ending, Filter, Frames,
+    Interleaver, Learning, ModulateWave, Puncture, SampleFormat, Scramble, Scrambler, StartFilter, Stft, StreamFilter,
+    Target, TimingDetector, Tracker, Wave,
+};
 use panoply_core::{
     Api, Complex64, DType, DeviceId, Element, Error, HostBufferMut, Object, Operation, Result, Tensor, Value,
 };
@@ -150,6 +154,167 @@ fn every_stream_gives_what_the_whole_gives_however_it_is_cut() {
             }
         }
     }
+}
+
+/// What comes of bytes, samples or numbers in these pieces, as bytes, with the desired signal where the filter learns from one.
+fn bytes_of<T: Element>(filter: &Filter, desired: Option<&[Complex64]>, samples: &[T], cuts: &[usize]) -> Vec<u8> {
+    let mut space = workspace();
+    let stream = start(&mut space, StartFilter::new(filter.clone(), T::DTYPE));
+    let mut all = Vec::new();
+    for cut in cuts.windows(2) {
+        let mut op = StreamFilter::new(&stream, &line(&samples[cut[0]..cut[1]]));
+        if let Some(desired) = desired {
+            op = op.towards(&line(&desired[cut[0]..cut[1]]));
+        }
+        let out = run(&mut space, op).unwrap().into_tensor().unwrap();
+        all.extend_from_slice(out.as_bytes().unwrap());
+    }
+    all
+}
+
+/// Whether cuttings of a stream give what the whole gives, bit for bit; the whole's bytes.
+fn same_however_cut<T: Element>(name: &str, filter: &Filter, desired: Option<&[Complex64]>, samples: &[T]) -> Vec<u8> {
+    let mut noise = panoply_signal::synthetic::Noise::new(16);
+    let len = samples.len();
+    let whole = bytes_of(filter, desired, samples, &[0, len]);
+    for round in 0..12 {
+        let mut cuts: Vec<usize> = (0..noise.word() % 50).map(|_| noise.word() as usize % (len + 1)).collect();
+        cuts.extend([0, len]);
+        if round == 0 {
+            cuts.extend(0..len.min(700));
+        }
+        cuts.sort_unstable();
+        assert!(whole == bytes_of(filter, desired, samples, &cuts), "{name} {cuts:?}");
+    }
+    whole
+}
+
+fn bytes<T: Element>(value: Value) -> Vec<u8> {
+    let tensor = value.into_tensor().unwrap();
+    assert_eq!(tensor.dtype(), T::DTYPE);
+    tensor.as_bytes().unwrap().to_vec()
+}
+
+#[test]
+fn filters_that_learn_go_on_learning() {
+    let (mut space, samples, desired) = (workspace(), complex(2000, 11), complex(2000, 12));
+    let first = line(&complex(7, 13).iter().map(|weight| weight * 0.1).collect::<Vec<_>>());
+    for normalized in [false, true] {
+        let learning = [
+            (Learning::Signal, Target::Signal(line(&desired))),
+            (Learning::Decisions(Constellation::Qpsk), Target::Decisions(Constellation::Qpsk)),
+            (Learning::Modulus(0.7), Target::Modulus(0.7)),
+        ];
+        for (stream, target) in learning {
+            let wanted = matches!(stream, Learning::Signal).then_some(&desired[..]);
+            let filter = Filter::Adapt { weights: first.clone(), target: stream, step: 0.01, normalized };
+            let whole = same_however_cut("adapt", &filter, wanted, &samples);
+            let mut op = Adapt::new(&line(&samples), target, &first, 0.01);
+            op.normalized = normalized;
+            let (expected, _) = run(&mut space, op).unwrap().into_pair().unwrap();
+            assert_eq!(whole, expected.as_bytes().unwrap(), "the stream gives what the op gives");
+        }
+    }
+}
+
+#[test]
+fn waves_go_on_without_a_jump() {
+    let mut space = workspace();
+    let fsk = Wave::Fsk { bits: 2, samples: 7, spacing: 0.05 };
+    let symbols: Vec<u8> = numbers(900, 14).iter().map(|value| (value.abs() * 3.99) as u8).collect();
+    let wave = same_however_cut("fsk", &Filter::ModulateWave(fsk), None, &symbols);
+    assert_eq!(wave, bytes::<Complex64>(run(&mut space, ModulateWave::new(fsk, &line(&symbols))).unwrap()));
+    let wave: Vec<Complex64> = wave.chunks_exact(8).map(bytemuck::pod_read_unaligned).collect();
+    assert_eq!(same_however_cut("fsk back", &Filter::DemodulateWave(fsk), None, &wave), symbols);
+    for wave in [Wave::Fm { deviation: 0.03 }, Wave::Am { depth: 0.5 }] {
+        let message = numbers(900, 15);
+        let sent = same_however_cut("wave", &Filter::ModulateWave(wave), None, &message);
+        assert_eq!(sent, bytes::<Complex64>(run(&mut space, ModulateWave::new(wave, &line(&message))).unwrap()));
+        let sent: Vec<Complex64> = sent.chunks_exact(8).map(bytemuck::pod_read_unaligned).collect();
+        let got = same_however_cut("wave back", &Filter::DemodulateWave(wave), None, &sent);
+        assert_eq!(got, bytes::<f32>(run(&mut space, DemodulateWave::new(wave, &line(&sent))).unwrap()));
+    }
+    let ofdm = Wave::Ofdm { carriers: 12, prefix: 5 };
+    let samples = complex(17 * 40 + 9, 16);
+    let got = same_however_cut("ofdm", &Filter::DemodulateWave(ofdm), None, &samples);
+    assert_eq!(
+        got,
+        bytes::<Complex64>(run(&mut space, DemodulateWave::new(ofdm, &line(&samples[..17 * 40]))).unwrap())
+    );
+}
+
+#[test]
+fn frames_wait_for_what_fills_them() {
+    let mut space = workspace();
+    for (window, hop) in [(16, 5), (16, 16), (9, 40), (1, 1)] {
+        let frames = Frames::new(&line(&numbers(window, 17)), hop);
+        let samples = complex(1200, 18);
+        let got = same_however_cut("stft", &Filter::Stft(frames.clone()), None, &samples);
+        assert_eq!(
+            got,
+            bytes::<Complex64>(run(&mut space, Stft::new(&line(&samples), &frames)).unwrap()),
+            "{window} {hop}"
+        );
+        same_however_cut("stft of real samples", &Filter::Stft(frames), None, &numbers(777, 19));
+    }
+    let raw = panoply_signal::synthetic::Noise::new(20).bytes(1203);
+    for (format, complex) in [(SampleFormat::I16, true), (SampleFormat::I8, true), (SampleFormat::I24, false)] {
+        let got = same_however_cut("read", &Filter::ReadSamples { format, complex }, None, &raw);
+        let whole = raw.len() / (format.size_bytes() * if complex { 2 } else { 1 });
+        assert_eq!(got.len(), whole * if complex { 8 } else { 4 });
+    }
+    let interleaver = Interleaver::Block { rows: 7, columns: 11 };
+    for inverse in [false, true] {
+        let filter = Filter::Interleave { interleaver: interleaver.clone(), inverse };
+        same_however_cut("interleave", &filter, None, &raw);
+        same_however_cut("interleave samples", &filter, None, &numbers(800, 21));
+    }
+}
+
+#[test]
+fn bits_go_on_through_registers_and_trellises() {
+    let data = panoply_signal::synthetic::Noise::new(22).bytes(2500);
+    let mut space = workspace();
+    for scrambler in [Scrambler::wifi(0x5b), Scrambler::DVB, Scrambler::V34] {
+        let sent = same_however_cut("scramble", &Filter::Scramble { scrambler, inverse: false }, None, &data);
+        assert_eq!(sent, bytes::<u8>(run(&mut space, Scramble::new(scrambler, &line(&data))).unwrap()));
+        assert_eq!(same_however_cut("back", &Filter::Scramble { scrambler, inverse: true }, None, &sent), data);
+    }
+    for puncture in [Puncture::NONE, Puncture::THREE_QUARTERS, Puncture::FIVE_SIXTHS] {
+        let code = Convolutional { puncture, ..Convolutional::default() };
+        let coded = same_however_cut("encode", &Filter::ConvolutionalEncode(code), None, &data);
+        let whole = ConvolutionalEncode::new(&line(&data), 8 * data.len()).code(code).ending(Ending::Open);
+        let expected = bytes::<u8>(run(&mut space, whole).unwrap());
+        assert_eq!(coded, expected[..coded.len()], "the stream begins as the frame does");
+        let bit = |at: usize| coded[at / 8] >> (7 - at % 8) & 1;
+        let mut softs: Vec<u8> = (0..8 * coded.len()).map(|at| if bit(at) == 1 { 220 } else { 40 }).collect();
+        softs.iter_mut().step_by(211).for_each(|soft| *soft = 255 - *soft);
+        let got = same_however_cut("viterbi", &Filter::viterbi(code), None, &softs);
+        assert!(got.len() + 32 > data.len(), "{} of {}", got.len(), data.len());
+        assert_eq!(got, data[..got.len()]);
+    }
+}
+
+#[test]
+fn sessions_refuse_what_does_not_fit_and_keep_their_memory() {
+    let mut space = workspace();
+    let fsk = Wave::Fsk { bits: 1, samples: 4, spacing: 0.1 };
+    let op = StartFilter::new(Filter::ModulateWave(fsk), DType::U8);
+    let (calm, shaken) = (start(&mut space, op.clone()), start(&mut space, op));
+    for stream in [&calm, &shaken] {
+        next(&mut space, stream, &line(&[1_u8, 1, 0])).unwrap();
+    }
+    let wrong = next(&mut space, &shaken, &line(&[1_u8, 2]));
+    assert!(matches!(wrong, Err(Error::InvalidArgument { .. })), "{wrong:?}");
+    let towards = StreamFilter::new(&shaken, &line(&[1_u8])).towards(&line(&complex(1, 1)));
+    assert!(run(&mut space, towards).is_err(), "it does not learn");
+    let (a, b) = (next(&mut space, &calm, &line(&[1_u8])), next(&mut space, &shaken, &line(&[1_u8])));
+    assert_eq!(a.unwrap().as_bytes().unwrap(), b.unwrap().as_bytes().unwrap());
+    let learner =
+        Filter::Adapt { weights: line(&complex(3, 2)), target: Learning::Signal, step: 0.1, normalized: false };
+    let learner = start(&mut space, StartFilter::new(learner, DType::Complex64));
+    let alone = next(&mut space, &learner, &line(&complex(3, 3)));
+    assert!(matches!(alone, Err(Error::InvalidArgument { .. })), "{alone:?}");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use panoply_core::{Describe, Domain, HostBufferMut};
 use panoply_signal::{Level, OneThread, Threads, Workspace};
 
 /// Names of ops that this crate runs, without streams.
-const OPS: usize = 31;
+const OPS: usize = 34;
 
 /// Threads that come and go with each op.
 struct Scoped;

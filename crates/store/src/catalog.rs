@@ -18,6 +18,10 @@ pub(crate) const CHUNK_BYTES: std::ops::RangeInclusive<usize> = 64..=1 << 24;
 /// The most chunks of an extent, so that what is known of them fits memory.
 pub(crate) const CHUNKS_MAX: u64 = 1 << 16;
 
+/// What a file has beside its chunks' bytes: for each chunk its tag, and its place in the index with a digest; its front, and the index's tag.
+const CHUNK_FILE_BYTES_MAX: u64 = 16 + 4 + 32;
+const EXTENT_FILE_BYTES: u64 = 16 + 32 + 16;
+
 /// What an object and an extent take in the log.
 const PUT_BYTES: usize = 1 + 4 + 16 + 8 + 32 + 4;
 const EXTENT_BYTES: usize = 32 + 4 + 4 + 8 + 8 + 32;
@@ -134,7 +138,10 @@ impl Extent {
             root: fields.array()?,
         };
         let sensible = CHUNK_BYTES.contains(&(extent.chunk_bytes as usize)) && extent.len > 0;
-        (sensible && extent.chunks() <= CHUNKS_MAX).then_some(extent)
+        // Whoever sealed it: lengths that are added up later must be those of files.
+        let file_bytes_max = |chunks: u64| extent.len + chunks * CHUNK_FILE_BYTES_MAX + EXTENT_FILE_BYTES;
+        let fits = |chunks: u64| chunks <= CHUNKS_MAX && extent.file_bytes <= file_bytes_max(chunks);
+        (sensible && fits(extent.chunks())).then_some(extent)
     }
 }
 
@@ -240,6 +247,16 @@ mod tests {
         changes.clone().into_iter().for_each(|change| catalog.apply(change).unwrap());
         assert_eq!(catalog, Catalog::default());
         assert!(catalog.apply(changes[1].clone()).is_none() && catalog.apply(changes[2].clone()).is_none());
+    }
+
+    #[test]
+    fn files_of_impossible_lengths_are_refused() {
+        for (file_bytes, is_possible) in [(470, true), (471, false), (u64::MAX, false)] {
+            let mut bytes = 1_u32.to_le_bytes().to_vec();
+            let extent = Extent { file_bytes, ..extent(1) };
+            Change::Append { name: "a".to_owned(), extent, modified_s: 0, root: [0; 32] }.encode(&mut bytes);
+            assert_eq!(Change::decode_all(&bytes).is_some(), is_possible, "{file_bytes}");
+        }
     }
 
     #[test]

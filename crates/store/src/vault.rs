@@ -44,6 +44,8 @@ const FRAME_BYTES_MAX: usize = 4 << 20;
 const OPEN_BYTES: usize = 8 << 20;
 /// How much is opened at least to tell whether what looks like a frame is one; up to four times the file where that is more.
 const TRIED_BYTES_MIN: usize = 64 << 20;
+/// What opening something in vain counts as at least: a key is derived for it, however short it is.
+const TRY_BYTES_MIN: usize = 16 << 10;
 
 /// Keys that seal the files of a folder. Cloning gives another handle to them.
 #[derive(Clone)]
@@ -340,7 +342,7 @@ impl Reading<'_> {
     fn spend(&mut self, bytes: usize) -> Result<()> {
         self.tries = self
             .tries
-            .checked_sub(bytes)
+            .checked_sub(bytes.max(TRY_BYTES_MIN))
             .ok_or_else(|| Error::damaged(self.path, "too much of it looks like frames, and is not authentic"))?;
         Ok(())
     }
@@ -423,5 +425,12 @@ mod tests {
         let mut file = front.repeat(1000);
         file.resize(file.len() + FRAME_BYTES_MAX + 16, 0);
         assert!(matches!(vault.unseal(Path::new("name"), "name", &file), Err(Error::Damaged { .. })));
+    }
+
+    /// Each mark costs a key; a few megabytes of them took a minute, and a file of gigabytes hours.
+    #[test]
+    fn a_file_of_nothing_but_marks_is_given_up_soon() {
+        let marks: Vec<u8> = [*MARK, [0; 8]].concat().repeat(8192);
+        assert!(vault().unwrap().unseal(Path::new("folder/name"), "name", &marks).is_err());
     }
 }

@@ -56,7 +56,9 @@ pub struct InferArguments {
 
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Vectors have length one, and texts are cut at 256 pieces. Without --into they are printed, as one JSON object a line.\n\n\
+    after_help = "Vectors have length one, and texts are cut at 256 pieces. Without --into they are printed, as one JSON object a line. In a \
+    collection the ids of texts are numbers, which go on from the last one there; those of pictures are the files' names, and a \
+    picture that is there already is replaced.\n\n\
     For example:\n  panoply embed minilm.onnx --lines notes.txt --into notes\n  panoply vectors search notes --id 17"
 )]
 pub struct EmbedArguments {

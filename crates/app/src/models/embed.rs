@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use panoply::Runtime;
 use panoply::ml::picture::Normalisation;
 use panoply::ml::{Model, tasks};
@@ -31,12 +31,19 @@ struct Row {
 pub fn run(options: &EmbedOptions, screen: &mut Screen) -> Result<(), Failure> {
     let runtime = start()?;
     let model = Model::load(&runtime, &options.model).map_err(anyhow::Error::new)?;
-    let rows = if options.pictures.is_empty() { texts(&model, options)? } else { pictures(&model, options)? };
+    let mut rows = if options.pictures.is_empty() { texts(&model, options)? } else { pictures(&model, options)? };
     let Some(folder) = &options.into else {
         let shown = |row: &Row| json!({ "id": row.id, "vector": row.vector, "metadata": row.metadata });
         return rows.iter().try_for_each(|row| screen.json_line(&shown(row)));
     };
-    let collection = collection(&runtime, folder, rows.first().map_or(1, |row| row.vector.len()))?;
+    let Some(dimension) = rows.first().map(|row| row.vector.len()) else {
+        return Err(anyhow!("there is no text to embed; {} is as it was", folder.display()).into());
+    };
+    let collection = collection(&runtime, folder, dimension)?;
+    if options.pictures.is_empty() {
+        let first = next_number(&collection);
+        rows.iter_mut().zip(first..).for_each(|(row, number)| row.id = number.to_string());
+    }
     let ids: Vec<&str> = rows.iter().map(|row| row.id.as_str()).collect();
     let vectors: Vec<f32> = rows.iter().flat_map(|row| row.vector.iter().copied()).collect();
     let metadata: Vec<Value> = rows.iter().map(|row| row.metadata.clone()).collect();
@@ -74,6 +81,12 @@ fn pictures(model: &Model, options: &EmbedOptions) -> Result<Vec<Row>, Failure> 
         Ok(Row { vector: vector.map_err(anyhow::Error::new)?, metadata: json!({ "file": name }), id: name })
     };
     options.pictures.iter().map(row).collect()
+}
+
+/// The first number behind those that are ids: texts have no names of their own, and none may take the place of another.
+fn next_number(collection: &Collection) -> u64 {
+    let numbers = collection.iter().filter_map(|entry| entry.id.parse::<u64>().ok());
+    numbers.max().map_or(1, |last| last.saturating_add(1))
 }
 
 fn collection(runtime: &Runtime, folder: &Path, dimension: usize) -> Result<Collection, Failure> {

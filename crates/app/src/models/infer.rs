@@ -3,10 +3,11 @@
 use std::time::Instant;
 
 use anyhow::Context;
-use panoply::RunOptions;
 use panoply::ml::picture::{Normalisation, Picture};
-use panoply::ml::tasks::{self, Class, DetectOptions, Detection, Labels};
+use panoply::ml::tasks::{self, Class, DetectOptions, Detection, Detector, Labels};
 use panoply::ml::{Array, Model, Outputs, Port, npy};
+use panoply::second_opinion::{ONNX_RUNTIME, OtherModel};
+use panoply::{RunOptions, Runtime};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -29,8 +30,14 @@ const COLOURS: [[u8; 3]; 6] =
 /// What a model answered, in the form in which it is printed as JSON.
 #[derive(Default, Serialize)]
 struct Findings {
+    #[serde(skip_serializing_if = "Value::is_null")]
     model: Value,
     load_ms: f64,
+    /// The device that answered, where it is another runtime, and why it was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    device: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refused: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     infer_ms: Option<f64>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -45,7 +52,16 @@ struct Findings {
 pub fn run(options: &InferOptions, screen: &mut Screen) -> Result<(), Failure> {
     let runtime = start()?;
     let started = Instant::now();
-    let model = Model::load(&runtime, &options.model).map_err(anyhow::Error::new)?;
+    if options.device.is_some_and(|device| device.api == ONNX_RUNTIME) {
+        return second_opinion(&runtime, options, None, screen);
+    }
+    let model = match Model::load(&runtime, &options.model) {
+        // What Panoply refuses another runtime may run, where its user has named one.
+        Err(refused) if refused.is_unsupported() && runtime.devices().any(|device| device.id.api == ONNX_RUNTIME) => {
+            return second_opinion(&runtime, options, Some(&refused), screen);
+        }
+        model => model.map_err(anyhow::Error::new)?,
+    };
     let mut findings = Findings { model: described(&model), load_ms: ms(started), ..Findings::default() };
     let started = Instant::now();
     match &options.given {
@@ -58,14 +74,8 @@ pub fn run(options: &InferOptions, screen: &mut Screen) -> Result<(), Failure> {
             answer(&model, &inputs, options, &mut findings)?;
         }
         Given::Arrays(files) => {
-            let read = |(name, file): &'_ (String, std::path::PathBuf)| {
-                let array = npy::read(&bytes_of(file)?);
-                Ok((name.clone(), array.with_context(|| format!("{} cannot be read", file.display()))?))
-            };
-            let arrays = files.iter().map(read).collect::<Result<Vec<(String, Array)>, Failure>>()?;
-            let inputs: Vec<(&str, Array)> =
-                arrays.iter().map(|(name, array)| (name.as_str(), array.clone())).collect();
-            answer(&model, &inputs, options, &mut findings)?;
+            let arrays = arrays(files)?;
+            answer(&model, &borrowed(&arrays), options, &mut findings)?;
         }
     }
     findings.infer_ms = (!matches!(options.given, Given::Nothing)).then(|| ms(started));
@@ -73,6 +83,60 @@ pub fn run(options: &InferOptions, screen: &mut Screen) -> Result<(), Failure> {
         Format::Json => screen.json(&findings),
         Format::Table => print(&findings, &model, screen),
     }
+}
+
+/// Runs a model on ONNX Runtime, because the user wants it there or because it was refused here. Inputs are arrays: what else could
+/// be made of a picture or a text, the model's own reader knows.
+fn second_opinion(
+    runtime: &Runtime,
+    options: &InferOptions,
+    refused: Option<&panoply::ml::Error>,
+    screen: &mut Screen,
+) -> Result<(), Failure> {
+    let Given::Arrays(files) = &options.given else {
+        let cause = refused.map_or_else(String::new, |refused| format!("{refused}; "));
+        return Err(Failure::Usage(format!("{cause}on ONNX Runtime models are given arrays: expected --input")));
+    };
+    let started = Instant::now();
+    let model = OtherModel::load(runtime, &options.model).map_err(anyhow::Error::new)?;
+    let load_ms = ms(started);
+    let (arrays, started) = (arrays(files)?, Instant::now());
+    let outputs = model.infer(&borrowed(&arrays)).map_err(anyhow::Error::new)?;
+    let infer_ms = Some(ms(started));
+    write(&outputs, options)?;
+    let device = Some(ONNX_RUNTIME.to_string());
+    let refused = refused.map(ToString::to_string);
+    let findings = Findings { load_ms, infer_ms, device, refused, outputs: shown(&outputs), ..Findings::default() };
+    match options.format {
+        Format::Json => screen.json(&findings),
+        Format::Table => {
+            let because = findings.refused.as_ref().map_or_else(String::new, |refused| format!(": {refused}"));
+            screen.line(screen.faint(&format!("answered by ONNX Runtime{because}")))?;
+            print_answer(&findings, screen)
+        }
+    }
+}
+
+/// The arrays in files, by name.
+fn arrays(files: &[(String, std::path::PathBuf)]) -> Result<Vec<(String, Array)>, Failure> {
+    let read = |(name, file): &(String, std::path::PathBuf)| {
+        let array = npy::read(&bytes_of(file)?);
+        Ok((name.clone(), array.with_context(|| format!("{} cannot be read", file.display()))?))
+    };
+    files.iter().map(read).collect()
+}
+
+fn borrowed(arrays: &[(String, Array)]) -> Vec<(&str, Array)> {
+    arrays.iter().map(|(name, array)| (name.as_str(), array.clone())).collect()
+}
+
+/// Writes the outputs that are wanted in files.
+fn write(outputs: &Outputs, options: &InferOptions) -> Result<(), Failure> {
+    for (name, file) in &options.outputs {
+        let array = outputs.get(name).and_then(npy::write).map_err(anyhow::Error::new)?;
+        Partial::create(file, true)?.finish_with(&array)?;
+    }
+    Ok(())
 }
 
 fn ms(since: Instant) -> f64 {
@@ -90,10 +154,7 @@ fn answer(
     findings: &mut Findings,
 ) -> Result<(), Failure> {
     let outputs = model.infer_with(inputs, &run_options(options)).map_err(anyhow::Error::new)?;
-    for (name, file) in &options.outputs {
-        let array = outputs.get(name).and_then(npy::write).map_err(anyhow::Error::new)?;
-        Partial::create(file, true)?.finish_with(&array)?;
-    }
+    write(&outputs, options)?;
     findings.outputs = shown(&outputs);
     Ok(())
 }
@@ -105,7 +166,7 @@ fn look(model: &Model, picture: &Picture, options: &InferOptions, findings: &mut
     };
     if !answers_with_boxes(model) {
         let normalisation = options.normalisation.unwrap_or(Normalisation::IMAGENET);
-        let classes = tasks::classify(model, picture, normalisation, options.top, &labels);
+        let classes = tasks::classify_with(model, picture, normalisation, options.top, &labels, &run_options(options));
         findings.classes = classes.map_err(anyhow::Error::new)?.iter().map(class).collect();
         return match &options.boxes {
             Some(_) => Err(Failure::Usage("--boxes: expected a model that answers with boxes".to_owned())),
@@ -114,7 +175,8 @@ fn look(model: &Model, picture: &Picture, options: &InferOptions, findings: &mut
     }
     let normalisation = options.normalisation.unwrap_or(Normalisation::Unit);
     let detect = DetectOptions { score_min: options.score_min, normalisation, ..DetectOptions::default() };
-    let objects = tasks::detect(model, picture, &detect, &labels).map_err(anyhow::Error::new)?;
+    let objects = Detector::new(model).detect(picture, &detect, &labels, &run_options(options));
+    let objects = objects.map_err(anyhow::Error::new)?;
     if let Some(file) = &options.boxes {
         let mut drawn = picture.clone();
         objects.iter().for_each(|object| drawn.draw_box(object.corners, COLOURS[object.class % COLOURS.len()]));
@@ -175,6 +237,14 @@ fn print(findings: &Findings, model: &Model, screen: &mut Screen) -> Result<(), 
     if findings.objects.as_ref().is_some_and(Vec::is_empty) {
         screen.line("nothing was found; --score lowers what counts")?;
     }
+    match findings.infer_ms {
+        Some(_) => print_answer(findings, screen),
+        None => describe(model, screen),
+    }
+}
+
+/// The first numbers of outputs, and how long it took.
+fn print_answer(findings: &Findings, screen: &mut Screen) -> Result<(), Failure> {
     for row in &findings.outputs {
         let first: Vec<String> = row["first"].as_array().into_iter().flatten().map(short).collect();
         screen.line(format!(
@@ -185,12 +255,8 @@ fn print(findings: &Findings, model: &Model, screen: &mut Screen) -> Result<(), 
             first.join(" ")
         ))?;
     }
-    match findings.infer_ms {
-        Some(infer_ms) => {
-            screen.line(screen.faint(&format!("loaded in {:.1} ms, answered in {infer_ms:.1} ms", findings.load_ms)))
-        }
-        None => describe(model, screen),
-    }
+    let (load_ms, infer_ms) = (findings.load_ms, findings.infer_ms.unwrap_or_default());
+    screen.line(screen.faint(&format!("loaded in {load_ms:.1} ms, answered in {infer_ms:.1} ms")))
 }
 
 fn short(number: &Value) -> String {

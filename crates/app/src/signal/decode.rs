@@ -11,7 +11,7 @@ use crate::configuration::Format;
 use crate::configuration::signal::DecodeOptions;
 use crate::failure::{Failure, warn};
 use crate::screen::{Screen, visible};
-use crate::vectors::start;
+use crate::vectors::{counted, start};
 
 /// The recording that the command carries; `panoply signal record` has made it.
 const OWN: &[u8] = include_bytes!("../../../../data/qpsk-packets.sigmf-data");
@@ -116,5 +116,5 @@ fn print(findings: &Findings, screen: &mut Screen) -> Result<(), Failure> {
         let text = if row.intact { visible(&row.text) } else { screen.alarming("damaged") };
         screen.line(format!("{:7.4} s {:5.0} Hz {:3.0} dB  {text}", row.seconds, row.offset_hz, row.snr_db))?;
     }
-    screen.line(format!("{} packets intact, {} damaged", findings.intact, findings.damaged))
+    screen.line(format!("{} intact, {} damaged", counted(findings.intact as u64, "packet"), findings.damaged))
 }

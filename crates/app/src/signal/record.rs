@@ -11,7 +11,7 @@ use crate::configuration::Format;
 use crate::configuration::signal::RecordOptions;
 use crate::failure::Failure;
 use crate::screen::Screen;
-use crate::vectors::start;
+use crate::vectors::{counted, start};
 
 #[derive(Serialize)]
 struct Made {
@@ -27,9 +27,9 @@ pub fn run(options: &RecordOptions, screen: &mut Screen) -> Result<(), Failure> 
     match options.format {
         Format::Json => screen.json(&made),
         Format::Table => screen.line(format!(
-            "{}: {} packets in {:.3} s",
+            "{}: {} in {:.3} s",
             made.recording,
-            made.packets,
+            counted(made.packets as u64, "packet"),
             made.samples as f64 / made.rate_hz
         )),
     }

@@ -126,6 +126,23 @@ impl CompileQueue {
         }
     }
 
+    /// Compiles a kernel whatever the cache has of it, which is replaced: for one that a driver did not load.
+    pub(crate) fn renew(&self, kernel: &Kernel) -> Result<Image, String> {
+        let fresh = catch_unwind(AssertUnwindSafe(|| self.shared.fresh(self.shared.compiler.as_ref(), kernel)));
+        let image = fresh.unwrap_or_else(|panic| Err(panic_message(panic.as_ref())))?;
+        let mut state = self.shared.state();
+        state.compiled += 1;
+        // Others that have the old one in their hands will ask as well.
+        let before = match state.kernels.get_mut(kernel) {
+            Some(Progress::Done(kept)) => Some(std::mem::replace(kept, Arc::clone(&image))),
+            _ => None,
+        };
+        if let Some(before) = before {
+            state.image_bytes = state.image_bytes - before.len() + image.len();
+        }
+        Ok(image)
+    }
+
     /// Waits until all that was asked for is compiled, and helps with it. Tells how many are done, of how many.
     pub(crate) fn finish(&self, progress: &mut dyn FnMut(usize, usize)) {
         let total = self.shared.state().unfinished;
@@ -244,16 +261,27 @@ impl Shared {
 
     fn image_by(&self, compiler: &dyn Compiler, kernel: &Kernel) -> Result<(Image, bool), String> {
         let source = kernel.source(compiler.target());
-        let key = [source.as_str(), &compiler.identity()].join("\0");
-        if let Some(image) = self.cache.as_ref().and_then(|cache| cache.read(key.as_bytes())) {
-            return Ok((image.into(), false));
+        let kept = self.cache.as_ref().and_then(|cache| cache.read(&key(compiler, &source)));
+        match kept {
+            Some(image) => Ok((image.into(), false)),
+            None => Ok((self.fresh(compiler, kernel)?, true)),
         }
+    }
+
+    /// The kernel as it is compiled now, which the cache has from here on.
+    fn fresh(&self, compiler: &dyn Compiler, kernel: &Kernel) -> Result<Image, String> {
+        let source = kernel.source(compiler.target());
         let image = compiler.compile(&source)?;
         if let Some(cache) = &self.cache {
-            cache.write(key.as_bytes(), &image);
+            cache.write(&key(compiler, &source), &image);
         }
-        Ok((image.into(), true))
+        Ok(image.into())
     }
+}
+
+/// What a compiled text has its place in the cache by.
+fn key(compiler: &dyn Compiler, source: &str) -> Vec<u8> {
+    [source, &compiler.identity()].join("\0").into_bytes()
 }
 
 #[cfg(test)]
@@ -329,6 +357,23 @@ mod tests {
         assert!(slow.at_once_max.load(Ordering::Relaxed) <= COMPILERS_MAX.min(cores) + 1);
         // Nothing is left to do, so nobody waits.
         queue.finish(&mut |done, total| assert_eq!((done, total), (0, 0)));
+    }
+
+    #[test]
+    fn what_a_driver_does_not_load_is_compiled_again_and_replaced() {
+        let folder = std::env::temp_dir().join(format!("panoply-renewed-{}", std::process::id()));
+        let slow = Arc::new(Slow::default());
+        let queue = || CompileQueue::new(Arc::clone(&slow) as _, None, Some(Cache::open_in(folder.clone()).unwrap()));
+        let text = kernel("text");
+        let at = key(slow.as_ref(), &text.source(slow.target()));
+        Cache::open_in(folder.clone()).unwrap().write(&at, b"of another driver");
+        let first = queue();
+        assert_eq!((&*first.get(&text).unwrap(), first.compiled()), (&b"of another driver"[..], 0));
+        assert_eq!((&*first.renew(&text).unwrap(), first.compiled()), (&[1, 2, 3][..], 1));
+        assert_eq!(*first.get(&text).unwrap(), [1, 2, 3]);
+        assert_eq!((&*queue().get(&text).unwrap(), slow.calls.load(Ordering::Relaxed)), (&[1, 2, 3][..], 1));
+        assert!(first.renew(&kernel("bad")).is_err() && first.renew(&kernel("worse")).is_err());
+        std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]

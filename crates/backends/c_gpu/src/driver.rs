@@ -97,6 +97,8 @@ pub struct Properties {
     /// Whether warps of 32 multiply tiles of 16 × 8, and copies to the block's memory go on by themselves: the prelude's `multiply_…`,
     /// `load_matrices`, `copy_async_16` and `gate`. Without it, kernels of plain arithmetic do the same.
     pub matrix_tiles: bool,
+    /// Whether warps multiply tiles of 16 × 16 × 16 by an instruction: the prelude's `tile16`. Without it plain arithmetic is faster.
+    pub tiles_of_16: bool,
     /// Whether four warps multiply together out of the block's memory: `group_multiply.h`.
     pub warp_groups: bool,
 }
@@ -112,6 +114,7 @@ impl Properties {
             warp_lanes: 32,
             pointers: true,
             matrix_tiles: false,
+            tiles_of_16: false,
             warp_groups: false,
         }
     }

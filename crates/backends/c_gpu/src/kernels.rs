@@ -42,7 +42,15 @@ impl Kernels {
             return Ok(loaded.function);
         }
         let image = self.queue.get(kernel).map_err(|message| self.refusal(kernel, message))?;
-        let function = driver.load(&kernel.name(), &image, kernel.entry())?;
+        let function = match driver.load(&kernel.name(), &image, kernel.entry()) {
+            Ok(function) => function,
+            Err(lost @ Error::DeviceLost { .. }) => return Err(lost),
+            // What the cache has may be of another driver: the text is compiled here and now, once.
+            Err(_) => {
+                let image = self.queue.renew(kernel).map_err(|message| self.refusal(kernel, message))?;
+                driver.load(&kernel.name(), &image, kernel.entry())?
+            }
+        };
         if self.loaded.len() >= self.loaded_max {
             self.make_room();
         }

@@ -181,6 +181,11 @@ pub trait Transforms {
     /// The plan for `lines` lines of `len` elements, which counts the real ones where one side is real; nothing where the library
     /// does not take it.
     fn plan(&self, len: usize, lines: usize, kind: TransformKind) -> Option<Rc<dyn TransformPlan>>;
+
+    /// The same for numbers in f64; nothing where the library is not asked for them.
+    fn plan_wide(&self, _len: usize, _lines: usize, _kind: TransformKind) -> Option<Rc<dyn TransformPlan>> {
+        None
+    }
 }
 
 /// A way to transform, for one length.

@@ -50,6 +50,7 @@ impl Sensors {
             utilisation_percent: None,
             memory_percent: meminfo_percent(&meminfo),
             throttled: self.throttled(),
+            queue_depth: None,
             fault: None,
         }
     }

@@ -267,6 +267,7 @@ fn properties(device: sys::CUdevice) -> Result<(u32, Properties), DriverError> {
         warp_lanes: attribute(A::CU_DEVICE_ATTRIBUTE_WARP_SIZE)? as u32,
         pointers: true,
         matrix_tiles: quirks::matrix_tiles(capability),
+        tiles_of_16: false,
         warp_groups: quirks::warp_groups(capability),
     };
     Ok((capability, properties))

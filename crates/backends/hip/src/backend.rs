@@ -25,6 +25,7 @@ pub(crate) struct Names {
     pub(crate) runtime: Vec<String>,
     pub(crate) compiler: Vec<String>,
     pub(crate) products: Vec<String>,
+    pub(crate) convolutions: Vec<String>,
     pub(crate) transforms: Vec<String>,
     pub(crate) sensors: Vec<String>,
 }
@@ -36,6 +37,7 @@ impl Default for Names {
             runtime: owned(runtime::LIBRARIES),
             compiler: owned(compiler::LIBRARIES),
             products: owned(libraries::ROCBLAS),
+            convolutions: owned(libraries::MIOPEN),
             transforms: owned(libraries::HIPFFT),
             sensors: owned(libraries::ROCM_SMI),
         }
@@ -51,7 +53,14 @@ impl HipBackend {
     /// With this file in the place of the runtime and of every other library of the vendor's.
     pub fn through(self, library: &str) -> HipBackend {
         let one = || vec![library.to_owned()];
-        let names = Names { runtime: one(), compiler: one(), products: one(), transforms: one(), sensors: one() };
+        let names = Names {
+            runtime: one(),
+            compiler: one(),
+            products: one(),
+            convolutions: one(),
+            transforms: one(),
+            sensors: one(),
+        };
         HipBackend { names: Arc::new(names), ..self }
     }
 
@@ -59,7 +68,8 @@ impl HipBackend {
     pub fn compiled_here(self) -> HipBackend {
         let none = Vec::new;
         let (runtime, compiler) = (self.names.runtime.clone(), Names::default().compiler);
-        let names = Names { runtime, compiler, products: none(), transforms: none(), sensors: none() };
+        let names =
+            Names { runtime, compiler, products: none(), convolutions: none(), transforms: none(), sensors: none() };
         HipBackend { names: Arc::new(names), ..self }
     }
 }

@@ -15,7 +15,7 @@ use panoply_c_gpu::compile::Compiler;
 use panoply_c_gpu::driver::{
     Address, Captured, Captures, ContextHandle, Driver, Event, Function, Launch, Properties, Stream,
 };
-use panoply_c_gpu::library::{Products, Sensors, Transforms};
+use panoply_c_gpu::library::{Convolutions, Products, Sensors, Transforms};
 use panoply_core::{DeviceId, DeviceInfo, Error, Result};
 
 use crate::backend::{Names, unavailable};
@@ -350,6 +350,10 @@ impl Driver for HipDriver {
 
     fn products(&self) -> Option<&dyn Products> {
         self.libraries.as_ref()?.rocblas().map(|library| library as &dyn Products)
+    }
+
+    fn convolutions(&self) -> Option<&dyn Convolutions> {
+        self.libraries.as_ref()?.miopen().map(|library| library as &dyn Convolutions)
     }
 
     fn transforms(&self) -> Option<&dyn Transforms> {

@@ -89,7 +89,7 @@ fn no_device_is_an_absence() {
     for (function, status) in [("hipGetDeviceCount", 100), ("hipInit", 100), ("hipInit", 101)] {
         library().fail(function, status, 1);
         let Err(Absence::NoDevice { reason }) = through().discover() else { panic!("{function} answered {status}") };
-        assert!(reason.contains("Device"), "{reason}");
+        assert!(reason.starts_with("the runtime shows none") && reason.contains("Device"), "{reason}");
     }
     library().fail("hipInit", 304, 1);
     assert!(matches!(through().discover(), Err(Absence::Denied { .. })));
@@ -138,14 +138,37 @@ fn everything_is_given_back() {
 #[test]
 fn a_call_that_fails_is_one_ops_fault() {
     let Some(info) = devices().into_iter().next() else { return };
-    for (function, elements) in [("hipModuleLoadData", 3), ("hipModuleGetFunction", 3), ("hipMemcpyHtoDAsync", 50_000)]
+    // What does not load is compiled anew and loaded once more.
+    for (function, times, elements) in
+        [("hipModuleLoadData", 2, 3), ("hipModuleGetFunction", 2, 3), ("hipMemcpyHtoDAsync", 1, 50_000)]
     {
         let mut engine = faults::open(&through(), &info);
-        library().fail(function, 500, 1);
+        library().fail(function, 500, times);
         let error = sum(&mut engine, elements).unwrap_err();
         assert!(matches!(error, Error::DeviceFault { .. }), "{function}: {error}");
         assert_eq!(sum(&mut engine, 3).unwrap(), [2.0; 3], "{function}");
     }
+}
+
+/// What another driver's compiler left in the cache: the runtime does not take it, and the text is compiled again.
+#[test]
+fn a_kernel_of_another_driver_costs_time_and_nothing_else() {
+    const INVALID_IMAGE: i32 = 200;
+    const NO_BINARY_FOR_GPU: i32 = 209;
+    let Some(info) = devices().into_iter().next() else { return };
+    for status in [INVALID_IMAGE, NO_BINARY_FOR_GPU] {
+        let mut engine = faults::open(&through(), &info);
+        let compiled = engine.context_mut().compile_queue().compiled();
+        library().fail("hipModuleLoadData", status, 1);
+        assert_eq!(sum(&mut engine, 3).unwrap(), [2.0; 3], "{status}");
+        assert!(engine.context_mut().compile_queue().compiled() > compiled, "{status}: nothing was compiled");
+    }
+}
+
+#[test]
+fn two_processes_share_a_device() {
+    let Some(info) = devices().into_iter().next() else { return };
+    faults::shares_a_device(&through(), &info, "fault_tests::two_processes_share_a_device");
 }
 
 #[test]

@@ -2,7 +2,8 @@
 //! missing where they are not there.
 //!
 //! * [`HipBackend`] finds devices and opens them; engines, ops and memory are those of `panoply-c-gpu`.
-//! * `platform` asks devices what they are, `driver` runs one, `compiler` is hiprtc, `libraries` holds rocBLAS, hipFFT and ROCm SMI.
+//! * `platform` asks devices what they are, `driver` runs one, `compiler` is hiprtc, `libraries` holds rocBLAS, MIOpen, hipFFT and ROCm
+//!   SMI.
 //! * `quirks` says what differs between architectures and versions.
 //! * `sys` has the raw declarations and the tables of functions, `runtime` loads them and checks what they answer.
 //!

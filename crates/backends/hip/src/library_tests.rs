@@ -1,8 +1,10 @@
 //! rocBLAS, hipFFT and ROCm SMI behind the test library. That an op failed because its library did shows that it was asked.
 
+use panoply_c_gpu::GpuEngine;
+use panoply_c_gpu::library::{ConvolutionKind, ConvolutionProblem};
 use panoply_conformance::reference::reference;
 use panoply_conformance::run_one;
-use panoply_core::op::compute::MatMul;
+use panoply_core::op::compute::{Conv2d, MatMul};
 use panoply_core::op::signal::Fft;
 use panoply_core::{Backend, DType, Engine, Error, Op, Operation, Tensor};
 
@@ -56,6 +58,58 @@ fn transforms_are_the_librarys() {
     let signal = Tensor::from_vec((0..180).map(|i| ((i * 7) % 13) as f32 / 4.0 - 1.0).collect(), [3, 60]).unwrap();
     let op = Fft::new(&signal).into_op().unwrap();
     assert_asks("hipfftExecR2C", op, "hipFFT answers 6");
+}
+
+/// An image of channels, and filters for it, in f32.
+fn image(sizes: [usize; 4]) -> Tensor {
+    let count = sizes.iter().product();
+    Tensor::from_vec((0..count).map(|i: usize| ((i * 7) % 13) as f32 / 4.0 - 1.0).collect(), sizes).unwrap()
+}
+
+/// Of the library's solutions the one that is wrong is not chosen, though it is named first; and one that fails later is forgotten.
+#[test]
+fn convolutions_are_the_librarys() {
+    if is_cuda() {
+        return println!("skipped: over CUDA there is none of these libraries");
+    }
+    let (library, backend) = (library(), through());
+    let device = backend.discover().unwrap().remove(0);
+    let mut engine = faults::open(&backend, &device);
+    let (images, filters) = (image([1, 16, 24, 24]), image([64, 16, 3, 3]));
+    let bias = Tensor::from_vec((0..64).map(|i| i as f32 / 8.0).collect(), [64]).unwrap();
+    let op = Conv2d::new(&images, &filters).bias(&bias).padding([1, 1, 1, 1]).into_op().unwrap();
+    let expected = reference(&op).unwrap().into_tensor().unwrap().to_vec::<f32>().unwrap();
+    let is_right = |got: &Tensor| {
+        let pairs = got.to_vec::<f32>().unwrap().into_iter().zip(&expected);
+        pairs.into_iter().all(|(got, expected)| (got - expected).abs() <= 1e-3 * (1.0 + expected.abs()))
+    };
+    let first = run_one(&mut engine, op.clone()).unwrap().into_tensor().unwrap();
+    assert!(is_right(&first));
+    let chosen = |engine: &mut GpuEngine| {
+        let driver = std::rc::Rc::clone(&engine.context_mut().driver);
+        driver.convolutions().unwrap().choice(&problem()).map(|plan| plan.map(|plan| plan.name()))
+    };
+    assert_eq!(chosen(&mut engine), Some(Some("solution 11 of algorithm 1".to_owned())));
+    // What was chosen fails: the kernel of ours takes its place, for good.
+    library.fail("miopenConvolutionForwardImmediate", 7, 1);
+    assert!(is_right(&run_one(&mut engine, op).unwrap().into_tensor().unwrap()));
+    assert_eq!(chosen(&mut engine), Some(None));
+}
+
+/// The convolution above, as libraries are asked for it.
+fn problem() -> ConvolutionProblem {
+    ConvolutionProblem {
+        dtype: DType::F32,
+        kind: ConvolutionKind::Forward,
+        channels_last: false,
+        input: [1, 16, 24, 24],
+        weights: [64, 16, 3, 3],
+        output: [1, 64, 24, 24],
+        stride: [1, 1],
+        dilation: [1, 1],
+        padding: [[1, 1], [1, 1]],
+        has_bias: true,
+    }
 }
 
 /// A library that cannot be opened is passed over.

@@ -61,12 +61,13 @@ fn features(names: &Names) -> Vec<String> {
     vec![
         told("hiprtc", Hiprtc::is_present(&names.compiler), "no kernel can be compiled"),
         told("rocblas", libraries::is_present(&names.products), "products by our own kernel"),
+        told("miopen", libraries::is_present(&names.convolutions), "convolutions by our own kernel"),
         told("hipfft", libraries::is_present(&names.transforms), "transforms by our own kernel"),
         cache_feature(),
     ]
 }
 
-/// What launches depend on. Kernels are those of plain arithmetic: none for AMD's matrix instructions has been run.
+/// What launches depend on.
 pub(crate) fn properties(runtime: &Runtime, index: c_int) -> Result<Properties, HipError> {
     let number = |which: c_int| attribute(runtime, index, which).map(|value| u32::try_from(value).unwrap_or(0));
     Ok(Properties {
@@ -76,6 +77,7 @@ pub(crate) fn properties(runtime: &Runtime, index: c_int) -> Result<Properties, 
         warp_lanes: number(sys::ATTRIBUTE_WARP_SIZE)?,
         pointers: true,
         matrix_tiles: false,
+        tiles_of_16: quirks::tiles_of_16(&architecture(runtime, index)?),
         warp_groups: false,
     })
 }

@@ -12,6 +12,16 @@ pub(crate) fn refusal(architecture: &str, version: u32) -> Option<String> {
     Some(format!("hiprtc of HIP {} does not know {architecture}; {} does", told(version), told(*since)))
 }
 
+/// Architectures whose matrix instructions the kernels have words for, in `hip.h`: MFMA with bf16 of full width, and WMMA as gfx11 has it.
+const TILES_OF_16: &[&str] =
+    &["gfx90a", "gfx940", "gfx941", "gfx942", "gfx950", "gfx1100", "gfx1101", "gfx1102", "gfx1103"];
+
+/// Whether warps of an architecture multiply tiles of 16 × 16 × 16.
+pub(crate) fn tiles_of_16(architecture: &str) -> bool {
+    let name = architecture.split(':').next().unwrap_or_default();
+    TILES_OF_16.contains(&name)
+}
+
 /// Whether kernels have been written for warps of so many lanes.
 pub(crate) const fn has_warps_of(lanes: u32) -> bool {
     lanes == 32 || lanes == 64
@@ -31,5 +41,12 @@ mod tests {
         assert_eq!(refusal("gfx1100", 502).unwrap(), "hiprtc of HIP 5.2 does not know gfx1100; 5.5 does");
         assert_eq!(refusal("gfx942", 600), None);
         assert!(refusal("gfx942", 507).is_some());
+    }
+
+    #[test]
+    fn matrix_units_are_known_by_name() {
+        assert!(tiles_of_16("gfx90a:sramecc+:xnack-") && tiles_of_16("gfx1100"));
+        // Without matrix units, and with others.
+        assert!(!tiles_of_16("gfx1030") && !tiles_of_16("gfx906") && !tiles_of_16("gfx1200") && !tiles_of_16(""));
     }
 }

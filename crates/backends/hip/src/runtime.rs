@@ -63,7 +63,9 @@ impl Runtime {
     /// What no device means.
     fn absence(&self, error: HipError) -> Absence {
         match error.status {
-            sys::NO_DEVICE => Absence::NoDevice { reason: format!("{}; {error}", none_is_shown()) },
+            sys::NO_DEVICE | sys::INVALID_DEVICE => {
+                Absence::NoDevice { reason: format!("{}; {error}", none_is_shown()) }
+            }
             sys::OPERATING_SYSTEM => Absence::Denied { reason: error.to_string() },
             _ => Absence::NoDevice { reason: error.to_string() },
         }
@@ -77,7 +79,9 @@ impl Runtime {
         // SAFETY: both give a text of the library's own for any number.
         let words = unsafe { [(self.functions.hipGetErrorName)(status), (self.functions.hipGetErrorString)(status)] };
         let [name, text] = words.map(owned);
-        Err(HipError { status, words: format!("{name}: {text}") })
+        // Some errors have no words but their names.
+        let words = if text.is_empty() || text == name { name } else { format!("{name}: {text}") };
+        Err(HipError { status, words })
     }
 
     /// The version of the first of these libraries, without opening anything.

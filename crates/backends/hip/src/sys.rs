@@ -13,6 +13,7 @@ pub const SUCCESS: Status = 0;
 pub const OUT_OF_MEMORY: Status = 2;
 pub const DEINITIALIZED: Status = 4;
 pub const NO_DEVICE: Status = 100;
+pub const INVALID_DEVICE: Status = 101;
 pub const INVALID_CONTEXT: Status = 201;
 pub const ECC_NOT_CORRECTABLE: Status = 214;
 pub const OPERATING_SYSTEM: Status = 304;

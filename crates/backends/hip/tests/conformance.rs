@@ -63,7 +63,7 @@ fn cases_through_the_test_library() {
 
 #[test]
 fn cases_with_narrow_warps_through_the_test_library() {
-    emulated(Some("gfx1030"), NARROW_SAMPLE);
+    emulated(Some("gfx1100"), NARROW_SAMPLE);
 }
 
 /// Every n-th case on the emulated device, with another architecture than gfx90a where one is named.
@@ -85,6 +85,22 @@ fn kernels_compile_by_clang() {
     }
     for architecture in ["gfx942", "gfx1100"] {
         emulated(Some(architecture), COMPILED_SAMPLE);
+    }
+}
+
+/// For `cargo xtask check-kernels`: the text of every kernel that the suite needs, for each architecture, in the folder that
+/// `PANOPLY_HIP_KERNELS_OUT` names. Nothing is run.
+#[test]
+fn kernels_are_written_out() {
+    if std::env::var_os("PANOPLY_HIP_KERNELS_OUT").is_none() {
+        return println!("skipped: PANOPLY_HIP_KERNELS_OUT names no folder");
+    }
+    let (cases, library) = (suite::chosen(1), TestLibrary::open());
+    for (architecture, _) in ARCHITECTURES {
+        library.architecture(architecture);
+        let backend = HipBackend::new().through(library.path());
+        let device = backend.discover().unwrap().remove(0);
+        suite::compile_ahead(&backend, &device, &cases);
     }
 }
 

@@ -17,11 +17,15 @@ use crate::calls::{LOADERS, Library};
 use crate::driver::OpenClDriver;
 use crate::platform::{Found, Limits, find};
 
+/// Set to 1, devices tell how long ops took.
+const TIMES: &str = "PANOPLY_OPENCL_TIMES";
+
 /// The backend for whatever has an OpenCL driver: GPUs, accelerators, and processors, of several vendors at once.
 #[derive(Clone)]
 pub struct OpenClBackend {
     loaders: &'static [&'static str],
     limits: Limits,
+    timed: bool,
     /// The loader and its devices, once they were found: handles of parts of devices must stay the same.
     machine: Arc<Mutex<Option<Machine>>>,
     devices: Devices,
@@ -38,6 +42,7 @@ impl Default for OpenClBackend {
         OpenClBackend {
             loaders: LOADERS,
             limits: Limits::default(),
+            timed: std::env::var_os(TIMES).is_some_and(|wanted| wanted == "1"),
             machine: Arc::default(),
             devices: Devices::default(),
         }
@@ -54,6 +59,13 @@ impl OpenClBackend {
     pub fn limited(mut self, limits: Limits) -> OpenClBackend {
         self.limits = limits;
         self.machine = Arc::default();
+        self
+    }
+
+    /// With the time that the device itself took in every report. Some drivers take longer for each launch then, so that this is for
+    /// measurements; `PANOPLY_OPENCL_TIMES=1` does the same.
+    pub fn timed(mut self) -> OpenClBackend {
+        self.timed = true;
         self
     }
 
@@ -121,7 +133,7 @@ impl GpuBackend for OpenClBackend {
         let machine = self.machine().map_err(|absence| unavailable(device.id, absence.to_string()))?;
         let found = machine.found.get(device.id.index as usize).filter(|_| device.id.api == Api::OPENCL);
         let found = found.ok_or_else(|| unavailable(device.id, "no such device"))?;
-        let driver = Rc::new(OpenClDriver::open(&machine.library, found)?);
+        let driver = Rc::new(OpenClDriver::open(&machine.library, found, self.timed)?);
         self.devices.open(driver, None, device, options, || [0; DEVICES_MAX])
     }
 }

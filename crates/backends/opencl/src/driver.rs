@@ -41,6 +41,7 @@ pub(crate) struct OpenClDriver {
     properties: Properties,
     context: Arc<Context>,
     lines: [Line; 3],
+    tells_times: bool,
     compiler: Arc<ProgramCompiler>,
     buffers: RefCell<Buffers>,
     marks: Marks,
@@ -67,12 +68,13 @@ struct Loaded {
 }
 
 impl OpenClDriver {
-    pub(crate) fn open(library: &Arc<Library>, found: &Found) -> Result<OpenClDriver> {
+    /// Opens a device; with `timed` it tells how long commands took, which makes some drivers' launches dearer.
+    pub(crate) fn open(library: &Arc<Library>, found: &Found, timed: bool) -> Result<OpenClDriver> {
         let (id, handle, facts) = (found.info.id, found.handle, found.facts.clone());
         let failed = |code: Code| unavailable(id, code.to_string());
         let context = Arc::new(Context::new(library, handle.0).map_err(failed)?);
-        let timed = facts.queue_properties & sys::QUEUE_PROFILING_ENABLE;
-        let queue = || context.queue(handle.0, timed).map_err(failed);
+        let times = if timed { facts.queue_properties & sys::QUEUE_PROFILING_ENABLE } else { 0 };
+        let queue = || context.queue(handle.0, times).map_err(failed);
         let queues = [queue()?, queue()?, queue()?];
         let warps = *found.warps.get_or_init(|| find_warps(&context, &queues[0], handle, &facts));
         let mut number = 0..;
@@ -84,6 +86,7 @@ impl OpenClDriver {
             warp_lanes: warps.lanes,
             pointers: false,
             matrix_tiles: false,
+            tiles_of_16: false,
             warp_groups: false,
         };
         Ok(OpenClDriver {
@@ -94,6 +97,7 @@ impl OpenClDriver {
             facts,
             context,
             lines,
+            tells_times: times != 0,
             buffers: RefCell::default(),
             marks: Marks::default(),
             parcels: RefCell::default(),
@@ -439,6 +443,9 @@ impl Driver for OpenClDriver {
     }
 
     fn between(&self, start: Event, stop: Event) -> Result<Duration> {
+        if !self.tells_times {
+            return self.check(Err(Code(sys::PROFILING_INFO_NOT_AVAILABLE)));
+        }
         let (began, ended) = (self.marks.get(start).began_at(), self.marks.get(stop).ended_at());
         let (Some(began), Some(ended)) = (began, ended) else { return Ok(Duration::ZERO) };
         Ok(Duration::from_nanos(self.check(ended)?.saturating_sub(self.check(began)?)))

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_void};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use panoply_c_gpu::GpuBackend;
@@ -199,6 +199,33 @@ fn a_kernel_that_this_driver_does_not_compile() {
     let mut arguments = panoply_c_gpu::arguments::Arguments::new().address(place);
     let error = context.launch(&kernel, panoply_c_gpu::driver::Launch::new(1, 1), &mut arguments).unwrap_err();
     assert!(matches!(&error, Error::DeviceFault { reason, .. } if reason.contains("does not compile")), "{error}");
+}
+
+static TIMED_QUEUES: AtomicUsize = AtomicUsize::new(0);
+
+/// Queues that take times make every launch dearer on some drivers: nobody gets them unasked.
+#[test]
+fn times_are_told_where_they_were_asked_for_and_cost_nothing_elsewhere() {
+    unsafe extern "system" fn count(context: Handle, device: Handle, properties: u64, status: *mut Status) -> Handle {
+        TIMED_QUEUES.fetch_add(usize::from(properties & sys::QUEUE_PROFILING_ENABLE != 0), Ordering::SeqCst);
+        // SAFETY: as the caller asked.
+        unsafe { (own().clCreateCommandQueue)(context, device, properties, status) }
+    }
+    let Some((backend, device)) = changed(|functions| functions.clCreateCommandQueue = count) else { return };
+    let numbers = Tensor::from_vec(vec![1.0_f32; 1 << 16], [1 << 16]).unwrap();
+    let time = |backend: &OpenClBackend| {
+        let mut engine = open(backend, &device);
+        engine.submit(&mut vec![panoply_core::Item { token: 1, op: Map::neg(&numbers).into_op().unwrap() }]);
+        let mut finished = Vec::new();
+        while engine.poll(&mut finished, std::time::Duration::from_millis(10)) > 0 {}
+        let done = finished.pop().unwrap();
+        assert!(done.result.is_ok(), "{:?}", done.result);
+        done.device_time
+    };
+    assert_eq!((time(&backend), TIMED_QUEUES.load(Ordering::SeqCst)), (None, 0));
+    let told = time(&backend.timed());
+    assert!(told.is_some_and(|time| !time.is_zero()), "{told:?}");
+    assert_eq!(TIMED_QUEUES.load(Ordering::SeqCst), 3);
 }
 
 static IS_LOST: AtomicBool = AtomicBool::new(false);

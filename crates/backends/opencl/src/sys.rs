@@ -15,6 +15,7 @@ pub const DEVICE_NOT_AVAILABLE: Status = -2;
 pub const MEM_OBJECT_ALLOCATION_FAILURE: Status = -4;
 pub const OUT_OF_RESOURCES: Status = -5;
 pub const OUT_OF_HOST_MEMORY: Status = -6;
+pub const PROFILING_INFO_NOT_AVAILABLE: Status = -7;
 pub const EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST: Status = -14;
 pub const INVALID_CONTEXT: Status = -34;
 pub const INVALID_COMMAND_QUEUE: Status = -36;

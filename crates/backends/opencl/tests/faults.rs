@@ -38,27 +38,11 @@ on_each_device! {
     kernels_are_compiled_ahead,
 }
 
-/// Set in the process that shares the device.
-const OTHER: &str = "PANOPLY_TEST_OTHER_PROCESS";
-
 #[test]
 fn two_processes_share_a_device() {
     let backend = OpenClBackend::new();
-    let devices = match backend.discover() {
-        Ok(devices) => devices,
-        Err(absence) => return println!("skipped: {absence}"),
-    };
-    let mut engine = faults::open(&backend, &devices[0]);
-    faults::assert_works(&mut engine);
-    if std::env::var_os(OTHER).is_some() {
-        return;
+    match backend.discover() {
+        Ok(devices) => faults::shares_a_device(&backend, &devices[0], "two_processes_share_a_device"),
+        Err(absence) => println!("skipped: {absence}"),
     }
-    let this = std::env::current_exe().unwrap();
-    let mut other = std::process::Command::new(this);
-    let mut other = other.args(["--exact", "two_processes_share_a_device"]).env(OTHER, "1").spawn().unwrap();
-    for _ in 0..50 {
-        faults::assert_works(&mut engine);
-    }
-    assert!(other.wait().unwrap().success());
-    faults::assert_works(&mut engine);
 }

@@ -410,7 +410,8 @@ impl Seen {
             ("memory-budget", has.memory_budget),
         ];
         let names = features.into_iter().filter(|(_, has)| *has).map(|(name, _)| name.to_owned());
-        device.capabilities = Capabilities { domains: vec![Domain::Compute, Domain::Graph], features: names.collect() };
+        device.capabilities =
+            Capabilities { domains: vec![Domain::Compute, Domain::Signal, Domain::Graph], features: names.collect() };
         device
     }
 }

@@ -103,6 +103,21 @@ fn every_tile_gives_the_same_product() {
     }
 }
 
+/// What is put to memory early: products and windows whose depth is no whole number of tiles, on devices in software too.
+#[test]
+fn tiles_that_are_put_early_give_the_same() {
+    let Some(mut engine) = engine() else { return };
+    let early = WIDE_TILES.iter().position(|tile| tile.early).unwrap();
+    engine.context().tuning = Tuning::fixed(early);
+    let numbers = |dims: &[usize], seed| random_tensor(DType::F16, dims, seed);
+    agree(&mut engine, "a product", MatMul::new(&numbers(&[8, 40, 40], 1), &numbers(&[8, 40, 48], 2)));
+    if engine.context().profile.is_software {
+        assert!(wide_tiles(&mut engine).iter().all(|tile| tile.early) && !wide_tiles(&mut engine).is_empty());
+    }
+    let op = Conv2d::new(&numbers(&[4, 8, 19, 17], 1), &numbers(&[24, 8, 3, 3], 2)).padding([1, 1, 1, 1]);
+    agree(&mut engine, "a convolution", op);
+}
+
 #[test]
 fn convolutions_are_those_of_the_reference() {
     let Some(mut engine) = engine() else { return };

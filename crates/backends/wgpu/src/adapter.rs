@@ -94,7 +94,8 @@ pub(crate) fn describe(
     ];
     let names = known.into_iter().filter(|(_, feature)| features.contains(*feature)).map(|(name, _)| name.to_owned());
     device.runs_on_cores = device.kind == DeviceKind::SoftwareGpu;
-    device.capabilities = Capabilities { domains: vec![Domain::Compute, Domain::Graph], features: names.collect() };
+    device.capabilities =
+        Capabilities { domains: vec![Domain::Compute, Domain::Signal, Domain::Graph], features: names.collect() };
     device
 }
 

@@ -1,5 +1,5 @@
 //! Every kernel that the suite needs, checked without a device: a driver that computes nothing compiles each text with naga,
-//! validates it, and makes SPIR-V of it, as a direct Vulkan backend would.
+//! validates it, and makes SPIR-V of it, as a direct Vulkan backend would, and Metal's language, as wgpu does on a Mac.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -15,19 +15,22 @@ use panoply_core::{
 };
 use panoply_kernels::warm::Warm;
 use panoply_kernels::wgsl::{
-    Kernel, ListKernel, Load, RadixKernel, RadixStep, ReduceForm, ReduceKernel, RowForm, RowKernel, RowOp, ScanForm,
-    ScanKernel, SearchKernel, with_immediates,
+    Epilogue, Kernel, ListKernel, Load, RadixKernel, RadixStep, ReduceForm, ReduceKernel, RowForm, RowKernel, RowOp,
+    ScanForm, ScanKernel, SearchKernel, WideKernel, WideSource, WideTarget, with_immediates,
 };
 
 use crate::driver::{Bound, Direction, Fence, KernelText, Params, Place, Transfers};
 use crate::engine::{GpuEngine, Opening};
 use crate::fault::Faults;
 use crate::profile::{Profile, WideMatrices};
-use crate::tuning::LARGE_TILES;
+use crate::tuning::{LARGE_TILES, WIDE_TILES};
 use crate::{Commands, Driver, Staging, ops};
 
-/// Texts with what came of them, shared by several devices.
-type Checked = Rc<RefCell<HashMap<String, Result<(), String>>>>;
+#[path = "metal_tests.rs"]
+mod metal;
+
+/// Texts with what came of them, shared by several devices: the text in Metal's language, nothing where Metal is not given the kernel.
+type Checked = Rc<RefCell<HashMap<String, Result<Option<String>, String>>>>;
 
 /// A device that compiles and does nothing else.
 struct Checker {
@@ -64,7 +67,10 @@ impl Driver for Checker {
     fn pipeline(&self, kernel: &KernelText<'_>) -> Result<()> {
         let mut checked = self.checked.borrow_mut();
         let known = checked.entry(kernel.source.to_owned()).or_insert_with(|| check(kernel.source));
-        known.clone().map_err(|reason| self.faults.fault(reason))
+        match known {
+            Ok(_) => Ok(()),
+            Err(reason) => Err(self.faults.fault(reason.clone())),
+        }
     }
 
     fn bindings(&self, (): &(), bound: &[Bound<'_, Checker>]) {
@@ -153,8 +159,8 @@ impl Staging for Memory {
     }
 }
 
-/// From WGSL to SPIR-V, or why not.
-fn check(source: &str) -> Result<(), String> {
+/// From WGSL to SPIR-V and on to Metal's language, or why not.
+fn check(source: &str) -> Result<Option<String>, String> {
     let told = |error: &dyn std::fmt::Display| format!("{error}\n{source}");
     let module = naga::front::wgsl::parse_str(source).map_err(|error| told(&error.emit_to_string(source)))?;
     let flags = naga::valid::ValidationFlags::all();
@@ -162,7 +168,10 @@ fn check(source: &str) -> Result<(), String> {
     let info = validator.validate(&module).map_err(|error| told(&error.emit_to_string(source)))?;
     let options = naga::back::spv::Options { lang_version: (1, 6), ..Default::default() };
     let words = naga::back::spv::write_vec(&module, &info, &options, None).map_err(|error| told(&error))?;
-    if words.is_empty() { Err(told(&"no SPIR-V")) } else { Ok(()) }
+    if words.is_empty() {
+        return Err(told(&"no SPIR-V"));
+    }
+    metal::translate(&module, &info).map_err(|reason| told(&reason))
 }
 
 /// The forms of devices: in software, with subgroups of several sizes and without, with matrix units, with parameters in the
@@ -246,8 +255,9 @@ fn every_kernel_of_the_suite_is_valid_and_becomes_spirv() {
         assert!(ran > 1000, "{ran} cases ran");
     }
     let checked = checked.borrow();
-    println!("{} kernels", checked.len());
-    assert!(checked.values().all(Result::is_ok) && checked.len() > 500, "{} kernels", checked.len());
+    let for_metal = checked.values().filter(|told| matches!(told, Ok(Some(_)))).count();
+    println!("{} kernels, {for_metal} of them in Metal's language too", checked.len());
+    assert!(checked.values().all(Result::is_ok) && for_metal > 500, "{} kernels, {for_metal}", checked.len());
     if let Some(folder) = std::env::var_os("PANOPLY_KERNELS_OUT") {
         write_out(&checked, folder.as_ref());
     }
@@ -287,6 +297,7 @@ fn forms() -> Vec<Kernel> {
     }
     kernels.extend(forms_of_searches());
     kernels.extend(forms_of_rows());
+    kernels.extend(forms_of_matrix_units());
     for lanes in [8, 16, 32] {
         for step in [RadixStep::Count, RadixStep::Scatter { positions: true, first: false }] {
             kernels.push(Kernel::Radix(RadixKernel { lanes, step }));
@@ -313,6 +324,26 @@ fn forms_of_searches() -> Vec<Kernel> {
                 }
             }
         }
+    }
+    kernels
+}
+
+/// Every tile that is tried on matrix units, with operands and targets of each kind.
+fn forms_of_matrix_units() -> Vec<Kernel> {
+    let mut kernels = Vec::new();
+    let sums = WideTarget::Sums { epilogue: Epilogue::none(DType::F16), packed: true };
+    let lists = WideTarget::Lists { metric: Metric::Cosine, filtered: true };
+    for tile in WIDE_TILES {
+        let kernel = |load_a, b, target, whole| WideKernel { dtype: DType::F16, load_a, b, target, whole, tile };
+        for (load_a, load_b, whole) in [
+            (Load::AlongInner, Load::AlongOuter, true),
+            (Load::AlongOuter, Load::AlongInner, false),
+            (Load::AlongInner, Load::AlongInner, false),
+        ] {
+            kernels.push(Kernel::Wide(kernel(load_a, WideSource::Matrix(load_b), sums, whole)));
+        }
+        kernels.push(Kernel::Wide(kernel(Load::AlongInner, WideSource::Windows, sums, false)));
+        kernels.push(Kernel::Wide(kernel(Load::AlongInner, WideSource::Matrix(Load::AlongInner), lists, true)));
     }
     kernels
 }
@@ -349,10 +380,13 @@ fn forms_that_the_suite_does_not_reach_are_valid_too() {
 }
 
 /// Writes the texts, for whoever wants to read or compare them.
-fn write_out(checked: &HashMap<String, Result<(), String>>, folder: &std::path::Path) {
-    let mut texts: Vec<&String> = checked.keys().collect();
+fn write_out(checked: &HashMap<String, Result<Option<String>, String>>, folder: &std::path::Path) {
+    let mut texts: Vec<_> = checked.iter().collect();
     texts.sort();
-    for (number, text) in texts.iter().enumerate() {
+    for (number, (text, translated)) in texts.into_iter().enumerate() {
         std::fs::write(folder.join(format!("{number:05}.wgsl")), text).unwrap();
+        if let Ok(Some(translated)) = translated {
+            std::fs::write(folder.join(format!("{number:05}.metal")), translated).unwrap();
+        }
     }
 }

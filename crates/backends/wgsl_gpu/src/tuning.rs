@@ -19,23 +19,31 @@ pub const LARGE_TILES: [Tile; 4] = [
 pub const SMALL_TILE: Tile = Tile { rows: 1, columns: 1, double: false, unrolled: true };
 
 /// The tiles that are tried for large products on matrix units: 128 × 128 with one stage and two, 128 × 256, 256 × 128, 128 × 256 with
-/// two stages of half the depth, then 128 × 128 twice as deep, and by twice as many subgroups.
-pub const WIDE_TILES: [WideTile; 8] = [
-    WideTile { subgroups: [2, 2], rows: 4, pairs: 2, depth: 32, double: false },
-    WideTile { subgroups: [2, 2], rows: 4, pairs: 2, depth: 32, double: true },
-    WideTile { subgroups: [2, 4], rows: 4, pairs: 2, depth: 32, double: false },
-    WideTile { subgroups: [4, 2], rows: 4, pairs: 2, depth: 32, double: false },
-    WideTile { subgroups: [2, 4], rows: 4, pairs: 2, depth: 16, double: true },
-    WideTile { subgroups: [2, 2], rows: 4, pairs: 2, depth: 64, double: false },
-    WideTile { subgroups: [2, 4], rows: 4, pairs: 1, depth: 32, double: true },
-    WideTile { subgroups: [2, 4], rows: 4, pairs: 1, depth: 64, double: false },
+/// two stages of half the depth, then 128 × 128 twice as deep, and by twice as many subgroups. The last ones put what they fetched to memory
+/// early: 128 × 128, 128 × 256 and 256 × 128, by four or eight subgroups with 64 × 64 outputs each, for which matrices are loaded as
+/// often as they are multiplied at best, and 128 × 128 by eight subgroups with half as many.
+pub const WIDE_TILES: [WideTile; 12] = [
+    WideTile { subgroups: [2, 2], rows: 4, pairs: 2, depth: 32, double: false, early: false },
+    WideTile { subgroups: [2, 2], rows: 4, pairs: 2, depth: 32, double: true, early: false },
+    WideTile { subgroups: [2, 4], rows: 4, pairs: 2, depth: 32, double: false, early: false },
+    WideTile { subgroups: [4, 2], rows: 4, pairs: 2, depth: 32, double: false, early: false },
+    WideTile { subgroups: [2, 4], rows: 4, pairs: 2, depth: 16, double: true, early: false },
+    WideTile { subgroups: [2, 2], rows: 4, pairs: 2, depth: 64, double: false, early: false },
+    WideTile { subgroups: [2, 4], rows: 4, pairs: 1, depth: 32, double: true, early: false },
+    WideTile { subgroups: [2, 4], rows: 4, pairs: 1, depth: 64, double: false, early: false },
+    WideTile { subgroups: [2, 2], rows: 4, pairs: 2, depth: 32, double: true, early: true },
+    WideTile { subgroups: [2, 4], rows: 4, pairs: 2, depth: 16, double: true, early: true },
+    WideTile { subgroups: [4, 2], rows: 4, pairs: 2, depth: 16, double: true, early: true },
+    WideTile { subgroups: [2, 4], rows: 4, pairs: 1, depth: 32, double: true, early: true },
 ];
 
 /// The tile of small products on matrix units.
-pub const SMALL_WIDE_TILE: WideTile = WideTile { subgroups: [2, 2], rows: 2, pairs: 1, depth: 32, double: true };
+pub const SMALL_WIDE_TILE: WideTile =
+    WideTile { subgroups: [2, 2], rows: 2, pairs: 1, depth: 32, double: true, early: false };
 
 /// The tile where there are no matrix units, and tests do as if: the least to compile.
-pub const TEST_WIDE_TILE: WideTile = WideTile { subgroups: [2, 1], rows: 1, pairs: 1, depth: 16, double: false };
+pub const TEST_WIDE_TILE: WideTile =
+    WideTile { subgroups: [2, 1], rows: 1, pairs: 1, depth: 16, double: false, early: false };
 
 /// Names the number of one of [`WIDE_TILES`], which is then used unmeasured: for measurements of all of them.
 pub const WIDE_TILE_VARIABLE: &str = "PANOPLY_VULKAN_TILE";
@@ -83,7 +91,7 @@ impl Tuning {
     /// What an earlier run has found out, under keys made of these names.
     pub fn read(cache: Option<&Arc<Cache>>, key: impl Fn(&str) -> String) -> Tuning {
         let choice = |name, count| Choice::read(cache.map(|cache| (Arc::clone(cache), key(name))), count);
-        let mut wide = choice("wide-tiles", WIDE_TILES.len());
+        let mut wide = choice("wide-tiles-of-12", WIDE_TILES.len());
         if let Some(number) = named(WIDE_TILE_VARIABLE).filter(|number| *number < WIDE_TILES.len()) {
             wide = Choice { kept: None, number: Some(number) };
         }

@@ -152,6 +152,7 @@ domains! {
         Channelize => Tensor, Value::into_tensor;
         ConvolutionalEncode => Tensor, Value::into_tensor;
         Convolve => Tensor, Value::into_tensor;
+        Convolve2 => Tensor, Value::into_tensor;
         Crc => Vec<u64>, Crc::checks;
         Dct => Tensor, Value::into_tensor;
         Demodulate => Tensor, Value::into_tensor;
@@ -160,6 +161,7 @@ domains! {
         ErasureRebuild => Tensor, Value::into_tensor;
         Fft => Tensor, Value::into_tensor;
         Fft2 => Tensor, Value::into_tensor;
+        FindPeaks => (Tensor, Tensor), Value::into_pair;
         Fir => Tensor, Value::into_tensor;
         Hilbert => Tensor, Value::into_tensor;
         Ifft => Tensor, Value::into_tensor;

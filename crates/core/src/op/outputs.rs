@@ -171,13 +171,18 @@ impl Op {
             SignalOp::Channelize(op) => one(DType::Complex64, op.output_shape()?),
             SignalOp::ConvolutionalEncode(op) => one(DType::U8, op.output_shape()?),
             SignalOp::Convolve(op) => one(op.input.dtype(), op.output_shape()?),
+            SignalOp::Convolve2(op) => one(op.input.dtype(), op.output_shape()?),
             SignalOp::Dct(op) => one(DType::F32, *op.input.shape()),
             SignalOp::DemodulateWave(op) => one(op.wave.message_dtype(), op.output_shape()?),
             SignalOp::Demodulate(op) => op.output_type().map(|(dtype, shape)| Types::One(dtype, shape)),
             SignalOp::ErasureEncode(op) => one(DType::U8, op.output_shape()?),
             SignalOp::ErasureRebuild(op) => one(DType::U8, op.output_shape()?),
-            SignalOp::Fft(op) => one(DType::Complex64, op.output_shape()?),
+            SignalOp::Fft(op) => one(op.output_dtype(), op.output_shape()?),
             SignalOp::Fft2(op) => one(DType::Complex64, op.output_shape()?),
+            SignalOp::FindPeaks(op) => {
+                let shape = op.output_shape()?;
+                Ok(Types::Two([(DType::F32, shape), (DType::I32, shape)]))
+            }
             SignalOp::Fir(op) => one(op.input.dtype(), op.output_shape()?),
             SignalOp::Hilbert(op) => one(DType::Complex64, *op.input.shape()),
             SignalOp::Ifft(op) => one(op.output_dtype(), op.output_shape()?),

@@ -1,9 +1,14 @@
-// Cyclic redundancy checks, as remainders with the lowest bit first: a warp for each message. Its lanes take turns at the words of the
-// message: each adds a word to a remainder of its own, which goes on by a row of WARP words from turn to turn, by tables; in the end each is
-// brought to where the rows end, and all are added. WIDE is 1 for remainders of 64 bits.
+// Cyclic redundancy checks, as remainders with the lowest bit first: a warp for each message. Its lanes take turns at the message's vectors of
+// 16 bytes: each adds their words to remainders of its own, which go on by a row of WARP vectors from turn to turn, by tables; in the end
+// each lane's are brought to where its last word ends, then to where the row ends, and all are added. WIDE is 1 for remainders of 64 bits.
+//
+// Rows end with the message. Zeros before its first byte, which fill up the first row, change no remainder.
+//
+// What limits this is not memory but the block's memory: a look-up for each byte, of which those of a warp that meet in a bank wait for each other. So
+// there are COPIES of the table, whose entries lie side by side: with one for each lane none ever meet.
 //
 // `tables` has, for each byte of a remainder, what a row makes of it; then, for each lane, the factor that brings it to the end; then what
-// a byte makes of a remainder. `is_turned`: the check has the highest bit first, so bytes are turned round.
+// a byte makes of a remainder. `is_turned`: the check has the highest bit first, so bytes are turned round. BLOCK is the number of threads.
 
 #if WIDE
 typedef u64 word;
@@ -13,25 +18,53 @@ typedef u32 word;
 #define WORD_BYTES 4u
 #endif
 #define TABLE (256u * WORD_BYTES)
-#define BLOCK 256u
 #define WARPS (BLOCK / WARP)
+#define VECTOR_BYTES 16u
+#define WORDS (VECTOR_BYTES / WORD_BYTES)
+#define ROW_BYTES (WARP * VECTOR_BYTES)
 
 DEVICE u32 turned(u32 byte, u32 is_turned) { return is_turned ? reverse_bits(byte) >> 24 : byte; }
 
-DEVICE word load_word(GLOBAL const u8 *from, u32 is_turned)
+// Turns the bits of each byte round.
+DEVICE word turned_word(word value)
 {
-    word value = 0;
-    if (((u64)from & (WORD_BYTES - 1)) == 0) {
-        value = *(GLOBAL const word *)from;
-    } else {
-        UNROLL for (u32 i = 0; i < WORD_BYTES; i++) value |= (word)from[i] << (8 * i);
+#if WIDE
+    value = (value & 0x5555555555555555ul) << 1 | (value >> 1 & 0x5555555555555555ul);
+    value = (value & 0x3333333333333333ul) << 2 | (value >> 2 & 0x3333333333333333ul);
+    return (value & 0x0f0f0f0f0f0f0f0ful) << 4 | (value >> 4 & 0x0f0f0f0f0f0f0f0ful);
+#else
+    value = (value & 0x55555555u) << 1 | (value >> 1 & 0x55555555u);
+    value = (value & 0x33333333u) << 2 | (value >> 2 & 0x33333333u);
+    return (value & 0x0f0f0f0fu) << 4 | (value >> 4 & 0x0f0f0f0fu);
+#endif
+}
+
+// A vector of a message that begins on one.
+DEVICE void load_vector(word *next, GLOBAL const u8 *from, u32 is_turned)
+{
+    u32x4 v = load_stream((GLOBAL const u32x4 *)from);
+#if WIDE
+    next[0] = (u64)v.x | (u64)v.y << 32, next[1] = (u64)v.z | (u64)v.w << 32;
+#else
+    next[0] = v.x, next[1] = v.y, next[2] = v.z, next[3] = v.w;
+#endif
+    if (is_turned) UNROLL for (u32 w = 0; w < WORDS; w++) next[w] = turned_word(next[w]);
+}
+
+// The bytes from `at` on, which may lie before the message, where there are zeros. What the check begins with is added to its first bytes.
+DEVICE void load_bytes(word *next, GLOBAL const u8 *from, i64 at, word first, u32 is_turned)
+{
+    ROLLED for (u32 w = 0; w < WORDS; w++) {
+        word value = 0;
+        ROLLED for (u32 i = 0; i < WORD_BYTES; i++) {
+            i64 place = at + (i64)(w * WORD_BYTES + i);
+            if (place < 0) continue;
+            u32 byte = turned(from[place], is_turned);
+            if (place < (i64)WORD_BYTES) byte ^= (u32)(first >> (8 * (u32)place)) & 255u;
+            value |= (word)byte << (8 * i);
+        }
+        next[w] = value;
     }
-    if (is_turned) {
-        word other = 0;
-        UNROLL for (u32 i = 0; i < WORD_BYTES; i++) other |= (word)turned((u32)(value >> (8 * i)) & 255u, 1) << (8 * i);
-        value = other;
-    }
-    return value;
 }
 
 // The product of two remainders; `polynomial` is what follows the highest bit.
@@ -58,32 +91,48 @@ DEVICE word add_lanes(word x)
 KERNEL LAUNCH_BOUNDS(BLOCK, 1) crc_messages(GLOBAL u64 *RESTRICT target, GLOBAL const u8 *RESTRICT source, GLOBAL const u64 *RESTRICT rows,
     GLOBAL const word *RESTRICT tables, FIXED batch all, u64 first, u64 last, u64 polynomial, u32 width, u32 is_turned)
 {
-    SHARED word row_table[TABLE];
+    DYNAMIC_SHARED(word, row_table);
     SHARED word byte_table[256];
-    for (u32 i = thread_x(); i < TABLE; i += BLOCK) row_table[i] = tables[i];
+    for (u32 i = thread_x(); i < TABLE * COPIES; i += BLOCK) row_table[i] = tables[i / COPIES];
     for (u32 i = thread_x(); i < 256; i += BLOCK) byte_table[i] = tables[TABLE + WARP + i];
     BARRIER();
-    u32 place = thread_x() % WARP;
+    u32 place = thread_x() % WARP, copy = place % COPIES;
     word factor = tables[TABLE + place];
     u64 step = (u64)grid_size_x() * WARPS;
     for (u64 number = (u64)block_x() * WARPS + thread_x() / WARP; number < all.count; number += step) {
         message one = message_at(&all, rows, number);
         GLOBAL const u8 *from = source + one.source;
-        u64 turns = one.len / (WARP * WORD_BYTES);
-        word rest = 0;
-        UNROLL_BY_4 for (u64 turn = 0; turn < turns; turn++) {
-            word next = load_word(from + WORD_BYTES * (turn * WARP + place), is_turned);
-            if (turn == 0 && place == 0) next ^= (word)first;
-            word moved = 0;
-            UNROLL for (u32 i = 0; i < WORD_BYTES; i++) moved ^= row_table[256 * i + ((u32)(rest >> (8 * i)) & 255u)];
-            rest = moved ^ next;
+        u64 turns = (one.len + ROW_BYTES - 1) / ROW_BYTES;
+        // Where this lane's vector of the first row begins.
+        i64 at = (i64)one.len - (i64)(turns * ROW_BYTES) + (i64)(place * VECTOR_BYTES);
+        u32 is_aligned = (((u64)from | one.len) & (VECTOR_BYTES - 1)) == 0;
+        word rest[WORDS];
+        load_bytes(rest, from, turns > 0 ? at : -(i64)ROW_BYTES, (word)first, is_turned);
+        UNROLL_BY_4 for (u64 turn = 1; turn < turns; turn++) {
+            word next[WORDS];
+            i64 here = at + (i64)(turn * ROW_BYTES);
+            if (is_aligned) load_vector(next, from + here, is_turned);
+            else load_bytes(next, from, here, (word)first, is_turned);
+            UNROLL for (u32 w = 0; w < WORDS; w++) {
+                word moved = next[w];
+                UNROLL for (u32 i = 0; i < WORD_BYTES; i++)
+                    moved ^= row_table[(256 * i + ((u32)(rest[w] >> (8 * i)) & 255u)) * COPIES + copy];
+                rest[w] = moved;
+            }
         }
-        rest = add_lanes(multiply(rest, factor, (word)polynomial));
+        word sum = rest[0];
+        UNROLL for (u32 w = 1; w < WORDS; w++) {
+            UNROLL for (u32 i = 0; i < WORD_BYTES; i++) sum = sum >> 8 ^ byte_table[(u32)sum & 255u];
+            sum ^= rest[w];
+        }
+        sum = add_lanes(multiply(sum, factor, (word)polynomial));
         if (place == 0) {
-            if (turns == 0) rest = (word)first;
-            for (u64 i = turns * WARP * WORD_BYTES; i < one.len; i++)
-                rest = rest >> 8 ^ byte_table[((u32)rest ^ turned(from[i], is_turned)) & 255u];
-            u64 check = (u64)rest;
+            // What the check begins with is longer than a short message.
+            if (one.len < WORD_BYTES) {
+                sum = (word)first;
+                for (u64 i = 0; i < one.len; i++) sum = sum >> 8 ^ byte_table[((u32)sum ^ turned(from[i], is_turned)) & 255u];
+            }
+            u64 check = (u64)sum;
             if (is_turned) {
                 u64 other = 0;
                 for (u32 i = 0; i < width; i++) other |= (check >> i & 1) << (width - 1 - i);

@@ -4,7 +4,9 @@
 // element by its place; the second transforms the rows, and writes them as columns: the spectrum is then in order. A block takes LINES
 // neighbouring columns, or rows, of LEN elements: what it reads and writes of others' lines lies together.
 //
-// Parameters: LEN, 256 times 2, 4 or 8; LINES, a power of two up to 16; INVERSE; FIRST, whether this is the first pass; BLOCKS of a
+// `fft_lines` transforms whole lines that lie one after the other in one pass: LINES of them in a block.
+//
+// Parameters: LEN, 256 times 1, 2, 4, 8 or 16; LINES, a power of two up to 16; INVERSE; FIRST, whether this is the first pass; BLOCKS of a
 // multiprocessor.
 //
 // A thread has 16 elements of a line, LEN / 16 apart. Passes of radix 16, 16 and LEN / 256, as in fft.c, exchange them by the block's
@@ -101,12 +103,19 @@ DEVICE void transform_lines(complex64 *a, LOCAL complex64 *memory, u32 line, u32
     UNROLL for (u32 u = 0; u < 16 / LAST_RADIX; u++) {
         complex64 *b = a + u;
         const u32 step = 16 / LAST_RADIX;
-#if LAST_RADIX == 2
+#if LAST_RADIX == 1
+        (void)b, (void)step;
+#elif LAST_RADIX == 2
         complex64 x = b[0], y = b[step];
         b[0].re = x.re + y.re, b[0].im = x.im + y.im;
         b[step].re = x.re - y.re, b[step].im = x.im - y.im;
 #elif LAST_RADIX == 4
         transform_4(b, step);
+#elif LAST_RADIX == 16
+        complex64 all[16];
+        transform_16(b);
+        UNROLL for (u32 k = 0; k < 16; k++) all[k] = b[PLACE_OF_16(k)];
+        UNROLL for (u32 k = 0; k < 16; k++) b[k] = all[k];
 #else
         complex64 even[4] = {b[0], b[2 * step], b[4 * step], b[6 * step]}, odd[4] = {b[step], b[3 * step], b[5 * step], b[7 * step]};
         transform_4(even, 1);
@@ -146,6 +155,25 @@ KERNEL LAUNCH_BOUNDS(THREADS, BLOCKS) fft_tiles(GLOBAL complex64 *RESTRICT targe
         UNROLL for (u32 j = 0; j < 16; j++) {
             complex64 v = {a[j].re * scale, a[j].im * scale};
             target[start + (u64)(to_i + j * THREADS_OF_LINE) * rows + base + to_line] = v;
+        }
+    }
+}
+
+// The transforms of `lines` lines of LEN elements, one after the other, multiplied with `scale`; a block for every LINES of them.
+KERNEL LAUNCH_BOUNDS(THREADS, BLOCKS) fft_lines(GLOBAL complex64 *RESTRICT target, GLOBAL const complex64 *RESTRICT source, u64 lines,
+    f32 scale)
+{
+    DYNAMIC_SHARED(complex64, memory);
+    u32 line = thread_x() / THREADS_OF_LINE, i = thread_x() % THREADS_OF_LINE;
+    u64 number = (u64)block_x() * LINES + line, start = number * LEN + i;
+    complex64 a[16], zero = {0.0f, 0.0f};
+    // All threads of the block go on, since they wait for each other.
+    UNROLL for (u32 j = 0; j < 16; j++) a[j] = number < lines ? source[start + j * THREADS_OF_LINE] : zero;
+    transform_lines(a, memory, line, i, line, i);
+    if (number < lines) {
+        UNROLL for (u32 j = 0; j < 16; j++) {
+            complex64 v = {a[j].re * scale, a[j].im * scale};
+            target[start + j * THREADS_OF_LINE] = v;
         }
     }
 }

@@ -1,6 +1,6 @@
 // HIP's side of the dialect, for hiprtc. Warps have 64 lanes or 32, as the architecture has: WARP says which. What is an instruction of AMD's
-// GPUs stands behind __AMDGCN__ and says so with OWN_…; the rest are words that HIP shares with CUDA. There are no tiles that a warp
-// multiplies and no copies that go on by themselves: kernels of plain arithmetic do the same.
+// GPUs stands behind __AMDGCN__ and says so with OWN_…; the rest are words that HIP shares with CUDA. Tiles of 16 × 16 that a warp multiplies
+// are those of MFMA (gfx90a, gfx94, gfx95: warps of 64) and WMMA (gfx11: warps of 32). There are no copies that go on by themselves: kernels of plain arithmetic do the same.
 
 typedef signed char i8;
 typedef unsigned char u8;
@@ -142,5 +142,61 @@ DEVICE i32 dot4_i8(u32 a, u32 b, i32 sum) { return __builtin_amdgcn_sdot4((i32)a
 #elif defined(__gfx1100__) || defined(__gfx1101__) || defined(__gfx1102__) || defined(__gfx1103__)
 #define OWN_DOT4
 DEVICE i32 dot4_i8(u32 a, u32 b, i32 sum) { return __builtin_amdgcn_sudot4(true, (i32)a, true, (i32)b, sum, false); }
+#endif
+
+// A lane of MFMA has four numbers in depth of one row of A, and of one column of B; of WMMA all sixteen, and the lanes 16 further on the same
+// ones. The sums lie as tile16_row says.
+#if WARP == 64 && (defined(__gfx90a__) || defined(__gfx940__) || defined(__gfx941__) || defined(__gfx942__) || defined(__gfx950__))
+#define OWN_TILE16
+typedef _Float16 mfma_f16 __attribute__((ext_vector_type(4)));
+typedef short mfma_bf16 __attribute__((ext_vector_type(4)));
+typedef f32 mfma_sums __attribute__((ext_vector_type(4)));
+typedef union {
+    u64 bits;
+    mfma_f16 f16;
+    mfma_bf16 bf16;
+} tile16;
+DEVICE tile16 load_tile16(LOCAL const u16 *rows, u32 step)
+{
+    tile16 tile;
+    tile.bits = *(LOCAL const u64 *)(rows + lane() % 16 * step + lane() / 16 * 4);
+    return tile;
+}
+#define MULTIPLY_TILE16(name, type, instruction)                                   \
+    DEVICE void name(f32 *sums, tile16 a, tile16 b)                                \
+    {                                                                              \
+        mfma_sums four = {sums[0], sums[1], sums[2], sums[3]};                     \
+        four = instruction(a.type, b.type, four, 0, 0, 0);                         \
+        sums[0] = four.x, sums[1] = four.y, sums[2] = four.z, sums[3] = four.w;    \
+    }
+MULTIPLY_TILE16(multiply_tile16_f16, f16, __builtin_amdgcn_mfma_f32_16x16x16f16)
+MULTIPLY_TILE16(multiply_tile16_bf16, bf16, __builtin_amdgcn_mfma_f32_16x16x16bf16_1k)
+#elif WARP == 32 && (defined(__gfx1100__) || defined(__gfx1101__) || defined(__gfx1102__) || defined(__gfx1103__))
+#define OWN_TILE16
+typedef _Float16 wmma_f16 __attribute__((ext_vector_type(16)));
+typedef short wmma_bf16 __attribute__((ext_vector_type(16)));
+typedef u32 wmma_bits __attribute__((ext_vector_type(4)));
+typedef f32 wmma_sums __attribute__((ext_vector_type(8)));
+typedef union {
+    wmma_bits half[2];
+    wmma_f16 f16;
+    wmma_bf16 bf16;
+} tile16;
+DEVICE tile16 load_tile16(LOCAL const u16 *rows, u32 step)
+{
+    LOCAL const wmma_bits *row = (LOCAL const wmma_bits *)(rows + lane() % 16 * step);
+    tile16 tile;
+    tile.half[0] = row[0], tile.half[1] = row[1];
+    return tile;
+}
+#define MULTIPLY_TILE16(name, type, instruction)                                                                   \
+    DEVICE void name(f32 *sums, tile16 a, tile16 b)                                                                \
+    {                                                                                                              \
+        wmma_sums eight = {sums[0], sums[1], sums[2], sums[3], sums[4], sums[5], sums[6], sums[7]};                \
+        eight = instruction(a.type, b.type, eight);                                                                \
+        UNROLL for (u32 i = 0; i < 8; i++) sums[i] = eight[i];                                                     \
+    }
+MULTIPLY_TILE16(multiply_tile16_f16, f16, __builtin_amdgcn_wmma_f32_16x16x16_f16_w32)
+MULTIPLY_TILE16(multiply_tile16_bf16, bf16, __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32)
 #endif
 #endif

@@ -97,6 +97,8 @@ units! {
     MATMUL = "matmul" on "matmul_finish.h";
     /// Products of f32 matrices, as fast as the multipliers are.
     MATMUL_TILES = "matmul_tiles" on "matmul_finish.h";
+    /// Products of 16-bit floats on matrix units.
+    MATMUL_UNITS = "matmul_units" on "matmul_finish.h";
     /// Products of floats with few rows or few columns.
     MATMUL_THIN = "matmul_thin" on "matmul_finish.h";
     /// Copies between layouts.

@@ -33,6 +33,10 @@
 //   copy_async_16(to, from, present)
 //                          copies 16 bytes to the block's memory, or zeros; it may take effect as late as COPY_ASYNC_WAIT(groups), which
 //                          leaves so many COPY_ASYNC_COMMIT()s under way
+//   tile16                 one operand of a product of 16 × 16 × 16 numbers of 16 bits by a warp of 32 or 64: load_tile16(rows, step) of 16 rows
+//                          of A, or columns of B, of 16 numbers each in the block's memory, so many numbers apart, at multiples of 8.
+//                          multiply_tile16_f16(sums, a, b) adds to a lane's TILE16_SUMS sums (also _bf16); they are those of the column
+//                          lane() % 16 and the rows tile16_row(i). What was loaded stays as it is until it is multiplied
 //   gate                   a word of the block's memory that threads wait for, phase after phase: gate_prepare(p, arrivals) says how
 //                          many gate_arrive(p) end a phase; gate_wait(p, parity) waits for the end of one, the first of which
 //                          has the parity 0, while that before the first is over
@@ -183,6 +187,36 @@ DEVICE u16 f32_to_bf16(f32 x)
 #if !defined(OWN_PACKS)
 DEVICE u32 pack_f16(f32 a, f32 b) { return (u32)f32_to_f16(a) | (u32)f32_to_f16(b) << 16; }
 DEVICE u32 pack_bf16(f32 a, f32 b) { return (u32)f32_to_bf16(a) | (u32)f32_to_bf16(b) << 16; }
+#endif
+
+#if WARP >= 32
+#define TILE16_SUMS (256 / WARP)
+#if WARP == 64
+DEVICE u32 tile16_row(u32 i) { return lane() / 16 * 4 + i; }
+#else
+DEVICE u32 tile16_row(u32 i) { return i * 2 + lane() / 16; }
+#endif
+#if !defined(OWN_TILE16)
+typedef struct {
+    LOCAL const u16 *rows;
+    u32 step;
+} tile16;
+DEVICE tile16 load_tile16(LOCAL const u16 *rows, u32 step)
+{
+    tile16 tile = {rows, step};
+    return tile;
+}
+#define MULTIPLY_TILE16(name, load)                                                                                   \
+    DEVICE void name(f32 *sums, tile16 a, tile16 b)                                                                   \
+    {                                                                                                                 \
+        for (u32 i = 0; i < TILE16_SUMS; i++) {                                                                       \
+            LOCAL const u16 *x = a.rows + tile16_row(i) * a.step, *y = b.rows + lane() % 16 * b.step;                 \
+            for (u32 d = 0; d < 16; d++) sums[i] += load(x[d]) * load(y[d]);                                          \
+        }                                                                                                             \
+    }
+MULTIPLY_TILE16(multiply_tile16_f16, f16_to_f32)
+MULTIPLY_TILE16(multiply_tile16_bf16, bf16_to_f32)
+#endif
 #endif
 
 DEVICE f32 shuffle_f32(f32 x, u32 from) { return bits_f32(shuffle_u32(f32_bits(x), from)); }

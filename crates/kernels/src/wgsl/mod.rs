@@ -20,6 +20,7 @@
 mod attention;
 mod conv;
 mod coop;
+mod fft;
 mod gemm;
 mod image;
 mod list;
@@ -46,6 +47,7 @@ mod wide;
 pub use attention::{ATTENTION_COLUMNS, ATTENTION_ROWS, AttentionKernel};
 pub use conv::{ConvKernel, ConvPass};
 pub use coop::{COOP_DEPTH, COOP_STEP, COOP_TILE, CoopKernel};
+pub use fft::{FftKernel, FftLine};
 pub use gemm::{Accumulate, Addend, Epilogue, GemmKernel, Load, Tile};
 pub use image::{ColorKernel, NormalizeKernel, ResizeKernel};
 pub use list::ListKernel;
@@ -135,6 +137,8 @@ pub enum Kernel {
     Normalize(NormalizeKernel),
     /// Images in another arrangement of colours.
     Color(ColorKernel),
+    /// One pass of a Fourier transform.
+    Fft(FftKernel),
     /// A program of the caller's own, to which the contract above does not apply: its buffers are as long as its tensors,
     /// its groups have three dimensions, and it is compiled with checks of bounds.
     Program(ProgramKernel),
@@ -172,6 +176,7 @@ impl Kernel {
             Kernel::Resize(kernel) => kernel.source(),
             Kernel::Normalize(kernel) => kernel.source(),
             Kernel::Color(kernel) => kernel.source(),
+            Kernel::Fft(kernel) => kernel.source(),
             Kernel::Program(kernel) => kernel.source(),
         }
     }

@@ -31,6 +31,9 @@ pub struct WideTile {
     pub depth: u8,
     /// Two tiles of each operand in workgroup memory: twice the memory, half the barriers.
     pub double: bool,
+    /// What was fetched goes to workgroup memory with the next tile's beginning and not with this one's end: its stores, and what they wait
+    /// for, lie beside a tile's products. Only with two tiles.
+    pub early: bool,
 }
 
 impl WideTile {
@@ -57,6 +60,7 @@ impl WideTile {
                 && lines.iter().all(|eights| *eights > 0 && invocations.is_multiple_of(*eights))
         };
         (32..=1024).contains(&invocations)
+            && (self.double || !self.early)
             && depth > 0
             && depth.is_multiple_of(MATRIX)
             && self.rows > 0
@@ -143,7 +147,11 @@ impl WideKernel {
         let (stage_a, stage_b) = (stage_eights(m, tile.depth, self.load_a), stage_eights(n, tile.depth, load_b));
         let eights = tile.eights(stage_a + stage_b);
         let template = template.set("LOAD_A", format!("{:?}", self.load_a)).set("LOAD_B", name_b);
-        let template = template.flag("WHOLE", self.whole).flag("DOUBLE", tile.double).set("DEPTH", depth);
+        let template = template
+            .flag("WHOLE", self.whole)
+            .flag("DOUBLE", tile.double)
+            .flag("EARLY", tile.early)
+            .set("DEPTH", depth);
         let template = template.set("INVOCATIONS", tile.invocations()).set("SUBGROUPS_N", tile.subgroups[1]);
         let template = template.set("ROWS", tile.rows).set("PAIRS", tile.pairs).set("SLICES", depth / MATRIX);
         let template = template.set("TILE_M", m).set("TILE_N", n).set("TILE", eights);

@@ -133,6 +133,32 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
 //# end
   var kf = 0u;
 //# include wide_fetch_both.wgsl
+//# if EARLY
+  var stage = 0u;
+//# include wide_put.wgsl with STAGE=
+//# if WHOLE
+  kf = min(DEPTH, p.k - DEPTH);
+//# else
+  kf = DEPTH;
+//# end
+//# include wide_fetch_both.wgsl
+  workgroupBarrier();
+  for (var k0 = 0u; k0 < p.k; k0 = k0 + DEPTH) {
+    // What was fetched while the last tile was multiplied goes to memory while this one is, and no barrier waits for it in between.
+    let other = STAGE - stage;
+//# include wide_put.wgsl with STAGE=other+
+//# if WHOLE
+    // Behind the last tile it is fetched once more, which is not used.
+    kf = min(k0 + 2u * DEPTH, p.k - DEPTH);
+//# else
+    kf = k0 + 2u * DEPTH;
+//# end
+//# include wide_fetch_both.wgsl
+//# include wide_multiply.wgsl with STAGE=stage+
+    stage = other;
+    workgroupBarrier();
+  }
+//# else
 //# if DOUBLE
   var stage = 0u;
 //# include wide_put.wgsl with STAGE=
@@ -164,6 +190,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
 //# include wide_multiply.wgsl with STAGE=
     workgroupBarrier();
   }
+//# end
 //# end
 //# for I in ROWS
 //# for J in PAIRS

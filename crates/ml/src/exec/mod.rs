@@ -121,7 +121,7 @@ pub(crate) enum Live {
 
 impl Live {
     /// As a tensor that graphs read.
-    fn tensor(&self) -> Result<Tensor> {
+    pub(crate) fn tensor(&self) -> Result<Tensor> {
         match self {
             Live::Value(value) => value.array()?.tensor(),
             Live::Tensor(tensor, _) => Ok(tensor.clone()),

@@ -115,7 +115,7 @@ impl Lower<'_, '_> {
             runs.push(len * inner);
             dims[axis] += len;
         }
-        let outer: usize = dims[..axis].iter().product();
+        let outer: usize = if dims.contains(&0) { 0 } else { dims[..axis].iter().product() };
         let body = move |call: &mut KernelCall<'_>| match dtype {
             DType::F32 => copy_runs::<f32>(call, outer, &runs),
             DType::F16 => copy_runs::<f16>(call, outer, &runs),

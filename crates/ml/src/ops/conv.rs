@@ -152,6 +152,9 @@ pub(crate) struct Transposed {
 
 pub(crate) fn transposed(call: &Call<'_>, space: &[usize], kernel: &[usize]) -> Result<Transposed> {
     let rank = space.len();
+    if kernel.len() != rank {
+        return Err(Error::invalid("a kernel", format!("{rank} sizes"), kernel.len()));
+    }
     let list = |name: &str, len: usize, default: i64| {
         let list = call.ints(name)?.map(<[i64]>::to_vec).unwrap_or_else(|| vec![default; len]);
         match list.len() == len {
@@ -216,7 +219,9 @@ pub(crate) fn conv_transpose(call: &Call<'_>) -> Result<Vec<Value>> {
     let (inputs, taps, outputs): (usize, usize, usize) =
         (space.iter().product(), kernel.iter().product(), sizes.output.iter().product());
     work(&[inputs, taps, *batch, *channels, *per_group])?;
-    for place in 0..inputs {
+    // Without images, channels or filters nothing lands anywhere, however large the space is.
+    let places = if xs.is_empty() || ws.is_empty() { 0 } else { inputs };
+    for place in 0..places {
         for tap in 0..taps {
             let Some(at) = landing(place, tap, space, kernel, &sizes) else { continue };
             for image in 0..*batch {

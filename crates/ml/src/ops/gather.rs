@@ -239,7 +239,7 @@ pub(crate) fn non_zero(call: &Call<'_>) -> Result<Vec<Value>> {
     let found: Vec<usize> =
         x.to_floats()?.iter().enumerate().filter(|(_, value)| **value != 0.0).map(|(place, _)| place).collect();
     let steps = strides(x.dims());
-    let mut rows = Vec::with_capacity(found.len() * x.dims().len());
+    let mut rows = Vec::with_capacity(host_count(&[x.dims().len(), found.len()])?);
     for (axis, dim) in x.dims().iter().enumerate() {
         rows.extend(found.iter().map(|place| (place / steps[axis] as usize % dim) as i64));
     }
@@ -292,6 +292,8 @@ fn equal_rows<T>(
     (outer, len, inner): (usize, usize, usize),
     order: fn(&T, &T) -> std::cmp::Ordering,
 ) -> Vec<Vec<usize>> {
+    // Rows of nothing are equal, however many of them lie in a row.
+    let outer = if inner == 0 { 0 } else { outer };
     let row =
         |place: usize| (0..outer).flat_map(move |block| (0..inner).map(move |at| (block * len + place) * inner + at));
     let compare = |a: usize, b: usize| {

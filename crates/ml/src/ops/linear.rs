@@ -226,6 +226,7 @@ fn contract<T: Number>(
     let out_dims = dims[..output.len()].to_vec();
     let (count, inner) = (host_count(&out_dims)?, count_of(&dims[output.len()..])?);
     count_of(&dims)?;
+    work(&[count, inner, arrays.len()])?;
     let mut walks = Vec::new();
     for ((array, term), numbers) in arrays.iter().zip(inputs).zip(numbers) {
         let own = strides(array.dims());
@@ -259,6 +260,7 @@ pub(crate) fn determinant(call: &Call<'_>) -> Result<Vec<Value>> {
     }
     let n = *n;
     let values = x.to_floats()?;
+    work(&[values.len(), n])?;
     let matrices = values.chunks_exact((n * n).max(1)).map(|matrix| {
         let mut rows = matrix.to_vec();
         let mut product = 1.0;

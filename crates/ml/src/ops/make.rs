@@ -174,6 +174,7 @@ pub(crate) fn padded(x: &Array, before: &[i64], after: &[i64], mode: &str, value
 
 /// How long an axis becomes.
 fn axis_padded(len: usize, before: i64, after: i64) -> Result<usize> {
+    [before, after].into_iter().try_for_each(|pad| size_of_int(pad.saturating_abs()).map(drop))?;
     let size = i128::from(before) + i128::from(after) + len as i128;
     size_of_int(i64::try_from(size).unwrap_or(if size < 0 { -1 } else { i64::MAX }))
 }

@@ -156,7 +156,8 @@ pub(crate) fn lp(call: &Call<'_>) -> Result<Vec<Value>> {
         return Err(Error::invalid("p", "1 or 2", p));
     }
     let mut values = x.to_floats()?;
-    for line in 0..outer * inner {
+    let lines = if values.is_empty() { 0 } else { outer * inner };
+    for line in 0..lines {
         let at = |row: usize| (line / inner * len + row) * inner + line % inner;
         let norm: f64 = match p {
             1 => (0..len).map(|row| values[at(row)].abs()).sum(),
@@ -174,6 +175,9 @@ pub(crate) fn local_response(call: &Call<'_>) -> Result<Vec<Value>> {
     let size = call.int("size", 1)?.max(1);
     if x.dims().len() < 2 {
         return Err(Error::invalid("LRN", "an image with channels", format!("{x:?}")));
+    }
+    if x.is_empty() {
+        return one(Ok(x.clone()));
     }
     let (outer, channels, inner) = around(x.dims(), 1);
     work(&[x.len(), (size as usize).min(channels)])?;

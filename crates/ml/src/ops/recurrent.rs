@@ -170,6 +170,7 @@ fn cell(call: &Call<'_>, direction: usize) -> Result<(Cell, usize)> {
         let name = names.and_then(|names| names.get(at)).map_or(default, String::as_str);
         functions[at % defaults.len()] = Function::new(name, &mut alphas, &mut betas)?;
     }
+    host_count(&[steps.max(1), batch])?;
     let lengths = match call.optional_ints(4)? {
         Some(lengths) if lengths.len() == batch && lengths.iter().all(|len| (0..=steps as i64).contains(len)) => {
             lengths.iter().map(|len| *len as usize).collect()

@@ -77,8 +77,8 @@ fn float_reduction(op: &str) -> Result<fn(&[f64]) -> f64> {
         "ReduceLogSum" => |row| row.iter().sum::<f64>().ln(),
         "ReduceSumSquare" => |row| row.iter().map(|value| value * value).sum(),
         "ReduceLogSumExp" => |row| {
-            let largest = row.iter().fold(f64::NEG_INFINITY, |best, value| best.max(*value));
-            if largest.is_infinite() {
+            let largest = extreme(row, f64::NEG_INFINITY, |a, b| a > b);
+            if !largest.is_finite() {
                 largest
             } else {
                 row.iter().map(|value| (value - largest).exp()).sum::<f64>().ln() + largest
@@ -180,7 +180,8 @@ pub(crate) fn cumulate(call: &Call<'_>) -> Result<Vec<Value>> {
         join: impl Fn(T, T) -> T,
     ) {
         let (outer, len, inner) = form;
-        for line in 0..outer * inner {
+        let lines = if values.is_empty() { 0 } else { outer * inner };
+        for line in 0..lines {
             let mut sum = start;
             for row in 0..len {
                 let row = if how.1 { len - 1 - row } else { row };
@@ -214,6 +215,7 @@ pub(crate) fn top_k(call: &Call<'_>) -> Result<Vec<Value>> {
     if k > len {
         return Err(Error::invalid("k", format!("at most {len}"), k));
     }
+    host_count(&[len])?;
     let (largest, size) = (call.flag("largest", true)?, x.kind().size_bytes());
     let numbers = Numbers::of(x)?;
     let mut chosen = vec![0_usize; host_count(&[outer, k, inner])?];
@@ -262,7 +264,8 @@ pub(crate) fn softmax(call: &Call<'_>) -> Result<Vec<Value>> {
     let x = call.array(0)?;
     let (outer, len, inner) = softmax_form(call, x.dims())?;
     let mut values = x.to_floats()?;
-    for line in 0..outer * inner {
+    let lines = if values.is_empty() { 0 } else { outer * inner };
+    for line in 0..lines {
         let at = |row: usize| (line / inner * len + row) * inner + line % inner;
         let mut best = 0;
         for row in 1..len {

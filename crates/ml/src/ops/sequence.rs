@@ -4,6 +4,7 @@ use super::call::{Call, axis_of, one, size_of_int};
 use super::index::{strides, view};
 use super::shape::concat_arrays;
 use crate::array::Array;
+use crate::bounds::list_len;
 use crate::element::ElementType;
 use crate::error::{Error, Result};
 use crate::value::Value;
@@ -59,12 +60,19 @@ pub(crate) fn split(call: &Call<'_>) -> Result<Vec<Value>> {
     let axis = axis_of(call.int("axis", 0)?, x.dims().len())?;
     let len = x.dims()[axis];
     let sizes: Vec<usize> = match call.optional(1)? {
-        None => vec![1; len],
+        None => {
+            list_len(len)?;
+            vec![1; len]
+        }
         Some(size) if size.dims().is_empty() => {
             let each = size_of_int(size.to_i64s()?.first().copied().unwrap_or(1))?.max(1);
+            list_len(len.div_ceil(each))?;
             (0..len.div_ceil(each)).map(|part| each.min(len - part * each)).collect()
         }
-        Some(sizes) => sizes.to_i64s()?.into_iter().map(size_of_int).collect::<Result<_>>()?,
+        Some(sizes) => {
+            list_len(sizes.len())?;
+            sizes.to_i64s()?.into_iter().map(size_of_int).collect::<Result<_>>()?
+        }
     };
     if sizes.iter().fold(0_usize, |sum, size| sum.saturating_add(*size)) != len {
         return Err(Error::invalid("split", format!("sizes that add up to {len}"), format!("{sizes:?}")));

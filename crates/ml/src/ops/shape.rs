@@ -3,7 +3,7 @@
 use super::call::{Call, axis_of, one, size_of_int};
 use super::index::{broadcast, expand as expand_to, strides, transpose as transpose_to, view};
 use crate::array::{Array, count_of};
-use crate::bounds::RANK_MAX;
+use crate::bounds::{RANK_MAX, list_len};
 use crate::element::ElementType;
 use crate::error::{Error, Result};
 use crate::value::Value;
@@ -220,6 +220,7 @@ pub(crate) fn split_sizes(call: &Call<'_>, len: usize) -> Result<Vec<usize>> {
     if let Some(sizes) = sizes {
         let sizes: Vec<usize> = sizes.iter().map(|size| size_of_int(*size)).collect::<Result<_>>()?;
         let total = sizes.iter().fold(0_usize, |sum, size| sum.saturating_add(*size));
+        list_len(sizes.len())?;
         return match total == len {
             true => Ok(sizes),
             false => Err(Error::invalid("split", format!("sizes that add up to {len}"), format!("{sizes:?}"))),
@@ -271,6 +272,9 @@ pub(crate) fn concat_arrays(arrays: &[&Array], axis: usize) -> Result<Array> {
         }
         dims[axis] += array.dims()[axis];
     }
+    if count_of(&dims)? == 0 {
+        return empty(first.kind(), &dims);
+    }
     let outer: usize = dims[..axis].iter().product();
     let inner: usize = dims[axis + 1..].iter().product();
     if first.kind() == ElementType::String {
@@ -291,6 +295,14 @@ pub(crate) fn concat_arrays(arrays: &[&Array], axis: usize) -> Result<Array> {
             }
         }
     })
+}
+
+/// An array without elements.
+fn empty(kind: ElementType, dims: &[usize]) -> Result<Array> {
+    match kind {
+        ElementType::String => Array::from_strings(Vec::new(), dims),
+        kind => Array::build(kind, dims, |_| ()),
+    }
 }
 
 /// Blocks of channels into space, or back.

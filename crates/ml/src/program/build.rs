@@ -15,7 +15,7 @@ use crate::ops::{self, OpKind};
 const CALLS_MAX: usize = 32;
 /// The most values of all graphs, functions written out.
 const VALUES_MAX: usize = 1 << 22;
-/// What weights and attributes may take in memory: as many times what the model's files hold, and this much.
+/// What weights, attributes and names may take in memory, functions written out: as many times what the model's files hold, and this much.
 const GROWTH_MAX: u64 = 16;
 const FLOOR_BYTES: u64 = 64 << 20;
 
@@ -87,7 +87,7 @@ impl<'m> Weights<'m> {
                 Ok(())
             }
             None => {
-                let what = "the bytes of weights and attributes, by what the model's files hold";
+                let what = "the bytes of weights, attributes and names, by what the model's files hold";
                 Err(Error::Limit { what, limit: self.room, got: bytes })
             }
         }
@@ -273,6 +273,7 @@ impl<'m> Builder<'m> {
             let (what, limit) = ("the nodes of a model, functions written out", NODES_MAX as u64);
             return Err(Error::Limit { what, limit, got: self.nodes as u64 });
         }
+        self.weights.take(node_bytes(message))?;
         let mut resolve = |name: &String| match name.is_empty() {
             true => Ok(None),
             false => match self.lookup(name) {
@@ -343,6 +344,7 @@ impl<'m> Builder<'m> {
             let (what, limit) = ("calls of functions within functions", CALLS_MAX as u64);
             return Err(Error::Limit { what, limit, got: calls as u64 + 1 });
         }
+        self.weights.take(call_bytes(function))?;
         let mut bindings = Bindings::new();
         for (name, value) in &function.defaults {
             if !matches!(value, AttributeMessage::Graph(_)) {
@@ -382,6 +384,20 @@ impl<'m> Builder<'m> {
         }
         Ok(())
     }
+}
+
+/// What a node takes beside its attributes' values: its names, and a place for each operand.
+fn node_bytes(message: &NodeMessage<'_>) -> u64 {
+    let names = [&message.name, &message.op].into_iter().chain(&message.outputs).chain(message.attributes.keys());
+    let places = (message.inputs.len() + message.outputs.len()) * size_of::<Option<ValueId>>();
+    (names.map(String::len).sum::<usize>() + places) as u64
+}
+
+/// What a call of a function takes beside its nodes: the names that it sees.
+fn call_bytes(function: &FunctionMessage<'_>) -> u64 {
+    let ports = function.inputs.iter().chain(&function.outputs).chain(function.defaults.keys());
+    let names = ports.chain(function.opsets.iter().map(|(domain, _)| domain));
+    names.map(String::len).sum::<usize>() as u64
 }
 
 /// Puts nodes into an order in which each comes after what it needs. Fails where one depends on itself. What was numbered before

@@ -7,6 +7,7 @@ use panoply_runtime::RunOptions;
 use super::ServeOptions;
 use super::queue::Request;
 use crate::array::Array;
+use crate::element::ElementType;
 use crate::error::{Error, Result};
 use crate::model::{Model, Outputs};
 use crate::network::{Dimension, Port};
@@ -20,9 +21,18 @@ const SHARED_BYTES_MAX: usize = 256;
 /// Along which axis each input and output has its rows; `None` for inputs that all rows share.
 #[derive(Clone, Debug)]
 pub(super) struct Form {
-    inputs: Vec<(String, Option<usize>, bool)>,
+    inputs: Vec<Input>,
     outputs: Vec<(usize, bool)>,
     joins: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Input {
+    name: String,
+    axis: Option<usize>,
+    grows: bool,
+    /// How many dimensions it has, where the file says so.
+    rank: Option<usize>,
 }
 
 impl Form {
@@ -36,7 +46,14 @@ impl Form {
         };
         let grows = |port: &Port| matches!(port.dims.as_deref(), Some([_, Dimension::Named(_), ..]));
         Form {
-            inputs: model.inputs().iter().map(|port| (port.name.clone(), axis(port), grows(port))).collect(),
+            inputs: model
+                .inputs()
+                .iter()
+                .map(|port| {
+                    let (name, rank) = (port.name.clone(), port.dims.as_ref().map(Vec::len));
+                    Input { name, axis: axis(port), grows: grows(port), rank }
+                })
+                .collect(),
             outputs: model
                 .outputs()
                 .iter()
@@ -55,8 +72,12 @@ fn bucket(len: usize, buckets: &[usize]) -> usize {
 /// What a request has in common with those that it joins, and how many rows it has.
 pub(super) fn key(form: &Form, inputs: &[(String, Array)], buckets: &[usize]) -> (Option<Vec<u64>>, usize) {
     let (mut key, mut rows) = (Vec::new(), None);
-    for (name, axis, grows) in &form.inputs {
+    for Input { name, axis, grows, rank } in &form.inputs {
         let Some((_, array)) = inputs.iter().find(|(known, _)| known == name) else { return (None, 1) };
+        // What does not fit the model joins nobody: it is refused alone.
+        if rank.is_some_and(|rank| rank != array.dims().len()) {
+            return (None, 1);
+        }
         key.extend([array.kind().code() as u64, array.dims().len() as u64]);
         for (place, dim) in array.dims().iter().enumerate() {
             key.push(match place {
@@ -69,7 +90,8 @@ pub(super) fn key(form: &Form, inputs: &[(String, Array)], buckets: &[usize]) ->
             });
         }
         if axis.is_none() {
-            if array.bytes().len() > SHARED_BYTES_MAX {
+            // Texts have no bytes that could be compared.
+            if array.kind() == ElementType::String || array.bytes().len() > SHARED_BYTES_MAX {
                 return (None, 1);
             }
             key.extend(array.bytes().iter().map(|byte| u64::from(*byte)));
@@ -118,7 +140,7 @@ fn joined(model: &Model, form: &Form, batch: &[Request], options: &ServeOptions)
     let rows: usize = batch.iter().map(|request| request.rows).sum();
     let filled = bucket(rows, &options.preferred);
     let mut inputs = Vec::with_capacity(form.inputs.len());
-    for (name, axis, grows) in &form.inputs {
+    for Input { name, axis, grows, .. } in &form.inputs {
         let own = batch.iter().map(|request| given(request, name)).collect::<Result<Vec<&Array>>>()?;
         let array = match axis {
             None => own[0].clone(),
@@ -189,8 +211,8 @@ fn split(
 
 /// How long a request's sequence is, and what it was filled up to.
 fn lengths(form: &Form, request: &Request, options: &ServeOptions) -> (usize, usize) {
-    let growing = form.inputs.iter().find(|(_, axis, grows)| axis.is_some() && *grows);
-    let array = growing.and_then(|(name, ..)| given(request, name).ok());
+    let growing = form.inputs.iter().find(|input| input.axis.is_some() && input.grows);
+    let array = growing.and_then(|input| given(request, &input.name).ok());
     let own = array.and_then(|array| array.dims().get(1).copied()).unwrap_or(0);
     (own, bucket(own, &options.buckets))
 }

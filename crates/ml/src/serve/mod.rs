@@ -9,12 +9,14 @@
 //!    was filled up is cut off again before anybody sees it.
 //! 4. Each request has exactly one answer: its own rows, or the error of its batch. A batch that fails, or whose outputs cannot be
 //!    told apart by rows, is run again request by request, so that nobody pays for a neighbour.
-//! 5. A server that is dropped answers what it has taken, then ends its instances. One whose instances are gone answers everything
+//! 5. A request that makes a model panic has no answer, which its caller is told, as those of its batch are. The instance goes on.
+//! 6. A server that is dropped answers what it has taken, then ends its instances. One whose instances are gone answers everything
 //!    with an error.
 
 mod join;
 mod queue;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -100,16 +102,25 @@ impl Server {
         let queue = Arc::new(Queue::new(options.clone()));
         let mut instances = Vec::with_capacity(options.instances);
         for number in 0..options.instances {
-            let (model, form, queue) = (model.clone(), form.clone(), Arc::clone(&queue));
+            let (model, form, own) = (model.clone(), form.clone(), Arc::clone(&queue));
             let thread = std::thread::Builder::new().name(format!("model-{number}"));
-            let guard = queue.open();
+            let guard = own.open();
             let spawned = thread.spawn(move || {
                 let _guard = guard;
-                while let Some(batch) = queue.take() {
-                    join::answer(&model, &form, batch, &queue.options);
+                while let Some(batch) = own.take() {
+                    // A panic ends its batch, whose callers are told that they get no answer, and not the instance.
+                    let run = || join::answer(&model, &form, batch, &own.options);
+                    drop(catch_unwind(AssertUnwindSafe(run)));
                 }
             });
-            instances.push(spawned.map_err(|cause| Error::file(std::path::Path::new("a thread"), cause))?);
+            match spawned {
+                Ok(thread) => instances.push(thread),
+                Err(cause) => {
+                    // Those that were started end.
+                    queue.close();
+                    return Err(Error::file(std::path::Path::new("a thread"), cause));
+                }
+            }
         }
         Ok(Server { model: model.clone(), form, queue, instances: Mutex::new(instances) })
     }

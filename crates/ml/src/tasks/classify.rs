@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use panoply_runtime::RunOptions;
+
 use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::model::Model;
@@ -71,11 +73,23 @@ pub fn classify(
     top: usize,
     labels: &Labels,
 ) -> Result<Vec<Class>> {
+    classify_with(model, picture, normalisation, top, labels, &RunOptions::default())
+}
+
+/// As [`classify`], as the caller wishes.
+pub fn classify_with(
+    model: &Model,
+    picture: &Picture,
+    normalisation: Normalisation,
+    top: usize,
+    labels: &Labels,
+    run: &RunOptions,
+) -> Result<Vec<Class>> {
     let port = model.inputs().first().ok_or_else(|| Error::invalid("a classifier", "an input", "none"))?;
     let frame = Frame::of(port, None);
     let frame = frame.ok_or_else(|| Error::invalid("a classifier", "an input that is a picture", port.shape_text()))?;
     let (array, _) = picture.array(&frame, Fit::Crop, normalisation)?;
-    classes(model.infer(&[(&port.name, array)])?.first()?, top, labels)
+    classes(model.infer_with(&[(&port.name, array)], run)?.first()?, top, labels)
 }
 
 /// The likeliest classes of one row of scores. What does not add up to one becomes likelihoods by softmax.

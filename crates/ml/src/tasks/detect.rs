@@ -1,15 +1,19 @@
 //! Objects in pictures, as boxes.
 
+use panoply_runtime::RunOptions;
+
 use super::Labels;
+use super::boxes::{Form, Graphs, Layout};
 use crate::array::Array;
 use crate::error::{Error, Result};
+use crate::exec::Live;
 use crate::model::Model;
 use crate::picture::{Fit, Frame, Normalisation, Picture, Placement};
 
 /// The side of a picture where a detector leaves it open.
 const SIDE_DEFAULT: usize = 640;
 /// The candidates that are compared with each other: the likeliest ones.
-const CANDIDATES_MAX: usize = 4096;
+pub(super) const CANDIDATES_MAX: usize = 4096;
 
 /// An object in a picture.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,19 +47,53 @@ impl Default for DetectOptions {
     }
 }
 
-/// The objects in a picture, the likeliest first, by a model whose output is laid out as YOLO's versions have it.
-pub fn detect(model: &Model, picture: &Picture, options: &DetectOptions, labels: &Labels) -> Result<Vec<Detection>> {
-    let port = model.inputs().first().ok_or_else(|| Error::invalid("a detector", "an input", "none"))?;
-    let frame = Frame::of(port, Some(SIDE_DEFAULT));
-    let frame = frame.ok_or_else(|| Error::invalid("a detector", "an input that is a picture", port.shape_text()))?;
-    let (array, placement) = picture.array(&frame, Fit::Letterbox, options.normalisation)?;
-    let outputs = model.infer(&[(&port.name, array)])?;
-    let mut found = suppress(boxes(outputs.first()?, options.score_min)?, options);
-    for object in &mut found {
-        object.corners = in_picture(object.corners, &placement, picture);
-        object.label = labels.get(object.class);
+/// A model that finds objects, whose output is laid out as YOLO's versions have it. What it keeps is made once: hold on to it where
+/// there are many pictures.
+pub struct Detector {
+    model: Model,
+    graphs: Graphs,
+}
+
+impl Detector {
+    /// A detector of this model.
+    pub fn new(model: &Model) -> Detector {
+        Detector { model: model.clone(), graphs: Graphs::default() }
     }
-    Ok(found)
+
+    /// The objects in a picture, the likeliest first. Boxes are read, and suppressed where they overlap, on the device that the
+    /// model's output lies on.
+    pub fn detect(
+        &self,
+        picture: &Picture,
+        options: &DetectOptions,
+        labels: &Labels,
+        run: &RunOptions,
+    ) -> Result<Vec<Detection>> {
+        let port = self.model.inputs().first().ok_or_else(|| Error::invalid("a detector", "an input", "none"))?;
+        let frame = Frame::of(port, Some(SIDE_DEFAULT));
+        let frame =
+            frame.ok_or_else(|| Error::invalid("a detector", "an input that is a picture", port.shape_text()))?;
+        let (array, placement) = picture.array(&frame, Fit::Letterbox, options.normalisation)?;
+        let outputs = self.model.infer_live(&[(&port.name, Live::Value(array.into()))], run)?;
+        let output = outputs.first().ok_or_else(|| Error::invalid("a detector", "an output", "none"))?;
+        let mut found = self.graphs.run(self.model.runtime(), &output.tensor()?, options, run)?;
+        for object in &mut found {
+            object.corners = in_picture(object.corners, &placement, picture);
+            object.label = labels.get(object.class);
+        }
+        Ok(found)
+    }
+
+    /// The boxes in an array that a model answered with, in the model's own pixels: the same on a runtime's devices as [`boxes`] and
+    /// [`suppress`] on the host.
+    pub fn boxes(&self, output: &Array, options: &DetectOptions, run: &RunOptions) -> Result<Vec<Detection>> {
+        self.graphs.run(self.model.runtime(), &output.tensor()?, options, run)
+    }
+}
+
+/// The objects in a picture, the likeliest first; [`Detector`] does the same for many.
+pub fn detect(model: &Model, picture: &Picture, options: &DetectOptions, labels: &Labels) -> Result<Vec<Detection>> {
+    Detector::new(model).detect(picture, options, labels, &RunOptions::default())
 }
 
 fn in_picture(corners: [f32; 4], placement: &Placement, picture: &Picture) -> [f32; 4] {
@@ -71,12 +109,9 @@ fn in_picture(corners: [f32; 4], placement: &Placement, picture: &Picture) -> [f
 /// The boxes of one picture in a model's own pixels. Outputs are `[1, 4 + classes, boxes]` (centre and size, then a score for each
 /// class), `[1, boxes, 5 + classes]` (the same behind a score for there being anything), or `[1, boxes, 6]` (corners, score, class).
 pub fn boxes(output: &Array, score_min: f32) -> Result<Vec<Detection>> {
-    let (rows, columns) = match *output.dims() {
-        [1, rows, columns] | [rows, columns] => (rows, columns),
-        _ => return Err(Error::unsupported(format!("boxes in an output of {output:?}"))),
-    };
+    let Form { layout, count, width, .. } = Form::of(output.dims())?;
     let values = output.to_floats()?;
-    if columns == 6 && rows != 6 {
+    if layout == Layout::Corners {
         let objects = values.chunks_exact(6).map(|row| Detection {
             corners: [row[0] as f32, row[1] as f32, row[2] as f32, row[3] as f32],
             class: row[5].max(0.0) as usize,
@@ -85,13 +120,9 @@ pub fn boxes(output: &Array, score_min: f32) -> Result<Vec<Detection>> {
         });
         return Ok(objects.filter(|object| object.score >= score_min).collect());
     }
-    // More boxes than numbers of each: whichever way they lie.
-    let (count, width, across) = if columns > rows { (columns, rows, true) } else { (rows, columns, false) };
-    if width < 5 {
-        return Err(Error::unsupported(format!("boxes in an output of {output:?}")));
-    }
+    let across = layout == Layout::Across;
     let at = |object: usize, place: usize| {
-        if across { values[place * columns + object] } else { values[object * columns + place] }
+        if across { values[place * count + object] } else { values[object * width + place] }
     };
     let (first, certain) = if across { (4, false) } else { (5, true) };
     let mut found = Vec::new();
@@ -117,7 +148,7 @@ pub fn suppress(mut found: Vec<Detection>, options: &DetectOptions) -> Vec<Detec
     for object in found {
         let hidden = kept
             .iter()
-            .any(|other| other.class == object.class && overlap(&other.corners, &object.corners) > options.overlap_max);
+            .any(|other| other.class == object.class && overlaps(&other.corners, &object.corners, options.overlap_max));
         if !hidden && kept.len() < options.count_max {
             kept.push(object);
         }
@@ -125,12 +156,12 @@ pub fn suppress(mut found: Vec<Detection>, options: &DetectOptions) -> Vec<Detec
     kept
 }
 
-/// What two boxes share, of what they cover together.
-fn overlap(a: &[f32; 4], b: &[f32; 4]) -> f32 {
+/// Whether two boxes share more than this part of what they cover together.
+fn overlaps(a: &[f32; 4], b: &[f32; 4], overlap_max: f32) -> bool {
     let area = |corners: &[f32; 4]| (corners[2] - corners[0]).max(0.0) * (corners[3] - corners[1]).max(0.0);
     let shared = area(&[a[0].max(b[0]), a[1].max(b[1]), a[2].min(b[2]), a[3].min(b[3])]);
     let covered = area(a) + area(b) - shared;
-    if covered > 0.0 { shared / covered } else { 0.0 }
+    shared > covered * overlap_max
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
 //! Answers that people ask models for: classes, boxes, embeddings and scores.
 
+mod boxes;
 mod classify;
 mod detect;
 mod embed;
 
-pub use classify::{Class, Labels, classes, classify};
-pub use detect::{DetectOptions, Detection, boxes, detect, suppress};
+pub use classify::{Class, Labels, classes, classify, classify_with};
+pub use detect::{DetectOptions, Detection, Detector, boxes, detect, suppress};
 pub use embed::{embed_pictures, embed_texts, score, text_inputs};

@@ -8,7 +8,8 @@ use panoply_ml::{Array, ElementType, Error, Network, Value};
 use panoply_runtime::{RunOptions, Runtime};
 
 pub enum Verdict {
-    Passed,
+    /// All answers are near enough; with it the number that they would have to be off by at most, besides 1e-3 of their value.
+    Passed(f64),
     /// The model asks for something that is not implemented.
     Refused(String),
     Wrong(String),
@@ -18,11 +19,31 @@ pub fn runtime() -> Runtime {
     Runtime::builder().backend(Arc::new(panoply_cpu::CpuBackend::new())).build().expect("a CPU")
 }
 
+/// How far an answer may be off: a part of its value, and a number.
+#[derive(Clone, Copy)]
+pub struct Tolerance {
+    pub relative: f64,
+    pub absolute: f64,
+}
+
 /// Runs a case on the host and on devices, and compares both with the answers beside it.
+#[allow(dead_code)] // Not every test compares with the host.
 pub fn verdict(folder: &Path, runtime: &Runtime, relative: f64, absolute: f64) -> Verdict {
-    let run = || check(folder, runtime, relative, absolute);
+    let on_host = std::env::var_os("PANOPLY_ONNX_DEVICES_ONLY").is_none();
+    verdict_on(folder, runtime, &RunOptions::default(), on_host, Tolerance { relative, absolute })
+}
+
+/// As [`verdict`], where the options say, and on the host where that is wanted.
+pub fn verdict_on(
+    folder: &Path,
+    runtime: &Runtime,
+    options: &RunOptions,
+    on_host: bool,
+    tolerance: Tolerance,
+) -> Verdict {
+    let run = || check(folder, runtime, options, on_host, tolerance);
     match catch_unwind(AssertUnwindSafe(run)) {
-        Ok(Ok(())) => Verdict::Passed,
+        Ok(Ok(off)) => Verdict::Passed(off),
         Ok(Err(Failure::Refused(reason))) => Verdict::Refused(reason),
         Ok(Err(Failure::Wrong(reason))) => Verdict::Wrong(reason),
         Err(_) => Verdict::Wrong("a panic".to_owned()),
@@ -43,7 +64,15 @@ impl From<Error> for Failure {
     }
 }
 
-fn check(folder: &Path, runtime: &Runtime, relative: f64, absolute: f64) -> Result<(), Failure> {
+fn check(
+    folder: &Path,
+    runtime: &Runtime,
+    options: &RunOptions,
+    on_host: bool,
+    tolerance: Tolerance,
+) -> Result<f64, Failure> {
+    let Tolerance { relative, absolute } = tolerance;
+    let mut off = 0.0_f64;
     let model = Network::load(folder.join("model.onnx"))?;
     for set in 0.. {
         let set = folder.join(format!("test_data_set_{set}"));
@@ -61,17 +90,26 @@ fn check(folder: &Path, runtime: &Runtime, relative: f64, absolute: f64) -> Resu
             let bytes = read(format!("output_{place}.pb")).map_err(|error| Failure::Wrong(error.to_string()))?;
             expected.push(port.read_value(&bytes)?);
         }
-        if std::env::var_os("PANOPLY_ONNX_DEVICES_ONLY").is_none() {
+        if on_host {
             let on_host = model.reference(&inputs)?;
             compare_all("host", &on_host, &expected, relative, absolute)?;
         }
         // Twice: the first run is traced, the second repeats the trace.
         for turn in ["devices", "devices again"] {
-            let on_devices = model.infer_values(runtime, &inputs, &RunOptions::default())?;
+            let on_devices = model.infer_values(runtime, &inputs, options)?;
             compare_all(turn, &on_devices, &expected, relative, absolute)?;
+            off = on_devices.iter().zip(&expected).map(|(got, expected)| apart(got, expected)).fold(off, f64::max);
         }
     }
-    Ok(())
+    Ok(off)
+}
+
+/// How far numbers are apart at most, 1e-3 of their value aside.
+fn apart(got: &Value, expected: &Value) -> f64 {
+    let (Value::Array(got), Value::Array(expected)) = (got, expected) else { return 0.0 };
+    let (Ok(got), Ok(expected)) = (got.to_floats(), expected.to_floats()) else { return 0.0 };
+    let off = got.iter().zip(&expected).map(|(got, expected)| (got - expected).abs() - 1e-3 * expected.abs());
+    off.fold(0.0, f64::max)
 }
 
 fn compare_all(place: &str, got: &[Value], expected: &[Value], relative: f64, absolute: f64) -> Result<(), Failure> {

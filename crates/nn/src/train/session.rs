@@ -13,6 +13,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use panoply_core::graph::Graph;
 use panoply_core::op::compute::Transfer;
 use panoply_core::{DType, DeviceId, Location, Report, Tensor};
 use panoply_runtime::Runtime;
@@ -188,6 +189,11 @@ impl Session {
     /// The recorded network.
     pub fn recording(&self) -> &Recording {
         &self.recording
+    }
+
+    /// A step as one graph: forward, backward and the optimiser's. With several devices or parts of a batch it runs as two.
+    pub fn graph(&self) -> &Graph {
+        &self.graphs.whole.graph
     }
 
     /// The optimiser.

@@ -27,6 +27,12 @@ pub struct HealthRules {
     pub memory_percent_max: f32,
     /// At this it gets work again.
     pub memory_percent_resume: f32,
+    /// With more requests in its queue than this, a device has only a part of its capacity.
+    pub queue_depth_max: u32,
+    /// With so many it has its whole capacity again.
+    pub queue_depth_resume: u32,
+    /// The part of its capacity that a device with such a queue keeps.
+    pub deep_capacity: f32,
     /// A larger share of failed ops among the last 64 opens a device's circuit.
     pub error_percent_max: f64,
     /// Fewer failed ops than this open nothing.
@@ -51,6 +57,9 @@ impl Default for HealthRules {
             hot_capacity: 0.5,
             memory_percent_max: 95.0,
             memory_percent_resume: 90.0,
+            queue_depth_max: 10_000,
+            queue_depth_resume: 9_000,
+            deep_capacity: 0.7,
             error_percent_max: 10.0,
             errors_min: 5,
             open_wait_min: Duration::from_secs(1),
@@ -79,6 +88,7 @@ pub struct HealthReport {
 
 const FULL: u8 = 1;
 const HOT: u8 = 2;
+const DEEP: u8 = 4;
 
 /// What routing needs to know about a device's health.
 pub(crate) struct Gate {
@@ -134,11 +144,14 @@ impl Gate {
         };
         let hot = held(HOT, vitals.temperature_celsius, rules.hot_celsius, rules.cool_celsius);
         let full = held(FULL, vitals.memory_percent, rules.memory_percent_max, rules.memory_percent_resume);
+        let depth = vitals.queue_depth.map(|depth| depth as f32);
+        let deep = held(DEEP, depth, rules.queue_depth_max as f32, rules.queue_depth_resume as f32);
         let throttled = vitals.throttled == Some(true);
-        let capacity = if hot != 0 || throttled { rules.hot_capacity } else { 1.0 };
+        let heat = if hot != 0 || throttled { rules.hot_capacity } else { 1.0 };
+        let capacity = if deep != 0 { heat.min(rules.deep_capacity) } else { heat };
         self.capacity.store(capacity.clamp(0.05, 1.0).to_bits(), Ordering::Relaxed);
         self.watts.store(vitals.power_watts.unwrap_or(0.0).to_bits(), Ordering::Relaxed);
-        let flags = hot | full | if throttled { HOT } else { 0 };
+        let flags = hot | full | deep | if throttled { HOT } else { 0 };
         self.flags.store(flags, Ordering::Relaxed);
         *self.vitals.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = vitals;
         if flags != before {
@@ -177,6 +190,18 @@ mod tests {
         );
         assert!(gate.examine(at(79.0, 10.0), &rules) && gate.capacity() == 1.0);
         assert_eq!(gate.report().transitions, 2);
+    }
+
+    #[test]
+    fn a_long_queue_lowers_the_capacity_until_it_is_shorter() {
+        let (gate, rules) = (Gate::new(), HealthRules::default());
+        let with = |depth: u32| Health { queue_depth: Some(depth), ..Health::default() };
+        assert!(!gate.examine(with(10_000), &rules) && gate.capacity() == 1.0);
+        assert!(gate.examine(with(10_001), &rules) && gate.capacity() == 0.7 && gate.is_ailing());
+        assert!(!gate.examine(with(9_500), &rules) && gate.capacity() == 0.7);
+        let hot = Health { temperature_celsius: Some(90.0), ..with(20_000) };
+        assert!(gate.examine(hot, &rules) && gate.capacity() == 0.5, "the lower of both counts");
+        assert!(gate.examine(with(9_000), &rules) && gate.capacity() == 1.0);
     }
 
     #[test]

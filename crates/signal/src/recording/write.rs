@@ -38,22 +38,17 @@ impl Writer {
             }
             _ => (path.to_owned(), Kind::Raw),
         };
+        // What is there already stays unless a recording can take its place.
+        if matches!(kind, Kind::Wav) {
+            check_wav(&layout)?;
+        }
         let made = File::create(&path).map_err(|source| io_error(&path, source))?;
         let mut writer = Writer { file: BufWriter::new(made), path, layout, kind, bytes: 0 };
         if matches!(writer.kind, Kind::Wav) {
-            writer.check_wav()?;
             let header = wav::written(&writer.layout, 0);
             writer.put(&header)?;
         }
         Ok(writer)
-    }
-
-    fn check_wav(&self) -> Result<()> {
-        use panoply_core::op::signal::SampleFormat::{I8, I16Be};
-        match self.layout.format {
-            I8 | I16Be => Err(RecordingError::invalid("format", "one that WAV has", self.layout.format.name())),
-            _ => Ok(()),
-        }
     }
 
     /// The next samples: `[samples]`, or `[channels, samples]`, f32 or c64 as the layout says.
@@ -111,6 +106,18 @@ impl Writer {
 
     fn put(&mut self, bytes: &[u8]) -> Result<()> {
         self.file.write_all(bytes).map_err(|source| io_error(&self.path, source))
+    }
+}
+
+fn check_wav(layout: &Layout) -> Result<()> {
+    use panoply_core::op::signal::SampleFormat::{I8, I16Be};
+    if matches!(layout.format, I8 | I16Be) {
+        return Err(RecordingError::invalid("format", "one that WAV has", layout.format.name()));
+    }
+    // WAV counts samples a second in whole numbers of 32 bits.
+    match layout.rate_hz.round() {
+        rate if (1.0..=f64::from(u32::MAX)).contains(&rate) => Ok(()),
+        rate => Err(RecordingError::invalid("sampling rate of a WAV file", &format!("1 to {}", u32::MAX), rate)),
     }
 }
 

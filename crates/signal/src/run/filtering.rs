@@ -136,6 +136,24 @@ impl Linear {
     }
 }
 
+impl Linear {
+    /// A part of a line's full convolution, from its number `first` on.
+    pub(super) fn part_of_full(&self, threads: &dyn Threads, line: &[f32], first: usize, out: &mut [f32]) {
+        // What overlaps the end of the line is what follows it in silence.
+        let begin = line.len().min(first);
+        let within = (line.len() - begin).min(out.len());
+        let (inside, behind) = out.split_at_mut(within);
+        self.filter(threads, &line[..begin], &line[begin..begin + within], inside);
+        if !behind.is_empty() {
+            let skipped = first.saturating_sub(line.len());
+            let silence = vec![0.0; skipped + behind.len()];
+            let mut all = vec![0.0; silence.len()];
+            self.filter(threads, line, &silence, &mut all);
+            behind.copy_from_slice(&all[skipped..]);
+        }
+    }
+}
+
 /// Whether a line is filtered sooner by spectra, from how long each way takes for a sample.
 fn spectra_pay(level: Level, taps: &AnyTaps, step: usize, len: usize) -> bool {
     let Some(transform) = transform_len(taps.len()) else { return false };
@@ -240,19 +258,7 @@ pub(super) fn convolve(
     let filter = Linear::cheapest(space.level, &mut space.plans, &taps, step, count);
     let (samples, line) = (numbers(&input)?, len * step);
     each_line(threads, output.numbers(), count * step, &|threads, index, out| {
-        let line = &samples[index * line..(index + 1) * line];
-        // What overlaps the end of the line is what follows it in silence.
-        let begin = line.len().min(first * step);
-        let within = (line.len() - begin).min(out.len());
-        let (inside, behind) = out.split_at_mut(within);
-        filter.filter(threads, &line[..begin], &line[begin..begin + within], inside);
-        if !behind.is_empty() {
-            let skipped = (first * step).saturating_sub(line.len());
-            let silence = vec![0.0; skipped + behind.len()];
-            let mut all = vec![0.0; silence.len()];
-            filter.filter(threads, line, &silence, &mut all);
-            behind.copy_from_slice(&all[skipped..]);
-        }
+        filter.part_of_full(threads, &samples[index * line..(index + 1) * line], first * step, out);
     });
     output.value()
 }

@@ -87,7 +87,7 @@ pub(super) fn adapt(op: &Adapt, threads: &dyn Threads, take: TakeMemory<'_>) -> 
         // Each line has its own weights, so nobody waits here.
         let mut weights = shared[index].lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let out = bytemuck::cast_slice_mut(out);
-        learn(&samples[place], &aim, (op.step, op.normalized), &mut weights, out, &mut Vec::new());
+        learn((&[], &samples[place]), &aim, (op.step, op.normalized), &mut weights, out, &mut Vec::new());
     });
     drop(shared);
     Ok(Value::Pair(output.tensor()?, learned.tensor()?))

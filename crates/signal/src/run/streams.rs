@@ -1,10 +1,11 @@
 //! Filters with their memory of a stream so far.
 
 use num_complex::Complex32;
-use panoply_core::op::signal::{Filter, StartFilter};
+use panoply_core::op::signal::{Filter, StartFilter, StreamFilter, Wave};
 use panoply_core::{DType, Error, Result, Shape, Tensor, Threads, Value};
 
 use super::filtering::{AnyTaps, Linear, rates, step_of};
+use super::sessions::{Session, session};
 use super::{Output, TakeMemory, numbers};
 use crate::bank::Bank;
 use crate::iir::{Sections, State};
@@ -35,6 +36,8 @@ enum Memory {
     Bank(Bank, Vec<Vec<f32>>, usize),
     /// The last sample of each line.
     Discriminate(f64, Vec<Complex32>),
+    /// Bits, parts of frames, and filters that learn.
+    Session(Box<dyn Session>),
 }
 
 /// Where a memory stands behind a piece.
@@ -80,18 +83,23 @@ impl Stream {
             Filter::Channelize { taps, channels } => {
                 Memory::Bank(Bank::new(plans, taps.contiguous()?.as_slice()?, *channels), silence, 0)
             }
-            Filter::Discriminate { deviation } => {
+            Filter::Discriminate { deviation } | Filter::DemodulateWave(Wave::Fm { deviation }) => {
                 Memory::Discriminate(*deviation, vec![Complex32::new(1.0, 0.0); op.lines])
             }
+            other => Memory::Session(session(level, other, op.dtype, op.lines)?),
         };
         Ok(Stream { dtype: op.dtype, lines: op.lines, memory })
     }
 
     /// The next piece of every line. Where it cannot be had, or a thread panics, the memory stays as it was: it moves on only when every line
     /// is done.
-    pub fn next(&mut self, input: &Tensor, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Value> {
-        let len = self.check(input)?;
-        let input = input.contiguous()?;
+    pub fn next(&mut self, op: &StreamFilter, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Value> {
+        let len = self.check(&op.input)?;
+        let input = op.input.contiguous()?;
+        if let Memory::Session(session) = &mut self.memory {
+            return session.next(&input, op.desired.as_ref(), threads, take);
+        }
+        unwanted(op.desired.as_ref())?;
         let samples = numbers(&input)?;
         let (line_len, step) = (samples.len() / self.lines.max(1), step_of(&input));
         let piece = Piece { input: &input, samples, len, line_len, step, threads, take };
@@ -131,6 +139,7 @@ impl Memory {
             Memory::Track(trackings) => piece.tracked(trackings),
             Memory::Bank(bank, histories, phase) => piece.channels(bank, histories, *phase),
             Memory::Discriminate(deviation, before) => piece.discriminated(*deviation, before),
+            Memory::Session(_) => Err(Error::invalid("stream_filter", "a filter of samples", "a session")),
         }
     }
 
@@ -239,6 +248,16 @@ impl Piece<'_, '_> {
             *before = own.last().copied().unwrap_or(*before);
         }
         Ok((out.value()?, Next::Before(next)))
+    }
+}
+
+/// Refuses a desired signal where nothing learns from it.
+pub(super) fn unwanted(desired: Option<&Tensor>) -> Result<()> {
+    match desired {
+        Some(_) => {
+            Err(Error::invalid("stream_filter: desired signal", "none: the filter does not learn from one", "one"))
+        }
+        None => Ok(()),
     }
 }
 

@@ -25,12 +25,9 @@ pub(super) fn modulate(
     match op.wave {
         Wave::Fsk { bits, samples, spacing } => {
             let (symbols, tones) = (input.as_slice::<u8>()?, Tones::new(bits, samples, spacing));
-            if let Some(at) = symbols.iter().position(|symbol| usize::from(*symbol) >= tones.count()) {
-                let (expected, got) = (format!("below {}", tones.count()), format!("{} at {at}", symbols[at]));
-                return Err(Error::invalid("modulate_wave: symbols", expected, got));
-            }
+            check_symbols(symbols, &tones)?;
             each_line(threads, output.numbers(), 2 * line, &|_, index, out| {
-                tones.modulate(&symbols[index * len..(index + 1) * len], bytemuck::cast_slice_mut(out));
+                tones.modulate(&mut 0.0, &symbols[index * len..(index + 1) * len], bytemuck::cast_slice_mut(out));
             });
         }
         Wave::Am { depth } => {
@@ -45,7 +42,7 @@ pub(super) fn modulate(
             let message = numbers(&input)?;
             each_line(threads, output.numbers(), 2 * line, &|_, index, out| {
                 let own = &message[index * len..(index + 1) * len];
-                frequency_modulate(deviation, own, bytemuck::cast_slice_mut(out));
+                frequency_modulate(deviation, &mut 0.0, own, bytemuck::cast_slice_mut(out));
             });
         }
         Wave::Ofdm { carriers, prefix } => {
@@ -65,6 +62,17 @@ pub(super) fn modulate(
         }
     }
     output.value()
+}
+
+/// Checks that every symbol has a tone.
+pub(super) fn check_symbols(symbols: &[u8], tones: &Tones) -> Result<()> {
+    match symbols.iter().position(|symbol| usize::from(*symbol) >= tones.count()) {
+        Some(at) => {
+            let (expected, got) = (format!("below {}", tones.count()), format!("{} at {at}", symbols[at]));
+            Err(Error::invalid("modulate_wave: symbols", expected, got))
+        }
+        None => Ok(()),
+    }
 }
 
 pub(super) fn demodulate(

@@ -126,6 +126,7 @@ impl EmulatedDriver {
             warp_lanes,
             pointers: true,
             matrix_tiles: warp_lanes == 32,
+            tiles_of_16: warp_lanes == 64,
             warp_groups: false,
         };
         let number = OPENED.fetch_add(1, Ordering::Relaxed);

@@ -23,6 +23,30 @@ pub fn assert_works(engine: &mut dyn Engine) {
     assert_eq!(sum.to_vec::<f32>().unwrap(), [2.0, -4.0, 7.0]);
 }
 
+/// Set in the process that shares a device.
+const OTHER: &str = "PANOPLY_TEST_OTHER_PROCESS";
+
+/// Works on a device while another process, which is this test by its own name once more, does the same.
+#[allow(dead_code)] // The emulated device is its process's own.
+pub fn shares_a_device(backend: &dyn GpuBackend, info: &DeviceInfo, test: &str) {
+    let mut engine = open(backend, info);
+    assert_works(&mut engine);
+    let is_other = std::env::var_os(OTHER).is_some();
+    let mut program = std::process::Command::new(std::env::current_exe().unwrap());
+    program.args(["--exact", test]).env(OTHER, "1").stdout(std::process::Stdio::null());
+    let mut other = (!is_other).then(|| program.spawn().unwrap());
+    let (mut rounds, mut other_is_there) = (0, other.is_some());
+    while rounds < 50 || other_is_there {
+        assert_works(&mut engine);
+        rounds += 1;
+        other_is_there = other.as_mut().is_some_and(|other| other.try_wait().unwrap().is_none());
+    }
+    if let Some(mut other) = other {
+        assert!(other.wait().unwrap().success(), "{} failed in the other process", info.id);
+    }
+    assert_works(&mut engine);
+}
+
 pub fn out_of_memory_is_typed_and_passes(backend: &dyn GpuBackend, info: &DeviceInfo) {
     let mut engine = open(backend, info);
     let one = Tensor::scalar(1.0_f32).unwrap().reshape([1, 1]).unwrap();

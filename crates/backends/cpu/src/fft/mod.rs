@@ -21,6 +21,9 @@ use crate::team::Team;
 
 #[cfg(test)]
 mod tests;
+mod wide;
+
+pub use wide::Pair;
 
 /// Plans that are kept, and their bytes; beyond either all are made anew.
 const PLANS_MAX: usize = 256;
@@ -50,10 +53,13 @@ enum Kind {
     Inverse,
     RealForward,
     RealInverse,
+    WideForward,
+    WideInverse,
 }
 
 #[derive(Clone)]
 enum Plan {
+    Wide(Arc<dyn Fft<f64>>),
     Complex(Arc<dyn Fft<f32>>),
     FromReal(Arc<dyn RealToComplex<f32>>),
     ToReal(Arc<dyn ComplexToReal<f32>>),
@@ -158,6 +164,8 @@ impl FftWorkspace {
             Kind::Inverse => Plan::Complex(panoply_fourier::inverse(len)),
             Kind::RealForward => Plan::FromReal(panoply_fourier::forward_real(len)),
             Kind::RealInverse => Plan::ToReal(panoply_fourier::inverse_real(len)),
+            Kind::WideForward => Plan::Wide(panoply_fourier::forward_wide(len)),
+            Kind::WideInverse => Plan::Wide(panoply_fourier::inverse_wide(len)),
         };
         if self.plans.len() >= PLANS_MAX || self.plan_bytes.saturating_add(bytes) > PLAN_BYTES_MAX {
             self.plans.clear();
@@ -213,7 +221,7 @@ fn plan_bytes(len: usize, kind: Kind) -> usize {
     let complex_len = match kind {
         Kind::Forward | Kind::Inverse => len,
         Kind::RealForward | Kind::RealInverse if len.is_multiple_of(2) => len,
-        Kind::RealForward | Kind::RealInverse => len.saturating_mul(2),
+        Kind::RealForward | Kind::RealInverse | Kind::WideForward | Kind::WideInverse => len.saturating_mul(2),
     };
     let mut rest = len.max(1);
     for factor in [2, 3, 5, 7, 11] {

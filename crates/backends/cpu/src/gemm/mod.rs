@@ -29,6 +29,7 @@ mod pack;
 mod packed;
 mod route;
 mod small;
+mod strips;
 mod sweep;
 #[cfg(target_arch = "x86_64")]
 mod transpose;

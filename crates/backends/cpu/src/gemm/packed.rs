@@ -2,7 +2,6 @@
 
 use std::any::TypeId;
 
-use super::pack::Format;
 use super::workspace::{AlignedBuffer, OutOfMemory};
 
 /// Rows of A up to which a product takes its right operand from here. With more, packing anew is a small part of the work.
@@ -30,11 +29,11 @@ impl PackedRight {
     }
 
     /// Room for so many panels, and whether they are packed already.
-    pub(super) fn room<F: Format>(
+    pub(super) fn room<F: 'static, W: bytemuck::Pod>(
         &mut self,
         panels: usize,
         panel_words: usize,
-    ) -> Result<(&mut [F::Word], bool), OutOfMemory> {
+    ) -> Result<(&mut [W], bool), OutOfMemory> {
         let layout = Layout { format: TypeId::of::<F>(), panels, panel_words };
         let is_packed = self.holds == Some(layout);
         // Until the product is over they are not all there.
@@ -43,7 +42,7 @@ impl PackedRight {
     }
 
     /// The panels that there was room for are packed.
-    pub(super) fn settle<F: Format>(&mut self, panels: usize, panel_words: usize) {
+    pub(super) fn settle<F: 'static>(&mut self, panels: usize, panel_words: usize) {
         self.holds = Some(Layout { format: TypeId::of::<F>(), panels, panel_words });
     }
 }

@@ -3,13 +3,15 @@
 //!
 //! The matrix is seen as lines (rows of A, or columns of B), each of which gives one element of the result. Lines whose
 //! elements are neighbours are summed one by one; where neighbouring lines are neighbours in memory, many are summed
-//! together.
+//! together. The weights of a network are packed once (`strips`), so that a core reads its part of them from its cache in order.
 
 use std::ops::Range;
 
 use super::element::{Accumulator, Operand, Output};
 use super::epilogue::WriteBack;
 use super::kernel::Isa;
+use super::packed::PackedRight;
+use super::strips;
 use super::view::MatRef;
 use super::workspace::{OutOfMemory, Workspace};
 use crate::simd::Simd;
@@ -38,7 +40,8 @@ const GRAIN: usize = 16;
 /// Sums that a dot product keeps side by side.
 const LANES: usize = 64;
 
-/// Writes the product of `lines` (one line per row) and `vector` (one row) to `write`.
+/// Writes the product of `lines` (one line per row) and `vector` (one row) to `write`. `right` keeps the lines as strips, or has
+/// them already.
 pub(super) fn multiply<T: Operand, R: Output<Acc = T::Acc>>(
     team: Option<&Team>,
     workspace: &mut Workspace,
@@ -47,12 +50,18 @@ pub(super) fn multiply<T: Operand, R: Output<Acc = T::Acc>>(
     vector: MatRef<'_, T>,
     write: &WriteBack<'_, R>,
     along: Along,
+    right: Option<&mut PackedRight>,
 ) -> Result<(), OutOfMemory> {
     let wide: &mut [T::Acc] = workspace.scratch.get(vector.cols())?;
     for (k, to) in wide.iter_mut().enumerate() {
         *to = vector.get(0, k).widen();
     }
     let wide: &[T::Acc] = wide;
+    let threads = bytes_of(&lines) / THREAD_BYTES_MIN;
+    let team = team.filter(|_| threads > 1);
+    if let Some(right) = right.filter(|_| along == Along::Cols && strips::suits(&lines)) {
+        return strips::multiply(team, isa, &lines, wide, write, right);
+    }
     let body = |range: Range<usize>| match isa.simd {
         // SAFETY: `isa` holds only what this CPU has.
         #[cfg(target_arch = "x86_64")]
@@ -62,8 +71,7 @@ pub(super) fn multiply<T: Operand, R: Output<Acc = T::Acc>>(
         Simd::Avx2 => unsafe { range_avx2(&lines, wide, range, write, along) },
         _ => range_loops::<T, R, { cfg!(target_arch = "aarch64") }, BLOCK>(&lines, wide, range, write, along),
     };
-    let threads = bytes_of(&lines) / THREAD_BYTES_MIN;
-    match team.filter(|_| threads > 1) {
+    match team {
         // One piece for each thread: pieces of a row of the matrix are as long as can be, and the next product of the same matrix finds the
         // piece in the cache of the same core.
         Some(team) => {

@@ -18,8 +18,8 @@ const PLANS_MAX: usize = 256;
 const FORWARD: c_int = -1;
 const INVERSE: c_int = 1;
 
-/// A line's length, how many lines, and of what kind.
-type Key = (usize, usize, TransformKind);
+/// A line's length, how many lines, of what kind, and whether in f64.
+type Key = (usize, usize, TransformKind, bool);
 
 /// The library on the engine's stream.
 pub(crate) struct Cufft {
@@ -34,6 +34,7 @@ pub(crate) struct Plan {
     device: DeviceId,
     handle: sys::cufftHandle,
     kind: TransformKind,
+    wide: bool,
 }
 
 impl Cufft {
@@ -49,11 +50,20 @@ impl Cufft {
 
 impl Transforms for Cufft {
     fn plan(&self, len: usize, lines: usize, kind: TransformKind) -> Option<Rc<dyn TransformPlan>> {
-        let key = (len, lines, kind);
+        self.planned((len, lines, kind, false))
+    }
+
+    fn plan_wide(&self, len: usize, lines: usize, kind: TransformKind) -> Option<Rc<dyn TransformPlan>> {
+        self.planned((len, lines, kind, true))
+    }
+}
+
+impl Cufft {
+    fn planned(&self, key: Key) -> Option<Rc<dyn TransformPlan>> {
         if let Some(plan) = self.plans.borrow().get(&key) {
             return plan.clone().map(|plan| plan as Rc<dyn TransformPlan>);
         }
-        let plan = Plan::new(self.device, self.stream, len, lines, kind).ok().map(Rc::new);
+        let plan = Plan::new(self.device, self.stream, key).ok().map(Rc::new);
         let mut plans = self.plans.borrow_mut();
         if plans.len() >= PLANS_MAX {
             plans.clear();
@@ -75,24 +85,22 @@ impl TransformPlan for Plan {
 }
 
 impl Plan {
-    fn new(
-        device: DeviceId,
-        stream: sys::cudaStream_t,
-        len: usize,
-        lines: usize,
-        kind: TransformKind,
-    ) -> Result<Plan, result::CufftError> {
-        let mut plan = Plan { workspace_bytes: 0, device, handle: result::create()?, kind };
+    fn new(device: DeviceId, stream: sys::cudaStream_t, key: Key) -> Result<Plan, result::CufftError> {
+        let (len, lines, kind, wide) = key;
+        let mut plan = Plan { workspace_bytes: 0, device, handle: result::create()?, kind, wide };
         let (mut len, lines) = (len as c_longlong, lines as c_longlong);
         let (from, to) = match kind {
             TransformKind::Forward | TransformKind::Inverse => (len, len),
             TransformKind::FromReal => (len, len / 2 + 1),
             TransformKind::ToReal => (len / 2 + 1, len),
         };
-        let transform = match kind {
-            TransformKind::Forward | TransformKind::Inverse => sys::cufftType::CUFFT_C2C,
-            TransformKind::FromReal => sys::cufftType::CUFFT_R2C,
-            TransformKind::ToReal => sys::cufftType::CUFFT_C2R,
+        let transform = match (kind, wide) {
+            (TransformKind::Forward | TransformKind::Inverse, false) => sys::cufftType::CUFFT_C2C,
+            (TransformKind::FromReal, false) => sys::cufftType::CUFFT_R2C,
+            (TransformKind::ToReal, false) => sys::cufftType::CUFFT_C2R,
+            (TransformKind::Forward | TransformKind::Inverse, true) => sys::cufftType::CUFFT_Z2Z,
+            (TransformKind::FromReal, true) => sys::cufftType::CUFFT_D2Z,
+            (TransformKind::ToReal, true) => sys::cufftType::CUFFT_Z2D,
         };
         let dense = std::ptr::null_mut();
         // SAFETY: the handle was just created; the only pointer is to one length, and no embedding means lines without gaps.
@@ -111,11 +119,19 @@ impl Plan {
         // SAFETY: the plan is alive; the addresses are of memory with the plan's sizes, kept by the op until it has finished.
         unsafe {
             result::set_work_area(self.handle, workspace as *mut c_void)?;
-            match self.kind {
-                TransformKind::Forward => result::exec_c2c(self.handle, source as *mut _, target as *mut _, FORWARD),
-                TransformKind::Inverse => result::exec_c2c(self.handle, source as *mut _, target as *mut _, INVERSE),
-                TransformKind::FromReal => result::exec_r2c(self.handle, source as *mut _, target as *mut _),
-                TransformKind::ToReal => result::exec_c2r(self.handle, source as *mut _, target as *mut _),
+            let handle = self.handle;
+            let direction = if self.kind == TransformKind::Forward { FORWARD } else { INVERSE };
+            match (self.kind, self.wide) {
+                (TransformKind::Forward | TransformKind::Inverse, false) => {
+                    result::exec_c2c(handle, source as *mut _, target as *mut _, direction)
+                }
+                (TransformKind::FromReal, false) => result::exec_r2c(handle, source as *mut _, target as *mut _),
+                (TransformKind::ToReal, false) => result::exec_c2r(handle, source as *mut _, target as *mut _),
+                (TransformKind::Forward | TransformKind::Inverse, true) => {
+                    result::exec_z2z(handle, source as *mut _, target as *mut _, direction)
+                }
+                (TransformKind::FromReal, true) => result::exec_d2z(handle, source as *mut _, target as *mut _),
+                (TransformKind::ToReal, true) => result::exec_z2d(handle, source as *mut _, target as *mut _),
             }
         }
     }

@@ -27,6 +27,9 @@ pub(super) fn inverse_refusal(identity: &Identity, op: &Ifft) -> Option<String> 
 fn of_this_size(identity: &Identity, input: &Tensor, axis: usize) -> Option<String> {
     let (size, bits) = identity.fft.unwrap_or_default();
     let len = input.shape().get(axis).copied().unwrap_or(0);
+    if input.dtype() == DType::F64 {
+        return Some("its core has 24 bits".to_owned());
+    }
     if axis + 1 != input.shape().rank() {
         return Some("it transforms along the last axis".to_owned());
     }

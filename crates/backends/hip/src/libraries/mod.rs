@@ -1,7 +1,5 @@
 //! AMD's libraries of one device, each loaded when it is first asked for. A library that is missing is a reason, and the op that asked
 //! takes its slower path.
-//!
-//! MIOpen is left out: it chooses among its convolutions by timing them on the device, and what it chooses could not be checked here.
 
 use std::cell::{Cell, OnceCell};
 
@@ -13,16 +11,20 @@ use crate::backend::Names;
 use crate::sys::Handle;
 
 mod hipfft;
+mod miopen;
 mod rocblas;
 mod rocm_smi;
 
 use hipfft::HipFft;
+use miopen::MiOpen;
 use rocblas::RocBlas;
 use rocm_smi::RocmSmi;
 
 /// Names of rocBLAS, of ROCm 7 to 5.
 pub(crate) const ROCBLAS: &[&str] =
     &["librocblas.so.5", "librocblas.so.4", "librocblas.so.3", "librocblas.so.0", "librocblas.so", "rocblas.dll"];
+/// Names of MIOpen.
+pub(crate) const MIOPEN: &[&str] = &["libMIOpen.so.1", "libMIOpen.so", "MIOpen.dll"];
 /// Names of hipFFT.
 pub(crate) const HIPFFT: &[&str] = &["libhipfft.so.0", "libhipfft.so", "hipfft.dll"];
 /// Names of ROCm SMI.
@@ -42,6 +44,7 @@ pub(crate) struct Libraries {
     stream: Handle,
     rocblas: OnceCell<Result<RocBlas, String>>,
     hipfft: OnceCell<Result<HipFft, String>>,
+    miopen: OnceCell<Result<MiOpen, String>>,
     rocm_smi: OnceCell<Result<RocmSmi, String>>,
     pci_address: Option<PciAddress>,
     uncorrected_errors: Cell<u64>,
@@ -57,6 +60,7 @@ impl Libraries {
             stream,
             rocblas: OnceCell::new(),
             hipfft: OnceCell::new(),
+            miopen: OnceCell::new(),
             rocm_smi: OnceCell::new(),
             pci_address: info.pci_address,
             uncorrected_errors: Cell::new(0),
@@ -67,6 +71,11 @@ impl Libraries {
     /// rocBLAS, where it is installed.
     pub(crate) fn rocblas(&self) -> Option<&RocBlas> {
         self.rocblas.get_or_init(|| RocBlas::open(&self.names.products, self.device, self.stream)).as_ref().ok()
+    }
+
+    /// MIOpen, where it is installed.
+    pub(crate) fn miopen(&self) -> Option<&MiOpen> {
+        self.miopen.get_or_init(|| MiOpen::open(&self.names.convolutions, self.stream)).as_ref().ok()
     }
 
     /// hipFFT, where it is installed.

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Write;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -454,6 +455,9 @@ impl Device for Emulated {
     }
 
     fn compile(&self, source: &str, architecture: &str) -> Result<Vec<u8>, String> {
+        if let Some(folder) = std::env::var_os("PANOPLY_HIP_KERNELS_OUT") {
+            return write_out(Path::new(&folder), source, architecture).map_err(|error| error.to_string());
+        }
         if let Ok(clang) = std::env::var("PANOPLY_HIP_CLANG") {
             check_by_clang(&clang, source, architecture)?;
         }
@@ -486,6 +490,16 @@ fn entries(program: &str, text: &str) -> Result<Vec<String>, String> {
     let plain = told.split_whitespace().collect::<Vec<_>>().join(" ");
     let name = |rest: &str| rest.split('(').next().unwrap_or_default().trim().to_owned();
     Ok(plain.split(ENTRY).skip(1).map(name).collect())
+}
+
+/// Leaves a text in a folder for others to compile, under the architecture's name. What it gives back is never loaded.
+fn write_out(folder: &Path, source: &str, architecture: &str) -> std::io::Result<Vec<u8>> {
+    let mut hasher = DefaultHasher::new();
+    source.hash(&mut hasher);
+    let folder = folder.join(architecture.split(':').next().unwrap_or_default());
+    std::fs::create_dir_all(&folder)?;
+    std::fs::write(folder.join(format!("{:016x}.hip", hasher.finish())), source)?;
+    Ok([&MAGIC[..], &0_u64.to_le_bytes()].concat())
 }
 
 /// Has a clang that knows AMD's GPUs compile the text too, with HIP's own headers: the only way to architectures that this machine's

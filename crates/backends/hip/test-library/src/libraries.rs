@@ -13,12 +13,12 @@ const REFUSED: c_int = 1;
 const TRANSPOSED: c_int = 112;
 
 /// Success, unless the device is not the host or a test wants a failure.
-fn answer(name: &str) -> c_int {
+pub(crate) fn answer(name: &str) -> c_int {
     asked_for(name).unwrap_or(if device().is_host() { 0 } else { REFUSED })
 }
 
 /// Queues a loop.
-unsafe fn queue(name: &str, stream: Handle, work: impl Fn() + 'static) -> c_int {
+pub(crate) unsafe fn queue(name: &str, stream: Handle, work: impl Fn() + 'static) -> c_int {
     let work: Work = Arc::new(work);
     match asked_for(name) {
         Some(status) => status,
@@ -53,7 +53,7 @@ pub unsafe extern "C" fn rocblas_set_stream(handle: *mut Handle, stream: Handle)
 }
 
 /// A complex number of a type of the library's.
-unsafe fn read(dtype: c_int, base: *const c_void, at: i64) -> (f64, f64) {
+pub(crate) unsafe fn read(dtype: c_int, base: *const c_void, at: i64) -> (f64, f64) {
     let at = at as usize;
     // SAFETY: the caller vouches for the element.
     unsafe {
@@ -70,7 +70,7 @@ unsafe fn read(dtype: c_int, base: *const c_void, at: i64) -> (f64, f64) {
     }
 }
 
-unsafe fn write(dtype: c_int, base: *mut c_void, at: i64, (re, im): (f64, f64)) {
+pub(crate) unsafe fn write(dtype: c_int, base: *mut c_void, at: i64, (re, im): (f64, f64)) {
     let at = at as usize;
     // SAFETY: as above.
     unsafe {

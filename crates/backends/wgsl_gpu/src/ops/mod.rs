@@ -12,12 +12,14 @@ use crate::quirks;
 
 pub(crate) mod compute;
 pub(crate) mod graph;
+mod signal;
 
 /// Whether a device runs an op, or why not.
 pub fn support(profile: &Profile, op: &Op) -> Result<(), String> {
     check(profile, op)?;
     match op {
         Op::Compute(op) => compute::support(profile, op),
+        Op::Signal(op) => signal::support(profile, op),
         Op::Graph(op) => graph::support(profile, op),
         other => Err(no_kernels(other)),
     }
@@ -43,6 +45,7 @@ pub fn run<D: Driver>(op: &Op, context: &mut Context<D>) -> Result<Answer> {
     check(&context.profile, op).map_err(unsupported)?;
     match op {
         Op::Compute(compute) => compute::run(compute, op.name(), context),
+        Op::Signal(op) => signal::run(op, context),
         Op::Graph(op) => graph::run(op, context),
         other => Err(unsupported(no_kernels(other))),
     }

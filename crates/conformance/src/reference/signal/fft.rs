@@ -11,22 +11,45 @@ use crate::values::{tensor_of, to_f64};
 pub(super) type Number = [f64; 2];
 
 pub(super) fn forward(op: &Fft) -> Result<Value> {
-    let numbers = numbers(&op.input)?;
     let shape = op.output_shape()?;
-    let transformed = map_lines(&numbers, op.input.shape(), &shape, op.axis, |line| spectrum(line, -1.0));
-    Ok(Value::Tensor(complex_tensor(&shape, &transformed)?))
+    let (numbers, from, to) = match op.input.dtype() {
+        DType::F64 => (wide_numbers(&op.input, op.pairs)?, signals(op.input.shape(), op.pairs), signals(&shape, true)),
+        _ => (numbers(&op.input)?, op.input.shape().to_vec(), shape.to_vec()),
+    };
+    let transformed = map_lines(&numbers, &from, &to, op.axis, |line| spectrum(line, -1.0));
+    Ok(Value::Tensor(match op.input.dtype() {
+        DType::F64 => Tensor::from_vec(transformed.concat(), shape)?,
+        _ => complex_tensor(&shape, &transformed)?,
+    }))
+}
+
+/// Numbers in f64, of which two may be one.
+fn wide_numbers(tensor: &Tensor, pairs: bool) -> Result<Vec<Number>> {
+    let values = to_f64(tensor)?;
+    Ok(match pairs {
+        true => values.chunks_exact(2).map(|pair| [pair[0], pair[1]]).collect(),
+        false => values.into_iter().map(|value| [value, 0.0]).collect(),
+    })
+}
+
+/// The dimensions without that of pairs.
+fn signals(dims: &[usize], pairs: bool) -> Vec<usize> {
+    dims[..dims.len() - usize::from(pairs)].to_vec()
 }
 
 pub(super) fn inverse(op: &Ifft) -> Result<Value> {
-    let numbers = numbers(&op.input)?;
-    let shape = op.output_shape()?;
-    let signals = map_lines(&numbers, op.input.shape(), &shape, op.axis, |line| {
+    let (shape, is_wide) = (op.output_shape()?, op.input.dtype() == DType::F64);
+    let numbers = if is_wide { wide_numbers(&op.input, true)? } else { numbers(&op.input)? };
+    let from = signals(op.input.shape(), is_wide);
+    let to = signals(&shape, is_wide && op.real_len.is_none());
+    let signals = map_lines(&numbers, &from, &to, op.axis, |line| {
         let line = op.real_len.map_or_else(|| line.to_vec(), |len| whole_spectrum(line, len));
         let divisor = line.len() as f64;
         spectrum(&line, 1.0).into_iter().map(|[re, im]| [re / divisor, im / divisor]).collect()
     });
     Ok(Value::Tensor(match op.real_len {
-        Some(_) => tensor_of(DType::F32, &shape, &signals.iter().map(|[re, _]| *re).collect::<Vec<f64>>()),
+        None if is_wide => Tensor::from_vec(signals.concat(), shape)?,
+        Some(_) => tensor_of(op.output_dtype(), &shape, &signals.iter().map(|[re, _]| *re).collect::<Vec<f64>>()),
         None => complex_tensor(&shape, &signals)?,
     }))
 }

@@ -11,6 +11,7 @@ mod ldpc;
 mod loops;
 mod modem;
 mod order;
+mod planes;
 mod spectra;
 mod waves;
 mod words;
@@ -22,6 +23,7 @@ pub(super) fn run(op: &SignalOp) -> Result<Value> {
         SignalOp::Channelize(op) => filters::channelize(op),
         SignalOp::ConvolutionalEncode(op) => convolutional::encode(op),
         SignalOp::Convolve(op) => filters::convolve(op),
+        SignalOp::Convolve2(op) => planes::convolve2(op),
         SignalOp::Crc(op) => checks::crc(op),
         SignalOp::Dct(op) => spectra::dct(op),
         SignalOp::Demodulate(op) => modem::demodulate(op),
@@ -30,6 +32,7 @@ pub(super) fn run(op: &SignalOp) -> Result<Value> {
         SignalOp::ErasureRebuild(op) => words::erasure_rebuild(op),
         SignalOp::Fft(op) => fft::forward(op),
         SignalOp::Fft2(op) => spectra::fft2(op),
+        SignalOp::FindPeaks(op) => planes::find_peaks(op),
         SignalOp::Fir(op) => filters::fir(op),
         SignalOp::Hilbert(op) => spectra::hilbert(op),
         SignalOp::Ifft(op) => fft::inverse(op),

@@ -8,6 +8,9 @@ use crate::values::{Random, random_tensor};
 
 const LENGTHS: [usize; 20] = [0, 1, 2, 3, 4, 5, 7, 8, 16, 30, 31, 97, 100, 128, 1000, 1009, 1024, 4095, 12_288, 65_536];
 
+/// How much finer f64 is than f32; the reference adds up in f64 as well.
+const WIDE: f64 = 1e-8;
+
 /// Batches before the transformed axis.
 const BATCHES: [usize; 3] = [0, 1, 5];
 
@@ -41,6 +44,19 @@ fn add_each_kind(cases: &mut Vec<Case>, what: &str, dims: &[usize], axis: usize)
     let real = Fft::new(&random_tensor(DType::F32, dims, 71)).axis(axis);
     // The first and the last element have imaginary parts, which do not count.
     add("f32", Some(real), Some(Ifft::new(&random_complex(&half, 72)).axis(axis).real(len)));
+    let pairs = |dims: &[usize], seed: u64| random_tensor(DType::F64, &[dims, &[2]].concat(), seed);
+    let wide = |tolerance: Tolerance| match tolerance {
+        Tolerance::Close { absolute, .. } => Tolerance::Close { relative: 1e-14, absolute: absolute * WIDE },
+        exact => exact,
+    };
+    let (forward, inverse) = (wide(forward_tolerance(len)), wide(inverse_tolerance(len)));
+    let complex = pairs(dims, 170);
+    cases.push(Case::new(format!("fft/c128/{what}"), Fft::of_pairs(&complex).axis(axis), forward));
+    cases.push(Case::new(format!("ifft/c128/{what}"), Ifft::new(&complex).axis(axis), inverse));
+    let real = Fft::new(&random_tensor(DType::F64, dims, 171)).axis(axis);
+    cases.push(Case::new(format!("fft/f64/{what}"), real, forward));
+    let halves = Ifft::new(&pairs(&half, 172)).axis(axis).real(len);
+    cases.push(Case::new(format!("ifft/f64/{what}"), halves, inverse));
 }
 
 /// Views with an offset, a step, a stretched axis, and turned.

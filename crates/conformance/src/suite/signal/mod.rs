@@ -8,6 +8,7 @@ mod fft;
 mod filters;
 mod loops;
 mod modem;
+mod planes;
 mod spectra;
 mod waves;
 
@@ -15,6 +16,7 @@ mod waves;
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = fft::cases();
     cases.extend(filters::cases());
+    cases.extend(planes::cases());
     cases.extend(modem::cases());
     cases.extend(codes::cases());
     cases.extend(spectra::cases());

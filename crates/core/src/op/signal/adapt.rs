@@ -62,6 +62,17 @@ impl Adapt {
     }
 }
 
+/// Checks the weights that a filter learns from, and its step.
+pub(super) fn check_weights(weights: &Tensor, step: f64) -> Result<()> {
+    of_type(weights, DType::Complex64, "adapt: weights")?;
+    if weights.shape().rank() != 1 {
+        let got = weights.shape().rank();
+        return Err(Error::RankMismatch { what: "adapt: weights", expected: "1".into(), got });
+    }
+    within(weights.elements(), 1, LEARNED_TAPS_MAX, "adapt: weights")?;
+    positive(step, "adapt: step")
+}
+
 impl Describe for Adapt {
     fn name(&self) -> &'static str {
         "adapt"
@@ -69,13 +80,7 @@ impl Describe for Adapt {
 
     fn validate(&self) -> Result<()> {
         complex_only(&self.input, "adapt: input")?;
-        of_type(&self.weights, DType::Complex64, "adapt: weights")?;
-        if self.weights.shape().rank() != 1 {
-            let got = self.weights.shape().rank();
-            return Err(Error::RankMismatch { what: "adapt: weights", expected: "1".into(), got });
-        }
-        within(self.weights.elements(), 1, LEARNED_TAPS_MAX, "adapt: weights")?;
-        positive(self.step, "adapt: step")?;
+        check_weights(&self.weights, self.step)?;
         match &self.target {
             Target::Signal(signal) => {
                 of_type(signal, DType::Complex64, "adapt: target")?;

@@ -51,6 +51,11 @@ impl Puncture {
         Ok(Puncture { kept, period: pattern.len() as u8 })
     }
 
+    /// Coded bits after which the pattern begins again.
+    pub const fn period(self) -> usize {
+        self.period as usize
+    }
+
     /// Whether this coded bit is sent.
     pub const fn is_sent(self, at: usize) -> bool {
         self.kept >> (at % self.period as usize) & 1 == 1
@@ -72,7 +77,7 @@ impl Default for Convolutional {
 }
 
 impl Convolutional {
-    fn check(self, bits: usize, ending: Ending) -> Result<()> {
+    pub(super) fn check(self, bits: usize, ending: Ending) -> Result<()> {
         if self.polynomials.iter().any(|polynomial| *polynomial == 0 || *polynomial > 0o177) {
             let got = format!("{:#o} and {:#o}", self.polynomials[0], self.polynomials[1]);
             return Err(Error::invalid("convolutional: polynomials", "0o1 to 0o177", got));

@@ -21,6 +21,20 @@ pub enum Extent {
     Valid,
 }
 
+impl Extent {
+    /// Which part of the full convolution of `n` elements with `k` it is: its first element, and how many.
+    pub fn part(self, n: usize, k: usize) -> (usize, usize) {
+        if n == 0 {
+            return (0, 0);
+        }
+        match self {
+            Extent::Full => (0, (n + k).saturating_sub(1)),
+            Extent::Same => (k.saturating_sub(1) / 2, n),
+            Extent::Valid => (n.min(k).saturating_sub(1), n.abs_diff(k) + 1),
+        }
+    }
+}
+
 /// The convolution of lines along the last axis with a kernel, or with [`Convolve::correlation`] their correlation, as SciPy's `convolve` and
 /// `correlate`: `z[t] = Σ x[l] · kernel[t - l]` or `z[t] = Σ x[l] · conj(kernel[l - t + k - 1])`.
 ///
@@ -56,15 +70,7 @@ impl Convolve {
 
     /// Which part of the full convolution the output is: its first element, and how many.
     pub fn part_of_full(&self) -> (usize, usize) {
-        let (n, k) = (self.input.shape().last().copied().unwrap_or(0), self.kernel.elements());
-        if n == 0 {
-            return (0, 0);
-        }
-        match self.extent {
-            Extent::Full => (0, (n + k).saturating_sub(1)),
-            Extent::Same => (k.saturating_sub(1) / 2, n),
-            Extent::Valid => (n.min(k).saturating_sub(1), n.abs_diff(k) + 1),
-        }
+        self.extent.part(self.input.shape().last().copied().unwrap_or(0), self.kernel.elements())
     }
 
     /// The output's shape. Lines without elements give lines without elements.

@@ -14,14 +14,19 @@ use crate::tensor::Tensor;
 /// Complex numbers (c64) give as many. Real numbers (f32) give half of their spectrum, `n/2 + 1` complex numbers: the other
 /// half is the mirrored conjugate. Lines of length zero give lines of length zero.
 ///
-/// Sums are kept in f32, in an order that the device chooses. A line that has NaN or infinity in it comes out with NaN or
+/// In f64 a complex number is a pair along one more axis, the last, of length 2: real numbers (f64) give `[…, n/2 + 1, 2]`, and complex
+/// ones `[…, n, 2]` as many where they are made by [`Fft::of_pairs`]. That axis is not counted among those of [`Fft::axis`].
+///
+/// Sums are kept in f32, those of f64 in f64, in an order that the device chooses. A line that has NaN or infinity in it comes out with NaN or
 /// infinity in it; in which elements depends on the device. Other lines are not affected.
 #[derive(Clone, Debug)]
 pub struct Fft {
-    /// The signals, of at least one dimension: c64 or f32.
+    /// The signals, of at least one dimension: c64, f32 or f64.
     pub input: Tensor,
     /// The axis along which lines are transformed.
     pub axis: usize,
+    /// Whether the last axis of f64 holds the two parts of complex numbers.
+    pub pairs: bool,
 }
 
 /// How many elements the half spectrum of `len` real numbers has.
@@ -38,7 +43,12 @@ pub(super) fn transform_work(input: &Tensor, axis: usize) -> u64 {
 impl Fft {
     /// The transform along the last axis.
     pub fn new(input: &Tensor) -> Fft {
-        Fft { input: input.clone(), axis: input.shape().rank().saturating_sub(1) }
+        Fft { input: input.clone(), axis: input.shape().rank().saturating_sub(1), pairs: false }
+    }
+
+    /// The transform of complex numbers in f64, `[…, n, 2]`, along the axis before the last.
+    pub fn of_pairs(input: &Tensor) -> Fft {
+        Fft { input: input.clone(), axis: input.shape().rank().saturating_sub(2), pairs: true }
     }
 
     /// Along this axis instead of the last.
@@ -47,13 +57,43 @@ impl Fft {
         self
     }
 
-    /// The output's shape: the input's, with the axis cut to half the spectrum where the input is real.
+    /// The output's shape: the input's, with the axis cut to half the spectrum where the input is real, and with an axis of pairs in f64.
     pub fn output_shape(&self) -> Result<Shape> {
+        if self.pairs {
+            check_pairs(&self.input, self.axis, ["fft: pairs", "fft: axis"])?;
+            return Ok(*self.input.shape());
+        }
         check_axis(self.input.shape(), self.axis, "fft: input", "fft: axis")?;
+        let halved = || self.input.shape().with_dim(self.axis, half_spectrum_len(self.input.shape()[self.axis]));
         match self.input.dtype() {
-            DType::F32 => self.input.shape().with_dim(self.axis, half_spectrum_len(self.input.shape()[self.axis])),
+            DType::F32 => halved(),
+            DType::F64 => halved()?.joined(&[2]),
             _ => Ok(*self.input.shape()),
         }
+    }
+
+    /// The output's element type.
+    pub fn output_dtype(&self) -> DType {
+        if self.input.dtype() == DType::F64 { DType::F64 } else { DType::Complex64 }
+    }
+}
+
+/// Checks complex numbers in f64, and an axis of theirs; `what` names both.
+pub(super) fn check_pairs(input: &Tensor, axis: usize, what: [&'static str; 2]) -> Result<()> {
+    let dims = input.shape();
+    if input.dtype() != DType::F64 {
+        return Err(Error::DTypeMismatch { what: what[0], expected: DType::F64, got: input.dtype() });
+    }
+    if dims.rank() < 2 {
+        return Err(Error::RankMismatch { what: what[0], expected: "at least 2".into(), got: dims.rank() });
+    }
+    if dims[dims.rank() - 1] != 2 {
+        let expected = dims.with_dim(dims.rank() - 1, 2)?.to_vec();
+        return Err(Error::ShapeMismatch { what: what[0], expected, got: dims.to_vec() });
+    }
+    match axis < dims.rank() - 1 {
+        true => Ok(()),
+        false => Err(Error::OutOfBounds { what: what[1], limit: dims.rank() - 2, got: axis }),
     }
 }
 
@@ -63,8 +103,8 @@ impl Describe for Fft {
     }
 
     fn validate(&self) -> Result<()> {
-        if !matches!(self.input.dtype(), DType::Complex64 | DType::F32) {
-            return Err(Error::DTypeUnsupported { what: "fft", expected: "c64 or f32", got: self.input.dtype() });
+        if !matches!(self.input.dtype(), DType::Complex64 | DType::F32 | DType::F64) {
+            return Err(Error::DTypeUnsupported { what: "fft", expected: "c64, f32 or f64", got: self.input.dtype() });
         }
         self.output_shape().map(drop)
     }
@@ -104,7 +144,20 @@ mod tests {
         assert!(matches!(Fft::new(&input).axis(2).validate(), Err(Error::OutOfBounds { limit: 1, got: 2, .. })));
         let scalar = Tensor::zeros(DType::F32, []).unwrap();
         assert!(matches!(Fft::new(&scalar).validate(), Err(Error::RankMismatch { .. })));
-        let wide = Tensor::zeros(DType::F64, [2, 3]).unwrap();
-        assert!(matches!(Fft::new(&wide).validate(), Err(Error::DTypeUnsupported { .. })));
+        let whole = Tensor::zeros(DType::I32, [2, 3]).unwrap();
+        assert!(matches!(Fft::new(&whole).validate(), Err(Error::DTypeUnsupported { .. })));
+    }
+
+    #[test]
+    fn complex_numbers_in_f64_are_pairs() {
+        let (real, pairs) = (Tensor::zeros(DType::F64, [3, 8]).unwrap(), Tensor::zeros(DType::F64, [3, 8, 2]).unwrap());
+        assert_eq!(Fft::new(&real).output_shape().unwrap().to_vec(), [3, 5, 2]);
+        assert_eq!(Fft::new(&real).axis(0).output_shape().unwrap().to_vec(), [2, 8, 2]);
+        let op = Fft::of_pairs(&pairs);
+        assert_eq!((op.axis, op.output_shape().unwrap().to_vec(), op.output_dtype()), (1, vec![3, 8, 2], DType::F64));
+        assert!(matches!(Fft::of_pairs(&pairs).axis(2).validate(), Err(Error::OutOfBounds { limit: 1, got: 2, .. })));
+        assert!(matches!(Fft::of_pairs(&real).validate(), Err(Error::ShapeMismatch { .. })));
+        let narrow = Tensor::zeros(DType::F32, [3, 2]).unwrap();
+        assert!(matches!(Fft::of_pairs(&narrow).validate(), Err(Error::DTypeMismatch { .. })));
     }
 }

@@ -1,7 +1,7 @@
 //! Ifft: from a spectrum back to the signal.
 
 use super::axis::check_axis;
-use super::fft::{half_spectrum_len, transform_work};
+use super::fft::{check_pairs, half_spectrum_len, transform_work};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::op::Describe;
@@ -14,10 +14,11 @@ use crate::tensor::Tensor;
 ///
 /// Complex numbers (c64) give as many. With [`Ifft::real`] the input is half of the spectrum of real numbers (f32), which
 /// are the output; the imaginary parts of its first element, and for an even length of its last, count as zero. NaN,
-/// infinity, rounding and empty lines are as for [`super::Fft`].
+/// infinity, rounding and empty lines are as for [`super::Fft`], and so are complex numbers in f64: pairs along the last axis, which
+/// [`Ifft::real`] leaves off.
 #[derive(Clone, Debug)]
 pub struct Ifft {
-    /// The spectra, of at least one dimension: c64.
+    /// The spectra: c64 of at least one dimension, or f64 of at least two.
     pub input: Tensor,
     /// The axis along which lines are transformed.
     pub axis: usize,
@@ -28,7 +29,8 @@ pub struct Ifft {
 impl Ifft {
     /// The inverse transform along the last axis, from complex numbers to complex numbers.
     pub fn new(input: &Tensor) -> Ifft {
-        Ifft { input: input.clone(), axis: input.shape().rank().saturating_sub(1), real_len: None }
+        let behind = if input.dtype() == DType::F64 { 2 } else { 1 };
+        Ifft { input: input.clone(), axis: input.shape().rank().saturating_sub(behind), real_len: None }
     }
 
     /// Along this axis instead of the last.
@@ -45,16 +47,30 @@ impl Ifft {
 
     /// The output's shape: the input's, with the axis as long as the real signals where they are asked for.
     pub fn output_shape(&self) -> Result<Shape> {
-        check_axis(self.input.shape(), self.axis, "ifft: input", "ifft: axis")?;
+        let dims = self.input.shape();
+        let signals = match self.input.dtype() {
+            DType::F64 => {
+                check_pairs(&self.input, self.axis, ["ifft: pairs", "ifft: axis"])?;
+                Shape::new(&dims[..dims.rank() - 1])?
+            }
+            _ => {
+                check_axis(dims, self.axis, "ifft: input", "ifft: axis")?;
+                *dims
+            }
+        };
         match self.real_len {
-            Some(len) => self.input.shape().with_dim(self.axis, len),
-            None => Ok(*self.input.shape()),
+            Some(len) => signals.with_dim(self.axis, len),
+            None => Ok(*dims),
         }
     }
 
     /// The output's element type.
     pub fn output_dtype(&self) -> DType {
-        if self.real_len.is_some() { DType::F32 } else { DType::Complex64 }
+        match (self.input.dtype(), self.real_len) {
+            (DType::F64, _) => DType::F64,
+            (_, Some(_)) => DType::F32,
+            (_, None) => DType::Complex64,
+        }
     }
 }
 
@@ -64,8 +80,8 @@ impl Describe for Ifft {
     }
 
     fn validate(&self) -> Result<()> {
-        if self.input.dtype() != DType::Complex64 {
-            return Err(Error::DTypeUnsupported { what: "ifft", expected: "c64", got: self.input.dtype() });
+        if !matches!(self.input.dtype(), DType::Complex64 | DType::F64) {
+            return Err(Error::DTypeUnsupported { what: "ifft", expected: "c64 or f64", got: self.input.dtype() });
         }
         self.output_shape()?;
         match self.real_len.map(half_spectrum_len) {
@@ -108,6 +124,12 @@ mod tests {
         let empty = Tensor::zeros(DType::Complex64, [2, 0]).unwrap();
         assert!(Ifft::new(&empty).real(0).validate().is_ok());
         assert!(Ifft::new(&empty).real(1).validate().is_err());
+        let wide = Ifft::new(&Tensor::zeros(DType::F64, [3, 5, 2]).unwrap());
+        assert_eq!((wide.axis, wide.output_shape().unwrap().to_vec()), (1, vec![3, 5, 2]));
+        let real = wide.clone().real(9);
+        assert_eq!((real.output_shape().unwrap().to_vec(), real.output_dtype()), (vec![3, 9], DType::F64));
+        assert!(real.validate().is_ok());
+        assert!(wide.real(7).validate().is_err());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! checks and their outputs' shapes; `list` connects them.
 //!
 //! * [`Fft`], [`Ifft`], [`Fft2`], [`Dct`] and [`Hilbert`]: spectra of lines and planes. [`Stft`], [`Istft`] and [`Psd`]: of pieces that overlap.
-//! * [`Fir`], [`Iir`], [`Convolve`], [`Channelize`]: filters along the last axis. [`Adapt`]: filters that learn. [`StartFilter`] and [`StreamFilter`]: over a stream
+//! * [`Fir`], [`Iir`], [`Convolve`], [`Channelize`]: filters along the last axis. [`Convolve2`]: over planes. [`FindPeaks`]: where something is. [`Adapt`]: filters that learn. [`StartFilter`] and [`StreamFilter`]: over a stream
 //!   in pieces.
 //! * [`Mix`] and [`Track`]: from one frequency to another, and loops for strength, carrier and timing. [`ReadSamples`]: what radios give.
 //! * [`Modulate`] and [`Demodulate`]: from symbols to points of the plane and back. [`ModulateWave`] and [`DemodulateWave`]: to waves.
@@ -17,6 +17,7 @@ mod channelize;
 mod checks;
 mod convolutional;
 mod convolve;
+mod convolve2;
 mod crc;
 mod dct;
 mod erasure;
@@ -27,6 +28,7 @@ mod ifft;
 mod iir;
 mod ldpc;
 mod modem;
+mod peaks;
 mod reed_solomon;
 mod samples;
 mod stft;
@@ -41,6 +43,7 @@ pub use analytic::{Hilbert, Mix};
 pub use channelize::Channelize;
 pub use convolutional::{Convolutional, ConvolutionalEncode, Ending, FRAME_BITS_MAX, Puncture, Viterbi};
 pub use convolve::{Convolve, Extent};
+pub use convolve2::Convolve2;
 pub use crc::{Checksum, Crc};
 pub use dct::{Dct, DctKind};
 pub use erasure::{ErasureEncode, ErasureRebuild, SHARDS_MAX};
@@ -51,10 +54,11 @@ pub use ifft::Ifft;
 pub use iir::{Biquad, Iir, SECTIONS_MAX};
 pub use ldpc::{BaseGraph, ITERATIONS_MAX, Ldpc, LdpcDecode, LdpcEncode, TelemetryRate};
 pub use modem::{Constellation, Decision, Demodulate, Modulate};
+pub use peaks::{FindPeaks, PEAKS_MAX};
 pub use reed_solomon::{ReedSolomon, RsDecode, RsEncode};
 pub use samples::{ReadSamples, SampleFormat};
 pub use stft::{FRAME_LEN_MAX, Frames, Istft, PowerScale, Psd, Stft};
-pub use stream::{Filter, StartFilter, StreamFilter};
+pub use stream::{Filter, Learning, StartFilter, StreamFilter, TRACEBACK_STEPS_MAX, VITERBI_BLOCK_BITS};
 pub use track::{SYMBOL_DRIFT_MAX, SYMBOL_SAMPLES_MAX, TimingDetector, Track, Tracker};
 pub use wave::{DemodulateWave, ModulateWave, WAVE_LEN_MAX, Wave};
 pub use whiten::{INTERLEAVED_MAX, Interleave, Interleaver, Scramble, Scrambler};

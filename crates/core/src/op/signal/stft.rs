@@ -62,7 +62,7 @@ impl Frames {
         if is_real { half_spectrum_len(self.transform) } else { self.transform }
     }
 
-    fn check(&self) -> Result<()> {
+    pub(super) fn check(&self) -> Result<()> {
         of_type(&self.window, DType::F32, "frames: window")?;
         if self.window.shape().rank() != 1 {
             let got = self.window.shape().rank();

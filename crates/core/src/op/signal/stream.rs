@@ -1,10 +1,17 @@
 //! Filters over streams: what comes in pieces is filtered as if it were whole.
 
+use super::adapt::check_weights;
 use super::channelize::check_channels;
-use super::checks::{finite, positive};
+use super::checks::{finite, of_type, positive, within};
+use super::convolutional::{Convolutional, Ending};
 use super::fir::check_taps;
 use super::iir::{Biquad, check_sections};
+use super::modem::Constellation;
+use super::samples::SampleFormat;
+use super::stft::Frames;
 use super::track::{Tracker, check_tracked};
+use super::wave::Wave;
+use super::whiten::{Interleaver, Scrambler};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::object::Object;
@@ -48,9 +55,81 @@ pub enum Filter {
         /// Turns a sample for a message of 1.
         deviation: f64,
     },
+    /// As [`super::Adapt`]: the weights go on.
+    Adapt {
+        /// The weights at first.
+        weights: Tensor,
+        /// What it learns to give.
+        target: Learning,
+        /// How far a sample changes the weights.
+        step: f64,
+        /// Whether the step goes by the samples' power.
+        normalized: bool,
+    },
+    /// As [`super::ModulateWave`] of [`Wave::Fsk`], [`Wave::Am`] or [`Wave::Fm`]: the angle goes on.
+    ModulateWave(Wave),
+    /// As [`super::DemodulateWave`]: pieces need not end where symbols do.
+    DemodulateWave(Wave),
+    /// As [`super::Stft`] of frames that are not centred: a piece gives as many as end in it.
+    Stft(Frames),
+    /// As [`super::ReadSamples`]: pieces need not end where samples do.
+    ReadSamples {
+        /// How numbers lie.
+        format: SampleFormat,
+        /// Whether two numbers are one sample.
+        complex: bool,
+    },
+    /// As [`super::Scramble`]: the register goes on.
+    Scramble {
+        /// The register.
+        scrambler: Scrambler,
+        /// Whether it is undone.
+        inverse: bool,
+    },
+    /// As [`super::Interleave`]: pieces need not end where frames do.
+    Interleave {
+        /// The order.
+        interleaver: Interleaver,
+        /// Whether it is undone.
+        inverse: bool,
+    },
+    /// As [`super::ConvolutionalEncode`] of a frame that never ends: bytes of bits give bytes of coded bits, as many as are full.
+    ConvolutionalEncode(Convolutional),
+    /// As [`super::Viterbi`] of a frame that never ends. Bits come out in blocks of [`VITERBI_BLOCK_BITS`], each as soon as `depth` steps
+    /// behind it are known, along the likeliest path from there: `depth` steps of 128, which says nothing, bring out what a last
+    /// bit was.
+    Viterbi {
+        /// The code.
+        code: Convolutional,
+        /// Steps that a decision waits for.
+        depth: usize,
+    },
 }
 
+/// What a filter of a stream learns to give; see [`super::Target`].
+#[derive(Clone, Debug)]
+pub enum Learning {
+    /// The signal that comes with each piece, by [`StreamFilter::towards`].
+    Signal,
+    /// The nearest point.
+    Decisions(Constellation),
+    /// Samples of this power.
+    Modulus(f64),
+}
+
+/// Bits of a block that a decoder of a stream decides at a time.
+pub const VITERBI_BLOCK_BITS: usize = 64;
+/// The most steps that it waits for.
+pub const TRACEBACK_STEPS_MAX: usize = 1 << 14;
+/// Steps after which paths of most codes have met, those of higher rates included.
+const TRACEBACK_STEPS: usize = 128;
+
 impl Filter {
+    /// A decoder whose decisions wait long enough for any of the usual rates.
+    pub fn viterbi(code: Convolutional) -> Filter {
+        Filter::Viterbi { code, depth: TRACEBACK_STEPS }
+    }
+
     /// Weighted sums of samples.
     pub fn fir(taps: &Tensor) -> Filter {
         Filter::Fir { taps: taps.clone(), up: 1, down: 1 }
@@ -78,12 +157,79 @@ impl Filter {
                 complex_stream(samples)?;
                 positive(*deviation, "fm: deviation")
             }
+            Filter::Adapt { weights, target, step, .. } => {
+                complex_stream(samples)?;
+                check_weights(weights, *step)?;
+                match target {
+                    Learning::Signal => Ok(()),
+                    Learning::Decisions(constellation) => constellation.check(),
+                    Learning::Modulus(power) => positive(*power, "adapt: power of the target"),
+                }
+            }
+            Filter::ModulateWave(Wave::Ofdm { .. }) => {
+                Err(Error::invalid("start_filter: wave", "one whose symbols remember those before", "ofdm"))
+            }
+            Filter::ModulateWave(wave) => {
+                of_stream(samples, wave.message_dtype())?;
+                wave.check()
+            }
+            Filter::DemodulateWave(wave) => {
+                complex_stream(samples)?;
+                wave.check()
+            }
+            other => other.check_framed(samples),
+        }
+    }
+
+    /// Those whose memory is a part of a frame, or bits.
+    fn check_framed(&self, samples: DType) -> Result<()> {
+        match self {
+            Filter::Stft(frames) if frames.centered => {
+                Err(Error::invalid("start_filter: frames", "frames that are not centred", "centred frames"))
+            }
+            Filter::Stft(_) if !matches!(samples, DType::F32 | DType::Complex64) => {
+                Err(Error::DTypeUnsupported { what: "stft: input", expected: "f32 or c64", got: samples })
+            }
+            Filter::Stft(frames) => frames.check(),
+            Filter::Interleave { interleaver, .. } => interleaver.check(),
+            Filter::ReadSamples { .. } => of_stream(samples, DType::U8),
+            Filter::Scramble { scrambler, .. } => {
+                of_stream(samples, DType::U8)?;
+                scrambler.check()
+            }
+            Filter::ConvolutionalEncode(code) => {
+                of_stream(samples, DType::U8)?;
+                code.check(0, Ending::Open)
+            }
+            Filter::Viterbi { code, depth } => {
+                of_stream(samples, DType::U8)?;
+                within(*depth, 1, TRACEBACK_STEPS_MAX, "viterbi: steps that a decision waits for")?;
+                code.check(0, Ending::Open)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Bytes that a line's memory takes, about.
+    fn memory_bytes(&self, samples: DType) -> usize {
+        let of = |count: usize| count.saturating_mul(samples.size_bytes());
+        match self {
+            Filter::Fir { taps, .. } | Filter::Channelize { taps, .. } => of(taps.elements()),
+            Filter::Iir { sections } => of(4 * sections.len()),
+            Filter::Adapt { weights, .. } => of(2 * weights.elements()),
+            Filter::DemodulateWave(wave) => of(wave.symbol_samples()),
+            Filter::Stft(frames) => of(frames.window.elements()),
+            Filter::Interleave { interleaver, .. } => of(interleaver.frame()),
+            Filter::Viterbi { depth, .. } => 8 * (depth + VITERBI_BLOCK_BITS) + 256,
+            _ => 64,
         }
     }
 
     fn taps(&self) -> Option<&Tensor> {
         match self {
             Filter::Fir { taps, .. } | Filter::Channelize { taps, .. } => Some(taps),
+            Filter::Adapt { weights, .. } => Some(weights),
+            Filter::Stft(frames) => Some(&frames.window),
             _ => None,
         }
     }
@@ -91,15 +237,21 @@ impl Filter {
     fn taps_mut(&mut self) -> Option<&mut Tensor> {
         match self {
             Filter::Fir { taps, .. } | Filter::Channelize { taps, .. } => Some(taps),
+            Filter::Adapt { weights, .. } => Some(weights),
+            Filter::Stft(frames) => Some(&mut frames.window),
             _ => None,
         }
     }
 }
 
 fn complex_stream(samples: DType) -> Result<()> {
-    match samples {
-        DType::Complex64 => Ok(()),
-        got => Err(Error::DTypeMismatch { what: "start_filter: samples", expected: DType::Complex64, got }),
+    of_stream(samples, DType::Complex64)
+}
+
+fn of_stream(got: DType, expected: DType) -> Result<()> {
+    match got == expected {
+        true => Ok(()),
+        false => Err(Error::DTypeMismatch { what: "start_filter: samples", expected, got }),
     }
 }
 
@@ -109,7 +261,7 @@ fn complex_stream(samples: DType) -> Result<()> {
 pub struct StartFilter {
     /// The filter.
     pub filter: Filter,
-    /// The samples' type: f32 or c64.
+    /// The type of what comes in: f32 or c64 for samples, u8 for bits.
     pub dtype: DType,
     /// How many signals.
     pub lines: usize,
@@ -144,12 +296,20 @@ pub struct StreamFilter {
     pub stream: Object,
     /// The piece: `[samples]` for one signal, `[lines, samples]` for several.
     pub input: Tensor,
+    /// For a filter that learns to give a signal: that signal, of the piece's shape.
+    pub desired: Option<Tensor>,
 }
 
 impl StreamFilter {
     /// The next piece.
     pub fn new(stream: &Object, input: &Tensor) -> StreamFilter {
-        StreamFilter { stream: stream.clone(), input: input.clone() }
+        StreamFilter { stream: stream.clone(), input: input.clone(), desired: None }
+    }
+
+    /// What a filter that learns shall give for this piece.
+    pub fn towards(mut self, desired: &Tensor) -> StreamFilter {
+        self.desired = Some(desired.clone());
+        self
     }
 }
 
@@ -171,14 +331,7 @@ impl Describe for StartFilter {
             return Err(Error::invalid("start_filter: signals", format!("1 to {LINES_MAX}"), self.lines));
         }
         self.filter.check(self.dtype, self.lines)?;
-        let of_line = match &self.filter {
-            Filter::Fir { taps, .. } | Filter::Channelize { taps, .. } => {
-                taps.elements().saturating_mul(self.dtype.size_bytes())
-            }
-            Filter::Iir { sections } => sections.len().saturating_mul(4 * self.dtype.size_bytes()),
-            Filter::Mix { .. } | Filter::Track(_) | Filter::Discriminate { .. } => 64,
-        };
-        let got = of_line.saturating_mul(self.lines);
+        let got = self.filter.memory_bytes(self.dtype).saturating_mul(self.lines);
         match got <= MEMORY_BYTES_MAX {
             true => Ok(()),
             false => Err(Error::OutOfBounds { what: "bytes of a stream's memory", limit: MEMORY_BYTES_MAX, got }),
@@ -207,6 +360,13 @@ impl Describe for StreamFilter {
         if self.stream.kind() != STREAM_KIND {
             return Err(Error::invalid("stream_filter: stream", STREAM_KIND, self.stream.kind()));
         }
+        if let Some(desired) = &self.desired {
+            of_type(desired, DType::Complex64, "stream_filter: desired signal")?;
+            if desired.shape() != self.input.shape() {
+                let (expected, got) = (self.input.shape().to_vec(), desired.shape().to_vec());
+                return Err(Error::ShapeMismatch { what: "stream_filter: desired signal", expected, got });
+            }
+        }
         match self.input.shape().rank() {
             1 | 2 => Ok(()),
             got => Err(Error::RankMismatch { what: "stream_filter: input", expected: "1 or 2".into(), got }),
@@ -216,11 +376,17 @@ impl Describe for StreamFilter {
     fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
         visit((&self.stream).into());
         visit((&self.input).into());
+        if let Some(desired) = &self.desired {
+            visit(desired.into());
+        }
     }
 
     fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
         visit((&mut self.stream).into());
         visit((&mut self.input).into());
+        if let Some(desired) = &mut self.desired {
+            visit(desired.into());
+        }
     }
 
     fn work(&self) -> u64 {

@@ -252,3 +252,50 @@ fn work_grows_with_what_there_is_to_do() {
     assert!(work(101, 4096, 1) >= 4096 * 10_000, "every sample that comes out is work");
     assert!(work(200_000, 1, 1) > work(1000, 1, 1) && work(200_000, 1, 1) < 2 * work(1000, 1, 1));
 }
+
+#[test]
+fn planes_and_peaks_have_shapes_and_bounds() {
+    let (plane, kernel) = (zeros(DType::F32, &[4, 20, 30]), zeros(DType::F32, &[3, 5]));
+    for (extent, dims) in [(Extent::Full, [4, 22, 34]), (Extent::Same, [4, 20, 30]), (Extent::Valid, [4, 18, 26])] {
+        assert_eq!(output(Convolve2::new(&plane, &kernel).extent(extent)), (DType::F32, dims.to_vec()));
+    }
+    assert!(Convolve2::new(&plane, &zeros(DType::F32, &[3])).into_op().is_err());
+    assert!(Convolve2::new(&zeros(DType::F32, &[9]), &kernel).into_op().is_err());
+    assert!(Convolve2::new(&plane, &zeros(DType::F32, &[0, 3])).into_op().is_err());
+    assert!(Convolve2::new(&plane, &zeros(DType::Complex64, &[3, 3])).into_op().is_err());
+    assert_eq!(output(FindPeaks::new(&plane, 7)), (DType::F32, vec![4, 20, 7]));
+    assert_eq!(output(FindPeaks::planes(&plane, 7)), (DType::F32, vec![4, 7]));
+    assert!(FindPeaks::planes(&zeros(DType::F32, &[9]), 1).into_op().is_err());
+    assert!(FindPeaks::new(&plane, 0).into_op().is_err());
+    assert!(FindPeaks::new(&plane, 1).distance(0).into_op().is_err());
+    assert!(FindPeaks::new(&plane, 1).at_least(f32::NAN).into_op().is_err());
+}
+
+#[test]
+fn streams_refuse_what_they_could_not_go_on_with() {
+    let start = |filter, dtype| StartFilter::new(filter, dtype).into_op();
+    let weights = zeros(DType::Complex64, &[4]);
+    let learning = |step| Filter::Adapt { weights: weights.clone(), target: Learning::Signal, step, normalized: true };
+    assert!(start(learning(0.1), DType::Complex64).is_ok());
+    assert!(start(learning(0.1), DType::F32).is_err());
+    assert!(start(learning(f64::NAN), DType::Complex64).is_err());
+    let fsk = Wave::Fsk { bits: 1, samples: 8, spacing: 0.1 };
+    assert!(start(Filter::ModulateWave(fsk), DType::U8).is_ok());
+    assert!(start(Filter::ModulateWave(fsk), DType::Complex64).is_err());
+    assert!(start(Filter::ModulateWave(Wave::Ofdm { carriers: 8, prefix: 2 }), DType::Complex64).is_err());
+    assert!(start(Filter::DemodulateWave(Wave::Ofdm { carriers: 8, prefix: 2 }), DType::Complex64).is_ok());
+    let frames = Frames::new(&zeros(DType::F32, &[16]), 4);
+    assert!(start(Filter::Stft(frames.clone()), DType::F32).is_ok());
+    assert!(start(Filter::Stft(frames.clone()), DType::U8).is_err());
+    assert!(start(Filter::Stft(frames.centered()), DType::F32).is_err());
+    assert!(start(Filter::viterbi(Convolutional::default()), DType::U8).is_ok());
+    assert!(start(Filter::Viterbi { code: Convolutional::default(), depth: 0 }, DType::U8).is_err());
+    let broken = Convolutional { polynomials: [0, 1], ..Convolutional::default() };
+    assert!(start(Filter::ConvolutionalEncode(broken), DType::U8).is_err());
+    let silent = Scrambler::Additive { polynomial: 1, seed: 0 };
+    assert!(start(Filter::Scramble { scrambler: silent, inverse: false }, DType::U8).is_err());
+    let huge =
+        Filter::Interleave { interleaver: Interleaver::Block { rows: 1 << 12, columns: 1 << 12 }, inverse: false };
+    assert!(start(huge.clone(), DType::F32).is_ok());
+    assert!(StartFilter::new(huge, DType::F32).lines(1 << 10).into_op().is_err(), "more memory than a stream may have");
+}

@@ -50,7 +50,7 @@ impl Interleaver {
         }
     }
 
-    fn check(&self) -> Result<()> {
+    pub(super) fn check(&self) -> Result<()> {
         let len = self.frame();
         if len == 0 || len > INTERLEAVED_MAX {
             return Err(Error::invalid("interleaver: elements", format!("1 to {INTERLEAVED_MAX}"), len));
@@ -131,7 +131,7 @@ impl Scrambler {
         }
     }
 
-    fn check(self) -> Result<()> {
+    pub(super) fn check(self) -> Result<()> {
         let (polynomial, seed) = self.register();
         if polynomial == 0 {
             return Err(Error::invalid("scrambler: polynomial", "at least one bit", "0"));

@@ -11,8 +11,18 @@ use crate::ops::messages::{Batch, Gathered, Terms, place_plain};
 
 /// Threads of a block; each of its warps has a message at a time.
 const BLOCK_THREADS: usize = 256;
+/// Those of a block that has a multiprocessor for itself.
+const BLOCK_THREADS_ALONE: usize = 1024;
 /// Blocks of a multiprocessor, so many times as many as it has at once.
-const BLOCKS_EACH: usize = 32;
+const BLOCKS_EACH: usize = 8;
+/// Copies of the table: one for each lane, where that pays, or fewer.
+const COPIES: [usize; 4] = [32, 8, 2, 1];
+/// From so many bytes of table on a block is alone on its multiprocessor.
+const ALONE_BYTES_MIN: usize = 64 << 10;
+/// With fewer bytes of messages, filling so large a table takes longer than it saves.
+const MESSAGES_BYTES_MIN: usize = 32 << 20;
+/// Bytes that a lane has of a row.
+const VECTOR_BYTES: usize = 16;
 const CHECK_BYTES: usize = 8;
 
 /// A check as catalogues print it, but for the polynomial, which has its lowest bit first.
@@ -52,8 +62,8 @@ impl Parameters {
 
     /// What a row of so many lanes makes of each byte; the factor of each lane; what a byte makes of a remainder.
     fn tables(&self, lanes: usize) -> Vec<u64> {
-        let bits = self.word_bits() as usize;
-        let moved: Vec<u64> = (0..bits).map(|bit| self.moved(1 << bit, bits * lanes)).collect();
+        let (bits, vector) = (self.word_bits() as usize, 8 * VECTOR_BYTES);
+        let moved: Vec<u64> = (0..bits).map(|bit| self.moved(1 << bit, vector * lanes)).collect();
         let linear = |byte: usize, images: &[u64]| {
             images.iter().enumerate().filter(|(bit, _)| byte >> bit & 1 == 1).fold(0, |sum, (_, image)| sum ^ image)
         };
@@ -62,7 +72,7 @@ impl Parameters {
             tables.extend((0..256).map(|byte| linear(byte, &moved[8 * place..8 * place + 8])));
         }
         // One is the highest bit of a word: what it becomes is the power that moving multiplies by.
-        tables.extend((0..lanes).map(|lane| self.moved(1 << (bits - 1), bits * (lanes - lane))));
+        tables.extend((0..lanes).map(|lane| self.moved(1 << (bits - 1), vector * (lanes - 1 - lane) + bits)));
         tables.extend((0..256).map(|byte| self.moved(byte, 8)));
         tables
     }
@@ -91,12 +101,44 @@ pub(super) fn run(op: &Crc, context: &mut Context) -> Result<Value> {
             .u64(check.polynomial)
             .u32(check.width)
             .u32(u32::from(check.is_turned));
-        let blocks = batch.count().div_ceil(BLOCK_THREADS / lanes).min(context.multiprocessors() * BLOCKS_EACH);
-        let launch = Launch::new(blocks, BLOCK_THREADS);
-        let kernel = Kernel::new(CRC, "crc_messages").flag("WIDE", is_wide);
+        let layout = Layout::of(messages.lens().sum(), check.word_bits(), context);
+        let warps = layout.threads / lanes;
+        let blocks = batch.count().div_ceil(warps).min(context.multiprocessors() * layout.blocks_each);
+        let launch = Launch::new(blocks, layout.threads).shared(layout.shared_bytes);
+        let kernel = Kernel::new(CRC, "crc_messages")
+            .flag("WIDE", is_wide)
+            .integer("BLOCK", layout.threads)
+            .integer("COPIES", layout.copies);
         context.launch(&kernel, launch, &mut arguments)?;
     }
     // Checks are numbers for the host to look at.
     let checks = context.download(target, DType::U8, Shape::new([batch.answer_bytes()])?)?;
     Ok(Value::Bytes(Bytes::from_tensor(&checks)?))
+}
+
+/// How blocks lie on the device.
+struct Layout {
+    copies: usize,
+    shared_bytes: usize,
+    threads: usize,
+    blocks_each: usize,
+}
+
+impl Layout {
+    /// For so many bytes of messages.
+    fn of(bytes: usize, word_bits: u32, context: &Context) -> Layout {
+        let properties = context.driver.properties();
+        let (room, threads_max) = (properties.shared_bytes_max as usize, properties.block_threads_max as usize);
+        let word = word_bits as usize / 8;
+        let table = 256 * word * word;
+        // The table of single bytes stands beside the copies.
+        let fits = |copies: usize| {
+            let (wanted, alone) = (copies * table + 256 * word, copies * table >= ALONE_BYTES_MIN);
+            wanted <= room && (!alone || (bytes >= MESSAGES_BYTES_MIN && threads_max >= BLOCK_THREADS_ALONE))
+        };
+        let copies = COPIES.into_iter().find(|copies| fits(*copies)).unwrap_or(1);
+        let alone = copies * table >= ALONE_BYTES_MIN;
+        let threads = if alone { BLOCK_THREADS_ALONE } else { BLOCK_THREADS };
+        Layout { copies, shared_bytes: copies * table, threads, blocks_each: if alone { 1 } else { BLOCKS_EACH } }
+    }
 }

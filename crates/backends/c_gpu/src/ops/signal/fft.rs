@@ -1,5 +1,6 @@
-//! Fft and Ifft: long lines of complex numbers in two passes over tiles, which is faster than cuFFT; all others through the vendor's
-//! library where there is one, else through our passes. Lines along an axis that is not the last are turned first, and turned back.
+//! Fft and Ifft: long lines of complex numbers in two passes over tiles, which is faster than cuFFT, and inverse transforms of shorter ones in one
+//! pass that divides as well, where the library's would be followed by another; all others through the vendor's library where there is one,
+//! else through our passes. Numbers in f64 go by the library or by our passes. Lines along an axis that is not the last are turned first, and turned back.
 
 use std::rc::Rc;
 
@@ -26,14 +27,20 @@ const THREADS: usize = 256;
 const TILED_LOG2: std::ops::RangeInclusive<u32> = 18..=22;
 /// Elements that a thread of such a pass has.
 const TILED_PER_THREAD: usize = 16;
+/// The most lines of a block, which the kernel has room between.
+const TILE_LINES_MAX: usize = 16;
 /// Lines of a tile, where the block's memory has room for them, and else.
 const TILE_LINES: [usize; 2] = [8, 4];
 /// Threads of a multiprocessor that have registers enough for such a pass.
 const TILED_THREADS: usize = 1024;
 /// With fewer elements in all, the library's kernels fill the device better.
 const TILED_ELEMENTS_MIN: usize = 1 << 21;
+/// Lines that one block transforms by itself: from 256 to 4096 elements.
+const BLOCK_LINE_LOG2: std::ops::RangeInclusive<u32> = 8..=12;
+/// Threads of such a block, about.
+const BLOCK_LINE_THREADS: usize = 256;
 /// The library takes real numbers two at a time.
-const REAL_ALIGN_BYTES: u64 = 8;
+const REALS_AT_ONCE: u64 = 2;
 
 /// Whether lines of this length are transformed.
 pub(crate) fn supports(len: usize) -> Support {
@@ -41,7 +48,8 @@ pub(crate) fn supports(len: usize) -> Support {
 }
 
 pub(crate) fn run(op: &Fft, context: &mut Context) -> Result<Value> {
-    let kind = if op.input.dtype() == DType::F32 { TransformKind::FromReal } else { TransformKind::Forward };
+    let is_real = op.input.dtype() != DType::Complex64 && !op.pairs;
+    let kind = if is_real { TransformKind::FromReal } else { TransformKind::Forward };
     let len = op.input.shape()[op.axis];
     transform(&op.input, op.axis, (kind, len), op.output_shape()?, context)
 }
@@ -61,22 +69,31 @@ fn transform(
     shape: Shape,
     context: &mut Context,
 ) -> Result<Value> {
-    let dtype = if kind == TransformKind::ToReal { DType::F32 } else { DType::Complex64 };
+    let wide = input.dtype() == DType::F64;
+    let dtype = match (wide, kind) {
+        (true, _) => DType::F64,
+        (false, TransformKind::ToReal) => DType::F32,
+        (false, _) => DType::Complex64,
+    };
     let output = context.output(dtype, shape)?;
     if shape.elements() == 0 {
         return Ok(Value::Tensor(output.into_tensor()));
     }
-    let last = shape.rank() - 1;
-    let mut order: Vec<usize> = (0..=last).collect();
+    // Complex numbers in f64 are pairs along an axis of their own.
+    let (pairs, pairs_out) = (wide && kind != TransformKind::FromReal, wide && kind != TransformKind::ToReal);
+    let last = shape.rank() - 1 - usize::from(pairs_out);
+    let mut order: Vec<usize> = (0..=last + usize::from(pairs)).collect();
     order.swap(axis, last);
     let source = context.input(&input.permute(&order)?)?;
     let target = match axis == last {
         true => output.address,
         false => context.scratch(shape.elements() * dtype.size_bytes())?,
     };
-    let lines = Lines { kind, len, lines: shape.elements() / shape[axis], source, target };
+    let count = shape.elements() / shape[axis] / if pairs_out { 2 } else { 1 };
+    let lines = Lines { kind, wide, len, lines: count, source, target };
     let large = lines.lines * lines.len >= TILED_ELEMENTS_MIN;
-    let done = (large && lines.by_tiles(context)?) || lines.by_library(context)? || lines.by_tiles(context)?;
+    let tiled = large && lines.by_tiles(context)?;
+    let done = tiled || lines.by_blocks(context)? || lines.by_library(context)? || lines.by_tiles(context)?;
     if !done {
         lines.by_passes(context)?;
     }
@@ -94,6 +111,7 @@ fn transform(
 /// Contiguous lines on the device. `len` counts the real elements where one side is real.
 struct Lines {
     kind: TransformKind,
+    wide: bool,
     len: usize,
     lines: usize,
     source: Address,
@@ -106,17 +124,57 @@ impl Lines {
     }
 
     /// What the output is multiplied with.
-    fn factor(&self) -> f32 {
+    fn factor(&self) -> f64 {
         match self.kind {
             TransformKind::Forward | TransformKind::FromReal => 1.0,
-            TransformKind::Inverse | TransformKind::ToReal => 1.0 / self.len as f32,
+            TransformKind::Inverse | TransformKind::ToReal => 1.0 / self.len as f64,
         }
+    }
+
+    /// Bytes of a complex number.
+    fn complex_bytes(&self) -> usize {
+        if self.wide { 2 * DType::F64.size_bytes() } else { DType::Complex64.size_bytes() }
+    }
+
+    /// A kernel for these numbers.
+    fn kernel(&self, name: &'static str) -> Kernel {
+        Kernel::new(FFT, name).flag("WIDE", self.wide)
+    }
+
+    /// The factor as an argument of these numbers' type.
+    fn add_factor(&self, arguments: Arguments) -> Arguments {
+        if self.wide { arguments.f64(self.factor()) } else { arguments.f32(self.factor() as f32) }
+    }
+
+    /// Inverse transforms in one pass, a block for some lines; false where the lines are not fit for it.
+    fn by_blocks(&self, context: &mut Context) -> Result<bool> {
+        let fits = self.len.is_power_of_two() && BLOCK_LINE_LOG2.contains(&self.len.ilog2());
+        if self.wide || self.kind != TransformKind::Inverse || !fits {
+            return Ok(false);
+        }
+        let threads_of_line = self.len / TILED_PER_THREAD;
+        let lines = (BLOCK_LINE_THREADS / threads_of_line).clamp(1, TILE_LINES_MAX);
+        let (threads, properties) = (lines * threads_of_line, context.driver.properties());
+        let bytes = tile_bytes(self.len, lines);
+        if bytes > properties.shared_bytes_max as usize || threads > properties.block_threads_max as usize {
+            return Ok(false);
+        }
+        let kernel = Kernel::new(FFT_TILES, "fft_lines")
+            .integer("LEN", self.len)
+            .integer("LINES", lines)
+            .flag("INVERSE", true)
+            .flag("FIRST", false)
+            .integer("BLOCKS", TILED_THREADS / threads);
+        let arguments = Arguments::new().address(self.target).address(self.source).u64(self.lines as u64);
+        let launch = Launch::new(self.lines.div_ceil(lines), threads).shared(bytes);
+        context.launch(&kernel, launch, &mut arguments.f32(self.factor() as f32))?;
+        Ok(true)
     }
 
     /// The transform in two passes over tiles; false where the lines are not fit for it, or there is no memory between the passes.
     fn by_tiles(&self, context: &mut Context) -> Result<bool> {
         let complex = matches!(self.kind, TransformKind::Forward | TransformKind::Inverse);
-        if !complex || !self.len.is_power_of_two() || !TILED_LOG2.contains(&self.len.ilog2()) {
+        if self.wide || !complex || !self.len.is_power_of_two() || !TILED_LOG2.contains(&self.len.ilog2()) {
             return Ok(false);
         }
         let rows = 1 << (self.len.ilog2() / 2);
@@ -149,7 +207,8 @@ impl Lines {
             .flag("INVERSE", self.kind == TransformKind::Inverse)
             .flag("FIRST", first)
             .integer("BLOCKS", TILED_THREADS / threads);
-        let mut arguments = Arguments::new().address(target).address(source).size(rows).size(cols).f32(self.factor());
+        let arguments = Arguments::new().address(target).address(source).size(rows).size(cols);
+        let mut arguments = arguments.f32(self.factor() as f32);
         let launch = Launch::new(self.lines * across / lines, threads);
         context.launch(&kernel, launch.shared(tile_bytes(len, lines)), &mut arguments)
     }
@@ -171,12 +230,16 @@ impl Lines {
         }
         let driver = Rc::clone(&context.driver);
         let Some(library) = driver.transforms() else { return Ok(false) };
-        let Some(plan) = library.plan(self.len, self.lines, self.kind) else { return Ok(false) };
+        let plan = match self.wide {
+            true => library.plan_wide(self.len, self.lines, self.kind),
+            false => library.plan(self.len, self.lines, self.kind),
+        };
+        let Some(plan) = plan else { return Ok(false) };
         let workspace = context.scratch(plan.workspace_bytes())?;
         let source = match self.kind {
             TransformKind::ToReal => self.packed_halves(context)?,
-            TransformKind::FromReal if !self.source.is_multiple_of(REAL_ALIGN_BYTES) => {
-                let bytes = self.lines * self.len * size_of::<f32>();
+            TransformKind::FromReal if !self.source.is_multiple_of(REALS_AT_ONCE * self.complex_bytes() as u64 / 2) => {
+                let bytes = self.lines * self.len * self.complex_bytes() / 2;
                 let aligned = context.scratch(bytes)?;
                 context.copy(aligned, self.source, bytes)?;
                 aligned
@@ -188,9 +251,9 @@ impl Lines {
         }
         if self.kind == TransformKind::Inverse {
             let count = self.lines * self.len;
-            let mut arguments = Arguments::new().address(self.target).u64(count as u64).f32(self.factor());
+            let arguments = Arguments::new().address(self.target).u64(count as u64);
             let launch = context.blocks(count.div_ceil(2), THREADS, 4);
-            context.launch(&Kernel::new(FFT, "scale"), launch, &mut arguments)?;
+            context.launch(&self.kernel("scale"), launch, &mut self.add_factor(arguments))?;
         }
         Ok(true)
     }
@@ -198,15 +261,10 @@ impl Lines {
     /// A scaled copy of the input, which the library overwrites.
     fn packed_halves(&self, context: &mut Context) -> Result<Address> {
         let count = self.lines * self.half();
-        let packed = context.scratch(count * DType::Complex64.size_bytes())?;
-        let mut arguments = Arguments::new()
-            .address(packed)
-            .address(self.source)
-            .u64(self.lines as u64)
-            .size(self.len)
-            .f32(self.factor());
+        let packed = context.scratch(count * self.complex_bytes())?;
+        let arguments = Arguments::new().address(packed).address(self.source).u64(self.lines as u64).size(self.len);
         let launch = context.blocks(count, THREADS, 4);
-        context.launch(&Kernel::new(FFT, "pack_half"), launch, &mut arguments)?;
+        context.launch(&self.kernel("pack_half"), launch, &mut self.add_factor(arguments))?;
         Ok(packed)
     }
 
@@ -218,7 +276,7 @@ impl Lines {
         }
         let len = self.len as u32;
         let factors = factors(len);
-        let bytes = self.lines * self.len * DType::Complex64.size_bytes();
+        let bytes = self.lines * self.len * self.complex_bytes();
         let mut between = [Address::NULL; 2];
         for place in between.iter_mut().take(factors.len() - 1) {
             *place = context.scratch(bytes)?;
@@ -243,17 +301,18 @@ impl Lines {
             TransformKind::ToReal => (HALF, REAL, 1.0),
         };
         let (from, to) = (if pass.first { from } else { COMPLEX }, if pass.last { to } else { COMPLEX });
-        let kernel = Kernel::new(FFT, if small { "butterfly" } else { "plain_sum" })
+        let kernel = self
+            .kernel(if small { "butterfly" } else { "plain_sum" })
             .integer("RADIX", if small { pass.radix } else { 1 });
         let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
         let scale = if pass.last { self.factor() } else { 1.0 };
-        let mut arguments = Arguments::new().address(target).address(source).structure(&[
-            self.lines as u64,
-            pair(pass.len, pass.length),
-            pair(pass.stride, pass.radix),
-            pair(scale.to_bits(), sign.to_bits()),
-            pair(from, to),
-        ]);
+        let mut words = vec![self.lines as u64, pair(pass.len, pass.length), pair(pass.stride, pass.radix)];
+        match self.wide {
+            true => words.extend([scale.to_bits(), pair(sign.to_bits(), 0)]),
+            false => words.push(pair((scale as f32).to_bits(), sign.to_bits())),
+        }
+        words.push(pair(from, to));
+        let mut arguments = Arguments::new().address(target).address(source).structure(&words);
         let threads_wanted = self.lines * self.len / if small { pass.radix as usize } else { 1 };
         let launch = context.blocks(threads_wanted, THREADS, 1);
         context.launch(&kernel, launch, &mut arguments)

@@ -55,7 +55,8 @@ fn product<S: Element, T: Factor, D: Element, R: Output<Acc = T::Acc>>(
     };
     let mut output = context.output::<D>(output_shape)?;
     let parts = Parts { shape, a, b, c, beta: scale(op.beta), epilogue };
-    let right = parts.b.as_one_matrix().and_then(|matrix| context.weights.right(matrix));
+    let for_one_row = parts.shape.m == 1 && parts.shape.batch.elements() == 1;
+    let right = parts.b.as_one_matrix(for_one_row).and_then(|matrix| context.weights.right(matrix));
     let mut gemm =
         Gemm::new(&context.team, &mut context.gemm).with_isa(Isa::at_level(context.simd)).with_packed_right(right);
     parts.multiply::<S, T, D>(&mut gemm, bytemuck::cast_slice_mut(&mut output))?;
@@ -151,12 +152,12 @@ impl<'a> Operand<'a> {
     }
 
     /// Where it is, if it is one matrix.
-    fn as_one_matrix(&self) -> Option<Matrix> {
+    fn as_one_matrix(&self, for_one_row: bool) -> Option<Matrix> {
         let (rank, start) = (self.batch.rank(), self.tensor.host_bytes().ok()?.as_ptr() as usize);
         let (dims, strides) = ([rank, rank + 1].map(|axis| self.tensor.shape()[axis]), [rank, rank + 1]);
         let strides = strides.map(|axis| self.stride(axis));
         let (offset, dtype) = (self.tensor.offset(), self.tensor.dtype());
-        self.is_one_matrix().then_some(Matrix { start, offset, dtype, dims, strides })
+        self.is_one_matrix().then_some(Matrix { start, offset, dtype, dims, strides, for_one_row })
     }
 
     /// Whether the batch continues the rows of a matrix of `rows` rows with the same stride.

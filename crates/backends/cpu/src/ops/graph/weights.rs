@@ -36,6 +36,8 @@ pub(crate) struct Matrix {
     pub(crate) dtype: DType,
     pub(crate) dims: [usize; 2],
     pub(crate) strides: [usize; 2],
+    /// Whether single rows are multiplied with it, for which it is packed in another way.
+    pub(crate) for_one_row: bool,
 }
 
 impl Weights {

@@ -4,11 +4,23 @@ use panoply_core::op::signal::{Fft, Ifft};
 use panoply_core::{DType, Result, Shape, Tensor, Value};
 
 use crate::context::Context;
+use crate::fft::Pair;
 use crate::ops::compute::search::contiguous;
 use crate::ops::compute::transpose::copy_view;
 
 pub(crate) fn run(op: &Fft, context: &mut Context) -> Result<Value> {
     let len = op.input.shape()[op.axis];
+    if op.input.dtype() == DType::F64 {
+        return along_axis(&op.input, op.axis, op.output_shape()?, context, |input, shape, context| {
+            let mut output = context.output::<f64>(shape)?;
+            let (input, spectra) = (input.as_slice::<f64>()?, bytemuck::cast_slice_mut::<f64, Pair>(&mut output));
+            match op.pairs {
+                true => context.fft.forward_wide(&context.team, len, bytemuck::cast_slice(input), spectra)?,
+                false => context.fft.forward_real_wide(&context.team, len, input, spectra)?,
+            }
+            output.into_tensor()
+        });
+    }
     along_axis(&op.input, op.axis, op.output_shape()?, context, |input, shape, context| {
         let mut output = context.output(shape)?;
         match input.dtype() {
@@ -21,6 +33,20 @@ pub(crate) fn run(op: &Fft, context: &mut Context) -> Result<Value> {
 
 pub(crate) fn run_inverse(op: &Ifft, context: &mut Context) -> Result<Value> {
     let len = op.input.shape()[op.axis];
+    if op.input.dtype() == DType::F64 {
+        return along_axis(&op.input, op.axis, op.output_shape()?, context, |input, shape, context| {
+            let mut output = context.output::<f64>(shape)?;
+            let spectra = bytemuck::cast_slice::<f64, Pair>(input.as_slice()?);
+            match op.real_len {
+                Some(len) => context.fft.inverse_real_wide(&context.team, len, spectra, &mut output)?,
+                None => {
+                    let signals = bytemuck::cast_slice_mut(&mut output);
+                    context.fft.inverse_wide(&context.team, len, spectra, signals)?;
+                }
+            }
+            output.into_tensor()
+        });
+    }
     along_axis(&op.input, op.axis, op.output_shape()?, context, |input, shape, context| match op.real_len {
         Some(len) => {
             let mut output = context.output(shape)?;
@@ -35,7 +61,7 @@ pub(crate) fn run_inverse(op: &Ifft, context: &mut Context) -> Result<Value> {
     })
 }
 
-/// Calls `transform` with contiguous lines along the last axis, and the shape of its output.
+/// Calls `transform` with contiguous lines along the last axis that is not one of pairs, and the shape of its output.
 fn along_axis(
     input: &Tensor,
     axis: usize,
@@ -43,15 +69,21 @@ fn along_axis(
     context: &mut Context,
     transform: impl FnOnce(&Tensor, Shape, &mut Context) -> Result<Tensor>,
 ) -> Result<Value> {
-    let last = shape.rank() - 1;
+    // Either side may have pairs, the other real numbers.
+    let last = input.shape().rank().min(shape.rank()) - 1;
+    let both = input.dtype() == DType::F64 && input.shape().rank() == shape.rank();
+    let last = if both { last - 1 } else { last };
     if axis == last {
         return transform(&contiguous(input, context)?, shape, context).map(Value::Tensor);
     }
-    let mut order: Vec<usize> = (0..=last).collect();
-    order.swap(axis, last);
+    let turned = |rank: usize| {
+        let mut order: Vec<usize> = (0..rank).collect();
+        order.swap(axis, last);
+        order
+    };
     let mut turned_shape = shape.to_vec();
     turned_shape.swap(axis, last);
-    let turned = contiguous(&input.permute(&order)?, context)?;
-    let output = transform(&turned, Shape::new(turned_shape)?, context)?;
-    copy_view(&output.permute(&order)?, context).map(Value::Tensor)
+    let lines = contiguous(&input.permute(&turned(input.shape().rank()))?, context)?;
+    let output = transform(&lines, Shape::new(turned_shape)?, context)?;
+    copy_view(&output.permute(&turned(shape.rank()))?, context).map(Value::Tensor)
 }

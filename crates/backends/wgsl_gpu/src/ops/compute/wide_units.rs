@@ -263,7 +263,9 @@ fn counted([m, n]: [usize; 2]) -> usize {
 /// The tile for a product with so many of [`COUNTED_TILE`]; nothing where the device has no room for it.
 fn tile<D: Driver>(tiles: usize, context: &mut Context<D>) -> Option<WideTile> {
     if context.profile.is_software {
-        return Some(TEST_WIDE_TILE);
+        // The order of steps is that of the tile that was decided on, where one was.
+        let early = context.tuning.wide().is_some_and(|tile| tile.early);
+        return Some(WideTile { double: early, early, ..TEST_WIDE_TILE });
     }
     if tiles >= LARGE_WANTED && context.tuning.wide().is_none() {
         // Where nothing can be measured, the first tile does.

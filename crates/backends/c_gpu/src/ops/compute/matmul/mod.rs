@@ -15,9 +15,11 @@ use crate::library::{Epilogue, Matrix, Order, ProductProblem, alignment};
 
 mod thin;
 mod tiles;
+mod units;
 
 use thin::Thin;
 use tiles::Tiling;
+use units::Units;
 
 /// Products with misaligned rows, up to this many multiplications, are computed by our own kernel.
 const MISALIGNED_PRODUCTS_MAX: usize = 1 << 24;
@@ -75,9 +77,11 @@ impl Product<'_> {
         if self.by_library(context)? {
             return Ok(());
         }
-        match tiling {
-            Some(tiling) => tiling.run(self, context),
-            None => self.by_kernel(context),
+        let has_units = context.driver.properties().tiles_of_16;
+        match (has_units.then(|| Units::of(self, context.multiprocessors())).flatten(), tiling) {
+            (Some(units), _) => units.run(self, context),
+            (None, Some(tiling)) => tiling.run(self, context),
+            (None, None) => self.by_kernel(context),
         }
     }
 

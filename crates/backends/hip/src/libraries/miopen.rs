@@ -1,0 +1,327 @@
+//! MIOpen: convolutions and their gradients, by its immediate mode, which names solutions without running them. Which of them is used, and
+//! whether its sums are right, is found out by the op that asks.
+
+#![allow(non_snake_case)] // The functions' own names.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ffi::{c_int, c_void};
+use std::ptr::null_mut;
+use std::rc::Rc;
+
+use libloading::Library;
+use panoply_c_gpu::driver::Address;
+use panoply_c_gpu::library::{ConvolutionKind, ConvolutionPlan, ConvolutionProblem, ConvolutionTensors, Convolutions};
+use panoply_core::DType;
+
+use crate::runtime::first_whole;
+use crate::sys::{Handle, functions};
+
+/// Choices that are kept; beyond it the table is emptied.
+const CHOICES_MAX: usize = 256;
+/// Solutions of one problem that are tried.
+const SOLUTIONS_MAX: usize = 8;
+
+const HALF: c_int = 0;
+const FLOAT: c_int = 1;
+const BFLOAT16: c_int = 5;
+/// A convolution as networks have it: filters are not turned.
+const CROSS_CORRELATION: c_int = 0;
+
+/// One way to convolve, as the library names it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+struct Solution {
+    milliseconds: f32,
+    workspace_bytes: usize,
+    number: u64,
+    algorithm: c_int,
+}
+
+functions! {
+    /// What is asked of MIOpen.
+    Functions {
+        miopenCreateWithStream(handle: *mut Handle, stream: Handle) -> c_int;
+        miopenDestroy(handle: Handle) -> c_int;
+        miopenCreateTensorDescriptor(tensor: *mut Handle) -> c_int;
+        miopenDestroyTensorDescriptor(tensor: Handle) -> c_int;
+        miopenSetTensorDescriptor(tensor: Handle, dtype: c_int, rank: c_int, sizes: *const c_int, steps: *const c_int) -> c_int;
+        miopenCreateConvolutionDescriptor(convolution: *mut Handle) -> c_int;
+        miopenDestroyConvolutionDescriptor(convolution: Handle) -> c_int;
+        miopenInitConvolutionNdDescriptor(convolution: Handle, rank: c_int, padding: *const c_int, stride: *const c_int, dilation: *const c_int, mode: c_int) -> c_int;
+        miopenSetConvolutionGroupCount(convolution: Handle, groups: c_int) -> c_int;
+        miopenConvolutionForwardGetSolution(handle: Handle, weights: Handle, input: Handle, convolution: Handle, output: Handle, most: usize, count: *mut usize, solutions: *mut Solution) -> c_int;
+        miopenConvolutionForwardCompileSolution(handle: Handle, weights: Handle, input: Handle, convolution: Handle, output: Handle, number: u64) -> c_int;
+        miopenConvolutionForwardImmediate(handle: Handle, weights: Handle, w: *const c_void, input: Handle, x: *const c_void, convolution: Handle, output: Handle, y: *mut c_void, workspace: *mut c_void, workspace_bytes: usize, number: u64) -> c_int;
+        miopenConvolutionForwardBias(handle: Handle, one: *const c_void, bias: Handle, b: *const c_void, zero: *const c_void, output: Handle, y: *mut c_void) -> c_int;
+        miopenConvolutionBackwardDataGetSolution(handle: Handle, output: Handle, weights: Handle, convolution: Handle, input: Handle, most: usize, count: *mut usize, solutions: *mut Solution) -> c_int;
+        miopenConvolutionBackwardDataCompileSolution(handle: Handle, output: Handle, weights: Handle, convolution: Handle, input: Handle, number: u64) -> c_int;
+        miopenConvolutionBackwardDataImmediate(handle: Handle, output: Handle, dy: *const c_void, weights: Handle, w: *const c_void, convolution: Handle, input: Handle, dx: *mut c_void, workspace: *mut c_void, workspace_bytes: usize, number: u64) -> c_int;
+        miopenConvolutionBackwardWeightsGetSolution(handle: Handle, output: Handle, input: Handle, convolution: Handle, weights: Handle, most: usize, count: *mut usize, solutions: *mut Solution) -> c_int;
+        miopenConvolutionBackwardWeightsCompileSolution(handle: Handle, output: Handle, input: Handle, convolution: Handle, weights: Handle, number: u64) -> c_int;
+        miopenConvolutionBackwardWeightsImmediate(handle: Handle, output: Handle, dy: *const c_void, input: Handle, x: *const c_void, convolution: Handle, weights: Handle, dw: *mut c_void, workspace: *mut c_void, workspace_bytes: usize, number: u64) -> c_int;
+    }
+}
+
+/// The library on the engine's stream.
+pub(crate) struct MiOpen {
+    opened: Rc<Opened>,
+    choices: RefCell<HashMap<ConvolutionProblem, Option<Rc<dyn ConvolutionPlan>>>>,
+}
+
+/// The library's handle, which plans share.
+struct Opened {
+    functions: Functions,
+    handle: Handle,
+    /// Held so that the functions stay loaded.
+    _library: Library,
+}
+
+impl MiOpen {
+    /// The library, or why it is not there.
+    pub(crate) fn open(names: &[String], stream: Handle) -> Result<MiOpen, String> {
+        let found = first_whole(names, "MIOpen", Functions::find);
+        let (library, functions) = found.map_err(|absence| absence.to_string())?;
+        let mut handle = null_mut();
+        // SAFETY: writes one handle; the stream is the engine's, which outlives the library's handle.
+        checked(unsafe { (functions.miopenCreateWithStream)(&raw mut handle, stream) })?;
+        let opened = Rc::new(Opened { functions, handle, _library: library });
+        Ok(MiOpen { opened, choices: RefCell::default() })
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        // SAFETY: created by `open`, destroyed once, when no plan uses it any more.
+        let _ = unsafe { (self.functions.miopenDestroy)(self.handle) };
+    }
+}
+
+impl Convolutions for MiOpen {
+    fn plans(&self, problem: &ConvolutionProblem) -> Result<Vec<Rc<dyn ConvolutionPlan>>, String> {
+        let described = Rc::new(Described::new(&self.opened, problem)?);
+        let solutions = described.solutions()?;
+        let plan = |solution| Rc::new(Plan { described: Rc::clone(&described), solution }) as Rc<dyn ConvolutionPlan>;
+        // One that does not compile is passed over.
+        let plans = solutions.into_iter().filter(|solution| described.compile(solution.number).is_ok()).map(plan);
+        Ok(plans.collect())
+    }
+
+    fn choice(&self, problem: &ConvolutionProblem) -> Option<Option<Rc<dyn ConvolutionPlan>>> {
+        self.choices.borrow().get(problem).cloned()
+    }
+
+    fn choose(&self, problem: ConvolutionProblem, plan: Option<Rc<dyn ConvolutionPlan>>) {
+        let mut choices = self.choices.borrow_mut();
+        if choices.len() >= CHOICES_MAX {
+            choices.clear();
+        }
+        choices.insert(problem, plan);
+    }
+}
+
+/// One solution of one problem.
+struct Plan {
+    described: Rc<Described>,
+    solution: Solution,
+}
+
+impl ConvolutionPlan for Plan {
+    fn problem(&self) -> &ConvolutionProblem {
+        &self.described.problem
+    }
+
+    fn workspace_bytes(&self) -> usize {
+        self.solution.workspace_bytes
+    }
+
+    fn name(&self) -> String {
+        format!("solution {} of algorithm {}", self.solution.number, self.solution.algorithm)
+    }
+
+    fn run(&self, tensors: &ConvolutionTensors, workspace: Address) -> Result<(), String> {
+        self.described.run(tensors, workspace, self.solution)
+    }
+}
+
+/// A problem in the library's own words.
+struct Described {
+    problem: ConvolutionProblem,
+    input: Handle,
+    weights: Handle,
+    output: Handle,
+    bias: Handle,
+    convolution: Handle,
+    opened: Rc<Opened>,
+}
+
+impl Described {
+    fn new(opened: &Rc<Opened>, problem: &ConvolutionProblem) -> Result<Described, String> {
+        let [before, after] = problem.padding;
+        if before != after {
+            return Err("MIOpen pads both sides alike".to_owned());
+        }
+        let dtype = match problem.dtype {
+            DType::F16 => HALF,
+            DType::F32 => FLOAT,
+            DType::BF16 => BFLOAT16,
+            other => return Err(format!("MIOpen does not convolve {other}")),
+        };
+        let none = null_mut();
+        let mut described = Described {
+            problem: *problem,
+            input: none,
+            weights: none,
+            output: none,
+            bias: none,
+            convolution: none,
+            opened: Rc::clone(opened),
+        };
+        let last = problem.channels_last;
+        described.input = tensor(opened, dtype, problem.input, last)?;
+        described.weights = tensor(opened, dtype, problem.weights, last)?;
+        described.output = tensor(opened, dtype, problem.output, last)?;
+        if problem.has_bias {
+            described.bias = tensor(opened, dtype, [1, problem.output[1], 1, 1], last)?;
+        }
+        described.convolution = convolution(opened, problem)?;
+        Ok(described)
+    }
+
+    /// The tensors in the order in which the library takes them: two factors, and the sums.
+    fn sides(&self) -> [Handle; 3] {
+        match self.problem.kind {
+            ConvolutionKind::Forward => [self.weights, self.input, self.output],
+            ConvolutionKind::Input => [self.output, self.weights, self.input],
+            ConvolutionKind::Weights => [self.output, self.input, self.weights],
+        }
+    }
+
+    /// What the library offers, its own favourites first.
+    fn solutions(&self) -> Result<Vec<Solution>, String> {
+        let (functions, [first, second, sums]) = (&self.opened.functions, self.sides());
+        let ask = match self.problem.kind {
+            ConvolutionKind::Forward => functions.miopenConvolutionForwardGetSolution,
+            ConvolutionKind::Input => functions.miopenConvolutionBackwardDataGetSolution,
+            ConvolutionKind::Weights => functions.miopenConvolutionBackwardWeightsGetSolution,
+        };
+        let (mut found, mut count) = ([Solution::default(); SOLUTIONS_MAX], 0);
+        let (handle, list, counted) = (self.opened.handle, found.as_mut_ptr(), &raw mut count);
+        // SAFETY: handle and descriptors are alive; there is room for as many solutions as told, and for their number.
+        checked(unsafe { ask(handle, first, second, self.convolution, sums, SOLUTIONS_MAX, counted, list) })?;
+        Ok(found[..count.min(SOLUTIONS_MAX)].to_vec())
+    }
+
+    /// Has a solution compiled, which takes a while the first time.
+    fn compile(&self, number: u64) -> Result<(), String> {
+        let (functions, [first, second, sums]) = (&self.opened.functions, self.sides());
+        let compile = match self.problem.kind {
+            ConvolutionKind::Forward => functions.miopenConvolutionForwardCompileSolution,
+            ConvolutionKind::Input => functions.miopenConvolutionBackwardDataCompileSolution,
+            ConvolutionKind::Weights => functions.miopenConvolutionBackwardWeightsCompileSolution,
+        };
+        // SAFETY: handle and descriptors are alive, and the number is one that the library gave for them.
+        checked(unsafe { compile(self.opened.handle, first, second, self.convolution, sums, number) })
+    }
+
+    fn run(&self, tensors: &ConvolutionTensors, workspace: Address, solution: Solution) -> Result<(), String> {
+        let (functions, [first, second, sums]) = (&self.opened.functions, self.sides());
+        let [x, w, y, room] = [tensors.input, tensors.weights, tensors.output, workspace].map(|at| at.0 as *mut c_void);
+        let (run, [one, two, to]) = match self.problem.kind {
+            ConvolutionKind::Forward => (functions.miopenConvolutionForwardImmediate, [w, x, y]),
+            ConvolutionKind::Input => (functions.miopenConvolutionBackwardDataImmediate, [y, w, x]),
+            ConvolutionKind::Weights => (functions.miopenConvolutionBackwardWeightsImmediate, [y, x, w]),
+        };
+        let (handle, bytes, number) = (self.opened.handle, solution.workspace_bytes, solution.number);
+        // SAFETY: handle and descriptors are alive; the addresses are of tensors with the problem's dimensions, and of a workspace of the
+        // size that the solution wants, kept by the op until it has finished.
+        checked(unsafe { run(handle, first, one, second, two, self.convolution, sums, to, room, bytes, number) })?;
+        match tensors.bias.filter(|_| !self.bias.is_null()) {
+            Some(bias) => self.add_bias(bias, y),
+            None => Ok(()),
+        }
+    }
+
+    /// Adds a number to each channel of the output. These are the only factors that the library takes here, and they mean the sum.
+    fn add_bias(&self, bias: Address, y: *mut c_void) -> Result<(), String> {
+        let (one, zero) = (1.0_f32, 0.0_f32);
+        let (one, zero) = ((&raw const one).cast(), (&raw const zero).cast());
+        let (functions, handle) = (&self.opened.functions, self.opened.handle);
+        // SAFETY: as in `run`; the bias has a number for each channel.
+        checked(unsafe {
+            let add = functions.miopenConvolutionForwardBias;
+            add(handle, one, self.bias, bias.0 as *const c_void, zero, self.output, y)
+        })
+    }
+}
+
+impl Drop for Described {
+    fn drop(&mut self) {
+        let functions = &self.opened.functions;
+        for tensor in [self.input, self.weights, self.output, self.bias].into_iter().filter(|one| !one.is_null()) {
+            // SAFETY: created for this problem, destroyed once.
+            let _ = unsafe { (functions.miopenDestroyTensorDescriptor)(tensor) };
+        }
+        if !self.convolution.is_null() {
+            // SAFETY: as above.
+            let _ = unsafe { (functions.miopenDestroyConvolutionDescriptor)(self.convolution) };
+        }
+    }
+}
+
+/// The description of a tensor without gaps: channel by channel, or with the channels of a pixel side by side.
+fn tensor(opened: &Opened, dtype: c_int, sizes: [i64; 4], channels_last: bool) -> Result<Handle, String> {
+    let [batch, channels, height, width] = narrow(sizes)?;
+    let whole = i64::from(channels) * i64::from(height) * i64::from(width);
+    let whole = c_int::try_from(whole).map_err(|_| too_large())?;
+    let steps = match channels_last {
+        true => [whole, 1, width * channels, channels],
+        false => [whole, height * width, width, 1],
+    };
+    let (sizes, functions, mut made) = ([batch, channels, height, width], &opened.functions, null_mut());
+    // SAFETY: writes one handle.
+    checked(unsafe { (functions.miopenCreateTensorDescriptor)(&raw mut made) })?;
+    // SAFETY: the descriptor was just made; four sizes and steps, as told.
+    let set = unsafe { (functions.miopenSetTensorDescriptor)(made, dtype, 4, sizes.as_ptr(), steps.as_ptr()) };
+    checked(set).map(|()| made).inspect_err(|_| {
+        // SAFETY: made above, and given to nobody.
+        let _ = unsafe { (functions.miopenDestroyTensorDescriptor)(made) };
+    })
+}
+
+fn convolution(opened: &Opened, problem: &ConvolutionProblem) -> Result<Handle, String> {
+    let ConvolutionProblem { input, weights, stride, dilation, padding, .. } = *problem;
+    let [padding, stride, dilation] = [narrow(padding[0])?, narrow(stride)?, narrow(dilation)?];
+    let [groups] = narrow([input[1].checked_div(weights[1]).unwrap_or(0)])?;
+    let (functions, mut made) = (&opened.functions, null_mut());
+    // SAFETY: writes one handle.
+    checked(unsafe { (functions.miopenCreateConvolutionDescriptor)(&raw mut made) })?;
+    // SAFETY: the descriptor was just made; two numbers for each axis, as told.
+    let set = checked(unsafe {
+        let init = functions.miopenInitConvolutionNdDescriptor;
+        init(made, 2, padding.as_ptr(), stride.as_ptr(), dilation.as_ptr(), CROSS_CORRELATION)
+    })
+    // SAFETY: as above.
+    .and_then(|()| checked(unsafe { (functions.miopenSetConvolutionGroupCount)(made, groups) }));
+    set.map(|()| made).inspect_err(|_| {
+        // SAFETY: made above, and given to nobody.
+        let _ = unsafe { (functions.miopenDestroyConvolutionDescriptor)(made) };
+    })
+}
+
+/// Numbers as the library takes them.
+fn narrow<const COUNT: usize>(numbers: [i64; COUNT]) -> Result<[c_int; COUNT], String> {
+    let mut narrowed = [0; COUNT];
+    for (to, from) in narrowed.iter_mut().zip(numbers) {
+        *to = c_int::try_from(from).map_err(|_| too_large())?;
+    }
+    Ok(narrowed)
+}
+
+fn too_large() -> String {
+    "MIOpen counts in 32 bits".to_owned()
+}
+
+fn checked(status: c_int) -> Result<(), String> {
+    if status == 0 { Ok(()) } else { Err(format!("MIOpen answers {status}")) }
+}

@@ -1,0 +1,355 @@
+//! ONNX Runtime, loaded at run time: its calls, each checked, and what they give, owned.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::mem::ManuallyDrop;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use libloading::Library as Loaded;
+use panoply_core::Bytes;
+
+use crate::ops::{ModelArray, ModelSource};
+use crate::sys::{self, ApiBase, Handle, Status, Table};
+
+/// The most inputs or outputs of a model, and the most dimensions of an array.
+const PORTS_MAX: usize = 4096;
+const RANK_MAX: usize = 64;
+/// The most bytes of one output.
+const OUTPUT_BYTES_MAX: usize = 1 << 34;
+
+/// What ONNX Runtime, or the search for it, had to say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble(pub String);
+
+impl Trouble {
+    fn new(what: &str, reason: impl std::fmt::Display) -> Trouble {
+        Trouble(format!("{what}: {reason}"))
+    }
+}
+
+/// The library. It is never unloaded: it has threads of its own.
+pub struct Library {
+    table: Table,
+    version: String,
+    environment: Handle,
+    memory: Handle,
+    allocator: Handle,
+    _loaded: ManuallyDrop<Loaded>,
+}
+
+// SAFETY: ONNX Runtime's environment, memory descriptions and default allocator may be used by any thread at a time; nothing else is
+// kept here, and all of it lives as long as the library.
+unsafe impl Send for Library {}
+// SAFETY: as above.
+unsafe impl Sync for Library {}
+
+/// The files that a name may mean: itself, or what lies in the folder of that name.
+pub fn files(named: &Path) -> Vec<PathBuf> {
+    if !named.is_dir() {
+        return vec![named.to_owned()];
+    }
+    let entries = std::fs::read_dir(named).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
+    let is_it = |path: &PathBuf| {
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        name.starts_with("libonnxruntime.") || name == "onnxruntime.dll"
+    };
+    let mut found: Vec<PathBuf> = entries.filter(is_it).collect();
+    found.sort();
+    if found.is_empty() { vec![named.join("libonnxruntime.so")] } else { found }
+}
+
+impl Library {
+    /// Loads the library from a file.
+    pub fn load(file: &Path) -> Result<Option<Arc<Library>>, Trouble> {
+        // SAFETY: the user names this file as ONNX Runtime's library; running its initialisers is its purpose.
+        let Ok(loaded) = (unsafe { Loaded::new(file) }) else { return Ok(None) };
+        // SAFETY: the function has this type in every version of ONNX Runtime.
+        let base = unsafe { loaded.get::<unsafe extern "C" fn() -> *const ApiBase>(b"OrtGetApiBase\0") };
+        let base = base.map_err(|error| Trouble::new("OrtGetApiBase", error))?;
+        // SAFETY: the function takes nothing, and what it gives lives as long as the library.
+        let base = unsafe { base().as_ref() }.ok_or_else(|| Trouble::new("OrtGetApiBase", "it gives nothing"))?;
+        // SAFETY: the version is a text that ends with a zero and lives as long as the library.
+        let version = unsafe { CStr::from_ptr((base.get_version)()) }.to_string_lossy().into_owned();
+        // SAFETY: any version may be asked for; one that the library does not have gives null.
+        let places = unsafe { (base.get_api)(sys::API_VERSION).as_ref() };
+        let places = places.ok_or_else(|| {
+            Trouble::new("ONNX Runtime", format!("version {version} has no API {}", sys::API_VERSION))
+        })?;
+        // SAFETY: this is ONNX Runtime's table of the version that was asked for.
+        let table = unsafe { Table::of(places) };
+        let table = table.ok_or_else(|| Trouble::new("ONNX Runtime", "its table has empty places"))?;
+        let mut library = Library {
+            table,
+            version,
+            environment: std::ptr::null_mut(),
+            memory: std::ptr::null_mut(),
+            allocator: std::ptr::null_mut(),
+            _loaded: ManuallyDrop::new(loaded),
+        };
+        library.prepare()?;
+        Ok(Some(Arc::new(library)))
+    }
+
+    fn prepare(&mut self) -> Result<(), Trouble> {
+        let name = c"panoply";
+        let (mut environment, mut memory, mut allocator) =
+            (std::ptr::null_mut(), std::ptr::null_mut(), std::ptr::null_mut());
+        // SAFETY: the name ends with a zero, and the handle is written before the call returns.
+        let status = unsafe { (self.table.create_environment)(sys::LOG_ERRORS, name.as_ptr(), &mut environment) };
+        self.checked("CreateEnv", status)?;
+        self.environment = environment;
+        // SAFETY: as above.
+        let status = unsafe { (self.table.create_memory)(sys::DEVICE_ALLOCATOR, sys::MEMORY_DEFAULT, &mut memory) };
+        self.checked("CreateCpuMemoryInfo", status)?;
+        self.memory = memory;
+        // SAFETY: as above; the allocator is the library's own and is not released.
+        let status = unsafe { (self.table.allocator)(&mut allocator) };
+        self.checked("GetAllocatorWithDefaultOptions", status)?;
+        self.allocator = allocator;
+        Ok(())
+    }
+
+    /// The version, as the library says it.
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    fn checked(&self, what: &'static str, status: Status) -> Result<(), Trouble> {
+        if status.is_null() {
+            return Ok(());
+        }
+        // SAFETY: the status is one that a call gave; its message ends with a zero and lives until the status is released.
+        let text = unsafe { CStr::from_ptr((self.table.message)(status)) }.to_string_lossy().into_owned();
+        // SAFETY: as above; it is released once.
+        unsafe { (self.table.release_status)(status) };
+        Err(Trouble::new(what, text))
+    }
+}
+
+impl Drop for Library {
+    fn drop(&mut self) {
+        // SAFETY: both came from the library, are released once, and no session is left: each holds the library.
+        unsafe {
+            (self.table.release_memory)(self.memory);
+            (self.table.release_environment)(self.environment);
+        }
+    }
+}
+
+/// A handle that is released with its owner.
+struct Owned<'l> {
+    library: &'l Library,
+    handle: Handle,
+    release: unsafe extern "C" fn(Handle),
+}
+
+impl<'l> Owned<'l> {
+    fn new(library: &'l Library, release: unsafe extern "C" fn(Handle)) -> Owned<'l> {
+        Owned { library, handle: std::ptr::null_mut(), release }
+    }
+
+    /// What a call writes into the handle.
+    fn made(
+        mut self,
+        what: &'static str,
+        call: impl FnOnce(&Table, *mut Handle) -> Status,
+    ) -> Result<Owned<'l>, Trouble> {
+        let status = call(&self.library.table, &mut self.handle);
+        self.library.checked(what, status)?;
+        match self.handle.is_null() {
+            true => Err(Trouble::new(what, "it gives nothing")),
+            false => Ok(self),
+        }
+    }
+}
+
+impl Drop for Owned<'_> {
+    fn drop(&mut self) {
+        if !self.handle.is_null() {
+            // SAFETY: the handle came from the library and is released once, by the function for its kind.
+            unsafe { (self.release)(self.handle) };
+        }
+    }
+}
+
+/// A model that was loaded.
+pub struct Session {
+    library: Arc<Library>,
+    handle: Handle,
+    inputs: Vec<CString>,
+    outputs: Vec<CString>,
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // SAFETY: the handle came from the library and is released once.
+        unsafe { (self.library.table.release_session)(self.handle) };
+    }
+}
+
+impl Session {
+    /// Loads a model, which may use so many threads.
+    pub fn new(library: &Arc<Library>, source: &ModelSource, threads: usize) -> Result<Session, Trouble> {
+        let table = &library.table;
+        let options = Owned::new(library, table.release_options).made("CreateSessionOptions", |table, handle| {
+            // SAFETY: the handle is written before the call returns.
+            unsafe { (table.create_options)(handle) }
+        })?;
+        let threads = c_int::try_from(threads).unwrap_or(1).max(1);
+        // SAFETY: the options are alive.
+        library.checked("SetIntraOpNumThreads", unsafe { (table.set_threads)(options.handle, threads) })?;
+        // SAFETY: as above.
+        let status = unsafe { (table.set_optimisation)(options.handle, sys::OPTIMISE_ALL) };
+        library.checked("SetSessionGraphOptimizationLevel", status)?;
+        let mut handle = std::ptr::null_mut();
+        let status = match source {
+            ModelSource::File(path) => {
+                let path = CString::new(path.as_os_str().as_encoded_bytes());
+                let path = path.map_err(|error| Trouble::new("CreateSession", error))?;
+                // SAFETY: environment and options are alive, and the path ends with a zero.
+                unsafe { (table.create_session)(library.environment, path.as_ptr(), options.handle, &mut handle) }
+            }
+            ModelSource::Bytes(bytes) => {
+                let bytes = bytes.as_slice().map_err(|error| Trouble::new("CreateSessionFromArray", error))?;
+                let (data, len) = (bytes.as_ptr().cast(), bytes.len());
+                // SAFETY: as above; the library copies what it keeps of the bytes before it returns.
+                unsafe { (table.create_session_of_bytes)(library.environment, data, len, options.handle, &mut handle) }
+            }
+        };
+        library.checked("CreateSession", status)?;
+        let mut session = Session { library: Arc::clone(library), handle, inputs: Vec::new(), outputs: Vec::new() };
+        session.inputs = session.names("inputs", table.input_count, table.input_name)?;
+        session.outputs = session.names("outputs", table.output_count, table.output_name)?;
+        Ok(session)
+    }
+
+    fn names(
+        &self,
+        what: &'static str,
+        count: unsafe extern "C" fn(Handle, *mut usize) -> Status,
+        name: unsafe extern "C" fn(Handle, usize, Handle, *mut *mut c_char) -> Status,
+    ) -> Result<Vec<CString>, Trouble> {
+        let library = &self.library;
+        let mut number = 0;
+        // SAFETY: the session is alive, and the number is written before the call returns.
+        library.checked("SessionGetInputCount", unsafe { count(self.handle, &mut number) })?;
+        if number > PORTS_MAX {
+            return Err(Trouble::new(what, format!("at most {PORTS_MAX}, got {number}")));
+        }
+        let mut names = Vec::with_capacity(number);
+        for place in 0..number {
+            let mut text = std::ptr::null_mut();
+            // SAFETY: as above; the place is below the count.
+            let status = unsafe { name(self.handle, place, library.allocator, &mut text) };
+            library.checked("SessionGetInputName", status)?;
+            // SAFETY: the text ends with a zero; it is copied, then freed with the allocator that made it.
+            names.push(unsafe { CStr::from_ptr(text) }.to_owned());
+            // SAFETY: as above.
+            library.checked("AllocatorFree", unsafe { (library.table.free)(library.allocator, text.cast()) })?;
+        }
+        Ok(names)
+    }
+
+    /// The names of what has to be given, in the model's order.
+    pub fn inputs(&self) -> impl Iterator<Item = &str> {
+        self.inputs.iter().filter_map(|name| name.to_str().ok())
+    }
+
+    /// Runs the model on inputs by name; the outputs come with their names, in the model's order.
+    pub fn run(&self, inputs: &[(String, ModelArray)]) -> Result<Vec<(String, ModelArray)>, Trouble> {
+        let library = &*self.library;
+        let values = inputs.iter().map(|(_, array)| tensor(library, array)).collect::<Result<Vec<_>, _>>()?;
+        let names = inputs.iter().map(|(name, _)| CString::new(name.as_str()));
+        let names =
+            names.collect::<Result<Vec<_>, _>>().map_err(|error| Trouble::new("the name of an input", error))?;
+        let given: Vec<*const c_char> = names.iter().map(|name| name.as_ptr()).collect();
+        let wanted: Vec<*const c_char> = self.outputs.iter().map(|name| name.as_ptr()).collect();
+        let handles: Vec<Handle> = values.iter().map(|value| value.handle).collect();
+        let options =
+            Owned::new(library, library.table.release_run_options).made("CreateRunOptions", |table, handle| {
+                // SAFETY: the handle is written before the call returns.
+                unsafe { (table.create_run_options)(handle) }
+            })?;
+        let mut made: Vec<Handle> = vec![std::ptr::null_mut(); wanted.len()];
+        // SAFETY: the session, the options and all values are alive; there are as many names as values, and as many places for outputs as
+        // names of them, all null, so that the library makes them.
+        let status = unsafe {
+            (library.table.run)(
+                self.handle,
+                options.handle,
+                given.as_ptr(),
+                handles.as_ptr(),
+                handles.len(),
+                wanted.as_ptr(),
+                wanted.len(),
+                made.as_mut_ptr(),
+            )
+        };
+        let release = library.table.release_value;
+        let made: Vec<Owned<'_>> = made.into_iter().map(|handle| Owned { library, handle, release }).collect();
+        library.checked("Run", status)?;
+        let named = self.outputs.iter().zip(&made);
+        named.map(|(name, value)| Ok((name.to_string_lossy().into_owned(), array(library, value)?))).collect()
+    }
+}
+
+/// An array as the library reads it. It borrows the array's bytes, and so must not outlive it.
+fn tensor<'a>(library: &'a Library, array: &'a ModelArray) -> Result<Owned<'a>, Trouble> {
+    let bytes = array.bytes.as_slice().map_err(|error| Trouble::new("an input", error))?;
+    let dims: Vec<i64> = array.dims.iter().map(|dim| i64::try_from(*dim).unwrap_or(i64::MAX)).collect();
+    Owned::new(library, library.table.release_value).made("CreateTensorWithDataAsOrtValue", |table, handle| {
+        // SAFETY: the library only reads inputs, compares the bytes with the dimensions, and the value goes before the bytes do.
+        unsafe {
+            (table.create_tensor)(
+                library.memory,
+                bytes.as_ptr().cast_mut().cast(),
+                bytes.len(),
+                dims.as_ptr(),
+                dims.len(),
+                array.element_type,
+                handle,
+            )
+        }
+    })
+}
+
+/// A copy of an output.
+fn array(library: &Library, value: &Owned<'_>) -> Result<ModelArray, Trouble> {
+    let table = &library.table;
+    let mut kind = 0;
+    // SAFETY: the value is alive, and the number is written before the call returns.
+    library.checked("GetValueType", unsafe { (table.value_kind)(value.handle, &mut kind) })?;
+    if kind != sys::TENSOR {
+        return Err(Trouble::new("an output", "lists, maps and sparse tensors are not handed on"));
+    }
+    let form = Owned::new(library, table.release_form).made("GetTensorTypeAndShape", |table, handle| {
+        // SAFETY: as above.
+        unsafe { (table.tensor_form)(value.handle, handle) }
+    })?;
+    let (mut element_type, mut rank) = (0, 0);
+    // SAFETY: as above.
+    library.checked("GetTensorElementType", unsafe { (table.element_type)(form.handle, &mut element_type) })?;
+    // SAFETY: as above.
+    library.checked("GetDimensionsCount", unsafe { (table.rank)(form.handle, &mut rank) })?;
+    if rank > RANK_MAX {
+        return Err(Trouble::new("an output", format!("at most {RANK_MAX} dimensions, got {rank}")));
+    }
+    let mut dims = vec![0_i64; rank];
+    // SAFETY: as above; there is room for so many numbers.
+    library.checked("GetDimensions", unsafe { (table.dims)(form.handle, dims.as_mut_ptr(), rank) })?;
+    let dims = dims.iter().map(|dim| usize::try_from(*dim)).collect::<Result<Vec<usize>, _>>();
+    let dims = dims.map_err(|error| Trouble::new("the dimensions of an output", error))?;
+    let size = ModelArray::size_bytes(element_type, &dims);
+    let size = size.filter(|size| *size <= OUTPUT_BYTES_MAX && element_type != sys::TEXT);
+    let size =
+        size.ok_or_else(|| Trouble::new("an output", format!("elements of the type {element_type}, {dims:?}")))?;
+    let mut data: *mut c_void = std::ptr::null_mut();
+    // SAFETY: as above.
+    library.checked("GetTensorMutableData", unsafe { (table.tensor_data)(value.handle, &mut data) })?;
+    let bytes = match size {
+        0 => Vec::new(),
+        // SAFETY: a tensor of these dimensions and this element type has so many bytes there, which nobody else writes to.
+        _ => unsafe { std::slice::from_raw_parts(data.cast::<u8>(), size) }.to_vec(),
+    };
+    Ok(ModelArray { element_type, dims, bytes: Bytes::from_vec(bytes) })
+}

@@ -1,0 +1,202 @@
+//! The ops of the device: a model is loaded once, and runs as often as wanted. Arrays are bytes with ONNX's number of their element
+//! type: the device has element types that tensors do not have.
+
+use std::hash::{Hash, Hasher};
+use std::path::PathBuf;
+
+use panoply_core::op::{CostClass, Op};
+use panoply_core::{Bytes, Describe, Error, Object, Operation, Part, PartMut, PartRef, Result, Value};
+
+/// Where a model comes from.
+#[derive(Clone, Debug)]
+pub enum ModelSource {
+    /// A file; weights beside it are found.
+    File(PathBuf),
+    /// The bytes of a file.
+    Bytes(Bytes),
+}
+
+/// Loads a model onto the device. Its output is the model; the last handle lets it go.
+#[derive(Clone, Debug)]
+pub struct LoadModel {
+    /// Where it comes from.
+    pub source: ModelSource,
+}
+
+/// Runs a model that is on the device.
+#[derive(Clone, Debug)]
+pub struct RunModel {
+    /// The model.
+    pub model: Object,
+    /// What it is given, by name.
+    pub inputs: Vec<(String, ModelArray)>,
+}
+
+/// What a model answers: arrays with their names, in the model's order.
+pub type ModelOutputs = Vec<(String, ModelArray)>;
+
+/// Elements of one type in a shape, one after the other.
+#[derive(Clone, Debug)]
+pub struct ModelArray {
+    /// ONNX's number of the element type.
+    pub element_type: i32,
+    /// The dimensions.
+    pub dims: Vec<usize>,
+    /// The elements.
+    pub bytes: Bytes,
+}
+
+impl ModelArray {
+    /// The bytes that elements of this type take in this shape; `None` for types without such bytes, and where it overflows.
+    pub fn size_bytes(element_type: i32, dims: &[usize]) -> Option<usize> {
+        let size = match element_type {
+            2 | 3 | 9 | 17..=20 => 1,
+            4 | 5 | 10 | 16 => 2,
+            1 | 6 | 12 => 4,
+            7 | 11 | 13 => 8,
+            _ => return None,
+        };
+        dims.iter().try_fold(size, |bytes: usize, dim| bytes.checked_mul(*dim))
+    }
+
+    fn check(&self, name: &str) -> Result<()> {
+        let (expected, got) = (ModelArray::size_bytes(self.element_type, &self.dims), self.bytes.len());
+        match expected {
+            Some(expected) if expected == got => Ok(()),
+            Some(expected) => Err(Error::invalid("the bytes of an input", format!("{expected} for {name:?}"), got)),
+            None => Err(Error::invalid("the element type of an input", "numbers or truth", self.element_type)),
+        }
+    }
+}
+
+impl Describe for LoadModel {
+    fn name(&self) -> &'static str {
+        "load_model"
+    }
+
+    fn validate(&self) -> Result<()> {
+        match &self.source {
+            ModelSource::Bytes(bytes) if bytes.is_empty() => Err(Error::invalid("a model", "bytes", "none")),
+            _ => Ok(()),
+        }
+    }
+
+    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
+        if let ModelSource::Bytes(bytes) = &self.source {
+            visit(bytes.into());
+        }
+    }
+
+    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
+        if let ModelSource::Bytes(bytes) = &mut self.source {
+            visit(bytes.into());
+        }
+    }
+}
+
+impl Describe for RunModel {
+    fn name(&self) -> &'static str {
+        "run_model"
+    }
+
+    fn validate(&self) -> Result<()> {
+        self.inputs.iter().try_for_each(|(name, array)| array.check(name))
+    }
+
+    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
+        visit((&self.model).into());
+        self.inputs.iter().for_each(|(_, array)| visit((&array.bytes).into()));
+    }
+
+    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
+        visit((&mut self.model).into());
+        self.inputs.iter_mut().for_each(|(_, array)| visit((&mut array.bytes).into()));
+    }
+
+    /// Models whose inputs have other names have nothing in common.
+    fn cost_class(&self) -> CostClass {
+        let mut hasher = std::hash::DefaultHasher::new();
+        self.inputs.iter().for_each(|(name, array)| (name, array.element_type).hash(&mut hasher));
+        CostClass::numbered(hasher.finish())
+    }
+}
+
+impl Operation for LoadModel {
+    type Output = Object;
+
+    fn into_op(self) -> Result<Op> {
+        Op::extension(self)
+    }
+
+    fn output(value: Value) -> Result<Object> {
+        value.into_object()
+    }
+}
+
+impl Operation for RunModel {
+    type Output = ModelOutputs;
+
+    fn into_op(self) -> Result<Op> {
+        Op::extension(self)
+    }
+
+    fn output(value: Value) -> Result<ModelOutputs> {
+        let mut parts = value.into_list()?.into_iter();
+        let mut outputs = Vec::new();
+        while let (Some(head), Some(body)) = (parts.next(), parts.next()) {
+            let (Part::Bytes(head), Part::Bytes(bytes)) = (head, body) else {
+                return Err(Error::invalid("the engine's answer", "bytes", "something else"));
+            };
+            let (name, element_type, dims) = unpacked(head.as_slice()?)?;
+            outputs.push((name, ModelArray { element_type, dims, bytes }));
+        }
+        Ok(outputs)
+    }
+}
+
+/// An output as parts: what it is, then its elements.
+pub(crate) fn packed((name, array): (String, ModelArray)) -> [Part; 2] {
+    let numbers = [array.element_type as u64, array.dims.len() as u64];
+    let numbers = numbers.into_iter().chain(array.dims.iter().map(|dim| *dim as u64));
+    let mut head: Vec<u8> = numbers.flat_map(u64::to_le_bytes).collect();
+    head.extend_from_slice(name.as_bytes());
+    [Part::Bytes(Bytes::from_vec(head)), Part::Bytes(array.bytes)]
+}
+
+fn unpacked(head: &[u8]) -> Result<(String, i32, Vec<usize>)> {
+    let wrong = || Error::invalid("the engine's answer", "an array and its name", "something else");
+    let (numbers, _) = head.as_chunks::<8>();
+    let number = |place: usize| numbers.get(place).map(|bytes| u64::from_le_bytes(*bytes) as usize).ok_or_else(wrong);
+    let (element_type, rank) = (number(0)?, number(1)?);
+    let dims = (0..rank).map(|axis| number(2 + axis)).collect::<Result<Vec<usize>>>()?;
+    let name = head.get(8 * (2 + rank)..).ok_or_else(wrong)?;
+    Ok((String::from_utf8_lossy(name).into_owned(), i32::try_from(element_type).map_err(|_| wrong())?, dims))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outputs_come_back_as_they_were() {
+        let array = ModelArray { element_type: 7, dims: vec![2, 1], bytes: Bytes::from_vec(vec![3; 16]) };
+        let value = Value::List(packed(("logits".to_owned(), array)).to_vec());
+        let outputs = RunModel::output(value).unwrap();
+        assert_eq!((outputs[0].0.as_str(), outputs[0].1.element_type), ("logits", 7));
+        assert_eq!((outputs[0].1.dims.as_slice(), outputs[0].1.bytes.len()), (&[2, 1][..], 16));
+        assert!(unpacked(&[1, 2, 3]).is_err() && unpacked(&[0xff; 24]).is_err());
+    }
+
+    #[test]
+    fn sizes_are_checked_before_anything_is_sent() {
+        let array = |element_type, dims: &[usize], len| ModelArray {
+            element_type,
+            dims: dims.to_vec(),
+            bytes: Bytes::from_vec(vec![0; len]),
+        };
+        assert!(array(1, &[2, 3], 24).check("x").is_ok() && array(10, &[], 2).check("x").is_ok());
+        assert!(array(1, &[2, 3], 23).check("x").is_err(), "a byte is missing");
+        assert!(array(8, &[1], 1).check("x").is_err(), "text");
+        assert!(array(11, &[usize::MAX, 2], 0).check("x").is_err(), "beyond all memory");
+    }
+}

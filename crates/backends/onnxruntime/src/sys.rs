@@ -1,0 +1,94 @@
+//! The part of ONNX Runtime's C API (`onnxruntime_c_api.h`) that is needed: one exported function, which gives a table of the others.
+//! The table only ever grows at its end, so places in it are the same in every version that is asked for.
+
+use std::ffi::{c_char, c_int, c_void};
+
+/// The version of the table: that of ONNX Runtime 1.17, which all later ones hand out as well.
+pub const API_VERSION: u32 = 17;
+/// Places in the table that are used at most.
+pub const PLACES: usize = 101;
+
+/// What an op gives where it fails; null where it does not.
+pub type Status = *mut c_void;
+pub type Handle = *mut c_void;
+
+/// What the library exports.
+#[repr(C)]
+pub struct ApiBase {
+    pub get_api: unsafe extern "C" fn(u32) -> *const [*const c_void; PLACES],
+    pub get_version: unsafe extern "C" fn() -> *const c_char,
+}
+
+/// The kinds of values.
+pub const TENSOR: c_int = 1;
+/// The element type of text.
+pub const TEXT: c_int = 8;
+/// Messages that are told: errors.
+pub const LOG_ERRORS: c_int = 3;
+/// All optimisations of graphs.
+pub const OPTIMISE_ALL: c_int = 99;
+/// An allocator of its own, and memory of the usual kind.
+pub const DEVICE_ALLOCATOR: c_int = 0;
+pub const MEMORY_DEFAULT: c_int = 0;
+
+macro_rules! table {
+    ($($field:ident = $place:literal: fn($($argument:ty),*) -> $result:ty;)*) => {
+        /// The functions that are used, by what they do.
+        pub struct Table {
+            $(pub $field: unsafe extern "C" fn($($argument),*) -> $result,)*
+        }
+
+        impl Table {
+            /// The functions out of the library's table; `None` where a place is empty.
+            ///
+            /// # Safety
+            /// The table must be ONNX Runtime's, of [`API_VERSION`].
+            pub unsafe fn of(places: &[*const c_void; PLACES]) -> Option<Table> {
+                Some(Table {
+                    $($field: {
+                        let function = places[$place];
+                        if function.is_null() {
+                            return None;
+                        }
+                        // SAFETY: the header has a function of this type at this place.
+                        unsafe { std::mem::transmute::<*const c_void, unsafe extern "C" fn($($argument),*) -> $result>(function) }
+                    },)*
+                })
+            }
+        }
+    };
+}
+
+table! {
+    message = 2: fn(Status) -> *const c_char;
+    create_environment = 3: fn(c_int, *const c_char, *mut Handle) -> Status;
+    create_session = 7: fn(Handle, *const c_char, Handle, *mut Handle) -> Status;
+    create_session_of_bytes = 8: fn(Handle, *const c_void, usize, Handle, *mut Handle) -> Status;
+    run = 9: fn(Handle, Handle, *const *const c_char, *const Handle, usize, *const *const c_char, usize, *mut Handle) -> Status;
+    create_options = 10: fn(*mut Handle) -> Status;
+    set_optimisation = 23: fn(Handle, c_int) -> Status;
+    set_threads = 24: fn(Handle, c_int) -> Status;
+    input_count = 30: fn(Handle, *mut usize) -> Status;
+    output_count = 31: fn(Handle, *mut usize) -> Status;
+    input_name = 36: fn(Handle, usize, Handle, *mut *mut c_char) -> Status;
+    output_name = 37: fn(Handle, usize, Handle, *mut *mut c_char) -> Status;
+    create_run_options = 39: fn(*mut Handle) -> Status;
+    create_tensor = 49: fn(Handle, *mut c_void, usize, *const i64, usize, c_int, *mut Handle) -> Status;
+    tensor_data = 51: fn(Handle, *mut *mut c_void) -> Status;
+    element_type = 60: fn(Handle, *mut c_int) -> Status;
+    rank = 61: fn(Handle, *mut usize) -> Status;
+    dims = 62: fn(Handle, *mut i64, usize) -> Status;
+    tensor_form = 65: fn(Handle, *mut Handle) -> Status;
+    value_kind = 67: fn(Handle, *mut c_int) -> Status;
+    create_memory = 69: fn(c_int, c_int, *mut Handle) -> Status;
+    free = 76: fn(Handle, *mut c_void) -> Status;
+    allocator = 78: fn(*mut Handle) -> Status;
+    release_environment = 92: fn(Handle) -> ();
+    release_status = 93: fn(Status) -> ();
+    release_memory = 94: fn(Handle) -> ();
+    release_session = 95: fn(Handle) -> ();
+    release_value = 96: fn(Handle) -> ();
+    release_run_options = 97: fn(Handle) -> ();
+    release_form = 99: fn(Handle) -> ();
+    release_options = 100: fn(Handle) -> ();
+}

@@ -1,0 +1,228 @@
+//! Finds plugins' devices and opens them.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use panoply_core::backend::FirstGuess;
+use panoply_core::op::graph::GraphOp;
+use panoply_core::{
+    Absence, Api, Backend, Capabilities, DeviceId, DeviceInfo, DeviceKind, Domain, Engine, Error, Location, Op,
+    OpenOptions, Result, Support, Warmth,
+};
+use panoply_kernels::cache::Cache;
+
+use crate::cache::{Programs, Warm};
+use crate::client::{Client, Device};
+use crate::engine::PjrtEngine;
+use crate::plugin::{PjrtError, Plugin, code};
+use crate::program::{Program, compact_dims, is_whole};
+use crate::{find, ops};
+
+/// The name of the folder in the user's cache.
+const CACHE: &str = "pjrt";
+
+/// The backend for whatever has a PJRT plugin: one device for each that a plugin shows to this process.
+pub struct PjrtBackend {
+    /// The plugins' files, where they are not looked for.
+    plugins: Option<Vec<PathBuf>>,
+    /// Where compiled programs are kept; `None` is the user's folder.
+    cache: Option<PathBuf>,
+    seen: Mutex<Vec<Seen>>,
+}
+
+/// A device that was seen: its plugin and its number there. Its place in the list is its index.
+struct Seen {
+    plugin: PathBuf,
+    number: usize,
+    /// The plugin's client, while an engine has it.
+    client: Weak<Client>,
+    warm: Arc<Warm>,
+}
+
+impl PjrtBackend {
+    /// Plugins from where [`find::plugins`] finds them.
+    #[allow(clippy::new_without_default)] // It looks at the machine.
+    pub fn new() -> PjrtBackend {
+        PjrtBackend { plugins: None, cache: None, seen: Mutex::default() }
+    }
+
+    /// These plugins and no others.
+    pub fn of(plugins: Vec<PathBuf>) -> PjrtBackend {
+        PjrtBackend { plugins: Some(plugins), ..PjrtBackend::new() }
+    }
+
+    /// Keeps compiled programs in this folder instead of the user's.
+    pub fn cache_in(self, folder: PathBuf) -> PjrtBackend {
+        PjrtBackend { cache: Some(folder), ..self }
+    }
+
+    /// Opens a device, as [`Backend::open`] does.
+    pub fn open_engine(&self, info: &DeviceInfo) -> Result<PjrtEngine> {
+        let unavailable = |error: PjrtError| Error::DeviceUnavailable { device: info.id, reason: error.to_string() };
+        let (plugin, number, warm) = self.seen(info.id)?;
+        let client = self.client(&plugin).map_err(unavailable)?;
+        let devices = client.devices().map_err(unavailable)?;
+        let gone = || Error::DeviceUnavailable { device: info.id, reason: "the plugin does not show it".to_owned() };
+        let device = *devices.get(number).ok_or_else(gone)?;
+        let kind = client.describe(device).map_err(unavailable)?.kind;
+        let disk = match &self.cache {
+            Some(folder) => Cache::open_in(folder.clone()),
+            None => Cache::open(CACHE),
+        };
+        let programs = Programs::new(&client, &kind, warm, disk.ok());
+        Ok(PjrtEngine::new(info.clone(), client, device, programs))
+    }
+
+    fn seen(&self, id: DeviceId) -> Result<(PathBuf, usize, Arc<Warm>)> {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let unknown = || Error::DeviceUnavailable { device: id, reason: "it was never found".to_owned() };
+        let seen = seen.get(id.index as usize).ok_or_else(unknown)?;
+        Ok((seen.plugin.clone(), seen.number, Arc::clone(&seen.warm)))
+    }
+
+    /// The plugin's client: the one that an engine has, or a new one. A plugin has one client at a time.
+    fn client(&self, path: &PathBuf) -> Result<Arc<Client>, PjrtError> {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(client) = seen.iter().filter(|seen| seen.plugin == *path).find_map(|seen| seen.client.upgrade()) {
+            return Ok(client);
+        }
+        let client = Client::new(&Plugin::load(path)?)?;
+        for seen in seen.iter_mut().filter(|seen| seen.plugin == *path) {
+            seen.client = Arc::downgrade(&client);
+        }
+        Ok(client)
+    }
+
+    /// The devices of one plugin.
+    fn devices(&self, path: &PathBuf) -> Result<Vec<DeviceInfo>, PjrtError> {
+        let client = self.client(path)?;
+        let devices = client.devices()?;
+        devices.into_iter().enumerate().map(|(number, device)| self.describe(&client, path, number, device)).collect()
+    }
+
+    fn describe(
+        &self,
+        client: &Arc<Client>,
+        path: &PathBuf,
+        number: usize,
+        device: Device,
+    ) -> Result<DeviceInfo, PjrtError> {
+        let description = client.describe(device)?;
+        let id = DeviceId { api: Api::PJRT, index: self.index(client, path, number) };
+        let kind = kind_of(&client.platform);
+        let name = format!("{} {} ({})", description.kind, description.id, client.platform);
+        let mut info = DeviceInfo::new(id, name, kind);
+        let memory = client.memory(device);
+        info.memory_total_bytes = memory.and_then(|memory| memory.limit_bytes);
+        info.memory_available_bytes =
+            memory.and_then(|memory| memory.limit_bytes.map(|limit| limit.saturating_sub(memory.used_bytes)));
+        info.driver_version = client.version.lines().next().map(str::to_owned);
+        info.runs_on_cores = kind == DeviceKind::Cpu;
+        info.is_exclusive = kind == DeviceKind::Tpu;
+        let (major, minor) = client.plugin.version();
+        let features = vec![format!("pjrt-{major}.{minor}"), format!("platform-{}", client.platform)];
+        info.capabilities = Capabilities { domains: vec![Domain::Compute, Domain::Graph], features };
+        Ok(info)
+    }
+
+    fn index(&self, client: &Arc<Client>, path: &PathBuf, number: usize) -> u32 {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = seen.iter().position(|seen| seen.plugin == *path && seen.number == number);
+        let index = known.unwrap_or_else(|| {
+            let (client, warm) = (Arc::downgrade(client), Arc::default());
+            seen.push(Seen { plugin: path.clone(), number, client, warm });
+            seen.len() - 1
+        });
+        index as u32
+    }
+}
+
+/// What sort of hardware a platform is. One that nobody knows is taken for a tensor processor: that is what plugins are written for.
+fn kind_of(platform: &str) -> DeviceKind {
+    match platform.to_ascii_lowercase().as_str() {
+        "cpu" | "host" => DeviceKind::Cpu,
+        "cuda" | "rocm" | "gpu" => DeviceKind::DiscreteGpu,
+        _ => DeviceKind::Tpu,
+    }
+}
+
+impl Backend for PjrtBackend {
+    fn api(&self) -> Api {
+        Api::PJRT
+    }
+
+    fn discover(&self) -> Result<Vec<DeviceInfo>, Absence> {
+        let plugins = self.plugins.clone().unwrap_or_else(find::plugins);
+        if plugins.is_empty() {
+            let tried = format!("{} and the packages jax_plugins, xla_plugins and libtpu of Python's", find::VARIABLE);
+            return Err(Absence::LibraryMissing { tried: vec![tried] });
+        }
+        let (mut devices, mut reasons, mut denied) = (Vec::new(), Vec::new(), false);
+        for path in &plugins {
+            if find::is_libtpu(path) && !find::has_tpu() {
+                reasons.push(format!("{}: neither /dev/accel* nor /dev/vfio/* is there", path.display()));
+                continue;
+            }
+            match self.devices(path) {
+                Ok(found) => devices.extend(found),
+                Err(error) => {
+                    denied |= matches!(error, PjrtError::Call { code: code::PERMISSION_DENIED, .. });
+                    reasons.push(format!("{}: {error}", path.display()));
+                }
+            }
+        }
+        let reason = reasons.join("; ");
+        match (devices.is_empty(), denied) {
+            (false, _) => Ok(devices),
+            (true, true) => Err(Absence::Denied { reason }),
+            (true, false) if reason.is_empty() => {
+                Err(Absence::NoDevice { reason: "the plugins show no device".to_owned() })
+            }
+            (true, false) => Err(Absence::NoDevice { reason }),
+        }
+    }
+
+    fn supports(&self, device: &DeviceInfo, op: &Op) -> Support {
+        let mut has_secrets = false;
+        op.for_each_tensor(&mut |tensor| has_secrets |= tensor.buffer().is_secret());
+        match has_secrets {
+            true => Support::No("a plugin's memory is not wiped, and the op has a secret".to_owned()),
+            false => ops::supports(device, op),
+        }
+    }
+
+    fn warmth(&self, device: &DeviceInfo, op: &Op) -> Warmth {
+        let Ok((_, _, warm)) = self.seen(device.id) else { return Warmth::Cold };
+        let key = match op {
+            Op::Graph(GraphOp::RunGraph(graph)) => Program::of_graph(graph).map(|program| program.key),
+            op => {
+                let mut all_whole = true;
+                op.for_each_tensor(&mut |tensor| all_whole &= tensor.location() == Location::Host || is_whole(tensor));
+                if !all_whole {
+                    // How the buffer behind a view is laid out is known to the engine alone.
+                    return Warmth::Warm;
+                }
+                let dims = |tensor: &panoply_core::Tensor| match tensor.location() {
+                    Location::Host => Ok(compact_dims(tensor)),
+                    Location::Device(_) => Ok(tensor.shape().to_vec()),
+                };
+                Program::of_op(op, &dims).map(|program| program.key)
+            }
+        };
+        match key {
+            Ok(key) if !warm.contains(key) => Warmth::Cold,
+            _ => Warmth::Warm,
+        }
+    }
+
+    fn first_guess(&self, device: &DeviceInfo, _op: &Op) -> FirstGuess {
+        match device.runs_on_cores {
+            true => FirstGuess { overhead_ns: 100_000.0, work_unit_ns: 0.5 },
+            false => FirstGuess { overhead_ns: 50_000.0, work_unit_ns: 0.02 },
+        }
+    }
+
+    fn open(&self, device: &DeviceInfo, _options: &OpenOptions) -> Result<Box<dyn Engine>> {
+        Ok(Box::new(self.open_engine(device)?))
+    }
+}

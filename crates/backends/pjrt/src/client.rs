@@ -1,0 +1,357 @@
+//! One plugin at work: its devices, its memory, its compiler. What a plugin hands out is owned here and given back when it is dropped.
+
+use std::ffi::c_int;
+use std::sync::Arc;
+
+use panoply_core::{DType, Tensor};
+
+use crate::event::{Bell, Pending};
+use crate::plugin::{PjrtError, Plugin, code, text_of};
+use crate::sys::{self, Padded};
+
+/// A plugin's client. PJRT's clients may be used from any thread.
+pub(crate) struct Client {
+    pub(crate) plugin: Arc<Plugin>,
+    raw: *mut sys::ClientObject,
+    pub(crate) platform: String,
+    pub(crate) version: String,
+}
+
+// SAFETY: PJRT's clients may be used from any thread.
+unsafe impl Send for Client {}
+// SAFETY: as above.
+unsafe impl Sync for Client {}
+
+/// A device of a client's: an address that lives as long as the client.
+#[derive(Clone, Copy)]
+pub(crate) struct Device(*mut sys::DeviceObject);
+
+/// What a device says about itself.
+pub(crate) struct Description {
+    pub(crate) id: i32,
+    pub(crate) kind: String,
+}
+
+/// The memory of a device, where it tells.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Memory {
+    pub(crate) used_bytes: u64,
+    pub(crate) peak_bytes: u64,
+    pub(crate) limit_bytes: Option<u64>,
+}
+
+impl Client {
+    /// Opens the plugin's devices. Plugins for GPUs are asked not to take all memory at once.
+    pub(crate) fn new(plugin: &Arc<Plugin>) -> Result<Arc<Client>, PjrtError> {
+        let modest = [named_bool("preallocate", false)];
+        let raw = match create(plugin, &modest) {
+            // A plugin that has no such option says so.
+            Err(PjrtError::Call { code, .. }) if code != code::UNAVAILABLE => create(plugin, &[])?,
+            other => other?,
+        };
+        let mut client = Client { plugin: Arc::clone(plugin), raw, platform: String::new(), version: String::new() };
+        let mut name = Padded::<sys::ClientPlatformName>::new();
+        name.args.client = raw;
+        plugin.call(&mut name)?;
+        // SAFETY: the text belongs to the client.
+        client.platform = unsafe { text_of(name.args.text, name.args.text_size) };
+        let mut version = Padded::<sys::ClientPlatformVersion>::new();
+        version.args.client = raw;
+        plugin.call(&mut version)?;
+        // SAFETY: as above.
+        client.version = unsafe { text_of(version.args.text, version.args.text_size) };
+        Ok(Arc::new(client))
+    }
+
+    /// The devices that this process may use.
+    pub(crate) fn devices(&self) -> Result<Vec<Device>, PjrtError> {
+        let mut args = Padded::<sys::ClientAddressableDevices>::new();
+        args.args.client = self.raw;
+        self.plugin.call(&mut args)?;
+        let (list, count) = (args.args.devices, args.args.num_devices);
+        // SAFETY: the list belongs to the client and has so many entries.
+        Ok((0..count).map(|index| Device(unsafe { *list.add(index) })).collect())
+    }
+
+    pub(crate) fn describe(&self, device: Device) -> Result<Description, PjrtError> {
+        let mut args = Padded::<sys::DeviceGetDescription>::new();
+        args.args.device = device.0;
+        self.plugin.call(&mut args)?;
+        describe(&self.plugin, args.args.description)
+    }
+
+    pub(crate) fn memory(&self, device: Device) -> Option<Memory> {
+        let mut args = Padded::<sys::DeviceMemoryStats>::new();
+        args.args.device = device.0;
+        self.plugin.call(&mut args).ok()?;
+        let stats = &args.args;
+        let bytes = |value: i64| u64::try_from(value).unwrap_or(0);
+        let limit_bytes = (stats.bytes_limit_is_set && stats.bytes_limit > 0).then(|| bytes(stats.bytes_limit));
+        let peak = if stats.peak_bytes_in_use_is_set { stats.peak_bytes_in_use } else { stats.bytes_in_use };
+        Some(Memory { used_bytes: bytes(stats.bytes_in_use), peak_bytes: bytes(peak), limit_bytes })
+    }
+
+    /// Copies a contiguous tensor of the host's to a device. The tensor must stay until the copy is done.
+    pub(crate) fn upload(
+        self: &Arc<Client>,
+        device: Device,
+        tensor: &Tensor,
+        bell: &Arc<Bell>,
+    ) -> panoply_core::Result<Result<(Buffer, Pending), PjrtError>> {
+        let bytes = tensor.as_bytes()?;
+        let dims: Vec<i64> = tensor.shape().iter().map(|dim| *dim as i64).collect();
+        let mut args = Padded::<sys::BufferFromHost>::new();
+        args.args.client = self.raw;
+        args.args.data = bytes.as_ptr().cast();
+        args.args.element_type = element_type(tensor.dtype());
+        (args.args.dims, args.args.num_dims) = (dims.as_ptr(), dims.len());
+        args.args.semantics = sys::UNTIL_TRANSFER_COMPLETES;
+        args.args.device = device.0;
+        Ok(self.plugin.call(&mut args).map(|()| {
+            let buffer = Buffer { client: Arc::clone(self), raw: args.args.buffer };
+            let name = "PJRT_Client_BufferFromHostBuffer";
+            (buffer, Pending::watch(&self.plugin, name, args.args.done_with_host_buffer, bell))
+        }))
+    }
+
+    /// Compiles StableHLO text.
+    pub(crate) fn compile(self: &Arc<Client>, text: &str) -> Result<Executable, PjrtError> {
+        let program = program(text);
+        let options = compile_options();
+        let mut args = Padded::<sys::ClientCompile>::new();
+        args.args.client = self.raw;
+        args.args.program = &raw const program.args;
+        (args.args.compile_options, args.args.compile_options_size) = (options.as_ptr(), options.len());
+        self.plugin.call(&mut args)?;
+        Ok(Executable { client: Arc::clone(self), raw: args.args.executable })
+    }
+
+    /// Loads what [`Executable::serialize`] gave.
+    pub(crate) fn load(self: &Arc<Client>, bytes: &[u8]) -> Result<Executable, PjrtError> {
+        let mut args = Padded::<sys::DeserializeAndLoad>::new();
+        args.args.client = self.raw;
+        (args.args.bytes, args.args.bytes_size) = (bytes.as_ptr().cast(), bytes.len());
+        self.plugin.call(&mut args)?;
+        Ok(Executable { client: Arc::clone(self), raw: args.args.loaded })
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        let mut args = Padded::<sys::ClientDestroy>::new();
+        args.args.client = self.raw;
+        let _ = self.plugin.call(&mut args);
+    }
+}
+
+fn create(plugin: &Plugin, options: &[Padded<sys::NamedValue>]) -> Result<*mut sys::ClientObject, PjrtError> {
+    let mut plain: Vec<sys::NamedValue> = options.iter().map(|option| option.args).collect();
+    plain.iter_mut().for_each(|option| option.struct_size = size_of::<sys::NamedValue>());
+    let mut args = Padded::<sys::ClientCreate>::new();
+    (args.args.create_options, args.args.num_options) = (plain.as_ptr(), plain.len());
+    plugin.call(&mut args)?;
+    Ok(args.args.client)
+}
+
+fn named_bool(name: &'static str, value: bool) -> Padded<sys::NamedValue> {
+    let mut named = Padded::<sys::NamedValue>::new();
+    (named.args.name, named.args.name_size) = (name.as_ptr(), name.len());
+    (named.args.kind, named.args.value, named.args.value_size) = (sys::NAMED_BOOL, u64::from(value), 1);
+    named
+}
+
+/// What a description says.
+pub(crate) fn describe(plugin: &Plugin, description: *mut sys::DescriptionObject) -> Result<Description, PjrtError> {
+    let mut id = Padded::<sys::DescriptionId>::new();
+    id.args.description = description;
+    plugin.call(&mut id)?;
+    let mut kind = Padded::<sys::DescriptionKind>::new();
+    kind.args.description = description;
+    plugin.call(&mut kind)?;
+    // SAFETY: the text belongs to the description, which is still there.
+    let text = unsafe { text_of(kind.args.text, kind.args.text_size) };
+    Ok(Description { id: id.args.id, kind: text })
+}
+
+/// A program of StableHLO text.
+pub(crate) fn program(text: &str) -> Padded<sys::Program> {
+    const FORMAT: &str = "mlir";
+    let mut program = Padded::<sys::Program>::new();
+    (program.args.code, program.args.code_size) = (text.as_ptr(), text.len());
+    (program.args.format, program.args.format_size) = (FORMAT.as_ptr(), FORMAT.len());
+    program
+}
+
+/// A `CompileOptionsProto`: one replica of one partition, for whichever device runs it, and 16-bit floats that are rounded where the
+/// program says so.
+pub(crate) fn compile_options() -> Vec<u8> {
+    const EXACT: &[u8] = b"xla_allow_excess_precision";
+    // executable_build_options { device_ordinal: -1, num_replicas: 1, num_partitions: 1 }
+    let build = [&[0x08][..], &[0xff; 9], &[0x01, 0x20, 0x01, 0x28, 0x01]].concat();
+    // env_option_overrides { key: "xla_allow_excess_precision", value { bool_field: false } }
+    let entry = [&[0x0a, EXACT.len() as u8][..], EXACT, &[0x12, 0x02, 0x10, 0x00]].concat();
+    // compile_portable_executable: true
+    [&[0x1a, build.len() as u8][..], &build, &[0x20, 0x01], &[0x3a, entry.len() as u8], &entry].concat()
+}
+
+/// PJRT's number for an element type.
+fn element_type(dtype: DType) -> c_int {
+    match dtype {
+        DType::I8 => 2,
+        DType::I32 => 4,
+        DType::U8 => 6,
+        DType::U32 => 8,
+        DType::F16 => 10,
+        DType::F32 => 11,
+        DType::F64 => 12,
+        DType::BF16 => 13,
+        DType::Complex64 => 14,
+    }
+}
+
+/// Memory of a device's, with elements in it.
+pub(crate) struct Buffer {
+    client: Arc<Client>,
+    raw: *mut sys::BufferObject,
+}
+
+impl Buffer {
+    /// Copies the elements, one after the other, to so many bytes of the host's.
+    ///
+    /// # Safety
+    /// The target has room for all elements, and stays there until the copy is done.
+    pub(crate) unsafe fn download(
+        &self,
+        rank: usize,
+        target: *mut u8,
+        target_size: usize,
+        bell: &Arc<Bell>,
+    ) -> Result<Pending, PjrtError> {
+        let order: Vec<i64> = (0..rank as i64).rev().collect();
+        let mut layout = Padded::<sys::MemoryLayout>::new();
+        layout.args.tiled.struct_size = size_of::<sys::TiledLayout>();
+        layout.args.tiled.minor_to_major = order.as_ptr();
+        layout.args.tiled.minor_to_major_size = order.len();
+        let mut args = Padded::<sys::BufferToHost>::new();
+        args.args.source = self.raw;
+        args.args.host_layout = &raw mut layout.args;
+        (args.args.target, args.args.target_size) = (target.cast(), target_size);
+        self.client.plugin.call(&mut args)?;
+        Ok(Pending::watch(&self.client.plugin, "PJRT_Buffer_ToHostBuffer", args.args.event, bell))
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let mut args = Padded::<sys::BufferDestroy>::new();
+        args.args.buffer = self.raw;
+        let _ = self.client.plugin.call(&mut args);
+    }
+}
+
+/// A compiled program.
+pub(crate) struct Executable {
+    client: Arc<Client>,
+    raw: *mut sys::LoadedObject,
+}
+
+impl Executable {
+    /// Starts the program on a device; gives its outputs, which are filled in time, and when all of them are.
+    pub(crate) fn run(
+        &self,
+        device: Device,
+        inputs: &[&Buffer],
+        outputs: usize,
+        bell: &Arc<Bell>,
+    ) -> Result<(Vec<Buffer>, Pending), PjrtError> {
+        let inputs: Vec<*mut sys::BufferObject> = inputs.iter().map(|buffer| buffer.raw).collect();
+        // Nothing is donated: other ops may read the same inputs.
+        let kept: Vec<i64> = (0..inputs.len() as i64).collect();
+        let mut options = Padded::<sys::ExecuteOptions>::new();
+        (options.args.non_donatable, options.args.num_non_donatable) = (kept.as_ptr(), kept.len());
+        let mut made = vec![std::ptr::null_mut(); outputs];
+        let (input_list, output_list) = (inputs.as_ptr(), made.as_mut_ptr());
+        let mut event = std::ptr::null_mut();
+        let mut args = Padded::<sys::LoadedExecute>::new();
+        args.args.executable = self.raw;
+        args.args.options = &raw mut options.args;
+        args.args.argument_lists = &raw const input_list;
+        (args.args.num_devices, args.args.num_args) = (1, inputs.len());
+        args.args.output_lists = &raw const output_list;
+        args.args.device_complete_events = &raw mut event;
+        args.args.execute_device = device.0;
+        self.client.plugin.call(&mut args)?;
+        let made = made.into_iter().map(|raw| Buffer { client: Arc::clone(&self.client), raw }).collect();
+        Ok((made, Pending::watch(&self.client.plugin, "PJRT_LoadedExecutable_Execute", event, bell)))
+    }
+
+    /// How many outputs the program has.
+    pub(crate) fn outputs(&self) -> Result<usize, PjrtError> {
+        let unloaded = Unloaded::of(self)?;
+        let mut args = Padded::<sys::ExecutableNumOutputs>::new();
+        args.args.executable = unloaded.raw;
+        self.client.plugin.call(&mut args)?;
+        Ok(args.args.num_outputs)
+    }
+
+    /// The program as bytes that [`Client::load`] takes, on this machine and with this version of the plugin.
+    pub(crate) fn serialize(&self) -> Result<Vec<u8>, PjrtError> {
+        Unloaded::of(self)?.serialize()
+    }
+}
+
+impl Drop for Executable {
+    fn drop(&mut self) {
+        let mut args = Padded::<sys::LoadedDestroy>::new();
+        args.args.executable = self.raw;
+        let _ = self.client.plugin.call(&mut args);
+    }
+}
+
+/// A compiled program that is on no device.
+pub(crate) struct Unloaded {
+    pub(crate) plugin: Arc<Plugin>,
+    pub(crate) raw: *mut sys::ExecutableObject,
+}
+
+impl Unloaded {
+    fn of(executable: &Executable) -> Result<Unloaded, PjrtError> {
+        let mut args = Padded::<sys::LoadedGetExecutable>::new();
+        args.args.loaded = executable.raw;
+        executable.client.plugin.call(&mut args)?;
+        Ok(Unloaded { plugin: Arc::clone(&executable.client.plugin), raw: args.args.executable })
+    }
+
+    pub(crate) fn serialize(&self) -> Result<Vec<u8>, PjrtError> {
+        let mut args = Padded::<sys::ExecutableSerialize>::new();
+        args.args.executable = self.raw;
+        self.plugin.call(&mut args)?;
+        let (bytes, size) = (args.args.bytes.cast::<u8>(), args.args.bytes_size);
+        let copy = match bytes.is_null() {
+            true => Vec::new(),
+            // SAFETY: the plugin shows so many bytes until they are given back below.
+            false => unsafe { std::slice::from_raw_parts(bytes, size) }.to_vec(),
+        };
+        if let Some(deleter) = args.args.deleter {
+            // SAFETY: the plugin's own function for what it handed out, called once.
+            unsafe { deleter(args.args.serialized) };
+        }
+        Ok(copy)
+    }
+
+    /// The bytes of machine code in it, where the plugin tells.
+    pub(crate) fn code_bytes(&self) -> Option<u64> {
+        let mut args = Padded::<sys::ExecutableCodeSize>::new();
+        args.args.executable = self.raw;
+        self.plugin.call(&mut args).ok()?;
+        u64::try_from(args.args.size_in_bytes).ok()
+    }
+}
+
+impl Drop for Unloaded {
+    fn drop(&mut self) {
+        let mut args = Padded::<sys::ExecutableDestroy>::new();
+        args.args.executable = self.raw;
+        let _ = self.plugin.call(&mut args);
+    }
+}

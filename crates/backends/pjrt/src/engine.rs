@@ -1,0 +1,440 @@
+//! One opened device. `submit` compiles what is new and starts programs; the plugin runs them in time, and `poll` hands out what its
+//! events say is done, in the order of submission.
+
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use panoply_core::graph::WeakGraph;
+use panoply_core::op::compute::{ComputeOp, Transfer};
+use panoply_core::op::graph::{GraphOp, RunGraph};
+use panoply_core::{
+    DType, DeviceInfo, Engine, Error, Finished, Health, HostBufferMut, Item, Location, MemoryStats, Op, Part, Result,
+    Shape, Support, Tensor, Value,
+};
+
+use crate::cache::{Counts, Programs};
+use crate::client::{Buffer, Client, Device, Executable};
+use crate::event::{Bell, Pending};
+use crate::memory::DeviceMemory;
+use crate::ops;
+use crate::plugin::{PjrtError, code};
+use crate::program::{Argument, Program, compact, compact_dims, is_whole};
+
+/// How long a dropped engine waits for copies that are under way.
+const FAREWELL: Duration = Duration::from_secs(5);
+/// Graphs whose constants are kept on the device before those that nobody has are looked for.
+const CONSTANTS_SWEEP: usize = 64;
+
+/// One opened device.
+pub struct PjrtEngine {
+    info: DeviceInfo,
+    client: Arc<Client>,
+    device: Device,
+    bell: Arc<Bell>,
+    programs: Programs,
+    memory: DeviceMemory,
+    /// Constants of graphs, by graph and node.
+    constants: HashMap<(u64, usize), Rc<Buffer>>,
+    graphs: HashMap<u64, WeakGraph>,
+    running: VecDeque<Running>,
+}
+
+/// An op on its way.
+struct Running {
+    item: Item,
+    answer: Answer,
+    /// What must be done before the answer counts.
+    pending: Vec<Pending>,
+    /// What the plugin reads until then.
+    held: Vec<Tensor>,
+    checks: Vec<Checked>,
+    bytes_moved: u64,
+    began: Instant,
+}
+
+/// What an op will be answered with.
+enum Answer {
+    Known(Result<Value>),
+    /// A tensor of the host's that is being written.
+    Download {
+        target: HostBufferMut,
+        dtype: DType,
+        shape: Shape,
+    },
+}
+
+/// Two numbers that are on their way, and what they mean.
+struct Checked {
+    numbers: HostBufferMut,
+    check: ops::Check,
+    /// The node, in words.
+    node: Option<String>,
+}
+
+/// What starting an op gives.
+#[derive(Default)]
+struct Started {
+    pending: Vec<Pending>,
+    held: Vec<Tensor>,
+    checks: Vec<Checked>,
+    bytes_moved: u64,
+}
+
+impl PjrtEngine {
+    pub(crate) fn new(info: DeviceInfo, client: Arc<Client>, device: Device, programs: Programs) -> PjrtEngine {
+        let memory = DeviceMemory::new(info.id);
+        PjrtEngine {
+            info,
+            client,
+            device,
+            bell: Arc::default(),
+            programs,
+            memory,
+            constants: HashMap::new(),
+            graphs: HashMap::new(),
+            running: VecDeque::new(),
+        }
+    }
+
+    /// How programs were come by so far.
+    pub fn counts(&self) -> Counts {
+        self.programs.counts
+    }
+
+    fn start(&mut self, op: &Op, started: &mut Started) -> Result<Answer> {
+        match op {
+            Op::Compute(ComputeOp::Transfer(transfer)) => self.transfer(op, transfer, started),
+            Op::Graph(GraphOp::RunGraph(graph)) => {
+                let program = Program::of_graph(graph)?;
+                let tensors = self.run(&program, graph.inputs(), Some(graph), started)?;
+                Ok(Answer::Known(Ok(Value::List(tensors.into_iter().map(Part::Tensor).collect()))))
+            }
+            op => {
+                if let no @ Support::No(_) = ops::supports(&self.info, op) {
+                    return Err(no.refusal(op));
+                }
+                let tensors = self.run_op(op, started)?;
+                Ok(Answer::Known(Ok(value_of(tensors))))
+            }
+        }
+    }
+
+    fn run_op(&mut self, op: &Op, started: &mut Started) -> Result<Vec<Tensor>> {
+        let program = self.program_of(op)?;
+        let mut inputs = Vec::new();
+        op.for_each_tensor(&mut |tensor| inputs.push(tensor.clone()));
+        self.run(&program, &inputs, None, started)
+    }
+
+    fn program_of(&self, op: &Op) -> Result<Program> {
+        let memory = &self.memory;
+        Program::of_op(op, &|tensor| match tensor.location() {
+            Location::Host => Ok(compact_dims(tensor)),
+            Location::Device(_) => memory.stored(tensor).map(|stored| stored.dims.clone()),
+        })
+    }
+
+    /// Starts a program on these inputs.
+    fn run(
+        &mut self,
+        program: &Program,
+        inputs: &[Tensor],
+        graph: Option<&RunGraph>,
+        started: &mut Started,
+    ) -> Result<Vec<Tensor>> {
+        let executable = self.programs.get(program).map_err(|error| self.error(error))?;
+        let mut brought: Vec<(usize, Rc<Buffer>)> = Vec::new();
+        let mut resident: Vec<(usize, Tensor)> = Vec::new();
+        for (place, argument) in program.arguments.iter().enumerate() {
+            match (*argument, graph) {
+                (Argument::Constant(node), Some(graph)) => {
+                    brought.push((place, self.constant(graph, node, started)?));
+                }
+                (Argument::Input(input), _) => match self.argument(&inputs[input], graph.is_some(), started)? {
+                    Brought::New(buffer) => brought.push((place, Rc::new(buffer))),
+                    Brought::There(tensor) => resident.push((place, tensor)),
+                },
+                (Argument::Constant(_), None) => {
+                    return Err(Error::invalid("a program's argument", "an input", "a constant without a graph"));
+                }
+            }
+        }
+        let mut list: Vec<(usize, &Buffer)> = brought.iter().map(|(place, buffer)| (*place, &**buffer)).collect();
+        for (place, tensor) in &resident {
+            list.push((*place, &self.memory.stored(tensor)?.buffer));
+        }
+        list.sort_by_key(|(place, _)| *place);
+        let list: Vec<&Buffer> = list.into_iter().map(|(_, buffer)| buffer).collect();
+        let count = program.outputs.len() + program.checks.len();
+        let ran = executable.run(self.device, &list, count, &self.bell);
+        let (made, pending) = ran.map_err(|error| self.error(error))?;
+        started.pending.push(pending);
+        self.collect_outputs(program, graph, made, started)
+    }
+
+    fn collect_outputs(
+        &mut self,
+        program: &Program,
+        graph: Option<&RunGraph>,
+        made: Vec<Buffer>,
+        started: &mut Started,
+    ) -> Result<Vec<Tensor>> {
+        let mut made = made.into_iter();
+        let mut tensors = Vec::with_capacity(program.outputs.len());
+        for ((dtype, shape), buffer) in program.outputs.iter().zip(made.by_ref()) {
+            tensors.push(self.memory.tensor(*dtype, *shape, buffer)?);
+        }
+        for ((node, check), buffer) in program.checks.iter().zip(made) {
+            let mut numbers = HostBufferMut::zeroed(2 * size_of::<u32>())?;
+            let room = numbers.bytes_mut();
+            let (target, size) = (room.as_mut_ptr(), room.len());
+            // SAFETY: two numbers of four bytes; they are held until the copy is done, here or in `Drop`.
+            let pending = unsafe { buffer.download(1, target, size, &self.bell) }.map_err(|error| self.error(error))?;
+            started.pending.push(pending);
+            let node = node.zip(graph).map(|(node, graph)| graph.graph().node_text(node));
+            started.checks.push(Checked { numbers, check: check.clone(), node });
+        }
+        Ok(tensors)
+    }
+
+    /// An input as the program wants it: of a graph whole, of an op as its buffer is.
+    fn argument(&mut self, tensor: &Tensor, is_whole_wanted: bool, started: &mut Started) -> Result<Brought> {
+        match tensor.location() {
+            Location::Host => {
+                let host = if is_whole_wanted { tensor.contiguous()? } else { compact(tensor)? };
+                self.upload(&host, started).map(Brought::New)
+            }
+            Location::Device(_) if is_whole_wanted => {
+                let stored = self.memory.stored(tensor)?;
+                match is_whole(tensor) && stored.dims == tensor.shape().dims() {
+                    true => Ok(Brought::There(tensor.clone())),
+                    false => self.copied(tensor, started).map(Brought::There),
+                }
+            }
+            Location::Device(_) => Ok(Brought::There(tensor.clone())),
+        }
+    }
+
+    /// The elements of a device's tensor one after the other, in a buffer of the tensor's own shape.
+    fn copied(&mut self, tensor: &Tensor, started: &mut Started) -> Result<Tensor> {
+        let copy = Op::Compute(ComputeOp::Transfer(Transfer::to_device(tensor, self.info.id)));
+        let mut made = self.run_op(&copy, started)?;
+        made.pop().ok_or_else(|| Error::invalid("a copy", "one tensor", "none"))
+    }
+
+    fn upload(&mut self, host: &Tensor, started: &mut Started) -> Result<Buffer> {
+        let uploaded = self.client.upload(self.device, host, &self.bell)?;
+        let (buffer, pending) = uploaded.map_err(|error| self.error(error))?;
+        started.pending.push(pending);
+        started.held.push(host.clone());
+        started.bytes_moved += host.len_bytes() as u64;
+        Ok(buffer)
+    }
+
+    /// A graph's constant, which is brought to the device once.
+    fn constant(&mut self, graph: &RunGraph, node: usize, started: &mut Started) -> Result<Rc<Buffer>> {
+        let key = (graph.graph().id(), node);
+        if let Some(buffer) = self.constants.get(&key) {
+            return Ok(Rc::clone(buffer));
+        }
+        self.sweep(graph);
+        let missing = || Error::invalid("a graph's constant", "a tensor", format!("none in node {node}"));
+        let host = graph.graph().nodes()[node].constant().ok_or_else(missing)?.contiguous()?;
+        let buffer = Rc::new(self.upload(&host, started)?);
+        self.constants.insert(key, Rc::clone(&buffer));
+        Ok(buffer)
+    }
+
+    /// Notes a graph, and lets go of what belongs to graphs that nobody has.
+    fn sweep(&mut self, graph: &RunGraph) {
+        let id = graph.graph().id();
+        if self.graphs.contains_key(&id) {
+            return;
+        }
+        if self.graphs.len() >= CONSTANTS_SWEEP {
+            self.forget_graphs();
+        }
+        self.graphs.insert(id, graph.graph().downgrade());
+    }
+
+    fn forget_graphs(&mut self) {
+        let PjrtEngine { graphs, constants, .. } = self;
+        graphs.retain(|_, graph| graph.is_alive());
+        constants.retain(|(graph, _), _| graphs.contains_key(graph));
+    }
+
+    fn transfer(&mut self, op: &Op, transfer: &Transfer, started: &mut Started) -> Result<Answer> {
+        let tensor = &transfer.input;
+        let (dtype, shape) = (tensor.dtype(), *tensor.shape());
+        let known = |tensor: Tensor| Ok(Answer::Known(Ok(Value::Tensor(tensor))));
+        match (tensor.location(), transfer.to) {
+            (Location::Host, Location::Host) => known(tensor.contiguous()?),
+            (Location::Host, Location::Device(to)) if to == self.info.id => {
+                let buffer = self.upload(&tensor.contiguous()?, started)?;
+                known(self.memory.tensor(dtype, shape, buffer)?)
+            }
+            (Location::Device(_), Location::Host) => {
+                let whole = if is_whole(tensor) { tensor.clone() } else { self.copied(tensor, started)? };
+                self.download(&whole, shape, started)
+            }
+            (Location::Device(_), Location::Device(to)) if to == self.info.id => {
+                known(if is_whole(tensor) { tensor.clone() } else { self.copied(tensor, started)? })
+            }
+            _ => Err(Support::No("it moves tensors to itself and to the host".to_owned()).refusal(op)),
+        }
+    }
+
+    fn download(&mut self, tensor: &Tensor, shape: Shape, started: &mut Started) -> Result<Answer> {
+        let mut target = HostBufferMut::zeroed(tensor.len_bytes())?;
+        let stored = self.memory.stored(tensor)?;
+        if tensor.len_bytes() > 0 {
+            let room = target.bytes_mut();
+            let (address, size) = (room.as_mut_ptr(), room.len());
+            // SAFETY: the target has room for all elements; it is held until the copy is done, here or in `Drop`.
+            let copy = unsafe { stored.buffer.download(stored.dims.len(), address, size, &self.bell) };
+            started.pending.push(copy.map_err(|error| self.error(error))?);
+        }
+        started.held.push(tensor.clone());
+        started.bytes_moved += tensor.len_bytes() as u64;
+        Ok(Answer::Download { target, dtype: tensor.dtype(), shape })
+    }
+
+    /// What a plugin's error means to a caller.
+    fn error(&self, error: PjrtError) -> Error {
+        let (device, reason) = (self.info.id, error.to_string());
+        match error {
+            PjrtError::Call { code: code::RESOURCE_EXHAUSTED, .. } => {
+                let memory = self.client.memory(self.device).unwrap_or_default();
+                let free = memory.limit_bytes.unwrap_or(0).saturating_sub(memory.used_bytes);
+                Error::OutOfMemory { place: format!("{device}: {reason}"), asked: 0, free, largest: free }
+            }
+            PjrtError::Call { code: code::UNAVAILABLE | code::DATA_LOSS, .. } => Error::DeviceLost { device, reason },
+            PjrtError::Call { code: code::UNIMPLEMENTED, .. } => Error::Unsupported { op: "program", reason },
+            _ => Error::DeviceFault { device, reason },
+        }
+    }
+
+    /// Ends an op all of whose events are there.
+    fn end(&self, running: Running) -> Finished {
+        let Running { item, answer, pending, held, checks, bytes_moved, began } = running;
+        let failed = pending.iter().find_map(|pending| pending.outcome()?.err());
+        let result = match (failed, answer) {
+            (Some(error), Answer::Known(Ok(_)) | Answer::Download { .. }) => Err(self.error(error)),
+            (_, Answer::Known(result)) => result,
+            (None, Answer::Download { target, dtype, shape }) => {
+                Tensor::from_host(dtype, shape, target.freeze()).map(Value::Tensor)
+            }
+        };
+        let result = match checks.iter().find_map(Checked::error) {
+            Some(error) if result.is_ok() => Err(error),
+            _ => result,
+        };
+        drop(held);
+        Finished { bytes_moved, device_time: Some(began.elapsed()), ..Finished::alone(item, result) }
+    }
+}
+
+/// Where an argument is.
+enum Brought {
+    New(Buffer),
+    There(Tensor),
+}
+
+impl Checked {
+    fn error(&self) -> Option<Error> {
+        let bytes = self.numbers.bytes();
+        let number = |at: usize| u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let error = self.check.error([number(0), number(4)])?;
+        Some(match &self.node {
+            Some(node) => Error::Node { node: node.clone(), cause: Box::new(error) },
+            None => error,
+        })
+    }
+}
+
+impl Running {
+    fn is_done(&self) -> bool {
+        self.pending.iter().all(|pending| pending.outcome().is_some())
+    }
+}
+
+/// An op's answer: one tensor, or two.
+fn value_of(tensors: Vec<Tensor>) -> Value {
+    match <[Tensor; 2]>::try_from(tensors) {
+        Ok([first, second]) => Value::Pair(first, second),
+        Err(mut tensors) if tensors.len() == 1 => Value::Tensor(tensors.swap_remove(0)),
+        Err(tensors) => Value::List(tensors.into_iter().map(Part::Tensor).collect()),
+    }
+}
+
+impl Engine for PjrtEngine {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn submit(&mut self, batch: &mut Vec<Item>) {
+        for item in batch.drain(..) {
+            let (mut started, began) = (Started::default(), Instant::now());
+            let answer = self.start(&item.op, &mut started).unwrap_or_else(|error| Answer::Known(Err(error)));
+            let Started { pending, held, checks, bytes_moved } = started;
+            self.running.push_back(Running { item, answer, pending, held, checks, bytes_moved, began });
+        }
+    }
+
+    fn poll(&mut self, finished: &mut Vec<Finished>, wait_max: Duration) -> usize {
+        let (until, before) = (Instant::now() + wait_max, finished.len());
+        loop {
+            while let Some(running) = self.running.pop_front_if(|running| running.is_done()) {
+                finished.push(self.end(running));
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if self.running.is_empty() || finished.len() > before || left.is_zero() {
+                break;
+            }
+            self.bell.wait(left);
+        }
+        self.memory.collect();
+        self.running.len()
+    }
+
+    fn memory(&mut self) -> MemoryStats {
+        self.memory.stats()
+    }
+
+    fn health(&mut self) -> Health {
+        self.memory.collect();
+        self.forget_graphs();
+        let percent = |memory: crate::client::Memory| {
+            memory.limit_bytes.map(|limit| (memory.used_bytes as f64 / limit as f64 * 100.0) as f32)
+        };
+        Health { memory_percent: self.client.memory(self.device).and_then(percent), ..Health::default() }
+    }
+
+    fn warm_up(&mut self, op: &Op) {
+        let program = match op {
+            Op::Graph(GraphOp::RunGraph(graph)) => Program::of_graph(graph),
+            op => self.program_of(op).map(Arc::new),
+        };
+        if let Ok(program) = program {
+            // A failure shows when the op is run.
+            let _: Result<Rc<Executable>, PjrtError> = self.programs.get(&program);
+        }
+    }
+}
+
+impl Drop for PjrtEngine {
+    /// The plugin may still read or write memory of the host's: it is waited for, and where it does not come, the memory stays.
+    fn drop(&mut self) {
+        let until = Instant::now() + FAREWELL;
+        while self.running.iter().any(|running| !running.is_done()) {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            self.bell.wait(left);
+        }
+        self.running.drain(..).filter(|running| !running.is_done()).for_each(std::mem::forget);
+    }
+}

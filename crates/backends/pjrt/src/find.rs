@@ -1,0 +1,78 @@
+//! Where plugins are looked for: in files that the environment names, and in the packages of Python's that bring them.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+/// Files of plugins, separated as in `PATH`. Where it is set, nothing else is looked for; empty means none.
+pub const VARIABLE: &str = "PANOPLY_PJRT_PLUGINS";
+/// The variable by which libtpu is found elsewhere too.
+const TPU_VARIABLE: &str = "TPU_LIBRARY_PATH";
+/// Packages that bring plugins, below a folder of packages: a folder of folders, or a folder with the file itself.
+const PACKAGES: [&str; 3] = ["jax_plugins", "xla_plugins", "libtpu"];
+/// The most entries of a folder that are looked at.
+const ENTRIES_MAX: usize = 1024;
+
+/// The plugins' files that are there.
+pub fn plugins() -> Vec<PathBuf> {
+    match env::var_os(VARIABLE) {
+        Some(named) => env::split_paths(&named).filter(|path| !path.as_os_str().is_empty()).collect(),
+        None => env::var_os(TPU_VARIABLE).map(PathBuf::from).into_iter().chain(installed(&package_folders())).collect(),
+    }
+}
+
+/// The folders in which Python keeps packages: the environment's, the user's and the system's.
+fn package_folders() -> Vec<PathBuf> {
+    let below = |root: PathBuf| entries(&root).into_iter().filter(|path| name(path).starts_with("python3"));
+    let variable = |name: &str| env::var_os(name).map(PathBuf::from);
+    let roots = [
+        variable("VIRTUAL_ENV").map(|root| root.join("lib")),
+        variable("CONDA_PREFIX").map(|root| root.join("lib")),
+        variable("HOME").map(|root| root.join(".local/lib")),
+        Some(PathBuf::from("/usr/local/lib")),
+        Some(PathBuf::from("/usr/lib")),
+    ];
+    let pythons = roots.into_iter().flatten().flat_map(below);
+    pythons.flat_map(|python| ["site-packages", "dist-packages"].map(|folder| python.join(folder))).collect()
+}
+
+/// The plugins in these folders of packages, each package once.
+pub fn installed(folders: &[PathBuf]) -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> = Vec::new();
+    for folder in folders.iter().flat_map(|folder| PACKAGES.map(|package| folder.join(package))) {
+        let inner = entries(&folder).into_iter().filter(|path| path.is_dir());
+        for folder in std::iter::once(folder.clone()).chain(inner) {
+            let plugin = entries(&folder).into_iter().find(|path| is_plugin(path));
+            let is_new = |path: &PathBuf| !found.iter().any(|known| known.file_name() == path.file_name());
+            found.extend(plugin.filter(is_new));
+        }
+    }
+    found
+}
+
+/// Whether a file is named as plugins are.
+fn is_plugin(path: &Path) -> bool {
+    let name = name(path);
+    name.ends_with(".so") && (name.contains("pjrt") || name.contains("xla") || name == "libtpu.so")
+}
+
+/// Whether it is libtpu, which must not be asked on a machine without a TPU: it looks for one in the network.
+pub(crate) fn is_libtpu(path: &Path) -> bool {
+    name(path) == "libtpu.so"
+}
+
+/// Whether there is anything that could be a TPU.
+pub(crate) fn has_tpu() -> bool {
+    entries(Path::new("/dev")).iter().any(|path| name(path).starts_with("accel"))
+        || entries(Path::new("/dev/vfio")).iter().any(|path| name(path).bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+fn entries(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    let mut paths: Vec<PathBuf> = entries.flatten().take(ENTRIES_MAX).map(|entry| entry.path()).collect();
+    paths.sort();
+    paths
+}
+
+fn name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}

@@ -1,0 +1,78 @@
+//! MatMul: a product, and what is done with its sums.
+
+use panoply_core::op::compute::{MatMul, Precision};
+use panoply_core::{DType, Result};
+
+use super::Emit;
+use super::maps::{activate, stretched};
+use crate::hlo::{DotAxes, Element, Value, carrier};
+
+pub(super) fn matmul(emit: &mut Emit, op: &MatMul) -> Result<Value> {
+    let shape = op.matmul_shape()?;
+    let (dims, rank) = (op.output_shape()?.to_vec(), shape.batch.rank() + 2);
+    let sums = carrier(op.output_dtype());
+    let (a_axis, b_axis) = (if op.transpose_a { 2 } else { 1 }, if op.transpose_b { 1 } else { 2 });
+    let (a, b) = (emit.tensor(&op.a)?, emit.tensor(&op.b)?);
+    let precision = precision_of(op.a.dtype(), op.precision);
+    let product = if b.rank() == 2 && !op.transpose_a {
+        // One matrix for all: rows of every batch are rows of one product.
+        let axes = DotAxes { batch: &[], a: a.rank() - 1, b: 2 - b_axis };
+        emit.writer.dot(&a, &b, &axes, sums.into(), precision)
+    } else {
+        let (a, b) = (whole(emit, &a, &shape.batch), whole(emit, &b, &shape.batch));
+        let batch: Vec<usize> = (0..shape.batch.rank()).collect();
+        let axes = DotAxes { batch: &batch, a: rank - a_axis, b: rank - b_axis };
+        emit.writer.dot(&a, &b, &axes, sums.into(), precision)
+    };
+    let mut value = product;
+    if op.alpha != 1.0 {
+        let alpha = emit.writer.constant(f64::from(op.alpha), sums.into(), &dims);
+        value = emit.writer.like("multiply", &[&value, &alpha]);
+    }
+    if let Some(added) = addends(emit, op, &dims)? {
+        value = emit.writer.like("add", &[&value, &added]);
+    }
+    activate(&mut emit.writer, op.activation, &value)
+}
+
+/// `beta · c + bias`.
+fn addends(emit: &mut Emit, op: &MatMul, dims: &[usize]) -> Result<Option<Value>> {
+    let mut sum: Option<Value> = None;
+    if let Some(c) = &op.c {
+        let c = stretched(emit, c, dims)?;
+        let beta = emit.writer.constant(f64::from(op.beta), c.element, dims);
+        sum = Some(emit.writer.like("multiply", &[&c, &beta]));
+    }
+    if let Some(bias) = &op.bias {
+        let bias = stretched(emit, bias, dims)?;
+        sum = Some(match sum {
+            Some(sum) => emit.writer.like("add", &[&sum, &bias]),
+            None => bias,
+        });
+    }
+    Ok(sum)
+}
+
+/// An operand with all axes of the batch.
+fn whole(emit: &mut Emit, operand: &Value, batch: &[usize]) -> Value {
+    let dims = [batch, &operand.dims[operand.rank() - 2..]].concat();
+    emit.writer.stretch(operand, &dims)
+}
+
+/// How exact products must be: f32 as such is more than what a TPU does by itself.
+pub(super) fn precision_of(dtype: DType, precision: Precision) -> &'static str {
+    match (dtype, precision) {
+        (DType::F16 | DType::BF16, _) => "DEFAULT",
+        (DType::F32, Precision::Tf32) => "HIGH",
+        _ => "HIGHEST",
+    }
+}
+
+/// A product of carried numbers within an op of a higher level.
+pub(super) fn inner_product(emit: &mut Emit, a: &Value, b: &Value, axes: &DotAxes<'_>) -> Value {
+    let (precision, sums) = match a.element {
+        Element::Of(dtype) => (precision_of(dtype, Precision::Full), carrier(dtype).into()),
+        Element::Bool => ("HIGHEST", Element::F32),
+    };
+    emit.writer.dot(a, b, axes, sums, precision)
+}

@@ -1,0 +1,46 @@
+//! Every case of the suite, random graphs, and what stays on the device, on every device that a plugin shows. `PANOPLY_PJRT_PLUGINS`
+//! names plugins; `PANOPLY_CASES=prefix` runs the cases whose names begin so.
+
+#![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
+
+use panoply_conformance::{Case, Seeds, cases, check_backend, check_graphs};
+use panoply_core::{Backend, DeviceInfo};
+use panoply_pjrt::PjrtBackend;
+
+/// Programs for processors are compiled one by one, which takes long: these get every n-th case unless `PANOPLY_CASES` is set.
+const SAMPLE: usize = 7;
+
+fn on_devices(test: impl Fn(&PjrtBackend, &DeviceInfo)) {
+    let backend = PjrtBackend::new();
+    match backend.discover() {
+        Ok(devices) => devices.iter().for_each(|device| test(&backend, device)),
+        Err(absence) => println!("skipped: {absence}"),
+    }
+}
+
+fn chosen(device: &DeviceInfo) -> Vec<Case> {
+    let all = cases();
+    match std::env::var("PANOPLY_CASES") {
+        Ok(prefix) => all.into_iter().filter(|case| case.name.starts_with(&prefix)).collect(),
+        Err(_) if device.runs_on_cores => all.into_iter().step_by(SAMPLE).collect(),
+        Err(_) => all,
+    }
+}
+
+#[test]
+fn cases_agree_on_every_device() {
+    on_devices(|backend, device| {
+        let summary = check_backend(backend, device, &chosen(device)).unwrap();
+        println!("{} {}: {summary}", device.id, device.name);
+        assert!(summary.failed.is_empty() && summary.passed > 0, "{} failed", summary.failed.len());
+    });
+}
+
+#[test]
+fn random_graphs_agree_on_every_device() {
+    on_devices(|backend, device| {
+        let summary = check_graphs(backend, device, Seeds::or_asked(40, 40)).unwrap();
+        println!("{} {}: {summary}", device.id, device.name);
+        assert!(summary.failed.is_empty() && summary.passed > 0, "{} failed", summary.failed.len());
+    });
+}

@@ -1,0 +1,219 @@
+//! Finds devices and opens them. A device is what sysfs shows on the PCI bus together with the instances that the library has of it, those of
+//! its virtual functions included.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use panoply_core::{
+    Absence, Api, Backend, Capabilities, DeviceId, DeviceInfo, DeviceKind, Domain, Engine, Error, FirstGuess, Op,
+    OpenOptions, PciAddress, Result, Support,
+};
+
+use crate::engine::QatEngine;
+use crate::instance::{Does, OpenInstance, abilities};
+use crate::library::{LIBRARIES, Qat, QatError, Service, Start, Started};
+use crate::ops;
+use crate::pci::{self, Endpoint};
+use crate::sys::{FALSE, Instance, OPERATIONAL_UP};
+
+/// The most instances of a device that are opened.
+const INSTANCES_MAX: usize = 64;
+
+/// Where devices and libraries are looked for.
+#[derive(Clone, Debug)]
+pub struct Places {
+    /// What is laid out as `/sys` is.
+    pub system: PathBuf,
+    /// Names of `libqat` and of `libusdm`, each in the order in which they are tried.
+    pub libraries: Vec<Vec<String>>,
+    /// How long a device with requests under way may answer none of them before it counts as lost.
+    pub silence_max: Duration,
+}
+
+impl Default for Places {
+    fn default() -> Places {
+        let names = |names: &&[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let libraries = LIBRARIES.iter().map(names).collect();
+        Places { system: pci::system_folder(), libraries, silence_max: Duration::from_secs(5) }
+    }
+}
+
+/// The QAT backend.
+#[derive(Default)]
+pub struct QatBackend {
+    places: Places,
+    qat: OnceLock<Arc<Qat>>,
+    start: Start,
+    /// Devices that were seen. A device's place in the list is its index.
+    seen: Mutex<Vec<PciAddress>>,
+}
+
+impl QatBackend {
+    /// The machine's own devices, through qatlib.
+    pub fn new() -> QatBackend {
+        QatBackend::default()
+    }
+
+    /// Devices and libraries from elsewhere.
+    pub fn of(places: Places) -> QatBackend {
+        QatBackend { places, ..QatBackend::default() }
+    }
+
+    fn qat(&self) -> Result<Arc<Qat>, Absence> {
+        if let Some(qat) = self.qat.get() {
+            return Ok(qat.clone());
+        }
+        let loaded = Qat::load(&self.places.libraries).map_err(|tried| Absence::LibraryMissing { tried })?;
+        let qat = loaded.map_err(|error| Absence::NoDevice { reason: error.to_string() })?;
+        Ok(self.qat.get_or_init(|| qat).clone())
+    }
+
+    /// The devices on the bus that a driver has.
+    fn endpoints(&self) -> Result<Vec<Endpoint>, Absence> {
+        let all = pci::endpoints(&self.places.system);
+        let troubles: Vec<String> = all.iter().filter_map(Endpoint::trouble).collect();
+        let usable: Vec<Endpoint> = all.into_iter().filter(|endpoint| endpoint.trouble().is_none()).collect();
+        match (usable.is_empty(), troubles.is_empty()) {
+            (false, _) => Ok(usable),
+            (true, true) => Err(Absence::NoDevice { reason: "no QAT device on the PCI bus".to_owned() }),
+            (true, false) => Err(Absence::NoDevice { reason: troubles.join("; ") }),
+        }
+    }
+
+    fn started(&self) -> Result<Arc<Started>, Absence> {
+        let hint = |error: QatError| Absence::NoDevice {
+            reason: format!("{error}; qatlib needs virtual functions on vfio-pci, and this user in the group qat"),
+        };
+        self.start.get(&self.qat()?).map_err(hint)
+    }
+
+    fn index_of(&self, address: PciAddress) -> u32 {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let index = seen.iter().position(|known| *known == address).unwrap_or_else(|| {
+            seen.push(address);
+            seen.len() - 1
+        });
+        index as u32
+    }
+
+    fn describe(&self, endpoint: &Endpoint, found: &[Found]) -> DeviceInfo {
+        let id = DeviceId { api: Api::QAT, index: self.index_of(endpoint.address) };
+        let name = format!("Intel QAT {} ({} instances)", endpoint.family, found.len());
+        let mut info = DeviceInfo::new(id, name, DeviceKind::CryptoAccelerator);
+        info.pci_address = Some(endpoint.address);
+        info.numa_node = endpoint.numa_node;
+        info.driver_version = found.first().map(|found| found.version.clone()).filter(|version| !version.is_empty());
+        info.compute_units = u32::try_from(found.len()).ok();
+        // Messages are copied from the host's memory into the device's by the engine.
+        info.shares_host_memory = true;
+        let does = found.iter().fold(Does::default(), |all, found| all.or(found.does));
+        info.capabilities = Capabilities { domains: vec![Domain::Crypto], features: does.features() };
+        info
+    }
+
+    fn instances(&self, device: &DeviceInfo) -> Result<Vec<OpenInstance>, String> {
+        let known = self.seen.lock().unwrap_or_else(PoisonError::into_inner).get(device.id.index as usize).copied();
+        let address = known.ok_or("it was never found")?;
+        let endpoints = self.endpoints().map_err(|absence| absence.to_string())?;
+        let endpoint = endpoints.into_iter().find(|endpoint| endpoint.address == address);
+        let endpoint = endpoint.ok_or_else(|| format!("{address} is not there"))?;
+        let started = self.started().map_err(|absence| absence.to_string())?;
+        let (mut found, reasons) = instances_of(&started, std::slice::from_ref(&endpoint));
+        let found = found.remove(&endpoint.address).ok_or_else(|| reasons.join("; "))?;
+        let open = |found: &Found| OpenInstance::open(&started, found.service, found.handle);
+        found.iter().take(INSTANCES_MAX).map(open).collect::<Result<_, _>>().map_err(|error| error.to_string())
+    }
+}
+
+/// An instance of a device.
+struct Found {
+    service: Service,
+    handle: Instance,
+    does: Does,
+    version: String,
+}
+
+/// The usable instances of each of these devices, and why others are not.
+fn instances_of(started: &Started, endpoints: &[Endpoint]) -> (BTreeMap<PciAddress, Vec<Found>>, Vec<String>) {
+    let (mut found, mut reasons) = (BTreeMap::<_, Vec<Found>>::new(), Vec::new());
+    for service in [Service::Crypto, Service::Compression] {
+        let handles = started.qat.instances(service).unwrap_or_else(|error| {
+            reasons.push(error.to_string());
+            Vec::new()
+        });
+        for handle in handles {
+            match usable(started, service, handle, endpoints) {
+                Ok(Some((address, instance))) => found.entry(address).or_default().push(instance),
+                Ok(None) => {}
+                Err(reason) => reasons.push(reason),
+            }
+        }
+    }
+    (found, reasons)
+}
+
+/// An instance with the device that it belongs to; `None` where that is none of these.
+fn usable(
+    started: &Started,
+    service: Service,
+    handle: Instance,
+    endpoints: &[Endpoint],
+) -> Result<Option<(PciAddress, Found)>, String> {
+    let info = started.qat.info(service, handle).map_err(|error| error.to_string())?;
+    let name = text(&info.name);
+    let Some(endpoint) = endpoints.iter().find(|endpoint| endpoint.owns(info.bus_address)) else { return Ok(None) };
+    if info.is_polled == FALSE {
+        return Err(format!("instance {name} answers by interrupt; set it to be polled"));
+    }
+    if info.state != OPERATIONAL_UP {
+        return Err(format!("instance {name} is down"));
+    }
+    let does = abilities(started, service, handle).map_err(|error| error.to_string())?;
+    Ok(Some((endpoint.address, Found { service, handle, does, version: text(&info.version) })))
+}
+
+/// A text of C, up to its zero.
+fn text(bytes: &[u8]) -> String {
+    let len = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..len]).into_owned()
+}
+
+impl Backend for QatBackend {
+    fn api(&self) -> Api {
+        Api::QAT
+    }
+
+    fn discover(&self) -> Result<Vec<DeviceInfo>, Absence> {
+        let endpoints = self.endpoints()?;
+        let started = self.started()?;
+        let (found, reasons) = instances_of(&started, &endpoints);
+        let devices: Vec<DeviceInfo> = endpoints
+            .iter()
+            .filter_map(|endpoint| Some(self.describe(endpoint, found.get(&endpoint.address)?)))
+            .collect();
+        match devices.is_empty() {
+            false => Ok(devices),
+            true if reasons.is_empty() => {
+                Err(Absence::NoDevice { reason: "the library has no instance of any device on the bus".to_owned() })
+            }
+            true => Err(Absence::NoDevice { reason: reasons.join("; ") }),
+        }
+    }
+
+    fn supports(&self, device: &DeviceInfo, op: &Op) -> Support {
+        ops::support(&Does::from_features(&device.capabilities.features), op)
+    }
+
+    fn first_guess(&self, _device: &DeviceInfo, _op: &Op) -> FirstGuess {
+        // About what Intel says of the fourth generation: ten gigabytes a second, and some ten microseconds for a message.
+        FirstGuess { overhead_ns: 20_000.0, work_unit_ns: 0.1 }
+    }
+
+    fn open(&self, device: &DeviceInfo, _options: &OpenOptions) -> Result<Box<dyn Engine>> {
+        let unavailable = |reason: String| Error::DeviceUnavailable { device: device.id, reason };
+        let instances = self.instances(device).map_err(unavailable)?;
+        Ok(Box::new(QatEngine::new(device.clone(), instances, self.places.silence_max)?))
+    }
+}

@@ -1,0 +1,449 @@
+//! One opened device: requests are spread over its instances, as many as these take, and their answers are polled for.
+//!
+//! Ops come out in the order in which they went in; their requests do not wait for each other. A session lasts as long as its op, so nothing
+//! that was made of a key stays behind. A device that restarts, falls silent or breaks its contract is lost: every op is answered with that,
+//! and the worker opens the device again.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use panoply_core::pool::Pool;
+use panoply_core::{DeviceInfo, Engine, Error, Finished, Health, Item, MemoryStats, Result};
+
+use crate::instance::{Does, Mode, OpenInstance, Session};
+use crate::library::QatError;
+use crate::memory::DeviceMemory;
+use crate::ops::{self, Next, Trouble, Work};
+use crate::request::{Ask, Completion, Completions, Request};
+
+/// The most requests under way at once. An instance takes some hundreds.
+const IN_FLIGHT_MAX: usize = 8192;
+/// The most device memory of requests under way, unless one alone needs more.
+const IN_FLIGHT_BYTES_MAX: usize = 256 << 20;
+/// What the pool keeps.
+const CACHED_BYTES_MAX: usize = 64 << 20;
+/// How long a closed engine waits for what is under way.
+const DRAIN_MAX: Duration = Duration::from_millis(100);
+/// How often the library is asked for news of devices.
+const EVENTS_EVERY: Duration = Duration::from_millis(10);
+/// How long answers are waited for without giving the CPU away, and how long it is given away then.
+const SPIN_MAX: Duration = Duration::from_micros(50);
+const SLEEP: Duration = Duration::from_micros(20);
+
+/// An op on the device.
+struct Job {
+    item: Item,
+    work: Option<Box<dyn Work>>,
+    /// By the instance's place, and the length of the associated data.
+    sessions: Vec<(usize, usize, Session)>,
+    /// The next message to start, and those to be asked for again.
+    next: usize,
+    again: Vec<usize>,
+    in_flight: usize,
+    done: usize,
+    /// What went wrong, with the first message that did.
+    failure: Option<(usize, Error)>,
+    bytes_moved: u64,
+    began: Instant,
+}
+
+impl Job {
+    fn count(&self) -> usize {
+        self.work.as_ref().map_or(0, |work| work.count())
+    }
+
+    fn is_over(&self) -> bool {
+        self.in_flight == 0 && (self.failure.is_some() || self.done == self.count())
+    }
+
+    fn fail(&mut self, index: usize, error: Error) {
+        if self.failure.as_ref().is_none_or(|(first, _)| index < *first) {
+            self.failure = Some((index, error));
+        }
+    }
+
+    /// The message that is to be started next.
+    fn next_message(&self) -> Option<usize> {
+        let fresh = || (self.next < self.count()).then_some(self.next);
+        self.again.last().copied().or_else(fresh).filter(|_| self.failure.is_none())
+    }
+
+    /// Notes that it was started, or needed no device.
+    fn advance(&mut self) {
+        if self.again.pop().is_none() {
+            self.next += 1;
+        }
+    }
+
+    fn finished(mut self) -> Finished {
+        let result = match (self.failure.take(), &mut self.work) {
+            (Some((_, error)), _) => Err(error),
+            (None, Some(work)) => work.value(),
+            (None, None) => Err(Error::invalid("the engine's work", "some", "none")),
+        };
+        let (bytes_moved, device_time) = (self.bytes_moved, Some(self.began.elapsed()));
+        // Sessions end, and what they made of the key is wiped, before the op comes out.
+        self.sessions.clear();
+        Finished { bytes_moved, device_time, ..Finished::alone(self.item, result) }
+    }
+}
+
+/// What became of a message that was to be started.
+enum Step {
+    /// It was started, or needed no device.
+    Taken,
+    /// The device takes no more now.
+    Full,
+    /// The op has no more to start.
+    Exhausted,
+}
+
+/// The engine of one device.
+pub(crate) struct QatEngine {
+    info: DeviceInfo,
+    does: Does,
+    jobs: VecDeque<Job>,
+    /// The number of the first of them.
+    first: u64,
+    slots: Vec<Option<(Request, usize)>>,
+    free: Vec<usize>,
+    in_flight_bytes: usize,
+    completions: Arc<Completions>,
+    pool: Pool<DeviceMemory>,
+    /// Sessions of ops that were given up while their requests were under way.
+    orphans: Vec<Session>,
+    instances: Vec<Rc<OpenInstance>>,
+    turn: usize,
+    lost: Option<QatError>,
+    silence_max: Duration,
+    heard: Instant,
+    looked: Instant,
+}
+
+impl QatEngine {
+    pub(crate) fn new(info: DeviceInfo, instances: Vec<OpenInstance>, silence_max: Duration) -> Result<QatEngine> {
+        let Some(first) = instances.first() else {
+            let reason = "it has no instance".to_owned();
+            return Err(Error::DeviceUnavailable { device: info.id, reason });
+        };
+        let node = info.numa_node.map_or(first.node, |node| node as i32);
+        let pool = Pool::new(DeviceMemory { started: first.started.clone(), node }, CACHED_BYTES_MAX);
+        let does = instances.iter().fold(Does::default(), |all, instance| all.or(instance.does));
+        let now = Instant::now();
+        Ok(QatEngine {
+            info,
+            does,
+            jobs: VecDeque::new(),
+            first: 0,
+            slots: Vec::new(),
+            free: Vec::new(),
+            in_flight_bytes: 0,
+            completions: Arc::default(),
+            pool,
+            orphans: Vec::new(),
+            instances: instances.into_iter().map(Rc::new).collect(),
+            turn: 0,
+            lost: None,
+            silence_max,
+            heard: now,
+            looked: now,
+        })
+    }
+
+    fn in_flight(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Starts as much as the device takes, of the first ops first.
+    fn start(&mut self) {
+        let mut position = 0;
+        while position < self.jobs.len() && self.lost.is_none() {
+            match self.start_next(position) {
+                Ok(Step::Taken) => {}
+                Ok(Step::Exhausted) => position += 1,
+                Ok(Step::Full) => return,
+                Err((index, trouble)) => self.note(position, index, trouble),
+            }
+        }
+    }
+
+    fn start_next(&mut self, position: usize) -> Result<Step, (usize, Trouble)> {
+        let Some(index) = self.jobs[position].next_message() else { return Ok(Step::Exhausted) };
+        let (under_way, count) = (self.in_flight(), self.instances.len());
+        if under_way >= IN_FLIGHT_MAX || (under_way > 0 && self.in_flight_bytes >= IN_FLIGHT_BYTES_MAX) {
+            return Ok(Step::Full);
+        }
+        let mut passing = None;
+        for turn in 0..count {
+            let place = (self.turn + turn) % count;
+            match self.try_start(position, index, place) {
+                Ok(false) => {}
+                Ok(true) => {
+                    self.jobs[position].advance();
+                    self.turn = (place + 1) % count;
+                    return Ok(Step::Taken);
+                }
+                Err(Trouble::Device(error)) if error.is_passing() => passing = Some(error),
+                Err(trouble) => return Err((index, trouble)),
+            }
+        }
+        match passing {
+            // Nothing will give memory back.
+            Some(QatError::Memory { bytes }) if under_way == 0 => {
+                let (place, asked) = ("memory that the QAT device reaches".to_owned(), bytes as u64);
+                Err((index, Trouble::Op(Error::OutOfMemory { place, asked, free: 0, largest: 0 })))
+            }
+            Some(_) => Ok(Step::Full),
+            None => {
+                let what = "no instance of the device does it".to_owned();
+                Err((index, Trouble::Op(Error::DeviceFault { device: self.info.id, reason: what })))
+            }
+        }
+    }
+
+    /// Starts a message on an instance. False where that does other things.
+    fn try_start(&mut self, position: usize, index: usize, place: usize) -> Result<bool, Trouble> {
+        let (job, instance) = (&mut self.jobs[position], &self.instances[place]);
+        let Some(work) = &job.work else { return Ok(false) };
+        let Some(ask) = work.ask(index)? else {
+            job.done += 1;
+            return Ok(true);
+        };
+        if !serves(&instance.does, &ask) {
+            return Ok(false);
+        }
+        let aad_len = if let Ask::Symmetric(it) = &ask { it.aad.len() } else { 0 };
+        let known = job.sessions.iter().position(|(at, len, _)| (*at, *len) == (place, aad_len));
+        let session = match known {
+            Some(known) => job.sessions[known].2.place(),
+            None => match Session::begin(instance, work.setup(), aad_len).map_err(Trouble::Device)? {
+                Some(session) => {
+                    let context = session.place();
+                    job.sessions.push((place, aad_len, session));
+                    context
+                }
+                None => std::ptr::null_mut(),
+            },
+        };
+        let bytes = Request::memory_bytes(&ask, instance);
+        let memory = self.pool.lend(bytes).map_err(|_| Trouble::Device(QatError::Memory { bytes }))?;
+        let slot = self.free.pop().unwrap_or(self.slots.len());
+        let number = self.first + position as u64;
+        let to = (slot, &self.completions);
+        let started = Request::start(&ask, instance, session, memory, to, (number, index));
+        if slot == self.slots.len() {
+            self.slots.push(None);
+        }
+        match started {
+            Ok(request) => {
+                if self.slots.len() - self.free.len() == 1 {
+                    self.heard = Instant::now();
+                }
+                (job.in_flight, job.bytes_moved) = (job.in_flight + 1, job.bytes_moved + bytes as u64);
+                self.in_flight_bytes += bytes;
+                self.slots[slot] = Some((request, bytes));
+                Ok(true)
+            }
+            Err(error) => {
+                self.free.push(slot);
+                Err(Trouble::Device(error))
+            }
+        }
+    }
+
+    /// Takes the answers that are there.
+    fn collect(&mut self) {
+        if self.in_flight() > 0 {
+            for instance in &self.instances {
+                if let Err(error) = instance.poll() {
+                    self.lost.get_or_insert(error);
+                }
+            }
+        }
+        for completion in self.completions.take() {
+            self.heard = Instant::now();
+            self.answered(completion);
+        }
+    }
+
+    fn answered(&mut self, completion: Completion) {
+        let Some((request, bytes)) = self.slots.get_mut(completion.slot).and_then(Option::take) else {
+            let what = "the device answered a request that is not under way".to_owned();
+            self.lost.get_or_insert(QatError::Broken { what });
+            return;
+        };
+        self.free.push(completion.slot);
+        self.in_flight_bytes -= bytes;
+        let position = request.job.checked_sub(self.first).map(|position| position as usize);
+        let position = position.filter(|position| *position < self.jobs.len());
+        if let Some(position) = position {
+            let job = &mut self.jobs[position];
+            job.in_flight -= 1;
+            let taken = match &mut job.work {
+                Some(work) => work.take(request.index, &request.answer(completion)),
+                None => Ok(Next::Done),
+            };
+            match taken {
+                Ok(Next::Done) => job.done += 1,
+                Ok(Next::Again) => job.again.push(request.index),
+                Err(trouble) => self.note(position, request.index, trouble),
+            }
+        }
+        request.finish();
+    }
+
+    /// Notes what went wrong with a message.
+    fn note(&mut self, position: usize, index: usize, trouble: Trouble) {
+        let error = match trouble {
+            Trouble::Op(error) => error,
+            // The op is answered with the others.
+            Trouble::Device(error) if error.is_loss() => {
+                self.lost.get_or_insert(error);
+                return;
+            }
+            Trouble::Device(error) => Error::DeviceFault { device: self.info.id, reason: error.to_string() },
+        };
+        self.jobs[position].fail(index, error);
+    }
+
+    /// Looks whether the device is still what it was.
+    fn look(&mut self) {
+        if self.looked.elapsed() >= EVENTS_EVERY {
+            self.looked = Instant::now();
+            if let Some(instance) = self.instances.first() {
+                // SAFETY: the function takes nothing. It calls back to where the news of instances is written.
+                unsafe { (instance.started.qat.poll_events)() };
+            }
+        }
+        let trouble = self.instances.iter().find_map(|instance| instance.trouble());
+        let oldest = self.heard.elapsed();
+        let is_silent = self.in_flight() > 0 && oldest > self.silence_max;
+        let silent = || QatError::Broken { what: format!("the device has not answered for {:?}", self.silence_max) };
+        if let Some(error) = trouble.or_else(|| is_silent.then(silent)) {
+            self.lost.get_or_insert(error);
+        }
+    }
+
+    /// Answers everything with the loss of the device. What is under way is wiped as far as it was not read yet.
+    fn give_up(&mut self, finished: &mut Vec<Finished>) {
+        let Some(error) = &self.lost else { return };
+        let (device, reason) = (self.info.id, error.to_string());
+        self.slots.iter_mut().flatten().for_each(|(request, _)| request.wipe());
+        self.first += self.jobs.len() as u64;
+        for mut job in self.jobs.drain(..) {
+            let orphans = job.sessions.drain(..).filter(|_| job.in_flight > 0).map(|(_, _, session)| session);
+            self.orphans.extend(orphans);
+            let error = Error::DeviceLost { device, reason: reason.clone() };
+            finished.push(Finished::alone(job.item, Err(error)));
+        }
+    }
+
+    /// Takes ops that are over, in order.
+    fn hand_out(&mut self, finished: &mut Vec<Finished>) {
+        while self.jobs.front().is_some_and(Job::is_over)
+            && let Some(job) = self.jobs.pop_front()
+        {
+            self.first += 1;
+            finished.push(job.finished());
+        }
+    }
+
+    /// How many requests are under way or wait.
+    fn queue_depth(&self) -> u32 {
+        let waiting: usize = self.jobs.iter().map(|job| job.count().saturating_sub(job.done)).sum();
+        u32::try_from(waiting).unwrap_or(u32::MAX)
+    }
+}
+
+/// Whether an instance that does this takes such a request.
+fn serves(does: &Does, ask: &Ask<'_>) -> bool {
+    match ask {
+        Ask::Symmetric(it) => match it.mode {
+            Mode::Seal | Mode::Open => does.gcm,
+            Mode::CbcEncrypt | Mode::CbcDecrypt => does.cbc,
+            Mode::Ctr => does.ctr,
+            Mode::Hash(hash) | Mode::Hmac(hash) => does.hash(hash),
+        },
+        Ask::RsaPublic { .. } | Ask::RsaPrivate { .. } => does.rsa,
+        Ask::EcdsaSign { .. } | Ask::EcdsaVerify { .. } => does.ecdsa,
+        Ask::Pack { .. } => does.deflate,
+    }
+}
+
+impl Engine for QatEngine {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn submit(&mut self, batch: &mut Vec<Item>) {
+        for item in batch.drain(..) {
+            let (work, failure) = match ops::work(&self.does, &item.op) {
+                Ok(work) => (Some(work), None),
+                Err(error) => (None, Some((0, error))),
+            };
+            let (sessions, again, began) = (Vec::new(), Vec::new(), Instant::now());
+            let (next, in_flight, done, bytes_moved) = (0, 0, 0, 0);
+            self.jobs.push_back(Job {
+                item,
+                work,
+                sessions,
+                next,
+                again,
+                in_flight,
+                done,
+                failure,
+                bytes_moved,
+                began,
+            });
+        }
+        self.start();
+    }
+
+    fn poll(&mut self, finished: &mut Vec<Finished>, wait_max: Duration) -> usize {
+        let (began, before) = (Instant::now(), finished.len());
+        loop {
+            self.collect();
+            self.start();
+            self.look();
+            self.hand_out(finished);
+            if self.lost.is_some() {
+                self.give_up(finished);
+            }
+            let waited = began.elapsed();
+            if finished.len() > before || self.jobs.is_empty() || waited >= wait_max {
+                return self.jobs.len();
+            }
+            if waited < SPIN_MAX { std::hint::spin_loop() } else { std::thread::sleep(SLEEP.min(wait_max - waited)) }
+        }
+    }
+
+    fn memory(&mut self) -> MemoryStats {
+        self.pool.stats()
+    }
+
+    fn health(&mut self) -> Health {
+        self.look();
+        let lost = |error: &QatError| Error::DeviceLost { device: self.info.id, reason: error.to_string() };
+        Health { queue_depth: Some(self.queue_depth()), fault: self.lost.as_ref().map(lost), ..Health::default() }
+    }
+}
+
+impl Drop for QatEngine {
+    fn drop(&mut self) {
+        let began = Instant::now();
+        self.jobs.iter_mut().for_each(|job| job.fail(0, Error::Cancelled));
+        while self.in_flight() > 0 && began.elapsed() < DRAIN_MAX {
+            self.collect();
+            std::thread::yield_now();
+        }
+        if self.in_flight() == 0 {
+            return;
+        }
+        // The device may still write to what it was given, and the library may still look at the sessions: both stay for ever.
+        self.slots.drain(..).flatten().for_each(|(request, _)| request.abandon());
+        let sessions = self.jobs.drain(..).flat_map(|job| job.sessions.into_iter().map(|(_, _, session)| session));
+        sessions.chain(self.orphans.drain(..)).for_each(std::mem::forget);
+    }
+}

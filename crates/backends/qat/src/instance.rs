@@ -1,0 +1,372 @@
+//! An instance that is open, and sessions on it.
+
+use std::collections::HashMap;
+use std::ffi::{c_int, c_void};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use panoply_core::op::crypto::HashAlgorithm;
+
+use crate::library::{QatError, Service, Started, checked};
+use crate::memory::Block;
+use crate::request;
+use crate::sys::*;
+
+/// What an instance does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Does {
+    pub(crate) gcm: bool,
+    pub(crate) cbc: bool,
+    pub(crate) ctr: bool,
+    pub(crate) sha256: bool,
+    pub(crate) sha384: bool,
+    pub(crate) sha512: bool,
+    pub(crate) rsa: bool,
+    pub(crate) ecdsa: bool,
+    pub(crate) deflate: bool,
+}
+
+impl Does {
+    fn named(&mut self) -> [(&'static str, &mut bool); 9] {
+        [
+            ("aes-gcm", &mut self.gcm),
+            ("aes-cbc", &mut self.cbc),
+            ("aes-ctr", &mut self.ctr),
+            ("sha256", &mut self.sha256),
+            ("sha384", &mut self.sha384),
+            ("sha512", &mut self.sha512),
+            ("rsa", &mut self.rsa),
+            ("ecdsa", &mut self.ecdsa),
+            ("deflate", &mut self.deflate),
+        ]
+    }
+
+    /// As words.
+    pub(crate) fn features(mut self) -> Vec<String> {
+        self.named().into_iter().filter(|(_, has)| **has).map(|(name, _)| name.to_owned()).collect()
+    }
+
+    /// From words.
+    pub(crate) fn from_features(features: &[String]) -> Does {
+        let mut does = Does::default();
+        does.named().into_iter().for_each(|(name, has)| *has = features.iter().any(|feature| feature == name));
+        does
+    }
+
+    /// What either does.
+    pub(crate) fn or(mut self, mut other: Does) -> Does {
+        self.named().into_iter().zip(other.named()).for_each(|((_, has), (_, more))| *has |= *more);
+        self
+    }
+
+    pub(crate) fn hash(&self, algorithm: HashAlgorithm) -> bool {
+        match algorithm {
+            HashAlgorithm::Sha256 => self.sha256,
+            HashAlgorithm::Sha384 => self.sha384,
+            HashAlgorithm::Sha512 => self.sha512,
+        }
+    }
+}
+
+/// What an instance says that it does.
+pub(crate) fn abilities(started: &Started, service: Service, handle: Instance) -> Result<Does, QatError> {
+    let (qat, mut does) = (&started.qat, Does::default());
+    if service == Service::Compression {
+        let can = dc_capabilities(started, handle)?;
+        does.deflate = [can.deflate, can.inflate, can.crc32, can.adler32].iter().all(|has| *has != FALSE);
+        return Ok(does);
+    }
+    let mut can = CyCapabilities::zeroed();
+    // SAFETY: the handle is the library's own; what it tells has room, with what later versions add, and is written before the call returns.
+    checked("cpaCyQueryCapabilities", unsafe { (qat.cy_capabilities)(handle, &mut can) })?;
+    (does.rsa, does.ecdsa) = (can.rsa != FALSE, can.ecdsa != FALSE);
+    if can.sym != FALSE {
+        let mut sym = SymCapabilities::zeroed();
+        // SAFETY: as above.
+        checked("cpaCySymQueryCapabilities", unsafe { (qat.sym_capabilities)(handle, &mut sym) })?;
+        let (cipher, hash) = (|bit: u32| sym.ciphers >> bit & 1 == 1, |bit: u32| sym.hashes >> bit & 1 == 1);
+        does.gcm = cipher(CIPHER_AES_GCM) && hash(HASH_AES_GCM);
+        (does.cbc, does.ctr) = (cipher(CIPHER_AES_CBC), cipher(CIPHER_AES_CTR));
+        (does.sha256, does.sha384, does.sha512) = (hash(HASH_SHA256), hash(HASH_SHA384), hash(HASH_SHA512));
+    }
+    Ok(does)
+}
+
+fn dc_capabilities(started: &Started, handle: Instance) -> Result<DcCapabilities, QatError> {
+    let mut can = DcCapabilities::zeroed();
+    // SAFETY: as in `abilities`.
+    checked("cpaDcQueryCapabilities", unsafe { (started.qat.dc_capabilities)(handle, &mut can) })?;
+    Ok(can)
+}
+
+/// An instance that is open: started, with memory addresses translated, and told of restarts.
+pub(crate) struct OpenInstance {
+    pub(crate) started: Arc<Started>,
+    pub(crate) service: Service,
+    pub(crate) handle: Instance,
+    pub(crate) does: Does,
+    /// Bytes that the library wants beside a list of one buffer.
+    pub(crate) meta_bytes: usize,
+    /// How DEFLATE's codes are made, and whether what does not verify is stored instead.
+    pub(crate) huffman: u32,
+    pub(crate) recovers: Boolean,
+    /// The NUMA node of its memory, or -1.
+    pub(crate) node: c_int,
+    news: &'static AtomicU32,
+}
+
+/// What was last heard of an instance: nothing, or an event plus one.
+const NOTHING: u32 = 0;
+
+/// Where the news of an instance is written. The library may call at any time, so the place is kept for ever; there is one for each handle.
+fn news_of(handle: Instance) -> &'static AtomicU32 {
+    static PLACES: Mutex<Option<HashMap<usize, &'static AtomicU32>>> = Mutex::new(None);
+    let mut places = PLACES.lock().unwrap_or_else(PoisonError::into_inner);
+    let places = places.get_or_insert_default();
+    *places.entry(handle as usize).or_insert_with(|| Box::leak(Box::default()))
+}
+
+/// # Safety
+/// `tag` is null, or the address of an `AtomicU32` that is never freed.
+unsafe extern "C" fn notified(_: Instance, tag: *mut c_void, event: u32) {
+    // SAFETY: the caller says so.
+    if let Some(news) = unsafe { tag.cast::<AtomicU32>().as_ref() } {
+        news.store(event.saturating_add(1), Ordering::Release);
+    }
+}
+
+impl OpenInstance {
+    pub(crate) fn open(started: &Arc<Started>, service: Service, handle: Instance) -> Result<OpenInstance, QatError> {
+        let (qat, news) = (&started.qat, news_of(handle));
+        let info = qat.info(service, handle)?;
+        if info.state != OPERATIONAL_UP {
+            return Err(QatError::Status { call: "an instance is down", status: RESTARTING });
+        }
+        news.store(NOTHING, Ordering::Release);
+        let does = abilities(started, service, handle)?;
+        let (mut meta_bytes, mut huffman, mut recovers) = (0, DC_STATIC, FALSE);
+        let tag: *mut c_void = std::ptr::from_ref(news).cast_mut().cast();
+        // SAFETY (of all calls below): the handle is the library's own, and numbers are written before the calls return. The translation is
+        // the library's own too, and the place of the news is never freed.
+        match service {
+            Service::Crypto => {
+                // SAFETY: as above.
+                checked("cpaCySetAddressTranslation", unsafe { (qat.cy_translation)(handle, qat.memory_address) })?;
+                // SAFETY: as above.
+                checked("cpaCyBufferListGetMetaSize", unsafe { (qat.cy_meta_bytes)(handle, 1, &mut meta_bytes) })?;
+                // SAFETY: as above.
+                checked("cpaCyStartInstance", unsafe { (qat.cy_start)(handle) })?;
+                // SAFETY: as above.
+                unsafe { (qat.cy_notify)(handle, Some(notified), tag) };
+            }
+            Service::Compression => {
+                let (can, mut buffers) = (dc_capabilities(started, handle)?, 0);
+                // SAFETY: as above.
+                checked("cpaDcSetAddressTranslation", unsafe { (qat.dc_translation)(handle, qat.memory_address) })?;
+                // SAFETY: as above.
+                checked("cpaDcBufferListGetMetaSize", unsafe { (qat.dc_meta_bytes)(handle, 1, &mut meta_bytes) })?;
+                // SAFETY: as above.
+                let asked = unsafe { (qat.dc_buffer_count)(handle, &mut buffers) };
+                checked("cpaDcGetNumIntermediateBuffers", asked)?;
+                // Older devices make codes of their own only with buffers between; those use fixed codes here.
+                huffman = if buffers == 0 && can.dynamic_huffman != FALSE { DC_DYNAMIC } else { DC_STATIC };
+                recovers = can.verify_recover;
+                // SAFETY: as above; no buffers need no list.
+                checked("cpaDcStartInstance", unsafe { (qat.dc_start)(handle, 0, std::ptr::null_mut()) })?;
+                // SAFETY: as above.
+                unsafe { (qat.dc_notify)(handle, Some(notified), tag) };
+            }
+        }
+        let node = c_int::try_from(info.node).unwrap_or(-1);
+        let (started, meta_bytes) = (started.clone(), meta_bytes as usize);
+        Ok(OpenInstance { started, service, handle, does, meta_bytes, huffman, recovers, node, news })
+    }
+
+    /// Has the library hand out the answers that are there.
+    pub(crate) fn poll(&self) -> Result<(), QatError> {
+        let (qat, all) = (&self.started.qat, 0);
+        let (call, status) = match self.service {
+            // SAFETY: the instance is open; the callbacks that this leads to are those of `request`.
+            Service::Crypto => ("icp_sal_CyPollInstance", unsafe { (qat.cy_poll)(self.handle, all) }),
+            // SAFETY: as above.
+            Service::Compression => ("icp_sal_DcPollInstance", unsafe { (qat.dc_poll)(self.handle, all) }),
+        };
+        // Nothing to hand out is no error.
+        if status == RETRY { Ok(()) } else { checked(call, status) }
+    }
+
+    /// What was heard of its device, where that is the end of it.
+    pub(crate) fn trouble(&self) -> Option<QatError> {
+        match self.news.load(Ordering::Acquire).checked_sub(1)? {
+            EVENT_RESTARTED => Some(QatError::Broken { what: "the device was restarted".to_owned() }),
+            EVENT_RESTARTING => Some(QatError::Broken { what: "the device is restarting".to_owned() }),
+            _ => Some(QatError::Broken { what: "the device has a fatal error".to_owned() }),
+        }
+    }
+}
+
+impl Drop for OpenInstance {
+    fn drop(&mut self) {
+        match self.service {
+            // SAFETY: the instance was started, and is stopped once.
+            Service::Crypto => unsafe { (self.started.qat.cy_stop)(self.handle) },
+            // SAFETY: as above.
+            Service::Compression => unsafe { (self.started.qat.dc_stop)(self.handle) },
+        };
+    }
+}
+
+/// What a session is for: all that the requests of one op share.
+#[derive(Clone, Copy)]
+pub(crate) enum Setup<'a> {
+    /// Nothing is kept between requests.
+    None,
+    /// A cipher or hash with its key.
+    Symmetric(Mode, &'a [u8]),
+    /// DEFLATE in one direction: the level, and which checksum.
+    Pack {
+        /// Whether it compresses.
+        compresses: bool,
+        level: u32,
+        checksum: u32,
+    },
+}
+
+/// What is done symmetrically.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Seal,
+    Open,
+    CbcEncrypt,
+    CbcDecrypt,
+    Ctr,
+    Hash(HashAlgorithm),
+    Hmac(HashAlgorithm),
+}
+
+impl Mode {
+    pub(crate) fn is_aead(self) -> bool {
+        matches!(self, Mode::Seal | Mode::Open)
+    }
+
+    pub(crate) fn hash(self) -> Option<HashAlgorithm> {
+        match self {
+            Mode::Hash(algorithm) | Mode::Hmac(algorithm) => Some(algorithm),
+            _ => None,
+        }
+    }
+}
+
+/// A session. Its context holds what was made of the key, and is wiped when it ends.
+pub(crate) struct Session {
+    instance: Rc<OpenInstance>,
+    context: Block,
+}
+
+impl Session {
+    /// A session on an instance; `aad_len` is the same for all its requests. `None` where none is needed.
+    pub(crate) fn begin(
+        instance: &Rc<OpenInstance>,
+        setup: Setup<'_>,
+        aad_len: usize,
+    ) -> Result<Option<Session>, QatError> {
+        match setup {
+            Setup::None => Ok(None),
+            Setup::Symmetric(mode, key) => Session::symmetric(instance, &symmetric(mode, key, aad_len)).map(Some),
+            Setup::Pack { compresses, level, checksum } => {
+                let direction = if compresses { DC_COMPRESS } else { DC_DECOMPRESS };
+                let (kind, huffman, state) = (DC_DEFLATE, instance.huffman, DC_STATELESS);
+                let window = DC_WINDOW_32K;
+                let setup = DcSetup { level, kind, huffman, direction, state, window, checksum, ..DcSetup::zeroed() };
+                Session::pack(instance, setup).map(Some)
+            }
+        }
+    }
+
+    fn symmetric(instance: &Rc<OpenInstance>, setup: &SymSetup) -> Result<Session, QatError> {
+        let (qat, mut bytes) = (&instance.started.qat, 0);
+        // SAFETY: the instance is open; the setup and what it points to live through the call.
+        let status = unsafe { (qat.sym_session_bytes)(instance.handle, setup, &mut bytes) };
+        checked("cpaCySymSessionCtxGetSize", status)?;
+        let context = context(instance, bytes)?;
+        let place = context.at(0).cast();
+        // SAFETY: as above; the context is as long as the library asked for, and the callback is of the type that it calls.
+        let status = unsafe { (qat.sym_session_start)(instance.handle, request::symmetric_done, setup, place) };
+        checked("cpaCySymInitSession", status)?;
+        Ok(Session { instance: instance.clone(), context })
+    }
+
+    fn pack(instance: &Rc<OpenInstance>, mut setup: DcSetup) -> Result<Session, QatError> {
+        let (qat, mut bytes, mut state_bytes) = (&instance.started.qat, 0, 0);
+        // SAFETY: the instance is open, and the numbers are written before the call returns.
+        let status = unsafe { (qat.dc_session_bytes)(instance.handle, &mut setup, &mut bytes, &mut state_bytes) };
+        checked("cpaDcGetSessionSize", status)?;
+        let context = context(instance, bytes)?;
+        let (place, no_list) = (context.at(0).cast(), std::ptr::null_mut());
+        // SAFETY: as in `symmetric`; a session without state needs no further list.
+        let status =
+            unsafe { (qat.dc_session_start)(instance.handle, place, &mut setup, no_list, request::packing_done) };
+        checked("cpaDcInitSession", status)?;
+        Ok(Session { instance: instance.clone(), context })
+    }
+
+    pub(crate) fn place(&self) -> SessionContext {
+        self.context.at(0).cast()
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let (qat, handle, place) = (&self.instance.started.qat, self.instance.handle, self.place());
+        match self.instance.service {
+            // SAFETY: the session was begun on this instance, nothing is under way in it, and it ends once.
+            Service::Crypto => unsafe { (qat.sym_session_end)(handle, place) },
+            // SAFETY: as above.
+            Service::Compression => unsafe { (qat.dc_session_end)(handle, place) },
+        };
+    }
+}
+
+fn context(instance: &OpenInstance, bytes: u32) -> Result<Block, QatError> {
+    let bytes = (bytes as usize).max(1);
+    Block::new(&instance.started, bytes, instance.node).ok_or(QatError::Memory { bytes })
+}
+
+fn symmetric(mode: Mode, key: &[u8], aad_len: usize) -> SymSetup {
+    let mut setup = SymSetup { priority: PRIORITY_NORMAL, no_partials: TRUE, ..SymSetup::zeroed() };
+    let (key, key_len) = (key.as_ptr().cast_mut(), key.len() as u32);
+    let encrypts = matches!(mode, Mode::Seal | Mode::CbcEncrypt | Mode::Ctr);
+    let direction = if encrypts { DIRECTION_ENCRYPT } else { DIRECTION_DECRYPT };
+    let cipher = |algorithm: u32| CipherSetup { algorithm, key_len, key, direction };
+    match mode {
+        Mode::Seal | Mode::Open => {
+            (setup.operation, setup.cipher) = (OP_CHAINING, cipher(CIPHER_AES_GCM));
+            (setup.hash.algorithm, setup.hash.mode) = (HASH_AES_GCM, HASH_MODE_AUTH);
+            (setup.hash.digest_len, setup.hash.aad_len) = (TAG_LEN, aad_len as u32);
+            setup.order = if encrypts { CIPHER_THEN_HASH } else { HASH_THEN_CIPHER };
+            setup.verify_digest = if encrypts { FALSE } else { TRUE };
+        }
+        Mode::CbcEncrypt | Mode::CbcDecrypt => (setup.operation, setup.cipher) = (OP_CIPHER, cipher(CIPHER_AES_CBC)),
+        Mode::Ctr => (setup.operation, setup.cipher) = (OP_CIPHER, cipher(CIPHER_AES_CTR)),
+        Mode::Hash(algorithm) | Mode::Hmac(algorithm) => {
+            setup.operation = OP_HASH;
+            (setup.hash.algorithm, setup.hash.digest_len) = (hash_number(algorithm), algorithm.digest_bytes() as u32);
+            setup.hash.mode = HASH_MODE_PLAIN;
+            if matches!(mode, Mode::Hmac(_)) {
+                (setup.hash.mode, setup.hash.key, setup.hash.key_len) = (HASH_MODE_AUTH, key, key_len);
+            }
+        }
+    }
+    setup
+}
+
+const TAG_LEN: u32 = 16;
+
+fn hash_number(algorithm: HashAlgorithm) -> u32 {
+    match algorithm {
+        HashAlgorithm::Sha256 => HASH_SHA256,
+        HashAlgorithm::Sha384 => HASH_SHA384,
+        HashAlgorithm::Sha512 => HASH_SHA512,
+    }
+}

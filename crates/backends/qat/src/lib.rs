@@ -1,0 +1,25 @@
+//! Intel QuickAssist (QAT): seal, encrypt, hash, sign and compress on the accelerator, through qatlib (`libqat` and `libusdm`), which is loaded
+//! at run time.
+//!
+//! * [`QatBackend`] finds devices: [`pci`] in sysfs, and their instances in the library.
+//! * `library` has the library's functions, `memory` what a device reaches, `instance` an instance with its sessions, `request` one request
+//!   that is under way.
+//! * `ops/` goes from an op to requests, `keys` and `der` from a key to numbers.
+//! * `engine` keeps as many requests under way as the instances take, and polls for their answers.
+//!
+//! Nothing is computed by qatlib's or QATzip's software: an instance that is not there is an absence, and a request that fails is an error.
+#![allow(unsafe_code)] // The library is C.
+
+mod backend;
+mod der;
+mod engine;
+mod instance;
+mod keys;
+mod library;
+mod memory;
+mod ops;
+pub mod pci;
+mod request;
+mod sys;
+
+pub use backend::{Places, QatBackend};

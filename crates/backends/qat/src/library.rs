@@ -1,0 +1,189 @@
+//! qatlib's functions, loaded at run time.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::mem::ManuallyDrop;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use libloading::Library;
+
+use crate::sys::*;
+
+/// Names of the two libraries, in the order in which they are tried.
+pub(crate) const LIBRARIES: [&[&str]; 2] = [&["libqat.so.4", "libqat.so"], &["libusdm.so.0", "libusdm.so"]];
+/// The section of a device's configuration whose instances are taken, which is the same that other programs use.
+const SECTION: &std::ffi::CStr = c"SSL";
+
+/// What the library says against a call.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum QatError {
+    /// A function is not there.
+    #[error("{name}: the library does not have it")]
+    Symbol {
+        /// Its name.
+        name: &'static str,
+    },
+    /// A call failed.
+    #[error("{call}: {}", status_text(*status))]
+    Status {
+        /// The function.
+        call: &'static str,
+        /// What it answered.
+        status: Status,
+    },
+    /// There is no memory that the device reaches.
+    #[error("there is no device memory for {bytes} bytes")]
+    Memory {
+        /// So many were asked for.
+        bytes: usize,
+    },
+    /// The device broke the contract.
+    #[error("{what}")]
+    Broken {
+        /// How.
+        what: String,
+    },
+}
+
+impl QatError {
+    /// Whether the same call may succeed as soon as the device has answered others.
+    pub(crate) fn is_passing(&self) -> bool {
+        matches!(self, QatError::Status { status: RETRY, .. } | QatError::Memory { .. })
+    }
+
+    /// Whether nothing more is to be had from the device until it was opened again.
+    pub(crate) fn is_loss(&self) -> bool {
+        matches!(self, QatError::Status { status: FATAL | RESTARTING, .. } | QatError::Broken { .. })
+    }
+}
+
+fn status_text(status: Status) -> String {
+    match status {
+        FAIL => "it failed".to_owned(),
+        RETRY => "its ring is full".to_owned(),
+        RESOURCE => "a resource is missing".to_owned(),
+        INVALID_PARAM => "a parameter is not valid".to_owned(),
+        FATAL => "a fatal error".to_owned(),
+        UNSUPPORTED => "not supported".to_owned(),
+        RESTARTING => "the device is restarting".to_owned(),
+        other => format!("status {other}"),
+    }
+}
+
+macro_rules! table {
+    ($($field:ident: $name:literal ($($argument:ty),*) -> $result:ty;)*) => {
+        /// The functions, by the library's own names.
+        pub(crate) struct Qat {
+            $(pub(crate) $field: unsafe extern "C" fn($($argument),*) -> $result,)*
+            /// Keep the functions where they are. They are never unloaded: the library has threads of its own.
+            _libraries: ManuallyDrop<Vec<Library>>,
+        }
+
+        impl Qat {
+            fn of(libraries: Vec<Library>) -> Result<Qat, QatError> {
+                // SAFETY: the types are those of qatlib's headers, and the libraries are kept.
+                $(let $field = unsafe { symbol(&libraries, $name) }?;)*
+                Ok(Qat { $($field,)* _libraries: ManuallyDrop::new(libraries) })
+            }
+        }
+    };
+}
+
+qat_functions!(table);
+
+/// A function by its name, from the first library that has it.
+///
+/// # Safety
+/// `T` must be the type of the function.
+unsafe fn symbol<T: Copy>(libraries: &[Library], name: &'static str) -> Result<T, QatError> {
+    // SAFETY: the caller knows the type; the copy is kept only as long as the libraries.
+    let found = libraries.iter().find_map(|library| unsafe { library.get::<T>(name.as_bytes()) }.ok().map(|it| *it));
+    found.ok_or(QatError::Symbol { name })
+}
+
+/// An error where the library did not answer that all is well.
+pub(crate) fn checked(call: &'static str, status: Status) -> Result<(), QatError> {
+    if status == SUCCESS { Ok(()) } else { Err(QatError::Status { call, status }) }
+}
+
+/// The instances of which kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Service {
+    /// Ciphers, hashes and signatures.
+    Crypto,
+    /// DEFLATE.
+    Compression,
+}
+
+impl Qat {
+    /// Loads the libraries, each by the first of its names that is there. Gives the names that were tried where one is not.
+    pub(crate) fn load(names: &[Vec<String>]) -> Result<Result<Arc<Qat>, QatError>, Vec<String>> {
+        let mut libraries = Vec::new();
+        for names in names {
+            // SAFETY: these are qatlib's own libraries, or those that a test names; running their initialisers is their purpose.
+            let found = names.iter().find_map(|name| unsafe { Library::new(name) }.ok());
+            libraries.push(found.ok_or_else(|| names.clone())?);
+        }
+        Ok(Qat::of(libraries).map(Arc::new))
+    }
+
+    /// The handles of all instances of a kind. A library that has none of the kind says so with an error.
+    pub(crate) fn instances(&self, service: Service) -> Result<Vec<Instance>, QatError> {
+        let (count_of, list, calls) = match service {
+            Service::Crypto => (self.cy_count, self.cy_instances, ["cpaCyGetNumInstances", "cpaCyGetInstances"]),
+            Service::Compression => (self.dc_count, self.dc_instances, ["cpaDcGetNumInstances", "cpaDcGetInstances"]),
+        };
+        let mut count = 0;
+        // SAFETY: the number is written before the call returns.
+        checked(calls[0], unsafe { count_of(&mut count) })?;
+        let mut handles = vec![std::ptr::null_mut(); usize::from(count)];
+        if count > 0 {
+            // SAFETY: there is room for as many handles as are asked for.
+            checked(calls[1], unsafe { list(count, handles.as_mut_ptr()) })?;
+        }
+        handles.retain(|handle| !handle.is_null());
+        Ok(handles)
+    }
+
+    /// What an instance is.
+    pub(crate) fn info(&self, service: Service, instance: Instance) -> Result<InstanceInfo, QatError> {
+        let mut info = InstanceInfo::zeroed();
+        let (ask, call) = match service {
+            Service::Crypto => (self.cy_info, "cpaCyInstanceGetInfo2"),
+            Service::Compression => (self.dc_info, "cpaDcInstanceGetInfo2"),
+        };
+        // SAFETY: the handle is the library's own, and what it tells is written before the call returns.
+        checked(call, unsafe { ask(instance, &mut info) })?;
+        Ok(info)
+    }
+}
+
+/// The library's hold on the devices: taken with the first of these, given up with the last.
+pub(crate) struct Started {
+    pub(crate) qat: Arc<Qat>,
+}
+
+/// One process starts the library once; engines and the search for devices share that.
+#[derive(Default)]
+pub(crate) struct Start(Mutex<Weak<Started>>);
+
+impl Start {
+    /// The library, started where it was not.
+    pub(crate) fn get(&self, qat: &Arc<Qat>) -> Result<Arc<Started>, QatError> {
+        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(started) = held.upgrade() {
+            return Ok(started);
+        }
+        // SAFETY: the name ends with a zero.
+        checked("icp_sal_userStart", unsafe { (qat.user_start)(SECTION.as_ptr()) })?;
+        let started = Arc::new(Started { qat: qat.clone() });
+        *held = Arc::downgrade(&started);
+        Ok(started)
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        // SAFETY: it was started, and whatever used it holds one of these.
+        unsafe { (self.qat.user_stop)() };
+    }
+}

@@ -1,0 +1,239 @@
+//! From an op to the requests that it takes: one for each message, some more than once.
+
+use panoply_core::op::Describe;
+use panoply_core::op::crypto::{AeadAlgorithm, CipherMode, CryptoOp, Format, Messages, Purpose, SignatureAlgorithm};
+use panoply_core::{Bytes, Error, HostBufferMut, Op, Result, Support, Value};
+use zeroize::Zeroize;
+
+use crate::instance::{Does, Setup};
+use crate::library::QatError;
+use crate::request::{Answer, Ask};
+
+mod packing;
+mod signing;
+mod symmetric;
+
+/// The longest message that goes into one request.
+pub(crate) const MESSAGE_BYTES_MAX: usize = 1 << 20;
+/// The longest associated data of a message, which is a limit of the library.
+const AAD_BYTES_MAX: usize = 240;
+
+/// What an op makes of its messages.
+pub(crate) trait Work {
+    /// How many messages there are.
+    fn count(&self) -> usize;
+
+    /// What all its requests share.
+    fn setup(&self) -> Setup<'_>;
+
+    /// What is to be asked for a message now; nothing where no device is needed. The same until an answer was taken.
+    fn ask(&self, index: usize) -> Result<Option<Ask<'_>>>;
+
+    /// Takes an answer.
+    fn take(&mut self, index: usize, answer: &Answer<'_>) -> Result<Next, Trouble>;
+
+    /// The op's answer, once every message has its own.
+    fn value(&mut self) -> Result<Value>;
+}
+
+/// What follows an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// The message is done.
+    Done,
+    /// There is more to ask for it.
+    Again,
+}
+
+/// Why an answer is none.
+pub(crate) enum Trouble {
+    /// The message's fault, or the op's.
+    Op(Error),
+    /// The device's.
+    Device(QatError),
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Trouble {
+        Trouble::Op(error)
+    }
+}
+
+/// The device's answer, unless it says that it failed.
+fn succeeded(call: &'static str, answer: &Answer<'_>) -> Result<(), Trouble> {
+    crate::library::checked(call, answer.status).map_err(Trouble::Device)
+}
+
+/// Whether a device that does this runs the op.
+pub(crate) fn support(does: &Does, op: &Op) -> Support {
+    let Op::Crypto(op) = op else { return Support::unknown(op) };
+    match refusal(does, op) {
+        None => Support::Yes,
+        Some(reason) => Support::No(reason),
+    }
+}
+
+/// Why a device that does this does not run the op; nothing where it does.
+fn refusal(does: &Does, op: &CryptoOp) -> Option<String> {
+    let lacks = |has: bool, what: &str| (!has).then(|| format!("the device has no {what}"));
+    let sealed = |purpose: Purpose, associated: Option<&Messages>| match purpose {
+        Purpose::Seal(AeadAlgorithm::ChaCha20Poly1305) => Some("no ChaCha20-Poly1305 on QAT".to_owned()),
+        _ => lacks(does.gcm, "AES-GCM").or_else(|| associated.and_then(aad_too_long)),
+    };
+    let cipher = |mode: CipherMode| match mode {
+        CipherMode::Ctr => lacks(does.ctr, "AES-CTR"),
+        CipherMode::Cbc | CipherMode::CbcUnpadded => lacks(does.cbc, "AES-CBC"),
+    };
+    let hmac = |purpose: Purpose, messages: &Messages| match purpose {
+        Purpose::Hmac(hash) => lacks(does.hash(hash), hash.name()).or_else(|| has_empty(messages)),
+        _ => Some("no such key on QAT".to_owned()),
+    };
+    let signature = |purpose: Purpose| match purpose {
+        Purpose::Sign(SignatureAlgorithm::Ed25519) | Purpose::Verify(SignatureAlgorithm::Ed25519) => {
+            Some("no Ed25519 on QAT".to_owned())
+        }
+        Purpose::Sign(SignatureAlgorithm::Rsa { .. }) | Purpose::Verify(SignatureAlgorithm::Rsa { .. }) => {
+            lacks(does.rsa, "RSA")
+        }
+        _ => lacks(does.ecdsa, "ECDSA"),
+    };
+    let packed = |format: Format| match format {
+        Format::Deflate | Format::Zlib | Format::Gzip => lacks(does.deflate, "DEFLATE"),
+        other => Some(format!("no {} on QAT", other.name())),
+    };
+    match op {
+        CryptoOp::Seal(op) => sealed(op.key().purpose(), op.associated_data()).or_else(|| too_long(op.messages())),
+        CryptoOp::Open(op) => sealed(op.key().purpose(), op.associated_data()).or_else(|| too_long(op.messages())),
+        CryptoOp::Encrypt(op) => cipher(op.mode()).or_else(|| too_long(op.messages())),
+        CryptoOp::Decrypt(op) => cipher(op.mode()).or_else(|| too_long(op.messages())),
+        CryptoOp::Hash(op) => lacks(does.hash(op.algorithm), op.algorithm.name()).or_else(|| too_long(&op.messages)),
+        CryptoOp::Hmac(op) => hmac(op.key().purpose(), op.messages()).or_else(|| too_long(op.messages())),
+        CryptoOp::Hkdf(_) => Some("no HKDF on QAT".to_owned()),
+        CryptoOp::Sign(op) => signature(op.key().purpose()),
+        CryptoOp::Verify(op) => match op.key().purpose() {
+            purpose @ Purpose::Hmac(_) => hmac(purpose, op.messages()).or_else(|| too_long(op.messages())),
+            purpose => signature(purpose),
+        },
+        CryptoOp::Compress(op) if op.level == 0 => Some("QAT compresses at levels from 1".to_owned()),
+        CryptoOp::Compress(op) => packed(op.format).or_else(|| too_long(&op.messages)),
+        CryptoOp::Decompress(op) => packed(op.format).or_else(|| too_long(&op.messages)),
+    }
+}
+
+fn too_long(messages: &Messages) -> Option<String> {
+    let longest = messages.lens().max().unwrap_or(0);
+    (longest > MESSAGE_BYTES_MAX)
+        .then(|| format!("a message of {longest} bytes; a request has at most {MESSAGE_BYTES_MAX}"))
+}
+
+fn aad_too_long(data: &Messages) -> Option<String> {
+    let longest = data.lens().max().unwrap_or(0);
+    (longest > AAD_BYTES_MAX).then(|| format!("associated data of {longest} bytes; QAT takes at most {AAD_BYTES_MAX}"))
+}
+
+fn has_empty(messages: &Messages) -> Option<String> {
+    messages.lens().any(|len| len == 0).then(|| "no HMAC of an empty message on QAT".to_owned())
+}
+
+/// The work that an op makes. It is validated first: what was validated when it was made may have had its nonces on a device then.
+pub(crate) fn work(does: &Does, op: &Op) -> Result<Box<dyn Work>> {
+    let Op::Crypto(crypto) = op else { return Err(Support::unknown(op).refusal(op)) };
+    if let Some(reason) = refusal(does, crypto) {
+        return Err(Support::No(reason).refusal(op));
+    }
+    op.validate()?;
+    match crypto {
+        CryptoOp::Seal(op) => symmetric::seal(op),
+        CryptoOp::Open(op) => symmetric::open(op),
+        CryptoOp::Encrypt(op) => symmetric::encrypt(op),
+        CryptoOp::Decrypt(op) => symmetric::decrypt(op),
+        CryptoOp::Hash(op) => symmetric::hash(op),
+        CryptoOp::Hmac(op) => symmetric::hmac(op),
+        CryptoOp::Verify(op) if matches!(op.key().purpose(), Purpose::Hmac(_)) => symmetric::verify(op),
+        CryptoOp::Sign(op) => signing::sign(op),
+        CryptoOp::Verify(op) => signing::verify(op),
+        CryptoOp::Compress(op) => packing::compress(op),
+        CryptoOp::Decompress(op) => packing::decompress(op),
+        CryptoOp::Hkdf(_) => Err(Support::No("no HKDF on QAT".to_owned()).refusal(op)),
+    }
+}
+
+/// What comes of an op's messages: each has its place, of which it may use less. Wiped where the op fails.
+struct Output {
+    buffer: Option<HostBufferMut>,
+    offsets: Vec<usize>,
+    lens: Vec<usize>,
+}
+
+impl Output {
+    /// Places of these lengths.
+    fn new(lens: impl Iterator<Item = usize>, secret: bool) -> Result<Output> {
+        let mut offsets = vec![0_usize];
+        for len in lens {
+            let end = offsets[offsets.len() - 1].checked_add(len);
+            offsets.push(end.ok_or_else(|| out_of_memory(usize::MAX))?);
+        }
+        let total = offsets[offsets.len() - 1];
+        let buffer = if secret { HostBufferMut::secret(total)? } else { HostBufferMut::zeroed(total)? };
+        let lens = vec![0; offsets.len() - 1];
+        Ok(Output { buffer: Some(buffer), offsets, lens })
+    }
+
+    /// A message's place.
+    fn place(&mut self, index: usize) -> &mut [u8] {
+        let (start, end) = (self.offsets[index], self.offsets[index + 1]);
+        self.buffer.as_mut().map_or(&mut [], |buffer| &mut buffer.bytes_mut()[start..end])
+    }
+
+    /// Writes a message at the start of its place. False where it has no room there.
+    fn write(&mut self, index: usize, bytes: &[u8]) -> bool {
+        let place = self.place(index);
+        let fits = bytes.len() <= place.len();
+        if fits {
+            place[..bytes.len()].copy_from_slice(bytes);
+            self.lens[index] = bytes.len();
+        }
+        fits
+    }
+
+    /// One byte for each message, which all are there.
+    fn verdicts(&mut self) -> Result<Bytes> {
+        let buffer = self.buffer.take().ok_or_else(|| out_of_memory(0))?;
+        Ok(Bytes::from_host(buffer.freeze()))
+    }
+
+    /// All messages, in the form of the op's own.
+    fn finish(&mut self, like: &Messages) -> Result<Messages> {
+        let Some(mut buffer) = self.buffer.take() else { return Err(out_of_memory(0)) };
+        let (bytes, mut end, mut ends) = (buffer.bytes_mut(), 0, vec![0]);
+        for (start, len) in self.offsets.iter().zip(&self.lens) {
+            bytes.copy_within(*start..start + len, end);
+            end += len;
+            ends.push(end);
+        }
+        bytes[end..].zeroize();
+        like.like(Bytes::from_host(buffer.freeze()).slice(0, end)?, ends)
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        if let Some(buffer) = &mut self.buffer {
+            buffer.bytes_mut().zeroize();
+        }
+    }
+}
+
+fn out_of_memory(asked: usize) -> Error {
+    Error::OutOfMemory { place: "the host".to_owned(), asked: asked as u64, free: 0, largest: 0 }
+}
+
+/// An answer that is not what was asked for.
+fn wrong(what: &'static str) -> Trouble {
+    Trouble::Device(QatError::Broken { what: what.to_owned() })
+}
+
+/// Whether both are equal, in a time that depends on their lengths alone.
+fn is_equal(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && std::hint::black_box(a.iter().zip(b).fold(0, |sum, (a, b)| sum | (a ^ b))) == 0
+}

@@ -1,0 +1,315 @@
+//! Sign and Verify: digests and paddings are the host's, the arithmetic of keys is the device's.
+
+use panoply_core::op::crypto::*;
+use panoply_core::{Error, Result, Value};
+use panoply_crypto::{fill_random, hash};
+use zeroize::Zeroizing;
+
+use super::{Next, Output, Trouble, Work, is_equal, succeeded, wrong};
+use crate::der::{Reader, padded, pair};
+use crate::instance::Setup;
+use crate::keys::{Curve, Signing, Verifying};
+use crate::request::{Answer, Ask};
+
+/// How often another number is taken for one that makes no signature. Once is already not to be expected.
+const DRAWS_MAX: usize = 64;
+
+/// What is to be signed.
+enum Signed {
+    /// A padded digest, and the signature, which is checked before it is handed out.
+    Padded { padded: Vec<u8>, signature: Option<Vec<u8>> },
+    /// A digest, and a number used once.
+    Digest { digest: Vec<u8>, once: Zeroizing<Vec<u8>>, draws: usize },
+}
+
+struct Signatures {
+    algorithm: SignatureAlgorithm,
+    key: Signing,
+    form: Messages,
+    signed: Vec<Signed>,
+    output: Output,
+}
+
+pub(super) fn sign(op: &Sign) -> Result<Box<dyn Work>> {
+    let Purpose::Sign(algorithm) = op.key().purpose() else { return Err(op.key().invalid()) };
+    let key = Signing::of(op.key())?;
+    let signed = op.messages().slices()?.into_iter().map(|message| match (algorithm, Curve::of(algorithm)) {
+        (SignatureAlgorithm::Rsa { bits, padding, hash }, _) => {
+            let digest = digest_of(hash, message);
+            let padded = match padding {
+                RsaPadding::Pkcs1 => pkcs1(hash, &digest, bits.bytes()),
+                RsaPadding::Pss => pss(hash, &digest, bits.bytes())?,
+            };
+            Ok(Signed::Padded { padded, signature: None })
+        }
+        (_, Some(curve)) => {
+            let digest = digest_of(ecdsa_hash(curve), message);
+            Ok(Signed::Digest { digest, once: once(curve)?, draws: 0 })
+        }
+        _ => Err(op.key().invalid()),
+    });
+    let signed = signed.collect::<Result<_>>()?;
+    let output = Output::new(op.messages().lens().map(|_| algorithm.signature_bytes_max()), false)?;
+    Ok(Box::new(Signatures { algorithm, key, form: op.messages().clone(), signed, output }))
+}
+
+impl Signatures {
+    fn take_ecdsa(&mut self, index: usize, curve: &'static Curve, answer: &Answer<'_>) -> Result<Next, Trouble> {
+        let Signed::Digest { once: number, draws, .. } = &mut self.signed[index] else {
+            return Err(wrong("no such request"));
+        };
+        let is_zero = |number: &[u8]| number.iter().all(|byte| *byte == 0);
+        if !answer.verdict || is_zero(answer.bytes) || is_zero(answer.digest) {
+            (*number, *draws) = (once(curve)?, *draws + 1);
+            return if *draws < DRAWS_MAX { Ok(Next::Again) } else { Err(wrong("the device makes no signature")) };
+        }
+        let signature = match self.algorithm {
+            SignatureAlgorithm::EcdsaP256(EcdsaEncoding::Der) | SignatureAlgorithm::EcdsaP384(EcdsaEncoding::Der) => {
+                pair([answer.bytes, answer.digest])
+            }
+            _ => [answer.bytes, answer.digest].concat(),
+        };
+        match self.output.write(index, &signature) {
+            true => Ok(Next::Done),
+            false => Err(wrong("a signature is longer than it can be")),
+        }
+    }
+}
+
+impl Work for Signatures {
+    fn count(&self) -> usize {
+        self.signed.len()
+    }
+
+    fn setup(&self) -> Setup<'_> {
+        Setup::None
+    }
+
+    fn ask(&self, index: usize) -> Result<Option<Ask<'_>>> {
+        Ok(match (&self.key, &self.signed[index], Curve::of(self.algorithm)) {
+            (Signing::Rsa(key), Signed::Padded { padded, signature: None }, _) => {
+                Some(Ask::RsaPrivate { key, input: padded })
+            }
+            (Signing::Rsa(key), Signed::Padded { signature: Some(signature), .. }, _) => {
+                Some(Ask::RsaPublic { key: &key.public, input: signature })
+            }
+            (Signing::Ecdsa(private), Signed::Digest { digest, once, .. }, Some(curve)) => {
+                Some(Ask::EcdsaSign { curve, private, once, digest })
+            }
+            _ => None,
+        })
+    }
+
+    fn take(&mut self, index: usize, answer: &Answer<'_>) -> Result<Next, Trouble> {
+        if let Some(curve) = Curve::of(self.algorithm) {
+            succeeded("cpaCyEcdsaSignRS", answer)?;
+            return self.take_ecdsa(index, curve, answer);
+        }
+        succeeded("cpaCyRsaDecrypt", answer)?;
+        let Signed::Padded { padded, signature } = &mut self.signed[index] else {
+            return Err(wrong("no such request"));
+        };
+        match signature {
+            // A signature that is wrong in one prime would give the key away: the device's public function must undo it first.
+            None => {
+                *signature = Some(answer.bytes.to_vec());
+                Ok(Next::Again)
+            }
+            Some(signature) if is_equal(answer.bytes, padded) && self.output.write(index, signature) => Ok(Next::Done),
+            Some(_) => Err(wrong("a signature does not verify")),
+        }
+    }
+
+    fn value(&mut self) -> Result<Value> {
+        self.output.finish(&self.form)?.into_value()
+    }
+}
+
+/// What a signature is compared with.
+enum Candidate {
+    /// It cannot be one, whatever the device says.
+    None,
+    /// RSA's, and the message's digest.
+    Rsa { signature: Vec<u8>, digest: Vec<u8> },
+    /// Both numbers, and the digest.
+    Ecdsa { pair: Vec<u8>, digest: Vec<u8> },
+}
+
+struct Verdicts {
+    algorithm: SignatureAlgorithm,
+    key: Verifying,
+    candidates: Vec<Candidate>,
+    output: Output,
+}
+
+pub(super) fn verify(op: &Verify) -> Result<Box<dyn Work>> {
+    let Purpose::Verify(algorithm) = op.key().purpose() else { return Err(op.key().invalid()) };
+    let key = Verifying::of(op.key())?;
+    let (messages, signatures) = (op.messages().slices()?, op.signatures().slices()?);
+    let candidate = |(message, signature): (&[u8], &[u8])| match (&key, algorithm, Curve::of(algorithm)) {
+        (Verifying::Rsa(public), SignatureAlgorithm::Rsa { hash, .. }, _) => {
+            // A number that is not below the modulus is no signature, and the device would refuse it.
+            let fits = signature.len() == public.bytes() && signature < &public.modulus[..];
+            match fits {
+                true => Candidate::Rsa { signature: signature.to_vec(), digest: digest_of(hash, message) },
+                false => Candidate::None,
+            }
+        }
+        (_, _, Some(curve)) => match numbers(algorithm, curve, signature) {
+            Some(pair) => Candidate::Ecdsa { pair, digest: digest_of(ecdsa_hash(curve), message) },
+            None => Candidate::None,
+        },
+        _ => Candidate::None,
+    };
+    let candidates = messages.into_iter().zip(signatures).map(candidate).collect();
+    let output = Output::new(op.messages().lens().map(|_| 1), false)?;
+    Ok(Box::new(Verdicts { algorithm, key, candidates, output }))
+}
+
+impl Work for Verdicts {
+    fn count(&self) -> usize {
+        self.candidates.len()
+    }
+
+    fn setup(&self) -> Setup<'_> {
+        Setup::None
+    }
+
+    fn ask(&self, index: usize) -> Result<Option<Ask<'_>>> {
+        Ok(match (&self.key, &self.candidates[index], Curve::of(self.algorithm)) {
+            (Verifying::Rsa(key), Candidate::Rsa { signature, .. }, _) => {
+                Some(Ask::RsaPublic { key, input: signature })
+            }
+            (Verifying::Ecdsa(point), Candidate::Ecdsa { pair, digest }, Some(curve)) => {
+                Some(Ask::EcdsaVerify { curve, point, digest, signature: pair })
+            }
+            _ => None,
+        })
+    }
+
+    fn take(&mut self, index: usize, answer: &Answer<'_>) -> Result<Next, Trouble> {
+        let verdict = match (&self.candidates[index], self.algorithm) {
+            (Candidate::Rsa { digest, .. }, SignatureAlgorithm::Rsa { padding, hash, .. }) => {
+                succeeded("cpaCyRsaEncrypt", answer)?;
+                match padding {
+                    RsaPadding::Pkcs1 => answer.bytes == pkcs1(hash, digest, answer.bytes.len()),
+                    RsaPadding::Pss => is_pss(hash, digest, answer.bytes),
+                }
+            }
+            _ => {
+                succeeded("cpaCyEcdsaVerify", answer)?;
+                answer.verdict
+            }
+        };
+        self.output.write(index, &[u8::from(verdict)]);
+        Ok(Next::Done)
+    }
+
+    fn value(&mut self) -> Result<Value> {
+        self.output.verdicts().map(Value::Bytes)
+    }
+}
+
+fn ecdsa_hash(curve: &Curve) -> HashAlgorithm {
+    if curve.bytes == 32 { HashAlgorithm::Sha256 } else { HashAlgorithm::Sha384 }
+}
+
+fn digest_of(algorithm: HashAlgorithm, message: &[u8]) -> Vec<u8> {
+    let mut digest = vec![0; algorithm.digest_bytes()];
+    hash::hash(algorithm, message, &mut digest);
+    digest
+}
+
+/// A random number from one to the order less one: as many are drawn as it takes, so that each is as likely.
+fn once(curve: &Curve) -> Result<Zeroizing<Vec<u8>>> {
+    let mut number = Zeroizing::new(vec![0; curve.bytes]);
+    for _ in 0..DRAWS_MAX {
+        if fill_random(&mut number) && is_below_order(curve, &number) {
+            return Ok(number);
+        }
+    }
+    Err(Error::invalid("the system's randomness", "numbers below the curve's order", "none"))
+}
+
+/// Whether it is from one to the order less one.
+fn is_below_order(curve: &Curve, number: &[u8]) -> bool {
+    number.iter().any(|byte| *byte != 0) && number < curve.order()
+}
+
+/// Both numbers of a signature, each as long as the curve's; `None` where it is malformed.
+fn numbers(algorithm: SignatureAlgorithm, curve: &Curve, signature: &[u8]) -> Option<Vec<u8>> {
+    let is_der = matches!(
+        algorithm,
+        SignatureAlgorithm::EcdsaP256(EcdsaEncoding::Der) | SignatureAlgorithm::EcdsaP384(EcdsaEncoding::Der)
+    );
+    let both = match is_der {
+        false => signature.to_vec(),
+        true => {
+            let mut outer = Reader(signature);
+            let mut inner = outer.sequence().filter(|_| outer.is_at_end())?;
+            let (r, s) = (inner.number()?, inner.number()?);
+            if !inner.is_at_end() {
+                return None;
+            }
+            [padded(r, curve.bytes)?, padded(s, curve.bytes)?].concat()
+        }
+    };
+    let valid = both.len() == 2 * curve.bytes && both.chunks(curve.bytes).all(|number| is_below_order(curve, number));
+    valid.then_some(both)
+}
+
+/// What stands before a digest in PKCS#1: its algorithm, in DER.
+fn digest_info(hash: HashAlgorithm) -> [u8; 19] {
+    let (number, len) = match hash {
+        HashAlgorithm::Sha256 => (1, 32),
+        HashAlgorithm::Sha384 => (2, 48),
+        HashAlgorithm::Sha512 => (3, 64),
+    };
+    [0x30, 17 + len, 0x30, 13, 6, 9, 0x60, 0x86, 0x48, 1, 0x65, 3, 4, 2, number, 5, 0, 4, len]
+}
+
+/// A digest with the padding of PKCS#1 v1.5 (RFC 8017, 9.2).
+fn pkcs1(hash: HashAlgorithm, digest: &[u8], bytes: usize) -> Vec<u8> {
+    let info = digest_info(hash);
+    let ones = vec![0xff; bytes.saturating_sub(3 + info.len() + digest.len())];
+    [&[0, 1], &ones[..], &[0], &info, digest].concat()
+}
+
+/// A digest with the padding of PSS (RFC 8017, 9.1.1), for a modulus of whole bytes, and a salt as long as the digest.
+fn pss(hash: HashAlgorithm, digest: &[u8], bytes: usize) -> Result<Vec<u8>> {
+    let mut salt = vec![0; digest.len()];
+    if !fill_random(&mut salt) {
+        return Err(Error::invalid("the system's randomness", "some", "none"));
+    }
+    let salted = digest_of(hash, &[&[0; 8], digest, &salt].concat());
+    let zeros = vec![0; bytes - 2 * digest.len() - 2];
+    let mut block = [&zeros[..], &[1], &salt].concat();
+    mask(hash, &salted, &mut block);
+    block[0] &= 0x7f;
+    Ok([&block[..], &salted, &[0xbc]].concat())
+}
+
+/// Whether this is a digest with the padding of PSS (RFC 8017, 9.1.2). Signatures are public, so it takes the time that it takes.
+fn is_pss(hash: HashAlgorithm, digest: &[u8], padded: &[u8]) -> bool {
+    let len = digest.len();
+    let Some(block_len) = padded.len().checked_sub(len + 1).filter(|block_len| *block_len > len) else { return false };
+    let (block, behind) = padded.split_at(block_len);
+    let (salted, end) = behind.split_at(len);
+    if end != [0xbc] || block[0] & 0x80 != 0 {
+        return false;
+    }
+    let mut block = block.to_vec();
+    mask(hash, salted, &mut block);
+    block[0] &= 0x7f;
+    let (zeros, salt) = block.split_at(block_len - len);
+    let is_padding = zeros.split_last().is_some_and(|(one, zeros)| *one == 1 && zeros.iter().all(|byte| *byte == 0));
+    is_padding && digest_of(hash, &[&[0; 8], digest, salt].concat()) == salted
+}
+
+/// MGF1: the exclusive or of a block with digests of the seed and a counter.
+fn mask(hash: HashAlgorithm, seed: &[u8], block: &mut [u8]) {
+    for (number, piece) in block.chunks_mut(hash.digest_bytes()).enumerate() {
+        let digest = digest_of(hash, &[seed, &(number as u32).to_be_bytes()].concat());
+        piece.iter_mut().zip(digest).for_each(|(byte, with)| *byte ^= with);
+    }
+}

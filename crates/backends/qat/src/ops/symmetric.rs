@@ -1,0 +1,272 @@
+//! Seal, Open, Encrypt, Decrypt, Hash, Hmac, and Verify of an HMAC's tags.
+
+use panoply_core::op::crypto::*;
+use panoply_core::{Bytes, Error, HostBufferMut, Result, Value};
+use panoply_crypto::cipher::unpadded_len;
+use panoply_crypto::hash;
+use zeroize::Zeroizing;
+
+use super::{Next, Output, Trouble, Work, is_equal, succeeded, wrong};
+use crate::instance::{Mode, Setup};
+use crate::request::{Answer, Ask, Symmetric};
+
+const BLOCK_BYTES: usize = 16;
+static PADDINGS: [[u8; BLOCK_BYTES]; BLOCK_BYTES + 1] = {
+    let (mut paddings, mut len) = ([[0; BLOCK_BYTES]; BLOCK_BYTES + 1], 0);
+    while len <= BLOCK_BYTES {
+        paddings[len] = [len as u8; BLOCK_BYTES];
+        len += 1;
+    }
+    paddings
+};
+
+/// One request for each message.
+struct Requests {
+    mode: Mode,
+    key: Zeroizing<Vec<u8>>,
+    form: Messages,
+    messages: Vec<Bytes>,
+    /// What each begins with; nothing for hashes.
+    starts: Vec<[u8; BLOCK_BYTES]>,
+    start_bytes: usize,
+    associated: Vec<Bytes>,
+    /// Whether they have the padding of PKCS#7.
+    is_padded: bool,
+    tags: Tags,
+    output: Output,
+}
+
+/// Where tags are.
+enum Tags {
+    /// There are none.
+    None,
+    /// Behind each message.
+    Attached,
+    /// Apart: those to be made, or those that are given.
+    Apart(HostBufferMut),
+    /// Given for each message, to be compared with; the verdicts go to the output.
+    Compared(Vec<Bytes>),
+}
+
+impl Requests {
+    fn new(mode: Mode, key: &[u8], messages: &Messages, output: Output) -> Result<Requests> {
+        let (key, list) = (Zeroizing::new(key.to_vec()), messages.clone().into_list()?);
+        Ok(Requests {
+            mode,
+            key,
+            form: messages.clone(),
+            messages: list,
+            starts: Vec::new(),
+            start_bytes: 0,
+            associated: Vec::new(),
+            is_padded: false,
+            tags: Tags::None,
+            output,
+        })
+    }
+
+    fn with_tags(mut self, tags: Tags) -> Requests {
+        self.tags = tags;
+        self
+    }
+
+    fn with_nonces(mut self, nonces: &Nonces, associated: Option<&Messages>) -> Result<Requests> {
+        for nonce in nonces.list(self.messages.len())? {
+            let mut start = [0; BLOCK_BYTES];
+            start[..NONCE_BYTES].copy_from_slice(&nonce);
+            self.starts.push(start);
+        }
+        self.start_bytes = NONCE_BYTES;
+        self.associated = match associated {
+            None => Vec::new(),
+            Some(Messages::One(data)) => vec![data.clone(); self.messages.len()],
+            Some(data) => data.clone().into_list()?,
+        };
+        Ok(self)
+    }
+
+    fn with_vectors(mut self, vectors: &Bytes) -> Result<Requests> {
+        self.starts = vectors.as_slice()?.as_chunks().0.to_vec();
+        self.start_bytes = BLOCK_BYTES;
+        Ok(self)
+    }
+
+    /// The text of a message, without the tag behind it.
+    fn text(&self, index: usize) -> Result<&[u8]> {
+        let bytes = self.messages[index].as_slice()?;
+        match (self.mode, &self.tags) {
+            (Mode::Open, Tags::Attached) => Ok(&bytes[..bytes.len().saturating_sub(TAG_BYTES)]),
+            _ => Ok(bytes),
+        }
+    }
+
+    /// The tag that a message should have.
+    fn given_tag(&self, index: usize) -> Result<&[u8]> {
+        Ok(match (self.mode, &self.tags) {
+            (Mode::Open, Tags::Attached) => {
+                let bytes = self.messages[index].as_slice()?;
+                &bytes[bytes.len().saturating_sub(TAG_BYTES)..]
+            }
+            (Mode::Open, Tags::Apart(tags)) => &tags.bytes()[index * TAG_BYTES..(index + 1) * TAG_BYTES],
+            _ => &[],
+        })
+    }
+
+    fn padding(&self, len: usize) -> &'static [u8] {
+        match self.is_padded && self.mode == Mode::CbcEncrypt {
+            true => &PADDINGS[BLOCK_BYTES - len % BLOCK_BYTES][..BLOCK_BYTES - len % BLOCK_BYTES],
+            false => &[],
+        }
+    }
+
+    fn take_sealed(&mut self, index: usize, answer: &Answer<'_>) -> Result<(), Trouble> {
+        let tag = answer.digest.get(..TAG_BYTES).ok_or_else(|| wrong("a tag is missing"))?;
+        let place = self.output.place(index);
+        place[..answer.bytes.len()].copy_from_slice(answer.bytes);
+        match &mut self.tags {
+            Tags::Apart(tags) => tags.bytes_mut()[index * TAG_BYTES..(index + 1) * TAG_BYTES].copy_from_slice(tag),
+            _ => place[answer.bytes.len()..].copy_from_slice(tag),
+        }
+        self.output.lens[index] = place_len(&self.output, index);
+        Ok(())
+    }
+
+    fn take_digest(&mut self, index: usize, digest: &[u8]) -> Result<bool, Trouble> {
+        match &self.tags {
+            Tags::Compared(tags) => {
+                let verdict = is_equal(tags[index].as_slice()?, digest);
+                Ok(self.output.write(index, &[u8::from(verdict)]))
+            }
+            _ => Ok(self.output.write(index, digest)),
+        }
+    }
+}
+
+fn place_len(output: &Output, index: usize) -> usize {
+    output.offsets[index + 1] - output.offsets[index]
+}
+
+impl Work for Requests {
+    fn count(&self) -> usize {
+        self.messages.len()
+    }
+
+    fn setup(&self) -> Setup<'_> {
+        Setup::Symmetric(self.mode, &self.key)
+    }
+
+    fn ask(&self, index: usize) -> Result<Option<Ask<'_>>> {
+        let message = self.text(index)?;
+        let padding = self.padding(message.len());
+        // A cipher has nothing to do for an empty message.
+        let is_cipher = matches!(self.mode, Mode::Ctr | Mode::CbcEncrypt | Mode::CbcDecrypt);
+        if is_cipher && message.is_empty() && padding.is_empty() {
+            return Ok(None);
+        }
+        let iv = self.starts.get(index).map_or(&[][..], |start| &start[..self.start_bytes]);
+        let aad = self.associated.get(index).map_or(Ok(&[][..]), Bytes::as_slice)?;
+        let tag = self.given_tag(index)?;
+        Ok(Some(Ask::Symmetric(Symmetric { mode: self.mode, iv, aad, message, padding, tag })))
+    }
+
+    fn take(&mut self, index: usize, answer: &Answer<'_>) -> Result<Next, Trouble> {
+        succeeded("cpaCySymPerformOp", answer)?;
+        let fits = match self.mode {
+            Mode::Seal => self.take_sealed(index, answer).map(|()| true)?,
+            Mode::Open if !answer.verdict => return Err(Error::Rejected { op: "open", index }.into()),
+            Mode::Hash(hash) | Mode::Hmac(hash) => {
+                let digest = answer.digest.get(..hash.digest_bytes()).ok_or_else(|| wrong("a digest is missing"))?;
+                self.take_digest(index, digest)?
+            }
+            Mode::CbcDecrypt if self.is_padded => {
+                let len = unpadded_len(answer.bytes).map_err(|_| Error::Rejected { op: "decrypt", index })?;
+                self.output.write(index, &answer.bytes[..len])
+            }
+            Mode::Open | Mode::CbcEncrypt | Mode::CbcDecrypt | Mode::Ctr => self.output.write(index, answer.bytes),
+        };
+        if fits { Ok(Next::Done) } else { Err(wrong("an answer is longer than was asked for")) }
+    }
+
+    fn value(&mut self) -> Result<Value> {
+        match std::mem::replace(&mut self.tags, Tags::None) {
+            Tags::Apart(tags) if self.mode == Mode::Seal => {
+                let tags = Some(Bytes::from_host(tags.freeze()));
+                Sealed { text: self.output.finish(&self.form)?, tags }.into_value()
+            }
+            Tags::Compared(_) => Ok(Value::Bytes(self.output.verdicts()?)),
+            _ => self.output.finish(&self.form)?.into_value(),
+        }
+    }
+}
+
+pub(super) fn seal(op: &Seal) -> Result<Box<dyn Work>> {
+    let behind = if op.is_detached() { 0 } else { TAG_BYTES };
+    let output = Output::new(op.messages().lens().map(|len| len.saturating_add(behind)), false)?;
+    let work = Requests::new(Mode::Seal, op.key().material().as_slice()?, op.messages(), output)?;
+    let tags = match op.is_detached() {
+        true => Tags::Apart(HostBufferMut::zeroed(op.messages().count() * TAG_BYTES)?),
+        false => Tags::Attached,
+    };
+    Ok(Box::new(work.with_tags(tags).with_nonces(op.nonces(), op.associated_data())?))
+}
+
+pub(super) fn open(op: &Open) -> Result<Box<dyn Work>> {
+    let tags = match op.detached_tags() {
+        Some(given) => {
+            let mut tags = HostBufferMut::zeroed(given.len())?;
+            tags.bytes_mut().copy_from_slice(given.as_slice()?);
+            Tags::Apart(tags)
+        }
+        None => Tags::Attached,
+    };
+    let behind = if op.detached_tags().is_some() { 0 } else { TAG_BYTES };
+    let output = Output::new(op.messages().lens().map(|len| len.saturating_sub(behind)), op.is_secret())?;
+    let work = Requests::new(Mode::Open, op.key().material().as_slice()?, op.messages(), output)?;
+    Ok(Box::new(work.with_tags(tags).with_nonces(op.nonces(), op.associated_data())?))
+}
+
+pub(super) fn encrypt(op: &Encrypt) -> Result<Box<dyn Work>> {
+    let mode = if op.mode() == CipherMode::Ctr { Mode::Ctr } else { Mode::CbcEncrypt };
+    let output = Output::new(op.messages().lens().map(|len| op.text_len(len)), false)?;
+    let mut work = Requests::new(mode, op.key().material().as_slice()?, op.messages(), output)?;
+    work.is_padded = op.mode() == CipherMode::Cbc;
+    Ok(Box::new(work.with_vectors(op.vectors())?))
+}
+
+pub(super) fn decrypt(op: &Decrypt) -> Result<Box<dyn Work>> {
+    let mode = if op.mode() == CipherMode::Ctr { Mode::Ctr } else { Mode::CbcDecrypt };
+    let output = Output::new(op.messages().lens(), op.is_secret())?;
+    let mut work = Requests::new(mode, op.key().material().as_slice()?, op.messages(), output)?;
+    work.is_padded = op.mode() == CipherMode::Cbc;
+    Ok(Box::new(work.with_vectors(op.vectors())?))
+}
+
+pub(super) fn hash(op: &Hash) -> Result<Box<dyn Work>> {
+    let output = Output::new(op.messages.lens().map(|_| op.algorithm.digest_bytes()), false)?;
+    Ok(Box::new(Requests::new(Mode::Hash(op.algorithm), &[], &op.messages, output)?))
+}
+
+pub(super) fn hmac(op: &Hmac) -> Result<Box<dyn Work>> {
+    let Purpose::Hmac(algorithm) = op.key().purpose() else { return Err(op.key().invalid()) };
+    let output = Output::new(op.messages().lens().map(|_| algorithm.digest_bytes()), false)?;
+    Ok(Box::new(Requests::new(Mode::Hmac(algorithm), &short_key(algorithm, op.key())?, op.messages(), output)?))
+}
+
+pub(super) fn verify(op: &Verify) -> Result<Box<dyn Work>> {
+    let Purpose::Hmac(algorithm) = op.key().purpose() else { return Err(op.key().invalid()) };
+    let output = Output::new(op.messages().lens().map(|_| 1), false)?;
+    let work = Requests::new(Mode::Hmac(algorithm), &short_key(algorithm, op.key())?, op.messages(), output)?;
+    Ok(Box::new(work.with_tags(Tags::Compared(op.signatures().clone().into_list()?))))
+}
+
+/// The key of an HMAC, which the device takes up to the length of a block: a longer one is its digest, as RFC 2104 has it.
+fn short_key(algorithm: HashAlgorithm, key: &Key) -> Result<Zeroizing<Vec<u8>>> {
+    let material = key.material().as_slice()?;
+    let block_bytes = if algorithm == HashAlgorithm::Sha256 { 64 } else { 128 };
+    if material.len() <= block_bytes {
+        return Ok(Zeroizing::new(material.to_vec()));
+    }
+    let mut digest = Zeroizing::new(vec![0; algorithm.digest_bytes()]);
+    hash::hash(algorithm, material, &mut digest);
+    Ok(digest)
+}

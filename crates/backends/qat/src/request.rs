@@ -1,0 +1,452 @@
+//! One request that is under way: what it asks, the memory that the device reads and writes, and how its answer is heard of.
+
+use std::ffi::c_void;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::instance::{Mode, OpenInstance};
+use crate::keys::{Curve, RsaPrivate, RsaPublic};
+use crate::library::{QatError, checked};
+use crate::memory::{ALIGN, Lent};
+use crate::sys::*;
+
+/// What one request asks.
+pub(crate) enum Ask<'a> {
+    /// A cipher or hash, of which the session is.
+    Symmetric(Symmetric<'a>),
+    /// RSA's public function.
+    RsaPublic { key: &'a RsaPublic, input: &'a [u8] },
+    /// RSA's private function.
+    RsaPrivate { key: &'a RsaPrivate, input: &'a [u8] },
+    /// A signature by the private number, with a number used once.
+    EcdsaSign { curve: &'static Curve, private: &'a [u8], once: &'a [u8], digest: &'a [u8] },
+    /// Whether a signature is one.
+    EcdsaVerify { curve: &'static Curve, point: &'a [u8], digest: &'a [u8], signature: &'a [u8] },
+    /// DEFLATE, of which the session is; so much room for what comes of it.
+    Pack { message: &'a [u8], compresses: bool, room: usize },
+}
+
+/// A message for a cipher or hash.
+pub(crate) struct Symmetric<'a> {
+    pub(crate) mode: Mode,
+    pub(crate) iv: &'a [u8],
+    pub(crate) aad: &'a [u8],
+    pub(crate) message: &'a [u8],
+    /// What is put behind the message.
+    pub(crate) padding: &'a [u8],
+    /// The tag that the message should have.
+    pub(crate) tag: &'a [u8],
+}
+
+/// What came of a request.
+pub(crate) struct Answer<'a> {
+    /// What the device says of the request as a whole.
+    pub(crate) status: Status,
+    /// Whether the device found it authentic, or could make a signature.
+    pub(crate) verdict: bool,
+    /// The bytes that it made.
+    pub(crate) bytes: &'a [u8],
+    /// The tag or digest; the second number of a signature.
+    pub(crate) digest: &'a [u8],
+    /// What DEFLATE came to.
+    pub(crate) packed: Option<DcResults>,
+}
+
+/// Answers that were heard of.
+#[derive(Default)]
+pub(crate) struct Completions(Mutex<Vec<Completion>>);
+
+/// An answer to the request in a slot.
+#[derive(Clone, Copy)]
+pub(crate) struct Completion {
+    pub(crate) slot: usize,
+    pub(crate) status: Status,
+    pub(crate) verdict: bool,
+}
+
+impl Completions {
+    pub(crate) fn take(&self) -> Vec<Completion> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// What the library hands back with an answer.
+struct Tag {
+    slot: usize,
+    completions: Arc<Completions>,
+}
+
+/// # Safety
+/// `tag` is the address of a `Tag` whose request is under way.
+unsafe fn complete(tag: *mut c_void, status: Status, verdict: Boolean) {
+    // SAFETY: the caller says so; tags are only read.
+    if let Some(tag) = unsafe { tag.cast::<Tag>().as_ref() } {
+        let completion = Completion { slot: tag.slot, status, verdict: verdict != FALSE };
+        tag.completions.0.lock().unwrap_or_else(PoisonError::into_inner).push(completion);
+    }
+}
+
+/// # Safety
+/// As for `complete`, here and below: the library hands back the tag that a request was made with, once.
+pub(crate) unsafe extern "C" fn symmetric_done(
+    tag: *mut c_void,
+    status: Status,
+    _: u32,
+    _: *mut c_void,
+    _: *mut BufferList,
+    verified: Boolean,
+) {
+    // SAFETY: the caller says so.
+    unsafe { complete(tag, status, verified) }
+}
+
+unsafe extern "C" fn rsa_done(tag: *mut c_void, status: Status, _: *mut c_void, _: *mut FlatBuffer) {
+    // SAFETY: as above.
+    unsafe { complete(tag, status, TRUE) }
+}
+
+unsafe extern "C" fn signed(
+    tag: *mut c_void,
+    status: Status,
+    _: *mut c_void,
+    made: Boolean,
+    _: *mut FlatBuffer,
+    _: *mut FlatBuffer,
+) {
+    // SAFETY: as above.
+    unsafe { complete(tag, status, made) }
+}
+
+unsafe extern "C" fn verified(tag: *mut c_void, status: Status, _: *mut c_void, valid: Boolean) {
+    // SAFETY: as above.
+    unsafe { complete(tag, status, valid) }
+}
+
+/// # Safety
+/// As for `symmetric_done`.
+pub(crate) unsafe extern "C" fn packing_done(tag: *mut c_void, status: Status) {
+    // SAFETY: as above.
+    unsafe { complete(tag, status, TRUE) }
+}
+
+/// What the library reads and writes on the host while a request is under way.
+struct Frame {
+    tag: Tag,
+    buffers: [FlatBuffer; 2],
+    lists: [BufferList; 2],
+    sym: SymOp,
+    public_key: RsaPublicKey,
+    public: RsaPublicOp,
+    private_key: RsaPrivateKey,
+    private: RsaPrivateOp,
+    sign: EcdsaSignOp,
+    verify: EcdsaVerifyOp,
+    pack: DcOp,
+    results: DcResults,
+    verdict: Boolean,
+}
+
+/// A request that is under way, or was answered.
+pub(crate) struct Request {
+    /// Its instance, which is not closed before.
+    pub(crate) instance: Rc<OpenInstance>,
+    /// The op that it belongs to, and its message.
+    pub(crate) job: u64,
+    pub(crate) index: usize,
+    memory: Lent,
+    frame: *mut Frame,
+    /// Where in the memory the answer will be: offset and length.
+    bytes: (usize, usize),
+    digest: (usize, usize),
+    is_pack: bool,
+    /// Where what the library keeps beside lists of buffers ends.
+    lists_end: usize,
+}
+
+impl Request {
+    /// How many bytes of device memory a request takes.
+    pub(crate) fn memory_bytes(ask: &Ask<'_>, instance: &OpenInstance) -> usize {
+        let lens = match ask {
+            Ask::Symmetric(it) => vec![
+                instance.meta_bytes,
+                IV_ROOM,
+                DIGEST_ROOM,
+                it.aad.len().next_multiple_of(16),
+                (it.message.len() + it.padding.len()).max(DATA_BYTES_MIN),
+            ],
+            Ask::RsaPublic { key, .. } => vec![key.bytes(); 4],
+            Ask::RsaPrivate { key, .. } => vec![key.bytes(); 7],
+            Ask::EcdsaSign { curve, .. } => vec![curve.bytes; 11],
+            Ask::EcdsaVerify { curve, .. } => vec![curve.bytes; 11],
+            Ask::Pack { message, room, .. } => vec![instance.meta_bytes, instance.meta_bytes, message.len(), *room],
+        };
+        lens.into_iter().map(|len| len.next_multiple_of(ALIGN)).sum()
+    }
+
+    /// Starts a request. An error leaves nothing under way.
+    pub(crate) fn start(
+        ask: &Ask<'_>,
+        instance: &Rc<OpenInstance>,
+        session: SessionContext,
+        mut memory: Lent,
+        (slot, completions): (usize, &Arc<Completions>),
+        (job, index): (u64, usize),
+    ) -> Result<Request, QatError> {
+        memory.mark_secret();
+        let tag = Tag { slot, completions: completions.clone() };
+        let frame = Box::into_raw(Box::new(Frame::new(tag)));
+        let mut request = Request {
+            instance: instance.clone(),
+            job,
+            index,
+            memory,
+            frame,
+            bytes: (0, 0),
+            digest: (0, 0),
+            is_pack: false,
+            lists_end: 0,
+        };
+        match request.call(ask, session) {
+            Ok(()) => Ok(request),
+            Err(error) => {
+                request.finish();
+                Err(error)
+            }
+        }
+    }
+
+    fn call(&mut self, ask: &Ask<'_>, session: SessionContext) -> Result<(), QatError> {
+        match ask {
+            Ask::Symmetric(it) => self.symmetric(it, session),
+            Ask::RsaPublic { key, input } => self.rsa_public(key, input),
+            Ask::RsaPrivate { key, input } => self.rsa_private(key, input),
+            Ask::EcdsaSign { curve, private, once, digest } => self.ecdsa_sign(curve, private, once, digest),
+            Ask::EcdsaVerify { curve, point, digest, signature } => self.ecdsa_verify(curve, point, digest, signature),
+            Ask::Pack { message, compresses, room } => self.pack(message, *compresses, *room, session),
+        }
+    }
+
+    fn symmetric(&mut self, it: &Symmetric<'_>, session: SessionContext) -> Result<(), QatError> {
+        let len = it.message.len() + it.padding.len();
+        let meta_bytes = self.instance.meta_bytes;
+        let mut places = Places { memory: &mut self.memory, end: 0 };
+        let meta = places.room(meta_bytes).data;
+        self.lists_end = places.end;
+        let iv = places.put_in(IV_ROOM, &[it.iv]);
+        let digest = places.put_in(DIGEST_ROOM, &[it.tag]);
+        let aad = places.put_in(it.aad.len().next_multiple_of(16), &[it.aad]);
+        let data = places.put_in(len.max(DATA_BYTES_MIN), &[it.message, it.padding]);
+        (self.bytes, self.digest) = ((places.offset(&data), len), (places.offset(&digest), DIGEST_ROOM));
+        // SAFETY: the frame is this request's, and nobody else has it before the call.
+        let frame = unsafe { &mut *self.frame };
+        frame.buffers[0] = data;
+        let buffers = &raw mut frame.buffers[0];
+        frame.lists[0] = BufferList { count: 1, buffers, user: std::ptr::null_mut(), meta: meta.cast() };
+        let (cipher_len, hash_len) = if it.mode.hash().is_some() { (0, len as u32) } else { (len as u32, 0) };
+        let (iv, iv_len) = if it.iv.is_empty() { (std::ptr::null_mut(), 0) } else { (iv.data, it.iv.len() as u32) };
+        let aad = if it.aad.is_empty() { std::ptr::null_mut() } else { aad.data };
+        let has_digest = it.mode.is_aead() || it.mode.hash().is_some();
+        let digest = if has_digest { digest.data } else { std::ptr::null_mut() };
+        let packet = PACKET_FULL;
+        frame.sym = SymOp { session, packet, iv, iv_len, cipher_len, hash_len, digest, aad, ..SymOp::zeroed() };
+        let (tag, list) = (self.tag(), &raw mut frame.lists[0]);
+        let (op, verdict) = (&raw const frame.sym, &raw mut frame.verdict);
+        let perform = self.instance.started.qat.sym_perform;
+        // SAFETY: all that is pointed to lies in the frame or in device memory, which both stay until the answer is there.
+        checked("cpaCySymPerformOp", unsafe { perform(self.instance.handle, tag, op, list, list, verdict) })
+    }
+
+    fn rsa_public(&mut self, key: &RsaPublic, input: &[u8]) -> Result<(), QatError> {
+        let mut places = Places { memory: &mut self.memory, end: 0 };
+        let (modulus, exponent) = (places.put(&key.modulus), places.put(&key.exponent));
+        let (input, output) = (places.put(input), places.room(key.bytes()));
+        self.bytes = (places.offset(&output), key.bytes());
+        // SAFETY: as in `symmetric`.
+        let frame = unsafe { &mut *self.frame };
+        frame.public_key = RsaPublicKey { modulus, exponent };
+        frame.public = RsaPublicOp { key: &raw mut frame.public_key, input };
+        frame.buffers[0] = output;
+        let (tag, op, out) = (self.tag(), &raw const frame.public, &raw mut frame.buffers[0]);
+        let encrypt = self.instance.started.qat.rsa_public;
+        // SAFETY: as in `symmetric`.
+        checked("cpaCyRsaEncrypt", unsafe { encrypt(self.instance.handle, rsa_done, tag, op, out) })
+    }
+
+    fn rsa_private(&mut self, key: &RsaPrivate, input: &[u8]) -> Result<(), QatError> {
+        let mut places = Places { memory: &mut self.memory, end: 0 };
+        let [p, q, dp, dq, q_inverse] = key.parts().map(|part| places.put(part));
+        let (input, output) = (places.put(input), places.room(key.bytes()));
+        self.bytes = (places.offset(&output), key.bytes());
+        // SAFETY: as in `symmetric`.
+        let frame = unsafe { &mut *self.frame };
+        let (version, representation) = (RSA_TWO_PRIME, RSA_KEY_REP_2);
+        frame.private_key = RsaPrivateKey { version, representation, p, q, dp, dq, q_inverse, ..frame.private_key };
+        frame.private = RsaPrivateOp { key: &raw mut frame.private_key, input };
+        frame.buffers[0] = output;
+        let (tag, op, out) = (self.tag(), &raw const frame.private, &raw mut frame.buffers[0]);
+        let decrypt = self.instance.started.qat.rsa_private;
+        // SAFETY: as in `symmetric`.
+        checked("cpaCyRsaDecrypt", unsafe { decrypt(self.instance.handle, rsa_done, tag, op, out) })
+    }
+
+    fn ecdsa_sign(&mut self, curve: &Curve, private: &[u8], once: &[u8], digest: &[u8]) -> Result<(), QatError> {
+        let mut places = Places { memory: &mut self.memory, end: 0 };
+        let [xg, yg, n, q, a, b] = curve.numbers().map(|number| places.put(number));
+        let [k, m, d] = [once, digest, private].map(|number| places.put(number));
+        let (r, s) = (places.room(curve.bytes), places.room(curve.bytes));
+        (self.bytes, self.digest) = ((places.offset(&r), curve.bytes), (places.offset(&s), curve.bytes));
+        // SAFETY: as in `symmetric`.
+        let frame = unsafe { &mut *self.frame };
+        frame.sign = EcdsaSignOp { xg, yg, n, q, a, b, k, m, d, field: FIELD_PRIME };
+        frame.buffers = [r, s];
+        let (tag, op, verdict) = (self.tag(), &raw const frame.sign, &raw mut frame.verdict);
+        let (r, s) = (&raw mut frame.buffers[0], &raw mut frame.buffers[1]);
+        let sign = self.instance.started.qat.ecdsa_sign;
+        // SAFETY: as in `symmetric`.
+        checked("cpaCyEcdsaSignRS", unsafe { sign(self.instance.handle, signed, tag, op, verdict, r, s) })
+    }
+
+    fn ecdsa_verify(&mut self, curve: &Curve, point: &[u8], digest: &[u8], signature: &[u8]) -> Result<(), QatError> {
+        let mut places = Places { memory: &mut self.memory, end: 0 };
+        let [xg, yg, n, q, a, b] = curve.numbers().map(|number| places.put(number));
+        let half = |pair: &[u8], second: usize| pair[second * curve.bytes..(second + 1) * curve.bytes].to_vec();
+        let halves = [digest.to_vec(), half(signature, 0), half(signature, 1), half(point, 0), half(point, 1)];
+        let [m, r, s, xp, yp] = halves.map(|number| places.put(&number));
+        // SAFETY: as in `symmetric`.
+        let frame = unsafe { &mut *self.frame };
+        frame.verify = EcdsaVerifyOp { xg, yg, n, q, a, b, m, r, s, xp, yp, field: FIELD_PRIME };
+        let (tag, op, verdict) = (self.tag(), &raw const frame.verify, &raw mut frame.verdict);
+        let verify = self.instance.started.qat.ecdsa_verify;
+        // SAFETY: as in `symmetric`.
+        checked("cpaCyEcdsaVerify", unsafe { verify(self.instance.handle, verified, tag, op, verdict) })
+    }
+
+    fn pack(&mut self, message: &[u8], compresses: bool, room: usize, session: SessionContext) -> Result<(), QatError> {
+        self.is_pack = true;
+        let meta_bytes = self.instance.meta_bytes;
+        let mut places = Places { memory: &mut self.memory, end: 0 };
+        let metas = [places.room(meta_bytes), places.room(meta_bytes)];
+        self.lists_end = places.end;
+        let (input, output) = (places.put(message), places.room(room));
+        self.bytes = (places.offset(&output), room);
+        // SAFETY: as in `symmetric`.
+        let frame = unsafe { &mut *self.frame };
+        frame.buffers = [input, output];
+        for (index, meta) in metas.iter().enumerate() {
+            let (buffers, user) = (&raw mut frame.buffers[index], std::ptr::null_mut());
+            frame.lists[index] = BufferList { count: 1, buffers, user, meta: meta.data.cast() };
+        }
+        let recovers = self.instance.recovers;
+        frame.pack = DcOp { flush: DC_FLUSH_FINAL, verify: TRUE, verify_recover: recovers, ..DcOp::zeroed() };
+        let (tag, op, results) = (self.tag(), &raw mut frame.pack, &raw mut frame.results);
+        let (from, to) = (&raw mut frame.lists[0], &raw mut frame.lists[1]);
+        let (qat, handle) = (&self.instance.started.qat, self.instance.handle);
+        if compresses {
+            // SAFETY: as in `symmetric`.
+            let status = unsafe { (qat.dc_compress)(handle, session, from, to, op, results, tag) };
+            return checked("cpaDcCompressData2", status);
+        }
+        // SAFETY: as in `symmetric`.
+        let status = unsafe { (qat.dc_decompress)(handle, session, from, to, results, DC_FLUSH_FINAL, tag) };
+        checked("cpaDcDecompressData", status)
+    }
+
+    fn tag(&self) -> *mut c_void {
+        // SAFETY: the frame is alive; only the address is taken.
+        unsafe { &raw mut (*self.frame).tag }.cast()
+    }
+
+    /// What came of it. Only for a request whose answer was heard of.
+    pub(crate) fn answer(&self, completion: Completion) -> Answer<'_> {
+        let bytes = self.memory.block.bytes();
+        let part = |(offset, len): (usize, usize)| bytes.get(offset..offset + len).unwrap_or_default();
+        // SAFETY: the frame is alive, and the library is done with it.
+        let packed = self.is_pack.then(|| unsafe { (*self.frame).results });
+        let Completion { status, verdict, .. } = completion;
+        Answer { status, verdict, bytes: part(self.bytes), digest: part(self.digest), packed }
+    }
+
+    /// Gives the frame and the memory back. Only for a request that was answered, or never started.
+    pub(crate) fn finish(self) {
+        // SAFETY: the frame was made by `Box::into_raw` in `start`, the library is done with it, and this is called once.
+        drop(unsafe { Box::from_raw(self.frame) });
+    }
+
+    /// Wipes what the device has not read yet. What it makes of the request then is nobody's.
+    pub(crate) fn wipe(&mut self) {
+        // All but what the library keeps beside lists of buffers, which the device follows.
+        for at in self.lists_end..self.memory.block.len() {
+            // SAFETY: the place lies inside the memory. The device may read it or write to it meanwhile, so no reference is made.
+            unsafe { self.memory.block.at(at).write_volatile(0) };
+        }
+    }
+
+    /// Keeps frame and memory for ever, wiped: the device may still write to them.
+    pub(crate) fn abandon(mut self) {
+        self.wipe();
+        std::mem::forget(self.memory);
+    }
+}
+
+/// Room for an initial vector, which the device may write to.
+const IV_ROOM: usize = 16;
+/// Room for a tag or digest.
+const DIGEST_ROOM: usize = 64;
+/// The shortest buffer, so that an empty message has a place.
+const DATA_BYTES_MIN: usize = 16;
+
+impl Frame {
+    fn new(tag: Tag) -> Frame {
+        Frame {
+            tag,
+            buffers: [FlatBuffer::zeroed(); 2],
+            lists: [BufferList::zeroed(); 2],
+            sym: SymOp::zeroed(),
+            public_key: RsaPublicKey::zeroed(),
+            public: RsaPublicOp::zeroed(),
+            private_key: RsaPrivateKey::zeroed(),
+            private: RsaPrivateOp::zeroed(),
+            sign: EcdsaSignOp::zeroed(),
+            verify: EcdsaVerifyOp::zeroed(),
+            pack: DcOp::zeroed(),
+            results: DcResults::zeroed(),
+            verdict: FALSE,
+        }
+    }
+}
+
+/// Places in a request's memory, one after the other.
+struct Places<'a> {
+    memory: &'a mut Lent,
+    end: usize,
+}
+
+impl Places<'_> {
+    /// Room for so many bytes.
+    fn room(&mut self, len: usize) -> FlatBuffer {
+        let offset = self.end;
+        self.end += len.next_multiple_of(ALIGN);
+        FlatBuffer { len: len as u32, data: self.memory.block.at(offset) }
+    }
+
+    /// Room with these bytes in it.
+    fn put(&mut self, bytes: &[u8]) -> FlatBuffer {
+        self.put_in(bytes.len(), &[bytes])
+    }
+
+    /// Room for so many bytes with these at its start.
+    fn put_in(&mut self, len: usize, parts: &[&[u8]]) -> FlatBuffer {
+        let (mut at, place) = (self.end, self.room(len));
+        for part in parts {
+            if let Some(room) = self.memory.block.bytes_mut().get_mut(at..at + part.len()) {
+                room.copy_from_slice(part);
+            }
+            at += part.len();
+        }
+        place
+    }
+
+    fn offset(&self, place: &FlatBuffer) -> usize {
+        place.data as usize - self.memory.block.at(0) as usize
+    }
+}

@@ -1,0 +1,380 @@
+//! qatlib's functions, with the real C ABI, over the host's own arithmetic: two devices with three instances each, whose rings have sixteen
+//! places. Requests are worked on when their instance is polled, the last one first, so that answers come out of order.
+//!
+//! Tests load a copy of this library each, and tell it by `panoply_test_fault` what is to go wrong.
+#![allow(unsafe_code)] // Its functions are called from C's side of the ABI.
+#![allow(missing_docs)] // The functions are those of qatlib's headers.
+#![allow(clippy::missing_safety_doc)] // As above: pointers are what the headers say.
+
+use std::collections::HashMap;
+use std::ffi::{c_char, c_int, c_void};
+use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+mod numbers;
+mod pack;
+mod symmetric;
+#[path = "../../src/sys.rs"]
+mod sys;
+
+use sys::*;
+
+/// What is to go wrong; the numbers are the tests'.
+pub(crate) const NO_START: i32 = 1;
+pub(crate) const SILENT: i32 = 2;
+pub(crate) const REQUEST_FAILS: i32 = 3;
+pub(crate) const NO_SESSION: i32 = 4;
+pub(crate) const NO_MEMORY: i32 = 5;
+pub(crate) const RING_FULL: i32 = 6;
+pub(crate) const WRONG_RSA: i32 = 7;
+pub(crate) const DOWN: i32 = 8;
+pub(crate) const FATAL_SUBMIT: i32 = 9;
+pub(crate) const INTERRUPTS: i32 = 10;
+
+const INSTANCES: usize = 6;
+const RING_PLACES: usize = 16;
+
+/// Answers that wait to be given: the work, then the callback.
+type Waiting = Box<dyn FnOnce() + Send>;
+
+#[derive(Default)]
+struct State {
+    rings: [Vec<Waiting>; INSTANCES],
+    notify: [Option<(Notify, usize)>; INSTANCES],
+    event: Option<u32>,
+    blocks: HashMap<usize, usize>,
+}
+
+static STATE: Mutex<Option<State>> = Mutex::new(None);
+static FAULT: AtomicI32 = AtomicI32::new(0);
+static STARTS: AtomicI32 = AtomicI32::new(0);
+static LIVE: AtomicI64 = AtomicI64::new(0);
+static DIRTY: AtomicI64 = AtomicI64::new(0);
+static SERVED: [AtomicU32; INSTANCES] = [const { AtomicU32::new(0) }; INSTANCES];
+
+fn with<R>(work: impl FnOnce(&mut State) -> R) -> R {
+    let mut state: MutexGuard<'_, Option<State>> = STATE.lock().unwrap_or_else(PoisonError::into_inner);
+    work(state.get_or_insert_default())
+}
+
+pub(crate) fn has_fault(number: i32) -> bool {
+    FAULT.load(Ordering::Relaxed) == number
+}
+
+/// What is to go wrong from now on.
+#[unsafe(no_mangle)]
+pub extern "C" fn panoply_test_fault(number: c_int) {
+    FAULT.store(number, Ordering::Relaxed);
+}
+
+/// An event that the next look for events tells.
+#[unsafe(no_mangle)]
+pub extern "C" fn panoply_test_event(event: u32) {
+    with(|state| state.event = Some(event));
+}
+
+/// Blocks of memory, sessions, instances and starts that were not given back.
+#[unsafe(no_mangle)]
+pub extern "C" fn panoply_test_live() -> i64 {
+    LIVE.load(Ordering::Relaxed) + i64::from(STARTS.load(Ordering::Relaxed))
+}
+
+/// Blocks that were given back with anything but zeros in them.
+#[unsafe(no_mangle)]
+pub extern "C" fn panoply_test_dirty() -> i64 {
+    DIRTY.load(Ordering::Relaxed)
+}
+
+/// How many requests an instance has answered.
+#[unsafe(no_mangle)]
+pub extern "C" fn panoply_test_served(instance: u32) -> u32 {
+    SERVED.get(instance as usize).map_or(0, |served| served.load(Ordering::Relaxed))
+}
+
+/// Handles are the numbers of instances, from one: 1, 2, 4, 5 are crypto, 3 and 6 compression; the first three are of the first device.
+fn number(instance: Instance) -> Option<usize> {
+    (instance as usize).checked_sub(1).filter(|number| *number < INSTANCES)
+}
+
+pub(crate) fn enqueue(instance: Instance, work: Waiting) -> Status {
+    let Some(number) = number(instance) else { return INVALID_PARAM };
+    if has_fault(RING_FULL) {
+        return RETRY;
+    }
+    if has_fault(FATAL_SUBMIT) {
+        return FATAL;
+    }
+    with(|state| match state.rings[number].len() < RING_PLACES {
+        true => {
+            state.rings[number].push(work);
+            SUCCESS
+        }
+        false => RETRY,
+    })
+}
+
+fn poll(instance: Instance) -> Status {
+    let Some(number) = number(instance) else { return INVALID_PARAM };
+    if has_fault(SILENT) {
+        return RETRY;
+    }
+    let waiting = with(|state| std::mem::take(&mut state.rings[number]));
+    if waiting.is_empty() {
+        return RETRY;
+    }
+    for work in waiting.into_iter().rev() {
+        SERVED[number].fetch_add(1, Ordering::Relaxed);
+        work();
+    }
+    SUCCESS
+}
+
+/// An address that other threads may have.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<T>(pub(crate) *mut T);
+
+// SAFETY: what it points to belongs to a request that is under way, which its maker leaves alone.
+unsafe impl<T> Send for Place<T> {}
+
+impl<T> Place<T> {
+    pub(crate) fn get(self) -> *mut T {
+        self.0
+    }
+}
+
+/// The bytes of a buffer.
+pub(crate) unsafe fn bytes<'a>(buffer: &FlatBuffer) -> &'a mut [u8] {
+    if buffer.len == 0 {
+        return &mut [];
+    }
+    // SAFETY: the caller of the library says that so many bytes are there.
+    unsafe { std::slice::from_raw_parts_mut(buffer.data, buffer.len as usize) }
+}
+
+/// Whether a buffer lies in memory that came from here, as a real device needs it.
+pub(crate) fn is_reached(buffer: &FlatBuffer) -> bool {
+    let (start, end) = (buffer.data as usize, buffer.data as usize + buffer.len as usize);
+    with(|state| state.blocks.iter().any(|(place, len)| *place <= start && end <= place + len))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn icp_sal_userStart(_: *const c_char) -> Status {
+    if has_fault(NO_START) {
+        return FAIL;
+    }
+    STARTS.fetch_add(1, Ordering::Relaxed);
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn icp_sal_userStop() -> Status {
+    STARTS.fetch_sub(1, Ordering::Relaxed);
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn icp_sal_poll_device_events() -> Status {
+    let told = with(|state| state.event.take().map(|event| (event, state.notify)));
+    if let Some((event, notify)) = told {
+        for (number, (callback, tag)) in notify.iter().enumerate().filter_map(|(number, it)| Some((number, (*it)?))) {
+            // SAFETY: callback and tag are as they were given.
+            unsafe { callback((number + 1) as Instance, tag as *mut c_void, event) };
+        }
+    }
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn icp_sal_CyPollInstance(instance: Instance, _: u32) -> Status {
+    poll(instance)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn icp_sal_DcPollInstance(instance: Instance, _: u32) -> Status {
+    poll(instance)
+}
+
+unsafe fn list(wanted: &[usize], count: u16, handles: *mut Instance) -> Status {
+    for (at, number) in wanted.iter().take(usize::from(count)).enumerate() {
+        // SAFETY: there is room for so many.
+        unsafe { handles.add(at).write(*number as Instance) };
+    }
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cpaCyGetNumInstances(count: *mut u16) -> Status {
+    // SAFETY: the number has room.
+    unsafe { count.write(4) };
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cpaCyGetInstances(count: u16, handles: *mut Instance) -> Status {
+    // SAFETY: the caller says so.
+    unsafe { list(&[1, 2, 4, 5], count, handles) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cpaDcGetNumInstances(count: *mut u16) -> Status {
+    // SAFETY: the number has room.
+    unsafe { count.write(2) };
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cpaDcGetInstances(count: u16, handles: *mut Instance) -> Status {
+    // SAFETY: the caller says so.
+    unsafe { list(&[3, 6], count, handles) }
+}
+
+/// The first device is 6b:00.0; the instances of the second are virtual functions of 70:00.0.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cpaCyInstanceGetInfo2(instance: Instance, info: *mut InstanceInfo) -> Status {
+    let Some(number) = number(instance) else { return INVALID_PARAM };
+    let mut told = InstanceInfo { package: (number / 3) as u16, node: 0, is_polled: TRUE, ..InstanceInfo::zeroed() };
+    told.bus_address = if number < 3 { 0x6b00 } else { 0x7000 + number as u16 - 2 };
+    told.state = if has_fault(DOWN) { 0 } else { OPERATIONAL_UP };
+    told.is_polled = if has_fault(INTERRUPTS) { FALSE } else { TRUE };
+    told.name[..4].copy_from_slice(b"test");
+    told.version[..4].copy_from_slice(b"26.8");
+    // SAFETY: it has room.
+    unsafe { info.write(told) };
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cpaDcInstanceGetInfo2(instance: Instance, info: *mut InstanceInfo) -> Status {
+    // SAFETY: the caller says so.
+    unsafe { cpaCyInstanceGetInfo2(instance, info) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cpaCyQueryCapabilities(_: Instance, can: *mut CyCapabilities) -> Status {
+    // SAFETY: it has room.
+    unsafe { (*can).sym = TRUE };
+    // SAFETY: as above.
+    unsafe { ((*can).rsa, (*can).ecdsa) = (TRUE, TRUE) };
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cpaCySymQueryCapabilities(_: Instance, can: *mut SymCapabilities) -> Status {
+    let ciphers = 1 << CIPHER_AES_CBC | 1 << CIPHER_AES_CTR | 1 << CIPHER_AES_GCM;
+    let hashes = 1 << HASH_SHA256 | 1 << HASH_SHA384 | 1 << HASH_SHA512 | 1 << HASH_AES_GCM;
+    // SAFETY: it has room.
+    unsafe { ((*can).ciphers, (*can).hashes) = (ciphers, hashes) };
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cpaCyStartInstance(_: Instance) -> Status {
+    LIVE.fetch_add(1, Ordering::Relaxed);
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cpaCyStopInstance(_: Instance) -> Status {
+    LIVE.fetch_sub(1, Ordering::Relaxed);
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cpaDcStartInstance(_: Instance, _: u16, _: *mut *mut BufferList) -> Status {
+    LIVE.fetch_add(1, Ordering::Relaxed);
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cpaDcStopInstance(_: Instance) -> Status {
+    LIVE.fetch_sub(1, Ordering::Relaxed);
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cpaCySetAddressTranslation(_: Instance, _: Translate) -> Status {
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cpaDcSetAddressTranslation(_: Instance, _: Translate) -> Status {
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cpaCyInstanceSetNotificationCb(
+    instance: Instance,
+    callback: Option<Notify>,
+    tag: *mut c_void,
+) -> Status {
+    let Some(number) = number(instance) else { return INVALID_PARAM };
+    with(|state| state.notify[number] = callback.map(|callback| (callback, tag as usize)));
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cpaDcInstanceSetNotificationCb(
+    instance: Instance,
+    callback: Option<Notify>,
+    tag: *mut c_void,
+) -> Status {
+    cpaCyInstanceSetNotificationCb(instance, callback, tag)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cpaCyBufferListGetMetaSize(_: Instance, count: u32, bytes: *mut u32) -> Status {
+    // SAFETY: the number has room.
+    unsafe { bytes.write(32 + 16 * count) };
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cpaDcBufferListGetMetaSize(_: Instance, count: u32, bytes: *mut u32) -> Status {
+    // SAFETY: the number has room.
+    unsafe { bytes.write(32 + 16 * count) };
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qaeMemAllocNUMA(size: usize, node: c_int, align: usize) -> *mut c_void {
+    let Some(layout) = std::alloc::Layout::from_size_align(size.max(1), align.max(1)).ok() else {
+        return std::ptr::null_mut();
+    };
+    if has_fault(NO_MEMORY) || node != 0 {
+        return std::ptr::null_mut();
+    }
+    // SAFETY: the size is not zero.
+    let place = unsafe { std::alloc::alloc(layout) };
+    // What is given out is not zero, as memory that was used before.
+    // SAFETY: so many bytes were given out.
+    unsafe { place.write_bytes(0xa5, size) };
+    LIVE.fetch_add(1, Ordering::Relaxed);
+    with(|state| state.blocks.insert(place as usize, size.max(1)));
+    place.cast()
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qaeMemFreeNUMA(place: *mut *mut c_void) {
+    // SAFETY: the caller passes the address of a pointer that came from here.
+    let block = unsafe { place.replace(std::ptr::null_mut()) };
+    let Some(size) = with(|state| state.blocks.remove(&(block as usize))) else { return };
+    // SAFETY: so many bytes were given out, and are still there.
+    let is_clean = unsafe { std::slice::from_raw_parts(block.cast::<u8>(), size) }.iter().all(|byte| *byte == 0);
+    DIRTY.fetch_add(i64::from(!is_clean), Ordering::Relaxed);
+    LIVE.fetch_sub(1, Ordering::Relaxed);
+    // The block is not used again, so that a device that writes late does no harm to the test.
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn qaeVirtToPhysNUMA(place: *mut c_void) -> u64 {
+    place as u64
+}
+
+pub(crate) fn session_begins() {
+    LIVE.fetch_add(1, Ordering::Relaxed);
+}
+
+pub(crate) fn session_ends() -> Status {
+    LIVE.fetch_sub(1, Ordering::Relaxed);
+    SUCCESS
+}

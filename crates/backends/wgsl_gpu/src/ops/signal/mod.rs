@@ -1,0 +1,34 @@
+//! Sampled signals: Fourier transforms.
+
+use panoply_core::op::signal::SignalOp;
+use panoply_core::{Describe, Error, Op, Result, Value};
+
+use crate::context::Context;
+use crate::driver::Driver;
+use crate::engine::Answer;
+use crate::profile::Profile;
+
+mod fft;
+
+const NO_KERNEL: &str = "it has no kernel in WGSL";
+
+/// Whether an adapter runs an op, or why not.
+pub(super) fn support(profile: &Profile, op: &SignalOp) -> Result<(), String> {
+    match op {
+        SignalOp::Fft(op) => fft::support(profile, op),
+        SignalOp::Ifft(op) => fft::inverse_support(profile, op),
+        _ => Err(NO_KERNEL.to_owned()),
+    }
+}
+
+/// Records an op.
+pub(super) fn run<D: Driver>(op: &SignalOp, context: &mut Context<D>) -> Result<Answer> {
+    let unsupported = |reason| Error::Unsupported { op: Op::Signal(op.clone()).name(), reason };
+    support(&context.profile, op).map_err(unsupported)?;
+    let tensor = match op {
+        SignalOp::Fft(op) => fft::run(op, context)?,
+        SignalOp::Ifft(op) => fft::run_inverse(op, context)?,
+        _ => return Err(unsupported(NO_KERNEL.to_owned())),
+    };
+    Ok(Answer::Value(Value::Tensor(tensor)))
+}

@@ -1,0 +1,94 @@
+//! Convolve2: two planes over each other, and where one lies in the other.
+
+use super::checks::{real_or_complex, tensors, within};
+use super::convolve::Extent;
+use super::fir::{TAPS_MAX, filter_work};
+use crate::error::{Error, Result};
+use crate::op::Describe;
+use crate::part::{PartMut, PartRef};
+use crate::shape::Shape;
+use crate::tensor::Tensor;
+
+/// The convolution of planes, the last two axes, with a kernel of two dimensions, or with [`Convolve2::correlation`] their correlation, as SciPy's
+/// `convolve2d` and `correlate2d` with zeros around the planes. [`Extent`] holds for each axis by itself.
+///
+/// Rounding, NaN and infinity are as for [`super::Convolve`].
+#[derive(Clone, Debug)]
+pub struct Convolve2 {
+    /// The planes, of at least two dimensions: f32 or c64.
+    pub input: Tensor,
+    /// The kernel, of two dimensions and the input's type.
+    pub kernel: Tensor,
+    /// How much is wanted.
+    pub extent: Extent,
+    /// Whether the kernel is turned round along both axes and conjugated.
+    pub correlation: bool,
+}
+
+impl Convolve2 {
+    /// The convolution of each plane.
+    pub fn new(input: &Tensor, kernel: &Tensor) -> Convolve2 {
+        Convolve2 { input: input.clone(), kernel: kernel.clone(), extent: Extent::Full, correlation: false }
+    }
+
+    /// The correlation of each plane: largest where the plane is most like the kernel.
+    pub fn correlation(input: &Tensor, kernel: &Tensor) -> Convolve2 {
+        Convolve2 { correlation: true, ..Convolve2::new(input, kernel) }
+    }
+
+    /// So much of it.
+    pub fn extent(mut self, extent: Extent) -> Convolve2 {
+        self.extent = extent;
+        self
+    }
+
+    /// Which part of the full convolution the output is, of rows and of columns: the first, and how many.
+    pub fn parts_of_full(&self) -> [(usize, usize); 2] {
+        let (dims, kernel) = (self.input.shape(), self.kernel.shape());
+        let part = |behind: usize| {
+            let of = |dims: &Shape| dims.rank().checked_sub(behind).map_or(0, |axis| dims[axis]);
+            self.extent.part(of(dims), of(kernel))
+        };
+        [part(2), part(1)]
+    }
+
+    /// The output's shape. Planes without elements give planes without elements.
+    pub fn output_shape(&self) -> Result<Shape> {
+        let dims = self.input.shape();
+        let Some(last) = dims.rank().checked_sub(1).filter(|last| *last > 0) else {
+            return Err(Error::RankMismatch {
+                what: "convolve2: input",
+                expected: "at least 2".into(),
+                got: dims.rank(),
+            });
+        };
+        let [(_, rows), (_, columns)] = self.parts_of_full();
+        dims.with_dim(last - 1, rows)?.with_dim(last, columns)
+    }
+}
+
+impl Describe for Convolve2 {
+    fn name(&self) -> &'static str {
+        if self.correlation { "correlate2" } else { "convolve2" }
+    }
+
+    fn validate(&self) -> Result<()> {
+        real_or_complex(&self.input, "convolve2: input")?;
+        if self.kernel.dtype() != self.input.dtype() {
+            let (expected, got) = (self.input.dtype(), self.kernel.dtype());
+            return Err(Error::DTypeMismatch { what: "convolve2: kernel", expected, got });
+        }
+        let rank = self.kernel.shape().rank();
+        if rank != 2 {
+            return Err(Error::RankMismatch { what: "convolve2: kernel", expected: "2".into(), got: rank });
+        }
+        within(self.kernel.elements(), 1, TAPS_MAX, "convolve2: elements of the kernel")?;
+        self.output_shape().map(drop)
+    }
+
+    tensors!(input, kernel);
+
+    fn work(&self) -> u64 {
+        filter_work(self.input.elements(), self.kernel.elements())
+    }
+}

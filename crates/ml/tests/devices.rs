@@ -1,0 +1,287 @@
+//! Small models on devices of every kind that a bare machine has: Vulkan in software and the emulated device, beside the host. Where
+//! `PANOPLY_ONNX_MODELS` names a folder of models with saved answers (see `models.rs`), the small ones of it run there too.
+#![allow(clippy::unwrap_used)] // A test that cannot go on should say where.
+
+mod bench;
+mod onnx;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bench::{Tolerance, Verdict, compare, verdict_on};
+use onnx::*;
+use panoply_c_gpu::EmulatedBackend;
+use panoply_conformance::virtual_device::{Script, VirtualBackend};
+use panoply_core::{Backend, DeviceId};
+use panoply_cpu::CpuBackend;
+use panoply_ml::tasks::{DetectOptions, Detector, boxes, suppress};
+use panoply_ml::{Array, ElementType, Model, Network, Value};
+use panoply_runtime::{RunOptions, Runtime};
+use panoply_vulkan::VulkanBackend;
+
+const TOLERANCE: Tolerance = Tolerance { relative: 2e-3, absolute: 2e-4 };
+/// The models that a device in software answers in seconds.
+const SMALL: [&str; 6] = ["chars2vec", "lcnet-orientation", "ppocr-cls", "silero-vad", "wake-embedding", "wake-jarvis"];
+
+/// Runs a test on each device that is there, with a runtime that has it and the CPU, for what has no op.
+fn on_each(test: impl Fn(&Arc<Runtime>, DeviceId)) {
+    let emulated = EmulatedBackend::new().map(|backend| Arc::new(backend) as Arc<dyn Backend>);
+    let vulkan = Ok(Arc::new(VulkanBackend::new()) as Arc<dyn Backend>);
+    for backend in [emulated, vulkan] {
+        let found = backend.and_then(|backend| backend.discover().map(|devices| (backend, devices)));
+        let (backend, device) = match found {
+            Ok((backend, devices)) if !devices.is_empty() => (backend, devices[0].id),
+            Ok(_) => continue,
+            Err(absence) => {
+                println!("skipped: {absence}");
+                continue;
+            }
+        };
+        println!("on {device}");
+        let runtime = Runtime::builder().backend(backend).backend(Arc::new(CpuBackend::new())).build().unwrap();
+        test(&Arc::new(runtime), device);
+    }
+}
+
+/// How many ops a device has answered.
+fn completed(runtime: &Runtime, device: DeviceId) -> u64 {
+    runtime.workers().iter().filter(|worker| worker.device == device).map(|worker| worker.counters.completed).sum()
+}
+
+fn numbers(count: usize, seed: u32) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(2_654_435_769).max(1);
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 17;
+        state ^= state << 5;
+        (state >> 8) as f32 / (1 << 24) as f32 - 0.5
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+fn weights(name: &str, dims: &[i64], seed: u32) -> Message {
+    f32s(name, dims, &numbers(dims.iter().product::<i64>() as usize, seed))
+}
+
+/// Convolutions, normalisation, pools and a classifier behind them.
+fn pictures() -> (Message, Vec<(&'static str, Value)>) {
+    let nodes = [
+        node("Conv", &["x", "w1", "b1"], &["c1"], &[ints("pads", &[1, 1, 1, 1]), ints("strides", &[2, 2])]),
+        node("BatchNormalization", &["c1", "scale", "b1", "b1", "variance"], &["n1"], &[]),
+        node("Relu", &["n1"], &["r1"], &[]),
+        node("Conv", &["r1", "w2"], &["c2"], &[int("group", 8), ints("pads", &[1, 1, 1, 1])]),
+        node("HardSwish", &["c2"], &["h2"], &[]),
+        node("MaxPool", &["h2"], &["p2"], &[ints("kernel_shape", &[2, 2]), ints("strides", &[2, 2])]),
+        node("Concat", &["p2", "p2"], &["both"], &[int("axis", 1)]),
+        node("GlobalAveragePool", &["both"], &["mean"], &[]),
+        node("Flatten", &["mean"], &["flat"], &[]),
+        node("Gemm", &["flat", "w3"], &["logits"], &[int("transB", 1)]),
+        node("Softmax", &["logits"], &["y"], &[int("axis", 1)]),
+    ];
+    let constants = [
+        weights("w1", &[8, 3, 3, 3], 1),
+        weights("b1", &[8], 2),
+        f32s("scale", &[8], &[1.5; 8]),
+        f32s("variance", &[8], &[0.7; 8]),
+        weights("w2", &[8, 1, 3, 3], 3),
+        weights("w3", &[5, 16], 4),
+    ];
+    let ports = [port("x", ElementType::F32, &[-1, 3, 16, 16])];
+    let given = Array::from_slice(&numbers(2 * 3 * 256, 5), [2, 3, 16, 16]).unwrap();
+    (model(18, &graph(&nodes, &constants, &ports, &[any("y")])), vec![("x", given.into())])
+}
+
+/// An embedding, attention with a mask, normalisation and the layers behind them.
+fn sentences() -> (Message, Vec<(&'static str, Value)>) {
+    let nodes = [
+        node("Gather", &["table", "ids"], &["x"], &[]),
+        node("MatMul", &["x", "wq"], &["q"], &[]),
+        node("MatMul", &["x", "wk"], &["k"], &[]),
+        node("Transpose", &["k"], &["kt"], &[ints("perm", &[0, 2, 1])]),
+        node("MatMul", &["q", "kt"], &["s"], &[]),
+        node("Cast", &["mask"], &["fmask"], &[int("to", 1)]),
+        node("Sub", &["one", "fmask"], &["hidden"], &[]),
+        node("Mul", &["hidden", "low"], &["bias"], &[]),
+        node("Unsqueeze", &["bias", "axis"], &["bias3"], &[]),
+        node("Add", &["s", "bias3"], &["masked"], &[]),
+        node("Softmax", &["masked"], &["p"], &[int("axis", -1)]),
+        node("MatMul", &["p", "x"], &["a"], &[]),
+        node("Add", &["a", "x"], &["sum"], &[]),
+        node("LayerNormalization", &["sum", "gamma", "beta"], &["n"], &[int("axis", -1)]),
+        node("MatMul", &["n", "w1"], &["h"], &[]),
+        node("Gelu", &["h"], &["g"], &[]),
+        node("MatMul", &["g", "w2"], &["y"], &[]),
+    ];
+    let constants = [
+        weights("table", &[40, 16], 1),
+        weights("wq", &[16, 16], 2),
+        weights("wk", &[16, 16], 3),
+        f32s("one", &[1], &[1.0]),
+        f32s("low", &[1], &[-10_000.0]),
+        i64s("axis", &[1], &[1]),
+        f32s("gamma", &[16], &[1.1; 16]),
+        weights("beta", &[16], 4),
+        weights("w1", &[16, 32], 5),
+        weights("w2", &[32, 16], 6),
+    ];
+    let ports = [port("ids", ElementType::I64, &[-1, -2]), port("mask", ElementType::I64, &[-1, -2])];
+    let ids: Vec<i64> = (0..24).map(|place| (place * 7) % 40).collect();
+    let mask: Vec<i64> = (0..24).map(|place| i64::from(place % 12 < 9)).collect();
+    let array = |values: &[i64]| Value::from(Array::from_slice(values, [2, 12]).unwrap());
+    let given = vec![("ids", array(&ids)), ("mask", array(&mask))];
+    (model(20, &graph(&nodes, &constants, &ports, &[any("y")])), given)
+}
+
+#[test]
+fn small_models_answer_as_on_the_host() {
+    on_each(|runtime, device| {
+        for (name, (file, given)) in [("pictures", pictures()), ("sentences", sentences())] {
+            let network = Network::from_bytes(&file.0).unwrap();
+            let expected = network.reference(&given).unwrap();
+            let before = completed(runtime, device);
+            for turn in 0..2 {
+                let got = network.infer_values(runtime, &given, &RunOptions::prefer(device)).unwrap();
+                for (got, expected) in got.iter().zip(&expected) {
+                    compare(got, expected, TOLERANCE.relative, TOLERANCE.absolute)
+                        .unwrap_or_else(|reason| panic!("{name}, turn {turn} on {device}: {reason}"));
+                }
+            }
+            assert!(completed(runtime, device) >= before + 2, "{name} did not run on {device}");
+        }
+    });
+}
+
+#[test]
+fn small_models_with_saved_answers() {
+    let Some(folder) = std::env::var_os("PANOPLY_ONNX_MODELS") else {
+        println!("skipped: PANOPLY_ONNX_MODELS names no folder of models with saved answers");
+        return;
+    };
+    let prefix = std::env::var("PANOPLY_ONNX_CASE").unwrap_or_default();
+    on_each(|runtime, device| {
+        for name in SMALL.into_iter().filter(|name| name.starts_with(&prefix)) {
+            let folder = Path::new(&folder).join(name);
+            if !folder.is_dir() {
+                println!("skipped: {name} is not there");
+                continue;
+            }
+            let before = completed(runtime, device);
+            let started = std::time::Instant::now();
+            match verdict_on(&folder, runtime, &RunOptions::prefer(device), false, TOLERANCE) {
+                Verdict::Passed(off) => {
+                    println!("passed {name} on {device} in {:?}, off by {off:.1e}", started.elapsed())
+                }
+                Verdict::Refused(reason) | Verdict::Wrong(reason) => panic!("{name} on {device}: {reason}"),
+            }
+            assert!(completed(runtime, device) > before, "{name} did not run on {device}");
+        }
+    });
+}
+
+/// A model whose graphs are larger than a device's memory runs elsewhere, or says both figures where it may not.
+#[test]
+fn a_model_larger_than_a_devices_memory_goes_elsewhere() {
+    let nodes = [node("MatMul", &["x", "w"], &["y"], &[])];
+    let file = model(
+        18,
+        &graph(&nodes, &[weights("w", &[512, 512], 1)], &[port("x", ElementType::F32, &[1, 512])], &[any("y")]),
+    );
+    let small = VirtualBackend::new(Arc::new(CpuBackend::new())).device(Script::new().memory_bytes(100 << 10));
+    let device = small.discover().unwrap()[0].id;
+    let runtime = Runtime::builder().backend(Arc::new(small)).backend(Arc::new(CpuBackend::new())).build().unwrap();
+    let network = Network::from_bytes(&file.0).unwrap();
+    let given = [("x", Value::from(Array::from_slice(&numbers(512, 2), [1, 512]).unwrap()))];
+    let expected = network.reference(&given).unwrap();
+    let got = network.infer_values(&runtime, &given, &RunOptions::prefer(device)).unwrap();
+    compare(&got[0], &expected[0], 1e-4, 1e-4).unwrap();
+    assert_eq!(completed(&runtime, device), 0, "it does not fit there");
+    let refused = network.infer_values(&runtime, &given, &RunOptions::require(device)).unwrap_err().to_string();
+    assert!(refused.contains("memory") || refused.contains("bytes"), "{refused}");
+}
+
+/// Random outputs of detectors in all three layouts: the device's boxes are the host's.
+fn check_boxes(runtime: &Arc<Runtime>, device: DeviceId) {
+    let identity = [node("Identity", &["x"], &["y"], &[])];
+    let ports = [port("x", ElementType::F32, &[-1])];
+    let some =
+        Model::from_bytes(Arc::clone(runtime), &model(18, &graph(&identity, &[], &ports, &[any("y")])).0).unwrap();
+    let detector = Detector::new(&some);
+    let run = RunOptions::prefer(device);
+    let mut kept = 0;
+    for (seed, dims) in [[1_usize, 7, 90], [1, 400, 8], [1, 300, 6], [1, 5, 70], [1, 70, 5]].into_iter().enumerate() {
+        let across = dims[2] > dims[1];
+        let (count, width) = if across { (dims[2], dims[1]) } else { (dims[1], dims[2]) };
+        let raw = numbers(count * width, seed as u32 + 11);
+        let mut values = vec![0.0_f32; count * width];
+        for (place, raw) in raw.iter().enumerate() {
+            let (object, part) = (place / width, place % width);
+            let value = match part {
+                0 | 1 => (raw + 0.5) * 60.0,
+                2 | 3 if width == 6 && !across => 40.0 + (raw + 0.5) * 60.0,
+                2 | 3 => 8.0 + (raw + 0.5) * 30.0,
+                5 if width == 6 && !across => ((raw + 0.5) * 3.0).floor(),
+                _ => raw + 0.5,
+            };
+            values[if across { part * count + object } else { place }] = value;
+        }
+        // Boxes that are no boxes count for nothing.
+        values[0] = f32::NAN;
+        let output = Array::from_slice(&values, dims).unwrap();
+        for (score_min, overlap_max) in [(0.25, 0.45), (0.05, 0.1), (0.9, 0.7), (1.5, 0.5)] {
+            let options = DetectOptions { score_min, overlap_max, ..DetectOptions::default() };
+            let expected = suppress(boxes(&output, score_min).unwrap(), &options);
+            let got = detector.boxes(&output, &options, &run).unwrap();
+            let short = |list: &[panoply_ml::tasks::Detection]| -> Vec<(usize, i64)> {
+                list.iter().map(|object| (object.class, (object.score * 1e4) as i64)).collect()
+            };
+            assert_eq!(short(&got), short(&expected), "{dims:?} on {device} with {options:?}");
+            for (got, expected) in got.iter().zip(&expected) {
+                let near = got.corners.iter().zip(&expected.corners).all(|(a, b)| (a - b).abs() < 1e-3);
+                assert!(near, "{got:?}, expected {expected:?}");
+            }
+            kept += got.len();
+        }
+    }
+    assert!(kept > 100, "{kept} boxes were kept");
+}
+
+#[test]
+fn boxes_are_suppressed_on_the_cpu() {
+    let runtime = Arc::new(bench::runtime());
+    let device = runtime.devices().next().unwrap().id;
+    check_boxes(&runtime, device);
+}
+
+#[test]
+fn boxes_are_suppressed_on_devices() {
+    on_each(|runtime, device| {
+        let before = completed(runtime, device);
+        check_boxes(runtime, device);
+        assert!(completed(runtime, device) > before + 20, "boxes were not suppressed on {device}");
+    });
+}
+
+/// A chain in which every box hides the next: as many rounds as there can be.
+#[test]
+fn a_long_chain_of_boxes_needs_many_rounds() {
+    let runtime = Arc::new(bench::runtime());
+    let device = runtime.devices().next().unwrap().id;
+    let some = Model::from_bytes(
+        runtime,
+        &model(
+            18,
+            &graph(&[node("Identity", &["x"], &["y"], &[])], &[], &[port("x", ElementType::F32, &[-1])], &[any("y")]),
+        )
+        .0,
+    )
+    .unwrap();
+    let rows = (0..200).flat_map(|place| {
+        let left = place as f32 * 4.0;
+        [left, 0.0, left + 10.0, 10.0, 1.0 - place as f32 * 1e-3, 0.0]
+    });
+    let output = Array::from_slice(&rows.collect::<Vec<f32>>(), [1, 200, 6]).unwrap();
+    let options = DetectOptions { overlap_max: 0.3, count_max: 500, ..DetectOptions::default() };
+    let got = Detector::new(&some).boxes(&output, &options, &RunOptions::prefer(device)).unwrap();
+    assert_eq!(got, suppress(boxes(&output, 0.25).unwrap(), &options));
+    assert_eq!(got.len(), 100, "every second one");
+}

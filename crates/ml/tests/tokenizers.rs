@@ -1,0 +1,91 @@
+//! Vocabularies of every kind that is read, against the numbers that the package `tokenizers` makes of the same texts.
+//! `tokenizers/make.py` writes both; `PANOPLY_TOKENIZER_TEXTS` names a folder with more texts.
+#![allow(clippy::unwrap_used)] // A test that cannot go on should say where.
+
+use std::path::Path;
+
+use panoply_ml::text::Tokenizer;
+use serde_json::Value;
+
+const KINDS: [&str; 6] = ["bert", "byte-level", "clip", "llama", "llama3", "marked"];
+
+fn folder() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tokenizers"))
+}
+
+/// How many texts of a file agree; the first that does not is told.
+fn agreeing(kind: &str, answers: &Path) -> Result<usize, String> {
+    let tokenizer = Tokenizer::load(folder().join(format!("{kind}.json"))).unwrap();
+    let answers: Vec<Value> = serde_json::from_slice(&std::fs::read(answers).unwrap()).unwrap();
+    for row in &answers {
+        let expected: Vec<i64> = row["ids"].as_array().unwrap().iter().map(|id| id.as_i64().unwrap()).collect();
+        let text = row["text"].as_str().unwrap();
+        let got = tokenizer.encode(&[text], 1 << 20).unwrap().ids;
+        if got != expected {
+            return Err(format!("{kind}: {text:?} is {got:?}, expected {expected:?}"));
+        }
+    }
+    Ok(answers.len())
+}
+
+#[test]
+fn texts_have_the_numbers_that_the_reference_gives_them() {
+    for kind in KINDS {
+        let agreed = agreeing(kind, &folder().join(format!("{kind}.answers.json"))).unwrap();
+        assert!(agreed > 10, "{kind}");
+    }
+}
+
+#[test]
+fn many_more_texts() {
+    let Some(texts) = std::env::var_os("PANOPLY_TOKENIZER_TEXTS") else {
+        println!("skipped: PANOPLY_TOKENIZER_TEXTS names no folder of texts");
+        return;
+    };
+    for kind in KINDS {
+        let agreed = agreeing(kind, &Path::new(&texts).join(format!("{kind}.answers.json"))).unwrap();
+        println!("{kind}: {agreed} texts agree");
+    }
+}
+
+#[test]
+fn rows_are_filled_up_and_cut() {
+    let tokenizer = Tokenizer::load(folder().join("byte-level.json")).unwrap();
+    let tokens = tokenizer.encode(&["Hello, world!", "a"], 64).unwrap();
+    assert_eq!(tokens.ids[tokens.len..][..3].len() + tokens.mask[tokens.len + 3..].iter().sum::<i64>() as usize, 3);
+    assert_eq!(tokens.ids[2 * tokens.len - 1], 1, "the padding that the file has");
+    let cut = tokenizer.encode(&["Hello, world!"], 4).unwrap();
+    assert_eq!((cut.ids.len(), cut.ids[0], cut.ids[3]), (4, 0, 2));
+    assert!(tokenizer.encode(&["x"], 1).is_err());
+}
+
+/// A text of a megabyte without a space is one word; joining its pairs must not take its square.
+#[test]
+fn long_words_take_no_longer_than_their_length() {
+    let tokenizer = Tokenizer::load(folder().join("llama.json")).unwrap();
+    let started = std::time::Instant::now();
+    let tokens = tokenizer.encode(&["the".repeat(300_000)], 1 << 20).unwrap();
+    assert!(tokens.len > 100_000);
+    assert!(started.elapsed().as_secs() < 20, "{:?}", started.elapsed());
+}
+
+#[test]
+fn files_that_contradict_themselves_are_errors() {
+    let wrong = [
+        r#"{"model":{"type":"BPE","vocab":{"a":0},"merges":["a b"]}}"#,
+        r#"{"model":{"type":"BPE","vocab":{"a":0},"merges":["a"]}}"#,
+        r#"{"model":{"type":"BPE","vocab":{"a":-1},"merges":[]}}"#,
+        r#"{"model":{"type":"BPE","vocab":{"a":4294967296},"merges":[]}}"#,
+        r#"{"model":{"type":"BPE","vocab":{},"merges":[],"unk_token":"?"}}"#,
+        r#"{"model":{"type":"BPE","vocab":{},"merges":[],"dropout":0.1}}"#,
+        r#"{"model":{"type":"BPE","vocab":{},"merges":[]},"post_processor":{"type":"RobertaProcessing","cls":["x",1]}}"#,
+        r#"{"model":{"type":"BPE","vocab":{},"merges":[]},"added_tokens":[{"id":1,"content":""}]}"#,
+        r#"{"model":{"type":"BPE","vocab":{},"merges":[]},"pre_tokenizer":{"type":"Split","pattern":{"Regex":"(a"},"behavior":"Isolated"}}"#,
+        r#"{"model":{"type":"WordPiece","vocab":{"a":1}}}"#,
+        "[]",
+        "{",
+    ];
+    for file in wrong {
+        assert!(Tokenizer::from_json(file).is_err(), "{file}");
+    }
+}

@@ -1,0 +1,71 @@
+//! Models on ONNX Runtime: an answer to compare with, and a way to run a model that [`ml`](crate::ml) refuses.
+//!
+//! Nothing goes there by itself. A program that wants it loads the model here, and finds `onnxruntime:0` in its list of devices where the
+//! variable `PANOPLY_ONNXRUNTIME` names the library.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use panoply_core::{Bytes, Object};
+use panoply_ml::{Array, ElementType, Error, Outputs, Result};
+use panoply_onnxruntime::{LoadModel, ModelArray, ModelSource, RunModel};
+use panoply_runtime::{RunOptions, Runtime};
+
+pub use panoply_onnxruntime::ONNX_RUNTIME;
+
+/// A model that ONNX Runtime has loaded. Cloning shares it.
+#[derive(Clone)]
+pub struct OtherModel {
+    runtime: Arc<Runtime>,
+    model: Object,
+}
+
+impl OtherModel {
+    /// Loads a model; weights beside the file are found. Fails where there is no such device, and says why.
+    pub fn load(runtime: impl Into<Arc<Runtime>>, path: impl AsRef<Path>) -> Result<OtherModel> {
+        OtherModel::of(runtime.into(), ModelSource::File(path.as_ref().to_owned()))
+    }
+
+    /// Loads a model whose weights are all inside it.
+    pub fn from_bytes(runtime: impl Into<Arc<Runtime>>, bytes: &[u8]) -> Result<OtherModel> {
+        OtherModel::of(runtime.into(), ModelSource::Bytes(Bytes::from_vec(bytes.to_vec())))
+    }
+
+    fn of(runtime: Arc<Runtime>, source: ModelSource) -> Result<OtherModel> {
+        let model = runtime.run(LoadModel { source }).wait()?;
+        Ok(OtherModel { runtime, model })
+    }
+
+    /// Runs the model on inputs by name, in any order.
+    pub fn infer(&self, inputs: &[(&str, Array)]) -> Result<Outputs> {
+        self.infer_with(inputs, &RunOptions::default())
+    }
+
+    /// As [`OtherModel::infer`], as the caller wishes.
+    pub fn infer_with(&self, inputs: &[(&str, Array)], options: &RunOptions) -> Result<Outputs> {
+        let given = inputs.iter().map(|(name, array)| Ok(((*name).to_owned(), given(name, array)?)));
+        let inputs = given.collect::<Result<Vec<(String, ModelArray)>>>()?;
+        let op = RunModel { model: self.model.clone(), inputs };
+        let outputs = self.runtime.run_with(op, options.clone()).wait()?;
+        outputs.into_iter().map(|(name, array)| Ok((name, taken(&array)?))).collect::<Result<_>>().map(Outputs)
+    }
+}
+
+impl std::fmt::Debug for OtherModel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "OtherModel({})", self.model.device())
+    }
+}
+
+fn given(name: &str, array: &Array) -> Result<ModelArray> {
+    let element_type = array.kind().code();
+    if ModelArray::size_bytes(element_type, array.dims()).is_none() {
+        return Err(Error::Unsupported { what: format!("{} elements for ONNX Runtime, in {name:?}", array.kind()) });
+    }
+    Ok(ModelArray { element_type, dims: array.dims().to_vec(), bytes: Bytes::from_vec(array.bytes().to_vec()) })
+}
+
+fn taken(array: &ModelArray) -> Result<Array> {
+    let kind = ElementType::from_code(i64::from(array.element_type))?;
+    Array::from_bytes(kind, &array.dims, array.bytes.as_slice()?)
+}

@@ -1,0 +1,111 @@
+//! Streams whose ops take whole frames: what does not fill one waits for the next piece.
+
+use panoply_core::op::signal::{
+    DemodulateWave, Frames, Interleave, Interleaver, ModulateWave, ReadSamples, SampleFormat, Stft, Wave,
+};
+use panoply_core::{DType, HostBufferMut, Op, Operation, Result, Tensor, Threads, Value};
+
+use super::sessions::Session;
+use super::streams::unwanted;
+use super::{TakeMemory, Workspace, homeless, run};
+use crate::level::Level;
+
+/// What is done with whole frames.
+pub(super) enum Block {
+    Modulate(Wave),
+    Demodulate(Wave),
+    Stft(Frames),
+    Read(SampleFormat, bool),
+    Interleave(Interleaver, bool),
+}
+
+/// Frames of one sort, and what waits.
+pub(super) struct Framed {
+    block: Block,
+    dtype: DType,
+    /// The bytes of each line that wait.
+    rest: Vec<Vec<u8>>,
+    /// Elements before the next frame's first that have not come yet.
+    ahead: usize,
+    space: Workspace,
+}
+
+/// What is done with the elements at hand: those before `begin` are left out, `used` are given to the op, and behind `kept` they wait.
+struct Cut {
+    begin: usize,
+    used: usize,
+    kept: usize,
+    ahead: usize,
+}
+
+impl Block {
+    fn op(&self, input: &Tensor) -> Result<Op> {
+        match self {
+            Block::Modulate(wave) => ModulateWave::new(*wave, input).into_op(),
+            Block::Demodulate(wave) => DemodulateWave::new(*wave, input).into_op(),
+            Block::Stft(frames) => Stft::new(input, frames).into_op(),
+            Block::Read(format, false) => ReadSamples::new(*format, input).into_op(),
+            Block::Read(format, true) => ReadSamples::new(*format, input).complex().into_op(),
+            Block::Interleave(interleaver, false) => Interleave::new(interleaver.clone(), input).into_op(),
+            Block::Interleave(interleaver, true) => Interleave::inverse(interleaver.clone(), input).into_op(),
+        }
+    }
+
+    fn cut(&self, ahead: usize, have: usize) -> Cut {
+        let whole = |frame: usize| {
+            let used = have - have % frame.max(1);
+            Cut { begin: 0, used, kept: used, ahead: 0 }
+        };
+        match self {
+            Block::Modulate(_) => whole(1),
+            Block::Demodulate(wave) => whole(wave.symbol_samples()),
+            Block::Read(format, complex) => whole(format.size_bytes() * if *complex { 2 } else { 1 }),
+            Block::Interleave(interleaver, _) => whole(interleaver.frame()),
+            Block::Stft(frames) => {
+                let begin = ahead.min(have);
+                let count = if begin < ahead { 0 } else { frames.count(have - begin) };
+                let used = count.checked_sub(1).map_or(0, |before| before * frames.hop + frames.window.elements());
+                // The next frame may begin behind what has come.
+                let next = ahead + count * frames.hop;
+                Cut { begin, used, kept: next.min(have), ahead: next.saturating_sub(have) }
+            }
+        }
+    }
+}
+
+impl Framed {
+    /// Before the first piece.
+    pub(super) fn new(level: Level, block: Block, dtype: DType, lines: usize) -> Framed {
+        Framed { block, dtype, rest: vec![Vec::new(); lines], ahead: 0, space: Workspace::new(level) }
+    }
+}
+
+impl Session for Framed {
+    fn next(
+        &mut self,
+        piece: &Tensor,
+        desired: Option<&Tensor>,
+        threads: &dyn Threads,
+        take: TakeMemory<'_>,
+    ) -> Result<Value> {
+        unwanted(desired)?;
+        let (size, last) = (self.dtype.size_bytes(), piece.shape().rank() - 1);
+        let line = piece.shape()[last] * size;
+        let waiting = self.rest.first().map_or(0, Vec::len);
+        let cut = self.block.cut(self.ahead, (waiting + line) / size);
+        let (mut frames, mut rest) = (HostBufferMut::zeroed(self.rest.len() * cut.used * size)?, Vec::new());
+        let bytes = piece.as_bytes()?;
+        for (index, old) in self.rest.iter().enumerate() {
+            let mut all = [&old[..], &bytes[index * line..(index + 1) * line]].concat();
+            let place = index * cut.used * size..(index + 1) * cut.used * size;
+            frames.bytes_mut()[place].copy_from_slice(&all[cut.begin * size..(cut.begin + cut.used) * size]);
+            all.drain(..cut.kept * size);
+            rest.push(all);
+        }
+        let whole = Tensor::from_host(self.dtype, piece.shape().with_dim(last, cut.used)?, frames.freeze())?;
+        let ran = run(&self.block.op(&whole)?, &mut self.space, threads, take);
+        let value = ran.unwrap_or_else(|| Err(homeless()))?;
+        (self.rest, self.ahead) = (rest, cut.ahead);
+        Ok(value)
+    }
+}

@@ -55,6 +55,7 @@ struct Running {
 }
 
 /// What an op will be answered with.
+#[allow(clippy::large_enum_variant)] // There are few at a time, and each lives for as long as its op.
 enum Answer {
     Known(Result<Value>),
     /// A tensor of the host's that is being written.

@@ -124,7 +124,7 @@ fn news_of(handle: Instance) -> &'static AtomicU32 {
     static PLACES: Mutex<Option<HashMap<usize, &'static AtomicU32>>> = Mutex::new(None);
     let mut places = PLACES.lock().unwrap_or_else(PoisonError::into_inner);
     let places = places.get_or_insert_default();
-    *places.entry(handle as usize).or_insert_with(|| Box::leak(Box::default()))
+    places.entry(handle as usize).or_insert_with(|| Box::leak(Box::default()))
 }
 
 /// # Safety

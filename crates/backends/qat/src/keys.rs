@@ -145,7 +145,8 @@ impl Verifying {
 /// What PKCS#8 wraps: version, algorithm, key.
 fn wrapped(pkcs8: &[u8]) -> Option<Reader<'_>> {
     let mut outer = Reader(pkcs8).sequence()?;
-    (outer.number()?, outer.sequence()?);
+    outer.number()?;
+    outer.sequence()?;
     outer.octets().map(Reader)
 }
 

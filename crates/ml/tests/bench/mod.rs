@@ -7,6 +7,7 @@ use std::sync::Arc;
 use panoply_ml::{Array, ElementType, Error, Network, Value};
 use panoply_runtime::{RunOptions, Runtime};
 
+#[allow(dead_code)] // Not every test says how far answers are off.
 pub enum Verdict {
     /// All answers are near enough; with it the number that they would have to be off by at most, besides 1e-3 of their value.
     Passed(f64),

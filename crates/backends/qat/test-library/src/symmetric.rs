@@ -138,8 +138,8 @@ fn sealed(
         )
     };
     match encrypts {
-        true => key.seal(&nonce, aad, from, to, tag).is_ok().then_some(true),
-        false => Some(key.open(&nonce, aad, from, tag, to).is_ok()),
+        true => key.seal(&nonce, aad, from, to, tag, false).is_ok().then_some(true),
+        false => Some(key.open(&nonce, aad, from, tag, to, false).is_ok()),
     }
 }
 

@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn growths_are_even_and_enough() {
-        assert_eq!(growths(1, 8), []);
+        assert_eq!(growths(1, 8), [0_usize; 0]);
         assert_eq!(growths(489, 8), [8, 8, 8]);
         assert_eq!(growths(65, 8), [5, 4, 4]);
         assert_eq!(growths(9, 2), [2, 2, 2, 2]);

@@ -152,7 +152,7 @@ fn remainders(key: &RsaPrivateKey, input: &FlatBuffer) -> Number {
 fn curve(bytes: u32) -> *mut EC_GROUP {
     let name = if bytes == 32 { NID_X9_62_prime256v1 } else { NID_secp384r1 };
     // SAFETY: the curve is one of the library's own, which are never freed.
-    unsafe { EC_GROUP_new_by_curve_name(name as i32) }
+    unsafe { EC_GROUP_new_by_curve_name(name) }
 }
 
 #[unsafe(no_mangle)]

@@ -334,7 +334,7 @@ fn a_device_that_is_restarted_under_a_runtime_serves_again() {
     let bench = Bench::new("runtime");
     let runtime = Runtime::builder().backend(Arc::new(bench.backend())).build().unwrap();
     let seal = |byte: u8| runtime.run(Seal::new(&key(), [byte; 12], vec![byte; 64])).wait();
-    let sealed = seal(1).unwrap().output.text;
+    let sealed = seal(1).unwrap().text;
     assert_eq!(sealed.total_bytes(), 80);
     bench.fault(SILENT);
     bench.event(EVENT_RESTARTING);

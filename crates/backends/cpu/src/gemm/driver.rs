@@ -123,9 +123,7 @@ pub(super) fn multiply<F: Format, A: Accumulator>(
     let (a_panels, b_panels) = (a.rows().div_ceil(kernel.rows), b.rows().div_ceil(kernel.cols));
     let b_words = plan.b_panel_words;
     let (kept_b, b_is_packed) = match right.as_deref_mut() {
-        Some(right) => {
-            right.room::<F, F::Word>(b_panels, b_words).map(|(words, is_packed)| (Some(words), is_packed))?
-        }
+        Some(right) => right.room::<F, F::Word>(b_panels, b_words).map(|(words, packed)| (Some(words), packed))?,
         None => (None, false),
     };
     let packs_b = match (&kept_b, b_is_packed) {

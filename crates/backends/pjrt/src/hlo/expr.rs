@@ -135,7 +135,7 @@ fn float_unary(writer: &mut Writer, op: UnaryOp, x: &Value) -> Value {
         UnaryOp::Erf => writer.like("chlo.erf", &[x]),
         UnaryOp::Relu => {
             let zero = constant(0.0);
-            writer.like("maximum", &[x, &zero])
+            writer.extreme(Compare::Gt, x, &zero)
         }
         UnaryOp::Gelu => {
             let (factor, half) = (constant(-std::f64::consts::FRAC_1_SQRT_2), constant(0.5));
@@ -194,8 +194,8 @@ fn binary(writer: &mut Writer, op: BinaryOp, a: &Value, b: &Value) -> Value {
         BinaryOp::Rem => divide(writer, "remainder", a, b),
         BinaryOp::Pow if a.element.is_integer() => integer_power(writer, a, b),
         BinaryOp::Pow => float_power(writer, a, b),
-        BinaryOp::Min => writer.like("minimum", &[a, b]),
-        BinaryOp::Max => writer.like("maximum", &[a, b]),
+        BinaryOp::Min => writer.extreme(Compare::Lt, a, b),
+        BinaryOp::Max => writer.extreme(Compare::Gt, a, b),
         BinaryOp::Eq => compared(writer, Compare::Eq),
         BinaryOp::Ne => compared(writer, Compare::Ne),
         BinaryOp::Lt => compared(writer, Compare::Lt),
@@ -287,8 +287,8 @@ fn ternary(writer: &mut Writer, op: TernaryOp, a: &Value, b: &Value, c: &Value) 
             writer.select(&condition, b, c)
         }
         TernaryOp::Clamp => {
-            let raised = writer.like("maximum", &[a, b]);
-            writer.like("minimum", &[&raised, c])
+            let raised = writer.extreme(Compare::Gt, a, b);
+            writer.extreme(Compare::Lt, &raised, c)
         }
         TernaryOp::MulAdd => {
             let product = writer.like("multiply", &[a, b]);

@@ -154,6 +154,14 @@ impl Writer {
         self.op("select", &[condition, yes, no], "", yes.element, &yes.dims)
     }
 
+    /// The larger or the smaller of two numbers; NaN where either is. Compilers may take StableHLO's own op for one that passes over NaN.
+    pub(crate) fn extreme(&mut self, direction: Compare, a: &Value, b: &Value) -> Value {
+        let beyond = self.compare(direction, a, b);
+        let is_nan = self.compare(Compare::Ne, a, a);
+        let first = self.op("or", &[&beyond, &is_nan], "", Element::Bool, &a.dims);
+        self.select(&first, a, b)
+    }
+
     /// The number in every place of a tensor.
     pub(crate) fn constant(&mut self, value: f64, element: Element, dims: &[usize]) -> Value {
         let attribute = format!("value = dense<{}> : {}", element.literal(value), tensor_type(element, &[]));

@@ -63,11 +63,11 @@ fn position(writer: &mut Writer, input: &Value, axes: &[usize], extreme: &str) -
 pub(super) fn scan(emit: &mut Emit, op: &Scan) -> Result<Value> {
     let input = emit.number(&op.input)?;
     let (writer, axis) = (&mut emit.writer, op.axis);
-    let (join, start) = match op.kind {
-        ScanKind::Sum => ("add", 0.0),
-        ScanKind::Product => ("multiply", 1.0),
-        ScanKind::Max => ("maximum", input.element.lowest()),
-        ScanKind::Min => ("minimum", input.element.highest()),
+    let start = match op.kind {
+        ScanKind::Sum => 0.0,
+        ScanKind::Product => 1.0,
+        ScanKind::Max => input.element.lowest(),
+        ScanKind::Min => input.element.highest(),
     };
     let turned = if op.reversed { vec![axis] } else { Vec::new() };
     let mut value = writer.reverse(&input, &turned);
@@ -75,7 +75,12 @@ pub(super) fn scan(emit: &mut Emit, op: &Scan) -> Result<Value> {
     let mut distance = 1;
     while distance < len {
         let moved = shifted(writer, &value, start, axis, distance);
-        value = writer.like(join, &[&moved, &value]);
+        value = match op.kind {
+            ScanKind::Max => writer.extreme(Compare::Gt, &moved, &value),
+            ScanKind::Min => writer.extreme(Compare::Lt, &moved, &value),
+            ScanKind::Sum => writer.like("add", &[&moved, &value]),
+            ScanKind::Product => writer.like("multiply", &[&moved, &value]),
+        };
         distance *= 2;
     }
     if op.excludes_own {

@@ -153,7 +153,11 @@ impl Normal {
             Normal::Bert { cleans, ideographs, accents, lower } => {
                 let text = if *cleans { wordpiece::cleaned(&text) } else { text };
                 let text = if *ideographs { wordpiece::spaced(&text) } else { text };
-                let text = if *accents { text.nfd().filter(|c| !is_combining_mark(*c) || is_in(SPACING, *c)).collect() } else { text };
+                let text = if *accents {
+                    text.nfd().filter(|c| !is_combining_mark(*c) || is_in(SPACING, *c)).collect()
+                } else {
+                    text
+                };
                 if *lower { text.chars().flat_map(char::to_lowercase).collect() } else { text }
             }
         })

@@ -86,7 +86,8 @@ fn pictures(model: &Model, options: &EmbedOptions) -> Result<Vec<Row>, Failure> 
 /// The first number behind those that are ids: texts have no names of their own, and none may take the place of another.
 fn next_number(collection: &Collection) -> u64 {
     let numbers = collection.iter().filter_map(|entry| entry.id.parse::<u64>().ok());
-    numbers.max().map_or(1, |last| last.saturating_add(1))
+    // Ids beyond half of what is possible are names, not numbers: there must be room behind the last number.
+    numbers.filter(|number| *number < u64::MAX / 2).max().map_or(1, |last| last + 1)
 }
 
 fn collection(runtime: &Runtime, folder: &Path, dimension: usize) -> Result<Collection, Failure> {

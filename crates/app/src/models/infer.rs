@@ -57,7 +57,11 @@ pub fn run(options: &InferOptions, screen: &mut Screen) -> Result<(), Failure> {
     }
     let model = match Model::load(&runtime, &options.model) {
         // What Panoply refuses another runtime may run, where its user has named one.
-        Err(refused) if refused.is_unsupported() && runtime.devices().any(|device| device.id.api == ONNX_RUNTIME) => {
+        Err(refused)
+            if options.device.is_none()
+                && refused.is_unsupported()
+                && runtime.devices().any(|device| device.id.api == ONNX_RUNTIME) =>
+        {
             return second_opinion(&runtime, options, Some(&refused), screen);
         }
         model => model.map_err(anyhow::Error::new)?,

@@ -204,10 +204,16 @@ impl Session {
         let mut handle = std::ptr::null_mut();
         let status = match source {
             ModelSource::File(path) => {
-                let path = CString::new(path.as_os_str().as_encoded_bytes());
-                let path = path.map_err(|error| Trouble::new("CreateSession", error))?;
+                #[cfg(windows)]
+                let path: Vec<u16> =
+                    std::os::windows::ffi::OsStrExt::encode_wide(path.as_os_str()).chain([0]).collect();
+                #[cfg(not(windows))]
+                let path = CString::new(path.as_os_str().as_encoded_bytes())
+                    .map_err(|error| Trouble::new("CreateSession", error))?;
                 // SAFETY: environment and options are alive, and the path ends with a zero.
-                unsafe { (table.create_session)(library.environment, path.as_ptr(), options.handle, &mut handle) }
+                unsafe {
+                    (table.create_session)(library.environment, path.as_ptr().cast(), options.handle, &mut handle)
+                }
             }
             ModelSource::Bytes(bytes) => {
                 let bytes = bytes.as_slice().map_err(|error| Trouble::new("CreateSessionFromArray", error))?;
@@ -242,6 +248,9 @@ impl Session {
             // SAFETY: as above; the place is below the count.
             let status = unsafe { name(self.handle, place, library.allocator, &mut text) };
             library.checked("SessionGetInputName", status)?;
+            if text.is_null() {
+                return Err(Trouble::new("SessionGetInputName", "a name is missing"));
+            }
             // SAFETY: the text ends with a zero; it is copied, then freed with the allocator that made it.
             names.push(unsafe { CStr::from_ptr(text) }.to_owned());
             // SAFETY: as above.
@@ -316,6 +325,9 @@ fn tensor<'a>(library: &'a Library, array: &'a ModelArray) -> Result<Owned<'a>, 
 /// A copy of an output.
 fn array(library: &Library, value: &Owned<'_>) -> Result<ModelArray, Trouble> {
     let table = &library.table;
+    if value.handle.is_null() {
+        return Err(Trouble::new("an output", "the library made none"));
+    }
     let mut kind = 0;
     // SAFETY: the value is alive, and the number is written before the call returns.
     library.checked("GetValueType", unsafe { (table.value_kind)(value.handle, &mut kind) })?;
@@ -348,6 +360,7 @@ fn array(library: &Library, value: &Owned<'_>) -> Result<ModelArray, Trouble> {
     library.checked("GetTensorMutableData", unsafe { (table.tensor_data)(value.handle, &mut data) })?;
     let bytes = match size {
         0 => Vec::new(),
+        _ if data.is_null() => return Err(Trouble::new("an output", "its elements are missing")),
         // SAFETY: a tensor of these dimensions and this element type has so many bytes there, which nobody else writes to.
         _ => unsafe { std::slice::from_raw_parts(data.cast::<u8>(), size) }.to_vec(),
     };

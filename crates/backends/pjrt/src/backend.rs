@@ -20,6 +20,8 @@ use crate::{find, ops};
 
 /// The name of the folder in the user's cache.
 const CACHE: &str = "pjrt";
+/// Devices whose compiled programs are known apart; further ones share.
+const DEVICES_MAX: usize = 8;
 
 /// The backend for whatever has a PJRT plugin: one device for each that a plugin shows to this process.
 pub struct PjrtBackend {
@@ -28,6 +30,8 @@ pub struct PjrtBackend {
     /// Where compiled programs are kept; `None` is the user's folder.
     cache: Option<PathBuf>,
     seen: Mutex<Vec<Seen>>,
+    /// What is compiled, by the device's index. Callers read it without a lock.
+    warm: [Arc<Warm>; DEVICES_MAX],
 }
 
 /// A device that was seen: its plugin and its number there. Its place in the list is its index.
@@ -36,14 +40,13 @@ struct Seen {
     number: usize,
     /// The plugin's client, while an engine has it.
     client: Weak<Client>,
-    warm: Arc<Warm>,
 }
 
 impl PjrtBackend {
     /// Plugins from where [`find::plugins`] finds them.
     #[allow(clippy::new_without_default)] // It looks at the machine.
     pub fn new() -> PjrtBackend {
-        PjrtBackend { plugins: None, cache: None, seen: Mutex::default() }
+        PjrtBackend { plugins: None, cache: None, seen: Mutex::default(), warm: Default::default() }
     }
 
     /// These plugins and no others.
@@ -59,7 +62,7 @@ impl PjrtBackend {
     /// Opens a device, as [`Backend::open`] does.
     pub fn open_engine(&self, info: &DeviceInfo) -> Result<PjrtEngine> {
         let unavailable = |error: PjrtError| Error::DeviceUnavailable { device: info.id, reason: error.to_string() };
-        let (plugin, number, warm) = self.seen(info.id)?;
+        let (plugin, number) = self.seen(info.id)?;
         let client = self.client(&plugin).map_err(unavailable)?;
         let devices = client.devices().map_err(unavailable)?;
         let gone = || Error::DeviceUnavailable { device: info.id, reason: "the plugin does not show it".to_owned() };
@@ -69,15 +72,19 @@ impl PjrtBackend {
             Some(folder) => Cache::open_in(folder.clone()),
             None => Cache::open(CACHE),
         };
-        let programs = Programs::new(&client, &kind, warm, disk.ok());
+        let programs = Programs::new(&client, &kind, Arc::clone(self.warm(info.id)), disk.ok());
         Ok(PjrtEngine::new(info.clone(), client, device, programs))
     }
 
-    fn seen(&self, id: DeviceId) -> Result<(PathBuf, usize, Arc<Warm>)> {
+    fn warm(&self, id: DeviceId) -> &Arc<Warm> {
+        &self.warm[id.index as usize % DEVICES_MAX]
+    }
+
+    fn seen(&self, id: DeviceId) -> Result<(PathBuf, usize)> {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let unknown = || Error::DeviceUnavailable { device: id, reason: "it was never found".to_owned() };
         let seen = seen.get(id.index as usize).ok_or_else(unknown)?;
-        Ok((seen.plugin.clone(), seen.number, Arc::clone(&seen.warm)))
+        Ok((seen.plugin.clone(), seen.number))
     }
 
     /// The plugin's client: the one that an engine has, or a new one. A plugin has one client at a time.
@@ -133,8 +140,7 @@ impl PjrtBackend {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let known = seen.iter().position(|seen| seen.plugin == *path && seen.number == number);
         let index = known.unwrap_or_else(|| {
-            let (client, warm) = (Arc::downgrade(client), Arc::default());
-            seen.push(Seen { plugin: path.clone(), number, client, warm });
+            seen.push(Seen { plugin: path.clone(), number, client: Arc::downgrade(client) });
             seen.len() - 1
         });
         index as u32
@@ -196,7 +202,7 @@ impl Backend for PjrtBackend {
     }
 
     fn warmth(&self, device: &DeviceInfo, op: &Op) -> Warmth {
-        let Ok((_, _, warm)) = self.seen(device.id) else { return Warmth::Cold };
+        let warm = self.warm(device.id);
         let key = match op {
             Op::Graph(GraphOp::RunGraph(graph)) => Program::of_graph(graph).map(|program| program.key),
             op => {

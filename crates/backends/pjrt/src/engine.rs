@@ -318,9 +318,16 @@ impl PjrtEngine {
     }
 
     /// Ends an op all of whose events are there.
-    fn end(&self, running: Running) -> Finished {
+    fn end(&mut self, running: Running) -> Finished {
         let Running { item, answer, pending, held, checks, bytes_moved, began } = running;
         let failed = pending.iter().find_map(|pending| pending.outcome()?.err());
+        if failed.is_some()
+            && let Op::Graph(GraphOp::RunGraph(graph)) = &item.op
+        {
+            // A constant may be what failed: all of them are brought again.
+            let id = graph.graph().id();
+            self.constants.retain(|(graph, _), _| *graph != id);
+        }
         let result = match (failed, answer) {
             (Some(error), Answer::Known(Ok(_)) | Answer::Download { .. }) => Err(self.error(error)),
             (_, Answer::Known(result)) => result,

@@ -59,6 +59,10 @@ impl Pending {
         if let Err(error) = plugin.call(&mut args) {
             // SAFETY: the plugin did not take the callback, so this is the reference that was made for it.
             drop(unsafe { Arc::from_raw(user_arg.cast::<Completion>()) });
+            // What was started goes on all the same: its memory must stay until it is done.
+            let mut end = Padded::<sys::EventAwait>::new();
+            end.args.event = event;
+            let _ = plugin.call(&mut end);
             completion.settle(Err(error));
         }
         // An event may be given back once it has its callback, which is called nevertheless.

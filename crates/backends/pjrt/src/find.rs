@@ -62,8 +62,12 @@ pub(crate) fn is_libtpu(path: &Path) -> bool {
 
 /// Whether there is anything that could be a TPU.
 pub(crate) fn has_tpu() -> bool {
-    entries(Path::new("/dev")).iter().any(|path| name(path).starts_with("accel"))
-        || entries(Path::new("/dev/vfio")).iter().any(|path| name(path).bytes().all(|byte| byte.is_ascii_digit()))
+    // Both places are other devices' too: something of Google's (0x1ae0) must be on the bus as well.
+    let vendor = |path: &PathBuf| std::fs::read_to_string(path.join("vendor")).unwrap_or_default();
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    entries(Path::new("/sys/bus/pci/devices")).iter().any(|path| vendor(path).trim() == "0x1ae0")
+        && (entries(Path::new("/dev")).iter().any(|path| name(path).strip_prefix("accel").is_some_and(is_number))
+            || entries(Path::new("/dev/vfio")).iter().any(|path| is_number(&name(path))))
 }
 
 fn entries(folder: &Path) -> Vec<PathBuf> {

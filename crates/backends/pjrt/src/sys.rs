@@ -95,6 +95,7 @@ arguments! {
     ErrorGetCode = 2, "PJRT_Error_GetCode" { error: *const ErrorObject, code: c_int, }
     PluginInitialize = 3, "PJRT_Plugin_Initialize" { }
     EventDestroy = 5, "PJRT_Event_Destroy" { event: *mut EventObject, }
+    EventAwait = 8, "PJRT_Event_Await" { event: *mut EventObject, }
     EventOnReady = 9, "PJRT_Event_OnReady" { event: *mut EventObject, callback: Option<Callback>, user_arg: *mut c_void, }
     ClientCreate = 10, "PJRT_Client_Create" {
         create_options: *const NamedValue,

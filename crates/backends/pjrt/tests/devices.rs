@@ -70,7 +70,9 @@ fn a_program_is_compiled_once_and_found_on_the_disk_by_the_next_engine() {
         assert_eq!(got, expected);
         let counts = engine.counts();
         println!("{}: {} compiled, {} read", device.name, counts.compiled, counts.read);
-        assert_eq!(counts.compiled + counts.read, 1);
+        // A plugin that writes programs down has left a file, and the second engine read it.
+        let is_written = std::fs::read_dir(&folder).is_ok_and(|mut files| files.next().is_some());
+        assert_eq!((counts.compiled, counts.read), if is_written { (0, 1) } else { (1, 0) });
         let _ = std::fs::remove_dir_all(folder);
     });
 }

@@ -118,6 +118,8 @@ pub(crate) struct QatEngine {
     turn: usize,
     lost: Option<QatError>,
     silence_max: Duration,
+    /// Whether the ring takes nothing although nothing is under way.
+    held_up: bool,
     heard: Instant,
     looked: Instant,
 }
@@ -147,6 +149,7 @@ impl QatEngine {
             turn: 0,
             lost: None,
             silence_max,
+            held_up: false,
             heard: now,
             looked: now,
         })
@@ -172,6 +175,7 @@ impl QatEngine {
     fn start_next(&mut self, position: usize) -> Result<Step, (usize, Trouble)> {
         let Some(index) = self.jobs[position].next_message() else { return Ok(Step::Exhausted) };
         let (under_way, count) = (self.in_flight(), self.instances.len());
+        let was_held_up = std::mem::take(&mut self.held_up);
         if under_way >= IN_FLIGHT_MAX || (under_way > 0 && self.in_flight_bytes >= IN_FLIGHT_BYTES_MAX) {
             return Ok(Step::Full);
         }
@@ -195,7 +199,13 @@ impl QatEngine {
                 let (place, asked) = ("memory that the QAT device reaches".to_owned(), bytes as u64);
                 Err((index, Trouble::Op(Error::OutOfMemory { place, asked, free: 0, largest: 0 })))
             }
-            Some(_) => Ok(Step::Full),
+            Some(_) => {
+                self.held_up = under_way == 0;
+                if self.held_up && !was_held_up {
+                    self.heard = Instant::now();
+                }
+                Ok(Step::Full)
+            }
             None => {
                 let what = "no instance of the device does it".to_owned();
                 Err((index, Trouble::Op(Error::DeviceFault { device: self.info.id, reason: what })))
@@ -319,7 +329,7 @@ impl QatEngine {
         }
         let trouble = self.instances.iter().find_map(|instance| instance.trouble());
         let oldest = self.heard.elapsed();
-        let is_silent = self.in_flight() > 0 && oldest > self.silence_max;
+        let is_silent = (self.in_flight() > 0 || self.held_up) && oldest > self.silence_max;
         let silent = || QatError::Broken { what: format!("the device has not answered for {:?}", self.silence_max) };
         if let Some(error) = trouble.or_else(|| is_silent.then(silent)) {
             self.lost.get_or_insert(error);
@@ -424,6 +434,7 @@ impl Engine for QatEngine {
     }
 
     fn health(&mut self) -> Health {
+        self.collect();
         self.look();
         let lost = |error: &QatError| Error::DeviceLost { device: self.info.id, reason: error.to_string() };
         Health { queue_depth: Some(self.queue_depth()), fault: self.lost.as_ref().map(lost), ..Health::default() }

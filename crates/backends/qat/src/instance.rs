@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use panoply_core::op::crypto::HashAlgorithm;
 
-use crate::library::{QatError, Service, Started, checked};
+use crate::library::{Qat, QatError, Service, Started, checked};
 use crate::memory::Block;
 use crate::request;
 use crate::sys::*;
@@ -119,12 +119,13 @@ pub(crate) struct OpenInstance {
 /// What was last heard of an instance: nothing, or an event plus one.
 const NOTHING: u32 = 0;
 
-/// Where the news of an instance is written. The library may call at any time, so the place is kept for ever; there is one for each handle.
-fn news_of(handle: Instance) -> &'static AtomicU32 {
-    static PLACES: Mutex<Option<HashMap<usize, &'static AtomicU32>>> = Mutex::new(None);
+/// Where the news of an instance is written. The library may call at any time, so the place is kept for ever; there is one for each handle of a library.
+fn news_of(qat: &Qat, handle: Instance) -> &'static AtomicU32 {
+    static PLACES: Mutex<Option<HashMap<(usize, usize), &'static AtomicU32>>> = Mutex::new(None);
     let mut places = PLACES.lock().unwrap_or_else(PoisonError::into_inner);
     let places = places.get_or_insert_default();
-    places.entry(handle as usize).or_insert_with(|| Box::leak(Box::default()))
+    // Handles are a library's own numbers: two libraries may have the same.
+    places.entry((qat.user_start as usize, handle as usize)).or_insert_with(|| Box::leak(Box::default()))
 }
 
 /// # Safety
@@ -138,7 +139,7 @@ unsafe extern "C" fn notified(_: Instance, tag: *mut c_void, event: u32) {
 
 impl OpenInstance {
     pub(crate) fn open(started: &Arc<Started>, service: Service, handle: Instance) -> Result<OpenInstance, QatError> {
-        let (qat, news) = (&started.qat, news_of(handle));
+        let (qat, news) = (&started.qat, news_of(&started.qat, handle));
         let info = qat.info(service, handle)?;
         if info.state != OPERATIONAL_UP {
             return Err(QatError::Status { call: "an instance is down", status: RESTARTING });

@@ -153,12 +153,17 @@ fn wrapped(pkcs8: &[u8]) -> Option<Reader<'_>> {
 fn rsa_private(pkcs8: &[u8]) -> Option<RsaPrivate> {
     let mut inner = wrapped(pkcs8)?.sequence()?;
     inner.number()?;
-    let (modulus, exponent) = (inner.number()?.to_vec(), inner.number()?.to_vec());
+    let (modulus, exponent) = (whole_bytes(inner.number()?)?.to_vec(), inner.number()?.to_vec());
     inner.number()?;
     let half = modulus.len() / 2;
     let mut part = || Some(Zeroizing::new(padded(inner.number()?, half)?));
     let parts = [part()?, part()?, part()?, part()?, part()?];
     Some(RsaPrivate { public: RsaPublic { modulus, exponent }, parts })
+}
+
+/// A modulus whose bits fill its bytes: the paddings here are for no other.
+fn whole_bytes(modulus: &[u8]) -> Option<&[u8]> {
+    modulus.first().is_some_and(|byte| *byte >= 0x80).then_some(modulus)
 }
 
 fn ecdsa_private(pkcs8: &[u8], bytes: usize) -> Option<Zeroizing<Vec<u8>>> {
@@ -174,7 +179,7 @@ fn rsa_public(material: &[u8]) -> Option<RsaPublic> {
     if outer.sequence().is_some() {
         numbers = Reader(outer.bits()?).sequence()?;
     }
-    Some(RsaPublic { modulus: numbers.number()?.to_vec(), exponent: numbers.number()?.to_vec() })
+    Some(RsaPublic { modulus: whole_bytes(numbers.number()?)?.to_vec(), exponent: numbers.number()?.to_vec() })
 }
 
 /// From a SubjectPublicKeyInfo, or from the point in it, which is not compressed.

@@ -7,7 +7,7 @@
 //! * `ops/` goes from an op to requests, `keys` and `der` from a key to numbers.
 //! * `engine` keeps as many requests under way as the instances take, and polls for their answers.
 //!
-//! Nothing is computed by qatlib's or QATzip's software: an instance that is not there is an absence, and a request that fails is an error.
+//! Nothing falls back to software: an instance that is not there is an absence, and a request that fails is an error.
 #![allow(unsafe_code)] // The library is C.
 
 mod backend;

@@ -192,7 +192,10 @@ impl Request {
         (slot, completions): (usize, &Arc<Completions>),
         (job, index): (u64, usize),
     ) -> Result<Request, QatError> {
-        memory.mark_secret();
+        // What is packed is never secret: ops with secrets are refused.
+        if !matches!(ask, Ask::Pack { .. }) {
+            memory.mark_secret();
+        }
         let tag = Tag { slot, completions: completions.clone() };
         let frame = Box::into_raw(Box::new(Frame::new(tag)));
         let mut request = Request {
@@ -384,7 +387,8 @@ impl Request {
     /// Keeps frame and memory for ever, wiped: the device may still write to them.
     pub(crate) fn abandon(mut self) {
         self.wipe();
-        std::mem::forget(self.memory);
+        // The device may still write: neither its memory nor its instance is given back.
+        std::mem::forget((self.memory, self.instance));
     }
 }
 

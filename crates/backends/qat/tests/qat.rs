@@ -56,7 +56,7 @@ impl Bench {
         QatBackend::of(Places {
             system: self.folder.clone(),
             libraries: vec![name.clone(), name],
-            silence_max: Duration::from_millis(150),
+            silence_max: Duration::from_secs(1),
         })
     }
 

@@ -180,7 +180,8 @@ impl Decompressed {
         }
         let head = (self.format == Format::Gzip).then(|| head_len(Format::Gzip, rest)).flatten();
         progress.at = message.len() - rest.len() + head.ok_or_else(|| rejected(index))?;
-        progress.room = first_room(rest.len(), self.limit - progress.made.len());
+        // The rest may be many short members: room grows with what each turns out to need.
+        progress.room = first_room(0, self.limit - progress.made.len());
         Ok(Next::Again)
     }
 

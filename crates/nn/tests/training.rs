@@ -271,7 +271,7 @@ fn training_goes_on_elsewhere_when_its_device_is_gone_for_good() {
     let expected = losses(&mut session(&cpu(), Optimiser::adam(0.02), SessionOptions::default()), &batch, 40);
     // The first device is the quicker one, so it has the work until it is lost; it never comes back.
     let quick = Script::new().resident().fault_at(30, Fault::Lost).gone_after_opens(1);
-    let slow = Script::new().resident().latency(std::time::Duration::from_millis(4));
+    let slow = Script::new().resident().latency(std::time::Duration::from_millis(30));
     let (runtime, _) = virtual_devices(vec![quick, slow]);
     let options = SessionOptions { copy_every: 5, ..SessionOptions::default() };
     let mut disturbed = session(&runtime, Optimiser::adam(0.02), options);

@@ -3,8 +3,8 @@
 use panoply_core::DType;
 use panoply_kernels::c::{
     ATTENTION, ATTENTION_GROUPS, ATTENTION_SPLIT, ATTENTION_TILES, COLOR, CONV, FFT, FFT_TILES, GATHER, INTERPRET,
-    Kernel, LAYERNORM, MATMUL, MATMUL_THIN, MATMUL_TILES, NORMALIZE, POOL, REDUCE, RESIZE, SCAN, SEARCH_MANY,
-    SEARCH_PACK, SOFTMAX, SORT, STRIDED, UNITS,
+    Kernel, LAYERNORM, MATMUL, MATMUL_THIN, MATMUL_TILES, MATMUL_UNITS, NORMALIZE, POOL, REDUCE, RESIZE, SCAN,
+    SEARCH_MANY, SEARCH_PACK, SOFTMAX, SORT, STRIDED, UNITS,
 };
 
 use super::*;
@@ -101,13 +101,22 @@ fn further_representatives() -> Vec<Kernel> {
             .flag("POSITIONS", false)
             .flag("KEYS_OUT", true)
             .flag("SHORT", true),
+        Kernel::new(MATMUL_UNITS, "matmul_units")
+            .dtype("T", DType::F16)
+            .dtype("R", DType::F16)
+            .integer("BIAS", 0)
+            .integer("ACTIVATION", 0)
+            .flag("HAS_C", false)
+            .integer("TILE", 64)
+            .flag("A_DEEP", true)
+            .flag("B_DEEP", false),
         Kernel::new(SEARCH_PACK, "pack_rows").word("T", "u32").integer("THREADS", 256),
     ]
 }
 
 /// Units of the crypto and signal domains. Their kernels take more than a few words to describe; `tests/conformance.rs` compiles those that the
 /// suite needs.
-const OF_OTHER_DOMAINS: [&str; 18] = [
+const OF_OTHER_DOMAINS: [&str; 20] = [
     "aes_expand",
     "aes_counter",
     "aes_chain",
@@ -117,7 +126,9 @@ const OF_OTHER_DOMAINS: [&str; 18] = [
     "sha",
     "ed25519",
     "p256",
+    "rsa",
     "lz4",
+    "inflate",
     "fir",
     "fir_spectra",
     "iir",

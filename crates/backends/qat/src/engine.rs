@@ -265,7 +265,7 @@ impl QatEngine {
 
     /// Takes the answers that are there.
     fn collect(&mut self) {
-        if self.in_flight() > 0 {
+        if self.in_flight() > 0 || self.held_up {
             for instance in &self.instances {
                 if let Err(error) = instance.poll() {
                     self.lost.get_or_insert(error);

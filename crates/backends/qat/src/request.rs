@@ -387,8 +387,8 @@ impl Request {
     /// Keeps frame and memory for ever, wiped: the device may still write to them.
     pub(crate) fn abandon(mut self) {
         self.wipe();
-        // The device may still write: neither its memory nor its instance is given back.
-        std::mem::forget((self.memory, self.instance));
+        // The device may still write to it.
+        std::mem::forget(self.memory);
     }
 }
 

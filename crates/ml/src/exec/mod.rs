@@ -308,7 +308,8 @@ impl Executable {
         if inputs.len() != expected {
             return Err(Error::invalid("the inputs of a graph", expected.to_string(), inputs.len()));
         }
-        let mut form = Vec::new();
+        // Lists that were made without devices have everything on the host.
+        let mut form = vec![u64::from(context.runtime.is_some())];
         inputs.iter().for_each(|input| input.form(&mut form));
         let live: Vec<Option<Live>> = inputs.into_iter().map(Some).collect();
         match self.lists.find(&form) {

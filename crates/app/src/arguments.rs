@@ -116,6 +116,15 @@ pub struct BenchArguments {
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "64", allow_negative_numbers = true,
         conflicts_with_all = ["trace", "calibrate", "list", "plot", "prefixes"])]
     pub callers: Option<usize>,
+    /// Measures the models of this folder (NAME.onnx or NAME/model.onnx) instead of ops
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["trace", "calibrate", "callers"])]
+    pub models: Option<PathBuf>,
+    /// A batch that models are given; may be given more than once [default: 1 and 8]
+    #[arg(long, value_name = "N", requires = "models", allow_negative_numbers = true)]
+    pub batch: Vec<usize>,
+    /// The size of a dimension that a model leaves open, such as sequence=128; may be given more than once
+    #[arg(long, value_name = "NAME=N", requires = "models")]
+    pub size: Vec<String>,
     /// The ops of the trace
     #[arg(long, value_name = "N", default_value_t = 20_000, allow_negative_numbers = true)]
     pub trace_ops: usize,

@@ -37,6 +37,8 @@ const REPEATS_MAX: usize = 1_000_000_000;
 const TRACE_OPS_MAX: usize = 10_000_000;
 /// The most threads that may be asked for.
 const THREADS_MAX: usize = 4096;
+/// The largest batch of a model that is measured.
+const BATCH_MAX: usize = 1 << 16;
 
 /// What to do.
 pub enum Configuration {
@@ -94,6 +96,19 @@ pub struct BenchOptions {
     pub trace_ops: usize,
     /// How many callers send small products at once, where that is to be measured.
     pub callers: Option<usize>,
+    /// The models that are measured instead of ops.
+    pub models: Option<ModelsOptions>,
+}
+
+/// The models that are measured.
+#[derive(Debug)]
+pub struct ModelsOptions {
+    pub folder: PathBuf,
+    /// The beginnings of the cases' names; none is all.
+    pub prefixes: Vec<String>,
+    pub batches: Vec<usize>,
+    /// The sizes of dimensions that files leave open.
+    pub sizes: Vec<(String, usize)>,
 }
 
 #[derive(Debug)]
@@ -158,7 +173,8 @@ fn bench(arguments: BenchArguments) -> Result<BenchOptions, Failure> {
     arguments.callers.map_or(Ok(()), |callers| within("--callers", callers, CALLERS_MAX))?;
     within("--repeats", arguments.repeats, REPEATS_MAX)?;
     within("--trace-ops", arguments.trace_ops, TRACE_OPS_MAX)?;
-    let extent = match (arguments.prefixes.is_empty(), arguments.full) {
+    arguments.batch.iter().try_for_each(|batch| within("--batch", *batch, BATCH_MAX))?;
+    let extent = match (arguments.prefixes.is_empty() && arguments.models.is_none(), arguments.full) {
         (false, _) => Extent::Named,
         (true, true) => Extent::Full,
         (true, false) => Extent::Short,
@@ -168,8 +184,17 @@ fn bench(arguments: BenchArguments) -> Result<BenchOptions, Failure> {
         (None, Extent::Short) => Time::InAll(BENCH_TIME),
         (None, Extent::Full | Extent::Named) => Time::PerCase(TIME_PER_CASE),
     };
+    let models = match arguments.models {
+        None => None,
+        Some(folder) => Some(ModelsOptions {
+            folder,
+            prefixes: arguments.prefixes.clone(),
+            batches: if arguments.batch.is_empty() { vec![1, 8] } else { arguments.batch },
+            sizes: symbol_sizes(&arguments.size)?,
+        }),
+    };
     Ok(BenchOptions {
-        cases: chosen_cases(&arguments.prefixes)?,
+        cases: if models.is_some() { Vec::new() } else { chosen_cases(&arguments.prefixes)? },
         extent,
         apis: apis(&arguments.api)?,
         time,
@@ -182,6 +207,7 @@ fn bench(arguments: BenchArguments) -> Result<BenchOptions, Failure> {
         trace: arguments.trace,
         trace_ops: arguments.trace_ops,
         callers: arguments.callers,
+        models,
     })
 }
 
@@ -200,18 +226,7 @@ fn explain(arguments: ExplainArguments) -> Result<ExplainOptions, Failure> {
 }
 
 fn graph(arguments: GraphArguments) -> Result<GraphOptions, Failure> {
-    let size = |text: &String| {
-        let parsed = text.split_once('=').and_then(|(name, size)| Some((name.to_owned(), size.parse().ok()?)));
-        parsed.ok_or_else(|| {
-            Failure::Usage(format!("--size: expected a symbol and a number such as batch=64, got {text}"))
-        })
-    };
-    let sizes: Vec<(String, usize)> = arguments.size.iter().map(size).collect::<Result<_, _>>()?;
-    if let Some(twice) =
-        sizes.iter().enumerate().find(|(place, (name, _))| sizes[..*place].iter().any(|(n, _)| n == name))
-    {
-        return Err(Failure::Usage(format!("--size: expected each symbol once, got {} again", twice.1.0)));
-    }
+    let sizes = symbol_sizes(&arguments.size)?;
     if let Some(svg) = &arguments.svg
         && is_same_place(&arguments.file, svg)
     {
@@ -219,6 +234,22 @@ fn graph(arguments: GraphArguments) -> Result<GraphOptions, Failure> {
     }
     let format = format(arguments.json);
     Ok(GraphOptions { file: arguments.file, sizes, for_gpu: arguments.gpu, svg: arguments.svg, format })
+}
+
+/// Symbols with their sizes, each once.
+fn symbol_sizes(texts: &[String]) -> Result<Vec<(String, usize)>, Failure> {
+    let size = |text: &String| {
+        let parsed = text.split_once('=').and_then(|(name, size)| Some((name.to_owned(), size.parse().ok()?)));
+        parsed.ok_or_else(|| {
+            Failure::Usage(format!("--size: expected a symbol and a number such as batch=64, got {text}"))
+        })
+    };
+    let sizes: Vec<(String, usize)> = texts.iter().map(size).collect::<Result<_, _>>()?;
+    let is_known = |place: usize, name: &String| sizes[..place].iter().any(|(known, _)| known == name);
+    match sizes.iter().enumerate().find(|(place, (name, _))| is_known(*place, name)) {
+        Some((_, (twice, _))) => Err(Failure::Usage(format!("--size: expected each symbol once, got {twice} again"))),
+        None => Ok(sizes),
+    }
 }
 
 /// The cases whose names begin with one of the prefixes; all of them where there is none.

@@ -39,7 +39,7 @@ pub use bounds::ARRAY_BYTES_MAX;
 pub use element::ElementType;
 pub use ensemble::{Ensemble, Member};
 pub use error::{Error, Result};
-pub use model::{Model, Outputs};
+pub use model::{Held, Model, Outputs};
 pub use network::{Dimension, Network, Port};
 pub use repository::{ModelState, Repository, RepositoryOptions};
 

@@ -4,6 +4,7 @@ use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
 
+use panoply_core::Tensor;
 use panoply_runtime::{RunOptions, Runtime};
 
 use crate::array::Array;
@@ -19,6 +20,15 @@ use crate::value::Value;
 pub struct Model {
     network: Network,
     runtime: Arc<Runtime>,
+}
+
+/// An input or output of a model, wherever it is.
+#[derive(Clone, Debug)]
+pub enum Held {
+    /// On the host, of any element type.
+    Array(Array),
+    /// Where a device has put it.
+    Tensor(Tensor),
 }
 
 /// What a model has answered: arrays with their names, in the file's order.
@@ -57,6 +67,22 @@ impl Model {
         let values = self.network.infer_values(&self.runtime, &given, options)?;
         let named = self.network.outputs().iter().zip(values);
         named.map(|(port, value)| Ok((port.name.clone(), value.array()?.clone()))).collect::<Result<_>>().map(Outputs)
+    }
+
+    /// As [`Model::infer_with`], with inputs wherever they are, and outputs in the file's order where they were computed: nothing
+    /// is copied to the host but what only the host has types for.
+    pub fn infer_held(&self, inputs: &[(&str, Held)], options: &RunOptions) -> Result<Vec<Held>> {
+        let live = |held: &Held| match held {
+            Held::Array(array) => Live::Value(array.clone().into()),
+            Held::Tensor(tensor) => Live::Tensor(tensor.clone(), tensor.dtype().into()),
+        };
+        let given: Vec<(&str, Live)> = inputs.iter().map(|(name, held)| (*name, live(held))).collect();
+        let context = Context::new(Some(&self.runtime), options.clone());
+        let held = |output: Live| match output {
+            Live::Tensor(tensor, kind) if kind.dtype() == Some(tensor.dtype()) => Ok(Held::Tensor(tensor)),
+            other => Ok(Held::Array(context.fetch(&other)?.array()?.clone())),
+        };
+        self.network.run_live(&context, &given)?.into_iter().map(held).collect()
     }
 
     /// As [`Model::infer_with`], with values that stay on their devices.

@@ -1,6 +1,6 @@
 //! `panoply bench`: measures ops through the whole runtime, one case after the other.
 //!
-//! `calibrate` teaches the router, `trace` judges it, and `callers` shows what batching brings. For the rest, [`cases`] says
+//! `calibrate` teaches the router, `trace` judges it, `callers` shows what batching brings, and `models` has whole models. For the rest, [`cases`] says
 //! what there is, [`place`] is where it runs, `budget` says which cases suit a device and how long each may take, `measure`
 //! times one, `row` is how it is written down, and `plot` draws it. Every row is shown as soon as it is there, so that ending
 //! early loses nothing.
@@ -10,6 +10,7 @@ mod calibrate;
 mod callers;
 pub mod cases;
 mod measure;
+mod models;
 mod place;
 mod plot;
 mod random;
@@ -57,7 +58,9 @@ fn measure_cases(options: &BenchOptions, screen: &mut Screen) -> Result<(), Fail
     let devices = first_of_each_api(&runtime);
     let loads: Vec<Option<Runner>> = devices.iter().map(|device| load(device, &runtime)).collect();
     let suits = |case: &dyn Case, device: &DeviceInfo| budget::suits(case.scale(), device.kind, options.extent);
-    let pairs = options.cases.iter().flat_map(|case| (0..devices.len()).map(move |index| (*case, index)));
+    let models = options.models.as_ref().map(models::cases).transpose()?.unwrap_or_default();
+    let cases = options.cases.iter().copied().chain(models.iter().map(|case| &**case));
+    let pairs = cases.flat_map(|case| (0..devices.len()).map(move |index| (case, index)));
     let pairs: Vec<(&dyn Case, usize)> = pairs.filter(|(case, index)| suits(*case, &devices[*index])).collect();
     let case_width = pairs.iter().map(|(case, _)| case.name().chars().count()).max().unwrap_or(0);
     if options.format == Format::Table {

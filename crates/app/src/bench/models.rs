@@ -1,0 +1,181 @@
+//! `panoply bench --models`: whole models out of a folder, from the call until the outputs are there.
+//!
+//! A model is `NAME.onnx`, or `NAME/model.onnx`. Its inputs are those that lie beside it, one folder `b1`, `b8`, … for each batch, with files
+//! `input_0.pb`, `input_1.pb`, … as ONNX's test cases have them; where there are none, random normals are drawn, and zeros and
+//! ones where integers are wanted. Floats are in the device's memory before the clock starts; integers, which are few, come along with each call.
+//!
+//! `infer/NAME/bN` is one run, `first/NAME` everything from the file to the first answer.
+
+use std::path::{Path, PathBuf};
+
+use panoply::ml::{Array, Dimension, ElementType, Held, Model, Network, Port};
+use panoply::{DType, Error, RunOptions};
+
+use super::cases::{Amount, Case, Scale};
+use super::place::{Place, Runner};
+use super::random::Normals;
+use crate::configuration::ModelsOptions;
+use crate::failure::Failure;
+
+/// The inputs of one size.
+#[derive(Clone)]
+enum Inputs {
+    Saved(PathBuf),
+    Drawn { sizes: Vec<(String, usize)> },
+}
+
+struct ModelCase {
+    name: String,
+    file: PathBuf,
+    batch: usize,
+    inputs: Inputs,
+    /// Whether the time from the file to the first answer is measured, instead of that of a run.
+    is_first: bool,
+}
+
+/// The cases of a folder, in the order of their names.
+pub fn cases(options: &ModelsOptions) -> Result<Vec<Box<dyn Case>>, Failure> {
+    let unreadable = |error: std::io::Error| Failure::Run(anyhow::anyhow!("{}: {error}", options.folder.display()));
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(&options.folder).map_err(unreadable)? {
+        let path = entry.map_err(unreadable)?.path();
+        let inside = path.join("model.onnx");
+        let name = |path: &Path| path.file_stem().map(|name| name.to_string_lossy().into_owned());
+        match path.extension().is_some_and(|end| end == "onnx") {
+            true => files.extend(name(&path).map(|name| (name, path.clone()))),
+            false if inside.is_file() => {
+                files.extend(path.file_name().map(|name| (name.to_string_lossy().into_owned(), inside)));
+            }
+            false => {}
+        }
+    }
+    files.sort();
+    let mut cases: Vec<Box<dyn Case>> = Vec::new();
+    for (name, file) in files {
+        for case in cases_of(&name, &file, options).map_err(unreadable)? {
+            let wanted = options.prefixes.iter().any(|prefix| case.name().starts_with(prefix));
+            if wanted || options.prefixes.is_empty() {
+                cases.push(Box::new(case));
+            }
+        }
+    }
+    match cases.is_empty() {
+        true => {
+            let expected = "expected NAME.onnx or NAME/model.onnx, and cases that begin as asked for";
+            Err(Failure::Usage(format!("--models {}: {expected}; got none", options.folder.display())))
+        }
+        false => Ok(cases),
+    }
+}
+
+fn cases_of(name: &str, file: &Path, options: &ModelsOptions) -> std::io::Result<Vec<ModelCase>> {
+    let mut batches = Vec::new();
+    if let Some(folder) = file.parent().filter(|_| file.ends_with("model.onnx")) {
+        for entry in std::fs::read_dir(folder)? {
+            let path = entry?.path();
+            let batch = path.file_name().and_then(|name| name.to_str()?.strip_prefix('b')?.parse::<usize>().ok());
+            batches.extend(batch.map(|batch| (batch, Inputs::Saved(path))));
+        }
+    }
+    if batches.is_empty() {
+        let sizes = options.sizes.clone();
+        batches.extend(options.batches.iter().map(|batch| (*batch, Inputs::Drawn { sizes: sizes.clone() })));
+    }
+    batches.sort_by_key(|(batch, _)| *batch);
+    let case = |batch: usize, inputs: &Inputs, is_first: bool| {
+        let name = if is_first { format!("first/{name}") } else { format!("infer/{name}/b{batch}") };
+        ModelCase { name, file: file.to_owned(), batch, inputs: inputs.clone(), is_first }
+    };
+    let first = batches.first().map(|(batch, inputs)| case(*batch, inputs, true));
+    Ok(first.into_iter().chain(batches.iter().map(|(batch, inputs)| case(*batch, inputs, false))).collect())
+}
+
+impl Case for ModelCase {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn amount(&self) -> Amount {
+        Amount::Queries(self.batch as f64)
+    }
+
+    fn scale(&self) -> Scale {
+        Scale::Small
+    }
+
+    fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
+        let network = Network::load(&self.file).map_err(refused)?;
+        let inputs = network.inputs().iter().enumerate().map(|(index, port)| {
+            let array = self.array(index, port)?;
+            let is_float = array.kind().is_float() && array.kind().dtype().is_some();
+            let held = match is_float {
+                true => Held::Tensor(place.resident(&array.tensor().map_err(refused)?)?),
+                false => Held::Array(array),
+            };
+            Ok((port.name.clone(), held))
+        });
+        let inputs: Vec<(String, Held)> = inputs.collect::<panoply::Result<_>>()?;
+        let options = RunOptions { device: Some(place.device.id), ..RunOptions::default() };
+        let (place, file, is_first) = (place.clone(), self.file.clone(), self.is_first);
+        let kept = Model::new(&*place.runtime, network);
+        Ok(Box::new(move || {
+            let given: Vec<(&str, Held)> = inputs.iter().map(|(name, held)| (name.as_str(), held.clone())).collect();
+            let loaded = match is_first {
+                true => Some(Model::load(&*place.runtime, &file).map_err(refused)?),
+                false => None,
+            };
+            loaded.as_ref().unwrap_or(&kept).infer_held(&given, &options).map_err(refused)?;
+            Ok(None)
+        }))
+    }
+}
+
+impl ModelCase {
+    fn array(&self, index: usize, port: &Port) -> panoply::Result<Array> {
+        let sizes = match &self.inputs {
+            Inputs::Saved(folder) => {
+                let path = folder.join(format!("input_{index}.pb"));
+                let bytes = std::fs::read(&path).map_err(|error| invalid(&path.display().to_string(), &error))?;
+                let value = port.read_value(&bytes).map_err(refused)?;
+                return value.array().cloned().map_err(refused);
+            }
+            Inputs::Drawn { sizes } => sizes,
+        };
+        let Some(dims) = &port.dims else { return Err(invalid(&port.name, &"no shape in the model's file")) };
+        let mut shape = Vec::with_capacity(dims.len());
+        for (axis, dim) in dims.iter().enumerate() {
+            shape.push(match dim {
+                Dimension::Fixed(size) => *size,
+                Dimension::Named(name) => match sizes.iter().find(|(known, _)| known == name) {
+                    Some((_, size)) => *size,
+                    None if axis == 0 => self.batch,
+                    None => return Err(invalid(&port.name, &format!("no size of {name:?}: give --size {name}=N"))),
+                },
+            });
+        }
+        let mut normals = Normals::new(index as u64 + 1);
+        match port.kind.unwrap_or(ElementType::F32) {
+            ElementType::I64 => {
+                let count = shape.iter().product();
+                let numbers: Vec<i64> = normals.values(count).iter().map(|value| i64::from(*value > 0.0)).collect();
+                Array::from_slice(&numbers, &shape).map_err(refused)
+            }
+            kind if kind.is_float() && kind.dtype().is_some() => {
+                let tensor = normals.tensor_of(kind.dtype().unwrap_or(DType::F32), &shape)?;
+                Array::from_tensor(&tensor).map_err(refused)
+            }
+            other => Err(invalid(&port.name, &format!("{other}, which only files give"))),
+        }
+    }
+}
+
+fn refused(error: panoply::ml::Error) -> Error {
+    match error {
+        panoply::ml::Error::Run(error) => error,
+        other => Error::Unsupported { op: "a model", reason: other.to_string() },
+    }
+}
+
+fn invalid(what: &str, got: &dyn ToString) -> Error {
+    Error::invalid("a model's inputs", format!("values for {what}"), got.to_string())
+}

@@ -141,7 +141,7 @@ pub struct BenchArguments {
     docs/graph-text.md has every op with its arguments. Times are estimates from the bytes and operations of each kernel, \
     for two cores or for a large GPU.")]
 pub struct GraphArguments {
-    /// The graph, as text
+    /// The graph, as text; or a model, FILE.onnx, which is run once on zeros
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
     /// The size of a symbol, such as batch=64; may be given more than once [default: 1]

@@ -7,6 +7,7 @@ use panoply::graph::cost::Rates;
 use panoply::graph::listing::{Listing, Row};
 use panoply::graph::svg::{bytes_text, count_text, svg, time_text};
 use panoply::graph::{Facts, Graph, Peak, SYMBOLS_MAX, SymbolSizes, text};
+use panoply::ml::Model;
 use serde::Serialize;
 
 use crate::configuration::{Format, GraphOptions};
@@ -16,17 +17,41 @@ use crate::screen::{Screen, padded, shortened, visible};
 
 /// Reads the graph and shows what becomes of it.
 pub fn show(options: &GraphOptions, screen: &mut Screen) -> Result<(), Failure> {
+    if options.file.extension().is_some_and(|end| end == "onnx") {
+        return show_model(options, screen);
+    }
     let graph = read(options)?;
     let sizes = sizes(&graph, options)?;
+    show_graph(&graph, &sizes, options, screen)
+}
+
+/// Runs a model once on zeros, and shows the graphs that it became.
+fn show_model(options: &GraphOptions, screen: &mut Screen) -> Result<(), Failure> {
+    if options.svg.is_some() {
+        return Err(Failure::Usage(
+            "--svg: expected a graph as text, got a model, which may be many graphs".to_owned(),
+        ));
+    }
+    let runtime = crate::vectors::start()?;
+    let model = Model::load(&runtime, &options.file).map_err(anyhow::Error::new)?;
+    let sizes: Vec<(&str, usize)> = options.sizes.iter().map(|(name, size)| (name.as_str(), *size)).collect();
+    model.warm_up(&sizes).map_err(anyhow::Error::new)?;
+    for graph in model.graphs() {
+        show_graph(&graph, &SymbolSizes([1; SYMBOLS_MAX]), options, screen)?;
+    }
+    screen.line(model.steps())
+}
+
+fn show_graph(graph: &Graph, sizes: &SymbolSizes, options: &GraphOptions, screen: &mut Screen) -> Result<(), Failure> {
     let (facts, rates) = if options.for_gpu { (Facts::C_GPU, Rates::GPU) } else { (Facts::CPU, Rates::CPU) };
-    let listing = Listing::new(&graph, &sizes, &facts, &rates).context("the graph cannot run with these sizes")?;
+    let listing = Listing::new(graph, sizes, &facts, &rates).context("the graph cannot run with these sizes")?;
     if let Some(file) = &options.svg {
-        let picture = svg(&title(&graph, &sizes), &listing);
+        let picture = svg(&title(graph, sizes), &listing);
         Partial::create(file, true)?.finish_with(picture.as_bytes())?;
     }
     match options.format {
-        Format::Json => screen.json(&document(&graph, &listing)),
-        Format::Table => print(&graph, &sizes, &listing, screen),
+        Format::Json => screen.json(&document(graph, &listing)),
+        Format::Table => print(graph, sizes, &listing, screen),
     }
 }
 

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use panoply_core::buffer::HostBufferMut;
+use panoply_core::graph::Graph;
 use panoply_runtime::{RunOptions, Runtime};
 
 use crate::element::ElementType;
@@ -137,6 +138,11 @@ impl Network {
     /// What runs are made of, for the shapes met so far: graphs and host steps, by the names of their ops.
     pub fn steps(&self) -> String {
         self.0.program.steps()
+    }
+
+    /// The graphs that devices are given, for the shapes met so far.
+    pub fn graphs(&self) -> Vec<Graph> {
+        self.0.program.graphs()
     }
 
     /// Runs the model node by node in plain loops on the calling thread: the answer that every device's is compared with. Values

@@ -54,7 +54,8 @@ DEVICE void load_vector(word *next, GLOBAL const u8 *from, u32 is_turned)
 // The bytes from `at` on, which may lie before the message, where there are zeros. What the check begins with is added to its first bytes.
 DEVICE void load_bytes(word *next, GLOBAL const u8 *from, i64 at, word first, u32 is_turned)
 {
-    ROLLED for (u32 w = 0; w < WORDS; w++) {
+    // Places within an array that are not known when it is compiled would put it into slow memory.
+    UNROLL for (u32 w = 0; w < WORDS; w++) {
         word value = 0;
         ROLLED for (u32 i = 0; i < WORD_BYTES; i++) {
             i64 place = at + (i64)(w * WORD_BYTES + i);
@@ -88,6 +89,18 @@ DEVICE word add_lanes(word x)
     return x;
 }
 
+// Vectors of a lane that are on their way at a time.
+#define AHEAD 4u
+
+// A lane's remainders go on by a row, and its next words are added.
+#define GO_ON(next) \
+    UNROLL for (u32 w = 0; w < WORDS; w++) { \
+        word moved = (next)[w]; \
+        UNROLL for (u32 i = 0; i < WORD_BYTES; i++) \
+            moved ^= row_table[(256 * i + ((u32)(rest[w] >> (8 * i)) & 255u)) * COPIES + copy]; \
+        rest[w] = moved; \
+    }
+
 KERNEL LAUNCH_BOUNDS(BLOCK, 1) crc_messages(GLOBAL u64 *RESTRICT target, GLOBAL const u8 *RESTRICT source, GLOBAL const u64 *RESTRICT rows,
     GLOBAL const word *RESTRICT tables, FIXED batch all, u64 first, u64 last, u64 polynomial, u32 width, u32 is_turned)
 {
@@ -107,18 +120,25 @@ KERNEL LAUNCH_BOUNDS(BLOCK, 1) crc_messages(GLOBAL u64 *RESTRICT target, GLOBAL 
         i64 at = (i64)one.len - (i64)(turns * ROW_BYTES) + (i64)(place * VECTOR_BYTES);
         u32 is_aligned = (((u64)from | one.len) & (VECTOR_BYTES - 1)) == 0;
         word rest[WORDS];
-        load_bytes(rest, from, turns > 0 ? at : -(i64)ROW_BYTES, (word)first, is_turned);
-        UNROLL_BY_4 for (u64 turn = 1; turn < turns; turn++) {
+        u64 turn = 1;
+        if (is_aligned) {
+            // A vector lies in the message, or before it.
+            UNROLL for (u32 w = 0; w < WORDS; w++) rest[w] = 0;
+            if (turns > 0 && at >= 0) load_vector(rest, from + at, is_turned);
+            if (turns > 0 && at == 0) rest[0] ^= (word)first;
+            for (; turn + AHEAD <= turns; turn += AHEAD) {
+                word next[AHEAD][WORDS];
+                i64 here = at + (i64)(turn * ROW_BYTES);
+                UNROLL for (u32 k = 0; k < AHEAD; k++) load_vector(next[k], from + here + k * ROW_BYTES, is_turned);
+                UNROLL for (u32 k = 0; k < AHEAD; k++) GO_ON(next[k]);
+            }
+        } else load_bytes(rest, from, turns > 0 ? at : -(i64)ROW_BYTES, (word)first, is_turned);
+        ROLLED for (; turn < turns; turn++) {
             word next[WORDS];
             i64 here = at + (i64)(turn * ROW_BYTES);
             if (is_aligned) load_vector(next, from + here, is_turned);
             else load_bytes(next, from, here, (word)first, is_turned);
-            UNROLL for (u32 w = 0; w < WORDS; w++) {
-                word moved = next[w];
-                UNROLL for (u32 i = 0; i < WORD_BYTES; i++)
-                    moved ^= row_table[(256 * i + ((u32)(rest[w] >> (8 * i)) & 255u)) * COPIES + copy];
-                rest[w] = moved;
-            }
+            GO_ON(next);
         }
         word sum = rest[0];
         UNROLL for (u32 w = 1; w < WORDS; w++) {

@@ -302,6 +302,17 @@ impl Executable {
         format!("{graphs} graphs of {nodes} nodes, on the host {hosts}")
     }
 
+    /// The graphs of all lists.
+    pub(crate) fn graphs(&self) -> Vec<Graph> {
+        let mut graphs = Vec::new();
+        self.lists.visit(&mut |step| {
+            if let Step::Graph { graph, .. } = step {
+                graphs.push(graph.clone());
+            }
+        });
+        graphs
+    }
+
     /// Runs on these inputs: those of the body, then the values from around it. Outputs stay where they were computed.
     pub(crate) fn run(&self, context: &Context<'_>, inputs: Vec<Live>) -> Result<Vec<Live>> {
         let expected = self.body.inputs.len() + self.dynamics.len();

@@ -169,6 +169,12 @@ impl<'c, 'r> Tracer<'c, 'r> {
         if self.context.runtime.is_none() {
             return Ok(false);
         }
+        // Devices repeat graphs of products with one call. Look-ups by indices that come with each run, which they have to check, are not
+        // among what they repeat: those before the first product are a graph of their own.
+        let is_product = matches!(node.op.as_str(), "MatMul" | "Gemm" | "Conv");
+        if is_product && self.recording.as_ref().is_some_and(Recording::looks_up_alone) {
+            self.flush()?;
+        }
         let mut args = Vec::with_capacity(node.inputs.len());
         for (place, id) in node.inputs.iter().enumerate() {
             let Some(id) = id else {
@@ -196,6 +202,7 @@ impl<'c, 'r> Tracer<'c, 'r> {
             None => Recording::new()?,
         };
         let recorded = recording.record(node, &args, &mut |slot, len| self.index_slot(slot, len));
+        recording.has_products |= is_product && matches!(recorded, Ok(Some(_)));
         self.recording = Some(recording);
         match recorded? {
             Some(outputs) => {

@@ -31,7 +31,11 @@ impl Lower<'_, '_> {
     fn unary(&mut self, kind: ElementType, dtype: DType) -> Recorded {
         let Some(function) = self.function(dtype)? else { return Ok(None) };
         let x = self.id(0)?;
-        let node = self.expression(&[x], |inputs| function(inputs[0].clone()))?;
+        // Libraries have products with this one; with others they are slower than by themselves.
+        let node = match self.node.op.as_str() {
+            "Relu" => self.epilogue(&[x], |inputs| function(inputs[0].clone()))?,
+            _ => self.expression(&[x], |inputs| function(inputs[0].clone()))?,
+        };
         one(node, kind)
     }
 
@@ -128,7 +132,7 @@ impl Lower<'_, '_> {
         }
         let (nodes, operands) = self.operands()?;
         let name = op.to_owned();
-        let node = self.expression(&nodes, |inputs| {
+        let make = |inputs: &[Expr]| {
             let mut operands = operands.into_iter().map(|operand| operand.of(inputs));
             let first = operands.next().unwrap_or_else(|| Expr::constant(0.0));
             let count = 1.0 + operands.len() as f64;
@@ -138,7 +142,9 @@ impl Lower<'_, '_> {
                 name if is_comparison(name) => joined.cast(DType::U8),
                 _ => joined,
             }
-        })?;
+        };
+        let is_sum = self.node.op == "Add";
+        let node = if is_sum { self.epilogue(&nodes, make)? } else { self.expression(&nodes, make)? };
         one(node, if is_comparison(self.node.op.as_str()) { ElementType::Bool } else { kind })
     }
 

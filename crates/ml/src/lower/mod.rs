@@ -52,12 +52,33 @@ pub(crate) struct Recording {
     constants: HashMap<(usize, Vec<usize>, ElementType), NodeId>,
     /// What constants' addresses are told apart by, kept so that none is used twice.
     held: Vec<Array>,
+    /// Nodes that are matrices in another shape, with the matrices: what follows of elementwise nodes is recorded on those, where it becomes part
+    /// of the product.
+    flat: HashMap<NodeId, NodeId>,
+    /// Whether something is looked up by indices that come with each run, and whether there is a product.
+    has_lookups: bool,
+    pub(crate) has_products: bool,
 }
 
 impl Recording {
     pub(crate) fn new() -> Result<Recording> {
         let graph = Graph::builder("model");
-        Ok(Recording { graph, inputs: Vec::new(), ports: HashMap::new(), constants: HashMap::new(), held: Vec::new() })
+        let (inputs, ports, constants, held) = (Vec::new(), HashMap::new(), HashMap::new(), Vec::new());
+        Ok(Recording {
+            graph,
+            inputs,
+            ports,
+            constants,
+            held,
+            flat: HashMap::new(),
+            has_lookups: false,
+            has_products: false,
+        })
+    }
+
+    /// Whether it has look-ups and no product yet.
+    pub(crate) fn looks_up_alone(&self) -> bool {
+        self.has_lookups && !self.has_products
     }
 
     /// The dimensions of a node.
@@ -218,9 +239,47 @@ impl Lower<'_, '_> {
         self.recording.constant(array)
     }
 
+    /// A matrix in another shape with as many columns.
+    fn shaped(&mut self, matrix: NodeId, dims: &[usize]) -> Result<NodeId> {
+        let node = self.reshape(matrix, dims)?;
+        if node != matrix {
+            self.recording.flat.insert(node, matrix);
+        }
+        Ok(node)
+    }
+
     /// An elementwise expression of nodes.
     fn expression(&mut self, nodes: &[NodeId], make: impl FnOnce(&[Expr]) -> Expr) -> Result<NodeId> {
         Ok(self.graph().map(nodes, make)?)
+    }
+
+    /// The same where it can be part of a product that makes one of the nodes.
+    fn epilogue(&mut self, nodes: &[NodeId], make: impl FnOnce(&[Expr]) -> Expr) -> Result<NodeId> {
+        match self.matrices(nodes)? {
+            Some((matrices, dims)) => {
+                let node = self.graph().map(&matrices, make)?;
+                self.shaped(node, &dims)
+            }
+            None => Ok(self.graph().map(nodes, make)?),
+        }
+    }
+
+    /// The nodes as matrices and rows of them, and the shape that all of them have together; `None` where some are neither.
+    fn matrices(&mut self, nodes: &[NodeId]) -> Result<Option<(Vec<NodeId>, Vec<usize>)>> {
+        let Some(first) = nodes.iter().find(|node| self.recording.flat.contains_key(node)) else { return Ok(None) };
+        let dims = self.node_dims(*first)?;
+        let columns = dims.last().copied().unwrap_or(1);
+        let mut matrices = Vec::with_capacity(nodes.len());
+        for node in nodes {
+            let own = self.node_dims(*node)?;
+            let is_row = own.len() <= dims.len() && own.last() == Some(&columns);
+            matrices.push(match self.recording.flat.get(node) {
+                Some(matrix) if own == dims => *matrix,
+                _ if is_row && own.iter().product::<usize>() == columns => self.reshape(*node, &[columns])?,
+                _ => return Ok(None),
+            });
+        }
+        Ok(Some((matrices, dims)))
     }
 
     /// Whether an operand is of an element type that devices compute floats in.

@@ -58,7 +58,8 @@ impl Lower<'_, '_> {
             a = self.reshape(a, &[rows, a_dims[a_rank - 1]])?;
         }
         let node = self.graph().matmul(a, b)?;
-        let node = self.reshape(node, &dims)?;
+        let is_matrix = self.node_dims(node)?.len() == 2 && b_rank == 2 && a_rank > 2;
+        let node = if is_matrix { self.shaped(node, &dims)? } else { self.reshape(node, &dims)? };
         one(node, kind)
     }
 

@@ -140,6 +140,7 @@ impl Lower<'_, '_> {
             Arg::Dynamic { kind: ElementType::I64, at: Place::Node(_), .. } => return Ok(None),
             Arg::Dynamic { at: Place::Slot(slot), .. } => {
                 let slot = (self.indices)(*slot, len)?;
+                self.recording.has_lookups = true;
                 self.recording.port(slot, ElementType::I32, &index_dims)?
             }
             _ => return Ok(None),

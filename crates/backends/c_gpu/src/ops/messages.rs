@@ -15,10 +15,63 @@ const ALIGN_BYTES: usize = 16;
 /// Messages in one piece of device memory.
 pub(crate) struct Gathered {
     pub(crate) address: Address,
-    /// Where each begins, and how long it is.
-    places: Vec<(usize, usize)>,
+    places: Places,
     /// Whether they, or some of them, were there already.
     pub(crate) is_resident: bool,
+}
+
+/// Where each message begins, and how long it is.
+enum Places {
+    /// All have one length, and each begins where the one before ends.
+    Even {
+        count: usize,
+        len: usize,
+    },
+    Each(Vec<(usize, usize)>),
+}
+
+impl Places {
+    /// Those of messages from offset to offset, the first of which is where the first message begins.
+    fn between(offsets: &[usize]) -> Places {
+        let (count, first) = (offsets.len().saturating_sub(1), offsets.first().copied().unwrap_or(0));
+        let len = offsets.get(1).map_or(0, |second| second - first);
+        // There may be a million of them: this looks at each once, and keeps nothing.
+        match offsets.windows(2).all(|pair| pair[1] - pair[0] == len) {
+            true => Places::Even { count, len },
+            false => Places::Each(offsets.windows(2).map(|pair| (pair[0] - first, pair[1] - pair[0])).collect()),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Places::Even { count, .. } => *count,
+            Places::Each(places) => places.len(),
+        }
+    }
+
+    fn get(&self, index: usize) -> Option<(usize, usize)> {
+        match self {
+            Places::Even { count, len } => (index < *count).then(|| (index * len, *len)),
+            Places::Each(places) => places.get(index).copied(),
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+        (0..self.len()).filter_map(|index| self.get(index))
+    }
+
+    /// The distance from one to the next, where all have one length and one distance and the first begins at the beginning.
+    fn even_step(&self) -> Option<usize> {
+        match self {
+            Places::Even { len, .. } => Some(*len),
+            Places::Each(places) => {
+                let (first, second) = (places.first().copied().unwrap_or_default(), places.get(1));
+                let step = second.map_or(0, |second| second.0.wrapping_sub(first.0));
+                let is_even = |(index, place): (usize, &(usize, usize))| *place == (step.wrapping_mul(index), first.1);
+                places.iter().enumerate().all(is_even).then_some(step)
+            }
+        }
+    }
 }
 
 impl Gathered {
@@ -27,14 +80,14 @@ impl Gathered {
         match messages {
             Messages::One(bytes) => {
                 let (address, is_resident) = place(bytes, context)?;
-                Ok(Gathered { address, places: vec![(0, bytes.len())], is_resident })
+                let places = Places::Even { count: 1, len: bytes.len() };
+                Ok(Gathered { address, places, is_resident })
             }
             Messages::Packed(packed) => {
                 let offsets = packed.offsets();
                 let (first, end) = (offsets[0], offsets[offsets.len() - 1]);
                 let (address, is_resident) = place(&packed.bytes().slice(first, end)?, context)?;
-                let places = offsets.windows(2).map(|pair| (pair[0] - first, pair[1] - pair[0])).collect();
-                Ok(Gathered { address, places, is_resident })
+                Ok(Gathered { address, places: Places::between(offsets), is_resident })
             }
             Messages::List(list) => listed(list, context),
         }
@@ -46,7 +99,7 @@ impl Gathered {
 
     /// The lengths of the messages.
     pub(crate) fn lens(&self) -> impl Iterator<Item = usize> + '_ {
-        self.places.iter().map(|(_, len)| *len)
+        self.places.iter().map(|(_, len)| len)
     }
 }
 
@@ -82,7 +135,7 @@ fn listed(list: &[Bytes], context: &mut Context) -> Result<Gathered> {
                 _ => context.place(address + *start, &bytes.to_tensor()?)?,
             }
         }
-        return Ok(Gathered { address, places, is_resident });
+        return Ok(Gathered { address, places: Places::Each(places), is_resident });
     }
     let slices = list.iter().map(Bytes::as_slice).collect::<Result<Vec<_>>>()?;
     let fill = |target: &mut [u8]| {
@@ -95,7 +148,7 @@ fn listed(list: &[Bytes], context: &mut Context) -> Result<Gathered> {
         true => context.place_secret(address, end, fill)?,
         false => context.place_filled(address, end, fill)?,
     }
-    Ok(Gathered { address, places, is_resident })
+    Ok(Gathered { address, places: Places::Each(places), is_resident })
 }
 
 /// The nonces, twelve bytes for each message, on the device.
@@ -158,47 +211,47 @@ impl Batch {
         let count = messages.count();
         let data_of = |index: usize| match terms.data {
             None => (0, 0),
-            Some(data) => data.places.get(if data.count() == 1 { 0 } else { index }).copied().unwrap_or_default(),
+            Some(data) => data.places.get(if data.count() == 1 { 0 } else { index }).unwrap_or_default(),
         };
+        let hashed = |text: usize, data: usize| data.div_ceil(HASHED_BYTES) + text.div_ceil(HASHED_BYTES) + 1;
+        let too_long = || out_of_memory(usize::MAX);
+        if let Some([source_step, data_step]) = even_steps(messages, terms) {
+            let (len, data_len) = (messages.places.get(0).unwrap_or_default().1, data_of(0).1);
+            let text = len.saturating_sub(terms.behind);
+            let (answer, units) = ((terms.answer_len)(text), text.div_ceil(terms.unit_bytes));
+            let blocks = if count > 0 { hashed(text, data_len) } else { 0 };
+            answer.checked_mul(count).ok_or_else(too_long)?;
+            let words = [count, text, source_step, answer, data_len, data_step, units, blocks, 1];
+            let words = if count > 0 { words } else { [0, 0, 0, 0, 0, 0, 0, 0, 1] };
+            return Ok(Batch {
+                rows: Address::NULL,
+                words: words.map(|word| word as u64),
+                units: units * count,
+                blocks: blocks * count,
+                blocks_max: blocks,
+                offsets: (0..=count).map(|index| index * answer).collect(),
+            });
+        }
         let (mut offsets, mut end) = (Vec::with_capacity(count + 1), 0_usize);
         let (mut units, mut blocks, mut blocks_max) = (0, 0, 0);
         offsets.push(0);
         let mut rows: Vec<[u64; ROW_WORDS]> = Vec::new();
-        let is_alike = are_alike(messages, &data_of);
-        if !is_alike {
-            rows.try_reserve_exact(count + 1).map_err(|_| out_of_memory(count * ROW_WORDS * 8))?;
-        }
+        rows.try_reserve_exact(count + 1).map_err(|_| out_of_memory(count * ROW_WORDS * 8))?;
         for (index, (start, len)) in messages.places.iter().enumerate() {
             let (data, data_len) = data_of(index);
             let text = len.saturating_sub(terms.behind);
-            if !is_alike {
-                let row = [*start, end, text, data, data_len, units, blocks, 0];
-                rows.push(row.map(|value| value as u64));
-            }
-            let hashed = data_len.div_ceil(HASHED_BYTES) + text.div_ceil(HASHED_BYTES) + 1;
+            let row = [start, end, text, data, data_len, units, blocks, 0];
+            rows.push(row.map(|value| value as u64));
+            let hashed = hashed(text, data_len);
             units += text.div_ceil(terms.unit_bytes);
             blocks += hashed;
             blocks_max = blocks_max.max(hashed);
-            end = end.checked_add((terms.answer_len)(text)).ok_or_else(|| out_of_memory(usize::MAX))?;
+            end = end.checked_add((terms.answer_len)(text)).ok_or_else(too_long)?;
             offsets.push(end);
         }
-        let mut words = [count as u64, 0, 0, 0, 0, 0, 0, 0, u64::from(is_alike)];
-        if is_alike && count > 0 {
-            let (start, len) = messages.places[0];
-            let step = |place: fn(&(usize, usize)) -> usize, list: &[(usize, usize)]| match list {
-                [first, second, ..] => place(second) - place(first),
-                _ => 0,
-            };
-            let source_step = step(|place| place.0, &messages.places);
-            let data_step = terms.data.filter(|data| data.count() > 1).map_or(0, |data| step(|p| p.0, &data.places));
-            debug_assert_eq!(start, 0);
-            let all = [len.saturating_sub(terms.behind), source_step, offsets[1], data_of(0).1, data_step];
-            words[1..6].copy_from_slice(&all.map(|value| value as u64));
-            words[6] = (units / count) as u64;
-            words[7] = (blocks / count) as u64;
-        }
+        let words = [count as u64, 0, 0, 0, 0, 0, 0, 0, 0];
         rows.push([0, 0, 0, 0, 0, units as u64, blocks as u64, 0]);
-        let rows = if is_alike { Address::NULL } else { place_rows(&rows, context)? };
+        let rows = place_rows(&rows, context)?;
         Ok(Batch { rows, words, units, blocks, blocks_max, offsets })
     }
 
@@ -223,15 +276,15 @@ impl Batch {
     }
 }
 
-/// Whether all messages have one length and lie at equal distances, from the beginning on, and so does their associated data.
-fn are_alike(messages: &Gathered, data_of: &dyn Fn(usize) -> (usize, usize)) -> bool {
-    let places = &messages.places;
-    let (Some(first), last) = (places.first(), places.len().saturating_sub(1)) else { return true };
-    let even = |place: &dyn Fn(usize) -> (usize, usize)| {
-        let ((start, len), step) = (place(0), if last > 0 { place(1).0.wrapping_sub(place(0).0) } else { 0 });
-        start == 0 && (1..=last).all(|index| place(index) == (start.wrapping_add(step.wrapping_mul(index)), len))
+/// The distances of messages and of their associated data, where all have one length and lie at equal distances from the beginning on.
+fn even_steps(messages: &Gathered, terms: &Terms<'_>) -> Option<[usize; 2]> {
+    let data_step = match terms.data {
+        Some(data) if data.count() > 1 => data.places.even_step()?,
+        // One for all lies at the beginning.
+        Some(data) if data.places.get(0).is_some_and(|(start, _)| start > 0) => return None,
+        _ => 0,
     };
-    first.0 == 0 && even(&|index| places[index]) && even(data_of)
+    Some([messages.places.even_step()?, data_step])
 }
 
 fn place_rows(rows: &[[u64; ROW_WORDS]], context: &mut Context) -> Result<Address> {

@@ -42,6 +42,8 @@ fn is_plain(plan: &Plan) -> bool {
             ComputeOp::Map(_)
                 | ComputeOp::Attention(_)
                 | ComputeOp::MatMul(_)
+                | ComputeOp::Conv2d(_)
+                | ComputeOp::Gather(_)
                 | ComputeOp::RowMap(_)
                 | ComputeOp::Softmax(_)
                 | ComputeOp::LayerNorm(_)

@@ -1,4 +1,6 @@
-//! Crc: a warp for each message. What lanes need to work side by side are tables and powers, made here for each op.
+//! Crc: a warp for each message. What lanes need to work side by side are tables and powers, made here.
+
+use std::sync::{Arc, Mutex, PoisonError};
 
 use panoply_core::op::signal::{Checksum, Crc};
 use panoply_core::{Bytes, DType, Result, Shape, Value};
@@ -78,6 +80,23 @@ impl Parameters {
     }
 }
 
+/// The tables of a check for so many lanes, as the kernel reads them. They take longer to make than many a message takes: each is made once.
+fn table_bytes(kind: Checksum, lanes: usize) -> Arc<[u8]> {
+    static MADE: Mutex<Vec<(Checksum, usize, Arc<[u8]>)>> = Mutex::new(Vec::new());
+    let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, _, bytes)) = made.iter().find(|(of, for_lanes, _)| (*of, *for_lanes) == (kind, lanes)) {
+        return Arc::clone(bytes);
+    }
+    let check = Parameters::of(kind);
+    let tables = check.tables(lanes);
+    let bytes: Arc<[u8]> = match check.word_bits() == 64 {
+        true => tables.iter().flat_map(|word| word.to_le_bytes()).collect(),
+        false => tables.iter().flat_map(|word| (*word as u32).to_le_bytes()).collect(),
+    };
+    made.push((kind, lanes, Arc::clone(&bytes)));
+    bytes
+}
+
 pub(super) fn run(op: &Crc, context: &mut Context) -> Result<Value> {
     let messages = Gathered::new(&op.messages, context)?;
     let terms = Terms { behind: 0, unit_bytes: CHECK_BYTES, answer_len: &|_| CHECK_BYTES, data: None };
@@ -86,12 +105,7 @@ pub(super) fn run(op: &Crc, context: &mut Context) -> Result<Value> {
     if batch.count() > 0 {
         let check = Parameters::of(op.kind);
         let (lanes, is_wide) = (context.warp_lanes(), check.word_bits() == 64);
-        let tables = check.tables(lanes);
-        let bytes: Vec<u8> = match is_wide {
-            true => tables.iter().flat_map(|word| word.to_le_bytes()).collect(),
-            false => tables.iter().flat_map(|word| (*word as u32).to_le_bytes()).collect(),
-        };
-        let address = place_plain(&bytes, context)?;
+        let address = place_plain(&table_bytes(op.kind, lanes), context)?;
         let arguments =
             Arguments::new().address(target).address(messages.address).address(batch.rows()).address(address);
         let mut arguments = batch

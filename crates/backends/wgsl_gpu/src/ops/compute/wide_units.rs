@@ -12,7 +12,7 @@ use super::matmul::{Product, load, params};
 use crate::context::Context;
 use crate::driver::Driver;
 use crate::operand::{ELEMENTS_MAX, Operand};
-use crate::tuning::{LARGE_TILES, SMALL_WIDE_TILE, TEST_WIDE_TILE, WIDE_TILES, fastest};
+use crate::tuning::{LARGE_TILES, SEARCH_TILE, SMALL_WIDE_TILE, TEST_WIDE_TILE, WIDE_TILES, fastest};
 
 /// Tiles of 128 × 128 from which on large tiles keep a device busy, and from which on matrix units are worth their while.
 const LARGE_WANTED: usize = 96;
@@ -58,7 +58,7 @@ pub(super) fn sums<D: Driver>(
     context: &mut Context<D>,
 ) -> Result<bool> {
     let Some(loads) = loads(product, operands, context) else { return Ok(false) };
-    let Some(tile) = tile(LARGE_WANTED, context) else { return Ok(false) };
+    let Some(tile) = search_tile(context) else { return Ok(false) };
     let dtype = operands[0].dtype;
     let target = WideTarget::Sums { epilogue: Epilogue::none(dtype), packed: false };
     let kernel = kernel(product, loads, target, dtype, tile);
@@ -80,7 +80,7 @@ pub(super) fn list_kernel<D: Driver>(
     context: &mut Context<D>,
 ) -> Result<Option<(Kernel, WideTile)>> {
     let Some(loads) = loads(product, operands, context) else { return Ok(None) };
-    let Some(tile) = tile(LARGE_WANTED, context) else { return Ok(None) };
+    let Some(tile) = search_tile(context) else { return Ok(None) };
     let kernel = kernel(product, loads, target, operands[0].dtype, tile);
     Ok(is_compiled(&kernel, (2, reads), context).then_some((Kernel::Wide(kernel), tile)))
 }
@@ -274,6 +274,12 @@ fn tile<D: Driver>(tiles: usize, context: &mut Context<D>) -> Option<WideTile> {
     let large = context.tuning.wide().filter(|_| tiles >= LARGE_WANTED);
     let fits = |tile: &WideTile| tile.workgroup_bytes() <= context.profile.workgroup_bytes_max;
     large.filter(fits).or(Some(SMALL_WIDE_TILE).filter(fits))
+}
+
+/// The tile of searches.
+fn search_tile<D: Driver>(context: &mut Context<D>) -> Option<WideTile> {
+    let fits = SEARCH_TILE.workgroup_bytes() <= context.profile.workgroup_bytes_max;
+    if fits && !context.profile.is_software { Some(SEARCH_TILE) } else { tile(LARGE_WANTED, context) }
 }
 
 /// Times every tile that fits the device and keeps the fastest. Waits for the device, once in its life.

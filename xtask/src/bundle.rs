@@ -15,7 +15,7 @@ const BACKENDS: &[&str] = &["cuda", "hip", "vulkan", "wgpu", "opencl"];
 /// What the HIP backend's tests load: HIP's functions over CUDA.
 const HIP_TEST_LIBRARY: &str = "libpanoply_hip_test_library.so";
 /// Their integration tests that travel, where they have them.
-const TESTS: &[&str] = &["conformance", "resident"];
+const TESTS: &[&str] = &["conformance", "resident", "vectors"];
 const SCRIPT: &str = include_str!("bundle.sh");
 
 /// Builds with optimisation and fills `target/bundle`.

@@ -45,7 +45,8 @@ END
     for tests in "$here"/resident-"${1:-}"*; do
         [ -e "$tests" ] && xargs -P 5 -I OP sh "$logs/one.sh" "$tests" OP "$logs" <"$logs/ops"
     done
-    for tests in "$here"/units-"${1:-}"*; do
+    for tests in "$here"/vectors-"${1:-}"* "$here"/units-"${1:-}"*; do
+        [ -e "$tests" ] || continue
         echo "== $(basename "$tests")"
         "$tests" --test-threads 1 || failed=1
     done

@@ -17,3 +17,11 @@ fn every_published_vector_on_the_emulated_device() {
         Err(absence) => println!("skipped: {absence}"),
     }
 }
+
+#[test]
+fn messages_are_signed_on_the_emulated_device() {
+    match EmulatedBackend::new() {
+        Ok(backend) => vectors::sign(&backend, 130),
+        Err(absence) => println!("skipped: {absence}"),
+    }
+}

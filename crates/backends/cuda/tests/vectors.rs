@@ -11,3 +11,8 @@ use panoply_cuda::CudaBackend;
 fn every_published_vector_on_every_device() {
     vectors::run(&CudaBackend::new());
 }
+
+#[test]
+fn thousands_of_messages_are_signed_on_every_device() {
+    vectors::sign(&CudaBackend::new(), 20_000);
+}

@@ -46,6 +46,11 @@ fn every_published_vector_on_every_device() {
     vectors::run(&gpus());
 }
 
+#[test]
+fn thousands_of_messages_are_signed_on_every_device() {
+    vectors::sign(&gpus(), 5000);
+}
+
 /// For scripts that check the ops in several processes: here all kernels are compiled, on all CPUs, and left in the cache.
 #[test]
 fn kernels_compile_ahead() {

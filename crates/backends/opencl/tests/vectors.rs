@@ -11,3 +11,8 @@ use panoply_opencl::OpenClBackend;
 fn every_published_vector_on_every_device() {
     vectors::run(&OpenClBackend::new());
 }
+
+#[test]
+fn messages_are_signed_on_every_device() {
+    vectors::sign(&OpenClBackend::new(), 70);
+}

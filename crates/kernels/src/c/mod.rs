@@ -145,12 +145,20 @@ units! {
     POLY1305 = "poly1305" on "messages.h", "chacha.h";
     /// SHA-2, and HMAC with it.
     SHA = "sha" on "messages.h", "sha2.h";
-    /// Signatures of Ed25519.
-    ED25519 = "ed25519" on "messages.h", "sha2.h";
-    /// Signatures of ECDSA over P-256.
-    P256 = "p256" on "messages.h", "sha2.h";
+    /// Signatures of Ed25519, verified.
+    ED25519 = "ed25519" on "messages.h", "sha2.h", "ed25519.h";
+    /// The same, made.
+    ED25519_SIGN = "ed25519_sign" on "messages.h", "sha2.h", "ed25519.h";
+    /// Multiples for both.
+    ED25519_TABLES = "ed25519_tables" on "messages.h", "sha2.h", "ed25519.h";
+    /// Signatures of ECDSA over P-256, verified.
+    P256 = "p256" on "messages.h", "sha2.h", "p256.h";
+    /// The same, made.
+    P256_SIGN = "p256_sign" on "messages.h", "sha2.h", "p256.h";
+    /// Multiples for both.
+    P256_TABLES = "p256_tables" on "messages.h", "sha2.h", "p256.h";
     /// Signatures of RSA.
-    RSA = "rsa" on "messages.h";
+    RSA = "rsa" on "messages.h", "sha2.h";
     /// Streams of DEFLATE.
     INFLATE = "inflate" on "messages.h";
     /// Blocks of LZ4.

@@ -21,6 +21,7 @@ use crate::memory::{Block, DeviceMemory};
 use crate::ops::compute::map::Maps;
 use crate::ops::compute::row_map::RowMaps;
 use crate::ops::compute::scan::ScanBoard;
+use crate::ops::crypto::BaseTables;
 use crate::ops::graph::{Graphs, Replay};
 use crate::peers::{Peer, Peers};
 use crate::staging::Staging;
@@ -50,6 +51,8 @@ pub struct Context {
     pub(crate) graphs: Graphs,
     /// Where scans leave word from tile to tile.
     pub(crate) scans: ScanBoard,
+    /// Multiples of the bases of curves.
+    pub(crate) base_tables: BaseTables,
     staging: Staging,
     kernels: Kernels,
     complaints: Complaints,
@@ -171,6 +174,7 @@ impl Context {
             graphs: Graphs::default(),
             planned: Planned::default(),
             scans: ScanBoard::default(),
+            base_tables: BaseTables::default(),
             driver,
             device,
             peers,

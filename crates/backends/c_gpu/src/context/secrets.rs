@@ -97,7 +97,9 @@ impl Context {
 #[cfg(test)]
 mod tests {
     use panoply_conformance::run_one;
-    use panoply_core::op::crypto::{AeadAlgorithm, CipherAlgorithm, CipherMode, Encrypt, Key, Open, Seal};
+    use panoply_core::op::crypto::{
+        AeadAlgorithm, CipherAlgorithm, CipherMode, Encrypt, Key, Open, Seal, Sign, SignatureAlgorithm,
+    };
     use panoply_core::{Backend, Bytes, Error, OpenOptions, Operation};
 
     use crate::driver::Address;
@@ -161,6 +163,10 @@ mod tests {
             run_one(engine, sealed).unwrap();
             let refused = Open::new(&key, [1; 12], vec![2; 64]).secret().into_op().unwrap();
             assert!(run_one(engine, refused).is_err());
+            // PKCS#8, and the seed behind it.
+            let head = *b"\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20";
+            let key = Key::sign(SignatureAlgorithm::Ed25519, &[&head[..], &[SECRET; 32]].concat()).unwrap();
+            run_one(engine, Sign::new(&key, vec![2; 64]).into_op().unwrap()).unwrap();
             let context = engine.context_mut();
             let (mut found, mut looked_at) = (0, 0);
             for bytes in [32, 256, 512, 1024, 2048, 4096] {

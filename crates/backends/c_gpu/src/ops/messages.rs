@@ -166,9 +166,21 @@ pub(crate) fn place_nonces(nonces: &Nonces, count: usize, context: &mut Context)
 
 /// A key's bytes on the device, in words.
 pub(crate) fn place_key(material: &Bytes, context: &mut Context) -> Result<Address> {
-    let key = material.as_slice()?;
-    let address = context.secret_scratch(key.len())?;
-    context.place_secret(address, key.len(), |target| target.copy_from_slice(key))?;
+    place_secrets(&[material.as_slice()?], context)
+}
+
+/// Secrets on the device, one behind the other.
+pub(crate) fn place_secrets(parts: &[&[u8]], context: &mut Context) -> Result<Address> {
+    let bytes = parts.iter().map(|part| part.len()).sum();
+    let address = context.secret_scratch(bytes)?;
+    let fill = |mut target: &mut [u8]| {
+        for part in parts {
+            let (own, rest) = target.split_at_mut(part.len());
+            own.copy_from_slice(part);
+            target = rest;
+        }
+    };
+    context.place_secret(address, bytes, fill)?;
     Ok(address)
 }
 

@@ -9,7 +9,7 @@ use crate::context::Context;
 use crate::driver::Stream;
 
 pub mod compute;
-mod crypto;
+pub(crate) mod crypto;
 pub(crate) mod graph;
 mod messages;
 pub mod signal;

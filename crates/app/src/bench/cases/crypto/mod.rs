@@ -81,16 +81,18 @@ pub const CASES: &[&dyn Case] = &[
     &HashCase { algorithm: HashAlgorithm::Sha512, batch: SHORT },
     &HashCase { algorithm: HashAlgorithm::Sha512, batch: LONG },
     &HashCase { algorithm: HashAlgorithm::Sha512, batch: MANY },
-    &SignCase { kind: Kind::Rsa2048 },
+    &SignCase { kind: Kind::Rsa2048, is_many: false },
     &VerifyCase { kind: Kind::Rsa2048, is_many: false },
-    &SignCase { kind: Kind::Rsa4096 },
+    &SignCase { kind: Kind::Rsa4096, is_many: false },
     &VerifyCase { kind: Kind::Rsa4096, is_many: false },
-    &SignCase { kind: Kind::P256 },
+    &SignCase { kind: Kind::P256, is_many: false },
+    &SignCase { kind: Kind::P256, is_many: true },
     &VerifyCase { kind: Kind::P256, is_many: false },
     &VerifyCase { kind: Kind::P256, is_many: true },
-    &SignCase { kind: Kind::P384 },
+    &SignCase { kind: Kind::P384, is_many: false },
     &VerifyCase { kind: Kind::P384, is_many: false },
-    &SignCase { kind: Kind::Ed25519 },
+    &SignCase { kind: Kind::Ed25519, is_many: false },
+    &SignCase { kind: Kind::Ed25519, is_many: true },
     &VerifyCase { kind: Kind::Ed25519, is_many: false },
     &VerifyCase { kind: Kind::Ed25519, is_many: true },
     &CompressCase { name: "deflate1", format: Format::Deflate, level: 1, in_blocks: false },
@@ -199,7 +201,7 @@ mod tests {
         for case in cases {
             case.prepare(&place).and_then(|run| run()).unwrap_or_else(|error| panic!("{}: {error}", case.name()));
         }
-        let sign = SignCase { kind: Kind::P256 };
+        let sign = SignCase { kind: Kind::P256, is_many: false };
         let refused = sign.prepare(&place).and_then(|run| run());
         assert!(matches!(refused, Err(Error::Unsupported { .. })), "{refused:?}");
     }

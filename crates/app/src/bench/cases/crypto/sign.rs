@@ -41,12 +41,13 @@ impl Kind {
     }
 }
 
-/// Messages signed.
+/// Messages signed: the usual number of them, or as many as a device with thousands of threads takes.
 pub struct SignCase {
     pub kind: Kind,
+    pub is_many: bool,
 }
 
-/// Signatures verified: the usual number of them, or as many as a device with thousands of threads takes.
+/// Signatures verified, so many.
 pub struct VerifyCase {
     pub kind: Kind,
     pub is_many: bool,
@@ -54,46 +55,50 @@ pub struct VerifyCase {
 
 const MANY: Batch = Batch { count: 100_000, len: 32 };
 
-impl VerifyCase {
-    fn batch(&self) -> Batch {
-        if self.is_many { MANY } else { self.kind.batch() }
+impl Kind {
+    fn batch_of(self, is_many: bool) -> Batch {
+        if is_many { MANY } else { self.batch() }
+    }
+
+    fn scale_of(self, is_many: bool) -> Scale {
+        let is_usual = matches!(self, Kind::P256 | Kind::Ed25519);
+        if is_many { Scale::Huge } else { self.batch().scale(is_usual) }
     }
 }
 
 impl Case for SignCase {
     fn name(&self) -> String {
-        self.kind.name("sign", self.kind.batch())
+        self.kind.name("sign", self.kind.batch_of(self.is_many))
     }
 
     fn amount(&self) -> Amount {
-        Amount::Queries(self.kind.batch().count as f64)
+        Amount::Queries(self.kind.batch_of(self.is_many).count as f64)
     }
 
     fn scale(&self) -> Scale {
-        self.kind.batch().scale(matches!(self.kind, Kind::P256 | Kind::Ed25519))
+        self.kind.scale_of(self.is_many)
     }
 
     fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
-        place.repeat(self.kind.sign(self.kind.batch())?.0)
+        place.repeat(self.kind.sign(self.kind.batch_of(self.is_many))?.0)
     }
 }
 
 impl Case for VerifyCase {
     fn name(&self) -> String {
-        self.kind.name("verify", self.batch())
+        self.kind.name("verify", self.kind.batch_of(self.is_many))
     }
 
     fn amount(&self) -> Amount {
-        Amount::Queries(self.batch().count as f64)
+        Amount::Queries(self.kind.batch_of(self.is_many).count as f64)
     }
 
     fn scale(&self) -> Scale {
-        let is_usual = matches!(self.kind, Kind::P256 | Kind::Ed25519);
-        if self.is_many { Scale::Huge } else { self.batch().scale(is_usual) }
+        self.kind.scale_of(self.is_many)
     }
 
     fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
-        let (sign, public) = self.kind.sign(self.batch())?;
+        let (sign, public) = self.kind.sign(self.kind.batch_of(self.is_many))?;
         let messages = sign.messages().clone();
         place.repeat(Verify::new(&public, messages, place.made(sign)?))
     }

@@ -1,29 +1,27 @@
 //! Verify with Ed25519: a thread for each signature, all under one key. Many of them are worth a large table.
 
-use panoply_core::op::crypto::{Key, Purpose, SignatureAlgorithm, Verify};
-use panoply_core::{Bytes, DType, Error, Result, Shape, Value};
-use panoply_kernels::c::{ED25519, Kernel};
+use panoply_core::op::crypto::{HashAlgorithm, Key, Purpose, SignatureAlgorithm, Verify};
+use panoply_core::{Result, Value};
+use panoply_kernels::c::{ED25519, ED25519_TABLES, Kernel};
 
+use super::signatures::{thread_each, verdicts};
 use super::{edwards, sha};
 use crate::arguments::Arguments;
 use crate::context::Context;
 use crate::driver::{Address, Launch};
-use crate::ops::messages::{Batch, Gathered, Terms, place_plain};
+use crate::ops::messages::place_plain;
 
-const VERIFY: &str = "ed25519_verify";
-const BLOCK_THREADS: usize = 64;
 const KEY_BYTES: usize = 32;
 /// What stands before the key in a SubjectPublicKeyInfo.
 const KEY_PREFIX: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
 /// Sums of up to 15 times the base and up to 15 times the key.
 const TABLE_ENTRIES: usize = 256;
 const ENTRY_BYTES: usize = 4 * KEY_BYTES;
-/// From so many signatures on a large table costs less than it saves: 32 windows of 256 multiples of the base, and of the key, of which a thread
-/// makes 16.
+/// From so many signatures on a large table costs less than it saves: multiples of the base, and of the key, for windows of eight bits.
 const MANY: usize = 4096;
-const MANY_BASES: usize = 2 * 32;
-const MANY_ENTRIES: usize = MANY_BASES * 256;
-const MANY_RUN: usize = 16;
+const MANY_WINDOW: usize = 8;
+/// Entries of a table that a thread makes.
+const TABLE_RUN: usize = 16;
 
 /// Whether this is a key for such signatures, on the host, where it is decoded.
 pub(super) fn is_for(key: &Key) -> bool {
@@ -33,57 +31,56 @@ pub(super) fn is_for(key: &Key) -> bool {
 pub(super) fn verify(op: &Verify, context: &mut Context) -> Result<Value> {
     let encoded = encoded(op.key()).ok_or_else(|| op.key().invalid())?;
     let (x, y) = edwards::decoded(&encoded).ok_or_else(|| op.key().invalid())?;
-    let (texts, signatures) = (Gathered::new(op.messages(), context)?, Gathered::new(op.signatures(), context)?);
-    let terms = || Terms { behind: 0, unit_bytes: 1, answer_len: &|_| 1, data: None };
-    let (batch, signed) = (Batch::new(&texts, &terms(), context)?, Batch::new(&signatures, &terms(), context)?);
-    if batch.count() != signed.count() {
-        return Err(Error::invalid("verify: signatures", batch.count().to_string(), signed.count()));
-    }
-    let verdicts = context.scratch(batch.count())?;
-    if batch.count() > 0 {
+    verdicts(op, context, |all, context| {
         let words: Vec<u8> = edwards::negated(&x).iter().chain(&y).flat_map(|word| word.to_le_bytes()).collect();
         let (point, key) = (place_plain(&words, context)?, place_plain(&encoded, context)?);
-        let first = place_plain(bytemuck::cast_slice(&sha::SHA512), context)?;
-        let are_many = batch.count() >= MANY;
+        let first = place_plain(sha::first_state(HashAlgorithm::Sha512), context)?;
+        let are_many = all.count() >= MANY;
         let table = if are_many { multiples(point, context)? } else { sums(point, context)? };
-        let arguments = Arguments::new()
-            .address(verdicts)
-            .address(texts.address)
-            .address(batch.rows())
-            .address(signatures.address)
-            .address(signed.rows())
-            .address(table)
-            .address(key)
-            .address(first);
-        let launch = Launch::new(batch.count().div_ceil(BLOCK_THREADS), BLOCK_THREADS);
-        context.launch(&kernel(VERIFY, are_many), launch, &mut signed.add_to(batch.add_to(arguments)))?;
-    }
-    // Verdicts are for the host to look at.
-    let verdicts = context.download(verdicts, DType::U8, Shape::new([batch.count()])?)?;
-    Ok(Value::Bytes(Bytes::from_tensor(&verdicts)?))
+        let kernel = Kernel::new(ED25519, "ed25519_verify").flag("WIDE", true).flag("MANY", are_many);
+        let arguments = all.arguments().address(table).address(key).address(first);
+        context.launch(&kernel, thread_each(all.count()), &mut all.add_to(arguments))
+    })
 }
 
 /// Sums of a few times the base and a few times the key.
 fn sums(point: Address, context: &mut Context) -> Result<Address> {
     let table = context.scratch(TABLE_ENTRIES * ENTRY_BYTES)?;
     let mut arguments = Arguments::new().address(table).address(point);
-    context.launch(&kernel("ed25519_table", false), Launch::new(1, TABLE_ENTRIES), &mut arguments)?;
+    context.launch(&tables("ed25519_table", MANY_WINDOW), Launch::new(1, TABLE_ENTRIES), &mut arguments)?;
     Ok(table)
 }
 
 /// Multiples of the base, and of the key.
 fn multiples(point: Address, context: &mut Context) -> Result<Address> {
-    let bases = context.scratch(MANY_BASES * ENTRY_BYTES)?;
-    let table = context.scratch(MANY_ENTRIES * ENTRY_BYTES)?;
-    let mut arguments = Arguments::new().address(bases).address(point);
-    context.launch(&kernel("ed25519_bases", true), Launch::new(1, 32), &mut arguments)?;
-    let launch = Launch::new(MANY_ENTRIES / MANY_RUN / BLOCK_THREADS, BLOCK_THREADS);
-    context.launch(&kernel("ed25519_multiples", true), launch, &mut Arguments::new().address(table).address(bases))?;
+    let table = context.scratch(multiples_bytes(MANY_WINDOW, 2))?;
+    make_multiples(table, point, MANY_WINDOW, 2, context)?;
     Ok(table)
 }
 
-fn kernel(entry: &'static str, are_many: bool) -> Kernel {
-    Kernel::new(ED25519, entry).flag("WIDE", true).flag("MANY", are_many).flag("TABLES", entry != VERIFY)
+/// Bytes of a table of the multiples of so many points.
+pub(super) const fn multiples_bytes(window: usize, points: usize) -> usize {
+    points * ((256 / window) << window) * ENTRY_BYTES
+}
+
+/// Makes the table for windows of so many bits: of one point, the base, or of two, the key behind it.
+pub(super) fn make_multiples(
+    table: Address,
+    key: Address,
+    window: usize,
+    points: usize,
+    context: &mut Context,
+) -> Result<()> {
+    let bases = context.scratch(points * (256 / window) * ENTRY_BYTES)?;
+    let mut arguments = Arguments::new().address(bases).address(key).size(points);
+    context.launch(&tables("ed25519_bases", window), Launch::new(1, 32), &mut arguments)?;
+    let runs = multiples_bytes(window, points) / ENTRY_BYTES / TABLE_RUN;
+    let mut arguments = Arguments::new().address(table).address(bases);
+    context.launch(&tables("ed25519_multiples", window), thread_each(runs), &mut arguments)
+}
+
+fn tables(entry: &'static str, window: usize) -> Kernel {
+    Kernel::new(ED25519_TABLES, entry).flag("WIDE", true).integer("WINDOW", window)
 }
 
 /// The encoded point, by itself or in a SubjectPublicKeyInfo.
@@ -97,7 +94,7 @@ fn encoded(key: &Key) -> Option<[u8; KEY_BYTES]> {
 mod tests {
     use panoply_conformance::run_one;
     use panoply_core::op::crypto::Messages;
-    use panoply_core::{Backend, OpenOptions, Operation};
+    use panoply_core::{Backend, Bytes, OpenOptions, Operation};
 
     use super::*;
     use crate::{EmulatedBackend, GpuBackend};

@@ -2,7 +2,7 @@
 //!
 //! Messages on the host are brought to the device, and what comes of them goes back there; what is on the device stays on it. Answers that
 //! are secret, or whose lengths only a look at them tells, always come to the host. Keys come with each op, and are expanded for it: nothing of
-//! a key is on the device when its op has finished. No kernel has a table, an address or a branch that depends on a secret.
+//! a key is in the device's memory when its op has finished. No kernel has a table, an address or a branch that depends on a secret.
 //! Signatures that are verified are public.
 
 use panoply_core::backend::FirstGuess;
@@ -21,10 +21,14 @@ mod p256;
 mod rsa;
 mod seal;
 mod sha;
+mod signatures;
+mod signing;
 mod unpack;
 
+pub(crate) use signatures::BaseTables;
+
 /// Why an op of the domain is not run.
-const NO_KERNEL: &str = "of the crypto domain it runs ciphers, hashes, blocks of LZ4 and bare DEFLATE to be decompressed, and signatures of Ed25519, of ECDSA over P-256 and of RSA with PKCS#1 v1.5 to be verified";
+const NO_KERNEL: &str = "of the crypto domain it runs ciphers, hashes, blocks of LZ4 and bare DEFLATE to be decompressed, signatures of Ed25519 and of ECDSA over P-256 under keys in the usual form, and those of RSA to be verified";
 
 pub(super) fn run(op: &CryptoOp, context: &mut Context) -> Result<Value> {
     match op {
@@ -37,6 +41,7 @@ pub(super) fn run(op: &CryptoOp, context: &mut Context) -> Result<Value> {
         CryptoOp::Verify(op) if ed25519::is_for(op.key()) => ed25519::verify(op, context),
         CryptoOp::Verify(op) if p256::is_for(op.key()) => p256::verify(op, context),
         CryptoOp::Verify(op) if rsa::is_for(op.key()) => rsa::verify(op, context),
+        CryptoOp::Sign(op) => signing::sign(op, context),
         CryptoOp::Decompress(op) => unpack::decompress(op, context),
         other => Err(Error::Unsupported { op: Op::Crypto(other.clone()).name(), reason: NO_KERNEL.to_owned() }),
     }
@@ -54,7 +59,9 @@ pub(super) fn first_guess(op: &Op, device: &DeviceInfo) -> FirstGuess {
     let mut is_resident = false;
     op.for_each_part(&mut |part| is_resident |= part.location() == Location::Device(device.id));
     let mut guess = match (op, is_resident) {
-        (Op::Crypto(CryptoOp::Verify(_)), _) => FirstGuess { overhead_ns: 2_000_000.0, work_unit_ns: 0.005 },
+        (Op::Crypto(CryptoOp::Verify(_) | CryptoOp::Sign(_)), _) => {
+            FirstGuess { overhead_ns: 2_000_000.0, work_unit_ns: 0.005 }
+        }
         (_, true) => FirstGuess { overhead_ns: 60_000.0, work_unit_ns: 0.01 },
         (_, false) => FirstGuess { overhead_ns: 100_000.0, work_unit_ns: 1.0 },
     };
@@ -73,6 +80,7 @@ fn serial_messages(op: &CryptoOp) -> Option<&Messages> {
         CryptoOp::Hmac(op) => Some(op.messages()),
         CryptoOp::Encrypt(op) if op.mode() != CipherMode::Ctr => Some(op.messages()),
         CryptoOp::Verify(op) => Some(op.messages()),
+        CryptoOp::Sign(op) => Some(op.messages()),
         CryptoOp::Decompress(op) => Some(&op.messages),
         _ => None,
     }
@@ -93,6 +101,7 @@ pub(super) fn supports(op: &CryptoOp) -> Support {
         CryptoOp::Hash(_) | CryptoOp::Hmac(_) => Support::Yes,
         CryptoOp::Verify(op) if ed25519::is_for(op.key()) || p256::is_for(op.key()) => Support::Yes,
         CryptoOp::Verify(op) if rsa::is_for(op.key()) => Support::Yes,
+        CryptoOp::Sign(op) if signing::is_for(op.key()) => Support::Yes,
         CryptoOp::Decompress(op) => unpack::supports(op),
         _ => Support::No(NO_KERNEL.to_owned()),
     }

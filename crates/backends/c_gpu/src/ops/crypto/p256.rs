@@ -1,25 +1,23 @@
 //! Verify with ECDSA over P-256: a thread for each signature, all under one key. Many of them are worth a table of multiples of the base and
 //! of the key.
 
-use panoply_core::op::crypto::{EcdsaEncoding, Key, Purpose, SignatureAlgorithm, Verify};
-use panoply_core::{Bytes, DType, Error, Result, Shape, Value};
-use panoply_kernels::c::{Kernel, P256};
+use panoply_core::op::crypto::{EcdsaEncoding, HashAlgorithm, Key, Purpose, SignatureAlgorithm, Verify};
+use panoply_core::{Result, Value};
+use panoply_kernels::c::{Kernel, P256, P256_TABLES};
 
 use super::sha;
+use super::signatures::{thread_each, verdicts};
 use crate::arguments::Arguments;
 use crate::context::Context;
 use crate::driver::{Address, Launch};
-use crate::ops::messages::{Batch, Gathered, Terms, place_plain};
+use crate::ops::messages::place_plain;
 
-const VERIFY: &str = "p256_verify";
-const BLOCK_THREADS: usize = 64;
 /// From so many signatures on a table costs less than it saves.
 const TABLE_COUNT_MIN: usize = 4096;
-/// Multiples of the base and of the key: 32 windows of 256 entries each, of which a thread makes 16.
-const TABLE_ENTRIES: usize = 2 * 32 * 256;
+/// Bits of its windows, and how many entries a thread makes.
+const TABLE_WINDOW: usize = 8;
 const TABLE_RUN: usize = 16;
-const BASES: usize = 2 * 32;
-const NUMBER_BYTES: usize = 32;
+pub(super) const NUMBER_BYTES: usize = 32;
 /// What stands before the point in a SubjectPublicKeyInfo.
 const KEY_PREFIX: [u8; 26] = [
     0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce,
@@ -42,50 +40,44 @@ fn encoding(key: &Key) -> Option<EcdsaEncoding> {
 
 pub(super) fn verify(op: &Verify, context: &mut Context) -> Result<Value> {
     let point = coordinates(op.key()).and_then(decoded).ok_or_else(|| op.key().invalid())?;
-    let (texts, signatures) = (Gathered::new(op.messages(), context)?, Gathered::new(op.signatures(), context)?);
-    let terms = || Terms { behind: 0, unit_bytes: 1, answer_len: &|_| 1, data: None };
-    let (batch, signed) = (Batch::new(&texts, &terms(), context)?, Batch::new(&signatures, &terms(), context)?);
-    if batch.count() != signed.count() {
-        return Err(Error::invalid("verify: signatures", batch.count().to_string(), signed.count()));
-    }
-    let verdicts = context.scratch(batch.count())?;
-    if batch.count() > 0 {
-        let has_table = batch.count() >= TABLE_COUNT_MIN;
+    verdicts(op, context, |all, context| {
+        let has_table = all.count() >= TABLE_COUNT_MIN;
         let key = place_plain(bytemuck::cast_slice(point.as_flattened()), context)?;
-        let table = if has_table { table(key, context)? } else { key };
-        let first = place_plain(bytemuck::cast_slice(&sha::SHA256), context)?;
-        let arguments = Arguments::new()
-            .address(verdicts)
-            .address(texts.address)
-            .address(batch.rows())
-            .address(signatures.address)
-            .address(signed.rows())
-            .address(table)
-            .address(first);
+        let table = if has_table { multiples(key, context)? } else { key };
+        let first = place_plain(sha::first_state(HashAlgorithm::Sha256), context)?;
         let is_der = encoding(op.key()) == Some(EcdsaEncoding::Der);
-        let mut arguments = signed.add_to(batch.add_to(arguments)).u32(u32::from(is_der));
-        let launch = Launch::new(batch.count().div_ceil(BLOCK_THREADS), BLOCK_THREADS);
-        context.launch(&kernel(VERIFY, has_table), launch, &mut arguments)?;
-    }
-    // Verdicts are for the host to look at.
-    let verdicts = context.download(verdicts, DType::U8, Shape::new([batch.count()])?)?;
-    Ok(Value::Bytes(Bytes::from_tensor(&verdicts)?))
+        let kernel = Kernel::new(P256, "p256_verify").flag("WIDE", false).flag("TABLE", has_table);
+        let arguments = all.arguments().address(table).address(first);
+        context.launch(&kernel, thread_each(all.count()), &mut all.add_to(arguments).u32(u32::from(is_der)))
+    })
 }
 
 /// Multiples of the base and of the key.
-fn table(key: Address, context: &mut Context) -> Result<Address> {
-    let bases = context.scratch(BASES * 3 * NUMBER_BYTES)?;
-    let table = context.scratch(TABLE_ENTRIES * 2 * NUMBER_BYTES)?;
-    let mut arguments = Arguments::new().address(bases).address(key);
-    context.launch(&kernel("p256_bases", true), Launch::new(1, 32), &mut arguments)?;
-    let launch = Launch::new(TABLE_ENTRIES / TABLE_RUN / BLOCK_THREADS, BLOCK_THREADS);
-    context.launch(&kernel("p256_table", true), launch, &mut Arguments::new().address(table).address(bases))?;
+fn multiples(key: Address, context: &mut Context) -> Result<Address> {
+    let table = context.scratch(multiples_bytes(TABLE_WINDOW, 2))?;
+    make_multiples(table, key, TABLE_WINDOW, 2, context)?;
     Ok(table)
 }
 
-fn kernel(entry: &'static str, has_table: bool) -> Kernel {
-    let kernel = Kernel::new(P256, entry).flag("WIDE", false).flag("TABLE", has_table);
-    kernel.flag("TABLES", entry != VERIFY)
+/// Bytes of a table of the multiples of so many points.
+pub(super) const fn multiples_bytes(window: usize, points: usize) -> usize {
+    points * ((256 / window) << window) * 2 * NUMBER_BYTES
+}
+
+/// Makes the table for windows of so many bits: of one point, the base, or of two, the key behind it.
+pub(super) fn make_multiples(
+    table: Address,
+    key: Address,
+    window: usize,
+    points: usize,
+    context: &mut Context,
+) -> Result<()> {
+    let kernel = |entry| Kernel::new(P256_TABLES, entry).flag("WIDE", false).integer("WINDOW", window);
+    let bases = context.scratch(points * (256 / window) * 3 * NUMBER_BYTES)?;
+    let mut arguments = Arguments::new().address(bases).address(key).size(points);
+    context.launch(&kernel("p256_bases"), Launch::new(1, 32), &mut arguments)?;
+    let runs = multiples_bytes(window, points) / (2 * NUMBER_BYTES) / TABLE_RUN;
+    context.launch(&kernel("p256_table"), thread_each(runs), &mut Arguments::new().address(table).address(bases))
 }
 
 /// Both coordinates of the point, by itself or in a SubjectPublicKeyInfo, the highest byte first.
@@ -155,7 +147,7 @@ fn product(a: &Number, b: &Number) -> Number {
 mod tests {
     use panoply_conformance::run_one;
     use panoply_core::op::crypto::Messages;
-    use panoply_core::{Backend, OpenOptions, Operation};
+    use panoply_core::{Backend, Bytes, OpenOptions, Operation};
 
     use super::*;
     use crate::{EmulatedBackend, GpuBackend};

@@ -1,17 +1,16 @@
-//! Verify with RSA, the padding of PKCS#1 v1.5 and the exponent 65537: a thread for each signature, all under one key. Other paddings and
-//! exponents are left to other devices.
+//! Verify with RSA, either padding and the exponent 65537: a thread for each signature, all under one key. Other exponents are left to other
+//! devices.
 
 use panoply_core::op::crypto::{HashAlgorithm, Key, Purpose, RsaPadding, SignatureAlgorithm, Verify};
-use panoply_core::{Bytes, DType, Error, Result, Shape, Value};
+use panoply_core::{Result, Value};
 use panoply_kernels::c::{Kernel, RSA};
 
 use super::sha;
+use super::signatures::{thread_each, verdicts};
 use crate::arguments::Arguments;
 use crate::context::Context;
-use crate::driver::Launch;
-use crate::ops::messages::{Batch, Gathered, Terms, place_plain};
+use crate::ops::messages::place_plain;
 
-const BLOCK_THREADS: usize = 64;
 const EXPONENT: &[u8] = &[1, 0, 1];
 /// DER's tags.
 const SEQUENCE: u8 = 0x30;
@@ -25,14 +24,20 @@ pub(super) fn is_for(key: &Key) -> bool {
     parts(key).is_some()
 }
 
-/// The hash and the modulus, the highest byte first.
-fn parts(key: &Key) -> Option<(HashAlgorithm, &[u8])> {
-    let Purpose::Verify(SignatureAlgorithm::Rsa { bits, padding: RsaPadding::Pkcs1, hash }) = key.purpose() else {
+/// What a key says, and the modulus, the highest byte first.
+struct Parts<'a> {
+    hash: HashAlgorithm,
+    padding: RsaPadding,
+    modulus: &'a [u8],
+}
+
+fn parts(key: &Key) -> Option<Parts<'_>> {
+    let Purpose::Verify(SignatureAlgorithm::Rsa { bits, padding, hash }) = key.purpose() else {
         return None;
     };
     let modulus = modulus(key.material().as_slice().ok()?)?;
     let fits = modulus.len() == bits.bytes() && modulus[0] >= 0x80 && modulus.last()? % 2 == 1;
-    fits.then_some((hash, modulus))
+    fits.then_some(Parts { hash, padding, modulus })
 }
 
 /// The modulus of an RSAPublicKey with the usual exponent, by itself or in a SubjectPublicKeyInfo.
@@ -66,36 +71,29 @@ fn element(tag: u8, der: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 pub(super) fn verify(op: &Verify, context: &mut Context) -> Result<Value> {
-    let (hash, modulus) = parts(op.key()).ok_or_else(|| op.key().invalid())?;
-    let (texts, signatures) = (Gathered::new(op.messages(), context)?, Gathered::new(op.signatures(), context)?);
-    let terms = || Terms { behind: 0, unit_bytes: 1, answer_len: &|_| 1, data: None };
-    let (batch, signed) = (Batch::new(&texts, &terms(), context)?, Batch::new(&signatures, &terms(), context)?);
-    if batch.count() != signed.count() {
-        return Err(Error::invalid("verify: signatures", batch.count().to_string(), signed.count()));
-    }
-    let verdicts = context.scratch(batch.count())?;
-    if batch.count() > 0 {
-        let digests = sha::digests(hash, &texts, &batch, context)?;
+    let Parts { hash, padding, modulus } = parts(op.key()).ok_or_else(|| op.key().invalid())?;
+    verdicts(op, context, |all, context| {
+        let digests = sha::digests(hash, &all.texts, &all.batch, context)?;
         let words: Vec<u32> = modulus.rchunks(4).map(word).collect();
         let key: Vec<u32> = words.iter().copied().chain(square(&words)).collect();
-        let (key, prefix) = (place_plain(bytemuck::cast_slice(&key), context)?, digest_prefix(hash));
-        let prefix_at = place_plain(&prefix, context)?;
+        let key = place_plain(bytemuck::cast_slice(&key), context)?;
+        let is_pss = padding == RsaPadding::Pss;
+        let given = match padding {
+            RsaPadding::Pss => place_plain(sha::first_state(hash), context)?,
+            RsaPadding::Pkcs1 => place_plain(&digest_prefix(hash), context)?,
+        };
         let arguments = Arguments::new()
-            .address(verdicts)
+            .address(all.verdicts)
             .address(digests)
-            .address(signatures.address)
-            .address(signed.rows())
+            .address(all.given.address)
+            .address(all.given_batch.rows())
             .address(key)
-            .address(prefix_at);
-        let arguments = signed.add_to(arguments).u32(inverse(words[0]));
-        let mut arguments = arguments.size(hash.digest_bytes()).size(prefix.len());
-        let launch = Launch::new(batch.count().div_ceil(BLOCK_THREADS), BLOCK_THREADS);
-        let kernel = Kernel::new(RSA, "rsa_verify").integer("LIMBS", words.len());
-        context.launch(&kernel, launch, &mut arguments)?;
-    }
-    // Verdicts are for the host to look at.
-    let verdicts = context.download(verdicts, DType::U8, Shape::new([batch.count()])?)?;
-    Ok(Value::Bytes(Bytes::from_tensor(&verdicts)?))
+            .address(given);
+        let arguments = all.given_batch.add_to(arguments).u32(inverse(words[0]));
+        let kernel = Kernel::new(RSA, "rsa_verify").integer("LIMBS", words.len()).flag("PSS", is_pss);
+        let kernel = kernel.flag("WIDE", is_pss && hash != HashAlgorithm::Sha256);
+        context.launch(&kernel, thread_each(all.count()), &mut arguments.size(hash.digest_bytes()))
+    })
 }
 
 /// A word from up to four bytes, the highest first.

@@ -15,9 +15,9 @@ const BLOCK_THREADS: usize = 64;
 const STATE_WORDS: usize = 8;
 
 /// What hashing begins with (FIPS 180-4).
-pub(super) const SHA256: [u32; STATE_WORDS] =
+static SHA256: [u32; STATE_WORDS] =
     [0x6a09_e667, 0xbb67_ae85, 0x3c6e_f372, 0xa54f_f53a, 0x510e_527f, 0x9b05_688c, 0x1f83_d9ab, 0x5be0_cd19];
-const SHA384: [u64; STATE_WORDS] = [
+static SHA384: [u64; STATE_WORDS] = [
     0xcbbb_9d5d_c105_9ed8,
     0x629a_292a_367c_d507,
     0x9159_015a_3070_dd17,
@@ -27,7 +27,7 @@ const SHA384: [u64; STATE_WORDS] = [
     0xdb0c_2e0d_64f9_8fa7,
     0x47b5_481d_befa_4fa4,
 ];
-pub(super) const SHA512: [u64; STATE_WORDS] = [
+static SHA512: [u64; STATE_WORDS] = [
     0x6a09_e667_f3bc_c908,
     0xbb67_ae85_84ca_a73b,
     0x3c6e_f372_fe94_f82b,
@@ -88,13 +88,18 @@ fn launch(
     context.launch(&kernel(algorithm, false), launch, &mut arguments)
 }
 
-/// What hashing begins with: the algorithm's own state, or what a key has made of it, for the inner and for the outer hash.
-fn states(algorithm: HashAlgorithm, key: Option<&Key>, context: &mut Context) -> Result<Address> {
-    let first: &[u8] = match algorithm {
+/// The algorithm's own state that hashing begins with, as kernels read it.
+pub(super) fn first_state(algorithm: HashAlgorithm) -> &'static [u8] {
+    match algorithm {
         HashAlgorithm::Sha256 => bytemuck::cast_slice(&SHA256),
         HashAlgorithm::Sha384 => bytemuck::cast_slice(&SHA384),
         HashAlgorithm::Sha512 => bytemuck::cast_slice(&SHA512),
-    };
+    }
+}
+
+/// What hashing begins with: the algorithm's own state, or what a key has made of it, for the inner and for the outer hash.
+fn states(algorithm: HashAlgorithm, key: Option<&Key>, context: &mut Context) -> Result<Address> {
+    let first = first_state(algorithm);
     let address = place_plain(first, context)?;
     let Some(key) = key else { return Ok(address) };
     let material = place_key(key.material(), context)?;

@@ -1,0 +1,98 @@
+//! What signatures of every algorithm share: the messages of an op with their signatures, and a thread for each.
+
+use panoply_core::op::crypto::Verify;
+use panoply_core::{Bytes, DType, Error, Result, Shape, Value};
+
+use crate::arguments::Arguments;
+use crate::context::Context;
+use crate::driver::{Address, Launch};
+use crate::memory::Block;
+use crate::ops::messages::{Batch, Gathered, Terms};
+
+pub(super) const BLOCK_THREADS: usize = 64;
+
+/// Messages and their signatures on the device, and where verdicts over them go: 1 or 0 for each.
+pub(super) struct Signatures {
+    pub(super) texts: Gathered,
+    pub(super) batch: Batch,
+    pub(super) given: Gathered,
+    pub(super) given_batch: Batch,
+    pub(super) verdicts: Address,
+}
+
+impl Signatures {
+    /// The arguments that kernels which hash the messages themselves begin with; [`Signatures::add_to`] adds the rest.
+    pub(super) fn arguments(&self) -> Arguments {
+        Arguments::new()
+            .address(self.verdicts)
+            .address(self.texts.address)
+            .address(self.batch.rows())
+            .address(self.given.address)
+            .address(self.given_batch.rows())
+    }
+
+    /// How the messages, and behind them the signatures, are counted.
+    pub(super) fn add_to(&self, arguments: Arguments) -> Arguments {
+        self.given_batch.add_to(self.batch.add_to(arguments))
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.batch.count()
+    }
+}
+
+/// The verdicts over an op's signatures, which `launch` has a kernel write. Without signatures it is not called.
+pub(super) fn verdicts(
+    op: &Verify,
+    context: &mut Context,
+    launch: impl FnOnce(&Signatures, &mut Context) -> Result<()>,
+) -> Result<Value> {
+    let (texts, given) = (Gathered::new(op.messages(), context)?, Gathered::new(op.signatures(), context)?);
+    let terms = || Terms { behind: 0, unit_bytes: 1, answer_len: &|_| 1, data: None };
+    let (batch, given_batch) = (Batch::new(&texts, &terms(), context)?, Batch::new(&given, &terms(), context)?);
+    if batch.count() != given_batch.count() {
+        return Err(Error::invalid("verify: signatures", batch.count().to_string(), given_batch.count()));
+    }
+    let verdicts = context.scratch(batch.count())?;
+    let all = Signatures { texts, batch, given, given_batch, verdicts };
+    if all.count() > 0 {
+        launch(&all, context)?;
+    }
+    // Verdicts are for the host to look at.
+    let verdicts = context.download(verdicts, DType::U8, Shape::new([all.count()])?)?;
+    Ok(Value::Bytes(Bytes::from_tensor(&verdicts)?))
+}
+
+/// A thread for each of so many.
+pub(super) fn thread_each(count: usize) -> Launch {
+    Launch::new(count.div_ceil(BLOCK_THREADS), BLOCK_THREADS)
+}
+
+/// Multiples of the bases of curves, which are no secret: made by the first op that needs them, and kept as long as the engine.
+#[derive(Default)]
+pub(crate) struct BaseTables {
+    pub(super) ed25519: Option<Block>,
+    pub(super) p256: Option<Block>,
+}
+
+/// The table in a place of [`BaseTables`], which `make` has kernels write where it is not there.
+pub(super) fn base_table(
+    place: fn(&mut BaseTables) -> &mut Option<Block>,
+    bytes: usize,
+    context: &mut Context,
+    make: impl FnOnce(Address, &mut Context) -> Result<()>,
+) -> Result<Address> {
+    if let Some(block) = place(&mut context.base_tables) {
+        return Ok(block.block.0);
+    }
+    let block = context.memory.scratch(bytes)?;
+    let address = block.block.0;
+    let made = make(address, context);
+    if made.is_ok() && !context.is_rehearsal() {
+        *place(&mut context.base_tables) = Some(block);
+    } else {
+        // A kernel may be writing it.
+        context.hold(block);
+    }
+    made.map(|()| address)
+}

@@ -1,0 +1,104 @@
+// Signatures of Ed25519 made under one key (RFC 8032), a thread for each. Tables are read whole, and what is wanted is picked by masks: no branch and
+// no address depends on the key or on what is made of it.
+
+#define WINDOW 4u
+#define WINDOWS 64u
+#define ENTRIES 16u
+
+// So many times the base. Entry 16 i + d of the table is d 16^i times the base.
+NOINLINE point multiplied(field factor, GLOBAL const addend *table)
+{
+    point sum = none();
+    ROLLED for (u32 window = 0; window < WINDOWS; window++) {
+        u32 word = 0, own[32];
+        UNROLL for (u32 i = 0; i < 8; i++) word = window / 8 == i ? factor.w[i] : word;
+        u32 digit = word >> (WINDOW * (window % 8)) & (ENTRIES - 1u);
+        UNROLL for (u32 i = 0; i < 32; i++) own[i] = 0;
+        GLOBAL const u32x4 *entries = (GLOBAL const u32x4 *)(table + ENTRIES * window);
+        ROLLED for (u32 d = 0; d < ENTRIES; d++) {
+            u32 is_own = 0u - (((d ^ digit) - 1u) >> 31);
+            UNROLL for (u32 i = 0; i < 8; i++) {
+                u32x4 four = entries[8 * d + i];
+                own[4 * i] |= four.x & is_own;
+                own[4 * i + 1] |= four.y & is_own;
+                own[4 * i + 2] |= four.z & is_own;
+                own[4 * i + 3] |= four.w & is_own;
+            }
+        }
+        addend next;
+        UNROLL for (u32 i = 0; i < 8; i++) {
+            next.minus.w[i] = own[i];
+            next.plus.w[i] = own[8 + i];
+            next.turned.w[i] = own[16 + i];
+            next.twice.w[i] = own[24 + i];
+        }
+        sum = added(sum, next);
+    }
+    return sum;
+}
+
+#if EXPAND
+// What is made of a key's seed, eight words each: the factor, what is hashed before a message, and the public key. One thread.
+KERNEL LAUNCH_BOUNDS(32, 1) ed25519_expand(GLOBAL u32 *RESTRICT expanded, GLOBAL const u8 *RESTRICT seed, GLOBAL const addend *RESTRICT table,
+    GLOBAL const u64 *RESTRICT first)
+{
+    if (thread_x() != 0) return;
+    u32 head[16], hash[16];
+    load_words(head, seed, 8);
+    hashed(hash, head, 8, seed, 0, first);
+    hash[0] &= 0xfffffff8u;
+    hash[7] = (hash[7] & 0x7fffffffu) | 0x40000000u;
+    field factor;
+    UNROLL for (u32 i = 0; i < 8; i++) factor.w[i] = hash[i];
+    field key = encoded(multiplied(factor, table));
+    UNROLL for (u32 i = 0; i < 8; i++) {
+        expanded[i] = hash[i];
+        expanded[8 + i] = hash[8 + i];
+        expanded[16 + i] = key.w[i];
+    }
+}
+
+#else
+// (a b + c) modulo the order of the base; a and c are below it.
+DEVICE void multiply_add(u32 *result, const u32 *a, GLOBAL const u32 *b, field c)
+{
+    u32 wide[16];
+    UNROLL for (u32 i = 0; i < 16; i++) wide[i] = i < 8 ? c.w[i % 8] : 0;
+    UNROLL for (u32 i = 0; i < 8; i++) {
+        u64 carry = 0;
+        UNROLL for (u32 j = 0; j < 8; j++) {
+            carry += (u64)a[i] * b[j] + wide[i + j];
+            wide[i + j] = (u32)carry;
+            carry >>= 32;
+        }
+        wide[i + 8] = (u32)carry;
+    }
+    modulo_order(result, wide);
+}
+
+// `expanded` is what was made of the key, `first` the state that SHA-512 begins with. A signature has 64 bytes.
+KERNEL LAUNCH_BOUNDS(64, 2) ed25519_sign(GLOBAL u32 *RESTRICT signatures, GLOBAL const u8 *RESTRICT source, GLOBAL const u64 *RESTRICT rows,
+    GLOBAL const addend *RESTRICT table, GLOBAL const u32 *RESTRICT expanded, GLOBAL const u64 *RESTRICT first, FIXED batch all)
+{
+    u64 number = (u64)block_x() * block_size_x() + thread_x();
+    if (number >= all.count) return;
+    message text = message_at(&all, rows, number);
+    u32 head[16], hash[16], h[8], s[8];
+    field nonce;
+    UNROLL for (u32 i = 0; i < 8; i++) head[i] = expanded[8 + i];
+    hashed(hash, head, 8, source + text.source, text.len, first);
+    modulo_order(nonce.w, hash);
+    field r = encoded(multiplied(nonce, table));
+    UNROLL for (u32 i = 0; i < 8; i++) {
+        head[i] = r.w[i];
+        head[8 + i] = expanded[16 + i];
+    }
+    hashed(hash, head, 16, source + text.source, text.len, first);
+    modulo_order(h, hash);
+    multiply_add(s, h, expanded, nonce);
+    UNROLL for (u32 i = 0; i < 8; i++) {
+        signatures[16 * number + i] = r.w[i];
+        signatures[16 * number + 8 + i] = s[i];
+    }
+}
+#endif

@@ -167,6 +167,14 @@ units! {
     FIR = "fir";
     /// Long filters of finite response, by spectra.
     FIR_SPECTRA = "fir_spectra";
+    /// Frames of signals, around transforms.
+    FRAMES = "frames";
+    /// Cosine transforms, around transforms.
+    DCT = "dct";
+    /// Convolutions of planes.
+    CONVOLVE = "convolve";
+    /// Peaks of lines and planes.
+    PEAKS = "peaks";
     /// Recursive filters.
     IIR = "iir";
     /// Symbols and points.

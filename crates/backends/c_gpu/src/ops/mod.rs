@@ -3,7 +3,7 @@
 
 use panoply_core::backend::FirstGuess;
 use panoply_core::op::signal::SignalOp;
-use panoply_core::{DeviceInfo, Error, Op, Result, Support, Tensor, Value};
+use panoply_core::{DType, DeviceInfo, Error, Op, Result, Support, Tensor, Value};
 
 use crate::context::Context;
 use crate::driver::Stream;
@@ -58,7 +58,11 @@ pub fn supports_on(device: &DeviceInfo, op: &Op) -> Support {
 
 /// Whether a kernel of the op computes in f64 what its tensors do not have.
 pub fn computes_in_f64(op: &Op) -> bool {
-    matches!(op, Op::Signal(SignalOp::Iir(_)))
+    match op {
+        Op::Signal(SignalOp::Iir(_)) => true,
+        Op::Signal(SignalOp::FindPeaks(op)) => op.input.dtype() == DType::Complex64,
+        _ => false,
+    }
 }
 
 /// What is assumed of an op where none like it has run on the device yet.
@@ -93,7 +97,7 @@ mod tests {
     use panoply_conformance::run_there;
     use panoply_core::op::compute::{Map, Reduce, Scan, ScanKind, Softmax, Transfer, Transpose};
     use panoply_core::op::crypto::{AeadAlgorithm, Hash, HashAlgorithm, Key, Messages, Seal};
-    use panoply_core::{Backend, Bytes, DType, Describe, OpenOptions, Operation};
+    use panoply_core::{Backend, Bytes, Describe, OpenOptions, Operation};
 
     use super::*;
     use crate::GpuBackend;

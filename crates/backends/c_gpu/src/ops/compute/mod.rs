@@ -16,7 +16,7 @@ pub(crate) mod map;
 pub(crate) mod matmul;
 mod normalize;
 mod pool2d;
-mod reduce;
+pub(crate) mod reduce;
 mod resize;
 pub(crate) mod row_map;
 mod rows;
@@ -24,7 +24,7 @@ pub(crate) mod scan;
 pub(crate) mod search;
 mod softmax;
 mod sort;
-mod topk;
+pub(crate) mod topk;
 mod transfer;
 mod transpose;
 

@@ -6,7 +6,7 @@ use panoply_core::{DType, Result, Support, Value};
 use panoply_kernels::c::{Kernel, REDUCE};
 
 use crate::arguments::Arguments;
-use crate::context::{COUNTERS, Context, Output};
+use crate::context::{COUNTERS, Context};
 use crate::driver::{Address, Launch};
 use crate::layout::{Layout, View};
 use crate::strides::Axes;
@@ -33,13 +33,25 @@ pub(crate) fn run(op: &Reduce, context: &mut Context) -> Result<Value> {
         return Ok(Value::Tensor(output.into_tensor()));
     }
     let view = context.view(&op.input)?;
-    let work = Work::new(op, &view, outputs)?;
-    if work.has_columns() {
-        work.columns(&output, context)?;
-    } else {
-        work.rows(&output, context)?;
-    }
+    Work::new(op, &view, outputs)?.run(output.address, context)?;
     Ok(Value::Tensor(output.into_tensor()))
+}
+
+/// The means of f32 numbers that lie `inner` apart: `count` of each, for `outer` groups of `inner`. There are some of each.
+pub(crate) fn means(
+    target: Address,
+    source: Address,
+    [outer, count, inner]: [usize; 3],
+    context: &mut Context,
+) -> Result<()> {
+    let (mut kept, mut reduced) = (Axes::new(), Axes::new());
+    kept.push(inner, [1]);
+    kept.push(outer, [(count * inner) as i64]);
+    reduced.push(count, [inner as i64]);
+    kept.collapse(1);
+    reduced.collapse(1);
+    let (dtype, reduction) = (DType::F32, Reduction::Mean);
+    Work { source, kept, reduced, dtype, reduction, outputs: outer * inner, count }.run(target, context)
 }
 
 /// The position of an extremum has 32 bits.
@@ -75,6 +87,10 @@ impl Work {
         reduced.collapse(1);
         let (dtype, reduction) = (op.input.dtype(), op.reduction);
         Ok(Work { source: view.address, kept, reduced, dtype, reduction, outputs, count: op.count()? })
+    }
+
+    fn run(&self, target: Address, context: &mut Context) -> Result<()> {
+        if self.has_columns() { self.columns(target, context) } else { self.rows(target, context) }
     }
 
     /// Whether a set's elements are neighbours.
@@ -114,7 +130,7 @@ impl Work {
         kernel.flag(if entry == "rows" { "ROWS" } else { "COLUMNS" }, true)
     }
 
-    fn rows(&self, output: &Output, context: &mut Context) -> Result<()> {
+    fn rows(&self, target: Address, context: &mut Context) -> Result<()> {
         let flat = self.is_flat();
         let kept = self.kept.strides[0][..self.kept.rank].iter().copied();
         let vector = if flat { self.vector(kept) } else { 1 };
@@ -123,7 +139,7 @@ impl Work {
         let few = self.outputs < busy * BLOCK_THREADS / SHARING_LANES && vectors >= FEW_OUTPUTS_VECTORS_MIN;
         let kernel = self.kernel("rows", vector).flag("FLAT", flat);
         let arguments = Arguments::new()
-            .address(output.address)
+            .address(target)
             .address(self.source)
             .layout(&Layout::of_axes(&self.kept, 0))
             // Neighbours need no layout, and may be more than one counts.
@@ -140,7 +156,7 @@ impl Work {
         context.launch(&kernel, launch, &mut arguments)
     }
 
-    fn columns(&self, output: &Output, context: &mut Context) -> Result<()> {
+    fn columns(&self, target: Address, context: &mut Context) -> Result<()> {
         let inner = self.kept.sizes[0];
         let mut outer = Axes::<1>::new();
         for axis in 1..self.kept.rank {
@@ -154,7 +170,7 @@ impl Work {
         let busy = context.multiprocessors() * BLOCKS_PER_MULTIPROCESSOR;
         let split = Split::with_partials(all_tiles, self.outputs, self.count, BLOCK_THREADS / width, busy, context)?;
         let arguments = Arguments::new()
-            .address(output.address)
+            .address(target)
             .address(self.source)
             .layout(&Layout::of_axes(&outer, 0))
             .layout(&Layout::of_axes(&self.reduced, 0))

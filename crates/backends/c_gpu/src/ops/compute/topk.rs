@@ -45,32 +45,37 @@ pub(crate) fn run(op: &TopK, context: &mut Context) -> Result<Value> {
             inner,
             k: op.k,
         };
-        let room = context.driver.properties().shared_bytes_max as usize;
-        let fits = lanes.capacity() * lanes.key_bytes() + OWN_SHARED_BYTES <= room;
-        match context.warp_lanes() {
-            1 => lanes.heaps(context)?,
-            _ if op.k <= LISTED_MAX && fits => lanes.list(context)?,
-            _ => lanes.sort(context)?,
-        }
+        lanes.choose(context)?;
     }
     Ok(Value::Pair(values.into_tensor(), indices.into_tensor()))
 }
 
-/// The lanes to choose from, on the device.
-struct Lanes {
-    dtype: DType,
-    largest: bool,
-    input: Address,
-    values: Address,
-    indices: Address,
-    count: usize,
-    length: usize,
+/// The lanes to choose from, on the device, and where what is chosen goes.
+pub(crate) struct Lanes {
+    pub(crate) dtype: DType,
+    pub(crate) largest: bool,
+    pub(crate) input: Address,
+    pub(crate) values: Address,
+    pub(crate) indices: Address,
+    pub(crate) count: usize,
+    pub(crate) length: usize,
     /// The distance of a lane's elements.
-    inner: usize,
-    k: usize,
+    pub(crate) inner: usize,
+    pub(crate) k: usize,
 }
 
 impl Lanes {
+    /// Chooses from lanes of which there are some, and some elements of each.
+    pub(crate) fn choose(&self, context: &mut Context) -> Result<()> {
+        let room = context.driver.properties().shared_bytes_max as usize;
+        let fits = self.capacity() * self.key_bytes() + OWN_SHARED_BYTES <= room;
+        match context.warp_lanes() {
+            1 => self.heaps(context),
+            _ if self.k <= LISTED_MAX && fits => self.list(context),
+            _ => self.sort(context),
+        }
+    }
+
     fn kernel(&self, entry: &'static str) -> Kernel {
         let kernel = Kernel::new(TOPK, entry)
             .dtype("T", self.dtype)

@@ -90,13 +90,7 @@ fn transform(
         false => context.scratch(shape.elements() * dtype.size_bytes())?,
     };
     let count = shape.elements() / shape[axis] / if pairs_out { 2 } else { 1 };
-    let lines = Lines { kind, wide, len, lines: count, source, target };
-    let large = lines.lines * lines.len >= TILED_ELEMENTS_MIN;
-    let tiled = large && lines.by_tiles(context)?;
-    let done = tiled || lines.by_blocks(context)? || lines.by_library(context)? || lines.by_tiles(context)?;
-    if !done {
-        lines.by_passes(context)?;
-    }
+    Lines { kind, wide, len, lines: count, source, target }.run(context)?;
     if axis != last {
         let mut turned = shape.to_vec();
         turned.swap(axis, last);
@@ -109,16 +103,25 @@ fn transform(
 }
 
 /// Contiguous lines on the device. `len` counts the real elements where one side is real.
-struct Lines {
-    kind: TransformKind,
-    wide: bool,
-    len: usize,
-    lines: usize,
-    source: Address,
-    target: Address,
+pub(super) struct Lines {
+    pub(super) kind: TransformKind,
+    /// Whether they are in f64.
+    pub(super) wide: bool,
+    pub(super) len: usize,
+    pub(super) lines: usize,
+    pub(super) source: Address,
+    pub(super) target: Address,
 }
 
 impl Lines {
+    /// Transforms them, in whichever way suits them. What lies at the source stays as it is.
+    pub(super) fn run(&self, context: &mut Context) -> Result<()> {
+        let large = self.lines * self.len >= TILED_ELEMENTS_MIN;
+        let tiled = large && self.by_tiles(context)?;
+        let done = tiled || self.by_blocks(context)? || self.by_library(context)? || self.by_tiles(context)?;
+        if done { Ok(()) } else { self.by_passes(context) }
+    }
+
     fn half(&self) -> usize {
         self.len / 2 + 1
     }

@@ -7,11 +7,15 @@ use crate::context::Context;
 
 mod checks;
 mod codes;
+mod dct;
 mod fft;
 mod filters;
 mod iir;
 mod ldpc;
 mod modem;
+mod peaks;
+mod planes;
+mod spectra;
 
 /// Why an op of the domain is not run.
 const NO_KERNEL: &str = "it has no kernel for this op of the signal domain";
@@ -20,8 +24,15 @@ pub(super) fn run(op: &SignalOp, context: &mut Context) -> Result<Value> {
     match op {
         SignalOp::Fft(op) => fft::run(op, context),
         SignalOp::Ifft(op) => fft::run_inverse(op, context),
+        SignalOp::Fft2(op) => spectra::fft2(op, context),
+        SignalOp::Dct(op) => dct::run(op, context),
+        SignalOp::Stft(op) => spectra::stft(op, context),
+        SignalOp::Istft(op) => spectra::istft(op, context),
+        SignalOp::Psd(op) => spectra::psd(op, context),
         SignalOp::Fir(op) => filters::fir(op, context),
         SignalOp::Convolve(op) => filters::convolve(op, context),
+        SignalOp::Convolve2(op) => planes::convolve2(op, context),
+        SignalOp::FindPeaks(op) => peaks::run(op, context),
         SignalOp::Iir(op) => iir::run(op, context),
         SignalOp::Modulate(op) => modem::modulate(op, context),
         SignalOp::Demodulate(op) => modem::demodulate(op, context),
@@ -39,8 +50,15 @@ pub(super) fn supports(op: &SignalOp) -> Support {
     match op {
         SignalOp::Fft(op) => fft::supports(op.input.shape()[op.axis]),
         SignalOp::Ifft(op) => fft::supports(op.real_len.unwrap_or(op.input.shape()[op.axis])),
+        SignalOp::Dct(op) => dct::supports(op),
+        SignalOp::Fft2(op) => fft::supports(op.input.shape().iter().rev().take(2).copied().max().unwrap_or(0)),
         SignalOp::Iir(op) => iir::supports(op),
-        SignalOp::Fir(_)
+        SignalOp::Stft(_)
+        | SignalOp::Istft(_)
+        | SignalOp::Psd(_)
+        | SignalOp::Convolve2(_)
+        | SignalOp::FindPeaks(_)
+        | SignalOp::Fir(_)
         | SignalOp::Convolve(_)
         | SignalOp::Modulate(_)
         | SignalOp::Demodulate(_)

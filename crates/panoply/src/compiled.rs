@@ -44,6 +44,7 @@ pub(crate) fn known() -> Vec<Known> {
         fpga(),
         onnxruntime(),
         Known { api: Api::QAT, backend: qat() },
+        af_alg(),
     ];
     let registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner).clone();
     known.extend(registered.into_iter().map(|backend| Known { api: backend.api(), backend: Ok(backend) }));
@@ -131,6 +132,17 @@ fn qat() -> Result<Arc<dyn Backend>, Absence> {
 #[cfg(not(feature = "qat"))]
 fn qat() -> Result<Arc<dyn Backend>, Absence> {
     Err(Absence::NotCompiled { feature: "qat" })
+}
+
+#[cfg(feature = "af_alg")]
+fn af_alg() -> Known {
+    let backend = panoply_af_alg::AfAlgBackend::from_environment();
+    Known { api: backend.api(), backend: Ok(Arc::new(backend)) }
+}
+
+#[cfg(not(feature = "af_alg"))]
+fn af_alg() -> Known {
+    Known { api: Api::new("af_alg"), backend: Err(Absence::NotCompiled { feature: "af_alg" }) }
 }
 
 #[cfg(feature = "vulkan")]

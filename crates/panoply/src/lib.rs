@@ -52,6 +52,7 @@
 //! | `wgpu` | GPUs through Vulkan, Metal or DX12, whose drivers are found at run time; those of the `vulkan` backend are not opened twice |
 //! | `opencl` | whatever has an OpenCL driver, which is found at run time |
 //! | `qat` | Intel QuickAssist through qatlib, which is found at run time |
+//! | `af_alg` | ciphers and hashes of the Linux kernel, where `PANOPLY_AF_ALG=1` asks for them |
 //! | `pjrt` | TPUs and whatever else has a PJRT plugin, which is found at run time |
 //! | `fpga` | FPGA cards behind XDMA or XRT, which are found at run time; `PANOPLY_FPGA_SIMULATION` simulates one |
 //! | `onnxruntime` | ONNX Runtime, where `PANOPLY_ONNXRUNTIME` names its library: models that Panoply refuses, and a second opinion on others |

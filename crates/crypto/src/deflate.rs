@@ -40,6 +40,17 @@ impl Deflater {
     }
 }
 
+/// The checksum that stands behind a message: Adler-32 in zlib, CRC-32 in gzip.
+pub fn checksum(format: Format, message: &[u8]) -> u32 {
+    let (place, len) = (message.as_ptr().cast(), message.len());
+    match format {
+        // SAFETY: the message is as long as is said. One is the sum of nothing.
+        Format::Zlib => unsafe { sys::libdeflate_adler32(1, place, len) },
+        // SAFETY: as above.
+        _ => unsafe { sys::libdeflate_crc32(0, place, len) },
+    }
+}
+
 /// Decompresses.
 pub struct Inflater(NonNull<sys::libdeflate_decompressor>);
 

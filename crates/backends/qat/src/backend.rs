@@ -17,6 +17,7 @@ use crate::library::{LIBRARIES, Qat, QatError, Service, Start, Started};
 use crate::ops;
 use crate::pci::{self, Endpoint};
 use crate::sys::{FALSE, Instance, OPERATIONAL_UP};
+use crate::zip::{self, Qatzip, Zipper};
 
 /// The most instances of a device that are opened.
 const INSTANCES_MAX: usize = 64;
@@ -28,6 +29,8 @@ pub struct Places {
     pub system: PathBuf,
     /// Names of `libqat` and of `libusdm`, each in the order in which they are tried.
     pub libraries: Vec<Vec<String>>,
+    /// Names of QATzip's library, in the order in which they are tried.
+    pub zip: Vec<String>,
     /// How long a device with requests under way may answer none of them before it counts as lost.
     pub silence_max: Duration,
 }
@@ -36,7 +39,8 @@ impl Default for Places {
     fn default() -> Places {
         let names = |names: &&[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         let libraries = LIBRARIES.iter().map(names).collect();
-        Places { system: pci::system_folder(), libraries, silence_max: Duration::from_secs(5) }
+        let zip = names(&&zip::LIBRARY[..]);
+        Places { system: pci::system_folder(), libraries, zip, silence_max: Duration::from_secs(5) }
     }
 }
 
@@ -45,6 +49,7 @@ impl Default for Places {
 pub struct QatBackend {
     places: Places,
     qat: OnceLock<Arc<Qat>>,
+    zip: OnceLock<Arc<Qatzip>>,
     start: Start,
     /// Devices that were seen. A device's place in the list is its index.
     seen: Mutex<Vec<PciAddress>>,
@@ -68,6 +73,15 @@ impl QatBackend {
         let loaded = Qat::load(&self.places.libraries).map_err(|tried| Absence::LibraryMissing { tried })?;
         let qat = loaded.map_err(|error| Absence::NoDevice { reason: error.to_string() })?;
         Ok(self.qat.get_or_init(|| qat).clone())
+    }
+
+    /// QATzip, where it is there and has hardware. It cannot be closed: it keeps its devices until the process ends.
+    fn zip(&self) -> Result<Arc<Qatzip>, QatError> {
+        if let Some(zip) = self.zip.get() {
+            return Ok(zip.clone());
+        }
+        let zip = Qatzip::load(&self.places.zip)?;
+        Ok(self.zip.get_or_init(|| zip).clone())
     }
 
     /// The devices on the bus that a driver has.
@@ -98,9 +112,10 @@ impl QatBackend {
         index as u32
     }
 
-    fn describe(&self, endpoint: &Endpoint, found: &[Found]) -> DeviceInfo {
+    fn describe(&self, endpoint: &Endpoint, found: &[Found], does: Does) -> DeviceInfo {
         let id = DeviceId { api: Api::QAT, index: self.index_of(endpoint.address) };
-        let name = format!("Intel QAT {} ({} instances)", endpoint.family, found.len());
+        let zip = if does.zip { ", QATzip" } else { "" };
+        let name = format!("Intel QAT {} ({} instances{zip})", endpoint.family, found.len());
         let mut info = DeviceInfo::new(id, name, DeviceKind::CryptoAccelerator);
         info.pci_address = Some(endpoint.address);
         info.numa_node = endpoint.numa_node;
@@ -108,7 +123,6 @@ impl QatBackend {
         info.compute_units = u32::try_from(found.len()).ok();
         // Messages are copied from the host's memory into the device's by the engine.
         info.shares_host_memory = true;
-        let does = found.iter().fold(Does::default(), |all, found| all.or(found.does));
         info.capabilities = Capabilities { domains: vec![Domain::Crypto], features: does.features() };
         info
     }
@@ -189,10 +203,14 @@ impl Backend for QatBackend {
         let endpoints = self.endpoints()?;
         let started = self.started()?;
         let (found, reasons) = instances_of(&started, &endpoints);
-        let devices: Vec<DeviceInfo> = endpoints
-            .iter()
-            .filter_map(|endpoint| Some(self.describe(endpoint, found.get(&endpoint.address)?)))
-            .collect();
+        let (mut devices, mut has_zip) = (Vec::new(), false);
+        for (endpoint, found) in endpoints.iter().filter_map(|it| Some((it, found.get(&it.address)?))) {
+            let mut does = found.iter().fold(Does::default(), |all, found| all.or(found.does));
+            // QATzip chooses its instances itself: the first device that could use them has it.
+            does.zip = !does.deflate && !has_zip && self.zip().is_ok();
+            has_zip |= does.zip;
+            devices.push(self.describe(endpoint, found, does));
+        }
         match devices.is_empty() {
             false => Ok(devices),
             true if reasons.is_empty() => {
@@ -214,6 +232,10 @@ impl Backend for QatBackend {
     fn open(&self, device: &DeviceInfo, _options: &OpenOptions) -> Result<Box<dyn Engine>> {
         let unavailable = |reason: String| Error::DeviceUnavailable { device: device.id, reason };
         let instances = self.instances(device).map_err(unavailable)?;
-        Ok(Box::new(QatEngine::new(device.clone(), instances, self.places.silence_max)?))
+        let zipper = match Does::from_features(&device.capabilities.features).zip {
+            true => Some(self.zip().and_then(|zip| Zipper::new(&zip)).map_err(|error| unavailable(error.to_string()))?),
+            false => None,
+        };
+        Ok(Box::new(QatEngine::new(device.clone(), instances, zipper, self.places.silence_max)?))
     }
 }

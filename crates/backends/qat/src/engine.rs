@@ -12,11 +12,12 @@ use std::time::{Duration, Instant};
 use panoply_core::pool::Pool;
 use panoply_core::{DeviceInfo, Engine, Error, Finished, Health, Item, MemoryStats, Result};
 
-use crate::instance::{Does, Mode, OpenInstance, Session};
+use crate::instance::{Does, Mode, OpenInstance, Session, Setup};
 use crate::library::QatError;
 use crate::memory::DeviceMemory;
 use crate::ops::{self, Next, Trouble, Work};
-use crate::request::{Ask, Completion, Completions, Request};
+use crate::request::{Answer, Ask, Completion, Completions, Request};
+use crate::zip::{Zipped, Zipper};
 
 /// The most requests under way at once. An instance takes some hundreds.
 const IN_FLIGHT_MAX: usize = 8192;
@@ -90,6 +91,49 @@ impl Job {
     }
 }
 
+/// A message that is under way.
+enum UnderWay {
+    /// As a request on an instance.
+    Request(Request),
+    /// In QATzip's hands.
+    Zipped(Zipped),
+}
+
+impl UnderWay {
+    /// The op that it belongs to, and its message.
+    fn place(&self) -> (u64, usize) {
+        match self {
+            UnderWay::Request(request) => (request.job, request.index),
+            UnderWay::Zipped(zipped) => (zipped.job, zipped.index),
+        }
+    }
+
+    fn answer(&self, completion: Completion) -> Result<Answer<'_>, QatError> {
+        match self {
+            UnderWay::Request(request) => Ok(request.answer(completion)),
+            UnderWay::Zipped(zipped) => zipped.answer(),
+        }
+    }
+
+    fn finish(self) {
+        if let UnderWay::Request(request) = self {
+            request.finish();
+        }
+    }
+
+    fn wipe(&mut self) {
+        if let UnderWay::Request(request) = self {
+            request.wipe();
+        }
+    }
+
+    fn abandon(self) {
+        if let UnderWay::Request(request) = self {
+            request.abandon();
+        }
+    }
+}
+
 /// What became of a message that was to be started.
 enum Step {
     /// It was started, or needed no device.
@@ -107,7 +151,7 @@ pub(crate) struct QatEngine {
     jobs: VecDeque<Job>,
     /// The number of the first of them.
     first: u64,
-    slots: Vec<Option<(Request, usize)>>,
+    slots: Vec<Option<(UnderWay, usize)>>,
     free: Vec<usize>,
     in_flight_bytes: usize,
     completions: Arc<Completions>,
@@ -115,6 +159,7 @@ pub(crate) struct QatEngine {
     /// Sessions of ops that were given up while their requests were under way.
     orphans: Vec<Session>,
     instances: Vec<Rc<OpenInstance>>,
+    zipper: Option<Zipper>,
     turn: usize,
     lost: Option<QatError>,
     silence_max: Duration,
@@ -125,14 +170,20 @@ pub(crate) struct QatEngine {
 }
 
 impl QatEngine {
-    pub(crate) fn new(info: DeviceInfo, instances: Vec<OpenInstance>, silence_max: Duration) -> Result<QatEngine> {
+    pub(crate) fn new(
+        info: DeviceInfo,
+        instances: Vec<OpenInstance>,
+        zipper: Option<Zipper>,
+        silence_max: Duration,
+    ) -> Result<QatEngine> {
         let Some(first) = instances.first() else {
             let reason = "it has no instance".to_owned();
             return Err(Error::DeviceUnavailable { device: info.id, reason });
         };
         let node = info.numa_node.map_or(first.node, |node| node as i32);
         let pool = Pool::new(DeviceMemory { started: first.started.clone(), node }, CACHED_BYTES_MAX);
-        let does = instances.iter().fold(Does::default(), |all, instance| all.or(instance.does));
+        let mut does = instances.iter().fold(Does::default(), |all, instance| all.or(instance.does));
+        does.zip = zipper.is_some();
         let now = Instant::now();
         Ok(QatEngine {
             info,
@@ -146,6 +197,7 @@ impl QatEngine {
             pool,
             orphans: Vec::new(),
             instances: instances.into_iter().map(Rc::new).collect(),
+            zipper,
             turn: 0,
             lost: None,
             silence_max,
@@ -180,9 +232,12 @@ impl QatEngine {
             return Ok(Step::Full);
         }
         let mut passing = None;
-        for turn in 0..count {
+        // After the instances, QATzip.
+        for turn in 0..=count {
             let place = (self.turn + turn) % count;
-            match self.try_start(position, index, place) {
+            let tried =
+                if turn < count { self.try_start(position, index, place) } else { self.try_zip(position, index) };
+            match tried {
                 Ok(false) => {}
                 Ok(true) => {
                     self.jobs[position].advance();
@@ -243,17 +298,44 @@ impl QatEngine {
         let number = self.first + position as u64;
         let to = (slot, &self.completions);
         let started = Request::start(&ask, instance, session, memory, to, (number, index));
+        self.started(position, slot, bytes, started.map(UnderWay::Request))
+    }
+
+    /// Hands a message to QATzip. False where that does not take such, or is not there.
+    fn try_zip(&mut self, position: usize, index: usize) -> Result<bool, Trouble> {
+        let (Some(work), Some(zipper)) = (&self.jobs[position].work, &self.zipper) else { return Ok(false) };
+        let (Some(Ask::Pack { message, compresses: true, room }), Setup::Pack { level, checksum, .. }) =
+            (work.ask(index)?, work.setup())
+        else {
+            return Ok(false);
+        };
+        let slot = self.free.pop().unwrap_or(self.slots.len());
+        let (number, bytes) = (self.first + position as u64, message.len() + room);
+        let to = (slot, &self.completions);
+        let started = zipper.start((message, room), (level, checksum), to, (number, index));
+        self.started(position, slot, bytes, started.map(UnderWay::Zipped))
+    }
+
+    /// Notes that a message is under way in this slot, or that it is not.
+    fn started(
+        &mut self,
+        position: usize,
+        slot: usize,
+        bytes: usize,
+        started: Result<UnderWay, QatError>,
+    ) -> Result<bool, Trouble> {
         if slot == self.slots.len() {
             self.slots.push(None);
         }
         match started {
-            Ok(request) => {
+            Ok(under_way) => {
                 if self.slots.len() - self.free.len() == 1 {
                     self.heard = Instant::now();
                 }
+                let job = &mut self.jobs[position];
                 (job.in_flight, job.bytes_moved) = (job.in_flight + 1, job.bytes_moved + bytes as u64);
                 self.in_flight_bytes += bytes;
-                self.slots[slot] = Some((request, bytes));
+                self.slots[slot] = Some((under_way, bytes));
                 Ok(true)
             }
             Err(error) => {
@@ -279,29 +361,33 @@ impl QatEngine {
     }
 
     fn answered(&mut self, completion: Completion) {
-        let Some((request, bytes)) = self.slots.get_mut(completion.slot).and_then(Option::take) else {
+        let Some((under_way, bytes)) = self.slots.get_mut(completion.slot).and_then(Option::take) else {
             let what = "the device answered a request that is not under way".to_owned();
             self.lost.get_or_insert(QatError::Broken { what });
             return;
         };
         self.free.push(completion.slot);
         self.in_flight_bytes -= bytes;
-        let position = request.job.checked_sub(self.first).map(|position| position as usize);
+        let (number, index) = under_way.place();
+        let position = number.checked_sub(self.first).map(|position| position as usize);
         let position = position.filter(|position| *position < self.jobs.len());
         if let Some(position) = position {
             let job = &mut self.jobs[position];
             job.in_flight -= 1;
             let taken = match &mut job.work {
-                Some(work) => work.take(request.index, &request.answer(completion)),
+                Some(work) => match under_way.answer(completion) {
+                    Ok(answer) => work.take(index, &answer),
+                    Err(error) => Err(Trouble::Device(error)),
+                },
                 None => Ok(Next::Done),
             };
             match taken {
                 Ok(Next::Done) => job.done += 1,
-                Ok(Next::Again) => job.again.push(request.index),
-                Err(trouble) => self.note(position, request.index, trouble),
+                Ok(Next::Again) => job.again.push(index),
+                Err(trouble) => self.note(position, index, trouble),
             }
         }
-        request.finish();
+        under_way.finish();
     }
 
     /// Notes what went wrong with a message.
@@ -340,7 +426,7 @@ impl QatEngine {
     fn give_up(&mut self, finished: &mut Vec<Finished>) {
         let Some(error) = &self.lost else { return };
         let (device, reason) = (self.info.id, error.to_string());
-        self.slots.iter_mut().flatten().for_each(|(request, _)| request.wipe());
+        self.slots.iter_mut().flatten().for_each(|(under_way, _)| under_way.wipe());
         self.first += self.jobs.len() as u64;
         for mut job in self.jobs.drain(..) {
             let orphans = job.sessions.drain(..).filter(|_| job.in_flight > 0).map(|(_, _, session)| session);
@@ -453,7 +539,7 @@ impl Drop for QatEngine {
             return;
         }
         // The device may still write to what it was given, and the library may still look at the sessions: both stay for ever.
-        self.slots.drain(..).flatten().for_each(|(request, _)| request.abandon());
+        self.slots.drain(..).flatten().for_each(|(under_way, _)| under_way.abandon());
         let sessions = self.jobs.drain(..).flat_map(|job| job.sessions.into_iter().map(|(_, _, session)| session));
         sessions.chain(self.orphans.drain(..)).for_each(std::mem::forget);
     }

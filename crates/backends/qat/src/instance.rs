@@ -25,10 +25,12 @@ pub(crate) struct Does {
     pub(crate) rsa: bool,
     pub(crate) ecdsa: bool,
     pub(crate) deflate: bool,
+    /// Whether QATzip compresses, where no instance does.
+    pub(crate) zip: bool,
 }
 
 impl Does {
-    fn named(&mut self) -> [(&'static str, &mut bool); 9] {
+    fn named(&mut self) -> [(&'static str, &mut bool); 10] {
         [
             ("aes-gcm", &mut self.gcm),
             ("aes-cbc", &mut self.cbc),
@@ -39,6 +41,7 @@ impl Does {
             ("rsa", &mut self.rsa),
             ("ecdsa", &mut self.ecdsa),
             ("deflate", &mut self.deflate),
+            ("deflate-qatzip", &mut self.zip),
         ]
     }
 

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use libloading::Library;
 
 use crate::sys::*;
+use crate::zip_sys::{QZ_FAIL, QZ_NO_HW, QZ_NOSW_NO_HW, QZ_TIMEOUT};
 
 /// Names of the two libraries, in the order in which they are tried.
 pub(crate) const LIBRARIES: [&[&str]; 2] = [&["libqat.so.4", "libqat.so"], &["libusdm.so.0", "libusdm.so"]];
@@ -29,6 +30,14 @@ pub(crate) enum QatError {
         call: &'static str,
         /// What it answered.
         status: Status,
+    },
+    /// A call of QATzip failed.
+    #[error("{call}: {}", zip_text(*code))]
+    Zip {
+        /// The function.
+        call: &'static str,
+        /// What it answered.
+        code: c_int,
     },
     /// There is no memory that the device reaches.
     #[error("there is no device memory for {bytes} bytes")]
@@ -66,6 +75,15 @@ fn status_text(status: Status) -> String {
         UNSUPPORTED => "not supported".to_owned(),
         RESTARTING => "the device is restarting".to_owned(),
         other => format!("status {other}"),
+    }
+}
+
+fn zip_text(code: c_int) -> String {
+    match code {
+        QZ_FAIL => "it failed".to_owned(),
+        QZ_TIMEOUT => "it timed out".to_owned(),
+        QZ_NO_HW | QZ_NOSW_NO_HW => "no hardware".to_owned(),
+        other => format!("code {other}"),
     }
 }
 

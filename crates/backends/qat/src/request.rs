@@ -65,6 +65,10 @@ pub(crate) struct Completion {
 }
 
 impl Completions {
+    pub(crate) fn push(&self, completion: Completion) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(completion);
+    }
+
     pub(crate) fn take(&self) -> Vec<Completion> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -82,7 +86,7 @@ unsafe fn complete(tag: *mut c_void, status: Status, verdict: Boolean) {
     // SAFETY: the caller says so; tags are only read.
     if let Some(tag) = unsafe { tag.cast::<Tag>().as_ref() } {
         let completion = Completion { slot: tag.slot, status, verdict: verdict != FALSE };
-        tag.completions.0.lock().unwrap_or_else(PoisonError::into_inner).push(completion);
+        tag.completions.push(completion);
     }
 }
 

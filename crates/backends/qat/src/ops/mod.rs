@@ -1,13 +1,16 @@
 //! From an op to the requests that it takes: one for each message, some more than once.
 
 use panoply_core::op::Describe;
-use panoply_core::op::crypto::{AeadAlgorithm, CipherMode, CryptoOp, Format, Messages, Purpose, SignatureAlgorithm};
+use panoply_core::op::crypto::{
+    AeadAlgorithm, CipherMode, Compress, CryptoOp, Decompress, Format, Messages, Purpose, SignatureAlgorithm,
+};
 use panoply_core::{Bytes, Error, HostBufferMut, Op, Result, Support, Value};
 use zeroize::Zeroize;
 
 use crate::instance::{Does, Setup};
 use crate::library::QatError;
 use crate::request::{Answer, Ask};
+use crate::zip;
 
 mod packing;
 mod signing;
@@ -97,10 +100,7 @@ fn refusal(does: &Does, op: &CryptoOp) -> Option<String> {
         }
         _ => lacks(does.ecdsa, "ECDSA"),
     };
-    let packed = |format: Format| match format {
-        Format::Deflate | Format::Zlib | Format::Gzip => lacks(does.deflate, "DEFLATE"),
-        other => Some(format!("no {} on QAT", other.name())),
-    };
+    let is_deflate = |format: Format| matches!(format, Format::Deflate | Format::Zlib | Format::Gzip);
     match op {
         CryptoOp::Seal(op) => sealed(op.key().purpose(), op.associated_data()).or_else(|| too_long(op.messages())),
         CryptoOp::Open(op) => sealed(op.key().purpose(), op.associated_data()).or_else(|| too_long(op.messages())),
@@ -115,9 +115,23 @@ fn refusal(does: &Does, op: &CryptoOp) -> Option<String> {
             purpose => signature(purpose),
         },
         CryptoOp::Compress(op) if op.level == 0 => Some("QAT compresses at levels from 1".to_owned()),
-        CryptoOp::Compress(op) => packed(op.format).or_else(|| too_long(&op.messages)),
-        CryptoOp::Decompress(op) => packed(op.format).or_else(|| too_long(&op.messages)),
+        CryptoOp::Compress(Compress { format, .. }) | CryptoOp::Decompress(Decompress { format, .. })
+            if !is_deflate(*format) =>
+        {
+            Some(format!("no {} on QAT", format.name()))
+        }
+        CryptoOp::Compress(op) if does.zip && !does.deflate => {
+            too_short(&op.messages).or_else(|| too_long(&op.messages))
+        }
+        CryptoOp::Decompress(_) if does.zip && !does.deflate => Some("QATzip is used to compress alone".to_owned()),
+        CryptoOp::Compress(op) => lacks(does.deflate, "DEFLATE").or_else(|| too_long(&op.messages)),
+        CryptoOp::Decompress(op) => lacks(does.deflate, "DEFLATE").or_else(|| too_long(&op.messages)),
     }
+}
+
+fn too_short(messages: &Messages) -> Option<String> {
+    let short = messages.lens().find(|len| (1..zip::MESSAGE_BYTES_MIN).contains(len))?;
+    Some(format!("a message of {short} bytes, which QATzip would compress in software"))
 }
 
 fn too_long(messages: &Messages) -> Option<String> {

@@ -1,5 +1,5 @@
 //! qatlib's functions, with the real C ABI, over the host's own arithmetic: two devices with three instances each, whose rings have sixteen
-//! places. Requests are worked on when their instance is polled, the last one first, so that answers come out of order.
+//! places; and QATzip's. Requests are worked on when their instance is polled, the last one first, so that answers come out of order.
 //!
 //! Tests load a copy of this library each, and tell it by `panoply_test_fault` what is to go wrong.
 #![allow(unsafe_code)] // Its functions are called from C's side of the ABI.
@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 use std::ffi::{c_char, c_int, c_void};
-use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 mod numbers;
@@ -16,6 +16,9 @@ mod pack;
 mod symmetric;
 #[path = "../../src/sys.rs"]
 mod sys;
+mod zip;
+#[path = "../../src/zip_sys.rs"]
+mod zip_sys;
 
 use sys::*;
 
@@ -30,6 +33,13 @@ pub(crate) const WRONG_RSA: i32 = 7;
 pub(crate) const DOWN: i32 = 8;
 pub(crate) const FATAL_SUBMIT: i32 = 9;
 pub(crate) const INTERRUPTS: i32 = 10;
+pub(crate) const ZIP_NO_HARDWARE: i32 = 11;
+pub(crate) const ZIP_FAILS: i32 = 12;
+pub(crate) const ZIP_TIMES_OUT: i32 = 13;
+pub(crate) const ZIP_HANGS: i32 = 14;
+pub(crate) const ZIP_READS_LESS: i32 = 15;
+pub(crate) const ZIP_WRITES_MORE: i32 = 16;
+pub(crate) const ZIP_SOFTWARE: i32 = 17;
 
 const INSTANCES: usize = 6;
 const RING_PLACES: usize = 16;
@@ -47,6 +57,7 @@ struct State {
 
 static STATE: Mutex<Option<State>> = Mutex::new(None);
 static FAULT: AtomicI32 = AtomicI32::new(0);
+static NO_COMPRESSION: AtomicBool = AtomicBool::new(false);
 static STARTS: AtomicI32 = AtomicI32::new(0);
 static LIVE: AtomicI64 = AtomicI64::new(0);
 static DIRTY: AtomicI64 = AtomicI64::new(0);
@@ -65,6 +76,12 @@ pub(crate) fn has_fault(number: i32) -> bool {
 #[unsafe(no_mangle)]
 pub extern "C" fn panoply_test_fault(number: c_int) {
     FAULT.store(number, Ordering::Relaxed);
+}
+
+/// Takes the instances for compression away.
+#[unsafe(no_mangle)]
+pub extern "C" fn panoply_test_no_compression() {
+    NO_COMPRESSION.store(true, Ordering::Relaxed);
 }
 
 /// An event that the next look for events tells.
@@ -218,7 +235,7 @@ pub unsafe extern "C" fn cpaCyGetInstances(count: u16, handles: *mut Instance) -
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cpaDcGetNumInstances(count: *mut u16) -> Status {
     // SAFETY: the number has room.
-    unsafe { count.write(2) };
+    unsafe { count.write(if NO_COMPRESSION.load(Ordering::Relaxed) { 0 } else { 2 }) };
     SUCCESS
 }
 

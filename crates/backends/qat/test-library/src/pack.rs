@@ -140,17 +140,8 @@ unsafe fn begin(
 }
 
 fn checksum(setup: &DcSetup, bytes: &[u8]) -> u32 {
-    // Those of zlib and gzip streams, which the host's library makes.
     let format = if setup.checksum == DC_ADLER32 { Format::Zlib } else { Format::Gzip };
-    let mut packer = Deflater::new(1).expect("the host compresses");
-    let mut out = vec![0; packer.bound(format, bytes.len())];
-    let len = packer.compress(format, bytes, &mut out).unwrap_or_default();
-    match setup.checksum {
-        DC_ADLER32 => out[..len].last_chunk().map_or(0, |word| u32::from_be_bytes(*word)),
-        _ => {
-            out[..len].last_chunk::<8>().map_or(0, |words| u32::from_le_bytes([words[0], words[1], words[2], words[3]]))
-        }
-    }
+    panoply_crypto::deflate::checksum(format, bytes)
 }
 
 fn compressed(setup: &DcSetup, message: &[u8], room: &mut [u8]) -> DcResults {

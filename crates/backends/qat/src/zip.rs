@@ -1,0 +1,243 @@
+//! QATzip: compression where qatlib has no instance for it but QATzip, whose instances are set up apart, has.
+//!
+//! Its calls return when they are done, so a thread makes them, one after the other, and the engine hears of its answers as of any other. A call
+//! that does not return leaves the device silent, and so lost; its thread stays, and there are at most [`THREADS_MAX`] of them.
+//!
+//! QATzip compresses in software where hardware fails, unless it is told not to, and always where a message is very short: the first is refused, and
+//! so is the second. What it did not compress itself it may not decompress in hardware, and it does not say whether the data or the device is to blame.
+//! Decompression is left to others.
+
+use std::ffi::{c_int, c_long, c_uint};
+use std::mem::ManuallyDrop;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, OnceLock};
+
+use libloading::Library;
+use panoply_core::op::crypto::Format;
+use panoply_crypto::deflate::checksum;
+
+use crate::library::QatError;
+use crate::request::{Answer, Completion, Completions};
+use crate::sys::{DC_ADLER32, DC_OK, DC_OVERFLOW, DcResults, RETRY, SUCCESS};
+use crate::zip_sys::*;
+
+/// Names of the library, in the order in which they are tried.
+pub(crate) const LIBRARY: [&str; 2] = ["libqatzip.so.3", "libqatzip.so"];
+/// The shortest message that goes to hardware.
+pub(crate) const MESSAGE_BYTES_MIN: usize = QZ_COMP_THRESHOLD_MINIMUM as usize;
+/// The highest level that every version compresses in hardware.
+const LEVEL_MAX: u32 = 8;
+/// Requests that wait for the thread.
+const WAITING_MAX: usize = 64;
+/// Threads that may be inside the library.
+const THREADS_MAX: usize = 8;
+
+macro_rules! table {
+    ($($field:ident: $name:literal ($($argument:ty),*) -> $result:ty;)*) => {
+        /// The functions, by the library's own names.
+        pub(crate) struct Qatzip {
+            $($field: unsafe extern "C" fn($($argument),*) -> $result,)*
+            /// Threads that are inside the library.
+            threads: AtomicUsize,
+            /// Keeps the functions where they are. It is never unloaded: it has threads of its own, and no end.
+            _library: ManuallyDrop<Library>,
+        }
+
+        impl Qatzip {
+            fn of(library: Library) -> Result<Qatzip, QatError> {
+                $(
+                    // SAFETY: the type is that of QATzip's header, and the library is kept.
+                    let $field = *unsafe { library.get($name.as_bytes()) }.map_err(|_| QatError::Symbol { name: $name })?;
+                )*
+                Ok(Qatzip { $($field,)* threads: AtomicUsize::new(0), _library: ManuallyDrop::new(library) })
+            }
+        }
+    };
+}
+
+zip_functions!(table);
+
+impl Qatzip {
+    /// The library by the first of these names that is there, if it compresses in hardware.
+    pub(crate) fn load(names: &[String]) -> Result<Arc<Qatzip>, QatError> {
+        // SAFETY: this is QATzip's own library, or one that a test names; running its initialisers is its purpose.
+        let found = names.iter().find_map(|name| unsafe { Library::new(name) }.ok());
+        let library = found.ok_or_else(|| QatError::Broken { what: format!("no library {}", names.join(", ")) })?;
+        let zip = Arc::new(Qatzip::of(library)?);
+        Open::new(&zip, 1)?;
+        Ok(zip)
+    }
+}
+
+/// An open session, which compresses at one level.
+struct Open<'a> {
+    zip: &'a Qatzip,
+    level: u32,
+    session: ZipSession,
+}
+
+impl<'a> Open<'a> {
+    fn new(zip: &'a Qatzip, level: u32) -> Result<Open<'a>, QatError> {
+        let mut params = ZipParams::zeroed();
+        let mut open = Open { zip, level, session: ZipSession::zeroed() };
+        // SAFETY: session and parameters are as long as the library's, and nobody else has them.
+        match unsafe { (zip.init)(&mut open.session, 0) } {
+            QZ_OK | QZ_DUPLICATE => {}
+            code => return Err(QatError::Zip { call: "qzInit", code }),
+        }
+        // SAFETY: as above.
+        zip_checked("qzGetDefaults", unsafe { (zip.defaults)(&mut params) })?;
+        (params.direction, params.format) = (QZ_DIR_COMPRESS, QZ_DEFLATE_RAW);
+        (params.algorithm, params.level) = (QZ_DEFLATE, level);
+        (params.software_backup, params.input_bytes_min) = (0, QZ_COMP_THRESHOLD_MINIMUM);
+        // SAFETY: as above.
+        zip_checked("qzSetupSession", unsafe { (zip.setup)(&mut open.session, &mut params) })?;
+        open.expect_hardware()?;
+        Ok(open)
+    }
+
+    /// The session's own note of what compresses.
+    fn expect_hardware(&self) -> Result<(), QatError> {
+        match self.session.hardware {
+            hardware if hardware == c_long::from(QZ_OK) => Ok(()),
+            other => Err(QatError::Zip { call: "QATzip's session", code: other as c_int }),
+        }
+    }
+
+    fn compress(&mut self, message: &[u8], out: &mut [u8]) -> Result<DcResults, QatError> {
+        let (from, to) = (message.as_ptr(), out.as_mut_ptr());
+        let (mut read, mut made) = (message.len() as c_uint, out.len() as c_uint);
+        // SAFETY: the session is open and this thread's own; message and room are as long as is said, and the numbers are written before the call
+        // returns.
+        let code = unsafe { (self.zip.compress)(&mut self.session, from, &mut read, to, &mut made, 1) };
+        let results = |status: i32| DcResults { status, produced: made, consumed: read, ..DcResults::zeroed() };
+        match code {
+            QZ_OK => self.expect_hardware().map(|()| results(DC_OK)),
+            QZ_BUF_ERROR => Ok(results(DC_OVERFLOW)),
+            code => Err(QatError::Zip { call: "qzCompress", code }),
+        }
+    }
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        // SAFETY: the session is this one's own, and ends once. One that was never set up has nothing to give back.
+        unsafe { (self.zip.teardown)(&mut self.session) };
+        // SAFETY: as above.
+        unsafe { (self.zip.close)(&mut self.session) };
+    }
+}
+
+fn zip_checked(call: &'static str, code: c_int) -> Result<(), QatError> {
+    if code == QZ_OK { Ok(()) } else { Err(QatError::Zip { call, code }) }
+}
+
+/// What came of a message.
+struct Made {
+    bytes: Vec<u8>,
+    outcome: Result<DcResults, QatError>,
+}
+
+/// A message on its way to the thread.
+struct Order {
+    message: Vec<u8>,
+    room: usize,
+    level: u32,
+    checksum: u32,
+    slot: usize,
+    completions: Arc<Completions>,
+    made: Arc<OnceLock<Made>>,
+}
+
+/// A message that is under way, or was answered.
+pub(crate) struct Zipped {
+    pub(crate) job: u64,
+    pub(crate) index: usize,
+    made: Arc<OnceLock<Made>>,
+}
+
+impl Zipped {
+    /// What came of it. Only for one whose answer was heard of.
+    pub(crate) fn answer(&self) -> Result<Answer<'_>, QatError> {
+        let made = self.made.get().ok_or_else(|| QatError::Broken { what: "QATzip's answer is missing".to_owned() })?;
+        let packed = Some(made.outcome.clone()?);
+        Ok(Answer { status: SUCCESS, verdict: true, bytes: &made.bytes, digest: &[], packed })
+    }
+}
+
+/// The thread that calls QATzip. It ends with this, after the call that it is in.
+pub(crate) struct Zipper {
+    orders: SyncSender<Order>,
+}
+
+impl Zipper {
+    pub(crate) fn new(zip: &Arc<Qatzip>) -> Result<Zipper, QatError> {
+        let broken = |what: String| QatError::Broken { what };
+        if zip.threads.fetch_add(1, Ordering::Relaxed) >= THREADS_MAX {
+            zip.threads.fetch_sub(1, Ordering::Relaxed);
+            return Err(broken(format!("QATzip does not return from {THREADS_MAX} calls")));
+        }
+        let ((orders, inlet), shared) = (sync_channel(WAITING_MAX), Arc::clone(zip));
+        let work = move || {
+            serve(&shared, &inlet);
+            shared.threads.fetch_sub(1, Ordering::Relaxed);
+        };
+        match std::thread::Builder::new().name("qatzip".to_owned()).spawn(work) {
+            Ok(_) => Ok(Zipper { orders }),
+            Err(error) => {
+                zip.threads.fetch_sub(1, Ordering::Relaxed);
+                Err(broken(format!("no thread for QATzip: {error}")))
+            }
+        }
+    }
+
+    /// Hands a message over. An error leaves nothing under way.
+    pub(crate) fn start(
+        &self,
+        (message, room): (&[u8], usize),
+        (level, checksum): (u32, u32),
+        (slot, completions): (usize, &Arc<Completions>),
+        (job, index): (u64, usize),
+    ) -> Result<Zipped, QatError> {
+        let made = Arc::new(OnceLock::new());
+        let (message, level, completions) = (message.to_vec(), level.min(LEVEL_MAX), Arc::clone(completions));
+        let order = Order { message, room, level, checksum, slot, completions, made: Arc::clone(&made) };
+        match self.orders.try_send(order) {
+            Ok(()) => Ok(Zipped { job, index, made }),
+            Err(TrySendError::Full(_)) => Err(QatError::Status { call: "QATzip", status: RETRY }),
+            Err(TrySendError::Disconnected(_)) => Err(QatError::Broken { what: "QATzip's thread ended".to_owned() }),
+        }
+    }
+}
+
+/// Compresses what comes in, until nobody is left who could send it.
+fn serve(zip: &Qatzip, orders: &Receiver<Order>) {
+    let mut open: Option<Open<'_>> = None;
+    while let Ok(order) = orders.recv() {
+        let mut bytes = vec![0; order.room];
+        let mut outcome =
+            session(zip, &mut open, order.level).and_then(|open| open.compress(&order.message, &mut bytes));
+        match &mut outcome {
+            Ok(results) if results.status == DC_OK => {
+                let format = if order.checksum == DC_ADLER32 { Format::Zlib } else { Format::Gzip };
+                results.checksum = checksum(format, &order.message);
+            }
+            Ok(_) => {}
+            // What the session has gone through is not known.
+            Err(_) => open = None,
+        }
+        // There is one order for each place.
+        let _ = order.made.set(Made { bytes, outcome });
+        order.completions.push(Completion { slot: order.slot, status: SUCCESS, verdict: true });
+    }
+}
+
+/// The session of this level: the one that is open, or another in its place.
+fn session<'o, 'a>(zip: &'a Qatzip, open: &'o mut Option<Open<'a>>, level: u32) -> Result<&'o mut Open<'a>, QatError> {
+    if open.as_ref().is_none_or(|open| open.level != level) {
+        *open = None;
+        *open = Some(Open::new(zip, level)?);
+    }
+    open.as_mut().ok_or_else(|| QatError::Broken { what: "QATzip has no session".to_owned() })
+}

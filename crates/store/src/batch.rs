@@ -90,19 +90,31 @@ impl<'a> Batch<'a> {
         (entries, outcome)
     }
 
-    /// Adds everything that the source has to the end of an object.
+    /// Adds everything that the source has to the end of an object: all of it, or where that fails nothing.
     pub fn append(&mut self, name: &str, source: &mut dyn Read) -> Result<Entry> {
         let mut object = self.object(name).cloned().ok_or_else(|| Error::NoObject { name: name.to_owned() })?;
         let modified_s = now_s();
         let extents = write_extents(self.store, &self.syncer, &object.id, object.extents.len(), source)?;
-        self.written.extend(extents.iter().map(|extent| extent.id));
-        for extent in extents {
+        let mut changes = Vec::with_capacity(extents.len());
+        for extent in &extents {
             object.extents.push(extent.clone());
             object.modified_s = modified_s;
-            object.root = merkle::object_root(self.store.runtime(), &object.extents)?;
-            let name = name.to_owned();
-            self.changes.push(Change::Append { name, extent, modified_s, root: object.root });
+            object.root = match merkle::object_root(self.store.runtime(), &object.extents) {
+                Ok(root) => root,
+                Err(error) => {
+                    give_up(self.store, &self.syncer, &extents);
+                    return Err(error);
+                }
+            };
+            changes.push(Change::Append {
+                name: name.to_owned(),
+                extent: extent.clone(),
+                modified_s,
+                root: object.root,
+            });
         }
+        self.written.extend(extents.iter().map(|extent| extent.id));
+        self.changes.append(&mut changes);
         let entry = Entry::of(name, &object);
         self.staged.insert(name.to_owned(), Some(object));
         Ok(entry)

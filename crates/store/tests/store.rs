@@ -5,8 +5,14 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::io::Read;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use panoply_core::op::crypto::CryptoOp;
+use panoply_core::{Absence, Api, Backend, DeviceInfo, Engine, Op, OpenOptions, Support};
+use panoply_cpu::CpuBackend;
+use panoply_runtime::Runtime;
 use panoply_store::{Error, MasterKey, Options, Store};
 use proptest::prelude::*;
 use support::{Random, TempFolder, copy, create, files, is_intact, key, open, options, read, runtime};
@@ -110,6 +116,69 @@ fn a_source_that_fails_leaves_nothing() {
 }
 
 /// Many objects at once are what they are one by one, and where one fails those before it are there.
+/// The CPU, which hashes so many times.
+struct Tiring {
+    cpu: CpuBackend,
+    hashes_left: AtomicU32,
+}
+
+impl Backend for Tiring {
+    fn api(&self) -> Api {
+        self.cpu.api()
+    }
+
+    fn discover(&self) -> Result<Vec<DeviceInfo>, Absence> {
+        self.cpu.discover()
+    }
+
+    fn supports(&self, device: &DeviceInfo, op: &Op) -> Support {
+        let is_tired =
+            || self.hashes_left.try_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_err();
+        match op {
+            Op::Crypto(CryptoOp::Hash(_)) if is_tired() => Support::No("tired".to_owned()),
+            op => self.cpu.supports(device, op),
+        }
+    }
+
+    fn inner(&self) -> Option<&dyn Backend> {
+        Some(&self.cpu)
+    }
+
+    fn open(&self, device: &DeviceInfo, options: &OpenOptions) -> panoply_core::Result<Box<dyn Engine>> {
+        self.cpu.open(device, options)
+    }
+}
+
+/// Where the last hash of an append failed, the pieces before it stayed in the batch.
+#[test]
+fn an_append_that_fails_anywhere_changes_nothing() {
+    let folder = TempFolder::new("append");
+    let tiring = Arc::new(Tiring { cpu: CpuBackend::new(), hashes_left: AtomicU32::new(u32::MAX) });
+    let runtime = Arc::new(Runtime::builder().backend(tiring.clone()).build().unwrap());
+    let mut store = Store::create(runtime, &folder.0, &key(1), options()).unwrap();
+    store.put("object", &mut &[5; 1500][..], false).unwrap();
+    let (before, more) = (files(&folder.0), [6; 3500]);
+    let mut failures = 0;
+    for hashes in 0_u32.. {
+        assert!(hashes < 1000, "it never succeeds");
+        let mut batch = store.batch().unwrap();
+        tiring.hashes_left.store(hashes, Ordering::SeqCst);
+        let appended = batch.append("object", &mut &more[..]);
+        tiring.hashes_left.store(u32::MAX, Ordering::SeqCst);
+        if appended.is_ok() {
+            batch.commit().unwrap();
+            break;
+        }
+        failures += 1;
+        assert!(batch.is_empty(), "after {hashes} hashes");
+        batch.commit().unwrap();
+        assert_eq!((files(&folder.0), read(&store, "object").unwrap()), (before.clone(), vec![5; 1500]));
+    }
+    assert!(failures > 5, "{failures}");
+    assert_eq!(read(&store, "object").unwrap(), [&[5; 1500][..], &more].concat());
+    assert!(is_intact(&store));
+}
+
 #[test]
 fn many_objects_are_put_at_once() {
     let folder = TempFolder::new("many");

@@ -19,7 +19,7 @@ pub type TakeMemory<'a> = &'a mut dyn FnMut(usize) -> Result<HostBufferMut>;
 
 /// What an engine keeps between ops.
 pub struct State {
-    /// Whether several messages at a time are hashed and encrypted in vector registers.
+    /// Whether several messages at a time are hashed and encrypted in vector registers, where the CPU can.
     wide: bool,
     /// Whether several blocks of ChaCha20-Poly1305 at a time are.
     wide_seal: bool,
@@ -89,10 +89,10 @@ impl Default for State {
 }
 
 impl State {
-    /// Nothing kept yet. `wide`: with vector registers of 512 bits, where the CPU has them.
+    /// Nothing kept yet. `wide`: with several messages or blocks at a time in vector registers, where the CPU can.
     pub fn new(wide: bool) -> State {
         let wide_seal = wide && lanes::detected_for_chacha();
-        State { wide: wide && lanes::detected(), wide_seal, packers: Vec::new() }
+        State { wide, wide_seal, packers: Vec::new() }
     }
 
     /// A workspace for each thread.

@@ -71,7 +71,7 @@ pub fn spread(
     work: &(dyn Fn(usize, Slot<'_>) -> Result<usize, Failure> + Sync),
 ) -> Result<(), (usize, Failure)> {
     let (offsets, side_each) = (slots.offsets, slots.side_each);
-    spread_runs(threads, slots, time_ns, &|run: Run<'_>| {
+    spread_runs(threads, slots, 1, time_ns, &|run: Run<'_>| {
         let Run { messages, out, side, lens } = run;
         let first = messages.start;
         let base = offsets[first];
@@ -88,14 +88,15 @@ pub fn spread(
 /// What is done with a run: where some of its messages fail, it says the first.
 pub type WorkOnRun<'a> = &'a (dyn Fn(Run<'_>) -> Result<(), (usize, Failure)> + Sync);
 
-/// The same with whole runs of messages.
+/// The same with whole runs of messages, of at least `together` messages where that leaves no thread idle.
 pub fn spread_runs(
     threads: &dyn Threads,
     slots: Slots<'_>,
+    together: usize,
     time_ns: &dyn Fn(usize) -> f64,
     work: WorkOnRun<'_>,
 ) -> Result<(), (usize, Failure)> {
-    let ends = cut(slots.lens.len(), threads.count(), time_ns);
+    let ends = cut(slots.lens.len(), threads.count(), together, time_ns);
     let runs: Vec<Mutex<Option<Run<'_>>>> =
         cut_slots(slots, &ends).into_iter().map(|run| Mutex::new(Some(run))).collect();
     let failed: Mutex<Option<(usize, Failure)>> = Mutex::new(None);
@@ -114,7 +115,7 @@ pub fn spread_runs(
 }
 
 /// Where each run ends: about equal work for each.
-fn cut(count: usize, threads: usize, time_ns: &dyn Fn(usize) -> f64) -> Vec<usize> {
+fn cut(count: usize, threads: usize, together: usize, time_ns: &dyn Fn(usize) -> f64) -> Vec<usize> {
     if count == 0 {
         return Vec::new();
     }
@@ -125,7 +126,8 @@ fn cut(count: usize, threads: usize, time_ns: &dyn Fn(usize) -> f64) -> Vec<usiz
     if total < SPREAD_NS_MIN {
         return vec![count];
     }
-    let each = (total / (threads * RUNS_PER_THREAD) as f64).max(RUN_NS_MIN);
+    let runs = (threads * RUNS_PER_THREAD).min((count / together.max(1)).max(threads));
+    let each = (total / runs as f64).max(RUN_NS_MIN);
     let (mut ends, mut sum) = (Vec::new(), 0.0);
     for message in 0..count {
         sum += time_ns(message);

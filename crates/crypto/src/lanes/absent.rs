@@ -60,6 +60,14 @@ impl ChaChaLanes {
     }
 }
 
+/// Nothing is hashed in lanes.
+pub const HASHED_LANES: usize = 1;
+
+/// The CPU lacks the instructions.
+pub fn detected_for_hash(_: HashAlgorithm) -> bool {
+    false
+}
+
 /// None is hashed.
 ///
 /// # Safety

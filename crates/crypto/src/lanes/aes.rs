@@ -16,7 +16,9 @@ const GROUP_BYTES: usize = REGISTERS * 64;
 pub struct AesLanes {
     keys: Box<RoundKeys>,
     /// The number of the last round: 10, 12 or 14.
-    last: usize,
+    last: u32,
+    /// Whether there are registers of four blocks.
+    has_fours: bool,
 }
 
 /// Wiped when they are dropped.
@@ -47,10 +49,11 @@ impl<T: Copy> Drop for Loaded<T> {
 impl AesLanes {
     /// From a key of 16, 24 or 32 bytes; `None` where the CPU lacks the instructions.
     pub fn new(key: &[u8]) -> Option<AesLanes> {
-        if !super::detected() || !matches!(key.len(), 16 | 24 | 32) {
+        let there = is_x86_feature_detected!("aes") && is_x86_feature_detected!("sse4.1");
+        if !there || !matches!(key.len(), 16 | 24 | 32) {
             return None;
         }
-        // SAFETY: `detected` says that the instructions are there.
+        // SAFETY: the CPU says that the instructions are there.
         Some(unsafe { AesLanes::expanded(key) })
     }
 
@@ -87,7 +90,7 @@ impl AesLanes {
             // SAFETY: as above.
             unsafe { _mm_storeu_si128(bytes.as_mut_ptr().cast(), turned) };
         }
-        AesLanes { keys, last }
+        AesLanes { keys, last: last as u32, has_fours: super::detected() }
     }
 
     /// Encrypts whole blocks of eight messages into their texts, each chained to the one before, as many as the shortest message has: what was
@@ -128,13 +131,13 @@ impl AesLanes {
                 let plain = load(unsafe { message.as_ptr().add(at) });
                 *state = _mm_xor_si128(_mm_xor_si128(plain, keys[0]), *state);
             }
-            for key in &keys[1..self.last] {
+            for key in &keys[1..self.last as usize] {
                 for state in &mut state {
                     *state = _mm_aesenc_si128(*state, *key);
                 }
             }
             for (state, start) in state.iter_mut().zip(starts) {
-                *state = _mm_aesenclast_si128(*state, keys[self.last]);
+                *state = _mm_aesenclast_si128(*state, keys[self.last as usize]);
                 // SAFETY: every text has so many blocks.
                 unsafe { _mm_storeu_si128(start.add(at).cast(), *state) };
             }
@@ -149,8 +152,11 @@ impl AesLanes {
     /// many bytes that are.
     pub fn decrypt_chained(&self, text: &[u8], out: &mut [u8]) -> usize {
         let len = text.len().min(out.len()).saturating_sub(BLOCK_BYTES) / GROUP_BYTES * GROUP_BYTES;
+        if !self.has_fours {
+            return 0;
+        }
         if len > 0 {
-            // SAFETY: a value of this type is only made where the instructions are there; both are a block and `len` bytes long.
+            // SAFETY: the CPU has said that the instructions are there; both are a block and `len` bytes long.
             unsafe { self.unchained(&text[..BLOCK_BYTES + len], &mut out[BLOCK_BYTES..BLOCK_BYTES + len]) };
         }
         len
@@ -171,11 +177,12 @@ impl AesLanes {
                 |skipped: usize| unsafe { _mm512_loadu_si512(text.as_ptr().add(group * GROUP_BYTES + skipped).cast()) };
             let mut state: [__m512i; REGISTERS] =
                 std::array::from_fn(|register| _mm512_xor_si512(load(BLOCK_BYTES + 64 * register), keys[0]));
-            for key in &keys[1..self.last] {
+            for key in &keys[1..self.last as usize] {
                 state = state.map(|state| _mm512_aesdec_epi128(state, *key));
             }
             for (register, state) in state.into_iter().enumerate() {
-                let plain = _mm512_xor_si512(_mm512_aesdeclast_epi128(state, keys[self.last]), load(64 * register));
+                let plain =
+                    _mm512_xor_si512(_mm512_aesdeclast_epi128(state, keys[self.last as usize]), load(64 * register));
                 // SAFETY: a group has eight times 64 bytes.
                 unsafe { _mm512_storeu_si512(out.as_mut_ptr().add(64 * register).cast(), plain) };
             }
@@ -187,10 +194,10 @@ impl AesLanes {
     pub fn apply_counted(&self, start: u128, input: &[u8], out: &mut [u8]) -> usize {
         let len = input.len().min(out.len()) / GROUP_BYTES * GROUP_BYTES;
         let blocks = (len / BLOCK_BYTES) as u64;
-        if len == 0 || (start as u64).checked_add(blocks).is_none() {
+        if !self.has_fours || len == 0 || (start as u64).checked_add(blocks).is_none() {
             return 0;
         }
-        // SAFETY: a value of this type is only made where the instructions are there; both are at least so long.
+        // SAFETY: the CPU has said that the instructions are there; both are at least so long.
         unsafe { self.counted(start, &input[..len], &mut out[..len]) };
         len
     }
@@ -214,10 +221,10 @@ impl AesLanes {
         let group = _mm512_set_epi64(0, 32, 0, 32, 0, 32, 0, 32);
         for (input, out) in input.chunks_exact(GROUP_BYTES).zip(out.chunks_exact_mut(GROUP_BYTES)) {
             let mut state = counters.map(|counter| _mm512_xor_si512(_mm512_shuffle_epi8(counter, turn), keys[0]));
-            for key in &keys[1..self.last] {
+            for key in &keys[1..self.last as usize] {
                 state = state.map(|state| _mm512_aesenc_epi128(state, *key));
             }
-            state = state.map(|state| _mm512_aesenclast_epi128(state, keys[self.last]));
+            state = state.map(|state| _mm512_aesenclast_epi128(state, keys[self.last as usize]));
             for (register, state) in state.into_iter().enumerate() {
                 // SAFETY: a group has eight times 64 bytes.
                 unsafe {

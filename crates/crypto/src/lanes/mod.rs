@@ -1,5 +1,5 @@
-//! Several messages at a time in the lanes of one thread's vector registers, where the CPU has AVX-512: SHA-384 and SHA-512, of which
-//! one message alone leaves most of the CPU idle, and AES whose blocks wait for each other (CBC) or do not (CTR). And sixteen blocks of one message
+//! Several messages at a time in the lanes of one thread's vector registers, where the CPU has AVX-512: SHA-2, of which one message alone
+//! leaves most of the CPU idle unless there are instructions for it, and AES whose blocks wait for each other (CBC) or do not (CTR). And sixteen blocks of one message
 //! of ChaCha20-Poly1305.
 //!
 //! Where the instructions are not there, or messages too few or too different, the callers use the library's functions.
@@ -13,6 +13,8 @@ mod constants;
 #[cfg(target_arch = "x86_64")]
 mod poly1305;
 #[cfg(target_arch = "x86_64")]
+mod sha256;
+#[cfg(target_arch = "x86_64")]
 mod sha512;
 #[cfg(target_arch = "x86_64")]
 mod sha_lanes;
@@ -21,14 +23,17 @@ mod sha_lanes;
 mod absent;
 
 #[cfg(not(target_arch = "x86_64"))]
-pub use absent::{AesLanes, ChaChaLanes, detected_for_chacha, hash_alike};
+pub use absent::{AesLanes, ChaChaLanes, HASHED_LANES, detected_for_chacha, detected_for_hash, hash_alike};
 #[cfg(target_arch = "x86_64")]
-pub use {aes::AesLanes, chacha::ChaChaLanes, chacha::detected_for_chacha, sha_lanes::hash_alike};
+pub use {
+    aes::AesLanes, chacha::ChaChaLanes, chacha::detected_for_chacha, sha_lanes::HASHED_LANES,
+    sha_lanes::detected_for_hash, sha_lanes::hash_alike,
+};
 
 /// Messages that are chained side by side: an instruction takes as long as the others need to begin.
 pub const CHAINED_LANES: usize = 8;
 
-/// Whether this CPU has what the lanes need.
+/// Whether this CPU has what the lanes of AES need.
 pub fn detected() -> bool {
     #[cfg(target_arch = "x86_64")]
     let there = is_x86_feature_detected!("avx512f")

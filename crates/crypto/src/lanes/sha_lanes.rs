@@ -1,24 +1,36 @@
-//! Messages of SHA-384 and SHA-512 that have as many blocks, hashed side by side. SHA-256 has instructions of its own, which one message
-//! keeps as busy as two or sixteen in lanes did when they were tried.
+//! Messages hashed side by side: those of SHA-384 and SHA-512 that have as many blocks, and any of SHA-256 where the CPU has no instructions of its
+//! own, which one message keeps as busy as two or sixteen in lanes did when they were tried.
 
 use panoply_core::op::crypto::HashAlgorithm;
 
-use super::sha512;
+use super::{sha256, sha512};
 
+/// Messages that are worth a thread's while.
+pub const HASHED_LANES: usize = sha256::LANES;
 const LANES: usize = 8;
 const BLOCK_BYTES: usize = 128;
 /// Fewer messages are hashed faster one by one.
 const MESSAGES_MIN: usize = 3;
 
-/// Hashes the first of `messages` that have as many blocks, up to the number of lanes, into `out`, digest after digest. Says how many were
-/// hashed: none where there are too few.
+/// Whether this CPU has what the lanes of an algorithm need, and is better off with them.
+pub fn detected_for_hash(algorithm: HashAlgorithm) -> bool {
+    let there = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw");
+    there && (algorithm != HashAlgorithm::Sha256 || !is_x86_feature_detected!("sha"))
+}
+
+/// Hashes some of `messages`, from the first on, into `out`, digest after digest. Says how many were hashed: none where there are too few.
 ///
 /// # Safety
-/// [`super::detected`] must have said yes.
+/// [`detected_for_hash`] must have said yes.
 pub unsafe fn hash_alike(algorithm: HashAlgorithm, messages: &[&[u8]], out: &mut [u8]) -> usize {
     // Which eight of the starts are the algorithm's.
     let start = match algorithm {
-        HashAlgorithm::Sha256 => return 0,
+        HashAlgorithm::Sha256 if messages.len() < MESSAGES_MIN => return 0,
+        HashAlgorithm::Sha256 => {
+            // SAFETY: the caller says that the instructions are there.
+            unsafe { sha256::hash_many(messages, out) };
+            return messages.len();
+        }
         HashAlgorithm::Sha384 => 8,
         HashAlgorithm::Sha512 => 0,
     };

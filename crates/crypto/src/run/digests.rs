@@ -7,7 +7,7 @@ use super::{HASH_NS_PER_BYTE, MESSAGE_NS, State, TakeMemory, failure, offsets_of
 use crate::Failure;
 use crate::hash::{Derivation, hash};
 use crate::keys::Expanded;
-use crate::lanes::hash_alike;
+use crate::lanes::{HASHED_LANES, detected_for_hash, hash_alike};
 use crate::spread::{Run, Slot, Slots, spread, spread_runs};
 
 pub(super) fn hash_all(op: &Hash, state: &State, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Messages> {
@@ -18,11 +18,11 @@ pub(super) fn hash_all(op: &Hash, state: &State, threads: &dyn Threads, take: Ta
     let slots = Slots { out: out.bytes_mut(), offsets: &offsets, side: &mut [], side_each: 0, lens: &mut lens };
     let time = |index: usize| 2.0 * MESSAGE_NS + messages[index].len() as f64 * HASH_NS_PER_BYTE;
     // Lanes keep the ends of messages in memory that is not wiped.
-    let wide = state.wide && !op.messages.is_secret();
+    let wide = state.wide && detected_for_hash(op.algorithm) && !op.messages.is_secret();
     let work = |run: Run<'_>| {
         let (mut messages, mut out) = (&messages[run.messages], run.out);
         while let Some(first) = messages.first() {
-            // SAFETY: a wide state is only made where the CPU has the lanes.
+            // SAFETY: the CPU was asked for the lanes above.
             let alike = if wide { unsafe { hash_alike(op.algorithm, messages, out) } } else { 0 };
             if alike == 0 {
                 hash(op.algorithm, first, &mut out[..len]);
@@ -32,7 +32,8 @@ pub(super) fn hash_all(op: &Hash, state: &State, threads: &dyn Threads, take: Ta
         }
         Ok(())
     };
-    spread_runs(threads, slots, &time, &work).map_err(failure("hash", 0))?;
+    let together = if wide { HASHED_LANES } else { 1 };
+    spread_runs(threads, slots, together, &time, &work).map_err(failure("hash", 0))?;
     op.messages.like(Bytes::from_host(out.freeze()), offsets)
 }
 

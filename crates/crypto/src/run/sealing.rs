@@ -10,6 +10,7 @@ use super::{CIPHER_NS_PER_BYTE, MESSAGE_NS, SEAL_NS_PER_BYTE, State, TakeMemory,
 use crate::Failure;
 use crate::cipher::{self, BLOCK_BYTES, Block, CipherKey};
 use crate::keys::Expanded;
+use crate::lanes::CHAINED_LANES;
 use crate::spread::{Run, Slot, Slots, spread, spread_runs};
 
 /// A message of counter mode that is longer is worked on by several threads.
@@ -85,7 +86,7 @@ pub(super) fn encrypt(op: &Encrypt, state: &State, threads: &dyn Threads, take: 
                 let encrypted = key.encrypt_all_chained(vectors, messages, &mut run.parts(&offsets), state.wide);
                 encrypted.map_err(|failure| (first, failure))
             };
-            spread_runs(threads, plain_slots(out.bytes_mut(), &offsets, &mut lens), &time, &work)
+            spread_runs(threads, plain_slots(out.bytes_mut(), &offsets, &mut lens), CHAINED_LANES, &time, &work)
         }
     }
     .map_err(failure("encrypt", 0))?;

@@ -1,0 +1,120 @@
+//! Tensors from and to Burn's, and random numbers.
+
+use burn_backend::{Distribution, TensorData};
+use burn_std::{BoolStore, Bytes, DType as BurnType, Shape};
+use panoply_core::{DType, Element, Tensor, bf16, f16};
+use rand::rngs::StdRng;
+
+use crate::error::Error;
+
+const SERVED: &str = "f32, f16, bf16, f64, i32, u32, i8, u8 and bool";
+
+/// The runtime's element type for Burn's. A bool is a byte.
+pub(crate) fn dtype(burn: BurnType) -> Result<DType, Error> {
+    Ok(match burn {
+        BurnType::F32 | BurnType::Flex32 => DType::F32,
+        BurnType::F16 => DType::F16,
+        BurnType::BF16 => DType::BF16,
+        BurnType::F64 => DType::F64,
+        BurnType::I32 => DType::I32,
+        BurnType::U32 => DType::U32,
+        BurnType::I8 => DType::I8,
+        BurnType::U8 | BurnType::Bool(BoolStore::Native | BoolStore::U8) => DType::U8,
+        other => return Err(Error::ElementType { got: format!("{other:?}"), expected: SERVED }),
+    })
+}
+
+/// The bytes of a tensor of this type and shape.
+pub(crate) fn len_bytes(burn: BurnType, shape: &Shape) -> Result<u64, Error> {
+    let size = dtype(burn)?.size_bytes();
+    let bytes = shape.iter().try_fold(size as u64, |bytes, dim| bytes.checked_mul(*dim as u64));
+    bytes.ok_or(Error::Limit { what: "bytes of a tensor", limit: u64::MAX, got: u64::MAX })
+}
+
+/// A tensor from a message.
+pub(crate) fn from_burn(data: &TensorData) -> Result<Tensor, Error> {
+    let dims: Vec<usize> = data.shape().iter().copied().collect();
+    let is_bool = matches!(data.dtype(), BurnType::Bool(_));
+    let bytes = data.as_bytes();
+    match dtype(data.dtype())? {
+        DType::F32 => tensor::<f32>(bytes, &dims),
+        DType::F16 => tensor::<f16>(bytes, &dims),
+        DType::BF16 => tensor::<bf16>(bytes, &dims),
+        DType::F64 => tensor::<f64>(bytes, &dims),
+        DType::I32 => tensor::<i32>(bytes, &dims),
+        DType::U32 => tensor::<u32>(bytes, &dims),
+        DType::I8 => tensor::<i8>(bytes, &dims),
+        DType::U8 if is_bool => {
+            let values = bytes.iter().map(|byte| u8::from(*byte != 0)).collect();
+            Ok(Tensor::from_vec::<u8>(values, &dims)?)
+        }
+        DType::U8 => tensor::<u8>(bytes, &dims),
+        other => Err(Error::ElementType { got: other.to_string(), expected: SERVED }),
+    }
+}
+
+/// Bytes of a message need not be aligned, so they are copied.
+fn tensor<T: Element>(bytes: &[u8], dims: &[usize]) -> Result<Tensor, Error> {
+    let count = bytes.len() / size_of::<T>();
+    let mut values = vec![T::zeroed(); count];
+    let target: &mut [u8] = bytemuck::cast_slice_mut(&mut values);
+    if target.len() != bytes.len() {
+        return Err(Error::Protocol(format!("{} bytes are no whole number of elements", bytes.len())));
+    }
+    target.copy_from_slice(bytes);
+    Ok(Tensor::from_vec(values, dims)?)
+}
+
+/// A tensor on the host as a message has it, as the type that the client knows it by.
+pub(crate) fn to_burn(tensor: &Tensor, wanted: BurnType) -> Result<TensorData, Error> {
+    if dtype(wanted)? != tensor.dtype() {
+        let (expected, got) = (format!("{wanted:?}"), tensor.dtype().to_string());
+        return Err(Error::Expected { op: "read".to_owned(), expected, got });
+    }
+    let tensor = tensor.contiguous()?;
+    let bytes = Bytes::from_bytes_vec(tensor.as_bytes()?.to_vec());
+    let shape = Shape::from(tensor.shape().to_vec());
+    TensorData::try_from_bytes(bytes, shape, wanted).map_err(|error| Error::Protocol(error.to_string()))
+}
+
+/// Random numbers, the same that Burn's own CPU backend makes of the same seed.
+pub(crate) fn random(
+    shape: &Shape,
+    wanted: BurnType,
+    distribution: Distribution,
+    rng: &mut StdRng,
+) -> Result<Tensor, Error> {
+    check(distribution)?;
+    let shape = shape.clone();
+    let data = match dtype(wanted)? {
+        DType::F32 => TensorData::random::<f32, _, _>(shape, distribution, rng),
+        DType::F16 => TensorData::random::<f16, _, _>(shape, distribution, rng),
+        DType::BF16 => TensorData::random::<bf16, _, _>(shape, distribution, rng),
+        DType::F64 => TensorData::random::<f64, _, _>(shape, distribution, rng),
+        DType::I32 => {
+            // Bounds become integers first, and an empty range between them would be no distribution.
+            if let Distribution::Uniform(low, high) = distribution
+                && (low as i32) >= (high as i32)
+            {
+                return Err(Error::unsupported("random", format!("no integer lies in {low}..{high}")));
+            }
+            TensorData::random::<i32, _, _>(shape, distribution, rng)
+        }
+        other => return Err(Error::ElementType { got: other.to_string(), expected: "random floats and i32" }),
+    };
+    from_burn(&data)
+}
+
+/// Parameters outside of what a distribution is defined for would be a panic.
+fn check(distribution: Distribution) -> Result<(), Error> {
+    let fits = match distribution {
+        Distribution::Default => true,
+        Distribution::Bernoulli(probability) => (0.0..=1.0).contains(&probability),
+        Distribution::Uniform(low, high) => {
+            let fits = |bound: f64| bound.abs() <= f64::from(f32::MAX) / 2.0;
+            low < high && fits(low) && fits(high) && (low as f32) < (high as f32)
+        }
+        Distribution::Normal(mean, deviation) => mean.is_finite() && deviation.is_finite() && deviation >= 0.0,
+    };
+    if fits { Ok(()) } else { Err(Error::unsupported("random", format!("{distribution:?} is no distribution"))) }
+}

@@ -1,5 +1,5 @@
 //! Vocabularies of every kind that is read, against the numbers that the package `tokenizers` makes of the same texts.
-//! `tokenizers/make.py` writes both; `PANOPLY_TOKENIZER_TEXTS` names a folder with more texts.
+//! `tokenizers/make.py` writes both; `PANOPLY_TOKENIZER_TEXTS` names a folder with more of them.
 #![allow(clippy::unwrap_used)] // A test that cannot go on should say where.
 
 use std::path::Path;
@@ -7,16 +7,17 @@ use std::path::Path;
 use panoply_ml::text::Tokenizer;
 use serde_json::Value;
 
-const KINDS: [&str; 6] = ["bert", "byte-level", "clip", "llama", "llama3", "marked"];
+const KINDS: [&str; 10] = ["albert", "bert", "byte-level", "clip", "llama", "llama3", "marked", "nmt", "t5", "xlm-r"];
 
 fn folder() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tokenizers"))
 }
 
-/// How many texts of a file agree; the first that does not is told.
-fn agreeing(kind: &str, answers: &Path) -> Result<usize, String> {
-    let tokenizer = Tokenizer::load(folder().join(format!("{kind}.json"))).unwrap();
-    let answers: Vec<Value> = serde_json::from_slice(&std::fs::read(answers).unwrap()).unwrap();
+/// How many texts of a folder's file agree; the first that does not is told.
+fn agreeing(kind: &str, folder: &Path) -> Result<usize, String> {
+    let tokenizer = Tokenizer::load(folder.join(format!("{kind}.json"))).unwrap();
+    let answers = std::fs::read(folder.join(format!("{kind}.answers.json"))).unwrap();
+    let answers: Vec<Value> = serde_json::from_slice(&answers).unwrap();
     for row in &answers {
         let expected: Vec<i64> = row["ids"].as_array().unwrap().iter().map(|id| id.as_i64().unwrap()).collect();
         let text = row["text"].as_str().unwrap();
@@ -31,7 +32,7 @@ fn agreeing(kind: &str, answers: &Path) -> Result<usize, String> {
 #[test]
 fn texts_have_the_numbers_that_the_reference_gives_them() {
     for kind in KINDS {
-        let agreed = agreeing(kind, &folder().join(format!("{kind}.answers.json"))).unwrap();
+        let agreed = agreeing(kind, folder()).unwrap();
         assert!(agreed > 10, "{kind}");
     }
 }
@@ -43,7 +44,7 @@ fn many_more_texts() {
         return;
     };
     for kind in KINDS {
-        let agreed = agreeing(kind, &Path::new(&texts).join(format!("{kind}.answers.json"))).unwrap();
+        let agreed = agreeing(kind, Path::new(&texts)).unwrap();
         println!("{kind}: {agreed} texts agree");
     }
 }
@@ -59,14 +60,25 @@ fn rows_are_filled_up_and_cut() {
     assert!(tokenizer.encode(&["x"], 1).is_err());
 }
 
-/// A text of a megabyte without a space is one word; joining its pairs must not take its square.
+/// A text of a megabyte without a space is one word; joining its pairs, or weighing its pieces, must not take its square.
 #[test]
 fn long_words_take_no_longer_than_their_length() {
-    let tokenizer = Tokenizer::load(folder().join("llama.json")).unwrap();
-    let started = std::time::Instant::now();
-    let tokens = tokenizer.encode(&["the".repeat(300_000)], 1 << 20).unwrap();
-    assert!(tokens.len > 100_000);
-    assert!(started.elapsed().as_secs() < 20, "{:?}", started.elapsed());
+    for kind in ["llama", "xlm-r"] {
+        let tokenizer = Tokenizer::load(folder().join(format!("{kind}.json"))).unwrap();
+        let started = std::time::Instant::now();
+        let tokens = tokenizer.encode(&["the".repeat(300_000)], 1 << 20).unwrap();
+        assert!(tokens.len > 100_000);
+        assert!(started.elapsed().as_secs() < 20, "{kind}: {:?}", started.elapsed());
+    }
+}
+
+/// Without a piece for what is unknown there is no number to give.
+#[test]
+fn a_text_that_has_no_numbers_is_an_error() {
+    let tokenizer = Tokenizer::from_json(r#"{"model":{"type":"Unigram","vocab":[["a",-1.0],["b",-3.0],["ab",-1.5]]}}"#);
+    let tokenizer = tokenizer.unwrap();
+    assert_eq!(tokenizer.encode(&["aab"], 8).unwrap().ids, [0, 2]);
+    assert!(tokenizer.encode(&["abc"], 8).is_err());
 }
 
 #[test]
@@ -82,6 +94,11 @@ fn files_that_contradict_themselves_are_errors() {
         r#"{"model":{"type":"BPE","vocab":{},"merges":[]},"added_tokens":[{"id":1,"content":""}]}"#,
         r#"{"model":{"type":"BPE","vocab":{},"merges":[]},"pre_tokenizer":{"type":"Split","pattern":{"Regex":"(a"},"behavior":"Isolated"}}"#,
         r#"{"model":{"type":"WordPiece","vocab":{"a":1}}}"#,
+        r#"{"model":{"type":"Unigram"}}"#,
+        r#"{"model":{"type":"Unigram","vocab":{"a":0}}}"#,
+        r#"{"model":{"type":"Unigram","vocab":[["a"]]}}"#,
+        r#"{"model":{"type":"Unigram","vocab":[["a",0.0]],"unk_id":1}}"#,
+        r#"{"normalizer":{"type":"Precompiled","precompiled_charsmap":"?"},"model":{"type":"Unigram","vocab":[]}}"#,
         "[]",
         "{",
     ];

@@ -7,7 +7,7 @@ use clap::Args;
 #[derive(Args, Debug)]
 #[command(
     after_help = "Without an input it says what the model takes. A picture is classified or, where the model answers with boxes, searched \
-    for objects. For text a tokenizer.json (WordPiece or BPE) or vocab.txt is needed, beside the model or by --vocabulary.\n\n\
+    for objects. For text a tokenizer.json (WordPiece, BPE or Unigram) or vocab.txt is needed, beside the model or by --vocabulary.\n\n\
     For example:\n  panoply infer classifier.onnx --image cat.jpg --labels labels.txt\n  \
     panoply infer detector.onnx --image street.jpg --boxes seen.png\n  \
     panoply infer model.onnx --input x=input.npy --output y=output.npy"

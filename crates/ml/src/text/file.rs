@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::bpe::{self, Bpe};
 use super::split::{Normal, Split};
+use super::unigram::Unigram;
 use super::wordpiece::WordPiece;
 use super::{Added, AddedPieces, Model, Tokenizer};
 use crate::error::{Error, Result};
@@ -32,8 +33,10 @@ pub(super) fn read(text: &str) -> Result<Tokenizer> {
     let model = match bpe::kind(&file["model"])?.as_str() {
         "BPE" => Model::Bpe(Bpe::read(&file["model"])?),
         "WordPiece" => Model::WordPiece(WordPiece::read(&file["model"])?),
+        "Unigram" => Model::Unigram(Unigram::read(&file["model"])?),
         kind => {
-            return Err(Error::unsupported(format!("vocabularies of the kind {kind}; BPE and WordPiece are known")));
+            let known = "BPE, Unigram and WordPiece are known";
+            return Err(Error::unsupported(format!("vocabularies of the kind {kind}; {known}")));
         }
     };
     let added = added(&file["added_tokens"])?;

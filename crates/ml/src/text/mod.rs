@@ -1,15 +1,17 @@
 //! Text as models read it: cut into pieces that a vocabulary has, each with its number.
 //!
-//! A vocabulary is a `vocab.txt` (one piece a line, as BERT has it) or a `tokenizer.json` whose model is WordPiece or BPE (byte-level,
-//! or with marks for spaces). `file` reads such a file; `split` makes text plain and cuts words, `pattern` is what it cuts by; `wordpiece`
-//! and `bpe` cut words into pieces. What a file asks for and is not known is refused by name: numbers are those that the model was
-//! trained with, or there are none.
+//! A vocabulary is a `vocab.txt` (one piece a line, as BERT has it) or a `tokenizer.json` whose model is WordPiece, BPE (byte-level, or
+//! with marks for spaces) or Unigram. `file` reads such a file; `split` makes text plain and cuts words, `pattern` is what it cuts by and
+//! `charsmap` what it replaces characters by; `wordpiece`, `bpe` and `unigram` cut words into pieces. What a file asks for and is not
+//! known is refused by name: numbers are those that the model was trained with, or there are none.
 
 mod bpe;
 mod categories;
+mod charsmap;
 mod file;
 mod pattern;
 mod split;
+mod unigram;
 mod wordpiece;
 
 use std::collections::HashMap;
@@ -19,6 +21,7 @@ use crate::array::Array;
 use crate::error::{Error, Result};
 use bpe::Bpe;
 use split::{Normal, Split};
+use unigram::Unigram;
 use wordpiece::WordPiece;
 
 /// The largest file of a vocabulary.
@@ -43,6 +46,7 @@ pub struct Tokenizer {
 enum Model {
     WordPiece(WordPiece),
     Bpe(Bpe),
+    Unigram(Unigram),
 }
 
 impl Model {
@@ -50,6 +54,7 @@ impl Model {
         match self {
             Model::WordPiece(model) => model.number(piece),
             Model::Bpe(model) => model.number(piece),
+            Model::Unigram(model) => model.number(piece),
         }
     }
 }
@@ -154,6 +159,7 @@ impl Tokenizer {
         match &self.model {
             Model::WordPiece(model) => model.len(),
             Model::Bpe(model) => model.len(),
+            Model::Unigram(model) => model.len(),
         }
     }
 
@@ -223,6 +229,7 @@ impl Tokenizer {
             match &self.model {
                 Model::WordPiece(model) => model.cut(word, row),
                 Model::Bpe(model) => model.cut(word, row),
+                Model::Unigram(model) => model.cut(word, row)?,
             }
         }
         Ok(())
@@ -272,12 +279,11 @@ mod tests {
 
     #[test]
     fn vocabularies_of_other_kinds_are_named() {
-        let refused = Tokenizer::from_json(r#"{"model":{"type":"Unigram","vocab":[]}}"#).unwrap_err();
-        assert!(refused.is_unsupported() && refused.to_string().contains("Unigram"));
-        let refused = Tokenizer::from_json(
-            r#"{"normalizer":{"type":"Precompiled"},"model":{"type":"BPE","vocab":{},"merges":[]}}"#,
-        );
-        assert!(refused.unwrap_err().to_string().contains("Precompiled"));
+        let refused = Tokenizer::from_json(r#"{"model":{"type":"WordLevel","vocab":{}}}"#).unwrap_err();
+        assert!(refused.is_unsupported() && refused.to_string().contains("WordLevel"));
+        let refused =
+            Tokenizer::from_json(r#"{"normalizer":{"type":"Other"},"model":{"type":"BPE","vocab":{},"merges":[]}}"#);
+        assert!(refused.unwrap_err().to_string().contains("Other"));
         let json = r#"{"normalizer":{"type":"BertNormalizer","lowercase":true},"model":{"type":"WordPiece","vocab":{"[PAD]":0,"[UNK]":1,"[CLS]":2,"[SEP]":3,"a":4}}}"#;
         assert_eq!(Tokenizer::from_json(json).unwrap().encode(&["A"], 8).unwrap().ids, [2, 4, 3]);
         assert!(Tokenizer::from_lines("hello").is_err());

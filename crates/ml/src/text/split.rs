@@ -4,6 +4,7 @@ use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::is_combining_mark;
 
 use super::categories::{SPACING, is_in};
+use super::charsmap::CharsMap;
 use super::file::{Json, known, text_of};
 use super::pattern::Pattern;
 use super::wordpiece;
@@ -24,10 +25,21 @@ pub(super) enum Normal {
     Nfkd,
     Lowercase,
     StripAccents,
-    Strip { left: bool, right: bool },
+    Strip {
+        left: bool,
+        right: bool,
+    },
     Prepend(String),
     Replace(Pattern, String),
-    Bert { cleans: bool, ideographs: bool, accents: bool, lower: bool },
+    CharsMap(CharsMap),
+    /// As SentencePiece: no control characters, and plain spaces.
+    Nmt,
+    Bert {
+        cleans: bool,
+        ideographs: bool,
+        accents: bool,
+        lower: bool,
+    },
 }
 
 /// One step from text to words.
@@ -119,6 +131,8 @@ impl Normal {
             "Strip" => Normal::Strip { left: flag(json, "strip_left", true), right: flag(json, "strip_right", true) },
             "Prepend" => Normal::Prepend(text_of(json, "prepend")?),
             "Replace" => Normal::Replace(pattern(&json["pattern"])?, text_of(json, "content")?),
+            "Precompiled" => Normal::CharsMap(CharsMap::read(json)?),
+            "Nmt" => Normal::Nmt,
             "BertNormalizer" => {
                 let lower = flag(json, "lowercase", true);
                 Normal::Bert {
@@ -150,6 +164,8 @@ impl Normal {
                 let pieces = pattern.cut(&text)?;
                 pieces.into_iter().map(|(piece, found)| if found { content.clone() } else { piece }).collect()
             }
+            Normal::CharsMap(map) => map.apply(&text),
+            Normal::Nmt => text.chars().filter(|c| !is_nmt_control(*c)).map(nmt_space).collect(),
             Normal::Bert { cleans, ideographs, accents, lower } => {
                 let text = if *cleans { wordpiece::cleaned(&text) } else { text };
                 let text = if *ideographs { wordpiece::spaced(&text) } else { text };
@@ -246,6 +262,29 @@ impl Split {
             Split::Bert => all.extend(wordpiece::words(&word, false)),
         }
         Ok(())
+    }
+}
+
+/// The control characters that SentencePiece leaves out.
+fn is_nmt_control(c: char) -> bool {
+    matches!(c, '\u{1}'..='\u{8}' | '\u{b}' | '\u{e}'..='\u{1f}' | '\u{7f}' | '\u{8f}' | '\u{9f}')
+}
+
+/// What SentencePiece takes for a space, as one.
+fn nmt_space(c: char) -> char {
+    match c {
+        '\t'
+        | '\n'
+        | '\u{c}'
+        | '\r'
+        | '\u{1680}'
+        | '\u{200b}'..='\u{200f}'
+        | '\u{2028}'
+        | '\u{2029}'
+        | '\u{2581}'
+        | '\u{feff}'
+        | '\u{fffd}' => ' ',
+        other => other,
     }
 }
 

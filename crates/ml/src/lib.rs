@@ -6,7 +6,8 @@
 //! 3. `lower` records nodes into graphs, where devices have ops for them; `exec` traces a run once for each form of the inputs, and
 //!    then repeats what was traced.
 //! 4. [`Network`] is a file that was read; [`Model`] is one with its runtime, which is what a program holds.
-//! 5. [`serve`] joins the requests of many callers, [`Repository`] keeps a folder of models ready, [`Ensemble`] chains models.
+//! 5. [`serve`] joins the requests of many callers, [`Repository`] keeps a folder of models ready, [`Ensemble`] chains models and
+//!    stages.
 //! 6. [`picture`] and [`text`] make inputs of pictures and text, [`tasks`] makes answers of outputs.
 //!
 //! Nothing is approximated silently: what a model asks for and this crate does not have is an error that names the node.
@@ -37,7 +38,7 @@ mod value;
 pub use array::{Array, Scalar};
 pub use bounds::ARRAY_BYTES_MAX;
 pub use element::ElementType;
-pub use ensemble::{Ensemble, Member};
+pub use ensemble::{Ensemble, Member, Stage};
 pub use error::{Error, Result};
 pub use model::{Held, Model, Outputs};
 pub use network::{Dimension, Network, Port};

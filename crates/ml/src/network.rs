@@ -13,7 +13,8 @@ use panoply_runtime::{RunOptions, Runtime};
 use crate::element::ElementType;
 use crate::error::{Error, Result};
 use crate::exec::{Context, Executable, Kept, Live};
-use crate::onnx::{ModelMessage, PortMessage, PortType, read_value};
+use crate::onnx::{GraphMessage, ModelMessage, NodeMessage, PortMessage, PortType, read_value};
+use crate::ops;
 use crate::program;
 use crate::value::Value;
 
@@ -81,8 +82,25 @@ impl Network {
     }
 
     fn read(bytes: &[u8], folder: Option<&Path>) -> Result<Network> {
-        let message = ModelMessage::read(bytes)?;
-        let program::Built { body, names } = program::build(&message, bytes.len(), folder)?;
+        Network::of(&ModelMessage::read(bytes)?, bytes.len(), folder)
+    }
+
+    /// A network of these nodes, which are of the newest version that is known. Inputs and outputs are of any type and shape.
+    pub(crate) fn of_nodes(
+        name: &str,
+        nodes: Vec<NodeMessage<'_>>,
+        inputs: &[&str],
+        outputs: &[&str],
+    ) -> Result<Network> {
+        let port = |name: &&str| PortMessage { name: (*name).to_owned(), ..PortMessage::default() };
+        let (inputs, outputs) = (inputs.iter().map(port).collect(), outputs.iter().map(port).collect());
+        let graph = GraphMessage { name: name.to_owned(), nodes, inputs, outputs, ..GraphMessage::default() };
+        let opsets = vec![(String::new(), ops::newest_version(""))];
+        Network::of(&ModelMessage { opsets, graph: Some(graph), ..ModelMessage::default() }, 0, None)
+    }
+
+    fn of(message: &ModelMessage<'_>, file_bytes: usize, folder: Option<&Path>) -> Result<Network> {
+        let program::Built { body, names } = program::build(message, file_bytes, folder)?;
         let graph = message.graph.as_ref().ok_or(Error::Malformed { what: "there is no graph", at: 0 })?;
         let given: HashSet<usize> = body.inputs.iter().copied().collect();
         let is_input = |port: &&PortMessage| names.get(&port.name).is_some_and(|id| given.contains(id));

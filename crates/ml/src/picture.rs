@@ -44,6 +44,16 @@ impl Normalisation {
     pub const IMAGENET: Normalisation =
         Normalisation::Standard { mean: [0.485, 0.456, 0.406], deviation: [0.229, 0.224, 0.225] };
 
+    /// What is taken off the bytes of each channel, and what they are then divided by.
+    pub(crate) fn steps(self) -> ([f32; 3], [f32; 3]) {
+        match self {
+            Normalisation::Unit => ([0.0; 3], [255.0; 3]),
+            Normalisation::Bytes => ([0.0; 3], [1.0; 3]),
+            Normalisation::Signed => ([127.5; 3], [127.5; 3]),
+            Normalisation::Standard { mean, deviation } => (mean.map(|x| x * 255.0), deviation.map(|x| x * 255.0)),
+        }
+    }
+
     fn of(self, byte: u8, channel: usize) -> f32 {
         let value = f32::from(byte);
         match self {
@@ -77,7 +87,7 @@ pub struct Frame {
     pub channels: usize,
     /// Whether each channel is a plane of its own.
     pub planes: bool,
-    kind: ElementType,
+    pub(crate) kind: ElementType,
 }
 
 /// From a model's pixels back to the picture's: `(x - left) / scale`.
@@ -175,6 +185,26 @@ impl Picture {
             kind => Array::from_floats(kind, dims, &values.iter().map(|value| f64::from(*value)).collect::<Vec<_>>())?,
         };
         Ok((array, placement))
+    }
+
+    /// The picture at a model's size as bytes, `[1, height, width, channels]`, and where it lies in it.
+    pub(crate) fn pixels(&self, frame: &Frame, fit: Fit) -> Result<(Array, Placement)> {
+        if self.width() == 0 || self.height() == 0 {
+            return Err(Error::invalid("a picture", "pixels", "none"));
+        }
+        let (sized, placement) = self.fitted(frame.width as u32, frame.height as u32, fit);
+        let dims = [1, frame.height, frame.width, frame.channels];
+        let bytes: Vec<u8> = match frame.channels {
+            1 => sized.pixels().map(|Rgb(pixel)| grey(pixel)).collect(),
+            _ => sized.into_raw(),
+        };
+        Ok((Array::from_bytes(ElementType::U8, dims, &bytes)?, placement))
+    }
+
+    /// The bytes of the picture, `[height, width, 3]`.
+    pub(crate) fn raw(&self) -> Result<Array> {
+        let dims = [self.height() as usize, self.width() as usize, 3];
+        Array::from_bytes(ElementType::U8, dims, self.0.as_raw())
     }
 
     fn fitted(&self, width: u32, height: u32, fit: Fit) -> (RgbImage, Placement) {

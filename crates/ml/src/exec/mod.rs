@@ -67,6 +67,11 @@ impl<'a> Context<'a> {
             let (what, limit) = ("the turns of a run's loops", TURNS_MAX as u64);
             return Err(Error::Limit { what, limit, got: self.turns.get() });
         }
+        self.in_time()
+    }
+
+    /// Whether there is time left.
+    pub(crate) fn in_time(&self) -> Result<()> {
         match self.options.deadline {
             Some(deadline) if Instant::now() >= deadline => {
                 let late_by = deadline.elapsed();

@@ -82,7 +82,7 @@ impl Form {
 
 /// The graphs of the forms met so far.
 #[derive(Default)]
-pub(super) struct Graphs(Mutex<HashMap<(Form, DType), Arc<Kept>>>);
+pub(crate) struct Graphs(Mutex<HashMap<(Form, DType), Arc<Kept>>>);
 
 struct Kept {
     read: Graph,

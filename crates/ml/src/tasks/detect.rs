@@ -76,9 +76,10 @@ impl Detector {
         let (array, placement) = picture.array(&frame, Fit::Letterbox, options.normalisation)?;
         let outputs = self.model.infer_live(&[(&port.name, Live::Value(array.into()))], run)?;
         let output = outputs.first().ok_or_else(|| Error::invalid("a detector", "an output", "none"))?;
+        let sizes = [picture.width() as f32, picture.height() as f32];
         let mut found = self.graphs.run(self.model.runtime(), &output.tensor()?, options, run)?;
         for object in &mut found {
-            object.corners = in_picture(object.corners, &placement, picture);
+            object.corners = in_picture(object.corners, &placement, sizes);
             object.label = labels.get(object.class);
         }
         Ok(found)
@@ -96,8 +97,8 @@ pub fn detect(model: &Model, picture: &Picture, options: &DetectOptions, labels:
     Detector::new(model).detect(picture, options, labels, &RunOptions::default())
 }
 
-fn in_picture(corners: [f32; 4], placement: &Placement, picture: &Picture) -> [f32; 4] {
-    let sizes = [picture.width() as f32, picture.height() as f32];
+/// Corners in a model's pixels as those of the picture, whose width and height these are.
+pub(crate) fn in_picture(corners: [f32; 4], placement: &Placement, sizes: [f32; 2]) -> [f32; 4] {
     let mut place = 0;
     corners.map(|corner| {
         let axis = place % 2;

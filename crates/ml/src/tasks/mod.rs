@@ -1,8 +1,8 @@
 //! Answers that people ask models for: classes, boxes, embeddings and scores.
 
-mod boxes;
+pub(crate) mod boxes;
 mod classify;
-mod detect;
+pub(crate) mod detect;
 mod embed;
 
 pub use classify::{Class, Labels, classes, classify, classify_with};

@@ -1,70 +1,131 @@
-//! Ensembles: models one after the other under one name and one deadline. What one hands to the next stays on its device.
+//! Ensembles: models, and the stages before, between and behind them, under one name and one deadline. What one hands to the next
+//! stays on its device.
+
+mod stage;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use panoply_runtime::RunOptions;
+use panoply_runtime::{RunOptions, Runtime};
 
 use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::exec::{Context, Live};
 use crate::model::{Model, Outputs};
 
+pub use stage::Stage;
+
 /// The most members of an ensemble.
 const MEMBERS_MAX: usize = 256;
 
-/// A model of an ensemble, with the names under which it reads and writes values.
+/// A model or a stage of an ensemble, with the names under which it reads and writes values.
 #[derive(Clone, Debug)]
 pub struct Member {
-    model: Model,
+    runs: Runs,
     reads: Vec<(String, String)>,
     writes: Vec<(String, String)>,
+    /// A name that was to be changed, and that it does not have.
+    unknown: Option<String>,
+}
+
+#[derive(Clone, Debug)]
+enum Runs {
+    Model(Model),
+    Stage(Stage),
 }
 
 impl Member {
     /// A model whose inputs and outputs are values of the ensemble under their own names.
     pub fn new(model: &Model) -> Member {
-        let own = |name: &String| (name.clone(), name.clone());
-        Member {
-            reads: model.inputs().iter().map(|port| own(&port.name)).collect(),
-            writes: model.outputs().iter().map(|port| own(&port.name)).collect(),
-            model: model.clone(),
-        }
+        let (inputs, outputs) = (model.inputs().iter(), model.outputs().iter());
+        Member::named(Runs::Model(model.clone()), inputs.map(|port| &*port.name), outputs.map(|port| &*port.name))
+    }
+
+    /// A stage whose inputs and outputs are values of the ensemble under their own names.
+    pub fn stage(stage: Stage) -> Member {
+        let (inputs, outputs) = (stage.inputs(), stage.outputs());
+        Member::named(Runs::Stage(stage), inputs.iter().copied(), outputs.iter().copied())
+    }
+
+    fn named<'a>(runs: Runs, inputs: impl Iterator<Item = &'a str>, outputs: impl Iterator<Item = &'a str>) -> Member {
+        let own = |name: &str| (name.to_owned(), name.to_owned());
+        Member { reads: inputs.map(own).collect(), writes: outputs.map(own).collect(), runs, unknown: None }
     }
 
     /// Has an input read the ensemble's value of this name.
     pub fn reads(mut self, input: &str, value: &str) -> Member {
-        self.reads.iter_mut().filter(|(name, _)| name == input).for_each(|(_, from)| *from = value.to_owned());
+        match self.reads.iter_mut().find(|(name, _)| name == input) {
+            Some((_, from)) => *from = value.to_owned(),
+            None => self.unknown = Some(input.to_owned()),
+        }
         self
     }
 
     /// Has an output be the ensemble's value of this name.
     pub fn writes(mut self, output: &str, value: &str) -> Member {
-        self.writes.iter_mut().filter(|(name, _)| name == output).for_each(|(_, to)| *to = value.to_owned());
+        match self.writes.iter_mut().find(|(name, _)| name == output) {
+            Some((_, to)) => *to = value.to_owned(),
+            None => self.unknown = Some(output.to_owned()),
+        }
         self
+    }
+
+    fn model(&self) -> Option<&Model> {
+        match &self.runs {
+            Runs::Model(model) => Some(model),
+            Runs::Stage(_) => None,
+        }
+    }
+
+    fn run(&self, runtime: &Runtime, given: &[(&str, Live)], options: &RunOptions) -> Result<Vec<Live>> {
+        match &self.runs {
+            Runs::Model(model) => model.infer_live(given, options),
+            Runs::Stage(stage) => stage.run(&Context::new(Some(runtime), options.clone()), given),
+        }
     }
 }
 
-/// Models that run as one. Members run in the order in which values allow it.
-#[derive(Clone, Debug)]
+/// Models and stages that run as one. Members run in the order in which values allow it.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use panoply_ml::{Array, Ensemble, Error, Member, Model, Stage, text::Tokenizer};
+/// # fn chain(model: &Model, tokenizer: Tokenizer) -> Result<Ensemble, Error> {
+/// let members = vec![
+///     Member::stage(Stage::tokenize(tokenizer, 128)).writes("ids", "input_ids").writes("mask", "attention_mask"),
+///     Member::new(model).writes("logits", "scores"),
+///     Member::stage(Stage::softmax(-1)?).reads("x", "scores").writes("y", "likelihoods"),
+///     Member::stage(Stage::top_k(5, -1)?).reads("x", "likelihoods").writes("indices", "classes"),
+/// ];
+/// Ensemble::new("sentiment", &["texts"], &["values", "classes"], members)
+/// # }
+/// ```
+#[derive(Clone)]
 pub struct Ensemble {
     name: String,
+    runtime: Arc<Runtime>,
     inputs: Vec<String>,
     outputs: Vec<String>,
     members: Vec<Member>,
 }
 
 impl Ensemble {
-    /// An ensemble that is given some values and hands out some. Every value has one origin, and no member waits for itself.
+    /// An ensemble that is given some values and hands out some. Every value has one origin, and no member waits for itself. Stages
+    /// run on the runtime of the models, of which there is one at least.
     pub fn new(name: &str, inputs: &[&str], outputs: &[&str], members: Vec<Member>) -> Result<Ensemble> {
         if members.len() > MEMBERS_MAX {
             let (what, limit) = ("the members of an ensemble", MEMBERS_MAX as u64);
             return Err(Error::Limit { what, limit, got: members.len() as u64 });
         }
-        let elsewhere = |member: &Member| !Arc::ptr_eq(member.model.runtime(), members[0].model.runtime());
-        if members.iter().any(elsewhere) {
+        if let Some(name) = members.iter().find_map(|member| member.unknown.as_ref()) {
+            return Err(Error::invalid("an ensemble", "names that its members have", format!("{name:?}")));
+        }
+        let mut runtimes = members.iter().filter_map(Member::model).map(Model::runtime);
+        let runtime = runtimes.next().ok_or_else(|| Error::invalid("an ensemble", "a model", "none"))?;
+        if runtimes.any(|other| !Arc::ptr_eq(other, runtime)) {
             return Err(Error::invalid("an ensemble", "members on one runtime", "several"));
         }
+        let runtime = Arc::clone(runtime);
         let mut known: HashSet<String> = inputs.iter().map(|name| (*name).to_owned()).collect();
         let (mut ordered, mut left) = (Vec::with_capacity(members.len()), members);
         while !left.is_empty() {
@@ -87,7 +148,8 @@ impl Ensemble {
             return Err(Error::invalid("an ensemble", "an origin for every output", format!("none of {missing:?}")));
         }
         let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-        Ok(Ensemble { name: name.to_owned(), inputs: owned(inputs), outputs: owned(outputs), members: ordered })
+        let (name, inputs, outputs) = (name.to_owned(), owned(inputs), owned(outputs));
+        Ok(Ensemble { name, runtime, inputs, outputs, members: ordered })
     }
 
     /// Its name.
@@ -118,13 +180,12 @@ impl Ensemble {
             };
             let given: Vec<(String, Live)> = member.reads.iter().filter_map(read).collect();
             let given: Vec<(&str, Live)> = given.iter().map(|(name, live)| (name.as_str(), live.clone())).collect();
-            let made = member.model.infer_live(&given, options)?;
+            let made = member.run(&self.runtime, &given, options)?;
             values.extend(member.writes.iter().map(|(_, value)| value.as_str()).zip(made));
             let needed: HashSet<&str> = self.needed_after(place);
             values.retain(|name, _| needed.contains(name));
         }
-        let runtime = self.members.first().map(|member| member.model.runtime().as_ref());
-        let context = Context::new(runtime, options.clone());
+        let context = Context::new(Some(&self.runtime), options.clone());
         let output = |name: &String| {
             let live = values.get(name.as_str()).ok_or_else(|| Error::invalid("an output", "a value", "none"))?;
             Ok((name.clone(), context.fetch(live)?.array()?.clone()))
@@ -136,5 +197,11 @@ impl Ensemble {
     fn needed_after(&self, place: usize) -> HashSet<&str> {
         let later = self.members[place + 1..].iter().flat_map(|member| &member.reads).map(|(_, value)| value.as_str());
         later.chain(self.outputs.iter().map(String::as_str)).collect()
+    }
+}
+
+impl std::fmt::Debug for Ensemble {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Ensemble({:?}, {} members)", self.name, self.members.len())
     }
 }

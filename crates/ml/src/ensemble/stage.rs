@@ -1,0 +1,216 @@
+//! Stages: what an ensemble does around its models.
+//!
+//! A stage that computes is a small network of its own, and so it runs as models do: as graphs, on the device that its input lies on.
+//! Files are decoded, pictures brought to size and texts cut on the host, where they are; a picture goes to the device as bytes. Boxes
+//! are suppressed on the device, and only those that are left come to the host.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::array::Array;
+use crate::element::ElementType;
+use crate::error::{Error, Result};
+use crate::exec::{Context, Live};
+use crate::network::Network;
+use crate::onnx::{AttributeMessage, NodeMessage};
+use crate::picture::{Fit, Frame, Normalisation, Picture, Placement};
+use crate::tasks::DetectOptions;
+use crate::tasks::boxes::Graphs;
+use crate::tasks::detect::in_picture;
+use crate::text::Tokenizer;
+
+/// One step of an ensemble that is no model.
+#[derive(Clone)]
+pub struct Stage {
+    kind: Kind,
+    inputs: &'static [&'static str],
+    outputs: &'static [&'static str],
+}
+
+#[derive(Clone)]
+enum Kind {
+    Decode,
+    Fit(Frame, Fit),
+    Tokenize(Arc<Tokenizer>, usize),
+    Suppress(Arc<Graphs>, DetectOptions),
+    InPicture,
+    Network(Network),
+}
+
+impl Stage {
+    /// Decodes a PNG or JPEG: the bytes `file` become `picture`, of `[height, width, 3]` bytes.
+    pub fn decode() -> Stage {
+        Stage { kind: Kind::Decode, inputs: &["file"], outputs: &["picture"] }
+    }
+
+    /// Brings a `picture` to a model's size: `pixels` are its bytes, and `placement` says where it lies in them (pixels of the model for
+    /// one of the picture across and down, where it begins, and its width and height).
+    pub fn fit(frame: Frame, fit: Fit) -> Stage {
+        Stage { kind: Kind::Fit(frame, fit), inputs: &["picture"], outputs: &["pixels", "placement"] }
+    }
+
+    /// Makes the numbers that a model wants, `array`, of the bytes `pixels`.
+    pub fn normalise(frame: Frame, normalisation: Normalisation) -> Result<Stage> {
+        let (mut nodes, mut last) = (Vec::new(), "pixels");
+        if frame.kind != ElementType::U8 {
+            let (mean, deviation) = normalisation.steps();
+            let list = |values: [f32; 3]| AttributeMessage::Floats(values[..frame.channels.min(3)].to_vec());
+            nodes.push(node(
+                "Cast",
+                &[last],
+                "floats",
+                [("to", AttributeMessage::Integer(ElementType::F32.code().into()))],
+            ));
+            nodes.push(node("Constant", &[], "mean", [("value_floats", list(mean))]));
+            nodes.push(node("Constant", &[], "deviation", [("value_floats", list(deviation))]));
+            nodes.push(node("Sub", &["floats", "mean"], "centred", []));
+            nodes.push(node("Div", &["centred", "deviation"], "scaled", []));
+            last = "scaled";
+        }
+        if frame.planes {
+            let order = AttributeMessage::Integers(vec![0, 3, 1, 2]);
+            nodes.push(node("Transpose", &[last], "ordered", [("perm", order)]));
+            last = "ordered";
+        }
+        match frame.kind {
+            ElementType::F32 | ElementType::U8 => nodes.push(node("Identity", &[last], "array", [])),
+            kind => nodes.push(node("Cast", &[last], "array", [("to", AttributeMessage::Integer(kind.code().into()))])),
+        }
+        Stage::network("normalise", nodes, &["pixels"], &["array"])
+    }
+
+    /// Cuts `texts` into pieces, at most `len_max` for each: their numbers `ids`, the `mask` and the `sentence` that pieces belong to, all
+    /// of 64 bits.
+    pub fn tokenize(tokenizer: impl Into<Arc<Tokenizer>>, len_max: usize) -> Stage {
+        let kind = Kind::Tokenize(tokenizer.into(), len_max);
+        Stage { kind, inputs: &["texts"], outputs: &["ids", "mask", "sentence"] }
+    }
+
+    /// Makes likelihoods `y` of scores `x` along an axis, which counts from the back where it is negative.
+    pub fn softmax(axis: i64) -> Result<Stage> {
+        let nodes = vec![node("Softmax", &["x"], "y", [("axis", AttributeMessage::Integer(axis))])];
+        Stage::network("softmax", nodes, &["x"], &["y"])
+    }
+
+    /// The largest `count` numbers of `x` along an axis, the largest first: `values`, and `indices` of 64 bits.
+    pub fn top_k(count: usize, axis: i64) -> Result<Stage> {
+        let wrong = |_| Error::invalid("the numbers of a top-k", "63 bits", count);
+        let counts = AttributeMessage::Integers(vec![i64::try_from(count).map_err(wrong)?]);
+        let mut top = node("TopK", &["x", "count"], "values", [("axis", AttributeMessage::Integer(axis))]);
+        top.outputs.push("indices".to_owned());
+        let nodes = vec![node("Constant", &[], "count", [("value_ints", counts)]), top];
+        Stage::network("top_k", nodes, &["x"], &["values", "indices"])
+    }
+
+    /// Reads the boxes of one picture out of a detector's `output` and leaves those that no likelier one hides, the likeliest first:
+    /// `boxes`, `[count, 6]` numbers of 32 bits, are corners in the model's pixels, the score and the class.
+    pub fn suppress(options: DetectOptions) -> Stage {
+        Stage { kind: Kind::Suppress(Arc::default(), options), inputs: &["output"], outputs: &["boxes"] }
+    }
+
+    /// The corners of `boxes` in pixels of the picture, with the `placement` that [`Stage::fit`] made.
+    pub fn in_picture() -> Stage {
+        Stage { kind: Kind::InPicture, inputs: &["boxes", "placement"], outputs: &["placed"] }
+    }
+
+    fn network(
+        name: &str,
+        nodes: Vec<NodeMessage<'_>>,
+        inputs: &'static [&'static str],
+        outputs: &'static [&'static str],
+    ) -> Result<Stage> {
+        Ok(Stage { kind: Kind::Network(Network::of_nodes(name, nodes, inputs, outputs)?), inputs, outputs })
+    }
+
+    /// The names of what it reads.
+    pub fn inputs(&self) -> &'static [&'static str] {
+        self.inputs
+    }
+
+    /// The names of what it writes.
+    pub fn outputs(&self) -> &'static [&'static str] {
+        self.outputs
+    }
+
+    /// Runs it; the outputs come in the order of their names.
+    pub(super) fn run(&self, context: &Context<'_>, given: &[(&str, Live)]) -> Result<Vec<Live>> {
+        context.in_time()?;
+        let made = match &self.kind {
+            Kind::Network(network) => return network.run_live(context, given),
+            Kind::Decode => vec![Picture::decode(on_host(context, given, 0)?.as_slice::<u8>()?)?.raw()?],
+            Kind::Fit(frame, fit) => fitted(&on_host(context, given, 0)?, frame, *fit)?,
+            Kind::Tokenize(tokenizer, len_max) => {
+                let tokens = tokenizer.encode(on_host(context, given, 0)?.as_strings()?, *len_max)?;
+                vec![tokens.ids()?, tokens.mask()?, tokens.sentence()?]
+            }
+            Kind::Suppress(graphs, options) => {
+                let runtime = context.runtime.ok_or_else(|| Error::unsupported("boxes without a runtime"))?;
+                let output = operand(given, 0)?.tensor()?;
+                let found = graphs.run(runtime, &output, options, &context.options)?;
+                let row = |object: &crate::tasks::Detection| {
+                    let [left, top, right, bottom] = object.corners;
+                    [left, top, right, bottom, object.score, object.class as f32]
+                };
+                let numbers: Vec<f32> = found.iter().flat_map(row).collect();
+                vec![Array::from_slice(&numbers, [found.len(), 6])?]
+            }
+            Kind::InPicture => vec![placed(&on_host(context, given, 0)?, &on_host(context, given, 1)?)?],
+        };
+        Ok(made.into_iter().map(|array| Live::Value(array.into())).collect())
+    }
+}
+
+impl std::fmt::Debug for Stage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Stage({} to {})", self.inputs.join(", "), self.outputs.join(", "))
+    }
+}
+
+/// A node without a name of its own.
+fn node<'a, const N: usize>(
+    op: &str,
+    inputs: &[&str],
+    output: &str,
+    attributes: [(&str, AttributeMessage<'a>); N],
+) -> NodeMessage<'a> {
+    let attributes = attributes.into_iter().map(|(name, attribute)| (name.to_owned(), attribute));
+    NodeMessage {
+        op: op.to_owned(),
+        inputs: inputs.iter().map(|name| (*name).to_owned()).collect(),
+        outputs: vec![output.to_owned()],
+        attributes: attributes.collect::<HashMap<_, _>>(),
+        ..NodeMessage::default()
+    }
+}
+
+fn operand<'l>(given: &'l [(&str, Live)], place: usize) -> Result<&'l Live> {
+    given.get(place).map(|(_, live)| live).ok_or_else(|| Error::invalid("a stage", "all that it reads", "less"))
+}
+
+fn on_host(context: &Context<'_>, given: &[(&str, Live)], place: usize) -> Result<Array> {
+    Ok(context.fetch(operand(given, place)?)?.array()?.clone())
+}
+
+fn fitted(picture: &Array, frame: &Frame, fit: Fit) -> Result<Vec<Array>> {
+    let wrong = || Error::invalid("a picture", "bytes of [height, width, 3]", format!("{picture:?}"));
+    let (&[height, width, 3], Ok(bytes)) = (picture.dims(), picture.as_slice::<u8>()) else { return Err(wrong()) };
+    let (Ok(wide), Ok(high)) = (u32::try_from(width), u32::try_from(height)) else { return Err(wrong()) };
+    let picture = Picture::from_rgb(wide, high, bytes.to_vec())?;
+    let (pixels, Placement { scale, start }) = picture.pixels(frame, fit)?;
+    let placement = [scale[0], scale[1], start[0], start[1], width as f32, height as f32];
+    Ok(vec![pixels, Array::from_slice(&placement, [6])?])
+}
+
+fn placed(boxes: &Array, placement: &Array) -> Result<Array> {
+    let wrong =
+        |got: &Array| Error::invalid("boxes and their placement", "[count, 6] and [6] numbers", format!("{got:?}"));
+    let [across, down, left, top, width, height] = *placement.as_slice::<f32>()? else { return Err(wrong(placement)) };
+    let &[_, 6] = boxes.dims() else { return Err(wrong(boxes)) };
+    let placement = Placement { scale: [across, down], start: [left, top] };
+    let mut numbers = boxes.as_slice::<f32>()?.to_vec();
+    for row in numbers.as_chunks_mut::<6>().0 {
+        let corners = in_picture([row[0], row[1], row[2], row[3]], &placement, [width, height]);
+        row[..4].copy_from_slice(&corners);
+    }
+    Array::from_slice(&numbers, boxes.dims())
+}

@@ -11,10 +11,12 @@ use std::sync::Arc;
 use bench::{Tolerance, Verdict, compare, verdict_on};
 use onnx::*;
 use panoply_c_gpu::EmulatedBackend;
+use panoply_conformance::virtual_device::{Script, VirtualBackend};
 use panoply_core::{Backend, DeviceId};
 use panoply_cpu::CpuBackend;
+use panoply_ml::picture::{Fit, Frame, Normalisation, Picture};
 use panoply_ml::tasks::{DetectOptions, Detector, boxes, suppress};
-use panoply_ml::{Array, ElementType, Model, Network, Value};
+use panoply_ml::{Array, ElementType, Ensemble, Member, Model, Network, Stage, Value};
 use panoply_runtime::{RunOptions, Runtime};
 use panoply_vulkan::VulkanBackend;
 
@@ -185,6 +187,98 @@ fn small_models_with_saved_answers() {
                 Verdict::Refused(reason) | Verdict::Wrong(reason) => panic!("{name} on {device}: {reason}"),
             }
             println!("{} ops of {name} ran on {device}", completed(runtime, device) - before);
+        }
+    });
+}
+
+/// What is no number is told from numbers on every device, and in its own graph.
+#[test]
+fn nan_is_seen_on_devices() {
+    let nodes = [
+        node("IsNaN", &["x"], &["is"], &[]),
+        node("Where", &["is", "zero", "x"], &["kept"], &[]),
+        node("Softmax", &["kept"], &["y"], &[]),
+    ];
+    let ports = [port("x", ElementType::F32, &[2, 3])];
+    let file = model(18, &graph(&nodes, &[f32s("zero", &[1], &[0.0])], &ports, &[any("y"), any("is")]));
+    on_each(|runtime, device| {
+        let network = Network::from_bytes(&file.0).unwrap();
+        let values = [f32::NAN, 1.0, -1.0, f32::INFINITY, -f32::NAN, f32::NEG_INFINITY];
+        let given = [("x", Value::from(Array::from_slice(&values, [2, 3]).unwrap()))];
+        let expected = Network::from_bytes(&file.0).unwrap().reference(&given).unwrap();
+        let got = network.infer_values(runtime, &given, &RunOptions::require(device)).unwrap();
+        assert_eq!(got[1].array().unwrap().to_floats().unwrap(), [1.0, 0.0, 0.0, 0.0, 1.0, 0.0], "on {device}");
+        compare(&got[0], &expected[0], 1e-4, 1e-6).unwrap();
+        assert!(network.steps().starts_with("1 graphs") && network.steps().ends_with("nothing"), "{}", network.steps());
+    });
+}
+
+/// A model whose graph is larger than a device's memory runs elsewhere, or says both figures where it may not. That it has run on the
+/// host before, as its own reference, changes nothing.
+#[test]
+fn a_model_larger_than_a_devices_memory_goes_elsewhere() {
+    let nodes = [node("MatMul", &["x", "w"], &["h"], &[]), node("Softmax", &["h"], &["y"], &[])];
+    let constants = [weights("w", &[512, 512], 1)];
+    let file = model(18, &graph(&nodes, &constants, &[port("x", ElementType::F32, &[-1, 512])], &[any("y")]));
+    let devices = VirtualBackend::new(Arc::new(CpuBackend::new()))
+        .device(Script::new().memory_bytes(100 << 10))
+        .device(Script::new().memory_bytes(100 << 20));
+    let ids: Vec<DeviceId> = devices.discover().unwrap().iter().map(|device| device.id).collect();
+    let runtime = Runtime::builder().backend(Arc::new(devices)).build().unwrap();
+    let network = Network::from_bytes(&file.0).unwrap();
+    let given = |rows: usize| [("x", Value::from(Array::from_slice(&numbers(512 * rows, 2), [rows, 512]).unwrap()))];
+    let expected = network.reference(&given(1)).unwrap();
+    for turn in 1..3 {
+        let got = network.infer_values(&runtime, &given(1), &RunOptions::prefer(ids[0])).unwrap();
+        compare(&got[0], &expected[0], 1e-4, 1e-4).unwrap();
+        assert!(completes(&runtime, ids[1], turn), "it goes to where it fits");
+        assert_eq!(completed(&runtime, ids[0]), 0, "it does not fit there");
+    }
+    let refused = network.infer_values(&runtime, &given(1), &RunOptions::require(ids[0])).unwrap_err().to_string();
+    let needed = 512 * 512 * 4;
+    assert!(refused.contains("102400") && refused.contains("at its peak"), "{refused}, {needed} bytes of weights");
+    // More rows than any device has room for: both figures again, from the largest.
+    let refused = network.infer_values(&runtime, &given(40_000), &RunOptions::default()).unwrap_err().to_string();
+    assert!(refused.contains("bytes") && refused.contains("104857600"), "{refused}");
+}
+
+/// What members of an ensemble hand to each other stays on the device: one graph for each of them runs there, and one copy for each
+/// output comes back.
+#[test]
+fn values_between_members_stay_on_their_device() {
+    on_each(|runtime, device| {
+        let model = Model::from_bytes(Arc::clone(runtime), &pictures().0.0).unwrap();
+        let frame = Frame::of(&model.inputs()[0], None).unwrap();
+        let members = vec![
+            Member::stage(Stage::decode()),
+            Member::stage(Stage::fit(frame, Fit::Crop)),
+            Member::stage(Stage::normalise(frame, Normalisation::Signed).unwrap()).writes("array", "x"),
+            Member::new(&model),
+            Member::stage(Stage::softmax(-1).unwrap()).reads("x", "y").writes("y", "likely"),
+            Member::stage(Stage::top_k(3, -1).unwrap()).reads("x", "likely").writes("indices", "classes"),
+        ];
+        let chain = Ensemble::new("pictures", &["file"], &["values", "classes"], members).unwrap();
+        let bytes: Vec<u8> = (0..32 * 24 * 3_u32).map(|place| (place * 7 % 251) as u8).collect();
+        let picture = Picture::from_rgb(32, 24, bytes).unwrap();
+        let file = picture.encode(false).unwrap();
+        let file = Array::from_slice(&file, [file.len()]).unwrap();
+        let (array, _) = picture.array(&frame, Fit::Crop, Normalisation::Signed).unwrap();
+        let scores = model.reference(&[("x", array.into())]).unwrap()[0].array().unwrap().to_floats().unwrap();
+        let sum: f64 = scores.iter().map(|score| score.exp()).sum();
+        let mut expected: Vec<(f64, i64)> = scores.iter().map(|score| score.exp() / sum).zip(0..).collect();
+        expected.sort_by(|a, b| b.0.total_cmp(&a.0));
+        for turn in 0..2 {
+            let before = completed(runtime, device);
+            let outputs = chain.infer(&[("file", file.clone())], &RunOptions::require(device)).unwrap();
+            let (values, classes) = (outputs.get("values").unwrap(), outputs.get("classes").unwrap());
+            assert_eq!(classes.to_i64s().unwrap(), expected[..3].iter().map(|(_, class)| *class).collect::<Vec<_>>());
+            for (got, (likely, _)) in values.to_floats().unwrap().iter().zip(&expected) {
+                assert!((got - likely).abs() < 1e-4, "{got}, expected {likely}");
+            }
+            let (graphs, copies) = (4, 2);
+            assert!(completes(runtime, device, before + graphs + copies), "turn {turn} on {device}");
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            assert_eq!(completed(runtime, device) - before, graphs + copies, "turn {turn} on {device}");
         }
     });
 }

@@ -29,6 +29,11 @@ impl Lower<'_, '_> {
     }
 
     fn unary(&mut self, kind: ElementType, dtype: DType) -> Recorded {
+        if self.node.op == "IsNaN" && dtype.is_float() {
+            let x = self.id(0)?;
+            let node = self.expression(&[x], |inputs| inputs[0].clone().ne(inputs[0].clone()).cast(DType::U8))?;
+            return one(node, ElementType::Bool);
+        }
         let Some(function) = self.function(dtype)? else { return Ok(None) };
         let x = self.id(0)?;
         // Libraries have products with this one; with others they are slower than by themselves.

@@ -1,8 +1,14 @@
 //! Files with bytes changed, cut, repeated and joined: whatever they say, they are read or refused, and what was read runs or says
 //! why not. Nothing panics, hangs or takes much memory. `PANOPLY_FUZZ_MUTATIONS` sets how many of each file are tried.
+//!
+//! `PANOPLY_FUZZ_SEEDS` names a folder of models (ONNX's node cases, say) whose mutations are tried for `PANOPLY_FUZZ_SECONDS` on every
+//! core. The file that is being tried lies in the folder for temporary files, so that one that ends the process is there afterwards.
 #![allow(clippy::unwrap_used)] // A test that cannot go on should say where.
 
 mod onnx;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 use onnx::*;
 use panoply_ml::ElementType;
@@ -28,12 +34,13 @@ fn mutated(seed: &[u8], other: &[u8], numbers: &mut Numbers) -> Vec<u8> {
     let mut bytes = seed.to_vec();
     for _ in 0..1 + numbers.below(4) {
         let at = numbers.below(bytes.len());
-        match numbers.below(6) {
+        match numbers.below(7) {
             0 if !bytes.is_empty() => bytes[at] ^= 1 << numbers.below(8),
             1 if !bytes.is_empty() => bytes[at] = [0, 1, 0x7f, 0x80, 0xff][numbers.below(5)],
             2 => bytes.truncate(at),
             3 => bytes.insert(at, numbers.next() as u8),
             4 if !bytes.is_empty() => drop(bytes.remove(at)),
+            5 => drop(bytes.splice(at..at, huge(numbers))),
             _ => {
                 let from = numbers.below(other.len());
                 let piece = &other[from..(from + numbers.below(32)).min(other.len())];
@@ -41,6 +48,18 @@ fn mutated(seed: &[u8], other: &[u8], numbers: &mut Numbers) -> Vec<u8> {
             }
         }
     }
+    bytes
+}
+
+/// A number of many digits as files have them: a length, a dimension or an index that is not meant.
+fn huge(numbers: &mut Numbers) -> Vec<u8> {
+    let mut value = u64::MAX >> numbers.below(40);
+    let mut bytes = Vec::new();
+    while value >= 0x80 {
+        bytes.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    bytes.push(value as u8);
     bytes
 }
 
@@ -130,6 +149,67 @@ fn models() {
     assert!(read > ran && ran > 0, "mutations should reach beyond the reader: {read} read, {ran} run");
 }
 
+/// The longest that one file may take, and the largest that is a seed.
+const CASE_TIME_MAX: Duration = Duration::from_secs(10);
+const SEED_BYTES_MAX: u64 = 1 << 16;
+
+/// The models of a folder and of the folders in it.
+fn seeds_of(folder: &Path) -> Vec<Vec<u8>> {
+    let mut seeds = Vec::new();
+    for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+        let path = if path.is_dir() { path.join("model.onnx") } else { path };
+        let size = path.metadata().map_or(0, |metadata| metadata.len());
+        if path.extension().is_some_and(|extension| extension == "onnx") && (1..=SEED_BYTES_MAX).contains(&size) {
+            seeds.push(std::fs::read(path).unwrap());
+        }
+    }
+    seeds.sort();
+    seeds
+}
+
+/// Tries mutations until a time has come. How many were read, ran and were tried.
+fn tried_until(end: Instant, seeds: &[Vec<u8>], mut numbers: Numbers, file: &Path) -> [u64; 3] {
+    let mut counts = [0; 3];
+    while Instant::now() < end {
+        let (seed, other) = (&seeds[numbers.below(seeds.len())], &seeds[numbers.below(seeds.len())]);
+        let bytes = mutated(seed, other, &mut numbers);
+        std::fs::write(file, &bytes).unwrap();
+        let started = Instant::now();
+        let (read, ran) = fuzzing::model(&bytes);
+        assert!(started.elapsed() < CASE_TIME_MAX, "{} took {:?}", file.display(), started.elapsed());
+        counts = [counts[0] + u64::from(read), counts[1] + u64::from(ran), counts[2] + 1];
+    }
+    std::fs::remove_file(file).unwrap();
+    counts
+}
+
+#[test]
+fn models_of_a_folder() {
+    let Some(folder) = std::env::var_os("PANOPLY_FUZZ_SEEDS") else {
+        println!("skipped: PANOPLY_FUZZ_SEEDS names no folder of models");
+        return;
+    };
+    let number = |name: &str, usual: u64| std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual);
+    let seeds = seeds_of(Path::new(&folder));
+    assert!(!seeds.is_empty(), "no models in {folder:?}");
+    let end = Instant::now() + Duration::from_secs(number("PANOPLY_FUZZ_SECONDS", 30));
+    let first = number("PANOPLY_FUZZ_SEED", 1);
+    let workers = std::thread::available_parallelism().map_or(1, usize::from) as u64;
+    let counts: Vec<[u64; 3]> = std::thread::scope(|scope| {
+        let seeds = &seeds;
+        let work = move |worker: u64| {
+            let file = std::env::temp_dir().join(format!("panoply-mutation-{}-{worker}.onnx", std::process::id()));
+            let numbers = Numbers((first + worker).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            tried_until(end, seeds, numbers, &file)
+        };
+        let threads: Vec<_> = (0..workers).map(|worker| scope.spawn(move || work(worker))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let [read, ran, tried] = [0, 1, 2].map(|place| counts.iter().map(|counts| counts[place]).sum::<u64>());
+    println!("{read} read and {ran} run of {tried} mutations of {} models", seeds.len());
+    assert!(read > ran && ran > 0, "mutations should reach beyond the reader");
+}
+
 #[test]
 fn arrays_pictures_and_vocabularies() {
     let array = panoply_ml::npy::write(&panoply_ml::Array::from_slice(&[1.0_f32; 6], [2, 3]).unwrap()).unwrap();
@@ -137,7 +217,7 @@ fn arrays_pictures_and_vocabularies() {
     let pictures = [picture.encode(false).unwrap(), picture.encode(true).unwrap()];
     let vocabulary = b"[PAD]\n[UNK]\n[CLS]\n[SEP]\nun\n##aff\n##able\nhello".to_vec();
     assert!(fuzzing::npy(&array) && pictures.iter().all(|picture| fuzzing::picture(picture)));
-    let files = ["byte-level", "clip", "llama3", "marked"].map(|kind| {
+    let files = ["byte-level", "clip", "llama3", "marked", "t5", "xlm-r"].map(|kind| {
         let path = format!("{}/tests/tokenizers/{kind}.json", env!("CARGO_MANIFEST_DIR"));
         std::fs::read(path).unwrap()
     });

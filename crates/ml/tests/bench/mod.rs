@@ -16,6 +16,7 @@ pub enum Verdict {
     Wrong(String),
 }
 
+#[allow(dead_code)] // Some tests have devices of their own.
 pub fn runtime() -> Runtime {
     Runtime::builder().backend(Arc::new(panoply_cpu::CpuBackend::new())).build().expect("a CPU")
 }

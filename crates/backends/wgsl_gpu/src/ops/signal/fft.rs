@@ -1,6 +1,6 @@
-//! Fft and Ifft: a pass for each factor of the length. Lines along an axis that is not the last are turned first, and turned back.
+//! Fft, Ifft and Fft2: a pass for each factor of the length. Lines along an axis that is not the last are turned first, and turned back.
 
-use panoply_core::op::signal::{Fft, Ifft};
+use panoply_core::op::signal::{Fft, Fft2, Ifft};
 use panoply_core::{Complex64, DType, Error, Result, Shape, Tensor};
 use panoply_kernels::wgsl::{FftKernel, FftLine, Kernel};
 
@@ -20,6 +20,13 @@ pub(super) fn support(profile: &Profile, op: &Fft) -> Result<(), String> {
 
 pub(super) fn inverse_support(profile: &Profile, op: &Ifft) -> Result<(), String> {
     fits(profile, &op.input, op.axis, op.real_len.unwrap_or(op.input.shape()[op.axis]))
+}
+
+pub(super) fn planes_support(profile: &Profile, op: &Fft2) -> Result<(), String> {
+    let dims = op.input.shape();
+    let last = op.output_shape().map_err(|error| error.to_string())?.rank() - 1;
+    fits(profile, &op.input, last, dims[last])?;
+    fits(profile, &op.input, last - 1, dims[last - 1])
 }
 
 /// Whether kernels see all of what lines of `len` complex numbers take, and the length has no large factor.
@@ -54,6 +61,29 @@ pub(super) fn run_inverse<D: Driver>(op: &Ifft, context: &mut Context<D>) -> Res
         None => (FftLine::Complex, FftLine::Complex, op.input.shape()[op.axis]),
     };
     Job { from, to, len, inverse: true }.run(&op.input, op.axis, op.output_shape()?, context)
+}
+
+pub(super) fn run_planes<D: Driver>(op: &Fft2, context: &mut Context<D>) -> Result<Tensor> {
+    let shape = op.output_shape()?;
+    if shape.elements() == 0 {
+        return Tensor::zeros(DType::Complex64, shape);
+    }
+    let (last, inverse) = (shape.rank() - 1, op.inverse);
+    let (from, to) = match op.input.dtype() {
+        DType::F32 => (FftLine::Real, FftLine::Half),
+        _ => (FftLine::Complex, FftLine::Complex),
+    };
+    let source = context.input(&op.input)?;
+    let job = Job { from, to, len: op.input.shape()[last], inverse };
+    let rows = job.passes(source, DType::Complex64, shape, context)?;
+    let (mut order, mut turned): (Vec<usize>, Vec<usize>) = ((0..=last).collect(), shape.to_vec());
+    order.swap(last - 1, last);
+    turned.swap(last - 1, last);
+    let columns = context.dense(rows.permuted(&order)?)?;
+    let job = Job { from: FftLine::Complex, to: FftLine::Complex, len: shape[last - 1], inverse };
+    let columns = job.passes(columns, DType::Complex64, Shape::new(turned)?, context)?;
+    let planes = context.dense(columns.permuted(&order)?)?;
+    context.finish(planes)
 }
 
 /// A transform of lines of `len`, which counts the real elements where one side is real.

@@ -17,6 +17,7 @@ pub(super) fn support(profile: &Profile, op: &SignalOp) -> Result<(), String> {
     match op {
         SignalOp::Fft(op) => fft::support(profile, op),
         SignalOp::Ifft(op) => fft::inverse_support(profile, op),
+        SignalOp::Fft2(op) => fft::planes_support(profile, op),
         _ => Err(NO_KERNEL.to_owned()),
     }
 }
@@ -28,6 +29,7 @@ pub(super) fn run<D: Driver>(op: &SignalOp, context: &mut Context<D>) -> Result<
     let tensor = match op {
         SignalOp::Fft(op) => fft::run(op, context)?,
         SignalOp::Ifft(op) => fft::run_inverse(op, context)?,
+        SignalOp::Fft2(op) => fft::run_planes(op, context)?,
         _ => return Err(unsupported(NO_KERNEL.to_owned())),
     };
     Ok(Answer::Value(Value::Tensor(tensor)))

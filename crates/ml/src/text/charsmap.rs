@@ -30,7 +30,7 @@ impl CharsMap {
         let bytes = from_base64(text).ok_or_else(|| wrong("another text"))?;
         let (size, rest) = bytes.split_first_chunk::<4>().ok_or_else(|| wrong("less than a size"))?;
         let size = u32::from_le_bytes(*size) as usize;
-        if size % 4 != 0 || size > rest.len() {
+        if !size.is_multiple_of(4) || size > rest.len() {
             return Err(wrong(&format!("a trie of {size} bytes among {}", rest.len())));
         }
         let (trie, texts) = rest.split_at(size);

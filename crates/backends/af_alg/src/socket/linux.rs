@@ -184,7 +184,7 @@ mod tests {
         unsafe {
             let mut header = libc::CMSG_FIRSTHDR(&message);
             while let Some(it) = header.as_ref() {
-                let len = it.cmsg_len as usize - libc::CMSG_LEN(0) as usize;
+                let len = it.cmsg_len - libc::CMSG_LEN(0) as usize;
                 let value = std::slice::from_raw_parts(libc::CMSG_DATA(header), len).to_vec();
                 seen.push((it.cmsg_level, it.cmsg_type, value));
                 header = libc::CMSG_NXTHDR(&message, header);

@@ -80,9 +80,12 @@ impl Parameters {
     }
 }
 
+/// Tables that were made: of which check, for how many lanes.
+type Made = (Checksum, usize, Arc<[u8]>);
+
 /// The tables of a check for so many lanes, as the kernel reads them. They take longer to make than many a message takes: each is made once.
 fn table_bytes(kind: Checksum, lanes: usize) -> Arc<[u8]> {
-    static MADE: Mutex<Vec<(Checksum, usize, Arc<[u8]>)>> = Mutex::new(Vec::new());
+    static MADE: Mutex<Vec<Made>> = Mutex::new(Vec::new());
     let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((_, _, bytes)) = made.iter().find(|(of, for_lanes, _)| (*of, *for_lanes) == (kind, lanes)) {
         return Arc::clone(bytes);

@@ -120,13 +120,40 @@ macro_rules! round {
         let majority = _mm512_ternarylogic_epi32::<0xe8>($a, $b, $c);
         $d = add($d, first);
         $h = add(first, add(s0, majority));
-        // The word of the sixteenth round from here.
-        if $t < 48 {
-            let (w1, w14) = ($w[($i + 1) % 16], $w[($i + 14) % 16]);
-            let s0 = xor3(_mm512_ror_epi32::<7>(w1), _mm512_ror_epi32::<18>(w1), _mm512_srli_epi32::<3>(w1));
-            let s1 = xor3(_mm512_ror_epi32::<17>(w14), _mm512_ror_epi32::<19>(w14), _mm512_srli_epi32::<10>(w14));
-            $w[$i] = add(add($w[$i], s0), add($w[($i + 9) % 16], s1));
-        }
+    };
+}
+
+/// The word of the sixteenth round from here.
+macro_rules! extend {
+    ($w:ident, $i:expr) => {
+        let (w1, w14) = ($w[($i + 1) % 16], $w[($i + 14) % 16]);
+        let s0 = xor3(_mm512_ror_epi32::<7>(w1), _mm512_ror_epi32::<18>(w1), _mm512_srli_epi32::<3>(w1));
+        let s1 = xor3(_mm512_ror_epi32::<17>(w14), _mm512_ror_epi32::<19>(w14), _mm512_srli_epi32::<10>(w14));
+        $w[$i] = add(add($w[$i], s0), add($w[($i + 9) % 16], s1));
+    };
+}
+
+/// Eight rounds, after which the names stand for what they stood for before; with `extend`, also the words of those sixteen further.
+macro_rules! eight {
+    ($w:ident, $t:expr, $i:expr, $words:ident, $($extend:ident)?) => {
+        let [mut a, mut b, mut c, mut d, mut e, mut f, mut g, mut h] = $words;
+        round!($w, $t, $i, a b c d e f g h);
+        $($extend!($w, $i);)?
+        round!($w, $t + 1, $i + 1, h a b c d e f g);
+        $($extend!($w, $i + 1);)?
+        round!($w, $t + 2, $i + 2, g h a b c d e f);
+        $($extend!($w, $i + 2);)?
+        round!($w, $t + 3, $i + 3, f g h a b c d e);
+        $($extend!($w, $i + 3);)?
+        round!($w, $t + 4, $i + 4, e f g h a b c d);
+        $($extend!($w, $i + 4);)?
+        round!($w, $t + 5, $i + 5, d e f g h a b c);
+        $($extend!($w, $i + 5);)?
+        round!($w, $t + 6, $i + 6, c d e f g h a b);
+        $($extend!($w, $i + 6);)?
+        round!($w, $t + 7, $i + 7, b c d e f g h a);
+        $($extend!($w, $i + 7);)?
+        $words = [a, b, c, d, e, f, g, h];
     };
 }
 
@@ -145,26 +172,14 @@ unsafe fn compress(state: &mut State, places: &[*const u8; LANES], blocks: usize
             unsafe { _mm512_loadu_si512(places[lane].add(number * BLOCK_BYTES).cast()) }
         };
         let mut w = turned(std::array::from_fn(row));
-        let [mut a, mut b, mut c, mut d, mut e, mut f, mut g, mut h] = words;
-        for t in (0..64).step_by(16) {
-            round!(w, t, 0, a b c d e f g h);
-            round!(w, t + 1, 1, h a b c d e f g);
-            round!(w, t + 2, 2, g h a b c d e f);
-            round!(w, t + 3, 3, f g h a b c d e);
-            round!(w, t + 4, 4, e f g h a b c d);
-            round!(w, t + 5, 5, d e f g h a b c);
-            round!(w, t + 6, 6, c d e f g h a b);
-            round!(w, t + 7, 7, b c d e f g h a);
-            round!(w, t + 8, 8, a b c d e f g h);
-            round!(w, t + 9, 9, h a b c d e f g);
-            round!(w, t + 10, 10, g h a b c d e f);
-            round!(w, t + 11, 11, f g h a b c d e);
-            round!(w, t + 12, 12, e f g h a b c d);
-            round!(w, t + 13, 13, d e f g h a b c);
-            round!(w, t + 14, 14, c d e f g h a b);
-            round!(w, t + 15, 15, b c d e f g h a);
+        let mut mixed = words;
+        for t in (0..48).step_by(16) {
+            eight!(w, t, 0, mixed, extend);
+            eight!(w, t + 8, 8, mixed, extend);
         }
-        for (sum, word) in words.iter_mut().zip([a, b, c, d, e, f, g, h]) {
+        eight!(w, 48, 0, mixed,);
+        eight!(w, 56, 8, mixed,);
+        for (sum, word) in words.iter_mut().zip(mixed) {
             *sum = add(*sum, word);
         }
     }
@@ -189,9 +204,12 @@ fn xor3(a: __m512i, b: __m512i, c: __m512i) -> __m512i {
 /// From sixteen words of each lane to the lanes of each word, big-endian.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-fn turned(rows: [__m512i; 16]) -> [__m512i; 16] {
+fn turned(mut rows: [__m512i; 16]) -> [__m512i; 16] {
     let swap = _mm512_set4_epi32(0x0c0d_0e0f, 0x0809_0a0b, 0x0405_0607, 0x0001_0203);
-    let rows = rows.map(|row| _mm512_shuffle_epi8(row, swap));
+    // A loop, since `map` is a call here, whose code has no such registers.
+    for row in &mut rows {
+        *row = _mm512_shuffle_epi8(*row, swap);
+    }
     let pairs: [__m512i; 16] = std::array::from_fn(|at| match at % 2 {
         0 => _mm512_unpacklo_epi32(rows[at], rows[at + 1]),
         _ => _mm512_unpackhi_epi32(rows[at - 1], rows[at]),

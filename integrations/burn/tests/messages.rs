@@ -1,4 +1,5 @@
-//! Clients that lie, and clients that know no better: they get an error or lose their session, and nobody else does.
+//! Messages as they travel: graphs that clients register, and clients that lie or know no better, who get an error or lose their session,
+//! and nobody else does.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use std::net::{TcpListener, TcpStream};
@@ -7,8 +8,8 @@ use std::time::Duration;
 
 use burn_backend::{Distribution, ExecutionError, TensorData};
 use burn_ir::{
-    BaseOperationIr, BinaryOpIr, FloatOperationIr, MatmulOpIr, NumericOperationIr, OperationIr, PadModeIr, PadOpIr,
-    RandomOpIr, ScalarIr, ShapeOpIr, TensorId, TensorIr, TensorStatus,
+    BaseOperationIr, BinaryOpIr, FloatOperationIr, GraphBindings, GraphId, MatmulOpIr, NumericOperationIr, OperationIr,
+    PadModeIr, PadOpIr, RandomOpIr, ScalarIr, ScalarOpIr, ShapeOpIr, TensorId, TensorIr, TensorStatus,
 };
 use burn_std::id::StreamId;
 use burn_std::{DType, Shape};
@@ -40,7 +41,22 @@ enum Task {
     RegisterOperation(StreamId, OperationIr),
     RegisterTensor(StreamId, TensorId, TensorData),
     ReadTensor(u64, StreamId, TensorIr),
-    ExecuteGraph { stream_id: StreamId, graph_id: u64, bindings: (Vec<u64>, Vec<usize>, Vec<u64>, Vec<u64>) },
+    RegisterAndExecuteGraph {
+        stream_id: StreamId,
+        graph_id: GraphId,
+        relative_graph: Vec<OperationIr>,
+        bindings: GraphBindings,
+    },
+    ExecuteGraph {
+        stream_id: StreamId,
+        graph_id: GraphId,
+        bindings: GraphBindings,
+    },
+    RegisterAlias {
+        stream_id: StreamId,
+        new_id: TensorId,
+        src_id: TensorId,
+    },
 }
 
 #[derive(Deserialize)]
@@ -101,6 +117,12 @@ impl Client {
         self.send(&[Sent::Task(Task::RegisterOperation(StreamId::current(), op))]);
     }
 
+    /// Runs a registered graph with these tensors, this size for dimension 0 and this number.
+    fn execute(&mut self, graph: u64, tensors: &[(u64, u64)], size: usize, number: f64) {
+        let (stream_id, graph_id, bindings) = (StreamId::current(), GraphId(graph), bindings(tensors, size, number));
+        self.send(&[Sent::Task(Task::ExecuteGraph { stream_id, graph_id, bindings })]);
+    }
+
     /// What a tensor has, or why it has nothing; none where the session is over.
     fn read(&mut self, id: u64, dims: &[usize]) -> Option<Result<Vec<f32>, String>> {
         self.send(&[Sent::Task(Task::ReadTensor(9, StreamId::current(), tensor(id, dims)))]);
@@ -123,6 +145,11 @@ fn tensor(id: u64, dims: &[usize]) -> TensorIr {
     TensorIr { id, shape, status: TensorStatus::ReadOnly, dtype: DType::F32 }
 }
 
+fn bindings(tensors: &[(u64, u64)], size: usize, number: f64) -> GraphBindings {
+    let tensors = tensors.iter().map(|(own, bound)| (TensorId::new(*own), TensorId::new(*bound))).collect();
+    GraphBindings { tensors, shapes: vec![size], scalars: vec![ScalarIr::Float(number)], ranges: Vec::new() }
+}
+
 fn add(a: (u64, &[usize]), b: (u64, &[usize]), out: (u64, &[usize])) -> OperationIr {
     let (lhs, rhs, out) = (tensor(a.0, a.1), tensor(b.0, b.1), tensor(out.0, out.1));
     OperationIr::NumericFloat(DType::F32, NumericOperationIr::Add(BinaryOpIr { lhs, rhs, out }))
@@ -139,6 +166,44 @@ fn refused(client: &mut Client, id: u64, dims: &[usize], part: &str) {
     let error = client.read(id, dims).expect("the session goes on").unwrap_err();
     assert!(error.contains(part), "{error}");
     works(client);
+}
+
+/// What a client with Burn's feature `fusion` does: it registers a loop's operations once, and names them from then on.
+#[test]
+fn graphs_that_clients_register_run_with_other_tensors_sizes_and_numbers() {
+    let serving = serving(Limits::default());
+    let mut client = Client::new(&serving);
+    client.put(10, vec![1.0, 2.0], &[2]);
+    client.put(11, vec![5.0, 7.0], &[2]);
+    // (a + b) · number, whose sum is between the operations and nobody's.
+    let product = ScalarOpIr { lhs: tensor(2, &[0]), rhs: ScalarIr::UInt(0), out: tensor(3, &[0]) };
+    let product = OperationIr::NumericFloat(DType::F32, NumericOperationIr::MulScalar(product));
+    let relative_graph = vec![add((0, &[0]), (1, &[0]), (2, &[0])), product, OperationIr::Drop(tensor(2, &[0]))];
+    client.send(&[Sent::Task(Task::RegisterAndExecuteGraph {
+        stream_id: StreamId::current(),
+        graph_id: GraphId(4),
+        relative_graph,
+        bindings: bindings(&[(0, 10), (1, 11), (3, 12)], 2, 3.0),
+    })]);
+    assert_eq!(client.read(12, &[2]), Some(Ok(vec![18.0, 27.0])));
+    for number in [4.0, 0.5, -1.0] {
+        client.execute(4, &[(0, 10), (1, 12), (3, 13)], 2, number);
+        let expected = vec![19.0 * number as f32, 29.0 * number as f32];
+        assert_eq!(client.read(13, &[2]), Some(Ok(expected)));
+    }
+    client.put(20, vec![1.0; 3], &[3]);
+    client.execute(4, &[(0, 20), (1, 20), (3, 21)], 3, 2.0);
+    assert_eq!(client.read(21, &[3]), Some(Ok(vec![4.0; 3])));
+    // The number that changed is an input of the graph after the second time; another size is another graph.
+    let counters = serving.counters();
+    assert_eq!((counters.graphs, counters.graphs_made), (5, 3), "{counters:?}");
+
+    // An alias stays when what it stands for goes.
+    let (stream_id, new_id, src_id) = (StreamId::current(), TensorId::new(30), TensorId::new(21));
+    client.send(&[Sent::Task(Task::RegisterAlias { stream_id, new_id, src_id })]);
+    client.op(OperationIr::Drop(tensor(21, &[3])));
+    assert_eq!(client.read(30, &[3]), Some(Ok(vec![4.0; 3])));
+    assert!(client.read(21, &[3]).unwrap().is_err());
 }
 
 #[test]
@@ -237,8 +302,7 @@ fn what_is_no_message_ends_the_session_and_no_other() {
     let mut bad = Client::new(&serving);
     assert!(bad.greet(2, 0, b"").is_none());
     let mut bad = Client::new(&serving);
-    let bindings = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    bad.send(&[Sent::Task(Task::ExecuteGraph { stream_id: StreamId::current(), graph_id: 3, bindings })]);
+    bad.execute(3, &[], 0, 0.0);
     assert!(bad.answer().is_none());
     // Another version, another device.
     for (version, device) in [(1, 0), (2, 7)] {

@@ -1,10 +1,10 @@
-//! Burn's operations as nodes of a graph: [`base`] moves elements, [`numeric`] computes with each, [`picks`] takes and puts them by
+//! Burn's operations as nodes of a graph: [`elements`] moves elements, [`numeric`] computes with each, [`picks`] takes and puts them by
 //! index, [`module`] has what layers are made of, [`conv`] convolutions, [`pool`] windows of images.
 //!
 //! Nothing here believes a message: a node's type follows from its operands, and is compared with what the client expects.
 
-mod base;
 mod conv;
+mod elements;
 mod module;
 mod numeric;
 mod picks;

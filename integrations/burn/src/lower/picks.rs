@@ -11,7 +11,7 @@ use super::{Lowering, Result, no_axis, unserved};
 use crate::error::Error;
 
 /// Elements of a mask that says where something is put. Beyond this the message asks for more than it can mean.
-const SPREAD_MAX: usize = 1 << 31;
+const SPREAD_MAX: usize = 1 << 28;
 /// Places along an axis that are written down one by one.
 const PLACES_MAX: usize = 1 << 24;
 

@@ -4,18 +4,18 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use panoply_core::backend::FirstGuess;
-use panoply_core::op::graph::GraphOp;
+use panoply_core::op::compute::ComputeOp;
 use panoply_core::{
-    Absence, Api, Backend, Capabilities, DeviceId, DeviceInfo, DeviceKind, Domain, Engine, Error, Location, Op,
-    OpenOptions, Result, Support, Warmth,
+    Absence, Api, Backend, Capabilities, DeviceId, DeviceInfo, DeviceKind, Domain, Engine, Error, Op, OpenOptions,
+    Result, Support, Warmth,
 };
 use panoply_kernels::cache::Cache;
 
-use crate::cache::{Programs, Warm};
+use crate::cache::Programs;
 use crate::client::{Client, Device};
 use crate::engine::PjrtEngine;
 use crate::plugin::{PjrtError, Plugin, code};
-use crate::program::{Program, compact_dims, is_whole};
+use crate::warm::Warm;
 use crate::{find, ops};
 
 /// The name of the folder in the user's cache.
@@ -72,8 +72,8 @@ impl PjrtBackend {
             Some(folder) => Cache::open_in(folder.clone()),
             None => Cache::open(CACHE),
         };
-        let programs = Programs::new(&client, &kind, Arc::clone(self.warm(info.id)), disk.ok());
-        Ok(PjrtEngine::new(info.clone(), client, device, programs))
+        let programs = Programs::new(&client, &kind, disk.ok());
+        Ok(PjrtEngine::new(info.clone(), client, device, programs, Arc::clone(self.warm(info.id))))
     }
 
     fn warm(&self, id: DeviceId) -> &Arc<Warm> {
@@ -202,26 +202,11 @@ impl Backend for PjrtBackend {
     }
 
     fn warmth(&self, device: &DeviceInfo, op: &Op) -> Warmth {
-        let warm = self.warm(device.id);
-        let key = match op {
-            Op::Graph(GraphOp::RunGraph(graph)) => Program::of_graph(graph).map(|program| program.key),
-            op => {
-                let mut all_whole = true;
-                op.for_each_tensor(&mut |tensor| all_whole &= tensor.location() == Location::Host || is_whole(tensor));
-                if !all_whole {
-                    // How the buffer behind a view is laid out is known to the engine alone.
-                    return Warmth::Warm;
-                }
-                let dims = |tensor: &panoply_core::Tensor| match tensor.location() {
-                    Location::Host => Ok(compact_dims(tensor)),
-                    Location::Device(_) => Ok(tensor.shape().to_vec()),
-                };
-                Program::of_op(op, &dims).map(|program| program.key)
-            }
-        };
-        match key {
-            Ok(key) if !warm.contains(key) => Warmth::Cold,
-            _ => Warmth::Warm,
+        match op {
+            // A tensor that lies as it should moves without a program.
+            Op::Compute(ComputeOp::Transfer(_)) => Warmth::Warm,
+            op if self.warm(device.id).contains(op) => Warmth::Warm,
+            _ => Warmth::Cold,
         }
     }
 

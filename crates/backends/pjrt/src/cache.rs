@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use panoply_kernels::cache::Cache;
 
@@ -21,7 +20,6 @@ pub(crate) struct Programs {
     disk: Option<Cache>,
     /// What a file must have been made by: the plugin, its version, and the machine.
     maker: String,
-    warm: Arc<Warm>,
     clock: u64,
     /// Programs that were compiled, and those that were read instead.
     pub(crate) counts: Counts,
@@ -37,12 +35,12 @@ pub struct Counts {
 }
 
 impl Programs {
-    pub(crate) fn new(client: &Arc<Client>, device_kind: &str, warm: Arc<Warm>, disk: Option<Cache>) -> Programs {
+    pub(crate) fn new(client: &Arc<Client>, device_kind: &str, disk: Option<Cache>) -> Programs {
         let (major, minor) = client.plugin.version();
         let (platform, version, machine) = (&client.platform, &client.version, machine());
         let maker = format!("{platform}\n{version}\n{major}.{minor}\n{device_kind}\n{machine}");
         let (compiled, counts) = (HashMap::new(), Counts::default());
-        Programs { client: Arc::clone(client), compiled, disk, maker, warm, clock: 0, counts }
+        Programs { client: Arc::clone(client), compiled, disk, maker, clock: 0, counts }
     }
 
     /// The program, compiled where it has not been.
@@ -59,7 +57,6 @@ impl Programs {
             self.compiled.remove(&oldest);
         }
         self.compiled.insert(program.key, (Rc::clone(&executable), self.clock));
-        self.warm.insert(program.key);
         Ok(executable)
     }
 
@@ -97,56 +94,4 @@ fn machine() -> String {
     let told = |line: &&str| ["model name", "flags", "Features"].iter().any(|name| line.starts_with(name));
     let lines: Vec<&str> = text.lines().filter(told).take(2).collect();
     format!("{} {}", std::env::consts::ARCH, lines.join("\n"))
-}
-
-/// Which programs are compiled, as anybody may ask without a lock: a table of hashes, of which some may be forgotten.
-pub(crate) struct Warm(Box<[AtomicU64]>);
-
-const WARM_PLACES: usize = 8192;
-const WARM_PROBES: usize = 8;
-
-impl Default for Warm {
-    fn default() -> Warm {
-        Warm((0..WARM_PLACES).map(|_| AtomicU64::new(0)).collect())
-    }
-}
-
-impl Warm {
-    fn places(&self, key: [u64; 2]) -> impl Iterator<Item = &AtomicU64> {
-        (0..WARM_PROBES).map(move |probe| &self.0[(key[1] as usize).wrapping_add(probe) % WARM_PLACES])
-    }
-
-    pub(crate) fn contains(&self, key: [u64; 2]) -> bool {
-        self.places(key).any(|place| place.load(Ordering::Relaxed) == key[0] | 1)
-    }
-
-    fn insert(&self, key: [u64; 2]) {
-        let name = key[0] | 1;
-        for place in self.places(key) {
-            let known = place.compare_exchange(0, name, Ordering::Relaxed, Ordering::Relaxed);
-            if known.is_ok() || known == Err(name) {
-                return;
-            }
-        }
-        // All places are taken: the first one is forgotten.
-        if let Some(place) = self.places(key).next() {
-            place.store(name, Ordering::Relaxed);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_was_inserted_is_found_even_where_places_are_taken() {
-        let warm = Warm::default();
-        assert!(!warm.contains([3, 7]));
-        for key in 0..100 {
-            warm.insert([key * 2, 7]);
-            assert!(warm.contains([key * 2, 7]), "{key}");
-        }
-        assert!(!warm.contains([1000, 7]));
-    }
 }

@@ -15,12 +15,13 @@ use panoply_core::{
 };
 
 use crate::cache::{Counts, Programs};
-use crate::client::{Buffer, Client, Device, Executable};
+use crate::client::{Buffer, Client, Device};
 use crate::event::{Bell, Pending};
 use crate::memory::DeviceMemory;
 use crate::ops;
 use crate::plugin::{PjrtError, code};
 use crate::program::{Argument, Program, compact, compact_dims, is_whole};
+use crate::warm::Warm;
 
 /// How long a dropped engine waits for copies that are under way.
 const FAREWELL: Duration = Duration::from_secs(5);
@@ -34,6 +35,8 @@ pub struct PjrtEngine {
     device: Device,
     bell: Arc<Bell>,
     programs: Programs,
+    /// What has its program, as callers see it.
+    warm: Arc<Warm>,
     memory: DeviceMemory,
     /// Constants of graphs, by graph and node.
     constants: HashMap<(u64, usize), Rc<Buffer>>,
@@ -84,7 +87,13 @@ struct Started {
 }
 
 impl PjrtEngine {
-    pub(crate) fn new(info: DeviceInfo, client: Arc<Client>, device: Device, programs: Programs) -> PjrtEngine {
+    pub(crate) fn new(
+        info: DeviceInfo,
+        client: Arc<Client>,
+        device: Device,
+        programs: Programs,
+        warm: Arc<Warm>,
+    ) -> PjrtEngine {
         let memory = DeviceMemory::new(info.id);
         PjrtEngine {
             info,
@@ -92,6 +101,7 @@ impl PjrtEngine {
             device,
             bell: Arc::default(),
             programs,
+            warm,
             memory,
             constants: HashMap::new(),
             graphs: HashMap::new(),
@@ -110,6 +120,7 @@ impl PjrtEngine {
             Op::Graph(GraphOp::RunGraph(graph)) => {
                 let program = Program::of_graph(graph)?;
                 let tensors = self.run(&program, graph.inputs(), Some(graph), started)?;
+                self.warm.insert(op);
                 Ok(Answer::Known(Ok(Value::List(tensors.into_iter().map(Part::Tensor).collect()))))
             }
             op => {
@@ -126,7 +137,9 @@ impl PjrtEngine {
         let program = self.program_of(op)?;
         let mut inputs = Vec::new();
         op.for_each_tensor(&mut |tensor| inputs.push(tensor.clone()));
-        self.run(&program, &inputs, None, started)
+        let tensors = self.run(&program, &inputs, None, started)?;
+        self.warm.insert(op);
+        Ok(tensors)
     }
 
     fn program_of(&self, op: &Op) -> Result<Program> {
@@ -425,9 +438,9 @@ impl Engine for PjrtEngine {
             Op::Graph(GraphOp::RunGraph(graph)) => Program::of_graph(graph),
             op => self.program_of(op).map(Arc::new),
         };
-        if let Ok(program) = program {
-            // A failure shows when the op is run.
-            let _: Result<Rc<Executable>, PjrtError> = self.programs.get(&program);
+        // A failure shows when the op is run.
+        if program.is_ok_and(|program| self.programs.get(&program).is_ok()) {
+            self.warm.insert(op);
         }
     }
 }

@@ -2,7 +2,8 @@
 //! without any says what is missing.
 //!
 //! * [`PjrtBackend`] finds devices and opens them; `find` says where plugins are looked for.
-//! * `ops` and `hlo` write ops and graphs as StableHLO text, `program` is such a text with its arguments, `cache` has them compiled.
+//! * `ops` and `hlo` write ops and graphs as StableHLO text, `program` is such a text with its arguments, `cache` has them compiled, `warm` knows
+//!   which.
 //! * `engine` runs programs, `memory` has what tensors are on the device.
 //! * `sys` has the raw declarations, `plugin` loads and checks a plugin, `client` and `event` own what it hands out.
 //! * [`topology`] compiles programs for TPUs that are not there.
@@ -25,6 +26,7 @@ mod sys;
 #[cfg(test)]
 mod sys_tests;
 pub mod topology;
+mod warm;
 
 pub use backend::PjrtBackend;
 pub use cache::Counts;

@@ -8,7 +8,7 @@ use panoply_core::op::graph::RunGraph;
 use panoply_core::{Buffer, DType, Error, Location, Op, Result, Shape, Tensor};
 
 use crate::hlo::Value;
-use crate::ops::{Check, Emit};
+use crate::ops::{Check, Emit, outputs};
 
 /// The number under which an instance keeps its program: one text serves every plugin.
 const SORT: u64 = 0x706a_7274;
@@ -56,7 +56,7 @@ impl Program {
             arguments.push(Argument::Input(slot));
         });
         wrong?;
-        let outputs = op.outputs()?;
+        let outputs = outputs(&op)?;
         let results = emit.op(&op)?;
         Ok(Program::finish(emit, None, arguments, outputs, results))
     }

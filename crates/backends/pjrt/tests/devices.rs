@@ -43,10 +43,13 @@ fn tensors_stay_on_the_device_and_views_of_them_are_read_there() {
         let there = there.unwrap().into_tensor().unwrap();
         assert_eq!(there.location(), Location::Device(device.id));
         let view = there.slice_step(1, 1, 6, 2).unwrap().transpose().unwrap();
+        let straight =
+            run_one(&mut engine, Transfer::to_host(&view).into_op().unwrap()).unwrap().into_tensor().unwrap();
+        let expected = host.slice_step(1, 1, 6, 2).unwrap().transpose().unwrap().to_vec::<f32>().unwrap();
+        assert_eq!(straight.to_vec::<f32>().unwrap(), expected, "a view by itself");
         let answer = run_there(&mut engine, Map::neg(&view).into_op().unwrap()).unwrap().into_tensor().unwrap();
         assert_eq!(answer.location(), Location::Device(device.id));
         let back = run_one(&mut engine, Transfer::to_host(&answer).into_op().unwrap()).unwrap();
-        let expected = host.slice_step(1, 1, 6, 2).unwrap().transpose().unwrap().to_vec::<f32>().unwrap();
         let got = back.into_tensor().unwrap().to_vec::<f32>().unwrap();
         assert_eq!(got, expected.iter().map(|value| -value).collect::<Vec<_>>());
     });

@@ -13,7 +13,7 @@ mod support;
 
 use panoply_core::graph::slot_of;
 use panoply_core::op::compute::ComputeOp;
-use panoply_core::{Error, Op, Result, Support, Tensor};
+use panoply_core::{DType, Error, Op, Result, Shape, Support, Tensor};
 
 use crate::hlo::{self, Value, Writer};
 
@@ -49,6 +49,15 @@ impl Check {
     }
 }
 
+/// What an op answers, of those too that are no nodes of graphs.
+pub(crate) fn outputs(op: &Op) -> Result<Vec<(DType, Shape)>> {
+    match op {
+        Op::Compute(ComputeOp::Normalize(op)) => Ok(vec![(op.output, op.output_shape())]),
+        Op::Compute(ComputeOp::Transfer(op)) => Ok(vec![(op.input.dtype(), *op.input.shape())]),
+        op => op.outputs(),
+    }
+}
+
 impl Emit {
     pub(crate) fn new(slots: usize) -> Emit {
         Emit { writer: Writer::new(), slots: vec![None; slots], checks: Vec::new() }
@@ -69,16 +78,14 @@ impl Emit {
 
     /// Writes an op; its outputs have the types that the op says.
     pub(crate) fn op(&mut self, op: &Op) -> Result<Vec<Value>> {
-        let outputs = op.outputs()?;
+        let outputs = outputs(op)?;
         let Op::Compute(op) = op else { return Err(Support::unknown(op).refusal(op)) };
         let is_empty = outputs.iter().all(|(_, shape)| shape.elements() == 0);
         let values = match op {
             // Indices are looked at even where nothing is picked.
             ComputeOp::Gather(op) => vec![indexed::gather(self, op)?],
             _ if is_empty => {
-                let empty = |(dtype, shape): &(panoply_core::DType, panoply_core::Shape)| {
-                    self.writer.constant(0.0, (*dtype).into(), shape.dims())
-                };
+                let empty = |(dtype, shape): &(DType, Shape)| self.writer.constant(0.0, (*dtype).into(), shape.dims());
                 outputs.iter().map(empty).collect()
             }
             op => self.compute(op)?,

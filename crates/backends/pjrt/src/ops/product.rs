@@ -26,7 +26,7 @@ pub(super) fn matmul(emit: &mut Emit, op: &MatMul) -> Result<Value> {
     };
     let mut value = product;
     if op.alpha != 1.0 {
-        let alpha = emit.writer.constant(f64::from(op.alpha), sums.into(), &dims);
+        let alpha = emit.writer.constant(factor(op.alpha, sums), sums.into(), &dims);
         value = emit.writer.like("multiply", &[&value, &alpha]);
     }
     if let Some(added) = addends(emit, op, &dims)? {
@@ -40,7 +40,7 @@ fn addends(emit: &mut Emit, op: &MatMul, dims: &[usize]) -> Result<Option<Value>
     let mut sum: Option<Value> = None;
     if let Some(c) = &op.c {
         let c = stretched(emit, c, dims)?;
-        let beta = emit.writer.constant(f64::from(op.beta), c.element, dims);
+        let beta = emit.writer.constant(factor(op.beta, carrier(op.output_dtype())), c.element, dims);
         sum = Some(emit.writer.like("multiply", &[&c, &beta]));
     }
     if let Some(bias) = &op.bias {
@@ -51,6 +51,15 @@ fn addends(emit: &mut Emit, op: &MatMul, dims: &[usize]) -> Result<Option<Value>
         });
     }
     Ok(sum)
+}
+
+/// A factor as sums of this type are multiplied by it: integers wrap.
+fn factor(number: f32, sums: DType) -> f64 {
+    match sums {
+        DType::U32 => f64::from(number as i64 as u32),
+        DType::I32 => f64::from(number as i64 as i32),
+        _ => f64::from(number),
+    }
 }
 
 /// An operand with all axes of the batch.

@@ -46,7 +46,7 @@ fn sizes(op: &Op) -> Support {
         let behind = tensor.buffer().len_bytes() / tensor.dtype().size_bytes();
         largest = largest.max(tensor.elements()).max(behind);
     });
-    let outputs = op.outputs().unwrap_or_default();
+    let outputs = super::outputs(op).unwrap_or_default();
     let largest = outputs.iter().map(|(_, shape)| shape.elements()).fold(largest, usize::max);
     match largest > ELEMENTS_MAX {
         true => Support::No(format!("a tensor of {largest} elements; at most {ELEMENTS_MAX} have positions")),

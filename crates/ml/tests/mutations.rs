@@ -51,9 +51,8 @@ fn mutated(seed: &[u8], other: &[u8], numbers: &mut Numbers) -> Vec<u8> {
     bytes
 }
 
-/// A number of many digits as files have them: a length, a dimension or an index that is not meant.
-fn huge(numbers: &mut Numbers) -> Vec<u8> {
-    let mut value = u64::MAX >> numbers.below(40);
+/// A number as files have it.
+fn varint(mut value: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     while value >= 0x80 {
         bytes.push(value as u8 | 0x80);
@@ -61,6 +60,82 @@ fn huge(numbers: &mut Numbers) -> Vec<u8> {
     }
     bytes.push(value as u8);
     bytes
+}
+
+/// A number of many digits: a length, a dimension or an index that is not meant.
+fn huge(numbers: &mut Numbers) -> Vec<u8> {
+    varint(u64::MAX >> numbers.below(40))
+}
+
+/// A field of a message: its key, and its content without the length.
+type Field = (u64, Vec<u8>);
+
+/// The fields of a message; `None` where the bytes are none.
+fn fields(bytes: &[u8]) -> Option<Vec<Field>> {
+    fn number(bytes: &mut &[u8]) -> Option<u64> {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let (first, rest) = bytes.split_first()?;
+            *bytes = rest;
+            value |= u64::from(first & 0x7f) << shift;
+            if *first < 0x80 {
+                return Some(value);
+            }
+        }
+        None
+    }
+    let (mut bytes, mut fields) = (bytes, Vec::new());
+    while !bytes.is_empty() {
+        let key = number(&mut bytes)?;
+        let before = bytes;
+        let len = match key & 7 {
+            0 => {
+                number(&mut bytes)?;
+                before.len() - bytes.len()
+            }
+            1 => 8,
+            2 => number(&mut bytes)? as usize,
+            5 => 4,
+            _ => return None,
+        };
+        let from = if key & 7 == 0 { before } else { bytes };
+        let content = from.get(..len)?;
+        bytes = &from[len..];
+        fields.push((key, content.to_vec()));
+    }
+    Some(fields)
+}
+
+/// A message with a field changed, left out, repeated or moved, here or further inside; lengths are those of what is there.
+fn reshaped(bytes: &[u8], numbers: &mut Numbers) -> Vec<u8> {
+    let Some(mut fields) = fields(bytes).filter(|fields| !fields.is_empty()) else {
+        let mut bytes = bytes.to_vec();
+        if !bytes.is_empty() {
+            let at = numbers.below(bytes.len());
+            bytes[at] ^= 1 << numbers.below(8);
+        }
+        return bytes;
+    };
+    let at = numbers.below(fields.len());
+    match numbers.below(8) {
+        0 => drop(fields.remove(at)),
+        1 => fields.push(fields[at].clone()),
+        2 => fields.swap(at, 0),
+        _ => {
+            let (key, content) = &mut fields[at];
+            *content = match *key & 7 {
+                0 if numbers.below(2) == 0 => huge(numbers),
+                0 => varint(numbers.below(30) as u64),
+                2 => reshaped(content, numbers),
+                _ => content.iter().map(|byte| byte ^ numbers.next() as u8).collect(),
+            };
+        }
+    }
+    let field = |(key, content): Field| match key & 7 {
+        2 => [varint(key), varint(content.len() as u64), content].concat(),
+        _ => [varint(key), content].concat(),
+    };
+    fields.into_iter().flat_map(field).collect()
 }
 
 fn seeds() -> Vec<Vec<u8>> {
@@ -172,7 +247,10 @@ fn tried_until(end: Instant, seeds: &[Vec<u8>], mut numbers: Numbers, file: &Pat
     let mut counts = [0; 3];
     while Instant::now() < end {
         let (seed, other) = (&seeds[numbers.below(seeds.len())], &seeds[numbers.below(seeds.len())]);
-        let bytes = mutated(seed, other, &mut numbers);
+        let bytes = match numbers.below(4) {
+            0 => mutated(seed, other, &mut numbers),
+            _ => (0..=numbers.below(3)).fold(seed.clone(), |bytes, _| reshaped(&bytes, &mut numbers)),
+        };
         std::fs::write(file, &bytes).unwrap();
         let started = Instant::now();
         let (read, ran) = fuzzing::model(&bytes);

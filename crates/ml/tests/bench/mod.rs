@@ -3,9 +3,10 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use panoply_ml::{Array, ElementType, Error, Network, Value};
-use panoply_runtime::{RunOptions, Runtime};
+use panoply_runtime::{RunOptions, Runtime, WorkerLimits};
 
 #[allow(dead_code)] // Not every test says how far answers are off.
 pub enum Verdict {
@@ -18,7 +19,10 @@ pub enum Verdict {
 
 #[allow(dead_code)] // Some tests have devices of their own.
 pub fn runtime() -> Runtime {
-    Runtime::builder().backend(Arc::new(panoply_cpu::CpuBackend::new())).build().expect("a CPU")
+    // A build without optimisation takes minutes for some models.
+    let limits = WorkerLimits { op_time_max: Duration::from_secs(900), ..WorkerLimits::default() };
+    let runtime = Runtime::builder().backend(Arc::new(panoply_cpu::CpuBackend::new())).limits(limits);
+    runtime.build().expect("a CPU")
 }
 
 /// How far an answer may be off: a part of its value, and a number.

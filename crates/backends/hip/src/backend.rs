@@ -24,10 +24,12 @@ pub struct HipBackend {
 pub(crate) struct Names {
     pub(crate) runtime: Vec<String>,
     pub(crate) compiler: Vec<String>,
+    pub(crate) light_products: Vec<String>,
     pub(crate) products: Vec<String>,
     pub(crate) convolutions: Vec<String>,
     pub(crate) transforms: Vec<String>,
     pub(crate) sensors: Vec<String>,
+    pub(crate) older_sensors: Vec<String>,
 }
 
 impl Default for Names {
@@ -36,10 +38,12 @@ impl Default for Names {
         Names {
             runtime: owned(runtime::LIBRARIES),
             compiler: owned(compiler::LIBRARIES),
+            light_products: owned(libraries::HIPBLASLT),
             products: owned(libraries::ROCBLAS),
             convolutions: owned(libraries::MIOPEN),
             transforms: owned(libraries::HIPFFT),
-            sensors: owned(libraries::ROCM_SMI),
+            sensors: owned(libraries::AMD_SMI),
+            older_sensors: owned(libraries::ROCM_SMI),
         }
     }
 }
@@ -56,10 +60,12 @@ impl HipBackend {
         let names = Names {
             runtime: one(),
             compiler: one(),
+            light_products: one(),
             products: one(),
             convolutions: one(),
             transforms: one(),
             sensors: one(),
+            older_sensors: one(),
         };
         HipBackend { names: Arc::new(names), ..self }
     }
@@ -67,9 +73,16 @@ impl HipBackend {
     /// With this machine's compiler, and without any other library of the vendor's but the runtime.
     pub fn compiled_here(self) -> HipBackend {
         let none = Vec::new;
-        let (runtime, compiler) = (self.names.runtime.clone(), Names::default().compiler);
-        let names =
-            Names { runtime, compiler, products: none(), convolutions: none(), transforms: none(), sensors: none() };
+        let names = Names {
+            runtime: self.names.runtime.clone(),
+            compiler: Names::default().compiler,
+            light_products: none(),
+            products: none(),
+            convolutions: none(),
+            transforms: none(),
+            sensors: none(),
+            older_sensors: none(),
+        };
         HipBackend { names: Arc::new(names), ..self }
     }
 }

@@ -349,7 +349,7 @@ impl Driver for HipDriver {
     }
 
     fn products(&self) -> Option<&dyn Products> {
-        self.libraries.as_ref()?.rocblas().map(|library| library as &dyn Products)
+        self.libraries.as_ref()?.products()
     }
 
     fn convolutions(&self) -> Option<&dyn Convolutions> {

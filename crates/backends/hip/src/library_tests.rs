@@ -1,10 +1,10 @@
-//! rocBLAS, hipFFT and ROCm SMI behind the test library. That an op failed because its library did shows that it was asked.
+//! hipBLASLt, rocBLAS, MIOpen, hipFFT, AMD SMI and ROCm SMI behind the test library. That an op failed because its library did shows that it was asked.
 
 use panoply_c_gpu::GpuEngine;
 use panoply_c_gpu::library::{ConvolutionKind, ConvolutionProblem};
 use panoply_conformance::reference::reference;
 use panoply_conformance::run_one;
-use panoply_core::op::compute::{Conv2d, MatMul};
+use panoply_core::op::compute::{Activation, Conv2d, MatMul};
 use panoply_core::op::signal::Fft;
 use panoply_core::{Backend, DType, Engine, Error, Op, Operation, Tensor};
 
@@ -41,6 +41,8 @@ fn floats(tensor: &Tensor) -> Vec<f32> {
             let parts = tensor.to_vec::<panoply_core::Complex64>().unwrap();
             parts.into_iter().flat_map(|number| [number.re, number.im]).collect()
         }
+        DType::F16 => tensor.to_vec::<panoply_core::f16>().unwrap().into_iter().map(f32::from).collect(),
+        DType::F32 => tensor.to_vec::<f32>().unwrap(),
         _ => tensor.to_vec::<f64>().unwrap().into_iter().map(|number| number as f32).collect(),
     }
 }
@@ -53,11 +55,63 @@ fn products_are_the_librarys() {
     assert_asks("rocblas_gemm_strided_batched_ex", turned, "rocBLAS answers 6");
 }
 
+/// Numbers in f16, with sums that it holds exactly. Their products are a library's, whatever their size.
+fn halves(shape: &[usize]) -> Tensor {
+    let count = shape.iter().product();
+    let number = |i: usize| panoply_core::f16::from_f32(((i * 7) % 13) as f32 / 4.0 - 1.0);
+    Tensor::from_vec((0..count).map(number).collect(), shape).unwrap()
+}
+
+#[test]
+fn products_of_short_numbers_are_the_newer_librarys() {
+    let op = MatMul::new(&halves(&[40, 48]), &halves(&[48, 56])).into_op().unwrap();
+    assert_asks("hipblasLtMatmul", op, "hipBLASLt answers 6");
+    let turned = MatMul::new(&halves(&[48, 40]), &halves(&[56, 48])).transpose_a().transpose_b();
+    assert_asks("hipblasLtMatmul", turned.into_op().unwrap(), "hipBLASLt answers 6");
+    let batches = MatMul::new(&halves(&[3, 40, 48]), &halves(&[3, 48, 56])).into_op().unwrap();
+    assert_asks("hipblasLtMatmul", batches, "hipBLASLt answers 6");
+    let with_bias = MatMul::new(&halves(&[40, 48]), &halves(&[48, 56])).bias(&halves(&[56]));
+    assert_asks("hipblasLtMatmul", with_bias.into_op().unwrap(), "hipBLASLt answers 6");
+}
+
+/// What the library does not do to its sums is done to them by a kernel of ours.
+#[test]
+fn products_with_more_behind_them_are_a_librarys_as_well() {
+    let relu = || MatMul::new(&halves(&[40, 48]), &halves(&[48, 56])).bias(&halves(&[56])).activation(Activation::Gelu);
+    assert_asks("hipblasLtMatmul", relu().into_op().unwrap(), "hipBLASLt answers 6");
+    let op = MatMul::new(&values([40, 33]), &values([33, 50])).activation(Activation::Relu).into_op().unwrap();
+    assert_asks("rocblas_gemm_strided_batched_ex", op, "rocBLAS answers 6");
+}
+
+/// Where hipBLASLt is too old, does not open or recommends nothing, rocBLAS multiplies.
+#[test]
+fn products_without_the_newer_library_are_the_older_ones() {
+    if is_cuda() {
+        return println!("skipped: over CUDA there is none of these libraries");
+    }
+    for function in
+        ["hipblasLtCreate", "hipblasLtGetVersion", "hipblasLtMatmulAlgoGetHeuristic", "hipblasLtMatmulDescSetAttribute"]
+    {
+        let (library, backend) = (library(), through());
+        let device = backend.discover().unwrap().remove(0);
+        let mut engine = faults::open(&backend, &device);
+        library.fail(function, 7, 1);
+        library.fail("rocblas_gemm_strided_batched_ex", 6, 1);
+        let op = MatMul::new(&halves(&[40, 48]), &halves(&[48, 56])).into_op().unwrap();
+        let error = run_one(&mut engine, op.clone()).unwrap_err();
+        assert!(error.to_string().contains("rocBLAS answers 6"), "{function}: {error}");
+        let got = run_one(&mut engine, op.clone()).unwrap().into_tensor().unwrap();
+        assert_eq!(floats(&got), floats(&reference(&op).unwrap().into_tensor().unwrap()), "{function}");
+    }
+}
+
 #[test]
 fn transforms_are_the_librarys() {
     let signal = Tensor::from_vec((0..180).map(|i| ((i * 7) % 13) as f32 / 4.0 - 1.0).collect(), [3, 60]).unwrap();
     let op = Fft::new(&signal).into_op().unwrap();
     assert_asks("hipfftExecR2C", op, "hipFFT answers 6");
+    let wide = Tensor::from_vec((0..180).map(|i| f64::from((i * 7) % 13) / 4.0 - 1.0).collect(), [3, 60]).unwrap();
+    assert_asks("hipfftExecD2Z", Fft::new(&wide).into_op().unwrap(), "hipFFT answers 6");
 }
 
 /// An image of channels, and filters for it, in f32.
@@ -134,6 +188,7 @@ fn sensors_tell_how_the_device_is() {
         return println!("skipped: over CUDA there is no ROCm SMI");
     }
     let (library, backend) = (library(), through());
+    let before = library.monitors();
     let device = backend.discover().unwrap().remove(0);
     let mut engine = faults::open(&backend, &device);
     let health = engine.health();
@@ -145,4 +200,38 @@ fn sensors_tell_how_the_device_is() {
     // The junction's sensor is missing: the edge's is asked.
     library.fail("rsmi_dev_temp_metric_get", 2, 1);
     assert_eq!(engine.health().temperature_celsius, Some(41.0));
+    // A newer GPU.
+    library.fail("rsmi_dev_power_get", 0, 1);
+    assert_eq!(engine.health().power_watts, Some(156.0));
+    drop(engine);
+    assert_eq!(library.monitors(), before);
+}
+
+/// AMD SMI is asked where it knows the GPU.
+#[test]
+fn the_newer_sensors_tell_how_the_device_is() {
+    if is_cuda() {
+        return println!("skipped: over CUDA there is no AMD SMI");
+    }
+    let (library, backend) = (library(), through());
+    let before = library.monitors();
+    library.amd_smi(true);
+    let device = backend.discover().unwrap().remove(0);
+    let mut engine = faults::open(&backend, &device);
+    let health = engine.health();
+    assert_eq!((health.temperature_celsius, health.power_watts), (Some(51.0), Some(210.0)));
+    assert_eq!((health.utilisation_percent, health.fault), (Some(29.0), None));
+    library.fail("amdsmi_get_gpu_total_ecc_count", 2, 1);
+    let fault = engine.health().fault.unwrap();
+    assert!(fault.to_string().contains("2 errors in memory"), "{fault}");
+    // What is not known is the largest number; and what fails is not told.
+    library.fail("current power", 1, 1);
+    library.fail("amdsmi_get_temp_metric", 2, 1);
+    library.fail("amdsmi_get_gpu_activity", 2, 1);
+    let health = engine.health();
+    assert_eq!((health.temperature_celsius, health.power_watts), (Some(50.0), Some(190.0)));
+    assert_eq!(health.utilisation_percent, None);
+    drop(engine);
+    library.amd_smi(false);
+    assert_eq!(library.monitors(), before);
 }

@@ -60,6 +60,7 @@ fn features(names: &Names) -> Vec<String> {
     };
     vec![
         told("hiprtc", Hiprtc::is_present(&names.compiler), "no kernel can be compiled"),
+        told("hipblaslt", libraries::is_present(&names.light_products), "products by rocBLAS"),
         told("rocblas", libraries::is_present(&names.products), "products by our own kernel"),
         told("miopen", libraries::is_present(&names.convolutions), "convolutions by our own kernel"),
         told("hipfft", libraries::is_present(&names.transforms), "transforms by our own kernel"),

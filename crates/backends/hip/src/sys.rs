@@ -66,6 +66,13 @@ macro_rules! functions {
         }
 
         impl $table {
+            /// Every function with the types of its arguments, and those that may be missing.
+            #[cfg(test)]
+            pub const DECLARED: &[(&str, &[&str], bool)] = &[
+                $((stringify!($name), &[$(stringify!($type)),*], false),)*
+                $($((stringify!($optional), &[$(stringify!($optional_type)),*], true),)*)?
+            ];
+
             /// Finds every function; else the name of the first that is missing.
             pub fn find(library: &libloading::Library) -> Result<$table, &'static str> {
                 Ok($table {

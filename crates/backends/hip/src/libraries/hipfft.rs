@@ -25,6 +25,22 @@ const INVERSE: c_int = 1;
 const COMPLEX: c_int = 0x29;
 const FROM_REAL: c_int = 0x2a;
 const TO_REAL: c_int = 0x2c;
+const WIDE_COMPLEX: c_int = 0x69;
+const WIDE_FROM_REAL: c_int = 0x6a;
+const WIDE_TO_REAL: c_int = 0x6c;
+
+/// The numbers above by the names that the library's headers have for them.
+#[cfg(test)]
+pub(super) const ENUMERATORS: &[(&str, c_int)] = &[
+    ("HIPFFT_FORWARD", FORWARD),
+    ("HIPFFT_BACKWARD", INVERSE),
+    ("HIPFFT_C2C", COMPLEX),
+    ("HIPFFT_R2C", FROM_REAL),
+    ("HIPFFT_C2R", TO_REAL),
+    ("HIPFFT_Z2Z", WIDE_COMPLEX),
+    ("HIPFFT_D2Z", WIDE_FROM_REAL),
+    ("HIPFFT_Z2D", WIDE_TO_REAL),
+];
 
 functions! {
     /// What is asked of hipFFT.
@@ -38,11 +54,14 @@ functions! {
         hipfftExecC2C(plan: Handle, source: *mut c_void, target: *mut c_void, direction: c_int) -> c_int;
         hipfftExecR2C(plan: Handle, source: *mut c_void, target: *mut c_void) -> c_int;
         hipfftExecC2R(plan: Handle, source: *mut c_void, target: *mut c_void) -> c_int;
+        hipfftExecZ2Z(plan: Handle, source: *mut c_void, target: *mut c_void, direction: c_int) -> c_int;
+        hipfftExecD2Z(plan: Handle, source: *mut c_void, target: *mut c_void) -> c_int;
+        hipfftExecZ2D(plan: Handle, source: *mut c_void, target: *mut c_void) -> c_int;
     }
 }
 
-/// A line's length, how many lines, and of what kind.
-type Key = (usize, usize, TransformKind);
+/// A line's length, how many lines, of what kind, and whether of f64.
+type Key = (usize, usize, TransformKind, bool);
 
 /// The library on the engine's stream.
 pub(crate) struct HipFft {
@@ -61,6 +80,7 @@ pub(crate) struct Plan {
     functions: Functions,
     handle: Handle,
     kind: TransformKind,
+    is_wide: bool,
     _library: Rc<Library>,
 }
 
@@ -71,11 +91,8 @@ impl HipFft {
         let (library, functions) = found.map_err(|absence| absence.to_string())?;
         Ok(HipFft { device, stream, functions, plans: RefCell::default(), _library: Rc::new(library) })
     }
-}
 
-impl Transforms for HipFft {
-    fn plan(&self, len: usize, lines: usize, kind: TransformKind) -> Option<Rc<dyn TransformPlan>> {
-        let key = (len, lines, kind);
+    fn plan_of(&self, key: Key) -> Option<Rc<dyn TransformPlan>> {
         if let Some(plan) = self.plans.borrow().get(&key) {
             return plan.clone().map(|plan| plan as Rc<dyn TransformPlan>);
         }
@@ -89,6 +106,16 @@ impl Transforms for HipFft {
     }
 }
 
+impl Transforms for HipFft {
+    fn plan(&self, len: usize, lines: usize, kind: TransformKind) -> Option<Rc<dyn TransformPlan>> {
+        self.plan_of((len, lines, kind, false))
+    }
+
+    fn plan_wide(&self, len: usize, lines: usize, kind: TransformKind) -> Option<Rc<dyn TransformPlan>> {
+        self.plan_of((len, lines, kind, true))
+    }
+}
+
 impl TransformPlan for Plan {
     fn workspace_bytes(&self) -> usize {
         self.workspace_bytes
@@ -98,13 +125,18 @@ impl TransformPlan for Plan {
         let [source, target, workspace] = [source, target, workspace].map(|address| address.0 as *mut c_void);
         // SAFETY: the plan is alive; the workspace has the plan's size.
         let set = unsafe { (self.functions.hipfftSetWorkArea)(self.handle, workspace) };
+        let (functions, handle) = (&self.functions, self.handle);
+        let (complex, from_real, to_real) = match self.is_wide {
+            true => (functions.hipfftExecZ2Z, functions.hipfftExecD2Z, functions.hipfftExecZ2D),
+            false => (functions.hipfftExecC2C, functions.hipfftExecR2C, functions.hipfftExecC2R),
+        };
         // SAFETY: the addresses are of memory with the plan's sizes, kept by the op until it has finished.
         let run = || unsafe {
             match self.kind {
-                TransformKind::Forward => (self.functions.hipfftExecC2C)(self.handle, source, target, FORWARD),
-                TransformKind::Inverse => (self.functions.hipfftExecC2C)(self.handle, source, target, INVERSE),
-                TransformKind::FromReal => (self.functions.hipfftExecR2C)(self.handle, source, target),
-                TransformKind::ToReal => (self.functions.hipfftExecC2R)(self.handle, source, target),
+                TransformKind::Forward => complex(handle, source, target, FORWARD),
+                TransformKind::Inverse => complex(handle, source, target, INVERSE),
+                TransformKind::FromReal => from_real(handle, source, target),
+                TransformKind::ToReal => to_real(handle, source, target),
             }
         };
         checked(set).and_then(|()| checked(run())).map_err(|reason| Error::DeviceFault { device: self.device, reason })
@@ -112,18 +144,31 @@ impl TransformPlan for Plan {
 }
 
 impl Plan {
-    fn new(library: &HipFft, (len, lines, kind): Key) -> Result<Plan, String> {
+    fn new(library: &HipFft, (len, lines, kind, is_wide): Key) -> Result<Plan, String> {
         let HipFft { device, stream, functions, .. } = *library;
         let mut handle = null_mut();
         // SAFETY: writes one handle.
         checked(unsafe { (functions.hipfftCreate)(&raw mut handle) })?;
-        let mut plan =
-            Plan { workspace_bytes: 0, device, functions, handle, kind, _library: Rc::clone(&library._library) };
+        let mut plan = Plan {
+            workspace_bytes: 0,
+            device,
+            functions,
+            handle,
+            kind,
+            is_wide,
+            _library: Rc::clone(&library._library),
+        };
         let (mut len, lines) = (len as c_longlong, lines as c_longlong);
         let (from, to, transform) = match kind {
             TransformKind::Forward | TransformKind::Inverse => (len, len, COMPLEX),
             TransformKind::FromReal => (len, len / 2 + 1, FROM_REAL),
             TransformKind::ToReal => (len / 2 + 1, len, TO_REAL),
+        };
+        let transform = match (is_wide, transform) {
+            (false, narrow) => narrow,
+            (true, FROM_REAL) => WIDE_FROM_REAL,
+            (true, TO_REAL) => WIDE_TO_REAL,
+            (true, _) => WIDE_COMPLEX,
         };
         let (size, dense, bytes) = (&raw mut len, null_mut(), &raw mut plan.workspace_bytes);
         // SAFETY: the handle was just created; the pointers are to one length and one number, and no embedding means lines without gaps.

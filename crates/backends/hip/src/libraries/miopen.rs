@@ -28,6 +28,15 @@ const BFLOAT16: c_int = 5;
 /// A convolution as networks have it: filters are not turned.
 const CROSS_CORRELATION: c_int = 0;
 
+/// The numbers above by the names that the library's headers have for them.
+#[cfg(test)]
+pub(super) const ENUMERATORS: &[(&str, c_int)] = &[
+    ("miopenHalf", HALF),
+    ("miopenFloat", FLOAT),
+    ("miopenBFloat16", BFLOAT16),
+    ("miopenConvolution", CROSS_CORRELATION),
+];
+
 /// One way to convolve, as the library names it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
@@ -167,6 +176,9 @@ impl Described {
             DType::BF16 => BFLOAT16,
             other => return Err(format!("MIOpen does not convolve {other}")),
         };
+        if problem.has_bias && problem.dtype == DType::BF16 {
+            return Err("MIOpen adds no bias to bf16".to_owned());
+        }
         let none = null_mut();
         let mut described = Described {
             problem: *problem,
@@ -233,6 +245,8 @@ impl Described {
             ConvolutionKind::Weights => (functions.miopenConvolutionBackwardWeightsImmediate, [y, x, w]),
         };
         let (handle, bytes, number) = (self.opened.handle, solution.workspace_bytes, solution.number);
+        // A solution that wants no workspace wants no address either.
+        let room = if bytes == 0 { null_mut() } else { room };
         // SAFETY: handle and descriptors are alive; the addresses are of tensors with the problem's dimensions, and of a workspace of the
         // size that the solution wants, kept by the op until it has finished.
         checked(unsafe { run(handle, first, one, second, two, self.convolution, sums, to, room, bytes, number) })?;

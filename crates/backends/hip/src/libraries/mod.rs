@@ -3,23 +3,34 @@
 
 use std::cell::{Cell, OnceCell};
 
+use std::rc::Rc;
+
 use libloading::Library;
-use panoply_c_gpu::library::Sensors;
+use panoply_c_gpu::library::{Epilogue, ProductPlan, ProductProblem, Products, Sensors};
 use panoply_core::{DeviceId, DeviceInfo, Error, Health, PciAddress};
 
 use crate::backend::Names;
 use crate::sys::Handle;
 
+mod amd_smi;
+#[cfg(test)]
+mod declaration_tests;
+mod hipblaslt;
 mod hipfft;
 mod miopen;
 mod rocblas;
 mod rocm_smi;
 
+use amd_smi::AmdSmi;
+use hipblaslt::HipBlasLt;
 use hipfft::HipFft;
 use miopen::MiOpen;
 use rocblas::RocBlas;
 use rocm_smi::RocmSmi;
 
+/// Names of hipBLASLt, of ROCm 7 and 6.
+pub(crate) const HIPBLASLT: &[&str] =
+    &["libhipblaslt.so.1", "libhipblaslt.so.0", "libhipblaslt.so", "libhipblaslt.dll", "hipblaslt.dll"];
 /// Names of rocBLAS, of ROCm 7 to 5.
 pub(crate) const ROCBLAS: &[&str] =
     &["librocblas.so.5", "librocblas.so.4", "librocblas.so.3", "librocblas.so.0", "librocblas.so", "rocblas.dll"];
@@ -27,6 +38,8 @@ pub(crate) const ROCBLAS: &[&str] =
 pub(crate) const MIOPEN: &[&str] = &["libMIOpen.so.1", "libMIOpen.so", "MIOpen.dll"];
 /// Names of hipFFT.
 pub(crate) const HIPFFT: &[&str] = &["libhipfft.so.0", "libhipfft.so", "hipfft.dll"];
+/// Names of AMD SMI, of the versions whose structures are known.
+pub(crate) const AMD_SMI: &[&str] = &["libamd_smi.so.26"];
 /// Names of ROCm SMI.
 pub(crate) const ROCM_SMI: &[&str] =
     &["librocm_smi64.so.7", "librocm_smi64.so.6", "librocm_smi64.so.5", "librocm_smi64.so.1", "librocm_smi64.so"];
@@ -42,10 +55,11 @@ pub(crate) struct Libraries {
     device: DeviceId,
     names: Names,
     stream: Handle,
+    hipblaslt: OnceCell<Result<HipBlasLt, String>>,
     rocblas: OnceCell<Result<RocBlas, String>>,
     hipfft: OnceCell<Result<HipFft, String>>,
     miopen: OnceCell<Result<MiOpen, String>>,
-    rocm_smi: OnceCell<Result<RocmSmi, String>>,
+    monitor: OnceCell<Option<Monitor>>,
     pci_address: Option<PciAddress>,
     uncorrected_errors: Cell<u64>,
     asked: Cell<bool>,
@@ -58,18 +72,30 @@ impl Libraries {
             device: info.id,
             names: names.clone(),
             stream,
+            hipblaslt: OnceCell::new(),
             rocblas: OnceCell::new(),
             hipfft: OnceCell::new(),
             miopen: OnceCell::new(),
-            rocm_smi: OnceCell::new(),
+            monitor: OnceCell::new(),
             pci_address: info.pci_address,
             uncorrected_errors: Cell::new(0),
             asked: Cell::new(false),
         }
     }
 
-    /// rocBLAS, where it is installed.
-    pub(crate) fn rocblas(&self) -> Option<&RocBlas> {
+    /// What multiplies, where it is installed.
+    pub(crate) fn products(&self) -> Option<&dyn Products> {
+        (self.hipblaslt().is_some() || self.rocblas().is_some()).then_some(self as &dyn Products)
+    }
+
+    fn hipblaslt(&self) -> Option<&HipBlasLt> {
+        self.hipblaslt
+            .get_or_init(|| HipBlasLt::open(&self.names.light_products, self.device, self.stream))
+            .as_ref()
+            .ok()
+    }
+
+    fn rocblas(&self) -> Option<&RocBlas> {
         self.rocblas.get_or_init(|| RocBlas::open(&self.names.products, self.device, self.stream)).as_ref().ok()
     }
 
@@ -84,15 +110,49 @@ impl Libraries {
     }
 }
 
-/// ROCm SMI's.
+/// hipBLASLt's, and rocBLAS' where that has none.
+impl Products for Libraries {
+    fn plan(&self, problem: &ProductProblem, epilogue: Epilogue, has_c: bool) -> Option<Rc<dyn ProductPlan>> {
+        let light = self.hipblaslt().and_then(|library| library.plan(problem, epilogue, has_c));
+        light.or_else(|| self.rocblas()?.plan(problem, epilogue, has_c))
+    }
+}
+
+/// Who is asked how the GPU is.
+enum Monitor {
+    AmdSmi(AmdSmi),
+    RocmSmi(RocmSmi),
+}
+
+impl Monitor {
+    /// AMD SMI, and ROCm SMI where that is not installed or does not know the GPU.
+    fn open(names: &Names, address: PciAddress) -> Option<Monitor> {
+        let newer = AmdSmi::open(&names.sensors, address).map(Monitor::AmdSmi);
+        newer.or_else(|_| RocmSmi::open(&names.older_sensors, address).map(Monitor::RocmSmi)).ok()
+    }
+
+    fn health(&self) -> Health {
+        match self {
+            Monitor::AmdSmi(library) => library.health(),
+            Monitor::RocmSmi(library) => library.health(),
+        }
+    }
+
+    fn uncorrected_errors(&self) -> Option<u64> {
+        match self {
+            Monitor::AmdSmi(library) => library.uncorrected_errors(),
+            Monitor::RocmSmi(library) => library.uncorrected_errors(),
+        }
+    }
+}
+
 impl Sensors for Libraries {
     fn health(&self) -> Health {
-        let missing = || "the device has no PCI address".to_owned();
-        let open = || RocmSmi::open(&self.names.sensors, self.pci_address.ok_or_else(missing)?);
-        let Ok(rocm_smi) = self.rocm_smi.get_or_init(open) else { return Health::default() };
-        let mut health = rocm_smi.health();
+        let monitor = self.monitor.get_or_init(|| Monitor::open(&self.names, self.pci_address?));
+        let Some(monitor) = monitor else { return Health::default() };
+        let mut health = monitor.health();
         // Errors from before the engine was opened are not its own.
-        if let Some(errors) = rocm_smi.uncorrected_errors() {
+        if let Some(errors) = monitor.uncorrected_errors() {
             let before = self.uncorrected_errors.replace(errors);
             if self.asked.replace(true) && errors > before {
                 let reason = format!("{} errors in memory that could not be corrected", errors - before);

@@ -25,6 +25,19 @@ const BF16: c_int = 168;
 /// The library's own choice.
 const ALGORITHM_STANDARD: c_int = 0;
 
+/// The numbers above by the names that the library's headers have for them.
+#[cfg(test)]
+pub(super) const ENUMERATORS: &[(&str, c_int)] = &[
+    ("rocblas_operation_none", PLAIN),
+    ("rocblas_operation_transpose", TRANSPOSED),
+    ("rocblas_datatype_f16_r", F16),
+    ("rocblas_datatype_f32_r", F32),
+    ("rocblas_datatype_f64_r", F64),
+    ("rocblas_datatype_f32_c", COMPLEX64),
+    ("rocblas_datatype_bf16_r", BF16),
+    ("rocblas_gemm_algo_standard", ALGORITHM_STANDARD),
+];
+
 functions! {
     /// What is asked of rocBLAS.
     Functions {

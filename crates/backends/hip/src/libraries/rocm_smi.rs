@@ -1,4 +1,4 @@
-//! ROCm SMI: how a GPU is. Loaded at run time; where it is missing, nothing is known.
+//! ROCm SMI: how a GPU is, where AMD SMI is not there to say. Loaded at run time; where it is missing as well, nothing is known.
 
 use std::ffi::c_int;
 
@@ -14,26 +14,51 @@ const EDGE: u32 = 0;
 const CURRENT: c_int = 0;
 /// The block of a GPU that holds its memory.
 const MEMORY_BLOCK: u64 = 1;
+/// Which part of a divided GPU it is, in an address of the library's: HIP's addresses do not say.
+const PART: u64 = 0xf << 28;
+
+/// The numbers above by the names that the library's headers have for them.
+#[cfg(test)]
+pub(super) const ENUMERATORS: &[(&str, c_int)] = &[
+    ("RSMI_TEMP_TYPE_FIRST", EDGE as c_int),
+    ("RSMI_TEMP_CURRENT", CURRENT),
+    ("RSMI_GPU_BLOCK_FIRST", MEMORY_BLOCK as c_int),
+];
 
 functions! {
     /// What is asked of ROCm SMI.
     Functions {
         rsmi_init(flags: u64) -> c_int;
+        rsmi_shut_down() -> c_int;
         rsmi_num_monitor_devices(count: *mut u32) -> c_int;
         rsmi_dev_pci_id_get(device: u32, address: *mut u64) -> c_int;
         rsmi_dev_temp_metric_get(device: u32, sensor: u32, metric: c_int, millidegrees: *mut i64) -> c_int;
         rsmi_dev_power_ave_get(device: u32, sensor: u32, microwatts: *mut u64) -> c_int;
         rsmi_dev_busy_percent_get(device: u32, percent: *mut u32) -> c_int;
         rsmi_dev_ecc_count_get(device: u32, block: u64, counts: *mut [u64; 2]) -> c_int;
+    } or none {
+        rsmi_dev_power_get(device: u32, microwatts: *mut u64, kind: *mut c_int) -> c_int;
+    }
+}
+
+/// The library, initialised. It counts who uses it.
+struct Opened {
+    functions: Functions,
+    /// Held so that the functions stay loaded.
+    _library: Library,
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        // SAFETY: initialised by `open`, and not used again.
+        let _ = unsafe { (self.functions.rsmi_shut_down)() };
     }
 }
 
 /// One GPU as ROCm SMI knows it.
 pub(crate) struct RocmSmi {
-    functions: Functions,
+    opened: Opened,
     device: u32,
-    /// Held so that the functions stay loaded.
-    _library: Library,
 }
 
 impl RocmSmi {
@@ -43,44 +68,55 @@ impl RocmSmi {
         let (library, functions) = found.map_err(|absence| absence.to_string())?;
         // SAFETY: no flags are set.
         checked("rsmi_init", unsafe { (functions.rsmi_init)(0) })?;
-        let mut count = 0;
+        let (opened, mut count) = (Opened { functions, _library: library }, 0);
         // SAFETY: writes one number.
         checked("rsmi_num_monitor_devices", unsafe { (functions.rsmi_num_monitor_devices)(&raw mut count) })?;
         let is_it = |device: &u32| {
             let mut told = 0;
             // SAFETY: as above; the device is one of those that were counted.
-            unsafe { (functions.rsmi_dev_pci_id_get)(*device, &raw mut told) == 0 && told == number(address) }
+            unsafe { (functions.rsmi_dev_pci_id_get)(*device, &raw mut told) == 0 && told & !PART == number(address) }
         };
         let device = (0..count).find(is_it).ok_or_else(|| format!("ROCm SMI knows no device at {address}"))?;
-        Ok(RocmSmi { functions, device, _library: library })
+        Ok(RocmSmi { opened, device })
     }
 
     /// What the sensors say now.
     pub(crate) fn health(&self) -> Health {
+        let (functions, device) = (&self.opened.functions, self.device);
         // SAFETY: the device is the library's; each writes one number.
-        let power = asked(|value| unsafe { (self.functions.rsmi_dev_power_ave_get)(self.device, 0, value) });
-        // SAFETY: as above.
-        let busy = asked(|value| unsafe { (self.functions.rsmi_dev_busy_percent_get)(self.device, value) });
+        let busy = asked(|value| unsafe { (functions.rsmi_dev_busy_percent_get)(device, value) });
         Health {
             temperature_celsius: self.temperature(JUNCTION).or_else(|| self.temperature(EDGE)),
-            power_watts: power.map(|microwatts: u64| microwatts as f32 / 1e6),
+            power_watts: self.microwatts().map(|microwatts| microwatts as f32 / 1e6),
             utilisation_percent: busy.map(|percent: u32| percent as f32),
             ..Health::default()
         }
     }
 
+    /// Newer GPUs tell no average.
+    fn microwatts(&self) -> Option<u64> {
+        let (functions, device, mut kind) = (&self.opened.functions, self.device, 0);
+        // SAFETY: the device is the library's; each number has its place.
+        let now =
+            functions.rsmi_dev_power_get.and_then(|ask| asked(|value| unsafe { ask(device, value, &raw mut kind) }));
+        // SAFETY: as above.
+        now.or_else(|| asked(|value| unsafe { (functions.rsmi_dev_power_ave_get)(device, 0, value) }))
+    }
+
     /// Errors in memory that could not be corrected, since the driver was loaded.
     pub(crate) fn uncorrected_errors(&self) -> Option<u64> {
         // SAFETY: the structure is two numbers: errors that were corrected, and others.
-        let counts =
-            asked(|counts| unsafe { (self.functions.rsmi_dev_ecc_count_get)(self.device, MEMORY_BLOCK, counts) });
+        let counts = asked(|counts| unsafe {
+            (self.opened.functions.rsmi_dev_ecc_count_get)(self.device, MEMORY_BLOCK, counts)
+        });
         counts.map(|[_, uncorrected]: [u64; 2]| uncorrected)
     }
 
     fn temperature(&self, sensor: u32) -> Option<f32> {
         // SAFETY: the device is the library's; writes one number.
-        let told =
-            asked(|value| unsafe { (self.functions.rsmi_dev_temp_metric_get)(self.device, sensor, CURRENT, value) });
+        let told = asked(|value| unsafe {
+            (self.opened.functions.rsmi_dev_temp_metric_get)(self.device, sensor, CURRENT, value)
+        });
         told.map(|millidegrees: i64| millidegrees as f32 / 1e3)
     }
 }

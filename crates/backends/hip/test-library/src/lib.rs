@@ -1,7 +1,8 @@
 //! HIP's C functions under their real names, so that everything of the HIP backend runs without an AMD GPU: loading, devices, streams,
 //! events, memory, launches, graphs, errors and teardown.
 //!
-//! * `exports` and `compiler` are the functions of the runtime and of hiprtc; `libraries` those of rocBLAS, hipFFT and ROCm SMI, `convolutions` those of MIOpen.
+//! * `exports` and `compiler` are the functions of the runtime and of hiprtc; `libraries` those of rocBLAS and hipFFT,
+//!   `products` those of hipBLASLt, `convolutions` those of MIOpen, `sensors` those of AMD SMI and ROCm SMI.
 //! * `device` is what stands behind them: `emulated`, whose kernels a C++ compiler makes for the host, or `cuda`, CUDA's driver and NVRTC,
 //!   where the variable `PANOPLY_HIP_TEST` is `cuda`. Either way the text that kernels are compiled from is HIP's.
 //! * `trouble` has functions of this library's own, by which a test makes calls fail, chooses the architecture, and counts what was not
@@ -18,4 +19,6 @@ mod device;
 mod emulated;
 pub mod exports;
 pub mod libraries;
+pub mod products;
+pub mod sensors;
 pub mod trouble;

@@ -1,4 +1,4 @@
-//! rocBLAS, hipFFT and ROCm SMI over the emulated device, whose memory is the host's: plain loops. Over CUDA they answer that they cannot.
+//! rocBLAS and hipFFT over the emulated device, whose memory is the host's: plain loops. Over CUDA they answer that they cannot.
 
 use std::f64::consts::TAU;
 use std::ffi::{c_int, c_longlong, c_void};
@@ -92,7 +92,57 @@ fn times((a, b): (f64, f64), (c, d): (f64, f64)) -> (f64, f64) {
     (a * c - b * d, a * d + b * c)
 }
 
-/// D = alpha · A·B + beta · C in columns, as BLAS has it.
+/// A product in columns, as BLAS has it, with types as rocBLAS numbers them.
+#[derive(Clone, Copy)]
+pub(crate) struct Product {
+    /// Whether A and B are turned.
+    pub(crate) turned: [bool; 2],
+    /// Rows and columns of D, and what is summed over.
+    pub(crate) sizes: [i64; 3],
+    pub(crate) batches: i64,
+    pub(crate) factors: [(f64, f64); 2],
+    /// A, B, C and D: where each is, from one column to the next, and from one matrix to the next.
+    pub(crate) places: [(*mut c_void, i64, i64); 4],
+    /// Of the operands, and of C and D.
+    pub(crate) dtypes: [c_int; 2],
+    /// One number for each row of D, of D's type; or null.
+    pub(crate) bias: *const c_void,
+}
+
+impl Product {
+    /// D = alpha · A·B + beta · C + bias.
+    pub(crate) fn run(&self) {
+        let [rows, columns, _] = self.sizes;
+        for (batch, column) in (0..self.batches).flat_map(|batch| (0..columns).map(move |column| (batch, column))) {
+            (0..rows).for_each(|row| self.element(batch, row, column));
+        }
+    }
+
+    fn element(&self, batch: i64, row: i64, column: i64) {
+        let ([dtype, output], [alpha, beta]) = (self.dtypes, self.factors);
+        let at = |which: usize, row: i64, column: i64| {
+            let (_, step, batch_step) = self.places[which];
+            let [row, column] = if self.turned.get(which) == Some(&true) { [column, row] } else { [row, column] };
+            batch * batch_step + row + column * step
+        };
+        let [a, b, c, d] = self.places.map(|(base, ..)| base);
+        // SAFETY: the matrices have these sizes.
+        unsafe {
+            let sum = (0..self.sizes[2]).fold((0.0, 0.0), |sum, inner| {
+                plus(sum, times(read(dtype, a, at(0, row, inner)), read(dtype, b, at(1, inner, column))))
+            });
+            let mut total = times(alpha, sum);
+            if beta != (0.0, 0.0) {
+                total = plus(total, times(beta, read(output, c, at(2, row, column))));
+            }
+            if !self.bias.is_null() {
+                total = plus(total, read(output, self.bias, row));
+            }
+            write(output, d, at(3, row, column), total);
+        }
+    }
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rocblas_gemm_strided_batched_ex(
     handle: *mut Handle,
@@ -125,34 +175,24 @@ pub unsafe extern "C" fn rocblas_gemm_strided_batched_ex(
     _solution: i32,
     _flags: u32,
 ) -> c_int {
-    let place = |way: c_int, row: c_int, column: c_int, step: c_int| {
-        let [row, column] = if way == TRANSPOSED { [column, row] } else { [row, column] };
-        i64::from(row) + i64::from(column) * i64::from(step)
-    };
-    // SAFETY: the factors are numbers of the type that is computed in, and are read at once.
-    let (alpha, beta) = unsafe { (read(compute, alpha, 0), read(compute, beta, 0)) };
-    let element = move |batch: i64, row: c_int, column: c_int| {
-        // SAFETY: the matrices have these sizes.
-        unsafe {
-            let sum = (0..k).fold((0.0, 0.0), |sum, inner| {
-                let x = read(dtype, a, batch * a_batch + place(first, row, inner, a_step));
-                let y = read(dtype, b, batch * b_batch + place(second, inner, column, b_step));
-                plus(sum, times(x, y))
-            });
-            let mut total = times(alpha, sum);
-            if beta != (0.0, 0.0) {
-                total = plus(total, times(beta, read(output, c, batch * c_batch + place(0, row, column, c_step))));
-            }
-            write(output, d, batch * d_batch + place(0, row, column, d_step), total);
-        }
-    };
-    let work = move || {
-        for (batch, column) in (0..i64::from(batches)).flat_map(|batch| (0..n).map(move |column| (batch, column))) {
-            (0..m).for_each(|row| element(batch, row, column));
-        }
+    let place = |base: *const c_void, step: c_int, batch: i64| (base.cast_mut(), i64::from(step), batch);
+    let product = Product {
+        turned: [first == TRANSPOSED, second == TRANSPOSED],
+        sizes: [m, n, k].map(i64::from),
+        batches: i64::from(batches),
+        // SAFETY: the factors are numbers of the type that is computed in, and are read at once.
+        factors: unsafe { [read(compute, alpha, 0), read(compute, beta, 0)] },
+        places: [
+            place(a, a_step, a_batch),
+            place(b, b_step, b_batch),
+            place(c, c_step, c_batch),
+            place(d, d_step, d_batch),
+        ],
+        dtypes: [dtype, output],
+        bias: std::ptr::null(),
     };
     // SAFETY: the handle was made above.
-    unsafe { queue("rocblas_gemm_strided_batched_ex", *handle, work) }
+    unsafe { queue("rocblas_gemm_strided_batched_ex", *handle, move || product.run()) }
 }
 
 /// A batch of lines, on a stream.
@@ -234,6 +274,23 @@ fn turned(len: usize, at: usize, sign: f64, element: impl Fn(usize) -> (f64, f64
     })
 }
 
+/// A number of a spectrum or of a signal.
+trait Part: Copy + Into<f64> + 'static {
+    fn of(number: f64) -> Self;
+}
+
+impl Part for f32 {
+    fn of(number: f64) -> f32 {
+        number as f32
+    }
+}
+
+impl Part for f64 {
+    fn of(number: f64) -> f64 {
+        number
+    }
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipfftExecC2C(
     plan: Handle,
@@ -241,42 +298,86 @@ pub unsafe extern "C" fn hipfftExecC2C(
     target: *mut [f32; 2],
     direction: c_int,
 ) -> c_int {
+    // SAFETY: the caller vouches for the plan and its lines, here and below.
+    unsafe { complex("hipfftExecC2C", plan, source, target, direction) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hipfftExecZ2Z(
+    plan: Handle,
+    source: *const [f64; 2],
+    target: *mut [f64; 2],
+    direction: c_int,
+) -> c_int {
+    // SAFETY: as above.
+    unsafe { complex("hipfftExecZ2Z", plan, source, target, direction) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hipfftExecR2C(plan: Handle, source: *const f32, target: *mut [f32; 2]) -> c_int {
+    // SAFETY: as above.
+    unsafe { from_real("hipfftExecR2C", plan, source, target) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hipfftExecD2Z(plan: Handle, source: *const f64, target: *mut [f64; 2]) -> c_int {
+    // SAFETY: as above.
+    unsafe { from_real("hipfftExecD2Z", plan, source, target) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hipfftExecC2R(plan: Handle, source: *const [f32; 2], target: *mut f32) -> c_int {
+    // SAFETY: as above.
+    unsafe { to_real("hipfftExecC2R", plan, source, target) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hipfftExecZ2D(plan: Handle, source: *const [f64; 2], target: *mut f64) -> c_int {
+    // SAFETY: as above.
+    unsafe { to_real("hipfftExecZ2D", plan, source, target) }
+}
+
+unsafe fn complex<T: Part>(
+    name: &str,
+    plan: Handle,
+    source: *const [T; 2],
+    target: *mut [T; 2],
+    direction: c_int,
+) -> c_int {
     let work = move |Lines { len, lines, .. }: Lines| {
         for line in 0..lines {
             // SAFETY: the caller vouches for the plan's lines, here and below.
             let from = unsafe { std::slice::from_raw_parts(source.add(line * len), len) }.to_vec();
             for at in 0..len {
-                let element = |index: usize| (f64::from(from[index][0]), f64::from(from[index][1]));
+                let element = |index: usize| (from[index][0].into(), from[index][1].into());
                 let (re, im) = turned(len, at, f64::from(direction), element);
                 // SAFETY: as above.
-                unsafe { target.add(line * len + at).write([re as f32, im as f32]) };
+                unsafe { target.add(line * len + at).write([T::of(re), T::of(im)]) };
             }
         }
     };
     // SAFETY: the plan was made above.
-    unsafe { transform("hipfftExecC2C", plan, work) }
+    unsafe { transform(name, plan, work) }
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn hipfftExecR2C(plan: Handle, source: *const f32, target: *mut [f32; 2]) -> c_int {
+unsafe fn from_real<T: Part>(name: &str, plan: Handle, source: *const T, target: *mut [T; 2]) -> c_int {
     let work = move |Lines { len, lines, .. }: Lines| {
         let half = len / 2 + 1;
         for line in 0..lines {
             // SAFETY: as above.
             let from = unsafe { std::slice::from_raw_parts(source.add(line * len), len) };
             for at in 0..half {
-                let (re, im) = turned(len, at, -1.0, |index| (f64::from(from[index]), 0.0));
+                let (re, im) = turned(len, at, -1.0, |index| (from[index].into(), 0.0));
                 // SAFETY: as above.
-                unsafe { target.add(line * half + at).write([re as f32, im as f32]) };
+                unsafe { target.add(line * half + at).write([T::of(re), T::of(im)]) };
             }
         }
     };
     // SAFETY: as above.
-    unsafe { transform("hipfftExecR2C", plan, work) }
+    unsafe { transform(name, plan, work) }
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn hipfftExecC2R(plan: Handle, source: *const [f32; 2], target: *mut f32) -> c_int {
+unsafe fn to_real<T: Part>(name: &str, plan: Handle, source: *const [T; 2], target: *mut T) -> c_int {
     let work = move |Lines { len, lines, .. }: Lines| {
         let half = len / 2 + 1;
         for line in 0..lines {
@@ -292,16 +393,16 @@ pub unsafe extern "C" fn hipfftExecC2R(plan: Handle, source: *const [f32; 2], ta
                 } else {
                     -1.0
                 };
-                (f64::from(re), sign * f64::from(im))
+                (re.into(), sign * im.into())
             };
             for at in 0..len {
                 // SAFETY: as above.
-                unsafe { target.add(line * len + at).write(turned(len, at, 1.0, element).0 as f32) };
+                unsafe { target.add(line * len + at).write(T::of(turned(len, at, 1.0, element).0)) };
             }
         }
     };
     // SAFETY: as above.
-    unsafe { transform("hipfftExecC2R", plan, work) }
+    unsafe { transform(name, plan, work) }
 }
 
 /// Queues a transform of a plan's lines.
@@ -310,54 +411,4 @@ unsafe fn transform(name: &str, plan: Handle, work: impl Fn(Lines) + 'static) ->
     let lines = unsafe { *plan.cast::<Lines>() };
     // SAFETY: its stream is alive.
     unsafe { queue(name, lines.stream, move || work(lines)) }
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn rsmi_init(_flags: u64) -> c_int {
-    answer("rsmi_init")
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rsmi_num_monitor_devices(count: *mut u32) -> c_int {
-    // SAFETY: the caller gives a place, here and below.
-    unsafe { count.write(2) };
-    0
-}
-
-/// The second monitor is the first emulated device.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rsmi_dev_pci_id_get(device: u32, address: *mut u64) -> c_int {
-    // SAFETY: as above.
-    unsafe { address.write(if device == 1 { 3 << 8 } else { 9 << 8 }) };
-    0
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rsmi_dev_temp_metric_get(device: u32, sensor: u32, _metric: c_int, value: *mut i64) -> c_int {
-    // SAFETY: as above.
-    unsafe { value.write(40_000 + i64::from(device) * 1000 + i64::from(sensor) * 500) };
-    answer("rsmi_dev_temp_metric_get")
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rsmi_dev_power_ave_get(_device: u32, _sensor: u32, microwatts: *mut u64) -> c_int {
-    // SAFETY: as above.
-    unsafe { microwatts.write(123_000_000) };
-    0
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rsmi_dev_busy_percent_get(_device: u32, percent: *mut u32) -> c_int {
-    // SAFETY: as above.
-    unsafe { percent.write(17) };
-    0
-}
-
-/// Errors grow by one with each failure that a test asked for.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rsmi_dev_ecc_count_get(_device: u32, _block: u64, counts: *mut [u64; 2]) -> c_int {
-    let more = asked_for("rsmi_dev_ecc_count_get").unwrap_or(0);
-    // SAFETY: as above.
-    unsafe { counts.write([5, 2 + more as u64]) };
-    0
 }

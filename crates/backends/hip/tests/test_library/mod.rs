@@ -62,6 +62,26 @@ impl TestLibrary {
         unsafe { set(count) };
     }
 
+    /// Whether AMD SMI knows the GPU from now on, for this thread.
+    #[allow(dead_code)] // As above.
+    pub fn amd_smi(&self, knows: bool) {
+        // SAFETY: the library's function has this signature.
+        let set: Symbol<'_, unsafe extern "C" fn(bool)> =
+            unsafe { self.library.get("panoply_test_amd_smi\0") }.unwrap();
+        // SAFETY: either will do.
+        unsafe { set(knows) };
+    }
+
+    /// How often this thread has initialised AMD SMI or ROCm SMI and has not shut it down.
+    #[allow(dead_code)] // As above.
+    pub fn monitors(&self) -> i64 {
+        // SAFETY: the library's function has this signature.
+        let ask: Symbol<'_, unsafe extern "C" fn() -> i64> =
+            unsafe { self.library.get("panoply_test_monitors\0") }.unwrap();
+        // SAFETY: it takes nothing.
+        unsafe { ask() }
+    }
+
     /// What this thread has made and not given back.
     #[allow(dead_code)] // As above.
     pub fn live(&self) -> i64 {

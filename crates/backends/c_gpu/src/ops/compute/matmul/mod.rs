@@ -11,7 +11,7 @@ use crate::arguments::Arguments;
 use crate::context::Context;
 use crate::driver::{Address, GRID_YZ_MAX, Launch};
 use crate::layout::Layout;
-use crate::library::{Epilogue, Matrix, Order, ProductProblem, alignment};
+use crate::library::{Epilogue, Matrix, Order, ProductProblem, Products, alignment};
 
 mod thin;
 mod tiles;
@@ -97,12 +97,27 @@ impl Product<'_> {
         }
         let driver = Rc::clone(&context.driver);
         let Some(library) = driver.products() else { return Ok(false) };
-        let Some(mut problem) = self.problem() else { return Ok(false) };
+        let Some(problem) = self.problem() else { return Ok(false) };
         let is_misaligned = self.is_misaligned(&problem);
         if is_misaligned && self.shape.m * self.shape.n * self.shape.k <= MISALIGNED_PRODUCTS_MAX {
             return Ok(false);
         }
         let fused = if is_misaligned { None } else { self.fused_epilogue() };
+        // A library that does not do what follows leaves it to a kernel of ours.
+        let follows = fused.is_some_and(|fused| fused != Epilogue::None);
+        Ok(self.by_library_with(library, problem, fused, context)?
+            || follows && self.by_library_with(library, problem, None, context)?)
+    }
+
+    /// The product by the library with this epilogue, or with ours behind it where there is none; false where it does not take that.
+    fn by_library_with(
+        &self,
+        library: &dyn Products,
+        mut problem: ProductProblem,
+        fused: Option<Epilogue>,
+        context: &mut Context,
+    ) -> Result<bool> {
+        let dtype = self.op.a.dtype();
         if fused.is_none() {
             // The epilogue reads sums that were not rounded yet.
             problem.output = if matches!(dtype, DType::F16 | DType::BF16) { DType::F32 } else { dtype };

@@ -22,6 +22,12 @@ const BUFFERS_MAX: u32 = 64;
 const INVOCATIONS_MIN: u32 = 256;
 const WORKGROUP_BYTES_MIN: u32 = 16_384;
 const BUFFERS_MIN: u32 = 8;
+/// The least of a buffer, and of what a kernel sees of it, that is believed: Vulkan promises far more.
+const BUFFER_BYTES_MIN: u64 = 1 << 20;
+/// The largest step between parameters in a buffer that Vulkan allows.
+const PARAMS_STEP_BYTES_MAX: u64 = 256;
+/// The largest step between imported pages that is believed.
+const IMPORT_STEP_BYTES_MAX: u64 = 2 << 20;
 
 /// Set to `compute`, has kernels go to a queue without graphics, where there is one: for measurements.
 const QUEUE_VARIABLE: &str = "PANOPLY_VULKAN_QUEUE";
@@ -112,7 +118,7 @@ pub(crate) fn look(
     let driver = seen.driver();
     let claimed = kept(KNOWN_LIMITS, &name, &driver, seen.limits());
     let limits = lower.map_or(claimed, |lower| claimed.within(lower));
-    if let Some(reason) = shortcoming(&limits) {
+    if let Some(reason) = shortcoming(&limits).or_else(|| absurdity(&claimed, &seen)) {
         return Err(refused(reason));
     }
     let id = DeviceId { api: Api::VULKAN, index: u32::try_from(index).unwrap_or(u32::MAX) };
@@ -172,6 +178,34 @@ fn shortcoming(limits: &Limits) -> Option<String> {
     ];
     let short = least.into_iter().find(|(_, got, needed)| got < needed);
     short.map(|(what, got, needed)| format!("{got} {what}; kernels need {needed}"))
+}
+
+/// What a driver says that cannot be so.
+fn absurdity(claimed: &Limits, seen: &Seen) -> Option<String> {
+    let bytes = claimed.buffer_bytes_max.min(claimed.binding_bytes_max);
+    if bytes < BUFFER_BYTES_MIN {
+        return Some(format!("buffers of {bytes} bytes"));
+    }
+    let step = seen.properties.limits.min_uniform_buffer_offset_alignment;
+    let is_sound = step.is_power_of_two() && step <= PARAMS_STEP_BYTES_MAX;
+    (!is_sound).then(|| format!("parameters at multiples of {step} bytes"))
+}
+
+/// The device's types of memory and its heaps: no more of either than there can be, and each type in a heap that is there.
+pub(crate) fn memory_types(loader: &Loader, physical: vk::PhysicalDevice) -> vk::PhysicalDeviceMemoryProperties {
+    // SAFETY: the device is the instance's own.
+    sound(unsafe { loader.instance.get_physical_device_memory_properties(physical) })
+}
+
+fn sound(mut memory: vk::PhysicalDeviceMemoryProperties) -> vk::PhysicalDeviceMemoryProperties {
+    memory.memory_heap_count = memory.memory_heap_count.min(vk::MAX_MEMORY_HEAPS as u32);
+    memory.memory_type_count = memory.memory_type_count.min(vk::MAX_MEMORY_TYPES as u32);
+    let heaps = memory.memory_heap_count;
+    // A type in no heap has no properties, and so is never chosen.
+    for kind in memory.memory_types.iter_mut().filter(|kind| kind.heap_index >= heaps) {
+        *kind = vk::MemoryType { property_flags: vk::MemoryPropertyFlags::PROTECTED, heap_index: 0 };
+    }
+    memory
 }
 
 /// What Vulkan tells about a device.
@@ -355,12 +389,15 @@ impl Seen {
     fn has(&self, loader: &Loader, family: u32, asks_subgroup_size: bool) -> Has {
         let is = |flag: vk::Bool32| flag == vk::TRUE;
         // SAFETY: the device is the instance's own.
-        let (families, memory) = unsafe {
-            let families = loader.instance.get_physical_device_queue_family_properties(self.physical);
-            (families, loader.instance.get_physical_device_memory_properties(self.physical))
-        };
+        let families = unsafe { loader.instance.get_physical_device_queue_family_properties(self.physical) };
+        let memory = memory_types(loader, self.physical);
         let stamped = families.get(family as usize).is_some_and(|family| family.timestamp_valid_bits > 0);
-        let imports = self.has_extension(ash::ext::external_memory_host::NAME) && self.import_step_bytes > 0;
+        let step = self.import_step_bytes;
+        let imports = self.has_extension(ash::ext::external_memory_host::NAME)
+            && step.is_power_of_two()
+            && step <= IMPORT_STEP_BYTES_MAX;
+        let tick =
+            Some(f64::from(self.properties.limits.timestamp_period)).filter(|tick| tick.is_finite() && *tick > 0.0);
         let heaps = memory.memory_heaps_as_slice();
         Has {
             version: self.version,
@@ -371,8 +408,8 @@ impl Seen {
             zero_workgroup_memory: is(self.features13.shader_zero_initialize_workgroup_memory),
             memory_budget: self.has_extension(ash::ext::memory_budget::NAME),
             portability_subset: self.has_extension(ash::khr::portability_subset::NAME),
-            import_step_bytes: imports.then_some(self.import_step_bytes),
-            stamp_nanoseconds: stamped.then_some(f64::from(self.properties.limits.timestamp_period)),
+            import_step_bytes: imports.then_some(step),
+            stamp_nanoseconds: tick.filter(|_| stamped),
             workgroup_size_max: self.properties.limits.max_compute_work_group_size,
             bf16_matrices: self.bf16_matrices && self.matrices(loader, COMPONENT_BFLOAT16),
             allocations_max: self.properties.limits.max_memory_allocation_count,
@@ -425,11 +462,11 @@ pub(crate) fn memory(loader: &Loader, physical: vk::PhysicalDevice, budget: bool
     }
     // SAFETY: the device is the instance's own, knows Vulkan 1.1 and, where it is asked, the extension.
     unsafe { loader.instance.get_physical_device_memory_properties2(physical, &mut asked) };
-    let heaps = asked.memory_properties.memory_heaps_as_slice().to_vec();
+    let heaps = sound(asked.memory_properties).memory_heaps_as_slice().to_vec();
     let own = heaps.iter().enumerate().filter(|(_, heap)| heap.flags.contains(vk::MemoryHeapFlags::DEVICE_LOCAL));
     let Some((number, heap)) = own.max_by_key(|(_, heap)| heap.size) else { return (None, None) };
     let free = budgets.heap_budget[number].saturating_sub(budgets.heap_usage[number]);
-    (Some(heap.size), budget.then_some(free))
+    (Some(heap.size), budget.then_some(free.min(heap.size)))
 }
 
 /// The extensions that a device has.

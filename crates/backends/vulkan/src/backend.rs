@@ -86,7 +86,17 @@ impl VulkanBackend {
     }
 
     fn find(&self) -> Result<Found, Absence> {
-        let loader = Loader::open(&self.wish)?;
+        self.find_through(Loader::open(&self.wish)?)
+    }
+
+    /// The backend over a loader that was changed: tests have its drivers lie.
+    #[cfg(test)]
+    pub(crate) fn through(self, loader: Loader) -> VulkanBackend {
+        let found = OnceLock::from(self.find_through(loader));
+        VulkanBackend { found, ..self }
+    }
+
+    fn find_through(&self, loader: Loader) -> Result<Found, Absence> {
         let mut devices = loader.devices()?;
         // The first device of an API is the one that is taken where nobody chooses.
         devices.sort_by_key(|device| preference(&loader, *device));

@@ -155,9 +155,11 @@ impl Sets {
             }
         }
         let mut pool = Pool::new(device, vk::DescriptorType::STORAGE_BUFFER)?;
-        let set = pool.allocate(device, layout, descriptors);
+        let set = pool.allocate(device, layout, descriptors).inspect_err(|_| {
+            // SAFETY: nothing came from the pool. One that gives nothing is not kept: there would be more and more of them.
+            unsafe { device.destroy_descriptor_pool(pool.raw, None) };
+        })?;
         self.pools.push(pool);
-        let set = set?;
         self.sizes.insert(set, descriptors);
         Ok((set, self.pools.len() - 1))
     }

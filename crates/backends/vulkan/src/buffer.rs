@@ -103,7 +103,10 @@ pub(crate) fn make(gpu: &Arc<Gpu>, bytes: u64, wanted: Wanted) -> Result<Option<
     let Some((kind, flags)) = found else { return Ok(None) };
     let is_host = flags.contains(vk::MemoryPropertyFlags::HOST_VISIBLE);
     let step = if is_host { PAGE_BYTES } else { 1 };
-    let (size, align) = (requirements.size.next_multiple_of(step), requirements.alignment.max(step));
+    // A driver that wants less than the buffer has, or more than there can be, is not believed.
+    let size = requirements.size.max(bytes).checked_next_multiple_of(step);
+    let size = size.ok_or_else(|| gpu.memory_error(vk::Result::ERROR_OUT_OF_DEVICE_MEMORY, bytes))?;
+    let align = requirements.alignment.max(step);
     let is_own = flags.contains(vk::MemoryPropertyFlags::DEVICE_LOCAL);
     let taken = {
         let mut memory = gpu.memory();

@@ -10,7 +10,7 @@
 //! 4. A lost device has no work: everything is past. Nothing waits without a limit: what is still in use behind that is never
 //!    destroyed, and goes with the process.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use panoply_core::{Error, HostBuffer};
 use panoply_wgsl_gpu::fault::Faults;
 use panoply_wgsl_gpu::pages::Pages;
 
-use crate::adapter::{Adapter, memory as memory_of};
+use crate::adapter::{Adapter, memory as memory_of, memory_types};
 use crate::bfloat16::{BFLOAT16_NAME, Bfloat16Features};
 use crate::bindings::Sets;
 use crate::loader::Loader;
@@ -28,6 +28,9 @@ use crate::quirks::Copies;
 
 /// The longest wait for work that a device must have ended before what it uses is destroyed.
 const IDLE_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// A counter that so many looks in a row could not read will not be read any more.
+const FAILED_LOOKS_MAX: u32 = 1000;
 
 /// One opened device.
 pub(crate) struct Gpu {
@@ -68,6 +71,8 @@ pub(crate) struct Lane {
     /// The last value that has ended, as far as is known, and that was submitted.
     past: AtomicU64,
     pub(crate) submitted: AtomicU64,
+    /// Looks in a row that have failed.
+    failed_looks: AtomicU32,
 }
 
 /// Values of both lanes; zero for none.
@@ -132,8 +137,7 @@ impl Gpu {
             Copies::Apart => Some(adapter.transfer_family.unwrap_or(adapter.compute_family)),
         };
         let raw = create(loader, adapter, transfer_family)?;
-        // SAFETY: the physical device is the instance's own.
-        let types = unsafe { loader.instance.get_physical_device_memory_properties(adapter.physical) };
+        let types = memory_types(loader, adapter.physical);
         let mut families = vec![adapter.compute_family];
         families.extend(transfer_family.filter(|family| *family != adapter.compute_family));
         let import = adapter.has.import_step_bytes.map(|step_bytes| Import {
@@ -392,7 +396,8 @@ impl Lane {
         let info = vk::SemaphoreCreateInfo::default().push_next(&mut kind);
         // SAFETY: the device was made with a queue of this family and with timeline semaphores.
         let (queue, timeline) = unsafe { (device.get_device_queue(family, 0), device.create_semaphore(&info, None)?) };
-        Ok(Lane { queue, family, timeline, past: AtomicU64::new(0), submitted: AtomicU64::new(0) })
+        let (past, submitted, failed_looks) = Default::default();
+        Ok(Lane { queue, family, timeline, past, submitted, failed_looks })
     }
 
     /// The last value that has ended, as far as is known.
@@ -403,12 +408,21 @@ impl Lane {
     fn look(&self, gpu: &Gpu) {
         // SAFETY: the semaphore is the device's own.
         match unsafe { gpu.raw.get_semaphore_counter_value(self.timeline) } {
-            // What drivers tell of a lost device.
-            Ok(u64::MAX) => drop(gpu.error("a counter", vk::Result::ERROR_DEVICE_LOST)),
+            // What drivers tell of a lost device: values that were never submitted.
+            Ok(value) if value > self.submitted.load(Ordering::Relaxed) => {
+                drop(gpu.error("a counter", vk::Result::ERROR_DEVICE_LOST));
+            }
             Ok(value) => {
                 self.past.fetch_max(value, Ordering::AcqRel);
+                self.failed_looks.store(0, Ordering::Relaxed);
             }
-            Err(error) => drop(gpu.error("a counter", error)),
+            Err(error) => {
+                drop(gpu.error("a counter", error));
+                // Without it nothing would ever end.
+                if self.failed_looks.fetch_add(1, Ordering::Relaxed) >= FAILED_LOOKS_MAX {
+                    gpu.faults.lose(format!("how far it is cannot be read: {error}"));
+                }
+            }
         }
     }
 }

@@ -29,6 +29,8 @@ mod staging;
 mod validation;
 
 #[cfg(test)]
+mod attack_tests;
+#[cfg(test)]
 #[path = "../../wgsl_gpu/driver_tests/mod.rs"]
 mod driver_tests;
 #[cfg(test)]

@@ -57,10 +57,15 @@ struct Block {
 // SAFETY: as for `Part`.
 unsafe impl Send for Block {}
 
+/// Whether so many bytes that begin at a multiple of `align` lie in a stretch.
+fn fits((offset, free): (u64, u64), bytes: u64, align: u64) -> bool {
+    let begin = offset.checked_next_multiple_of(align);
+    begin.and_then(|begin| (begin - offset).checked_add(bytes)).is_some_and(|needed| needed <= free)
+}
+
 impl Block {
     fn take(&mut self, bytes: u64, align: u64) -> Option<u64> {
-        let fits = |(offset, free): &(u64, u64)| offset.next_multiple_of(align) - offset + bytes <= *free;
-        let place = self.free.iter().position(fits)?;
+        let place = self.free.iter().position(|stretch| fits(*stretch, bytes, align))?;
         let (offset, free) = self.free.remove(place);
         let begin = offset.next_multiple_of(align);
         let (before, behind) = ((offset, begin - offset), (begin + bytes, offset + free - begin - bytes));
@@ -130,8 +135,8 @@ impl Memory {
 
     /// Whether a request can be met by what was allocated before.
     pub(crate) fn has_room(&self, kind: usize, bytes: u64, align: u64) -> bool {
-        let fits = |(offset, free): &(u64, u64)| offset.next_multiple_of(align) - offset + bytes <= *free;
-        self.blocks[kind].iter().flatten().any(|block| block.free.iter().any(fits))
+        let has_room = |block: &Block| block.free.iter().any(|stretch| fits(*stretch, bytes, align.max(1)));
+        self.blocks[kind].iter().flatten().any(has_room)
     }
 
     /// Memory of a type.

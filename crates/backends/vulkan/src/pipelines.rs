@@ -16,6 +16,9 @@ use crate::bindings::Layout;
 use crate::compiler::Compiler;
 use crate::gpu::{Gpu, Retired, Uses};
 
+/// The most bytes of a driver's cache that are kept.
+const CACHE_BYTES_MAX: usize = 256 << 20;
+
 /// A compiled kernel.
 pub struct VulkanPipeline {
     gpu: Arc<Gpu>,
@@ -118,6 +121,21 @@ impl Pipelines {
     }
 }
 
+impl Pipelines {
+    /// What the driver wants to be kept; nothing where it is too much, or is not what the driver would take back.
+    fn data(&self) -> Option<Vec<u8>> {
+        let (device, get) = (self.gpu.raw.handle(), self.gpu.raw.fp_v1_0().get_pipeline_cache_data);
+        let mut len = 0;
+        // SAFETY: the cache is the device's own; without a place for data its length is told.
+        unsafe { get(device, self.compiled, &mut len, std::ptr::null_mut()) }.result().ok()?;
+        let mut data = vec![0_u8; Some(len).filter(|len| *len <= CACHE_BYTES_MAX)?];
+        // SAFETY: as above; there is room for so many bytes.
+        unsafe { get(device, self.compiled, &mut len, data.as_mut_ptr().cast()) }.result().ok()?;
+        data.truncate(len);
+        Some(data).filter(|data| self.gpu.adapter().cache_header.begins(data))
+    }
+}
+
 impl Drop for Pipelines {
     /// What was compiled anew goes to disk. Failure costs time at the next start and nothing else.
     fn drop(&mut self) {
@@ -125,8 +143,7 @@ impl Drop for Pipelines {
             return;
         }
         if let Some(disk) = self.disk.as_ref().filter(|_| self.is_stale.get() && self.gpu.faults.lost().is_none()) {
-            // SAFETY: the cache is the device's own.
-            if let Ok(data) = unsafe { self.gpu.raw.get_pipeline_cache_data(self.compiled) } {
+            if let Some(data) = self.data() {
                 disk.write(self.gpu.adapter().cache_key.as_bytes(), &data);
             }
         }

@@ -366,6 +366,11 @@ impl<D: Driver> Context<D> {
         Some(self.downloads.len() - 1)
     }
 
+    /// The error that belongs to no call, where there was one. Bindings that were made meanwhile may be none, and are not used again.
+    pub(crate) fn take_error(&mut self) -> Option<Error> {
+        self.driver.faults().take_error().inspect(|_| self.recorder.forget_bindings())
+    }
+
     /// Nanoseconds between two stamps that differ by one.
     pub(crate) fn stamp_nanoseconds(&self) -> f64 {
         self.recorder.stamp_nanoseconds()

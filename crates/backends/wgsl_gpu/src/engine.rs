@@ -153,7 +153,7 @@ impl<D: Driver> GpuEngine<D> {
         let stamps = self.context.end_timing();
         let fence = self.context.submit();
         let mut downloads: Vec<_> = self.context.take_downloads().into_iter().map(Some).collect();
-        if let Some(error) = self.context.driver.faults().take_error() {
+        if let Some(error) = self.context.take_error() {
             // An error that belongs to no call belongs to the whole submission, and what it brings is not waited for.
             for (_, answer, _) in items.iter_mut().filter(|(_, answer, _)| answer.is_ok()) {
                 *answer = Err(error.clone());
@@ -211,7 +211,8 @@ impl<D: Driver> GpuEngine<D> {
         let (passes, _) = stamps.as_chunks::<2>();
         let ticks =
             passes.iter().map(|[start, end]| u64::from_le_bytes(*end).saturating_sub(u64::from_le_bytes(*start)));
-        let nanoseconds = ticks.sum::<u64>() as f64 * self.context.stamp_nanoseconds();
+        let ticks = ticks.fold(0, u64::saturating_add);
+        let nanoseconds = ticks as f64 * self.context.stamp_nanoseconds();
         Some(Duration::from_nanos(nanoseconds as u64))
     }
 
@@ -326,7 +327,7 @@ impl<D: Driver> Engine for GpuEngine<D> {
         self.launch();
         self.context.rehearse(|context| drop(ops::run(op, context)));
         // A rehearsal that failed is over all the same: the op itself will show why.
-        let _ = self.context.driver.faults().take_error();
+        let _ = self.context.take_error();
         self.warm.insert(op);
     }
 }

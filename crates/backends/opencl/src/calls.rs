@@ -21,6 +21,10 @@ pub(crate) const LOADERS: &[&str] = &["libOpenCL.so.1", "libOpenCL.so"];
 
 pub(crate) type Checked<T> = Result<T, Code>;
 
+/// The most bytes of an answer that are believed, and the most platforms, devices or parts of one.
+const ANSWER_BYTES_MAX: usize = 256 << 20;
+const LISTED_MAX: u32 = 4096;
+
 fn checked(status: Status) -> Checked<()> {
     if status == sys::SUCCESS { Ok(()) } else { Err(Code(status)) }
 }
@@ -29,9 +33,19 @@ fn checked(status: Status) -> Checked<()> {
 fn answer(mut ask: impl FnMut(usize, *mut c_void, *mut usize) -> Status) -> Checked<Vec<u8>> {
     let mut bytes = 0;
     checked(ask(0, null_mut(), &raw mut bytes))?;
-    let mut value = vec![0_u8; bytes];
+    let mut value = room(bytes)?;
     checked(ask(bytes, value.as_mut_ptr().cast(), null_mut()))?;
     Ok(value)
+}
+
+/// Room for an answer that a driver says is so long.
+fn room(bytes: usize) -> Checked<Vec<u8>> {
+    if bytes <= ANSWER_BYTES_MAX { Ok(vec![0; bytes]) } else { Err(Code(sys::OUT_OF_HOST_MEMORY)) }
+}
+
+/// Room for so many handles.
+fn handles(count: u32) -> Checked<Vec<Handle>> {
+    if count <= LISTED_MAX { Ok(vec![null_mut(); count as usize]) } else { Err(Code(sys::OUT_OF_HOST_MEMORY)) }
 }
 
 /// A number in the machine's order: of 1 to 8 bytes.
@@ -94,7 +108,7 @@ impl Library {
         let mut count = 0;
         // SAFETY: writes one number.
         checked(unsafe { (self.functions.clGetPlatformIDs)(0, null_mut(), &raw mut count) })?;
-        let mut platforms = vec![null_mut(); count as usize];
+        let mut platforms = handles(count)?;
         // SAFETY: writes as many handles as there is room for.
         checked(unsafe { (self.functions.clGetPlatformIDs)(count, platforms.as_mut_ptr(), null_mut()) })?;
         Ok(platforms)
@@ -118,7 +132,7 @@ impl Library {
             sys::DEVICE_NOT_FOUND => return Ok(Vec::new()),
             status => checked(status)?,
         }
-        let mut devices = vec![null_mut(); count as usize];
+        let mut devices = handles(count)?;
         // SAFETY: writes as many handles as there is room for.
         checked(unsafe { ask(platform, sys::DEVICE_TYPE_ALL, count, devices.as_mut_ptr(), null_mut()) })?;
         Ok(devices)
@@ -131,7 +145,7 @@ impl Library {
         let ask = self.functions.clCreateSubDevices;
         // SAFETY: the device was given by a platform, the list ends with zero; writes one number.
         checked(unsafe { ask(device, how.as_ptr(), 0, null_mut(), &raw mut count) })?;
-        let mut parts = vec![null_mut(); count as usize];
+        let mut parts = handles(count)?;
         // SAFETY: writes as many handles as there is room for.
         checked(unsafe { ask(device, how.as_ptr(), count, parts.as_mut_ptr(), null_mut()) })?;
         Ok(parts)
@@ -325,7 +339,7 @@ impl Program {
             ask(self.handle, sys::PROGRAM_BINARY_SIZES, size_of::<usize>(), (&raw mut bytes).cast(), null_mut())
         });
         sized.ok().filter(|()| bytes > 0)?;
-        let mut binary = vec![0_u8; bytes];
+        let mut binary = room(bytes).ok()?;
         let mut start = binary.as_mut_ptr();
         // SAFETY: one pointer to as many bytes as the driver just asked for.
         let told = checked(unsafe {
@@ -422,7 +436,10 @@ impl Queue {
     fn command(&self, queue: impl FnOnce(*mut Handle) -> Status) -> Checked<Event> {
         let mut handle = null_mut();
         checked(queue(&raw mut handle))?;
-        Event::made(&self.library, |_| handle)
+        Event::made(&self.library, |_| handle).inspect_err(|_| {
+            // A command without an event is under way all the same, and what it reads and writes is not to be freed before it has ended.
+            let _ = self.finish();
+        })
     }
 
     /// Queues a kernel with the arguments that it has now.

@@ -195,7 +195,7 @@ impl OpenClDriver {
     /// Whether the driver lets this kernel have a block like this.
     fn check_block(&self, loaded: &Loaded, launch: &Launch) -> Result<()> {
         let threads: u64 = launch.block.iter().map(|size| u64::from(*size)).product();
-        let shared = loaded.shared_bytes + u64::from(launch.shared_bytes);
+        let shared = loaded.shared_bytes.saturating_add(u64::from(launch.shared_bytes));
         // A driver that compiled a text for a size of blocks must launch such blocks, whatever else it says.
         if loaded.threads_max > 0 && threads > loaded.threads_max && threads != loaded.threads_demanded {
             let (name, most) = (&loaded.name, loaded.threads_max);

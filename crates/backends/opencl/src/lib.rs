@@ -10,6 +10,8 @@
 // OpenCL is reached through C functions and untyped handles; every block says why it holds.
 #![allow(unsafe_code)]
 
+#[cfg(test)]
+mod attack_tests;
 mod backend;
 mod buffers;
 mod calls;

@@ -130,7 +130,11 @@ impl Line {
 
     /// Hands over what was queued, so that it begins.
     pub(crate) fn flush(&self) -> Checked<()> {
-        if !self.is_flushed.replace(true) { self.queue.flush() } else { Ok(()) }
+        if !self.is_flushed.get() {
+            self.queue.flush()?;
+            self.is_flushed.set(true);
+        }
+        Ok(())
     }
 
     /// Waits for all that was queued.

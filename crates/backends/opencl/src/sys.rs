@@ -108,38 +108,47 @@ macro_rules! functions {
     };
 }
 
-functions! {
-    clGetPlatformIDs(entries: u32, platforms: *mut Handle, count: *mut u32) -> Status;
-    clGetPlatformInfo(platform: Handle, what: u32, bytes: usize, value: *mut c_void, needed: *mut usize) -> Status;
-    clGetDeviceIDs(platform: Handle, kind: u64, entries: u32, devices: *mut Handle, count: *mut u32) -> Status;
-    clGetDeviceInfo(device: Handle, what: u32, bytes: usize, value: *mut c_void, needed: *mut usize) -> Status;
-    clCreateSubDevices(device: Handle, how: *const isize, entries: u32, devices: *mut Handle, count: *mut u32) -> Status;
-    clCreateContext(properties: *const isize, count: u32, devices: *const Handle, notify: NoCallback, data: *mut c_void, status: *mut Status) -> Handle;
-    clReleaseContext(context: Handle) -> Status;
-    clCreateCommandQueue(context: Handle, device: Handle, properties: u64, status: *mut Status) -> Handle;
-    clReleaseCommandQueue(queue: Handle) -> Status;
-    clFlush(queue: Handle) -> Status;
-    clFinish(queue: Handle) -> Status;
-    clCreateBuffer(context: Handle, flags: u64, bytes: usize, host: *mut c_void, status: *mut Status) -> Handle;
-    clReleaseMemObject(memory: Handle) -> Status;
-    clCreateProgramWithSource(context: Handle, count: u32, texts: *const *const c_char, lengths: *const usize, status: *mut Status) -> Handle;
-    clCreateProgramWithBinary(context: Handle, count: u32, devices: *const Handle, lengths: *const usize, binaries: *const *const u8, each: *mut Status, status: *mut Status) -> Handle;
-    clBuildProgram(program: Handle, count: u32, devices: *const Handle, options: *const c_char, notify: NoCallback, data: *mut c_void) -> Status;
-    clGetProgramInfo(program: Handle, what: u32, bytes: usize, value: *mut c_void, needed: *mut usize) -> Status;
-    clGetProgramBuildInfo(program: Handle, device: Handle, what: u32, bytes: usize, value: *mut c_void, needed: *mut usize) -> Status;
-    clReleaseProgram(program: Handle) -> Status;
-    clCreateKernel(program: Handle, name: *const c_char, status: *mut Status) -> Handle;
-    clReleaseKernel(kernel: Handle) -> Status;
-    clSetKernelArg(kernel: Handle, index: u32, bytes: usize, value: *const c_void) -> Status;
-    clGetKernelInfo(kernel: Handle, what: u32, bytes: usize, value: *mut c_void, needed: *mut usize) -> Status;
-    clGetKernelWorkGroupInfo(kernel: Handle, device: Handle, what: u32, bytes: usize, value: *mut c_void, needed: *mut usize) -> Status;
-    clEnqueueNDRangeKernel(queue: Handle, kernel: Handle, axes: u32, offset: *const usize, global: *const usize, local: *const usize, waits: u32, wait: *const Handle, event: *mut Handle) -> Status;
-    clEnqueueReadBuffer(queue: Handle, memory: Handle, blocking: u32, offset: usize, bytes: usize, target: *mut c_void, waits: u32, wait: *const Handle, event: *mut Handle) -> Status;
-    clEnqueueWriteBuffer(queue: Handle, memory: Handle, blocking: u32, offset: usize, bytes: usize, source: *const c_void, waits: u32, wait: *const Handle, event: *mut Handle) -> Status;
-    clEnqueueCopyBuffer(queue: Handle, source: Handle, target: Handle, from: usize, to: usize, bytes: usize, waits: u32, wait: *const Handle, event: *mut Handle) -> Status;
-    clEnqueueFillBuffer(queue: Handle, memory: Handle, pattern: *const c_void, pattern_bytes: usize, offset: usize, bytes: usize, waits: u32, wait: *const Handle, event: *mut Handle) -> Status;
-    clEnqueueBarrierWithWaitList(queue: Handle, waits: u32, wait: *const Handle, event: *mut Handle) -> Status;
-    clGetEventInfo(event: Handle, what: u32, bytes: usize, value: *mut c_void, needed: *mut usize) -> Status;
-    clGetEventProfilingInfo(event: Handle, what: u32, bytes: usize, value: *mut c_void, needed: *mut usize) -> Status;
-    clReleaseEvent(event: Handle) -> Status;
+/// Every function with its types, for a macro that makes something of them.
+macro_rules! each_function {
+    ($make:ident) => {
+        $make! {
+            clGetPlatformIDs(entries: u32, platforms: *mut Handle, count: *mut u32) -> Status;
+            clGetPlatformInfo(platform: Handle, what: u32, bytes: usize, value: *mut c_void, needed: *mut usize) -> Status;
+            clGetDeviceIDs(platform: Handle, kind: u64, entries: u32, devices: *mut Handle, count: *mut u32) -> Status;
+            clGetDeviceInfo(device: Handle, what: u32, bytes: usize, value: *mut c_void, needed: *mut usize) -> Status;
+            clCreateSubDevices(device: Handle, how: *const isize, entries: u32, devices: *mut Handle, count: *mut u32) -> Status;
+            clCreateContext(properties: *const isize, count: u32, devices: *const Handle, notify: NoCallback, data: *mut c_void, status: *mut Status) -> Handle;
+            clReleaseContext(context: Handle) -> Status;
+            clCreateCommandQueue(context: Handle, device: Handle, properties: u64, status: *mut Status) -> Handle;
+            clReleaseCommandQueue(queue: Handle) -> Status;
+            clFlush(queue: Handle) -> Status;
+            clFinish(queue: Handle) -> Status;
+            clCreateBuffer(context: Handle, flags: u64, bytes: usize, host: *mut c_void, status: *mut Status) -> Handle;
+            clReleaseMemObject(memory: Handle) -> Status;
+            clCreateProgramWithSource(context: Handle, count: u32, texts: *const *const c_char, lengths: *const usize, status: *mut Status) -> Handle;
+            clCreateProgramWithBinary(context: Handle, count: u32, devices: *const Handle, lengths: *const usize, binaries: *const *const u8, each: *mut Status, status: *mut Status) -> Handle;
+            clBuildProgram(program: Handle, count: u32, devices: *const Handle, options: *const c_char, notify: NoCallback, data: *mut c_void) -> Status;
+            clGetProgramInfo(program: Handle, what: u32, bytes: usize, value: *mut c_void, needed: *mut usize) -> Status;
+            clGetProgramBuildInfo(program: Handle, device: Handle, what: u32, bytes: usize, value: *mut c_void, needed: *mut usize) -> Status;
+            clReleaseProgram(program: Handle) -> Status;
+            clCreateKernel(program: Handle, name: *const c_char, status: *mut Status) -> Handle;
+            clReleaseKernel(kernel: Handle) -> Status;
+            clSetKernelArg(kernel: Handle, index: u32, bytes: usize, value: *const c_void) -> Status;
+            clGetKernelInfo(kernel: Handle, what: u32, bytes: usize, value: *mut c_void, needed: *mut usize) -> Status;
+            clGetKernelWorkGroupInfo(kernel: Handle, device: Handle, what: u32, bytes: usize, value: *mut c_void, needed: *mut usize) -> Status;
+            clEnqueueNDRangeKernel(queue: Handle, kernel: Handle, axes: u32, offset: *const usize, global: *const usize, local: *const usize, waits: u32, wait: *const Handle, event: *mut Handle) -> Status;
+            clEnqueueReadBuffer(queue: Handle, memory: Handle, blocking: u32, offset: usize, bytes: usize, target: *mut c_void, waits: u32, wait: *const Handle, event: *mut Handle) -> Status;
+            clEnqueueWriteBuffer(queue: Handle, memory: Handle, blocking: u32, offset: usize, bytes: usize, source: *const c_void, waits: u32, wait: *const Handle, event: *mut Handle) -> Status;
+            clEnqueueCopyBuffer(queue: Handle, source: Handle, target: Handle, from: usize, to: usize, bytes: usize, waits: u32, wait: *const Handle, event: *mut Handle) -> Status;
+            clEnqueueFillBuffer(queue: Handle, memory: Handle, pattern: *const c_void, pattern_bytes: usize, offset: usize, bytes: usize, waits: u32, wait: *const Handle, event: *mut Handle) -> Status;
+            clEnqueueBarrierWithWaitList(queue: Handle, waits: u32, wait: *const Handle, event: *mut Handle) -> Status;
+            clGetEventInfo(event: Handle, what: u32, bytes: usize, value: *mut c_void, needed: *mut usize) -> Status;
+            clGetEventProfilingInfo(event: Handle, what: u32, bytes: usize, value: *mut c_void, needed: *mut usize) -> Status;
+            clReleaseEvent(event: Handle) -> Status;
+        }
+    };
 }
+#[cfg(test)]
+pub(crate) use each_function;
+
+each_function!(functions);

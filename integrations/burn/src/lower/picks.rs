@@ -135,7 +135,7 @@ impl Lowering<'_> {
         spread(&[count, picked])?;
         let width = dims[1..].iter().product();
         let indices = self.reshape(indices, &[1, picked])?;
-        let indices = self.from_start(indices, count)?;
+        let indices = self.counted(indices, count)?;
         let numbers = self.numbers_below(count, &[count, 1])?;
         let is_row = self.map(&[numbers, indices], |v| v[0].clone().eq(v[1].clone()).cast(dtype))?;
         let rows = self.reshape(rows, &[picked, width])?;
@@ -160,7 +160,7 @@ impl Lowering<'_> {
         apart.insert(axis, 1);
         let values = self.reshape(values, &apart)?;
         let indices = self.reshape(indices, &apart)?;
-        let indices = self.from_start(indices, size)?;
+        let indices = self.counted(indices, size)?;
         apart[axis] = size;
         spread(&apart)?;
         // The places, and before the values' own axis.
@@ -228,7 +228,7 @@ impl Lowering<'_> {
     }
 
     /// Indices as u32 that count from the start.
-    fn from_start(&mut self, indices: NodeId, size: usize) -> Result<NodeId> {
+    fn counted(&mut self, indices: NodeId, size: usize) -> Result<NodeId> {
         let positive =
             |index: &Expr| index.clone().lt(0).select(index.clone() + size as f64, index.clone()).cast(DType::U32);
         match self.dtype(indices)? {

@@ -145,9 +145,9 @@ impl Lowering<'_> {
         let mut all = Vec::new();
         for tap in windows.taps() {
             let mut seen = x;
-            for axis in 0..2 {
-                let end = tap[axis] + (windows.output[axis] - 1) * windows.stride[axis] + 1;
-                seen = self.g.slice(seen, 2 + axis, tap[axis], end, windows.stride[axis])?;
+            for (axis, start) in tap.into_iter().enumerate() {
+                let end = start + (windows.output[axis] - 1) * windows.stride[axis] + 1;
+                seen = self.g.slice(seen, 2 + axis, start, end, windows.stride[axis])?;
             }
             all.push(seen);
         }
@@ -176,10 +176,10 @@ impl Lowering<'_> {
         let offsets: Vec<i32> = taps.iter().map(|tap| windows.offset(*tap) as i32).collect();
         let first = self.firsts(windows)?;
         self.map(&[tap, first], |v| {
-            let offset = offsets.iter().enumerate().skip(1).fold(v[0].clone() * 0, |offset, (tap, own)| {
-                v[0].clone().eq(tap as f64).select(f64::from(*own), offset)
-            });
-            v[1].clone() + offset + f64::from(offsets[0])
+            let first = v[1].clone() + f64::from(offsets[0]);
+            offsets.iter().enumerate().skip(1).fold(first, |place, (tap, offset)| {
+                v[0].clone().eq(tap as f64).select(v[1].clone() + f64::from(*offset), place)
+            })
         })
     }
 
@@ -207,9 +207,9 @@ impl Lowering<'_> {
                 let is_here = v[1].clone().eq(v[2].clone() + offset).cast(dtype);
                 is_here.select(v[0].clone(), 0.0)
             })?;
-            for axis in 0..2 {
+            for (axis, start) in tap.into_iter().enumerate() {
                 let back = (0..windows.image[axis]).map(|place| {
-                    let at = (place + windows.padding[axis]).checked_sub(tap[axis])?;
+                    let at = (place + windows.padding[axis]).checked_sub(start)?;
                     let window = at / windows.stride[axis];
                     (at % windows.stride[axis] == 0 && window < windows.output[axis]).then_some(window)
                 });

@@ -142,10 +142,10 @@ impl Drop for Pipelines {
         if self.compiled == vk::PipelineCache::null() {
             return;
         }
-        if let Some(disk) = self.disk.as_ref().filter(|_| self.is_stale.get() && self.gpu.faults.lost().is_none()) {
-            if let Some(data) = self.data() {
-                disk.write(self.gpu.adapter().cache_key.as_bytes(), &data);
-            }
+        if let Some(disk) = self.disk.as_ref().filter(|_| self.is_stale.get() && self.gpu.faults.lost().is_none())
+            && let Some(data) = self.data()
+        {
+            disk.write(self.gpu.adapter().cache_key.as_bytes(), &data);
         }
         // SAFETY: nothing is being compiled.
         unsafe { self.gpu.raw.destroy_pipeline_cache(self.compiled, None) };

@@ -253,8 +253,8 @@ impl Plan {
         });
         let (mut found, mut count) = (Recommended::default(), 0);
         let [first, second, output] = self.layouts;
-        // SAFETY: every descriptor is alive; there is room for the one recommendation that is asked for, and for their number.
         let asked = set.and_then(|()| {
+            // SAFETY: every descriptor is alive; there is room for the one recommendation that is asked for, and for their number.
             checked(unsafe {
                 (functions.hipblasLtMatmulAlgoGetHeuristic)(
                     self.opened.handle,

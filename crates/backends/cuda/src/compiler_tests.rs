@@ -116,7 +116,7 @@ fn further_representatives() -> Vec<Kernel> {
 
 /// Units of the crypto and signal domains. Their kernels take more than a few words to describe; `tests/conformance.rs` compiles those that the
 /// suite needs.
-const OF_OTHER_DOMAINS: [&str; 20] = [
+const OF_OTHER_DOMAINS: [&str; 28] = [
     "aes_expand",
     "aes_counter",
     "aes_chain",
@@ -125,12 +125,20 @@ const OF_OTHER_DOMAINS: [&str; 20] = [
     "poly1305",
     "sha",
     "ed25519",
+    "ed25519_sign",
+    "ed25519_tables",
     "p256",
+    "p256_sign",
+    "p256_tables",
     "rsa",
     "lz4",
     "inflate",
     "fir",
     "fir_spectra",
+    "frames",
+    "dct",
+    "convolve",
+    "peaks",
     "iir",
     "modem",
     "crc",

@@ -30,6 +30,8 @@ thread_local! {
     /// How often each function was called.
     static CALLS: RefCell<HashMap<&'static str, u32>> = RefCell::default();
     static REAL: Cell<Option<Real>> = const { Cell::new(None) };
+    /// The device, and how it is waited for.
+    static DEVICE: Cell<Option<(vk::Device, vk::PFN_vkDeviceWaitIdle)>> = const { Cell::new(None) };
     /// Devices that were destroyed.
     static DESTROYED: Cell<u32> = const { Cell::new(0) };
 }
@@ -42,7 +44,23 @@ fn told(function: &'static str) -> Option<vk::Result> {
         *count - 1
     });
     let trouble = TROUBLE.get().filter(|trouble| trouble.function == function)?;
-    (before == trouble.after || trouble.for_good && before > trouble.after).then_some(trouble.says)
+    let says = (before == trouble.after || trouble.for_good && before > trouble.after).then_some(trouble.says);
+    if says == Some(vk::Result::ERROR_DEVICE_LOST) {
+        come_to_rest();
+    }
+    says
+}
+
+/// A device that is lost does nothing any more, and its memory may be freed; the one that only says so must have ended what it was given first.
+fn come_to_rest() {
+    let Some((device, wait)) = DEVICE.get() else { return };
+    let (ended, end) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        // SAFETY: the device lives as long as the test that waits for this thread, and nothing is submitted meanwhile.
+        let _ = ended.send(unsafe { wait(device) });
+    });
+    let ended = end.recv_timeout(std::time::Duration::from_secs(20));
+    assert!(ended.is_ok(), "what was submitted waits for something that nobody submits");
 }
 
 /// Replaces functions of a device that can fail.
@@ -69,6 +87,7 @@ macro_rules! functions {
             let (mut first, second) = (gpu.raw.fp_v1_0().clone(), gpu.raw.fp_v1_1().clone());
             let (mut third, fourth) = (gpu.raw.fp_v1_2().clone(), gpu.raw.fp_v1_3().clone());
             REAL.set(Some(Real { $($name: $table!(first, third).$name,)* destroy_device: first.destroy_device }));
+            DEVICE.set(Some((gpu.raw.handle(), first.device_wait_idle)));
             $($table!(first, third).$name = $name;)*
             (first.destroy_device, first.create_compute_pipelines) = (destroy_device, compile);
             gpu.raw = ash::Device::from_parts_1_3(gpu.raw.handle(), first, second, third, fourth);

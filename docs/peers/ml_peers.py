@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
-"""What ONNX Runtime (MLAS) and, where it is installed, OpenVINO reach on the CPU with the models of fetch_models.py, one JSON line
+"""What ONNX Runtime (MLAS) and, where it is installed, OpenVINO reach on the CPU with a folder of models, one JSON line
 per case. The best of several runs, so that a busy machine hurts least. OpenVINO is held to f32, else it would take bf16 where
 the CPU has AMX.
 
     python3 -m pip install numpy onnx onnxruntime [openvino]
-    python3 fetch_models.py models MODELS
     python3 ml_peers.py MODELS [--threads N] [--seconds S] [--save CASES] [case-prefix ...]
 
 A case is `infer/<model>/b<batch>`; `load/<model>` is the time from the file to a session that can run, `first/<model>` that to the first

@@ -28,6 +28,8 @@ const STEPS_MIN: usize = 2;
 const STEPS_COPIED_MIN: usize = 3;
 /// Larger inputs and outputs take longer to copy than steps take to queue.
 const COPIED_BYTES_MAX: usize = 8 << 20;
+/// Convolutions that take more memory between them are so long that queueing them one by one costs nothing.
+const TURNED_BYTES_MAX: usize = 512 << 20;
 /// Recordings of one plan at the places of its inputs and outputs, and places that are remembered until they are met again.
 const DIRECT_MAX: usize = 4;
 const MET_MAX: usize = 8;
@@ -43,7 +45,6 @@ fn is_plain(plan: &Plan) -> bool {
                 | ComputeOp::Attention(_)
                 | ComputeOp::MatMul(_)
                 | ComputeOp::Conv2d(_)
-                | ComputeOp::Gather(_)
                 | ComputeOp::RowMap(_)
                 | ComputeOp::Softmax(_)
                 | ComputeOp::LayerNorm(_)
@@ -53,7 +54,17 @@ fn is_plain(plan: &Plan) -> bool {
         ),
         _ => false,
     };
-    plan.steps.len() >= STEPS_MIN && plan.steps.iter().all(|step| is_plain(&step.op))
+    plan.steps.len() >= STEPS_MIN
+        && plan.steps.iter().all(|step| is_plain(&step.op))
+        && plan.steps.iter().map(|step| turned_bytes(&step.op)).fold(0, usize::saturating_add) <= TURNED_BYTES_MAX
+}
+
+/// What a convolution may take for its images and weights with their channels last, which a recording keeps.
+fn turned_bytes(op: &Op) -> usize {
+    let Op::Compute(ComputeOp::Conv2d(op)) = op else { return 0 };
+    let output =
+        op.output_shape().map_or(usize::MAX, |shape| shape.elements().saturating_mul(op.input.dtype().size_bytes()));
+    op.input.len_bytes().saturating_add(op.weights.len_bytes()).saturating_add(output)
 }
 
 /// Whether copying inputs and outputs takes less time than queueing the steps.

@@ -7,7 +7,7 @@ use panoply_conformance::reference::reference;
 use panoply_conformance::values::{difference, random_tensor};
 use panoply_conformance::{Tolerance, chains, run_one, run_there};
 use panoply_core::graph::Graph;
-use panoply_core::op::compute::Transfer;
+use panoply_core::op::compute::{ConvOptions, Transfer};
 use panoply_core::op::graph::RunGraph;
 use panoply_core::{Backend, DType, Engine, OpenOptions, Operation, Tensor};
 
@@ -57,6 +57,21 @@ fn attentions(count: u64) -> Graph {
     g.finish().unwrap()
 }
 
+/// So many convolutions of pictures of four by four pixels.
+fn convolutions(count: u64) -> Graph {
+    let mut g = Graph::builder("convolutions");
+    let rows = g.symbol("rows").unwrap();
+    let x = g.input("x", DType::F32, &[rows, 16.into()]).unwrap();
+    let mut x = g.reshape(x, &[rows, 1.into(), 4.into(), 4.into()]).unwrap();
+    for layer in 0..count {
+        let w = g.unnamed_constant(&random_tensor(DType::F32, &[1, 1, 3, 3], layer)).unwrap();
+        x = g.conv2d(x, w, ConvOptions { padding: [1; 4], ..ConvOptions::default() }).unwrap();
+        x = g.tanh(x).unwrap();
+    }
+    g.output("y", x).unwrap();
+    g.finish().unwrap()
+}
+
 fn check(engine: &mut GpuEngine, graph: &Graph, rows: usize, seed: u64) {
     let x = random_tensor(DType::F32, &[rows, 16], seed);
     let op = RunGraph::new(graph, &[&x]).into_op().unwrap();
@@ -71,7 +86,7 @@ fn check(engine: &mut GpuEngine, graph: &Graph, rows: usize, seed: u64) {
 #[test]
 fn a_graph_that_runs_again_is_one_call() {
     let Some(mut engine) = engine() else { return };
-    [layers(7), attentions(4)].iter().for_each(|graph| is_one_call(&mut engine, graph));
+    [layers(7), attentions(4), convolutions(7)].iter().for_each(|graph| is_one_call(&mut engine, graph));
 }
 
 fn is_one_call(engine: &mut GpuEngine, graph: &Graph) {

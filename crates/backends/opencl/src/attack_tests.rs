@@ -35,6 +35,8 @@ static TROUBLE: Mutex<Option<(Trouble, u32)>> = Mutex::new(None);
 /// One of these tests at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 static OWN: OnceLock<Functions> = OnceLock::new();
+/// The command queues that live, as addresses.
+static QUEUES: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
 fn make(trouble: Option<Trouble>) {
     *TROUBLE.lock().unwrap_or_else(PoisonError::into_inner) = trouble.map(|trouble| (trouble, 0));
@@ -45,7 +47,38 @@ fn told(function: &str) -> Option<Says> {
     let mut kept = TROUBLE.lock().unwrap_or_else(PoisonError::into_inner);
     let (trouble, calls) = kept.as_mut().filter(|(trouble, _)| trouble.function == function)?;
     *calls += 1;
-    (*calls == trouble.after + 1 || trouble.for_good && *calls > trouble.after + 1).then_some(trouble.says)
+    let says = (*calls == trouble.after + 1 || trouble.for_good && *calls > trouble.after + 1).then_some(trouble.says);
+    if says == Some(Says::Error(sys::DEVICE_NOT_AVAILABLE)) {
+        come_to_rest();
+    }
+    says
+}
+
+/// A device that is gone does nothing any more, and its memory may be freed; the one that only says so must have ended what it was given first.
+fn come_to_rest() {
+    let (Some(own), queues) = (OWN.get(), QUEUES.lock().unwrap_or_else(PoisonError::into_inner)) else { return };
+    for queue in queues.iter() {
+        // SAFETY: the queue lives: its release takes it from the list.
+        let status = unsafe { (own.clFinish)(*queue as Handle) };
+        assert_eq!(status, sys::SUCCESS);
+    }
+}
+
+/// Makes a queue, and notes it.
+unsafe extern "system" fn queue_made(context: Handle, device: Handle, properties: u64, status: *mut Status) -> Handle {
+    // SAFETY: what the caller gave.
+    let queue = unsafe { clCreateCommandQueue(context, device, properties, status) };
+    if !queue.is_null() {
+        QUEUES.lock().unwrap_or_else(PoisonError::into_inner).push(queue as usize);
+    }
+    queue
+}
+
+/// Lets a queue go. What it was given is its own business then, as drivers have it.
+unsafe extern "system" fn queue_released(queue: Handle) -> Status {
+    QUEUES.lock().unwrap_or_else(PoisonError::into_inner).retain(|kept| *kept != queue as usize);
+    // SAFETY: what the caller gave.
+    unsafe { clReleaseCommandQueue(queue) }
 }
 
 /// What a function gives back that did not do what it should.
@@ -132,6 +165,7 @@ macro_rules! wrappers {
         fn fragile(functions: &mut Functions) {
             OWN.get_or_init(|| *functions);
             $(functions.$name = $name;)*
+            (functions.clCreateCommandQueue, functions.clReleaseCommandQueue) = (queue_made, queue_released);
         }
     };
 }

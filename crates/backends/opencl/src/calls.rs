@@ -426,10 +426,14 @@ impl Queue {
         checked(unsafe { (self.library.functions.clFlush)(self.handle) })
     }
 
-    /// Waits for all that was queued.
+    /// Waits for all that was queued. A wait that failed, say for want of memory, is made once more: what is under way should have ended before
+    /// its memory is used for something else. It has failed all the same.
     pub(crate) fn finish(&self) -> Checked<()> {
         // SAFETY: the queue stands.
-        checked(unsafe { (self.library.functions.clFinish)(self.handle) })
+        let wait = || checked(unsafe { (self.library.functions.clFinish)(self.handle) });
+        wait().inspect_err(|_| {
+            let _ = wait();
+        })
     }
 
     /// The event of a command that was queued.

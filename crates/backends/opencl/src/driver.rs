@@ -426,8 +426,7 @@ impl Driver for OpenClDriver {
         }
         let line = &self.lines[mark.line.get()];
         // What the host asks about must be under way.
-        self.check(line.flush())?;
-        line.is_past(mark).map_err(|code| self.lost(code))
+        line.flush().and_then(|()| line.is_past(mark)).map_err(|code| self.lost(code))
     }
 
     fn wait_for(&self, stream: Stream, event: Event) -> Result<()> {
@@ -435,7 +434,7 @@ impl Driver for OpenClDriver {
         match &*mark.before.borrow() {
             Some(last) => {
                 // What another queue waits for must be under way.
-                self.check(self.lines[mark.line.get()].flush())?;
+                self.lines[mark.line.get()].flush().map_err(|code| self.lost(code))?;
                 self.check(self.push(stream, |queue| queue.wait_for(last))).map(drop)
             }
             None => Ok(()),

@@ -128,10 +128,11 @@ impl Line {
         Ok(is_past)
     }
 
-    /// Hands over what was queued, so that it begins.
+    /// Hands over what was queued, so that it begins. A driver that cannot, say for want of memory, is waited for instead: some of it may be under
+    /// way, and its memory must not be used for something else.
     pub(crate) fn flush(&self) -> Checked<()> {
         if !self.is_flushed.get() {
-            self.queue.flush()?;
+            self.queue.flush().or_else(|_| self.queue.finish())?;
             self.is_flushed.set(true);
         }
         Ok(())

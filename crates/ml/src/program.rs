@@ -4,6 +4,7 @@
 //! nothing depends on itself. What is refused is named with its node.
 
 mod build;
+mod fold;
 
 use std::collections::HashMap;
 use std::sync::Arc;

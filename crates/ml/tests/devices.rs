@@ -165,6 +165,38 @@ fn small_models_answer_as_on_the_host() {
 }
 
 #[test]
+fn normalizations_are_folded_into_the_convolutions_that_alone_feed_them() {
+    let (x, w1, w2) = (numbers(2 * 3 * 64, 5), numbers(8 * 27, 1), numbers(4 * 8, 2));
+    let nodes = [
+        node("Conv", &["x", "w1", "b1"], &["c1"], &[ints("pads", &[1, 1, 1, 1])]),
+        node("BatchNormalization", &["c1", "s1", "b1", "b1", "v1"], &["n1"], &[]),
+        node("Conv", &["n1", "w2"], &["c2"], &[]),
+        node("BatchNormalization", &["c2", "s2", "m2", "m2", "s2"], &["y"], &[]),
+    ];
+    let constants = [
+        f32s("w1", &[8, 3, 3, 3], &w1),
+        weights("b1", &[8], 3),
+        weights("s1", &[8], 4),
+        f32s("v1", &[8], &[0.3; 8]),
+        f32s("w2", &[4, 8, 1, 1], &w2),
+        f32s("s2", &[4], &[0.5, 1.0, 2.0, 4.0]),
+        weights("m2", &[4], 6),
+    ];
+    let ports = [port("x", ElementType::F32, &[2, 3, 8, 8])];
+    let given: Vec<(&str, Value)> = vec![("x", Array::from_slice(&x, [2, 3, 8, 8]).unwrap().into())];
+    let runtime = bench::runtime();
+    // What somebody else reads too is not changed, so the second model runs its normalizations as they are.
+    let [folded, plain] = [vec![any("y")], vec![any("y"), any("c1"), any("c2")]].map(|outputs| {
+        let network = Network::from_bytes(&model(18, &graph(&nodes, &constants, &ports, &outputs)).0).unwrap();
+        let answers = network.infer_values(&runtime, &given, &RunOptions::default()).unwrap();
+        compare(&answers[0], &network.reference(&given).unwrap()[0], 1e-4, 1e-5).unwrap();
+        (answers[0].clone(), network.steps())
+    });
+    compare(&folded.0, &plain.0, 1e-4, 1e-5).unwrap();
+    assert_ne!(folded.1, plain.1, "nothing was folded");
+}
+
+#[test]
 fn small_models_with_saved_answers() {
     let Some(folder) = std::env::var_os("PANOPLY_ONNX_MODELS") else {
         println!("skipped: PANOPLY_ONNX_MODELS names no folder of models with saved answers");

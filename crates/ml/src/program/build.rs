@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{Attribute, Body, Node, ValueId};
+use super::{Attribute, Body, Node, ValueId, fold};
 use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::onnx::tensor::{SparseMessage, TensorMessage};
@@ -222,6 +222,10 @@ impl<'m> Builder<'m> {
         let names = self.scopes.pop().unwrap_or_default();
         let known: HashSet<ValueId> = constants.iter().map(|(id, _)| *id).chain(inputs.iter().copied()).collect();
         sort(&mut nodes, &known, first)?;
+        fold::normalizations(&mut nodes, &mut constants, &outputs, &mut |bytes| {
+            self.weights.take(bytes)?;
+            self.fresh()
+        })?;
         let used = nodes.iter().flat_map(|node| node.needs().collect::<Vec<_>>()).chain(outputs.iter().copied());
         let mut captures: Vec<ValueId> = used.filter(|id| *id < first).collect();
         captures.sort_unstable();

@@ -1,0 +1,139 @@
+//! Normalizations by constants, folded into the convolutions before them: a factor for each channel belongs to the filter's weights, a
+//! summand to its bias.
+
+use std::collections::HashMap;
+
+use super::{Attribute, Node, ValueId};
+use crate::array::Array;
+use crate::element::ElementType;
+use crate::error::Result;
+
+/// Folds each `BatchNormalization` whose operands are constants into the `Conv` that alone feeds it. `fresh` gives a number to a new
+/// value of so many bytes.
+pub(super) fn normalizations(
+    nodes: &mut Vec<Node>,
+    constants: &mut Vec<(ValueId, Array)>,
+    outputs: &[ValueId],
+    fresh: &mut dyn FnMut(u64) -> Result<ValueId>,
+) -> Result<()> {
+    if !nodes.iter().any(|node| node.op == "BatchNormalization") {
+        return Ok(());
+    }
+    let mut uses: HashMap<ValueId, usize> = HashMap::new();
+    for value in nodes.iter().flat_map(Node::needs).chain(outputs.iter().copied()) {
+        *uses.entry(value).or_default() += 1;
+    }
+    let places: HashMap<ValueId, usize> = constants.iter().enumerate().map(|(place, (id, _))| (*id, place)).collect();
+    let makers: HashMap<ValueId, usize> =
+        nodes.iter().enumerate().filter_map(|(place, node)| Some((node.outputs.first().copied()??, place))).collect();
+    let mut folded = Vec::new();
+    for place in 0..nodes.len() {
+        let constant = |id: &Option<ValueId>| Some(&constants[*places.get(id.as_ref()?)?].1);
+        let Some(change) = change_of(&nodes[place], constant)? else { continue };
+        let Some(maker) = nodes[place].inputs[0].filter(|x| uses.get(x) == Some(&1)).and_then(|x| makers.get(&x))
+        else {
+            continue;
+        };
+        let Some([weights, bias]) = changed(&nodes[*maker], constant, &change)? else { continue };
+        let ids = [fresh(weights.size_bytes())?, fresh(bias.size_bytes())?];
+        constants.extend([(ids[0], weights), (ids[1], bias)]);
+        let result = nodes[place].outputs[0];
+        let conv = &mut nodes[*maker];
+        conv.inputs.truncate(1);
+        conv.inputs.extend(ids.map(Some));
+        conv.outputs[0] = result;
+        folded.push(place);
+    }
+    let mut place = 0;
+    nodes.retain(|_| {
+        place += 1;
+        folded.binary_search(&(place - 1)).is_err()
+    });
+    if !folded.is_empty() {
+        let mut used: Vec<ValueId> = nodes.iter().flat_map(Node::needs).chain(outputs.iter().copied()).collect();
+        used.sort_unstable();
+        // Weights that were replaced.
+        constants.retain(|(id, _)| !uses.contains_key(id) || used.binary_search(id).is_ok());
+    }
+    Ok(())
+}
+
+/// A factor and a summand for each channel.
+struct Change {
+    factors: Vec<f64>,
+    summands: Vec<f64>,
+}
+
+/// What a normalization does to its operand, where that is known.
+fn change_of<'a>(node: &Node, constant: impl Fn(&Option<ValueId>) -> Option<&'a Array>) -> Result<Option<Change>> {
+    let is_one = node.outputs.iter().skip(1).all(Option::is_none) && node.outputs.first().is_some_and(Option::is_some);
+    let flag = |name: &str, value: i64| match node.attributes.get(name) {
+        Some(Attribute::Integer(given)) => *given == value,
+        other => other.is_none(),
+    };
+    let epsilon = match node.attributes.get("epsilon") {
+        Some(Attribute::Float(epsilon)) => f64::from(*epsilon),
+        None => 1e-5,
+        Some(_) => return Ok(None),
+    };
+    // Versions before the seventh say by `is_test` whether the figures are of this batch.
+    if node.op != "BatchNormalization" || !is_one || node.version < 7 || node.inputs.len() != 5 {
+        return Ok(None);
+    }
+    if !flag("training_mode", 0) || !flag("spatial", 1) {
+        return Ok(None);
+    }
+    let mut lists = Vec::new();
+    for input in &node.inputs[1..] {
+        let Some(list) = constant(input).filter(|list| list.kind() == ElementType::F32) else { return Ok(None) };
+        lists.push(list.to_floats()?);
+    }
+    let [scale, bias, mean, variance] = &*lists else { return Ok(None) };
+    if lists.iter().any(|list| list.len() != scale.len()) {
+        return Ok(None);
+    }
+    let factors: Vec<f64> =
+        scale.iter().zip(variance).map(|(scale, variance)| scale / (variance + epsilon).sqrt()).collect();
+    let summands = bias.iter().zip(mean).zip(&factors).map(|((bias, mean), factor)| bias - mean * factor).collect();
+    Ok(Some(Change { factors, summands }))
+}
+
+/// The weights and the bias of a convolution whose result is changed so.
+fn changed<'a>(
+    node: &Node,
+    constant: impl Fn(&Option<ValueId>) -> Option<&'a Array>,
+    change: &Change,
+) -> Result<Option<[Array; 2]>> {
+    if node.op != "Conv" || node.inputs.len() < 2 {
+        return Ok(None);
+    }
+    let Some(weights) = constant(&node.inputs[1]).filter(|weights| weights.kind() == ElementType::F32) else {
+        return Ok(None);
+    };
+    let filters = change.factors.len();
+    if weights.dims().first() != Some(&filters) || weights.is_empty() {
+        return Ok(None);
+    }
+    let bias = match node.inputs.get(2).copied().flatten() {
+        None => vec![0.0; filters],
+        given => match constant(&given).filter(|bias| bias.dims() == [filters]) {
+            Some(bias) => bias.to_floats()?,
+            None => return Ok(None),
+        },
+    };
+    let bias =
+        bias.iter().zip(&change.factors).zip(&change.summands).map(|((bias, factor), summand)| bias * factor + summand);
+    let bias: Vec<f64> = bias.collect();
+    let mut values = weights.to_floats()?;
+    let filter_len = values.len() / filters;
+    for (filter, factor) in values.chunks_exact_mut(filter_len).zip(&change.factors) {
+        filter.iter_mut().for_each(|weight| *weight *= factor);
+    }
+    // What is not finite any more, in f32, would have been so only where it met a large number.
+    let is_finite = |value: &f64| (*value as f32).is_finite();
+    if !values.iter().chain(&bias).all(is_finite) {
+        return Ok(None);
+    }
+    let kind = ElementType::F32;
+    Ok(Some([Array::from_floats(kind, weights.dims(), &values)?, Array::from_floats(kind, [filters], &bias)?]))
+}

@@ -145,18 +145,31 @@ impl<'a> Layout<'a> {
     /// As for [`Layout::gather`], for elements that are as large as `T` and no less aligned.
     unsafe fn gather_as<T: Copy>(&self, view: &View, position: usize, len: usize, target: *mut T) {
         let inner = if self.rank == 0 { 1 } else { self.dims[self.rank - 1] };
+        let (rows, row_step) = match self.rank.checked_sub(2) {
+            Some(axis) => (self.dims[axis], view.strides[axis]),
+            None => (1, 0),
+        };
         let mut done = 0;
         while done < len {
             let here = position + done;
             let (source, step) = self.locate(view, here);
-            let run = (inner - here % inner).min(len - done);
-            let source = source.cast::<T>();
-            for index in 0..run {
-                // SAFETY: positions below the output's number of elements lie inside the view's buffer, and
-                // `done + index < len`.
-                unsafe { target.add(done + index).write(source.offset(index as isize * step).read()) };
+            let mut source = source.cast::<T>();
+            let (mut column, row) = (here % inner, here / inner % rows);
+            // Finding a place takes divisions, for each dimension: the rows that follow are a step away.
+            for _ in row..rows {
+                let run = (inner - column).min(len - done);
+                for index in 0..run {
+                    // SAFETY: positions below the output's number of elements lie inside the view's buffer, and
+                    // `done + index < len`.
+                    unsafe { target.add(done + index).write(source.offset(index as isize * step).read()) };
+                }
+                done += run;
+                if done == len {
+                    break;
+                }
+                source = source.wrapping_offset(row_step - column as isize * step);
+                column = 0;
             }
-            done += run;
         }
     }
 

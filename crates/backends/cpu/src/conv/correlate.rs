@@ -5,28 +5,24 @@
 //! 3. In a unit, channels are taken in blocks: a block is copied into the panel, then every tile of pixels meets every
 //!    block of filters while its part of the panel is in the nearest cache. Sums go on in the output.
 //! 4. The sum of one output runs over channels and taps in one fixed order, whatever the bands and threads.
+//!
+//! Where outputs read one pixel each, of small planes, those are read where they lie; images of a few pixels go to `filter_lanes`.
 
 use super::ahead::Ahead;
 use super::blocks::{block, largest};
+use super::filter_lanes;
+use super::packed::{Blocks, PackedWeights, packed};
 use super::real::Stored;
-use super::tile::{Kernel, LaneRun, RealKernels as _, SINGLE_FILTER_VECTORS, TILE_VECTORS, Tile, filter_blocks};
+use super::split::Split;
+use super::tile::{Kernel, LaneRun, RealKernels as _, SINGLE_FILTER_VECTORS, Tile, filter_blocks};
 use super::workspace::{Scratch, SharedSlice, SharedSlots, Slot, at_least};
 use crate::simd::Simd;
 use crate::team::Team;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Numbers in a panel: half of a typical second-level cache, in f32.
-const PANEL_NUMBERS_MAX: usize = 160 << 10;
-/// Channels times rows of taps in a block: their part of the panel stays in the first-level cache for one tile.
-const BLOCK_TAP_ROWS_MAX: usize = 96;
-/// Rows of output in a band, where the panel allows it.
-const BAND_ROWS_MIN: usize = 4;
 /// Below this many products the calling thread is done before another one is awake.
-const PRODUCTS_FOR_TEAM_MIN: usize = 1 << 18;
-/// Units for each thread, so that a thread that lags costs little.
-const UNITS_PER_THREAD: usize = 4;
-
+pub(super) const PRODUCTS_FOR_TEAM_MIN: usize = 1 << 18;
 /// A function that is applied to finished sums, in runs.
 pub type Activate<'a, T> = &'a (dyn Fn(&mut [T]) + Sync);
 
@@ -69,12 +65,13 @@ impl Placement {
     }
 }
 
-/// Runs the correlation of the stencil in `scratch`.
+/// Runs the correlation of the stencil in `scratch`. `kept` keeps the weights as they are packed, or has them already.
 pub(super) fn correlate<S: Stored>(
     simd: Simd,
     team: &Team,
     scratch: &mut Scratch<S::Real>,
     job: &Correlation<'_, S>,
+    kept: Option<&mut PackedWeights>,
     output: &mut [S],
 ) {
     let rows = scratch.stencil.output[0];
@@ -82,22 +79,31 @@ pub(super) fn correlate<S: Stored>(
         return;
     }
     scratch.layout.rebuild(&scratch.stencil);
-    let split = Split::new::<S>(team, scratch, job, simd);
+    widen_bias(job, &mut scratch.bias);
+    if filter_lanes::suits(simd, &scratch.stencil, &scratch.layout, job) {
+        return filter_lanes::run(simd, team, scratch, job, kept, output);
+    }
+    let split = Split::new(team.threads(), &scratch.stencil, &scratch.layout, job, simd);
     let lanes = S::Real::lanes(simd);
     scratch.offsets.clear();
-    scratch.layout.push_offsets(split.band_rows, split.block_channels, &mut scratch.offsets);
+    if split.direct {
+        let plane = scratch.stencil.source[0] * scratch.stencil.source[1];
+        scratch.offsets.extend((0..split.block_channels).map(|channel| channel * plane));
+    } else {
+        scratch.layout.push_offsets(split.band_rows, split.block_channels, &mut scratch.offsets);
+    }
     scratch.full_runs.clear();
     scratch.layout.push_lane_runs(split.band_rows, lanes, &mut scratch.full_runs);
     scratch.last_runs.clear();
     scratch.layout.push_lane_runs(block(rows, split.band_rows, split.bands - 1).len(), lanes, &mut scratch.last_runs);
-    widen_bias(job, &mut scratch.bias);
-    pack_weights(simd, team, job, &scratch.tap_weights, &mut scratch.packed);
+    let mut own = std::mem::take(&mut scratch.packed);
+    let weights = packed(team, Blocks::ForPixelLanes(simd), job, &scratch.tap_weights, kept, &mut own);
 
     let tasks = team.threads().min(split.units(job));
     let tasks = if split.products < PRODUCTS_FOR_TEAM_MIN { 1 } else { tasks };
     let mut slots = std::mem::take(&mut scratch.slots);
     let shared = SharedSlots::new(&mut slots, tasks);
-    let pass = Pass { job, split: &split, scratch, output: SharedSlice::new(output), simd };
+    let pass = Pass { job, split: &split, scratch, weights, output: SharedSlice::new(output), simd };
     let next = AtomicUsize::new(0);
     team.run(tasks, &|task| {
         // SAFETY: every task has its own index, and the slot is borrowed once in it.
@@ -111,79 +117,7 @@ pub(super) fn correlate<S: Stored>(
         }
     });
     scratch.slots = slots;
-}
-
-/// How a correlation is cut into units and blocks.
-struct Split {
-    block_channels: usize,
-    band_rows: usize,
-    bands: usize,
-    chunk_filters: usize,
-    chunks: usize,
-    tile_vectors: usize,
-    products: usize,
-}
-
-impl Split {
-    fn new<S: Stored>(team: &Team, scratch: &Scratch<S::Real>, job: &Correlation<'_, S>, simd: Simd) -> Split {
-        let layout = &scratch.layout;
-        let [rows, columns] = scratch.stencil.output;
-        let taps = scratch.stencil.taps.len();
-        let tap_rows = (taps as f64).sqrt().ceil().max(1.0) as usize;
-        let mut block_channels = (BLOCK_TAP_ROWS_MAX / tap_rows).max(1).min(job.channels);
-        let mut band_rows = rows;
-        while block_channels * layout.channel_len(band_rows) > PANEL_NUMBERS_MAX {
-            // Bands of a few rows copy the rows around them too often; fewer channels in a block cost less.
-            if band_rows > BAND_ROWS_MIN || block_channels == 1 && band_rows > 1 {
-                band_rows = band_rows.div_ceil(2);
-            } else if block_channels > 1 {
-                block_channels = block_channels.div_ceil(2);
-            } else {
-                break;
-            }
-        }
-        let images = job.batch * job.groups;
-        let units_wanted = if team.threads() == 1 { 1 } else { UNITS_PER_THREAD * team.threads() };
-        // A band of less than two tiles wastes lanes and copies the rows around it too often.
-        let lanes = S::Real::lanes(simd);
-        let band_rows_min = (2 * TILE_VECTORS * lanes).div_ceil(layout.pitch).max(BAND_ROWS_MIN).min(band_rows);
-        let bands_wanted = units_wanted.div_ceil(images).min(rows);
-        band_rows = band_rows.min(rows.div_ceil(bands_wanted)).max(band_rows_min);
-        let bands = rows.div_ceil(band_rows);
-        let band_rows = rows.div_ceil(bands);
-        let bands = rows.div_ceil(band_rows);
-        let block_filters = filter_blocks(simd)[0];
-        let filter_blocks = job.filters.div_ceil(block_filters);
-        let chunks_wanted = team.threads().div_ceil(images * bands).min(filter_blocks);
-        let chunk_filters = filter_blocks.div_ceil(chunks_wanted) * block_filters;
-        Split {
-            block_channels,
-            band_rows,
-            bands,
-            chunk_filters,
-            chunks: job.filters.div_ceil(chunk_filters),
-            tile_vectors: if job.filters == 1 { SINGLE_FILTER_VECTORS } else { TILE_VECTORS },
-            products: images.saturating_mul(job.filters * rows * columns).saturating_mul(job.channels * taps),
-        }
-    }
-
-    /// Blocks of channels. There is one even where there are no channels: it stores the bias.
-    fn blocks<S: Stored>(&self, job: &Correlation<'_, S>) -> usize {
-        job.channels.div_ceil(self.block_channels.max(1)).max(1)
-    }
-
-    /// Vectors of the next tile, where so many are left: the last two tiles are about equally wide.
-    fn vectors(&self, left: usize) -> usize {
-        match left {
-            left if left >= self.tile_vectors && self.tile_vectors > TILE_VECTORS => self.tile_vectors,
-            left if left > TILE_VECTORS && left < 2 * TILE_VECTORS => left.div_ceil(2),
-            left => left.min(TILE_VECTORS),
-        }
-    }
-
-    fn units<S: Stored>(&self, job: &Correlation<'_, S>) -> usize {
-        job.batch * job.groups * self.bands * self.chunks
-    }
+    scratch.packed = own;
 }
 
 /// One correlation on its way.
@@ -191,6 +125,7 @@ struct Pass<'a, S: Stored> {
     job: &'a Correlation<'a, S>,
     split: &'a Split,
     scratch: &'a Scratch<S::Real>,
+    weights: &'a [S::Real],
     output: SharedSlice<S>,
     simd: Simd,
 }
@@ -240,6 +175,8 @@ impl<S: Stored> Pass<'_, S> {
         let columns = self.scratch.stencil.output[1];
         let unit = self.unit(index);
         let steps = unit.runs.len().div_ceil(self.split.tile_vectors) * self.split.blocks(job);
+        // The next chunk of filters reads the same images.
+        let next = next.filter(|next| next / self.split.chunks != index / self.split.chunks);
         let ahead = next.map_or_else(Ahead::nothing, |next| self.ahead(next, steps));
         let run = unit.rows.len() * columns;
         let in_place = S::IN_PLACE && job.placement == Placement::dense(job.placement.plane);
@@ -272,7 +209,17 @@ impl<S: Stored> Pass<'_, S> {
         let channel_len = scratch.layout.channel_len(split.band_rows);
         // Vectors of pixels read past the last pixel by less than one tile.
         let slack = SINGLE_FILTER_VECTORS * S::Real::lanes(self.simd);
+        let channel_len = if split.direct { plane } else { channel_len };
         let panel = at_least(panel, split.block_channels * channel_len + slack);
+        if split.direct {
+            let bands = unit.runs.len().div_ceil(split.band_vectors);
+            for (band, index) in (0..bands).flat_map(|band| (0..split.blocks(job)).map(move |index| (band, index))) {
+                let vectors = block(unit.runs.len(), split.band_vectors, band);
+                let channels = block(job.channels, split.block_channels, index);
+                self.tiles_in_place(unit, vectors, channels, panel, sums, &mut ahead);
+            }
+            return;
+        }
         for index in 0..split.blocks(job) {
             let channels = block(job.channels, split.block_channels, index);
             for (channel, part) in channels.clone().zip(panel.chunks_exact_mut(channel_len.max(1))) {
@@ -280,15 +227,46 @@ impl<S: Stored> Pass<'_, S> {
                 scratch.layout.fill(self.simd, source, unit.rows.clone(), split.band_rows, part);
             }
             let offsets = &scratch.offsets[..channels.len() * taps];
-            self.tiles(unit, panel, offsets, channels.start * taps, sums, &mut ahead);
+            self.tiles(unit, 0..unit.runs.len(), panel.as_ptr(), offsets, channels.start * taps, sums, &mut ahead);
         }
     }
 
-    /// Adds one block of channels to every tile of the unit. `weight_start` products of each output are done already.
+    /// As [`Pass::tiles`], of a source that is its own panel. The last tile may read past the end of everything: its pixels are copied.
+    fn tiles_in_place(
+        &self,
+        unit: &Unit<'_>,
+        vectors: Range<usize>,
+        channels: Range<usize>,
+        panel: &mut [S::Real],
+        sums: &Sums<S::Real>,
+        ahead: &mut Ahead<'_, S>,
+    ) {
+        let plane = self.scratch.stencil.source[0] * self.scratch.stencil.source[1];
+        let source = &self.job.source[(unit.image * self.job.channels + channels.start) * plane..];
+        let lanes = S::Real::lanes(self.simd);
+        let offsets = &self.scratch.offsets[..channels.len()];
+        // Vectors that the last channel has in full, or that read pixels of what follows it.
+        let readable = (source.len() - (channels.len() - 1) * plane) / lanes;
+        let mut end = vectors.start;
+        while end < vectors.end && end + self.split.vectors(vectors.end - end) <= readable {
+            end += self.split.vectors(vectors.end - end);
+        }
+        self.tiles(unit, vectors.start..end, source.as_ptr().cast(), offsets, channels.start, sums, ahead);
+        if end < vectors.end {
+            for channel in 0..channels.len() {
+                let pixels = channel * plane + end * lanes..(channel + 1) * plane;
+                S::widen(&source[pixels.clone()], &mut panel[pixels]);
+            }
+            self.tiles(unit, end..vectors.end, panel.as_ptr(), offsets, channels.start, sums, ahead);
+        }
+    }
+
+    /// Adds one block of channels to these vectors of the unit. `weight_start` products of each output are done already.
     fn tiles(
         &self,
         unit: &Unit<'_>,
-        panel: &[S::Real],
+        vectors: Range<usize>,
+        panel: *const S::Real,
         offsets: &[usize],
         weight_start: usize,
         sums: &Sums<S::Real>,
@@ -297,11 +275,11 @@ impl<S: Stored> Pass<'_, S> {
         let (job, scratch) = (self.job, self.scratch);
         let depth = job.channels * scratch.stencil.taps.len();
         let lanes = S::Real::lanes(self.simd);
-        let group_weights = &scratch.packed[unit.group * job.filters * depth..][..job.filters * depth];
+        let group_weights = &self.weights[unit.group * job.filters * depth..][..job.filters * depth];
         let group_bias = &scratch.bias[unit.group * job.filters..][..job.filters];
-        let mut first = 0;
-        while first < unit.runs.len() {
-            let vectors = self.split.vectors(unit.runs.len() - first);
+        let mut first = vectors.start;
+        while first < vectors.end {
+            let vectors = self.split.vectors(vectors.end - first);
             ahead.step();
             let mut filter = unit.filters.start;
             while filter < unit.filters.end {
@@ -309,7 +287,7 @@ impl<S: Stored> Pass<'_, S> {
                 let Kernel(kernel) = S::Real::tile(self.simd, filters, vectors);
                 let bias = if weight_start == 0 { group_bias[filter..].as_ptr() } else { std::ptr::null() };
                 let tile = Tile {
-                    panel: panel.as_ptr().wrapping_add(first * lanes),
+                    panel: panel.wrapping_add(first * lanes),
                     offsets,
                     weights: group_weights[filter * depth + weight_start * filters..].as_ptr(),
                     bias,
@@ -358,62 +336,3 @@ fn widen_bias<S: Stored>(job: &Correlation<'_, S>, bias: &mut Vec<S::Real>) {
         None => bias.fill(S::Real::default()),
     }
 }
-
-/// Orders the weights as the tiles read them: by group, block of filters, channel, tap, and filter in the block.
-fn pack_weights<S: Stored>(
-    simd: Simd,
-    team: &Team,
-    job: &Correlation<'_, S>,
-    tap_weights: &[usize],
-    packed: &mut Vec<S::Real>,
-) {
-    let depth = job.channels * tap_weights.len();
-    let total = job.groups * job.filters * depth;
-    if total == 0 {
-        return;
-    }
-    let packed = SharedSlice::new(at_least(packed, total));
-    let block_filters = filter_blocks(simd)[0];
-    let group_blocks = job.filters.div_ceil(block_filters);
-    let grain = (PACK_GRAIN_NUMBERS / (block_filters * depth)).max(1);
-    team.run_ranges(job.groups * group_blocks, grain, &|blocks| {
-        for index in blocks {
-            let group = index / group_blocks;
-            let filters = block(job.filters, block_filters, index % group_blocks);
-            // SAFETY: every block of filters has its own part.
-            let part = unsafe { packed.part((group * job.filters + filters.start) * depth, filters.len() * depth) };
-            let mut rest = part;
-            let mut filter = filters.start;
-            while filter < filters.end {
-                let size = largest(filter_blocks(simd), filters.end - filter);
-                let (part, after) = rest.split_at_mut(size * depth);
-                pack_block(&job.weights, group, filter, size, tap_weights, part);
-                (rest, filter) = (after, filter + size);
-            }
-        }
-    });
-}
-
-fn pack_block<S: Stored>(
-    view: &WeightView<'_, S>,
-    group: usize,
-    filter: usize,
-    filters: usize,
-    tap_weights: &[usize],
-    packed: &mut [S::Real],
-) {
-    let channels = packed.len() / (filters * tap_weights.len());
-    let first = group * view.group_stride + filter * view.filter_stride;
-    for index in 0..filters {
-        let mut to = packed[index..].iter_mut().step_by(filters);
-        for channel in 0..channels {
-            let weights = &view.data[first + index * view.filter_stride + channel * view.channel_stride..];
-            for (tap, to) in tap_weights.iter().zip(to.by_ref()) {
-                *to = weights[*tap].real();
-            }
-        }
-    }
-}
-
-/// Weights that one thread packs before another one is asked to help.
-const PACK_GRAIN_NUMBERS: usize = 1 << 13;

@@ -1,10 +1,11 @@
 //! The forward convolution and the gradient of its input: both set up a stencil and let `correlate` run it.
 
-use super::ConvShape;
 use super::correlate::{Activate, Correlation, Placement, WeightView, correlate};
+use super::packed::PackedWeights;
 use super::real::Stored;
 use super::tile::Real;
 use super::workspace::{ConvWorkspace, HasScratch, Scratch};
+use super::{ConvShape, depthwise};
 use crate::simd::Simd;
 use crate::team::Team;
 
@@ -33,9 +34,27 @@ pub fn forward<S: Stored>(
     epilogue: &Epilogue<'_, S>,
     output: &mut [S],
 ) {
+    forward_kept(simd, team, workspace, shape, operands, None, epilogue, output);
+}
+
+/// As [`forward`], with weights that do not change: `kept` keeps them as they are packed.
+pub fn forward_kept<S: Stored>(
+    simd: Simd,
+    team: &Team,
+    workspace: &mut ConvWorkspace,
+    shape: &ConvShape,
+    operands: (&[S], &[S]),
+    kept: Option<&mut PackedWeights>,
+    epilogue: &Epilogue<'_, S>,
+    output: &mut [S],
+) {
     let (input, weights) = operands;
     assert_eq!((input.len(), weights.len()), (shape.input_len(), shape.weight_len()), "input and weights");
     assert_eq!(output.len(), shape.output_len(), "output");
+    let simd = simd.min(Simd::detect());
+    if depthwise::forward(simd, team, shape, operands, epilogue, output) {
+        return;
+    }
     let scratch = S::Real::scratch(workspace);
     set_stencil(scratch, shape);
     let job = Correlation {
@@ -54,7 +73,7 @@ pub fn forward<S: Stored>(
         activate: epilogue.activate,
         placement: Placement::dense(shape.output()),
     };
-    correlate(simd.min(Simd::detect()), team, scratch, &job, output);
+    correlate(simd, team, scratch, &job, kept, output);
 }
 
 /// The gradient of the input: what a change of each input number does to the sum of `gradient * output`.
@@ -114,7 +133,7 @@ pub fn backward_input<S: Stored>(
                 activate: None,
                 placement: Placement { plane: shape.input, origin, step: shape.stride },
             };
-            correlate(simd.min(Simd::detect()), team, scratch, &job, input_gradient);
+            correlate(simd.min(Simd::detect()), team, scratch, &job, None, input_gradient);
         }
     }
 }

@@ -159,10 +159,20 @@ impl PanelLayout {
         for first in (0..flat).step_by(lanes) {
             let (row, column) = (first / self.pitch, first % self.pitch);
             let start = row * self.columns + column.min(self.columns);
-            let mut mask = 0;
-            for lane in 0..lanes.min(flat - first) {
-                mask |= u32::from((first + lane) % self.pitch < self.columns) << lane;
+            let (mut mask, mut lane, mut column) = (0_u64, 0, column);
+            let end = lanes.min(flat - first);
+            // Runs of lanes of the same kind: pixels of a row, then the gap behind it.
+            while lane < end {
+                let is_pixel = column < self.columns;
+                let kind_end = if is_pixel { self.columns } else { self.pitch };
+                let count = (kind_end - column).min(end - lane);
+                if is_pixel {
+                    mask |= ((1 << count) - 1) << lane;
+                }
+                lane += count;
+                column = if column + count == self.pitch { 0 } else { column + count };
             }
+            let mask = mask as u32;
             runs.push(LaneRun { mask: LaneMask::new(mask), start });
         }
     }
@@ -232,6 +242,13 @@ impl PanelLayout {
         let (data, rest) = cells.split_at_mut(count);
         if self.stride[1] == 1 {
             S::widen(&source[..count], data);
+        } else if self.stride[1] == 2 {
+            // Pairs, which the compiler takes apart with vectors; the last may be half a pair.
+            let pairs = source.chunks_exact(2);
+            if let (Some(from), Some(to)) = (pairs.remainder().first(), data.get_mut(source.len() / 2)) {
+                *to = from.real();
+            }
+            data.iter_mut().zip(pairs).for_each(|(to, pair)| *to = pair[0].real());
         } else {
             for (to, from) in data.iter_mut().zip(source.iter().step_by(self.stride[1])) {
                 *to = from.real();

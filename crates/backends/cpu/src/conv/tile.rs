@@ -4,6 +4,8 @@
 //! panel in which every tap is a constant offset (see `panel`), so a tap costs a few unaligned loads and no copying.
 //! A gradient tile is `filters × taps`, and the sum over pixels runs inside it, in vector lanes.
 
+use super::filter_tile::{self, FilterKernel};
+use super::plane_tile::{self, PlaneKernel};
 use super::vector::{LaneMask, Plain, Vector};
 use crate::simd::Simd;
 
@@ -66,6 +68,12 @@ pub trait RealKernels: Sized {
     fn tile(simd: Simd, filters: usize, vectors: usize) -> Kernel<Self>;
     #[doc(hidden)]
     fn gradient_tile(simd: Simd, filters: usize, taps: usize) -> GradientKernel<Self>;
+    /// The kernel whose lanes are filters, for so many pixels, where the level has one.
+    #[doc(hidden)]
+    fn filter_tile(simd: Simd, pixels: usize) -> Option<FilterKernel<Self>>;
+    /// The kernel of depthwise convolutions with so many taps squared and this stride, where the level has one.
+    #[doc(hidden)]
+    fn plane(simd: Simd, taps: usize, stride: usize) -> Option<PlaneKernel<Self>>;
 }
 
 /// A forward kernel that this CPU can run.
@@ -282,6 +290,28 @@ macro_rules! real {
                     Simd::Avx2 => pick_gradient_avx2::<std::arch::x86_64::$avx2>(filters, taps),
                     _ => pick_gradient_plain::<Plain<$scalar, $plain_lanes>>(filters, taps),
                 })
+            }
+
+            fn filter_tile(simd: Simd, pixels: usize) -> Option<FilterKernel<$scalar>> {
+                match simd {
+                    #[cfg(target_arch = "x86_64")]
+                    Simd::Avx512 => filter_tile::pick_avx512::<std::arch::x86_64::$avx512>(pixels),
+                    #[cfg(target_arch = "x86_64")]
+                    Simd::Avx2 => filter_tile::pick_avx2::<std::arch::x86_64::$avx2>(pixels),
+                    _ => None,
+                }
+                .map(FilterKernel)
+            }
+
+            fn plane(simd: Simd, taps: usize, stride: usize) -> Option<PlaneKernel<$scalar>> {
+                match simd {
+                    #[cfg(target_arch = "x86_64")]
+                    Simd::Avx512 => plane_tile::pick_avx512::<std::arch::x86_64::$avx512>(taps, stride),
+                    #[cfg(target_arch = "x86_64")]
+                    Simd::Avx2 => plane_tile::pick_avx2::<std::arch::x86_64::$avx2>(taps, stride),
+                    _ => None,
+                }
+                .map(PlaneKernel)
             }
         }
     };

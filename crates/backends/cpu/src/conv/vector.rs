@@ -16,6 +16,10 @@ pub(super) trait Vector: Copy {
     unsafe fn load(from: *const Self::Scalar) -> Self;
     /// Loads the selected lanes and zeroes the others. All `LANES` numbers must be readable.
     unsafe fn load_where(from: *const Self::Scalar, mask: LaneMask) -> Self;
+    /// Loads the selected lanes and zeroes the others, whose numbers are not touched: they may lie outside of all memory.
+    unsafe fn load_inside(from: *const Self::Scalar, mask: LaneMask) -> Self;
+    /// The lanes 0, 2, 4 and so on of both together.
+    unsafe fn evens(low: Self, high: Self) -> Self;
     /// Stores `LANES` numbers, at any alignment.
     unsafe fn store(self, to: *mut Self::Scalar);
     /// `self * factor + sum`, lane by lane. Fused where the instruction set has it.
@@ -78,6 +82,19 @@ macro_rules! plain_vector {
                 Plain(std::array::from_fn(|lane| if mask.has(lane) { all[lane] } else { 0.0 }))
             }
             #[inline(always)]
+            unsafe fn load_inside(from: *const $scalar, mask: LaneMask) -> Self {
+                // SAFETY: the caller guarantees that the selected lanes are readable.
+                let lane = |lane: usize| unsafe { from.wrapping_add(lane).read_unaligned() };
+                Plain(std::array::from_fn(|index| if mask.has(index) { lane(index) } else { 0.0 }))
+            }
+            #[inline(always)]
+            unsafe fn evens(low: Self, high: Self) -> Self {
+                Plain(std::array::from_fn(|lane| {
+                    let lane = 2 * lane;
+                    if lane < $lanes { low.0[lane] } else { high.0[lane - $lanes] }
+                }))
+            }
+            #[inline(always)]
             unsafe fn store(self, to: *mut $scalar) {
                 // SAFETY: the caller guarantees room for `LANES` numbers.
                 unsafe { to.cast::<[$scalar; $lanes]>().write_unaligned(self.0) }
@@ -137,7 +154,7 @@ mod x86 {
 
     macro_rules! avx512_vector {
         ($vector:ty, $scalar:ty, $lanes:literal, $mask:ty, $splat:ident, $load:ident, $load_where:ident, $fma:ident,
-         $store:ident, $store_where:ident, $compress:ident, $expand:ident) => {
+         $store:ident, $store_where:ident, $compress:ident, $expand:ident, $evens:ident) => {
             impl Vector for $vector {
                 type Scalar = $scalar;
                 const LANES: usize = $lanes;
@@ -156,6 +173,16 @@ mod x86 {
                 unsafe fn load_where(from: *const $scalar, mask: LaneMask) -> Self {
                     // SAFETY: the caller guarantees AVX-512 and readable lanes.
                     unsafe { $load_where(mask.selected as $mask, from) }
+                }
+                #[inline(always)]
+                unsafe fn load_inside(from: *const $scalar, mask: LaneMask) -> Self {
+                    // SAFETY: the caller guarantees AVX-512 and the selected lanes; the instruction reads no others.
+                    unsafe { $load_where(mask.selected as $mask, from) }
+                }
+                #[inline(always)]
+                unsafe fn evens(low: Self, high: Self) -> Self {
+                    // SAFETY: the caller guarantees AVX-512.
+                    unsafe { $evens(low, high) }
                 }
                 #[inline(always)]
                 unsafe fn store(self, to: *mut $scalar) {
@@ -193,7 +220,8 @@ mod x86 {
         _mm512_storeu_ps,
         _mm512_mask_storeu_ps,
         _mm512_maskz_compress_ps,
-        _mm512_maskz_expand_ps
+        _mm512_maskz_expand_ps,
+        evens_512
     );
     avx512_vector!(
         __m512d,
@@ -207,12 +235,13 @@ mod x86 {
         _mm512_storeu_pd,
         _mm512_mask_storeu_pd,
         _mm512_maskz_compress_pd,
-        _mm512_maskz_expand_pd
+        _mm512_maskz_expand_pd,
+        evens_512d
     );
 
     macro_rules! avx2_vector {
         ($vector:ty, $scalar:ty, $lanes:literal, $splat:ident, $load:ident, $mask_load:ident, $masks:ident, $fma:ident,
-         $store:ident) => {
+         $store:ident, $evens:ident) => {
             impl Vector for $vector {
                 type Scalar = $scalar;
                 const LANES: usize = $lanes;
@@ -231,6 +260,16 @@ mod x86 {
                 unsafe fn load_where(from: *const $scalar, mask: LaneMask) -> Self {
                     // SAFETY: the caller guarantees AVX2 and readable lanes.
                     unsafe { $mask_load(from, $masks(mask.selected)) }
+                }
+                #[inline(always)]
+                unsafe fn load_inside(from: *const $scalar, mask: LaneMask) -> Self {
+                    // SAFETY: the caller guarantees AVX2 and the selected lanes; the instruction reads no others.
+                    unsafe { $mask_load(from, $masks(mask.selected)) }
+                }
+                #[inline(always)]
+                unsafe fn evens(low: Self, high: Self) -> Self {
+                    // SAFETY: the caller guarantees AVX2.
+                    unsafe { $evens(low, high) }
                 }
                 #[inline(always)]
                 unsafe fn store(self, to: *mut $scalar) {
@@ -278,7 +317,8 @@ mod x86 {
         _mm256_maskload_ps,
         lane_masks_32,
         _mm256_fmadd_ps,
-        _mm256_storeu_ps
+        _mm256_storeu_ps,
+        evens_256
     );
     avx2_vector!(
         __m256d,
@@ -289,8 +329,39 @@ mod x86 {
         _mm256_maskload_pd,
         lane_masks_64,
         _mm256_fmadd_pd,
-        _mm256_storeu_pd
+        _mm256_storeu_pd,
+        evens_256d
     );
+
+    #[inline(always)]
+    unsafe fn evens_512(low: __m512, high: __m512) -> __m512 {
+        // SAFETY: the caller guarantees AVX-512.
+        unsafe {
+            let lanes = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+            _mm512_permutex2var_ps(low, lanes, high)
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn evens_512d(low: __m512d, high: __m512d) -> __m512d {
+        // SAFETY: the caller guarantees AVX-512.
+        unsafe { _mm512_permutex2var_pd(low, _mm512_setr_epi64(0, 2, 4, 6, 8, 10, 12, 14), high) }
+    }
+
+    #[inline(always)]
+    unsafe fn evens_256(low: __m256, high: __m256) -> __m256 {
+        // SAFETY: the caller guarantees AVX2.
+        unsafe {
+            let pairs = _mm256_shuffle_ps::<0b10_00_10_00>(low, high);
+            _mm256_castpd_ps(_mm256_permute4x64_pd::<0b11_01_10_00>(_mm256_castps_pd(pairs)))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn evens_256d(low: __m256d, high: __m256d) -> __m256d {
+        // SAFETY: the caller guarantees AVX2.
+        unsafe { _mm256_permute4x64_pd::<0b11_01_10_00>(_mm256_unpacklo_pd(low, high)) }
+    }
 
     #[inline(always)]
     unsafe fn lane_masks_32(mask: u32) -> __m256i {

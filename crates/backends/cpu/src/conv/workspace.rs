@@ -1,5 +1,6 @@
 //! Memory that convolutions reuse from call to call.
 
+use super::packed::{Form, Lines, PackedWeights};
 use super::panel::{PanelLayout, Stencil};
 use super::tile::{LaneRun, Real};
 use std::cell::UnsafeCell;
@@ -35,7 +36,7 @@ pub struct Scratch<T> {
     pub(super) last_runs: Vec<LaneRun>,
     /// Which of the kernel's weights each tap of the stencil is.
     pub(super) tap_weights: Vec<usize>,
-    pub(super) packed: Vec<T>,
+    pub(super) packed: Lines<T>,
     pub(super) bias: Vec<T>,
     pub(super) slots: Vec<Slot<T>>,
 }
@@ -50,25 +51,35 @@ pub(super) struct Slot<T> {
 impl<T: Real> Scratch<T> {
     fn numbers(&self) -> usize {
         let slots = self.slots.iter().map(|slot| slot.panel.capacity() + slot.outputs.capacity());
-        self.packed.capacity() + self.bias.capacity() + slots.sum::<usize>()
+        self.packed.bytes() / size_of::<T>() + self.bias.capacity() + slots.sum::<usize>()
     }
 }
 
-/// The scratch of a number type.
+/// The scratch of a number type, and what is kept for it.
 pub trait HasScratch: Sized {
     #[doc(hidden)]
     fn scratch(workspace: &mut ConvWorkspace) -> &mut Scratch<Self>;
+    #[doc(hidden)]
+    fn forms(packed: &mut PackedWeights) -> &mut Vec<Form<Self>>;
 }
 
 impl HasScratch for f32 {
     fn scratch(workspace: &mut ConvWorkspace) -> &mut Scratch<f32> {
         &mut workspace.single
     }
+
+    fn forms(packed: &mut PackedWeights) -> &mut Vec<Form<f32>> {
+        &mut packed.single
+    }
 }
 
 impl HasScratch for f64 {
     fn scratch(workspace: &mut ConvWorkspace) -> &mut Scratch<f64> {
         &mut workspace.double
+    }
+
+    fn forms(packed: &mut PackedWeights) -> &mut Vec<Form<f64>> {
+        &mut packed.double
     }
 }
 

@@ -12,7 +12,7 @@ mod graph;
 pub(crate) mod signal;
 pub(crate) mod together;
 
-pub(crate) use graph::{Graphs, Matrix, Weights};
+pub(crate) use graph::{Filters, Graphs, Matrix, Weights};
 
 /// The domains of which every op is run, but for kernels without a closure.
 pub(crate) const DOMAINS: &[Domain] = &[Domain::Compute, Domain::Crypto, Domain::Signal, Domain::Graph];

@@ -81,6 +81,42 @@ fn shapes() -> Vec<ConvShape> {
         ConvShape { kernel: [7, 7], stride: [2, 2], padding: [3; 4], input: [31, 29], ..base },
         ConvShape { input: [1, 200], kernel: [1, 9], padding: [0, 4, 0, 4], ..base },
         ConvShape { input: [64, 64], filters: 16, batch: 1, channels: 40, ..base },
+        // Images of a few pixels, whose kernels have filters in their lanes.
+        ConvShape { channels: 20, filters: 75, input: [7, 7], ..base },
+        ConvShape { channels: 20, filters: 33, input: [7, 7], kernel: [1, 1], padding: [0; 4], ..base },
+        ConvShape { channels: 24, filters: 80, groups: 2, input: [1, 1], kernel: [1, 1], padding: [0; 4], ..base },
+        ConvShape { channels: 6, filters: 70, input: [9, 5], stride: [2, 2], ..base },
+        ConvShape { channels: 6, filters: 70, input: [2, 19], kernel: [2, 3], padding: [0, 1, 0, 1], ..base },
+        // Pointwise, of planes that are read where they lie.
+        ConvShape { channels: 5, filters: 9, input: [14, 14], kernel: [1, 1], padding: [0; 4], ..base },
+        ConvShape { channels: 99, filters: 35, input: [5, 19], kernel: [1, 1], padding: [0; 4], ..base },
+        ConvShape { channels: 130, filters: 37, input: [20, 20], kernel: [1, 1], padding: [0; 4], ..base },
+        ConvShape { channels: 8, filters: 64, groups: 2, input: [16, 32], kernel: [1, 1], padding: [0; 4], ..base },
+        // Depthwise.
+        ConvShape { channels: 7, filters: 7, groups: 7, input: [9, 35], padding: [1, 2, 2, 0], ..base },
+        ConvShape { channels: 4, filters: 8, groups: 4, input: [14, 14], kernel: [5, 5], padding: [2; 4], ..base },
+        ConvShape { channels: 4, filters: 4, groups: 4, input: [3, 2], kernel: [7, 7], padding: [6, 3, 5, 6], ..base },
+        ConvShape { channels: 4, filters: 4, groups: 4, input: [23, 50], stride: [2, 2], ..base },
+        ConvShape {
+            channels: 4,
+            filters: 4,
+            groups: 4,
+            input: [20, 33],
+            kernel: [5, 5],
+            stride: [2, 2],
+            padding: [1, 2, 2, 1],
+            ..base
+        },
+        ConvShape {
+            channels: 2,
+            filters: 2,
+            groups: 2,
+            input: [17, 40],
+            kernel: [7, 7],
+            stride: [2, 2],
+            padding: [3; 4],
+            ..base
+        },
         ConvShape { kernel: [2, 1], dilation: [1 << 40, 1 << 40], padding: [1 << 40, 0, 0, 2], ..base },
         ConvShape { kernel: [2, 2], dilation: [1 << 40; 2], padding: [1 << 39; 4], ..base },
         ConvShape { stride: [1 << 40, 3], padding: [1 << 39, 1, 1 << 39, 1], ..base },
@@ -96,10 +132,12 @@ trait Float: Stored + PartialEq + std::fmt::Debug {
     fn of(value: f64) -> Self;
     fn value(self) -> f64;
     const EPSILON: f64;
+    /// The smallest step between two numbers.
+    const STEP: f64;
 }
 
 macro_rules! float {
-    ($scalar:ty, $of:expr, $value:expr, $epsilon:expr) => {
+    ($scalar:ty, $of:expr, $value:expr, $epsilon:expr, $step:expr) => {
         impl Float for $scalar {
             fn of(value: f64) -> Self {
                 $of(value)
@@ -108,20 +146,21 @@ macro_rules! float {
                 $value(self)
             }
             const EPSILON: f64 = $epsilon;
+            const STEP: f64 = $step;
         }
     };
 }
-float!(f32, |v| v as f32, f64::from, 1.0 / (1 << 22) as f64);
-float!(f64, |v| v, |v| v, 1e-15);
-float!(half::f16, half::f16::from_f64, half::f16::to_f64, 1.0 / 1024.0);
-float!(half::bf16, half::bf16::from_f64, half::bf16::to_f64, 1.0 / 128.0);
+float!(f32, |v| v as f32, f64::from, 1.0 / (1 << 22) as f64, 1e-30);
+float!(f64, |v| v, |v| v, 1e-15, 1e-30);
+float!(half::f16, half::f16::from_f64, half::f16::to_f64, 1.0 / 1024.0, 1.0 / (1 << 24) as f64);
+float!(half::bf16, half::bf16::from_f64, half::bf16::to_f64, 1.0 / 128.0, 1e-30);
 
 fn close<S: Float>(what: &str, shape: &ConvShape, simd: Simd, got: &[S], wanted: &[f64], sizes: &[f64]) {
     for (index, got) in got.iter().enumerate() {
         let off = (got.value() - wanted[index]).abs();
         // One rounding of the result, and the errors of a sum in f32 or f64.
         let allowed =
-            S::EPSILON * wanted[index].abs() + 4.0 * S::EPSILON.min(f32::EPSILON as f64) * sizes[index] + 1e-30;
+            S::EPSILON * wanted[index].abs() + 4.0 * S::EPSILON.min(f32::EPSILON as f64) * sizes[index] + S::STEP;
         assert!(off <= allowed, "{what} {simd:?} {shape:?} at {index}: {got:?}, not {}", wanted[index]);
     }
 }
@@ -154,6 +193,8 @@ fn check<S: Float>() {
             weight_gradient.0[w] += product;
             weight_gradient.1[w] += product.abs();
         });
+        // One list of weights, read in the order of every level.
+        let mut kept = PackedWeights::default();
         for simd in Simd::available() {
             let mut outputs = Vec::new();
             for team in &teams {
@@ -161,6 +202,10 @@ fn check<S: Float>() {
                 let epilogue = Epilogue { bias: Some(&bias), activate: None };
                 forward(simd, team, &mut workspace, &shape, (&input, &weights), &epilogue, &mut got);
                 close("forward", &shape, simd, &got, &output, &sizes);
+                let mut again = vec![S::of(f64::NAN); shape.output_len()];
+                let (operands, kept) = ((&*input, &*weights), Some(&mut kept));
+                forward_kept(simd, team, &mut workspace, &shape, operands, kept, &epilogue, &mut again);
+                assert_eq!(got, again, "packed weights that are kept changed the result of {shape:?}");
                 outputs.push(got);
 
                 let mut got = vec![S::of(f64::NAN); shape.input_len()];
@@ -193,8 +238,38 @@ fn halves_agree_with_plain_loops() {
 }
 
 #[test]
+fn kept_weights_are_packed_once_for_each_order() {
+    let small = ConvShape { batch: 1, channels: 8, filters: 40, input: [3, 3], ..shapes()[0] };
+    let large = ConvShape { input: [12, 12], ..small };
+    let team = Team::single();
+    let (mut workspace, mut kept, simd) = (ConvWorkspace::new(), PackedWeights::default(), Simd::detect());
+    let weights: Vec<f32> = numbers(small.weight_len(), 5).into_iter().map(|value| value as f32).collect();
+    let mut run = |shape: &ConvShape, kept: &mut PackedWeights| {
+        let (input, mut output) = (vec![1.0_f32; shape.input_len()], vec![0.0; shape.output_len()]);
+        let operands = (&*input, &*weights);
+        forward_kept(simd, &team, &mut workspace, shape, operands, Some(kept), &Epilogue::none(), &mut output);
+        output
+    };
+    assert_eq!(kept.bytes(), 0);
+    let first = run(&small, &mut kept);
+    let once = kept.bytes();
+    assert!(once >= weights.len() * size_of::<f32>());
+    assert_eq!((run(&small, &mut kept), kept.bytes()), (first.clone(), once));
+    run(&large, &mut kept);
+    let both = kept.bytes();
+    assert_eq!((run(&small, &mut kept), kept.bytes()), (first, both));
+}
+
+#[test]
 fn activation_sees_every_output_once() {
-    let shape = shapes()[0];
+    let base = shapes()[0];
+    activation_of(base);
+    activation_of(ConvShape { filters: 40, input: [7, 7], ..base });
+    activation_of(ConvShape { filters: 20, kernel: [1, 1], padding: [0; 4], ..base });
+    activation_of(ConvShape { filters: 3, groups: 3, ..base });
+}
+
+fn activation_of(shape: ConvShape) {
     let (input, weights) = (vec![1.0_f32; shape.input_len()], vec![1.0_f32; shape.weight_len()]);
     let mut plain = vec![0.0; shape.output_len()];
     let mut workspace = ConvWorkspace::new();

@@ -1,11 +1,12 @@
 //! Conv2d and its gradients: from ops to the kernels of [`crate::conv`].
 
 use panoply_core::op::compute::{Activation, Conv2d, Conv2dBackwardInput, Conv2dBackwardWeight};
-use panoply_core::{DType, Element, Error, Result, Value, bf16, f16};
+use panoply_core::{DType, Element, Error, Result, Tensor, Value, bf16, f16};
 
 use crate::context::Context;
-use crate::conv::{Epilogue, Stored, activate, backward_input, backward_weight, forward};
+use crate::conv::{ConvShape, Epilogue, Stored, activate, backward_input, backward_weight, forward_kept};
 use crate::gemm::Accumulator;
+use crate::ops::Filters;
 
 pub(crate) fn run(op: &Conv2d, context: &mut Context) -> Result<Value> {
     match op.input.dtype() {
@@ -52,9 +53,17 @@ where
         bias: bias.as_deref(),
         activate: if op.activation == Activation::None { None } else { Some(&activate) },
     };
-    let Context { team, simd, conv, .. } = context;
-    forward(*simd, team, conv, &shape, (&input, &weights), &epilogue, &mut output);
+    let Context { team, simd, conv, weights: kept, .. } = context;
+    let kept = constant_filters(&op.weights, &shape).and_then(|filters| kept.filters(filters));
+    forward_kept(*simd, team, conv, &shape, (&input, &weights), kept, &epilogue, &mut output);
     output.into_tensor().map(Value::Tensor)
+}
+
+/// Where weights are, if they lie one after the other.
+fn constant_filters(weights: &Tensor, shape: &ConvShape) -> Option<Filters> {
+    let start = weights.host_bytes().ok().filter(|_| weights.is_contiguous())?.as_ptr() as usize;
+    let (dims, groups) = (shape.weight_dims(), shape.groups);
+    Some(Filters { start, offset: weights.offset(), dtype: weights.dtype(), dims, groups })
 }
 
 fn input_gradient<S: Element + Stored>(op: &Conv2dBackwardInput, context: &mut Context) -> Result<Value> {

@@ -8,7 +8,7 @@ use panoply_core::{DeviceInfo, Result, Support, Value};
 
 use crate::context::Context;
 pub(crate) use run_graph::Graphs;
-pub(crate) use weights::{Matrix, Weights};
+pub(crate) use weights::{Filters, Matrix, Weights};
 
 /// Runs one op of the domain.
 pub(super) fn run(op: &GraphOp, context: &mut Context) -> Result<Value> {

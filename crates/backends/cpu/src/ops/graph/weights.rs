@@ -1,11 +1,12 @@
-//! Constants of graphs that are the right operands of products: packed when they are first multiplied with, and kept as long as their
-//! graph is.
+//! Constants of graphs that are the right operands of products or the weights of convolutions: packed when they are first used, and
+//! kept as long as their graph is.
 
 use std::collections::{HashMap, HashSet};
 
 use panoply_core::graph::{Graph, WeakGraph};
 use panoply_core::{DType, Tensor};
 
+use crate::conv::PackedWeights;
 use crate::gemm::PackedRight;
 
 /// Bytes of packed weights that are kept; beyond them weights are packed for each product.
@@ -25,6 +26,7 @@ struct OfGraph {
     /// Where constants begin.
     constants: HashSet<usize>,
     packed: HashMap<Matrix, PackedRight>,
+    filters: HashMap<Filters, PackedWeights>,
 }
 
 /// A matrix in memory that does not change as long as its graph is there.
@@ -40,6 +42,18 @@ pub(crate) struct Matrix {
     pub(crate) for_one_row: bool,
 }
 
+/// Weights of convolutions in memory that does not change as long as its graph is there; all of them, one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Filters {
+    /// Where the constant begins, and the weights within it.
+    pub(crate) start: usize,
+    pub(crate) offset: usize,
+    pub(crate) dtype: DType,
+    /// Filters, channels of a group, height and width.
+    pub(crate) dims: [usize; 4],
+    pub(crate) groups: usize,
+}
+
 impl Weights {
     /// A graph begins. What was kept for graphs that are gone goes.
     pub(super) fn begin(&mut self, graph: &Graph) {
@@ -47,7 +61,8 @@ impl Weights {
         let known = self.graphs.iter().position(|of| of.id == graph.id());
         self.current = Some(known.unwrap_or_else(|| {
             let (graph, id) = (graph.downgrade(), graph.id());
-            self.graphs.push(OfGraph { graph, id, constants: HashSet::new(), packed: HashMap::new() });
+            let (constants, packed, filters) = Default::default();
+            self.graphs.push(OfGraph { graph, id, constants, packed, filters });
             self.graphs.len() - 1
         }));
     }
@@ -66,20 +81,35 @@ impl Weights {
 
     /// Where a matrix is packed, if it is a constant of the graph under way.
     pub(crate) fn right(&mut self, matrix: Matrix) -> Option<&mut PackedRight> {
-        let of = &self.graphs[self.current?];
-        // As long as the graph is there its constants are, and nothing else lies where they do.
-        if !of.graph.is_alive() || !of.constants.contains(&matrix.start) {
-            return None;
-        }
-        if !of.packed.contains_key(&matrix) && !self.has_room_for(matrix) {
+        let of = self.graph_of(matrix.start)?;
+        if !of.packed.contains_key(&matrix) && !self.has_room_for(&matrix.dims, matrix.dtype.size_bytes()) {
             return None;
         }
         Some(self.graphs[self.current?].packed.entry(matrix).or_default())
     }
 
-    fn has_room_for(&self, matrix: Matrix) -> bool {
-        let held: usize = self.graphs.iter().flat_map(|of| of.packed.values()).map(PackedRight::bytes).sum();
-        let elements = matrix.dims[0].saturating_mul(matrix.dims[1]);
-        held.saturating_add(elements.saturating_mul(matrix.dtype.size_bytes())) <= PACKED_BYTES_MAX
+    /// Where weights of convolutions are packed, if they are a constant of the graph under way.
+    pub(crate) fn filters(&mut self, filters: Filters) -> Option<&mut PackedWeights> {
+        let of = self.graph_of(filters.start)?;
+        // Packed, they are at least f32.
+        let number_bytes = filters.dtype.size_bytes().max(size_of::<f32>());
+        if !of.filters.contains_key(&filters) && !self.has_room_for(&filters.dims, number_bytes) {
+            return None;
+        }
+        Some(self.graphs[self.current?].filters.entry(filters).or_default())
+    }
+
+    /// The graph under way, if what begins here is a constant of it. As long as the graph is there its constants are, and nothing else
+    /// lies where they do.
+    fn graph_of(&self, start: usize) -> Option<&OfGraph> {
+        Some(&self.graphs[self.current?]).filter(|of| of.graph.is_alive() && of.constants.contains(&start))
+    }
+
+    fn has_room_for(&self, dims: &[usize], number_bytes: usize) -> bool {
+        let matrices = self.graphs.iter().flat_map(|of| of.packed.values()).map(PackedRight::bytes);
+        let filters = self.graphs.iter().flat_map(|of| of.filters.values()).map(PackedWeights::bytes);
+        let held: usize = matrices.chain(filters).sum();
+        let asked = dims.iter().fold(number_bytes, |product, size| product.saturating_mul(*size));
+        held.saturating_add(asked) <= PACKED_BYTES_MAX
     }
 }

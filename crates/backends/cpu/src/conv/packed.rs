@@ -1,0 +1,214 @@
+//! Weights in the order in which the tiles read them, for one convolution or kept for many.
+
+use super::blocks::{block, largest};
+use super::correlate::{Correlation, WeightView};
+use super::real::Stored;
+use super::tile::{Real, filter_blocks};
+use super::workspace::{HasScratch, SharedSlice};
+use crate::simd::Simd;
+use crate::team::Team;
+
+/// Weights that do not change, as convolutions with them have packed them. One list of weights may be read in several orders: by the
+/// size of the images.
+#[derive(Default)]
+pub struct PackedWeights {
+    pub(super) single: Vec<Form<f32>>,
+    pub(super) double: Vec<Form<f64>>,
+}
+
+/// Orders of one list of weights that are kept; weights in another one are packed for each convolution.
+const FORMS_MAX: usize = 4;
+
+impl PackedWeights {
+    /// Bytes held.
+    pub fn bytes(&self) -> usize {
+        let single: usize = self.single.iter().map(|form| form.numbers.bytes()).sum();
+        single + self.double.iter().map(|form| form.numbers.bytes()).sum::<usize>()
+    }
+}
+
+/// Weights in one order.
+pub struct Form<T> {
+    order: Order,
+    numbers: Lines<T>,
+}
+
+/// Which filters lie side by side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Blocks {
+    /// Those of a tile whose lanes are pixels: the largest block that is left.
+    ForPixelLanes(Simd),
+    /// Those of a tile whose lanes are filters: so many, with zeros beyond the last.
+    ForFilterLanes(usize),
+}
+
+/// All that the order of packed weights depends on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Order {
+    blocks: Blocks,
+    /// Groups, and filters and channels of one.
+    sizes: [usize; 3],
+    taps: Vec<usize>,
+}
+
+/// Numbers that begin on a cache line.
+pub(super) struct Lines<T> {
+    numbers: Vec<T>,
+    start: usize,
+}
+
+impl<T> Default for Lines<T> {
+    fn default() -> Lines<T> {
+        Lines { numbers: Vec::new(), start: 0 }
+    }
+}
+
+/// Bytes in a cache line.
+const LINE_BYTES: usize = 64;
+
+impl<T: Real> Lines<T> {
+    /// At least so many numbers, left over from earlier uses.
+    fn at_least(&mut self, len: usize) -> &mut [T] {
+        let spare = LINE_BYTES / size_of::<T>();
+        if self.numbers.len() < len + spare {
+            self.numbers = crate::scratch::zeroed(len + spare);
+            self.start = self.numbers.as_ptr().align_offset(LINE_BYTES).min(spare);
+        }
+        &mut self.numbers[self.start..][..len]
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.numbers.capacity() * size_of::<T>()
+    }
+}
+
+/// The job's weights in this order: kept ones where there are any, else in `own`.
+pub(super) fn packed<'a, S: Stored>(
+    team: &Team,
+    blocks: Blocks,
+    job: &Correlation<'_, S>,
+    tap_weights: &[usize],
+    kept: Option<&'a mut PackedWeights>,
+    own: &'a mut Lines<S::Real>,
+) -> &'a [S::Real] {
+    let total = job.groups * blocks.filters(job.filters) * job.channels * tap_weights.len();
+    let is_order = |order: &Order| {
+        (order.blocks, order.sizes) == (blocks, [job.groups, job.filters, job.channels]) && order.taps == tap_weights
+    };
+    let forms = kept.map(|kept| S::Real::forms(kept));
+    let numbers = match forms {
+        Some(forms) => match forms.iter().position(|form| is_order(&form.order)) {
+            Some(index) => {
+                let Lines { numbers, start } = &forms[index].numbers;
+                return &numbers[*start..][..total];
+            }
+            None if forms.len() < FORMS_MAX => {
+                let sizes = [job.groups, job.filters, job.channels];
+                let mut numbers = Lines::default();
+                pack(team, blocks, job, tap_weights, numbers.at_least(total));
+                let order = Order { blocks, sizes, taps: tap_weights.to_vec() };
+                forms.push(Form { order, numbers });
+                let Lines { numbers, start } = &forms[forms.len() - 1].numbers;
+                return &numbers[*start..][..total];
+            }
+            None => own.at_least(total),
+        },
+        None => own.at_least(total),
+    };
+    pack(team, blocks, job, tap_weights, numbers);
+    numbers
+}
+
+impl Blocks {
+    /// Filters that those of one group take, with what is added to fill blocks.
+    pub(super) fn filters(self, filters: usize) -> usize {
+        match self {
+            Blocks::ForPixelLanes(_) => filters,
+            Blocks::ForFilterLanes(width) => filters.next_multiple_of(width),
+        }
+    }
+
+    fn largest(self) -> usize {
+        match self {
+            Blocks::ForPixelLanes(simd) => filter_blocks(simd)[0],
+            Blocks::ForFilterLanes(width) => width,
+        }
+    }
+
+    /// Filters of the next block where so many are left, and how many numbers it has for each tap.
+    fn next(self, left: usize) -> (usize, usize) {
+        match self {
+            Blocks::ForPixelLanes(simd) => {
+                let size = largest(filter_blocks(simd), left);
+                (size, size)
+            }
+            Blocks::ForFilterLanes(width) => (left.min(width), width),
+        }
+    }
+}
+
+/// Orders the weights as the tiles read them: by group, block of filters, channel, tap, and filter in the block.
+fn pack<S: Stored>(
+    team: &Team,
+    blocks: Blocks,
+    job: &Correlation<'_, S>,
+    tap_weights: &[usize],
+    packed: &mut [S::Real],
+) {
+    let depth = job.channels * tap_weights.len();
+    if packed.is_empty() {
+        return;
+    }
+    let packed = SharedSlice::new(packed);
+    let block_filters = blocks.largest();
+    let group_blocks = job.filters.div_ceil(block_filters);
+    let group_filters = blocks.filters(job.filters);
+    let grain = (PACK_GRAIN_NUMBERS / (block_filters * depth)).max(1);
+    team.run_ranges(job.groups * group_blocks, grain, &|indices| {
+        for index in indices {
+            let group = index / group_blocks;
+            let filters = block(job.filters, block_filters, index % group_blocks);
+            let part_len = blocks.filters(filters.len()) * depth;
+            // SAFETY: every block of filters has its own part.
+            let part = unsafe { packed.part((group * group_filters + filters.start) * depth, part_len) };
+            let mut rest = part;
+            let mut filter = filters.start;
+            while filter < filters.end {
+                let (size, width) = blocks.next(filters.end - filter);
+                let (part, after) = rest.split_at_mut(width * depth);
+                pack_block(&job.weights, group, filter, size, width, tap_weights, part);
+                (rest, filter) = (after, filter + size);
+            }
+        }
+    });
+}
+
+/// Packs `filters` filters, of `width` that there is room for.
+fn pack_block<S: Stored>(
+    view: &WeightView<'_, S>,
+    group: usize,
+    filter: usize,
+    filters: usize,
+    width: usize,
+    tap_weights: &[usize],
+    packed: &mut [S::Real],
+) {
+    let channels = packed.len() / (width * tap_weights.len());
+    let first = group * view.group_stride + filter * view.filter_stride;
+    for index in 0..width {
+        let mut to = packed[index..].iter_mut().step_by(width);
+        if index >= filters {
+            to.for_each(|to| *to = S::Real::default());
+            continue;
+        }
+        for channel in 0..channels {
+            let weights = &view.data[first + index * view.filter_stride + channel * view.channel_stride..];
+            for (tap, to) in tap_weights.iter().zip(to.by_ref()) {
+                *to = weights[*tap].weight();
+            }
+        }
+    }
+}
+
+/// Weights that one thread packs before another one is asked to help.
+const PACK_GRAIN_NUMBERS: usize = 1 << 13;

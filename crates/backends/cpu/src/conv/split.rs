@@ -1,0 +1,154 @@
+//! How a correlation is cut: images into bands of rows, filters into chunks, channels into blocks.
+
+use super::correlate::{Correlation, Placement};
+use super::panel::{PanelLayout, Stencil};
+use super::real::Stored;
+use super::tile::{RealKernels as _, SINGLE_FILTER_VECTORS, TILE_VECTORS, filter_blocks};
+use crate::simd::Simd;
+
+/// Numbers in a panel: half of a typical second-level cache, in f32.
+const PANEL_NUMBERS_MAX: usize = 160 << 10;
+/// Channels times rows of taps in a block: their part of the panel stays in the first-level cache for one tile.
+const BLOCK_TAP_ROWS_MAX: usize = 96;
+/// Rows of output in a band, where the panel allows it.
+const BAND_ROWS_MIN: usize = 4;
+/// Units for each thread, so that a thread that lags costs little.
+const UNITS_PER_THREAD: usize = 4;
+/// Images of up to so many flat pixels are not cut into bands, which would leave lanes idle: threads take different filters.
+const WHOLE_PIXELS_MAX: usize = 1024;
+/// Images of up to so many pixels are read where they lie, where outputs read one pixel each. In larger ones neighbouring channels are
+/// pages apart.
+const DIRECT_PIXELS_MAX: usize = 8192;
+/// Numbers of a band's outputs: they stay in the second-level cache until their activation, or until the next block of channels.
+const BAND_OUTPUTS_MAX: usize = 40 << 10;
+/// Chunks of filters for each thread, where threads take different filters. Each chunk copies the image anew.
+const CHUNKS_PER_THREAD: usize = 2;
+/// Bytes after which addresses fall into the same sets of the first-level cache.
+const CACHE_WAY_BYTES: usize = 4096;
+
+/// How a correlation is cut into units and blocks.
+pub(super) struct Split {
+    /// Whether the source is its own panel: every output reads one pixel, at its own place.
+    pub direct: bool,
+    pub block_channels: usize,
+    pub band_rows: usize,
+    pub bands: usize,
+    /// Vectors of pixels that meet all channels before others do.
+    pub band_vectors: usize,
+    pub chunk_filters: usize,
+    pub chunks: usize,
+    pub tile_vectors: usize,
+    pub products: usize,
+}
+
+impl Split {
+    pub fn new<S: Stored>(
+        threads: usize,
+        stencil: &Stencil,
+        layout: &PanelLayout,
+        job: &Correlation<'_, S>,
+        simd: Simd,
+    ) -> Split {
+        let [rows, columns] = stencil.output;
+        let taps = stencil.taps.len();
+        let direct = is_direct(stencil, job);
+        let tap_rows = (taps as f64).sqrt().ceil().max(1.0) as usize;
+        let mut block_channels = (BLOCK_TAP_ROWS_MAX / tap_rows).max(1).min(job.channels);
+        let mut band_rows = rows;
+        while !direct && block_channels * layout.channel_len(band_rows) > PANEL_NUMBERS_MAX {
+            // Bands of a few rows copy the rows around them too often; fewer channels in a block cost less.
+            if band_rows > BAND_ROWS_MIN || block_channels == 1 && band_rows > 1 {
+                band_rows = band_rows.div_ceil(2);
+            } else if block_channels > 1 {
+                block_channels = block_channels.div_ceil(2);
+            } else {
+                break;
+            }
+        }
+        while !direct && band_rows > BAND_ROWS_MIN && band_rows * columns * job.filters > BAND_OUTPUTS_MAX {
+            band_rows = band_rows.div_ceil(2);
+        }
+        let images = job.batch * job.groups;
+        let block_filters = filter_blocks(simd)[0];
+        let filter_blocks = job.filters.div_ceil(block_filters);
+        let units_wanted = if threads == 1 { 1 } else { UNITS_PER_THREAD * threads };
+        // A band of less than two tiles wastes lanes and copies the rows around it too often.
+        let lanes = S::Real::lanes(simd);
+        let is_whole = band_rows == rows
+            && rows.saturating_mul(layout.pitch) <= WHOLE_PIXELS_MAX
+            && filter_blocks >= CHUNKS_PER_THREAD * threads;
+        if !direct && !is_whole {
+            let band_rows_min = (2 * TILE_VECTORS * lanes).div_ceil(layout.pitch).max(BAND_ROWS_MIN).min(band_rows);
+            let bands_wanted = units_wanted.div_ceil(images).min(rows);
+            band_rows = band_rows.min(rows.div_ceil(bands_wanted)).max(band_rows_min);
+        }
+        let band_rows = rows.div_ceil(rows.div_ceil(band_rows));
+        let bands = rows.div_ceil(band_rows);
+        let chunks_wanted = match threads {
+            1 => 1,
+            _ if bands == 1 => (CHUNKS_PER_THREAD * threads).div_ceil(images).min(filter_blocks),
+            _ => threads.div_ceil(images * bands).min(filter_blocks),
+        };
+        let chunk_filters = filter_blocks.div_ceil(chunks_wanted) * block_filters;
+        let band_vectors = match direct {
+            true => (BAND_OUTPUTS_MAX / (chunk_filters * lanes)).next_multiple_of(2 * TILE_VECTORS),
+            false => usize::MAX,
+        };
+        Split {
+            direct,
+            band_vectors,
+            block_channels,
+            band_rows,
+            bands,
+            chunk_filters,
+            chunks: job.filters.div_ceil(chunk_filters),
+            tile_vectors: if job.filters == 1 { SINGLE_FILTER_VECTORS } else { TILE_VECTORS },
+            products: products(stencil, job),
+        }
+    }
+
+    /// Blocks of channels. There is one even where there are no channels: it stores the bias.
+    pub fn blocks<S: Stored>(&self, job: &Correlation<'_, S>) -> usize {
+        job.channels.div_ceil(self.block_channels.max(1)).max(1)
+    }
+
+    /// Vectors of the next tile, where so many are left: the last two tiles are about equally wide.
+    pub fn vectors(&self, left: usize) -> usize {
+        match left {
+            left if left >= self.tile_vectors && self.tile_vectors > TILE_VECTORS => self.tile_vectors,
+            left if left > TILE_VECTORS && left < 2 * TILE_VECTORS => left.div_ceil(2),
+            left => left.min(TILE_VECTORS),
+        }
+    }
+
+    pub fn units<S: Stored>(&self, job: &Correlation<'_, S>) -> usize {
+        job.batch * job.groups * self.bands * self.chunks
+    }
+}
+
+/// Products of the whole correlation.
+pub(super) fn products<S: Stored>(stencil: &Stencil, job: &Correlation<'_, S>) -> usize {
+    let outputs = job.batch.saturating_mul(job.groups * job.filters * stencil.output[0] * stencil.output[1]);
+    outputs.saturating_mul(job.channels * stencil.taps.len())
+}
+
+/// Whether each output reads the source at its own place and nowhere else.
+pub(super) fn is_pointwise<S: Stored>(stencil: &Stencil, job: &Correlation<'_, S>) -> bool {
+    S::IN_PLACE
+        && stencil.taps == [[0, 0]]
+        && stencil.stride == [1, 1]
+        && stencil.source == stencil.output
+        && job.placement == Placement::dense(stencil.output)
+}
+
+/// Whether tiles read the source where it lies: planes are small, and the same pixel of neighbouring ones lies in different sets of
+/// the cache.
+fn is_direct<S: Stored>(stencil: &Stencil, job: &Correlation<'_, S>) -> bool {
+    let pixels = stencil.source[0] * stencil.source[1];
+    let beyond = (pixels * size_of::<S>()) % CACHE_WAY_BYTES;
+    is_pointwise(stencil, job)
+        && job.channels > 0
+        && job.filters > 1
+        && pixels <= DIRECT_PIXELS_MAX
+        && beyond.min(CACHE_WAY_BYTES - beyond) >= 64
+}

@@ -16,10 +16,10 @@ pub struct PackedWeights {
     pub(super) double: Vec<Form<f64>>,
 }
 
-/// Orders of one list of weights that are kept; weights in another one are packed for each convolution.
-const FORMS_MAX: usize = 4;
-
 impl PackedWeights {
+    /// Orders of one list of weights that are kept: for large and for small images. Weights in another one are packed for each convolution.
+    pub const FORMS_MAX: usize = 2;
+
     /// Bytes held.
     pub fn bytes(&self) -> usize {
         let single: usize = self.single.iter().map(|form| form.numbers.bytes()).sum();
@@ -102,7 +102,7 @@ pub(super) fn packed<'a, S: Stored>(
                 let Lines { numbers, start } = &forms[index].numbers;
                 return &numbers[*start..][..total];
             }
-            None if forms.len() < FORMS_MAX => {
+            None if forms.len() < PackedWeights::FORMS_MAX => {
                 let sizes = [job.groups, job.filters, job.channels];
                 let mut numbers = Lines::default();
                 pack(team, blocks, job, tap_weights, numbers.at_least(total));

@@ -91,8 +91,8 @@ impl Weights {
     /// Where weights of convolutions are packed, if they are a constant of the graph under way.
     pub(crate) fn filters(&mut self, filters: Filters) -> Option<&mut PackedWeights> {
         let of = self.graph_of(filters.start)?;
-        // Packed, they are at least f32.
-        let number_bytes = filters.dtype.size_bytes().max(size_of::<f32>());
+        // Packed, they are at least f32, and may be there in several orders.
+        let number_bytes = PackedWeights::FORMS_MAX * filters.dtype.size_bytes().max(size_of::<f32>());
         if !of.filters.contains_key(&filters) && !self.has_room_for(&filters.dims, number_bytes) {
             return None;
         }

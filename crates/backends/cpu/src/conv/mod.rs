@@ -6,6 +6,11 @@
 //! every element type, and for the gradient of the input (a convolution of the output's gradient with the weights
 //! transposed). f16 and bf16 are computed in f32 and rounded once, at the end.
 //!
+//! Three kinds leave that path where the CPU has the instructions: images of a few pixels have filters in the lanes of
+//! vectors (`filter_lanes`), pointwise convolutions read small planes where they lie, and depthwise ones read all images
+//! so (`depthwise`). Weights are packed for each call, or once where the caller keeps them (`packed`); subnormal ones
+//! count as zero.
+//!
 //! Contract: the caller has validated the sizes ([`ConvShape::new`]); slices have the lengths that the shape says. Results do
 //! not depend on the number of threads.
 

@@ -95,7 +95,7 @@ pub(super) fn packed<'a, S: Stored>(
     let is_order = |order: &Order| {
         (order.blocks, order.sizes) == (blocks, [job.groups, job.filters, job.channels]) && order.taps == tap_weights
     };
-    let forms = kept.map(|kept| S::Real::forms(kept));
+    let forms = kept.map(S::Real::forms);
     let numbers = match forms {
         Some(forms) => match forms.iter().position(|form| is_order(&form.order)) {
             Some(index) => {

@@ -244,6 +244,10 @@ impl Array {
 
     /// Every element as an `i64`, where it fits.
     pub fn to_i64s(&self) -> Result<Vec<i64>> {
+        if self.kind == ElementType::I64 {
+            self.expect_widened()?;
+            return self.as_slice::<i64>().map(<[i64]>::to_vec);
+        }
         let narrow = |value: i128| i64::try_from(value).map_err(|_| Error::invalid("an integer", "64 bits", value));
         self.to_integers()?.into_iter().map(narrow).collect()
     }

@@ -7,6 +7,7 @@ mod kernels;
 mod maps;
 mod products;
 mod quantize;
+mod recurrent;
 mod rows;
 mod views;
 
@@ -178,6 +179,7 @@ impl Lower<'_, '_> {
             | "TopK"
             | "CumSum" => self.row(),
             "QuantizeLinear" | "DequantizeLinear" | "DynamicQuantizeLinear" | "MatMulInteger" => self.quantized(),
+            "LSTM" | "GRU" | "RNN" => self.recurrent(),
             op if op.starts_with("Reduce") => self.row(),
             _ => self.kernel(),
         }

@@ -136,7 +136,9 @@ impl Lower<'_, '_> {
     fn product_of_bytes(&mut self) -> Recorded {
         let is_byte = |kind| matches!(kind, ElementType::U8 | ElementType::I8);
         let (a_kind, b_kind) = (self.kind(0)?, self.kind(1)?);
-        let Some(weights) = self.fixed(1).filter(|array| array.dims().len() == 2).cloned() else { return Ok(None) };
+        let Some(weights) = self.fixed(1).filter(|array| array.dims().len() == 2).cloned() else {
+            return self.product_of_changing_bytes();
+        };
         let dims = self.dims(0)?.to_vec();
         if !is_byte(a_kind)
             || !is_byte(b_kind)
@@ -193,6 +195,62 @@ impl Lower<'_, '_> {
         })?;
         let result = [&dims[..dims.len() - 1], &[n]].concat();
         let node = self.reshape(node, &result)?;
+        one(node, ElementType::I32)
+    }
+
+    /// Bytes as signed ones, and by how much they are less than before.
+    fn signed(&mut self, place: usize) -> Result<(NodeId, f64)> {
+        let x = self.id(place)?;
+        match self.kind(place)? {
+            ElementType::U8 => {
+                let shift = |inputs: &[Expr]| (inputs[0].clone().cast(DType::I32) - 128.0).cast(DType::I8);
+                Ok((self.expression(&[x], shift)?, 128.0))
+            }
+            _ => Ok((x, 0.0)),
+        }
+    }
+
+    /// The sums of signed bytes along an axis, which stays with a length of one.
+    fn sums(&mut self, bytes: NodeId, axis: usize) -> Result<NodeId> {
+        let mut dims = self.node_dims(bytes)?;
+        dims[axis] = 1;
+        let whole = self.expression(&[bytes], |inputs| inputs[0].clone().cast(DType::I32))?;
+        let sums = self.graph().op(&[whole], |tensors| Reduce::new(&tensors[0], Reduction::Sum).axes(&[axis]))?;
+        self.reshape(sums, &dims)
+    }
+
+    /// `MatMulInteger` of two sides that change, with one zero point each. Of `(a + p) · (b + q)` with signed bytes `a` and `b` the
+    /// product is that of the bytes, `q` times the sums of rows, `p` times those of columns, and `p · q` for each step.
+    fn product_of_changing_bytes(&mut self) -> Recorded {
+        let is_byte = |kind| matches!(kind, ElementType::U8 | ElementType::I8);
+        let (a_dims, b_dims) = (self.dims(0)?.to_vec(), self.dims(1)?.to_vec());
+        let is_one =
+            |place: usize| !self.is_given(place) || self.dims(place).is_ok_and(|dims| dims.iter().all(|dim| *dim == 1));
+        let matrices = a_dims.len() >= 2 && b_dims.len() >= 2 && !a_dims.contains(&0) && !b_dims.contains(&0);
+        if !is_byte(self.kind(0)?) || !is_byte(self.kind(1)?) || !matrices || !is_one(2) || !is_one(3) {
+            return Ok(None);
+        }
+        let depth = a_dims[a_dims.len() - 1] as f64;
+        let ((a, a_shift), (b, b_shift)) = (self.signed(0)?, self.signed(1)?);
+        let product = self.graph().op(&[a, b], |tensors| MatMul::new(&tensors[0], &tensors[1]))?;
+        let mut nodes = vec![product, self.sums(a, a_dims.len() - 1)?, self.sums(b, b_dims.len() - 2)?];
+        let mut zero_at = [None; 2];
+        for (side, at) in zero_at.iter_mut().enumerate() {
+            if self.is_given(2 + side) {
+                *at = Some(nodes.len());
+                let zero = self.id(2 + side)?;
+                nodes.push(self.reshape(zero, &[])?);
+            }
+        }
+        let node = self.expression(&nodes, |inputs| {
+            let moved = |at: Option<usize>, shift: f64| match at {
+                Some(at) => Expr::constant(shift) - inputs[at].clone().cast(DType::I32),
+                None => Expr::constant(shift),
+            };
+            let (p, q) = (moved(zero_at[0], a_shift), moved(zero_at[1], b_shift));
+            let of_rows = q.clone() * inputs[1].clone();
+            inputs[0].clone() + of_rows + p.clone() * (inputs[2].clone() + q * depth)
+        })?;
         one(node, ElementType::I32)
     }
 }

@@ -1,7 +1,7 @@
-//! Elements picked by index, and elements put where an index says.
+//! Elements picked by index.
 
 use super::call::{Call, axis_of, one};
-use super::index::{around, index_of, strides};
+use super::index::{Positions, around, index_of, strides};
 use crate::array::{Array, count_of, host_count};
 use crate::element::ElementType;
 use crate::error::{Error, Result};
@@ -16,13 +16,25 @@ fn pick(x: &Array, dims: &[usize], run: usize, places: impl Iterator<Item = usiz
     }
     let (run, size) = (run * x.kind().size_bytes(), x.kind().size_bytes());
     let source = x.bytes();
-    Array::build(x.kind(), dims, |bytes| {
-        if run > 0 {
+    Array::build(x.kind(), dims, |bytes| match run {
+        0 => {}
+        1 => copy::<1>(bytes, source, places),
+        2 => copy::<2>(bytes, source, places.map(|place| place * size)),
+        4 => copy::<4>(bytes, source, places.map(|place| place * size)),
+        8 => copy::<8>(bytes, source, places.map(|place| place * size)),
+        _ => {
             for (target, place) in bytes.chunks_exact_mut(run).zip(places) {
                 target.copy_from_slice(&source[place * size..][..run]);
             }
         }
     })
+}
+
+/// Runs of so few bytes that their number should be known to the compiler.
+fn copy<const RUN: usize>(bytes: &mut [u8], source: &[u8], places: impl Iterator<Item = usize>) {
+    for (target, place) in bytes.as_chunks_mut::<RUN>().0.iter_mut().zip(places) {
+        target.copy_from_slice(&source[place..][..RUN]);
+    }
 }
 
 pub(crate) fn gather(call: &Call<'_>) -> Result<Vec<Value>> {
@@ -37,28 +49,62 @@ pub(crate) fn gather(call: &Call<'_>) -> Result<Vec<Value>> {
 
 pub(crate) fn gather_elements(call: &Call<'_>) -> Result<Vec<Value>> {
     let (x, indices) = (call.array(0)?, call.array(1)?);
+    if let Some((places, run)) = row_places(x, indices, call.int("axis", 0)?)? {
+        return one(pick(x, indices.dims(), run, places.into_iter()));
+    }
     let places = element_places(x, indices, call.int("axis", 0)?)?;
     one(pick(x, indices.dims(), 1, places.into_iter()))
 }
 
 /// For each index the place of its element: the same in all axes but one.
-fn element_places(x: &Array, indices: &Array, axis: i64) -> Result<Vec<usize>> {
+pub(super) fn element_places(x: &Array, indices: &Array, axis: i64) -> Result<Vec<usize>> {
+    let axis = element_axis(x, indices, axis)?;
+    let Some((inner, outer)) = indices.dims().split_last() else { return Ok(Vec::new()) };
+    let mut steps = strides(x.dims());
+    let along = std::mem::replace(&mut steps[axis], 0) as usize;
+    let (step, len) = (steps[outer.len()] as usize, x.dims()[axis]);
+    let mut places = Vec::with_capacity(indices.len());
+    let rows = indices.to_i64s()?;
+    let starts = Positions::new(outer, &steps[..outer.len()]);
+    for (row, start) in rows.chunks_exact((*inner).max(1)).zip(starts) {
+        for (at, index) in row.iter().enumerate() {
+            places.push(start + at * step + index_of(*index, len)? * along);
+        }
+    }
+    Ok(places)
+}
+
+/// The axis, where indices fit the array in all others.
+fn element_axis(x: &Array, indices: &Array, axis: i64) -> Result<usize> {
     let axis = axis_of(axis, x.dims().len())?;
     let fits = indices.dims().len() == x.dims().len()
         && indices.dims().iter().zip(x.dims()).enumerate().all(|(place, (index, dim))| place == axis || index <= dim);
-    if !fits {
-        return Err(Error::invalid("indices", format!("within {x:?} but for axis {axis}"), format!("{indices:?}")));
+    match fits {
+        true => Ok(axis),
+        false => Err(Error::invalid("indices", format!("within {x:?} but for axis {axis}"), format!("{indices:?}"))),
     }
-    let (own, steps) = (strides(indices.dims()), strides(x.dims()));
-    let mut places = Vec::with_capacity(indices.len());
-    for (place, index) in indices.to_i64s()?.into_iter().enumerate() {
-        let mut at = index_of(index, x.dims()[axis])? * steps[axis] as usize;
-        for other in (0..own.len()).filter(|other| *other != axis) {
-            at += place / own[other] as usize % indices.dims()[other] * steps[other] as usize;
+}
+
+/// The places of whole rows, and how long they are, where all elements behind the axis have one index: models that pick and put rows by
+/// elements stretch an index over each row.
+pub(super) fn row_places(x: &Array, indices: &Array, axis: i64) -> Result<Option<(Vec<usize>, usize)>> {
+    let axis = element_axis(x, indices, axis)?;
+    let (outer, len, inner) = around(indices.dims(), axis);
+    let (_, target_len, _) = around(x.dims(), axis);
+    let same = |place: usize| place == axis || indices.dims()[place] == x.dims()[place];
+    if inner < 2 || len == 0 || indices.kind() != ElementType::I64 || !(0..x.dims().len()).all(same) {
+        return Ok(None);
+    }
+    let index = indices.as_slice::<i64>()?;
+    host_count(&[outer, len])?;
+    let mut places = Vec::with_capacity(outer * len);
+    for (number, row) in index.chunks_exact(inner).enumerate() {
+        if row.iter().any(|other| *other != row[0]) {
+            return Ok(None);
         }
-        places.push(at);
+        places.push((number / len * target_len + index_of(row[0], target_len)?) * inner);
     }
-    Ok(places)
+    Ok(Some((places, inner)))
 }
 
 pub(crate) fn gather_nd(call: &Call<'_>) -> Result<Vec<Value>> {
@@ -85,131 +131,14 @@ pub(crate) fn gather_nd(call: &Call<'_>) -> Result<Vec<Value>> {
 }
 
 /// Length and stride of each axis that a tuple of indices goes over, and how many elements lie behind one tuple.
-fn nd_rows(dims: &[usize], width: usize) -> (Vec<(usize, usize)>, usize) {
+pub(super) fn nd_rows(dims: &[usize], width: usize) -> (Vec<(usize, usize)>, usize) {
     let rows = dims.iter().zip(strides(dims)).take(width).map(|(dim, step)| (*dim, step as usize)).collect();
     (rows, dims[width..].iter().product())
 }
 
-fn nd_place(tuple: &[i64], rows: &[(usize, usize)]) -> Result<usize> {
+pub(super) fn nd_place(tuple: &[i64], rows: &[(usize, usize)]) -> Result<usize> {
     let parts = tuple.iter().zip(rows).map(|(index, (dim, step))| Ok(index_of(*index, *dim)? * step));
     parts.sum()
-}
-
-/// How an element that is put somewhere joins the one that is there.
-fn joined(kind: ElementType, reduction: &str, old: &Array, new: &Array) -> Result<Array> {
-    if kind.is_float() {
-        let join: fn(f64, f64) -> f64 = match reduction {
-            "add" => |a, b| a + b,
-            "mul" => |a, b| a * b,
-            "max" => f64::max,
-            _ => f64::min,
-        };
-        let values: Vec<f64> = old.to_floats()?.into_iter().zip(new.to_floats()?).map(|(a, b)| join(a, b)).collect();
-        return Array::from_floats(kind, old.dims(), &values);
-    }
-    let join: fn(i128, i128) -> i128 = match reduction {
-        "add" => |a, b| a + b,
-        "mul" => i128::wrapping_mul,
-        "max" => i128::max,
-        _ => i128::min,
-    };
-    let values: Vec<i128> = old.to_integers()?.into_iter().zip(new.to_integers()?).map(|(a, b)| join(a, b)).collect();
-    Array::from_integers(kind, old.dims(), &values)
-}
-
-/// Runs of updates put at places, one after the other.
-fn put(x: &Array, updates: &Array, run: usize, places: &[usize], reduction: &str) -> Result<Array> {
-    if !matches!(reduction, "none" | "add" | "mul" | "max" | "min") {
-        return Err(Error::invalid("reduction", "none, add, mul, max or min", reduction));
-    }
-    if x.kind() != updates.kind() || updates.len() != places.len() * run {
-        let expected = format!("{} elements of {}", places.len() * run, x.kind());
-        return Err(Error::invalid("updates", expected, format!("{updates:?}")));
-    }
-    if x.kind() == ElementType::String {
-        let mut texts = x.as_strings()?.to_vec();
-        for (place, new) in places.iter().zip(updates.as_strings()?.chunks(run.max(1))) {
-            texts[*place..*place + run].clone_from_slice(new);
-        }
-        return Array::from_strings(texts, x.dims());
-    }
-    let (size, kind) = (x.kind().size_bytes(), x.kind());
-    let mut failed = Ok(());
-    let array = Array::build(kind, x.dims(), |bytes| {
-        bytes.copy_from_slice(x.bytes());
-        if run == 0 {
-            return;
-        }
-        for (place, new) in places.iter().zip(updates.bytes().chunks_exact(run * size)) {
-            let target = &mut bytes[place * size..][..run * size];
-            if reduction == "none" {
-                target.copy_from_slice(new);
-                continue;
-            }
-            let both =
-                Array::from_bytes(kind, [run], target).and_then(|old| Ok((old, Array::from_bytes(kind, [run], new)?)));
-            match both.and_then(|(old, new)| joined(kind, reduction, &old, &new)) {
-                Ok(sum) => target.copy_from_slice(sum.bytes()),
-                Err(error) => failed = Err(error),
-            }
-        }
-    })?;
-    failed.map(|()| array)
-}
-
-pub(crate) fn scatter_elements(call: &Call<'_>) -> Result<Vec<Value>> {
-    let (x, indices, updates) = (call.array(0)?, call.array(1)?, call.array(2)?);
-    let places = element_places(x, indices, call.int("axis", 0)?)?;
-    one(put(x, updates, 1, &places, call.text("reduction", "none")?))
-}
-
-pub(crate) fn scatter_nd(call: &Call<'_>) -> Result<Vec<Value>> {
-    let (x, indices, updates) = (call.array(0)?, call.array(1)?, call.array(2)?);
-    let width = indices.dims().last().copied().unwrap_or(0);
-    if width > x.dims().len() || indices.dims().is_empty() {
-        return Err(Error::invalid("indices", format!("those of {x:?}"), format!("{indices:?}")));
-    }
-    let (rows, inner) = nd_rows(x.dims(), width);
-    let index = indices.to_i64s()?;
-    let count = host_count(&indices.dims()[..indices.dims().len() - 1])?;
-    let places: Vec<usize> =
-        (0..count).map(|tuple| nd_place(&index[tuple * width..][..width], &rows)).collect::<Result<_>>()?;
-    one(put(x, updates, inner, &places, call.text("reduction", "none")?))
-}
-
-/// `TensorScatter`: rows of a cache replaced from a place of each batch on.
-pub(crate) fn tensor_scatter(call: &Call<'_>) -> Result<Vec<Value>> {
-    let (cache, update) = (call.array(0)?, call.array(1)?);
-    let axis = axis_of(call.int("axis", -2)?, cache.dims().len())?;
-    let circular = match call.text("mode", "linear")? {
-        "linear" => false,
-        "circular" => true,
-        other => return Err(Error::invalid("mode", "linear or circular", other)),
-    };
-    let batch = cache.dims().first().copied().unwrap_or(0);
-    let starts = call.optional_ints(2)?.unwrap_or_else(|| vec![0; batch]);
-    let (outer, len, inner) = around(cache.dims(), axis);
-    let pairs = cache.dims().iter().zip(update.dims()).enumerate();
-    if update.dims().len() != cache.dims().len() || pairs.clone().any(|(at, (a, b))| at != axis && a != b) {
-        return Err(Error::invalid("an update", format!("{cache:?} but for axis {axis}"), format!("{update:?}")));
-    }
-    let new = update.dims()[axis];
-    host_count(&[outer, new])?;
-    if starts.len() != batch || axis == 0 {
-        return Err(Error::invalid("write_indices", format!("{batch} of them"), starts.len()));
-    }
-    let mut places = Vec::new();
-    for block in 0..outer {
-        let start = starts[block / (outer / batch.max(1)).max(1)];
-        for row in 0..new as i64 {
-            let at = match circular && len > 0 {
-                true => (start.rem_euclid(len as i64) + row).rem_euclid(len as i64),
-                false => start.saturating_add(row),
-            };
-            places.push((block * len + index_of(at, len)?) * inner);
-        }
-    }
-    one(put(cache, update, inner, &places, "none"))
 }
 
 pub(crate) fn compress(call: &Call<'_>) -> Result<Vec<Value>> {

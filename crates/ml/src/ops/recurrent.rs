@@ -1,4 +1,12 @@
-//! `RNN`, `GRU` and `LSTM`, in f32 (in f64 where the model is).
+//! `RNN`, `GRU` and `LSTM`, in f32 (in f64 where the model is). What graphs have of them, with weights that never change and the usual
+//! functions, is in `steps`.
+
+mod gates;
+mod product;
+mod steps;
+
+pub(crate) use gates::Gates;
+pub(crate) use steps::{Given, Layer, Made};
 
 use super::call::Call;
 use crate::array::{Array, host_count};

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use super::{
     ALL_OPERANDS, Eval, OpKind, cast, conv, elementwise, gather, linear, loss, make, norm, pool, quantize, recurrent,
-    reduce, resize, sequence, shape, signal,
+    reduce, resize, scatter, sequence, shape, signal,
 };
 
 /// The oldest version of ONNX's own domain whose meaning is implemented.
@@ -159,9 +159,9 @@ const GATHERING: Family = &[
     (gather::gather, 0, &["Gather"]),
     (gather::gather_elements, 0, &["GatherElements"]),
     (gather::gather_nd, 0, &["GatherND"]),
-    (gather::scatter_elements, 0, &["Scatter", "ScatterElements"]),
-    (gather::scatter_nd, 0, &["ScatterND"]),
-    (gather::tensor_scatter, 0, &["TensorScatter"]),
+    (scatter::scatter_elements, 0, &["Scatter", "ScatterElements"]),
+    (scatter::scatter_nd, 0, &["ScatterND"]),
+    (scatter::tensor_scatter, 0, &["TensorScatter"]),
     (gather::compress, ALL_OPERANDS, &["Compress"]),
     (gather::non_zero, ALL_OPERANDS, &["NonZero"]),
     (gather::unique, ALL_OPERANDS, &["Unique"]),

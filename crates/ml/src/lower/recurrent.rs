@@ -1,0 +1,175 @@
+//! Recurrent layers of constant weights: the products with the input of all steps are one product, the steps a kernel of our own.
+
+use panoply_core::op::compute::{Kernel, KernelCall, MatMul};
+use panoply_core::{DType, Shape};
+
+use super::{Arg, Lower, Recorded};
+use crate::array::Array;
+use crate::bounds::work;
+use crate::element::ElementType;
+use crate::error::Result;
+use crate::ops::recurrent::{Gates, Given, Layer, Made};
+use crate::ops::sizes;
+
+/// A layer that is known well enough to be recorded.
+struct Plan {
+    gates: Gates,
+    reversed: Vec<bool>,
+    steps: usize,
+    batch: usize,
+    input: usize,
+    hidden: usize,
+    lengths: Vec<usize>,
+}
+
+impl Lower<'_, '_> {
+    pub(super) fn recurrent(&mut self) -> Recorded {
+        match self.recurrent_plan()? {
+            Some(plan) => self.layer(&plan),
+            None => self.kernel(),
+        }
+    }
+
+    /// What the layer is, where its settings are those that layers usually have.
+    fn recurrent_plan(&self) -> Result<Option<Plan>> {
+        let (Some(w), Some(r)) = (self.fixed(1), self.fixed(2)) else { return Ok(None) };
+        let ([steps, batch, input], [directions, rows, width], [r_directions, r_rows, hidden]) =
+            (self.dims(0)?, w.dims(), r.dims())
+        else {
+            return Ok(None);
+        };
+        let (Some(gates), Some(reversed)) = (self.gates()?, self.reversed()?) else { return Ok(None) };
+        let fits = reversed.len() == *directions
+            && (r_directions, r_rows, width) == (directions, rows, input)
+            && *rows == gates.count() * hidden
+            && [*steps, *batch, *input, *hidden].iter().all(|dim| *dim > 0);
+        let is_plain = !self.node.attributes.contains_key("clip")
+            && !self.call.flag("layout", false)?
+            && !self.call.flag("input_forget", false)?
+            && !self.is_given(7);
+        let is_float =
+            |place: usize| !self.is_given(place) || self.kind(place).is_ok_and(|kind| kind == ElementType::F32);
+        let floats = [0, 1, 2, 3, 5, 6].into_iter().all(is_float);
+        let states = (5..=6).all(|place| {
+            !self.is_given(place) || self.dims(place).is_ok_and(|dims| dims == [*directions, *batch, *hidden])
+        });
+        let biases = !self.is_given(3) || self.fixed(3).is_some_and(|b| b.len() == directions * 2 * rows);
+        let Some(lengths) = self.lengths(*steps, *batch)? else { return Ok(None) };
+        if !(fits && is_plain && floats && states && biases) {
+            return Ok(None);
+        }
+        work(&[*steps, *batch, *directions, *rows, hidden + input])?;
+        let (steps, batch, input, hidden) = (*steps, *batch, *input, *hidden);
+        Ok(Some(Plan { gates, reversed, steps, batch, input, hidden, lengths }))
+    }
+
+    fn lengths(&self, steps: usize, batch: usize) -> Result<Option<Vec<usize>>> {
+        match (self.is_given(4), self.fixed(4)) {
+            (false, _) => Ok(Some(vec![steps; batch])),
+            (true, None) => Ok(None),
+            (true, Some(array)) => {
+                let lengths = array.to_i64s()?.into_iter().map(|len| usize::try_from(len).ok());
+                let lengths: Option<Vec<usize>> = lengths.map(|len| len.filter(|len| *len <= steps)).collect();
+                Ok(lengths.filter(|lengths| lengths.len() == batch))
+            }
+        }
+    }
+
+    /// For each direction whether it goes from the last step to the first.
+    fn reversed(&self) -> Result<Option<Vec<bool>>> {
+        Ok(match self.call.text("direction", "forward")? {
+            "forward" => Some(vec![false]),
+            "reverse" => Some(vec![true]),
+            "bidirectional" => Some(vec![false, true]),
+            _ => None,
+        })
+    }
+
+    /// The kind of cell, where its functions are the usual ones.
+    fn gates(&self) -> Result<Option<Gates>> {
+        let usual: &[&str] = match self.node.op.as_str() {
+            "LSTM" => &["sigmoid", "tanh", "tanh"],
+            "GRU" => &["sigmoid", "tanh"],
+            _ => &["tanh"],
+        };
+        let names = self.call.texts("activations")?.unwrap_or_default();
+        let all = |usual: &[&str]| {
+            names.iter().enumerate().all(|(at, name)| name.eq_ignore_ascii_case(usual[at % usual.len()]))
+        };
+        Ok(match self.node.op.as_str() {
+            "LSTM" if all(usual) => Some(Gates::Lstm),
+            "GRU" if all(usual) && self.call.flag("linear_before_reset", false)? => Some(Gates::Gru),
+            "RNN" if all(usual) => Some(Gates::Tanh),
+            "RNN" if all(&["relu"]) && names.len() == self.reversed()?.map_or(0, |all| all.len()) => Some(Gates::Relu),
+            _ => None,
+        })
+    }
+
+    fn layer(&mut self, plan: &Plan) -> Recorded {
+        let Plan { gates, steps, batch, input, hidden, .. } = *plan;
+        let (Some(w), Some(r)) = (self.fixed(1).cloned(), self.fixed(2).cloned()) else { return Ok(None) };
+        let (rows, directions) = (gates.count() * hidden, plan.reversed.len());
+        let biases =
+            self.fixed(3).map_or(Ok(vec![0.0; directions * 2 * rows]), |b| b.as_slice().map(<[f32]>::to_vec))?;
+        let halves = |half: usize| biases.chunks_exact(rows).skip(half).step_by(2).flatten().copied().collect();
+        let [of_input, of_state]: [Vec<f32>; 2] = [halves(0), halves(1)];
+        let weights = (r.as_slice::<f32>()?, of_state.as_slice());
+        let layer = Layer::new(gates, (steps, hidden), plan.lengths.clone(), weights, &plan.reversed);
+
+        let turned = crate::ops::index::transpose(&w.reshape([directions * rows, input])?, &[1, 0])?;
+        let weights = self.constant(&turned)?;
+        let bias = self.constant(&Array::from_slice(&of_input, [directions * rows])?)?;
+        let x = self.id(0)?;
+        let x = self.reshape(x, &[steps * batch, input])?;
+        let product =
+            self.graph().op(&[x, weights, bias], |tensors| MatMul::new(&tensors[0], &tensors[1]).bias(&tensors[2]))?;
+
+        let dims: Vec<Option<Vec<usize>>> =
+            self.args.iter().enumerate().map(|(place, _)| self.dims(place).ok().map(<[usize]>::to_vec)).collect();
+        let Some(outputs) = sizes::outputs(&self.call, &dims)? else { return Ok(None) };
+        let mut nodes = vec![product];
+        let has_state = [5, 6].map(|place| !matches!(self.args.get(place), None | Some(Arg::Missing)));
+        for place in [5, 6].into_iter().zip(has_state).filter_map(|(place, has)| has.then_some(place)) {
+            nodes.push(self.id(place)?);
+        }
+        let (wants_all, lens) = (self.call.wants(0), [steps, 1].map(|steps| steps * directions * batch * hidden));
+        let has_cells = gates == Gates::Lstm;
+        let body = move |call: &mut KernelCall<'_>| go_through(call, &layer, has_state, wants_all, (lens, has_cells));
+        let mut program = Kernel::on_cpu("recurrent", body);
+        for place in 0..nodes.len() {
+            program = program.input(&format!("x{place}"), DType::F32);
+        }
+        let program = program.output("y", DType::F32).build()?;
+        // The general form of the op may leave outputs out at the end; the kernel has room for all of them.
+        let shape = Shape::new([lens[0] + lens[1] * (1 + usize::from(has_cells))])?;
+        let whole = self.graph().op(&nodes, |tensors| {
+            tensors.iter().fold(Kernel::new(&program), |kernel, tensor| kernel.input(tensor)).output(shape)
+        })?;
+        let (mut start, mut parts) = (0, Vec::new());
+        for dims in outputs {
+            let len: usize = dims.iter().product();
+            let part = self.graph().slice(whole, 0, start, start + len, 1)?;
+            parts.push((self.reshape(part, &dims)?, ElementType::F32));
+            start += len;
+        }
+        Ok(Some(parts))
+    }
+}
+
+/// The layer on a kernel's operands: products, then the states that are given.
+fn go_through(
+    call: &mut KernelCall<'_>,
+    layer: &Layer,
+    has_state: [bool; 2],
+    wants_all: bool,
+    (lens, has_cells): ([usize; 2], bool),
+) -> panoply_core::Result<()> {
+    let sums = call.input::<f32>(0)?;
+    let hidden = if has_state[0] { Some(call.input::<f32>(1)?) } else { None };
+    let cells = if has_state[1] { Some(call.input::<f32>(1 + usize::from(has_state[0]))?) } else { None };
+    let (all, rest) = call.output::<f32>(0)?.split_at_mut(lens[0]);
+    let (last, kept) = rest.split_at_mut(lens[1]);
+    let kept = if has_cells { kept } else { &mut [] };
+    layer.run(&Given { sums, hidden, cells }, &mut Made { all: wants_all.then_some(all), last, cells: kept });
+    Ok(())
+}

@@ -1,0 +1,206 @@
+//! Nodes that graphs have in another form than the plain loops of the host: recurrent layers, products of bytes, rows put by index. Each
+//! is compared with those loops, which share nothing with it but the ONNX file.
+#![allow(clippy::unwrap_used)] // A test that cannot go on should say where.
+
+mod bench;
+mod onnx;
+
+use bench::{compare, runtime};
+use onnx::*;
+use panoply_ml::{Array, ElementType, Network, Value};
+use panoply_runtime::Runtime;
+
+/// Numbers between -1 and 1 that look like none in particular.
+fn numbers(count: usize, seed: u64) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 40) as f32 / (1 << 23) as f32 - 1.0
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+fn dims_of(dims: &[usize]) -> Vec<i64> {
+    dims.iter().map(|dim| *dim as i64).collect()
+}
+
+fn floats_of(name: &str, dims: &[usize], seed: u64) -> Message {
+    f32s(name, &dims_of(dims), &numbers(dims.iter().product(), seed))
+}
+
+/// Runs a model on the host and on devices, twice there, and compares; the graphs and host steps that it was made of.
+fn agree(runtime: &Runtime, model: &Message, inputs: &[(&str, Value)], off: f64) -> String {
+    let expected = Network::from_bytes(&model.0).unwrap().reference(inputs).unwrap();
+    let network = Network::from_bytes(&model.0).unwrap();
+    for _ in 0..2 {
+        let got = network.infer_values(runtime, inputs, &Default::default()).unwrap();
+        assert_eq!(got.len(), expected.len());
+        for (got, expected) in got.iter().zip(&expected) {
+            compare(got, expected, off, off).unwrap();
+        }
+    }
+    network.steps()
+}
+
+struct Layer {
+    op: &'static str,
+    gates: usize,
+    attributes: Vec<Message>,
+}
+
+fn layers() -> Vec<Layer> {
+    let layer = |op, gates, attributes: &[Message]| Layer { op, gates, attributes: attributes.to_vec() };
+    vec![
+        layer("LSTM", 4, &[]),
+        layer("GRU", 3, &[int("linear_before_reset", 1)]),
+        layer("GRU", 3, &[]),
+        layer("RNN", 1, &[]),
+        layer("RNN", 1, &[texts("activations", &["Relu", "Relu"])]),
+        layer("LSTM", 4, &[texts("activations", &["Sigmoid", "Tanh", "Relu", "Sigmoid", "Tanh", "Relu"])]),
+        layer("LSTM", 4, &[Message::default().text(1, "clip").float(2, 0.4).number(20, 1)]),
+    ]
+}
+
+#[test]
+fn recurrent_layers() {
+    let runtime = runtime();
+    for (number, layer) in layers().into_iter().enumerate() {
+        let shapes = [(7, 1, 5, 3), (6, 17, 33, 20), (3, 5, 8, 64), (20, 9, 12, 70)];
+        for (steps, batch, input, hidden) in shapes {
+            for (direction, count) in [("forward", 1), ("reverse", 1), ("bidirectional", 2)] {
+                for (lengths, states) in [(false, false), (true, true), (false, true)] {
+                    let rows = layer.gates * hidden;
+                    let seed = (number * 100 + steps) as u64;
+                    let mut constants = vec![
+                        floats_of("w", &[count, rows, input], seed),
+                        // Small, lest the noise of f32 grows with each step.
+                        f32s(
+                            "r",
+                            &dims_of(&[count, rows, hidden]),
+                            &numbers(count * rows * hidden, seed + 1).iter().map(|r| r * 0.15).collect::<Vec<_>>(),
+                        ),
+                        floats_of("b", &[count, 2 * rows], seed + 2),
+                    ];
+                    let lens: Vec<i32> = (0..batch).map(|row| (row * 5 % (steps + 1)) as i32).collect();
+                    let bytes: Vec<u8> = lens.iter().flat_map(|len| len.to_le_bytes()).collect();
+                    constants.push(tensor("l", ElementType::I32, &[batch as i64], &bytes));
+                    constants.push(floats_of("c0", &[count, batch, hidden], seed + 3));
+                    let mut given = vec!["x", "w", "r", "b", if lengths { "l" } else { "" }];
+                    given.push(if states { "h0" } else { "" });
+                    if layer.op == "LSTM" {
+                        given.push(if states { "c0" } else { "" });
+                    }
+                    let made: &[&str] = if layer.op == "LSTM" { &["y", "yh", "yc"] } else { &["y", "yh"] };
+                    let mut attributes = layer.attributes.clone();
+                    attributes.extend([int("hidden_size", hidden as i64), text("direction", direction)]);
+                    let node = node(layer.op, &given, made, &attributes);
+                    let port = |name: &str, dims: &[usize]| port(name, ElementType::F32, &dims_of(dims));
+                    let ports = [port("x", &[steps, batch, input]), port("h0", &[count, batch, hidden])];
+                    let outputs: Vec<Message> = made.iter().map(|name| any(name)).collect();
+                    let model = model(14, &graph(&[node], &constants, &ports, &outputs));
+                    let array = |dims: &[usize], seed: u64| {
+                        Value::from(Array::from_slice(&numbers(dims.iter().product(), seed), dims).unwrap())
+                    };
+                    let inputs = [
+                        ("x", array(&[steps, batch, input], seed + 4)),
+                        ("h0", array(&[count, batch, hidden], seed + 5)),
+                    ];
+                    let steps = agree(&runtime, &model, &inputs, 2e-5);
+                    assert!(steps.ends_with("on the host nothing"), "{} is on the host: {steps}", layer.op);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn products_of_changing_bytes() {
+    let runtime = runtime();
+    // The largest and smallest bytes too, where sums of pairs leave 16 bits.
+    let extremes = |count: usize, kind: ElementType, seed: u64| {
+        let (low, high) = if kind == ElementType::U8 { (0_u8, 255_u8) } else { (0x80, 0x7f) };
+        let byte = |(at, value): (usize, f32)| match at % 3 {
+            0 => high,
+            1 if value < 0.0 => low,
+            _ => (value * 127.0) as i8 as u8,
+        };
+        numbers(count, seed).into_iter().enumerate().map(byte).collect::<Vec<u8>>()
+    };
+    let kinds = [ElementType::U8, ElementType::I8];
+    for (a_kind, b_kind) in kinds.into_iter().flat_map(|a| kinds.map(|b| (a, b))) {
+        for (a_dims, b_dims) in [
+            (vec![1, 1], vec![1, 1]),
+            (vec![2, 3, 33, 65], vec![2, 3, 65, 17]),
+            (vec![7, 300], vec![4, 300, 40]),
+            (vec![2, 5, 64], vec![64, 128]),
+        ] {
+            for zeros in [false, true] {
+                let given: &[&str] = if zeros { &["a", "b", "az", "bz"] } else { &["a", "b"] };
+                let node = node("MatMulInteger", given, &["y"], &[]);
+                let ports = [
+                    port("a", a_kind, &dims_of(&a_dims)),
+                    port("b", b_kind, &dims_of(&b_dims)),
+                    port("az", a_kind, &[]),
+                    port("bz", b_kind, &[]),
+                ];
+                let model = model(14, &graph(&[node], &[], &ports, &[any("y")]));
+                let array = |kind, dims: &[usize], seed| {
+                    let bytes = extremes(dims.iter().product(), kind, seed);
+                    Value::from(Array::from_bytes(kind, dims, &bytes).unwrap())
+                };
+                let inputs = [
+                    ("a", array(a_kind, &a_dims, 3)),
+                    ("b", array(b_kind, &b_dims, 4)),
+                    ("az", array(a_kind, &[], 5)),
+                    ("bz", array(b_kind, &[], 6)),
+                ];
+                let steps = agree(&runtime, &model, &inputs, 0.0);
+                assert!(steps.ends_with("on the host nothing"), "{steps}");
+            }
+        }
+    }
+}
+
+/// What an index per element says, element by element.
+fn scattered(x: &[f32], dims: [usize; 2], places: &[i64], updates: &[f32], reduction: &str) -> Vec<f32> {
+    let mut made = x.to_vec();
+    for (at, update) in updates.iter().enumerate() {
+        let index = if places[at] < 0 { places[at] + dims[0] as i64 } else { places[at] } as usize;
+        let old = &mut made[index * dims[1] + at % dims[1]];
+        *old = match reduction {
+            "none" => *update,
+            "add" => *old + update,
+            "mul" => *old * update,
+            "max" => old.max(*update),
+            _ => old.min(*update),
+        };
+    }
+    made
+}
+
+#[test]
+fn rows_and_elements_are_put_alike() {
+    let (dims, count) = ([6, 5], 9);
+    let index = |at: usize, by_row: bool| (if by_row { at / dims[1] * 7 } else { at * 5 } % 11) as i64 - 5;
+    for reduction in ["none", "add", "mul", "max", "min"] {
+        for by_row in [true, false] {
+            let places: Vec<i64> = (0..count * dims[1]).map(|at| index(at, by_row)).collect();
+            let (x, updates) = (numbers(dims[0] * dims[1], 1), numbers(count * dims[1], 2));
+            let node = node("ScatterElements", &["x", "i", "u"], &["y"], &[text("reduction", reduction)]);
+            let ports = [
+                port("x", ElementType::F32, &dims_of(&dims)),
+                port("i", ElementType::I64, &[count as i64, dims[1] as i64]),
+                port("u", ElementType::F32, &[count as i64, dims[1] as i64]),
+            ];
+            let network = Network::from_bytes(&model(18, &graph(&[node], &[], &ports, &[any("y")])).0).unwrap();
+            let inputs = [
+                ("x", Value::from(Array::from_slice(&x, dims).unwrap())),
+                ("i", Array::from_slice(&places, [count, dims[1]]).unwrap().into()),
+                ("u", Array::from_slice(&updates, [count, dims[1]]).unwrap().into()),
+            ];
+            let made = network.reference(&inputs).unwrap();
+            let expected = scattered(&x, dims, &places, &updates, reduction);
+            assert_eq!(made[0].array().unwrap().as_slice::<f32>().unwrap(), expected, "{reduction} {by_row}");
+        }
+    }
+}

@@ -161,6 +161,43 @@ fn products_of_changing_bytes() {
     }
 }
 
+#[test]
+fn floats_that_were_bytes() {
+    let runtime = runtime();
+    for (kind, zero) in [(ElementType::U8, 0_u8), (ElementType::U8, 131), (ElementType::I8, 0), (ElementType::I8, 250)]
+    {
+        for (weights, zeros) in [(ElementType::I8, 0_u8), (ElementType::U8, 128)] {
+            for (dims, n, by_column) in [(vec![3, 5, 64], 70, true), (vec![19, 33], 1, false), (vec![1, 500], 40, true)]
+            {
+                let k = dims[dims.len() - 1];
+                let bytes: Vec<u8> =
+                    numbers(k * n, 3).iter().map(|value| (value * 127.0) as i8 as u8 ^ zeros).collect();
+                let (columns, shape) = if by_column { (n, vec![n as i64]) } else { (1, Vec::new()) };
+                let scales: Vec<f32> = numbers(columns, 4).iter().map(|value| 0.01 + value.abs() * 0.02).collect();
+                let constants = [
+                    tensor("q", weights, &[k as i64, n as i64], &bytes),
+                    f32s("qs", &shape, &scales),
+                    tensor("qz", weights, &shape, &vec![zeros; columns]),
+                    f32s("s", &[], &[0.0173]),
+                    tensor("z", kind, &[], &[zero]),
+                ];
+                let nodes = [
+                    node("QuantizeLinear", &["x", "s", "z"], &["xq"], &[]),
+                    node("DequantizeLinear", &["xq", "s", "z"], &["xd"], &[]),
+                    node("DequantizeLinear", &["q", "qs", "qz"], &["w"], &[int("axis", 1)]),
+                    node("MatMul", &["xd", "w"], &["y"], &[]),
+                ];
+                let ports = [port("x", ElementType::F32, &dims_of(&dims))];
+                let model = model(14, &graph(&nodes, &constants, &ports, &[any("y")]));
+                let x: Vec<f32> = numbers(dims.iter().product(), 9).iter().map(|value| value * 3.0).collect();
+                let inputs = [("x", Value::from(Array::from_slice(&x, &dims).unwrap()))];
+                let steps = agree(&runtime, &model, &inputs, 1e-5);
+                assert!(steps.ends_with("on the host nothing"), "{steps}");
+            }
+        }
+    }
+}
+
 /// What an index per element says, element by element.
 fn scattered(x: &[f32], dims: [usize; 2], places: &[i64], updates: &[f32], reduction: &str) -> Vec<f32> {
     let mut made = x.to_vec();

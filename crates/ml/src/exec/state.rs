@@ -6,6 +6,7 @@ use std::sync::Arc;
 use panoply_core::graph::NodeId;
 
 use crate::element::ElementType;
+use crate::lower::Origin;
 use crate::program::{Body, Node, ValueId};
 use crate::value::Value;
 
@@ -24,6 +25,8 @@ pub(super) enum Bound {
 #[derive(Clone, Default)]
 pub(super) struct State {
     pub bound: HashMap<ValueId, Bound>,
+    /// The bytes that constant matrices of floats were made of.
+    pub origins: HashMap<ValueId, Arc<Origin>>,
     /// How many nodes, and outputs, still need a value.
     uses: HashMap<ValueId, usize>,
     entries: Vec<Arc<Node>>,

@@ -7,7 +7,7 @@ use super::replay::{inline, run_node, run_step, source};
 use super::state::{Bound, State};
 use super::{Context, Executable, Inner, Kept, Live, Outcome, Source, Step};
 use crate::error::{Error, Result};
-use crate::lower::{Arg, Place, Recording};
+use crate::lower::{Arg, Origin, Place, Recording};
 use crate::ops::call::Call;
 use crate::ops::{OpKind, shape};
 use crate::program::{Attribute, Node, ValueId};
@@ -128,7 +128,14 @@ impl<'c, 'r> Tracer<'c, 'r> {
         }
         let inputs: Vec<Option<Value>> = node.inputs.iter().map(|id| self.static_value(*id)).collect();
         let bodies = self.bodies(node)?;
-        run_node(self.context, node, &inputs, &bodies, &self.live).map(Some)
+        let made = run_node(self.context, node, &inputs, &bodies, &self.live)?;
+        if let ("DequantizeLinear", Some(Some(output))) = (node.op.as_str(), node.outputs.first())
+            && self.context.runtime.is_some()
+            && let Some(origin) = Origin::of(&Call { node, inputs: &inputs })?
+        {
+            self.state.origins.insert(*output, origin);
+        }
+        Ok(Some(made))
     }
 
     /// `Shape` and `Size`, which look at no element.
@@ -201,7 +208,10 @@ impl<'c, 'r> Tracer<'c, 'r> {
             Some(recording) => recording,
             None => Recording::new()?,
         };
-        let recorded = recording.record(node, &args, &mut |slot, len| self.index_slot(slot, len));
+        let origins: Vec<Option<Arc<Origin>>> =
+            node.inputs.iter().map(|id| self.state.origins.get(&(*id)?).cloned()).collect();
+        let origin = |place: usize| origins.get(place).cloned().flatten();
+        let recorded = recording.record(node, &args, &origin, &mut |slot, len| self.index_slot(slot, len));
         recording.has_products |= is_product && matches!(recorded, Ok(Some(_)));
         self.recording = Some(recording);
         match recorded? {

@@ -3,6 +3,7 @@
 //! A node is recorded only where the graph's ops mean exactly what `ops` says, in the element types that devices have. Everything
 //! else is left to the host: nothing here is an approximation, and nothing here is an error.
 
+mod bytes;
 mod kernels;
 mod maps;
 mod products;
@@ -24,6 +25,8 @@ use crate::error::{Error, Result};
 use crate::ops::call::Call;
 use crate::program::Node;
 use crate::value::Value;
+use bytes::Bytes;
+pub(crate) use bytes::Origin;
 
 /// An operand of a node that may be recorded.
 pub(crate) enum Arg {
@@ -45,6 +48,9 @@ pub(crate) type Recorded = Result<Option<Vec<(NodeId, ElementType)>>>;
 /// Makes a slot with the indices of another as devices read them, for an axis of this length.
 pub(crate) type MakeIndices<'a> = dyn FnMut(usize, usize) -> Result<usize> + 'a;
 
+/// The constant bytes that the constant operand at a place was made of, where it was.
+pub(crate) type Origins<'a> = dyn Fn(usize) -> Option<Arc<Origin>> + 'a;
+
 /// A graph under construction.
 pub(crate) struct Recording {
     graph: GraphBuilder,
@@ -56,6 +62,8 @@ pub(crate) struct Recording {
     /// Nodes that are matrices in another shape, with the matrices: what follows of elementwise nodes is recorded on those, where it becomes part
     /// of the product.
     flat: HashMap<NodeId, NodeId>,
+    /// Nodes of floats that were made of bytes, with the bytes.
+    bytes: HashMap<NodeId, Bytes>,
     /// Whether something is looked up by indices that come with each run, and whether there is a product.
     has_lookups: bool,
     pub(crate) has_products: bool,
@@ -72,6 +80,7 @@ impl Recording {
             constants,
             held,
             flat: HashMap::new(),
+            bytes: HashMap::new(),
             has_lookups: false,
             has_products: false,
         })
@@ -89,7 +98,13 @@ impl Recording {
     }
 
     /// Records a node; `None` where devices have no op for it.
-    pub(crate) fn record(&mut self, node: &Arc<Node>, args: &[Arg], indices: &mut MakeIndices<'_>) -> Recorded {
+    pub(crate) fn record(
+        &mut self,
+        node: &Arc<Node>,
+        args: &[Arg],
+        origins: &Origins<'_>,
+        indices: &mut MakeIndices<'_>,
+    ) -> Recorded {
         let statics: Vec<Option<Value>> = args
             .iter()
             .map(|arg| match arg {
@@ -98,7 +113,7 @@ impl Recording {
             })
             .collect();
         let call = Call { node, inputs: &statics };
-        let mut lower = Lower { recording: self, node, call, args, indices };
+        let mut lower = Lower { recording: self, node, call, args, origins, indices };
         match lower.record() {
             Ok(recorded) => Ok(recorded),
             // What a graph refuses (a shape of too many dimensions, an empty maximum) the host computes, or refuses in its words.
@@ -154,6 +169,7 @@ struct Lower<'a, 'i> {
     /// The operands that never change; the others are missing in it.
     call: Call<'a>,
     args: &'a [Arg],
+    origins: &'a Origins<'a>,
     indices: &'a mut MakeIndices<'i>,
 }
 

@@ -22,7 +22,10 @@ impl Lower<'_, '_> {
             return Ok(None);
         }
         match self.node.op.as_str() {
-            "MatMul" => self.matmul(kind),
+            "MatMul" => match self.matmul_of_bytes()? {
+                Some(recorded) => Ok(Some(recorded)),
+                None => self.matmul(kind),
+            },
             "Gemm" => self.gemm(kind),
             "Conv" => self.conv(kind),
             "ConvTranspose" => match self.conv_transpose(kind)? {

@@ -67,15 +67,7 @@ fn plain<const FUSED: bool>(gates: Gates, sums: &Sums<'_>, hidden: &mut [f32], c
     let (input, state) = (&sums.input[..gates.count() * units], &sums.state[..gates.count() * units]);
     for (number, h) in hidden.chunks_mut(BLOCK).enumerate() {
         let (start, len) = (number * BLOCK, h.len());
-        let block = |of: &[f32], gate: usize| {
-            let mut block: Block = [0.0; BLOCK];
-            let part = &of[gate * units + start..][..len];
-            match <&Block>::try_from(part) {
-                Ok(whole) => block = *whole,
-                Err(_) => block[..len].copy_from_slice(part),
-            }
-            block
-        };
+        let block = |of: &[f32], gate: usize| block_of(&of[gate * units + start..][..len]);
         let sum = |gate: usize| add(&block(input, gate), &block(state, gate));
         let made = match gates {
             Gates::Lstm => {
@@ -84,15 +76,20 @@ fn plain<const FUSED: bool>(gates: Gates, sums: &Sums<'_>, hidden: &mut [f32], c
                 cells[start..][..len].copy_from_slice(&kept[..len]);
                 made
             }
-            Gates::Gru => {
-                let mut old: Block = [0.0; BLOCK];
-                old[..len].copy_from_slice(h);
-                gru::<FUSED>([sum(0), sum(1)], &block(input, 2), &block(state, 2), &old)
-            }
-            Gates::Tanh => each(&sum(0), |x| tanh::<FUSED>(x)),
+            Gates::Gru => gru::<FUSED>([sum(0), sum(1)], &block(input, 2), &block(state, 2), &block_of(h)),
+            Gates::Tanh => each(&sum(0), tanh::<FUSED>),
             Gates::Relu => each(&sum(0), |x| if x < 0.0 { 0.0 } else { x }),
         };
         h.copy_from_slice(&made[..len]);
+    }
+}
+
+/// Numbers with zeros behind them where they are less than a block.
+#[inline(always)]
+fn block_of(part: &[f32]) -> Block {
+    match <&Block>::try_from(part) {
+        Ok(whole) => *whole,
+        Err(_) => std::array::from_fn(|at| part.get(at).copied().unwrap_or(0.0)),
     }
 }
 

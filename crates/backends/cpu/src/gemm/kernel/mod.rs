@@ -7,6 +7,8 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod scalar;
+#[cfg(target_arch = "x86_64")]
+mod vnni;
 
 use std::sync::OnceLock;
 
@@ -19,6 +21,7 @@ use crate::simd::Simd;
 pub struct Isa {
     pub(super) simd: Simd,
     pub(super) bf16_dot: bool,
+    pub(super) byte_dot: bool,
     pub(super) amx: bool,
 }
 
@@ -29,14 +32,16 @@ impl Isa {
         *ISA.get_or_init(|| {
             let simd = Simd::detect();
             let widest = simd == Simd::Avx512;
-            Isa { simd, bf16_dot: widest && has_bf16_dot(), amx: widest && has_amx() }
+            let (bf16_dot, byte_dot) = (widest && has_bf16_dot(), widest && has_byte_dot());
+            Isa { simd, bf16_dot, byte_dot, amx: widest && has_amx() }
         })
     }
 
     /// The vector level `simd` (lowered to what the CPU has) without matrix extensions.
     pub fn vectors_only(simd: Simd) -> Isa {
         let supported = Simd::available().contains(&simd);
-        Isa { simd: if supported { simd } else { Simd::Scalar }, bf16_dot: false, amx: false }
+        let simd = if supported { simd } else { Simd::Scalar };
+        Isa { simd, bf16_dot: false, byte_dot: false, amx: false }
     }
 
     /// All that this process may use where `simd` is its best level, else that level's vectors alone.
@@ -49,7 +54,7 @@ impl Isa {
     pub fn available() -> Vec<Isa> {
         let mut all: Vec<Isa> = Simd::available().into_iter().map(Isa::vectors_only).collect();
         let best = Isa::detect();
-        if best.bf16_dot {
+        if best.bf16_dot || best.byte_dot {
             all.push(Isa { amx: false, ..best });
         }
         if best.amx {
@@ -70,12 +75,22 @@ fn has_bf16_dot() -> bool {
 }
 
 #[cfg(target_arch = "x86_64")]
+fn has_byte_dot() -> bool {
+    is_x86_feature_detected!("avx512vnni")
+}
+
+#[cfg(target_arch = "x86_64")]
 fn has_amx() -> bool {
     amx::permitted()
 }
 
 #[cfg(not(target_arch = "x86_64"))]
 fn has_bf16_dot() -> bool {
+    false
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn has_byte_dot() -> bool {
     false
 }
 
@@ -225,11 +240,16 @@ pub(super) fn for_i16_pairs(isa: Isa) -> Option<Kernel<u32, i32>> {
     }
 }
 
-/// Sums of products of four signed or unsigned bytes; `None` without a tile unit.
+/// Sums of products of four signed or unsigned bytes; `None` without a tile unit, and for signed ones without dot products of them.
 pub(super) fn for_byte_quads(isa: Isa, signed: bool) -> Option<Kernel<u32, i32>> {
     #[cfg(target_arch = "x86_64")]
-    if isa.amx {
-        return Some(amx::kernel(if signed { amx::i8_tile } else { amx::u8_tile }));
+    {
+        if isa.amx {
+            return Some(amx::kernel(if signed { amx::i8_tile } else { amx::u8_tile }));
+        }
+        if isa.byte_dot && signed {
+            return Some(Kernel::plain(14, 32, 384, vnni::tile));
+        }
     }
     let _ = (isa, signed);
     None

@@ -7,12 +7,14 @@ use crate::Failure;
 
 /// Writes the digest of a message, which is as long as the algorithm's.
 pub fn hash(algorithm: HashAlgorithm, message: &[u8], out: &mut [u8]) {
-    let library = match algorithm {
-        HashAlgorithm::Sha256 => &digest::SHA256,
-        HashAlgorithm::Sha384 => &digest::SHA384,
-        HashAlgorithm::Sha512 => &digest::SHA512,
-    };
-    out.copy_from_slice(digest::digest(library, message).as_ref());
+    out.copy_from_slice(digest::digest(digest_algorithm(algorithm), message).as_ref());
+}
+
+/// The same of a message that lies in parts.
+pub fn hash_parts(algorithm: HashAlgorithm, parts: &[&[u8]], out: &mut [u8]) {
+    let mut context = digest::Context::new(digest_algorithm(algorithm));
+    parts.iter().for_each(|part| context.update(part));
+    out.copy_from_slice(context.finish().as_ref());
 }
 
 /// An expanded key of a hash.
@@ -67,6 +69,14 @@ impl Derivation {
         let infos = [info];
         let key = self.extracted.expand(&infos, Len(out.len())).map_err(|_| Failure::Rejected)?;
         key.fill(out).map_err(|_| Failure::Rejected)
+    }
+}
+
+fn digest_algorithm(algorithm: HashAlgorithm) -> &'static digest::Algorithm {
+    match algorithm {
+        HashAlgorithm::Sha256 => &digest::SHA256,
+        HashAlgorithm::Sha384 => &digest::SHA384,
+        HashAlgorithm::Sha512 => &digest::SHA512,
     }
 }
 

@@ -22,6 +22,7 @@ pub mod lz4;
 pub mod pack;
 mod run;
 pub mod signature;
+mod signature_lanes;
 pub mod spread;
 
 pub use panoply_core::{OneThread, Threads};

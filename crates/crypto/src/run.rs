@@ -38,8 +38,8 @@ pub fn run(op: &CryptoOp, state: &mut State, threads: &dyn Threads, take: TakeMe
         CryptoOp::Hash(op) => digests::hash_all(op, state, threads, take)?.into_value(),
         CryptoOp::Hmac(op) => digests::hmac(op, threads, take)?.into_value(),
         CryptoOp::Hkdf(op) => digests::hkdf(op, threads)?.into_value(),
-        CryptoOp::Sign(op) => signing::sign(op, threads, take)?.into_value(),
-        CryptoOp::Verify(op) => signing::verify(op, threads, take).map(Value::Bytes),
+        CryptoOp::Sign(op) => signing::sign(op, state, threads, take)?.into_value(),
+        CryptoOp::Verify(op) => signing::verify(op, state, threads, take).map(Value::Bytes),
         CryptoOp::Compress(op) => packing::compress(op, state, threads, take)?.into_value(),
         CryptoOp::Decompress(op) => packing::decompress(op, state, threads, take)?.into_value(),
     }

@@ -8,19 +8,23 @@ use panoply_core::op::crypto::{EcdsaEncoding, HashAlgorithm, RsaBits, RsaPadding
 
 use crate::Failure;
 use crate::edwards::is_public_key;
+use crate::signature_lanes::{SignLanes, VerifyLanes};
 
 /// A private key.
 pub enum PrivateKey {
     /// With its padding.
     Rsa(library::RsaKeyPair, &'static dyn library::RsaEncoding),
     /// With its curve and encoding.
-    Ecdsa(library::EcdsaKeyPair),
+    Ecdsa(EcdsaKey),
     /// Ed25519.
     Ed25519(library::Ed25519KeyPair),
 }
 
+/// A private key of ECDSA.
+pub struct EcdsaKey(library::EcdsaKeyPair, SignLanes);
+
 /// A public key.
-pub struct PublicKey(ParsedPublicKey);
+pub struct PublicKey(ParsedPublicKey, VerifyLanes);
 
 /// A new pair of keys.
 pub struct Generated {
@@ -40,7 +44,9 @@ impl PrivateKey {
                 fits.then_some(PrivateKey::Rsa(key, rsa_encoding(padding, hash)))?
             }
             SignatureAlgorithm::EcdsaP256(_) | SignatureAlgorithm::EcdsaP384(_) => {
-                PrivateKey::Ecdsa(library::EcdsaKeyPair::from_pkcs8(ecdsa_signing(algorithm)?, pkcs8).ok()?)
+                let key = library::EcdsaKeyPair::from_pkcs8(ecdsa_signing(algorithm)?, pkcs8).ok()?;
+                let lanes = SignLanes::new(algorithm, &key);
+                PrivateKey::Ecdsa(EcdsaKey(key, lanes))
             }
             SignatureAlgorithm::Ed25519 => {
                 PrivateKey::Ed25519(library::Ed25519KeyPair::from_pkcs8_maybe_unchecked(pkcs8).ok()?)
@@ -57,13 +63,42 @@ impl PrivateKey {
                 key.sign(*encoding, &random, message, out).map_err(|_| Failure::Rejected)?;
                 return Ok(out.len());
             }
-            PrivateKey::Ecdsa(key) => key.sign(&random, message),
+            PrivateKey::Ecdsa(key) => key.0.sign(&random, message),
             PrivateKey::Ed25519(key) => key.try_sign(message),
         };
         let made = made.map_err(|_| Failure::Rejected)?;
         let signature = made.as_ref();
         out.get_mut(..signature.len()).ok_or(Failure::Rejected)?.copy_from_slice(signature);
         Ok(signature.len())
+    }
+
+    /// How many signatures should be made together.
+    pub fn together(&self) -> usize {
+        match self {
+            PrivateKey::Ecdsa(EcdsaKey(_, lanes)) => lanes.together(),
+            PrivateKey::Rsa(..) | PrivateKey::Ed25519(_) => 1,
+        }
+    }
+
+    /// Writes the signatures of messages, each into `each` bytes of `out`, and how long they are. `wide`: several at a time where the CPU
+    /// can. Where some fail, it says the first.
+    pub fn sign_many(
+        &self,
+        messages: &[&[u8]],
+        out: &mut [u8],
+        each: usize,
+        lens: &mut [usize],
+        wide: bool,
+    ) -> Result<(), (usize, Failure)> {
+        let (made, lanes) = match self {
+            PrivateKey::Ecdsa(EcdsaKey(_, lanes)) if wide => (lanes.sign(messages), Some(lanes)),
+            _ => (Vec::new(), None),
+        };
+        for (place, ((message, out), len)) in messages.iter().zip(out.chunks_exact_mut(each)).zip(lens).enumerate() {
+            let encoded = lanes.zip(made.get(place)).and_then(|(lanes, made)| lanes.encode(made, out));
+            *len = encoded.map_or_else(|| self.sign(message, out), Ok).map_err(|failure| (place, failure))?;
+        }
+        Ok(())
     }
 }
 
@@ -79,12 +114,31 @@ impl PublicKey {
             // Both forms, the bare key and the one in a SubjectPublicKeyInfo, end with it.
             is_public_key(public.last_chunk()?).then_some(())?;
         }
-        Some(PublicKey(key))
+        Some(PublicKey(key, VerifyLanes::new(algorithm, public)))
     }
 
     /// Whether this is a signature of the message.
     pub fn verify(&self, message: &[u8], signature: &[u8]) -> bool {
         self.0.verify_sig(message, signature).is_ok()
+    }
+
+    /// How many signatures should be verified together.
+    pub fn together(&self) -> usize {
+        self.1.together()
+    }
+
+    /// Gets ready for so many signatures in all.
+    pub fn prepare(&self, count: usize) {
+        self.1.prepare(count);
+    }
+
+    /// The same of many, one byte for each: 1 where it is one. Several at a time where the CPU can, once [`prepare`](Self::prepare) was
+    /// called.
+    pub fn verify_many(&self, messages: &[&[u8]], signatures: &[&[u8]], out: &mut [u8]) {
+        for (place, found) in self.1.verify(messages, signatures).into_iter().enumerate() {
+            let verdict = found.unwrap_or_else(|| self.verify(messages[place], signatures[place]));
+            out[place] = u8::from(verdict);
+        }
     }
 }
 

@@ -170,3 +170,24 @@ fn lanes_take_as_long_whatever_the_key_and_the_message_are() {
         assert!(is_constant("aes", &zeros_and_noise(), LONG_CALLS, &mut count), "{algorithm:?}");
     }
 }
+
+#[test]
+fn signatures_in_lanes_take_as_long_whatever_the_key_and_the_nonces_are() {
+    const COUNT: usize = 8;
+    if !lanes::detected_for_curves() {
+        std::io::stderr().write_all(b"skipped: no lanes for curves on this CPU\n").unwrap();
+        return;
+    }
+    let mut out = [[0; 64]; COUNT];
+    // A key and the randomness of nonces, of which all are others.
+    let mut sign = |secret: &[u8; 32 + 32 * COUNT]| {
+        let (key, random) = secret.split_first_chunk().unwrap();
+        let lanes = lanes::P256SignLanes::new(key).unwrap();
+        lanes.sign(&[[7; 32]; COUNT], random.as_chunks().0, &mut out);
+        black_box(&out);
+    };
+    assert!(is_constant("p256", &zeros_and_noise(), 1, &mut sign));
+    let mut smallest = [0; 32 + 32 * COUNT];
+    smallest[31] = 1;
+    assert!(is_constant("p256 with the smallest key", &[smallest, zeros_and_noise()[1]], 1, &mut sign));
+}

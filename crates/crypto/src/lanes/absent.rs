@@ -60,6 +60,56 @@ impl ChaChaLanes {
     }
 }
 
+/// No value of it is ever made.
+pub enum Ed25519Lanes {}
+
+impl Ed25519Lanes {
+    /// The CPU lacks the instructions.
+    pub fn new(_: &[u8; 32]) -> Option<Ed25519Lanes> {
+        None
+    }
+
+    /// Never called.
+    pub fn verify(&self, _: &[&[u8]], _: &[&[u8]], _: &mut [Option<bool>]) {
+        match *self {}
+    }
+}
+
+/// No value of it is ever made.
+pub enum P256Lanes {}
+
+impl P256Lanes {
+    /// The CPU lacks the instructions.
+    pub fn new(_: &[u8; 64]) -> Option<P256Lanes> {
+        None
+    }
+
+    /// Never called.
+    pub fn verify(&self, _: &[[u8; 32]], _: &[Option<[u8; 64]>], _: &mut [Option<bool>]) {
+        match *self {}
+    }
+}
+
+/// No value of it is ever made.
+pub enum P256SignLanes {}
+
+impl P256SignLanes {
+    /// The CPU lacks the instructions.
+    pub fn new(_: &[u8; 32]) -> Option<P256SignLanes> {
+        None
+    }
+
+    /// Never called.
+    pub fn sign(&self, _: &[[u8; 32]], _: &[[u8; 32]], _: &mut [[u8; 64]]) {
+        match *self {}
+    }
+}
+
+/// The CPU lacks the instructions.
+pub fn detected_for_curves() -> bool {
+    false
+}
+
 /// Nothing is hashed in lanes.
 pub const HASHED_LANES: usize = 1;
 

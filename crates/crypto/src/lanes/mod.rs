@@ -1,6 +1,6 @@
 //! Several messages at a time in the lanes of one thread's vector registers, where the CPU has AVX-512: SHA-2, of which one message alone
 //! leaves most of the CPU idle unless there are instructions for it, and AES whose blocks wait for each other (CBC) or do not (CTR). And sixteen blocks of one message
-//! of ChaCha20-Poly1305.
+//! of ChaCha20-Poly1305. And signatures over curves, of which one alone cannot use vectors.
 //!
 //! Where the instructions are not there, or messages too few or too different, the callers use the library's functions.
 
@@ -10,6 +10,8 @@ mod aes;
 mod chacha;
 #[cfg(target_arch = "x86_64")]
 mod constants;
+#[cfg(target_arch = "x86_64")]
+mod curves;
 #[cfg(target_arch = "x86_64")]
 mod poly1305;
 #[cfg(target_arch = "x86_64")]
@@ -23,10 +25,14 @@ mod sha_lanes;
 mod absent;
 
 #[cfg(not(target_arch = "x86_64"))]
-pub use absent::{AesLanes, ChaChaLanes, HASHED_LANES, detected_for_chacha, detected_for_hash, hash_alike};
+pub use absent::{
+    AesLanes, ChaChaLanes, Ed25519Lanes, HASHED_LANES, P256Lanes, P256SignLanes, detected_for_chacha,
+    detected_for_curves, detected_for_hash, hash_alike,
+};
 #[cfg(target_arch = "x86_64")]
 pub use {
-    aes::AesLanes, chacha::ChaChaLanes, chacha::detected_for_chacha, sha_lanes::HASHED_LANES,
+    aes::AesLanes, chacha::ChaChaLanes, chacha::detected_for_chacha, curves::Ed25519Lanes, curves::P256Lanes,
+    curves::P256SignLanes, curves::detected as detected_for_curves, sha_lanes::HASHED_LANES,
     sha_lanes::detected_for_hash, sha_lanes::hash_alike,
 };
 

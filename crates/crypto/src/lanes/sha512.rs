@@ -40,6 +40,15 @@ pub(super) unsafe fn hash(
     }
 }
 
+/// SHA-512 of eight messages that fit into one block with their padding: its words, and the digests'.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+pub(super) fn hash_block(words: [__m512i; 16]) -> [__m512i; 8] {
+    let mut state: [__m512i; 8] = std::array::from_fn(|word| _mm512_set1_epi64(STARTS[word] as i64));
+    compress(&mut state, words);
+    state
+}
+
 /// One round, with the words that the names stand for now; the next round has them one further.
 macro_rules! round {
     ($w:ident, $t:expr, $i:expr, $a:ident $b:ident $c:ident $d:ident $e:ident $f:ident $g:ident $h:ident) => {

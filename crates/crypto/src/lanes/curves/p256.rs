@@ -1,0 +1,302 @@
+//! Multiples of points of P-256 in eight lanes, and signatures of ECDSA verified under one key: u1 G + u2 Q is found from tables of multiples of
+//! the base and of the key, without a doubling.
+//!
+//! Points are x / z² and y / z³. The sum of two that are equal or opposite comes out with a z of zero, and so does every sum after it: who adds
+//! what may be either asks for that at the end.
+
+use std::arch::x86_64::*;
+use std::sync::OnceLock;
+
+use super::field_p256::{
+    Field, LIMBS, MODULUS, are_zero, chosen, difference, difference_of_products, entered, from_entered, inverse,
+    less_twice, one, product, square,
+};
+use super::number::{Modulus, Number, is_below, subtracted};
+use super::table::{Digit, LANES, Table, stored};
+
+/// The order of the base.
+pub(super) const ORDER: Modulus =
+    Modulus::new([0xf3b9_cac2_fc63_2551, 0xbce6_faad_a717_9e84, u64::MAX, 0xffff_ffff_0000_0000]);
+/// Half of it, rounded down.
+const HALF: Number = [0x79dc_e561_7e31_92a8, 0xde73_7d56_d38b_cf42, 0x7fff_ffff_ffff_ffff, 0x7fff_ffff_8000_0000];
+const BASE: [Number; 2] = [
+    [0xf4a1_3945_d898_c296, 0x7703_7d81_2deb_33a0, 0xf8bc_e6e5_63a4_40f2, 0x6b17_d1f2_e12c_4247],
+    [0xcbb6_4068_37bf_51f5, 0x2bce_3357_6b31_5ece, 0x8ee7_eb4a_7c0f_9e16, 0x4fe3_42e2_fe1a_7f9b],
+];
+
+/// Signatures that share one inversion.
+pub(super) const CHUNK: usize = 16 * LANES;
+const DIGEST_BYTES: usize = 32;
+
+/// x and y of multiples of a point.
+pub(super) type Multiples<const PAIRS: usize> = Table<{ 2 * LIMBS }, PAIRS>;
+
+/// What is made of a public key.
+pub struct P256Lanes {
+    multiples: Multiples<1>,
+}
+
+/// A signature whose numbers lie in their range.
+struct Candidate {
+    index: usize,
+    r: Number,
+    /// The hash, below the order.
+    hash: Number,
+}
+
+/// Points in lanes.
+#[derive(Clone, Copy)]
+pub(super) struct Point {
+    pub x: Field,
+    pub y: Field,
+    pub z: Field,
+}
+
+/// A sum under way: in lanes of the mask there is nothing yet.
+pub(super) struct Sum {
+    pub point: Point,
+    is_empty: __mmask8,
+    one: Field,
+}
+
+impl P256Lanes {
+    /// For a key that is a point of the curve: both coordinates, the highest byte first. `None` where the CPU lacks the instructions.
+    pub fn new(coordinates: &[u8; 64]) -> Option<P256Lanes> {
+        super::detected().then_some(())?;
+        let (x, y) = coordinates.split_first_chunk()?;
+        let point = [of_big_endian(x), of_big_endian(y.try_into().ok()?)];
+        // SAFETY: the CPU was asked.
+        Some(P256Lanes { multiples: unsafe { multiples(&point) } })
+    }
+
+    /// Finds verdicts from digests of messages and from r and s, each with the highest byte first; those that it leaves out are of numbers
+    /// that are out of their range, or of sums that have to be found otherwise.
+    pub fn verify(
+        &self,
+        digests: &[[u8; DIGEST_BYTES]],
+        signatures: &[Option<[u8; 64]>],
+        verdicts: &mut [Option<bool>],
+    ) {
+        let chunks = digests.chunks(CHUNK).zip(signatures.chunks(CHUNK)).zip(verdicts.chunks_mut(CHUNK));
+        for ((digests, signatures), verdicts) in chunks {
+            let (mut candidates, mut inverses) = (Vec::with_capacity(CHUNK), Vec::with_capacity(CHUNK));
+            for (index, signature) in signatures.iter().enumerate() {
+                let Some((r, s)) = signature.as_ref().and_then(|signature| signature.split_first_chunk()) else {
+                    continue;
+                };
+                let Ok(s) = s.try_into().map(of_big_endian) else { continue };
+                let r = of_big_endian(r);
+                let in_range = |number: &Number| *number != [0; 4] && is_below(number, &ORDER.modulus);
+                // Where r and once the order is below p, that could be x as well.
+                let (beyond, _) = subtracted(&MODULUS.modulus, &ORDER.modulus);
+                if in_range(&r) && in_range(&s) && !is_below(&r, &beyond) {
+                    candidates.push(Candidate { index, r, hash: ORDER.below(of_big_endian(&digests[index]), 0) });
+                    inverses.push(ORDER.entered(&s));
+                }
+            }
+            ORDER.invert(&mut inverses);
+            for (group, inverses) in candidates.chunks(LANES).zip(inverses.chunks(LANES)) {
+                // SAFETY: where the CPU lacks the instructions there is no such value.
+                let found = unsafe { self.verified(group, inverses) };
+                for (candidate, found) in group.iter().zip(found) {
+                    verdicts[candidate.index] = found;
+                }
+            }
+        }
+    }
+
+    /// # Safety
+    /// The CPU must have AVX-512 F.
+    #[target_feature(enable = "avx512f")]
+    unsafe fn verified(&self, group: &[Candidate], inverses: &[Number]) -> [Option<bool>; LANES] {
+        // Lanes without a signature do the last one once more.
+        let own = |lane: usize| lane.min(group.len() - 1);
+        let factor = |factor: fn(&Candidate) -> &Number| {
+            halved(std::array::from_fn(|lane| ORDER.product(factor(&group[own(lane)]), &inverses[own(lane)])))
+        };
+        let (u1, u1_is_negated) = factor(|candidate| &candidate.hash);
+        let (u2, u2_is_negated) = factor(|candidate| &candidate.r);
+        let (mut sum, base) = (Sum::new(), base());
+        for (window, digits) in Multiples::<4>::digits(&u1, u1_is_negated).iter().enumerate() {
+            sum.add_multiple(base, window, digits);
+        }
+        for (window, digits) in Multiples::<1>::digits(&u2, u2_is_negated).iter().enumerate() {
+            sum.add_multiple(&self.multiples, window, digits);
+        }
+        let r = entered(&std::array::from_fn(|lane| group[own(lane)].r));
+        let are_open = are_zero(&sum.point.z) | sum.is_empty;
+        let are_equal = are_zero(&difference(&product(&r, &square(&sum.point.z)), &sum.point.x));
+        std::array::from_fn(|lane| (are_open >> lane & 1 == 0).then_some(are_equal >> lane & 1 == 1))
+    }
+}
+
+/// Numbers or their opposites, whichever are below half of the order, and which were turned.
+fn halved(numbers: [Number; LANES]) -> ([Number; LANES], [bool; LANES]) {
+    let is_above = numbers.map(|number| is_below(&HALF, &number));
+    (std::array::from_fn(|lane| if is_above[lane] { ORDER.negated(&numbers[lane]) } else { numbers[lane] }), is_above)
+}
+
+/// Multiples of the base, made once.
+pub(super) fn base() -> &'static Multiples<4> {
+    static TABLE: OnceLock<Multiples<4>> = OnceLock::new();
+    // SAFETY: the CPU was asked before anything was verified or signed.
+    TABLE.get_or_init(|| unsafe { multiples(&BASE) })
+}
+
+impl Sum {
+    /// Of nothing.
+    #[target_feature(enable = "avx512f")]
+    pub fn new() -> Sum {
+        let one = one();
+        Sum { point: Point { x: one, y: one, z: one }, is_empty: 0xff, one }
+    }
+
+    /// Adds digits' multiples of a table's point. No branch and no address depends on a digit.
+    #[target_feature(enable = "avx512f")]
+    pub fn add_multiple<const PAIRS: usize>(&mut self, table: &Multiples<PAIRS>, window: usize, digits: &[i16; LANES]) {
+        let digit = Digit::new(digits);
+        let entry = table.entries(window, &digit);
+        let extended = |limb: usize| _mm512_srai_epi64::<32>(_mm512_slli_epi64::<32>(entry[limb]));
+        let x: Field = std::array::from_fn(extended);
+        let y: Field = std::array::from_fn(|limb| {
+            let y = extended(LIMBS + limb);
+            _mm512_mask_sub_epi64(y, digit.is_negative, _mm512_setzero_si512(), y)
+        });
+        let sum = added(&self.point, &x, &y);
+        let pick =
+            |own: &Field, sum: &Field, first: &Field| chosen(digit.is_zero, own, &chosen(self.is_empty, first, sum));
+        self.point = Point {
+            x: pick(&self.point.x, &sum.x, &x),
+            y: pick(&self.point.y, &sum.y, &y),
+            z: pick(&self.point.z, &sum.z, &self.one),
+        };
+        self.is_empty &= digit.is_zero;
+    }
+}
+
+/// The sum with a point whose z is one.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn added(p: &Point, x: &Field, y: &Field) -> Point {
+    let z2 = square(&p.z);
+    let h = difference(&product(x, &z2), &p.x);
+    let r = difference(&product(y, &product(&p.z, &z2)), &p.y);
+    let h2 = square(&h);
+    let h3 = product(&h, &h2);
+    let v = product(&p.x, &h2);
+    let x = less_twice(&square(&r), &h3, &v);
+    Point { x, y: difference_of_products(&r, &difference(&v, &x), &p.y, &h3), z: product(&p.z, &h) }
+}
+
+/// What the z of points have to be multiplied with to be one.
+#[target_feature(enable = "avx512f")]
+pub(super) fn inverses(points: &[Point]) -> Vec<Field> {
+    let mut all = one();
+    let mut inverses = Vec::with_capacity(points.len());
+    for point in points {
+        inverses.push(all);
+        all = product(&all, &point.z);
+    }
+    let mut over = inverse(&all);
+    for (point, place) in points.iter().zip(&mut inverses).rev() {
+        *place = product(&over, place);
+        over = product(&over, &point.z);
+    }
+    inverses
+}
+
+/// The table of a point's multiples; a lane for each window.
+///
+/// # Safety
+/// The CPU must have AVX-512 F.
+#[target_feature(enable = "avx512f")]
+unsafe fn multiples<const PAIRS: usize>(point: &[Number; 2]) -> Multiples<PAIRS> {
+    let (mut table, entries) = (Multiples::new(), Multiples::<PAIRS>::ENTRIES);
+    let bases = doubled_bases(point, Multiples::<PAIRS>::BITS, Multiples::<PAIRS>::WINDOWS);
+    let (mut points, one) = (Vec::new(), one());
+    for bases in bases.chunks(LANES) {
+        let own = |lane: usize| &bases[lane.min(bases.len() - 1)];
+        let [x, y, x2, y2] = [0, 1, 2, 3].map(|part| from_entered(&std::array::from_fn(|lane| own(lane)[part])));
+        points.push(Point { x, y, z: one });
+        let mut point = Point { x: x2, y: y2, z: one };
+        for _ in 1..entries {
+            points.push(point);
+            point = added(&point, &x, &y);
+        }
+    }
+    for (number, (point, over)) in points.iter().zip(inverses(&points)).enumerate() {
+        let (first, times) = (number / entries * LANES, number % entries + 1);
+        let over2 = square(&over);
+        let parts = [product(&point.x, &over2), product(&point.y, &product(&over2, &over))];
+        for (part, value) in parts.iter().enumerate() {
+            for (limb, lanes) in stored(value).iter().enumerate() {
+                for (window, value) in (first..Multiples::<PAIRS>::WINDOWS).zip(lanes) {
+                    table.set(window, times, part * LIMBS + limb, *value);
+                }
+            }
+        }
+    }
+    table
+}
+
+/// x and y of the point and of its double, and of those of that doubled `bits` times, and so on; entered.
+fn doubled_bases(point: &[Number; 2], bits: usize, count: usize) -> Vec<[Number; 4]> {
+    let mut point = [MODULUS.entered(&point[0]), MODULUS.entered(&point[1]), MODULUS.one];
+    let (mut points, mut over) = (Vec::with_capacity(2 * count), Vec::with_capacity(2 * count));
+    for _ in 0..count {
+        for bit in 0..bits {
+            if bit < 2 {
+                points.push(point);
+                over.push(point[2]);
+            }
+            point = doubled(&point);
+        }
+    }
+    MODULUS.invert(&mut over);
+    let affine = |at: usize| {
+        let ([x, y, _], over) = (&points[at], &over[at]);
+        let over2 = MODULUS.product(over, over);
+        (MODULUS.product(x, &over2), MODULUS.product(y, &MODULUS.product(&over2, over)))
+    };
+    let pair = |window: usize| {
+        let ((x, y), (x2, y2)) = (affine(2 * window), affine(2 * window + 1));
+        [x, y, x2, y2]
+    };
+    (0..count).map(pair).collect()
+}
+
+fn doubled([x, y, z]: &[Number; 3]) -> [Number; 3] {
+    let (product, sum, difference) = (
+        |a: &Number, b: &Number| MODULUS.product(a, b),
+        |a: &Number, b: &Number| MODULUS.sum(a, b),
+        |a: &Number, b: &Number| MODULUS.difference(a, b),
+    );
+    let (delta, gamma) = (product(z, z), product(y, y));
+    let beta = product(x, &gamma);
+    let alpha = product(&difference(x, &delta), &sum(x, &delta));
+    let alpha = sum(&sum(&alpha, &alpha), &alpha);
+    let beta2 = sum(&beta, &beta);
+    let beta4 = sum(&beta2, &beta2);
+    let x = difference(&product(&alpha, &alpha), &sum(&beta4, &beta4));
+    let both = sum(y, z);
+    let z = difference(&difference(&product(&both, &both), &gamma), &delta);
+    let gamma2 = sum(&gamma, &gamma);
+    let square = product(&gamma2, &gamma2);
+    let y = difference(&product(&alpha, &difference(&beta4, &x)), &sum(&square, &square));
+    [x, y, z]
+}
+
+/// From 32 bytes, the highest first.
+pub(super) fn of_big_endian(bytes: &[u8; 32]) -> Number {
+    let (words, _) = bytes.as_chunks();
+    std::array::from_fn(|place| u64::from_be_bytes(words[3 - place]))
+}
+
+/// To 32 bytes, the highest first.
+pub(super) fn to_big_endian(number: &Number) -> [u8; 32] {
+    let mut bytes = [0; 32];
+    for (bytes, word) in bytes.chunks_exact_mut(8).zip(number.iter().rev()) {
+        bytes.copy_from_slice(&word.to_be_bytes());
+    }
+    bytes
+}

@@ -1,0 +1,130 @@
+//! Signatures of ECDSA over P-256 made under one key, eight at a time.
+//!
+//! A nonce is the SHA-512 of the private key, of 32 random bytes and of the message's digest, modulo the order: two messages never share one,
+//! even where the randomness is bad, and nobody can tell one even where it is known.
+//!
+//! No branch and no address depends on the private key or a nonce. What of them lay in memory of our own is wiped.
+
+use zeroize::{Zeroize, Zeroizing, zeroize_flat_type};
+
+use super::field_p256::{left, product, square};
+use super::number::{Number, chosen, subtracted};
+use super::p256::{CHUNK, Multiples, ORDER, Sum, base, inverses, of_big_endian, to_big_endian};
+use super::table::{LANES, loaded, stored};
+use crate::lanes::sha512;
+
+/// What is made of a private key.
+pub struct P256SignLanes {
+    secret: Zeroizing<Number>,
+    /// The same, as products take it.
+    entered: Zeroizing<Number>,
+}
+
+impl P256SignLanes {
+    /// For a private key that is in its range, the highest byte first. `None` where the CPU lacks the instructions.
+    pub fn new(secret: &[u8; 32]) -> Option<P256SignLanes> {
+        super::detected().then_some(())?;
+        let secret = Zeroizing::new(of_big_endian(secret));
+        let entered = Zeroizing::new(ORDER.entered(&secret));
+        Some(P256SignLanes { secret, entered })
+    }
+
+    /// Makes signatures of digests: r and s, each with the highest byte first. `random`: as many fresh random bytes as there are of digests.
+    /// One of zeros is none: another way has to be found for it, which comes once in 2^256.
+    pub fn sign(&self, digests: &[[u8; 32]], random: &[[u8; 32]], signatures: &mut [[u8; 64]]) {
+        let chunks = digests.chunks(CHUNK).zip(random.chunks(CHUNK)).zip(signatures.chunks_mut(CHUNK));
+        for ((digests, random), signatures) in chunks {
+            // SAFETY: where the CPU lacks the instructions there is no such value.
+            unsafe { self.sign_chunk(digests, random, signatures) };
+        }
+    }
+
+    /// # Safety
+    /// The CPU must have AVX-512 F and BW.
+    #[target_feature(enable = "avx512f,avx512bw")]
+    unsafe fn sign_chunk(&self, digests: &[[u8; 32]], random: &[[u8; 32]], signatures: &mut [[u8; 64]]) {
+        let hashes: Vec<Number> = digests.iter().map(|digest| ORDER.below(of_big_endian(digest), 0)).collect();
+        let mut nonces = Zeroizing::new(Vec::with_capacity(CHUNK));
+        let mut points = Vec::with_capacity(CHUNK / LANES);
+        for (hashes, random) in hashes.chunks(LANES).zip(random.chunks(LANES)) {
+            // Lanes without a message do the last one once more.
+            let hashes = std::array::from_fn(|lane| hashes[lane.min(hashes.len() - 1)]);
+            let random = std::array::from_fn(|lane| of_big_endian(&random[lane.min(random.len() - 1)]));
+            let made = Zeroizing::new(self.nonces(&hashes, random));
+            nonces.extend_from_slice(&*made);
+            points.push(multiplied(&made).point);
+        }
+        let mut over = inverses(&points);
+        let xs = points.iter().zip(&over).flat_map(|(point, over)| left(&product(&point.x, &square(over))));
+        let xs: Vec<Number> = xs.collect();
+        for (point, over) in points.iter_mut().zip(&mut over) {
+            // SAFETY: both are registers' contents, of which zeros are some.
+            unsafe {
+                zeroize_flat_type(point);
+                zeroize_flat_type(over);
+            }
+        }
+        nonces.truncate(digests.len());
+        nonces.iter_mut().for_each(|nonce| *nonce = ORDER.entered(nonce));
+        ORDER.invert(&mut nonces);
+        for (place, signature) in signatures.iter_mut().enumerate() {
+            let r = ORDER.below(xs[place], 0);
+            let sum = ORDER.sum(&ORDER.product(&r, &self.entered), &hashes[place]);
+            let s = ORDER.product(&sum, &nonces[place]);
+            let is_there = r != [0; 4] && s != [0; 4];
+            let (first, second) = signature.split_at_mut(32);
+            first.copy_from_slice(&if is_there { to_big_endian(&r) } else { [0; 32] });
+            second.copy_from_slice(&if is_there { to_big_endian(&s) } else { [0; 32] });
+        }
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw")]
+    fn nonces(&self, hashes: &[Number; LANES], random: [Number; LANES]) -> [Number; LANES] {
+        let mut words = [[0_i64; LANES]; 16];
+        for place in 0..4 {
+            words[place] = [self.secret[place] as i64; LANES];
+            words[4 + place] = random.map(|number| number[place] as i64);
+            words[8 + place] = hashes.map(|number| number[place] as i64);
+        }
+        // Three times 32 bytes, and a one behind them.
+        words[12] = [i64::MIN; LANES];
+        words[15] = [3 * 32 * 8; LANES];
+        let mut digests = stored(&sha512::hash_block(loaded(&words)));
+        let half = |lane: usize, first: usize| std::array::from_fn(|place| digests[first + place][lane] as u64);
+        let nonces = std::array::from_fn(|lane| ORDER.of_wide(&half(lane, 0), &half(lane, 4)));
+        words.zeroize();
+        digests.zeroize();
+        nonces
+    }
+}
+
+/// Multiples of the base by nonces, or by their opposites: with the same x.
+///
+/// Sums are never of equal or opposite points. A factor is below half of the order, and what was added before window i is below 2^(8 i) either
+/// side of zero, while what is added next is that or more; and both together are less than the order.
+#[target_feature(enable = "avx512f")]
+fn multiplied(nonces: &[Number; LANES]) -> Sum {
+    let halved = Zeroizing::new(nonces.map(|nonce| {
+        let other = ORDER.negated(&nonce);
+        // All ones where the nonce is the smaller one.
+        chosen(&nonce, &other, subtracted(&nonce, &other).1.wrapping_neg())
+    }));
+    let mut digits = Multiples::<4>::digits(&halved, [false; LANES]);
+    let (mut sum, base) = (Sum::new(), base());
+    for (window, digits) in digits.iter().enumerate() {
+        sum.add_multiple(base, window, digits);
+    }
+    digits.as_flattened_mut().zeroize();
+    sum
+}
+
+/// What the lanes find for nonces, for tests.
+///
+/// # Safety
+/// The CPU must have AVX-512 F.
+#[cfg(test)]
+#[target_feature(enable = "avx512f")]
+pub(super) unsafe fn xs_of(nonces: &[Number; LANES]) -> [Number; LANES] {
+    let point = multiplied(nonces).point;
+    left(&product(&point.x, &square(&inverses(&[point])[0])))
+}

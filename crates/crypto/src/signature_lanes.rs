@@ -2,6 +2,7 @@
 //! them, are the library's.
 
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use aws_lc_rs::encoding::AsBigEndian;
 use aws_lc_rs::signature::EcdsaKeyPair;
@@ -12,10 +13,11 @@ use crate::lanes::{Ed25519Lanes, P256Lanes, P256SignLanes, detected_for_curves, 
 
 /// Signatures that are worth a thread's while.
 const SIGNATURE_LANES: usize = 64;
-/// Signatures that are worth making a key's table for them.
-const TABLE_MIN: usize = 16;
+/// Signatures, in one batch or several, that take as long one by one as it takes to make a key's table.
+const ED25519_TABLE_MIN: usize = 14;
+const P256_TABLE_MIN: usize = 7;
 /// Fewer signatures are verified, or made, faster one by one.
-const VERIFIED_MIN: usize = 4;
+const VERIFIED_MIN: usize = 3;
 const SIGNED_MIN: usize = 4;
 
 const HASH_BYTES: usize = 32;
@@ -33,6 +35,8 @@ type Fixed = [u8; 64];
 /// What verifies in lanes under a public key.
 pub(crate) struct VerifyLanes {
     source: Option<Source>,
+    /// Signatures that there were so far.
+    seen: AtomicUsize,
     made: OnceLock<Option<Made>>,
 }
 
@@ -61,7 +65,8 @@ impl VerifyLanes {
             }
             SignatureAlgorithm::EcdsaP384(_) | SignatureAlgorithm::Rsa { .. } => None,
         };
-        VerifyLanes { source: source.filter(|_| detected_for_curves()), made: OnceLock::new() }
+        let source = source.filter(|_| detected_for_curves());
+        VerifyLanes { source, seen: AtomicUsize::new(0), made: OnceLock::new() }
     }
 
     /// Signatures that should be verified together.
@@ -69,13 +74,20 @@ impl VerifyLanes {
         if self.source.is_some() { SIGNATURE_LANES } else { 1 }
     }
 
-    /// Makes the key's table where so many signatures are worth it.
+    /// Makes the key's table where so many signatures more, with those that there were, are worth it.
     pub fn prepare(&self, count: usize) {
-        if count >= TABLE_MIN {
-            self.made.get_or_init(|| match self.source.as_ref()? {
-                Source::Ed25519(key) => Ed25519Lanes::new(key).map(Made::Ed25519),
-                Source::P256(point, encoding) => P256Lanes::new(point).map(|lanes| Made::P256(lanes, *encoding)),
-            });
+        let Some(source) = self.source.as_ref().filter(|_| count >= VERIFIED_MIN && self.made.get().is_none()) else {
+            return;
+        };
+        let seen = self.seen.fetch_add(count, Ordering::Relaxed).saturating_add(count);
+        match source {
+            Source::Ed25519(key) if seen >= ED25519_TABLE_MIN => {
+                self.made.get_or_init(|| Ed25519Lanes::new(key).map(Made::Ed25519));
+            }
+            Source::P256(point, encoding) if seen >= P256_TABLE_MIN => {
+                self.made.get_or_init(|| P256Lanes::new(point).map(|lanes| Made::P256(lanes, *encoding)));
+            }
+            Source::Ed25519(_) | Source::P256(..) => {}
         }
     }
 
@@ -142,10 +154,11 @@ impl SignLanes {
 /// SHA-256 of each message.
 fn digests(messages: &[&[u8]]) -> Vec<[u8; HASH_BYTES]> {
     let mut digests = vec![[0; HASH_BYTES]; messages.len()];
-    let wide = detected_for_hash(HashAlgorithm::Sha256);
-    // SAFETY: the CPU was asked.
-    let done =
-        if wide { unsafe { hash_alike(HashAlgorithm::Sha256, messages, digests.as_flattened_mut()) } } else { 0 };
+    let mut done = 0;
+    if detected_for_hash(HashAlgorithm::Sha256) {
+        // SAFETY: the CPU was asked.
+        done = unsafe { hash_alike(HashAlgorithm::Sha256, messages, digests.as_flattened_mut()) };
+    }
     for (message, digest) in messages.iter().zip(&mut digests).skip(done) {
         hash(HashAlgorithm::Sha256, message, digest);
     }

@@ -10,7 +10,7 @@ use panoply_core::op::crypto::HashAlgorithm;
 
 use super::field25519::{Field, LIMBS, constant, difference, entered, inverse, left, product, sum};
 use super::number::{Modulus, Number, is_below, of_little_endian};
-use super::table::{Digit, LANES, Table, stored};
+use super::table::{Digit, Digits, LANES, Table, stored};
 use crate::hash::hash_parts;
 use crate::lanes::{detected_for_hash, hash_alike};
 
@@ -123,21 +123,27 @@ impl Ed25519Lanes {
     /// The CPU must have AVX-512 F.
     #[target_feature(enable = "avx512f")]
     unsafe fn verified(&self, candidates: &[Candidate]) -> Vec<bool> {
-        let base = base();
-        let mut points = Vec::with_capacity(CHUNK / LANES);
-        for group in candidates.chunks(LANES) {
-            // Lanes without a signature do the last one once more.
-            let own = |lane: usize| &group[lane.min(group.len() - 1)];
-            let s = std::array::from_fn(|lane| own(lane).s);
-            let h = std::array::from_fn(|lane| own(lane).h);
-            let mut point = Point { x: constant(0), y: constant(1), z: constant(1), t: constant(0) };
-            for (window, digits) in Multiples::<4>::digits(&s, [false; LANES]).iter().enumerate() {
-                point = added_multiple(&point, base, window, digits);
+        let digits: Vec<(Digits, Digits)> = candidates
+            .chunks(LANES)
+            .map(|group| {
+                // Lanes without a signature do the last one once more.
+                let own = |lane: usize| &group[lane.min(group.len() - 1)];
+                let s = Multiples::<4>::digits(&std::array::from_fn(|lane| own(lane).s), [false; LANES]);
+                (s, Multiples::<1>::digits(&std::array::from_fn(|lane| own(lane).h), [false; LANES]))
+            })
+            .collect();
+        let neutral = Point { x: constant(0), y: constant(1), z: constant(1), t: constant(0) };
+        let (base, mut points) = (base(), vec![neutral; digits.len()]);
+        // Window after window, so that the tables are read once for all.
+        for window in 0..Multiples::<4>::WINDOWS {
+            for (point, (s, _)) in points.iter_mut().zip(&digits) {
+                *point = added_multiple(point, base, window, &s[window]);
             }
-            for (window, digits) in Multiples::<1>::digits(&h, [false; LANES]).iter().enumerate() {
-                point = added_multiple(&point, &self.multiples, window, digits);
+        }
+        for window in 0..Multiples::<1>::WINDOWS {
+            for (point, (_, h)) in points.iter_mut().zip(&digits) {
+                *point = added_multiple(point, &self.multiples, window, &h[window]);
             }
-            points.push(point);
         }
         let mut found = Vec::with_capacity(candidates.len());
         let affine = affine(&points);

@@ -31,8 +31,8 @@ pub(super) fn left(f: &Field) -> [Number; LANES] {
     // says how often the modulus has to be taken away.
     let mut f = *f;
     let mut quotient = shifted(add(times_19(f[9]), _mm512_set1_epi64(1 << 24)), 25);
-    for limb in 0..LIMBS {
-        quotient = shifted(add(f[limb], quotient), bits(limb));
+    for (limb, value) in f.iter().enumerate() {
+        quotient = shifted(add(*value, quotient), bits(limb));
     }
     f[0] = add(f[0], times_19(quotient));
     for limb in 0..LIMBS {

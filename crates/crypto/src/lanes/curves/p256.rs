@@ -12,7 +12,7 @@ use super::field_p256::{
     less_twice, one, product, square,
 };
 use super::number::{Modulus, Number, is_below, subtracted};
-use super::table::{Digit, LANES, Table, stored};
+use super::table::{Digit, Digits, LANES, Table, stored};
 
 /// The order of the base.
 pub(super) const ORDER: Modulus =
@@ -53,6 +53,7 @@ pub(super) struct Point {
 }
 
 /// A sum under way: in lanes of the mask there is nothing yet.
+#[derive(Clone, Copy)]
 pub(super) struct Sum {
     pub point: Point,
     is_empty: __mmask8,
@@ -95,12 +96,10 @@ impl P256Lanes {
                 }
             }
             ORDER.invert(&mut inverses);
-            for (group, inverses) in candidates.chunks(LANES).zip(inverses.chunks(LANES)) {
-                // SAFETY: where the CPU lacks the instructions there is no such value.
-                let found = unsafe { self.verified(group, inverses) };
-                for (candidate, found) in group.iter().zip(found) {
-                    verdicts[candidate.index] = found;
-                }
+            // SAFETY: where the CPU lacks the instructions there is no such value.
+            let found = unsafe { self.verified(&candidates, &inverses) };
+            for (candidate, found) in candidates.iter().zip(found) {
+                verdicts[candidate.index] = found;
             }
         }
     }
@@ -108,25 +107,41 @@ impl P256Lanes {
     /// # Safety
     /// The CPU must have AVX-512 F.
     #[target_feature(enable = "avx512f")]
-    unsafe fn verified(&self, group: &[Candidate], inverses: &[Number]) -> [Option<bool>; LANES] {
+    unsafe fn verified(&self, candidates: &[Candidate], inverses: &[Number]) -> Vec<Option<bool>> {
         // Lanes without a signature do the last one once more.
-        let own = |lane: usize| lane.min(group.len() - 1);
-        let factor = |factor: fn(&Candidate) -> &Number| {
-            halved(std::array::from_fn(|lane| ORDER.product(factor(&group[own(lane)]), &inverses[own(lane)])))
-        };
-        let (u1, u1_is_negated) = factor(|candidate| &candidate.hash);
-        let (u2, u2_is_negated) = factor(|candidate| &candidate.r);
-        let (mut sum, base) = (Sum::new(), base());
-        for (window, digits) in Multiples::<4>::digits(&u1, u1_is_negated).iter().enumerate() {
-            sum.add_multiple(base, window, digits);
+        let groups = candidates.chunks(LANES).zip(inverses.chunks(LANES));
+        let digits: Vec<(Digits, Digits)> = groups
+            .map(|(group, inverses)| {
+                let own = |lane: usize| lane.min(group.len() - 1);
+                let factor = |factor: fn(&Candidate) -> &Number| {
+                    halved(std::array::from_fn(|lane| ORDER.product(factor(&group[own(lane)]), &inverses[own(lane)])))
+                };
+                let (u1, u1_is_negated) = factor(|candidate| &candidate.hash);
+                let (u2, u2_is_negated) = factor(|candidate| &candidate.r);
+                (Multiples::<4>::digits(&u1, u1_is_negated), Multiples::<1>::digits(&u2, u2_is_negated))
+            })
+            .collect();
+        let (mut sums, base) = (vec![Sum::new(); digits.len()], base());
+        // Window after window, so that the tables are read once for all.
+        for window in 0..Multiples::<4>::WINDOWS {
+            for (sum, (u1, _)) in sums.iter_mut().zip(&digits) {
+                sum.add_multiple(base, window, &u1[window]);
+            }
         }
-        for (window, digits) in Multiples::<1>::digits(&u2, u2_is_negated).iter().enumerate() {
-            sum.add_multiple(&self.multiples, window, digits);
+        for window in 0..Multiples::<1>::WINDOWS {
+            for (sum, (_, u2)) in sums.iter_mut().zip(&digits) {
+                sum.add_multiple(&self.multiples, window, &u2[window]);
+            }
         }
-        let r = entered(&std::array::from_fn(|lane| group[own(lane)].r));
-        let are_open = are_zero(&sum.point.z) | sum.is_empty;
-        let are_equal = are_zero(&difference(&product(&r, &square(&sum.point.z)), &sum.point.x));
-        std::array::from_fn(|lane| (are_open >> lane & 1 == 0).then_some(are_equal >> lane & 1 == 1))
+        let mut found = Vec::with_capacity(candidates.len());
+        for (group, sum) in candidates.chunks(LANES).zip(&sums) {
+            let r = entered(&std::array::from_fn(|lane| group[lane.min(group.len() - 1)].r));
+            let are_open = are_zero(&sum.point.z) | sum.is_empty;
+            let are_equal = are_zero(&difference(&product(&r, &square(&sum.point.z)), &sum.point.x));
+            let verdict = |lane: usize| (are_open >> lane & 1 == 0).then_some(are_equal >> lane & 1 == 1);
+            found.extend((0..group.len()).map(verdict));
+        }
+        found
     }
 }
 

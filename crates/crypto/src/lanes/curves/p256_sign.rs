@@ -3,14 +3,14 @@
 //! A nonce is the SHA-512 of the private key, of 32 random bytes and of the message's digest, modulo the order: two messages never share one,
 //! even where the randomness is bad, and nobody can tell one even where it is known.
 //!
-//! No branch and no address depends on the private key or a nonce. What of them lay in memory of our own is wiped.
+//! No branch and no address depends on the private key or a nonce. What is kept of them, and of the points they make, is wiped.
 
 use zeroize::{Zeroize, Zeroizing, zeroize_flat_type};
 
 use super::field_p256::{left, product, square};
 use super::number::{Number, chosen, subtracted};
-use super::p256::{CHUNK, Multiples, ORDER, Sum, base, inverses, of_big_endian, to_big_endian};
-use super::table::{LANES, loaded, stored};
+use super::p256::{CHUNK, Multiples, ORDER, Point, Sum, base, inverses, of_big_endian, to_big_endian};
+use super::table::{Digits, LANES, loaded, stored};
 use crate::lanes::sha512;
 
 /// What is made of a private key.
@@ -45,15 +45,13 @@ impl P256SignLanes {
     unsafe fn sign_chunk(&self, digests: &[[u8; 32]], random: &[[u8; 32]], signatures: &mut [[u8; 64]]) {
         let hashes: Vec<Number> = digests.iter().map(|digest| ORDER.below(of_big_endian(digest), 0)).collect();
         let mut nonces = Zeroizing::new(Vec::with_capacity(CHUNK));
-        let mut points = Vec::with_capacity(CHUNK / LANES);
         for (hashes, random) in hashes.chunks(LANES).zip(random.chunks(LANES)) {
             // Lanes without a message do the last one once more.
             let hashes = std::array::from_fn(|lane| hashes[lane.min(hashes.len() - 1)]);
             let random = std::array::from_fn(|lane| of_big_endian(&random[lane.min(random.len() - 1)]));
-            let made = Zeroizing::new(self.nonces(&hashes, random));
-            nonces.extend_from_slice(&*made);
-            points.push(multiplied(&made).point);
+            nonces.extend_from_slice(&*Zeroizing::new(self.nonces(&hashes, random)));
         }
+        let mut points = multiplied(nonces.as_chunks().0);
         let mut over = inverses(&points);
         let xs = points.iter().zip(&over).flat_map(|(point, over)| left(&product(&point.x, &square(over))));
         let xs: Vec<Number> = xs.collect();
@@ -103,19 +101,30 @@ impl P256SignLanes {
 /// Sums are never of equal or opposite points. A factor is below half of the order, and what was added before window i is below 2^(8 i) either
 /// side of zero, while what is added next is that or more; and both together are less than the order.
 #[target_feature(enable = "avx512f")]
-fn multiplied(nonces: &[Number; LANES]) -> Sum {
+fn multiplied(nonces: &[[Number; LANES]]) -> Vec<Point> {
+    let digits: Vec<_> = nonces.iter().map(|nonces| Zeroizing::new(halved_digits(nonces))).collect();
+    let (mut sums, base) = (vec![Sum::new(); nonces.len()], base());
+    // Window after window, so that the table is read once for all.
+    for window in 0..Multiples::<4>::WINDOWS {
+        for (sum, digits) in sums.iter_mut().zip(&digits) {
+            sum.add_multiple(base, window, &digits[window]);
+        }
+    }
+    let points = sums.iter().map(|sum| sum.point).collect();
+    for sum in &mut sums {
+        // SAFETY: it is registers' contents and a mask, of which zeros are some.
+        unsafe { zeroize_flat_type(sum) };
+    }
+    points
+}
+
+fn halved_digits(nonces: &[Number; LANES]) -> Digits {
     let halved = Zeroizing::new(nonces.map(|nonce| {
         let other = ORDER.negated(&nonce);
         // All ones where the nonce is the smaller one.
         chosen(&nonce, &other, subtracted(&nonce, &other).1.wrapping_neg())
     }));
-    let mut digits = Multiples::<4>::digits(&halved, [false; LANES]);
-    let (mut sum, base) = (Sum::new(), base());
-    for (window, digits) in digits.iter().enumerate() {
-        sum.add_multiple(base, window, digits);
-    }
-    digits.as_flattened_mut().zeroize();
-    sum
+    Multiples::<4>::digits(&halved, [false; LANES])
 }
 
 /// What the lanes find for nonces, for tests.
@@ -125,6 +134,6 @@ fn multiplied(nonces: &[Number; LANES]) -> Sum {
 #[cfg(test)]
 #[target_feature(enable = "avx512f")]
 pub(super) unsafe fn xs_of(nonces: &[Number; LANES]) -> [Number; LANES] {
-    let point = multiplied(nonces).point;
-    left(&product(&point.x, &square(&inverses(&[point])[0])))
+    let points = multiplied(&[*nonces]);
+    left(&product(&points[0].x, &square(&inverses(&points)[0])))
 }

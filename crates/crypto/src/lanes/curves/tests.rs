@@ -74,9 +74,9 @@ impl Plain {
         }
         if borrow < 0 {
             let mut carry = 0_u128;
-            for place in 0..4 {
-                carry += u128::from(out[place]) + u128::from(self.0[place]);
-                out[place] = carry as u64;
+            for (word, other) in out.iter_mut().zip(&self.0) {
+                carry += u128::from(*word) + u128::from(*other);
+                *word = carry as u64;
                 carry >>= 64;
             }
         }
@@ -188,12 +188,12 @@ unsafe fn check_25519() {
     // Limbs as long as three carried ones together, and a little more, with every sign.
     let mut random = Random(8);
     let bits = |limb: usize| 26 - limb % 2;
-    for round in 0..200 {
+    for _ in 0..200 {
         let mut limbs = || -> [[i64; LANES]; 10] {
             std::array::from_fn(|limb| {
                 std::array::from_fn(|_| {
                     let most = (3 << (bits(limb) - 1)) + (1 << 16);
-                    if (round + random.next()).is_multiple_of(2) { most } else { -most }
+                    if random.next().is_multiple_of(2) { most } else { -most }
                 })
             })
         };
@@ -247,7 +247,7 @@ unsafe fn check_p256() {
         let mut limbs = || -> [[i64; LANES]; 9] {
             std::array::from_fn(|limb| {
                 let most = if limb == 8 { 1 << 27 } else { (1 << 29) - 1 };
-                std::array::from_fn(|_| if random.next() % 2 == 0 { most } else { -most })
+                std::array::from_fn(|_| if random.next().is_multiple_of(2) { most } else { -most })
             })
         };
         let (a, b) = (limbs(), limbs());
@@ -385,7 +385,8 @@ fn signatures_of_all_keys_verify_and_their_nonces_differ() {
         let mut bytes = || -> [u8; 32] { to_big_endian(&random.number()) };
         let mut digests: Vec<[u8; 32]> = (0..count).map(|_| bytes()).collect();
         // With bad randomness, too.
-        let noise: Vec<[u8; 32]> = (0..count).map(|_| if count % 2 == 0 { bytes() } else { [0; 32] }).collect();
+        let noise: Vec<[u8; 32]> =
+            (0..count).map(|_| if count.is_multiple_of(2) { bytes() } else { [0; 32] }).collect();
         let mut signatures = vec![[0; 64]; count];
         own.sign(&digests, &noise, &mut signatures);
         let mut verdicts = vec![None; count];

@@ -1,7 +1,7 @@
 //! DEFLATE, raw and in zlib and gzip.
 //!
 //! libdeflate's own crate does not say how much of the input was read. Here what follows the compressed data is refused, and gzip may have
-//! several members.
+//! several members. The first level is our own: see [`fast`].
 
 use std::ptr::NonNull;
 
@@ -9,15 +9,39 @@ use libdeflate_sys as sys;
 use libdeflater::{CompressionLvl, Compressor};
 use panoply_core::op::crypto::Format;
 
+use self::fast::Fast;
 use crate::Failure;
 
+mod bits;
+mod code;
+mod emit;
+mod fast;
+mod header;
+mod parse;
+mod tally;
+#[cfg(test)]
+mod tests;
+
+/// The level that is our own.
+const FAST_LEVEL: i32 = 1;
+/// What stands before the data at the first level: in zlib, and in gzip, whose system is unknown.
+const ZLIB_HEAD: [u8; 2] = [0x78, 0x01];
+const GZIP_HEAD: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 255];
+
 /// Compresses at one level.
-pub struct Deflater(Compressor);
+pub struct Deflater(Compressor, Option<Fast>);
+
+/// The most bytes that a message of so many may become at any level, without a head and a checksum: a block that does not become smaller
+/// is stored, with at least 5000 bytes in it.
+pub fn bound(len: usize) -> usize {
+    5 * len.div_ceil(5000).max(1) + len + 8
+}
 
 impl Deflater {
     /// `None` where there is no such level.
     pub fn new(level: i32) -> Option<Deflater> {
-        CompressionLvl::new(level).ok().map(|level| Deflater(Compressor::new(level)))
+        let library = Compressor::new(CompressionLvl::new(level).ok()?);
+        Some(Deflater(library, (level == FAST_LEVEL).then(Fast::default)))
     }
 
     /// The most bytes that a message may become.
@@ -31,6 +55,9 @@ impl Deflater {
 
     /// Compresses, and says how long it became.
     pub fn compress(&mut self, format: Format, message: &[u8], out: &mut [u8]) -> Result<usize, Failure> {
+        if let Some(len) = self.1.as_mut().and_then(|fast| compress_fast(fast, format, message, out)) {
+            return Ok(len);
+        }
         let made = match format {
             Format::Zlib => self.0.zlib_compress(message, out),
             Format::Gzip => self.0.gzip_compress(message, out),
@@ -38,6 +65,22 @@ impl Deflater {
         };
         made.map_err(|_| Failure::Limit)
     }
+}
+
+/// `None` where there is less room than the message may need: the library sees whether it is enough.
+fn compress_fast(fast: &mut Fast, format: Format, message: &[u8], out: &mut [u8]) -> Option<usize> {
+    let sum = |format| checksum(format, message);
+    let (head, tail): (&[u8], _) = match format {
+        Format::Zlib => (&ZLIB_HEAD, sum(format).to_be_bytes().to_vec()),
+        Format::Gzip => (&GZIP_HEAD, [sum(format).to_le_bytes(), (message.len() as u32).to_le_bytes()].concat()),
+        _ => (&[], Vec::new()),
+    };
+    let (before, out) = out.split_at_mut_checked(head.len())?;
+    let room = out.len().checked_sub(tail.len())?;
+    let len = fast.compress(message, &mut out[..room])?;
+    before.copy_from_slice(head);
+    out[len..len + tail.len()].copy_from_slice(&tail);
+    Some(head.len() + len + tail.len())
 }
 
 /// The checksum that stands behind a message: Adler-32 in zlib, CRC-32 in gzip.

@@ -4,7 +4,7 @@ use panoply_core::op::crypto::{Format, OUTPUT_BYTES_DEFAULT_MAX};
 use zstd_safe::{CCtx, DCtx};
 
 use crate::deflate::{Deflater, Inflater};
-use crate::{Failure, lz4};
+use crate::{Failure, deflate, lz4};
 
 /// Deflate's levels.
 const LEVELS: usize = 13;
@@ -100,18 +100,13 @@ impl Packer {
 /// The most bytes that a message of so many may become when it is compressed.
 pub fn bound(format: Format, len: usize) -> usize {
     match format {
-        // libdeflate's bound holds for every level: a block that does not become smaller is stored, with at least 5000 bytes in it.
-        Format::Deflate => deflate_bound(len),
-        Format::Zlib => deflate_bound(len) + 6,
-        Format::Gzip => deflate_bound(len) + 18,
+        Format::Deflate => deflate::bound(len),
+        Format::Zlib => deflate::bound(len) + 6,
+        Format::Gzip => deflate::bound(len) + 18,
         Format::Lz4Block => lz4::block_bound(len),
         Format::Lz4Frame => lz4::frame_bound(len),
         Format::Zstd => zstd_safe::compress_bound(len),
     }
-}
-
-fn deflate_bound(len: usize) -> usize {
-    5 * len.div_ceil(5000).max(1) + len + 8
 }
 
 /// How much memory to decompress each message of a batch into at first, together no more than `total`. What messages claim is believed up

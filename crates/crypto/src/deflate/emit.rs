@@ -1,0 +1,217 @@
+//! Writes a block: stored, with the format's own code, or with one that is made for it, whichever is shortest.
+
+use super::bits::Bits;
+use super::code::codes_of;
+use super::header::Header;
+use super::tally::{Indices, LENGTHS, LITERALS, Piece, SLOTS, SYMBOLS, Tally, length_base};
+
+const STORED_BYTES_MAX: usize = 65_535;
+/// What a block must save, in bits: no other is longer than if it was stored, whatever bit it begins at.
+const SAVED_BITS_MIN: u64 = 10;
+
+/// Writes blocks one behind the other.
+pub struct Writer<'a> {
+    out: &'a mut [u8],
+    bits: Bits,
+}
+
+/// A code, and in the lowest eight bits how long it is: a shift by it does not look at the others.
+type Entry = u32;
+
+/// Codes as records name them.
+#[repr(align(64))]
+pub struct Entries {
+    pub literals: [Entry; LITERALS],
+    /// With the bits behind the code.
+    pub lengths: [Entry; LENGTHS],
+    pub slots: [Entry; SLOTS],
+    end: Entry,
+}
+
+impl<'a> Writer<'a> {
+    /// Writes what becomes of a message of so many bytes; `None` where there is too little room.
+    pub fn new(len: usize, out: &'a mut [u8]) -> Option<Writer<'a>> {
+        let bits = Bits::new(out.as_mut_ptr(), 0, 0);
+        // A block takes no more than five bytes beside its own, and a write eight.
+        (out.len() >= super::bound(len)).then_some(Writer { out, bits })
+    }
+
+    /// How many bytes were written.
+    pub fn finish(self) -> usize {
+        let (place, _, count) = self.bits.state();
+        place.addr() - self.out.as_ptr().addr() + usize::from(count > 0)
+    }
+
+    /// Writes a block of `message`, which was cut into `pieces`.
+    pub fn block<'p>(
+        &mut self,
+        tally: &mut Tally,
+        pieces: impl Iterator<Item = Piece<'p>>,
+        message: &[u8],
+        is_last: bool,
+    ) {
+        tally.sum_up();
+        let lengths = (0..29).map(|symbol| u64::from(tally.symbols[257 + symbol]) * u64::from(length_base(symbol).1));
+        let slots = (2..SLOTS).map(|slot| u64::from(tally.slots[slot]) * (slot as u64 / 2 - 1));
+        let more = 3 + lengths.sum::<u64>() + slots.sum::<u64>();
+        let (own, fixed) = (Header::of(tally), Header::fixed());
+        let (own_cost, fixed_cost) = (own.bits + own.cost(tally) + more, fixed.cost(tally) + more);
+        let stored = 8 * (message.len() + 5 * message.len().div_ceil(STORED_BYTES_MAX).max(1)) as u64;
+        if own_cost.min(fixed_cost) + SAVED_BITS_MIN > stored {
+            // SAFETY: there is room for so much.
+            return unsafe { self.stored(message, is_last) };
+        }
+        let is_fixed = fixed_cost <= own_cost;
+        // SAFETY: there is room for as much as if it was stored, and this is less.
+        unsafe {
+            self.bits.put(u64::from(is_last) | if is_fixed { 0b010 } else { 0b100 }, 3);
+            if !is_fixed {
+                own.write(&mut self.bits);
+            }
+            let entries = Entries::new(if is_fixed { &fixed } else { &own });
+            pieces.for_each(|piece| self.piece(&entries, piece));
+            entries.put(&mut self.bits, entries.end);
+        }
+    }
+
+    /// # Safety
+    /// There must be room for it and eight bytes, here and below.
+    unsafe fn piece(&mut self, entries: &Entries, piece: Piece<'_>) {
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("bmi1") && is_x86_feature_detected!("bmi2") && is_x86_feature_detected!("lzcnt") {
+            // SAFETY: the CPU has the instructions; the rest is the caller's.
+            return unsafe { self.piece_bmi2(entries, piece) };
+        }
+        // SAFETY: the caller's.
+        unsafe { self.piece_with(entries, piece) };
+    }
+
+    /// # Safety
+    /// As above.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "bmi1,bmi2,lzcnt")]
+    unsafe fn piece_bmi2(&mut self, entries: &Entries, piece: Piece<'_>) {
+        // SAFETY: the caller's.
+        unsafe { self.piece_with(entries, piece) };
+    }
+
+    /// # Safety
+    /// As above.
+    #[inline(always)]
+    unsafe fn piece_with(&mut self, entries: &Entries, piece: Piece<'_>) {
+        let (fours, others) = piece.literals.as_chunks::<4>();
+        let (place, held, count) = self.bits.state();
+        let mut bits = Bits::new(place, held, count);
+        // SAFETY: as above.
+        unsafe {
+            for record in piece.records {
+                entries.put_record(&mut bits, Indices::of(record));
+            }
+            for four in fours {
+                entries.put_four(&mut bits, four);
+            }
+            for literal in others {
+                entries.put(&mut bits, entries.literals[usize::from(*literal)]);
+            }
+        }
+        self.bits = bits;
+    }
+
+    /// # Safety
+    /// There must be room for it, five bytes for each 65,535 of it, and eight bytes.
+    unsafe fn stored(&mut self, message: &[u8], is_last: bool) {
+        let mut rest = message;
+        loop {
+            let now;
+            (now, rest) = rest.split_at(rest.len().min(STORED_BYTES_MAX));
+            let (_, _, count) = self.bits.state();
+            let len = now.len() as u64;
+            // SAFETY: the caller's.
+            unsafe {
+                // Three bits, and as many as are left of the byte.
+                self.bits.put(u64::from(is_last && rest.is_empty()), (count + 3).next_multiple_of(8) - count);
+                self.bits.put(len | (!len & 0xffff) << 16, 32);
+                let (place, _, _) = self.bits.state();
+                place.copy_from_nonoverlapping(now.as_ptr(), now.len());
+                self.bits = Bits::new(place.add(now.len()), 0, 0);
+            }
+            if rest.is_empty() {
+                return;
+            }
+        }
+    }
+}
+
+fn entry(code: u16, length: u8) -> Entry {
+    Entry::from(code) << 8 | Entry::from(length)
+}
+
+#[inline(always)]
+fn code(entry: Entry) -> u64 {
+    u64::from(entry >> 8)
+}
+
+#[inline(always)]
+fn length(entry: Entry) -> u32 {
+    entry & 0xff
+}
+
+impl Entries {
+    fn new(header: &Header) -> Entries {
+        let (mut symbols, mut slots) = ([0; SYMBOLS + 2], [0; SLOTS]);
+        codes_of(&header.symbols, &mut symbols);
+        codes_of(&header.slots, &mut slots);
+        let of_symbol = |symbol: usize| entry(symbols[symbol], header.symbols[symbol]);
+        let mut entries =
+            Entries { literals: [0; LITERALS], lengths: [0; LENGTHS], slots: [0; SLOTS], end: of_symbol(256) };
+        for (literal, entry) in entries.literals.iter_mut().take(256).enumerate() {
+            *entry = of_symbol(literal);
+        }
+        for symbol in 0..29 {
+            let (base, more_len) = length_base(symbol);
+            let first = of_symbol(257 + symbol);
+            for more in 0..1 << more_len {
+                entries.lengths[base + more] = first + more_len + ((more as u32) << length(first) << 8);
+            }
+        }
+        // The longest has a symbol of its own.
+        entries.lengths[258] = of_symbol(257 + 28);
+        for (slot, entry_of) in entries.slots.iter_mut().enumerate() {
+            *entry_of = entry(slots[slot], header.slots[slot]);
+        }
+        // No match has no bits: those that its slot would have behind its code are taken away again.
+        entries.slots[SLOTS - 1] = 256 - 14;
+        entries
+    }
+
+    /// # Safety
+    /// There must be eight bytes at the writer's place, here and below.
+    #[inline(always)]
+    unsafe fn put(&self, bits: &mut Bits, entry: Entry) {
+        // SAFETY: the caller's.
+        unsafe { bits.put(code(entry), length(entry)) };
+    }
+
+    /// # Safety
+    /// As above.
+    #[inline(always)]
+    unsafe fn put_record(&self, bits: &mut Bits, of: Indices) {
+        let [a, b] = of.literals.map(|literal| self.literals[literal]);
+        let (c, d) = (self.lengths[of.length], self.slots[of.slot]);
+        let literals = code(a) | code(b).wrapping_shl(a);
+        let far = code(d) | of.more.wrapping_shl(d);
+        let all = literals | (code(c) | far.wrapping_shl(c)).wrapping_shl(a + b);
+        // SAFETY: as above.
+        unsafe { bits.put(all, length(a + b + c + d + of.more_len)) };
+    }
+
+    /// # Safety
+    /// As above.
+    #[inline(always)]
+    unsafe fn put_four(&self, bits: &mut Bits, literals: &[u8; 4]) {
+        let [a, b, c, d] = literals.map(|literal| self.literals[usize::from(literal)]);
+        let (front, back) = (code(a) | code(b).wrapping_shl(a), code(c) | code(d).wrapping_shl(c));
+        // SAFETY: as above.
+        unsafe { bits.put(front | back.wrapping_shl(a + b), length(a + b + c + d)) };
+    }
+}

@@ -1,0 +1,462 @@
+//! Cuts a block into records.
+//!
+//! A half's table has places relative to 32 KiB before the half, so that they fit into 16 bits. A place in it may be too far, or have other bytes:
+//! a match is what has the same bytes and is not too far. Every place is at or behind the message's beginning.
+
+use super::tally::Piece;
+
+/// Half of a block: with the bytes before it that a match may reach, its places have 16 bits.
+pub const HALF_BYTES: usize = 32 << 10;
+const WINDOW_BYTES: usize = 32 << 10;
+/// The shortest match that is looked for.
+const MATCH_BYTES_MIN: usize = 4;
+const MATCH_BYTES_MAX: usize = 258;
+/// As many bytes are compared at once.
+const COMPARED_BYTES: usize = 32;
+const TABLE_BITS_MAX: u32 = 14;
+/// Short messages have smaller tables, which are cleared sooner.
+const TABLE_BITS_MIN: u32 = 8;
+/// Steps that are made before it is asked whether any of them had a match.
+const STEPS: usize = 4;
+/// The most bytes that a step takes.
+const STEP_BYTES_MAX: usize = MATCH_BYTES_MAX + 1;
+/// The bytes that a step reads behind its own place, and a few.
+const MARGIN_BYTES: usize = COMPARED_BYTES + 8;
+/// After so many places without a match every second is tried, and so on.
+const PATIENCE_BITS: u32 = 7;
+/// Of so many places before the second half two are put into its table.
+const PRIMED_STEP: usize = 4;
+
+/// At most two literals, or a match and at most one literal before it. From the lowest 16 bits on: both literals, 256 or more where there is none;
+/// the match's length, zero where there is none; and its distance less one.
+#[derive(Clone, Copy)]
+pub struct Record(pub u64);
+
+impl Record {
+    /// No literals.
+    const BARE: u64 = 0x0100_0100;
+    /// No match: the distance has a slot of its own, and no more bits.
+    const UNMATCHED: u64 = 0xc000 << 48;
+
+    fn literal(byte: u8) -> Record {
+        Record(Record::UNMATCHED | 0x0100_0000 | u64::from(byte))
+    }
+
+    fn of_match(length: usize, distance: usize) -> Record {
+        Record(Record::BARE | (length as u64) << 32 | (distance as u64) << 48)
+    }
+}
+
+/// How many bits a place in the tables of a message has.
+pub fn table_bits(len: usize) -> u32 {
+    (usize::BITS - len.leading_zeros()).clamp(TABLE_BITS_MIN, TABLE_BITS_MAX)
+}
+
+/// One half's table and what was made of the half.
+pub struct Half {
+    table: Box<[u16; 1 << TABLE_BITS_MAX]>,
+    records: Box<[Record]>,
+    records_count: usize,
+    /// Literals that no record has: behind how many records, where in the message they begin, and how many they are.
+    runs: Vec<(usize, usize, usize)>,
+}
+
+impl Default for Half {
+    fn default() -> Half {
+        Half {
+            table: Box::new([0; 1 << TABLE_BITS_MAX]),
+            records: vec![Record(0); HALF_BYTES].into(),
+            records_count: 0,
+            runs: Vec::with_capacity(HALF_BYTES / (2 * STEPS)),
+        }
+    }
+}
+
+impl Half {
+    /// Begins a message: every place is its beginning.
+    pub fn start(&mut self, bits: u32) {
+        self.table[..1 << bits].fill(WINDOW_BYTES as u16);
+    }
+
+    /// Goes on with a half that begins so many bytes behind where this one began.
+    pub fn go_on(&mut self, moved: usize) {
+        self.table.iter_mut().for_each(|place| *place = place.saturating_sub(moved as u16));
+    }
+
+    /// Fills the table with places before `begin`.
+    fn prime(&mut self, message: &[u8], begin: usize, bits: u32) {
+        let window = &message[begin.saturating_sub(WINDOW_BYTES)..begin];
+        let first = WINDOW_BYTES - window.len();
+        let table = &mut self.table[..1 << bits];
+        table.fill(first as u16);
+        for (step, eight) in window.array_windows::<8>().step_by(PRIMED_STEP).enumerate() {
+            let eight = u64::from_le_bytes(*eight);
+            for next in 0..2 {
+                // SAFETY: what is left of the product is less than the table is long.
+                unsafe {
+                    *table.get_unchecked_mut(hashed((eight >> (8 * next)) as u32, 32 - bits)) =
+                        (first + step * PRIMED_STEP + next) as u16
+                };
+            }
+        }
+    }
+
+    /// What was made of the half, in order: records, and literals in the message.
+    pub fn pieces<'a>(&'a self, message: &'a [u8]) -> impl Iterator<Item = Piece<'a>> {
+        let records = &self.records[..self.records_count];
+        let mut done = 0;
+        let runs = self.runs.iter().copied().chain([(self.records_count, 0, 0)]);
+        runs.map(move |(end, begin, len)| {
+            let before = &records[done..end];
+            done = end;
+            Piece { records: before, literals: &message[begin..begin + len] }
+        })
+    }
+}
+
+/// Cuts a block from the first to the last of `ends` into records; its halves meet at the second.
+pub fn parse(halves: &mut [Half; 2], message: &[u8], ends: [usize; 3], bits: u32) {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("bmi1") && is_x86_feature_detected!("bmi2") {
+        // SAFETY: the CPU has the instructions.
+        return unsafe { parse_avx2(halves, message, ends, bits) };
+    }
+    // SAFETY: what calls it says that there are so many bytes.
+    parse_with(halves, message, ends, bits, |a, b| unsafe { differing_words(a, b) });
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,bmi1,bmi2")]
+fn parse_avx2(halves: &mut [Half; 2], message: &[u8], ends: [usize; 3], bits: u32) {
+    // SAFETY: what calls it says that there are so many bytes.
+    parse_with(halves, message, ends, bits, |a, b| unsafe { differing_avx2(a, b) });
+}
+
+#[inline(always)]
+fn parse_with(
+    halves: &mut [Half; 2],
+    message: &[u8],
+    ends: [usize; 3],
+    bits: u32,
+    differing: impl Fn(*const u8, *const u8) -> u32,
+) {
+    let [begin, middle, end] = ends;
+    let [front, back] = halves;
+    if middle < end {
+        back.prime(message, middle, bits);
+    }
+    let (mut a, mut b) = (Run::new(message, front, begin, middle), Run::new(message, back, middle, end));
+    // SAFETY: a step is made where there are so many bytes behind, and two before.
+    unsafe {
+        a.first_literals();
+        if bits == TABLE_BITS_MAX {
+            // The same for both, and known to the compiler.
+            const SHIFT: u32 = 32 - TABLE_BITS_MAX;
+            while a.at < a.steps_end && b.at < b.steps_end {
+                let (mut at, mut then) = (a.at, b.at);
+                let (mut record, mut record_then) = (a.record, b.record);
+                for _ in 0..STEPS {
+                    let seen = look(at, a.base, a.table, SHIFT);
+                    let seen_then = look(then, b.base, b.table, SHIFT);
+                    let (taken, made) = take(at, a.base, a.end, seen, &differing);
+                    let (taken_then, made_then) = take(then, b.base, b.end, seen_then, &differing);
+                    *record = made;
+                    *record_then = made_then;
+                    (at, then) = (at.add(taken), then.add(taken_then));
+                    (record, record_then) = (record.add(1), record_then.add(1));
+                }
+                let skims = [at.addr() - a.at.addr() == 2 * STEPS, then.addr() - b.at.addr() == 2 * STEPS];
+                (a.at, b.at, a.record, b.record) = (at, then, record, record_then);
+                if skims[0] {
+                    a.skim(SHIFT);
+                }
+                if skims[1] {
+                    b.skim(SHIFT);
+                }
+            }
+        }
+        for run in [&mut a, &mut b] {
+            run.alone(32 - bits, &differing);
+        }
+    }
+    let counts = [a.count(), b.count()];
+    (front.records_count, back.records_count) = (counts[0], counts[1]);
+}
+
+/// A half under way.
+struct Run<'a> {
+    message: *const u8,
+    /// What places are relative to; it may be before the message, the places are not.
+    base: *const u8,
+    table: *mut u16,
+    at: *const u8,
+    /// Before it there is room for a step, and for several.
+    step_end: *const u8,
+    steps_end: *const u8,
+    end: *const u8,
+    records: *mut Record,
+    record: *mut Record,
+    runs: &'a mut Vec<(usize, usize, usize)>,
+}
+
+impl<'a> Run<'a> {
+    fn new(message: &'a [u8], half: &'a mut Half, begin: usize, end: usize) -> Run<'a> {
+        let start = message.as_ptr();
+        let back = |bytes: usize| start.wrapping_add(end.saturating_sub(bytes).max(begin));
+        half.runs.clear();
+        Run {
+            message: start,
+            base: start.wrapping_add(begin).wrapping_sub(WINDOW_BYTES),
+            table: half.table.as_mut_ptr(),
+            at: start.wrapping_add(begin),
+            step_end: back(MARGIN_BYTES),
+            steps_end: back(MARGIN_BYTES + STEPS * STEP_BYTES_MAX),
+            end: start.wrapping_add(end),
+            records: half.records.as_mut_ptr(),
+            record: half.records.as_mut_ptr(),
+            runs: &mut half.runs,
+        }
+    }
+
+    fn count(&self) -> usize {
+        (self.record.addr() - self.records.addr()) / size_of::<Record>()
+    }
+
+    /// # Safety
+    /// There must be room for a record: a record has a byte of the half at least.
+    #[inline(always)]
+    unsafe fn push(&mut self, record: Record) {
+        // SAFETY: the caller's.
+        unsafe {
+            *self.record = record;
+            self.record = self.record.add(1);
+        }
+    }
+
+    /// A step looks at two bytes before its place: the message's first two are literals.
+    ///
+    /// # Safety
+    /// This must be where the half begins.
+    unsafe fn first_literals(&mut self) {
+        while self.at < self.end && self.at.addr() - self.message.addr() < 2 {
+            // SAFETY: there is a byte.
+            unsafe {
+                self.push(Record::literal(*self.at));
+                self.at = self.at.add(1);
+            }
+        }
+    }
+
+    /// # Safety
+    /// There must be two bytes before the place and a margin behind.
+    #[inline(always)]
+    unsafe fn step(&mut self, shift: u32, differing: &impl Fn(*const u8, *const u8) -> u32) {
+        // SAFETY: the caller's.
+        unsafe {
+            let seen = look(self.at, self.base, self.table, shift);
+            let (taken, made) = take(self.at, self.base, self.end, seen, differing);
+            self.push(made);
+            self.at = self.at.add(taken);
+        }
+    }
+
+    /// Goes over places without a match, up to one that may have one: they are literals.
+    ///
+    /// # Safety
+    /// There must be a margin behind the place.
+    unsafe fn skim(&mut self, shift: u32) {
+        let (from, mut patience) = (self.at, 1_usize << PATIENCE_BITS);
+        while self.at < self.steps_end {
+            // SAFETY: before that there is a margin; every place is in the message, before this one.
+            unsafe {
+                let here = word(self.at);
+                let place = self.table.add(hashed(here, shift));
+                if word(self.base.wrapping_add(usize::from(*place))) == here {
+                    break;
+                }
+                *place = self.at.addr().wrapping_sub(self.base.addr()) as u16;
+                self.at = self.at.add(patience >> PATIENCE_BITS);
+                patience += 1;
+            }
+        }
+        let len = self.at.addr() - from.addr();
+        if len > 0 {
+            self.runs.push((self.count(), from.addr() - self.message.addr(), len));
+        }
+    }
+
+    /// The rest of the half by itself, and its last bytes with care.
+    ///
+    /// # Safety
+    /// Two bytes must be before the place, unless there are none behind it.
+    #[inline(always)]
+    unsafe fn alone(&mut self, shift: u32, differing: &impl Fn(*const u8, *const u8) -> u32) {
+        // SAFETY: a step is made where there is a margin behind it.
+        unsafe {
+            while self.at < self.steps_end {
+                let before = self.at;
+                for _ in 0..STEPS {
+                    self.step(shift, differing);
+                }
+                if self.at.addr() - before.addr() == 2 * STEPS {
+                    self.skim(shift);
+                }
+            }
+            while self.at < self.step_end {
+                self.step(shift, differing);
+            }
+            while self.at < self.end {
+                self.last(shift);
+            }
+        }
+    }
+
+    /// A match, or a literal, near the end.
+    ///
+    /// # Safety
+    /// There must be a byte.
+    unsafe fn last(&mut self, shift: u32) {
+        let (at, left) = (self.at, self.end.addr() - self.at.addr());
+        // SAFETY: four bytes are looked at where there are so many, and others before the half's end.
+        unsafe {
+            if left >= MATCH_BYTES_MIN {
+                let place = self.table.add(hashed(word(at), shift));
+                let from = self.base.wrapping_add(usize::from(*place));
+                *place = at.addr().wrapping_sub(self.base.addr()) as u16;
+                let distance = at.addr().wrapping_sub(from.addr()).wrapping_sub(1);
+                if word(from) == word(at) && distance < WINDOW_BYTES {
+                    let most = left.min(MATCH_BYTES_MAX);
+                    let differs = (MATCH_BYTES_MIN..most).find(|next| *at.add(*next) != *from.add(*next));
+                    let length = differs.unwrap_or(most);
+                    self.push(Record::of_match(length, distance));
+                    self.at = at.add(length);
+                    return;
+                }
+            }
+            self.push(Record::literal(*at));
+            self.at = at.add(1);
+        }
+    }
+}
+
+/// Eight bytes from two before the place on, and where the table has seen the place's four bytes and those of the next. Puts both into the
+/// table, and the two before them.
+///
+/// # Safety
+/// There must be two bytes before the place and six behind; the table must be as long as the shift leaves room for.
+#[inline(always)]
+unsafe fn look(at: *const u8, base: *const u8, table: *mut u16, shift: u32) -> (u64, [usize; 2]) {
+    // SAFETY: the caller's.
+    unsafe {
+        let relative = at.addr().wrapping_sub(base.addr());
+        let eight = u64::from_le(at.sub(2).cast::<u64>().read_unaligned());
+        let places: [*mut u16; 4] = std::array::from_fn(|next| table.add(hashed((eight >> (8 * next)) as u32, shift)));
+        let seen = [usize::from(*places[2]), usize::from(*places[3])];
+        for (next, place) in places.into_iter().enumerate() {
+            *place = relative.wrapping_add(next).wrapping_sub(2) as u16;
+        }
+        (eight, seen)
+    }
+}
+
+/// Takes the longer of two matches, or two literals: says how many bytes that are.
+///
+/// # Safety
+/// There must be a margin behind the place; `seen` must be of the place.
+#[inline(always)]
+unsafe fn take(
+    at: *const u8,
+    base: *const u8,
+    end: *const u8,
+    seen: (u64, [usize; 2]),
+    differing: &impl Fn(*const u8, *const u8) -> u32,
+) -> (usize, Record) {
+    let (eight, [first, second]) = seen;
+    let alike = differing(at, base.wrapping_add(first)).trailing_zeros();
+    let alike_then = differing(at.wrapping_add(1), base.wrapping_add(second)).trailing_zeros();
+    // A literal more has to be worth it.
+    let is_second = alike_then > alike + 1;
+    let before = usize::from(is_second);
+    let mut length = if is_second { alike_then } else { alike } as usize;
+    let place = if is_second { second } else { first };
+    let distance = at.addr().wrapping_sub(base.addr()).wrapping_add(before).wrapping_sub(place).wrapping_sub(1);
+    if length == COMPARED_BYTES {
+        // SAFETY: so many bytes are there.
+        length = unsafe { extended(at.wrapping_add(before), distance, end) };
+    }
+    let matches = (length >= MATCH_BYTES_MIN) & (distance < WINDOW_BYTES);
+    let matched = Record::BARE - ((before as u64) << 8) + ((length as u64) << 32) + ((distance as u64) << 48);
+    let literals = eight >> 16 & 0xff | eight >> 8 & 0xff_0000;
+    let record = literals | std::hint::select_unpredictable(matches, matched, Record::UNMATCHED);
+    (std::hint::select_unpredictable(matches, length + before, 2), Record(record))
+}
+
+/// How long a match of at least [`COMPARED_BYTES`] is, at most up to the end; none where it is too far.
+///
+/// # Safety
+/// `distance` and one more must be a place with so many bytes that are the same, or too far.
+#[cold]
+#[inline(never)]
+unsafe fn extended(at: *const u8, distance: usize, end: *const u8) -> usize {
+    if distance >= WINDOW_BYTES {
+        return 0;
+    }
+    let (from, most) = (at.wrapping_sub(distance + 1), MATCH_BYTES_MAX.min(end.addr() - at.addr()));
+    let mut length = COMPARED_BYTES;
+    while length + 8 <= most {
+        // SAFETY: this is before the end.
+        let [a, b] = [at, from].map(|at| unsafe { at.add(length).cast::<u64>().read_unaligned() });
+        if a != b {
+            return length + u64::from_le(a ^ b).trailing_zeros() as usize / 8;
+        }
+        length += 8;
+    }
+    // SAFETY: this is before the end.
+    while length < most && unsafe { *at.add(length) == *from.add(length) } {
+        length += 1;
+    }
+    length
+}
+
+#[inline(always)]
+fn hashed(word: u32, shift: u32) -> usize {
+    (word.wrapping_mul(0x9e37_79b1) >> shift) as usize
+}
+
+/// # Safety
+/// There must be four bytes.
+#[inline(always)]
+unsafe fn word(at: *const u8) -> u32 {
+    // SAFETY: the caller's.
+    u32::from_le(unsafe { at.cast::<u32>().read_unaligned() })
+}
+
+/// A bit for the first of 32 bytes that is not the same, and perhaps others above it.
+///
+/// # Safety
+/// Both must have 32 bytes.
+#[inline(always)]
+unsafe fn differing_words(a: *const u8, b: *const u8) -> u32 {
+    for next in 0..COMPARED_BYTES / 8 {
+        // SAFETY: the caller's.
+        let [a, b] = [a, b].map(|at| unsafe { at.add(8 * next).cast::<u64>().read_unaligned() });
+        if a != b {
+            return 1 << (8 * next as u32 + u64::from_le(a ^ b).trailing_zeros() / 8);
+        }
+    }
+    0
+}
+
+/// A bit for each of 32 bytes that is not the same.
+///
+/// # Safety
+/// Both must have 32 bytes.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+#[target_feature(enable = "avx2,bmi1,bmi2")]
+unsafe fn differing_avx2(a: *const u8, b: *const u8) -> u32 {
+    use std::arch::x86_64::{_mm256_cmpeq_epi8, _mm256_loadu_si256, _mm256_movemask_epi8};
+    // SAFETY: the caller's.
+    let (a, b) = unsafe { (_mm256_loadu_si256(a.cast()), _mm256_loadu_si256(b.cast())) };
+    !(_mm256_movemask_epi8(_mm256_cmpeq_epi8(a, b)) as u32)
+}

@@ -1,0 +1,194 @@
+//! How often a block has each symbol.
+
+use super::parse::Record;
+
+/// Literals, and what stands for none.
+pub const LITERALS: usize = 512;
+/// Every length, and zero for none.
+pub const LENGTHS: usize = 512;
+/// Every slot of distances, and that of none.
+pub const SLOTS: usize = 32;
+/// The symbols of literals, of the end and of lengths.
+pub const SYMBOLS: usize = 286;
+
+/// Records, and literals behind them.
+pub struct Piece<'a> {
+    pub records: &'a [Record],
+    pub literals: &'a [u8],
+}
+
+/// One of several tables that are counted in turn, so that a count does not wait for the one before it.
+#[derive(Clone, Copy)]
+struct Counts {
+    literals: [[u32; LITERALS]; 2],
+    lengths: [u32; LENGTHS],
+    slots: [u32; SLOTS],
+}
+
+/// How often a block has each symbol.
+pub struct Tally {
+    counts: [Counts; 2],
+    /// What it comes to: literals, the end and lengths; and the slots of distances.
+    pub symbols: [u32; SYMBOLS],
+    pub slots: [u32; SLOTS],
+}
+
+impl Default for Tally {
+    fn default() -> Tally {
+        let none = Counts { literals: [[0; LITERALS]; 2], lengths: [0; LENGTHS], slots: [0; SLOTS] };
+        Tally { counts: [none; 2], symbols: [0; SYMBOLS], slots: [0; SLOTS] }
+    }
+}
+
+/// What a record has in each table: two literals, a length and a slot.
+#[derive(Clone, Copy)]
+pub struct Indices {
+    pub literals: [usize; 2],
+    pub length: usize,
+    pub slot: usize,
+    /// How many bits of the distance stand behind its slot's code, and which.
+    pub more_len: u32,
+    pub more: u64,
+}
+
+impl Indices {
+    #[inline(always)]
+    pub fn of(record: &Record) -> Indices {
+        let [first, second, length, distance] = [0, 16, 32, 48].map(|shift| (record.0 >> shift) as u16);
+        let distance = u32::from(distance);
+        let more_len = (distance | 2).ilog2() - 1;
+        Indices {
+            literals: [usize::from(first) % LITERALS, usize::from(second) % LITERALS],
+            length: usize::from(length) % LENGTHS,
+            slot: ((distance >> more_len) + 2 * more_len) as usize % SLOTS,
+            more_len,
+            more: u64::from(distance & !(u32::MAX << more_len)),
+        }
+    }
+}
+
+impl Counts {
+    #[inline(always)]
+    fn add(&mut self, of: Indices) {
+        self.literals[0][of.literals[0]] += 1;
+        self.literals[1][of.literals[1]] += 1;
+        self.lengths[of.length] += 1;
+        self.slots[of.slot] += 1;
+    }
+}
+
+impl Tally {
+    /// Forgets what was counted.
+    pub fn clear(&mut self) {
+        *self = Tally::default();
+    }
+
+    /// Counts a piece.
+    pub fn count(&mut self, piece: Piece<'_>) {
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("bmi1") && is_x86_feature_detected!("bmi2") && is_x86_feature_detected!("lzcnt") {
+            // SAFETY: the CPU has the instructions.
+            return unsafe { self.count_bmi2(piece) };
+        }
+        self.count_with(piece);
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "bmi1,bmi2,lzcnt")]
+    fn count_bmi2(&mut self, piece: Piece<'_>) {
+        self.count_with(piece);
+    }
+
+    #[inline(always)]
+    fn count_with(&mut self, piece: Piece<'_>) {
+        let (pairs, last) = piece.records.as_chunks::<2>();
+        for [one, other] in pairs {
+            self.counts[0].add(Indices::of(one));
+            self.counts[1].add(Indices::of(other));
+        }
+        last.iter().for_each(|record| self.counts[0].add(Indices::of(record)));
+        self.count_literals(piece.literals);
+    }
+
+    fn count_literals(&mut self, literals: &[u8]) {
+        let [Counts { literals: [a, b], .. }, Counts { literals: [c, d], .. }] = &mut self.counts;
+        let (words, rest) = literals.as_chunks::<8>();
+        for word in words {
+            let word = u64::from_le_bytes(*word);
+            let byte = |at: u32| (word >> (8 * at)) as usize & 0xff;
+            for half in [0, 4] {
+                a[byte(half)] += 1;
+                b[byte(half + 1)] += 1;
+                c[byte(half + 2)] += 1;
+                d[byte(half + 3)] += 1;
+            }
+        }
+        rest.iter().for_each(|literal| a[usize::from(*literal)] += 1);
+    }
+
+    /// Sums up what was counted.
+    pub fn sum_up(&mut self) {
+        let [one, other] = &self.counts;
+        for (byte, count) in self.symbols[..256].iter_mut().enumerate() {
+            *count = [one, other].iter().map(|counts| counts.literals[0][byte] + counts.literals[1][byte]).sum();
+        }
+        self.symbols[256..].fill(0);
+        self.symbols[256] = 1;
+        for length in 3..=258 {
+            self.symbols[257 + length_symbol(length)] += one.lengths[length] + other.lengths[length];
+        }
+        for (slot, count) in self.slots.iter_mut().enumerate().take(SLOTS - 2) {
+            *count = one.slots[slot] + other.slots[slot];
+        }
+    }
+}
+
+/// The symbol of a length, less 257.
+fn length_symbol(length: usize) -> usize {
+    match length - 3 {
+        // The first eight have no more bits; from there on four symbols have as many each.
+        short @ 0..8 => short,
+        255.. => 28,
+        long => {
+            let more = long.ilog2() as usize - 2;
+            4 * more + (long >> more)
+        }
+    }
+}
+
+/// The lowest length of a symbol less 257, and how many more bits it has.
+pub fn length_base(symbol: usize) -> (usize, u32) {
+    match symbol {
+        0..8 => (3 + symbol, 0),
+        28.. => (258, 0),
+        _ => (3 + ((symbol % 4 + 4) << (symbol / 4 - 1)), symbol as u32 / 4 - 1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_length_is_among_those_of_its_symbol() {
+        for length in 3..=258 {
+            let (base, more) = length_base(length_symbol(length));
+            assert!(length >= base && length < base + (1 << more), "{length} {base} {more}");
+        }
+        // RFC 1951, 3.2.5.
+        let table = [
+            (3, 257),
+            (10, 264),
+            (11, 265),
+            (18, 268),
+            (19, 269),
+            (35, 273),
+            (114, 279),
+            (115, 280),
+            (227, 284),
+            (257, 284),
+            (258, 285),
+        ];
+        assert!(table.iter().all(|(length, symbol)| 257 + length_symbol(*length) == *symbol));
+    }
+}

@@ -5,6 +5,7 @@ use aws_lc_rs::cipher::{
     UnboundCipherKey,
 };
 use panoply_core::op::crypto::CipherAlgorithm;
+use zeroize::Zeroize;
 
 use crate::Failure;
 use crate::lanes::{AesLanes, CHAINED_LANES};
@@ -61,16 +62,45 @@ impl CipherKey {
                 }
                 _ => None,
             };
+            let done = done.map(|(blocks, vectors)| self.chain_last(blocks, vectors, messages, texts));
             for (lane, (message, text)) in messages.iter().zip(texts).enumerate() {
                 // The vectors are now the last blocks that were made, from which the longer messages go on.
                 let (blocks, vector) = done.map_or((0, vectors[lane]), |(blocks, vectors)| (blocks, vectors[lane]));
                 let begin = blocks * BLOCK_BYTES;
-                text[begin..message.len()].copy_from_slice(&message[begin..]);
-                pad(text, message.len());
-                self.encrypt_chained(&vector, &mut text[begin..])?;
+                if begin < text.len() {
+                    text[begin..message.len()].copy_from_slice(&message[begin..]);
+                    pad(text, message.len());
+                    self.encrypt_chained(&vector, &mut text[begin..])?;
+                }
             }
         }
         Ok(())
+    }
+
+    /// The last blocks with the padding, where each of eight messages has one more: as many as are done then, and the vectors.
+    fn chain_last(
+        &self,
+        blocks: usize,
+        vectors: [Block; CHAINED_LANES],
+        messages: &[&[u8]],
+        texts: &mut [&mut [u8]],
+    ) -> (usize, [Block; CHAINED_LANES]) {
+        let begin = blocks * BLOCK_BYTES;
+        let mut last = [[0; BLOCK_BYTES]; CHAINED_LANES];
+        for ((last, message), text) in last.iter_mut().zip(messages).zip(texts.iter()) {
+            let rest = &message[begin..];
+            if text.len() != begin + BLOCK_BYTES || rest.len() >= BLOCK_BYTES {
+                return (blocks, vectors);
+            }
+            last[..rest.len()].copy_from_slice(rest);
+            pad(last, rest.len());
+        }
+        let mut ends = texts.iter_mut().map(|text| &mut text[begin..]);
+        let mut ends: [&mut [u8]; CHAINED_LANES] = std::array::from_fn(|_| ends.next().unwrap_or_default());
+        let (mut after, messages) = (vectors, last.each_ref().map(|last| last.as_slice()));
+        let more = self.lanes.as_ref().map_or(0, |lanes| lanes.encrypt_chained(&mut after, &messages, &mut ends));
+        last.zeroize();
+        (blocks + more, after)
     }
 
     /// Decrypts whole blocks, each chained to the one before, into `out`, which is as long.

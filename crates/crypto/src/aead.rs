@@ -8,10 +8,16 @@ use panoply_core::op::crypto::{AeadAlgorithm, NonceBytes, TAG_BYTES};
 use zeroize::Zeroize;
 
 use crate::Failure;
-use crate::lanes::ChaChaLanes;
+use crate::lanes::{ChaChaLanes, KEYED_LANES, TagKeys};
 
 /// Shorter messages are faster with the library's functions.
 const LANES_BYTES_MIN: usize = 512;
+/// Messages that are prepared together at most.
+pub const PREPARED_MAX: usize = KEYED_LANES;
+/// The keys of so many tags are made faster together.
+const PREPARED_MIN: usize = 3;
+/// Where messages are longer than this on average, what is prepared hardly counts, and threads share them out one by one.
+const PREPARED_BYTES_MAX: usize = 64 << 10;
 
 /// An expanded key.
 pub struct AeadKey {
@@ -27,13 +33,28 @@ impl AeadKey {
         Some(AeadKey { library: LessSafeKey::new(UnboundKey::new(library(algorithm), material).ok()?), lanes })
     }
 
-    /// Several blocks at a time, where that is wanted, the CPU can, and the message is long enough.
-    fn lanes(&self, wide: bool, len: usize) -> Option<&ChaChaLanes> {
-        self.lanes.as_ref().filter(|_| wide && len >= LANES_BYTES_MIN)
+    /// What can be made beforehand for some messages, [`PREPARED_MAX`] at most: their nonces and how long they are. `wide`, here and below: in
+    /// vector registers of 512 bits, where the CPU has them.
+    pub fn prepare(&self, messages: impl Iterator<Item = (NonceBytes, usize)>, wide: bool) -> Prepared<'_> {
+        let lanes = self.lanes.as_ref().filter(|_| wide);
+        let (mut nonces, mut long) = ([[0; 12]; PREPARED_MAX], 0);
+        if lanes.is_some() {
+            for (place, (nonce, len)) in nonces.iter_mut().zip(messages) {
+                *place = nonce;
+                long += usize::from(len >= LANES_BYTES_MIN);
+            }
+        }
+        let tag_keys = lanes.filter(|_| long >= PREPARED_MIN).map(|lanes| lanes.tag_keys(&nonces));
+        Prepared { library: &self.library, lanes, tag_keys }
     }
 
-    /// Seals `message` into `text`, which is as long, and `tag`, which has 16 bytes. `wide`, here and below: in vector registers of 512 bits,
-    /// where the CPU has them.
+    /// How many of so many messages with so many bytes are best prepared together.
+    pub fn together(&self, count: usize, bytes: usize, wide: bool) -> usize {
+        let pays = wide && self.lanes.is_some() && bytes <= count.saturating_mul(PREPARED_BYTES_MAX);
+        if pays { PREPARED_MAX } else { 1 }
+    }
+
+    /// Seals `message` into `text`, which is as long, and `tag`, which has 16 bytes.
     pub fn seal(
         &self,
         nonce: &NonceBytes,
@@ -43,17 +64,7 @@ impl AeadKey {
         tag: &mut [u8],
         wide: bool,
     ) -> Result<(), Failure> {
-        if let Some(lanes) = self.lanes(wide, message.len()) {
-            let places = text.len() == message.len() && tag.len() == TAG_BYTES;
-            places
-                .then(|| tag.copy_from_slice(&lanes.seal(nonce, associated, message, text)))
-                .ok_or(Failure::Rejected)?;
-            return Ok(());
-        }
-        let (nonce, associated) = (Nonce::assume_unique_for_key(*nonce), Aad::from(associated));
-        self.library
-            .seal_out_of_place_scatter(nonce, associated, message, text, &[], tag)
-            .map_err(|_| Failure::Rejected)
+        self.prepare(std::iter::empty(), wide).seal(0, nonce, associated, message, text, tag)
     }
 
     /// Opens `text` into `message`, which is as long. Where the tag is not right nothing of the message is left there.
@@ -66,10 +77,62 @@ impl AeadKey {
         message: &mut [u8],
         wide: bool,
     ) -> Result<(), Failure> {
-        let is_authentic = match self.lanes(wide, text.len()) {
+        self.prepare(std::iter::empty(), wide).open(0, nonce, associated, text, tag, message)
+    }
+}
+
+/// A key, and what was made beforehand for some messages.
+pub struct Prepared<'a> {
+    library: &'a LessSafeKey,
+    lanes: Option<&'a ChaChaLanes>,
+    tag_keys: Option<TagKeys>,
+}
+
+impl Prepared<'_> {
+    /// Several blocks at a time, where the message is long enough.
+    fn lanes(&self, len: usize) -> Option<&ChaChaLanes> {
+        self.lanes.filter(|_| len >= LANES_BYTES_MIN)
+    }
+
+    /// Seals the message that was prepared at this place, as [`AeadKey::seal`] does.
+    pub fn seal(
+        &self,
+        place: usize,
+        nonce: &NonceBytes,
+        associated: &[u8],
+        message: &[u8],
+        text: &mut [u8],
+        tag: &mut [u8],
+    ) -> Result<(), Failure> {
+        if let Some(lanes) = self.lanes(message.len()) {
+            if text.len() != message.len() || tag.len() != TAG_BYTES {
+                return Err(Failure::Rejected);
+            }
+            let key = self.tag_keys.as_ref().and_then(|keys| keys.get(place));
+            tag.copy_from_slice(&lanes.seal(nonce, associated, message, text, key));
+            return Ok(());
+        }
+        let (nonce, associated) = (Nonce::assume_unique_for_key(*nonce), Aad::from(associated));
+        self.library
+            .seal_out_of_place_scatter(nonce, associated, message, text, &[], tag)
+            .map_err(|_| Failure::Rejected)
+    }
+
+    /// Opens the message that was prepared at this place, as [`AeadKey::open`] does.
+    pub fn open(
+        &self,
+        place: usize,
+        nonce: &NonceBytes,
+        associated: &[u8],
+        text: &[u8],
+        tag: &[u8],
+        message: &mut [u8],
+    ) -> Result<(), Failure> {
+        let key = self.tag_keys.as_ref().and_then(|keys| keys.get(place));
+        let is_authentic = match self.lanes(text.len()) {
             Some(lanes) => {
                 message.len() == text.len()
-                    && verify_slices_are_equal(&lanes.open(nonce, associated, text, message), tag).is_ok()
+                    && verify_slices_are_equal(&lanes.open(nonce, associated, text, message, key), tag).is_ok()
             }
             None => {
                 let (nonce, associated) = (Nonce::assume_unique_for_key(*nonce), Aad::from(associated));

@@ -70,16 +70,34 @@ pub fn spread(
     time_ns: &dyn Fn(usize) -> f64,
     work: &(dyn Fn(usize, Slot<'_>) -> Result<usize, Failure> + Sync),
 ) -> Result<(), (usize, Failure)> {
+    spread_prepared(threads, slots, 1, time_ns, &|_| Ok(()), &|_: &(), _, index, slot| work(index, slot))
+}
+
+/// The same with groups of at most `together` messages, for each of which something is prepared: `work` is given that, the message's place
+/// in the group, its number and its places.
+pub fn spread_prepared<P>(
+    threads: &dyn Threads,
+    slots: Slots<'_>,
+    together: usize,
+    time_ns: &dyn Fn(usize) -> f64,
+    prepare: &(dyn Fn(Range<usize>) -> Result<P, (usize, Failure)> + Sync),
+    work: &(dyn Fn(&P, usize, usize, Slot<'_>) -> Result<usize, Failure> + Sync),
+) -> Result<(), (usize, Failure)> {
     let (offsets, side_each) = (slots.offsets, slots.side_each);
-    spread_runs(threads, slots, 1, time_ns, &|run: Run<'_>| {
+    spread_runs(threads, slots, together, time_ns, &|run: Run<'_>| {
         let Run { messages, out, side, lens } = run;
-        let first = messages.start;
-        let base = offsets[first];
-        for (place, len) in lens.iter_mut().enumerate() {
-            let message = first + place;
-            let out = &mut out[offsets[message] - base..offsets[message + 1] - base];
-            let side = &mut side[place * side_each..(place + 1) * side_each];
-            *len = work(message, Slot { out, side }).map_err(|failure| (message, failure))?;
+        let base = offsets[messages.start];
+        for (group, lens) in lens.chunks_mut(together.max(1)).enumerate() {
+            let first = messages.start + group * together;
+            let prepared = prepare(first..first + lens.len())?;
+            for (place, len) in lens.iter_mut().enumerate() {
+                let message = first + place;
+                let out = &mut out[offsets[message] - base..offsets[message + 1] - base];
+                let beside = message - messages.start;
+                let side = &mut side[beside * side_each..(beside + 1) * side_each];
+                let made = work(&prepared, place, message, Slot { out, side });
+                *len = made.map_err(|failure| (message, failure))?;
+            }
         }
         Ok(())
     })

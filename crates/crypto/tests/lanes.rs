@@ -123,16 +123,61 @@ fn sealed_in_lanes_is_sealed() {
         // Behind other bytes, so that nothing is aligned.
         let (mut text, mut expected, mut tag) = (vec![9; len + 2], vec![0; len], [0; 16]);
         key.seal(&nonce, &associated, &message, &mut expected, &mut tag, false).unwrap();
-        let made = lanes.seal(&nonce, &associated, &message, &mut text[1..=len]);
+        let made = lanes.seal(&nonce, &associated, &message, &mut text[1..=len], None);
         assert!(text[1..=len] == expected && made == tag, "{len} of {}", associated.len());
         assert_eq!((text[0], text[len + 1]), (9, 9), "{len}");
         let mut opened = vec![9; len + 2];
-        assert_eq!(lanes.open(&nonce, &associated, &text[1..=len], &mut opened[1..=len]), tag, "{len}");
+        assert_eq!(lanes.open(&nonce, &associated, &text[1..=len], &mut opened[1..=len], None), tag, "{len}");
         assert!(opened[1..=len] == message && opened[0] == 9 && opened[len + 1] == 9, "{len}");
         // The key itself chooses between both ways, and leaves nothing where a tag is wrong.
         key.open(&nonce, &associated, &expected, &tag, &mut opened[..len], true).unwrap();
         tag[round % 16] ^= 1 << (round % 8);
         key.open(&nonce, &associated, &expected, &tag, &mut opened[..len], true).unwrap_err();
         assert!(opened[..len].iter().all(|byte| *byte == 0), "{len}");
+    }
+}
+
+/// Batches, of which the keys of sixteen tags at a time are made together: every number of messages around that, short ones among the long,
+/// sealed and opened as one by one.
+#[test]
+fn sealed_in_batches_is_sealed() {
+    let (mut wide, mut narrow) = both();
+    let mut source = Random::new(64);
+    for count in (1..=35).chain([100]) {
+        let key = Key::seal(AeadAlgorithm::ChaCha20Poly1305, &random(&mut source, 32)).unwrap();
+        let nonces = Nonces::Given(random(&mut source, 12 * count).into());
+        let mut message = || {
+            let len = [0, 100, 511, 512, 1024, 1040, 5000][source.below(7) as usize];
+            Bytes::from_vec(random(&mut source, len))
+        };
+        let messages: Vec<Bytes> = (0..count).map(|_| message()).collect();
+        let associated = random(&mut source, count);
+        let mut seal = |state: &mut State| {
+            let seal = Seal::new(&key, nonces.clone(), messages.clone()).associated(associated.clone());
+            let Op::Crypto(op) = seal.into_op().unwrap() else { panic!("another domain") };
+            let value = panoply_crypto::run(&op, state, &OneThread, &mut HostBufferMut::zeroed).unwrap();
+            Seal::output(value).unwrap().text
+        };
+        let (text, expected) = (seal(&mut wide), seal(&mut narrow));
+        assert_eq!(text.slices().unwrap(), expected.slices().unwrap(), "{count}");
+        let open = Open::new(&key, nonces.clone(), text).associated(associated.clone());
+        let plain: Vec<Vec<u8>> = messages.iter().map(|message| message.as_slice().unwrap().to_vec()).collect();
+        assert_eq!(run(&mut wide, open), plain, "{count}");
+    }
+}
+
+/// Messages that are as long as each other: their last blocks, with the padding, are made together.
+#[test]
+fn padded_messages_alike_in_lanes_are_those_of_one_message() {
+    let (mut wide, mut narrow) = both();
+    let mut source = Random::new(65);
+    for len in (0..=50).chain([1023, 1024, 1025]) {
+        let key = Key::encrypt(CipherAlgorithm::Aes256, &random(&mut source, 32)).unwrap();
+        for (count, other) in [(8, 0), (9, 0), (16, 0), (16, 1), (16, 16)] {
+            let len_of = |index: usize| if index == 3 { len + other } else { len };
+            let messages: Vec<Bytes> = (0..count).map(|index| random(&mut source, len_of(index)).into()).collect();
+            let encrypt = Encrypt::new(&key, CipherMode::Cbc, random(&mut source, 16 * count).into(), messages);
+            assert_eq!(run(&mut wide, encrypt.clone()), run(&mut narrow, encrypt), "{count} of {len}");
+        }
     }
 }

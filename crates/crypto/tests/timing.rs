@@ -155,7 +155,7 @@ fn lanes_take_as_long_whatever_the_key_and_the_message_are() {
     let mut out = vec![0; LEN];
     let mut seal = |secret: &[u8; 32 + LEN]| {
         let lanes = lanes::ChaChaLanes::new(&secret[..32]).unwrap();
-        black_box(lanes.seal(&[1; 12], b"", &secret[32..], &mut out));
+        black_box(lanes.seal(&[1; 12], b"", &secret[32..], &mut out, None));
     };
     assert!(is_constant("chacha", &zeros_and_noise(), LONG_CALLS, &mut seal));
     if !lanes::detected() {

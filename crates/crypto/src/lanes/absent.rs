@@ -35,6 +35,22 @@ impl AesLanes {
     }
 }
 
+/// Keys are made one by one.
+pub const KEYED_LANES: usize = 1;
+
+/// The key of one message's tag.
+pub type TagKey = [u64; 4];
+
+/// No value of it is ever made.
+pub enum TagKeys {}
+
+impl TagKeys {
+    /// Never called.
+    pub fn get(&self, _: usize) -> Option<&TagKey> {
+        match *self {}
+    }
+}
+
 /// No value of it is ever made.
 pub enum ChaChaLanes {}
 
@@ -50,12 +66,17 @@ impl ChaChaLanes {
     }
 
     /// Never called.
-    pub fn seal(&self, _: &[u8; 12], _: &[u8], _: &[u8], _: &mut [u8]) -> [u8; 16] {
+    pub fn tag_keys(&self, _: &[[u8; 12]]) -> TagKeys {
         match *self {}
     }
 
     /// Never called.
-    pub fn open(&self, _: &[u8; 12], _: &[u8], _: &[u8], _: &mut [u8]) -> [u8; 16] {
+    pub fn seal(&self, _: &[u8; 12], _: &[u8], _: &[u8], _: &mut [u8], _: Option<&TagKey>) -> [u8; 16] {
+        match *self {}
+    }
+
+    /// Never called.
+    pub fn open(&self, _: &[u8; 12], _: &[u8], _: &[u8], _: &mut [u8], _: Option<&TagKey>) -> [u8; 16] {
         match *self {}
     }
 }

@@ -1,5 +1,5 @@
 //! ChaCha20-Poly1305 in lanes: sixteen blocks of the cipher at a time, and four where few are left; [`poly1305`](super::poly1305) has
-//! the tags.
+//! the tags. A message's first block is the key of its tag: of sixteen messages these are made together.
 
 use std::arch::x86_64::*;
 
@@ -13,6 +13,28 @@ const GROUP_BYTES: usize = 16 * BLOCK_BYTES;
 /// So much is enciphered before its part of the tag is made, so that it is still near.
 const PIECE_BYTES: usize = 8 * GROUP_BYTES;
 const CONSTANTS: [u32; 4] = [0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b20_6574];
+
+/// Messages whose tags' keys are made together.
+pub const KEYED_LANES: usize = 16;
+
+/// The key of one message's tag.
+pub type TagKey = [u64; 4];
+
+/// The keys of several messages' tags. Wiped when they are dropped.
+pub struct TagKeys([TagKey; KEYED_LANES]);
+
+impl TagKeys {
+    /// That of one of the messages.
+    pub fn get(&self, place: usize) -> Option<&TagKey> {
+        self.0.get(place)
+    }
+}
+
+impl Drop for TagKeys {
+    fn drop(&mut self) {
+        self.0.as_flattened_mut().zeroize();
+    }
+}
 
 /// A key. It stays where it is when this is moved, so that no copy is left behind.
 pub struct ChaChaLanes(Box<Words>);
@@ -43,30 +65,80 @@ impl ChaChaLanes {
         Some(ChaChaLanes(made))
     }
 
-    /// Seals `message` into `text`, which is as long; returns the tag.
-    pub fn seal(&self, nonce: &[u8; 12], associated: &[u8], message: &[u8], text: &mut [u8]) -> [u8; TAG_BYTES] {
-        debug_assert_eq!(message.len(), text.len());
+    /// The keys of the tags of messages with these nonces, sixteen at most.
+    pub fn tag_keys(&self, nonces: &[[u8; 12]]) -> TagKeys {
         // SAFETY: a value of this type is only made where the instructions are there.
-        unsafe { self.run(nonce, associated, message, text, true) }
+        unsafe { self.first_blocks(nonces) }
+    }
+
+    /// Seals `message` into `text`, which is as long; returns the tag. `key`, here and below: that of the tag, where it was made.
+    pub fn seal(
+        &self,
+        nonce: &[u8; 12],
+        associated: &[u8],
+        message: &[u8],
+        text: &mut [u8],
+        key: Option<&TagKey>,
+    ) -> [u8; TAG_BYTES] {
+        debug_assert_eq!(message.len(), text.len());
+        // SAFETY: as above.
+        unsafe { self.run(nonce, associated, message, text, key, true) }
     }
 
     /// Opens `text` into `message`, which is as long; returns the tag that it should have. Where it has another, nobody may see the message.
-    pub fn open(&self, nonce: &[u8; 12], associated: &[u8], text: &[u8], message: &mut [u8]) -> [u8; TAG_BYTES] {
+    pub fn open(
+        &self,
+        nonce: &[u8; 12],
+        associated: &[u8],
+        text: &[u8],
+        message: &mut [u8],
+        key: Option<&TagKey>,
+    ) -> [u8; TAG_BYTES] {
         debug_assert_eq!(message.len(), text.len());
         // SAFETY: as above.
-        unsafe { self.run(nonce, associated, text, message, false) }
+        unsafe { self.run(nonce, associated, text, message, key, false) }
+    }
+
+    /// A block of each nonce in each of the lanes.
+    #[target_feature(enable = "avx512f")]
+    fn first_blocks(&self, nonces: &[[u8; 12]]) -> TagKeys {
+        let mut stream = Stream::new(&self.0.0, &[0; 12]);
+        stream.steps = [0; KEYED_LANES];
+        for (lane, nonce) in nonces.iter().take(KEYED_LANES).enumerate() {
+            for (words, word) in stream.nonces.iter_mut().zip(nonce.as_chunks().0) {
+                words[lane] = u32::from_le_bytes(*word);
+            }
+        }
+        stream.next(GROUP_BYTES);
+        let mut keys = TagKeys([[0; 4]; KEYED_LANES]);
+        for (key, block) in keys.0.iter_mut().zip(&stream.blocks) {
+            *key = front_half(*block);
+        }
+        keys
     }
 
     #[target_feature(enable = "avx512f,avx512bw")]
-    fn run(&self, nonce: &[u8; 12], associated: &[u8], input: &[u8], out: &mut [u8], seals: bool) -> [u8; TAG_BYTES] {
+    fn run(
+        &self,
+        nonce: &[u8; 12],
+        associated: &[u8],
+        input: &[u8],
+        out: &mut [u8],
+        key: Option<&TagKey>,
+        seals: bool,
+    ) -> [u8; TAG_BYTES] {
         let len = input.len().min(out.len());
         let (input, out) = (&input[..len], &mut out[..len]);
         let mut stream = Stream::new(&self.0.0, nonce);
-        // The first block is the key of the tag.
-        let held = stream.next(len.saturating_add(BLOCK_BYTES));
-        let mut tag = Poly1305::new(&stream.tag_key());
+        // The first block is the key of the tag: where that is made, the second is the first of the message.
+        stream.counter = u32::from(key.is_some());
+        let held = if key.is_some() { 0 } else { stream.next(len.saturating_add(BLOCK_BYTES)) };
+        let mut tag = match key {
+            Some(key) => Poly1305::new(key),
+            None => Poly1305::new(&front_half(stream.blocks[0])),
+        };
         tag.take_padded(associated);
-        let first = (held - BLOCK_BYTES).min(len);
+        let first = held.saturating_sub(BLOCK_BYTES).min(len);
         stream.apply(1, &input[..first], &mut out[..first]);
         let mut begin = 0;
         let mut end = first;
@@ -89,7 +161,9 @@ impl ChaChaLanes {
 /// Blocks of the cipher. Wiped when they are dropped.
 struct Stream {
     key: [u32; 8],
-    nonce: [u32; 3],
+    /// The words of each lane's nonce, and how far its counter is from the first lane's.
+    nonces: [[u32; 16]; 3],
+    steps: [u32; 16],
     counter: u32,
     blocks: [__m512i; 16],
 }
@@ -109,8 +183,9 @@ impl Stream {
     #[target_feature(enable = "avx512f")]
     fn new(key: &[u32; 8], nonce: &[u8; 12]) -> Stream {
         let (words, _) = nonce.as_chunks();
-        let nonce = std::array::from_fn(|index| u32::from_le_bytes(words[index]));
-        Stream { key: *key, nonce, counter: 0, blocks: [_mm512_setzero_si512(); 16] }
+        let nonces = std::array::from_fn(|index| [u32::from_le_bytes(words[index]); 16]);
+        let steps = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
+        Stream { key: *key, nonces, steps, counter: 0, blocks: [_mm512_setzero_si512(); 16] }
     }
 
     /// The next blocks: four where so many bytes are no more than that, else sixteen. Tells how many bytes they have.
@@ -124,15 +199,6 @@ impl Stream {
         }
         self.counter = self.counter.wrapping_add(count);
         count as usize * BLOCK_BYTES
-    }
-
-    /// The first half of the first block.
-    #[target_feature(enable = "avx512f")]
-    fn tag_key(&self) -> [u64; 4] {
-        let mut key = [0; 4];
-        // SAFETY: there is room for half a register.
-        unsafe { _mm256_storeu_si256(key.as_mut_ptr().cast(), _mm512_castsi512_si256(self.blocks[0])) };
-        key
     }
 
     /// Enciphers or deciphers at most as many bytes as there are from this block on.
@@ -153,7 +219,7 @@ impl Stream {
     /// A register for each of the state's rows, with a block in each of its quarters.
     #[target_feature(enable = "avx512f")]
     fn four(&mut self) {
-        let ([k0, k1, k2, k3, k4, k5, k6, k7], [n0, n1, n2]) = (self.key, self.nonce);
+        let ([k0, k1, k2, k3, k4, k5, k6, k7], [n0, n1, n2]) = (self.key, self.nonces.map(|words| words[0]));
         let counters = _mm512_set_epi32(0, 0, 0, 3, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0);
         let last = _mm512_add_epi32(row([self.counter, n0, n1, n2]), counters);
         let start = [row(CONSTANTS), row([k0, k1, k2, k3]), row([k4, k5, k6, k7]), last];
@@ -178,14 +244,17 @@ impl Stream {
     /// A register for each of the state's words, with a block in each of its lanes.
     #[target_feature(enable = "avx512f")]
     fn sixteen(&mut self) {
-        let lanes = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
-        let ([k0, k1, k2, k3, k4, k5, k6, k7], [n0, n1, n2]) = (self.key, self.nonce);
-        let [c0, c1, c2, c3] = CONSTANTS;
-        let words = [c0, c1, c2, c3, k0, k1, k2, k3, k4, k5, k6, k7, self.counter, n0, n1, n2];
-        let mut start = [lanes; 16];
-        for (place, (start, word)) in start.iter_mut().zip(words).enumerate() {
-            let all = _mm512_set1_epi32(word as i32);
-            *start = if place == 12 { _mm512_add_epi32(all, lanes) } else { all };
+        let ([k0, k1, k2, k3, k4, k5, k6, k7], [c0, c1, c2, c3]) = (self.key, CONSTANTS);
+        let words = [c0, c1, c2, c3, k0, k1, k2, k3, k4, k5, k6, k7, self.counter];
+        let mut start = [_mm512_setzero_si512(); 16];
+        for (start, word) in start.iter_mut().zip(words) {
+            *start = _mm512_set1_epi32(word as i32);
+        }
+        // SAFETY: each has sixteen words.
+        let load = |words: &[u32; 16]| unsafe { _mm512_loadu_si512(words.as_ptr().cast()) };
+        start[12] = _mm512_add_epi32(start[12], load(&self.steps));
+        for (start, words) in start[13..].iter_mut().zip(&self.nonces) {
+            *start = load(words);
         }
         let mut state = start;
         for _ in 0..10 {
@@ -203,6 +272,16 @@ impl Stream {
         }
         self.blocks = turned(state);
     }
+}
+
+/// The first half of a block.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn front_half(block: __m512i) -> TagKey {
+    let mut key = [0; 4];
+    // SAFETY: there is room for half a register.
+    unsafe { _mm256_storeu_si256(key.as_mut_ptr().cast(), _mm512_castsi512_si256(block)) };
+    key
 }
 
 /// Four words, in each of the register's quarters.

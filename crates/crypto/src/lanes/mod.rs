@@ -26,14 +26,15 @@ mod absent;
 
 #[cfg(not(target_arch = "x86_64"))]
 pub use absent::{
-    AesLanes, ChaChaLanes, Ed25519Lanes, HASHED_LANES, P256Lanes, P256SignLanes, detected_for_chacha,
-    detected_for_curves, detected_for_hash, hash_alike,
+    AesLanes, ChaChaLanes, Ed25519Lanes, HASHED_LANES, KEYED_LANES, P256Lanes, P256SignLanes, TagKey, TagKeys,
+    detected_for_chacha, detected_for_curves, detected_for_hash, hash_alike,
 };
 #[cfg(target_arch = "x86_64")]
 pub use {
-    aes::AesLanes, chacha::ChaChaLanes, chacha::detected_for_chacha, curves::Ed25519Lanes, curves::P256Lanes,
-    curves::P256SignLanes, curves::detected as detected_for_curves, sha_lanes::HASHED_LANES,
-    sha_lanes::detected_for_hash, sha_lanes::hash_alike,
+    aes::AesLanes, chacha::ChaChaLanes, chacha::KEYED_LANES, chacha::TagKey, chacha::TagKeys,
+    chacha::detected_for_chacha, curves::Ed25519Lanes, curves::P256Lanes, curves::P256SignLanes,
+    curves::detected as detected_for_curves, sha_lanes::HASHED_LANES, sha_lanes::detected_for_hash,
+    sha_lanes::hash_alike,
 };
 
 /// Messages that are chained side by side: an instruction takes as long as the others need to begin.

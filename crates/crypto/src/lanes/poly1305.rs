@@ -11,6 +11,8 @@ const BLOCK_BYTES: usize = 16;
 const GROUP_BYTES: usize = 8 * BLOCK_BYTES;
 /// From here on the powers of the key cost less than the lanes save.
 const LANES_BYTES_MIN: usize = 3 * GROUP_BYTES;
+/// The lanes of the powers from the first to the eighth: the first of eight blocks has the highest, and lanes have blocks 0, 4, 1, 5, 2, 6, 3 and 7.
+const POWER_LANES: [usize; 8] = [7, 5, 3, 1, 6, 4, 2, 0];
 const MASK_44: u64 = (1 << 44) - 1;
 const MASK_42: u64 = (1 << 42) - 1;
 const MASK_26: u64 = (1 << 26) - 1;
@@ -28,8 +30,8 @@ pub(super) struct Poly1305 {
     factor: Number,
     added: [u64; 2],
     sum: Number,
-    /// The factor's powers from the first to the eighth, once they are needed.
-    powers: [Limbs; 8],
+    /// The limbs of the factor's powers from the first to the eighth, once they are needed, each power in its blocks' lane.
+    powers: [[u64; 8]; 5],
     has_powers: bool,
 }
 
@@ -113,7 +115,7 @@ impl Poly1305 {
     /// From a key of one message.
     pub(super) fn new(key: &[u64; 4]) -> Poly1305 {
         let factor = Number::of_words(key[0] & 0x0fff_fffc_0fff_ffff, key[1] & 0x0fff_fffc_0fff_fffc, 0);
-        let (sum, powers) = (Number::default(), [[0; 5]; 8]);
+        let (sum, powers) = (Number::default(), [[0; 8]; 5]);
         Poly1305 { factor, added: [key[2], key[3]], sum, powers, has_powers: false }
     }
 
@@ -153,13 +155,17 @@ impl Poly1305 {
     }
 
     fn make_powers(&mut self) {
-        // Each is the product of two that are about half of it, so that few wait for each other.
-        let mut numbers = [self.factor; 8];
-        for exponent in 2..=8 {
-            numbers[exponent - 1] = numbers[exponent / 2 - 1].times(numbers[exponent - exponent / 2 - 1]);
-        }
-        for (place, number) in self.powers.iter_mut().zip(&mut numbers) {
-            *place = number.limbs();
+        // Each is the product of two that are about half of it, so that few wait for each other. A loop would keep them in memory in between.
+        let first = self.factor;
+        let second = first.times(first);
+        let (third, fourth) = (second.times(first), second.times(second));
+        let (fifth, sixth) = (third.times(second), third.times(third));
+        let (seventh, eighth) = (fourth.times(third), fourth.times(fourth));
+        let mut numbers = [first, second, third, fourth, fifth, sixth, seventh, eighth];
+        for (lane, number) in POWER_LANES.into_iter().zip(&mut numbers) {
+            for (lanes, limb) in self.powers.iter_mut().zip(number.limbs()) {
+                lanes[lane] = limb;
+            }
             number.0.zeroize();
         }
         self.has_powers = true;
@@ -173,7 +179,7 @@ impl Poly1305 {
         }
         let (mut eighth, mut sums) = ([_mm512_setzero_si512(); 5], split(first));
         for (limb, before) in self.sum.limbs().into_iter().enumerate() {
-            eighth[limb] = _mm512_set1_epi64(self.powers[7][limb] as i64);
+            eighth[limb] = _mm512_set1_epi64(self.powers[limb][POWER_LANES[7]] as i64);
             // The sum so far belongs to the first block, whose lane is the first.
             sums[limb] = _mm512_add_epi64(sums[limb], _mm512_maskz_set1_epi64(1, before as i64));
         }
@@ -182,8 +188,9 @@ impl Poly1305 {
             sums = added(eighth.times(sums), split(group));
         }
         let mut lanes = [_mm512_setzero_si512(); 5];
-        for (limb, lanes) in lanes.iter_mut().enumerate() {
-            *lanes = self.powers_in_lanes(limb);
+        for (lanes, powers) in lanes.iter_mut().zip(&self.powers) {
+            // SAFETY: there are eight words.
+            *lanes = unsafe { _mm512_loadu_si512(powers.as_ptr().cast()) };
         }
         let last = Factor::new(lanes).times(sums);
         let mut limbs = [0; 5];
@@ -191,15 +198,6 @@ impl Poly1305 {
             *limb = _mm512_reduce_add_epi64(last) as u64;
         }
         self.sum = Number::of_limbs(limbs);
-    }
-
-    /// One limb of the powers that the lanes' blocks have: the first block has the highest of the eight.
-    #[inline]
-    #[target_feature(enable = "avx512f")]
-    fn powers_in_lanes(&self, limb: usize) -> __m512i {
-        let [h, g, f, e, d, c, b, a] = self.powers;
-        let power = |number: Limbs| number[limb] as i64;
-        _mm512_set_epi64(power(h), power(d), power(g), power(c), power(f), power(b), power(e), power(a))
     }
 }
 

@@ -1,5 +1,7 @@
 //! Seal, Open, Encrypt and Decrypt.
 
+use std::ops::Range;
+
 use panoply_core::op::crypto::{
     CipherMode, Decrypt, Encrypt, Messages, NonceBytes, Nonces, Open, Seal, Sealed, TAG_BYTES,
 };
@@ -8,10 +10,11 @@ use zeroize::Zeroize;
 
 use super::{CIPHER_NS_PER_BYTE, MESSAGE_NS, SEAL_NS_PER_BYTE, State, TakeMemory, failure, finished, offsets_of};
 use crate::Failure;
+use crate::aead::{AeadKey, PREPARED_MAX, Prepared};
 use crate::cipher::{self, BLOCK_BYTES, Block, CipherKey};
 use crate::keys::Expanded;
 use crate::lanes::CHAINED_LANES;
-use crate::spread::{Run, Slot, Slots, spread, spread_runs};
+use crate::spread::{Run, Slot, Slots, spread, spread_prepared, spread_runs};
 
 /// A message of counter mode that is longer is worked on by several threads.
 const COUNTED_PIECE_BYTES: usize = 256 << 10;
@@ -34,13 +37,15 @@ pub(super) fn seal(op: &Seal, state: &State, threads: &dyn Threads, take: TakeMe
         lens: &mut lens,
     };
     let time = |index: usize| MESSAGE_NS + messages[index].len() as f64 * SEAL_NS_PER_BYTE;
-    let work = |index: usize, slot: Slot<'_>| {
+    let prepare = |group: Range<usize>| prepared(key, &nonces, &messages, group, state.wide_seal);
+    let work = |key: &Prepared<'_>, place: usize, index: usize, slot: Slot<'_>| {
         let (text, tag) = slot.out.split_at_mut(messages[index].len());
         let tag = if detached { slot.side } else { tag };
-        key.seal(&nonces(index)?, associated.get(index), messages[index], text, tag, state.wide_seal)?;
+        key.seal(place, &nonces(index)?, associated.get(index), messages[index], text, tag)?;
         Ok(slot.out.len())
     };
-    spread(threads, slots, &time, &work).map_err(failure("seal", 0))?;
+    let together = key.together(messages.len(), offsets[messages.len()], state.wide_seal);
+    spread_prepared(threads, slots, together, &time, &prepare, &work).map_err(failure("seal", 0))?;
     let tags = detached.then(|| Bytes::from_host(tags.freeze()));
     Ok(Sealed { text: op.messages().like(Bytes::from_host(out.freeze()), offsets)?, tags })
 }
@@ -58,13 +63,15 @@ pub(super) fn open(op: &Open, state: &State, threads: &dyn Threads, take: TakeMe
     let plaintext = Unreleased(out.bytes_mut());
     let slots = plain_slots(plaintext.0, &offsets, &mut lens);
     let time = |index: usize| MESSAGE_NS + messages[index].len() as f64 * SEAL_NS_PER_BYTE;
-    let work = |index: usize, slot: Slot<'_>| {
+    let prepare = |group: Range<usize>| prepared(key, &nonces, &messages, group, state.wide_seal);
+    let work = |key: &Prepared<'_>, place: usize, index: usize, slot: Slot<'_>| {
         let (text, behind) = messages[index].split_at_checked(slot.out.len()).ok_or(Failure::Rejected)?;
         let tag = tags.map_or(behind, |tags| &tags[index * TAG_BYTES..(index + 1) * TAG_BYTES]);
-        key.open(&nonces(index)?, associated.get(index), text, tag, slot.out, state.wide_seal)?;
+        key.open(place, &nonces(index)?, associated.get(index), text, tag, slot.out)?;
         Ok(slot.out.len())
     };
-    spread(threads, slots, &time, &work).map_err(failure("open", 0))?;
+    let together = key.together(messages.len(), offsets[messages.len()], state.wide_seal);
+    spread_prepared(threads, slots, together, &time, &prepare, &work).map_err(failure("open", 0))?;
     plaintext.release();
     op.messages().like(Bytes::from_host(out.freeze()), offsets)
 }
@@ -122,6 +129,22 @@ pub(super) fn decrypt(op: &Decrypt, state: &State, threads: &dyn Threads, take: 
     spread(threads, slots, &time, &work).map_err(failure("decrypt", 0))?;
     plaintext.release();
     finished(op.messages(), out, offsets, &lens, None)
+}
+
+/// What is made beforehand for a group of messages.
+fn prepared<'a>(
+    key: &'a AeadKey,
+    nonces: &impl Fn(usize) -> Result<NonceBytes, Failure>,
+    messages: &[&[u8]],
+    group: Range<usize>,
+    wide: bool,
+) -> Result<Prepared<'a>, (usize, Failure)> {
+    let mut of_group = [([0; 12], 0); PREPARED_MAX];
+    let len = group.len().min(PREPARED_MAX);
+    for (place, index) in of_group.iter_mut().zip(group) {
+        *place = (nonces(index).map_err(|failure| (index, failure))?, messages[index].len());
+    }
+    Ok(key.prepare(of_group.into_iter().take(len), wide))
 }
 
 /// Counter mode, of which each block is worked on by itself: long messages are cut into pieces.

@@ -3,6 +3,7 @@
 //! [`run`] takes an op to its end, with the backend's threads and memory. Below it, each over slices:
 //!
 //! * [`aead`], [`cipher`], [`hash`], [`signature`]: AWS-LC's functions. What they keep of a key is wiped when it is dropped.
+//! * `rsa`: RSA's keys, with batches in lanes.
 //! * [`lanes`]: several messages at a time in vector registers, where the CPU has them.
 //! * [`deflate`], [`lz4`], [`pack`]: compression.
 //! * [`keys`]: what is made of the keys that ops name.
@@ -20,6 +21,7 @@ pub mod keys;
 pub mod lanes;
 pub mod lz4;
 pub mod pack;
+mod rsa;
 mod run;
 pub mod signature;
 mod signature_lanes;

@@ -8,12 +8,13 @@ use panoply_core::op::crypto::{EcdsaEncoding, HashAlgorithm, RsaBits, RsaPadding
 
 use crate::Failure;
 use crate::edwards::is_public_key;
+use crate::rsa::{Encoding, RSA_GROUP, RsaSigningKey, RsaVerifyingKey};
 use crate::signature_lanes::{SignLanes, VerifyLanes};
 
 /// A private key.
 pub enum PrivateKey {
-    /// With its padding.
-    Rsa(library::RsaKeyPair, &'static dyn library::RsaEncoding),
+    /// RSA.
+    Rsa(RsaSigningKey),
     /// With its curve and encoding.
     Ecdsa(EcdsaKey),
     /// Ed25519.
@@ -24,7 +25,11 @@ pub enum PrivateKey {
 pub struct EcdsaKey(library::EcdsaKeyPair, SignLanes);
 
 /// A public key.
-pub struct PublicKey(ParsedPublicKey, VerifyLanes);
+pub struct PublicKey {
+    key: ParsedPublicKey,
+    rsa: Option<RsaVerifyingKey>,
+    lanes: VerifyLanes,
+}
 
 /// A new pair of keys.
 pub struct Generated {
@@ -39,9 +44,9 @@ impl PrivateKey {
     pub fn new(algorithm: SignatureAlgorithm, pkcs8: &[u8]) -> Option<PrivateKey> {
         Some(match algorithm {
             SignatureAlgorithm::Rsa { bits, padding, hash } => {
-                let key = library::RsaKeyPair::from_pkcs8(pkcs8).ok()?;
-                let fits = key.public_modulus_len() == bits.bytes();
-                fits.then_some(PrivateKey::Rsa(key, rsa_encoding(padding, hash)))?
+                let key = RsaSigningKey::new(pkcs8, Encoding { padding, hash }, rsa_encoding(padding, hash))?;
+                let fits = key.bytes() == bits.bytes();
+                fits.then_some(PrivateKey::Rsa(key))?
             }
             SignatureAlgorithm::EcdsaP256(_) | SignatureAlgorithm::EcdsaP384(_) => {
                 let key = library::EcdsaKeyPair::from_pkcs8(ecdsa_signing(algorithm)?, pkcs8).ok()?;
@@ -58,9 +63,9 @@ impl PrivateKey {
     pub fn sign(&self, message: &[u8], out: &mut [u8]) -> Result<usize, Failure> {
         let random = SystemRandom::new();
         let made = match self {
-            PrivateKey::Rsa(key, encoding) => {
-                let out = out.get_mut(..key.public_modulus_len()).ok_or(Failure::Rejected)?;
-                key.sign(*encoding, &random, message, out).map_err(|_| Failure::Rejected)?;
+            PrivateKey::Rsa(key) => {
+                let out = out.get_mut(..key.bytes()).ok_or(Failure::Rejected)?;
+                key.sign(message, out)?;
                 return Ok(out.len());
             }
             PrivateKey::Ecdsa(key) => key.0.sign(&random, message),
@@ -106,36 +111,44 @@ impl PublicKey {
     /// From the forms that `Key::verify` takes; `None` where it is malformed, weak, or of another algorithm or length.
     pub fn new(algorithm: SignatureAlgorithm, public: &[u8]) -> Option<PublicKey> {
         let key = ParsedPublicKey::new(verification(algorithm), public).ok()?;
-        if let SignatureAlgorithm::Rsa { bits, .. } = algorithm {
+        let mut rsa = None;
+        if let SignatureAlgorithm::Rsa { bits, padding, hash } = algorithm {
             let modulus = PublicEncryptingKey::from_der(key.as_der().ok()?.as_ref()).ok()?;
             (modulus.key_size_bytes() == bits.bytes()).then_some(())?;
+            rsa = Some(RsaVerifyingKey::new(Encoding { padding, hash }));
         }
         if algorithm == SignatureAlgorithm::Ed25519 {
             // Both forms, the bare key and the one in a SubjectPublicKeyInfo, end with it.
             is_public_key(public.last_chunk()?).then_some(())?;
         }
-        Some(PublicKey(key, VerifyLanes::new(algorithm, public)))
+        Some(PublicKey { key, rsa, lanes: VerifyLanes::new(algorithm, public) })
     }
 
     /// Whether this is a signature of the message.
     pub fn verify(&self, message: &[u8], signature: &[u8]) -> bool {
-        self.0.verify_sig(message, signature).is_ok()
+        self.key.verify_sig(message, signature).is_ok()
+    }
+
+    /// What works on groups of signatures in lanes, where this is a key of RSA and the CPU has such.
+    pub fn groups(&self) -> Option<impl Fn(&[&[u8]], &[&[u8]]) -> [bool; RSA_GROUP] + '_> {
+        let rsa = self.rsa.as_ref().filter(|rsa| rsa.has_lanes(&self.key))?;
+        Some(|messages: &[&[u8]], signatures: &[&[u8]]| rsa.verify_group(&self.key, messages, signatures))
     }
 
     /// How many signatures should be verified together.
     pub fn together(&self) -> usize {
-        self.1.together()
+        self.lanes.together()
     }
 
     /// Gets ready for so many signatures in all.
     pub fn prepare(&self, count: usize) {
-        self.1.prepare(count);
+        self.lanes.prepare(count);
     }
 
     /// The same of many, one byte for each: 1 where it is one. Several at a time where the CPU can, once [`prepare`](Self::prepare) was
     /// called.
     pub fn verify_many(&self, messages: &[&[u8]], signatures: &[&[u8]], out: &mut [u8]) {
-        for (place, found) in self.1.verify(messages, signatures).into_iter().enumerate() {
+        for (place, found) in self.lanes.verify(messages, signatures).into_iter().enumerate() {
             let verdict = found.unwrap_or_else(|| self.verify(messages[place], signatures[place]));
             out[place] = u8::from(verdict);
         }

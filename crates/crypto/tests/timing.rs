@@ -191,3 +191,29 @@ fn signatures_in_lanes_take_as_long_whatever_the_key_and_the_nonces_are() {
     smallest[31] = 1;
     assert!(is_constant("p256 with the smallest key", &[smallest, zeros_and_noise()[1]], 1, &mut sign));
 }
+
+/// A power modulo a prime, which is what signing with RSA does with its secrets: an exponent of one bit and one of noise, and so for the numbers.
+#[test]
+fn lanes_of_rsa_take_as_long_whatever_the_exponent_and_the_numbers_are() {
+    const BYTES: usize = 128;
+    let [_, mut prime] = zeros_and_noise::<BYTES>();
+    prime[0] |= 0x80;
+    prime[BYTES - 1] |= 1;
+    let Some(lanes) = lanes::RsaPrime::new(&prime) else {
+        std::io::stderr().write_all(b"skipped: this CPU has no AVX-512\n").unwrap();
+        return;
+    };
+    // Numbers are below the prime, and exponents as long as it.
+    let mut inputs = zeros_and_noise::<{ 9 * BYTES }>();
+    for input in &mut inputs {
+        input.chunks_exact_mut(BYTES).skip(1).for_each(|number| number[0] = 0);
+        input[0] = 0x80;
+    }
+    let mut out = vec![0; 8 * BYTES];
+    let mut raise = |secret: &[u8; 9 * BYTES]| {
+        let (exponent, numbers) = secret.split_at(BYTES);
+        let numbers: Vec<&[u8]> = numbers.chunks_exact(BYTES).collect();
+        assert!(black_box(lanes.raise(&numbers, exponent, &mut out)));
+    };
+    assert!(is_constant("rsa", &inputs, 1, &mut raise));
+}

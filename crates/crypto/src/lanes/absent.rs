@@ -146,3 +146,95 @@ pub fn detected_for_hash(_: HashAlgorithm) -> bool {
 pub unsafe fn hash_alike(_: HashAlgorithm, _: &[&[u8]], _: &mut [u8]) -> usize {
     0
 }
+
+/// No numbers are raised in lanes.
+pub const RSA_LANES: usize = 8;
+
+/// The CPU lacks the instructions.
+pub fn detected_for_rsa() -> bool {
+    false
+}
+
+/// The CPU lacks the instructions.
+pub fn detected_for_rsa_signing() -> bool {
+    false
+}
+
+/// The numbers of a private key, each with its highest byte first.
+pub struct RsaPrivateParts<'a> {
+    /// The modulus.
+    pub modulus: &'a [u8],
+    /// The public exponent.
+    pub exponent: u64,
+    /// The primes p and q.
+    pub primes: [&'a [u8]; 2],
+    /// d modulo p - 1 and q - 1.
+    pub exponents: [&'a [u8]; 2],
+    /// 1 / q modulo p.
+    pub coefficient: &'a [u8],
+}
+
+/// No value of it is ever made.
+pub enum RsaPrivate {}
+
+impl RsaPrivate {
+    /// The CPU lacks the instructions.
+    pub fn new(_: &RsaPrivateParts<'_>) -> Option<RsaPrivate> {
+        None
+    }
+
+    /// Never called.
+    pub fn public(&self) -> &RsaPublic {
+        match *self {}
+    }
+
+    /// Never called.
+    pub fn raise(&self, _: &[&[u8]], _: &mut [u8]) -> [bool; RSA_LANES] {
+        match *self {}
+    }
+}
+
+/// No value of it is ever made.
+pub enum RsaPublic {}
+
+impl RsaPublic {
+    /// The CPU lacks the instructions.
+    pub fn new(_: &[u8], _: u64) -> Option<RsaPublic> {
+        None
+    }
+
+    /// Never called.
+    pub fn bytes(&self) -> usize {
+        match *self {}
+    }
+
+    /// Never called.
+    pub fn bits(&self) -> usize {
+        match *self {}
+    }
+
+    /// Never called.
+    pub fn takes(&self, _: &[u8]) -> bool {
+        match *self {}
+    }
+
+    /// Never called.
+    pub fn raise(&self, _: &[&[u8]], _: &mut [u8]) {
+        match *self {}
+    }
+}
+
+/// No value of it is ever made.
+pub enum RsaPrime {}
+
+impl RsaPrime {
+    /// The CPU lacks the instructions.
+    pub fn new(_: &[u8]) -> Option<RsaPrime> {
+        None
+    }
+
+    /// Never called.
+    pub fn raise(&self, _: &[&[u8]], _: &[u8], _: &mut [u8]) -> bool {
+        match *self {}
+    }
+}

@@ -1,6 +1,6 @@
 //! Several messages at a time in the lanes of one thread's vector registers, where the CPU has AVX-512: SHA-2, of which one message alone
 //! leaves most of the CPU idle unless there are instructions for it, and AES whose blocks wait for each other (CBC) or do not (CTR). And sixteen blocks of one message
-//! of ChaCha20-Poly1305. And signatures over curves, of which one alone cannot use vectors.
+//! of ChaCha20-Poly1305, eight numbers of RSA under one key, and signatures over curves, of which one alone cannot use vectors.
 //!
 //! Where the instructions are not there, or messages too few or too different, the callers use the library's functions.
 
@@ -15,6 +15,8 @@ mod curves;
 #[cfg(target_arch = "x86_64")]
 mod poly1305;
 #[cfg(target_arch = "x86_64")]
+mod rsa;
+#[cfg(target_arch = "x86_64")]
 mod sha256;
 #[cfg(target_arch = "x86_64")]
 mod sha512;
@@ -26,15 +28,17 @@ mod absent;
 
 #[cfg(not(target_arch = "x86_64"))]
 pub use absent::{
-    AesLanes, ChaChaLanes, Ed25519Lanes, HASHED_LANES, KEYED_LANES, P256Lanes, P256SignLanes, TagKey, TagKeys,
-    detected_for_chacha, detected_for_curves, detected_for_hash, hash_alike,
+    AesLanes, ChaChaLanes, Ed25519Lanes, HASHED_LANES, KEYED_LANES, P256Lanes, P256SignLanes, RSA_LANES, RsaPrime,
+    RsaPrivate, RsaPrivateParts, RsaPublic, TagKey, TagKeys, detected_for_chacha, detected_for_curves,
+    detected_for_hash, detected_for_rsa, detected_for_rsa_signing, hash_alike,
 };
 #[cfg(target_arch = "x86_64")]
 pub use {
     aes::AesLanes, chacha::ChaChaLanes, chacha::KEYED_LANES, chacha::TagKey, chacha::TagKeys,
     chacha::detected_for_chacha, curves::Ed25519Lanes, curves::P256Lanes, curves::P256SignLanes,
-    curves::detected as detected_for_curves, sha_lanes::HASHED_LANES, sha_lanes::detected_for_hash,
-    sha_lanes::hash_alike,
+    curves::detected as detected_for_curves, rsa::RSA_LANES, rsa::RsaPrime, rsa::RsaPrivate, rsa::RsaPrivateParts,
+    rsa::RsaPublic, rsa::detected_for_rsa, rsa::detected_for_rsa_signing, sha_lanes::HASHED_LANES,
+    sha_lanes::detected_for_hash, sha_lanes::hash_alike,
 };
 
 /// Messages that are chained side by side: an instruction takes as long as the others need to begin.

@@ -1,0 +1,234 @@
+//! What a private key does: powers modulo its two primes, put together (the Chinese remainder theorem).
+//!
+//! 1. Numbers are blinded: multiplied by random ones, B, so that nobody who sends messages knows what is raised. The answers are multiplied by B^-d.
+//! 2. B^-d comes of the same steps as a signature, with the exponents p - 1 - dP and q - 1 - dQ. Both B and B^-d are squared after each use, and made
+//!    anew after [`BLINDED_MAX`], or in another process, which may have been forked from one that uses them too.
+//! 3. No signature is released that does not give its number again when it is raised to the public exponent: a fault in one of both powers would tell
+//!    the primes.
+
+use std::sync::Mutex;
+
+use super::limbs::{self, LIMB_BITS, LIMB_MASK, Limbs};
+use super::modulus::{Modulus, SecretExponent};
+use super::numbers::{LANES, Numbers, Vector};
+use super::public::{BYTES_MAX, RsaPublic};
+use crate::fill_random;
+
+/// How often a pair of blinding numbers is used.
+const BLINDED_MAX: usize = 32;
+
+/// The numbers of a private key, each with its highest byte first.
+pub struct RsaPrivateParts<'a> {
+    /// The modulus.
+    pub modulus: &'a [u8],
+    /// The public exponent.
+    pub exponent: u64,
+    /// The primes p and q.
+    pub primes: [&'a [u8]; 2],
+    /// d modulo p - 1 and q - 1.
+    pub exponents: [&'a [u8]; 2],
+    /// 1 / q modulo p.
+    pub coefficient: &'a [u8],
+}
+
+/// A private key. All of it is wiped when it is dropped.
+pub struct RsaPrivate {
+    public: RsaPublic,
+    primes: [RsaPrime; 2],
+    /// dP and dQ.
+    exponents: [SecretExponent; 2],
+    /// p - 1 - dP and q - 1 - dQ.
+    complements: [SecretExponent; 2],
+    /// 1 / q modulo p.
+    coefficient: Numbers,
+    /// q, multiplied by the R of the modulus.
+    second: Numbers,
+    /// Pairs that no thread uses.
+    blindings: Mutex<Vec<Blinding>>,
+}
+
+/// Random numbers B and B^-d, both multiplied by R.
+struct Blinding {
+    number: Numbers,
+    inverse: Numbers,
+    uses: usize,
+    process: u32,
+}
+
+/// One of the two primes.
+pub struct RsaPrime {
+    modulus: Modulus,
+    /// R³, by which the upper half of a number is multiplied to come to the same as the lower half multiplied by R².
+    cube: Numbers,
+}
+
+impl RsaPrime {
+    /// For numbers of twice so many limbs.
+    fn with_limbs(bytes: &[u8], limbs: usize) -> Option<RsaPrime> {
+        let modulus = Modulus::new(bytes, limbs)?;
+        let cube = modulus.power_of_r(3);
+        Some(RsaPrime { modulus, cube })
+    }
+
+    /// A prime of at most 2048 bits, to raise numbers by itself. `None` where the CPU lacks the instructions, and where it is even, one, or longer.
+    pub fn new(bytes: &[u8]) -> Option<RsaPrime> {
+        [20, 30, 40].iter().find_map(|limbs| RsaPrime::with_limbs(bytes, *limbs))
+    }
+
+    /// Raises up to eight numbers, each as long as the prime, to an exponent that is not longer. The answers are written one behind the other. False where
+    /// one is too long.
+    pub fn raise(&self, numbers: &[&[u8]], exponent: &[u8], out: &mut [u8]) -> bool {
+        let bytes = self.modulus.bits().div_ceil(8);
+        let exponent =
+            limbs::from_bytes(exponent, self.modulus.len()).and_then(|limbs| self.modulus.secret_exponent(&limbs));
+        let fit = numbers.len() <= LANES && numbers.iter().all(|number| number.len() == bytes);
+        let Some(exponent) = exponent.filter(|_| fit) else { return false };
+        let (mut powers, mut columns) = (Numbers::from_bytes(numbers, self.modulus.len()), self.modulus.columns());
+        self.modulus.enter(&mut powers, &mut columns);
+        self.modulus.raise(&mut powers, &exponent, &mut columns);
+        self.modulus.leave(&mut powers, &mut columns);
+        for (lane, out) in out.chunks_exact_mut(bytes).enumerate().take(numbers.len()) {
+            powers.write(lane, &self.modulus.n, out);
+        }
+        true
+    }
+
+    /// The power of a number of twice as many limbs, multiplied by R.
+    fn power(&self, number: &[Vector], exponent: &SecretExponent, columns: &mut Numbers) -> Numbers {
+        let (low, high) = number.split_at(self.modulus.len());
+        let (mut base, mut above) = (Numbers::extended(low, low.len()), Numbers::extended(high, high.len()));
+        self.modulus.enter(&mut base, columns);
+        self.modulus.multiply(&mut above, &self.cube, columns);
+        self.modulus.add(&mut base, &above);
+        self.modulus.raise(&mut base, exponent, columns);
+        base
+    }
+
+    /// The prime less one, less this.
+    fn complement(&self, exponent: &[u64]) -> Limbs {
+        let mut out = limbs::zero(exponent.len());
+        let mut borrow = -1_i64;
+        for ((out, n), exponent) in out.iter_mut().zip(self.modulus.n.iter()).zip(exponent) {
+            borrow += *n as i64 - *exponent as i64;
+            *out = borrow as u64 & LIMB_MASK;
+            borrow >>= LIMB_BITS;
+        }
+        out
+    }
+}
+
+impl RsaPrivate {
+    /// From the numbers of a key that the library takes. `None` where the CPU lacks the instructions, and for a key that is left to the library, such as one
+    /// whose primes are not of about the same length.
+    pub fn new(parts: &RsaPrivateParts<'_>) -> Option<RsaPrivate> {
+        let public = RsaPublic::new(parts.modulus, parts.exponent)?;
+        let len = public.modulus.len() / 2;
+        let [p, q] = parts.primes.map(|prime| RsaPrime::with_limbs(prime, len));
+        let primes = [p?, q?];
+        let [d_p, d_q] = parts.exponents.map(|exponent| limbs::from_bytes(exponent, len));
+        let plain = [d_p?, d_q?];
+        let complements = [0, 1].map(|prime| primes[prime].complement(&plain[prime]));
+        let windows = |exponents: &[Limbs; 2]| {
+            let [p, q] = [0, 1].map(|prime| primes[prime].modulus.secret_exponent(&exponents[prime]));
+            Some([p?, q?])
+        };
+        let (exponents, complements) = (windows(&plain)?, windows(&complements)?);
+        let coefficient = limbs::from_bytes(parts.coefficient, len)?;
+        (limbs::bits(&coefficient) <= primes[0].modulus.bits()).then_some(())?;
+        let mut second = Numbers::extended(&Numbers::alike(&primes[1].modulus.n), 2 * len);
+        public.modulus.enter(&mut second, &mut public.modulus.columns());
+        let (coefficient, blindings) = (Numbers::alike(&coefficient), Mutex::default());
+        Some(RsaPrivate { public, primes, exponents, complements, coefficient, second, blindings })
+    }
+
+    /// The public key.
+    pub fn public(&self) -> &RsaPublic {
+        &self.public
+    }
+
+    /// Raises up to eight numbers that the public key takes to the private exponent. The answers are written one behind the other; says of each whether
+    /// it was found right. What was not is zero.
+    pub fn raise(&self, numbers: &[&[u8]], out: &mut [u8]) -> [bool; LANES] {
+        let bytes = self.public.bytes();
+        assert!(numbers.len() <= LANES && numbers.iter().all(|number| number.len() == bytes));
+        let mut right = [false; LANES];
+        out.fill(0);
+        let Some(mut blinding) = self.blinding() else { return right };
+        let modulus = &self.public.modulus;
+        let (mut powers, mut columns) = (Numbers::from_bytes(numbers, modulus.len()), modulus.columns());
+        modulus.multiply(&mut powers, &blinding.number, &mut columns);
+        let mut powers = self.signed(&powers, &self.exponents);
+        modulus.multiply(&mut powers, &blinding.inverse, &mut columns);
+        modulus.square(&mut blinding.number, &mut columns);
+        modulus.square(&mut blinding.inverse, &mut columns);
+        blinding.uses += 1;
+        let mut checked = Numbers::extended(&powers, powers.len());
+        self.public.raise_numbers(&mut checked);
+        let mut again = [0; BYTES_MAX];
+        for (lane, (number, out)) in numbers.iter().zip(out.chunks_exact_mut(bytes)).enumerate() {
+            checked.write(lane, &modulus.n, &mut again[..bytes]);
+            right[lane] = again[..bytes] == **number;
+            if right[lane] {
+                powers.write(lane, &modulus.n, out);
+            }
+        }
+        // A pair that a fault has spoiled is not used again.
+        if right[..numbers.len()].iter().all(|right| *right) {
+            self.blindings.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(blinding);
+        }
+        right
+    }
+
+    /// Numbers to the powers of such exponents modulo the primes, as numbers modulo the modulus.
+    fn signed(&self, numbers: &[Vector], exponents: &[SecretExponent; 2]) -> Numbers {
+        let [p, q] = &self.primes;
+        let (mut columns, mut wide) = (p.modulus.columns(), self.public.modulus.columns());
+        let mut first = p.power(numbers, &exponents[0], &mut columns);
+        let mut second = q.power(numbers, &exponents[1], &mut columns);
+        q.modulus.leave(&mut second, &mut columns);
+        let mut both = Numbers::extended(&second, second.len());
+        p.modulus.enter(&mut both, &mut columns);
+        // second + q ((first - second) / q modulo p)
+        p.modulus.subtract(&mut first, &both);
+        p.modulus.multiply(&mut first, &self.coefficient, &mut columns);
+        let mut answer = Numbers::extended(&first, wide.len() / 2);
+        self.public.modulus.multiply(&mut answer, &self.second, &mut wide);
+        self.public.modulus.add(&mut answer, &Numbers::extended(&second, wide.len() / 2));
+        answer
+    }
+
+    /// A pair that no other thread uses; `None` where there is no randomness, or the key is not one.
+    fn blinding(&self) -> Option<Blinding> {
+        let mut free = self.blindings.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let taken = free.pop();
+        drop(free);
+        let is_fresh = |pair: &Blinding| pair.uses < BLINDED_MAX && pair.process == std::process::id();
+        taken.filter(is_fresh).or_else(|| self.new_blinding())
+    }
+
+    fn new_blinding(&self) -> Option<Blinding> {
+        let (modulus, bytes) = (&self.public.modulus, self.public.bytes());
+        let mut random = zeroize::Zeroizing::new(vec![0; LANES * bytes]);
+        fill_random(&mut random).then_some(())?;
+        // A bit less than the modulus, so that they are below it.
+        let mask = ((1_u16 << ((modulus.bits() - 1) % 8)) - 1) as u8;
+        random.chunks_exact_mut(bytes).for_each(|number| number[0] &= mask);
+        let random: Vec<&[u8]> = random.chunks_exact(bytes).collect();
+        let mut columns = modulus.columns();
+        let mut number = Numbers::from_bytes(&random, modulus.len());
+        let mut inverse = self.signed(&number, &self.complements);
+        modulus.enter(&mut number, &mut columns);
+        // The inverse to the public exponent, times the number, is one.
+        let mut checked = Numbers::extended(&inverse, inverse.len());
+        self.public.raise_numbers(&mut checked);
+        modulus.multiply(&mut checked, &number, &mut columns);
+        let mut one = vec![0; bytes];
+        let is_one = |lane: usize| {
+            checked.write(lane, &modulus.n, &mut one);
+            one.last() == Some(&1) && one[..bytes - 1].iter().all(|byte| *byte == 0)
+        };
+        (0..LANES).all(is_one).then_some(())?;
+        modulus.enter(&mut inverse, &mut columns);
+        Some(Blinding { number, inverse, uses: 0, process: std::process::id() })
+    }
+}

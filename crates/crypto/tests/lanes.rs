@@ -152,7 +152,7 @@ fn sealed_in_batches_is_sealed() {
         };
         let messages: Vec<Bytes> = (0..count).map(|_| message()).collect();
         let associated = random(&mut source, count);
-        let mut seal = |state: &mut State| {
+        let seal = |state: &mut State| {
             let seal = Seal::new(&key, nonces.clone(), messages.clone()).associated(associated.clone());
             let Op::Crypto(op) = seal.into_op().unwrap() else { panic!("another domain") };
             let value = panoply_crypto::run(&op, state, &OneThread, &mut HostBufferMut::zeroed).unwrap();

@@ -12,6 +12,7 @@ use crate::rsa::{Encoding, RSA_GROUP, RsaSigningKey, RsaVerifyingKey};
 use crate::signature_lanes::{SignLanes, VerifyLanes};
 
 /// A private key.
+#[allow(clippy::large_enum_variant)] // There are few, each in memory of its own.
 pub enum PrivateKey {
     /// RSA.
     Rsa(RsaSigningKey),
@@ -129,10 +130,14 @@ impl PublicKey {
         self.key.verify_sig(message, signature).is_ok()
     }
 
-    /// What works on groups of signatures in lanes, where this is a key of RSA and the CPU has such.
-    pub fn groups(&self) -> Option<impl Fn(&[&[u8]], &[&[u8]]) -> [bool; RSA_GROUP] + '_> {
-        let rsa = self.rsa.as_ref().filter(|rsa| rsa.has_lanes(&self.key))?;
-        Some(|messages: &[&[u8]], signatures: &[&[u8]]| rsa.verify_group(&self.key, messages, signatures))
+    /// Whether groups of signatures are worked on in lanes: this is a key of RSA, and the CPU has such.
+    pub fn has_groups(&self) -> bool {
+        self.rsa.as_ref().is_some_and(|rsa| rsa.has_lanes(&self.key))
+    }
+
+    /// Says of a group of signatures whether they are those of their messages; of none where the key is not one of RSA.
+    pub fn verify_group(&self, messages: &[&[u8]], signatures: &[&[u8]]) -> [bool; RSA_GROUP] {
+        self.rsa.as_ref().map_or([false; RSA_GROUP], |rsa| rsa.verify_group(&self.key, messages, signatures))
     }
 
     /// How many signatures should be verified together.

@@ -64,10 +64,10 @@ pub(super) fn verify(op: &Verify, state: &State, threads: &dyn Threads, take: Ta
     if let Expanded::Public(key) = expanded
         && state.wide
         && is_sooner_in_groups(messages.len(), threads.count())
-        && let Some(verify) = key.groups()
+        && key.has_groups()
     {
         let work = |group: Range<usize>, out: &mut [u8]| {
-            let verdicts = verify(&messages[group.clone()], &signatures[group]);
+            let verdicts = key.verify_group(&messages[group.clone()], &signatures[group]);
             out.iter_mut().zip(verdicts).for_each(|(out, verdict)| *out = u8::from(verdict));
             Ok(())
         };

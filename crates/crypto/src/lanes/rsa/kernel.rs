@@ -38,7 +38,7 @@ pub(super) struct Constants {
 impl Constants {
     /// The modulus, and the two numbers that are named above.
     pub(super) fn new(n: Limbs, above: Limbs, k: Limbs) -> Constants {
-        assert!(n.len() % SELECTED == 0 && above.len() == n.len() && k.len() == BLOCK);
+        assert!(n.len().is_multiple_of(SELECTED) && above.len() == n.len() && k.len() == BLOCK);
         let starts = starts(n.len());
         Constants { n, above, k, starts }
     }
@@ -446,6 +446,7 @@ unsafe fn last_column<const FROM: usize>(
 
 /// The rows by which the modulus is multiplied in the last block, whose limbs are `limbs`: these times k, modulo 2^260. And what the block's columns,
 /// which become zero, carry.
+#[allow(clippy::needless_range_loop)] // The numbers of the columns count.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn last_rows(limbs: &Rows, constants: &Constants) -> (Rows, __m512i) {

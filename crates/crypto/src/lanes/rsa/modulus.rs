@@ -30,7 +30,7 @@ impl Modulus {
     pub(super) fn new(bytes: &[u8], len: usize) -> Option<Modulus> {
         let n = limbs::from_bytes(bytes, len)?;
         let fits = limbs::bits(&n) > 1 && limbs::bits(&n) + SPARE_BITS <= len * LIMB_BITS && n[0] % 2 == 1;
-        (detected_for_rsa() && fits && len % (2 * BLOCK) == 0).then_some(())?;
+        (detected_for_rsa() && fits && len.is_multiple_of(2 * BLOCK)).then_some(())?;
         let inverse = limbs::negative_inverse(&n);
         // N times this is -1 modulo 2^(bits of a block): what is above that, and one.
         let mut above = Zeroizing::new(limbs::product(&inverse, &n, BLOCK + len)[BLOCK..].to_vec());

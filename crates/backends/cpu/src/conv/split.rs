@@ -91,7 +91,8 @@ impl Split {
         };
         let chunk_filters = filter_blocks.div_ceil(chunks_wanted) * block_filters;
         let band_vectors = match direct {
-            true => (BAND_OUTPUTS_MAX / (chunk_filters * lanes)).next_multiple_of(2 * TILE_VECTORS),
+            // Of very many filters one vector each is too much already: a band has two tiles at least.
+            true => (BAND_OUTPUTS_MAX / (chunk_filters * lanes)).max(1).next_multiple_of(2 * TILE_VECTORS),
             false => usize::MAX,
         };
         Split {

@@ -115,6 +115,8 @@ fn special_shapes(base: ConvShape) -> Vec<ConvShape> {
         ConvShape { channels: 99, filters: 35, input: [5, 19], kernel: [1, 1], padding: [0; 4], ..base },
         ConvShape { channels: 130, filters: 37, input: [20, 20], kernel: [1, 1], padding: [0; 4], ..base },
         ConvShape { channels: 8, filters: 64, groups: 2, input: [16, 32], kernel: [1, 1], padding: [0; 4], ..base },
+        // More filters than a band has room for.
+        ConvShape { batch: 1, channels: 3, filters: 2600, input: [8, 8], kernel: [1, 1], padding: [0; 4], ..base },
         // Depthwise.
         ConvShape { channels: 7, filters: 7, groups: 7, input: [9, 35], padding: [1, 2, 2, 0], ..base },
         ConvShape { channels: 4, filters: 8, groups: 4, input: [14, 14], kernel: [5, 5], padding: [2; 4], ..base },

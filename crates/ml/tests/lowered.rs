@@ -198,6 +198,26 @@ fn floats_that_were_bytes() {
     }
 }
 
+/// Scales whose product f32 does not hold; one that is zero; and an axis that one scale for all does not have.
+#[test]
+fn floats_that_were_bytes_have_scales_of_any_size() {
+    let runtime = runtime();
+    let bytes: Vec<u8> = numbers(8 * 3, 3).iter().map(|value| (value * 5.0) as i8 as u8).collect();
+    for (a, b, axis, largest) in [(1e25, 1e25, 1, 0), (0.0, 1.0, 1, 15), (0.5, 0.25, 2, 15)] {
+        let constants = [tensor("q", ElementType::I8, &[8, 3], &bytes), f32s("a", &[], &[a]), f32s("b", &[], &[b])];
+        let nodes = [
+            node("DequantizeLinear", &["x", "a"], &["xd"], &[]),
+            node("DequantizeLinear", &["q", "b"], &["w"], &[int("axis", axis)]),
+            node("MatMul", &["xd", "w"], &["y"], &[]),
+        ];
+        let ports = [port("x", ElementType::I8, &[2, 8])];
+        let model = model(14, &graph(&nodes, &constants, &ports, &[any("y")]));
+        let x: Vec<u8> = (0..16_u8).map(|at| at.min(largest)).collect();
+        let inputs = [("x", Value::from(Array::from_bytes(ElementType::I8, [2, 8], &x).unwrap()))];
+        agree(&runtime, &model, &inputs, 1e-6);
+    }
+}
+
 /// What an index per element says, element by element.
 fn scattered(x: &[f32], dims: [usize; 2], places: &[i64], updates: &[f32], reduction: &str) -> Vec<f32> {
     let mut made = x.to_vec();

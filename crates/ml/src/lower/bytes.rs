@@ -38,7 +38,8 @@ impl Origin {
         let ([_, n], ElementType::I8 | ElementType::U8, ElementType::F32) = (x.dims(), x.kind(), scale.kind()) else {
             return Ok(None);
         };
-        let (n, by_column) = (*n, axis_of(call.int("axis", 1)?, 2)? == 1);
+        // One scale for all has no axis, whatever is said of it.
+        let (n, by_column) = (*n, axis_of(call.int("axis", 1)?, 2).is_ok_and(|axis| axis == 1));
         let is_plain = call.int("block_size", 0)? == 0 && matches!(call.int("output_dtype", 0)?, 0 | 1);
         if !is_plain || !(scale.len() == 1 || (scale.len() == n && by_column)) {
             return Ok(None);
@@ -99,12 +100,16 @@ impl Lower<'_, '_> {
         if dims.len() < 2 || dims.last() != Some(&k) || self.dims(1)? != [k, n] || k > DEPTH_MAX {
             return Ok(None);
         }
+        let scales: Vec<f64> = origin.scales.iter().map(|scale| f64::from((bytes.scale * scale) as f32)).collect();
+        // Where f32 holds both scales but not their product, floats that are not bytes are still right.
+        if !scales.iter().all(|scale| (*scale as f32).is_normal()) {
+            return Ok(None);
+        }
         let rows = dims[..dims.len() - 1].iter().product();
         let x = self.reshape(bytes.node, &[rows, k])?;
         let (x, shift) = self.signed_node(x, bytes.kind)?;
         let moved = (shift - bytes.zero) as i128;
         let summands: Vec<i128> = column_sums(&origin.weights)?.into_iter().map(|sum| moved * sum).collect();
-        let scales: Vec<f64> = origin.scales.iter().map(|scale| f64::from((bytes.scale * scale) as f32)).collect();
         let weights = self.constant(&origin.weights)?;
         let summands = self.constant(&Array::from_integers(ElementType::I32, [n], &summands)?)?;
         let scales = self.constant(&Array::from_floats(ElementType::F32, [n], &scales)?)?;

@@ -218,6 +218,44 @@ fn floats_that_were_bytes_have_scales_of_any_size() {
     }
 }
 
+/// Each normalization that is folded has weights of its own: of many that share them, only so many as a model has room for.
+#[test]
+fn normalizations_of_shared_weights_are_folded_where_there_is_room() {
+    const SIZE: usize = 1024;
+    let size = SIZE as i64;
+    let (mut nodes, count) = (Vec::new(), 40);
+    for place in 0..count {
+        let (convolved, normal) = (format!("c{place}"), format!("y{place}"));
+        nodes.push(node("Conv", &["x", "w"], &[&convolved], &[]));
+        nodes.push(node("BatchNormalization", &[&convolved, "s", "b", "m", "v"], &[&normal], &[]));
+    }
+    let [weights, scale, bias, mean] =
+        [(SIZE * SIZE, 1), (SIZE, 2), (SIZE, 3), (SIZE, 4)].map(|(n, seed)| numbers(n, seed));
+    let constants = [
+        f32s("w", &[size, size, 1, 1], &weights),
+        f32s("s", &[size], &scale),
+        f32s("b", &[size], &bias),
+        f32s("m", &[size], &mean),
+        f32s("v", &[size], &[0.25; SIZE]),
+    ];
+    let outputs = ["y0".to_owned(), format!("y{}", count - 1)].map(|name| any(&name));
+    let ports = [port("x", ElementType::F32, &[1, size, 1, 1])];
+    let network = Network::from_bytes(&model(15, &graph(&nodes, &constants, &ports, &outputs)).0).unwrap();
+    let x = numbers(SIZE, 5);
+    let inputs = [("x", Value::from(Array::from_slice(&x, [1, SIZE, 1, 1]).unwrap()))];
+    let expected: Vec<f32> = (0..SIZE)
+        .map(|filter| {
+            let products = weights[filter * SIZE..][..SIZE].iter().zip(&x).map(|(w, x)| f64::from(*w) * f64::from(*x));
+            let [scale, bias, mean] = [&scale, &bias, &mean].map(|list| f64::from(list[filter]));
+            ((products.sum::<f64>() - mean) / (0.25_f64 + f64::from(1e-5_f32)).sqrt() * scale + bias) as f32
+        })
+        .collect();
+    let expected = Value::from(Array::from_slice(&expected, [1, SIZE, 1, 1]).unwrap());
+    for got in network.infer_values(&runtime(), &inputs, &Default::default()).unwrap() {
+        compare(&got, &expected, 1e-4, 1e-4).unwrap();
+    }
+}
+
 /// What an index per element says, element by element.
 fn scattered(x: &[f32], dims: [usize; 2], places: &[i64], updates: &[f32], reduction: &str) -> Vec<f32> {
     let mut made = x.to_vec();

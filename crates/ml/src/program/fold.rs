@@ -6,10 +6,10 @@ use std::collections::HashMap;
 use super::{Attribute, Node, ValueId};
 use crate::array::Array;
 use crate::element::ElementType;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Folds each `BatchNormalization` whose operands are constants into the `Conv` that alone feeds it. `fresh` gives a number to a new
-/// value of so many bytes.
+/// value of so many bytes, as long as there is room.
 pub(super) fn normalizations(
     nodes: &mut Vec<Node>,
     constants: &mut Vec<(ValueId, Array)>,
@@ -35,7 +35,13 @@ pub(super) fn normalizations(
             continue;
         };
         let Some([weights, bias]) = changed(&nodes[*maker], constant, &change)? else { continue };
-        let ids = [fresh(weights.size_bytes())?, fresh(bias.size_bytes())?];
+        let ids = fresh(weights.size_bytes()).and_then(|weights| Ok([weights, fresh(bias.size_bytes())?]));
+        let ids = match ids {
+            Ok(ids) => ids,
+            // Weights that many convolutions share become many: where there is no room for more, the others stay as they are.
+            Err(Error::Limit { .. }) => break,
+            Err(error) => return Err(error),
+        };
         constants.extend([(ids[0], weights), (ids[1], bias)]);
         let result = nodes[place].outputs[0];
         let conv = &mut nodes[*maker];

@@ -141,6 +141,13 @@ fn put(x: &Array, updates: &Array, run: usize, places: &[usize], reduction: &str
 pub(crate) fn scatter_elements(call: &Call<'_>) -> Result<Vec<Value>> {
     let (x, indices, updates) = (call.array(0)?, call.array(1)?, call.array(2)?);
     let reduction = call.text("reduction", "none")?;
+    if updates.dims() != indices.dims() {
+        return Err(Error::invalid(
+            "updates",
+            format!("as many as there are indices, {indices:?}"),
+            format!("{updates:?}"),
+        ));
+    }
     if let Some((places, run)) = row_places(x, indices, call.int("axis", 0)?)? {
         return one(put(x, updates, run, &places, reduction));
     }

@@ -3,6 +3,8 @@
 //! 1. Rows of the batch and directions have nothing to do with each other: each direction of a few rows is a task of its own.
 //! 2. Tasks run on threads of their own where there is work for them, and each writes to memory of its own.
 
+use std::sync::{Mutex, PoisonError};
+
 use super::gates::{Gates, Sums, step};
 use super::product::{Level, Panels};
 
@@ -76,13 +78,18 @@ impl Layer {
         if threads <= 1 || products * rows < TASK_WORK_MIN {
             tasks.iter_mut().for_each(|task| self.go_through(given.sums, task));
         } else {
-            let share = tasks.len().div_ceil(threads);
+            let left = Mutex::new(tasks.iter_mut());
+            let work = || loop {
+                let task = left.lock().unwrap_or_else(PoisonError::into_inner).next();
+                let Some(task) = task else { break };
+                self.go_through(given.sums, task);
+            };
             std::thread::scope(|scope| {
-                let (own, others) = tasks.split_at_mut(share);
-                for others in others.chunks_mut(share) {
-                    scope.spawn(move || others.iter_mut().for_each(|task| self.go_through(given.sums, task)));
+                for _ in 1..threads {
+                    // Where the system refuses a thread, the others do its share.
+                    let _ = std::thread::Builder::new().spawn_scoped(scope, work);
                 }
-                own.iter_mut().for_each(|task| self.go_through(given.sums, task));
+                work();
             });
         }
         tasks.iter().for_each(|task| self.gather(task, made));

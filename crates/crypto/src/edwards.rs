@@ -22,6 +22,15 @@ const SMALL: [Number; 5] = [
     [0xb027_b2c2_8f95_e826, 0xf098_eff2_89f4_c345, 0x3933_c6d3_05ac_dfd5, 0x05fc_536d_8802_38b1],
 ];
 
+/// What stands before the point in a SubjectPublicKeyInfo.
+const PREFIX: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
+
+/// The encoded point of a public key: 32 bytes, bare or in a SubjectPublicKeyInfo, with nothing behind them. The library does not look at what is
+/// behind a SubjectPublicKeyInfo: the last bytes could be another point than its own.
+pub fn encoded_point(public: &[u8]) -> Option<&[u8; 32]> {
+    public.try_into().ok().or_else(|| public.strip_prefix(&PREFIX)?.try_into().ok())
+}
+
 /// Whether the encoding is a public key that can be trusted.
 pub fn is_public_key(encoded: &[u8; 32]) -> bool {
     let (words, _) = encoded.as_chunks();

@@ -7,7 +7,7 @@ use aws_lc_rs::signature::{self as library, KeyPair, ParsedPublicKey};
 use panoply_core::op::crypto::{EcdsaEncoding, HashAlgorithm, RsaBits, RsaPadding, SignatureAlgorithm};
 
 use crate::Failure;
-use crate::edwards::is_public_key;
+use crate::edwards::{encoded_point, is_public_key};
 use crate::rsa::{Encoding, RSA_GROUP, RsaSigningKey, RsaVerifyingKey};
 use crate::signature_lanes::{SignLanes, VerifyLanes};
 
@@ -119,8 +119,7 @@ impl PublicKey {
             rsa = Some(RsaVerifyingKey::new(Encoding { padding, hash }));
         }
         if algorithm == SignatureAlgorithm::Ed25519 {
-            // Both forms, the bare key and the one in a SubjectPublicKeyInfo, end with it.
-            is_public_key(public.last_chunk()?).then_some(())?;
+            is_public_key(encoded_point(public)?).then_some(())?;
         }
         Some(PublicKey { key, rsa, lanes: VerifyLanes::new(algorithm, public) })
     }

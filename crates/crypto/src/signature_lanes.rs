@@ -8,6 +8,7 @@ use aws_lc_rs::encoding::AsBigEndian;
 use aws_lc_rs::signature::EcdsaKeyPair;
 use panoply_core::op::crypto::{EcdsaEncoding, HashAlgorithm, SignatureAlgorithm};
 
+use crate::edwards::encoded_point;
 use crate::hash::hash;
 use crate::lanes::{Ed25519Lanes, P256Lanes, P256SignLanes, detected_for_curves, detected_for_hash, hash_alike};
 
@@ -56,8 +57,7 @@ impl VerifyLanes {
     /// For a key that was found valid.
     pub fn new(algorithm: SignatureAlgorithm, public: &[u8]) -> VerifyLanes {
         let source = match algorithm {
-            // Both forms, the bare key and the one in a SubjectPublicKeyInfo, end with it.
-            SignatureAlgorithm::Ed25519 => public.last_chunk().map(|key| Source::Ed25519(*key)),
+            SignatureAlgorithm::Ed25519 => encoded_point(public).map(|key| Source::Ed25519(*key)),
             SignatureAlgorithm::EcdsaP256(encoding) => {
                 let point = public.strip_prefix(&P256_PREFIX).unwrap_or(public);
                 let coordinates = point.strip_prefix(&[UNCOMPRESSED]).and_then(|rest| rest.try_into().ok());

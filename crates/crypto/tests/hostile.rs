@@ -381,8 +381,21 @@ fn weak_and_malformed_keys_of_ed25519_are_refused() {
     let other_neutral = [&[0xee][..], &[0xff; 30], &[0x7f]].concat();
     // No x belongs to this y.
     let no_point = [&[2][..], &[0; 31]].concat();
+    let weak = neutral.clone();
     for key in [neutral, other_neutral, no_point, vec![0; 32], vec![0xff; 32]] {
         for key in [key.clone(), spki(&key)] {
+            let refused = verify(&key, one_for_all.clone());
+            assert_eq!(refused, Err(Error::InvalidKey { algorithm: ed25519.name() }), "{key:?}");
+        }
+    }
+    // Behind a key, even behind one that is weak, stands another that is not: neither counts.
+    let (one, other) = (signature::generate(ed25519).unwrap().public, signature::generate(ed25519).unwrap().public);
+    for (first, behind) in [(&weak, &one), (&one, &other), (&one, &vec![0]), (&weak, &spki(&one))] {
+        for key in [
+            spki(&[&first[..], behind].concat()),
+            [spki(first), behind.clone()].concat(),
+            [&first[..], behind].concat(),
+        ] {
             let refused = verify(&key, one_for_all.clone());
             assert_eq!(refused, Err(Error::InvalidKey { algorithm: ed25519.name() }), "{key:?}");
         }

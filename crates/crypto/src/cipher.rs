@@ -86,12 +86,14 @@ impl CipherKey {
         texts: &mut [&mut [u8]],
     ) -> (usize, [Block; CHAINED_LANES]) {
         let begin = blocks * BLOCK_BYTES;
+        // Asked of all of them before anything is copied.
+        let is_last = |message: &[u8], text: &[u8]| text.len() == begin + BLOCK_BYTES && message.len() < text.len();
+        if !messages.iter().zip(texts.iter()).all(|(message, text)| is_last(message, text)) {
+            return (blocks, vectors);
+        }
         let mut last = [[0; BLOCK_BYTES]; CHAINED_LANES];
-        for ((last, message), text) in last.iter_mut().zip(messages).zip(texts.iter()) {
+        for (last, message) in last.iter_mut().zip(messages) {
             let rest = &message[begin..];
-            if text.len() != begin + BLOCK_BYTES || rest.len() >= BLOCK_BYTES {
-                return (blocks, vectors);
-            }
             last[..rest.len()].copy_from_slice(rest);
             pad(last, rest.len());
         }

@@ -10,6 +10,7 @@ const LANES: usize = 16;
 
 /// What the CPU has, from the least to the most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))] // Other CPUs are of the first.
 pub(crate) enum Level {
     Plain,
     Avx2,
@@ -94,7 +95,7 @@ impl Panels {
 
 /// A panel's part of one row of the product, or of four.
 fn block(level: Level, panel: (&[Line], &[Line]), x: &[f32], y: &mut [f32], (stride, column): (usize, usize)) {
-    let _ = level;
+    let _ = (level, stride);
     #[cfg(target_arch = "x86_64")]
     match level {
         // SAFETY: the level was detected, so the CPU has the instructions.

@@ -20,8 +20,8 @@ pub const KEYED_LANES: usize = 16;
 /// The key of one message's tag.
 pub type TagKey = [u64; 4];
 
-/// The keys of several messages' tags. Wiped when they are dropped.
-pub struct TagKeys([TagKey; KEYED_LANES]);
+/// The keys of several messages' tags. They stay where they are when this is moved, so that no copy is left behind, and are wiped when it is dropped.
+pub struct TagKeys(Box<[TagKey; KEYED_LANES]>);
 
 impl TagKeys {
     /// That of one of the messages.
@@ -110,7 +110,7 @@ impl ChaChaLanes {
             }
         }
         stream.next(GROUP_BYTES);
-        let mut keys = TagKeys([[0; 4]; KEYED_LANES]);
+        let mut keys = TagKeys(Box::new([[0; 4]; KEYED_LANES]));
         for (key, block) in keys.0.iter_mut().zip(&stream.blocks) {
             *key = front_half(*block);
         }
